@@ -1,0 +1,4563 @@
+/* neo_comm.h: process groups and collectives for neo, over threads, MPI or NCCL, with the same bits on all.
+
+   Copy it beside neo.h. MIT licence (at the end of the file).
+
+   WHAT IT DOES
+     - one API over three backends: the ranks of a job are threads of one process (always there), MPI
+       processes (NEO_COMM_MPI) or GPUs (NEO_COMM_NCCL)
+     - all-reduce, reduce-scatter, all-gather, all-to-all, broadcast, gather, scatter, send, recv, barrier;
+       blocking or asynchronous, for every dtype of neo.h
+     - the same bits: sums add in the order of the leaf tree of neo.h (see >>leaves there), whatever the
+       backend, the number of ranks and the timing
+     - narrow wires: rows travel as f16, bf16, f8, i8 or i4 with scales, and errors are measured
+     - every byte that is sent is counted, by operation and by level (inside a node, between nodes)
+     - faults become a status: a rank that exits, hangs or calls something else is named on every survivor;
+       nothing hangs
+
+   WHAT IT DOES NOT DO
+     - it is no network: between machines MPI and NCCL move the bytes
+     - it does not restart lost processes
+
+   QUICK START
+     In exactly one .c file:               In the others:
+         #define NEO_IMPLEMENTATION            #include "neo_comm.h"
+         #include "neo_comm.h"
+     A trainer is a function that every rank runs; neo_comm_init_env starts it:
+         static neo_status train(neo_comm *comm, void *user) { ... neo_comm_all_reduce(...) ... }
+         int main(void) {
+             neo_comm_desc desc = {.ranks = 4};
+             return neo_comm_init_env(&desc, train, NULL) != NEO_OK;
+         }
+     cc trainer.c -lm -lpthread                           four ranks as threads
+     mpicc -DNEO_COMM_MPI trainer.c -lm -lpthread         and mpirun -n 4 ./a.out: as many as mpirun started
+
+   WHICH CALL WHEN
+     gradients of replicated parameters             all_reduce; of sharded ones reduce_scatter
+     parameters that are sharded                    all_gather before use
+     pooled embedding rows, ids                     all_to_all, all_to_allv
+     rows in fewer bits                             the _rows calls with a neo_wire
+     a decision of one rank                         broadcast
+     numbers for a report                           gather, or all_reduce of a neo_exact's words (i64)
+
+   RULES
+     Order      All ranks of a group make the same calls on it in the same order, and each takes the
+                group's next number; messages name it: "all_reduce #12".
+     Threads    A neo_comm belongs to one thread at a time. Groups of one rank are independent of each other,
+                but what one group waits for must not wait for the other.
+     Buffers    A blocking call is done with all buffers when it returns. An asynchronous one (ticket not
+                NULL) holds them until neo_comm_wait: inputs must not be written, outputs not be read.
+                Arrays of counts are copied. Two operations in flight may read the same memory.
+     In place   all_reduce, broadcast: in == out. reduce_scatter: out may be this rank's part of in.
+                all_gather: in may be this rank's part of out. all_to_all: in == out is refused. Other
+                overlaps are refused where they can be seen.
+     Counts     are elements, 64 bits. Zero is allowed everywhere (the ranks still meet).
+     Pools      A collective is never called from inside a task of neo_parallel_for.
+
+   BYTES
+     With S the bytes of the full buffer and c(W) = (W - 1)/W, a rank sends on average
+         reduce_scatter, all_gather   S c(W)
+         all_reduce                   2 S c(W)
+         all_to_all                   S c(W)              (S: its own send buffer)
+     and all ranks together
+         broadcast                    (W - 1) S
+         gather, scatter              S c(W)              (S: the root's buffer)
+     A sum over leaves of which a rank holds P subtrees (see neo_comm_all_reduce_leaves) sends that rank's
+     share of the reduce-scatter P times. Headers (48 bytes for each pair of ranks that meet in a call) are
+     counted apart, as control bytes.
+
+   CONTENTS (grep -nE '^ *>>|---- >>' neo_comm.h is the map)
+     >>comm-config >>comm >>comm-work >>comm-faults >>comm-collectives >>comm-stats >>wire
+     >>comm-platform >>impl-wire >>impl-comm-types >>impl-comm-core >>impl-collectives
+     >>impl-comm-calls >>impl-threads >>impl-spawn >>impl-mpi >>impl-nccl
+*/
+#ifndef NEO_COMM_H
+#define NEO_COMM_H
+
+/* ------------------------------------------------------------------------------------------------
+   >>comm-config
+
+   Macros a user may define, beside those of neo.h, in the file that implements:
+     NEO_IMPLEMENTATION        emits neo.h and neo_comm.h
+     NEO_COMM_IMPLEMENTATION   emits neo_comm.h alone (neo.h is implemented in another file)
+     NEO_COMM_MPI              with the MPI backend: compile with mpicc
+     NEO_COMM_NCCL             with the NCCL backend: needs the CUDA Toolkit and NCCL
+   ------------------------------------------------------------------------------------------------ */
+#include "neo.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ------------------------------------------------------------------------------------------------
+   >>comm
+
+   A neo_comm is one rank's place in a group of ranks.
+   ------------------------------------------------------------------------------------------------ */
+typedef struct neo_comm neo_comm;
+
+typedef enum neo_comm_backend {
+    NEO_BACKEND_THREADS, /* ranks are threads of this process */
+    NEO_BACKEND_MPI,
+    NEO_BACKEND_NCCL
+} neo_comm_backend;
+
+/* How two ranks are linked: inside one node, or between nodes. */
+typedef enum neo_level { NEO_LEVEL_LOCAL, NEO_LEVEL_CROSS, NEO_LEVEL_COUNT } neo_level;
+
+/* The threads backend can behave as slower links: a message of n bytes takes latency_us + n/bandwidth, and
+   a rank sends one at a time on each level, and receives one at a time. */
+typedef struct neo_link {
+    double latency_us;
+    double bandwidth; /* bytes per second; 0: as fast as memory */
+} neo_link;
+
+/* Zeros are good defaults. */
+typedef struct neo_comm_desc {
+    neo_ctx_desc ctx;       /* of each rank's context. threads 0: of the threads backend one per rank, else
+                               all cores. repro_shards 0: the number of ranks */
+    int ranks;              /* threads backend: how many; 0: 1. With MPI not read */
+    int ranks_per_node;     /* ranks [n k, n (k + 1)) are a node; 0: threads: all; MPI: by host name */
+    int timeout_ms;         /* a rank that waits longer for another gives up; 0: 60,000; below 0: never */
+    size_t segment_bytes;   /* pieces that MPI and NCCL move and add at a time; 0: 512 KiB */
+    int queue_length;       /* asynchronous operations in flight; 0: 64 */
+    neo_link link[NEO_LEVEL_COUNT]; /* threads: the model; zeros: none */
+} neo_comm_desc;
+
+/* neo_comm_init_env: run fn on every rank of this job. Under mpirun, mpiexec or srun (seen by their
+   environment variables) with NEO_COMM_MPI compiled in: once, as one rank of MPI_COMM_WORLD; MPI is initialised
+   and finalised if the program has not done so. Else as desc->ranks threads. desc may be NULL.
+   Returns the status of fn on this process; of threads that of the first rank that failed (others often
+   fail as a consequence), with its message.
+   Errors   NEO_ERR_UNSUPPORTED: started by a launcher with several processes, but without NEO_COMM_MPI. */
+typedef neo_status (*neo_comm_fn)(neo_comm *comm, void *user);
+NEO_API neo_status neo_comm_init_env(const neo_comm_desc *desc, neo_comm_fn fn, void *user);
+
+/* neo_comm_spawn: run fn on `ranks` threads, each with a context and a neo_comm of its own, and wait for
+   all. rank_status: [ranks], what each returned; or NULL. The result is as of neo_comm_init_env. */
+NEO_API neo_status neo_comm_spawn(int ranks, const neo_comm_desc *desc, neo_comm_fn fn, void *user,
+                                  neo_status *rank_status);
+
+/* neo_comm_create_mpi: a group over all ranks of *mpi_comm (a pointer to an MPI_Comm, which is duplicated),
+   in a program that has initialised MPI itself. With less than MPI_THREAD_SERIALIZED asynchronous operations
+   run when they are waited for, and a warning is logged. Collective over mpi_comm.
+   Errors   NEO_ERR_UNSUPPORTED: compiled without NEO_COMM_MPI. */
+NEO_API NEO__CHECK_UNUSED neo_status neo_comm_create_mpi(neo_ctx *ctx, const neo_comm_desc *desc,
+                                                         const void *mpi_comm, neo_comm **comm);
+/* neo_comm_create_nccl: a group of the ranks of `host` (threads or MPI) whose buffers are device memory. The
+   calls and their bits are the same. Each rank brings a CUDA device of its own, which from then on is the
+   current one of the threads that call. host: used to make it, and not needed after: the group has a copy of
+   it, on which ranks agree on each call, so that one which diverges, has left or does not come is found out as
+   there. Collective over host.
+   Stream    cudaStream_t of this device. Transfers run on it, so a call comes after what was put on it before
+             (which counts into the timeout); not while it is captured. NULL: one of the group's own; then
+             inputs must be there when the call is made. What was called is done when the call, or
+             neo_comm_wait, returns: no stream need be waited for.
+   Memory    of the device and pinned, 2 segment_bytes (of host's desc) each, for sums. A few MiB are better
+             than the default there.
+   Bytes     as above, with no small case; control bytes are those of the agreement.
+   Not here  rows on a narrow wire, two levels, rebuild: NEO_ERR_UNSUPPORTED.
+   Errors    NEO_ERR_ARG: no such device, or host is on devices itself. NEO_ERR_MEMORY. NEO_ERR_SYSTEM and
+             NEO_ERR_PEER: CUDA or NCCL fail (the message has their words); a failed call breaks the group,
+             and NCCL's communicator is aborted. NEO_ERR_UNSUPPORTED: compiled without NEO_COMM_NCCL. */
+NEO_API NEO__CHECK_UNUSED neo_status neo_comm_create_nccl(neo_comm *host, int device, void *stream,
+                                                          neo_comm **comm);
+/* neo_comm_set_combine: fn makes the sums of a group of devices, and of those split from it later; NULL: the
+   processor does, by way of pinned memory. fn puts its kernels on the stream and returns; the arrays of its
+   argument are valid until then. It must keep the order: pieces are pushed on a stack one by one, and while
+   the two on top have as many leaves, they become one of twice as many, below op above, rounded to
+   dtype; in the end what is left is folded from the top. (The order of >>leaves in neo.h.)
+   Errors   NEO_ERR_UNSUPPORTED: the buffers of this group are not on a device. */
+typedef struct neo_comm_pieces neo_comm_pieces;
+typedef neo_status (*neo_comm_device_combine_fn)(void *user, const neo_comm_pieces *pieces);
+NEO_API neo_status neo_comm_set_combine(neo_comm *comm, neo_comm_device_combine_fn fn, void *user);
+/* neo_comm_destroy: NULL is allowed. Waits for what is in flight, unless the group has failed. Not a
+   collective: the other ranks see a rank that left only if they wait for it. */
+NEO_API void neo_comm_destroy(neo_comm *comm);
+
+NEO_API int neo_comm_rank(const neo_comm *comm);
+NEO_API int neo_comm_size(const neo_comm *comm);
+NEO_API neo_ctx *neo_comm_ctx(const neo_comm *comm);
+NEO_API neo_comm_backend neo_comm_get_backend(const neo_comm *comm);
+/* neo_comm_node: the node of a rank of this group, counted from 0. neo_comm_world_rank: its rank in the
+   group that the job started with (messages use these). */
+NEO_API int neo_comm_node(const neo_comm *comm, int rank);
+NEO_API int neo_comm_world_rank(const neo_comm *comm, int rank);
+
+/* neo_comm_split: ranks that give the same color (>= 0) form a group, in order of (key, rank); a negative
+   color gives NULL. Collective. neo_comm_split_nodes: local: the ranks of this rank's node; cross: the ranks
+   at the same place in every node, one per node.
+   Errors   NEO_ERR_UNSUPPORTED (split_nodes): nodes of unequal size, or whose ranks are not consecutive. */
+NEO_API NEO__CHECK_UNUSED neo_status neo_comm_split(neo_comm *comm, int color, int key, neo_comm **sub);
+NEO_API NEO__CHECK_UNUSED neo_status neo_comm_split_nodes(neo_comm *comm, neo_comm **local, neo_comm **cross);
+
+/* neo_comm_workspace_bytes: exactly what a group of `ranks` takes from each rank's context; NCCL: beside its
+   copy of the host group, which takes what a group of that backend does. */
+NEO_API size_t neo_comm_workspace_bytes(const neo_comm_desc *desc, int ranks, neo_comm_backend backend);
+
+/* ------------------------------------------------------------------------------------------------
+   >>comm-work
+
+   With ticket == NULL a call blocks. Else it starts and gives a ticket; the operations of a group run one
+   after another, in order, on a thread of the group's own, while the caller computes. A blocking call
+   waits for those before it.
+   ------------------------------------------------------------------------------------------------ */
+typedef int64_t neo_ticket; /* counts this rank's asynchronous calls on the group, from 0 */
+
+/* neo_comm_wait: until this operation (and so all before it) is done; NEO_OK if it went well, even if the
+   group has broken since. neo_comm_wait_all: all of them, and the group works. neo_comm_test: *done says
+   whether, without waiting.
+   Errors   those of the operation, or of an earlier one. */
+NEO_API neo_status neo_comm_wait(neo_comm *comm, neo_ticket ticket);
+NEO_API neo_status neo_comm_wait_all(neo_comm *comm);
+NEO_API neo_status neo_comm_test(neo_comm *comm, neo_ticket ticket, int *done);
+
+/* ------------------------------------------------------------------------------------------------
+   >>comm-faults
+
+   When a rank does not answer within the timeout, has left, or makes another call than its peers, every
+   rank that waits gets one of
+       NEO_ERR_TIMEOUT    a peer did not come in time
+       NEO_ERR_PEER       a peer has left: its function returned, or its process was lost
+       NEO_ERR_DIVERGED   a peer called another operation, or with another size or dtype
+   and a message that names rank, peer, operation and sequence number. The group is then broken: every
+   later call on it returns the same error. Outputs of the failed call are undefined; on MPI its buffers
+   must stay until neo_comm_destroy, as messages that had begun may still arrive in them.
+   ------------------------------------------------------------------------------------------------ */
+/* neo_comm_status: NEO_OK while the group works, else what broke it (and sets neo_last_error). */
+NEO_API neo_status neo_comm_status(neo_comm *comm);
+/* neo_comm_abort: break the group on purpose, so that no rank waits for this one: a rank that cannot go on
+   (its disk is full) calls it and returns. message: shown on the others. */
+NEO_API void neo_comm_abort(neo_comm *comm, const char *message);
+/* neo_comm_rebuild: after a fault, the ranks that are still there form a new group, in the old order. A rank
+   that does not call it within the timeout is left out. The broken group can then be destroyed.
+   Errors   NEO_ERR_UNSUPPORTED: on MPI and NCCL. NEO_ERR_PEER: the others have gone on without this rank.
+            NEO_ERR_STATE: the group is not broken, or this rank has rebuilt it already. NEO_ERR_MEMORY: the
+            others go on without this rank. */
+NEO_API NEO__CHECK_UNUSED neo_status neo_comm_rebuild(neo_comm *broken, neo_comm **comm);
+
+/* Faults on purpose, for tests of a trainer: what happens to this rank at the group's collective number
+   `at` (counted from 0: the #n of messages). Threads backend; delays on MPI too. */
+typedef enum neo_fault_kind {
+    NEO_FAULT_NONE,
+    NEO_FAULT_DELAY, /* it comes `ms` late */
+    NEO_FAULT_DROP,  /* what it sends in this operation is lost */
+    NEO_FAULT_KILL   /* it is lost: this call and all later ones give NEO_ERR_PEER */
+} neo_fault_kind;
+typedef struct neo_fault {
+    neo_fault_kind kind;
+    int64_t at;
+    int ms;
+} neo_fault;
+NEO_API neo_status neo_comm_inject(neo_comm *comm, neo_fault fault);
+
+/* ------------------------------------------------------------------------------------------------
+   >>comm-collectives
+
+   W ranks, this one is r. `count` counts elements of dtype. Where an array of counts ([W], the same on all
+   ranks unless said) is NULL, all parts have `count` elements; parts lie one after another in rank order.
+   Sums of floats add in the order of the leaf tree over the ranks, each rounded to dtype (f8 is refused);
+   integers add modulo 2^n. Max and min of floats: a NaN wins.
+   Errors   NEO_ERR_ARG: a NULL buffer, a negative count, a root outside the group, overlap: at once, before
+            anything is sent. Those of >>comm-faults.
+   ------------------------------------------------------------------------------------------------ */
+typedef enum neo_reduce { NEO_REDUCE_SUM, NEO_REDUCE_MAX, NEO_REDUCE_MIN } neo_reduce;
+
+/* What the function of neo_comm_set_combine gets: out [n] = the tree over pieces [count] of n elements each,
+   in the memory of `device`. out may be one of the pieces. */
+struct neo_comm_pieces {
+    neo_dtype dtype;
+    neo_reduce reduce;
+    const void *const *piece; /* [count]: an array in host memory, of device pointers */
+    const int *leaves;        /* [count] of each piece, in host memory */
+    int count;                /* at least 2 */
+    void *out;
+    int64_t n;
+    int device;
+    void *stream; /* cudaStream_t */
+};
+
+/* neo_comm_all_reduce: out [count] = the reduction of all in [count], on every rank. */
+NEO_API neo_status neo_comm_all_reduce(neo_comm *comm, neo_reduce reduce, const void *in, void *out,
+                                       int64_t count, neo_dtype dtype, neo_ticket *ticket);
+/* neo_comm_reduce_scatter: part r of the reduction. in [all parts], out [part r]. */
+NEO_API neo_status neo_comm_reduce_scatter(neo_comm *comm, neo_reduce reduce, const void *in, void *out,
+                                           int64_t count, const int64_t *counts, neo_dtype dtype,
+                                           neo_ticket *ticket);
+/* neo_comm_all_gather: out [all parts]: part p is rank p's in. */
+NEO_API neo_status neo_comm_all_gather(neo_comm *comm, const void *in, void *out, int64_t count,
+                                       const int64_t *counts, neo_dtype dtype, neo_ticket *ticket);
+/* neo_comm_all_to_all: part p of in goes to part r of rank p's out; W parts of count each.
+   neo_comm_all_to_allv: in_counts [W]: elements to each rank; out_counts [W]: from each rank, where rank p's
+   in_counts[r] must equal out_counts[p] here. */
+NEO_API neo_status neo_comm_all_to_all(neo_comm *comm, const void *in, void *out, int64_t count,
+                                       neo_dtype dtype, neo_ticket *ticket);
+NEO_API neo_status neo_comm_all_to_allv(neo_comm *comm, const void *in, const int64_t *in_counts, void *out,
+                                        const int64_t *out_counts, neo_dtype dtype, neo_ticket *ticket);
+/* neo_comm_broadcast: data [count] of the root, to all. */
+NEO_API neo_status neo_comm_broadcast(neo_comm *comm, void *data, int64_t count, neo_dtype dtype, int root,
+                                      neo_ticket *ticket);
+/* neo_comm_gather: all parts to the root's out; elsewhere out is not read. neo_comm_scatter: part r of the
+   root's in; elsewhere in is not read. */
+NEO_API neo_status neo_comm_gather(neo_comm *comm, const void *in, void *out, int64_t count,
+                                   const int64_t *counts, neo_dtype dtype, int root, neo_ticket *ticket);
+NEO_API neo_status neo_comm_scatter(neo_comm *comm, const void *in, void *out, int64_t count,
+                                    const int64_t *counts, neo_dtype dtype, int root, neo_ticket *ticket);
+/* neo_comm_send, neo_comm_recv: between two ranks; the others do not take part (and their sequence numbers
+   do not move: a pair counts its messages by itself). A send may wait for its recv. */
+NEO_API neo_status neo_comm_send(neo_comm *comm, const void *data, int64_t count, neo_dtype dtype, int peer,
+                                 neo_ticket *ticket);
+NEO_API neo_status neo_comm_recv(neo_comm *comm, void *data, int64_t count, neo_dtype dtype, int peer,
+                                 neo_ticket *ticket);
+/* neo_comm_barrier: returns when all ranks have called it. */
+NEO_API neo_status neo_comm_barrier(neo_comm *comm, neo_ticket *ticket);
+
+/* ---- sums over leaves ----
+   A step computed over V leaves on W ranks gives each rank the leaves [r V/W, (r + 1) V/W), as
+   neo_comm_leaves says; it computes a partial sum for each maximal subtree of the leaf tree inside that range
+   (one, if V/W is a power of two; then the plain calls do the same) and hands them over in order.
+   neo_comm_subtrees: these subtrees of rank r, as neo_leaves; returns how many (at most NEO_MAX_SUBTREES).
+   pieces: their sums, one per subtree. The result has the bits of one rank with all V leaves.
+   V = neo_ctx_repro_shards of the ranks' contexts must be at least W. f32, f16, bf16, integers. */
+enum { NEO_MAX_SUBTREES = 24 };
+NEO_API int neo_comm_subtrees(const neo_comm *comm, int rank, int64_t batch,
+                              neo_leaves subtree[NEO_MAX_SUBTREES]);
+NEO_API neo_status neo_comm_all_reduce_leaves(neo_comm *comm, const void *const *pieces, void *out,
+                                              int64_t count, neo_dtype dtype, neo_ticket *ticket);
+NEO_API neo_status neo_comm_reduce_scatter_leaves(neo_comm *comm, const void *const *pieces, void *out,
+                                                  int64_t count, const int64_t *counts, neo_dtype dtype,
+                                                  neo_ticket *ticket);
+
+/* ---- two levels ----
+   The same calls over a group whose nodes are equal: bytes between nodes are sent once per node and not
+   once per rank. local, cross: of neo_comm_split_nodes. Blocking.
+     all_reduce   inside the nodes a reduce-scatter, across them an all-reduce of the part, inside an
+                  all-gather. With L ranks in a node and H nodes a rank sends 2 S c(L) inside and
+                  2 (S/L) c(H) across. The same bits as the flat call if L is a power of two; else it
+                  is refused (NEO_ERR_UNSUPPORTED) for float sums.
+     all_to_all   inside by place in the node, then across: S c(L) inside, S c(H) across, in H - 1
+                  messages instead of (H - 1) L. workspace: as large as in. */
+NEO_API neo_status neo_comm_all_reduce_2level(neo_comm *local, neo_comm *cross, neo_reduce reduce,
+                                              const void *in, void *out, int64_t count, neo_dtype dtype);
+NEO_API neo_status neo_comm_reduce_scatter_2level(neo_comm *local, neo_comm *cross, neo_reduce reduce,
+                                                  const void *in, void *out, int64_t count, neo_dtype dtype,
+                                                  void *workspace);
+NEO_API neo_status neo_comm_all_to_all_2level(neo_comm *local, neo_comm *cross, const void *in, void *out,
+                                              int64_t count, neo_dtype dtype, void *workspace);
+
+/* ------------------------------------------------------------------------------------------------
+   >>comm-stats
+
+   What this rank sent in this group, counted where the bytes leave: per operation and per level.
+   ------------------------------------------------------------------------------------------------ */
+typedef enum neo_comm_op {
+    NEO_COMM_ALL_REDUCE,
+    NEO_COMM_REDUCE_SCATTER,
+    NEO_COMM_ALL_GATHER,
+    NEO_COMM_ALL_TO_ALL,
+    NEO_COMM_BROADCAST,
+    NEO_COMM_GATHER,
+    NEO_COMM_SCATTER,
+    NEO_COMM_SEND, /* and recv */
+    NEO_COMM_BARRIER,
+    NEO_COMM_OP_COUNT
+} neo_comm_op;
+typedef struct neo_comm_counter {
+    int64_t calls;
+    int64_t time_ns;                   /* they ran; of asynchronous ones on the group's thread */
+    int64_t bytes[NEO_LEVEL_COUNT];    /* of data sent */
+    int64_t messages[NEO_LEVEL_COUNT]; /* of data sent */
+    int64_t control_bytes;             /* headers, barriers; NCCL: the agreement on calls */
+} neo_comm_counter;
+typedef struct neo_comm_stats {
+    neo_comm_counter op[NEO_COMM_OP_COUNT];
+    int64_t wait_ns; /* the caller waited: in blocking calls and in neo_comm_wait (exposed time) */
+} neo_comm_stats;
+/* neo_comm_get_stats: since create or the last reset. Call it when nothing is in flight. */
+NEO_API neo_comm_stats neo_comm_get_stats(const neo_comm *comm);
+NEO_API void neo_comm_reset_stats(neo_comm *comm);
+NEO_API const char *neo_comm_op_name(neo_comm_op op); /* "all_reduce" ... */
+
+/* ------------------------------------------------------------------------------------------------
+   >>wire
+
+   Rows of f32 in fewer bits. A row of `cols` numbers is coded by itself, in blocks of NEO_WIRE_BLOCK columns
+   (the last may be shorter); f8, i8 and i4 carry one f32 scale per block. So what a row becomes does
+   not depend on which rows travel with it, and a rank's own part is rounded as the others' are.
+       f16, bf16   to nearest even. Finite numbers beyond f16's largest saturate, and are counted.
+       f8e4m3      x/scale with scale = the power of two that brings the block's largest magnitude
+                   into (224, 448]
+       f8e5m2      the same into (28672, 57344]
+       i8          x/scale with scale = largest magnitude/127 (to 17 bits), to nearest even, in
+                   -127 .. 127
+       i4          largest/7, in -7 .. 7, two numbers in a byte
+   Scales are at least 2^-126, or 0 where the whole block rounds to zeros. |decoded - x| is at most the
+   larger of what is given: f16 2^-11 |x|, 2^-25; bf16 2^-8 |x|, 2^-134; f8e4m3 2^-4 |x|, 2^-10 scale,
+   2^-136; f8e5m2 2^-3 |x|, 2^-17 scale, 2^-143; i8 and i4 scale/2 (1 + 2^-15), 2^-127. That is without an
+   exponent, and but for numbers that saturate or round up to infinity (bf16 and f8: only within 2^-4 of the
+   largest float). i8 and i4 decode -0 as +0.
+   Infinities and NaNs: f32, f16 and bf16 carry them. In the others a block that holds one decodes as NaN
+   throughout. Sums over ranks are of the decoded numbers, in f32.
+   ------------------------------------------------------------------------------------------------ */
+typedef enum neo_wire {
+    NEO_WIRE_F32,
+    NEO_WIRE_F16,
+    NEO_WIRE_BF16,
+    NEO_WIRE_F8E4M3,
+    NEO_WIRE_F8E5M2,
+    NEO_WIRE_I8,
+    NEO_WIRE_I4,
+    NEO_WIRE_COUNT
+} neo_wire;
+enum { NEO_WIRE_BLOCK = 64 };
+
+/* What coding did to the numbers; each call adds. saturated: f16 only. non_finite: decoded as Inf or NaN:
+   carried, spoilt by another in the block, or overflowed (an exponent's product too). */
+typedef struct neo_wire_stats {
+    int64_t numbers, saturated, non_finite;
+    double error_squares, squares;          /* of those that decode as finite: sum (decoded - x)^2, sum x^2 */
+    double max_error;                       /* largest |decoded - x| */
+} neo_wire_stats;
+
+NEO_API const char *neo_wire_name(neo_wire wire); /* "f32", "bf16", "i8" ... */
+/* neo_wire_parse: NEO_ERR_ARG for another word. */
+NEO_API neo_status neo_wire_parse(const char *name, neo_wire *wire);
+/* neo_wire_row_bytes: of one coded row of cols numbers (a multiple of 4, so that rows stay aligned). */
+NEO_API size_t neo_wire_row_bytes(neo_wire wire, int64_t cols);
+/* neo_wire_encode: src [rows][cols] f32, rows `stride` floats apart, to dst [rows][row_bytes], aligned to
+   4; padding bytes are 0. exponent: numbers are multiplied by 2^exponent first (loss scaling; the decoder
+   divides); outside -126 .. 126 it acts as the nearest; a product beyond f32 is an Inf (f16: saturates).
+   stats may be NULL: then errors are not measured, which is faster. neo_wire_decode: back.
+   Aliasing src and dst may not overlap.
+   Threads  any; they use only the context's instruction set. */
+NEO_API void neo_wire_encode(const neo_ctx *ctx, neo_wire wire, int exponent, const float *src, int64_t rows,
+                             int64_t cols, int64_t stride, void *dst, neo_wire_stats *stats);
+NEO_API void neo_wire_decode(const neo_ctx *ctx, neo_wire wire, int exponent, const void *src, int64_t rows,
+                             int64_t cols, int64_t stride, float *dst);
+
+/* ---- rows on a narrow wire ----
+   Collectives over rows of `cols` f32, one after another in memory, coded on their way. The coded rows stand in
+   workspace, neo_comm_rows_bytes of it, which belongs to the call until it is done; so do stats.
+   A rank's own rows are rounded too. */
+typedef struct neo_rows {
+    neo_wire wire;
+    int exponent;  /* rows are multiplied by 2^exponent on the wire (loss scaling) */
+    int64_t cols;  /* required */
+    void *workspace;
+    size_t workspace_bytes;
+    neo_wire_stats *stats; /* what coding this rank's rows did, added up; or NULL */
+} neo_rows;
+/* neo_comm_rows_bytes: workspace for one of the calls below: op NEO_COMM_ALL_TO_ALL, NEO_COMM_ALL_GATHER or
+   NEO_COMM_REDUCE_SCATTER; in_rows, out_rows: of this rank's in and out. */
+NEO_API size_t neo_comm_rows_bytes(const neo_comm *comm, neo_wire wire, int64_t cols, neo_comm_op op,
+                                   int64_t in_rows, int64_t out_rows);
+/* As neo_comm_all_to_allv, _all_gather and _reduce_scatter, with rows for elements. reduce_scatter adds the
+   decoded rows of all ranks in f32, in the order of the tree over ranks.
+   Bytes    those of the plain calls, with neo_wire_row_bytes for a row.
+   Errors   NEO_ERR_ARG: no such wire, exponent or workspace too small, and those of the plain calls. */
+NEO_API neo_status neo_comm_all_to_allv_rows(neo_comm *comm, const neo_rows *rows, const float *in,
+                                             const int64_t *in_rows, float *out, const int64_t *out_rows,
+                                             neo_ticket *ticket);
+NEO_API neo_status neo_comm_all_gather_rows(neo_comm *comm, const neo_rows *rows, const float *in, float *out,
+                                            int64_t count, const int64_t *counts, neo_ticket *ticket);
+NEO_API neo_status neo_comm_reduce_scatter_rows(neo_comm *comm, const neo_rows *rows, const float *in, float *out,
+                                                int64_t count, const int64_t *counts, neo_ticket *ticket);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* NEO_COMM_H */
+
+/* ================================================================================================
+   Stop here if you only want the API: what follows is the implementation.
+   ================================================================================================ */
+
+#if (defined(NEO_IMPLEMENTATION) || defined(NEO_STATIC) || defined(NEO_COMM_IMPLEMENTATION)) &&    \
+    !defined(NEO__COMM_IMPLEMENTED)
+#define NEO__COMM_IMPLEMENTED
+
+#if defined(NEO_COMM_MPI)
+#include <mpi.h> /* outside extern "C": it may hold C++ */
+#endif
+#if defined(NEO_COMM_NCCL)
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+#endif
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#if defined(_WIN32)
+#include <windows.h>
+#else
+#include <unistd.h>
+#endif
+#if defined(__x86_64__) || defined(_M_X64)
+#include <immintrin.h> /* neo.h has it only where it is implemented */
+#endif
+
+/* Products and sums fuse only where the code says fma: one rounding per written operation. */
+#if defined(__clang__)
+#pragma STDC FP_CONTRACT OFF
+#elif defined(__GNUC__)
+#pragma GCC push_options
+#pragma GCC optimize("fp-contract=off")
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ------------------------------------------------------------------------------------------------
+   >>comm-platform
+
+   Threads are POSIX threads everywhere (on Windows winpthreads, which comes with mingw-w64).
+   ------------------------------------------------------------------------------------------------ */
+enum {
+    NEO__LEFT = -1, /* the root of a call that is none: the rank's function has returned */
+    NEO__COMM_MAX_RANKS = 4096,
+    NEO__COMM_MESSAGE = 400,
+    NEO__COMM_LOOKS = 100,   /* before a rank sleeps, if all ranks have a core */
+    NEO__COMM_FEW_LOOKS = 20 /* if not */
+};
+static int neo__comm_cores(void) {
+#if defined(_WIN32)
+    SYSTEM_INFO info;
+    GetSystemInfo(&info);
+    return (int)info.dwNumberOfProcessors;
+#else
+    return (int)sysconf(_SC_NPROCESSORS_ONLN);
+#endif
+}
+static void neo__comm_nap(void) {
+    struct timespec t;
+    t.tv_sec = 0;
+    t.tv_nsec = 20000;
+    nanosleep(&t, NULL);
+}
+/* A rank that waits gives its core away between looks: on a busy machine the other rank may be waiting
+   for just that core. */
+static void neo__comm_yield(void) { sched_yield(); }
+/* A thread that blocks all signals: they are for the program's own threads. Returns 0 or an errno. */
+static int neo__comm_thread(pthread_t *thread, void *(*fn)(void *), void *arg) {
+#if defined(_WIN32)
+    return pthread_create(thread, NULL, fn, arg);
+#else
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(thread, NULL, fn, arg);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+#endif
+}
+/* Condition variables that count time as neo_time_ns does, where the system can. */
+#if defined(__APPLE__) || defined(_WIN32)
+#define NEO__COND_CLOCK CLOCK_REALTIME
+#else
+#define NEO__COND_CLOCK CLOCK_MONOTONIC
+#endif
+static void neo__cond_init_monotonic(pthread_cond_t *cond) {
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+#if !defined(__APPLE__) && !defined(_WIN32)
+    pthread_condattr_setclock(&attr, NEO__COND_CLOCK);
+#endif
+    pthread_cond_init(cond, &attr);
+    pthread_condattr_destroy(&attr);
+}
+/* 0: the time has come. */
+static int neo__cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t until_ns) {
+    struct timespec t;
+    int64_t left = until_ns - neo_time_ns();
+    if (left <= 0) return 0;
+    clock_gettime(NEO__COND_CLOCK, &t);
+    int64_t ns = (int64_t)t.tv_nsec + left % 1000000000;
+    t.tv_sec += (time_t)(left / 1000000000 + ns / 1000000000);
+    t.tv_nsec = (long)(ns % 1000000000);
+    return pthread_cond_timedwait(cond, lock, &t) == 0;
+}
+/* ------------------------------------------------------------------------------------------------
+   >>impl-wire
+
+   Layout of a coded row. f32, f16, bf16: the numbers in order, zeros up to a multiple of 4 bytes. The others:
+   block after block; a block is its scale (f32) and then 32-bit words that hold p codes each (4 of 8 bits, or
+   8 of 4 bits). A block of n numbers has w = ceil(n/p) words; word i holds the numbers i, i + w, i + 2w ...
+   (one of each plane of w numbers), the first in its lowest bits; codes past the end are 0. So a word is made
+   of numbers that lie w apart, by 32-bit shifts alone: vectors need no packing, and one text does for vectors
+   of four numbers and for single ones. Rows of whole blocks have no padding: without gaps they are coded as
+   one long row.
+
+   i8, i4: two's complement codes. With Q = 127 or 7 and m the block's largest magnitude,
+       scale   = m/Q in f32, rounded to 17 significant bits, at least 2^-126
+       code    = x (1/scale), two f32 operations, to the nearest integer, ties to even
+       decoded = code scale, which is exact (7 + 17 bits)
+   m itself has the code Q and decoding never overflows; what was decoded codes to the same bytes. Adding
+   1.5 2^23 rounds: the lowest bits of the sum are the code. -0 decodes as +0.
+
+   f8: the scale is a power of two, at least 2^-126. x/scale and code scale are exact (but for quotients far
+   below the smallest code), so each number is rounded once. Zeros keep their signs.
+
+   A block that would decode as zeros has the scale 0; one with an Inf or a NaN has the scale NaN (0x7FC00000)
+   and codes 0. exponent: before all this x is multiplied by 2^exponent, in the end what was decoded by
+   2^-exponent, in f32. The bytes depend on the values alone (f32, f16, bf16 keep NaNs' payloads), everywhere.
+   ------------------------------------------------------------------------------------------------ */
+#if defined(__GNUC__) || defined(__clang__)
+#define NEO__WIRE_INLINE static inline __attribute__((always_inline))
+#else
+#define NEO__WIRE_INLINE static inline
+#endif
+
+/* Four numbers at a time where the compiler has vectors (SSE2, NEON), else one. LESS: all ones where true. */
+#if (defined(__GNUC__) || defined(__clang__)) && !defined(NEO_NO_SIMD) && !defined(__CUDACC__)
+#if defined(__x86_64__)
+#define NEO__WIRE_SSE 1
+#endif
+enum { NEO__WIRE_LANES = 4 };
+typedef float neo__wire_f __attribute__((vector_size(16)));
+typedef int32_t neo__wire_i __attribute__((vector_size(16)));
+typedef uint32_t neo__wire_u __attribute__((vector_size(16)));
+#define NEO__WIRE_LESS(a, b) ((neo__wire_u)((neo__wire_i)(a) < (neo__wire_i)(b)))
+#else
+enum { NEO__WIRE_LANES = 1 };
+typedef float neo__wire_f;
+typedef uint32_t neo__wire_u;
+#define NEO__WIRE_LESS(a, b) (0u - (uint32_t)((int32_t)(a) < (int32_t)(b)))
+#endif
+
+enum {
+    NEO__WIRE_INFINITY = 0x7F800000, /* as bits; so are the next two */
+    NEO__WIRE_NAN = 0x7FC00000,
+    NEO__WIRE_F16_MOST = 0x477FE000, /* 65504 */
+    NEO__WIRE_TILE = 1024 /* numbers handled at a time: whole blocks, in the first-level cache */
+};
+
+/* The caller's rounding mode and flushing of denormals would change codes: set aside, as neo's calls do. */
+#if defined(__x86_64__) || defined(_M_X64)
+typedef unsigned int neo__wire_fp;
+NEO__WIRE_INLINE neo__wire_fp neo__wire_fp_enter(void) {
+    neo__wire_fp old = _mm_getcsr();
+    _mm_setcsr(0x1F80u);
+    return old;
+}
+NEO__WIRE_INLINE void neo__wire_fp_leave(neo__wire_fp old) { _mm_setcsr(old); }
+#elif defined(__aarch64__)
+typedef uint64_t neo__wire_fp;
+NEO__WIRE_INLINE neo__wire_fp neo__wire_fp_enter(void) {
+    uint64_t old, standard = 0;
+    __asm__ __volatile__("mrs %0, fpcr" : "=r"(old));
+    __asm__ __volatile__("msr fpcr, %0" : : "r"(standard));
+    return old;
+}
+NEO__WIRE_INLINE void neo__wire_fp_leave(neo__wire_fp old) {
+    __asm__ __volatile__("msr fpcr, %0" : : "r"(old));
+}
+#else
+typedef int neo__wire_fp;
+NEO__WIRE_INLINE neo__wire_fp neo__wire_fp_enter(void) { return 0; }
+NEO__WIRE_INLINE void neo__wire_fp_leave(neo__wire_fp old) { (void)old; }
+#endif
+
+/* ---- one number ---- */
+NEO__WIRE_INLINE uint32_t neo__wire_bits(float x) {
+    uint32_t u;
+    memcpy(&u, &x, sizeof u);
+    return u;
+}
+NEO__WIRE_INLINE float neo__wire_number(uint32_t u) {
+    float x;
+    memcpy(&x, &u, sizeof x);
+    return x;
+}
+NEO__WIRE_INLINE int64_t neo__wire_min(int64_t a, int64_t b) { return a < b ? a : b; }
+/* 2^exponent; exponents are -126 .. 126, so that its inverse is a normal number too. */
+static float neo__wire_power(int exponent) {
+    int e = exponent < -126 ? -126 : exponent > 126 ? 126 : exponent;
+    return neo__wire_number((uint32_t)(e + 127) << 23);
+}
+
+/* ---- vectors ---- */
+NEO__WIRE_INLINE neo__wire_f neo__wire_load(const float *p) {
+    neo__wire_f v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+NEO__WIRE_INLINE void neo__wire_store(float *p, neo__wire_f v) { memcpy(p, &v, sizeof v); }
+NEO__WIRE_INLINE neo__wire_u neo__wire_load_words(const char *p) {
+    neo__wire_u v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+NEO__WIRE_INLINE void neo__wire_store_words(char *p, neo__wire_u v) { memcpy(p, &v, sizeof v); }
+NEO__WIRE_INLINE neo__wire_u neo__wire_vbits(neo__wire_f x) {
+    neo__wire_u u;
+    memcpy(&u, &x, sizeof u);
+    return u;
+}
+NEO__WIRE_INLINE neo__wire_f neo__wire_vnumber(neo__wire_u u) {
+    neo__wire_f x;
+    memcpy(&x, &u, sizeof x);
+    return x;
+}
+NEO__WIRE_INLINE neo__wire_u neo__wire_vset(uint32_t u) {
+    neo__wire_u v;
+    memset(&v, 0, sizeof v);
+    return v + u;
+}
+/* mask ? a : b */
+NEO__WIRE_INLINE neo__wire_u neo__wire_select(neo__wire_u mask, neo__wire_u a, neo__wire_u b) {
+    return b ^ ((a ^ b) & mask);
+}
+
+/* The larger of two magnitudes; NaNs may get lost. neo__wire_vnan: not 0 where one of them is a NaN.
+   (x86-64 has a maximum of floats; one of integers comes with SSE4.1 only.) */
+#if defined(NEO__WIRE_SSE)
+NEO__WIRE_INLINE neo__wire_u neo__wire_vmax(neo__wire_u a, neo__wire_u b) {
+    return neo__wire_vbits(_mm_max_ps(neo__wire_vnumber(a), neo__wire_vnumber(b)));
+}
+NEO__WIRE_INLINE neo__wire_u neo__wire_vnan(neo__wire_u a, neo__wire_u b) {
+    return neo__wire_vbits(_mm_cmpunord_ps(neo__wire_vnumber(a), neo__wire_vnumber(b)));
+}
+#else
+NEO__WIRE_INLINE neo__wire_u neo__wire_vmax(neo__wire_u a, neo__wire_u b) {
+    return neo__wire_select(NEO__WIRE_LESS(a, b), b, a);
+}
+NEO__WIRE_INLINE neo__wire_u neo__wire_vnan(neo__wire_u a, neo__wire_u b) {
+    return NEO__WIRE_LESS(neo__wire_vset(NEO__WIRE_INFINITY), neo__wire_vmax(a, b));
+}
+#endif
+
+/* y = x factor. A finite x whose product is beyond the float with the bits `most` gives that one, signed. */
+NEO__WIRE_INLINE neo__wire_f neo__wire_vtimes(neo__wire_f x, float factor, uint32_t most) {
+    neo__wire_u u = neo__wire_vbits(x), y = neo__wire_vbits(x * factor), sign = u & 0x80000000u;
+    neo__wire_u finite = NEO__WIRE_LESS(u & 0x7FFFFFFFu, neo__wire_vset(NEO__WIRE_INFINITY));
+    neo__wire_u beyond = NEO__WIRE_LESS(neo__wire_vset(most), y & 0x7FFFFFFFu);
+    return neo__wire_vnumber(neo__wire_select(finite & beyond, sign | most, y));
+}
+static void neo__wire_times(float *y, const float *x, int64_t n, float factor, uint32_t most) {
+    int64_t i = 0;
+    for (; i + NEO__WIRE_LANES <= n; i += NEO__WIRE_LANES)
+        neo__wire_store(y + i, neo__wire_vtimes(neo__wire_load(x + i), factor, most));
+    if (i == n) return;
+    float rest[NEO__WIRE_LANES] = {0};
+    memcpy(rest, x + i, (size_t)(n - i) * sizeof *x);
+    neo__wire_store(rest, neo__wire_vtimes(neo__wire_load(rest), factor, most));
+    memcpy(y + i, rest, (size_t)(n - i) * sizeof *y);
+}
+
+/* ---- codes ----
+   These and the loops over words are compiled once per wire: `wire` is a constant in each. */
+NEO__WIRE_INLINE int neo__wire_code_bits(neo_wire wire) { return wire == NEO_WIRE_I4 ? 4 : 8; }
+
+/* f8: stored bits of significand; the bits of the smallest normal number; those of the power of two whose
+   last place is the smallest denormal. */
+NEO__WIRE_INLINE int neo__wire_f8_man(neo_wire wire) { return wire == NEO_WIRE_F8E4M3 ? 3 : 2; }
+NEO__WIRE_INLINE uint32_t neo__wire_f8_normal(neo_wire wire) {
+    return (wire == NEO_WIRE_F8E4M3 ? 127u - 6u : 127u - 14u) << 23;
+}
+NEO__WIRE_INLINE uint32_t neo__wire_f8_place(neo_wire wire) {
+    return neo__wire_f8_normal(wire) + ((uint32_t)(23 - neo__wire_f8_man(wire)) << 23);
+}
+
+/* Adding the power of two whose last place is that of x in the format rounds x to so many last places; each
+   exponent above the smallest is worth 2^man codes more. x is in range. */
+NEO__WIRE_INLINE neo__wire_u neo__wire_code_f8(neo_wire wire, neo__wire_f x) {
+    const int shift = 23 - neo__wire_f8_man(wire);
+    const uint32_t normal = neo__wire_f8_normal(wire);
+    neo__wire_u u = neo__wire_vbits(x), a = u & 0x7FFFFFFFu;
+    neo__wire_u exponent = neo__wire_vmax(a & 0x7F800000u, neo__wire_vset(normal));
+    neo__wire_u place = exponent + ((uint32_t)shift << 23);
+    neo__wire_u places = neo__wire_vbits(neo__wire_vnumber(a) + neo__wire_vnumber(place)) - place;
+    return (places + ((exponent - normal) >> shift)) | (u ^ a) >> 24;
+}
+NEO__WIRE_INLINE neo__wire_f neo__wire_value_f8(neo_wire wire, neo__wire_u code) {
+    const int shift = 23 - neo__wire_f8_man(wire);
+    const uint32_t place = neo__wire_f8_place(wire);
+    neo__wire_u a = code & 0x7Fu;
+    neo__wire_u normal = (a << shift) + (neo__wire_f8_normal(wire) - (1u << 23));
+    neo__wire_u small = neo__wire_vbits(neo__wire_vnumber(a + place) - neo__wire_number(place));
+    neo__wire_u below = NEO__WIRE_LESS(a, neo__wire_vset(1u << neo__wire_f8_man(wire)));
+    return neo__wire_vnumber(neo__wire_select(below, small, normal) | (code ^ a) << 24);
+}
+
+/* Four codes of each of the words at x; the planes are `words` apart. */
+NEO__WIRE_INLINE neo__wire_u neo__wire_code(neo_wire wire, const float *x, float inverse) {
+    neo__wire_f v = neo__wire_load(x) * inverse;
+    if (wire == NEO_WIRE_I8 || wire == NEO_WIRE_I4)
+        return neo__wire_vbits(v + 12582912.0f) & ((1u << neo__wire_code_bits(wire)) - 1u);
+    return neo__wire_code_f8(wire, v);
+}
+NEO__WIRE_INLINE neo__wire_u neo__wire_codes(neo_wire wire, const float *x, size_t words,
+                                             float inverse) {
+    const int bits = neo__wire_code_bits(wire);
+    neo__wire_u a = neo__wire_code(wire, x, inverse);
+    neo__wire_u b = neo__wire_code(wire, x + words, inverse);
+    neo__wire_u c = neo__wire_code(wire, x + 2 * words, inverse);
+    neo__wire_u d = neo__wire_code(wire, x + 3 * words, inverse);
+    return (a | b << bits) | (c << 2 * bits | d << 3 * bits);
+}
+/* The last vector goes back over words that are done, or beyond the end where there is but one. */
+NEO__WIRE_INLINE void neo__wire_encode_words(neo_wire wire, const float *x, size_t words,
+                                             float inverse, char *out) {
+    const size_t last = words > NEO__WIRE_LANES ? words - NEO__WIRE_LANES : 0;
+    for (size_t i = 0;;) {
+        neo__wire_u word = neo__wire_codes(wire, x + i, words, inverse);
+        if (wire == NEO_WIRE_I4)
+            word |= neo__wire_codes(wire, x + 4 * words + i, words, inverse) << 16;
+        neo__wire_store_words(out + 4 * i, word);
+        if (i == last) break;
+        i = i + NEO__WIRE_LANES < last ? i + NEO__WIRE_LANES : last;
+    }
+}
+
+/* Integers: with its sign bit inverted a code is 2^(bits - 1) more, and becomes a float as the last bits of
+   one in [2^23, 2^24). */
+NEO__WIRE_INLINE void neo__wire_decode_code(neo_wire wire, neo__wire_u word, int shift, float scale,
+                                            float *x) {
+    const float middle = wire == NEO_WIRE_I8 ? 8388608.0f + 128.0f : 8388608.0f + 8.0f;
+    neo__wire_u code = word >> shift & ((1u << neo__wire_code_bits(wire)) - 1u);
+    neo__wire_f v;
+    if (wire == NEO_WIRE_I8 || wire == NEO_WIRE_I4)
+        v = neo__wire_vnumber(code | 0x4B000000u) - middle;
+    else
+        v = neo__wire_value_f8(wire, code);
+    neo__wire_store(x, v * scale);
+}
+NEO__WIRE_INLINE void neo__wire_decode_words(neo_wire wire, const char *in, size_t words,
+                                             float scale, float *x) {
+    const int bits = neo__wire_code_bits(wire);
+    const size_t last = words > NEO__WIRE_LANES ? words - NEO__WIRE_LANES : 0;
+    for (size_t i = 0;;) {
+        neo__wire_u word = neo__wire_load_words(in + 4 * i);
+        if (wire == NEO_WIRE_I8) word ^= 0x80808080u;
+        if (wire == NEO_WIRE_I4) word ^= 0x88888888u;
+        for (int plane = 0; plane < 32 / bits; plane += 4) {
+            float *to = x + (size_t)plane * words + i;
+            neo__wire_decode_code(wire, word, plane * bits, scale, to);
+            neo__wire_decode_code(wire, word, (plane + 1) * bits, scale, to + words);
+            neo__wire_decode_code(wire, word, (plane + 2) * bits, scale, to + 2 * words);
+            neo__wire_decode_code(wire, word, (plane + 3) * bits, scale, to + 3 * words);
+        }
+        if (i == last) break;
+        i = i + NEO__WIRE_LANES < last ? i + NEO__WIRE_LANES : last;
+    }
+}
+
+/* ---- blocks ---- */
+NEO__WIRE_INLINE neo__wire_u neo__wire_magnitudes(const float *x) {
+    return neo__wire_vbits(neo__wire_load(x)) & 0x7FFFFFFFu;
+}
+
+/* The bits of the largest magnitude; above those of infinity if there is a NaN. */
+static uint32_t neo__wire_largest(const float *x, size_t n) {
+    enum { L = NEO__WIRE_LANES };
+    neo__wire_u a = neo__wire_vset(0), b = a, nan = a;
+    size_t i = 0;
+    for (; i + 4 * L <= n; i += 4 * L) {
+        neo__wire_u p = neo__wire_magnitudes(x + i), q = neo__wire_magnitudes(x + i + L);
+        neo__wire_u r = neo__wire_magnitudes(x + i + 2 * L),
+                    s = neo__wire_magnitudes(x + i + 3 * L);
+        nan |= neo__wire_vnan(p, q) | neo__wire_vnan(r, s);
+        a = neo__wire_vmax(neo__wire_vmax(p, q), a);
+        b = neo__wire_vmax(neo__wire_vmax(r, s), b);
+    }
+    for (; i + L <= n; i += L) {
+        neo__wire_u p = neo__wire_magnitudes(x + i);
+        nan |= neo__wire_vnan(p, p);
+        a = neo__wire_vmax(p, a);
+    }
+    uint32_t lane[L], largest = 0;
+    a = neo__wire_vmax(a, b) | (nan & 0x7FFFFFFFu);
+    memcpy(lane, &a, sizeof lane);
+    for (size_t k = 0; k < L; k++)
+        if (lane[k] > largest) largest = lane[k];
+    for (; i < n; i++)
+        if ((neo__wire_bits(x[i]) & 0x7FFFFFFFu) > largest)
+            largest = neo__wire_bits(x[i]) & 0x7FFFFFFFu;
+    return largest;
+}
+
+/* The scale of a block whose largest magnitude has these bits. */
+static float neo__wire_scale(neo_wire wire, uint32_t largest) {
+    if (largest >= (uint32_t)NEO__WIRE_INFINITY) return neo__wire_number(NEO__WIRE_NAN);
+    if (wire == NEO_WIRE_I8 || wire == NEO_WIRE_I4) {
+        if (largest <= 0x00400000u) return 0.0f; /* 2^-127: half the smallest scale */
+        float scale = neo__wire_number(largest) / (wire == NEO_WIRE_I8 ? 127.0f : 7.0f);
+        scale = neo__wire_number((neo__wire_bits(scale) + 0x40u) & 0xFFFFFF80u);
+        return scale < FLT_MIN ? FLT_MIN : scale;
+    }
+    /* largest/scale = s 2^top with s in [1, 1.75], or s 2^(top - 1) with s in (1.75, 2) */
+    const uint32_t top = wire == NEO_WIRE_F8E4M3 ? 8u : 15u;
+    if (largest <= (wire == NEO_WIRE_F8E4M3 ? 0x2000u : 0x40u)) return 0.0f; /* 2^-136, 2^-143 */
+    uint32_t exponent = (largest + 0x1FFFFFu) >> 23;
+    return neo__wire_number((exponent > top ? exponent - top : 1u) << 23);
+}
+
+/* A block whose last plane is short, or whose words fill no vector, goes through a buffer with room for whole
+   vectors. What decoding puts past a plane of that buffer the next plane overwrites. */
+NEO__WIRE_INLINE size_t neo__wire_words(neo_wire wire, size_t count) {
+    return wire == NEO_WIRE_I4 ? (count + 7) / 8 : (count + 3) / 4;
+}
+NEO__WIRE_INLINE int neo__wire_is_whole(neo_wire wire, size_t count) {
+    return wire == NEO_WIRE_I4 ? count % 8 == 0 && count >= 32 : count % 4 == 0 && count >= 16;
+}
+
+/* Short copies, without the start-up of a memcpy of unknown length. */
+NEO__WIRE_INLINE void neo__wire_copy(float *to, const float *from, size_t count) {
+    size_t i = 0;
+    for (; i + NEO__WIRE_LANES <= count; i += NEO__WIRE_LANES)
+        neo__wire_store(to + i, neo__wire_load(from + i));
+    for (; i < count; i++) to[i] = from[i];
+}
+/* The codes of a block whose scale is written. */
+static void neo__wire_encode_block(neo_wire wire, const float *x, size_t count, char *out) {
+    float padded[NEO_WIRE_BLOCK + 4], scale;
+    char codes[16];
+    const size_t words = neo__wire_words(wire, count);
+    const int whole = neo__wire_is_whole(wire, count);
+    char *to = words < 4 ? codes : out + 4;
+    memcpy(&scale, out, 4);
+    if (!(scale == scale)) {
+        memset(out + 4, 0, words * 4);
+        return;
+    }
+    if (!whole) {
+        neo__wire_copy(padded, x, count);
+        for (size_t i = count; i < 8 * words + 4 && i < NEO_WIRE_BLOCK + 4; i++) padded[i] = 0.0f;
+        x = padded;
+    }
+    const float inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
+    if (wire == NEO_WIRE_I8)
+        neo__wire_encode_words(NEO_WIRE_I8, x, words, inverse, to);
+    else if (wire == NEO_WIRE_I4)
+        neo__wire_encode_words(NEO_WIRE_I4, x, words, inverse, to);
+    else if (wire == NEO_WIRE_F8E4M3)
+        neo__wire_encode_words(NEO_WIRE_F8E4M3, x, words, inverse, to);
+    else
+        neo__wire_encode_words(NEO_WIRE_F8E5M2, x, words, inverse, to);
+    for (size_t i = 0; i < words && words < 4; i++) memcpy(out + 4 + 4 * i, codes + 4 * i, 4);
+}
+static void neo__wire_decode_block(neo_wire wire, const char *in, size_t count, float *x) {
+    float padded[NEO_WIRE_BLOCK + 4], scale;
+    char codes[16] = {0};
+    const size_t words = neo__wire_words(wire, count);
+    const int whole = neo__wire_is_whole(wire, count);
+    const char *from = in + 4;
+    float *to = whole ? x : padded;
+    memcpy(&scale, in, 4);
+    if (words < 4) {
+        for (size_t i = 0; i < words; i++) memcpy(codes + 4 * i, from + 4 * i, 4);
+        from = codes;
+    }
+    if (wire == NEO_WIRE_I8)
+        neo__wire_decode_words(NEO_WIRE_I8, from, words, scale, to);
+    else if (wire == NEO_WIRE_I4)
+        neo__wire_decode_words(NEO_WIRE_I4, from, words, scale, to);
+    else if (wire == NEO_WIRE_F8E4M3)
+        neo__wire_decode_words(NEO_WIRE_F8E4M3, from, words, scale, to);
+    else
+        neo__wire_decode_words(NEO_WIRE_F8E5M2, from, words, scale, to);
+    if (!whole) neo__wire_copy(x, padded, count);
+}
+
+/* ---- tiles: NEO__WIRE_TILE numbers at most, of several rows, or whole blocks of one ---- */
+typedef struct neo__wire_job {
+    const neo_ctx *ctx;
+    neo_wire wire;
+    float factor, back; /* 2^exponent, 2^-exponent */
+    size_t row_bytes;
+} neo__wire_job;
+
+static void neo__wire_encode_floats(const neo__wire_job *job, const float *x, int64_t n,
+                                    char *out) {
+    if (job->wire == NEO_WIRE_F32) {
+        memcpy(out, x, (size_t)n * sizeof *x);
+        return;
+    }
+    neo_floats_encode(job->ctx, job->wire == NEO_WIRE_F16 ? NEO_F16 : NEO_BF16, x, out, n);
+    if (n % 2) memset(out + 2 * n, 0, 2);
+}
+/* All scales come first: codes wait long for their scale (two divisions after a maximum), and meanwhile the
+   processor can find the next ones. That makes it about 1.5 times as fast. */
+static void neo__wire_encode_blocks(const neo__wire_job *job, const float *x, int64_t n, char *out,
+                                    int scales) {
+    const size_t step = neo_wire_row_bytes(job->wire, NEO_WIRE_BLOCK);
+    for (int64_t c = 0; c < n; c += NEO_WIRE_BLOCK, out += step) {
+        size_t count = (size_t)neo__wire_min(n - c, NEO_WIRE_BLOCK);
+        if (scales) {
+            float scale = neo__wire_scale(job->wire, neo__wire_largest(x + c, count));
+            memcpy(out, &scale, 4);
+        } else {
+            neo__wire_encode_block(job->wire, x + c, count, out);
+        }
+    }
+}
+static void neo__wire_encode_tile(const neo__wire_job *job, const float *x, int64_t rows,
+                                  int64_t cols, int64_t stride, char *out) {
+    float scaled[NEO__WIRE_TILE];
+    if (job->wire == NEO_WIRE_F16 || job->factor != 1.0f) {
+        uint32_t most = job->wire == NEO_WIRE_F16 ? NEO__WIRE_F16_MOST : NEO__WIRE_INFINITY;
+        for (int64_t r = 0; r < rows; r++)
+            neo__wire_times(scaled + r * cols, x + r * stride, cols, job->factor, most);
+        x = scaled;
+        stride = cols;
+    }
+    if (job->wire <= NEO_WIRE_BF16) {
+        for (int64_t r = 0; r < rows; r++)
+            neo__wire_encode_floats(job, x + r * stride, cols, out + (size_t)r * job->row_bytes);
+        return;
+    }
+    for (int scales = 1; scales >= 0; scales--)
+        for (int64_t r = 0; r < rows; r++)
+            neo__wire_encode_blocks(job, x + r * stride, cols, out + (size_t)r * job->row_bytes,
+                                    scales);
+}
+/* Part of a row. */
+static void neo__wire_decode_part(const neo__wire_job *job, const char *in, int64_t n, float *x) {
+    const size_t step = neo_wire_row_bytes(job->wire, NEO_WIRE_BLOCK);
+    if (job->wire == NEO_WIRE_F32) {
+        memcpy(x, in, (size_t)n * sizeof *x);
+    } else if (job->wire <= NEO_WIRE_BF16) {
+        neo_floats_decode(job->ctx, job->wire == NEO_WIRE_F16 ? NEO_F16 : NEO_BF16, in, x, n);
+    } else {
+        for (int64_t c = 0; c < n; c += NEO_WIRE_BLOCK, in += step)
+            neo__wire_decode_block(job->wire, in, (size_t)neo__wire_min(n - c, NEO_WIRE_BLOCK),
+                                   x + c);
+    }
+    if (job->factor != 1.0f) neo__wire_times(x, x, n, job->back, NEO__WIRE_INFINITY);
+}
+
+static double neo__wire_abs(double x) {
+    uint64_t u;
+    memcpy(&u, &x, sizeof u);
+    u &= UINT64_MAX >> 1;
+    memcpy(&x, &u, sizeof x);
+    return x;
+}
+/* A decoded number is finite only if x was. */
+static void neo__wire_measure(const neo__wire_job *job, const float *x, const float *decoded,
+                              int64_t n, neo_wire_stats *stats) {
+    neo_wire_stats s = *stats;
+    s.numbers += n;
+    for (int64_t i = 0; i < n; i++) {
+        if ((neo__wire_bits(decoded[i]) & 0x7FFFFFFFu) >= (uint32_t)NEO__WIRE_INFINITY) {
+            s.non_finite++;
+            continue;
+        }
+        double value = (double)x[i], error = (double)decoded[i] - value;
+        s.error_squares += error * error;
+        s.squares += value * value;
+        error = neo__wire_abs(error); /* no branch: signs are random */
+        if (error > s.max_error) s.max_error = error;
+        if (job->wire == NEO_WIRE_F16)
+            s.saturated +=
+                (neo__wire_bits(x[i] * job->factor) & 0x7FFFFFFFu) > (uint32_t)NEO__WIRE_F16_MOST;
+    }
+    *stats = s;
+}
+
+/* ---- the interface ---- */
+static const char *const neo__wire_names[] = {"f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i8", "i4"};
+
+NEO_API const char *neo_wire_name(neo_wire wire) {
+    return (unsigned)wire < (unsigned)NEO_WIRE_COUNT ? neo__wire_names[wire] : "unknown";
+}
+NEO_API neo_status neo_wire_parse(const char *name, neo_wire *wire) {
+    if (!name || !wire) return neo_fail(NEO_ERR_ARG, "neo_wire_parse: name or wire is NULL");
+    for (int w = 0; w < NEO_WIRE_COUNT; w++) {
+        if (strcmp(name, neo__wire_names[w]) != 0) continue;
+        *wire = (neo_wire)w;
+        return NEO_OK;
+    }
+    return neo_fail(NEO_ERR_ARG,
+                    "neo_wire_parse: '%s' is not one of f32, f16, bf16, f8e4m3, f8e5m2, i8, i4",
+                    name);
+}
+
+NEO_API size_t neo_wire_row_bytes(neo_wire wire, int64_t cols) {
+    if (cols <= 0) return 0;
+    const size_t n = (size_t)cols, scales = (n + NEO_WIRE_BLOCK - 1) / NEO_WIRE_BLOCK * 4;
+    switch (wire) {
+    case NEO_WIRE_F32: return n * 4;
+    case NEO_WIRE_F16:
+    case NEO_WIRE_BF16: return (n + 1) / 2 * 4;
+    case NEO_WIRE_F8E4M3:
+    case NEO_WIRE_F8E5M2:
+    case NEO_WIRE_I8: return scales + (n + 3) / 4 * 4;
+    case NEO_WIRE_I4: return scales + (n + 7) / 8 * 4;
+    default: return 0;
+    }
+}
+
+/* Whether coded rows of so many columns, one after the other, are one long coded row. */
+static int neo__wire_joins(neo_wire wire, int64_t cols) {
+    return wire == NEO_WIRE_F32 || cols % (wire <= NEO_WIRE_BF16 ? 2 : NEO_WIRE_BLOCK) == 0;
+}
+static neo__wire_job neo__wire_job_of(const neo_ctx *ctx, neo_wire wire, int exponent,
+                                      int64_t cols) {
+    neo__wire_job job;
+    job.ctx = ctx;
+    job.wire = wire;
+    job.factor = neo__wire_power(exponent);
+    job.back = 1.0f / job.factor;
+    job.row_bytes = neo_wire_row_bytes(wire, cols);
+    return job;
+}
+NEO_API void neo_wire_encode(const neo_ctx *ctx, neo_wire wire, int exponent, const float *src,
+                             int64_t rows, int64_t cols, int64_t stride, void *dst,
+                             neo_wire_stats *stats) {
+    const neo__wire_job job = neo__wire_job_of(ctx, wire, exponent, cols);
+    if (job.row_bytes == 0 || rows <= 0) return;
+    if (stride == cols && neo__wire_joins(wire, cols)) {
+        cols *= rows;
+        rows = 1;
+    }
+    float decoded[NEO__WIRE_TILE];
+    const int64_t tile_cols = neo__wire_min(cols, NEO__WIRE_TILE),
+                  tile_rows = NEO__WIRE_TILE / tile_cols;
+    neo__wire_fp fp = neo__wire_fp_enter();
+    for (int64_t r = 0; r < rows; r += tile_rows)
+        for (int64_t c = 0; c < cols; c += tile_cols) {
+            const int64_t m = neo__wire_min(rows - r, tile_rows),
+                          n = neo__wire_min(cols - c, tile_cols);
+            const float *x = src + r * stride + c;
+            char *out = (char *)dst + (size_t)r * job.row_bytes + neo_wire_row_bytes(wire, c);
+            neo__wire_encode_tile(&job, x, m, n, stride, out);
+            for (int64_t k = 0; k < m && stats; k++) {
+                neo__wire_decode_part(&job, out + (size_t)k * job.row_bytes, n, decoded);
+                neo__wire_measure(&job, x + k * stride, decoded, n, stats);
+            }
+        }
+    neo__wire_fp_leave(fp);
+}
+NEO_API void neo_wire_decode(const neo_ctx *ctx, neo_wire wire, int exponent, const void *src,
+                             int64_t rows, int64_t cols, int64_t stride, float *dst) {
+    const neo__wire_job job = neo__wire_job_of(ctx, wire, exponent, cols);
+    if (job.row_bytes == 0 || rows <= 0) return;
+    if (stride == cols && neo__wire_joins(wire, cols)) {
+        cols *= rows;
+        rows = 1;
+    }
+    neo__wire_fp fp = neo__wire_fp_enter();
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < cols; c += NEO__WIRE_TILE)
+            neo__wire_decode_part(
+                &job, (const char *)src + (size_t)r * job.row_bytes + neo_wire_row_bytes(wire, c),
+                neo__wire_min(cols - c, NEO__WIRE_TILE), dst + r * stride + c);
+    neo__wire_fp_leave(fp);
+}
+#undef NEO__WIRE_INLINE
+#undef NEO__WIRE_SSE
+#undef NEO__WIRE_LESS
+/* ------------------------------------------------------------------------------------------------
+   >>impl-comm-types
+
+   An operation (neo__work) is a few rounds of transfers with peers (neo__xfer) and arithmetic between them.
+   What it does is written once, in >>impl-collectives; a transport moves the transfers: see
+   >>impl-threads and >>impl-mpi. Every message between two ranks carries the call it belongs to
+   (neo__call), so that ranks which diverge find out at the first message.
+   ------------------------------------------------------------------------------------------------ */
+/* As peers must see it too, byte for byte. */
+typedef struct neo__call {
+    int64_t sequence; /* of the group's collectives; a send's: of its pair */
+    int64_t count;    /* elements; 0 where ranks may differ */
+    int32_t op, dtype, reduce, root;
+    int32_t wire, exponent; /* of rows: 1 + wire; else 0 */
+} neo__call;
+/* What the first message of a call between two ranks carries before its data. */
+typedef struct neo__header {
+    neo__call call;
+    int64_t bytes; /* of data */
+} neo__header;
+
+typedef struct neo__xfer {
+    int peer, send;
+    int first; /* the first of this call between the two: it carries the call */
+    int view;  /* receive: the sender's memory will do, `data` is scratch */
+    int done;
+    void *data;
+    size_t bytes;
+    const void *from; /* of a finished view: where the bytes are, until it is released */
+    uint64_t index;   /* threads: place in the ring */
+    int copied;       /* threads: only the link model holds it back */
+    void *request[3]; /* MPI */
+} neo__xfer;
+
+typedef struct neo__work {
+    neo__call call;
+    const void *in;
+    void *out;
+    int64_t count; /* of one part, where counts are NULL */
+    size_t each;   /* bytes of an element; of a coded row */
+    neo_rows rows; /* cols 0: no rows */
+    int has_in_counts, has_out_counts;
+    int64_t *in_counts, *out_counts; /* [W] in the slot's own memory */
+    int peer;                        /* of send, recv */
+    int receives;
+    int pieces; /* of a sum over leaves; 0: `in` is the one piece */
+    const void *piece[NEO_MAX_SUBTREES];
+} neo__work;
+
+typedef struct neo__transport {
+    /* start: begin a transfer. finish: wait until all of these are done. release: a finished view is not
+       read any more. All give NEO_OK or what broke the group. */
+    neo_status (*start)(neo_comm *comm, const neo__call *call, neo__xfer *x);
+    neo_status (*finish)(neo_comm *comm, const neo__call *call, neo__xfer *x, int count);
+    void (*release)(neo_comm *comm, neo__xfer *x);
+    /* tell: the peers must know that this rank broke the group (comm->broken, comm->message). heard: has a peer
+       said so? then fill these. */
+    void (*tell)(neo_comm *comm);
+    int (*heard)(neo_comm *comm);
+    /* member: the part of a new group that this rank brings (exchanged with the others as a number); join: take
+       the others' parts. leave: this rank takes no part any more; drop: nor does it look at the others' parts. */
+    neo_status (*member)(neo_comm *sub, neo_comm *parent, int64_t *token);
+    neo_status (*join)(neo_comm *sub, const int64_t *tokens);
+    void (*leave)(neo_comm *comm);
+    void (*drop)(neo_comm *comm);
+    int views; /* receives may look at the sender's memory */
+    /* For data that the processor cannot touch, in the memory of a device; NULL elsewhere. agree: do all ranks make
+       this call? (messages carry no call then). copy: inside this rank's device. combine: as neo__combine. */
+    neo_status (*agree)(neo_comm *comm, const neo__work *w);
+    neo_status (*copy)(neo_comm *comm, void *to, const void *from, size_t bytes);
+    neo_status (*combine)(neo_comm *comm, const neo__call *call, const void *const *piece,
+                          const int *leaves, int count, void *out, int64_t n);
+    /* split: as neo_comm_split, in place of member and join; *sub is NULL before. */
+    neo_status (*split)(neo_comm *comm, int color, int key, neo_comm **sub);
+} neo__transport;
+
+struct neo_comm {
+    neo_ctx *ctx;
+    const neo__transport *transport;
+    neo_comm_backend backend;
+    int rank, size;
+    int *world, *node; /* [size] of each rank: its world rank, its node */
+    int timeout_ms, queue_length;
+    size_t segment_bytes, bytes; /* bytes: of this block */
+    int shards;                  /* V */
+    int ring_length;
+    int looks; /* threads: before a rank sleeps */
+    neo_comm_desc desc;
+    struct neo__job *job;     /* threads */
+    struct neo__seat **seat; /* threads: [size] */
+    int joined;
+    struct neo__mpi *mpi;
+    struct neo__nccl *nccl;
+
+    /* the queue: operations [finished, issued) are waiting or running */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    pthread_t thread;
+    int thread_runs, quit;
+    int inline_only; /* MPI may be called from the user's thread alone: asynchronous calls block */
+    int64_t issued, finished, succeeded;
+    neo__work *slot;   /* [queue_length], and one for calls that block */
+    neo_status status; /* of the first operation that failed */
+    char message[NEO__COMM_MESSAGE];
+    int broken, lost, rebuilt;
+
+    /* of the operation that runs */
+    int64_t sequence;       /* of the next collective */
+    int64_t *pair_sequence; /* [2 size]: sent to, received from */
+    int64_t *offset;        /* [2 (size + 1)] scratch: where parts begin */
+    int *pieces_of;         /* [size + 1]: subtrees of the leaf tree before rank p's */
+    int *piece_leaves;      /* [total]: leaves of each */
+    int one_each; /* every rank has one subtree, and all are of one size: the tree over ranks is theirs */
+    int *ones, *identity;    /* [size], [size + 1]: the same where every rank has one piece */
+    const void **piece_from; /* [total] scratch */
+    neo__xfer *xfer;         /* [xfer_count] scratch */
+    int xfer_count;
+    char *segment[2]; /* MPI: [segment_bytes] each */
+    neo_fault fault;
+    neo_comm_stats stats;
+};
+
+/* ------------------------------------------------------------------------------------------------
+   >>impl-comm-core
+
+   Errors that break the group, the queue, the checks of arguments.
+   ------------------------------------------------------------------------------------------------ */
+static const char *const neo__op_names[NEO_COMM_OP_COUNT] = {
+    "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast",
+    "gather",     "scatter",        "send",       "barrier"};
+
+/* "all_reduce #12 (1000 f32, sum)" */
+typedef struct neo__call_text {
+    char text[96];
+} neo__call_text;
+static neo__call_text neo__call_name(const neo__call *c) {
+    static const char *const reduces[] = {"sum", "max", "min"};
+    neo__call_text t;
+    int known = c->op >= 0 && c->op < (int)NEO_COMM_OP_COUNT && c->dtype >= 0 &&
+                c->dtype < (int)NEO_DTYPE_COUNT;
+    if (!known) {
+        snprintf(t.text, sizeof t.text, "no call of neo");
+        return t;
+    }
+    int n = snprintf(t.text, sizeof t.text, "%s #%" PRId64, neo__op_names[c->op], c->sequence);
+    size_t at = n > 0 ? (size_t)n : 0;
+    if (c->op == (int)NEO_COMM_BARRIER) return t;
+    if (c->op == (int)NEO_COMM_ALL_TO_ALL && c->count < 0)
+        snprintf(t.text + at, sizeof t.text - at, " (%s, v)", neo_dtype_name((neo_dtype)c->dtype));
+    else if (c->op <= (int)NEO_COMM_REDUCE_SCATTER)
+        snprintf(t.text + at, sizeof t.text - at, " (%" PRId64 " %s, %s)", c->count,
+                 neo_dtype_name((neo_dtype)c->dtype), reduces[c->reduce % 3]);
+    else if (c->op == (int)NEO_COMM_BROADCAST || c->op == (int)NEO_COMM_GATHER ||
+             c->op == (int)NEO_COMM_SCATTER)
+        snprintf(t.text + at, sizeof t.text - at, " (%" PRId64 " %s, root %d)", c->count,
+                 neo_dtype_name((neo_dtype)c->dtype), (int)c->root);
+    else
+        snprintf(t.text + at, sizeof t.text - at, " (%" PRId64 " %s)", c->count,
+                 neo_dtype_name((neo_dtype)c->dtype));
+    at = strlen(t.text);
+    if (c->wire > 0 && c->wire <= (int)NEO_WIRE_COUNT)
+        snprintf(t.text + at, sizeof t.text - at, " as %s", neo_wire_name((neo_wire)(c->wire - 1)));
+    return t;
+}
+
+/* The reason why the group is broken, if it is the first. From the caller's thread or the group's. */
+static int neo__comm_mark(neo_comm *comm, neo_status status, const char *message) {
+    pthread_mutex_lock(&comm->lock);
+    int first = !comm->broken;
+    if (first) {
+        comm->status = status;
+        snprintf(comm->message, sizeof comm->message, "%s", message);
+        __atomic_store_n(&comm->broken, 1, __ATOMIC_RELEASE);
+    }
+    pthread_mutex_unlock(&comm->lock);
+    return first;
+}
+/* Break the group: the first reason stands, here and (by tell) on the peers. */
+static neo_status neo__comm_break(neo_comm *comm, neo_status status, const char *format, ...)
+    NEO__PRINTF(3, 4);
+static neo_status neo__comm_break(neo_comm *comm, neo_status status, const char *format, ...) {
+    char text[NEO__COMM_MESSAGE];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (!comm->transport->heard(comm) && neo__comm_mark(comm, status, text))
+        comm->transport->tell(comm);
+    return neo_fail(comm->status, "%s", comm->message);
+}
+static neo_status neo__comm_check(neo_comm *comm, const char *function) {
+    NEO__CHECK(comm, NEO_ERR_ARG, "%s: comm is NULL", function);
+    if (__atomic_load_n(&comm->broken, __ATOMIC_ACQUIRE) || comm->transport->heard(comm))
+        return neo_fail(comm->status, "%s", comm->message);
+    return NEO_OK;
+}
+
+static neo_status neo__work_run(neo_comm *comm, neo__work *w); /* >>impl-collectives */
+
+/* What is done on purpose to this operation. 1: the rank is lost. */
+static int neo__comm_suffer(neo_comm *comm, const neo__work *w) {
+    if (comm->fault.kind == NEO_FAULT_NONE || w->call.op == (int)NEO_COMM_SEND ||
+        comm->fault.at != w->call.sequence)
+        return 0;
+    if (comm->fault.kind == NEO_FAULT_DELAY) {
+        struct timespec t;
+        t.tv_sec = comm->fault.ms / 1000;
+        t.tv_nsec = (long)(comm->fault.ms % 1000) * 1000000;
+        while (nanosleep(&t, &t) != 0 && errno == EINTR) {
+        }
+    }
+    return comm->fault.kind == NEO_FAULT_KILL;
+}
+static neo_status neo__comm_execute(neo_comm *comm, neo__work *w) {
+    NEO__TRY(neo__comm_check(comm, "neo_comm"));
+    if (neo__comm_suffer(comm, w)) {
+        char text[NEO__COMM_MESSAGE];
+        snprintf(text, sizeof text, "rank %d: lost on purpose at %s", comm->world[comm->rank],
+                 neo__call_name(&w->call).text);
+        comm->lost = 1;
+        (void)neo__comm_mark(comm, NEO_ERR_PEER, text);
+        comm->transport->leave(comm);
+        return neo_fail(comm->status, "%s", comm->message);
+    }
+    int64_t began = neo_time_ns();
+    neo_status status = comm->transport->agree ? comm->transport->agree(comm, w) : NEO_OK;
+    if (status == NEO_OK) status = neo__work_run(comm, w);
+    neo_comm_counter *counter = &comm->stats.op[w->call.op];
+    counter->calls++;
+    counter->time_ns += neo_time_ns() - began;
+    return status;
+}
+
+/* ---- the queue ---- */
+static void *neo__comm_main(void *arg) {
+    neo_comm *comm = (neo_comm *)arg;
+    pthread_mutex_lock(&comm->lock);
+    for (;;) {
+        while (comm->finished == comm->issued && !comm->quit)
+            pthread_cond_wait(&comm->changed, &comm->lock);
+        if (comm->finished == comm->issued) break;
+        neo__work *w = &comm->slot[comm->finished % comm->queue_length];
+        pthread_mutex_unlock(&comm->lock);
+        neo_status status = neo__comm_execute(comm, w); /* a failure stays in comm->status */
+        pthread_mutex_lock(&comm->lock);
+        comm->finished++;
+        comm->succeeded += status == NEO_OK;
+        pthread_cond_broadcast(&comm->changed);
+    }
+    pthread_mutex_unlock(&comm->lock);
+    return NULL;
+}
+static neo_status neo__comm_start_thread(neo_comm *comm) {
+    int error = neo__comm_thread(&comm->thread, neo__comm_main, comm);
+    NEO__CHECK(error == 0, NEO_ERR_SYSTEM, "neo_comm: cannot start a thread: %s", strerror(error));
+    comm->thread_runs = 1;
+    return NEO_OK;
+}
+/* Operations before `end` are done: well, if the result is NEO_OK, whatever has broken the group since. */
+static neo_status neo__comm_drain(neo_comm *comm, int64_t end) {
+    int64_t began = neo_time_ns(), succeeded = 0;
+    if (!comm->thread_runs) {
+        succeeded = comm->succeeded;
+    } else {
+        pthread_mutex_lock(&comm->lock);
+        int waits = comm->finished < end;
+        while (comm->finished < end) pthread_cond_wait(&comm->changed, &comm->lock);
+        succeeded = comm->succeeded;
+        pthread_mutex_unlock(&comm->lock);
+        if (waits) comm->stats.wait_ns += neo_time_ns() - began;
+    }
+    return succeeded >= end ? NEO_OK : neo__comm_check(comm, "neo_comm");
+}
+/* The slot for the next operation; its numbers are set by the caller. NULL: *status says why. */
+static neo__work *neo__work_slot(neo_comm *comm, int async, neo_status *status) {
+    if (async && !comm->thread_runs && !comm->inline_only) {
+        *status = neo__comm_start_thread(comm);
+        if (*status != NEO_OK) return NULL;
+    }
+    *status = neo__comm_drain(comm, async ? comm->issued - comm->queue_length + 1 : comm->issued);
+    if (*status != NEO_OK) return NULL;
+    neo__work *w = &comm->slot[async ? comm->issued % comm->queue_length : comm->queue_length];
+    int64_t *in_counts = w->in_counts, *out_counts = w->out_counts;
+    memset(w, 0, sizeof *w);
+    w->in_counts = in_counts;
+    w->out_counts = out_counts;
+    return w;
+}
+/* Run it now, or hand it to the thread. */
+static neo_status neo__work_issue(neo_comm *comm, neo__work *w, neo_ticket *ticket) {
+    if (!ticket) {
+        int64_t began = neo_time_ns();
+        neo_status status = neo__comm_execute(comm, w);
+        comm->stats.wait_ns += neo_time_ns() - began;
+        return status;
+    }
+    pthread_mutex_lock(&comm->lock);
+    *ticket = comm->issued++;
+    pthread_cond_broadcast(&comm->changed);
+    pthread_mutex_unlock(&comm->lock);
+    if (comm->inline_only) {
+        /* A failure shows when it is waited for, as it would. */
+        comm->succeeded += neo__comm_execute(comm, w) == NEO_OK;
+        comm->finished++;
+    }
+    return NEO_OK;
+}
+NEO_API neo_status neo_comm_wait(neo_comm *comm, neo_ticket ticket) {
+    NEO__CHECK(comm, NEO_ERR_ARG, "neo_comm_wait: comm is NULL");
+    NEO__CHECK(ticket >= 0 && ticket < comm->issued, NEO_ERR_ARG,
+               "neo_comm_wait: there is no operation with ticket %" PRId64, ticket);
+    return neo__comm_drain(comm, ticket + 1);
+}
+NEO_API neo_status neo_comm_wait_all(neo_comm *comm) {
+    NEO__CHECK(comm, NEO_ERR_ARG, "neo_comm_wait_all: comm is NULL");
+    NEO__TRY(neo__comm_drain(comm, comm->issued));
+    return neo__comm_check(comm, "neo_comm_wait_all");
+}
+NEO_API neo_status neo_comm_test(neo_comm *comm, neo_ticket ticket, int *done) {
+    NEO__CHECK(comm && done, NEO_ERR_ARG, "neo_comm_test: an argument is NULL");
+    NEO__CHECK(ticket >= 0 && ticket < comm->issued, NEO_ERR_ARG,
+               "neo_comm_test: there is no operation with ticket %" PRId64, ticket);
+    pthread_mutex_lock(&comm->lock);
+    *done = comm->finished > ticket;
+    int well = comm->succeeded > ticket;
+    pthread_mutex_unlock(&comm->lock);
+    return *done && !well ? neo__comm_check(comm, "neo_comm_test") : NEO_OK;
+}
+
+/* ---- arguments ---- */
+static neo_status neo__check_data(const char *function, const char *name, const void *data,
+                                  int64_t count, neo_dtype dtype) {
+    NEO__CHECK(dtype >= NEO_F32 && dtype < NEO_DTYPE_COUNT, NEO_ERR_ARG, "%s: no dtype %d",
+               function, (int)dtype);
+    NEO__CHECK(count >= 0 && (uint64_t)count <= SIZE_MAX / 8, NEO_ERR_ARG,
+               "%s: %s has %" PRId64 " elements", function, name, count);
+    NEO__CHECK(data || count == 0, NEO_ERR_ARG, "%s: %s is NULL", function, name);
+    return NEO_OK;
+}
+/* Elements of all parts; -1 when a count is negative or the sum too large. */
+static int64_t neo__parts_total(int size, int64_t count, const int64_t *counts) {
+    int64_t total = 0, most = INT64_MAX / 16;
+    if (!counts) return count < 0 || count > most / size ? -1 : count * size;
+    for (int p = 0; p < size; p++) {
+        if (counts[p] < 0 || counts[p] > most - total) return -1;
+        total += counts[p];
+    }
+    return total;
+}
+static int64_t neo__part(int64_t count, const int64_t *counts, int p) {
+    return counts ? counts[p] : count;
+}
+static int64_t neo__part_offset(int64_t count, const int64_t *counts, int p) {
+    int64_t at = 0;
+    if (!counts) return count * p;
+    for (int i = 0; i < p; i++) at += counts[i];
+    return at;
+}
+static int neo__overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes) {
+    uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
+    return a_bytes && b_bytes && x < y + b_bytes && y < x + a_bytes;
+}
+
+/* ---- create, destroy ---- */
+/* Everything a rank holds for a group, in one block: counted first (block NULL), then placed. */
+typedef struct neo__carve {
+    char *block;
+    size_t at;
+} neo__carve;
+static void *neo__carve_take(neo__carve *c, size_t count, size_t bytes) {
+    c->at = (c->at + 63) / 64 * 64;
+    void *p = c->block ? c->block + c->at : NULL;
+    c->at += count * bytes;
+    return p;
+}
+/* Leaves [*begin, *end) of rank r. */
+static void neo__comm_leaves(int shards, int size, int rank, int *begin, int *end) {
+    *begin = (int)((int64_t)shards * rank / size);
+    *end = (int)((int64_t)shards * (rank + 1) / size);
+}
+/* The maximal subtrees of the leaf tree of `shards` leaves inside [begin, end), in order; their numbers of leaves
+   to `leaves` (NULL: only counted). A subtree is an aligned power of two, or reaches to the last leaf. */
+static int neo__subtrees(int shards, int begin, int end, int *leaves) {
+    int n = 0;
+    if (begin == 0 && end == shards) { /* the whole tree, of any size */
+        if (leaves) leaves[0] = shards;
+        return end > begin;
+    }
+    while (begin < end) {
+        int64_t take = begin ? (begin & -begin) : (int64_t)1 << 30;
+        int rest = shards - begin;
+        if (take >= rest && end == shards)
+            take = rest; /* the ragged right edge is a subtree too */
+        else
+            while (take > end - begin) take /= 2;
+        if (leaves) leaves[n] = (int)take;
+        n++;
+        begin += (int)take;
+    }
+    return n;
+}
+static int neo__pieces_total(int shards, int size) {
+    int total = 0;
+    for (int r = 0; r < size; r++) {
+        int begin, end;
+        neo__comm_leaves(shards, size, r, &begin, &end);
+        total += neo__subtrees(shards, begin, end, NULL);
+    }
+    return total;
+}
+static size_t neo__comm_carve(neo_comm *c, char *block, int size, int total, int queue_length,
+                              size_t segment_bytes) {
+    neo__carve at = {block, 0};
+    size_t n = (size_t)size, slots = (size_t)queue_length + 1;
+    (void)neo__carve_take(&at, 1, sizeof *c);
+    int *world = (int *)neo__carve_take(&at, n, sizeof *world);
+    int *node = (int *)neo__carve_take(&at, n, sizeof *node);
+    struct neo__seat **seat = (struct neo__seat **)neo__carve_take(&at, n, sizeof *seat);
+    neo__work *slot = (neo__work *)neo__carve_take(&at, slots, sizeof *slot);
+    int64_t *counts = (int64_t *)neo__carve_take(&at, 2 * slots * n, sizeof *counts);
+    int64_t *pair = (int64_t *)neo__carve_take(&at, 2 * n, sizeof *pair);
+    int64_t *offset = (int64_t *)neo__carve_take(&at, 2 * (n + 1), sizeof *offset);
+    int *pieces_of = (int *)neo__carve_take(&at, n + 1, sizeof *pieces_of);
+    int *piece_leaves = (int *)neo__carve_take(&at, (size_t)total, sizeof *piece_leaves);
+    int *ones = (int *)neo__carve_take(&at, n, sizeof *ones);
+    int *identity = (int *)neo__carve_take(&at, n + 1, sizeof *identity);
+    const void **from = (const void **)neo__carve_take(&at, (size_t)total, sizeof *from);
+    size_t xfers = 2 * ((size_t)total + n * NEO_MAX_SUBTREES);
+    neo__xfer *xfer = (neo__xfer *)neo__carve_take(&at, xfers, sizeof *xfer);
+    char *segment = (char *)neo__carve_take(&at, 2, segment_bytes);
+    if (!block) return at.at;
+    c->bytes = at.at;
+    c->world = world;
+    c->node = node;
+    c->seat = seat;
+    c->slot = slot;
+    for (size_t i = 0; i < slots; i++) {
+        slot[i].in_counts = counts + 2 * i * n;
+        slot[i].out_counts = counts + (2 * i + 1) * n;
+    }
+    c->pair_sequence = pair;
+    c->offset = offset;
+    c->pieces_of = pieces_of;
+    c->piece_leaves = piece_leaves;
+    c->ones = ones;
+    c->identity = identity;
+    for (int r = 0; r < size; r++) ones[r] = 1;
+    for (int r = 0; r <= size; r++) identity[r] = r;
+    c->piece_from = from;
+    c->xfer = xfer;
+    c->xfer_count = (int)xfers;
+    c->segment[0] = segment;
+    c->segment[1] = segment + segment_bytes;
+    return at.at;
+}
+static neo_comm_desc neo__comm_defaults(const neo_comm_desc *desc) {
+    neo_comm_desc d;
+    memset(&d, 0, sizeof d);
+    if (desc) d = *desc;
+    if (d.ranks == 0) d.ranks = 1;
+    if (d.timeout_ms == 0) d.timeout_ms = 60000;
+    if (d.segment_bytes == 0) d.segment_bytes = 512 << 10;
+    if (d.queue_length == 0) d.queue_length = 64;
+    return d;
+}
+static neo_status neo__comm_desc_check(const neo_comm_desc *d) {
+    NEO__CHECK(d->ranks >= 1 && d->ranks <= NEO__COMM_MAX_RANKS, NEO_ERR_ARG,
+               "neo_comm: ranks is %d, not in 1 .. %d", d->ranks, (int)NEO__COMM_MAX_RANKS);
+    NEO__CHECK(d->ranks_per_node >= 0, NEO_ERR_ARG, "neo_comm: ranks_per_node is %d",
+               d->ranks_per_node);
+    NEO__CHECK(d->queue_length >= 1 && d->queue_length <= 65536, NEO_ERR_ARG,
+               "neo_comm: queue_length is %d, not in 1 .. 65536", d->queue_length);
+    NEO__CHECK(d->segment_bytes >= 4096 && d->segment_bytes <= (size_t)1 << 30, NEO_ERR_ARG,
+               "neo_comm: segment_bytes is %zu, not in 4096 .. 2^30", d->segment_bytes);
+    for (int l = 0; l < NEO_LEVEL_COUNT; l++)
+        NEO__CHECK(d->link[l].latency_us >= 0 && d->link[l].bandwidth >= 0, NEO_ERR_ARG,
+                   "neo_comm: link[%d] is negative or not a number", l);
+    return NEO_OK;
+}
+/* A group whose transport is still to be joined. */
+static neo_status neo__comm_new(neo_ctx *ctx, const neo_comm_desc *desc,
+                                const neo__transport *transport, int rank, int size,
+                                neo_comm **out) {
+    int shards = neo_ctx_repro_shards(ctx), total;
+    if (shards < size) shards = size; /* a group of more ranks than leaves: one each */
+    total = neo__pieces_total(shards, size);
+    size_t segment = transport->views || transport->combine ? 0 : desc->segment_bytes;
+    size_t bytes = neo__comm_carve(NULL, NULL, size, total, desc->queue_length, segment);
+    neo_comm *c = (neo_comm *)neo_alloc(ctx, bytes);
+    *out = NULL;
+    NEO__CHECK(c, NEO_ERR_MEMORY, "neo_comm: no memory for a group of %d ranks (%zu bytes)", size,
+               bytes);
+    memset(c, 0, bytes);
+    (void)neo__comm_carve(c, (char *)c, size, total, desc->queue_length, segment);
+    c->ctx = ctx;
+    c->transport = transport;
+    c->desc = *desc;
+    c->rank = rank;
+    c->size = size;
+    c->shards = shards;
+    c->timeout_ms = desc->timeout_ms;
+    c->queue_length = desc->queue_length;
+    c->looks = desc->ranks <= neo__comm_cores() ? NEO__COMM_LOOKS : NEO__COMM_FEW_LOOKS;
+    c->segment_bytes = desc->segment_bytes;
+    for (int r = 0, k = 0; r < size; r++) {
+        int begin, end;
+        neo__comm_leaves(shards, size, r, &begin, &end);
+        int n = neo__subtrees(shards, begin, end, c->piece_leaves + k);
+        c->ring_length = n + 2 > c->ring_length ? n + 2 : c->ring_length;
+        c->pieces_of[r + 1] = k += n;
+    }
+    c->one_each = total == size;
+    for (int r = 0; r < size; r++) c->one_each &= c->piece_leaves[r] == c->piece_leaves[0];
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->changed, NULL);
+    *out = c;
+    return NEO_OK;
+}
+/* The thread, if there is one, comes to an end; what still waits in the queue fails at once when broken. */
+static void neo__comm_stop(neo_comm *c) {
+    if (!c->thread_runs) return;
+    pthread_mutex_lock(&c->lock);
+    c->quit = 1;
+    pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->lock);
+    pthread_join(c->thread, NULL);
+    c->thread_runs = 0;
+}
+static void neo__comm_free(neo_comm *c) {
+    pthread_mutex_destroy(&c->lock);
+    pthread_cond_destroy(&c->changed);
+    neo_free(c->ctx, c, c->bytes);
+}
+NEO_API void neo_comm_destroy(neo_comm *c) {
+    if (!c) return;
+    neo__comm_stop(c);
+    c->transport->leave(c);
+    c->transport->drop(c);
+    neo__comm_free(c);
+}
+NEO_API int neo_comm_rank(const neo_comm *comm) { return comm->rank; }
+NEO_API int neo_comm_size(const neo_comm *comm) { return comm->size; }
+NEO_API neo_ctx *neo_comm_ctx(const neo_comm *comm) { return comm->ctx; }
+NEO_API neo_comm_backend neo_comm_get_backend(const neo_comm *comm) { return comm->backend; }
+NEO_API int neo_comm_node(const neo_comm *comm, int rank) {
+    return rank >= 0 && rank < comm->size ? comm->node[rank] : -1;
+}
+NEO_API int neo_comm_world_rank(const neo_comm *comm, int rank) {
+    return rank >= 0 && rank < comm->size ? comm->world[rank] : -1;
+}
+NEO_API neo_comm_stats neo_comm_get_stats(const neo_comm *comm) { return comm->stats; }
+NEO_API void neo_comm_reset_stats(neo_comm *comm) { memset(&comm->stats, 0, sizeof comm->stats); }
+NEO_API const char *neo_comm_op_name(neo_comm_op op) {
+    return op >= 0 && op < NEO_COMM_OP_COUNT ? neo__op_names[op] : "unknown";
+}
+NEO_API neo_status neo_comm_status(neo_comm *comm) {
+    return neo__comm_check(comm, "neo_comm_status");
+}
+NEO_API void neo_comm_abort(neo_comm *comm, const char *message) {
+    if (!comm) return;
+    (void)neo__comm_break(comm, NEO_ERR_PEER, "rank %d has given up: %s", comm->world[comm->rank],
+                          message && message[0] ? message : "(no reason given)");
+}
+NEO_API neo_status neo_comm_inject(neo_comm *comm, neo_fault fault) {
+    NEO__CHECK(comm, NEO_ERR_ARG, "neo_comm_inject: comm is NULL");
+    NEO__CHECK(fault.kind >= NEO_FAULT_NONE && fault.kind <= NEO_FAULT_KILL && fault.ms >= 0,
+               NEO_ERR_ARG, "neo_comm_inject: no fault %d of %d ms", (int)fault.kind, fault.ms);
+    NEO__CHECK(comm->backend == NEO_BACKEND_THREADS || fault.kind <= NEO_FAULT_DELAY,
+               NEO_ERR_UNSUPPORTED, "neo_comm_inject: only delays on this backend");
+    comm->fault = fault;
+    return NEO_OK;
+}
+
+/* ---- groups out of groups ---- */
+/* What each rank says about itself when a group is split. */
+typedef struct neo__ballot {
+    int64_t color, key, rank, token;
+} neo__ballot;
+/* The members of one color, sorted by (key, rank), to the front; returns how many. */
+static int neo__ballot_members(neo__ballot *b, int size, int64_t color) {
+    int n = 0;
+    for (int p = 0; p < size; p++) {
+        if (b[p].color != color) continue;
+        neo__ballot mine = b[p];
+        int at = n++;
+        for (; at > 0 && b[at - 1].key > mine.key; at--) b[at] = b[at - 1];
+        b[at] = mine;
+    }
+    return n;
+}
+/* Two rounds: who goes where, then the parts that the members bring. */
+static neo_status neo__comm_split_by(neo_comm *comm, neo__ballot *ballots, int64_t *tokens,
+                                     int color, int key, neo_comm **out) {
+    neo__ballot mine;
+    mine.color = color < 0 ? -1 : color;
+    mine.key = key;
+    mine.rank = comm->rank;
+    mine.token = 0;
+    NEO__TRY(neo_comm_all_gather(comm, &mine, ballots, 4, NULL, NEO_I64, NULL));
+    int size = color < 0 ? 0 : neo__ballot_members(ballots, comm->size, color), rank = 0;
+    neo_status status = NEO_OK;
+    neo_comm *sub = NULL;
+    int64_t token = 0;
+    if (size) {
+        while (ballots[rank].rank != comm->rank) rank++;
+        status = neo__comm_new(comm->ctx, &comm->desc, comm->transport, rank, size, &sub);
+        for (int p = 0; sub && p < size; p++) {
+            sub->world[p] = comm->world[ballots[p].rank];
+            sub->node[p] = comm->node[ballots[p].rank];
+        }
+        if (sub) sub->backend = comm->backend;
+        if (sub) status = comm->transport->member(sub, comm, &token);
+    }
+    /* All must know whether all have it before any goes on. */
+    int64_t *place = (int64_t *)(void *)(tokens + comm->size);
+    place[0] = status == NEO_OK ? token : 0;
+    place[1] = status == NEO_OK;
+    neo_status met =
+        neo_comm_all_gather(comm, place, tokens + comm->size + 2, 2, NULL, NEO_I64, NULL);
+    if (met == NEO_OK && status == NEO_OK)
+        for (int p = 0; p < comm->size && status == NEO_OK; p++)
+            if (!tokens[comm->size + 2 + 2 * p + 1])
+                status = neo_fail(NEO_ERR_MEMORY, "neo_comm_split: rank %d has no memory for it",
+                                  comm->world[p]);
+    if (met != NEO_OK) status = met;
+    if (status == NEO_OK && sub) {
+        for (int p = 0; p < size; p++) tokens[p] = tokens[comm->size + 2 + 2 * ballots[p].rank];
+        status = comm->transport->join(sub, tokens);
+        sub->joined = status == NEO_OK;
+    }
+    if (status != NEO_OK && sub) {
+        if (met != NEO_OK)
+            sub->joined = 1, sub->seat[sub->rank] = NULL; /* the others may have gone on with it */
+        neo_comm_destroy(sub);
+        sub = NULL;
+    }
+    *out = sub;
+    return status;
+}
+NEO_API neo_status neo_comm_split(neo_comm *comm, int color, int key, neo_comm **sub) {
+    NEO__CHECK(sub, NEO_ERR_ARG, "neo_comm_split: sub is NULL");
+    *sub = NULL;
+    NEO__TRY(neo__comm_check(comm, "neo_comm_split"));
+    if (comm->transport->split) return comm->transport->split(comm, color, key, sub);
+    size_t n = (size_t)comm->size, ballot_bytes = n * sizeof(neo__ballot),
+           token_bytes = (3 * n + 2) * sizeof(int64_t);
+    char *block = (char *)neo_alloc(comm->ctx, ballot_bytes + token_bytes);
+    if (!block) { /* the others wait for this rank */
+        neo_comm_abort(comm, "no memory to split the group");
+        return neo_fail(NEO_ERR_MEMORY, "neo_comm_split: no memory for %d ranks", comm->size);
+    }
+    neo_status status =
+        neo__comm_split_by(comm, (neo__ballot *)(void *)block,
+                           (int64_t *)(void *)(block + ballot_bytes), color, key, sub);
+    neo_free(comm->ctx, block, ballot_bytes + token_bytes);
+    return status;
+}
+/* Ranks of a node, if nodes are equal and consecutive; else 0. */
+static int neo__comm_node_size(const neo_comm *c) {
+    int local = 1;
+    while (local < c->size && c->node[local] == c->node[0]) local++;
+    for (int p = 0; p < c->size; p++)
+        if (c->size % local || c->node[p] != c->node[p / local * local] ||
+            (p % local == 0 && p && c->node[p] == c->node[p - 1]))
+            return 0;
+    return local;
+}
+NEO_API neo_status neo_comm_split_nodes(neo_comm *comm, neo_comm **local, neo_comm **cross) {
+    NEO__CHECK(local && cross, NEO_ERR_ARG, "neo_comm_split_nodes: local or cross is NULL");
+    *local = *cross = NULL;
+    NEO__TRY(neo__comm_check(comm, "neo_comm_split_nodes"));
+    int size = neo__comm_node_size(comm);
+    NEO__CHECK(size, NEO_ERR_UNSUPPORTED,
+               "neo_comm_split_nodes: the nodes have unequal numbers of ranks, or a node's ranks "
+               "are not consecutive");
+    NEO__TRY(neo_comm_split(comm, comm->rank / size, comm->rank, local));
+    neo_status status = neo_comm_split(comm, comm->rank % size, comm->rank, cross);
+    if (status != NEO_OK) {
+        neo_comm_destroy(*local);
+        *local = NULL;
+    }
+    return status;
+}
+NEO_API int neo_comm_subtrees(const neo_comm *comm, int rank, int64_t batch,
+                              neo_leaves subtree[NEO_MAX_SUBTREES]) {
+    if (rank < 0 || rank >= comm->size) return 0;
+    int first, end;
+    neo__comm_leaves(comm->shards, comm->size, rank, &first, &end);
+    int n = comm->pieces_of[rank + 1] - comm->pieces_of[rank];
+    for (int i = 0; i < n; i++) {
+        subtree[i].batch = batch;
+        subtree[i].first = first;
+        subtree[i].count = comm->piece_leaves[comm->pieces_of[rank] + i];
+        first += subtree[i].count;
+    }
+    return n;
+}
+/* ------------------------------------------------------------------------------------------------
+   >>impl-collectives
+
+   What every operation does, over any transport. Parts go straight between the rank that has them and the
+   rank that needs them, in an order that spreads the load (rank r begins with r + 1).
+
+   Sums    A reduce-scatter gets every rank's piece of its own part and adds the pieces in the order of the
+           leaf tree, block by block: they are pushed on a stack in leaf order, where two subtrees of equal
+           size merge, and what is left at the end folds from the right. On MPI the pieces come in segments,
+           the next one while one is added; threads read them where they are. An all-reduce is a
+           reduce-scatter and an all-gather; up to NEO__SMALL_BYTES it goes up the tree to rank 0 and down again,
+           which sends as many bytes in fewer rounds.
+   ------------------------------------------------------------------------------------------------ */
+enum {
+    NEO__SMALL_BYTES = 4096, /* of an all-reduce by the tree */
+    NEO__BLOCK_BYTES = 4096, /* of sums that stay in the first-level cache */
+    NEO__COMBINE_DEPTH = 16  /* leaves <= 4096: 13 subtrees can wait */
+};
+
+/* ---- arithmetic: x = x op y ---- */
+#define NEO__INTEGERS(type, wide)                                                                  \
+    do {                                                                                           \
+        type *a = (type *)x;                                                                       \
+        const type *b = (const type *)y;                                                           \
+        if (reduce == NEO_REDUCE_SUM)                                                              \
+            for (int64_t i = 0; i < n; i++) a[i] = (type)((wide)a[i] + (wide)b[i]);                \
+        else if (reduce == NEO_REDUCE_MAX)                                                         \
+            for (int64_t i = 0; i < n; i++) a[i] = a[i] > b[i] ? a[i] : b[i];                      \
+        else                                                                                       \
+            for (int64_t i = 0; i < n; i++) a[i] = a[i] < b[i] ? a[i] : b[i];                      \
+    } while (0)
+static void neo__merge_f32(const neo_ctx *ctx, neo_reduce reduce, float *x, const float *y,
+                           int64_t n) {
+    if (reduce == NEO_REDUCE_SUM)
+        neo_floats_add(ctx, x, y, n);
+    else if (reduce == NEO_REDUCE_MAX)
+        for (int64_t i = 0; i < n; i++) x[i] = y[i] > x[i] || y[i] != y[i] ? y[i] : x[i];
+    else
+        for (int64_t i = 0; i < n; i++) x[i] = y[i] < x[i] || y[i] != y[i] ? y[i] : x[i];
+}
+static void neo__merge(const neo_ctx *ctx, neo_dtype dtype, neo_reduce reduce, void *x,
+                       const void *y, int64_t n) {
+    switch (dtype) {
+    case NEO_F32: neo__merge_f32(ctx, reduce, (float *)x, (const float *)y, n); break;
+    case NEO_I8: NEO__INTEGERS(int8_t, int); break;
+    case NEO_U8: NEO__INTEGERS(uint8_t, unsigned); break;
+    case NEO_I32: NEO__INTEGERS(int32_t, uint32_t); break;
+    case NEO_I64: NEO__INTEGERS(int64_t, uint64_t); break;
+    default: {
+        enum { NEO__NARROW = 256 };
+        float a[NEO__NARROW], b[NEO__NARROW];
+        int64_t size = (int64_t)neo_dtype_size(dtype);
+        for (int64_t i = 0; i < n; i += NEO__NARROW) {
+            int64_t k = n - i < (int64_t)NEO__NARROW ? n - i : (int64_t)NEO__NARROW;
+            neo_floats_decode(ctx, dtype, (const char *)x + i * size, a, k);
+            neo_floats_decode(ctx, dtype, (const char *)y + i * size, b, k);
+            neo__merge_f32(ctx, reduce, a, b, k);
+            neo_floats_encode(ctx, dtype, a, (char *)x + i * size, k);
+        }
+    }
+    }
+}
+#undef NEO__INTEGERS
+/* out = the tree over `count` pieces of n elements; leaves[i] is the size of subtree i. out may be a piece. */
+static void neo__combine(const neo_ctx *ctx, neo_dtype dtype, neo_reduce reduce,
+                         const void *const *piece, const int *leaves, int count, void *out,
+                         int64_t n) {
+    char sum[NEO__COMBINE_DEPTH][NEO__BLOCK_BYTES];
+    int held[NEO__COMBINE_DEPTH];
+    int64_t size = (int64_t)neo_dtype_size(dtype), block = NEO__BLOCK_BYTES / size;
+    for (int64_t at = 0; at < n; at += block) {
+        int64_t k = n - at < block ? n - at : block;
+        int depth = 0;
+        for (int i = 0; i < count; i++) {
+            int mine = leaves[i];
+            memcpy(sum[depth], (const char *)piece[i] + at * size, (size_t)(k * size));
+            for (; depth > 0 && held[depth - 1] == mine; mine *= 2, depth--)
+                neo__merge(ctx, dtype, reduce, sum[depth - 1], sum[depth], k);
+            held[depth++] = mine;
+        }
+        for (; depth > 1; depth--)
+            neo__merge(ctx, dtype, reduce, sum[depth - 2], sum[depth - 1], k);
+        memcpy((char *)out + at * size, sum[0], (size_t)(k * size));
+    }
+}
+
+/* ---- rounds of transfers ---- */
+typedef struct neo__round {
+    neo__xfer *xfer;
+    int count;
+} neo__round;
+static void neo__round_add(neo__round *r, int peer, int send, const void *data, size_t bytes,
+                           int first, int view) {
+    neo__xfer *x = &r->xfer[r->count++];
+    memset(x, 0, sizeof *x);
+    x->peer = peer;
+    x->send = send;
+    x->data = (void *)(uintptr_t)data;
+    x->bytes = bytes;
+    x->first = first;
+    x->view = view;
+}
+static neo_status neo__round_start(neo_comm *c, const neo__call *call, neo__round *r) {
+    NEO_ASSERT(r->xfer + r->count <= c->xfer + c->xfer_count);
+    for (int send = 0; send < 2; send++)
+        for (int i = 0; i < r->count; i++)
+            if (r->xfer[i].send == send) NEO__TRY(c->transport->start(c, call, &r->xfer[i]));
+    return NEO_OK;
+}
+static neo_status neo__round_finish(neo_comm *c, const neo__call *call, neo__round *r) {
+    return c->transport->finish(c, call, r->xfer, r->count);
+}
+static neo_status neo__round_run(neo_comm *c, const neo__call *call, neo__round *r) {
+    NEO__TRY(neo__round_start(c, call, r));
+    return neo__round_finish(c, call, r);
+}
+static neo__round neo__round_new(neo_comm *c) {
+    neo__round r;
+    r.xfer = c->xfer;
+    r.count = 0;
+    return r;
+}
+static int neo__peer(const neo_comm *c, int distance) { return (c->rank + distance) % c->size; }
+
+/* ---- reduce-scatter ---- */
+typedef struct neo__reducing {
+    const void *const *mine; /* this rank's pieces, each of all parts */
+    const int64_t *offset;   /* [W + 1] of the parts, in elements */
+    int64_t segment;         /* elements at a time */
+    const int *pieces_of;    /* [W + 1]: pieces before rank p's */
+    const int *leaves;       /* of each piece */
+    int first_piece, pieces; /* of this rank, among all */
+    size_t size;             /* of an element */
+} neo__reducing;
+
+/* Elements of a part that are in segment s. */
+static int64_t neo__segment_count(const neo__reducing *j, int p, int64_t s) {
+    int64_t left = j->offset[p + 1] - j->offset[p] - s * j->segment;
+    return left < 0 ? 0 : left < j->segment ? left : j->segment;
+}
+static neo_status neo__reduce_start(neo_comm *c, const neo__call *call, const neo__reducing *j,
+                                    int64_t s, neo__round *r) {
+    size_t part = (size_t)neo__segment_count(j, c->rank, s) * j->size;
+    char *scratch = c->segment[s & 1];
+    r->xfer = c->xfer + (s & 1) * (c->xfer_count / 2);
+    r->count = 0;
+    for (int d = 1; d < c->size; d++) {
+        int p = neo__peer(c, d);
+        for (int k = j->pieces_of[p]; k < j->pieces_of[p + 1] && (s == 0 || part > 0); k++) {
+            neo__round_add(r, p, 0, scratch, part, s == 0 && k == j->pieces_of[p], 1);
+            if (scratch) scratch += (size_t)j->segment * j->size;
+        }
+    }
+    for (int d = 1; d < c->size; d++) {
+        int p = neo__peer(c, d);
+        size_t bytes = (size_t)neo__segment_count(j, p, s) * j->size;
+        for (int k = 0; k < j->pieces && (s == 0 || bytes > 0); k++)
+            neo__round_add(r, p, 1,
+                           (const char *)j->mine[k] +
+                               (size_t)(j->offset[p] + s * j->segment) * j->size,
+                           bytes, s == 0 && k == 0, 0);
+    }
+    return neo__round_start(c, call, r);
+}
+/* The receives are done: add them. The sends still go on. */
+static neo_status neo__reduce_finish(neo_comm *c, const neo__call *call, const neo__reducing *j,
+                                     int64_t s, neo__round *r, void *out) {
+    int64_t count = neo__segment_count(j, c->rank, s);
+    int receives = 0;
+    while (receives < r->count && !r->xfer[receives].send) receives++;
+    NEO__TRY(c->transport->finish(c, call, r->xfer, receives));
+    for (int k = 0; k < j->pieces; k++)
+        c->piece_from[j->first_piece + k] =
+            (const char *)j->mine[k] + (size_t)(j->offset[c->rank] + s * j->segment) * j->size;
+    for (int i = 0; i < receives;) {
+        int p = r->xfer[i].peer;
+        for (int k = j->pieces_of[p]; k < j->pieces_of[p + 1]; k++)
+            c->piece_from[k] = r->xfer[i++].from;
+    }
+    char *to = (char *)out + (size_t)(s * j->segment) * j->size;
+    if (count > 0 && c->transport->combine)
+        NEO__TRY(c->transport->combine(c, call, c->piece_from, j->leaves, j->pieces_of[c->size], to,
+                                       count));
+    else if (count > 0)
+        neo__combine(c->ctx, (neo_dtype)call->dtype, (neo_reduce)call->reduce, c->piece_from,
+                     j->leaves, j->pieces_of[c->size], to, count);
+    for (int i = 0; i < receives; i++) c->transport->release(c, &r->xfer[i]);
+    return c->transport->finish(c, call, r->xfer + receives, r->count - receives);
+}
+/* out = this rank's part of the sum of all pieces: one per rank, or the subtrees of a sum over leaves. */
+static neo_status neo__reduce_parts(neo_comm *c, const neo__work *w, const int64_t *offset,
+                                    void *out) {
+    const neo__call *call = &w->call;
+    neo__reducing j;
+    int64_t most = 0;
+    j.mine = w->pieces ? w->piece : &w->in;
+    j.offset = offset;
+    j.pieces_of = w->pieces ? c->pieces_of : c->identity;
+    j.leaves = w->pieces ? c->piece_leaves : c->ones;
+    j.size = w->each;
+    j.first_piece = j.pieces_of[c->rank];
+    j.pieces = j.pieces_of[c->rank + 1] - j.first_piece;
+    for (int p = 0; p < c->size; p++)
+        most = offset[p + 1] - offset[p] > most ? offset[p + 1] - offset[p] : most;
+    j.segment = most;
+    if (!c->transport->views) {
+        int others =
+            j.pieces_of[c->size] - 1; /* as many as any rank may receive: cut alike on all */
+        int64_t fits =
+            (int64_t)(c->segment_bytes / (size_t)(others > 0 ? others : 1) / 64 * 64 / j.size);
+        if (fits < 1) fits = 1;
+        if (fits < j.segment) j.segment = fits;
+    }
+    if (j.segment < 1) j.segment = 1;
+    int64_t segments = (most + j.segment - 1) / j.segment;
+    neo__round round[2];
+    NEO__TRY(neo__reduce_start(c, call, &j, 0, &round[0]));
+    for (int64_t s = 0; s == 0 || s < segments; s++) {
+        if (s + 1 < segments) NEO__TRY(neo__reduce_start(c, call, &j, s + 1, &round[(s + 1) & 1]));
+        NEO__TRY(neo__reduce_finish(c, call, &j, s, &round[s & 1], out));
+    }
+    return NEO_OK;
+}
+
+/* ---- all-gather: every rank has its part in out ---- */
+static neo_status neo__gather_parts(neo_comm *c, const neo__call *call, size_t size, char *out,
+                                    const int64_t *offset, int first) {
+    neo__round r = neo__round_new(c);
+    for (int d = 1; d < c->size; d++) {
+        int p = neo__peer(c, c->size - d);
+        neo__round_add(&r, p, 0, out + (size_t)offset[p] * size,
+                       (size_t)(offset[p + 1] - offset[p]) * size, first, 0);
+    }
+    for (int d = 1; d < c->size; d++)
+        neo__round_add(&r, neo__peer(c, d), 1, out + (size_t)offset[c->rank] * size,
+                       (size_t)(offset[c->rank + 1] - offset[c->rank]) * size, first, 0);
+    return neo__round_run(c, call, &r);
+}
+
+/* ---- all-reduce ---- */
+static neo_status neo__one(neo_comm *c, const neo__call *call, int peer, int send, const void *data,
+                           size_t bytes) {
+    neo__round r = neo__round_new(c);
+    neo__round_add(&r, peer, send, data, bytes, 1, 0);
+    return neo__round_run(c, call, &r);
+}
+/* Two ranks: each sends all it has, which is as many bytes as two halves there and back. */
+static neo_status neo__all_reduce_pair(neo_comm *c, const neo__call *call, const void *in,
+                                       void *out, size_t bytes) {
+    char theirs[NEO__SMALL_BYTES], mine[NEO__SMALL_BYTES];
+    const int leaves[2] = {1, 1};
+    const void *piece[2];
+    neo__round r = neo__round_new(c);
+    mine[0] = theirs[0] = 0;
+    if (bytes) memcpy(mine, in, bytes); /* out may be in, which the other reads */
+    neo__round_add(&r, 1 - c->rank, 0, theirs, bytes, 1, 0);
+    neo__round_add(&r, 1 - c->rank, 1, mine, bytes, 1, 0);
+    NEO__TRY(neo__round_run(c, call, &r));
+    piece[c->rank] = mine;
+    piece[1 - c->rank] = theirs;
+    neo__combine(c->ctx, (neo_dtype)call->dtype, (neo_reduce)call->reduce, piece, leaves, 2, out,
+                 call->count);
+    return NEO_OK;
+}
+static neo_status neo__all_reduce_tree(neo_comm *c, const neo__call *call, const void *in,
+                                       void *out, size_t bytes) {
+    char sum[NEO__SMALL_BYTES], theirs[NEO__SMALL_BYTES];
+    int step = 1;
+    if (bytes) memcpy(sum, in, bytes);
+    for (; step < c->size && !(c->rank & step); step *= 2) {
+        if (c->rank + step >= c->size) continue;
+        NEO__TRY(neo__one(c, call, c->rank + step, 0, theirs, bytes));
+        neo__merge(c->ctx, (neo_dtype)call->dtype, (neo_reduce)call->reduce, sum, theirs,
+                   call->count);
+    }
+    if (c->rank) {
+        NEO__TRY(neo__one(c, call, c->rank - step, 1, sum, bytes));
+        NEO__TRY(neo__one(c, call, c->rank - step, 0, sum, bytes));
+    }
+    neo__round r = neo__round_new(c);
+    for (step /= 2; step > 0; step /= 2)
+        if (c->rank + step < c->size) neo__round_add(&r, c->rank + step, 1, sum, bytes, 1, 0);
+    NEO__TRY(neo__round_run(c, call, &r));
+    if (bytes) memcpy(out, sum, bytes);
+    return NEO_OK;
+}
+static neo_status neo__all_reduce_run(neo_comm *c, const neo__work *w) {
+    const neo__call *call = &w->call;
+    size_t size = w->each, bytes = (size_t)call->count * size;
+    int one_each = !w->pieces || c->one_each;
+    const void *mine = w->pieces ? w->piece[0] : w->in;
+    if (one_each && bytes <= NEO__SMALL_BYTES && !c->transport->combine)
+        return c->size == 2 ? neo__all_reduce_pair(c, call, mine, w->out, bytes)
+                            : neo__all_reduce_tree(c, call, mine, w->out, bytes);
+    for (int p = 0; p <= c->size; p++) /* whole blocks of 16 elements, so that sums stay aligned */
+        c->offset[p] = p == c->size ? call->count : call->count / 16 * p / c->size * 16;
+    NEO__TRY(
+        neo__reduce_parts(c, w, c->offset, (char *)w->out + (size_t)c->offset[c->rank] * size));
+    return neo__gather_parts(c, call, w->each, (char *)w->out, c->offset, 0);
+}
+
+/* ---- the others ---- */
+static const int64_t *neo__offsets(const neo_comm *c, int64_t *offset, int64_t count,
+                                   const int64_t *counts) {
+    offset[0] = 0;
+    for (int p = 0; p < c->size; p++) offset[p + 1] = offset[p] + neo__part(count, counts, p);
+    return offset;
+}
+static neo_status neo__copy_part(neo_comm *c, void *to, const void *from, int64_t count,
+                                 size_t size) {
+    if (count == 0 || to == from) return NEO_OK;
+    if (c->transport->copy) return c->transport->copy(c, to, from, (size_t)count * size);
+    memmove(to, from, (size_t)count * size);
+    return NEO_OK;
+}
+static neo_status neo__all_to_all_run(neo_comm *c, const neo__work *w) {
+    const neo__call *call = &w->call;
+    size_t size = w->each;
+    const int64_t *in =
+        neo__offsets(c, c->offset, w->count, w->has_in_counts ? w->in_counts : NULL);
+    const int64_t *out = neo__offsets(c, c->offset + c->size + 1, w->count,
+                                      w->has_out_counts ? w->out_counts : NULL);
+    const char *from = (const char *)w->in;
+    char *to = (char *)w->out;
+    neo__round r = neo__round_new(c);
+    for (int d = 1; d < c->size; d++) {
+        int p = neo__peer(c, c->size - d);
+        neo__round_add(&r, p, 0, to + (size_t)out[p] * size, (size_t)(out[p + 1] - out[p]) * size,
+                       1, 0);
+    }
+    for (int d = 1; d < c->size; d++) {
+        int p = neo__peer(c, d);
+        neo__round_add(&r, p, 1, from + (size_t)in[p] * size, (size_t)(in[p + 1] - in[p]) * size, 1,
+                       0);
+    }
+    NEO__TRY(neo__round_start(c, call, &r));
+    NEO__TRY(neo__copy_part(c, to + (size_t)out[c->rank] * size, from + (size_t)in[c->rank] * size,
+                            in[c->rank + 1] - in[c->rank], size));
+    return neo__round_finish(c, call, &r);
+}
+static neo_status neo__broadcast_run(neo_comm *c, const neo__work *w) {
+    size_t bytes = (size_t)w->call.count * w->each;
+    int from_root = (c->rank - w->call.root + c->size) % c->size, step = 1;
+    while (step < c->size && !(from_root & step)) step *= 2;
+    if (from_root) NEO__TRY(neo__one(c, &w->call, neo__peer(c, c->size - step), 0, w->out, bytes));
+    neo__round r = neo__round_new(c);
+    for (step /= 2; step > 0; step /= 2)
+        if (from_root + step < c->size)
+            neo__round_add(&r, neo__peer(c, step), 1, w->out, bytes, 1, 0);
+    return neo__round_run(c, &w->call, &r);
+}
+/* gather: all to the root's out; scatter: from the root's in. */
+static neo_status neo__rooted_run(neo_comm *c, const neo__work *w, int gather) {
+    const neo__call *call = &w->call;
+    size_t size = w->each;
+    const int64_t *offset =
+        neo__offsets(c, c->offset, w->count, w->has_in_counts ? w->in_counts : NULL);
+    int64_t mine = offset[c->rank + 1] - offset[c->rank];
+    if (c->rank != call->root)
+        return neo__one(c, call, call->root, gather, gather ? w->in : w->out, (size_t)mine * size);
+    const char *all = gather ? (const char *)w->out : (const char *)w->in;
+    neo__round r = neo__round_new(c);
+    for (int d = 1; d < c->size; d++) {
+        int p = neo__peer(c, d);
+        neo__round_add(&r, p, !gather, all + (size_t)offset[p] * size,
+                       (size_t)(offset[p + 1] - offset[p]) * size, 1, 0);
+    }
+    NEO__TRY(neo__round_start(c, call, &r));
+    if (gather)
+        NEO__TRY(
+            neo__copy_part(c, (char *)w->out + (size_t)offset[c->rank] * size, w->in, mine, size));
+    else
+        NEO__TRY(neo__copy_part(c, w->out, all + (size_t)offset[c->rank] * size, mine, size));
+    return neo__round_finish(c, call, &r);
+}
+static neo_status neo__barrier_run(neo_comm *c, const neo__work *w) {
+    for (int step = 1; step < c->size; step *= 2) {
+        neo__round r = neo__round_new(c);
+        neo__round_add(&r, neo__peer(c, c->size - step), 0, NULL, 0, 1, 0);
+        neo__round_add(&r, neo__peer(c, step), 1, NULL, 0, 1, 0);
+        NEO__TRY(neo__round_run(c, &w->call, &r));
+    }
+    return NEO_OK;
+}
+static neo_status neo__sum_run(neo_comm *c, const neo__work *w) {
+    if (w->call.op == (int)NEO_COMM_ALL_REDUCE) return neo__all_reduce_run(c, w);
+    return neo__reduce_parts(
+        c, w, neo__offsets(c, c->offset, w->count, w->has_in_counts ? w->in_counts : NULL), w->out);
+}
+
+/* ---- rows on a narrow wire: a coded row is one element of the plain collectives ---- */
+static const int64_t *neo__in_counts(const neo__work *w) {
+    return w->has_in_counts ? w->in_counts : NULL;
+}
+static const int64_t *neo__out_counts(const neo__work *w) {
+    return w->has_out_counts ? w->out_counts : NULL;
+}
+
+static void neo__rows_encode(const neo_comm *c, const neo__work *w, const void *from, int64_t rows,
+                             void *to) {
+    neo_wire_encode(c->ctx, w->rows.wire, w->rows.exponent, (const float *)from, rows, w->rows.cols,
+                    w->rows.cols, to, w->rows.stats);
+}
+static void neo__rows_decode(const neo_comm *c, const neo__work *w, const void *from, int64_t rows,
+                             void *to) {
+    neo_wire_decode(c->ctx, w->rows.wire, w->rows.exponent, from, rows, w->rows.cols, w->rows.cols,
+                    (float *)to);
+}
+static neo_status neo__rows_all_to_all(neo_comm *c, const neo__work *w) {
+    int64_t in_rows = neo__parts_total(c->size, w->count, neo__in_counts(w));
+    int64_t out_rows = neo__parts_total(c->size, w->count, neo__out_counts(w));
+    neo__work coded = *w;
+    coded.in = w->rows.workspace;
+    coded.out = (char *)w->rows.workspace + (size_t)in_rows * w->each;
+    neo__rows_encode(c, w, w->in, in_rows, w->rows.workspace);
+    NEO__TRY(neo__all_to_all_run(c, &coded));
+    neo__rows_decode(c, w, coded.out, out_rows, w->out);
+    return NEO_OK;
+}
+static neo_status neo__rows_all_gather(neo_comm *c, const neo__work *w) {
+    const int64_t *offset = neo__offsets(c, c->offset, w->count, neo__in_counts(w));
+    int64_t mine = offset[c->rank + 1] - offset[c->rank];
+    char *coded = (char *)w->rows.workspace;
+    neo__rows_encode(c, w, w->in, mine, coded + (size_t)offset[c->rank] * w->each);
+    NEO__TRY(neo__gather_parts(c, &w->call, w->each, coded, offset, 1));
+    neo__rows_decode(c, w, coded, offset[c->size], w->out);
+    return NEO_OK;
+}
+/* Every rank's rows of this rank's part, coded; then row by row decoded and added. */
+static neo_status neo__rows_reduce(neo_comm *c, const neo__work *w) {
+    const int64_t *counts = neo__in_counts(w);
+    int64_t total = neo__parts_total(c->size, w->count, counts),
+            mine = neo__part(w->count, counts, c->rank);
+    size_t cols = (size_t)w->rows.cols;
+    char *ours = (char *)w->rows.workspace, *theirs = ours + (size_t)total * w->each;
+    char *spare = theirs + (size_t)(mine * c->size) * w->each;
+    float *row = (float *)(void *)(spare + (64 - (uintptr_t)spare % 64) % 64);
+    neo__work coded = *w;
+    coded.in = ours;
+    coded.out = theirs;
+    coded.has_out_counts = 1;
+    for (int p = 0; p < c->size; p++) coded.out_counts[p] = mine;
+    neo__rows_encode(c, w, w->in, total, ours);
+    NEO__TRY(neo__all_to_all_run(c, &coded));
+    for (int64_t i = 0; i < mine; i++) {
+        for (int p = 0; p < c->size; p++) {
+            float *to = row + (size_t)p * cols;
+            neo__rows_decode(c, w, theirs + (size_t)(p * mine + i) * w->each, 1, to);
+            c->piece_from[p] = to;
+        }
+        neo__combine(c->ctx, NEO_F32, NEO_REDUCE_SUM, c->piece_from, c->ones, c->size,
+                     (float *)w->out + (size_t)i * cols, (int64_t)cols);
+    }
+    return NEO_OK;
+}
+static neo_status neo__rows_run(neo_comm *c, const neo__work *w) {
+    if (w->call.op == (int)NEO_COMM_ALL_TO_ALL) return neo__rows_all_to_all(c, w);
+    return w->call.op == (int)NEO_COMM_ALL_GATHER ? neo__rows_all_gather(c, w)
+                                                  : neo__rows_reduce(c, w);
+}
+
+static neo_status neo__work_run(neo_comm *c, neo__work *w) {
+    if (w->rows.cols) return neo__rows_run(c, w);
+    switch ((neo_comm_op)w->call.op) {
+    case NEO_COMM_ALL_REDUCE:
+    case NEO_COMM_REDUCE_SCATTER: return neo__sum_run(c, w);
+    case NEO_COMM_ALL_GATHER: {
+        const int64_t *offset =
+            neo__offsets(c, c->offset, w->count, w->has_in_counts ? w->in_counts : NULL);
+        NEO__TRY(neo__copy_part(c, (char *)w->out + (size_t)offset[c->rank] * w->each, w->in,
+                                offset[c->rank + 1] - offset[c->rank], w->each));
+        return neo__gather_parts(c, &w->call, w->each, (char *)w->out, offset, 1);
+    }
+    case NEO_COMM_ALL_TO_ALL: return neo__all_to_all_run(c, w);
+    case NEO_COMM_BROADCAST: return neo__broadcast_run(c, w);
+    case NEO_COMM_GATHER: return neo__rooted_run(c, w, 1);
+    case NEO_COMM_SCATTER: return neo__rooted_run(c, w, 0);
+    case NEO_COMM_SEND:
+        return neo__one(c, &w->call, w->peer, !w->receives, w->receives ? w->out : w->in,
+                        (size_t)w->call.count * w->each);
+    case NEO_COMM_BARRIER: return neo__barrier_run(c, w);
+    case NEO_COMM_OP_COUNT: break;
+    }
+    return NEO_OK;
+}
+/* ------------------------------------------------------------------------------------------------
+   >>impl-comm-calls
+
+   The public calls: check, fill a slot, issue.
+   ------------------------------------------------------------------------------------------------ */
+typedef struct neo__args {
+    const char *function;
+    neo_comm_op op;
+    const void *in;
+    void *out;
+    int64_t count, total; /* of one part where counts are NULL; of the call, as all ranks know it */
+    const int64_t *in_counts, *out_counts;
+    neo_dtype dtype;
+    neo_reduce reduce;
+    int root;
+    const neo_rows *rows;
+} neo__args;
+
+static neo_status neo__call_issue(neo_comm *c, const neo__args *a, const void *const *pieces,
+                                  neo_ticket *ticket) {
+    neo_status status;
+    neo__work *w = neo__work_slot(c, ticket != NULL, &status);
+    if (!w) return status;
+    w->call.op = (int32_t)a->op;
+    w->call.dtype = (int32_t)a->dtype;
+    w->call.reduce = (int32_t)a->reduce;
+    w->call.root = (int32_t)a->root;
+    w->call.count = a->total;
+    w->call.sequence = c->sequence++;
+    w->in = a->in;
+    w->out = a->out;
+    w->count = a->count;
+    w->each = neo_dtype_size(a->dtype);
+    if (a->rows) {
+        w->rows = *a->rows;
+        w->each = neo_wire_row_bytes(a->rows->wire, a->rows->cols);
+        w->call.wire = (int32_t)a->rows->wire + 1;
+        w->call.exponent = (int32_t)a->rows->exponent;
+    }
+    w->has_in_counts = a->in_counts != NULL;
+    w->has_out_counts = a->out_counts != NULL;
+    if (a->in_counts) memcpy(w->in_counts, a->in_counts, (size_t)c->size * sizeof(int64_t));
+    if (a->out_counts) memcpy(w->out_counts, a->out_counts, (size_t)c->size * sizeof(int64_t));
+    if (pieces) {
+        w->pieces = c->pieces_of[c->rank + 1] - c->pieces_of[c->rank];
+        for (int k = 0; k < w->pieces; k++) w->piece[k] = pieces[k];
+    }
+    return neo__work_issue(c, w, ticket);
+}
+static neo__args neo__args_new(const char *function, neo_comm_op op, const void *in, void *out,
+                               int64_t count, neo_dtype dtype) {
+    neo__args a;
+    memset(&a, 0, sizeof a);
+    a.function = function;
+    a.op = op;
+    a.in = in;
+    a.out = out;
+    a.count = a.total = count;
+    a.dtype = dtype;
+    return a;
+}
+static neo_status neo__check_reduce(const neo__args *a) {
+    NEO__CHECK(a->reduce >= NEO_REDUCE_SUM && a->reduce <= NEO_REDUCE_MIN, NEO_ERR_ARG,
+               "%s: no reduction %d", a->function, (int)a->reduce);
+    NEO__CHECK(a->reduce != NEO_REDUCE_SUM || (a->dtype != NEO_F8E4M3 && a->dtype != NEO_F8E5M2),
+               NEO_ERR_UNSUPPORTED,
+               "%s: sums of %s: reduce in f16, bf16 or f32, and send rows as f8 (see >>wire)",
+               a->function, neo_dtype_name(a->dtype));
+    return NEO_OK;
+}
+static neo_status neo__check_parts(const neo_comm *c, neo__args *a) {
+    a->total = neo__parts_total(c->size, a->count, a->in_counts);
+    NEO__CHECK(a->total >= 0, NEO_ERR_ARG, "%s: a count is negative, or their sum too large",
+               a->function);
+    return NEO_OK;
+}
+static neo_status neo__check_root(const neo_comm *c, const neo__args *a) {
+    NEO__CHECK(a->root >= 0 && a->root < c->size, NEO_ERR_ARG,
+               "%s: root %d is not in a group of %d ranks", a->function, a->root, c->size);
+    return NEO_OK;
+}
+/* part (this rank's) may lie in all exactly at its place, or outside. */
+static neo_status neo__check_part_place(const neo_comm *c, const neo__args *a, const void *all,
+                                        const void *part) {
+    size_t size = neo_dtype_size(a->dtype);
+    int64_t mine = neo__part(a->count, a->in_counts, c->rank);
+    const char *place =
+        (const char *)all + (size_t)neo__part_offset(a->count, a->in_counts, c->rank) * size;
+    NEO__CHECK(part == (const void *)place ||
+                   !neo__overlap(all, (size_t)a->total * size, part, (size_t)mine * size),
+               NEO_ERR_ARG, "%s: in and out overlap, but not as this rank's part", a->function);
+    return NEO_OK;
+}
+
+NEO_API neo_status neo_comm_all_reduce(neo_comm *c, neo_reduce reduce, const void *in, void *out,
+                                       int64_t count, neo_dtype dtype, neo_ticket *ticket) {
+    neo__args a = neo__args_new("neo_comm_all_reduce", NEO_COMM_ALL_REDUCE, in, out, count, dtype);
+    a.reduce = reduce;
+    NEO__TRY(neo__comm_check(c, a.function));
+    NEO__TRY(neo__check_data(a.function, "in", in, count, dtype));
+    NEO__TRY(neo__check_data(a.function, "out", out, count, dtype));
+    NEO__TRY(neo__check_reduce(&a));
+    size_t bytes = (size_t)count * neo_dtype_size(dtype);
+    NEO__CHECK(in == out || !neo__overlap(in, bytes, out, bytes), NEO_ERR_ARG,
+               "%s: in and out overlap in part", a.function);
+    return neo__call_issue(c, &a, NULL, ticket);
+}
+NEO_API neo_status neo_comm_reduce_scatter(neo_comm *c, neo_reduce reduce, const void *in,
+                                           void *out, int64_t count, const int64_t *counts,
+                                           neo_dtype dtype, neo_ticket *ticket) {
+    neo__args a =
+        neo__args_new("neo_comm_reduce_scatter", NEO_COMM_REDUCE_SCATTER, in, out, count, dtype);
+    a.reduce = reduce;
+    a.in_counts = counts;
+    NEO__TRY(neo__comm_check(c, a.function));
+    NEO__TRY(neo__check_parts(c, &a));
+    NEO__TRY(neo__check_data(a.function, "in", in, a.total, dtype));
+    NEO__TRY(neo__check_data(a.function, "out", out, neo__part(count, counts, c->rank), dtype));
+    NEO__TRY(neo__check_reduce(&a));
+    NEO__TRY(neo__check_part_place(c, &a, in, out));
+    return neo__call_issue(c, &a, NULL, ticket);
+}
+NEO_API neo_status neo_comm_all_gather(neo_comm *c, const void *in, void *out, int64_t count,
+                                       const int64_t *counts, neo_dtype dtype, neo_ticket *ticket) {
+    neo__args a = neo__args_new("neo_comm_all_gather", NEO_COMM_ALL_GATHER, in, out, count, dtype);
+    a.in_counts = counts;
+    NEO__TRY(neo__comm_check(c, a.function));
+    NEO__TRY(neo__check_parts(c, &a));
+    NEO__TRY(neo__check_data(a.function, "in", in, neo__part(count, counts, c->rank), dtype));
+    NEO__TRY(neo__check_data(a.function, "out", out, a.total, dtype));
+    NEO__TRY(neo__check_part_place(c, &a, out, in));
+    return neo__call_issue(c, &a, NULL, ticket);
+}
+static neo_status neo__all_to_all_issue(neo_comm *c, neo__args *a, neo_ticket *ticket) {
+    int64_t in_total = neo__parts_total(c->size, a->count, a->in_counts);
+    int64_t out_total = neo__parts_total(c->size, a->count, a->out_counts);
+    size_t size;
+    NEO__CHECK(in_total >= 0 && out_total >= 0, NEO_ERR_ARG,
+               "%s: a count is negative, or their sum too large", a->function);
+    NEO__TRY(neo__check_data(a->function, "in", a->in, in_total, a->dtype));
+    NEO__TRY(neo__check_data(a->function, "out", a->out, out_total, a->dtype));
+    size = neo_dtype_size(a->dtype);
+    NEO__CHECK(!neo__overlap(a->in, (size_t)in_total * size, a->out, (size_t)out_total * size),
+               NEO_ERR_ARG, "%s: in and out overlap", a->function);
+    int64_t to_self = neo__part(a->count, a->in_counts, c->rank),
+            of_self = neo__part(a->count, a->out_counts, c->rank);
+    NEO__CHECK(to_self == of_self, NEO_ERR_ARG,
+               "%s: this rank sends itself %" PRId64 " elements, but expects %" PRId64, a->function,
+               to_self, of_self);
+    a->total = a->in_counts ? -1 : in_total; /* ranks need not agree on more than each pair */
+    return neo__call_issue(c, a, NULL, ticket);
+}
+NEO_API neo_status neo_comm_all_to_all(neo_comm *c, const void *in, void *out, int64_t count,
+                                       neo_dtype dtype, neo_ticket *ticket) {
+    neo__args a = neo__args_new("neo_comm_all_to_all", NEO_COMM_ALL_TO_ALL, in, out, count, dtype);
+    NEO__TRY(neo__comm_check(c, a.function));
+    return neo__all_to_all_issue(c, &a, ticket);
+}
+NEO_API neo_status neo_comm_all_to_allv(neo_comm *c, const void *in, const int64_t *in_counts,
+                                        void *out, const int64_t *out_counts, neo_dtype dtype,
+                                        neo_ticket *ticket) {
+    neo__args a = neo__args_new("neo_comm_all_to_allv", NEO_COMM_ALL_TO_ALL, in, out, 0, dtype);
+    a.in_counts = in_counts;
+    a.out_counts = out_counts;
+    NEO__TRY(neo__comm_check(c, a.function));
+    NEO__CHECK(in_counts && out_counts, NEO_ERR_ARG, "%s: in_counts or out_counts is NULL",
+               a.function);
+    return neo__all_to_all_issue(c, &a, ticket);
+}
+NEO_API neo_status neo_comm_broadcast(neo_comm *c, void *data, int64_t count, neo_dtype dtype,
+                                      int root, neo_ticket *ticket) {
+    neo__args a = neo__args_new("neo_comm_broadcast", NEO_COMM_BROADCAST, data, data, count, dtype);
+    a.root = root;
+    NEO__TRY(neo__comm_check(c, a.function));
+    NEO__TRY(neo__check_root(c, &a));
+    NEO__TRY(neo__check_data(a.function, "data", data, count, dtype));
+    return neo__call_issue(c, &a, NULL, ticket);
+}
+/* all: the root's buffer of all parts; part: every rank's own. */
+static neo_status neo__rooted_issue(neo_comm *c, neo__args *a, const void *all,
+                                    const char *all_name, const void *part, const char *part_name,
+                                    neo_ticket *ticket) {
+    NEO__TRY(neo__comm_check(c, a->function));
+    NEO__TRY(neo__check_root(c, a));
+    NEO__TRY(neo__check_parts(c, a));
+    NEO__TRY(neo__check_data(a->function, part_name, part,
+                             neo__part(a->count, a->in_counts, c->rank), a->dtype));
+    if (c->rank == a->root) {
+        NEO__TRY(neo__check_data(a->function, all_name, all, a->total, a->dtype));
+        NEO__TRY(neo__check_part_place(c, a, all, part));
+    }
+    return neo__call_issue(c, a, NULL, ticket);
+}
+NEO_API neo_status neo_comm_gather(neo_comm *c, const void *in, void *out, int64_t count,
+                                   const int64_t *counts, neo_dtype dtype, int root,
+                                   neo_ticket *ticket) {
+    neo__args a = neo__args_new("neo_comm_gather", NEO_COMM_GATHER, in, out, count, dtype);
+    a.in_counts = counts;
+    a.root = root;
+    return neo__rooted_issue(c, &a, out, "out", in, "in", ticket);
+}
+NEO_API neo_status neo_comm_scatter(neo_comm *c, const void *in, void *out, int64_t count,
+                                    const int64_t *counts, neo_dtype dtype, int root,
+                                    neo_ticket *ticket) {
+    neo__args a = neo__args_new("neo_comm_scatter", NEO_COMM_SCATTER, in, out, count, dtype);
+    a.in_counts = counts;
+    a.root = root;
+    return neo__rooted_issue(c, &a, in, "in", out, "out", ticket);
+}
+static neo_status neo__pair_issue(neo_comm *c, const char *function, const void *data,
+                                  int64_t count, neo_dtype dtype, int peer, int receives,
+                                  neo_ticket *ticket) {
+    neo_status status;
+    NEO__TRY(neo__comm_check(c, function));
+    NEO__CHECK(peer >= 0 && peer < c->size && peer != c->rank, NEO_ERR_ARG,
+               "%s: peer %d is not another rank of a group of %d", function, peer, c->size);
+    NEO__TRY(neo__check_data(function, "data", data, count, dtype));
+    neo__work *w = neo__work_slot(c, ticket != NULL, &status);
+    if (!w) return status;
+    w->call.op = (int32_t)NEO_COMM_SEND;
+    w->call.dtype = (int32_t)dtype;
+    w->call.count = count;
+    w->call.sequence = c->pair_sequence[receives ? c->size + peer : peer]++;
+    w->each = neo_dtype_size(dtype);
+    w->in = data;
+    w->out = (void *)(uintptr_t)data;
+    w->peer = peer;
+    w->receives = receives;
+    return neo__work_issue(c, w, ticket);
+}
+NEO_API neo_status neo_comm_send(neo_comm *c, const void *data, int64_t count, neo_dtype dtype,
+                                 int peer, neo_ticket *ticket) {
+    return neo__pair_issue(c, "neo_comm_send", data, count, dtype, peer, 0, ticket);
+}
+NEO_API neo_status neo_comm_recv(neo_comm *c, void *data, int64_t count, neo_dtype dtype, int peer,
+                                 neo_ticket *ticket) {
+    return neo__pair_issue(c, "neo_comm_recv", data, count, dtype, peer, 1, ticket);
+}
+NEO_API neo_status neo_comm_barrier(neo_comm *c, neo_ticket *ticket) {
+    neo__args a = neo__args_new("neo_comm_barrier", NEO_COMM_BARRIER, NULL, NULL, 0, NEO_F32);
+    NEO__TRY(neo__comm_check(c, a.function));
+    return neo__call_issue(c, &a, NULL, ticket);
+}
+
+/* ---- sums over leaves ---- */
+static neo_status neo__check_pieces(const neo_comm *c, const neo__args *a,
+                                    const void *const *pieces) {
+    NEO__CHECK(neo_ctx_repro_shards(c->ctx) >= c->size, NEO_ERR_ARG,
+               "%s: repro_shards is %d, less than the %d ranks", a->function,
+               neo_ctx_repro_shards(c->ctx), c->size);
+    NEO__CHECK(pieces, NEO_ERR_ARG, "%s: pieces is NULL", a->function);
+    for (int k = 0; k < c->pieces_of[c->rank + 1] - c->pieces_of[c->rank]; k++)
+        NEO__TRY(neo__check_data(a->function, "a piece", pieces[k], a->total, a->dtype));
+    return neo__check_reduce(a);
+}
+NEO_API neo_status neo_comm_all_reduce_leaves(neo_comm *c, const void *const *pieces, void *out,
+                                              int64_t count, neo_dtype dtype, neo_ticket *ticket) {
+    neo__args a =
+        neo__args_new("neo_comm_all_reduce_leaves", NEO_COMM_ALL_REDUCE, NULL, out, count, dtype);
+    NEO__TRY(neo__comm_check(c, a.function));
+    NEO__TRY(neo__check_data(a.function, "out", out, count, dtype));
+    NEO__TRY(neo__check_pieces(c, &a, pieces));
+    return neo__call_issue(c, &a, pieces, ticket);
+}
+NEO_API neo_status neo_comm_reduce_scatter_leaves(neo_comm *c, const void *const *pieces, void *out,
+                                                  int64_t count, const int64_t *counts,
+                                                  neo_dtype dtype, neo_ticket *ticket) {
+    neo__args a = neo__args_new("neo_comm_reduce_scatter_leaves", NEO_COMM_REDUCE_SCATTER, NULL,
+                                out, count, dtype);
+    a.in_counts = counts;
+    NEO__TRY(neo__comm_check(c, a.function));
+    NEO__TRY(neo__check_parts(c, &a));
+    NEO__TRY(neo__check_data(a.function, "out", out, neo__part(count, counts, c->rank), dtype));
+    NEO__TRY(neo__check_pieces(c, &a, pieces));
+    return neo__call_issue(c, &a, pieces, ticket);
+}
+
+/* ---- rows ---- */
+NEO_API size_t neo_comm_rows_bytes(const neo_comm *c, neo_wire wire, int64_t cols, neo_comm_op op,
+                                   int64_t in_rows, int64_t out_rows) {
+    size_t row = neo_wire_row_bytes(wire, cols), w = (size_t)c->size;
+    if (in_rows < 0 || out_rows < 0 || cols < 1) return 0;
+    switch (op) {
+    case NEO_COMM_ALL_TO_ALL: return ((size_t)in_rows + (size_t)out_rows) * row;
+    case NEO_COMM_ALL_GATHER: return (size_t)out_rows * row;
+    case NEO_COMM_REDUCE_SCATTER:
+        return ((size_t)in_rows + w * (size_t)out_rows) * row + w * (size_t)cols * sizeof(float) +
+               64;
+    default: return 0;
+    }
+}
+/* a: the call with rows for elements, its in and out counts set. */
+static neo_status neo__rows_issue(neo_comm *c, neo__args *a, const neo_rows *rows, int64_t in_rows,
+                                  int64_t out_rows, neo_ticket *ticket) {
+    NEO__CHECK(rows, NEO_ERR_ARG, "%s: rows is NULL", a->function);
+    NEO__CHECK(!c->transport->combine, NEO_ERR_UNSUPPORTED, "%s: not on device memory",
+               a->function);
+    NEO__CHECK(rows->wire >= NEO_WIRE_F32 && rows->wire < NEO_WIRE_COUNT, NEO_ERR_ARG,
+               "%s: no wire %d", a->function, (int)rows->wire);
+    NEO__CHECK(rows->cols >= 1 && rows->cols <= INT32_MAX, NEO_ERR_ARG, "%s: cols is %" PRId64,
+               a->function, rows->cols);
+    NEO__CHECK(rows->exponent >= -126 && rows->exponent <= 126, NEO_ERR_ARG,
+               "%s: exponent is %d, not in -126 .. 126", a->function, rows->exponent);
+    NEO__CHECK(in_rows >= 0 && out_rows >= 0, NEO_ERR_ARG,
+               "%s: a count is negative, or their sum too large", a->function);
+    NEO__CHECK(in_rows <= INT64_MAX / 16 / rows->cols && out_rows <= INT64_MAX / 16 / rows->cols,
+               NEO_ERR_ARG, "%s: too many rows", a->function);
+    NEO__TRY(neo__check_data(a->function, "in", a->in, in_rows * rows->cols, NEO_F32));
+    NEO__TRY(neo__check_data(a->function, "out", a->out, out_rows * rows->cols, NEO_F32));
+    size_t needs = neo_comm_rows_bytes(c, rows->wire, rows->cols, a->op, in_rows, out_rows);
+    NEO__CHECK(needs == 0 || (rows->workspace && rows->workspace_bytes >= needs), NEO_ERR_ARG,
+               "%s: workspace of %zu bytes, needs %zu", a->function,
+               rows->workspace ? rows->workspace_bytes : (size_t)0, needs);
+    a->rows = rows;
+    return neo__call_issue(c, a, NULL, ticket);
+}
+NEO_API neo_status neo_comm_all_to_allv_rows(neo_comm *c, const neo_rows *rows, const float *in,
+                                             const int64_t *in_rows, float *out,
+                                             const int64_t *out_rows, neo_ticket *ticket) {
+    neo__args a =
+        neo__args_new("neo_comm_all_to_allv_rows", NEO_COMM_ALL_TO_ALL, in, out, 0, NEO_F32);
+    a.in_counts = in_rows;
+    a.out_counts = out_rows;
+    a.total = -1;
+    NEO__TRY(neo__comm_check(c, a.function));
+    NEO__CHECK(in_rows && out_rows, NEO_ERR_ARG, "%s: in_rows or out_rows is NULL", a.function);
+    NEO__CHECK(in_rows[c->rank] == out_rows[c->rank], NEO_ERR_ARG,
+               "%s: this rank sends itself %" PRId64 " rows, but expects %" PRId64, a.function,
+               in_rows[c->rank], out_rows[c->rank]);
+    return neo__rows_issue(c, &a, rows, neo__parts_total(c->size, 0, in_rows),
+                           neo__parts_total(c->size, 0, out_rows), ticket);
+}
+NEO_API neo_status neo_comm_all_gather_rows(neo_comm *c, const neo_rows *rows, const float *in,
+                                            float *out, int64_t count, const int64_t *counts,
+                                            neo_ticket *ticket) {
+    neo__args a =
+        neo__args_new("neo_comm_all_gather_rows", NEO_COMM_ALL_GATHER, in, out, count, NEO_F32);
+    a.in_counts = counts;
+    NEO__TRY(neo__comm_check(c, a.function));
+    NEO__TRY(neo__check_parts(c, &a));
+    return neo__rows_issue(c, &a, rows, neo__part(count, counts, c->rank), a.total, ticket);
+}
+NEO_API neo_status neo_comm_reduce_scatter_rows(neo_comm *c, const neo_rows *rows, const float *in,
+                                                float *out, int64_t count, const int64_t *counts,
+                                                neo_ticket *ticket) {
+    neo__args a = neo__args_new("neo_comm_reduce_scatter_rows", NEO_COMM_REDUCE_SCATTER, in, out,
+                                count, NEO_F32);
+    a.in_counts = counts;
+    NEO__TRY(neo__comm_check(c, a.function));
+    NEO__TRY(neo__check_parts(c, &a));
+    return neo__rows_issue(c, &a, rows, a.total, neo__part(count, counts, c->rank), ticket);
+}
+
+/* ---- two levels ---- */
+static neo_status neo__check_2level(const char *function, const neo_comm *local,
+                                    const neo_comm *cross, neo_reduce reduce, neo_dtype dtype) {
+    NEO__CHECK(local && cross, NEO_ERR_ARG, "%s: local or cross is NULL", function);
+    NEO__CHECK(!local->transport->combine, NEO_ERR_UNSUPPORTED, "%s: not on device memory",
+               function);
+    int floats = dtype != NEO_I8 && dtype != NEO_U8 && dtype != NEO_I32 && dtype != NEO_I64;
+    NEO__CHECK(
+        !floats || reduce != NEO_REDUCE_SUM || (local->size & (local->size - 1)) == 0,
+        NEO_ERR_UNSUPPORTED,
+        "%s: sums of floats over nodes of %d ranks would not have the bits of the flat call: "
+        "that needs a power of two",
+        function, local->size);
+    return NEO_OK;
+}
+NEO_API neo_status neo_comm_all_reduce_2level(neo_comm *local, neo_comm *cross, neo_reduce reduce,
+                                              const void *in, void *out, int64_t count,
+                                              neo_dtype dtype) {
+    const char *function = "neo_comm_all_reduce_2level";
+    NEO__TRY(neo__check_2level(function, local, cross, reduce, dtype));
+    NEO__TRY(neo__check_data(function, "out", out, count, dtype));
+    int64_t *counts =
+        local->slot[local->queue_length].out_counts; /* free between calls, and large enough */
+    for (int p = 0; p < local->size; p++)
+        counts[p] = count * (p + 1) / local->size - count * p / local->size;
+    char *mine =
+        (char *)out + (size_t)neo__part_offset(0, counts, local->rank) * neo_dtype_size(dtype);
+    int64_t part = counts[local->rank];
+    NEO__TRY(neo_comm_reduce_scatter(local, reduce, in, mine, 0, counts, dtype, NULL));
+    NEO__TRY(neo_comm_all_reduce(cross, reduce, mine, mine, part, dtype, NULL));
+    return neo_comm_all_gather(local, mine, out, 0, counts, dtype, NULL);
+}
+/* Parts [h][l] -> [l][h], so that what goes to place l of every node lies together. */
+static void neo__by_place(char *to, const char *from, int nodes, int places, size_t bytes) {
+    for (int l = 0; l < places; l++)
+        for (int h = 0; h < nodes; h++)
+            memcpy(to + (size_t)(l * nodes + h) * bytes, from + (size_t)(h * places + l) * bytes,
+                   bytes);
+}
+NEO_API neo_status neo_comm_reduce_scatter_2level(neo_comm *local, neo_comm *cross,
+                                                  neo_reduce reduce, const void *in, void *out,
+                                                  int64_t count, neo_dtype dtype, void *workspace) {
+    const char *function = "neo_comm_reduce_scatter_2level";
+    NEO__TRY(neo__check_2level(function, local, cross, reduce, dtype));
+    int64_t all = (int64_t)local->size * cross->size;
+    NEO__CHECK(count >= 0 && count <= INT64_MAX / 16 / all, NEO_ERR_ARG, "%s: count is %" PRId64,
+               function, count);
+    NEO__TRY(neo__check_data(function, "in", in, count * all, dtype));
+    NEO__TRY(neo__check_data(function, "workspace", workspace, count * all, dtype));
+    size_t bytes = (size_t)count * neo_dtype_size(dtype);
+    char *sorted = (char *)workspace,
+         *mine = sorted + (size_t)local->rank * (size_t)cross->size * bytes;
+    if (bytes) neo__by_place(sorted, (const char *)in, cross->size, local->size, bytes);
+    NEO__TRY(neo_comm_reduce_scatter(local, reduce, sorted, mine, count * cross->size, NULL, dtype,
+                                     NULL));
+    return neo_comm_reduce_scatter(cross, reduce, mine, out, count, NULL, dtype, NULL);
+}
+NEO_API neo_status neo_comm_all_to_all_2level(neo_comm *local, neo_comm *cross, const void *in,
+                                              void *out, int64_t count, neo_dtype dtype,
+                                              void *workspace) {
+    const char *function = "neo_comm_all_to_all_2level";
+    NEO__TRY(neo__check_2level(function, local, cross, NEO_REDUCE_MAX, dtype));
+    int64_t all = (int64_t)local->size * cross->size;
+    NEO__CHECK(count >= 0 && count <= INT64_MAX / 16 / all, NEO_ERR_ARG, "%s: count is %" PRId64,
+               function, count);
+    NEO__TRY(neo__check_data(function, "in", in, count * all, dtype));
+    NEO__TRY(neo__check_data(function, "out", out, count * all, dtype));
+    NEO__TRY(neo__check_data(function, "workspace", workspace, count * all, dtype));
+    size_t bytes = (size_t)count * neo_dtype_size(dtype);
+    /* workspace [l][h]: to place l; after the first exchange out [l][h]: from place l of this node, for node h;
+       turned to workspace [h][l]: for node h, from place l. */
+    if (bytes) neo__by_place((char *)workspace, (const char *)in, cross->size, local->size, bytes);
+    NEO__TRY(neo_comm_all_to_all(local, workspace, out, count * cross->size, dtype, NULL));
+    if (bytes) neo__by_place((char *)workspace, (const char *)out, local->size, cross->size, bytes);
+    return neo_comm_all_to_all(cross, workspace, out, count * local->size, dtype, NULL);
+}
+/* ------------------------------------------------------------------------------------------------
+   >>impl-threads
+
+   Ranks of one process. A rank has a seat in each group: for every rank that may send to it a ring of
+   messages, and a lock to sleep on. A message is only a pointer to the sender's memory: the receiver copies
+   from there, or adds straight from there (a view), and then tells the sender, which waits until its memory
+   is not read any more. So every byte is moved once. `posted` is written by the sender, `taken` by
+   the receiver; who changes something that another may wait for wakes that one.
+
+   A seat lives until every rank of the group has left it, so that late ones may still look at it.
+
+   When a group breaks, a rank may return with its memory still posted: before it does, all seats are told, and it
+   waits for those that read from it just now. A receiver first says that it reads, then looks whether it was told;
+   so one of the two sees the other.
+
+   The link model: a rank's messages leave one after another on each level (`free_at` of the sender) and arrive
+   one after another (of the receiver); a transfer is done when the model says that it would be.
+   ------------------------------------------------------------------------------------------------ */
+typedef struct neo__message {
+    neo__call call;
+    const void *data;
+    size_t bytes;
+    int64_t arrives_ns; /* by the link model; 0: at once */
+} neo__message;
+typedef struct neo__ring {
+    uint64_t posted, taken;   /* atomic */
+    int reading;              /* atomic: messages that the receiver looks at just now */
+    uint64_t sends, receives; /* the sender's and the receiver's own numbering of transfers */
+    neo__message *message;
+} neo__ring;
+typedef struct neo__seat {
+    neo_ctx *ctx;
+    size_t bytes;
+    int size, ring_length;
+    int references; /* atomic */
+    int left;       /* atomic: the rank does not take part any more */
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    int64_t events; /* atomic: changes that the rank may wait for */
+    int told;       /* atomic: the group is broken, for this reason */
+    neo_status told_status;
+    char told_message[NEO__COMM_MESSAGE];
+    int64_t leaves_at[NEO_LEVEL_COUNT],
+        arrives_at[NEO_LEVEL_COUNT]; /* link model; the first is the rank's own */
+    struct neo__rally *rally;
+    struct neo__seat *next; /* in the job's list */
+    struct neo__job *job;
+    neo__ring ring[1]; /* [size] from each rank; the messages follow */
+} neo__seat;
+/* Where the survivors of a broken group meet: at the seat of its first rank. */
+typedef struct neo__rally {
+    int asked, closed;
+    neo__seat **member; /* [size] the new seat of each rank that has asked */
+    int *in;            /* [size] its number in the new group, or -1 */
+} neo__rally;
+
+static size_t neo__seat_carve(neo__seat *p, char *block, int size, int ring_length) {
+    neo__carve at = {block, 0};
+    size_t n = (size_t)size;
+    (void)neo__carve_take(&at, 1, sizeof(neo__seat) + (n - 1) * sizeof(neo__ring));
+    neo__message *message =
+        (neo__message *)neo__carve_take(&at, n * (size_t)ring_length, sizeof *message);
+    neo__rally *rally = (neo__rally *)neo__carve_take(&at, 1, sizeof *rally);
+    neo__seat **member = (neo__seat **)neo__carve_take(&at, n, sizeof *member);
+    int *in = (int *)neo__carve_take(&at, n, sizeof *in);
+    if (!block) return at.at;
+    for (int r = 0; r < size; r++) p->ring[r].message = message + (size_t)r * (size_t)ring_length;
+    p->rally = rally;
+    rally->member = member;
+    rally->in = in;
+    return at.at;
+}
+/* All seats of a job that are not freed yet: a group that breaks while it is made leaves some that no rank
+   can be sure to be the last to look at. */
+typedef struct neo__job {
+    neo_comm_desc desc;
+    neo_comm_fn fn;
+    void *user;
+    int ranks, started;
+    int64_t failures; /* atomic */
+    struct neo__rank_thread *rank;
+    pthread_mutex_t lock; /* of the list */
+    neo__seat *seats;
+} neo__job;
+static void neo__seat_free(neo__seat *p) {
+    pthread_mutex_destroy(&p->lock);
+    pthread_cond_destroy(&p->wake);
+    neo_free(p->ctx, p, p->bytes);
+}
+static neo__seat *neo__seat_new(neo__job *job, neo_ctx *ctx, int size, int ring_length) {
+    size_t bytes = neo__seat_carve(NULL, NULL, size, ring_length);
+    neo__seat *p = (neo__seat *)neo_alloc(ctx, bytes);
+    if (!p) return NULL;
+    memset(p, 0, bytes);
+    (void)neo__seat_carve(p, (char *)p, size, ring_length);
+    p->ctx = ctx;
+    p->bytes = bytes;
+    p->size = size;
+    p->ring_length = ring_length;
+    p->references = size;
+    pthread_mutex_init(&p->lock, NULL);
+    neo__cond_init_monotonic(&p->wake);
+    p->job = job;
+    pthread_mutex_lock(&job->lock);
+    p->next = job->seats;
+    job->seats = p;
+    pthread_mutex_unlock(&job->lock);
+    return p;
+}
+static void neo__seat_drop(neo__seat *p) {
+    if (__atomic_sub_fetch(&p->references, 1, __ATOMIC_ACQ_REL) > 0) return;
+    pthread_mutex_lock(&p->job->lock);
+    neo__seat **at = &p->job->seats;
+    while (*at != p) at = &(*at)->next;
+    *at = p->next;
+    pthread_mutex_unlock(&p->job->lock);
+    neo__seat_free(p);
+}
+static void neo__seat_wake(neo__seat *p) {
+    pthread_mutex_lock(&p->lock);
+    __atomic_fetch_add(&p->events, 1, __ATOMIC_RELEASE);
+    pthread_cond_signal(&p->wake);
+    pthread_mutex_unlock(&p->lock);
+}
+/* Sleep until something has changed since `seen`, or the time has come (0: never). */
+static void neo__seat_sleep(neo__seat *p, int64_t seen, int64_t until_ns) {
+    pthread_mutex_lock(&p->lock);
+    while (__atomic_load_n(&p->events, __ATOMIC_ACQUIRE) == seen) {
+        if (!until_ns) {
+            pthread_cond_wait(&p->wake, &p->lock);
+        } else if (!neo__cond_wait_until(&p->wake, &p->lock, until_ns)) {
+            break;
+        }
+    }
+    pthread_mutex_unlock(&p->lock);
+}
+
+static int neo__threads_heard(neo_comm *c) {
+    neo__seat *p = c->seat[c->rank];
+    if (!__atomic_load_n(&p->told, __ATOMIC_ACQUIRE)) return 0;
+    (void)neo__comm_mark(c, p->told_status, p->told_message);
+    return 1;
+}
+static void neo__threads_tell(neo_comm *c) {
+    for (int r = 0; r < c->size; r++) {
+        neo__seat *p = c->seat[r];
+        pthread_mutex_lock(&p->lock);
+        if (!p->told) {
+            p->told_status = c->status;
+            memcpy(p->told_message, c->message, sizeof p->told_message);
+            __atomic_store_n(&p->told, 1, __ATOMIC_SEQ_CST);
+        }
+        __atomic_fetch_add(&p->events, 1, __ATOMIC_RELEASE);
+        pthread_cond_signal(&p->wake);
+        pthread_mutex_unlock(&p->lock);
+    }
+}
+static int64_t neo__link_ns(const neo_link *link, size_t bytes) {
+    return link->bandwidth > 0 ? (int64_t)((double)bytes * 1e9 / link->bandwidth) : 0;
+}
+static neo_level neo__comm_level(const neo_comm *c, int peer) {
+    return c->node[peer] == c->node[c->rank] ? NEO_LEVEL_LOCAL : NEO_LEVEL_CROSS;
+}
+static int64_t neo__comm_deadline(const neo_comm *c) {
+    return c->timeout_ms > 0 ? neo_time_ns() + (int64_t)c->timeout_ms * 1000000 : 0;
+}
+static neo_status neo__threads_late(neo_comm *c, const neo__call *call, const neo__xfer *x) {
+    int left = __atomic_load_n(&c->seat[x->peer]->left, __ATOMIC_ACQUIRE),
+        rank = c->world[c->rank], peer = c->world[x->peer];
+    if (left)
+        return neo__comm_break(c, NEO_ERR_PEER, "rank %d: %s: rank %d has left", rank,
+                               neo__call_name(call).text, peer);
+    return neo__comm_break(c, NEO_ERR_TIMEOUT, "rank %d: %s: rank %d did not come within %d ms",
+                           rank, neo__call_name(call).text, peer, c->timeout_ms);
+}
+
+static neo_status neo__threads_send(neo_comm *c, const neo__call *call, neo__xfer *x) {
+    neo__seat *mine = c->seat[c->rank], *theirs = c->seat[x->peer];
+    neo__ring *ring = &theirs->ring[c->rank];
+    int64_t deadline = neo__comm_deadline(c);
+    x->index = ring->sends;
+    if (c->fault.kind == NEO_FAULT_DROP && c->fault.at == call->sequence &&
+        call->op != (int)NEO_COMM_SEND) {
+        x->done = 1;
+        return NEO_OK;
+    }
+    for (;;) {
+        int64_t seen = __atomic_load_n(&mine->events, __ATOMIC_ACQUIRE);
+        if (x->index - __atomic_load_n(&ring->taken, __ATOMIC_ACQUIRE) <
+            (uint64_t)theirs->ring_length)
+            break;
+        if (neo__threads_heard(c)) return neo_fail(c->status, "%s", c->message);
+        if (__atomic_load_n(&theirs->left, __ATOMIC_ACQUIRE) ||
+            (deadline && neo_time_ns() >= deadline))
+            return neo__threads_late(c, call, x);
+        neo__seat_sleep(mine, seen, deadline);
+    }
+    neo_level level = neo__comm_level(c, x->peer);
+    const neo_link *link = &c->desc.link[level];
+    neo__message *m = &ring->message[x->index % (uint64_t)theirs->ring_length];
+    m->call = *call;
+    m->data = x->data;
+    m->bytes = x->bytes;
+    m->arrives_ns = 0;
+    if (link->latency_us > 0 || link->bandwidth > 0) {
+        int64_t now = neo_time_ns(),
+                begin = mine->leaves_at[level] > now ? mine->leaves_at[level] : now;
+        mine->leaves_at[level] = begin + neo__link_ns(link, x->bytes);
+        m->arrives_ns = mine->leaves_at[level] + (int64_t)(link->latency_us * 1000.0);
+    }
+    ring->sends++;
+    __atomic_store_n(&ring->posted, x->index + 1, __ATOMIC_RELEASE);
+    neo__seat_wake(theirs);
+    return NEO_OK;
+}
+/* This rank gives up: it reads nothing any more, and no other reads what it has posted. */
+static neo_status neo__threads_retract(neo_comm *c, neo__xfer *x, int count, neo_status status) {
+    for (int i = 0; i < count; i++) {
+        if (x[i].send || !x[i].view || !x[i].copied) continue;
+        __atomic_fetch_sub(&c->seat[c->rank]->ring[x[i].peer].reading, 1, __ATOMIC_SEQ_CST);
+        x[i].copied = 0;
+    }
+    neo__threads_tell(c);
+    for (int p = 0; p < c->size; p++)
+        while (__atomic_load_n(&c->seat[p]->ring[c->rank].reading, __ATOMIC_SEQ_CST) > 0)
+            neo__comm_nap();
+    return status;
+}
+static neo_status neo__threads_start(neo_comm *c, const neo__call *call, neo__xfer *x) {
+    x->done = x->copied = 0;
+    if (x->send) {
+        neo_status status = neo__threads_send(c, call, x);
+        return status == NEO_OK ? NEO_OK : neo__threads_retract(c, NULL, 0, status);
+    }
+    x->index = c->seat[c->rank]->ring[x->peer].receives++;
+    return NEO_OK;
+}
+
+/* What a message says must be what this rank is about to do. */
+static neo_status neo__comm_agree(neo_comm *c, const neo__call *mine, const neo__call *theirs,
+                                  const neo__xfer *x, size_t bytes) {
+    int rank = c->world[c->rank], peer = c->world[x->peer];
+    int differ = memcmp(mine, theirs, sizeof *mine) != 0;
+    if (differ && theirs->root == NEO__LEFT)
+        return neo__comm_break(c, NEO_ERR_PEER, "rank %d: %s: rank %d has left", rank,
+                               neo__call_name(mine).text, peer);
+    if (differ && mine->root == NEO__LEFT)
+        return neo__comm_break(c, NEO_ERR_PEER, "rank %d: %s: rank %d has left", peer,
+                               neo__call_name(theirs).text, rank);
+    if (differ)
+        return neo__comm_break(c, NEO_ERR_DIVERGED, "rank %d: %s, but rank %d: %s", rank,
+                               neo__call_name(mine).text, peer, neo__call_name(theirs).text);
+    if (bytes != x->bytes)
+        return neo__comm_break(c, NEO_ERR_DIVERGED,
+                               "rank %d: %s: expects %zu bytes from rank %d, which sends %zu", rank,
+                               neo__call_name(mine).text, x->bytes, peer, bytes);
+    return NEO_OK;
+}
+static void neo__threads_take(neo_comm *c, neo__xfer *x) {
+    __atomic_store_n(&c->seat[c->rank]->ring[x->peer].taken, x->index + 1, __ATOMIC_RELEASE);
+    neo__seat_wake(c->seat[x->peer]);
+}
+static void neo__threads_release(neo_comm *c, neo__xfer *x) {
+    __atomic_fetch_sub(&c->seat[c->rank]->ring[x->peer].reading, 1, __ATOMIC_SEQ_CST);
+    neo__threads_take(c, x);
+}
+
+/* A receive whose message may be there. *due: when the link model lets it be done. */
+static neo_status neo__threads_receive(neo_comm *c, const neo__call *call, neo__xfer *x,
+                                       int64_t *due) {
+    neo__seat *mine = c->seat[c->rank];
+    neo__ring *ring = &mine->ring[x->peer];
+    if (__atomic_load_n(&ring->posted, __ATOMIC_ACQUIRE) <= x->index) return NEO_OK;
+    neo__message *m = &ring->message[x->index % (uint64_t)mine->ring_length];
+    if (!x->copied) {
+        __atomic_fetch_add(&ring->reading, 1, __ATOMIC_SEQ_CST);
+        neo_status status = __atomic_load_n(&mine->told, __ATOMIC_SEQ_CST)
+                                ? (neo_status)(neo__threads_heard(c) ? c->status : NEO_ERR_PEER)
+                                : neo__comm_agree(c, call, &m->call, x, m->bytes);
+        if (status != NEO_OK) {
+            __atomic_fetch_sub(&ring->reading, 1, __ATOMIC_SEQ_CST);
+            return neo_fail(status, "%s", c->message);
+        }
+        x->from = m->data;
+        if (!x->view && x->bytes) memcpy(x->data, m->data, x->bytes);
+        if (!x->view) __atomic_fetch_sub(&ring->reading, 1, __ATOMIC_SEQ_CST);
+        x->copied = 1;
+        if (m->arrives_ns) {
+            neo_level level = neo__comm_level(c, x->peer);
+            int64_t after = mine->arrives_at[level] + neo__link_ns(&c->desc.link[level], x->bytes);
+            if (after > m->arrives_ns) m->arrives_ns = after;
+            mine->arrives_at[level] = m->arrives_ns;
+        }
+    }
+    if (m->arrives_ns && neo_time_ns() < m->arrives_ns) {
+        if (!*due || m->arrives_ns < *due) *due = m->arrives_ns;
+        return NEO_OK;
+    }
+    if (!x->view) neo__threads_take(c, x);
+    x->done = 1;
+    return NEO_OK;
+}
+static void neo__comm_count_sent(neo_comm *c, const neo__call *call, const neo__xfer *x) {
+    neo_comm_counter *counter = &c->stats.op[call->op];
+    neo_level level = neo__comm_level(c, x->peer);
+    if (x->first) counter->control_bytes += (int64_t)sizeof(neo__header);
+    counter->bytes[level] += (int64_t)x->bytes;
+    counter->messages[level] += x->bytes > 0;
+}
+static neo_status neo__threads_wait(neo_comm *c, const neo__call *call, neo__xfer *x, int count) {
+    neo__seat *mine = c->seat[c->rank];
+    int64_t deadline = neo__comm_deadline(c);
+    int looks = c->looks;
+    for (;;) {
+        int64_t seen = __atomic_load_n(&mine->events, __ATOMIC_ACQUIRE), due = 0;
+        int waits = -1;
+        for (int i = 0; i < count; i++) {
+            if (x[i].done) continue;
+            if (x[i].send) {
+                neo__ring *ring = &c->seat[x[i].peer]->ring[c->rank];
+                if (__atomic_load_n(&ring->taken, __ATOMIC_ACQUIRE) > x[i].index) {
+                    x[i].done = 1;
+                    neo__comm_count_sent(c, call, &x[i]);
+                }
+            } else {
+                NEO__TRY(neo__threads_receive(c, call, &x[i], &due));
+            }
+            if (x[i].done)
+                deadline = neo__comm_deadline(c); /* a step forward */
+            else if (waits < 0 || __atomic_load_n(&c->seat[x[i].peer]->left, __ATOMIC_ACQUIRE))
+                waits = i;
+        }
+        if (waits < 0) return NEO_OK;
+        if (neo__threads_heard(c)) return neo_fail(c->status, "%s", c->message);
+        int held = x[waits].copied; /* by the link model alone */
+        if (!held && __atomic_load_n(&c->seat[x[waits].peer]->left, __ATOMIC_ACQUIRE) &&
+            __atomic_load_n(&mine->events, __ATOMIC_ACQUIRE) == seen)
+            return neo__threads_late(c, call, &x[waits]);
+        if (!held && deadline && neo_time_ns() >= deadline)
+            return neo__threads_late(c, call, &x[waits]);
+        if (looks-- > 0) {
+            neo__comm_yield();
+            continue;
+        }
+        neo__seat_sleep(mine, seen, due && (!deadline || due < deadline) ? due : deadline);
+    }
+}
+
+static neo_status neo__threads_finish(neo_comm *c, const neo__call *call, neo__xfer *x, int count) {
+    neo_status status = neo__threads_wait(c, call, x, count);
+    return status == NEO_OK ? NEO_OK : neo__threads_retract(c, x, count, status);
+}
+
+static void neo__threads_leave(neo_comm *c) {
+    /* Who sees that this rank has left must see before why, if it knows. */
+    if (c->joined && !c->lost && __atomic_load_n(&c->broken, __ATOMIC_ACQUIRE)) neo__threads_tell(c);
+    for (int r = 0; r < c->size; r++) {
+        if (!c->seat[r]) continue;
+        if (c->seat[c->rank]) __atomic_store_n(&c->seat[c->rank]->left, 1, __ATOMIC_RELEASE);
+        neo__seat_wake(c->seat[r]);
+    }
+}
+/* Not used any more by this rank: its hold on all seats goes. */
+static void neo__threads_drop(neo_comm *c) {
+    for (int r = 0; r < c->size; r++) {
+        neo__seat *p = c->seat[r];
+        if (p && !c->joined) p->references = 1; /* no other rank knows it */
+        if (p) neo__seat_drop(p);
+        c->seat[r] = NULL;
+    }
+}
+static neo_status neo__threads_member(neo_comm *sub, neo_comm *parent, int64_t *token) {
+    sub->job = parent->job;
+    neo__seat *p = neo__seat_new(sub->job, sub->ctx, sub->size, sub->ring_length);
+    NEO__CHECK(p, NEO_ERR_MEMORY, "neo_comm: no memory for a seat in a group of %d ranks",
+               sub->size);
+    sub->seat[sub->rank] = p;
+    *token = (int64_t)(intptr_t)p;
+    return NEO_OK;
+}
+static neo_status neo__threads_join(neo_comm *sub, const int64_t *tokens) {
+    for (int r = 0; r < sub->size; r++) sub->seat[r] = (neo__seat *)(intptr_t)tokens[r];
+    return NEO_OK;
+}
+static const neo__transport neo__threads_transport = {
+    neo__threads_start,
+    neo__threads_finish,
+    neo__threads_release,
+    neo__threads_tell,
+    neo__threads_heard,
+    neo__threads_member,
+    neo__threads_join,
+    neo__threads_leave,
+    neo__threads_drop,
+    1,
+    NULL,
+    NULL,
+    NULL,
+    NULL,
+};
+
+/* ---- after a fault ---- */
+/* Ranks of the broken group that may still come. Under the lock of the meeting seat. */
+static int neo__rally_expected(const neo_comm *c) {
+    int n = 0;
+    for (int r = 0; r < c->size; r++) n += !__atomic_load_n(&c->seat[r]->left, __ATOMIC_ACQUIRE);
+    return n;
+}
+static void neo__rally_close(const neo_comm *c, neo__rally *rally) {
+    int n = 0;
+    rally->closed = 1;
+    for (int r = 0; r < c->size; r++) rally->in[r] = rally->member[r] ? n++ : -1;
+    for (int r = 0; r < c->size; r++)
+        if (rally->member[r]) rally->member[r]->references = n;
+}
+/* Meet at the seat of the group's first rank (which stays there after that rank is lost). Returns how many have come. */
+static int neo__rally_meet(neo_comm *c, neo__seat *mine) {
+    neo__seat *at = c->seat[0];
+    neo__rally *rally = at->rally;
+    int64_t deadline = neo__comm_deadline(c);
+    pthread_mutex_lock(&at->lock);
+    if (!rally->closed) {
+        rally->member[c->rank] = mine;
+        rally->asked++;
+    }
+    while (!rally->closed) {
+        if (rally->asked >= neo__rally_expected(c) || (deadline && neo_time_ns() >= deadline)) {
+            neo__rally_close(c, rally);
+            break;
+        }
+        (void)neo__cond_wait_until(&at->wake, &at->lock,
+                                   neo_time_ns() + 5000000); /* others leave without a call */
+    }
+    int came = rally->member[c->rank] ? rally->asked : 0;
+    pthread_mutex_unlock(&at->lock);
+    return came;
+}
+static neo_status neo__threads_rebuild(neo_comm *c, neo_comm **out) {
+    neo__seat *mine = neo__seat_new(c->job, c->ctx, c->size, NEO_MAX_SUBTREES + 2);
+    if (!mine) {
+        neo__threads_leave(c); /* not to be waited for */
+        return neo_fail(NEO_ERR_MEMORY, "neo_comm_rebuild: no memory for a seat in the new group");
+    }
+    int size = neo__rally_meet(c, mine);
+    const neo__rally *rally = c->seat[0]->rally;
+    if (size == 0) {
+        mine->references = 1;
+        neo__seat_drop(mine);
+        return neo_fail(
+            NEO_ERR_PEER,
+            "neo_comm_rebuild: rank %d came too late: the others have gone on without it",
+            c->world[c->rank]);
+    }
+    neo_comm *sub = NULL;
+    neo_status status =
+        neo__comm_new(c->ctx, &c->desc, c->transport, rally->in[c->rank], size, &sub);
+    if (status != NEO_OK) { /* the others have it among them already: it leaves */
+        __atomic_store_n(&mine->left, 1, __ATOMIC_RELEASE);
+        for (int r = 0; r < c->size; r++)
+            if (rally->member[r]) neo__seat_wake(rally->member[r]);
+        for (int r = 0; r < c->size; r++)
+            if (rally->member[r]) neo__seat_drop(rally->member[r]);
+        return status;
+    }
+    for (int r = 0; r < c->size; r++) {
+        int p = rally->in[r];
+        if (p < 0) continue;
+        sub->seat[p] = rally->member[r];
+        sub->world[p] = c->world[r];
+        sub->node[p] = c->node[r];
+    }
+    sub->backend = c->backend;
+    sub->job = c->job;
+    sub->joined = 1;
+    *out = sub;
+    return NEO_OK;
+}
+NEO_API neo_status neo_comm_rebuild(neo_comm *broken, neo_comm **comm) {
+    NEO__CHECK(broken && comm, NEO_ERR_ARG, "neo_comm_rebuild: an argument is NULL");
+    *comm = NULL;
+    NEO__CHECK(
+        broken->backend == NEO_BACKEND_THREADS, NEO_ERR_UNSUPPORTED,
+        "neo_comm_rebuild: only the threads backend can: start the job again from its checkpoint");
+    NEO__CHECK(neo_comm_status(broken) != NEO_OK, NEO_ERR_STATE, "neo_comm_rebuild: the group works");
+    NEO__CHECK(!broken->rebuilt, NEO_ERR_STATE, "neo_comm_rebuild: the group has been rebuilt");
+    neo__comm_stop(broken);
+    NEO__CHECK(!__atomic_load_n(&broken->seat[broken->rank]->left, __ATOMIC_ACQUIRE), NEO_ERR_PEER,
+               "neo_comm_rebuild: rank %d is the lost one", broken->world[broken->rank]);
+    neo_status status = neo__threads_rebuild(broken, comm);
+    broken->rebuilt = status == NEO_OK;
+    return status;
+}
+/* ------------------------------------------------------------------------------------------------
+   >>impl-spawn
+
+   The ranks of the threads backend: each has a thread, a context and a seat.
+   ------------------------------------------------------------------------------------------------ */
+typedef struct neo__rank_thread {
+    struct neo__job *job;
+    int rank;
+    pthread_t thread;
+    neo_ctx *ctx;
+    neo_comm *comm;
+    neo_status status;
+    int64_t order; /* in which it failed; 0: it did not */
+    char message[NEO__COMM_MESSAGE];
+} neo__rank_thread;
+static neo_status neo__rank_prepare(neo__job *job, int r) {
+    neo__rank_thread *t = &job->rank[r];
+    neo_ctx_desc ctx = job->desc.ctx;
+    t->job = job;
+    t->rank = r;
+    if (ctx.threads == 0) ctx.threads = 1;
+    if (ctx.repro_shards == 0) ctx.repro_shards = job->ranks;
+    NEO__TRY(neo_ctx_create(&ctx, &t->ctx));
+    NEO__TRY(neo__comm_new(t->ctx, &job->desc, &neo__threads_transport, r, job->ranks, &t->comm));
+    t->comm->backend = NEO_BACKEND_THREADS;
+    t->comm->job = job;
+    for (int p = 0; p < job->ranks; p++) {
+        t->comm->world[p] = p;
+        t->comm->node[p] = job->desc.ranks_per_node ? p / job->desc.ranks_per_node : 0;
+    }
+    int64_t token;
+    return neo__threads_member(t->comm, t->comm, &token);
+}
+static void *neo__rank_main(void *arg) {
+    neo__rank_thread *t = (neo__rank_thread *)arg;
+    t->status = t->job->fn(t->comm, t->job->user);
+    if (t->status != NEO_OK) {
+        snprintf(t->message, sizeof t->message, "%.390s", neo_last_error());
+        t->order = __atomic_add_fetch(&t->job->failures, 1, __ATOMIC_ACQ_REL);
+    }
+    neo_comm_destroy(t->comm);
+    t->comm = NULL;
+    return NULL;
+}
+static neo_status neo__job_run(neo__job *job) {
+    for (int r = 0; r < job->ranks; r++) NEO__TRY(neo__rank_prepare(job, r));
+    for (int r = 0; r < job->ranks; r++) {
+        neo_comm *c = job->rank[r].comm;
+        for (int p = 0; p < job->ranks; p++) c->seat[p] = job->rank[p].comm->seat[p];
+        c->joined = 1;
+    }
+    for (; job->started < job->ranks; job->started++) {
+        neo__rank_thread *t = &job->rank[job->started];
+        int error = pthread_create(&t->thread, NULL, neo__rank_main, t);
+        if (error == 0) continue;
+        for (int r = job->started; r < job->ranks; r++) /* the others must not wait for these */
+            neo_comm_abort(job->rank[r].comm, "its thread could not be started");
+        return neo_fail(NEO_ERR_SYSTEM, "neo_comm_spawn: cannot start rank %d of %d: %s",
+                        job->started, job->ranks, strerror(error));
+    }
+    return NEO_OK;
+}
+/* The first rank that failed speaks for the job. */
+static neo_status neo__job_result(neo__job *job, neo_status status, neo_status *rank_status) {
+    const neo__rank_thread *first = NULL;
+    for (int r = 0; r < job->started; r++) {
+        const neo__rank_thread *t = &job->rank[r];
+        if (rank_status) rank_status[r] = t->status;
+        if (t->order && (!first || t->order < first->order)) first = t;
+    }
+    if (status != NEO_OK || !first) return status;
+    return neo_fail(first->status, "%s", first->message);
+}
+NEO_API neo_status neo_comm_spawn(int ranks, const neo_comm_desc *desc, neo_comm_fn fn, void *user,
+                                  neo_status *rank_status) {
+    neo__job job;
+    memset(&job, 0, sizeof job);
+    job.desc = neo__comm_defaults(desc);
+    job.desc.ranks = job.ranks = ranks;
+    job.fn = fn;
+    job.user = user;
+    NEO__CHECK(fn, NEO_ERR_ARG, "neo_comm_spawn: fn is NULL");
+    NEO__TRY(neo__comm_desc_check(&job.desc));
+    for (int r = 0; rank_status && r < ranks; r++) rank_status[r] = NEO_ERR_STATE;
+    neo_allocator from = job.desc.ctx.allocator;
+    size_t bytes = (size_t)ranks * sizeof *job.rank;
+    job.rank = (neo__rank_thread *)(from.alloc ? from.alloc(bytes, 64, from.user) : malloc(bytes));
+    NEO__CHECK(job.rank, NEO_ERR_MEMORY, "neo_comm_spawn: no memory for %d ranks", ranks);
+    memset(job.rank, 0, bytes);
+    pthread_mutex_init(&job.lock, NULL);
+    neo_status status = neo__job_run(&job);
+    for (int r = 0; r < job.started; r++) pthread_join(job.rank[r].thread, NULL);
+    for (int r = 0; r < ranks; r++)
+        neo_comm_destroy(job.rank[r].comm); /* of ranks that never ran */
+    while (job.seats) {
+        neo__seat *p = job.seats;
+        job.seats = p->next;
+        neo__seat_free(p);
+    }
+    for (int r = 0; r < ranks; r++) neo_ctx_destroy(job.rank[r].ctx);
+    pthread_mutex_destroy(&job.lock);
+    status = neo__job_result(&job, status, rank_status);
+    if (from.alloc)
+        from.free(job.rank, bytes, from.user);
+    else
+        free(job.rank);
+    return status;
+}
+#if defined(NEO_COMM_MPI)
+/* ------------------------------------------------------------------------------------------------
+   >>impl-mpi
+
+   Ranks are MPI processes. Only point-to-point calls are used, none of which blocks, so that a wait can look
+   at the clock: a rank that does not come is noticed, whatever the MPI library thinks. All groups of a
+   process share one duplicate of the user's communicator, and one lock, under which every MPI call is made
+   (MPI_THREAD_SERIALIZED); a group has three tags: calls, data, and the notice that it is broken.
+
+   The first message of a call between two ranks is a header (what is called, how many bytes follow), with
+   the data behind it if they are few; more data come in a message of their own, whose receive is posted at
+   the same time, so they go straight to their place. Messages of one tag between two ranks do not overtake each
+   other, which is all the order that this needs. Data of any size go as 1 MiB blocks and a rest.
+   ------------------------------------------------------------------------------------------------ */
+enum {
+    NEO__MPI_EAGER = 1024, /* data that ride with the header */
+    NEO__MPI_TAGS = 3,
+    NEO__MPI_BLOCK = 1 << 20,
+    NEO__MPI_YIELDS = 200 /* turns without news before a waiting rank sleeps 20 us at a time */
+};
+typedef struct neo__mpi_slip { /* a header with its data */
+    neo__header header;
+    char data[NEO__MPI_EAGER];
+} neo__mpi_slip;
+typedef struct neo__mpi_notice {
+    int32_t status;
+    char message[NEO__COMM_MESSAGE];
+} neo__mpi_notice;
+
+/* Of the process: shared by its groups. */
+typedef struct neo__mpi_shared {
+    neo_ctx *ctx;
+    MPI_Comm comm;
+    MPI_Datatype block;
+    pthread_mutex_t lock;
+    int references;   /* under the lock */
+    int next_context; /* under the lock */
+    int most_tag, serialized, broken;
+} neo__mpi_shared;
+typedef struct neo__mpi {
+    neo__mpi_shared *shared;
+    int context, listens;
+    MPI_Request notice_in, *notice_out; /* [size] */
+    neo__mpi_notice heard, told;
+    neo__mpi_slip *out, *in; /* [size] */
+} neo__mpi;
+NEO__STATIC_ASSERT(sizeof(MPI_Request) <= sizeof(void *), "a request fits its place in neo__xfer");
+
+static size_t neo__mpi_carve(neo__mpi *m, char *block, int size) {
+    neo__carve at = {block, 0};
+    size_t n = (size_t)size;
+    (void)neo__carve_take(&at, 1, sizeof(neo__mpi));
+    neo__mpi_slip *out = (neo__mpi_slip *)neo__carve_take(&at, n, sizeof *out);
+    neo__mpi_slip *in = (neo__mpi_slip *)neo__carve_take(&at, n, sizeof *in);
+    MPI_Request *notice = (MPI_Request *)neo__carve_take(&at, n, sizeof *notice);
+    if (!block) return at.at;
+    m->out = out;
+    m->in = in;
+    m->notice_out = notice;
+    for (int p = 0; p < size; p++) notice[p] = MPI_REQUEST_NULL;
+    m->notice_in = MPI_REQUEST_NULL;
+    return at.at;
+}
+static size_t neo__mpi_bytes(int size) { return neo__mpi_carve(NULL, NULL, size); }
+
+static int neo__mpi_started(void) {
+    int started = 0, finished = 0;
+    MPI_Initialized(&started);
+    MPI_Finalized(&finished);
+    return started && !finished;
+}
+static neo_status neo__mpi_broken(neo_comm *c, const neo__call *call, int peer, int error) {
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length = 0;
+    MPI_Error_string(error, text, &length);
+    return neo__comm_break(c, NEO_ERR_PEER, "rank %d: %s: rank %d: MPI: %.200s", c->world[c->rank],
+                           neo__call_name(call).text, c->world[peer], text);
+}
+static int neo__mpi_tag(const neo_comm *c, int which) {
+    return c->mpi->context * NEO__MPI_TAGS + which;
+}
+static MPI_Request neo__mpi_get(const neo__xfer *x, int i) {
+    MPI_Request r;
+    memcpy(&r, &x->request[i], sizeof r);
+    return r;
+}
+static void neo__mpi_set(neo__xfer *x, int i, MPI_Request r) {
+    memcpy(&x->request[i], &r, sizeof r);
+}
+
+static int neo__mpi_post(neo_comm *c, neo__xfer *x, int i, void *data, int count, MPI_Datatype type,
+                         int which) {
+    MPI_Request r = MPI_REQUEST_NULL;
+    int peer = c->world[x->peer], tag = neo__mpi_tag(c, which);
+    int error = x->send ? MPI_Isend(data, count, type, peer, tag, c->mpi->shared->comm, &r)
+                        : MPI_Irecv(data, count, type, peer, tag, c->mpi->shared->comm, &r);
+    neo__mpi_set(x, i, r);
+    return error;
+}
+/* Under the lock. */
+static int neo__mpi_post_all(neo_comm *c, const neo__call *call, neo__xfer *x) {
+    int error = MPI_SUCCESS;
+    for (int i = 0; i < 3; i++) neo__mpi_set(x, i, MPI_REQUEST_NULL);
+    if (x->first) {
+        neo__mpi_slip *slip = x->send ? &c->mpi->out[x->peer] : &c->mpi->in[x->peer];
+        size_t bytes = sizeof *slip;
+        if (x->send) {
+            size_t rides = x->bytes <= NEO__MPI_EAGER ? x->bytes : 0;
+            slip->header.call = *call;
+            slip->header.bytes = (int64_t)x->bytes;
+            if (rides) memcpy(slip->data, x->data, rides);
+            bytes = sizeof slip->header + rides;
+        }
+        error = neo__mpi_post(c, x, 0, slip, (int)bytes, MPI_BYTE, 0);
+        if (error != MPI_SUCCESS || x->bytes <= NEO__MPI_EAGER) return error;
+    }
+    int blocks = (int)(x->bytes / NEO__MPI_BLOCK), rest = (int)(x->bytes % NEO__MPI_BLOCK);
+    if (blocks > 0) error = neo__mpi_post(c, x, 1, x->data, blocks, c->mpi->shared->block, 1);
+    if (rest > 0 && error == MPI_SUCCESS)
+        error = neo__mpi_post(c, x, 2, (char *)x->data + (size_t)blocks * NEO__MPI_BLOCK, rest,
+                              MPI_BYTE, 1);
+    return error;
+}
+static neo_status neo__mpi_start(neo_comm *c, const neo__call *call, neo__xfer *x) {
+    x->done = 0;
+    x->from = x->data;
+    pthread_mutex_lock(&c->mpi->shared->lock);
+    int error = neo__mpi_post_all(c, call, x);
+    pthread_mutex_unlock(&c->mpi->shared->lock);
+    return error == MPI_SUCCESS ? NEO_OK : neo__mpi_broken(c, call, x->peer, error);
+}
+/* Look at one transfer, under the lock. *moved: something has come or gone. */
+static int neo__mpi_look(neo__xfer *x, int *header_came, int *moved) {
+    int left = 0;
+    for (int i = 0; i < 3; i++) {
+        MPI_Request r = neo__mpi_get(x, i);
+        int flag = 0;
+        if (r == MPI_REQUEST_NULL) continue;
+        int error = MPI_Test(&r, &flag, MPI_STATUS_IGNORE);
+        neo__mpi_set(x, i, r);
+        if (error != MPI_SUCCESS) return error;
+        if (flag) *moved = 1;
+        if (flag && i == 0 && !x->send) *header_came = 1;
+        left += !flag;
+    }
+    x->done = left == 0;
+    return MPI_SUCCESS;
+}
+static neo_status neo__mpi_header_came(neo_comm *c, const neo__call *call, neo__xfer *x) {
+    const neo__mpi_slip *slip = &c->mpi->in[x->peer];
+    NEO__TRY(neo__comm_agree(c, call, &slip->header.call, x, (size_t)slip->header.bytes));
+    if (x->bytes > 0 && x->bytes <= NEO__MPI_EAGER) memcpy(x->data, slip->data, x->bytes);
+    return NEO_OK;
+}
+static int neo__mpi_heard(neo_comm *c) {
+    neo__mpi *m = c->mpi;
+    int flag = 0;
+    if (!m || !m->listens) return 0;
+    pthread_mutex_lock(&m->shared->lock);
+    if (m->notice_in != MPI_REQUEST_NULL) {
+        if (MPI_Test(&m->notice_in, &flag, MPI_STATUS_IGNORE) != MPI_SUCCESS)
+            flag = 0;
+        else if (flag)
+            m->notice_in = MPI_REQUEST_NULL;
+    }
+    pthread_mutex_unlock(&m->shared->lock);
+    if (flag) {
+        m->heard.message[NEO__COMM_MESSAGE - 1] = 0;
+        (void)neo__comm_mark(c, (neo_status)m->heard.status, m->heard.message);
+    }
+    return flag;
+}
+static void neo__mpi_tell(neo_comm *c) {
+    neo__mpi *m = c->mpi;
+    m->told.status = (int32_t)c->status;
+    memcpy(m->told.message, c->message, sizeof m->told.message);
+    pthread_mutex_lock(&m->shared->lock);
+    for (int p = 0; p < c->size; p++)
+        if (p != c->rank)
+            (void)MPI_Isend(&m->told, (int)sizeof m->told, MPI_BYTE, c->world[p],
+                            neo__mpi_tag(c, 2), m->shared->comm, &m->notice_out[p]);
+    pthread_mutex_unlock(&m->shared->lock);
+}
+/* The group is broken: receives must not write to the user's memory any more. Sends are left to MPI. */
+static void neo__mpi_give_up(neo_comm *c, neo__xfer *x, int count) {
+    int64_t until = neo_time_ns() + 200000000; /* for all */
+    pthread_mutex_lock(&c->mpi->shared->lock);
+    for (int k = 0; k < 3 * count; k++) {
+        MPI_Request r = neo__mpi_get(&x[k / 3], k % 3);
+        if (x[k / 3].done || r == MPI_REQUEST_NULL) continue;
+        int ended = 0; /* what has begun cannot be cancelled; from a lost rank it would never end */
+        if (!x[k / 3].send && MPI_Cancel(&r) == MPI_SUCCESS)
+            while (MPI_Test(&r, &ended, MPI_STATUS_IGNORE) == MPI_SUCCESS && !ended &&
+                   neo_time_ns() < until) {
+            }
+        if (!ended && r != MPI_REQUEST_NULL) (void)MPI_Request_free(&r);
+        neo__mpi_set(&x[k / 3], k % 3, MPI_REQUEST_NULL);
+    }
+    pthread_mutex_unlock(&c->mpi->shared->lock);
+}
+/* One look at all transfers. *waits: one that is not done, or -1. */
+static neo_status neo__mpi_turn(neo_comm *c, const neo__call *call, neo__xfer *x, int count,
+                                int *waits, int *moved) {
+    *waits = -1;
+    for (int i = 0; i < count; i++) {
+        int came = 0;
+        if (x[i].done) continue;
+        pthread_mutex_lock(&c->mpi->shared->lock);
+        int error = neo__mpi_look(&x[i], &came, moved);
+        pthread_mutex_unlock(&c->mpi->shared->lock);
+        if (error != MPI_SUCCESS) return neo__mpi_broken(c, call, x[i].peer, error);
+        if (came) NEO__TRY(neo__mpi_header_came(c, call, &x[i]));
+        if (!x[i].done)
+            *waits = i;
+        else if (x[i].send)
+            neo__comm_count_sent(c, call, &x[i]);
+    }
+    return NEO_OK;
+}
+static void neo__mpi_rest(int turns) {
+    if (turns < NEO__MPI_YIELDS) {
+        neo__comm_yield();
+    } else {
+        neo__comm_nap();
+    }
+}
+static neo_status neo__mpi_finish(neo_comm *c, const neo__call *call, neo__xfer *x, int count) {
+    int64_t deadline = neo__comm_deadline(c);
+    for (int turns = 0;; turns++) {
+        int waits, moved = 0;
+        neo_status status = neo__mpi_turn(c, call, x, count, &waits, &moved);
+        if (status == NEO_OK && waits < 0) return NEO_OK;
+        if (moved) {
+            deadline = neo__comm_deadline(c);
+            turns = 0;
+        }
+        if (status == NEO_OK && turns % 64 == 63 && neo__mpi_heard(c))
+            status = neo_fail(c->status, "%s", c->message);
+        if (status == NEO_OK && turns % 16 == 15 && deadline && neo_time_ns() >= deadline)
+            status =
+                neo__comm_break(c, NEO_ERR_TIMEOUT,
+                                "rank %d: %s: rank %d did not come within %d ms", c->world[c->rank],
+                                neo__call_name(call).text, c->world[x[waits].peer], c->timeout_ms);
+        if (status != NEO_OK) {
+            neo__mpi_give_up(c, x, count);
+            return status;
+        }
+        neo__mpi_rest(turns);
+    }
+}
+static void neo__mpi_release(neo_comm *c, neo__xfer *x) { (void)c, (void)x; }
+
+/* ---- groups ---- */
+static void neo__mpi_share(neo__mpi_shared *s) {
+    pthread_mutex_lock(&s->lock);
+    s->references++;
+    pthread_mutex_unlock(&s->lock);
+}
+static neo_status neo__mpi_member(neo_comm *sub, neo_comm *parent, int64_t *token) {
+    size_t bytes = neo__mpi_bytes(sub->size);
+    sub->mpi = (neo__mpi *)neo_alloc(sub->ctx, bytes);
+    NEO__CHECK(sub->mpi, NEO_ERR_MEMORY, "neo_comm: no memory for a group of %d ranks", sub->size);
+    memset(sub->mpi, 0, bytes);
+    (void)neo__mpi_carve(sub->mpi, (char *)sub->mpi, sub->size);
+    sub->mpi->shared = parent->mpi->shared;
+    sub->inline_only = !parent->mpi->shared->serialized;
+    neo__mpi_share(sub->mpi->shared);
+    *token = (int64_t)sub->mpi->shared->next_context + 1; /* 0 is no token */
+    return NEO_OK;
+}
+/* Start to listen for bad news. */
+static neo_status neo__mpi_listen(neo_comm *sub) {
+    neo__mpi *m = sub->mpi;
+    pthread_mutex_lock(&m->shared->lock);
+    if (m->context >= m->shared->next_context) m->shared->next_context = m->context + 1;
+    int fits = m->context < m->shared->most_tag / NEO__MPI_TAGS, error = MPI_SUCCESS;
+    if (fits)
+        error = MPI_Irecv(&m->heard, (int)sizeof m->heard, MPI_BYTE, MPI_ANY_SOURCE,
+                          neo__mpi_tag(sub, 2), m->shared->comm, &m->notice_in);
+    m->listens = fits && error == MPI_SUCCESS;
+    pthread_mutex_unlock(&m->shared->lock);
+    NEO__CHECK(m->listens, NEO_ERR_UNSUPPORTED,
+               "neo_comm: no message tag is left for another group");
+    return NEO_OK;
+}
+/* The group's number is above all that its members have used. */
+static neo_status neo__mpi_join(neo_comm *sub, const int64_t *tokens) {
+    for (int p = 0; p < sub->size; p++)
+        if ((int)tokens[p] - 1 > sub->mpi->context) sub->mpi->context = (int)tokens[p] - 1;
+    return neo__mpi_listen(sub);
+}
+static void neo__mpi_leave(neo_comm *c) { (void)c; }
+static void neo__mpi_unshare(neo__mpi_shared *s, int healthy) {
+    if (healthy) { /* MPI waits for the others in this */
+        MPI_Type_free(&s->block);
+        MPI_Comm_free(&s->comm);
+    }
+    pthread_mutex_destroy(&s->lock);
+    neo_free(s->ctx, s, sizeof *s);
+}
+static void neo__mpi_drop(neo_comm *c) {
+    neo__mpi *m = c->mpi;
+    if (!m) return;
+    neo__mpi_shared *s = m->shared;
+    int64_t until = neo_time_ns() + 1000000000;
+    pthread_mutex_lock(&s->lock);
+    if (m->notice_in != MPI_REQUEST_NULL && MPI_Cancel(&m->notice_in) == MPI_SUCCESS)
+        for (int flag = 0; !flag && neo_time_ns() < until;)
+            if (MPI_Test(&m->notice_in, &flag, MPI_STATUS_IGNORE) != MPI_SUCCESS) break;
+    for (int p = 0; p < c->size; p++) /* bad news on their way; not for ever */
+        for (int flag = m->notice_out[p] == MPI_REQUEST_NULL; !flag && neo_time_ns() < until;)
+            if (MPI_Test(&m->notice_out[p], &flag, MPI_STATUS_IGNORE) != MPI_SUCCESS) break;
+    /* Peers that still read this process's memory would be killed by their MPI if it vanished. No MPI
+       call here: once another rank has gone, MPICH asks its launcher in any call, and waits for ever if
+       the launcher is cut off. */
+    for (int64_t end = neo_time_ns() + 300000000; c->broken && neo_time_ns() < end;)
+        neo__comm_nap();
+    int last = --s->references == 0;
+    s->broken |= c->broken;
+    pthread_mutex_unlock(&s->lock);
+    neo_free(c->ctx, m, neo__mpi_bytes(c->size));
+    c->mpi = NULL;
+    if (last) neo__mpi_unshare(s, !s->broken);
+}
+static const neo__transport neo__mpi_transport = {
+    neo__mpi_start,
+    neo__mpi_finish,
+    neo__mpi_release,
+    neo__mpi_tell,
+    neo__mpi_heard,
+    neo__mpi_member,
+    neo__mpi_join,
+    neo__mpi_leave,
+    neo__mpi_drop,
+    0,
+    NULL,
+    NULL,
+    NULL,
+    NULL,
+};
+
+/* Nodes by host name: the node of a rank is numbered by the first rank on it. */
+static neo_status neo__mpi_nodes(neo_comm *c, int ranks_per_node, char *names) {
+    int mine = 0;
+    for (int p = 0; ranks_per_node && p < c->size; p++) c->node[p] = p / ranks_per_node;
+    if (ranks_per_node) return NEO_OK;
+    char *name = names + (size_t)c->rank * MPI_MAX_PROCESSOR_NAME;
+    if (MPI_Get_processor_name(name, &mine) != MPI_SUCCESS ||
+        MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, names, MPI_MAX_PROCESSOR_NAME, MPI_CHAR,
+                      c->mpi->shared->comm) != MPI_SUCCESS)
+        return neo_fail(NEO_ERR_SYSTEM, "neo_comm: MPI cannot tell the names of the hosts");
+    for (int p = 0, nodes = 0; p < c->size; p++) {
+        int q = 0;
+        while (strcmp(names + (size_t)q * MPI_MAX_PROCESSOR_NAME,
+                      names + (size_t)p * MPI_MAX_PROCESSOR_NAME) != 0)
+            q++;
+        c->node[p] = q < p ? c->node[q] : nodes++;
+    }
+    return NEO_OK;
+}
+static neo_status neo__mpi_share_new(neo_ctx *ctx, MPI_Comm comm, neo__mpi_shared **out) {
+    int level = MPI_THREAD_SINGLE, found = 0, *most = NULL;
+    neo__mpi_shared *s = (neo__mpi_shared *)neo_alloc(ctx, sizeof *s);
+    NEO__CHECK(s, NEO_ERR_MEMORY, "neo_comm: no memory for MPI's part");
+    memset(s, 0, sizeof *s);
+    s->ctx = ctx;
+    if (MPI_Comm_dup(comm, &s->comm) != MPI_SUCCESS) {
+        neo_free(ctx, s, sizeof *s);
+        return neo_fail(NEO_ERR_SYSTEM, "neo_comm: MPI_Comm_dup failed");
+    }
+    MPI_Comm_set_errhandler(s->comm, MPI_ERRORS_RETURN);
+    MPI_Type_contiguous(NEO__MPI_BLOCK, MPI_BYTE, &s->block);
+    MPI_Type_commit(&s->block);
+    MPI_Comm_get_attr(s->comm, MPI_TAG_UB, (void *)&most, &found);
+    MPI_Query_thread(&level);
+    s->most_tag = found ? *most : 32767;
+    s->serialized = level >= MPI_THREAD_SERIALIZED;
+    pthread_mutex_init(&s->lock, NULL);
+    if (!s->serialized)
+        neo_log(
+            ctx, NEO_LOG_WARNING,
+            "neo_comm: MPI was started without MPI_THREAD_SERIALIZED: asynchronous calls block");
+    *out = s;
+    return NEO_OK;
+}
+static neo_status neo__mpi_open(neo_comm *c) {
+    size_t bytes = (size_t)c->size * MPI_MAX_PROCESSOR_NAME;
+    char *names = (char *)neo_alloc(c->ctx, bytes);
+    NEO__CHECK(names, NEO_ERR_MEMORY, "neo_comm: no memory for the names of %d ranks", c->size);
+    memset(names, 0, bytes);
+    neo_status status = neo__mpi_nodes(c, c->desc.ranks_per_node, names);
+    neo_free(c->ctx, names, bytes);
+    return status == NEO_OK ? neo__mpi_listen(c) : status;
+}
+NEO_API neo_status neo_comm_create_mpi(neo_ctx *ctx, const neo_comm_desc *desc,
+                                       const void *mpi_comm, neo_comm **out) {
+    NEO__CHECK(ctx && mpi_comm && out, NEO_ERR_ARG, "neo_comm_create_mpi: an argument is NULL");
+    *out = NULL;
+    NEO__CHECK(neo__mpi_started(), NEO_ERR_STATE, "neo_comm_create_mpi: MPI is not initialised");
+    neo_comm_desc d = neo__comm_defaults(desc);
+    neo__mpi_shared *s = NULL;
+    neo_comm *c = NULL, parent; /* of which the first group is a part */
+    neo__mpi root;
+    int rank = 0, size = 1;
+    int64_t token;
+    NEO__TRY(neo__comm_desc_check(&d));
+    NEO__TRY(neo__mpi_share_new(ctx, *(const MPI_Comm *)mpi_comm, &s));
+    MPI_Comm_rank(s->comm, &rank);
+    MPI_Comm_size(s->comm, &size);
+    memset(&parent, 0, sizeof parent);
+    memset(&root, 0, sizeof root);
+    root.shared = s;
+    parent.mpi = &root;
+    neo_status status =
+        size > NEO__COMM_MAX_RANKS
+            ? neo_fail(NEO_ERR_UNSUPPORTED, "neo_comm_create_mpi: %d ranks, more than %d", size,
+                       (int)NEO__COMM_MAX_RANKS)
+            : neo__comm_new(ctx, &d, &neo__mpi_transport, rank, size, &c);
+    if (status == NEO_OK) status = neo__mpi_member(c, &parent, &token);
+    if (status != NEO_OK) { /* nothing holds the shared part yet */
+        if (c) neo__comm_free(c);
+        neo__mpi_unshare(s, 1);
+        return status;
+    }
+    c->backend = NEO_BACKEND_MPI;
+    c->joined = 1;
+    for (int p = 0; p < size; p++) c->world[p] = p;
+    status = neo__mpi_open(c);
+    if (status != NEO_OK) {
+        neo_comm_destroy(c);
+        return status;
+    }
+    *out = c;
+    return NEO_OK;
+}
+
+/* Its function has returned: meet the others, as MPI_Finalize would, but hear of faults. A rank that
+   still waits for this one in a call finds out. */
+static neo_status neo__mpi_part(neo_comm *c) {
+    NEO__ZERO(neo__work, w);
+    w.call.op = (int32_t)NEO_COMM_BARRIER;
+    w.call.root = NEO__LEFT;
+    if (c->timeout_ms > 0) /* another may still write its report */
+        c->timeout_ms = c->timeout_ms < INT_MAX / 10 ? 10 * c->timeout_ms : INT_MAX;
+    return neo__barrier_run(c, &w);
+}
+/* One rank of a launcher's job, from beginning to end. After a fault MPI is not finalised: that would wait for the lost. */
+static neo_status neo__mpi_run(const neo_comm_desc *desc, neo_comm_fn fn, void *user) {
+    int starts = !neo__mpi_started(), level = 0, local = 1;
+    neo_comm_desc d = *desc;
+    neo_ctx *ctx = NULL;
+    neo_comm *comm = NULL;
+    MPI_Comm node, world = MPI_COMM_WORLD;
+    if (starts)
+        NEO__CHECK(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level) == MPI_SUCCESS,
+                   NEO_ERR_SYSTEM, "neo_comm_init_env: MPI cannot be initialised");
+    if (MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node) == MPI_SUCCESS) {
+        MPI_Comm_size(node, &local);
+        MPI_Comm_free(&node);
+    }
+    MPI_Comm_size(world, &d.ranks);
+    if (d.ctx.threads == 0)
+        d.ctx.threads = neo__comm_cores() > local ? neo__comm_cores() / local : 1;
+    if (d.ctx.repro_shards == 0) d.ctx.repro_shards = d.ranks;
+    neo_status status = neo_ctx_create(&d.ctx, &ctx);
+    if (status == NEO_OK) status = neo_comm_create_mpi(ctx, &d, &world, &comm);
+    char message[NEO__COMM_MESSAGE] = "";
+    if (status == NEO_OK) status = fn(comm, user);
+    if (status != NEO_OK) snprintf(message, sizeof message, "%.390s", neo_last_error());
+    if (status != NEO_OK) neo_comm_abort(comm, message);
+    int healthy = comm && neo_comm_wait_all(comm) == NEO_OK && neo__mpi_part(comm) == NEO_OK;
+    neo_comm_destroy(comm);
+    neo_ctx_destroy(ctx);
+    if (starts && healthy) MPI_Finalize();
+    return status == NEO_OK ? NEO_OK : neo_fail(status, "%s", message);
+}
+#endif /* NEO_COMM_MPI */
+#if defined(NEO_COMM_NCCL)
+/* ------------------------------------------------------------------------------------------------
+   >>impl-nccl
+
+   Ranks are GPUs, and buffers are in their memory. NCCL only moves bytes, from one rank to another
+   (ncclSend, ncclRecv): what is sent when, and in which order sums add, is >>impl-collectives, so the
+   bits are those of the other backends.
+
+   The host group   A group has its own copy of the group of threads or processes that it was made
+                    over. Before each call the ranks exchange there what they are about to do (a slip
+                    per pair): ranks that diverge, have left or do not come are found out before
+                    anything is sent, and a rank that breaks the group tells the others.
+   Transfers        started ones queue up; the next finish hands all of them to NCCL as one group, so
+                    that none waits for another of this rank, and waits for the group of those that it
+                    was asked for. Then the next segment of a reduce-scatter is on its way while one is
+                    added. Empty ones are not sent.
+   Waiting          communicators do not block (config.blocking = 0): every wait is a loop that looks
+                    at an event of the stream, at NCCL's asynchronous error, at the host group and at
+                    the clock. What fails or comes too late is told to the others and aborted.
+   Two streams      transfers run on one (the user's, if there is one), copies and sums on the other,
+                    which waits for what the user's had to do when the call began.
+   Sums             are made by the user's function on the device, else on the processor: the pieces
+                    come to pinned memory in two halves, one fetched while the other is added.
+   ------------------------------------------------------------------------------------------------ */
+#if NCCL_VERSION_CODE < NCCL_VERSION(2, 14, 0)
+#error "neo_comm.h: NEO_COMM_NCCL needs NCCL 2.14 or newer (communicators that do not block)"
+#endif
+enum {
+    NEO__NCCL_YIELDS = 1000, /* looks before a waiting rank sleeps */
+    NEO__NCCL_REST_MS = 2000 /* for NCCL to come to rest, when a group ends or has failed */
+};
+/* What a rank tells another before a call. */
+typedef struct neo__nccl_slip {
+    neo__call call;
+    uint64_t parts; /* all_to_all: bytes that it will send; else a hash of what makes the parts */
+} neo__nccl_slip;
+enum { NEO__NCCL_WORDS = sizeof(neo__nccl_slip) / sizeof(int64_t) };
+NEO__STATIC_ASSERT(sizeof(neo__nccl_slip) % sizeof(int64_t) == 0, "a slip is whole words");
+
+typedef struct neo__nccl {
+    neo_comm *host;
+    size_t bytes; /* of this block */
+    int device, owns_stream;
+    ncclComm_t comm; /* NULL: one rank, or over */
+    cudaStream_t stream, work;
+    cudaEvent_t begun, moved[2], worked[2]; /* moved: the last two groups of transfers */
+    char *scratch, *staging;                /* 2 [segment_bytes] each, on the device and pinned */
+    size_t segment_bytes;
+    neo__xfer **queue; /* [xfer_count] started, not handed to NCCL yet */
+    int queued;
+    uint64_t launched, finished; /* groups of transfers */
+    neo__call call;              /* that runs */
+    const void **staged;         /* [pieces] */
+    neo__nccl_slip *out, *in;    /* [size] */
+    neo_comm_device_combine_fn combine;
+    void *combine_user;
+} neo__nccl;
+
+static size_t neo__nccl_carve(neo__nccl *n, char *block, int size, int pieces) {
+    neo__carve at = {block, 0};
+    size_t ranks = (size_t)size, xfers = 2 * ((size_t)pieces + ranks * NEO_MAX_SUBTREES);
+    (void)neo__carve_take(&at, 1, sizeof *n);
+    neo__xfer **queue = (neo__xfer **)neo__carve_take(&at, xfers, sizeof *queue);
+    const void **staged = (const void **)neo__carve_take(&at, (size_t)pieces, sizeof *staged);
+    neo__nccl_slip *out = (neo__nccl_slip *)neo__carve_take(&at, ranks, sizeof *out);
+    neo__nccl_slip *in = (neo__nccl_slip *)neo__carve_take(&at, ranks, sizeof *in);
+    if (!block) return at.at;
+    n->queue = queue;
+    n->staged = staged;
+    n->out = out;
+    n->in = in;
+    return at.at;
+}
+
+/* ---- what the libraries say ---- */
+static neo_status neo__cuda_status(cudaError_t error, const char *function) {
+    if (error == cudaSuccess) return NEO_OK;
+    (void)cudaGetLastError(); /* it is reported here: not again at the user's next call */
+    return neo_fail(error == cudaErrorMemoryAllocation ? NEO_ERR_MEMORY : NEO_ERR_SYSTEM,
+                    "CUDA: %s: %s", function, cudaGetErrorString(error));
+}
+#define NEO__CUDA(function, ...) NEO__TRY(neo__cuda_status(function(__VA_ARGS__), #function))
+static int neo__nccl_good(ncclResult_t result) {
+    return result == ncclSuccess || result == ncclInProgress;
+}
+static neo_status neo__nccl_status(ncclComm_t comm, ncclResult_t result, const char *what) {
+    char more[160];
+    if (neo__nccl_good(result)) return NEO_OK;
+    const char *last = ncclGetLastError(comm);
+    snprintf(more, sizeof more, "%s", last ? last : "");
+    for (char *p = more; *p; p++)
+        if (*p == '\n') *p = ' ';
+    return neo_fail(result == ncclRemoteError ? NEO_ERR_PEER : NEO_ERR_SYSTEM, "NCCL: %s: %s%s%s%s",
+                    what, ncclGetErrorString(result), more[0] ? " (" : "", more,
+                    more[0] ? ")" : "");
+}
+
+/* ---- waiting ---- */
+static int neo__nccl_heard(neo_comm *c) {
+    neo_comm *host = c->nccl->host;
+    if (!__atomic_load_n(&host->broken, __ATOMIC_ACQUIRE) && !host->transport->heard(host))
+        return 0;
+    (void)neo__comm_mark(c, host->status, host->message);
+    return 1;
+}
+static void neo__nccl_tell(neo_comm *c) {
+    (void)neo__comm_break(c->nccl->host, c->status, "%s", c->message);
+}
+static void neo__nccl_nap(int turns) {
+    if (turns < NEO__NCCL_YIELDS) sched_yield();
+    else neo__comm_nap();
+}
+/* Until the event has happened; without one: until NCCL has done what it was asked for. Every failure is
+   in neo_last_error; that of the group, if others broke it. */
+static neo_status neo__nccl_wait(neo_comm *c, cudaEvent_t event) {
+    neo__nccl *n = c->nccl;
+    int64_t deadline = neo__comm_deadline(c);
+    for (int turns = 0;; turns++) {
+        ncclResult_t state = ncclSuccess;
+        if (n->comm) {
+            ncclResult_t asked = ncclCommGetAsyncError(n->comm, &state);
+            NEO__TRY(neo__nccl_status(n->comm, asked, "ncclCommGetAsyncError"));
+            NEO__TRY(neo__nccl_status(n->comm, state, "asynchronous error"));
+        }
+        if (event) {
+            cudaError_t error = cudaEventQuery(event);
+            if (error == cudaSuccess) return NEO_OK;
+            if (error != cudaErrorNotReady) return neo__cuda_status(error, "cudaEventQuery");
+            (void)cudaGetLastError(); /* older versions keep there that it is not ready */
+        } else if (state == ncclSuccess) {
+            return NEO_OK;
+        }
+        if (turns % 16 == 15) {
+            if (__atomic_load_n(&c->broken, __ATOMIC_ACQUIRE) || neo__nccl_heard(c))
+                return neo_fail(c->status, "%s", c->message);
+            if (deadline && neo_time_ns() >= deadline)
+                return neo_fail(NEO_ERR_TIMEOUT, "not done within %d ms", c->timeout_ms);
+        }
+        neo__nccl_nap(turns);
+    }
+}
+/* Is nothing under way on this stream? Waits a little; of a device that has failed: yes. */
+static int neo__nccl_rests(neo__nccl *n, cudaStream_t stream) {
+    if (!n->begun || !stream) return 1;
+    int64_t until = neo_time_ns() + (int64_t)NEO__NCCL_REST_MS * 1000000;
+    (void)cudaSetDevice(n->device);
+    cudaError_t error = cudaEventRecord(n->begun, stream);
+    if (error == cudaSuccess)
+        while ((error = cudaEventQuery(n->begun)) == cudaErrorNotReady && neo_time_ns() < until)
+            neo__comm_nap();
+    if (error != cudaSuccess) (void)cudaGetLastError();
+    return error != cudaErrorNotReady;
+}
+static void neo__nccl_abort(neo__nccl *n) {
+    if (n->comm) (void)ncclCommAbort(n->comm);
+    n->comm = NULL;
+    n->queued = 0;
+}
+/* A call failed: `status` and neo_last_error say why. Break the group, and leave nothing under way that
+   still uses the user's memory. */
+static neo_status neo__nccl_failed(neo_comm *c, const neo__call *call, neo_status status) {
+    char why[NEO__COMM_MESSAGE];
+    snprintf(why, sizeof why, "%.280s", neo_last_error());
+    status = neo__comm_break(c, status, "rank %d: %s: %s", c->world[c->rank],
+                             neo__call_name(call).text, why);
+    neo__nccl_abort(c->nccl);
+    (void)(neo__nccl_rests(c->nccl, c->nccl->stream) && neo__nccl_rests(c->nccl, c->nccl->work));
+    return status;
+}
+
+/* ---- before a call: do all ranks make it? ---- */
+/* The host group failed: it has told the others, and why is in neo_last_error. */
+static neo_status neo__nccl_lost(neo_comm *c, const neo__call *call, neo_status status) {
+    char text[NEO__COMM_MESSAGE];
+    snprintf(text, sizeof text, "rank %d: %s: %.280s", c->world[c->rank],
+             neo__call_name(call).text, neo_last_error());
+    (void)neo__comm_mark(c, status, text);
+    neo__nccl_abort(c->nccl);
+    return neo_fail(c->status, "%s", c->message);
+}
+/* FNV-1a over what must be the same on all ranks beside the call itself. */
+static uint64_t neo__nccl_hash(const neo_comm *c, const neo__work *w) {
+    uint64_t hash = 0xCBF29CE484222325u;
+    int64_t leaves = w->pieces && !c->one_each ? c->shards : 0;
+    const char *part[2];
+    part[0] = (const char *)&leaves;
+    part[1] = (const char *)w->in_counts;
+    size_t bytes[2];
+    bytes[0] = sizeof leaves;
+    bytes[1] = w->has_in_counts ? (size_t)c->size * sizeof(int64_t) : 0;
+    for (int k = 0; k < 2; k++)
+        for (size_t i = 0; i < bytes[k]; i++)
+            hash = (hash ^ (unsigned char)part[k][i]) * 0x100000001B3u;
+    return hash;
+}
+static neo_status neo__nccl_agree_all(neo_comm *c, const neo__work *w) {
+    neo__nccl *n = c->nccl;
+    int pairs = w->call.op == (int)NEO_COMM_ALL_TO_ALL;
+    const int64_t *in = w->has_in_counts ? w->in_counts : NULL;
+    const int64_t *out = w->has_out_counts ? w->out_counts : NULL;
+    uint64_t hash = neo__nccl_hash(c, w);
+    for (int p = 0; p < c->size; p++) {
+        n->out[p].call = w->call;
+        n->out[p].parts = pairs ? (uint64_t)neo__part(w->count, in, p) * w->each : hash;
+    }
+    neo_status status = neo_comm_all_to_all(n->host, n->out, n->in, NEO__NCCL_WORDS, NEO_I64, NULL);
+    if (status != NEO_OK) return neo__nccl_lost(c, &w->call, status);
+    for (int d = 1; d < c->size; d++) {
+        NEO__ZERO(neo__xfer, x);
+        x.peer = neo__peer(c, d);
+        const neo__nccl_slip *theirs = &n->in[x.peer];
+        x.bytes = pairs ? (size_t)neo__part(w->count, out, x.peer) * w->each : 0;
+        NEO__TRY(neo__comm_agree(c, &w->call, &theirs->call, &x,
+                                 pairs ? (size_t)theirs->parts : 0));
+        if (!pairs && theirs->parts != hash)
+            return neo__comm_break(c, NEO_ERR_DIVERGED,
+                                   "rank %d: %s: its counts or pieces are not those of rank %d",
+                                   c->world[c->rank], neo__call_name(&w->call).text,
+                                   c->world[x.peer]);
+    }
+    return NEO_OK;
+}
+static neo_status neo__nccl_agree_pair(neo_comm *c, const neo__work *w) {
+    neo__nccl *n = c->nccl;
+    NEO__ZERO(neo__xfer, x);
+    x.peer = w->peer;
+    n->out[0].call = w->call;
+    n->out[0].parts = 0;
+    neo_status status =
+        w->receives ? neo_comm_recv(n->host, n->in, NEO__NCCL_WORDS, NEO_I64, w->peer, NULL)
+                    : neo_comm_send(n->host, n->out, NEO__NCCL_WORDS, NEO_I64, w->peer, NULL);
+    if (status != NEO_OK) return neo__nccl_lost(c, &w->call, status);
+    return w->receives ? neo__comm_agree(c, &w->call, &n->in[0].call, &x, 0) : NEO_OK;
+}
+/* What the host group has sent for this is the call's control bytes. */
+static void neo__nccl_count_control(neo_comm *c, const neo__call *call) {
+    const neo_comm_stats *stats = &c->nccl->host->stats;
+    for (int op = 0; op < (int)NEO_COMM_OP_COUNT; op++) {
+        int64_t bytes = stats->op[op].control_bytes;
+        for (int l = 0; l < (int)NEO_LEVEL_COUNT; l++) bytes += stats->op[op].bytes[l];
+        c->stats.op[call->op].control_bytes += bytes;
+    }
+    neo_comm_reset_stats(c->nccl->host);
+}
+/* The streams begin in the user's order. One rank in place has nothing else to do than to be done. */
+static neo_status neo__nccl_begin(neo_comm *c) {
+    neo__nccl *n = c->nccl;
+    NEO__CUDA(cudaSetDevice, n->device);
+    NEO__CUDA(cudaEventRecord, n->begun, n->stream);
+    NEO__CUDA(cudaStreamWaitEvent, n->work, n->begun, 0);
+    return c->size == 1 ? neo__nccl_wait(c, n->begun) : NEO_OK;
+}
+/* What can fail here comes first, so that the others hear of it in the exchange. */
+static neo_status neo__nccl_agree(neo_comm *c, const neo__work *w) {
+    c->nccl->call = w->call;
+    neo_status status = neo__nccl_begin(c);
+    if (status != NEO_OK) return neo__nccl_failed(c, &w->call, status);
+    status = w->call.op == (int)NEO_COMM_SEND ? neo__nccl_agree_pair(c, w)
+                                              : neo__nccl_agree_all(c, w);
+    neo__nccl_count_control(c, &w->call);
+    if (status != NEO_OK) neo__nccl_abort(c->nccl);
+    return status;
+}
+
+/* ---- transfers ---- */
+static neo_status neo__nccl_start(neo_comm *c, const neo__call *call, neo__xfer *x) {
+    neo__nccl *n = c->nccl;
+    (void)call;
+    x->done = 0;
+    x->first = 0; /* no header: see neo__nccl_count_control */
+    x->index = 0;
+    x->from = x->data;
+    NEO_ASSERT(n->queued < c->xfer_count);
+    if (x->bytes > 0) n->queue[n->queued++] = x;
+    return NEO_OK;
+}
+static ncclResult_t neo__nccl_group(neo__nccl *n) {
+    ncclResult_t result = ncclGroupStart();
+    if (!neo__nccl_good(result)) return result;
+    for (int i = 0; i < n->queued && neo__nccl_good(result); i++) {
+        const neo__xfer *x = n->queue[i];
+        result = x->send
+                     ? ncclSend(x->data, x->bytes, ncclUint8, x->peer, n->comm, n->stream)
+                     : ncclRecv(x->data, x->bytes, ncclUint8, x->peer, n->comm, n->stream);
+    }
+    ncclResult_t end = ncclGroupEnd(); /* always: it closes the group */
+    return neo__nccl_good(result) ? end : result;
+}
+/* Hand what is queued to NCCL. Its kernels are on the stream only when it is no longer in progress. */
+static neo_status neo__nccl_launch(neo_comm *c) {
+    neo__nccl *n = c->nccl;
+    if (n->queued == 0) return NEO_OK;
+    n->launched++;
+    for (int i = 0; i < n->queued; i++) n->queue[i]->index = n->launched;
+    NEO__CUDA(cudaSetDevice, n->device);
+    NEO__TRY(neo__nccl_status(n->comm, neo__nccl_group(n), "ncclSend and ncclRecv"));
+    n->queued = 0;
+    NEO__TRY(neo__nccl_wait(c, NULL));
+    NEO__CUDA(cudaEventRecord, n->moved[n->launched & 1], n->stream);
+    return NEO_OK;
+}
+static neo_status neo__nccl_settle(neo_comm *c, const neo__xfer *x, int count) {
+    neo__nccl *n = c->nccl;
+    uint64_t group = 0;
+    NEO__TRY(neo__nccl_launch(c));
+    for (int i = 0; i < count; i++)
+        if (!x[i].done && x[i].index > group) group = x[i].index;
+    if (group <= n->finished) return NEO_OK;
+    NEO__CUDA(cudaSetDevice, n->device);
+    NEO__TRY(neo__nccl_wait(c, n->moved[group & 1]));
+    n->finished = group;
+    return NEO_OK;
+}
+/* The peers that a late group is about. */
+static neo_status neo__nccl_late(neo_comm *c, const neo__xfer *x, int count) {
+    int first = -1, others = 0;
+    for (int i = 0; i < count; i++) {
+        int seen = x[i].done || x[i].bytes == 0;
+        for (int k = 0; k < i && !seen; k++)
+            seen = x[k].peer == x[i].peer && !x[k].done && x[k].bytes > 0;
+        if (seen) continue;
+        if (first < 0) first = x[i].peer;
+        else others++;
+    }
+    if (first < 0) return neo_fail(NEO_ERR_TIMEOUT, "not done within %d ms", c->timeout_ms);
+    if (others)
+        return neo_fail(NEO_ERR_TIMEOUT,
+                        "transfers with rank %d and %d more ranks were not done within %d ms",
+                        c->world[first], others, c->timeout_ms);
+    return neo_fail(NEO_ERR_TIMEOUT, "transfers with rank %d were not done within %d ms",
+                    c->world[first], c->timeout_ms);
+}
+static neo_status neo__nccl_finish(neo_comm *c, const neo__call *call, neo__xfer *x, int count) {
+    neo_status status = neo__nccl_settle(c, x, count);
+    if (status == NEO_ERR_TIMEOUT && !__atomic_load_n(&c->broken, __ATOMIC_ACQUIRE))
+        status = neo__nccl_late(c, x, count);
+    if (status != NEO_OK) return neo__nccl_failed(c, call, status);
+    for (int i = 0; i < count; i++) {
+        if (x[i].done) continue;
+        x[i].done = 1;
+        if (x[i].send) neo__comm_count_sent(c, call, &x[i]);
+    }
+    return NEO_OK;
+}
+static void neo__nccl_release(neo_comm *c, neo__xfer *x) { (void)c, (void)x; }
+
+/* ---- copies and sums ---- */
+static neo_status neo__nccl_move(neo_comm *c, void *to, const void *from, size_t bytes) {
+    neo__nccl *n = c->nccl;
+    NEO__CUDA(cudaSetDevice, n->device);
+    NEO__CUDA(cudaMemcpyAsync, to, from, bytes, cudaMemcpyDeviceToDevice, n->work);
+    NEO__CUDA(cudaEventRecord, n->worked[0], n->work);
+    return neo__nccl_wait(c, n->worked[0]);
+}
+/* Elements [at, at + k) of all pieces to a half of the staging memory. */
+static neo_status neo__nccl_fetch(neo__nccl *n, const void *const *piece, int count, size_t at,
+                                  size_t bytes, size_t stride, int64_t chunk) {
+    char *to = n->staging + (size_t)(chunk & 1) * n->segment_bytes;
+    for (int i = 0; i < count; i++)
+        NEO__CUDA(cudaMemcpyAsync, to + (size_t)i * stride, (const char *)piece[i] + at, bytes,
+                  cudaMemcpyDeviceToHost, n->work);
+    NEO__CUDA(cudaEventRecord, n->worked[chunk & 1], n->work);
+    return NEO_OK;
+}
+/* As neo__combine, by way of pinned memory: chunk i + 1 is fetched while chunk i is added. What chunk i - 1
+   still has to write is before that on the stream. */
+static neo_status neo__nccl_combine_staged(neo_comm *c, const neo__call *call,
+                                           const void *const *piece, const int *leaves, int count,
+                                           void *out, int64_t total) {
+    neo__nccl *n = c->nccl;
+    neo_dtype dtype = (neo_dtype)call->dtype;
+    size_t size = neo_dtype_size(dtype);
+    int64_t most = (int64_t)(n->segment_bytes / (size_t)count / 64 * 64 / size);
+    if (most < 1) most = 1;
+    size_t stride = (size_t)most * size;
+    int64_t chunks = (total + most - 1) / most;
+    NEO__TRY(neo__nccl_fetch(n, piece, count, 0, (size_t)(total < most ? total : most) * size,
+                             stride, 0));
+    for (int64_t i = 0; i < chunks; i++) {
+        int64_t next = (i + 1) * most, left = total - next < most ? total - next : most;
+        int64_t mine = next <= total ? most : total - i * most;
+        if (left > 0)
+            NEO__TRY(neo__nccl_fetch(n, piece, count, (size_t)next * size, (size_t)left * size,
+                                     stride, i + 1));
+        NEO__TRY(neo__nccl_wait(c, n->worked[i & 1]));
+        char *sums = n->staging + (size_t)(i & 1) * n->segment_bytes;
+        for (int k = 0; k < count; k++) n->staged[k] = sums + (size_t)k * stride;
+        neo__combine(c->ctx, dtype, (neo_reduce)call->reduce, n->staged, leaves, count, sums, mine);
+        NEO__CUDA(cudaMemcpyAsync, (char *)out + (size_t)(i * most) * size, sums,
+                  (size_t)mine * size, cudaMemcpyHostToDevice, n->work);
+    }
+    NEO__CUDA(cudaEventRecord, n->worked[0], n->work);
+    return neo__nccl_wait(c, n->worked[0]);
+}
+static neo_status neo__nccl_combine_device(neo_comm *c, const neo__call *call,
+                                           const void *const *piece, const int *leaves, int count,
+                                           void *out, int64_t total) {
+    neo__nccl *n = c->nccl;
+    NEO__ZERO(neo_comm_pieces, p);
+    p.dtype = (neo_dtype)call->dtype;
+    p.reduce = (neo_reduce)call->reduce;
+    p.piece = piece;
+    p.leaves = leaves;
+    p.count = count;
+    p.out = out;
+    p.n = total;
+    p.device = n->device;
+    p.stream = (void *)n->work;
+    NEO__TRY(n->combine(n->combine_user, &p));
+    NEO__CUDA(cudaEventRecord, n->worked[0], n->work);
+    return neo__nccl_wait(c, n->worked[0]);
+}
+static neo_status neo__nccl_copy(neo_comm *c, void *to, const void *from, size_t bytes) {
+    neo_status status = neo__nccl_move(c, to, from, bytes);
+    return status == NEO_OK ? NEO_OK : neo__nccl_failed(c, &c->nccl->call, status);
+}
+static neo_status neo__nccl_combine(neo_comm *c, const neo__call *call, const void *const *piece,
+                                    const int *leaves, int count, void *out, int64_t total) {
+    neo_status status = neo__cuda_status(cudaSetDevice(c->nccl->device), "cudaSetDevice");
+    size_t bytes = (size_t)total * neo_dtype_size((neo_dtype)call->dtype);
+    if (status == NEO_OK)
+        status = count == 1 ? out == piece[0] ? NEO_OK : neo__nccl_move(c, out, piece[0], bytes)
+                 : c->nccl->combine
+                     ? neo__nccl_combine_device(c, call, piece, leaves, count, out, total)
+                     : neo__nccl_combine_staged(c, call, piece, leaves, count, out, total);
+    return status == NEO_OK ? NEO_OK : neo__nccl_failed(c, call, status);
+}
+
+/* ---- groups ---- */
+/* NCCL's own end is one that the ranks of a node make together; a rank whose peers do not come gives up. */
+static void neo__nccl_leave(neo_comm *c) {
+    neo__nccl *n = c->nccl;
+    if (!n) return;
+    n->host->transport->leave(n->host);
+    if (!n->comm) return;
+    ncclResult_t state = ncclInternalError;
+    (void)cudaSetDevice(n->device);
+    if (!__atomic_load_n(&c->broken, __ATOMIC_ACQUIRE)) {
+        int64_t until = neo_time_ns() + (int64_t)NEO__NCCL_REST_MS * 1000000;
+        state = ncclCommFinalize(n->comm);
+        for (int turns = 0; state == ncclInProgress && neo_time_ns() < until; turns++) {
+            if (ncclCommGetAsyncError(n->comm, &state) != ncclSuccess) state = ncclInternalError;
+            neo__nccl_nap(turns);
+        }
+    }
+    if (state != ncclSuccess) {
+        neo__nccl_abort(n);
+        return;
+    }
+    (void)ncclCommDestroy(n->comm);
+    n->comm = NULL;
+}
+static void neo__nccl_drop(neo_comm *c) {
+    neo__nccl *n = c->nccl;
+    if (!n) return;
+    (void)cudaSetDevice(n->device);
+    /* Freeing waits for the device: not for one that NCCL could not stop. */
+    if (!c->broken || (neo__nccl_rests(n, n->stream) && neo__nccl_rests(n, n->work))) {
+        if (n->scratch) (void)cudaFree(n->scratch);
+        if (n->staging) (void)cudaFreeHost(n->staging);
+    } else {
+        neo_log(c->ctx, NEO_LOG_WARNING,
+                "neo_comm: device %d still runs what has failed: its scratch of %zu bytes is lost",
+                n->device, 2 * n->segment_bytes);
+    }
+    if (n->begun) (void)cudaEventDestroy(n->begun);
+    for (int i = 0; i < 2; i++) {
+        if (n->moved[i]) (void)cudaEventDestroy(n->moved[i]);
+        if (n->worked[i]) (void)cudaEventDestroy(n->worked[i]);
+    }
+    if (n->stream && n->owns_stream) (void)cudaStreamDestroy(n->stream);
+    if (n->work) (void)cudaStreamDestroy(n->work);
+    neo_comm_destroy(n->host);
+    neo_free(c->ctx, n, n->bytes);
+    c->nccl = NULL;
+}
+static neo_status neo__nccl_split(neo_comm *c, int color, int key, neo_comm **out);
+static const neo__transport neo__nccl_transport = {
+    neo__nccl_start,
+    neo__nccl_finish,
+    neo__nccl_release,
+    neo__nccl_tell,
+    neo__nccl_heard,
+    NULL,
+    NULL,
+    neo__nccl_leave,
+    neo__nccl_drop,
+    0,
+    neo__nccl_agree,
+    neo__nccl_copy,
+    neo__nccl_combine,
+    neo__nccl_split,
+};
+
+/* What this rank needs of its device. */
+static neo_status neo__nccl_open(neo_comm *c, int device, void *stream) {
+    neo__nccl *n = c->nccl;
+    cudaEvent_t *event[5];
+    event[0] = &n->begun;
+    for (int i = 0; i < 2; i++) {
+        event[1 + i] = &n->moved[i];
+        event[3 + i] = &n->worked[i];
+    }
+    n->device = device;
+    cudaError_t error = cudaSetDevice(device);
+    if (error == cudaErrorInvalidDevice) {
+        (void)cudaGetLastError();
+        return neo_fail(NEO_ERR_ARG, "there is no CUDA device %d", device);
+    }
+    NEO__TRY(neo__cuda_status(error, "cudaSetDevice"));
+    n->stream = (cudaStream_t)stream;
+    if (!stream) {
+        NEO__CUDA(cudaStreamCreateWithFlags, &n->stream, cudaStreamNonBlocking);
+        n->owns_stream = 1;
+    }
+    NEO__CUDA(cudaStreamCreateWithFlags, &n->work, cudaStreamNonBlocking);
+    for (int i = 0; i < 5; i++)
+        NEO__CUDA(cudaEventCreateWithFlags, event[i], cudaEventDisableTiming);
+    /* At least one element of every piece fits. */
+    n->segment_bytes = c->segment_bytes;
+    if (n->segment_bytes < (size_t)c->pieces_of[c->size] * 8)
+        n->segment_bytes = (size_t)c->pieces_of[c->size] * 8;
+    n->segment_bytes = (n->segment_bytes + 63) / 64 * 64;
+    NEO__CUDA(cudaMalloc, (void **)&n->scratch, 2 * n->segment_bytes);
+    NEO__CUDA(cudaMallocHost, (void **)&n->staging, 2 * n->segment_bytes);
+    c->segment[0] = n->scratch;
+    c->segment[1] = n->scratch + n->segment_bytes;
+    return NEO_OK;
+}
+/* Meet the others in NCCL. */
+static neo_status neo__nccl_connect(neo_comm *c) {
+    neo__nccl *n = c->nccl;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    NEO__ZERO(ncclUniqueId, id);
+    if (c->size == 1) return NEO_OK;
+    if (c->rank == 0) NEO__TRY(neo__nccl_status(NULL, ncclGetUniqueId(&id), "ncclGetUniqueId"));
+    NEO__TRY(neo_comm_broadcast(n->host, &id, (int64_t)sizeof id, NEO_U8, 0, NULL));
+    config.blocking = 0;
+    ncclResult_t result = ncclCommInitRankConfig(&n->comm, c->size, id, c->rank, &config);
+    NEO__TRY(neo__nccl_status(n->comm, result, "ncclCommInitRankConfig"));
+    NEO__TRY(neo__nccl_wait(c, NULL));
+    return neo_comm_barrier(n->host, NULL);
+}
+/* *out: also of a failure, as far as it came; then it owns the host group. */
+static neo_status neo__nccl_new(neo_comm *host, int device, void *stream, neo_comm **out) {
+    neo_comm *c;
+    NEO__TRY(neo__comm_new(host->ctx, &host->desc, &neo__nccl_transport, host->rank, host->size,
+                           &c));
+    size_t bytes = neo__nccl_carve(NULL, NULL, c->size, c->pieces_of[c->size]);
+    c->nccl = (neo__nccl *)neo_alloc(c->ctx, bytes);
+    if (!c->nccl) {
+        neo__comm_free(c);
+        return neo_fail(NEO_ERR_MEMORY, "no memory for a group of %d ranks", host->size);
+    }
+    memset(c->nccl, 0, bytes);
+    (void)neo__nccl_carve(c->nccl, (char *)c->nccl, c->size, c->pieces_of[c->size]);
+    c->nccl->bytes = bytes;
+    c->nccl->host = host;
+    c->backend = NEO_BACKEND_NCCL;
+    c->inline_only = host->inline_only;
+    for (int p = 0; p < c->size; p++) {
+        c->world[p] = host->world[p];
+        c->node[p] = host->node[p];
+    }
+    *out = c;
+    NEO__TRY(neo__nccl_open(c, device, stream));
+    return neo__nccl_connect(c);
+}
+/* A group over the ranks of host, which it takes over, or frees. A rank that fails tells the others. */
+static neo_status neo__nccl_over(neo_comm *host, const char *function, int device, void *stream,
+                                 neo_comm **out) {
+    neo_comm *c = NULL;
+    neo_status status = neo__nccl_new(host, device, stream, &c);
+    if (status == NEO_OK) {
+        neo_comm_reset_stats(host);
+        *out = c;
+        return NEO_OK;
+    }
+    char why[NEO__COMM_MESSAGE];
+    snprintf(why, sizeof why, "%.280s", neo_last_error());
+    status = neo__comm_break(host, status, "rank %d: %s: %s", host->world[host->rank], function,
+                             why);
+    snprintf(why, sizeof why, "%s", host->message);
+    if (c) (void)neo__comm_mark(c, status, why); /* it ends by an abort */
+    neo_comm_destroy(c ? c : host);
+    return neo_fail(status, "%s", why);
+}
+static neo_status neo__nccl_split(neo_comm *c, int color, int key, neo_comm **out) {
+    neo__nccl *n = c->nccl;
+    neo_comm *host = NULL;
+    NEO__TRY(neo__comm_drain(c, c->issued)); /* they use the host group */
+    neo_status status = neo_comm_split(n->host, color, key, &host);
+    neo_comm_reset_stats(n->host);
+    if (status == NEO_OK && host)
+        status = neo__nccl_over(host, "neo_comm_split", n->device,
+                                n->owns_stream ? NULL : (void *)n->stream, out);
+    if (*out) {
+        (*out)->nccl->combine = n->combine;
+        (*out)->nccl->combine_user = n->combine_user;
+    }
+    return status;
+}
+NEO_API neo_status neo_comm_create_nccl(neo_comm *host, int device, void *stream, neo_comm **comm) {
+    NEO__CHECK(host && comm, NEO_ERR_ARG, "neo_comm_create_nccl: an argument is NULL");
+    *comm = NULL;
+    NEO__CHECK(host->backend != NEO_BACKEND_NCCL, NEO_ERR_ARG,
+               "neo_comm_create_nccl: host is a group of devices itself (see neo_comm_split)");
+    neo_comm *own = NULL;
+    NEO__TRY(neo_comm_split(host, 0, 0, &own));
+    return neo__nccl_over(own, "neo_comm_create_nccl", device, stream, comm);
+}
+NEO_API neo_status neo_comm_set_combine(neo_comm *comm, neo_comm_device_combine_fn fn, void *user) {
+    NEO__TRY(neo__comm_check(comm, "neo_comm_set_combine"));
+    NEO__CHECK(comm->nccl, NEO_ERR_UNSUPPORTED,
+               "neo_comm_set_combine: the buffers of this group are not on a device");
+    NEO__TRY(neo__comm_drain(comm, comm->issued));
+    comm->nccl->combine = fn;
+    comm->nccl->combine_user = user;
+    return NEO_OK;
+}
+#undef NEO__CUDA
+#endif /* NEO_COMM_NCCL */
+
+/* ---- how the program was started ---- */
+/* Processes that a launcher has started beside this one, itself included; 1 without a launcher. */
+static int neo__env_processes(void) {
+    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE",
+                                        "MPI_LOCALNRANKS", "SLURM_NTASKS"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const char *text = getenv(names[i]);
+        if (i == 4 && !getenv("SLURM_PROCID"))
+            break; /* inside an allocation, but not started by srun */
+        if (text && atoi(text) > 0) return atoi(text);
+    }
+    return 1;
+}
+NEO_API neo_status neo_comm_init_env(const neo_comm_desc *desc, neo_comm_fn fn, void *user) {
+    neo_comm_desc d = neo__comm_defaults(desc);
+    int processes = neo__env_processes();
+#if defined(NEO_COMM_MPI)
+    if (processes > 1 || neo__mpi_started()) return neo__mpi_run(&d, fn, user);
+#endif
+    NEO__CHECK(processes == 1, NEO_ERR_UNSUPPORTED,
+               "neo_comm_init_env: a launcher has started %d processes, but this program was "
+               "compiled without "
+               "NEO_COMM_MPI: each would train alone",
+               processes);
+    return neo_comm_spawn(d.ranks, &d, fn, user, NULL);
+}
+#if !defined(NEO_COMM_MPI)
+NEO_API neo_status neo_comm_create_mpi(neo_ctx *ctx, const neo_comm_desc *desc,
+                                       const void *mpi_comm, neo_comm **comm) {
+    (void)ctx, (void)desc, (void)mpi_comm;
+    if (comm) *comm = NULL;
+    return neo_fail(NEO_ERR_UNSUPPORTED, "neo_comm_create_mpi: compiled without NEO_COMM_MPI");
+}
+#endif
+#if !defined(NEO_COMM_NCCL)
+NEO_API neo_status neo_comm_create_nccl(neo_comm *host, int device, void *stream, neo_comm **comm) {
+    (void)host, (void)device, (void)stream;
+    if (comm) *comm = NULL;
+    return neo_fail(NEO_ERR_UNSUPPORTED, "neo_comm_create_nccl: compiled without NEO_COMM_NCCL");
+}
+NEO_API neo_status neo_comm_set_combine(neo_comm *comm, neo_comm_device_combine_fn fn, void *user) {
+    (void)comm, (void)fn, (void)user;
+    return neo_fail(NEO_ERR_UNSUPPORTED, "neo_comm_set_combine: compiled without NEO_COMM_NCCL");
+}
+#endif
+NEO_API size_t neo_comm_workspace_bytes(const neo_comm_desc *desc, int ranks,
+                                        neo_comm_backend backend) {
+    neo_comm_desc d = neo__comm_defaults(desc);
+    int shards = d.ctx.repro_shards > ranks ? d.ctx.repro_shards : ranks, most = 0;
+    if (ranks < 1 || ranks > NEO__COMM_MAX_RANKS) return 0;
+    for (int r = 0; r < ranks; r++) {
+        int begin, end;
+        neo__comm_leaves(shards, ranks, r, &begin, &end);
+        int n = neo__subtrees(shards, begin, end, NULL);
+        most = n > most ? n : most;
+    }
+    int pieces = neo__pieces_total(shards, ranks);
+    size_t bytes = neo__comm_carve(NULL, NULL, ranks, pieces, d.queue_length,
+                                   backend == NEO_BACKEND_MPI ? d.segment_bytes : 0);
+    if (backend == NEO_BACKEND_THREADS)
+        return bytes + neo__seat_carve(NULL, NULL, ranks, most + 2);
+    if (backend == NEO_BACKEND_NCCL) {
+#if defined(NEO_COMM_NCCL)
+        bytes += neo__nccl_carve(NULL, NULL, ranks, pieces);
+#endif
+        return bytes;
+    }
+#if defined(NEO_COMM_MPI)
+    bytes += neo__mpi_bytes(ranks);
+#endif
+    return bytes;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC pop_options
+#endif
+#endif /* implementation */
+
+/* ------------------------------------------------------------------------------------------------
+   MIT License, Copyright (c) 2026 the neo contributors
+
+   Permission is hereby granted, free of charge, to any person obtaining a copy of this software and associated
+   documentation files (the "Software"), to deal in the Software without restriction, including without limitation
+   the rights to use, copy, modify, merge, publish, distribute, sublicense, and/or sell copies of the Software, and
+   to permit persons to whom the Software is furnished to do so, subject to the following conditions: the above
+   copyright notice and this permission notice shall be included in all copies or substantial portions of the
+   Software. THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT
+   LIMITED TO THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT
+   SHALL THE AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION
+   OF CONTRACT, TORT OR OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER
+   DEALINGS IN THE SOFTWARE.
+   ------------------------------------------------------------------------------------------------ */
