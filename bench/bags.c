@@ -1,0 +1,262 @@
+/* Embedding bags: neo's lookup against the best plain gather loop, and its backward with row-wise Adagrad against
+   the bytes that must move.
+
+   Build:  cc -O2 bench/bags.c neo.o -o bags -lm -lpthread        Run:  bags [--threads N] [--quick]
+
+   32 tables of 1e5 rows, 512 samples, 20 ids per bag, D = 16, 64, 128; ids uniform, or Zipf 1.15 with the
+   popular rows spread over the table. Several batches take turns (one repeated would stay in the cache).
+   Everything is verified first. A round measures ceiling, neo, neo, ceiling; the figure is the median over rounds.
+
+     bags.forward.<ids>.d<D>    ceiling: the plain loop: no checks, tables in turn, rows fetched ahead at the
+                                better of several distances; its fastest round
+     bags.backward.<ids>.d<D>   ceiling: every touched row read and written once, its state too, dout and ids
+                                read once, at the copy bandwidth of this run
+   GB/s count the bytes of the ceiling's definition: for forward every looked-up row, out and ids. */
+#include "bench.h"
+
+enum { TABLES = 32, ROWS = 100000, BATCH = 512, LENGTH = 20, BATCHES = 4, ROUNDS = 11, QUICK_ROUNDS = 4 };
+enum { BAGS = TABLES * BATCH, IDS = BAGS * LENGTH };
+
+typedef struct subject {
+    neo_ctx *ctx;
+    neo_bags *bags;
+    int64_t dim, width;
+    neo_jagged batch[BATCHES];
+    int64_t *offsets;
+    double unique; /* touched rows of a batch, over all tables; the mean over batches */
+    float *out, *want;
+    int ahead; /* of the plain loop */
+    int turn;
+} subject;
+
+/* ---- the plain loop ---- */
+#define GATHER(SUFFIX, TARGET, WIDTH, VECTOR, ZERO, LOAD, ADD, STORE)                              \
+    TARGET static void gather_##SUFFIX(const float *table, const int64_t *ids, float *out, int64_t stride, \
+                                       int64_t dim, int64_t ahead, const int64_t *ids_end) {       \
+        for (int b = 0; b < BATCH; b++, out += stride) {                                           \
+            int64_t c = 0;                                                                         \
+            for (; c + 4 * WIDTH <= dim; c += 4 * WIDTH) {                                         \
+                VECTOR s0 = ZERO, s1 = ZERO, s2 = ZERO, s3 = ZERO;                                 \
+                for (int k = b * LENGTH; k < (b + 1) * LENGTH; k++) {                              \
+                    if (ids + k + ahead < ids_end) {                                               \
+                        const float *next = table + ids[k + ahead] * dim + c;                      \
+                        for (int f = 0; f < 4 * WIDTH; f += 16) __builtin_prefetch(next + f);      \
+                    }                                                                              \
+                    const float *row = table + ids[k] * dim + c;                                   \
+                    s0 = ADD(s0, LOAD(row)), s1 = ADD(s1, LOAD(row + WIDTH));                      \
+                    s2 = ADD(s2, LOAD(row + 2 * WIDTH)), s3 = ADD(s3, LOAD(row + 3 * WIDTH));      \
+                }                                                                                  \
+                STORE(out + c, s0), STORE(out + c + WIDTH, s1);                                    \
+                STORE(out + c + 2 * WIDTH, s2), STORE(out + c + 3 * WIDTH, s3);                    \
+            }                                                                                      \
+            for (; c < dim; c += WIDTH) {                                                          \
+                VECTOR s = ZERO;                                                                   \
+                for (int k = b * LENGTH; k < (b + 1) * LENGTH; k++) {                              \
+                    if (ids + k + ahead < ids_end) __builtin_prefetch(table + ids[k + ahead] * dim + c); \
+                    s = ADD(s, LOAD(table + ids[k] * dim + c));                                    \
+                }                                                                                  \
+                STORE(out + c, s);                                                                 \
+            }                                                                                      \
+        }                                                                                          \
+    }
+#define PLAIN_LOAD(p) (*(p))
+#define PLAIN_ADD(a, b) ((a) + (b))
+#define PLAIN_STORE(p, v) (*(p) = (v))
+GATHER(plain, , 1, float, 0.0f, PLAIN_LOAD, PLAIN_ADD, PLAIN_STORE)
+#if defined(__x86_64__)
+GATHER(avx2, __attribute__((target("avx2"))), 8, __m256, _mm256_setzero_ps(), _mm256_loadu_ps, _mm256_add_ps,
+       _mm256_storeu_ps)
+GATHER(avx512, __attribute__((target("avx512f"))), 16, __m512, _mm512_setzero_ps(), _mm512_loadu_ps,
+       _mm512_add_ps, _mm512_storeu_ps)
+#elif defined(__aarch64__)
+GATHER(neon, , 4, float32x4_t, vdupq_n_f32(0), vld1q_f32, vaddq_f32, vst1q_f32)
+#endif
+
+static void gather_table(void *arg, int64_t t, int worker) {
+    subject *s = (subject *)arg;
+    (void)worker;
+    const int64_t *ids = (const int64_t *)s->batch[s->turn].ids + t * BATCH * LENGTH;
+    const float *table = (const float *)neo_bags_weight(s->bags, (int32_t)t).data;
+    float *out = s->want + t * s->dim;
+    const int64_t *end = ids + BATCH * LENGTH;
+#if defined(__x86_64__)
+    if (neo_isa_available(NEO_ISA_AVX512)) gather_avx512(table, ids, out, s->width, s->dim, s->ahead, end);
+    else if (neo_isa_available(NEO_ISA_AVX2)) gather_avx2(table, ids, out, s->width, s->dim, s->ahead, end);
+    else gather_plain(table, ids, out, s->width, s->dim, s->ahead, end);
+#elif defined(__aarch64__)
+    gather_neon(table, ids, out, s->width, s->dim, s->ahead, end);
+#else
+    gather_plain(table, ids, out, s->width, s->dim, s->ahead, end);
+#endif
+}
+
+/* ---- batches ---- */
+/* Ranks with P(rank r) ~ (r + 1)^-1.15, through the cumulated distribution. */
+static double *zipf_table(void) {
+    double *cdf = (double *)bench_alloc(sizeof *cdf * ROWS), sum = 0;
+    for (int r = 0; r < ROWS; r++) cdf[r] = sum += pow(r + 1, -1.15);
+    for (int r = 0; r < ROWS; r++) cdf[r] /= sum;
+    return cdf;
+}
+static int64_t draw(const double *cdf) {
+    if (!cdf) return (int64_t)(bench_random() % ROWS);
+    double u = (double)bench_random() / 2147483648.0;
+    int64_t lo = 0, hi = ROWS - 1;
+    while (lo < hi) {
+        int64_t mid = (lo + hi) / 2;
+        if (cdf[mid] > u) hi = mid;
+        else lo = mid + 1;
+    }
+    return lo * 7919 % ROWS; /* 7919 and ROWS have no common factor */
+}
+static void make_batches(subject *s, int zipf) {
+    double *cdf = zipf ? zipf_table() : NULL;
+    char *seen = (char *)bench_alloc(ROWS);
+    s->offsets = (int64_t *)bench_alloc(sizeof(int64_t) * (BAGS + 1));
+    for (int64_t i = 0; i <= BAGS; i++) s->offsets[i] = i * LENGTH;
+    s->unique = 0;
+    for (int n = 0; n < BATCHES; n++) {
+        int64_t *ids = (int64_t *)bench_alloc(sizeof *ids * IDS);
+        for (int t = 0; t < TABLES; t++) {
+            memset(seen, 0, ROWS);
+            for (int k = t * BATCH * LENGTH; k < (t + 1) * BATCH * LENGTH; k++) {
+                ids[k] = draw(cdf);
+                s->unique += !seen[ids[k]];
+                seen[ids[k]] = 1;
+            }
+        }
+        neo_jagged j = {.batch = BATCH, .feature_count = TABLES, .id_dtype = NEO_I64, .offsets = s->offsets, .ids = ids};
+        s->batch[n] = j;
+    }
+    s->unique /= BATCHES;
+    free(seen);
+    free(cdf);
+}
+
+/* ---- what is timed ---- */
+static void run_forward(subject *s) {
+    BENCH_OK(neo_bags_forward(s->bags, &s->batch[s->turn], neo_tensor_2d(s->out, NEO_F32, BATCH, s->width)));
+}
+static void run_gather(subject *s) { neo_parallel_for(s->ctx, TABLES, gather_table, s); }
+static void run_backward(subject *s) {
+    BENCH_OK(neo_bags_backward(s->bags, &s->batch[s->turn], neo_tensor_2d(s->out, NEO_F32, BATCH, s->width), 0.01f));
+}
+/* Seconds of one run, over all batches in turn. */
+static double time_of(subject *s, void (*run)(subject *)) {
+    int64_t start = neo_time_ns();
+    for (s->turn = 0; s->turn < BATCHES; s->turn++) run(s);
+    s->turn = 0;
+    return (double)(neo_time_ns() - start) / 1e9 / BATCHES;
+}
+
+/* Forward: the plain loop's bits. Backward: the rows of table 1 by a naive loop. */
+static void verify(subject *s) {
+    for (s->turn = 0; s->turn < BATCHES; s->turn++) {
+        run_forward(s);
+        run_gather(s);
+        if (memcmp(s->out, s->want, sizeof(float) * (size_t)(BATCH * s->width)) != 0) bench_fail("a lookup is wrong");
+    }
+    s->turn = 0;
+    int64_t dim = s->dim, n = ROWS * dim;
+    const int64_t *ids = (const int64_t *)s->batch[0].ids + BATCH * LENGTH; /* of table 1 */
+    float *w = (float *)neo_bags_weight(s->bags, 1).data, *before = (float *)bench_alloc(sizeof(float) * (size_t)n);
+    float *state = (float *)neo_bags_state(s->bags, 1, 0).data;
+    double *g = (double *)bench_alloc(sizeof(double) * (size_t)n);
+    double *state_before = (double *)bench_alloc(sizeof(double) * ROWS);
+    memcpy(before, w, sizeof(float) * (size_t)n);
+    for (int r = 0; r < ROWS; r++) state_before[r] = state[r];
+    for (int b = 0; b < BATCH; b++)
+        for (int k = b * LENGTH; k < (b + 1) * LENGTH; k++)
+            for (int64_t d = 0; d < dim; d++) g[ids[k] * dim + d] += s->out[b * s->width + dim + d];
+    run_backward(s);
+    for (int64_t r = 0; r < ROWS; r++) {
+        double square = 0;
+        for (int64_t d = 0; d < dim; d++) square += g[r * dim + d] * g[r * dim + d];
+        double rate = 0.01 / (sqrt(state_before[r] + square / (double)dim) + 1e-8);
+        for (int64_t d = 0; d < dim; d++) {
+            double want = square > 0 ? before[r * dim + d] - rate * g[r * dim + d] : before[r * dim + d];
+            if (!(fabs(w[r * dim + d] - want) <= 1e-5)) {
+                bench_fail("an update is wrong");
+                r = ROWS;
+                break;
+            }
+        }
+    }
+    free(g), free(before), free(state_before);
+}
+
+/* The distance ahead at which the plain loop is fastest. */
+static void choose_ahead(subject *s) {
+    static const int ahead[] = {8, 12, 16, 24, 32, 48, 64};
+    double best = 1e9;
+    int chosen = 16;
+    for (int i = 0; i < 7; i++) {
+        s->ahead = ahead[i];
+        double t = fmin(time_of(s, run_gather), time_of(s, run_gather));
+        if (t < best) best = t, chosen = ahead[i];
+    }
+    s->ahead = chosen;
+}
+
+static void measure(subject *s, const char *ids, double copy) {
+    int rounds = bench.quick ? QUICK_ROUNDS : ROUNDS;
+    double forward[ROUNDS], backward[ROUNDS], gather = 1e9;
+    char name[96];
+    for (int r = 0; r < rounds; r++) {
+        gather = fmin(gather, time_of(s, run_gather));
+        forward[r] = (time_of(s, run_forward) + time_of(s, run_forward)) / 2;
+        gather = fmin(gather, time_of(s, run_gather));
+    }
+    for (int r = 0; r < rounds; r++) backward[r] = time_of(s, run_backward);
+    double row = 4.0 * (double)s->dim, bytes = IDS * (row + 8) + BAGS * row;
+    double t = bench_median(forward, rounds);
+    bench_spread(forward, rounds);
+    snprintf(name, sizeof name, "bags.forward.%s.d%d", ids, (int)s->dim);
+    bench_report(name, bytes / t / 1e9, "GB/s", 100 * gather / t, "plain_gather_loop", gather / t);
+    t = bench_median(backward, rounds);
+    bench_spread(backward, rounds);
+    bytes = s->unique * (2 * row + 8) + BAGS * row + IDS * 8.0;
+    snprintf(name, sizeof name, "bags.backward.%s.d%d", ids, (int)s->dim);
+    bench_report(name, bytes / t / 1e9, "GB/s", 100 * bytes / (copy * 1e9) / t, NULL, 0);
+}
+
+static void bench_dim(int64_t dim, double copy) {
+    static char names[TABLES][8];
+    neo_table_desc tables[TABLES];
+    memset(tables, 0, sizeof tables);
+    for (int t = 0; t < TABLES; t++) {
+        snprintf(names[t], sizeof names[t], "t%d", t);
+        tables[t].name = names[t];
+        tables[t].rows = ROWS;
+        tables[t].dim = dim;
+        tables[t].optim.kind = NEO_BAG_ROWWISE_ADAGRAD;
+    }
+    neo_bags_desc desc = {.tables = tables, .table_count = TABLES, .max_batch = BATCH, .max_ids = IDS};
+    subject s = {.ctx = bench_ctx(0, 1), .dim = dim, .width = TABLES * dim, .ahead = 16};
+    BENCH_OK(neo_bags_create(s.ctx, &desc, &s.bags));
+    s.out = (float *)bench_alloc(sizeof(float) * (size_t)(BATCH * s.width));
+    s.want = (float *)bench_alloc(sizeof(float) * (size_t)(BATCH * s.width));
+    for (int zipf = 0; zipf < 2; zipf++) {
+        make_batches(&s, zipf);
+        verify(&s);
+        choose_ahead(&s);
+        measure(&s, zipf ? "zipf" : "uniform", copy);
+        for (int n = 0; n < BATCHES; n++) free((void *)(uintptr_t)s.batch[n].ids);
+        free(s.offsets);
+    }
+    free(s.out), free(s.want);
+    neo_bags_destroy(s.bags);
+    neo_ctx_destroy(s.ctx);
+}
+
+int main(int argc, char **argv) {
+    bench_begin(argc, argv);
+    double copy = bench_copy_bandwidth();
+    neo_ctx *ctx = bench_ctx(0, 1);
+    printf("# %d threads, copy %.1f GB/s\n", neo_ctx_threads(ctx), copy);
+    neo_ctx_destroy(ctx);
+    bench_dim(16, copy);
+    bench_dim(64, copy);
+    bench_dim(128, copy);
+    return bench_end();
+}

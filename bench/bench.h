@@ -1,0 +1,275 @@
+/* bench.h: what the benches share: arguments, timing, medians, ceilings, the output line.
+
+   A bench program:
+     int main(int argc, char **argv) {
+         bench_begin(argc, argv);
+         ... verify the result, then measure; for each figure:
+         bench_report("gemm", flops, "GFLOP/s", 100 * flops / peak, "openblas", flops / theirs);
+         return bench_end();
+     }
+   Arguments every bench takes:  --threads N   --json FILE   --quick
+   Each figure is one line,
+     bench <name> value=<x> unit=<u> ceiling=<percent> [peer=<name> ratio=<x>] [spread=<percent>]
+   (ratio > 1: neo is faster), and with --json one JSON object per line appended to FILE. A share
+   above 100 % of a ceiling means that the ceiling is wrong: bench_end() then fails. */
+#ifndef NEO_BENCH_H
+#define NEO_BENCH_H
+
+#include "../neo.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+static struct {
+    int threads;      /* --threads; 0: all cores */
+    const char *json; /* --json; NULL: none */
+    int quick;        /* --quick: fewer repeats and shapes */
+    int failed;
+    double spread; /* of the next figure, percent; negative: unknown */
+} bench = {0, NULL, 0, 0, -1.0};
+
+static inline void bench_fail(const char *what) {
+    printf("bench FAILED: %s\n", what);
+    fflush(stdout);
+    bench.failed = 1;
+}
+
+/* Leaves the program when a call that must work does not. */
+#define BENCH_OK(call)                                                                             \
+    do {                                                                                           \
+        if ((call) != NEO_OK) {                                                                    \
+            printf("bench FAILED: %s: %s\n", #call, neo_last_error());                             \
+            exit(1);                                                                               \
+        }                                                                                          \
+    } while (0)
+
+static inline void bench_begin(int argc, char **argv) {
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--quick") == 0) {
+            bench.quick = 1;
+        } else if (strcmp(argv[i], "--threads") == 0 && i + 1 < argc) {
+            bench.threads = atoi(argv[++i]);
+        } else if (strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
+            bench.json = argv[++i];
+        } else {
+            fprintf(stderr, "usage: %s [--threads N] [--json FILE] [--quick]\n", argv[0]);
+            exit(2);
+        }
+    }
+}
+static inline int bench_end(void) { return bench.failed; }
+
+/* A context on the given number of threads (0: as --threads says), best instruction set. */
+static inline neo_ctx *bench_ctx(int threads, int repro_shards) {
+    neo_ctx_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.threads = threads ? threads : bench.threads;
+    desc.repro_shards = repro_shards;
+    desc.seed = 1;
+    neo_ctx *ctx = NULL;
+    BENCH_OK(neo_ctx_create(&desc, &ctx));
+    return ctx;
+}
+
+static inline void *bench_alloc(size_t bytes) {
+    void *p = NULL;
+    if (posix_memalign(&p, 64, bytes ? bytes : 1) != 0) {
+        printf("bench FAILED: no memory for %zu bytes\n", bytes);
+        exit(1);
+    }
+    memset(p, 0, bytes);
+    return p;
+}
+
+/* A plain generator for test data; uniform in [-1, 1). */
+static uint64_t bench_seed = 1;
+static inline uint32_t bench_random(void) {
+    bench_seed = bench_seed * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(bench_seed >> 33);
+}
+static inline void bench_fill(float *x, int64_t n) {
+    for (int64_t i = 0; i < n; i++) x[i] = (float)bench_random() / 1073741824.0f - 1.0f;
+}
+
+static inline int bench_compare(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+/* bench_median: sorts v. bench_quantile: of a sorted v, q in [0, 1]. */
+static inline double bench_quantile(const double *v, int n, double q) {
+    double at = q * (n - 1);
+    int i = (int)at;
+    return i + 1 < n ? v[i] + (at - i) * (v[i + 1] - v[i]) : v[n - 1];
+}
+static inline double bench_median(double *v, int n) {
+    qsort(v, (size_t)n, sizeof *v, bench_compare);
+    return bench_quantile(v, n, 0.5);
+}
+/* The distance of the quartiles of a sorted v, in percent of its median; shown with the next
+   figure. */
+static inline double bench_spread(const double *v, int n) {
+    double median = bench_quantile(v, n, 0.5);
+    bench.spread =
+        median > 0 ? 100.0 * (bench_quantile(v, n, 0.75) - bench_quantile(v, n, 0.25)) / median : 0;
+    return bench.spread;
+}
+
+/* One figure. ceiling_percent < 0: there is none. peer NULL: there is none. */
+static inline void bench_report(const char *name, double value, const char *unit,
+                                double ceiling_percent, const char *peer, double ratio) {
+    char ceiling[32] = "none";
+    double noise = bench.spread > 1.0 ? bench.spread : 1.0; /* percent */
+    if (ceiling_percent >= 0) snprintf(ceiling, sizeof ceiling, "%.1f", ceiling_percent);
+    printf("bench %s value=%.4g unit=%s ceiling=%s", name, value, unit, ceiling);
+    if (peer) printf(" peer=%s ratio=%.3f", peer, ratio);
+    if (bench.spread >= 0) printf(" spread=%.1f", bench.spread);
+    printf("\n");
+    fflush(stdout);
+    if (ceiling_percent > 100.0 + noise || !isfinite(value)) {
+        printf("bench FAILED: %s is at %.1f %% of its ceiling: the ceiling is wrong\n", name,
+               ceiling_percent);
+        bench.failed = 1;
+    }
+    FILE *f = bench.json ? fopen(bench.json, "a") : NULL;
+    if (bench.json && !f) bench_fail("cannot append to the --json file");
+    if (f) {
+        fprintf(f, "{\"bench\":\"%s\",\"value\":%.6g,\"unit\":\"%s\"", name, value, unit);
+        if (ceiling_percent >= 0) fprintf(f, ",\"ceiling\":%.2f", ceiling_percent);
+        if (peer) fprintf(f, ",\"peer\":\"%s\",\"ratio\":%.4f", peer, ratio);
+        if (bench.spread >= 0) fprintf(f, ",\"spread\":%.2f", bench.spread);
+        fprintf(f, "}\n");
+        fclose(f);
+    }
+    bench.spread = -1.0;
+}
+
+/* ---- ceiling: fused multiply-adds of one core ----
+   24 independent chains held in registers (latency 4 x 2 units needs 8). The empty asm keeps each
+   in its register and the loop in place. Returns multiply-adds done. */
+#define BENCH_CHAINS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
+
+#if defined(__x86_64__)
+#define BENCH_STEP512(i) __asm__ volatile("vfmadd213ps %2, %1, %0" : "+v"(c##i) : "v"(x), "v"(y));
+__attribute__((target("avx512f"))) static double bench_fma_avx512(int64_t loops, float *sink) {
+    __m512 x = _mm512_set1_ps(0.999f), y = _mm512_set1_ps(1e-3f), s = y;
+#define BENCH_DECLARE(i) __m512 c##i = y;
+    BENCH_CHAINS(BENCH_DECLARE)
+#undef BENCH_DECLARE
+    for (int64_t i = 0; i < loops; i++) { BENCH_CHAINS(BENCH_STEP512) BENCH_CHAINS(BENCH_STEP512) }
+#define BENCH_SUM(i) s = _mm512_add_ps(s, c##i);
+    BENCH_CHAINS(BENCH_SUM)
+#undef BENCH_SUM
+    *sink += _mm512_cvtss_f32(s);
+    return (double)loops * 24 * 16;
+}
+__attribute__((target("avx2,fma"))) static double bench_fma_avx2(int64_t loops, float *sink) {
+    __m256 x = _mm256_set1_ps(0.999f), y = _mm256_set1_ps(1e-3f), s = y;
+#define BENCH_DECLARE(i) __m256 c##i = y;
+    BENCH_CHAINS(BENCH_DECLARE)
+#undef BENCH_DECLARE
+    for (int64_t i = 0; i < loops; i++) { BENCH_CHAINS(BENCH_STEP512) BENCH_CHAINS(BENCH_STEP512) }
+#define BENCH_SUM(i) s = _mm256_add_ps(s, c##i);
+    BENCH_CHAINS(BENCH_SUM)
+#undef BENCH_SUM
+    *sink += _mm256_cvtss_f32(s);
+    return (double)loops * 24 * 8;
+}
+#elif defined(__aarch64__)
+static double bench_fma_neon(int64_t loops, float *sink) {
+    float32x4_t x = vdupq_n_f32(0.999f), y = vdupq_n_f32(1e-3f), s = y;
+#define BENCH_DECLARE(i) float32x4_t c##i = y;
+    BENCH_CHAINS(BENCH_DECLARE)
+#undef BENCH_DECLARE
+#define BENCH_STEP(i) __asm__ volatile("fmla %0.4s, %1.4s, %2.4s" : "+w"(c##i) : "w"(x), "w"(y));
+    for (int64_t i = 0; i < loops; i++) { BENCH_CHAINS(BENCH_STEP) BENCH_CHAINS(BENCH_STEP) }
+#undef BENCH_STEP
+#define BENCH_SUM(i) s = vaddq_f32(s, c##i);
+    BENCH_CHAINS(BENCH_SUM)
+#undef BENCH_SUM
+    *sink += vgetq_lane_f32(s, 0);
+    return (double)loops * 24 * 4;
+}
+#endif
+static double bench_fma_scalar(int64_t loops, float *sink) {
+    float x = 0.999f, y = 1e-3f, s = y;
+#define BENCH_DECLARE(i) float c##i = y;
+    BENCH_CHAINS(BENCH_DECLARE)
+#undef BENCH_DECLARE
+    for (int64_t n = 0; n < loops; n++) {
+#define BENCH_STEP(i) c##i = c##i * x + y;
+        BENCH_CHAINS(BENCH_STEP)
+#undef BENCH_STEP
+    }
+#define BENCH_SUM(i) s += c##i;
+    BENCH_CHAINS(BENCH_SUM)
+#undef BENCH_SUM
+    *sink += s;
+    return (double)loops * 12;
+}
+
+/* bench_fma_once: GFLOP/s of one core in one burst of about 2 ms. bench_fma_peak: the best of 9
+   bursts. Measure bursts next to what they are compared with: a shared machine's clock moves. */
+static inline double bench_fma_once(void) {
+    static float sink;
+    const int64_t loops = 400000;
+    int64_t start = neo_time_ns();
+    double fmas;
+#if defined(__x86_64__)
+    if (neo_isa_available(NEO_ISA_AVX512)) fmas = bench_fma_avx512(loops, &sink);
+    else if (neo_isa_available(NEO_ISA_AVX2)) fmas = bench_fma_avx2(loops, &sink);
+    else fmas = bench_fma_scalar(loops, &sink);
+#elif defined(__aarch64__)
+    fmas = bench_fma_neon(loops, &sink);
+#else
+    fmas = bench_fma_scalar(loops, &sink);
+#endif
+    double ns = (double)(neo_time_ns() - start);
+    (void)bench_fma_scalar;
+    return 2.0 * fmas / ns;
+}
+static inline double bench_fma_peak(void) {
+    double best = 0;
+    for (int i = 0; i < 9; i++) {
+        double once = bench_fma_once();
+        if (once > best) best = once;
+    }
+    return best;
+}
+
+/* ---- ceiling: copy bandwidth of the machine with `bench.threads` threads, GB/s, reads plus writes
+   ---- */
+typedef struct bench_copy_job {
+    char *to;
+    const char *from;
+    size_t piece;
+} bench_copy_job;
+static void bench_copy_task(void *arg, int64_t i, int worker) {
+    bench_copy_job *job = (bench_copy_job *)arg;
+    (void)worker;
+    memcpy(job->to + (size_t)i * job->piece, job->from + (size_t)i * job->piece, job->piece);
+}
+static inline double bench_copy_bandwidth(void) {
+    const size_t bytes = (size_t)(bench.quick ? 128 : 512) << 20, pieces = 64;
+    neo_ctx *ctx = bench_ctx(0, 1);
+    bench_copy_job job = {(char *)bench_alloc(bytes), (char *)bench_alloc(bytes), bytes / pieces};
+    double best = 0;
+    for (int i = 0; i < 7; i++) {
+        int64_t start = neo_time_ns();
+        neo_parallel_for(ctx, (int64_t)pieces, bench_copy_task, &job);
+        double rate = 2.0 * (double)bytes / (double)(neo_time_ns() - start);
+        if (i > 0 && rate > best) best = rate;
+    }
+    free(job.to);
+    free((void *)(uintptr_t)job.from);
+    neo_ctx_destroy(ctx);
+    return best;
+}
+
+#endif
