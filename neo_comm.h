@@ -3181,7 +3181,8 @@ static void neo__rally_close(const neo_comm *c, neo__rally *rally) {
     for (int r = 0; r < c->size; r++)
         if (rally->member[r]) rally->member[r]->references = n;
 }
-/* Meet at the seat of the group's first rank (which stays there after that rank is lost). Returns how many have come. */
+/* Meet at the seat of the group's first rank (which stays there after that rank is lost). Returns how
+   many have come. */
 static int neo__rally_meet(neo_comm *c, neo__seat *mine) {
     neo__seat *at = c->seat[0];
     neo__rally *rally = at->rally;
@@ -3499,20 +3500,25 @@ static neo_status neo__mpi_start(neo_comm *c, const neo__call *call, neo__xfer *
 }
 /* Look at one transfer, under the lock. *moved: something has come or gone. */
 static int neo__mpi_look(neo__xfer *x, int *header_came, int *moved) {
-    int left = 0;
-    for (int i = 0; i < 3; i++) {
+    int left = 0, error = MPI_SUCCESS;
+    for (int i = 0; i < 3 && error == MPI_SUCCESS; i++) {
         MPI_Request r = neo__mpi_get(x, i);
         int flag = 0;
         if (r == MPI_REQUEST_NULL) continue;
-        int error = MPI_Test(&r, &flag, MPI_STATUS_IGNORE);
+        error = MPI_Test(&r, &flag, MPI_STATUS_IGNORE);
         neo__mpi_set(x, i, r);
-        if (error != MPI_SUCCESS) return error;
         if (flag) *moved = 1;
         if (flag && i == 0 && !x->send) *header_came = 1;
         left += !flag;
     }
-    x->done = left == 0;
-    return MPI_SUCCESS;
+    /* More data than expected are an error of MPI's, but the header, which came before them, says why. */
+    MPI_Request header = neo__mpi_get(x, 0);
+    for (int turn = 0; error != MPI_SUCCESS && !x->send && header != MPI_REQUEST_NULL && turn < 1000; turn++) {
+        if (MPI_Test(&header, header_came, MPI_STATUS_IGNORE) != MPI_SUCCESS) break;
+        neo__mpi_set(x, 0, header);
+    }
+    x->done = error == MPI_SUCCESS && left == 0;
+    return error;
 }
 static neo_status neo__mpi_header_came(neo_comm *c, const neo__call *call, neo__xfer *x) {
     const neo__mpi_slip *slip = &c->mpi->in[x->peer];
@@ -3576,8 +3582,8 @@ static neo_status neo__mpi_turn(neo_comm *c, const neo__call *call, neo__xfer *x
         pthread_mutex_lock(&c->mpi->shared->lock);
         int error = neo__mpi_look(&x[i], &came, moved);
         pthread_mutex_unlock(&c->mpi->shared->lock);
-        if (error != MPI_SUCCESS) return neo__mpi_broken(c, call, x[i].peer, error);
         if (came) NEO__TRY(neo__mpi_header_came(c, call, &x[i]));
+        if (error != MPI_SUCCESS) return neo__mpi_broken(c, call, x[i].peer, error);
         if (!x[i].done)
             *waits = i;
         else if (x[i].send)
@@ -3812,7 +3818,8 @@ static neo_status neo__mpi_part(neo_comm *c) {
         c->timeout_ms = c->timeout_ms < INT_MAX / 10 ? 10 * c->timeout_ms : INT_MAX;
     return neo__barrier_run(c, &w);
 }
-/* One rank of a launcher's job, from beginning to end. After a fault MPI is not finalised: that would wait for the lost. */
+/* One rank of a launcher's job, from beginning to end. After a fault MPI is not finalised: that would
+   wait for the lost. */
 static neo_status neo__mpi_run(const neo_comm_desc *desc, neo_comm_fn fn, void *user) {
     int starts = !neo__mpi_started(), level = 0, local = 1;
     neo_comm_desc d = *desc;
