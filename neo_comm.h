@@ -517,7 +517,7 @@ extern "C" {
 /* ------------------------------------------------------------------------------------------------
    >>comm-platform
 
-   Threads are POSIX threads everywhere (on Windows winpthreads, which comes with mingw-w64).
+   Threads are POSIX threads everywhere (on Windows winpthreads, which comes with mingw-w64: -pthread).
    ------------------------------------------------------------------------------------------------ */
 enum {
     NEO__LEFT = -1, /* the root of a call that is none: the rank's function has returned */
@@ -1187,6 +1187,8 @@ typedef struct neo__xfer {
     uint64_t index;   /* threads: place in the ring */
     int copied;       /* threads: only the link model holds it back */
     void *request[3]; /* MPI */
+    int held;         /* MPI: a receive of data, not posted before the call is agreed to */
+    int started;      /* MPI: its requests are valid */
 } neo__xfer;
 
 typedef struct neo__work {
@@ -2068,10 +2070,13 @@ static neo_status neo__reduce_parts(neo_comm *c, const neo__work *w, const int64
     if (j.segment < 1) j.segment = 1;
     int64_t segments = (most + j.segment - 1) / j.segment;
     neo__round round[2];
+    /* Two segments are on their way at a time, once the first has shown that the ranks agree. */
     NEO__TRY(neo__reduce_start(c, call, &j, 0, &round[0]));
     for (int64_t s = 0; s == 0 || s < segments; s++) {
-        if (s + 1 < segments) NEO__TRY(neo__reduce_start(c, call, &j, s + 1, &round[(s + 1) & 1]));
+        if (s > 0 && s + 1 < segments)
+            NEO__TRY(neo__reduce_start(c, call, &j, s + 1, &round[(s + 1) & 1]));
         NEO__TRY(neo__reduce_finish(c, call, &j, s, &round[s & 1], out));
+        if (s == 0 && segments > 1) NEO__TRY(neo__reduce_start(c, call, &j, 1, &round[1]));
     }
     return NEO_OK;
 }
@@ -3377,15 +3382,16 @@ NEO_API neo_status neo_comm_spawn(int ranks, const neo_comm_desc *desc, neo_comm
    (MPI_THREAD_SERIALIZED); a group has three tags: calls, data, and the notice that it is broken.
 
    The first message of a call between two ranks is a header (what is called, how many bytes follow), with
-   the data behind it if they are few; more data come in a message of their own, whose receive is posted at
-   the same time, so they go straight to their place. Messages of one tag between two ranks do not overtake each
+   the data behind it if they are few; more data come in messages of their own, sent at the same time and
+   received when the header has been agreed to. Messages of one tag between two ranks do not overtake each
    other, which is all the order that this needs. Data of any size go as 1 MiB blocks and a rest.
    ------------------------------------------------------------------------------------------------ */
 enum {
     NEO__MPI_EAGER = 1024, /* data that ride with the header */
     NEO__MPI_TAGS = 3,
     NEO__MPI_BLOCK = 1 << 20,
-    NEO__MPI_YIELDS = 200 /* turns without news before a waiting rank sleeps 20 us at a time */
+    NEO__MPI_YIELDS = 200, /* turns without news before a waiting rank sleeps 20 us at a time */
+    NEO__MPI_DRAIN_NS = 200000000
 };
 typedef struct neo__mpi_slip { /* a header with its data */
     neo__header header;
@@ -3405,6 +3411,7 @@ typedef struct neo__mpi_shared {
     int references;   /* under the lock */
     int next_context; /* under the lock */
     int most_tag, serialized, broken;
+    int unfinished; /* a send to a lost rank has no end, nor has MPI_Finalize then */
 } neo__mpi_shared;
 typedef struct neo__mpi {
     neo__mpi_shared *shared;
@@ -3412,6 +3419,7 @@ typedef struct neo__mpi {
     MPI_Request notice_in, *notice_out; /* [size] */
     neo__mpi_notice heard, told;
     neo__mpi_slip *out, *in; /* [size] */
+    char *agreed;            /* [size] the rank's header of the present call has come, and is the same call */
 } neo__mpi;
 NEO__STATIC_ASSERT(sizeof(MPI_Request) <= sizeof(void *), "a request fits its place in neo__xfer");
 
@@ -3422,10 +3430,12 @@ static size_t neo__mpi_carve(neo__mpi *m, char *block, int size) {
     neo__mpi_slip *out = (neo__mpi_slip *)neo__carve_take(&at, n, sizeof *out);
     neo__mpi_slip *in = (neo__mpi_slip *)neo__carve_take(&at, n, sizeof *in);
     MPI_Request *notice = (MPI_Request *)neo__carve_take(&at, n, sizeof *notice);
+    char *agreed = (char *)neo__carve_take(&at, n, 1);
     if (!block) return at.at;
     m->out = out;
     m->in = in;
     m->notice_out = notice;
+    m->agreed = agreed;
     for (int p = 0; p < size; p++) notice[p] = MPI_REQUEST_NULL;
     m->notice_in = MPI_REQUEST_NULL;
     return at.at;
@@ -3467,63 +3477,136 @@ static int neo__mpi_post(neo_comm *c, neo__xfer *x, int i, void *data, int count
     return error;
 }
 /* Under the lock. */
-static int neo__mpi_post_all(neo_comm *c, const neo__call *call, neo__xfer *x) {
-    int error = MPI_SUCCESS;
-    for (int i = 0; i < 3; i++) neo__mpi_set(x, i, MPI_REQUEST_NULL);
-    if (x->first) {
-        neo__mpi_slip *slip = x->send ? &c->mpi->out[x->peer] : &c->mpi->in[x->peer];
-        size_t bytes = sizeof *slip;
-        if (x->send) {
-            size_t rides = x->bytes <= NEO__MPI_EAGER ? x->bytes : 0;
-            slip->header.call = *call;
-            slip->header.bytes = (int64_t)x->bytes;
-            if (rides) memcpy(slip->data, x->data, rides);
-            bytes = sizeof slip->header + rides;
-        }
-        error = neo__mpi_post(c, x, 0, slip, (int)bytes, MPI_BYTE, 0);
-        if (error != MPI_SUCCESS || x->bytes <= NEO__MPI_EAGER) return error;
-    }
+static int neo__mpi_post_data(neo_comm *c, neo__xfer *x) {
     int blocks = (int)(x->bytes / NEO__MPI_BLOCK), rest = (int)(x->bytes % NEO__MPI_BLOCK);
+    int error = MPI_SUCCESS;
     if (blocks > 0) error = neo__mpi_post(c, x, 1, x->data, blocks, c->mpi->shared->block, 1);
     if (rest > 0 && error == MPI_SUCCESS)
         error = neo__mpi_post(c, x, 2, (char *)x->data + (size_t)blocks * NEO__MPI_BLOCK, rest,
                               MPI_BYTE, 1);
     return error;
 }
+/* Under the lock. Data are not received before the call is agreed to: were they more than expected, MPI
+   would take it for a fatal error in some libraries, and write too far in others. */
+static int neo__mpi_post_receive(neo_comm *c, neo__xfer *x) {
+    neo__mpi *m = c->mpi;
+    if (x->first) {
+        m->agreed[x->peer] = 0;
+        x->held = x->bytes > NEO__MPI_EAGER;
+        return neo__mpi_post(c, x, 0, &m->in[x->peer], (int)sizeof *m->in, MPI_BYTE, 0);
+    }
+    x->held = !m->agreed[x->peer];
+    return x->held ? MPI_SUCCESS : neo__mpi_post_data(c, x);
+}
+static int neo__mpi_post_send(neo_comm *c, const neo__call *call, neo__xfer *x) {
+    if (!x->first) return neo__mpi_post_data(c, x);
+    neo__mpi_slip *slip = &c->mpi->out[x->peer];
+    size_t rides = x->bytes <= NEO__MPI_EAGER ? x->bytes : 0;
+    slip->header.call = *call;
+    slip->header.bytes = (int64_t)x->bytes;
+    if (rides) memcpy(slip->data, x->data, rides);
+    int error = neo__mpi_post(c, x, 0, slip, (int)(sizeof slip->header + rides), MPI_BYTE, 0);
+    return error == MPI_SUCCESS && x->bytes > rides ? neo__mpi_post_data(c, x) : error;
+}
+/* Under the lock: receive what was sent for a call that has failed, into nothing. */
+static void neo__mpi_drain(neo_comm *c) {
+    neo__mpi_shared *s = c->mpi->shared;
+    for (int which = 0; which < 2; which++) {
+        MPI_Status status;
+        int there = 0, count = 0, size = 1;
+        MPI_Datatype type = s->block;
+        if (MPI_Iprobe(MPI_ANY_SOURCE, neo__mpi_tag(c, which), s->comm, &there, &status) != MPI_SUCCESS ||
+            !there)
+            continue;
+        MPI_Get_count(&status, type, &count);
+        if (count == MPI_UNDEFINED) MPI_Get_count(&status, type = MPI_BYTE, &count);
+        if (count == MPI_UNDEFINED) continue;
+        MPI_Type_size(type, &size);
+        size_t bytes = (size_t)count * (size_t)size + 1;
+        char *nothing = (char *)neo_alloc(c->ctx, bytes);
+        MPI_Request r = MPI_REQUEST_NULL;
+        if (!nothing) continue;
+        int error = MPI_Irecv(nothing, count, type, status.MPI_SOURCE, status.MPI_TAG, s->comm, &r);
+        int64_t until = neo_time_ns() + NEO__MPI_DRAIN_NS;
+        for (int ended = 0; error == MPI_SUCCESS && !ended && neo_time_ns() < until;)
+            error = MPI_Test(&r, &ended, MPI_STATUS_IGNORE);
+        if (r == MPI_REQUEST_NULL) neo_free(c->ctx, nothing, bytes); /* else a lost rank's: MPI has it */
+    }
+}
+/* Under the lock. Whether a transfer has an end; `cancel` its receives. */
+static int neo__mpi_ended(neo__xfer *x, int cancel) {
+    int left = 0;
+    if (!x->started || x->done) return 1;
+    for (int i = 0; i < 3; i++) {
+        MPI_Request r = neo__mpi_get(x, i);
+        int ended = 0;
+        if (r == MPI_REQUEST_NULL) continue;
+        if (cancel && !x->send) (void)MPI_Cancel(&r);
+        left += MPI_Test(&r, &ended, MPI_STATUS_IGNORE) == MPI_SUCCESS && !ended;
+        neo__mpi_set(x, i, r);
+    }
+    return left == 0;
+}
+/* The group is broken: receives must not write to the user's memory any more, nor the others read from it.
+   All ranks do this at about the same time; each receives into nothing what the others sent. What has no
+   end then was for a rank that is lost. */
+static void neo__mpi_give_up(neo_comm *c) {
+    neo__mpi_shared *s = c->mpi->shared;
+    int64_t until = neo_time_ns() + NEO__MPI_DRAIN_NS;
+    for (int turn = 0; turn == 0 || neo_time_ns() < until; turn++) {
+        pthread_mutex_lock(&s->lock);
+        for (int k = 0; k < c->xfer_count; k++) (void)neo__mpi_ended(&c->xfer[k], turn == 0);
+        neo__mpi_drain(c);
+        pthread_mutex_unlock(&s->lock);
+        neo__comm_nap();
+    }
+    pthread_mutex_lock(&s->lock);
+    for (int k = 0; k < 3 * c->xfer_count; k++) {
+        neo__xfer *x = &c->xfer[k / 3];
+        MPI_Request r = MPI_REQUEST_NULL;
+        if (x->started && !x->done) r = neo__mpi_get(x, k % 3);
+        if (r == MPI_REQUEST_NULL) continue;
+        (void)MPI_Request_free(&r);
+        s->unfinished = 1;
+    }
+    for (int k = 0; k < c->xfer_count; k++) c->xfer[k].started = 0;
+    pthread_mutex_unlock(&s->lock);
+}
 static neo_status neo__mpi_start(neo_comm *c, const neo__call *call, neo__xfer *x) {
-    x->done = 0;
+    x->done = x->held = 0;
     x->from = x->data;
+    for (int i = 0; i < 3; i++) neo__mpi_set(x, i, MPI_REQUEST_NULL);
+    x->started = 1;
     pthread_mutex_lock(&c->mpi->shared->lock);
-    int error = neo__mpi_post_all(c, call, x);
+    int error = x->send ? neo__mpi_post_send(c, call, x) : neo__mpi_post_receive(c, x);
     pthread_mutex_unlock(&c->mpi->shared->lock);
-    return error == MPI_SUCCESS ? NEO_OK : neo__mpi_broken(c, call, x->peer, error);
+    if (error == MPI_SUCCESS) return NEO_OK;
+    neo_status status = neo__mpi_broken(c, call, x->peer, error);
+    neo__mpi_give_up(c);
+    return status;
 }
 /* Look at one transfer, under the lock. *moved: something has come or gone. */
 static int neo__mpi_look(neo__xfer *x, int *header_came, int *moved) {
-    int left = 0, error = MPI_SUCCESS;
-    for (int i = 0; i < 3 && error == MPI_SUCCESS; i++) {
+    int left = 0;
+    for (int i = 0; i < 3; i++) {
         MPI_Request r = neo__mpi_get(x, i);
         int flag = 0;
         if (r == MPI_REQUEST_NULL) continue;
-        error = MPI_Test(&r, &flag, MPI_STATUS_IGNORE);
+        int error = MPI_Test(&r, &flag, MPI_STATUS_IGNORE);
         neo__mpi_set(x, i, r);
+        if (error != MPI_SUCCESS) return error;
         if (flag) *moved = 1;
         if (flag && i == 0 && !x->send) *header_came = 1;
         left += !flag;
     }
-    /* More data than expected are an error of MPI's, but the header, which came before them, says why. */
-    MPI_Request header = neo__mpi_get(x, 0);
-    for (int turn = 0; error != MPI_SUCCESS && !x->send && header != MPI_REQUEST_NULL && turn < 1000; turn++) {
-        if (MPI_Test(&header, header_came, MPI_STATUS_IGNORE) != MPI_SUCCESS) break;
-        neo__mpi_set(x, 0, header);
-    }
-    x->done = error == MPI_SUCCESS && left == 0;
-    return error;
+    x->done = left == 0 && !x->held;
+    return MPI_SUCCESS;
 }
 static neo_status neo__mpi_header_came(neo_comm *c, const neo__call *call, neo__xfer *x) {
     const neo__mpi_slip *slip = &c->mpi->in[x->peer];
     NEO__TRY(neo__comm_agree(c, call, &slip->header.call, x, (size_t)slip->header.bytes));
     if (x->bytes > 0 && x->bytes <= NEO__MPI_EAGER) memcpy(x->data, slip->data, x->bytes);
+    c->mpi->agreed[x->peer] = 1;
     return NEO_OK;
 }
 static int neo__mpi_heard(neo_comm *c) {
@@ -3544,6 +3627,18 @@ static int neo__mpi_heard(neo_comm *c) {
     }
     return flag;
 }
+/* Between calls. */
+static int neo__mpi_heard_at_rest(neo_comm *c) {
+    int heard = neo__mpi_heard(c);
+    int64_t until = neo_time_ns() + NEO__MPI_DRAIN_NS;
+    while (heard && neo_time_ns() < until) { /* as the others do: see neo__mpi_give_up */
+        pthread_mutex_lock(&c->mpi->shared->lock);
+        neo__mpi_drain(c);
+        pthread_mutex_unlock(&c->mpi->shared->lock);
+        neo__comm_nap();
+    }
+    return heard;
+}
 static void neo__mpi_tell(neo_comm *c) {
     neo__mpi *m = c->mpi;
     m->told.status = (int32_t)c->status;
@@ -3555,22 +3650,12 @@ static void neo__mpi_tell(neo_comm *c) {
                             neo__mpi_tag(c, 2), m->shared->comm, &m->notice_out[p]);
     pthread_mutex_unlock(&m->shared->lock);
 }
-/* The group is broken: receives must not write to the user's memory any more. Sends are left to MPI. */
-static void neo__mpi_give_up(neo_comm *c, neo__xfer *x, int count) {
-    int64_t until = neo_time_ns() + 200000000; /* for all */
+static int neo__mpi_post_held(neo_comm *c, neo__xfer *x) {
+    x->held = 0;
     pthread_mutex_lock(&c->mpi->shared->lock);
-    for (int k = 0; k < 3 * count; k++) {
-        MPI_Request r = neo__mpi_get(&x[k / 3], k % 3);
-        if (x[k / 3].done || r == MPI_REQUEST_NULL) continue;
-        int ended = 0; /* what has begun cannot be cancelled; from a lost rank it would never end */
-        if (!x[k / 3].send && MPI_Cancel(&r) == MPI_SUCCESS)
-            while (MPI_Test(&r, &ended, MPI_STATUS_IGNORE) == MPI_SUCCESS && !ended &&
-                   neo_time_ns() < until) {
-            }
-        if (!ended && r != MPI_REQUEST_NULL) (void)MPI_Request_free(&r);
-        neo__mpi_set(&x[k / 3], k % 3, MPI_REQUEST_NULL);
-    }
+    int error = neo__mpi_post_data(c, x);
     pthread_mutex_unlock(&c->mpi->shared->lock);
+    return error;
 }
 /* One look at all transfers. *waits: one that is not done, or -1. */
 static neo_status neo__mpi_turn(neo_comm *c, const neo__call *call, neo__xfer *x, int count,
@@ -3582,7 +3667,9 @@ static neo_status neo__mpi_turn(neo_comm *c, const neo__call *call, neo__xfer *x
         pthread_mutex_lock(&c->mpi->shared->lock);
         int error = neo__mpi_look(&x[i], &came, moved);
         pthread_mutex_unlock(&c->mpi->shared->lock);
-        if (came) NEO__TRY(neo__mpi_header_came(c, call, &x[i]));
+        if (error == MPI_SUCCESS && came) NEO__TRY(neo__mpi_header_came(c, call, &x[i]));
+        if (error == MPI_SUCCESS && x[i].held && c->mpi->agreed[x[i].peer])
+            error = neo__mpi_post_held(c, &x[i]);
         if (error != MPI_SUCCESS) return neo__mpi_broken(c, call, x[i].peer, error);
         if (!x[i].done)
             *waits = i;
@@ -3608,7 +3695,8 @@ static neo_status neo__mpi_finish(neo_comm *c, const neo__call *call, neo__xfer 
             deadline = neo__comm_deadline(c);
             turns = 0;
         }
-        if (status == NEO_OK && turns % 64 == 63 && neo__mpi_heard(c))
+        if (status == NEO_OK && turns % 64 == 63 &&
+            (__atomic_load_n(&c->broken, __ATOMIC_ACQUIRE) || neo__mpi_heard(c)))
             status = neo_fail(c->status, "%s", c->message);
         if (status == NEO_OK && turns % 16 == 15 && deadline && neo_time_ns() >= deadline)
             status =
@@ -3616,7 +3704,7 @@ static neo_status neo__mpi_finish(neo_comm *c, const neo__call *call, neo__xfer 
                                 "rank %d: %s: rank %d did not come within %d ms", c->world[c->rank],
                                 neo__call_name(call).text, c->world[x[waits].peer], c->timeout_ms);
         if (status != NEO_OK) {
-            neo__mpi_give_up(c, x, count);
+            neo__mpi_give_up(c);
             return status;
         }
         neo__mpi_rest(turns);
@@ -3701,7 +3789,7 @@ static const neo__transport neo__mpi_transport = {
     neo__mpi_finish,
     neo__mpi_release,
     neo__mpi_tell,
-    neo__mpi_heard,
+    neo__mpi_heard_at_rest,
     neo__mpi_member,
     neo__mpi_join,
     neo__mpi_leave,
@@ -3844,6 +3932,11 @@ static neo_status neo__mpi_run(const neo_comm_desc *desc, neo_comm_fn fn, void *
     if (status != NEO_OK) snprintf(message, sizeof message, "%.390s", neo_last_error());
     if (status != NEO_OK) neo_comm_abort(comm, message);
     int healthy = comm && neo_comm_wait_all(comm) == NEO_OK && neo__mpi_part(comm) == NEO_OK;
+    if (healthy) { /* MPI_Finalize is for all or none */
+        int unfinished = comm->mpi->shared->unfinished, any = 0;
+        MPI_Allreduce(&unfinished, &any, 1, MPI_INT, MPI_MAX, comm->mpi->shared->comm);
+        healthy = !any;
+    }
     neo_comm_destroy(comm);
     neo_ctx_destroy(ctx);
     if (starts && healthy) MPI_Finalize();
