@@ -820,14 +820,14 @@ static neo_status spend(neo_comm *host, void *user) {
     neo_comm *gpu = NULL, *sub = NULL;
     purse *p = (purse *)user;
     int64_t mine[2] = {0, 0};
-    if (neo_comm_rank(host) == 1) p->left = (int)p[1].left;
+    if (neo_comm_rank(host) == 1) __atomic_store_n(&p->left, p[1].left, __ATOMIC_RELAXED);
     (void)neo_comm_barrier(host, NULL); /* rank 1 may be through, and give up, before the others are */
     neo_status status = neo_comm_create_nccl(host, device_of(host), NULL, &gpu);
     if (status == NEO_OK) status = neo_comm_split(gpu, neo_comm_rank(host) == 0, 0, &sub);
     EXPECT(host, status == NEO_OK || neo_comm_rank(host) == 0 || strstr(neo_last_error(), "memory"), "%s",
            neo_last_error());
     EXPECT(host, (status == NEO_OK) == (sub != NULL), "half a group");
-    if (neo_comm_rank(host) == 1) p->left = 1 << 30;
+    if (neo_comm_rank(host) == 1) __atomic_store_n(&p->left, 1 << 30, __ATOMIC_RELAXED);
     mine[0] = status != NEO_OK;
     if (neo_comm_status(host) == NEO_OK) { /* it may have failed when its own copy was made */
         neo_status met = neo_comm_all_reduce(host, NEO_REDUCE_SUM, mine, mine + 1, 1, NEO_I64, NULL);
