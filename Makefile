@@ -41,6 +41,7 @@ help:
 	@echo 'make              build the examples: build/dlrm, build/custom, build/bags, build/allreduce'
 	@echo 'make demo         train a recommendation model on the data in examples/data'
 	@echo 'make test         everything this machine can run; ends with the totals'
+	@echo 'make test-full    the whole grids of which make test runs a part: collectives, all sizes and ways (half an hour)'
 	@echo 'make headers      neo.h and neo_comm.h under gcc and clang, C11 to C++17, all macros, -Werror'
 	@echo 'make bench        one line per figure; also build/bench.jsonl (BENCHES="gemm bags" BENCH_ARGS=--quick)'
 	@echo 'make mpi          build/allreduce_mpi, build/tests/test_comm_mpi, build/bench/comm_mpi, with $$(MPICC)'
@@ -117,6 +118,11 @@ test:
 	@$(MAKE) --no-print-directory $(jobs) all test-programs
 	@CC='$(CC)' B='$(B)' MAKE='$(MAKE)' JOBS='$(JOBS)' sh tests/run.sh $(programs) $(fuzzers) $(scripts)
 
+test-full:
+	@$(MAKE) --no-print-directory $(jobs) all test-programs
+	@CC='$(CC)' B='$(B)' MAKE='$(MAKE)' JOBS='$(JOBS)' NEO_FULL=1 TEST_TIMEOUT=3600 sh tests/run.sh $(B)/tests/test_comm \
+	    tests/test_mpi.sh
+
 headers:
 	@CC='$(CC)' B='$(B)' JOBS='$(JOBS)' sh tests/headers.sh
 
@@ -168,7 +174,7 @@ $(B)/%_mpi: examples/%.c neo.h neo_comm.h | $(B)/tests
 	$(compile_mpi) -o $@ $< $(libs)
 
 $(comm_programs:=_mpi): $(B)/tests/%_mpi: tests/%.c $(test_headers) neo.h neo_comm.h $(B)/tests/neo_assert.o
-	$(compile_mpi) $(checked) -o $@ $< $(B)/tests/neo_assert.o $(libs)
+	$(compile_mpi) -DNEO_NO_SIMD $(checked) -o $@ $< $(B)/tests/neo_assert.o $(libs)
 
 $(B)/bench/%_mpi: bench/%.c $(wildcard bench/*.h) neo_comm.h $(B)/bench/neo.o
 	$(compile_mpi) -o $@ $< $(B)/bench/neo.o $(libs)

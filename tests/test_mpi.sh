@@ -1,8 +1,8 @@
 #!/bin/sh
 # test_mpi.sh: neo_comm.h over every MPI of this machine (OpenMPI and MPICH side by side, as Debian installs them, or
-# the plain mpicc): tests/test_comm.c with 1 to 4 ranks, and once with sums that take many segments; the digest of
-# examples/allreduce.c, the same for 1, 2, 4 and 8 ranks as threads and over each MPI; and a call that every rank
-# refuses.
+# the plain mpicc): tests/test_comm.c with 1 to 4 ranks, and once with sums that take many segments; test_comm_more.c,
+# where bytes are counted by MPI's profiling interface too; the digest of examples/allreduce.c, the same for 1, 2, 4 and
+# 8 ranks as threads and over each MPI; and a call that every rank refuses. With NEO_FULL set: 1 to 8 ranks, all sizes.
 
 B=${B:-build}
 MAKE=${MAKE:-make}
@@ -23,13 +23,26 @@ if [ -z "$kinds" ]; then
     exit
 fi
 
+# Ranks, program and its argument of each run.
+runs='1 test_comm 1000
+2 test_comm 1000
+3 test_comm 1000
+4 test_comm 1000
+2 test_comm 100000
+2 test_comm_more
+4 test_comm_more'
+if [ -n "$NEO_FULL" ]; then
+    runs=$(for n in 1 2 3 4 5 6 7 8; do printf '%s\n' "$n test_comm 10000" "$n test_comm_more"; done)
+    runs=$(printf '%s\n' "$runs" "2 test_comm 1000000" "4 test_comm 1000000")
+fi
+
 # start RANKS PROGRAM...: under the MPI of $suffix; what it says is in $W/out.
 start() {
     ranks=$1
     shift
     more=
     if mpirun$suffix --version 2>/dev/null | grep -qiE 'open.?mpi|openrte'; then more=--oversubscribe; fi
-    timeout -k 10 150 mpirun$suffix $more -n "$ranks" "$@" >"$W/out" 2>&1 </dev/null
+    timeout -k 10 ${NEO_FULL:+1}150 mpirun$suffix $more -n "$ranks" "$@" >"$W/out" 2>&1 </dev/null
 }
 
 "$MAKE" --no-print-directory "$B/allreduce" >"$B/logs/mpi.build" 2>&1
@@ -45,21 +58,23 @@ for kind in $kinds; do
     name=${name:-mpi}
     P=$W/$name
     if ! "$MAKE" --no-print-directory ${JOBS:+-j$JOBS} B="$P" MPICC="mpicc$suffix" CFLAGS=-O1 "$P/allreduce_mpi" \
-        "$P/tests/test_comm_mpi" >"$B/logs/mpi_$name.build" 2>&1; then
+        "$P/tests/test_comm_mpi" "$P/tests/test_comm_more_mpi" \
+        >"$B/logs/mpi_$name.build" 2>&1; then
         fail "$name: does not build (see $B/logs/mpi_$name.build)"
         continue
     fi
-    for run in "1 1000" "2 1000" "3 1000" "4 1000" "2 100000"; do
-        n=${run% *}
-        start "$n" "$P/tests/test_comm_mpi" "${run#* }"
+    while read -r n program most; do
+        start "$n" "$P/tests/${program}_mpi" $most
         status=$?
-        if [ $status = 0 ] && grep -qE '^test_comm: [1-9][0-9]* passed, 0 failed' "$W/out"; then
+        if [ $status = 0 ] && grep -qE "^$program: [1-9][0-9]* passed, 0 failed" "$W/out"; then
             pass
         else
-            fail "$name: test_comm ${run#* } on $n ranks: status $status"
+            fail "$name: $program $most on $n ranks: status $status"
             grep -v '^$' "$W/out" | head -6
         fi
-    done
+    done <<END
+$runs
+END
     for n in 1 2 4 8; do
         start $n "$P/allreduce_mpi"
         same "allreduce, $n ranks of $name" "$(grep '^state' "$W/out")" "$expected"
