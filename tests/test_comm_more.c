@@ -364,6 +364,42 @@ static neo_status overlap(neo_comm *comm, void *user) {
     return NEO_OK;
 }
 
+/* ---- many ranks on few cores: they get through, and a rank that waits sleeps ---- */
+enum { CROWD = 64 };
+static double cpu_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+static neo_status crowd(neo_comm *comm, void *user) {
+    static float in[CROWD][CROWD * 10], out[CROWD][CROWD * 10];
+    int rank = neo_comm_rank(comm), size = neo_comm_size(comm);
+    float *mine = in[rank], *theirs = out[rank];
+    neo_ticket ticket;
+    (void)user;
+    for (int i = 0; i < 10 * size; i++) mine[i] = (float)(1000 * rank + i);
+    for (int turn = 0; turn < 10; turn++) {
+        EXPECT_OK(comm, neo_comm_all_to_all(comm, mine, theirs, 10, NEO_F32, &ticket));
+        EXPECT_OK(comm, neo_comm_wait(comm, ticket));
+        for (int i = 0; i < 10 * size; i++)
+            EXPECT(comm, theirs[i] == (float)(1000 * (i / 10) + 10 * rank + i % 10), "all_to_all: element %d", i);
+        EXPECT_OK(comm, neo_comm_all_reduce(comm, NEO_REDUCE_SUM, mine, theirs, 10 * size, NEO_F32, NULL));
+        for (int i = 0; i < 10 * size; i++)
+            EXPECT(comm, theirs[i] == (float)(1000 * (size * (size - 1) / 2) + i * size), "all_reduce: element %d", i);
+    }
+    EXPECT_OK(comm, neo_comm_barrier(comm, NULL));
+    double began = cpu_seconds();
+    if (rank == size - 1) {
+        struct timespec half = {0, 500000000};
+        nanosleep(&half, NULL);
+    }
+    EXPECT_OK(comm, neo_comm_barrier(comm, NULL));
+    if (rank == size - 1)
+        EXPECT(comm, cpu_seconds() - began < 0.25, "63 ranks waited for 0.5 s and used %.2f s of the cores",
+               cpu_seconds() - began);
+    return NEO_OK;
+}
+
 /* ---- a message above 2^31 bytes; its memory is only touched at the ends ---- */
 #if defined(__linux__)
 #include <sys/mman.h>
@@ -416,6 +452,7 @@ int main(void) {
 #endif
     }
     if (!mpi) {
+        bad += run_ranks(CROWD, NULL, crowd, NULL);
         double hidden = 0;
         neo_comm_desc d = {0};
         for (int l = 0; l < NEO_LEVEL_COUNT; l++) d.link[l] = (neo_link){.latency_us = 20, .bandwidth = 100e6};
