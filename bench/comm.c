@@ -2,7 +2,7 @@
    over MPI, there beside the MPI library's own.
 
      make bench BENCHES=comm                             build/bench/comm [--ranks W] [--quick]: 2 ranks as threads
-     make mpi && mpirun -n 2 build/bench/comm_mpi        (--threads is not read: a rank has one)
+     make mpi && mpirun -n 2 build/bench/comm_mpi        (--threads is not read: a rank has one; --overlap: only that)
 
    The table has the columns of NVIDIA's nccl-tests, as its PERFORMANCE.md defines them:
      size    S, bytes of the full buffer: of every rank's data for all_reduce and broadcast, of its input for
@@ -24,7 +24,8 @@
    Overlap: an asynchronous all_to_all under a computation as long as the call alone. hidden = what is saved of the
    shorter of the two, 100 % at best; exposed = what the call adds to the computation. Threads: by the link model, where
    a transfer takes time but, except for one copy, no core. MPI in one machine: the cores that compute also move the
-   data, so that with a rank on every core little can be hidden. */
+   data, so that with a rank on every core little can be hidden; tests/netns.sh measures it between two hosts with a
+   slow link. */
 #include "bench.h"
 
 #define NEO_COMM_IMPLEMENTATION
@@ -37,6 +38,7 @@ static const char *const names[] = {"all_reduce", "reduce_scatter", "all_gather"
 
 static int by_mpi;
 static char peer_name[16];    /* "openmpi", "mpich" ... */
+static int overlap_only;
 static char name_suffix[16];  /* of figures: ".w4"; none for two ranks */
 
 typedef struct member { /* a rank */
@@ -287,7 +289,7 @@ static neo_status run_table(neo_comm *comm, void *user) {
         find_peer();
         if (m->size != 2) snprintf(name_suffix, sizeof name_suffix, ".w%d", m->size);
     }
-    for (subject s = ALL_REDUCE; s < SUBJECTS; s = (subject)(s + 1)) {
+    for (subject s = ALL_REDUCE; s < SUBJECTS && !overlap_only; s = (subject)(s + 1)) {
         if (m->rank == 0) {
             printf("# %s, %d ranks %s%s\n", names[s], m->size, mpi ? "over MPI: " : "as threads", peer_name);
             printf("# %11s %11s %11s %8s %8s %6s %7s", "size B", "time us", "p99 us", "algbw", "busbw", "wrong", "copy %");
@@ -320,13 +322,17 @@ int main(int argc, char **argv) {
     neo_comm_desc desc;
     memset(&desc, 0, sizeof desc);
     desc.ranks = 2;
-    for (int i = 1; i + 1 < argc; i++) { /* what bench.h does not know */
-        if (strcmp(argv[i], "--ranks") != 0) continue;
-        desc.ranks = atoi(argv[i + 1]);
-        memmove(argv + i, argv + i + 2, (size_t)(argc - i - 1) * sizeof *argv);
-        argc -= 2;
-        break;
+    int kept = 1;
+    for (int i = 1; i < argc; i++) { /* what bench.h does not know */
+        if (strcmp(argv[i], "--ranks") == 0 && i + 1 < argc)
+            desc.ranks = atoi(argv[++i]);
+        else if (strcmp(argv[i], "--overlap") == 0)
+            overlap_only = 1;
+        else
+            argv[kept++] = argv[i];
     }
+    argc = kept;
+    argv[argc] = NULL;
     bench_begin(argc, argv);
     if (neo_comm_init_env(&desc, run_table, NULL) != NEO_OK) bench_fail(neo_last_error());
     if (!by_mpi && !bench.failed && desc.ranks > 1) {
