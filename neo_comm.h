@@ -1173,7 +1173,7 @@ typedef struct neo__call {
 /* What the first message of a call between two ranks carries before its data. */
 typedef struct neo__header {
     neo__call call;
-    int64_t bytes; /* of data */
+    int64_t bytes; /* of all data that this call sends this way */
 } neo__header;
 
 typedef struct neo__xfer {
@@ -1183,11 +1183,13 @@ typedef struct neo__xfer {
     int done;
     void *data;
     size_t bytes;
+    size_t whole;     /* of the first: all that this call sends this way */
     const void *from; /* of a finished view: where the bytes are, until it is released */
     uint64_t index;   /* threads: place in the ring */
     int copied;       /* threads: only the link model holds it back */
     void *request[3]; /* MPI */
     int held;         /* MPI: a receive of data, not posted before the call is agreed to */
+    size_t posted;    /* MPI: bytes of data for which there is, or was, a request */
     int started;      /* MPI: its requests are valid */
 } neo__xfer;
 
@@ -1247,7 +1249,8 @@ struct neo_comm {
     neo_comm_desc desc;
     struct neo__job *job;     /* threads */
     struct neo__seat **seat; /* threads: [size] */
-    int joined;
+    int joined, lent;  /* lent: the job ends it, not its user */
+    int unfinished;    /* MPI may still use its memory: it is never freed */
     struct neo__mpi *mpi;
     struct neo__nccl *nccl;
 
@@ -1301,11 +1304,13 @@ static neo__call_text neo__call_name(const neo__call *c) {
         snprintf(t.text, sizeof t.text, "no call of neo");
         return t;
     }
-    int n = snprintf(t.text, sizeof t.text, "%s #%" PRId64, neo__op_names[c->op], c->sequence);
+    int uneven = c->op == (int)NEO_COMM_ALL_TO_ALL && c->count < 0;
+    const char *more = c->op == (int)NEO_COMM_SEND ? "/recv" : uneven ? "v" : "";
+    int n = snprintf(t.text, sizeof t.text, "%s%s #%" PRId64, neo__op_names[c->op], more, c->sequence);
     size_t at = n > 0 ? (size_t)n : 0;
     if (c->op == (int)NEO_COMM_BARRIER) return t;
-    if (c->op == (int)NEO_COMM_ALL_TO_ALL && c->count < 0)
-        snprintf(t.text + at, sizeof t.text - at, " (%s, v)", neo_dtype_name((neo_dtype)c->dtype));
+    if (uneven)
+        snprintf(t.text + at, sizeof t.text - at, " (%s)", neo_dtype_name((neo_dtype)c->dtype));
     else if (c->op <= (int)NEO_COMM_REDUCE_SCATTER)
         snprintf(t.text + at, sizeof t.text - at, " (%" PRId64 " %s, %s)", c->count,
                  neo_dtype_name((neo_dtype)c->dtype), reduces[c->reduce % 3]);
@@ -1636,6 +1641,11 @@ static neo_status neo__comm_desc_check(const neo_comm_desc *d) {
                    "neo_comm: link[%d] is negative or not a number", l);
     return NEO_OK;
 }
+/* Of each of two: room for an element of every piece at least. */
+static size_t neo__segment_bytes(const neo_comm_desc *d, int pieces) {
+    size_t least = ((size_t)pieces * 8 + 63) / 64 * 64;
+    return d->segment_bytes > least ? d->segment_bytes : least;
+}
 /* A group whose transport is still to be joined. */
 static neo_status neo__comm_new(neo_ctx *ctx, const neo_comm_desc *desc,
                                 const neo__transport *transport, int rank, int size,
@@ -1643,7 +1653,8 @@ static neo_status neo__comm_new(neo_ctx *ctx, const neo_comm_desc *desc,
     int shards = neo_ctx_repro_shards(ctx), total;
     if (shards < size) shards = size; /* a group of more ranks than leaves: one each */
     total = neo__pieces_total(shards, size);
-    size_t segment = transport->views || transport->combine ? 0 : desc->segment_bytes;
+    size_t segment =
+        transport->views || transport->combine ? 0 : neo__segment_bytes(desc, total);
     size_t bytes = neo__comm_carve(NULL, NULL, size, total, desc->queue_length, segment);
     neo_comm *c = (neo_comm *)neo_alloc(ctx, bytes);
     *out = NULL;
@@ -1660,7 +1671,7 @@ static neo_status neo__comm_new(neo_ctx *ctx, const neo_comm_desc *desc,
     c->timeout_ms = desc->timeout_ms;
     c->queue_length = desc->queue_length;
     c->looks = desc->ranks <= neo__comm_cores() ? NEO__COMM_LOOKS : NEO__COMM_FEW_LOOKS;
-    c->segment_bytes = desc->segment_bytes;
+    c->segment_bytes = neo__segment_bytes(desc, total);
     for (int r = 0, k = 0; r < size; r++) {
         int begin, end;
         neo__comm_leaves(shards, size, r, &begin, &end);
@@ -1688,14 +1699,21 @@ static void neo__comm_stop(neo_comm *c) {
 static void neo__comm_free(neo_comm *c) {
     pthread_mutex_destroy(&c->lock);
     pthread_cond_destroy(&c->changed);
-    neo_free(c->ctx, c, c->bytes);
+    if (!c->unfinished) neo_free(c->ctx, c, c->bytes);
 }
-NEO_API void neo_comm_destroy(neo_comm *c) {
+static void neo__comm_end(neo_comm *c) {
     if (!c) return;
     neo__comm_stop(c);
     c->transport->leave(c);
     c->transport->drop(c);
     neo__comm_free(c);
+}
+NEO_API void neo_comm_destroy(neo_comm *c) {
+    if (c && c->lent)
+        neo_log(c->ctx, NEO_LOG_WARNING,
+                "neo_comm_destroy: this group ends when the rank's function returns");
+    else
+        neo__comm_end(c);
 }
 NEO_API int neo_comm_rank(const neo_comm *comm) { return comm->rank; }
 NEO_API int neo_comm_size(const neo_comm *comm) { return comm->size; }
@@ -1818,10 +1836,13 @@ NEO_API neo_status neo_comm_split(neo_comm *comm, int color, int key, neo_comm *
 static int neo__comm_node_size(const neo_comm *c) {
     int local = 1;
     while (local < c->size && c->node[local] == c->node[0]) local++;
-    for (int p = 0; p < c->size; p++)
-        if (c->size % local || c->node[p] != c->node[p / local * local] ||
-            (p % local == 0 && p && c->node[p] == c->node[p - 1]))
-            return 0;
+    if (c->size % local) return 0;
+    for (int p = 0; p < c->size; p++) {
+        int first = p / local * local;
+        if (c->node[p] != c->node[first]) return 0;
+        for (int q = 0; q < first; q += local)
+            if (c->node[q] == c->node[first]) return 0;
+    }
     return local;
 }
 NEO_API neo_status neo_comm_split_nodes(neo_comm *comm, neo_comm **local, neo_comm **cross) {
@@ -1945,16 +1966,17 @@ typedef struct neo__round {
     neo__xfer *xfer;
     int count;
 } neo__round;
-static void neo__round_add(neo__round *r, int peer, int send, const void *data, size_t bytes,
-                           int first, int view) {
+static neo__xfer *neo__round_add(neo__round *r, int peer, int send, const void *data, size_t bytes,
+                                 int first, int view) {
     neo__xfer *x = &r->xfer[r->count++];
     memset(x, 0, sizeof *x);
     x->peer = peer;
     x->send = send;
     x->data = (void *)(uintptr_t)data;
-    x->bytes = bytes;
+    x->bytes = x->whole = bytes;
     x->first = first;
     x->view = view;
+    return x;
 }
 static neo_status neo__round_start(neo_comm *c, const neo__call *call, neo__round *r) {
     NEO_ASSERT(r->xfer + r->count <= c->xfer + c->xfer_count);
@@ -1994,6 +2016,11 @@ static int64_t neo__segment_count(const neo__reducing *j, int p, int64_t s) {
     int64_t left = j->offset[p + 1] - j->offset[p] - s * j->segment;
     return left < 0 ? 0 : left < j->segment ? left : j->segment;
 }
+/* Bytes that rank `from` sends to the owner of part p. */
+static size_t neo__reduce_whole(const neo__reducing *j, int p, int from) {
+    return (size_t)(j->offset[p + 1] - j->offset[p]) * j->size *
+           (size_t)(j->pieces_of[from + 1] - j->pieces_of[from]);
+}
 static neo_status neo__reduce_start(neo_comm *c, const neo__call *call, const neo__reducing *j,
                                     int64_t s, neo__round *r) {
     size_t part = (size_t)neo__segment_count(j, c->rank, s) * j->size;
@@ -2003,7 +2030,8 @@ static neo_status neo__reduce_start(neo_comm *c, const neo__call *call, const ne
     for (int d = 1; d < c->size; d++) {
         int p = neo__peer(c, d);
         for (int k = j->pieces_of[p]; k < j->pieces_of[p + 1] && (s == 0 || part > 0); k++) {
-            neo__round_add(r, p, 0, scratch, part, s == 0 && k == j->pieces_of[p], 1);
+            neo__round_add(r, p, 0, scratch, part, s == 0 && k == j->pieces_of[p], 1)->whole =
+                neo__reduce_whole(j, c->rank, p);
             if (scratch) scratch += (size_t)j->segment * j->size;
         }
     }
@@ -2014,7 +2042,8 @@ static neo_status neo__reduce_start(neo_comm *c, const neo__call *call, const ne
             neo__round_add(r, p, 1,
                            (const char *)j->mine[k] +
                                (size_t)(j->offset[p] + s * j->segment) * j->size,
-                           bytes, s == 0 && k == 0, 0);
+                           bytes, s == 0 && k == 0, 0)
+                ->whole = neo__reduce_whole(j, p, c->rank);
     }
     return neo__round_start(c, call, r);
 }
@@ -2587,14 +2616,21 @@ NEO_API neo_status neo_comm_barrier(neo_comm *c, neo_ticket *ticket) {
 }
 
 /* ---- sums over leaves ---- */
+/* A piece may hold out at its place (in elements), or be elsewhere. */
 static neo_status neo__check_pieces(const neo_comm *c, const neo__args *a,
-                                    const void *const *pieces) {
+                                    const void *const *pieces, int64_t out_count, int64_t place) {
+    size_t size = neo_dtype_size(a->dtype);
     NEO__CHECK(neo_ctx_repro_shards(c->ctx) >= c->size, NEO_ERR_ARG,
                "%s: repro_shards is %d, less than the %d ranks", a->function,
                neo_ctx_repro_shards(c->ctx), c->size);
     NEO__CHECK(pieces, NEO_ERR_ARG, "%s: pieces is NULL", a->function);
-    for (int k = 0; k < c->pieces_of[c->rank + 1] - c->pieces_of[c->rank]; k++)
+    for (int k = 0; k < c->pieces_of[c->rank + 1] - c->pieces_of[c->rank]; k++) {
         NEO__TRY(neo__check_data(a->function, "a piece", pieces[k], a->total, a->dtype));
+        int there = (const char *)pieces[k] + (size_t)place * size == (const char *)a->out;
+        NEO__CHECK(there || !neo__overlap(pieces[k], (size_t)a->total * size, a->out,
+                                          (size_t)out_count * size),
+                   NEO_ERR_ARG, "%s: piece %d and out overlap, but not in place", a->function, k);
+    }
     return neo__check_reduce(a);
 }
 NEO_API neo_status neo_comm_all_reduce_leaves(neo_comm *c, const void *const *pieces, void *out,
@@ -2603,7 +2639,7 @@ NEO_API neo_status neo_comm_all_reduce_leaves(neo_comm *c, const void *const *pi
         neo__args_new("neo_comm_all_reduce_leaves", NEO_COMM_ALL_REDUCE, NULL, out, count, dtype);
     NEO__TRY(neo__comm_check(c, a.function));
     NEO__TRY(neo__check_data(a.function, "out", out, count, dtype));
-    NEO__TRY(neo__check_pieces(c, &a, pieces));
+    NEO__TRY(neo__check_pieces(c, &a, pieces, count, 0));
     return neo__call_issue(c, &a, pieces, ticket);
 }
 NEO_API neo_status neo_comm_reduce_scatter_leaves(neo_comm *c, const void *const *pieces, void *out,
@@ -2614,8 +2650,9 @@ NEO_API neo_status neo_comm_reduce_scatter_leaves(neo_comm *c, const void *const
     a.in_counts = counts;
     NEO__TRY(neo__comm_check(c, a.function));
     NEO__TRY(neo__check_parts(c, &a));
-    NEO__TRY(neo__check_data(a.function, "out", out, neo__part(count, counts, c->rank), dtype));
-    NEO__TRY(neo__check_pieces(c, &a, pieces));
+    int64_t mine = neo__part(count, counts, c->rank);
+    NEO__TRY(neo__check_data(a.function, "out", out, mine, dtype));
+    NEO__TRY(neo__check_pieces(c, &a, pieces, mine, neo__part_offset(count, counts, c->rank)));
     return neo__call_issue(c, &a, pieces, ticket);
 }
 
@@ -2710,12 +2747,30 @@ static neo_status neo__check_2level(const char *function, const neo_comm *local,
         function, local->size);
     return NEO_OK;
 }
+static neo_status neo__check_apart(const char *function, const char *what, const void *a,
+                                   size_t a_bytes, const void *b, size_t b_bytes) {
+    NEO__CHECK(!neo__overlap(a, a_bytes, b, b_bytes), NEO_ERR_ARG, "%s: %s overlap", function, what);
+    return NEO_OK;
+}
+/* Who waits in the other group must hear that this one has failed. */
+static neo_status neo__2level_step(neo_comm *other, neo_status status) {
+    char text[NEO__COMM_MESSAGE];
+    if (status == NEO_OK) return NEO_OK;
+    snprintf(text, sizeof text, "%.390s", neo_last_error());
+    neo_comm_abort(other, text);
+    return neo_fail(status, "%s", text);
+}
 NEO_API neo_status neo_comm_all_reduce_2level(neo_comm *local, neo_comm *cross, neo_reduce reduce,
                                               const void *in, void *out, int64_t count,
                                               neo_dtype dtype) {
     const char *function = "neo_comm_all_reduce_2level";
     NEO__TRY(neo__check_2level(function, local, cross, reduce, dtype));
+    NEO__TRY(neo__check_data(function, "in", in, count, dtype));
     NEO__TRY(neo__check_data(function, "out", out, count, dtype));
+    NEO__CHECK(count <= INT64_MAX / 16 / local->size, NEO_ERR_ARG, "%s: count is %" PRId64, function,
+               count);
+    size_t all = (size_t)count * neo_dtype_size(dtype);
+    if (in != out) NEO__TRY(neo__check_apart(function, "in and out", in, all, out, all));
     int64_t *counts =
         local->slot[local->queue_length].out_counts; /* free between calls, and large enough */
     for (int p = 0; p < local->size; p++)
@@ -2723,9 +2778,12 @@ NEO_API neo_status neo_comm_all_reduce_2level(neo_comm *local, neo_comm *cross, 
     char *mine =
         (char *)out + (size_t)neo__part_offset(0, counts, local->rank) * neo_dtype_size(dtype);
     int64_t part = counts[local->rank];
-    NEO__TRY(neo_comm_reduce_scatter(local, reduce, in, mine, 0, counts, dtype, NULL));
-    NEO__TRY(neo_comm_all_reduce(cross, reduce, mine, mine, part, dtype, NULL));
-    return neo_comm_all_gather(local, mine, out, 0, counts, dtype, NULL);
+    NEO__TRY(neo__2level_step(
+        cross, neo_comm_reduce_scatter(local, reduce, in, mine, 0, counts, dtype, NULL)));
+    NEO__TRY(neo__2level_step(
+        local, neo_comm_all_reduce(cross, reduce, mine, mine, part, dtype, NULL)));
+    return neo__2level_step(cross,
+                            neo_comm_all_gather(local, mine, out, 0, counts, dtype, NULL));
 }
 /* Parts [h][l] -> [l][h], so that what goes to place l of every node lies together. */
 static void neo__by_place(char *to, const char *from, int nodes, int places, size_t bytes) {
@@ -2743,14 +2801,18 @@ NEO_API neo_status neo_comm_reduce_scatter_2level(neo_comm *local, neo_comm *cro
     NEO__CHECK(count >= 0 && count <= INT64_MAX / 16 / all, NEO_ERR_ARG, "%s: count is %" PRId64,
                function, count);
     NEO__TRY(neo__check_data(function, "in", in, count * all, dtype));
+    NEO__TRY(neo__check_data(function, "out", out, count, dtype));
     NEO__TRY(neo__check_data(function, "workspace", workspace, count * all, dtype));
-    size_t bytes = (size_t)count * neo_dtype_size(dtype);
+    size_t bytes = (size_t)count * neo_dtype_size(dtype), whole = bytes * (size_t)all;
+    NEO__TRY(neo__check_apart(function, "in and workspace", in, whole, workspace, whole));
+    NEO__TRY(neo__check_apart(function, "out and workspace", out, bytes, workspace, whole));
     char *sorted = (char *)workspace,
          *mine = sorted + (size_t)local->rank * (size_t)cross->size * bytes;
     if (bytes) neo__by_place(sorted, (const char *)in, cross->size, local->size, bytes);
-    NEO__TRY(neo_comm_reduce_scatter(local, reduce, sorted, mine, count * cross->size, NULL, dtype,
-                                     NULL));
-    return neo_comm_reduce_scatter(cross, reduce, mine, out, count, NULL, dtype, NULL);
+    NEO__TRY(neo__2level_step(cross, neo_comm_reduce_scatter(local, reduce, sorted, mine,
+                                                             count * cross->size, NULL, dtype, NULL)));
+    return neo__2level_step(
+        local, neo_comm_reduce_scatter(cross, reduce, mine, out, count, NULL, dtype, NULL));
 }
 NEO_API neo_status neo_comm_all_to_all_2level(neo_comm *local, neo_comm *cross, const void *in,
                                               void *out, int64_t count, neo_dtype dtype,
@@ -2763,13 +2825,18 @@ NEO_API neo_status neo_comm_all_to_all_2level(neo_comm *local, neo_comm *cross, 
     NEO__TRY(neo__check_data(function, "in", in, count * all, dtype));
     NEO__TRY(neo__check_data(function, "out", out, count * all, dtype));
     NEO__TRY(neo__check_data(function, "workspace", workspace, count * all, dtype));
-    size_t bytes = (size_t)count * neo_dtype_size(dtype);
+    size_t bytes = (size_t)count * neo_dtype_size(dtype), whole = bytes * (size_t)all;
+    NEO__TRY(neo__check_apart(function, "in and out", in, whole, out, whole));
+    NEO__TRY(neo__check_apart(function, "in and workspace", in, whole, workspace, whole));
+    NEO__TRY(neo__check_apart(function, "out and workspace", out, whole, workspace, whole));
     /* workspace [l][h]: to place l; after the first exchange out [l][h]: from place l of this node, for node h;
        turned to workspace [h][l]: for node h, from place l. */
     if (bytes) neo__by_place((char *)workspace, (const char *)in, cross->size, local->size, bytes);
-    NEO__TRY(neo_comm_all_to_all(local, workspace, out, count * cross->size, dtype, NULL));
+    NEO__TRY(neo__2level_step(
+        cross, neo_comm_all_to_all(local, workspace, out, count * cross->size, dtype, NULL)));
     if (bytes) neo__by_place((char *)workspace, (const char *)out, local->size, cross->size, bytes);
-    return neo_comm_all_to_all(cross, workspace, out, count * local->size, dtype, NULL);
+    return neo__2level_step(
+        local, neo_comm_all_to_all(cross, workspace, out, count * local->size, dtype, NULL));
 }
 /* ------------------------------------------------------------------------------------------------
    >>impl-threads
@@ -2792,8 +2859,8 @@ NEO_API neo_status neo_comm_all_to_all_2level(neo_comm *local, neo_comm *cross, 
 typedef struct neo__message {
     neo__call call;
     const void *data;
-    size_t bytes;
-    int64_t arrives_ns; /* by the link model; 0: at once */
+    size_t bytes, whole; /* as of neo__xfer */
+    int64_t arrives_ns;  /* atomic; by the link model; 0: at once */
 } neo__message;
 typedef struct neo__ring {
     uint64_t posted, taken;   /* atomic */
@@ -2807,6 +2874,7 @@ typedef struct neo__seat {
     int size, ring_length;
     int references; /* atomic */
     int left;       /* atomic: the rank does not take part any more */
+    int waits_for;  /* atomic: 1 + the rank that it waits for; 0: none */
     pthread_mutex_t lock;
     pthread_cond_t wake;
     int64_t events; /* atomic: changes that the rank may wait for */
@@ -2943,8 +3011,27 @@ static neo_status neo__threads_late(neo_comm *c, const neo__call *call, const ne
     if (left)
         return neo__comm_break(c, NEO_ERR_PEER, "rank %d: %s: rank %d has left", rank,
                                neo__call_name(call).text, peer);
-    return neo__comm_break(c, NEO_ERR_TIMEOUT, "rank %d: %s: rank %d did not come within %d ms",
-                           rank, neo__call_name(call).text, peer, c->timeout_ms);
+    int last = x->peer, next = -1; /* it may wait for another, and so on: which one waits for nobody? */
+    for (int hop = 0; hop < c->size && next != c->rank; hop++) {
+        next = __atomic_load_n(&c->seat[last]->waits_for, __ATOMIC_ACQUIRE) - 1;
+        if (next < 0) break;
+        if (next != c->rank) last = next;
+    }
+    return neo__comm_break(c, NEO_ERR_TIMEOUT, "rank %d: %s: rank %d did not come within %d ms%s",
+                           rank, neo__call_name(call).text, c->world[last], c->timeout_ms,
+                           next == c->rank ? "; it waits for this one" : "");
+}
+/* A send that the other reads just now, or that the link model holds back. */
+static int neo__threads_on_its_way(neo_comm *c, const neo__xfer *x) {
+    neo__seat *theirs = c->seat[x->peer];
+    neo__ring *ring = &theirs->ring[c->rank];
+    if (!x->send) return 0;
+    return __atomic_load_n(&ring->reading, __ATOMIC_ACQUIRE) > 0 ||
+           __atomic_load_n(&ring->message[x->index % (uint64_t)theirs->ring_length].arrives_ns,
+                           __ATOMIC_ACQUIRE) > neo_time_ns();
+}
+static void neo__seat_waits(neo_comm *c, int peer) {
+    __atomic_store_n(&c->seat[c->rank]->waits_for, peer + 1, __ATOMIC_RELEASE);
 }
 
 static neo_status neo__threads_send(neo_comm *c, const neo__call *call, neo__xfer *x) {
@@ -2974,6 +3061,7 @@ static neo_status neo__threads_send(neo_comm *c, const neo__call *call, neo__xfe
     m->call = *call;
     m->data = x->data;
     m->bytes = x->bytes;
+    m->whole = x->whole;
     m->arrives_ns = 0;
     if (link->latency_us > 0 || link->bandwidth > 0) {
         int64_t now = neo_time_ns(),
@@ -3023,10 +3111,10 @@ static neo_status neo__comm_agree(neo_comm *c, const neo__call *mine, const neo_
     if (differ)
         return neo__comm_break(c, NEO_ERR_DIVERGED, "rank %d: %s, but rank %d: %s", rank,
                                neo__call_name(mine).text, peer, neo__call_name(theirs).text);
-    if (bytes != x->bytes)
+    if (bytes != x->whole)
         return neo__comm_break(c, NEO_ERR_DIVERGED,
                                "rank %d: %s: expects %zu bytes from rank %d, which sends %zu", rank,
-                               neo__call_name(mine).text, x->bytes, peer, bytes);
+                               neo__call_name(mine).text, x->whole, peer, bytes);
     return NEO_OK;
 }
 static void neo__threads_take(neo_comm *c, neo__xfer *x) {
@@ -3049,7 +3137,7 @@ static neo_status neo__threads_receive(neo_comm *c, const neo__call *call, neo__
         __atomic_fetch_add(&ring->reading, 1, __ATOMIC_SEQ_CST);
         neo_status status = __atomic_load_n(&mine->told, __ATOMIC_SEQ_CST)
                                 ? (neo_status)(neo__threads_heard(c) ? c->status : NEO_ERR_PEER)
-                                : neo__comm_agree(c, call, &m->call, x, m->bytes);
+                                : neo__comm_agree(c, call, &m->call, x, m->whole);
         if (status != NEO_OK) {
             __atomic_fetch_sub(&ring->reading, 1, __ATOMIC_SEQ_CST);
             return neo_fail(status, "%s", c->message);
@@ -3061,7 +3149,7 @@ static neo_status neo__threads_receive(neo_comm *c, const neo__call *call, neo__
         if (m->arrives_ns) {
             neo_level level = neo__comm_level(c, x->peer);
             int64_t after = mine->arrives_at[level] + neo__link_ns(&c->desc.link[level], x->bytes);
-            if (after > m->arrives_ns) m->arrives_ns = after;
+            if (after > m->arrives_ns) __atomic_store_n(&m->arrives_ns, after, __ATOMIC_RELEASE);
             mine->arrives_at[level] = m->arrives_ns;
         }
     }
@@ -3109,18 +3197,23 @@ static neo_status neo__threads_wait(neo_comm *c, const neo__call *call, neo__xfe
         if (!held && __atomic_load_n(&c->seat[x[waits].peer]->left, __ATOMIC_ACQUIRE) &&
             __atomic_load_n(&mine->events, __ATOMIC_ACQUIRE) == seen)
             return neo__threads_late(c, call, &x[waits]);
-        if (!held && deadline && neo_time_ns() >= deadline)
-            return neo__threads_late(c, call, &x[waits]);
+        if (!held && deadline && neo_time_ns() >= deadline) {
+            if (!neo__threads_on_its_way(c, &x[waits]))
+                return neo__threads_late(c, call, &x[waits]);
+            deadline = neo__comm_deadline(c);
+        }
         if (looks-- > 0) {
             neo__comm_yield();
             continue;
         }
-        neo__seat_sleep(mine, seen, due && (!deadline || due < deadline) ? due : deadline);
+        neo__seat_waits(c, x[waits].peer);
+        neo__seat_sleep(mine, seen, due && (held || !deadline || due < deadline) ? due : deadline);
     }
 }
 
 static neo_status neo__threads_finish(neo_comm *c, const neo__call *call, neo__xfer *x, int count) {
     neo_status status = neo__threads_wait(c, call, x, count);
+    neo__seat_waits(c, -1);
     return status == NEO_OK ? NEO_OK : neo__threads_retract(c, x, count, status);
 }
 
@@ -3289,6 +3382,7 @@ static neo_status neo__rank_prepare(neo__job *job, int r) {
     NEO__TRY(neo_ctx_create(&ctx, &t->ctx));
     NEO__TRY(neo__comm_new(t->ctx, &job->desc, &neo__threads_transport, r, job->ranks, &t->comm));
     t->comm->backend = NEO_BACKEND_THREADS;
+    t->comm->lent = 1;
     t->comm->job = job;
     for (int p = 0; p < job->ranks; p++) {
         t->comm->world[p] = p;
@@ -3303,8 +3397,9 @@ static void *neo__rank_main(void *arg) {
     if (t->status != NEO_OK) {
         snprintf(t->message, sizeof t->message, "%.390s", neo_last_error());
         t->order = __atomic_add_fetch(&t->job->failures, 1, __ATOMIC_ACQ_REL);
+        if (!t->comm->lost) neo_comm_abort(t->comm, t->message);
     }
-    neo_comm_destroy(t->comm);
+    neo__comm_end(t->comm);
     t->comm = NULL;
     return NULL;
 }
@@ -3357,7 +3452,7 @@ NEO_API neo_status neo_comm_spawn(int ranks, const neo_comm_desc *desc, neo_comm
     neo_status status = neo__job_run(&job);
     for (int r = 0; r < job.started; r++) pthread_join(job.rank[r].thread, NULL);
     for (int r = 0; r < ranks; r++)
-        neo_comm_destroy(job.rank[r].comm); /* of ranks that never ran */
+        neo__comm_end(job.rank[r].comm); /* of ranks that never ran */
     while (job.seats) {
         neo__seat *p = job.seats;
         job.seats = p->next;
@@ -3387,9 +3482,10 @@ NEO_API neo_status neo_comm_spawn(int ranks, const neo_comm_desc *desc, neo_comm
    other, which is all the order that this needs. Data of any size go as 1 MiB blocks and a rest.
    ------------------------------------------------------------------------------------------------ */
 enum {
-    NEO__MPI_EAGER = 1024, /* data that ride with the header */
+    NEO__MPI_EAGER = NEO__SMALL_BYTES, /* data that ride with the header */
     NEO__MPI_TAGS = 3,
     NEO__MPI_BLOCK = 1 << 20,
+    NEO__MPI_WINDOW = 64 << 20, /* more go one after another, so that a rank sees that they move */
     NEO__MPI_YIELDS = 200, /* turns without news before a waiting rank sleeps 20 us at a time */
     NEO__MPI_DRAIN_NS = 200000000
 };
@@ -3398,6 +3494,7 @@ typedef struct neo__mpi_slip { /* a header with its data */
     char data[NEO__MPI_EAGER];
 } neo__mpi_slip;
 typedef struct neo__mpi_notice {
+    int64_t sent_ns; /* of the clock that hosts have in common */
     int32_t status;
     char message[NEO__COMM_MESSAGE];
 } neo__mpi_notice;
@@ -3411,7 +3508,7 @@ typedef struct neo__mpi_shared {
     int references;   /* under the lock */
     int next_context; /* under the lock */
     int most_tag, serialized, broken;
-    int unfinished; /* a send to a lost rank has no end, nor has MPI_Finalize then */
+    int unfinished; /* a message to or from a lost rank has no end, nor has MPI_Finalize then */
 } neo__mpi_shared;
 typedef struct neo__mpi {
     neo__mpi_shared *shared;
@@ -3476,14 +3573,18 @@ static int neo__mpi_post(neo_comm *c, neo__xfer *x, int i, void *data, int count
     neo__mpi_set(x, i, r);
     return error;
 }
-/* Under the lock. */
+/* Under the lock: the next data of a transfer. A segment is never cut: others of its call follow. */
 static int neo__mpi_post_data(neo_comm *c, neo__xfer *x) {
-    int blocks = (int)(x->bytes / NEO__MPI_BLOCK), rest = (int)(x->bytes % NEO__MPI_BLOCK);
+    size_t most = c->segment_bytes > NEO__MPI_WINDOW ? c->segment_bytes : NEO__MPI_WINDOW;
+    most = (most + NEO__MPI_BLOCK - 1) / NEO__MPI_BLOCK * NEO__MPI_BLOCK;
+    size_t now = x->bytes - x->posted < most ? x->bytes - x->posted : most;
+    int blocks = (int)(now / NEO__MPI_BLOCK), rest = (int)(now % NEO__MPI_BLOCK);
+    char *at = (char *)x->data + x->posted;
     int error = MPI_SUCCESS;
-    if (blocks > 0) error = neo__mpi_post(c, x, 1, x->data, blocks, c->mpi->shared->block, 1);
+    if (blocks > 0) error = neo__mpi_post(c, x, 1, at, blocks, c->mpi->shared->block, 1);
     if (rest > 0 && error == MPI_SUCCESS)
-        error = neo__mpi_post(c, x, 2, (char *)x->data + (size_t)blocks * NEO__MPI_BLOCK, rest,
-                              MPI_BYTE, 1);
+        error = neo__mpi_post(c, x, 2, at + (size_t)blocks * NEO__MPI_BLOCK, rest, MPI_BYTE, 1);
+    x->posted += now;
     return error;
 }
 /* Under the lock. Data are not received before the call is agreed to: were they more than expected, MPI
@@ -3493,6 +3594,7 @@ static int neo__mpi_post_receive(neo_comm *c, neo__xfer *x) {
     if (x->first) {
         m->agreed[x->peer] = 0;
         x->held = x->bytes > NEO__MPI_EAGER;
+        x->posted = x->held ? 0 : x->bytes; /* with the header */
         return neo__mpi_post(c, x, 0, &m->in[x->peer], (int)sizeof *m->in, MPI_BYTE, 0);
     }
     x->held = !m->agreed[x->peer];
@@ -3503,8 +3605,9 @@ static int neo__mpi_post_send(neo_comm *c, const neo__call *call, neo__xfer *x) 
     neo__mpi_slip *slip = &c->mpi->out[x->peer];
     size_t rides = x->bytes <= NEO__MPI_EAGER ? x->bytes : 0;
     slip->header.call = *call;
-    slip->header.bytes = (int64_t)x->bytes;
+    slip->header.bytes = (int64_t)x->whole;
     if (rides) memcpy(slip->data, x->data, rides);
+    x->posted = rides;
     int error = neo__mpi_post(c, x, 0, slip, (int)(sizeof slip->header + rides), MPI_BYTE, 0);
     return error == MPI_SUCCESS && x->bytes > rides ? neo__mpi_post_data(c, x) : error;
 }
@@ -3530,7 +3633,10 @@ static void neo__mpi_drain(neo_comm *c) {
         int64_t until = neo_time_ns() + NEO__MPI_DRAIN_NS;
         for (int ended = 0; error == MPI_SUCCESS && !ended && neo_time_ns() < until;)
             error = MPI_Test(&r, &ended, MPI_STATUS_IGNORE);
-        if (r == MPI_REQUEST_NULL) neo_free(c->ctx, nothing, bytes); /* else a lost rank's: MPI has it */
+        if (r == MPI_REQUEST_NULL)
+            neo_free(c->ctx, nothing, bytes);
+        else
+            c->unfinished = s->unfinished = 1; /* a lost rank's: MPI has it */
     }
 }
 /* Under the lock. Whether a transfer has an end; `cancel` its receives. */
@@ -3567,13 +3673,14 @@ static void neo__mpi_give_up(neo_comm *c) {
         if (x->started && !x->done) r = neo__mpi_get(x, k % 3);
         if (r == MPI_REQUEST_NULL) continue;
         (void)MPI_Request_free(&r);
-        s->unfinished = 1;
+        s->unfinished = c->unfinished = 1;
     }
     for (int k = 0; k < c->xfer_count; k++) c->xfer[k].started = 0;
     pthread_mutex_unlock(&s->lock);
 }
 static neo_status neo__mpi_start(neo_comm *c, const neo__call *call, neo__xfer *x) {
     x->done = x->held = 0;
+    x->posted = 0;
     x->from = x->data;
     for (int i = 0; i < 3; i++) neo__mpi_set(x, i, MPI_REQUEST_NULL);
     x->started = 1;
@@ -3586,7 +3693,7 @@ static neo_status neo__mpi_start(neo_comm *c, const neo__call *call, neo__xfer *
     return status;
 }
 /* Look at one transfer, under the lock. *moved: something has come or gone. */
-static int neo__mpi_look(neo__xfer *x, int *header_came, int *moved) {
+static int neo__mpi_look(neo_comm *c, neo__xfer *x, int *header_came, int *moved) {
     int left = 0;
     for (int i = 0; i < 3; i++) {
         MPI_Request r = neo__mpi_get(x, i);
@@ -3599,6 +3706,7 @@ static int neo__mpi_look(neo__xfer *x, int *header_came, int *moved) {
         if (flag && i == 0 && !x->send) *header_came = 1;
         left += !flag;
     }
+    if (left == 0 && !x->held && x->posted < x->bytes) return neo__mpi_post_data(c, x);
     x->done = left == 0 && !x->held;
     return MPI_SUCCESS;
 }
@@ -3627,11 +3735,16 @@ static int neo__mpi_heard(neo_comm *c) {
     }
     return flag;
 }
-/* Between calls. */
+static int64_t neo__mpi_date_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+/* Between calls. While the others are in neo__mpi_give_up they must get rid of what they have sent; later
+   their memory may be gone, and nothing may be received. */
 static int neo__mpi_heard_at_rest(neo_comm *c) {
     int heard = neo__mpi_heard(c);
-    int64_t until = neo_time_ns() + NEO__MPI_DRAIN_NS;
-    while (heard && neo_time_ns() < until) { /* as the others do: see neo__mpi_give_up */
+    while (heard && neo__mpi_date_ns() - c->mpi->heard.sent_ns < NEO__MPI_DRAIN_NS / 2) {
         pthread_mutex_lock(&c->mpi->shared->lock);
         neo__mpi_drain(c);
         pthread_mutex_unlock(&c->mpi->shared->lock);
@@ -3641,6 +3754,7 @@ static int neo__mpi_heard_at_rest(neo_comm *c) {
 }
 static void neo__mpi_tell(neo_comm *c) {
     neo__mpi *m = c->mpi;
+    m->told.sent_ns = neo__mpi_date_ns();
     m->told.status = (int32_t)c->status;
     memcpy(m->told.message, c->message, sizeof m->told.message);
     pthread_mutex_lock(&m->shared->lock);
@@ -3665,7 +3779,7 @@ static neo_status neo__mpi_turn(neo_comm *c, const neo__call *call, neo__xfer *x
         int came = 0;
         if (x[i].done) continue;
         pthread_mutex_lock(&c->mpi->shared->lock);
-        int error = neo__mpi_look(&x[i], &came, moved);
+        int error = neo__mpi_look(c, &x[i], &came, moved);
         pthread_mutex_unlock(&c->mpi->shared->lock);
         if (error == MPI_SUCCESS && came) NEO__TRY(neo__mpi_header_came(c, call, &x[i]));
         if (error == MPI_SUCCESS && x[i].held && c->mpi->agreed[x[i].peer])
@@ -3727,20 +3841,25 @@ static neo_status neo__mpi_member(neo_comm *sub, neo_comm *parent, int64_t *toke
     sub->mpi->shared = parent->mpi->shared;
     sub->inline_only = !parent->mpi->shared->serialized;
     neo__mpi_share(sub->mpi->shared);
+    pthread_mutex_lock(&sub->mpi->shared->lock);
     *token = (int64_t)sub->mpi->shared->next_context + 1; /* 0 is no token */
+    pthread_mutex_unlock(&sub->mpi->shared->lock);
     return NEO_OK;
 }
 /* Start to listen for bad news. */
 static neo_status neo__mpi_listen(neo_comm *sub) {
     neo__mpi *m = sub->mpi;
     pthread_mutex_lock(&m->shared->lock);
-    if (m->context >= m->shared->next_context) m->shared->next_context = m->context + 1;
+    int taken = m->context < m->shared->next_context;
+    if (!taken) m->shared->next_context = m->context + 1;
     int fits = m->context < m->shared->most_tag / NEO__MPI_TAGS, error = MPI_SUCCESS;
-    if (fits)
+    if (fits && !taken)
         error = MPI_Irecv(&m->heard, (int)sizeof m->heard, MPI_BYTE, MPI_ANY_SOURCE,
                           neo__mpi_tag(sub, 2), m->shared->comm, &m->notice_in);
-    m->listens = fits && error == MPI_SUCCESS;
+    m->listens = fits && !taken && error == MPI_SUCCESS;
     pthread_mutex_unlock(&m->shared->lock);
+    NEO__CHECK(!taken, NEO_ERR_STATE,
+               "neo_comm: two threads made groups at the same time (over MPI one makes all)");
     NEO__CHECK(m->listens, NEO_ERR_UNSUPPORTED,
                "neo_comm: no message tag is left for another group");
     return NEO_OK;
@@ -3760,27 +3879,40 @@ static void neo__mpi_unshare(neo__mpi_shared *s, int healthy) {
     pthread_mutex_destroy(&s->lock);
     neo_free(s->ctx, s, sizeof *s);
 }
+/* Whether a request ends until then. */
+static int neo__mpi_ends(neo__mpi_shared *s, MPI_Request *r, int64_t until) {
+    for (;;) {
+        pthread_mutex_lock(&s->lock);
+        int ended = *r == MPI_REQUEST_NULL;
+        if (!ended && MPI_Test(r, &ended, MPI_STATUS_IGNORE) != MPI_SUCCESS) ended = 1;
+        pthread_mutex_unlock(&s->lock);
+        if (ended || neo_time_ns() >= until) return ended;
+        neo__comm_nap();
+    }
+}
 static void neo__mpi_drop(neo_comm *c) {
     neo__mpi *m = c->mpi;
     if (!m) return;
     neo__mpi_shared *s = m->shared;
     int64_t until = neo_time_ns() + 1000000000;
     pthread_mutex_lock(&s->lock);
-    if (m->notice_in != MPI_REQUEST_NULL && MPI_Cancel(&m->notice_in) == MPI_SUCCESS)
-        for (int flag = 0; !flag && neo_time_ns() < until;)
-            if (MPI_Test(&m->notice_in, &flag, MPI_STATUS_IGNORE) != MPI_SUCCESS) break;
+    if (m->notice_in != MPI_REQUEST_NULL) (void)MPI_Cancel(&m->notice_in);
+    pthread_mutex_unlock(&s->lock);
+    int ended = neo__mpi_ends(s, &m->notice_in, until);
     for (int p = 0; p < c->size; p++) /* bad news on their way; not for ever */
-        for (int flag = m->notice_out[p] == MPI_REQUEST_NULL; !flag && neo_time_ns() < until;)
-            if (MPI_Test(&m->notice_out[p], &flag, MPI_STATUS_IGNORE) != MPI_SUCCESS) break;
+        ended &= neo__mpi_ends(s, &m->notice_out[p], until);
     /* Peers that still read this process's memory would be killed by their MPI if it vanished. No MPI
        call here: once another rank has gone, MPICH asks its launcher in any call, and waits for ever if
        the launcher is cut off. */
     for (int64_t end = neo_time_ns() + 300000000; c->broken && neo_time_ns() < end;)
         neo__comm_nap();
+    pthread_mutex_lock(&s->lock);
     int last = --s->references == 0;
     s->broken |= c->broken;
+    s->unfinished |= !ended;
     pthread_mutex_unlock(&s->lock);
-    neo_free(c->ctx, m, neo__mpi_bytes(c->size));
+    if (!ended) c->unfinished = 1;
+    if (!c->unfinished) neo_free(c->ctx, m, neo__mpi_bytes(c->size));
     c->mpi = NULL;
     if (last) neo__mpi_unshare(s, !s->broken);
 }
@@ -3822,14 +3954,13 @@ static neo_status neo__mpi_nodes(neo_comm *c, int ranks_per_node, char *names) {
 }
 static neo_status neo__mpi_share_new(neo_ctx *ctx, MPI_Comm comm, neo__mpi_shared **out) {
     int level = MPI_THREAD_SINGLE, found = 0, *most = NULL;
+    MPI_Comm dup;
+    NEO__CHECK(MPI_Comm_dup(comm, &dup) == MPI_SUCCESS, NEO_ERR_SYSTEM, "neo_comm: MPI_Comm_dup failed");
     neo__mpi_shared *s = (neo__mpi_shared *)neo_alloc(ctx, sizeof *s);
     NEO__CHECK(s, NEO_ERR_MEMORY, "neo_comm: no memory for MPI's part");
     memset(s, 0, sizeof *s);
     s->ctx = ctx;
-    if (MPI_Comm_dup(comm, &s->comm) != MPI_SUCCESS) {
-        neo_free(ctx, s, sizeof *s);
-        return neo_fail(NEO_ERR_SYSTEM, "neo_comm: MPI_Comm_dup failed");
-    }
+    s->comm = dup;
     MPI_Comm_set_errhandler(s->comm, MPI_ERRORS_RETURN);
     MPI_Type_contiguous(NEO__MPI_BLOCK, MPI_BYTE, &s->block);
     MPI_Type_commit(&s->block);
@@ -3845,14 +3976,55 @@ static neo_status neo__mpi_share_new(neo_ctx *ctx, MPI_Comm comm, neo__mpi_share
     *out = s;
     return NEO_OK;
 }
-static neo_status neo__mpi_open(neo_comm *c) {
-    size_t bytes = (size_t)c->size * MPI_MAX_PROCESSOR_NAME;
-    char *names = (char *)neo_alloc(c->ctx, bytes);
-    NEO__CHECK(names, NEO_ERR_MEMORY, "neo_comm: no memory for the names of %d ranks", c->size);
-    memset(names, 0, bytes);
-    neo_status status = neo__mpi_nodes(c, c->desc.ranks_per_node, names);
-    neo_free(c->ctx, names, bytes);
-    return status == NEO_OK ? neo__mpi_listen(c) : status;
+/* Before any rank waits for another in a new group: is every one there and well, and are they alike? */
+static neo_status neo__mpi_vote(MPI_Comm comm, const neo_comm_desc *d, neo_status mine) {
+    static int64_t say[3], all[3]; /* after a timeout MPI still has them */
+    MPI_Request r = MPI_REQUEST_NULL;
+    int done = 0, rank = 0;
+    int64_t deadline = d->timeout_ms > 0 ? neo_time_ns() + (int64_t)d->timeout_ms * 1000000 : 0;
+    MPI_Comm_rank(comm, &rank);
+    say[0] = mine == NEO_OK ? 0 : rank + 1;
+    say[1] = (int64_t)d->segment_bytes;
+    say[2] = -say[1];
+    int error = MPI_Iallreduce(say, all, 3, MPI_INT64_T, MPI_MAX, comm, &r);
+    while (error == MPI_SUCCESS && !done) {
+        error = MPI_Test(&r, &done, MPI_STATUS_IGNORE);
+        if (mine == NEO_OK && !done && deadline && neo_time_ns() >= deadline)
+            return neo_fail(NEO_ERR_TIMEOUT, "neo_comm: rank %d: not all ranks came to make the group within %d ms",
+                            rank, d->timeout_ms);
+        if (!done) neo__comm_nap();
+    }
+    if (mine != NEO_OK) return mine;
+    NEO__CHECK(error == MPI_SUCCESS, NEO_ERR_PEER, "neo_comm: MPI fails while the group is made");
+    NEO__CHECK(all[0] == 0, NEO_ERR_PEER, "neo_comm: rank %d could not make its part of the group",
+               (int)all[0] - 1);
+    NEO__CHECK(all[1] == -all[2], NEO_ERR_DIVERGED,
+               "neo_comm: rank %d has segment_bytes %" PRId64 ", others have %" PRId64 " to %" PRId64,
+               rank, say[1], -all[2], all[1]);
+    return NEO_OK;
+}
+/* What a rank does for itself; *out may be half made then. */
+static neo_status neo__mpi_prepare(neo_ctx *ctx, neo_comm_desc *d, neo__mpi_shared *s, neo_comm **out) {
+    neo_comm parent; /* of which the first group is a part */
+    neo__mpi root;
+    int rank = 0, size = 1;
+    int64_t token;
+    MPI_Comm_rank(s->comm, &rank);
+    MPI_Comm_size(s->comm, &size);
+    d->ranks = size < NEO__COMM_MAX_RANKS ? size : NEO__COMM_MAX_RANKS;
+    NEO__TRY(neo__comm_desc_check(d));
+    NEO__CHECK(size <= NEO__COMM_MAX_RANKS, NEO_ERR_UNSUPPORTED,
+               "neo_comm_create_mpi: %d ranks, more than %d", size, (int)NEO__COMM_MAX_RANKS);
+    memset(&parent, 0, sizeof parent);
+    memset(&root, 0, sizeof root);
+    root.shared = s;
+    parent.mpi = &root;
+    NEO__TRY(neo__comm_new(ctx, d, &neo__mpi_transport, rank, size, out));
+    NEO__TRY(neo__mpi_member(*out, &parent, &token));
+    (*out)->backend = NEO_BACKEND_MPI;
+    (*out)->joined = 1;
+    for (int p = 0; p < size; p++) (*out)->world[p] = p;
+    return NEO_OK;
 }
 NEO_API neo_status neo_comm_create_mpi(neo_ctx *ctx, const neo_comm_desc *desc,
                                        const void *mpi_comm, neo_comm **out) {
@@ -3861,39 +4033,35 @@ NEO_API neo_status neo_comm_create_mpi(neo_ctx *ctx, const neo_comm_desc *desc,
     NEO__CHECK(neo__mpi_started(), NEO_ERR_STATE, "neo_comm_create_mpi: MPI is not initialised");
     neo_comm_desc d = neo__comm_defaults(desc);
     neo__mpi_shared *s = NULL;
-    neo_comm *c = NULL, parent; /* of which the first group is a part */
-    neo__mpi root;
-    int rank = 0, size = 1;
-    int64_t token;
-    NEO__TRY(neo__comm_desc_check(&d));
-    NEO__TRY(neo__mpi_share_new(ctx, *(const MPI_Comm *)mpi_comm, &s));
-    MPI_Comm_rank(s->comm, &rank);
-    MPI_Comm_size(s->comm, &size);
-    memset(&parent, 0, sizeof parent);
-    memset(&root, 0, sizeof root);
-    root.shared = s;
-    parent.mpi = &root;
-    neo_status status =
-        size > NEO__COMM_MAX_RANKS
-            ? neo_fail(NEO_ERR_UNSUPPORTED, "neo_comm_create_mpi: %d ranks, more than %d", size,
-                       (int)NEO__COMM_MAX_RANKS)
-            : neo__comm_new(ctx, &d, &neo__mpi_transport, rank, size, &c);
-    if (status == NEO_OK) status = neo__mpi_member(c, &parent, &token);
-    if (status != NEO_OK) { /* nothing holds the shared part yet */
+    neo_comm *c = NULL;
+    char *names = NULL;
+    size_t bytes = 0;
+    neo_status status = neo__mpi_share_new(ctx, *(const MPI_Comm *)mpi_comm, &s);
+    if (status == NEO_OK) status = neo__mpi_prepare(ctx, &d, s, &c);
+    if (status == NEO_OK) {
+        bytes = (size_t)c->size * MPI_MAX_PROCESSOR_NAME;
+        names = (char *)neo_alloc(ctx, bytes);
+        if (names) memset(names, 0, bytes);
+        if (!names) status = neo_fail(NEO_ERR_MEMORY, "neo_comm: no memory for the names of %d ranks", c->size);
+    }
+    status = neo__mpi_vote(*(const MPI_Comm *)mpi_comm, &d, status);
+    if (status == NEO_OK) status = neo__mpi_nodes(c, d.ranks_per_node, names);
+    if (status == NEO_OK) status = neo__mpi_listen(c);
+    neo_free(ctx, names, bytes);
+    if (status == NEO_OK) {
+        *out = c;
+        return NEO_OK;
+    }
+    char message[NEO__COMM_MESSAGE];
+    snprintf(message, sizeof message, "%.390s", neo_last_error());
+    if (c && c->mpi) {
+        c->broken = 1; /* MPI_Comm_free would wait for ranks that are lost */
+        neo__comm_end(c);
+    } else {
         if (c) neo__comm_free(c);
-        neo__mpi_unshare(s, 1);
-        return status;
+        if (s) neo__mpi_unshare(s, 0);
     }
-    c->backend = NEO_BACKEND_MPI;
-    c->joined = 1;
-    for (int p = 0; p < size; p++) c->world[p] = p;
-    status = neo__mpi_open(c);
-    if (status != NEO_OK) {
-        neo_comm_destroy(c);
-        return status;
-    }
-    *out = c;
-    return NEO_OK;
+    return neo_fail(status, "%s", message);
 }
 
 /* Its function has returned: meet the others, as MPI_Finalize would, but hear of faults. A rank that
@@ -3906,6 +4074,20 @@ static neo_status neo__mpi_part(neo_comm *c) {
         c->timeout_ms = c->timeout_ms < INT_MAX / 10 ? 10 * c->timeout_ms : INT_MAX;
     return neo__barrier_run(c, &w);
 }
+static int neo__env_processes(void);
+/* The launcher's environment says how many there are; MPI must see as many, or each would train alone. */
+static neo_status neo__mpi_world_check(void) {
+    int size = 1, length = 0, processes = neo__env_processes();
+    char library[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (size > 1 || processes == 1) return NEO_OK;
+    MPI_Get_library_version(library, &length);
+    library[strcspn(library, ",\n")] = 0;
+    return neo_fail(NEO_ERR_SYSTEM,
+                    "neo_comm_init_env: the launcher has started %d processes, but MPI (%.60s) sees "
+                    "one: take the mpirun of the mpicc that compiled this program, or another srun --mpi",
+                    processes, library);
+}
 /* One rank of a launcher's job, from beginning to end. After a fault MPI is not finalised: that would
    wait for the lost. */
 static neo_status neo__mpi_run(const neo_comm_desc *desc, neo_comm_fn fn, void *user) {
@@ -3917,6 +4099,14 @@ static neo_status neo__mpi_run(const neo_comm_desc *desc, neo_comm_fn fn, void *
     if (starts)
         NEO__CHECK(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level) == MPI_SUCCESS,
                    NEO_ERR_SYSTEM, "neo_comm_init_env: MPI cannot be initialised");
+    if (starts) { /* MPICH asks these handlers for requests of any communicator */
+        MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+        MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    }
+    if (starts && neo__mpi_world_check() != NEO_OK) {
+        MPI_Finalize();
+        return NEO_ERR_SYSTEM;
+    }
     if (MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node) == MPI_SUCCESS) {
         MPI_Comm_size(node, &local);
         MPI_Comm_free(&node);
@@ -3925,10 +4115,13 @@ static neo_status neo__mpi_run(const neo_comm_desc *desc, neo_comm_fn fn, void *
     if (d.ctx.threads == 0)
         d.ctx.threads = neo__comm_cores() > local ? neo__comm_cores() / local : 1;
     if (d.ctx.repro_shards == 0) d.ctx.repro_shards = d.ranks;
-    neo_status status = neo_ctx_create(&d.ctx, &ctx);
+    neo_status status = neo__mpi_vote(world, &d, neo_ctx_create(&d.ctx, &ctx));
     if (status == NEO_OK) status = neo_comm_create_mpi(ctx, &d, &world, &comm);
     char message[NEO__COMM_MESSAGE] = "";
-    if (status == NEO_OK) status = fn(comm, user);
+    if (status == NEO_OK) {
+        comm->lent = 1;
+        status = fn(comm, user);
+    }
     if (status != NEO_OK) snprintf(message, sizeof message, "%.390s", neo_last_error());
     if (status != NEO_OK) neo_comm_abort(comm, message);
     int healthy = comm && neo_comm_wait_all(comm) == NEO_OK && neo__mpi_part(comm) == NEO_OK;
@@ -3937,7 +4130,7 @@ static neo_status neo__mpi_run(const neo_comm_desc *desc, neo_comm_fn fn, void *
         MPI_Allreduce(&unfinished, &any, 1, MPI_INT, MPI_MAX, comm->mpi->shared->comm);
         healthy = !any;
     }
-    neo_comm_destroy(comm);
+    neo__comm_end(comm);
     neo_ctx_destroy(ctx);
     if (starts && healthy) MPI_Finalize();
     return status == NEO_OK ? NEO_OK : neo_fail(status, "%s", message);
@@ -4154,7 +4347,7 @@ static neo_status neo__nccl_agree_all(neo_comm *c, const neo__work *w) {
         NEO__ZERO(neo__xfer, x);
         x.peer = neo__peer(c, d);
         const neo__nccl_slip *theirs = &n->in[x.peer];
-        x.bytes = pairs ? (size_t)neo__part(w->count, out, x.peer) * w->each : 0;
+        x.whole = pairs ? (size_t)neo__part(w->count, out, x.peer) * w->each : 0;
         NEO__TRY(neo__comm_agree(c, &w->call, &theirs->call, &x,
                                  pairs ? (size_t)theirs->parts : 0));
         if (!pairs && theirs->parts != hash)
@@ -4463,8 +4656,6 @@ static neo_status neo__nccl_open(neo_comm *c, int device, void *stream) {
         NEO__CUDA(cudaEventCreateWithFlags, event[i], cudaEventDisableTiming);
     /* At least one element of every piece fits. */
     n->segment_bytes = c->segment_bytes;
-    if (n->segment_bytes < (size_t)c->pieces_of[c->size] * 8)
-        n->segment_bytes = (size_t)c->pieces_of[c->size] * 8;
     n->segment_bytes = (n->segment_bytes + 63) / 64 * 64;
     NEO__CUDA(cudaMalloc, (void **)&n->scratch, 2 * n->segment_bytes);
     NEO__CUDA(cudaMallocHost, (void **)&n->staging, 2 * n->segment_bytes);
@@ -4569,12 +4760,10 @@ NEO_API neo_status neo_comm_set_combine(neo_comm *comm, neo_comm_device_combine_
 /* ---- how the program was started ---- */
 /* Processes that a launcher has started beside this one, itself included; 1 without a launcher. */
 static int neo__env_processes(void) {
-    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE",
-                                        "MPI_LOCALNRANKS", "SLURM_NTASKS"};
+    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS",
+                                        "SLURM_STEP_NUM_TASKS"}; /* of srun alone, not of sbatch */
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const char *text = getenv(names[i]);
-        if (i == 4 && !getenv("SLURM_PROCID"))
-            break; /* inside an allocation, but not started by srun */
         if (text && atoi(text) > 0) return atoi(text);
     }
     return 1;
@@ -4624,7 +4813,7 @@ NEO_API size_t neo_comm_workspace_bytes(const neo_comm_desc *desc, int ranks,
     }
     int pieces = neo__pieces_total(shards, ranks);
     size_t bytes = neo__comm_carve(NULL, NULL, ranks, pieces, d.queue_length,
-                                   backend == NEO_BACKEND_MPI ? d.segment_bytes : 0);
+                                   backend == NEO_BACKEND_MPI ? neo__segment_bytes(&d, pieces) : 0);
     if (backend == NEO_BACKEND_THREADS)
         return bytes + neo__seat_carve(NULL, NULL, ranks, most + 2);
     if (backend == NEO_BACKEND_NCCL) {

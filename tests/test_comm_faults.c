@@ -452,21 +452,30 @@ typedef struct said {
 static int message_parse(const char *text, said *m) {
     char digits[24] = "";
     memset(m, 0, sizeof *m);
-    if (sscanf(text, "rank %d: %31[a-z_] #%23[0-9]", &m->rank, m->op, digits) != 3) return 0;
+    if (sscanf(text, "rank %d: %31[a-z_/] #%23[0-9]", &m->rank, m->op, digits) != 3) return 0;
     m->sequence = atoll(digits);
     const char *peer = strstr(text + 5, "rank ");
     return peer && sscanf(peer, "rank %d", &m->peer) == 1;
 }
+/* The operation as messages call it. */
+static const char *called(int op) {
+    if (ops[op].op == NEO_COMM_SEND) return "send/recv";
+    return strncmp(ops[op].label, "all_to_allv", 11) == 0 ? "all_to_allv" : neo_comm_op_name(ops[op].op);
+}
 static void judge_message(scene *s, neo_comm *comm, neo_status status, const char *text) {
     said m;
-    int parsed = message_parse(text, &m), known = 0;
+    int parsed = message_parse(text, &m), known = 0, gone = -1;
+    if (s->hit == RETURN_ERROR && sscanf(text, "rank %d has given up: the disk is full", &gone) == 1) {
+        CHECK(s, comm, gone == s->culprit && strstr(text, "the disk is full"), "%s", text);
+        return;
+    }
     CHECK(s, comm, parsed, "message names no rank, operation and peer: %s", text);
     if (!parsed) return;
     CHECK(s, comm, m.rank >= 0 && m.rank < s->ranks && m.peer >= 0 && m.peer < s->ranks && m.rank != m.peer,
           "ranks in: %s", text);
     int64_t at = s->op == OP_SEND_RECV ? 0 : 2;
-    known |= strcmp(m.op, neo_comm_op_name(ops[s->op].op)) == 0 && m.sequence == at;
-    known |= s->hit == OTHER_OP && strcmp(m.op, neo_comm_op_name(ops[ops[s->op].other].op)) == 0 && m.sequence == 2;
+    known |= strcmp(m.op, called(s->op)) == 0 && m.sequence == at;
+    known |= s->hit == OTHER_OP && strcmp(m.op, called(ops[s->op].other)) == 0 && m.sequence == 2;
     known |= strcmp(m.op, "barrier") == 0 && m.sequence >= 2 && m.sequence < 20; /* those that follow */
     CHECK(s, comm, known, "operation and number in: %s", text);
     if (status == NEO_ERR_PEER) CHECK(s, comm, m.peer == s->culprit && strstr(text, "has left"), "%s", text);

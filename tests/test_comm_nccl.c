@@ -725,7 +725,7 @@ static neo_status wander(neo_comm *host, void *user) {
                        : neo_comm_all_reduce(gpu, NEO_REDUCE_SUM, x, y, 100, NEO_F32, NULL);
         break;
     case MESSAGE:
-        part = "send #0 (10 f32), but rank 0: send #0 (11 f32)";
+        part = "send/recv #0 (10 f32), but rank 0: send/recv #0 (11 f32)";
         status = other          ? neo_comm_recv(gpu, x, 10, NEO_F32, 0, NULL)
                  : rank == 0    ? neo_comm_send(gpu, x, 11, NEO_F32, 1, NULL)
                                 : neo_comm_barrier(gpu, NULL);

@@ -98,10 +98,10 @@ diverged() {
             if ($1 ~ /^(root|other)\//) kind = "^(DIVERGED|TIMEOUT)$"
             if ($1 ~ /^late\//) kind = "^TIMEOUT$"
             if ($2 !~ kind) wrong("status")
-            if ($2 == "TIMEOUT" && $4 !~ /^rank [0-3]: [a-z_]+ #[0-9]+.*: rank [0-3] did not come within 700 ms$/) wrong("message")
-            if ($2 == "DIVERGED" && $4 !~ /^rank 1: [a-z_]+ #[0-9]+.*, but rank [0-3]: [a-z_]+ #[0-9]+/ &&
-                $4 !~ /^rank [0-3]: [a-z_]+ #[0-9]+.*, but rank 1: [a-z_]+ #[0-9]+/ &&
-                $4 !~ /^rank [0-3]: [a-z_]+ #[0-9]+.*: expects [0-9]+ bytes from rank 1, which sends [0-9]+/) wrong("message")
+            if ($2 == "TIMEOUT" && $4 !~ /^rank [0-3]: [a-z_/]+ #[0-9]+.*: rank [0-3] did not come within 700 ms$/) wrong("message")
+            if ($2 == "DIVERGED" && $4 !~ /^rank 1: [a-z_/]+ #[0-9]+.*, but rank [0-3]: [a-z_/]+ #[0-9]+/ &&
+                $4 !~ /^rank [0-3]: [a-z_/]+ #[0-9]+.*, but rank 1: [a-z_/]+ #[0-9]+/ &&
+                $4 !~ /^rank [0-3]: [a-z_/]+ #[0-9]+.*: expects [0-9]+ bytes from rank 1, which sends [0-9]+/) wrong("message")
             if ($3 > 20000) wrong("late")
         }
         END { if (!bad && (seen < 15 || agains != seen || ends != 1 || checked != 1)) print "the file is not complete" }
@@ -123,7 +123,7 @@ for kind in $kinds; do
 done
 wait
 
-timed='^rank [0-3]: [a-z_]+ #[0-9]+.*: rank [0-3]( did not come within 700 ms$| has left$|: MPI: )'
+timed='^rank [0-3]: [a-z_/]+ #[0-9]+.*: rank [0-3]( did not come within 700 ms$| has left$|: MPI: )'
 given='^rank 1 has given up: the disk is full$'
 for kind in $kinds; do
     suffix=${kind#/}
