@@ -32,21 +32,31 @@
      mpicc -DNEO_COMM_MPI trainer.c -lm -lpthread         and mpirun -n 4 ./a.out: as many as mpirun started
 
    WHICH CALL WHEN
-     gradients of replicated parameters             all_reduce; of sharded ones reduce_scatter
+     gradients of replicated parameters             all_reduce_leaves (the same bits on any number of ranks;
+                                                    all_reduce if they may depend on it)
+     gradients of sharded parameters                reduce_scatter, reduce_scatter_leaves
      parameters that are sharded                    all_gather before use
      pooled embedding rows, ids                     all_to_all, all_to_allv
      rows in fewer bits                             the _rows calls with a neo_wire
      a decision of one rank                         broadcast
-     numbers for a report                           gather, or all_reduce of a neo_exact's words (i64)
+     numbers for a report                           gather, or all_reduce of the words of a neo_exact x: in and
+                                                    out &x, count sizeof x / 8, NEO_I64, NEO_REDUCE_SUM
 
    RULES
      Order      All ranks of a group make the same calls on it in the same order, and each takes the
                 group's next number; messages name it: "all_reduce #12".
      Threads    A neo_comm belongs to one thread at a time. Groups of one rank are independent of each other,
-                but what one group waits for must not wait for the other.
+                but what one group waits for must not wait for the other. Over MPI one thread makes all
+                groups, and while an operation is in flight the program makes no MPI call of its own, unless
+                MPI was started with MPI_THREAD_MULTIPLE.
      Buffers    A blocking call is done with all buffers when it returns. An asynchronous one (ticket not
                 NULL) holds them until neo_comm_wait: inputs must not be written, outputs not be read.
-                Arrays of counts are copied. Two operations in flight may read the same memory.
+                Arrays of counts and a neo_rows are copied, its workspace and stats are not. Operations in
+                flight may read the same memory, and one may read what an earlier one writes (they run in
+                order). Buffers on a function's stack: wait before it returns, on its error paths too
+                (neo_comm_wait_all).
+     Ownership  The comm that neo_comm_init_env and neo_comm_spawn give to a function is theirs; groups from
+                split, split_nodes and rebuild are the function's, to be destroyed before it returns.
      In place   all_reduce, broadcast: in == out. reduce_scatter: out may be this rank's part of in.
                 all_gather: in may be this rank's part of out. all_to_all: in == out is refused. Other
                 overlaps are refused where they can be seen.
@@ -80,7 +90,8 @@
      NEO_IMPLEMENTATION        emits neo.h and neo_comm.h
      NEO_COMM_IMPLEMENTATION   emits neo_comm.h alone (neo.h is implemented in another file)
      NEO_COMM_MPI              with the MPI backend: compile with mpicc
-     NEO_COMM_NCCL             with the NCCL backend: needs the CUDA Toolkit and NCCL
+     NEO_COMM_NCCL             with the NCCL backend, for programs that have device buffers: needs the CUDA
+                               Toolkit and NCCL (-I$CUDA/include -L$CUDA/lib64 -lcudart -lnccl)
    ------------------------------------------------------------------------------------------------ */
 #include "neo.h"
 
@@ -119,16 +130,19 @@ typedef struct neo_comm_desc {
     int ranks_per_node;     /* ranks [n k, n (k + 1)) are a node; 0: threads: all; MPI: by host name */
     int timeout_ms;         /* a rank that waits longer for another gives up; 0: 60,000; below 0: never */
     size_t segment_bytes;   /* pieces that MPI and NCCL move and add at a time; 0: 512 KiB */
-    int queue_length;       /* asynchronous operations in flight; 0: 64 */
+    int queue_length;       /* asynchronous operations in flight (one more waits for a place); 0: 64 */
     neo_link link[NEO_LEVEL_COUNT]; /* threads: the model; zeros: none */
 } neo_comm_desc;
 
 /* neo_comm_init_env: run fn on every rank of this job. Under mpirun, mpiexec or srun (seen by their
    environment variables) with NEO_COMM_MPI compiled in: once, as one rank of MPI_COMM_WORLD; MPI is initialised
    and finalised if the program has not done so. Else as desc->ranks threads. desc may be NULL.
-   Returns the status of fn on this process; of threads that of the first rank that failed (others often
-   fail as a consequence), with its message.
-   Errors   NEO_ERR_UNSUPPORTED: started by a launcher with several processes, but without NEO_COMM_MPI. */
+   A rank whose fn returns an error gives up as by neo_comm_abort, with neo_last_error as its reason. Over MPI
+   a rank whose fn has returned waits for the others, up to ten times the timeout.
+   Returns the status of fn on this process; of threads that of the first rank (in time) that failed, as
+   others often fail as a consequence, with its message.
+   Errors   NEO_ERR_UNSUPPORTED: started by a launcher with several processes, but without NEO_COMM_MPI.
+            NEO_ERR_SYSTEM: the launcher is of another MPI than the program. */
 typedef neo_status (*neo_comm_fn)(neo_comm *comm, void *user);
 NEO_API neo_status neo_comm_init_env(const neo_comm_desc *desc, neo_comm_fn fn, void *user);
 
@@ -138,9 +152,12 @@ NEO_API neo_status neo_comm_spawn(int ranks, const neo_comm_desc *desc, neo_comm
                                   neo_status *rank_status);
 
 /* neo_comm_create_mpi: a group over all ranks of *mpi_comm (a pointer to an MPI_Comm, which is duplicated),
-   in a program that has initialised MPI itself. With less than MPI_THREAD_SERIALIZED asynchronous operations
-   run when they are waited for, and a warning is logged. Collective over mpi_comm.
-   Errors   NEO_ERR_UNSUPPORTED: compiled without NEO_COMM_MPI. */
+   in a program that has initialised MPI itself: with MPI_THREAD_SERIALIZED or more, else asynchronous
+   operations block where they are called (a warning is logged), here and in neo_comm_init_env. Set
+   MPI_ERRORS_RETURN on MPI_COMM_WORLD too: MPICH asks it for errors of any communicator. Collective over
+   mpi_comm; nothing is in flight on other groups.
+   Errors   NEO_ERR_UNSUPPORTED: compiled without NEO_COMM_MPI. NEO_ERR_PEER, NEO_ERR_TIMEOUT: another rank
+            could not make its part, or did not come. NEO_ERR_DIVERGED: segment_bytes differ. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_comm_create_mpi(neo_ctx *ctx, const neo_comm_desc *desc,
                                                          const void *mpi_comm, neo_comm **comm);
 /* neo_comm_create_nccl: a group of the ranks of `host` (threads or MPI) whose buffers are device memory. The
@@ -171,7 +188,8 @@ typedef struct neo_comm_pieces neo_comm_pieces;
 typedef neo_status (*neo_comm_device_combine_fn)(void *user, const neo_comm_pieces *pieces);
 NEO_API neo_status neo_comm_set_combine(neo_comm *comm, neo_comm_device_combine_fn fn, void *user);
 /* neo_comm_destroy: NULL is allowed. Waits for what is in flight, unless the group has failed. Not a
-   collective: the other ranks see a rank that left only if they wait for it. */
+   collective: the other ranks see a rank that left only if they wait for it. The group that a rank's
+   function was given is left alone, with a warning. */
 NEO_API void neo_comm_destroy(neo_comm *comm);
 
 NEO_API int neo_comm_rank(const neo_comm *comm);
@@ -186,7 +204,8 @@ NEO_API int neo_comm_world_rank(const neo_comm *comm, int rank);
 /* neo_comm_split: ranks that give the same color (>= 0) form a group, in order of (key, rank); a negative
    color gives NULL. Collective. neo_comm_split_nodes: local: the ranks of this rank's node; cross: the ranks
    at the same place in every node, one per node.
-   Errors   NEO_ERR_UNSUPPORTED (split_nodes): nodes of unequal size, or whose ranks are not consecutive. */
+   Errors   NEO_ERR_UNSUPPORTED (split_nodes): nodes of unequal size, or whose ranks are not consecutive.
+            NEO_ERR_STATE: on MPI, two threads make groups at the same time. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_comm_split(neo_comm *comm, int color, int key, neo_comm **sub);
 NEO_API NEO__CHECK_UNUSED neo_status neo_comm_split_nodes(neo_comm *comm, neo_comm **local, neo_comm **cross);
 
@@ -198,14 +217,14 @@ NEO_API size_t neo_comm_workspace_bytes(const neo_comm_desc *desc, int ranks, ne
    >>comm-work
 
    With ticket == NULL a call blocks. Else it starts and gives a ticket; the operations of a group run one
-   after another, in order, on a thread of the group's own, while the caller computes. A blocking call
-   waits for those before it.
+   after another, in order, on a thread of the group's own, while the caller computes (with the context of the
+   rank too). A blocking call waits for those before it.
    ------------------------------------------------------------------------------------------------ */
 typedef int64_t neo_ticket; /* counts this rank's asynchronous calls on the group, from 0 */
 
 /* neo_comm_wait: until this operation (and so all before it) is done; NEO_OK if it went well, even if the
    group has broken since. neo_comm_wait_all: all of them, and the group works. neo_comm_test: *done says
-   whether, without waiting.
+   whether, without waiting. Any number of times for a ticket.
    Errors   those of the operation, or of an earlier one. */
 NEO_API neo_status neo_comm_wait(neo_comm *comm, neo_ticket ticket);
 NEO_API neo_status neo_comm_wait_all(neo_comm *comm);
@@ -216,12 +235,15 @@ NEO_API neo_status neo_comm_test(neo_comm *comm, neo_ticket ticket, int *done);
 
    When a rank does not answer within the timeout, has left, or makes another call than its peers, every
    rank that waits gets one of
-       NEO_ERR_TIMEOUT    a peer did not come in time
-       NEO_ERR_PEER       a peer has left: its function returned, or its process was lost
+       NEO_ERR_TIMEOUT    a peer did not come in time (over MPI also: its process was lost)
+       NEO_ERR_PEER       a peer has left or given up: its function returned, or MPI lost it
        NEO_ERR_DIVERGED   a peer called another operation, or with another size or dtype
-   and a message that names rank, peer, operation and sequence number. The group is then broken: every
-   later call on it returns the same error. Outputs of the failed call are undefined; on MPI its buffers
-   must stay until neo_comm_destroy, as messages that had begun may still arrive in them.
+   and a message that names rank, peer, operation (with the count of all parts) and sequence number. After a
+   timeout over MPI the peer may itself be waiting for the lost one; threads look which rank waits for nobody.
+   The group is then broken: every later call on it returns the same error. Outputs of the failed call are
+   undefined. Over MPI its buffers must stay until the process ends if the timeout struck in the middle of
+   a message, as the rest may still arrive; the group keeps its own then, too.
+   An NEO_ERR_ARG breaks nothing and takes no number: the call can be made again.
    ------------------------------------------------------------------------------------------------ */
 /* neo_comm_status: NEO_OK while the group works, else what broke it (and sets neo_last_error). */
 NEO_API neo_status neo_comm_status(neo_comm *comm);
@@ -229,7 +251,10 @@ NEO_API neo_status neo_comm_status(neo_comm *comm);
    (its disk is full) calls it and returns. message: shown on the others. */
 NEO_API void neo_comm_abort(neo_comm *comm, const char *message);
 /* neo_comm_rebuild: after a fault, the ranks that are still there form a new group, in the old order. A rank
-   that does not call it within the timeout is left out. The broken group can then be destroyed.
+   that does not call it within the timeout is left out. A broken group from split can then be destroyed; groups
+   made from it are made anew. repro_shards stays, and is spread over fewer ranks. The ranks may have been at
+   different steps, and what the failed call wrote is undefined: broadcast or load what must be equal.
+   neo_comm_spawn still reports the lost rank's status.
    Errors   NEO_ERR_UNSUPPORTED: on MPI and NCCL. NEO_ERR_PEER: the others have gone on without this rank.
             NEO_ERR_STATE: the group is not broken, or this rank has rebuilt it already. NEO_ERR_MEMORY: the
             others go on without this rank. */
@@ -303,7 +328,9 @@ NEO_API neo_status neo_comm_gather(neo_comm *comm, const void *in, void *out, in
 NEO_API neo_status neo_comm_scatter(neo_comm *comm, const void *in, void *out, int64_t count,
                                     const int64_t *counts, neo_dtype dtype, int root, neo_ticket *ticket);
 /* neo_comm_send, neo_comm_recv: between two ranks; the others do not take part (and their sequence numbers
-   do not move: a pair counts its messages by itself). A send may wait for its recv. */
+   do not move: a pair counts its messages by itself). A send may wait for its recv, and the operations of a
+   group run one after another, so two ranks that both send first wait for each other, with tickets too: let
+   the lower one send first, or use all_to_allv. */
 NEO_API neo_status neo_comm_send(neo_comm *comm, const void *data, int64_t count, neo_dtype dtype, int peer,
                                  neo_ticket *ticket);
 NEO_API neo_status neo_comm_recv(neo_comm *comm, void *data, int64_t count, neo_dtype dtype, int peer,
@@ -312,10 +339,12 @@ NEO_API neo_status neo_comm_recv(neo_comm *comm, void *data, int64_t count, neo_
 NEO_API neo_status neo_comm_barrier(neo_comm *comm, neo_ticket *ticket);
 
 /* ---- sums over leaves ----
-   A step computed over V leaves on W ranks gives each rank the leaves [r V/W, (r + 1) V/W), as
-   neo_comm_leaves says; it computes a partial sum for each maximal subtree of the leaf tree inside that range
+   A step computed over V leaves on W ranks gives each rank the leaves [r V/W, (r + 1) V/W);
+   it computes a partial sum for each maximal subtree of the leaf tree inside that range
    (one, if V/W is a power of two; then the plain calls do the same) and hands them over in order.
    neo_comm_subtrees: these subtrees of rank r, as neo_leaves; returns how many (at most NEO_MAX_SUBTREES).
+   Samples of subtree t: neo_leaf_begin(batch, V, t.first) up to neo_leaf_begin(batch, V, t.first + t.count).
+   Backward passes take it as their `leaves`.
    pieces: their sums, one per subtree. The result has the bits of one rank with all V leaves.
    V = neo_ctx_repro_shards of the ranks' contexts must be at least W. f32, f16, bf16, integers. */
 enum { NEO_MAX_SUBTREES = 24 };
@@ -335,7 +364,8 @@ NEO_API neo_status neo_comm_reduce_scatter_leaves(neo_comm *comm, const void *co
                   2 (S/L) c(H) across. The same bits as the flat call if L is a power of two; else it
                   is refused (NEO_ERR_UNSUPPORTED) for float sums.
      all_to_all   inside by place in the node, then across: S c(L) inside, S c(H) across, in H - 1
-                  messages instead of (H - 1) L. workspace: as large as in. */
+                  messages instead of (H - 1) L. workspace: as large as in.
+   in, out and workspace may not overlap (all_reduce: in == out may be). */
 NEO_API neo_status neo_comm_all_reduce_2level(neo_comm *local, neo_comm *cross, neo_reduce reduce,
                                               const void *in, void *out, int64_t count, neo_dtype dtype);
 NEO_API neo_status neo_comm_reduce_scatter_2level(neo_comm *local, neo_comm *cross, neo_reduce reduce,

@@ -9,6 +9,9 @@
    about 0.01, the noise; the last line is the same for 1 to 8 ranks, as threads or under any MPI, on any machine. */
 #define NEO_IMPLEMENTATION
 #include "neo_comm.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 enum { BATCH = 256, WIDTH = 16, LEAVES = 8, STEPS = 100 };
 
