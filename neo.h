@@ -1513,6 +1513,10 @@ NEO_API neo_status neo_report_write(const neo_report *report, const char *path);
 #elif defined(__GNUC__)
 #pragma GCC push_options
 #pragma GCC optimize("fp-contract=off")
+#if defined(__OPTIMIZE__) && !defined(NEO_NO_COLD) /* passes that take their time and make nothing faster here */
+#pragma GCC optimize("no-tree-vrp", "no-tree-pre", "no-code-hoisting", "no-gcse", "no-schedule-insns2")
+#pragma GCC optimize("no-ipa-cp", "no-ipa-sra", "no-ipa-icf", "no-reorder-blocks-and-partition")
+#endif
 #endif
 
 #ifdef __cplusplus
