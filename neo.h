@@ -16756,48 +16756,40 @@ NEO__INLINE void NEO__FN(store_left)(float *p, NEO__VF v, int64_t left) {
             EACH(NEO__X_ADD)                                                                      \
         }                                                                                         \
     }
-#define NEO__BAG_END(EACH)                                                                        \
-    if (a->mean && length > 1) {                                                                  \
-        NEO__VF w = NEO__SET((float)length);                                                      \
-        EACH(NEO__X_DIV)                                                                          \
-    }                                                                                             \
-    EACH(NEO__X_STORE)
-/* chunk_<n>: bag b, n vectors of columns from col on; the first column's call fetches the rows ahead.
-   rows_<n>: all bags, when a row is n vectors (then dim is a constant). Near the end of the lookup
-   the rows fetched ahead are those of the next one: left to chunk_<n>. */
+/* bags_<n>: bags [b, b_end), n vectors of columns from col on. Near the end of the lookup the rows
+   fetched ahead are those of the next one. rows_<n>: all bags, when a row is n vectors (then dim is a
+   constant). */
 #define NEO__BAG_POOL(N, EACH)                                                                    \
-    static NEO__NOINLINE void NEO__FN(bag_chunk_##N)(const neo__bag_lookup *a, int64_t b,         \
-                                                     int64_t col) {                               \
-        const int64_t dim = a->dim, ahead = NEO__FN(bag_ahead)(dim);                              \
-        const int is_i32 = a->is_i32;                                                             \
-        int64_t k = a->offsets[b], k_end = a->offsets[b + 1], length = k_end - k;                 \
+    NEO__INLINE void NEO__FN(bag_bags_as_##N)(const neo__bag_lookup *a, int64_t b, int64_t b_end, \
+                                              int64_t col, int64_t dim, int is_i32) {             \
+        const int64_t ahead = NEO__FN(bag_ahead)(dim);                                            \
+        int64_t k = a->offsets[b], near_end = a->offsets[a->bags] - ahead;                        \
         float *to = a->out + b * a->out_stride + col;                                             \
-        EACH(NEO__X_ZERO)                                                                         \
-        if (col == 0) NEO__FN(bag_fetch_ahead)(a, is_i32, k + ahead, k_end + ahead);              \
-        NEO__BAG_SUM_ROWS(EACH, )                                                                 \
-        NEO__BAG_END(EACH)                                                                        \
-    }                                                                                             \
-    NEO__INLINE void NEO__FN(bag_rows_as_##N)(const neo__bag_lookup *a, int is_i32) {             \
-        const int64_t dim = (N)*NEO__W, ahead = NEO__FN(bag_ahead)(dim), col = 0;                 \
-        int64_t k = a->offsets[0], near_end = a->offsets[a->bags] - ahead;                        \
-        float *to = a->out;                                                                       \
-        for (int64_t b = 0; b < a->bags; b++, to += a->out_stride) {                              \
+        for (; b < b_end; b++, to += a->out_stride) {                                             \
             int64_t k_end = a->offsets[b + 1], length = k_end - k;                                \
-            if (k_end > near_end) {                                                               \
-                NEO__FN(bag_chunk_##N)(a, b, 0);                                                  \
-                k = k_end;                                                                        \
-                continue;                                                                         \
-            }                                                                                     \
             EACH(NEO__X_ZERO)                                                                     \
-            NEO__BAG_SUM_ROWS(                                                                    \
-                EACH, row = a->table + neo__jagged_id(a->ids, is_i32, k + ahead) * dim;           \
-                EACH(NEO__X_FETCH))                                                               \
-            NEO__BAG_END(EACH)                                                                    \
+            if (k_end <= near_end) {                                                              \
+                NEO__BAG_SUM_ROWS(                                                                \
+                    EACH, row = a->table + neo__jagged_id(a->ids, is_i32, k + ahead) * dim + col; \
+                    EACH(NEO__X_FETCH))                                                           \
+            } else {                                                                              \
+                if (col == 0) NEO__FN(bag_fetch_ahead)(a, is_i32, k + ahead, k_end + ahead);      \
+                NEO__BAG_SUM_ROWS(EACH, )                                                         \
+            }                                                                                     \
+            if (a->mean && length > 1) {                                                          \
+                NEO__VF w = NEO__SET((float)length);                                              \
+                EACH(NEO__X_DIV)                                                                  \
+            }                                                                                     \
+            EACH(NEO__X_STORE)                                                                    \
         }                                                                                         \
     }                                                                                             \
     static NEO__NOINLINE NEO__UNUSED void NEO__FN(bag_rows_##N)(const neo__bag_lookup *a) {       \
-        if (a->is_i32) NEO__FN(bag_rows_as_##N)(a, 1);                                            \
-        else NEO__FN(bag_rows_as_##N)(a, 0);                                                      \
+        if (a->is_i32) NEO__FN(bag_bags_as_##N)(a, 0, a->bags, 0, (N)*NEO__W, 1);                 \
+        else NEO__FN(bag_bags_as_##N)(a, 0, a->bags, 0, (N)*NEO__W, 0);                           \
+    }                                                                                             \
+    static NEO__NOINLINE void NEO__FN(bag_chunk_##N)(const neo__bag_lookup *a, int64_t b,         \
+                                                     int64_t col) {                               \
+        NEO__FN(bag_bags_as_##N)(a, b, b + 1, col, a->dim, a->is_i32);                            \
     }
 NEO__BAG_POOL(8, NEO__EACH8)
 NEO__BAG_POOL(4, NEO__EACH4)
@@ -17259,7 +17251,7 @@ NEO__INLINE int NEO__FN(bag_one_leaf)(const neo__bag_update *u, int64_t at, int6
 }
 /* Merge the next rows, `most` at most: their numbers to row, their gradients to g. Returns how
    many. chunks: a row is this many vectors, or 0: any length. */
-static NEO__NOINLINE int64_t NEO__FN(bag_merge_group)(const neo__bag_update *u, NEO__FN(bag_walk) * k,
+NEO__INLINE int64_t NEO__FN(bag_merge_group)(const neo__bag_update *u, NEO__FN(bag_walk) * k,
                                              int64_t most, int64_t *row, float *g, int chunks) {
     int64_t n = 0;
     for (; n < most && k->at < u->count; n++, g += u->dim) {
@@ -17313,15 +17305,26 @@ static NEO__NOINLINE void NEO__FN(bag_step_group)(const neo__bag_update *u, cons
     float *spare = u->scratch + neo__bag_group(u->dim) * u->dim;
     for (int64_t r = 0; r < count; r++) NEO__FN(bag_step)(u, row[r], g + r * u->dim, spare);
 }
-static void NEO__FN(bag_update)(const neo__bag_update *u) {
-    int64_t row[NEO__BAG_GROUP], most = neo__bag_group(u->dim), vectors = u->dim / NEO__W;
-    const int whole = u->dim % NEO__W == 0 && vectors <= 8 && (vectors & (vectors - 1)) == 0;
+NEO__INLINE void NEO__FN(bag_update_as)(const neo__bag_update *u, int chunks) {
+    int64_t row[NEO__BAG_GROUP], most = neo__bag_group(u->dim);
     NEO__FN(bag_walk) walk = {0, 0, 0, 0, 0, ~(uint64_t)0};
     walk.ahead = 2 * NEO__FN(bag_ahead)(u->dim);
     for (int64_t count = 1; count > 0;) {
-        count = NEO__FN(bag_merge_group)(u, &walk, most, row, u->scratch, whole ? (int)vectors : 0);
+        count = NEO__FN(bag_merge_group)(u, &walk, most, row, u->scratch, chunks);
         NEO__FN(bag_step_group)(u, row, count, u->scratch);
     }
+}
+static void NEO__FN(bag_update)(const neo__bag_update *u) {
+#if NEO__PASS != NEO__PASS_SCALAR
+    switch (u->dim) {
+    case 8 * NEO__W: NEO__FN(bag_update_as)(u, 8); return;
+    case 4 * NEO__W: NEO__FN(bag_update_as)(u, 4); return;
+    case 2 * NEO__W: NEO__FN(bag_update_as)(u, 2); return;
+    case NEO__W: NEO__FN(bag_update_as)(u, 1); return;
+    default: break;
+    }
+#endif
+    NEO__FN(bag_update_as)(u, 0);
 }
 
 static const neo__bag_kernels NEO__FN(bag_kernels) = {
@@ -17339,7 +17342,6 @@ static const neo__bag_kernels NEO__FN(bag_kernels) = {
 #undef NEO__X_ADDW
 #undef NEO__X_STORE
 #undef NEO__X_FETCH
-#undef NEO__BAG_END
 #undef NEO__BAG_POOL
 #undef NEO__BAG_SUM_ROWS
 #undef NEO__BAG_MERGE
