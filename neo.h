@@ -63,6 +63,7 @@
      NEO_SGEMM(...)       implementation  your BLAS for large f32 products; see >>gemm. Gives up the
                                           same-bits promise unless that BLAS keeps it.
      NEO_NO_SIMD          implementation  compile the scalar kernels only
+     NEO_NO_COLD          implementation  optimize all code alike: compiles for twice as long
    ------------------------------------------------------------------------------------------------ */
 #if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__)
 #error "neo.h: -ffast-math (or -fassociative-math) breaks the same-bits contract: compile without it"
@@ -1513,6 +1514,12 @@ NEO_API neo_status neo_report_write(const neo_report *report, const char *path);
 #elif defined(__GNUC__)
 #pragma GCC push_options
 #pragma GCC optimize("fp-contract=off")
+#if defined(__OPTIMIZE__) && !defined(NEO_NO_COLD)
+/* Passes that take a seventh of the compile time and make nothing here faster. */
+#pragma GCC optimize("no-tree-vrp", "no-tree-pre", "no-code-hoisting", "no-gcse")
+#pragma GCC optimize("no-schedule-insns2")
+#pragma GCC optimize("no-ipa-cp", "no-ipa-sra", "no-ipa-icf", "no-reorder-blocks-and-partition")
+#endif
 #endif
 
 #ifdef __cplusplus
@@ -1532,6 +1539,24 @@ extern "C" {
 #define NEO__UNUSED
 #define NEO__NOINLINE
 #define NEO__RESTRICT
+#endif
+
+/* Code that runs once per file, model or call is compiled without optimization: optimizing it
+   takes half of the compile time and gains nothing. Loops over samples, ids and elements stay
+   outside; so do calls of open, read and poll, whose checks in glibc (_FORTIFY_SOURCE) need the
+   optimizer. NEO_NO_COLD compiles everything at the level of the command line. */
+#if defined(__OPTIMIZE__) && !defined(NEO_NO_COLD) && (defined(__GNUC__) || defined(__clang__))
+#define NEO__COLD 1
+#endif
+#if defined(NEO__COLD) && defined(__clang__)
+#define NEO__COLD_BEGIN _Pragma("clang optimize off")
+#define NEO__COLD_END _Pragma("clang optimize on")
+#elif defined(NEO__COLD)
+#define NEO__COLD_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"O0\")")
+#define NEO__COLD_END _Pragma("GCC pop_options")
+#else
+#define NEO__COLD_BEGIN
+#define NEO__COLD_END
 #endif
 
 #ifdef __cplusplus
@@ -1876,6 +1901,7 @@ NEO__INLINE char *neo__shared_scratch(neo_ctx *ctx) {
     return ctx->scratch + (size_t)ctx->threads * NEO__WORKER_SCRATCH_BYTES;
 }
 
+NEO__COLD_BEGIN
 static void *neo__default_alloc(size_t size, size_t align, void *user) {
     (void)user;
     return neo__aligned_alloc(size, align);
@@ -1930,6 +1956,7 @@ NEO_API void neo_log(neo_ctx *ctx, neo_log_level level, const char *format, ...)
     va_end(args);
     ctx->logger.log(level, text, ctx->logger.user);
 }
+NEO__COLD_END
 
 /* ---- the pool ---- */
 enum { NEO__SPINS = 4000 }; /* polls before parking: about 50 us, more than the gap between two kernels */
@@ -1992,6 +2019,7 @@ static void neo__pool_run(neo__pool *pool, int64_t count, neo_task_fn task, void
     neo__mutex_unlock(&pool->lock);
 }
 
+NEO__COLD_BEGIN
 static void neo__pool_stop(neo__pool *pool, int started) {
     neo__mutex_lock(&pool->lock);
     pool->quit = 1;
@@ -2022,6 +2050,7 @@ static neo_status neo__pool_start(neo__pool *pool, neo__worker *workers, int wor
     }
     return NEO_OK;
 }
+NEO__COLD_END
 
 /* A user's executor runs on threads whose rounding mode neo does not know. */
 typedef struct neo__guarded_task {
@@ -2064,6 +2093,7 @@ NEO__INLINE void neo__task_range(int64_t count, int64_t tasks, int64_t i, int64_
 }
 
 /* ---- instruction sets ---- */
+NEO__COLD_BEGIN
 NEO_API const char *neo_isa_name(neo_isa isa) {
     switch (isa) {
     case NEO_ISA_BEST: return "best";
@@ -2199,6 +2229,7 @@ NEO_API neo_memory neo_ctx_memory(const neo_ctx *ctx) {
     m.alloc_count = __atomic_load_n(&ctx->alloc_count, __ATOMIC_RELAXED);
     return m;
 }
+NEO__COLD_END
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-leaves
@@ -2656,6 +2687,7 @@ static neo_status neo__dir_list(const char *path, neo__dir_fn fn, void *user) {
 }
 #endif
 
+NEO__COLD_BEGIN
 /* neo__dir_make: the directory and those above it; one that exists is fine. */
 static neo_status neo__dir_make(const char *path) {
     char part[NEO__PATH_BYTES];
@@ -2697,6 +2729,7 @@ static neo_status neo__tree_remove_at(const char *path, int depth) {
 /* neo__tree_remove: a file, or a directory with everything in it (links are removed, not
    followed). Nothing there is fine. Stops at the first failure. */
 static neo_status neo__tree_remove(const char *path) { return neo__tree_remove_at(path, 0); }
+NEO__COLD_END
 /* A tile: up to `rows` rows by one panel of columns of a product, with its sums in registers from
    the first k to the last. Operands are read in place or packed: a[r * a_row + k * a_k], b[k * b_k
    + j]. */
@@ -3042,13 +3075,29 @@ struct neo__tensor_kernels {
 #ifndef NEO_HEADER
 #define NEO_HEADER "neo.h"
 #endif
+/* Where there are vectors the scalar kernels are the reference, and all but never run: they are
+   compiled with little optimization, but not without any, because tests run them. */
+#if defined(NEO__COLD) && (defined(NEO__X86) || defined(NEO__ARM)) && defined(__clang__)
+#define NEO__SPARE_BEGIN                                                                           \
+    _Pragma("clang attribute push(__attribute__((minsize)), apply_to = function)")
+#define NEO__SPARE_END _Pragma("clang attribute pop")
+#elif defined(NEO__COLD) && (defined(NEO__X86) || defined(NEO__ARM))
+#define NEO__SPARE_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"O1\")")
+#define NEO__SPARE_END _Pragma("GCC pop_options")
+#else
+#define NEO__SPARE_BEGIN
+#define NEO__SPARE_END
+#endif
+
 #define NEO__PASS_SCALAR 1
 #define NEO__PASS_AVX2 2
 #define NEO__PASS_AVX512 3
 #define NEO__PASS_NEON 4
 
 #define NEO__PASS NEO__PASS_SCALAR
+NEO__SPARE_BEGIN
 #include NEO_HEADER
+NEO__SPARE_END
 #undef NEO__PASS
 #if defined(NEO__X86)
 #define NEO__PASS NEO__PASS_AVX2
@@ -3190,6 +3239,7 @@ NEO__UNUSED static double neo__cos_f64(double x) {
    ------------------------------------------------------------------------------------------------ */
 enum { NEO__RUN = 256, NEO__ELEMENT_GRAIN = 1 << 15 };
 
+NEO__COLD_BEGIN
 NEO_API size_t neo_dtype_size(neo_dtype dtype) {
     switch (dtype) {
     case NEO_F32:
@@ -3343,6 +3393,7 @@ static neo_status neo__same_shape(neo_tensor a, neo_tensor b, const char *functi
                    a.shape[d], b.shape[d]);
     return NEO_OK;
 }
+NEO__COLD_END
 
 typedef struct neo__walk {
     neo_ctx *ctx;
@@ -3592,6 +3643,7 @@ static void neo__copy_task(void *arg, int64_t task, int worker) {
     }
 }
 
+NEO__COLD_BEGIN
 NEO_API neo_status neo_tensor_convert(neo_ctx *ctx, neo_tensor src, neo_tensor dst,
                                       const neo_convert_desc *desc) {
     NEO__TRY(neo__check_ctx("neo_tensor_convert", ctx));
@@ -3702,6 +3754,7 @@ NEO_API neo_status neo_tree_sum(neo_ctx *ctx, const neo_tensor *parts, int count
     neo_parallel_for(ctx, job.n ? job.tasks : 0, neo__tree_sum_task, &job);
     return NEO_OK;
 }
+NEO__COLD_END
 /* ------------------------------------------------------------------------------------------------
    >>impl-random
    ------------------------------------------------------------------------------------------------ */
@@ -3771,6 +3824,7 @@ static void neo__init_task(void *arg, int64_t task, int worker) {
         }
     }
 }
+NEO__COLD_BEGIN
 /* The largest float below x. */
 static float neo__float_below(float x) {
     uint32_t u = neo__bits_f32(x);
@@ -3832,6 +3886,7 @@ NEO_API neo_status neo_tensor_init(neo_ctx *ctx, neo_tensor t, const char *name,
     neo__fp_leave(fp);
     return status;
 }
+NEO__COLD_END
 /* ------------------------------------------------------------------------------------------------
    >>impl-exact
 
@@ -4587,6 +4642,7 @@ NEO__INLINE int neo__act_needs_z(neo_activation act) {
     return act == NEO_ACT_GELU || act == NEO_ACT_HARDSWISH;
 }
 
+NEO__COLD_BEGIN
 static neo_status neo__mlp_check(const neo_mlp_desc *d, const char *fn) {
     NEO__CHECK(d && d->name && d->name[0], NEO_ERR_ARG, "%s: a name is required", fn);
     NEO__CHECK(d->width_count >= 2 && d->width_count <= NEO_MAX_LAYERS + 1, NEO_ERR_ARG,
@@ -4797,6 +4853,7 @@ NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_
     }
     return NEO_OK;
 }
+NEO__COLD_END
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-interact
@@ -4826,6 +4883,7 @@ static void neo__interact_task(void *arg, int64_t index, int worker) {
     }
 }
 
+NEO__COLD_BEGIN
 NEO_API int64_t neo_interact_width(int64_t dim, int64_t features, int diagonal) {
     return dim + features * (features + 1) / 2 + (diagonal ? features + 1 : 0);
 }
@@ -4883,6 +4941,7 @@ NEO_API neo_status neo_interact_backward(neo_ctx *ctx, int diagonal, neo_tensor 
     if (r.batch > 0 && (dx.data || de.data)) neo_parallel_for(ctx, r.tasks, neo__interact_task, &r);
     return NEO_OK;
 }
+NEO__COLD_END
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-activation
@@ -4909,6 +4968,7 @@ static void neo__activation_task(void *arg, int64_t i, int worker) {
     else j->ctx->vec->act_forward(j->act, z, j->out + begin, end - begin);
 }
 
+NEO__COLD_BEGIN
 /* t is contiguous f32 of `like`'s shape. */
 static neo_status neo__check_like(const char *function, const char *name, neo_tensor t,
                                   neo_tensor like) {
@@ -4975,6 +5035,7 @@ NEO_API neo_status neo_activation_backward(neo_ctx *ctx, neo_activation act, neo
     neo__activation_run(&job);
     return NEO_OK;
 }
+NEO__COLD_END
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-losses
@@ -5070,6 +5131,7 @@ static neo_status neo__check_column(const char *function, const char *name, neo_
                t.shape[0], rows);
     return NEO_OK;
 }
+NEO__COLD_BEGIN
 static neo_status neo__loss_options(neo__loss_job *j, neo_ctx *ctx, const char *function,
                                     const neo_loss_desc *desc, neo_tensor x, neo_tensor dx) {
     memset(j, 0, sizeof *j);
@@ -5156,6 +5218,7 @@ NEO_API neo_status neo_mse(neo_ctx *ctx, const neo_loss_desc *desc, neo_tensor p
     neo__loss_run(&job, desc, 2.0, job.width, loss);
     return NEO_OK;
 }
+NEO__COLD_END
 
 NEO_API neo_status neo_cross_entropy(neo_ctx *ctx, const neo_loss_desc *desc, neo_tensor logit,
                                      neo_tensor label, neo_tensor dlogit, double *loss) {
@@ -5204,6 +5267,7 @@ NEO__INLINE int64_t neo__block_pad(int64_t count) {
     return (count + NEO__BLOCK - 1) / NEO__BLOCK * NEO__BLOCK;
 }
 
+NEO__COLD_BEGIN
 NEO_API neo_status neo_params_create(neo_ctx *ctx, neo_params **out) {
     NEO__CHECK(out, NEO_ERR_ARG, "neo_params_create: params is NULL");
     *out = NULL;
@@ -5310,6 +5374,7 @@ NEO_API const neo_param *neo_params_find(const neo_params *p, const char *name) 
         if (strcmp(p->slot[i]->param.name, name) == 0) return &p->slot[i]->param;
     return NULL;
 }
+NEO__COLD_END
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-optim
@@ -5350,6 +5415,7 @@ struct neo_optim {
     double grad_norm;
 };
 
+NEO__COLD_BEGIN
 /* Names of the state an optimizer keeps per element; the count is returned. */
 static int neo__optim_states(const neo_optim_desc *d, const char *names[2]) {
     names[0] = names[1] = NULL;
@@ -5492,6 +5558,7 @@ NEO_API void neo_optim_destroy(neo_optim *o) {
 }
 NEO_API int64_t neo_optim_step_count(const neo_optim *o) { return o->step; }
 NEO_API double neo_optim_grad_norm(const neo_optim *o) { return o->grad_norm; }
+NEO__COLD_END
 
 NEO__UNUSED static int neo__optim_state_count(const neo_optim *o) {
     return o->param_count * o->state_count + 1;
@@ -5631,6 +5698,7 @@ static void neo__optim_lamb_span(const neo__optim_job *j, const neo__optim_span 
                       vec->lamb_square(j->step, w, span->state[0] + at, span->state[1] + at, n));
     }
 }
+NEO__COLD_BEGIN
 static void neo__optim_lamb(neo_optim *o, const neo__step *step, float lr) {
     for (int i = 0; i < o->param_count; i++) {
         neo__step s = *step;
@@ -5721,10 +5789,12 @@ NEO_API float neo_schedule_lr(const neo_schedule *schedule, int64_t step) {
     neo__fp_leave(fp);
     return lr;
 }
+NEO__COLD_END
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-gradcheck
    ------------------------------------------------------------------------------------------------ */
+NEO__COLD_BEGIN
 /* Central difference at one element: the step that counts is the one the f32 value really took. */
 static neo_status neo__numeric_slope(const neo_gradcheck_desc *d, float *x, double step,
                                      double *slope) {
@@ -5779,6 +5849,7 @@ NEO_API neo_status neo_gradcheck(const neo_gradcheck_desc *d, neo_gradcheck_resu
                name, r.failed, r.checked, r.worst_element, r.analytic, r.numeric);
     return NEO_OK;
 }
+NEO__COLD_END
 /* ------------------------------------------------------------------------------------------------
    >>impl-jagged
 
@@ -5810,6 +5881,7 @@ NEO_API int64_t neo_jagged_id_count(const neo_jagged *j) {
     return bags > 0 ? j->offsets[bags] - j->offsets[0] : 0;
 }
 
+NEO__COLD_BEGIN
 /* The struct, its pointers and counts, and the first and last offset. */
 static neo_status neo__jagged_check(const neo_jagged *j, const char *fn) {
     NEO__CHECK(j, NEO_ERR_ARG, "%s: the batch is NULL", fn);
@@ -5841,6 +5913,7 @@ static neo_status neo__jagged_check(const neo_jagged *j, const char *fn) {
     NEO__CHECK(j->ids || j->offsets[bags] == j->offsets[0], NEO_ERR_ARG, "%s: ids is NULL", fn);
     return NEO_OK;
 }
+NEO__COLD_END
 
 /* Every offset. After it, [offsets[bag], offsets[bag + 1]) may be followed for every bag. */
 static neo_status neo__jagged_check_offsets(const neo_jagged *j, const char *fn) {
@@ -5878,6 +5951,7 @@ static int neo__jagged_find_bad(const neo_jagged *j, int32_t t, int64_t rows,
     return 0;
 }
 
+NEO__COLD_BEGIN
 NEO_API neo_status neo_jagged_validate(const neo_jagged *j, const int64_t *rows) {
     const char *fn = "neo_jagged_validate";
     NEO__TRY(neo__jagged_check(j, fn));
@@ -5985,6 +6059,7 @@ NEO_API neo_status neo_jagged_reserve(neo_jagged_buffer *b, int64_t max_bags, in
     b->grow_count++;
     return NEO_OK;
 }
+NEO__COLD_END
 
 /* ---- writers: what they share ---- */
 
@@ -6205,6 +6280,7 @@ static neo_status neo__jagged_write_runs(neo_jagged_buffer *b, const neo__jagged
     return NEO_OK;
 }
 
+NEO__COLD_BEGIN
 /* The sources of a writer can be followed, and are not the buffer itself. */
 static neo_status neo__jagged_check_sources(const neo_jagged_buffer *b,
                                             const neo_jagged *const *parts, int count,
@@ -6314,6 +6390,7 @@ NEO_API neo_status neo_jagged_transpose(neo_jagged_buffer *b, const neo_jagged *
     r.run_count = r.features_out * r.batch_out;
     return neo__jagged_write_runs(b, &r);
 }
+NEO__COLD_END
 /* ------------------------------------------------------------------------------------------------
    >>bag-optim
 
@@ -6342,6 +6419,7 @@ NEO_API neo_status neo_jagged_transpose(neo_jagged_buffer *b, const neo_jagged *
      max_norm n        if |w| > n: w = (n / |w|) w
    ------------------------------------------------------------------------------------------------ */
 
+NEO__COLD_BEGIN
 /* Defaults filled in. */
 static neo_bag_optim neo__bag_optim_resolve(const neo_bag_optim *from) {
     neo_bag_optim o = *from;
@@ -6386,6 +6464,7 @@ static neo__bag_step neo__bag_step_make(const neo_bag_optim *o, float lr, int64_
     s.max_norm = o->max_norm;
     return s;
 }
+NEO__COLD_END
 /* ------------------------------------------------------------------------------------------------
    >>impl-bags
 
@@ -6476,6 +6555,7 @@ struct neo_bags {
 
 /* ---- layout ---- */
 
+NEO__COLD_BEGIN
 /* The next `bytes` of a block, 64-byte aligned; NULL while only counting. */
 static void *neo__bag_carve(char *base, size_t *at, size_t count, size_t size) {
     size_t here = *at;
@@ -6736,6 +6816,7 @@ static void neo__bags_describe(neo_bags *b, const neo_bags_desc *d, char *text) 
         neo__bag_record_bits(&b->tables[i], b->bounds, d->max_batch, d->max_ids);
     }
 }
+NEO__COLD_END
 
 typedef struct neo__bag_fill {
     float *to, value;
@@ -6753,6 +6834,7 @@ static void neo__bag_fill_task(void *arg, int64_t i, int worker) {
     }
 }
 
+NEO__COLD_BEGIN
 /* All memory is asked for before the first value is written: a weight may be the user's. */
 static neo_status neo__bags_alloc_tables(neo_bags *b, const char *fn) {
     for (int64_t i = 0; i < b->sizes.tables; i++) {
@@ -6908,6 +6990,7 @@ NEO_API neo_bags_stats neo_bags_get_stats(const neo_bags *b) {
    tensors are "<bags>.<table>.weight", ".momentum1", ".momentum2", and "<bags>.step". */
 static NEO__UNUSED const char *neo__bags_name(const neo_bags *b) { return b->name; }
 static NEO__UNUSED int64_t *neo__bags_steps(neo_bags *b) { return &b->steps; }
+NEO__COLD_END
 /* ------------------------------------------------------------------------------------------------
    >>impl-bags-forward
    ------------------------------------------------------------------------------------------------ */
@@ -7948,6 +8031,7 @@ struct neo_schema {
     neo__synthetic *synthetic;
 };
 
+NEO__COLD_BEGIN
 /* Memory for `features` features and the record's shape. The first member set is ctx. */
 static neo_status neo__schema_begin(neo_ctx *ctx, const char *function, neo_format format,
                                     neo_schema **out) {
@@ -8021,6 +8105,7 @@ NEO_API neo_feature neo_schema_feature(const neo_schema *s, int32_t feature) {
     return f;
 }
 NEO_API int neo_schema_is_fitted(const neo_schema *s) { return s->fitted; }
+NEO__COLD_END
 
 /* Criteo's words are 32-bit numbers; a dictionary keeps their four bytes, lowest first. */
 static uint64_t neo__criteo_hash(const void *word, size_t bytes) {
@@ -8033,6 +8118,7 @@ static neo__dict_hash neo__schema_hash(const neo_schema *s) {
     return s->format == NEO_FORMAT_CRITEO ? neo__criteo_hash : neo__hash_bytes;
 }
 
+NEO__COLD_BEGIN
 static neo_status neo__criteo_init(neo_schema *s, neo_ids ids, int64_t max_rows,
                                    const int64_t *rows) {
     NEO__TRY(
@@ -8072,6 +8158,7 @@ NEO_API neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids, int64_t max_rows
         neo_schema_destroy(s);
     return status;
 }
+NEO__COLD_END
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-dictionary-file
@@ -8170,6 +8257,7 @@ static neo_status neo__dict_load(const neo_schema *s, int32_t f, neo__bytes_in *
     }
     return NEO_OK;
 }
+NEO__COLD_BEGIN
 static int neo__dict_equal(const neo__dict *a, const neo__dict *b) {
     if (a->count != b->count || a->byte_count != b->byte_count) return 0;
     if (a->count == 0) return 1;
@@ -8220,6 +8308,7 @@ static neo_status neo__schema_load(neo_schema *s, const void *buf, size_t bytes)
     neo__schema_install(s, dicts, status == NEO_OK && !s->fitted);
     return status;
 }
+NEO__COLD_END
 /* ------------------------------------------------------------------------------------------------
    >>impl-number
 
@@ -8418,6 +8507,7 @@ static neo__text neo__trim(const char *p, const char *end) {
 static int neo__text_is(neo__text t, const char *word) {
     return t.bytes == strlen(word) && memcmp(t.p, word, t.bytes) == 0;
 }
+NEO__COLD_BEGIN
 static neo_status neo__describe_fail(const neo__describe *d, const char *format, ...)
     NEO__PRINTF(2, 3);
 static neo_status neo__describe_fail(const neo__describe *d, const char *format, ...) {
@@ -8798,6 +8888,7 @@ NEO_API neo_status neo_schema_parse(neo_ctx *ctx, const char *path_or_text, neo_
         neo_schema_destroy(s);
     return status;
 }
+NEO__COLD_END
 /* ------------------------------------------------------------------------------------------------
    >>impl-parse
 
@@ -8873,6 +8964,7 @@ typedef struct neo__parse_options {
 static int64_t neo__synthetic_ids(const neo_schema *s, int64_t samples);
 
 /* ---- messages ---- */
+NEO__COLD_BEGIN
 static void neo__issue_set(neo__issue *e, neo_status status, int64_t column, const char *format,
                            ...) NEO__PRINTF(4, 5);
 static void neo__issue_set(neo__issue *e, neo_status status, int64_t column, const char *format,
@@ -8904,6 +8996,7 @@ static neo__quoted neo__quote(const char *p, size_t bytes) {
     q.text[n] = 0;
     return q;
 }
+NEO__COLD_END
 
 /* ---- samples ---- */
 static float *neo__block_record(const neo_schema *s, const neo__block *b, int64_t sample) {
@@ -8945,6 +9038,7 @@ static int neo__line_whole(const char *line, const char *end, neo__issue *e) {
     if (nul) neo__issue_set(e, NEO_ERR_FORMAT, nul - line + 1, "a NUL byte");
     return nul == NULL;
 }
+NEO__COLD_BEGIN
 /* What is wrong with a line that the parser refused. */
 static void neo__criteo_issue(const char *line, const char *end, int may_lack_label,
                               neo__issue *e) {
@@ -8996,6 +9090,7 @@ static void neo__criteo_issue(const char *line, const char *end, int may_lack_la
     }
     neo__issue_set(e, NEO_ERR_FORMAT, end - line + 1, "expected the end of the line");
 }
+NEO__COLD_END
 
 /* The dense fields; the place after them, or NULL. */
 static const char *neo__criteo_dense(const neo_schema *s, const char *p, float *dense) {
@@ -9450,6 +9545,7 @@ static neo_status neo__source_read_pipe(neo__source *source, char *data, size_t 
     }
 #endif
 }
+NEO__COLD_BEGIN
 /* Fewer bytes than asked for: the end (of a pipe: 0 bytes). */
 static neo_status neo__source_fill(neo__source *source, char *data, size_t bytes, size_t *got) {
     *got = 0;
@@ -9769,6 +9865,7 @@ NEO_API neo_status neo_schema_fit(neo_schema *s, const char *const *paths, int p
     neo__schema_install(s, dicts, status == NEO_END);
     return status == NEO_END ? NEO_OK : status;
 }
+NEO__COLD_END
 /* ------------------------------------------------------------------------------------------------
    >>impl-reader
 
@@ -9952,6 +10049,7 @@ static void neo__window_begin(neo_reader *r, neo__window *w, int64_t number) {
     w->begin = r->place;
     w->bad_begin = r->bad;
 }
+NEO__COLD_BEGIN
 /* What the block tells beside its samples, once these are taken. */
 static neo_status neo__reader_block_done(neo_reader *r, neo__block *b) {
     char text[NEO__ERROR_BYTES];
@@ -10004,6 +10102,7 @@ static neo_status neo__reader_fill(neo_reader *r, neo__block *b, neo__window *w,
     }
     return NEO_OK;
 }
+NEO__COLD_END
 
 /* ---- gathering batches ---- */
 static void neo__position_set(const neo_reader *r, neo_position *p, int64_t samples,
@@ -10108,6 +10207,7 @@ static neo_status neo__reader_gather(neo_reader *r, const neo__window *w, int64_
 }
 
 /* ---- the threads ---- */
+NEO__COLD_BEGIN
 static void neo__reader_finish(neo_reader *r, neo_status status) { /* locked */
     r->end_number = r->closed_batches;
     r->end_status = status;
@@ -10565,6 +10665,7 @@ NEO_API neo_reader_stats neo_reader_get_stats(const neo_reader *r) {
     stats.grow_count = __atomic_load_n(&r->stats.grow_count, __ATOMIC_RELAXED);
     return stats;
 }
+NEO__COLD_END
 /* ------------------------------------------------------------------------------------------------
    >>impl-npy
 
@@ -10577,6 +10678,7 @@ enum { NEO__NPY_HEADER_BYTES = 65536, NEO__NPY_EXPORT_BYTES = 128, NEO__NPY_MADE
 typedef struct neo__npy_in {
     const char *path, *begin, *p, *end;
 } neo__npy_in;
+NEO__COLD_BEGIN
 static neo_status neo__npy_fail(const neo__npy_in *in, neo_status status, const char *what) {
     return neo_fail(status, "%s: byte %d: %s", in->path, (int)(in->p - in->begin), what);
 }
@@ -10761,6 +10863,7 @@ static neo_status neo__npy_open(neo_ctx *ctx, neo__file *f, const char *path,
     if (status != NEO_OK) (void)neo__file_close(f);
     return status;
 }
+NEO__COLD_END
 
 /* ---- single arrays ---- */
 static neo_status neo__npy_read_f64(neo_ctx *ctx, const neo__file *f, const neo__npy_info *info,
@@ -10778,6 +10881,7 @@ static neo_status neo__npy_read_f64(neo_ctx *ctx, const neo__file *f, const neo_
     neo_free(ctx, piece, PIECE * sizeof(double));
     return status;
 }
+NEO__COLD_BEGIN
 NEO_API neo_status neo_npy_read(neo_ctx *ctx, const char *path, neo_tensor *t) {
     NEO__CHECK(ctx && path && t, NEO_ERR_ARG, "neo_npy_read: an argument is NULL");
     neo__file f;
@@ -10922,6 +11026,7 @@ static neo_status neo__source_npy(neo__source *source, neo__block *b) {
     b->file_end = source->offset == source->rows;
     return NEO_OK;
 }
+NEO__COLD_END
 static double neo__npy_number(const neo__npy_info *info, const char *p) {
     double d;
     float f;
@@ -11025,6 +11130,7 @@ static neo_status neo__npy_scan(neo_ctx *ctx, const neo__file *f, const neo__npy
     neo_free(ctx, piece, NEO__CHUNK_BYTES);
     return status;
 }
+NEO__COLD_BEGIN
 static neo_status neo__npy_schema_triple(neo_schema *s, const char *prefix, char *paths, int first,
                                          const int64_t *rows) {
     neo__file files[NEO__NPY_FILES];
@@ -11077,6 +11183,7 @@ NEO_API neo_status neo_schema_npy(neo_ctx *ctx, const char *const *prefixes, int
         neo_schema_destroy(s);
     return status;
 }
+NEO__COLD_END
 
 /* ---- export ---- */
 typedef struct neo__npy_out {
@@ -11119,6 +11226,7 @@ static neo_status neo__npy_out_batch(neo__npy_out *out, const neo_batch *batch) 
     NEO__TRY(neo__file_write(&out->files[1], out->cells + n, (size_t)(n * t) * 4));
     return neo__file_write(&out->files[2], out->cells, (size_t)n * 4);
 }
+NEO__COLD_BEGIN
 /* The headers, for what has been written; at the start with 0 rows. */
 static neo_status neo__npy_out_headers(neo__npy_out *out, const neo_schema *s) {
     for (int k = 0; k < NEO__NPY_FILES; k++) {
@@ -11162,6 +11270,7 @@ NEO_API neo_status neo_npy_export(neo_ctx *ctx, neo_reader *reader, const char *
     neo_free(ctx, out, sizeof *out);
     return status;
 }
+NEO__COLD_END
 /* ------------------------------------------------------------------------------------------------
    >>impl-synthetic
 
@@ -11351,6 +11460,7 @@ static neo_status neo__block_parse(const neo_schema *s, const neo__parse_options
 }
 
 /* ---- the schema ---- */
+NEO__COLD_BEGIN
 static neo_status neo__synthetic_measure(neo_schema *s) {
     neo__synthetic *g = s->synthetic;
     double n = (double)NEO__SYNTHETIC_PROBE, signal = (double)g->desc.signal;
@@ -11449,6 +11559,7 @@ NEO_API neo_status neo_schema_synthetic(neo_ctx *ctx, const neo_synthetic_desc *
         neo_schema_destroy(s);
     return status;
 }
+NEO__COLD_END
 
 /* ---- what is best, and as text ---- */
 static void neo__synthetic_best(const neo_schema *s, int64_t first, int64_t count, int64_t *bag,
@@ -11464,6 +11575,7 @@ static void neo__synthetic_best(const neo_schema *s, int64_t first, int64_t coun
     }
     *logloss = loss / (double)count;
 }
+NEO__COLD_BEGIN
 NEO_API neo_status neo_schema_best(const neo_schema *s, int64_t first, int64_t count, double *auc,
                                    double *logloss) {
     NEO__CHECK(s && auc && logloss, NEO_ERR_ARG, "neo_schema_best: an argument is NULL");
@@ -11491,6 +11603,7 @@ NEO_API neo_status neo_schema_best(const neo_schema *s, int64_t first, int64_t c
               : neo_fail(NEO_ERR_MEMORY, "neo_schema_best: no memory for %" PRId64 " samples",
                           count);
 }
+NEO__COLD_END
 
 static char *neo__put_decimal(char *p, uint32_t value) {
     char digits[10];
@@ -11520,6 +11633,7 @@ static char *neo__synthetic_line(const neo_schema *s, int64_t sample, char *p) {
     *p++ = '\n';
     return p;
 }
+NEO__COLD_BEGIN
 NEO_API neo_status neo_synthetic_write_tsv(neo_ctx *ctx, const neo_schema *s, const char *path,
                                            int64_t first, int64_t count) {
     enum { BUFFER = 1 << 16, LINE = 1024 };
@@ -11550,6 +11664,7 @@ NEO_API neo_status neo_synthetic_write_tsv(neo_ctx *ctx, const neo_schema *s, co
     neo_status closed = neo__file_close(&f);
     return status != NEO_OK ? status : closed;
 }
+NEO__COLD_END
 /* ------------------------------------------------------------------------------------------------
    >>impl-json
 
@@ -11569,6 +11684,7 @@ typedef struct neo__json {
 } neo__json;
 enum { NEO__JSON_DEPTH = 64 };
 
+NEO__COLD_BEGIN
 static neo_status neo__json_fail(const neo__json *j, size_t at, const char *what) {
     return neo_fail(NEO_ERR_FORMAT, "%s: byte %" PRIu64 ": %s", j->file, j->offset + at, what);
 }
@@ -11886,6 +12002,7 @@ static void neo__out_string(neo__out *out, const char *s) {
     }
     neo__out_bytes(out, "\"", 1);
 }
+NEO__COLD_END
 /* ------------------------------------------------------------------------------------------------
    >>impl-crc32c
 
@@ -12038,6 +12155,7 @@ struct neo_state {
 /* The tensor in the state file that holds the dictionaries. */
 #define NEO__SCHEMA_NAME "schema"
 
+NEO__COLD_BEGIN
 /* neo__grow: *items holds at least `need` items afterwards; the old ones are kept. */
 static neo_status neo__grow(neo_ctx *ctx, void **items, int *capacity, int need,
                             size_t item_bytes) {
@@ -12278,6 +12396,7 @@ NEO_API const char *neo_state_name(const neo_state *state, int index) {
 NEO_API neo_tensor neo_state_tensor(const neo_state *state, int index) {
     return index >= 0 && index < state->count ? state->entries[index].tensor : neo_tensor_none();
 }
+NEO__COLD_END
 
 /* ---- digest ---- */
 #define NEO__DIGEST_INDEX UINT64_C(0x9E3779B97F4A7C15)
@@ -12427,6 +12546,7 @@ struct neo_safetensors {
 };
 
 /* ---- reading the header ---- */
+NEO__COLD_BEGIN
 static neo_status neo__st_parse_dtype(neo__json *j, neo__st_tensor *t) {
     char *name = NULL;
     size_t at = j->at;
@@ -12955,6 +13075,7 @@ NEO_API neo_status neo_load_safetensors(neo_ctx *ctx, const char *path, const ne
     if (status == NEO_OK && loaded) *loaded = count;
     return status;
 }
+NEO__COLD_END
 /* ------------------------------------------------------------------------------------------------
    >>impl-checkpoint
 
@@ -12995,6 +13116,7 @@ typedef enum neo__ckpt_suffix {
 } neo__ckpt_suffix;
 static const char *const neo__ckpt_suffixes[] = {"", ".old", ".partial"};
 
+NEO__COLD_BEGIN
 /* <dir>/step-<step><suffix> into out[NEO__PATH_BYTES]. */
 static neo_status neo__ckpt_path(char *out, const char *dir, int64_t step,
                                  neo__ckpt_suffix suffix) {
@@ -13705,6 +13827,7 @@ NEO_API neo_status neo_load(neo_ctx *ctx, const neo_load_desc *desc, neo_state *
     neo__ckpt_load_free(load);
     return status;
 }
+NEO__COLD_END
 /* ------------------------------------------------------------------------------------------------
    >>impl-metrics
 
@@ -13798,6 +13921,7 @@ NEO_API double neo_auc(const float *score, const float *label, int64_t count, vo
     return auc;
 }
 
+NEO__COLD_BEGIN
 NEO_API neo_status neo_metrics_create(neo_ctx *ctx, const neo_metrics_desc *desc,
                                       neo_metrics **out) {
     NEO__CHECK(ctx && desc && out, NEO_ERR_ARG,
@@ -13844,6 +13968,7 @@ NEO_API void neo_metrics_reset(neo_metrics *m) {
     memset(&m->lifetime, 0, sizeof m->lifetime);
     m->positives = m->negatives = 0;
 }
+NEO__COLD_END
 
 /* ---- updates ---- */
 static neo_status neo__metrics_check(neo_tensor logit, neo_tensor label) {
@@ -13908,6 +14033,7 @@ NEO_API neo_status neo_metrics_update(neo_metrics *m, neo_tensor logit, neo_tens
 }
 
 /* ---- values ---- */
+NEO__COLD_BEGIN
 static void neo__metric_values_of(const neo__metric_sums *s, double auc, int64_t auc_count,
                                   neo_metric_values *v) {
     double nan = neo__f64_bits(0x7FF8000000000000u), n = (double)s->count, p = (double)s->positive;
@@ -13936,6 +14062,7 @@ NEO_API neo_status neo_metrics_lifetime(neo_metrics *m, neo_metric_values *value
     neo__fp_leave(fp);
     return NEO_OK;
 }
+NEO__COLD_END
 NEO_API neo_status neo_metrics_window(neo_metrics *m, neo_metric_values *values) {
     NEO__CHECK(m && values, NEO_ERR_ARG, "neo_metrics_window: metrics or values is NULL");
     NEO__CHECK(m->window, NEO_ERR_STATE,
@@ -13965,6 +14092,7 @@ NEO_API neo_status neo_metrics_window(neo_metrics *m, neo_metric_values *values)
    ------------------------------------------------------------------------------------------------ */
 enum { NEO__PROGRESS_BYTES = 1024, NEO__PROGRESS_COLUMNS = 200 };
 
+NEO__COLD_BEGIN
 /* Three significant digits and a letter: 950, 1.23k, 45.6M. Room for 32 bytes. */
 static void neo__human(double x, char *out) {
     static const char unit[] = {'k', 'M', 'G', 'T', 'P'};
@@ -14081,6 +14209,7 @@ NEO_API void neo_progress_end(neo_progress *p, double loss) {
     p->last_ns = neo_time_ns();
     neo__progress_draw(p, loss, 1);
 }
+NEO__COLD_END
 /* ------------------------------------------------------------------------------------------------
    >>impl-jsonl
 
@@ -14099,6 +14228,7 @@ struct neo_jsonl {
     char line[NEO__JSONL_BYTES + 1];
 };
 
+NEO__COLD_BEGIN
 NEO__INLINE size_t neo__put(char *out, size_t bytes, size_t used, const char *text, size_t n) {
     for (size_t i = 0; i < n; i++)
         if (used + i < bytes) out[used + i] = text[i];
@@ -14234,6 +14364,7 @@ NEO_API neo_status neo_jsonl_end(neo_jsonl *log) {
     if (status != NEO_OK) log->torn = 1;
     return status;
 }
+NEO__COLD_END
 /* ------------------------------------------------------------------------------------------------
    >>impl-report
 
@@ -14282,6 +14413,7 @@ struct neo_report {
 };
 
 /* ---- collecting ---- */
+NEO__COLD_BEGIN
 static neo_status neo__report_memory(void) {
     return neo_fail(NEO_ERR_MEMORY, "neo_report: no memory for another entry");
 }
@@ -14967,6 +15099,7 @@ NEO_API neo_status neo_report_write(const neo_report *r, const char *path) {
     }
     return status;
 }
+NEO__COLD_END
 #ifdef __cplusplus
 }
 #endif
@@ -15409,9 +15542,16 @@ NEO__INLINE NEO__VF NEO__FN(vcos)(NEO__VF x) {
 
 /* ---- >>kernels-vec ----
    A kernel's body is a macro over the way to load and store: NEO__LOOP runs it on whole vectors,
-   then once on the masked rest. */
+   then once on the masked rest; scalars have no rest. NEO__LONG_LOOP is for bodies next to which
+   masks cost nothing: with AVX-512 they are compiled once, always masked. */
 #define NEO__LD(p) NEO__LOAD((p) + i)
 #define NEO__ST(p, v) NEO__STORE((p) + i, v)
+#if NEO__PASS == NEO__PASS_SCALAR
+#define NEO__LOOP(BODY)                                            \
+    do {                                                           \
+        for (int64_t i = 0; i < n; i++) { BODY(NEO__LD, NEO__ST) } \
+    } while (0)
+#else
 #define NEO__LDN(p) NEO__LOADN((p) + i, n - i)
 #define NEO__STN(p, v) NEO__STOREN((p) + i, v, n - i)
 #define NEO__LOOP(BODY)                                                 \
@@ -15420,6 +15560,21 @@ NEO__INLINE NEO__VF NEO__FN(vcos)(NEO__VF x) {
         for (; i + NEO__W <= n; i += NEO__W) { BODY(NEO__LD, NEO__ST) } \
         if (i < n) { BODY(NEO__LDN, NEO__STN) }                         \
     } while (0)
+#endif
+#if NEO__PASS == NEO__PASS_AVX512
+#define NEO__LDM(p) _mm512_maskz_loadu_ps(lanes, (p) + i)
+#define NEO__STM(p, v) _mm512_mask_storeu_ps((p) + i, lanes, v)
+#define NEO__LONG_LOOP(BODY)                               \
+    do {                                                   \
+        NEO__VM lanes = 0xFFFF;                            \
+        for (int64_t i = 0; i < n; i += NEO__W) {          \
+            if (n - i < NEO__W) lanes = NEO__LANES(n - i); \
+            BODY(NEO__LDM, NEO__STM)                       \
+        }                                                  \
+    } while (0)
+#else
+#define NEO__LONG_LOOP(BODY) NEO__LOOP(BODY)
+#endif
 
 static void NEO__FN(vec_add)(float *y, const float *x, int64_t n) {
 #define NEO__BODY(L, S) S(y, NEO__ADD(L(y), L(x)));
@@ -15466,17 +15621,17 @@ static void NEO__FN(vec_act_forward)(neo_activation act, const float *z, float *
     }
     case NEO_ACT_SIGMOID:
 #define NEO__BODY(L, S) S(y, NEO__FN(vsigmoid)(L(z)));
-        NEO__LOOP(NEO__BODY);
+        NEO__LONG_LOOP(NEO__BODY);
 #undef NEO__BODY
         break;
     case NEO_ACT_TANH:
 #define NEO__BODY(L, S) S(y, NEO__FN(vtanh)(L(z)));
-        NEO__LOOP(NEO__BODY);
+        NEO__LONG_LOOP(NEO__BODY);
 #undef NEO__BODY
         break;
     case NEO_ACT_GELU:
 #define NEO__BODY(L, S) S(y, NEO__FN(vgelu)(L(z)));
-        NEO__LOOP(NEO__BODY);
+        NEO__LONG_LOOP(NEO__BODY);
 #undef NEO__BODY
         break;
     case NEO_ACT_HARDSWISH:
@@ -15514,7 +15669,7 @@ static void NEO__FN(vec_act_backward)(neo_activation act, const float *z, const 
         break;
     case NEO_ACT_GELU:
 #define NEO__BODY(L, S) S(dz, NEO__MUL(L(dy), NEO__FN(vgelu_slope)(L(z))));
-        NEO__LOOP(NEO__BODY);
+        NEO__LONG_LOOP(NEO__BODY);
 #undef NEO__BODY
         break;
     case NEO_ACT_HARDSWISH:
@@ -15603,7 +15758,7 @@ static void NEO__FN(vec_bce_logits)(const float *x, const float *y, const float 
             NEO__SELECT(NEO__LT(a, zero), NEO__SUB(q, label), NEO__SUB(NEO__SUB(one, label), q)); \
         S(dx, NEO__MUL(NEO__MUL(d, w), vg));                                                      \
     }
-    NEO__LOOP(NEO__BODY);
+    NEO__LONG_LOOP(NEO__BODY);
 #undef NEO__BODY
 }
 /* Logarithms clamped at -100 and the slope's denominator at 1e-12, as torch does. */
@@ -15622,7 +15777,7 @@ static void NEO__FN(vec_bce)(const float *x, const float *y, const float *weight
             NEO__DIV(NEO__SUB(p, label), NEO__MAX_(least, NEO__MUL(NEO__SUB(one, p), p))); \
         S(dx, NEO__MUL(NEO__MUL(d, w), vg));                                               \
     }
-    NEO__LOOP(NEO__BODY);
+    NEO__LONG_LOOP(NEO__BODY);
 #undef NEO__BODY
 }
 static void NEO__FN(vec_mse)(const float *x, const float *y, const float *weight, float g,
@@ -15670,7 +15825,7 @@ static float NEO__FN(vec_softmax_row)(const float *x, float *max, float *e, int6
     NEO__VF p = NEO__FN(vexp)(NEO__SUB(L(xb), vm)); \
     S(t, p);                                        \
     if (eb) S(eb, p);
-        NEO__LOOP(NEO__BODY);
+        NEO__LONG_LOOP(NEO__BODY);
 #undef NEO__BODY
         sum += NEO__FN(lane_sum)(t, NEO__FN(pad16)(t, n));
     }
@@ -15788,8 +15943,11 @@ static const neo__vec_kernels NEO__FN(vec_kernels) = {
 };
 #undef NEO__LD
 #undef NEO__LDN
+#undef NEO__LDM
+#undef NEO__LONG_LOOP
 #undef NEO__LOOP
 #undef NEO__ST
+#undef NEO__STM
 #undef NEO__STN
 
 /* ---- >>kernels-tensor: conversions, random numbers ---- */
