@@ -3605,7 +3605,8 @@ static int neo__mpi_post(neo_comm *c, neo__xfer *x, int i, void *data, int count
 }
 /* Under the lock: the next data of a transfer. A segment is never cut: others of its call follow. */
 static int neo__mpi_post_data(neo_comm *c, neo__xfer *x) {
-    size_t most = c->segment_bytes > NEO__MPI_WINDOW ? c->segment_bytes : NEO__MPI_WINDOW;
+    size_t most = NEO__MPI_WINDOW;
+    if (c->segment_bytes > most) most = c->segment_bytes;
     most = (most + NEO__MPI_BLOCK - 1) / NEO__MPI_BLOCK * NEO__MPI_BLOCK;
     size_t now = x->bytes - x->posted < most ? x->bytes - x->posted : most;
     int blocks = (int)(now / NEO__MPI_BLOCK), rest = (int)(now % NEO__MPI_BLOCK);
