@@ -129,7 +129,7 @@ typedef struct neo_comm_desc {
     int ranks;              /* threads backend: how many; 0: 1. With MPI not read */
     int ranks_per_node;     /* ranks [n k, n (k + 1)) are a node; 0: threads: all; MPI: by host name */
     int timeout_ms;         /* a rank that waits longer for another gives up; 0: 60,000; below 0: never */
-    size_t segment_bytes;   /* pieces that MPI and NCCL move and add at a time; 0: 512 KiB */
+    size_t segment_bytes;   /* pieces that MPI and NCCL move and add at a time; 0: 256 KiB */
     int queue_length;       /* asynchronous operations in flight (one more waits for a place); 0: 64 */
     neo_link link[NEO_LEVEL_COUNT]; /* threads: the model; zeros: none */
 } neo_comm_desc;
@@ -1653,7 +1653,7 @@ static neo_comm_desc neo__comm_defaults(const neo_comm_desc *desc) {
     if (desc) d = *desc;
     if (d.ranks == 0) d.ranks = 1;
     if (d.timeout_ms == 0) d.timeout_ms = 60000;
-    if (d.segment_bytes == 0) d.segment_bytes = 512 << 10;
+    if (d.segment_bytes == 0) d.segment_bytes = 256 << 10;
     if (d.queue_length == 0) d.queue_length = 64;
     return d;
 }

@@ -129,6 +129,12 @@ static neo_status levels(neo_comm *comm, void *user) {
         EXPECT_ERR(comm, neo_comm_split_nodes(comm, &local, &cross), NEO_ERR_UNSUPPORTED, "unequal");
         return NEO_OK;
     }
+    if (per_node == 2 && nodes == 2) { /* nodes 0 1 0 1 */
+        neo_comm *mixed = NULL;
+        EXPECT_OK(comm, neo_comm_split(comm, 0, rank % 2, &mixed));
+        EXPECT_ERR(comm, neo_comm_split_nodes(mixed, &local, &cross), NEO_ERR_UNSUPPORTED, "not consecutive");
+        neo_comm_destroy(mixed);
+    }
     EXPECT_OK(comm, neo_comm_split_nodes(comm, &local, &cross));
     EXPECT(comm, neo_comm_size(local) == per_node && neo_comm_size(cross) == nodes, "sizes");
     size_t room = (size_t)w * LEVEL_COUNT * sizeof(float);
@@ -323,7 +329,41 @@ static neo_status refusals(neo_comm *comm, void *user) {
     EXPECT_ERR(comm, neo_comm_broadcast(comm, a, 1, (neo_dtype)77, 0, NULL), NEO_ERR_ARG, "no dtype");
     EXPECT_ERR(comm, neo_comm_send(comm, a, 1, NEO_F32, neo_comm_rank(comm), NULL), NEO_ERR_ARG, "not another rank");
     EXPECT_ERR(comm, neo_comm_wait(comm, 5), NEO_ERR_ARG, "ticket 5");
+    const void *pieces[NEO_MAX_SUBTREES];
+    for (int k = 0; k < NEO_MAX_SUBTREES; k++) pieces[k] = a;
+    EXPECT_ERR(comm, neo_comm_all_reduce_leaves(comm, pieces, a + 1, 4, NEO_F32, NULL), NEO_ERR_ARG, "piece 0 and out overlap");
+    neo_comm_destroy(comm); /* not its user's to destroy */
     EXPECT_OK(comm, neo_comm_barrier(comm, NULL)); /* and the group still works */
+    return NEO_OK;
+}
+
+/* ---- ranks that give other counts for the same total ---- */
+static neo_status disagreement(neo_comm *comm, void *user) {
+    enum { N = 300000 };
+    neo_comm *group = NULL;
+    int rank = neo_comm_rank(comm);
+    int64_t counts[2] = {N, 2 * N};
+    neo_ctx *ctx = neo_comm_ctx(comm);
+    size_t room = 3 * N * sizeof(float);
+    float *in = (float *)neo_alloc(ctx, room), *out = (float *)neo_alloc(ctx, room);
+    (void)user;
+    if (rank == 1) counts[0] = 2 * N, counts[1] = N;
+    memset(in, 0, room);
+    EXPECT_OK(comm, neo_comm_split(comm, 0, 0, &group));
+    EXPECT_ERR(group, neo_comm_reduce_scatter(group, NEO_REDUCE_SUM, in, out, 0, counts, NEO_F32, NULL),
+               NEO_ERR_DIVERGED, "bytes from rank");
+    neo_comm_destroy(group);
+    EXPECT_OK(comm, neo_comm_barrier(comm, NULL));
+    neo_free(ctx, in, room);
+    neo_free(ctx, out, room);
+    return NEO_OK;
+}
+/* ---- what the link model holds back is not late ---- */
+static neo_status held_back(neo_comm *comm, void *user) {
+    static uint8_t data[2][300000];
+    (void)user;
+    EXPECT_OK(comm, neo_comm_broadcast(comm, data[neo_comm_rank(comm)], sizeof data[0], NEO_U8, 0, NULL));
+    EXPECT_OK(comm, neo_comm_barrier(comm, NULL));
     return NEO_OK;
 }
 
@@ -434,6 +474,7 @@ int main(void) {
         bad += run_ranks(w, &d, groups, &d);
         bad += run_ranks(w, &d, rows, NULL);
         bad += run_ranks(w, &d, refusals, NULL);
+        if (w == 2) bad += run_ranks(w, &d, disagreement, NULL);
         for (int per_node = 1; per_node <= w; per_node++) {
             d.ranks_per_node = per_node;
             bad += run_ranks(w, &d, levels, &per_node);
@@ -453,6 +494,9 @@ int main(void) {
     }
     if (!mpi) {
         bad += run_ranks(CROWD, NULL, crowd, NULL);
+        neo_comm_desc slow = {.timeout_ms = 150};
+        slow.link[NEO_LEVEL_LOCAL].bandwidth = 1e6; /* the message takes 0.3 s */
+        bad += run_ranks(2, &slow, held_back, NULL);
         double hidden = 0;
         neo_comm_desc d = {0};
         for (int l = 0; l < NEO_LEVEL_COUNT; l++) d.link[l] = (neo_link){.latency_us = 20, .bandwidth = 100e6};
