@@ -3643,46 +3643,44 @@ static int neo__mpi_post_send(neo_comm *c, const neo__call *call, neo__xfer *x) 
     return error == MPI_SUCCESS && x->bytes > rides ? neo__mpi_post_data(c, x) : error;
 }
 /* Under the lock: receive what was sent for a call that has failed, into nothing. */
-static void neo__mpi_drain(neo_comm *c) {
+static void neo__mpi_drain_tag(neo_comm *c, int which) {
     neo__mpi_shared *s = c->mpi->shared;
-    for (int which = 0; which < 2; which++) {
-        MPI_Status status;
-        int there = 0, count = 0, size = 1;
-        MPI_Datatype type = s->block;
-        if (MPI_Iprobe(MPI_ANY_SOURCE, neo__mpi_tag(c, which), s->comm, &there, &status) != MPI_SUCCESS ||
-            !there)
-            continue;
-        MPI_Get_count(&status, type, &count);
-        if (count == MPI_UNDEFINED) MPI_Get_count(&status, type = MPI_BYTE, &count);
-        if (count == MPI_UNDEFINED) continue;
-        MPI_Type_size(type, &size);
-        size_t bytes = (size_t)count * (size_t)size + 1;
-        char *nothing = (char *)neo_alloc(c->ctx, bytes);
-        MPI_Request r = MPI_REQUEST_NULL;
-        if (!nothing) continue;
-        int error = MPI_Irecv(nothing, count, type, status.MPI_SOURCE, status.MPI_TAG, s->comm, &r);
-        int64_t until = neo_time_ns() + NEO__MPI_DRAIN_NS;
-        for (int ended = 0; error == MPI_SUCCESS && !ended && neo_time_ns() < until;)
-            error = MPI_Test(&r, &ended, MPI_STATUS_IGNORE);
-        if (r == MPI_REQUEST_NULL)
-            neo_free(c->ctx, nothing, bytes);
-        else
-            c->unfinished = s->unfinished = 1; /* a lost rank's: MPI has it */
-    }
+    MPI_Datatype type = s->block;
+    MPI_Request r = MPI_REQUEST_NULL;
+    MPI_Status status;
+    int there = 0, count = 0, size = 1;
+    int error = MPI_Iprobe(MPI_ANY_SOURCE, neo__mpi_tag(c, which), s->comm, &there, &status);
+    if (error != MPI_SUCCESS || !there) return;
+    MPI_Get_count(&status, type, &count);
+    if (count == MPI_UNDEFINED) MPI_Get_count(&status, type = MPI_BYTE, &count);
+    if (count == MPI_UNDEFINED) return;
+    MPI_Type_size(type, &size);
+    size_t bytes = (size_t)count * (size_t)size + 1;
+    char *nothing = (char *)neo_alloc(c->ctx, bytes);
+    if (!nothing) return;
+    error = MPI_Irecv(nothing, count, type, status.MPI_SOURCE, status.MPI_TAG, s->comm, &r);
+    int64_t until = neo_time_ns() + NEO__MPI_DRAIN_NS;
+    for (int ended = 0; error == MPI_SUCCESS && !ended && neo_time_ns() < until;)
+        error = MPI_Test(&r, &ended, MPI_STATUS_IGNORE);
+    if (r == MPI_REQUEST_NULL)
+        neo_free(c->ctx, nothing, bytes);
+    else
+        c->unfinished = s->unfinished = 1; /* a lost rank's: MPI has it */
 }
-/* Under the lock. Whether a transfer has an end; `cancel` its receives. */
-static int neo__mpi_ended(neo__xfer *x, int cancel) {
-    int left = 0;
-    if (!x->started || x->done) return 1;
-    for (int i = 0; i < 3; i++) {
+static void neo__mpi_drain(neo_comm *c) {
+    neo__mpi_drain_tag(c, 0);
+    neo__mpi_drain_tag(c, 1);
+}
+/* Under the lock: see what has ended of a transfer; `cancel` it if it is a receive. */
+static void neo__mpi_settle(neo__xfer *x, int cancel) {
+    for (int i = 0; i < 3 && x->started && !x->done; i++) {
         MPI_Request r = neo__mpi_get(x, i);
         int ended = 0;
         if (r == MPI_REQUEST_NULL) continue;
         if (cancel && !x->send) (void)MPI_Cancel(&r);
-        left += MPI_Test(&r, &ended, MPI_STATUS_IGNORE) == MPI_SUCCESS && !ended;
+        (void)MPI_Test(&r, &ended, MPI_STATUS_IGNORE);
         neo__mpi_set(x, i, r);
     }
-    return left == 0;
 }
 /* The group is broken: receives must not write to the user's memory any more, nor the others read from it.
    All ranks do this at about the same time; each receives into nothing what the others sent. What has no
@@ -3692,7 +3690,7 @@ static void neo__mpi_give_up(neo_comm *c) {
     int64_t until = neo_time_ns() + NEO__MPI_DRAIN_NS;
     for (int turn = 0; turn == 0 || neo_time_ns() < until; turn++) {
         pthread_mutex_lock(&s->lock);
-        for (int k = 0; k < c->xfer_count; k++) (void)neo__mpi_ended(&c->xfer[k], turn == 0);
+        for (int k = 0; k < c->xfer_count; k++) neo__mpi_settle(&c->xfer[k], turn == 0);
         neo__mpi_drain(c);
         pthread_mutex_unlock(&s->lock);
         neo__comm_nap();
