@@ -6,53 +6,13 @@
    state that existed before a failed call must be as it was. */
 #include "test.h"
 
+#include "meter.h"
 #include "model.h"
 
 #include <sys/stat.h>
 #if !defined(_WIN32)
 #include <unistd.h>
 #endif
-
-typedef struct meter {
-    int64_t refuse_at; /* -1: never */
-    int from_there_on;
-    int64_t calls;     /* atomic */
-    int64_t live;      /* atomic: blocks handed out */
-    int64_t wrong;     /* atomic: frees with another size, or of a foreign pointer */
-} meter;
-
-enum { TAG_BYTES = 128, TAG = 0x6E656F21 };
-typedef struct tag {
-    void *base;
-    size_t size;
-    uint32_t magic;
-} tag;
-
-static void *meter_alloc(size_t size, size_t align, void *user) {
-    meter *m = (meter *)user;
-    int64_t call = __atomic_fetch_add(&m->calls, 1, __ATOMIC_RELAXED);
-    if (m->refuse_at >= 0 && (call == m->refuse_at || (m->from_there_on && call > m->refuse_at))) return NULL;
-    char *base = (char *)malloc(size + align + TAG_BYTES);
-    if (!base) return NULL;
-    uintptr_t at = ((uintptr_t)base + TAG_BYTES + align - 1) / align * align;
-    tag t = {base, size, TAG};
-    memcpy((char *)at - TAG_BYTES, &t, sizeof t);
-    memset((char *)at, 0xA5, size < 4096 ? size : 4096); /* nothing may rely on zeros */
-    __atomic_fetch_add(&m->live, 1, __ATOMIC_RELAXED);
-    return (void *)at;
-}
-static void meter_free(void *ptr, size_t size, void *user) {
-    meter *m = (meter *)user;
-    tag t;
-    memcpy(&t, (char *)ptr - TAG_BYTES, sizeof t);
-    if (t.magic != TAG || t.size != size) {
-        __atomic_fetch_add(&m->wrong, 1, __ATOMIC_RELAXED);
-        return;
-    }
-    memset((char *)ptr - TAG_BYTES, 0, sizeof t);
-    free(t.base);
-    __atomic_fetch_sub(&m->live, 1, __ATOMIC_RELAXED);
-}
 
 static char dir[512], path[600];
 static const model_desc KIND = {NEO_OPTIM_ADAM, NEO_BAG_ROWWISE_ADAGRAD, 1.0f, 1};
@@ -218,7 +178,7 @@ static neo_status run_jagged(const neo_ctx_desc *desc) {
 static void sweep(const char *name, scenario run, int from_there_on, int64_t stride) {
     int64_t refused = 0;
     for (int64_t n = 0;; n += stride) {
-        meter m = {n, from_there_on, 0, 0, 0};
+        meter m = {n, from_there_on, 0, 0, 0, 0};
         neo_ctx_desc d;
         memset(&d, 0, sizeof d);
         d.allocator.alloc = meter_alloc;

@@ -14,6 +14,7 @@
    timeout would be seen as the wrong status; the others with SHORT_MS. Nothing else is timed, but for SLACK_MS: what
    takes longer has waited for something that it should not wait for. */
 #include "comm_ranks.h"
+#include "meter.h"
 
 #include <sys/time.h>
 
@@ -30,47 +31,6 @@ static void sleep_ms(int ms) {
     }
 }
 static int64_t now_ms(void) { return neo_time_ns() / 1000000; }
-
-/* ---- the allocator: counts, tags, and refuses the n-th request if asked to ---- */
-typedef struct meter {
-    int64_t calls, live, wrong; /* atomic */
-    int64_t refuse_at;          /* -1: never */
-    int64_t refused;            /* atomic */
-} meter;
-enum { TAG_BYTES = 64, TAG = 0x6E656F21 };
-typedef struct tag {
-    void *base;
-    size_t size;
-    uint32_t magic;
-} tag;
-static void *meter_alloc(size_t size, size_t align, void *user) {
-    meter *m = (meter *)user;
-    int64_t call = __atomic_fetch_add(&m->calls, 1, __ATOMIC_RELAXED);
-    if (call == m->refuse_at) {
-        __atomic_fetch_add(&m->refused, 1, __ATOMIC_RELAXED);
-        return NULL;
-    }
-    char *base = (char *)malloc(size + align + TAG_BYTES);
-    if (!base) return NULL;
-    uintptr_t at = ((uintptr_t)base + TAG_BYTES + align - 1) / align * align;
-    tag t = {base, size, TAG};
-    memcpy((char *)at - TAG_BYTES, &t, sizeof t);
-    memset((char *)at, 0xA5, size < 4096 ? size : 4096); /* nothing may rely on zeros */
-    __atomic_fetch_add(&m->live, 1, __ATOMIC_RELAXED);
-    return (void *)at;
-}
-static void meter_free(void *ptr, size_t size, void *user) {
-    meter *m = (meter *)user;
-    tag t;
-    memcpy(&t, (char *)ptr - TAG_BYTES, sizeof t);
-    if (t.magic != TAG || t.size != size) {
-        __atomic_fetch_add(&m->wrong, 1, __ATOMIC_RELAXED);
-        return;
-    }
-    memset((char *)ptr - TAG_BYTES, 0, sizeof t);
-    free(t.base);
-    __atomic_fetch_sub(&m->live, 1, __ATOMIC_RELAXED);
-}
 
 /* ---- scenes ---- */
 typedef enum op_kind {
