@@ -3856,11 +3856,6 @@ static neo_status neo__mpi_finish(neo_comm *c, const neo__call *call, neo__xfer 
 static void neo__mpi_release(neo_comm *c, neo__xfer *x) { (void)c, (void)x; }
 
 /* ---- groups ---- */
-static void neo__mpi_share(neo__mpi_shared *s) {
-    pthread_mutex_lock(&s->lock);
-    s->references++;
-    pthread_mutex_unlock(&s->lock);
-}
 static neo_status neo__mpi_member(neo_comm *sub, neo_comm *parent, int64_t *token) {
     size_t bytes = neo__mpi_bytes(sub->size);
     sub->mpi = (neo__mpi *)neo_alloc(sub->ctx, bytes);
@@ -3869,8 +3864,8 @@ static neo_status neo__mpi_member(neo_comm *sub, neo_comm *parent, int64_t *toke
     (void)neo__mpi_carve(sub->mpi, (char *)sub->mpi, sub->size);
     sub->mpi->shared = parent->mpi->shared;
     sub->inline_only = !parent->mpi->shared->serialized;
-    neo__mpi_share(sub->mpi->shared);
     pthread_mutex_lock(&sub->mpi->shared->lock);
+    sub->mpi->shared->references++;
     *token = (int64_t)sub->mpi->shared->next_context + 1; /* 0 is no token */
     pthread_mutex_unlock(&sub->mpi->shared->lock);
     return NEO_OK;
@@ -4018,13 +4013,14 @@ static neo_status neo__mpi_vote(MPI_Comm comm, const neo_comm_desc *d, neo_statu
     int error = MPI_Iallreduce(say, all, 3, MPI_INT64_T, MPI_MAX, comm, &r);
     while (error == MPI_SUCCESS && !done) {
         error = MPI_Test(&r, &done, MPI_STATUS_IGNORE);
-        if (mine == NEO_OK && !done && deadline && neo_time_ns() >= deadline)
-            return neo_fail(NEO_ERR_TIMEOUT, "neo_comm: rank %d: not all ranks came to make the group within %d ms",
-                            rank, d->timeout_ms);
+        if (!done && deadline && neo_time_ns() >= deadline) break;
         if (!done) neo__comm_nap();
     }
     if (mine != NEO_OK) return mine;
     NEO__CHECK(error == MPI_SUCCESS, NEO_ERR_PEER, "neo_comm: MPI fails while the group is made");
+    NEO__CHECK(done, NEO_ERR_TIMEOUT,
+               "neo_comm: rank %d: not all ranks came to make the group within %d ms", rank,
+               d->timeout_ms);
     NEO__CHECK(all[0] == 0, NEO_ERR_PEER, "neo_comm: rank %d could not make its part of the group",
                (int)all[0] - 1);
     NEO__CHECK(all[1] == -all[2], NEO_ERR_DIVERGED,
