@@ -868,6 +868,13 @@ typedef struct neo_bag_optim {
     float max_norm;            /* 0: off; else a touched row's 2-norm is cut to this after its step */
 } neo_bag_optim;
 
+/* Where a table lies in a larger one, of which it holds the columns from first_col and the rows from
+   first_row on. Initial values, row buckets, norms and means are then those of the larger table. Zeros: a
+   table by itself. */
+typedef struct neo_table_part {
+    int64_t rows, dim; /* of the larger table */
+    int64_t first_row, first_col;
+} neo_table_part;
 typedef struct neo_table_desc {
     const char *name;    /* tensors are <bags>.<name>.weight, ...; required */
     int64_t rows;        /* required */
@@ -879,7 +886,25 @@ typedef struct neo_table_desc {
                             to (r + 1) rows/R), then over buckets by the leaves' tree, + 0.0f,
                             whatever the plan; 0: 1. Above 1 the lookup is slower */
     float *weight;       /* [rows][dim] in memory of yours (init still applies); NULL: neo's */
+    neo_table_part part; /* parts of one table have one name. first_col is a multiple of 16, and so is dim
+                            unless the part has the last column; a part of the rows is whole buckets */
 } neo_table_desc;
+
+/* Sums along rows of which this object has some columns: a row-wise optimizer, LAMB, LARS and max_norm need
+   them over whole rows. For each part that is cut by columns: blocks [sums][rows][blocks], the sums of this
+   part's blocks of 16 columns (see >>bag-optim); total [sums][rows], to be filled with the sums of all blocks
+   of the row, added from 0 in order of column. Parts of the same rows of one table that saw the same batches
+   have the same rows in the same order. */
+typedef struct neo_cut_sums {
+    int32_t table; /* of this object */
+    int32_t sums;  /* per row: 1 or 2 */
+    int64_t rows, blocks_per_row;
+    const float *blocks;
+    float *total;
+} neo_cut_sums;
+/* Called on the thread that called backward or step, before anything has changed; an error ends that call,
+   and nothing has changed. */
+typedef neo_status (*neo_cut_sums_fn)(void *user, const neo_cut_sums *cuts, int32_t count);
 
 typedef struct neo_bags_desc {
     const char *name;             /* NULL: "bags" */
@@ -890,13 +915,17 @@ typedef struct neo_bags_desc {
     int64_t max_batch;            /* samples (of any one feature); required */
     int64_t max_ids;              /* ids of a batch over all features; required. See neo_bags_reserve */
     neo_bounds bounds;
+    int64_t max_kept_rows; /* rows that neo_bags_accumulate may keep between two steps, over all tables;
+                              0: not used */
+    neo_cut_sums_fn cut_sums; /* with a part whose optimizer needs sums over whole rows: required */
+    void *cut_sums_user;
 } neo_bags_desc;
 
 /* neo_bags_create: allocate and initialise the tables, their optimizer state, and the workspace of
    forward and backward for batches up to max_batch and max_ids. Initial values do not depend on anything
    but the seed and the tensor's name, "<bags>.<table>.weight".
    Errors   NEO_ERR_ARG: a field of desc, the table named. NEO_ERR_MEMORY. NEO_ERR_UNSUPPORTED: rows of a
-            table times max_ids beyond 2^64.
+            table times max_ids (or max_kept_rows) beyond 2^64.
    neo_bags_bytes: exactly what create asks of the allocator: weights (those not in memory of yours),
    optimizer state, and workspace (descriptions included). */
 typedef struct neo_bags_memory {
@@ -908,7 +937,8 @@ NEO_API void neo_bags_destroy(neo_bags *bags);
 NEO_API neo_status neo_bags_bytes(neo_ctx *ctx, const neo_bags_desc *desc,
                                   neo_bags_memory *memory);
 /* neo_bags_reserve: grow the workspace to these capacities; call it between batches, when a batch
-   may be larger than declared. A no-op when it fits; counted otherwise. On failure nothing changes. */
+   may be larger than declared. A no-op when it fits; counted otherwise. On failure nothing changes.
+   Errors   NEO_ERR_STATE: gradients are kept. NEO_ERR_MEMORY. NEO_ERR_UNSUPPORTED: as create. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_bags_reserve(neo_bags *bags, int64_t max_batch,
                                                       int64_t max_ids);
 
@@ -932,9 +962,40 @@ NEO_API neo_status neo_bags_forward(neo_bags *bags, const neo_jagged *batch, neo
              w_k * d by fma, in order of (feature, sample, position) inside a leaf; leaves (of the
              feature's samples, see >>leaves) add by tree, then + 0.0f. What follows is in >>bag-optim:
              clip_gradient, decay, the optimizer, max_norm.
-   Errors    as forward. NEO_ERR_NUMERIC: lr is not finite. Nothing has changed then. */
+   Errors    as forward. NEO_ERR_NUMERIC: lr is not finite. NEO_ERR_STATE: gradients are kept. Those of
+             cut_sums. Nothing has changed then. */
 NEO_API neo_status neo_bags_backward(neo_bags *bags, const neo_jagged *batch, neo_tensor dout,
                                      float lr);
+
+/* ---- unfused: gradients that are kept ----
+   Over several micro-batches or losses, and where all gradients must be known before any weight moves
+   (clipping by a global norm, loss scaling): accumulate any number of times, then one step. Needs
+   max_kept_rows.
+
+   neo_bags_accumulate: merge the gradients of a batch per row, as backward does, and add them to those kept.
+   leaves: the batch is these leaves of a larger one (then without feature_bags); NULL: it is all of it. With
+   one call per step, accumulate and step are backward, bit for bit. Of several calls the merged gradients
+   add in order of call.
+   Errors   as backward. NEO_ERR_CAPACITY: more rows than max_kept_rows; nothing has been added then.
+   neo_bags_add_grad: add gradients of your own, in order: rows [count] of one table, grad [count][dim]
+   f32.
+   Errors   NEO_ERR_RANGE: a row outside the table. NEO_ERR_SHAPE. NEO_ERR_CAPACITY, as above.
+   neo_bags_kept_count, neo_bags_kept_row: what is kept: row i, in the order they came: its table, its
+   number, and its gradient, as many floats as the table has columns. Valid until the next call that keeps,
+   steps or clears.
+   neo_bags_grad_squares: add the squares of all kept gradients to sum, exactly but for one rounding in each
+   product and in the tree of 16 columns: no order matters. neo_bags_scale_grads: multiply them.
+   neo_bags_step: one optimizer step for each row that is kept; then none is. neo_bags_clear: forget them. */
+NEO_API neo_status neo_bags_accumulate(neo_bags *bags, const neo_jagged *batch, neo_tensor dout,
+                                       const neo_leaves *leaves);
+NEO_API neo_status neo_bags_add_grad(neo_bags *bags, int32_t table, const int64_t *rows, int64_t count,
+                                     neo_tensor grad);
+NEO_API int64_t neo_bags_kept_count(const neo_bags *bags);
+NEO_API const float *neo_bags_kept_row(const neo_bags *bags, int64_t i, int32_t *table, int64_t *row);
+NEO_API void neo_bags_grad_squares(const neo_bags *bags, neo_exact *sum);
+NEO_API void neo_bags_scale_grads(neo_bags *bags, float scale);
+NEO_API neo_status neo_bags_step(neo_bags *bags, float lr);
+NEO_API void neo_bags_clear(neo_bags *bags);
 
 /* neo_bags_weight_grad: dweights[k] = the gradient of the per-id weight k of the batch (counted
    from its first id; a batch without weights stands for ones): dout of its bag . row. The sum has the
@@ -2858,7 +2919,8 @@ typedef struct neo__bag_lookup {
     const float *dout; /* of weight_grad, with out_stride */
     int mean, pooled;  /* pooled 0: NEO_POOL_NONE */
     neo_bounds bounds;
-    int32_t buckets;
+    int32_t buckets; /* of the table whose rows from first_row on these are */
+    int64_t bucket_rows, first_row;
     const float *next_table;
     int64_t next_dim, next_id, next_count;
 } neo__bag_lookup;
@@ -2910,7 +2972,13 @@ NEO__INLINE int64_t neo__bag_group(int64_t dim) {
     int64_t rows = 4096 / dim;
     return rows < 1 ? 1 : rows > NEO__BAG_GROUP ? (int64_t)NEO__BAG_GROUP : rows;
 }
-NEO__INLINE int64_t neo__bag_scratch(int64_t dim) { return (neo__bag_group(dim) + 1) * dim; }
+/* Blocks of 16 columns, along which rows are summed. */
+NEO__INLINE int64_t neo__bag_blocks(int64_t dim) { return (dim + 15) / 16; }
+/* A group and one row; or the gradient, direction, weights and moments of a row of a cut table. */
+NEO__INLINE int64_t neo__bag_scratch(int64_t dim) {
+    int64_t rows = neo__bag_group(dim) + 1;
+    return (rows < 5 ? 5 : rows) * dim;
+}
 
 /* Sorted occurrences of one table, to merge per row and apply. A record is row << low_bits | low;
    low is a row of grad, or (grad_row given) an index into grad_row and grad_weight. leaf[v] is the
@@ -2930,7 +2998,22 @@ typedef struct neo__bag_update {
     neo__bag_step step;
     int fetch_grads; /* gradient rows may be far from the cache */
     float *scratch;  /* neo__bag_scratch(dim) floats */
+    /* Not a step but a sum that is kept: that of the row whose first record is i goes to keep_to + (keep_at[i]
+       >> 1), added to what is there unless the lowest bit is set. */
+    const int64_t *keep_at; /* or NULL */
+    float *keep_to;
 } neo__bag_update;
+
+/* A step of rows of which only some columns are here. It asks for sums over whole rows in a fixed order; the
+   first `have` are given. With want > 0 nothing changes: the next `want` are computed over the columns here,
+   block by block. One record is one row. */
+typedef struct neo__bag_cut {
+    int have, want;
+    float dim;          /* of the whole row */
+    const float *total; /* [have][rows]: of record 0 */
+    float *blocks;      /* [want][rows][blocks]: of record 0 */
+    int64_t rows, blocks_per_row;
+} neo__bag_cut;
 
 struct neo__bag_kernels {
     void (*pool)(const neo__bag_lookup *a);         /* all ids are inside, one bucket */
@@ -2942,6 +3025,9 @@ struct neo__bag_kernels {
     void (*pack)(float *to, int64_t to_stride, const float *from, int64_t from_stride,
                  int64_t bags, int64_t dim, const int64_t *offsets);
     void (*update)(const neo__bag_update *u);
+    void (*update_cut)(const neo__bag_update *u, const neo__bag_cut *cut);
+    /* out[i] = the sum over block i of 16 columns of x y */
+    void (*blocks)(const float *x, const float *y, int64_t n, float *out);
 };
 /* ---- narrow floats and random numbers: scalar forms, and the tensor kernels' table ---- */
 
@@ -3790,6 +3876,7 @@ typedef struct neo__init_job {
     neo_ctx *ctx;
     float *out;
     int64_t count, tasks;
+    int64_t cols, stride; /* of the rows of `out`, and of the whole parameter */
     uint64_t first;
     neo_init init;
     float scale, top;
@@ -3812,15 +3899,16 @@ static void neo__init_task(void *arg, int64_t task, int worker) {
         return;
     }
     while (i < end) {
-        uint64_t at = job->first + (uint64_t)i;
-        int64_t blocks = (end - i) / 4;
+        int64_t row = i / job->cols, left = NEO__MIN(end, (row + 1) * job->cols) - i;
+        uint64_t at = job->first + (uint64_t)(i + row * (job->stride - job->cols));
+        int64_t blocks = left / 4;
         if (at % 4 == 0 && blocks > 0) {
             neo__init_blocks(job, job->out + i, blocks, at / 4);
             i += 4 * blocks;
         } else {
             float y[4];
             neo__init_blocks(job, y, 1, at / 4);
-            for (uint64_t w = at % 4; w < 4 && i < end; w++) job->out[i++] = y[w];
+            for (uint64_t w = at % 4; w < 4 && left > 0; w++, left--) job->out[i++] = y[w];
         }
     }
 }
@@ -3856,8 +3944,9 @@ static neo_status neo__init_check(const neo_init *init, const char *name) {
     }
     return NEO_OK;
 }
+/* stride: elements of the whole parameter from one row of t, a matrix, to the next; 0: t is one run of them. */
 static neo_status neo__tensor_init(neo_ctx *ctx, neo_tensor t, const char *name, neo_init init,
-                                   int64_t first) {
+                                   int64_t first, int64_t stride) {
     NEO__CHECK(ctx && name, NEO_ERR_ARG, "neo_tensor_init: ctx or name is NULL");
     NEO__TRY(neo__tensor_check(t, "neo_tensor_init", name));
     NEO__CHECK(t.dtype == NEO_F32 && neo_tensor_is_contiguous(t), NEO_ERR_SHAPE,
@@ -3869,6 +3958,8 @@ static neo_status neo__tensor_init(neo_ctx *ctx, neo_tensor t, const char *name,
     job.out = (float *)t.data;
     job.count = neo_tensor_count(t);
     job.tasks = neo__task_count(ctx, job.count, 1 << 14);
+    job.cols = stride ? t.shape[1] : NEO__MAX(job.count, (int64_t)1);
+    job.stride = stride ? stride : job.cols;
     job.first = (uint64_t)first;
     job.init = init;
     job.scale = init.b - init.a;
@@ -3882,7 +3973,7 @@ static neo_status neo__tensor_init(neo_ctx *ctx, neo_tensor t, const char *name,
 NEO_API neo_status neo_tensor_init(neo_ctx *ctx, neo_tensor t, const char *name, neo_init init,
                                    int64_t first) {
     neo__fp_state fp = neo__fp_enter();
-    neo_status status = neo__tensor_init(ctx, t, name, init, first);
+    neo_status status = neo__tensor_init(ctx, t, name, init, first, 0);
     neo__fp_leave(fp);
     return status;
 }
@@ -6488,7 +6579,16 @@ typedef struct neo__bag_table {
     int64_t state_dim[2];                 /* floats per row */
     int32_t first_feature, feature_count; /* within neo_bags.table_features */
     int row_bits, low_bits;               /* of a record: see >>impl-bags-backward */
+    neo_table_part part;                  /* of a table by itself: all of it */
+    int cut;                              /* its optimizer needs columns that are elsewhere */
+    float *total;                         /* of this step: see neo__bag_cut */
 } neo__bag_table;
+
+/* A row whose gradient is kept, at kept_grad + at. */
+typedef struct neo__bag_slot {
+    int64_t row, at;
+    int32_t table;
+} neo__bag_slot;
 
 /* A feature in the batch of the running call. */
 typedef struct neo__bag_feature {
@@ -6506,6 +6606,9 @@ typedef struct neo__bag_feature {
 typedef struct neo__bag_merge {
     int whole, pack,
         indirect; /* indirect: records have occurrence numbers, for grad_row and grad_weight */
+    int keep;      /* sums are kept, not stepped */
+    int have, want; /* of a cut table: see neo__bag_cut */
+    float *blocks;
     int64_t bags, count, kept; /* count: occurrences; kept: those not dropped */
     int64_t first;             /* where its occurrences begin in the buffers */
     uint64_t *from, *to;       /* its records, and room for as many */
@@ -6516,7 +6619,8 @@ typedef struct neo__bag_merge {
     neo__bag_step step;
 } neo__bag_merge;
 
-enum { NEO__BAG_DIGIT_BITS = 9, NEO__BAG_DIGITS = 1 << NEO__BAG_DIGIT_BITS };
+/* NEO__BAG_CUT_SUMS: sums over a row that a step may need at most. */
+enum { NEO__BAG_DIGIT_BITS = 9, NEO__BAG_DIGITS = 1 << NEO__BAG_DIGIT_BITS, NEO__BAG_CUT_SUMS = 4 };
 /* A piece of a table whose sort is shared by all threads. */
 typedef struct neo__bag_chunk {
     int64_t table, begin, end;
@@ -6526,7 +6630,11 @@ typedef struct neo__bag_chunk {
 /* The lengths that memory depends on. */
 typedef struct neo__bag_sizes {
     int64_t tables, features, shards, threads, max_dim, scratch, width, max_batch, max_ids;
-    int none; /* NEO_POOL_NONE */
+    int none;                        /* NEO_POOL_NONE */
+    int64_t max_kept_rows;           /* as declared */
+    int64_t cut_tables, cut_blocks;  /* tables cut by columns; most blocks of a row of one */
+    int64_t cut_rows, cut_floats;    /* all their rows, and numbers */
+    int64_t rows, floats;            /* of all tables */
     size_t name_bytes;
 } neo__bag_sizes;
 
@@ -6551,6 +6659,17 @@ struct neo_bags {
     neo__bag_merge *merge; /* [tables + 1] */
     neo__bag_chunk *chunks;
     float *scratch; /* per worker sizes.scratch */
+    /* kept gradients */
+    neo__bag_slot *slots;
+    uint32_t *slot_of;     /* hash table of (table, row): slot + 1, 0 is empty; a power of two of them */
+    uint64_t slot_mask;
+    int64_t slot_count, slot_capacity, kept_floats;
+    float *kept_grad;
+    int64_t *keep_at;      /* per record: see neo__bag_update */
+    float *cut_blocks, *cut_totals;
+    neo_cut_sums *cuts;
+    neo_cut_sums_fn cut_sums;
+    void *cut_sums_user;
 };
 
 /* ---- layout ---- */
@@ -6584,11 +6703,47 @@ static size_t neo__bags_meta_layout(const neo__bag_sizes *s, char *base, neo_bag
 NEO__INLINE int64_t neo__bags_most_tasks(int64_t threads) {
     return threads == 1 ? 1 : 8 * threads;
 }
+/* Rows whose gradients can be kept, and their numbers. What backward keeps for a moment are rows of cut
+   tables. */
+static int64_t neo__bags_kept_rows(const neo__bag_sizes *s) {
+    return NEO__MIN(NEO__MAX(s->max_kept_rows, NEO__MIN(s->max_ids, s->cut_rows)), s->rows);
+}
+static int64_t neo__bags_kept_floats(const neo__bag_sizes *s) {
+    int64_t rows = neo__bags_kept_rows(s);
+    size_t most = neo__size_mul((size_t)rows, (size_t)s->max_dim);
+    return (int64_t)NEO__MIN(most, (size_t)(s->max_kept_rows ? s->floats : s->cut_floats));
+}
+/* Slots of the hash table: at most half are used. */
+static int64_t neo__bags_slot_places(int64_t rows) {
+    int64_t n = rows ? 16 : 0;
+    while (n < 2 * rows) n *= 2;
+    return n;
+}
+/* What steps of rows that are kept, and cuts, need. */
+static void neo__bags_kept_layout(const neo__bag_sizes *s, char *base, size_t *at, neo_bags *to) {
+    size_t rows = (size_t)neo__bags_kept_rows(s), tables = (size_t)s->tables;
+    size_t cut_rows = s->cut_tables ? rows : 0;
+    to->slots = (neo__bag_slot *)neo__bag_carve(base, at, rows, sizeof(neo__bag_slot));
+    to->slot_of = (uint32_t *)neo__bag_carve(base, at, (size_t)neo__bags_slot_places((int64_t)rows),
+                                             sizeof(uint32_t));
+    to->kept_grad =
+        (float *)neo__bag_carve(base, at, (size_t)neo__bags_kept_floats(s), sizeof(float));
+    to->keep_at =
+        (int64_t *)neo__bag_carve(base, at, rows ? (size_t)s->max_ids : 0, sizeof(int64_t));
+    to->cut_blocks = (float *)neo__bag_carve(base, at, cut_rows,
+                                             2 * (size_t)s->cut_blocks * sizeof(float));
+    to->cut_totals =
+        (float *)neo__bag_carve(base, at, cut_rows, NEO__BAG_CUT_SUMS * sizeof(float));
+    to->cuts = (neo_cut_sums *)neo__bag_carve(base, at, s->cut_tables ? tables : 0,
+                                              sizeof(neo_cut_sums));
+}
 static size_t neo__bags_work_layout(const neo__bag_sizes *s, char *base, neo_bags *b) {
     NEO__ZERO(neo_bags, none);
     neo_bags *to = b ? b : &none;
-    size_t at = 0, ids = (size_t)s->max_ids, tables = (size_t)s->tables,
+    int64_t kept = neo__bags_kept_rows(s);
+    size_t at = 0, ids = (size_t)NEO__MAX(s->max_ids, kept), tables = (size_t)s->tables,
            threads = (size_t)s->threads;
+    int64_t chunks = s->threads == 1 ? 0 : neo__bags_most_tasks(s->threads);
     for (int i = 0; i < 2; i++)
         to->records[i] = (uint64_t *)neo__bag_carve(base, &at, ids, sizeof(uint64_t));
     to->grad_row = (int64_t *)neo__bag_carve(base, &at, ids, sizeof(int64_t));
@@ -6601,10 +6756,10 @@ static size_t neo__bags_work_layout(const neo__bag_sizes *s, char *base, neo_bag
     to->feature_leaf = (int64_t *)neo__bag_carve(
         base, &at, (size_t)s->features * (size_t)s->shards, sizeof(int64_t));
     to->merge = (neo__bag_merge *)neo__bag_carve(base, &at, tables + 1, sizeof(neo__bag_merge));
-    to->chunks = (neo__bag_chunk *)neo__bag_carve(
-        base, &at, s->threads == 1 ? 0 : (size_t)neo__bags_most_tasks(s->threads),
-        sizeof(neo__bag_chunk));
+    if (kept) chunks = neo__bags_most_tasks(s->threads) + s->tables + 4;
+    to->chunks = (neo__bag_chunk *)neo__bag_carve(base, &at, (size_t)chunks, sizeof(neo__bag_chunk));
     to->scratch = (float *)neo__bag_carve(base, &at, threads, (size_t)s->scratch * sizeof(float));
+    neo__bags_kept_layout(s, base, &at, to);
     return at;
 }
 
@@ -6644,12 +6799,62 @@ static neo_status neo__bag_optim_check(const neo_bag_optim *o, const char *fn, c
     return NEO_OK;
 }
 
+/* Sums over whole rows that a step needs: how many can be had next when `have` are there. */
+static int neo__bag_cut_next(const neo_bag_optim *o, int have) {
+    int sums = 0;
+    switch (o->kind) {
+    case NEO_BAG_ROWWISE_ADAGRAD:
+    case NEO_BAG_PARTIAL_ADAM: sums = 1; break;
+    case NEO_BAG_LAMB:
+    case NEO_BAG_LARS_SGD: sums = 2; break;
+    case NEO_BAG_PARTIAL_LAMB: /* the direction needs the mean, then the norms the direction */
+        sums = 3;
+        if (have == 0) return 1;
+        break;
+    case NEO_BAG_SGD:
+    case NEO_BAG_ADAGRAD:
+    case NEO_BAG_ADAM:
+    case NEO_BAG_OPTIM_COUNT: break;
+    }
+    if (have < sums) return sums - have;
+    return have == sums && o->max_norm > 0.0f;
+}
+/* 1: columns that are elsewhere take part in a step of this table. */
+static int neo__bag_is_cut(const neo_table_desc *t) {
+    return t->part.rows && t->dim < t->part.dim && neo__bag_cut_next(&t->optim, 0) > 0;
+}
+static neo_status neo__bag_part_check(const neo_bags_desc *d, const neo_table_desc *t, const char *fn) {
+    neo_table_part p = t->part;
+    if (p.rows == 0 && p.dim == 0 && p.first_row == 0 && p.first_col == 0) return NEO_OK;
+    NEO__CHECK(p.first_row >= 0 && p.first_col >= 0 && p.first_row <= p.rows - t->rows &&
+                   p.first_col <= p.dim - t->dim,
+               NEO_ERR_ARG,
+               "%s: table '%s': rows from %" PRId64 " and columns from %" PRId64 " of %" PRId64 " x %" PRId64
+               " do not hold a part of %" PRId64 " x %" PRId64,
+               fn, t->name, p.first_row, p.first_col, p.rows, p.dim, t->rows, t->dim);
+    NEO__CHECK(p.first_col % 16 == 0 && (t->dim % 16 == 0 || p.first_col + t->dim == p.dim), NEO_ERR_ARG,
+               "%s: table '%s': columns [%" PRId64 ", %" PRId64 ") of %" PRId64
+               " are not cut at multiples of 16",
+               fn, t->name, p.first_col, p.first_col + t->dim, p.dim);
+    NEO__CHECK(!neo__bag_is_cut(t) || d->cut_sums, NEO_ERR_ARG,
+               "%s: table '%s': its optimizer needs sums over whole rows: give cut_sums", fn, t->name);
+    int32_t buckets = t->row_buckets > 1 && t->rows < p.rows ? t->row_buckets : 0;
+    for (int side = 0; side < 2 && buckets; side++) {
+        int64_t row = p.first_row + side * t->rows;
+        NEO__CHECK(row == p.rows ||
+                       neo__bucket_begin(p.rows, buckets, ((row + 1) * buckets - 1) / p.rows) == row,
+                   NEO_ERR_ARG, "%s: table '%s': row %" PRId64 " is not where one of %d buckets begins", fn,
+                   t->name, row, buckets);
+    }
+    return NEO_OK;
+}
 static neo_status neo__bag_table_check(const neo_bags_desc *d, int32_t t, const char *fn) {
     const neo_table_desc *table = &d->tables[t];
     NEO__CHECK(table->name && table->name[0], NEO_ERR_ARG, "%s: table %d has no name", fn, t);
     for (int32_t i = 0; i < t; i++)
-        NEO__CHECK(strcmp(d->tables[i].name, table->name) != 0, NEO_ERR_ARG,
-                   "%s: tables %d and %d are both named '%s'", fn, i, t, table->name);
+        NEO__CHECK(strcmp(d->tables[i].name, table->name) != 0 ||
+                       (table->part.rows && d->tables[i].part.rows == table->part.rows),
+                   NEO_ERR_ARG, "%s: tables %d and %d are both named '%s'", fn, i, t, table->name);
     const char *name = table->name;
     NEO__CHECK(table->rows > 0 && table->dim > 0, NEO_ERR_ARG,
                "%s: table '%s': rows %" PRId64 " and dim %" PRId64 " must be above 0", fn, name,
@@ -6674,6 +6879,7 @@ static neo_status neo__bag_table_check(const neo_bags_desc *d, int32_t t, const 
                table->row_buckets);
     NEO__CHECK((unsigned)table->init.kind <= NEO_INIT_NORMAL, NEO_ERR_ARG,
                "%s: table '%s': init kind %d does not exist", fn, name, (int)table->init.kind);
+    NEO__TRY(neo__bag_part_check(d, table, fn));
     return neo__bag_optim_check(&table->optim, fn, name);
 }
 
@@ -6695,6 +6901,8 @@ static neo_status neo__bags_desc_check(const neo_ctx *ctx, const neo_bags_desc *
                d->max_batch, d->max_ids);
     NEO__CHECK((unsigned)d->bounds <= NEO_BOUNDS_CLAMP, NEO_ERR_ARG,
                "%s: bounds policy %d does not exist", fn, (int)d->bounds);
+    NEO__CHECK(d->max_kept_rows >= 0 && d->max_kept_rows < INT32_MAX, NEO_ERR_ARG,
+               "%s: max_kept_rows is %" PRId64 ", not in 0 .. 2^31", fn, d->max_kept_rows);
     return NEO_OK;
 }
 
@@ -6714,8 +6922,19 @@ static neo__bag_sizes neo__bags_sizes_of(const neo_ctx *ctx, const neo_bags_desc
     s.max_batch = d->max_batch;
     s.max_ids = d->max_ids;
     s.none = d->tables[0].pooling == NEO_POOL_NONE;
+    s.max_kept_rows = d->max_kept_rows;
     s.name_bytes = strlen(neo__bags_desc_name(d)) + 1;
     for (int32_t t = 0; t < d->table_count; t++) {
+        const neo_table_desc *table = &d->tables[t];
+        int64_t floats = table->rows * table->dim;
+        s.rows += table->rows;
+        s.floats += floats;
+        if (neo__bag_is_cut(table)) {
+            s.cut_tables++;
+            s.cut_rows += table->rows;
+            s.cut_floats += floats;
+            s.cut_blocks = NEO__MAX(s.cut_blocks, neo__bag_blocks(table->dim));
+        }
         s.max_dim = NEO__MAX(s.max_dim, d->tables[t].dim);
         s.scratch = NEO__MAX(s.scratch, (neo__bag_scratch(d->tables[t].dim) + 15) / 16 * 16);
         s.name_bytes += 2 * strlen(d->tables[t].name) + strlen(neo__bags_desc_name(d)) + 10;
@@ -6747,13 +6966,13 @@ static size_t neo__bag_bytes(int64_t rows, int64_t dim) {
 static int neo__bits_for(uint64_t largest) { return largest ? 64 - __builtin_clzll(largest) : 0; }
 /* Records of backward: the row above, a bag or an occurrence below. */
 static void neo__bag_record_bits(neo__bag_table *t, neo_bounds bounds, int64_t max_batch,
-                                 int64_t max_ids) {
+                                 int64_t max_ids) { /* max_ids: or rows kept */
     int64_t bags = (int64_t)neo__size_mul((size_t)max_batch, (size_t)t->feature_count);
     t->row_bits = neo__bits_for((uint64_t)(bounds == NEO_BOUNDS_DROP ? t->rows : t->rows - 1));
     t->low_bits = neo__bits_for((uint64_t)NEO__MAX(bags, max_ids));
 }
-static neo_status neo__bags_record_check(const neo_bags *b, int64_t max_batch, int64_t max_ids,
-                                         const char *fn) {
+static neo_status neo__bags_record_check(const neo_bags *b, const neo__bag_sizes *s, const char *fn) {
+    int64_t max_batch = s->max_batch, max_ids = NEO__MAX(s->max_ids, neo__bags_kept_rows(s));
     for (int64_t i = 0; i < b->sizes.tables; i++) {
         neo__bag_table t = b->tables[i];
         neo__bag_record_bits(&t, b->bounds, max_batch, max_ids);
@@ -6799,6 +7018,9 @@ static void neo__bags_describe(neo_bags *b, const neo_bags_desc *d, char *text) 
         t->buckets = from->row_buckets ? from->row_buckets : 1;
         t->weight = from->weight;
         t->owns_weight = !from->weight;
+        t->part = from->part;
+        if (!t->part.rows) t->part.rows = t->rows, t->part.dim = t->dim;
+        t->cut = neo__bag_is_cut(from);
         for (int k = 0; k < 2; k++) t->state_dim[k] = neo__bag_state_dim(t->optim.kind, t->dim, k);
     }
     int64_t col = 0;
@@ -6813,8 +7035,9 @@ static void neo__bags_describe(neo_bags *b, const neo_bags_desc *d, char *text) 
         b->tables[i].first_feature = at;
         for (int32_t f = 0; f < b->sizes.features; f++)
             if (b->features[f].table == i) b->table_features[at++] = f;
-        neo__bag_record_bits(&b->tables[i], b->bounds, d->max_batch, d->max_ids);
     }
+    b->cut_sums = d->cut_sums;
+    b->cut_sums_user = d->cut_sums_user;
 }
 NEO__COLD_END
 
@@ -6857,12 +7080,13 @@ static neo_status neo__bags_init_tables(neo_bags *b, const neo_bags_desc *d) {
         neo_init init = d->tables[i].init;
         if (init.kind == NEO_INIT_DEFAULT) {
             init.kind = NEO_INIT_UNIFORM;
-            init.b = (float)(1.0 / sqrt((double)t->rows));
+            init.b = (float)(1.0 / sqrt((double)t->part.rows));
             init.a = -init.b;
         }
         neo_tensor weight = neo_tensor_2d(t->weight, NEO_F32, t->rows, t->dim);
         if (init.kind != NEO_INIT_NONE)
-            NEO__TRY(neo_tensor_init(b->ctx, weight, t->weight_name, init, 0));
+            NEO__TRY(neo__tensor_init(b->ctx, weight, t->weight_name, init,
+                                      t->part.first_row * t->part.dim + t->part.first_col, t->part.dim));
         for (int k = 0; k < 2 && t->state_dim[k]; k++) {
             int sums = t->optim.kind == NEO_BAG_ADAGRAD || t->optim.kind == NEO_BAG_ROWWISE_ADAGRAD;
             neo__bag_fill fill;
@@ -6881,7 +7105,7 @@ static neo_status neo__bags_work_alloc(neo_bags *b, int64_t max_batch, int64_t m
     neo__bag_sizes sizes = b->sizes;
     sizes.max_batch = max_batch;
     sizes.max_ids = max_ids;
-    NEO__TRY(neo__bags_record_check(b, max_batch, max_ids, fn));
+    NEO__TRY(neo__bags_record_check(b, &sizes, fn));
     size_t bytes = neo__bags_work_layout(&sizes, NULL, NULL);
     char *work = (char *)neo_alloc(b->ctx, bytes);
     NEO__CHECK(work, NEO_ERR_MEMORY, "%s: no memory for %zu bytes of workspace", fn, bytes);
@@ -6890,8 +7114,11 @@ static neo_status neo__bags_work_alloc(neo_bags *b, int64_t max_batch, int64_t m
     b->work_bytes = bytes;
     b->sizes = sizes;
     neo__bags_work_layout(&sizes, work, b);
+    b->slot_capacity = neo__bags_kept_rows(&sizes);
+    b->slot_mask = (uint64_t)neo__bags_slot_places(b->slot_capacity) - 1;
+    if (b->slot_capacity) memset(b->slot_of, 0, (size_t)(b->slot_mask + 1) * sizeof *b->slot_of);
     for (int64_t t = 0; t < sizes.tables; t++)
-        neo__bag_record_bits(&b->tables[t], b->bounds, max_batch, max_ids);
+        neo__bag_record_bits(&b->tables[t], b->bounds, max_batch, NEO__MAX(max_ids, b->slot_capacity));
     return NEO_OK;
 }
 
@@ -6949,6 +7176,9 @@ NEO_API neo_status neo_bags_bytes(neo_ctx *ctx, const neo_bags_desc *desc,
 NEO_API neo_status neo_bags_reserve(neo_bags *b, int64_t max_batch, int64_t max_ids) {
     NEO__CHECK(b, NEO_ERR_ARG, "neo_bags_reserve: bags is NULL");
     if (max_batch <= b->sizes.max_batch && max_ids <= b->sizes.max_ids) return NEO_OK;
+    NEO__CHECK(b->slot_count == 0, NEO_ERR_STATE,
+               "neo_bags_reserve: bags '%s': %" PRId64 " rows of gradients are kept: step first", b->name,
+               b->slot_count);
     NEO__TRY(neo__bags_work_alloc(b, NEO__MAX(max_batch, b->sizes.max_batch),
                                   NEO__MAX(max_ids, b->sizes.max_ids), "neo_bags_reserve"));
     b->grow_count++;
@@ -7001,6 +7231,7 @@ typedef struct neo__bags_call {
     float *out;
     const float *dout;
     float *dweights;
+    neo_leaves leaves; /* of a batch that is a part of one; count 0: the batch is whole */
     int64_t tasks, cost;
     int bad_offsets; /* atomic */
 } neo__bags_call;
@@ -7204,6 +7435,8 @@ static neo__bag_lookup neo__bags_lookup(const neo__bags_call *c, int64_t f, int6
     a.pooled = !b->sizes.none;
     a.bounds = b->bounds;
     a.buckets = t->buckets;
+    a.bucket_rows = t->part.rows;
+    a.first_row = t->part.first_row;
     if (end == p->bags && f + 1 < b->sizes.features && b->features[f + 1].bad == 0) {
         a.next_table = b->tables[b->features[f + 1].table].weight;
         a.next_dim = b->tables[b->features[f + 1].table].dim;
@@ -7305,6 +7538,8 @@ enum { NEO__BAG_PACK_BAGS = 128, NEO__BAG_CHUNK = 2048, NEO__BAG_NEAR_FLOATS = 1
 
 typedef struct neo__bags_back {
     neo__bags_call call;
+    float lr;
+    int keep, all; /* keep: sums are kept, of all tables or of cut ones; else tables not cut step */
     int64_t chunk_count, pack_tasks;
     int64_t step_cost, step_tasks;
     int pass;                      /* of the shared sorts */
@@ -7315,15 +7550,38 @@ typedef struct neo__bags_back {
 
 /* ---- plan ---- */
 
+/* Leaves of the batch. */
+NEO__INLINE int64_t neo__bags_leaf_count(const neo__bags_call *c) {
+    return c->leaves.count ? c->leaves.count : c->b->sizes.shards;
+}
+/* Bags of feature p in leaf v: [*begin, *end). */
+NEO__INLINE void neo__bags_leaf_bags(const neo__bags_call *c, const neo__bag_feature *p, int64_t v,
+                                     int64_t *begin, int64_t *end) {
+    neo_leaves all = {p->bags, 0, 0};
+    neo__leaf_rows(c->b->ctx, c->leaves.count ? &c->leaves : &all, (int)v, begin, end);
+}
 /* Features of a table are walked leaf by leaf when it has several and there are leaves. */
-NEO__INLINE int64_t neo__bags_rounds(const neo_bags *b, const neo__bag_table *t) {
-    return t->feature_count > 1 ? b->sizes.shards : 1;
+NEO__INLINE int64_t neo__bags_rounds(const neo__bags_call *c, const neo__bag_table *t) {
+    return t->feature_count > 1 ? neo__bags_leaf_count(c) : 1;
 }
 /* Bags of feature p in round v: [*begin, *end). */
-NEO__INLINE void neo__bags_round(const neo__bag_feature *p, int64_t rounds, int64_t v,
-                                 int64_t *begin, int64_t *end) {
-    *begin = neo_leaf_begin(p->bags, (int)rounds, (int)v);
-    *end = neo_leaf_begin(p->bags, (int)rounds, (int)v + 1);
+NEO__INLINE void neo__bags_round(const neo__bags_call *c, const neo__bag_feature *p, int64_t rounds,
+                                 int64_t v, int64_t *begin, int64_t *end) {
+    *begin = 0;
+    *end = p->bags;
+    if (rounds > 1) neo__bags_leaf_bags(c, p, v, begin, end);
+}
+/* The round in which bag `bag` of p is. */
+static int64_t neo__bags_round_of(const neo__bags_call *c, const neo__bag_feature *p, int64_t rounds,
+                                  int64_t bag) {
+    int64_t v = 0, begin, end;
+    for (int64_t n = rounds; n > 1;) { /* the last round that begins at or before it */
+        int64_t half = n / 2;
+        neo__bags_round(c, p, rounds, v + half, &begin, &end);
+        if (begin <= bag) v += half, n -= half;
+        else n = half;
+    }
+    return v;
 }
 
 /* The first low of every leaf of table ti, and of every (feature, leaf): minus its first bag. */
@@ -7331,16 +7589,16 @@ static void neo__bags_plan_leaves(const neo__bags_call *c, int64_t ti) {
     neo_bags *b = c->b;
     const neo__bag_table *t = &b->tables[ti];
     const neo__bag_merge *m = &b->merge[ti];
-    int64_t shards = b->sizes.shards, low = 0, occurrence = 0;
+    int64_t shards = b->sizes.shards, leaves = neo__bags_leaf_count(c), low = 0, occurrence = 0;
     int64_t *leaf = b->leaf + ti * (shards + 1);
-    for (int64_t v = 0; v < shards; v++) {
+    for (int64_t v = 0; v < leaves; v++) {
         leaf[v] = m->indirect ? occurrence : low;
         for (int32_t q = 0; q < t->feature_count; q++) {
             int32_t f = b->table_features[t->first_feature + q];
             const neo__bag_feature *p = &b->features[f];
             const int64_t *offsets = c->j->offsets + p->first_bag;
             int64_t begin, end;
-            neo__bags_round(p, shards, v, &begin, &end);
+            neo__bags_leaf_bags(c, p, v, &begin, &end);
             b->feature_leaf[f * shards + v] = low - begin;
             if (p->bags == 0) continue;
             occurrence += offsets[end] - offsets[begin];
@@ -7351,17 +7609,20 @@ static void neo__bags_plan_leaves(const neo__bags_call *c, int64_t ti) {
             leaf[0] = b->features[b->table_features[t->first_feature]].first_id -
                       (neo_jagged_bag_count(c->j) ? c->j->offsets[0] : 0);
     }
-    leaf[shards] = INT64_MAX;
+    leaf[leaves] = INT64_MAX;
 }
 
 /* How table ti is done. Buffers come later. */
-static void neo__bags_plan_table(neo__bags_back *k, int64_t ti, float lr) {
+static void neo__bags_plan_table(neo__bags_back *k, int64_t ti) {
     neo__bags_call *c = &k->call;
     neo_bags *b = c->b;
     const neo__bag_table *t = &b->tables[ti];
     neo__bag_merge *m = &b->merge[ti];
     int64_t dropped = 0;
     memset(m, 0, sizeof *m);
+    m->keep = k->keep;
+    m->whole = 1;
+    if (!k->all && k->keep != t->cut) return; /* not in this walk */
     for (int32_t q = 0; q < t->feature_count; q++) {
         const neo__bag_feature *p = &b->features[b->table_features[t->first_feature + q]];
         m->count += p->ids;
@@ -7369,10 +7630,10 @@ static void neo__bags_plan_table(neo__bags_back *k, int64_t ti, float lr) {
         dropped += p->bad;
     }
     m->kept = m->count - (b->bounds == NEO_BOUNDS_DROP ? dropped : 0);
-    m->whole = (m->count + m->bags) * neo__bag_cost(t->dim) <= c->cost / (4 * b->sizes.threads) ||
-               b->sizes.threads == 1;
+    m->whole = !m->keep && (b->sizes.threads == 1 || (m->count + m->bags) * neo__bag_cost(t->dim) <=
+                                                         c->cost / (4 * b->sizes.threads));
     m->indirect = c->j->weights || (b->sizes.none && t->feature_count > 1 && b->sizes.shards > 1);
-    m->step = neo__bag_step_make(&t->optim, lr, b->steps + 1);
+    m->step = neo__bag_step_make(&t->optim, k->lr, b->steps + 1);
     m->pack = !b->sizes.none &&
               (t->pooling == NEO_POOL_MEAN || t->feature_count > 1 || m->count >= 4 * m->bags);
     if (!m->pack && t->feature_count) {
@@ -7431,12 +7692,13 @@ static void neo__bags_plan_chunks(neo__bags_back *k) {
             neo__task_range(m->count, pieces, i, 1, &chunk->begin, &chunk->end);
         }
     }
-    NEO_ASSERT(k->chunk_count <= neo__bags_most_tasks(threads));
+    NEO_ASSERT(k->chunk_count <= neo__bags_most_tasks(threads) + (b->slot_capacity ? b->sizes.tables + 4 : 0));
 }
 
-static void neo__bags_plan(neo__bags_back *k, float lr) {
+static void neo__bags_plan(neo__bags_back *k) {
     neo_bags *b = k->call.b;
-    for (int64_t ti = 0; ti < b->sizes.tables; ti++) neo__bags_plan_table(k, ti, lr);
+    k->chunk_count = k->pack_tasks = k->step_cost = 0;
+    for (int64_t ti = 0; ti < b->sizes.tables; ti++) neo__bags_plan_table(k, ti);
     neo__bags_plan_buffers(k);
     neo__bags_plan_chunks(k);
     for (int64_t f = 0; f <= b->sizes.features; f++) {
@@ -7484,14 +7746,14 @@ NEO__INLINE void neo__bags_record_run(const neo__bags_call *c, int64_t f, int64_
 static void neo__bags_gather(const neo__bags_call *c, int64_t ti, int64_t begin, int64_t end) {
     const neo_bags *b = c->b;
     const neo__bag_table *t = &b->tables[ti];
-    int64_t rounds = neo__bags_rounds(b, t), number = 0, bag, bag_end;
+    int64_t rounds = neo__bags_rounds(c, t), number = 0, bag, bag_end;
     for (int64_t v = 0; v < rounds; v++) {
         for (int32_t q = 0; q < t->feature_count && number < end; q++) {
             int32_t f = b->table_features[t->first_feature + q];
             const neo__bag_feature *p = &b->features[f];
             const int64_t *offsets = c->j->offsets + p->first_bag;
             if (p->bags == 0) continue;
-            neo__bags_round(p, rounds, v, &bag, &bag_end);
+            neo__bags_round(c, p, rounds, v, &bag, &bag_end);
             int64_t base = offsets[bag], count = offsets[bag_end] - base;
             int64_t lo = NEO__MAX(begin - number, (int64_t)0), hi = NEO__MIN(end - number, count);
             if (lo < hi) {
@@ -7648,11 +7910,11 @@ static void neo__bags_pack(const neo__bags_call *c, int64_t f, int64_t bag, int6
     const neo_bags *b = c->b;
     const neo__bag_feature *p = &b->features[f];
     const neo__bag_table *t = &b->tables[p->table];
-    int64_t rounds = neo__bags_rounds(b, t);
+    int64_t rounds = neo__bags_rounds(c, t);
     const int64_t *offsets = c->j->offsets + p->first_bag;
-    for (int64_t v = p->bags ? ((bag + 1) * rounds - 1) / p->bags : 0; bag < end; v++) {
+    for (int64_t v = neo__bags_round_of(c, p, rounds, bag); bag < end; v++) {
         int64_t begin, stop;
-        neo__bags_round(p, rounds, v, &begin, &stop);
+        neo__bags_round(c, p, rounds, v, &begin, &stop);
         stop = NEO__MIN(stop, end);
         if (stop <= bag) continue;
         int64_t low = bag + b->feature_leaf[f * b->sizes.shards + v];
@@ -7710,16 +7972,16 @@ static void neo__bags_step_records(const neo__bags_back *k, int64_t ti, int64_t 
     const neo_bags *b = k->call.b;
     const neo__bag_table *t = &b->tables[ti];
     const neo__bag_merge *m = &b->merge[ti];
-    neo__bag_update u;
+    NEO__ZERO(neo__bag_update, u);
     u.records = m->from + begin;
     u.count = end - begin;
     u.low_bits = t->low_bits;
     u.grad = m->grad;
     u.grad_stride = m->grad_stride;
     u.grad_row = m->indirect ? b->grad_row + m->first : NULL;
-    u.grad_weight = k->call.j->weights ? b->grad_weight + m->first : NULL;
+    u.grad_weight = k->call.j && k->call.j->weights ? b->grad_weight + m->first : NULL;
     u.leaf = b->leaf + ti * (b->sizes.shards + 1);
-    u.leaf_count = (int)b->sizes.shards;
+    u.leaf_count = k->call.j ? (int)neo__bags_leaf_count(&k->call) : 1;
     u.weight = t->weight;
     u.dim = t->dim;
     for (int i = 0; i < 2; i++) {
@@ -7729,7 +7991,21 @@ static void neo__bags_step_records(const neo__bags_back *k, int64_t ti, int64_t 
     u.step = m->step;
     u.fetch_grads = !m->pack || m->bags * t->dim > NEO__BAG_NEAR_FLOATS;
     u.scratch = b->scratch + worker * b->sizes.scratch;
-    b->ctx->bag->update(&u);
+    u.keep_at = m->keep ? b->keep_at + m->first + begin : NULL;
+    u.keep_to = b->kept_grad;
+    if (k->call.j || !t->cut) {
+        b->ctx->bag->update(&u);
+        return;
+    }
+    neo__bag_cut cut;
+    cut.have = m->have;
+    cut.want = m->want;
+    cut.dim = (float)t->part.dim;
+    cut.total = t->total + begin;
+    cut.rows = m->kept;
+    cut.blocks_per_row = neo__bag_blocks(t->dim);
+    cut.blocks = m->blocks + (m->want ? begin * cut.blocks_per_row : 0);
+    b->ctx->bag->update_cut(&u, &cut);
 }
 
 static void neo__bags_step_task(void *arg, int64_t i, int worker) {
@@ -7779,30 +8055,299 @@ static void neo__bags_first_task(void *arg, int64_t i, int worker) {
     if (b->merge[i].whole) neo__bags_do_table(k, i, worker);
 }
 
+/* Shared tables, cut in pieces of equal cost. */
+static void neo__bags_step_shared(neo__bags_back *k) {
+    neo_bags *b = k->call.b;
+    k->step_cost = 0;
+    for (int64_t t = 0; t <= b->sizes.tables; t++) {
+        b->merge[t].cost_begin = k->step_cost;
+        if (t < b->sizes.tables && !b->merge[t].whole)
+            k->step_cost += b->merge[t].kept * neo__bag_cost(b->tables[t].dim);
+    }
+    k->step_tasks = NEO__MIN(neo__bags_most_tasks(b->sizes.threads), 1 + k->step_cost / 32768);
+    neo_parallel_for(b->ctx, k->step_tasks, neo__bags_step_task, k);
+}
+
+/* ---- gradients that are kept ----
+
+   A hash table finds the slot of a (table, row). Rows get their slots one by one, so that what is kept where
+   depends on no thread; then the sums are made and added by all threads. */
+
+static uint64_t neo__bag_slot_place(const neo_bags *b, int32_t table, int64_t row) {
+    uint64_t i = neo__mix64((uint64_t)row * 0x9E3779B97F4A7C15u + (uint64_t)table) & b->slot_mask;
+    for (; b->slot_of[i]; i = (i + 1) & b->slot_mask) {
+        const neo__bag_slot *slot = &b->slots[b->slot_of[i] - 1];
+        if (slot->row == row && slot->table == table) break;
+    }
+    return i;
+}
+/* Forget all slots from `count` on: in reverse order, so that no chain of the hash table breaks. */
+static void neo__bags_drop_slots(neo_bags *b, int64_t count) {
+    while (b->slot_count > count) {
+        const neo__bag_slot *slot = &b->slots[--b->slot_count];
+        b->slot_of[neo__bag_slot_place(b, slot->table, slot->row)] = 0;
+        b->kept_floats = slot->at;
+    }
+}
+/* The slot of a row, made if it is not there. 0: no room. */
+static int neo__bags_find_slot(neo_bags *b, int64_t table, int64_t row, int64_t *at, int *fresh) {
+    uint64_t place = neo__bag_slot_place(b, (int32_t)table, row);
+    *fresh = b->slot_of[place] == 0;
+    if (*fresh) {
+        if (b->slot_count == b->slot_capacity) return 0;
+        neo__bag_slot *slot = &b->slots[b->slot_count++];
+        slot->table = (int32_t)table;
+        slot->row = row;
+        slot->at = b->kept_floats;
+        b->kept_floats += b->tables[table].dim;
+        b->slot_of[place] = (uint32_t)b->slot_count;
+    }
+    *at = b->slots[b->slot_of[place] - 1].at;
+    return 1;
+}
+static neo_status neo__bags_no_slot(neo_bags *b, const char *fn, int64_t before) {
+    neo__bags_drop_slots(b, before);
+    return neo_fail(NEO_ERR_CAPACITY, "%s: bags '%s': gradients of more than %" PRId64
+                    " rows (max_kept_rows)", fn, b->name, b->slot_capacity);
+}
+/* Slots for the rows of all sorted records. */
+static neo_status neo__bags_keep_slots(neo__bags_back *k) {
+    neo_bags *b = k->call.b;
+    int64_t before = b->slot_count;
+    for (int64_t ti = 0; ti < b->sizes.tables; ti++) {
+        const neo__bag_merge *m = &b->merge[ti];
+        int shift = b->tables[ti].low_bits;
+        for (int64_t i = 0; i < m->kept; i++) {
+            int64_t at;
+            int fresh;
+            if (i > 0 && m->from[i] >> shift == m->from[i - 1] >> shift) continue;
+            if (!neo__bags_find_slot(b, ti, (int64_t)(m->from[i] >> shift), &at, &fresh))
+                return neo__bags_no_slot(b, k->call.fn, before);
+            b->keep_at[m->first + i] = at << 1 | fresh;
+        }
+    }
+    return NEO_OK;
+}
+/* The tables of this walk: gather, sort, and step or keep. */
+static neo_status neo__bags_walk(neo__bags_back *k) {
+    neo_bags *b = k->call.b;
+    neo__fp_state fp = neo__fp_enter();
+    neo__bags_plan(k);
+    neo__fp_leave(fp);
+    neo_parallel_for(b->ctx, k->chunk_count + k->pack_tasks + b->sizes.tables, neo__bags_first_task, k);
+    if (!k->chunk_count) return NEO_OK;
+    neo__bags_sort_shared(k);
+    if (k->keep) NEO__TRY(neo__bags_keep_slots(k));
+    neo__bags_step_shared(k);
+    return NEO_OK;
+}
+
+/* What is kept as records, table by table, each a row; in the order of the slots. */
+static void neo__bags_kept_records(neo__bags_back *k) {
+    neo_bags *b = k->call.b;
+    int64_t first = 0;
+    memset(b->merge, 0, (size_t)(b->sizes.tables + 1) * sizeof *b->merge);
+    for (int64_t i = 0; i < b->slot_count; i++) b->merge[b->slots[i].table].kept++;
+    neo__fp_state fp = neo__fp_enter();
+    for (int64_t t = 0; t < b->sizes.tables; t++) {
+        neo__bag_merge *m = &b->merge[t];
+        m->first = first;
+        m->from = b->records[0] + first;
+        m->grad = b->kept_grad;
+        m->grad_stride = 1;
+        m->indirect = 1;
+        m->step = neo__bag_step_make(&b->tables[t].optim, k->lr, b->steps + 1);
+        first += m->kept;
+    }
+    neo__fp_leave(fp);
+    for (int64_t i = 0; i < b->slot_count; i++) {
+        const neo__bag_slot *slot = &b->slots[i];
+        neo__bag_merge *m = &b->merge[slot->table];
+        b->grad_row[m->first + m->count] = slot->at;
+        m->from[m->count] = (uint64_t)slot->row << b->tables[slot->table].low_bits | (uint64_t)m->count;
+        m->count++;
+    }
+}
+/* The sums that each cut table can have next, block by block, to b->cuts; returns of how many tables. */
+static int32_t neo__bags_cut_blocks(neo__bags_back *k) {
+    neo_bags *b = k->call.b;
+    float *blocks = b->cut_blocks;
+    int32_t count = 0;
+    for (int64_t t = 0; t < b->sizes.tables; t++) {
+        const neo__bag_table *table = &b->tables[t];
+        neo__bag_merge *m = &b->merge[t];
+        m->want = table->cut ? neo__bag_cut_next(&table->optim, m->have) : 0;
+        m->whole = m->want == 0; /* not in this walk */
+        if (m->want == 0) continue;
+        neo_cut_sums *cut = &b->cuts[count++];
+        cut->table = (int32_t)t;
+        cut->sums = m->want;
+        cut->rows = m->kept;
+        cut->blocks_per_row = neo__bag_blocks(table->dim);
+        cut->blocks = m->blocks = blocks;
+        cut->total = table->total + m->have * m->kept;
+        blocks += m->want * m->kept * cut->blocks_per_row;
+    }
+    neo__bags_step_shared(k);
+    return count;
+}
+/* Sums over whole rows: rounds of computing what can be had, and asking for the rest of it. */
+static neo_status neo__bags_cut_rounds(neo__bags_back *k) {
+    neo_bags *b = k->call.b;
+    float *total = b->cut_totals;
+    for (int64_t t = 0; t < b->sizes.tables; t++) {
+        b->tables[t].total = total;
+        if (b->tables[t].cut) total += NEO__BAG_CUT_SUMS * b->merge[t].kept;
+    }
+    for (int32_t count; (count = neo__bags_cut_blocks(k)) > 0;) {
+        NEO__TRY(b->cut_sums(b->cut_sums_user, b->cuts, count));
+        for (int64_t t = 0; t < b->sizes.tables; t++) b->merge[t].have += b->merge[t].want;
+    }
+    return NEO_OK;
+}
+/* One step of each row that is kept. The sums of cut tables are there. */
+static void neo__bags_step_kept(neo__bags_back *k) {
+    neo_bags *b = k->call.b;
+    neo__bags_kept_records(k);
+    for (int64_t t = 0; t < b->sizes.tables; t++) {
+        const neo__bag_table *table = &b->tables[t];
+        int next = table->cut;
+        for (int *have = &b->merge[t].have; next; *have += next)
+            next = neo__bag_cut_next(&table->optim, *have);
+    }
+    neo__bags_step_shared(k);
+    neo__bags_drop_slots(b, 0);
+}
+static void neo__bags_kept_begin(neo__bags_back *kept, neo_bags *b, const char *fn, float lr) {
+    memset(kept, 0, sizeof *kept);
+    kept->call.b = b;
+    kept->call.fn = fn;
+    kept->lr = lr;
+}
+
 NEO_API neo_status neo_bags_backward(neo_bags *b, const neo_jagged *batch, neo_tensor dout,
                                      float lr) {
+    neo__bags_back kept;
     NEO__ZERO(neo__bags_back, k);
     k.call.b = b;
     k.call.j = batch;
     k.call.fn = "neo_bags_backward";
     k.call.dout = (const float *)dout.data;
+    k.lr = lr;
     NEO__TRY(neo__bags_begin(&k.call, dout, "dout"));
     NEO__CHECK(neo__bags_finite(lr), NEO_ERR_NUMERIC, "%s: lr is %g", k.call.fn, (double)lr);
-    neo__fp_state fp = neo__fp_enter();
-    neo__bags_plan(&k, lr);
-    neo__fp_leave(fp);
-    neo_parallel_for(b->ctx, k.chunk_count + k.pack_tasks + b->sizes.tables, neo__bags_first_task,
-                     &k);
-    if (k.chunk_count) {
-        neo__bags_sort_shared(&k);
-        for (int64_t t = 0; t <= b->sizes.tables; t++) {
-            b->merge[t].cost_begin = k.step_cost;
-            if (t < b->sizes.tables && !b->merge[t].whole)
-                k.step_cost += b->merge[t].kept * neo__bag_cost(b->tables[t].dim);
+    NEO__CHECK(b->slot_count == 0, NEO_ERR_STATE,
+               "%s: bags '%s': %" PRId64 " rows of gradients are kept: step or clear first", k.call.fn, b->name,
+               b->slot_count);
+    neo__bags_kept_begin(&kept, b, k.call.fn, lr);
+    if (b->sizes.cut_tables) {
+        k.keep = 1;
+        neo_status status = neo__bags_walk(&k);
+        if (status == NEO_OK) {
+            neo__bags_kept_records(&kept);
+            status = neo__bags_cut_rounds(&kept);
         }
-        k.step_tasks = NEO__MIN(neo__bags_most_tasks(b->sizes.threads), 1 + k.step_cost / 32768);
-        neo_parallel_for(b->ctx, k.step_tasks, neo__bags_step_task, &k);
+        if (status != NEO_OK) {
+            neo__bags_drop_slots(b, 0);
+            return status;
+        }
+        k.keep = 0;
     }
+    NEO__TRY(neo__bags_walk(&k));
+    if (b->sizes.cut_tables) neo__bags_step_kept(&kept);
+    b->steps++;
+    return NEO_OK;
+}
+
+NEO__COLD_BEGIN
+static neo_status neo__bags_check_keeps(const neo_bags *b, const char *fn) {
+    NEO__CHECK(b, NEO_ERR_ARG, "%s: bags is NULL", fn);
+    NEO__CHECK(b->sizes.max_kept_rows, NEO_ERR_STATE, "%s: bags '%s' keeps no gradients: give max_kept_rows",
+               fn, b->name);
+    return NEO_OK;
+}
+NEO_API neo_status neo_bags_accumulate(neo_bags *b, const neo_jagged *batch, neo_tensor dout,
+                                       const neo_leaves *leaves) {
+    NEO__ZERO(neo__bags_back, k);
+    k.call.b = b;
+    k.call.j = batch;
+    k.call.fn = "neo_bags_accumulate";
+    k.call.dout = (const float *)dout.data;
+    k.keep = k.all = 1;
+    NEO__TRY(neo__bags_check_keeps(b, k.call.fn));
+    NEO__TRY(neo__bags_begin(&k.call, dout, "dout"));
+    if (leaves) {
+        NEO__CHECK(!batch->feature_bags, NEO_ERR_ARG, "%s: a batch with feature_bags has no leaves", k.call.fn);
+        NEO__TRY(neo__leaves_resolve(b->ctx, leaves, batch->batch, &k.call.leaves, k.call.fn));
+    }
+    return neo__bags_walk(&k);
+}
+NEO_API neo_status neo_bags_add_grad(neo_bags *b, int32_t table, const int64_t *rows, int64_t count,
+                                     neo_tensor grad) {
+    const char *fn = "neo_bags_add_grad";
+    NEO__TRY(neo__bags_check_keeps(b, fn));
+    NEO__CHECK(table >= 0 && table < b->sizes.tables && count >= 0 && (rows || count == 0), NEO_ERR_ARG,
+               "%s: bags '%s': table %d, %" PRId64 " rows", fn, b->name, table, count);
+    const neo__bag_table *t = &b->tables[table];
+    NEO__CHECK(grad.ndim == 2 && grad.dtype == NEO_F32 && grad.shape[0] == count && grad.shape[1] == t->dim &&
+                   (grad.stride[1] == 1 || t->dim == 1),
+               NEO_ERR_SHAPE, "%s: table '%s': grad must be f32 [%" PRId64 "][%" PRId64 "]", fn, t->name, count,
+               t->dim);
+    for (int64_t i = 0; i < count; i++)
+        NEO__CHECK(rows[i] >= 0 && rows[i] < t->rows, NEO_ERR_RANGE,
+                   "%s: table '%s': rows[%" PRId64 "] is %" PRId64 ", not in [0, %" PRId64 ")", fn, t->name, i,
+                   rows[i], t->rows);
+    int64_t before = b->slot_count, at;
+    int fresh;
+    for (int64_t i = 0; i < count; i++) { /* all rows have a place before a kept number changes */
+        if (!neo__bags_find_slot(b, table, rows[i], &at, &fresh)) return neo__bags_no_slot(b, fn, before);
+        if (fresh) memset(b->kept_grad + at, 0, (size_t)t->dim * sizeof(float));
+    }
+    for (int64_t i = 0; i < count; i++) {
+        const float *from = (const float *)grad.data + i * grad.stride[0];
+        neo__bags_find_slot(b, table, rows[i], &at, &fresh);
+        for (int64_t c = 0; c < t->dim; c++) b->kept_grad[at + c] += from[c];
+    }
+    return NEO_OK;
+}
+NEO_API int64_t neo_bags_kept_count(const neo_bags *b) { return b->slot_count; }
+NEO_API const float *neo_bags_kept_row(const neo_bags *b, int64_t i, int32_t *table, int64_t *row) {
+    if (i < 0 || i >= b->slot_count) return NULL;
+    if (table) *table = b->slots[i].table;
+    if (row) *row = b->slots[i].row;
+    return b->kept_grad + b->slots[i].at;
+}
+NEO_API void neo_bags_clear(neo_bags *b) { neo__bags_drop_slots(b, 0); }
+NEO__COLD_END
+NEO_API void neo_bags_grad_squares(const neo_bags *b, neo_exact *sum) {
+    enum { BLOCKS = 64 };
+    float block[BLOCKS];
+    neo__fp_state fp = neo__fp_enter();
+    for (int64_t i = 0; i < b->slot_count; i++) {
+        const float *g = b->kept_grad + b->slots[i].at;
+        int64_t dim = b->tables[b->slots[i].table].dim;
+        for (int64_t c = 0; c < dim; c += 16 * BLOCKS) {
+            int64_t n = NEO__MIN(dim - c, (int64_t)(16 * BLOCKS));
+            b->ctx->bag->blocks(g + c, g + c, n, block);
+            for (int64_t k = 0; k < neo__bag_blocks(n); k++) neo_exact_add(sum, block[k]);
+        }
+    }
+    neo__fp_leave(fp);
+}
+NEO_API void neo_bags_scale_grads(neo_bags *b, float scale) {
+    for (int64_t i = 0; i < b->kept_floats; i++) b->kept_grad[i] *= scale;
+}
+NEO_API neo_status neo_bags_step(neo_bags *b, float lr) {
+    neo__bags_back k;
+    const char *fn = "neo_bags_step";
+    NEO__TRY(neo__bags_check_keeps(b, fn));
+    NEO__CHECK(neo__bags_finite(lr), NEO_ERR_NUMERIC, "%s: lr is %g", fn, (double)lr);
+    neo__bags_kept_begin(&k, b, fn, lr);
+    if (b->sizes.cut_tables) {
+        neo__bags_kept_records(&k);
+        NEO__TRY(neo__bags_cut_rounds(&k));
+    }
+    neo__bags_step_kept(&k);
     b->steps++;
     return NEO_OK;
 }
@@ -16887,7 +17432,7 @@ static NEO__NOINLINE int64_t NEO__FN(bag_sum_rows)(const neo__bag_lookup *a, int
 static void NEO__FN(bag_pool_careful)(const neo__bag_lookup *a) {
     enum { WIDTH = 64 };
     float sum[NEO__PART_DEPTH * WIDTH];
-    int64_t buckets = a->buckets;
+    int64_t buckets = a->buckets, rows = a->bucket_rows, first = a->first_row;
     for (int64_t b = 0; b < a->bags; b++) {
         int64_t k = a->offsets[b], k_end = a->offsets[b + 1];
         for (int64_t col = 0; col < a->dim; col += WIDTH) {
@@ -16897,11 +17442,11 @@ static void NEO__FN(bag_pool_careful)(const neo__bag_lookup *a) {
             tree.stride = WIDTH;
             tree.depth = 0;
             for (int64_t row = 0; row >= 0;) {
-                int64_t bucket = buckets == 1 ? 0 : ((row + 1) * buckets - 1) / a->rows;
-                row =
-                    NEO__FN(bag_sum_rows)(a, k, k_end, neo__bucket_begin(a->rows, buckets, bucket),
-                                          neo__bucket_begin(a->rows, buckets, bucket + 1), col,
-                                          tree.n, NEO__FN(part_push)(&tree, bucket));
+                int64_t bucket = buckets == 1 ? 0 : ((row + first + 1) * buckets - 1) / rows;
+                row = NEO__FN(bag_sum_rows)(a, k, k_end,
+                                            neo__bucket_begin(rows, buckets, bucket) - first,
+                                            neo__bucket_begin(rows, buckets, bucket + 1) - first, col,
+                                            tree.n, NEO__FN(part_push)(&tree, bucket));
             }
             while (tree.depth > 1) NEO__FN(part_join)(&tree);
             float *to = a->out + b * a->out_stride + col;
@@ -16947,6 +17492,30 @@ NEO__INLINE float NEO__FN(row_dot_in)(const float *x, const float *y, int64_t n)
 
 static NEO__NOINLINE float NEO__FN(row_dot)(const float *x, const float *y, int64_t n) {
     return NEO__FN(row_dot_in)(x, y, n);
+}
+
+static void NEO__FN(row_blocks)(const float *x, const float *y, int64_t n, float *out) {
+    for (; n > 0; x += 16, y += 16, n -= 16)
+        *out++ = NEO__FN(row_dot_in)(x, y, NEO__MIN(n, (int64_t)16));
+}
+/* A sum over a row, the next that its step asks for. */
+typedef struct NEO__FN(row_sums) {
+    const neo__bag_cut *cut; /* NULL: the row is whole */
+    int64_t row;             /* of the cut's */
+    int next;
+} NEO__FN(row_sums);
+NEO__INLINE float NEO__FN(row_sum)(NEO__FN(row_sums) * s, const float *x, const float *y, int64_t n) {
+    const neo__bag_cut *cut = s->cut;
+    if (!cut) return NEO__FN(row_dot)(x, y, n);
+    int i = s->next++;
+    if (i < cut->have) return cut->total[i * cut->rows + s->row];
+    if (i < cut->have + cut->want)
+        NEO__FN(row_blocks)
+        (x, y, n, cut->blocks + ((i - cut->have) * cut->rows + s->row) * cut->blocks_per_row);
+    return 1.0f;
+}
+NEO__INLINE float NEO__FN(row_mean)(NEO__FN(row_sums) * s, const float *g, int64_t n) {
+    return NEO__FN(row_sum)(s, g, g, n) / (s->cut ? s->cut->dim : (float)n);
 }
 
 static void NEO__FN(bag_weight_grad)(const neo__bag_lookup *a, float *dweights) {
@@ -17014,21 +17583,21 @@ static NEO__NOINLINE void NEO__FN(bag_adagrad)(const neo__bag_step *o, float *w,
         NEO__FN(store_left)(w + c, NEO__FNMA(rate, x, NEO__FN(load_left)(w + c, n - c)), n - c);
     }
 }
-static NEO__NOINLINE void NEO__FN(bag_rowwise_adagrad)(const neo__bag_step *o, float *w,
-                                                       const float *g, float *s, int64_t n) {
-    *s += NEO__FN(row_dot)(g, g, n) / (float)n;
+static NEO__NOINLINE void NEO__FN(bag_rowwise_adagrad)(const neo__bag_step *o, NEO__FN(row_sums) * sums,
+                                                       float *w, const float *g, float *s, int64_t n) {
+    *s += NEO__FN(row_mean)(sums, g, n);
     NEO__FN(bag_descend)(o->lr / (sqrtf(*s) + o->eps), g, w, n);
 }
 /* u = the bias-corrected direction of Adam; v is a row, or one float of the row (partial). */
-static NEO__NOINLINE void NEO__FN(bag_adam_direction)(const neo__bag_step *o, const float *g,
-                                                      float *m, float *v, float *u, int64_t n,
-                                                      int partial) {
+static NEO__NOINLINE void NEO__FN(bag_adam_direction)(const neo__bag_step *o, NEO__FN(row_sums) * sums,
+                                                      const float *g, float *m, float *v, float *u,
+                                                      int64_t n, int partial) {
     NEO__VF b1 = NEO__SET(o->beta1), r1 = NEO__SET(o->rest1), b2 = NEO__SET(o->beta2);
     NEO__VF r2 = NEO__SET(o->rest2), f1 = NEO__SET(o->fix1), f2 = NEO__SET(o->fix2),
             eps = NEO__SET(o->eps);
     NEO__VF below = eps;
     if (partial) {
-        *v = neo__fma(o->beta2, *v, o->rest2 * (NEO__FN(row_dot)(g, g, n) / (float)n));
+        *v = neo__fma(o->beta2, *v, o->rest2 * NEO__FN(row_mean)(sums, g, n));
         below = NEO__SET(sqrtf(*v * o->fix2) + o->eps);
     }
     for (int64_t c = 0; c < n; c += NEO__W) {
@@ -17044,21 +17613,23 @@ static NEO__NOINLINE void NEO__FN(bag_adam_direction)(const neo__bag_step *o, co
         NEO__FN(store_left)(u + c, NEO__DIV(NEO__MUL(a, f1), below), n - c);
     }
 }
-static NEO__NOINLINE void NEO__FN(bag_lamb)(const neo__bag_step *o, float *w, float *u,
-                                            int64_t n) {
+static NEO__NOINLINE void NEO__FN(bag_lamb)(const neo__bag_step *o, NEO__FN(row_sums) * sums, float *w,
+                                            float *u, int64_t n) {
     NEO__VF decay = NEO__SET(o->decay);
     for (int64_t c = 0; c < n; c += NEO__W)
         NEO__FN(store_left)
         (u + c,
          NEO__FMA(decay, NEO__FN(load_left)(w + c, n - c), NEO__FN(load_left)(u + c, n - c)),
          n - c);
-    float w_norm = sqrtf(NEO__FN(row_dot)(w, w, n)), u_norm = sqrtf(NEO__FN(row_dot)(u, u, n));
+    float w_norm = sqrtf(NEO__FN(row_sum)(sums, w, w, n));
+    float u_norm = sqrtf(NEO__FN(row_sum)(sums, u, u, n));
     float trust = w_norm > 0.0f && u_norm > 0.0f ? w_norm / u_norm : 1.0f;
     NEO__FN(bag_descend)(o->lr * trust, u, w, n);
 }
-static NEO__NOINLINE void NEO__FN(bag_lars)(const neo__bag_step *o, float *w, const float *g,
-                                            float *m, int64_t n) {
-    float w_norm = sqrtf(NEO__FN(row_dot)(w, w, n)), g_norm = sqrtf(NEO__FN(row_dot)(g, g, n));
+static NEO__NOINLINE void NEO__FN(bag_lars)(const neo__bag_step *o, NEO__FN(row_sums) * sums, float *w,
+                                            const float *g, float *m, int64_t n) {
+    float w_norm = sqrtf(NEO__FN(row_sum)(sums, w, w, n));
+    float g_norm = sqrtf(NEO__FN(row_sum)(sums, g, g, n));
     float below = neo__fma(o->decay, w_norm, g_norm);
     float rate = below > 0.0f ? o->lr * o->eta * w_norm / below : 0.0f;
     NEO__VF a = NEO__SET(rate), decay = NEO__SET(o->decay), mu = NEO__SET(o->momentum);
@@ -17070,46 +17641,67 @@ static NEO__NOINLINE void NEO__FN(bag_lars)(const neo__bag_step *o, float *w, co
         NEO__FN(store_left)(w + c, NEO__SUB(y, d), n - c);
     }
 }
-static NEO__NOINLINE void NEO__FN(bag_cut_norm)(float max_norm, float *w, int64_t n) {
-    float norm = sqrtf(NEO__FN(row_dot)(w, w, n));
+static NEO__NOINLINE void NEO__FN(bag_cut_norm)(float max_norm, NEO__FN(row_sums) * sums, float *w,
+                                                int64_t n) {
+    float norm = sqrtf(NEO__FN(row_sum)(sums, w, w, n));
     if (!(norm > max_norm)) return;
     NEO__VF scale = NEO__SET(max_norm / norm);
     for (int64_t c = 0; c < n; c += NEO__W)
         NEO__FN(store_left)(w + c, NEO__MUL(scale, NEO__FN(load_left)(w + c, n - c)), n - c);
 }
 
-static NEO__NOINLINE void NEO__FN(bag_step)(const neo__bag_update *k, int64_t row, float *g,
-                                            float *u) {
-    const neo__bag_step *o = &k->step;
-    int64_t n = k->dim;
-    float *w = k->weight + row * n;
-    float *m = k->state[0] ? k->state[0] + row * k->state_dim[0] : NULL;
-    float *v = k->state[1] ? k->state[1] + row * k->state_dim[1] : NULL;
+/* One row: its weights w and states m, v by its gradient g. spare: n floats. */
+static NEO__NOINLINE void NEO__FN(bag_step_row)(const neo__bag_step *o, NEO__FN(row_sums) * sums, float *w,
+                                                float *m, float *v, float *g, float *spare, int64_t n) {
     if (o->adjusts) NEO__FN(bag_adjust)(o, w, g, n);
     switch (o->kind) {
     case NEO_BAG_SGD: NEO__FN(bag_descend)(o->lr, g, w, n); break;
     case NEO_BAG_ADAGRAD: NEO__FN(bag_adagrad)(o, w, g, m, n); break;
-    case NEO_BAG_ROWWISE_ADAGRAD: NEO__FN(bag_rowwise_adagrad)(o, w, g, m, n); break;
+    case NEO_BAG_ROWWISE_ADAGRAD: NEO__FN(bag_rowwise_adagrad)(o, sums, w, g, m, n); break;
     case NEO_BAG_ADAM:
-        NEO__FN(bag_adam_direction)(o, g, m, v, u, n, 0);
-        NEO__FN(bag_descend)(o->lr, u, w, n);
-        break;
     case NEO_BAG_PARTIAL_ADAM:
-        NEO__FN(bag_adam_direction)(o, g, m, v, u, n, 1);
-        NEO__FN(bag_descend)(o->lr, u, w, n);
+        NEO__FN(bag_adam_direction)(o, sums, g, m, v, spare, n, o->kind == NEO_BAG_PARTIAL_ADAM);
+        NEO__FN(bag_descend)(o->lr, spare, w, n);
         break;
     case NEO_BAG_LAMB:
-        NEO__FN(bag_adam_direction)(o, g, m, v, u, n, 0);
-        NEO__FN(bag_lamb)(o, w, u, n);
-        break;
     case NEO_BAG_PARTIAL_LAMB:
-        NEO__FN(bag_adam_direction)(o, g, m, v, u, n, 1);
-        NEO__FN(bag_lamb)(o, w, u, n);
+        NEO__FN(bag_adam_direction)(o, sums, g, m, v, spare, n, o->kind == NEO_BAG_PARTIAL_LAMB);
+        NEO__FN(bag_lamb)(o, sums, w, spare, n);
         break;
-    case NEO_BAG_LARS_SGD: NEO__FN(bag_lars)(o, w, g, m, n); break;
+    case NEO_BAG_LARS_SGD: NEO__FN(bag_lars)(o, sums, w, g, m, n); break;
     case NEO_BAG_OPTIM_COUNT: break;
     }
-    if (o->max_norm > 0.0f) NEO__FN(bag_cut_norm)(o->max_norm, w, n);
+    if (o->max_norm > 0.0f) NEO__FN(bag_cut_norm)(o->max_norm, sums, w, n);
+}
+NEO__INLINE float *NEO__FN(bag_state)(const neo__bag_update *k, int i, int64_t row) {
+    return k->state[i] ? k->state[i] + row * k->state_dim[i] : NULL;
+}
+static NEO__NOINLINE void NEO__FN(bag_step)(const neo__bag_update *k, int64_t row, float *g,
+                                            float *spare) {
+    NEO__FN(row_sums) sums = {NULL, 0, 0};
+    NEO__FN(bag_step_row)
+    (&k->step, &sums, k->weight + row * k->dim, NEO__FN(bag_state)(k, 0, row), NEO__FN(bag_state)(k, 1, row),
+     g, spare, k->dim);
+}
+/* Rows of a cut table. To ask for sums, the step is taken on a copy of the row. */
+static void NEO__FN(bag_update_cut)(const neo__bag_update *k, const neo__bag_cut *cut) {
+    int64_t n = k->dim;
+    float *g = k->scratch, *spare = g + n;
+    for (int64_t i = 0; i < k->count; i++) {
+        uint64_t low = k->records[i] & (((uint64_t)1 << k->low_bits) - 1);
+        int64_t row = (int64_t)(k->records[i] >> k->low_bits);
+        float *to[3] = {k->weight + row * n, NEO__FN(bag_state)(k, 0, row), NEO__FN(bag_state)(k, 1, row)};
+        NEO__FN(row_sums) sums = {cut, i, 0};
+        for (int j = 0; j < 3 && cut->want; j++) {
+            int64_t floats = j == 0 ? n : k->state_dim[j - 1];
+            float *copy = k->scratch + (2 + j) * n;
+            if (!to[j]) continue;
+            memcpy(copy, to[j], (size_t)floats * sizeof *copy);
+            to[j] = copy;
+        }
+        memcpy(g, k->grad + k->grad_row[low], (size_t)n * sizeof *g);
+        NEO__FN(bag_step_row)(&k->step, &sums, to[0], to[1], to[2], g, spare, n);
+    }
 }
 
 /* ---- merging ---- */
@@ -17253,17 +17845,17 @@ NEO__INLINE int NEO__FN(bag_one_leaf)(const neo__bag_update *u, int64_t at, int6
     int leaf = neo__leaf_of(u->leaf, u->leaf_count, (int64_t)(u->records[at] & mask));
     return (int64_t)(u->records[end - 1] & mask) < u->leaf[leaf + 1];
 }
-/* Merge the next rows, `most` at most: their numbers to row, their gradients to g. Returns how
+/* Merge the next rows, `most` at most: where their records begin to first, their gradients to g. Returns how
    many. chunks: a row is this many vectors, or 0: any length. */
 NEO__INLINE int64_t NEO__FN(bag_merge_group)(const neo__bag_update *u, NEO__FN(bag_walk) * k,
-                                             int64_t most, int64_t *row, float *g, int chunks) {
+                                             int64_t most, int64_t *first, float *g, int chunks) {
     int64_t n = 0;
     for (; n < most && k->at < u->count; n++, g += u->dim) {
         uint64_t key = u->records[k->at] >> u->low_bits;
         int64_t at = k->at, end = at + 1;
         while (end < u->count && u->records[end] >> u->low_bits == key) end++;
         NEO__FN(bag_walk_fetch)(u, k, end);
-        row[n] = (int64_t)key;
+        first[n] = at;
         k->at = end;
         if (!NEO__FN(bag_one_leaf)(u, at, end)) NEO__FN(bag_merge_leaves)(u, at, end, g);
         else if (chunks == 8) NEO__FN(bag_merge_in_8)(u, at, end, 0, g);
@@ -17309,12 +17901,25 @@ static NEO__NOINLINE void NEO__FN(bag_step_group)(const neo__bag_update *u, cons
     float *spare = u->scratch + neo__bag_group(u->dim) * u->dim;
     for (int64_t r = 0; r < count; r++) NEO__FN(bag_step)(u, row[r], g + r * u->dim, spare);
 }
+static NEO__NOINLINE void NEO__FN(bag_keep_group)(const neo__bag_update *u, const int64_t *first,
+                                                  int64_t count, const float *g) {
+    for (int64_t r = 0; r < count; r++, g += u->dim) {
+        int64_t at = u->keep_at[first[r]];
+        float *to = u->keep_to + (at >> 1);
+        for (int64_t c = 0; c < u->dim; c++) to[c] = at & 1 ? g[c] : to[c] + g[c];
+    }
+}
 NEO__INLINE void NEO__FN(bag_update_as)(const neo__bag_update *u, int chunks) {
     int64_t row[NEO__BAG_GROUP], most = neo__bag_group(u->dim);
     NEO__FN(bag_walk) walk = {0, 0, 0, 0, 0, ~(uint64_t)0};
     walk.ahead = 2 * NEO__FN(bag_ahead)(u->dim);
     for (int64_t count = 1; count > 0;) {
         count = NEO__FN(bag_merge_group)(u, &walk, most, row, u->scratch, chunks);
+        if (u->keep_at) {
+            NEO__FN(bag_keep_group)(u, row, count, u->scratch);
+            continue;
+        }
+        for (int64_t r = 0; r < count; r++) row[r] = (int64_t)(u->records[row[r]] >> u->low_bits);
         NEO__FN(bag_step_group)(u, row, count, u->scratch);
     }
 }
@@ -17334,6 +17939,7 @@ static void NEO__FN(bag_update)(const neo__bag_update *u) {
 static const neo__bag_kernels NEO__FN(bag_kernels) = {
     NEO__FN(bag_pool),        NEO__FN(bag_pool_careful), NEO__FN(bag_copy),
     NEO__FN(bag_weight_grad), NEO__FN(bag_pack),         NEO__FN(bag_update),
+    NEO__FN(bag_update_cut),  NEO__FN(row_blocks),
 };
 #undef NEO__EACH1
 #undef NEO__EACH2
