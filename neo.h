@@ -921,6 +921,9 @@ typedef struct neo_bags_desc {
     void *cut_sums_user;
 } neo_bags_desc;
 
+/* neo_bag_cut_rounds: how many times a step of a table that is cut by columns asks for sums: 0 to 3. */
+NEO_API int neo_bag_cut_rounds(const neo_bag_optim *optim);
+
 /* neo_bags_create: allocate and initialise the tables, their optimizer state, and the workspace of
    forward and backward for batches up to max_batch and max_ids. Initial values do not depend on anything
    but the seed and the tensor's name, "<bags>.<table>.weight".
@@ -1018,6 +1021,8 @@ typedef struct neo_bags_stats {
     int64_t grow_count;   /* times reserve grew the workspace */
 } neo_bags_stats;
 NEO_API neo_bags_stats neo_bags_get_stats(const neo_bags *bags);
+/* neo_bags_set_steps: steps taken so far, for optimizer state that comes from elsewhere. */
+NEO_API void neo_bags_set_steps(neo_bags *bags, int64_t steps);
 
 /* ------------------------------------------------------------------------------------------------
    >>schema
@@ -6819,6 +6824,11 @@ static int neo__bag_cut_next(const neo_bag_optim *o, int have) {
     if (have < sums) return sums - have;
     return have == sums && o->max_norm > 0.0f;
 }
+NEO_API int neo_bag_cut_rounds(const neo_bag_optim *optim) {
+    int rounds = 0;
+    for (int have = 0, next; (next = neo__bag_cut_next(optim, have)) > 0; have += next) rounds++;
+    return rounds;
+}
 /* 1: columns that are elsewhere take part in a step of this table. */
 static int neo__bag_is_cut(const neo_table_desc *t) {
     return t->part.rows && t->dim < t->part.dim && neo__bag_cut_next(&t->optim, 0) > 0;
@@ -7216,6 +7226,7 @@ NEO_API neo_bags_stats neo_bags_get_stats(const neo_bags *b) {
     s.grow_count = b->grow_count;
     return s;
 }
+NEO_API void neo_bags_set_steps(neo_bags *b, int64_t steps) { b->steps = steps; }
 /* The name of the object, and the t of Adam: what a checkpoint needs beside weights and state. The
    tensors are "<bags>.<table>.weight", ".momentum1", ".momentum2", and "<bags>.step". */
 static NEO__UNUSED const char *neo__bags_name(const neo_bags *b) { return b->name; }
