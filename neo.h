@@ -1360,7 +1360,8 @@ NEO_API uint32_t neo_crc32c(uint32_t crc, const void *data, size_t bytes);
 
    Of a binary classifier, over everything seen (lifetime) and over the last samples (window). Sums
    are exact and AUC counts pairs in integers with ties grouped, so the order of updates does not
-   matter.
+   matter. On several ranks: one of them updates with the samples of all, in their order (see
+   neo_comm_gather_samples in neo_comm.h); all values are then those of one rank.
    ------------------------------------------------------------------------------------------------ */
 typedef struct neo_metrics neo_metrics;
 typedef struct neo_metrics_desc {
