@@ -410,21 +410,24 @@ NEO_API neo_status neo_comm_gather_samples(neo_comm *comm, const void *in, void 
 /* Standard input for the readers of all ranks: rank 0's process has it (mpirun gives it to that one, and threads have
    one between them), and every rank gets the same bytes, so order, positions and errors are the same.
        neo_comm_input *input;
-       status = neo_comm_input_open(comm, &input);
+       status = neo_comm_input_open(comm, NULL, &input);
        desc.input = neo_comm_input_source(input);     and "-" among desc.paths
    A thread on each rank hands the bytes on, up to 1 MiB ahead of the reader, in a group of its own: neither the
    caller nor the reader waits for another rank in it. When one rank closes its input, or fails, the input of all ends
    behind the bytes that all have: what any rank could read the others can read too, and from there on their readers
    return NEO_ERR_PEER. So all may stop in mid-stream after the same batch, and nothing hangs when one stops alone.
-   neo_comm_input_open: collective; it makes a group, which has an operation in flight while it is open (see RULES). It
-   may be closed in mid-stream. The memory (1 MiB) is of the rank's context.
-   neo_comm_input_close: after the reader. Not collective: it waits for no other rank's reader, only for the ranks'
-   threads to notice (0.1 s, or the timeout if a process was lost). NULL is allowed.
+   neo_comm_input_open: collective; it makes a group, which has an operation in flight until the input is closed (see
+   RULES). path: of rank 0, where NULL is standard input; else a file or named pipe that only rank 0 need have. The
+   memory (1 MiB) is of the rank's context.
+   neo_comm_input_close: after the reader, at any time. Not collective: it waits for no other rank's reader, only for
+   the ranks' threads to notice (0.1 s, or the timeout if a process was lost). NULL is allowed.
+   MPICH's mpirun gives up when more than a pipe holds (64 KiB) waits on standard input: use a named pipe there.
    Errors   (open) NEO_ERR_UNSUPPORTED: a group of devices (use its host), Windows, or MPI without
-            MPI_THREAD_SERIALIZED. NEO_ERR_MEMORY, NEO_ERR_SYSTEM, on all ranks. (of the reader) NEO_ERR_IO: rank 0
-            cannot read; those of >>comm-faults. */
+            MPI_THREAD_SERIALIZED. NEO_ERR_NOT_FOUND, NEO_ERR_IO: rank 0 cannot open path. NEO_ERR_MEMORY,
+            NEO_ERR_SYSTEM; on all ranks. (of the reader) NEO_ERR_IO: rank 0 cannot read; those of >>comm-faults. */
 typedef struct neo_comm_input neo_comm_input;
-NEO_API NEO__CHECK_UNUSED neo_status neo_comm_input_open(neo_comm *comm, neo_comm_input **input);
+NEO_API NEO__CHECK_UNUSED neo_status neo_comm_input_open(neo_comm *comm, const char *path,
+                                                         neo_comm_input **input);
 NEO_API neo_input neo_comm_input_source(neo_comm_input *input);
 NEO_API void neo_comm_input_close(neo_comm_input *input);
 
@@ -580,6 +583,7 @@ NEO_API neo_status neo_comm_reduce_scatter_rows(neo_comm *comm, const neo_rows *
 #if defined(_WIN32)
 #include <windows.h>
 #else
+#include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
 #endif
@@ -2942,6 +2946,7 @@ enum {
     NEO__INPUT_READ_MS = 50,      /* a reader waits for bytes */
     NEO__INPUT_NAP_NS = 200000,   /* the first sleep after a round in which nothing moved */
     NEO__INPUT_NAP_DOUBLINGS = 6, /* and the last */
+    NEO__INPUT_NAME = 200,        /* of a path, in messages */
     NEO__INPUT_LIST = 8           /* ranks named in a message */
 };
 
@@ -3035,23 +3040,25 @@ struct neo_comm_input {
     int quit;
     neo_status end; /* NEO_OK: not yet */
     char text[NEO__AGREE_BYTES];
-    /* rank 0: what it has read into block `put`, and what came of that */
+    /* rank 0: where from, what it has read into block `put`, and what came of that */
+    int file;
+    char name[NEO__INPUT_NAME];
     size_t pending;
     neo_status source;
 };
 
-/* Bytes of this process's standard input, if some come in time. */
+/* Bytes, if some come in time. */
 static void neo__input_take(neo_comm_input *in, int wait_ms) {
 #if defined(_WIN32)
     (void)wait_ms;
     in->source = NEO_END;
 #else
     struct pollfd wait;
-    wait.fd = 0;
+    wait.fd = in->file;
     wait.events = POLLIN;
     wait.revents = 0;
     if (poll(&wait, 1, wait_ms) <= 0) return;
-    ssize_t n = read(0, in->data + (size_t)(in->put % NEO__INPUT_BLOCKS) * NEO__INPUT_BLOCK,
+    ssize_t n = read(in->file, in->data + (size_t)(in->put % NEO__INPUT_BLOCKS) * NEO__INPUT_BLOCK,
                      NEO__INPUT_BLOCK);
     if (n > 0) {
         in->pending = (size_t)n;
@@ -3059,7 +3066,7 @@ static void neo__input_take(neo_comm_input *in, int wait_ms) {
         in->source = NEO_END;
     } else if (errno != EINTR && errno != EAGAIN) {
         in->source = NEO_ERR_IO;
-        snprintf(in->text, sizeof in->text, "standard input: rank %d cannot read: %s",
+        snprintf(in->text, sizeof in->text, "%s: rank %d cannot read: %s", in->name,
                  in->group->world[0], strerror(errno));
     }
 #endif
@@ -3178,14 +3185,29 @@ NEO_API void neo_comm_input_close(neo_comm_input *in) {
     neo_ctx *ctx = in->group->ctx;
     size_t size = (size_t)in->group->size;
     neo_comm_destroy(in->group);
+#if !defined(_WIN32)
+    if (in->file > 0) close(in->file);
+#endif
     neo_free(ctx, in->data, (size_t)NEO__INPUT_BLOCKS * NEO__INPUT_BLOCK);
     neo_free(ctx, in->word, size * sizeof *in->word);
     pthread_mutex_destroy(&in->lock);
     pthread_cond_destroy(&in->changed);
     neo_free(ctx, in, sizeof *in);
 }
+/* Opening a named pipe does not wait for its writer; reading does. */
+static neo_status neo__input_file(neo_comm_input *in, const char *path) {
+    snprintf(in->name, sizeof in->name, "%s", path ? path : "standard input");
+    in->file = 0;
+#if !defined(_WIN32)
+    if (path) in->file = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (in->file < 0)
+        return neo_fail(errno == ENOENT ? NEO_ERR_NOT_FOUND : NEO_ERR_IO,
+                        "neo_comm_input_open: %s: %s", in->name, strerror(errno));
+#endif
+    return NEO_OK;
+}
 /* This rank's part; the group is the input's from here on. */
-static neo_status neo__input_new(neo_comm *group, neo_comm_input **out) {
+static neo_status neo__input_new(neo_comm *group, const char *path, neo_comm_input **out) {
     neo_comm_input *in = (neo_comm_input *)neo_alloc(group->ctx, sizeof *in);
     if (!in) {
         neo_comm_destroy(group);
@@ -3193,6 +3215,7 @@ static neo_status neo__input_new(neo_comm *group, neo_comm_input **out) {
     }
     memset(in, 0, sizeof *in);
     in->group = group;
+    in->file = -1;
     pthread_mutex_init(&in->lock, NULL);
     neo__cond_init_monotonic(&in->changed);
     in->data = (char *)neo_alloc(group->ctx, (size_t)NEO__INPUT_BLOCKS * NEO__INPUT_BLOCK);
@@ -3200,13 +3223,14 @@ static neo_status neo__input_new(neo_comm *group, neo_comm_input **out) {
     *out = in;
     NEO__CHECK(in->data && in->word, NEO_ERR_MEMORY, "neo_comm_input_open: no memory for %d bytes",
                (int)NEO__INPUT_BLOCKS * (int)NEO__INPUT_BLOCK);
+    if (group->rank == 0) NEO__TRY(neo__input_file(in, path));
     int error = neo__comm_thread(&in->thread, neo__input_main, in);
     NEO__CHECK(error == 0, NEO_ERR_SYSTEM, "neo_comm_input_open: cannot start a thread: %s",
                strerror(error));
     in->thread_runs = 1;
     return NEO_OK;
 }
-NEO_API neo_status neo_comm_input_open(neo_comm *comm, neo_comm_input **input) {
+NEO_API neo_status neo_comm_input_open(neo_comm *comm, const char *path, neo_comm_input **input) {
     NEO__CHECK(comm && input, NEO_ERR_ARG, "neo_comm_input_open: comm or input is NULL");
     *input = NULL;
     NEO__CHECK(!comm->transport->host, NEO_ERR_UNSUPPORTED,
@@ -3214,12 +3238,13 @@ NEO_API neo_status neo_comm_input_open(neo_comm *comm, neo_comm_input **input) {
     NEO__CHECK(!comm->inline_only, NEO_ERR_UNSUPPORTED,
                "neo_comm_input_open: MPI was started without MPI_THREAD_SERIALIZED");
 #if defined(_WIN32)
+    (void)path;
     return neo_fail(NEO_ERR_UNSUPPORTED, "neo_comm_input_open: not on Windows");
 #else
     neo_comm *group = NULL;
     neo_comm_input *in = NULL;
     NEO__TRY(neo_comm_split(comm, 0, comm->rank, &group));
-    neo_status status = neo_comm_agree(comm, neo__input_new(group, &in));
+    neo_status status = neo_comm_agree(comm, neo__input_new(group, path, &in));
     if (status == NEO_OK) {
         *input = in;
         return NEO_OK;

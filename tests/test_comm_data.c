@@ -7,6 +7,7 @@
 #if !defined(_WIN32)
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/stat.h>
 #endif
 
 /* ---- one status ---- */
@@ -300,6 +301,7 @@ typedef struct input_case {
     size_t piece;
     int endless;
     int64_t shuffle, batch;
+    const char *path;
 } input_case;
 /* A rank's readers: of the file, and of standard input. */
 typedef struct pair {
@@ -328,7 +330,7 @@ static neo_status pair_open(neo_comm *comm, const input_case *c, pair *p) {
     d.rank = neo_comm_rank(comm);
     d.world_size = neo_comm_size(comm);
     EXPECT_OK(comm, neo_reader_open(ctx, &d, &p->file));
-    EXPECT_OK(comm, neo_comm_input_open(comm, &p->input));
+    EXPECT_OK(comm, neo_comm_input_open(comm, c->path, &p->input));
     paths[0] = "-";
     d.threads = 1 + d.rank % 2;
     d.input = neo_comm_input_source(p->input);
@@ -472,6 +474,41 @@ static neo_status input_sought(neo_comm *comm, void *user) {
     pair_close(comm, &p);
     return NEO_OK;
 }
+/* A file that rank 0 alone reads, and a named pipe. */
+static char pipe_path[220];
+static void *fill_pipe(void *arg) {
+    int to = open(pipe_path, O_WRONLY); /* waits for the reader */
+    (void)arg;
+    for (size_t at = 0; to >= 0 && at < line_bytes;) {
+        ssize_t n = write(to, lines + at, line_bytes - at < 5000 ? line_bytes - at : 5000);
+        if (n <= 0) break;
+        at += (size_t)n;
+    }
+    if (to >= 0) close(to);
+    return NULL;
+}
+static neo_status input_paths(neo_comm *comm, void *user) {
+    input_case c = *(const input_case *)user;
+    neo_comm_input *input = NULL;
+    pthread_t filler;
+    EXPECT_ERR(comm, neo_comm_input_open(comm, "/none/such", &input), NEO_ERR_NOT_FOUND, "rank 0: neo_comm_input_open: /none/such: ");
+    EXPECT(comm, !input, "no input");
+    EXPECT_OK(comm, neo_comm_barrier(comm, NULL));
+    c.path = neo_comm_rank(comm) == 0 ? file_path : "/only/rank/0/has/it";
+    EXPECT_OK(comm, input_whole(comm, &c));
+    if (neo_comm_rank(comm) == 0) {
+        snprintf(pipe_path, sizeof pipe_path, "%s.pipe", file_path);
+        EXPECT(comm, mkfifo(pipe_path, 0600) == 0, "a named pipe");
+        EXPECT(comm, pthread_create(&filler, NULL, fill_pipe, NULL) == 0, "a thread");
+        c.path = pipe_path;
+    }
+    EXPECT_OK(comm, input_whole(comm, &c));
+    if (neo_comm_rank(comm) == 0) {
+        pthread_join(filler, NULL);
+        unlink(pipe_path);
+    }
+    return NEO_OK;
+}
 /* No memory on one rank: open fails on all, with its words. */
 static int64_t refused; /* of rank 1: which allocation from now on */
 static void *refusing_alloc(size_t size, size_t align, void *user) {
@@ -488,7 +525,7 @@ static neo_status input_refused(neo_comm *comm, void *user) {
     neo_comm_input *input = NULL;
     size_t before = neo_ctx_memory(neo_comm_ctx(comm)).bytes;
     (void)user;
-    EXPECT_ERR(comm, neo_comm_input_open(comm, &input), NEO_ERR_MEMORY, "neo_comm_input_open: no memory for 1048576 bytes");
+    EXPECT_ERR(comm, neo_comm_input_open(comm, NULL, &input), NEO_ERR_MEMORY, "neo_comm_input_open: no memory for 1048576 bytes");
     EXPECT(comm, strncmp(neo_last_error(), "rank ", 5) == 0 && !input, "%s", neo_last_error());
     EXPECT_OK(comm, neo_comm_barrier(comm, NULL));
     EXPECT(comm, neo_ctx_memory(neo_comm_ctx(comm)).bytes == before, "a leak");
@@ -507,7 +544,7 @@ static neo_status input_digest(neo_comm *comm, void *user) {
     neo_status status;
     (void)user;
     EXPECT_OK(comm, neo_schema_parse(ctx, "x dense\n", &schema));
-    EXPECT_OK(comm, neo_comm_input_open(comm, &input));
+    EXPECT_OK(comm, neo_comm_input_open(comm, NULL, &input));
     memset(&d, 0, sizeof d);
     d.schema = schema;
     d.paths = &path;
@@ -534,9 +571,10 @@ static int standard_input(int w, int mpi) {
     memset(&d, 0, sizeof d);
     d.ctx.repro_shards = 8;
     d.timeout_ms = 1000; /* shorter than what ranks rest in input_left */
-    input_case cases[3] = {{100000, 0, 0, 100}, {3000, 0, 1000, 64}, {1 << 20, 0, 0, 7777}};
+    input_case cases[3] = {{100000, 0, 0, 100, NULL}, {3000, 0, 1000, 64, NULL}, {1 << 20, 0, 0, 7777, NULL}};
     for (int k = 0; k < 3; k++) bad += run_ranks(w, &d, input_whole, &cases[k]);
     bad += run_ranks(w, &d, input_sought, &cases[1]);
+    bad += run_ranks(w, &d, input_paths, &cases[1]);
     cases[0].endless = cases[1].endless = 1;
     bad += run_ranks(w, &d, input_stopped, &cases[0]);
     if (w == 3) bad += run_ranks(w, &d, input_stopped, &cases[1]);
