@@ -3210,6 +3210,7 @@ static neo_status neo__input_file(neo_comm_input *in, const char *path) {
 static neo_status neo__input_new(neo_comm *group, const char *path, neo_comm_input **out) {
     neo_comm_input *in = (neo_comm_input *)neo_alloc(group->ctx, sizeof *in);
     if (!in) {
+        neo_comm_abort(group, "no memory");
         neo_comm_destroy(group);
         return neo_fail(NEO_ERR_MEMORY, "neo_comm_input_open: no memory");
     }
@@ -3251,6 +3252,7 @@ NEO_API neo_status neo_comm_input_open(neo_comm *comm, const char *path, neo_com
     }
     char text[NEO__AGREE_BYTES];
     snprintf(text, sizeof text, "%s", neo_last_error());
+    if (in && !in->thread_runs) neo_comm_abort(in->group, text); /* the others' threads wait for this one */
     neo_comm_input_close(in);
     return neo_fail(status, "%s", text);
 #endif
