@@ -3082,7 +3082,8 @@ static int64_t neo__input_word(neo_comm_input *in, int idle) {
     if (in->source == NEO_OK && in->pending == 0)
         neo__input_take(in, (int)(((int64_t)NEO__INPUT_NAP_NS << idle) / 1000000));
     if (in->source == NEO_END) return NEO__INPUT_END;
-    return in->source == NEO_OK ? (int64_t)in->pending : NEO__INPUT_FAILS;
+    if (in->source != NEO_OK) return NEO__INPUT_FAILS;
+    return (int64_t)in->pending;
 }
 static void neo__input_nap(neo_comm_input *in, int idle) {
     int64_t until = neo_time_ns() + ((int64_t)NEO__INPUT_NAP_NS << idle);

@@ -308,9 +308,9 @@ typedef struct pair {
     neo_schema *schema;
     neo_reader *file, *standard;
     neo_comm_input *input;
-    writer w;
     int shuffled;
 } pair;
+static writer feeder; /* of rank 0 */
 static neo_status pair_open(neo_comm *comm, const input_case *c, pair *p) {
     neo_reader_desc d;
     const char *paths[1] = {file_path};
@@ -319,7 +319,7 @@ static neo_status pair_open(neo_comm *comm, const input_case *c, pair *p) {
     p->shuffled = c->shuffle != 0;
     p->schema = columns(ctx);
     EXPECT(comm, p->schema, "%s", neo_last_error());
-    if (neo_comm_rank(comm) == 0) EXPECT(comm, writer_start(&p->w, c->piece, c->endless), "a pipe");
+    if (neo_comm_rank(comm) == 0) EXPECT(comm, writer_start(&feeder, c->piece, c->endless), "a pipe");
     memset(&d, 0, sizeof d);
     d.schema = p->schema;
     d.paths = paths;
@@ -342,7 +342,7 @@ static void pair_close(neo_comm *comm, pair *p) {
     neo_comm_input_close(p->input);
     neo_reader_close(p->file);
     neo_schema_destroy(p->schema);
-    if (neo_comm_rank(comm) == 0) writer_end(&p->w);
+    if (neo_comm_rank(comm) == 0) writer_end(&feeder);
 }
 static int same_batch(const neo_batch *a, const neo_batch *b) {
     int64_t bags = a->sparse.batch * a->sparse.feature_count;
