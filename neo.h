@@ -1145,42 +1145,62 @@ NEO_API neo_status neo_synthetic_write_tsv(neo_ctx *ctx, const neo_schema *schem
 
    Batches from files, parsed ahead by threads of the reader's own. The same batches in the same
    order for any number of threads; a position saved and sought resumes exactly.
+   On W ranks there is one global order too: a batch is cut into the leaves of the context (see
+   >>leaves), and each rank gets the samples of its leaves. So 1, 2, 3 or 8 ranks see the same
+   samples in the same leaves, and a run saved on 4 ranks resumes on 3. Every rank parses the whole
+   input, as lines that are skipped move all that follow: text costs each rank as much as it costs
+   one rank alone. Of npy and generated data in file order a rank reads its own rows only.
    Text lines end in \n or \r\n; the last one may lack it. A line over 65,536 bytes, one with a NUL
    byte, a wrong number of fields, or a field that is not what it should be is a bad line.
    ------------------------------------------------------------------------------------------------ */
 typedef struct neo_reader neo_reader;
 
-typedef struct neo_batch { /* views, valid until the next call on the reader */
+typedef struct neo_batch { /* views; for how long: neo_reader_desc.hold */
     neo_tensor dense;      /* [B][dense_count] f32 */
     neo_tensor label;      /* [B] f32 */
     neo_jagged sparse;     /* feature_count x B, ids i64, no weights */
     int64_t first;         /* number of its first sample in the epoch as read, over all ranks */
-    int64_t size;          /* B; may be 0 on some ranks in the last batch of an epoch */
+    int64_t size;          /* B: samples of this rank; 0 where a batch has too few for all */
+    int64_t global_size;   /* samples over all ranks: the batch of neo_leaves and of the loss */
 } neo_batch;
+
+/* Where the bytes of standard input come from, if not from this process: neo_comm_input of neo_comm.h
+   gives every rank those of rank 0. read: the next bytes, 1 to `bytes` of them, to buffer. *got 0 and
+   NEO_OK: nothing has come for a while (it returns within 0.1 s, so that closing the reader need not
+   wait for it). NEO_END: the end. Other statuses, with neo_fail, end the stream.
+   Threads: called from the reader's threads, one at a time, in the order of the bytes. */
+typedef struct neo_input {
+    neo_status (*read)(void *user, void *buffer, size_t bytes, size_t *got);
+    void *user;
+} neo_input;
 
 typedef struct neo_reader_desc {
     const neo_schema *schema; /* required; outlives the reader */
     const char *const *paths; /* files in order; "-" is standard input; npy: prefixes "dir/day_0_";
                                  synthetic: none */
     int32_t path_count;
-    int64_t batch;          /* samples per batch of this rank; required */
+    int64_t batch;          /* samples per batch, over all ranks; required */
     int drop_last;          /* 1: leave out a last batch that is not full */
     int64_t shuffle_window; /* 0: file order; else samples are permuted inside windows of this many
-                               (rounded up to whole batches of all ranks), keyed by (seed of the
-                               context, epoch, window). Two windows are held in memory. */
+                               (rounded up to whole batches), keyed by (seed of the context, epoch,
+                               window). Two windows are held in memory, on every rank. */
     int skip_bad_lines;     /* 0: a bad line is an error; 1: it is skipped, counted and logged (the
                                first 10 of an epoch) */
-    int32_t rank, world_size; /* rank r of w gets samples [r b, (r+1) b) of every w b, and
-                                 [r m/w, (r+1) m/w) of a last batch of m; 0 of 0: all */
+    int32_t rank, world_size; /* rank r of W gets leaves [r V/W, (r+1) V/W) of every batch, V being
+                                 repro_shards of the context; 0 of 0: all */
     int threads;            /* parsers; 0: 1 */
     int prefetch;           /* batches ready ahead; 0: 4 */
     int unlabeled;          /* 1: text lines, or a description, without the label column: label 0 */
+    int32_t hold;           /* a batch is valid until so many more calls of neo_reader_next, or one of
+                               any other call that moves or closes the reader; 0: 1. 2: batch i + 1 can
+                               be fetched while batch i is computed on. Each costs one more buffer. */
+    neo_input input;        /* where "-" comes from; read NULL: this process, and one rank */
 } neo_reader_desc;
 
 /* neo_reader_open: look at every file, take all memory. Reading starts with the first
    neo_reader_next.
    Errors   NEO_ERR_NOT_FOUND, NEO_ERR_IO: the path is named. NEO_ERR_STATE: the schema is not
-   fitted. */
+   fitted. NEO_ERR_ARG: fewer leaves than ranks; standard input on several ranks without desc.input. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_reader_open(neo_ctx *ctx, const neo_reader_desc *desc,
                                                      neo_reader **reader);
 /* neo_reader_close: at any time; joins the reader's threads. NULL is allowed. */
@@ -1189,6 +1209,9 @@ NEO_API void neo_reader_close(neo_reader *reader);
    starts epoch `epoch` (0 is the first) from its beginning (standard input cannot be read twice:
    NEO_ERR_UNSUPPORTED). Allocates nothing, but for features of several ids, whose buffers grow to
    the largest batch.
+   Ranks    All get the same number of batches, empty ones included, and NEO_END after the same one.
+            A bad line is found by all at the same batch. What only one finds (its disk fails; a bad
+            row of npy that it alone reads) the others learn by neo_comm_agree on the status.
    Errors   NEO_ERR_FORMAT, NEO_ERR_RANGE: the message has file:line:column and what was expected
    there;
             NEO_ERR_IO. A file without any sample is NEO_ERR_FORMAT. Whole windows of batches
@@ -1197,10 +1220,10 @@ NEO_API neo_status neo_reader_next(neo_reader *reader, neo_batch *batch);
 NEO_API neo_status neo_reader_epoch(neo_reader *reader, int64_t epoch);
 
 /* neo_reader_position: where the next batch starts. neo_reader_seek: continue from there, with the
-   same files, batch, window, seed and split: the same batches follow. It is plain numbers: save it
-   as i64. Seeking in standard input reads forward, and only before the first neo_reader_next.
-   Errors   NEO_ERR_MISMATCH: made under another schema, batch, split, window or seed, or the file
-   is not
+   same files, batch, window and seed: the same batches follow, on any number of ranks. It is plain
+   numbers, the same on all ranks: save it as i64. Seeking in standard input reads forward, and only
+   before the first neo_reader_next.
+   Errors   NEO_ERR_MISMATCH: made under another schema, batch, window or seed, or the file is not
             the same (as far as can be seen). */
 enum { NEO_POSITION_WORDS = 8 };
 typedef struct neo_position {
@@ -1211,7 +1234,8 @@ NEO_API neo_position neo_reader_position(const neo_reader *reader);
 NEO_API neo_status neo_reader_seek(neo_reader *reader, const neo_position *position);
 
 typedef struct neo_reader_stats {
-    int64_t samples;        /* delivered in this epoch, of this rank */
+    int64_t samples;        /* delivered to this rank in this epoch (since a seek: from there on);
+                               over all ranks: word[1] of neo_reader_position */
     int64_t bad_lines;      /* skipped in this epoch so far (since a seek: from there on) */
     int64_t bytes;          /* of this epoch up to the delivered batch: for a progress bar */
     int64_t total_bytes;    /* of all files; 0 when unknown */
@@ -1229,8 +1253,8 @@ NEO_API neo_reader_stats neo_reader_get_stats(const neo_reader *reader);
             than NEO_MAX_DIMS dimensions. */
 NEO_API neo_status neo_npy_write(neo_ctx *ctx, const char *path, neo_tensor t);
 NEO_API NEO__CHECK_UNUSED neo_status neo_npy_read(neo_ctx *ctx, const char *path, neo_tensor *t);
-/* neo_npy_export: what is left of a reader's epoch as the triple <prefix>dense.npy (f32),
-   sparse.npy (i32) and labels.npy (i32 [N, 1]), as TorchRec's.
+/* neo_npy_export: what is left of a reader's epoch (on several ranks: of this rank's part) as the
+   triple <prefix>dense.npy (f32), sparse.npy (i32) and labels.npy (i32 [N, 1]), as TorchRec's.
    Errors   NEO_ERR_UNSUPPORTED: a feature without exactly one id, a label that is not 0 or 1, an
    id over
             i32; those of the reader; NEO_ERR_IO. The files are then incomplete. */
@@ -1402,7 +1426,8 @@ NEO_API uint32_t neo_crc32c(uint32_t crc, const void *data, size_t bytes);
 
    Of a binary classifier, over everything seen (lifetime) and over the last samples (window). Sums
    are exact and AUC counts pairs in integers with ties grouped, so the order of updates does not
-   matter.
+   matter. On several ranks: one of them updates with the samples of all, in their order (see
+   neo_comm_gather_samples in neo_comm.h); all values are then those of one rank.
    ------------------------------------------------------------------------------------------------ */
 typedef struct neo_metrics neo_metrics;
 typedef struct neo_metrics_desc {
@@ -9483,6 +9508,28 @@ typedef struct neo__issue {
     char text[NEO__ISSUE_TEXT];
 } neo__issue;
 
+/* The samples of an epoch that belong to this rank; those of others need not be read or parsed. */
+typedef struct neo__share {
+    int64_t batch, total;        /* samples of a whole batch, of all */
+    int shards, first, end; /* it has leaves [first, end) of them */
+} neo__share;
+/* The first run of own samples in [from, end): returns where it begins (end: there is none), *stop
+   is where it ends. */
+static int64_t neo__share_next(const neo__share *share, int64_t from, int64_t end, int64_t *stop) {
+    while (from < end) {
+        int64_t begin = from / share->batch * share->batch;
+        int64_t all = NEO__MIN(share->total - begin, share->batch);
+        int64_t a = begin + neo_leaf_begin(all, share->shards, share->first);
+        int64_t b = begin + neo_leaf_begin(all, share->shards, share->end);
+        if (from < b) {
+            *stop = NEO__MIN(b, end);
+            return NEO__MIN(NEO__MAX(a, from), end);
+        }
+        from = begin + share->batch;
+    }
+    return *stop = end;
+}
+
 typedef struct neo__block {
     /* from the source */
     char *raw;
@@ -9493,6 +9540,8 @@ typedef struct neo__block {
     int file_end;                      /* the last block of its file */
     neo__npy_info npy[NEO__NPY_FILES]; /* of npy rows */
     int end;                           /* nothing is left: this block holds nothing */
+    const neo__share *share;           /* rows to parse; NULL: all */
+    int64_t sample;                    /* its first row, as the share counts */
     neo_status status;                 /* of reading */
     char error[NEO__ERROR_BYTES];
     /* from parsing */
@@ -10036,7 +10085,8 @@ static neo_status neo__block_parse_text(const neo_schema *s, const neo__parse_op
 
    A source hands out its files' text in blocks of whole lines, one after another: it fills a
    block, cuts it at the last line end and carries the rest over to the next. Blocks never span
-   files. The arrays of a npy triple and synthetic samples are handed out in the same way, by rows.
+   files. The arrays of a npy triple and synthetic samples are handed out in the same way, by rows;
+   with a share, the rows of other ranks are there in number only.
    One thread at a time.
    ------------------------------------------------------------------------------------------------ */
 typedef struct neo__source {
@@ -10048,12 +10098,17 @@ typedef struct neo__source {
     int64_t offset; /* in it, of the next block: bytes or rows */
     int open;
     int piped;          /* reads may wait for a writer */
+    int fed;            /* by input, not by a file */
+    neo_input input;    /* of standard input; or none */
     int at_end;         /* of the file: the carry is all that is left */
     int64_t skip_lines; /* lines at the start of the file still to be skipped */
     neo__file handle;
     char *carry; /* [NEO__CHUNK_BYTES] */
     size_t carry_bytes;
     int64_t rows; /* npy, synthetic: of this file */
+    const int64_t *file_rows; /* npy: rows of the files before file i, when they were looked at; or NULL */
+    const neo__share *share;  /* npy, synthetic: or NULL */
+    int64_t sample;           /* rows handed out since the last seek */
     neo__file npy[NEO__NPY_FILES];
     neo__npy_info info[NEO__NPY_FILES];
     char *npy_path;  /* [NEO__NPY_FILES][NEO__PATH_BYTES] */
@@ -10069,15 +10124,32 @@ static void neo__source_close_file(neo__source *source) {
     if (!source->open) return;
     if (source->schema->format == NEO_FORMAT_NPY)
         for (int i = 0; i < NEO__NPY_FILES; i++) (void)neo__file_close(&source->npy[i]);
-    else if (source->schema->format != NEO_FORMAT_SYNTHETIC)
+    else if (source->schema->format != NEO_FORMAT_SYNTHETIC && !source->fed)
         (void)neo__file_close(&source->handle);
     source->open = 0;
+}
+static int neo__source_stopped(const neo__source *source) {
+    return source->stop && __atomic_load_n(source->stop, __ATOMIC_RELAXED);
+}
+/* As neo__source_read_pipe, of the user's function. */
+static neo_status neo__source_read_input(neo__source *source, char *data, size_t bytes,
+                                         size_t *got) {
+    neo_status status = NEO_OK;
+    *got = 0;
+    while (status == NEO_OK && *got == 0 && !neo__source_stopped(source)) {
+        status = source->input.read(source->input.user, data, bytes, got);
+        NEO__CHECK(*got <= bytes, NEO_ERR_ARG, "standard input: read gave %zu bytes, asked for %zu",
+                   *got, bytes);
+    }
+    if (status != NEO_OK) *got = 0;
+    return status == NEO_END ? NEO_OK : status;
 }
 
 /* Bytes of a pipe: what has come so far, waiting for the first; so that a slow writer's lines are
    not held back, and closing the reader need not wait for it. */
 static neo_status neo__source_read_pipe(neo__source *source, char *data, size_t bytes,
                                         size_t *got) {
+    if (source->fed) return neo__source_read_input(source, data, bytes, got);
 #if defined(_WIN32)
     return neo__file_read(&source->handle, data, bytes, got);
 #else
@@ -10087,7 +10159,7 @@ static neo_status neo__source_read_pipe(neo__source *source, char *data, size_t 
     *got = 0;
     for (;;) {
         int ready = poll(&wait, 1, source->stop ? 50 : -1);
-        if (source->stop && __atomic_load_n(source->stop, __ATOMIC_RELAXED)) return NEO_OK;
+        if (neo__source_stopped(source)) return NEO_OK;
         if (ready <= 0) {
             if (ready < 0 && errno != EINTR)
                 return neo__file_fail(source->handle.path, "wait for data");
@@ -10126,6 +10198,7 @@ static neo_status neo__source_fill(neo__source *source, char *data, size_t bytes
 static neo_status neo__source_open_text(neo__source *source) {
     const char *path = source->paths[source->file];
     int64_t offset = source->offset;
+    source->fed = source->input.read && strcmp(path, "-") == 0;
     if (strcmp(path, "-") == 0)
         neo__file_stdin(&source->handle);
     else
@@ -10134,7 +10207,7 @@ static neo_status neo__source_open_text(neo__source *source) {
     source->at_end = 0;
     source->carry_bytes = 0;
     source->skip_lines = offset == 0 ? source->schema->skip_lines : 0;
-    int64_t size = neo__file_size(&source->handle);
+    int64_t size = source->fed ? -1 : neo__file_size(&source->handle);
     source->piped = size < 0;
     if (offset == 0 || source->piped) {
         size_t got = 1;
@@ -10180,7 +10253,7 @@ static neo_status neo__source_drop_line(neo__source *source, neo__block *b) {
         size_t dropped = stop ? (size_t)(stop + 1 - source->carry) : got;
         b->bytes += (int64_t)dropped;
         if (!stop) {
-            if (source->stop && __atomic_load_n(source->stop, __ATOMIC_RELAXED)) break;
+            if (neo__source_stopped(source)) break;
             continue;
         }
         source->carry_bytes = got - dropped;
@@ -10240,6 +10313,8 @@ static neo_status neo__source_next(neo__source *source, neo__block *b) {
     b->issue_count = 0;
     b->file = source->file;
     b->offset = source->offset;
+    b->share = source->share;
+    b->sample = source->sample;
     b->status = NEO_OK;
     if (source->file == source->path_count) {
         b->end = 1;
@@ -10267,6 +10342,7 @@ static void neo__source_seek(neo__source *source, int32_t file, int64_t offset) 
     source->offset = offset;
     source->carry_bytes = 0;
     source->at_end = 0;
+    source->sample = 0;
 }
 static void neo__source_destroy(neo__source *source) {
     if (!source->ctx) return;
@@ -10428,10 +10504,12 @@ NEO__COLD_END
    A pipeline of three stages, run by the reader's threads under one lock, each in order of number:
      blocks   read (one thread at a time) and parsed (many at once) into records;
      windows  filled from the blocks in order (one thread at a time). A window is a whole number of
-              batches of all ranks; the last one of an epoch may be short. Its order is a
-              permutation keyed by (seed, epoch, window number), or none;
-     slots    batches gathered from the windows (many at once), handed out in order by
-     neo_reader_next.
+              batches; the last one of an epoch may be short. Its order is a permutation keyed
+              by (seed, epoch, window number), or none;
+     slots    this rank's part of batches, gathered from the windows (many at once), handed out in
+              order by neo_reader_next.
+   Which ranks there are matters to the last stage only: blocks, windows and positions are those of
+   the whole stream on all of them.
    Each stage has a fixed number of buffers, and a thread takes the work nearest to the consumer
    that is ready, so memory is bounded, nothing waits in a circle, and what comes out depends on no
    timing. A position is the place in the files where a window starts and how many of its samples
@@ -10487,10 +10565,12 @@ struct neo_reader {
     neo_ctx *ctx;
     const neo_schema *schema;
     neo_reader_desc desc;
-    int64_t global_batch; /* of all ranks */
     int64_t window_samples;
+    int first_leaf, end_leaf; /* of every batch */
+    neo__share share;         /* the same, where rows of other ranks need not be read */
     neo__parse_options options;
     int64_t *file_bytes; /* bytes of the files before file i; NULL: unknown */
+    int64_t *file_rows;  /* npy: rows of them */
     int64_t total_bytes, total_samples;
     int has_input;  /* standard input is among the files */
     int touched;    /* it has been read from */
@@ -10523,7 +10603,7 @@ struct neo_reader {
     neo_status end_status;
     char end_text[NEO__ERROR_BYTES];
     int64_t epoch;
-    int out; /* slot the caller holds; -1: none */
+    int hold; /* batches that the caller may hold */
     neo_position position;
     neo_reader_stats stats;
 };
@@ -10593,8 +10673,8 @@ static neo_status neo__window_append(neo_reader *r, neo__window *w, neo__block *
 static void neo__window_close(neo_reader *r, neo__window *w) {
     w->end = r->place;
     w->bad_end = r->bad;
-    w->batches = r->desc.drop_last ? w->count / r->global_batch
-                                   : (w->count + r->global_batch - 1) / r->global_batch;
+    w->batches = r->desc.drop_last ? w->count / r->desc.batch
+                                   : (w->count + r->desc.batch - 1) / r->desc.batch;
     if (w->order) neo__window_shuffle(r, w);
 }
 static void neo__window_begin(neo_reader *r, neo__window *w, int64_t number) {
@@ -10729,9 +10809,10 @@ static neo_status neo__gather_multi(neo_reader *r, const neo__window *w, int64_t
 static neo_status neo__reader_gather(neo_reader *r, const neo__window *w, int64_t k,
                                      neo__slot *slot) {
     const neo_schema *s = r->schema;
-    int64_t begin = k * r->global_batch, all = NEO__MIN(w->count - begin, r->global_batch);
-    int64_t first = begin + neo_leaf_begin(all, r->desc.world_size, r->desc.rank);
-    int64_t n = begin + neo_leaf_begin(all, r->desc.world_size, r->desc.rank + 1) - first;
+    int64_t begin = k * r->desc.batch, all = NEO__MIN(w->count - begin, r->desc.batch);
+    int shards = r->ctx->repro_shards;
+    int64_t first = begin + neo_leaf_begin(all, shards, r->first_leaf);
+    int64_t n = begin + neo_leaf_begin(all, shards, r->end_leaf) - first;
     if (s->multi)
         NEO__TRY(neo__gather_multi(r, w, first, n, slot));
     else
@@ -10746,6 +10827,7 @@ static neo_status neo__reader_gather(neo_reader *r, const neo__window *w, int64_
     slot->batch.sparse.ids = slot->ids;
     slot->batch.first = w->first + first;
     slot->batch.size = n;
+    slot->batch.global_size = all;
     int last = k + 1 == w->batches;
     int64_t samples = w->first + begin + all;
     if (last)
@@ -10837,7 +10919,7 @@ static int neo__reader_try_fill(neo_reader *r) {
     }
     if (window_done) {
         w->assigned = w->done =
-            NEO__MIN((r->skip + r->global_batch - 1) / r->global_batch, w->batches);
+            NEO__MIN((r->skip + r->desc.batch - 1) / r->desc.batch, w->batches);
         r->skip = 0;
         r->closed_batches += w->batches - w->assigned;
         w->state = NEO__WINDOW_FULL;
@@ -10922,6 +11004,8 @@ static void neo__reader_reset(neo_reader *r, const neo_position *p) {
     r->whole_file = 0;
     r->file_samples = r->bad = r->logged = 0;
     neo__source_seek(&r->source, r->place.file, r->place.offset);
+    r->share.total = r->total_samples - r->place.offset;
+    if (r->file_rows) r->share.total -= r->file_rows[r->place.file];
     for (int i = 0; i < r->block_count; i++) r->parsed[i] = 0;
     r->read_number = r->fill_number = 0;
     r->reading = r->filling = r->read_done = 0;
@@ -10935,7 +11019,6 @@ static void neo__reader_reset(neo_reader *r, const neo_position *p) {
     r->assign_number = r->next_number = r->closed_batches = 0;
     r->end_number = -1;
     r->end_status = NEO_OK;
-    r->out = -1;
     r->position = *p;
     r->stats.samples = r->stats.bad_lines = 0;
     r->stats.bytes = r->file_bytes ? r->file_bytes[r->place.file] + r->place.offset : 0;
@@ -10947,7 +11030,11 @@ static void neo__reader_begin(neo_reader *r, int64_t epoch) {
     p.word[7] = (int64_t)r->check;
     neo__reader_reset(r, &p);
 }
-static size_t neo__slot_samples(const neo_reader *r) { return (size_t)r->desc.batch; }
+/* No batch, full or not, has more for this rank. */
+static size_t neo__slot_samples(const neo_reader *r) {
+    int64_t shards = r->ctx->repro_shards, leaves = r->end_leaf - r->first_leaf;
+    return (size_t)((r->desc.batch * leaves + shards - 1) / shards);
+}
 static neo_status neo__reader_memory(neo_reader *r) {
     const neo_schema *s = r->schema;
     neo_ctx *ctx = r->ctx;
@@ -11010,6 +11097,7 @@ static void neo__reader_free(neo_reader *r) {
     neo_free(ctx, r->blocks, (size_t)r->block_count * sizeof *r->blocks);
     neo_free(ctx, r->threads, (size_t)r->thread_count * sizeof *r->threads);
     neo_free(ctx, r->file_bytes, ((size_t)r->source.path_count + 1) * sizeof(int64_t));
+    neo_free(ctx, r->file_rows, ((size_t)r->source.path_count + 1) * sizeof(int64_t));
     neo__source_destroy(&r->source);
     neo_free(ctx, r, sizeof *r);
 }
@@ -11039,8 +11127,12 @@ static neo_status neo__reader_check(neo_ctx *ctx, const neo_reader_desc *d) {
                "neo_reader_open: threads is %d, not in 0 .. %d", d->threads, NEO__MAX_THREADS);
     NEO__CHECK(d->prefetch >= 0 && d->prefetch <= 4096, NEO_ERR_ARG,
                "neo_reader_open: prefetch is %d, not in 0 .. 4096", d->prefetch);
-    NEO__CHECK((int64_t)NEO__MAX(d->world_size, 1) * d->batch <= NEO__SHUFFLE_MAX, NEO_ERR_ARG,
-               "neo_reader_open: the batches of all ranks hold over %d samples", NEO__SHUFFLE_MAX);
+    NEO__CHECK(d->hold >= 0 && d->hold <= 4096, NEO_ERR_ARG,
+               "neo_reader_open: hold is %d, not in 0 .. 4096", d->hold);
+    NEO__CHECK(d->world_size <= neo_ctx_repro_shards(ctx), NEO_ERR_ARG,
+               "neo_reader_open: %d ranks share the leaves of a batch, of which there are %d: set "
+               "repro_shards of every rank's context to %d or more",
+               d->world_size, neo_ctx_repro_shards(ctx), d->world_size);
     NEO__CHECK(d->unlabeled || d->schema->format != NEO_FORMAT_DELIMITED ||
                    d->schema->label_column >= 0,
                NEO_ERR_ARG,
@@ -11051,23 +11143,33 @@ static neo_status neo__reader_check(neo_ctx *ctx, const neo_reader_desc *d) {
                "a checkpoint");
     return NEO_OK;
 }
+/* Every triple is there; their rows. */
+static neo_status neo__reader_look_npy(neo_reader *r) {
+    int32_t count = r->source.path_count;
+    int64_t *rows = (int64_t *)neo__alloc_zero(r->ctx, ((size_t)count + 1) * sizeof(int64_t));
+    NEO__CHECK(rows, NEO_ERR_MEMORY, "neo_reader_open: no memory for %d paths", count);
+    r->file_rows = rows;
+    for (int32_t i = 0; i < count; i++) {
+        neo__source_seek(&r->source, i, 0);
+        NEO__TRY(neo__source_npy_open(&r->source));
+        rows[i + 1] = rows[i] + r->source.rows;
+        neo__source_close_file(&r->source);
+    }
+    r->total_samples = rows[count];
+    r->source.file_rows = rows;
+    return NEO_OK;
+}
 /* Every file is there; their sizes. */
 static neo_status neo__reader_look(neo_reader *r) {
     int32_t count = r->source.path_count;
-    int text = r->schema->format == NEO_FORMAT_CRITEO || r->schema->format == NEO_FORMAT_DELIMITED;
     int64_t *sizes = (int64_t *)neo__alloc_zero(r->ctx, ((size_t)count + 1) * sizeof(int64_t));
     NEO__CHECK(sizes, NEO_ERR_MEMORY, "neo_reader_open: no memory for %d paths", count);
     r->file_bytes = sizes;
-    int known = text;
+    int known = 1, input = 0;
     for (int32_t i = 0; i < count; i++) {
         int64_t size = -1;
-        if (!text) {
-            neo__source_seek(&r->source, i, 0);
-            NEO__TRY(neo__source_npy_open(&r->source));
-            r->total_samples += r->source.rows;
-            neo__source_close_file(&r->source);
-        } else if (strcmp(r->source.paths[i], "-") == 0) {
-            r->has_input = 1;
+        if (strcmp(r->source.paths[i], "-") == 0) {
+            input = r->has_input = 1;
         } else if (neo__path_look(r->source.paths[i]) !=
                    NEO__PATH_OTHER) { /* opening a pipe takes from it */
             neo__file f;
@@ -11085,13 +11187,19 @@ static neo_status neo__reader_look(neo_reader *r) {
         neo_free(r->ctx, sizes, ((size_t)count + 1) * sizeof(int64_t));
         r->file_bytes = NULL;
     }
+    NEO__CHECK(input || !r->desc.input.read, NEO_ERR_ARG,
+               "neo_reader_open: desc.input is set, but no path is '-'");
+    NEO__CHECK(!input || r->desc.input.read || r->desc.world_size == 1, NEO_ERR_ARG,
+               "neo_reader_open: standard input ('-') is one process's, and there are %d ranks: set "
+               "desc.input (neo_comm_input of neo_comm.h gives it to all)",
+               r->desc.world_size);
     return NEO_OK;
 }
 static uint64_t neo__reader_key(const neo_reader *r) {
     uint64_t h = neo__mix64((uint64_t)r->schema->format + 1);
     h = neo__mix64(h + (uint64_t)r->schema->feature_count * 4096 +
                    (uint64_t)r->schema->dense_count);
-    h = neo__mix64(h + (uint64_t)r->global_batch);
+    h = neo__mix64(h + (uint64_t)r->desc.batch);
     h = neo__mix64(h + (uint64_t)r->window_samples * 2 + (r->desc.shuffle_window != 0));
     if (r->desc.shuffle_window) h = neo__mix64(h + r->ctx->seed);
     return neo__mix64(h + (uint64_t)r->source.path_count) >> 1;
@@ -11103,15 +11211,25 @@ static neo_status neo__reader_init(neo_reader *r) {
     if (r->schema->format == NEO_FORMAT_SYNTHETIC) {
         r->source.path_count = 1; /* as one file */
         r->total_samples = neo__synthetic_samples(r->schema);
+    } else if (r->schema->format == NEO_FORMAT_NPY) {
+        NEO__TRY(neo__reader_look_npy(r));
     } else {
         NEO__TRY(neo__reader_look(r));
     }
+    r->source.input = d->input;
+    /* In file order a sample's number is its row's, unless bad rows are skipped. */
+    int rows = r->schema->format == NEO_FORMAT_SYNTHETIC ||
+               (r->schema->format == NEO_FORMAT_NPY && !d->skip_bad_lines);
+    r->share.batch = d->batch;
+    r->share.shards = r->ctx->repro_shards;
+    r->share.first = r->first_leaf;
+    r->share.end = r->end_leaf;
+    if (rows && d->world_size > 1 && !d->shuffle_window) r->source.share = &r->share;
     int64_t least =
         r->has_input ? 1 : NEO__WINDOW_LEAST; /* a live stream: do not hold samples back */
     int64_t window = d->shuffle_window ? d->shuffle_window : least;
-    r->window_samples = (window + r->global_batch - 1) / r->global_batch * r->global_batch;
+    r->window_samples = (window + r->desc.batch - 1) / r->desc.batch * r->desc.batch;
     r->source.stop = &r->stop;
-    r->total_samples = NEO__MAX(r->total_samples, 0);
     r->check = neo__reader_key(r);
     NEO__TRY(neo__reader_memory(r));
     r->stats.total_bytes = r->total_bytes;
@@ -11130,12 +11248,14 @@ NEO_API neo_status neo_reader_open(neo_ctx *ctx, const neo_reader_desc *desc,
     r->schema = desc->schema;
     r->desc = *desc;
     if (r->desc.world_size == 0) r->desc.world_size = 1;
-    r->global_batch = r->desc.batch * r->desc.world_size;
+    r->first_leaf = (int)((int64_t)ctx->repro_shards * r->desc.rank / r->desc.world_size);
+    r->end_leaf = (int)((int64_t)ctx->repro_shards * (r->desc.rank + 1) / r->desc.world_size);
     r->options.skip_bad = desc->skip_bad_lines;
     r->options.unlabeled = desc->unlabeled;
     r->thread_count = NEO__MAX(desc->threads, 1);
     r->block_count = 2 * r->thread_count + 2;
-    r->slot_count = 1 + (desc->prefetch ? desc->prefetch : 4);
+    r->hold = NEO__MAX(desc->hold, 1);
+    r->slot_count = r->hold + (desc->prefetch ? desc->prefetch : 4);
     neo_status status = neo__reader_init(r);
     if (status != NEO_OK) {
         neo__reader_free(r);
@@ -11154,9 +11274,9 @@ NEO_API neo_status neo_reader_next(neo_reader *r, neo_batch *batch) {
     NEO__CHECK(r && batch, NEO_ERR_ARG, "neo_reader_next: reader or batch is NULL");
     if (r->started == 0 && r->end_number < 0) NEO__TRY(neo__reader_start(r));
     neo__mutex_lock(&r->lock);
-    if (r->out >= 0) {
-        r->slots[r->out].state = NEO__SLOT_FREE;
-        r->out = -1;
+    if (r->next_number >= r->hold) { /* the oldest that the caller may hold */
+        neo__slot *oldest = &r->slots[(r->next_number - r->hold) % r->slot_count];
+        if (oldest->state == NEO__SLOT_OUT) oldest->state = NEO__SLOT_FREE;
         neo__cond_signal(&r->work);
     }
     neo__slot *slot = &r->slots[r->next_number % r->slot_count];
@@ -11177,7 +11297,6 @@ NEO_API neo_status neo_reader_next(neo_reader *r, neo_batch *batch) {
         if (status == NEO_END && r->file_bytes) r->stats.bytes = r->total_bytes;
     } else {
         slot->state = NEO__SLOT_OUT;
-        r->out = (int)(r->next_number % r->slot_count);
         r->next_number++;
         *batch = slot->batch;
         r->position = slot->after;
@@ -11203,8 +11322,7 @@ NEO_API neo_status neo_reader_seek(neo_reader *r, const neo_position *position) 
     const int64_t *w = position->word;
     NEO__CHECK(w[7] == (int64_t)r->check, NEO_ERR_MISMATCH,
                "neo_reader_seek: the position is of another schema, number of files, batch, "
-               "split, window or "
-               "seed");
+               "window or seed");
     int good = w[0] >= 0 && w[1] >= 0 && w[2] >= 0 && w[2] <= r->source.path_count && w[3] >= 0 &&
                w[4] >= 0 && w[5] >= 0 && w[6] >= 0 && w[6] < r->window_samples && w[6] <= w[1];
     good = good && (w[2] < r->source.path_count || w[3] == 0);
@@ -11561,6 +11679,36 @@ static neo_status neo__source_npy_open(neo__source *source) {
     NEO__CHECK(source->offset <= source->rows, NEO_ERR_MISMATCH,
                "%s: has %" PRId64 " rows, the saved position is at row %" PRId64, prefix,
                source->rows, source->offset);
+    const int64_t *before = source->file_rows;
+    int64_t known = before ? before[source->file + 1] - before[source->file] : source->rows;
+    NEO__CHECK(source->rows == known, NEO_ERR_MISMATCH,
+               "%s: has %" PRId64 " rows, it had %" PRId64 " when the reader was opened", prefix,
+               source->rows, known);
+    return NEO_OK;
+}
+/* n rows of array k to `to`: those of the share, and what lies between two of its runs if that is
+   less than another read would cost. */
+static neo_status neo__source_npy_read(neo__source *source, int k, int64_t n, int64_t row,
+                                       char *to) {
+    enum { GAP_BYTES = 16384 };
+    const neo__share *share = source->share;
+    int64_t at = 0, end = n, stop = 0, base = source->sample;
+    int64_t from = source->info[k].data_offset + source->offset * row;
+    while (at < n) {
+        if (share) {
+            at = neo__share_next(share, base + at, base + n, &stop) - base;
+            end = stop - base;
+            for (int64_t next = end; next < n;) {
+                next = neo__share_next(share, base + next, base + n, &stop) - base;
+                if (next == n || (next - end) * row > GAP_BYTES) break;
+                next = end = stop - base;
+            }
+        }
+        if (at < end)
+            NEO__TRY(neo__file_read_at(&source->npy[k], from + at * row, to + at * row,
+                                       (size_t)((end - at) * row)));
+        at = end;
+    }
     return NEO_OK;
 }
 /* Rows [offset, offset + n): dense, then sparse, then labels. */
@@ -11571,14 +11719,14 @@ static neo_status neo__source_npy(neo__source *source, neo__block *b) {
     for (int k = 0; k < NEO__NPY_FILES; k++) {
         const neo__npy_info *info = &source->info[k];
         int64_t row = (info->ndim == 2 ? info->shape[1] : 1) * (int64_t)info->item_bytes;
-        NEO__TRY(neo__file_read_at(&source->npy[k], info->data_offset + source->offset * row, to,
-                                   (size_t)(n * row)));
+        NEO__TRY(neo__source_npy_read(source, k, n, row, to));
         b->npy[k] = *info;
         to += n * row;
     }
     b->raw_bytes = (size_t)(to - b->raw);
     b->bytes = n;
     source->offset += n;
+    source->sample += n;
     b->file_end = source->offset == source->rows;
     return NEO_OK;
 }
@@ -11645,11 +11793,19 @@ static int neo__npy_row(const neo_schema *s, const neo__block *b, int64_t i, flo
     }
     return 1;
 }
+/* The next run of own rows from row i on, if the block has a share: its begin, and in *stop its end. */
+static int64_t neo__block_mine(const neo__block *b, int64_t i, int64_t *stop) {
+    int64_t base = b->sample, mine = neo__share_next(b->share, base + i, base + b->bytes, stop);
+    *stop -= base;
+    return mine - base;
+}
 static void neo__block_parse_npy(const neo_schema *s, const neo__parse_options *o, neo__block *b) {
+    int64_t mine = 0, stop = b->bytes;
     b->count = b->bad = b->taken = 0;
     for (int64_t i = 0; i < b->bytes && !b->failed; i++) {
         neo__issue e;
-        if (!neo__npy_row(s, b, i, neo__block_record(s, b, b->count), &e)) {
+        if (b->share && (i == 0 || i == stop)) mine = neo__block_mine(b, i, &stop);
+        if (i >= mine && !neo__npy_row(s, b, i, neo__block_record(s, b, b->count), &e)) {
             neo__block_bad(b, o, &e);
             continue;
         }
@@ -11975,33 +12131,47 @@ static neo_status neo__source_synthetic(neo__source *source, neo__block *b) {
                source->offset);
     b->bytes = NEO__MIN(total - source->offset, neo__block_rows(source->schema));
     source->offset += b->bytes;
+    source->sample += b->bytes;
     b->file_end = source->offset == total;
     return NEO_OK;
 }
-static void neo__block_parse_synthetic(const neo_schema *s, neo__block *b) {
+/* Sample i of the block into its record. */
+static void neo__synthetic_row(const neo_schema *s, neo__block *b, int64_t i, float *record) {
     const neo__synthetic *g = s->synthetic;
+    int64_t *ids = neo__record_ids(s, record), start = b->id_count;
+    neo__random_key key = neo__synthetic_key(g, g->desc.first_sample + b->offset + i);
+    neo__synthetic_sums sums = {0.0, 0.0};
+    for (int32_t d = 0; d < s->dense_count; d++) {
+        uint64_t whole = neo__synthetic_whole(&key, d);
+        record[1 + d] = (float)neo__log_whole(s->log_table, whole + 1);
+        sums.dense += g->dense_weight[d] * (double)record[1 + d];
+    }
+    for (int32_t t = 0; t < s->feature_count; t++) {
+        int64_t *bag = s->multi ? b->ids + b->id_count : ids + t;
+        int64_t n = neo__synthetic_bag(s, &key, t, bag);
+        for (int64_t k = 0; k < n; k++) sums.sparse += neo__synthetic_weight(g, t, bag[k]);
+        b->id_count += n;
+        if (s->multi) ids[1 + t] = b->id_count - start;
+    }
+    if (s->multi) ids[0] = start;
+    record[0] = neo__synthetic_label(&key, neo__synthetic_logit(g, sums));
+}
+static void neo__block_parse_synthetic(const neo_schema *s, neo__block *b) {
+    int64_t mine = 0, stop = b->bytes;
     b->id_count = b->taken = 0;
     for (b->count = 0; b->count < b->bytes; b->count++) {
-        float *record = neo__block_record(s, b, b->count);
-        int64_t *ids = neo__record_ids(s, record), start = b->id_count;
-        neo__random_key key = neo__synthetic_key(g, g->desc.first_sample + b->offset + b->count);
-        neo__synthetic_sums sums = {0.0, 0.0};
-        for (int32_t d = 0; d < s->dense_count; d++) {
-            uint64_t whole = neo__synthetic_whole(&key, d);
-            record[1 + d] = (float)neo__log_whole(s->log_table, whole + 1);
-            sums.dense += g->dense_weight[d] * (double)record[1 + d];
+        int64_t i = b->count;
+        float *record = neo__block_record(s, b, i);
+        if (b->share && (i == 0 || i == stop)) mine = neo__block_mine(b, i, &stop);
+        b->end_offset[i] = (uint32_t)(i + 1);
+        b->end_line[i] = 0;
+        if (i >= mine) {
+            neo__synthetic_row(s, b, i, record);
+        } else if (s->multi) { /* of another rank: no ids */
+            int64_t *ids = neo__record_ids(s, record);
+            memset(ids, 0, ((size_t)s->feature_count + 1) * sizeof *ids);
+            ids[0] = b->id_count;
         }
-        for (int32_t t = 0; t < s->feature_count; t++) {
-            int64_t *bag = s->multi ? b->ids + b->id_count : ids + t;
-            int64_t n = neo__synthetic_bag(s, &key, t, bag);
-            for (int64_t i = 0; i < n; i++) sums.sparse += neo__synthetic_weight(g, t, bag[i]);
-            b->id_count += n;
-            if (s->multi) ids[1 + t] = b->id_count - start;
-        }
-        if (s->multi) ids[0] = start;
-        record[0] = neo__synthetic_label(&key, neo__synthetic_logit(g, sums));
-        b->end_offset[b->count] = (uint32_t)(b->count + 1);
-        b->end_line[b->count] = 0;
     }
 }
 static neo_status neo__block_parse(const neo_schema *s, const neo__parse_options *o,

@@ -39,6 +39,10 @@
      pooled embedding rows, ids                     all_to_all, all_to_allv
      rows in fewer bits                             the _rows calls with a neo_wire
      a decision of one rank                         broadcast
+     what a step has come to, on every rank         agree: before any rank acts on an error, or on the end of
+                                                    its input
+     numbers per sample, for metrics                gather_samples
+     lines that come on standard input              neo_comm_input
      numbers for a report                           gather, or all_reduce of the words of a neo_exact x: in and
                                                     out &x, count sizeof x / 8, NEO_I64, NEO_REDUCE_SUM
 
@@ -76,9 +80,9 @@
      counted apart, as control bytes.
 
    CONTENTS (grep -nE '^ *>>|---- >>' neo_comm.h is the map)
-     >>comm-config >>comm >>comm-work >>comm-faults >>comm-collectives >>comm-stats >>wire
-     >>comm-platform >>impl-wire >>impl-comm-types >>impl-comm-core >>impl-collectives
-     >>impl-comm-calls >>impl-threads >>impl-spawn >>impl-mpi >>impl-nccl
+     >>comm-config >>comm >>comm-work >>comm-faults >>comm-collectives >>comm-data >>comm-stats
+     >>wire >>comm-platform >>impl-wire >>impl-comm-types >>impl-comm-core >>impl-collectives
+     >>impl-comm-calls >>impl-comm-data >>impl-threads >>impl-spawn >>impl-mpi >>impl-nccl
 */
 #ifndef NEO_COMM_H
 #define NEO_COMM_H
@@ -375,6 +379,59 @@ NEO_API neo_status neo_comm_all_to_all_2level(neo_comm *local, neo_comm *cross, 
                                               int64_t count, neo_dtype dtype, void *workspace);
 
 /* ------------------------------------------------------------------------------------------------
+   >>comm-data
+
+   A training loop over ranks: every rank reads its part of every batch (neo_reader_desc.rank), all agree on what came
+   of it, and metrics see all samples in their order.
+       status = neo_comm_agree(comm, neo_reader_next(reader, &batch));
+   ------------------------------------------------------------------------------------------------ */
+/* neo_comm_agree: one status for all ranks, out of what each brings. Collective.
+       all NEO_OK                  NEO_OK
+       all NEO_END                 NEO_END
+       an error on some ranks      on every rank the status of the lowest of them; neo_last_error is that rank's,
+                                   with "rank 2: " before it (its world rank), unless it begins with "rank "
+       some NEO_OK, some NEO_END   NEO_ERR_DIVERGED: the message says which ranks have ended
+   An agreed error breaks nothing: the group works as before. Operations in flight are waited for.
+   Cost     8 bytes between each two ranks; an error one broadcast of 512 bytes more. Counted as all_gather and
+            broadcast. On a group of devices it runs on the host group: control bytes of the next call.
+   Errors   those of >>comm-faults: then there is no agreement, and each rank has its own reason. */
+NEO_API neo_status neo_comm_agree(neo_comm *comm, neo_status mine);
+
+/* neo_comm_gather_samples: numbers per sample, of all samples of a batch in their order, at the root. in: of this
+   rank's samples [neo_batch.size][cols]; out: at the root [batch][cols], elsewhere not read; batch:
+   neo_batch.global_size. V = neo_ctx_repro_shards must be that of the readers, and at least the ranks.
+   Metrics over ranks that are exactly those of one rank, and need only a batch of memory: of every batch gather
+   logits and labels at rank 0, and
+       if (neo_comm_rank(comm) == 0) status = neo_metrics_update(metrics, logits, labels);   (then neo_comm_agree)
+   where only rank 0 has a neo_metrics. */
+NEO_API neo_status neo_comm_gather_samples(neo_comm *comm, const void *in, void *out, int64_t batch, int64_t cols,
+                                           neo_dtype dtype, int root, neo_ticket *ticket);
+
+/* Standard input for the readers of all ranks: rank 0's process has it (mpirun gives it to that one, and threads have
+   one between them), and every rank gets the same bytes, so order, positions and errors are the same.
+       neo_comm_input *input;
+       status = neo_comm_input_open(comm, NULL, &input);
+       desc.input = neo_comm_input_source(input);     and "-" among desc.paths
+   A thread on each rank hands the bytes on, up to 1 MiB ahead of the reader, in a group of its own: neither the
+   caller nor the reader waits for another rank in it. When one rank closes its input, or fails, the input of all ends
+   behind the bytes that all have: what any rank could read the others can read too, and from there on their readers
+   return NEO_ERR_PEER. So all may stop in mid-stream after the same batch, and nothing hangs when one stops alone.
+   neo_comm_input_open: collective; it makes a group, which has an operation in flight until the input is closed (see
+   RULES). path: of rank 0, where NULL is standard input; else a file or named pipe that only rank 0 need have. The
+   memory (1 MiB) is of the rank's context.
+   neo_comm_input_close: after the reader, at any time. Not collective: it waits for no other rank's reader, only for
+   the ranks' threads to notice (0.1 s, or the timeout if a process was lost). NULL is allowed.
+   MPICH's mpirun gives up when more than a pipe holds (64 KiB) waits on standard input: use a named pipe there.
+   Errors   (open) NEO_ERR_UNSUPPORTED: a group of devices (use its host), Windows, or MPI without
+            MPI_THREAD_SERIALIZED. NEO_ERR_NOT_FOUND, NEO_ERR_IO: rank 0 cannot open path. NEO_ERR_MEMORY,
+            NEO_ERR_SYSTEM; on all ranks. (of the reader) NEO_ERR_IO: rank 0 cannot read; those of >>comm-faults. */
+typedef struct neo_comm_input neo_comm_input;
+NEO_API NEO__CHECK_UNUSED neo_status neo_comm_input_open(neo_comm *comm, const char *path,
+                                                         neo_comm_input **input);
+NEO_API neo_input neo_comm_input_source(neo_comm_input *input);
+NEO_API void neo_comm_input_close(neo_comm_input *input);
+
+/* ------------------------------------------------------------------------------------------------
    >>comm-stats
 
    What this rank sent in this group, counted where the bytes leave: per operation and per level.
@@ -526,6 +583,8 @@ NEO_API neo_status neo_comm_reduce_scatter_rows(neo_comm *comm, const neo_rows *
 #if defined(_WIN32)
 #include <windows.h>
 #else
+#include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 #endif
 #if defined(__x86_64__) || defined(_M_X64)
@@ -1263,6 +1322,8 @@ typedef struct neo__transport {
                           const int *leaves, int count, void *out, int64_t n);
     /* split: as neo_comm_split, in place of member and join; *sub is NULL before. */
     neo_status (*split)(neo_comm *comm, int color, int key, neo_comm **sub);
+    /* host: the group of threads or processes beneath a group of devices. */
+    neo_comm *(*host)(neo_comm *comm);
 } neo__transport;
 
 struct neo_comm {
@@ -2869,6 +2930,335 @@ NEO_API neo_status neo_comm_all_to_all_2level(neo_comm *local, neo_comm *cross, 
         local, neo_comm_all_to_all(cross, workspace, out, count * local->size, dtype, NULL));
 }
 /* ------------------------------------------------------------------------------------------------
+   >>impl-comm-data
+
+   Standard input. The threads of all ranks go through rounds together. In a round each says one word: that it has room
+   for a block, that it has none, that it closes; rank 0 also how many bytes it has read, the end, or an error. All see
+   the same words and come to the same: rank 0's block goes to all, or nothing happens (then they sleep, longer the
+   longer it lasts, up to 20 ms), or the input ends here. As the threads always answer, a reader may leave its ring full
+   for as long as it likes while the timeout of the group still finds a rank that was lost. A rank that closes says so
+   in a round, so by then all ranks have every block of the rounds before: what its reader had, theirs can have.
+   ------------------------------------------------------------------------------------------------ */
+enum {
+    NEO__AGREE_BYTES = 512,
+    NEO__INPUT_BLOCK = 256 << 10,
+    NEO__INPUT_BLOCKS = 4,
+    NEO__INPUT_READ_MS = 50,      /* a reader waits for bytes */
+    NEO__INPUT_NAP_NS = 200000,   /* the first sleep after a round in which nothing moved */
+    NEO__INPUT_NAP_DOUBLINGS = 6, /* and the last */
+    NEO__INPUT_NAME = 200,        /* of a path, in messages */
+    NEO__INPUT_LIST = 8           /* ranks named in a message */
+};
+
+/* ---- agreement ---- */
+/* A rank's message for all, and back into neo_last_error. */
+static neo_status neo__agree_on_error(neo_comm *comm, int root, neo_status status) {
+    char text[NEO__AGREE_BYTES];
+    memset(text, 0, sizeof text);
+    if (comm->rank == root) {
+        const char *mine = neo_last_error();
+        if (!mine[0]) mine = neo_status_string(status);
+        if (strncmp(mine, "rank ", 5) == 0)
+            snprintf(text, sizeof text, "%s", mine);
+        else
+            snprintf(text, sizeof text, "rank %d: %s", comm->world[comm->rank], mine);
+    }
+    NEO__TRY(neo_comm_broadcast(comm, text, (int64_t)sizeof text, NEO_U8, root, NULL));
+    text[sizeof text - 1] = 0;
+    return neo_fail(status, "%s", text);
+}
+static neo_status neo__agree_on_end(const neo_comm *comm, const int64_t *word, int ended) {
+    char list[NEO__INPUT_LIST * 8 + 8];
+    size_t at = 0;
+    int named = 0;
+    list[0] = 0;
+    for (int p = 0; p < comm->size && named <= NEO__INPUT_LIST; p++) {
+        if (word[p] != (int64_t)NEO_END) continue;
+        const char *comma = named ? ", " : "";
+        at += (size_t)(named++ < NEO__INPUT_LIST
+                           ? snprintf(list + at, sizeof list - at, "%s%d", comma, comm->world[p])
+                           : snprintf(list + at, sizeof list - at, "%s...", comma));
+    }
+    return neo_fail(NEO_ERR_DIVERGED,
+                    "neo_comm_agree: %d of %d ranks have come to the end, the others have not: rank%s %s",
+                    ended, comm->size, ended == 1 ? "" : "s", list);
+}
+NEO_API neo_status neo_comm_agree(neo_comm *comm, neo_status mine) {
+    NEO__CHECK(comm, NEO_ERR_ARG, "neo_comm_agree: comm is NULL");
+    if (comm->transport->host) { /* its operations in flight use the host group */
+        NEO__TRY(neo__comm_drain(comm, comm->issued));
+        NEO__TRY(neo__comm_check(comm, "neo_comm_agree"));
+        return neo_comm_agree(comm->transport->host(comm), mine);
+    }
+    int64_t *word = comm->slot[comm->queue_length].out_counts; /* [size], and not of an all_gather */
+    int64_t own = (int64_t)mine;
+    int ended = 0;
+    NEO__TRY(neo_comm_all_gather(comm, &own, word, 1, NULL, NEO_I64, NULL));
+    for (int p = 0; p < comm->size; p++) {
+        if (word[p] != (int64_t)NEO_OK && word[p] != (int64_t)NEO_END)
+            return neo__agree_on_error(comm, p, (neo_status)word[p]);
+        ended += word[p] == (int64_t)NEO_END;
+    }
+    if (ended == 0) return NEO_OK;
+    return ended == comm->size ? NEO_END : neo__agree_on_end(comm, word, ended);
+}
+
+/* ---- samples ---- */
+NEO_API neo_status neo_comm_gather_samples(neo_comm *comm, const void *in, void *out, int64_t batch,
+                                           int64_t cols, neo_dtype dtype, int root,
+                                           neo_ticket *ticket) {
+    const char *function = "neo_comm_gather_samples";
+    NEO__TRY(neo__comm_check(comm, function));
+    NEO__CHECK(neo_ctx_repro_shards(comm->ctx) >= comm->size, NEO_ERR_ARG,
+               "%s: repro_shards is %d, less than the %d ranks", function,
+               neo_ctx_repro_shards(comm->ctx), comm->size);
+    NEO__CHECK(batch >= 0 && cols >= 0 && (cols == 0 || batch <= INT64_MAX / 16 / cols),
+               NEO_ERR_ARG, "%s: %" PRId64 " samples of %" PRId64 " numbers", function, batch, cols);
+    int64_t *counts = comm->slot[comm->queue_length].out_counts; /* free between calls */
+    for (int p = 0; p < comm->size; p++) {
+        int begin, end;
+        neo__comm_leaves(comm->shards, comm->size, p, &begin, &end);
+        counts[p] = cols * (neo_leaf_begin(batch, comm->shards, end) -
+                            neo_leaf_begin(batch, comm->shards, begin));
+    }
+    return neo_comm_gather(comm, in, out, 0, counts, dtype, root, ticket);
+}
+
+/* ---- standard input ---- */
+/* A rank's word in a round; from rank 0 also a number of bytes, 0 for none yet. */
+enum { NEO__INPUT_FULL = -1, NEO__INPUT_CLOSES = -2, NEO__INPUT_END = -3, NEO__INPUT_FAILS = -4 };
+struct neo_comm_input {
+    neo_comm *group; /* of the thread */
+    pthread_t thread;
+    int thread_runs;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    char *data;       /* [NEO__INPUT_BLOCKS][NEO__INPUT_BLOCK]: a ring */
+    int64_t *word;    /* [size] */
+    int64_t put, got; /* blocks; those in [got, put) are the reader's */
+    size_t bytes[NEO__INPUT_BLOCKS], at; /* in block `got`: taken */
+    int quit;
+    neo_status end; /* NEO_OK: not yet */
+    char text[NEO__AGREE_BYTES];
+    /* rank 0: where from, what it has read into block `put`, and what came of that */
+    int file;
+    char name[NEO__INPUT_NAME];
+    size_t pending;
+    neo_status source;
+};
+
+/* Bytes, if some come in time. */
+static void neo__input_take(neo_comm_input *in, int wait_ms) {
+#if defined(_WIN32)
+    (void)wait_ms;
+    in->source = NEO_END;
+#else
+    struct pollfd wait;
+    wait.fd = in->file;
+    wait.events = POLLIN;
+    wait.revents = 0;
+    if (poll(&wait, 1, wait_ms) <= 0) return;
+    ssize_t n = read(in->file, in->data + (size_t)(in->put % NEO__INPUT_BLOCKS) * NEO__INPUT_BLOCK,
+                     NEO__INPUT_BLOCK);
+    if (n > 0) {
+        in->pending = (size_t)n;
+    } else if (n == 0) {
+        in->source = NEO_END;
+    } else if (errno != EINTR && errno != EAGAIN) {
+        in->source = NEO_ERR_IO;
+        snprintf(in->text, sizeof in->text, "%s: rank %d cannot read: %s", in->name,
+                 in->group->world[0], strerror(errno));
+    }
+#endif
+}
+/* What this rank has to say; idle: rounds in which nothing has moved. */
+static int64_t neo__input_word(neo_comm_input *in, int idle) {
+    pthread_mutex_lock(&in->lock);
+    int quit = in->quit, full = in->put - in->got == NEO__INPUT_BLOCKS;
+    pthread_mutex_unlock(&in->lock);
+    if (quit) return NEO__INPUT_CLOSES;
+    if (full) return NEO__INPUT_FULL;
+    if (in->group->rank != 0) return 0;
+    if (in->source == NEO_OK && in->pending == 0)
+        neo__input_take(in, (int)(((int64_t)NEO__INPUT_NAP_NS << idle) / 1000000));
+    if (in->source == NEO_END) return NEO__INPUT_END;
+    if (in->source != NEO_OK) return NEO__INPUT_FAILS;
+    return (int64_t)in->pending;
+}
+static void neo__input_nap(neo_comm_input *in, int idle) {
+    int64_t until = neo_time_ns() + ((int64_t)NEO__INPUT_NAP_NS << idle);
+    pthread_mutex_lock(&in->lock);
+    int full = in->put - in->got == NEO__INPUT_BLOCKS;
+    int waits = in->group->rank == 0 && in->pending == 0 && !full; /* for bytes, instead */
+    while (!waits && !in->quit && neo__cond_wait_until(&in->changed, &in->lock, until)) continue;
+    pthread_mutex_unlock(&in->lock);
+}
+/* One round. NEO_OK: there will be another; *moved: a block has come. Else how the input ends, in in->text too. */
+static neo_status neo__input_round(neo_comm_input *in, int idle, int *moved) {
+    neo_comm *group = in->group;
+    int64_t mine = neo__input_word(in, idle), n;
+    int full = 0;
+    *moved = 0;
+    NEO__TRY(neo_comm_all_gather(group, &mine, in->word, 1, NULL, NEO_I64, NULL));
+    for (int p = 0; p < group->size; p++) {
+        full |= in->word[p] == NEO__INPUT_FULL;
+        if (in->word[p] == NEO__INPUT_CLOSES)
+            return neo_fail(NEO_ERR_PEER, "standard input: rank %d has closed it before its end",
+                            group->world[p]);
+    }
+    n = in->word[0];
+    if (n == NEO__INPUT_END) return NEO_END;
+    if (n == NEO__INPUT_FAILS) {
+        NEO__TRY(neo_comm_broadcast(group, in->text, NEO__AGREE_BYTES, NEO_U8, 0, NULL));
+        in->text[NEO__AGREE_BYTES - 1] = 0;
+        return neo_fail(NEO_ERR_IO, "%s", in->text);
+    }
+    if (full || n <= 0) return NEO_OK;
+    int block = (int)(in->put % NEO__INPUT_BLOCKS);
+    NEO__TRY(neo_comm_broadcast(group, in->data + (size_t)block * NEO__INPUT_BLOCK, n, NEO_U8, 0,
+                                NULL));
+    pthread_mutex_lock(&in->lock);
+    in->bytes[block] = (size_t)n;
+    in->put++;
+    pthread_cond_broadcast(&in->changed);
+    pthread_mutex_unlock(&in->lock);
+    in->pending = 0;
+    *moved = 1;
+    return NEO_OK;
+}
+static void *neo__input_main(void *arg) {
+    neo_comm_input *in = (neo_comm_input *)arg;
+    neo_status status = NEO_OK;
+    int idle = 0, moved = 1;
+    while (status == NEO_OK) {
+        if (!moved) neo__input_nap(in, idle);
+        status = neo__input_round(in, idle, &moved);
+        idle = moved ? 0 : idle < NEO__INPUT_NAP_DOUBLINGS ? idle + 1 : idle;
+    }
+    pthread_mutex_lock(&in->lock);
+    in->end = status;
+    if (status != NEO_END) snprintf(in->text, sizeof in->text, "%s", neo_last_error());
+    pthread_cond_broadcast(&in->changed);
+    pthread_mutex_unlock(&in->lock);
+    return NULL;
+}
+static neo_status neo__input_read(void *user, void *buffer, size_t bytes, size_t *got) {
+    neo_comm_input *in = (neo_comm_input *)user;
+    int64_t until = neo_time_ns() + (int64_t)NEO__INPUT_READ_MS * 1000000;
+    *got = 0;
+    pthread_mutex_lock(&in->lock);
+    while (in->got == in->put && in->end == NEO_OK &&
+           neo__cond_wait_until(&in->changed, &in->lock, until))
+        continue;
+    if (in->got == in->put) {
+        neo_status end = in->end; /* in->text does not change any more */
+        pthread_mutex_unlock(&in->lock);
+        return end == NEO_OK || end == NEO_END ? end : neo_fail(end, "%s", in->text);
+    }
+    int block = (int)(in->got % NEO__INPUT_BLOCKS);
+    size_t left = in->bytes[block] - in->at;
+    *got = left < bytes ? left : bytes;
+    pthread_mutex_unlock(&in->lock); /* the block is the reader's until it is given back */
+    memcpy(buffer, in->data + (size_t)block * NEO__INPUT_BLOCK + in->at, *got);
+    in->at += *got;
+    if (*got < left) return NEO_OK;
+    in->at = 0;
+    pthread_mutex_lock(&in->lock);
+    in->got++;
+    pthread_mutex_unlock(&in->lock);
+    return NEO_OK;
+}
+NEO_API neo_input neo_comm_input_source(neo_comm_input *input) {
+    neo_input source;
+    source.read = neo__input_read;
+    source.user = input;
+    return source;
+}
+NEO_API void neo_comm_input_close(neo_comm_input *in) {
+    if (!in) return;
+    if (in->thread_runs) {
+        pthread_mutex_lock(&in->lock);
+        in->quit = 1;
+        pthread_cond_broadcast(&in->changed);
+        pthread_mutex_unlock(&in->lock);
+        pthread_join(in->thread, NULL);
+    }
+    neo_ctx *ctx = in->group->ctx;
+    size_t size = (size_t)in->group->size;
+    neo_comm_destroy(in->group);
+#if !defined(_WIN32)
+    if (in->file > 0) close(in->file);
+#endif
+    neo_free(ctx, in->data, (size_t)NEO__INPUT_BLOCKS * NEO__INPUT_BLOCK);
+    neo_free(ctx, in->word, size * sizeof *in->word);
+    pthread_mutex_destroy(&in->lock);
+    pthread_cond_destroy(&in->changed);
+    neo_free(ctx, in, sizeof *in);
+}
+/* Opening a named pipe does not wait for its writer; reading does. */
+static neo_status neo__input_file(neo_comm_input *in, const char *path) {
+    snprintf(in->name, sizeof in->name, "%s", path ? path : "standard input");
+    in->file = 0;
+#if !defined(_WIN32)
+    if (path) in->file = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (in->file < 0)
+        return neo_fail(errno == ENOENT ? NEO_ERR_NOT_FOUND : NEO_ERR_IO,
+                        "neo_comm_input_open: %s: %s", in->name, strerror(errno));
+#endif
+    return NEO_OK;
+}
+/* This rank's part; the group is the input's from here on. */
+static neo_status neo__input_new(neo_comm *group, const char *path, neo_comm_input **out) {
+    neo_comm_input *in = (neo_comm_input *)neo_alloc(group->ctx, sizeof *in);
+    if (!in) {
+        neo_comm_abort(group, "no memory");
+        neo_comm_destroy(group);
+        return neo_fail(NEO_ERR_MEMORY, "neo_comm_input_open: no memory");
+    }
+    memset(in, 0, sizeof *in);
+    in->group = group;
+    in->file = -1;
+    pthread_mutex_init(&in->lock, NULL);
+    neo__cond_init_monotonic(&in->changed);
+    in->data = (char *)neo_alloc(group->ctx, (size_t)NEO__INPUT_BLOCKS * NEO__INPUT_BLOCK);
+    in->word = (int64_t *)neo_alloc(group->ctx, (size_t)group->size * sizeof *in->word);
+    *out = in;
+    NEO__CHECK(in->data && in->word, NEO_ERR_MEMORY, "neo_comm_input_open: no memory for %d bytes",
+               (int)NEO__INPUT_BLOCKS * (int)NEO__INPUT_BLOCK);
+    if (group->rank == 0) NEO__TRY(neo__input_file(in, path));
+    int error = neo__comm_thread(&in->thread, neo__input_main, in);
+    NEO__CHECK(error == 0, NEO_ERR_SYSTEM, "neo_comm_input_open: cannot start a thread: %s",
+               strerror(error));
+    in->thread_runs = 1;
+    return NEO_OK;
+}
+NEO_API neo_status neo_comm_input_open(neo_comm *comm, const char *path, neo_comm_input **input) {
+    NEO__CHECK(comm && input, NEO_ERR_ARG, "neo_comm_input_open: comm or input is NULL");
+    *input = NULL;
+    NEO__CHECK(!comm->transport->host, NEO_ERR_UNSUPPORTED,
+               "neo_comm_input_open: not on a group of devices: use the group it was made from");
+    NEO__CHECK(!comm->inline_only, NEO_ERR_UNSUPPORTED,
+               "neo_comm_input_open: MPI was started without MPI_THREAD_SERIALIZED");
+#if defined(_WIN32)
+    (void)path;
+    return neo_fail(NEO_ERR_UNSUPPORTED, "neo_comm_input_open: not on Windows");
+#else
+    neo_comm *group = NULL;
+    neo_comm_input *in = NULL;
+    NEO__TRY(neo_comm_split(comm, 0, comm->rank, &group));
+    neo_status status = neo_comm_agree(comm, neo__input_new(group, path, &in));
+    if (status == NEO_OK) {
+        *input = in;
+        return NEO_OK;
+    }
+    char text[NEO__AGREE_BYTES];
+    snprintf(text, sizeof text, "%s", neo_last_error());
+    if (in && !in->thread_runs) neo_comm_abort(in->group, text); /* the others' threads wait for this one */
+    neo_comm_input_close(in);
+    return neo_fail(status, "%s", text);
+#endif
+}
+/* ------------------------------------------------------------------------------------------------
    >>impl-threads
 
    Ranks of one process. A rank has a seat in each group: for every rank that may send to it a ring of
@@ -3289,6 +3679,7 @@ static const neo__transport neo__threads_transport = {
     neo__threads_leave,
     neo__threads_drop,
     1,
+    NULL,
     NULL,
     NULL,
     NULL,
@@ -3951,6 +4342,7 @@ static const neo__transport neo__mpi_transport = {
     neo__mpi_leave,
     neo__mpi_drop,
     0,
+    NULL,
     NULL,
     NULL,
     NULL,
@@ -4638,6 +5030,7 @@ static void neo__nccl_drop(neo_comm *c) {
     c->nccl = NULL;
 }
 static neo_status neo__nccl_split(neo_comm *c, int color, int key, neo_comm **out);
+static neo_comm *neo__nccl_host(neo_comm *c) { return c->nccl->host; }
 static const neo__transport neo__nccl_transport = {
     neo__nccl_start,
     neo__nccl_finish,
@@ -4653,6 +5046,7 @@ static const neo__transport neo__nccl_transport = {
     neo__nccl_copy,
     neo__nccl_combine,
     neo__nccl_split,
+    neo__nccl_host,
 };
 
 /* What this rank needs of its device. */

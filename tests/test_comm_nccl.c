@@ -381,6 +381,20 @@ static neo_status refusals(neo_comm *host, void *user) {
     EXPECT_ERR(host, neo_comm_set_combine(host, NULL, NULL), NEO_ERR_UNSUPPORTED, "not on a device");
     EXPECT_OK(host, neo_comm_create_nccl(host, device_of(host), NULL, &gpu));
     EXPECT_ERR(host, neo_comm_create_nccl(gpu, 0, NULL, &other), NEO_ERR_ARG, "itself");
+    neo_comm_input *input = NULL;
+    EXPECT_ERR(host, neo_comm_input_open(gpu, NULL, &input), NEO_ERR_UNSUPPORTED, "not on a group of devices");
+    /* one status, behind an operation in flight; the group works on */
+    int last = neo_comm_size(host) - 1;
+    char want[60];
+    neo_ticket ticket;
+    void *q = on_device(host, NULL, 64);
+    EXPECT_OK(host, neo_comm_all_reduce(gpu, NEO_REDUCE_SUM, q, q, 16, NEO_I32, &ticket));
+    if (neo_comm_rank(host) == last) (void)neo_fail(NEO_ERR_NUMERIC, "a loss that is not a number");
+    snprintf(want, sizeof want, "rank %d: a loss that is not a number", last);
+    EXPECT_ERR(host, neo_comm_agree(gpu, neo_comm_rank(host) == last ? NEO_ERR_NUMERIC : NEO_OK), NEO_ERR_NUMERIC, want);
+    EXPECT_OK(host, neo_comm_agree(gpu, NEO_OK));
+    EXPECT_OK(host, neo_comm_all_reduce(gpu, NEO_REDUCE_SUM, q, q, 16, NEO_I32, NULL));
+    cudaFree(q);
     EXPECT_ERR(host, neo_comm_rebuild(gpu, &other), NEO_ERR_UNSUPPORTED, "threads");
     neo_fault kill = {NEO_FAULT_KILL, 0, 0};
     EXPECT_ERR(host, neo_comm_inject(gpu, kill), NEO_ERR_UNSUPPORTED, "delays");

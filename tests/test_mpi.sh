@@ -1,8 +1,9 @@
 #!/bin/sh
 # test_mpi.sh: neo_comm.h over every MPI of this machine (OpenMPI and MPICH side by side, as Debian installs them, or
 # the plain mpicc): tests/test_comm.c with 1 to 4 ranks, and once with sums that take many segments; test_comm_more.c,
-# where bytes are counted by MPI's profiling interface too; the digest of examples/allreduce.c, the same for 1, 2, 4 and
-# 8 ranks as threads and over each MPI; and a call that every rank refuses. With NEO_FULL set: 1 to 8 ranks, all sizes.
+# where bytes are counted by MPI's profiling interface too; test_comm_data.c, also with numbers piped into mpirun (as
+# many as MPICH's takes); the digest of examples/allreduce.c, the same for 1, 2, 4 and 8 ranks as threads and over each
+# MPI; and a call that every rank refuses. With NEO_FULL set: 1 to 8 ranks, all sizes.
 
 B=${B:-build}
 MAKE=${MAKE:-make}
@@ -30,19 +31,20 @@ runs='1 test_comm 1000
 4 test_comm 1000
 2 test_comm 100000
 2 test_comm_more
-4 test_comm_more'
+4 test_comm_more
+1 test_comm_data
+3 test_comm_data
+4 test_comm_data'
 if [ -n "$NEO_FULL" ]; then
-    runs=$(for n in 1 2 3 4 5 6 7 8; do printf '%s\n' "$n test_comm 10000" "$n test_comm_more"; done)
+    runs=$(for n in 1 2 3 4 5 6 7 8; do printf '%s\n' "$n test_comm 10000" "$n test_comm_more" "$n test_comm_data"; done)
     runs=$(printf '%s\n' "$runs" "2 test_comm 1000000" "4 test_comm 1000000")
 fi
 
-# start RANKS PROGRAM...: under the MPI of $suffix; what it says is in $W/out.
+# start RANKS PROGRAM...: under the MPI of $suffix, with its option $over; what it says is in $W/out.
 start() {
     ranks=$1
     shift
-    more=
-    if mpirun$suffix --version 2>/dev/null | grep -qiE 'open.?mpi|openrte'; then more=--oversubscribe; fi
-    timeout -k 10 ${NEO_FULL:+1}150 mpirun$suffix $more -n "$ranks" "$@" >"$W/out" 2>&1 </dev/null
+    timeout -k 10 ${NEO_FULL:+1}150 mpirun$suffix $over -n "$ranks" "$@" >"$W/out" 2>&1 </dev/null
 }
 
 "$MAKE" --no-print-directory "$B/allreduce" >"$B/logs/mpi.build" 2>&1
@@ -56,9 +58,11 @@ for kind in $kinds; do
     suffix=${kind#/}
     name=${suffix#.}
     name=${name:-mpi}
+    over=
+    if mpirun$suffix --version 2>/dev/null | grep -qiE 'open.?mpi|openrte'; then over=--oversubscribe; fi
     P=$W/$name
     if ! "$MAKE" --no-print-directory ${JOBS:+-j$JOBS} B="$P" MPICC="mpicc$suffix" CFLAGS=-O1 "$P/allreduce_mpi" \
-        "$P/tests/test_comm_mpi" "$P/tests/test_comm_more_mpi" \
+        "$P/tests/test_comm_mpi" "$P/tests/test_comm_more_mpi" "$P/tests/test_comm_data_mpi" \
         >"$B/logs/mpi_$name.build" 2>&1; then
         fail "$name: does not build (see $B/logs/mpi_$name.build)"
         continue
@@ -75,6 +79,10 @@ for kind in $kinds; do
     done <<END
 $runs
 END
+    for n in 1 3; do # of a pipe: what rank 0 gets goes to all
+        digest=$(seq 0 9999 | timeout 60 mpirun$suffix -n $n $over "$P/tests/test_comm_data_mpi" stdin 2>&1 | grep '^stdin')
+        same "standard input, $n ranks of $name" "$digest" 'stdin: 10000 samples, 333333330000'
+    done
     for n in 1 2 4 8; do
         start $n "$P/allreduce_mpi"
         same "allreduce, $n ranks of $name" "$(grep '^state' "$W/out")" "$expected"

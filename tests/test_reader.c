@@ -406,51 +406,6 @@ static void resume_anywhere(void) {
     CHECK_ERR(neo_reader_next(r, &b), NEO_ERR_MISMATCH, "no line starts at byte");
     neo_reader_close(r);
 }
-/* The batches of w ranks, put together, are those of one rank; the last one is
- * cut evenly. */
-static void ranks_share_samples(void) {
-    static uint8_t seen[4003];
-    const char *path = tmp_path("numbers.csv");
-    neo_schema *s = NULL;
-    REQUIRE_OK(neo_schema_parse(ctx, "x dense\n", &s));
-    for (int w = 1; w <= 5; w++) {
-        for (int shuffled = 0; shuffled < 2; shuffled++) {
-            neo_reader *all = NULL, *part[5] = {NULL};
-            neo_batch whole, piece;
-            memset(seen, 0, sizeof seen);
-            neo_reader_desc d = reader_desc(s, &path, 1, 60 * w);
-            d.unlabeled = 1;
-            d.shuffle_window = shuffled ? 500 : 0;
-            REQUIRE_OK(neo_reader_open(ctx, &d, &all));
-            d.batch = 60;
-            d.world_size = w;
-            for (d.rank = 0; d.rank < w; d.rank++) REQUIRE_OK(neo_reader_open(ctx, &d, &part[d.rank]));
-            while (neo_reader_next(all, &whole) == NEO_OK) {
-                int64_t at = 0;
-                for (int k = 0; k < w; k++) {
-                    REQUIRE_OK(neo_reader_next(part[k], &piece));
-                    CHECK_INT(piece.first, whole.first + at);
-                    CHECK_INT(piece.size,
-                              neo_leaf_begin(whole.size, w, k + 1) - neo_leaf_begin(whole.size, w, k));
-                    CHECK_BITS(piece.dense.data, (const float *)whole.dense.data + at,
-                               (size_t)piece.size * 4);
-                    at += piece.size;
-                    neo_position p = neo_reader_position(all), q = neo_reader_position(part[k]);
-                    CHECK_BITS(&p, &q, sizeof p);
-                }
-                CHECK_INT(at, whole.size);
-                for (int64_t i = 0; i < whole.size; i++) seen[(int)((const float *)whole.dense.data)[i]]++;
-            }
-            for (int i = 0; i < 4003; i++) CHECK(seen[i] == 1);
-            for (int k = 0; k < w; k++) {
-                CHECK(neo_reader_next(part[k], &piece) == NEO_END);
-                neo_reader_close(part[k]);
-            }
-            neo_reader_close(all);
-        }
-    }
-    neo_schema_destroy(s);
-}
 static void drop_last_and_small_files(void) {
     neo_reader *r = NULL;
     neo_batch b;
@@ -755,7 +710,6 @@ int main(void) {
     RUN(same_for_any_threads);
     RUN(shuffle_is_a_permutation);
     RUN(resume_anywhere);
-    RUN(ranks_share_samples);
     RUN(drop_last_and_small_files);
     RUN(error_comes_in_order);
     RUN(unlabeled_lines);
