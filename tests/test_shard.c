@@ -1,0 +1,295 @@
+/* test_shard.c: tables on many ranks train as on one.
+
+   The oracle is a neo_bags that sees the whole batch: pooled rows, weights and optimizer state of every plan must
+   have its bits. */
+#define NEO_IMPLEMENTATION
+#include "../neo_fsdp.h"
+#include "test.h"
+
+enum { TABLES = 7, FEATURES = 9, BATCH = 48, MOST = 4, LEAVES = 8, NODES = 2 };
+static const int64_t ROWS[TABLES] = {64, 200, 5, 1000, 1, 33, 400}, DIMS[TABLES] = {32, 64, 16, 48, 7, 1, 80};
+static const int32_t FEATURE_TABLE[FEATURES] = {0, 1, 2, 3, 4, 5, 6, 1, 3};
+
+typedef struct Case {
+    neo_table_desc tables[TABLES];
+    neo_bags_desc bags;
+    neo_plan_desc plan;
+    char names[TABLES][16];
+    neo_piece pieces[TABLES * 64];
+    int64_t piece_count;
+    int steps, weighted;
+    int prefetch;
+    /* the data: of all steps */
+    int64_t *offsets[8], *ids[8];
+    int64_t size[8];
+    float *weights[8], *dout[8];
+    /* of the oracle */
+    float *out[8];
+    neo_bags *oracle;
+    int64_t width;
+} Case;
+
+static neo_bag_optim optim_of(int kind, int options) {
+    neo_bag_optim o = {.kind = (neo_bag_optim_kind)kind, .initial_accumulator = 0.1f, .momentum = 0.9f};
+    int own = o.kind == NEO_BAG_LAMB || o.kind == NEO_BAG_PARTIAL_LAMB || o.kind == NEO_BAG_LARS_SGD;
+    if (options & 1) {
+        o.weight_decay = 0.01f;
+        o.decay = own ? NEO_DECAY_NONE : kind % 2 ? NEO_DECAY_L2 : NEO_DECAY_DECOUPLED;
+    }
+    if (options & 2) o.max_norm = 0.7f;
+    return o;
+}
+static void add_piece(Case *c, int table, int rank, int64_t first_row, int64_t rows, int64_t first_col, int64_t cols) {
+    c->pieces[c->piece_count++] = (neo_piece){table, rank, first_row, rows, first_col, cols};
+}
+/* Cut points of a table: columns at multiples of 16, rows at buckets. */
+static int cut_cols(int64_t dim, int most, int64_t *cut) {
+    int n = 0;
+    int64_t blocks = (dim + 15) / 16, parts = blocks < most ? blocks : most;
+    for (int64_t i = 0; i <= parts; i++) cut[n++] = i == parts ? dim : blocks * i / parts * 16;
+    return n - 1;
+}
+static int cut_rows(int64_t rows, int most, int64_t *cut) {
+    int n = 0, parts = most < LEAVES ? most : LEAVES;
+    for (int i = 0; i <= parts; i++) {
+        int64_t b = (int64_t)LEAVES * i / parts, row = b * (rows / LEAVES) + b * (rows % LEAVES) / LEAVES;
+        if (n == 0 || row > cut[n - 1]) cut[n++] = row;
+    }
+    return n - 1;
+}
+/* The pieces of a table under a placement. */
+static void place(Case *c, int t, neo_placement p, int ranks) {
+    int64_t col[17], row[17];
+    int per_node = ranks % NODES == 0 ? ranks / NODES : ranks, nodes = ranks / per_node, node = (int)test_random() % nodes;
+    int any = (int)test_random();
+    int cols = 1, rows = 1;
+    col[0] = row[0] = 0;
+    col[1] = DIMS[t];
+    row[1] = ROWS[t];
+    if (p == NEO_COLUMN_WISE) cols = cut_cols(DIMS[t], ranks, col);
+    if (p == NEO_TABLE_COLUMN_WISE) cols = cut_cols(DIMS[t], per_node, col);
+    if (p == NEO_GRID) cols = cut_cols(DIMS[t], nodes, col);
+    if (p == NEO_ROW_WISE) rows = cut_rows(ROWS[t], ranks, row);
+    if (p == NEO_TABLE_ROW_WISE || p == NEO_GRID) rows = cut_rows(ROWS[t], per_node, row);
+    if (p == NEO_DATA_PARALLEL) {
+        add_piece(c, t, NEO_EVERY_RANK, 0, ROWS[t], 0, DIMS[t]);
+        return;
+    }
+    for (int i = 0; i < cols; i++)
+        for (int k = 0; k < rows; k++) {
+            int rank = 0;
+            if (p == NEO_TABLE_WISE) rank = (any >> 3) % ranks;
+            if (p == NEO_COLUMN_WISE) rank = (i + (any >> 3)) % ranks;
+            if (p == NEO_ROW_WISE) rank = k;
+            if (p == NEO_TABLE_ROW_WISE) rank = node * per_node + k;
+            if (p == NEO_TABLE_COLUMN_WISE) rank = node * per_node + i;
+            if (p == NEO_GRID) rank = i * per_node + k;
+            add_piece(c, t, rank, row[k], row[k + 1] - row[k], col[i], col[i + 1] - col[i]);
+        }
+}
+/* Any grid on any ranks. */
+static void place_anyhow(Case *c, int t, int ranks) {
+    int64_t col[17], row[17];
+    if (test_random() % 6 == 0) {
+        place(c, t, NEO_DATA_PARALLEL, ranks);
+        return;
+    }
+    int cols = cut_cols(DIMS[t], 1 + (int)test_random() % 5, col), rows = cut_rows(ROWS[t], 1 + (int)test_random() % 8, row);
+    for (int i = 0; i < cols; i++)
+        for (int k = 0; k < rows; k++)
+            add_piece(c, t, (int)test_random() % ranks, row[k], row[k + 1] - row[k], col[i], col[i + 1] - col[i]);
+}
+
+static void case_tables(Case *c, int kind, neo_pooling pooling) {
+    for (int t = 0; t < TABLES; t++) {
+        snprintf(c->names[t], sizeof c->names[t], "t%d", t);
+        c->tables[t] = (neo_table_desc){.name = c->names[t], .rows = ROWS[t], .dim = DIMS[t], .pooling = pooling,
+                                        .row_buckets = LEAVES,
+                                        .optim = optim_of((kind + (kind >= 8 ? t : 0)) % 8, (int)test_random() % 4)};
+        c->width = 0;
+    }
+    c->bags = (neo_bags_desc){.tables = c->tables, .table_count = TABLES, .feature_table = FEATURE_TABLE,
+                              .feature_count = FEATURES, .max_batch = BATCH, .max_ids = BATCH * MOST * FEATURES};
+    for (int f = 0; f < FEATURES; f++) c->width += DIMS[FEATURE_TABLE[f]];
+}
+static void case_data(Case *c) {
+    for (int s = 0; s < c->steps; s++) {
+        c->size[s] = s == 1 ? 3 : s == 2 ? 13 : BATCH;
+        int64_t bags = FEATURES * c->size[s];
+        c->offsets[s] = malloc(8 * (size_t)(bags + 1));
+        c->ids[s] = malloc(8 * (size_t)(bags * MOST + 1));
+        c->weights[s] = malloc(4 * (size_t)(bags * MOST + 1));
+        c->dout[s] = malloc(4 * (size_t)(c->size[s] * c->width + 1));
+        c->out[s] = malloc(4 * (size_t)(c->size[s] * c->width + 1));
+        c->offsets[s][0] = 0;
+        for (int64_t i = 0; i < bags; i++) {
+            int64_t rows = ROWS[FEATURE_TABLE[i / c->size[s]]];
+            c->offsets[s][i + 1] = c->offsets[s][i] + (i / c->size[s] == 5 && s == 0 ? 0 : (int64_t)test_random() % (MOST + 1));
+            for (int64_t k = c->offsets[s][i]; k < c->offsets[s][i + 1]; k++) {
+                int64_t range = test_random() % 2 && rows > 5 ? 5 : rows;
+                c->ids[s][k] = (int64_t)test_random() % range;
+            }
+        }
+        test_fill(c->weights[s], c->offsets[s][bags]);
+        test_fill(c->dout[s], c->size[s] * c->width);
+    }
+}
+static void case_oracle(Case *c, neo_ctx *ctx) {
+    CHECK_OK(neo_bags_create(ctx, &c->bags, &c->oracle));
+    for (int s = 0; s < c->steps; s++) {
+        neo_jagged j = {.batch = c->size[s], .feature_count = FEATURES, .id_dtype = NEO_I64, .offsets = c->offsets[s],
+                        .ids = c->ids[s], .weights = c->weighted ? c->weights[s] : NULL};
+        CHECK_OK(neo_bags_forward(c->oracle, &j, neo_tensor_2d(c->out[s], NEO_F32, c->size[s], c->width)));
+        CHECK_OK(neo_bags_backward(c->oracle, &j, neo_tensor_2d(c->dout[s], NEO_F32, c->size[s], c->width), 0.05f));
+    }
+}
+static void case_free(Case *c) {
+    for (int s = 0; s < c->steps; s++) {
+        free(c->offsets[s]), free(c->ids[s]), free(c->weights[s]), free(c->dout[s]), free(c->out[s]);
+    }
+    neo_bags_destroy(c->oracle);
+}
+
+/* One rank's samples of a step. */
+typedef struct Mine {
+    neo_jagged j;
+    int64_t *offsets, *ids, begin, n;
+    float *weights;
+} Mine;
+static void mine_make(Mine *m, const Case *c, int s, int rank, int ranks) {
+    int64_t size = c->size[s], bag = 0, total = 0;
+    m->begin = neo_leaf_begin(size, LEAVES, LEAVES * rank / ranks);
+    m->n = neo_leaf_begin(size, LEAVES, LEAVES * (rank + 1) / ranks) - m->begin;
+    m->offsets = malloc(8 * (size_t)(m->n * FEATURES + 1));
+    m->ids = malloc(8 * (size_t)(m->n * FEATURES * MOST + 1));
+    m->weights = malloc(4 * (size_t)(m->n * FEATURES * MOST + 1));
+    m->offsets[0] = 0;
+    for (int f = 0; f < FEATURES; f++)
+        for (int64_t i = 0; i < m->n; i++) {
+            const int64_t *at = c->offsets[s] + f * size + m->begin + i;
+            for (int64_t k = at[0]; k < at[1]; k++) {
+                m->weights[total] = c->weights[s][k];
+                m->ids[total++] = c->ids[s][k];
+            }
+            m->offsets[++bag] = total;
+        }
+    m->j = (neo_jagged){.batch = m->n, .feature_count = FEATURES, .id_dtype = NEO_I64, .offsets = m->offsets,
+                        .ids = m->ids, .weights = c->weighted ? m->weights : NULL};
+}
+static void mine_free(Mine *m) { free(m->offsets), free(m->ids), free(m->weights); }
+
+/* What each rank finds is added up by rank 0: checks that fail. */
+static int wrong[64];
+#define EXPECT(cond)                                                                               \
+    do {                                                                                           \
+        if (!(cond)) {                                                                             \
+            wrong[rank]++;                                                                         \
+            if (wrong[rank] < 3) printf("  rank %d, line %d: %s\n", rank, __LINE__, #cond);        \
+        }                                                                                          \
+    } while (0)
+#define TRY(call)                                                                                  \
+    do {                                                                                           \
+        neo_status try_status = (call);                                                            \
+        if (try_status != NEO_OK) return try_status;                                               \
+    } while (0)
+
+static void check_part(const Case *c, int rank, const neo_bags *bags, int32_t i, const neo__shard_part *part) {
+    for (int k = -1; k < 2; k++) {
+        neo_tensor x = k < 0 ? neo_bags_weight(c->oracle, part->table) : neo_bags_state(c->oracle, part->table, k);
+        neo_tensor y = k < 0 ? neo_bags_weight(bags, i) : neo_bags_state(bags, i, k);
+        int64_t dim = x.ndim == 2 ? x.shape[1] : 1, cols = x.ndim == 2 ? part->cols : 1;
+        for (int64_t row = 0; x.data && row < part->rows; row++)
+            EXPECT(memcmp((float *)x.data + (part->first_row + row) * dim + (x.ndim == 2 ? part->first_col : 0),
+                          (float *)y.data + row * cols, 4 * (size_t)cols) == 0);
+    }
+}
+static neo_status run_rank(neo_comm *comm, void *user) {
+    Case *c = user;
+    int rank = neo_comm_rank(comm), ranks = neo_comm_size(comm);
+    neo_plan plan = {c->plan, c->pieces, c->piece_count};
+    neo_shard *shard;
+    neo_shard_memory memory;
+    size_t before = neo_ctx_memory(neo_comm_ctx(comm)).bytes;
+    Mine mine[8];
+    TRY(neo_shard_create(comm, &plan, &shard));
+    TRY(neo_shard_bytes(neo_comm_ctx(comm), &plan, rank, &memory));
+    size_t groups = 2 * neo_comm_workspace_bytes(&(neo_comm_desc){.ctx = {.repro_shards = LEAVES}}, ranks, NEO_BACKEND_THREADS);
+    EXPECT(neo_ctx_memory(neo_comm_ctx(comm)).bytes - before - groups ==
+           memory.weight_bytes + memory.state_bytes + memory.exchange_bytes + memory.workspace_bytes);
+    for (int s = 0; s < c->steps; s++) mine_make(&mine[s], c, s, rank, ranks);
+    int64_t allocs = neo_ctx_memory(neo_comm_ctx(comm)).alloc_count;
+    for (int s = 0; s < c->steps; s++) {
+        Mine *m = &mine[s];
+        int64_t stride = c->width + s;
+        float *out = malloc(4 * (size_t)(m->n * stride + 1)), *dout = malloc(4 * (size_t)(m->n * stride + 1));
+        neo_tensor o = neo_tensor_2d(out, NEO_F32, m->n, c->width), d = neo_tensor_2d(dout, NEO_F32, m->n, c->width);
+        o.stride[0] = d.stride[0] = stride;
+        for (int64_t i = 0; i < m->n; i++)
+            memcpy(dout + i * stride, c->dout[s] + (m->begin + i) * c->width, 4 * (size_t)c->width);
+        TRY(neo_shard_forward_begin(shard, &m->j, c->size[s]));
+        if (c->prefetch == 1 && s + 1 < c->steps) TRY(neo_shard_prefetch(shard, &mine[s + 1].j, c->size[s + 1]));
+        TRY(neo_shard_forward_end(shard, o));
+        if (c->prefetch == 2 && s + 1 < c->steps) TRY(neo_shard_prefetch(shard, &mine[s + 1].j, c->size[s + 1]));
+        for (int64_t i = 0; i < m->n; i++)
+            EXPECT(memcmp(out + i * stride, c->out[s] + (m->begin + i) * c->width, 4 * (size_t)c->width) == 0);
+        TRY(neo_shard_backward_begin(shard, d));
+        if (c->prefetch == 3 && s + 1 < c->steps) TRY(neo_shard_prefetch(shard, &mine[s + 1].j, c->size[s + 1]));
+        TRY(neo_shard_backward_end(shard, 0.05f));
+        free(out), free(dout);
+    }
+    neo_shard_stats stats = neo_shard_get_stats(shard);
+    EXPECT(neo_ctx_memory(neo_comm_ctx(comm)).alloc_count == allocs + stats.grow_count);
+    const neo__shard_map *map = shard->map;
+    for (int64_t p = map->part_begin[rank]; p < map->part_begin[rank + 1]; p++)
+        check_part(c, rank, shard->bags, (int32_t)(p - map->part_begin[rank]), &map->parts[p]);
+    int32_t replica = 0;
+    for (int64_t i = 0; i < c->piece_count; i++) {
+        const neo_piece *p = &c->pieces[i];
+        neo__shard_part whole = {p->table, 0, 0, p->rows, 0, p->cols, 0};
+        if (p->rank == NEO_EVERY_RANK) check_part(c, rank, shard->replicas, replica++, &whole);
+    }
+    for (int s = 0; s < c->steps; s++) mine_free(&mine[s]);
+    neo_shard_destroy(shard);
+    return NEO_OK;
+}
+
+typedef struct Plan {
+    int ranks, placement, kind, prefetch, weighted; /* placement -1: mixed, -2: anyhow */
+    neo_pooling pooling;
+} Plan;
+static void run_plan(Plan p) {
+    Case c;
+    memset(&c, 0, sizeof c);
+    c.steps = 4;
+    c.weighted = p.weighted;
+    c.prefetch = p.prefetch;
+    case_tables(&c, p.kind, p.pooling);
+    case_data(&c);
+    for (int t = 0; t < TABLES; t++) {
+        if (p.placement == -2) place_anyhow(&c, t, p.ranks);
+        else place(&c, t, p.placement < 0 ? (neo_placement)((t + p.kind) % NEO_PLACEMENT_COUNT) : (neo_placement)p.placement, p.ranks);
+    }
+    c.plan = (neo_plan_desc){.bags = &c.bags, .cluster = {.ranks = p.ranks, .ranks_per_node = p.ranks % NODES ? p.ranks : p.ranks / NODES},
+                             .pipeline = p.prefetch != 0, .weighted = p.weighted};
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, LEAVES);
+    case_oracle(&c, ctx);
+    memset(wrong, 0, sizeof wrong);
+    neo_comm_desc desc = {.ctx = {.repro_shards = LEAVES, .seed = 1}, .ranks_per_node = c.plan.cluster.ranks_per_node};
+    neo_status status = neo_comm_spawn(p.ranks, &desc, run_rank, &c, NULL);
+    if (status != NEO_OK) FAIL("ranks %d placement %d kind %d: %s", p.ranks, p.placement, p.kind, neo_last_error());
+    for (int r = 0; r < p.ranks; r++)
+        if (wrong[r]) FAIL("ranks %d placement %d kind %d pooling %d: rank %d has %d wrong", p.ranks, p.placement, p.kind, (int)p.pooling, r, wrong[r]);
+    case_free(&c);
+    neo_ctx_destroy(ctx);
+}
+static void plans_have_the_bits_of_one_rank(void) {
+    int i = 0;
+    for (int ranks = 1; ranks <= 8; ranks++)
+        for (int placement = -2; placement < NEO_PLACEMENT_COUNT; placement++, i++)
+            run_plan((Plan){ranks, placement, i % 9, i % 4, i % 3 == 0, i % 2 ? NEO_POOL_MEAN : NEO_POOL_SUM});
+}
+
+int main(void) {
+    RUN(plans_have_the_bits_of_one_rank);
+    return test_end("test_shard");
+}
