@@ -175,7 +175,7 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *shard);
 #include <string.h>
 #include <stdio.h>
 struct neo_plan { neo_plan_desc desc; neo_piece *pieces; int64_t count; };
-static const neo_plan_desc *neo_plan_get_desc(const neo_plan *p) { return &p->desc; }
+static const neo_plan_desc *neo_plan_desc_of(const neo_plan *p) { return &p->desc; }
 static const neo_piece *neo_plan_pieces(const neo_plan *p, int64_t *count) { *count = p->count; return p->pieces; }
 /* ------------------------------------------------------------------------------------------------
    >>impl-shard-map
@@ -193,6 +193,7 @@ typedef struct neo__shard_part {
     int32_t table, rank;
     int64_t first_row, rows, first_col, cols;
     int64_t number; /* its place in the tree over parts of the same columns: its first bucket */
+    int inside;     /* its columns are in several pieces, all in one node of several: they add there first */
 } neo__shard_part;
 typedef struct neo__shard_flow {
     int32_t feature;
@@ -204,11 +205,19 @@ typedef struct neo__shard_route {
     int32_t feature, rank, part;
     int32_t flow;       /* of its rank's */
     int64_t col, cols;  /* in the rows of its rank */
-    int64_t coded;      /* bytes of coded rows before it, per sample; of both wires */
-    int64_t coded_back;
+    int64_t coded[2];   /* bytes of coded rows before it, per sample: forward, backward */
     int64_t out_col;    /* in the rows of the user */
     int64_t number;     /* as its part's */
+    neo_wire wire[2];   /* forward, backward. Partial sums travel as f32: what is rounded is their sum */
 } neo__shard_route;
+/* What the ranks of a node make of their inside routes: the sums of a slice for one feature. */
+typedef struct neo__shard_mid {
+    int32_t feature;
+    int64_t col, cols;  /* in the rows of its node */
+    int64_t coded[2];   /* bytes of coded rows before it, per sample */
+    int64_t out_col;
+    int64_t first, end; /* its routes, in pull */
+} neo__shard_mid;
 
 typedef struct neo__shard_map {
     int ranks;
@@ -223,7 +232,8 @@ typedef struct neo__shard_map {
     neo_wire wire[2];     /* forward, backward */
     neo_dtype id_dtype;   /* on the wire */
     int pipeline, weighted, cut_rounds;
-    int64_t part_count, route_count, flow_count, source_count, replica_count;
+    int nodes, per_node;  /* ranks of a node; nodes is 1 if they are not alike */
+    int64_t part_count, route_count, flow_count, source_count, replica_count, mid_count;
     neo__shard_part *parts;     /* by rank, table, column, row */
     neo__shard_flow *flows;     /* by rank, feature, row */
     neo__shard_flow *sources;   /* by feature, row */
@@ -233,9 +243,14 @@ typedef struct neo__shard_map {
     int64_t cut_count;
     int32_t *replicas;    /* features of data-parallel tables, by table */
     int64_t *part_begin, *flow_begin, *route_begin; /* [ranks + 1] */
+    int64_t *inside_begin; /* [ranks]: the first of its inside routes: they are the last ones */
     int64_t *width;       /* [ranks]: of the routes together */
-    int64_t *remote_col;  /* [ranks]: of the routes of all ranks before */
-    int64_t *coded[2];    /* [ranks]: bytes of a coded row of all routes, of each wire */
+    int64_t *direct;      /* [ranks]: of those that are not inside */
+    int64_t *remote_col;  /* [ranks]: direct of all ranks before */
+    int64_t *coded[2];    /* [ranks]: bytes of a coded row of the direct routes, of each wire */
+    neo__shard_mid *mids; /* by node, and out_col */
+    int64_t *mid_begin;   /* [nodes + 1] */
+    int64_t *mid_width, *mid_coded[2]; /* [nodes] */
     size_t bytes;
     neo_ctx *ctx;
 } neo__shard_map;
@@ -268,8 +283,15 @@ static size_t neo__shard_map_layout(neo__shard_map *m, char *base, size_t names)
     m->route_begin = (int64_t *)neo__shard_carve(base, &at, ranks + 1, sizeof(int64_t));
     m->width = (int64_t *)neo__shard_carve(base, &at, ranks, sizeof(int64_t));
     m->remote_col = (int64_t *)neo__shard_carve(base, &at, ranks, sizeof(int64_t));
-    for (int i = 0; i < 2; i++)
+    m->inside_begin = (int64_t *)neo__shard_carve(base, &at, ranks, sizeof(int64_t));
+    m->direct = (int64_t *)neo__shard_carve(base, &at, ranks, sizeof(int64_t));
+    m->mids = (neo__shard_mid *)neo__shard_carve(base, &at, m->mid_count, sizeof(neo__shard_mid));
+    m->mid_begin = (int64_t *)neo__shard_carve(base, &at, m->nodes + 1, sizeof(int64_t));
+    m->mid_width = (int64_t *)neo__shard_carve(base, &at, m->nodes, sizeof(int64_t));
+    for (int i = 0; i < 2; i++) {
         m->coded[i] = (int64_t *)neo__shard_carve(base, &at, ranks, sizeof(int64_t));
+        m->mid_coded[i] = (int64_t *)neo__shard_carve(base, &at, m->nodes, sizeof(int64_t));
+    }
     return at;
 }
 
@@ -293,7 +315,8 @@ static int64_t neo__shard_subtree_end(int64_t n, int64_t first, int64_t end) {
 }
 /* The parts of a piece, to `to` if that is not NULL; returns how many. place: of the piece among those of the
    same columns. */
-static int64_t neo__shard_cut_piece(const neo_table_desc *t, const neo_piece *piece, int64_t place, neo__shard_part *to) {
+static int64_t neo__shard_cut_piece(const neo_table_desc *t, const neo_piece *piece, int64_t place, int inside,
+                                    neo__shard_part *to) {
     int64_t buckets = t->row_buckets > 1 && piece->rows < t->rows ? t->row_buckets : 0, count = 0;
     int64_t first = buckets ? neo__shard_bucket_of(t->rows, buckets, piece->first_row) : 0;
     int64_t end = buckets ? neo__shard_bucket_of(t->rows, buckets, piece->first_row + piece->rows - 1) + 1 : 1;
@@ -311,6 +334,7 @@ static int64_t neo__shard_cut_piece(const neo_table_desc *t, const neo_piece *pi
                 part->first_col = piece->first_col;
                 part->cols = piece->cols;
                 part->number = buckets ? first : place;
+                part->inside = inside;
             }
             count++;
         }
@@ -326,6 +350,16 @@ static int64_t neo__shard_piece_place(const neo_piece *pieces, int64_t i) {
            pieces[i - place - 1].first_col == pieces[i].first_col)
         place++;
     return place;
+}
+/* Whether the slice of piece i is several pieces, all in one node of several. */
+static int neo__shard_is_inside(const neo__shard_map *m, const neo_piece *pieces, int64_t count, int64_t i) {
+    int64_t first = i - neo__shard_piece_place(pieces, i), n = 0;
+    if (m->nodes == 1) return 0;
+    for (; first + n < count && pieces[first + n].table == pieces[i].table &&
+           pieces[first + n].first_col == pieces[i].first_col;
+         n++)
+        if (pieces[first + n].rank / m->per_node != pieces[i].rank / m->per_node) return 0;
+    return n > 1;
 }
 static int neo__shard_part_order(const void *x, const void *y) {
     const neo__shard_part *a = (const neo__shard_part *)x, *b = (const neo__shard_part *)y;
@@ -419,7 +453,7 @@ static void neo__shard_map_parts(neo__shard_map *m, const neo_piece *pieces, int
     for (int64_t i = 0; i < count; i++) {
         if (pieces[i].rank == NEO_EVERY_RANK) continue;
         n += neo__shard_cut_piece(&m->tables[pieces[i].table], &pieces[i], neo__shard_piece_place(pieces, i),
-                                  m->parts + n);
+                                  neo__shard_is_inside(m, pieces, count, i), m->parts + n);
     }
     if (n > 0) qsort(m->parts, (size_t)n, sizeof *m->parts, neo__shard_part_order);
     m->replica_count = 0;
@@ -429,41 +463,51 @@ static void neo__shard_map_parts(neo__shard_map *m, const neo_piece *pieces, int
             m->replicas[m->replica_count++] = m->table_features[q];
     }
 }
-/* The routes and flows of a rank. */
+/* One route more, of a part and a feature of its table. */
+static void neo__shard_map_route(neo__shard_map *m, int rank, int64_t p, int32_t feature) {
+    const neo__shard_part *part = &m->parts[p];
+    neo__shard_route *r = &m->routes[m->route_count++];
+    neo__shard_flow *flow = &m->flows[m->flow_count++];
+    r->feature = feature;
+    r->rank = rank;
+    r->part = (int32_t)p;
+    r->col = m->width[rank];
+    r->cols = part->cols;
+    r->out_col = m->feature_col[feature] + part->first_col;
+    r->number = part->number;
+    r->wire[0] = part->rows < m->tables[part->table].rows ? NEO_WIRE_F32 : m->wire[0];
+    r->wire[1] = m->wire[1];
+    m->width[rank] += part->cols;
+    for (int i = 0; i < 2; i++) {
+        r->coded[i] = m->coded[i][rank];
+        if (!part->inside) m->coded[i][rank] += (int64_t)neo_wire_row_bytes(r->wire[i], part->cols);
+    }
+    flow->feature = feature;
+    flow->copies = 0;
+    flow->first_row = part->first_row;
+    flow->rows = part->rows;
+}
+/* The routes and flows of a rank: direct ones first. */
 static void neo__shard_map_rank(neo__shard_map *m, int rank) {
-    neo__shard_flow *flows = m->flows + m->flow_count;
-    int64_t first = m->route_count, flow_count = 0;
-    m->flow_begin[rank] = m->flow_count;
+    int64_t first = m->route_count, first_flow = m->flow_count;
+    neo__shard_flow *flows = m->flows + first_flow;
+    m->flow_begin[rank] = first_flow;
     m->route_begin[rank] = first;
     m->width[rank] = m->coded[0][rank] = m->coded[1][rank] = 0;
-    for (int64_t p = m->part_begin[rank]; p < m->part_begin[rank + 1]; p++) {
-        const neo__shard_part *part = &m->parts[p];
-        for (int32_t q = m->first_feature[part->table]; q < m->first_feature[part->table + 1]; q++) {
-            int32_t f = m->table_features[q];
-            neo__shard_route *r = &m->routes[m->route_count++];
-            r->feature = f;
-            r->rank = rank;
-            r->part = (int32_t)p;
-            r->col = m->width[rank];
-            r->cols = part->cols;
-            r->coded = m->coded[0][rank];
-            r->coded_back = m->coded[1][rank];
-            r->out_col = m->feature_col[f] + part->first_col;
-            r->number = part->number;
-            m->width[rank] += part->cols;
-            for (int i = 0; i < 2; i++)
-                m->coded[i][rank] += (int64_t)neo_wire_row_bytes(m->wire[i], part->cols);
-            flows[flow_count].feature = f;
-            flows[flow_count].copies = 0;
-            flows[flow_count].first_row = part->first_row;
-            flows[flow_count++].rows = part->rows;
+    for (int inside = 0; inside < 2; inside++) {
+        m->inside_begin[rank] = m->route_count;
+        if (inside) m->direct[rank] = m->width[rank];
+        for (int64_t p = m->part_begin[rank]; p < m->part_begin[rank + 1]; p++) {
+            int32_t t = m->parts[p].table;
+            for (int32_t q = m->first_feature[t]; q < m->first_feature[t + 1] && m->parts[p].inside == inside; q++)
+                neo__shard_map_route(m, rank, p, m->table_features[q]);
         }
     }
-    flow_count = neo__shard_unique_flows(flows, flow_count);
+    int64_t count = neo__shard_unique_flows(flows, m->flow_count - first_flow);
     for (int64_t i = first; i < m->route_count; i++)
-        m->routes[i].flow = (int32_t)neo__shard_find_flow(flows, flow_count, m->routes[i].feature,
+        m->routes[i].flow = (int32_t)neo__shard_find_flow(flows, count, m->routes[i].feature,
                                                           m->parts[m->routes[i].part].first_row);
-    m->flow_count += flow_count;
+    m->flow_count = first_flow + count;
 }
 static void neo__shard_map_sources(neo__shard_map *m) {
     memcpy(m->sources, m->flows, (size_t)m->flow_count * sizeof *m->sources);
@@ -487,7 +531,8 @@ static int neo__shard_is_cut(const neo__shard_map *m, const neo__shard_part *par
     return part->cols < t->dim && neo_bag_cut_rounds(&t->optim) > 0;
 }
 static void neo__shard_map_cuts(neo__shard_map *m) {
-    m->cut_count = m->cut_rounds = 0;
+    m->cut_count = 0;
+    m->cut_rounds = 0;
     for (int64_t p = 0; p < m->part_count; p++) {
         if (!neo__shard_is_cut(m, &m->parts[p])) continue;
         int rounds = neo_bag_cut_rounds(&m->tables[m->parts[p].table].optim);
@@ -523,6 +568,36 @@ static int neo__shard_pull_order(const void *x, const void *y) {
     if (a->out_col != b->out_col) return a->out_col < b->out_col ? -1 : 1;
     return a->number < b->number ? -1 : a->number > b->number;
 }
+/* The routes in pull that bring the same columns as route i: up to the end. */
+static int64_t neo__shard_pull_end(const neo__shard_map *m, int64_t i) {
+    int64_t end = i + 1;
+    while (end < m->route_count && m->pull[end].out_col == m->pull[i].out_col) end++;
+    return end;
+}
+/* The sums that nodes make. */
+static void neo__shard_map_mids(neo__shard_map *m) {
+    m->mid_count = 0;
+    for (int node = 0; node < m->nodes; node++) {
+        m->mid_begin[node] = m->mid_count;
+        for (int64_t i = 0; i < m->route_count; i = neo__shard_pull_end(m, i)) {
+            const neo__shard_route *r = &m->pull[i];
+            if (!m->parts[r->part].inside || r->rank / m->per_node != node) continue;
+            neo__shard_mid *mid = &m->mids[m->mid_count++];
+            mid->feature = r->feature;
+            mid->col = m->mid_width[node];
+            mid->cols = r->cols;
+            mid->out_col = r->out_col;
+            mid->first = i;
+            mid->end = neo__shard_pull_end(m, i);
+            m->mid_width[node] += r->cols;
+            for (int w = 0; w < 2; w++) {
+                mid->coded[w] = m->mid_coded[w][node];
+                m->mid_coded[w][node] += (int64_t)neo_wire_row_bytes(m->wire[w], r->cols);
+            }
+        }
+    }
+    m->mid_begin[m->nodes] = m->mid_count;
+}
 static void neo__shard_map_fill(neo__shard_map *m, const neo_plan_desc *desc, const neo_piece *pieces, int64_t count) {
     neo__shard_copy_names(m, desc->bags);
     neo__shard_map_features(m, desc);
@@ -534,7 +609,7 @@ static void neo__shard_map_fill(neo__shard_map *m, const neo_plan_desc *desc, co
         while (part < m->part_count && m->parts[part].rank == r) part++;
         m->part_begin[r + 1] = part;
         neo__shard_map_rank(m, r);
-        m->remote_col[r] = r > 0 ? m->remote_col[r - 1] + m->width[r - 1] : 0;
+        m->remote_col[r] = r > 0 ? m->remote_col[r - 1] + m->direct[r - 1] : 0;
     }
     m->flow_begin[m->ranks] = m->flow_count;
     m->route_begin[m->ranks] = m->route_count;
@@ -542,6 +617,7 @@ static void neo__shard_map_fill(neo__shard_map *m, const neo_plan_desc *desc, co
     memcpy(m->pull, m->routes, (size_t)m->route_count * sizeof *m->pull);
     if (m->route_count > 0) qsort(m->pull, (size_t)m->route_count, sizeof *m->pull, neo__shard_pull_order);
     neo__shard_map_cuts(m);
+    neo__shard_map_mids(m);
 }
 static void neo__shard_map_destroy(neo__shard_map *m) { neo_free(m->ctx, m, m->bytes); }
 
@@ -550,7 +626,10 @@ static size_t neo__shard_map_measure(neo__shard_map *m, const neo_plan_desc *des
                                      int64_t count) {
     const neo_bags_desc *d = desc->bags;
     size_t names = strlen(d->name ? d->name : "bags") + 1;
+    int32_t per_node = desc->cluster.ranks_per_node;
     m->ranks = desc->cluster.ranks;
+    m->per_node = per_node > 0 && m->ranks % per_node == 0 ? per_node : m->ranks;
+    m->nodes = m->ranks / m->per_node;
     m->table_count = d->table_count;
     m->feature_count = d->feature_table ? d->feature_count : d->table_count;
     m->wire[0] = desc->wire_forward;
@@ -566,19 +645,20 @@ static size_t neo__shard_map_measure(neo__shard_map *m, const neo_plan_desc *des
     for (int64_t i = 0; i < count; i++) {
         if (pieces[i].rank == NEO_EVERY_RANK) continue;
         const neo_table_desc *t = &d->tables[pieces[i].table];
-        int64_t parts = neo__shard_cut_piece(t, &pieces[i], 0, NULL), features = d->feature_table ? 0 : 1;
+        int64_t parts = neo__shard_cut_piece(t, &pieces[i], 0, 0, NULL), features = d->feature_table ? 0 : 1;
         for (int32_t f = 0; d->feature_table && f < d->feature_count; f++)
             features += d->feature_table[f] == pieces[i].table;
         m->part_count += parts;
         m->route_count += parts * features;
     }
     m->flow_count = m->route_count;
+    m->mid_count = m->nodes > 1 ? m->route_count : 0;
     return names;
 }
 static neo_status neo__shard_map_create(neo_ctx *ctx, const neo_plan *plan, neo__shard_map **out) {
     NEO__ZERO(neo__shard_map, sizes);
     int64_t count = 0;
-    const neo_plan_desc *desc = neo_plan_get_desc(plan);
+    const neo_plan_desc *desc = neo_plan_desc_of(plan);
     const neo_piece *pieces = neo_plan_pieces(plan, &count);
     *out = NULL;
     NEO__CHECK(desc->bags->tables[0].pooling != NEO_POOL_NONE, NEO_ERR_UNSUPPORTED,
@@ -639,7 +719,12 @@ typedef struct neo__shard_batch {
 typedef struct neo__shard_sizes {
     int rank, slots;
     int64_t batch, share, subtrees; /* samples of a global batch; most of this rank; its subtrees of leaves */
-    int64_t flows, routes, width, remote_width, coded, remote_coded; /* of this rank; remote: of all */
+    int64_t flows, routes, width; /* of this rank */
+    int64_t remote_width;         /* direct routes of all ranks */
+    int64_t coded, remote_coded;  /* bytes of a coded row of this rank, and of all, in the wider direction */
+    int64_t place;                /* samples of the ranks at the same place in all nodes */
+    int64_t inside, peers_inside; /* columns of inside routes, of this rank and of its node */
+    int64_t mid, mids, mid_coded, mids_coded; /* of the sums of its node, and of all: columns, bytes */
     int64_t out_ids, own_ids, in_ids, route_ids;
     int64_t replica_features, replica_width, replica_ids, replica_rows, replica_floats, replica_most_rows;
     int64_t cut_out, cut_in; /* floats: see >>impl-shard-cut */
@@ -655,7 +740,8 @@ typedef enum neo__shard_phase {
 struct neo_shard {
     neo_ctx *ctx;
     neo__shard_map *map;
-    neo_comm *ids, *rows; /* groups of its own: lengths and ids; all else */
+    neo_comm *ids, *rows;   /* groups of its own: lengths and ids; all else */
+    neo_comm *node, *cross; /* ranks of the node; those at its place in all nodes. NULL: nothing adds inside nodes */
     neo_bags *bags, *replicas; /* of the parts here; of data-parallel tables; or NULL */
     neo__shard_sizes sizes;
     neo__shard_phase phase;
@@ -663,7 +749,7 @@ struct neo_shard {
     neo__shard_batch batches[2];
     int64_t steps, out_of_range, grow_count;
     neo_wire_stats wire_stats[2];
-    neo_ticket ticket;
+    neo_ticket ticket, cross_ticket;
     int own_cut_rounds, cut_round; /* rounds of sums that this rank asks for; done in this step */
     size_t work_bytes;
     char *work;
@@ -674,6 +760,8 @@ struct neo_shard {
     int64_t *flow_at; /* [ranks][flows]: where the ids of a flow are in ids_in */
     float *local, *remote;
     char *coded_local, *coded_remote;
+    float *inside_out, *inside_in, *mid_out, *mid_in; /* see >>impl-shard-nodes */
+    char *mid_coded_out, *mid_coded_in;
     int64_t *replica_offsets;
     int64_t *replica_at; /* [tables][2]: a table's first number in dense, and its first row in touched */
     float *replica_out, *dense, *dense_sum;
@@ -738,6 +826,38 @@ static void neo__shard_size_cuts(const neo__shard_map *m, neo__shard_sizes *s) {
         }
     }
 }
+/* Bytes of a coded row, in the wider direction; an f32 wire needs none, unless columns must be picked out. */
+static int64_t neo__shard_coded_bytes(const neo__shard_map *m, int rank, int picked) {
+    int64_t most = 0;
+    for (int i = 0; i < 2; i++)
+        if ((m->wire[i] != NEO_WIRE_F32 || picked) && m->coded[i][rank] > most) most = m->coded[i][rank];
+    return most;
+}
+static void neo__shard_size_rows(const neo__shard_map *m, neo__shard_sizes *s) {
+    s->width = m->width[s->rank];
+    s->coded = neo__shard_coded_bytes(m, s->rank, m->direct[s->rank] < s->width);
+    for (int r = 0; r < m->ranks; r++) {
+        s->remote_width += m->direct[r];
+        s->remote_coded += neo__shard_coded_bytes(m, r, 0);
+    }
+}
+static void neo__shard_size_nodes(const neo__shard_map *m, int leaves, neo__shard_sizes *s) {
+    int node = s->rank / m->per_node;
+    if (m->mid_count == 0) return;
+    for (int h = 0; h < m->nodes; h++) {
+        int64_t coded = 0;
+        for (int i = 0; i < 2; i++)
+            if (m->wire[i] != NEO_WIRE_F32 && m->mid_coded[i][h] > coded) coded = m->mid_coded[i][h];
+        s->place += neo__shard_share(s->batch, leaves, m->ranks, h * m->per_node + s->rank % m->per_node);
+        s->mids += m->mid_width[h];
+        s->mids_coded += coded;
+        if (h == node) s->mid_coded = coded;
+    }
+    s->mid = m->mid_width[node];
+    s->inside = m->width[s->rank] - m->direct[s->rank];
+    for (int r = node * m->per_node; r < (node + 1) * m->per_node; r++)
+        s->peers_inside += m->width[r] - m->direct[r];
+}
 static neo__shard_sizes neo__shard_measure(const neo__shard_map *m, int leaves, int rank) {
     NEO__ZERO(neo__shard_sizes, s);
     s.rank = rank;
@@ -747,16 +867,8 @@ static neo__shard_sizes neo__shard_measure(const neo__shard_map *m, int leaves, 
     s.subtrees = neo__shard_subtrees(leaves, m->ranks, rank);
     s.flows = m->flow_begin[rank + 1] - m->flow_begin[rank];
     s.routes = m->route_begin[rank + 1] - m->route_begin[rank];
-    s.width = m->width[rank];
-    for (int i = 0; i < 2; i++)
-        if (m->wire[i] != NEO_WIRE_F32 && m->coded[i][rank] > s.coded) s.coded = m->coded[i][rank];
-    for (int r = 0; r < m->ranks; r++) {
-        int64_t coded[2] = {m->coded[0][r], m->coded[1][r]};
-        for (int i = 0; i < 2; i++)
-            if (m->wire[i] == NEO_WIRE_F32) coded[i] = 0;
-        s.remote_width += m->width[r];
-        s.remote_coded += coded[0] > coded[1] ? coded[0] : coded[1];
-    }
+    neo__shard_size_rows(m, &s);
+    neo__shard_size_nodes(m, leaves, &s);
     for (int32_t f = 0; f < m->feature_count; f++) {
         int64_t ids = neo__shard_expect(m->ids_per_sample[f] * 1.25, s.share), copies = neo__shard_copies(m, f);
         s.own_ids += copies ? ids : 0;
@@ -789,6 +901,12 @@ static size_t neo__shard_layout(const neo__shard_map *m, const neo__shard_sizes 
     to->remote = (float *)neo__shard_carve(base, &at, s->share * s->remote_width, sizeof(float));
     to->coded_local = (char *)neo__shard_carve(base, &at, s->batch * s->coded, 1);
     to->coded_remote = (char *)neo__shard_carve(base, &at, s->share * s->remote_coded, 1);
+    to->inside_out = (float *)neo__shard_carve(base, &at, s->batch * s->inside, sizeof(float));
+    to->inside_in = (float *)neo__shard_carve(base, &at, s->place * s->peers_inside, sizeof(float));
+    to->mid_out = (float *)neo__shard_carve(base, &at, s->place * s->mid, sizeof(float));
+    to->mid_in = (float *)neo__shard_carve(base, &at, s->share * s->mids, sizeof(float));
+    to->mid_coded_out = (char *)neo__shard_carve(base, &at, s->place * s->mid_coded, 1);
+    to->mid_coded_in = (char *)neo__shard_carve(base, &at, s->share * s->mids_coded, 1);
     int64_t bags = s->replica_features * s->share;
     to->replica_offsets = (int64_t *)neo__shard_carve(base, &at, bags + 1, sizeof(int64_t));
     to->replica_at = (int64_t *)neo__shard_carve(base, &at, 2 * s->replica_features, sizeof(int64_t));
@@ -918,8 +1036,8 @@ NEO_API neo_status neo_shard_bytes(neo_ctx *ctx, const neo_plan *plan, int rank,
     neo_bags_memory bags;
     neo__shard_demand demand[NEO__SHARD_BUFFERS];
     NEO__CHECK(ctx && plan && memory, NEO_ERR_ARG, "neo_shard_bytes: an argument is NULL");
-    NEO__CHECK(rank >= 0 && rank < neo_plan_get_desc(plan)->cluster.ranks, NEO_ERR_ARG,
-               "neo_shard_bytes: rank %d of %d", rank, neo_plan_get_desc(plan)->cluster.ranks);
+    NEO__CHECK(rank >= 0 && rank < neo_plan_desc_of(plan)->cluster.ranks, NEO_ERR_ARG,
+               "neo_shard_bytes: rank %d of %d", rank, neo_plan_desc_of(plan)->cluster.ranks);
     NEO__TRY(neo__shard_map_create(ctx, plan, &m));
     NEO__ZERO(neo_shard, s);
     neo__shard_sizes z = neo__shard_measure(m, neo_ctx_repro_shards(ctx), rank);
@@ -949,6 +1067,8 @@ NEO_API void neo_shard_destroy(neo_shard *s) {
     if (!s) return;
     neo_comm_destroy(s->ids);
     neo_comm_destroy(s->rows);
+    neo_comm_destroy(s->node);
+    neo_comm_destroy(s->cross);
     neo_bags_destroy(s->bags);
     neo_bags_destroy(s->replicas);
     neo_free(s->ctx, s->work, s->work_bytes);
@@ -997,7 +1117,7 @@ NEO_API neo_status neo_shard_create(neo_comm *comm, const neo_plan *plan, neo_sh
     NEO__CHECK(comm && plan && out, NEO_ERR_ARG, "neo_shard_create: an argument is NULL");
     *out = NULL;
     neo_ctx *ctx = neo_comm_ctx(comm);
-    int ranks = neo_comm_size(comm), planned = neo_plan_get_desc(plan)->cluster.ranks;
+    int ranks = neo_comm_size(comm), planned = neo_plan_desc_of(plan)->cluster.ranks;
     NEO__CHECK(planned == ranks, NEO_ERR_ARG, "neo_shard_create: the plan is for %d ranks, the group has %d",
                planned, ranks);
     NEO__CHECK(neo_ctx_repro_shards(ctx) >= ranks, NEO_ERR_ARG,
@@ -1014,6 +1134,11 @@ NEO_API neo_status neo_shard_create(neo_comm *comm, const neo_plan *plan, neo_sh
     if (status == NEO_OK) {
         status = neo_comm_split(comm, 0, neo_comm_rank(comm), &s->ids);
         if (status == NEO_OK) status = neo_comm_split(comm, 0, neo_comm_rank(comm), &s->rows);
+        if (status == NEO_OK && s->map->mid_count) {
+            int rank = neo_comm_rank(comm), per_node = s->map->per_node;
+            status = neo_comm_split(comm, rank / per_node, rank, &s->node);
+            if (status == NEO_OK) status = neo_comm_split(comm, rank % per_node, rank, &s->cross);
+        }
     }
     if (status != NEO_OK) {
         neo_shard_destroy(s);
@@ -1306,73 +1431,80 @@ static neo_status neo__shard_start(neo_shard *s, neo__shard_batch *b, const neo_
 
    Pooled rows and gradients between `local` and `remote`, and between `remote` and the caller's tensors.
    ------------------------------------------------------------------------------------------------ */
-/* Rows to encode or decode, route by route, and the counts of the exchange. forward: from local to remote. */
+NEO__INLINE int64_t neo__shard_samples(const neo__shard_batch *b, int rank) { return b->start[rank + 1] - b->start[rank]; }
+
+/* Rows on their way; way 0: forward, from local to remote; 1: backward, from remote to local. */
 typedef struct neo__shard_move {
     neo_shard *s;
     const neo__shard_batch *b;
-    neo_wire wire;
-    int back;
+    int way;
 } neo__shard_move;
+NEO__INLINE int neo__shard_is_plain(const neo__shard_move *v) { return v->s->map->wire[v->way] == NEO_WIRE_F32; }
 
-NEO__INLINE int64_t neo__shard_samples(const neo__shard_batch *b, int rank) { return b->start[rank + 1] - b->start[rank]; }
-NEO__INLINE int64_t neo__shard_coded_at(const neo__shard_route *r, int back) { return back ? r->coded_back : r->coded; }
-
-/* Code (or decode) the rows of this rank's routes that go to, or come from, `rank`. */
-static void neo__shard_code_local(const neo__shard_move *v, int rank, char *coded, int decode) {
+/* Code (or decode) n samples of the direct routes of a rank: rows [n][stride] to or from coded. */
+static void neo__shard_code(const neo__shard_move *v, int rank, float *rows, int64_t n, int64_t stride, char *coded,
+                            int decode) {
     neo_shard *s = v->s;
-    const neo__shard_map *m = s->map;
-    int64_t n = neo__shard_samples(v->b, rank), width = s->sizes.width;
-    float *rows = s->local + v->b->start[rank] * width;
-    for (int64_t i = m->route_begin[s->sizes.rank]; i < m->route_begin[s->sizes.rank + 1] && n > 0; i++) {
-        const neo__shard_route *r = &m->routes[i];
-        char *at = coded + n * neo__shard_coded_at(r, v->back);
-        if (decode) neo_wire_decode(s->ctx, v->wire, 0, at, n, r->cols, width, rows + r->col);
-        else neo_wire_encode(s->ctx, v->wire, 0, rows + r->col, n, r->cols, width, at, &s->wire_stats[v->back]);
+    for (int64_t i = s->map->route_begin[rank]; i < s->map->inside_begin[rank] && n > 0; i++) {
+        const neo__shard_route *r = &s->map->routes[i];
+        char *at = coded + n * r->coded[v->way];
+        if (decode) neo_wire_decode(s->ctx, r->wire[v->way], 0, at, n, r->cols, stride, rows + r->col);
+        else neo_wire_encode(s->ctx, r->wire[v->way], 0, rows + r->col, n, r->cols, stride, at, &s->wire_stats[v->way]);
     }
 }
-/* The same of this rank's samples in the routes of `rank`. */
-static void neo__shard_code_remote(const neo__shard_move *v, int rank, float *rows, char *coded, int decode) {
-    neo_shard *s = v->s;
-    const neo__shard_map *m = s->map;
-    int64_t n = neo__shard_samples(v->b, s->sizes.rank), width = m->width[rank];
-    for (int64_t i = m->route_begin[rank]; i < m->route_begin[rank + 1] && n > 0; i++) {
-        const neo__shard_route *r = &m->routes[i];
-        char *at = coded + n * neo__shard_coded_at(r, v->back);
-        if (decode) neo_wire_decode(s->ctx, v->wire, 0, at, n, r->cols, width, rows + r->col);
-        else neo_wire_encode(s->ctx, v->wire, 0, rows + r->col, n, r->cols, width, at, &s->wire_stats[v->back]);
+/* Pick the first `cols` of `stride` columns out, or put them back. */
+static void neo__shard_pick(float *rows, int64_t n, int64_t stride, int64_t cols, float *picked, int back) {
+    for (int64_t i = 0; i < n; i++) {
+        float *row = rows + i * stride, *to = picked + i * cols;
+        memcpy(back ? row : to, back ? to : row, (size_t)cols * sizeof *to);
     }
 }
-/* All of one side. */
-static void neo__shard_code(const neo__shard_move *v, int local, int decode) {
+static void neo__shard_code_local(const neo__shard_move *v, int decode) {
     neo_shard *s = v->s;
     const neo__shard_map *m = s->map;
-    char *coded = local ? s->coded_local : s->coded_remote;
-    float *rows = s->remote;
-    int64_t mine = neo__shard_samples(v->b, s->sizes.rank);
-    if (v->wire == NEO_WIRE_F32) return;
+    int rank = s->sizes.rank;
+    int64_t width = s->sizes.width;
+    char *coded = s->coded_local;
+    if (neo__shard_is_plain(v)) {
+        if (m->direct[rank] < width)
+            neo__shard_pick(s->local, v->b->start[m->ranks], width, m->direct[rank], (float *)(void *)coded, decode);
+        return;
+    }
     for (int r = 0; r < m->ranks; r++) {
-        if (local) neo__shard_code_local(v, r, coded, decode);
-        else neo__shard_code_remote(v, r, rows, coded, decode);
-        coded += local ? neo__shard_samples(v->b, r) * m->coded[v->back][s->sizes.rank] : mine * m->coded[v->back][r];
-        rows += mine * m->width[r];
+        int64_t n = neo__shard_samples(v->b, r);
+        neo__shard_code(v, rank, s->local + v->b->start[r] * width, n, width, coded, decode);
+        coded += n * m->coded[v->way][rank];
     }
 }
-/* Start the exchange: forward from local to remote, backward the other way. */
+static void neo__shard_code_remote(const neo__shard_move *v, int decode) {
+    neo_shard *s = v->s;
+    const neo__shard_map *m = s->map;
+    int64_t n = neo__shard_samples(v->b, s->sizes.rank);
+    char *coded = s->coded_remote;
+    for (int r = 0; r < m->ranks && !neo__shard_is_plain(v); r++) {
+        neo__shard_code(v, r, s->remote + n * m->remote_col[r], n, m->direct[r], coded, decode);
+        coded += n * m->coded[v->way][r];
+    }
+}
+/* Start the exchange of the direct routes. */
 static neo_status neo__shard_exchange(const neo__shard_move *v) {
     neo_shard *s = v->s;
     const neo__shard_map *m = s->map;
-    int plain = v->wire == NEO_WIRE_F32;
+    int plain = neo__shard_is_plain(v), rank = s->sizes.rank;
     int64_t *local = s->counts + 2 * m->ranks, *remote = s->counts + 3 * m->ranks;
     for (int r = 0; r < m->ranks; r++) {
-        local[r] = neo__shard_samples(v->b, r) * (plain ? s->sizes.width : m->coded[v->back][s->sizes.rank]);
-        remote[r] = neo__shard_samples(v->b, s->sizes.rank) * (plain ? m->width[r] : m->coded[v->back][r]);
+        local[r] = neo__shard_samples(v->b, r) * (plain ? m->direct[rank] : m->coded[v->way][rank]);
+        remote[r] = neo__shard_samples(v->b, rank) * (plain ? m->direct[r] : m->coded[v->way][r]);
     }
-    void *here = plain ? (void *)s->local : (void *)s->coded_local;
+    void *here = plain && m->direct[rank] == s->sizes.width ? (void *)s->local : (void *)s->coded_local;
     void *there = plain ? (void *)s->remote : (void *)s->coded_remote;
     neo_dtype dtype = plain ? NEO_F32 : NEO_U8;
-    neo__shard_code(v, !v->back, 0);
-    if (v->back) return neo_comm_all_to_allv(s->rows, there, remote, here, local, dtype, &s->ticket);
-    return neo_comm_all_to_allv(s->rows, here, local, there, remote, dtype, &s->ticket);
+    if (v->way == 0) {
+        neo__shard_code_local(v, 0);
+        return neo_comm_all_to_allv(s->rows, here, local, there, remote, dtype, &s->ticket);
+    }
+    neo__shard_code_remote(v, 0);
+    return neo_comm_all_to_allv(s->rows, there, remote, here, local, dtype, &s->ticket);
 }
 
 /* ---- between remote and the caller ---- */
@@ -1386,7 +1518,7 @@ typedef struct neo__shard_rows {
 NEO__INLINE float *neo__shard_remote_row(const neo__shard_rows *k, const neo__shard_route *r, int64_t sample) {
     const neo_shard *s = k->s;
     int64_t mine = neo__shard_samples(k->b, s->sizes.rank);
-    return s->remote + mine * s->map->remote_col[r->rank] + sample * s->map->width[r->rank] + r->col;
+    return s->remote + mine * s->map->remote_col[r->rank] + sample * s->map->direct[r->rank] + r->col;
 }
 /* Ids of a bag, before any was dropped, where they divide its sum; else 1. */
 NEO__INLINE int64_t neo__shard_divisor(const neo__shard_rows *k, int32_t feature, int64_t sample) {
@@ -1396,31 +1528,49 @@ NEO__INLINE int64_t neo__shard_divisor(const neo__shard_rows *k, int32_t feature
     return offsets[1] - offsets[0];
 }
 static int neo__shard_level(int64_t a, int64_t b) { return 63 - __builtin_clzll((uint64_t)(a ^ b)); }
-/* The sum of the routes [first, end), which bring parts of the same columns, by the tree, to out. The rows of
-   remote are used up. */
-static void neo__shard_join(const neo__shard_rows *k, const neo__shard_route *first, const neo__shard_route *end, int64_t sample,
-                            float *out) {
+/* The sum of the routes [first, end), which bring parts of the same columns, by the tree; row(user, r) is what
+   a route brings, which is used up. */
+typedef float *(*neo__shard_row_fn)(const void *user, const neo__shard_route *r, int64_t sample);
+static float *neo__shard_join(const neo_shard *s, const neo__shard_route *first, const neo__shard_route *end,
+                              neo__shard_row_fn row, const void *user, int64_t sample) {
     enum { DEPTH = 64 };
     float *sum[DEPTH];
-    int64_t number[DEPTH], cols = first->cols;
+    int64_t number[DEPTH];
     int depth = 0;
     for (const neo__shard_route *r = first; r <= end; r++) {
         while (depth >= 2 && (r == end || neo__shard_level(number[depth - 2], number[depth - 1]) <
                                               neo__shard_level(number[depth - 1], r->number))) {
             depth--;
-            neo_floats_add(k->s->ctx, sum[depth - 1], sum[depth], cols);
+            neo_floats_add(s->ctx, sum[depth - 1], sum[depth], first->cols);
             number[depth - 1] = number[depth];
         }
         if (r == end) break;
-        sum[depth] = neo__shard_remote_row(k, r, sample);
+        sum[depth] = row(user, r, sample);
         number[depth++] = r->number;
     }
-    int64_t length = neo__shard_divisor(k, first->feature, sample);
-    float zero = end - first > 1 ? 0.0f : -0.0f; /* x + -0 is x */
-    for (int64_t c = 0; c < cols; c++) {
-        float x = sum[0][c] + zero;
-        out[c] = length > 1 ? x / (float)length : x;
+    for (int64_t c = 0; c < first->cols; c++) sum[0][c] += 0.0f;
+    return sum[0];
+}
+/* What a wire makes of a row. */
+static void neo__shard_round(const neo_shard *s, neo_wire wire, float *row, int64_t cols) {
+    float code[NEO_WIRE_BLOCK + 2];
+    for (int64_t c = 0; c < cols && wire != NEO_WIRE_F32; c += NEO_WIRE_BLOCK) {
+        int64_t n = cols - c < NEO_WIRE_BLOCK ? cols - c : NEO_WIRE_BLOCK;
+        neo_wire_encode(s->ctx, wire, 0, row + c, 1, n, n, code, NULL);
+        neo_wire_decode(s->ctx, wire, 0, code, 1, n, n, row + c);
     }
+}
+static float *neo__shard_remote_row_of(const void *user, const neo__shard_route *r, int64_t sample) {
+    return neo__shard_remote_row((const neo__shard_rows *)user, r, sample);
+}
+/* Pooled columns of a feature, to the caller: out = from, divided for MEAN. */
+static void neo__shard_give(const neo__shard_rows *k, int32_t feature, int64_t sample, const float *from, int64_t cols,
+                            int64_t out_col) {
+    int64_t length = neo__shard_divisor(k, feature, sample);
+    float *out = k->out + sample * k->stride + out_col;
+    if (length > 1)
+        for (int64_t c = 0; c < cols; c++) out[c] = from[c] / (float)length;
+    else memcpy(out, from, (size_t)cols * sizeof *out);
 }
 static void neo__shard_unpack_task(void *arg, int64_t task, int worker) {
     const neo__shard_rows *k = (const neo__shard_rows *)arg;
@@ -1429,10 +1579,25 @@ static void neo__shard_unpack_task(void *arg, int64_t task, int worker) {
     (void)worker;
     for (int64_t i = n * task / k->tasks; i < end; i++)
         for (int64_t first = 0, stop; first < m->route_count; first = stop) {
-            stop = first + 1;
-            while (stop < m->route_count && m->pull[stop].out_col == m->pull[first].out_col) stop++;
-            neo__shard_join(k, m->pull + first, m->pull + stop, i, k->out + i * k->stride + m->pull[first].out_col);
+            const neo__shard_route *r = &m->pull[first];
+            stop = neo__shard_pull_end(m, first);
+            if (m->parts[r->part].inside) continue;
+            float *row = neo__shard_remote_row(k, r, i);
+            if (stop - first > 1) {
+                row = neo__shard_join(k->s, r, m->pull + stop, neo__shard_remote_row_of, k, i);
+                neo__shard_round(k->s, m->wire[0], row, r->cols);
+            }
+            neo__shard_give(k, r->feature, i, row, r->cols, r->out_col);
         }
+}
+/* A gradient of the caller: to = dout, divided for MEAN. */
+static void neo__shard_take(const neo__shard_rows *k, int32_t feature, int64_t sample, float *to, int64_t cols,
+                            int64_t out_col) {
+    int64_t length = neo__shard_divisor(k, feature, sample);
+    const float *from = k->out + sample * k->stride + out_col;
+    if (length > 1)
+        for (int64_t c = 0; c < cols; c++) to[c] = from[c] / (float)length;
+    else memcpy(to, from, (size_t)cols * sizeof *to);
 }
 static void neo__shard_pack_task(void *arg, int64_t task, int worker) {
     const neo__shard_rows *k = (const neo__shard_rows *)arg;
@@ -1442,12 +1607,8 @@ static void neo__shard_pack_task(void *arg, int64_t task, int worker) {
     for (int64_t i = n * task / k->tasks; i < end; i++)
         for (int64_t q = 0; q < m->route_count; q++) {
             const neo__shard_route *r = &m->routes[q];
-            const float *from = k->out + i * k->stride + r->out_col;
-            float *to = neo__shard_remote_row(k, r, i);
-            int64_t length = neo__shard_divisor(k, r->feature, i);
-            if (length > 1)
-                for (int64_t c = 0; c < r->cols; c++) to[c] = from[c] / (float)length;
-            else memcpy(to, from, (size_t)r->cols * sizeof *to);
+            if (m->parts[r->part].inside) continue;
+            neo__shard_take(k, r->feature, i, neo__shard_remote_row(k, r, i), r->cols, r->out_col);
         }
 }
 /* The columns of data-parallel tables: between out and replica_out. */
@@ -1582,6 +1743,162 @@ static neo_status neo__shard_replicas_keep(neo_shard *s) {
         sum += rows * dim;
         touched += rows;
     }
+    return NEO_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------
+   >>impl-shard-nodes
+
+   Slices whose pieces lie in one node of several: their partial sums add inside the node, and the sums cross.
+   Rank (h, l), place l of node h, adds what is for the ranks at place l of every node, `place` samples by order of
+   node: from inside_in (per rank of the node [place][its inside columns]) to mid_out [place][sums of the node],
+   of which the rows for node h' go to rank (h', l), who has all nodes' in mid_in. Gradients go the same way
+   back. Inside a node all rows travel as f32: partial sums, and gradients that the wire has rounded already.
+   ------------------------------------------------------------------------------------------------ */
+NEO__INLINE int64_t neo__shard_inside_cols(const neo__shard_map *m, int rank) { return m->width[rank] - m->direct[rank]; }
+/* Samples of the ranks at place l. */
+static int64_t neo__shard_place_count(const neo_shard *s, const neo__shard_batch *b, int place) {
+    int64_t n = 0;
+    for (int r = place; r < s->map->ranks; r += s->map->per_node) n += neo__shard_samples(b, r);
+    return n;
+}
+/* This rank's inside columns of local, in order of the places they go to or come from. */
+static void neo__shard_inside_pick(neo_shard *s, const neo__shard_batch *b, int back) {
+    const neo__shard_map *m = s->map;
+    int64_t cols = s->sizes.inside, width = s->sizes.width;
+    float *at = s->inside_out;
+    for (int place = 0; place < m->per_node; place++)
+        for (int r = place; r < m->ranks; r += m->per_node) {
+            int64_t n = neo__shard_samples(b, r);
+            neo__shard_pick(s->local + b->start[r] * width + m->direct[s->sizes.rank], n, width, cols, at, back);
+            at += n * cols;
+        }
+}
+/* Between inside_out and inside_in. */
+static neo_status neo__shard_inside_exchange(neo_shard *s, const neo__shard_batch *b, int back) {
+    const neo__shard_map *m = s->map;
+    int64_t *out = s->counts, *in = s->counts + m->ranks;
+    int first = s->sizes.rank / m->per_node * m->per_node;
+    for (int l = 0; l < m->per_node; l++) {
+        out[l] = neo__shard_place_count(s, b, l) * s->sizes.inside;
+        in[l] = neo__shard_place_count(s, b, s->sizes.rank - first) * neo__shard_inside_cols(m, first + l);
+    }
+    if (back) return neo_comm_all_to_allv(s->node, s->inside_in, in, s->inside_out, out, NEO_F32, NULL);
+    return neo_comm_all_to_allv(s->node, s->inside_out, out, s->inside_in, in, NEO_F32, NULL);
+}
+typedef struct neo__shard_place {
+    neo_shard *s;
+    int64_t samples;
+    int64_t *first; /* [ranks of the node]: where their rows begin in inside_in */
+} neo__shard_place;
+static float *neo__shard_inside_row(const void *user, const neo__shard_route *r, int64_t sample) {
+    const neo__shard_place *k = (const neo__shard_place *)user;
+    const neo__shard_map *m = k->s->map;
+    return k->s->inside_in + k->first[r->rank % m->per_node] + sample * neo__shard_inside_cols(m, r->rank) +
+           (r->col - m->direct[r->rank]);
+}
+static neo__shard_place neo__shard_place_of(neo_shard *s, const neo__shard_batch *b) {
+    const neo__shard_map *m = s->map;
+    int node = s->sizes.rank / m->per_node;
+    neo__shard_place k;
+    k.s = s;
+    k.samples = neo__shard_place_count(s, b, s->sizes.rank % m->per_node);
+    k.first = s->counts;
+    for (int l = 0; l < m->per_node; l++)
+        k.first[l] = l == 0 ? 0 : k.first[l - 1] + k.samples * neo__shard_inside_cols(m, node * m->per_node + l - 1);
+    return k;
+}
+/* inside_in to mid_out: sums; or back: every part gets the gradient. */
+static void neo__shard_mid_join(neo_shard *s, const neo__shard_batch *b, int back) {
+    const neo__shard_map *m = s->map;
+    neo__shard_place k = neo__shard_place_of(s, b);
+    int node = s->sizes.rank / m->per_node;
+    for (int64_t i = 0; i < k.samples; i++)
+        for (int64_t q = m->mid_begin[node]; q < m->mid_begin[node + 1]; q++) {
+            const neo__shard_mid *mid = &m->mids[q];
+            float *sum = s->mid_out + i * s->sizes.mid + mid->col;
+            size_t bytes = (size_t)mid->cols * sizeof *sum;
+            if (!back) {
+                memcpy(sum, neo__shard_join(s, m->pull + mid->first, m->pull + mid->end, neo__shard_inside_row, &k, i),
+                       bytes);
+                continue;
+            }
+            for (int64_t r = mid->first; r < mid->end; r++)
+                memcpy(neo__shard_inside_row(&k, &m->pull[r], i), sum, bytes);
+        }
+}
+/* Code, or decode, n samples of the sums of a node. */
+static void neo__shard_mid_code(const neo__shard_move *v, int node, float *rows, int64_t n, char *coded, int decode) {
+    neo_shard *s = v->s;
+    const neo__shard_map *m = s->map;
+    neo_wire wire = m->wire[v->way];
+    for (int64_t q = m->mid_begin[node]; q < m->mid_begin[node + 1] && n > 0; q++) {
+        const neo__shard_mid *mid = &m->mids[q];
+        char *at = coded + n * mid->coded[v->way];
+        if (decode) neo_wire_decode(s->ctx, wire, 0, at, n, mid->cols, m->mid_width[node], rows + mid->col);
+        else neo_wire_encode(s->ctx, wire, 0, rows + mid->col, n, mid->cols, m->mid_width[node], at, &s->wire_stats[v->way]);
+    }
+}
+/* All of mid_out (of this node, for all nodes), or of mid_in (of all nodes, for this rank). */
+static void neo__shard_mid_code_all(const neo__shard_move *v, int out, int decode) {
+    neo_shard *s = v->s;
+    const neo__shard_map *m = s->map;
+    int node = s->sizes.rank / m->per_node, place = s->sizes.rank % m->per_node;
+    float *rows = out ? s->mid_out : s->mid_in;
+    char *coded = out ? s->mid_coded_out : s->mid_coded_in;
+    for (int h = 0; h < m->nodes && !neo__shard_is_plain(v); h++) {
+        int64_t n = neo__shard_samples(v->b, out ? h * m->per_node + place : s->sizes.rank);
+        int of = out ? node : h;
+        neo__shard_mid_code(v, of, rows, n, coded, decode);
+        rows += n * m->mid_width[of];
+        coded += n * m->mid_coded[v->way][of];
+    }
+}
+static neo_status neo__shard_cross_exchange(const neo__shard_move *v) {
+    neo_shard *s = v->s;
+    const neo__shard_map *m = s->map;
+    int plain = neo__shard_is_plain(v), node = s->sizes.rank / m->per_node;
+    int64_t *out = s->counts, *in = s->counts + m->ranks;
+    for (int h = 0; h < m->nodes; h++) {
+        int64_t theirs = neo__shard_samples(v->b, h * m->per_node + s->sizes.rank % m->per_node);
+        out[h] = theirs * (plain ? m->mid_width[node] : m->mid_coded[v->way][node]);
+        in[h] = neo__shard_samples(v->b, s->sizes.rank) * (plain ? m->mid_width[h] : m->mid_coded[v->way][h]);
+    }
+    void *from = plain ? (void *)s->mid_out : (void *)s->mid_coded_out;
+    void *to = plain ? (void *)s->mid_in : (void *)s->mid_coded_in;
+    neo_dtype dtype = plain ? NEO_F32 : NEO_U8;
+    neo__shard_mid_code_all(v, v->way == 0, 0);
+    if (v->way == 0) return neo_comm_all_to_allv(s->cross, from, out, to, in, dtype, &s->cross_ticket);
+    return neo_comm_all_to_allv(s->cross, to, in, from, out, dtype, &s->cross_ticket);
+}
+/* Between mid_in and the caller's rows. */
+static void neo__shard_mid_rows(const neo__shard_rows *k, int back) {
+    neo_shard *s = k->s;
+    const neo__shard_map *m = s->map;
+    int64_t n = neo__shard_samples(k->b, s->sizes.rank);
+    float *rows = s->mid_in;
+    for (int h = 0; h < m->nodes; h++, rows += n * m->mid_width[h - 1])
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t q = m->mid_begin[h]; q < m->mid_begin[h + 1]; q++) {
+                const neo__shard_mid *mid = &m->mids[q];
+                float *row = rows + i * m->mid_width[h] + mid->col;
+                if (back) neo__shard_take(k, mid->feature, i, row, mid->cols, mid->out_col);
+                else neo__shard_give(k, mid->feature, i, row, mid->cols, mid->out_col);
+            }
+}
+/* From local to mid_in begun; from mid_in to local begun, and ended. */
+static neo_status neo__shard_nodes_forward(const neo__shard_move *v) {
+    neo__shard_inside_pick(v->s, v->b, 0);
+    NEO__TRY(neo__shard_inside_exchange(v->s, v->b, 0));
+    neo__shard_mid_join(v->s, v->b, 0);
+    return neo__shard_cross_exchange(v);
+}
+static neo_status neo__shard_nodes_backward_end(const neo__shard_move *v) {
+    NEO__TRY(neo_comm_wait(v->s->cross, v->s->cross_ticket));
+    neo__shard_mid_code_all(v, 1, 1);
+    neo__shard_mid_join(v->s, v->b, 1);
+    NEO__TRY(neo__shard_inside_exchange(v->s, v->b, 1));
+    neo__shard_inside_pick(v->s, v->b, 1);
     return NEO_OK;
 }
 
@@ -1745,10 +2062,11 @@ NEO_API neo_status neo_shard_forward_begin(neo_shard *s, const neo_jagged *batch
     }
     neo__shard_batch *b = &s->batches[s->current];
     NEO__TRY(neo__shard_advance(s, b, NEO__SHARD_READY));
-    neo__shard_move move = {s, b, s->map->wire[0], 0};
+    neo__shard_move move = {s, b, 0};
     neo_status status = NEO_OK;
     if (s->bags) status = neo_bags_forward(s->bags, &b->local, neo_tensor_2d(s->local, NEO_F32, b->global, s->sizes.width));
     if (status == NEO_OK) status = neo__shard_exchange(&move);
+    if (status == NEO_OK && s->node) status = neo__shard_nodes_forward(&move);
     if (status == NEO_OK && s->replicas) status = neo__shard_replicas_forward(s);
     if (status != NEO_OK) return neo__shard_give_up(s, status);
     s->phase = NEO__SHARD_FORWARD;
@@ -1765,11 +2083,16 @@ NEO_API neo_status neo_shard_forward_end(neo_shard *s, neo_tensor out) {
     NEO__CHECK(s && s->phase == NEO__SHARD_FORWARD, NEO_ERR_STATE, "neo_shard_forward_end: no forward has begun");
     NEO__TRY(neo__shard_check_rows(s, out, "neo_shard_forward_end", "out"));
     neo__shard_batch *b = &s->batches[s->current];
-    neo__shard_move move = {s, b, s->map->wire[0], 0};
+    neo__shard_move move = {s, b, 0};
     neo__shard_rows k = neo__shard_rows_of(s, out);
     NEO__TRY(neo_comm_wait(s->rows, s->ticket));
-    neo__shard_code(&move, 0, 1);
+    neo__shard_code_remote(&move, 1);
     neo_parallel_for(s->ctx, k.tasks, neo__shard_unpack_task, &k);
+    if (s->node) {
+        NEO__TRY(neo_comm_wait(s->cross, s->cross_ticket));
+        neo__shard_mid_code_all(&move, 0, 1);
+        neo__shard_mid_rows(&k, 0);
+    }
     if (s->replicas) neo__shard_copy_replicas(&k, 1);
     s->phase = NEO__SHARD_FORWARDED;
     return neo__shard_hurry(s);
@@ -1778,10 +2101,14 @@ NEO_API neo_status neo_shard_backward_begin(neo_shard *s, neo_tensor dout) {
     NEO__CHECK(s && s->phase == NEO__SHARD_FORWARDED, NEO_ERR_STATE,
                "neo_shard_backward_begin: neo_shard_forward_end has not been called");
     NEO__TRY(neo__shard_check_rows(s, dout, "neo_shard_backward_begin", "dout"));
-    neo__shard_move move = {s, &s->batches[s->current], s->map->wire[1], 1};
+    neo__shard_move move = {s, &s->batches[s->current], 1};
     neo__shard_rows k = neo__shard_rows_of(s, dout);
     neo_parallel_for(s->ctx, k.tasks, neo__shard_pack_task, &k);
     neo_status status = neo__shard_exchange(&move);
+    if (status == NEO_OK && s->node) {
+        neo__shard_mid_rows(&k, 1);
+        status = neo__shard_cross_exchange(&move);
+    }
     if (status == NEO_OK && s->replicas) {
         neo__shard_copy_replicas(&k, 0);
         status = neo__shard_replicas_backward(s);
@@ -1794,10 +2121,11 @@ NEO_API neo_status neo_shard_backward_end(neo_shard *s, float lr) {
     NEO__CHECK(s && s->phase == NEO__SHARD_BACKWARD, NEO_ERR_STATE, "neo_shard_backward_end: no backward has begun");
     NEO__CHECK(lr - lr == 0.0f, NEO_ERR_NUMERIC, "neo_shard_backward_end: lr is %g", (double)lr);
     neo__shard_batch *b = &s->batches[s->current];
-    neo__shard_move move = {s, b, s->map->wire[1], 1};
+    neo__shard_move move = {s, b, 1};
     neo_status status = neo__shard_hurry(s);
     if (status == NEO_OK) status = neo_comm_wait(s->rows, s->ticket);
-    if (status == NEO_OK) neo__shard_code(&move, 1, 1);
+    if (status == NEO_OK) neo__shard_code_local(&move, 1);
+    if (status == NEO_OK && s->node) status = neo__shard_nodes_backward_end(&move);
     s->cut_round = 0;
     if (status == NEO_OK && s->own_cut_rounds == 0) status = neo__shard_cut_rest(s);
     if (status == NEO_OK && s->replicas) status = neo__shard_replicas_keep(s);

@@ -213,7 +213,11 @@ static neo_status run_rank(neo_comm *comm, void *user) {
     Mine mine[8];
     TRY(neo_shard_create(comm, &plan, &shard));
     TRY(neo_shard_bytes(neo_comm_ctx(comm), &plan, rank, &memory));
-    size_t groups = 2 * neo_comm_workspace_bytes(&(neo_comm_desc){.ctx = {.repro_shards = LEAVES}}, ranks, NEO_BACKEND_THREADS);
+    neo_comm_desc group = {.ctx = {.repro_shards = LEAVES}};
+    size_t groups = 2 * neo_comm_workspace_bytes(&group, ranks, NEO_BACKEND_THREADS);
+    if (shard->node)
+        groups += neo_comm_workspace_bytes(&group, shard->map->per_node, NEO_BACKEND_THREADS) +
+                  neo_comm_workspace_bytes(&group, shard->map->nodes, NEO_BACKEND_THREADS);
     EXPECT(neo_ctx_memory(neo_comm_ctx(comm)).bytes - before - groups ==
            memory.weight_bytes + memory.state_bytes + memory.exchange_bytes + memory.workspace_bytes);
     for (int s = 0; s < c->steps; s++) mine_make(&mine[s], c, s, rank, ranks);
