@@ -1232,7 +1232,8 @@ NEO_API neo_tensor neo_state_tensor(const neo_state *state, int index);
 
 /* neo_state_digest: 64-bit hash over each weight's and optimizer tensor's name, dtype, shape and
    bytes in its logical layout. A sum of keyed hashes per element, so it depends on no order; NaNs
-   count alike. The formula is at >>impl-state. Threads: uses the context's. */
+   count alike. Parts count at their place in the whole. The formula is at >>impl-state. Threads:
+   uses the context's. */
 NEO_API uint64_t neo_state_digest(const neo_state *state);
 
 /* How ranks meet that save, load or digest together; neo_comm.h makes one of a communicator. Both
@@ -1337,7 +1338,7 @@ typedef struct neo_load_desc {
    A group shares the check of the files' bytes; then every rank reads the rows and columns that its
    own parts need, no matter how they were cut when they were saved. Its ranks load the step that
    rank 0 finds. A part may be wanted by several ranks, or by none. Memory: headers, one file at a
-   time, and about 100 bytes per part read.
+   time, 8 bytes for each tensor of the files, and about 100 for each part that is read.
    Errors   NEO_ERR_NOT_FOUND: no whole checkpoint there. NEO_ERR_CORRUPT: which file, and how.
             NEO_ERR_MISMATCH: the definition or tensor that differs, with both values.
             NEO_ERR_FORMAT: a manifest or file of another program. NEO_ERR_IO (also: a rank does
@@ -14328,6 +14329,7 @@ typedef struct neo__ckpt_load {
     char *schema; /* the dictionaries of the checkpoint, or NULL */
     size_t schema_bytes;
     neo__dict *dicts; /* read from them, or NULL */
+    int any_schema;   /* a rank asks for them */
     neo__meet meet;
     neo__ckpt_cover *covers; /* of every entry */
     neo__ckpt_run *runs;     /* by file */
@@ -14530,7 +14532,7 @@ static int neo__ckpt_wants(const neo__ckpt_load *load, const char *name) {
     int model = neo__ckpt_starts(name, "model-"), state = neo__ckpt_starts(name, "state-");
     int first = neo__ckpt_starts(name, NEO__CKPT_FIRST_STATE);
     if (load->desc->schema_only) return first;
-    if (load->desc->weights_only) return model || (first && load->state->schema);
+    if (load->desc->weights_only) return model || (first && load->any_schema);
     return model || state;
 }
 /* The file at load->path is there, at its size. */
@@ -14571,7 +14573,7 @@ static neo_status neo__ckpt_check_crc(neo__ckpt_load *load, const neo__ckpt_file
 /* Every rank sees all files; all of their bytes are checked, each file's by one rank. */
 static neo_status neo__ckpt_check_files(neo__ckpt_load *load) {
     const neo__meet *meet = &load->meet;
-    int all = !load->desc->weights_only && !load->desc->schema_only, turn = 0;
+    int all = !load->desc->weights_only && !load->desc->schema_only;
     neo_status status = NEO_OK;
     for (int i = 0; i < load->file_count && status == NEO_OK; i++)
         if (all || neo__ckpt_wants(load, load->files[i].name))
@@ -14582,8 +14584,8 @@ static neo_status neo__ckpt_check_files(neo__ckpt_load *load) {
                           neo__error_text, neo__ckpt_apart);
     NEO__TRY(neo__meet_agree(meet, status));
     for (int i = 0; i < load->file_count && status == NEO_OK; i++)
-        if (all || neo__ckpt_wants(load, load->files[i].name))
-            if (turn++ % meet->group.size == meet->group.rank)
+        if (i % meet->group.size == meet->group.rank)
+            if (all || neo__ckpt_wants(load, load->files[i].name))
                 status = neo__ckpt_check_crc(load, &load->files[i]);
     return neo__meet_agree(meet, status);
 }
@@ -14830,7 +14832,7 @@ static neo_status neo__ckpt_choose(neo__ckpt_load *load) {
     const neo__meet *meet = &load->meet;
     const neo_load_desc *desc = load->desc;
     neo__ckpt_search search;
-    uint64_t words[3] = {0, 0, 0};
+    uint64_t words[4] = {0, 0, 0, load->state->schema ? 1u : 0u};
     uint64_t flags = (desc->any_definition ? 1u : 0u) + (desc->weights_only ? 2u : 0u) +
                      (desc->schema_only ? 4u : 0u);
     NEO__TRY(neo__meet_same(meet, (uint64_t)desc->step * 8 + flags, "neo_load", "desc"));
@@ -14842,7 +14844,8 @@ static neo_status neo__ckpt_choose(neo__ckpt_load *load) {
         words[2] = (uint64_t)search.suffix;
     }
     NEO__TRY(neo__meet_agree(meet, status));
-    NEO__TRY(neo__meet_sum(meet, words, 3));
+    NEO__TRY(neo__meet_sum(meet, words, 4));
+    load->any_schema = words[3] > 0;
     load->step = (int64_t)words[0];
     load->before = (int64_t)words[1];
     status = neo__ckpt_path(load->dir, desc->dir, load->step, (neo__ckpt_suffix)words[2]);
