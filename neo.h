@@ -1208,8 +1208,8 @@ typedef struct neo_part {
    neo_state_add added is the other case: every rank has all of it, with equal bits.
    Shapes   t [n][m] in a tensor [rows][cols], or [n] in a tensor [rows]; rows may lie apart (a view
             of columns), the elements of a row may not. A part without elements is allowed.
-   Errors   NEO_ERR_ARG: as neo_state_add; the part leaves the tensor, overlaps another part that was
-            added, or has another dtype, whole shape or kind than that.
+   Errors   NEO_ERR_ARG: as neo_state_add; the part leaves the tensor, overlaps another part that
+            was added, or has another dtype, whole shape or kind than that.
    Each part is an entry of its own for neo_state_count, _name (which repeats) and _tensor. */
 NEO_API neo_status neo_state_add_part(neo_state *state, neo_state_kind kind, const char *name,
                                       neo_tensor t, const neo_part *part);
@@ -1277,11 +1277,11 @@ NEO_API neo_status neo_state_digest_group(const neo_state *state, const neo_grou
        save.group = &group; neo_save(ctx, &save, state);       every rank, the same step
        load.group = &group; neo_load(ctx, &load, state, NULL); every rank
    Rank k writes model-<k + 1>-of-<W>.safetensors and state-<k + 1>-of-<W>.safetensors with its
-   parts; rank 0 also what every rank has, the dictionaries, the index and the manifest, which lists
-   the files of all ranks. A part is the tensor "bags.user.weight[0:100,0:16]" (rows, columns) there,
-   and the file's __metadata__ says under that name where it belongs: "[0,0] of [500,16]
-   bags.user.weight"; a part that is all of its tensor keeps the plain name. No rank needs memory for
-   more than its own parts. The directory is on one file system that all ranks see.
+   parts; rank 0 also what every rank has, the dictionaries, the index and the manifest, which
+   lists the files of all ranks. There a part is the tensor "bags.user.weight[0:100,0:16]" (rows,
+   columns), and the file's __metadata__ says under that name where it belongs: "[0,0] of [500,16]
+   bags.user.weight"; a part that is all of its tensor keeps the plain name. No rank needs memory
+   for more than its own parts. The directory is on one file system that all ranks see.
    A group fails as one: when a rank cannot go on, every rank returns its status and message ("rank
    2: ..."), what was written is removed, and the checkpoint before stays.
    ------------------------------------------------------------------------------------------------ */
@@ -12448,8 +12448,8 @@ static neo_status neo__state_check_part(const char *name, const neo_tensor *t,
                                         const neo_part *part) {
     NEO__CHECK(part && (t->ndim == 1 || t->ndim == 2) &&
                    (unsigned)t->dtype < (unsigned)NEO_DTYPE_COUNT,
-               NEO_ERR_ARG, "neo_state_add_part: %s: no place, or a tensor that is not [n] or [n][m]",
-               name);
+               NEO_ERR_ARG,
+               "neo_state_add_part: %s: no place, or a tensor that is not [n] or [n][m]", name);
     int flat = t->ndim == 1;
     int64_t n = t->shape[0], m = flat ? 1 : t->shape[1], cols = flat ? 1 : part->cols;
     NEO__CHECK(n >= 0 && m >= 0 && (t->data || n == 0 || m == 0), NEO_ERR_ARG,
@@ -12476,8 +12476,8 @@ static neo_status neo__state_check_parts(const neo_state *state, int first, cons
     for (int i = first; i >= 0; i = state->entries[i].next) {
         const neo__state_entry *other = &state->entries[i];
         char a[96], b[96];
-        NEO__CHECK(other->is_part, NEO_ERR_ARG, "neo_state_add_part: %s is there already, as a whole",
-                   name);
+        NEO__CHECK(other->is_part, NEO_ERR_ARG,
+                   "neo_state_add_part: %s is there already, as a whole", name);
         NEO__CHECK(other->kind == entry->kind && other->whole.dtype == entry->whole.dtype &&
                        neo__shapes_equal(&other->whole, &entry->whole),
                    NEO_ERR_ARG,
@@ -12900,7 +12900,9 @@ static neo_status neo__replicas_share(const neo_state *state, const neo__meet *m
     census->replicas = (neo__replica_words *)neo__alloc_zero(
         meet->ctx, (size_t)count * sizeof *census->replicas);
     if (census->replicas) census->replica_count = count;
-    else status = neo_fail(NEO_ERR_MEMORY, "%s: no memory for %" PRId64 " tensors", function, count);
+    else
+        status =
+            neo_fail(NEO_ERR_MEMORY, "%s: no memory for %" PRId64 " tensors", function, count);
     for (int i = 0; i < state->count && status == NEO_OK && meet->group.rank == 0; i++)
         if (!state->entries[i].is_part && neo__census_takes(&state->entries[i], progress))
             census->replicas[at++] = neo__replica_of(state, &state->entries[i]);
@@ -13065,8 +13067,8 @@ static neo_status neo__digest_meet(const neo_state *state, const neo__meet *meet
     }
     for (int64_t i = 0; i < census.part_count; i++) {
         const neo__part_words *part = &census.parts[i];
-        if (part->kind == (uint64_t)NEO_STATE_PROGRESS || (i > 0 && part[-1].name == part->name)) continue;
-        keys += neo__mix64(part->key);
+        int again = i > 0 && part[-1].name == part->name;
+        if (!again && part->kind != (uint64_t)NEO_STATE_PROGRESS) keys += neo__mix64(part->key);
     }
     if (status == NEO_OK) *digest = neo__mix64(sum + neo__mix64(keys));
     neo__census_free(meet->ctx, &census);
@@ -13769,10 +13771,11 @@ NEO__COLD_END
    Loading reads the files twice: once for the checksums, of which the ranks of a group take turns,
    and, when names, shapes, dtypes and the definition agree too, once into the tensors. Between the
    two every rank goes through all headers, one file at a time, and notes what each rectangle there
-   shares with its own parts. A part is covered exactly once when the corners of what it shares, with
-   signs +, -, - and + for first row and first column, and so on, cancel to its own four: each corner
-   is a random word of its place, and the words are summed. Tensors that no rank asks for come out by
-   a sum over the ranks of one word per tensor.
+   shares with its own parts. To see that these pieces cover a part exactly once it keeps no list of
+   them, but adds up their corners: a corner counts as a hash of its place, the first and the last
+   with +, the other two with -. Where pieces meet, corners cancel; what stays are the four corners
+   of the part, and nothing else, if and (but for a chance of 2^-64) only if each element is covered
+   once. Tensors that no rank asks for come out by a sum over the ranks of one word per tensor.
    ------------------------------------------------------------------------------------------------ */
 #define NEO__CKPT_FIRST_STATE "state-00001-of-" /* of rank 0: it has the dictionaries */
 #define NEO__CKPT_INDEX "model.safetensors.index.json"
@@ -14608,7 +14611,7 @@ static const char *neo__ckpt_parse_numbers(const char *text, int ndim, int64_t o
     }
     return *text == ']' ? text + 1 : NULL;
 }
-/* The place of a part, as the file's metadata has it under the name of the tensor; NULL: no part. */
+/* The place of a part, as the file's metadata has it under the tensor's name; NULL: no part. */
 static const char *neo__ckpt_place_of(const neo_safetensors *file, int index) {
     const char *key = neo_safetensors_name(file, index);
     return neo__ends_as_part(key) ? neo_safetensors_metadata(file, key) : NULL;
@@ -14730,8 +14733,8 @@ static neo_status neo__ckpt_check_cover(const neo__ckpt_load *load) {
         NEO__CHECK(cover->elements == place->rows * place->cols &&
                        (cover->elements == 0 || cover->corners == neo__corners(place)),
                    NEO_ERR_MISMATCH,
-                   "%s: of tensor %s%s its files have %" PRId64 " elements, not each of the %" PRId64
-                   " once",
+                   "%s: of tensor %s%s its files have %" PRId64
+                   " elements, not each of the %" PRId64 " once",
                    load->dir, entry->name, neo__place_text(entry, text), cover->elements,
                    place->rows * place->cols);
     }

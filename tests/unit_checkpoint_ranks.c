@@ -518,9 +518,9 @@ static void files(void) {
     CHECK_OK(world_run(&eval, LOAD));
     for (int i = 0; i < eval.piece_count; i++) {
         const piece *p = &eval.pieces[i];
-        int64_t first = (p->row * cols_of(&tensors[p->tensor]) + p->col) * (int64_t)neo_dtype_size(tensors[p->tensor].dtype);
-        if (p->bytes == 0) continue;
-        CHECK_INT(p->data[0], truth(p->tensor, tensors[p->tensor].kind == NEO_STATE_WEIGHT ? 7 : 1, first));
+        const tensor *t = &tensors[p->tensor];
+        int64_t first = (p->row * cols_of(t) + p->col) * (int64_t)neo_dtype_size(t->dtype);
+        if (p->bytes > 0) CHECK_INT(p->data[0], truth(p->tensor, t->kind == NEO_STATE_WEIGHT ? 7 : 1, first));
     }
     eval.load.weights_only = 0;
     CHECK_ERR(world_run(&eval, LOAD), NEO_ERR_CORRUPT, "rank 0: ");
@@ -582,7 +582,8 @@ static void damaged_files(void) {
         CHECK(remove(path) == 0);
         if (k < 9) {
             refused(&w, name, "missing", 0);
-            CHECK(strstr(neo_last_error(), "missing") && strstr(neo_last_error(), "the checkpoint before it is of step 3"));
+            CHECK(strstr(neo_last_error(), "missing"));
+            CHECK(strstr(neo_last_error(), "the checkpoint before it is of step 3"));
         } else {
             CHECK_INT(loads(&w), 3);
             world_fill(&w, 1);
@@ -846,7 +847,8 @@ static void covered_not_once(void) {
     make_states(&w);
     neo_part part = {98, 16, 97, 0};
     static float row[16 * 97];
-    CHECK_OK(neo_state_add_part(w.state[2], NEO_STATE_WEIGHT, "bags.user.weight", neo_tensor_2d(row, NEO_F32, 1, 16), &part));
+    neo_tensor last = neo_tensor_2d(row, NEO_F32, 1, 16);
+    CHECK_OK(neo_state_add_part(w.state[2], NEO_STATE_WEIGHT, "bags.user.weight", last, &part));
     CHECK_ERR(world_run(&w, DIGEST), NEO_ERR_MISMATCH,
               "tensor bags.user.weight has another dtype, whole shape or kind on rank 2 than on rank 1");
     make_states(&w);
@@ -983,7 +985,7 @@ static void apart(void) {
     CHECK_ERR(world_save(&w, 2), NEO_ERR_IO, "model-00003-of-00003.safetensors: rank 0 does not see what rank 2 wrote");
     CHECK_INT(count_ending(".partial"), 0);
     CHECK_ERR(world_run(&w, LOAD), NEO_ERR_IO, "does not see this checkpoint, which rank 0 found");
-    char from[4096], to[4096]; /* a copy without one file; then with another manifest */
+    char from[4096], to[4096]; /* a copy without one file */
     snprintf(to, sizeof to, "%s/step-%012d", w.dirs[2], 1);
     CHECK_OK(neo__dir_make(to));
     static const char *const names[] = {"manifest.json", "model-00001-of-00003.safetensors"};
@@ -998,6 +1000,11 @@ static void apart(void) {
     world_fill(&w, 5);
     CHECK_ERR(world_run(&w, LOAD), NEO_ERR_IO, "model-00002-of-00003.safetensors: missing");
     CHECK(strstr(neo_last_error(), "rank 0 sees it as it should be: all ranks must"));
+    w.dirs[0] = w.dirs[1] = w.dirs[2]; /* another checkpoint of this step */
+    CHECK_OK(world_save(&w, 1));
+    w.dirs[0] = w.dirs[1] = NULL;
+    world_fill(&w, 5);
+    CHECK_ERR(world_run(&w, LOAD), NEO_ERR_MISMATCH, "rank 2: neo_load: the manifest differs from that of rank 0");
     CHECK(world_is(&w, 5));
     CHECK_OK(neo__tree_remove(w.dirs[2]));
     w.dirs[2] = NULL;
@@ -1146,7 +1153,9 @@ static void foreign_weights(void) {
     int wrong = 0;
     for (int r = 0; r < ROWS; r++)
         for (int c = 0; c < COLS; c++) {
-            float got = r < 1000 ? rows[r * COLS + c] : c < 7 ? cols[(r - 1000) * 7 + c] : rest[(r - 1000) * 33 + c - 7];
+            float got = r < 1000 ? rows[r * COLS + c]
+                        : c < 7  ? cols[(r - 1000) * 7 + c]
+                                 : rest[(r - 1000) * 33 + c - 7];
             wrong += got != 1.0f + (float)((r * COLS + c) % 1024) / 1024.0f;
         }
     CHECK_INT(wrong, 0);
