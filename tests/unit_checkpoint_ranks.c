@@ -38,6 +38,9 @@ static ssize_t disk_write(int fd, const void *data, size_t bytes) {
     errno = ENOSPC;
     return -1;
 }
+static ssize_t disk_pread(int fd, void *data, size_t bytes, off_t at) {
+    return disk_fails() ? -1 : pread(fd, data, bytes, at);
+}
 static int disk_open(const char *path, int flags, ...) {
     if (flags & (O_CREAT | O_TRUNC) && disk_fails()) return -1;
     return open(path, flags, 0666);
@@ -50,6 +53,7 @@ static int disk_unlink(const char *path) { return disk_fails() ? -1 : unlink(pat
 static int disk_rmdir(const char *path) { return disk_fails() ? -1 : rmdir(path); }
 
 #define write disk_write
+#define pread(fd, data, bytes, at) disk_pread(fd, data, bytes, at)
 #define open(...) disk_open(__VA_ARGS__)
 #define fsync(fd) disk_fsync(fd)
 #define rename(from, to) disk_rename(from, to)
@@ -59,6 +63,7 @@ static int disk_rmdir(const char *path) { return disk_fails() ? -1 : rmdir(path)
 #include "test.h"
 #include "meter.h"
 #undef write
+#undef pread
 #undef open
 #undef fsync
 #undef rename
@@ -649,6 +654,37 @@ static void failing_disk(void) {
     world_free(&reader);
 }
 
+/* Every read of a load fails on every rank. Nothing changed, but for failures behind all checks. */
+static void failing_reads(void) {
+    static world w;
+    int whole = 0, half = 0;
+    clear();
+    world_make(&w, 3, 2, NULL);
+    REQUIRE_OK(world_save(&w, 1));
+    for (int rank = 0; rank < 3; rank++) {
+        w.fail_rank = rank;
+        for (w.fail_at = 1;; w.fail_at++) {
+            world_fill(&w, 77);
+            neo_status status = world_run(&w, LOAD);
+            if (w.calls[rank] < w.fail_at) {
+                CHECK(status == NEO_OK && world_is(&w, 1));
+                break;
+            }
+            char who[16];
+            snprintf(who, sizeof who, "rank %d: ", rank);
+            if (status != NEO_ERR_IO || strncmp(neo_last_error(), who, strlen(who)) != 0)
+                FAIL("%s: %s", neo_status_string(status), neo_last_error());
+            int same = world_is(&w, 77);
+            whole += same;
+            half += !same;
+        }
+    }
+    CHECK(whole > 30 && half > 10);
+    w.fail_at = 0;
+    CHECK_INT(loads(&w), 1);
+    world_free(&w);
+}
+
 /* A process of four ranks killed at random moments. */
 static void save_forever(int64_t first) {
     static world w;
@@ -1172,6 +1208,7 @@ int main(void) {
     RUN(files);
     RUN(damaged_files);
     RUN(failing_disk);
+    RUN(failing_reads);
     RUN(killed_process);
     RUN(refused_memory);
     RUN(memory);
