@@ -12696,8 +12696,9 @@ static void neo__digest_task(void *arg, int64_t task, int worker) {
     (void)worker;
     neo__task_range(job->count, job->tasks, task, 1, &begin, &end);
     if (cols == job->whole_cols && cols == slab->step) cols = job->count; /* in one piece */
-    for (int64_t at = begin, n; at < end; at += n) {
-        int64_t row = at / cols, col = at % cols;
+    if (begin == end) return;
+    int64_t row = begin / cols, col = begin % cols;
+    for (int64_t at = begin, n; at < end; at += n, row++, col = 0) {
         n = NEO__MIN(end - at, cols - col);
         int64_t first = (place->row + row) * job->whole_cols + place->col + col;
         sum += neo__digest_part(job->key, slab->dtype,

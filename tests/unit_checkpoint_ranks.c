@@ -670,7 +670,7 @@ static void failing_reads(void) {
                 CHECK(status == NEO_OK && world_is(&w, 1));
                 break;
             }
-            char who[16];
+            char who[32];
             snprintf(who, sizeof who, "rank %d: ", rank);
             if (status != NEO_ERR_IO || strncmp(neo_last_error(), who, strlen(who)) != 0)
                 FAIL("%s: %s", neo_status_string(status), neo_last_error());
