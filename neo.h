@@ -42,9 +42,9 @@
      >>impl-params >>impl-optim >>impl-gradcheck >>impl-jagged >>bag-optim >>impl-bags
      >>impl-bags-forward >>impl-bags-backward >>impl-schema >>impl-dictionary-file >>impl-number
      >>impl-columns >>impl-parse >>impl-source >>impl-reader >>impl-npy >>impl-synthetic
-     >>impl-json >>impl-crc32c >>impl-state >>impl-safetensors >>impl-checkpoint >>impl-metrics
-     >>impl-progress >>impl-jsonl >>impl-report >>kernels >>kernels-math >>kernels-vec
-     >>kernels-tensor >>kernels-gemm >>kernels-bags
+     >>impl-json >>impl-crc32c >>impl-state >>impl-group >>impl-safetensors >>impl-checkpoint
+     >>impl-metrics >>impl-progress >>impl-jsonl >>impl-report >>kernels >>kernels-math
+     >>kernels-vec >>kernels-tensor >>kernels-gemm >>kernels-bags
 */
 #ifndef NEO__PASS
 #ifndef NEO_H
@@ -1283,10 +1283,26 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_state_create(neo_ctx *ctx, neo_state **
 NEO_API void neo_state_destroy(neo_state *state);
 /* neo_state_add: t is contiguous; its memory must outlive the state. A reader's position is added
    as NEO_STATE_PROGRESS, i64[8].
-   Errors   NEO_ERR_ARG: the name is taken, empty, reserved ("schema") or not UTF-8, or t is not
-            contiguous. */
+   Errors   NEO_ERR_ARG: the name is taken, empty, reserved ("schema", or one that ends like that of
+            a part in a file: "[0:8]", "[0:8,0:4]") or not UTF-8, or t is not contiguous. */
 NEO_API neo_status neo_state_add(neo_state *state, neo_state_kind kind, const char *name,
                                  neo_tensor t);
+/* Where a part of a tensor is, when ranks hold tensors in parts: rectangles of a tensor of two
+   dimensions, or runs of one of one dimension. */
+typedef struct neo_part {
+    int64_t rows, cols;           /* of the whole tensor; cols 0: it has one dimension */
+    int64_t first_row, first_col; /* where the part begins */
+} neo_part;
+/* neo_state_add_part: t is this rank's part of the tensor `name`. Parts of all ranks together cover
+   the tensor, each element once; a part may be all of it (a table that one rank holds). What
+   neo_state_add added is the other case: every rank has all of it, with equal bits.
+   Shapes   t [n][m] in a tensor [rows][cols], or [n] in a tensor [rows]; rows may lie apart (a view
+            of columns), the elements of a row may not. A part without elements is allowed.
+   Errors   NEO_ERR_ARG: as neo_state_add; the part leaves the tensor, overlaps another part that
+            was added, or has another dtype, whole shape or kind than that.
+   Each part is an entry of its own for neo_state_count, _name (which repeats) and _tensor. */
+NEO_API neo_status neo_state_add_part(neo_state *state, neo_state_kind kind, const char *name,
+                                      neo_tensor t, const neo_part *part);
 /* neo_state_add_params, _optim, _bags: all tensors of the object, under the names it gives them:
    weights "bottom.0.weight", "bags.<table>.weight"; optimizer state and step counters beside them.
    All or, on an error, none. */
@@ -1306,8 +1322,31 @@ NEO_API neo_tensor neo_state_tensor(const neo_state *state, int index);
 
 /* neo_state_digest: 64-bit hash over each weight's and optimizer tensor's name, dtype, shape and
    bytes in its logical layout. A sum of keyed hashes per element, so it depends on no order; NaNs
-   count alike. The formula is at >>impl-state. Threads: uses the context's. */
+   count alike. Parts count at their place in the whole. The formula is at >>impl-state. Threads:
+   uses the context's. */
 NEO_API uint64_t neo_state_digest(const neo_state *state);
+
+/* How ranks meet that save, load or digest together; neo_comm.h makes one of a communicator. Both
+   calls are collective: every rank makes them, in the same order. NULL where a group is asked for,
+   or size 1: this rank alone. */
+typedef struct neo_group {
+    int rank, size;
+    /* NEO_OK if all ranks gave NEO_OK; else, on every rank, the status of the lowest rank that did
+       not, and its neo_last_error as this rank's. */
+    neo_status (*agree)(void *user, neo_status mine);
+    /* words[i] = the sum over all ranks, modulo 2^64. */
+    neo_status (*sum)(void *user, uint64_t *words, int count);
+    void *user;
+} neo_group;
+/* neo_state_digest_group: the digest of the state that all ranks hold together: parts count at
+   their place, what every rank has counts once. So it is that of the same state on one rank, under
+   any plan. Collective. Takes 80 bytes for each part of all ranks.
+   Errors   on all ranks the same, *digest untouched. NEO_ERR_MISMATCH names the tensor and the
+            ranks: parts that do not cover it exactly once, or disagree on its dtype or shape; a
+            tensor of neo_state_add whose bits are not those of rank 0, or that not all ranks have.
+            NEO_ERR_MEMORY; what the group's calls return. */
+NEO_API neo_status neo_state_digest_group(const neo_state *state, const neo_group *group,
+                                          uint64_t *digest);
 
 /* ------------------------------------------------------------------------------------------------
    >>checkpoint
@@ -1321,20 +1360,38 @@ NEO_API uint64_t neo_state_digest(const neo_state *state);
    step-<12 digits>.partial is being written or removed; one that a killed process left is removed
    by the next save. One process at a time may save into a directory; others may load from it
    (one that meets a checkpoint while it is removed gets an error and may try again).
+
+   W ranks save one checkpoint together, and any number of ranks loads it, under any cut of the
+   tensors, one rank with whole tensors among them:
+       state = the parts of this rank (neo_state_add_part), and what every rank has (neo_state_add)
+       save.group = &group; neo_save(ctx, &save, state);       every rank, the same step
+       load.group = &group; neo_load(ctx, &load, state, NULL); every rank
+   Rank k writes model-<k + 1>-of-<W>.safetensors and state-<k + 1>-of-<W>.safetensors with its
+   parts; rank 0 also what every rank has, the dictionaries, the index and the manifest, which
+   lists the files of all ranks. There a part is the tensor "bags.user.weight[0:100,0:16]" (rows,
+   columns), and the file's __metadata__ says under that name where it belongs: "[0,0] of [500,16]
+   bags.user.weight"; a part that is all of its tensor keeps the plain name. No rank needs memory
+   for more than its own parts. The directory is on one file system that all ranks see.
+   A group fails as one: when a rank cannot go on, every rank returns its status and message ("rank
+   2: ..."), what was written is removed, and the checkpoint before stays.
    ------------------------------------------------------------------------------------------------ */
 typedef struct neo_save_desc {
     const char *dir; /* required; made if missing */
     int64_t step;    /* required, >= 0 */
     int keep;        /* remove all but the newest n (this one included) after a good save; 0: 2;
                         below 0: keep all */
+    const neo_group *group; /* the ranks that save together; NULL: this one alone */
 } neo_save_desc;
 /* neo_save: write a checkpoint; one of the same step is replaced atomically. When it returns, the
    checkpoint is flushed to disk. Tensors are written from their own memory: it allocates about 16
-   KiB, 16 bytes per tensor, and the dictionaries; not part of a step. An old checkpoint that
-   cannot be removed is only logged.
+   KiB, 300 bytes and twice the name per tensor, the dictionaries, and in a group 80 bytes for each
+   part of all ranks; not part of a step. A group is checked first as by neo_state_digest_group, but
+   the bits of parts are not looked at. An old checkpoint that cannot be removed is only logged.
    Errors   NEO_ERR_IO (a full disk, no permission, ...): the message names the file; earlier
-            checkpoints are untouched, and what was written is removed. NEO_ERR_NOT_FOUND: the
-            folder that dir should be made in. NEO_ERR_ARG, NEO_ERR_MEMORY. */
+            checkpoints are untouched, and what was written is removed. Also: a rank does not see
+            what another one wrote. NEO_ERR_NOT_FOUND: the folder that dir should be made in.
+            NEO_ERR_MISMATCH: ranks differ in step, definition, or as neo_state_digest_group says.
+            NEO_ERR_ARG, NEO_ERR_MEMORY; what the group's calls return. */
 NEO_API neo_status neo_save(neo_ctx *ctx, const neo_save_desc *desc, const neo_state *state);
 
 /* neo_find_checkpoint: the step of the newest whole checkpoint in a directory.
@@ -1350,6 +1407,8 @@ typedef struct neo_load_desc {
                            the definition may differ */
     int schema_only;    /* 1: only the dictionaries: they say how many rows the tables have, so a
                            trainer loads them first, makes its tables, and then loads the rest */
+    const neo_group *group; /* the ranks that load together, as many as there are now; NULL: this
+                               one alone */
 } neo_load_desc;
 /* A trainer that goes on where it was killed:
        make ctx, schema, parameters, optimizer, bags, reader
@@ -1366,9 +1425,14 @@ typedef struct neo_load_desc {
    shapes, dtypes, definition; no tensor may be missing or too many) before the first byte of state
    changes, so that an error leaves it as it was; only a disk that fails between check and read
    leaves it half loaded (NEO_ERR_IO). loaded_step may be NULL.
+   A group shares the check of the files' bytes; then every rank reads the rows and columns that its
+   own parts need, no matter how they were cut when they were saved. Its ranks load the step that
+   rank 0 finds. A part may be wanted by several ranks, or by none. Memory: headers, one file at a
+   time, 8 bytes for each tensor of the files, and about 100 for each part that is read.
    Errors   NEO_ERR_NOT_FOUND: no whole checkpoint there. NEO_ERR_CORRUPT: which file, and how.
             NEO_ERR_MISMATCH: the definition or tensor that differs, with both values.
-            NEO_ERR_FORMAT: a manifest or file of another program. NEO_ERR_IO, NEO_ERR_MEMORY. */
+            NEO_ERR_FORMAT: a manifest or file of another program. NEO_ERR_IO (also: a rank does
+            not see what rank 0 sees), NEO_ERR_MEMORY; what the group's calls return. */
 NEO_API neo_status neo_load(neo_ctx *ctx, const neo_load_desc *desc, neo_state *state,
                             int64_t *loaded_step);
 
@@ -1410,7 +1474,8 @@ NEO_API neo_status neo_safetensors_write(neo_ctx *ctx, const char *path, const c
    in the file, name in state}, map_count pairs, tried in order after the same name; a '*' in both
    stands for the same text: {"bot_l.*.weight", "bottom.*.weight"}. Tensors of the file that no
    weight asks for are left alone. Every weight must be found unless partial != 0. loaded (may be
-   NULL) counts them. f16, bf16 and f32 convert.
+   NULL) counts them. f16, bf16 and f32 convert. Of a weight held in parts (neo_state_add_part) the
+   file has the whole tensor, and only the parts are read.
    Errors   NEO_ERR_MISMATCH: shape or dtype; NEO_ERR_NOT_FOUND: names the weight. Nothing changes
             on error, unless the disk fails while reading (NEO_ERR_IO). */
 typedef struct neo_name_map { const char *file_name, *state_name; } neo_name_map;
@@ -8751,7 +8816,8 @@ NEO__COLD_END
    So equal dictionaries give equal bytes. A schema without dictionaries gives the first 16 bytes.
      neo__schema_save_size  bytes that save writes; 0: not fitted yet, nothing to save
      neo__schema_save       writes exactly that many
-     neo__schema_load       fits the schema from such a block; checks every length, count and word.
+     neo__schema_load       reads such a block, checking every length, count and word, beside the
+                            schema; neo__schema_install(s, dicts, !s->fitted) then fits it
      A schema
                             that is fitted already must hold the same words (NEO_ERR_MISMATCH; also
                             when the features differ). NEO_ERR_CORRUPT: the bytes are no such
@@ -8881,12 +8947,14 @@ static void neo__schema_install(neo_schema *s, neo__dict *dicts, int keep) {
     if (keep) s->fitted = 1;
     neo_free(s->ctx, dicts, (size_t)s->feature_count * sizeof *dicts);
 }
-static neo_status neo__schema_load(neo_schema *s, const void *buf, size_t bytes) {
+static neo_status neo__schema_load(neo_schema *s, const void *buf, size_t bytes,
+                                   neo__dict **out) {
     neo__dict *dicts =
         (neo__dict *)neo__alloc_zero(s->ctx, (size_t)s->feature_count * sizeof *dicts);
     NEO__CHECK(dicts, NEO_ERR_MEMORY, "no memory for dictionaries");
     neo_status status = neo__dicts_load(s, dicts, buf, bytes);
-    neo__schema_install(s, dicts, status == NEO_OK && !s->fitted);
+    if (status == NEO_OK) *out = dicts;
+    else neo__schema_install(s, dicts, 0);
     return status;
 }
 NEO__COLD_END
@@ -12843,7 +12911,10 @@ NEO_API uint32_t neo_crc32c(uint32_t crc, const void *data, size_t bytes) {
    >>impl-state
 
    A list of named views, found by name through an open-addressing table of 32-bit slots. Names are
-   in the file formats, so they are UTF-8 and unique.
+   in the file formats, so they are UTF-8 and unique. Parts of one tensor share its name: the table
+   finds the first, which leads to the next ones. Every tensor is also seen as rows x columns (one
+   column for one dimension; the first dimension against all others for more than two), and an entry
+   as a rectangle of that.
 
    The digest. All arithmetic modulo 2^64; mix is neo__mix64, MurmurHash3's finaliser:
      mix(x): x ^= x >> 33; x *= 0xFF51AFD7ED558CCD;
@@ -12858,11 +12929,24 @@ NEO_API uint32_t neo_crc32c(uint32_t crc, const void *data, size_t bytes) {
    Sums commute, so tensors, shards and threads may come in any order, and parts of ranks add as
    integers.
    ------------------------------------------------------------------------------------------------ */
+typedef struct neo__rect {
+    int64_t row, col, rows, cols;
+} neo__rect;
+/* Memory that holds a rectangle of a tensor. */
+typedef struct neo__slab {
+    char *data;
+    neo_dtype dtype;
+    neo__rect place;
+    int64_t step; /* elements from row to row */
+} neo__slab;
 typedef struct neo__state_entry {
     char *name;
     uint64_t hash;
     neo_state_kind kind;
-    neo_tensor tensor;
+    neo_tensor tensor, whole; /* what was given; the tensor it is, or is a part of, without data */
+    neo__slab slab;
+    int is_part;
+    int first, next; /* entries: the first part of this name; the next one, or -1 */
 } neo__state_entry;
 typedef struct neo__state_word {
     char *key, *value;
@@ -12919,6 +13003,64 @@ NEO_API neo_status neo_state_create(neo_ctx *ctx, neo_state **out) {
     return NEO_OK;
 }
 
+/* "[2, 3]" into text, for messages. */
+static const char *neo__shape_text(const neo_tensor *t, char text[96]) {
+    int n = snprintf(text, 96, "[");
+    for (int d = 0; d < t->ndim; d++)
+        n += snprintf(text + n, 96 - (size_t)n, "%s%" PRId64, d ? ", " : "", t->shape[d]);
+    snprintf(text + n, 96 - (size_t)n, "]");
+    return text;
+}
+static int neo__shapes_equal(const neo_tensor *a, const neo_tensor *b) {
+    if (a->ndim != b->ndim) return 0;
+    for (int d = 0; d < a->ndim; d++)
+        if (a->shape[d] != b->shape[d]) return 0;
+    return 1;
+}
+/* All of a tensor as rows x columns. */
+static neo__rect neo__rect_whole(const neo_tensor *t) {
+    neo__rect all = {0, 0, t->ndim > 0 ? t->shape[0] : 1, 1};
+    for (int d = 0; d < t->ndim; d++) {
+        if (t->shape[d] == 0) all.rows = 0; /* the product of the others may overflow */
+    }
+    for (int d = 1; d < t->ndim && all.rows > 0; d++) all.cols *= t->shape[d];
+    return all;
+}
+/* What two rectangles share; without rows or without columns: nothing. */
+static neo__rect neo__rect_cut(const neo__rect *a, const neo__rect *b) {
+    neo__rect cut;
+    cut.row = NEO__MAX(a->row, b->row);
+    cut.col = NEO__MAX(a->col, b->col);
+    cut.rows = NEO__MIN(a->row + a->rows, b->row + b->rows) - cut.row;
+    cut.cols = NEO__MIN(a->col + a->cols, b->col + b->cols) - cut.col;
+    if (cut.rows <= 0 || cut.cols <= 0) cut.rows = cut.cols = 0;
+    return cut;
+}
+static neo__slab neo__slab_whole(const neo_tensor *t) {
+    neo__slab slab;
+    slab.data = (char *)t->data;
+    slab.dtype = t->dtype;
+    slab.place = neo__rect_whole(t);
+    slab.step = slab.place.cols;
+    return slab;
+}
+/* "[0:100,0:16]", or "[0:100]" of one dimension: where an entry is in its tensor. */
+static const char *neo__place_text(const neo__state_entry *entry, char text[96]) {
+    const neo__rect *r = &entry->slab.place;
+    int n = snprintf(text, 96, "[%" PRId64 ":%" PRId64, r->row, r->row + r->rows);
+    if (entry->whole.ndim > 1)
+        n += snprintf(text + n, 96 - (size_t)n, ",%" PRId64 ":%" PRId64, r->col, r->col + r->cols);
+    snprintf(text + n, 96 - (size_t)n, "]");
+    return text;
+}
+/* 1: a name that ends like that of a part in a file. */
+static int neo__ends_as_part(const char *name) {
+    const char *open = strrchr(name, '[');
+    if (!open) return 0;
+    size_t n = strspn(open + 1, "0123456789:,");
+    return n > 0 && strcmp(open + 1 + n, "]") == 0 && strchr(open, ':') != NULL;
+}
+
 /* 1: files can hold t: in one piece, and not none (an empty tensor may have no memory). */
 static int neo__tensor_is_storable(const neo_tensor *t) {
     int empty = 0;
@@ -12940,9 +13082,10 @@ static void neo__state_put_slot(neo_state *state, int entry) {
 static void neo__state_fill_slots(neo_state *state) {
     if (state->slot_count == 0) return;
     memset(state->slots, 0, (size_t)state->slot_count * sizeof *state->slots);
-    for (int i = 0; i < state->count; i++) neo__state_put_slot(state, i);
+    for (int i = 0; i < state->count; i++)
+        if (state->entries[i].first == i) neo__state_put_slot(state, i);
 }
-/* The entry of a name, or -1. */
+/* The first entry of a name, or -1. */
 static int neo__state_find(const neo_state *state, const char *name) {
     if (state->slot_count == 0) return -1;
     uint64_t hash = neo_hash(name), mask = (uint64_t)state->slot_count - 1;
@@ -12975,32 +13118,125 @@ static void neo__state_truncate(neo_state *state, int count) {
     for (int i = count; i < state->count; i++)
         neo__string_free(state->ctx, state->entries[i].name);
     state->count = count;
+    for (int i = 0; i < count; i++)
+        if (state->entries[i].next >= count) state->entries[i].next = -1;
     neo__state_fill_slots(state);
+}
+
+static neo_status neo__state_check(const neo_state *state, const char *function,
+                                   neo_state_kind kind, const char *name) {
+    NEO__CHECK(state && name && name[0], NEO_ERR_ARG, "%s: state is NULL or the name is empty",
+               function);
+    NEO__CHECK(kind >= NEO_STATE_WEIGHT && kind <= NEO_STATE_PROGRESS, NEO_ERR_ARG,
+               "%s: %s: kind is %d, none of neo_state_kind", function, name, (int)kind);
+    NEO__CHECK(neo__utf8_valid(name), NEO_ERR_ARG, "%s: %s: the name is not UTF-8", function, name);
+    NEO__CHECK(strcmp(name, NEO__SCHEMA_NAME) != 0 && strcmp(name, "__metadata__") != 0 &&
+                   !neo__ends_as_part(name),
+               NEO_ERR_ARG, "%s: the name %s is reserved", function, name);
+    return NEO_OK;
+}
+/* One more entry; first: the entry of the same name, or -1. The rest of it is set already. */
+static neo_status neo__state_put(neo_state *state, neo__state_entry *entry, const char *name,
+                                 int first) {
+    NEO__TRY(neo__state_reserve(state));
+    entry->name = neo__string_copy(state->ctx, name);
+    NEO__CHECK(entry->name, NEO_ERR_MEMORY, "neo_state_add: no memory for the name %s", name);
+    entry->hash = neo_hash(name);
+    entry->first = first >= 0 ? first : state->count;
+    entry->next = -1;
+    state->entries[state->count] = *entry;
+    if (first < 0) {
+        neo__state_put_slot(state, state->count++);
+        return NEO_OK;
+    }
+    while (state->entries[first].next >= 0) first = state->entries[first].next;
+    state->entries[first].next = state->count++;
+    return NEO_OK;
 }
 
 NEO_API neo_status neo_state_add(neo_state *state, neo_state_kind kind, const char *name,
                                  neo_tensor t) {
-    NEO__CHECK(state && name && name[0], NEO_ERR_ARG,
-               "neo_state_add: state is NULL or the name is empty");
-    NEO__CHECK(kind >= NEO_STATE_WEIGHT && kind <= NEO_STATE_PROGRESS, NEO_ERR_ARG,
-               "neo_state_add: %s: kind is %d, none of neo_state_kind", name, (int)kind);
-    NEO__CHECK(neo__utf8_valid(name), NEO_ERR_ARG, "neo_state_add: %s: the name is not UTF-8",
-               name);
-    NEO__CHECK(strcmp(name, NEO__SCHEMA_NAME) != 0 && strcmp(name, "__metadata__") != 0,
-               NEO_ERR_ARG, "neo_state_add: the name %s is reserved", name);
+    NEO__TRY(neo__state_check(state, "neo_state_add", kind, name));
     NEO__CHECK(neo__tensor_is_storable(&t), NEO_ERR_ARG,
                "neo_state_add: %s: the tensor is none or not contiguous", name);
     NEO__CHECK(neo__state_find(state, name) < 0, NEO_ERR_ARG, "neo_state_add: %s is there already",
                name);
-    NEO__TRY(neo__state_reserve(state));
-    neo__state_entry *entry = &state->entries[state->count];
-    entry->name = neo__string_copy(state->ctx, name);
-    NEO__CHECK(entry->name, NEO_ERR_MEMORY, "neo_state_add: no memory for the name %s", name);
-    entry->hash = neo_hash(name);
-    entry->kind = kind;
-    entry->tensor = t;
-    neo__state_put_slot(state, state->count++);
+    NEO__ZERO(neo__state_entry, entry);
+    entry.kind = kind;
+    entry.tensor = t;
+    entry.whole = neo_tensor_nd(NULL, t.dtype, t.ndim, t.shape);
+    entry.slab = neo__slab_whole(&t);
+    return neo__state_put(state, &entry, name, -1);
+}
+
+/* The tensor and its place make sense by themselves. */
+static neo_status neo__state_check_part(const char *name, const neo_tensor *t,
+                                        const neo_part *part) {
+    NEO__CHECK(part && (t->ndim == 1 || t->ndim == 2) &&
+                   (unsigned)t->dtype < (unsigned)NEO_DTYPE_COUNT,
+               NEO_ERR_ARG,
+               "neo_state_add_part: %s: no place, or a tensor that is not [n] or [n][m]", name);
+    int flat = t->ndim == 1;
+    int64_t n = t->shape[0], m = flat ? 1 : t->shape[1], cols = flat ? 1 : part->cols;
+    NEO__CHECK(n >= 0 && m >= 0 && (t->data || n == 0 || m == 0), NEO_ERR_ARG,
+               "neo_state_add_part: %s: the tensor is none", name);
+    NEO__CHECK((m <= 1 || flat || t->stride[1] == 1) && (n <= 1 || t->stride[0] >= m), NEO_ERR_ARG,
+               "neo_state_add_part: %s: the elements of a row are not one behind the other", name);
+    NEO__CHECK(part->rows >= 1 && cols >= 1 && part->rows <= INT64_MAX / 64 / cols &&
+                   (!flat || (part->cols == 0 && part->first_col == 0)),
+               NEO_ERR_ARG,
+               "neo_state_add_part: %s: a whole of %" PRId64 " rows and %" PRId64
+               " columns is none for a part of %d dimensions (1 dimension: 0 columns)",
+               name, part->rows, part->cols, (int)t->ndim);
+    NEO__CHECK(part->first_row >= 0 && n <= part->rows && part->first_row <= part->rows - n &&
+                   part->first_col >= 0 && m <= cols && part->first_col <= cols - m,
+               NEO_ERR_ARG,
+               "neo_state_add_part: %s: %" PRId64 " x %" PRId64 " elements at row %" PRId64
+               ", column %" PRId64 " leave the tensor of %" PRId64 " x %" PRId64,
+               name, n, m, part->first_row, part->first_col, part->rows, cols);
     return NEO_OK;
+}
+/* It goes together with the parts of the same name. */
+static neo_status neo__state_check_parts(const neo_state *state, int first, const char *name,
+                                         const neo__state_entry *entry) {
+    for (int i = first; i >= 0; i = state->entries[i].next) {
+        const neo__state_entry *other = &state->entries[i];
+        char a[96], b[96];
+        NEO__CHECK(other->is_part, NEO_ERR_ARG,
+                   "neo_state_add_part: %s is there already, as a whole", name);
+        NEO__CHECK(other->kind == entry->kind && other->whole.dtype == entry->whole.dtype &&
+                       neo__shapes_equal(&other->whole, &entry->whole),
+                   NEO_ERR_ARG,
+                   "neo_state_add_part: %s: a part of %s %s, another one is of %s %s%s", name,
+                   neo_dtype_name(entry->whole.dtype), neo__shape_text(&entry->whole, a),
+                   neo_dtype_name(other->whole.dtype), neo__shape_text(&other->whole, b),
+                   other->kind == entry->kind ? "" : " and another kind");
+        NEO__CHECK(neo__rect_cut(&other->slab.place, &entry->slab.place).rows == 0, NEO_ERR_ARG,
+                   "neo_state_add_part: %s: part %s overlaps part %s", name,
+                   neo__place_text(entry, a), neo__place_text(other, b));
+    }
+    return NEO_OK;
+}
+NEO_API neo_status neo_state_add_part(neo_state *state, neo_state_kind kind, const char *name,
+                                      neo_tensor t, const neo_part *part) {
+    NEO__TRY(neo__state_check(state, "neo_state_add_part", kind, name));
+    NEO__TRY(neo__state_check_part(name, &t, part));
+    int64_t shape[2] = {part->rows, part->cols};
+    NEO__ZERO(neo__state_entry, entry);
+    entry.kind = kind;
+    entry.tensor = t;
+    entry.is_part = 1;
+    entry.whole = neo_tensor_nd(NULL, t.dtype, t.ndim, shape);
+    entry.slab.data = (char *)t.data;
+    entry.slab.dtype = t.dtype;
+    entry.slab.place.row = part->first_row;
+    entry.slab.place.col = part->first_col;
+    entry.slab.place.rows = t.shape[0];
+    entry.slab.place.cols = t.ndim == 1 ? 1 : t.shape[1];
+    entry.slab.step = t.shape[0] > 1 ? t.stride[0] : entry.slab.place.cols;
+    int first = neo__state_find(state, name);
+    NEO__TRY(neo__state_check_parts(state, first, name, &entry));
+    return neo__state_put(state, &entry, name, first);
 }
 
 NEO_API neo_status neo_state_add_params(neo_state *state, const neo_params *params) {
@@ -13172,38 +13408,409 @@ static uint64_t neo__digest_part(uint64_t key, neo_dtype dtype, const void *data
 #undef NEO__DIGEST_LOOP
 
 typedef struct neo__digest_job {
-    neo_tensor t;
+    const neo__slab *slab;
     uint64_t key;
-    int64_t count, tasks;
+    int64_t whole_cols, count, tasks;
     uint64_t sum; /* atomic */
 } neo__digest_job;
 static void neo__digest_task(void *arg, int64_t task, int worker) {
     neo__digest_job *job = (neo__digest_job *)arg;
-    int64_t begin, end;
+    const neo__slab *slab = job->slab;
+    const neo__rect *place = &slab->place;
+    int64_t begin, end, cols = place->cols;
+    uint64_t sum = 0;
     (void)worker;
     neo__task_range(job->count, job->tasks, task, 1, &begin, &end);
-    const char *data = (const char *)job->t.data + (size_t)begin * neo_dtype_size(job->t.dtype);
-    uint64_t part = neo__digest_part(job->key, job->t.dtype, data, begin, end - begin);
-    __atomic_fetch_add(&job->sum, part, __ATOMIC_RELAXED);
+    if (cols == job->whole_cols && cols == slab->step) cols = job->count; /* in one piece */
+    if (begin == end) return;
+    int64_t row = begin / cols, col = begin % cols;
+    for (int64_t at = begin, n; at < end; at += n, row++, col = 0) {
+        n = NEO__MIN(end - at, cols - col);
+        int64_t first = (place->row + row) * job->whole_cols + place->col + col;
+        sum += neo__digest_part(job->key, slab->dtype,
+                                slab->data + (size_t)(row * slab->step + col) *
+                                                  neo_dtype_size(slab->dtype),
+                                first, n);
+    }
+    __atomic_fetch_add(&job->sum, sum, __ATOMIC_RELAXED);
+}
+static uint64_t neo__entry_key(const neo__state_entry *entry) {
+    const neo_tensor *whole = &entry->whole;
+    return neo__digest_key(entry->name, whole->dtype, whole->ndim, whole->shape);
+}
+/* The sum over the elements of an entry. */
+static uint64_t neo__entry_digest(const neo_state *state, const neo__state_entry *entry) {
+    neo__digest_job job;
+    job.slab = &entry->slab;
+    job.key = neo__entry_key(entry);
+    job.whole_cols = neo__rect_whole(&entry->whole).cols;
+    job.count = entry->slab.place.rows * entry->slab.place.cols;
+    job.tasks = neo__task_count(state->ctx, job.count, 65536);
+    job.sum = 0;
+    neo_parallel_for(state->ctx, job.tasks, neo__digest_task, &job);
+    return job.sum;
 }
 NEO_API uint64_t neo_state_digest(const neo_state *state) {
     uint64_t parts = 0, keys = 0;
     for (int i = 0; i < state->count; i++) {
         const neo__state_entry *entry = &state->entries[i];
         if (entry->kind == NEO_STATE_PROGRESS) continue;
-        const neo_tensor *t = &entry->tensor;
-        neo__digest_job job;
-        job.t = *t;
-        job.key = neo__digest_key(entry->name, t->dtype, t->ndim, t->shape);
-        job.count = neo_tensor_count(*t);
-        job.tasks = neo__task_count(state->ctx, job.count, 65536);
-        job.sum = 0;
-        neo_parallel_for(state->ctx, job.tasks, neo__digest_task, &job);
-        parts += job.sum;
-        keys += neo__mix64(job.key);
+        parts += neo__entry_digest(state, entry);
+        if (entry->first == i) keys += neo__mix64(neo__entry_key(entry));
     }
     return neo__mix64(parts + neo__mix64(keys));
 }
+/* ------------------------------------------------------------------------------------------------
+   >>impl-group
+
+   Ranks that save, load or digest together. All that they tell each other goes through the two
+   calls of neo_group: a sum in which all but one rank give zeros hands that rank's words to all.
+   Every rank makes the same calls in the same order: what may fail on one rank alone (an
+   allocation, a file) is followed by an agreement before the next sum.
+
+   Who holds what is checked before a save and in a digest:
+   - Replicas (neo_state_add): rank 0 hands out name hash, key and digest of each; the other ranks
+     compare with their own.
+   - Parts: every rank gets the list of all parts of all ranks. Sorted by name and row, neighbours
+     that overlap show by a sweep, and the counts of elements then tell whether all is covered.
+   The rank that finds a fault and knows the tensor's name words the message for all.
+   ------------------------------------------------------------------------------------------------ */
+typedef struct neo__meet {
+    neo_ctx *ctx;
+    neo_group group;
+    uint64_t *each; /* a word of every rank: see neo__meet_each */
+} neo__meet;
+/* A part, as all ranks get to know it. Nothing but words, so that it travels through a sum. */
+typedef struct neo__part_words {
+    uint64_t name, key, kind, elements; /* elements: of the whole tensor */
+    uint64_t rank, entry, row, col, rows, cols;
+} neo__part_words;
+typedef struct neo__replica_words {
+    uint64_t name, key, kind, digest;
+} neo__replica_words;
+typedef struct neo__census {
+    neo__part_words *parts; /* of all ranks, by name, row, column and rank */
+    int64_t part_count;
+    neo__replica_words *replicas; /* as rank 0 has them */
+    int64_t replica_count;
+} neo__census;
+enum { NEO__MEET_WORDS = 1 << 16 }; /* of one sum */
+
+NEO__COLD_BEGIN
+/* All ranks go on, or none: with the status and message of the lowest that cannot. */
+static neo_status neo__meet_agree(const neo__meet *meet, neo_status status) {
+    if (meet->group.size == 1) return status;
+    if (status != NEO_OK)
+        status = neo_fail(status, "rank %d: %.480s", meet->group.rank, neo__error_text);
+    return meet->group.agree(meet->group.user, status);
+}
+static neo_status neo__meet_sum(const neo__meet *meet, void *words, int64_t count) {
+    uint64_t *w = (uint64_t *)words;
+    for (int64_t at = 0; at < count && meet->group.size > 1; at += NEO__MEET_WORDS) {
+        int n = (int)NEO__MIN(count - at, (int64_t)NEO__MEET_WORDS);
+        NEO__TRY(meet->group.sum(meet->group.user, w + at, n));
+    }
+    return NEO_OK;
+}
+/* meet->each[r] = the word of rank r. */
+static neo_status neo__meet_each(const neo__meet *meet, uint64_t word) {
+    memset(meet->each, 0, (size_t)meet->group.size * sizeof *meet->each);
+    meet->each[meet->group.rank] = word;
+    return neo__meet_sum(meet, meet->each, meet->group.size);
+}
+/* A word that must be that of rank 0. */
+static neo_status neo__meet_same(const neo__meet *meet, uint64_t word, const char *function,
+                                 const char *what) {
+    NEO__TRY(neo__meet_each(meet, word));
+    neo_status status = NEO_OK;
+    if (word != meet->each[0])
+        status = neo_fail(NEO_ERR_MISMATCH, "%s: %s differs from that of rank 0", function, what);
+    return neo__meet_agree(meet, status);
+}
+static void neo__meet_end(neo__meet *meet) {
+    if (meet->each) neo_free(meet->ctx, meet->each, (size_t)meet->group.size * sizeof *meet->each);
+    meet->each = NULL;
+}
+static neo_status neo__meet_begin(neo__meet *meet, neo_ctx *ctx, const char *function,
+                                  const neo_group *group) {
+    memset(meet, 0, sizeof *meet);
+    meet->ctx = ctx;
+    meet->group.size = 1;
+    if (group) meet->group = *group;
+    int rank = meet->group.rank, size = meet->group.size;
+    NEO__CHECK(size >= 1 && rank >= 0 && rank < size, NEO_ERR_ARG,
+               "%s: the group has rank %d of %d", function, rank, size);
+    NEO__CHECK(size == 1 || (meet->group.agree && meet->group.sum), NEO_ERR_ARG,
+               "%s: the group lacks agree or sum", function);
+    size_t bytes = neo__size_mul((size_t)size, sizeof *meet->each);
+    meet->each = (uint64_t *)neo_alloc(ctx, bytes);
+    neo_status status = NEO_OK;
+    if (!meet->each)
+        status = neo_fail(NEO_ERR_MEMORY, "%s: no memory for %d words", function, size);
+    status = neo__meet_agree(meet, status);
+    if (status != NEO_OK) neo__meet_end(meet);
+    return status;
+}
+
+/* ---- replicas ---- */
+static void neo__census_free(neo_ctx *ctx, neo__census *census) {
+    neo_free(ctx, census->parts, (size_t)census->part_count * sizeof *census->parts);
+    neo_free(ctx, census->replicas, (size_t)census->replica_count * sizeof *census->replicas);
+}
+/* The entry behind a hash of a name, or NULL. */
+static const neo__state_entry *neo__state_find_hash(const neo_state *state, uint64_t hash) {
+    if (state->slot_count == 0) return NULL;
+    uint64_t mask = (uint64_t)state->slot_count - 1;
+    for (uint64_t i = hash & mask; state->slots[i]; i = (i + 1) & mask)
+        if (state->entries[state->slots[i] - 1].hash == hash)
+            return &state->entries[state->slots[i] - 1];
+    return NULL;
+}
+/* Progress is equal on all ranks when it is saved; a digest may come at any time. */
+static int neo__census_takes(const neo__state_entry *entry, int progress) {
+    return progress || entry->kind != NEO_STATE_PROGRESS;
+}
+static neo__replica_words neo__replica_of(const neo_state *state, const neo__state_entry *entry) {
+    neo__replica_words words;
+    words.name = entry->hash;
+    words.key = neo__entry_key(entry);
+    words.kind = (uint64_t)entry->kind;
+    words.digest = neo__entry_digest(state, entry);
+    return words;
+}
+/* 1: this rank has the replica with the same bits. */
+static int neo__replica_agrees(const neo_state *state, const neo__replica_words *want) {
+    const neo__state_entry *entry = neo__state_find_hash(state, want->name);
+    if (!entry || entry->is_part) return 0;
+    neo__replica_words mine = neo__replica_of(state, entry);
+    return memcmp(&mine, want, sizeof mine) == 0;
+}
+/* Rank 0 names the ranks whose replica is another: meet->each has 1 for those. */
+static neo_status neo__replica_fail(const neo_state *state, const neo__meet *meet,
+                                    const char *function, uint64_t hash) {
+    char ranks[64];
+    int n = 0, more = 0;
+    for (int r = 0; r < meet->group.size; r++) {
+        if (!meet->each[r]) continue;
+        if (n > 40) more++;
+        else n += snprintf(ranks + n, sizeof ranks - (size_t)n, "%s%d", n ? ", " : "", r);
+    }
+    if (more) snprintf(ranks + n, sizeof ranks - (size_t)n, " and %d more", more);
+    return neo_fail(NEO_ERR_MISMATCH,
+                    "%s: tensor %s is not the same on all ranks: ranks that lack it or hold other "
+                    "bits than rank 0: %s",
+                    function, neo__state_find_hash(state, hash)->name, ranks);
+}
+/* What this rank has that rank 0 has not. */
+static neo_status neo__replica_extra(const neo_state *state, const neo__census *census,
+                                     const char *function, int progress) {
+    for (int i = 0; i < state->count; i++) {
+        const neo__state_entry *entry = &state->entries[i];
+        int64_t k = 0;
+        if (entry->is_part || !neo__census_takes(entry, progress)) continue;
+        while (k < census->replica_count && census->replicas[k].name != entry->hash) k++;
+        NEO__CHECK(k < census->replica_count, NEO_ERR_MISMATCH,
+                   "%s: tensor %s is not on rank 0 as it is here, not in parts", function,
+                   entry->name);
+    }
+    return NEO_OK;
+}
+/* Rank 0's list of replicas on every rank. */
+static neo_status neo__replicas_share(const neo_state *state, const neo__meet *meet,
+                                      const char *function, int progress, neo__census *census) {
+    int64_t mine = 0, at = 0;
+    neo_status status = NEO_OK;
+    for (int i = 0; i < state->count; i++)
+        mine += !state->entries[i].is_part && neo__census_takes(&state->entries[i], progress);
+    NEO__TRY(neo__meet_each(meet, (uint64_t)mine));
+    int64_t count = (int64_t)meet->each[0];
+    census->replicas = (neo__replica_words *)neo__alloc_zero(
+        meet->ctx, (size_t)count * sizeof *census->replicas);
+    if (census->replicas) census->replica_count = count;
+    else
+        status =
+            neo_fail(NEO_ERR_MEMORY, "%s: no memory for %" PRId64 " tensors", function, count);
+    for (int i = 0; i < state->count && status == NEO_OK && meet->group.rank == 0; i++)
+        if (!state->entries[i].is_part && neo__census_takes(&state->entries[i], progress))
+            census->replicas[at++] = neo__replica_of(state, &state->entries[i]);
+    NEO__TRY(neo__meet_agree(meet, status));
+    return neo__meet_sum(meet, census->replicas, 4 * count);
+}
+/* Each rank against that list. differs: as many words, zeros. */
+static neo_status neo__replicas_compare(const neo_state *state, const neo__meet *meet,
+                                        const char *function, int progress,
+                                        const neo__census *census, uint64_t *differs) {
+    int64_t count = census->replica_count, k = 0;
+    int rank = meet->group.rank;
+    neo_status status = NEO_OK;
+    for (int64_t i = 0; i < count && rank > 0; i++)
+        differs[i] = !neo__replica_agrees(state, &census->replicas[i]);
+    NEO__TRY(neo__meet_sum(meet, differs, count));
+    while (k < count && !differs[k]) k++;
+    if (k == count)
+        return neo__meet_agree(meet, neo__replica_extra(state, census, function, progress));
+    int mine = rank > 0 && !neo__replica_agrees(state, &census->replicas[k]);
+    NEO__TRY(neo__meet_each(meet, (uint64_t)mine));
+    if (rank == 0) status = neo__replica_fail(state, meet, function, census->replicas[k].name);
+    return neo__meet_agree(meet, status);
+}
+static neo_status neo__census_replicas(const neo_state *state, const neo__meet *meet,
+                                       const char *function, int progress, neo__census *census) {
+    NEO__TRY(neo__replicas_share(state, meet, function, progress, census));
+    size_t bytes = (size_t)census->replica_count * sizeof(uint64_t);
+    uint64_t *differs = (uint64_t *)neo__alloc_zero(meet->ctx, bytes);
+    neo_status status = NEO_OK;
+    if (!differs)
+        status = neo_fail(NEO_ERR_MEMORY, "%s: no memory for %zu bytes", function, bytes);
+    status = neo__meet_agree(meet, status);
+    if (status == NEO_OK)
+        status = neo__replicas_compare(state, meet, function, progress, census, differs);
+    neo_free(meet->ctx, differs, bytes);
+    return status;
+}
+
+/* ---- parts ---- */
+static int neo__part_compare(const void *a, const void *b) {
+    const neo__part_words *x = (const neo__part_words *)a, *y = (const neo__part_words *)b;
+    if (x->name != y->name) return x->name < y->name ? -1 : 1;
+    if (x->row != y->row) return x->row < y->row ? -1 : 1;
+    if (x->col != y->col) return x->col < y->col ? -1 : 1;
+    if (x->rank != y->rank) return x->rank < y->rank ? -1 : 1;
+    return x->entry < y->entry ? -1 : x->entry > y->entry;
+}
+static void neo__part_fill(const neo_state *state, int index, int rank, neo__part_words *out) {
+    const neo__state_entry *entry = &state->entries[index];
+    const neo__rect *place = &entry->slab.place;
+    neo__rect all = neo__rect_whole(&entry->whole);
+    out->name = entry->hash;
+    out->key = neo__entry_key(entry);
+    out->kind = (uint64_t)entry->kind;
+    out->elements = (uint64_t)all.rows * (uint64_t)all.cols;
+    out->rank = (uint64_t)rank;
+    out->entry = (uint64_t)index;
+    out->row = (uint64_t)place->row;
+    out->col = (uint64_t)place->col;
+    out->rows = (uint64_t)place->rows;
+    out->cols = (uint64_t)place->cols;
+}
+/* The list of all parts of all ranks, on every rank. */
+static neo_status neo__parts_share(const neo_state *state, const neo__meet *meet,
+                                   const char *function, neo__census *census) {
+    int64_t mine = 0, total = 0, at = 0;
+    neo_status status = NEO_OK;
+    for (int i = 0; i < state->count; i++) mine += state->entries[i].is_part;
+    NEO__TRY(neo__meet_each(meet, (uint64_t)mine));
+    for (int r = 0; r < meet->group.size; r++) {
+        if (r == meet->group.rank) at = total;
+        total += (int64_t)meet->each[r];
+    }
+    size_t bytes = neo__size_mul((size_t)total, sizeof *census->parts);
+    census->parts = (neo__part_words *)neo__alloc_zero(meet->ctx, bytes);
+    if (census->parts) census->part_count = total;
+    else status = neo_fail(NEO_ERR_MEMORY, "%s: no memory for %" PRId64 " parts", function, total);
+    NEO__TRY(neo__meet_agree(meet, status));
+    for (int i = 0; i < state->count; i++)
+        if (state->entries[i].is_part)
+            neo__part_fill(state, i, meet->group.rank, &census->parts[at++]);
+    NEO__TRY(neo__meet_sum(meet, census->parts, 10 * total));
+    if (total > 1)
+        qsort(census->parts, (size_t)total, sizeof *census->parts, neo__part_compare);
+    return NEO_OK;
+}
+static neo__rect neo__part_rect(const neo__part_words *p) {
+    neo__rect rect = {(int64_t)p->row, (int64_t)p->col, (int64_t)p->rows, (int64_t)p->cols};
+    return rect;
+}
+/* Parts [0, count) are those of one tensor: NEO_OK or, on the rank of the first of them, what is
+   wrong. fault: on all ranks, whether something is. */
+static neo_status neo__parts_check(const neo_state *state, int rank, const char *function,
+                                   const neo__part_words *part, int64_t count, int *fault) {
+    uint64_t elements = 0;
+    int speaks = part->rank == (uint64_t)rank;
+    const char *name = speaks ? state->entries[part->entry].name : "";
+    for (int64_t i = 0; i < count && !*fault; i++) {
+        const neo__part_words *a = &part[i];
+        elements += a->rows * a->cols;
+        *fault = a->key != part->key || a->kind != part->kind;
+        if (*fault && speaks)
+            return neo_fail(NEO_ERR_MISMATCH,
+                            "%s: tensor %s has another dtype, whole shape or kind on rank %" PRIu64
+                            " than on rank %" PRIu64,
+                            function, name, a->rank, part->rank);
+        for (int64_t k = i + 1; k < count && part[k].row < a->row + a->rows && !*fault; k++) {
+            neo__rect x = neo__part_rect(a), y = neo__part_rect(&part[k]);
+            neo__rect cut = neo__rect_cut(&x, &y);
+            *fault = cut.rows > 0;
+            if (*fault && speaks)
+                return neo_fail(NEO_ERR_MISMATCH,
+                                "%s: tensor %s: rows %" PRId64 " to %" PRId64 ", columns %" PRId64
+                                " to %" PRId64 " are on rank %" PRIu64 " and on rank %" PRIu64,
+                                function, name, cut.row, cut.row + cut.rows - 1, cut.col,
+                                cut.col + cut.cols - 1, a->rank, part[k].rank);
+        }
+    }
+    if (*fault || elements == part->elements) return NEO_OK;
+    *fault = 1;
+    NEO__CHECK(!speaks, NEO_ERR_MISMATCH,
+               "%s: tensor %s: the parts of all ranks hold %" PRIu64 " of its %" PRIu64 " elements",
+               function, name, elements, part->elements);
+    return NEO_OK;
+}
+static neo_status neo__census_parts(const neo_state *state, const neo__meet *meet,
+                                    const char *function, neo__census *census) {
+    NEO__TRY(neo__parts_share(state, meet, function, census));
+    neo_status status = NEO_OK;
+    int fault = 0;
+    for (int64_t i = 0, end; i < census->part_count && !fault; i = end) {
+        for (end = i + 1; end < census->part_count;) {
+            if (census->parts[end].name != census->parts[i].name) break;
+            end++;
+        }
+        status = neo__parts_check(state, meet->group.rank, function, &census->parts[i], end - i,
+                                  &fault);
+    }
+    return neo__meet_agree(meet, status);
+}
+/* Who has what, and that it makes one state. */
+static neo_status neo__census_take(const neo_state *state, const neo__meet *meet,
+                                   const char *function, int progress, neo__census *census) {
+    NEO__TRY(neo__census_replicas(state, meet, function, progress, census));
+    return neo__census_parts(state, meet, function, census);
+}
+
+/* ---- digest ---- */
+static neo_status neo__digest_meet(const neo_state *state, const neo__meet *meet,
+                                   uint64_t *digest) {
+    NEO__ZERO(neo__census, census);
+    uint64_t sum = 0, keys = 0;
+    neo_status status = neo__census_take(state, meet, "neo_state_digest_group", 0, &census);
+    for (int i = 0; i < state->count && status == NEO_OK; i++)
+        if (state->entries[i].is_part && neo__census_takes(&state->entries[i], 0))
+            sum += neo__entry_digest(state, &state->entries[i]);
+    if (status == NEO_OK) status = neo__meet_sum(meet, &sum, 1);
+    for (int64_t i = 0; i < census.replica_count; i++) {
+        sum += census.replicas[i].digest;
+        keys += neo__mix64(census.replicas[i].key);
+    }
+    for (int64_t i = 0; i < census.part_count; i++) {
+        const neo__part_words *part = &census.parts[i];
+        int again = i > 0 && part[-1].name == part->name;
+        if (!again && part->kind != (uint64_t)NEO_STATE_PROGRESS) keys += neo__mix64(part->key);
+    }
+    if (status == NEO_OK) *digest = neo__mix64(sum + neo__mix64(keys));
+    neo__census_free(meet->ctx, &census);
+    return status;
+}
+NEO_API neo_status neo_state_digest_group(const neo_state *state, const neo_group *group,
+                                          uint64_t *digest) {
+    NEO__CHECK(state && digest, NEO_ERR_ARG, "neo_state_digest_group: an argument is NULL");
+    neo__meet meet;
+    NEO__TRY(neo__meet_begin(&meet, state->ctx, "neo_state_digest_group", group));
+    neo_status status = neo__digest_meet(state, &meet, digest);
+    neo__meet_end(&meet);
+    return status;
+}
+NEO__COLD_END
 /* ------------------------------------------------------------------------------------------------
    >>impl-safetensors
 
@@ -13525,8 +14132,13 @@ NEO_API int neo_safetensors_find(const neo_safetensors *file, const char *name) 
     return -1;
 }
 NEO_API const char *neo_safetensors_metadata(const neo_safetensors *file, const char *key) {
-    for (int i = 0; i < file->metadata_count; i++)
-        if (strcmp(file->metadata[2 * i], key) == 0) return file->metadata[2 * i + 1];
+    int lo = 0, hi = file->metadata_count; /* sorted by key */
+    while (lo < hi) {
+        int mid = lo + (hi - lo) / 2, order = strcmp(file->metadata[2 * mid], key);
+        if (order == 0) return file->metadata[2 * mid + 1];
+        if (order < 0) lo = mid + 1;
+        else hi = mid;
+    }
     return NULL;
 }
 NEO_API neo_status neo_safetensors_info(const neo_safetensors *file, int index, neo_tensor *t) {
@@ -13543,25 +14155,11 @@ NEO_API neo_status neo_safetensors_info(const neo_safetensors *file, int index, 
     return NEO_OK;
 }
 
-/* "[2, 3]" into text, for messages. */
-static const char *neo__shape_text(const neo_tensor *t, char text[96]) {
-    int n = snprintf(text, 96, "[");
-    for (int d = 0; d < t->ndim; d++)
-        n += snprintf(text + n, 96 - (size_t)n, "%s%" PRId64, d ? ", " : "", t->shape[d]);
-    snprintf(text + n, 96 - (size_t)n, "]");
-    return text;
-}
-static int neo__shapes_equal(const neo_tensor *a, const neo_tensor *b) {
-    if (a->ndim != b->ndim) return 0;
-    for (int d = 0; d < a->ndim; d++)
-        if (a->shape[d] != b->shape[d]) return 0;
-    return 1;
-}
 static int neo__converts(neo_dtype from, neo_dtype to) {
     int wide = from == NEO_F32 || from == NEO_F16 || from == NEO_BF16;
     return from == to || (wide && (to == NEO_F32 || to == NEO_F16 || to == NEO_BF16));
 }
-/* What read would say, without reading. */
+/* What read would say, without reading: shape and dtype of the whole tensor. */
 static neo_status neo__st_check(const neo_safetensors *file, int index, const neo_tensor *t) {
     neo_tensor info;
     NEO__TRY(neo_safetensors_info(file, index, &info));
@@ -13573,31 +14171,88 @@ static neo_status neo__st_check(const neo_safetensors *file, int index, const ne
     NEO__CHECK(neo__converts(info.dtype, t->dtype), NEO_ERR_MISMATCH,
                "%s: tensor %s is %s, expected %s", file->path, name, neo_dtype_name(info.dtype),
                neo_dtype_name(t->dtype));
-    NEO__CHECK(neo__tensor_is_storable(t), NEO_ERR_ARG,
-               "%s: tensor %s: what to read into is none or not contiguous", file->path, name);
     return NEO_OK;
 }
-/* Pieces that are converted on the way pass through a buffer of this many elements. */
-enum { NEO__ST_PIECE = 4096 };
+/* A rectangle of a tensor as a file holds it, row by row. */
+typedef struct neo__st_rect {
+    int64_t offset; /* in the file */
+    neo_dtype dtype;
+    neo__rect place;
+} neo__st_rect;
+static neo__st_rect neo__st_rect_of(const neo_safetensors *file, int index) {
+    neo__st_rect rect;
+    neo_tensor info;
+    const neo__st_tensor *t = &file->tensors[index];
+    rect.dtype = (neo_dtype)neo__st_dtypes[t->dtype].dtype;
+    rect.offset = file->data_offset + t->begin;
+    info = neo_tensor_nd(NULL, rect.dtype, t->ndim, t->shape);
+    rect.place = neo__rect_whole(&info);
+    return rect;
+}
+/* Rows shorter than this are read several at once, with what lies between them, through a buffer
+   of that many bytes. */
+enum { NEO__ST_ROW_BYTES = 4096, NEO__ST_BUFFER_BYTES = 1 << 18 };
+/* From buffer [rows][width], from_step apart, to memory, to_step apart. */
+static neo_status neo__st_scatter(neo_ctx *ctx, char *buffer, neo_dtype from, int64_t from_step,
+                                  char *data, neo_dtype to, int64_t to_step, int64_t rows,
+                                  int64_t width) {
+    size_t size = neo_dtype_size(from);
+    if (from != to) {
+        neo_tensor src = neo_tensor_2d(buffer, from, rows, width);
+        neo_tensor dst = neo_tensor_2d(data, to, rows, width);
+        src.stride[0] = from_step;
+        dst.stride[0] = to_step;
+        return neo_tensor_convert(ctx, src, dst, NULL);
+    }
+    for (int64_t r = 0; r < rows; r++)
+        memcpy(data + (size_t)(r * to_step) * size, buffer + (size_t)(r * from_step) * size,
+               (size_t)width * size);
+    return NEO_OK;
+}
+/* What rect and slab share, from the file to memory. The context's scratch is the buffer. */
+static neo_status neo__st_read_rect(neo_ctx *ctx, const neo__file *file, const neo__st_rect *rect,
+                                    const neo__slab *slab) {
+    neo__rect cut = neo__rect_cut(&rect->place, &slab->place);
+    if (cut.rows == 0) return NEO_OK;
+    size_t from = neo_dtype_size(rect->dtype), to = neo_dtype_size(slab->dtype);
+    int64_t rows = cut.rows, width = cut.cols, from_step = rect->place.cols, to_step = slab->step;
+    int64_t at = (cut.row - rect->place.row) * from_step + cut.col - rect->place.col;
+    char *buffer = neo__shared_scratch(ctx), *data = slab->data;
+    data += (size_t)((cut.row - slab->place.row) * to_step + cut.col - slab->place.col) * to;
+    if (width == from_step && width == to_step) { /* one piece on both sides */
+        width *= rows;
+        rows = 1;
+    }
+    int direct = rect->dtype == slab->dtype &&
+                 (rows == 1 || (size_t)width * from >= NEO__ST_ROW_BYTES);
+    int64_t room = (int64_t)(NEO__ST_BUFFER_BYTES / from);
+    int64_t piece = direct ? width : NEO__MIN(width, room); /* of a row */
+    int64_t batch = direct ? 1 : NEO__MIN((room - piece) / from_step + 1, rows);
+    for (int64_t r = 0; r < rows; r += batch) {
+        int64_t n = NEO__MIN(batch, rows - r);
+        for (int64_t c = 0, w; c < width; c += w) {
+            w = NEO__MIN(piece, width - c);
+            int64_t offset = rect->offset + (at + r * from_step + c) * (int64_t)from;
+            char *out = data + (size_t)(r * to_step + c) * to;
+            size_t bytes = (size_t)((n - 1) * from_step + w) * from;
+            NEO__TRY(neo__file_read_at(file, offset, direct ? out : buffer, bytes));
+            if (direct) continue;
+            NEO__TRY(neo__st_scatter(ctx, buffer, rect->dtype, from_step, out, slab->dtype,
+                                     to_step, n, w));
+        }
+    }
+    return NEO_OK;
+}
 NEO_API neo_status neo_safetensors_read(neo_safetensors *file, int index, neo_tensor t) {
     NEO__CHECK(file && index >= 0 && index < file->count, NEO_ERR_ARG,
                "neo_safetensors_read: file is NULL or there is no tensor %d", index);
     NEO__TRY(neo__st_check(file, index, &t));
-    const neo__st_tensor *in = &file->tensors[index];
-    neo_dtype from = (neo_dtype)neo__st_dtypes[in->dtype].dtype;
-    int64_t at = file->data_offset + in->begin, count = neo_tensor_count(t);
-    if (from == t.dtype)
-        return neo__file_read_at(&file->file, at, t.data, (size_t)(in->end - in->begin));
-    float buffer[NEO__ST_PIECE];
-    size_t from_bytes = neo_dtype_size(from), to_bytes = neo_dtype_size(t.dtype);
-    for (int64_t i = 0; i < count; i += NEO__ST_PIECE) {
-        int64_t n = NEO__MIN(count - i, (int64_t)NEO__ST_PIECE);
-        NEO__TRY(neo__file_read_at(&file->file, at + i * (int64_t)from_bytes, buffer,
-                                   (size_t)n * from_bytes));
-        neo_tensor to = neo_tensor_1d((char *)t.data + (size_t)i * to_bytes, t.dtype, n);
-        NEO__TRY(neo_tensor_convert(file->ctx, neo_tensor_1d(buffer, from, n), to, NULL));
-    }
-    return NEO_OK;
+    NEO__CHECK(neo__tensor_is_storable(&t), NEO_ERR_ARG,
+               "%s: tensor %s: what to read into is none or not contiguous", file->path,
+               file->tensors[index].name);
+    neo__st_rect rect = neo__st_rect_of(file, index);
+    neo__slab slab = neo__slab_whole(&t);
+    return neo__st_read_rect(file->ctx, &file->file, &rect, &slab);
 }
 
 /* ---- writing ---- */
@@ -13638,6 +14293,16 @@ static void neo__st_put_header(neo__out *out, const neo__st_item *items, int cou
     }
     neo__out_text(out, "}");
 }
+/* A tensor of any shape in one piece, or one of 1 or 2 dimensions whose rows lie apart. */
+static void neo__st_put_data(neo__out *out, const neo_tensor *t) {
+    if (neo_tensor_is_contiguous(*t)) {
+        neo__out_bytes(out, t->data, neo_tensor_bytes(*t));
+        return;
+    }
+    size_t size = neo_dtype_size(t->dtype), width = t->ndim > 1 ? (size_t)t->shape[1] * size : size;
+    for (int64_t r = 0; r < t->shape[0]; r++)
+        neo__out_bytes(out, (const char *)t->data + (size_t)(r * t->stride[0]) * size, width);
+}
 /* A whole file into out. Sorts items. The caller checked names and tensors. */
 static neo_status neo__st_put(neo__out *out, neo__st_item *items, int count,
                               const char *const *metadata, int metadata_count) {
@@ -13651,8 +14316,7 @@ static neo_status neo__st_put(neo__out *out, neo__st_item *items, int count,
     neo__out_bytes(out, &bytes, 8);
     neo__st_put_header(out, items, count, metadata, metadata_count);
     neo__out_bytes(out, "       ", (size_t)(bytes - length.bytes));
-    for (int i = 0; i < count; i++)
-        neo__out_bytes(out, items[i].tensor->data, neo_tensor_bytes(*items[i].tensor));
+    for (int i = 0; i < count; i++) neo__st_put_data(out, items[i].tensor);
     return neo__out_flush(out);
 }
 static int neo__st_compare_item_names(const void *a, const void *b) {
@@ -13761,7 +14425,7 @@ static int neo__st_find_mapped(const neo_safetensors *file, const neo_name_map *
 static neo_status neo__st_load_weights(neo_safetensors *file, const neo_name_map *map,
                                        int map_count, int partial, const neo_state *state,
                                        int *loaded) {
-    *loaded = 0;
+    *loaded = 0; /* the parts of a weight are one */
     for (int pass = 0; pass < 2; pass++) {
         for (int i = 0; i < state->count; i++) {
             const neo__state_entry *entry = &state->entries[i];
@@ -13771,9 +14435,11 @@ static neo_status neo__st_load_weights(neo_safetensors *file, const neo_name_map
                        "%s: no tensor for the weight %s, under this name or by the name map",
                        file->path, entry->name);
             if (index < 0) continue;
-            if (pass == 0) NEO__TRY(neo__st_check(file, index, &entry->tensor));
-            if (pass == 1) NEO__TRY(neo_safetensors_read(file, index, entry->tensor));
-            *loaded += pass;
+            if (pass == 0) NEO__TRY(neo__st_check(file, index, &entry->whole));
+            if (pass == 0) continue;
+            neo__st_rect rect = neo__st_rect_of(file, index);
+            NEO__TRY(neo__st_read_rect(file->ctx, &file->file, &rect, &entry->slab));
+            *loaded += entry->first == i;
         }
     }
     return NEO_OK;
@@ -13814,6 +14480,12 @@ NEO__COLD_END
    found whole. Old ones are renamed to .partial before they are removed; what a dead process left
    under .partial goes at the next save.
 
+   In a group every rank writes its two files and tells the others their sizes and checksums. Rank 0
+   does all the rest: it makes the directory, looks whether it sees each file at its size, makes the
+   index from the headers of the files, and commits. The ranks agree before the directory is made
+   (who has what: >>impl-group), when it is there, when the files are written, and at the end; when
+   they do not, rank 0 removes what was written.
+
    The manifest is JSON; its last member is the CRC32C of all bytes before that member, so that
    every byte of a checkpoint is under some checksum:
      {"format": "neo-checkpoint", "version": 1, "step": 12,
@@ -13821,12 +14493,18 @@ NEO__COLD_END
       "files": [{"name": "model-00001-of-00001.safetensors", "bytes": 1, "crc32c": "0a1b2c3d"},
                 ...],
       "manifest_crc32c": "0a1b2c3d"}
+   Version 2 is one with parts, or of several ranks.
 
-   Loading reads the files twice: once for the checksums, and, when names, shapes, dtypes and the
-   definition agree too, once into the tensors.
+   Loading reads the files twice: once for the checksums, of which the ranks of a group take turns,
+   and, when names, shapes, dtypes and the definition agree too, once into the tensors. Between the
+   two every rank goes through all headers, one file at a time, and notes what each rectangle there
+   shares with its own parts. To see that these pieces cover a part exactly once it keeps no list of
+   them, but adds up their corners: a corner counts as a hash of its place, the first and the last
+   with +, the other two with -. Where pieces meet, corners cancel; what stays are the four corners
+   of the part, and nothing else, if and (but for a chance of 2^-64) only if each element is covered
+   once. Tensors that no rank asks for come out by a sum over the ranks of one word per tensor.
    ------------------------------------------------------------------------------------------------ */
-#define NEO__CKPT_MODEL "model-00001-of-00001.safetensors"
-#define NEO__CKPT_STATE "state-00001-of-00001.safetensors"
+#define NEO__CKPT_FIRST_STATE "state-00001-of-" /* of rank 0: it has the dictionaries */
 #define NEO__CKPT_INDEX "model.safetensors.index.json"
 #define NEO__CKPT_MANIFEST "manifest.json"
 #define NEO__CKPT_FORMAT "neo-checkpoint"
@@ -13875,7 +14553,6 @@ typedef struct neo__ckpt_file {
     char name[NEO__CKPT_NAME_BYTES];
     int64_t bytes;
     uint32_t crc;
-    neo_safetensors *open; /* while loading */
 } neo__ckpt_file;
 
 /* The end of a file: its content is in out. Flush it to disk, close it, note size and checksum. */
@@ -13894,71 +14571,145 @@ static neo_status neo__ckpt_finish(neo__out *out, neo_status status, neo__ckpt_f
     return status != NEO_OK ? status : closed;
 }
 
+static const char *const neo__ckpt_apart =
+    "all ranks must save into, and load from, one directory of one file system";
+
 /* What one save works with. */
 typedef struct neo__ckpt_save {
     neo_ctx *ctx;
     const neo_state *state;
     const neo_save_desc *desc;
+    neo__meet meet;
     char partial[NEO__PATH_BYTES], whole[NEO__PATH_BYTES], old[NEO__PATH_BYTES];
-    neo__st_item *items; /* room for every tensor and the schema */
-    char *schema;        /* the dictionaries, or NULL */
+    neo__st_item *items;   /* room for every tensor and the schema */
+    const char **metadata; /* room for three pairs and one for every part */
+    int pair_count, part_count;
+    char *texts; /* names and places of parts, behind one another */
+    size_t text_bytes, text_used;
+    char *schema; /* the dictionaries, or NULL */
     neo_tensor schema_tensor;
     int64_t *steps; /* of the whole checkpoints there before */
     int step_count, step_capacity;
-    neo__ckpt_file files[3];
+    neo__ckpt_file *files; /* the model's of every rank, the state's of every rank, the index */
+    int file_count;
+    uint64_t *marks; /* size and checksum of each but the index */
 } neo__ckpt_save;
 
-static neo_status neo__ckpt_write_tensors(neo__ckpt_save *save, int weights,
-                                          neo__ckpt_file *record) {
-    char path[NEO__PATH_BYTES], step[32];
-    int count = 0;
+static int neo__rects_equal(const neo__rect *a, const neo__rect *b) {
+    return a->row == b->row && a->col == b->col && a->rows == b->rows && a->cols == b->cols;
+}
+/* A tensor for the list of a file, under the name that it has there. */
+static void neo__ckpt_put_item(neo__ckpt_save *save, const neo__state_entry *entry, int count) {
+    neo__rect all = neo__rect_whole(&entry->whole);
+    const neo__rect *place = &entry->slab.place;
+    save->items[count].name = entry->name;
+    save->items[count].tensor = &entry->tensor;
+    if (!entry->is_part || neo__rects_equal(place, &all)) return;
+    char text[96];
+    char *key = save->texts + save->text_used;
+    size_t room = save->text_bytes - save->text_used;
+    size_t n = (size_t)snprintf(key, room, "%s%s", entry->name, neo__place_text(entry, text)) + 1;
+    char *value = key + n;
+    n += (size_t)(entry->whole.ndim == 1
+                      ? snprintf(value, room - n, "[%" PRId64 "] of [%" PRId64 "] %s", place->row,
+                                 all.rows, entry->name)
+                      : snprintf(value, room - n,
+                                 "[%" PRId64 ",%" PRId64 "] of [%" PRId64 ",%" PRId64 "] %s",
+                                 place->row, place->col, all.rows, all.cols, entry->name)) +
+         1;
+    NEO_ASSERT(n <= room);
+    save->text_used += n;
+    save->items[count].name = key;
+    save->metadata[2 * save->pair_count] = key;
+    save->metadata[2 * save->pair_count++ + 1] = value;
+}
+/* The tensors of this rank that belong into a file; their number. */
+static int neo__ckpt_list_items(neo__ckpt_save *save, int weights) {
+    int count = 0, rank = save->meet.group.rank;
+    save->text_used = 0;
+    save->pair_count = 3;
     for (int i = 0; i < save->state->count; i++) {
         const neo__state_entry *entry = &save->state->entries[i];
         if ((entry->kind == NEO_STATE_WEIGHT) != weights) continue;
-        save->items[count].name = entry->name;
-        save->items[count++].tensor = &entry->tensor;
+        if (entry->is_part ? neo_tensor_count(entry->tensor) > 0 : rank == 0)
+            neo__ckpt_put_item(save, entry, count++);
     }
     if (save->schema && !weights) {
         save->items[count].name = NEO__SCHEMA_NAME;
         save->items[count++].tensor = &save->schema_tensor;
     }
+    return count;
+}
+static neo_status neo__ckpt_write_tensors(neo__ckpt_save *save, int weights,
+                                          neo__ckpt_file *record) {
+    char path[NEO__PATH_BYTES], step[32];
+    int count = neo__ckpt_list_items(save, weights);
     snprintf(step, sizeof step, "%" PRId64, save->desc->step);
     const char *metadata[] = {"format", "pt",     "step",
                               step,     "writer", "neo"}; /* "pt": for loaders that ask */
-    snprintf(record->name, sizeof record->name, "%s", weights ? NEO__CKPT_MODEL : NEO__CKPT_STATE);
+    memcpy((void *)save->metadata, metadata, sizeof metadata);
     NEO__TRY(neo__path_join(path, save->partial, record->name));
     neo__file file;
     neo__out out;
     NEO__TRY(neo__file_open(&file, path, NEO__FILE_CREATE));
     neo__out_begin(&out, &file);
-    return neo__ckpt_finish(&out, neo__st_put(&out, save->items, count, metadata, 3), record);
+    neo_status status = neo__st_put(&out, save->items, count, save->metadata, save->pair_count);
+    return neo__ckpt_finish(&out, status, record);
+}
+/* Rank 0 looks at the file of a rank: there at the size that it was written with. */
+static neo_status neo__ckpt_see(const neo__ckpt_save *save, const neo__ckpt_file *record,
+                                int rank) {
+    char path[NEO__PATH_BYTES];
+    neo__file file;
+    NEO__TRY(neo__path_join(path, save->partial, record->name));
+    int64_t size = -1;
+    if (neo__path_look(path) == NEO__PATH_FILE) {
+        NEO__TRY(neo__file_open(&file, path, NEO__FILE_READ));
+        size = neo__file_size(&file);
+        neo__file_close(&file);
+    }
+    NEO__CHECK(size >= 0, NEO_ERR_IO, "%s: rank 0 does not see what rank %d wrote: %s", path, rank,
+               neo__ckpt_apart);
+    NEO__CHECK(size == record->bytes, NEO_ERR_IO,
+               "%s: rank 0 sees %" PRId64 " bytes, rank %d wrote %" PRId64 ": %s", path, size, rank,
+               record->bytes, neo__ckpt_apart);
+    return NEO_OK;
 }
 /* model.safetensors.index.json, as Hugging Face writes it: which file holds which weight. */
+static neo_status neo__ckpt_put_index(const neo__ckpt_save *save, neo__out *out) {
+    char path[NEO__PATH_BYTES];
+    uint64_t total = 0;
+    int written = 0, ranks = save->meet.group.size;
+    for (int pass = 0; pass < 2; pass++) {
+        for (int k = 0; k < ranks; k++) {
+            neo_safetensors *file = NULL;
+            NEO__TRY(neo__path_join(path, save->partial, save->files[k].name));
+            NEO__TRY(neo_safetensors_open(save->ctx, path, &file));
+            if (pass == 0) total += (uint64_t)file->data_bytes;
+            for (int i = 0; i < file->count && pass == 1; i++) {
+                neo__out_text(out, written++ ? ",\n    " : "\n    ");
+                neo__out_string(out, file->tensors[i].name);
+                neo__out_format(out, ": \"%s\"", save->files[k].name);
+            }
+            neo_safetensors_close(file);
+        }
+        if (pass == 0)
+            neo__out_format(out,
+                            "{\n  \"metadata\": {\n    \"total_size\": %" PRIu64
+                            "\n  },\n  \"weight_map\": {",
+                            total);
+    }
+    neo__out_text(out, "\n  }\n}\n");
+    return NEO_OK;
+}
 static neo_status neo__ckpt_write_index(neo__ckpt_save *save, neo__ckpt_file *record) {
     char path[NEO__PATH_BYTES];
     neo__file file;
     neo__out out;
-    uint64_t total = 0;
-    const neo_state *state = save->state;
-    for (int i = 0; i < state->count; i++)
-        if (state->entries[i].kind == NEO_STATE_WEIGHT)
-            total += neo_tensor_bytes(state->entries[i].tensor);
-    snprintf(record->name, sizeof record->name, "%s", NEO__CKPT_INDEX);
     NEO__TRY(neo__path_join(path, save->partial, record->name));
     NEO__TRY(neo__file_open(&file, path, NEO__FILE_CREATE));
     neo__out_begin(&out, &file);
-    neo__out_format(
-        &out, "{\n  \"metadata\": {\n    \"total_size\": %" PRIu64 "\n  },\n  \"weight_map\": {",
-        total);
-    int written = 0;
-    for (int i = 0; i < state->count; i++) {
-        if (state->entries[i].kind != NEO_STATE_WEIGHT) continue;
-        neo__out_text(&out, written++ ? ",\n    " : "\n    ");
-        neo__out_string(&out, state->entries[i].name);
-        neo__out_text(&out, ": \"" NEO__CKPT_MODEL "\"");
-    }
-    neo__out_text(&out, "\n  }\n}\n");
-    return neo__ckpt_finish(&out, NEO_OK, record);
+    return neo__ckpt_finish(&out, neo__ckpt_put_index(save, &out), record);
 }
 static neo_status neo__ckpt_write_manifest(neo__ckpt_save *save) {
     char path[NEO__PATH_BYTES], temporary[NEO__PATH_BYTES];
@@ -13966,13 +14717,14 @@ static neo_status neo__ckpt_write_manifest(neo__ckpt_save *save) {
     neo__out out;
     neo__ckpt_file record;
     const neo_state *state = save->state;
+    int version = save->meet.group.size > 1 || save->part_count > 0 ? 2 : 1;
     NEO__TRY(neo__path_join(path, save->partial, NEO__CKPT_MANIFEST));
     NEO__TRY(neo__path_join(temporary, save->partial, NEO__CKPT_MANIFEST ".partial"));
     NEO__TRY(neo__file_open(&file, temporary, NEO__FILE_CREATE));
     neo__out_begin(&out, &file);
     neo__out_format(
-        &out, "{\"format\": \"%s\", \"version\": 1, \"step\": %" PRId64 ",\n \"definition\": {",
-        NEO__CKPT_FORMAT, save->desc->step);
+        &out, "{\"format\": \"%s\", \"version\": %d, \"step\": %" PRId64 ",\n \"definition\": {",
+        NEO__CKPT_FORMAT, version, save->desc->step);
     for (int i = 0; i < state->word_count; i++) {
         neo__out_text(&out, i ? ",\n  " : "\n  ");
         neo__out_string(&out, state->words[i].key);
@@ -13980,7 +14732,7 @@ static neo_status neo__ckpt_write_manifest(neo__ckpt_save *save) {
         neo__out_string(&out, state->words[i].value);
     }
     neo__out_text(&out, "},\n \"files\": [");
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < save->file_count; i++)
         neo__out_format(
             &out, "%s{\"name\": \"%s\", \"bytes\": %" PRId64 ", \"crc32c\": \"%08" PRIx32 "\"}",
             i ? ",\n  " : "\n  ", save->files[i].name, save->files[i].bytes, save->files[i].crc);
@@ -14069,31 +14821,75 @@ static void neo__ckpt_prune(neo__ckpt_save *save) {
 }
 
 /* ---- neo_save ---- */
+/* This rank's two files. */
+static neo_status neo__ckpt_write_own(neo__ckpt_save *save) {
+    int rank = save->meet.group.rank, ranks = save->meet.group.size;
+    NEO__CHECK(neo__path_look(save->partial) == NEO__PATH_DIR, NEO_ERR_IO,
+               "%s: does not see this directory, which rank 0 made: %s", save->partial,
+               neo__ckpt_apart);
+    for (int weights = 1; weights >= 0; weights--) {
+        int k = weights ? rank : ranks + rank;
+        NEO__TRY(neo__ckpt_write_tensors(save, weights, &save->files[k]));
+        save->marks[2 * k] = (uint64_t)save->files[k].bytes;
+        save->marks[2 * k + 1] = save->files[k].crc;
+    }
+    return ranks > 1 ? neo__dir_sync(save->partial) : NEO_OK;
+}
+/* What rank 0 does when the files of all ranks are written. */
+static neo_status neo__ckpt_close(neo__ckpt_save *save) {
+    int ranks = save->meet.group.size;
+    for (int k = 0; k < 2 * ranks; k++) {
+        save->files[k].bytes = (int64_t)save->marks[2 * k];
+        save->files[k].crc = (uint32_t)save->marks[2 * k + 1];
+        if (k % ranks > 0) NEO__TRY(neo__ckpt_see(save, &save->files[k], k % ranks));
+    }
+    NEO__TRY(neo__ckpt_write_index(save, &save->files[2 * ranks]));
+    NEO__TRY(neo__ckpt_write_manifest(save));
+    return neo__ckpt_commit(save);
+}
 static neo_status neo__ckpt_write(neo__ckpt_save *save) {
-    neo_status status = neo__dir_make_one(save->partial);
-    if (status == NEO_OK) status = neo__ckpt_write_tensors(save, 1, &save->files[0]);
-    if (status == NEO_OK) status = neo__ckpt_write_tensors(save, 0, &save->files[1]);
-    if (status == NEO_OK) status = neo__ckpt_write_index(save, &save->files[2]);
-    if (status == NEO_OK) status = neo__ckpt_write_manifest(save);
-    if (status == NEO_OK) status = neo__ckpt_commit(save);
-    if (status == NEO_OK) return NEO_OK;
+    const neo__meet *meet = &save->meet;
+    int first = meet->group.rank == 0;
+    neo_status status = first ? neo__dir_make_one(save->partial) : NEO_OK;
+    status = neo__meet_agree(meet, status);
+    if (status == NEO_OK) status = neo__meet_agree(meet, neo__ckpt_write_own(save));
+    if (status == NEO_OK) status = neo__meet_sum(meet, save->marks, 4 * (int64_t)meet->group.size);
+    if (status == NEO_OK)
+        status = neo__meet_agree(meet, first ? neo__ckpt_close(save) : NEO_OK);
+    if (status == NEO_OK || !first) return status;
     char error[NEO__ERROR_BYTES];
     memcpy(error, neo__error_text, sizeof error);
     (void)neo__tree_remove(save->partial);
     return neo_fail(status, "%s", error);
 }
-static neo_status neo__ckpt_prepare(neo__ckpt_save *save) {
-    const neo_save_desc *desc = save->desc;
-    NEO__TRY(neo__ckpt_path(save->partial, desc->dir, desc->step, NEO__CKPT_PARTIAL));
-    NEO__TRY(neo__ckpt_path(save->whole, desc->dir, desc->step, NEO__CKPT_WHOLE));
-    NEO__TRY(neo__ckpt_path(save->old, desc->dir, desc->step, NEO__CKPT_OLD));
+static neo_status neo__ckpt_prepare_lists(neo__ckpt_save *save) {
+    int ranks = save->meet.group.size;
+    for (int i = 0; i < save->state->count; i++) {
+        const neo__state_entry *entry = &save->state->entries[i];
+        if (!entry->is_part) continue;
+        save->part_count++;
+        save->text_bytes += 2 * strlen(entry->name) + 192; /* eight numbers and their brackets */
+    }
+    size_t items = (size_t)save->state->count + 1, files = 2 * (size_t)ranks + 1;
+    size_t pairs = 3 + (size_t)save->part_count;
+    save->items = (neo__st_item *)neo_alloc(save->ctx, items * sizeof *save->items);
+    save->metadata = (const char **)neo_alloc(save->ctx, 2 * pairs * sizeof *save->metadata);
+    save->texts = (char *)neo_alloc(save->ctx, save->text_bytes);
+    save->files = (neo__ckpt_file *)neo__alloc_zero(save->ctx, files * sizeof *save->files);
+    save->marks = (uint64_t *)neo__alloc_zero(save->ctx, 2 * files * sizeof *save->marks);
+    NEO__CHECK(save->items && save->metadata && save->texts && save->files && save->marks,
+               NEO_ERR_MEMORY, "neo_save: no memory for a list of %zu tensors", items);
+    save->file_count = (int)files;
+    for (int k = 0; k < 2 * ranks; k++)
+        snprintf(save->files[k].name, sizeof save->files[k].name, "%s-%05d-of-%05d.safetensors",
+                 k < ranks ? "model" : "state", k % ranks + 1, ranks);
+    snprintf(save->files[2 * ranks].name, sizeof save->files[0].name, "%s", NEO__CKPT_INDEX);
+    return NEO_OK;
+}
+static neo_status neo__ckpt_prepare_dir(neo__ckpt_save *save) {
     neo__path_kind there = neo__path_look(save->whole);
     NEO__CHECK(there == NEO__PATH_NONE || there == NEO__PATH_DIR, NEO_ERR_IO,
                "%s: is in the way, and is not a directory", save->whole);
-    size_t items = (size_t)save->state->count + 1;
-    save->items = (neo__st_item *)neo_alloc(save->ctx, items * sizeof *save->items);
-    NEO__CHECK(save->items, NEO_ERR_MEMORY, "neo_save: no memory for a list of %zu tensors",
-               items);
     neo_schema *schema = save->state->schema;
     size_t bytes = schema ? neo__schema_save_size(schema) : 0;
     if (bytes > 0) {
@@ -14104,27 +14900,85 @@ static neo_status neo__ckpt_prepare(neo__ckpt_save *save) {
         save->schema_tensor.data = save->schema;
         NEO__TRY(neo__schema_save(schema, save->schema));
     }
-    NEO__TRY(neo__dir_make(desc->dir));
-    return neo__dir_list(desc->dir, neo__ckpt_clean, save);
+    NEO__TRY(neo__dir_make(save->desc->dir));
+    return neo__dir_list(save->desc->dir, neo__ckpt_clean, save);
 }
-NEO_API neo_status neo_save(neo_ctx *ctx, const neo_save_desc *desc, const neo_state *state) {
-    NEO__CHECK(ctx && desc && state && desc->dir && desc->dir[0], NEO_ERR_ARG,
+static uint64_t neo__definition_hash(const neo_state *state) {
+    uint64_t hash = 0;
+    for (int i = 0; i < state->word_count; i++)
+        hash += neo__mix64(neo__mix64(neo_hash(state->words[i].key)) +
+                           neo_hash(state->words[i].value));
+    return hash;
+}
+/* What the ranks have makes one state, and they save the same of it. */
+static neo_status neo__ckpt_prepare_group(neo__ckpt_save *save) {
+    const neo__meet *meet = &save->meet;
+    if (meet->group.size == 1 && save->part_count == 0) return NEO_OK;
+    NEO__ZERO(neo__census, census);
+    NEO__TRY(neo__meet_same(meet, (uint64_t)save->desc->step, "neo_save", "desc.step"));
+    NEO__TRY(neo__meet_same(meet, neo__definition_hash(save->state), "neo_save",
+                            "the numeric definition"));
+    neo_status status = neo__census_take(save->state, meet, "neo_save", 1, &census);
+    neo__census_free(meet->ctx, &census);
+    return status;
+}
+static neo_status neo__ckpt_prepare(neo__ckpt_save *save) {
+    const neo_save_desc *desc = save->desc;
+    const neo__meet *meet = &save->meet;
+    neo_status status = neo__ckpt_path(save->partial, desc->dir, desc->step, NEO__CKPT_PARTIAL);
+    if (status == NEO_OK)
+        status = neo__ckpt_path(save->whole, desc->dir, desc->step, NEO__CKPT_WHOLE);
+    if (status == NEO_OK) status = neo__ckpt_path(save->old, desc->dir, desc->step, NEO__CKPT_OLD);
+    if (status == NEO_OK) status = neo__ckpt_prepare_lists(save);
+    NEO__TRY(neo__meet_agree(meet, status));
+    NEO__TRY(neo__ckpt_prepare_group(save));
+    return neo__meet_agree(meet, meet->group.rank == 0 ? neo__ckpt_prepare_dir(save) : NEO_OK);
+}
+static void neo__ckpt_save_free(neo__ckpt_save *save) {
+    neo_ctx *ctx = save->ctx;
+    size_t files = 2 * (size_t)save->meet.group.size + 1;
+    neo_free(ctx, save->steps, (size_t)save->step_capacity * sizeof *save->steps);
+    neo_free(ctx, save->schema, neo_tensor_bytes(save->schema_tensor));
+    neo_free(ctx, save->marks, 2 * files * sizeof *save->marks);
+    neo_free(ctx, save->files, files * sizeof *save->files);
+    neo_free(ctx, save->texts, save->text_bytes);
+    neo_free(ctx, (void *)save->metadata,
+             2 * (3 + (size_t)save->part_count) * sizeof *save->metadata);
+    neo_free(ctx, save->items, ((size_t)save->state->count + 1) * sizeof *save->items);
+    neo_free(ctx, save, sizeof *save);
+}
+static neo_status neo__check_save(const neo_ctx *ctx, const neo_save_desc *desc,
+                                  const neo_state *state) {
+    NEO__CHECK(ctx && state && desc->dir && desc->dir[0], NEO_ERR_ARG,
                "neo_save: an argument is NULL or desc.dir is empty");
     NEO__CHECK(desc->step >= 0 && desc->step <= NEO__CKPT_MAX_STEP, NEO_ERR_ARG,
                "neo_save: desc.step is %" PRId64 ", not in 0 .. %" PRId64, desc->step,
                NEO__CKPT_MAX_STEP);
-    neo__ckpt_save *save = (neo__ckpt_save *)neo__alloc_zero(ctx, sizeof *save);
-    NEO__CHECK(save, NEO_ERR_MEMORY, "neo_save: no memory for %zu bytes", sizeof *save);
-    save->ctx = ctx;
-    save->desc = desc;
-    save->state = state;
-    neo_status status = neo__ckpt_prepare(save);
-    if (status == NEO_OK) status = neo__ckpt_write(save);
-    if (status == NEO_OK) neo__ckpt_prune(save);
-    neo_free(ctx, save->steps, (size_t)save->step_capacity * sizeof *save->steps);
-    neo_free(ctx, save->schema, neo_tensor_bytes(save->schema_tensor));
-    neo_free(ctx, save->items, ((size_t)state->count + 1) * sizeof *save->items);
-    neo_free(ctx, save, sizeof *save);
+    return NEO_OK;
+}
+NEO_API neo_status neo_save(neo_ctx *ctx, const neo_save_desc *desc, const neo_state *state) {
+    NEO__CHECK(ctx && desc, NEO_ERR_ARG, "neo_save: an argument is NULL or desc.dir is empty");
+    neo__meet meet;
+    NEO__TRY(neo__meet_begin(&meet, ctx, "neo_save", desc->group));
+    neo_status status = neo__check_save(ctx, desc, state);
+    neo__ckpt_save *save = NULL;
+    if (status == NEO_OK) {
+        save = (neo__ckpt_save *)neo__alloc_zero(ctx, sizeof *save);
+        if (!save)
+            status = neo_fail(NEO_ERR_MEMORY, "neo_save: no memory for %zu bytes", sizeof *save);
+    }
+    status = neo__meet_agree(&meet, status);
+    if (save) {
+        save->ctx = ctx;
+        save->desc = desc;
+        save->state = state;
+        save->meet = meet;
+        if (status == NEO_OK) status = neo__ckpt_prepare(save);
+        if (status == NEO_OK) status = neo__ckpt_write(save);
+        if (status == NEO_OK && meet.group.rank == 0) neo__ckpt_prune(save);
+        neo__ckpt_save_free(save);
+    }
+    neo__meet_end(&meet);
     return status;
 }
 
@@ -14155,30 +15009,40 @@ static neo_status neo__ckpt_visit(const char *name, void *user) {
     search->suffix = suffix;
     return NEO_OK;
 }
-static neo_status neo__ckpt_find(const neo_load_desc *desc, int64_t *step, int64_t *before,
-                                 char path[NEO__PATH_BYTES]) {
-    neo__ckpt_search search = {desc->dir, desc->step, -1, -1, -1, NEO__CKPT_WHOLE};
-    NEO__TRY(neo__dir_list(desc->dir, neo__ckpt_visit, &search));
-    NEO__CHECK(search.newest >= 0, NEO_ERR_NOT_FOUND, "%s: no whole checkpoint here", desc->dir);
-    NEO__CHECK(search.found >= 0, NEO_ERR_NOT_FOUND,
-               "%s: no whole checkpoint of step %" PRId64 "; the newest is of step %" PRId64,
-               desc->dir, desc->step, search.newest);
-    *step = search.found;
-    *before = search.before;
-    return neo__ckpt_path(path, desc->dir, search.found, search.suffix);
+static neo_status neo__ckpt_find(const char *dir, int64_t wanted, neo__ckpt_search *search) {
+    search->dir = dir;
+    search->wanted = wanted;
+    search->newest = search->found = search->before = -1;
+    search->suffix = NEO__CKPT_WHOLE;
+    NEO__TRY(neo__dir_list(dir, neo__ckpt_visit, search));
+    NEO__CHECK(search->newest >= 0, NEO_ERR_NOT_FOUND, "%s: no whole checkpoint here", dir);
+    NEO__CHECK(search->found >= 0, NEO_ERR_NOT_FOUND,
+               "%s: no whole checkpoint of step %" PRId64 "; the newest is of step %" PRId64, dir,
+               wanted, search->newest);
+    return NEO_OK;
 }
 
 NEO_API neo_status neo_find_checkpoint(const char *dir, int64_t *step) {
     NEO__CHECK(dir && dir[0] && step, NEO_ERR_ARG,
                "neo_find_checkpoint: an argument is NULL or dir is empty");
-    NEO__ZERO(neo_load_desc, newest);
-    newest.dir = dir;
-    int64_t before;
-    char path[NEO__PATH_BYTES];
-    return neo__ckpt_find(&newest, step, &before, path);
+    neo__ckpt_search search;
+    NEO__TRY(neo__ckpt_find(dir, 0, &search));
+    *step = search.found;
+    return NEO_OK;
 }
 
 /* ---- reading a manifest ---- */
+/* A rectangle of a file that an entry of the state needs some of. */
+typedef struct neo__ckpt_run {
+    neo__st_rect rect;
+    int file, entry;
+} neo__ckpt_run;
+/* What the files have for an entry. */
+typedef struct neo__ckpt_cover {
+    uint64_t corners;
+    int64_t elements;
+    int found;
+} neo__ckpt_cover;
 typedef struct neo__ckpt_load {
     neo_ctx *ctx;
     const neo_load_desc *desc;
@@ -14187,12 +15051,22 @@ typedef struct neo__ckpt_load {
     int64_t step, before; /* before: the step of the checkpoint before this one, or -1 */
     char *manifest;
     size_t manifest_bytes;
+    uint32_t manifest_crc;
     neo__ckpt_file *files;
     int file_count, file_capacity;
     const char **words; /* the definition saved: key, value, ... */
     int word_count, word_capacity;
     char *schema; /* the dictionaries of the checkpoint, or NULL */
     size_t schema_bytes;
+    neo__dict *dicts; /* read from them, or NULL */
+    int any_schema;   /* a rank asks for them */
+    neo__meet meet;
+    neo__ckpt_cover *covers; /* of every entry */
+    neo__ckpt_run *runs;     /* by file */
+    int run_count, run_capacity;
+    uint64_t *known; /* of each tensor of the files, in their order: 1: it is asked for */
+    int known_count, known_capacity;
+    uint64_t headers; /* a hash of the names in the headers */
 } neo__ckpt_load;
 
 static int neo__ckpt_hex8(const char *s, uint32_t *out) {
@@ -14309,8 +15183,8 @@ static neo_status neo__ckpt_parse_manifest(neo__json *j, neo__ckpt_load *load) {
     }
     NEO__TRY(neo__json_end(j));
     NEO__CHECK(seen == 31, NEO_ERR_FORMAT, "%s: not the manifest of a neo checkpoint", j->file);
-    NEO__CHECK(version == 1, NEO_ERR_UNSUPPORTED,
-               "%s: format version %" PRId64 ", this program reads 1", j->file, version);
+    NEO__CHECK(version == 1 || version == 2, NEO_ERR_UNSUPPORTED,
+               "%s: format version %" PRId64 ", this program reads 1 and 2", j->file, version);
     NEO__CHECK(step == load->step, NEO_ERR_CORRUPT,
                "%s: is of step %" PRId64 ", in a directory of step %" PRId64, j->file, step,
                load->step);
@@ -14349,7 +15223,9 @@ static neo_status neo__ckpt_read_manifest(neo__ckpt_load *load) {
         else status = neo__file_read_at(&file, 0, load->manifest, (size_t)size);
     }
     neo__file_close(&file);
-    return status == NEO_OK ? neo__ckpt_check_manifest(load, load->path) : status;
+    NEO__TRY(status);
+    load->manifest_crc = neo_crc32c(0, load->manifest, load->manifest_bytes);
+    return neo__ckpt_check_manifest(load, load->path);
 }
 
 /* ---- checks ---- */
@@ -14377,31 +15253,6 @@ static neo_status neo__ckpt_check_definition(const neo__ckpt_load *load) {
     }
     return NEO_OK;
 }
-/* Size and checksum of the file at load->path. The context's scratch is the buffer: nothing
-   computes now. */
-static neo_status neo__ckpt_check_file(neo__ckpt_load *load, const neo__ckpt_file *record) {
-    neo__file file;
-    uint32_t crc = 0;
-    char *buffer = neo__shared_scratch(load->ctx);
-    NEO__TRY(neo__file_open(&file, load->path, NEO__FILE_READ));
-    int64_t size = neo__file_size(&file);
-    neo_status status = NEO_OK;
-    if (size != record->bytes)
-        status = neo_fail(NEO_ERR_CORRUPT, "%s: %" PRId64 " bytes, the manifest says %" PRId64,
-                           load->path, size, record->bytes);
-    for (int64_t at = 0; at < size && status == NEO_OK;) {
-        size_t piece = (size_t)NEO__MIN(size - at, (int64_t)1 << 18);
-        status = neo__file_read_at(&file, at, buffer, piece);
-        crc = neo_crc32c(crc, buffer, piece);
-        at += (int64_t)piece;
-    }
-    neo__file_close(&file);
-    if (status == NEO_OK && crc != record->crc)
-        status = neo_fail(NEO_ERR_CORRUPT,
-                           "%s: its checksum is %08" PRIx32 ", the manifest says %08" PRIx32,
-                           load->path, crc, record->crc);
-    return status;
-}
 static int neo__ckpt_starts(const char *name, const char *with) {
     return strncmp(name, with, strlen(with)) == 0;
 }
@@ -14409,148 +15260,394 @@ static int neo__ckpt_starts(const char *name, const char *with) {
    dictionaries. */
 static int neo__ckpt_wants(const neo__ckpt_load *load, const char *name) {
     int model = neo__ckpt_starts(name, "model-"), state = neo__ckpt_starts(name, "state-");
-    if (load->desc->schema_only) return state;
-    if (load->desc->weights_only) return model || (state && load->state->schema);
+    int first = neo__ckpt_starts(name, NEO__CKPT_FIRST_STATE);
+    if (load->desc->schema_only) return first;
+    if (load->desc->weights_only) return model || (first && load->any_schema);
     return model || state;
 }
-/* Opens the tensor files, all of their bytes checked. */
-static neo_status neo__ckpt_open_files(neo__ckpt_load *load) {
-    int all = !load->desc->weights_only && !load->desc->schema_only;
-    for (int i = 0; i < load->file_count; i++) {
-        neo__ckpt_file *record = &load->files[i];
-        int wanted = neo__ckpt_wants(load, record->name);
-        if (!wanted && !all) continue;
-        NEO__TRY(neo__path_join(load->path, load->dir, record->name));
-        NEO__CHECK(neo__path_look(load->path) == NEO__PATH_FILE, NEO_ERR_CORRUPT,
-                   "%s: missing, the manifest lists it", load->path);
-        NEO__TRY(neo__ckpt_check_file(load, record));
-        if (wanted) NEO__TRY(neo_safetensors_open(load->ctx, load->path, &record->open));
-    }
+/* The file at load->path is there, at its size. */
+static neo_status neo__ckpt_check_size(neo__ckpt_load *load, const neo__ckpt_file *record) {
+    neo__file file;
+    NEO__TRY(neo__path_join(load->path, load->dir, record->name));
+    NEO__CHECK(neo__path_look(load->path) == NEO__PATH_FILE, NEO_ERR_CORRUPT,
+               "%s: missing, the manifest lists it", load->path);
+    NEO__TRY(neo__file_open(&file, load->path, NEO__FILE_READ));
+    int64_t size = neo__file_size(&file);
+    neo__file_close(&file);
+    NEO__CHECK(size == record->bytes, NEO_ERR_CORRUPT,
+               "%s: %" PRId64 " bytes, the manifest says %" PRId64, load->path, size,
+               record->bytes);
     return NEO_OK;
+}
+/* Its checksum. The context's scratch is the buffer: nothing computes now. */
+static neo_status neo__ckpt_check_crc(neo__ckpt_load *load, const neo__ckpt_file *record) {
+    neo__file file;
+    uint32_t crc = 0;
+    char *buffer = neo__shared_scratch(load->ctx);
+    neo_status status = NEO_OK;
+    NEO__TRY(neo__path_join(load->path, load->dir, record->name));
+    NEO__TRY(neo__file_open(&file, load->path, NEO__FILE_READ));
+    for (int64_t at = 0; at < record->bytes && status == NEO_OK;) {
+        size_t piece = (size_t)NEO__MIN(record->bytes - at, (int64_t)1 << 18);
+        status = neo__file_read_at(&file, at, buffer, piece);
+        crc = neo_crc32c(crc, buffer, piece);
+        at += (int64_t)piece;
+    }
+    neo__file_close(&file);
+    if (status == NEO_OK && crc != record->crc)
+        status = neo_fail(NEO_ERR_CORRUPT,
+                          "%s: its checksum is %08" PRIx32 ", the manifest says %08" PRIx32,
+                          load->path, crc, record->crc);
+    return status;
+}
+/* Every rank sees all files; all of their bytes are checked, each file's by one rank. */
+static neo_status neo__ckpt_check_files(neo__ckpt_load *load) {
+    const neo__meet *meet = &load->meet;
+    int all = !load->desc->weights_only && !load->desc->schema_only;
+    neo_status status = NEO_OK;
+    for (int i = 0; i < load->file_count && status == NEO_OK; i++)
+        if (all || neo__ckpt_wants(load, load->files[i].name))
+            status = neo__ckpt_check_size(load, &load->files[i]);
+    NEO__TRY(neo__meet_each(meet, status != NEO_OK));
+    if (status != NEO_OK && !meet->each[0])
+        status = neo_fail(NEO_ERR_IO, "%.300s; rank 0 sees it as it should be: %s",
+                          neo__error_text, neo__ckpt_apart);
+    NEO__TRY(neo__meet_agree(meet, status));
+    for (int i = 0; i < load->file_count && status == NEO_OK; i++)
+        if (i % meet->group.size == meet->group.rank)
+            if (all || neo__ckpt_wants(load, load->files[i].name))
+                status = neo__ckpt_check_crc(load, &load->files[i]);
+    return neo__meet_agree(meet, status);
+}
+
+/* ---- what is in the files ---- */
+/* A tensor of a file: which tensor it is, or is a part of, and where. */
+typedef struct neo__ckpt_piece {
+    const char *name;
+    neo_tensor whole;
+    neo__st_rect rect;
+} neo__ckpt_piece;
+/* "[a]" or "[a,b]", as many numbers as there are dimensions; the text behind it, or NULL. */
+static const char *neo__ckpt_parse_numbers(const char *text, int ndim, int64_t out[2]) {
+    for (int d = 0; d < ndim; d++) {
+        if (*text++ != (d ? ',' : '[') || *text < '0' || *text > '9') return NULL;
+        for (out[d] = 0; *text >= '0' && *text <= '9'; text++) {
+            if (out[d] > INT64_MAX / 10 - 1) return NULL;
+            out[d] = out[d] * 10 + (*text - '0');
+        }
+    }
+    return *text == ']' ? text + 1 : NULL;
+}
+/* The place of a part, as the file's metadata has it under the tensor's name; NULL: no part. */
+static const char *neo__ckpt_place_of(const neo_safetensors *file, int index) {
+    const char *key = neo_safetensors_name(file, index);
+    return neo__ends_as_part(key) ? neo_safetensors_metadata(file, key) : NULL;
+}
+/* The name of the tensor that a tensor of a file is, or is a part of. */
+static const char *neo__ckpt_name_of(const neo_safetensors *file, int index) {
+    const char *place = neo__ckpt_place_of(file, index);
+    for (int i = 0; i < 2 && place; i++) { /* behind the second bracket */
+        place = strchr(place, ']');
+        if (place) place++;
+    }
+    return place && place[0] == ' ' && place[1] ? place + 1 : neo_safetensors_name(file, index);
+}
+static neo_status neo__ckpt_piece_of(const neo_safetensors *file, int index,
+                                     neo__ckpt_piece *piece) {
+    const char *text = neo__ckpt_place_of(file, index);
+    int64_t first[2] = {0, 0}, all[2] = {0, 0};
+    NEO__TRY(neo_safetensors_info(file, index, &piece->whole));
+    piece->name = neo__ckpt_name_of(file, index);
+    piece->rect = neo__st_rect_of(file, index);
+    if (!text) return NEO_OK;
+    int ndim = piece->whole.ndim, fits = ndim == 1 || ndim == 2;
+    const char *more = fits ? neo__ckpt_parse_numbers(text, ndim, first) : NULL;
+    if (more) more = strncmp(more, " of ", 4) == 0 ? more + 4 : NULL;
+    if (more) more = neo__ckpt_parse_numbers(more, ndim, all);
+    fits = more && more[0] == ' ' && more[1];
+    for (int d = 0; d < ndim && fits; d++) {
+        int64_t n = piece->whole.shape[d];
+        fits = all[d] > 0 && n <= all[d] && first[d] <= all[d] - n &&
+               all[0] <= INT64_MAX / 64 / NEO__MAX(all[1], (int64_t)1);
+    }
+    NEO__CHECK(fits, NEO_ERR_FORMAT, "%s: tensor %s: its place is given as '%.100s'", file->path,
+               neo_safetensors_name(file, index), text);
+    piece->rect.place.row = first[0];
+    piece->rect.place.col = first[1];
+    piece->whole = neo_tensor_nd(NULL, piece->whole.dtype, ndim, all);
+    return NEO_OK;
+}
+static uint64_t neo__corner(int64_t row, int64_t col) {
+    return neo__mix64(neo__mix64((uint64_t)row + 1) + (uint64_t)col);
+}
+static uint64_t neo__corners(const neo__rect *r) {
+    int64_t row = r->row + r->rows, col = r->col + r->cols;
+    return neo__corner(r->row, r->col) - neo__corner(row, r->col) - neo__corner(r->row, col) +
+           neo__corner(row, col);
 }
 /* 1: this tensor of the state is to be loaded. */
 static int neo__ckpt_takes(const neo__ckpt_load *load, const neo__state_entry *entry) {
     if (load->desc->schema_only) return 0;
     return !load->desc->weights_only || entry->kind == NEO_STATE_WEIGHT;
 }
-/* The file that holds a tensor of the state, and its index there. */
-static const neo__ckpt_file *neo__ckpt_locate(const neo__ckpt_load *load,
-                                              const neo__state_entry *entry, int *index) {
-    const char *prefix = entry->kind == NEO_STATE_WEIGHT ? "model-" : "state-";
-    for (int i = 0; i < load->file_count; i++) {
-        const neo__ckpt_file *file = &load->files[i];
-        if (!file->open || !neo__ckpt_starts(file->name, prefix)) continue;
-        *index = neo_safetensors_find(file->open, entry->name);
-        if (*index >= 0) return file;
-    }
-    return NULL;
-}
-static neo_status neo__ckpt_check_tensor(const neo__ckpt_load *load,
-                                         const neo__state_entry *entry) {
-    int index = -1;
-    neo_tensor info;
-    const neo__ckpt_file *file = neo__ckpt_locate(load, entry, &index);
-    NEO__CHECK(file, NEO_ERR_MISMATCH, "%s: it has no tensor %s", load->dir, entry->name);
-    NEO__TRY(neo__st_check(file->open, index, &entry->tensor));
-    NEO__TRY(neo_safetensors_info(file->open, index, &info));
-    NEO__CHECK(info.dtype == entry->tensor.dtype, NEO_ERR_MISMATCH,
+/* A tensor of a file against an entry of that name. */
+static neo_status neo__ckpt_match(neo__ckpt_load *load, int file, const neo__ckpt_piece *piece,
+                                  int index) {
+    const neo__state_entry *entry = &load->state->entries[index];
+    neo__ckpt_cover *cover = &load->covers[index];
+    char a[96], b[96];
+    NEO__CHECK(neo__shapes_equal(&piece->whole, &entry->whole), NEO_ERR_MISMATCH,
+               "%s: tensor %s has shape %s, expected %s", load->dir, entry->name,
+               neo__shape_text(&piece->whole, a), neo__shape_text(&entry->whole, b));
+    NEO__CHECK(piece->whole.dtype == entry->whole.dtype, NEO_ERR_MISMATCH,
                "%s: tensor %s is %s there, %s here", load->dir, entry->name,
-               neo_dtype_name(info.dtype), neo_dtype_name(entry->tensor.dtype));
+               neo_dtype_name(piece->whole.dtype), neo_dtype_name(entry->whole.dtype));
+    cover->found = 1;
+    neo__rect cut = neo__rect_cut(&piece->rect.place, &entry->slab.place);
+    if (cut.rows == 0) return NEO_OK;
+    cover->elements += cut.rows * cut.cols;
+    cover->corners += neo__corners(&cut);
+    void *runs = load->runs;
+    NEO__TRY(neo__grow(load->ctx, &runs, &load->run_capacity, load->run_count + 1,
+                       sizeof *load->runs));
+    load->runs = (neo__ckpt_run *)runs;
+    neo__ckpt_run *run = &load->runs[load->run_count++];
+    run->rect = piece->rect;
+    run->file = file;
+    run->entry = index;
+    return NEO_OK;
+}
+static neo_status neo__ckpt_survey_tensor(neo__ckpt_load *load, int number,
+                                          const neo_safetensors *file, int index) {
+    const neo_state *state = load->state;
+    int weights = neo__ckpt_starts(load->files[number].name, "model-"), entry = -1;
+    int schema = !weights && strcmp(neo_safetensors_name(file, index), NEO__SCHEMA_NAME) == 0;
+    if (!schema) entry = neo__state_find(state, neo__ckpt_name_of(file, index));
+    if (entry >= 0 && (state->entries[entry].kind == NEO_STATE_WEIGHT) != weights) entry = -1;
+    void *known = load->known;
+    NEO__TRY(neo__grow(load->ctx, &known, &load->known_capacity, load->known_count + 1,
+                       sizeof *load->known));
+    load->known = (uint64_t *)known;
+    load->known[load->known_count++] = schema ? state->schema != NULL : entry >= 0;
+    load->headers = neo__mix64(load->headers + neo_hash(neo_safetensors_name(file, index)));
+    if (entry < 0) return NEO_OK;
+    neo__ckpt_piece piece;
+    NEO__TRY(neo__ckpt_piece_of(file, index, &piece));
+    for (; entry >= 0; entry = state->entries[entry].next)
+        NEO__TRY(neo__ckpt_match(load, number, &piece, entry));
+    return NEO_OK;
+}
+/* 1: the tensors of the file are compared with the state. */
+static int neo__ckpt_surveys(const neo__ckpt_load *load, int number) {
+    const char *name = load->files[number].name;
+    if (!neo__ckpt_wants(load, name) || load->desc->schema_only) return 0;
+    return neo__ckpt_starts(name, "model-") || !load->desc->weights_only;
+}
+static neo_status neo__ckpt_open(neo__ckpt_load *load, int number, neo_safetensors **file) {
+    NEO__TRY(neo__path_join(load->path, load->dir, load->files[number].name));
+    return neo_safetensors_open(load->ctx, load->path, file);
+}
+/* What every entry needs is there, once. */
+static neo_status neo__ckpt_check_cover(const neo__ckpt_load *load) {
+    for (int i = 0; i < load->state->count; i++) {
+        const neo__state_entry *entry = &load->state->entries[i];
+        const neo__ckpt_cover *cover = &load->covers[i];
+        const neo__rect *place = &entry->slab.place;
+        char text[96];
+        if (!neo__ckpt_takes(load, entry)) continue;
+        NEO__CHECK(cover->found, NEO_ERR_MISMATCH, "%s: it has no tensor %s", load->dir,
+                   entry->name);
+        NEO__CHECK(cover->elements == place->rows * place->cols &&
+                       (cover->elements == 0 || cover->corners == neo__corners(place)),
+                   NEO_ERR_MISMATCH,
+                   "%s: of tensor %s%s its files have %" PRId64
+                   " elements, not each of the %" PRId64 " once",
+                   load->dir, entry->name, neo__place_text(entry, text), cover->elements,
+                   place->rows * place->cols);
+    }
+    return NEO_OK;
+}
+static neo_status neo__ckpt_survey(neo__ckpt_load *load) {
+    size_t bytes = (size_t)load->state->count * sizeof *load->covers;
+    load->covers = (neo__ckpt_cover *)neo__alloc_zero(load->ctx, bytes);
+    NEO__CHECK(load->covers, NEO_ERR_MEMORY, "neo_load: no memory for a list of %d tensors",
+               load->state->count);
+    for (int i = 0; i < load->file_count; i++) {
+        neo_safetensors *file = NULL;
+        if (!neo__ckpt_surveys(load, i)) continue;
+        neo_status status = neo__ckpt_open(load, i, &file);
+        for (int k = 0; status == NEO_OK && k < file->count; k++)
+            status = neo__ckpt_survey_tensor(load, i, file, k);
+        neo_safetensors_close(file);
+        NEO__TRY(status);
+    }
+    return neo__ckpt_check_cover(load);
+}
+/* Names the tensor of the files that no rank asks for. */
+static neo_status neo__ckpt_fail_extra(neo__ckpt_load *load, int index) {
+    for (int i = 0; i < load->file_count; i++) {
+        neo_safetensors *file = NULL;
+        if (!neo__ckpt_surveys(load, i)) continue;
+        NEO__TRY(neo__ckpt_open(load, i, &file));
+        neo_status status = NEO_OK;
+        if (index < file->count)
+            status = neo_fail(NEO_ERR_MISMATCH,
+                              "%s: it has the tensor %s (in %s), this run has not", load->dir,
+                              neo__ckpt_name_of(file, index), load->files[i].name);
+        index -= file->count;
+        neo_safetensors_close(file);
+        NEO__TRY(status);
+    }
     return NEO_OK;
 }
 /* A tensor in the files that the state has not, or has in the other file, is a difference too. */
-static neo_status neo__ckpt_check_extra(const neo__ckpt_load *load) {
-    for (int i = 0; i < load->file_count; i++) {
-        const neo__ckpt_file *file = &load->files[i];
-        int weights = neo__ckpt_starts(file->name, "model-");
-        if (!file->open || (!weights && load->desc->weights_only)) continue;
-        for (int k = 0; k < neo_safetensors_count(file->open); k++) {
-            const char *name = neo_safetensors_name(file->open, k);
-            int entry = neo__state_find(load->state, name);
-            if (!weights && strcmp(name, NEO__SCHEMA_NAME) == 0 && load->state->schema) continue;
-            NEO__CHECK(entry >= 0 &&
-                           (load->state->entries[entry].kind == NEO_STATE_WEIGHT) == weights,
-                       NEO_ERR_MISMATCH, "%s: it has the tensor %s (in %s), this run has not",
-                       load->dir, name, file->name);
-        }
-    }
-    return NEO_OK;
+static neo_status neo__ckpt_check_extra(neo__ckpt_load *load) {
+    const neo__meet *meet = &load->meet;
+    NEO__TRY(neo__meet_same(meet, load->headers, "neo_load", "what is in the files' headers"));
+    NEO__TRY(neo__meet_sum(meet, load->known, load->known_count));
+    int k = 0;
+    while (k < load->known_count && load->known[k]) k++;
+    neo_status status = NEO_OK;
+    if (k < load->known_count && meet->group.rank == 0) status = neo__ckpt_fail_extra(load, k);
+    return neo__meet_agree(meet, status);
 }
 
 /* ---- neo_load ---- */
-/* The dictionaries' bytes. A checkpoint without any leaves the schema as it is, unless only they
-   were wanted. */
+static neo_status neo__ckpt_take_schema(neo__ckpt_load *load, neo_safetensors *file, int index) {
+    neo_tensor t;
+    NEO__TRY(neo_safetensors_info(file, index, &t));
+    NEO__CHECK(t.dtype == NEO_U8 && t.ndim == 1, NEO_ERR_MISMATCH,
+               "%s: the tensor %s is not u8[n]", load->dir, NEO__SCHEMA_NAME);
+    load->schema_bytes = (size_t)t.shape[0];
+    load->schema = (char *)neo_alloc(load->ctx, load->schema_bytes);
+    NEO__CHECK(load->schema, NEO_ERR_MEMORY, "%s: no memory for %zu bytes of dictionaries",
+               load->dir, load->schema_bytes);
+    t.data = load->schema;
+    NEO__TRY(neo_safetensors_read(file, index, t));
+    return neo__schema_load(load->state->schema, load->schema, load->schema_bytes, &load->dicts);
+}
+/* The dictionaries, beside the schema. A checkpoint without any leaves the schema as it is, unless
+   only they were wanted. */
 static neo_status neo__ckpt_read_schema(neo__ckpt_load *load) {
     if (!load->state->schema) return NEO_OK;
     for (int i = 0; i < load->file_count; i++) {
-        neo_safetensors *file = load->files[i].open;
-        if (!file || !neo__ckpt_starts(load->files[i].name, "state-")) continue;
+        neo_safetensors *file = NULL;
+        if (!neo__ckpt_starts(load->files[i].name, NEO__CKPT_FIRST_STATE)) continue;
+        NEO__TRY(neo__ckpt_open(load, i, &file));
         int index = neo_safetensors_find(file, NEO__SCHEMA_NAME);
-        if (index < 0) continue;
-        neo_tensor t;
-        NEO__TRY(neo_safetensors_info(file, index, &t));
-        NEO__CHECK(t.dtype == NEO_U8 && t.ndim == 1, NEO_ERR_MISMATCH,
-                   "%s: the tensor %s is not u8[n]", load->dir, NEO__SCHEMA_NAME);
-        load->schema_bytes = (size_t)t.shape[0];
-        load->schema = (char *)neo_alloc(load->ctx, load->schema_bytes);
-        NEO__CHECK(load->schema, NEO_ERR_MEMORY, "%s: no memory for %zu bytes of dictionaries",
-                   load->dir, load->schema_bytes);
-        t.data = load->schema;
-        return neo_safetensors_read(file, index, t);
+        neo_status status = index < 0 ? NEO_OK : neo__ckpt_take_schema(load, file, index);
+        neo_safetensors_close(file);
+        if (status != NEO_OK || index >= 0) return status;
     }
     NEO__CHECK(!load->desc->schema_only, NEO_ERR_NOT_FOUND, "%s: it has no dictionaries",
                load->dir);
     return NEO_OK;
 }
-static neo_status neo__ckpt_read(neo__ckpt_load *load) {
-    NEO__TRY(neo__ckpt_find(load->desc, &load->step, &load->before, load->dir));
-    NEO__TRY(neo__ckpt_read_manifest(load));
-    NEO__TRY(neo__ckpt_check_definition(load));
-    NEO__TRY(neo__ckpt_open_files(load));
-    const neo_state *state = load->state;
-    for (int i = 0; i < state->count; i++)
-        if (neo__ckpt_takes(load, &state->entries[i]))
-            NEO__TRY(neo__ckpt_check_tensor(load, &state->entries[i]));
-    if (!load->desc->schema_only) NEO__TRY(neo__ckpt_check_extra(load));
-    NEO__TRY(neo__ckpt_read_schema(load));
-    /* from here on state changes */
-    if (load->schema) NEO__TRY(neo__schema_load(state->schema, load->schema, load->schema_bytes));
-    for (int i = 0; i < state->count; i++) {
-        int index = -1;
-        const neo__state_entry *entry = &state->entries[i];
-        if (!neo__ckpt_takes(load, entry)) continue;
-        const neo__ckpt_file *file = neo__ckpt_locate(load, entry, &index);
-        NEO__TRY(neo_safetensors_read(file->open, index, entry->tensor));
+static neo_status neo__ckpt_read_runs(neo__ckpt_load *load) {
+    neo__file file;
+    neo_status status = NEO_OK;
+    for (int i = 0; i < load->run_count && status == NEO_OK;) {
+        int number = load->runs[i].file;
+        NEO__TRY(neo__path_join(load->path, load->dir, load->files[number].name));
+        NEO__TRY(neo__file_open(&file, load->path, NEO__FILE_READ));
+        for (; i < load->run_count && load->runs[i].file == number && status == NEO_OK; i++)
+            status = neo__st_read_rect(load->ctx, &file, &load->runs[i].rect,
+                                       &load->state->entries[load->runs[i].entry].slab);
+        neo__file_close(&file);
     }
-    return NEO_OK;
+    return status;
+}
+/* The checkpoint that rank 0 finds, for all ranks. */
+static neo_status neo__ckpt_choose(neo__ckpt_load *load) {
+    const neo__meet *meet = &load->meet;
+    const neo_load_desc *desc = load->desc;
+    neo__ckpt_search search;
+    uint64_t words[4] = {0, 0, 0, load->state->schema ? 1u : 0u};
+    uint64_t flags = (desc->any_definition ? 1u : 0u) + (desc->weights_only ? 2u : 0u) +
+                     (desc->schema_only ? 4u : 0u);
+    NEO__TRY(neo__meet_same(meet, (uint64_t)desc->step * 8 + flags, "neo_load", "desc"));
+    neo_status status = NEO_OK;
+    if (meet->group.rank == 0) {
+        status = neo__ckpt_find(desc->dir, desc->step, &search);
+        words[0] = (uint64_t)search.found;
+        words[1] = (uint64_t)search.before;
+        words[2] = (uint64_t)search.suffix;
+    }
+    NEO__TRY(neo__meet_agree(meet, status));
+    NEO__TRY(neo__meet_sum(meet, words, 4));
+    load->any_schema = words[3] > 0;
+    load->step = (int64_t)words[0];
+    load->before = (int64_t)words[1];
+    status = neo__ckpt_path(load->dir, desc->dir, load->step, (neo__ckpt_suffix)words[2]);
+    if (status == NEO_OK && !neo__ckpt_is_whole(load->dir))
+        status = neo_fail(NEO_ERR_IO, "%s: does not see this checkpoint, which rank 0 found: %s",
+                          load->dir, neo__ckpt_apart);
+    return neo__meet_agree(meet, status);
+}
+static neo_status neo__ckpt_read(neo__ckpt_load *load) {
+    const neo__meet *meet = &load->meet;
+    NEO__TRY(neo__ckpt_choose(load));
+    neo_status status = neo__ckpt_read_manifest(load);
+    if (status == NEO_OK) status = neo__ckpt_check_definition(load);
+    NEO__TRY(neo__meet_agree(meet, status));
+    NEO__TRY(neo__meet_same(meet, load->manifest_crc, "neo_load", "the manifest"));
+    NEO__TRY(neo__ckpt_check_files(load));
+    NEO__TRY(neo__meet_agree(meet, neo__ckpt_survey(load)));
+    NEO__TRY(neo__ckpt_check_extra(load));
+    NEO__TRY(neo__meet_agree(meet, neo__ckpt_read_schema(load)));
+    /* from here on state changes */
+    neo_schema *schema = load->state->schema;
+    if (load->dicts) neo__schema_install(schema, load->dicts, !schema->fitted);
+    load->dicts = NULL;
+    return neo__meet_agree(meet, neo__ckpt_read_runs(load));
 }
 static void neo__ckpt_load_free(neo__ckpt_load *load) {
     neo_ctx *ctx = load->ctx;
-    for (int i = 0; i < load->file_count; i++) neo_safetensors_close(load->files[i].open);
+    if (load->dicts) neo__schema_install(load->state->schema, load->dicts, 0);
+    neo_free(ctx, load->known, (size_t)load->known_capacity * sizeof *load->known);
+    neo_free(ctx, load->runs, (size_t)load->run_capacity * sizeof *load->runs);
+    if (load->covers)
+        neo_free(ctx, load->covers, (size_t)load->state->count * sizeof *load->covers);
     neo_free(ctx, load->schema, load->schema_bytes);
     neo_free(ctx, (void *)load->words, (size_t)load->word_capacity * 2 * sizeof *load->words);
     neo_free(ctx, load->files, (size_t)load->file_capacity * sizeof *load->files);
     neo_free(ctx, load->manifest, load->manifest_bytes);
     neo_free(ctx, load, sizeof *load);
 }
-NEO_API neo_status neo_load(neo_ctx *ctx, const neo_load_desc *desc, neo_state *state,
-                            int64_t *loaded_step) {
-    NEO__CHECK(ctx && desc && state && desc->dir && desc->dir[0], NEO_ERR_ARG,
+static neo_status neo__check_load(const neo_load_desc *desc, const neo_state *state) {
+    NEO__CHECK(state && desc->dir && desc->dir[0], NEO_ERR_ARG,
                "neo_load: an argument is NULL or desc.dir is empty");
     NEO__CHECK(!desc->schema_only || state->schema, NEO_ERR_ARG,
                "neo_load: desc.schema_only, but the state has no schema");
-    neo__ckpt_load *load = (neo__ckpt_load *)neo__alloc_zero(ctx, sizeof *load);
-    NEO__CHECK(load, NEO_ERR_MEMORY, "neo_load: no memory for %zu bytes", sizeof *load);
-    load->ctx = ctx;
-    load->desc = desc;
-    load->state = state;
-    load->before = -1;
-    neo_status status = neo__ckpt_read(load);
-    if (status == NEO_ERR_CORRUPT && load->before >= 0)
-        status = neo_fail(status, "%s; the checkpoint before it is of step %" PRId64,
-                           neo__error_text, load->before);
-    if (status == NEO_OK && loaded_step) *loaded_step = load->step;
-    neo__ckpt_load_free(load);
+    return NEO_OK;
+}
+NEO_API neo_status neo_load(neo_ctx *ctx, const neo_load_desc *desc, neo_state *state,
+                            int64_t *loaded_step) {
+    NEO__CHECK(ctx && desc, NEO_ERR_ARG, "neo_load: an argument is NULL or desc.dir is empty");
+    neo__meet meet;
+    NEO__TRY(neo__meet_begin(&meet, ctx, "neo_load", desc->group));
+    neo_status status = neo__check_load(desc, state);
+    neo__ckpt_load *load = NULL;
+    if (status == NEO_OK) {
+        load = (neo__ckpt_load *)neo__alloc_zero(ctx, sizeof *load);
+        if (!load)
+            status = neo_fail(NEO_ERR_MEMORY, "neo_load: no memory for %zu bytes", sizeof *load);
+    }
+    status = neo__meet_agree(&meet, status);
+    if (load) {
+        load->ctx = ctx;
+        load->desc = desc;
+        load->state = state;
+        load->before = -1;
+        load->meet = meet;
+        if (status == NEO_OK) status = neo__ckpt_read(load);
+        if (status == NEO_ERR_CORRUPT && load->before >= 0)
+            status = neo_fail(status, "%.440s; the checkpoint before it is of step %" PRId64,
+                              neo__error_text, load->before);
+        if (status == NEO_OK && loaded_step) *loaded_step = load->step;
+        neo__ckpt_load_free(load);
+    }
+    neo__meet_end(&meet);
     return status;
 }
 NEO__COLD_END

@@ -496,7 +496,7 @@ static void other_tensors(void) {
         {NEO_STATE_WEIGHT, NEO_F32, ROWS - 1, DIM,
          "bags.C1.weight has shape [500, 16], expected [499, 16]"},
         {NEO_STATE_WEIGHT, NEO_F16, ROWS, DIM, "bags.C1.weight is f32 there, f16 here"},
-        {NEO_STATE_WEIGHT, NEO_I32, ROWS, DIM, "bags.C1.weight is f32, expected i32"},
+        {NEO_STATE_WEIGHT, NEO_I32, ROWS, DIM, "bags.C1.weight is f32 there, i32 here"},
         {NEO_STATE_OPTIMIZER, NEO_F32, ROWS, DIM, "it has no tensor bags.C1.weight"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
