@@ -266,7 +266,9 @@ enum {
     NEO__PLAN_BACKWARD,
     NEO__PLAN_UPDATE,
     NEO__PLAN_PHASES,
-    NEO__PLAN_BYTES = NEO__PLAN_PHASES,
+    NEO__PLAN_SECONDS = NEO__PLAN_PHASES, /* of all phases */
+    NEO__PLAN_TIMES,
+    NEO__PLAN_BYTES = NEO__PLAN_TIMES,
     NEO__PLAN_LOADS
 };
 typedef struct neo__load {
@@ -674,10 +676,10 @@ static size_t neo__shard_buffer_bytes(const neo_plan *plan, int rank) {
 static void neo__load_add(neo__load *to, const neo__load *x) {
     for (int i = 0; i < NEO__PLAN_LOADS; i++) to->at[i] += x->at[i];
 }
-static double neo__load_seconds(const neo__load *x) {
-    double sum = 0.0;
-    for (int i = 0; i < NEO__PLAN_PHASES; i++) sum += x->at[i];
-    return sum;
+static neo__load neo__load_total(neo__load x) {
+    x.at[NEO__PLAN_SECONDS] = 0.0;
+    for (int i = 0; i < NEO__PLAN_PHASES; i++) x.at[NEO__PLAN_SECONDS] += x.at[i];
+    return x;
 }
 
 /* What a piece is for the rank that holds it. */
@@ -711,7 +713,7 @@ static neo__load neo__plan_piece_load(const neo_plan *plan, const neo__plan_tabl
     x.at[NEO__PLAN_BYTES] =
         (double)neo__plan_weight_bytes(rows, cols) + (double)neo__plan_piece_state(t, rows, cols) +
         neo__plan_piece_buffer(plan, t, rows, cols, cut);
-    return x;
+    return neo__load_total(x);
 }
 /* What it is for every rank, as an owner of samples. */
 static neo__load neo__plan_sample_load(const neo_plan *plan, const neo__plan_table *t, int64_t rows, int64_t cols,
@@ -722,7 +724,7 @@ static neo__load neo__plan_sample_load(const neo_plan *plan, const neo__plan_tab
     if (cut.in_node) out /= cut.row_parts;
     x.at[NEO__PLAN_FORWARD] = x.at[NEO__PLAN_BACKWARD] = out / m->ranks * 4.0 * (double)cols * m->copy;
     x.at[NEO__PLAN_BYTES] = neo__plan_sample_buffer(plan, t, rows, cols, cut);
-    return x;
+    return neo__load_total(x);
 }
 /* A copy on every rank: what it is for each. */
 static neo__load neo__plan_copy_load(const neo_plan *plan, const neo__plan_table *t) {
@@ -734,7 +736,7 @@ static neo__load neo__plan_copy_load(const neo_plan *plan, const neo__plan_table
     x.at[NEO__PLAN_UPDATE] = moved * m->update + (m->ranks > 1.0 ? 3.0 * c * (double)t->rows * m->copy : 0.0);
     x.at[NEO__PLAN_BYTES] = (double)neo__plan_weight_bytes(t->rows, t->dim) +
                             (double)neo__plan_piece_state(t, t->rows, t->dim) + neo__plan_copy_buffer(plan, t);
-    return x;
+    return neo__load_total(x);
 }
 
 static double neo__plan_step_plain(const neo_plan_step *s) {
@@ -1170,9 +1172,9 @@ static void neo__plan_option_cost(const neo_plan *plan, const neo__plan_table *t
         for (int k = 0; k < NEO__PLAN_LOADS; k++)
             if (x.at[k] > o->worst.at[k]) o->worst.at[k] = x.at[k];
     }
-    o->seconds = neo__load_seconds(&o->all) + neo__load_seconds(&o->sum) / ranks +
+    o->seconds = o->all.at[NEO__PLAN_SECONDS] + o->sum.at[NEO__PLAN_SECONDS] / ranks +
                  o->reduce_bytes * plan->model.all_reduce;
-    o->peak = neo__load_seconds(&o->worst) + neo__load_seconds(&o->all);
+    o->peak = o->worst.at[NEO__PLAN_SECONDS] + o->all.at[NEO__PLAN_SECONDS];
     o->bytes = o->sum.at[NEO__PLAN_BYTES] + ranks * o->all.at[NEO__PLAN_BYTES];
     o->most_bytes = o->worst.at[NEO__PLAN_BYTES] + o->all.at[NEO__PLAN_BYTES];
     if (o->unit == NEO__UNIT_ALL) {
@@ -1282,8 +1284,9 @@ typedef struct neo__search {
     neo__plan_key *order, *key;
     double *node_seconds;
     uint8_t *bin_choice;
-    double target[NEO__PLAN_PHASES], mean_seconds, mean_bytes, reduce_bytes;
+    double target[NEO__PLAN_TIMES], mean_seconds, mean_bytes, reduce_bytes;
     double best_value; /* below 0: none yet */
+    double level;      /* weight of the busiest rank's load in the value */
     double mean_cost;
 } neo__search;
 
@@ -1309,11 +1312,11 @@ static int neo__plan_key_less(const neo__plan_key *a, const neo__plan_key *b) {
 /* How good it is to add x to a load; lower is better. 0: it does not fit. */
 static int neo__search_score(const neo__search *s, neo__place_mode mode, const neo__load *have, const neo__load *x,
                              neo__plan_key *key) {
-    double bytes = have->at[NEO__PLAN_BYTES] + x->at[NEO__PLAN_BYTES], seconds = 0.0, above = 0.0;
+    double bytes = have->at[NEO__PLAN_BYTES] + x->at[NEO__PLAN_BYTES], above = 0.0;
+    double seconds = have->at[NEO__PLAN_SECONDS] + x->at[NEO__PLAN_SECONDS];
     if (bytes > s->cap) return 0;
     for (int i = 0; i < NEO__PLAN_PHASES; i++) {
         double y = have->at[i] + x->at[i];
-        seconds += y;
         if (y > s->target[i]) above += y - s->target[i];
     }
     if (mode == NEO__PLACE_MEMORY) {
@@ -1335,7 +1338,7 @@ static void neo__search_put(neo__search *s, int64_t table, int32_t part, int32_t
     s->seat[seat] = rank;
     s->seat_load[seat] = neo__plan_part_load(s->plan, &s->plan->table[table], o, part);
     neo__load_add(&s->load[rank], &s->seat_load[seat]);
-    s->node_seconds[rank / s->per_node] += neo__load_seconds(&s->seat_load[seat]);
+    s->node_seconds[rank / s->per_node] += s->seat_load[seat].at[NEO__PLAN_SECONDS];
 }
 /* The `want` best of ranks [begin, end) to s->key, best first; returns how many there are. */
 static int32_t neo__search_best(neo__search *s, neo__place_mode mode, const neo__load *x, int32_t begin, int32_t end,
@@ -1448,11 +1451,8 @@ static void neo__search_begin(neo__search *s) {
     }
     for (int32_t r = 0; r < s->ranks; r++) s->load[r] = all;
     for (int32_t n = 0; n < s->nodes; n++) s->node_seconds[n] = 0.0;
-    s->mean_seconds = 0.0;
-    for (int i = 0; i < NEO__PLAN_PHASES; i++) {
-        s->target[i] = all.at[i] + sum.at[i] / s->ranks;
-        s->mean_seconds += s->target[i];
-    }
+    for (int i = 0; i < NEO__PLAN_TIMES; i++) s->target[i] = all.at[i] + sum.at[i] / s->ranks;
+    s->mean_seconds = s->target[NEO__PLAN_SECONDS];
     s->mean_bytes = all.at[NEO__PLAN_BYTES] + sum.at[NEO__PLAN_BYTES] / s->ranks;
 }
 /* Places every table; 0 if one finds no room. */
@@ -1461,7 +1461,7 @@ static int neo__search_place(neo__search *s, neo__place_mode mode) {
     if (s->load[0].at[NEO__PLAN_BYTES] > s->cap) return 0;
     for (int32_t t = 0; t < s->tables; t++) {
         const neo__plan_option *o = neo__search_option(s, t);
-        double seconds = neo__load_seconds(&o->worst), bytes = o->worst.at[NEO__PLAN_BYTES];
+        double seconds = o->worst.at[NEO__PLAN_SECONDS], bytes = o->worst.at[NEO__PLAN_BYTES];
         double a = s->mean_seconds > 0.0 ? seconds / s->mean_seconds : 0.0, b = bytes / s->mean_bytes;
         s->order[t].at = t;
         s->order[t].first = mode == NEO__PLACE_MEMORY ? -bytes : mode == NEO__PLACE_MIXED ? -(a > b ? a : b) : -seconds;
@@ -1483,13 +1483,16 @@ static int neo__search_place(neo__search *s, neo__place_mode mode) {
     return 1;
 }
 
-/* What the search minimises: the step, and where it is level a little of its phases. */
+/* What the search minimises: the step, and a little of the busiest rank's load: it levels what no phase asks
+   for, and leads out of places where one phase alone has no better neighbour. Pipelined, where a phase may be
+   hidden, also a little of the plain step. */
 static double neo__search_value(const neo__search *s, const double *most) {
     neo_plan_step step = neo__plan_step_make(s->plan, most, s->reduce_bytes);
-    return s->plan->desc.pipeline ? step.pipelined + 0.001 * step.plain : step.plain;
+    double value = s->plan->desc.pipeline ? step.pipelined + 0.001 * step.plain : step.plain;
+    return value + s->level * most[NEO__PLAN_SECONDS];
 }
 static void neo__search_most(const neo__search *s, double *most) {
-    for (int i = 0; i < NEO__PLAN_PHASES; i++) {
+    for (int i = 0; i < NEO__PLAN_TIMES; i++) {
         most[i] = s->load[0].at[i];
         for (int32_t r = 1; r < s->ranks; r++)
             if (s->load[r].at[i] > most[i]) most[i] = s->load[r].at[i];
@@ -1577,7 +1580,7 @@ static int neo__search_differenced(const neo__search *s, int64_t table) {
 static void neo__search_difference(neo__search *s, neo__part *part, neo__partition *heap) {
     int32_t parts = 0, count = 1;
     for (int32_t r = 0; r < s->ranks; r++, parts++) {
-        part[parts].seconds = neo__load_seconds(&s->load[r]);
+        part[parts].seconds = s->load[r].at[NEO__PLAN_SECONDS];
         part[parts].first = part[parts].last = -1;
         part[parts].rank = r;
         s->key[r].at = parts;
@@ -1590,7 +1593,7 @@ static void neo__search_difference(neo__search *s, neo__part *part, neo__partiti
         for (int32_t i = 0; i < n; i++, parts++) {
             int64_t seat = s->seat_first[t] + i;
             neo__load x = neo__plan_part_load(s->plan, &s->plan->table[t], neo__search_option(s, t), i);
-            part[parts].seconds = neo__load_seconds(&x);
+            part[parts].seconds = x.at[NEO__PLAN_SECONDS];
             part[parts].first = part[parts].last = (int32_t)seat;
             part[parts].rank = -1;
             s->next[seat] = -1;
@@ -1643,7 +1646,7 @@ static int neo__search_place_differenced(neo__search *s) {
     if (s->load[0].at[NEO__PLAN_BYTES] > s->cap) return 0;
     for (int32_t t = 0; t < s->tables; t++) {
         s->order[t].at = t;
-        s->order[t].first = -neo__load_seconds(&neo__search_option(s, t)->worst);
+        s->order[t].first = -neo__search_option(s, t)->worst.at[NEO__PLAN_SECONDS];
         s->order[t].second = 0.0;
         if (neo__search_differenced(s, t)) pieces += neo__search_parts(s, t);
     }
@@ -1676,8 +1679,8 @@ static int neo__search_place_differenced(neo__search *s) {
    ------------------------------------------------------------------------------------------------ */
 enum { NEO__TOP = 3 };
 typedef struct neo__top {
-    double most[NEO__PLAN_PHASES][NEO__TOP]; /* the largest loads, and where */
-    int32_t rank[NEO__PLAN_PHASES][NEO__TOP];
+    double most[NEO__PLAN_TIMES][NEO__TOP]; /* the largest loads, and where */
+    int32_t rank[NEO__PLAN_TIMES][NEO__TOP];
     double value;
 } neo__top;
 typedef struct neo__move {
@@ -1686,20 +1689,20 @@ typedef struct neo__move {
     double value, phase; /* afterwards: of the step, of the slower of the two ranks in the phase */
 } neo__move;
 
+static void neo__top_insert(neo__top *top, int p, double x, int32_t rank) {
+    int k = NEO__TOP;
+    while (k > 0 && (top->rank[p][k - 1] < 0 || x > top->most[p][k - 1])) k--;
+    if (k == NEO__TOP) return;
+    for (int j = NEO__TOP - 1; j > k; j--)
+        top->most[p][j] = top->most[p][j - 1], top->rank[p][j] = top->rank[p][j - 1];
+    top->most[p][k] = x;
+    top->rank[p][k] = rank;
+}
 static void neo__top_find(const neo__search *s, neo__top *top) {
-    double most[NEO__PLAN_PHASES];
-    for (int p = 0; p < NEO__PLAN_PHASES; p++) {
+    double most[NEO__PLAN_TIMES];
+    for (int p = 0; p < NEO__PLAN_TIMES; p++) {
         for (int k = 0; k < NEO__TOP; k++) top->most[p][k] = 0.0, top->rank[p][k] = -1;
-        for (int32_t r = 0; r < s->ranks; r++) {
-            double x = s->load[r].at[p];
-            int k = NEO__TOP;
-            while (k > 0 && (top->rank[p][k - 1] < 0 || x > top->most[p][k - 1])) k--;
-            if (k == NEO__TOP) continue;
-            for (int j = NEO__TOP - 1; j > k; j--)
-                top->most[p][j] = top->most[p][j - 1], top->rank[p][j] = top->rank[p][j - 1];
-            top->most[p][k] = x;
-            top->rank[p][k] = r;
-        }
+        for (int32_t r = 0; r < s->ranks; r++) neo__top_insert(top, p, s->load[r].at[p], r);
         most[p] = top->most[p][0];
     }
     top->value = neo__search_value(s, most);
@@ -1707,8 +1710,8 @@ static void neo__top_find(const neo__search *s, neo__top *top) {
 /* The value after rank a has the load x, and b has y. */
 static double neo__top_value(const neo__search *s, const neo__top *top, int32_t a, const neo__load *x, int32_t b,
                              const neo__load *y) {
-    double most[NEO__PLAN_PHASES];
-    for (int p = 0; p < NEO__PLAN_PHASES; p++) {
+    double most[NEO__PLAN_TIMES];
+    for (int p = 0; p < NEO__PLAN_TIMES; p++) {
         double m = x->at[p] > y->at[p] ? x->at[p] : y->at[p];
         for (int k = 0; k < NEO__TOP; k++) {
             if (top->rank[p][k] < 0 || top->rank[p][k] == a || top->rank[p][k] == b) continue;
@@ -1797,24 +1800,158 @@ static int neo__search_move(neo__search *s, const neo__top *top, int p, int64_t 
     neo__search_reseat(s, best.seat, best.to);
     return 1;
 }
-static void neo__search_improve(neo__search *s, int64_t work) {
-    neo__search_link(s);
+/* ---- the same for what lies on whole nodes: a slice moves with all its parts, or two are exchanged ---- */
+typedef struct neo__group {
+    int32_t table, slice, parts;
+    int64_t seat;
+} neo__group;
+typedef struct neo__node_move {
+    neo__group group, other; /* other.table -1: none */
+    int32_t to;
+    double value, phase;
+} neo__node_move;
+
+/* Group i of a table that lies on nodes; 0: it has not so many. */
+static int neo__group_at(const neo__search *s, int32_t table, int32_t i, neo__group *g) {
+    const neo__plan_option *o = neo__search_option(s, table);
+    int32_t slices = o->placement == NEO_GRID ? o->col_parts : 1;
+    if (o->unit != NEO__UNIT_NODE || i >= slices) return 0;
+    g->table = table;
+    g->slice = i;
+    g->parts = o->col_parts * o->row_parts / slices;
+    g->seat = s->seat_first[table] + (int64_t)i * g->parts;
+    return 1;
+}
+static int32_t neo__group_node(const neo__search *s, const neo__group *g) { return s->seat[g->seat] / s->per_node; }
+static int neo__group_sits(const neo__search *s, const neo__group *g, int32_t node) {
+    neo__group h;
+    for (int32_t i = 0; neo__group_at(s, g->table, i, &h); i++)
+        if (i != g->slice && neo__group_node(s, &h) == node) return 1;
+    return 0;
+}
+/* Adds the loads of a group, times sign, to those of its ranks' counterparts in a node. */
+static void neo__group_add(neo__search *s, const neo__group *g, int32_t node, double sign) {
+    for (int32_t i = 0; i < g->parts; i++) {
+        int32_t rank = node * s->per_node + s->seat[g->seat + i] % s->per_node;
+        for (int k = 0; k < NEO__PLAN_LOADS; k++) s->load[rank].at[k] += sign * s->seat_load[g->seat + i].at[k];
+    }
+}
+static void neo__group_swap(neo__search *s, const neo__group *g, const neo__group *other, int32_t from, int32_t to,
+                            double sign) {
+    neo__group_add(s, g, from, -sign);
+    neo__group_add(s, g, to, sign);
+    if (other->table < 0) return;
+    neo__group_add(s, other, to, -sign);
+    neo__group_add(s, other, from, sign);
+}
+/* Takes a node's largest loads; 1 if all its ranks have room. */
+static int neo__node_most(const neo__search *s, int32_t node, double *most) {
+    int fits = 1;
+    for (int32_t r = node * s->per_node; r < (node + 1) * s->per_node; r++) {
+        for (int p = 0; p < NEO__PLAN_TIMES; p++)
+            if (s->load[r].at[p] > most[p]) most[p] = s->load[r].at[p];
+        if (s->load[r].at[NEO__PLAN_BYTES] > s->cap) fits = 0;
+    }
+    return fits;
+}
+static void neo__node_move_try(neo__search *s, const neo__top *top, int p, const neo__group *g,
+                               const neo__group *other, int32_t from, int32_t to, neo__node_move *best) {
+    double most[NEO__PLAN_TIMES] = {0.0};
+    if (neo__group_sits(s, g, to) || (other->table >= 0 && neo__group_sits(s, other, from))) return;
+    neo__group_swap(s, g, other, from, to, 1.0);
+    int fits = neo__node_most(s, from, most);
+    fits &= neo__node_most(s, to, most);
+    neo__group_swap(s, g, other, from, to, -1.0);
+    double phase = most[p];
+    if (!fits || phase >= top->most[p][0]) return;
+    for (int i = 0; i < NEO__PLAN_TIMES; i++) {
+        for (int k = 0; k < NEO__TOP; k++) {
+            if (top->rank[i][k] < 0 || top->rank[i][k] == from || top->rank[i][k] == to) continue;
+            if (top->most[i][k] > most[i]) most[i] = top->most[i][k];
+            break;
+        }
+    }
+    double value = neo__search_value(s, most);
+    if (value > best->value || (value == best->value && phase >= best->phase)) return;
+    best->group = *g;
+    best->other = *other;
+    best->to = to;
+    best->value = value;
+    best->phase = phase;
+}
+/* The best move away from the slowest node of a phase; top: of nodes. */
+static int neo__search_move_node(neo__search *s, const neo__top *top, int p, int64_t *work) {
+    int32_t from = top->rank[p][0];
+    neo__node_move best;
+    neo__group g, other;
+    memset(&best, 0, sizeof best);
+    best.to = -1;
+    best.value = top->value;
+    best.phase = top->most[p][0];
+    for (int32_t t = 0; t < s->tables; t++) {
+        for (int32_t i = 0; *work > 0 && neo__group_at(s, t, i, &g); i++) {
+            if (neo__group_node(s, &g) != from) continue;
+            other.table = -1;
+            for (int32_t to = 0; to < s->nodes; to++)
+                if (to != from) neo__node_move_try(s, top, p, &g, &other, from, to, &best);
+            *work -= (int64_t)s->nodes * s->per_node;
+            for (int32_t u = 0; u < s->tables && *work > 0; u++) {
+                for (int32_t k = 0; u != t && neo__group_at(s, u, k, &other); k++, *work -= s->per_node) {
+                    int32_t to = neo__group_node(s, &other);
+                    if (to != from) neo__node_move_try(s, top, p, &g, &other, from, to, &best);
+                }
+            }
+        }
+    }
+    if (best.to < 0) return 0;
+    neo__group_swap(s, &best.group, &best.other, from, best.to, 1.0);
+    for (int32_t i = 0; i < best.group.parts; i++)
+        s->seat[best.group.seat + i] = best.to * s->per_node + s->seat[best.group.seat + i] % s->per_node;
+    for (int32_t i = 0; best.other.table >= 0 && i < best.other.parts; i++)
+        s->seat[best.other.seat + i] = from * s->per_node + s->seat[best.other.seat + i] % s->per_node;
+    return 1;
+}
+/* As neo__top_find, over nodes. */
+static void neo__top_nodes(const neo__search *s, neo__top *top) {
+    double all[NEO__PLAN_TIMES];
+    memset(top, 0, sizeof *top);
+    for (int p = 0; p < NEO__PLAN_TIMES; p++)
+        for (int k = 0; k < NEO__TOP; k++) top->rank[p][k] = -1;
+    for (int32_t n = 0; n < s->nodes; n++) {
+        double most[NEO__PLAN_TIMES] = {0.0};
+        (void)neo__node_most(s, n, most);
+        for (int p = 0; p < NEO__PLAN_TIMES; p++) neo__top_insert(top, p, most[p], n);
+    }
+    for (int p = 0; p < NEO__PLAN_TIMES; p++) all[p] = top->most[p][0];
+    top->value = neo__search_value(s, all);
+}
+
+static void neo__search_improve_by(neo__search *s, int nodes, int64_t work) {
     for (int moved = 1; moved && work > 0;) {
         neo__top top;
-        double excess[NEO__PLAN_PHASES];
+        double excess[NEO__PLAN_TIMES];
         moved = 0;
-        neo__top_find(s, &top);
-        for (int p = 0; p < NEO__PLAN_PHASES; p++) excess[p] = top.most[p][0] - s->target[p];
-        for (int k = 0; k < NEO__PLAN_PHASES && !moved; k++) { /* the phase furthest above its mean first */
+        if (nodes) neo__top_nodes(s, &top);
+        else neo__top_find(s, &top);
+        for (int p = 0; p < NEO__PLAN_TIMES; p++) excess[p] = top.most[p][0] - s->target[p];
+        for (int k = 0; k < NEO__PLAN_TIMES && !moved; k++) { /* the phase furthest above its mean first */
             int worst = 0;
-            for (int p = 1; p < NEO__PLAN_PHASES; p++)
+            for (int p = 1; p < NEO__PLAN_TIMES; p++)
                 if (excess[p] > excess[worst]) worst = p;
             if (excess[worst] <= 0.0) break;
             excess[worst] = -1.0;
-            moved = neo__search_move(s, &top, worst, &work);
+            moved = nodes ? neo__search_move_node(s, &top, worst, &work) : neo__search_move(s, &top, worst, &work);
         }
         work -= 8 * s->ranks;
     }
+}
+static void neo__search_improve(neo__search *s, int64_t work) {
+    int on_nodes = 0;
+    for (int32_t t = 0; t < s->tables && !on_nodes; t++) on_nodes = neo__search_option(s, t)->unit == NEO__UNIT_NODE;
+    if (on_nodes) neo__search_improve_by(s, 1, work / 2);
+    neo__search_link(s);
+    neo__search_improve_by(s, 0, work);
+    if (on_nodes) neo__search_improve_by(s, 1, work / 4);
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -1827,7 +1964,7 @@ static void neo__search_improve(neo__search *s, int64_t work) {
    >>impl-plan-place and >>impl-plan-differencing. This is done for a row of bounds, and the plan with the
    shortest predicted step is kept; then single tables try other options, as long as that helps.
    ------------------------------------------------------------------------------------------------ */
-enum { NEO__MEMORY_BINS = 512 };
+enum { NEO__MEMORY_BINS = 512, NEO__PLAN_SMALL = 400 /* tables x ranks that are searched thoroughly */ };
 static const double NEO__NO_BOUND = DBL_MAX;
 
 /* Options that may be used: those whose heaviest piece is below the bound, or the lightest. */
@@ -1933,7 +2070,7 @@ static void neo__search_keep(neo__search *s, double value) {
 }
 /* Improves what was placed, and keeps it if it is the best so far. */
 static int neo__search_judge(neo__search *s, int64_t work) {
-    double most[NEO__PLAN_PHASES], value;
+    double most[NEO__PLAN_TIMES], value;
     neo__search_improve(s, work);
     neo__search_most(s, most);
     value = neo__search_value(s, most);
@@ -1973,12 +2110,42 @@ static void neo__search_bounds(neo__search *s, int64_t work) {
         }
     }
 }
+/* The best so far, placed again; but for table `but` (-1: all). */
+static void neo__search_restore(neo__search *s, int32_t but) {
+    memcpy(s->choice, s->best_choice, (size_t)s->tables * sizeof *s->choice);
+    neo__search_begin(s);
+    for (int32_t t = 0; t < s->tables; t++) {
+        int32_t parts = t == but ? 0 : neo__search_parts(s, t);
+        for (int32_t i = 0; i < parts; i++) neo__search_put(s, t, i, s->best_seat[s->seat_first[t] + i]);
+    }
+}
+/* The best so far with another option for one table, the others where they are. */
+static int neo__search_exchange(neo__search *s, int32_t t, int option) {
+    const neo__plan_option *old = &s->options[t].at[s->best_choice[t]], *o = &s->options[t].at[option];
+    neo__search_restore(s, t);
+    for (int32_t r = 0; r < s->ranks; r++)
+        for (int i = 0; i < NEO__PLAN_LOADS; i++) s->load[r].at[i] += o->all.at[i] - old->all.at[i];
+    for (int i = 0; i < NEO__PLAN_TIMES; i++)
+        s->target[i] += o->all.at[i] - old->all.at[i] + (o->sum.at[i] - old->sum.at[i]) / s->ranks;
+    s->reduce_bytes += o->reduce_bytes - old->reduce_bytes;
+    s->choice[t] = option;
+    if (o->unit == NEO__UNIT_NODE) return neo__search_place_nodes(s, NEO__PLACE_TIME, t);
+    if (o->unit == NEO__UNIT_RANK) return neo__search_place_ranks(s, NEO__PLACE_TIME, t);
+    for (int32_t r = 0; r < s->ranks; r++)
+        if (s->load[r].at[NEO__PLAN_BYTES] > s->cap) return 0;
+    return 1;
+}
 /* From the best so far: each table in turn, the heaviest first, tries its other options. */
-static void neo__search_refine(neo__search *s, int64_t work) {
-    int64_t cost = (int64_t)s->tables * s->ranks + 2000;
+static void neo__search_refine(neo__search *s, double level, int64_t work) {
+    int64_t cost = (int64_t)s->seats / 4 + 8 * s->ranks, around = 1000 + 4 * s->ranks;
+    int all_anew = s->tables * s->ranks <= NEO__PLAN_SMALL;
+    neo__search_restore(s, -1);
+    s->level = level;
+    s->best_value = -1.0;
+    (void)neo__search_judge(s, around);
     for (int better = 1; better && work > 0;) {
         better = 0;
-        memcpy(s->choice, s->best_choice, (size_t)s->tables * sizeof *s->choice);
+        neo__search_restore(s, -1);
         for (int32_t t = 0; t < s->tables; t++) {
             s->order[t].at = t;
             s->order[t].first = -neo__search_option(s, t)->peak;
@@ -1989,13 +2156,15 @@ static void neo__search_refine(neo__search *s, int64_t work) {
         for (int32_t i = 0; i < s->tables && work > 0; i++) {
             int32_t t = s->old_choice[i];
             for (int32_t k = 0; k < s->options[t].count && work > 0; k++) {
+                const neo__plan_option *o = &s->options[t].at[k];
+                if (k == s->best_choice[t] || o->most_bytes > s->cap) continue;
+                if (o->seconds > s->options[t].at[s->best_choice[t]].seconds + 0.2 * s->mean_cost) continue;
+                work -= cost + around;
+                if (neo__search_exchange(s, t, k)) better |= neo__search_judge(s, around);
+                if (!all_anew) continue;
                 memcpy(s->choice, s->best_choice, (size_t)s->tables * sizeof *s->choice);
-                if (k == s->best_choice[t] || s->options[t].at[k].most_bytes > s->cap) continue;
-                if (s->options[t].at[k].seconds > 2.0 * s->mean_cost + s->options[t].at[s->best_choice[t]].seconds)
-                    continue;
                 s->choice[t] = k;
-                work -= cost;
-                if (neo__search_place(s, NEO__PLACE_TIME)) better |= neo__search_judge(s, 2000);
+                if (neo__search_place(s, NEO__PLACE_TIME)) better |= neo__search_judge(s, around);
             }
         }
     }
@@ -2041,14 +2210,6 @@ static int neo__search_alloc(neo__search *s, neo_plan *plan) {
            s->seat_load && s->load && s->head && s->order && s->key && s->node_seconds && s->bin_choice;
 }
 /* ---- the search itself ---- */
-static void neo__search_restore(neo__search *s) {
-    memcpy(s->choice, s->best_choice, (size_t)s->tables * sizeof *s->choice);
-    neo__search_begin(s);
-    for (int32_t t = 0; t < s->tables; t++) {
-        int32_t parts = neo__search_parts(s, t);
-        for (int32_t i = 0; i < parts; i++) neo__search_put(s, t, i, s->best_seat[s->seat_first[t] + i]);
-    }
-}
 /* s->best: the best choice and seats within cap; 0 if nothing fits. */
 static int neo__search_run(neo__search *s, double cap) {
     int64_t work = 60000;
@@ -2064,12 +2225,14 @@ static int neo__search_run(neo__search *s, double cap) {
         if (least == DBL_MAX) return 0;
         s->mean_cost += least;
     }
+    s->level = 0.5;
     neo__search_bounds(s, work);
     if (s->best_value < 0.0 && neo__search_fit(s)) (void)neo__search_judge(s, work);
     if (s->best_value < 0.0) return 0;
-    neo__search_refine(s, 20000000);
-    neo__search_restore(s);
-    (void)neo__search_judge(s, 1000000);
+    neo__search_refine(s, 0.1, 30000000);
+    if (s->tables * s->ranks <= NEO__PLAN_SMALL) neo__search_refine(s, 0.001, 30000000);
+    neo__search_restore(s, -1);
+    (void)neo__search_judge(s, 4000000);
     return 1;
 }
 /* s->best becomes the plan's pieces. */
@@ -2210,12 +2373,12 @@ static void neo__plan_table_cost(const neo_plan *plan, const neo__plan_table *t,
         int copies = p->rank == NEO_EVERY_RANK;
         neo__load x = copies ? neo__plan_copy_load(plan, t)
                              : neo__plan_piece_load(plan, t, p->rows, p->cols, plan->cut[i]);
-        double seconds = neo__load_seconds(&x);
+        double seconds = x.at[NEO__PLAN_SECONDS];
         if (copies) {
             all = seconds + 4.0 * (double)t->rows * (double)t->dim * plan->model.all_reduce;
         } else {
             neo__load samples = neo__plan_sample_load(plan, t, p->rows, p->cols, plan->cut[i]);
-            all += neo__load_seconds(&samples);
+            all += samples.at[NEO__PLAN_SECONDS];
             sum += seconds;
             if (seconds > *most) *most = seconds;
         }

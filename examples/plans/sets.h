@@ -3,8 +3,8 @@
    are much larger, a few are looked up much more). They are shapes to plan for, not those models.
 
    Rows and poolings are powers of two with binomially distributed exponents, times a number in [1, 2), scaled to the
-   totals. row_buckets: 8 for tables above 4 GiB, and for those whose lookups move more than four times the mean; F1,
-   whose tables are larger than a rank: 128. */
+   totals. row_buckets: 8 (the ranks of a node) for tables above 4 GiB, and for those with more than 1.5 times the mean of
+   ids; F1, whose tables are larger than a rank: 128. */
 #ifndef NEO_PLAN_SETS_H
 #define NEO_PLAN_SETS_H
 
@@ -23,7 +23,7 @@ typedef struct plan_set_table {
 } plan_set_table;
 
 static const plan_set PLAN_SETS[] = {
-    {"a1", 200, 0, 95e9, 68, 27, 89, 1},
+    {"a1", 300, 0, 95e9, 68, 27, 89, 1},
     {"a2", 1000, 0, 793e9, 93, 15, 638, 2},
     {"f1", 30, 128, 12e12, 256, 20, 5, 3},
     {"i1", 300, 0, 332e9, 92, 70, 60, 4},
@@ -36,12 +36,12 @@ static inline uint64_t plan_set_random(uint64_t *state) { /* splitmix64 */
     x = (x ^ x >> 27) * 0x94D049BB133111EBu;
     return x ^ x >> 31;
 }
-/* 2^(step x heads of `flips` coins) x a number in [1, 2). */
-static inline double plan_set_heavy(uint64_t *state, int flips, int step) {
+/* 2^(heads of `flips` coins) x a number in [1, 2). */
+static inline double plan_set_heavy(uint64_t *state, int flips) {
     uint64_t coins = plan_set_random(state);
     double x = 1.0 + (double)(plan_set_random(state) >> 11) * 0x1p-53;
     for (int i = 0; i < flips; i++)
-        for (int k = 0; k < step && (coins >> i & 1); k++) x *= 2.0;
+        if (coins >> i & 1) x *= 2.0;
     return x;
 }
 /* tables: [set->tables]. */
@@ -49,14 +49,14 @@ static inline void plan_set_make(const plan_set *set, plan_set_table *tables) {
     static const int64_t dims[] = {16, 32, 48, 64, 80, 96, 128, 160, 192, 256};
     static double rows[PLAN_SET_MOST], pooling[PLAN_SET_MOST];
     uint64_t state = set->seed;
-    double dim_sum = 0, elements = 0, pooling_sum = 0, left = set->pooling * set->tables, moved = 0;
+    double dim_sum = 0, elements = 0, pooling_sum = 0, left = set->pooling * set->tables;
     for (int t = 0; t < set->tables; t++) {
         do tables[t].dim = dims[plan_set_random(&state) % 10];
         while (dim_sum < set->dim * t ? tables[t].dim < set->dim : tables[t].dim > set->dim);
         if (set->dim == 256) tables[t].dim = 256;
         dim_sum += (double)tables[t].dim;
-        rows[t] = plan_set_heavy(&state, set->row_buckets ? 4 : 10, 2);
-        pooling[t] = plan_set_heavy(&state, 6, 1);
+        rows[t] = plan_set_heavy(&state, set->row_buckets ? 4 : 12);
+        pooling[t] = plan_set_heavy(&state, 6);
         elements += rows[t] * (double)tables[t].dim;
         pooling_sum += pooling[t];
     }
@@ -66,11 +66,10 @@ static inline void plan_set_make(const plan_set *set, plan_set_table *tables) {
         tables[t].pooling = (int64_t)(share + 0.5) > 1 ? (int64_t)(share + 0.5) : 1;
         left -= (double)tables[t].pooling;
         pooling_sum -= pooling[t];
-        moved += (double)(tables[t].pooling * tables[t].dim) / set->tables;
     }
     for (int t = 0; t < set->tables; t++) {
         int large = 4 * tables[t].rows * tables[t].dim > (int64_t)4 << 30;
-        int busy = (double)(tables[t].pooling * tables[t].dim) > 4 * moved;
+        int busy = (double)tables[t].pooling > 1.5 * set->pooling;
         tables[t].row_buckets = set->row_buckets ? set->row_buckets : large || busy ? 8 : 1;
     }
 }
