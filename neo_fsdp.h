@@ -15,10 +15,29 @@
      In exactly one .c file:               In the others:
          #define NEO_IMPLEMENTATION            #include "neo_fsdp.h"
          #include "neo_fsdp.h"
+
+   GLOSSARY
+     placement   how one table lies on the ranks: whole, in slices of columns, in ranges of rows, copied
+     piece       a rectangle of a table on one rank; a plan is a list of pieces
+     slice       the pieces of a table with the same columns: together all its rows
+
+   CONTENTS (grep -nE '^ *>>|---- >>' neo_fsdp.h is the map)
+     >>fsdp-config >>plan >>shard >>impl-plan >>impl-plan-model >>impl-plan-buffers >>impl-plan-predict
+     >>impl-plan-pieces >>impl-plan-options >>impl-plan-place >>impl-plan-differencing
+     >>impl-plan-improve >>impl-plan-search >>impl-plan-why >>impl-plan-file >>impl-plan-calls
+     >>impl-calibrate >>impl-shard-map >>impl-shard >>impl-shard-rows >>impl-shard-nodes
+     >>impl-shard-cut >>impl-shard-step
 */
 #ifndef NEO_FSDP_H
 #define NEO_FSDP_H
 
+/* ------------------------------------------------------------------------------------------------
+   >>fsdp-config
+
+   Macros a user may define, beside those of neo.h and neo_comm.h, in the file that implements:
+     NEO_IMPLEMENTATION        emits neo.h, neo_comm.h and neo_fsdp.h
+     NEO_FSDP_IMPLEMENTATION   emits neo_fsdp.h alone (the others are implemented elsewhere)
+   ------------------------------------------------------------------------------------------------ */
 #include "neo_comm.h"
 
 #ifdef __cplusplus
@@ -28,22 +47,34 @@ extern "C" {
 /* ------------------------------------------------------------------------------------------------
    >>plan
 
-   A plan says which rank holds which rectangle of which table.
+   A plan says which rank holds which rectangle of which table. neo_plan_create searches one that makes a
+   training step short within the memory of the ranks. Every rank makes the same plan for itself: it
+   depends on its input alone.
+
+   Where tables may be cut, so that no bit of weights and state depends on the plan:
+     columns  at multiples of NEO_PLAN_BLOCK, of NEO_WIRE_BLOCK if a wire is f8, i8 or i4
+     rows     where a bucket of neo_table_desc.row_buckets begins: a table of R buckets has at most R
+              ranges of rows. Pooled sums of a table without buckets would depend on the cut: only where
+              placements name a row placement may it be cut, and then anywhere (see neo_plan_warning).
+              Under NEO_POOL_NONE, where nothing is summed, anywhere.
+   A slice is cut into rows by itself. Partial sums travel as f32 whatever the wire: what is rounded to a
+   wire is a whole sum, as in any other plan.
    ------------------------------------------------------------------------------------------------ */
 typedef struct neo_plan neo_plan;
+enum { NEO_PLAN_BLOCK = 16 };
 
 typedef enum neo_placement {
     NEO_TABLE_WISE,        /* "tw": the whole table on one rank */
     NEO_COLUMN_WISE,       /* "cw": slices of columns on several ranks */
-    NEO_ROW_WISE,          /* "rw": ranges of rows over all ranks */
+    NEO_ROW_WISE,          /* "rw": ranges of rows on several ranks or all */
     NEO_DATA_PARALLEL,     /* "dp": a copy on every rank */
-    NEO_TABLE_ROW_WISE,    /* "twrw": on one node, ranges of rows over its ranks */
-    NEO_TABLE_COLUMN_WISE, /* "twcw": on one node, slices of columns over its ranks */
-    NEO_GRID,              /* "grid": slices of columns over nodes, ranges of rows over the ranks of each */
+    NEO_TABLE_ROW_WISE,    /* "twrw": on one node of several, ranges of rows over its ranks */
+    NEO_TABLE_COLUMN_WISE, /* "twcw": on one node of several, slices of columns over its ranks */
+    NEO_GRID,              /* "grid": slices of columns on several nodes, ranges of rows over the ranks of each */
     NEO_PLACEMENT_COUNT
 } neo_placement;
-NEO_API const char *neo_placement_name(neo_placement placement); /* "tw" ... */
-/* neo_placement_parse: NEO_ERR_ARG for another word. */
+/* neo_placement_name: "tw" ... neo_placement_parse: NEO_ERR_ARG for another word. */
+NEO_API const char *neo_placement_name(neo_placement placement);
 NEO_API neo_status neo_placement_parse(const char *name, neo_placement *placement);
 
 /* A rectangle of a table on one rank. */
@@ -54,29 +85,134 @@ typedef struct neo_piece {
     int64_t first_row, rows, first_col, cols;
 } neo_piece;
 
+/* What kernels take over what the model says (neo_calibrate measures it): seconds are factor x bytes /
+   memory_bandwidth. */
+typedef struct neo_calibration {
+    double lookup; /* bytes: ids, rows read, sums written; 0: 1 */
+    double update; /* of backward and update, over the same bytes; 0: 2 */
+    double copy;   /* of adding what arrives, and of dense gradients; 0: 1 */
+} neo_calibration;
+
 /* What the ranks are, for predictions. */
 typedef struct neo_cluster {
     int32_t ranks;                  /* required */
-    int32_t ranks_per_node;         /* 0: all in one node */
+    int32_t ranks_per_node;         /* 0: all in one node; ranks [n k, n (k + 1)) are a node */
     int64_t memory_bytes;           /* that a rank may give to tables and to what training them takes; 0: no limit */
-    double memory_bandwidth;        /* bytes per second that a rank's lookups read; 0: 10e9 */
+    double memory_bandwidth;        /* bytes per second, read and written, of a rank; 0: 10e9 */
     double flops;                   /* per second of a rank, in dense layers; 0: 50e9 */
     neo_link link[NEO_LEVEL_COUNT]; /* of a rank, each way; bandwidth 0: 5e9 inside a node, 1e9 between nodes */
+    neo_calibration calibration;
 } neo_cluster;
 
 /* A plan follows from these numbers alone: the same input, the same plan. */
 typedef struct neo_plan_desc {
-    const neo_bags_desc *bags;      /* required; max_batch and max_ids are those of a batch over all ranks */
+    const neo_bags_desc *bags;      /* required; max_batch and max_ids are those of a batch over all ranks.
+                                       Tables without weights of yours. Copied */
     const double *ids_per_sample;   /* [features] mean over a batch; NULL: max_ids / (max_batch x features) */
     neo_cluster cluster;
     neo_wire wire_forward, wire_backward; /* of pooled rows and of their gradients */
     unsigned placements;            /* those allowed, a bit 1u << placement each; 0: all that keep the bits */
     const unsigned *table_placements; /* [tables] the same for each table, 0: as placements; or NULL */
-    int pipeline;                   /* 1: with the buffers of a second batch */
-    int weighted;                   /* 1: batches have a weight per id */
+    int pipeline;                   /* 1: the exchanges of a step run beside its computation, with the buffers of
+                                       a second batch */
     double dense_flops_bottom, dense_flops_top; /* per sample, forward: dense layers beside and after the lookup */
     int64_t dense_params;           /* elements of replicated dense parameters */
+    int weighted;                   /* 1: batches have a weight per id */
 } neo_plan_desc;
+
+/* neo_plan_create: search a plan with a short predicted step.
+   Errors   NEO_ERR_ARG: a field of desc. NEO_ERR_UNSUPPORTED: a table has none of the placements it is
+            allowed (the message names it and says why). NEO_ERR_CAPACITY: it does not fit into memory_bytes;
+            the message has a budget for a rank that would do. NEO_ERR_MEMORY.
+   Threads  as for everything made from ctx. Cost: 1,000 tables over 1,024 ranks take about a second. */
+NEO_API NEO__CHECK_UNUSED neo_status neo_plan_create(neo_ctx *ctx, const neo_plan_desc *desc, neo_plan **plan);
+/* neo_plan_create_uniform: every table by one placement, over as many ranks as it can be cut for, spread so
+   that ranks have much the same to do; a table that cannot be placed so is table-wise (neo_plan_why says
+   it). desc->placements matter only for row cuts of tables without buckets. Errors: as neo_plan_create. */
+NEO_API NEO__CHECK_UNUSED neo_status neo_plan_create_uniform(neo_ctx *ctx, const neo_plan_desc *desc,
+                                                             neo_placement placement, neo_plan **plan);
+/* neo_plan_create_from: a plan of your own. pieces: [count] in any order.
+   Errors   NEO_ERR_ARG: a piece outside its table or the ranks; elements of a table that no piece or two
+            pieces have; a cut that is not allowed: the table and the place are named. NEO_ERR_CAPACITY: a
+            rank would need more than memory_bytes. */
+NEO_API NEO__CHECK_UNUSED neo_status neo_plan_create_from(neo_ctx *ctx, const neo_plan_desc *desc,
+                                                          const neo_piece *pieces, int64_t count,
+                                                          neo_plan **plan);
+/* neo_plan_destroy: NULL is allowed. */
+NEO_API void neo_plan_destroy(neo_plan *plan);
+
+/* neo_plan_write: a plan as text. neo_plan_read: for the tables and ranks of desc. A file has one line for
+   each table, in any order; # begins a comment, outside of names:
+       neo-plan 1                              the format; first
+       ranks 8 4                               ranks, and ranks of a node
+       table C1 1460x16 tw 3                   name, rows x dim, placement, its ranks in order of the pieces:
+       table C2 583x64 cw 0,2,5-6              slices of columns as equal as blocks allow,
+       table C3 9000x16 rw 0-7                 ranges of rows as equal as buckets allow (twrw, twcw alike)
+       table C4 9000x64 grid 0-3/4-7           slices of columns, and of each the ranges of rows
+       table C5 24x16 dp
+       table C6 9000x16 pieces 2               other cuts: so many lines of
+       piece 1 0+4000 0+16                     rank, first row + rows, first column + columns
+   In names, bytes up to blank, and " # %, are written as %XX.
+   Errors   NEO_ERR_NOT_FOUND, NEO_ERR_IO. NEO_ERR_FORMAT: file, line and what is wrong. NEO_ERR_MISMATCH:
+            the file is for other tables or ranks. Those of neo_plan_create_from. */
+NEO_API NEO__CHECK_UNUSED neo_status neo_plan_read(neo_ctx *ctx, const neo_plan_desc *desc, const char *path,
+                                                   neo_plan **plan);
+NEO_API neo_status neo_plan_write(const neo_plan *plan, const char *path);
+
+/* neo_plan_pieces: all pieces, sorted by table, first_col, first_row. neo_plan_table_pieces: those of a
+   table. They are the plan's. neo_plan_rank_pieces: the pieces that a rank holds, as places in
+   neo_plan_pieces, in rising order, those on every rank among them. */
+NEO_API const neo_piece *neo_plan_pieces(const neo_plan *plan, int64_t *count);
+NEO_API const neo_piece *neo_plan_table_pieces(const neo_plan *plan, int32_t table, int64_t *count);
+NEO_API const int64_t *neo_plan_rank_pieces(const neo_plan *plan, int32_t rank, int64_t *count);
+NEO_API neo_placement neo_plan_placement(const neo_plan *plan, int32_t table);
+/* neo_plan_desc_of: what the plan was made from, with copies of its own and defaults filled in; valid as
+   long as the plan. */
+NEO_API const neo_plan_desc *neo_plan_desc_of(const neo_plan *plan);
+/* neo_plan_digest: of tables, ranks and pieces: equal for plans that place alike. */
+NEO_API uint64_t neo_plan_digest(const neo_plan *plan);
+
+/* neo_plan_why: for a table, what was chosen, and for each other placement why not; lines of text.
+   neo_plan_warning: "sums of table 'x' depend on the plan: ...", or "" if its bits do not.
+   text: [bytes], gets as much as fits, with a NUL; NULL if bytes is 0. Return the bytes of the whole text
+   without its NUL, as snprintf. */
+NEO_API size_t neo_plan_why(const neo_plan *plan, int32_t table, char *text, size_t bytes);
+NEO_API size_t neo_plan_warning(const neo_plan *plan, int32_t table, char *text, size_t bytes);
+
+/* What a rank holds, and its share of the phases of a step in seconds, without latencies. weight_bytes and
+   state_bytes are exact. */
+typedef struct neo_plan_rank {
+    int64_t weight_bytes, state_bytes, buffer_bytes;
+    double ids;      /* ids travel to where rows are */
+    double lookup;
+    double forward;  /* pooled rows travel to where samples are */
+    double backward; /* gradients of pooled rows travel back */
+    double update;   /* merge and optimizer; row sums between slices */
+    double seconds;  /* of all these: its load */
+} neo_plan_rank;
+NEO_API neo_plan_rank neo_plan_rank_of(const neo_plan *plan, int32_t rank);
+
+/* A predicted step in seconds. A phase ends when the slowest rank has done it. Dense layers take twice as long
+   backward as forward.
+     plain      ids + lookup + forward + 3 (bottom + top) + backward + update + reduce
+     pipelined  max(bottom, lookup + forward) + 3 top + max(2 bottom, backward) + max(update, reduce),
+                as ids of the next batch travel meanwhile; at least ids + forward + backward + reduce,
+                which the links take */
+typedef struct neo_plan_step {
+    double ids, lookup, forward, backward, update; /* of the slowest rank, with latencies */
+    double bottom, top;                            /* forward */
+    double reduce;                                 /* all-reduce of dense gradients, of "dp" tables too */
+    double plain, pipelined;
+    double balance;                                /* largest load of a rank over the mean */
+    int64_t most_bytes;                            /* largest memory of a rank */
+    int32_t busiest_rank, fullest_rank;
+} neo_plan_step;
+NEO_API neo_plan_step neo_plan_step_of(const neo_plan *plan);
+
+/* neo_calibrate: measure this machine as one rank with all threads of ctx: fills in memory_bandwidth, flops and
+   calibration, and leaves the rest of *cluster. Takes about a second and 0.3 GB. Links are not
+   measured. Errors: NEO_ERR_MEMORY. */
+NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster);
 
 /* ------------------------------------------------------------------------------------------------
    >>shard
@@ -169,14 +305,2854 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *shard);
 #endif
 #endif /* NEO_FSDP_H */
 
-#if defined(NEO_IMPLEMENTATION) || defined(NEO_STATIC)
+/* ================================================================================================
+   Stop here if you only want the API: what follows is the implementation.
+   ================================================================================================ */
+
+#if (defined(NEO_IMPLEMENTATION) || defined(NEO_STATIC) || defined(NEO_FSDP_IMPLEMENTATION)) &&    \
+    !defined(NEO__FSDP_IMPLEMENTED)
+#define NEO__FSDP_IMPLEMENTED
+
+#include <float.h>
 #include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <stdio.h>
-struct neo_plan { neo_plan_desc desc; neo_piece *pieces; int64_t count; };
-static const neo_plan_desc *neo_plan_desc_of(const neo_plan *p) { return &p->desc; }
-static const neo_piece *neo_plan_pieces(const neo_plan *p, int64_t *count) { *count = p->count; return p->pieces; }
+#include <errno.h>
+
+/* Products and sums fuse only where the code says fma: one rounding per written operation. */
+#if defined(__clang__)
+#pragma STDC FP_CONTRACT OFF
+#elif defined(__GNUC__)
+#pragma GCC push_options
+#pragma GCC optimize("fp-contract=off")
+#endif
+/* As in neo.h: code that runs once compiles without optimization. */
+#if !defined(NEO__COLD_BEGIN)
+#define NEO__COLD_BEGIN
+#define NEO__COLD_END
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ------------------------------------------------------------------------------------------------
+   >>impl-plan
+
+   A plan keeps a copy of what it was made from, each table's facts, the pieces (by table, and an index by
+   rank) and what they predict. Numbers that decide are doubles, made by + - * / alone, in a fixed order;
+   ties go to the lower index: every machine makes the same plan.
+   ------------------------------------------------------------------------------------------------ */
+enum { NEO__PLAN_MAX_RANKS = 4096, NEO__PLAN_BLOCKS = 40 };
+/* What a piece, a table or a rank takes: seconds of the phases, and bytes. */
+enum {
+    NEO__PLAN_IDS,
+    NEO__PLAN_LOOKUP,
+    NEO__PLAN_FORWARD,
+    NEO__PLAN_BACKWARD,
+    NEO__PLAN_UPDATE,
+    NEO__PLAN_PHASES,
+    NEO__PLAN_SECONDS = NEO__PLAN_PHASES, /* of all phases */
+    NEO__PLAN_TIMES,
+    NEO__PLAN_BYTES = NEO__PLAN_TIMES,
+    NEO__PLAN_LOADS
+};
+typedef struct neo__plan_load {
+    double at[NEO__PLAN_LOADS];
+} neo__plan_load;
+
+/* How the table of a piece is cut, as far as it matters to the piece. */
+typedef struct neo__plan_cut {
+    int32_t row_parts;    /* pieces of its slice */
+    int32_t in_node;      /* 1: all of them in one node of several, where partial sums add first */
+    int32_t local, cross; /* pieces of other slices that hold its rows, in its node and elsewhere */
+} neo__plan_cut;
+
+typedef struct neo__plan_table {
+    int64_t rows, dim;
+    int64_t blocks;                 /* of columns, that a cut leaves whole */
+    int64_t state_fixed, state_col; /* bytes of state per row: fixed + state_col cols */
+    int64_t ids_capacity;
+    double ids;                     /* per sample */
+    int32_t features, buckets;      /* buckets 0: any row may begin a piece */
+    unsigned allowed;               /* placements, bits */
+    int none, row_sums, loose;      /* row_sums: steps need sums along rows; loose: row cuts change bits */
+    neo_placement placement;
+    int64_t first_piece, piece_count;
+} neo__plan_table;
+
+typedef struct neo__plan_model {
+    double batch, ranks, per_node, nodes;
+    double local, cross;       /* seconds of a byte on a link */
+    double to_all;             /* seconds of a byte of an all-to-all's send buffer */
+    double to_nodes;           /* as to_all, what goes to other nodes only */
+    double all_reduce;         /* seconds of a byte of an all-reduce */
+    double lookup, update, copy; /* seconds of a byte of memory */
+    double exchange_latency, reduce_latency;
+} neo__plan_model;
+
+typedef enum neo__plan_origin {
+    NEO__PLAN_SEARCHED,
+    NEO__PLAN_UNIFORM,
+    NEO__PLAN_GIVEN
+} neo__plan_origin;
+
+struct neo_plan {
+    neo_ctx *ctx;
+    neo_plan_desc desc; /* of copies */
+    neo_bags_desc bags;
+    neo__plan_model model;
+    neo__plan_origin origin;
+    neo_placement uniform;
+    neo__plan_table *table;
+    int32_t nodes, per_node, last_node; /* last_node: ranks of the last one */
+    int64_t block;                      /* columns */
+    neo_piece *piece;
+    neo__plan_cut *cut; /* of each piece */
+    int64_t piece_count;
+    int64_t *rank_first; /* [ranks + 1] into rank_piece */
+    int64_t *rank_piece;
+    neo_plan_rank *rank;
+    neo_plan_step step;
+    double reduce_bytes;  /* dense gradients */
+    double sample_bytes;  /* buffers of a rank for its samples */
+    int block_count;
+    struct {
+        void *at;
+        size_t bytes;
+    } blocks[NEO__PLAN_BLOCKS];
+};
+
+NEO__COLD_BEGIN
+/* Zeroed memory that goes with the plan; NULL if there is none (neo_last_error says so). */
+static void *neo__plan_alloc(neo_plan *plan, int64_t count, size_t size) {
+    size_t n = count > 0 ? (size_t)count : 1, bytes = n * size;
+    NEO_ASSERT(plan->block_count < NEO__PLAN_BLOCKS);
+    void *p = bytes / size == n ? neo_alloc(plan->ctx, bytes) : NULL;
+    if (!p) {
+        (void)neo_fail(NEO_ERR_MEMORY, "neo_plan: no memory for %zu bytes", bytes);
+        return NULL;
+    }
+    memset(p, 0, bytes);
+    plan->blocks[plan->block_count].at = p;
+    plan->blocks[plan->block_count++].bytes = bytes;
+    return p;
+}
+/* Gives back blocks [begin, end): working memory of a search. */
+static void neo__plan_release(neo_plan *plan, int begin, int end) {
+    for (int i = begin; i < end; i++) neo_free(plan->ctx, plan->blocks[i].at, plan->blocks[i].bytes);
+    for (int i = end; i < plan->block_count; i++) plan->blocks[begin + i - end] = plan->blocks[i];
+    plan->block_count -= end - begin;
+}
+NEO_API void neo_plan_destroy(neo_plan *plan) {
+    if (!plan) return;
+    neo__plan_release(plan, 0, plan->block_count);
+    neo_free(plan->ctx, plan, sizeof *plan);
+}
+
+static const char *const NEO__PLACEMENT_NAMES[NEO_PLACEMENT_COUNT] = {"tw", "cw",   "rw",  "dp",
+                                                                      "twrw", "twcw", "grid"};
+NEO_API const char *neo_placement_name(neo_placement placement) {
+    return (unsigned)placement < NEO_PLACEMENT_COUNT ? NEO__PLACEMENT_NAMES[placement] : "unknown";
+}
+NEO_API neo_status neo_placement_parse(const char *name, neo_placement *placement) {
+    NEO__CHECK(name && placement, NEO_ERR_ARG, "neo_placement_parse: an argument is NULL");
+    for (int p = 0; p < NEO_PLACEMENT_COUNT; p++) {
+        if (strcmp(name, NEO__PLACEMENT_NAMES[p]) == 0) {
+            *placement = (neo_placement)p;
+            return NEO_OK;
+        }
+    }
+    return neo_fail(NEO_ERR_ARG, "neo_placement_parse: '%.80s' is none of tw, cw, rw, dp, twrw, twcw, grid", name);
+}
+
+/* ---- the description: checks and copy ---- */
+enum {
+    NEO__PLAN_ROW_BITS = 1 << NEO_ROW_WISE | 1 << NEO_TABLE_ROW_WISE | 1 << NEO_GRID,
+    NEO__PLAN_ALL_BITS = (1 << NEO_PLACEMENT_COUNT) - 1
+};
+static int32_t neo__plan_features(const neo_bags_desc *bags) {
+    return bags->feature_table ? bags->feature_count : bags->table_count;
+}
+static int neo__plan_positive(double x) { return x >= 0.0 && x - x == 0.0; }
+
+static neo_status neo__plan_check_cluster(const neo_cluster *c, const char *fn) {
+    NEO__CHECK(c->ranks >= 1 && c->ranks <= NEO__PLAN_MAX_RANKS, NEO_ERR_ARG,
+               "%s: cluster.ranks is %d, not in 1 .. %d", fn, c->ranks, (int)NEO__PLAN_MAX_RANKS);
+    NEO__CHECK(c->ranks_per_node >= 0, NEO_ERR_ARG, "%s: cluster.ranks_per_node is %d", fn, c->ranks_per_node);
+    NEO__CHECK(c->memory_bytes >= 0, NEO_ERR_ARG, "%s: cluster.memory_bytes is %" PRId64, fn, c->memory_bytes);
+    const struct {
+        const char *name;
+        double value;
+    } field[] = {{"memory_bandwidth", c->memory_bandwidth},
+                 {"flops", c->flops},
+                 {"link[NEO_LEVEL_LOCAL].latency_us", c->link[NEO_LEVEL_LOCAL].latency_us},
+                 {"link[NEO_LEVEL_LOCAL].bandwidth", c->link[NEO_LEVEL_LOCAL].bandwidth},
+                 {"link[NEO_LEVEL_CROSS].latency_us", c->link[NEO_LEVEL_CROSS].latency_us},
+                 {"link[NEO_LEVEL_CROSS].bandwidth", c->link[NEO_LEVEL_CROSS].bandwidth},
+                 {"calibration.lookup", c->calibration.lookup},
+                 {"calibration.update", c->calibration.update},
+                 {"calibration.copy", c->calibration.copy}};
+    for (size_t i = 0; i < sizeof field / sizeof *field; i++)
+        NEO__CHECK(neo__plan_positive(field[i].value), NEO_ERR_ARG,
+                   "%s: cluster.%s is %g, not a finite number from 0 up", fn, field[i].name, field[i].value);
+    return NEO_OK;
+}
+static neo_status neo__plan_check(neo_ctx *ctx, const neo_plan_desc *d, const char *fn) {
+    neo_bags_memory memory;
+    NEO__CHECK(ctx && d && d->bags, NEO_ERR_ARG, "%s: ctx, desc or desc->bags is NULL", fn);
+    NEO__TRY(neo_bags_bytes(ctx, d->bags, &memory));
+    for (int32_t t = 0; t < d->bags->table_count; t++)
+        NEO__CHECK(!d->bags->tables[t].weight, NEO_ERR_ARG,
+                   "%s: table '%s': a table in pieces cannot lie in memory of yours: give weight NULL", fn,
+                   d->bags->tables[t].name);
+    for (int32_t f = 0; d->ids_per_sample && f < neo__plan_features(d->bags); f++)
+        NEO__CHECK(neo__plan_positive(d->ids_per_sample[f]), NEO_ERR_ARG,
+                   "%s: ids_per_sample[%d] is %g, not a finite number from 0 up", fn, f, d->ids_per_sample[f]);
+    NEO__TRY(neo__plan_check_cluster(&d->cluster, fn));
+    NEO__CHECK((unsigned)d->wire_forward < NEO_WIRE_COUNT && (unsigned)d->wire_backward < NEO_WIRE_COUNT,
+               NEO_ERR_ARG, "%s: wire_forward %d or wire_backward %d does not exist", fn, (int)d->wire_forward,
+               (int)d->wire_backward);
+    NEO__CHECK(d->placements <= NEO__PLAN_ALL_BITS, NEO_ERR_ARG, "%s: placements 0x%x has unknown bits", fn,
+               d->placements);
+    for (int32_t t = 0; d->table_placements && t < d->bags->table_count; t++)
+        NEO__CHECK(d->table_placements[t] <= NEO__PLAN_ALL_BITS, NEO_ERR_ARG,
+                   "%s: table '%s': table_placements 0x%x has unknown bits", fn, d->bags->tables[t].name,
+                   d->table_placements[t]);
+    NEO__CHECK(neo__plan_positive(d->dense_flops_bottom) && neo__plan_positive(d->dense_flops_top) &&
+                   d->dense_params >= 0,
+               NEO_ERR_ARG, "%s: dense_flops_bottom %g, dense_flops_top %g and dense_params %" PRId64
+               " must be from 0 up",
+               fn, d->dense_flops_bottom, d->dense_flops_top, d->dense_params);
+    return NEO_OK;
+}
+
+static neo_status neo__plan_copy(neo_plan *plan, const neo_plan_desc *d) {
+    const neo_bags_desc *from = d->bags;
+    int32_t tables = from->table_count, features = neo__plan_features(from);
+    size_t text_bytes = from->name ? strlen(from->name) + 1 : 1;
+    for (int32_t t = 0; t < tables; t++) text_bytes += strlen(from->tables[t].name) + 1;
+    neo_table_desc *table = (neo_table_desc *)neo__plan_alloc(plan, tables, sizeof *table);
+    int32_t *feature = (int32_t *)neo__plan_alloc(plan, features, sizeof *feature);
+    double *ids = (double *)neo__plan_alloc(plan, features, sizeof *ids);
+    unsigned *allowed = (unsigned *)neo__plan_alloc(plan, tables, sizeof *allowed);
+    char *text = (char *)neo__plan_alloc(plan, (int64_t)text_bytes, 1);
+    if (!table || !feature || !ids || !allowed || !text) return NEO_ERR_MEMORY;
+    plan->desc = *d;
+    plan->bags = *from;
+    if (from->name) {
+        size_t n = strlen(from->name) + 1;
+        plan->bags.name = (const char *)memcpy(text, from->name, n);
+        text += n;
+    }
+    for (int32_t t = 0; t < tables; t++) {
+        size_t n = strlen(from->tables[t].name) + 1;
+        table[t] = from->tables[t];
+        table[t].name = (const char *)memcpy(text, from->tables[t].name, n);
+        text += n;
+        allowed[t] = d->table_placements ? d->table_placements[t] : 0;
+    }
+    for (int32_t f = 0; f < features; f++) {
+        feature[f] = from->feature_table ? from->feature_table[f] : f;
+        ids[f] = d->ids_per_sample ? d->ids_per_sample[f]
+                                   : (double)from->max_ids / ((double)from->max_batch * (double)features);
+    }
+    plan->bags.tables = table;
+    plan->bags.feature_table = feature;
+    plan->bags.feature_count = features;
+    plan->desc.bags = &plan->bags;
+    plan->desc.ids_per_sample = ids;
+    plan->desc.table_placements = allowed;
+    return NEO_OK;
+}
+
+static double neo__plan_or(double x, double otherwise) { return x > 0.0 ? x : otherwise; }
+static void neo__plan_defaults(neo_plan *plan) {
+    neo_cluster *c = &plan->desc.cluster;
+    if (c->ranks_per_node == 0 || c->ranks_per_node > c->ranks) c->ranks_per_node = c->ranks;
+    c->memory_bandwidth = neo__plan_or(c->memory_bandwidth, 10e9);
+    c->flops = neo__plan_or(c->flops, 50e9);
+    c->link[NEO_LEVEL_LOCAL].bandwidth = neo__plan_or(c->link[NEO_LEVEL_LOCAL].bandwidth, 5e9);
+    c->link[NEO_LEVEL_CROSS].bandwidth = neo__plan_or(c->link[NEO_LEVEL_CROSS].bandwidth, 1e9);
+    c->calibration.lookup = neo__plan_or(c->calibration.lookup, 1.0);
+    c->calibration.update = neo__plan_or(c->calibration.update, 2.0);
+    c->calibration.copy = neo__plan_or(c->calibration.copy, 1.0);
+    plan->per_node = c->ranks_per_node;
+    plan->nodes = (c->ranks + plan->per_node - 1) / plan->per_node;
+    plan->last_node = c->ranks - (plan->nodes - 1) * plan->per_node;
+    plan->block = plan->desc.wire_forward >= NEO_WIRE_F8E4M3 || plan->desc.wire_backward >= NEO_WIRE_F8E4M3
+                      ? (int64_t)NEO_WIRE_BLOCK
+                      : (int64_t)NEO_PLAN_BLOCK;
+}
+
+/* ------------------------------------------------------------------------------------------------
+   >>impl-plan-model
+
+   Seconds of a piece with c columns of a table with n features of P ids per sample, and the share s of its
+   rows; B samples over W ranks, L in a node; w(c): bytes of c numbers on a wire. Bags: B n; ids: B P s;
+   rows out: the bags (NEO_POOL_NONE: the ids).
+       ids       8 ids + 4 bags arrive, of them (L-1)/W from its node and (W-L)/W from others
+       lookup    8 ids + 4 bags + 4 c (ids + rows out), over the memory bandwidth
+       forward   rows out w(c) leave for all ranks. A slice of k pieces sends partial sums: 4 c bags; inside
+                 a node they add first, so that a piece sends 4 c bags (k-1)/k inside, w(c) bags/k across
+       backward  the same the other way, with w(c) for all, as gradients are no sums
+       update    2 lookup; and, where a step needs sums along rows, a float for 16 columns of each touched
+                 row (at most min(ids, rows)) to every other slice
+   What arrives is as much on all ranks and never more than the most that one sends. A rank adds up its
+   part of what all pieces send: B/W n 4 c of each, at the bandwidth of a copy, both ways. A table on every
+   rank looks up the B/W samples of the rank, and its gradient of 4 rows D bytes is all-reduced,
+   cleared and read (3 copies).
+   ------------------------------------------------------------------------------------------------ */
+static void neo__plan_model_make(neo_plan *plan) {
+    const neo_cluster *c = &plan->desc.cluster;
+    neo__plan_model *m = &plan->model;
+    double w = c->ranks, l = plan->per_node, h = plan->nodes;
+    double local_us = c->link[NEO_LEVEL_LOCAL].latency_us, cross_us = c->link[NEO_LEVEL_CROSS].latency_us;
+    m->batch = (double)plan->bags.max_batch;
+    m->ranks = w;
+    m->per_node = l;
+    m->nodes = h;
+    m->local = 1.0 / c->link[NEO_LEVEL_LOCAL].bandwidth;
+    m->cross = 1.0 / c->link[NEO_LEVEL_CROSS].bandwidth;
+    m->to_nodes = (w - l) / w * m->cross;
+    m->to_all = (l - 1.0) / w * m->local + m->to_nodes;
+    m->all_reduce = 2.0 * (l - 1.0) / l * m->local + 2.0 / l * (h - 1.0) / h * m->cross;
+    m->lookup = c->calibration.lookup / c->memory_bandwidth;
+    m->update = c->calibration.update / c->memory_bandwidth;
+    m->copy = c->calibration.copy / c->memory_bandwidth;
+    m->exchange_latency = ((l - 1.0) * local_us + (w - l) * cross_us) * 1e-6;
+    m->reduce_latency = 2.0 * ((l - 1.0) * local_us + (h - 1.0) * cross_us) * 1e-6;
+}
+
+/* Bytes per row of state, as neo_bags takes them: linear in the columns. */
+static neo_status neo__plan_state_bytes(neo_plan *plan, const neo_table_desc *table, neo__plan_table *to) {
+    size_t bytes[2];
+    for (int i = 0; i < 2; i++) {
+        neo_table_desc one = *table;
+        NEO__ZERO(neo_bags_desc, d);
+        neo_bags_memory memory;
+        one.rows = 1;
+        one.dim = i + 1;
+        one.row_buckets = 0;
+        d.tables = &one;
+        d.table_count = 1;
+        d.max_batch = 1;
+        d.max_ids = 1;
+        NEO__TRY(neo_bags_bytes(plan->ctx, &d, &memory));
+        bytes[i] = memory.state_bytes;
+    }
+    to->state_col = (int64_t)(bytes[1] - bytes[0]);
+    to->state_fixed = (int64_t)bytes[0] - to->state_col;
+    return NEO_OK;
+}
+
+static neo_status neo__plan_tables(neo_plan *plan) {
+    const neo_bags_desc *bags = &plan->bags;
+    double all_ids = 0.0;
+    plan->table = (neo__plan_table *)neo__plan_alloc(plan, bags->table_count, sizeof *plan->table);
+    if (!plan->table) return NEO_ERR_MEMORY;
+    for (int32_t f = 0; f < bags->feature_count; f++) {
+        neo__plan_table *t = &plan->table[bags->feature_table[f]];
+        t->features++;
+        t->ids += plan->desc.ids_per_sample[f];
+        all_ids += plan->desc.ids_per_sample[f];
+    }
+    for (int32_t i = 0; i < bags->table_count; i++) {
+        const neo_table_desc *from = &bags->tables[i];
+        neo__plan_table *t = &plan->table[i];
+        unsigned mine = plan->desc.table_placements[i], named = mine ? mine : plan->desc.placements;
+        int kind = (int)from->optim.kind;
+        t->rows = from->rows;
+        t->dim = from->dim;
+        t->blocks = (t->dim + plan->block - 1) / plan->block;
+        t->none = from->pooling == NEO_POOL_NONE;
+        t->loose = !t->none && from->row_buckets <= 1;
+        t->buckets = t->none || t->loose || from->row_buckets >= t->rows ? 0 : from->row_buckets;
+        t->allowed = named ? named : t->loose ? NEO__PLAN_ALL_BITS & ~(unsigned)NEO__PLAN_ROW_BITS
+                                              : (unsigned)NEO__PLAN_ALL_BITS;
+        t->row_sums = kind == NEO_BAG_ROWWISE_ADAGRAD || kind == NEO_BAG_PARTIAL_ADAM || kind == NEO_BAG_LAMB ||
+                      kind == NEO_BAG_PARTIAL_LAMB || kind == NEO_BAG_LARS_SGD || from->optim.max_norm > 0.0f;
+        t->ids_capacity = all_ids > 0.0 ? (int64_t)((double)bags->max_ids * (t->ids / all_ids)) + 1 : 1;
+        NEO__TRY(neo__plan_state_bytes(plan, from, t));
+    }
+    return NEO_OK;
+}
+NEO__COLD_END
+
+static neo_status neo__plan_new(neo_ctx *ctx, const neo_plan_desc *desc, const char *fn, neo_plan **out) {
+    NEO__CHECK(out, NEO_ERR_ARG, "%s: plan is NULL", fn);
+    *out = NULL;
+    NEO__TRY(neo__plan_check(ctx, desc, fn));
+    neo_plan *plan = (neo_plan *)neo_alloc(ctx, sizeof *plan);
+    NEO__CHECK(plan, NEO_ERR_MEMORY, "%s: no memory for %zu bytes", fn, sizeof *plan);
+    memset(plan, 0, sizeof *plan);
+    plan->ctx = ctx;
+    neo_status status = neo__plan_copy(plan, desc);
+    if (status == NEO_OK) {
+        neo__plan_defaults(plan);
+        neo__plan_model_make(plan);
+        status = neo__plan_tables(plan);
+    }
+    if (status != NEO_OK) {
+        neo_plan_destroy(plan);
+        return status;
+    }
+    *out = plan;
+    return NEO_OK;
+}
+
+static int64_t neo__plan_weight_bytes(int64_t rows, int64_t cols) { return rows * cols * (int64_t)sizeof(float); }
+static int64_t neo__plan_piece_state(const neo__plan_table *t, int64_t rows, int64_t cols) {
+    return rows * (t->state_fixed + t->state_col * cols);
+}
+static double neo__plan_wire(neo_wire wire, int64_t cols) { return (double)neo_wire_row_bytes(wire, cols); }
+
+/* ------------------------------------------------------------------------------------------------
+   >>impl-plan-buffers
+
+   What exchanges and workspace take of a rank. The search needs it as a sum: of what its pieces take, and of what
+   all pieces take of each rank for its samples (neo__plan_piece_buffer, neo__plan_sample_buffer,
+   neo__plan_copy_buffer). neo__shard_buffer_bytes is the figure that plans are held to.
+   ------------------------------------------------------------------------------------------------ */
+/* Of an id on the rank of its row: received, permuted, and in backward's sort. */
+enum { NEO__PLAN_ID_BYTES = 16, NEO__PLAN_SORT_BYTES = 28, NEO__PLAN_BAG_BYTES = 12 };
+
+static double neo__plan_piece_buffer(const neo_plan *plan, const neo__plan_table *t, int64_t rows, int64_t cols,
+                                     neo__plan_cut cut) {
+    double ids = (double)t->ids_capacity * ((double)rows / (double)t->rows), times = plan->desc.pipeline ? 2.0 : 1.0;
+    double bags = plan->model.batch * t->features, out = t->none ? ids : bags, row = 4.0 * (double)cols;
+    double bytes = ids * (times * NEO__PLAN_ID_BYTES + NEO__PLAN_SORT_BYTES) + bags * times * NEO__PLAN_BAG_BYTES;
+    bytes += out * (2.0 * row + neo__plan_wire(plan->desc.wire_forward, cols) +
+                    neo__plan_wire(plan->desc.wire_backward, cols));
+    if (!t->none) bytes += bags * row; /* gradients, packed for the update */
+    if (cut.in_node) bytes += bags / cut.row_parts * row;
+    return bytes;
+}
+static double neo__plan_sample_buffer(const neo_plan *plan, const neo__plan_table *t, int64_t rows, int64_t cols,
+                                      neo__plan_cut cut) {
+    double ids = (double)t->ids_capacity * ((double)rows / (double)t->rows), times = plan->desc.pipeline ? 2.0 : 1.0;
+    double bags = plan->model.batch * t->features, out = t->none ? ids : bags;
+    int partial = cut.row_parts > 1 && !t->none && !cut.in_node;
+    double forward = partial ? 4.0 * (double)cols : neo__plan_wire(plan->desc.wire_forward, cols);
+    if (cut.in_node) out /= cut.row_parts;
+    return (times * (8.0 * ids + 4.0 * bags) + out * (forward + neo__plan_wire(plan->desc.wire_backward, cols))) /
+           plan->model.ranks;
+}
+static double neo__plan_copy_buffer(const neo_plan *plan, const neo__plan_table *t) {
+    double ids = (double)t->ids_capacity / plan->model.ranks, bags = plan->model.batch / plan->model.ranks * t->features;
+    return ids * NEO__PLAN_SORT_BYTES + bags * 4.0 * (double)t->dim + 4.0 * (double)t->rows * (double)t->dim +
+           (double)t->rows / 8.0;
+}
+
+static size_t neo__shard_buffer_bytes(const neo_plan *plan, int rank) {
+    double bytes = plan->sample_bytes;
+    for (int64_t i = plan->rank_first[rank]; i < plan->rank_first[rank + 1]; i++) {
+        const neo_piece *p = &plan->piece[plan->rank_piece[i]];
+        const neo__plan_table *t = &plan->table[p->table];
+        bytes += p->rank == NEO_EVERY_RANK
+                     ? neo__plan_copy_buffer(plan, t)
+                     : neo__plan_piece_buffer(plan, t, p->rows, p->cols, plan->cut[plan->rank_piece[i]]);
+    }
+    return (size_t)bytes + 1;
+}
+
+/* ------------------------------------------------------------------------------------------------
+   >>impl-plan-predict
+   ------------------------------------------------------------------------------------------------ */
+static void neo__plan_load_add(neo__plan_load *to, const neo__plan_load *x) {
+    for (int i = 0; i < NEO__PLAN_LOADS; i++) to->at[i] += x->at[i];
+}
+static neo__plan_load neo__plan_load_total(neo__plan_load x) {
+    x.at[NEO__PLAN_SECONDS] = 0.0;
+    for (int i = 0; i < NEO__PLAN_PHASES; i++) x.at[NEO__PLAN_SECONDS] += x.at[i];
+    return x;
+}
+
+/* What a piece is for the rank that holds it. */
+static neo__plan_load neo__plan_piece_load(const neo_plan *plan, const neo__plan_table *t, int64_t rows, int64_t cols,
+                                      neo__plan_cut cut) {
+    const neo__plan_model *m = &plan->model;
+    neo__plan_load x;
+    double ids = m->batch * t->ids * ((double)rows / (double)t->rows), bags = m->batch * t->features;
+    double out = t->none ? ids : bags, c = 4.0 * (double)cols, k = cut.row_parts;
+    double index = 8.0 * ids + 4.0 * bags, moved = index + c * (ids + out);
+    double forward = neo__plan_wire(plan->desc.wire_forward, cols);
+    double backward = neo__plan_wire(plan->desc.wire_backward, cols);
+    x.at[NEO__PLAN_IDS] = index * m->to_all;
+    x.at[NEO__PLAN_LOOKUP] = moved * m->lookup;
+    x.at[NEO__PLAN_UPDATE] = moved * m->update;
+    x.at[NEO__PLAN_BACKWARD] = out * backward * m->to_all;
+    if (cut.row_parts == 1 || t->none) {
+        x.at[NEO__PLAN_FORWARD] = out * forward * m->to_all;
+    } else if (cut.in_node) {
+        x.at[NEO__PLAN_FORWARD] = bags * c * ((k - 1.0) / k) * m->local + bags / k * forward * m->to_nodes;
+        x.at[NEO__PLAN_BACKWARD] =
+            bags * backward * ((k - 1.0) / k) * m->local + bags / k * backward * m->to_nodes;
+    } else {
+        x.at[NEO__PLAN_FORWARD] = bags * c * m->to_all;
+    }
+    if (t->row_sums && cut.local + cut.cross > 0) {
+        double touched = ids < (double)rows ? ids : (double)rows;
+        double sums = 4.0 * (double)((cols + NEO_PLAN_BLOCK - 1) / NEO_PLAN_BLOCK) * touched;
+        x.at[NEO__PLAN_UPDATE] += sums * (cut.local * m->local + cut.cross * m->cross);
+    }
+    x.at[NEO__PLAN_BYTES] =
+        (double)neo__plan_weight_bytes(rows, cols) + (double)neo__plan_piece_state(t, rows, cols) +
+        neo__plan_piece_buffer(plan, t, rows, cols, cut);
+    return neo__plan_load_total(x);
+}
+/* What it is for every rank, as an owner of samples. */
+static neo__plan_load neo__plan_sample_load(const neo_plan *plan, const neo__plan_table *t, int64_t rows, int64_t cols,
+                                       neo__plan_cut cut) {
+    const neo__plan_model *m = &plan->model;
+    NEO__ZERO(neo__plan_load, x);
+    double out = t->none ? m->batch * t->ids * ((double)rows / (double)t->rows) : m->batch * t->features;
+    if (cut.in_node) out /= cut.row_parts;
+    x.at[NEO__PLAN_FORWARD] = x.at[NEO__PLAN_BACKWARD] = out / m->ranks * 4.0 * (double)cols * m->copy;
+    x.at[NEO__PLAN_BYTES] = neo__plan_sample_buffer(plan, t, rows, cols, cut);
+    return neo__plan_load_total(x);
+}
+/* A copy on every rank: what it is for each. */
+static neo__plan_load neo__plan_copy_load(const neo_plan *plan, const neo__plan_table *t) {
+    const neo__plan_model *m = &plan->model;
+    NEO__ZERO(neo__plan_load, x);
+    double ids = m->batch / m->ranks * t->ids, bags = m->batch / m->ranks * t->features;
+    double c = 4.0 * (double)t->dim, moved = 8.0 * ids + 4.0 * bags + c * (ids + (t->none ? ids : bags));
+    x.at[NEO__PLAN_LOOKUP] = moved * m->lookup;
+    x.at[NEO__PLAN_UPDATE] = moved * m->update + (m->ranks > 1.0 ? 3.0 * c * (double)t->rows * m->copy : 0.0);
+    x.at[NEO__PLAN_BYTES] = (double)neo__plan_weight_bytes(t->rows, t->dim) +
+                            (double)neo__plan_piece_state(t, t->rows, t->dim) + neo__plan_copy_buffer(plan, t);
+    return neo__plan_load_total(x);
+}
+
+static double neo__plan_step_plain(const neo_plan_step *s) {
+    return s->ids + s->lookup + s->forward + 3.0 * (s->bottom + s->top) + s->backward + s->update + s->reduce;
+}
+static double neo__plan_step_pipelined(const neo_plan_step *s) {
+    double forward = s->lookup + s->forward, links = s->ids + s->forward + s->backward + s->reduce;
+    double step = (s->bottom > forward ? s->bottom : forward) + 3.0 * s->top;
+    step += 2.0 * s->bottom > s->backward ? 2.0 * s->bottom : s->backward;
+    step += s->update > s->reduce ? s->update : s->reduce;
+    return step > links ? step : links;
+}
+/* most: of each phase, the slowest rank's seconds; reduce_bytes: of dense gradients. */
+static neo_plan_step neo__plan_step_make(const neo_plan *plan, const double *most, double reduce_bytes) {
+    const neo__plan_model *m = &plan->model;
+    const neo_plan_desc *d = &plan->desc;
+    NEO__ZERO(neo_plan_step, s);
+    double samples = m->batch / m->ranks / d->cluster.flops;
+    s.ids = most[NEO__PLAN_IDS] + 2.0 * m->exchange_latency; /* lengths, then ids */
+    s.lookup = most[NEO__PLAN_LOOKUP];
+    s.forward = most[NEO__PLAN_FORWARD] + m->exchange_latency;
+    s.backward = most[NEO__PLAN_BACKWARD] + m->exchange_latency;
+    s.update = most[NEO__PLAN_UPDATE];
+    s.bottom = d->dense_flops_bottom * samples;
+    s.top = d->dense_flops_top * samples;
+    s.reduce = (reduce_bytes + 4.0 * (double)d->dense_params) * m->all_reduce;
+    if (s.reduce > 0.0) s.reduce += m->reduce_latency;
+    s.plain = neo__plan_step_plain(&s);
+    s.pipelined = neo__plan_step_pipelined(&s);
+    return s;
+}
+
+/* Fills in plan->cut: the pieces [begin, end) are a slice. */
+static void neo__plan_cut_slice(neo_plan *plan, const neo__plan_table *t, int64_t begin, int64_t end) {
+    int in_node = end - begin > 1 && plan->nodes > 1 && !t->none;
+    int64_t first = t->first_piece, last = first + t->piece_count;
+    for (int64_t i = begin; i < end; i++)
+        if (plan->piece[i].rank / plan->per_node != plan->piece[begin].rank / plan->per_node) in_node = 0;
+    for (int64_t i = begin; i < end; i++) {
+        const neo_piece *p = &plan->piece[i];
+        neo__plan_cut *cut = &plan->cut[i];
+        cut->row_parts = (int32_t)(end - begin);
+        cut->in_node = in_node;
+        for (int64_t k = first; t->row_sums && end - begin < t->piece_count && k < last; k++) {
+            const neo_piece *q = &plan->piece[k];
+            if (q->first_col == p->first_col || q->rank == p->rank || q->first_row >= p->first_row + p->rows ||
+                p->first_row >= q->first_row + q->rows)
+                continue;
+            if (q->rank / plan->per_node == p->rank / plan->per_node) cut->local++;
+            else cut->cross++;
+        }
+    }
+}
+static void neo__plan_rank_add(neo_plan_rank *r, const neo__plan_load *x) {
+    r->ids += x->at[NEO__PLAN_IDS];
+    r->lookup += x->at[NEO__PLAN_LOOKUP];
+    r->forward += x->at[NEO__PLAN_FORWARD];
+    r->backward += x->at[NEO__PLAN_BACKWARD];
+    r->update += x->at[NEO__PLAN_UPDATE];
+}
+static void neo__plan_rank_hold(neo_plan_rank *r, const neo__plan_table *t, const neo_piece *p) {
+    r->weight_bytes += neo__plan_weight_bytes(p->rows, p->cols);
+    r->state_bytes += neo__plan_piece_state(t, p->rows, p->cols);
+}
+/* From the pieces, sorted and indexed by rank: what every rank has to hold and to do. */
+static void neo__plan_predict_ranks(neo_plan *plan) {
+    int32_t ranks = plan->desc.cluster.ranks;
+    NEO__ZERO(neo__plan_load, all);
+    memset(plan->rank, 0, (size_t)ranks * sizeof *plan->rank);
+    memset(plan->cut, 0, (size_t)plan->piece_count * sizeof *plan->cut);
+    plan->reduce_bytes = 0.0;
+    for (int32_t i = 0; i < plan->bags.table_count; i++) {
+        const neo__plan_table *t = &plan->table[i];
+        int64_t last = t->first_piece + t->piece_count;
+        if (plan->piece[t->first_piece].rank == NEO_EVERY_RANK) {
+            neo__plan_load x = neo__plan_copy_load(plan, t);
+            x.at[NEO__PLAN_BYTES] = 0.0; /* counted as a piece of each rank */
+            neo__plan_load_add(&all, &x);
+            plan->reduce_bytes += 4.0 * (double)t->rows * (double)t->dim;
+            for (int32_t r = 0; r < ranks; r++) neo__plan_rank_hold(&plan->rank[r], t, &plan->piece[t->first_piece]);
+            continue;
+        }
+        for (int64_t begin = t->first_piece, end; begin < last; begin = end) {
+            for (end = begin; end < last && plan->piece[end].first_col == plan->piece[begin].first_col;) end++;
+            neo__plan_cut_slice(plan, t, begin, end);
+        }
+        for (int64_t k = t->first_piece; k < last; k++) {
+            const neo_piece *p = &plan->piece[k];
+            neo__plan_load x = neo__plan_piece_load(plan, t, p->rows, p->cols, plan->cut[k]);
+            neo__plan_load samples = neo__plan_sample_load(plan, t, p->rows, p->cols, plan->cut[k]);
+            neo__plan_rank_add(&plan->rank[p->rank], &x);
+            neo__plan_rank_hold(&plan->rank[p->rank], t, p);
+            neo__plan_load_add(&all, &samples);
+        }
+    }
+    plan->sample_bytes = all.at[NEO__PLAN_BYTES];
+    for (int32_t r = 0; r < ranks; r++) neo__plan_rank_add(&plan->rank[r], &all);
+}
+static void neo__plan_predict(neo_plan *plan) {
+    int32_t ranks = plan->desc.cluster.ranks, busiest = 0, fullest = 0;
+    NEO__ZERO(neo__plan_load, most);
+    double sum = 0.0;
+    int64_t most_bytes = -1;
+    neo__plan_predict_ranks(plan);
+    for (int32_t r = 0; r < ranks; r++) {
+        neo_plan_rank *x = &plan->rank[r];
+        double at[NEO__PLAN_PHASES];
+        at[NEO__PLAN_IDS] = x->ids;
+        at[NEO__PLAN_LOOKUP] = x->lookup;
+        at[NEO__PLAN_FORWARD] = x->forward;
+        at[NEO__PLAN_BACKWARD] = x->backward;
+        at[NEO__PLAN_UPDATE] = x->update;
+        for (int i = 0; i < NEO__PLAN_PHASES; i++) {
+            x->seconds += at[i];
+            if (at[i] > most.at[i]) most.at[i] = at[i];
+        }
+        x->buffer_bytes = (int64_t)neo__shard_buffer_bytes(plan, r);
+        int64_t bytes = x->weight_bytes + x->state_bytes + x->buffer_bytes;
+        if (bytes > most_bytes) most_bytes = bytes, fullest = r;
+        if (x->seconds > plan->rank[busiest].seconds) busiest = r;
+        sum += x->seconds;
+    }
+    plan->step = neo__plan_step_make(plan, most.at, plan->reduce_bytes);
+    plan->step.balance = sum > 0.0 ? plan->rank[busiest].seconds * ranks / sum : 1.0;
+    plan->step.busiest_rank = busiest;
+    plan->step.fullest_rank = fullest;
+    plan->step.most_bytes = most_bytes;
+}
+
+/* ------------------------------------------------------------------------------------------------
+   >>impl-plan-pieces
+
+   Equal cuts: part i of k has the blocks (of columns) or buckets (of rows) from i n/k up to (i + 1) n/k. Pieces are
+   kept sorted by table, first column, first row.
+   ------------------------------------------------------------------------------------------------ */
+static int64_t neo__plan_share(int64_t n, int64_t parts, int64_t i) { return i * (n / parts) + i * (n % parts) / parts; }
+
+static void neo__plan_cols(const neo_plan *plan, const neo__plan_table *t, int64_t parts, int64_t i, neo_piece *p) {
+    int64_t begin = neo__plan_share(t->blocks, parts, i) * plan->block;
+    int64_t end = neo__plan_share(t->blocks, parts, i + 1) * plan->block;
+    p->first_col = begin;
+    p->cols = (end < t->dim ? end : t->dim) - begin;
+}
+static int64_t neo__plan_row_units(const neo__plan_table *t) { return t->buckets ? t->buckets : t->rows; }
+static int64_t neo__plan_unit_row(const neo__plan_table *t, int64_t unit) {
+    return t->buckets ? neo__plan_share(t->rows, t->buckets, unit) : unit;
+}
+static void neo__plan_rows(const neo__plan_table *t, int64_t parts, int64_t i, neo_piece *p) {
+    int64_t units = neo__plan_row_units(t);
+    p->first_row = neo__plan_unit_row(t, neo__plan_share(units, parts, i));
+    p->rows = neo__plan_unit_row(t, neo__plan_share(units, parts, i + 1)) - p->first_row;
+}
+static int neo__plan_row_begins(const neo__plan_table *t, int64_t row) {
+    if (!t->buckets) return 1;
+    int64_t product = row * t->buckets, bucket = product / t->rows + (product % t->rows != 0);
+    return neo__plan_unit_row(t, bucket) == row;
+}
+
+/* A table cut into equal parts: col_parts x row_parts pieces, slice by slice; ranks in that order. */
+typedef struct neo__plan_shape {
+    int32_t col_parts, row_parts; /* 0, 0: a copy on every rank */
+    const int32_t *ranks;
+} neo__plan_shape;
+static int64_t neo__plan_shape_count(neo__plan_shape s) {
+    return s.col_parts ? (int64_t)s.col_parts * s.row_parts : 1;
+}
+/* pieces: NULL, or gets them. */
+static void neo__plan_shape_cut(const neo_plan *plan, int32_t table, neo__plan_shape s, neo_piece *pieces) {
+    const neo__plan_table *t = &plan->table[table];
+    if (!s.col_parts) {
+        pieces->table = table;
+        pieces->rank = NEO_EVERY_RANK;
+        pieces->first_row = pieces->first_col = 0;
+        pieces->rows = t->rows;
+        pieces->cols = t->dim;
+        return;
+    }
+    for (int32_t c = 0; c < s.col_parts; c++) {
+        for (int32_t r = 0; r < s.row_parts; r++) {
+            int64_t i = (int64_t)c * s.row_parts + r;
+            pieces[i].table = table;
+            pieces[i].rank = s.ranks[i];
+            neo__plan_cols(plan, t, s.col_parts, c, &pieces[i]);
+            neo__plan_rows(t, s.row_parts, r, &pieces[i]);
+        }
+    }
+}
+
+NEO__COLD_BEGIN
+static int neo__plan_compare(int64_t a, int64_t b) { return (a > b) - (a < b); }
+static int neo__plan_piece_order(const void *x, const void *y) {
+    const neo_piece *a = (const neo_piece *)x, *b = (const neo_piece *)y;
+    int order = neo__plan_compare(a->table, b->table);
+    if (!order) order = neo__plan_compare(a->first_col, b->first_col);
+    if (!order) order = neo__plan_compare(a->first_row, b->first_row);
+    if (!order) order = neo__plan_compare(a->rank, b->rank);
+    if (!order) order = neo__plan_compare(a->rows, b->rows);
+    return order ? order : neo__plan_compare(a->cols, b->cols);
+}
+static int neo__plan_one_node(const neo_plan *plan, const neo__plan_table *t) {
+    const neo_piece *p = plan->piece + t->first_piece;
+    for (int64_t i = 1; i < t->piece_count; i++)
+        if (p[i].rank / plan->per_node != p[0].rank / plan->per_node) return 0;
+    return plan->nodes > 1;
+}
+/* What the rectangles amount to. */
+static neo_placement neo__plan_classify(const neo_plan *plan, const neo__plan_table *t) {
+    const neo_piece *p = plan->piece + t->first_piece;
+    int64_t slices = 1;
+    if (p->rank == NEO_EVERY_RANK) return NEO_DATA_PARALLEL;
+    if (t->piece_count == 1) return NEO_TABLE_WISE;
+    for (int64_t i = 1; i < t->piece_count; i++) slices += p[i].first_col != p[i - 1].first_col;
+    if (slices == 1) return neo__plan_one_node(plan, t) ? NEO_TABLE_ROW_WISE : NEO_ROW_WISE;
+    if (slices == t->piece_count) return neo__plan_one_node(plan, t) ? NEO_TABLE_COLUMN_WISE : NEO_COLUMN_WISE;
+    return NEO_GRID;
+}
+
+/* ---- pieces of the caller: is every element somewhere, once, and every cut allowed? ---- */
+static neo_status neo__plan_check_piece(const neo_plan *plan, const neo_piece *p, int64_t i, const char *fn) {
+    NEO__CHECK(p->table >= 0 && p->table < plan->bags.table_count, NEO_ERR_ARG,
+               "%s: piece %" PRId64 ": table is %d, there are %d", fn, i, p->table, plan->bags.table_count);
+    const neo__plan_table *t = &plan->table[p->table];
+    const char *name = plan->bags.tables[p->table].name;
+    NEO__CHECK(p->rank >= NEO_EVERY_RANK && p->rank < plan->desc.cluster.ranks, NEO_ERR_ARG,
+               "%s: table '%s': piece %" PRId64 ": rank is %d, there are %d", fn, name, i, p->rank,
+               plan->desc.cluster.ranks);
+    NEO__CHECK(p->rows > 0 && p->first_row >= 0 && p->first_row <= t->rows - p->rows && p->cols > 0 &&
+                   p->first_col >= 0 && p->first_col <= t->dim - p->cols,
+               NEO_ERR_ARG,
+               "%s: table '%s': piece %" PRId64 ": rows %" PRId64 "+%" PRId64 ", columns %" PRId64 "+%" PRId64
+               " is empty or outside of %" PRId64 " x %" PRId64,
+               fn, name, i, p->first_row, p->rows, p->first_col, p->cols, t->rows, t->dim);
+    NEO__CHECK(p->rank != NEO_EVERY_RANK || (p->rows == t->rows && p->cols == t->dim), NEO_ERR_ARG,
+               "%s: table '%s': piece %" PRId64 ": what is on every rank is the whole table", fn, name, i);
+    NEO__CHECK(p->first_col % plan->block == 0, NEO_ERR_ARG,
+               "%s: table '%s': piece %" PRId64 ": column %" PRId64 " is no place to cut: not a multiple of %" PRId64
+               "%s",
+               fn, name, i, p->first_col, plan->block,
+               plan->block == NEO_WIRE_BLOCK ? ", the block of the wire's scales" : "");
+    NEO__CHECK(p->rows == t->rows || !t->loose || (t->allowed & NEO__PLAN_ROW_BITS), NEO_ERR_ARG,
+               "%s: table '%s': piece %" PRId64 " has %" PRId64 " of %" PRId64 " rows, so sums would depend on the "
+               "plan: give it row_buckets, or allow it a row placement",
+               fn, name, i, p->rows, t->rows);
+    NEO__CHECK(neo__plan_row_begins(t, p->first_row), NEO_ERR_ARG,
+               "%s: table '%s': piece %" PRId64 ": row %" PRId64 " is no place to cut: none of the %d buckets begins "
+               "there",
+               fn, name, i, p->first_row, t->buckets);
+    return NEO_OK;
+}
+/* Of a table: pieces [0, count), sorted. */
+static neo_status neo__plan_check_tiles(const neo_plan *plan, int32_t table, const neo_piece *p, int64_t count,
+                                        const char *fn) {
+    const neo__plan_table *t = &plan->table[table];
+    const char *name = plan->bags.tables[table].name;
+    int64_t col = 0, row = 0;
+    NEO__CHECK(count > 0, NEO_ERR_ARG, "%s: table '%s' has no pieces", fn, name);
+    for (int64_t i = 0; i < count; i++) {
+        NEO__CHECK(p[i].rank != NEO_EVERY_RANK || count == 1, NEO_ERR_ARG,
+                   "%s: table '%s' is on every rank, and in other pieces too", fn, name);
+        int opens = i == 0 || p[i].first_col != p[i - 1].first_col;
+        NEO__CHECK(!opens || i == 0 || row == t->rows, NEO_ERR_ARG,
+                   "%s: table '%s': row %" PRId64 ", column %" PRId64 " is in no piece", fn, name, row,
+                   p[i - 1].first_col);
+        NEO__CHECK(!opens || p[i].first_col <= col, NEO_ERR_ARG,
+                   "%s: table '%s': row 0, column %" PRId64 " is in no piece", fn, name, col);
+        NEO__CHECK(!opens || p[i].first_col == col, NEO_ERR_ARG,
+                   "%s: table '%s': column %" PRId64 " (of a piece on rank %d) is inside another slice, which ends "
+                   "at column %" PRId64,
+                   fn, name, p[i].first_col, p[i].rank, col);
+        if (opens) row = 0, col += p[i].cols;
+        NEO__CHECK(p[i].first_col + p[i].cols == col, NEO_ERR_ARG,
+                   "%s: table '%s': the pieces at column %" PRId64 " (on ranks %d and %d) differ in their columns: "
+                   "cut columns first, then rows",
+                   fn, name, p[i].first_col, p[i - 1].rank, p[i].rank);
+        NEO__CHECK(p[i].first_row <= row, NEO_ERR_ARG,
+                   "%s: table '%s': row %" PRId64 ", column %" PRId64 " is in no piece", fn, name, row,
+                   p[i].first_col);
+        NEO__CHECK(p[i].first_row == row, NEO_ERR_ARG,
+                   "%s: table '%s': row %" PRId64 ", column %" PRId64 " is in two pieces, on ranks %d and %d", fn,
+                   name, p[i].first_row, p[i].first_col, p[i - 1].rank, p[i].rank);
+        row += p[i].rows;
+    }
+    NEO__CHECK(row == t->rows, NEO_ERR_ARG, "%s: table '%s': row %" PRId64 ", column %" PRId64 " is in no piece", fn,
+               name, row, p[count - 1].first_col);
+    NEO__CHECK(col == t->dim, NEO_ERR_ARG, "%s: table '%s': row 0, column %" PRId64 " is in no piece", fn, name, col);
+    return NEO_OK;
+}
+
+/* Takes memory for `count` pieces, of which `held` (those on every rank counted on each) are indexed. */
+static neo_status neo__plan_hold(neo_plan *plan, int64_t count, int64_t held) {
+    int32_t ranks = plan->desc.cluster.ranks;
+    plan->piece_count = count;
+    plan->piece = (neo_piece *)neo__plan_alloc(plan, count, sizeof *plan->piece);
+    plan->cut = (neo__plan_cut *)neo__plan_alloc(plan, count, sizeof *plan->cut);
+    plan->rank_first = (int64_t *)neo__plan_alloc(plan, (int64_t)ranks + 1, sizeof *plan->rank_first);
+    plan->rank_piece = (int64_t *)neo__plan_alloc(plan, held, sizeof *plan->rank_piece);
+    plan->rank = (neo_plan_rank *)neo__plan_alloc(plan, ranks, sizeof *plan->rank);
+    return plan->piece && plan->cut && plan->rank_first && plan->rank_piece && plan->rank ? NEO_OK : NEO_ERR_MEMORY;
+}
+/* From the sorted pieces: tables, the index by rank, predictions. */
+static void neo__plan_finish(neo_plan *plan) {
+    int32_t ranks = plan->desc.cluster.ranks;
+    int64_t *first = plan->rank_first;
+    for (int64_t i = plan->piece_count - 1; i >= 0; i--) {
+        plan->table[plan->piece[i].table].first_piece = i;
+        int32_t rank = plan->piece[i].rank;
+        for (int32_t r = rank < 0 ? 0 : rank; r <= (rank < 0 ? ranks - 1 : rank); r++) first[r + 1]++;
+    }
+    for (int32_t r = 0; r < ranks; r++) first[r + 1] += first[r];
+    for (int64_t i = 0; i < plan->piece_count; i++) {
+        int32_t rank = plan->piece[i].rank;
+        for (int32_t r = rank < 0 ? 0 : rank; r <= (rank < 0 ? ranks - 1 : rank); r++)
+            plan->rank_piece[first[r]++] = i;
+    }
+    for (int32_t r = ranks; r > 0; r--) first[r] = first[r - 1];
+    first[0] = 0;
+    for (int32_t i = 0; i < plan->bags.table_count; i++) {
+        neo__plan_table *t = &plan->table[i];
+        int64_t end = i + 1 < plan->bags.table_count ? plan->table[i + 1].first_piece : plan->piece_count;
+        t->piece_count = end - t->first_piece;
+        t->placement = neo__plan_classify(plan, t);
+    }
+    neo__plan_predict(plan);
+}
+static neo_status neo__plan_check_budget(const neo_plan *plan, const char *fn) {
+    int64_t budget = plan->desc.cluster.memory_bytes;
+    NEO__CHECK(!budget || plan->step.most_bytes <= budget, NEO_ERR_CAPACITY,
+               "%s: rank %d would need %" PRId64 " bytes, its budget is %" PRId64, fn, plan->step.fullest_rank,
+               plan->step.most_bytes, budget);
+    return NEO_OK;
+}
+static neo_status neo__plan_fill(neo_plan *plan, const neo_piece *pieces, int64_t count, const char *fn) {
+    int64_t held = 0, ranks = plan->desc.cluster.ranks;
+    NEO__CHECK(pieces && count > 0, NEO_ERR_ARG, "%s: no pieces are given", fn);
+    for (int64_t i = 0; i < count; i++) {
+        NEO__TRY(neo__plan_check_piece(plan, &pieces[i], i, fn));
+        held += pieces[i].rank == NEO_EVERY_RANK ? ranks : 1;
+    }
+    NEO__TRY(neo__plan_hold(plan, count, held));
+    memcpy(plan->piece, pieces, (size_t)count * sizeof *pieces);
+    qsort(plan->piece, (size_t)count, sizeof *pieces, neo__plan_piece_order);
+    int64_t at = 0;
+    for (int32_t t = 0; t < plan->bags.table_count; t++) {
+        int64_t begin = at;
+        while (at < count && plan->piece[at].table == t) at++;
+        NEO__TRY(neo__plan_check_tiles(plan, t, plan->piece + begin, at - begin, fn));
+    }
+    neo__plan_finish(plan);
+    return neo__plan_check_budget(plan, fn);
+}
+NEO__COLD_END
+
+/* ------------------------------------------------------------------------------------------------
+   >>impl-plan-options
+
+   An option is a placement of one table in so many parts, on places still to be chosen: ranks, whole nodes, or
+   none where every rank takes part.
+   ------------------------------------------------------------------------------------------------ */
+enum { NEO__UNIT_ALL, NEO__UNIT_RANK, NEO__UNIT_NODE };
+enum { NEO__PLAN_OPTIONS = 48 };
+typedef struct neo__plan_option {
+    neo_placement placement;
+    int32_t col_parts, row_parts; /* 0, 0: a copy on every rank */
+    int32_t unit;
+    neo__plan_load worst;     /* the heaviest piece */
+    neo__plan_load sum;       /* of all pieces; unit ALL: 0 */
+    neo__plan_load all;       /* what the table is for every rank besides */
+    double reduce_bytes; /* of gradients */
+    double seconds;      /* of a rank in the mean, all phases and all-reduce */
+    double peak;         /* seconds of the heaviest piece, or of what is on every rank */
+    double bytes;        /* over all ranks */
+    double most_bytes;   /* on one rank */
+} neo__plan_option;
+
+/* NULL if the table can be placed so, else why not. */
+static const char *neo__plan_reason(const neo_plan *plan, const neo__plan_table *t, neo_placement placement) {
+    int bit = 1 << (int)placement, rows = bit & NEO__PLAN_ROW_BITS, named = plan->origin == NEO__PLAN_UNIFORM;
+    int node = placement == NEO_TABLE_ROW_WISE || placement == NEO_TABLE_COLUMN_WISE || placement == NEO_GRID;
+    int cols = placement == NEO_COLUMN_WISE || placement == NEO_TABLE_COLUMN_WISE || placement == NEO_GRID;
+    if (rows && t->loose && !(t->allowed & (unsigned)bit))
+        return "its sums would depend on the plan, as it has no row_buckets";
+    if (!named && !(t->allowed & (unsigned)bit)) return "not among the placements allowed";
+    if (placement == NEO_TABLE_WISE) return NULL;
+    if (plan->desc.cluster.ranks == 1) return "there is one rank";
+    if (node && plan->nodes == 1) return "there is one node";
+    if (node && plan->last_node != plan->per_node) return "nodes have different numbers of ranks";
+    if (node && placement != NEO_GRID && plan->per_node == 1) return "a node has one rank";
+    if (placement == NEO_GRID && plan->per_node == 1) return "a node has one rank, so it would be cw";
+    if (cols && t->blocks < 2)
+        return plan->block == NEO_WIRE_BLOCK ? "its columns are one block of 64 (the wire's)"
+                                             : "its columns are one block of 16";
+    if (rows && neo__plan_row_units(t) < 2) return "it has one row";
+    return NULL;
+}
+
+static neo__plan_cut neo__plan_option_cut(const neo_plan *plan, const neo__plan_table *t, const neo__plan_option *o) {
+    neo__plan_cut cut;
+    int inside = o->placement == NEO_TABLE_COLUMN_WISE || plan->nodes == 1;
+    cut.row_parts = o->row_parts;
+    cut.in_node = o->unit == NEO__UNIT_NODE && o->row_parts > 1 && !t->none;
+    cut.local = inside ? o->col_parts - 1 : 0;
+    cut.cross = inside ? 0 : o->col_parts - 1;
+    return cut;
+}
+static neo__plan_load neo__plan_part_load(const neo_plan *plan, const neo__plan_table *t, const neo__plan_option *o,
+                                     int32_t part) {
+    neo_piece p;
+    neo__plan_cols(plan, t, o->col_parts, part / o->row_parts, &p);
+    neo__plan_rows(t, o->row_parts, part % o->row_parts, &p);
+    return neo__plan_piece_load(plan, t, p.rows, p.cols, neo__plan_option_cut(plan, t, o));
+}
+static void neo__plan_option_cost(const neo_plan *plan, const neo__plan_table *t, neo__plan_option *o) {
+    const neo__plan_cut cut = neo__plan_option_cut(plan, t, o);
+    double ranks = plan->model.ranks;
+    NEO__ZERO(neo__plan_load, x);
+    NEO__ZERO(neo__plan_load, samples);
+    neo_piece p, last;
+    last.rows = last.cols = 0;
+    if (!o->col_parts) {
+        o->all = neo__plan_copy_load(plan, t);
+        o->reduce_bytes = 4.0 * (double)t->rows * (double)t->dim;
+    }
+    for (int32_t i = 0; i < o->col_parts * o->row_parts; i++) {
+        neo__plan_cols(plan, t, o->col_parts, i / o->row_parts, &p);
+        neo__plan_rows(t, o->row_parts, i % o->row_parts, &p);
+        if (p.rows != last.rows || p.cols != last.cols) { /* most parts are alike */
+            x = neo__plan_piece_load(plan, t, p.rows, p.cols, cut);
+            samples = neo__plan_sample_load(plan, t, p.rows, p.cols, cut);
+            last = p;
+        }
+        neo__plan_load_add(&o->sum, &x);
+        neo__plan_load_add(&o->all, &samples);
+        for (int k = 0; k < NEO__PLAN_LOADS; k++)
+            if (x.at[k] > o->worst.at[k]) o->worst.at[k] = x.at[k];
+    }
+    o->seconds = o->all.at[NEO__PLAN_SECONDS] + o->sum.at[NEO__PLAN_SECONDS] / ranks +
+                 o->reduce_bytes * plan->model.all_reduce;
+    o->peak = o->worst.at[NEO__PLAN_SECONDS] + o->all.at[NEO__PLAN_SECONDS];
+    o->bytes = o->sum.at[NEO__PLAN_BYTES] + ranks * o->all.at[NEO__PLAN_BYTES];
+    o->most_bytes = o->worst.at[NEO__PLAN_BYTES] + o->all.at[NEO__PLAN_BYTES];
+    if (o->unit == NEO__UNIT_ALL) {
+        neo__plan_load_add(&o->all, &o->worst);
+        memset(&o->worst, 0, sizeof o->worst);
+        memset(&o->sum, 0, sizeof o->sum);
+    }
+}
+typedef struct neo__plan_options {
+    int32_t count;
+    neo__plan_option at[NEO__PLAN_OPTIONS];
+} neo__plan_options;
+static void neo__plan_option_add(const neo_plan *plan, const neo__plan_table *t, neo_placement placement, int unit,
+                                 int64_t col_parts, int64_t row_parts, neo__plan_options *to) {
+    if (to->count == NEO__PLAN_OPTIONS) return;
+    neo__plan_option *o = &to->at[to->count++];
+    memset(o, 0, sizeof *o);
+    o->placement = placement;
+    o->unit = unit;
+    o->col_parts = (int32_t)col_parts;
+    o->row_parts = (int32_t)row_parts;
+    neo__plan_option_cost(plan, t, o);
+}
+static int64_t neo__plan_least(int64_t a, int64_t b) { return a < b ? a : b; }
+/* Numbers of parts that are tried below the most: 2, 3, 4, 6, 8, 12 ... */
+static int64_t neo__plan_next_parts(int64_t n) { return (n & (n - 1)) == 0 ? (n == 2 ? 3 : n + n / 2) : n / 3 * 4; }
+
+/* The options of one placement; `few`: only that with the most parts. */
+static void neo__plan_options_of(const neo_plan *plan, const neo__plan_table *t, neo_placement placement, int few,
+                                 neo__plan_options *to) {
+    int64_t ranks = plan->desc.cluster.ranks, units = neo__plan_row_units(t);
+    int64_t in_node = neo__plan_least(units, plan->per_node), most;
+    if (neo__plan_reason(plan, t, placement)) return;
+    switch (placement) {
+    case NEO_TABLE_WISE: neo__plan_option_add(plan, t, placement, NEO__UNIT_RANK, 1, 1, to); break;
+    case NEO_DATA_PARALLEL: neo__plan_option_add(plan, t, placement, NEO__UNIT_ALL, 0, 0, to); break;
+    case NEO_COLUMN_WISE:
+        most = neo__plan_least(t->blocks, ranks);
+        for (int64_t k = 2; !few && k < most; k = neo__plan_next_parts(k))
+            neo__plan_option_add(plan, t, placement, NEO__UNIT_RANK, k, 1, to);
+        neo__plan_option_add(plan, t, placement, NEO__UNIT_RANK, most, 1, to);
+        break;
+    case NEO_ROW_WISE:
+        most = neo__plan_least(units, ranks);
+        for (int64_t k = 2; !few && k < most; k *= 2)
+            neo__plan_option_add(plan, t, placement, NEO__UNIT_RANK, 1, k, to);
+        if (!few && most == ranks && units % ranks != 0 && units < 16 * ranks) { /* parts of as many buckets */
+            int64_t even = units / ((units + ranks - 1) / ranks);
+            if (even > 1) neo__plan_option_add(plan, t, placement, NEO__UNIT_RANK, 1, even, to);
+        }
+        neo__plan_option_add(plan, t, placement, most == ranks ? NEO__UNIT_ALL : NEO__UNIT_RANK, 1, most, to);
+        break;
+    case NEO_TABLE_ROW_WISE: neo__plan_option_add(plan, t, placement, NEO__UNIT_NODE, 1, in_node, to); break;
+    case NEO_TABLE_COLUMN_WISE:
+        neo__plan_option_add(plan, t, placement, NEO__UNIT_NODE, neo__plan_least(t->blocks, plan->per_node), 1, to);
+        break;
+    case NEO_GRID:
+        most = neo__plan_least(t->blocks, plan->nodes);
+        for (int64_t k = 2; !few && k < most; k *= 2)
+            neo__plan_option_add(plan, t, placement, NEO__UNIT_NODE, k, in_node, to);
+        neo__plan_option_add(plan, t, placement, NEO__UNIT_NODE, most, in_node, to);
+        break;
+    case NEO_PLACEMENT_COUNT: break;
+    }
+}
+static void neo__plan_options_make(const neo_plan *plan, const neo__plan_table *t, neo__plan_options *to) {
+    to->count = 0;
+    if (plan->origin == NEO__PLAN_UNIFORM) {
+        neo__plan_options_of(plan, t, plan->uniform, 1, to);
+        if (to->count == 0) neo__plan_options_of(plan, t, NEO_TABLE_WISE, 1, to);
+        return;
+    }
+    for (int p = 0; p < NEO_PLACEMENT_COUNT; p++) neo__plan_options_of(plan, t, (neo_placement)p, 0, to);
+}
+
+/* ------------------------------------------------------------------------------------------------
+   >>impl-plan-place
+
+   Given an option for each table, pieces go to ranks longest first: to where the phases grow least above
+   their mean, then to the least loaded rank. What goes to whole nodes comes before what goes to single
+   ranks, which then levels them out. Other orders are for tight memory (fullest first; time and memory
+   weighed) and for many ranks (the node first, then the rank).
+   ------------------------------------------------------------------------------------------------ */
+typedef enum neo__plan_place_mode {
+    NEO__PLACE_TIME,
+    NEO__PLACE_NODE_FIRST,
+    NEO__PLACE_MIXED,
+    NEO__PLACE_MEMORY
+} neo__plan_place_mode;
+typedef struct neo__plan_key {
+    double first, second;
+    int64_t at;
+} neo__plan_key;
+
+typedef struct neo__plan_search {
+    neo_plan *plan;
+    int32_t tables, ranks, nodes, per_node;
+    double cap;                 /* bytes of a rank */
+    neo__plan_options *options; /* [tables] */
+    int64_t *seat_first;        /* [tables + 1]: its pieces are seats [first, next first), at most */
+    int64_t seats;
+    int32_t *choice, *seat;     /* an option for each table, a rank for each piece */
+    int32_t *best_choice, *best_seat, *old_choice;
+    neo__plan_load *seat_load, *load; /* of a piece; [ranks] */
+    int32_t *head, *next;        /* lists of the seats on a rank, for improvements */
+    int32_t *seat_table;
+    neo__plan_key *order, *key;
+    double *node_seconds;
+    uint8_t *bin_choice;
+    double target[NEO__PLAN_TIMES], mean_seconds, mean_bytes, reduce_bytes;
+    double best_value; /* below 0: none yet */
+    double level;      /* weight of the busiest rank's load in the value */
+    double mean_cost;
+} neo__plan_search;
+
+static const neo__plan_option *neo__plan_search_option(const neo__plan_search *s, int64_t table) {
+    return &s->options[table].at[s->choice[table]];
+}
+static int32_t neo__plan_search_parts(const neo__plan_search *s, int64_t table) {
+    const neo__plan_option *o = neo__plan_search_option(s, table);
+    return o->unit == NEO__UNIT_ALL ? 0 : o->col_parts * o->row_parts;
+}
+static int neo__plan_key_order(const void *x, const void *y) {
+    const neo__plan_key *a = (const neo__plan_key *)x, *b = (const neo__plan_key *)y;
+    if (a->first != b->first) return a->first < b->first ? -1 : 1;
+    if (a->second != b->second) return a->second < b->second ? -1 : 1;
+    return (a->at > b->at) - (a->at < b->at);
+}
+static int neo__plan_key_less(const neo__plan_key *a, const neo__plan_key *b) {
+    if (a->first != b->first) return a->first < b->first;
+    if (a->second != b->second) return a->second < b->second;
+    return a->at < b->at;
+}
+
+/* How good it is to add x to a load; lower is better. 0: it does not fit. */
+static int neo__plan_search_score(const neo__plan_search *s, neo__plan_place_mode mode, const neo__plan_load *have, const neo__plan_load *x,
+                             neo__plan_key *key) {
+    double bytes = have->at[NEO__PLAN_BYTES] + x->at[NEO__PLAN_BYTES], above = 0.0;
+    double seconds = have->at[NEO__PLAN_SECONDS] + x->at[NEO__PLAN_SECONDS];
+    if (bytes > s->cap) return 0;
+    for (int i = 0; i < NEO__PLAN_PHASES; i++) {
+        double y = have->at[i] + x->at[i];
+        if (y > s->target[i]) above += y - s->target[i];
+    }
+    if (mode == NEO__PLACE_MEMORY) {
+        key->first = bytes;
+        key->second = seconds;
+    } else if (mode == NEO__PLACE_MIXED) {
+        double a = s->mean_seconds > 0.0 ? seconds / s->mean_seconds : 0.0, b = bytes / s->mean_bytes;
+        key->first = a > b ? a : b;
+        key->second = a + b;
+    } else {
+        key->first = above;
+        key->second = seconds;
+    }
+    return 1;
+}
+static void neo__plan_search_put(neo__plan_search *s, int64_t table, int32_t part, int32_t rank) {
+    int64_t seat = s->seat_first[table] + part;
+    const neo__plan_option *o = neo__plan_search_option(s, table);
+    s->seat[seat] = rank;
+    s->seat_load[seat] = neo__plan_part_load(s->plan, &s->plan->table[table], o, part);
+    neo__plan_load_add(&s->load[rank], &s->seat_load[seat]);
+    s->node_seconds[rank / s->per_node] += s->seat_load[seat].at[NEO__PLAN_SECONDS];
+}
+/* The `want` best of ranks [begin, end) to s->key, best first; returns how many there are. */
+static int32_t neo__plan_search_best(neo__plan_search *s, neo__plan_place_mode mode, const neo__plan_load *x, int32_t begin, int32_t end,
+                                int32_t want) {
+    int32_t count = 0;
+    neo__plan_key k;
+    for (int32_t r = begin; r < end; r++) {
+        k.at = r;
+        if (!neo__plan_search_score(s, mode, &s->load[r], x, &k)) continue;
+        if (want > 32) {
+            s->key[count++] = k;
+            continue;
+        }
+        if (count == want && !neo__plan_key_less(&k, &s->key[count - 1])) continue;
+        int32_t i = count < want ? count++ : count - 1;
+        for (; i > 0 && neo__plan_key_less(&k, &s->key[i - 1]); i--) s->key[i] = s->key[i - 1];
+        s->key[i] = k;
+    }
+    if (want > 32) {
+        qsort(s->key, (size_t)count, sizeof *s->key, neo__plan_key_order);
+        count = count < want ? count : want;
+    }
+    return count;
+}
+/* Heavy parts to the best ranks: parts differ by a block at most. */
+static int neo__plan_search_place_ranks(neo__plan_search *s, neo__plan_place_mode mode, int64_t table) {
+    const neo__plan_option *o = neo__plan_search_option(s, table);
+    int32_t parts = o->col_parts * o->row_parts;
+    if (neo__plan_search_best(s, mode, &o->worst, 0, s->ranks, parts) < parts) return 0;
+    for (int32_t i = 0; i < parts; i++) { /* the larger parts of an equal cut are the later ones, mostly */
+        int32_t rank = (int32_t)s->key[parts - 1 - i].at;
+        neo__plan_search_put(s, table, i, rank);
+    }
+    return 1;
+}
+/* Each part to the least loaded node that has room, and there to the best rank. */
+static int neo__plan_search_place_node_first(neo__plan_search *s, int64_t table) {
+    const neo__plan_option *o = neo__plan_search_option(s, table);
+    int32_t parts = o->col_parts * o->row_parts;
+    int64_t first = s->seat_first[table];
+    for (int32_t i = 0; i < parts; i++) {
+        neo__plan_key best, k;
+        best.at = -1;
+        for (int32_t n = 0; n < s->nodes; n++) {
+            if (best.at >= 0 && s->node_seconds[n] >= best.first) continue;
+            int32_t end = (n + 1) * s->per_node, rank = -1;
+            neo__plan_key inner;
+            for (int32_t r = n * s->per_node; r < (end < s->ranks ? end : s->ranks); r++) {
+                int taken = 0;
+                for (int32_t j = 0; j < i; j++) taken |= s->seat[first + j] == r;
+                k.at = r;
+                if (taken || !neo__plan_search_score(s, NEO__PLACE_TIME, &s->load[r], &o->worst, &k)) continue;
+                if (rank < 0 || neo__plan_key_less(&k, &inner)) inner = k, rank = r;
+            }
+            if (rank < 0) continue;
+            best.first = s->node_seconds[n];
+            best.at = rank;
+        }
+        if (best.at < 0) return 0;
+        neo__plan_search_put(s, table, i, (int32_t)best.at);
+    }
+    return 1;
+}
+/* Slices go to different nodes; inside, the parts go to the best ranks, in rising order. */
+static int neo__plan_search_place_nodes(neo__plan_search *s, neo__plan_place_mode mode, int64_t table) {
+    const neo__plan_option *o = neo__plan_search_option(s, table);
+    int grid = o->placement == NEO_GRID;
+    int32_t slices = grid ? o->col_parts : 1, parts = o->col_parts * o->row_parts / slices;
+    int64_t first = s->seat_first[table];
+    for (int32_t c = 0; c < slices; c++) {
+        neo__plan_key best, k;
+        best.at = -1;
+        best.first = best.second = 0.0;
+        for (int32_t n = 0; n < s->nodes; n++) {
+            int taken = 0;
+            for (int32_t j = 0; j < c; j++) taken |= s->seat[first + (int64_t)j * parts] / s->per_node == n;
+            if (taken) continue;
+            int32_t got = neo__plan_search_best(s, mode, &o->worst, n * s->per_node, (n + 1) * s->per_node, parts);
+            if (got < parts) continue;
+            k.first = k.second = 0.0; /* the node's worst rank decides, then all of them */
+            for (int32_t i = 0; i < parts; i++) k.first += s->key[i].first, k.second += s->key[i].second;
+            k.at = n;
+            if (best.at < 0 || neo__plan_key_less(&k, &best)) best = k;
+        }
+        if (best.at < 0) return 0;
+        int32_t begin = (int32_t)best.at * s->per_node;
+        (void)neo__plan_search_best(s, mode, &o->worst, begin, begin + s->per_node, parts);
+        for (int32_t i = 0; i < parts; i++) {
+            for (int32_t j = i; j > 0 && s->key[j].at < s->key[j - 1].at; j--) {
+                neo__plan_key swap = s->key[j];
+                s->key[j] = s->key[j - 1];
+                s->key[j - 1] = swap;
+            }
+        }
+        for (int32_t i = 0; i < parts; i++) neo__plan_search_put(s, table, c * parts + i, (int32_t)s->key[i].at);
+    }
+    return 1;
+}
+
+/* What all ranks have in any case, and the means. */
+static void neo__plan_search_begin(neo__plan_search *s) {
+    NEO__ZERO(neo__plan_load, all);
+    NEO__ZERO(neo__plan_load, sum);
+    s->reduce_bytes = 0.0;
+    for (int32_t t = 0; t < s->tables; t++) {
+        const neo__plan_option *o = neo__plan_search_option(s, t);
+        neo__plan_load_add(&all, &o->all);
+        neo__plan_load_add(&sum, &o->sum);
+        s->reduce_bytes += o->reduce_bytes;
+    }
+    for (int32_t r = 0; r < s->ranks; r++) s->load[r] = all;
+    for (int32_t n = 0; n < s->nodes; n++) s->node_seconds[n] = 0.0;
+    for (int i = 0; i < NEO__PLAN_TIMES; i++) s->target[i] = all.at[i] + sum.at[i] / s->ranks;
+    s->mean_seconds = s->target[NEO__PLAN_SECONDS];
+    s->mean_bytes = all.at[NEO__PLAN_BYTES] + sum.at[NEO__PLAN_BYTES] / s->ranks;
+}
+/* Places every table; 0 if one finds no room. */
+static int neo__plan_search_place(neo__plan_search *s, neo__plan_place_mode mode) {
+    neo__plan_search_begin(s);
+    if (s->load[0].at[NEO__PLAN_BYTES] > s->cap) return 0;
+    for (int32_t t = 0; t < s->tables; t++) {
+        const neo__plan_option *o = neo__plan_search_option(s, t);
+        double seconds = o->worst.at[NEO__PLAN_SECONDS], bytes = o->worst.at[NEO__PLAN_BYTES];
+        double a = s->mean_seconds > 0.0 ? seconds / s->mean_seconds : 0.0, b = bytes / s->mean_bytes;
+        s->order[t].at = t;
+        s->order[t].first = mode == NEO__PLACE_MEMORY ? -bytes : mode == NEO__PLACE_MIXED ? -(a > b ? a : b) : -seconds;
+        s->order[t].second = -bytes;
+    }
+    qsort(s->order, (size_t)s->tables, sizeof *s->order, neo__plan_key_order);
+    for (int nodes = 1; nodes >= 0; nodes--) {
+        for (int32_t i = 0; i < s->tables; i++) {
+            int64_t table = s->order[i].at;
+            int32_t unit = neo__plan_search_option(s, table)->unit;
+            int ok = 1;
+            if (unit == NEO__UNIT_NODE && nodes) ok = neo__plan_search_place_nodes(s, mode, table);
+            if (unit == NEO__UNIT_RANK && !nodes)
+                ok = mode == NEO__PLACE_NODE_FIRST ? neo__plan_search_place_node_first(s, table)
+                                                   : neo__plan_search_place_ranks(s, mode, table);
+            if (!ok) return 0;
+        }
+    }
+    return 1;
+}
+
+/* What the search minimises: the step, and a little of the busiest rank's load: it levels what no phase asks
+   for, and leads out of places where one phase alone has no better neighbour. Pipelined, where a phase may be
+   hidden, also a little of the plain step. */
+static double neo__plan_search_value(const neo__plan_search *s, const double *most) {
+    neo_plan_step step = neo__plan_step_make(s->plan, most, s->reduce_bytes);
+    double value = s->plan->desc.pipeline ? step.pipelined + 0.001 * step.plain : step.plain;
+    return value + s->level * most[NEO__PLAN_SECONDS];
+}
+static void neo__plan_search_most(const neo__plan_search *s, double *most) {
+    for (int i = 0; i < NEO__PLAN_TIMES; i++) {
+        most[i] = s->load[0].at[i];
+        for (int32_t r = 1; r < s->ranks; r++)
+            if (s->load[r].at[i] > most[i]) most[i] = s->load[r].at[i];
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------
+   >>impl-plan-differencing
+
+   The largest differencing method of Karmarkar and Karp for W ranks: every piece is a partition of its own (one
+   part with it, W - 1 empty ones); the two partitions whose largest and smallest part differ most become
+   one, the largest part of the one with the smallest of the other, and so on, until there is one. What
+   ranks have already is one more partition, whose parts carry their ranks' numbers. Seconds are
+   differenced; memory and different ranks for the pieces of a table are seen to afterwards.
+   ------------------------------------------------------------------------------------------------ */
+typedef struct neo__plan_part {
+    double seconds;
+    int32_t first, last; /* seats, linked by the search's next; -1: none */
+    int32_t rank;        /* -1: any */
+    int32_t next;        /* part of the partition, a smaller one; -1: the others are empty */
+} neo__plan_part;
+typedef struct neo__plan_partition {
+    double spread;
+    int32_t head, count, ranked, index; /* index decides ties */
+} neo__plan_partition;
+enum { NEO__DIFFERENCED_PARTS = 64 };
+
+static int neo__plan_partition_above(const neo__plan_partition *a, const neo__plan_partition *b) {
+    return a->spread != b->spread ? a->spread > b->spread : a->index < b->index;
+}
+static void neo__plan_partition_sink(neo__plan_partition *heap, int32_t count, int32_t i) {
+    for (;;) {
+        int32_t top = i, l = 2 * i + 1, r = l + 1;
+        if (l < count && neo__plan_partition_above(&heap[l], &heap[top])) top = l;
+        if (r < count && neo__plan_partition_above(&heap[r], &heap[top])) top = r;
+        if (top == i) return;
+        neo__plan_partition swap = heap[i];
+        heap[i] = heap[top];
+        heap[top] = swap;
+        i = top;
+    }
+}
+static void neo__plan_part_join(neo__plan_part *to, const neo__plan_part *x, int32_t *next) {
+    to->seconds += x->seconds;
+    if (x->first < 0) return;
+    if (to->first < 0) to->first = x->first;
+    else next[to->last] = x->first;
+    to->last = x->last;
+}
+/* The parts s->key[0 .. count) become a partition. */
+static void neo__plan_partition_link(neo__plan_search *s, neo__plan_part *part, int32_t count, neo__plan_partition *to) {
+    for (int32_t i = 0; i < count; i++) {
+        s->key[i].first = -part[s->key[i].at].seconds;
+        s->key[i].second = 0.0;
+    }
+    qsort(s->key, (size_t)count, sizeof *s->key, neo__plan_key_order);
+    to->head = -1;
+    to->count = count;
+    for (int32_t i = count - 1; i >= 0; i--) {
+        part[s->key[i].at].next = to->head;
+        to->head = (int32_t)s->key[i].at;
+    }
+    to->spread = -s->key[0].first + (count < s->ranks ? 0.0 : s->key[count - 1].first);
+}
+static void neo__plan_partition_merge(neo__plan_search *s, neo__plan_part *part, neo__plan_partition *a, neo__plan_partition *b) {
+    int32_t count = 0;
+    if (b->ranked) {
+        neo__plan_partition swap = *a;
+        *a = *b;
+        *b = swap;
+    }
+    for (int32_t p = a->head; p >= 0; p = part[p].next) s->key[count++].at = p;
+    for (int32_t p = b->head, with = s->ranks - 1; p >= 0; p = part[p].next, with--) {
+        if (with < a->count) neo__plan_part_join(&part[s->key[with].at], &part[p], s->next);
+        else s->key[count++].at = p;
+    }
+    neo__plan_partition_link(s, part, count, a);
+}
+/* The tables that take part: on ranks of their own, in few enough parts. */
+static int neo__plan_search_differenced(const neo__plan_search *s, int64_t table) {
+    return neo__plan_search_option(s, table)->unit == NEO__UNIT_RANK &&
+           neo__plan_search_parts(s, table) <= NEO__DIFFERENCED_PARTS;
+}
+/* Gives the seats of those tables a rank; loads are not touched. */
+static void neo__plan_search_difference(neo__plan_search *s, neo__plan_part *part, neo__plan_partition *heap) {
+    int32_t parts = 0, count = 1;
+    for (int32_t r = 0; r < s->ranks; r++, parts++) {
+        part[parts].seconds = s->load[r].at[NEO__PLAN_SECONDS];
+        part[parts].first = part[parts].last = -1;
+        part[parts].rank = r;
+        s->key[r].at = parts;
+    }
+    neo__plan_partition_link(s, part, s->ranks, &heap[0]);
+    heap[0].ranked = 1;
+    heap[0].index = 0;
+    for (int32_t t = 0; t < s->tables; t++) {
+        int32_t n = neo__plan_search_differenced(s, t) ? neo__plan_search_parts(s, t) : 0;
+        for (int32_t i = 0; i < n; i++, parts++) {
+            int64_t seat = s->seat_first[t] + i;
+            neo__plan_load x = neo__plan_part_load(s->plan, &s->plan->table[t], neo__plan_search_option(s, t), i);
+            part[parts].seconds = x.at[NEO__PLAN_SECONDS];
+            part[parts].first = part[parts].last = (int32_t)seat;
+            part[parts].rank = -1;
+            s->next[seat] = -1;
+            s->key[0].at = parts;
+            neo__plan_partition_link(s, part, 1, &heap[count]);
+            if (s->ranks == 1) heap[count].spread = 0.0;
+            heap[count].ranked = 0;
+            heap[count].index = count;
+            count++;
+        }
+    }
+    for (int32_t i = count / 2; i >= 0; i--) neo__plan_partition_sink(heap, count, i);
+    while (count > 1) { /* the second becomes one with the first; the last takes its place */
+        int32_t second = count > 2 && neo__plan_partition_above(&heap[2], &heap[1]) ? 2 : 1;
+        neo__plan_partition_merge(s, part, &heap[0], &heap[second]);
+        heap[second] = heap[--count];
+        if (second < count) neo__plan_partition_sink(heap, count, second);
+        neo__plan_partition_sink(heap, count, 0);
+    }
+    for (int32_t p = heap[0].head; p >= 0; p = part[p].next)
+        for (int32_t seat = part[p].first; seat >= 0; seat = s->next[seat]) s->seat[seat] = part[p].rank;
+}
+/* Puts the pieces of a table where differencing wants them, or else on the best rank. */
+static int neo__plan_search_settle(neo__plan_search *s, int64_t table) {
+    int32_t parts = neo__plan_search_parts(s, table), wanted[NEO__DIFFERENCED_PARTS];
+    int64_t first = s->seat_first[table];
+    for (int32_t i = 0; i < parts; i++) wanted[i] = s->seat[first + i];
+    for (int32_t i = 0; i < parts; i++) {
+        neo__plan_load x = neo__plan_part_load(s->plan, &s->plan->table[table], neo__plan_search_option(s, table), i);
+        neo__plan_key k, best;
+        best.at = -1;
+        for (int32_t n = -1; n < s->ranks; n++) {
+            int32_t r = n < 0 ? wanted[i] : n, taken = 0;
+            for (int32_t j = 0; j < i; j++) taken |= s->seat[first + j] == r;
+            k.at = r;
+            if (taken || !neo__plan_search_score(s, NEO__PLACE_TIME, &s->load[r], &x, &k)) continue;
+            if (best.at < 0 || neo__plan_key_less(&k, &best)) best = k;
+            if (n < 0) break;
+        }
+        if (best.at < 0) return 0;
+        neo__plan_search_put(s, table, i, (int32_t)best.at);
+    }
+    return 1;
+}
+/* Places every table by differencing; what takes no part is placed before. */
+static int neo__plan_search_place_differenced(neo__plan_search *s) {
+    int blocks = s->plan->block_count, ok = 1;
+    int64_t pieces = 1;
+    neo__plan_search_begin(s);
+    if (s->load[0].at[NEO__PLAN_BYTES] > s->cap) return 0;
+    for (int32_t t = 0; t < s->tables; t++) {
+        s->order[t].at = t;
+        s->order[t].first = -neo__plan_search_option(s, t)->worst.at[NEO__PLAN_SECONDS];
+        s->order[t].second = 0.0;
+        if (neo__plan_search_differenced(s, t)) pieces += neo__plan_search_parts(s, t);
+    }
+    qsort(s->order, (size_t)s->tables, sizeof *s->order, neo__plan_key_order);
+    neo__plan_part *part = (neo__plan_part *)neo__plan_alloc(s->plan, pieces + s->ranks, sizeof *part);
+    neo__plan_partition *heap = (neo__plan_partition *)neo__plan_alloc(s->plan, pieces + 1, sizeof *heap);
+    if (!part || !heap) ok = 0;
+    for (int32_t i = 0; ok && i < s->tables; i++) {
+        int32_t unit = neo__plan_search_option(s, s->order[i].at)->unit;
+        if (unit == NEO__UNIT_NODE) ok = neo__plan_search_place_nodes(s, NEO__PLACE_TIME, s->order[i].at);
+    }
+    for (int32_t i = 0; ok && i < s->tables; i++) {
+        int64_t t = s->order[i].at;
+        if (neo__plan_search_option(s, t)->unit == NEO__UNIT_RANK && !neo__plan_search_differenced(s, t))
+            ok = neo__plan_search_place_ranks(s, NEO__PLACE_TIME, t);
+    }
+    if (ok) neo__plan_search_difference(s, part, heap);
+    for (int32_t i = 0; ok && i < s->tables; i++)
+        if (neo__plan_search_differenced(s, s->order[i].at)) ok = neo__plan_search_settle(s, s->order[i].at);
+    neo__plan_release(s->plan, blocks, s->plan->block_count);
+    return ok;
+}
+
+/* ------------------------------------------------------------------------------------------------
+   >>impl-plan-improve
+
+   A finished placement gets better by moving a piece away from the slowest rank of a phase, or by exchanging it for a
+   piece of another rank. A step is taken if the predicted step becomes shorter, or stays and the phase's
+   slowest rank gets faster. What is tried is limited by a count, not by a clock.
+   ------------------------------------------------------------------------------------------------ */
+enum { NEO__TOP = 3 };
+typedef struct neo__plan_top {
+    double most[NEO__PLAN_TIMES][NEO__TOP]; /* the largest loads, and where */
+    int32_t rank[NEO__PLAN_TIMES][NEO__TOP];
+    double value;
+} neo__plan_top;
+typedef struct neo__plan_move {
+    int32_t seat, other; /* other: the seat it is exchanged for, or -1 */
+    int32_t to;
+    double value, phase; /* afterwards: of the step, of the slower of the two ranks in the phase */
+} neo__plan_move;
+
+static void neo__plan_top_insert(neo__plan_top *top, int p, double x, int32_t rank) {
+    int k = NEO__TOP;
+    while (k > 0 && (top->rank[p][k - 1] < 0 || x > top->most[p][k - 1])) k--;
+    if (k == NEO__TOP) return;
+    for (int j = NEO__TOP - 1; j > k; j--)
+        top->most[p][j] = top->most[p][j - 1], top->rank[p][j] = top->rank[p][j - 1];
+    top->most[p][k] = x;
+    top->rank[p][k] = rank;
+}
+static void neo__plan_top_find(const neo__plan_search *s, neo__plan_top *top) {
+    double most[NEO__PLAN_TIMES];
+    for (int p = 0; p < NEO__PLAN_TIMES; p++) {
+        for (int k = 0; k < NEO__TOP; k++) top->most[p][k] = 0.0, top->rank[p][k] = -1;
+        for (int32_t r = 0; r < s->ranks; r++) neo__plan_top_insert(top, p, s->load[r].at[p], r);
+        most[p] = top->most[p][0];
+    }
+    top->value = neo__plan_search_value(s, most);
+}
+/* The value after rank a has the load x, and b has y. */
+static double neo__plan_top_value(const neo__plan_search *s, const neo__plan_top *top, int32_t a, const neo__plan_load *x, int32_t b,
+                             const neo__plan_load *y) {
+    double most[NEO__PLAN_TIMES];
+    for (int p = 0; p < NEO__PLAN_TIMES; p++) {
+        double m = x->at[p] > y->at[p] ? x->at[p] : y->at[p];
+        for (int k = 0; k < NEO__TOP; k++) {
+            if (top->rank[p][k] < 0 || top->rank[p][k] == a || top->rank[p][k] == b) continue;
+            if (top->most[p][k] > m) m = top->most[p][k];
+            break;
+        }
+        most[p] = m;
+    }
+    return neo__plan_search_value(s, most);
+}
+static int neo__plan_search_sits(const neo__plan_search *s, int64_t table, int32_t rank, int32_t but) {
+    int64_t first = s->seat_first[table], parts = neo__plan_search_parts(s, table);
+    for (int64_t i = 0; i < parts; i++)
+        if (first + i != but && s->seat[first + i] == rank) return 1;
+    return 0;
+}
+/* Is the move, of `seat` of a rank to `to` (against `other`), allowed and better than *best? */
+static void neo__plan_move_try(const neo__plan_search *s, const neo__plan_top *top, int p, int32_t seat, int32_t other, int32_t to,
+                          neo__plan_move *best) {
+    int32_t from = s->seat[seat], table = s->seat_table[seat];
+    neo__plan_load x = s->load[from], y = s->load[to];
+    for (int i = 0; i < NEO__PLAN_LOADS; i++) {
+        double d = s->seat_load[seat].at[i] - (other >= 0 ? s->seat_load[other].at[i] : 0.0);
+        x.at[i] -= d;
+        y.at[i] += d;
+    }
+    double phase = x.at[p] > y.at[p] ? x.at[p] : y.at[p];
+    if (phase >= top->most[p][0]) return;
+    if (x.at[NEO__PLAN_BYTES] > s->cap || y.at[NEO__PLAN_BYTES] > s->cap) return;
+    double value = neo__plan_top_value(s, top, from, &x, to, &y);
+    if (value > best->value || (value == best->value && phase >= best->phase)) return;
+    if (neo__plan_search_sits(s, table, to, seat)) return;
+    if (other >= 0 && neo__plan_search_sits(s, s->seat_table[other], from, other)) return;
+    best->seat = seat;
+    best->other = other;
+    best->to = to;
+    best->value = value;
+    best->phase = phase;
+}
+static void neo__plan_search_link(neo__plan_search *s) {
+    for (int32_t r = 0; r < s->ranks; r++) s->head[r] = -1;
+    for (int32_t t = s->tables - 1; t >= 0; t--) {
+        if (neo__plan_search_option(s, t)->unit != NEO__UNIT_RANK) continue;
+        int32_t parts = neo__plan_search_parts(s, t);
+        for (int32_t i = parts - 1; i >= 0; i--) {
+            int32_t seat = (int32_t)s->seat_first[t] + i, rank = s->seat[seat];
+            s->seat_table[seat] = t;
+            s->next[seat] = s->head[rank];
+            s->head[rank] = seat;
+        }
+    }
+}
+static void neo__plan_search_reseat(neo__plan_search *s, int32_t seat, int32_t to) {
+    int32_t *link = &s->head[s->seat[seat]];
+    while (*link != seat) link = &s->next[*link];
+    *link = s->next[seat];
+    for (int i = 0; i < NEO__PLAN_LOADS; i++) {
+        s->load[s->seat[seat]].at[i] -= s->seat_load[seat].at[i];
+        s->load[to].at[i] += s->seat_load[seat].at[i];
+    }
+    s->seat[seat] = to;
+    s->next[seat] = s->head[to];
+    s->head[to] = seat;
+}
+/* The best move away from the slowest rank of a phase. */
+static int neo__plan_search_move(neo__plan_search *s, const neo__plan_top *top, int p, int64_t *work) {
+    int32_t from = top->rank[p][0];
+    neo__plan_move best;
+    best.seat = -1;
+    best.value = top->value;
+    best.phase = top->most[p][0];
+    for (int32_t seat = s->head[from]; seat >= 0 && *work > 0; seat = s->next[seat]) {
+        for (int32_t to = 0; to < s->ranks; to++)
+            if (to != from) neo__plan_move_try(s, top, p, seat, -1, to, &best);
+        *work -= s->ranks;
+        if (s->seat_load[seat].at[p] <= 0.0) continue;
+        for (int32_t to = 0; to < s->ranks && *work > 0; to++) {
+            if (to == from || s->load[to].at[p] >= top->most[p][0]) continue;
+            for (int32_t other = s->head[to]; other >= 0; other = s->next[other], (*work)--)
+                if (s->seat_load[other].at[p] < s->seat_load[seat].at[p])
+                    neo__plan_move_try(s, top, p, seat, other, to, &best);
+        }
+    }
+    if (best.seat < 0) return 0;
+    if (best.other >= 0) neo__plan_search_reseat(s, best.other, from);
+    neo__plan_search_reseat(s, best.seat, best.to);
+    return 1;
+}
+/* ---- the same for what lies on whole nodes: a slice moves with all its parts, or two are exchanged ---- */
+typedef struct neo__plan_group {
+    int32_t table, slice, parts;
+    int64_t seat;
+} neo__plan_group;
+typedef struct neo__plan_node_move {
+    neo__plan_group group, other; /* other.table -1: none */
+    int32_t to;
+    double value, phase;
+} neo__plan_node_move;
+
+/* Group i of a table that lies on nodes; 0: it has not so many. */
+static int neo__plan_group_at(const neo__plan_search *s, int32_t table, int32_t i, neo__plan_group *g) {
+    const neo__plan_option *o = neo__plan_search_option(s, table);
+    int32_t slices = o->placement == NEO_GRID ? o->col_parts : 1;
+    if (o->unit != NEO__UNIT_NODE || i >= slices) return 0;
+    g->table = table;
+    g->slice = i;
+    g->parts = o->col_parts * o->row_parts / slices;
+    g->seat = s->seat_first[table] + (int64_t)i * g->parts;
+    return 1;
+}
+static int32_t neo__plan_group_node(const neo__plan_search *s, const neo__plan_group *g) { return s->seat[g->seat] / s->per_node; }
+static int neo__plan_group_sits(const neo__plan_search *s, const neo__plan_group *g, int32_t node) {
+    neo__plan_group h;
+    for (int32_t i = 0; neo__plan_group_at(s, g->table, i, &h); i++)
+        if (i != g->slice && neo__plan_group_node(s, &h) == node) return 1;
+    return 0;
+}
+/* Adds the loads of a group, times sign, to those of its ranks' counterparts in a node. */
+static void neo__plan_group_add(neo__plan_search *s, const neo__plan_group *g, int32_t node, double sign) {
+    for (int32_t i = 0; i < g->parts; i++) {
+        int32_t rank = node * s->per_node + s->seat[g->seat + i] % s->per_node;
+        for (int k = 0; k < NEO__PLAN_LOADS; k++) s->load[rank].at[k] += sign * s->seat_load[g->seat + i].at[k];
+    }
+}
+static void neo__plan_group_swap(neo__plan_search *s, const neo__plan_group *g, const neo__plan_group *other, int32_t from, int32_t to,
+                            double sign) {
+    neo__plan_group_add(s, g, from, -sign);
+    neo__plan_group_add(s, g, to, sign);
+    if (other->table < 0) return;
+    neo__plan_group_add(s, other, to, -sign);
+    neo__plan_group_add(s, other, from, sign);
+}
+/* Takes a node's largest loads; 1 if all its ranks have room. */
+static int neo__plan_node_most(const neo__plan_search *s, int32_t node, double *most) {
+    int fits = 1;
+    for (int32_t r = node * s->per_node; r < (node + 1) * s->per_node; r++) {
+        for (int p = 0; p < NEO__PLAN_TIMES; p++)
+            if (s->load[r].at[p] > most[p]) most[p] = s->load[r].at[p];
+        if (s->load[r].at[NEO__PLAN_BYTES] > s->cap) fits = 0;
+    }
+    return fits;
+}
+static void neo__plan_node_move_try(neo__plan_search *s, const neo__plan_top *top, int p, const neo__plan_group *g,
+                               const neo__plan_group *other, int32_t from, int32_t to, neo__plan_node_move *best) {
+    double most[NEO__PLAN_TIMES] = {0.0};
+    if (neo__plan_group_sits(s, g, to) || (other->table >= 0 && neo__plan_group_sits(s, other, from))) return;
+    neo__plan_group_swap(s, g, other, from, to, 1.0);
+    int fits = neo__plan_node_most(s, from, most);
+    fits &= neo__plan_node_most(s, to, most);
+    neo__plan_group_swap(s, g, other, from, to, -1.0);
+    double phase = most[p];
+    if (!fits || phase >= top->most[p][0]) return;
+    for (int i = 0; i < NEO__PLAN_TIMES; i++) {
+        for (int k = 0; k < NEO__TOP; k++) {
+            if (top->rank[i][k] < 0 || top->rank[i][k] == from || top->rank[i][k] == to) continue;
+            if (top->most[i][k] > most[i]) most[i] = top->most[i][k];
+            break;
+        }
+    }
+    double value = neo__plan_search_value(s, most);
+    if (value > best->value || (value == best->value && phase >= best->phase)) return;
+    best->group = *g;
+    best->other = *other;
+    best->to = to;
+    best->value = value;
+    best->phase = phase;
+}
+/* The best move away from the slowest node of a phase; top: of nodes. */
+static int neo__plan_search_move_node(neo__plan_search *s, const neo__plan_top *top, int p, int64_t *work) {
+    int32_t from = top->rank[p][0];
+    neo__plan_node_move best;
+    neo__plan_group g, other;
+    memset(&best, 0, sizeof best);
+    best.to = -1;
+    best.value = top->value;
+    best.phase = top->most[p][0];
+    for (int32_t t = 0; t < s->tables; t++) {
+        for (int32_t i = 0; *work > 0 && neo__plan_group_at(s, t, i, &g); i++) {
+            if (neo__plan_group_node(s, &g) != from) continue;
+            other.table = -1;
+            for (int32_t to = 0; to < s->nodes; to++)
+                if (to != from) neo__plan_node_move_try(s, top, p, &g, &other, from, to, &best);
+            *work -= (int64_t)s->nodes * s->per_node;
+            for (int32_t u = 0; u < s->tables && *work > 0; u++) {
+                for (int32_t k = 0; u != t && neo__plan_group_at(s, u, k, &other); k++, *work -= s->per_node) {
+                    int32_t to = neo__plan_group_node(s, &other);
+                    if (to != from) neo__plan_node_move_try(s, top, p, &g, &other, from, to, &best);
+                }
+            }
+        }
+    }
+    if (best.to < 0) return 0;
+    neo__plan_group_swap(s, &best.group, &best.other, from, best.to, 1.0);
+    for (int32_t i = 0; i < best.group.parts; i++)
+        s->seat[best.group.seat + i] = best.to * s->per_node + s->seat[best.group.seat + i] % s->per_node;
+    for (int32_t i = 0; best.other.table >= 0 && i < best.other.parts; i++)
+        s->seat[best.other.seat + i] = from * s->per_node + s->seat[best.other.seat + i] % s->per_node;
+    return 1;
+}
+/* As neo__plan_top_find, over nodes. */
+static void neo__plan_top_nodes(const neo__plan_search *s, neo__plan_top *top) {
+    double all[NEO__PLAN_TIMES];
+    memset(top, 0, sizeof *top);
+    for (int p = 0; p < NEO__PLAN_TIMES; p++)
+        for (int k = 0; k < NEO__TOP; k++) top->rank[p][k] = -1;
+    for (int32_t n = 0; n < s->nodes; n++) {
+        double most[NEO__PLAN_TIMES] = {0.0};
+        (void)neo__plan_node_most(s, n, most);
+        for (int p = 0; p < NEO__PLAN_TIMES; p++) neo__plan_top_insert(top, p, most[p], n);
+    }
+    for (int p = 0; p < NEO__PLAN_TIMES; p++) all[p] = top->most[p][0];
+    top->value = neo__plan_search_value(s, all);
+}
+
+static void neo__plan_search_improve_by(neo__plan_search *s, int nodes, int64_t work) {
+    for (int moved = 1; moved && work > 0;) {
+        neo__plan_top top;
+        double excess[NEO__PLAN_TIMES];
+        moved = 0;
+        if (nodes) neo__plan_top_nodes(s, &top);
+        else neo__plan_top_find(s, &top);
+        for (int p = 0; p < NEO__PLAN_TIMES; p++) excess[p] = top.most[p][0] - s->target[p];
+        for (int k = 0; k < NEO__PLAN_TIMES && !moved; k++) { /* the phase furthest above its mean first */
+            int worst = 0;
+            for (int p = 1; p < NEO__PLAN_TIMES; p++)
+                if (excess[p] > excess[worst]) worst = p;
+            if (excess[worst] <= 0.0) break;
+            excess[worst] = -1.0;
+            moved = nodes ? neo__plan_search_move_node(s, &top, worst, &work) : neo__plan_search_move(s, &top, worst, &work);
+        }
+        work -= 8 * s->ranks;
+    }
+}
+static void neo__plan_search_improve(neo__plan_search *s, int64_t work) {
+    int on_nodes = 0;
+    for (int32_t t = 0; t < s->tables && !on_nodes; t++) on_nodes = neo__plan_search_option(s, t)->unit == NEO__UNIT_NODE;
+    if (on_nodes) neo__plan_search_improve_by(s, 1, work / 2);
+    neo__plan_search_link(s);
+    neo__plan_search_improve_by(s, 0, work);
+    if (on_nodes) neo__plan_search_improve_by(s, 1, work / 4);
+}
+
+/* ------------------------------------------------------------------------------------------------
+   >>impl-plan-search
+
+   Two questions: in how many parts is each table, and where do they go? For the first, with a bound on the
+   seconds of the heaviest piece, each table takes its cheapest option below the bound; if these need more
+   memory than there is, a dynamic program over memory (bins of what lies between the least and all there
+   is) chooses the options whose seconds add up to the least. For the second there are the ways of
+   >>impl-plan-place and >>impl-plan-differencing. This is done for a row of bounds, and the plan with the
+   shortest predicted step is kept; then single tables try other options, as long as that helps.
+   ------------------------------------------------------------------------------------------------ */
+enum { NEO__MEMORY_BINS = 512, NEO__PLAN_SMALL = 400 /* tables x ranks that are searched thoroughly */ };
+static const double NEO__NO_BOUND = DBL_MAX;
+
+/* Options that may be used: those whose heaviest piece is below the bound, or the lightest. */
+static int neo__plan_search_usable(const neo__plan_search *s, int32_t table, double bound, int *usable) {
+    const neo__plan_options *o = &s->options[table];
+    int lightest = -1, any = 0;
+    for (int i = 0; i < o->count; i++) {
+        usable[i] = 0;
+        if (o->at[i].most_bytes > s->cap) continue;
+        if (lightest < 0 || o->at[i].peak < o->at[lightest].peak) lightest = i;
+        if (o->at[i].peak <= bound) usable[i] = any = 1;
+    }
+    if (lightest >= 0 && !any) usable[lightest] = 1;
+    return lightest >= 0;
+}
+/* The dynamic program: s->choice becomes the cheapest one within `bytes` over all ranks. least: [tables]
+   the bytes of each table's smallest usable option. cost[b]: of the tables so far with b bins. */
+static int neo__plan_search_knapsack(neo__plan_search *s, double bound, double bytes, double least_bytes) {
+    double width = (bytes - least_bytes) / NEO__MEMORY_BINS, cost[2][NEO__MEMORY_BINS + 1];
+    int usable[NEO__PLAN_OPTIONS], now = 0;
+    if (width <= 0.0) return 0;
+    for (int b = 0; b <= NEO__MEMORY_BINS; b++) cost[0][b] = 0.0;
+    for (int32_t t = 0; t < s->tables; t++, now = !now) {
+        const neo__plan_options *o = &s->options[t];
+        uint8_t *chosen = s->bin_choice + (int64_t)t * (NEO__MEMORY_BINS + 1);
+        int bins[NEO__PLAN_OPTIONS];
+        double least = DBL_MAX;
+        if (!neo__plan_search_usable(s, t, bound, usable)) return 0;
+        for (int i = 0; i < o->count; i++)
+            if (usable[i] && o->at[i].bytes < least) least = o->at[i].bytes;
+        for (int i = 0; i < o->count; i++) {
+            double n = (o->at[i].bytes - least) / width;
+            bins[i] = !usable[i] || n > NEO__MEMORY_BINS ? NEO__MEMORY_BINS + 1 : (int)n + (n > (double)(int)n);
+        }
+        for (int b = 0; b <= NEO__MEMORY_BINS; b++) {
+            cost[!now][b] = DBL_MAX;
+            for (int i = 0; i < o->count; i++) {
+                if (bins[i] > b) continue;
+                double x = cost[now][b - bins[i]] + o->at[i].seconds;
+                if (x < cost[!now][b]) cost[!now][b] = x, chosen[b] = (uint8_t)i;
+            }
+        }
+    }
+    int b = NEO__MEMORY_BINS;
+    for (int32_t t = s->tables - 1; t >= 0; t--) {
+        const neo__plan_options *o = &s->options[t];
+        int at = s->bin_choice[(int64_t)t * (NEO__MEMORY_BINS + 1) + b];
+        double least = DBL_MAX;
+        (void)neo__plan_search_usable(s, t, bound, usable);
+        for (int i = 0; i < o->count; i++)
+            if (usable[i] && o->at[i].bytes < least) least = o->at[i].bytes;
+        double n = (o->at[at].bytes - least) / width;
+        b -= (int)n + (n > (double)(int)n);
+        s->choice[t] = at;
+    }
+    return 1;
+}
+/* s->choice: the cheapest options below the bound whose bytes over all ranks are within share of the
+   memory. 0: a table has no option that fits. */
+static int neo__plan_search_choose(neo__plan_search *s, double bound, double share) {
+    double all = 0.0, least_bytes = 0.0, bytes = s->cap < DBL_MAX ? share * s->cap * s->ranks : DBL_MAX;
+    int usable[NEO__PLAN_OPTIONS];
+    for (int32_t t = 0; t < s->tables; t++) {
+        const neo__plan_options *o = &s->options[t];
+        int best = -1;
+        double least = DBL_MAX;
+        if (!neo__plan_search_usable(s, t, bound, usable)) return 0;
+        for (int i = 0; i < o->count; i++) {
+            if (!usable[i]) continue;
+            if (best < 0 || o->at[i].seconds < o->at[best].seconds) best = i;
+            if (o->at[i].bytes < least) least = o->at[i].bytes;
+        }
+        s->choice[t] = best;
+        all += o->at[best].bytes;
+        least_bytes += least;
+    }
+    return all <= bytes || neo__plan_search_knapsack(s, bound, bytes, least_bytes);
+}
+/* s->choice for the least memory: the smallest option of each table whose heaviest piece is at most `part`
+   of a rank's memory. */
+static int neo__plan_search_choose_small(neo__plan_search *s, double part) {
+    for (int32_t t = 0; t < s->tables; t++) {
+        const neo__plan_options *o = &s->options[t];
+        int best = -1;
+        for (int i = 0; i < o->count; i++) {
+            const neo__plan_option *x = &o->at[i], *y = &o->at[best < 0 ? 0 : best];
+            if (x->most_bytes > s->cap) continue;
+            int fits = x->most_bytes <= part * s->cap, fitted = best >= 0 && y->most_bytes <= part * s->cap;
+            if (best < 0 || (fits && !fitted) || (fits && fitted && x->bytes < y->bytes) ||
+                (!fits && !fitted && x->most_bytes < y->most_bytes))
+                best = i;
+        }
+        if (best < 0) return 0;
+        s->choice[t] = best;
+    }
+    return 1;
+}
+
+static void neo__plan_search_keep(neo__plan_search *s, double value) {
+    s->best_value = value;
+    memcpy(s->best_choice, s->choice, (size_t)s->tables * sizeof *s->choice);
+    memcpy(s->best_seat, s->seat, (size_t)s->seats * sizeof *s->seat);
+}
+/* Improves what was placed, and keeps it if it is the best so far. */
+static int neo__plan_search_judge(neo__plan_search *s, int64_t work) {
+    double most[NEO__PLAN_TIMES], value;
+    neo__plan_search_improve(s, work);
+    neo__plan_search_most(s, most);
+    value = neo__plan_search_value(s, most);
+    if (s->best_value >= 0.0 && value >= s->best_value * (1.0 - 1e-12)) return 0;
+    neo__plan_search_keep(s, value);
+    return 1;
+}
+/* Least memory first: whether anything fits at all. */
+static int neo__plan_search_fit(neo__plan_search *s) {
+    static const double parts[] = {1.0, 0.5, 0.25, 0.125, 0.0};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (neo__plan_search_choose_small(s, parts[i]) && neo__plan_search_place(s, NEO__PLACE_MEMORY)) return 1;
+    return 0;
+}
+static void neo__plan_search_bounds(neo__plan_search *s, int64_t work) {
+    static const double bounds[] = {0.0, 4.0, 2.0, 1.5, 1.2, 1.0, 0.8, 0.6, 0.45, 0.3, 0.2, 0.1, 0.05};
+    static const double shares[] = {1.0, 0.95, 0.85, 0.7};
+    size_t choice_bytes = (size_t)s->tables * sizeof *s->choice;
+    int same = 0;
+    for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++) {
+        double bound = i == 0 ? NEO__NO_BOUND : bounds[i] * s->mean_cost;
+        for (size_t k = 0; k < sizeof shares / sizeof *shares; k++) {
+            if (k > 0 && s->cap >= DBL_MAX) break;
+            if (!neo__plan_search_choose(s, bound, shares[k])) continue;
+            if (same && memcmp(s->old_choice, s->choice, choice_bytes) == 0) continue;
+            memcpy(s->old_choice, s->choice, choice_bytes);
+            same = 1;
+            int placed = neo__plan_search_place(s, NEO__PLACE_TIME);
+            if (placed) (void)neo__plan_search_judge(s, work);
+            if (s->nodes > 1 && s->nodes < s->ranks && neo__plan_search_place(s, NEO__PLACE_NODE_FIRST))
+                (void)neo__plan_search_judge(s, work);
+            if (s->cap < DBL_MAX && !placed && neo__plan_search_place(s, NEO__PLACE_MIXED)) {
+                (void)neo__plan_search_judge(s, work);
+                placed = 1;
+            }
+            if (placed && neo__plan_search_place_differenced(s)) (void)neo__plan_search_judge(s, work);
+        }
+    }
+}
+/* The best so far, placed again; but for table `but` (-1: all). */
+static void neo__plan_search_restore(neo__plan_search *s, int32_t but) {
+    memcpy(s->choice, s->best_choice, (size_t)s->tables * sizeof *s->choice);
+    neo__plan_search_begin(s);
+    for (int32_t t = 0; t < s->tables; t++) {
+        int32_t parts = t == but ? 0 : neo__plan_search_parts(s, t);
+        for (int32_t i = 0; i < parts; i++) neo__plan_search_put(s, t, i, s->best_seat[s->seat_first[t] + i]);
+    }
+}
+/* The best so far with another option for one table, the others where they are. */
+static int neo__plan_search_exchange(neo__plan_search *s, int32_t t, int option) {
+    const neo__plan_option *old = &s->options[t].at[s->best_choice[t]], *o = &s->options[t].at[option];
+    neo__plan_search_restore(s, t);
+    for (int32_t r = 0; r < s->ranks; r++)
+        for (int i = 0; i < NEO__PLAN_LOADS; i++) s->load[r].at[i] += o->all.at[i] - old->all.at[i];
+    for (int i = 0; i < NEO__PLAN_TIMES; i++)
+        s->target[i] += o->all.at[i] - old->all.at[i] + (o->sum.at[i] - old->sum.at[i]) / s->ranks;
+    s->reduce_bytes += o->reduce_bytes - old->reduce_bytes;
+    s->choice[t] = option;
+    if (o->unit == NEO__UNIT_NODE) return neo__plan_search_place_nodes(s, NEO__PLACE_TIME, t);
+    if (o->unit == NEO__UNIT_RANK) return neo__plan_search_place_ranks(s, NEO__PLACE_TIME, t);
+    for (int32_t r = 0; r < s->ranks; r++)
+        if (s->load[r].at[NEO__PLAN_BYTES] > s->cap) return 0;
+    return 1;
+}
+/* From the best so far: each table in turn, the heaviest first, tries its other options. */
+static void neo__plan_search_refine(neo__plan_search *s, double level, int64_t work) {
+    int64_t cost = (int64_t)s->seats / 4 + 8 * s->ranks, around = 1000 + 4 * s->ranks;
+    int all_anew = s->tables * s->ranks <= NEO__PLAN_SMALL;
+    neo__plan_search_restore(s, -1);
+    s->level = level;
+    s->best_value = -1.0;
+    (void)neo__plan_search_judge(s, around);
+    for (int better = 1; better && work > 0;) {
+        better = 0;
+        neo__plan_search_restore(s, -1);
+        for (int32_t t = 0; t < s->tables; t++) {
+            s->order[t].at = t;
+            s->order[t].first = -neo__plan_search_option(s, t)->peak;
+            s->order[t].second = 0.0;
+        }
+        qsort(s->order, (size_t)s->tables, sizeof *s->order, neo__plan_key_order);
+        for (int32_t i = 0; i < s->tables; i++) s->old_choice[i] = (int32_t)s->order[i].at;
+        for (int32_t i = 0; i < s->tables && work > 0; i++) {
+            int32_t t = s->old_choice[i];
+            for (int32_t k = 0; k < s->options[t].count && work > 0; k++) {
+                const neo__plan_option *o = &s->options[t].at[k];
+                if (k == s->best_choice[t] || o->most_bytes > s->cap) continue;
+                if (o->seconds > s->options[t].at[s->best_choice[t]].seconds + 0.2 * s->mean_cost) continue;
+                work -= cost + around;
+                if (neo__plan_search_exchange(s, t, k)) better |= neo__plan_search_judge(s, around);
+                if (!all_anew) continue;
+                memcpy(s->choice, s->best_choice, (size_t)s->tables * sizeof *s->choice);
+                s->choice[t] = k;
+                if (neo__plan_search_place(s, NEO__PLACE_TIME)) better |= neo__plan_search_judge(s, around);
+            }
+        }
+    }
+}
+
+static int neo__plan_search_alloc(neo__plan_search *s, neo_plan *plan) {
+    int64_t tables = plan->bags.table_count, ranks = plan->desc.cluster.ranks;
+    memset(s, 0, sizeof *s);
+    s->plan = plan;
+    s->tables = (int32_t)tables;
+    s->ranks = (int32_t)ranks;
+    s->nodes = plan->nodes;
+    s->per_node = plan->per_node;
+    s->options = (neo__plan_options *)neo__plan_alloc(plan, tables, sizeof *s->options);
+    s->seat_first = (int64_t *)neo__plan_alloc(plan, tables + 1, sizeof *s->seat_first);
+    if (!s->options || !s->seat_first) return 0;
+    for (int32_t t = 0; t < tables; t++) {
+        int32_t most = 0;
+        neo__plan_options_make(plan, &plan->table[t], &s->options[t]);
+        for (int i = 0; i < s->options[t].count; i++) {
+            const neo__plan_option *o = &s->options[t].at[i];
+            int32_t parts = o->unit == NEO__UNIT_ALL ? 0 : o->col_parts * o->row_parts;
+            most = parts > most ? parts : most;
+        }
+        s->seat_first[t + 1] = s->seat_first[t] + most;
+    }
+    s->seats = s->seat_first[tables];
+    s->choice = (int32_t *)neo__plan_alloc(plan, tables, sizeof *s->choice);
+    s->best_choice = (int32_t *)neo__plan_alloc(plan, tables, sizeof *s->choice);
+    s->old_choice = (int32_t *)neo__plan_alloc(plan, tables, sizeof *s->choice);
+    s->seat = (int32_t *)neo__plan_alloc(plan, s->seats, sizeof *s->seat);
+    s->best_seat = (int32_t *)neo__plan_alloc(plan, s->seats, sizeof *s->seat);
+    s->next = (int32_t *)neo__plan_alloc(plan, s->seats, sizeof *s->next);
+    s->seat_table = (int32_t *)neo__plan_alloc(plan, s->seats, sizeof *s->seat_table);
+    s->seat_load = (neo__plan_load *)neo__plan_alloc(plan, s->seats, sizeof *s->seat_load);
+    s->load = (neo__plan_load *)neo__plan_alloc(plan, ranks, sizeof *s->load);
+    s->head = (int32_t *)neo__plan_alloc(plan, ranks, sizeof *s->head);
+    s->order = (neo__plan_key *)neo__plan_alloc(plan, tables, sizeof *s->order);
+    s->key = (neo__plan_key *)neo__plan_alloc(plan, 2 * ranks, sizeof *s->key);
+    s->node_seconds = (double *)neo__plan_alloc(plan, s->nodes, sizeof *s->node_seconds);
+    s->bin_choice = (uint8_t *)neo__plan_alloc(plan, tables * (NEO__MEMORY_BINS + 1), 1);
+    return s->choice && s->best_choice && s->old_choice && s->seat && s->best_seat && s->next && s->seat_table &&
+           s->seat_load && s->load && s->head && s->order && s->key && s->node_seconds && s->bin_choice;
+}
+/* ---- the search itself ---- */
+/* s->best: the best choice and seats within cap; 0 if nothing fits. */
+static int neo__plan_search_run(neo__plan_search *s, double cap) {
+    int64_t work = 60000;
+    s->cap = cap;
+    s->best_value = -1.0;
+    s->mean_cost = 0.0;
+    for (int32_t t = 0; t < s->tables; t++) {
+        double least = DBL_MAX;
+        for (int i = 0; i < s->options[t].count; i++) {
+            const neo__plan_option *o = &s->options[t].at[i];
+            if (o->most_bytes <= cap && o->seconds < least) least = o->seconds;
+        }
+        if (least == DBL_MAX) return 0;
+        s->mean_cost += least;
+    }
+    s->level = 0.5;
+    neo__plan_search_bounds(s, work);
+    if (s->best_value < 0.0 && neo__plan_search_fit(s)) (void)neo__plan_search_judge(s, work);
+    if (s->best_value < 0.0) return 0;
+    neo__plan_search_refine(s, 0.1, 30000000);
+    if (s->tables * s->ranks <= NEO__PLAN_SMALL) neo__plan_search_refine(s, 0.001, 30000000);
+    neo__plan_search_restore(s, -1);
+    (void)neo__plan_search_judge(s, 4000000);
+    return 1;
+}
+/* s->best becomes the plan's pieces. */
+static neo_status neo__plan_search_build(neo__plan_search *s) {
+    neo_plan *plan = s->plan;
+    int64_t count = 0, held = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        if (pass == 1) NEO__TRY(neo__plan_hold(plan, count, held));
+        count = 0;
+        for (int32_t t = 0; t < s->tables; t++) {
+            const neo__plan_option *o = &s->options[t].at[s->best_choice[t]];
+            neo__plan_shape shape;
+            shape.col_parts = o->col_parts;
+            shape.row_parts = o->row_parts;
+            shape.ranks = s->best_seat + s->seat_first[t];
+            if (o->unit == NEO__UNIT_ALL) {
+                for (int32_t r = 0; r < s->ranks; r++) s->head[r] = r;
+                shape.ranks = s->head;
+            }
+            if (pass == 1) neo__plan_shape_cut(plan, t, shape, plan->piece + count);
+            count += neo__plan_shape_count(shape);
+            held += o->col_parts ? neo__plan_shape_count(shape) : s->ranks;
+        }
+    }
+    neo__plan_finish(plan);
+    return NEO_OK;
+}
+/* A plan within `budget` bytes a rank (0: any). The buffers' figure may differ from the sum that the search
+   adds up: then it is done again with less. NEO_ERR_CAPACITY: nothing fits. */
+static neo_status neo__plan_search_attempt(neo__plan_search *s, int64_t budget) {
+    double cap = budget ? (double)budget : DBL_MAX;
+    int blocks = s->plan->block_count;
+    for (int i = 0; i < 8 && neo__plan_search_run(s, cap); i++) {
+        NEO__TRY(neo__plan_search_build(s));
+        if (!budget || s->plan->step.most_bytes <= budget) return NEO_OK;
+        cap -= (double)(s->plan->step.most_bytes - budget);
+        neo__plan_release(s->plan, blocks, s->plan->block_count);
+    }
+    return NEO_ERR_CAPACITY;
+}
+/* A budget for a rank that would do, by bisection of what fits at all; proved by a search. 0: none found. */
+static int64_t neo__plan_search_least_budget(neo__plan_search *s, int64_t budget) {
+    double low = (double)budget, high = 0.0;
+    int blocks = s->plan->block_count;
+    s->cap = DBL_MAX;
+    if (!neo__plan_search_fit(s)) return 0;
+    for (int32_t r = 0; r < s->ranks; r++)
+        if (s->load[r].at[NEO__PLAN_BYTES] > high) high = s->load[r].at[NEO__PLAN_BYTES];
+    while (high - low > high / 1024.0 && high - low > 4096.0) {
+        s->cap = low + (high - low) / 2.0;
+        if (neo__plan_search_fit(s)) high = s->cap;
+        else low = s->cap;
+    }
+    for (double more = high / 1024.0 + 4096.0; more < high * 8.0; more *= 2.0) {
+        int64_t enough = ((int64_t)(high + more) / 4096 + 1) * 4096;
+        neo_status status = neo__plan_search_attempt(s, enough);
+        if (status == NEO_OK) neo__plan_release(s->plan, blocks, s->plan->block_count);
+        if (status != NEO_ERR_CAPACITY) return status == NEO_OK ? enough : 0;
+    }
+    return 0;
+}
+static neo_status neo__plan_search_all(neo_plan *plan, const char *fn) {
+    neo__plan_search s;
+    int64_t budget = plan->desc.cluster.memory_bytes;
+    int begin = plan->block_count;
+    if (!neo__plan_search_alloc(&s, plan)) return NEO_ERR_MEMORY;
+    for (int32_t t = 0; t < s.tables; t++) {
+        if (s.options[t].count) continue;
+        char why[400];
+        size_t at = 0;
+        why[0] = 0;
+        for (int p = 0; p < NEO_PLACEMENT_COUNT && at + 100 < sizeof why; p++)
+            if (plan->table[t].allowed & (1u << p))
+                at += (size_t)snprintf(why + at, sizeof why - at, "; %s: %s", NEO__PLACEMENT_NAMES[p],
+                                       neo__plan_reason(plan, &plan->table[t], (neo_placement)p));
+        return neo_fail(NEO_ERR_UNSUPPORTED, "%s: table '%s': none of the placements allowed is possible%s", fn,
+                        plan->bags.tables[t].name, why);
+    }
+    int middle = plan->block_count;
+    neo_status status = neo__plan_search_attempt(&s, budget);
+    if (status == NEO_ERR_CAPACITY) {
+        int64_t enough = neo__plan_search_least_budget(&s, budget);
+        NEO__CHECK(enough, NEO_ERR_CAPACITY, "%s: the tables do not fit: %d ranks with %" PRId64 " bytes each", fn,
+                   s.ranks, budget);
+        return neo_fail(NEO_ERR_CAPACITY,
+                        "%s: the tables do not fit: %d ranks with %" PRId64 " bytes each; %" PRId64
+                        " bytes each would do",
+                        fn, s.ranks, budget, enough);
+    }
+    neo__plan_release(plan, begin, middle);
+    return status;
+}
+
+NEO__COLD_BEGIN
+/* ------------------------------------------------------------------------------------------------
+   >>impl-plan-why
+   ------------------------------------------------------------------------------------------------ */
+typedef struct neo__plan_text {
+    char *at;
+    size_t bytes, length;
+} neo__plan_text;
+static void neo__plan_text_add(neo__plan_text *t, const char *format, ...) NEO__PRINTF(2, 3);
+static void neo__plan_text_add(neo__plan_text *t, const char *format, ...) {
+    va_list args;
+    int room = t->length < t->bytes;
+    va_start(args, format);
+    int n = vsnprintf(room ? t->at + t->length : NULL, room ? t->bytes - t->length : 0, format, args);
+    va_end(args);
+    if (n > 0) t->length += (size_t)n;
+}
+static void neo__plan_text_seconds(neo__plan_text *t, double x) {
+    if (x >= 1.0) neo__plan_text_add(t, "%.3g s", x);
+    else if (x >= 1e-3) neo__plan_text_add(t, "%.3g ms", x * 1e3);
+    else neo__plan_text_add(t, "%.3g us", x * 1e6);
+}
+static void neo__plan_text_bytes(neo__plan_text *t, double x) {
+    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+    int u = 0;
+    for (; x >= 1024.0 && u < 4; u++) x /= 1024.0;
+    if (u == 0) neo__plan_text_add(t, "%.0f bytes", x);
+    else neo__plan_text_add(t, x < 10.0 ? "%.2f %s" : x < 100.0 ? "%.1f %s" : "%.0f %s", x, units[u]);
+}
+/* Ranks as 0-3,7: of pieces [0, count), which come one by one. */
+static void neo__plan_text_ranks(neo__plan_text *t, const neo_piece *p, int64_t count) {
+    for (int64_t i = 0, end; i < count; i = end) {
+        for (end = i + 1; end < count && p[end].rank == p[end - 1].rank + 1;) end++;
+        if (end - i == 1) neo__plan_text_add(t, "%s%d", i ? "," : "", p[i].rank);
+        else neo__plan_text_add(t, "%s%d-%d", i ? "," : "", p[i].rank, p[end - 1].rank);
+    }
+}
+/* What a table takes of a rank in the mean, in all phases; and of the rank it takes most of. */
+static void neo__plan_table_cost(const neo_plan *plan, const neo__plan_table *t, double *mean, double *most,
+                                 double *bytes) {
+    double all = 0.0, sum = 0.0;
+    *most = *bytes = 0.0;
+    for (int64_t i = t->first_piece; i < t->first_piece + t->piece_count; i++) {
+        const neo_piece *p = &plan->piece[i];
+        int copies = p->rank == NEO_EVERY_RANK;
+        neo__plan_load x = copies ? neo__plan_copy_load(plan, t)
+                             : neo__plan_piece_load(plan, t, p->rows, p->cols, plan->cut[i]);
+        double seconds = x.at[NEO__PLAN_SECONDS];
+        if (copies) {
+            all = seconds + 4.0 * (double)t->rows * (double)t->dim * plan->model.all_reduce;
+        } else {
+            neo__plan_load samples = neo__plan_sample_load(plan, t, p->rows, p->cols, plan->cut[i]);
+            all += samples.at[NEO__PLAN_SECONDS];
+            sum += seconds;
+            if (seconds > *most) *most = seconds;
+        }
+        if (x.at[NEO__PLAN_BYTES] > *bytes) *bytes = x.at[NEO__PLAN_BYTES];
+    }
+    *mean = all + sum / plan->model.ranks;
+    *most += all;
+}
+static void neo__plan_why_chosen(const neo_plan *plan, const neo__plan_table *t, neo__plan_text *text) {
+    const neo_piece *p = plan->piece + t->first_piece;
+    double mean, most, bytes;
+    int64_t slices = 1;
+    for (int64_t i = 1; i < t->piece_count; i++) slices += p[i].first_col != p[i - 1].first_col;
+    neo__plan_text_add(text, "%s: ", NEO__PLACEMENT_NAMES[t->placement]);
+    if (p->rank == NEO_EVERY_RANK) neo__plan_text_add(text, "a copy on every rank");
+    else if (t->piece_count == 1) neo__plan_text_add(text, "on rank %d", p->rank);
+    else if (slices == 1) neo__plan_text_add(text, "%" PRId64 " ranges of rows on ranks ", t->piece_count);
+    else if (slices == t->piece_count) neo__plan_text_add(text, "%" PRId64 " slices of columns on ranks ", slices);
+    else neo__plan_text_add(text, "%" PRId64 " slices of columns, %" PRId64 " pieces on ranks ", slices, t->piece_count);
+    if (t->piece_count > 1) neo__plan_text_ranks(text, p, t->piece_count);
+    neo__plan_table_cost(plan, t, &mean, &most, &bytes);
+    neo__plan_text_add(text, "; takes ");
+    neo__plan_text_seconds(text, mean);
+    neo__plan_text_add(text, " of a rank in the mean, ");
+    neo__plan_text_seconds(text, most);
+    neo__plan_text_add(text, " at most; ");
+    neo__plan_text_bytes(text, bytes);
+    if (plan->origin == NEO__PLAN_GIVEN) neo__plan_text_add(text, " (as given)");
+    neo__plan_text_add(text, "\n");
+    if (plan->origin == NEO__PLAN_UNIFORM && plan->uniform != t->placement) {
+        const char *reason = neo__plan_reason(plan, t, plan->uniform);
+        neo__plan_text_add(text, "%s was asked for: %s\n", NEO__PLACEMENT_NAMES[plan->uniform],
+                      reason ? reason : "so many parts amount to the same");
+    }
+}
+/* Why a table lies not so; o: what would be possible. */
+static void neo__plan_why_rejected(const neo_plan *plan, const neo__plan_table *t, const neo__plan_options *o,
+                              neo__plan_text *text) {
+    double mean, most, bytes, all = 0.0, least = DBL_MAX, budget = (double)plan->desc.cluster.memory_bytes;
+    const neo__plan_option *best = NULL;
+    neo__plan_table_cost(plan, t, &mean, &most, &bytes);
+    for (int32_t r = 0; r < plan->desc.cluster.ranks; r++) all += plan->rank[r].seconds / plan->model.ranks;
+    for (int i = 0; i < o->count; i++) {
+        if (o->at[i].most_bytes < least) least = o->at[i].most_bytes;
+        if (budget > 0.0 && o->at[i].most_bytes > budget) continue;
+        if (!best || o->at[i].seconds < best->seconds) best = &o->at[i];
+    }
+    if (!best) {
+        neo__plan_text_add(text, "no memory: ");
+        neo__plan_text_bytes(text, least);
+        neo__plan_text_add(text, " on a rank, of ");
+        neo__plan_text_bytes(text, budget);
+    } else if (best->seconds > mean * 1.001) {
+        neo__plan_text_add(text, "costs more: ");
+        neo__plan_text_seconds(text, best->seconds);
+        neo__plan_text_add(text, " of a rank in the mean");
+        if (best->reduce_bytes > 0.0) neo__plan_text_add(text, ", with the all-reduce of its gradient");
+    } else if (best->peak > all) {
+        neo__plan_text_add(text, "too much for one rank: ");
+        neo__plan_text_seconds(text, best->peak);
+        neo__plan_text_add(text, ", where a rank has ");
+        neo__plan_text_seconds(text, all);
+        neo__plan_text_add(text, " in the mean for all tables");
+    } else {
+        neo__plan_text_add(text, "possible, but the whole step was not shorter, or memory was too tight");
+    }
+    neo__plan_text_add(text, "\n");
+}
+NEO_API size_t neo_plan_why(const neo_plan *plan, int32_t table, char *text, size_t bytes) {
+    neo__plan_text out;
+    out.at = text;
+    out.bytes = bytes;
+    out.length = 0;
+    if (bytes) text[0] = 0;
+    if (!plan || table < 0 || table >= plan->bags.table_count) return 0;
+    const neo__plan_table *t = &plan->table[table];
+    neo__plan_options *options = (neo__plan_options *)neo_alloc(plan->ctx, sizeof *options);
+    neo__plan_why_chosen(plan, t, &out);
+    for (int p = 0; p < NEO_PLACEMENT_COUNT && options; p++) {
+        const char *reason = neo__plan_reason(plan, t, (neo_placement)p);
+        if ((neo_placement)p == t->placement || (plan->origin == NEO__PLAN_UNIFORM)) continue;
+        neo__plan_text_add(&out, "not %s: ", NEO__PLACEMENT_NAMES[p]);
+        options->count = 0;
+        neo__plan_options_of(plan, t, (neo_placement)p, 0, options);
+        if (reason) neo__plan_text_add(&out, "%s\n", reason);
+        else neo__plan_why_rejected(plan, t, options, &out);
+    }
+    neo_free(plan->ctx, options, sizeof *options);
+    return out.length;
+}
+NEO_API size_t neo_plan_warning(const neo_plan *plan, int32_t table, char *text, size_t bytes) {
+    neo__plan_text out;
+    out.at = text;
+    out.bytes = bytes;
+    out.length = 0;
+    if (bytes) text[0] = 0;
+    if (!plan || table < 0 || table >= plan->bags.table_count) return 0;
+    const neo__plan_table *t = &plan->table[table];
+    const neo_piece *p = plan->piece + t->first_piece;
+    if (t->loose && p->rows < t->rows)
+        neo__plan_text_add(&out, "sums of table '%s' depend on the plan: give it row_buckets", plan->bags.tables[table].name);
+    return out.length;
+}
+
+/* ------------------------------------------------------------------------------------------------
+   >>impl-plan-file
+
+   A file is read twice, once to count the pieces. Table lines of equal cuts are made by the same function
+   as the search's, so that a line of text stands for the same rectangles.
+   ------------------------------------------------------------------------------------------------ */
+enum { NEO__PLAN_NAME = 4096, NEO__PLAN_LISTED = NEO__PLAN_MAX_RANKS };
+
+static void neo__plan_write_name(FILE *f, const char *name) {
+    for (; *name; name++) {
+        unsigned char c = (unsigned char)*name;
+        if (c <= ' ' || c == 127 || c == '"' || c == '#' || c == '%') fprintf(f, "%%%02X", c);
+        else fputc(c, f);
+    }
+}
+static void neo__plan_write_ranks(FILE *f, const neo_piece *p, int64_t count) {
+    for (int64_t i = 0, end; i < count; i = end) {
+        for (end = i + 1; end < count && p[end].rank == p[end - 1].rank + 1;) end++;
+        if (end - i == 1) fprintf(f, "%s%d", i ? "," : "", p[i].rank);
+        else fprintf(f, "%s%d-%d", i ? "," : "", p[i].rank, p[end - 1].rank);
+    }
+}
+/* Whether the pieces of a table are those of an equal cut; then slices and pieces of each. */
+static int neo__plan_is_shape(const neo_plan *plan, int32_t table, int32_t *slices, int32_t *parts) {
+    const neo__plan_table *t = &plan->table[table];
+    const neo_piece *p = plan->piece + t->first_piece;
+    int64_t n = t->piece_count, cols = 1;
+    for (int64_t i = 1; i < n; i++) cols += p[i].first_col != p[i - 1].first_col;
+    if (n > NEO__PLAN_LISTED || n % cols) return 0;
+    *slices = (int32_t)cols;
+    *parts = (int32_t)(n / cols);
+    if (cols > t->blocks || *parts > neo__plan_row_units(t)) return 0;
+    for (int64_t i = 0; i < n; i++) {
+        neo_piece want;
+        neo__plan_cols(plan, t, cols, i / *parts, &want);
+        neo__plan_rows(t, *parts, i % *parts, &want);
+        if (want.first_col != p[i].first_col || want.cols != p[i].cols || want.first_row != p[i].first_row ||
+            want.rows != p[i].rows)
+            return 0;
+    }
+    return 1;
+}
+static void neo__plan_write_table(const neo_plan *plan, int32_t table, FILE *f) {
+    const neo__plan_table *t = &plan->table[table];
+    const neo_piece *p = plan->piece + t->first_piece;
+    int32_t slices, parts;
+    fprintf(f, "table ");
+    neo__plan_write_name(f, plan->bags.tables[table].name);
+    fprintf(f, " %" PRId64 "x%" PRId64 " ", t->rows, t->dim);
+    if (p->rank == NEO_EVERY_RANK) {
+        fprintf(f, "dp\n");
+    } else if (neo__plan_is_shape(plan, table, &slices, &parts)) {
+        fprintf(f, "%s ", NEO__PLACEMENT_NAMES[t->placement]);
+        if (t->placement != NEO_GRID) slices = 1, parts = (int32_t)t->piece_count;
+        for (int32_t i = 0; i < slices; i++) {
+            fprintf(f, "%s", i ? "/" : "");
+            neo__plan_write_ranks(f, p + (int64_t)i * parts, parts);
+        }
+        fprintf(f, "\n");
+    } else {
+        fprintf(f, "pieces %" PRId64 "\n", t->piece_count);
+        for (int64_t i = 0; i < t->piece_count; i++)
+            fprintf(f, "piece %d %" PRId64 "+%" PRId64 " %" PRId64 "+%" PRId64 "\n", p[i].rank, p[i].first_row,
+                    p[i].rows, p[i].first_col, p[i].cols);
+    }
+}
+NEO_API neo_status neo_plan_write(const neo_plan *plan, const char *path) {
+    NEO__CHECK(plan && path, NEO_ERR_ARG, "neo_plan_write: an argument is NULL");
+    FILE *f = fopen(path, "wb");
+    NEO__CHECK(f, errno == ENOENT ? NEO_ERR_NOT_FOUND : NEO_ERR_IO, "%s: cannot open for writing: %s", path,
+               strerror(errno));
+    fprintf(f, "neo-plan 1\nranks %d %d\n", plan->desc.cluster.ranks, plan->per_node);
+    for (int32_t t = 0; t < plan->bags.table_count; t++) neo__plan_write_table(plan, t, f);
+    int bad = ferror(f) != 0;
+    if (fclose(f) != 0) bad = 1;
+    NEO__CHECK(!bad, NEO_ERR_IO, "%s: cannot write: %s", path, strerror(errno));
+    return NEO_OK;
+}
+
+typedef struct neo__plan_reader {
+    const neo_plan *plan;
+    const char *path;
+    const char *at, *end; /* of the text that is left */
+    int64_t line;
+    const char *word;     /* of the running line, what is left of it; [word, line_end) */
+    const char *line_end;
+    char token[NEO__PLAN_NAME];
+    int32_t table;        /* of piece lines; open: how many are still to come */
+    int64_t open, count;
+    neo_piece *pieces;    /* NULL: count only */
+    uint8_t *seen;        /* [tables] */
+    int32_t ranks[NEO__PLAN_LISTED];
+} neo__plan_reader;
+
+/* The next word of the line, "" at its end. */
+static const char *neo__plan_word(neo__plan_reader *r) {
+    size_t n = 0;
+    while (r->word < r->line_end && (*r->word == ' ' || *r->word == '\t' || *r->word == '\r')) r->word++;
+    if (r->word < r->line_end && *r->word == '#') r->word = r->line_end;
+    while (r->word < r->line_end && *r->word != ' ' && *r->word != '\t' && *r->word != '\r' && *r->word != '#' &&
+           n + 1 < sizeof r->token)
+        r->token[n++] = *r->word++;
+    r->token[n] = 0;
+    return r->token;
+}
+/* The next line that has a word; 0 at the end of the file. */
+static int neo__plan_line(neo__plan_reader *r) {
+    while (r->at < r->end) {
+        const char *stop = (const char *)memchr(r->at, '\n', (size_t)(r->end - r->at));
+        r->word = r->at;
+        r->line_end = stop ? stop : r->end;
+        r->at = stop ? stop + 1 : r->end;
+        r->line++;
+        const char *begin = r->word;
+        if (neo__plan_word(r)[0]) {
+            r->word = begin;
+            return 1;
+        }
+    }
+    return 0;
+}
+#define NEO__PLAN_WANT(cond, ...)                                                                  \
+    do {                                                                                           \
+        if (!(cond)) return neo__plan_line_error(r, __VA_ARGS__);                                  \
+    } while (0)
+static neo_status neo__plan_line_error(const neo__plan_reader *r, const char *what, const char *word) {
+    return neo_fail(NEO_ERR_FORMAT, "%s:%" PRId64 ": %s%s%.100s%s", r->path, r->line, what, word[0] ? " '" : "", word,
+                    word[0] ? "'" : "");
+}
+/* A whole number at *text, which moves on; 0 if there is none. */
+static int neo__plan_number(const char **text, int64_t *number) {
+    const char *p = *text;
+    int64_t n = 0;
+    if (*p < '0' || *p > '9') return 0;
+    for (; *p >= '0' && *p <= '9'; p++) {
+        if (n > (INT64_MAX - 9) / 10) return 0;
+        n = n * 10 + (*p - '0');
+    }
+    *text = p;
+    *number = n;
+    return 1;
+}
+/* "12x34", "12+34": two numbers with a sign between. */
+static int neo__plan_pair(const char *text, char sign, int64_t *a, int64_t *b) {
+    if (!neo__plan_number(&text, a) || *text++ != sign) return 0;
+    return neo__plan_number(&text, b) && *text == 0;
+}
+static int neo__plan_hex(char c) {
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+static neo_status neo__plan_read_name(neo__plan_reader *r) {
+    char name[NEO__PLAN_NAME];
+    const char *p = neo__plan_word(r);
+    size_t n = 0;
+    for (; *p; n++) {
+        name[n] = *p++;
+        if (name[n] != '%') continue;
+        int high = neo__plan_hex(p[0]), low = high < 0 ? -1 : neo__plan_hex(p[1]);
+        NEO__PLAN_WANT(low >= 0 && (high || low), "% begins no byte of two digits in", r->token);
+        name[n] = (char)(high * 16 + low);
+        p += 2;
+    }
+    name[n] = 0;
+    for (r->table = 0; r->table < r->plan->bags.table_count; r->table++)
+        if (strcmp(r->plan->bags.tables[r->table].name, name) == 0) return NEO_OK;
+    return neo_fail(NEO_ERR_MISMATCH, "%s:%" PRId64 ": the model has no table '%.200s'", r->path, r->line, name);
+}
+/* "0,2,5-6/8-9": ranks to r->ranks; groups: divided by '/', of as many each. */
+static neo_status neo__plan_read_ranks(neo__plan_reader *r, int32_t *groups, int32_t *each) {
+    const char *p = r->word; /* may be longer than a token */
+    int32_t count = 0, in_group = 0;
+    *groups = 1;
+    *each = 0;
+    while (*p == ' ' || *p == '\t') p++;
+    for (;;) {
+        int64_t first, last;
+        NEO__PLAN_WANT(p < r->line_end && neo__plan_number(&p, &first), "ranks are wanted, as 0,2,5-6", "");
+        last = first;
+        if (*p == '-') {
+            p++;
+            NEO__PLAN_WANT(neo__plan_number(&p, &last) && last >= first, "a range of ranks is wrong", "");
+        }
+        NEO__PLAN_WANT(last < r->plan->desc.cluster.ranks, "there are not so many ranks", "");
+        for (; first <= last; first++, in_group++) {
+            NEO__PLAN_WANT(count < NEO__PLAN_LISTED, "too many ranks", "");
+            r->ranks[count++] = (int32_t)first;
+        }
+        if (*p == ',') {
+            p++;
+            continue;
+        }
+        NEO__PLAN_WANT(*each == 0 || *each == in_group, "slices have different numbers of ranks", "");
+        *each = in_group;
+        in_group = 0;
+        if (*p != '/') break;
+        p++;
+        (*groups)++;
+    }
+    NEO__PLAN_WANT(p >= r->line_end || *p == ' ' || *p == '\t' || *p == '\r' || *p == '#', "ranks are wrong", "");
+    r->word = p;
+    return NEO_OK;
+}
+static neo_status neo__plan_read_cut(neo__plan_reader *r, neo_placement placement) {
+    const neo__plan_table *t = &r->plan->table[r->table];
+    neo__plan_shape shape;
+    int32_t groups = 0, each = 0;
+    shape.col_parts = shape.row_parts = 0;
+    shape.ranks = r->ranks;
+    if (placement != NEO_DATA_PARALLEL) {
+        NEO__TRY(neo__plan_read_ranks(r, &groups, &each));
+        int by_cols = placement == NEO_COLUMN_WISE || placement == NEO_TABLE_COLUMN_WISE;
+        NEO__PLAN_WANT(placement == NEO_GRID || groups == 1, "only a grid has slices divided by /", "");
+        NEO__PLAN_WANT(placement != NEO_TABLE_WISE || each == 1, "tw has one rank", "");
+        shape.col_parts = by_cols ? each : groups;
+        shape.row_parts = by_cols ? 1 : each;
+        NEO__PLAN_WANT(shape.col_parts <= t->blocks, "it has not so many blocks of columns", "");
+        NEO__PLAN_WANT(shape.row_parts <= neo__plan_row_units(t), "it has not so many rows or buckets", "");
+    }
+    if (r->pieces) neo__plan_shape_cut(r->plan, r->table, shape, r->pieces + r->count);
+    r->count += neo__plan_shape_count(shape);
+    return NEO_OK;
+}
+static neo_status neo__plan_read_table(neo__plan_reader *r) {
+    int64_t rows, cols;
+    neo_placement placement = NEO_TABLE_WISE;
+    NEO__TRY(neo__plan_read_name(r));
+    const neo__plan_table *t = &r->plan->table[r->table];
+    const char *name = r->plan->bags.tables[r->table].name;
+    NEO__PLAN_WANT(!r->seen[r->table], "a second line for table", name);
+    r->seen[r->table] = 1;
+    NEO__PLAN_WANT(neo__plan_pair(neo__plan_word(r), 'x', &rows, &cols), "not rows x dim, as 100x16:", r->token);
+    NEO__CHECK(rows == t->rows && cols == t->dim, NEO_ERR_MISMATCH,
+               "%s:%" PRId64 ": table '%s' is %" PRId64 " x %" PRId64 " here, and %" PRId64 " x %" PRId64
+               " in the model",
+               r->path, r->line, name, rows, cols, t->rows, t->dim);
+    if (strcmp(neo__plan_word(r), "pieces") == 0) {
+        const char *p = neo__plan_word(r);
+        NEO__PLAN_WANT(neo__plan_number(&p, &r->open) && *p == 0 && r->open > 0, "not a number of pieces:", r->token);
+        return NEO_OK;
+    }
+    NEO__PLAN_WANT(neo_placement_parse(r->token, &placement) == NEO_OK,
+                   "neither tw, cw, rw, dp, twrw, twcw, grid nor pieces:", r->token);
+    return neo__plan_read_cut(r, placement);
+}
+static neo_status neo__plan_read_piece(neo__plan_reader *r) {
+    const char *p = neo__plan_word(r);
+    int64_t rank;
+    neo_piece piece;
+    NEO__PLAN_WANT(r->open > 0, "a piece more than were announced", "");
+    NEO__PLAN_WANT(neo__plan_number(&p, &rank) && *p == 0 && rank < r->plan->desc.cluster.ranks,
+                   "not a rank of this plan:", r->token);
+    NEO__PLAN_WANT(neo__plan_pair(neo__plan_word(r), '+', &piece.first_row, &piece.rows),
+                   "not first row + rows, as 0+16:", r->token);
+    NEO__PLAN_WANT(neo__plan_pair(neo__plan_word(r), '+', &piece.first_col, &piece.cols),
+                   "not first column + columns, as 0+16:", r->token);
+    piece.table = r->table;
+    piece.rank = (int32_t)rank;
+    if (r->pieces) r->pieces[r->count] = piece;
+    r->count++;
+    r->open--;
+    return NEO_OK;
+}
+static neo_status neo__plan_read_ranks_line(neo__plan_reader *r) {
+    int64_t ranks, per_node;
+    const char *p = neo__plan_word(r);
+    NEO__PLAN_WANT(neo__plan_number(&p, &ranks) && *p == 0, "not a number of ranks:", r->token);
+    p = neo__plan_word(r);
+    NEO__PLAN_WANT(neo__plan_number(&p, &per_node) && *p == 0, "not a number of ranks of a node:", r->token);
+    NEO__CHECK(ranks == r->plan->desc.cluster.ranks, NEO_ERR_MISMATCH,
+               "%s:%" PRId64 ": a plan for %" PRId64 " ranks, here are %d", r->path, r->line, ranks,
+               r->plan->desc.cluster.ranks);
+    return NEO_OK;
+}
+static neo_status neo__plan_read_lines(neo__plan_reader *r) {
+    int lines = 0;
+    for (; neo__plan_line(r); lines++) {
+        const char *word = neo__plan_word(r);
+        if (lines == 0) {
+            NEO__PLAN_WANT(strcmp(word, "neo-plan") == 0, "a plan begins with 'neo-plan 1', not with", word);
+            NEO__PLAN_WANT(strcmp(neo__plan_word(r), "1") == 0, "this version reads format 1, not", r->token);
+        } else if (lines == 1) {
+            NEO__PLAN_WANT(strcmp(word, "ranks") == 0, "the second line is 'ranks', not", word);
+            NEO__TRY(neo__plan_read_ranks_line(r));
+        } else if (strcmp(word, "piece") == 0) {
+            NEO__TRY(neo__plan_read_piece(r));
+        } else {
+            NEO__PLAN_WANT(r->open == 0, "pieces are missing before", word);
+            NEO__PLAN_WANT(strcmp(word, "table") == 0, "neither table nor piece:", word);
+            NEO__TRY(neo__plan_read_table(r));
+        }
+        NEO__PLAN_WANT(!neo__plan_word(r)[0], "more than belongs on the line:", r->token);
+    }
+    NEO__PLAN_WANT(lines > 0, "a plan begins with 'neo-plan 1'; this file is empty", "");
+    NEO__PLAN_WANT(r->open == 0, "pieces are missing at the end", "");
+    for (int32_t t = 0; t < r->plan->bags.table_count; t++)
+        NEO__CHECK(r->seen[t], NEO_ERR_MISMATCH, "%s: has no line for table '%s'", r->path,
+                   r->plan->bags.tables[t].name);
+    return NEO_OK;
+}
+static neo_status neo__plan_parse(neo_plan *plan, const char *path, const char *text, size_t bytes) {
+    int begin = plan->block_count;
+    neo__plan_reader *r = (neo__plan_reader *)neo__plan_alloc(plan, 1, sizeof *r);
+    if (!r) return NEO_ERR_MEMORY;
+    r->plan = plan;
+    r->path = path;
+    r->seen = (uint8_t *)neo__plan_alloc(plan, plan->bags.table_count, 1);
+    if (!r->seen) return NEO_ERR_MEMORY;
+    for (int pass = 0; pass < 2; pass++) {
+        if (pass == 1) {
+            r->pieces = (neo_piece *)neo__plan_alloc(plan, r->count, sizeof *r->pieces);
+            if (!r->pieces) return NEO_ERR_MEMORY;
+        }
+        r->at = text;
+        r->end = text + bytes;
+        r->line = r->open = r->count = 0;
+        memset(r->seen, 0, (size_t)plan->bags.table_count);
+        NEO__TRY(neo__plan_read_lines(r));
+    }
+    int middle = plan->block_count;
+    neo_status status = neo__plan_fill(plan, r->pieces, r->count, path);
+    neo__plan_release(plan, begin, middle);
+    return status;
+}
+/* The whole file as text with a NUL behind it, in memory of the plan. */
+static neo_status neo__plan_load_file(neo_plan *plan, const char *path, char **text, size_t *bytes) {
+    FILE *f = fopen(path, "rb");
+    long size = -1;
+    NEO__CHECK(f, errno == ENOENT ? NEO_ERR_NOT_FOUND : NEO_ERR_IO, "%s: cannot open: %s", path, strerror(errno));
+    if (fseek(f, 0, SEEK_END) == 0) size = ftell(f);
+    if (size < 0 || size > 1L << 30 || fseek(f, 0, SEEK_SET) != 0) {
+        fclose(f);
+        return neo_fail(NEO_ERR_IO, "%s: cannot read: no plain file, or larger than 1 GiB", path);
+    }
+    *text = (char *)neo__plan_alloc(plan, (int64_t)size + 1, 1);
+    *bytes = *text ? fread(*text, 1, (size_t)size, f) : 0;
+    fclose(f);
+    if (!*text) return NEO_ERR_MEMORY;
+    NEO__CHECK(*bytes == (size_t)size, NEO_ERR_IO, "%s: cannot read to the end", path);
+    NEO__CHECK(!memchr(*text, 0, *bytes), NEO_ERR_FORMAT, "%s: has a zero byte: no text file", path);
+    return NEO_OK;
+}
+NEO_API neo_status neo_plan_read(neo_ctx *ctx, const neo_plan_desc *desc, const char *path, neo_plan **out) {
+    neo_plan *plan;
+    char *text = NULL;
+    size_t bytes = 0;
+    NEO__CHECK(out && path, NEO_ERR_ARG, "neo_plan_read: plan or path is NULL");
+    NEO__TRY(neo__plan_new(ctx, desc, "neo_plan_read", out));
+    plan = *out;
+    *out = NULL;
+    plan->origin = NEO__PLAN_GIVEN;
+    int begin = plan->block_count;
+    neo_status status = neo__plan_load_file(plan, path, &text, &bytes);
+    if (status == NEO_OK) status = neo__plan_parse(plan, path, text, bytes);
+    if (status != NEO_OK) {
+        neo_plan_destroy(plan);
+        return status;
+    }
+    neo__plan_release(plan, begin, begin + 1);
+    *out = plan;
+    return NEO_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------
+   >>impl-plan-calls
+   ------------------------------------------------------------------------------------------------ */
+static neo_status neo__plan_done(neo_plan *plan, neo_status status, neo_plan **out) {
+    char text[400];
+    *out = NULL;
+    if (status != NEO_OK) {
+        neo_plan_destroy(plan);
+        return status;
+    }
+    for (int32_t t = 0; t < plan->bags.table_count; t++)
+        if (neo_plan_warning(plan, t, text, sizeof text)) neo_log(plan->ctx, NEO_LOG_WARNING, "%s", text);
+    *out = plan;
+    return NEO_OK;
+}
+NEO_API neo_status neo_plan_create(neo_ctx *ctx, const neo_plan_desc *desc, neo_plan **plan) {
+    NEO__TRY(neo__plan_new(ctx, desc, "neo_plan_create", plan));
+    return neo__plan_done(*plan, neo__plan_search_all(*plan, "neo_plan_create"), plan);
+}
+NEO_API neo_status neo_plan_create_uniform(neo_ctx *ctx, const neo_plan_desc *desc, neo_placement placement,
+                                           neo_plan **plan) {
+    const char *fn = "neo_plan_create_uniform";
+    NEO__CHECK((unsigned)placement < NEO_PLACEMENT_COUNT, NEO_ERR_ARG, "%s: placement %d does not exist", fn,
+               (int)placement);
+    NEO__TRY(neo__plan_new(ctx, desc, fn, plan));
+    (*plan)->origin = NEO__PLAN_UNIFORM;
+    (*plan)->uniform = placement;
+    return neo__plan_done(*plan, neo__plan_search_all(*plan, fn), plan);
+}
+NEO_API neo_status neo_plan_create_from(neo_ctx *ctx, const neo_plan_desc *desc, const neo_piece *pieces,
+                                        int64_t count, neo_plan **plan) {
+    const char *fn = "neo_plan_create_from";
+    NEO__TRY(neo__plan_new(ctx, desc, fn, plan));
+    (*plan)->origin = NEO__PLAN_GIVEN;
+    return neo__plan_done(*plan, neo__plan_fill(*plan, pieces, count, fn), plan);
+}
+
+NEO_API const neo_piece *neo_plan_pieces(const neo_plan *plan, int64_t *count) {
+    if (count) *count = plan->piece_count;
+    return plan->piece;
+}
+NEO_API const neo_piece *neo_plan_table_pieces(const neo_plan *plan, int32_t table, int64_t *count) {
+    NEO_ASSERT(table >= 0 && table < plan->bags.table_count);
+    if (count) *count = plan->table[table].piece_count;
+    return plan->piece + plan->table[table].first_piece;
+}
+NEO_API const int64_t *neo_plan_rank_pieces(const neo_plan *plan, int32_t rank, int64_t *count) {
+    NEO_ASSERT(rank >= 0 && rank < plan->desc.cluster.ranks);
+    if (count) *count = plan->rank_first[rank + 1] - plan->rank_first[rank];
+    return plan->rank_piece + plan->rank_first[rank];
+}
+NEO_API neo_placement neo_plan_placement(const neo_plan *plan, int32_t table) {
+    NEO_ASSERT(table >= 0 && table < plan->bags.table_count);
+    return plan->table[table].placement;
+}
+NEO_API const neo_plan_desc *neo_plan_desc_of(const neo_plan *plan) { return &plan->desc; }
+NEO_API neo_plan_rank neo_plan_rank_of(const neo_plan *plan, int32_t rank) {
+    NEO_ASSERT(rank >= 0 && rank < plan->desc.cluster.ranks);
+    return plan->rank[rank];
+}
+NEO_API neo_plan_step neo_plan_step_of(const neo_plan *plan) { return plan->step; }
+static uint64_t neo__plan_hash(uint64_t hash, uint64_t word) { /* FNV-1a over its bytes */
+    for (int i = 0; i < 8; i++) hash = (hash ^ (word >> (8 * i) & 255)) * 0x100000001B3u;
+    return hash;
+}
+NEO_API uint64_t neo_plan_digest(const neo_plan *plan) {
+    uint64_t hash = neo__plan_hash(0xCBF29CE484222325u, (uint64_t)plan->desc.cluster.ranks);
+    for (int32_t t = 0; t < plan->bags.table_count; t++) {
+        hash = neo__plan_hash(hash, neo_hash(plan->bags.tables[t].name));
+        hash = neo__plan_hash(hash, (uint64_t)plan->table[t].rows);
+        hash = neo__plan_hash(hash, (uint64_t)plan->table[t].dim);
+    }
+    for (int64_t i = 0; i < plan->piece_count; i++) {
+        const neo_piece *p = &plan->piece[i];
+        hash = neo__plan_hash(hash, (uint64_t)(uint32_t)p->table << 32 | (uint32_t)p->rank);
+        hash = neo__plan_hash(hash, (uint64_t)p->first_row);
+        hash = neo__plan_hash(hash, (uint64_t)p->rows);
+        hash = neo__plan_hash(hash, (uint64_t)p->first_col);
+        hash = neo__plan_hash(hash, (uint64_t)p->cols);
+    }
+    return hash;
+}
+
+/* ------------------------------------------------------------------------------------------------
+   >>impl-calibrate
+
+   A copy of two buffers beyond the caches gives the bandwidth, one table with random ids the factors of
+   lookup and update, a product of matrices the flops: each the best of a few runs.
+   ------------------------------------------------------------------------------------------------ */
+enum {
+    NEO__CALIBRATE_RUNS = 4,
+    NEO__CALIBRATE_ROWS = 400000,
+    NEO__CALIBRATE_DIM = 64,
+    NEO__CALIBRATE_BATCH = 4096,
+    NEO__CALIBRATE_POOLING = 20,
+    NEO__CALIBRATE_EDGE = 512
+};
+typedef struct neo__calibrate_copy_job {
+    const float *from;
+    float *to;
+    int64_t count, tasks;
+} neo__calibrate_copy_job;
+static void neo__calibrate_copy_task(void *arg, int64_t i, int worker) {
+    const neo__calibrate_copy_job *job = (const neo__calibrate_copy_job *)arg;
+    int64_t begin = neo__plan_share(job->count, job->tasks, i), end = neo__plan_share(job->count, job->tasks, i + 1);
+    (void)worker;
+    memcpy(job->to + begin, job->from + begin, (size_t)(end - begin) * sizeof *job->to);
+}
+static double neo__calibrate_least(double best, int64_t began) {
+    double seconds = (double)(neo_time_ns() - began) * 1e-9;
+    if (seconds < 1e-9) seconds = 1e-9;
+    return best == 0.0 || seconds < best ? seconds : best;
+}
+static neo_status neo__calibrate_copy(neo_ctx *ctx, double *bandwidth) {
+    neo__calibrate_copy_job job;
+    double best = 0.0;
+    job.count = (int64_t)16 << 20;
+    job.tasks = neo_ctx_threads(ctx);
+    size_t bytes = (size_t)job.count * sizeof(float);
+    float *memory = (float *)neo_alloc(ctx, 2 * bytes);
+    NEO__CHECK(memory, NEO_ERR_MEMORY, "neo_calibrate: no memory for %zu bytes", 2 * bytes);
+    memset(memory, 0, 2 * bytes);
+    job.from = memory;
+    job.to = memory + job.count;
+    for (int run = 0; run < NEO__CALIBRATE_RUNS; run++) {
+        int64_t began = neo_time_ns();
+        neo_parallel_for(ctx, job.tasks, neo__calibrate_copy_task, &job);
+        best = neo__calibrate_least(best, began);
+    }
+    neo_free(ctx, memory, 2 * bytes);
+    *bandwidth = 2.0 * (double)bytes / best;
+    return NEO_OK;
+}
+static neo_status neo__calibrate_run(neo_bags *bags, neo_jagged_buffer *batch, neo_tensor out, double *seconds) {
+    seconds[0] = seconds[1] = 0.0;
+    for (int run = 0; run < NEO__CALIBRATE_RUNS; run++) {
+        int64_t began = neo_time_ns();
+        NEO__TRY(neo_bags_forward(bags, neo_jagged_view(batch), out));
+        seconds[0] = neo__calibrate_least(seconds[0], began);
+        began = neo_time_ns();
+        NEO__TRY(neo_bags_backward(bags, neo_jagged_view(batch), out, 1e-3f));
+        seconds[1] = neo__calibrate_least(seconds[1], began);
+    }
+    return NEO_OK;
+}
+/* seconds: of a lookup and of an update. */
+static neo_status neo__calibrate_bags(neo_ctx *ctx, double *seconds) {
+    const int64_t ids = (int64_t)NEO__CALIBRATE_BATCH * NEO__CALIBRATE_POOLING;
+    const int64_t shape[2] = {NEO__CALIBRATE_BATCH, NEO__CALIBRATE_DIM};
+    size_t bytes = (size_t)(ids + NEO__CALIBRATE_BATCH) * sizeof(int64_t);
+    NEO__ZERO(neo_table_desc, table);
+    NEO__ZERO(neo_bags_desc, d);
+    NEO__ZERO(neo_jagged_desc, j);
+    neo_bags *bags = NULL;
+    neo_jagged_buffer *batch = NULL;
+    neo_tensor out = neo_tensor_none();
+    int64_t *id = (int64_t *)neo_alloc(ctx, bytes);
+    NEO__CHECK(id, NEO_ERR_MEMORY, "neo_calibrate: no memory for %zu bytes", bytes);
+    table.name = "calibrate";
+    table.rows = NEO__CALIBRATE_ROWS;
+    table.dim = NEO__CALIBRATE_DIM;
+    table.optim.kind = NEO_BAG_ROWWISE_ADAGRAD;
+    d.tables = &table;
+    d.table_count = 1;
+    d.max_batch = NEO__CALIBRATE_BATCH;
+    d.max_ids = ids;
+    j.feature_count = 1;
+    j.max_bags = NEO__CALIBRATE_BATCH;
+    j.max_ids = ids;
+    for (int64_t i = 0; i < ids; i++)
+        id[i] = (int64_t)(neo_random_uniform(1, neo_hash("calibrate"), 0, NEO_STREAM_USER, (uint64_t)i) *
+                          (float)NEO__CALIBRATE_ROWS) % NEO__CALIBRATE_ROWS;
+    for (int64_t i = 0; i < NEO__CALIBRATE_BATCH; i++) id[ids + i] = NEO__CALIBRATE_POOLING;
+    neo_status status = neo_bags_create(ctx, &d, &bags);
+    if (status == NEO_OK) status = neo_jagged_create(ctx, &j, &batch);
+    if (status == NEO_OK) status = neo_tensor_alloc(ctx, NEO_F32, 2, shape, &out);
+    if (status == NEO_OK)
+        status = neo_jagged_set(batch, NEO__CALIBRATE_BATCH, id + ids, NEO_I64, id, NEO_I64, NULL);
+    if (status == NEO_OK) status = neo__calibrate_run(bags, batch, out, seconds);
+    neo_tensor_free(ctx, &out);
+    neo_jagged_destroy(batch);
+    neo_bags_destroy(bags);
+    neo_free(ctx, id, bytes);
+    return status;
+}
+static neo_status neo__calibrate_flops(neo_ctx *ctx, double *flops) {
+    const int64_t n = NEO__CALIBRATE_EDGE, shape[2] = {n, n};
+    neo_tensor t[3];
+    neo_status status = NEO_OK;
+    double best = 0.0;
+    for (int i = 0; i < 3; i++) {
+        t[i] = neo_tensor_none();
+        if (status == NEO_OK) status = neo_tensor_alloc(ctx, NEO_F32, 2, shape, &t[i]);
+        if (status == NEO_OK) status = neo_tensor_zero(ctx, t[i]);
+    }
+    for (int run = 0; run < NEO__CALIBRATE_RUNS && status == NEO_OK; run++) {
+        int64_t began = neo_time_ns();
+        status = neo_gemm(ctx, NULL, t[0], t[1], t[2]);
+        best = neo__calibrate_least(best, began);
+    }
+    for (int i = 0; i < 3; i++) neo_tensor_free(ctx, &t[i]);
+    if (status == NEO_OK) *flops = 2.0 * (double)n * (double)n * (double)n / best;
+    return status;
+}
+NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster) {
+    double bandwidth = 0.0, flops = 0.0, seconds[2];
+    NEO__CHECK(ctx && cluster, NEO_ERR_ARG, "neo_calibrate: an argument is NULL");
+    NEO__TRY(neo__calibrate_copy(ctx, &bandwidth));
+    NEO__TRY(neo__calibrate_bags(ctx, seconds));
+    NEO__TRY(neo__calibrate_flops(ctx, &flops));
+    double batch = NEO__CALIBRATE_BATCH, ids = batch * NEO__CALIBRATE_POOLING, row = 4.0 * NEO__CALIBRATE_DIM;
+    double bytes = 8.0 * ids + 4.0 * batch + row * (ids + batch);
+    cluster->memory_bandwidth = bandwidth;
+    cluster->flops = flops;
+    cluster->calibration.lookup = seconds[0] * bandwidth / bytes;
+    cluster->calibration.update = seconds[1] * bandwidth / bytes;
+    cluster->calibration.copy = 1.0;
+    return NEO_OK;
+}
+NEO__COLD_END
 /* ------------------------------------------------------------------------------------------------
    >>impl-shard-map
 
@@ -2165,4 +5141,27 @@ NEO_API void neo_shard_reset_stats(neo_shard *s) {
     neo_comm_reset_stats(s->ids);
     neo_comm_reset_stats(s->rows);
 }
+
+
+#ifdef __cplusplus
+}
 #endif
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC pop_options
+#endif
+#endif /* implementation */
+
+/* ------------------------------------------------------------------------------------------------
+   MIT License, Copyright (c) 2026 the neo contributors
+
+   Permission is hereby granted, free of charge, to any person obtaining a copy of this software and associated
+   documentation files (the "Software"), to deal in the Software without restriction, including without limitation
+   the rights to use, copy, modify, merge, publish, distribute, sublicense, and/or sell copies of the Software, and
+   to permit persons to whom the Software is furnished to do so, subject to the following conditions: the above
+   copyright notice and this permission notice shall be included in all copies or substantial portions of the
+   Software. THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT
+   LIMITED TO THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT
+   SHALL THE AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION
+   OF CONTRACT, TORT OR OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER
+   DEALINGS IN THE SOFTWARE.
+   ------------------------------------------------------------------------------------------------ */

@@ -206,13 +206,14 @@ static void check_part(const Case *c, int rank, const neo_bags *bags, int32_t i,
 static neo_status run_rank(neo_comm *comm, void *user) {
     Case *c = user;
     int rank = neo_comm_rank(comm), ranks = neo_comm_size(comm);
-    neo_plan plan = {c->plan, c->pieces, c->piece_count};
+    neo_plan *plan;
     neo_shard *shard;
     neo_shard_memory memory;
-    size_t before = neo_ctx_memory(neo_comm_ctx(comm)).bytes;
     Mine mine[8];
-    TRY(neo_shard_create(comm, &plan, &shard));
-    TRY(neo_shard_bytes(neo_comm_ctx(comm), &plan, rank, &memory));
+    TRY(neo_plan_create_from(neo_comm_ctx(comm), &c->plan, c->pieces, c->piece_count, &plan));
+    size_t before = neo_ctx_memory(neo_comm_ctx(comm)).bytes;
+    TRY(neo_shard_create(comm, plan, &shard));
+    TRY(neo_shard_bytes(neo_comm_ctx(comm), plan, rank, &memory));
     neo_comm_desc group = {.ctx = {.repro_shards = LEAVES}};
     size_t groups = 2 * neo_comm_workspace_bytes(&group, ranks, NEO_BACKEND_THREADS);
     if (shard->node)
@@ -254,6 +255,7 @@ static neo_status run_rank(neo_comm *comm, void *user) {
     }
     for (int s = 0; s < c->steps; s++) mine_free(&mine[s]);
     neo_shard_destroy(shard);
+    neo_plan_destroy(plan);
     return NEO_OK;
 }
 
