@@ -2947,7 +2947,12 @@ enum {
     NEO__INPUT_NAP_NS = 200000,   /* the first sleep after a round in which nothing moved */
     NEO__INPUT_NAP_DOUBLINGS = 6, /* and the last */
     NEO__INPUT_NAME = 200,        /* of a path, in messages */
-    NEO__INPUT_LIST = 8           /* ranks named in a message */
+    NEO__INPUT_LIST = 8,          /* ranks named in a message */
+#if defined(_WIN32)
+    NEO__INPUT_WORKS = 0 /* a read cannot be waited for with a time limit */
+#else
+    NEO__INPUT_WORKS = 1
+#endif
 };
 
 /* ---- agreement ---- */
@@ -3239,10 +3244,7 @@ NEO_API neo_status neo_comm_input_open(neo_comm *comm, const char *path, neo_com
                "neo_comm_input_open: not on a group of devices: use the group it was made from");
     NEO__CHECK(!comm->inline_only, NEO_ERR_UNSUPPORTED,
                "neo_comm_input_open: MPI was started without MPI_THREAD_SERIALIZED");
-#if defined(_WIN32)
-    (void)path;
-    return neo_fail(NEO_ERR_UNSUPPORTED, "neo_comm_input_open: not on Windows");
-#else
+    NEO__CHECK(NEO__INPUT_WORKS, NEO_ERR_UNSUPPORTED, "neo_comm_input_open: not on Windows");
     neo_comm *group = NULL;
     neo_comm_input *in = NULL;
     NEO__TRY(neo_comm_split(comm, 0, comm->rank, &group));
@@ -3256,7 +3258,6 @@ NEO_API neo_status neo_comm_input_open(neo_comm *comm, const char *path, neo_com
     if (in && !in->thread_runs) neo_comm_abort(in->group, text); /* the others' threads wait for this one */
     neo_comm_input_close(in);
     return neo_fail(status, "%s", text);
-#endif
 }
 /* ------------------------------------------------------------------------------------------------
    >>impl-threads

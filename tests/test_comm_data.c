@@ -45,7 +45,7 @@ static neo_status agreement(neo_comm *comm, void *user) {
     for (int p = 0; p < w; p++) { /* every rank alone, and with all above it */
         for (int several = 0; several < 2; several++) {
             for (int q = 0; q < w; q++)
-                status[q] = q == p || (several && q > p) ? (q == p ? NEO_ERR_FORMAT : NEO_ERR_IO) : q % 2 ? NEO_OK : NEO_END;
+                status[q] = q == p ? NEO_ERR_FORMAT : several && q > p ? NEO_ERR_IO : q % 2 ? NEO_OK : NEO_END;
             snprintf(want, sizeof want, "rank %d: the disk of %d is full", p, p);
             EXPECT_ERR(comm, bring(comm, status, text), NEO_ERR_FORMAT, want);
             EXPECT(comm, strcmp(neo_last_error(), want) == 0, "%s", neo_last_error());
@@ -62,9 +62,11 @@ static neo_status agreement(neo_comm *comm, void *user) {
     }
     if (w == 3) {
         status[1] = NEO_OK;
-        EXPECT_ERR(comm, bring(comm, status, text), NEO_ERR_DIVERGED, "2 of 3 ranks have come to the end, the others have not: ranks 0, 2");
+        EXPECT_ERR(comm, bring(comm, status, text), NEO_ERR_DIVERGED,
+                   "2 of 3 ranks have come to the end, the others have not: ranks 0, 2");
         status[0] = NEO_OK;
-        EXPECT_ERR(comm, bring(comm, status, text), NEO_ERR_DIVERGED, "1 of 3 ranks have come to the end, the others have not: rank 2");
+        EXPECT_ERR(comm, bring(comm, status, text), NEO_ERR_DIVERGED,
+                   "1 of 3 ranks have come to the end, the others have not: rank 2");
     }
     EXPECT_OK(comm, still_works(comm));
     return NEO_OK;
@@ -83,10 +85,12 @@ static neo_status agreed_texts(neo_comm *comm, void *user) {
         EXPECT(comm, neo_comm_agree(comm, rank == last ? NEO_ERR_NUMERIC : NEO_OK) == NEO_ERR_NUMERIC, "status");
         snprintf(got, sizeof got, "%s", neo_last_error());
         int head = snprintf(NULL, 0, "rank %d: ", last), most = lengths[k] < 511 - head ? lengths[k] : 511 - head;
-        EXPECT(comm, (int)strlen(got) == head + most && strncmp(got + head, text, (size_t)most) == 0, "%d: %.100s", lengths[k], got);
+        EXPECT(comm, (int)strlen(got) == head + most && strncmp(got + head, text, (size_t)most) == 0, "%d: %.100s",
+               lengths[k], got);
     }
     if (rank == last) (void)neo_fail(NEO_ERR_PEER, "rank 77: all_reduce #3: gone");
-    EXPECT_ERR(comm, neo_comm_agree(comm, rank == last ? NEO_ERR_PEER : NEO_OK), NEO_ERR_PEER, "rank 77: all_reduce #3: gone");
+    EXPECT_ERR(comm, neo_comm_agree(comm, rank == last ? NEO_ERR_PEER : NEO_OK), NEO_ERR_PEER,
+               "rank 77: all_reduce #3: gone");
     EXPECT(comm, strncmp(neo_last_error(), "rank 77", 7) == 0, "%s", neo_last_error());
     EXPECT_ERR(comm, neo_comm_agree(comm, NEO_ERR_PEER), NEO_ERR_PEER, "rank 77: all_reduce #3: gone"); /* once more */
     neo_comm *back = NULL;
@@ -134,8 +138,8 @@ static neo_tensor logits_of(const neo_batch *b, float *logit) {
 static int same_values(neo_metric_values a, neo_metric_values b) {
     return a.count == b.count && a.auc_count == b.auc_count && memcmp(&a.auc, &b.auc, sizeof a.auc) == 0 &&
            memcmp(&a.logloss, &b.logloss, sizeof a.auc) == 0 && memcmp(&a.ne, &b.ne, sizeof a.auc) == 0 &&
-           memcmp(&a.calibration, &b.calibration, sizeof a.auc) == 0 && memcmp(&a.accuracy, &b.accuracy, sizeof a.auc) == 0 &&
-           memcmp(&a.base_rate, &b.base_rate, sizeof a.auc) == 0;
+           memcmp(&a.calibration, &b.calibration, sizeof a.auc) == 0 &&
+           memcmp(&a.accuracy, &b.accuracy, sizeof a.auc) == 0 && memcmp(&a.base_rate, &b.base_rate, sizeof a.auc) == 0;
 }
 /* Metrics of one rank that reads all, batch by batch; values: lifetime and window after each batch. */
 static neo_status metrics_alone(neo_comm *comm, const neo_schema *schema, neo_metrics *m, neo_metric_values *values) {
@@ -156,7 +160,8 @@ static neo_status metrics_alone(neo_comm *comm, const neo_schema *schema, neo_me
     neo_reader_close(reader);
     return NEO_OK;
 }
-static neo_status metrics_over_ranks(neo_comm *comm, const neo_schema *schema, neo_metrics *m, const neo_metric_values *want) {
+static neo_status metrics_over_ranks(neo_comm *comm, const neo_schema *schema, neo_metrics *m,
+                                     const neo_metric_values *want) {
     neo_reader_desc d;
     neo_reader *reader = NULL;
     neo_batch b;
@@ -180,11 +185,12 @@ static neo_status metrics_over_ranks(neo_comm *comm, const neo_schema *schema, n
         EXPECT_OK(comm, neo_comm_gather_samples(comm, b.label.data, rank ? NULL : all_labels, n, 1, NEO_F32, 0, NULL));
         EXPECT_OK(comm, neo_comm_wait(comm, ticket));
         if (rank) continue;
-        EXPECT_OK(comm, neo_metrics_update(m, neo_tensor_1d(all_logits, NEO_F32, n), neo_tensor_1d(all_labels, NEO_F32, n)));
+        EXPECT_OK(comm,
+                  neo_metrics_update(m, neo_tensor_1d(all_logits, NEO_F32, n), neo_tensor_1d(all_labels, NEO_F32, n)));
         EXPECT_OK(comm, neo_metrics_lifetime(m, &now[0]));
         EXPECT_OK(comm, neo_metrics_window(m, &now[1]));
-        EXPECT(comm, same_values(now[0], want[2 * k]) && same_values(now[1], want[2 * k + 1]), "batch %d: AUC %.17g, not %.17g", k,
-               now[0].auc, want[2 * k].auc);
+        EXPECT(comm, same_values(now[0], want[2 * k]) && same_values(now[1], want[2 * k + 1]),
+               "batch %d: AUC %.17g, not %.17g", k, now[0].auc, want[2 * k].auc);
     }
     EXPECT(comm, status == NEO_END && k == (SAMPLES + BATCH - 1) / BATCH, "%d batches: %s", k, neo_last_error());
     neo_reader_close(reader);
@@ -215,21 +221,25 @@ static neo_status samples(neo_comm *comm, void *user) {
     for (size_t k = 0; k < sizeof batches / sizeof batches[0]; k++) {
         for (int64_t cols = 0; cols <= 3; cols += 3) {
             int64_t n = batches[k], root = (int64_t)k % w, mine[300], all[301];
-            int64_t begin = neo_leaf_begin(n, shards, rank * shards / w), end = neo_leaf_begin(n, shards, (rank + 1) * shards / w);
+            int64_t begin = neo_leaf_begin(n, shards, rank * shards / w),
+                    end = neo_leaf_begin(n, shards, (rank + 1) * shards / w);
             for (int64_t i = 0; i < (end - begin) * cols; i++) mine[i] = begin * cols + i;
             memset(all, -1, sizeof all);
-            EXPECT_OK(comm, neo_comm_gather_samples(comm, mine, rank == root ? all : NULL, n, cols, NEO_I64, (int)root, NULL));
+            EXPECT_OK(comm, neo_comm_gather_samples(comm, mine, rank == root ? all : NULL, n, cols, NEO_I64, (int)root,
+                                                    NULL));
             int good = 1;
             for (int64_t i = 0; i <= n * cols; i++) good &= all[i] == (rank == root && i < n * cols ? i : -1);
             EXPECT(comm, good, "%" PRId64 " samples of %" PRId64, n, cols);
         }
     }
-    EXPECT_ERR(comm, neo_comm_gather_samples(comm, NULL, NULL, -1, 1, NEO_F32, 0, NULL), NEO_ERR_ARG, "-1 samples of 1 numbers");
+    EXPECT_ERR(comm, neo_comm_gather_samples(comm, NULL, NULL, -1, 1, NEO_F32, 0, NULL), NEO_ERR_ARG,
+               "-1 samples of 1 numbers");
     return NEO_OK;
 }
 static neo_status too_few_leaves(neo_comm *comm, void *user) {
     (void)user;
-    EXPECT_ERR(comm, neo_comm_gather_samples(comm, NULL, NULL, 0, 1, NEO_F32, 0, NULL), NEO_ERR_ARG, "repro_shards is 1, less than the 2 ranks");
+    EXPECT_ERR(comm, neo_comm_gather_samples(comm, NULL, NULL, 0, 1, NEO_F32, 0, NULL), NEO_ERR_ARG,
+               "repro_shards is 1, less than the 2 ranks");
     return NEO_OK;
 }
 
@@ -269,7 +279,8 @@ static void *writer_main(void *arg) {
     for (size_t at = 0; !__atomic_load_n(&w->stop, __ATOMIC_RELAXED);) {
         struct pollfd p = {.fd = w->to, .events = POLLOUT};
         if (at == line_bytes && !w->endless) break;
-        if (at == line_bytes) poll(NULL, 0, 10);
+        if (at == line_bytes)
+            poll(NULL, 0, 10);
         else if (poll(&p, 1, 20) > 0) {
             size_t n = line_bytes - at < w->piece ? line_bytes - at : w->piece;
             ssize_t written = write(w->to, lines + at, n);
@@ -363,7 +374,8 @@ static neo_status pair_reads(neo_comm *comm, pair *p, int64_t most, int64_t *cou
         EXPECT(comm, same_batch(&a, &b), "batch %" PRId64, *count);
         neo_position x = neo_reader_position(p->file), y = neo_reader_position(p->standard);
         /* In file order windows of a stream are shorter than those of a file. */
-        EXPECT(comm, p->shuffled ? memcmp(&x, &y, sizeof x) == 0 : x.word[1] == y.word[1], "position of batch %" PRId64, *count);
+        EXPECT(comm, p->shuffled ? memcmp(&x, &y, sizeof x) == 0 : x.word[1] == y.word[1], "position of batch %" PRId64,
+               *count);
     }
     return NEO_OK;
 }
@@ -492,7 +504,8 @@ static neo_status input_paths(neo_comm *comm, void *user) {
     input_case c = *(const input_case *)user;
     neo_comm_input *input = NULL;
     pthread_t filler;
-    EXPECT_ERR(comm, neo_comm_input_open(comm, "/none/such", &input), NEO_ERR_NOT_FOUND, "rank 0: neo_comm_input_open: /none/such: ");
+    EXPECT_ERR(comm, neo_comm_input_open(comm, "/none/such", &input), NEO_ERR_NOT_FOUND,
+               "rank 0: neo_comm_input_open: /none/such: ");
     EXPECT(comm, !input, "no input");
     EXPECT_OK(comm, neo_comm_barrier(comm, NULL));
     c.path = neo_comm_rank(comm) == 0 ? file_path : "/only/rank/0/has/it";
@@ -515,7 +528,8 @@ static int64_t refused; /* of rank 1: which allocation from now on */
 static void *refusing_alloc(size_t size, size_t align, void *user) {
     void *p = NULL;
     (void)user;
-    if (size == (size_t)NEO__INPUT_BLOCKS * NEO__INPUT_BLOCK && __atomic_add_fetch(&refused, -1, __ATOMIC_RELAXED) == 0) return NULL;
+    if (size == (size_t)NEO__INPUT_BLOCKS * NEO__INPUT_BLOCK && __atomic_add_fetch(&refused, -1, __ATOMIC_RELAXED) == 0)
+        return NULL;
     return posix_memalign(&p, align < sizeof p ? sizeof p : align, size ? size : 1) == 0 ? p : NULL;
 }
 static void refusing_free(void *ptr, size_t size, void *user) {
@@ -526,7 +540,8 @@ static neo_status input_refused(neo_comm *comm, void *user) {
     neo_comm_input *input = NULL;
     size_t before = neo_ctx_memory(neo_comm_ctx(comm)).bytes;
     (void)user;
-    EXPECT_ERR(comm, neo_comm_input_open(comm, NULL, &input), NEO_ERR_MEMORY, "neo_comm_input_open: no memory for 1048576 bytes");
+    EXPECT_ERR(comm, neo_comm_input_open(comm, NULL, &input), NEO_ERR_MEMORY,
+               "neo_comm_input_open: no memory for 1048576 bytes");
     EXPECT(comm, strncmp(neo_last_error(), "rank ", 5) == 0 && !input, "%s", neo_last_error());
     EXPECT_OK(comm, neo_comm_barrier(comm, NULL));
     EXPECT(comm, neo_ctx_memory(neo_comm_ctx(comm)).bytes == before, "a leak");
@@ -557,7 +572,8 @@ static neo_status input_digest(neo_comm *comm, void *user) {
     d.input = neo_comm_input_source(input);
     EXPECT_OK(comm, neo_reader_open(ctx, &d, &reader));
     while ((status = neo_comm_agree(comm, neo_reader_next(reader, &b))) == NEO_OK)
-        for (int64_t i = 0; i < b.size; i++, mine[0]++) mine[1] += (b.first + i + 1) * (int64_t)((const float *)b.dense.data)[i];
+        for (int64_t i = 0; i < b.size; i++, mine[0]++)
+            mine[1] += (b.first + i + 1) * (int64_t)((const float *)b.dense.data)[i];
     EXPECT(comm, status == NEO_END, "%s", neo_last_error());
     EXPECT_OK(comm, neo_comm_all_reduce(comm, NEO_REDUCE_SUM, mine, all, 2, NEO_I64, NULL));
     if (d.rank == 0) printf("stdin: %" PRId64 " samples, %" PRId64 "\n", all[0], all[1]);
@@ -606,11 +622,12 @@ int main(int argc, char **argv) {
     MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level);
 #endif
 #if !defined(_WIN32)
-    if (argc > 1 && strcmp(argv[1], "stdin") == 0) bad = run_ranks(argc > 2 ? atoi(argv[2]) : 3, &digest, input_digest, NULL);
+    if (argc > 1 && strcmp(argv[1], "stdin") == 0)
+        bad = run_ranks(argc > 2 ? atoi(argv[2]) : 3, &digest, input_digest, NULL);
     else
 #endif
     {
-        (void)argv;
+        (void)argc, (void)argv;
 #if !defined(_WIN32)
         signal(SIGPIPE, SIG_IGN);
 #endif
@@ -621,7 +638,8 @@ int main(int argc, char **argv) {
             bad += run_ranks(w, &d, agreement, NULL);
             bad += run_ranks(w, &d, agreed_texts, NULL);
             bad += run_ranks(w, &d, metrics, NULL);
-            for (d.ctx.repro_shards = w; d.ctx.repro_shards <= 12; d.ctx.repro_shards++) bad += run_ranks(w, &d, samples, NULL);
+            for (d.ctx.repro_shards = w; d.ctx.repro_shards <= 12; d.ctx.repro_shards++)
+                bad += run_ranks(w, &d, samples, NULL);
             d.ctx.repro_shards = 8;
             bad += run_ranks(w, &d, metrics, NULL);
             d.ctx.repro_shards = 1;

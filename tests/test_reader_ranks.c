@@ -52,7 +52,8 @@ static void make_lists(source *s) {
         }
         fclose(f);
     }
-    CHECK_OK(neo_schema_parse(ctx, "y label\nx dense\nw list sep=| rows=50 hash\nv category rows=9 hash\n", &s->schema));
+    CHECK_OK(
+        neo_schema_parse(ctx, "y label\nx dense\nw list sep=| rows=50 hash\nv category rows=9 hash\n", &s->schema));
 }
 static char *triple(const char *prefix, const char *name) {
     static char path[1100];
@@ -83,7 +84,8 @@ static void make_npy(source *s, const char *first, const char *second, int bad) 
     CHECK_OK(neo_schema_npy(ctx, s->paths, 2, rows, 0, &s->schema));
 }
 static void make_generated(source *s, int ids) {
-    neo_synthetic_desc d = {.samples = 9001, .seed = 3, .dense_count = 2, .feature_count = 3, .rows = 50, .ids_per_bag = ids};
+    neo_synthetic_desc d = {
+        .samples = 9001, .seed = 3, .dense_count = 2, .feature_count = 3, .rows = 50, .ids_per_bag = ids};
     s->samples = 9001;
     CHECK_OK(neo_schema_synthetic(ctx, &d, &s->schema));
 }
@@ -212,12 +214,14 @@ static void same_order_on_all_ranks(void) {
                 team t;
                 d.threads = 1 + (c + w) % 2;
                 if (team_open(&t, d, worlds[w])) team_reads(&t, 0);
-                for (int r = 0; r < worlds[w]; r++) CHECK_INT(neo_reader_get_stats(t.reader[r]).bad_lines, sources[k].bad);
+                for (int r = 0; r < worlds[w]; r++)
+                    CHECK_INT(neo_reader_get_stats(t.reader[r]).bad_lines, sources[k].bad);
                 if (c % 8 == 1) { /* again, with a reader that has read */
                     for (int r = 0; r < worlds[w]; r++) CHECK_OK(neo_reader_epoch(t.reader[r], 0));
                     team_reads(&t, 0);
                 }
-                if (test_errors) printf("  %s: batch %d, case %d, %d ranks\n", sources[k].name, (int)d.batch, c, worlds[w]);
+                if (test_errors)
+                    printf("  %s: batch %d, case %d, %d ranks\n", sources[k].name, (int)d.batch, c, worlds[w]);
                 team_close(&t);
                 if (test_errors) return;
             }
@@ -371,8 +375,9 @@ static void refusals(void) {
     neo_reader *r = NULL;
     neo_reader_desc d = desc_of(&sources[CRITEO], 100);
     d.world_size = 9;
-    CHECK_ERR(neo_reader_open(ctx, &d, &r), NEO_ERR_ARG,
-              "9 ranks share the leaves of a batch, of which there are 8: set repro_shards of every rank's context to 9");
+    CHECK_ERR(
+        neo_reader_open(ctx, &d, &r), NEO_ERR_ARG,
+        "9 ranks share the leaves of a batch, of which there are 8: set repro_shards of every rank's context to 9");
     d.world_size = 8;
     d.rank = 8;
     CHECK_ERR(neo_reader_open(ctx, &d, &r), NEO_ERR_ARG, "rank 8 of 8");
@@ -386,7 +391,8 @@ static void refusals(void) {
     d.paths = &input;
     d.path_count = 1;
     d.input.read = NULL;
-    CHECK_ERR(neo_reader_open(ctx, &d, &r), NEO_ERR_ARG, "standard input ('-') is one process's, and there are 8 ranks");
+    CHECK_ERR(neo_reader_open(ctx, &d, &r), NEO_ERR_ARG,
+              "standard input ('-') is one process's, and there are 8 ranks");
     CHECK(r == NULL);
 }
 
@@ -429,7 +435,8 @@ static void bytes_of_a_function(void) {
     d.paths = &input;
     const size_t pieces[3] = {1, 1000, 1 << 20};
     for (int k = 0; k < 3; k++) {
-        feed part[2] = {{.text = text, .bytes = bytes, .piece = pieces[k]}, {.text = text, .bytes = bytes, .piece = 777}};
+        feed part[2] = {{.text = text, .bytes = bytes, .piece = pieces[k]},
+                        {.text = text, .bytes = bytes, .piece = 777}};
         static uint64_t hash[MOST];
         neo_reader *r[2] = {NULL, NULL};
         neo_batch b;
