@@ -1292,6 +1292,8 @@ NEO_API neo_status neo_state_add(neo_state *state, neo_state_kind kind, const ch
 typedef struct neo_part {
     int64_t rows, cols;           /* of the whole tensor; cols 0: it has one dimension */
     int64_t first_row, first_col; /* where the part begins */
+    int copy; /* 1: another part has these elements too (one float per row, of a table that is cut by
+                 columns): they are loaded, but neither saved nor counted in the digest */
 } neo_part;
 /* neo_state_add_part: t is this rank's part of the tensor `name`. Parts of all ranks together cover
    the tensor, each element once; a part may be all of it (a table that one rank holds). What
@@ -1299,7 +1301,7 @@ typedef struct neo_part {
    Shapes   t [n][m] in a tensor [rows][cols], or [n] in a tensor [rows]; rows may lie apart (a view
             of columns), the elements of a row may not. A part without elements is allowed.
    Errors   NEO_ERR_ARG: as neo_state_add; the part leaves the tensor, overlaps another part that
-            was added, or has another dtype, whole shape or kind than that.
+            was added (neither is a copy), or has another dtype, whole shape or kind than that.
    Each part is an entry of its own for neo_state_count, _name (which repeats) and _tensor. */
 NEO_API neo_status neo_state_add_part(neo_state *state, neo_state_kind kind, const char *name,
                                       neo_tensor t, const neo_part *part);
@@ -12945,7 +12947,7 @@ typedef struct neo__state_entry {
     neo_state_kind kind;
     neo_tensor tensor, whole; /* what was given; the tensor it is, or is a part of, without data */
     neo__slab slab;
-    int is_part;
+    int is_part, is_copy; /* is_copy: another part has it too */
     int first, next; /* entries: the first part of this name; the next one, or -1 */
 } neo__state_entry;
 typedef struct neo__state_word {
@@ -13211,7 +13213,9 @@ static neo_status neo__state_check_parts(const neo_state *state, int first, cons
                    neo_dtype_name(entry->whole.dtype), neo__shape_text(&entry->whole, a),
                    neo_dtype_name(other->whole.dtype), neo__shape_text(&other->whole, b),
                    other->kind == entry->kind ? "" : " and another kind");
-        NEO__CHECK(neo__rect_cut(&other->slab.place, &entry->slab.place).rows == 0, NEO_ERR_ARG,
+        NEO__CHECK(other->is_copy || entry->is_copy ||
+                       neo__rect_cut(&other->slab.place, &entry->slab.place).rows == 0,
+                   NEO_ERR_ARG,
                    "neo_state_add_part: %s: part %s overlaps part %s", name,
                    neo__place_text(entry, a), neo__place_text(other, b));
     }
@@ -13226,6 +13230,7 @@ NEO_API neo_status neo_state_add_part(neo_state *state, neo_state_kind kind, con
     entry.kind = kind;
     entry.tensor = t;
     entry.is_part = 1;
+    entry.is_copy = part->copy != 0;
     entry.whole = neo_tensor_nd(NULL, t.dtype, t.ndim, shape);
     entry.slab.data = (char *)t.data;
     entry.slab.dtype = t.dtype;
@@ -13455,7 +13460,7 @@ NEO_API uint64_t neo_state_digest(const neo_state *state) {
     for (int i = 0; i < state->count; i++) {
         const neo__state_entry *entry = &state->entries[i];
         if (entry->kind == NEO_STATE_PROGRESS) continue;
-        parts += neo__entry_digest(state, entry);
+        if (!entry->is_copy) parts += neo__entry_digest(state, entry);
         if (entry->first == i) keys += neo__mix64(neo__entry_key(entry));
     }
     return neo__mix64(parts + neo__mix64(keys));
@@ -13693,12 +13698,15 @@ static void neo__part_fill(const neo_state *state, int index, int rank, neo__par
     out->rows = (uint64_t)place->rows;
     out->cols = (uint64_t)place->cols;
 }
+static int neo__entry_is_own(const neo__state_entry *entry) {
+    return entry->is_part && !entry->is_copy;
+}
 /* The list of all parts of all ranks, on every rank. */
 static neo_status neo__parts_share(const neo_state *state, const neo__meet *meet,
                                    const char *function, neo__census *census) {
     int64_t mine = 0, total = 0, at = 0;
     neo_status status = NEO_OK;
-    for (int i = 0; i < state->count; i++) mine += state->entries[i].is_part;
+    for (int i = 0; i < state->count; i++) mine += neo__entry_is_own(&state->entries[i]);
     NEO__TRY(neo__meet_each(meet, (uint64_t)mine));
     for (int r = 0; r < meet->group.size; r++) {
         if (r == meet->group.rank) at = total;
@@ -13710,7 +13718,7 @@ static neo_status neo__parts_share(const neo_state *state, const neo__meet *meet
     else status = neo_fail(NEO_ERR_MEMORY, "%s: no memory for %" PRId64 " parts", function, total);
     NEO__TRY(neo__meet_agree(meet, status));
     for (int i = 0; i < state->count; i++)
-        if (state->entries[i].is_part)
+        if (neo__entry_is_own(&state->entries[i]))
             neo__part_fill(state, i, meet->group.rank, &census->parts[at++]);
     NEO__TRY(neo__meet_sum(meet, census->parts, 10 * total));
     if (total > 1)
@@ -13785,7 +13793,7 @@ static neo_status neo__digest_meet(const neo_state *state, const neo__meet *meet
     uint64_t sum = 0, keys = 0;
     neo_status status = neo__census_take(state, meet, "neo_state_digest_group", 0, &census);
     for (int i = 0; i < state->count && status == NEO_OK; i++)
-        if (state->entries[i].is_part && neo__census_takes(&state->entries[i], 0))
+        if (neo__entry_is_own(&state->entries[i]) && neo__census_takes(&state->entries[i], 0))
             sum += neo__entry_digest(state, &state->entries[i]);
     if (status == NEO_OK) status = neo__meet_sum(meet, &sum, 1);
     for (int64_t i = 0; i < census.replica_count; i++) {
@@ -14631,7 +14639,8 @@ static int neo__ckpt_list_items(neo__ckpt_save *save, int weights) {
     for (int i = 0; i < save->state->count; i++) {
         const neo__state_entry *entry = &save->state->entries[i];
         if ((entry->kind == NEO_STATE_WEIGHT) != weights) continue;
-        if (entry->is_part ? neo_tensor_count(entry->tensor) > 0 : rank == 0)
+        if (entry->is_part ? neo__entry_is_own(entry) && neo_tensor_count(entry->tensor) > 0
+                           : rank == 0)
             neo__ckpt_put_item(save, entry, count++);
     }
     if (save->schema && !weights) {

@@ -396,6 +396,9 @@ NEO_API neo_status neo_comm_all_to_all_2level(neo_comm *local, neo_comm *cross, 
             broadcast. On a group of devices it runs on the host group: control bytes of the next call.
    Errors   those of >>comm-faults: then there is no agreement, and each rank has its own reason. */
 NEO_API neo_status neo_comm_agree(neo_comm *comm, neo_status mine);
+/* neo_comm_group: comm as what neo_save, neo_load and neo_state_digest_group want; valid as long as comm. Not of
+   devices. */
+NEO_API neo_group neo_comm_group(neo_comm *comm);
 
 /* neo_comm_gather_samples: numbers per sample, of all samples of a batch in their order, at the root. in: of this
    rank's samples [neo_batch.size][cols]; out: at the root [batch][cols], elsewhere not read; batch:
@@ -3006,6 +3009,19 @@ NEO_API neo_status neo_comm_agree(neo_comm *comm, neo_status mine) {
     }
     if (ended == 0) return NEO_OK;
     return ended == comm->size ? NEO_END : neo__agree_on_end(comm, word, ended);
+}
+static neo_status neo__group_agree(void *user, neo_status mine) { return neo_comm_agree((neo_comm *)user, mine); }
+static neo_status neo__group_sum(void *user, uint64_t *words, int count) {
+    return neo_comm_all_reduce((neo_comm *)user, NEO_REDUCE_SUM, words, words, count, NEO_I64, NULL);
+}
+NEO_API neo_group neo_comm_group(neo_comm *comm) {
+    neo_group group;
+    group.rank = comm->rank;
+    group.size = comm->size;
+    group.agree = neo__group_agree;
+    group.sum = neo__group_sum;
+    group.user = comm;
+    return group;
 }
 
 /* ---- samples ---- */

@@ -5103,6 +5103,8 @@ NEO_API neo_status neo_shard_backward_end(neo_shard *s, float lr) {
     if (status == NEO_OK) neo__shard_code_local(&move, 1);
     if (status == NEO_OK && s->node) status = neo__shard_nodes_backward_end(&move);
     s->cut_round = 0;
+    if (s->bags) neo_bags_set_steps(s->bags, s->steps); /* it may have been loaded */
+    if (s->replicas) neo_bags_set_steps(s->replicas, s->steps);
     if (status == NEO_OK && s->own_cut_rounds == 0) status = neo__shard_cut_rest(s);
     if (status == NEO_OK && s->replicas) status = neo__shard_replicas_keep(s);
     if (status == NEO_OK && s->bags)
@@ -5140,6 +5142,51 @@ NEO_API void neo_shard_reset_stats(neo_shard *s) {
     memset(s->wire_stats, 0, sizeof s->wire_stats);
     neo_comm_reset_stats(s->ids);
     neo_comm_reset_stats(s->rows);
+}
+
+/* ---- state ---- */
+/* A tensor of a part: weights or state of its rows. One float per row stands in every slice; the first has it. */
+static neo_status neo__shard_add_part(neo_state *state, const neo_shard *s, const neo__shard_part *part,
+                                      neo_state_kind kind, const char *suffix, neo_tensor t, int per_row) {
+    char name[1024];
+    neo_part place;
+    const neo_table_desc *table = &s->map->tables[part->table];
+    int n = snprintf(name, sizeof name, "%s.%s.%s", s->map->desc.name, table->name, suffix);
+    NEO__CHECK(n > 0 && n < (int)sizeof name, NEO_ERR_ARG, "neo_state_add_shard: the name %.100s... is too long", name);
+    place.rows = table->rows;
+    place.cols = per_row ? (t.ndim == 2 ? t.shape[1] : 0) : table->dim;
+    place.first_row = part->first_row;
+    place.first_col = per_row ? 0 : part->first_col;
+    place.copy = per_row && part->first_col > 0;
+    return neo_state_add_part(state, kind, name, t, &place);
+}
+/* A tensor of a table that every rank has. */
+static neo_status neo__shard_add_replica(neo_state *state, const neo_shard *s, int32_t t, neo_state_kind kind,
+                                         const char *suffix, neo_tensor tensor) {
+    char name[1024];
+    int n = snprintf(name, sizeof name, "%s.%s.%s", s->map->desc.name, neo_bags_table_name(s->replicas, t), suffix);
+    NEO__CHECK(n > 0 && n < (int)sizeof name, NEO_ERR_ARG, "neo_state_add_shard: the name %.100s... is too long", name);
+    return neo_state_add(state, kind, name, tensor);
+}
+NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *s) {
+    static const char *const suffix[] = {"weight", "momentum1", "momentum2"};
+    NEO__CHECK(state && s, NEO_ERR_ARG, "neo_state_add_shard: an argument is NULL");
+    char name[1024];
+    int64_t first = s->map->part_begin[s->sizes.rank], end = s->map->part_begin[s->sizes.rank + 1];
+    for (int k = 0; k < 3; k++) {
+        neo_state_kind kind = k == 0 ? NEO_STATE_WEIGHT : NEO_STATE_OPTIMIZER;
+        for (int64_t p = first; p < end; p++) {
+            int32_t i = (int32_t)(p - first);
+            neo_tensor t = k == 0 ? neo_bags_weight(s->bags, i) : neo_bags_state(s->bags, i, k - 1);
+            if (t.data) NEO__TRY(neo__shard_add_part(state, s, &s->map->parts[p], kind, suffix[k], t, t.ndim == 1));
+        }
+        for (int32_t i = 0; s->replicas && i < neo_bags_table_count(s->replicas); i++) {
+            neo_tensor t = k == 0 ? neo_bags_weight(s->replicas, i) : neo_bags_state(s->replicas, i, k - 1);
+            if (t.data) NEO__TRY(neo__shard_add_replica(state, s, i, kind, suffix[k], t));
+        }
+    }
+    snprintf(name, sizeof name, "%s.step", s->map->desc.name);
+    return neo_state_add(state, NEO_STATE_OPTIMIZER, name, neo_tensor_1d(&s->steps, NEO_I64, 1));
 }
 
 

@@ -26,6 +26,7 @@ typedef struct Case {
     /* of the oracle */
     float *out[8];
     neo_bags *oracle;
+    uint64_t digest;
     int64_t width;
 } Case;
 
@@ -142,6 +143,11 @@ static void case_oracle(Case *c, neo_ctx *ctx) {
         CHECK_OK(neo_bags_forward(c->oracle, &j, neo_tensor_2d(c->out[s], NEO_F32, c->size[s], c->width)));
         CHECK_OK(neo_bags_backward(c->oracle, &j, neo_tensor_2d(c->dout[s], NEO_F32, c->size[s], c->width), 0.05f));
     }
+    neo_state *state;
+    CHECK_OK(neo_state_create(ctx, &state));
+    CHECK_OK(neo_state_add_bags(state, c->oracle));
+    c->digest = neo_state_digest(state);
+    neo_state_destroy(state);
 }
 static void case_free(Case *c) {
     for (int s = 0; s < c->steps; s++) {
@@ -254,6 +260,14 @@ static neo_status run_rank(neo_comm *comm, void *user) {
         if (p->rank == NEO_EVERY_RANK) check_part(c, rank, shard->replicas, replica++, &whole);
     }
     for (int s = 0; s < c->steps; s++) mine_free(&mine[s]);
+    neo_state *state;
+    neo_group all = neo_comm_group(comm);
+    uint64_t digest = 0;
+    TRY(neo_state_create(neo_comm_ctx(comm), &state));
+    TRY(neo_state_add_shard(state, shard));
+    TRY(neo_state_digest_group(state, &all, &digest));
+    EXPECT(digest == c->digest);
+    neo_state_destroy(state);
     neo_shard_destroy(shard);
     neo_plan_destroy(plan);
     return NEO_OK;
