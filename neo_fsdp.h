@@ -273,6 +273,7 @@ NEO_API neo_status neo_shard_bytes(neo_ctx *ctx, const neo_plan *plan, int rank,
              forward_begin takes the batch that was prefetched last if it is the same one.
    Numerics  as neo_bags_forward and neo_bags_backward of the whole batch, with wires: MEAN is divided by where
              the samples are, after the forward wire and before the backward wire.
+   One rank  with f32 wires moves nothing: it is a neo_bags, at its speed.
    Errors    those of neo_bags_forward, of whichever rank: all ranks return the status and message of the lowest
              one, and the next call may be made. NEO_ERR_STATE: out of order. NEO_ERR_CAPACITY: more samples
              than the plan's. Those of >>comm-faults: the shard is then broken.
@@ -291,7 +292,8 @@ typedef struct neo_shard_stats {
     int64_t steps;            /* of the optimizer */
     int64_t out_of_range;     /* ids of this rank's samples that were dropped or clamped */
     int64_t grow_count;
-    neo_comm_stats ids, rows; /* of the groups: lengths and ids; all else */
+    neo_comm_stats ids, rows;   /* of its groups: lengths and ids; all else, */
+    neo_comm_stats node, cross; /* but what adds inside nodes, and crosses then */
     neo_wire_stats forward, backward; /* of rows that this rank coded */
 } neo_shard_stats;
 NEO_API neo_shard_stats neo_shard_get_stats(const neo_shard *shard);
@@ -1365,7 +1367,7 @@ typedef struct neo__plan_search {
     int64_t *seat_first;        /* [tables + 1]: its pieces are seats [first, next first), at most */
     int64_t seats;
     int32_t *choice, *seat;     /* an option for each table, a rank for each piece */
-    int32_t *best_choice, *best_seat, *old_choice;
+    int32_t *best_choice, *best_seat, *old_choice, *kept_choice, *kept_seat;
     neo__plan_load *seat_load, *load; /* of a piece; [ranks] */
     int32_t *head, *next;        /* lists of the seats on a rank, for improvements */
     int32_t *seat_table;
@@ -2052,7 +2054,7 @@ static void neo__plan_search_improve(neo__plan_search *s, int64_t work) {
    >>impl-plan-place and >>impl-plan-differencing. This is done for a row of bounds, and the plan with the
    shortest predicted step is kept; then single tables try other options, as long as that helps.
    ------------------------------------------------------------------------------------------------ */
-enum { NEO__MEMORY_BINS = 512, NEO__PLAN_SMALL = 400 /* tables x ranks that are searched thoroughly */ };
+enum { NEO__MEMORY_BINS = 512, NEO__PLAN_SMALL = 400 /* tables x ranks that are searched thoroughly */, NEO__PLAN_KICKS = 36 };
 static const double NEO__NO_BOUND = DBL_MAX;
 
 /* Options that may be used: those whose heaviest piece is below the bound, or the lightest. */
@@ -2173,6 +2175,18 @@ static int neo__plan_search_fit(neo__plan_search *s) {
         if (neo__plan_search_choose_small(s, parts[i]) && neo__plan_search_place(s, NEO__PLACE_MEMORY)) return 1;
     return 0;
 }
+/* The choice at hand, placed by every way. */
+static void neo__plan_search_ways(neo__plan_search *s, int64_t work) {
+    int placed = neo__plan_search_place(s, NEO__PLACE_TIME);
+    if (placed) (void)neo__plan_search_judge(s, work);
+    if (s->nodes > 1 && s->nodes < s->ranks && neo__plan_search_place(s, NEO__PLACE_NODE_FIRST))
+        (void)neo__plan_search_judge(s, work);
+    if (s->cap < DBL_MAX && !placed && neo__plan_search_place(s, NEO__PLACE_MIXED)) {
+        (void)neo__plan_search_judge(s, work);
+        placed = 1;
+    }
+    if (placed && neo__plan_search_place_differenced(s)) (void)neo__plan_search_judge(s, work);
+}
 static void neo__plan_search_bounds(neo__plan_search *s, int64_t work) {
     static const double bounds[] = {0.0, 4.0, 2.0, 1.5, 1.2, 1.0, 0.8, 0.6, 0.45, 0.3, 0.2, 0.1, 0.05};
     static const double shares[] = {1.0, 0.95, 0.85, 0.7};
@@ -2186,15 +2200,27 @@ static void neo__plan_search_bounds(neo__plan_search *s, int64_t work) {
             if (same && memcmp(s->old_choice, s->choice, choice_bytes) == 0) continue;
             memcpy(s->old_choice, s->choice, choice_bytes);
             same = 1;
-            int placed = neo__plan_search_place(s, NEO__PLACE_TIME);
-            if (placed) (void)neo__plan_search_judge(s, work);
-            if (s->nodes > 1 && s->nodes < s->ranks && neo__plan_search_place(s, NEO__PLACE_NODE_FIRST))
-                (void)neo__plan_search_judge(s, work);
-            if (s->cap < DBL_MAX && !placed && neo__plan_search_place(s, NEO__PLACE_MIXED)) {
-                (void)neo__plan_search_judge(s, work);
-                placed = 1;
+            neo__plan_search_ways(s, work);
+        }
+    }
+}
+/* Starts from one placement for all tables: the option with the most parts, or of those the cheapest. */
+static void neo__plan_search_alike(neo__plan_search *s, int64_t work) {
+    for (int p = 0; p < NEO_PLACEMENT_COUNT; p++) {
+        for (int cheap = 0; cheap < 2; cheap++) {
+            int fits = neo__plan_search_choose(s, NEO__NO_BOUND, 1.0), any = 0;
+            for (int32_t t = 0; fits && t < s->tables; t++) {
+                const neo__plan_options *o = &s->options[t];
+                int best = -1;
+                for (int i = 0; i < o->count; i++)
+                    if ((int)o->at[i].placement == p && o->at[i].most_bytes <= s->cap &&
+                        (best < 0 || !cheap || o->at[i].seconds < o->at[best].seconds))
+                        best = i;
+                if (best < 0) continue;
+                s->choice[t] = best;
+                any = 1;
             }
-            if (placed && neo__plan_search_place_differenced(s)) (void)neo__plan_search_judge(s, work);
+            if (fits && any) neo__plan_search_ways(s, work);
         }
     }
 }
@@ -2222,6 +2248,10 @@ static int neo__plan_search_exchange(neo__plan_search *s, int32_t t, int option)
     for (int32_t r = 0; r < s->ranks; r++)
         if (s->load[r].at[NEO__PLAN_BYTES] > s->cap) return 0;
     return 1;
+}
+static int neo__plan_search_place_any(neo__plan_search *s) {
+    return neo__plan_search_place(s, NEO__PLACE_TIME) ||
+           (s->cap < DBL_MAX && (neo__plan_search_place(s, NEO__PLACE_MIXED) || neo__plan_search_place(s, NEO__PLACE_MEMORY)));
 }
 /* From the best so far: each table in turn, the heaviest first, tries its other options. */
 static void neo__plan_search_refine(neo__plan_search *s, double level, int64_t work) {
@@ -2252,9 +2282,36 @@ static void neo__plan_search_refine(neo__plan_search *s, double level, int64_t w
                 if (!all_anew) continue;
                 memcpy(s->choice, s->best_choice, (size_t)s->tables * sizeof *s->choice);
                 s->choice[t] = k;
-                if (neo__plan_search_place(s, NEO__PLACE_TIME)) better |= neo__plan_search_judge(s, around);
+                if (neo__plan_search_place_any(s)) better |= neo__plan_search_judge(s, around);
             }
         }
+    }
+}
+
+/* Few tables: from the best so far, some tables get options by lot, and what that leads to is kept if it is
+   better. The lots are always the same. */
+static void neo__plan_search_kick(neo__plan_search *s, int kicks) {
+    uint32_t lot = 1;
+    size_t choice_bytes = (size_t)s->tables * sizeof *s->choice, seat_bytes = (size_t)s->seats * sizeof *s->seat;
+    for (int kick = 0; kick < kicks; kick++) {
+        double value = s->best_value;
+        memcpy(s->kept_choice, s->best_choice, choice_bytes);
+        memcpy(s->kept_seat, s->best_seat, seat_bytes);
+        memcpy(s->choice, s->best_choice, choice_bytes);
+        int anew = kick % 3 == 2; /* all tables */
+        for (int32_t i = 0; i < (anew ? s->tables : 2 + kick % 3); i++) {
+            lot = lot * 1664525u + 1013904223u;
+            int32_t t = anew ? i : (int32_t)((lot >> 8) % (uint32_t)s->tables);
+            lot = lot * 1664525u + 1013904223u;
+            int32_t k = (int32_t)((lot >> 8) % (uint32_t)s->options[t].count);
+            if (s->options[t].at[k].most_bytes <= s->cap) s->choice[t] = k;
+        }
+        s->best_value = -1.0;
+        if (neo__plan_search_place_any(s) && neo__plan_search_judge(s, 2000)) neo__plan_search_refine(s, s->level, 60000);
+        if (s->best_value >= 0.0 && s->best_value < value) continue;
+        s->best_value = value;
+        memcpy(s->best_choice, s->kept_choice, choice_bytes);
+        memcpy(s->best_seat, s->kept_seat, seat_bytes);
     }
 }
 
@@ -2283,6 +2340,8 @@ static int neo__plan_search_alloc(neo__plan_search *s, neo_plan *plan) {
     s->choice = (int32_t *)neo__plan_alloc(plan, tables, sizeof *s->choice);
     s->best_choice = (int32_t *)neo__plan_alloc(plan, tables, sizeof *s->choice);
     s->old_choice = (int32_t *)neo__plan_alloc(plan, tables, sizeof *s->choice);
+    s->kept_choice = (int32_t *)neo__plan_alloc(plan, tables, sizeof *s->choice);
+    s->kept_seat = (int32_t *)neo__plan_alloc(plan, s->seats, sizeof *s->seat);
     s->seat = (int32_t *)neo__plan_alloc(plan, s->seats, sizeof *s->seat);
     s->best_seat = (int32_t *)neo__plan_alloc(plan, s->seats, sizeof *s->seat);
     s->next = (int32_t *)neo__plan_alloc(plan, s->seats, sizeof *s->next);
@@ -2294,7 +2353,7 @@ static int neo__plan_search_alloc(neo__plan_search *s, neo_plan *plan) {
     s->key = (neo__plan_key *)neo__plan_alloc(plan, 2 * ranks, sizeof *s->key);
     s->node_seconds = (double *)neo__plan_alloc(plan, s->nodes, sizeof *s->node_seconds);
     s->bin_choice = (uint8_t *)neo__plan_alloc(plan, tables * (NEO__MEMORY_BINS + 1), 1);
-    return s->choice && s->best_choice && s->old_choice && s->seat && s->best_seat && s->next && s->seat_table &&
+    return s->choice && s->best_choice && s->old_choice && s->kept_choice && s->kept_seat && s->seat && s->best_seat && s->next && s->seat_table &&
            s->seat_load && s->load && s->head && s->order && s->key && s->node_seconds && s->bin_choice;
 }
 /* ---- the search itself ---- */
@@ -2315,10 +2374,14 @@ static int neo__plan_search_run(neo__plan_search *s, double cap) {
     }
     s->level = 0.5;
     neo__plan_search_bounds(s, work);
+    neo__plan_search_alike(s, work);
     if (s->best_value < 0.0 && neo__plan_search_fit(s)) (void)neo__plan_search_judge(s, work);
     if (s->best_value < 0.0) return 0;
     neo__plan_search_refine(s, 0.1, 30000000);
-    if (s->tables * s->ranks <= NEO__PLAN_SMALL) neo__plan_search_refine(s, 0.001, 30000000);
+    if (s->tables * s->ranks <= NEO__PLAN_SMALL) {
+        neo__plan_search_refine(s, 0.001, 30000000);
+        neo__plan_search_kick(s, NEO__PLAN_KICKS);
+    }
     neo__plan_search_restore(s, -1);
     (void)neo__plan_search_judge(s, 4000000);
     return 1;
@@ -3719,6 +3782,8 @@ struct neo_shard {
     neo_comm *ids, *rows;   /* groups of its own: lengths and ids; all else */
     neo_comm *node, *cross; /* ranks of the node; those at its place in all nodes. NULL: nothing adds inside nodes */
     neo_bags *bags, *replicas; /* of the parts here; of data-parallel tables; or NULL */
+    int whole;                 /* one rank, f32 wires: bags has all tables, and nothing is moved */
+    neo_tensor dout;           /* of such a rank, between backward_begin and backward_end */
     neo__shard_sizes sizes;
     neo__shard_phase phase;
     int current; /* batch of the running step */
@@ -4005,35 +4070,48 @@ static neo_status neo__shard_lists_make(neo_ctx *ctx, const neo__shard_map *m, n
 }
 static void neo__shard_lists_free(neo__shard_lists *l) { neo_free(l->ctx, l->tables, l->bytes); }
 
-NEO_API neo_status neo_shard_bytes(neo_ctx *ctx, const neo_plan *plan, int rank, neo_shard_memory *memory) {
-    neo__shard_map *m;
+/* One rank with nothing to round: the tables as they are. */
+static int neo__shard_is_whole(const neo__shard_map *m) {
+    return m->ranks == 1 && m->wire[0] == NEO_WIRE_F32 && m->wire[1] == NEO_WIRE_F32;
+}
+static neo_status neo__shard_add_bytes(neo_ctx *ctx, const neo_bags_desc *d, neo_shard_memory *memory) {
+    neo_bags_memory bags;
+    NEO__TRY(neo_bags_bytes(ctx, d, &bags));
+    memory->weight_bytes += bags.weight_bytes;
+    memory->state_bytes += bags.state_bytes;
+    memory->workspace_bytes += bags.workspace_bytes;
+    return NEO_OK;
+}
+static neo_status neo__shard_map_bytes(neo_ctx *ctx, const neo__shard_map *m, int rank, neo_shard_memory *memory) {
     neo__shard_lists l;
     neo_bags_desc d;
-    neo_bags_memory bags;
     neo__shard_demand demand[NEO__SHARD_BUFFERS];
+    NEO__ZERO(neo_shard, s);
+    memset(memory, 0, sizeof *memory);
+    memory->exchange_bytes = sizeof s + m->bytes;
+    if (neo__shard_is_whole(m)) return neo__shard_add_bytes(ctx, &m->desc, memory);
+    neo__shard_sizes z = neo__shard_measure(m, neo_ctx_repro_shards(ctx), rank);
+    memory->exchange_bytes += neo__shard_layout(m, &z, NULL, &s);
+    neo__shard_demands(&s, m, &z, demand);
+    for (int i = 0; i < NEO__SHARD_BUFFERS; i++) memory->exchange_bytes += (size_t)demand[i].count * demand[i].size;
+    NEO__TRY(neo__shard_lists_make(ctx, m, &l));
+    neo_status status = NEO_OK;
+    if (neo__shard_local_desc(m, &z, l.tables, l.feature_table, &d)) {
+        d.cut_sums = neo__shard_cut_sums;
+        status = neo__shard_add_bytes(ctx, &d, memory);
+    }
+    if (status == NEO_OK && neo__shard_replica_desc(m, &z, l.tables, l.feature_table, &d))
+        status = neo__shard_add_bytes(ctx, &d, memory);
+    neo__shard_lists_free(&l);
+    return status;
+}
+NEO_API neo_status neo_shard_bytes(neo_ctx *ctx, const neo_plan *plan, int rank, neo_shard_memory *memory) {
+    neo__shard_map *m;
     NEO__CHECK(ctx && plan && memory, NEO_ERR_ARG, "neo_shard_bytes: an argument is NULL");
     NEO__CHECK(rank >= 0 && rank < neo_plan_desc_of(plan)->cluster.ranks, NEO_ERR_ARG,
                "neo_shard_bytes: rank %d of %d", rank, neo_plan_desc_of(plan)->cluster.ranks);
     NEO__TRY(neo__shard_map_create(ctx, plan, &m));
-    NEO__ZERO(neo_shard, s);
-    neo__shard_sizes z = neo__shard_measure(m, neo_ctx_repro_shards(ctx), rank);
-    memset(memory, 0, sizeof *memory);
-    memory->exchange_bytes = sizeof s + m->bytes + neo__shard_layout(m, &z, NULL, &s);
-    neo__shard_demands(&s, m, &z, demand);
-    for (int i = 0; i < NEO__SHARD_BUFFERS; i++) memory->exchange_bytes += (size_t)demand[i].count * demand[i].size;
-    neo_status status = neo__shard_lists_make(ctx, m, &l);
-    for (int i = 0; i < 2 && status == NEO_OK; i++) {
-        int any = i == 0 ? neo__shard_local_desc(m, &z, l.tables, l.feature_table, &d)
-                         : neo__shard_replica_desc(m, &z, l.tables, l.feature_table, &d);
-        if (!any) continue;
-        d.cut_sums = neo__shard_cut_sums;
-        status = neo_bags_bytes(ctx, &d, &bags);
-        if (status != NEO_OK) break;
-        memory->weight_bytes += bags.weight_bytes;
-        memory->state_bytes += bags.state_bytes;
-        memory->workspace_bytes += bags.workspace_bytes;
-    }
-    if (l.tables) neo__shard_lists_free(&l);
+    neo_status status = neo__shard_map_bytes(ctx, m, rank, memory);
     neo__shard_map_destroy(m);
     return status;
 }
@@ -4064,6 +4142,8 @@ static neo_status neo__shard_make(neo_shard *s, const neo_plan *plan, int rank) 
     neo__shard_demand demand[NEO__SHARD_BUFFERS];
     NEO__TRY(neo__shard_map_create(s->ctx, plan, &s->map));
     const neo__shard_map *m = s->map;
+    s->whole = neo__shard_is_whole(m);
+    if (s->whole) return neo_bags_create(s->ctx, &m->desc, &s->bags);
     s->sizes = neo__shard_measure(m, neo_ctx_repro_shards(s->ctx), rank);
     s->work_bytes = neo__shard_layout(m, &s->sizes, NULL, s);
     s->work = (char *)neo_alloc(s->ctx, s->work_bytes);
@@ -4107,7 +4187,7 @@ NEO_API neo_status neo_shard_create(neo_comm *comm, const neo_plan *plan, neo_sh
         status = neo__shard_make(s, plan, neo_comm_rank(comm));
     }
     status = neo_comm_agree(comm, status);
-    if (status == NEO_OK) {
+    if (status == NEO_OK && !s->whole) {
         status = neo_comm_split(comm, 0, neo_comm_rank(comm), &s->ids);
         if (status == NEO_OK) status = neo_comm_split(comm, 0, neo_comm_rank(comm), &s->rows);
         if (status == NEO_OK && s->map->mid_count) {
@@ -4587,19 +4667,19 @@ static void neo__shard_pack_task(void *arg, int64_t task, int worker) {
             neo__shard_take(k, r->feature, i, neo__shard_remote_row(k, r, i), r->cols, r->out_col);
         }
 }
-/* The columns of data-parallel tables: between out and replica_out. */
-static void neo__shard_copy_replicas(const neo__shard_rows *k, int to_caller) {
-    const neo__shard_map *m = k->s->map;
-    int64_t n = neo__shard_samples(k->b, k->s->sizes.rank), width = k->s->sizes.replica_width, col = 0;
+/* The columns of data-parallel tables: between out and replica_out; rounded as if they had travelled. */
+static void neo__shard_copy_replicas(const neo__shard_rows *k, int back) {
+    const neo_shard *s = k->s;
+    const neo__shard_map *m = s->map;
+    int64_t n = neo__shard_samples(k->b, s->sizes.rank), width = s->sizes.replica_width, col = 0;
     for (int64_t q = 0; q < m->replica_count; q++) {
         int32_t f = m->replicas[q];
         int64_t dim = m->feature_col[f + 1] - m->feature_col[f];
         for (int64_t i = 0; i < n; i++) {
-            float *out = k->out + i * k->stride + m->feature_col[f], *row = k->s->replica_out + i * width + col;
-            int64_t length = neo__shard_divisor(k, f, i);
-            const float *from = to_caller ? row : out;
-            float *to = to_caller ? out : row;
-            for (int64_t c = 0; c < dim; c++) to[c] = length > 1 ? from[c] / (float)length : from[c];
+            float *row = s->replica_out + i * width + col;
+            if (back) neo__shard_take(k, f, i, row, dim, m->feature_col[f]);
+            neo__shard_round(s, m->wire[back], row, dim);
+            if (!back) neo__shard_give(k, f, i, row, dim, m->feature_col[f]);
         }
         col += dim;
     }
@@ -5004,6 +5084,7 @@ static neo_status neo__shard_cut_sums(void *user, const neo_cut_sums *cuts, int3
 NEO_API neo_status neo_shard_prefetch(neo_shard *s, const neo_jagged *batch, int64_t global_batch) {
     NEO__CHECK(s && batch, NEO_ERR_ARG, "neo_shard_prefetch: an argument is NULL");
     NEO__CHECK(s->map->pipeline, NEO_ERR_STATE, "neo_shard_prefetch: the plan has no second batch (neo_plan_desc.pipeline)");
+    if (s->whole) return NEO_OK;
     neo__shard_batch *next = &s->batches[!s->current];
     NEO__CHECK(next->stage == NEO__SHARD_EMPTY, NEO_ERR_STATE, "neo_shard_prefetch: a batch is under way already");
     return neo__shard_start(s, next, batch, global_batch);
@@ -5028,6 +5109,14 @@ NEO_API neo_status neo_shard_forward_begin(neo_shard *s, const neo_jagged *batch
                "neo_shard_forward_begin: call neo_shard_%s_end first", s->phase == NEO__SHARD_FORWARD ? "forward" : "backward");
     s->phase = NEO__SHARD_IDLE;
     s->batches[s->current].stage = NEO__SHARD_EMPTY;
+    if (s->whole) {
+        NEO__CHECK(global_batch == batch->batch, NEO_ERR_SHAPE,
+                   "neo_shard_forward_begin: %" PRId64 " samples of a batch of %" PRId64 " on one rank", batch->batch,
+                   global_batch);
+        s->batches[s->current].batch = *batch;
+        s->phase = NEO__SHARD_FORWARD;
+        return NEO_OK;
+    }
     if (neo__shard_is_next(s, batch)) {
         s->current = !s->current;
     } else { /* the exchange has one set of buffers */
@@ -5057,6 +5146,12 @@ static neo_status neo__shard_check_rows(const neo_shard *s, neo_tensor t, const 
 }
 NEO_API neo_status neo_shard_forward_end(neo_shard *s, neo_tensor out) {
     NEO__CHECK(s && s->phase == NEO__SHARD_FORWARD, NEO_ERR_STATE, "neo_shard_forward_end: no forward has begun");
+    if (s->whole) {
+        s->phase = NEO__SHARD_IDLE;
+        NEO__TRY(neo_bags_forward(s->bags, &s->batches[s->current].batch, out));
+        s->phase = NEO__SHARD_FORWARDED;
+        return NEO_OK;
+    }
     NEO__TRY(neo__shard_check_rows(s, out, "neo_shard_forward_end", "out"));
     neo__shard_batch *b = &s->batches[s->current];
     neo__shard_move move = {s, b, 0};
@@ -5069,7 +5164,7 @@ NEO_API neo_status neo_shard_forward_end(neo_shard *s, neo_tensor out) {
         neo__shard_mid_code_all(&move, 0, 1);
         neo__shard_mid_rows(&k, 0);
     }
-    if (s->replicas) neo__shard_copy_replicas(&k, 1);
+    if (s->replicas) neo__shard_copy_replicas(&k, 0);
     s->phase = NEO__SHARD_FORWARDED;
     return neo__shard_hurry(s);
 }
@@ -5077,6 +5172,11 @@ NEO_API neo_status neo_shard_backward_begin(neo_shard *s, neo_tensor dout) {
     NEO__CHECK(s && s->phase == NEO__SHARD_FORWARDED, NEO_ERR_STATE,
                "neo_shard_backward_begin: neo_shard_forward_end has not been called");
     NEO__TRY(neo__shard_check_rows(s, dout, "neo_shard_backward_begin", "dout"));
+    if (s->whole) {
+        s->dout = dout;
+        s->phase = NEO__SHARD_BACKWARD;
+        return NEO_OK;
+    }
     neo__shard_move move = {s, &s->batches[s->current], 1};
     neo__shard_rows k = neo__shard_rows_of(s, dout);
     neo_parallel_for(s->ctx, k.tasks, neo__shard_pack_task, &k);
@@ -5086,7 +5186,7 @@ NEO_API neo_status neo_shard_backward_begin(neo_shard *s, neo_tensor dout) {
         status = neo__shard_cross_exchange(&move);
     }
     if (status == NEO_OK && s->replicas) {
-        neo__shard_copy_replicas(&k, 0);
+        neo__shard_copy_replicas(&k, 1);
         status = neo__shard_replicas_backward(s);
     }
     if (status != NEO_OK) return neo__shard_give_up(s, status);
@@ -5096,6 +5196,11 @@ NEO_API neo_status neo_shard_backward_begin(neo_shard *s, neo_tensor dout) {
 NEO_API neo_status neo_shard_backward_end(neo_shard *s, float lr) {
     NEO__CHECK(s && s->phase == NEO__SHARD_BACKWARD, NEO_ERR_STATE, "neo_shard_backward_end: no backward has begun");
     NEO__CHECK(lr - lr == 0.0f, NEO_ERR_NUMERIC, "neo_shard_backward_end: lr is %g", (double)lr);
+    if (s->whole) {
+        NEO__TRY(neo_bags_backward(s->bags, &s->batches[s->current].batch, s->dout, lr));
+        s->phase = NEO__SHARD_IDLE;
+        return NEO_OK;
+    }
     neo__shard_batch *b = &s->batches[s->current];
     neo__shard_move move = {s, b, 1};
     neo_status status = neo__shard_hurry(s);
@@ -5128,11 +5233,22 @@ NEO_API neo_status neo_shard_backward(neo_shard *s, neo_tensor dout, float lr) {
 NEO_API int64_t neo_shard_out_width(const neo_shard *s) { return s->map->feature_col[s->map->feature_count]; }
 NEO_API neo_shard_stats neo_shard_get_stats(const neo_shard *s) {
     neo_shard_stats st;
+    memset(&st, 0, sizeof st);
     st.steps = s->steps;
     st.out_of_range = s->out_of_range;
     st.grow_count = s->grow_count;
+    if (s->whole) {
+        neo_bags_stats bags = neo_bags_get_stats(s->bags);
+        st.steps = bags.steps;
+        st.out_of_range = bags.out_of_range;
+        return st;
+    }
     st.ids = neo_comm_get_stats(s->ids);
     st.rows = neo_comm_get_stats(s->rows);
+    if (s->node) {
+        st.node = neo_comm_get_stats(s->node);
+        st.cross = neo_comm_get_stats(s->cross);
+    }
     st.forward = s->wire_stats[0];
     st.backward = s->wire_stats[1];
     return st;
@@ -5140,8 +5256,9 @@ NEO_API neo_shard_stats neo_shard_get_stats(const neo_shard *s) {
 NEO_API void neo_shard_reset_stats(neo_shard *s) {
     s->out_of_range = 0;
     memset(s->wire_stats, 0, sizeof s->wire_stats);
-    neo_comm_reset_stats(s->ids);
-    neo_comm_reset_stats(s->rows);
+    neo_comm *groups[] = {s->ids, s->rows, s->node, s->cross};
+    for (int i = 0; i < 4; i++)
+        if (groups[i]) neo_comm_reset_stats(groups[i]);
 }
 
 /* ---- state ---- */
@@ -5171,6 +5288,7 @@ static neo_status neo__shard_add_replica(neo_state *state, const neo_shard *s, i
 NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *s) {
     static const char *const suffix[] = {"weight", "momentum1", "momentum2"};
     NEO__CHECK(state && s, NEO_ERR_ARG, "neo_state_add_shard: an argument is NULL");
+    if (s->whole) return neo_state_add_bags(state, s->bags);
     char name[1024];
     int64_t first = s->map->part_begin[s->sizes.rank], end = s->map->part_begin[s->sizes.rank + 1];
     for (int k = 0; k < 3; k++) {

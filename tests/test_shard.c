@@ -43,11 +43,12 @@ static neo_bag_optim optim_of(int kind, int options) {
 static void add_piece(Case *c, int table, int rank, int64_t first_row, int64_t rows, int64_t first_col, int64_t cols) {
     c->pieces[c->piece_count++] = (neo_piece){table, rank, first_row, rows, first_col, cols};
 }
-/* Cut points of a table: columns at multiples of 16, rows at buckets. */
+/* Cut points of a table: columns at multiples of 16 (64: the wire's blocks), rows at buckets. */
+static int64_t cut_block;
 static int cut_cols(int64_t dim, int most, int64_t *cut) {
     int n = 0;
-    int64_t blocks = (dim + 15) / 16, parts = blocks < most ? blocks : most;
-    for (int64_t i = 0; i <= parts; i++) cut[n++] = i == parts ? dim : blocks * i / parts * 16;
+    int64_t blocks = (dim + cut_block - 1) / cut_block, parts = blocks < most ? blocks : most;
+    for (int64_t i = 0; i <= parts; i++) cut[n++] = i == parts ? dim : blocks * i / parts * cut_block;
     return n - 1;
 }
 static int cut_rows(int64_t rows, int most, int64_t *cut) {
@@ -135,13 +136,50 @@ static void case_data(Case *c) {
         test_fill(c->dout[s], c->size[s] * c->width);
     }
 }
+/* What a wire makes of the rows of every feature. */
+static void through_wire(const Case *c, neo_ctx *ctx, neo_wire wire, float *rows, int64_t n) {
+    char code[1024];
+    int64_t col = 0;
+    for (int f = 0; f < FEATURES; col += DIMS[FEATURE_TABLE[f++]])
+        for (int64_t i = 0; i < n; i++) {
+            float *row = rows + i * c->width + col;
+            neo_wire_encode(ctx, wire, 0, row, 1, DIMS[FEATURE_TABLE[f]], DIMS[FEATURE_TABLE[f]], code, NULL);
+            neo_wire_decode(ctx, wire, 0, code, 1, DIMS[FEATURE_TABLE[f]], DIMS[FEATURE_TABLE[f]], row);
+        }
+}
+/* to = from, divided by the lengths of the bags. */
+static void divide(const Case *c, int s, const float *from, float *to) {
+    int64_t n = c->size[s], col = 0;
+    for (int f = 0; f < FEATURES; col += DIMS[FEATURE_TABLE[f++]])
+        for (int64_t i = 0; i < n; i++) {
+            int64_t length = c->offsets[s][f * n + i + 1] - c->offsets[s][f * n + i];
+            for (int64_t d = col; d < col + DIMS[FEATURE_TABLE[f]]; d++)
+                to[i * c->width + d] = length > 1 ? from[i * c->width + d] / (float)length : from[i * c->width + d];
+        }
+}
+/* With wires: sums are rounded, then divided; gradients divided, then rounded. */
 static void case_oracle(Case *c, neo_ctx *ctx) {
+    neo_pooling pooling = c->tables[0].pooling;
+    neo_wire forward = c->plan.wire_forward, backward = c->plan.wire_backward;
+    int narrow = forward != NEO_WIRE_F32 || backward != NEO_WIRE_F32;
+    for (int t = 0; t < TABLES; t++) c->tables[t].pooling = narrow ? NEO_POOL_SUM : pooling;
     CHECK_OK(neo_bags_create(ctx, &c->bags, &c->oracle));
+    for (int t = 0; t < TABLES; t++) c->tables[t].pooling = pooling;
     for (int s = 0; s < c->steps; s++) {
-        neo_jagged j = {.batch = c->size[s], .feature_count = FEATURES, .id_dtype = NEO_I64, .offsets = c->offsets[s],
+        int64_t n = c->size[s];
+        float *dout = malloc(4 * (size_t)(n * c->width + 1));
+        neo_jagged j = {.batch = n, .feature_count = FEATURES, .id_dtype = NEO_I64, .offsets = c->offsets[s],
                         .ids = c->ids[s], .weights = c->weighted ? c->weights[s] : NULL};
-        CHECK_OK(neo_bags_forward(c->oracle, &j, neo_tensor_2d(c->out[s], NEO_F32, c->size[s], c->width)));
-        CHECK_OK(neo_bags_backward(c->oracle, &j, neo_tensor_2d(c->dout[s], NEO_F32, c->size[s], c->width), 0.05f));
+        CHECK_OK(neo_bags_forward(c->oracle, &j, neo_tensor_2d(c->out[s], NEO_F32, n, c->width)));
+        memcpy(dout, c->dout[s], 4 * (size_t)(n * c->width));
+        if (narrow) {
+            through_wire(c, ctx, forward, c->out[s], n);
+            if (pooling == NEO_POOL_MEAN) divide(c, s, c->out[s], c->out[s]);
+            if (pooling == NEO_POOL_MEAN) divide(c, s, dout, dout);
+            through_wire(c, ctx, backward, dout, n);
+        }
+        CHECK_OK(neo_bags_backward(c->oracle, &j, neo_tensor_2d(dout, NEO_F32, n, c->width), 0.05f));
+        free(dout);
     }
     neo_state *state;
     CHECK_OK(neo_state_create(ctx, &state));
@@ -221,7 +259,7 @@ static neo_status run_rank(neo_comm *comm, void *user) {
     TRY(neo_shard_create(comm, plan, &shard));
     TRY(neo_shard_bytes(neo_comm_ctx(comm), plan, rank, &memory));
     neo_comm_desc group = {.ctx = {.repro_shards = LEAVES}};
-    size_t groups = 2 * neo_comm_workspace_bytes(&group, ranks, NEO_BACKEND_THREADS);
+    size_t groups = shard->whole ? 0 : 2 * neo_comm_workspace_bytes(&group, ranks, NEO_BACKEND_THREADS);
     if (shard->node)
         groups += neo_comm_workspace_bytes(&group, shard->map->per_node, NEO_BACKEND_THREADS) +
                   neo_comm_workspace_bytes(&group, shard->map->nodes, NEO_BACKEND_THREADS);
@@ -251,12 +289,12 @@ static neo_status run_rank(neo_comm *comm, void *user) {
     neo_shard_stats stats = neo_shard_get_stats(shard);
     EXPECT(neo_ctx_memory(neo_comm_ctx(comm)).alloc_count == allocs + stats.grow_count);
     const neo__shard_map *map = shard->map;
-    for (int64_t p = map->part_begin[rank]; p < map->part_begin[rank + 1]; p++)
+    for (int64_t p = map->part_begin[rank]; p < map->part_begin[rank + 1] && !shard->whole; p++)
         check_part(c, rank, shard->bags, (int32_t)(p - map->part_begin[rank]), &map->parts[p]);
     int32_t replica = 0;
-    for (int64_t i = 0; i < c->piece_count; i++) {
+    for (int64_t i = 0; i < c->piece_count && !shard->whole; i++) {
         const neo_piece *p = &c->pieces[i];
-        neo__shard_part whole = {p->table, 0, 0, p->rows, 0, p->cols, 0};
+        neo__shard_part whole = {.table = p->table, .rows = p->rows, .cols = p->cols};
         if (p->rank == NEO_EVERY_RANK) check_part(c, rank, shard->replicas, replica++, &whole);
     }
     for (int s = 0; s < c->steps; s++) mine_free(&mine[s]);
@@ -276,6 +314,7 @@ static neo_status run_rank(neo_comm *comm, void *user) {
 typedef struct Plan {
     int ranks, placement, kind, prefetch, weighted; /* placement -1: mixed, -2: anyhow */
     neo_pooling pooling;
+    neo_wire forward, backward;
 } Plan;
 static void run_plan(Plan p) {
     Case c;
@@ -283,6 +322,7 @@ static void run_plan(Plan p) {
     c.steps = 4;
     c.weighted = p.weighted;
     c.prefetch = p.prefetch;
+    cut_block = p.forward > NEO_WIRE_BF16 || p.backward > NEO_WIRE_BF16 ? NEO_WIRE_BLOCK : 16;
     case_tables(&c, p.kind, p.pooling);
     case_data(&c);
     for (int t = 0; t < TABLES; t++) {
@@ -290,7 +330,8 @@ static void run_plan(Plan p) {
         else place(&c, t, p.placement < 0 ? (neo_placement)((t + p.kind) % NEO_PLACEMENT_COUNT) : (neo_placement)p.placement, p.ranks);
     }
     c.plan = (neo_plan_desc){.bags = &c.bags, .cluster = {.ranks = p.ranks, .ranks_per_node = p.ranks % NODES ? p.ranks : p.ranks / NODES},
-                             .pipeline = p.prefetch != 0, .weighted = p.weighted};
+                             .pipeline = p.prefetch != 0, .weighted = p.weighted,
+                             .wire_forward = p.forward, .wire_backward = p.backward};
     neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, LEAVES);
     case_oracle(&c, ctx);
     memset(wrong, 0, sizeof wrong);
@@ -309,7 +350,18 @@ static void plans_have_the_bits_of_one_rank(void) {
             run_plan((Plan){ranks, placement, i % 9, i % 4, i % 3 == 0, i % 2 ? NEO_POOL_MEAN : NEO_POOL_SUM});
 }
 
+static void wires_round_alike_under_every_plan(void) {
+    int i = 0;
+    for (int wire = 1; wire < NEO_WIRE_COUNT; wire++)
+        for (int ranks = 1; ranks <= 8; ranks = ranks < 4 ? ranks + 1 : 2 * ranks, i++) {
+            neo_wire other = (neo_wire)(i % NEO_WIRE_COUNT);
+            run_plan((Plan){ranks, i % 3 == 0 ? -1 : -2, i % 9, i % 4, i % 3 == 0, i % 2 ? NEO_POOL_MEAN : NEO_POOL_SUM,
+                            i % 2 ? (neo_wire)wire : other, i % 2 ? other : (neo_wire)wire});
+        }
+}
+
 int main(void) {
     RUN(plans_have_the_bits_of_one_rank);
+    RUN(wires_round_alike_under_every_plan);
     return test_end("test_shard");
 }
