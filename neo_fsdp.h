@@ -3359,7 +3359,9 @@ static int64_t neo__shard_cut_piece(const neo_table_desc *t, const neo_piece *pi
     int64_t buckets = t->row_buckets > 1 && piece->rows < t->rows ? t->row_buckets : 0, count = 0;
     int64_t first = buckets ? neo__shard_bucket_of(t->rows, buckets, piece->first_row) : 0;
     int64_t end = buckets ? neo__shard_bucket_of(t->rows, buckets, piece->first_row + piece->rows - 1) + 1 : 1;
-    while (first < end) {
+    while (buckets && first > 0 && neo__shard_bucket_begin(t->rows, buckets, first - 1) == piece->first_row) first--;
+    while (end < buckets && neo__shard_bucket_begin(t->rows, buckets, end + 1) == piece->first_row + piece->rows) end++;
+    while (first < end) { /* buckets without rows may make a wider subtree */
         int64_t stop = buckets ? neo__shard_subtree_end(buckets, first, end) : end;
         int64_t row = buckets ? neo__shard_bucket_begin(t->rows, buckets, first) : piece->first_row;
         int64_t rows = buckets ? neo__shard_bucket_begin(t->rows, buckets, stop) - row : piece->rows;

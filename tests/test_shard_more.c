@@ -1,0 +1,362 @@
+/* test_shard_more.c: sharded tables when something is wrong, when batches are larger than planned, and across
+   checkpoints.
+
+   What one rank finds stops all ranks with one message, and the next batch trains on; a rank without memory, or one
+   that is lost, ends all; a run saved under any plan goes on under any other with the bits of an uninterrupted one. */
+#define _GNU_SOURCE
+#define NEO_IMPLEMENTATION
+#include "shard_common.h"
+#include "meter.h"
+
+static neo_status step(const Case *c, neo_comm *comm, neo_shard *shard, int s) {
+    Mine m;
+    int rank = neo_comm_rank(comm);
+    mine_make(&m, c, s, rank, neo_comm_size(comm));
+    float *out = malloc(4 * (size_t)(m.n * c->width + 1));
+    neo_status status = neo_shard_forward(shard, &m.j, c->size[s], neo_tensor_2d(out, NEO_F32, m.n, c->width));
+    if (status == NEO_OK) {
+        EXPECT(memcmp(out, c->out[s] + m.begin * c->width, 4 * (size_t)(m.n * c->width)) == 0);
+        memcpy(out, c->dout[s] + m.begin * c->width, 4 * (size_t)(m.n * c->width));
+        status = neo_shard_backward(shard, neo_tensor_2d(out, NEO_F32, m.n, c->width), 0.05f);
+    }
+    free(out);
+    mine_free(&m);
+    return status;
+}
+static neo_status check_digest(const Case *c, neo_comm *comm, neo_shard *shard) {
+    neo_state *state;
+    neo_group all = neo_comm_group(comm);
+    uint64_t digest = 0;
+    int rank = neo_comm_rank(comm);
+    TRY(neo_state_create(neo_comm_ctx(comm), &state));
+    TRY(neo_state_add_shard(state, shard));
+    TRY(neo_state_digest_group(state, &all, &digest));
+    EXPECT(digest == c->digest);
+    neo_state_destroy(state);
+    return NEO_OK;
+}
+static neo_status make(const Case *c, neo_comm *comm, neo_shard **shard) {
+    neo_plan *plan;
+    TRY(neo_plan_create_from(neo_comm_ctx(comm), &c->plan, c->pieces, c->piece_count, &plan));
+    neo_status status = neo_shard_create(comm, plan, shard);
+    neo_plan_destroy(plan);
+    return status;
+}
+/* A case with an oracle, tables placed anyhow. */
+static void begin(Case *c, neo_ctx **ctx, int ranks, int kind, int pipeline) {
+    memset(c, 0, sizeof *c);
+    cut_block = 16;
+    c->steps = 4;
+    case_tables(c, kind, NEO_POOL_MEAN);
+    case_data(c);
+    for (int t = 0; t < TABLES; t++) place_anyhow(c, t, ranks);
+    c->plan = (neo_plan_desc){.bags = &c->bags, .cluster = {.ranks = ranks}, .pipeline = pipeline};
+    *ctx = test_ctx(1, NEO_ISA_BEST, LEAVES);
+    case_oracle(c, *ctx);
+    memset(wrong, 0, sizeof wrong);
+}
+static void end(Case *c, neo_ctx *ctx, int ranks) {
+    for (int r = 0; r < ranks; r++)
+        if (wrong[r]) FAIL("%d ranks: rank %d has %d wrong", ranks, r, wrong[r]);
+    case_free(c);
+    neo_ctx_destroy(ctx);
+}
+static neo_comm_desc comm_desc(void) {
+    return (neo_comm_desc){.ctx = {.repro_shards = LEAVES, .seed = 1}, .timeout_ms = 5000};
+}
+
+/* ---- what one rank finds ---- */
+static neo_status bad_batches(neo_comm *comm, void *user) {
+    Case *c = user;
+    int rank = neo_comm_rank(comm), ranks = neo_comm_size(comm);
+    neo_shard *shard;
+    TRY(make(c, comm, &shard));
+    for (int s = 0; s < c->steps; s++) {
+        Mine m;
+        char expected[200] = "";
+        mine_make(&m, c, s, rank, ranks);
+        int culprit = s % ranks;
+        int64_t global = c->size[s], begin = neo_leaf_begin(global, LEAVES, LEAVES * culprit / ranks);
+        if (s == 0) { /* an id outside its table */
+            int64_t *at = m.offsets + 3 * m.n;
+            if (rank == culprit) m.ids[at[1] - 1 >= at[0] ? at[1] - 1 : at[0]] = 1000;
+            snprintf(expected, sizeof expected, "rank %d: neo_shard: bags 'bags': table 't3' (feature 3), sample %lld", culprit, (long long)begin);
+        } else if (s == 1) { /* a batch with too few samples */
+            if (rank == culprit) m.j.batch--;
+            snprintf(expected, sizeof expected, "rank %d: neo_shard: rank %d has", culprit, culprit);
+        } else if (s == 2) {
+            if (rank == culprit) m.j.feature_count--;
+            snprintf(expected, sizeof expected, "rank %d: neo_shard: the batch has 8 features", culprit);
+        } else { /* all ranks say so */
+            global = BATCH + 1;
+            snprintf(expected, sizeof expected, "rank 0: neo_shard: bags 'bags': a batch of 49 samples, planned are 48");
+        }
+        float *out = malloc(4 * (size_t)(c->width * BATCH));
+        neo_status status = c->prefetch ? neo_shard_prefetch(shard, &m.j, global) : NEO_OK;
+        EXPECT(status == NEO_OK);
+        status = neo_shard_forward(shard, &m.j, global, neo_tensor_2d(out, NEO_F32, m.n, c->width));
+        EXPECT(status != NEO_OK && strncmp(neo_last_error(), expected, strlen(expected)) == 0);
+        if (status != NEO_OK && strncmp(neo_last_error(), expected, strlen(expected)))
+            printf("  rank %d: '%s', expected '%s'\n", rank, neo_last_error(), expected);
+        EXPECT(neo_shard_backward(shard, neo_tensor_2d(out, NEO_F32, m.n, c->width), 1) == NEO_ERR_STATE);
+        free(out);
+        mine_free(&m);
+        TRY(step(c, comm, shard, s)); /* and the good one */
+    }
+    TRY(check_digest(c, comm, shard));
+    neo_shard_destroy(shard);
+    return NEO_OK;
+}
+static void a_bad_batch_of_one_rank_stops_all_and_breaks_nothing(void) {
+    for (int i = 0; i < 8; i++) {
+        Case c;
+        neo_ctx *ctx;
+        int ranks = 2 + i % 3;
+        begin(&c, &ctx, ranks, i, i & 1);
+        c.prefetch = i & 1;
+        neo_comm_desc d = comm_desc();
+        CHECK_OK(neo_comm_spawn(ranks, &d, bad_batches, &c, NULL));
+        end(&c, ctx, ranks);
+    }
+}
+
+/* ---- calls out of order ---- */
+static neo_status out_of_order(neo_comm *comm, void *user) {
+    Case *c = user;
+    int rank = neo_comm_rank(comm);
+    neo_shard *shard;
+    neo_tensor none = neo_tensor_none();
+    Mine m;
+    mine_make(&m, c, 0, rank, neo_comm_size(comm));
+    float *out = malloc(4 * (size_t)(m.n * c->width + 1));
+    neo_tensor t = neo_tensor_2d(out, NEO_F32, m.n, c->width);
+    TRY(make(c, comm, &shard));
+    EXPECT(neo_shard_forward_end(shard, none) == NEO_ERR_STATE);
+    EXPECT(neo_shard_backward_begin(shard, none) == NEO_ERR_STATE);
+    EXPECT(neo_shard_backward_end(shard, 1) == NEO_ERR_STATE);
+    EXPECT(neo_shard_prefetch(shard, &m.j, c->size[0]) == NEO_ERR_STATE); /* the plan has no pipeline */
+    TRY(neo_shard_forward_begin(shard, &m.j, c->size[0]));
+    EXPECT(neo_shard_forward_begin(shard, &m.j, c->size[0]) == NEO_ERR_STATE);
+    EXPECT(neo_shard_forward_end(shard, none) == NEO_ERR_SHAPE);
+    TRY(neo_shard_forward_end(shard, t));
+    EXPECT(neo_shard_backward_begin(shard, neo_tensor_2d(out, NEO_F32, m.n, c->width - 1)) == NEO_ERR_SHAPE);
+    TRY(neo_shard_backward_begin(shard, t));
+    EXPECT(neo_shard_backward_end(shard, NAN) == NEO_ERR_NUMERIC);
+    TRY(neo_shard_backward_end(shard, 0.0f));
+    EXPECT(neo_shard_get_stats(shard).steps == 1);
+    EXPECT(neo_shard_out_width(shard) == c->width);
+    free(out);
+    mine_free(&m);
+    neo_shard_destroy(shard);
+    return NEO_OK;
+}
+static void calls_out_of_order_are_refused(void) {
+    Case c;
+    neo_ctx *ctx;
+    begin(&c, &ctx, 2, 0, 0);
+    neo_comm_desc d = comm_desc();
+    CHECK_OK(neo_comm_spawn(2, &d, out_of_order, &c, NULL));
+    end(&c, ctx, 2);
+}
+
+/* ---- bounds policies ---- */
+static neo_status all_steps(neo_comm *comm, void *user) {
+    Case *c = user;
+    neo_shard *shard;
+    TRY(make(c, comm, &shard));
+    for (int s = 0; s < c->steps; s++) TRY(step(c, comm, shard, s));
+    TRY(check_digest(c, comm, shard));
+    int64_t bad = neo_shard_get_stats(shard).out_of_range;
+    int rank = neo_comm_rank(comm);
+    TRY(neo_comm_all_reduce(comm, NEO_REDUCE_SUM, &bad, &bad, 1, NEO_I64, NULL));
+    if (c->bags.bounds != NEO_BOUNDS_ERROR) EXPECT(bad == neo_bags_get_stats(c->oracle).out_of_range && bad > 50);
+    if (c->plan.ids_per_sample) EXPECT(neo_comm_size(comm) == 1 || neo_shard_get_stats(shard).grow_count > 0);
+    neo_shard_destroy(shard);
+    return NEO_OK;
+}
+static void ids_outside_are_dropped_or_clamped_as_on_one_rank(void) {
+    for (int i = 0; i < 12; i++) {
+        Case c;
+        neo_ctx *ctx;
+        int ranks = 1 + i % 4;
+        begin(&c, &ctx, ranks, i, 0);
+        neo_bags_destroy(c.oracle);
+        c.bags.bounds = i % 2 ? NEO_BOUNDS_DROP : NEO_BOUNDS_CLAMP;
+        for (int s = 0; s < c.steps; s++)
+            for (int64_t k = 0; k < c.offsets[s][FEATURES * c.size[s]]; k++)
+                if (test_random() % 10 == 0) c.ids[s][k] = test_random() % 2 ? -1 - (int64_t)test_random() : 1000 + (int64_t)test_random();
+        case_oracle(&c, ctx);
+        neo_comm_desc d = comm_desc();
+        CHECK_OK(neo_comm_spawn(ranks, &d, all_steps, &c, NULL));
+        end(&c, ctx, ranks);
+    }
+}
+/* ---- more ids than planned ---- */
+static void buffers_grow_when_batches_are_larger_than_planned(void) {
+    static const double few[FEATURES] = {0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01};
+    for (int i = 0; i < 8; i++) {
+        Case c;
+        neo_ctx *ctx;
+        int ranks = 1 + i % 4;
+        begin(&c, &ctx, ranks, i, 0);
+        c.plan.ids_per_sample = few;
+        neo_comm_desc d = comm_desc();
+        CHECK_OK(neo_comm_spawn(ranks, &d, all_steps, &c, NULL));
+        end(&c, ctx, ranks);
+    }
+}
+
+/* ---- memory ---- */
+typedef struct Starved {
+    Case c;
+    meter meter;
+    int64_t at; /* the request of create, counted over all ranks, that is refused */
+} Starved;
+static neo_status starving(neo_comm *comm, void *user) {
+    Starved *s = user;
+    int rank = neo_comm_rank(comm);
+    neo_plan *plan;
+    neo_shard *shard = NULL;
+    TRY(neo_plan_create_from(neo_comm_ctx(comm), &s->c.plan, s->c.pieces, s->c.piece_count, &plan));
+    TRY(neo_comm_barrier(comm, NULL));
+    if (rank == 0) s->meter.refuse_at = s->meter.calls + s->at;
+    TRY(neo_comm_barrier(comm, NULL));
+    neo_status status = neo_shard_create(comm, plan, &shard);
+    if (status == NEO_OK) neo_shard_destroy(shard);
+    else EXPECT(shard == NULL && strstr(neo_last_error(), "memory"));
+    neo_plan_destroy(plan);
+    return status;
+}
+static void without_memory_no_rank_gets_its_part(void) {
+    static Starved s;
+    neo_ctx *ctx;
+    int failures = 0;
+    begin(&s.c, &ctx, 3, 8, 1);
+    for (s.at = 0;; s.at++) {
+        neo_comm_desc d = comm_desc();
+        neo_status status[3];
+        memset(&s.meter, 0, sizeof s.meter);
+        s.meter.refuse_at = -1;
+        d.ctx.allocator = (neo_allocator){meter_alloc, meter_free, &s.meter};
+        (void)neo_comm_spawn(3, &d, starving, &s, status);
+        CHECK(s.meter.wrong == 0 && s.meter.live == 0);
+        if (s.meter.refused == 0) break;
+        failures++;
+        for (int r = 0; r < 3; r++) CHECK(status[r] != NEO_OK);
+    }
+    CHECK(failures > 40);
+    end(&s.c, ctx, 3);
+}
+
+/* ---- a lost rank ---- */
+typedef struct Lost {
+    Case c;
+    int rank, group;
+    int64_t at;
+    int ended;
+} Lost;
+static neo_status losing(neo_comm *comm, void *user) {
+    Lost *l = user;
+    neo_shard *shard;
+    int rank = neo_comm_rank(comm);
+    neo_status status = make(&l->c, comm, &shard);
+    if (status != NEO_OK) return status;
+    if (rank == l->rank) {
+        neo_fault kill = {NEO_FAULT_KILL, l->at, 0};
+        TRY(neo_comm_inject(l->group ? shard->rows : shard->ids, kill));
+    }
+    for (int s = 0; s < 2 && status == NEO_OK; s++) status = step(&l->c, comm, shard, s);
+    if (status == NEO_OK) __atomic_store_n(&l->ended, 1, __ATOMIC_RELAXED);
+    else EXPECT(status == NEO_ERR_PEER || status == NEO_ERR_TIMEOUT);
+    neo_shard_destroy(shard);
+    return status;
+}
+static void a_lost_rank_ends_all(void) {
+    static Lost l;
+    int killed = 0;
+    for (l.group = 0; l.group < 2; l.group++)
+        for (l.at = 0;; l.at++) {
+            neo_ctx *ctx;
+            neo_status status[3];
+            begin(&l.c, &ctx, 3, 6, 0);
+            l.rank = (int)l.at % 3;
+            l.ended = 0;
+            neo_comm_desc d = comm_desc();
+            (void)neo_comm_spawn(3, &d, losing, &l.c, status);
+            for (int r = 0; r < 3; r++) CHECK((status[r] == NEO_OK) == l.ended);
+            end(&l.c, ctx, 3);
+            if (l.ended) break;
+            killed++;
+        }
+    CHECK(killed >= 2 * 2 + 2 * 2); /* lengths and ids; rows there and back */
+}
+
+/* ---- checkpoints ---- */
+typedef struct Resumed {
+    Case c;
+    neo_piece pieces[2][TABLES * 64]; /* of the run that saves, and of the one that goes on */
+    int64_t piece_count[2];
+    int ranks[2], half; /* half: which of the two runs */
+    char dir[256];
+} Resumed;
+static neo_status run_half(neo_comm *comm, void *user) {
+    Resumed *q = user;
+    Case *c = &q->c;
+    neo_shard *shard;
+    neo_state *state;
+    neo_plan *plan;
+    neo_group all = neo_comm_group(comm);
+    neo_ctx *ctx = neo_comm_ctx(comm);
+    neo_plan_desc desc = c->plan;
+    desc.cluster.ranks = desc.cluster.ranks_per_node = q->ranks[q->half];
+    TRY(neo_plan_create_from(ctx, &desc, q->pieces[q->half], q->piece_count[q->half], &plan));
+    TRY(neo_shard_create(comm, plan, &shard));
+    TRY(neo_state_create(ctx, &state));
+    TRY(neo_state_add_shard(state, shard));
+    if (q->half) TRY(neo_load(ctx, &(neo_load_desc){.dir = q->dir, .group = &all}, state, NULL));
+    for (int s = 2 * q->half; s < 2 * q->half + 2; s++) TRY(step(c, comm, shard, s));
+    if (q->half) TRY(check_digest(c, comm, shard));
+    else TRY(neo_save(ctx, &(neo_save_desc){.dir = q->dir, .step = 2, .group = &all}, state));
+    neo_state_destroy(state);
+    neo_shard_destroy(shard);
+    neo_plan_destroy(plan);
+    return NEO_OK;
+}
+static void a_run_goes_on_under_any_other_plan(void) {
+    static const int RANKS[] = {1, 2, 3, 8, 4};
+    for (int i = 0; i < 20; i++) {
+        static Resumed q;
+        neo_ctx *ctx;
+        char command[300];
+        begin(&q.c, &ctx, 4, i % 9, 0);
+        q.ranks[0] = i % 5 == 4 ? 1 : 4;
+        q.ranks[1] = RANKS[i % 5];
+        for (q.half = 0; q.half < 2; q.half++) {
+            q.c.piece_count = 0;
+            for (int t = 0; t < TABLES; t++) {
+                if (i < 7 && q.half == 0) place(&q.c, t, (neo_placement)i, q.ranks[0]);
+                else place_anyhow(&q.c, t, q.ranks[q.half]);
+            }
+            memcpy(q.pieces[q.half], q.c.pieces, sizeof q.c.pieces);
+            q.piece_count[q.half] = q.c.piece_count;
+        }
+        snprintf(q.dir, sizeof q.dir, "%s/shard-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+        CHECK(mkdtemp(q.dir) != NULL);
+        neo_comm_desc d = comm_desc();
+        for (q.half = 0; q.half < 2; q.half++) CHECK_OK(neo_comm_spawn(q.ranks[q.half], &d, run_half, &q, NULL));
+        snprintf(command, sizeof command, "rm -rf '%s'", q.dir);
+        CHECK(system(command) == 0);
+        end(&q.c, ctx, 8);
+    }
+}
+
+int main(void) {
+    RUN(a_bad_batch_of_one_rank_stops_all_and_breaks_nothing);
+    RUN(calls_out_of_order_are_refused);
+    RUN(ids_outside_are_dropped_or_clamped_as_on_one_rank);
+    RUN(buffers_grow_when_batches_are_larger_than_planned);
+    RUN(without_memory_no_rank_gets_its_part);
+    RUN(a_lost_rank_ends_all);
+    RUN(a_run_goes_on_under_any_other_plan);
+    return test_end("test_shard_more");
+}
