@@ -5,25 +5,40 @@
 #include "../neo_fsdp.h"
 #include "test.h"
 
-enum { TABLES = 7, FEATURES = 9, BATCH = 48, MOST = 4, LEAVES = 8, NODES = 2 };
-static const int64_t ROWS[TABLES] = {64, 200, 5, 1000, 1, 33, 400}, DIMS[TABLES] = {32, 64, 16, 48, 7, 1, 80};
-static const int32_t FEATURE_TABLE[FEATURES] = {0, 1, 2, 3, 4, 5, 6, 1, 3};
+enum { MAX_TABLES = 26, MAX_STEPS = 20, MAX_DIM = 80, BATCH = 48, LEAVES = 8, NODES = 2, KINDS = NEO_BAG_OPTIM_COUNT };
+
+/* Tables and the shape of their batches. */
+typedef struct Set {
+    const char *name;
+    int tables, features, most; /* most ids of a bag */
+    int64_t rows[MAX_TABLES], dims[MAX_TABLES];
+    int32_t feature_table[MAX_TABLES];
+    int one_id; /* each bag has just one */
+} Set;
+/* Bags of 0 to 4 ids that follow a Zipf law; dims that leave vectors ragged; tables that two features share; tables
+   with fewer rows than ranks; a feature that is absent from a batch. */
+static const Set ZIPF = {"zipf", 7, 9, 4, {64, 200, 5, 1000, 1, 33, 400}, {32, 64, 16, 48, 7, 1, 80}, {0, 1, 2, 3, 4, 5, 6, 1, 3}, 0};
+/* The 26 tables of Criteo Kaggle, large ones cut down. */
+static const Set CRITEO = {"criteo", 26, 26, 1,
+    {1460, 583, 2000, 2000, 305, 24, 1251, 633, 3, 931, 568, 1900, 319, 27, 1499, 1800, 10, 565, 217, 4, 1700, 18, 15, 286, 105, 142},
+    {32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32},
+    {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25}, 1};
 
 typedef struct Case {
-    neo_table_desc tables[TABLES];
+    const Set *set;
+    neo_table_desc tables[MAX_TABLES];
     neo_bags_desc bags;
     neo_plan_desc plan;
-    char names[TABLES][16];
-    neo_piece pieces[TABLES * 64];
+    char names[MAX_TABLES][16];
+    neo_piece pieces[MAX_TABLES * 64];
     int64_t piece_count;
-    int steps, weighted;
-    int prefetch;
+    int steps, weighted, prefetch;
     /* the data: of all steps */
-    int64_t *offsets[8], *ids[8];
-    int64_t size[8];
-    float *weights[8], *dout[8];
+    int64_t *offsets[MAX_STEPS], *ids[MAX_STEPS];
+    int64_t size[MAX_STEPS];
+    float *weights[MAX_STEPS], *dout[MAX_STEPS];
     /* of the oracle */
-    float *out[8];
+    float *out[MAX_STEPS];
     neo_bags *oracle;
     uint64_t digest;
     int64_t width;
@@ -65,15 +80,15 @@ static inline void place(Case *c, int t, neo_placement p, int ranks) {
     int any = (int)test_random();
     int cols = 1, rows = 1;
     col[0] = row[0] = 0;
-    col[1] = DIMS[t];
-    row[1] = ROWS[t];
-    if (p == NEO_COLUMN_WISE) cols = cut_cols(DIMS[t], ranks, col);
-    if (p == NEO_TABLE_COLUMN_WISE) cols = cut_cols(DIMS[t], per_node, col);
-    if (p == NEO_GRID) cols = cut_cols(DIMS[t], nodes, col);
-    if (p == NEO_ROW_WISE) rows = cut_rows(ROWS[t], ranks, row);
-    if (p == NEO_TABLE_ROW_WISE || p == NEO_GRID) rows = cut_rows(ROWS[t], per_node, row);
+    col[1] = c->set->dims[t];
+    row[1] = c->set->rows[t];
+    if (p == NEO_COLUMN_WISE) cols = cut_cols(c->set->dims[t], ranks, col);
+    if (p == NEO_TABLE_COLUMN_WISE) cols = cut_cols(c->set->dims[t], per_node, col);
+    if (p == NEO_GRID) cols = cut_cols(c->set->dims[t], nodes, col);
+    if (p == NEO_ROW_WISE) rows = cut_rows(c->set->rows[t], ranks, row);
+    if (p == NEO_TABLE_ROW_WISE || p == NEO_GRID) rows = cut_rows(c->set->rows[t], per_node, row);
     if (p == NEO_DATA_PARALLEL) {
-        add_piece(c, t, NEO_EVERY_RANK, 0, ROWS[t], 0, DIMS[t]);
+        add_piece(c, t, NEO_EVERY_RANK, 0, c->set->rows[t], 0, c->set->dims[t]);
         return;
     }
     for (int i = 0; i < cols; i++)
@@ -95,41 +110,44 @@ static inline void place_anyhow(Case *c, int t, int ranks) {
         place(c, t, NEO_DATA_PARALLEL, ranks);
         return;
     }
-    int cols = cut_cols(DIMS[t], 1 + (int)test_random() % 5, col), rows = cut_rows(ROWS[t], 1 + (int)test_random() % 8, row);
+    int cols = cut_cols(c->set->dims[t], 1 + (int)test_random() % 5, col), rows = cut_rows(c->set->rows[t], 1 + (int)test_random() % 8, row);
     for (int i = 0; i < cols; i++)
         for (int k = 0; k < rows; k++)
             add_piece(c, t, (int)test_random() % ranks, row[k], row[k + 1] - row[k], col[i], col[i + 1] - col[i]);
 }
 
-static inline void case_tables(Case *c, int kind, neo_pooling pooling) {
-    for (int t = 0; t < TABLES; t++) {
+/* kind: of the optimizer of all tables; KINDS: each has another. options: of all; below 0: any. */
+static inline void case_tables(Case *c, const Set *set, int kind, int options, neo_pooling pooling) {
+    c->set = set;
+    c->width = 0;
+    for (int t = 0; t < set->tables; t++) {
         snprintf(c->names[t], sizeof c->names[t], "t%d", t);
-        c->tables[t] = (neo_table_desc){.name = c->names[t], .rows = ROWS[t], .dim = DIMS[t], .pooling = pooling,
+        c->tables[t] = (neo_table_desc){.name = c->names[t], .rows = set->rows[t], .dim = set->dims[t], .pooling = pooling,
                                         .row_buckets = LEAVES,
-                                        .optim = optim_of((kind + (kind >= 8 ? t : 0)) % 8, (int)test_random() % 4)};
-        c->width = 0;
+                                        .optim = optim_of(kind < KINDS ? kind : t % KINDS, options < 0 ? (int)test_random() % 4 : options)};
     }
-    c->bags = (neo_bags_desc){.tables = c->tables, .table_count = TABLES, .feature_table = FEATURE_TABLE,
-                              .feature_count = FEATURES, .max_batch = BATCH, .max_ids = BATCH * MOST * FEATURES};
-    for (int f = 0; f < FEATURES; f++) c->width += DIMS[FEATURE_TABLE[f]];
+    c->bags = (neo_bags_desc){.tables = c->tables, .table_count = set->tables, .feature_table = set->feature_table,
+                              .feature_count = set->features, .max_batch = BATCH, .max_ids = BATCH * set->most * set->features};
+    for (int f = 0; f < set->features; f++) c->width += set->dims[set->feature_table[f]];
 }
+/* Batches of several sizes: full, below the number of ranks, not a multiple of it. */
 static inline void case_data(Case *c) {
+    const Set *set = c->set;
     for (int s = 0; s < c->steps; s++) {
-        c->size[s] = s == 1 ? 3 : s == 2 ? 13 : BATCH;
-        int64_t bags = FEATURES * c->size[s];
+        c->size[s] = s % 4 == 1 ? 3 : s % 4 == 2 ? 13 : BATCH;
+        int64_t bags = set->features * c->size[s];
         c->offsets[s] = malloc(8 * (size_t)(bags + 1));
-        c->ids[s] = malloc(8 * (size_t)(bags * MOST + 1));
-        c->weights[s] = malloc(4 * (size_t)(bags * MOST + 1));
+        c->ids[s] = malloc(8 * (size_t)(bags * set->most + 1));
+        c->weights[s] = malloc(4 * (size_t)(bags * set->most + 1));
         c->dout[s] = malloc(4 * (size_t)(c->size[s] * c->width + 1));
         c->out[s] = malloc(4 * (size_t)(c->size[s] * c->width + 1));
         c->offsets[s][0] = 0;
         for (int64_t i = 0; i < bags; i++) {
-            int64_t rows = ROWS[FEATURE_TABLE[i / c->size[s]]];
-            c->offsets[s][i + 1] = c->offsets[s][i] + (i / c->size[s] == 5 && s == 0 ? 0 : (int64_t)test_random() % (MOST + 1));
-            for (int64_t k = c->offsets[s][i]; k < c->offsets[s][i + 1]; k++) {
-                int64_t range = test_random() % 2 && rows > 5 ? 5 : rows;
-                c->ids[s][k] = (int64_t)test_random() % range;
-            }
+            int f = (int)(i / c->size[s]);
+            int64_t length = set->one_id ? 1 : f == 5 && s == 0 ? 0 : (int64_t)test_random() % (set->most + 1);
+            c->offsets[s][i + 1] = c->offsets[s][i] + length;
+            for (int64_t k = c->offsets[s][i]; k < c->offsets[s][i + 1]; k++)
+                c->ids[s][k] = neo_zipf((float)(test_random() >> 8) * 0x1p-23f, set->rows[set->feature_table[f]], 1.15f);
         }
         test_fill(c->weights[s], c->offsets[s][bags]);
         test_fill(c->dout[s], c->size[s] * c->width);
@@ -139,20 +157,20 @@ static inline void case_data(Case *c) {
 static inline void through_wire(const Case *c, neo_ctx *ctx, neo_wire wire, float *rows, int64_t n) {
     char code[1024];
     int64_t col = 0;
-    for (int f = 0; f < FEATURES; col += DIMS[FEATURE_TABLE[f++]])
+    for (int f = 0; f < c->set->features; col += c->set->dims[c->set->feature_table[f++]])
         for (int64_t i = 0; i < n; i++) {
             float *row = rows + i * c->width + col;
-            neo_wire_encode(ctx, wire, 0, row, 1, DIMS[FEATURE_TABLE[f]], DIMS[FEATURE_TABLE[f]], code, NULL);
-            neo_wire_decode(ctx, wire, 0, code, 1, DIMS[FEATURE_TABLE[f]], DIMS[FEATURE_TABLE[f]], row);
+            neo_wire_encode(ctx, wire, 0, row, 1, c->set->dims[c->set->feature_table[f]], c->set->dims[c->set->feature_table[f]], code, NULL);
+            neo_wire_decode(ctx, wire, 0, code, 1, c->set->dims[c->set->feature_table[f]], c->set->dims[c->set->feature_table[f]], row);
         }
 }
 /* to = from, divided by the lengths of the bags. */
 static inline void divide(const Case *c, int s, const float *from, float *to) {
     int64_t n = c->size[s], col = 0;
-    for (int f = 0; f < FEATURES; col += DIMS[FEATURE_TABLE[f++]])
+    for (int f = 0; f < c->set->features; col += c->set->dims[c->set->feature_table[f++]])
         for (int64_t i = 0; i < n; i++) {
             int64_t length = c->offsets[s][f * n + i + 1] - c->offsets[s][f * n + i];
-            for (int64_t d = col; d < col + DIMS[FEATURE_TABLE[f]]; d++)
+            for (int64_t d = col; d < col + c->set->dims[c->set->feature_table[f]]; d++)
                 to[i * c->width + d] = length > 1 ? from[i * c->width + d] / (float)length : from[i * c->width + d];
         }
 }
@@ -161,13 +179,13 @@ static inline void case_oracle(Case *c, neo_ctx *ctx) {
     neo_pooling pooling = c->tables[0].pooling;
     neo_wire forward = c->plan.wire_forward, backward = c->plan.wire_backward;
     int narrow = forward != NEO_WIRE_F32 || backward != NEO_WIRE_F32;
-    for (int t = 0; t < TABLES; t++) c->tables[t].pooling = narrow ? NEO_POOL_SUM : pooling;
+    for (int t = 0; t < c->set->tables; t++) c->tables[t].pooling = narrow ? NEO_POOL_SUM : pooling;
     CHECK_OK(neo_bags_create(ctx, &c->bags, &c->oracle));
-    for (int t = 0; t < TABLES; t++) c->tables[t].pooling = pooling;
+    for (int t = 0; t < c->set->tables; t++) c->tables[t].pooling = pooling;
     for (int s = 0; s < c->steps; s++) {
         int64_t n = c->size[s];
         float *dout = malloc(4 * (size_t)(n * c->width + 1));
-        neo_jagged j = {.batch = n, .feature_count = FEATURES, .id_dtype = NEO_I64, .offsets = c->offsets[s],
+        neo_jagged j = {.batch = n, .feature_count = c->set->features, .id_dtype = NEO_I64, .offsets = c->offsets[s],
                         .ids = c->ids[s], .weights = c->weighted ? c->weights[s] : NULL};
         CHECK_OK(neo_bags_forward(c->oracle, &j, neo_tensor_2d(c->out[s], NEO_F32, n, c->width)));
         memcpy(dout, c->dout[s], 4 * (size_t)(n * c->width));
@@ -203,11 +221,11 @@ static inline void mine_make(Mine *m, const Case *c, int s, int rank, int ranks)
     int64_t size = c->size[s], bag = 0, total = 0;
     m->begin = neo_leaf_begin(size, LEAVES, LEAVES * rank / ranks);
     m->n = neo_leaf_begin(size, LEAVES, LEAVES * (rank + 1) / ranks) - m->begin;
-    m->offsets = malloc(8 * (size_t)(m->n * FEATURES + 1));
-    m->ids = malloc(8 * (size_t)(m->n * FEATURES * MOST + 1));
-    m->weights = malloc(4 * (size_t)(m->n * FEATURES * MOST + 1));
+    m->offsets = malloc(8 * (size_t)(m->n * c->set->features + 1));
+    m->ids = malloc(8 * (size_t)(m->n * c->set->features * c->set->most + 1));
+    m->weights = malloc(4 * (size_t)(m->n * c->set->features * c->set->most + 1));
     m->offsets[0] = 0;
-    for (int f = 0; f < FEATURES; f++)
+    for (int f = 0; f < c->set->features; f++)
         for (int64_t i = 0; i < m->n; i++) {
             const int64_t *at = c->offsets[s] + f * size + m->begin + i;
             for (int64_t k = at[0]; k < at[1]; k++) {
@@ -216,7 +234,7 @@ static inline void mine_make(Mine *m, const Case *c, int s, int rank, int ranks)
             }
             m->offsets[++bag] = total;
         }
-    m->j = (neo_jagged){.batch = m->n, .feature_count = FEATURES, .id_dtype = NEO_I64, .offsets = m->offsets,
+    m->j = (neo_jagged){.batch = m->n, .feature_count = c->set->features, .id_dtype = NEO_I64, .offsets = m->offsets,
                         .ids = m->ids, .weights = c->weighted ? m->weights : NULL};
 }
 static inline void mine_free(Mine *m) { free(m->offsets), free(m->ids), free(m->weights); }

@@ -27,15 +27,15 @@ static int rank_of_sample(const Case *c, int s, int64_t sample, int ranks) {
     return r;
 }
 /* Pieces in parts: a piece of several buckets of a table that is cut by rows sends one row for each subtree. */
-static int parts_of(const neo_piece *p) {
+static int parts_of(const Case *c, const neo_piece *p) {
     int parts = 0;
-    if (p->rows == ROWS[p->table]) return 1;
+    if (p->rows == c->set->rows[p->table]) return 1;
     for (int64_t b = 0; b < LEAVES;) { /* the tree of 8 buckets */
         int64_t n = 1;
         while (b % (2 * n) == 0 && 2 * n <= LEAVES) n *= 2;
         for (;; n /= 2) {
-            int64_t first = b * (ROWS[p->table] / LEAVES) + b * (ROWS[p->table] % LEAVES) / LEAVES, e = b + n;
-            int64_t end = e * (ROWS[p->table] / LEAVES) + e * (ROWS[p->table] % LEAVES) / LEAVES;
+            int64_t first = b * (c->set->rows[p->table] / LEAVES) + b * (c->set->rows[p->table] % LEAVES) / LEAVES, e = b + n;
+            int64_t end = e * (c->set->rows[p->table] / LEAVES) + e * (c->set->rows[p->table] % LEAVES) / LEAVES;
             if (n == 1 || (first >= p->first_row && end <= p->first_row + p->rows)) {
                 parts += end > first && first >= p->first_row && end <= p->first_row + p->rows;
                 break;
@@ -61,7 +61,7 @@ typedef struct Bytes {
 } Bytes;
 static int wants_flow(const Case *c, int rank, int f, int64_t row) {
     for (int64_t i = 0; i < c->piece_count; i++)
-        if (c->pieces[i].rank == rank && c->pieces[i].table == FEATURE_TABLE[f] && row >= c->pieces[i].first_row &&
+        if (c->pieces[i].rank == rank && c->pieces[i].table == c->set->feature_table[f] && row >= c->pieces[i].first_row &&
             row < c->pieces[i].first_row + c->pieces[i].rows)
             return 1;
     return 0;
@@ -70,13 +70,13 @@ static void count_ids(const Case *c, int s, Bytes *b) {
     int ranks = c->plan.cluster.ranks;
     for (int to = 0; to < ranks; to++) {
         int64_t flows = 0, others = c->size[s] - samples_of(c, s, to, ranks);
-        for (int f = 0; f < FEATURES; f++) {
+        for (int f = 0; f < c->set->features; f++) {
             for (int64_t i = 0; i < c->piece_count; i++) { /* the first slice that has these rows here */
                 const neo_piece *p = &c->pieces[i];
                 int again = 0;
                 for (int64_t k = 0; k < i; k++)
                     again |= c->pieces[k].rank == to && c->pieces[k].table == p->table && c->pieces[k].first_row == p->first_row;
-                if (p->table == FEATURE_TABLE[f] && p->rank == to && !again) flows += parts_of(p);
+                if (p->table == c->set->feature_table[f] && p->rank == to && !again) flows += parts_of(c, p);
             }
             for (int64_t i = 0; i < c->size[s]; i++)
                 for (int64_t k = c->offsets[s][f * c->size[s] + i]; k < c->offsets[s][f * c->size[s] + i + 1]; k++)
@@ -90,18 +90,18 @@ static void count_rows(const Case *c, int s, Bytes *b) {
     int ranks = c->plan.cluster.ranks, per_node = c->plan.cluster.ranks_per_node, nodes = ranks / per_node;
     for (int64_t i = 0; i < c->piece_count; i++) {
         const neo_piece *p = &c->pieces[i];
-        int64_t features = 0, all = c->size[s], cut = p->rows < ROWS[p->table];
-        for (int f = 0; f < FEATURES; f++) features += FEATURE_TABLE[f] == p->table;
+        int64_t features = 0, all = c->size[s], cut = p->rows < c->set->rows[p->table];
+        for (int f = 0; f < c->set->features; f++) features += c->set->feature_table[f] == p->table;
         if (p->rank == NEO_EVERY_RANK) continue;
         int64_t forward = (int64_t)neo_wire_row_bytes(cut ? NEO_WIRE_F32 : c->plan.wire_forward, p->cols);
         int64_t back = (int64_t)neo_wire_row_bytes(c->plan.wire_backward, p->cols);
         if (!adds_inside(c, i)) {
-            b->rows += features * parts_of(p) * (all - samples_of(c, s, p->rank, ranks)) * (forward + back);
+            b->rows += features * parts_of(c, p) * (all - samples_of(c, s, p->rank, ranks)) * (forward + back);
             continue;
         }
         int64_t own_place = 0, own_node = 0; /* samples of ranks at its place; what stays here when sums cross */
         for (int h = 0; h < nodes; h++) own_place += samples_of(c, s, h * per_node + p->rank % per_node, ranks);
-        b->node += features * parts_of(p) * (all - own_place) * 8 * p->cols;
+        b->node += features * parts_of(c, p) * (all - own_place) * 8 * p->cols;
         if (p->first_row > 0) continue; /* once for each slice */
         for (int l = 0; l < per_node; l++) own_node += samples_of(c, s, p->rank / per_node * per_node + l, ranks);
         forward = (int64_t)neo_wire_row_bytes(c->plan.wire_forward, p->cols);
@@ -115,13 +115,13 @@ static int sums_of(const neo_bag_optim *o) {
 static void count_cuts(const Case *c, int s, Bytes *b) {
     for (int64_t i = 0; i < c->piece_count; i++) {
         const neo_piece *p = &c->pieces[i];
-        char touched[1000] = {0};
+        char touched[2000] = {0};
         int64_t rows = 0;
-        for (int f = 0; f < FEATURES; f++)
-            for (int64_t k = c->offsets[s][f * c->size[s]]; FEATURE_TABLE[f] == p->table && k < c->offsets[s][(f + 1) * c->size[s]]; k++)
+        for (int f = 0; f < c->set->features; f++)
+            for (int64_t k = c->offsets[s][f * c->size[s]]; c->set->feature_table[f] == p->table && k < c->offsets[s][(f + 1) * c->size[s]]; k++)
                 touched[c->ids[s][k]] = 1;
         for (int64_t row = p->first_row; row < p->first_row + p->rows; row++) rows += touched[row];
-        for (int r = 0; r < c->plan.cluster.ranks && p->cols < DIMS[p->table]; r++) {
+        for (int r = 0; r < c->plan.cluster.ranks && p->cols < c->set->dims[p->table]; r++) {
             int there = 0;
             for (int64_t k = 0; k < c->piece_count; k++)
                 there |= c->pieces[k].table == p->table && c->pieces[k].first_row == p->first_row && c->pieces[k].rank == r;
@@ -177,16 +177,16 @@ static neo_status run_rank(neo_comm *comm, void *user) {
     neo_plan *plan;
     neo_shard *shard;
     neo_shard_memory memory;
-    Mine mine[8];
+    Mine mine[MAX_STEPS];
     TRY(neo_plan_create_from(neo_comm_ctx(comm), &c->plan, c->pieces, c->piece_count, &plan));
     size_t before = neo_ctx_memory(neo_comm_ctx(comm)).bytes;
     TRY(neo_shard_create(comm, plan, &shard));
     TRY(neo_shard_bytes(neo_comm_ctx(comm), plan, rank, &memory));
     neo_comm_desc group = {.ctx = {.repro_shards = LEAVES}};
-    size_t groups = shard->whole ? 0 : 2 * neo_comm_workspace_bytes(&group, ranks, NEO_BACKEND_THREADS);
+    size_t groups = shard->whole ? 0 : 2 * neo_comm_workspace_bytes(&group, ranks, neo_comm_get_backend(comm));
     if (shard->node)
-        groups += neo_comm_workspace_bytes(&group, shard->map->per_node, NEO_BACKEND_THREADS) +
-                  neo_comm_workspace_bytes(&group, shard->map->nodes, NEO_BACKEND_THREADS);
+        groups += neo_comm_workspace_bytes(&group, shard->map->per_node, neo_comm_get_backend(comm)) +
+                  neo_comm_workspace_bytes(&group, shard->map->nodes, neo_comm_get_backend(comm));
     EXPECT(neo_ctx_memory(neo_comm_ctx(comm)).bytes - before - groups ==
            memory.weight_bytes + memory.state_bytes + memory.exchange_bytes + memory.workspace_bytes);
     for (int s = 0; s < c->steps; s++) mine_make(&mine[s], c, s, rank, ranks);
@@ -236,57 +236,118 @@ static neo_status run_rank(neo_comm *comm, void *user) {
     return NEO_OK;
 }
 
-typedef struct Plan {
-    int ranks, placement, kind, prefetch, weighted; /* placement -1: mixed, -2: anyhow */
-    neo_pooling pooling;
-    neo_wire forward, backward;
-} Plan;
-static void run_plan(Plan p) {
-    Case c;
-    memset(&c, 0, sizeof c);
-    c.steps = 4;
-    c.weighted = p.weighted;
-    c.prefetch = p.prefetch;
-    cut_block = p.forward > NEO_WIRE_BF16 || p.backward > NEO_WIRE_BF16 ? NEO_WIRE_BLOCK : 16;
-    case_tables(&c, p.kind, p.pooling);
-    case_data(&c);
-    for (int t = 0; t < TABLES; t++) {
-        if (p.placement == -2) place_anyhow(&c, t, p.ranks);
-        else place(&c, t, p.placement < 0 ? (neo_placement)((t + p.kind) % NEO_PLACEMENT_COUNT) : (neo_placement)p.placement, p.ranks);
-    }
-    c.plan = (neo_plan_desc){.bags = &c.bags, .cluster = {.ranks = p.ranks, .ranks_per_node = p.ranks % NODES ? p.ranks : p.ranks / NODES},
-                             .pipeline = p.prefetch != 0, .weighted = p.weighted,
-                             .wire_forward = p.forward, .wire_backward = p.backward};
-    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, LEAVES);
-    case_oracle(&c, ctx);
+/* ---- the grid ----
+
+   Sets of tables x optimizers x ranks x plans: each placement alone, a mix of all, and any grids on any ranks. The
+   oracle of a set and an optimizer serves all plans. make test runs a part in which all pairs occur; with NEO_FULL
+   in the environment, all. */
+enum { MIXED = NEO_PLACEMENT_COUNT, RANDOM, RANDOM_PLANS = 50, PLANS = RANDOM + RANDOM_PLANS };
+
+static int64_t runs;
+/* Under mpirun, its ranks; then only their number is run. */
+static neo_comm *job;
+static void run_case(Case *c, const char *what, int ranks) {
+    neo_comm_desc desc = {.ctx = {.repro_shards = LEAVES, .seed = 1}, .ranks_per_node = c->plan.cluster.ranks_per_node};
     memset(wrong, 0, sizeof wrong);
-    neo_comm_desc desc = {.ctx = {.repro_shards = LEAVES, .seed = 1}, .ranks_per_node = c.plan.cluster.ranks_per_node};
-    neo_status status = neo_comm_spawn(p.ranks, &desc, run_rank, &c, NULL);
-    if (status != NEO_OK) FAIL("ranks %d placement %d kind %d: %s", p.ranks, p.placement, p.kind, neo_last_error());
-    for (int r = 0; r < p.ranks; r++)
-        if (wrong[r]) FAIL("ranks %d placement %d kind %d pooling %d: rank %d has %d wrong", p.ranks, p.placement, p.kind, (int)p.pooling, r, wrong[r]);
-    case_free(&c);
-    neo_ctx_destroy(ctx);
+    neo_status status = job ? run_rank(job, c) : neo_comm_spawn(ranks, &desc, run_rank, c, NULL);
+    if (status != NEO_OK) FAIL("%s: %s", what, neo_last_error());
+    for (int r = 0; r < ranks; r++)
+        if (wrong[r]) FAIL("%s: rank %d has %d wrong", what, r, wrong[r]);
+    runs++;
+}
+static void place_all(Case *c, int plan, int ranks) {
+    c->piece_count = 0;
+    for (int t = 0; t < c->set->tables; t++) {
+        if (plan >= RANDOM) place_anyhow(c, t, ranks);
+        else place(c, t, plan == MIXED ? (neo_placement)(t % NEO_PLACEMENT_COUNT) : (neo_placement)plan, ranks);
+    }
+}
+static void plan_of(Case *c, int ranks) {
+    c->plan.bags = &c->bags;
+    c->plan.cluster.ranks = ranks;
+    c->plan.cluster.ranks_per_node = ranks % NODES ? ranks : ranks / NODES;
+    c->plan.pipeline = c->prefetch != 0;
+    c->plan.weighted = c->weighted;
+}
+/* Whether a cell of the grid is run: all, or as many that each two of its coordinates meet. */
+static int selected(int set, int kind, int w, int plan) {
+    if (getenv("NEO_FULL")) return 1;
+    if (plan >= RANDOM) return (kind + w) % 4 == plan % 4 && plan < RANDOM + 4;
+    return (plan + kind + 2 * w + set) % 4 == 0;
 }
 static void plans_have_the_bits_of_one_rank(void) {
-    int i = 0;
-    for (int ranks = 1; ranks <= 8; ranks++)
-        for (int placement = -2; placement < NEO_PLACEMENT_COUNT; placement++, i++)
-            run_plan((Plan){ranks, placement, i % 9, i % 4, i % 3 == 0, i % 2 ? NEO_POOL_MEAN : NEO_POOL_SUM});
-}
-
-static void wires_round_alike_under_every_plan(void) {
-    int i = 0;
-    for (int wire = 1; wire < NEO_WIRE_COUNT; wire++)
-        for (int ranks = 1; ranks <= 8; ranks = ranks < 4 ? ranks + 1 : 2 * ranks, i++) {
-            neo_wire other = (neo_wire)(i % NEO_WIRE_COUNT);
-            run_plan((Plan){ranks, i % 3 == 0 ? -1 : -2, i % 9, i % 4, i % 3 == 0, i % 2 ? NEO_POOL_MEAN : NEO_POOL_SUM,
-                            i % 2 ? (neo_wire)wire : other, i % 2 ? other : (neo_wire)wire});
+    static const int RANKS[] = {1, 2, 4, 8};
+    const Set *sets[] = {&ZIPF, &CRITEO};
+    cut_block = 16;
+    for (int set = 0; set < 2; set++)
+        for (int kind = 0; kind < KINDS; kind++) {
+            static Case c;
+            memset(&c, 0, sizeof c);
+            neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, LEAVES);
+            c.steps = MAX_STEPS;
+            c.weighted = kind == 3;
+            case_tables(&c, sets[set], kind, kind % 4, kind % 2 ? NEO_POOL_MEAN : NEO_POOL_SUM);
+            case_data(&c);
+            case_oracle(&c, ctx);
+            for (int w = 0; w < 4; w++)
+                for (int plan = 0; plan < PLANS; plan++) {
+                    char what[100];
+                    int ranks = RANKS[w];
+                    if (!selected(set, kind, w, plan) || (job && neo_comm_size(job) != ranks)) continue;
+                    c.prefetch = (plan + w) % 4;
+                    place_all(&c, plan, ranks);
+                    plan_of(&c, ranks);
+                    snprintf(what, sizeof what, "%s, optimizer %d, plan %d on %d ranks", sets[set]->name, kind, plan, ranks);
+                    run_case(&c, what, ranks);
+                }
+            case_free(&c);
+            neo_ctx_destroy(ctx);
         }
 }
+/* Any number of ranks, another optimizer for each table, all wires. */
+static void wires_round_alike_under_every_plan(void) {
+    for (int i = 0; i < NEO_WIRE_COUNT * 8; i++) {
+        static Case c;
+        char what[100];
+        int wire = i / 8, other = i % NEO_WIRE_COUNT, ranks = 1 + i % 8;
+        if (job && neo_comm_size(job) != ranks) continue;
+        memset(&c, 0, sizeof c);
+        neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, LEAVES);
+        c.steps = 4;
+        c.weighted = i % 3 == 0;
+        c.prefetch = i % 4;
+        c.plan.wire_forward = (neo_wire)(i % 2 ? wire : other);
+        c.plan.wire_backward = (neo_wire)(i % 2 ? other : wire);
+        cut_block = c.plan.wire_forward > NEO_WIRE_BF16 || c.plan.wire_backward > NEO_WIRE_BF16 ? NEO_WIRE_BLOCK : 16;
+        case_tables(&c, &ZIPF, KINDS, -1, i % 2 ? NEO_POOL_MEAN : NEO_POOL_SUM);
+        case_data(&c);
+        case_oracle(&c, ctx);
+        place_all(&c, i % 3 ? RANDOM : MIXED, ranks);
+        plan_of(&c, ranks);
+        snprintf(what, sizeof what, "wires %s and %s on %d ranks", neo_wire_name(c.plan.wire_forward),
+                 neo_wire_name(c.plan.wire_backward), ranks);
+        run_case(&c, what, ranks);
+        case_free(&c);
+        neo_ctx_destroy(ctx);
+    }
+}
 
-int main(void) {
+static neo_status run_all(neo_comm *comm, void *user) {
+    (void)user;
+    job = comm;
     RUN(plans_have_the_bits_of_one_rank);
     RUN(wires_round_alike_under_every_plan);
+    printf("test_shard: %lld runs\n", (long long)runs);
+    return NEO_OK;
+}
+int main(void) {
+#if defined(NEO_COMM_MPI)
+    neo_comm_desc desc = {.ctx = {.repro_shards = LEAVES, .seed = 1, .threads = 1}};
+    neo_status status = neo_comm_init_env(&desc, run_all, NULL);
+    if (status != NEO_OK) printf("%s\n", neo_last_error());
+    return test_end("test_shard") || status != NEO_OK;
+#else
+    (void)run_all(NULL, NULL);
     return test_end("test_shard");
+#endif
 }

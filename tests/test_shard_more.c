@@ -47,9 +47,9 @@ static void begin(Case *c, neo_ctx **ctx, int ranks, int kind, int pipeline) {
     memset(c, 0, sizeof *c);
     cut_block = 16;
     c->steps = 4;
-    case_tables(c, kind, NEO_POOL_MEAN);
+    case_tables(c, &ZIPF, kind < KINDS ? kind : KINDS, -1, NEO_POOL_MEAN);
     case_data(c);
-    for (int t = 0; t < TABLES; t++) place_anyhow(c, t, ranks);
+    for (int t = 0; t < c->set->tables; t++) place_anyhow(c, t, ranks);
     c->plan = (neo_plan_desc){.bags = &c->bags, .cluster = {.ranks = ranks}, .pipeline = pipeline};
     *ctx = test_ctx(1, NEO_ISA_BEST, LEAVES);
     case_oracle(c, *ctx);
@@ -77,10 +77,13 @@ static neo_status bad_batches(neo_comm *comm, void *user) {
         mine_make(&m, c, s, rank, ranks);
         int culprit = s % ranks;
         int64_t global = c->size[s], begin = neo_leaf_begin(global, LEAVES, LEAVES * culprit / ranks);
-        if (s == 0) { /* an id outside its table */
-            int64_t *at = m.offsets + 3 * m.n;
-            if (rank == culprit) m.ids[at[1] - 1 >= at[0] ? at[1] - 1 : at[0]] = 1000;
-            snprintf(expected, sizeof expected, "rank %d: neo_shard: bags 'bags': table 't3' (feature 3), sample %lld", culprit, (long long)begin);
+        if (s == 0) { /* an id outside its table: the culprit's first of feature 3 */
+            const int64_t *bag = c->offsets[s] + 3 * c->size[s] + begin;
+            int64_t sample = 0;
+            while (bag[sample] == bag[sample + 1]) sample++;
+            if (rank == culprit) m.ids[m.offsets[3 * m.n]] = 1000;
+            snprintf(expected, sizeof expected, "rank %d: neo_shard: bags 'bags': table 't3' (feature 3), sample %lld, position 0: id 1000",
+                     culprit, (long long)(begin + sample));
         } else if (s == 1) { /* a batch with too few samples */
             if (rank == culprit) m.j.batch--;
             snprintf(expected, sizeof expected, "rank %d: neo_shard: rank %d has", culprit, culprit);
@@ -183,7 +186,7 @@ static void ids_outside_are_dropped_or_clamped_as_on_one_rank(void) {
         neo_bags_destroy(c.oracle);
         c.bags.bounds = i % 2 ? NEO_BOUNDS_DROP : NEO_BOUNDS_CLAMP;
         for (int s = 0; s < c.steps; s++)
-            for (int64_t k = 0; k < c.offsets[s][FEATURES * c.size[s]]; k++)
+            for (int64_t k = 0; k < c.offsets[s][c.set->features * c.size[s]]; k++)
                 if (test_random() % 10 == 0) c.ids[s][k] = test_random() % 2 ? -1 - (int64_t)test_random() : 1000 + (int64_t)test_random();
         case_oracle(&c, ctx);
         neo_comm_desc d = comm_desc();
@@ -193,7 +196,7 @@ static void ids_outside_are_dropped_or_clamped_as_on_one_rank(void) {
 }
 /* ---- more ids than planned ---- */
 static void buffers_grow_when_batches_are_larger_than_planned(void) {
-    static const double few[FEATURES] = {0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01};
+    static const double few[9] = {0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01};
     for (int i = 0; i < 8; i++) {
         Case c;
         neo_ctx *ctx;
@@ -294,7 +297,7 @@ static void a_lost_rank_ends_all(void) {
 /* ---- checkpoints ---- */
 typedef struct Resumed {
     Case c;
-    neo_piece pieces[2][TABLES * 64]; /* of the run that saves, and of the one that goes on */
+    neo_piece pieces[2][MAX_TABLES * 64]; /* of the run that saves, and of the one that goes on */
     int64_t piece_count[2];
     int ranks[2], half; /* half: which of the two runs */
     char dir[256];
@@ -333,7 +336,7 @@ static void a_run_goes_on_under_any_other_plan(void) {
         q.ranks[1] = RANKS[i % 5];
         for (q.half = 0; q.half < 2; q.half++) {
             q.c.piece_count = 0;
-            for (int t = 0; t < TABLES; t++) {
+            for (int t = 0; t < q.c.set->tables; t++) {
                 if (i < 7 && q.half == 0) place(&q.c, t, (neo_placement)i, q.ranks[0]);
                 else place_anyhow(&q.c, t, q.ranks[q.half]);
             }
