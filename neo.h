@@ -36,7 +36,7 @@
    CONTENTS (grep -nE '^ *>>|---- >>' neo.h is the map)
      >>config >>status >>ctx >>leaves >>tensor >>random >>exact >>gemm >>params >>layers
      >>losses >>optim >>gradcheck >>jagged >>bags >>schema >>reader >>state >>checkpoint
-     >>safetensors >>metrics >>progress >>jsonl >>report >>platform >>impl-status >>impl-fp
+     >>safetensors >>metrics >>progress >>jsonl >>report >>shared >>platform >>impl-status >>impl-fp
      >>impl-ctx >>impl-leaves >>files >>isa >>impl-math >>impl-tensor >>impl-random >>impl-exact
      >>impl-gemm >>impl-linear >>impl-mlp >>impl-interact >>impl-activation >>impl-losses
      >>impl-params >>impl-optim >>impl-gradcheck >>impl-jagged >>bag-optim >>impl-bags
@@ -1618,6 +1618,91 @@ NEO_API neo_status neo_report_write(const neo_report *report, const char *path);
    Stop here if you only want the API: what follows is the implementation.
    ================================================================================================ */
 
+/* ------------------------------------------------------------------------------------------------
+   >>shared
+
+   What the implementations of neo's headers have in common, each of which may be in a file of its own.
+   ------------------------------------------------------------------------------------------------ */
+#if (defined(NEO_IMPLEMENTATION) || defined(NEO_STATIC) || defined(NEO_COMM_IMPLEMENTATION) ||               \
+     defined(NEO_FSDP_IMPLEMENTATION)) &&                                                                    \
+    !defined(NEO__SHARED)
+#define NEO__SHARED
+
+#include <string.h>
+#if defined(__x86_64__) || defined(_M_X64)
+#include <xmmintrin.h>
+#endif
+
+#define NEO__MIN(a, b) ((a) < (b) ? (a) : (b))
+#define NEO__MAX(a, b) ((a) > (b) ? (a) : (b))
+
+#if defined(__GNUC__) || defined(__clang__)
+#define NEO__INLINE static inline __attribute__((always_inline, unused))
+#define NEO__UNUSED __attribute__((unused))
+#define NEO__NOINLINE __attribute__((noinline))
+#define NEO__RESTRICT __restrict__
+#else
+#define NEO__INLINE static inline
+#define NEO__UNUSED
+#define NEO__NOINLINE
+#define NEO__RESTRICT
+#endif
+
+/* Code that runs once per file, model or call is compiled without optimization: optimizing it
+   takes half of the compile time and gains nothing. Loops over samples, ids and elements stay
+   outside; so do calls of open, read and poll, whose checks in glibc (_FORTIFY_SOURCE) need the
+   optimizer. NEO_NO_COLD compiles everything at the level of the command line. */
+#if defined(__OPTIMIZE__) && !defined(NEO_NO_COLD) && (defined(__GNUC__) || defined(__clang__))
+#define NEO__COLD 1
+#endif
+#if defined(NEO__COLD) && defined(__clang__)
+#define NEO__COLD_BEGIN _Pragma("clang optimize off")
+#define NEO__COLD_END _Pragma("clang optimize on")
+#elif defined(NEO__COLD)
+#define NEO__COLD_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"O0\")")
+#define NEO__COLD_END _Pragma("GCC pop_options")
+#else
+#define NEO__COLD_BEGIN
+#define NEO__COLD_END
+#endif
+
+/* One rounding mode for all of neo: to nearest even, denormals kept. Entry points and workers set it and put
+   the caller's back. */
+#if defined(__x86_64__) || defined(_M_X64)
+typedef unsigned int neo__fp_state;
+NEO__INLINE neo__fp_state neo__fp_enter(void) {
+    neo__fp_state old = _mm_getcsr();
+    _mm_setcsr(0x1F80u);
+    return old;
+}
+NEO__INLINE void neo__fp_leave(neo__fp_state old) { _mm_setcsr(old); }
+#elif defined(__aarch64__)
+typedef uint64_t neo__fp_state;
+NEO__INLINE neo__fp_state neo__fp_enter(void) {
+    uint64_t old, standard = 0;
+    __asm__ __volatile__("mrs %0, fpcr" : "=r"(old));
+    __asm__ __volatile__("msr fpcr, %0" : : "r"(standard));
+    return old;
+}
+NEO__INLINE void neo__fp_leave(neo__fp_state old) { __asm__ __volatile__("msr fpcr, %0" : : "r"(old)); }
+#else
+typedef int neo__fp_state;
+NEO__INLINE neo__fp_state neo__fp_enter(void) { return 0; }
+NEO__INLINE void neo__fp_leave(neo__fp_state old) { (void)old; }
+#endif
+
+NEO__INLINE uint32_t neo__bits_f32(float x) {
+    uint32_t u;
+    memcpy(&u, &x, sizeof u);
+    return u;
+}
+NEO__INLINE float neo__f32_bits(uint32_t u) {
+    float x;
+    memcpy(&x, &u, sizeof x);
+    return x;
+}
+#endif /* NEO__SHARED */
+
 #if (defined(NEO_IMPLEMENTATION) || defined(NEO_STATIC)) && !defined(NEO__IMPLEMENTED)
 #define NEO__IMPLEMENTED
 
@@ -1655,9 +1740,6 @@ NEO_API neo_status neo_report_write(const neo_report *report, const char *path);
 #include <unistd.h>
 #endif
 
-#if defined(__x86_64__) || defined(_M_X64)
-#include <xmmintrin.h>
-#endif
 #if !defined(NEO_NO_SIMD) && (defined(__x86_64__) || defined(_M_X64)) && !defined(__CUDACC__)
 #define NEO__X86 1
 #include <immintrin.h>
@@ -1684,38 +1766,6 @@ NEO_API neo_status neo_report_write(const neo_report *report, const char *path);
 extern "C" {
 #endif
 
-#define NEO__MIN(a, b) ((a) < (b) ? (a) : (b))
-#define NEO__MAX(a, b) ((a) > (b) ? (a) : (b))
-
-#if defined(__GNUC__) || defined(__clang__)
-#define NEO__INLINE static inline __attribute__((always_inline, unused))
-#define NEO__UNUSED __attribute__((unused))
-#define NEO__NOINLINE __attribute__((noinline))
-#define NEO__RESTRICT __restrict__
-#else
-#define NEO__INLINE static inline
-#define NEO__UNUSED
-#define NEO__NOINLINE
-#define NEO__RESTRICT
-#endif
-
-/* Code that runs once per file, model or call is compiled without optimization: optimizing it
-   takes half of the compile time and gains nothing. Loops over samples, ids and elements stay
-   outside; so do calls of open, read and poll, whose checks in glibc (_FORTIFY_SOURCE) need the
-   optimizer. NEO_NO_COLD compiles everything at the level of the command line. */
-#if defined(__OPTIMIZE__) && !defined(NEO_NO_COLD) && (defined(__GNUC__) || defined(__clang__))
-#define NEO__COLD 1
-#endif
-#if defined(NEO__COLD) && defined(__clang__)
-#define NEO__COLD_BEGIN _Pragma("clang optimize off")
-#define NEO__COLD_END _Pragma("clang optimize on")
-#elif defined(NEO__COLD)
-#define NEO__COLD_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"O0\")")
-#define NEO__COLD_END _Pragma("GCC pop_options")
-#else
-#define NEO__COLD_BEGIN
-#define NEO__COLD_END
-#endif
 
 #ifdef __cplusplus
 #define NEO__THREAD_LOCAL thread_local
@@ -1907,43 +1957,7 @@ NEO__INLINE size_t neo__size_add(size_t a, size_t b) { return b > SIZE_MAX - a ?
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-fp
-
-   One rounding mode for all of neo: to nearest even, denormals kept. Entry points and workers set it and put
-   the caller's back.
    ------------------------------------------------------------------------------------------------ */
-#if defined(__x86_64__) || defined(_M_X64)
-typedef unsigned int neo__fp_state;
-NEO__INLINE neo__fp_state neo__fp_enter(void) {
-    neo__fp_state old = _mm_getcsr();
-    _mm_setcsr(0x1F80u);
-    return old;
-}
-NEO__INLINE void neo__fp_leave(neo__fp_state old) { _mm_setcsr(old); }
-#elif defined(__aarch64__)
-typedef uint64_t neo__fp_state;
-NEO__INLINE neo__fp_state neo__fp_enter(void) {
-    uint64_t old, standard = 0;
-    __asm__ __volatile__("mrs %0, fpcr" : "=r"(old));
-    __asm__ __volatile__("msr fpcr, %0" : : "r"(standard));
-    return old;
-}
-NEO__INLINE void neo__fp_leave(neo__fp_state old) { __asm__ __volatile__("msr fpcr, %0" : : "r"(old)); }
-#else
-typedef int neo__fp_state;
-NEO__INLINE neo__fp_state neo__fp_enter(void) { return 0; }
-NEO__INLINE void neo__fp_leave(neo__fp_state old) { (void)old; }
-#endif
-
-NEO__INLINE uint32_t neo__bits_f32(float x) {
-    uint32_t u;
-    memcpy(&u, &x, sizeof u);
-    return u;
-}
-NEO__INLINE float neo__f32_bits(uint32_t u) {
-    float x;
-    memcpy(&x, &u, sizeof x);
-    return x;
-}
 NEO__INLINE uint64_t neo__bits_f64(double x) {
     uint64_t u;
     memcpy(&u, &x, sizeof u);
@@ -8406,11 +8420,13 @@ NEO_API neo_status neo_bags_add_grad(neo_bags *b, int32_t table, const int64_t *
         if (!neo__bags_find_slot(b, table, rows[i], &at, &fresh)) return neo__bags_no_slot(b, fn, before);
         if (fresh) memset(b->kept_grad + at, 0, (size_t)t->dim * sizeof(float));
     }
+    neo__fp_state fp = neo__fp_enter();
     for (int64_t i = 0; i < count; i++) {
         const float *from = (const float *)grad.data + i * grad.stride[0];
         neo__bags_find_slot(b, table, rows[i], &at, &fresh);
         for (int64_t c = 0; c < t->dim; c++) b->kept_grad[at + c] += from[c];
     }
+    neo__fp_leave(fp);
     return NEO_OK;
 }
 NEO_API int64_t neo_bags_kept_count(const neo_bags *b) { return b->slot_count; }
@@ -8438,7 +8454,9 @@ NEO_API void neo_bags_grad_squares(const neo_bags *b, neo_exact *sum) {
     neo__fp_leave(fp);
 }
 NEO_API void neo_bags_scale_grads(neo_bags *b, float scale) {
+    neo__fp_state fp = neo__fp_enter();
     for (int64_t i = 0; i < b->kept_floats; i++) b->kept_grad[i] *= scale;
+    neo__fp_leave(fp);
 }
 NEO_API neo_status neo_bags_step(neo_bags *b, float lr) {
     neo__bags_back k;

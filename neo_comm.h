@@ -564,6 +564,7 @@ NEO_API neo_status neo_comm_reduce_scatter_rows(neo_comm *comm, const neo_rows *
 #if (defined(NEO_IMPLEMENTATION) || defined(NEO_STATIC) || defined(NEO_COMM_IMPLEMENTATION)) &&    \
     !defined(NEO__COMM_IMPLEMENTED)
 #define NEO__COMM_IMPLEMENTED
+#include "neo.h" /* its shared part, if it was included without an implementation before */
 
 #if defined(NEO_COMM_MPI)
 #include <mpi.h> /* outside extern "C": it may hold C++ */
@@ -700,12 +701,6 @@ static int neo__cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, int
    and codes 0. exponent: before all this x is multiplied by 2^exponent, in the end what was decoded by
    2^-exponent, in f32. The bytes depend on the values alone (f32, f16, bf16 keep NaNs' payloads), everywhere.
    ------------------------------------------------------------------------------------------------ */
-#if defined(__GNUC__) || defined(__clang__)
-#define NEO__WIRE_INLINE static inline __attribute__((always_inline))
-#else
-#define NEO__WIRE_INLINE static inline
-#endif
-
 /* Four numbers at a time where the compiler has vectors (SSE2, NEON), else one. LESS: all ones where true. */
 #if (defined(__GNUC__) || defined(__clang__)) && !defined(NEO_NO_SIMD) && !defined(__CUDACC__)
 #if defined(__x86_64__)
@@ -730,103 +725,67 @@ enum {
     NEO__WIRE_TILE = 1024 /* numbers handled at a time: whole blocks, in the first-level cache */
 };
 
-/* The caller's rounding mode and flushing of denormals would change codes: set aside, as neo's calls do. */
-#if defined(__x86_64__) || defined(_M_X64)
-typedef unsigned int neo__wire_fp;
-NEO__WIRE_INLINE neo__wire_fp neo__wire_fp_enter(void) {
-    neo__wire_fp old = _mm_getcsr();
-    _mm_setcsr(0x1F80u);
-    return old;
-}
-NEO__WIRE_INLINE void neo__wire_fp_leave(neo__wire_fp old) { _mm_setcsr(old); }
-#elif defined(__aarch64__)
-typedef uint64_t neo__wire_fp;
-NEO__WIRE_INLINE neo__wire_fp neo__wire_fp_enter(void) {
-    uint64_t old, standard = 0;
-    __asm__ __volatile__("mrs %0, fpcr" : "=r"(old));
-    __asm__ __volatile__("msr fpcr, %0" : : "r"(standard));
-    return old;
-}
-NEO__WIRE_INLINE void neo__wire_fp_leave(neo__wire_fp old) {
-    __asm__ __volatile__("msr fpcr, %0" : : "r"(old));
-}
-#else
-typedef int neo__wire_fp;
-NEO__WIRE_INLINE neo__wire_fp neo__wire_fp_enter(void) { return 0; }
-NEO__WIRE_INLINE void neo__wire_fp_leave(neo__wire_fp old) { (void)old; }
-#endif
-
 /* ---- one number ---- */
-NEO__WIRE_INLINE uint32_t neo__wire_bits(float x) {
-    uint32_t u;
-    memcpy(&u, &x, sizeof u);
-    return u;
-}
-NEO__WIRE_INLINE float neo__wire_number(uint32_t u) {
-    float x;
-    memcpy(&x, &u, sizeof x);
-    return x;
-}
-NEO__WIRE_INLINE int64_t neo__wire_min(int64_t a, int64_t b) { return a < b ? a : b; }
+NEO__INLINE int64_t neo__wire_min(int64_t a, int64_t b) { return a < b ? a : b; }
 /* 2^exponent; exponents are -126 .. 126, so that its inverse is a normal number too. */
 static float neo__wire_power(int exponent) {
     int e = exponent < -126 ? -126 : exponent > 126 ? 126 : exponent;
-    return neo__wire_number((uint32_t)(e + 127) << 23);
+    return neo__f32_bits((uint32_t)(e + 127) << 23);
 }
 
 /* ---- vectors ---- */
-NEO__WIRE_INLINE neo__wire_f neo__wire_load(const float *p) {
+NEO__INLINE neo__wire_f neo__wire_load(const float *p) {
     neo__wire_f v;
     memcpy(&v, p, sizeof v);
     return v;
 }
-NEO__WIRE_INLINE void neo__wire_store(float *p, neo__wire_f v) { memcpy(p, &v, sizeof v); }
-NEO__WIRE_INLINE neo__wire_u neo__wire_load_words(const char *p) {
+NEO__INLINE void neo__wire_store(float *p, neo__wire_f v) { memcpy(p, &v, sizeof v); }
+NEO__INLINE neo__wire_u neo__wire_load_words(const char *p) {
     neo__wire_u v;
     memcpy(&v, p, sizeof v);
     return v;
 }
-NEO__WIRE_INLINE void neo__wire_store_words(char *p, neo__wire_u v) { memcpy(p, &v, sizeof v); }
-NEO__WIRE_INLINE neo__wire_u neo__wire_vbits(neo__wire_f x) {
+NEO__INLINE void neo__wire_store_words(char *p, neo__wire_u v) { memcpy(p, &v, sizeof v); }
+NEO__INLINE neo__wire_u neo__wire_vbits(neo__wire_f x) {
     neo__wire_u u;
     memcpy(&u, &x, sizeof u);
     return u;
 }
-NEO__WIRE_INLINE neo__wire_f neo__wire_vnumber(neo__wire_u u) {
+NEO__INLINE neo__wire_f neo__wire_vnumber(neo__wire_u u) {
     neo__wire_f x;
     memcpy(&x, &u, sizeof x);
     return x;
 }
-NEO__WIRE_INLINE neo__wire_u neo__wire_vset(uint32_t u) {
+NEO__INLINE neo__wire_u neo__wire_vset(uint32_t u) {
     neo__wire_u v;
     memset(&v, 0, sizeof v);
     return v + u;
 }
 /* mask ? a : b */
-NEO__WIRE_INLINE neo__wire_u neo__wire_select(neo__wire_u mask, neo__wire_u a, neo__wire_u b) {
+NEO__INLINE neo__wire_u neo__wire_select(neo__wire_u mask, neo__wire_u a, neo__wire_u b) {
     return b ^ ((a ^ b) & mask);
 }
 
 /* The larger of two magnitudes; NaNs may get lost. neo__wire_vnan: not 0 where one of them is a NaN.
    (x86-64 has a maximum of floats; one of integers comes with SSE4.1 only.) */
 #if defined(NEO__WIRE_SSE)
-NEO__WIRE_INLINE neo__wire_u neo__wire_vmax(neo__wire_u a, neo__wire_u b) {
+NEO__INLINE neo__wire_u neo__wire_vmax(neo__wire_u a, neo__wire_u b) {
     return neo__wire_vbits(_mm_max_ps(neo__wire_vnumber(a), neo__wire_vnumber(b)));
 }
-NEO__WIRE_INLINE neo__wire_u neo__wire_vnan(neo__wire_u a, neo__wire_u b) {
+NEO__INLINE neo__wire_u neo__wire_vnan(neo__wire_u a, neo__wire_u b) {
     return neo__wire_vbits(_mm_cmpunord_ps(neo__wire_vnumber(a), neo__wire_vnumber(b)));
 }
 #else
-NEO__WIRE_INLINE neo__wire_u neo__wire_vmax(neo__wire_u a, neo__wire_u b) {
+NEO__INLINE neo__wire_u neo__wire_vmax(neo__wire_u a, neo__wire_u b) {
     return neo__wire_select(NEO__WIRE_LESS(a, b), b, a);
 }
-NEO__WIRE_INLINE neo__wire_u neo__wire_vnan(neo__wire_u a, neo__wire_u b) {
+NEO__INLINE neo__wire_u neo__wire_vnan(neo__wire_u a, neo__wire_u b) {
     return NEO__WIRE_LESS(neo__wire_vset(NEO__WIRE_INFINITY), neo__wire_vmax(a, b));
 }
 #endif
 
 /* y = x factor. A finite x whose product is beyond the float with the bits `most` gives that one, signed. */
-NEO__WIRE_INLINE neo__wire_f neo__wire_vtimes(neo__wire_f x, float factor, uint32_t most) {
+NEO__INLINE neo__wire_f neo__wire_vtimes(neo__wire_f x, float factor, uint32_t most) {
     neo__wire_u u = neo__wire_vbits(x), y = neo__wire_vbits(x * factor), sign = u & 0x80000000u;
     neo__wire_u finite = NEO__WIRE_LESS(u & 0x7FFFFFFFu, neo__wire_vset(NEO__WIRE_INFINITY));
     neo__wire_u beyond = NEO__WIRE_LESS(neo__wire_vset(most), y & 0x7FFFFFFFu);
@@ -845,21 +804,21 @@ static void neo__wire_times(float *y, const float *x, int64_t n, float factor, u
 
 /* ---- codes ----
    These and the loops over words are compiled once per wire: `wire` is a constant in each. */
-NEO__WIRE_INLINE int neo__wire_code_bits(neo_wire wire) { return wire == NEO_WIRE_I4 ? 4 : 8; }
+NEO__INLINE int neo__wire_code_bits(neo_wire wire) { return wire == NEO_WIRE_I4 ? 4 : 8; }
 
 /* f8: stored bits of significand; the bits of the smallest normal number; those of the power of two whose
    last place is the smallest denormal. */
-NEO__WIRE_INLINE int neo__wire_f8_man(neo_wire wire) { return wire == NEO_WIRE_F8E4M3 ? 3 : 2; }
-NEO__WIRE_INLINE uint32_t neo__wire_f8_normal(neo_wire wire) {
+NEO__INLINE int neo__wire_f8_man(neo_wire wire) { return wire == NEO_WIRE_F8E4M3 ? 3 : 2; }
+NEO__INLINE uint32_t neo__wire_f8_normal(neo_wire wire) {
     return (wire == NEO_WIRE_F8E4M3 ? 127u - 6u : 127u - 14u) << 23;
 }
-NEO__WIRE_INLINE uint32_t neo__wire_f8_place(neo_wire wire) {
+NEO__INLINE uint32_t neo__wire_f8_place(neo_wire wire) {
     return neo__wire_f8_normal(wire) + ((uint32_t)(23 - neo__wire_f8_man(wire)) << 23);
 }
 
 /* Adding the power of two whose last place is that of x in the format rounds x to so many last places; each
    exponent above the smallest is worth 2^man codes more. x is in range. */
-NEO__WIRE_INLINE neo__wire_u neo__wire_code_f8(neo_wire wire, neo__wire_f x) {
+NEO__INLINE neo__wire_u neo__wire_code_f8(neo_wire wire, neo__wire_f x) {
     const int shift = 23 - neo__wire_f8_man(wire);
     const uint32_t normal = neo__wire_f8_normal(wire);
     neo__wire_u u = neo__wire_vbits(x), a = u & 0x7FFFFFFFu;
@@ -868,24 +827,24 @@ NEO__WIRE_INLINE neo__wire_u neo__wire_code_f8(neo_wire wire, neo__wire_f x) {
     neo__wire_u places = neo__wire_vbits(neo__wire_vnumber(a) + neo__wire_vnumber(place)) - place;
     return (places + ((exponent - normal) >> shift)) | (u ^ a) >> 24;
 }
-NEO__WIRE_INLINE neo__wire_f neo__wire_value_f8(neo_wire wire, neo__wire_u code) {
+NEO__INLINE neo__wire_f neo__wire_value_f8(neo_wire wire, neo__wire_u code) {
     const int shift = 23 - neo__wire_f8_man(wire);
     const uint32_t place = neo__wire_f8_place(wire);
     neo__wire_u a = code & 0x7Fu;
     neo__wire_u normal = (a << shift) + (neo__wire_f8_normal(wire) - (1u << 23));
-    neo__wire_u small = neo__wire_vbits(neo__wire_vnumber(a + place) - neo__wire_number(place));
+    neo__wire_u small = neo__wire_vbits(neo__wire_vnumber(a + place) - neo__f32_bits(place));
     neo__wire_u below = NEO__WIRE_LESS(a, neo__wire_vset(1u << neo__wire_f8_man(wire)));
     return neo__wire_vnumber(neo__wire_select(below, small, normal) | (code ^ a) << 24);
 }
 
 /* Four codes of each of the words at x; the planes are `words` apart. */
-NEO__WIRE_INLINE neo__wire_u neo__wire_code(neo_wire wire, const float *x, float inverse) {
+NEO__INLINE neo__wire_u neo__wire_code(neo_wire wire, const float *x, float inverse) {
     neo__wire_f v = neo__wire_load(x) * inverse;
     if (wire == NEO_WIRE_I8 || wire == NEO_WIRE_I4)
         return neo__wire_vbits(v + 12582912.0f) & ((1u << neo__wire_code_bits(wire)) - 1u);
     return neo__wire_code_f8(wire, v);
 }
-NEO__WIRE_INLINE neo__wire_u neo__wire_codes(neo_wire wire, const float *x, size_t words,
+NEO__INLINE neo__wire_u neo__wire_codes(neo_wire wire, const float *x, size_t words,
                                              float inverse) {
     const int bits = neo__wire_code_bits(wire);
     neo__wire_u a = neo__wire_code(wire, x, inverse);
@@ -895,7 +854,7 @@ NEO__WIRE_INLINE neo__wire_u neo__wire_codes(neo_wire wire, const float *x, size
     return (a | b << bits) | (c << 2 * bits | d << 3 * bits);
 }
 /* The last vector goes back over words that are done, or beyond the end where there is but one. */
-NEO__WIRE_INLINE void neo__wire_encode_words(neo_wire wire, const float *x, size_t words,
+NEO__INLINE void neo__wire_encode_words(neo_wire wire, const float *x, size_t words,
                                              float inverse, char *out) {
     const size_t last = words > NEO__WIRE_LANES ? words - NEO__WIRE_LANES : 0;
     for (size_t i = 0;;) {
@@ -910,7 +869,7 @@ NEO__WIRE_INLINE void neo__wire_encode_words(neo_wire wire, const float *x, size
 
 /* Integers: with its sign bit inverted a code is 2^(bits - 1) more, and becomes a float as the last bits of
    one in [2^23, 2^24). */
-NEO__WIRE_INLINE void neo__wire_decode_code(neo_wire wire, neo__wire_u word, int shift, float scale,
+NEO__INLINE void neo__wire_decode_code(neo_wire wire, neo__wire_u word, int shift, float scale,
                                             float *x) {
     const float middle = wire == NEO_WIRE_I8 ? 8388608.0f + 128.0f : 8388608.0f + 8.0f;
     neo__wire_u code = word >> shift & ((1u << neo__wire_code_bits(wire)) - 1u);
@@ -921,7 +880,7 @@ NEO__WIRE_INLINE void neo__wire_decode_code(neo_wire wire, neo__wire_u word, int
         v = neo__wire_value_f8(wire, code);
     neo__wire_store(x, v * scale);
 }
-NEO__WIRE_INLINE void neo__wire_decode_words(neo_wire wire, const char *in, size_t words,
+NEO__INLINE void neo__wire_decode_words(neo_wire wire, const char *in, size_t words,
                                              float scale, float *x) {
     const int bits = neo__wire_code_bits(wire);
     const size_t last = words > NEO__WIRE_LANES ? words - NEO__WIRE_LANES : 0;
@@ -942,7 +901,7 @@ NEO__WIRE_INLINE void neo__wire_decode_words(neo_wire wire, const char *in, size
 }
 
 /* ---- blocks ---- */
-NEO__WIRE_INLINE neo__wire_u neo__wire_magnitudes(const float *x) {
+NEO__INLINE neo__wire_u neo__wire_magnitudes(const float *x) {
     return neo__wire_vbits(neo__wire_load(x)) & 0x7FFFFFFFu;
 }
 
@@ -970,38 +929,38 @@ static uint32_t neo__wire_largest(const float *x, size_t n) {
     for (size_t k = 0; k < L; k++)
         if (lane[k] > largest) largest = lane[k];
     for (; i < n; i++)
-        if ((neo__wire_bits(x[i]) & 0x7FFFFFFFu) > largest)
-            largest = neo__wire_bits(x[i]) & 0x7FFFFFFFu;
+        if ((neo__bits_f32(x[i]) & 0x7FFFFFFFu) > largest)
+            largest = neo__bits_f32(x[i]) & 0x7FFFFFFFu;
     return largest;
 }
 
 /* The scale of a block whose largest magnitude has these bits. */
 static float neo__wire_scale(neo_wire wire, uint32_t largest) {
-    if (largest >= (uint32_t)NEO__WIRE_INFINITY) return neo__wire_number(NEO__WIRE_NAN);
+    if (largest >= (uint32_t)NEO__WIRE_INFINITY) return neo__f32_bits(NEO__WIRE_NAN);
     if (wire == NEO_WIRE_I8 || wire == NEO_WIRE_I4) {
         if (largest <= 0x00400000u) return 0.0f; /* 2^-127: half the smallest scale */
-        float scale = neo__wire_number(largest) / (wire == NEO_WIRE_I8 ? 127.0f : 7.0f);
-        scale = neo__wire_number((neo__wire_bits(scale) + 0x40u) & 0xFFFFFF80u);
+        float scale = neo__f32_bits(largest) / (wire == NEO_WIRE_I8 ? 127.0f : 7.0f);
+        scale = neo__f32_bits((neo__bits_f32(scale) + 0x40u) & 0xFFFFFF80u);
         return scale < FLT_MIN ? FLT_MIN : scale;
     }
     /* largest/scale = s 2^top with s in [1, 1.75], or s 2^(top - 1) with s in (1.75, 2) */
     const uint32_t top = wire == NEO_WIRE_F8E4M3 ? 8u : 15u;
     if (largest <= (wire == NEO_WIRE_F8E4M3 ? 0x2000u : 0x40u)) return 0.0f; /* 2^-136, 2^-143 */
     uint32_t exponent = (largest + 0x1FFFFFu) >> 23;
-    return neo__wire_number((exponent > top ? exponent - top : 1u) << 23);
+    return neo__f32_bits((exponent > top ? exponent - top : 1u) << 23);
 }
 
 /* A block whose last plane is short, or whose words fill no vector, goes through a buffer with room for whole
    vectors. What decoding puts past a plane of that buffer the next plane overwrites. */
-NEO__WIRE_INLINE size_t neo__wire_words(neo_wire wire, size_t count) {
+NEO__INLINE size_t neo__wire_words(neo_wire wire, size_t count) {
     return wire == NEO_WIRE_I4 ? (count + 7) / 8 : (count + 3) / 4;
 }
-NEO__WIRE_INLINE int neo__wire_is_whole(neo_wire wire, size_t count) {
+NEO__INLINE int neo__wire_is_whole(neo_wire wire, size_t count) {
     return wire == NEO_WIRE_I4 ? count % 8 == 0 && count >= 32 : count % 4 == 0 && count >= 16;
 }
 
 /* Short copies, without the start-up of a memcpy of unknown length. */
-NEO__WIRE_INLINE void neo__wire_copy(float *to, const float *from, size_t count) {
+NEO__INLINE void neo__wire_copy(float *to, const float *from, size_t count) {
     size_t i = 0;
     for (; i + NEO__WIRE_LANES <= count; i += NEO__WIRE_LANES)
         neo__wire_store(to + i, neo__wire_load(from + i));
@@ -1138,7 +1097,7 @@ static void neo__wire_measure(const neo__wire_job *job, const float *x, const fl
     neo_wire_stats s = *stats;
     s.numbers += n;
     for (int64_t i = 0; i < n; i++) {
-        if ((neo__wire_bits(decoded[i]) & 0x7FFFFFFFu) >= (uint32_t)NEO__WIRE_INFINITY) {
+        if ((neo__bits_f32(decoded[i]) & 0x7FFFFFFFu) >= (uint32_t)NEO__WIRE_INFINITY) {
             s.non_finite++;
             continue;
         }
@@ -1149,7 +1108,7 @@ static void neo__wire_measure(const neo__wire_job *job, const float *x, const fl
         if (error > s.max_error) s.max_error = error;
         if (job->wire == NEO_WIRE_F16)
             s.saturated +=
-                (neo__wire_bits(x[i] * job->factor) & 0x7FFFFFFFu) > (uint32_t)NEO__WIRE_F16_MOST;
+                (neo__bits_f32(x[i] * job->factor) & 0x7FFFFFFFu) > (uint32_t)NEO__WIRE_F16_MOST;
     }
     *stats = s;
 }
@@ -1213,7 +1172,7 @@ NEO_API void neo_wire_encode(const neo_ctx *ctx, neo_wire wire, int exponent, co
     float decoded[NEO__WIRE_TILE];
     const int64_t tile_cols = neo__wire_min(cols, NEO__WIRE_TILE),
                   tile_rows = NEO__WIRE_TILE / tile_cols;
-    neo__wire_fp fp = neo__wire_fp_enter();
+    neo__fp_state fp = neo__fp_enter();
     for (int64_t r = 0; r < rows; r += tile_rows)
         for (int64_t c = 0; c < cols; c += tile_cols) {
             const int64_t m = neo__wire_min(rows - r, tile_rows),
@@ -1226,7 +1185,7 @@ NEO_API void neo_wire_encode(const neo_ctx *ctx, neo_wire wire, int exponent, co
                 neo__wire_measure(&job, x + k * stride, decoded, n, stats);
             }
         }
-    neo__wire_fp_leave(fp);
+    neo__fp_leave(fp);
 }
 NEO_API void neo_wire_decode(const neo_ctx *ctx, neo_wire wire, int exponent, const void *src,
                              int64_t rows, int64_t cols, int64_t stride, float *dst) {
@@ -1236,15 +1195,14 @@ NEO_API void neo_wire_decode(const neo_ctx *ctx, neo_wire wire, int exponent, co
         cols *= rows;
         rows = 1;
     }
-    neo__wire_fp fp = neo__wire_fp_enter();
+    neo__fp_state fp = neo__fp_enter();
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < cols; c += NEO__WIRE_TILE)
             neo__wire_decode_part(
                 &job, (const char *)src + (size_t)r * job.row_bytes + neo_wire_row_bytes(wire, c),
                 neo__wire_min(cols - c, NEO__WIRE_TILE), dst + r * stride + c);
-    neo__wire_fp_leave(fp);
+    neo__fp_leave(fp);
 }
-#undef NEO__WIRE_INLINE
 #undef NEO__WIRE_SSE
 #undef NEO__WIRE_LESS
 /* ------------------------------------------------------------------------------------------------
