@@ -17495,8 +17495,8 @@ NEO__INLINE NEO__VF NEO__FN(row_load)(neo_dtype dtype, const char *p, NEO__VF sc
 }
 NEO__INLINE NEO__VF NEO__FN(row_load_left)(neo_dtype dtype, const char *p, int64_t left, NEO__VF scale,
                                            NEO__VF bias) {
-    int16_t few[NEO__W];
-    if (left >= NEO__W) return NEO__FN(row_load)(dtype, p, scale, bias);
+    int16_t few[16];
+    if (NEO__W == 1 || left >= NEO__W) return NEO__FN(row_load)(dtype, p, scale, bias);
     memset(few, 0, sizeof few);
     memcpy(few, p, (size_t)left * (dtype == NEO_I8 ? 1 : 2));
     return NEO__FN(row_load)(dtype, (const char *)few, scale, bias);
@@ -17596,11 +17596,12 @@ NEO__INLINE NEO__VI NEO__FN(i8_round)(NEO__VF w, NEO__VF scale, NEO__VF bias, NE
 }
 /* A vector of codes, of which `left` are stored. */
 NEO__INLINE void NEO__FN(row_store)(neo_dtype dtype, char *p, NEO__VI code, int64_t left) {
-    int16_t few[NEO__W];
-    char *to = left >= NEO__W ? p : (char *)few;
+    int16_t few[16];
+    int whole = NEO__W == 1 || left >= NEO__W;
+    char *to = whole ? p : (char *)few;
     if (dtype == NEO_I8) NEO__STORE_B(to, code);
     else NEO__STORE_H(to, code);
-    if (left < NEO__W) memcpy(p, few, (size_t)left * (dtype == NEO_I8 ? 1 : 2));
+    if (!whole) memcpy(p, few, (size_t)left * (dtype == NEO_I8 ? 1 : 2));
 }
 static NEO__NOINLINE void NEO__FN(rows_encode)(const neo__bag_rows *t, int64_t row, float *w,
                                                const neo__random_key *round) {
@@ -17729,86 +17730,6 @@ static NEO__NOINLINE void NEO__FN(bag_chunk_rest)(const neo__bag_lookup *a, int6
     NEO__STOREN(a->out + b * a->out_stride + col, s, n);
 }
 
-/* Narrow rows: a bag, 4 vectors of columns from col on, or one and what there is of it. */
-#define NEO__X_ADD_ROW(i)                                                                         \
-    s##i = NEO__ADD(s##i, NEO__FN(row_load)(dtype, row + (i)*NEO__W * size, scale, bias));
-#define NEO__X_FMA_ROW(i)                                                                         \
-    s##i = NEO__FMA(w, NEO__FN(row_load)(dtype, row + (i)*NEO__W * size, scale, bias), s##i);
-#define NEO__X_ADD_LEFT(i)                                                                        \
-    s##i = NEO__ADD(s##i, NEO__FN(row_load_left)(dtype, row, left, scale, bias));
-#define NEO__X_FMA_LEFT(i)                                                                        \
-    s##i = NEO__FMA(w, NEO__FN(row_load_left)(dtype, row, left, scale, bias), s##i);
-#define NEO__X_STORE_LEFT(i) NEO__FN(store_left)(to, s##i, left);
-#define NEO__BAG_NARROW(N, EACH, X_ADD, X_FMA, X_STORE)                                           \
-    NEO__INLINE void NEO__FN(bag_narrow_##N)(const neo__bag_lookup *a, int64_t b, int64_t col,    \
-                                             neo_dtype dtype) {                                   \
-        const neo__bag_rows *t = a->store;                                                        \
-        int64_t size = dtype == NEO_I8 ? 1 : 2, k = a->offsets[b], k_end = a->offsets[b + 1];     \
-        int64_t length = k_end - k, left = a->dim - col;                                          \
-        float *to = a->out + b * a->out_stride + col;                                             \
-        NEO__VF scale = NEO__SET(0.0f), bias = scale;                                             \
-        (void)left;                                                                               \
-        EACH(NEO__X_ZERO)                                                                         \
-        for (; k < k_end; k++) {                                                                  \
-            int64_t id = neo__jagged_id(a->ids, a->is_i32, k);                                    \
-            const char *row = t->data + id * t->row_bytes + col * size;                           \
-            if (dtype == NEO_I8)                                                                  \
-                scale = NEO__SET(t->scale[2 * id]), bias = NEO__SET(t->scale[2 * id + 1]);        \
-            if (a->weights) {                                                                     \
-                NEO__VF w = NEO__SET(a->weights[k]);                                              \
-                EACH(X_FMA)                                                                       \
-            } else {                                                                              \
-                EACH(X_ADD)                                                                       \
-            }                                                                                     \
-        }                                                                                         \
-        if (a->mean && length > 1) {                                                              \
-            NEO__VF w = NEO__SET((float)length);                                                  \
-            EACH(NEO__X_DIV)                                                                      \
-        }                                                                                         \
-        EACH(X_STORE)                                                                             \
-    }
-NEO__BAG_NARROW(4, NEO__EACH4, NEO__X_ADD_ROW, NEO__X_FMA_ROW, NEO__X_STORE)
-NEO__BAG_NARROW(1, NEO__EACH1, NEO__X_ADD_LEFT, NEO__X_FMA_LEFT, NEO__X_STORE_LEFT)
-NEO__INLINE void NEO__FN(bag_pool_as)(const neo__bag_lookup *a, neo_dtype dtype) {
-    int64_t ahead = NEO__FN(bag_ahead)(a->store->row_bytes / 4);
-    for (int64_t b = 0; b < a->bags; b++) {
-        int64_t col = 0;
-        NEO__FN(bag_fetch_ahead)(a, a->is_i32, a->offsets[b] + ahead, a->offsets[b + 1] + ahead);
-        for (; col + 4 * NEO__W <= a->dim; col += 4 * NEO__W) NEO__FN(bag_narrow_4)(a, b, col, dtype);
-        for (; col < a->dim; col += NEO__W) NEO__FN(bag_narrow_1)(a, b, col, dtype);
-    }
-}
-static void NEO__FN(bag_pool_f16)(const neo__bag_lookup *a) { NEO__FN(bag_pool_as)(a, NEO_F16); }
-static void NEO__FN(bag_pool_bf16)(const neo__bag_lookup *a) { NEO__FN(bag_pool_as)(a, NEO_BF16); }
-static void NEO__FN(bag_pool_i8)(const neo__bag_lookup *a) { NEO__FN(bag_pool_as)(a, NEO_I8); }
-
-static void NEO__FN(bag_pool)(const neo__bag_lookup *a) {
-    int64_t dim = a->dim;
-    switch (a->store->dtype) {
-    case NEO_F16: NEO__FN(bag_pool_f16)(a); return;
-    case NEO_BF16: NEO__FN(bag_pool_bf16)(a); return;
-    case NEO_I8: NEO__FN(bag_pool_i8)(a); return;
-    default: break;
-    }
-#if NEO__PASS != NEO__PASS_SCALAR
-    switch (dim) {
-    case 8 * NEO__W: NEO__FN(bag_rows_8)(a); return;
-    case 4 * NEO__W: NEO__FN(bag_rows_4)(a); return;
-    case 2 * NEO__W: NEO__FN(bag_rows_2)(a); return;
-    case NEO__W: NEO__FN(bag_rows_1)(a); return;
-    default: break;
-    }
-#endif
-    for (int64_t b = 0; b < a->bags; b++) {
-        int64_t col = 0;
-        for (; col + 8 * NEO__W <= dim; col += 8 * NEO__W) NEO__FN(bag_chunk_8)(a, b, col);
-        if (col + 4 * NEO__W <= dim) NEO__FN(bag_chunk_4)(a, b, col), col += 4 * NEO__W;
-        if (col + 2 * NEO__W <= dim) NEO__FN(bag_chunk_2)(a, b, col), col += 2 * NEO__W;
-        if (col + NEO__W <= dim) NEO__FN(bag_chunk_1)(a, b, col), col += NEO__W;
-        if (col < dim) NEO__FN(bag_chunk_rest)(a, b, col);
-    }
-}
-
 /* ---- the careful lookup ---- */
 
 static NEO__NOINLINE void NEO__FN(part_join)(neo__part_tree *t) {
@@ -17894,6 +17815,85 @@ static void NEO__FN(bag_pool_careful)(const neo__bag_lookup *a) {
     }
 }
 
+/* ---- the lookup of ids that are all inside, in one bucket ---- */
+
+/* Narrow rows: a bag, n vectors of columns from col on. An id without a weight has weight 1, which rounds as the
+   sum does. */
+#define NEO__X_FMA_ROW(i)                                                                         \
+    s##i = NEO__FMA(w, NEO__FN(row_load)(dtype, row + (i)*NEO__W * size, scale, bias), s##i);
+#define NEO__BAG_NARROW(N, EACH)                                                                  \
+    NEO__INLINE void NEO__FN(bag_narrow_##N)(const neo__bag_lookup *a, int64_t b, int64_t col,    \
+                                             neo_dtype dtype) {                                   \
+        const neo__bag_rows *t = a->store;                                                        \
+        int64_t size = dtype == NEO_I8 ? 1 : 2, k = a->offsets[b], k_end = a->offsets[b + 1];     \
+        int64_t length = k_end - k;                                                               \
+        float *to = a->out + b * a->out_stride + col;                                             \
+        NEO__VF scale = NEO__SET(0.0f), bias = scale;                                             \
+        EACH(NEO__X_ZERO)                                                                         \
+        for (; k < k_end; k++) {                                                                  \
+            int64_t id = neo__jagged_id(a->ids, a->is_i32, k);                                    \
+            const char *row = t->data + id * t->row_bytes + col * size;                           \
+            NEO__VF w = NEO__SET(a->weights ? a->weights[k] : 1.0f);                              \
+            if (dtype == NEO_I8)                                                                  \
+                scale = NEO__SET(t->scale[2 * id]), bias = NEO__SET(t->scale[2 * id + 1]);        \
+            EACH(NEO__X_FMA_ROW)                                                                  \
+        }                                                                                         \
+        if (a->mean && length > 1) {                                                              \
+            NEO__VF w = NEO__SET((float)length);                                                  \
+            EACH(NEO__X_DIV)                                                                      \
+        }                                                                                         \
+        EACH(NEO__X_STORE)                                                                        \
+    }
+NEO__BAG_NARROW(4, NEO__EACH4)
+NEO__BAG_NARROW(1, NEO__EACH1)
+NEO__INLINE void NEO__FN(bag_pool_as)(const neo__bag_lookup *a, neo_dtype dtype) {
+    int64_t ahead = NEO__FN(bag_ahead)(a->store->row_bytes / 4);
+    for (int64_t b = 0; b < a->bags; b++) {
+        int64_t col = 0, k = a->offsets[b], k_end = a->offsets[b + 1];
+        NEO__FN(bag_fetch_ahead)(a, a->is_i32, k + ahead, k_end + ahead);
+        for (; col + 4 * NEO__W <= a->dim; col += 4 * NEO__W) NEO__FN(bag_narrow_4)(a, b, col, dtype);
+        for (; col + NEO__W <= a->dim; col += NEO__W) NEO__FN(bag_narrow_1)(a, b, col, dtype);
+        if (col == a->dim) continue;
+        float *to = a->out + b * a->out_stride;
+        NEO__FN(bag_sum_rows)(a, k, k_end, 0, a->rows, col, a->dim - col, to + col);
+        for (; col < a->dim && a->mean && k_end - k > 1; col++) to[col] /= (float)(k_end - k);
+    }
+}
+static NEO__NOINLINE void NEO__FN(bag_pool_narrow)(const neo__bag_lookup *a) {
+#if NEO__PASS != NEO__PASS_SCALAR
+    if (a->store->dtype == NEO_F16) NEO__FN(bag_pool_as)(a, NEO_F16);
+    else if (a->store->dtype == NEO_BF16) NEO__FN(bag_pool_as)(a, NEO_BF16);
+    else NEO__FN(bag_pool_as)(a, NEO_I8);
+#else
+    NEO__FN(bag_pool_as)(a, a->store->dtype);
+#endif
+}
+
+static void NEO__FN(bag_pool)(const neo__bag_lookup *a) {
+    int64_t dim = a->dim;
+    if (!a->table) {
+        NEO__FN(bag_pool_narrow)(a);
+        return;
+    }
+#if NEO__PASS != NEO__PASS_SCALAR
+    switch (dim) {
+    case 8 * NEO__W: NEO__FN(bag_rows_8)(a); return;
+    case 4 * NEO__W: NEO__FN(bag_rows_4)(a); return;
+    case 2 * NEO__W: NEO__FN(bag_rows_2)(a); return;
+    case NEO__W: NEO__FN(bag_rows_1)(a); return;
+    default: break;
+    }
+#endif
+    for (int64_t b = 0; b < a->bags; b++) {
+        int64_t col = 0;
+        for (; col + 8 * NEO__W <= dim; col += 8 * NEO__W) NEO__FN(bag_chunk_8)(a, b, col);
+        if (col + 4 * NEO__W <= dim) NEO__FN(bag_chunk_4)(a, b, col), col += 4 * NEO__W;
+        if (col + 2 * NEO__W <= dim) NEO__FN(bag_chunk_2)(a, b, col), col += 2 * NEO__W;
+        if (col + NEO__W <= dim) NEO__FN(bag_chunk_1)(a, b, col), col += NEO__W;
+        if (col < dim) NEO__FN(bag_chunk_rest)(a, b, col);
+    }
+}
+
 /* ---- NEO_POOL_NONE, gradients of per-id weights, packing of gradients ---- */
 static void NEO__FN(bag_copy)(const neo__bag_lookup *a) {
     int64_t dim = a->dim, ahead = NEO__FN(bag_ahead)(dim), end = a->offsets[a->bags];
@@ -17929,8 +17929,8 @@ NEO__INLINE float NEO__FN(row_dot_on)(float sum, const float *x, const float *y,
 NEO__INLINE float NEO__FN(row_dot_in)(const float *x, const float *y, int64_t n) {
     return NEO__FN(row_dot_on)(0.0f, x, y, n);
 }
-static NEO__NOINLINE float NEO__FN(row_dot)(const float *x, const float *y, int64_t n) {
-    return NEO__FN(row_dot_in)(x, y, n);
+static NEO__NOINLINE float NEO__FN(row_dot)(float sum, const float *x, const float *y, int64_t n) {
+    return NEO__FN(row_dot_on)(sum, x, y, n);
 }
 
 static void NEO__FN(row_blocks)(const float *x, const float *y, int64_t n, float *out) {
@@ -17945,7 +17945,7 @@ typedef struct NEO__FN(row_sums) {
 } NEO__FN(row_sums);
 NEO__INLINE float NEO__FN(row_sum)(NEO__FN(row_sums) * s, const float *x, const float *y, int64_t n) {
     const neo__bag_cut *cut = s->cut;
-    if (!cut) return NEO__FN(row_dot)(x, y, n);
+    if (!cut) return NEO__FN(row_dot)(0.0f, x, y, n);
     int i = s->next++;
     if (i < cut->have) return cut->total[i * cut->rows + s->row];
     if (i < cut->have + cut->want)
@@ -17961,11 +17961,11 @@ NEO__INLINE float NEO__FN(row_mean)(NEO__FN(row_sums) * s, const float *g, int64
 static NEO__NOINLINE float NEO__FN(bag_dot)(const neo__bag_lookup *a, int64_t id, const float *d) {
     enum { WIDTH = 256 };
     float room[WIDTH], sum = 0.0f;
-    if (a->table) return NEO__FN(row_dot)(d, a->table + id * a->dim, a->dim);
+    if (a->table) return NEO__FN(row_dot)(0.0f, d, a->table + id * a->dim, a->dim);
     for (int64_t c = 0; c < a->dim; c += WIDTH) {
         int64_t n = NEO__MIN(a->dim - c, (int64_t)WIDTH);
         NEO__FN(rows_decode)(a->store, id, c, n, room);
-        sum = NEO__FN(row_dot_on)(sum, d + c, room, n);
+        sum = NEO__FN(row_dot)(sum, d + c, room, n);
     }
     return sum;
 }
@@ -18412,11 +18412,7 @@ static const neo__bag_kernels NEO__FN(bag_kernels) = {
 #undef NEO__X_FETCH
 #undef NEO__BAG_POOL
 #undef NEO__BAG_NARROW
-#undef NEO__X_ADD_ROW
 #undef NEO__X_FMA_ROW
-#undef NEO__X_ADD_LEFT
-#undef NEO__X_FMA_LEFT
-#undef NEO__X_STORE_LEFT
 #undef NEO__LOAD_B
 #undef NEO__STORE_B
 #undef NEO__LOAD_H
