@@ -908,8 +908,8 @@ typedef struct neo_table_desc {
    f16, bf16   as neo_tensor_convert with that name, step and index; beyond the largest number: infinity
    i8          a row has codes in [-127, 127] and two f32, scale and bias; an element is fma(code, scale, bias).
                Of a new row w, with one rounding per operation:
-                 h = 0.5 max(w) - 0.5 min(w);  scale = h / 127 + 0;  bias = (min(w) + h) + 0
-                 x = (w - bias) / scale, cut to [-127, 127];  n = floor(x)
+                 h = 0.5 max(w) - 0.5 min(w);  scale = h / 127, 0 below 2^-126;  bias = (min(w) + h) + 0
+                 x = (w - bias) (1 / scale), cut to [-127, 127];  n = floor(x)
                  code = n + 1 if x - n > (word >> 8) 2^-24, else n; to nearest: x rounded to nearest even
                If scale is 0 (a constant row) all codes are 0. A row with a NaN or an infinity becomes NaN
                as a whole: codes 0, scale 0, bias NaN. Scale and bias need the whole row: a table of i8 may
@@ -2954,11 +2954,12 @@ typedef struct neo__bag_rows {
     int64_t dim, row_bytes;
     uint64_t first, stride;
 } neo__bag_rows;
-/* Floats in which a row of a narrow type is decoded, stepped and rounded: the row, filled up to 16s, and random
-   words, of which the last may be blocks of a vector. */
-NEO__INLINE int64_t neo__bag_room(int64_t dim) { return (dim + 15) / 16 * 16; }
-NEO__INLINE int64_t neo__bag_narrow_scratch(neo_dtype dtype, int64_t dim) {
-    return dtype == NEO_F32 ? 0 : 2 * neo__bag_room(dim) + 80;
+/* Of a row: its first element's number, and how many random blocks its elements are in. */
+NEO__INLINE uint64_t neo__bag_number(const neo__bag_rows *t, int64_t row) {
+    return t->first + (uint64_t)row * t->stride;
+}
+NEO__INLINE int64_t neo__bag_blocks_of(const neo__bag_rows *t, int64_t row) {
+    return ((int64_t)(neo__bag_number(t, row) % 4) + t->dim + 3) / 4;
 }
 
 /* A run of bags of one feature, to look up. Offsets start at its first bag; ids and weights are
@@ -3031,6 +3032,12 @@ NEO__INLINE int64_t neo__bag_group(int64_t dim) {
     int64_t rows = 4096 / dim;
     return rows < 1 ? 1 : rows > NEO__BAG_GROUP ? (int64_t)NEO__BAG_GROUP : rows;
 }
+/* Floats in which a row of a narrow type is decoded, stepped and rounded: the row, filled up to 16s, and the
+   random words of a group of rows, of which the last may be a vector of blocks. */
+NEO__INLINE int64_t neo__bag_room(int64_t dim) { return (dim + 15) / 16 * 16; }
+NEO__INLINE int64_t neo__bag_narrow_scratch(neo_dtype dtype, int64_t dim) {
+    return dtype == NEO_F32 ? 0 : neo__bag_room(dim) + neo__bag_group(dim) * (dim + 8) + 96;
+}
 /* Blocks of 16 columns, along which rows are summed. */
 NEO__INLINE int64_t neo__bag_blocks(int64_t dim) { return (dim + 15) / 16; }
 /* A group and one row; or the gradient, direction, weights and moments of a row of a cut table. */
@@ -3089,10 +3096,10 @@ struct neo__bag_kernels {
     void (*update_cut)(const neo__bag_update *u, const neo__bag_cut *cut);
     /* out[i] = the sum over block i of 16 columns of x y */
     void (*blocks)(const float *x, const float *y, int64_t n, float *out);
-    /* Narrow rows: columns [col, col + n) of a row to f32, and a row from f32. w has neo__bag_narrow_scratch()
-       floats, of which the first dim are the row; round NULL: to nearest. */
+    /* Narrow rows: columns [col, col + n) of a row to f32, and a row from f32. w has neo__bag_room(dim) floats;
+       word: the row's random words, NULL: to nearest. */
     void (*decode)(const neo__bag_rows *t, int64_t row, int64_t col, int64_t n, float *to);
-    void (*encode)(const neo__bag_rows *t, int64_t row, float *w, const neo__random_key *round);
+    void (*encode)(const neo__bag_rows *t, int64_t row, float *w, const float *word);
 };
 /* ---- narrow floats and random numbers: scalar forms, and the tensor kernels' table ---- */
 
@@ -16829,11 +16836,9 @@ NEO__INLINE void NEO__FN(store_blocks)(float *y, const float32x4_t v[4]) {
 }
 #endif
 
-/* Blocks [first, first + NEO__W), which may not cross a multiple of 2^32. */
-NEO__INLINE void NEO__FN(philox_lanes)(const neo__random_key *key, uint64_t first, NEO__VI x[4]) {
+/* Of the blocks whose numbers are in x[0] (low half) and x[1]. */
+NEO__INLINE void NEO__FN(philox_rounds)(const neo__random_key *key, NEO__VI x[4]) {
     uint32_t k0 = (uint32_t)key->seed, k1 = (uint32_t)(key->seed >> 32);
-    x[0] = NEO__ADDI(NEO__SETI((int32_t)(uint32_t)first), NEO__LANE_BLOCKS);
-    x[1] = NEO__SETI((int32_t)(uint32_t)(first >> 32));
     x[2] = NEO__SETI((int32_t)(uint32_t)key->h);
     x[3] = NEO__SETI((int32_t)(uint32_t)(key->h >> 32));
     for (int round = 0; round < 10; round++) {
@@ -16847,6 +16852,12 @@ NEO__INLINE void NEO__FN(philox_lanes)(const neo__random_key *key, uint64_t firs
         k0 += NEO__PHILOX_W0;
         k1 += NEO__PHILOX_W1;
     }
+}
+/* Blocks [first, first + NEO__W), which may not cross a multiple of 2^32. */
+NEO__INLINE void NEO__FN(philox_lanes)(const neo__random_key *key, uint64_t first, NEO__VI x[4]) {
+    x[0] = NEO__ADDI(NEO__SETI((int32_t)(uint32_t)first), NEO__LANE_BLOCKS);
+    x[1] = NEO__SETI((int32_t)(uint32_t)(first >> 32));
+    NEO__FN(philox_rounds)(key, x);
 }
 #if NEO__PASS != NEO__PASS_SCALAR
 /* Whether a whole vector of blocks can start at `block` of `blocks` left. */
@@ -17458,14 +17469,18 @@ NEO__INLINE void NEO__FN(store_left)(float *p, NEO__VF v, int64_t left) {
     else NEO__STOREN(p, v, left);
 }
 
-/* ---- narrow rows; see neo_table_desc for the formulas ---- */
+/* ---- narrow rows; see neo_table_desc for the formulas. NEO__BLOCK_LANES: which lane has NEO__LANE_BLOCKS' block
+   0, 1, ... ---- */
 #if NEO__PASS == NEO__PASS_SCALAR
+#define NEO__BLOCK_LANES {0}
 #define NEO__LOAD_B(p) ((int32_t) * (const int8_t *)(p))
 #define NEO__STORE_B(p, v) (*(int8_t *)(p) = (int8_t)(v))
 #elif NEO__PASS == NEO__PASS_AVX512
+#define NEO__BLOCK_LANES {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15}
 #define NEO__LOAD_B(p) _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p)))
 #define NEO__STORE_B(p, v) _mm_storeu_si128((__m128i *)(void *)(p), _mm512_cvtepi32_epi8(v))
 #elif NEO__PASS == NEO__PASS_AVX2
+#define NEO__BLOCK_LANES {0, 4, 1, 5, 2, 6, 3, 7}
 #define NEO__LOAD_B(p) _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(p)))
 #define NEO__STORE_B(p, v) NEO__FN(store_b)(p, v)
 NEO__INLINE void NEO__FN(store_b)(void *p, __m256i v) {
@@ -17473,6 +17488,7 @@ NEO__INLINE void NEO__FN(store_b)(void *p, __m256i v) {
     _mm_storel_epi64((__m128i *)p, _mm_packs_epi16(h, h));
 }
 #else
+#define NEO__BLOCK_LANES {0, 1, 2, 3}
 #define NEO__LOAD_B(p) NEO__FN(load_b)(p)
 #define NEO__STORE_B(p, v) NEO__FN(store_b)(p, v)
 NEO__INLINE int32x4_t NEO__FN(load_b)(const void *p) {
@@ -17541,52 +17557,62 @@ NEO__INLINE NEO__VI NEO__FN(f16_round)(NEO__VF x, NEO__VI r) {
     code = NEO__SELECTI(NEO__GTI(a, NEO__SETI(0x7F800000)), NEO__SETI(0x7E00), code);
     return NEO__ORI(code, NEO__SHRI(NEO__XORI(u, a), 16));
 }
-/* Random blocks [first, first + blocks) as the bits of floats; the last vector of blocks is written whole. */
-static NEO__NOINLINE void NEO__FN(random_words)(float *y, int64_t blocks, const neo__random_key *key,
-                                                uint64_t first) {
-    for (int64_t i = 0; i < blocks; i += NEO__W) {
+/* The random words of rows, as the bits of floats: row by row whole blocks, the last vector of them written
+   whole. Blocks of several rows share a vector. Lane l holds the block that store_blocks puts in its place. */
+static NEO__NOINLINE void NEO__FN(rows_words)(const neo__bag_rows *t, const int64_t *row, int64_t count,
+                                              const neo__random_key *key, float *word) {
+    static const int32_t lane[NEO__W] = NEO__BLOCK_LANES;
+    int32_t low[NEO__W], high[NEO__W];
+    int64_t left = neo__bag_blocks_of(t, row[0]);
+    uint64_t block = neo__bag_number(t, row[0]) / 4;
+    for (int64_t r = 0; r < count; word += 4 * NEO__W) {
         NEO__VI x[4];
         NEO__VF v[4];
-        if ((uint32_t)(first + (uint64_t)i) > UINT32_MAX - (NEO__W - 1)) { /* lanes would cross 2^32 */
-            for (int64_t b = i; b < i + NEO__W; b++) {
-                uint32_t word[4];
-                neo__random_block(key, first + (uint64_t)b, word);
-                for (int k = 0; k < 4; k++) y[4 * b + k] = neo__f32_bits(word[k]);
-            }
-            continue;
+        for (int l = 0; l < NEO__W; l++, block++) {
+            low[lane[l]] = (int32_t)(uint32_t)block;
+            high[lane[l]] = (int32_t)(uint32_t)(block >> 32);
+            if (--left > 0 || ++r >= count) continue;
+            left = neo__bag_blocks_of(t, row[r]);
+            block = neo__bag_number(t, row[r]) / 4 - 1;
         }
-        NEO__FN(philox_lanes)(key, first + (uint64_t)i, x);
+        x[0] = NEO__LOADI(low);
+        x[1] = NEO__LOADI(high);
+        NEO__FN(philox_rounds)(key, x);
         for (int k = 0; k < 4; k++) v[k] = NEO__AS_F(x[k]);
-        NEO__FN(store_blocks)(y + 4 * i, v);
+        NEO__FN(store_blocks)(word, v);
     }
 }
 /* Scale and bias of a row of i8; w is filled up to whole vectors. Returns the scale, 0: all codes are 0. */
 static float NEO__FN(rows_scale)(const float *w, int64_t n, float *scale) {
-    NEO__VF low = NEO__LOAD(w), high = low, odd = NEO__SET(0.0f);
-    float lane[3][NEO__W], least, most;
+    NEO__VF low = NEO__LOAD(w), high = low, zero = NEO__SET(0.0f), odd = zero;
+    float least[NEO__W], most[NEO__W];
     for (int64_t c = 0; c < n; c += NEO__W) {
         NEO__VF x = NEO__LOAD(w + c);
         low = NEO__MIN_(x, low);
         high = NEO__MAX_(x, high);
         odd = NEO__ADD(odd, NEO__SUB(x, x)); /* a NaN if one of them is not finite */
     }
-    NEO__STORE(lane[0], low);
-    NEO__STORE(lane[1], high);
-    NEO__STORE(lane[2], odd);
-    least = lane[0][0], most = lane[1][0];
-    for (int i = 1; i < NEO__W; i++) {
-        least = lane[0][i] < least ? lane[0][i] : least;
-        most = lane[1][i] > most ? lane[1][i] : most;
-        lane[2][0] += lane[2][i];
+    odd = NEO__SELECT(NEO__EQ(odd, zero), zero, NEO__SET(1.0f));
+    if (NEO__ANY(NEO__GT(odd, zero))) {
+        scale[0] = 0.0f;
+        scale[1] = neo__f32_bits(0x7FC00000u);
+        return 0.0f;
     }
-    float half = 0.5f * most - 0.5f * least;
-    int finite = lane[2][0] == 0.0f;
-    scale[0] = finite ? half / 127.0f + 0.0f : 0.0f;
-    scale[1] = finite ? (least + half) + 0.0f : neo__f32_bits(0x7FC00000u);
+    NEO__STORE(least, low);
+    NEO__STORE(most, high);
+    for (int half = NEO__W / 2; half > 0; half /= 2) {
+        for (int i = 0; i < half; i++) {
+            least[i] = NEO__MIN(least[i], least[i + half]);
+            most[i] = NEO__MAX(most[i], most[i + half]);
+        }
+    }
+    float half = 0.5f * most[0] - 0.5f * least[0], unit = half / 127.0f;
+    scale[0] = unit < FLT_MIN ? 0.0f : unit;
+    scale[1] = (least[0] + half) + 0.0f;
     return scale[0];
 }
-NEO__INLINE NEO__VI NEO__FN(i8_round)(NEO__VF w, NEO__VF scale, NEO__VF bias, NEO__VI r, int stochastic) {
-    NEO__VF x = NEO__DIV(NEO__SUB(w, bias), scale);
+NEO__INLINE NEO__VI NEO__FN(i8_round)(NEO__VF w, NEO__VF inverse, NEO__VF bias, NEO__VI r, int stochastic) {
+    NEO__VF x = NEO__MUL(NEO__SUB(w, bias), inverse);
     x = NEO__MIN_(NEO__SET(127.0f), NEO__MAX_(NEO__SET(-127.0f), x));
     if (!stochastic) return NEO__TO_I(x);
     NEO__VI n = NEO__FN(floor_i)(x);
@@ -17604,32 +17630,29 @@ NEO__INLINE void NEO__FN(row_store)(neo_dtype dtype, char *p, NEO__VI code, int6
     if (!whole) memcpy(p, few, (size_t)left * (dtype == NEO_I8 ? 1 : 2));
 }
 static NEO__NOINLINE void NEO__FN(rows_encode)(const neo__bag_rows *t, int64_t row, float *w,
-                                               const neo__random_key *round) {
+                                               const float *word) {
     int64_t n = t->dim, whole = neo__bag_room(n), size = t->dtype == NEO_I8 ? 1 : 2;
     char *to = t->data + row * t->row_bytes;
-    uint64_t first = t->first + (uint64_t)row * t->stride;
-    float *word = w + whole;
-    NEO__VF scale = NEO__SET(1.0f), bias = scale;
-    if (!round && t->dtype == NEO_F16) NEO__FN(f16_from_f32s)((uint16_t *)(void *)to, w, n);
-    if (!round && t->dtype == NEO_BF16) NEO__FN(bf16_from_f32s)((uint16_t *)(void *)to, w, n);
-    if (!round && t->dtype != NEO_I8) return;
+    NEO__VF inverse = NEO__SET(0.0f), bias = inverse;
+    if (!word && t->dtype == NEO_F16) NEO__FN(f16_from_f32s)((uint16_t *)(void *)to, w, n);
+    if (!word && t->dtype == NEO_BF16) NEO__FN(bf16_from_f32s)((uint16_t *)(void *)to, w, n);
+    if (!word && t->dtype != NEO_I8) return;
     for (int64_t c = n; c < whole; c++) w[c] = w[0];
     if (t->dtype == NEO_I8) {
-        float *s = t->scale + 2 * row;
-        if (NEO__FN(rows_scale)(w, n, s) == 0.0f) {
+        float *scale = t->scale + 2 * row;
+        if (NEO__FN(rows_scale)(w, n, scale) == 0.0f) {
             memset(to, 0, (size_t)n);
             return;
         }
-        scale = NEO__SET(s[0]), bias = NEO__SET(s[1]);
+        inverse = NEO__SET(1.0f / scale[0]), bias = NEO__SET(scale[1]);
     }
-    if (round) NEO__FN(random_words)(word, (int64_t)(first % 4 + (uint64_t)n + 3) / 4, round, first / 4);
-    word += first % 4;
+    if (word) word += neo__bag_number(t, row) % 4;
     for (int64_t c = 0; c < n; c += NEO__W) {
         NEO__VF x = NEO__LOAD(w + c);
-        NEO__VI r = round ? NEO__AS_I(NEO__LOAD(word + c)) : NEO__SETI(0);
+        NEO__VI r = word ? NEO__AS_I(NEO__LOAD(word + c)) : NEO__SETI(0);
         NEO__VI code = t->dtype == NEO_F16    ? NEO__FN(f16_round)(x, r)
                        : t->dtype == NEO_BF16 ? NEO__FN(bf16_round)(x, r)
-                                              : NEO__FN(i8_round)(x, scale, bias, r, round != NULL);
+                                              : NEO__FN(i8_round)(x, inverse, bias, r, word != NULL);
         NEO__FN(row_store)(t->dtype, to + c * size, code, n - c);
     }
 }
@@ -17818,12 +17841,12 @@ static void NEO__FN(bag_pool_careful)(const neo__bag_lookup *a) {
 /* ---- the lookup of ids that are all inside, in one bucket ---- */
 
 /* Narrow rows: a bag, n vectors of columns from col on. An id without a weight has weight 1, which rounds as the
-   sum does. */
+   sum does. Ids up to fetch_end fetch the row `ahead` of them. */
 #define NEO__X_FMA_ROW(i)                                                                         \
     s##i = NEO__FMA(w, NEO__FN(row_load)(dtype, row + (i)*NEO__W * size, scale, bias), s##i);
 #define NEO__BAG_NARROW(N, EACH)                                                                  \
     NEO__INLINE void NEO__FN(bag_narrow_##N)(const neo__bag_lookup *a, int64_t b, int64_t col,    \
-                                             neo_dtype dtype) {                                   \
+                                             neo_dtype dtype, int64_t ahead, int64_t fetch_end) { \
         const neo__bag_rows *t = a->store;                                                        \
         int64_t size = dtype == NEO_I8 ? 1 : 2, k = a->offsets[b], k_end = a->offsets[b + 1];     \
         int64_t length = k_end - k;                                                               \
@@ -17834,6 +17857,8 @@ static void NEO__FN(bag_pool_careful)(const neo__bag_lookup *a) {
             int64_t id = neo__jagged_id(a->ids, a->is_i32, k);                                    \
             const char *row = t->data + id * t->row_bytes + col * size;                           \
             NEO__VF w = NEO__SET(a->weights ? a->weights[k] : 1.0f);                              \
+            if (k < fetch_end)                                                                    \
+                NEO__FN(bag_fetch_id)(t, neo__jagged_id(a->ids, a->is_i32, k + ahead));           \
             if (dtype == NEO_I8)                                                                  \
                 scale = NEO__SET(t->scale[2 * id]), bias = NEO__SET(t->scale[2 * id + 1]);        \
             EACH(NEO__X_FMA_ROW)                                                                  \
@@ -17850,9 +17875,12 @@ NEO__INLINE void NEO__FN(bag_pool_as)(const neo__bag_lookup *a, neo_dtype dtype)
     int64_t ahead = NEO__FN(bag_ahead)(a->store->row_bytes / 4);
     for (int64_t b = 0; b < a->bags; b++) {
         int64_t col = 0, k = a->offsets[b], k_end = a->offsets[b + 1];
-        NEO__FN(bag_fetch_ahead)(a, a->is_i32, k + ahead, k_end + ahead);
-        for (; col + 4 * NEO__W <= a->dim; col += 4 * NEO__W) NEO__FN(bag_narrow_4)(a, b, col, dtype);
-        for (; col + NEO__W <= a->dim; col += NEO__W) NEO__FN(bag_narrow_1)(a, b, col, dtype);
+        int64_t fetch_end = k_end <= a->offsets[a->bags] - ahead ? k_end : -1;
+        if (fetch_end < 0) NEO__FN(bag_fetch_ahead)(a, a->is_i32, k + ahead, k_end + ahead);
+        for (; col + 4 * NEO__W <= a->dim; col += 4 * NEO__W, fetch_end = -1)
+            NEO__FN(bag_narrow_4)(a, b, col, dtype, ahead, fetch_end);
+        for (; col + NEO__W <= a->dim; col += NEO__W, fetch_end = -1)
+            NEO__FN(bag_narrow_1)(a, b, col, dtype, ahead, fetch_end);
         if (col == a->dim) continue;
         float *to = a->out + b * a->out_stride;
         NEO__FN(bag_sum_rows)(a, k, k_end, 0, a->rows, col, a->dim - col, to + col);
@@ -18127,14 +18155,15 @@ static NEO__NOINLINE void NEO__FN(bag_step_row)(const neo__bag_step *o, NEO__FN(
 NEO__INLINE float *NEO__FN(bag_state)(const neo__bag_update *k, int i, int64_t row) {
     return k->state[i] ? k->state[i] + row * k->state_dim[i] : NULL;
 }
+/* word: the random words by which a narrow row is rounded, or NULL. */
 static NEO__NOINLINE void NEO__FN(bag_step)(const neo__bag_update *k, int64_t row, float *g,
-                                            float *spare) {
+                                            float *spare, const float *word) {
     NEO__FN(row_sums) sums = {NULL, 0, 0};
     float *w = k->weight ? k->weight + row * k->dim : k->scratch + neo__bag_scratch(k->dim);
     if (!k->weight) NEO__FN(rows_decode)(k->store, row, 0, k->dim, w);
     NEO__FN(bag_step_row)
     (&k->step, &sums, w, NEO__FN(bag_state)(k, 0, row), NEO__FN(bag_state)(k, 1, row), g, spare, k->dim);
-    if (!k->weight) NEO__FN(rows_encode)(k->store, row, w, k->round);
+    if (!k->weight) NEO__FN(rows_encode)(k->store, row, w, word);
 }
 /* Rows of a cut table. To ask for sums, the step is taken on a copy of the row. */
 static void NEO__FN(bag_update_cut)(const neo__bag_update *k, const neo__bag_cut *cut) {
@@ -18156,7 +18185,10 @@ static void NEO__FN(bag_update_cut)(const neo__bag_update *k, const neo__bag_cut
         }
         memcpy(g, k->grad + k->grad_row[low], (size_t)n * sizeof *g);
         NEO__FN(bag_step_row)(&k->step, &sums, to[0], to[1], to[2], g, spare, n);
-        if (!k->weight && !cut->want) NEO__FN(rows_encode)(k->store, row, to[0], k->round);
+        if (k->weight || cut->want) continue;
+        float *word = k->round ? to[0] + neo__bag_room(n) : NULL;
+        if (word) NEO__FN(rows_words)(k->store, &row, 1, k->round, word);
+        NEO__FN(rows_encode)(k->store, row, to[0], word);
     }
 }
 
@@ -18356,7 +18388,15 @@ static NEO__NOINLINE void NEO__FN(bag_step_group)(const neo__bag_update *u, cons
         return;
     }
     float *spare = u->scratch + neo__bag_group(u->dim) * u->dim;
-    for (int64_t r = 0; r < count; r++) NEO__FN(bag_step)(u, row[r], g + r * u->dim, spare);
+    float *word = NULL;
+    if (!u->weight && u->round && count > 0) {
+        word = u->scratch + neo__bag_scratch(u->dim) + neo__bag_room(u->dim);
+        NEO__FN(rows_words)(u->store, row, count, u->round, word);
+    }
+    for (int64_t r = 0; r < count; r++) {
+        NEO__FN(bag_step)(u, row[r], g + r * u->dim, spare, word);
+        if (word) word += 4 * neo__bag_blocks_of(u->store, row[r]);
+    }
 }
 static NEO__NOINLINE void NEO__FN(bag_keep_group)(const neo__bag_update *u, const int64_t *first,
                                                   int64_t count, const float *g) {
@@ -18413,6 +18453,7 @@ static const neo__bag_kernels NEO__FN(bag_kernels) = {
 #undef NEO__BAG_POOL
 #undef NEO__BAG_NARROW
 #undef NEO__X_FMA_ROW
+#undef NEO__BLOCK_LANES
 #undef NEO__LOAD_B
 #undef NEO__STORE_B
 #undef NEO__LOAD_H

@@ -266,7 +266,7 @@ static void bench_narrow(int64_t dim, neo_dtype dtype) {
         double t = bench_median(time[i], rounds);
         bench_spread(time[i], rounds);
         snprintf(name, sizeof name, "bags.%s.%s.d%d", i ? "backward" : "forward", neo_dtype_name(dtype), (int)dim);
-        bench_report(name, bytes[i] / t / 1e9, "GB/s", 0, "f32_rows", bench_median(wide_time[i], rounds) / t);
+        bench_report(name, bytes[i] / t / 1e9, "GB/s", -1, "f32_rows", bench_median(wide_time[i], rounds) / t);
     }
     for (int n = 0; n < BATCHES; n++) free((void *)(uintptr_t)s.batch[n].ids);
     free(s.offsets), free(s.out), free(wide.out);

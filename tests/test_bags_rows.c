@@ -54,11 +54,11 @@ static void encode_row(Codes *to, neo_dtype t, const float *w, int64_t n, const 
     }
     if (t != NEO_I8) return;
     float most = 0.5f * high, least = 0.5f * low, h = most - least, sum = low + h;
-    to->scale[0] = h / 127.0f + 0.0f;
+    to->scale[0] = h / 127.0f < 0x1p-126f ? 0.0f : h / 127.0f;
     to->scale[1] = sum + 0.0f;
     for (int64_t c = 0; c < n && to->scale[0] != 0; c++) {
         float x = w[c] - to->scale[1];
-        x = x / to->scale[0];
+        x = x * (1.0f / to->scale[0]);
         x = x > 127 ? 127 : x < -127 ? -127 : x;
         float down = floorf(x), rest = x - down;
         float u = (float)(word_of(name, step, first + c) >> 8) * 0x1p-24f;
