@@ -16920,7 +16920,6 @@ static void NEO__FN(random_normal)(float *y, int64_t blocks, const neo__random_k
         i += NEO__W;
     }
 }
-#undef NEO__LANE_BLOCKS
 
 static const neo__tensor_kernels NEO__FN(tensor_kernels) = {
     NEO__FN(f16_from_f32s),  NEO__FN(f32_from_f16s),  NEO__FN(bf16_from_f32s),
@@ -17469,18 +17468,14 @@ NEO__INLINE void NEO__FN(store_left)(float *p, NEO__VF v, int64_t left) {
     else NEO__STOREN(p, v, left);
 }
 
-/* ---- narrow rows; see neo_table_desc for the formulas. NEO__BLOCK_LANES: which lane has NEO__LANE_BLOCKS' block
-   0, 1, ... ---- */
+/* ---- narrow rows; see neo_table_desc for the formulas ---- */
 #if NEO__PASS == NEO__PASS_SCALAR
-#define NEO__BLOCK_LANES {0}
 #define NEO__LOAD_B(p) ((int32_t) * (const int8_t *)(p))
 #define NEO__STORE_B(p, v) (*(int8_t *)(p) = (int8_t)(v))
 #elif NEO__PASS == NEO__PASS_AVX512
-#define NEO__BLOCK_LANES {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15}
 #define NEO__LOAD_B(p) _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p)))
 #define NEO__STORE_B(p, v) _mm_storeu_si128((__m128i *)(void *)(p), _mm512_cvtepi32_epi8(v))
 #elif NEO__PASS == NEO__PASS_AVX2
-#define NEO__BLOCK_LANES {0, 4, 1, 5, 2, 6, 3, 7}
 #define NEO__LOAD_B(p) _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(p)))
 #define NEO__STORE_B(p, v) NEO__FN(store_b)(p, v)
 NEO__INLINE void NEO__FN(store_b)(void *p, __m256i v) {
@@ -17488,7 +17483,6 @@ NEO__INLINE void NEO__FN(store_b)(void *p, __m256i v) {
     _mm_storel_epi64((__m128i *)p, _mm_packs_epi16(h, h));
 }
 #else
-#define NEO__BLOCK_LANES {0, 1, 2, 3}
 #define NEO__LOAD_B(p) NEO__FN(load_b)(p)
 #define NEO__STORE_B(p, v) NEO__FN(store_b)(p, v)
 NEO__INLINE int32x4_t NEO__FN(load_b)(const void *p) {
@@ -17558,25 +17552,29 @@ NEO__INLINE NEO__VI NEO__FN(f16_round)(NEO__VF x, NEO__VI r) {
     return NEO__ORI(code, NEO__SHRI(NEO__XORI(u, a), 16));
 }
 /* The random words of rows, as the bits of floats: row by row whole blocks, the last vector of them written
-   whole. Blocks of several rows share a vector. Lane l holds the block that store_blocks puts in its place. */
+   whole. Blocks of several rows share a vector; a run of them ends with the row, and where the high half of the
+   number changes. */
 static NEO__NOINLINE void NEO__FN(rows_words)(const neo__bag_rows *t, const int64_t *row, int64_t count,
                                               const neo__random_key *key, float *word) {
-    static const int32_t lane[NEO__W] = NEO__BLOCK_LANES;
-    int32_t low[NEO__W], high[NEO__W];
     int64_t left = neo__bag_blocks_of(t, row[0]);
     uint64_t block = neo__bag_number(t, row[0]) / 4;
+    NEO__VI place = NEO__ADDI(NEO__SETI(0), NEO__LANE_BLOCKS);
     for (int64_t r = 0; r < count; word += 4 * NEO__W) {
-        NEO__VI x[4];
+        NEO__VI x[4] = {place, place, place, place};
         NEO__VF v[4];
-        for (int l = 0; l < NEO__W; l++, block++) {
-            low[lane[l]] = (int32_t)(uint32_t)block;
-            high[lane[l]] = (int32_t)(uint32_t)(block >> 32);
-            if (--left > 0 || ++r >= count) continue;
+        for (int64_t lane = 0, n; lane < NEO__W && r < count; lane += n) { /* its lanes, and those behind */
+            uint32_t low = (uint32_t)block;
+            NEO__VM here = NEO__GTI(place, NEO__SETI((int32_t)lane - 1));
+            NEO__VI number = NEO__ADDI(place, NEO__SETI((int32_t)(low - (uint32_t)lane)));
+            x[0] = NEO__SELECTI(here, number, x[0]);
+            x[1] = NEO__SELECTI(here, NEO__SETI((int32_t)(uint32_t)(block >> 32)), x[1]);
+            n = NEO__MIN(NEO__MIN(left, NEO__W - lane), (int64_t)UINT32_MAX - low + 1);
+            block += (uint64_t)n;
+            left -= n;
+            if (left > 0 || ++r == count) continue;
             left = neo__bag_blocks_of(t, row[r]);
-            block = neo__bag_number(t, row[r]) / 4 - 1;
+            block = neo__bag_number(t, row[r]) / 4;
         }
-        x[0] = NEO__LOADI(low);
-        x[1] = NEO__LOADI(high);
         NEO__FN(philox_rounds)(key, x);
         for (int k = 0; k < 4; k++) v[k] = NEO__AS_F(x[k]);
         NEO__FN(store_blocks)(word, v);
@@ -18453,7 +18451,7 @@ static const neo__bag_kernels NEO__FN(bag_kernels) = {
 #undef NEO__BAG_POOL
 #undef NEO__BAG_NARROW
 #undef NEO__X_FMA_ROW
-#undef NEO__BLOCK_LANES
+#undef NEO__LANE_BLOCKS
 #undef NEO__LOAD_B
 #undef NEO__STORE_B
 #undef NEO__LOAD_H
