@@ -885,7 +885,8 @@ typedef struct neo_table_desc {
     int32_t row_buckets; /* R: pooled sums add bucket by bucket (bucket r has the rows from r rows/R up
                             to (r + 1) rows/R), then over buckets by the leaves' tree, + 0.0f,
                             whatever the plan; 0: 1. Above 1 the lookup is slower */
-    void *weight;        /* [rows][dim] of dtype, in memory of yours (init still applies); NULL: neo's */
+    void *weight;        /* [rows][dim] of dtype in memory of yours (init still applies); NULL:
+                            neo's */
     neo_table_part part; /* parts of one table have one name. first_col is a multiple of 16, and so is dim
                             unless the part has the last column; a part of the rows is whole buckets */
     neo_dtype dtype;     /* of the rows: NEO_F32, NEO_F16, NEO_BF16 or NEO_I8; see "narrow rows" */
@@ -893,27 +894,29 @@ typedef struct neo_table_desc {
 } neo_table_desc;
 
 /* ---- narrow rows ----
-   Rows of f16, bf16 or i8 take half or a quarter of the memory, and of the bytes that a lookup reads. All
-   arithmetic and the optimizer's state are f32: a lookup decodes the elements, a step decodes the row, steps
-   it as rows of f32 are stepped, and rounds the new row. Rounded to nearest, a row would stand still once steps
-   are below half its last place; so a step rounds up or down at random, with the probability of the remainder,
-   and the mean of what is stored is the row that was computed (but for f32's own rounding). Initial values, and
-   rows written by neo_bags_set_rows, are rounded to nearest.
+   Rows of f16, bf16 or i8 take half or a quarter of the memory, and of the bytes that a lookup
+   reads. All arithmetic and the optimizer's state are f32: a lookup decodes elements; a step decodes
+   the row, steps it as a row of f32 is stepped, and rounds the new row. To nearest, a row would
+   stand still once steps are below half its last place. So a step rounds up or down at random, with
+   the probability of the remainder, and the mean of what is stored is the row that was computed (but
+   for f32's own rounding). Initial values, and rows written by neo_bags_set_rows, are rounded to
+   nearest.
 
-   The random number of an element is word e % 4 of block e / 4 of neo_random_u32x4 (seed of the context,
-   neo_hash("<bags>.<table>.weight"), t, NEO_STREAM_ROUNDING), where e = row * dim + column in the table, or in
-   the larger table of which this one is a part, and t is the number of this step from 1. So no layout, order,
-   thread or instruction set matters, and a run that is resumed rounds alike.
+   The random number of an element is word e % 4 of block e / 4 of neo_random_u32x4 (the context's
+   seed, neo_hash("<bags>.<table>.weight"), t, NEO_STREAM_ROUNDING): e = row * dim + column in the
+   table, or in the larger table of which this one is a part; t is the number of this step, from 1.
+   So no layout, order, thread or instruction set matters, and a run that is resumed rounds alike.
 
-   f16, bf16   as neo_tensor_convert with that name, step and index; beyond the largest number: infinity
-   i8          a row has codes in [-127, 127] and two f32, scale and bias; an element is fma(code, scale, bias).
-               Of a new row w, with one rounding per operation:
-                 h = 0.5 max(w) - 0.5 min(w);  scale = h / 127, 0 below 2^-126;  bias = (min(w) + h) + 0
+   f16, bf16   as neo_tensor_convert with that name, step and index; infinity beyond the largest
+   i8          a row has codes in [-127, 127] and two f32, scale and bias; an element is fma(code,
+               scale, bias). Of a new row w, with one rounding per operation:
+                 h = 0.5 max(w) - 0.5 min(w)
+                 scale = h / 127, 0 if below 2^-126;  bias = (min(w) + h) + 0
                  x = (w - bias) (1 / scale), cut to [-127, 127];  n = floor(x)
-                 code = n + 1 if x - n > (word >> 8) 2^-24, else n; to nearest: x rounded to nearest even
-               If scale is 0 (a constant row) all codes are 0. A row with a NaN or an infinity becomes NaN
-               as a whole: codes 0, scale 0, bias NaN. Scale and bias need the whole row: a table of i8 may
-               be cut by rows, not by columns.
+                 code = n + 1 if x - n > (word >> 8) 2^-24, else n; nearest: x, ties to even
+               If scale is 0 (a constant row) all codes are 0. A row with a NaN or an infinity
+               becomes NaN as a whole: codes 0, scale 0, bias NaN. Scale and bias need the whole
+               row: a table of i8 may be cut by rows, not by columns.
    ---- */
 
 /* Sums along rows of which this object has some columns: a row-wise optimizer, LAMB, LARS and max_norm need
@@ -952,8 +955,8 @@ typedef struct neo_bags_desc {
    but the seed and the tensor's name, "<bags>.<table>.weight".
    Errors   NEO_ERR_ARG: a field of desc, the table named. NEO_ERR_MEMORY. NEO_ERR_UNSUPPORTED: rows of a
             table times max_ids (or max_kept_rows) beyond 2^64; i8 rows cut by columns.
-   neo_bags_bytes: exactly what create asks of the allocator: weights (those not in memory of yours, and
-   the scales of i8 rows), optimizer state, and workspace (descriptions included). */
+   neo_bags_bytes: exactly what create asks of the allocator: weights (those not in memory of yours,
+   and the scales of i8 rows), optimizer state, and workspace (descriptions included). */
 typedef struct neo_bags_memory {
     size_t weight_bytes, state_bytes, workspace_bytes;
 } neo_bags_memory;
@@ -972,8 +975,8 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_bags_reserve(neo_bags *bags, int64_t ma
    Shapes    batch: T features x B samples; out [B][sum of the features' dims] f32, last stride 1.
              With feature_bags (a batch size per feature): out is 1-d, feature after feature, each
              [B_t][D_t]. NEO_POOL_NONE: all tables have one dim D; out [ids][D], one row per id in order.
-   Numerics  elements of narrow rows become f32 (see "narrow rows");
-             a bag adds w_k * row_k by fma (weights) or row_k by addition in order of position, from 0;
+   Numerics  elements of narrow rows become f32 (see "narrow rows"). A bag adds w_k * row_k by fma
+             (weights) or row_k by addition in order of position, from 0;
              MEAN then divides by the bag's length (before any id was dropped). NONE copies the row,
              times its weight where there are weights; a dropped id gives zeros.
    Aliasing  out may not overlap an input. Threads: safe on distinct bags objects of distinct contexts.
@@ -1035,17 +1038,19 @@ NEO_API neo_status neo_bags_weight_grad(neo_bags *bags, const neo_jagged *batch,
 NEO_API int32_t neo_bags_table_count(const neo_bags *bags);
 NEO_API int64_t neo_bags_out_width(const neo_bags *bags); /* sum of the features' dims */
 NEO_API const char *neo_bags_table_name(const neo_bags *bags, int32_t table);
-/* neo_bags_weight: a view of a table's rows, [rows][dim] of the table's dtype. neo_bags_scale: of the scale
-   and bias of each row of i8, [rows][2] f32; none for other dtypes. neo_bags_state: of its optimizer
-   state k (0: "momentum1", 1: "momentum2"; [rows] or [rows][dim]); none when it has no such state. */
+/* neo_bags_weight: a view of a table's rows, [rows][dim] of the table's dtype. neo_bags_scale: of
+   scale and bias of each row of i8, [rows][2] f32; none for other dtypes. neo_bags_state: of its
+   optimizer state k (0: "momentum1", 1: "momentum2"; [rows] or [rows][dim]); none when it has no
+   such state. */
 NEO_API neo_tensor neo_bags_weight(const neo_bags *bags, int32_t table);
 NEO_API neo_tensor neo_bags_scale(const neo_bags *bags, int32_t table);
 NEO_API neo_tensor neo_bags_state(const neo_bags *bags, int32_t table, int k);
-/* neo_bags_get_rows: rows [first, first + count) of a table as f32, [count][dim], whatever its dtype.
-   neo_bags_set_rows: write them, rounded to nearest; optimizer state stays. On the calling thread.
-   Errors   NEO_ERR_RANGE: rows outside the table. NEO_ERR_ARG. */
-NEO_API neo_status neo_bags_get_rows(const neo_bags *bags, int32_t table, int64_t first, int64_t count,
-                                     float *rows);
+/* neo_bags_get_rows: rows [first, first + count) of a table as f32, [count][dim], whatever its
+   dtype. neo_bags_set_rows: write them, rounded to nearest; optimizer state stays as it is.
+   Threads  on the calling thread alone; not beside another call on the same object.
+   Errors   NEO_ERR_RANGE: rows outside the table. NEO_ERR_ARG: no such table, rows is NULL. */
+NEO_API neo_status neo_bags_get_rows(const neo_bags *bags, int32_t table, int64_t first,
+                                     int64_t count, float *rows);
 NEO_API neo_status neo_bags_set_rows(neo_bags *bags, int32_t table, int64_t first, int64_t count,
                                      const float *rows);
 typedef struct neo_bags_stats {
@@ -2945,8 +2950,8 @@ typedef struct neo__random_key {
     uint64_t seed, h;
 } neo__random_key;
 
-/* The rows of a table in memory. Element (row, column) has number first + row * stride + column in the larger
-   table, by which it is rounded. */
+/* The rows of a table in memory. Element (row, column) has number first + row * stride + column in
+   the larger table, by which it is rounded. */
 typedef struct neo__bag_rows {
     neo_dtype dtype;
     char *data;
@@ -3032,8 +3037,8 @@ NEO__INLINE int64_t neo__bag_group(int64_t dim) {
     int64_t rows = 4096 / dim;
     return rows < 1 ? 1 : rows > NEO__BAG_GROUP ? (int64_t)NEO__BAG_GROUP : rows;
 }
-/* Floats in which a row of a narrow type is decoded, stepped and rounded: the row, filled up to 16s, and the
-   random words of a group of rows, of which the last may be a vector of blocks. */
+/* Floats in which a row of a narrow type is decoded, stepped and rounded: the row, filled up to 16s,
+   and the random words of a group of rows, of which the last may be a vector of blocks. */
 NEO__INLINE int64_t neo__bag_room(int64_t dim) { return (dim + 15) / 16 * 16; }
 NEO__INLINE int64_t neo__bag_narrow_scratch(neo_dtype dtype, int64_t dim) {
     return dtype == NEO_F32 ? 0 : neo__bag_room(dim) + neo__bag_group(dim) * (dim + 8) + 96;
@@ -3096,8 +3101,8 @@ struct neo__bag_kernels {
     void (*update_cut)(const neo__bag_update *u, const neo__bag_cut *cut);
     /* out[i] = the sum over block i of 16 columns of x y */
     void (*blocks)(const float *x, const float *y, int64_t n, float *out);
-    /* Narrow rows: columns [col, col + n) of a row to f32, and a row from f32. w has neo__bag_room(dim) floats;
-       word: the row's random words, NULL: to nearest. */
+    /* Narrow rows: columns [col, col + n) of a row to f32, and a row from f32. w has
+       neo__bag_room(dim) floats; word: the random blocks its elements are in, NULL: to nearest. */
     void (*decode)(const neo__bag_rows *t, int64_t row, int64_t col, int64_t n, float *to);
     void (*encode)(const neo__bag_rows *t, int64_t row, float *w, const float *word);
 };
@@ -6912,7 +6917,8 @@ static neo_status neo__bag_part_check(const neo_bags_desc *d, const neo_table_de
                " are not cut at multiples of 16",
                fn, t->name, p.first_col, p.first_col + t->dim, p.dim);
     NEO__CHECK(t->dtype != NEO_I8 || t->dim == p.dim, NEO_ERR_UNSUPPORTED,
-               "%s: table '%s': i8 rows have one scale each: cut the table by rows, not by columns", fn, t->name);
+               "%s: table '%s': i8 rows have one scale each: cut the table by rows, not by columns",
+               fn, t->name);
     NEO__CHECK(!neo__bag_is_cut(t) || d->cut_sums, NEO_ERR_ARG,
                "%s: table '%s': its optimizer needs sums over whole rows: give cut_sums", fn, t->name);
     int32_t buckets = t->row_buckets > 1 && t->rows < p.rows ? t->row_buckets : 0;
@@ -6943,8 +6949,8 @@ static neo_status neo__bag_table_check(const neo_bags_desc *d, int32_t t, const 
                table->rows, table->dim);
     NEO__CHECK(table->dtype == NEO_F32 || table->dtype == NEO_F16 || table->dtype == NEO_BF16 ||
                    table->dtype == NEO_I8,
-               NEO_ERR_ARG, "%s: table '%s': rows of dtype %d (%s): f32, f16, bf16 and i8 are there", fn, name,
-               (int)table->dtype, neo_dtype_name(table->dtype));
+               NEO_ERR_ARG, "%s: table '%s': rows of dtype %d (%s): f32, f16, bf16 and i8 are there",
+               fn, name, (int)table->dtype, neo_dtype_name(table->dtype));
     NEO__CHECK((unsigned)table->pooling <= NEO_POOL_NONE, NEO_ERR_ARG,
                "%s: table '%s': pooling %d does not exist", fn, name, (int)table->pooling);
     NEO__CHECK((table->pooling == NEO_POOL_NONE) == (d->tables[0].pooling == NEO_POOL_NONE),
@@ -7164,12 +7170,12 @@ static neo_status neo__bags_alloc_tables(neo_bags *b, const char *fn) {
         size_t weight_bytes = neo__bag_weight_bytes(t->rows, t->dim, t->store.dtype),
                scale_bytes = neo__bag_scale_bytes(t->rows, t->store.dtype);
         if (t->owns_weight) t->store.data = (char *)neo_alloc(b->ctx, weight_bytes);
-        NEO__CHECK(t->store.data, NEO_ERR_MEMORY, "%s: table '%s': no memory for %zu bytes of weights", fn,
-                   t->name, weight_bytes);
+        NEO__CHECK(t->store.data, NEO_ERR_MEMORY,
+                   "%s: table '%s': no memory for %zu bytes of weights", fn, t->name, weight_bytes);
         if (scale_bytes) {
             t->store.scale = (float *)neo__alloc_zero(b->ctx, scale_bytes);
-            NEO__CHECK(t->store.scale, NEO_ERR_MEMORY, "%s: table '%s': no memory for %zu bytes of scales", fn,
-                       t->name, scale_bytes);
+            NEO__CHECK(t->store.scale, NEO_ERR_MEMORY,
+                       "%s: table '%s': no memory for %zu bytes of scales", fn, t->name, scale_bytes);
         }
         for (int k = 0; k < 2 && t->state_dim[k]; k++) {
             size_t bytes = neo__bag_bytes(t->rows, t->state_dim[k]);
@@ -7211,8 +7217,8 @@ static neo_status neo__bags_init_weight(neo_bags *b, const neo__bag_table *t, ne
     NEO__TRY(neo__init_check(&init, t->weight_name));
     job.b = b;
     job.table = t;
-    job.row = neo__init_job_make(b->ctx, neo_tensor_2d(b->scratch, NEO_F32, 1, t->dim), t->weight_name, init,
-                                 first, stride);
+    job.row = neo__init_job_make(b->ctx, neo_tensor_2d(b->scratch, NEO_F32, 1, t->dim),
+                                 t->weight_name, init, first, stride);
     job.row.tasks = 1;
     job.tasks = neo__task_count(b->ctx, t->rows, 1 + (1 << 14) / t->dim);
     neo_parallel_for(b->ctx, job.tasks, neo__bag_init_task, &job);
@@ -7340,27 +7346,29 @@ NEO_API neo_tensor neo_bags_weight(const neo_bags *b, int32_t table) {
     return neo_tensor_2d(t->store.data, t->store.dtype, t->rows, t->dim);
 }
 NEO_API neo_tensor neo_bags_scale(const neo_bags *b, int32_t table) {
-    if (table < 0 || table >= b->sizes.tables || !b->tables[table].store.scale) return neo_tensor_none();
-    return neo_tensor_2d(b->tables[table].store.scale, NEO_F32, b->tables[table].rows, 2);
+    if (table < 0 || table >= b->sizes.tables) return neo_tensor_none();
+    const neo__bag_table *t = &b->tables[table];
+    return t->store.scale ? neo_tensor_2d(t->store.scale, NEO_F32, t->rows, 2) : neo_tensor_none();
 }
-static neo_status neo__bags_check_rows(const neo_bags *b, int32_t table, int64_t first, int64_t count,
-                                       const float *rows, const char *fn) {
+static neo_status neo__bags_check_rows(const neo_bags *b, int32_t table, int64_t first,
+                                       int64_t count, const float *rows, const char *fn) {
     NEO__CHECK(b && table >= 0 && table < b->sizes.tables && (rows || count == 0), NEO_ERR_ARG,
                "%s: an argument is NULL, or there is no table %d", fn, table);
     const neo__bag_table *t = &b->tables[table];
     NEO__CHECK(first >= 0 && count >= 0 && first <= t->rows - count, NEO_ERR_RANGE,
-               "%s: table '%s': %" PRId64 " rows from %" PRId64 " on, it has %" PRId64, fn, t->name, count, first,
-               t->rows);
+               "%s: table '%s': %" PRId64 " rows from %" PRId64 " on, it has %" PRId64, fn, t->name,
+               count, first, t->rows);
     return NEO_OK;
 }
-NEO_API neo_status neo_bags_get_rows(const neo_bags *b, int32_t table, int64_t first, int64_t count,
-                                     float *rows) {
+NEO_API neo_status neo_bags_get_rows(const neo_bags *b, int32_t table, int64_t first,
+                                     int64_t count, float *rows) {
     NEO__TRY(neo__bags_check_rows(b, table, first, count, rows, "neo_bags_get_rows"));
     const neo__bag_rows *t = &b->tables[table].store;
     neo__fp_state fp = neo__fp_enter();
     for (int64_t i = 0; i < count; i++) {
         float *to = rows + i * t->dim;
-        if (t->dtype == NEO_F32) memcpy(to, t->data + (first + i) * t->row_bytes, (size_t)t->row_bytes);
+        const char *from = t->data + (first + i) * t->row_bytes;
+        if (t->dtype == NEO_F32) memcpy(to, from, (size_t)t->row_bytes);
         else b->ctx->bag->decode(t, first + i, 0, t->dim, to);
     }
     neo__fp_leave(fp);
@@ -16734,10 +16742,13 @@ static void NEO__FN(f32_from_bf16s)(float *y, const uint16_t *x, int64_t n) {
                      _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC))
 #define NEO__LOAD_F16(p) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(p)))
 #else
-#define NEO__STORE_H(p, v) vst1_u16(p, vmovn_u32(vreinterpretq_u32_s32(v)))
-#define NEO__LOAD_H(p) vreinterpretq_s32_u32(vmovl_u16(vld1_u16(p)))
+#define NEO__STORE_H(p, v)                                                                        \
+    vst1_u16((uint16_t *)(void *)(p), vmovn_u32(vreinterpretq_u32_s32(v)))
+#define NEO__LOAD_H(p)                                                                            \
+    vreinterpretq_s32_u32(vmovl_u16(vld1_u16((const uint16_t *)(const void *)(p))))
 #define NEO__STORE_F16(p, v) vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(v)))
-#define NEO__LOAD_F16(p) vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)))
+#define NEO__LOAD_F16(p)                                                                          \
+    vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16((const uint16_t *)(const void *)(p))))
 #endif
 
 static void NEO__FN(f16_from_f32s)(uint16_t *y, const float *x, int64_t n) {
@@ -17503,30 +17514,32 @@ NEO__INLINE NEO__VF NEO__FN(row_load)(neo_dtype dtype, const char *p, NEO__VF sc
     if (dtype == NEO_BF16) return NEO__AS_F(NEO__SHLI(NEO__LOAD_H(p), 16));
     return NEO__FMA(NEO__TO_F(NEO__LOAD_B(p)), scale, bias);
 }
-NEO__INLINE NEO__VF NEO__FN(row_load_left)(neo_dtype dtype, const char *p, int64_t left, NEO__VF scale,
-                                           NEO__VF bias) {
+NEO__INLINE NEO__VF NEO__FN(row_load_left)(neo_dtype dtype, const char *p, int64_t left,
+                                           NEO__VF scale, NEO__VF bias) {
     int16_t few[16];
     if (NEO__W == 1 || left >= NEO__W) return NEO__FN(row_load)(dtype, p, scale, bias);
     memset(few, 0, sizeof few);
     memcpy(few, p, (size_t)left * (dtype == NEO_I8 ? 1 : 2));
     return NEO__FN(row_load)(dtype, (const char *)few, scale, bias);
 }
-static NEO__NOINLINE void NEO__FN(rows_decode)(const neo__bag_rows *t, int64_t row, int64_t col, int64_t n,
-                                               float *to) {
+static NEO__NOINLINE void NEO__FN(rows_decode)(const neo__bag_rows *t, int64_t row, int64_t col,
+                                               int64_t n, float *to) {
     int64_t size = t->dtype == NEO_I8 ? 1 : 2;
     const char *p = t->data + row * t->row_bytes + col * size;
     NEO__VF scale = NEO__SET(t->scale ? t->scale[2 * row] : 0.0f);
     NEO__VF bias = NEO__SET(t->scale ? t->scale[2 * row + 1] : 0.0f);
     for (int64_t c = 0; c < n; c += NEO__W)
-        NEO__FN(store_left)(to + c, NEO__FN(row_load_left)(t->dtype, p + c * size, n - c, scale, bias), n - c);
+        NEO__FN(store_left)
+        (to + c, NEO__FN(row_load_left)(t->dtype, p + c * size, n - c, scale, bias), n - c);
 }
 /* The largest integer up to x, |x| < 2^22. */
 NEO__INLINE NEO__VI NEO__FN(floor_i)(NEO__VF x) {
     NEO__VI n = NEO__TO_I(x);
     return NEO__SELECTI(NEO__GT(NEO__TO_F(n), x), NEO__SUBI(n, NEO__SETI(1)), n);
 }
-/* neo__narrow_encode for bf16 and f16. Above f16's denormals the bits dropped are 13 of f32, so that 13 random
-   bits decide. A denormal is an integer and a fraction of 32 bits of 2^-24, made in two halves. */
+/* neo__narrow_encode for bf16 and f16. Above f16's denormals the bits dropped are 13 of f32, so that
+   13 random bits decide. A denormal is an integer and a fraction of 32 bits of 2^-24, made in two
+   halves. */
 NEO__INLINE NEO__VI NEO__FN(bf16_round)(NEO__VF x, NEO__VI r) {
     NEO__VI u = NEO__AS_I(x), a = NEO__ANDI(u, NEO__SETI(0x7FFFFFFF));
     NEO__VI code = NEO__SHRI(NEO__ADDI(u, NEO__SHRI(r, 16)), 16);
@@ -17545,28 +17558,30 @@ NEO__INLINE NEO__VI NEO__FN(f16_round)(NEO__VF x, NEO__VI r) {
     y = NEO__MUL(NEO__SUB(y, NEO__TO_F(high)), NEO__SET(65536.0f));
     NEO__VI rest = NEO__ORI(NEO__SHLI(high, 16), NEO__FN(floor_i)(y));
     /* rest + r >= 2^32: rest > ~r, unsigned */
-    NEO__VM up = NEO__GTI(NEO__XORI(rest, NEO__SETI(INT32_MIN)), NEO__XORI(r, NEO__SETI(INT32_MAX)));
+    NEO__VI over = NEO__XORI(r, NEO__SETI(INT32_MAX));
+    NEO__VM up = NEO__GTI(NEO__XORI(rest, NEO__SETI(INT32_MIN)), over);
     n = NEO__SELECTI(up, NEO__ADDI(n, NEO__SETI(1)), n);
     code = NEO__SELECTI(denormal, n, code);
     code = NEO__SELECTI(NEO__GTI(a, NEO__SETI(0x7F800000)), NEO__SETI(0x7E00), code);
     return NEO__ORI(code, NEO__SHRI(NEO__XORI(u, a), 16));
 }
-/* The random words of rows, as the bits of floats: row by row whole blocks, the last vector of them written
-   whole. Blocks of several rows share a vector; a run of them ends with the row, and where the high half of the
-   number changes. */
-static NEO__NOINLINE void NEO__FN(rows_words)(const neo__bag_rows *t, const int64_t *row, int64_t count,
-                                              const neo__random_key *key, float *word) {
+/* The random words of rows, as the bits of floats: row by row whole blocks, the last vector of them
+   written whole. Blocks of several rows share a vector; a run of them ends with the row, and where
+   the high half of the number changes. */
+static NEO__NOINLINE void NEO__FN(rows_words)(const neo__bag_rows *t, const int64_t *row,
+                                              int64_t count, const neo__random_key *key,
+                                              float *word) {
     int64_t left = neo__bag_blocks_of(t, row[0]);
     uint64_t block = neo__bag_number(t, row[0]) / 4;
     NEO__VI place = NEO__ADDI(NEO__SETI(0), NEO__LANE_BLOCKS);
     for (int64_t r = 0; r < count; word += 4 * NEO__W) {
         NEO__VI x[4] = {place, place, place, place};
         NEO__VF v[4];
-        for (int64_t lane = 0, n; lane < NEO__W && r < count; lane += n) { /* its lanes, and those behind */
+        for (int64_t lane = 0, n; lane < NEO__W && r < count; lane += n) {
             uint32_t low = (uint32_t)block;
             NEO__VM here = NEO__GTI(place, NEO__SETI((int32_t)lane - 1));
             NEO__VI number = NEO__ADDI(place, NEO__SETI((int32_t)(low - (uint32_t)lane)));
-            x[0] = NEO__SELECTI(here, number, x[0]);
+            x[0] = NEO__SELECTI(here, number, x[0]); /* lanes behind the run are set again */
             x[1] = NEO__SELECTI(here, NEO__SETI((int32_t)(uint32_t)(block >> 32)), x[1]);
             n = NEO__MIN(NEO__MIN(left, NEO__W - lane), (int64_t)UINT32_MAX - low + 1);
             block += (uint64_t)n;
@@ -17580,7 +17595,8 @@ static NEO__NOINLINE void NEO__FN(rows_words)(const neo__bag_rows *t, const int6
         NEO__FN(store_blocks)(word, v);
     }
 }
-/* Scale and bias of a row of i8; w is filled up to whole vectors. Returns the scale, 0: all codes are 0. */
+/* Scale and bias of a row of i8; w is filled up to whole vectors. Returns the scale; 0: all codes
+   are 0. */
 static float NEO__FN(rows_scale)(const float *w, int64_t n, float *scale) {
     NEO__VF low = NEO__LOAD(w), high = low, zero = NEO__SET(0.0f), odd = zero;
     float least[NEO__W], most[NEO__W];
@@ -17609,7 +17625,8 @@ static float NEO__FN(rows_scale)(const float *w, int64_t n, float *scale) {
     scale[1] = (least[0] + half) + 0.0f;
     return scale[0];
 }
-NEO__INLINE NEO__VI NEO__FN(i8_round)(NEO__VF w, NEO__VF inverse, NEO__VF bias, NEO__VI r, int stochastic) {
+NEO__INLINE NEO__VI NEO__FN(i8_round)(NEO__VF w, NEO__VF inverse, NEO__VF bias, NEO__VI r,
+                                      int stochastic) {
     NEO__VF x = NEO__MUL(NEO__SUB(w, bias), inverse);
     x = NEO__MIN_(NEO__SET(127.0f), NEO__MAX_(NEO__SET(-127.0f), x));
     if (!stochastic) return NEO__TO_I(x);
@@ -17648,9 +17665,10 @@ static NEO__NOINLINE void NEO__FN(rows_encode)(const neo__bag_rows *t, int64_t r
     for (int64_t c = 0; c < n; c += NEO__W) {
         NEO__VF x = NEO__LOAD(w + c);
         NEO__VI r = word ? NEO__AS_I(NEO__LOAD(word + c)) : NEO__SETI(0);
-        NEO__VI code = t->dtype == NEO_F16    ? NEO__FN(f16_round)(x, r)
-                       : t->dtype == NEO_BF16 ? NEO__FN(bf16_round)(x, r)
-                                              : NEO__FN(i8_round)(x, inverse, bias, r, word != NULL);
+        NEO__VI code;
+        if (t->dtype == NEO_F16) code = NEO__FN(f16_round)(x, r);
+        else if (t->dtype == NEO_BF16) code = NEO__FN(bf16_round)(x, r);
+        else code = NEO__FN(i8_round)(x, inverse, bias, r, word != NULL);
         NEO__FN(row_store)(t->dtype, to + c * size, code, n - c);
     }
 }
@@ -17779,8 +17797,8 @@ NEO__INLINE int64_t NEO__FN(bag_clamp)(const neo__bag_lookup *a, int64_t id) {
     return id < 0 ? 0 : a->rows - 1;
 }
 /* Columns [col, col + n) of a row as f32: where they are, or decoded in room. */
-NEO__INLINE const float *NEO__FN(bag_row)(const neo__bag_lookup *a, int64_t id, int64_t col, int64_t n,
-                                          float *room) {
+NEO__INLINE const float *NEO__FN(bag_row)(const neo__bag_lookup *a, int64_t id, int64_t col,
+                                          int64_t n, float *room) {
     if (a->table) return a->table + id * a->dim + col;
     NEO__FN(rows_decode)(a->store, id, col, n, room);
     return room;
@@ -17838,8 +17856,9 @@ static void NEO__FN(bag_pool_careful)(const neo__bag_lookup *a) {
 
 /* ---- the lookup of ids that are all inside, in one bucket ---- */
 
-/* Narrow rows: a bag, n vectors of columns from col on. An id without a weight has weight 1, which rounds as the
-   sum does. Ids up to fetch_end fetch the row `ahead` of them. */
+#if NEO__PASS != NEO__PASS_SCALAR
+/* Narrow rows: a bag, n vectors of columns from col on. An id without a weight has weight 1, which
+   rounds as the sum does. Ids before fetch_end fetch the row `ahead` of them. */
 #define NEO__X_FMA_ROW(i)                                                                         \
     s##i = NEO__FMA(w, NEO__FN(row_load)(dtype, row + (i)*NEO__W * size, scale, bias), s##i);
 #define NEO__BAG_NARROW(N, EACH)                                                                  \
@@ -17886,14 +17905,13 @@ NEO__INLINE void NEO__FN(bag_pool_as)(const neo__bag_lookup *a, neo_dtype dtype)
     }
 }
 static NEO__NOINLINE void NEO__FN(bag_pool_narrow)(const neo__bag_lookup *a) {
-#if NEO__PASS != NEO__PASS_SCALAR
     if (a->store->dtype == NEO_F16) NEO__FN(bag_pool_as)(a, NEO_F16);
     else if (a->store->dtype == NEO_BF16) NEO__FN(bag_pool_as)(a, NEO_BF16);
     else NEO__FN(bag_pool_as)(a, NEO_I8);
-#else
-    NEO__FN(bag_pool_as)(a, a->store->dtype);
-#endif
 }
+#else
+static void NEO__FN(bag_pool_narrow)(const neo__bag_lookup *a) { NEO__FN(bag_pool_careful)(a); }
+#endif
 
 static void NEO__FN(bag_pool)(const neo__bag_lookup *a) {
     int64_t dim = a->dim;
@@ -18160,7 +18178,8 @@ static NEO__NOINLINE void NEO__FN(bag_step)(const neo__bag_update *k, int64_t ro
     float *w = k->weight ? k->weight + row * k->dim : k->scratch + neo__bag_scratch(k->dim);
     if (!k->weight) NEO__FN(rows_decode)(k->store, row, 0, k->dim, w);
     NEO__FN(bag_step_row)
-    (&k->step, &sums, w, NEO__FN(bag_state)(k, 0, row), NEO__FN(bag_state)(k, 1, row), g, spare, k->dim);
+    (&k->step, &sums, w, NEO__FN(bag_state)(k, 0, row), NEO__FN(bag_state)(k, 1, row), g, spare,
+     k->dim);
     if (!k->weight) NEO__FN(rows_encode)(k->store, row, w, word);
 }
 /* Rows of a cut table. To ask for sums, the step is taken on a copy of the row. */
