@@ -895,11 +895,11 @@ typedef struct neo_table_desc {
 
 /* ---- narrow rows ----
    Rows of f16, bf16 or i8 take half or a quarter of the memory, and of the bytes that a lookup
-   reads. All arithmetic and the optimizer's state are f32: a lookup decodes elements; a step decodes
-   the row, steps it as a row of f32 is stepped, and rounds the new row. To nearest, a row would
+   reads. All arithmetic and the optimizer's state are f32: a lookup decodes; a step decodes the row,
+   steps it as a row of f32 is stepped, and rounds the new row. To nearest, a row would
    stand still once steps are below half its last place. So a step rounds up or down at random, with
-   the probability of the remainder, and the mean of what is stored is the row that was computed (but
-   for f32's own rounding). Initial values, and rows written by neo_bags_set_rows, are rounded to
+   the probability of the remainder, and the mean of what is stored is the row that was computed
+   (but for f32's own rounding). Initial values, and rows written by neo_bags_set_rows, are rounded to
    nearest.
 
    The random number of an element is word e % 4 of block e / 4 of neo_random_u32x4 (the context's
@@ -911,7 +911,7 @@ typedef struct neo_table_desc {
    i8          a row has codes in [-127, 127] and two f32, scale and bias; an element is fma(code,
                scale, bias). Of a new row w, with one rounding per operation:
                  h = 0.5 max(w) - 0.5 min(w)
-                 scale = h / 127, 0 if below 2^-126;  bias = (min(w) + h) + 0
+                 scale = h / 127, 0 if below 2^-126;  bias = min(w) + h
                  x = (w - bias) (1 / scale), cut to [-127, 127];  n = floor(x)
                  code = n + 1 if x - n > (word >> 8) 2^-24, else n; nearest: x, ties to even
                If scale is 0 (a constant row) all codes are 0. A row with a NaN or an infinity
@@ -3037,8 +3037,8 @@ NEO__INLINE int64_t neo__bag_group(int64_t dim) {
     int64_t rows = 4096 / dim;
     return rows < 1 ? 1 : rows > NEO__BAG_GROUP ? (int64_t)NEO__BAG_GROUP : rows;
 }
-/* Floats in which a row of a narrow type is decoded, stepped and rounded: the row, filled up to 16s,
-   and the random words of a group of rows, of which the last may be a vector of blocks. */
+/* Floats in which a narrow row is decoded, stepped and rounded: the row, filled up to 16s, and the
+   random words of a group of rows, of which the last may be a vector of blocks. */
 NEO__INLINE int64_t neo__bag_room(int64_t dim) { return (dim + 15) / 16 * 16; }
 NEO__INLINE int64_t neo__bag_narrow_scratch(neo_dtype dtype, int64_t dim) {
     return dtype == NEO_F32 ? 0 : neo__bag_room(dim) + neo__bag_group(dim) * (dim + 8) + 96;
@@ -6949,8 +6949,7 @@ static neo_status neo__bag_table_check(const neo_bags_desc *d, int32_t t, const 
                table->rows, table->dim);
     NEO__CHECK(table->dtype == NEO_F32 || table->dtype == NEO_F16 || table->dtype == NEO_BF16 ||
                    table->dtype == NEO_I8,
-               NEO_ERR_ARG, "%s: table '%s': rows of dtype %d (%s): f32, f16, bf16 and i8 are there",
-               fn, name, (int)table->dtype, neo_dtype_name(table->dtype));
+               NEO_ERR_ARG, "%s: table '%s': rows of dtype %d (%s), not f32, f16, bf16 or i8", fn, name, (int)table->dtype, neo_dtype_name(table->dtype));
     NEO__CHECK((unsigned)table->pooling <= NEO_POOL_NONE, NEO_ERR_ARG,
                "%s: table '%s': pooling %d does not exist", fn, name, (int)table->pooling);
     NEO__CHECK((table->pooling == NEO_POOL_NONE) == (d->tables[0].pooling == NEO_POOL_NONE),
@@ -7175,7 +7174,8 @@ static neo_status neo__bags_alloc_tables(neo_bags *b, const char *fn) {
         if (scale_bytes) {
             t->store.scale = (float *)neo__alloc_zero(b->ctx, scale_bytes);
             NEO__CHECK(t->store.scale, NEO_ERR_MEMORY,
-                       "%s: table '%s': no memory for %zu bytes of scales", fn, t->name, scale_bytes);
+                       "%s: table '%s': no memory for %zu bytes of scales", fn, t->name,
+                       scale_bytes);
         }
         for (int k = 0; k < 2 && t->state_dim[k]; k++) {
             size_t bytes = neo__bag_bytes(t->rows, t->state_dim[k]);
@@ -17537,8 +17537,8 @@ NEO__INLINE NEO__VI NEO__FN(floor_i)(NEO__VF x) {
     NEO__VI n = NEO__TO_I(x);
     return NEO__SELECTI(NEO__GT(NEO__TO_F(n), x), NEO__SUBI(n, NEO__SETI(1)), n);
 }
-/* neo__narrow_encode for bf16 and f16. Above f16's denormals the bits dropped are 13 of f32, so that
-   13 random bits decide. A denormal is an integer and a fraction of 32 bits of 2^-24, made in two
+/* neo__narrow_encode for bf16 and f16. Above f16's denormals the bits dropped are 13 of f32, so
+   that 13 random bits decide. A denormal is an integer and a fraction of 32 bits of 2^-24, made in two
    halves. */
 NEO__INLINE NEO__VI NEO__FN(bf16_round)(NEO__VF x, NEO__VI r) {
     NEO__VI u = NEO__AS_I(x), a = NEO__ANDI(u, NEO__SETI(0x7FFFFFFF));
@@ -17622,7 +17622,7 @@ static float NEO__FN(rows_scale)(const float *w, int64_t n, float *scale) {
     }
     float half = 0.5f * most[0] - 0.5f * least[0], unit = half / 127.0f;
     scale[0] = unit < FLT_MIN ? 0.0f : unit;
-    scale[1] = (least[0] + half) + 0.0f;
+    scale[1] = least[0] + half; /* 0 of both signs gives 0 */
     return scale[0];
 }
 NEO__INLINE NEO__VI NEO__FN(i8_round)(NEO__VF w, NEO__VF inverse, NEO__VF bias, NEO__VI r,

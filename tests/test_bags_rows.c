@@ -9,7 +9,7 @@
 static const neo_dtype TYPES[] = {NEO_F16, NEO_BF16, NEO_I8};
 static const neo_isa ISAS[] = {NEO_ISA_SCALAR, NEO_ISA_AVX2, NEO_ISA_AVX512, NEO_ISA_NEON};
 static neo_isa isa_of(int i) { return neo_isa_available(ISAS[i % 4]) ? ISAS[i % 4] : NEO_ISA_BEST; }
-enum { MOST_DIM = 200, SEED = 1 };
+enum { MOST_DIM = 300, SEED = 1 };
 
 /* ---- the formulas ---- */
 static double pow2(int e) { return ldexp(1.0, e); }
@@ -55,7 +55,7 @@ static void encode_row(Codes *to, neo_dtype t, const float *w, int64_t n, const 
     if (t != NEO_I8) return;
     float most = 0.5f * high, least = 0.5f * low, h = most - least, sum = low + h;
     to->scale[0] = h / 127.0f < 0x1p-126f ? 0.0f : h / 127.0f;
-    to->scale[1] = sum + 0.0f;
+    to->scale[1] = sum;
     for (int64_t c = 0; c < n && to->scale[0] != 0; c++) {
         float x = w[c] - to->scale[1];
         x = x * (1.0f / to->scale[0]);
@@ -215,7 +215,7 @@ static void every_step_is_f32_rounded(void) {
 }
 /* Rows that are whole vectors, whole groups of them, and in between; each instruction set. */
 static void every_width(void) {
-    static const int64_t rows[] = {30, 30, 30}, dims[] = {1, 2, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 96, 100, 127, 128, 129, 200};
+    static const int64_t rows[] = {30, 30, 30}, dims[] = {1, 2, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 96, 100, 127, 128, 129, 300};
     for (int i = 0; i < (int)(sizeof dims / sizeof *dims) * 4; i++) {
         Model m;
         int64_t d[] = {dims[i / 4], dims[i / 4], dims[i / 4]};
@@ -268,6 +268,13 @@ static void rounding_is_that_of_tensors(void) {
         neo_table_desc t;
         neo_bags *bags = zeros(ctx, &t, type, ROWS, DIM);
         neo_convert_desc how = {NEO_ROUND_STOCHASTIC, "bags.t.weight", 1, 0};
+        for (int k = N / 2; k < N; k++) { /* fractions that just go up, or just do not */
+            uint32_t word = word_of(how.name, 1, k), less = k % 2, bits = (uint32_t)(100 + k % 30) << 23;
+            int drop = type == NEO_F16 ? 13 : 16;
+            bits |= ((1u << drop) - (word >> (32 - drop)) - less) & 0x7FFFFFu;
+            memcpy(&x[k], &bits, 4);
+            if (k % 4 < 2) x[k] = ldexpf((float)(4294967296.0 - word - less), -56); /* a fraction of 2^-24 */
+        }
         put_rows(bags, &t, x, -1.0f);
         CHECK_OK(neo_tensor_convert(ctx, neo_tensor_1d(x, NEO_F32, N), neo_tensor_1d(want, type, N), &how));
         CHECK_BITS(neo_bags_weight(bags, 0).data, want, 2 * N);
