@@ -885,10 +885,39 @@ typedef struct neo_table_desc {
     int32_t row_buckets; /* R: pooled sums add bucket by bucket (bucket r has the rows from r rows/R up
                             to (r + 1) rows/R), then over buckets by the leaves' tree, + 0.0f,
                             whatever the plan; 0: 1. Above 1 the lookup is slower */
-    float *weight;       /* [rows][dim] in memory of yours (init still applies); NULL: neo's */
+    void *weight;        /* [rows][dim] of dtype in memory of yours (init still applies); NULL:
+                            neo's */
     neo_table_part part; /* parts of one table have one name. first_col is a multiple of 16, and so is dim
                             unless the part has the last column; a part of the rows is whole buckets */
+    neo_dtype dtype;     /* of the rows: NEO_F32, NEO_F16, NEO_BF16 or NEO_I8; see "narrow rows" */
+    int round_nearest;   /* narrow rows are rounded to nearest after a step, not stochastically */
 } neo_table_desc;
+
+/* ---- narrow rows ----
+   Rows of f16, bf16 or i8 take half or a quarter of the memory, and of the bytes that a lookup
+   reads. All arithmetic and the optimizer's state are f32: a lookup decodes; a step decodes the row,
+   steps it as a row of f32 is stepped, and rounds the new row. To nearest, a row would
+   stand still once steps are below half its last place. So a step rounds up or down at random, with
+   the probability of the remainder, and the mean of what is stored is the row that was computed
+   (but for f32's own rounding). Initial values, and rows written by neo_bags_set_rows, are rounded to
+   nearest.
+
+   The random number of an element is word e % 4 of block e / 4 of neo_random_u32x4 (the context's
+   seed, neo_hash("<bags>.<table>.weight"), t, NEO_STREAM_ROUNDING): e = row * dim + column in the
+   table, or in the larger table of which this one is a part; t is the number of this step, from 1.
+   So no layout, order, thread or instruction set matters, and a run that is resumed rounds alike.
+
+   f16, bf16   as neo_tensor_convert with that name, step and index; infinity beyond the largest
+   i8          a row has codes in [-127, 127] and two f32, scale and bias; an element is fma(code,
+               scale, bias). Of a new row w, with one rounding per operation:
+                 h = 0.5 max(w) - 0.5 min(w)
+                 scale = h / 127, 0 if below 2^-126;  bias = min(w) + h
+                 x = (w - bias) (1 / scale), cut to [-127, 127];  n = floor(x)
+                 code = n + 1 if x - n > (word >> 8) 2^-24, else n; nearest: x, ties to even
+               If scale is 0 (a constant row) all codes are 0. A row with a NaN or an infinity
+               becomes NaN as a whole: codes 0, scale 0, bias NaN. Scale and bias need the whole
+               row: a table of i8 may be cut by rows, not by columns.
+   ---- */
 
 /* Sums along rows of which this object has some columns: a row-wise optimizer, LAMB, LARS and max_norm need
    them over whole rows. For each part that is cut by columns: blocks [sums][rows][blocks], the sums of this
@@ -928,9 +957,9 @@ NEO_API int neo_bag_cut_rounds(const neo_bag_optim *optim);
    forward and backward for batches up to max_batch and max_ids. Initial values do not depend on anything
    but the seed and the tensor's name, "<bags>.<table>.weight".
    Errors   NEO_ERR_ARG: a field of desc, the table named. NEO_ERR_MEMORY. NEO_ERR_UNSUPPORTED: rows of a
-            table times max_ids (or max_kept_rows) beyond 2^64.
-   neo_bags_bytes: exactly what create asks of the allocator: weights (those not in memory of yours),
-   optimizer state, and workspace (descriptions included). */
+            table times max_ids (or max_kept_rows) beyond 2^64; i8 rows cut by columns.
+   neo_bags_bytes: exactly what create asks of the allocator: weights (those not in memory of yours,
+   and the scales of i8 rows), optimizer state, and workspace (descriptions included). */
 typedef struct neo_bags_memory {
     size_t weight_bytes, state_bytes, workspace_bytes;
 } neo_bags_memory;
@@ -949,7 +978,8 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_bags_reserve(neo_bags *bags, int64_t ma
    Shapes    batch: T features x B samples; out [B][sum of the features' dims] f32, last stride 1.
              With feature_bags (a batch size per feature): out is 1-d, feature after feature, each
              [B_t][D_t]. NEO_POOL_NONE: all tables have one dim D; out [ids][D], one row per id in order.
-   Numerics  a bag adds w_k * row_k by fma (weights) or row_k by addition in order of position, from 0;
+   Numerics  elements of narrow rows become f32 (see "narrow rows"). A bag adds w_k * row_k by fma
+             (weights) or row_k by addition in order of position, from 0;
              MEAN then divides by the bag's length (before any id was dropped). NONE copies the row,
              times its weight where there are weights; a dropped id gives zeros.
    Aliasing  out may not overlap an input. Threads: safe on distinct bags objects of distinct contexts.
@@ -1011,10 +1041,21 @@ NEO_API neo_status neo_bags_weight_grad(neo_bags *bags, const neo_jagged *batch,
 NEO_API int32_t neo_bags_table_count(const neo_bags *bags);
 NEO_API int64_t neo_bags_out_width(const neo_bags *bags); /* sum of the features' dims */
 NEO_API const char *neo_bags_table_name(const neo_bags *bags, int32_t table);
-/* neo_bags_weight: a view of a table's rows, [rows][dim] f32. neo_bags_state: of its optimizer
-   state k (0: "momentum1", 1: "momentum2"; [rows] or [rows][dim]); none when it has no such state. */
+/* neo_bags_weight: a view of a table's rows, [rows][dim] of the table's dtype. neo_bags_scale: of
+   scale and bias of each row of i8, [rows][2] f32; none for other dtypes. neo_bags_state: of its
+   optimizer state k (0: "momentum1", 1: "momentum2"; [rows] or [rows][dim]); none when it has no
+   such state. */
 NEO_API neo_tensor neo_bags_weight(const neo_bags *bags, int32_t table);
+NEO_API neo_tensor neo_bags_scale(const neo_bags *bags, int32_t table);
 NEO_API neo_tensor neo_bags_state(const neo_bags *bags, int32_t table, int k);
+/* neo_bags_get_rows: rows [first, first + count) of a table as f32, [count][dim], whatever its
+   dtype. neo_bags_set_rows: write them, rounded to nearest; optimizer state stays as it is.
+   Threads  on the calling thread alone; not beside another call on the same object.
+   Errors   NEO_ERR_RANGE: rows outside the table. NEO_ERR_ARG: no such table, rows is NULL. */
+NEO_API neo_status neo_bags_get_rows(const neo_bags *bags, int32_t table, int64_t first,
+                                     int64_t count, float *rows);
+NEO_API neo_status neo_bags_set_rows(neo_bags *bags, int32_t table, int64_t first, int64_t count,
+                                     const float *rows);
 typedef struct neo_bags_stats {
     int64_t steps;        /* backward calls: the t of Adam */
     int64_t out_of_range; /* ids dropped or clamped by forward so far */
@@ -3015,10 +3056,33 @@ struct neo__vec_kernels {
                          int64_t n);
     void (*lamb_move)(const neo__step *s, float *w, const float *m, const float *v, int64_t n);
 };
+/* A stream of random blocks; block i is philox(seed, (i, h)). */
+typedef struct neo__random_key {
+    uint64_t seed, h;
+} neo__random_key;
+
+/* The rows of a table in memory. Element (row, column) has number first + row * stride + column in
+   the larger table, by which it is rounded. */
+typedef struct neo__bag_rows {
+    neo_dtype dtype;
+    char *data;
+    float *scale; /* of i8: [rows][2], scale and bias */
+    int64_t dim, row_bytes;
+    uint64_t first, stride;
+} neo__bag_rows;
+/* Of a row: its first element's number, and how many random blocks its elements are in. */
+NEO__INLINE uint64_t neo__bag_number(const neo__bag_rows *t, int64_t row) {
+    return t->first + (uint64_t)row * t->stride;
+}
+NEO__INLINE int64_t neo__bag_blocks_of(const neo__bag_rows *t, int64_t row) {
+    return ((int64_t)(neo__bag_number(t, row) % 4) + t->dim + 3) / 4;
+}
+
 /* A run of bags of one feature, to look up. Offsets start at its first bag; ids and weights are
    indexed by them. next_*: the lookup that follows, whose first rows are fetched ahead. */
 typedef struct neo__bag_lookup {
-    const float *table;
+    const neo__bag_rows *store;
+    const float *table; /* the rows if they are f32, or NULL */
     int64_t rows, dim;
     const void *ids;
     int is_i32;
@@ -3032,8 +3096,8 @@ typedef struct neo__bag_lookup {
     neo_bounds bounds;
     int32_t buckets; /* of the table whose rows from first_row on these are */
     int64_t bucket_rows, first_row;
-    const float *next_table;
-    int64_t next_dim, next_id, next_count;
+    const neo__bag_rows *next_store;
+    int64_t next_id, next_count;
 } neo__bag_lookup;
 
 /* The tree over parts with rising numbers (leaves of a batch, buckets of rows) of which some may
@@ -3041,6 +3105,7 @@ typedef struct neo__bag_lookup {
    pushed when their subtree ends before it: when the highest bit in which their numbers differ is
    lower. */
 enum { NEO__PART_DEPTH = 14 }; /* for numbers below 4096: one level per bit, and one */
+enum { NEO__CAREFUL_WIDTH = 64 }; /* columns at a time of the careful lookup */
 typedef struct neo__part_tree {
     float *sum; /* [NEO__PART_DEPTH][stride] */
     int64_t n, stride;
@@ -3083,6 +3148,12 @@ NEO__INLINE int64_t neo__bag_group(int64_t dim) {
     int64_t rows = 4096 / dim;
     return rows < 1 ? 1 : rows > NEO__BAG_GROUP ? (int64_t)NEO__BAG_GROUP : rows;
 }
+/* Floats in which a narrow row is decoded, stepped and rounded: the row, filled up to 16s, and the
+   random words of a group of rows, of which the last may be a vector of blocks. */
+NEO__INLINE int64_t neo__bag_room(int64_t dim) { return (dim + 15) / 16 * 16; }
+NEO__INLINE int64_t neo__bag_narrow_scratch(neo_dtype dtype, int64_t dim) {
+    return dtype == NEO_F32 ? 0 : neo__bag_room(dim) + neo__bag_group(dim) * (dim + 8) + 96;
+}
 /* Blocks of 16 columns, along which rows are summed. */
 NEO__INLINE int64_t neo__bag_blocks(int64_t dim) { return (dim + 15) / 16; }
 /* A group and one row; or the gradient, direction, weights and moments of a row of a cut table. */
@@ -3104,11 +3175,13 @@ typedef struct neo__bag_update {
     const float *grad_weight; /* or NULL: ones */
     const int64_t *leaf;      /* [leaf_count + 1] */
     int leaf_count;
-    float *weight, *state[2];
+    const neo__bag_rows *store;
+    float *weight, *state[2];  /* weight: the rows if they are f32, or NULL */
     int64_t dim, state_dim[2]; /* floats per row: dim or 1 */
     neo__bag_step step;
+    const neo__random_key *round; /* of narrow rows; NULL: to nearest */
     int fetch_grads; /* gradient rows may be far from the cache */
-    float *scratch;  /* neo__bag_scratch(dim) floats */
+    float *scratch;  /* neo__bag_scratch(dim) floats, and neo__bag_narrow_scratch() */
     /* Not a step but a sum that is kept: that of the row whose first record is i goes to keep_to + (keep_at[i]
        >> 1), added to what is there unless the lowest bit is set. */
     const int64_t *keep_at; /* or NULL */
@@ -3139,6 +3212,10 @@ struct neo__bag_kernels {
     void (*update_cut)(const neo__bag_update *u, const neo__bag_cut *cut);
     /* out[i] = the sum over block i of 16 columns of x y */
     void (*blocks)(const float *x, const float *y, int64_t n, float *out);
+    /* Narrow rows: columns [col, col + n) of a row to f32, and a row from f32. w has
+       neo__bag_room(dim) floats; word: the random blocks its elements are in, NULL: to nearest. */
+    void (*decode)(const neo__bag_rows *t, int64_t row, int64_t col, int64_t n, float *to);
+    void (*encode)(const neo__bag_rows *t, int64_t row, float *w, const float *word);
 };
 /* ---- narrow floats and random numbers: scalar forms, and the tensor kernels' table ---- */
 
@@ -3225,10 +3302,6 @@ NEO__INLINE void neo__philox(uint32_t key0, uint32_t key1, uint32_t x[4]) {
         key1 += NEO__PHILOX_W1;
     }
 }
-/* A stream of random blocks; block i is philox(seed, (i, h)). */
-typedef struct neo__random_key {
-    uint64_t seed, h;
-} neo__random_key;
 NEO__INLINE uint64_t neo__mix64(uint64_t h) { /* MurmurHash3's finalizer */
     h = (h ^ h >> 33) * 0xFF51AFD7ED558CCDu;
     h = (h ^ h >> 33) * 0xC4CEB9FE1A85EC53u;
@@ -4055,15 +4128,8 @@ static neo_status neo__init_check(const neo_init *init, const char *name) {
     }
     return NEO_OK;
 }
-/* stride: elements of the whole parameter from one row of t, a matrix, to the next; 0: t is one run of them. */
-static neo_status neo__tensor_init(neo_ctx *ctx, neo_tensor t, const char *name, neo_init init,
-                                   int64_t first, int64_t stride) {
-    NEO__CHECK(ctx && name, NEO_ERR_ARG, "neo_tensor_init: ctx or name is NULL");
-    NEO__TRY(neo__tensor_check(t, "neo_tensor_init", name));
-    NEO__CHECK(t.dtype == NEO_F32 && neo_tensor_is_contiguous(t), NEO_ERR_SHAPE,
-               "neo_tensor_init: %s is not contiguous f32", name);
-    NEO__CHECK(first >= 0, NEO_ERR_ARG, "neo_tensor_init: %s: first is %" PRId64, name, first);
-    NEO__TRY(neo__init_check(&init, name));
+static neo__init_job neo__init_job_make(neo_ctx *ctx, neo_tensor t, const char *name, neo_init init,
+                                        int64_t first, int64_t stride) {
     neo__init_job job;
     job.ctx = ctx;
     job.out = (float *)t.data;
@@ -4077,6 +4143,18 @@ static neo_status neo__tensor_init(neo_ctx *ctx, neo_tensor t, const char *name,
     job.top = neo__float_below(init.b);
     job.key = neo__random_key_make(ctx->seed, neo_hash(name), 0, NEO_STREAM_INIT);
     if (init.kind == NEO_INIT_UNIFORM && init.a == init.b) job.init.kind = NEO_INIT_CONSTANT;
+    return job;
+}
+/* stride: elements of the whole parameter from one row of t, a matrix, to the next; 0: t is one run of them. */
+static neo_status neo__tensor_init(neo_ctx *ctx, neo_tensor t, const char *name, neo_init init,
+                                   int64_t first, int64_t stride) {
+    NEO__CHECK(ctx && name, NEO_ERR_ARG, "neo_tensor_init: ctx or name is NULL");
+    NEO__TRY(neo__tensor_check(t, "neo_tensor_init", name));
+    NEO__CHECK(t.dtype == NEO_F32 && neo_tensor_is_contiguous(t), NEO_ERR_SHAPE,
+               "neo_tensor_init: %s is not contiguous f32", name);
+    NEO__CHECK(first >= 0, NEO_ERR_ARG, "neo_tensor_init: %s: first is %" PRId64, name, first);
+    NEO__TRY(neo__init_check(&init, name));
+    neo__init_job job = neo__init_job_make(ctx, t, name, init, first, stride);
     if (init.kind != NEO_INIT_NONE)
         neo_parallel_for(ctx, job.count ? job.tasks : 0, neo__init_task, &job);
     return NEO_OK;
@@ -6684,8 +6762,9 @@ typedef struct neo__bag_table {
     neo_pooling pooling;
     neo_bag_optim optim; /* defaults resolved */
     int32_t buckets;
-    float *weight;
-    int owns_weight;
+    neo__bag_rows store;
+    uint64_t name_hash; /* of weight_name: rounding is keyed by it */
+    int round_nearest, owns_weight;
     float *state[2];
     int64_t state_dim[2];                 /* floats per row */
     int32_t first_feature, feature_count; /* within neo_bags.table_features */
@@ -6728,6 +6807,7 @@ typedef struct neo__bag_merge {
     float *pack_to;
     int64_t cost_begin; /* of all shared tables before */
     neo__bag_step step;
+    neo__random_key round;
 } neo__bag_merge;
 
 /* NEO__BAG_CUT_SUMS: sums over a row that a step may need at most. */
@@ -6952,6 +7032,9 @@ static neo_status neo__bag_part_check(const neo_bags_desc *d, const neo_table_de
                "%s: table '%s': columns [%" PRId64 ", %" PRId64 ") of %" PRId64
                " are not cut at multiples of 16",
                fn, t->name, p.first_col, p.first_col + t->dim, p.dim);
+    NEO__CHECK(t->dtype != NEO_I8 || t->dim == p.dim, NEO_ERR_UNSUPPORTED,
+               "%s: table '%s': i8 rows have one scale each: cut the table by rows, not by columns",
+               fn, t->name);
     NEO__CHECK(!neo__bag_is_cut(t) || d->cut_sums, NEO_ERR_ARG,
                "%s: table '%s': its optimizer needs sums over whole rows: give cut_sums", fn, t->name);
     int32_t buckets = t->row_buckets > 1 && t->rows < p.rows ? t->row_buckets : 0;
@@ -6980,6 +7063,9 @@ static neo_status neo__bag_table_check(const neo_bags_desc *d, int32_t t, const 
                NEO_ERR_ARG,
                "%s: table '%s': %" PRId64 " x %" PRId64 " floats do not fit in memory", fn, name,
                table->rows, table->dim);
+    NEO__CHECK(table->dtype == NEO_F32 || table->dtype == NEO_F16 || table->dtype == NEO_BF16 ||
+                   table->dtype == NEO_I8,
+               NEO_ERR_ARG, "%s: table '%s': rows of dtype %d (%s), not f32, f16, bf16 or i8", fn, name, (int)table->dtype, neo_dtype_name(table->dtype));
     NEO__CHECK((unsigned)table->pooling <= NEO_POOL_NONE, NEO_ERR_ARG,
                "%s: table '%s': pooling %d does not exist", fn, name, (int)table->pooling);
     NEO__CHECK((table->pooling == NEO_POOL_NONE) == (d->tables[0].pooling == NEO_POOL_NONE),
@@ -7052,7 +7138,8 @@ static neo__bag_sizes neo__bags_sizes_of(const neo_ctx *ctx, const neo_bags_desc
             s.cut_blocks = NEO__MAX(s.cut_blocks, neo__bag_blocks(table->dim));
         }
         s.max_dim = NEO__MAX(s.max_dim, d->tables[t].dim);
-        s.scratch = NEO__MAX(s.scratch, (neo__bag_scratch(d->tables[t].dim) + 15) / 16 * 16);
+        int64_t narrow = neo__bag_narrow_scratch(table->dtype, table->dim);
+        s.scratch = NEO__MAX(s.scratch, neo__bag_room(neo__bag_scratch(table->dim) + narrow));
         s.name_bytes += 2 * strlen(d->tables[t].name) + strlen(neo__bags_desc_name(d)) + 10;
     }
     for (int64_t f = 0; f < s.features; f++)
@@ -7077,6 +7164,14 @@ static int64_t neo__bag_state_dim(neo_bag_optim_kind kind, int64_t dim, int k) {
 }
 static size_t neo__bag_bytes(int64_t rows, int64_t dim) {
     return neo__size_mul(neo__size_mul((size_t)rows, (size_t)dim), sizeof(float));
+}
+
+/* Of weights, and of the scales of i8 rows. */
+static size_t neo__bag_weight_bytes(int64_t rows, int64_t dim, neo_dtype dtype) {
+    return neo__size_mul(neo__size_mul((size_t)rows, (size_t)dim), neo_dtype_size(dtype));
+}
+static size_t neo__bag_scale_bytes(int64_t rows, neo_dtype dtype) {
+    return dtype == NEO_I8 ? neo__bag_bytes(rows, 2) : 0;
 }
 
 static int neo__bits_for(uint64_t largest) { return largest ? 64 - __builtin_clzll(largest) : 0; }
@@ -7105,7 +7200,9 @@ NEO_API void neo_bags_destroy(neo_bags *b) {
     if (!b) return;
     for (int64_t i = 0; i < b->sizes.tables; i++) {
         neo__bag_table *t = &b->tables[i];
-        if (t->owns_weight) neo_free(b->ctx, t->weight, neo__bag_bytes(t->rows, t->dim));
+        if (t->owns_weight)
+            neo_free(b->ctx, t->store.data, neo__bag_weight_bytes(t->rows, t->dim, t->store.dtype));
+        neo_free(b->ctx, t->store.scale, neo__bag_scale_bytes(t->rows, t->store.dtype));
         for (int k = 0; k < 2; k++)
             neo_free(b->ctx, t->state[k], neo__bag_bytes(t->rows, t->state_dim[k]));
     }
@@ -7132,10 +7229,17 @@ static void neo__bags_describe(neo_bags *b, const neo_bags_desc *d, char *text) 
         t->pooling = from->pooling;
         t->optim = neo__bag_optim_resolve(&from->optim);
         t->buckets = from->row_buckets ? from->row_buckets : 1;
-        t->weight = from->weight;
-        t->owns_weight = !from->weight;
         t->part = from->part;
         if (!t->part.rows) t->part.rows = t->rows, t->part.dim = t->dim;
+        t->owns_weight = !from->weight;
+        t->round_nearest = from->round_nearest;
+        t->name_hash = neo_hash(t->weight_name);
+        t->store.dtype = from->dtype;
+        t->store.data = (char *)from->weight;
+        t->store.dim = t->dim;
+        t->store.row_bytes = t->dim * (int64_t)neo_dtype_size(from->dtype);
+        t->store.first = (uint64_t)(t->part.first_row * t->part.dim + t->part.first_col);
+        t->store.stride = (uint64_t)t->part.dim;
         t->cut = neo__bag_is_cut(from);
         for (int k = 0; k < 2; k++) t->state_dim[k] = neo__bag_state_dim(t->optim.kind, t->dim, k);
     }
@@ -7178,9 +7282,17 @@ NEO__COLD_BEGIN
 static neo_status neo__bags_alloc_tables(neo_bags *b, const char *fn) {
     for (int64_t i = 0; i < b->sizes.tables; i++) {
         neo__bag_table *t = &b->tables[i];
-        if (t->owns_weight) t->weight = (float *)neo_alloc(b->ctx, neo__bag_bytes(t->rows, t->dim));
-        NEO__CHECK(t->weight, NEO_ERR_MEMORY, "%s: table '%s': no memory for %zu bytes of weights", fn,
-                   t->name, neo__bag_bytes(t->rows, t->dim));
+        size_t weight_bytes = neo__bag_weight_bytes(t->rows, t->dim, t->store.dtype),
+               scale_bytes = neo__bag_scale_bytes(t->rows, t->store.dtype);
+        if (t->owns_weight) t->store.data = (char *)neo_alloc(b->ctx, weight_bytes);
+        NEO__CHECK(t->store.data, NEO_ERR_MEMORY,
+                   "%s: table '%s': no memory for %zu bytes of weights", fn, t->name, weight_bytes);
+        if (scale_bytes) {
+            t->store.scale = (float *)neo__alloc_zero(b->ctx, scale_bytes);
+            NEO__CHECK(t->store.scale, NEO_ERR_MEMORY,
+                       "%s: table '%s': no memory for %zu bytes of scales", fn, t->name,
+                       scale_bytes);
+        }
         for (int k = 0; k < 2 && t->state_dim[k]; k++) {
             size_t bytes = neo__bag_bytes(t->rows, t->state_dim[k]);
             t->state[k] = (float *)neo_alloc(b->ctx, bytes);
@@ -7188,6 +7300,44 @@ static neo_status neo__bags_alloc_tables(neo_bags *b, const char *fn) {
                        "%s: table '%s': no memory for %zu bytes of momentum%d", fn, t->name, bytes, k + 1);
         }
     }
+    return NEO_OK;
+}
+/* Initial values of narrow rows: each row in f32, then rounded. */
+typedef struct neo__bag_init {
+    neo_bags *b;
+    const neo__bag_table *table;
+    neo__init_job row; /* of row 0 */
+    int64_t tasks;
+} neo__bag_init;
+static void neo__bag_init_task(void *arg, int64_t i, int worker) {
+    const neo__bag_init *job = (const neo__bag_init *)arg;
+    const neo__bag_table *t = job->table;
+    neo__init_job row = job->row;
+    int64_t begin, end;
+    row.out = job->b->scratch + worker * job->b->sizes.scratch;
+    neo__task_range(t->rows, job->tasks, i, 1, &begin, &end);
+    for (; begin < end; begin++) {
+        row.first = t->store.first + (uint64_t)begin * t->store.stride;
+        neo__init_task(&row, 0, worker);
+        job->b->ctx->bag->encode(&t->store, begin, row.out, NULL);
+    }
+}
+static neo_status neo__bags_init_weight(neo_bags *b, const neo__bag_table *t, neo_init init) {
+    int64_t first = (int64_t)t->store.first, stride = t->part.dim;
+    if (init.kind == NEO_INIT_NONE) return NEO_OK;
+    if (t->store.dtype == NEO_F32) {
+        neo_tensor weight = neo_tensor_2d(t->store.data, NEO_F32, t->rows, t->dim);
+        return neo__tensor_init(b->ctx, weight, t->weight_name, init, first, stride);
+    }
+    neo__bag_init job;
+    NEO__TRY(neo__init_check(&init, t->weight_name));
+    job.b = b;
+    job.table = t;
+    job.row = neo__init_job_make(b->ctx, neo_tensor_2d(b->scratch, NEO_F32, 1, t->dim),
+                                 t->weight_name, init, first, stride);
+    job.row.tasks = 1;
+    job.tasks = neo__task_count(b->ctx, t->rows, 1 + (1 << 14) / t->dim);
+    neo_parallel_for(b->ctx, job.tasks, neo__bag_init_task, &job);
     return NEO_OK;
 }
 static neo_status neo__bags_init_tables(neo_bags *b, const neo_bags_desc *d) {
@@ -7199,10 +7349,7 @@ static neo_status neo__bags_init_tables(neo_bags *b, const neo_bags_desc *d) {
             init.b = (float)(1.0 / sqrt((double)t->part.rows));
             init.a = -init.b;
         }
-        neo_tensor weight = neo_tensor_2d(t->weight, NEO_F32, t->rows, t->dim);
-        if (init.kind != NEO_INIT_NONE)
-            NEO__TRY(neo__tensor_init(b->ctx, weight, t->weight_name, init,
-                                      t->part.first_row * t->part.dim + t->part.first_col, t->part.dim));
+        NEO__TRY(neo__bags_init_weight(b, t, init));
         for (int k = 0; k < 2 && t->state_dim[k]; k++) {
             int sums = t->optim.kind == NEO_BAG_ADAGRAD || t->optim.kind == NEO_BAG_ROWWISE_ADAGRAD;
             neo__bag_fill fill;
@@ -7279,8 +7426,10 @@ NEO_API neo_status neo_bags_bytes(neo_ctx *ctx, const neo_bags_desc *desc,
     for (int32_t t = 0; t < desc->table_count; t++) {
         const neo_table_desc *d = &desc->tables[t];
         if (!d->weight)
-            memory->weight_bytes =
-                neo__size_add(memory->weight_bytes, neo__bag_bytes(d->rows, d->dim));
+            memory->weight_bytes = neo__size_add(memory->weight_bytes,
+                                                 neo__bag_weight_bytes(d->rows, d->dim, d->dtype));
+        memory->weight_bytes =
+            neo__size_add(memory->weight_bytes, neo__bag_scale_bytes(d->rows, d->dtype));
         for (int k = 0; k < 2; k++)
             memory->state_bytes = neo__size_add(
                 memory->state_bytes,
@@ -7310,7 +7459,54 @@ NEO_API const char *neo_bags_table_name(const neo_bags *b, int32_t table) {
 NEO_API neo_tensor neo_bags_weight(const neo_bags *b, int32_t table) {
     if (table < 0 || table >= b->sizes.tables) return neo_tensor_none();
     const neo__bag_table *t = &b->tables[table];
-    return neo_tensor_2d(t->weight, NEO_F32, t->rows, t->dim);
+    return neo_tensor_2d(t->store.data, t->store.dtype, t->rows, t->dim);
+}
+NEO_API neo_tensor neo_bags_scale(const neo_bags *b, int32_t table) {
+    if (table < 0 || table >= b->sizes.tables) return neo_tensor_none();
+    const neo__bag_table *t = &b->tables[table];
+    return t->store.scale ? neo_tensor_2d(t->store.scale, NEO_F32, t->rows, 2) : neo_tensor_none();
+}
+static neo_status neo__bags_check_rows(const neo_bags *b, int32_t table, int64_t first,
+                                       int64_t count, const float *rows, const char *fn) {
+    NEO__CHECK(b && table >= 0 && table < b->sizes.tables && (rows || count == 0), NEO_ERR_ARG,
+               "%s: an argument is NULL, or there is no table %d", fn, table);
+    const neo__bag_table *t = &b->tables[table];
+    NEO__CHECK(first >= 0 && count >= 0 && first <= t->rows - count, NEO_ERR_RANGE,
+               "%s: table '%s': %" PRId64 " rows from %" PRId64 " on, it has %" PRId64, fn, t->name,
+               count, first, t->rows);
+    return NEO_OK;
+}
+NEO_API neo_status neo_bags_get_rows(const neo_bags *b, int32_t table, int64_t first,
+                                     int64_t count, float *rows) {
+    NEO__TRY(neo__bags_check_rows(b, table, first, count, rows, "neo_bags_get_rows"));
+    const neo__bag_rows *t = &b->tables[table].store;
+    neo__fp_state fp = neo__fp_enter();
+    for (int64_t i = 0; i < count; i++) {
+        float *to = rows + i * t->dim;
+        const char *from = t->data + (first + i) * t->row_bytes;
+        if (t->dtype == NEO_F32) memcpy(to, from, (size_t)t->row_bytes);
+        else b->ctx->bag->decode(t, first + i, 0, t->dim, to);
+    }
+    neo__fp_leave(fp);
+    return NEO_OK;
+}
+NEO_API neo_status neo_bags_set_rows(neo_bags *b, int32_t table, int64_t first, int64_t count,
+                                     const float *rows) {
+    NEO__TRY(neo__bags_check_rows(b, table, first, count, rows, "neo_bags_set_rows"));
+    const neo__bag_rows *t = &b->tables[table].store;
+    neo__fp_state fp = neo__fp_enter();
+    for (int64_t i = 0; i < count; i++) {
+        const float *from = rows + i * t->dim;
+        size_t bytes = (size_t)t->dim * sizeof *from;
+        if (t->dtype == NEO_F32) {
+            memcpy(t->data + (first + i) * t->row_bytes, from, bytes);
+        } else {
+            memcpy(b->scratch, from, bytes);
+            b->ctx->bag->encode(t, first + i, b->scratch, NULL);
+        }
+    }
+    neo__fp_leave(fp);
+    return NEO_OK;
 }
 /* State k is one float per row. */
 static int neo__bag_state_per_row(neo_bag_optim_kind kind, int k) {
@@ -7334,7 +7530,7 @@ NEO_API neo_bags_stats neo_bags_get_stats(const neo_bags *b) {
 }
 NEO_API void neo_bags_set_steps(neo_bags *b, int64_t steps) { b->steps = steps; }
 /* The name of the object, and the t of Adam: what a checkpoint needs beside weights and state. The
-   tensors are "<bags>.<table>.weight", ".momentum1", ".momentum2", and "<bags>.step". */
+   tensors are "<bags>.<table>.weight", ".scale", ".momentum1", ".momentum2", and "<bags>.step". */
 static NEO__UNUSED const char *neo__bags_name(const neo_bags *b) { return b->name; }
 static NEO__UNUSED int64_t *neo__bags_steps(neo_bags *b) { return &b->steps; }
 NEO__COLD_END
@@ -7536,7 +7732,8 @@ static neo__bag_lookup neo__bags_lookup(const neo__bags_call *c, int64_t f, int6
     const neo__bag_feature *p = &b->features[f];
     const neo__bag_table *t = &b->tables[p->table];
     NEO__ZERO(neo__bag_lookup, a);
-    a.table = t->weight;
+    a.store = &t->store;
+    a.table = t->store.dtype == NEO_F32 ? (const float *)(const void *)t->store.data : NULL;
     a.rows = t->rows;
     a.dim = t->dim;
     a.ids = j->ids;
@@ -7555,8 +7752,7 @@ static neo__bag_lookup neo__bags_lookup(const neo__bags_call *c, int64_t f, int6
     a.bucket_rows = t->part.rows;
     a.first_row = t->part.first_row;
     if (end == p->bags && f + 1 < b->sizes.features && b->features[f + 1].bad == 0) {
-        a.next_table = b->tables[b->features[f + 1].table].weight;
-        a.next_dim = b->tables[b->features[f + 1].table].dim;
+        a.next_store = &b->tables[b->features[f + 1].table].store;
         a.next_id = b->features[f + 1].first_id;
         a.next_count = b->features[f + 1].ids;
     }
@@ -7729,6 +7925,10 @@ static void neo__bags_plan_leaves(const neo__bags_call *c, int64_t ti) {
     leaf[leaves] = INT64_MAX;
 }
 
+/* The random numbers by which this step rounds. */
+static neo__random_key neo__bags_round_key(const neo_bags *b, const neo__bag_table *t) {
+    return neo__random_key_make(b->ctx->seed, t->name_hash, b->steps + 1, NEO_STREAM_ROUNDING);
+}
 /* How table ti is done. Buffers come later. */
 static void neo__bags_plan_table(neo__bags_back *k, int64_t ti) {
     neo__bags_call *c = &k->call;
@@ -7751,6 +7951,7 @@ static void neo__bags_plan_table(neo__bags_back *k, int64_t ti) {
                                                          c->cost / (4 * b->sizes.threads));
     m->indirect = c->j->weights || (b->sizes.none && t->feature_count > 1 && b->sizes.shards > 1);
     m->step = neo__bag_step_make(&t->optim, k->lr, b->steps + 1);
+    m->round = neo__bags_round_key(b, t);
     m->pack = !b->sizes.none &&
               (t->pooling == NEO_POOL_MEAN || t->feature_count > 1 || m->count >= 4 * m->bags);
     if (!m->pack && t->feature_count) {
@@ -8099,13 +8300,15 @@ static void neo__bags_step_records(const neo__bags_back *k, int64_t ti, int64_t 
     u.grad_weight = k->call.j && k->call.j->weights ? b->grad_weight + m->first : NULL;
     u.leaf = b->leaf + ti * (b->sizes.shards + 1);
     u.leaf_count = k->call.j ? (int)neo__bags_leaf_count(&k->call) : 1;
-    u.weight = t->weight;
+    u.store = &t->store;
+    u.weight = t->store.dtype == NEO_F32 ? (float *)(void *)t->store.data : NULL;
     u.dim = t->dim;
     for (int i = 0; i < 2; i++) {
         u.state[i] = t->state[i];
         u.state_dim[i] = t->state_dim[i];
     }
     u.step = m->step;
+    u.round = t->round_nearest ? NULL : &m->round;
     u.fetch_grads = !m->pack || m->bags * t->dim > NEO__BAG_NEAR_FLOATS;
     u.scratch = b->scratch + worker * b->sizes.scratch;
     u.keep_at = m->keep ? b->keep_at + m->first + begin : NULL;
@@ -8274,6 +8477,7 @@ static void neo__bags_kept_records(neo__bags_back *k) {
         m->grad_stride = 1;
         m->indirect = 1;
         m->step = neo__bag_step_make(&b->tables[t].optim, k->lr, b->steps + 1);
+        m->round = neo__bags_round_key(b, &b->tables[t]);
         first += m->kept;
     }
     neo__fp_leave(fp);
@@ -13290,18 +13494,20 @@ NEO_API neo_status neo_state_add_optim(neo_state *state, neo_optim *optim) {
     return NEO_OK;
 }
 
-/* <bags>.<table>.weight, .momentum1, .momentum2, and <bags>.step. */
+/* <bags>.<table>.weight, .scale (of i8), .momentum1, .momentum2, and <bags>.step. */
 static neo_status neo__state_add_table(neo_state *state, neo_bags *bags, int32_t table) {
-    static const char *const suffix[] = {"weight", "momentum1", "momentum2"};
+    static const char *const suffix[] = {"weight", "scale", "momentum1", "momentum2"};
     char name[1024];
-    for (int k = 0; k < 3; k++) {
-        neo_tensor t = k == 0 ? neo_bags_weight(bags, table) : neo_bags_state(bags, table, k - 1);
+    for (int k = 0; k < 4; k++) {
+        neo_tensor t = k == 0   ? neo_bags_weight(bags, table)
+                       : k == 1 ? neo_bags_scale(bags, table)
+                                : neo_bags_state(bags, table, k - 2);
         if (!t.data && k > 0) continue;
         int n = snprintf(name, sizeof name, "%s.%s.%s", neo__bags_name(bags),
                          neo_bags_table_name(bags, table), suffix[k]);
         NEO__CHECK(n > 0 && n < (int)sizeof name, NEO_ERR_ARG,
                    "neo_state_add_bags: the name %.100s... is too long", name);
-        NEO__TRY(neo_state_add(state, k == 0 ? NEO_STATE_WEIGHT : NEO_STATE_OPTIMIZER, name, t));
+        NEO__TRY(neo_state_add(state, k < 2 ? NEO_STATE_WEIGHT : NEO_STATE_OPTIMIZER, name, t));
     }
     return NEO_OK;
 }
@@ -17802,6 +18008,9 @@ static const neo__vec_kernels NEO__FN(vec_kernels) = {
 
 /* ---- >>kernels-tensor: conversions, random numbers ---- */
 #if NEO__PASS == NEO__PASS_SCALAR
+#define NEO__STORE_H(p, v) (*(uint16_t *)(void *)(p) = (uint16_t)(v))
+#define NEO__LOAD_H(p) ((int32_t) * (const uint16_t *)(const void *)(p))
+#define NEO__LOAD_F16(p) neo__f32_from_f16(*(const uint16_t *)(const void *)(p))
 static void NEO__FN(f16_from_f32s)(uint16_t *y, const float *x, int64_t n) {
     for (int64_t i = 0; i < n; i++) y[i] = neo__f16_from_f32(x[i]);
 }
@@ -17838,10 +18047,13 @@ static void NEO__FN(f32_from_bf16s)(float *y, const uint16_t *x, int64_t n) {
                      _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC))
 #define NEO__LOAD_F16(p) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(p)))
 #else
-#define NEO__STORE_H(p, v) vst1_u16(p, vmovn_u32(vreinterpretq_u32_s32(v)))
-#define NEO__LOAD_H(p) vreinterpretq_s32_u32(vmovl_u16(vld1_u16(p)))
+#define NEO__STORE_H(p, v)                                                                        \
+    vst1_u16((uint16_t *)(void *)(p), vmovn_u32(vreinterpretq_u32_s32(v)))
+#define NEO__LOAD_H(p)                                                                            \
+    vreinterpretq_s32_u32(vmovl_u16(vld1_u16((const uint16_t *)(const void *)(p))))
 #define NEO__STORE_F16(p, v) vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(v)))
-#define NEO__LOAD_F16(p) vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)))
+#define NEO__LOAD_F16(p)                                                                          \
+    vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16((const uint16_t *)(const void *)(p))))
 #endif
 
 static void NEO__FN(f16_from_f32s)(uint16_t *y, const float *x, int64_t n) {
@@ -17875,10 +18087,7 @@ static void NEO__FN(f32_from_bf16s)(float *y, const uint16_t *x, int64_t n) {
     }
     for (; i < n; i++) y[i] = neo__f32_from_bf16(x[i]);
 }
-#undef NEO__STORE_H
-#undef NEO__LOAD_H
 #undef NEO__STORE_F16
-#undef NEO__LOAD_F16
 #endif
 
 /* Philox in lanes: lane l of a group of NEO__W blocks computes block NEO__FN(lane_blocks)[l], an
@@ -17943,11 +18152,9 @@ NEO__INLINE void NEO__FN(store_blocks)(float *y, const float32x4_t v[4]) {
 }
 #endif
 
-/* Blocks [first, first + NEO__W), which may not cross a multiple of 2^32. */
-NEO__INLINE void NEO__FN(philox_lanes)(const neo__random_key *key, uint64_t first, NEO__VI x[4]) {
+/* Of the blocks whose numbers are in x[0] (low half) and x[1]. */
+NEO__INLINE void NEO__FN(philox_rounds)(const neo__random_key *key, NEO__VI x[4]) {
     uint32_t k0 = (uint32_t)key->seed, k1 = (uint32_t)(key->seed >> 32);
-    x[0] = NEO__ADDI(NEO__SETI((int32_t)(uint32_t)first), NEO__LANE_BLOCKS);
-    x[1] = NEO__SETI((int32_t)(uint32_t)(first >> 32));
     x[2] = NEO__SETI((int32_t)(uint32_t)key->h);
     x[3] = NEO__SETI((int32_t)(uint32_t)(key->h >> 32));
     for (int round = 0; round < 10; round++) {
@@ -17961,6 +18168,12 @@ NEO__INLINE void NEO__FN(philox_lanes)(const neo__random_key *key, uint64_t firs
         k0 += NEO__PHILOX_W0;
         k1 += NEO__PHILOX_W1;
     }
+}
+/* Blocks [first, first + NEO__W), which may not cross a multiple of 2^32. */
+NEO__INLINE void NEO__FN(philox_lanes)(const neo__random_key *key, uint64_t first, NEO__VI x[4]) {
+    x[0] = NEO__ADDI(NEO__SETI((int32_t)(uint32_t)first), NEO__LANE_BLOCKS);
+    x[1] = NEO__SETI((int32_t)(uint32_t)(first >> 32));
+    NEO__FN(philox_rounds)(key, x);
 }
 #if NEO__PASS != NEO__PASS_SCALAR
 /* Whether a whole vector of blocks can start at `block` of `blocks` left. */
@@ -18023,7 +18236,6 @@ static void NEO__FN(random_normal)(float *y, int64_t blocks, const neo__random_k
         i += NEO__W;
     }
 }
-#undef NEO__LANE_BLOCKS
 
 static const neo__tensor_kernels NEO__FN(tensor_kernels) = {
     NEO__FN(f16_from_f32s),  NEO__FN(f32_from_f16s),  NEO__FN(bf16_from_f32s),
@@ -18563,6 +18775,209 @@ static const neo__gemm_kernels NEO__FN(gemm_kernels) = {
 #define NEO__X_FETCH(i)                                                                           \
     if ((i)*NEO__W % 16 == 0) __builtin_prefetch(row + (i)*NEO__W);
 
+/* Vectors of a row of which `left` columns remain: a whole one, or its first part. */
+NEO__INLINE NEO__VF NEO__FN(load_left)(const float *p, int64_t left) {
+    return left >= NEO__W ? NEO__LOAD(p) : NEO__LOADN(p, left);
+}
+NEO__INLINE void NEO__FN(store_left)(float *p, NEO__VF v, int64_t left) {
+    if (left >= NEO__W) NEO__STORE(p, v);
+    else NEO__STOREN(p, v, left);
+}
+
+/* ---- narrow rows; see neo_table_desc for the formulas ---- */
+#if NEO__PASS == NEO__PASS_SCALAR
+#define NEO__LOAD_B(p) ((int32_t) * (const int8_t *)(p))
+#define NEO__STORE_B(p, v) (*(int8_t *)(p) = (int8_t)(v))
+#elif NEO__PASS == NEO__PASS_AVX512
+#define NEO__LOAD_B(p) _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p)))
+#define NEO__STORE_B(p, v) _mm_storeu_si128((__m128i *)(void *)(p), _mm512_cvtepi32_epi8(v))
+#elif NEO__PASS == NEO__PASS_AVX2
+#define NEO__LOAD_B(p) _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(p)))
+#define NEO__STORE_B(p, v) NEO__FN(store_b)(p, v)
+NEO__INLINE void NEO__FN(store_b)(void *p, __m256i v) {
+    __m128i h = _mm_packs_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    _mm_storel_epi64((__m128i *)p, _mm_packs_epi16(h, h));
+}
+#else
+#define NEO__LOAD_B(p) NEO__FN(load_b)(p)
+#define NEO__STORE_B(p, v) NEO__FN(store_b)(p, v)
+NEO__INLINE int32x4_t NEO__FN(load_b)(const void *p) {
+    uint32_t four;
+    memcpy(&four, p, sizeof four);
+    return vmovl_s16(vget_low_s16(vmovl_s8(vcreate_s8((uint64_t)four))));
+}
+NEO__INLINE void NEO__FN(store_b)(void *p, int32x4_t v) {
+    int16x4_t h = vmovn_s32(v);
+    uint64_t b = vget_lane_u64(vreinterpret_u64_s8(vmovn_s16(vcombine_s16(h, h))), 0);
+    uint32_t four = (uint32_t)b;
+    memcpy(p, &four, sizeof four);
+}
+#endif
+/* A vector of elements as f32; `left` are there. */
+NEO__INLINE NEO__VF NEO__FN(row_load)(neo_dtype dtype, const char *p, NEO__VF scale, NEO__VF bias) {
+    if (dtype == NEO_F16) return NEO__LOAD_F16(p);
+    if (dtype == NEO_BF16) return NEO__AS_F(NEO__SHLI(NEO__LOAD_H(p), 16));
+    return NEO__FMA(NEO__TO_F(NEO__LOAD_B(p)), scale, bias);
+}
+NEO__INLINE NEO__VF NEO__FN(row_load_left)(neo_dtype dtype, const char *p, int64_t left,
+                                           NEO__VF scale, NEO__VF bias) {
+    int16_t few[16];
+    if (NEO__W == 1 || left >= NEO__W) return NEO__FN(row_load)(dtype, p, scale, bias);
+    memset(few, 0, sizeof few);
+    memcpy(few, p, (size_t)left * (dtype == NEO_I8 ? 1 : 2));
+    return NEO__FN(row_load)(dtype, (const char *)few, scale, bias);
+}
+static NEO__NOINLINE void NEO__FN(rows_decode)(const neo__bag_rows *t, int64_t row, int64_t col,
+                                               int64_t n, float *to) {
+    int64_t size = t->dtype == NEO_I8 ? 1 : 2;
+    const char *p = t->data + row * t->row_bytes + col * size;
+    NEO__VF scale = NEO__SET(t->scale ? t->scale[2 * row] : 0.0f);
+    NEO__VF bias = NEO__SET(t->scale ? t->scale[2 * row + 1] : 0.0f);
+    for (int64_t c = 0; c < n; c += NEO__W)
+        NEO__FN(store_left)
+        (to + c, NEO__FN(row_load_left)(t->dtype, p + c * size, n - c, scale, bias), n - c);
+}
+/* The largest integer up to x, |x| < 2^22. */
+NEO__INLINE NEO__VI NEO__FN(floor_i)(NEO__VF x) {
+    NEO__VI n = NEO__TO_I(x);
+    return NEO__SELECTI(NEO__GT(NEO__TO_F(n), x), NEO__SUBI(n, NEO__SETI(1)), n);
+}
+/* neo__narrow_encode for bf16 and f16. Above f16's denormals the bits dropped are 13 of f32, so
+   that 13 random bits decide. A denormal is an integer and a fraction of 32 bits of 2^-24, made in two
+   halves. */
+NEO__INLINE NEO__VI NEO__FN(bf16_round)(NEO__VF x, NEO__VI r) {
+    NEO__VI u = NEO__AS_I(x), a = NEO__ANDI(u, NEO__SETI(0x7FFFFFFF));
+    NEO__VI code = NEO__SHRI(NEO__ADDI(u, NEO__SHRI(r, 16)), 16);
+    NEO__VI nan = NEO__ORI(NEO__SHRI(NEO__XORI(u, a), 16), NEO__SETI(0x7FC0));
+    return NEO__SELECTI(NEO__GTI(a, NEO__SETI(0x7F800000)), nan, code);
+}
+NEO__INLINE NEO__VI NEO__FN(f16_round)(NEO__VF x, NEO__VI r) {
+    NEO__VI u = NEO__AS_I(x), a = NEO__ANDI(u, NEO__SETI(0x7FFFFFFF));
+    NEO__VI code = NEO__SUBI(NEO__SHRI(NEO__ADDI(a, NEO__SHRI(r, 19)), 13), NEO__SETI(112 << 10));
+    code = NEO__SELECTI(NEO__GTI(code, NEO__SETI(0x7C00)), NEO__SETI(0x7C00), code);
+    NEO__VM denormal = NEO__GTI(NEO__SETI(0x38800000), a);
+    NEO__VF y = NEO__SELECT(denormal, NEO__MUL(NEO__AS_F(a), NEO__SET(0x1p24f)), NEO__SET(0.0f));
+    NEO__VI n = NEO__FN(floor_i)(y);
+    y = NEO__MUL(NEO__SUB(y, NEO__TO_F(n)), NEO__SET(65536.0f));
+    NEO__VI high = NEO__FN(floor_i)(y);
+    y = NEO__MUL(NEO__SUB(y, NEO__TO_F(high)), NEO__SET(65536.0f));
+    NEO__VI rest = NEO__ORI(NEO__SHLI(high, 16), NEO__FN(floor_i)(y));
+    /* rest + r >= 2^32: rest > ~r, unsigned */
+    NEO__VI over = NEO__XORI(r, NEO__SETI(INT32_MAX));
+    NEO__VM up = NEO__GTI(NEO__XORI(rest, NEO__SETI(INT32_MIN)), over);
+    n = NEO__SELECTI(up, NEO__ADDI(n, NEO__SETI(1)), n);
+    code = NEO__SELECTI(denormal, n, code);
+    code = NEO__SELECTI(NEO__GTI(a, NEO__SETI(0x7F800000)), NEO__SETI(0x7E00), code);
+    return NEO__ORI(code, NEO__SHRI(NEO__XORI(u, a), 16));
+}
+/* The random words of rows, as the bits of floats: row by row whole blocks, the last vector of them
+   written whole. Blocks of several rows share a vector; a run of them ends with the row, and where
+   the high half of the number changes. */
+static NEO__NOINLINE void NEO__FN(rows_words)(const neo__bag_rows *t, const int64_t *row,
+                                              int64_t count, const neo__random_key *key,
+                                              float *word) {
+    int64_t left = neo__bag_blocks_of(t, row[0]);
+    uint64_t block = neo__bag_number(t, row[0]) / 4;
+    NEO__VI place = NEO__ADDI(NEO__SETI(0), NEO__LANE_BLOCKS);
+    for (int64_t r = 0; r < count; word += 4 * NEO__W) {
+        NEO__VI x[4] = {place, place, place, place};
+        NEO__VF v[4];
+        for (int64_t lane = 0, n; lane < NEO__W && r < count; lane += n) {
+            uint32_t low = (uint32_t)block;
+            NEO__VM here = NEO__GTI(place, NEO__SETI((int32_t)lane - 1));
+            NEO__VI number = NEO__ADDI(place, NEO__SETI((int32_t)(low - (uint32_t)lane)));
+            x[0] = NEO__SELECTI(here, number, x[0]); /* lanes behind the run are set again */
+            x[1] = NEO__SELECTI(here, NEO__SETI((int32_t)(uint32_t)(block >> 32)), x[1]);
+            n = NEO__MIN(NEO__MIN(left, NEO__W - lane), (int64_t)UINT32_MAX - low + 1);
+            block += (uint64_t)n;
+            left -= n;
+            if (left > 0 || ++r == count) continue;
+            left = neo__bag_blocks_of(t, row[r]);
+            block = neo__bag_number(t, row[r]) / 4;
+        }
+        NEO__FN(philox_rounds)(key, x);
+        for (int k = 0; k < 4; k++) v[k] = NEO__AS_F(x[k]);
+        NEO__FN(store_blocks)(word, v);
+    }
+}
+/* Scale and bias of a row of i8; w is filled up to whole vectors. Returns the scale; 0: all codes
+   are 0. */
+static float NEO__FN(rows_scale)(const float *w, int64_t n, float *scale) {
+    NEO__VF low = NEO__LOAD(w), high = low, zero = NEO__SET(0.0f), odd = zero;
+    float least[NEO__W], most[NEO__W];
+    for (int64_t c = 0; c < n; c += NEO__W) {
+        NEO__VF x = NEO__LOAD(w + c);
+        low = NEO__MIN_(x, low);
+        high = NEO__MAX_(x, high);
+        odd = NEO__ADD(odd, NEO__SUB(x, x)); /* a NaN if one of them is not finite */
+    }
+    odd = NEO__SELECT(NEO__EQ(odd, zero), zero, NEO__SET(1.0f));
+    if (NEO__ANY(NEO__GT(odd, zero))) {
+        scale[0] = 0.0f;
+        scale[1] = neo__f32_bits(0x7FC00000u);
+        return 0.0f;
+    }
+    NEO__STORE(least, low);
+    NEO__STORE(most, high);
+    for (int half = NEO__W / 2; half > 0; half /= 2) {
+        for (int i = 0; i < half; i++) {
+            least[i] = NEO__MIN(least[i], least[i + half]);
+            most[i] = NEO__MAX(most[i], most[i + half]);
+        }
+    }
+    float half = 0.5f * most[0] - 0.5f * least[0], unit = half / 127.0f;
+    scale[0] = unit < FLT_MIN ? 0.0f : unit;
+    scale[1] = least[0] + half; /* 0 of both signs gives 0 */
+    return scale[0];
+}
+NEO__INLINE NEO__VI NEO__FN(i8_round)(NEO__VF w, NEO__VF inverse, NEO__VF bias, NEO__VI r,
+                                      int stochastic) {
+    NEO__VF x = NEO__MUL(NEO__SUB(w, bias), inverse);
+    x = NEO__MIN_(NEO__SET(127.0f), NEO__MAX_(NEO__SET(-127.0f), x));
+    if (!stochastic) return NEO__TO_I(x);
+    NEO__VI n = NEO__FN(floor_i)(x);
+    NEO__VF u = NEO__MUL(NEO__TO_F(NEO__SHRI(r, 8)), NEO__SET(0x1p-24f));
+    NEO__VM up = NEO__GT(NEO__SUB(x, NEO__TO_F(n)), u);
+    return NEO__SELECTI(up, NEO__ADDI(n, NEO__SETI(1)), n);
+}
+/* A vector of codes, of which `left` are stored. */
+NEO__INLINE void NEO__FN(row_store)(neo_dtype dtype, char *p, NEO__VI code, int64_t left) {
+    int16_t few[16];
+    int whole = NEO__W == 1 || left >= NEO__W;
+    char *to = whole ? p : (char *)few;
+    if (dtype == NEO_I8) NEO__STORE_B(to, code);
+    else NEO__STORE_H(to, code);
+    if (!whole) memcpy(p, few, (size_t)left * (dtype == NEO_I8 ? 1 : 2));
+}
+static NEO__NOINLINE void NEO__FN(rows_encode)(const neo__bag_rows *t, int64_t row, float *w,
+                                               const float *word) {
+    int64_t n = t->dim, whole = neo__bag_room(n), size = t->dtype == NEO_I8 ? 1 : 2;
+    char *to = t->data + row * t->row_bytes;
+    NEO__VF inverse = NEO__SET(0.0f), bias = inverse;
+    if (!word && t->dtype == NEO_F16) NEO__FN(f16_from_f32s)((uint16_t *)(void *)to, w, n);
+    if (!word && t->dtype == NEO_BF16) NEO__FN(bf16_from_f32s)((uint16_t *)(void *)to, w, n);
+    if (!word && t->dtype != NEO_I8) return;
+    for (int64_t c = n; c < whole; c++) w[c] = w[0];
+    if (t->dtype == NEO_I8) {
+        float *scale = t->scale + 2 * row;
+        if (NEO__FN(rows_scale)(w, n, scale) == 0.0f) {
+            memset(to, 0, (size_t)n);
+            return;
+        }
+        inverse = NEO__SET(1.0f / scale[0]), bias = NEO__SET(scale[1]);
+    }
+    if (word) word += neo__bag_number(t, row) % 4;
+    for (int64_t c = 0; c < n; c += NEO__W) {
+        NEO__VF x = NEO__LOAD(w + c);
+        NEO__VI r = word ? NEO__AS_I(NEO__LOAD(word + c)) : NEO__SETI(0);
+        NEO__VI code;
+        if (t->dtype == NEO_F16) code = NEO__FN(f16_round)(x, r);
+        else if (t->dtype == NEO_BF16) code = NEO__FN(bf16_round)(x, r);
+        else code = NEO__FN(i8_round)(x, inverse, bias, r, word != NULL);
+        NEO__FN(row_store)(t->dtype, to + c * size, code, n - c);
+    }
+}
+
 /* Rows fetched ahead of their use: far enough to cover memory, not so far that they leave the
    cache. */
 NEO__INLINE int64_t NEO__FN(bag_ahead)(int64_t dim) {
@@ -18571,25 +18986,19 @@ NEO__INLINE int64_t NEO__FN(bag_ahead)(int64_t dim) {
 NEO__INLINE void NEO__FN(bag_fetch_row)(const float *row, int64_t dim) {
     for (int64_t c = 0; c < dim; c += 16) __builtin_prefetch(row + c);
 }
+NEO__INLINE void NEO__FN(bag_fetch_id)(const neo__bag_rows *t, int64_t id) {
+    const char *row = t->data + id * t->row_bytes;
+    for (int64_t c = 0; c < t->row_bytes; c += 64) __builtin_prefetch(row + c);
+    if (t->scale) __builtin_prefetch(t->scale + 2 * id);
+}
 /* Fetch rows [k, k_end) of the ids, which may run on into the next lookup. */
 static NEO__NOINLINE void NEO__FN(bag_fetch_ahead)(const neo__bag_lookup *a, int is_i32, int64_t k,
                                                    int64_t k_end) {
     int64_t end = a->offsets[a->bags];
     for (; k < k_end && k < end; k++)
-        NEO__FN(bag_fetch_row)(a->table + neo__jagged_id(a->ids, is_i32, k) * a->dim, a->dim);
+        NEO__FN(bag_fetch_id)(a->store, neo__jagged_id(a->ids, is_i32, k));
     for (; k < k_end && k - end < a->next_count; k++)
-        NEO__FN(bag_fetch_row)
-        (a->next_table + neo__jagged_id(a->ids, is_i32, a->next_id + k - end) * a->next_dim,
-         a->next_dim);
-}
-
-/* Vectors of a row of which `left` columns remain: a whole one, or its first part. */
-NEO__INLINE NEO__VF NEO__FN(load_left)(const float *p, int64_t left) {
-    return left >= NEO__W ? NEO__LOAD(p) : NEO__LOADN(p, left);
-}
-NEO__INLINE void NEO__FN(store_left)(float *p, NEO__VF v, int64_t left) {
-    if (left >= NEO__W) NEO__STORE(p, v);
-    else NEO__STOREN(p, v, left);
+        NEO__FN(bag_fetch_id)(a->next_store, neo__jagged_id(a->ids, is_i32, a->next_id + k - end));
 }
 
 /* The sum of rows [k, k_end) of the ids, `dim` floats apart. */
@@ -18665,27 +19074,6 @@ static NEO__NOINLINE void NEO__FN(bag_chunk_rest)(const neo__bag_lookup *a, int6
     NEO__STOREN(a->out + b * a->out_stride + col, s, n);
 }
 
-static void NEO__FN(bag_pool)(const neo__bag_lookup *a) {
-    int64_t dim = a->dim;
-#if NEO__PASS != NEO__PASS_SCALAR
-    switch (dim) {
-    case 8 * NEO__W: NEO__FN(bag_rows_8)(a); return;
-    case 4 * NEO__W: NEO__FN(bag_rows_4)(a); return;
-    case 2 * NEO__W: NEO__FN(bag_rows_2)(a); return;
-    case NEO__W: NEO__FN(bag_rows_1)(a); return;
-    default: break;
-    }
-#endif
-    for (int64_t b = 0; b < a->bags; b++) {
-        int64_t col = 0;
-        for (; col + 8 * NEO__W <= dim; col += 8 * NEO__W) NEO__FN(bag_chunk_8)(a, b, col);
-        if (col + 4 * NEO__W <= dim) NEO__FN(bag_chunk_4)(a, b, col), col += 4 * NEO__W;
-        if (col + 2 * NEO__W <= dim) NEO__FN(bag_chunk_2)(a, b, col), col += 2 * NEO__W;
-        if (col + NEO__W <= dim) NEO__FN(bag_chunk_1)(a, b, col), col += NEO__W;
-        if (col < dim) NEO__FN(bag_chunk_rest)(a, b, col);
-    }
-}
-
 /* ---- the careful lookup ---- */
 
 static NEO__NOINLINE void NEO__FN(part_join)(neo__part_tree *t) {
@@ -18713,6 +19101,13 @@ NEO__INLINE int64_t NEO__FN(bag_clamp)(const neo__bag_lookup *a, int64_t id) {
     if (a->bounds == NEO_BOUNDS_DROP) return -1;
     return id < 0 ? 0 : a->rows - 1;
 }
+/* Columns [col, col + n) of a row as f32: where they are, or decoded in room. */
+NEO__INLINE const float *NEO__FN(bag_row)(const neo__bag_lookup *a, int64_t id, int64_t col,
+                                          int64_t n, float *room) {
+    if (a->table) return a->table + id * a->dim + col;
+    NEO__FN(rows_decode)(a->store, id, col, n, room);
+    return room;
+}
 /* to += the rows of bag [k, k_end) that are in [row_begin, row_end), columns [col, col + n).
    Returns the lowest row not below row_end, or -1: the next bucket is its bucket. */
 static NEO__NOINLINE int64_t NEO__FN(bag_sum_rows)(const neo__bag_lookup *a, int64_t k,
@@ -18720,12 +19115,13 @@ static NEO__NOINLINE int64_t NEO__FN(bag_sum_rows)(const neo__bag_lookup *a, int
                                                    int64_t row_end, int64_t col, int64_t n,
                                                    float *to) {
     int64_t next = -1;
+    float room[NEO__CAREFUL_WIDTH];
     for (int64_t c = 0; c < n; c++) to[c] = 0.0f;
     for (; k < k_end; k++) {
         int64_t id = NEO__FN(bag_clamp)(a, neo__jagged_id(a->ids, a->is_i32, k));
         if (id >= row_end && (next < 0 || id < next)) next = id;
         if (id < row_begin || id >= row_end) continue;
-        const float *row = a->table + id * a->dim + col;
+        const float *row = NEO__FN(bag_row)(a, id, col, n, room);
         for (int64_t c = 0; c < n; c += NEO__W) {
             NEO__VF s = NEO__FN(load_left)(to + c, n - c), x = NEO__FN(load_left)(row + c, n - c);
             s = a->weights ? NEO__FMA(NEO__SET(a->weights[k]), x, s) : NEO__ADD(s, x);
@@ -18735,7 +19131,7 @@ static NEO__NOINLINE int64_t NEO__FN(bag_sum_rows)(const neo__bag_lookup *a, int
     return next;
 }
 static void NEO__FN(bag_pool_careful)(const neo__bag_lookup *a) {
-    enum { WIDTH = 64 };
+    enum { WIDTH = NEO__CAREFUL_WIDTH };
     float sum[NEO__PART_DEPTH * WIDTH];
     int64_t buckets = a->buckets, rows = a->bucket_rows, first = a->first_row;
     for (int64_t b = 0; b < a->bags; b++) {
@@ -18763,15 +19159,99 @@ static void NEO__FN(bag_pool_careful)(const neo__bag_lookup *a) {
     }
 }
 
+/* ---- the lookup of ids that are all inside, in one bucket ---- */
+
+#if NEO__PASS != NEO__PASS_SCALAR
+/* Narrow rows: a bag, n vectors of columns from col on. An id without a weight has weight 1, which
+   rounds as the sum does. Ids before fetch_end fetch the row `ahead` of them. */
+#define NEO__X_FMA_ROW(i)                                                                         \
+    s##i = NEO__FMA(w, NEO__FN(row_load)(dtype, row + (i)*NEO__W * size, scale, bias), s##i);
+#define NEO__BAG_NARROW(N, EACH)                                                                  \
+    NEO__INLINE void NEO__FN(bag_narrow_##N)(const neo__bag_lookup *a, int64_t b, int64_t col,    \
+                                             neo_dtype dtype, int64_t ahead, int64_t fetch_end) { \
+        const neo__bag_rows *t = a->store;                                                        \
+        int64_t size = dtype == NEO_I8 ? 1 : 2, k = a->offsets[b], k_end = a->offsets[b + 1];     \
+        int64_t length = k_end - k;                                                               \
+        float *to = a->out + b * a->out_stride + col;                                             \
+        NEO__VF scale = NEO__SET(0.0f), bias = scale;                                             \
+        EACH(NEO__X_ZERO)                                                                         \
+        for (; k < k_end; k++) {                                                                  \
+            int64_t id = neo__jagged_id(a->ids, a->is_i32, k);                                    \
+            const char *row = t->data + id * t->row_bytes + col * size;                           \
+            NEO__VF w = NEO__SET(a->weights ? a->weights[k] : 1.0f);                              \
+            if (k < fetch_end)                                                                    \
+                NEO__FN(bag_fetch_id)(t, neo__jagged_id(a->ids, a->is_i32, k + ahead));           \
+            if (dtype == NEO_I8)                                                                  \
+                scale = NEO__SET(t->scale[2 * id]), bias = NEO__SET(t->scale[2 * id + 1]);        \
+            EACH(NEO__X_FMA_ROW)                                                                  \
+        }                                                                                         \
+        if (a->mean && length > 1) {                                                              \
+            NEO__VF w = NEO__SET((float)length);                                                  \
+            EACH(NEO__X_DIV)                                                                      \
+        }                                                                                         \
+        EACH(NEO__X_STORE)                                                                        \
+    }
+NEO__BAG_NARROW(4, NEO__EACH4)
+NEO__BAG_NARROW(1, NEO__EACH1)
+NEO__INLINE void NEO__FN(bag_pool_as)(const neo__bag_lookup *a, neo_dtype dtype) {
+    int64_t ahead = NEO__FN(bag_ahead)(a->store->row_bytes / 4);
+    for (int64_t b = 0; b < a->bags; b++) {
+        int64_t col = 0, k = a->offsets[b], k_end = a->offsets[b + 1];
+        int64_t fetch_end = k_end <= a->offsets[a->bags] - ahead ? k_end : -1;
+        if (fetch_end < 0) NEO__FN(bag_fetch_ahead)(a, a->is_i32, k + ahead, k_end + ahead);
+        for (; col + 4 * NEO__W <= a->dim; col += 4 * NEO__W, fetch_end = -1)
+            NEO__FN(bag_narrow_4)(a, b, col, dtype, ahead, fetch_end);
+        for (; col + NEO__W <= a->dim; col += NEO__W, fetch_end = -1)
+            NEO__FN(bag_narrow_1)(a, b, col, dtype, ahead, fetch_end);
+        if (col == a->dim) continue;
+        float *to = a->out + b * a->out_stride;
+        NEO__FN(bag_sum_rows)(a, k, k_end, 0, a->rows, col, a->dim - col, to + col);
+        for (; col < a->dim && a->mean && k_end - k > 1; col++) to[col] /= (float)(k_end - k);
+    }
+}
+static NEO__NOINLINE void NEO__FN(bag_pool_narrow)(const neo__bag_lookup *a) {
+    if (a->store->dtype == NEO_F16) NEO__FN(bag_pool_as)(a, NEO_F16);
+    else if (a->store->dtype == NEO_BF16) NEO__FN(bag_pool_as)(a, NEO_BF16);
+    else NEO__FN(bag_pool_as)(a, NEO_I8);
+}
+#else
+static void NEO__FN(bag_pool_narrow)(const neo__bag_lookup *a) { NEO__FN(bag_pool_careful)(a); }
+#endif
+
+static void NEO__FN(bag_pool)(const neo__bag_lookup *a) {
+    int64_t dim = a->dim;
+    if (!a->table) {
+        NEO__FN(bag_pool_narrow)(a);
+        return;
+    }
+#if NEO__PASS != NEO__PASS_SCALAR
+    switch (dim) {
+    case 8 * NEO__W: NEO__FN(bag_rows_8)(a); return;
+    case 4 * NEO__W: NEO__FN(bag_rows_4)(a); return;
+    case 2 * NEO__W: NEO__FN(bag_rows_2)(a); return;
+    case NEO__W: NEO__FN(bag_rows_1)(a); return;
+    default: break;
+    }
+#endif
+    for (int64_t b = 0; b < a->bags; b++) {
+        int64_t col = 0;
+        for (; col + 8 * NEO__W <= dim; col += 8 * NEO__W) NEO__FN(bag_chunk_8)(a, b, col);
+        if (col + 4 * NEO__W <= dim) NEO__FN(bag_chunk_4)(a, b, col), col += 4 * NEO__W;
+        if (col + 2 * NEO__W <= dim) NEO__FN(bag_chunk_2)(a, b, col), col += 2 * NEO__W;
+        if (col + NEO__W <= dim) NEO__FN(bag_chunk_1)(a, b, col), col += NEO__W;
+        if (col < dim) NEO__FN(bag_chunk_rest)(a, b, col);
+    }
+}
+
 /* ---- NEO_POOL_NONE, gradients of per-id weights, packing of gradients ---- */
 static void NEO__FN(bag_copy)(const neo__bag_lookup *a) {
     int64_t dim = a->dim, ahead = NEO__FN(bag_ahead)(dim), end = a->offsets[a->bags];
     float *to = a->out;
     for (int64_t k = a->offsets[0]; k < end; k++, to += a->out_stride) {
         int64_t id = k + ahead < end ? neo__jagged_id(a->ids, a->is_i32, k + ahead) : -1;
-        if (id >= 0 && id < a->rows) NEO__FN(bag_fetch_row)(a->table + id * dim, dim);
+        if (id >= 0 && id < a->rows) NEO__FN(bag_fetch_id)(a->store, id);
         id = NEO__FN(bag_clamp)(a, neo__jagged_id(a->ids, a->is_i32, k));
-        const float *row = a->table + id * dim;
+        const float *row = id < 0 ? to : NEO__FN(bag_row)(a, id, 0, dim, to);
         NEO__VF w = NEO__SET(a->weights ? a->weights[k] : 1.0f);
         for (int64_t c = 0; c < dim; c += NEO__W) {
             NEO__VF x = id < 0 ? NEO__SET(0.0f) : NEO__FN(load_left)(row + c, dim - c);
@@ -18780,9 +19260,9 @@ static void NEO__FN(bag_copy)(const neo__bag_lookup *a) {
     }
 }
 
-/* The sum of x[i] y[i]: products rounded, blocks of 16 by the fixed tree, blocks in order. */
-NEO__INLINE float NEO__FN(row_dot_in)(const float *x, const float *y, int64_t n) {
-    float sum = 0.0f, q[16];
+/* sum + the sum of x[i] y[i]: products rounded, blocks of 16 by the fixed tree, blocks in order. */
+NEO__INLINE float NEO__FN(row_dot_on)(float sum, const float *x, const float *y, int64_t n) {
+    float q[16];
     for (; n >= 16; x += 16, y += 16, n -= 16) {
         for (int i = 0; i < 16; i += NEO__W)
             NEO__STORE(q + i, NEO__MUL(NEO__LOAD(x + i), NEO__LOAD(y + i)));
@@ -18795,8 +19275,11 @@ NEO__INLINE float NEO__FN(row_dot_in)(const float *x, const float *y, int64_t n)
     return sum;
 }
 
-static NEO__NOINLINE float NEO__FN(row_dot)(const float *x, const float *y, int64_t n) {
-    return NEO__FN(row_dot_in)(x, y, n);
+NEO__INLINE float NEO__FN(row_dot_in)(const float *x, const float *y, int64_t n) {
+    return NEO__FN(row_dot_on)(0.0f, x, y, n);
+}
+static NEO__NOINLINE float NEO__FN(row_dot)(float sum, const float *x, const float *y, int64_t n) {
+    return NEO__FN(row_dot_on)(sum, x, y, n);
 }
 
 static void NEO__FN(row_blocks)(const float *x, const float *y, int64_t n, float *out) {
@@ -18811,7 +19294,7 @@ typedef struct NEO__FN(row_sums) {
 } NEO__FN(row_sums);
 NEO__INLINE float NEO__FN(row_sum)(NEO__FN(row_sums) * s, const float *x, const float *y, int64_t n) {
     const neo__bag_cut *cut = s->cut;
-    if (!cut) return NEO__FN(row_dot)(x, y, n);
+    if (!cut) return NEO__FN(row_dot)(0.0f, x, y, n);
     int i = s->next++;
     if (i < cut->have) return cut->total[i * cut->rows + s->row];
     if (i < cut->have + cut->want)
@@ -18823,16 +19306,28 @@ NEO__INLINE float NEO__FN(row_mean)(NEO__FN(row_sums) * s, const float *g, int64
     return NEO__FN(row_sum)(s, g, g, n) / (s->cut ? s->cut->dim : (float)n);
 }
 
+/* A row of a lookup . d. */
+static NEO__NOINLINE float NEO__FN(bag_dot)(const neo__bag_lookup *a, int64_t id, const float *d) {
+    enum { WIDTH = 256 };
+    float room[WIDTH], sum = 0.0f;
+    if (a->table) return NEO__FN(row_dot)(0.0f, d, a->table + id * a->dim, a->dim);
+    for (int64_t c = 0; c < a->dim; c += WIDTH) {
+        int64_t n = NEO__MIN(a->dim - c, (int64_t)WIDTH);
+        NEO__FN(rows_decode)(a->store, id, c, n, room);
+        sum = NEO__FN(row_dot)(sum, d + c, room, n);
+    }
+    return sum;
+}
 static void NEO__FN(bag_weight_grad)(const neo__bag_lookup *a, float *dweights) {
     int64_t ahead = NEO__FN(bag_ahead)(a->dim), end = a->offsets[a->bags], first = a->offsets[0];
     for (int64_t b = 0; b < a->bags; b++) {
         int64_t length = a->offsets[b + 1] - a->offsets[b];
         for (int64_t k = a->offsets[b]; k < a->offsets[b + 1]; k++) {
             int64_t id = k + ahead < end ? neo__jagged_id(a->ids, a->is_i32, k + ahead) : -1;
-            if (id >= 0 && id < a->rows) NEO__FN(bag_fetch_row)(a->table + id * a->dim, a->dim);
+            if (id >= 0 && id < a->rows) NEO__FN(bag_fetch_id)(a->store, id);
             id = NEO__FN(bag_clamp)(a, neo__jagged_id(a->ids, a->is_i32, k));
             const float *d = a->dout + (a->pooled ? b : k - first) * a->out_stride;
-            float sum = id < 0 ? 0.0f : NEO__FN(row_dot)(d, a->table + id * a->dim, a->dim);
+            float sum = id < 0 ? 0.0f : NEO__FN(bag_dot)(a, id, d);
             dweights[k - first] = a->mean && length > 1 ? sum / (float)length : sum;
         }
     }
@@ -18981,12 +19476,16 @@ static NEO__NOINLINE void NEO__FN(bag_step_row)(const neo__bag_step *o, NEO__FN(
 NEO__INLINE float *NEO__FN(bag_state)(const neo__bag_update *k, int i, int64_t row) {
     return k->state[i] ? k->state[i] + row * k->state_dim[i] : NULL;
 }
+/* word: the random words by which a narrow row is rounded, or NULL. */
 static NEO__NOINLINE void NEO__FN(bag_step)(const neo__bag_update *k, int64_t row, float *g,
-                                            float *spare) {
+                                            float *spare, const float *word) {
     NEO__FN(row_sums) sums = {NULL, 0, 0};
+    float *w = k->weight ? k->weight + row * k->dim : k->scratch + neo__bag_scratch(k->dim);
+    if (!k->weight) NEO__FN(rows_decode)(k->store, row, 0, k->dim, w);
     NEO__FN(bag_step_row)
-    (&k->step, &sums, k->weight + row * k->dim, NEO__FN(bag_state)(k, 0, row), NEO__FN(bag_state)(k, 1, row),
-     g, spare, k->dim);
+    (&k->step, &sums, w, NEO__FN(bag_state)(k, 0, row), NEO__FN(bag_state)(k, 1, row), g, spare,
+     k->dim);
+    if (!k->weight) NEO__FN(rows_encode)(k->store, row, w, word);
 }
 /* Rows of a cut table. To ask for sums, the step is taken on a copy of the row. */
 static void NEO__FN(bag_update_cut)(const neo__bag_update *k, const neo__bag_cut *cut) {
@@ -18995,9 +19494,11 @@ static void NEO__FN(bag_update_cut)(const neo__bag_update *k, const neo__bag_cut
     for (int64_t i = 0; i < k->count; i++) {
         uint64_t low = k->records[i] & (((uint64_t)1 << k->low_bits) - 1);
         int64_t row = (int64_t)(k->records[i] >> k->low_bits);
-        float *to[3] = {k->weight + row * n, NEO__FN(bag_state)(k, 0, row), NEO__FN(bag_state)(k, 1, row)};
+        float *to[3] = {NULL, NEO__FN(bag_state)(k, 0, row), NEO__FN(bag_state)(k, 1, row)};
         NEO__FN(row_sums) sums = {cut, i, 0};
-        for (int j = 0; j < 3 && cut->want; j++) {
+        to[0] = k->weight ? k->weight + row * n : k->scratch + neo__bag_scratch(n);
+        if (!k->weight) NEO__FN(rows_decode)(k->store, row, 0, n, to[0]);
+        for (int j = k->weight ? 0 : 1; j < 3 && cut->want; j++) {
             int64_t floats = j == 0 ? n : k->state_dim[j - 1];
             float *copy = k->scratch + (2 + j) * n;
             if (!to[j]) continue;
@@ -19006,6 +19507,10 @@ static void NEO__FN(bag_update_cut)(const neo__bag_update *k, const neo__bag_cut
         }
         memcpy(g, k->grad + k->grad_row[low], (size_t)n * sizeof *g);
         NEO__FN(bag_step_row)(&k->step, &sums, to[0], to[1], to[2], g, spare, n);
+        if (k->weight || cut->want) continue;
+        float *word = k->round ? to[0] + neo__bag_room(n) : NULL;
+        if (word) NEO__FN(rows_words)(k->store, &row, 1, k->round, word);
+        NEO__FN(rows_encode)(k->store, row, to[0], word);
     }
 }
 
@@ -19113,8 +19618,9 @@ static NEO__NOINLINE void NEO__FN(bag_merge_leaves)(const neo__bag_update *u, in
 /* Fetch the weights and state of a row into the second-level cache: the first has few lines on
    their way at a time, and the gradients need them. */
 NEO__INLINE void NEO__FN(bag_fetch_state)(const neo__bag_update *u, int64_t row) {
-    const float *w = u->weight + row * u->dim;
-    for (int64_t c = 0; c < u->dim; c += 16) __builtin_prefetch(w + c, 1, 2);
+    const char *w = u->store->data + row * u->store->row_bytes;
+    for (int64_t c = 0; c < u->store->row_bytes; c += 64) __builtin_prefetch(w + c, 1, 2);
+    if (u->store->scale) __builtin_prefetch(u->store->scale + 2 * row, 1, 2);
     for (int k = 0; k < 2 && u->state[k]; k++) {
         const float *m = u->state[k] + row * u->state_dim[k];
         for (int64_t c = 0; c < u->state_dim[k]; c += 16) __builtin_prefetch(m + c, 1, 2);
@@ -19191,7 +19697,7 @@ NEO__INLINE void NEO__FN(bag_rowwise_group)(const neo__bag_update *u, const int6
 }
 static NEO__NOINLINE void NEO__FN(bag_step_group)(const neo__bag_update *u, const int64_t *row,
                                                   int64_t count, float *g) {
-    if (u->step.kind == NEO_BAG_ROWWISE_ADAGRAD && !u->step.adjusts &&
+    if (u->weight && u->step.kind == NEO_BAG_ROWWISE_ADAGRAD && !u->step.adjusts &&
         !(u->step.max_norm > 0.0f)) {
 #if NEO__PASS != NEO__PASS_SCALAR
         switch (u->dim) { /* short rows gain from a known length */
@@ -19204,7 +19710,15 @@ static NEO__NOINLINE void NEO__FN(bag_step_group)(const neo__bag_update *u, cons
         return;
     }
     float *spare = u->scratch + neo__bag_group(u->dim) * u->dim;
-    for (int64_t r = 0; r < count; r++) NEO__FN(bag_step)(u, row[r], g + r * u->dim, spare);
+    float *word = NULL;
+    if (!u->weight && u->round && count > 0) {
+        word = u->scratch + neo__bag_scratch(u->dim) + neo__bag_room(u->dim);
+        NEO__FN(rows_words)(u->store, row, count, u->round, word);
+    }
+    for (int64_t r = 0; r < count; r++) {
+        NEO__FN(bag_step)(u, row[r], g + r * u->dim, spare, word);
+        if (word) word += 4 * neo__bag_blocks_of(u->store, row[r]);
+    }
 }
 static NEO__NOINLINE void NEO__FN(bag_keep_group)(const neo__bag_update *u, const int64_t *first,
                                                   int64_t count, const float *g) {
@@ -19244,7 +19758,8 @@ static void NEO__FN(bag_update)(const neo__bag_update *u) {
 static const neo__bag_kernels NEO__FN(bag_kernels) = {
     NEO__FN(bag_pool),        NEO__FN(bag_pool_careful), NEO__FN(bag_copy),
     NEO__FN(bag_weight_grad), NEO__FN(bag_pack),         NEO__FN(bag_update),
-    NEO__FN(bag_update_cut),  NEO__FN(row_blocks),
+    NEO__FN(bag_update_cut),  NEO__FN(row_blocks),       NEO__FN(rows_decode),
+    NEO__FN(rows_encode),
 };
 #undef NEO__EACH1
 #undef NEO__EACH2
@@ -19258,6 +19773,14 @@ static const neo__bag_kernels NEO__FN(bag_kernels) = {
 #undef NEO__X_STORE
 #undef NEO__X_FETCH
 #undef NEO__BAG_POOL
+#undef NEO__BAG_NARROW
+#undef NEO__X_FMA_ROW
+#undef NEO__LANE_BLOCKS
+#undef NEO__LOAD_B
+#undef NEO__STORE_B
+#undef NEO__LOAD_H
+#undef NEO__STORE_H
+#undef NEO__LOAD_F16
 #undef NEO__BAG_SUM_ROWS
 #undef NEO__BAG_MERGE
 

@@ -11,6 +11,9 @@
                                 better of several distances; its fastest round
      bags.backward.<ids>.d<D>   ceiling: every touched row read and written once, its state too, dout and ids
                                 read once, at the copy bandwidth of this run
+     bags.forward.<dtype>.d<D>, bags.backward.<dtype>.d<D>
+                                narrow rows, uniform ids, against f32 rows in the same rounds (the ratio is the
+                                speed-up); verified to be the lookup of the decoded rows
    GB/s count the bytes of the ceiling's definition: for forward every looked-up row, out and ids. */
 #include "bench.h"
 
@@ -220,7 +223,7 @@ static void measure(subject *s, const char *ids, double copy) {
     bench_report(name, bytes / t / 1e9, "GB/s", 100 * bytes / (copy * 1e9) / t, NULL, 0);
 }
 
-static void bench_dim(int64_t dim, double copy) {
+static subject subject_make(int64_t dim, neo_dtype dtype) {
     static char names[TABLES][8];
     neo_table_desc tables[TABLES];
     memset(tables, 0, sizeof tables);
@@ -229,11 +232,52 @@ static void bench_dim(int64_t dim, double copy) {
         tables[t].name = names[t];
         tables[t].rows = ROWS;
         tables[t].dim = dim;
+        tables[t].dtype = dtype;
         tables[t].optim.kind = NEO_BAG_ROWWISE_ADAGRAD;
     }
     neo_bags_desc desc = {.tables = tables, .table_count = TABLES, .max_batch = BATCH, .max_ids = IDS};
     subject s = {.ctx = bench_ctx(0, 1), .dim = dim, .width = TABLES * dim, .ahead = 16};
     BENCH_OK(neo_bags_create(s.ctx, &desc, &s.bags));
+    return s;
+}
+/* Narrow rows against f32 rows of the same values. */
+static void bench_narrow(int64_t dim, neo_dtype dtype) {
+    subject s = subject_make(dim, dtype), wide = subject_make(dim, NEO_F32);
+    size_t out_bytes = sizeof(float) * (size_t)(BATCH * s.width);
+    int rounds = bench.quick ? QUICK_ROUNDS : ROUNDS;
+    double time[2][ROUNDS], wide_time[2][ROUNDS];
+    char name[96];
+    s.out = (float *)bench_alloc(out_bytes);
+    wide.out = (float *)bench_alloc(out_bytes);
+    make_batches(&s, 0);
+    memcpy(wide.batch, s.batch, sizeof s.batch);
+    for (int32_t t = 0; t < TABLES; t++)
+        BENCH_OK(neo_bags_get_rows(s.bags, t, 0, ROWS, (float *)neo_bags_weight(wide.bags, t).data));
+    run_forward(&s);
+    run_forward(&wide);
+    if (memcmp(s.out, wide.out, out_bytes) != 0) bench_fail("a lookup of narrow rows is wrong");
+    for (int r = 0; r < rounds; r++) {
+        time[0][r] = time_of(&s, run_forward), wide_time[0][r] = time_of(&wide, run_forward);
+        time[1][r] = time_of(&s, run_backward), wide_time[1][r] = time_of(&wide, run_backward);
+    }
+    double row = (double)neo_dtype_size(dtype) * (double)dim + (dtype == NEO_I8 ? 8 : 0), out = BAGS * 4.0 * (double)dim;
+    double bytes[2] = {IDS * (row + 8) + out, s.unique * (2 * row + 8) + out + IDS * 8.0};
+    for (int i = 0; i < 2; i++) {
+        double t = bench_median(time[i], rounds);
+        bench_spread(time[i], rounds);
+        snprintf(name, sizeof name, "bags.%s.%s.d%d", i ? "backward" : "forward", neo_dtype_name(dtype), (int)dim);
+        bench_report(name, bytes[i] / t / 1e9, "GB/s", -1, "f32_rows", bench_median(wide_time[i], rounds) / t);
+    }
+    for (int n = 0; n < BATCHES; n++) free((void *)(uintptr_t)s.batch[n].ids);
+    free(s.offsets), free(s.out), free(wide.out);
+    neo_bags_destroy(s.bags);
+    neo_bags_destroy(wide.bags);
+    neo_ctx_destroy(s.ctx);
+    neo_ctx_destroy(wide.ctx);
+}
+
+static void bench_dim(int64_t dim, double copy) {
+    subject s = subject_make(dim, NEO_F32);
     s.out = (float *)bench_alloc(sizeof(float) * (size_t)(BATCH * s.width));
     s.want = (float *)bench_alloc(sizeof(float) * (size_t)(BATCH * s.width));
     for (int zipf = 0; zipf < 2; zipf++) {
@@ -258,5 +302,11 @@ int main(int argc, char **argv) {
     bench_dim(16, copy);
     bench_dim(64, copy);
     bench_dim(128, copy);
+    for (int i = 0; i < 3; i++) {
+        static const neo_dtype narrow[] = {NEO_F16, NEO_BF16, NEO_I8};
+        bench_narrow(16, narrow[i]);
+        bench_narrow(64, narrow[i]);
+        bench_narrow(128, narrow[i]);
+    }
     return bench_end();
 }

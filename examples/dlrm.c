@@ -32,7 +32,7 @@ enum { MAX_FILES = 64 };
 
 typedef struct options {
     char *data, *test, *format, *columns, *optimizer, *bottom, *top, *schedule;
-    char *checkpoint, *load, *predict, *report, *log, *bad_lines;
+    char *checkpoint, *load, *predict, *report, *log, *bad_lines, *rows_dtype;
     int64_t synthetic, epochs, batch, dim, threads, seed, repro_shards, pieces, every, rows, shuffle,
         log_every, auc_capacity, warmup;
     double lr, weight_decay, eps;
@@ -63,6 +63,7 @@ static const struct option {
     {"weight-decay", 'f', offsetof(options, weight_decay), "X", "of the dense layers", 1e9},
     {"eps", 'f', offsetof(options, eps), "X", "of the optimizers; 0: each one's own default", 1e9},
     {"dim", 'i', offsetof(options, dim), "N", "columns of every table (16)", 1e6},
+    {"rows-dtype", 's', offsetof(options, rows_dtype), "T", "of the tables: f32, f16, bf16 or i8 (narrow rows are rounded stochastically)", 0},
     {"bottom", 's', offsetof(options, bottom), "A-B-C", "widths of the bottom MLP; A: dense numbers, C: dim", 0},
     {"top", 's', offsetof(options, top), "A-B-1", "widths of the top MLP after its input", 0},
     {"shuffle", 'i', offsetof(options, shuffle), "N", "samples shuffled together; 0: file order", 1e9},
@@ -116,6 +117,14 @@ static int reads_only(const options *o) {
     return o->eval || (o->predict && !o->resume && (o->checkpoint || o->load));
 }
 
+/* The dtype of table rows by its name; NEO_DTYPE_COUNT: it is none of them. */
+static neo_dtype parse_dtype(const char *name) {
+    static const neo_dtype known[] = {NEO_F32, NEO_F16, NEO_BF16, NEO_I8};
+    for (int i = 0; i < 4; i++)
+        if (strcmp(name, neo_dtype_name(known[i])) == 0) return known[i];
+    return NEO_DTYPE_COUNT;
+}
+
 static int check_options(const options *o) {
     const char *outputs[] = {o->predict, o->report, o->log}, *inputs[] = {o->data, o->test, o->load, o->columns};
     int has_test = o->test || o->synthetic, from_stdin = o->data && strcmp(o->data, "-") == 0;
@@ -133,6 +142,8 @@ static int check_options(const options *o) {
         return fail("--pieces %s", "must leave 1, 2, 4, 8 ... shards to a piece: others are no subtree of the leaf tree");
     if (strcmp(o->bad_lines, "skip") && strcmp(o->bad_lines, "error"))
         return fail("--bad-lines %s: neither error nor skip", o->bad_lines);
+    if (parse_dtype(o->rows_dtype) == NEO_DTYPE_COUNT)
+        return fail("--rows-dtype %s: not f32, f16, bf16 or i8", o->rows_dtype);
     if (o->load && o->checkpoint && (o->resume || reads_only(o)))
         return fail("%s", "--load and --checkpoint would both give the weights: leave one out");
     if ((o->resume || o->every) && !o->checkpoint) return fail("%s", "--resume and --every need --checkpoint");
@@ -305,7 +316,8 @@ static neo_status create_bags(model *m, const options *o, neo_bag_optim optim) {
     if (!tables) return out_of_memory();
     for (int32_t t = 0; t < count; t++) {
         neo_feature f = neo_schema_feature(m->schema, t);
-        tables[t] = (neo_table_desc){.name = f.name, .rows = f.rows, .dim = o->dim, .optim = optim};
+        tables[t] = (neo_table_desc){.name = f.name, .rows = f.rows, .dim = o->dim, .optim = optim,
+                                     .dtype = parse_dtype(o->rows_dtype)};
     }
     neo_status status = neo_bags_create(m->ctx, &(neo_bags_desc){
         .tables = tables, .table_count = count, .max_batch = o->batch, .max_ids = o->batch * count}, &m->bags);
@@ -655,6 +667,7 @@ static neo_status create_state(run *r) {
         snprintf(word, sizeof word, "%lld", (long long)words[i].value);
         TRY(neo_state_define(m->state, words[i].key, word));
     }
+    TRY(neo_state_define(m->state, "rows_dtype", r->o.rows_dtype));
     return neo_state_define(m->state, "optimizer", r->o.optimizer);
 }
 
@@ -834,8 +847,8 @@ static neo_status run_all(run *r) {
 int main(int argc, char **argv) {
     static run r; /* zeroed */
     r.o = (options){.format = "criteo", .optimizer = "adagrad", .top = "64-1", .schedule = "constant",
-                    .bad_lines = "error", .epochs = 1, .batch = 128, .dim = 16, .repro_shards = 1, .pieces = 1,
-                    .log_every = 100, .auc_capacity = 4194304, .lr = 0.01};
+                    .bad_lines = "error", .rows_dtype = "f32", .epochs = 1, .batch = 128, .dim = 16,
+                    .repro_shards = 1, .pieces = 1, .log_every = 100, .auc_capacity = 4194304, .lr = 0.01};
     if (!parse_options(argc, argv, &r.o)) return 2;
     if (r.o.help) {
         print_help();

@@ -81,6 +81,7 @@ static neo_status model_layers(model *m, int64_t width) {
 }
 
 static neo_status model_bags(model *m, neo_bag_optim_kind kind) {
+    static const neo_dtype dtypes[] = {NEO_F32, NEO_F16, NEO_BF16, NEO_I8};
     neo_table_desc tables[MODEL_FEATURES];
     neo_bags_desc d;
     memset(tables, 0, sizeof tables);
@@ -91,6 +92,7 @@ static neo_status model_bags(model *m, neo_bag_optim_kind kind) {
         tables[t].rows = feature.rows;
         tables[t].dim = MODEL_DIM;
         tables[t].optim.kind = kind;
+        tables[t].dtype = dtypes[t % 4];
     }
     d.tables = tables;
     d.table_count = MODEL_FEATURES;

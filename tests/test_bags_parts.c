@@ -2,12 +2,14 @@
 
    Kept: accumulate and step are backward, bit for bit, for every optimizer; several calls add in order; the
    leaves of a batch merged one subtree at a time and added by the tree are the whole batch. Parts: one object
-   with a whole table and one with its parts (columns, rows, or both) train alike, bit for bit. */
+   with a whole table and one with its parts (columns, rows, or both) train alike, bit for bit; f32 and narrow
+   rows. */
 #include "bags_common.h"
 
 static const neo_bag_optim_kind KINDS[] = {NEO_BAG_SGD,  NEO_BAG_ADAGRAD,      NEO_BAG_ROWWISE_ADAGRAD,
                                            NEO_BAG_ADAM, NEO_BAG_PARTIAL_ADAM, NEO_BAG_LAMB,
                                            NEO_BAG_PARTIAL_LAMB, NEO_BAG_LARS_SGD};
+static const neo_dtype TYPES[] = {NEO_F32, NEO_F16, NEO_BF16, NEO_I8};
 enum { KIND_COUNT = sizeof KINDS / sizeof KINDS[0], STEPS = 3 };
 
 /* Every option that a step can have. */
@@ -27,7 +29,9 @@ static void check_equal(const neo_bags *a, const neo_bags *b) {
         for (int k = -1; k < 2; k++) {
             neo_tensor x = k < 0 ? neo_bags_weight(a, t) : neo_bags_state(a, t, k);
             neo_tensor y = k < 0 ? neo_bags_weight(b, t) : neo_bags_state(b, t, k);
-            if (x.data) CHECK_BITS(x.data, y.data, (size_t)neo_tensor_count(x) * 4);
+            if (x.data) CHECK_BITS(x.data, y.data, neo_tensor_bytes(x));
+            x = neo_bags_scale(a, t);
+            if (x.data) CHECK_BITS(x.data, neo_bags_scale(b, t).data, neo_tensor_bytes(x));
         }
 }
 
@@ -40,7 +44,7 @@ static void accumulate_and_step_are_backward(void) {
         Model m;
         neo_ctx *ctx = test_ctx(1 + i % 3, NEO_ISA_BEST, i % 2 ? 8 : 1);
         model_init(&m, 4, ROWS, DIMS, 6, poolings[i / KIND_COUNT % 2]);
-        for (int t = 0; t < 4; t++) m.table[t].optim = optim_of(i % KIND_COUNT, i % 8);
+        for (int t = 0; t < 4; t++) m.table[t].optim = optim_of(i % KIND_COUNT, i % 8), m.table[t].dtype = TYPES[(i + t) % 4];
         neo_bags *fused, *kept;
         REQUIRE_OK(neo_bags_create(ctx, &m.desc, &fused));
         m.desc.max_kept_rows = 1058;
@@ -266,11 +270,12 @@ static void parts_train_as_the_table(void) {
         {100, 40, {0, 100}, {0, 16, 40}, 1, 2}, {100, 64, {0, 100}, {0, 16, 32, 48, 64}, 1, 4},
         {100, 20, {0, 37, 100}, {0, 20}, 2, 1}, {100, 50, {0, 25, 50, 75, 100}, {0, 32, 50}, 4, 2},
         {8, 17, {0, 4, 6, 7, 8}, {0, 16, 17}, 4, 2}};
-    for (int i = 0; i < KIND_COUNT * 8; i++) {
-        Grid g = GRIDS[(i + i / 8) % 5];
+    for (int i = 0; i < KIND_COUNT * 8 * 4; i++) {
+        neo_dtype type = TYPES[i / (KIND_COUNT * 8)];
+        Grid g = GRIDS[type == NEO_I8 ? 2 : (i + i / 8) % 5]; /* i8 rows are not cut by columns */
         int parts = g.row_parts * g.col_parts;
         neo_ctx *ctx = test_ctx(1 + i % 2, NEO_ISA_BEST, 8);
-        neo_table_desc whole = {.name = "t", .rows = g.rows, .dim = g.dim, .optim = optim_of(i % KIND_COUNT, i / KIND_COUNT),
+        neo_table_desc whole = {.name = "t", .rows = g.rows, .dim = g.dim, .optim = optim_of(i % KIND_COUNT, i / KIND_COUNT % 8), .dtype = type,
                                 .row_buckets = g.row_parts > 1 && g.row_cut[1] != 37 ? 8 : 1};
         neo_table_desc part[16];
         neo_bags_desc one = {.tables = &whole, .table_count = 1, .max_batch = 64, .max_ids = 4096};
@@ -330,15 +335,18 @@ static void parts_train_as_the_table(void) {
             CHECK_OK(neo_bags_backward(b, &pj, neo_tensor_2d(part_dout, NEO_F32, B, width), 0.05f));
             free(out), free(part_out), free(dout), free(part_dout);
             for (int p = 0; p < parts; p++)
-                for (int k = -1; k < 2; k++) {
-                    neo_tensor x = k < 0 ? neo_bags_weight(a, 0) : neo_bags_state(a, 0, k);
-                    neo_tensor y = k < 0 ? neo_bags_weight(b, p) : neo_bags_state(b, p, k);
-                    int per_row = x.ndim == 1;
-                    for (int64_t row = 0; x.data && row < part[p].rows; row++) {
-                        const float *px = (const float *)x.data + (part[p].part.first_row + row) * (per_row ? 1 : g.dim);
-                        const float *py = (const float *)y.data + row * (per_row ? 1 : part[p].dim);
-                        CHECK_BITS(px + (per_row ? 0 : part[p].part.first_col), py, 4 * (size_t)(per_row ? 1 : part[p].dim));
-                    }
+                for (int k = -2; k < 2; k++) {
+                    neo_tensor x = k == -2 ? neo_bags_scale(a, 0) : k < 0 ? neo_bags_weight(a, 0) : neo_bags_state(a, 0, k);
+                    neo_tensor y = k == -2 ? neo_bags_scale(b, p) : k < 0 ? neo_bags_weight(b, p) : neo_bags_state(b, p, k);
+                    neo_table_part at = part[p].part;
+                    if (!x.data) continue;
+                    x = neo_tensor_rows(x, at.first_row, part[p].rows);
+                    int64_t cols = x.ndim == 1 ? 1 : y.shape[1];
+                    size_t size = neo_dtype_size(x.dtype);
+                    const char *px = (const char *)x.data + (x.ndim == 1 ? 0 : (size_t)at.first_col * size);
+                    for (int64_t row = 0; row < part[p].rows; row++)
+                        CHECK_BITS(px + (size_t)(row * x.stride[0]) * size, (const char *)y.data + (size_t)(row * cols) * size,
+                                   (size_t)cols * size);
                 }
         }
         neo_bags_destroy(a);

@@ -72,6 +72,12 @@ for optimizer in sgd adam adamw lamb; do
     b=$(digest $model --optimizer $optimizer --threads 3 --repro-shards 4 --pieces 2 --lr 0.003)
     same "optimizer $optimizer" "$a" "$b"
 done
+for dtype in f16 bf16 i8; do
+    a=$(NEO_ISA=scalar digest $model --rows-dtype $dtype --threads 1 --repro-shards 4)
+    b=$(digest $model --rows-dtype $dtype --threads 3 --repro-shards 4 --pieces 2)
+    same "rows of $dtype" "$a" "$b"
+    if [ -n "$a" ] && [ "$a" != "$(digest $model --repro-shards 4)" ]; then pass; else fail "rows of $dtype are those of f32"; fi
+done
 a=$(NEO_ISA=scalar digest $model --shuffle 500 --schedule cosine --warmup 5 --weight-decay 0.01 --threads 1)
 b=$(digest $model --shuffle 500 --schedule cosine --warmup 5 --weight-decay 0.01 --threads 8)
 same "shuffle, schedule, decay" "$a" "$b"
@@ -152,6 +158,7 @@ if grep -q 8 "$W/err" && grep -q 4 "$W/err"; then pass; else fail "both values o
 refused "other batch" 'batch' $short --repro-shards 8 --batch 100 --resume
 refused "other seed" 'seed' $short --repro-shards 8 --seed 9 --resume
 refused "other optimizer" 'optim' $short --repro-shards 8 --optimizer sgd --resume
+refused "other rows" 'rows_dtype' $short --repro-shards 8 --rows-dtype bf16 --resume
 refused "other model" 'top' $short --repro-shards 8 --top 25-1 --resume
 refused "other dimension" 'bags\|bottom' $short --repro-shards 8 --dim 4 --bottom 13-24-4 --resume
 find "$W/ckpt" -type f -exec cksum {} + | sort >"$W/after"
@@ -219,6 +226,7 @@ refused "dim 0" 'dim' $model --dim 0
 refused "lr nan" 'lr' $model --lr nan
 refused "lr inf" 'lr' $model --lr inf
 refused "optimizer" 'optimizer' $model --optimizer nosuch
+refused "dtype of rows" 'rows-dtype' $model --rows-dtype f8
 refused "schedule" 'schedule' $model --schedule nosuch
 refused "format" 'format' --data "$W/plain_file" --format nosuch
 refused "bottom of another input" 'bottom' $model --bottom 12-24-8
