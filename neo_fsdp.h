@@ -5542,22 +5542,28 @@ static neo_status neo__shard_add_replica(neo_state *state, const neo_shard *s, i
     NEO__CHECK(n > 0 && n < (int)sizeof name, NEO_ERR_ARG, "neo_state_add_shard: the name %.100s... is too long", name);
     return neo_state_add(state, kind, name, tensor);
 }
+/* The k-th tensor of a table: weights, scales (of i8 rows), states; none if it has no such. */
+enum { NEO__SHARD_TENSORS = 4 };
+static const char *const neo__shard_tensor_name[] = {"weight", "scale", "momentum1", "momentum2"};
+static neo_tensor neo__shard_tensor(const neo_bags *bags, int32_t table, int k) {
+    return k == 0 ? neo_bags_weight(bags, table) : k == 1 ? neo_bags_scale(bags, table) : neo_bags_state(bags, table, k - 2);
+}
 NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *s) {
-    static const char *const suffix[] = {"weight", "momentum1", "momentum2"};
     NEO__CHECK(state && s, NEO_ERR_ARG, "neo_state_add_shard: an argument is NULL");
     if (s->whole) return neo_state_add_bags(state, s->bags);
     char name[1024];
     int64_t first = s->map->part_begin[s->sizes.rank], end = s->map->part_begin[s->sizes.rank + 1];
-    for (int k = 0; k < 3; k++) {
-        neo_state_kind kind = k == 0 ? NEO_STATE_WEIGHT : NEO_STATE_OPTIMIZER;
+    for (int k = 0; k < NEO__SHARD_TENSORS; k++) {
+        neo_state_kind kind = k < 2 ? NEO_STATE_WEIGHT : NEO_STATE_OPTIMIZER;
         for (int64_t p = first; p < end; p++) {
-            int32_t i = (int32_t)(p - first);
-            neo_tensor t = k == 0 ? neo_bags_weight(s->bags, i) : neo_bags_state(s->bags, i, k - 1);
-            if (t.data) NEO__TRY(neo__shard_add_part(state, s, &s->map->parts[p], kind, suffix[k], t, t.ndim == 1));
+            neo_tensor t = neo__shard_tensor(s->bags, (int32_t)(p - first), k);
+            int per_row = k == 1 || t.ndim == 1;
+            if (t.data)
+                NEO__TRY(neo__shard_add_part(state, s, &s->map->parts[p], kind, neo__shard_tensor_name[k], t, per_row));
         }
         for (int32_t i = 0; s->replicas && i < neo_bags_table_count(s->replicas); i++) {
-            neo_tensor t = k == 0 ? neo_bags_weight(s->replicas, i) : neo_bags_state(s->replicas, i, k - 1);
-            if (t.data) NEO__TRY(neo__shard_add_replica(state, s, i, kind, suffix[k], t));
+            neo_tensor t = neo__shard_tensor(s->replicas, i, k);
+            if (t.data) NEO__TRY(neo__shard_add_replica(state, s, i, kind, neo__shard_tensor_name[k], t));
         }
     }
     snprintf(name, sizeof name, "%s.step", s->map->desc.name);
