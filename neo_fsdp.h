@@ -4105,15 +4105,26 @@ static int64_t neo__shard_cut_floats(const neo__shard_map *m, const neo__shard_p
         ids += neo__shard_expect(m->ids_per_sample[m->table_features[q]], m->desc.max_batch);
     return 2 * (ids < part->rows ? ids : part->rows) * ((part->cols + 15) / 16);
 }
+/* Ranks other than `rank` that hold slices [first, end). */
+static int64_t neo__shard_other_ranks(const neo__shard_map *m, int64_t first, int64_t end, int rank) {
+    int64_t n = 0;
+    for (int64_t i = first; i < end; i++) {
+        int64_t k = first;
+        while (k < i && m->cuts[k].rank != m->cuts[i].rank) k++;
+        n += k == i && m->cuts[i].rank != rank;
+    }
+    return n;
+}
 static void neo__shard_size_cuts(const neo__shard_map *m, neo__shard_sizes *s) {
-    for (int64_t i = 0; i < m->cut_count; i++) {
-        const neo__shard_part *part = &m->cuts[i];
-        int64_t floats = neo__shard_cut_floats(m, part);
-        for (int r = 0; r < m->ranks; r++) {
-            if (r == s->rank) continue;
-            if (part->rank == s->rank && neo__shard_shares_rows(m, part, r)) s->cut_out += floats;
-            if (part->rank == r && neo__shard_shares_rows(m, part, s->rank)) s->cut_in += floats;
-        }
+    for (int64_t p = m->part_begin[s->rank]; p < m->part_begin[s->rank + 1]; p++) {
+        const neo__shard_part *part = &m->parts[p];
+        if (!neo__shard_is_cut(m, part)) continue;
+        int64_t end, first = neo__shard_slices(m, part, &end), mine = first;
+        s->cut_out += neo__shard_cut_floats(m, part) * neo__shard_other_ranks(m, first, end, s->rank);
+        while (m->cuts[mine].rank != s->rank) mine++;
+        if (m->cuts[mine].first_col != part->first_col) continue; /* what comes is counted by the first slice here */
+        for (int64_t i = first; i < end; i++)
+            if (m->cuts[i].rank != s->rank) s->cut_in += neo__shard_cut_floats(m, &m->cuts[i]);
     }
 }
 /* Bytes of a coded row, in the wider direction; an f32 wire needs none, unless columns must be picked out. */
@@ -4352,6 +4363,15 @@ static neo_status neo__shard_map_bytes(neo_ctx *ctx, const neo__shard_map *m, in
     if (status == NEO_OK && neo__shard_replica_desc(m, &z, l.tables, l.feature_table, &d))
         status = neo__shard_add_bytes(ctx, &d, memory);
     neo__shard_lists_free(&l);
+    return status;
+}
+/* Of all ranks: each [ranks]. What a neo_shard cannot place is NEO_ERR_UNSUPPORTED. */
+static neo_status neo__shard_plan_bytes(neo_ctx *ctx, const neo_plan *plan, neo_shard_memory *each) {
+    neo__shard_map *m;
+    NEO__TRY(neo__shard_map_create(ctx, plan, &m));
+    neo_status status = NEO_OK;
+    for (int r = 0; r < m->ranks && status == NEO_OK; r++) status = neo__shard_map_bytes(ctx, m, r, &each[r]);
+    neo__shard_map_destroy(m);
     return status;
 }
 NEO_API neo_status neo_shard_bytes(neo_ctx *ctx, const neo_plan *plan, int rank, neo_shard_memory *memory) {
