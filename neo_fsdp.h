@@ -1277,7 +1277,7 @@ typedef struct neo__search {
     int64_t *seat_first;        /* [tables + 1]: its pieces are seats [first, next first), at most */
     int64_t seats;
     int32_t *choice, *seat;     /* an option for each table, a rank for each piece */
-    int32_t *best_choice, *best_seat, *old_choice;
+    int32_t *best_choice, *best_seat, *old_choice, *kept_choice, *kept_seat;
     neo__load *seat_load, *load; /* of a piece; [ranks] */
     int32_t *head, *next;        /* lists of the seats on a rank, for improvements */
     int32_t *seat_table;
@@ -1964,7 +1964,7 @@ static void neo__search_improve(neo__search *s, int64_t work) {
    >>impl-plan-place and >>impl-plan-differencing. This is done for a row of bounds, and the plan with the
    shortest predicted step is kept; then single tables try other options, as long as that helps.
    ------------------------------------------------------------------------------------------------ */
-enum { NEO__MEMORY_BINS = 512, NEO__PLAN_SMALL = 400 /* tables x ranks that are searched thoroughly */ };
+enum { NEO__MEMORY_BINS = 512, NEO__PLAN_SMALL = 400 /* tables x ranks that are searched thoroughly */, NEO__PLAN_KICKS = 36 };
 static const double NEO__NO_BOUND = DBL_MAX;
 
 /* Options that may be used: those whose heaviest piece is below the bound, or the lightest. */
@@ -2085,6 +2085,18 @@ static int neo__search_fit(neo__search *s) {
         if (neo__search_choose_small(s, parts[i]) && neo__search_place(s, NEO__PLACE_MEMORY)) return 1;
     return 0;
 }
+/* The choice at hand, placed by every way. */
+static void neo__search_ways(neo__search *s, int64_t work) {
+    int placed = neo__search_place(s, NEO__PLACE_TIME);
+    if (placed) (void)neo__search_judge(s, work);
+    if (s->nodes > 1 && s->nodes < s->ranks && neo__search_place(s, NEO__PLACE_NODE_FIRST))
+        (void)neo__search_judge(s, work);
+    if (s->cap < DBL_MAX && !placed && neo__search_place(s, NEO__PLACE_MIXED)) {
+        (void)neo__search_judge(s, work);
+        placed = 1;
+    }
+    if (placed && neo__search_place_differenced(s)) (void)neo__search_judge(s, work);
+}
 static void neo__search_bounds(neo__search *s, int64_t work) {
     static const double bounds[] = {0.0, 4.0, 2.0, 1.5, 1.2, 1.0, 0.8, 0.6, 0.45, 0.3, 0.2, 0.1, 0.05};
     static const double shares[] = {1.0, 0.95, 0.85, 0.7};
@@ -2098,15 +2110,27 @@ static void neo__search_bounds(neo__search *s, int64_t work) {
             if (same && memcmp(s->old_choice, s->choice, choice_bytes) == 0) continue;
             memcpy(s->old_choice, s->choice, choice_bytes);
             same = 1;
-            int placed = neo__search_place(s, NEO__PLACE_TIME);
-            if (placed) (void)neo__search_judge(s, work);
-            if (s->nodes > 1 && s->nodes < s->ranks && neo__search_place(s, NEO__PLACE_NODE_FIRST))
-                (void)neo__search_judge(s, work);
-            if (s->cap < DBL_MAX && !placed && neo__search_place(s, NEO__PLACE_MIXED)) {
-                (void)neo__search_judge(s, work);
-                placed = 1;
+            neo__search_ways(s, work);
+        }
+    }
+}
+/* Starts from one placement for all tables: the option with the most parts, or of those the cheapest. */
+static void neo__search_alike(neo__search *s, int64_t work) {
+    for (int p = 0; p < NEO_PLACEMENT_COUNT; p++) {
+        for (int cheap = 0; cheap < 2; cheap++) {
+            int fits = neo__search_choose(s, NEO__NO_BOUND, 1.0), any = 0;
+            for (int32_t t = 0; fits && t < s->tables; t++) {
+                const neo__plan_options *o = &s->options[t];
+                int best = -1;
+                for (int i = 0; i < o->count; i++)
+                    if ((int)o->at[i].placement == p && o->at[i].most_bytes <= s->cap &&
+                        (best < 0 || !cheap || o->at[i].seconds < o->at[best].seconds))
+                        best = i;
+                if (best < 0) continue;
+                s->choice[t] = best;
+                any = 1;
             }
-            if (placed && neo__search_place_differenced(s)) (void)neo__search_judge(s, work);
+            if (fits && any) neo__search_ways(s, work);
         }
     }
 }
@@ -2134,6 +2158,10 @@ static int neo__search_exchange(neo__search *s, int32_t t, int option) {
     for (int32_t r = 0; r < s->ranks; r++)
         if (s->load[r].at[NEO__PLAN_BYTES] > s->cap) return 0;
     return 1;
+}
+static int neo__search_place_any(neo__search *s) {
+    return neo__search_place(s, NEO__PLACE_TIME) ||
+           (s->cap < DBL_MAX && (neo__search_place(s, NEO__PLACE_MIXED) || neo__search_place(s, NEO__PLACE_MEMORY)));
 }
 /* From the best so far: each table in turn, the heaviest first, tries its other options. */
 static void neo__search_refine(neo__search *s, double level, int64_t work) {
@@ -2164,9 +2192,36 @@ static void neo__search_refine(neo__search *s, double level, int64_t work) {
                 if (!all_anew) continue;
                 memcpy(s->choice, s->best_choice, (size_t)s->tables * sizeof *s->choice);
                 s->choice[t] = k;
-                if (neo__search_place(s, NEO__PLACE_TIME)) better |= neo__search_judge(s, around);
+                if (neo__search_place_any(s)) better |= neo__search_judge(s, around);
             }
         }
+    }
+}
+
+/* Few tables: from the best so far, some tables get options by lot, and what that leads to is kept if it is
+   better. The lots are always the same. */
+static void neo__search_kick(neo__search *s, int kicks) {
+    uint32_t lot = 1;
+    size_t choice_bytes = (size_t)s->tables * sizeof *s->choice, seat_bytes = (size_t)s->seats * sizeof *s->seat;
+    for (int kick = 0; kick < kicks; kick++) {
+        double value = s->best_value;
+        memcpy(s->kept_choice, s->best_choice, choice_bytes);
+        memcpy(s->kept_seat, s->best_seat, seat_bytes);
+        memcpy(s->choice, s->best_choice, choice_bytes);
+        int anew = kick % 3 == 2; /* all tables */
+        for (int32_t i = 0; i < (anew ? s->tables : 2 + kick % 3); i++) {
+            lot = lot * 1664525u + 1013904223u;
+            int32_t t = anew ? i : (int32_t)((lot >> 8) % (uint32_t)s->tables);
+            lot = lot * 1664525u + 1013904223u;
+            int32_t k = (int32_t)((lot >> 8) % (uint32_t)s->options[t].count);
+            if (s->options[t].at[k].most_bytes <= s->cap) s->choice[t] = k;
+        }
+        s->best_value = -1.0;
+        if (neo__search_place_any(s) && neo__search_judge(s, 2000)) neo__search_refine(s, s->level, 60000);
+        if (s->best_value >= 0.0 && s->best_value < value) continue;
+        s->best_value = value;
+        memcpy(s->best_choice, s->kept_choice, choice_bytes);
+        memcpy(s->best_seat, s->kept_seat, seat_bytes);
     }
 }
 
@@ -2195,6 +2250,8 @@ static int neo__search_alloc(neo__search *s, neo_plan *plan) {
     s->choice = (int32_t *)neo__plan_alloc(plan, tables, sizeof *s->choice);
     s->best_choice = (int32_t *)neo__plan_alloc(plan, tables, sizeof *s->choice);
     s->old_choice = (int32_t *)neo__plan_alloc(plan, tables, sizeof *s->choice);
+    s->kept_choice = (int32_t *)neo__plan_alloc(plan, tables, sizeof *s->choice);
+    s->kept_seat = (int32_t *)neo__plan_alloc(plan, s->seats, sizeof *s->seat);
     s->seat = (int32_t *)neo__plan_alloc(plan, s->seats, sizeof *s->seat);
     s->best_seat = (int32_t *)neo__plan_alloc(plan, s->seats, sizeof *s->seat);
     s->next = (int32_t *)neo__plan_alloc(plan, s->seats, sizeof *s->next);
@@ -2206,7 +2263,7 @@ static int neo__search_alloc(neo__search *s, neo_plan *plan) {
     s->key = (neo__plan_key *)neo__plan_alloc(plan, 2 * ranks, sizeof *s->key);
     s->node_seconds = (double *)neo__plan_alloc(plan, s->nodes, sizeof *s->node_seconds);
     s->bin_choice = (uint8_t *)neo__plan_alloc(plan, tables * (NEO__MEMORY_BINS + 1), 1);
-    return s->choice && s->best_choice && s->old_choice && s->seat && s->best_seat && s->next && s->seat_table &&
+    return s->choice && s->best_choice && s->old_choice && s->kept_choice && s->kept_seat && s->seat && s->best_seat && s->next && s->seat_table &&
            s->seat_load && s->load && s->head && s->order && s->key && s->node_seconds && s->bin_choice;
 }
 /* ---- the search itself ---- */
@@ -2227,10 +2284,14 @@ static int neo__search_run(neo__search *s, double cap) {
     }
     s->level = 0.5;
     neo__search_bounds(s, work);
+    neo__search_alike(s, work);
     if (s->best_value < 0.0 && neo__search_fit(s)) (void)neo__search_judge(s, work);
     if (s->best_value < 0.0) return 0;
     neo__search_refine(s, 0.1, 30000000);
-    if (s->tables * s->ranks <= NEO__PLAN_SMALL) neo__search_refine(s, 0.001, 30000000);
+    if (s->tables * s->ranks <= NEO__PLAN_SMALL) {
+        neo__search_refine(s, 0.001, 30000000);
+        neo__search_kick(s, NEO__PLAN_KICKS);
+    }
     neo__search_restore(s, -1);
     (void)neo__search_judge(s, 4000000);
     return 1;
