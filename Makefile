@@ -38,7 +38,8 @@ jobs = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS))
 all: $(examples)
 
 help:
-	@echo 'make              build the examples: build/dlrm, build/custom, build/bags, build/allreduce'
+	@echo 'make              build the examples: build/dlrm, build/custom, build/bags, build/allreduce,'
+	@echo '                  build/plan'
 	@echo 'make demo         train a recommendation model on the data in examples/data'
 	@echo 'make test         everything this machine can run; ends with the totals'
 	@echo 'make test-full    the whole grids of which make test runs a part: collectives, all sizes and ways (half an hour)'
@@ -59,6 +60,7 @@ $(B)/%: examples/%.c neo.h | $(B)/tests
 	$(compile) -o $@ $< $(libs)
 
 $(B)/allreduce: neo_comm.h
+$(B)/plan: neo_comm.h neo_fsdp.h examples/plans/sets.h
 
 demo: $(B)/dlrm
 	@rm -rf $(B)/demo && mkdir -p $(B)/demo
@@ -91,6 +93,11 @@ $(B)/tests/test_comm_nccl: private compile += -isystem $(CUDA)/include
 
 # neo_comm.h alone, over neo.h implemented in another file.
 $(B)/tests/test_wire: tests/test_wire.c $(test_headers) neo_comm.h $(B)/tests/neo.o $(B)/tests/neo_assert.o
+	$(compile) $(checked) -DNEO_COMM_IMPLEMENTATION -o $@ $< $(B)/tests/neo.o $(B)/tests/neo_assert.o $(libs)
+
+# The planner, of neo_fsdp.h, with what it needs of neo_comm.h.
+$(B)/tests/test_plan: tests/test_plan.c $(test_headers) examples/plans/sets.h neo_comm.h neo_fsdp.h $(B)/tests/neo.o \
+    $(B)/tests/neo_assert.o
 	$(compile) $(checked) -DNEO_COMM_IMPLEMENTATION -o $@ $< $(B)/tests/neo.o $(B)/tests/neo_assert.o $(libs)
 
 $(B)/tests/large_%: tests/large_%.c $(test_headers) neo.h $(B)/tests/neo.o $(B)/tests/neo_assert.o

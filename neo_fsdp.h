@@ -1964,7 +1964,7 @@ static void neo__search_improve(neo__search *s, int64_t work) {
    >>impl-plan-place and >>impl-plan-differencing. This is done for a row of bounds, and the plan with the
    shortest predicted step is kept; then single tables try other options, as long as that helps.
    ------------------------------------------------------------------------------------------------ */
-enum { NEO__MEMORY_BINS = 512, NEO__PLAN_SMALL = 400 /* tables x ranks that are searched thoroughly */, NEO__PLAN_KICKS = 36 };
+enum { NEO__MEMORY_BINS = 512, NEO__PLAN_SMALL = 400 /* tables x ranks that are searched thoroughly */, NEO__PLAN_KICKS = 36, NEO__PLAN_CHOICES = 2000 };
 static const double NEO__NO_BOUND = DBL_MAX;
 
 /* Options that may be used: those whose heaviest piece is below the bound, or the lightest. */
@@ -2085,16 +2085,60 @@ static int neo__search_fit(neo__search *s) {
         if (neo__search_choose_small(s, parts[i]) && neo__search_place(s, NEO__PLACE_MEMORY)) return 1;
     return 0;
 }
+/* Bytes above the cap of two ranks, after `seat` went from the first to the second and `other` (or -1) back. */
+static double neo__search_excess(const neo__search *s, int32_t from, int32_t to, int32_t seat, int32_t other) {
+    double bytes = seat < 0 ? 0.0 : s->seat_load[seat].at[NEO__PLAN_BYTES];
+    if (other >= 0) bytes -= s->seat_load[other].at[NEO__PLAN_BYTES];
+    double x = s->load[from].at[NEO__PLAN_BYTES] - bytes - s->cap, y = s->load[to].at[NEO__PLAN_BYTES] + bytes - s->cap;
+    return (x > 0.0 ? x : 0.0) + (y > 0.0 ? y : 0.0);
+}
+/* Moves and exchanges pieces of the fullest rank as long as less is above the cap; 1: all ranks fit. */
+static int neo__search_repair(neo__search *s) {
+    neo__search_link(s);
+    for (int64_t work = 200000; work > 0;) {
+        int32_t from = 0, seat = -1, other = -1, to = -1;
+        double gain = 0.0;
+        for (int32_t r = 1; r < s->ranks; r++)
+            if (s->load[r].at[NEO__PLAN_BYTES] > s->load[from].at[NEO__PLAN_BYTES]) from = r;
+        if (s->load[from].at[NEO__PLAN_BYTES] <= s->cap) return 1;
+        for (int32_t i = s->head[from]; i >= 0; i = s->next[i]) {
+            for (int32_t r = 0; r < s->ranks; r++, work--) {
+                if (r == from || neo__search_sits(s, s->seat_table[i], r, i)) continue;
+                double before = neo__search_excess(s, from, r, -1, -1);
+                for (int32_t j = s->head[r], k = -1;; k = j, j = s->next[j], work--) { /* k -1: a move alone */
+                    double now = before - neo__search_excess(s, from, r, i, k);
+                    if (now > gain && (k < 0 || !neo__search_sits(s, s->seat_table[k], from, k)))
+                        gain = now, seat = i, other = k, to = r;
+                    if (j < 0) break;
+                }
+            }
+        }
+        if (seat < 0) return 0;
+        if (other >= 0) neo__search_reseat(s, other, from);
+        neo__search_reseat(s, seat, to);
+    }
+    return 0;
+}
+/* Places as if memory were endless, then repairs. */
+static int neo__search_place_repaired(neo__search *s, neo__place_mode mode) {
+    double cap = s->cap;
+    s->cap = DBL_MAX;
+    int placed = neo__search_place(s, mode);
+    s->cap = cap;
+    return placed && neo__search_repair(s);
+}
+static int neo__search_place_any(neo__search *s) {
+    if (neo__search_place(s, NEO__PLACE_TIME)) return 1;
+    return s->cap < DBL_MAX &&
+           (neo__search_place(s, NEO__PLACE_MIXED) || neo__search_place_repaired(s, NEO__PLACE_MEMORY));
+}
 /* The choice at hand, placed by every way. */
 static void neo__search_ways(neo__search *s, int64_t work) {
     int placed = neo__search_place(s, NEO__PLACE_TIME);
     if (placed) (void)neo__search_judge(s, work);
     if (s->nodes > 1 && s->nodes < s->ranks && neo__search_place(s, NEO__PLACE_NODE_FIRST))
         (void)neo__search_judge(s, work);
-    if (s->cap < DBL_MAX && !placed && neo__search_place(s, NEO__PLACE_MIXED)) {
-        (void)neo__search_judge(s, work);
-        placed = 1;
-    }
+    if (!placed && (placed = neo__search_place_any(s)) != 0) (void)neo__search_judge(s, work);
     if (placed && neo__search_place_differenced(s)) (void)neo__search_judge(s, work);
 }
 static void neo__search_bounds(neo__search *s, int64_t work) {
@@ -2159,10 +2203,6 @@ static int neo__search_exchange(neo__search *s, int32_t t, int option) {
         if (s->load[r].at[NEO__PLAN_BYTES] > s->cap) return 0;
     return 1;
 }
-static int neo__search_place_any(neo__search *s) {
-    return neo__search_place(s, NEO__PLACE_TIME) ||
-           (s->cap < DBL_MAX && (neo__search_place(s, NEO__PLACE_MIXED) || neo__search_place(s, NEO__PLACE_MEMORY)));
-}
 /* From the best so far: each table in turn, the heaviest first, tries its other options. */
 static void neo__search_refine(neo__search *s, double level, int64_t work) {
     int64_t cost = (int64_t)s->seats / 4 + 8 * s->ranks, around = 1000 + 4 * s->ranks;
@@ -2198,6 +2238,18 @@ static void neo__search_refine(neo__search *s, double level, int64_t work) {
     }
 }
 
+/* Very few: all choices of options. */
+static void neo__search_all(neo__search *s, int64_t most) {
+    int64_t count = 1;
+    for (int32_t t = 0; t < s->tables && count <= most; t++) count *= s->options[t].count;
+    for (int64_t i = 0; count <= most && i < count; i++) {
+        int64_t left = i;
+        for (int32_t t = 0; t < s->tables; t++, left /= s->options[t - 1].count)
+            s->choice[t] = (int32_t)(left % s->options[t].count);
+        if (neo__search_place_any(s)) (void)neo__search_judge(s, 2000);
+        if (s->cap < DBL_MAX && neo__search_place_repaired(s, NEO__PLACE_TIME)) (void)neo__search_judge(s, 2000);
+    }
+}
 /* Few tables: from the best so far, some tables get options by lot, and what that leads to is kept if it is
    better. The lots are always the same. */
 static void neo__search_kick(neo__search *s, int kicks) {
@@ -2290,6 +2342,7 @@ static int neo__search_run(neo__search *s, double cap) {
     neo__search_refine(s, 0.1, 30000000);
     if (s->tables * s->ranks <= NEO__PLAN_SMALL) {
         neo__search_refine(s, 0.001, 30000000);
+        neo__search_all(s, NEO__PLAN_CHOICES);
         neo__search_kick(s, NEO__PLAN_KICKS);
     }
     neo__search_restore(s, -1);
