@@ -1508,12 +1508,12 @@ static void neo__search_most(const neo__search *s, double *most) {
    ranks have already is one more partition, whose parts carry their ranks' numbers. Seconds are
    differenced; memory and different ranks for the pieces of a table are seen to afterwards.
    ------------------------------------------------------------------------------------------------ */
-typedef struct neo__part {
+typedef struct neo__subset {
     double seconds;
     int32_t first, last; /* seats, linked by the search's next; -1: none */
     int32_t rank;        /* -1: any */
     int32_t next;        /* part of the partition, a smaller one; -1: the others are empty */
-} neo__part;
+} neo__subset;
 typedef struct neo__partition {
     double spread;
     int32_t head, count, ranked, index; /* index decides ties */
@@ -1535,7 +1535,7 @@ static void neo__partition_sink(neo__partition *heap, int32_t count, int32_t i) 
         i = top;
     }
 }
-static void neo__part_join(neo__part *to, const neo__part *x, int32_t *next) {
+static void neo__subset_join(neo__subset *to, const neo__subset *x, int32_t *next) {
     to->seconds += x->seconds;
     if (x->first < 0) return;
     if (to->first < 0) to->first = x->first;
@@ -1543,7 +1543,7 @@ static void neo__part_join(neo__part *to, const neo__part *x, int32_t *next) {
     to->last = x->last;
 }
 /* The parts s->key[0 .. count) become a partition. */
-static void neo__partition_link(neo__search *s, neo__part *part, int32_t count, neo__partition *to) {
+static void neo__partition_link(neo__search *s, neo__subset *part, int32_t count, neo__partition *to) {
     for (int32_t i = 0; i < count; i++) {
         s->key[i].first = -part[s->key[i].at].seconds;
         s->key[i].second = 0.0;
@@ -1557,7 +1557,7 @@ static void neo__partition_link(neo__search *s, neo__part *part, int32_t count, 
     }
     to->spread = -s->key[0].first + (count < s->ranks ? 0.0 : s->key[count - 1].first);
 }
-static void neo__partition_merge(neo__search *s, neo__part *part, neo__partition *a, neo__partition *b) {
+static void neo__partition_merge(neo__search *s, neo__subset *part, neo__partition *a, neo__partition *b) {
     int32_t count = 0;
     if (b->ranked) {
         neo__partition swap = *a;
@@ -1566,7 +1566,7 @@ static void neo__partition_merge(neo__search *s, neo__part *part, neo__partition
     }
     for (int32_t p = a->head; p >= 0; p = part[p].next) s->key[count++].at = p;
     for (int32_t p = b->head, with = s->ranks - 1; p >= 0; p = part[p].next, with--) {
-        if (with < a->count) neo__part_join(&part[s->key[with].at], &part[p], s->next);
+        if (with < a->count) neo__subset_join(&part[s->key[with].at], &part[p], s->next);
         else s->key[count++].at = p;
     }
     neo__partition_link(s, part, count, a);
@@ -1577,7 +1577,7 @@ static int neo__search_differenced(const neo__search *s, int64_t table) {
            neo__search_parts(s, table) <= NEO__DIFFERENCED_PARTS;
 }
 /* Gives the seats of those tables a rank; loads are not touched. */
-static void neo__search_difference(neo__search *s, neo__part *part, neo__partition *heap) {
+static void neo__search_difference(neo__search *s, neo__subset *part, neo__partition *heap) {
     int32_t parts = 0, count = 1;
     for (int32_t r = 0; r < s->ranks; r++, parts++) {
         part[parts].seconds = s->load[r].at[NEO__PLAN_SECONDS];
@@ -1651,7 +1651,7 @@ static int neo__search_place_differenced(neo__search *s) {
         if (neo__search_differenced(s, t)) pieces += neo__search_parts(s, t);
     }
     qsort(s->order, (size_t)s->tables, sizeof *s->order, neo__plan_key_order);
-    neo__part *part = (neo__part *)neo__plan_alloc(s->plan, pieces + s->ranks, sizeof *part);
+    neo__subset *part = (neo__subset *)neo__plan_alloc(s->plan, pieces + s->ranks, sizeof *part);
     neo__partition *heap = (neo__partition *)neo__plan_alloc(s->plan, pieces + 1, sizeof *heap);
     if (!part || !heap) ok = 0;
     for (int32_t i = 0; ok && i < s->tables; i++) {
@@ -1683,11 +1683,11 @@ typedef struct neo__top {
     int32_t rank[NEO__PLAN_TIMES][NEO__TOP];
     double value;
 } neo__top;
-typedef struct neo__move {
+typedef struct neo__seat_move {
     int32_t seat, other; /* other: the seat it is exchanged for, or -1 */
     int32_t to;
     double value, phase; /* afterwards: of the step, of the slower of the two ranks in the phase */
-} neo__move;
+} neo__seat_move;
 
 static void neo__top_insert(neo__top *top, int p, double x, int32_t rank) {
     int k = NEO__TOP;
@@ -1730,7 +1730,7 @@ static int neo__search_sits(const neo__search *s, int64_t table, int32_t rank, i
 }
 /* Is the move, of `seat` of a rank to `to` (against `other`), allowed and better than *best? */
 static void neo__move_try(const neo__search *s, const neo__top *top, int p, int32_t seat, int32_t other, int32_t to,
-                          neo__move *best) {
+                          neo__seat_move *best) {
     int32_t from = s->seat[seat], table = s->seat_table[seat];
     neo__load x = s->load[from], y = s->load[to];
     for (int i = 0; i < NEO__PLAN_LOADS; i++) {
@@ -1779,7 +1779,7 @@ static void neo__search_reseat(neo__search *s, int32_t seat, int32_t to) {
 /* The best move away from the slowest rank of a phase. */
 static int neo__search_move(neo__search *s, const neo__top *top, int p, int64_t *work) {
     int32_t from = top->rank[p][0];
-    neo__move best;
+    neo__seat_move best;
     best.seat = -1;
     best.value = top->value;
     best.phase = top->most[p][0];
@@ -2444,12 +2444,12 @@ NEO__COLD_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-plan-why
    ------------------------------------------------------------------------------------------------ */
-typedef struct neo__text {
+typedef struct neo__plan_text {
     char *at;
     size_t bytes, length;
-} neo__text;
-static void neo__text_add(neo__text *t, const char *format, ...) NEO__PRINTF(2, 3);
-static void neo__text_add(neo__text *t, const char *format, ...) {
+} neo__plan_text;
+static void neo__text_add(neo__plan_text *t, const char *format, ...) NEO__PRINTF(2, 3);
+static void neo__text_add(neo__plan_text *t, const char *format, ...) {
     va_list args;
     int room = t->length < t->bytes;
     va_start(args, format);
@@ -2457,12 +2457,12 @@ static void neo__text_add(neo__text *t, const char *format, ...) {
     va_end(args);
     if (n > 0) t->length += (size_t)n;
 }
-static void neo__text_seconds(neo__text *t, double x) {
+static void neo__text_seconds(neo__plan_text *t, double x) {
     if (x >= 1.0) neo__text_add(t, "%.3g s", x);
     else if (x >= 1e-3) neo__text_add(t, "%.3g ms", x * 1e3);
     else neo__text_add(t, "%.3g us", x * 1e6);
 }
-static void neo__text_bytes(neo__text *t, double x) {
+static void neo__text_bytes(neo__plan_text *t, double x) {
     static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
     int u = 0;
     for (; x >= 1024.0 && u < 4; u++) x /= 1024.0;
@@ -2470,7 +2470,7 @@ static void neo__text_bytes(neo__text *t, double x) {
     else neo__text_add(t, x < 10.0 ? "%.2f %s" : x < 100.0 ? "%.1f %s" : "%.0f %s", x, units[u]);
 }
 /* Ranks as 0-3,7: of pieces [0, count), which come one by one. */
-static void neo__text_ranks(neo__text *t, const neo_piece *p, int64_t count) {
+static void neo__text_ranks(neo__plan_text *t, const neo_piece *p, int64_t count) {
     for (int64_t i = 0, end; i < count; i = end) {
         for (end = i + 1; end < count && p[end].rank == p[end - 1].rank + 1;) end++;
         if (end - i == 1) neo__text_add(t, "%s%d", i ? "," : "", p[i].rank);
@@ -2501,7 +2501,7 @@ static void neo__plan_table_cost(const neo_plan *plan, const neo__plan_table *t,
     *mean = all + sum / plan->model.ranks;
     *most += all;
 }
-static void neo__why_chosen(const neo_plan *plan, const neo__plan_table *t, neo__text *text) {
+static void neo__why_chosen(const neo_plan *plan, const neo__plan_table *t, neo__plan_text *text) {
     const neo_piece *p = plan->piece + t->first_piece;
     double mean, most, bytes;
     int64_t slices = 1;
@@ -2530,7 +2530,7 @@ static void neo__why_chosen(const neo_plan *plan, const neo__plan_table *t, neo_
 }
 /* Why a table lies not so; o: what would be possible. */
 static void neo__why_rejected(const neo_plan *plan, const neo__plan_table *t, const neo__plan_options *o,
-                              neo__text *text) {
+                              neo__plan_text *text) {
     double mean, most, bytes, all = 0.0, least = DBL_MAX, budget = (double)plan->desc.cluster.memory_bytes;
     const neo__plan_option *best = NULL;
     neo__plan_table_cost(plan, t, &mean, &most, &bytes);
@@ -2562,7 +2562,7 @@ static void neo__why_rejected(const neo_plan *plan, const neo__plan_table *t, co
     neo__text_add(text, "\n");
 }
 NEO_API size_t neo_plan_why(const neo_plan *plan, int32_t table, char *text, size_t bytes) {
-    neo__text out;
+    neo__plan_text out;
     out.at = text;
     out.bytes = bytes;
     out.length = 0;
@@ -2584,7 +2584,7 @@ NEO_API size_t neo_plan_why(const neo_plan *plan, int32_t table, char *text, siz
     return out.length;
 }
 NEO_API size_t neo_plan_warning(const neo_plan *plan, int32_t table, char *text, size_t bytes) {
-    neo__text out;
+    neo__plan_text out;
     out.at = text;
     out.bytes = bytes;
     out.length = 0;
@@ -3056,13 +3056,13 @@ enum {
     NEO__CALIBRATE_POOLING = 20,
     NEO__CALIBRATE_EDGE = 512
 };
-typedef struct neo__copy_job {
+typedef struct neo__calibrate_job {
     const float *from;
     float *to;
     int64_t count, tasks;
-} neo__copy_job;
-static void neo__copy_task(void *arg, int64_t i, int worker) {
-    const neo__copy_job *job = (const neo__copy_job *)arg;
+} neo__calibrate_job;
+static void neo__calibrate_task(void *arg, int64_t i, int worker) {
+    const neo__calibrate_job *job = (const neo__calibrate_job *)arg;
     int64_t begin = neo__plan_share(job->count, job->tasks, i), end = neo__plan_share(job->count, job->tasks, i + 1);
     (void)worker;
     memcpy(job->to + begin, job->from + begin, (size_t)(end - begin) * sizeof *job->to);
@@ -3073,7 +3073,7 @@ static double neo__calibrate_least(double best, int64_t began) {
     return best == 0.0 || seconds < best ? seconds : best;
 }
 static neo_status neo__calibrate_copy(neo_ctx *ctx, double *bandwidth) {
-    neo__copy_job job;
+    neo__calibrate_job job;
     double best = 0.0;
     job.count = (int64_t)16 << 20;
     job.tasks = neo_ctx_threads(ctx);
@@ -3085,7 +3085,7 @@ static neo_status neo__calibrate_copy(neo_ctx *ctx, double *bandwidth) {
     job.to = memory + job.count;
     for (int run = 0; run < NEO__CALIBRATE_RUNS; run++) {
         int64_t began = neo_time_ns();
-        neo_parallel_for(ctx, job.tasks, neo__copy_task, &job);
+        neo_parallel_for(ctx, job.tasks, neo__calibrate_task, &job);
         best = neo__calibrate_least(best, began);
     }
     neo_free(ctx, memory, 2 * bytes);
