@@ -122,7 +122,7 @@ typedef struct neo_plan_desc {
    Errors   NEO_ERR_ARG: a field of desc. NEO_ERR_UNSUPPORTED: a table has none of the placements it is
             allowed (the message names it and says why). NEO_ERR_CAPACITY: it does not fit into memory_bytes;
             the message has a budget for a rank that would do. NEO_ERR_MEMORY.
-   Threads  as for everything made from ctx. Cost: 1,000 tables over 1,024 ranks take about a second. */
+   Threads  as for everything made from ctx. Cost: 1,000 tables over 1,024 ranks take some 3 s. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_plan_create(neo_ctx *ctx, const neo_plan_desc *desc, neo_plan **plan);
 /* neo_plan_create_uniform: every table by one placement, over as many ranks as it can be cut for, spread so
    that ranks have much the same to do; a table that cannot be placed so is table-wise (neo_plan_why says
@@ -287,20 +287,21 @@ typedef struct neo__plan_table {
     int64_t blocks;                 /* of columns, that a cut leaves whole */
     int64_t state_fixed, state_col; /* bytes of state per row: fixed + state_col cols */
     int64_t ids_capacity;
-    double ids;                     /* per sample */
-    int32_t features, buckets;      /* buckets 0: any row may begin a piece */
-    unsigned allowed;               /* placements, bits */
-    int none, row_sums, loose;      /* row_sums: steps need sums along rows; loose: row cuts change bits */
+    double ids;                /* per sample */
+    int32_t features, buckets; /* buckets 0: any row may begin a piece */
+    unsigned allowed;          /* placements, bits */
+    int none, row_sums,
+        loose; /* row_sums: steps need sums along rows; loose: row cuts change bits */
     neo_placement placement;
     int64_t first_piece, piece_count;
 } neo__plan_table;
 
 typedef struct neo__plan_model {
     double batch, ranks, per_node, nodes;
-    double local, cross;       /* seconds of a byte on a link */
-    double to_all;             /* seconds of a byte of an all-to-all's send buffer */
-    double to_nodes;           /* as to_all, what goes to other nodes only */
-    double all_reduce;         /* seconds of a byte of an all-reduce */
+    double local, cross;         /* seconds of a byte on a link */
+    double to_all;               /* seconds of a byte of an all-to-all's send buffer */
+    double to_nodes;             /* as to_all, what goes to other nodes only */
+    double all_reduce;           /* seconds of a byte of an all-reduce */
     double lookup, update, copy; /* seconds of a byte of memory */
     double exchange_latency, reduce_latency;
 } neo__plan_model;
@@ -328,8 +329,8 @@ struct neo_plan {
     int64_t *rank_piece;
     neo_plan_rank *rank;
     neo_plan_step step;
-    double reduce_bytes;  /* dense gradients */
-    double sample_bytes;  /* buffers of a rank for its samples */
+    double reduce_bytes; /* dense gradients */
+    double sample_bytes; /* buffers of a rank for its samples */
     int block_count;
     struct {
         void *at;
@@ -354,7 +355,8 @@ static void *neo__plan_alloc(neo_plan *plan, int64_t count, size_t size) {
 }
 /* Gives back blocks [begin, end): working memory of a search. */
 static void neo__plan_release(neo_plan *plan, int begin, int end) {
-    for (int i = begin; i < end; i++) neo_free(plan->ctx, plan->blocks[i].at, plan->blocks[i].bytes);
+    for (int i = begin; i < end; i++)
+        neo_free(plan->ctx, plan->blocks[i].at, plan->blocks[i].bytes);
     for (int i = end; i < plan->block_count; i++) plan->blocks[begin + i - end] = plan->blocks[i];
     plan->block_count -= end - begin;
 }
@@ -364,7 +366,7 @@ NEO_API void neo_plan_destroy(neo_plan *plan) {
     neo_free(plan->ctx, plan, sizeof *plan);
 }
 
-static const char *const NEO__PLACEMENT_NAMES[NEO_PLACEMENT_COUNT] = {"tw", "cw",   "rw",  "dp",
+static const char *const NEO__PLACEMENT_NAMES[NEO_PLACEMENT_COUNT] = {"tw",   "cw",   "rw",  "dp",
                                                                       "twrw", "twcw", "grid"};
 NEO_API const char *neo_placement_name(neo_placement placement) {
     return (unsigned)placement < NEO_PLACEMENT_COUNT ? NEO__PLACEMENT_NAMES[placement] : "unknown";
@@ -377,7 +379,9 @@ NEO_API neo_status neo_placement_parse(const char *name, neo_placement *placemen
             return NEO_OK;
         }
     }
-    return neo_fail(NEO_ERR_ARG, "neo_placement_parse: '%.80s' is none of tw, cw, rw, dp, twrw, twcw, grid", name);
+    return neo_fail(NEO_ERR_ARG,
+                    "neo_placement_parse: '%.80s' is none of tw, cw, rw, dp, twrw, twcw, grid",
+                    name);
 }
 
 /* ---- the description: checks and copy ---- */
@@ -393,8 +397,10 @@ static int neo__plan_positive(double x) { return x >= 0.0 && x - x == 0.0; }
 static neo_status neo__plan_check_cluster(const neo_cluster *c, const char *fn) {
     NEO__CHECK(c->ranks >= 1 && c->ranks <= NEO__PLAN_MAX_RANKS, NEO_ERR_ARG,
                "%s: cluster.ranks is %d, not in 1 .. %d", fn, c->ranks, (int)NEO__PLAN_MAX_RANKS);
-    NEO__CHECK(c->ranks_per_node >= 0, NEO_ERR_ARG, "%s: cluster.ranks_per_node is %d", fn, c->ranks_per_node);
-    NEO__CHECK(c->memory_bytes >= 0, NEO_ERR_ARG, "%s: cluster.memory_bytes is %" PRId64, fn, c->memory_bytes);
+    NEO__CHECK(c->ranks_per_node >= 0, NEO_ERR_ARG, "%s: cluster.ranks_per_node is %d", fn,
+               c->ranks_per_node);
+    NEO__CHECK(c->memory_bytes >= 0, NEO_ERR_ARG, "%s: cluster.memory_bytes is %" PRId64, fn,
+               c->memory_bytes);
     const struct {
         const char *name;
         double value;
@@ -409,7 +415,8 @@ static neo_status neo__plan_check_cluster(const neo_cluster *c, const char *fn) 
                  {"calibration.copy", c->calibration.copy}};
     for (size_t i = 0; i < sizeof field / sizeof *field; i++)
         NEO__CHECK(neo__plan_positive(field[i].value), NEO_ERR_ARG,
-                   "%s: cluster.%s is %g, not a finite number from 0 up", fn, field[i].name, field[i].value);
+                   "%s: cluster.%s is %g, not a finite number from 0 up", fn, field[i].name,
+                   field[i].value);
     return NEO_OK;
 }
 static neo_status neo__plan_check(neo_ctx *ctx, const neo_plan_desc *d, const char *fn) {
@@ -417,25 +424,29 @@ static neo_status neo__plan_check(neo_ctx *ctx, const neo_plan_desc *d, const ch
     NEO__CHECK(ctx && d && d->bags, NEO_ERR_ARG, "%s: ctx, desc or desc->bags is NULL", fn);
     NEO__TRY(neo_bags_bytes(ctx, d->bags, &memory));
     for (int32_t t = 0; t < d->bags->table_count; t++)
-        NEO__CHECK(!d->bags->tables[t].weight, NEO_ERR_ARG,
-                   "%s: table '%s': a table in pieces cannot lie in memory of yours: give weight NULL", fn,
-                   d->bags->tables[t].name);
+        NEO__CHECK(
+            !d->bags->tables[t].weight, NEO_ERR_ARG,
+            "%s: table '%s': a table in pieces cannot lie in memory of yours: give weight NULL", fn,
+            d->bags->tables[t].name);
     for (int32_t f = 0; d->ids_per_sample && f < neo__plan_features(d->bags); f++)
         NEO__CHECK(neo__plan_positive(d->ids_per_sample[f]), NEO_ERR_ARG,
-                   "%s: ids_per_sample[%d] is %g, not a finite number from 0 up", fn, f, d->ids_per_sample[f]);
+                   "%s: ids_per_sample[%d] is %g, not a finite number from 0 up", fn, f,
+                   d->ids_per_sample[f]);
     NEO__TRY(neo__plan_check_cluster(&d->cluster, fn));
-    NEO__CHECK((unsigned)d->wire_forward < NEO_WIRE_COUNT && (unsigned)d->wire_backward < NEO_WIRE_COUNT,
-               NEO_ERR_ARG, "%s: wire_forward %d or wire_backward %d does not exist", fn, (int)d->wire_forward,
-               (int)d->wire_backward);
-    NEO__CHECK(d->placements <= NEO__PLAN_ALL_BITS, NEO_ERR_ARG, "%s: placements 0x%x has unknown bits", fn,
-               d->placements);
+    NEO__CHECK((unsigned)d->wire_forward < NEO_WIRE_COUNT &&
+                   (unsigned)d->wire_backward < NEO_WIRE_COUNT,
+               NEO_ERR_ARG, "%s: wire_forward %d or wire_backward %d does not exist", fn,
+               (int)d->wire_forward, (int)d->wire_backward);
+    NEO__CHECK(d->placements <= NEO__PLAN_ALL_BITS, NEO_ERR_ARG,
+               "%s: placements 0x%x has unknown bits", fn, d->placements);
     for (int32_t t = 0; d->table_placements && t < d->bags->table_count; t++)
         NEO__CHECK(d->table_placements[t] <= NEO__PLAN_ALL_BITS, NEO_ERR_ARG,
-                   "%s: table '%s': table_placements 0x%x has unknown bits", fn, d->bags->tables[t].name,
-                   d->table_placements[t]);
-    NEO__CHECK(neo__plan_positive(d->dense_flops_bottom) && neo__plan_positive(d->dense_flops_top) &&
-                   d->dense_params >= 0,
-               NEO_ERR_ARG, "%s: dense_flops_bottom %g, dense_flops_top %g and dense_params %" PRId64
+                   "%s: table '%s': table_placements 0x%x has unknown bits", fn,
+                   d->bags->tables[t].name, d->table_placements[t]);
+    NEO__CHECK(neo__plan_positive(d->dense_flops_bottom) &&
+                   neo__plan_positive(d->dense_flops_top) && d->dense_params >= 0,
+               NEO_ERR_ARG,
+               "%s: dense_flops_bottom %g, dense_flops_top %g and dense_params %" PRId64
                " must be from 0 up",
                fn, d->dense_flops_bottom, d->dense_flops_top, d->dense_params);
     return NEO_OK;
@@ -468,8 +479,9 @@ static neo_status neo__plan_copy(neo_plan *plan, const neo_plan_desc *d) {
     }
     for (int32_t f = 0; f < features; f++) {
         feature[f] = from->feature_table ? from->feature_table[f] : f;
-        ids[f] = d->ids_per_sample ? d->ids_per_sample[f]
-                                   : (double)from->max_ids / ((double)from->max_batch * (double)features);
+        ids[f] = d->ids_per_sample
+                     ? d->ids_per_sample[f]
+                     : (double)from->max_ids / ((double)from->max_batch * (double)features);
     }
     plan->bags.tables = table;
     plan->bags.feature_table = feature;
@@ -494,9 +506,10 @@ static void neo__plan_defaults(neo_plan *plan) {
     plan->per_node = c->ranks_per_node;
     plan->nodes = (c->ranks + plan->per_node - 1) / plan->per_node;
     plan->last_node = c->ranks - (plan->nodes - 1) * plan->per_node;
-    plan->block = plan->desc.wire_forward >= NEO_WIRE_F8E4M3 || plan->desc.wire_backward >= NEO_WIRE_F8E4M3
-                      ? (int64_t)NEO_WIRE_BLOCK
-                      : (int64_t)NEO_PLAN_BLOCK;
+    plan->block =
+        plan->desc.wire_forward >= NEO_WIRE_F8E4M3 || plan->desc.wire_backward >= NEO_WIRE_F8E4M3
+            ? (int64_t)NEO_WIRE_BLOCK
+            : (int64_t)NEO_PLAN_BLOCK;
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -521,7 +534,8 @@ static void neo__plan_model_make(neo_plan *plan) {
     const neo_cluster *c = &plan->desc.cluster;
     neo__plan_model *m = &plan->model;
     double w = c->ranks, l = plan->per_node, h = plan->nodes;
-    double local_us = c->link[NEO_LEVEL_LOCAL].latency_us, cross_us = c->link[NEO_LEVEL_CROSS].latency_us;
+    double local_us = c->link[NEO_LEVEL_LOCAL].latency_us,
+           cross_us = c->link[NEO_LEVEL_CROSS].latency_us;
     m->batch = (double)plan->bags.max_batch;
     m->ranks = w;
     m->per_node = l;
@@ -539,7 +553,8 @@ static void neo__plan_model_make(neo_plan *plan) {
 }
 
 /* Bytes per row of state, as neo_bags takes them: linear in the columns. */
-static neo_status neo__plan_state_bytes(neo_plan *plan, const neo_table_desc *table, neo__plan_table *to) {
+static neo_status neo__plan_state_bytes(neo_plan *plan, const neo_table_desc *table,
+                                        neo__plan_table *to) {
     size_t bytes[2];
     for (int i = 0; i < 2; i++) {
         neo_table_desc one = *table;
@@ -582,18 +597,22 @@ static neo_status neo__plan_tables(neo_plan *plan) {
         t->none = from->pooling == NEO_POOL_NONE;
         t->loose = !t->none && from->row_buckets <= 1;
         t->buckets = t->none || t->loose || from->row_buckets >= t->rows ? 0 : from->row_buckets;
-        t->allowed = named ? named : t->loose ? NEO__PLAN_ALL_BITS & ~(unsigned)NEO__PLAN_ROW_BITS
-                                              : (unsigned)NEO__PLAN_ALL_BITS;
-        t->row_sums = kind == NEO_BAG_ROWWISE_ADAGRAD || kind == NEO_BAG_PARTIAL_ADAM || kind == NEO_BAG_LAMB ||
-                      kind == NEO_BAG_PARTIAL_LAMB || kind == NEO_BAG_LARS_SGD || from->optim.max_norm > 0.0f;
-        t->ids_capacity = all_ids > 0.0 ? (int64_t)((double)bags->max_ids * (t->ids / all_ids)) + 1 : 1;
+        t->allowed = named      ? named
+                     : t->loose ? NEO__PLAN_ALL_BITS & ~(unsigned)NEO__PLAN_ROW_BITS
+                                : (unsigned)NEO__PLAN_ALL_BITS;
+        t->row_sums = kind == NEO_BAG_ROWWISE_ADAGRAD || kind == NEO_BAG_PARTIAL_ADAM ||
+                      kind == NEO_BAG_LAMB || kind == NEO_BAG_PARTIAL_LAMB ||
+                      kind == NEO_BAG_LARS_SGD || from->optim.max_norm > 0.0f;
+        t->ids_capacity =
+            all_ids > 0.0 ? (int64_t)((double)bags->max_ids * (t->ids / all_ids)) + 1 : 1;
         NEO__TRY(neo__plan_state_bytes(plan, from, t));
     }
     return NEO_OK;
 }
 NEO__COLD_END
 
-static neo_status neo__plan_new(neo_ctx *ctx, const neo_plan_desc *desc, const char *fn, neo_plan **out) {
+static neo_status neo__plan_new(neo_ctx *ctx, const neo_plan_desc *desc, const char *fn,
+                                neo_plan **out) {
     NEO__CHECK(out, NEO_ERR_ARG, "%s: plan is NULL", fn);
     *out = NULL;
     NEO__TRY(neo__plan_check(ctx, desc, fn));
@@ -615,11 +634,15 @@ static neo_status neo__plan_new(neo_ctx *ctx, const neo_plan_desc *desc, const c
     return NEO_OK;
 }
 
-static int64_t neo__plan_weight_bytes(int64_t rows, int64_t cols) { return rows * cols * (int64_t)sizeof(float); }
+static int64_t neo__plan_weight_bytes(int64_t rows, int64_t cols) {
+    return rows * cols * (int64_t)sizeof(float);
+}
 static int64_t neo__plan_piece_state(const neo__plan_table *t, int64_t rows, int64_t cols) {
     return rows * (t->state_fixed + t->state_col * cols);
 }
-static double neo__plan_wire(neo_wire wire, int64_t cols) { return (double)neo_wire_row_bytes(wire, cols); }
+static double neo__plan_wire(neo_wire wire, int64_t cols) {
+    return (double)neo_wire_row_bytes(wire, cols);
+}
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-plan-buffers
@@ -631,31 +654,37 @@ static double neo__plan_wire(neo_wire wire, int64_t cols) { return (double)neo_w
 /* Of an id on the rank of its row: received, permuted, and in backward's sort. */
 enum { NEO__PLAN_ID_BYTES = 16, NEO__PLAN_SORT_BYTES = 28, NEO__PLAN_BAG_BYTES = 12 };
 
-static double neo__plan_piece_buffer(const neo_plan *plan, const neo__plan_table *t, int64_t rows, int64_t cols,
-                                     neo__plan_cut cut) {
-    double ids = (double)t->ids_capacity * ((double)rows / (double)t->rows), times = plan->desc.pipeline ? 2.0 : 1.0;
-    double bags = plan->model.batch * t->features, out = t->none ? ids : bags, row = 4.0 * (double)cols;
-    double bytes = ids * (times * NEO__PLAN_ID_BYTES + NEO__PLAN_SORT_BYTES) + bags * times * NEO__PLAN_BAG_BYTES;
+static double neo__plan_piece_buffer(const neo_plan *plan, const neo__plan_table *t, int64_t rows,
+                                     int64_t cols, neo__plan_cut cut) {
+    double ids = (double)t->ids_capacity * ((double)rows / (double)t->rows),
+           times = plan->desc.pipeline ? 2.0 : 1.0;
+    double bags = plan->model.batch * t->features, out = t->none ? ids : bags,
+           row = 4.0 * (double)cols;
+    double bytes = ids * (times * NEO__PLAN_ID_BYTES + NEO__PLAN_SORT_BYTES) +
+                   bags * times * NEO__PLAN_BAG_BYTES;
     bytes += out * (2.0 * row + neo__plan_wire(plan->desc.wire_forward, cols) +
                     neo__plan_wire(plan->desc.wire_backward, cols));
     if (!t->none) bytes += bags * row; /* gradients, packed for the update */
     if (cut.in_node) bytes += bags / cut.row_parts * row;
     return bytes;
 }
-static double neo__plan_sample_buffer(const neo_plan *plan, const neo__plan_table *t, int64_t rows, int64_t cols,
-                                      neo__plan_cut cut) {
-    double ids = (double)t->ids_capacity * ((double)rows / (double)t->rows), times = plan->desc.pipeline ? 2.0 : 1.0;
+static double neo__plan_sample_buffer(const neo_plan *plan, const neo__plan_table *t, int64_t rows,
+                                      int64_t cols, neo__plan_cut cut) {
+    double ids = (double)t->ids_capacity * ((double)rows / (double)t->rows),
+           times = plan->desc.pipeline ? 2.0 : 1.0;
     double bags = plan->model.batch * t->features, out = t->none ? ids : bags;
     int partial = cut.row_parts > 1 && !t->none && !cut.in_node;
     double forward = partial ? 4.0 * (double)cols : neo__plan_wire(plan->desc.wire_forward, cols);
     if (cut.in_node) out /= cut.row_parts;
-    return (times * (8.0 * ids + 4.0 * bags) + out * (forward + neo__plan_wire(plan->desc.wire_backward, cols))) /
+    return (times * (8.0 * ids + 4.0 * bags) +
+            out * (forward + neo__plan_wire(plan->desc.wire_backward, cols))) /
            plan->model.ranks;
 }
 static double neo__plan_copy_buffer(const neo_plan *plan, const neo__plan_table *t) {
-    double ids = (double)t->ids_capacity / plan->model.ranks, bags = plan->model.batch / plan->model.ranks * t->features;
-    return ids * NEO__PLAN_SORT_BYTES + bags * 4.0 * (double)t->dim + 4.0 * (double)t->rows * (double)t->dim +
-           (double)t->rows / 8.0;
+    double ids = (double)t->ids_capacity / plan->model.ranks,
+           bags = plan->model.batch / plan->model.ranks * t->features;
+    return ids * NEO__PLAN_SORT_BYTES + bags * 4.0 * (double)t->dim +
+           4.0 * (double)t->rows * (double)t->dim + (double)t->rows / 8.0;
 }
 
 static size_t neo__shard_buffer_bytes(const neo_plan *plan, int rank) {
@@ -663,9 +692,9 @@ static size_t neo__shard_buffer_bytes(const neo_plan *plan, int rank) {
     for (int64_t i = plan->rank_first[rank]; i < plan->rank_first[rank + 1]; i++) {
         const neo_piece *p = &plan->piece[plan->rank_piece[i]];
         const neo__plan_table *t = &plan->table[p->table];
-        bytes += p->rank == NEO_EVERY_RANK
-                     ? neo__plan_copy_buffer(plan, t)
-                     : neo__plan_piece_buffer(plan, t, p->rows, p->cols, plan->cut[plan->rank_piece[i]]);
+        bytes += p->rank == NEO_EVERY_RANK ? neo__plan_copy_buffer(plan, t)
+                                           : neo__plan_piece_buffer(plan, t, p->rows, p->cols,
+                                                                    plan->cut[plan->rank_piece[i]]);
     }
     return (size_t)bytes + 1;
 }
@@ -683,11 +712,12 @@ static neo__load neo__load_total(neo__load x) {
 }
 
 /* What a piece is for the rank that holds it. */
-static neo__load neo__plan_piece_load(const neo_plan *plan, const neo__plan_table *t, int64_t rows, int64_t cols,
-                                      neo__plan_cut cut) {
+static neo__load neo__plan_piece_load(const neo_plan *plan, const neo__plan_table *t, int64_t rows,
+                                      int64_t cols, neo__plan_cut cut) {
     const neo__plan_model *m = &plan->model;
     neo__load x;
-    double ids = m->batch * t->ids * ((double)rows / (double)t->rows), bags = m->batch * t->features;
+    double ids = m->batch * t->ids * ((double)rows / (double)t->rows),
+           bags = m->batch * t->features;
     double out = t->none ? ids : bags, c = 4.0 * (double)cols, k = cut.row_parts;
     double index = 8.0 * ids + 4.0 * bags, moved = index + c * (ids + out);
     double forward = neo__plan_wire(plan->desc.wire_forward, cols);
@@ -699,7 +729,8 @@ static neo__load neo__plan_piece_load(const neo_plan *plan, const neo__plan_tabl
     if (cut.row_parts == 1 || t->none) {
         x.at[NEO__PLAN_FORWARD] = out * forward * m->to_all;
     } else if (cut.in_node) {
-        x.at[NEO__PLAN_FORWARD] = bags * c * ((k - 1.0) / k) * m->local + bags / k * forward * m->to_nodes;
+        x.at[NEO__PLAN_FORWARD] =
+            bags * c * ((k - 1.0) / k) * m->local + bags / k * forward * m->to_nodes;
         x.at[NEO__PLAN_BACKWARD] =
             bags * backward * ((k - 1.0) / k) * m->local + bags / k * backward * m->to_nodes;
     } else {
@@ -710,19 +741,21 @@ static neo__load neo__plan_piece_load(const neo_plan *plan, const neo__plan_tabl
         double sums = 4.0 * (double)((cols + NEO_PLAN_BLOCK - 1) / NEO_PLAN_BLOCK) * touched;
         x.at[NEO__PLAN_UPDATE] += sums * (cut.local * m->local + cut.cross * m->cross);
     }
-    x.at[NEO__PLAN_BYTES] =
-        (double)neo__plan_weight_bytes(rows, cols) + (double)neo__plan_piece_state(t, rows, cols) +
-        neo__plan_piece_buffer(plan, t, rows, cols, cut);
+    x.at[NEO__PLAN_BYTES] = (double)neo__plan_weight_bytes(rows, cols) +
+                            (double)neo__plan_piece_state(t, rows, cols) +
+                            neo__plan_piece_buffer(plan, t, rows, cols, cut);
     return neo__load_total(x);
 }
 /* What it is for every rank, as an owner of samples. */
-static neo__load neo__plan_sample_load(const neo_plan *plan, const neo__plan_table *t, int64_t rows, int64_t cols,
-                                       neo__plan_cut cut) {
+static neo__load neo__plan_sample_load(const neo_plan *plan, const neo__plan_table *t, int64_t rows,
+                                       int64_t cols, neo__plan_cut cut) {
     const neo__plan_model *m = &plan->model;
     NEO__ZERO(neo__load, x);
-    double out = t->none ? m->batch * t->ids * ((double)rows / (double)t->rows) : m->batch * t->features;
+    double out =
+        t->none ? m->batch * t->ids * ((double)rows / (double)t->rows) : m->batch * t->features;
     if (cut.in_node) out /= cut.row_parts;
-    x.at[NEO__PLAN_FORWARD] = x.at[NEO__PLAN_BACKWARD] = out / m->ranks * 4.0 * (double)cols * m->copy;
+    x.at[NEO__PLAN_FORWARD] = x.at[NEO__PLAN_BACKWARD] =
+        out / m->ranks * 4.0 * (double)cols * m->copy;
     x.at[NEO__PLAN_BYTES] = neo__plan_sample_buffer(plan, t, rows, cols, cut);
     return neo__load_total(x);
 }
@@ -731,16 +764,20 @@ static neo__load neo__plan_copy_load(const neo_plan *plan, const neo__plan_table
     const neo__plan_model *m = &plan->model;
     NEO__ZERO(neo__load, x);
     double ids = m->batch / m->ranks * t->ids, bags = m->batch / m->ranks * t->features;
-    double c = 4.0 * (double)t->dim, moved = 8.0 * ids + 4.0 * bags + c * (ids + (t->none ? ids : bags));
+    double c = 4.0 * (double)t->dim,
+           moved = 8.0 * ids + 4.0 * bags + c * (ids + (t->none ? ids : bags));
     x.at[NEO__PLAN_LOOKUP] = moved * m->lookup;
-    x.at[NEO__PLAN_UPDATE] = moved * m->update + (m->ranks > 1.0 ? 3.0 * c * (double)t->rows * m->copy : 0.0);
+    x.at[NEO__PLAN_UPDATE] =
+        moved * m->update + (m->ranks > 1.0 ? 3.0 * c * (double)t->rows * m->copy : 0.0);
     x.at[NEO__PLAN_BYTES] = (double)neo__plan_weight_bytes(t->rows, t->dim) +
-                            (double)neo__plan_piece_state(t, t->rows, t->dim) + neo__plan_copy_buffer(plan, t);
+                            (double)neo__plan_piece_state(t, t->rows, t->dim) +
+                            neo__plan_copy_buffer(plan, t);
     return neo__load_total(x);
 }
 
 static double neo__plan_step_plain(const neo_plan_step *s) {
-    return s->ids + s->lookup + s->forward + 3.0 * (s->bottom + s->top) + s->backward + s->update + s->reduce;
+    return s->ids + s->lookup + s->forward + 3.0 * (s->bottom + s->top) + s->backward + s->update +
+           s->reduce;
 }
 static double neo__plan_step_pipelined(const neo_plan_step *s) {
     double forward = s->lookup + s->forward, links = s->ids + s->forward + s->backward + s->reduce;
@@ -750,7 +787,8 @@ static double neo__plan_step_pipelined(const neo_plan_step *s) {
     return step > links ? step : links;
 }
 /* most: of each phase, the slowest rank's seconds; reduce_bytes: of dense gradients. */
-static neo_plan_step neo__plan_step_make(const neo_plan *plan, const double *most, double reduce_bytes) {
+static neo_plan_step neo__plan_step_make(const neo_plan *plan, const double *most,
+                                         double reduce_bytes) {
     const neo__plan_model *m = &plan->model;
     const neo_plan_desc *d = &plan->desc;
     NEO__ZERO(neo_plan_step, s);
@@ -770,11 +808,13 @@ static neo_plan_step neo__plan_step_make(const neo_plan *plan, const double *mos
 }
 
 /* Fills in plan->cut: the pieces [begin, end) are a slice. */
-static void neo__plan_cut_slice(neo_plan *plan, const neo__plan_table *t, int64_t begin, int64_t end) {
+static void neo__plan_cut_slice(neo_plan *plan, const neo__plan_table *t, int64_t begin,
+                                int64_t end) {
     int in_node = end - begin > 1 && plan->nodes > 1 && !t->none;
     int64_t first = t->first_piece, last = first + t->piece_count;
     for (int64_t i = begin; i < end; i++)
-        if (plan->piece[i].rank / plan->per_node != plan->piece[begin].rank / plan->per_node) in_node = 0;
+        if (plan->piece[i].rank / plan->per_node != plan->piece[begin].rank / plan->per_node)
+            in_node = 0;
     for (int64_t i = begin; i < end; i++) {
         const neo_piece *p = &plan->piece[i];
         neo__plan_cut *cut = &plan->cut[i];
@@ -782,11 +822,13 @@ static void neo__plan_cut_slice(neo_plan *plan, const neo__plan_table *t, int64_
         cut->in_node = in_node;
         for (int64_t k = first; t->row_sums && end - begin < t->piece_count && k < last; k++) {
             const neo_piece *q = &plan->piece[k];
-            if (q->first_col == p->first_col || q->rank == p->rank || q->first_row >= p->first_row + p->rows ||
-                p->first_row >= q->first_row + q->rows)
+            if (q->first_col == p->first_col || q->rank == p->rank ||
+                q->first_row >= p->first_row + p->rows || p->first_row >= q->first_row + q->rows)
                 continue;
-            if (q->rank / plan->per_node == p->rank / plan->per_node) cut->local++;
-            else cut->cross++;
+            if (q->rank / plan->per_node == p->rank / plan->per_node)
+                cut->local++;
+            else
+                cut->cross++;
         }
     }
 }
@@ -816,11 +858,14 @@ static void neo__plan_predict_ranks(neo_plan *plan) {
             x.at[NEO__PLAN_BYTES] = 0.0; /* counted as a piece of each rank */
             neo__load_add(&all, &x);
             plan->reduce_bytes += 4.0 * (double)t->rows * (double)t->dim;
-            for (int32_t r = 0; r < ranks; r++) neo__plan_rank_hold(&plan->rank[r], t, &plan->piece[t->first_piece]);
+            for (int32_t r = 0; r < ranks; r++)
+                neo__plan_rank_hold(&plan->rank[r], t, &plan->piece[t->first_piece]);
             continue;
         }
         for (int64_t begin = t->first_piece, end; begin < last; begin = end) {
-            for (end = begin; end < last && plan->piece[end].first_col == plan->piece[begin].first_col;) end++;
+            for (end = begin;
+                 end < last && plan->piece[end].first_col == plan->piece[begin].first_col;)
+                end++;
             neo__plan_cut_slice(plan, t, begin, end);
         }
         for (int64_t k = t->first_piece; k < last; k++) {
@@ -872,15 +917,20 @@ static void neo__plan_predict(neo_plan *plan) {
    Equal cuts: part i of k has the blocks (of columns) or buckets (of rows) from i n/k up to (i + 1) n/k. Pieces are
    kept sorted by table, first column, first row.
    ------------------------------------------------------------------------------------------------ */
-static int64_t neo__plan_share(int64_t n, int64_t parts, int64_t i) { return i * (n / parts) + i * (n % parts) / parts; }
+static int64_t neo__plan_share(int64_t n, int64_t parts, int64_t i) {
+    return i * (n / parts) + i * (n % parts) / parts;
+}
 
-static void neo__plan_cols(const neo_plan *plan, const neo__plan_table *t, int64_t parts, int64_t i, neo_piece *p) {
+static void neo__plan_cols(const neo_plan *plan, const neo__plan_table *t, int64_t parts, int64_t i,
+                           neo_piece *p) {
     int64_t begin = neo__plan_share(t->blocks, parts, i) * plan->block;
     int64_t end = neo__plan_share(t->blocks, parts, i + 1) * plan->block;
     p->first_col = begin;
     p->cols = (end < t->dim ? end : t->dim) - begin;
 }
-static int64_t neo__plan_row_units(const neo__plan_table *t) { return t->buckets ? t->buckets : t->rows; }
+static int64_t neo__plan_row_units(const neo__plan_table *t) {
+    return t->buckets ? t->buckets : t->rows;
+}
 static int64_t neo__plan_unit_row(const neo__plan_table *t, int64_t unit) {
     return t->buckets ? neo__plan_share(t->rows, t->buckets, unit) : unit;
 }
@@ -904,7 +954,8 @@ static int64_t neo__plan_shape_count(neo__plan_shape s) {
     return s.col_parts ? (int64_t)s.col_parts * s.row_parts : 1;
 }
 /* pieces: NULL, or gets them. */
-static void neo__plan_shape_cut(const neo_plan *plan, int32_t table, neo__plan_shape s, neo_piece *pieces) {
+static void neo__plan_shape_cut(const neo_plan *plan, int32_t table, neo__plan_shape s,
+                                neo_piece *pieces) {
     const neo__plan_table *t = &plan->table[table];
     if (!s.col_parts) {
         pieces->table = table;
@@ -950,45 +1001,51 @@ static neo_placement neo__plan_classify(const neo_plan *plan, const neo__plan_ta
     if (t->piece_count == 1) return NEO_TABLE_WISE;
     for (int64_t i = 1; i < t->piece_count; i++) slices += p[i].first_col != p[i - 1].first_col;
     if (slices == 1) return neo__plan_one_node(plan, t) ? NEO_TABLE_ROW_WISE : NEO_ROW_WISE;
-    if (slices == t->piece_count) return neo__plan_one_node(plan, t) ? NEO_TABLE_COLUMN_WISE : NEO_COLUMN_WISE;
+    if (slices == t->piece_count)
+        return neo__plan_one_node(plan, t) ? NEO_TABLE_COLUMN_WISE : NEO_COLUMN_WISE;
     return NEO_GRID;
 }
 
 /* ---- pieces of the caller: is every element somewhere, once, and every cut allowed? ---- */
-static neo_status neo__plan_check_piece(const neo_plan *plan, const neo_piece *p, int64_t i, const char *fn) {
+static neo_status neo__plan_check_piece(const neo_plan *plan, const neo_piece *p, int64_t i,
+                                        const char *fn) {
     NEO__CHECK(p->table >= 0 && p->table < plan->bags.table_count, NEO_ERR_ARG,
-               "%s: piece %" PRId64 ": table is %d, there are %d", fn, i, p->table, plan->bags.table_count);
+               "%s: piece %" PRId64 ": table is %d, there are %d", fn, i, p->table,
+               plan->bags.table_count);
     const neo__plan_table *t = &plan->table[p->table];
     const char *name = plan->bags.tables[p->table].name;
     NEO__CHECK(p->rank >= NEO_EVERY_RANK && p->rank < plan->desc.cluster.ranks, NEO_ERR_ARG,
                "%s: table '%s': piece %" PRId64 ": rank is %d, there are %d", fn, name, i, p->rank,
                plan->desc.cluster.ranks);
-    NEO__CHECK(p->rows > 0 && p->first_row >= 0 && p->first_row <= t->rows - p->rows && p->cols > 0 &&
-                   p->first_col >= 0 && p->first_col <= t->dim - p->cols,
+    NEO__CHECK(p->rows > 0 && p->first_row >= 0 && p->first_row <= t->rows - p->rows &&
+                   p->cols > 0 && p->first_col >= 0 && p->first_col <= t->dim - p->cols,
                NEO_ERR_ARG,
-               "%s: table '%s': piece %" PRId64 ": rows %" PRId64 "+%" PRId64 ", columns %" PRId64 "+%" PRId64
-               " is empty or outside of %" PRId64 " x %" PRId64,
+               "%s: table '%s': piece %" PRId64 ": rows %" PRId64 "+%" PRId64 ", columns %" PRId64
+               "+%" PRId64 " is empty or outside of %" PRId64 " x %" PRId64,
                fn, name, i, p->first_row, p->rows, p->first_col, p->cols, t->rows, t->dim);
     NEO__CHECK(p->rank != NEO_EVERY_RANK || (p->rows == t->rows && p->cols == t->dim), NEO_ERR_ARG,
-               "%s: table '%s': piece %" PRId64 ": what is on every rank is the whole table", fn, name, i);
+               "%s: table '%s': piece %" PRId64 ": what is on every rank is the whole table", fn,
+               name, i);
     NEO__CHECK(p->first_col % plan->block == 0, NEO_ERR_ARG,
-               "%s: table '%s': piece %" PRId64 ": column %" PRId64 " is no place to cut: not a multiple of %" PRId64
-               "%s",
+               "%s: table '%s': piece %" PRId64 ": column %" PRId64
+               " is no place to cut: not a multiple of %" PRId64 "%s",
                fn, name, i, p->first_col, plan->block,
                plan->block == NEO_WIRE_BLOCK ? ", the block of the wire's scales" : "");
     NEO__CHECK(p->rows == t->rows || !t->loose || (t->allowed & NEO__PLAN_ROW_BITS), NEO_ERR_ARG,
-               "%s: table '%s': piece %" PRId64 " has %" PRId64 " of %" PRId64 " rows, so sums would depend on the "
+               "%s: table '%s': piece %" PRId64 " has %" PRId64 " of %" PRId64
+               " rows, so sums would depend on the "
                "plan: give it row_buckets, or allow it a row placement",
                fn, name, i, p->rows, t->rows);
     NEO__CHECK(neo__plan_row_begins(t, p->first_row), NEO_ERR_ARG,
-               "%s: table '%s': piece %" PRId64 ": row %" PRId64 " is no place to cut: none of the %d buckets begins "
+               "%s: table '%s': piece %" PRId64 ": row %" PRId64
+               " is no place to cut: none of the %d buckets begins "
                "there",
                fn, name, i, p->first_row, t->buckets);
     return NEO_OK;
 }
 /* Of a table: pieces [0, count), sorted. */
-static neo_status neo__plan_check_tiles(const neo_plan *plan, int32_t table, const neo_piece *p, int64_t count,
-                                        const char *fn) {
+static neo_status neo__plan_check_tiles(const neo_plan *plan, int32_t table, const neo_piece *p,
+                                        int64_t count, const char *fn) {
     const neo__plan_table *t = &plan->table[table];
     const char *name = plan->bags.tables[table].name;
     int64_t col = 0, row = 0;
@@ -998,30 +1055,35 @@ static neo_status neo__plan_check_tiles(const neo_plan *plan, int32_t table, con
                    "%s: table '%s' is on every rank, and in other pieces too", fn, name);
         int opens = i == 0 || p[i].first_col != p[i - 1].first_col;
         NEO__CHECK(!opens || i == 0 || row == t->rows, NEO_ERR_ARG,
-                   "%s: table '%s': row %" PRId64 ", column %" PRId64 " is in no piece", fn, name, row,
-                   p[i - 1].first_col);
+                   "%s: table '%s': row %" PRId64 ", column %" PRId64 " is in no piece", fn, name,
+                   row, p[i - 1].first_col);
         NEO__CHECK(!opens || p[i].first_col <= col, NEO_ERR_ARG,
                    "%s: table '%s': row 0, column %" PRId64 " is in no piece", fn, name, col);
         NEO__CHECK(!opens || p[i].first_col == col, NEO_ERR_ARG,
-                   "%s: table '%s': column %" PRId64 " (of a piece on rank %d) is inside another slice, which ends "
+                   "%s: table '%s': column %" PRId64
+                   " (of a piece on rank %d) is inside another slice, which ends "
                    "at column %" PRId64,
                    fn, name, p[i].first_col, p[i].rank, col);
         if (opens) row = 0, col += p[i].cols;
         NEO__CHECK(p[i].first_col + p[i].cols == col, NEO_ERR_ARG,
-                   "%s: table '%s': the pieces at column %" PRId64 " (on ranks %d and %d) differ in their columns: "
+                   "%s: table '%s': the pieces at column %" PRId64
+                   " (on ranks %d and %d) differ in their columns: "
                    "cut columns first, then rows",
                    fn, name, p[i].first_col, p[i - 1].rank, p[i].rank);
         NEO__CHECK(p[i].first_row <= row, NEO_ERR_ARG,
-                   "%s: table '%s': row %" PRId64 ", column %" PRId64 " is in no piece", fn, name, row,
-                   p[i].first_col);
+                   "%s: table '%s': row %" PRId64 ", column %" PRId64 " is in no piece", fn, name,
+                   row, p[i].first_col);
         NEO__CHECK(p[i].first_row == row, NEO_ERR_ARG,
-                   "%s: table '%s': row %" PRId64 ", column %" PRId64 " is in two pieces, on ranks %d and %d", fn,
-                   name, p[i].first_row, p[i].first_col, p[i - 1].rank, p[i].rank);
+                   "%s: table '%s': row %" PRId64 ", column %" PRId64
+                   " is in two pieces, on ranks %d and %d",
+                   fn, name, p[i].first_row, p[i].first_col, p[i - 1].rank, p[i].rank);
         row += p[i].rows;
     }
-    NEO__CHECK(row == t->rows, NEO_ERR_ARG, "%s: table '%s': row %" PRId64 ", column %" PRId64 " is in no piece", fn,
-               name, row, p[count - 1].first_col);
-    NEO__CHECK(col == t->dim, NEO_ERR_ARG, "%s: table '%s': row 0, column %" PRId64 " is in no piece", fn, name, col);
+    NEO__CHECK(row == t->rows, NEO_ERR_ARG,
+               "%s: table '%s': row %" PRId64 ", column %" PRId64 " is in no piece", fn, name, row,
+               p[count - 1].first_col);
+    NEO__CHECK(col == t->dim, NEO_ERR_ARG,
+               "%s: table '%s': row 0, column %" PRId64 " is in no piece", fn, name, col);
     return NEO_OK;
 }
 
@@ -1031,10 +1093,13 @@ static neo_status neo__plan_hold(neo_plan *plan, int64_t count, int64_t held) {
     plan->piece_count = count;
     plan->piece = (neo_piece *)neo__plan_alloc(plan, count, sizeof *plan->piece);
     plan->cut = (neo__plan_cut *)neo__plan_alloc(plan, count, sizeof *plan->cut);
-    plan->rank_first = (int64_t *)neo__plan_alloc(plan, (int64_t)ranks + 1, sizeof *plan->rank_first);
+    plan->rank_first =
+        (int64_t *)neo__plan_alloc(plan, (int64_t)ranks + 1, sizeof *plan->rank_first);
     plan->rank_piece = (int64_t *)neo__plan_alloc(plan, held, sizeof *plan->rank_piece);
     plan->rank = (neo_plan_rank *)neo__plan_alloc(plan, ranks, sizeof *plan->rank);
-    return plan->piece && plan->cut && plan->rank_first && plan->rank_piece && plan->rank ? NEO_OK : NEO_ERR_MEMORY;
+    return plan->piece && plan->cut && plan->rank_first && plan->rank_piece && plan->rank
+               ? NEO_OK
+               : NEO_ERR_MEMORY;
 }
 /* From the sorted pieces: tables, the index by rank, predictions. */
 static void neo__plan_finish(neo_plan *plan) {
@@ -1043,7 +1108,8 @@ static void neo__plan_finish(neo_plan *plan) {
     for (int64_t i = plan->piece_count - 1; i >= 0; i--) {
         plan->table[plan->piece[i].table].first_piece = i;
         int32_t rank = plan->piece[i].rank;
-        for (int32_t r = rank < 0 ? 0 : rank; r <= (rank < 0 ? ranks - 1 : rank); r++) first[r + 1]++;
+        for (int32_t r = rank < 0 ? 0 : rank; r <= (rank < 0 ? ranks - 1 : rank); r++)
+            first[r + 1]++;
     }
     for (int32_t r = 0; r < ranks; r++) first[r + 1] += first[r];
     for (int64_t i = 0; i < plan->piece_count; i++) {
@@ -1055,7 +1121,8 @@ static void neo__plan_finish(neo_plan *plan) {
     first[0] = 0;
     for (int32_t i = 0; i < plan->bags.table_count; i++) {
         neo__plan_table *t = &plan->table[i];
-        int64_t end = i + 1 < plan->bags.table_count ? plan->table[i + 1].first_piece : plan->piece_count;
+        int64_t end =
+            i + 1 < plan->bags.table_count ? plan->table[i + 1].first_piece : plan->piece_count;
         t->piece_count = end - t->first_piece;
         t->placement = neo__plan_classify(plan, t);
     }
@@ -1064,11 +1131,12 @@ static void neo__plan_finish(neo_plan *plan) {
 static neo_status neo__plan_check_budget(const neo_plan *plan, const char *fn) {
     int64_t budget = plan->desc.cluster.memory_bytes;
     NEO__CHECK(!budget || plan->step.most_bytes <= budget, NEO_ERR_CAPACITY,
-               "%s: rank %d would need %" PRId64 " bytes, its budget is %" PRId64, fn, plan->step.fullest_rank,
-               plan->step.most_bytes, budget);
+               "%s: rank %d would need %" PRId64 " bytes, its budget is %" PRId64, fn,
+               plan->step.fullest_rank, plan->step.most_bytes, budget);
     return NEO_OK;
 }
-static neo_status neo__plan_fill(neo_plan *plan, const neo_piece *pieces, int64_t count, const char *fn) {
+static neo_status neo__plan_fill(neo_plan *plan, const neo_piece *pieces, int64_t count,
+                                 const char *fn) {
     int64_t held = 0, ranks = plan->desc.cluster.ranks;
     NEO__CHECK(pieces && count > 0, NEO_ERR_ARG, "%s: no pieces are given", fn);
     for (int64_t i = 0; i < count; i++) {
@@ -1112,10 +1180,14 @@ typedef struct neo__plan_option {
 } neo__plan_option;
 
 /* NULL if the table can be placed so, else why not. */
-static const char *neo__plan_reason(const neo_plan *plan, const neo__plan_table *t, neo_placement placement) {
-    int bit = 1 << (int)placement, rows = bit & NEO__PLAN_ROW_BITS, named = plan->origin == NEO__PLAN_UNIFORM;
-    int node = placement == NEO_TABLE_ROW_WISE || placement == NEO_TABLE_COLUMN_WISE || placement == NEO_GRID;
-    int cols = placement == NEO_COLUMN_WISE || placement == NEO_TABLE_COLUMN_WISE || placement == NEO_GRID;
+static const char *neo__plan_reason(const neo_plan *plan, const neo__plan_table *t,
+                                    neo_placement placement) {
+    int bit = 1 << (int)placement, rows = bit & NEO__PLAN_ROW_BITS,
+        named = plan->origin == NEO__PLAN_UNIFORM;
+    int node = placement == NEO_TABLE_ROW_WISE || placement == NEO_TABLE_COLUMN_WISE ||
+               placement == NEO_GRID;
+    int cols =
+        placement == NEO_COLUMN_WISE || placement == NEO_TABLE_COLUMN_WISE || placement == NEO_GRID;
     if (rows && t->loose && !(t->allowed & (unsigned)bit))
         return "its sums would depend on the plan, as it has no row_buckets";
     if (!named && !(t->allowed & (unsigned)bit)) return "not among the placements allowed";
@@ -1124,7 +1196,8 @@ static const char *neo__plan_reason(const neo_plan *plan, const neo__plan_table 
     if (node && plan->nodes == 1) return "there is one node";
     if (node && plan->last_node != plan->per_node) return "nodes have different numbers of ranks";
     if (node && placement != NEO_GRID && plan->per_node == 1) return "a node has one rank";
-    if (placement == NEO_GRID && plan->per_node == 1) return "a node has one rank, so it would be cw";
+    if (placement == NEO_GRID && plan->per_node == 1)
+        return "a node has one rank, so it would be cw";
     if (cols && t->blocks < 2)
         return plan->block == NEO_WIRE_BLOCK ? "its columns are one block of 64 (the wire's)"
                                              : "its columns are one block of 16";
@@ -1132,7 +1205,8 @@ static const char *neo__plan_reason(const neo_plan *plan, const neo__plan_table 
     return NULL;
 }
 
-static neo__plan_cut neo__plan_option_cut(const neo_plan *plan, const neo__plan_table *t, const neo__plan_option *o) {
+static neo__plan_cut neo__plan_option_cut(const neo_plan *plan, const neo__plan_table *t,
+                                          const neo__plan_option *o) {
     neo__plan_cut cut;
     int inside = o->placement == NEO_TABLE_COLUMN_WISE || plan->nodes == 1;
     cut.row_parts = o->row_parts;
@@ -1141,14 +1215,15 @@ static neo__plan_cut neo__plan_option_cut(const neo_plan *plan, const neo__plan_
     cut.cross = inside ? 0 : o->col_parts - 1;
     return cut;
 }
-static neo__load neo__plan_part_load(const neo_plan *plan, const neo__plan_table *t, const neo__plan_option *o,
-                                     int32_t part) {
+static neo__load neo__plan_part_load(const neo_plan *plan, const neo__plan_table *t,
+                                     const neo__plan_option *o, int32_t part) {
     neo_piece p;
     neo__plan_cols(plan, t, o->col_parts, part / o->row_parts, &p);
     neo__plan_rows(t, o->row_parts, part % o->row_parts, &p);
     return neo__plan_piece_load(plan, t, p.rows, p.cols, neo__plan_option_cut(plan, t, o));
 }
-static void neo__plan_option_cost(const neo_plan *plan, const neo__plan_table *t, neo__plan_option *o) {
+static void neo__plan_option_cost(const neo_plan *plan, const neo__plan_table *t,
+                                  neo__plan_option *o) {
     const neo__plan_cut cut = neo__plan_option_cut(plan, t, o);
     double ranks = plan->model.ranks;
     NEO__ZERO(neo__load, x);
@@ -1187,8 +1262,9 @@ typedef struct neo__plan_options {
     int32_t count;
     neo__plan_option at[NEO__PLAN_OPTIONS];
 } neo__plan_options;
-static void neo__plan_option_add(const neo_plan *plan, const neo__plan_table *t, neo_placement placement, int unit,
-                                 int64_t col_parts, int64_t row_parts, neo__plan_options *to) {
+static void neo__plan_option_add(const neo_plan *plan, const neo__plan_table *t,
+                                 neo_placement placement, int unit, int64_t col_parts,
+                                 int64_t row_parts, neo__plan_options *to) {
     if (to->count == NEO__PLAN_OPTIONS) return;
     neo__plan_option *o = &to->at[to->count++];
     memset(o, 0, sizeof *o);
@@ -1200,17 +1276,21 @@ static void neo__plan_option_add(const neo_plan *plan, const neo__plan_table *t,
 }
 static int64_t neo__plan_least(int64_t a, int64_t b) { return a < b ? a : b; }
 /* Numbers of parts that are tried below the most: 2, 3, 4, 6, 8, 12 ... */
-static int64_t neo__plan_next_parts(int64_t n) { return (n & (n - 1)) == 0 ? (n == 2 ? 3 : n + n / 2) : n / 3 * 4; }
+static int64_t neo__plan_next_parts(int64_t n) {
+    return (n & (n - 1)) == 0 ? (n == 2 ? 3 : n + n / 2) : n / 3 * 4;
+}
 
 /* The options of one placement; `few`: only that with the most parts. */
-static void neo__plan_options_of(const neo_plan *plan, const neo__plan_table *t, neo_placement placement, int few,
-                                 neo__plan_options *to) {
+static void neo__plan_options_of(const neo_plan *plan, const neo__plan_table *t,
+                                 neo_placement placement, int few, neo__plan_options *to) {
     int64_t ranks = plan->desc.cluster.ranks, units = neo__plan_row_units(t);
     int64_t in_node = neo__plan_least(units, plan->per_node), most;
     if (neo__plan_reason(plan, t, placement)) return;
     switch (placement) {
     case NEO_TABLE_WISE: neo__plan_option_add(plan, t, placement, NEO__UNIT_RANK, 1, 1, to); break;
-    case NEO_DATA_PARALLEL: neo__plan_option_add(plan, t, placement, NEO__UNIT_ALL, 0, 0, to); break;
+    case NEO_DATA_PARALLEL:
+        neo__plan_option_add(plan, t, placement, NEO__UNIT_ALL, 0, 0, to);
+        break;
     case NEO_COLUMN_WISE:
         most = neo__plan_least(t->blocks, ranks);
         for (int64_t k = 2; !few && k < most; k = neo__plan_next_parts(k))
@@ -1221,15 +1301,20 @@ static void neo__plan_options_of(const neo_plan *plan, const neo__plan_table *t,
         most = neo__plan_least(units, ranks);
         for (int64_t k = 2; !few && k < most; k *= 2)
             neo__plan_option_add(plan, t, placement, NEO__UNIT_RANK, 1, k, to);
-        if (!few && most == ranks && units % ranks != 0 && units < 16 * ranks) { /* parts of as many buckets */
+        if (!few && most == ranks && units % ranks != 0 &&
+            units < 16 * ranks) { /* parts of as many buckets */
             int64_t even = units / ((units + ranks - 1) / ranks);
             if (even > 1) neo__plan_option_add(plan, t, placement, NEO__UNIT_RANK, 1, even, to);
         }
-        neo__plan_option_add(plan, t, placement, most == ranks ? NEO__UNIT_ALL : NEO__UNIT_RANK, 1, most, to);
+        neo__plan_option_add(plan, t, placement, most == ranks ? NEO__UNIT_ALL : NEO__UNIT_RANK, 1,
+                             most, to);
         break;
-    case NEO_TABLE_ROW_WISE: neo__plan_option_add(plan, t, placement, NEO__UNIT_NODE, 1, in_node, to); break;
+    case NEO_TABLE_ROW_WISE:
+        neo__plan_option_add(plan, t, placement, NEO__UNIT_NODE, 1, in_node, to);
+        break;
     case NEO_TABLE_COLUMN_WISE:
-        neo__plan_option_add(plan, t, placement, NEO__UNIT_NODE, neo__plan_least(t->blocks, plan->per_node), 1, to);
+        neo__plan_option_add(plan, t, placement, NEO__UNIT_NODE,
+                             neo__plan_least(t->blocks, plan->per_node), 1, to);
         break;
     case NEO_GRID:
         most = neo__plan_least(t->blocks, plan->nodes);
@@ -1240,14 +1325,16 @@ static void neo__plan_options_of(const neo_plan *plan, const neo__plan_table *t,
     case NEO_PLACEMENT_COUNT: break;
     }
 }
-static void neo__plan_options_make(const neo_plan *plan, const neo__plan_table *t, neo__plan_options *to) {
+static void neo__plan_options_make(const neo_plan *plan, const neo__plan_table *t,
+                                   neo__plan_options *to) {
     to->count = 0;
     if (plan->origin == NEO__PLAN_UNIFORM) {
         neo__plan_options_of(plan, t, plan->uniform, 1, to);
         if (to->count == 0) neo__plan_options_of(plan, t, NEO_TABLE_WISE, 1, to);
         return;
     }
-    for (int p = 0; p < NEO_PLACEMENT_COUNT; p++) neo__plan_options_of(plan, t, (neo_placement)p, 0, to);
+    for (int p = 0; p < NEO_PLACEMENT_COUNT; p++)
+        neo__plan_options_of(plan, t, (neo_placement)p, 0, to);
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -1274,9 +1361,9 @@ typedef struct neo__search {
     int32_t tables, ranks, nodes, per_node;
     double cap;                 /* bytes of a rank */
     neo__plan_options *options; /* [tables] */
-    int64_t *seat_first;        /* [tables + 1]: its pieces are seats [first, next first), at most */
+    int64_t *seat_first; /* [tables + 1]: its pieces are seats [first, next first), at most */
     int64_t seats;
-    int32_t *choice, *seat;     /* an option for each table, a rank for each piece */
+    int32_t *choice, *seat; /* an option for each table, a rank for each piece */
     int32_t *best_choice, *best_seat, *old_choice, *kept_choice, *kept_seat;
     neo__load *seat_load, *load; /* of a piece; [ranks] */
     int32_t *head, *next;        /* lists of the seats on a rank, for improvements */
@@ -1310,8 +1397,8 @@ static int neo__plan_key_less(const neo__plan_key *a, const neo__plan_key *b) {
 }
 
 /* How good it is to add x to a load; lower is better. 0: it does not fit. */
-static int neo__search_score(const neo__search *s, neo__place_mode mode, const neo__load *have, const neo__load *x,
-                             neo__plan_key *key) {
+static int neo__search_score(const neo__search *s, neo__place_mode mode, const neo__load *have,
+                             const neo__load *x, neo__plan_key *key) {
     double bytes = have->at[NEO__PLAN_BYTES] + x->at[NEO__PLAN_BYTES], above = 0.0;
     double seconds = have->at[NEO__PLAN_SECONDS] + x->at[NEO__PLAN_SECONDS];
     if (bytes > s->cap) return 0;
@@ -1323,7 +1410,8 @@ static int neo__search_score(const neo__search *s, neo__place_mode mode, const n
         key->first = bytes;
         key->second = seconds;
     } else if (mode == NEO__PLACE_MIXED) {
-        double a = s->mean_seconds > 0.0 ? seconds / s->mean_seconds : 0.0, b = bytes / s->mean_bytes;
+        double a = s->mean_seconds > 0.0 ? seconds / s->mean_seconds : 0.0,
+               b = bytes / s->mean_bytes;
         key->first = a > b ? a : b;
         key->second = a + b;
     } else {
@@ -1341,8 +1429,8 @@ static void neo__search_put(neo__search *s, int64_t table, int32_t part, int32_t
     s->node_seconds[rank / s->per_node] += s->seat_load[seat].at[NEO__PLAN_SECONDS];
 }
 /* The `want` best of ranks [begin, end) to s->key, best first; returns how many there are. */
-static int32_t neo__search_best(neo__search *s, neo__place_mode mode, const neo__load *x, int32_t begin, int32_t end,
-                                int32_t want) {
+static int32_t neo__search_best(neo__search *s, neo__place_mode mode, const neo__load *x,
+                                int32_t begin, int32_t end, int32_t want) {
     int32_t count = 0;
     neo__plan_key k;
     for (int32_t r = begin; r < end; r++) {
@@ -1368,7 +1456,8 @@ static int neo__search_place_ranks(neo__search *s, neo__place_mode mode, int64_t
     const neo__plan_option *o = neo__search_option(s, table);
     int32_t parts = o->col_parts * o->row_parts;
     if (neo__search_best(s, mode, &o->worst, 0, s->ranks, parts) < parts) return 0;
-    for (int32_t i = 0; i < parts; i++) { /* the larger parts of an equal cut are the later ones, mostly */
+    for (int32_t i = 0; i < parts;
+         i++) { /* the larger parts of an equal cut are the later ones, mostly */
         int32_t rank = (int32_t)s->key[parts - 1 - i].at;
         neo__search_put(s, table, i, rank);
     }
@@ -1390,7 +1479,8 @@ static int neo__search_place_node_first(neo__search *s, int64_t table) {
                 int taken = 0;
                 for (int32_t j = 0; j < i; j++) taken |= s->seat[first + j] == r;
                 k.at = r;
-                if (taken || !neo__search_score(s, NEO__PLACE_TIME, &s->load[r], &o->worst, &k)) continue;
+                if (taken || !neo__search_score(s, NEO__PLACE_TIME, &s->load[r], &o->worst, &k))
+                    continue;
                 if (rank < 0 || neo__plan_key_less(&k, &inner)) inner = k, rank = r;
             }
             if (rank < 0) continue;
@@ -1414,12 +1504,15 @@ static int neo__search_place_nodes(neo__search *s, neo__place_mode mode, int64_t
         best.first = best.second = 0.0;
         for (int32_t n = 0; n < s->nodes; n++) {
             int taken = 0;
-            for (int32_t j = 0; j < c; j++) taken |= s->seat[first + (int64_t)j * parts] / s->per_node == n;
+            for (int32_t j = 0; j < c; j++)
+                taken |= s->seat[first + (int64_t)j * parts] / s->per_node == n;
             if (taken) continue;
-            int32_t got = neo__search_best(s, mode, &o->worst, n * s->per_node, (n + 1) * s->per_node, parts);
+            int32_t got =
+                neo__search_best(s, mode, &o->worst, n * s->per_node, (n + 1) * s->per_node, parts);
             if (got < parts) continue;
             k.first = k.second = 0.0; /* the node's worst rank decides, then all of them */
-            for (int32_t i = 0; i < parts; i++) k.first += s->key[i].first, k.second += s->key[i].second;
+            for (int32_t i = 0; i < parts; i++)
+                k.first += s->key[i].first, k.second += s->key[i].second;
             k.at = n;
             if (best.at < 0 || neo__plan_key_less(&k, &best)) best = k;
         }
@@ -1433,7 +1526,8 @@ static int neo__search_place_nodes(neo__search *s, neo__place_mode mode, int64_t
                 s->key[j - 1] = swap;
             }
         }
-        for (int32_t i = 0; i < parts; i++) neo__search_put(s, table, c * parts + i, (int32_t)s->key[i].at);
+        for (int32_t i = 0; i < parts; i++)
+            neo__search_put(s, table, c * parts + i, (int32_t)s->key[i].at);
     }
     return 1;
 }
@@ -1462,9 +1556,12 @@ static int neo__search_place(neo__search *s, neo__place_mode mode) {
     for (int32_t t = 0; t < s->tables; t++) {
         const neo__plan_option *o = neo__search_option(s, t);
         double seconds = o->worst.at[NEO__PLAN_SECONDS], bytes = o->worst.at[NEO__PLAN_BYTES];
-        double a = s->mean_seconds > 0.0 ? seconds / s->mean_seconds : 0.0, b = bytes / s->mean_bytes;
+        double a = s->mean_seconds > 0.0 ? seconds / s->mean_seconds : 0.0,
+               b = bytes / s->mean_bytes;
         s->order[t].at = t;
-        s->order[t].first = mode == NEO__PLACE_MEMORY ? -bytes : mode == NEO__PLACE_MIXED ? -(a > b ? a : b) : -seconds;
+        s->order[t].first = mode == NEO__PLACE_MEMORY  ? -bytes
+                            : mode == NEO__PLACE_MIXED ? -(a > b ? a : b)
+                                                       : -seconds;
         s->order[t].second = -bytes;
     }
     qsort(s->order, (size_t)s->tables, sizeof *s->order, neo__plan_key_order);
@@ -1538,12 +1635,15 @@ static void neo__partition_sink(neo__partition *heap, int32_t count, int32_t i) 
 static void neo__subset_join(neo__subset *to, const neo__subset *x, int32_t *next) {
     to->seconds += x->seconds;
     if (x->first < 0) return;
-    if (to->first < 0) to->first = x->first;
-    else next[to->last] = x->first;
+    if (to->first < 0)
+        to->first = x->first;
+    else
+        next[to->last] = x->first;
     to->last = x->last;
 }
 /* The parts s->key[0 .. count) become a partition. */
-static void neo__partition_link(neo__search *s, neo__subset *part, int32_t count, neo__partition *to) {
+static void neo__partition_link(neo__search *s, neo__subset *part, int32_t count,
+                                neo__partition *to) {
     for (int32_t i = 0; i < count; i++) {
         s->key[i].first = -part[s->key[i].at].seconds;
         s->key[i].second = 0.0;
@@ -1557,7 +1657,8 @@ static void neo__partition_link(neo__search *s, neo__subset *part, int32_t count
     }
     to->spread = -s->key[0].first + (count < s->ranks ? 0.0 : s->key[count - 1].first);
 }
-static void neo__partition_merge(neo__search *s, neo__subset *part, neo__partition *a, neo__partition *b) {
+static void neo__partition_merge(neo__search *s, neo__subset *part, neo__partition *a,
+                                 neo__partition *b) {
     int32_t count = 0;
     if (b->ranked) {
         neo__partition swap = *a;
@@ -1566,8 +1667,10 @@ static void neo__partition_merge(neo__search *s, neo__subset *part, neo__partiti
     }
     for (int32_t p = a->head; p >= 0; p = part[p].next) s->key[count++].at = p;
     for (int32_t p = b->head, with = s->ranks - 1; p >= 0; p = part[p].next, with--) {
-        if (with < a->count) neo__subset_join(&part[s->key[with].at], &part[p], s->next);
-        else s->key[count++].at = p;
+        if (with < a->count)
+            neo__subset_join(&part[s->key[with].at], &part[p], s->next);
+        else
+            s->key[count++].at = p;
     }
     neo__partition_link(s, part, count, a);
 }
@@ -1592,7 +1695,8 @@ static void neo__search_difference(neo__search *s, neo__subset *part, neo__parti
         int32_t n = neo__search_differenced(s, t) ? neo__search_parts(s, t) : 0;
         for (int32_t i = 0; i < n; i++, parts++) {
             int64_t seat = s->seat_first[t] + i;
-            neo__load x = neo__plan_part_load(s->plan, &s->plan->table[t], neo__search_option(s, t), i);
+            neo__load x =
+                neo__plan_part_load(s->plan, &s->plan->table[t], neo__search_option(s, t), i);
             part[parts].seconds = x.at[NEO__PLAN_SECONDS];
             part[parts].first = part[parts].last = (int32_t)seat;
             part[parts].rank = -1;
@@ -1614,7 +1718,8 @@ static void neo__search_difference(neo__search *s, neo__subset *part, neo__parti
         neo__partition_sink(heap, count, 0);
     }
     for (int32_t p = heap[0].head; p >= 0; p = part[p].next)
-        for (int32_t seat = part[p].first; seat >= 0; seat = s->next[seat]) s->seat[seat] = part[p].rank;
+        for (int32_t seat = part[p].first; seat >= 0; seat = s->next[seat])
+            s->seat[seat] = part[p].rank;
 }
 /* Puts the pieces of a table where differencing wants them, or else on the best rank. */
 static int neo__search_settle(neo__search *s, int64_t table) {
@@ -1622,7 +1727,8 @@ static int neo__search_settle(neo__search *s, int64_t table) {
     int64_t first = s->seat_first[table];
     for (int32_t i = 0; i < parts; i++) wanted[i] = s->seat[first + i];
     for (int32_t i = 0; i < parts; i++) {
-        neo__load x = neo__plan_part_load(s->plan, &s->plan->table[table], neo__search_option(s, table), i);
+        neo__load x =
+            neo__plan_part_load(s->plan, &s->plan->table[table], neo__search_option(s, table), i);
         neo__plan_key k, best;
         best.at = -1;
         for (int32_t n = -1; n < s->ranks; n++) {
@@ -1656,7 +1762,8 @@ static int neo__search_place_differenced(neo__search *s) {
     if (!part || !heap) ok = 0;
     for (int32_t i = 0; ok && i < s->tables; i++) {
         int32_t unit = neo__search_option(s, s->order[i].at)->unit;
-        if (unit == NEO__UNIT_NODE) ok = neo__search_place_nodes(s, NEO__PLACE_TIME, s->order[i].at);
+        if (unit == NEO__UNIT_NODE)
+            ok = neo__search_place_nodes(s, NEO__PLACE_TIME, s->order[i].at);
     }
     for (int32_t i = 0; ok && i < s->tables; i++) {
         int64_t t = s->order[i].at;
@@ -1708,8 +1815,8 @@ static void neo__top_find(const neo__search *s, neo__top *top) {
     top->value = neo__search_value(s, most);
 }
 /* The value after rank a has the load x, and b has y. */
-static double neo__top_value(const neo__search *s, const neo__top *top, int32_t a, const neo__load *x, int32_t b,
-                             const neo__load *y) {
+static double neo__top_value(const neo__search *s, const neo__top *top, int32_t a,
+                             const neo__load *x, int32_t b, const neo__load *y) {
     double most[NEO__PLAN_TIMES];
     for (int p = 0; p < NEO__PLAN_TIMES; p++) {
         double m = x->at[p] > y->at[p] ? x->at[p] : y->at[p];
@@ -1729,8 +1836,8 @@ static int neo__search_sits(const neo__search *s, int64_t table, int32_t rank, i
     return 0;
 }
 /* Is the move, of `seat` of a rank to `to` (against `other`), allowed and better than *best? */
-static void neo__move_try(const neo__search *s, const neo__top *top, int p, int32_t seat, int32_t other, int32_t to,
-                          neo__seat_move *best) {
+static void neo__move_try(const neo__search *s, const neo__top *top, int p, int32_t seat,
+                          int32_t other, int32_t to, neo__seat_move *best) {
     int32_t from = s->seat[seat], table = s->seat_table[seat];
     neo__load x = s->load[from], y = s->load[to];
     for (int i = 0; i < NEO__PLAN_LOADS; i++) {
@@ -1788,7 +1895,7 @@ static int neo__search_move(neo__search *s, const neo__top *top, int p, int64_t 
             if (to != from) neo__move_try(s, top, p, seat, -1, to, &best);
         *work -= s->ranks;
         if (s->seat_load[seat].at[p] <= 0.0) continue;
-        for (int32_t to = 0; to < s->ranks && *work > 0; to++) {
+        for (int32_t to = 0; to<s->ranks && * work> 0; to++) {
             if (to == from || s->load[to].at[p] >= top->most[p][0]) continue;
             for (int32_t other = s->head[to]; other >= 0; other = s->next[other], (*work)--)
                 if (s->seat_load[other].at[p] < s->seat_load[seat].at[p])
@@ -1822,7 +1929,9 @@ static int neo__group_at(const neo__search *s, int32_t table, int32_t i, neo__gr
     g->seat = s->seat_first[table] + (int64_t)i * g->parts;
     return 1;
 }
-static int32_t neo__group_node(const neo__search *s, const neo__group *g) { return s->seat[g->seat] / s->per_node; }
+static int32_t neo__group_node(const neo__search *s, const neo__group *g) {
+    return s->seat[g->seat] / s->per_node;
+}
 static int neo__group_sits(const neo__search *s, const neo__group *g, int32_t node) {
     neo__group h;
     for (int32_t i = 0; neo__group_at(s, g->table, i, &h); i++)
@@ -1833,11 +1942,12 @@ static int neo__group_sits(const neo__search *s, const neo__group *g, int32_t no
 static void neo__group_add(neo__search *s, const neo__group *g, int32_t node, double sign) {
     for (int32_t i = 0; i < g->parts; i++) {
         int32_t rank = node * s->per_node + s->seat[g->seat + i] % s->per_node;
-        for (int k = 0; k < NEO__PLAN_LOADS; k++) s->load[rank].at[k] += sign * s->seat_load[g->seat + i].at[k];
+        for (int k = 0; k < NEO__PLAN_LOADS; k++)
+            s->load[rank].at[k] += sign * s->seat_load[g->seat + i].at[k];
     }
 }
-static void neo__group_swap(neo__search *s, const neo__group *g, const neo__group *other, int32_t from, int32_t to,
-                            double sign) {
+static void neo__group_swap(neo__search *s, const neo__group *g, const neo__group *other,
+                            int32_t from, int32_t to, double sign) {
     neo__group_add(s, g, from, -sign);
     neo__group_add(s, g, to, sign);
     if (other->table < 0) return;
@@ -1855,7 +1965,8 @@ static int neo__node_most(const neo__search *s, int32_t node, double *most) {
     return fits;
 }
 static void neo__node_move_try(neo__search *s, const neo__top *top, int p, const neo__group *g,
-                               const neo__group *other, int32_t from, int32_t to, neo__node_move *best) {
+                               const neo__group *other, int32_t from, int32_t to,
+                               neo__node_move *best) {
     double most[NEO__PLAN_TIMES] = {0.0};
     if (neo__group_sits(s, g, to) || (other->table >= 0 && neo__group_sits(s, other, from))) return;
     neo__group_swap(s, g, other, from, to, 1.0);
@@ -1895,8 +2006,9 @@ static int neo__search_move_node(neo__search *s, const neo__top *top, int p, int
             for (int32_t to = 0; to < s->nodes; to++)
                 if (to != from) neo__node_move_try(s, top, p, &g, &other, from, to, &best);
             *work -= (int64_t)s->nodes * s->per_node;
-            for (int32_t u = 0; u < s->tables && *work > 0; u++) {
-                for (int32_t k = 0; u != t && neo__group_at(s, u, k, &other); k++, *work -= s->per_node) {
+            for (int32_t u = 0; u<s->tables && * work> 0; u++) {
+                for (int32_t k = 0; u != t && neo__group_at(s, u, k, &other);
+                     k++, *work -= s->per_node) {
                     int32_t to = neo__group_node(s, &other);
                     if (to != from) neo__node_move_try(s, top, p, &g, &other, from, to, &best);
                 }
@@ -1906,9 +2018,11 @@ static int neo__search_move_node(neo__search *s, const neo__top *top, int p, int
     if (best.to < 0) return 0;
     neo__group_swap(s, &best.group, &best.other, from, best.to, 1.0);
     for (int32_t i = 0; i < best.group.parts; i++)
-        s->seat[best.group.seat + i] = best.to * s->per_node + s->seat[best.group.seat + i] % s->per_node;
+        s->seat[best.group.seat + i] =
+            best.to * s->per_node + s->seat[best.group.seat + i] % s->per_node;
     for (int32_t i = 0; best.other.table >= 0 && i < best.other.parts; i++)
-        s->seat[best.other.seat + i] = from * s->per_node + s->seat[best.other.seat + i] % s->per_node;
+        s->seat[best.other.seat + i] =
+            from * s->per_node + s->seat[best.other.seat + i] % s->per_node;
     return 1;
 }
 /* As neo__top_find, over nodes. */
@@ -1931,23 +2045,28 @@ static void neo__search_improve_by(neo__search *s, int nodes, int64_t work) {
         neo__top top;
         double excess[NEO__PLAN_TIMES];
         moved = 0;
-        if (nodes) neo__top_nodes(s, &top);
-        else neo__top_find(s, &top);
+        if (nodes)
+            neo__top_nodes(s, &top);
+        else
+            neo__top_find(s, &top);
         for (int p = 0; p < NEO__PLAN_TIMES; p++) excess[p] = top.most[p][0] - s->target[p];
-        for (int k = 0; k < NEO__PLAN_TIMES && !moved; k++) { /* the phase furthest above its mean first */
+        for (int k = 0; k < NEO__PLAN_TIMES && !moved;
+             k++) { /* the phase furthest above its mean first */
             int worst = 0;
             for (int p = 1; p < NEO__PLAN_TIMES; p++)
                 if (excess[p] > excess[worst]) worst = p;
             if (excess[worst] <= 0.0) break;
             excess[worst] = -1.0;
-            moved = nodes ? neo__search_move_node(s, &top, worst, &work) : neo__search_move(s, &top, worst, &work);
+            moved = nodes ? neo__search_move_node(s, &top, worst, &work)
+                          : neo__search_move(s, &top, worst, &work);
         }
         work -= 8 * s->ranks;
     }
 }
 static void neo__search_improve(neo__search *s, int64_t work) {
     int on_nodes = 0;
-    for (int32_t t = 0; t < s->tables && !on_nodes; t++) on_nodes = neo__search_option(s, t)->unit == NEO__UNIT_NODE;
+    for (int32_t t = 0; t < s->tables && !on_nodes; t++)
+        on_nodes = neo__search_option(s, t)->unit == NEO__UNIT_NODE;
     if (on_nodes) neo__search_improve_by(s, 1, work / 2);
     neo__search_link(s);
     neo__search_improve_by(s, 0, work);
@@ -1964,7 +2083,12 @@ static void neo__search_improve(neo__search *s, int64_t work) {
    >>impl-plan-place and >>impl-plan-differencing. This is done for a row of bounds, and the plan with the
    shortest predicted step is kept; then single tables try other options, as long as that helps.
    ------------------------------------------------------------------------------------------------ */
-enum { NEO__MEMORY_BINS = 512, NEO__PLAN_SMALL = 400 /* tables x ranks that are searched thoroughly */, NEO__PLAN_KICKS = 36, NEO__PLAN_CHOICES = 2000 };
+enum {
+    NEO__MEMORY_BINS = 512,
+    NEO__PLAN_SMALL = 400 /* tables x ranks that are searched thoroughly */,
+    NEO__PLAN_KICKS = 36,
+    NEO__PLAN_CHOICES = 2000
+};
 static const double NEO__NO_BOUND = DBL_MAX;
 
 /* Options that may be used: those whose heaviest piece is below the bound, or the lightest. */
@@ -1997,7 +2121,8 @@ static int neo__search_knapsack(neo__search *s, double bound, double bytes, doub
             if (usable[i] && o->at[i].bytes < least) least = o->at[i].bytes;
         for (int i = 0; i < o->count; i++) {
             double n = (o->at[i].bytes - least) / width;
-            bins[i] = !usable[i] || n > NEO__MEMORY_BINS ? NEO__MEMORY_BINS + 1 : (int)n + (n > (double)(int)n);
+            bins[i] = !usable[i] || n > NEO__MEMORY_BINS ? NEO__MEMORY_BINS + 1
+                                                         : (int)n + (n > (double)(int)n);
         }
         for (int b = 0; b <= NEO__MEMORY_BINS; b++) {
             cost[!now][b] = DBL_MAX;
@@ -2025,7 +2150,8 @@ static int neo__search_knapsack(neo__search *s, double bound, double bytes, doub
 /* s->choice: the cheapest options below the bound whose bytes over all ranks are within share of the
    memory. 0: a table has no option that fits. */
 static int neo__search_choose(neo__search *s, double bound, double share) {
-    double all = 0.0, least_bytes = 0.0, bytes = s->cap < DBL_MAX ? share * s->cap * s->ranks : DBL_MAX;
+    double all = 0.0, least_bytes = 0.0,
+           bytes = s->cap < DBL_MAX ? share * s->cap * s->ranks : DBL_MAX;
     int usable[NEO__PLAN_OPTIONS];
     for (int32_t t = 0; t < s->tables; t++) {
         const neo__plan_options *o = &s->options[t];
@@ -2052,7 +2178,8 @@ static int neo__search_choose_small(neo__search *s, double part) {
         for (int i = 0; i < o->count; i++) {
             const neo__plan_option *x = &o->at[i], *y = &o->at[best < 0 ? 0 : best];
             if (x->most_bytes > s->cap) continue;
-            int fits = x->most_bytes <= part * s->cap, fitted = best >= 0 && y->most_bytes <= part * s->cap;
+            int fits = x->most_bytes <= part * s->cap,
+                fitted = best >= 0 && y->most_bytes <= part * s->cap;
             if (best < 0 || (fits && !fitted) || (fits && fitted && x->bytes < y->bytes) ||
                 (!fits && !fitted && x->most_bytes < y->most_bytes))
                 best = i;
@@ -2082,14 +2209,17 @@ static int neo__search_judge(neo__search *s, int64_t work) {
 static int neo__search_fit(neo__search *s) {
     static const double parts[] = {1.0, 0.5, 0.25, 0.125, 0.0};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (neo__search_choose_small(s, parts[i]) && neo__search_place(s, NEO__PLACE_MEMORY)) return 1;
+        if (neo__search_choose_small(s, parts[i]) && neo__search_place(s, NEO__PLACE_MEMORY))
+            return 1;
     return 0;
 }
 /* Bytes above the cap of two ranks, after `seat` went from the first to the second and `other` (or -1) back. */
-static double neo__search_excess(const neo__search *s, int32_t from, int32_t to, int32_t seat, int32_t other) {
+static double neo__search_excess(const neo__search *s, int32_t from, int32_t to, int32_t seat,
+                                 int32_t other) {
     double bytes = seat < 0 ? 0.0 : s->seat_load[seat].at[NEO__PLAN_BYTES];
     if (other >= 0) bytes -= s->seat_load[other].at[NEO__PLAN_BYTES];
-    double x = s->load[from].at[NEO__PLAN_BYTES] - bytes - s->cap, y = s->load[to].at[NEO__PLAN_BYTES] + bytes - s->cap;
+    double x = s->load[from].at[NEO__PLAN_BYTES] - bytes - s->cap,
+           y = s->load[to].at[NEO__PLAN_BYTES] + bytes - s->cap;
     return (x > 0.0 ? x : 0.0) + (y > 0.0 ? y : 0.0);
 }
 /* Moves and exchanges pieces of the fullest rank as long as less is above the cap; 1: all ranks fit. */
@@ -2105,7 +2235,8 @@ static int neo__search_repair(neo__search *s) {
             for (int32_t r = 0; r < s->ranks; r++, work--) {
                 if (r == from || neo__search_sits(s, s->seat_table[i], r, i)) continue;
                 double before = neo__search_excess(s, from, r, -1, -1);
-                for (int32_t j = s->head[r], k = -1;; k = j, j = s->next[j], work--) { /* k -1: a move alone */
+                for (int32_t j = s->head[r], k = -1;;
+                     k = j, j = s->next[j], work--) { /* k -1: a move alone */
                     double now = before - neo__search_excess(s, from, r, i, k);
                     if (now > gain && (k < 0 || !neo__search_sits(s, s->seat_table[k], from, k)))
                         gain = now, seat = i, other = k, to = r;
@@ -2129,8 +2260,8 @@ static int neo__search_place_repaired(neo__search *s, neo__place_mode mode) {
 }
 static int neo__search_place_any(neo__search *s) {
     if (neo__search_place(s, NEO__PLACE_TIME)) return 1;
-    return s->cap < DBL_MAX &&
-           (neo__search_place(s, NEO__PLACE_MIXED) || neo__search_place_repaired(s, NEO__PLACE_MEMORY));
+    return s->cap < DBL_MAX && (neo__search_place(s, NEO__PLACE_MIXED) ||
+                                neo__search_place_repaired(s, NEO__PLACE_MEMORY));
 }
 /* The choice at hand, placed by every way. */
 static void neo__search_ways(neo__search *s, int64_t work) {
@@ -2142,7 +2273,8 @@ static void neo__search_ways(neo__search *s, int64_t work) {
     if (placed && neo__search_place_differenced(s)) (void)neo__search_judge(s, work);
 }
 static void neo__search_bounds(neo__search *s, int64_t work) {
-    static const double bounds[] = {0.0, 4.0, 2.0, 1.5, 1.2, 1.0, 0.8, 0.6, 0.45, 0.3, 0.2, 0.1, 0.05};
+    static const double bounds[] = {0.0, 4.0,  2.0, 1.5, 1.2, 1.0, 0.8,
+                                    0.6, 0.45, 0.3, 0.2, 0.1, 0.05};
     static const double shares[] = {1.0, 0.95, 0.85, 0.7};
     size_t choice_bytes = (size_t)s->tables * sizeof *s->choice;
     int same = 0;
@@ -2184,12 +2316,14 @@ static void neo__search_restore(neo__search *s, int32_t but) {
     neo__search_begin(s);
     for (int32_t t = 0; t < s->tables; t++) {
         int32_t parts = t == but ? 0 : neo__search_parts(s, t);
-        for (int32_t i = 0; i < parts; i++) neo__search_put(s, t, i, s->best_seat[s->seat_first[t] + i]);
+        for (int32_t i = 0; i < parts; i++)
+            neo__search_put(s, t, i, s->best_seat[s->seat_first[t] + i]);
     }
 }
 /* The best so far with another option for one table, the others where they are. */
 static int neo__search_exchange(neo__search *s, int32_t t, int option) {
-    const neo__plan_option *old = &s->options[t].at[s->best_choice[t]], *o = &s->options[t].at[option];
+    const neo__plan_option *old = &s->options[t].at[s->best_choice[t]],
+                           *o = &s->options[t].at[option];
     neo__search_restore(s, t);
     for (int32_t r = 0; r < s->ranks; r++)
         for (int i = 0; i < NEO__PLAN_LOADS; i++) s->load[r].at[i] += o->all.at[i] - old->all.at[i];
@@ -2226,7 +2360,8 @@ static void neo__search_refine(neo__search *s, double level, int64_t work) {
             for (int32_t k = 0; k < s->options[t].count && work > 0; k++) {
                 const neo__plan_option *o = &s->options[t].at[k];
                 if (k == s->best_choice[t] || o->most_bytes > s->cap) continue;
-                if (o->seconds > s->options[t].at[s->best_choice[t]].seconds + 0.2 * s->mean_cost) continue;
+                if (o->seconds > s->options[t].at[s->best_choice[t]].seconds + 0.2 * s->mean_cost)
+                    continue;
                 work -= cost + around;
                 if (neo__search_exchange(s, t, k)) better |= neo__search_judge(s, around);
                 if (!all_anew) continue;
@@ -2247,14 +2382,16 @@ static void neo__search_all(neo__search *s, int64_t most) {
         for (int32_t t = 0; t < s->tables; t++, left /= s->options[t - 1].count)
             s->choice[t] = (int32_t)(left % s->options[t].count);
         if (neo__search_place_any(s)) (void)neo__search_judge(s, 2000);
-        if (s->cap < DBL_MAX && neo__search_place_repaired(s, NEO__PLACE_TIME)) (void)neo__search_judge(s, 2000);
+        if (s->cap < DBL_MAX && neo__search_place_repaired(s, NEO__PLACE_TIME))
+            (void)neo__search_judge(s, 2000);
     }
 }
 /* Few tables: from the best so far, some tables get options by lot, and what that leads to is kept if it is
    better. The lots are always the same. */
 static void neo__search_kick(neo__search *s, int kicks) {
     uint32_t lot = 1;
-    size_t choice_bytes = (size_t)s->tables * sizeof *s->choice, seat_bytes = (size_t)s->seats * sizeof *s->seat;
+    size_t choice_bytes = (size_t)s->tables * sizeof *s->choice,
+           seat_bytes = (size_t)s->seats * sizeof *s->seat;
     for (int kick = 0; kick < kicks; kick++) {
         double value = s->best_value;
         memcpy(s->kept_choice, s->best_choice, choice_bytes);
@@ -2269,7 +2406,8 @@ static void neo__search_kick(neo__search *s, int kicks) {
             if (s->options[t].at[k].most_bytes <= s->cap) s->choice[t] = k;
         }
         s->best_value = -1.0;
-        if (neo__search_place_any(s) && neo__search_judge(s, 2000)) neo__search_refine(s, s->level, 60000);
+        if (neo__search_place_any(s) && neo__search_judge(s, 2000))
+            neo__search_refine(s, s->level, 60000);
         if (s->best_value >= 0.0 && s->best_value < value) continue;
         s->best_value = value;
         memcpy(s->best_choice, s->kept_choice, choice_bytes);
@@ -2315,8 +2453,9 @@ static int neo__search_alloc(neo__search *s, neo_plan *plan) {
     s->key = (neo__plan_key *)neo__plan_alloc(plan, 2 * ranks, sizeof *s->key);
     s->node_seconds = (double *)neo__plan_alloc(plan, s->nodes, sizeof *s->node_seconds);
     s->bin_choice = (uint8_t *)neo__plan_alloc(plan, tables * (NEO__MEMORY_BINS + 1), 1);
-    return s->choice && s->best_choice && s->old_choice && s->kept_choice && s->kept_seat && s->seat && s->best_seat && s->next && s->seat_table &&
-           s->seat_load && s->load && s->head && s->order && s->key && s->node_seconds && s->bin_choice;
+    return s->choice && s->best_choice && s->old_choice && s->kept_choice && s->kept_seat &&
+           s->seat && s->best_seat && s->next && s->seat_table && s->seat_load && s->load &&
+           s->head && s->order && s->key && s->node_seconds && s->bin_choice;
 }
 /* ---- the search itself ---- */
 /* s->best: the best choice and seats within cap; 0 if nothing fits. */
@@ -2397,8 +2536,10 @@ static int64_t neo__search_least_budget(neo__search *s, int64_t budget) {
         if (s->load[r].at[NEO__PLAN_BYTES] > high) high = s->load[r].at[NEO__PLAN_BYTES];
     while (high - low > high / 1024.0 && high - low > 4096.0) {
         s->cap = low + (high - low) / 2.0;
-        if (neo__search_fit(s)) high = s->cap;
-        else low = s->cap;
+        if (neo__search_fit(s))
+            high = s->cap;
+        else
+            low = s->cap;
     }
     for (double more = high / 1024.0 + 4096.0; more < high * 8.0; more *= 2.0) {
         int64_t enough = ((int64_t)(high + more) / 4096 + 1) * 4096;
@@ -2420,17 +2561,20 @@ static neo_status neo__plan_search(neo_plan *plan, const char *fn) {
         why[0] = 0;
         for (int p = 0; p < NEO_PLACEMENT_COUNT && at + 100 < sizeof why; p++)
             if (plan->table[t].allowed & (1u << p))
-                at += (size_t)snprintf(why + at, sizeof why - at, "; %s: %s", NEO__PLACEMENT_NAMES[p],
-                                       neo__plan_reason(plan, &plan->table[t], (neo_placement)p));
-        return neo_fail(NEO_ERR_UNSUPPORTED, "%s: table '%s': none of the placements allowed is possible%s", fn,
+                at +=
+                    (size_t)snprintf(why + at, sizeof why - at, "; %s: %s", NEO__PLACEMENT_NAMES[p],
+                                     neo__plan_reason(plan, &plan->table[t], (neo_placement)p));
+        return neo_fail(NEO_ERR_UNSUPPORTED,
+                        "%s: table '%s': none of the placements allowed is possible%s", fn,
                         plan->bags.tables[t].name, why);
     }
     int middle = plan->block_count;
     neo_status status = neo__search_attempt(&s, budget);
     if (status == NEO_ERR_CAPACITY) {
         int64_t enough = neo__search_least_budget(&s, budget);
-        NEO__CHECK(enough, NEO_ERR_CAPACITY, "%s: the tables do not fit: %d ranks with %" PRId64 " bytes each", fn,
-                   s.ranks, budget);
+        NEO__CHECK(enough, NEO_ERR_CAPACITY,
+                   "%s: the tables do not fit: %d ranks with %" PRId64 " bytes each", fn, s.ranks,
+                   budget);
         return neo_fail(NEO_ERR_CAPACITY,
                         "%s: the tables do not fit: %d ranks with %" PRId64 " bytes each; %" PRId64
                         " bytes each would do",
@@ -2453,33 +2597,41 @@ static void neo__text_add(neo__plan_text *t, const char *format, ...) {
     va_list args;
     int room = t->length < t->bytes;
     va_start(args, format);
-    int n = vsnprintf(room ? t->at + t->length : NULL, room ? t->bytes - t->length : 0, format, args);
+    int n =
+        vsnprintf(room ? t->at + t->length : NULL, room ? t->bytes - t->length : 0, format, args);
     va_end(args);
     if (n > 0) t->length += (size_t)n;
 }
 static void neo__text_seconds(neo__plan_text *t, double x) {
-    if (x >= 1.0) neo__text_add(t, "%.3g s", x);
-    else if (x >= 1e-3) neo__text_add(t, "%.3g ms", x * 1e3);
-    else neo__text_add(t, "%.3g us", x * 1e6);
+    if (x >= 1.0)
+        neo__text_add(t, "%.3g s", x);
+    else if (x >= 1e-3)
+        neo__text_add(t, "%.3g ms", x * 1e3);
+    else
+        neo__text_add(t, "%.3g us", x * 1e6);
 }
 static void neo__text_bytes(neo__plan_text *t, double x) {
     static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
     int u = 0;
     for (; x >= 1024.0 && u < 4; u++) x /= 1024.0;
-    if (u == 0) neo__text_add(t, "%.0f bytes", x);
-    else neo__text_add(t, x < 10.0 ? "%.2f %s" : x < 100.0 ? "%.1f %s" : "%.0f %s", x, units[u]);
+    if (u == 0)
+        neo__text_add(t, "%.0f bytes", x);
+    else
+        neo__text_add(t, x < 10.0 ? "%.2f %s" : x < 100.0 ? "%.1f %s" : "%.0f %s", x, units[u]);
 }
 /* Ranks as 0-3,7: of pieces [0, count), which come one by one. */
 static void neo__text_ranks(neo__plan_text *t, const neo_piece *p, int64_t count) {
     for (int64_t i = 0, end; i < count; i = end) {
         for (end = i + 1; end < count && p[end].rank == p[end - 1].rank + 1;) end++;
-        if (end - i == 1) neo__text_add(t, "%s%d", i ? "," : "", p[i].rank);
-        else neo__text_add(t, "%s%d-%d", i ? "," : "", p[i].rank, p[end - 1].rank);
+        if (end - i == 1)
+            neo__text_add(t, "%s%d", i ? "," : "", p[i].rank);
+        else
+            neo__text_add(t, "%s%d-%d", i ? "," : "", p[i].rank, p[end - 1].rank);
     }
 }
 /* What a table takes of a rank in the mean, in all phases; and of the rank it takes most of. */
-static void neo__plan_table_cost(const neo_plan *plan, const neo__plan_table *t, double *mean, double *most,
-                                 double *bytes) {
+static void neo__plan_table_cost(const neo_plan *plan, const neo__plan_table *t, double *mean,
+                                 double *most, double *bytes) {
     double all = 0.0, sum = 0.0;
     *most = *bytes = 0.0;
     for (int64_t i = t->first_piece; i < t->first_piece + t->piece_count; i++) {
@@ -2507,11 +2659,17 @@ static void neo__why_chosen(const neo_plan *plan, const neo__plan_table *t, neo_
     int64_t slices = 1;
     for (int64_t i = 1; i < t->piece_count; i++) slices += p[i].first_col != p[i - 1].first_col;
     neo__text_add(text, "%s: ", NEO__PLACEMENT_NAMES[t->placement]);
-    if (p->rank == NEO_EVERY_RANK) neo__text_add(text, "a copy on every rank");
-    else if (t->piece_count == 1) neo__text_add(text, "on rank %d", p->rank);
-    else if (slices == 1) neo__text_add(text, "%" PRId64 " ranges of rows on ranks ", t->piece_count);
-    else if (slices == t->piece_count) neo__text_add(text, "%" PRId64 " slices of columns on ranks ", slices);
-    else neo__text_add(text, "%" PRId64 " slices of columns, %" PRId64 " pieces on ranks ", slices, t->piece_count);
+    if (p->rank == NEO_EVERY_RANK)
+        neo__text_add(text, "a copy on every rank");
+    else if (t->piece_count == 1)
+        neo__text_add(text, "on rank %d", p->rank);
+    else if (slices == 1)
+        neo__text_add(text, "%" PRId64 " ranges of rows on ranks ", t->piece_count);
+    else if (slices == t->piece_count)
+        neo__text_add(text, "%" PRId64 " slices of columns on ranks ", slices);
+    else
+        neo__text_add(text, "%" PRId64 " slices of columns, %" PRId64 " pieces on ranks ", slices,
+                      t->piece_count);
     if (t->piece_count > 1) neo__text_ranks(text, p, t->piece_count);
     neo__plan_table_cost(plan, t, &mean, &most, &bytes);
     neo__text_add(text, "; takes ");
@@ -2529,12 +2687,14 @@ static void neo__why_chosen(const neo_plan *plan, const neo__plan_table *t, neo_
     }
 }
 /* Why a table lies not so; o: what would be possible. */
-static void neo__why_rejected(const neo_plan *plan, const neo__plan_table *t, const neo__plan_options *o,
-                              neo__plan_text *text) {
-    double mean, most, bytes, all = 0.0, least = DBL_MAX, budget = (double)plan->desc.cluster.memory_bytes;
+static void neo__why_rejected(const neo_plan *plan, const neo__plan_table *t,
+                              const neo__plan_options *o, neo__plan_text *text) {
+    double mean, most, bytes, all = 0.0, least = DBL_MAX,
+                              budget = (double)plan->desc.cluster.memory_bytes;
     const neo__plan_option *best = NULL;
     neo__plan_table_cost(plan, t, &mean, &most, &bytes);
-    for (int32_t r = 0; r < plan->desc.cluster.ranks; r++) all += plan->rank[r].seconds / plan->model.ranks;
+    for (int32_t r = 0; r < plan->desc.cluster.ranks; r++)
+        all += plan->rank[r].seconds / plan->model.ranks;
     for (int i = 0; i < o->count; i++) {
         if (o->at[i].most_bytes < least) least = o->at[i].most_bytes;
         if (budget > 0.0 && o->at[i].most_bytes > budget) continue;
@@ -2557,7 +2717,8 @@ static void neo__why_rejected(const neo_plan *plan, const neo__plan_table *t, co
         neo__text_seconds(text, all);
         neo__text_add(text, " in the mean for all tables");
     } else {
-        neo__text_add(text, "possible, but the whole step was not shorter, or memory was too tight");
+        neo__text_add(text,
+                      "possible, but the whole step was not shorter, or memory was too tight");
     }
     neo__text_add(text, "\n");
 }
@@ -2577,8 +2738,10 @@ NEO_API size_t neo_plan_why(const neo_plan *plan, int32_t table, char *text, siz
         neo__text_add(&out, "not %s: ", NEO__PLACEMENT_NAMES[p]);
         options->count = 0;
         neo__plan_options_of(plan, t, (neo_placement)p, 0, options);
-        if (reason) neo__text_add(&out, "%s\n", reason);
-        else neo__why_rejected(plan, t, options, &out);
+        if (reason)
+            neo__text_add(&out, "%s\n", reason);
+        else
+            neo__why_rejected(plan, t, options, &out);
     }
     neo_free(plan->ctx, options, sizeof *options);
     return out.length;
@@ -2593,7 +2756,8 @@ NEO_API size_t neo_plan_warning(const neo_plan *plan, int32_t table, char *text,
     const neo__plan_table *t = &plan->table[table];
     const neo_piece *p = plan->piece + t->first_piece;
     if (t->loose && p->rows < t->rows)
-        neo__text_add(&out, "sums of table '%s' depend on the plan: give it row_buckets", plan->bags.tables[table].name);
+        neo__text_add(&out, "sums of table '%s' depend on the plan: give it row_buckets",
+                      plan->bags.tables[table].name);
     return out.length;
 }
 
@@ -2608,19 +2772,24 @@ enum { NEO__PLAN_NAME = 4096, NEO__PLAN_LISTED = NEO__PLAN_MAX_RANKS };
 static void neo__plan_write_name(FILE *f, const char *name) {
     for (; *name; name++) {
         unsigned char c = (unsigned char)*name;
-        if (c <= ' ' || c == 127 || c == '"' || c == '#' || c == '%') fprintf(f, "%%%02X", c);
-        else fputc(c, f);
+        if (c <= ' ' || c == 127 || c == '"' || c == '#' || c == '%')
+            fprintf(f, "%%%02X", c);
+        else
+            fputc(c, f);
     }
 }
 static void neo__plan_write_ranks(FILE *f, const neo_piece *p, int64_t count) {
     for (int64_t i = 0, end; i < count; i = end) {
         for (end = i + 1; end < count && p[end].rank == p[end - 1].rank + 1;) end++;
-        if (end - i == 1) fprintf(f, "%s%d", i ? "," : "", p[i].rank);
-        else fprintf(f, "%s%d-%d", i ? "," : "", p[i].rank, p[end - 1].rank);
+        if (end - i == 1)
+            fprintf(f, "%s%d", i ? "," : "", p[i].rank);
+        else
+            fprintf(f, "%s%d-%d", i ? "," : "", p[i].rank, p[end - 1].rank);
     }
 }
 /* Whether the pieces of a table are those of an equal cut; then slices and pieces of each. */
-static int neo__plan_is_shape(const neo_plan *plan, int32_t table, int32_t *slices, int32_t *parts) {
+static int neo__plan_is_shape(const neo_plan *plan, int32_t table, int32_t *slices,
+                              int32_t *parts) {
     const neo__plan_table *t = &plan->table[table];
     const neo_piece *p = plan->piece + t->first_piece;
     int64_t n = t->piece_count, cols = 1;
@@ -2633,8 +2802,8 @@ static int neo__plan_is_shape(const neo_plan *plan, int32_t table, int32_t *slic
         neo_piece want;
         neo__plan_cols(plan, t, cols, i / *parts, &want);
         neo__plan_rows(t, *parts, i % *parts, &want);
-        if (want.first_col != p[i].first_col || want.cols != p[i].cols || want.first_row != p[i].first_row ||
-            want.rows != p[i].rows)
+        if (want.first_col != p[i].first_col || want.cols != p[i].cols ||
+            want.first_row != p[i].first_row || want.rows != p[i].rows)
             return 0;
     }
     return 1;
@@ -2659,15 +2828,15 @@ static void neo__plan_write_table(const neo_plan *plan, int32_t table, FILE *f) 
     } else {
         fprintf(f, "pieces %" PRId64 "\n", t->piece_count);
         for (int64_t i = 0; i < t->piece_count; i++)
-            fprintf(f, "piece %d %" PRId64 "+%" PRId64 " %" PRId64 "+%" PRId64 "\n", p[i].rank, p[i].first_row,
-                    p[i].rows, p[i].first_col, p[i].cols);
+            fprintf(f, "piece %d %" PRId64 "+%" PRId64 " %" PRId64 "+%" PRId64 "\n", p[i].rank,
+                    p[i].first_row, p[i].rows, p[i].first_col, p[i].cols);
     }
 }
 NEO_API neo_status neo_plan_write(const neo_plan *plan, const char *path) {
     NEO__CHECK(plan && path, NEO_ERR_ARG, "neo_plan_write: an argument is NULL");
     FILE *f = fopen(path, "wb");
-    NEO__CHECK(f, errno == ENOENT ? NEO_ERR_NOT_FOUND : NEO_ERR_IO, "%s: cannot open for writing: %s", path,
-               strerror(errno));
+    NEO__CHECK(f, errno == ENOENT ? NEO_ERR_NOT_FOUND : NEO_ERR_IO,
+               "%s: cannot open for writing: %s", path, strerror(errno));
     fprintf(f, "neo-plan 1\nranks %d %d\n", plan->desc.cluster.ranks, plan->per_node);
     for (int32_t t = 0; t < plan->bags.table_count; t++) neo__plan_write_table(plan, t, f);
     int bad = ferror(f) != 0;
@@ -2681,23 +2850,24 @@ typedef struct neo__plan_reader {
     const char *path;
     const char *at, *end; /* of the text that is left */
     int64_t line;
-    const char *word;     /* of the running line, what is left of it; [word, line_end) */
+    const char *word; /* of the running line, what is left of it; [word, line_end) */
     const char *line_end;
     char token[NEO__PLAN_NAME];
-    int32_t table;        /* of piece lines; open: how many are still to come */
+    int32_t table; /* of piece lines; open: how many are still to come */
     int64_t open, count;
-    neo_piece *pieces;    /* NULL: count only */
-    uint8_t *seen;        /* [tables] */
+    neo_piece *pieces; /* NULL: count only */
+    uint8_t *seen;     /* [tables] */
     int32_t ranks[NEO__PLAN_LISTED];
 } neo__plan_reader;
 
 /* The next word of the line, "" at its end. */
 static const char *neo__plan_word(neo__plan_reader *r) {
     size_t n = 0;
-    while (r->word < r->line_end && (*r->word == ' ' || *r->word == '\t' || *r->word == '\r')) r->word++;
+    while (r->word < r->line_end && (*r->word == ' ' || *r->word == '\t' || *r->word == '\r'))
+        r->word++;
     if (r->word < r->line_end && *r->word == '#') r->word = r->line_end;
-    while (r->word < r->line_end && *r->word != ' ' && *r->word != '\t' && *r->word != '\r' && *r->word != '#' &&
-           n + 1 < sizeof r->token)
+    while (r->word < r->line_end && *r->word != ' ' && *r->word != '\t' && *r->word != '\r' &&
+           *r->word != '#' && n + 1 < sizeof r->token)
         r->token[n++] = *r->word++;
     r->token[n] = 0;
     return r->token;
@@ -2722,9 +2892,10 @@ static int neo__plan_line(neo__plan_reader *r) {
     do {                                                                                           \
         if (!(cond)) return neo__plan_line_error(r, __VA_ARGS__);                                  \
     } while (0)
-static neo_status neo__plan_line_error(const neo__plan_reader *r, const char *what, const char *word) {
-    return neo_fail(NEO_ERR_FORMAT, "%s:%" PRId64 ": %s%s%.100s%s", r->path, r->line, what, word[0] ? " '" : "", word,
-                    word[0] ? "'" : "");
+static neo_status neo__plan_line_error(const neo__plan_reader *r, const char *what,
+                                       const char *word) {
+    return neo_fail(NEO_ERR_FORMAT, "%s:%" PRId64 ": %s%s%.100s%s", r->path, r->line, what,
+                    word[0] ? " '" : "", word, word[0] ? "'" : "");
 }
 /* A whole number at *text, which moves on; 0 if there is none. */
 static int neo__plan_number(const char **text, int64_t *number) {
@@ -2745,7 +2916,10 @@ static int neo__plan_pair(const char *text, char sign, int64_t *a, int64_t *b) {
     return neo__plan_number(&text, b) && *text == 0;
 }
 static int neo__plan_hex(char c) {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                  : -1;
 }
 static neo_status neo__plan_read_name(neo__plan_reader *r) {
     char name[NEO__PLAN_NAME];
@@ -2762,7 +2936,8 @@ static neo_status neo__plan_read_name(neo__plan_reader *r) {
     name[n] = 0;
     for (r->table = 0; r->table < r->plan->bags.table_count; r->table++)
         if (strcmp(r->plan->bags.tables[r->table].name, name) == 0) return NEO_OK;
-    return neo_fail(NEO_ERR_MISMATCH, "%s:%" PRId64 ": the model has no table '%.200s'", r->path, r->line, name);
+    return neo_fail(NEO_ERR_MISMATCH, "%s:%" PRId64 ": the model has no table '%.200s'", r->path,
+                    r->line, name);
 }
 /* "0,2,5-6/8-9": ranks to r->ranks; groups: divided by '/', of as many each. */
 static neo_status neo__plan_read_ranks(neo__plan_reader *r, int32_t *groups, int32_t *each) {
@@ -2773,11 +2948,13 @@ static neo_status neo__plan_read_ranks(neo__plan_reader *r, int32_t *groups, int
     while (*p == ' ' || *p == '\t') p++;
     for (;;) {
         int64_t first, last;
-        NEO__PLAN_WANT(p < r->line_end && neo__plan_number(&p, &first), "ranks are wanted, as 0,2,5-6", "");
+        NEO__PLAN_WANT(p < r->line_end && neo__plan_number(&p, &first),
+                       "ranks are wanted, as 0,2,5-6", "");
         last = first;
         if (*p == '-') {
             p++;
-            NEO__PLAN_WANT(neo__plan_number(&p, &last) && last >= first, "a range of ranks is wrong", "");
+            NEO__PLAN_WANT(neo__plan_number(&p, &last) && last >= first,
+                           "a range of ranks is wrong", "");
         }
         NEO__PLAN_WANT(last < r->plan->desc.cluster.ranks, "there are not so many ranks", "");
         for (; first <= last; first++, in_group++) {
@@ -2788,14 +2965,16 @@ static neo_status neo__plan_read_ranks(neo__plan_reader *r, int32_t *groups, int
             p++;
             continue;
         }
-        NEO__PLAN_WANT(*each == 0 || *each == in_group, "slices have different numbers of ranks", "");
+        NEO__PLAN_WANT(*each == 0 || *each == in_group, "slices have different numbers of ranks",
+                       "");
         *each = in_group;
         in_group = 0;
         if (*p != '/') break;
         p++;
         (*groups)++;
     }
-    NEO__PLAN_WANT(p >= r->line_end || *p == ' ' || *p == '\t' || *p == '\r' || *p == '#', "ranks are wrong", "");
+    NEO__PLAN_WANT(p >= r->line_end || *p == ' ' || *p == '\t' || *p == '\r' || *p == '#',
+                   "ranks are wrong", "");
     r->word = p;
     return NEO_OK;
 }
@@ -2808,12 +2987,14 @@ static neo_status neo__plan_read_cut(neo__plan_reader *r, neo_placement placemen
     if (placement != NEO_DATA_PARALLEL) {
         NEO__TRY(neo__plan_read_ranks(r, &groups, &each));
         int by_cols = placement == NEO_COLUMN_WISE || placement == NEO_TABLE_COLUMN_WISE;
-        NEO__PLAN_WANT(placement == NEO_GRID || groups == 1, "only a grid has slices divided by /", "");
+        NEO__PLAN_WANT(placement == NEO_GRID || groups == 1, "only a grid has slices divided by /",
+                       "");
         NEO__PLAN_WANT(placement != NEO_TABLE_WISE || each == 1, "tw has one rank", "");
         shape.col_parts = by_cols ? each : groups;
         shape.row_parts = by_cols ? 1 : each;
         NEO__PLAN_WANT(shape.col_parts <= t->blocks, "it has not so many blocks of columns", "");
-        NEO__PLAN_WANT(shape.row_parts <= neo__plan_row_units(t), "it has not so many rows or buckets", "");
+        NEO__PLAN_WANT(shape.row_parts <= neo__plan_row_units(t),
+                       "it has not so many rows or buckets", "");
     }
     if (r->pieces) neo__plan_shape_cut(r->plan, r->table, shape, r->pieces + r->count);
     r->count += neo__plan_shape_count(shape);
@@ -2827,14 +3008,16 @@ static neo_status neo__plan_read_table(neo__plan_reader *r) {
     const char *name = r->plan->bags.tables[r->table].name;
     NEO__PLAN_WANT(!r->seen[r->table], "a second line for table", name);
     r->seen[r->table] = 1;
-    NEO__PLAN_WANT(neo__plan_pair(neo__plan_word(r), 'x', &rows, &cols), "not rows x dim, as 100x16:", r->token);
+    NEO__PLAN_WANT(neo__plan_pair(neo__plan_word(r), 'x', &rows, &cols),
+                   "not rows x dim, as 100x16:", r->token);
     NEO__CHECK(rows == t->rows && cols == t->dim, NEO_ERR_MISMATCH,
-               "%s:%" PRId64 ": table '%s' is %" PRId64 " x %" PRId64 " here, and %" PRId64 " x %" PRId64
-               " in the model",
+               "%s:%" PRId64 ": table '%s' is %" PRId64 " x %" PRId64 " here, and %" PRId64
+               " x %" PRId64 " in the model",
                r->path, r->line, name, rows, cols, t->rows, t->dim);
     if (strcmp(neo__plan_word(r), "pieces") == 0) {
         const char *p = neo__plan_word(r);
-        NEO__PLAN_WANT(neo__plan_number(&p, &r->open) && *p == 0 && r->open > 0, "not a number of pieces:", r->token);
+        NEO__PLAN_WANT(neo__plan_number(&p, &r->open) && *p == 0 && r->open > 0,
+                       "not a number of pieces:", r->token);
         return NEO_OK;
     }
     NEO__PLAN_WANT(neo_placement_parse(r->token, &placement) == NEO_OK,
@@ -2864,7 +3047,8 @@ static neo_status neo__plan_read_ranks_line(neo__plan_reader *r) {
     const char *p = neo__plan_word(r);
     NEO__PLAN_WANT(neo__plan_number(&p, &ranks) && *p == 0, "not a number of ranks:", r->token);
     p = neo__plan_word(r);
-    NEO__PLAN_WANT(neo__plan_number(&p, &per_node) && *p == 0, "not a number of ranks of a node:", r->token);
+    NEO__PLAN_WANT(neo__plan_number(&p, &per_node) && *p == 0,
+                   "not a number of ranks of a node:", r->token);
     NEO__CHECK(ranks == r->plan->desc.cluster.ranks, NEO_ERR_MISMATCH,
                "%s:%" PRId64 ": a plan for %" PRId64 " ranks, here are %d", r->path, r->line, ranks,
                r->plan->desc.cluster.ranks);
@@ -2875,8 +3059,10 @@ static neo_status neo__plan_read_lines(neo__plan_reader *r) {
     for (; neo__plan_line(r); lines++) {
         const char *word = neo__plan_word(r);
         if (lines == 0) {
-            NEO__PLAN_WANT(strcmp(word, "neo-plan") == 0, "a plan begins with 'neo-plan 1', not with", word);
-            NEO__PLAN_WANT(strcmp(neo__plan_word(r), "1") == 0, "this version reads format 1, not", r->token);
+            NEO__PLAN_WANT(strcmp(word, "neo-plan") == 0,
+                           "a plan begins with 'neo-plan 1', not with", word);
+            NEO__PLAN_WANT(strcmp(neo__plan_word(r), "1") == 0, "this version reads format 1, not",
+                           r->token);
         } else if (lines == 1) {
             NEO__PLAN_WANT(strcmp(word, "ranks") == 0, "the second line is 'ranks', not", word);
             NEO__TRY(neo__plan_read_ranks_line(r));
@@ -2896,7 +3082,8 @@ static neo_status neo__plan_read_lines(neo__plan_reader *r) {
                    r->plan->bags.tables[t].name);
     return NEO_OK;
 }
-static neo_status neo__plan_parse(neo_plan *plan, const char *path, const char *text, size_t bytes) {
+static neo_status neo__plan_parse(neo_plan *plan, const char *path, const char *text,
+                                  size_t bytes) {
     int begin = plan->block_count;
     neo__plan_reader *r = (neo__plan_reader *)neo__plan_alloc(plan, 1, sizeof *r);
     if (!r) return NEO_ERR_MEMORY;
@@ -2921,10 +3108,12 @@ static neo_status neo__plan_parse(neo_plan *plan, const char *path, const char *
     return status;
 }
 /* The whole file as text with a NUL behind it, in memory of the plan. */
-static neo_status neo__plan_load_file(neo_plan *plan, const char *path, char **text, size_t *bytes) {
+static neo_status neo__plan_load_file(neo_plan *plan, const char *path, char **text,
+                                      size_t *bytes) {
     FILE *f = fopen(path, "rb");
     long size = -1;
-    NEO__CHECK(f, errno == ENOENT ? NEO_ERR_NOT_FOUND : NEO_ERR_IO, "%s: cannot open: %s", path, strerror(errno));
+    NEO__CHECK(f, errno == ENOENT ? NEO_ERR_NOT_FOUND : NEO_ERR_IO, "%s: cannot open: %s", path,
+               strerror(errno));
     if (fseek(f, 0, SEEK_END) == 0) size = ftell(f);
     if (size < 0 || size > 1L << 30 || fseek(f, 0, SEEK_SET) != 0) {
         fclose(f);
@@ -2935,10 +3124,12 @@ static neo_status neo__plan_load_file(neo_plan *plan, const char *path, char **t
     fclose(f);
     if (!*text) return NEO_ERR_MEMORY;
     NEO__CHECK(*bytes == (size_t)size, NEO_ERR_IO, "%s: cannot read to the end", path);
-    NEO__CHECK(!memchr(*text, 0, *bytes), NEO_ERR_FORMAT, "%s: has a zero byte: no text file", path);
+    NEO__CHECK(!memchr(*text, 0, *bytes), NEO_ERR_FORMAT, "%s: has a zero byte: no text file",
+               path);
     return NEO_OK;
 }
-NEO_API neo_status neo_plan_read(neo_ctx *ctx, const neo_plan_desc *desc, const char *path, neo_plan **out) {
+NEO_API neo_status neo_plan_read(neo_ctx *ctx, const neo_plan_desc *desc, const char *path,
+                                 neo_plan **out) {
     neo_plan *plan;
     char *text = NULL;
     size_t bytes = 0;
@@ -2970,7 +3161,8 @@ static neo_status neo__plan_done(neo_plan *plan, neo_status status, neo_plan **o
         return status;
     }
     for (int32_t t = 0; t < plan->bags.table_count; t++)
-        if (neo_plan_warning(plan, t, text, sizeof text)) neo_log(plan->ctx, NEO_LOG_WARNING, "%s", text);
+        if (neo_plan_warning(plan, t, text, sizeof text))
+            neo_log(plan->ctx, NEO_LOG_WARNING, "%s", text);
     *out = plan;
     return NEO_OK;
 }
@@ -2978,18 +3170,18 @@ NEO_API neo_status neo_plan_create(neo_ctx *ctx, const neo_plan_desc *desc, neo_
     NEO__TRY(neo__plan_new(ctx, desc, "neo_plan_create", plan));
     return neo__plan_done(*plan, neo__plan_search(*plan, "neo_plan_create"), plan);
 }
-NEO_API neo_status neo_plan_create_uniform(neo_ctx *ctx, const neo_plan_desc *desc, neo_placement placement,
-                                           neo_plan **plan) {
+NEO_API neo_status neo_plan_create_uniform(neo_ctx *ctx, const neo_plan_desc *desc,
+                                           neo_placement placement, neo_plan **plan) {
     const char *fn = "neo_plan_create_uniform";
-    NEO__CHECK((unsigned)placement < NEO_PLACEMENT_COUNT, NEO_ERR_ARG, "%s: placement %d does not exist", fn,
-               (int)placement);
+    NEO__CHECK((unsigned)placement < NEO_PLACEMENT_COUNT, NEO_ERR_ARG,
+               "%s: placement %d does not exist", fn, (int)placement);
     NEO__TRY(neo__plan_new(ctx, desc, fn, plan));
     (*plan)->origin = NEO__PLAN_UNIFORM;
     (*plan)->uniform = placement;
     return neo__plan_done(*plan, neo__plan_search(*plan, fn), plan);
 }
-NEO_API neo_status neo_plan_create_from(neo_ctx *ctx, const neo_plan_desc *desc, const neo_piece *pieces,
-                                        int64_t count, neo_plan **plan) {
+NEO_API neo_status neo_plan_create_from(neo_ctx *ctx, const neo_plan_desc *desc,
+                                        const neo_piece *pieces, int64_t count, neo_plan **plan) {
     const char *fn = "neo_plan_create_from";
     NEO__TRY(neo__plan_new(ctx, desc, fn, plan));
     (*plan)->origin = NEO__PLAN_GIVEN;
@@ -3000,7 +3192,8 @@ NEO_API const neo_piece *neo_plan_pieces(const neo_plan *plan, int64_t *count) {
     if (count) *count = plan->piece_count;
     return plan->piece;
 }
-NEO_API const neo_piece *neo_plan_table_pieces(const neo_plan *plan, int32_t table, int64_t *count) {
+NEO_API const neo_piece *neo_plan_table_pieces(const neo_plan *plan, int32_t table,
+                                               int64_t *count) {
     NEO_ASSERT(table >= 0 && table < plan->bags.table_count);
     if (count) *count = plan->table[table].piece_count;
     return plan->piece + plan->table[table].first_piece;
@@ -3063,7 +3256,8 @@ typedef struct neo__calibrate_job {
 } neo__calibrate_job;
 static void neo__calibrate_task(void *arg, int64_t i, int worker) {
     const neo__calibrate_job *job = (const neo__calibrate_job *)arg;
-    int64_t begin = neo__plan_share(job->count, job->tasks, i), end = neo__plan_share(job->count, job->tasks, i + 1);
+    int64_t begin = neo__plan_share(job->count, job->tasks, i),
+            end = neo__plan_share(job->count, job->tasks, i + 1);
     (void)worker;
     memcpy(job->to + begin, job->from + begin, (size_t)(end - begin) * sizeof *job->to);
 }
@@ -3092,7 +3286,8 @@ static neo_status neo__calibrate_copy(neo_ctx *ctx, double *bandwidth) {
     *bandwidth = 2.0 * (double)bytes / best;
     return NEO_OK;
 }
-static neo_status neo__calibrate_run(neo_bags *bags, neo_jagged_buffer *batch, neo_tensor out, double *seconds) {
+static neo_status neo__calibrate_run(neo_bags *bags, neo_jagged_buffer *batch, neo_tensor out,
+                                     double *seconds) {
     seconds[0] = seconds[1] = 0.0;
     for (int run = 0; run < NEO__CALIBRATE_RUNS; run++) {
         int64_t began = neo_time_ns();
@@ -3129,8 +3324,10 @@ static neo_status neo__calibrate_bags(neo_ctx *ctx, double *seconds) {
     j.max_bags = NEO__CALIBRATE_BATCH;
     j.max_ids = ids;
     for (int64_t i = 0; i < ids; i++)
-        id[i] = (int64_t)(neo_random_uniform(1, neo_hash("calibrate"), 0, NEO_STREAM_USER, (uint64_t)i) *
-                          (float)NEO__CALIBRATE_ROWS) % NEO__CALIBRATE_ROWS;
+        id[i] = (int64_t)(neo_random_uniform(1, neo_hash("calibrate"), 0, NEO_STREAM_USER,
+                                             (uint64_t)i) *
+                          (float)NEO__CALIBRATE_ROWS) %
+                NEO__CALIBRATE_ROWS;
     for (int64_t i = 0; i < NEO__CALIBRATE_BATCH; i++) id[ids + i] = NEO__CALIBRATE_POOLING;
     neo_status status = neo_bags_create(ctx, &d, &bags);
     if (status == NEO_OK) status = neo_jagged_create(ctx, &j, &batch);
@@ -3169,7 +3366,8 @@ NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster) {
     NEO__TRY(neo__calibrate_copy(ctx, &bandwidth));
     NEO__TRY(neo__calibrate_bags(ctx, seconds));
     NEO__TRY(neo__calibrate_flops(ctx, &flops));
-    double batch = NEO__CALIBRATE_BATCH, ids = batch * NEO__CALIBRATE_POOLING, row = 4.0 * NEO__CALIBRATE_DIM;
+    double batch = NEO__CALIBRATE_BATCH, ids = batch * NEO__CALIBRATE_POOLING,
+           row = 4.0 * NEO__CALIBRATE_DIM;
     double bytes = 8.0 * ids + 4.0 * batch + row * (ids + batch);
     cluster->memory_bandwidth = bandwidth;
     cluster->flops = flops;

@@ -37,8 +37,8 @@ typedef struct job {
     neo_bag_optim_kind optimizer; /* of the tables to come */
 } job;
 
-static const char *const OPTIMIZERS[NEO_BAG_OPTIM_COUNT] = {"sgd",          "adagrad", "rowwise_adagrad", "adam",
-                                                            "partial_adam", "lamb",    "partial_lamb",    "lars"};
+static const char *const OPTIMIZERS[NEO_BAG_OPTIM_COUNT] = {
+    "sgd", "adagrad", "rowwise_adagrad", "adam", "partial_adam", "lamb", "partial_lamb", "lars"};
 static const char *const PHASES[] = {"ids", "lookup", "forward", "backward", "update"};
 
 /* ---- reading: a line is words; what is wrong is said with file and line ---- */
@@ -51,7 +51,8 @@ typedef struct source {
 } source;
 
 static void fail_at(const source *s, const char *what, const char *word) {
-    fprintf(stderr, "plan: %s:%d: %s%s%s%s\n", s->path, s->line, what, word[0] ? " '" : "", word, word[0] ? "'" : "");
+    fprintf(stderr, "plan: %s:%d: %s%s%s%s\n", s->path, s->line, what, word[0] ? " '" : "", word,
+            word[0] ? "'" : "");
     exit(1);
 }
 static void *more(void *p, size_t bytes) {
@@ -67,8 +68,15 @@ static double number(const source *s, const char *text, double least, double mos
     static const struct {
         const char *name;
         double factor;
-    } UNITS[] = {{"", 1}, {"K", 1e3}, {"M", 1e6}, {"G", 1e9}, {"T", 1e12}, {"KiB", 1024.0}, {"MiB", 1048576.0},
-                 {"GiB", 1073741824.0}, {"TiB", 1099511627776.0}};
+    } UNITS[] = {{"", 1},
+                 {"K", 1e3},
+                 {"M", 1e6},
+                 {"G", 1e9},
+                 {"T", 1e12},
+                 {"KiB", 1024.0},
+                 {"MiB", 1048576.0},
+                 {"GiB", 1073741824.0},
+                 {"TiB", 1099511627776.0}};
     char *end;
     double x = strtod(text, &end);
     for (size_t i = 0; end != text && i < sizeof UNITS / sizeof UNITS[0]; i++)
@@ -103,12 +111,14 @@ static void add_table(job *j, source *s) {
         char *value = strchr(s->word[i], '='), *next;
         if (!value) fail_at(s, "not buckets=, pooling= or placements=:", s->word[i]);
         *value++ = 0;
-        if (strcmp(s->word[i], "buckets") == 0) t.row_buckets = (int32_t)number(s, value, 1, 4096);
+        if (strcmp(s->word[i], "buckets") == 0)
+            t.row_buckets = (int32_t)number(s, value, 1, 4096);
         else if (strcmp(s->word[i], "pooling") == 0)
             t.pooling = strcmp(value, "sum") == 0    ? NEO_POOL_SUM
                         : strcmp(value, "mean") == 0 ? NEO_POOL_MEAN
-                        : strcmp(value, "none") == 0 ? NEO_POOL_NONE
-                                                     : (fail_at(s, "not sum, mean or none:", value), NEO_POOL_SUM);
+                        : strcmp(value, "none") == 0
+                            ? NEO_POOL_NONE
+                            : (fail_at(s, "not sum, mean or none:", value), NEO_POOL_SUM);
         else if (strcmp(s->word[i], "placements") == 0)
             for (; value; value = next) {
                 neo_placement p = NEO_TABLE_WISE;
@@ -116,14 +126,16 @@ static void add_table(job *j, source *s) {
                 if (neo_placement_parse(value, &p) != NEO_OK) fail_at(s, "not a placement:", value);
                 j->allowed[n] |= 1u << p;
             }
-        else fail_at(s, "not buckets=, pooling= or placements=:", s->word[i]);
+        else
+            fail_at(s, "not buckets=, pooling= or placements=:", s->word[i]);
     }
     j->tables[n] = t;
     j->bags.table_count++;
 }
 static neo_wire wire_at(const source *s, int i) {
     neo_wire wire = NEO_WIRE_F32;
-    if (neo_wire_parse(word_at(s, i), &wire) != NEO_OK) fail_at(s, "not a wire (f32, f16, bf16, i8 ...):", s->word[i]);
+    if (neo_wire_parse(word_at(s, i), &wire) != NEO_OK)
+        fail_at(s, "not a wire (f32, f16, bf16, i8 ...):", s->word[i]);
     return wire;
 }
 static int model_line(job *j, source *s) {
@@ -132,10 +144,14 @@ static int model_line(job *j, source *s) {
         add_table(j, s);
         return s->words;
     }
-    if (strcmp(what, "batch") == 0) j->bags.max_batch = (int64_t)number_at(s, 1, 1, 1e12);
-    else if (strcmp(what, "bottom_flops") == 0) j->desc.dense_flops_bottom = number_at(s, 1, 0, 1e18);
-    else if (strcmp(what, "top_flops") == 0) j->desc.dense_flops_top = number_at(s, 1, 0, 1e18);
-    else if (strcmp(what, "dense_params") == 0) j->desc.dense_params = (int64_t)number_at(s, 1, 0, 1e15);
+    if (strcmp(what, "batch") == 0)
+        j->bags.max_batch = (int64_t)number_at(s, 1, 1, 1e12);
+    else if (strcmp(what, "bottom_flops") == 0)
+        j->desc.dense_flops_bottom = number_at(s, 1, 0, 1e18);
+    else if (strcmp(what, "top_flops") == 0)
+        j->desc.dense_flops_top = number_at(s, 1, 0, 1e18);
+    else if (strcmp(what, "dense_params") == 0)
+        j->desc.dense_params = (int64_t)number_at(s, 1, 0, 1e15);
     else if (strcmp(what, "wire") == 0) {
         j->desc.wire_forward = wire_at(s, 1);
         j->desc.wire_backward = wire_at(s, 2);
@@ -145,7 +161,8 @@ static int model_line(job *j, source *s) {
         while (k < NEO_BAG_OPTIM_COUNT && strcmp(word_at(s, 1), OPTIMIZERS[k])) k++;
         if (k == NEO_BAG_OPTIM_COUNT) fail_at(s, "not an optimizer of tables:", s->word[1]);
         j->optimizer = (neo_bag_optim_kind)k;
-    } else return 0;
+    } else
+        return 0;
     return 2;
 }
 static int cluster_line(job *j, source *s) {
@@ -163,16 +180,23 @@ static int cluster_line(job *j, source *s) {
         c->ranks_per_node = (int32_t)number_at(s, 2, 1, 4096);
         return 3;
     }
-    if (strcmp(what, "memory") == 0) c->memory_bytes = (int64_t)number_at(s, 1, 1, 1e18);
-    else if (strcmp(what, "memory_bandwidth") == 0) c->memory_bandwidth = number_at(s, 1, 1, 1e18);
-    else if (strcmp(what, "flops") == 0) c->flops = number_at(s, 1, 1, 1e21);
-    else if (strcmp(what, "lookup") == 0) c->calibration.lookup = number_at(s, 1, 1e-6, 1e6);
-    else if (strcmp(what, "update") == 0) c->calibration.update = number_at(s, 1, 1e-6, 1e6);
-    else if (strcmp(what, "copy") == 0) c->calibration.copy = number_at(s, 1, 1e-6, 1e6);
+    if (strcmp(what, "memory") == 0)
+        c->memory_bytes = (int64_t)number_at(s, 1, 1, 1e18);
+    else if (strcmp(what, "memory_bandwidth") == 0)
+        c->memory_bandwidth = number_at(s, 1, 1, 1e18);
+    else if (strcmp(what, "flops") == 0)
+        c->flops = number_at(s, 1, 1, 1e21);
+    else if (strcmp(what, "lookup") == 0)
+        c->calibration.lookup = number_at(s, 1, 1e-6, 1e6);
+    else if (strcmp(what, "update") == 0)
+        c->calibration.update = number_at(s, 1, 1e-6, 1e6);
+    else if (strcmp(what, "copy") == 0)
+        c->calibration.copy = number_at(s, 1, 1e-6, 1e6);
     else if (strcmp(what, "pipeline") == 0) {
         j->desc.pipeline = strcmp(word_at(s, 1), "on") == 0;
         if (!j->desc.pipeline && strcmp(s->word[1], "off")) fail_at(s, "neither on nor off:", s->word[1]);
-    } else return 0;
+    } else
+        return 0;
     return 2;
 }
 /* line: takes a line's words; returns how many it may have, 0 if it does not know the first. */
@@ -216,11 +240,13 @@ static int print_set(const char *name) {
         const plan_set *set = &PLAN_SETS[i];
         if (strcmp(set->name, name) != 0) continue;
         plan_set_make(set, t);
-        printf("# %s: %d generated tables with %.4g parameters, %g columns and %g ids per bag in the mean, and\n"
-               "# %g MFLOP per sample in dense layers (a fifth of them in the bottom MLP). Written by plan --set %s.\n"
-               "batch 65536\nbottom_flops %g\ntop_flops %g\nwire bf16 bf16\noptimizer rowwise_adagrad\n",
-               name, set->tables, set->parameters, set->dim, set->pooling, set->mflops, name, 0.2e6 * set->mflops,
-               0.8e6 * set->mflops);
+        printf(
+            "# %s: %d generated tables with %.4g parameters, %g columns and %g ids per bag in the mean, and\n"
+            "# %g MFLOP per sample in dense layers (a fifth of them in the bottom MLP). Written by plan --set "
+            "%s.\n"
+            "batch 65536\nbottom_flops %g\ntop_flops %g\nwire bf16 bf16\noptimizer rowwise_adagrad\n",
+            name, set->tables, set->parameters, set->dim, set->pooling, set->mflops, name, 0.2e6 * set->mflops,
+            0.8e6 * set->mflops);
         for (int k = 0; k < set->tables; k++) {
             printf("table %s_%04d %lldx%lld %lld", name, k, (long long)t[k].rows, (long long)t[k].dim,
                    (long long)t[k].pooling);
@@ -238,9 +264,12 @@ static const char *seconds(double x) {
     static char text[8][32];
     static int at;
     at = (at + 1) % 8;
-    if (x >= 1) snprintf(text[at], sizeof text[at], "%.3g s", x);
-    else if (x >= 1e-3) snprintf(text[at], sizeof text[at], "%.3g ms", x * 1e3);
-    else snprintf(text[at], sizeof text[at], "%.3g us", x * 1e6);
+    if (x >= 1)
+        snprintf(text[at], sizeof text[at], "%.3g s", x);
+    else if (x >= 1e-3)
+        snprintf(text[at], sizeof text[at], "%.3g ms", x * 1e3);
+    else
+        snprintf(text[at], sizeof text[at], "%.3g us", x * 1e6);
     return text[at];
 }
 static const char *bytes(double x) {
@@ -250,10 +279,16 @@ static const char *bytes(double x) {
     int u = 0;
     for (; x >= 1024 && u < 4; u++) x /= 1024;
     at = (at + 1) % 8;
-    snprintf(text[at], sizeof text[at], u && x < 10 ? "%.2f %s" : u && x < 100 ? "%.1f %s" : "%.0f %s", x, UNITS[u]);
+    snprintf(text[at], sizeof text[at],
+             u && x < 10    ? "%.2f %s"
+             : u && x < 100 ? "%.1f %s"
+                            : "%.0f %s",
+             x, UNITS[u]);
     return text[at];
 }
-static double rank_bytes(neo_plan_rank r) { return (double)r.weight_bytes + (double)r.state_bytes + (double)r.buffer_bytes; }
+static double rank_bytes(neo_plan_rank r) {
+    return (double)r.weight_bytes + (double)r.state_bytes + (double)r.buffer_bytes;
+}
 static void rank_phases(neo_plan_rank r, double *x) {
     x[0] = r.ids, x[1] = r.lookup, x[2] = r.forward, x[3] = r.backward, x[4] = r.update;
 }
@@ -280,7 +315,8 @@ static void print_tables(const job *j, const neo_plan *plan, int verbose) {
     printf("\nplacement  tables  parameters\n");
     for (int p = 0; p < NEO_PLACEMENT_COUNT; p++)
         if (count[p])
-            printf("%-9s  %6d  %8.4g  %4.1f %%\n", neo_placement_name((neo_placement)p), count[p], size[p], 100 * size[p] / all);
+            printf("%-9s  %6d  %8.4g  %4.1f %%\n", neo_placement_name((neo_placement)p), count[p], size[p],
+                   100 * size[p] / all);
 }
 static void print_ranks(const job *j, const neo_plan *plan, int verbose) {
     int ranks = j->desc.cluster.ranks;
@@ -301,15 +337,16 @@ static void print_ranks(const job *j, const neo_plan *plan, int verbose) {
     }
     neo_plan_step s = neo_plan_step_of(plan);
     printf("\na rank holds %s in the mean (weights %s, state %s, buffers %s), from %s to %s (rank %d)\n",
-           bytes(rank_bytes(sum) / ranks), bytes((double)sum.weight_bytes / ranks), bytes((double)sum.state_bytes / ranks),
-           bytes((double)sum.buffer_bytes / ranks), bytes(least), bytes(most), s.fullest_rank);
+           bytes(rank_bytes(sum) / ranks), bytes((double)sum.weight_bytes / ranks),
+           bytes((double)sum.state_bytes / ranks), bytes((double)sum.buffer_bytes / ranks), bytes(least),
+           bytes(most), s.fullest_rank);
     if (j->desc.cluster.memory_bytes) printf("    of %s\n", bytes((double)j->desc.cluster.memory_bytes));
-    printf("load of a rank: %s in the mean, %s on rank %d (%.3f of the mean)\n", seconds(load), seconds(load * s.balance),
-           s.busiest_rank, s.balance);
+    printf("load of a rank: %s in the mean, %s on rank %d (%.3f of the mean)\n", seconds(load),
+           seconds(load * s.balance), s.busiest_rank, s.balance);
     printf("\nstep: ids %s, lookup %s, pooled rows %s, bottom %s, top %s (forward),\n"
            "    gradients %s, update %s, dense gradients %s\n",
-           seconds(s.ids), seconds(s.lookup), seconds(s.forward), seconds(s.bottom), seconds(s.top), seconds(s.backward),
-           seconds(s.update), seconds(s.reduce));
+           seconds(s.ids), seconds(s.lookup), seconds(s.forward), seconds(s.bottom), seconds(s.top),
+           seconds(s.backward), seconds(s.update), seconds(s.reduce));
     printf("    one after another %s, %.4g samples/s; pipelined %s, %.4g samples/s\n", seconds(s.plain),
            (double)j->bags.max_batch / s.plain, seconds(s.pipelined), (double)j->bags.max_batch / s.pipelined);
 }
@@ -317,19 +354,22 @@ static void print_ranks(const job *j, const neo_plan *plan, int verbose) {
 static void print_json(const job *j, const neo_plan *plan) {
     neo_plan_step s = neo_plan_step_of(plan);
     int64_t count;
-    printf("{\"ranks\": %d, \"ranks_per_node\": %d, \"batch\": %lld, \"digest\": \"%016llx\",\n \"step\": {\"plain\": %.9g, "
-           "\"pipelined\": %.9g, \"ids\": %.9g, \"lookup\": %.9g, \"forward\": %.9g, \"bottom\": %.9g, \"top\": %.9g, "
+    printf("{\"ranks\": %d, \"ranks_per_node\": %d, \"batch\": %lld, \"digest\": \"%016llx\",\n \"step\": "
+           "{\"plain\": %.9g, "
+           "\"pipelined\": %.9g, \"ids\": %.9g, \"lookup\": %.9g, \"forward\": %.9g, \"bottom\": %.9g, "
+           "\"top\": %.9g, "
            "\"backward\": %.9g, \"update\": %.9g, \"reduce\": %.9g, \"balance\": %.9g},\n \"tables\": [",
            j->desc.cluster.ranks, neo_plan_desc_of(plan)->cluster.ranks_per_node, (long long)j->bags.max_batch,
-           (unsigned long long)neo_plan_digest(plan), s.plain, s.pipelined, s.ids, s.lookup, s.forward, s.bottom, s.top,
-           s.backward, s.update, s.reduce, s.balance);
+           (unsigned long long)neo_plan_digest(plan), s.plain, s.pipelined, s.ids, s.lookup, s.forward,
+           s.bottom, s.top, s.backward, s.update, s.reduce, s.balance);
     for (int t = 0; t < j->bags.table_count; t++) {
         const neo_piece *p = neo_plan_table_pieces(plan, t, &count);
         printf("%s\n  {\"name\": \"", t ? "," : "");
         for (const char *c = j->tables[t].name; *c; c++)
             printf(*c == '"' || *c == '\\' ? "\\%c" : (unsigned char)*c < 32 ? "\\u%04x" : "%c", *c);
-        printf("\", \"rows\": %lld, \"dim\": %lld, \"placement\": \"%s\", \"pieces\": [", (long long)j->tables[t].rows,
-               (long long)j->tables[t].dim, neo_placement_name(neo_plan_placement(plan, t)));
+        printf("\", \"rows\": %lld, \"dim\": %lld, \"placement\": \"%s\", \"pieces\": [",
+               (long long)j->tables[t].rows, (long long)j->tables[t].dim,
+               neo_placement_name(neo_plan_placement(plan, t)));
         for (int64_t i = 0; i < count; i++) /* rank, first row, rows, first column, columns */
             printf("%s[%d, %lld, %lld, %lld, %lld]", i ? ", " : "", p[i].rank, (long long)p[i].first_row,
                    (long long)p[i].rows, (long long)p[i].first_col, (long long)p[i].cols);
@@ -338,42 +378,49 @@ static void print_json(const job *j, const neo_plan *plan) {
     printf("],\n \"rank\": [");
     for (int r = 0; r < j->desc.cluster.ranks; r++) {
         neo_plan_rank x = neo_plan_rank_of(plan, r);
-        printf("%s\n  {\"weight_bytes\": %lld, \"state_bytes\": %lld, \"buffer_bytes\": %lld, \"ids\": %.9g, \"lookup\": %.9g, "
+        printf("%s\n  {\"weight_bytes\": %lld, \"state_bytes\": %lld, \"buffer_bytes\": %lld, \"ids\": %.9g, "
+               "\"lookup\": %.9g, "
                "\"forward\": %.9g, \"backward\": %.9g, \"update\": %.9g}",
-               r ? "," : "", (long long)x.weight_bytes, (long long)x.state_bytes, (long long)x.buffer_bytes, x.ids, x.lookup,
-               x.forward, x.backward, x.update);
+               r ? "," : "", (long long)x.weight_bytes, (long long)x.state_bytes, (long long)x.buffer_bytes,
+               x.ids, x.lookup, x.forward, x.backward, x.update);
     }
     printf("]}\n");
 }
 
 /* ---- a picture: a bar for each rank, of memory by placement and of time by phase ---- */
-static const char *const COLORS[] = {"#4c78a8", "#f58518", "#54a24b", "#b279a2", "#72b7b2", "#e45756", "#eeca3b", "#9d9d9d"};
+static const char *const COLORS[] = {"#4c78a8", "#f58518", "#54a24b", "#b279a2",
+                                     "#72b7b2", "#e45756", "#eeca3b", "#9d9d9d"};
 enum { SVG_WIDTH = 1000, SVG_BARS = 900, SVG_LEFT = 80, SVG_HEIGHT = 260 };
 
 /* part: [ranks][parts]. */
-static void svg_chart(FILE *f, double top, const char *title, const char *most_text, int ranks, int parts, const double *part,
-                      const char *const *names, double most) {
+static void svg_chart(FILE *f, double top, const char *title, const char *most_text, int ranks, int parts,
+                      const double *part, const char *const *names, double most) {
     double width = (double)SVG_BARS / ranks, gap = width > 4 ? 1 : 0, legend = SVG_LEFT;
     fprintf(f, "<text x=\"%d\" y=\"%g\" font-weight=\"bold\">%s</text>\n", SVG_LEFT, top + 14, title);
     for (int i = 0; i < parts; i++) {
         double used = 0;
         for (int r = 0; r < ranks; r++) used += part[r * parts + i];
         if (used <= 0) continue;
-        fprintf(f, "<rect x=\"%g\" y=\"%g\" width=\"10\" height=\"10\" fill=\"%s\"/><text x=\"%g\" y=\"%g\">%s</text>\n", legend,
-                top + 23, COLORS[i], legend + 14, top + 32, names[i]);
+        fprintf(f,
+                "<rect x=\"%g\" y=\"%g\" width=\"10\" height=\"10\" fill=\"%s\"/><text x=\"%g\" "
+                "y=\"%g\">%s</text>\n",
+                legend, top + 23, COLORS[i], legend + 14, top + 32, names[i]);
         legend += 90;
     }
-    fprintf(f, "<text x=\"%d\" y=\"%g\" text-anchor=\"end\">%s</text><text x=\"%d\" y=\"%g\" text-anchor=\"end\">0</text>\n",
+    fprintf(f,
+            "<text x=\"%d\" y=\"%g\" text-anchor=\"end\">%s</text><text x=\"%d\" y=\"%g\" "
+            "text-anchor=\"end\">0</text>\n",
             SVG_LEFT - 6, top + 50, most_text, SVG_LEFT - 6, top + SVG_HEIGHT);
-    fprintf(f, "<path d=\"M%d %g v%g h%d\" fill=\"none\" stroke=\"#999\"/>\n", SVG_LEFT, top + 42, SVG_HEIGHT - 42.0, SVG_BARS);
+    fprintf(f, "<path d=\"M%d %g v%g h%d\" fill=\"none\" stroke=\"#999\"/>\n", SVG_LEFT, top + 42,
+            SVG_HEIGHT - 42.0, SVG_BARS);
     for (int r = 0; r < ranks; r++) {
         double y = top + SVG_HEIGHT;
         for (int i = 0; i < parts; i++) {
             double h = most > 0 ? part[r * parts + i] / most * (SVG_HEIGHT - 42) : 0;
             if (h <= 0) continue;
             y -= h;
-            fprintf(f, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"%s\"/>\n", SVG_LEFT + r * width, y,
-                    width - gap, h, COLORS[i]);
+            fprintf(f, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"%s\"/>\n",
+                    SVG_LEFT + r * width, y, width - gap, h, COLORS[i]);
         }
     }
     for (int r = 0; r < ranks; r += (ranks + 15) / 16)
@@ -384,7 +431,8 @@ static int write_svg(const job *j, const neo_plan *plan, const char *path) {
     enum { PARTS = NEO_PLACEMENT_COUNT + 1 };
     int ranks = j->desc.cluster.ranks;
     const char *names[PARTS];
-    double *memory = more(NULL, (size_t)ranks * PARTS * sizeof *memory), *time = more(NULL, (size_t)ranks * 5 * sizeof *time);
+    double *memory = more(NULL, (size_t)ranks * PARTS * sizeof *memory),
+           *time = more(NULL, (size_t)ranks * 5 * sizeof *time);
     neo_plan_step s = neo_plan_step_of(plan);
     const neo_piece *pieces = neo_plan_pieces(plan, NULL);
     double most = (double)s.most_bytes, load = 0;
@@ -409,11 +457,14 @@ static int write_svg(const job *j, const neo_plan *plan, const char *path) {
         if (x.seconds > load) load = x.seconds;
     }
     if (j->desc.cluster.memory_bytes) most = (double)j->desc.cluster.memory_bytes;
-    fprintf(f, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" font-size=\"11\">\n"
-               "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
+    fprintf(f,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" "
+            "font-size=\"11\">\n"
+            "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
             SVG_WIDTH, 2 * SVG_HEIGHT + 80);
-    svg_chart(f, 10, j->desc.cluster.memory_bytes ? "Memory of each rank, of its budget" : "Memory of each rank", bytes(most),
-              ranks, PARTS, memory, names, most);
+    svg_chart(f, 10,
+              j->desc.cluster.memory_bytes ? "Memory of each rank, of its budget" : "Memory of each rank",
+              bytes(most), ranks, PARTS, memory, names, most);
     svg_chart(f, SVG_HEIGHT + 45, "Load of each rank in a step", seconds(load), ranks, 5, time, PHASES, load);
     fprintf(f, "</svg>\n");
     free(memory);
@@ -427,7 +478,8 @@ static int write_svg(const job *j, const neo_plan *plan, const char *path) {
 }
 
 static const char HELP[] =
-    "plan MODEL CLUSTER [options]: where to put the tables of a model; see the comment at the top of examples/plan.c\n\n"
+    "plan MODEL CLUSTER [options]: where to put the tables of a model; see the comment at the top of "
+    "examples/plan.c\n\n"
     "  --verbose        every table, with why it lies so and not otherwise; every rank\n"
     "  --memory 32GiB   of a rank, instead of what the cluster file says\n"
     "  --all tw         every table by one placement: tw, cw, rw, dp, twrw, twcw or grid\n"
@@ -439,9 +491,9 @@ static const char HELP[] =
     "  --set a1         print a generated model file (a1, a2, f1, i1) and stop\n";
 
 int main(int argc, char **argv) {
-    static const char *const NAMES[] = {"--memory", "--all", "--plan", "--out", "--svg", "--set", "--verbose", "--json",
-                                        "--calibrate", "--help"};
-    enum { MEMORY, ALL, PLAN, OUT, SVG, SET, VERBOSE, JSON, CALIBRATE, HELP_ME, OPTIONS };
+    static const char *const NAMES[] = {"--memory", "--all",     "--plan", "--out",       "--svg",
+                                        "--set",    "--verbose", "--json", "--calibrate", "--help"};
+    enum { OPT_MEMORY, OPT_ALL, OPT_PLAN, OPT_OUT, OPT_SVG, OPT_SET, OPT_VERBOSE, OPT_JSON, OPT_CALIBRATE, OPT_HELP, OPTIONS };
     const char *given[OPTIONS] = {0}, *file[2] = {0};
     int files = 0;
     for (int i = 1; i < argc; i++) {
@@ -449,13 +501,17 @@ int main(int argc, char **argv) {
         while (k < OPTIONS && strcmp(argv[i], NAMES[k])) k++;
         if (k == OPTIONS && (argv[i][0] == '-' || files == 2))
             return fprintf(stderr, "plan: %s: no such option (--help lists them)\n", argv[i]), 2;
-        if (k == OPTIONS) file[files++] = argv[i];
-        else if (k >= VERBOSE) given[k] = "";
-        else if (i + 1 == argc) return fprintf(stderr, "plan: %s: needs a value\n", argv[i]), 2;
-        else given[k] = argv[++i];
+        if (k == OPTIONS)
+            file[files++] = argv[i];
+        else if (k >= OPT_VERBOSE)
+            given[k] = "";
+        else if (i + 1 == argc)
+            return fprintf(stderr, "plan: %s: needs a value\n", argv[i]), 2;
+        else
+            given[k] = argv[++i];
     }
-    if (given[HELP_ME]) return printf("%s", HELP), 0;
-    if (given[SET]) return print_set(given[SET]);
+    if (given[OPT_HELP]) return printf("%s", HELP), 0;
+    if (given[OPT_SET]) return print_set(given[OPT_SET]);
     if (files < 2) return fprintf(stderr, "%s", HELP), 2;
 
     job j = {.optimizer = NEO_BAG_ROWWISE_ADAGRAD};
@@ -464,8 +520,8 @@ int main(int argc, char **argv) {
     if (!j.bags.table_count) missing(file[0], "table");
     if (!j.bags.max_batch) missing(file[0], "batch");
     if (!j.desc.cluster.ranks) missing(file[1], "ranks");
-    if (given[MEMORY])
-        j.desc.cluster.memory_bytes = (int64_t)number(&(source){.path = "--memory"}, given[MEMORY], 1, 1e18);
+    if (given[OPT_MEMORY])
+        j.desc.cluster.memory_bytes = (int64_t)number(&(source){.path = "--memory"}, given[OPT_MEMORY], 1, 1e18);
     double ids = 0;
     for (int t = 0; t < j.bags.table_count; t++) ids += j.ids[t];
     j.bags.tables = j.tables;
@@ -478,21 +534,22 @@ int main(int argc, char **argv) {
     neo_plan *plan = NULL;
     neo_placement all = NEO_TABLE_WISE;
     neo_status status = neo_ctx_create(NULL, &ctx);
-    if (status == NEO_OK && given[CALIBRATE]) status = neo_calibrate(ctx, &j.desc.cluster);
-    if (status == NEO_OK && given[ALL]) status = neo_placement_parse(given[ALL], &all);
+    if (status == NEO_OK && given[OPT_CALIBRATE]) status = neo_calibrate(ctx, &j.desc.cluster);
+    if (status == NEO_OK && given[OPT_ALL]) status = neo_placement_parse(given[OPT_ALL], &all);
     if (status == NEO_OK)
-        status = given[PLAN]  ? neo_plan_read(ctx, &j.desc, given[PLAN], &plan)
-                 : given[ALL] ? neo_plan_create_uniform(ctx, &j.desc, all, &plan)
+        status = given[OPT_PLAN]  ? neo_plan_read(ctx, &j.desc, given[OPT_PLAN], &plan)
+                 : given[OPT_ALL] ? neo_plan_create_uniform(ctx, &j.desc, all, &plan)
                               : neo_plan_create(ctx, &j.desc, &plan);
-    if (status == NEO_OK && given[OUT]) status = neo_plan_write(plan, given[OUT]);
+    if (status == NEO_OK && given[OPT_OUT]) status = neo_plan_write(plan, given[OPT_OUT]);
     if (status != NEO_OK) return fprintf(stderr, "plan: %s\n", neo_last_error()), 1;
-    if (given[JSON]) print_json(&j, plan);
+    if (given[OPT_JSON])
+        print_json(&j, plan);
     else {
         printf("%s: %d tables on %d ranks\n", file[0], j.bags.table_count, j.desc.cluster.ranks);
-        print_tables(&j, plan, given[VERBOSE] != NULL);
-        print_ranks(&j, plan, given[VERBOSE] != NULL);
+        print_tables(&j, plan, given[OPT_VERBOSE] != NULL);
+        print_ranks(&j, plan, given[OPT_VERBOSE] != NULL);
     }
-    int bad = given[SVG] ? write_svg(&j, plan, given[SVG]) : 0;
+    int bad = given[OPT_SVG] ? write_svg(&j, plan, given[OPT_SVG]) : 0;
     neo_plan_destroy(plan);
     neo_ctx_destroy(ctx);
     for (int t = 0; t < j.bags.table_count; t++) free((void *)(uintptr_t)j.tables[t].name);

@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_plan.sh: examples/plan.c on its samples: plans are printed, drawn, written and read again; bad input is refused
+# test_plans.sh: examples/plan.c on its samples: plans are printed, drawn, written and read again; bad input is refused
 # with file and line.
 
 B=${B:-build}
@@ -92,4 +92,4 @@ if "$B/plan" "$W/nowhere" $P/laptop.cluster 2>"$W/err"; then fail "a missing fil
 if "$B/plan" --help | grep -q -- '--svg FILE'; then pass; else fail "--help"; fi
 if "$B/plan" --colour 2>/dev/null; then fail "an unknown option is accepted"; else pass; fi
 
-finish test_plan_sh
+finish test_plans
