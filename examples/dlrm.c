@@ -419,8 +419,10 @@ static void show_plan(const neo_plan *plan) {
                1e3 * rank.seconds);
     }
     for (int32_t t = 0; t < d->bags->table_count; t++) {
+        const neo_table_desc *table = &d->bags->tables[t];
         neo_plan_why(plan, t, text, sizeof text);
-        printf("%s%s", text, text[0] && text[strlen(text) - 1] == '\n' ? "" : "\n");
+        printf("table %s, %lld x %lld\n%s%s", table->name, (long long)table->rows, (long long)table->dim, text,
+               text[0] && text[strlen(text) - 1] == '\n' ? "" : "\n");
     }
 }
 
@@ -457,7 +459,7 @@ static neo_status create_tables(model *m, const options *o) {
     neo_plan *plan = NULL;
     neo_table_desc *tables = calloc((size_t)neo_schema_feature_count(m->schema) + 1, sizeof *tables);
     neo_status status = agree(m->comm, tables ? describe_tables(m, o, tables, &plan) : out_of_memory());
-    if (status == NEO_OK) status = neo_shard_create(m->comm, plan, &m->tables);
+    if (status == NEO_OK) status = agree(m->comm, neo_shard_create(m->comm, plan, &m->tables));
     neo_plan_destroy(plan);
     free(tables);
     return status;
@@ -600,6 +602,7 @@ typedef struct job {
     uint64_t said[64];  /* hashes of the last lines of the log */
     int said_count;
     int silent;         /* another process speaks for all */
+    int told;           /* the error that all ranks have is printed */
 } job;
 
 /* A reader, and where its standard input comes from. */
@@ -666,7 +669,7 @@ static neo_status open_source(run *r, neo_reader_desc d, source *s) {
     d.rank = r->rank;
     d.world_size = r->ranks;
     if (from_stdin && r->ranks > 1) {
-        TRY(neo_comm_input_open(r->comm, NULL, &s->input));
+        TRY(agree(r->comm, neo_comm_input_open(r->comm, NULL, &s->input)));
         d.input = neo_comm_input_source(s->input);
     }
     return agree(r->comm, neo_reader_open(r->m.ctx, &d, &s->reader));
@@ -872,7 +875,7 @@ static neo_status train(run *r) {
     const options *o = r->o;
     int64_t samples = 0;
     TRY(count_samples(r, &samples));
-    TRY(make_schedule(r, samples));
+    TRY(agree(r->comm, make_schedule(r, samples)));
     int64_t first = r->position.word[0];
     if (r->step > 0) TRY(agree(r->comm, neo_reader_seek(r->train.reader, &r->position)));
     r->position = neo_reader_position(r->train.reader);
@@ -1052,6 +1055,8 @@ static neo_status prepare(run *r) {
     int64_t shape[2] = {r->o->batch, 1};
     if (neo_comm_get_backend(r->comm) == NEO_BACKEND_MPI && r->o->ranks > 1 && r->o->ranks != r->ranks)
         REFUSE("--ranks %lld, but the launcher has started %d", (long long)r->o->ranks, r->ranks);
+    if (neo_ctx_repro_shards(r->m.ctx) < r->ranks)
+        REFUSE("--repro-shards %d: must be at least the %d ranks", neo_ctx_repro_shards(r->m.ctx), r->ranks);
     TRY(create_schema(&r->m, r->o, j->train_count ? j->train_files : j->test_files,
                       j->train_count ? j->train_count : j->test_count));
     TRY(fit_schema(r));
@@ -1113,6 +1118,20 @@ static neo_status run_all(run *r) {
     return agree(r->comm, r->rank ? NEO_OK : print_results(r, digest));
 }
 
+/* An error that all ranks have (agreement puts "rank 2: " before it) is printed by rank 0, and none leaves before: a
+   launcher ends the job when one does. After one that a rank has alone the others would wait for it: it breaks the
+   group. When a rank is lost every process says what it has seen. */
+static void stop(const run *r, job *j, neo_status status) {
+    int lost = status == NEO_ERR_TIMEOUT || status == NEO_ERR_PEER || status == NEO_ERR_DIVERGED;
+    if (r->ranks > 1 && (lost || strncmp(neo_last_error(), "rank ", 5))) {
+        neo_comm_abort(r->comm, neo_last_error());
+        return;
+    }
+    if (r->rank == 0) fprintf(stderr, "%sdlrm: %s\n", isatty(fileno(stderr)) ? "\n" : "", neo_last_error());
+    if (r->rank == 0 || j->silent) j->told = 1;
+    (void)agree(r->comm, NEO_OK);
+}
+
 /* What every rank runs. */
 static neo_status run_rank(neo_comm *comm, void *user) {
     job *j = user;
@@ -1122,7 +1141,8 @@ static neo_status run_rank(neo_comm *comm, void *user) {
     neo_status status = agree(comm, j->refused[0] ? neo_fail(NEO_ERR_ARG, "%s", j->refused) : NEO_OK);
     if (status == NEO_OK && j->o.help && r.rank == 0) print_help();
     if (status == NEO_OK && !j->o.help) status = run_all(&r);
-    if (neo_comm_wait_all(comm) != NEO_OK) j->silent = 0; /* the ranks are no longer of one mind */
+    if (status != NEO_OK) stop(&r, j, status);
+    neo_comm_wait_all(comm); /* after an error: nothing uses the buffers any more */
     close_source(&r.train);
     neo_jsonl_close(r.log);
     neo_report_destroy(r.report);
@@ -1172,6 +1192,6 @@ int main(int argc, char **argv) {
     neo_comm_desc desc = {.ranks = 1}; /* enough to say what is wrong with the options */
     if (parse_job(argc, argv, &j, &desc) != NEO_OK) snprintf(j.refused, sizeof j.refused, "%s", neo_last_error());
     if (neo_comm_init_env(&desc, run_rank, &j) == NEO_OK) return 0;
-    if (!j.silent) fprintf(stderr, "%sdlrm: %s\n", isatty(fileno(stderr)) ? "\n" : "", neo_last_error());
+    if (!j.told) fprintf(stderr, "dlrm: %s\n", neo_last_error());
     return 1;
 }
