@@ -401,7 +401,9 @@ static neo_status create_plan(model *m, const options *o, const neo_bags_desc *b
     TRY(neo_wire_parse(o->wire_backward, &d.wire_backward));
     if (strcmp(o->plan, "auto") == 0) return neo_plan_create(m->ctx, &d, plan);
     if (neo_placement_parse(o->plan, &placement) == NEO_OK) return neo_plan_create_uniform(m->ctx, &d, placement, plan);
-    return neo_plan_read(m->ctx, &d, o->plan, plan);
+    neo_status status = neo_plan_read(m->ctx, &d, o->plan, plan);
+    if (status == NEO_ERR_NOT_FOUND) REFUSE("--plan %s: neither auto, tw, cw, rw, dp, twrw, twcw, grid, nor a file", o->plan);
+    return status;
 }
 
 /* What the plan is expected to take, and why it is so. */
