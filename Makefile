@@ -45,7 +45,7 @@ help:
 	@echo 'make test-full    the whole grids of which make test runs a part: collectives, all sizes and ways (half an hour)'
 	@echo 'make headers      neo.h and neo_comm.h under gcc and clang, C11 to C++17, all macros, -Werror'
 	@echo 'make bench        one line per figure; also build/bench.jsonl (BENCHES="gemm bags" BENCH_ARGS=--quick)'
-	@echo 'make mpi          build/allreduce_mpi, build/tests/test_comm_mpi, build/bench/comm_mpi, with $$(MPICC)'
+	@echo 'make mpi          build/dlrm_mpi, build/allreduce_mpi, build/tests/test_comm_mpi, build/bench/comm_mpi, with $$(MPICC)'
 	@echo 'make netns        the MPI test over TCP between network namespaces, and a link cut in the middle (root)'
 	@echo 'make asan         the tests under AddressSanitizer; likewise ubsan and tsan'
 	@echo 'make fuzz         the parsers under libFuzzer, FUZZ_SECONDS=600 each (clang)'
@@ -61,6 +61,7 @@ $(B)/%: examples/%.c neo.h | $(B)/tests
 
 $(B)/allreduce: neo_comm.h
 $(B)/plan: neo_comm.h neo_fsdp.h examples/plans/sets.h
+$(B)/dlrm $(B)/dlrm_mpi: neo_comm.h neo_fsdp.h
 
 demo: $(B)/dlrm
 	@rm -rf $(B)/demo && mkdir -p $(B)/demo
@@ -175,9 +176,9 @@ bench: $(patsubst %,$(B)/bench/%,$(BENCHES))
 # comm.c holds the implementation of neo_comm.h alone.
 $(B)/bench/comm: neo_comm.h
 
-# ---- ranks as MPI processes: mpirun -n 4 build/allreduce_mpi ----
+# ---- ranks as MPI processes: mpirun -n 4 build/dlrm_mpi ... ----
 
-mpi: $(B)/allreduce_mpi $(B)/tests/test_comm_mpi $(B)/bench/comm_mpi
+mpi: $(B)/dlrm_mpi $(B)/allreduce_mpi $(B)/tests/test_comm_mpi $(B)/bench/comm_mpi
 
 $(B)/%_mpi: examples/%.c neo.h neo_comm.h | $(B)/tests
 	$(compile_mpi) -o $@ $< $(libs)
