@@ -257,7 +257,6 @@ static neo_status agree(neo_comm *comm, neo_status mine) {
     return neo_comm_size(comm) == 1 ? mine : neo_comm_agree(comm, mine);
 }
 
-/* By default as many buckets of rows as leaves: neither depends on how many ranks there are, if V is given. */
 /* The dtype of table rows. */
 static neo_status parse_rows_dtype(const char *name, neo_dtype *dtype) {
     static const neo_dtype known[] = {NEO_F32, NEO_F16, NEO_BF16, NEO_I8};
@@ -267,6 +266,7 @@ static neo_status parse_rows_dtype(const char *name, neo_dtype *dtype) {
     }
     REFUSE("--rows-dtype %s: not f32, f16, bf16 or i8", name);
 }
+/* By default as many buckets of rows as leaves: neither depends on how many ranks there are, if V is given. */
 static int32_t row_buckets(const neo_ctx *ctx, const options *o) {
     return o->row_buckets ? (int32_t)o->row_buckets : (int32_t)neo_ctx_repro_shards(ctx);
 }

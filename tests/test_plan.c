@@ -23,7 +23,7 @@
 #if defined(SANITIZED)
 enum { SEARCHED = 20, FORCED = 50 };
 #else
-enum { SEARCHED = 80, FORCED = 200 };
+enum { SEARCHED = 24, FORCED = 200 };
 #endif
 
 enum { MOST = PLAN_SET_MOST };
