@@ -1,5 +1,5 @@
 #!/bin/sh
-# headers.sh: neo.h and neo_comm.h in every way a user may include them, warnings as errors.
+# headers.sh: neo.h, neo_comm.h and neo_fsdp.h in every way a user may include them, warnings as errors.
 #
 # The compile matrix (compilers x language standards x macro sets), order of includes, layout of public
 # structs over configurations, flags that must be refused or must not change results, and the time one
@@ -122,6 +122,47 @@ printf '#define NEO_IMPLEMENTATION\n#include "neo.h"\n' >"$W/library.c"
 for f in declare implement late; do
     sed -e 's/"neo\.h"/"neo_comm.h"/' "$W/$f.c" >"$W/comm_$f.c"
 done
+# neo_fsdp.h: likewise, over the two others in one file (comm_library.c).
+for f in declare implement late; do
+    sed -e 's/"neo\.h"/"neo_fsdp.h"/' "$W/$f.c" >"$W/fsdp_$f.c"
+done
+printf '#define NEO_IMPLEMENTATION\n#include "neo_comm.h"\n' >"$W/comm_library.c"
+cat >"$W/fsdp_alone.c" <<'END'
+#define NEO_FSDP_IMPLEMENTATION
+#include "neo_fsdp.h"
+#include <string.h>
+static neo_status rank(neo_comm *comm, void *user) {
+    neo_ctx *ctx = neo_comm_ctx(comm);
+    neo_table_desc table;
+    neo_bags_desc bags;
+    neo_plan_desc desc;
+    neo_plan *plan = NULL;
+    neo_shard *shard = NULL;
+    (void)user;
+    memset(&table, 0, sizeof table);
+    memset(&bags, 0, sizeof bags);
+    memset(&desc, 0, sizeof desc);
+    table.name = "t";
+    table.rows = 8;
+    table.dim = 32;
+    bags.tables = &table;
+    bags.table_count = 1;
+    bags.max_batch = bags.max_ids = 4;
+    desc.bags = &bags;
+    desc.cluster.ranks = neo_comm_size(comm);
+    neo_status status = neo_plan_create(ctx, &desc, &plan);
+    if (status == NEO_OK) status = neo_shard_create(comm, plan, &shard);
+    neo_shard_destroy(shard);
+    neo_plan_destroy(plan);
+    return status;
+}
+int main(void) {
+    neo_comm_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.ranks = 2;
+    return neo_comm_init_env(&desc, rank, NULL) != NEO_OK;
+}
+END
 cat >"$W/comm_alone.c" <<'END'
 #define NEO_COMM_IMPLEMENTATION
 #include "neo_comm.h"
@@ -213,6 +254,19 @@ for c in $compilers; do
                  $driver -o $W/comm-$c-$std $W/comm-$c-$std.o $W/comm-library-$c-$std.o -pthread -lm &&
                  timeout 60 $W/comm-$c-$std" ;;
         esac
+        case $std in c11 | c++17)
+            job "$c $std neo_fsdp.h declarations" "$base -O1 -fsyntax-only $language $W/fsdp_declare.c"
+            for set in "" -DNEO_STATIC -DNEO_SHARED; do
+                job "$c $std neo_fsdp.h implementation $set" "$base -fsyntax-only $set $language $W/fsdp_implement.c"
+            done
+            job "$c $std neo_fsdp.h declarations, then the implementation" \
+                "$base -fsyntax-only $language $W/fsdp_late.c"
+            job "$c $std neo_fsdp.h alone, linked with the others" \
+                "$base -O2 $language -c -o $W/fsdp-$c-$std.o $W/fsdp_alone.c &&
+                 $base -O0 -DNEO_NO_SIMD $language -c -o $W/fsdp-library-$c-$std.o $W/comm_library.c &&
+                 $driver -o $W/fsdp-$c-$std $W/fsdp-$c-$std.o $W/fsdp-library-$c-$std.o -pthread -lm &&
+                 timeout 60 $W/fsdp-$c-$std" ;;
+        esac
         job "$c $std before system headers" "$base -fsyntax-only $language $W/before_system.c"
         job "$c $std after system headers" "$base -fsyntax-only $language $W/after_system.c"
         job "$c $std before system headers, implementation" \
@@ -290,10 +344,11 @@ run_jobs
     echo '#else'
     echo '#define ALIGNOF _Alignof'
     echo '#endif'
-    echo '#include "neo_comm.h"'
+    echo '#include "neo_fsdp.h"'
     echo '#include <stdio.h>'
     echo 'int main(void) {'
-    { sed '/Stop here if you only want the API/q' neo.h; sed '/Stop here if you only want the API/q' neo_comm.h; } | sed -n \
+    { sed '/Stop here if you only want the API/q' neo.h; sed '/Stop here if you only want the API/q' neo_comm.h;
+        sed '/Stop here if you only want the API/q' neo_fsdp.h; } | sed -n \
         -e 's/^} \(neo_[a-z0-9_]*\);.*/\1/p' \
         -e 's/^typedef \(struct\|enum\) neo_[a-z0-9_]* {.*} \(neo_[a-z0-9_]*\);.*/\2/p' | sort -u |
         while read -r name; do

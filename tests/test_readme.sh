@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_readme.sh: every code block of README.md compiles as printed, and programs run.
 #
-# ```c blocks with a main are built with neo.h and neo_comm.h beside them and run; others must compile inside a file that
+# ```c blocks with a main are built with neo's headers beside them and run; others must compile inside a file that
 # holds the implementation (declarations and functions as they stand, statements as a function's body).
 # ```c++ blocks compile as C++17. ```sh blocks are checked for `make` targets and dlrm options that exist.
 
@@ -11,7 +11,7 @@ CC=${CC:-cc}
 W=$B/tmp/readme
 rm -rf "$W"
 mkdir -p "$W"
-cp neo.h neo_comm.h "$W/"
+cp neo.h neo_comm.h neo_fsdp.h "$W/"
 
 if grep -nE '@[A-Z_]+@' README.md; then fail "a placeholder is left"; else pass; fi
 
