@@ -123,7 +123,8 @@ static neo_status set_option(options *o, const struct option *opt, char *text) {
     else *(double *)field = strtod(text, &end);
     double value = opt->kind == 'i' ? (double)*(int64_t *)field : *(double *)field;
     if (end == text || *end || errno || !(value >= 0 && value <= opt->most))
-        REFUSE("--%s %s: not %s from 0 to %.0f", opt->name, text, opt->kind == 'i' ? "a whole number" : "a number", opt->most);
+        REFUSE("--%s %s: not %s from 0 to %.0f", opt->name, text, opt->kind == 'i' ? "a whole number" : "a number",
+               opt->most);
     return NEO_OK;
 }
 
@@ -157,8 +158,9 @@ static neo_status check_options(const options *o) {
     if (o->auc_capacity < 1) REFUSE("--auc-capacity must be at least 1");
     if (o->ranks < 1) REFUSE("--ranks must be at least 1");
     if (o->nodes < 1 || o->ranks % o->nodes)
-        REFUSE("--nodes %lld: must divide the %lld ranks", (long long)o->nodes, (long long)o->ranks);
-    if (strcmp(o->pipeline, "on") && strcmp(o->pipeline, "off")) REFUSE("--pipeline %s: neither on nor off", o->pipeline);
+        REFUSE("--nodes %lld: must divide the %lld of --ranks", (long long)o->nodes, (long long)o->ranks);
+    if (strcmp(o->pipeline, "on") && strcmp(o->pipeline, "off"))
+        REFUSE("--pipeline %s: neither on nor off", o->pipeline);
     if (strcmp(o->bad_lines, "skip") && strcmp(o->bad_lines, "error"))
         REFUSE("--bad-lines %s: neither error nor skip", o->bad_lines);
     if (o->load && o->checkpoint && (o->resume || reads_only(o)))
@@ -336,7 +338,8 @@ static neo_status create_mlp(model *m, const char *name, const char *spec, int64
     if (in < 1) REFUSE("the data has no dense numbers, which the bottom MLP needs");
     if (!count || d.width_count < 2 || d.widths[0] != in || d.widths[d.width_count - 1] != out) {
         char begin[80] = "";
-        if (is_bottom) snprintf(begin, sizeof begin, " beginning with %lld (the dense numbers of this data),", (long long)in);
+        if (is_bottom)
+            snprintf(begin, sizeof begin, " beginning with %lld (the dense numbers of this data),", (long long)in);
         REFUSE("--%s %s: must be widths joined by '-',%s ending with %lld", name, spec, begin, (long long)out);
     }
     TRY(neo_mlp_create(m->ctx, m->params, &d, mlp));
@@ -405,14 +408,16 @@ static neo_status create_plan(model *m, const options *o, const neo_bags_desc *b
     neo_plan_desc d = {.bags = bags, .pipeline = m->pipeline,
                        .cluster = {.ranks = neo_comm_size(m->comm), .ranks_per_node = ranks_per_node(m->comm),
                                    .memory_bytes = o->memory},
-                       .dense_flops_bottom = mlp_flops(m, &m->bottom_grads), .dense_flops_top = mlp_flops(m, &m->top_grads),
+                       .dense_flops_bottom = mlp_flops(m, &m->bottom_grads),
+                       .dense_flops_top = mlp_flops(m, &m->top_grads),
                        .dense_params = m->bottom_grads.elements + m->top_grads.elements};
     TRY(neo_wire_parse(o->wire_forward, &d.wire_forward));
     TRY(neo_wire_parse(o->wire_backward, &d.wire_backward));
     if (strcmp(o->plan, "auto") == 0) return neo_plan_create(m->ctx, &d, plan);
     if (neo_placement_parse(o->plan, &placement) == NEO_OK) return neo_plan_create_uniform(m->ctx, &d, placement, plan);
     neo_status status = neo_plan_read(m->ctx, &d, o->plan, plan);
-    if (status == NEO_ERR_NOT_FOUND) REFUSE("--plan %s: neither auto, tw, cw, rw, dp, twrw, twcw, grid, nor a file", o->plan);
+    if (status == NEO_ERR_NOT_FOUND)
+        REFUSE("--plan %s: neither auto, tw, cw, rw, dp, twrw, twcw, grid, nor a file", o->plan);
     return status;
 }
 
@@ -438,7 +443,7 @@ static void show_plan(const neo_plan *plan) {
     }
 }
 
-/* A table that cannot be placed as asked is table-wise: one rank's worth of words about it. */
+/* A table that cannot be placed as asked is table-wise. */
 static void warn_of_plan(const neo_plan *plan, const options *o) {
     neo_placement asked;
     int32_t count = neo_plan_desc_of(plan)->bags->table_count, other = 0;
@@ -893,8 +898,9 @@ static neo_status train(run *r) {
     int64_t first = r->position.word[0];
     if (r->step > 0) TRY(agree(r->comm, neo_reader_seek(r->train.reader, &r->position)));
     r->position = neo_reader_position(r->train.reader);
-    neo_progress bar = {.write = r->rank ? write_nothing : write_stderr, .terminal = isatty(fileno(stderr)), .label = "train",
-                        .total = samples * o->epochs, .first = samples * first + r->position.word[1]};
+    neo_progress bar = {.write = r->rank ? write_nothing : write_stderr, .terminal = isatty(fileno(stderr)),
+                        .label = "train", .total = samples * o->epochs,
+                        .first = samples * first + r->position.word[1]};
     neo_progress_begin(&bar);
     for (r->epoch = first; r->epoch < o->epochs; r->epoch++) {
         if (r->epoch > first) TRY(agree(r->comm, neo_reader_epoch(r->train.reader, r->epoch)));
@@ -966,8 +972,8 @@ static neo_status load_weights(run *r) {
 static neo_status check_fresh(const options *o) {
     int64_t there = -1;
     if (neo_find_checkpoint(o->checkpoint, &there) != NEO_OK) return NEO_OK;
-    REFUSE("--checkpoint %s: holds step %lld of an earlier run: add --resume to go on with it, or name another directory",
-           o->checkpoint, (long long)there);
+    REFUSE("--checkpoint %s: holds step %lld of an earlier run: add --resume to go on with it, or name another "
+           "directory", o->checkpoint, (long long)there);
 }
 
 static neo_status restore(run *r) {
@@ -1005,8 +1011,10 @@ static neo_status write_report(run *r, double samples_per_s) {
         neo_tensor t = neo_state_tensor(r->m.state, i);
         char shape[96] = "";
         for (int32_t k = 0; k < t.ndim; k++)
-            snprintf(shape + strlen(shape), sizeof shape - strlen(shape), "%s%lld", k ? " x " : "", (long long)t.shape[k]);
-        TRY(neo_report_row(r->report, tensors, (const char *[]){neo_state_name(r->m.state, i), neo_dtype_name(t.dtype), shape}, 3));
+            snprintf(shape + strlen(shape), sizeof shape - strlen(shape), "%s%lld", k ? " x " : "",
+                     (long long)t.shape[k]);
+        const char *cells[] = {neo_state_name(r->m.state, i), neo_dtype_name(t.dtype), shape};
+        TRY(neo_report_row(r->report, tensors, cells, 3));
     }
     return neo_report_write(r->report, r->o->report);
 }
@@ -1087,8 +1095,9 @@ static neo_status set_up(run *r) {
     TRY(agree(r->comm, prepare(r)));
     TRY(create_tables(&r->m, r->o));
     if (j->train_count || r->o->synthetic)
-        TRY(open_source(r, (neo_reader_desc){.schema = r->m.schema, .paths = j->train_files, .path_count = j->train_count,
-                                             .shuffle_window = r->o->shuffle, .hold = 2}, &r->train));
+        TRY(open_source(r, (neo_reader_desc){.schema = r->m.schema, .paths = j->train_files,
+                                             .path_count = j->train_count, .shuffle_window = r->o->shuffle,
+                                             .hold = 2}, &r->train)); /* a batch and the next one */
     TRY(agree(r->comm, create_state(r)));
     TRY(restore(r));
     return agree(r->comm, r->rank ? NEO_OK : open_outputs(r));
@@ -1114,11 +1123,14 @@ static neo_status print_results(run *r, uint64_t digest) {
     }
     if (r->report) TRY(write_report(r, samples_per_s));
     if (r->test.count) {
-        if (r->test.base_rate <= 0 || r->test.base_rate >= 1) say(r, "warning: all labels of the test data are alike\n");
-        printf("test auc=%.4f logloss=%.4f ne=%.4f samples/s=%.0f\n", r->test.auc, r->test.logloss, r->test.ne, samples_per_s);
+        if (r->test.base_rate <= 0 || r->test.base_rate >= 1)
+            say(r, "warning: all labels of the test data are alike\n");
+        printf("test auc=%.4f logloss=%.4f ne=%.4f samples/s=%.0f\n", r->test.auc, r->test.logloss, r->test.ne,
+               samples_per_s);
     }
     printf("state %016llx\n", (unsigned long long)digest);
-    if (fflush(stdout) != 0 || ferror(stdout)) return neo_fail(NEO_ERR_IO, "standard output: could not be written whole");
+    if (fflush(stdout) != 0 || ferror(stdout))
+        return neo_fail(NEO_ERR_IO, "standard output: could not be written whole");
     return NEO_OK;
 }
 
