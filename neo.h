@@ -7778,11 +7778,18 @@ static void neo__bags_each(neo__bags_call *c, int64_t i,
 }
 
 /* ---- forward, weight_grad ---- */
+/* Sums of one row are the same in any order of buckets. */
+static int neo__bags_are_single(const neo__bag_lookup *a) {
+    int64_t most = 0;
+    for (int64_t b = 0; b < a->bags; b++) most = NEO__MAX(most, a->offsets[b + 1] - a->offsets[b]);
+    return most <= 1 && !a->weights; /* a weight may leave -0, which buckets make 0 */
+}
 static void neo__bags_forward_each(neo__bags_call *c, int64_t f, const neo__bag_lookup *a) {
     const neo__bag_kernels *k = c->b->ctx->bag;
+    int plain = c->b->features[f].bad == 0 && (a->buckets == 1 || neo__bags_are_single(a));
     if (!a->pooled) k->copy(a);
-    else if (c->b->features[f].bad || a->buckets > 1) k->pool_careful(a);
-    else k->pool(a);
+    else if (plain) k->pool(a);
+    else k->pool_careful(a);
 }
 static void neo__bags_forward_task(void *arg, int64_t i, int worker) {
     (void)worker;

@@ -52,7 +52,8 @@ extern "C" {
    depends on its input alone.
 
    Where tables may be cut, so that no bit of weights and state depends on the plan:
-     columns  at multiples of NEO_PLAN_BLOCK, of NEO_WIRE_BLOCK if a wire is f8, i8 or i4
+     columns  at multiples of NEO_PLAN_BLOCK, of NEO_WIRE_BLOCK if a wire is f8, i8 or i4; rows of i8 are
+              not cut
      rows     where a bucket of neo_table_desc.row_buckets begins: a table of R buckets has at most R
               ranges of rows. Pooled sums of a table without buckets would depend on the cut: only where
               placements name a row placement may it be cut, and then anywhere (see neo_plan_warning).
@@ -374,6 +375,8 @@ typedef struct neo__plan_table {
     int64_t rows, dim;
     int64_t blocks;                 /* of columns, that a cut leaves whole */
     int64_t state_fixed, state_col; /* bytes of state per row: fixed + state_col cols */
+    int64_t row_fixed, row_col;     /* bytes of a row likewise: its scale, and a number */
+    int scaled;                     /* rows of i8, whose one scale is that of all columns */
     int64_t ids_capacity;
     double ids;                /* per sample */
     int32_t features, buckets; /* buckets 0: any row may begin a piece */
@@ -640,10 +643,10 @@ static void neo__plan_model_make(neo_plan *plan) {
     m->reduce_latency = 2.0 * ((l - 1.0) * local_us + (h - 1.0) * cross_us) * 1e-6;
 }
 
-/* Bytes per row of state, as neo_bags takes them: linear in the columns. */
-static neo_status neo__plan_state_bytes(neo_plan *plan, const neo_table_desc *table,
-                                        neo__plan_table *to) {
-    size_t bytes[2];
+/* Bytes per row of weights and state, as neo_bags takes them: linear in the columns. */
+static neo_status neo__plan_row_bytes(neo_plan *plan, const neo_table_desc *table,
+                                      neo__plan_table *to) {
+    size_t bytes[2], rows[2];
     for (int i = 0; i < 2; i++) {
         neo_table_desc one = *table;
         NEO__ZERO(neo_bags_desc, d);
@@ -657,7 +660,11 @@ static neo_status neo__plan_state_bytes(neo_plan *plan, const neo_table_desc *ta
         d.max_ids = 1;
         NEO__TRY(neo_bags_bytes(plan->ctx, &d, &memory));
         bytes[i] = memory.state_bytes;
+        rows[i] = memory.weight_bytes;
     }
+    to->row_col = (int64_t)(rows[1] - rows[0]);
+    to->row_fixed = (int64_t)rows[0] - to->row_col;
+    to->scaled = table->dtype == NEO_I8;
     to->state_col = (int64_t)(bytes[1] - bytes[0]);
     to->state_fixed = (int64_t)bytes[0] - to->state_col;
     return NEO_OK;
@@ -693,7 +700,7 @@ static neo_status neo__plan_tables(neo_plan *plan) {
                       kind == NEO_BAG_LARS_SGD || from->optim.max_norm > 0.0f;
         t->ids_capacity =
             all_ids > 0.0 ? (int64_t)((double)bags->max_ids * (t->ids / all_ids)) + 1 : 1;
-        NEO__TRY(neo__plan_state_bytes(plan, from, t));
+        NEO__TRY(neo__plan_row_bytes(plan, from, t));
     }
     return NEO_OK;
 }
@@ -722,8 +729,8 @@ static neo_status neo__plan_new(neo_ctx *ctx, const neo_plan_desc *desc, const c
     return NEO_OK;
 }
 
-static int64_t neo__plan_weight_bytes(int64_t rows, int64_t cols) {
-    return rows * cols * (int64_t)sizeof(float);
+static int64_t neo__plan_weight_bytes(const neo__plan_table *t, int64_t rows, int64_t cols) {
+    return rows * (t->row_fixed + t->row_col * cols);
 }
 static int64_t neo__plan_piece_state(const neo__plan_table *t, int64_t rows, int64_t cols) {
     return rows * (t->state_fixed + t->state_col * cols);
@@ -811,7 +818,8 @@ static neo__plan_load neo__plan_piece_load(const neo_plan *plan, const neo__plan
     double ids = m->batch * t->ids * ((double)rows / (double)t->rows),
            bags = m->batch * t->features;
     double out = t->none ? ids : bags, c = 4.0 * (double)cols, k = cut.row_parts;
-    double index = 8.0 * ids + 4.0 * bags, moved = index + c * (ids + out);
+    double row = (double)(t->row_fixed + t->row_col * cols);
+    double index = 8.0 * ids + 4.0 * bags, moved = index + row * ids + c * out;
     double forward = neo__plan_wire(plan->desc.wire_forward, cols);
     double backward = neo__plan_wire(plan->desc.wire_backward, cols);
     x.at[NEO__PLAN_IDS] = index * m->to_all;
@@ -833,7 +841,7 @@ static neo__plan_load neo__plan_piece_load(const neo_plan *plan, const neo__plan
         double sums = 4.0 * (double)((cols + NEO_PLAN_BLOCK - 1) / NEO_PLAN_BLOCK) * touched;
         x.at[NEO__PLAN_UPDATE] += sums * (cut.local * m->local + cut.cross * m->cross);
     }
-    x.at[NEO__PLAN_BYTES] = (double)neo__plan_weight_bytes(rows, cols) +
+    x.at[NEO__PLAN_BYTES] = (double)neo__plan_weight_bytes(t, rows, cols) +
                             (double)neo__plan_piece_state(t, rows, cols) +
                             neo__plan_piece_buffer(plan, t, rows, cols, cut);
     return neo__plan_load_total(x);
@@ -857,11 +865,12 @@ static neo__plan_load neo__plan_copy_load(const neo_plan *plan, const neo__plan_
     NEO__ZERO(neo__plan_load, x);
     double ids = m->batch / m->ranks * t->ids, bags = m->batch / m->ranks * t->features;
     double c = 4.0 * (double)t->dim,
-           moved = 8.0 * ids + 4.0 * bags + c * (ids + (t->none ? ids : bags));
+           row = (double)(t->row_fixed + t->row_col * t->dim),
+           moved = 8.0 * ids + 4.0 * bags + row * ids + c * (t->none ? ids : bags);
     x.at[NEO__PLAN_LOOKUP] = moved * m->lookup;
     x.at[NEO__PLAN_UPDATE] =
         moved * m->update + (m->ranks > 1.0 ? 3.0 * c * (double)t->rows * m->copy : 0.0);
-    x.at[NEO__PLAN_BYTES] = (double)neo__plan_weight_bytes(t->rows, t->dim) +
+    x.at[NEO__PLAN_BYTES] = (double)neo__plan_weight_bytes(t, t->rows, t->dim) +
                             (double)neo__plan_piece_state(t, t->rows, t->dim) +
                             neo__plan_copy_buffer(plan, t);
     return neo__plan_load_total(x);
@@ -932,7 +941,7 @@ static void neo__plan_rank_add(neo_plan_rank *r, const neo__plan_load *x) {
     r->update += x->at[NEO__PLAN_UPDATE];
 }
 static void neo__plan_rank_hold(neo_plan_rank *r, const neo__plan_table *t, const neo_piece *p) {
-    r->weight_bytes += neo__plan_weight_bytes(p->rows, p->cols);
+    r->weight_bytes += neo__plan_weight_bytes(t, p->rows, p->cols);
     r->state_bytes += neo__plan_piece_state(t, p->rows, p->cols);
 }
 /* From the pieces, sorted and indexed by rank: what every rank has to hold and to do. */
@@ -1130,6 +1139,10 @@ static neo_status neo__plan_check_piece(const neo_plan *plan, const neo_piece *p
     NEO__CHECK(p->rank != NEO_EVERY_RANK || (p->rows == t->rows && p->cols == t->dim), NEO_ERR_ARG,
                "%s: table '%s': piece %" PRId64 ": what is on every rank is the whole table", fn,
                name, i);
+    NEO__CHECK(p->cols == t->dim || !t->scaled, NEO_ERR_ARG,
+               "%s: table '%s': piece %" PRId64 " has %" PRId64 " of %" PRId64
+               " columns: a row of i8 has one scale, cut the table by rows",
+               fn, name, i, p->cols, t->dim);
     NEO__CHECK(p->first_col % plan->block == 0, NEO_ERR_ARG,
                "%s: table '%s': piece %" PRId64 ": column %" PRId64
                " is no place to cut: not a multiple of %" PRId64 "%s",
@@ -1302,6 +1315,7 @@ static const char *neo__plan_reason(const neo_plan *plan, const neo__plan_table 
     if (node && placement != NEO_GRID && plan->per_node == 1) return "a node has one rank";
     if (placement == NEO_GRID && plan->per_node == 1)
         return "a node has one rank, so it would be cw";
+    if (cols && t->scaled) return "a row of i8 has one scale";
     if (cols && t->blocks < 2)
         return plan->block == NEO_WIRE_BLOCK ? "its columns are one block of 64 (the wire's)"
                                              : "its columns are one block of 16";
@@ -2723,11 +2737,11 @@ static neo_status neo__plan_run(neo_plan *plan, const char *fn) {
         NEO__CHECK(enough, NEO_ERR_CAPACITY,
                    "%s: the tables do not fit: %d ranks with %" PRId64 " bytes each", fn, s.ranks,
                    budget);
-        if (enough <= budget) status = neo__plan_search_attempt(&s, enough); /* bisection met one on its way */
-        else return neo_fail(NEO_ERR_CAPACITY,
-                        "%s: the tables do not fit: %d ranks with %" PRId64 " bytes each; %" PRId64
-                        " bytes each would do",
-                        fn, s.ranks, budget, enough);
+        NEO__CHECK(enough <= budget, NEO_ERR_CAPACITY,
+                   "%s: the tables do not fit: %d ranks with %" PRId64 " bytes each; %" PRId64
+                   " bytes each would do",
+                   fn, s.ranks, budget, enough);
+        status = neo__plan_search_attempt(&s, enough); /* bisection met a plan on its way */
     }
     neo__plan_release(plan, begin, middle);
     return status;
