@@ -36,9 +36,11 @@ runs='1 test_comm 1000
 4 test_comm_more
 1 test_comm_data
 3 test_comm_data
-4 test_comm_data'
+4 test_comm_data
+2 test_shard
+4 test_shard'
 if [ -n "$NEO_FULL" ]; then
-    runs=$(for n in 1 2 3 4 5 6 7 8; do printf '%s\n' "$n test_comm 10000" "$n test_comm_more" "$n test_comm_data"; done)
+    runs=$(for n in 1 2 3 4 5 6 7 8; do printf '%s\n' "$n test_comm 10000" "$n test_comm_more" "$n test_comm_data" "$n test_shard"; done)
     runs=$(printf '%s\n' "$runs" "2 test_comm 1000000" "4 test_comm 1000000")
 fi
 
@@ -143,7 +145,7 @@ for kind in $kinds; do
     P=$W/$name
     if ! "$MAKE" --no-print-directory ${JOBS:+-j$JOBS} B="$P" MPICC="mpicc$suffix" CFLAGS='-O1 -DNEO_NO_SIMD' \
         "$P/allreduce_mpi" "$P/dlrm_mpi" \
-        "$P/tests/test_comm_mpi" "$P/tests/test_comm_more_mpi" "$P/tests/test_comm_data_mpi" \
+        "$P/tests/test_comm_mpi" "$P/tests/test_comm_more_mpi" "$P/tests/test_comm_data_mpi" "$P/tests/test_shard_mpi" \
         >"$B/logs/mpi_$name.build" 2>&1; then
         fail "$name: does not build (see $B/logs/mpi_$name.build)"
         continue
