@@ -131,7 +131,7 @@ test:
 test-full:
 	@$(MAKE) --no-print-directory $(jobs) all test-programs
 	@CC='$(CC)' B='$(B)' MAKE='$(MAKE)' JOBS='$(JOBS)' NEO_FULL=1 TEST_TIMEOUT=3600 sh tests/run.sh $(B)/tests/test_comm \
-	    tests/test_mpi.sh
+	    $(B)/tests/test_shard tests/test_mpi.sh
 
 headers:
 	@CC='$(CC)' B='$(B)' JOBS='$(JOBS)' sh tests/headers.sh

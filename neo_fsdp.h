@@ -10,11 +10,30 @@
        data-parallel, and their combinations with nodes
      - the same bits: weights and optimizer state do not depend on the plan or the number of ranks
      - ids and pooled rows in one exchange each, on wires of 32, 16, 8 or 4 bits
+     - checkpoints that any number of ranks loads under any plan; nothing is allocated in a step
+
+   WHAT IT DOES NOT DO
+     - tables of NEO_POOL_NONE, batches with feature_bags: use neo_bags
+     - gradients kept over several batches (neo_bags_accumulate), gradients of per-id weights
+     - dense layers: they are replicated; neo_comm_all_reduce_leaves adds their gradients
+     - devices: tables are in the memory of the processor
 
    QUICK START
      In exactly one .c file:               In the others:
          #define NEO_IMPLEMENTATION            #include "neo_fsdp.h"
          #include "neo_fsdp.h"
+     On every rank (neo_comm_init_env runs a function on each; README.md has a whole program):
+         neo_plan_create(ctx, &desc, &plan);                      desc.bags as for neo_bags_create, of all ranks
+         neo_shard_create(comm, plan, &shard);
+         per batch, with this rank's samples of it:
+             neo_shard_forward_begin(shard, &batch.sparse, batch.global_size);
+             neo_shard_prefetch(shard, &next.sparse, next.global_size);          if desc.pipeline is set
+             ... the bottom MLP ...
+             neo_shard_forward_end(shard, e);                     e [samples][sum of dims]
+             ... interaction, top MLP, loss, and back: de ...
+             neo_shard_backward_begin(shard, de);
+             ... the bottom MLP's backward, the reduction of dense gradients ...
+             neo_shard_backward_end(shard, lr);
 
    GLOSSARY
      placement   how one table lies on the ranks: whole, in slices of columns, in ranges of rows, copied
@@ -234,21 +253,23 @@ NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster);
    Between begin and end the caller computes: the bottom MLP, other gradients. prefetch may be left out (the
    ids then travel in forward_begin); forward and backward are begin and end in one.
 
-   BYTES that a rank sends in a step, in the mean over ranks; c(n) = (n - 1)/n. A flow is the ids of one feature
-   that go to one rank, of all rows or of the range of rows that it holds: several slices of columns on one rank
-   share it. Data-parallel tables have none.
-     lengths              B/W (4 flows + 4 W/B) c(W)          the flows to all ranks; 4: a status word
-     ids                  4 (ids to all flows)/W c(W)         8 where a table has more than 2^31 rows; weights 4
-     forward              B/W (sum over parts and features of row bytes) c(W)
-                          row bytes: 4 cols, or neo_wire_row_bytes(wire, cols). A part is a piece of the plan; with
-                          row_buckets it may be several, each a subtree of buckets
-     backward             as forward
-     parts of a table that lie in one node, of several (twrw, grid): instead of that in each direction
-                          inside the node B/W H (row bytes) (L - 1) per rank that holds one, across nodes
-                          B/W (row bytes) (H - 1)
-     row-wise optimizers of tables cut by columns: for each touched row 4 bytes per block of 16 columns, to each
-                          other rank that holds columns of the row (LAMB, LARS: 8; partial LAMB: 12; max_norm: 4 more)
-     data-parallel        2 (sum of rows (4 cols + 1)) c(W) (with P subtrees of leaves on a rank: 1 + P for 2)
+   BYTES of data that all ranks together send in a step of B samples, B_r of them on rank r, W ranks. A flow is the
+   ids of one feature that go to one rank: those of all rows, or of the range of rows that it holds; several slices
+   of columns on one rank share it. A part is a piece of the plan, or, of a table with row_buckets that is cut by
+   rows, as much of a piece as is one subtree of buckets. A row of c columns takes 4 c bytes, or
+   neo_wire_row_bytes(wire, c); forward, parts of the rows of a table send partial sums, 4 c under every wire.
+     lengths     for each rank r: 4 (W - 1) + 4 (B - B_r) (flows of r)
+     ids         4 for each id and flow whose rank is not the sample's (8 if a table has more than 2^31 rows), and 4
+                 for its weight
+     rows        for each part, on rank r, and feature of its table: (B - B_r) row bytes forward, and as many backward
+     in nodes    instead of that, for slices of several pieces that lie in one node of several (twrw, grid): inside
+                 the node, for each part, 4 c (B - samples of the ranks at its place in all nodes), both ways;
+                 across, for each slice, (B - samples of its node) row bytes, both ways
+     row sums    of tables cut by columns whose step needs them: for each part, touched row, and other rank that has
+                 columns of the row: 4 for each 16 columns; LAMB and LARS 8, partial LAMB 12, max_norm 4 more
+     dp          2 (W - 1) rows (4 dim + 1) for each table, if W divides repro_shards: a dense gradient is reduced,
+                 and a byte for each row, which says whether it was touched
+   With B/W samples on each rank these are, per rank, the B sum(D) s, W B D s and so on of the papers, times (W - 1)/W.
    ------------------------------------------------------------------------------------------------ */
 typedef struct neo_shard neo_shard;
 
