@@ -3577,7 +3577,7 @@ typedef struct neo__shard_part {
     int32_t table, rank;
     int64_t first_row, rows, first_col, cols;
     int64_t number; /* its place in the tree over parts of the same columns: its first bucket */
-    int inside;     /* its columns are in several pieces, all in one node of several: they add there first */
+    int inside; /* its columns are in several pieces, all in one node of several: they add there first */
 } neo__shard_part;
 typedef struct neo__shard_flow {
     int32_t feature;
@@ -3587,18 +3587,18 @@ typedef struct neo__shard_flow {
 } neo__shard_flow;
 typedef struct neo__shard_route {
     int32_t feature, rank, part;
-    int32_t flow;       /* of its rank's */
-    int64_t col, cols;  /* in the rows of its rank */
-    int64_t coded[2];   /* bytes of coded rows before it, per sample: forward, backward */
-    int64_t out_col;    /* in the rows of the user */
-    int64_t number;     /* as its part's */
-    neo_wire wire[2];   /* forward, backward. Partial sums travel as f32: what is rounded is their sum */
+    int32_t flow;      /* of its rank's */
+    int64_t col, cols; /* in the rows of its rank */
+    int64_t coded[2];  /* bytes of coded rows before it, per sample: forward, backward */
+    int64_t out_col;   /* in the rows of the user */
+    int64_t number;    /* as its part's */
+    neo_wire wire[2];  /* forward, backward. Partial sums travel as f32: their sum is rounded */
 } neo__shard_route;
 /* What the ranks of a node make of their inside routes: the sums of a slice for one feature. */
 typedef struct neo__shard_mid {
     int32_t feature;
-    int64_t col, cols;  /* in the rows of its node */
-    int64_t coded[2];   /* bytes of coded rows before it, per sample */
+    int64_t col, cols; /* in the rows of its node */
+    int64_t coded[2];  /* bytes of coded rows before it, per sample */
     int64_t out_col;
     int64_t first, end; /* its routes, in pull */
 } neo__shard_mid;
@@ -3608,32 +3608,32 @@ typedef struct neo__shard_map {
     int32_t table_count, feature_count;
     int32_t *feature_table;
     int32_t *first_feature, *table_features; /* features by table */
-    int64_t *feature_col; /* [features + 1]: in out */
+    int64_t *feature_col;                    /* [features + 1]: in out */
     neo_table_desc *tables;
     char *names;
-    neo_bags_desc desc;   /* of all, on these tables */
+    neo_bags_desc desc; /* of all, on these tables */
     double *ids_per_sample, crowding;
-    neo_wire wire[2];     /* forward, backward */
-    neo_dtype id_dtype;   /* on the wire */
+    neo_wire wire[2];   /* forward, backward */
+    neo_dtype id_dtype; /* on the wire */
     int pipeline, weighted, cut_rounds;
-    int nodes, per_node;  /* ranks of a node; nodes is 1 if they are not alike */
+    int nodes, per_node; /* ranks of a node; nodes is 1 if they are not alike */
     int64_t part_count, route_count, flow_count, source_count, replica_count, mid_count;
-    neo__shard_part *parts;     /* by rank, table, column, row */
-    neo__shard_flow *flows;     /* by rank, feature, row */
-    neo__shard_flow *sources;   /* by feature, row */
-    neo__shard_route *routes;   /* by rank, part, feature */
-    neo__shard_route *pull;     /* routes by column of out and place in the tree */
-    neo__shard_part *cuts;      /* see neo__shard_map_cuts */
+    neo__shard_part *parts;   /* by rank, table, column, row */
+    neo__shard_flow *flows;   /* by rank, feature, row */
+    neo__shard_flow *sources; /* by feature, row */
+    neo__shard_route *routes; /* by rank, part, feature */
+    neo__shard_route *pull;   /* routes by column of out and place in the tree */
+    neo__shard_part *cuts;    /* see neo__shard_map_cuts */
     int64_t cut_count;
-    int32_t *replicas;    /* features of data-parallel tables, by table */
+    int32_t *replicas;                              /* features of data-parallel tables, by table */
     int64_t *part_begin, *flow_begin, *route_begin; /* [ranks + 1] */
     int64_t *inside_begin; /* [ranks]: the first of its inside routes: they are the last ones */
-    int64_t *width;       /* [ranks]: of the routes together */
-    int64_t *direct;      /* [ranks]: of those that are not inside */
-    int64_t *remote_col;  /* [ranks]: direct of all ranks before */
-    int64_t *coded[2];    /* [ranks]: bytes of a coded row of the direct routes, of each wire */
-    neo__shard_mid *mids; /* by node, and out_col */
-    int64_t *mid_begin;   /* [nodes + 1] */
+    int64_t *width;        /* [ranks]: of the routes together */
+    int64_t *direct;       /* [ranks]: of those that are not inside */
+    int64_t *remote_col;   /* [ranks]: direct of all ranks before */
+    int64_t *coded[2];     /* [ranks]: bytes of a coded row of the direct routes, of each wire */
+    neo__shard_mid *mids;  /* by node, and out_col */
+    int64_t *mid_begin;    /* [nodes + 1] */
     int64_t *mid_width, *mid_coded[2]; /* [nodes] */
     size_t bytes;
     neo_ctx *ctx;
@@ -3653,14 +3653,21 @@ static size_t neo__shard_map_layout(neo__shard_map *m, char *base, size_t names)
     m->table_features = (int32_t *)neo__shard_carve(base, &at, m->feature_count, sizeof(int32_t));
     m->feature_col = (int64_t *)neo__shard_carve(base, &at, m->feature_count + 1, sizeof(int64_t));
     m->ids_per_sample = (double *)neo__shard_carve(base, &at, m->feature_count, sizeof(double));
-    m->tables = (neo_table_desc *)neo__shard_carve(base, &at, m->table_count, sizeof(neo_table_desc));
+    m->tables =
+        (neo_table_desc *)neo__shard_carve(base, &at, m->table_count, sizeof(neo_table_desc));
     m->names = (char *)neo__shard_carve(base, &at, (int64_t)names, 1);
-    m->parts = (neo__shard_part *)neo__shard_carve(base, &at, m->part_count, sizeof(neo__shard_part));
-    m->flows = (neo__shard_flow *)neo__shard_carve(base, &at, m->flow_count, sizeof(neo__shard_flow));
-    m->sources = (neo__shard_flow *)neo__shard_carve(base, &at, m->flow_count, sizeof(neo__shard_flow));
-    m->routes = (neo__shard_route *)neo__shard_carve(base, &at, m->route_count, sizeof(neo__shard_route));
-    m->pull = (neo__shard_route *)neo__shard_carve(base, &at, m->route_count, sizeof(neo__shard_route));
-    m->cuts = (neo__shard_part *)neo__shard_carve(base, &at, m->part_count, sizeof(neo__shard_part));
+    m->parts =
+        (neo__shard_part *)neo__shard_carve(base, &at, m->part_count, sizeof(neo__shard_part));
+    m->flows =
+        (neo__shard_flow *)neo__shard_carve(base, &at, m->flow_count, sizeof(neo__shard_flow));
+    m->sources =
+        (neo__shard_flow *)neo__shard_carve(base, &at, m->flow_count, sizeof(neo__shard_flow));
+    m->routes =
+        (neo__shard_route *)neo__shard_carve(base, &at, m->route_count, sizeof(neo__shard_route));
+    m->pull =
+        (neo__shard_route *)neo__shard_carve(base, &at, m->route_count, sizeof(neo__shard_route));
+    m->cuts =
+        (neo__shard_part *)neo__shard_carve(base, &at, m->part_count, sizeof(neo__shard_part));
     m->replicas = (int32_t *)neo__shard_carve(base, &at, m->feature_count, sizeof(int32_t));
     m->part_begin = (int64_t *)neo__shard_carve(base, &at, ranks + 1, sizeof(int64_t));
     m->flow_begin = (int64_t *)neo__shard_carve(base, &at, ranks + 1, sizeof(int64_t));
@@ -3699,17 +3706,24 @@ static int64_t neo__shard_subtree_end(int64_t n, int64_t first, int64_t end) {
 }
 /* The parts of a piece, to `to` if that is not NULL; returns how many. place: of the piece among those of the
    same columns. */
-static int64_t neo__shard_cut_piece(const neo_table_desc *t, const neo_piece *piece, int64_t place, int inside,
-                                    neo__shard_part *to) {
+static int64_t neo__shard_cut_piece(const neo_table_desc *t, const neo_piece *piece, int64_t place,
+                                    int inside, neo__shard_part *to) {
     int64_t buckets = t->row_buckets > 1 && piece->rows < t->rows ? t->row_buckets : 0, count = 0;
     int64_t first = buckets ? neo__shard_bucket_of(t->rows, buckets, piece->first_row) : 0;
-    int64_t end = buckets ? neo__shard_bucket_of(t->rows, buckets, piece->first_row + piece->rows - 1) + 1 : 1;
-    while (buckets && first > 0 && neo__shard_bucket_begin(t->rows, buckets, first - 1) == piece->first_row) first--;
-    while (end < buckets && neo__shard_bucket_begin(t->rows, buckets, end + 1) == piece->first_row + piece->rows) end++;
+    int64_t end =
+        buckets ? neo__shard_bucket_of(t->rows, buckets, piece->first_row + piece->rows - 1) + 1
+                : 1;
+    while (buckets && first > 0 &&
+           neo__shard_bucket_begin(t->rows, buckets, first - 1) == piece->first_row)
+        first--;
+    while (end < buckets &&
+           neo__shard_bucket_begin(t->rows, buckets, end + 1) == piece->first_row + piece->rows)
+        end++;
     while (first < end) { /* buckets without rows may make a wider subtree */
         int64_t stop = buckets ? neo__shard_subtree_end(buckets, first, end) : end;
         int64_t row = buckets ? neo__shard_bucket_begin(t->rows, buckets, first) : piece->first_row;
-        int64_t rows = buckets ? neo__shard_bucket_begin(t->rows, buckets, stop) - row : piece->rows;
+        int64_t rows =
+            buckets ? neo__shard_bucket_begin(t->rows, buckets, stop) - row : piece->rows;
         if (rows > 0) {
             if (to) {
                 neo__shard_part *part = &to[count];
@@ -3738,7 +3752,8 @@ static int64_t neo__shard_piece_place(const neo_piece *pieces, int64_t i) {
     return place;
 }
 /* Whether the slice of piece i is several pieces, all in one node of several. */
-static int neo__shard_is_inside(const neo__shard_map *m, const neo_piece *pieces, int64_t count, int64_t i) {
+static int neo__shard_is_inside(const neo__shard_map *m, const neo_piece *pieces, int64_t count,
+                                int64_t i) {
     int64_t first = i - neo__shard_piece_place(pieces, i), n = 0;
     if (m->nodes == 1) return 0;
     for (; first + n < count && pieces[first + n].table == pieces[i].table &&
@@ -3764,18 +3779,22 @@ static int64_t neo__shard_unique_flows(neo__shard_flow *flows, int64_t count) {
     int64_t to = 0;
     if (count > 0) qsort(flows, (size_t)count, sizeof *flows, neo__shard_flow_order);
     for (int64_t i = 0; i < count; i++)
-        if (to == 0 || neo__shard_flow_order(&flows[to - 1], &flows[i]) != 0) flows[to++] = flows[i];
+        if (to == 0 || neo__shard_flow_order(&flows[to - 1], &flows[i]) != 0)
+            flows[to++] = flows[i];
     return to;
 }
-static int64_t neo__shard_find_flow(const neo__shard_flow *flows, int64_t count, int32_t feature, int64_t first_row) {
+static int64_t neo__shard_find_flow(const neo__shard_flow *flows, int64_t count, int32_t feature,
+                                    int64_t first_row) {
     neo__shard_flow key;
     key.feature = feature;
     key.first_row = first_row;
     int64_t lo = 0;
     for (int64_t n = count; n > 1;) {
         int64_t half = n / 2;
-        if (neo__shard_flow_order(&flows[lo + half], &key) <= 0) lo += half, n -= half;
-        else n = half;
+        if (neo__shard_flow_order(&flows[lo + half], &key) <= 0)
+            lo += half, n -= half;
+        else
+            n = half;
     }
     return lo;
 }
@@ -3792,7 +3811,8 @@ static neo_status neo__shard_check_grid(const neo_bags_desc *d, const neo_piece 
         NEO__CHECK(place < rows && like->first_row == p[i].first_row && like->rows == p[i].rows &&
                        p[i].cols == p[i - place].cols,
                    NEO_ERR_UNSUPPORTED,
-                   "neo_shard: table '%s': the columns from %" PRId64 " are not cut at the same rows as the first",
+                   "neo_shard: table '%s': the columns from %" PRId64
+                   " are not cut at the same rows as the first",
                    d->tables[p[i].table].name, p[i].first_col);
     }
     return NEO_OK;
@@ -3838,14 +3858,16 @@ static void neo__shard_map_parts(neo__shard_map *m, const neo_piece *pieces, int
     int64_t n = 0;
     for (int64_t i = 0; i < count; i++) {
         if (pieces[i].rank == NEO_EVERY_RANK) continue;
-        n += neo__shard_cut_piece(&m->tables[pieces[i].table], &pieces[i], neo__shard_piece_place(pieces, i),
+        n += neo__shard_cut_piece(&m->tables[pieces[i].table], &pieces[i],
+                                  neo__shard_piece_place(pieces, i),
                                   neo__shard_is_inside(m, pieces, count, i), m->parts + n);
     }
     if (n > 0) qsort(m->parts, (size_t)n, sizeof *m->parts, neo__shard_part_order);
     m->replica_count = 0;
     for (int64_t i = 0; i < count; i++) {
         int32_t t = pieces[i].table;
-        for (int32_t q = m->first_feature[t]; pieces[i].rank == NEO_EVERY_RANK && q < m->first_feature[t + 1]; q++)
+        for (int32_t q = m->first_feature[t];
+             pieces[i].rank == NEO_EVERY_RANK && q < m->first_feature[t + 1]; q++)
             m->replicas[m->replica_count++] = m->table_features[q];
     }
 }
@@ -3885,7 +3907,8 @@ static void neo__shard_map_rank(neo__shard_map *m, int rank) {
         if (inside) m->direct[rank] = m->width[rank];
         for (int64_t p = m->part_begin[rank]; p < m->part_begin[rank + 1]; p++) {
             int32_t t = m->parts[p].table;
-            for (int32_t q = m->first_feature[t]; q < m->first_feature[t + 1] && m->parts[p].inside == inside; q++)
+            for (int32_t q = m->first_feature[t];
+                 q < m->first_feature[t + 1] && m->parts[p].inside == inside; q++)
                 neo__shard_map_route(m, rank, p, m->table_features[q]);
         }
     }
@@ -3899,7 +3922,8 @@ static void neo__shard_map_sources(neo__shard_map *m) {
     memcpy(m->sources, m->flows, (size_t)m->flow_count * sizeof *m->sources);
     m->source_count = neo__shard_unique_flows(m->sources, m->flow_count);
     for (int64_t i = 0; i < m->flow_count; i++) {
-        int64_t u = neo__shard_find_flow(m->sources, m->source_count, m->flows[i].feature, m->flows[i].first_row);
+        int64_t u = neo__shard_find_flow(m->sources, m->source_count, m->flows[i].feature,
+                                         m->flows[i].first_row);
         m->flows[i].source = (int32_t)u;
         m->sources[u].copies++;
     }
@@ -3925,18 +3949,23 @@ static void neo__shard_map_cuts(neo__shard_map *m) {
         if (rounds > m->cut_rounds) m->cut_rounds = rounds;
         m->cuts[m->cut_count++] = m->parts[p];
     }
-    if (m->cut_count > 0) qsort(m->cuts, (size_t)m->cut_count, sizeof *m->cuts, neo__shard_cut_order);
+    if (m->cut_count > 0)
+        qsort(m->cuts, (size_t)m->cut_count, sizeof *m->cuts, neo__shard_cut_order);
 }
 /* The slices of the same rows as `part`: cuts [first, *end). */
-static int64_t neo__shard_slices(const neo__shard_map *m, const neo__shard_part *part, int64_t *end) {
+static int64_t neo__shard_slices(const neo__shard_map *m, const neo__shard_part *part,
+                                 int64_t *end) {
     int64_t lo = 0;
     for (int64_t n = m->cut_count; n > 1;) { /* the last one that is not after the part */
         int64_t half = n / 2;
-        if (neo__shard_cut_order(&m->cuts[lo + half], part) <= 0) lo += half, n -= half;
-        else n = half;
+        if (neo__shard_cut_order(&m->cuts[lo + half], part) <= 0)
+            lo += half, n -= half;
+        else
+            n = half;
     }
     int64_t first = lo;
-    while (first > 0 && m->cuts[first - 1].table == part->table && m->cuts[first - 1].first_row == part->first_row)
+    while (first > 0 && m->cuts[first - 1].table == part->table &&
+           m->cuts[first - 1].first_row == part->first_row)
         first--;
     for (*end = lo + 1; *end < m->cut_count && m->cuts[*end].table == part->table &&
                         m->cuts[*end].first_row == part->first_row;)
@@ -3984,7 +4013,8 @@ static void neo__shard_map_mids(neo__shard_map *m) {
     }
     m->mid_begin[m->nodes] = m->mid_count;
 }
-static void neo__shard_map_fill(neo__shard_map *m, const neo_plan_desc *desc, const neo_piece *pieces, int64_t count) {
+static void neo__shard_map_fill(neo__shard_map *m, const neo_plan_desc *desc,
+                                const neo_piece *pieces, int64_t count) {
     neo__shard_copy_names(m, desc->bags);
     neo__shard_map_features(m, desc);
     neo__shard_map_parts(m, pieces, count);
@@ -4001,15 +4031,16 @@ static void neo__shard_map_fill(neo__shard_map *m, const neo_plan_desc *desc, co
     m->route_begin[m->ranks] = m->route_count;
     neo__shard_map_sources(m);
     memcpy(m->pull, m->routes, (size_t)m->route_count * sizeof *m->pull);
-    if (m->route_count > 0) qsort(m->pull, (size_t)m->route_count, sizeof *m->pull, neo__shard_pull_order);
+    if (m->route_count > 0)
+        qsort(m->pull, (size_t)m->route_count, sizeof *m->pull, neo__shard_pull_order);
     neo__shard_map_cuts(m);
     neo__shard_map_mids(m);
 }
 static void neo__shard_map_destroy(neo__shard_map *m) { neo_free(m->ctx, m, m->bytes); }
 
 /* How much there is of everything, before there is memory for it. */
-static size_t neo__shard_map_measure(neo__shard_map *m, const neo_plan_desc *desc, const neo_piece *pieces,
-                                     int64_t count) {
+static size_t neo__shard_map_measure(neo__shard_map *m, const neo_plan_desc *desc,
+                                     const neo_piece *pieces, int64_t count) {
     const neo_bags_desc *d = desc->bags;
     size_t names = strlen(d->name ? d->name : "bags") + 1;
     int32_t per_node = desc->cluster.ranks_per_node;
@@ -4032,7 +4063,8 @@ static size_t neo__shard_map_measure(neo__shard_map *m, const neo_plan_desc *des
     for (int64_t i = 0; i < count; i++) {
         if (pieces[i].rank == NEO_EVERY_RANK) continue;
         const neo_table_desc *t = &d->tables[pieces[i].table];
-        int64_t parts = neo__shard_cut_piece(t, &pieces[i], 0, 0, NULL), features = d->feature_table ? 0 : 1;
+        int64_t parts = neo__shard_cut_piece(t, &pieces[i], 0, 0, NULL),
+                features = d->feature_table ? 0 : 1;
         for (int32_t f = 0; d->feature_table && f < d->feature_count; f++)
             features += d->feature_table[f] == pieces[i].table;
         m->part_count += parts;
@@ -4048,11 +4080,13 @@ static neo_status neo__shard_map_create(neo_ctx *ctx, const neo_plan *plan, neo_
     const neo_plan_desc *desc = neo_plan_desc_of(plan);
     const neo_piece *pieces = neo_plan_pieces(plan, &count);
     *out = NULL;
-    NEO__CHECK(desc->bags->tables[0].pooling != NEO_POOL_NONE, NEO_ERR_UNSUPPORTED,
-               "neo_shard: rows of NEO_POOL_NONE are not moved between ranks: use neo_bags on each");
+    NEO__CHECK(
+        desc->bags->tables[0].pooling != NEO_POOL_NONE, NEO_ERR_UNSUPPORTED,
+        "neo_shard: rows of NEO_POOL_NONE are not moved between ranks: use neo_bags on each");
     NEO__TRY(neo__shard_check_grid(desc->bags, pieces, count));
     size_t names = neo__shard_map_measure(&sizes, desc, pieces, count);
-    size_t head = (sizeof sizes + 63) & ~(size_t)63, bytes = head + neo__shard_map_layout(&sizes, NULL, names);
+    size_t head = (sizeof sizes + 63) & ~(size_t)63,
+           bytes = head + neo__shard_map_layout(&sizes, NULL, names);
     neo__shard_map *m = (neo__shard_map *)neo_alloc(ctx, bytes);
     NEO__CHECK(m, NEO_ERR_MEMORY, "neo_shard: no memory for %zu bytes of a map", bytes);
     memset((void *)m, 0, bytes);
@@ -4105,30 +4139,35 @@ typedef struct neo__shard_batch {
 /* What a rank's memory depends on. */
 typedef struct neo__shard_sizes {
     int rank, slots;
-    int64_t batch, share, subtrees; /* samples of a global batch; most of this rank; its subtrees of leaves */
+    int64_t batch, share,
+        subtrees; /* samples of a global batch; most of this rank; its subtrees of leaves */
     int64_t flows, routes, width; /* of this rank */
     int64_t remote_width;         /* direct routes of all ranks */
-    int64_t coded, remote_coded;  /* bytes of a coded row of this rank, and of all, in the wider direction */
-    int64_t place;                /* samples of the ranks at the same place in all nodes */
+    int64_t coded,
+        remote_coded; /* bytes of a coded row of this rank, and of all, in the wider direction */
+    int64_t place;    /* samples of the ranks at the same place in all nodes */
     int64_t inside, peers_inside; /* columns of inside routes, of this rank and of its node */
-    int64_t mid, mids, mid_coded, mids_coded; /* of the sums of its node, and of all: columns, bytes */
+    int64_t mid, mids, mid_coded,
+        mids_coded; /* of the sums of its node, and of all: columns, bytes */
     int64_t out_ids, own_ids, in_ids, route_ids;
-    int64_t replica_features, replica_width, replica_ids, replica_rows, replica_floats, replica_most_rows;
+    int64_t replica_features, replica_width, replica_ids, replica_rows, replica_floats,
+        replica_most_rows;
     int64_t cut_out, cut_in; /* floats: see >>impl-shard-cut */
 } neo__shard_sizes;
 
 typedef enum neo__shard_phase {
     NEO__SHARD_IDLE,
-    NEO__SHARD_FORWARD,  /* begun */
+    NEO__SHARD_FORWARD, /* begun */
     NEO__SHARD_FORWARDED,
-    NEO__SHARD_BACKWARD  /* begun */
+    NEO__SHARD_BACKWARD /* begun */
 } neo__shard_phase;
 
 struct neo_shard {
     neo_ctx *ctx;
     neo__shard_map *map;
-    neo_comm *ids, *rows;   /* groups of its own: lengths and ids; all else */
-    neo_comm *node, *cross; /* ranks of the node; those at its place in all nodes. NULL: nothing adds inside nodes */
+    neo_comm *ids, *rows; /* groups of its own: lengths and ids; all else */
+    neo_comm *node,
+        *cross; /* ranks of the node; those at its place in all nodes. NULL: nothing adds inside nodes */
     neo_bags *bags, *replicas; /* of the parts here; of data-parallel tables; or NULL */
     int whole;                 /* one rank, f32 wires: bags has all tables, and nothing is moved */
     neo_tensor dout;           /* of such a rank, between backward_begin and backward_end */
@@ -4143,22 +4182,23 @@ struct neo_shard {
     size_t work_bytes;
     char *work;
     /* in work */
-    int64_t *counts;  /* [4][ranks] */
+    int64_t *counts; /* [4][ranks] */
     int32_t *lengths_out, *lengths_in, *source_lengths;
     int64_t *source_at, *cursor; /* [sources + 1] */
-    int64_t *flow_at; /* [ranks][flows]: where the ids of a flow are in ids_in */
+    int64_t *flow_at;            /* [ranks][flows]: where the ids of a flow are in ids_in */
     float *local, *remote;
     char *coded_local, *coded_remote;
     float *inside_out, *inside_in, *mid_out, *mid_in; /* see >>impl-shard-nodes */
     char *mid_coded_out, *mid_coded_in;
     int64_t *replica_offsets;
-    int64_t *replica_at; /* [tables][2]: a table's first number in dense, and its first row in touched */
+    int64_t *
+        replica_at; /* [tables][2]: a table's first number in dense, and its first row in touched */
     float *replica_out, *dense, *dense_sum;
     unsigned char *touched;
     int64_t *replica_row;
     /* that grow */
-    neo__shard_buffer cut_out, cut_in, source_ids, source_weights, ids_out, weights_out, ids_in, weights_in, replica_ids,
-        replica_weights;
+    neo__shard_buffer cut_out, cut_in, source_ids, source_weights, ids_out, weights_out, ids_in,
+        weights_in, replica_ids, replica_weights;
 };
 
 /* ---- sizes and layout ---- */
@@ -4173,7 +4213,8 @@ static int64_t neo__shard_expect(double ids_per_sample, int64_t samples) {
 }
 /* Ids of a feature in a batch that lie in a range of rows: its even share, and some more where ids crowd. */
 static int64_t neo__shard_expect_rows(const neo__shard_map *m, int32_t feature, int64_t rows) {
-    double all = (double)m->tables[m->feature_table[feature]].rows, part = m->crowding * (double)rows / all;
+    double all = (double)m->tables[m->feature_table[feature]].rows,
+           part = m->crowding * (double)rows / all;
     if ((double)rows >= all || part > 1.0) part = 1.0;
     return neo__shard_expect(m->ids_per_sample[feature] * part, m->desc.max_batch);
 }
@@ -4199,7 +4240,8 @@ static void neo__shard_size_replicas(const neo__shard_map *m, neo__shard_sizes *
 }
 /* Subtrees of the leaf tree that a rank's leaves make. */
 static int64_t neo__shard_subtrees(int leaves, int ranks, int rank) {
-    int64_t first = neo_leaf_begin(leaves, ranks, rank), end = neo_leaf_begin(leaves, ranks, rank + 1), n = 0;
+    int64_t first = neo_leaf_begin(leaves, ranks, rank),
+            end = neo_leaf_begin(leaves, ranks, rank + 1), n = 0;
     for (; first < end; n++) first = neo__shard_subtree_end(leaves, first, end);
     return n;
 }
@@ -4211,7 +4253,8 @@ static int64_t neo__shard_cut_floats(const neo__shard_map *m, const neo__shard_p
     return 2 * (ids < part->rows ? ids : part->rows) * ((part->cols + 15) / 16);
 }
 /* Ranks other than `rank` that hold slices [first, end). */
-static int64_t neo__shard_other_ranks(const neo__shard_map *m, int64_t first, int64_t end, int rank) {
+static int64_t neo__shard_other_ranks(const neo__shard_map *m, int64_t first, int64_t end,
+                                      int rank) {
     int64_t n = 0;
     for (int64_t i = first; i < end; i++) {
         int64_t k = first;
@@ -4225,9 +4268,11 @@ static void neo__shard_size_cuts(const neo__shard_map *m, neo__shard_sizes *s) {
         const neo__shard_part *part = &m->parts[p];
         if (!neo__shard_is_cut(m, part)) continue;
         int64_t end, first = neo__shard_slices(m, part, &end), mine = first;
-        s->cut_out += neo__shard_cut_floats(m, part) * neo__shard_other_ranks(m, first, end, s->rank);
+        s->cut_out +=
+            neo__shard_cut_floats(m, part) * neo__shard_other_ranks(m, first, end, s->rank);
         while (m->cuts[mine].rank != s->rank) mine++;
-        if (m->cuts[mine].first_col != part->first_col) continue; /* what comes is counted by the first slice here */
+        if (m->cuts[mine].first_col != part->first_col)
+            continue; /* what comes is counted by the first slice here */
         for (int64_t i = first; i < end; i++)
             if (m->cuts[i].rank != s->rank) s->cut_in += neo__shard_cut_floats(m, &m->cuts[i]);
     }
@@ -4236,7 +4281,8 @@ static void neo__shard_size_cuts(const neo__shard_map *m, neo__shard_sizes *s) {
 static int64_t neo__shard_coded_bytes(const neo__shard_map *m, int rank, int picked) {
     int64_t most = 0;
     for (int i = 0; i < 2; i++)
-        if ((m->wire[i] != NEO_WIRE_F32 || picked) && m->coded[i][rank] > most) most = m->coded[i][rank];
+        if ((m->wire[i] != NEO_WIRE_F32 || picked) && m->coded[i][rank] > most)
+            most = m->coded[i][rank];
     return most;
 }
 static void neo__shard_size_rows(const neo__shard_map *m, neo__shard_sizes *s) {
@@ -4253,8 +4299,10 @@ static void neo__shard_size_nodes(const neo__shard_map *m, int leaves, neo__shar
     for (int h = 0; h < m->nodes; h++) {
         int64_t coded = 0;
         for (int i = 0; i < 2; i++)
-            if (m->wire[i] != NEO_WIRE_F32 && m->mid_coded[i][h] > coded) coded = m->mid_coded[i][h];
-        s->place += neo__shard_share(s->batch, leaves, m->ranks, h * m->per_node + s->rank % m->per_node);
+            if (m->wire[i] != NEO_WIRE_F32 && m->mid_coded[i][h] > coded)
+                coded = m->mid_coded[i][h];
+        s->place +=
+            neo__shard_share(s->batch, leaves, m->ranks, h * m->per_node + s->rank % m->per_node);
         s->mids += m->mid_width[h];
         s->mids_coded += coded;
         if (h == node) s->mid_coded = coded;
@@ -4276,32 +4324,39 @@ static neo__shard_sizes neo__shard_measure(const neo__shard_map *m, int leaves, 
     neo__shard_size_rows(m, &s);
     neo__shard_size_nodes(m, leaves, &s);
     for (int32_t f = 0; f < m->feature_count; f++) {
-        int64_t ids = neo__shard_expect(m->ids_per_sample[f] * 1.25, s.share), copies = neo__shard_copies(m, f);
+        int64_t ids = neo__shard_expect(m->ids_per_sample[f] * 1.25, s.share),
+                copies = neo__shard_copies(m, f);
         s.own_ids += copies ? ids : 0;
         s.out_ids += copies * ids;
     }
     for (int64_t i = m->flow_begin[rank]; i < m->flow_begin[rank + 1]; i++)
         s.in_ids += neo__shard_expect_rows(m, m->flows[i].feature, m->flows[i].rows);
     for (int64_t i = m->route_begin[rank]; i < m->route_begin[rank + 1]; i++)
-        s.route_ids += neo__shard_expect_rows(m, m->routes[i].feature, m->parts[m->routes[i].part].rows);
+        s.route_ids +=
+            neo__shard_expect_rows(m, m->routes[i].feature, m->parts[m->routes[i].part].rows);
     neo__shard_size_replicas(m, &s);
     neo__shard_size_cuts(m, &s);
     return s;
 }
-static size_t neo__shard_layout(const neo__shard_map *m, const neo__shard_sizes *s, char *base, neo_shard *to) {
+static size_t neo__shard_layout(const neo__shard_map *m, const neo__shard_sizes *s, char *base,
+                                neo_shard *to) {
     size_t at = 0;
     int64_t ranks = m->ranks;
     to->counts = (int64_t *)neo__shard_carve(base, &at, 4 * ranks, sizeof(int64_t));
-    to->lengths_out = (int32_t *)neo__shard_carve(base, &at, ranks + m->flow_count * s->share, sizeof(int32_t));
-    to->lengths_in = (int32_t *)neo__shard_carve(base, &at, ranks + s->flows * s->batch, sizeof(int32_t));
-    to->source_lengths = (int32_t *)neo__shard_carve(base, &at, m->source_count * s->share, sizeof(int32_t));
+    to->lengths_out =
+        (int32_t *)neo__shard_carve(base, &at, ranks + m->flow_count * s->share, sizeof(int32_t));
+    to->lengths_in =
+        (int32_t *)neo__shard_carve(base, &at, ranks + s->flows * s->batch, sizeof(int32_t));
+    to->source_lengths =
+        (int32_t *)neo__shard_carve(base, &at, m->source_count * s->share, sizeof(int32_t));
     to->source_at = (int64_t *)neo__shard_carve(base, &at, m->source_count + 1, sizeof(int64_t));
     to->cursor = (int64_t *)neo__shard_carve(base, &at, m->source_count + 1, sizeof(int64_t));
     to->flow_at = (int64_t *)neo__shard_carve(base, &at, ranks * s->flows + 1, sizeof(int64_t));
     for (int i = 0; i < s->slots; i++) {
         neo__shard_batch *b = &to->batches[i];
         b->start = (int64_t *)neo__shard_carve(base, &at, ranks + 1, sizeof(int64_t));
-        b->offsets = (int64_t *)neo__shard_carve(base, &at, s->routes * s->batch + 1, sizeof(int64_t));
+        b->offsets =
+            (int64_t *)neo__shard_carve(base, &at, s->routes * s->batch + 1, sizeof(int64_t));
     }
     to->local = (float *)neo__shard_carve(base, &at, s->batch * s->width, sizeof(float));
     to->remote = (float *)neo__shard_carve(base, &at, s->share * s->remote_width, sizeof(float));
@@ -4315,18 +4370,23 @@ static size_t neo__shard_layout(const neo__shard_map *m, const neo__shard_sizes 
     to->mid_coded_in = (char *)neo__shard_carve(base, &at, s->share * s->mids_coded, 1);
     int64_t bags = s->replica_features * s->share;
     to->replica_offsets = (int64_t *)neo__shard_carve(base, &at, bags + 1, sizeof(int64_t));
-    to->replica_at = (int64_t *)neo__shard_carve(base, &at, 2 * s->replica_features, sizeof(int64_t));
-    to->replica_out = (float *)neo__shard_carve(base, &at, s->share * s->replica_width, sizeof(float));
-    to->dense = (float *)neo__shard_carve(base, &at, s->subtrees * s->replica_floats, sizeof(float));
+    to->replica_at =
+        (int64_t *)neo__shard_carve(base, &at, 2 * s->replica_features, sizeof(int64_t));
+    to->replica_out =
+        (float *)neo__shard_carve(base, &at, s->share * s->replica_width, sizeof(float));
+    to->dense =
+        (float *)neo__shard_carve(base, &at, s->subtrees * s->replica_floats, sizeof(float));
     to->dense_sum = (float *)neo__shard_carve(base, &at, s->replica_floats, sizeof(float));
     to->touched = (unsigned char *)neo__shard_carve(base, &at, s->replica_rows, 1);
     to->replica_row = (int64_t *)neo__shard_carve(base, &at, s->replica_most_rows, sizeof(int64_t));
     return at;
 }
-static neo_status neo__shard_cut_sums(void *user, const neo_cut_sums *cuts, int32_t count); /* >>impl-shard-cut */
+static neo_status neo__shard_cut_sums(void *user, const neo_cut_sums *cuts,
+                                      int32_t count); /* >>impl-shard-cut */
 
 /* ---- buffers that grow ---- */
-static neo_status neo__shard_reserve(neo_shard *s, neo__shard_buffer *b, int64_t count, size_t size) {
+static neo_status neo__shard_reserve(neo_shard *s, neo__shard_buffer *b, int64_t count,
+                                     size_t size) {
     size_t bytes = (size_t)count * size;
     if (bytes <= b->bytes) return NEO_OK;
     void *p = neo_alloc(s->ctx, bytes);
@@ -4347,13 +4407,17 @@ typedef struct neo__shard_demand {
 static void neo__shard_demands(neo_shard *s, const neo__shard_map *m, const neo__shard_sizes *z,
                                neo__shard_demand out[NEO__SHARD_BUFFERS]) {
     size_t id = neo_dtype_size(m->id_dtype), weight = m->weighted ? sizeof(float) : 0;
-    neo__shard_buffer *buffers[NEO__SHARD_BUFFERS] = {
-        &s->source_ids, &s->source_weights, &s->ids_out, &s->weights_out, &s->ids_in, &s->weights_in,
-        &s->replica_ids, &s->replica_weights, &s->batches[0].ids, &s->batches[0].weights, &s->batches[1].ids,
-        &s->batches[1].weights, &s->cut_out, &s->cut_in};
+    neo__shard_buffer *buffers[NEO__SHARD_BUFFERS] = {&s->source_ids,     &s->source_weights,
+                                                      &s->ids_out,        &s->weights_out,
+                                                      &s->ids_in,         &s->weights_in,
+                                                      &s->replica_ids,    &s->replica_weights,
+                                                      &s->batches[0].ids, &s->batches[0].weights,
+                                                      &s->batches[1].ids, &s->batches[1].weights,
+                                                      &s->cut_out,        &s->cut_in};
     int64_t counts[NEO__SHARD_BUFFERS] = {
-        z->own_ids, z->own_ids, z->out_ids, z->out_ids, z->in_ids, z->in_ids, z->replica_ids, z->replica_ids,
-        z->route_ids, z->route_ids, z->route_ids, z->route_ids, z->cut_out, z->cut_in};
+        z->own_ids,   z->own_ids,     z->out_ids,     z->out_ids,   z->in_ids,
+        z->in_ids,    z->replica_ids, z->replica_ids, z->route_ids, z->route_ids,
+        z->route_ids, z->route_ids,   z->cut_out,     z->cut_in};
     for (int i = 0; i < NEO__SHARD_BUFFERS; i++) {
         out[i].buffer = buffers[i];
         out[i].count = counts[i];
@@ -4365,8 +4429,8 @@ static void neo__shard_demands(neo_shard *s, const neo__shard_map *m, const neo_
 /* ---- create ---- */
 
 /* This rank's parts as tables of a neo_bags, and their routes as its features; 0: it has none. */
-static int neo__shard_local_desc(const neo__shard_map *m, const neo__shard_sizes *z, neo_table_desc *tables,
-                                 int32_t *feature_table, neo_bags_desc *d) {
+static int neo__shard_local_desc(const neo__shard_map *m, const neo__shard_sizes *z,
+                                 neo_table_desc *tables, int32_t *feature_table, neo_bags_desc *d) {
     int64_t first = m->part_begin[z->rank], n = m->part_begin[z->rank + 1] - first;
     *d = m->desc;
     for (int64_t i = 0; i < n; i++) {
@@ -4394,8 +4458,9 @@ static int neo__shard_local_desc(const neo__shard_map *m, const neo__shard_sizes
     return n > 0;
 }
 /* The data-parallel tables likewise, for this rank's samples. */
-static int neo__shard_replica_desc(const neo__shard_map *m, const neo__shard_sizes *z, neo_table_desc *tables,
-                                   int32_t *feature_table, neo_bags_desc *d) {
+static int neo__shard_replica_desc(const neo__shard_map *m, const neo__shard_sizes *z,
+                                   neo_table_desc *tables, int32_t *feature_table,
+                                   neo_bags_desc *d) {
     int32_t n = 0;
     *d = m->desc;
     for (int64_t i = 0; i < z->replica_features; i++) {
@@ -4423,7 +4488,8 @@ typedef struct neo__shard_lists {
     int32_t *feature_table;
     size_t bytes;
 } neo__shard_lists;
-static neo_status neo__shard_lists_make(neo_ctx *ctx, const neo__shard_map *m, neo__shard_lists *l) {
+static neo_status neo__shard_lists_make(neo_ctx *ctx, const neo__shard_map *m,
+                                        neo__shard_lists *l) {
     int64_t tables = m->part_count + m->table_count, features = m->route_count + m->feature_count;
     size_t table_bytes = ((size_t)tables * sizeof *l->tables + 63) & ~(size_t)63;
     l->ctx = ctx;
@@ -4439,7 +4505,8 @@ static void neo__shard_lists_free(neo__shard_lists *l) { neo_free(l->ctx, l->tab
 static int neo__shard_is_whole(const neo__shard_map *m) {
     return m->ranks == 1 && m->wire[0] == NEO_WIRE_F32 && m->wire[1] == NEO_WIRE_F32;
 }
-static neo_status neo__shard_add_bytes(neo_ctx *ctx, const neo_bags_desc *d, neo_shard_memory *memory) {
+static neo_status neo__shard_add_bytes(neo_ctx *ctx, const neo_bags_desc *d,
+                                       neo_shard_memory *memory) {
     neo_bags_memory bags;
     NEO__TRY(neo_bags_bytes(ctx, d, &bags));
     memory->weight_bytes += bags.weight_bytes;
@@ -4447,7 +4514,8 @@ static neo_status neo__shard_add_bytes(neo_ctx *ctx, const neo_bags_desc *d, neo
     memory->workspace_bytes += bags.workspace_bytes;
     return NEO_OK;
 }
-static neo_status neo__shard_map_bytes(neo_ctx *ctx, const neo__shard_map *m, int rank, neo_shard_memory *memory) {
+static neo_status neo__shard_map_bytes(neo_ctx *ctx, const neo__shard_map *m, int rank,
+                                       neo_shard_memory *memory) {
     neo__shard_lists l;
     neo_bags_desc d;
     neo__shard_demand demand[NEO__SHARD_BUFFERS];
@@ -4459,7 +4527,8 @@ static neo_status neo__shard_map_bytes(neo_ctx *ctx, const neo__shard_map *m, in
     neo__shard_sizes z = neo__shard_measure(m, NEO__MAX(leaves, m->ranks), rank);
     memory->exchange_bytes += neo__shard_layout(m, &z, NULL, &s);
     neo__shard_demands(&s, m, &z, demand);
-    for (int i = 0; i < NEO__SHARD_BUFFERS; i++) memory->exchange_bytes += (size_t)demand[i].count * demand[i].size;
+    for (int i = 0; i < NEO__SHARD_BUFFERS; i++)
+        memory->exchange_bytes += (size_t)demand[i].count * demand[i].size;
     NEO__TRY(neo__shard_lists_make(ctx, m, &l));
     neo_status status = NEO_OK;
     if (neo__shard_local_desc(m, &z, l.tables, l.feature_table, &d)) {
@@ -4472,15 +4541,18 @@ static neo_status neo__shard_map_bytes(neo_ctx *ctx, const neo__shard_map *m, in
     return status;
 }
 /* Of all ranks: each [ranks]. What a neo_shard cannot place is NEO_ERR_UNSUPPORTED. */
-static neo_status neo__shard_plan_bytes(neo_ctx *ctx, const neo_plan *plan, neo_shard_memory *each) {
+static neo_status neo__shard_plan_bytes(neo_ctx *ctx, const neo_plan *plan,
+                                        neo_shard_memory *each) {
     neo__shard_map *m;
     NEO__TRY(neo__shard_map_create(ctx, plan, &m));
     neo_status status = NEO_OK;
-    for (int r = 0; r < m->ranks && status == NEO_OK; r++) status = neo__shard_map_bytes(ctx, m, r, &each[r]);
+    for (int r = 0; r < m->ranks && status == NEO_OK; r++)
+        status = neo__shard_map_bytes(ctx, m, r, &each[r]);
     neo__shard_map_destroy(m);
     return status;
 }
-NEO_API neo_status neo_shard_bytes(neo_ctx *ctx, const neo_plan *plan, int rank, neo_shard_memory *memory) {
+NEO_API neo_status neo_shard_bytes(neo_ctx *ctx, const neo_plan *plan, int rank,
+                                   neo_shard_memory *memory) {
     neo__shard_map *m;
     NEO__CHECK(ctx && plan && memory, NEO_ERR_ARG, "neo_shard_bytes: an argument is NULL");
     NEO__CHECK(rank >= 0 && rank < neo_plan_desc_of(plan)->cluster.ranks, NEO_ERR_ARG,
@@ -4531,7 +4603,9 @@ static neo_status neo__shard_make(neo_shard *s, const neo_plan *plan, int rank) 
     NEO__TRY(neo__shard_lists_make(s->ctx, m, &l));
     neo_status status = NEO_OK;
     for (int64_t p = m->part_begin[rank]; p < m->part_begin[rank + 1]; p++) {
-        int rounds = neo__shard_is_cut(m, &m->parts[p]) ? neo_bag_cut_rounds(&m->tables[m->parts[p].table].optim) : 0;
+        int rounds = neo__shard_is_cut(m, &m->parts[p])
+                         ? neo_bag_cut_rounds(&m->tables[m->parts[p].table].optim)
+                         : 0;
         if (rounds > s->own_cut_rounds) s->own_cut_rounds = rounds;
     }
     if (neo__shard_local_desc(m, &s->sizes, l.tables, l.feature_table, &d)) {
@@ -4549,13 +4623,15 @@ NEO_API neo_status neo_shard_create(neo_comm *comm, const neo_plan *plan, neo_sh
     *out = NULL;
     neo_ctx *ctx = neo_comm_ctx(comm);
     int ranks = neo_comm_size(comm), planned = neo_plan_desc_of(plan)->cluster.ranks;
-    NEO__CHECK(planned == ranks, NEO_ERR_ARG, "neo_shard_create: the plan is for %d ranks, the group has %d",
-               planned, ranks);
+    NEO__CHECK(planned == ranks, NEO_ERR_ARG,
+               "neo_shard_create: the plan is for %d ranks, the group has %d", planned, ranks);
     NEO__CHECK(neo_ctx_repro_shards(ctx) >= ranks, NEO_ERR_ARG,
-               "neo_shard_create: repro_shards is %d: it must be at least the %d ranks", neo_ctx_repro_shards(ctx),
-               ranks);
+               "neo_shard_create: repro_shards is %d: it must be at least the %d ranks",
+               neo_ctx_repro_shards(ctx), ranks);
     neo_shard *s = (neo_shard *)neo_alloc(ctx, sizeof *s);
-    neo_status status = s ? NEO_OK : neo_fail(NEO_ERR_MEMORY, "neo_shard_create: no memory for %zu bytes", sizeof *s);
+    neo_status status =
+        s ? NEO_OK
+          : neo_fail(NEO_ERR_MEMORY, "neo_shard_create: no memory for %zu bytes", sizeof *s);
     if (s) {
         memset((void *)s, 0, sizeof *s);
         s->ctx = ctx;
@@ -4582,22 +4658,27 @@ NEO_API neo_status neo_shard_create(neo_comm *comm, const neo_plan *plan, neo_sh
 /* ---- ids: what this rank sends ---- */
 
 NEO__INLINE int64_t neo__shard_id(const neo_jagged *j, int64_t k) {
-    return j->id_dtype == NEO_I32 ? (int64_t)((const int32_t *)j->ids)[k] : ((const int64_t *)j->ids)[k];
+    return j->id_dtype == NEO_I32 ? (int64_t)((const int32_t *)j->ids)[k]
+                                  : ((const int64_t *)j->ids)[k];
 }
 NEO__INLINE void neo__shard_put_id(const neo__shard_map *m, void *ids, int64_t k, int64_t id) {
-    if (m->id_dtype == NEO_I32) ((int32_t *)ids)[k] = (int32_t)id;
-    else ((int64_t *)ids)[k] = id;
+    if (m->id_dtype == NEO_I32)
+        ((int32_t *)ids)[k] = (int32_t)id;
+    else
+        ((int64_t *)ids)[k] = id;
 }
-static neo_status neo__shard_bad_id(const neo_shard *s, const neo__shard_batch *b, int32_t f, int64_t k) {
+static neo_status neo__shard_bad_id(const neo_shard *s, const neo__shard_batch *b, int32_t f,
+                                    int64_t k) {
     const neo__shard_map *m = s->map;
     const int64_t *offsets = b->batch.offsets + f * b->batch.batch;
     int64_t sample = 0;
     while (offsets[sample + 1] <= k) sample++;
     return neo_fail(NEO_ERR_RANGE,
-                    "neo_shard: bags '%s': table '%s' (feature %d), sample %" PRId64 ", position %" PRId64
-                    ": id %" PRId64 " is not in [0, %" PRId64 ")",
-                    m->desc.name, m->tables[m->feature_table[f]].name, f, b->start[s->sizes.rank] + sample,
-                    k - offsets[sample], neo__shard_id(&b->batch, k), m->tables[m->feature_table[f]].rows);
+                    "neo_shard: bags '%s': table '%s' (feature %d), sample %" PRId64
+                    ", position %" PRId64 ": id %" PRId64 " is not in [0, %" PRId64 ")",
+                    m->desc.name, m->tables[m->feature_table[f]].name, f,
+                    b->start[s->sizes.rank] + sample, k - offsets[sample],
+                    neo__shard_id(&b->batch, k), m->tables[m->feature_table[f]].rows);
 }
 /* Ids of a feature outside its table: an error, or counted. */
 static neo_status neo__shard_check_ids(neo_shard *s, const neo__shard_batch *b, int32_t f) {
@@ -4609,7 +4690,8 @@ static neo_status neo__shard_check_ids(neo_shard *s, const neo__shard_batch *b, 
         if (id >= 0 && id < rows) continue;
         if (bad++ == 0) first_bad = k;
     }
-    if (bad > 0 && s->map->desc.bounds == NEO_BOUNDS_ERROR) return neo__shard_bad_id(s, b, f, first_bad);
+    if (bad > 0 && s->map->desc.bounds == NEO_BOUNDS_ERROR)
+        return neo__shard_bad_id(s, b, f, first_bad);
     s->out_of_range += bad;
     return NEO_OK;
 }
@@ -4620,27 +4702,34 @@ NEO__INLINE int64_t neo__shard_row(neo_bounds bounds, int64_t rows, int64_t id) 
     return id < 0 ? 0 : rows - 1;
 }
 /* The source in [first, end) that has the row. */
-NEO__INLINE int64_t neo__shard_source_of(const neo__shard_flow *sources, int64_t first, int64_t end, int64_t row) {
+NEO__INLINE int64_t neo__shard_source_of(const neo__shard_flow *sources, int64_t first, int64_t end,
+                                         int64_t row) {
     while (end - first > 1) {
         int64_t mid = (first + end) / 2;
-        if (sources[mid].first_row <= row) first = mid;
-        else end = mid;
+        if (sources[mid].first_row <= row)
+            first = mid;
+        else
+            end = mid;
     }
     return first;
 }
 /* Lengths and ids of the sources [first, end) of one feature. Two walks: count, then place. */
-static void neo__shard_fill_sources(neo_shard *s, const neo__shard_batch *b, int64_t first, int64_t end) {
+static void neo__shard_fill_sources(neo_shard *s, const neo__shard_batch *b, int64_t first,
+                                    int64_t end) {
     const neo__shard_map *m = s->map;
     const neo_jagged *j = &b->batch;
     int32_t f = m->sources[first].feature;
     int64_t rows = m->tables[m->feature_table[f]].rows, samples = j->batch;
     const int64_t *offsets = j->offsets + f * samples;
     float *weights = (float *)s->source_weights.data;
-    memset(s->source_lengths + first * samples, 0, (size_t)((end - first) * samples) * sizeof(int32_t));
+    memset(s->source_lengths + first * samples, 0,
+           (size_t)((end - first) * samples) * sizeof(int32_t));
     for (int64_t i = 0; i < samples; i++)
         for (int64_t k = offsets[i]; k < offsets[i + 1]; k++) {
             int64_t row = neo__shard_row(m->desc.bounds, rows, neo__shard_id(j, k));
-            if (row >= 0) s->source_lengths[neo__shard_source_of(m->sources, first, end, row) * samples + i]++;
+            if (row >= 0)
+                s->source_lengths[neo__shard_source_of(m->sources, first, end, row) * samples +
+                                  i]++;
         }
     for (int64_t u = first; u < end; u++) {
         int64_t n = 0;
@@ -4683,23 +4772,26 @@ static neo_status neo__shard_check_batch(neo_shard *s, neo__shard_batch *b) {
     const neo__shard_map *m = s->map;
     const neo_jagged *j = &b->batch;
     int64_t global = b->global;
-    if (global < 0 || global > m->desc.max_batch) b->global = 0; /* so that the exchange of the error has room */
+    if (global < 0 || global > m->desc.max_batch)
+        b->global = 0; /* so that the exchange of the error has room */
     neo__shard_place_samples(s, b);
     int64_t mine = b->start[s->sizes.rank + 1] - b->start[s->sizes.rank];
     NEO__CHECK(global >= 0 && global <= m->desc.max_batch, NEO_ERR_CAPACITY,
-               "neo_shard: bags '%s': a batch of %" PRId64 " samples, planned are %" PRId64, m->desc.name, global,
-               m->desc.max_batch);
+               "neo_shard: bags '%s': a batch of %" PRId64 " samples, planned are %" PRId64,
+               m->desc.name, global, m->desc.max_batch);
     NEO__CHECK(!j->feature_bags, NEO_ERR_UNSUPPORTED, "neo_shard: a batch with feature_bags");
     NEO__CHECK(j->feature_count == m->feature_count, NEO_ERR_SHAPE,
-               "neo_shard: the batch has %d features, bags '%s' has %d", j->feature_count, m->desc.name,
-               m->feature_count);
+               "neo_shard: the batch has %d features, bags '%s' has %d", j->feature_count,
+               m->desc.name, m->feature_count);
     NEO__CHECK(j->batch == mine, NEO_ERR_SHAPE,
-               "neo_shard: rank %d has %" PRId64 " samples, its leaves hold %" PRId64 " of a batch of %" PRId64,
+               "neo_shard: rank %d has %" PRId64 " samples, its leaves hold %" PRId64
+               " of a batch of %" PRId64,
                s->sizes.rank, j->batch, mine, b->global);
     NEO__CHECK(m->weighted || !j->weights, NEO_ERR_ARG,
                "neo_shard: the batch has weights, the plan's has none (neo_plan_desc.weighted)");
     NEO__TRY(neo_jagged_validate(j, NULL));
-    for (int32_t f = 0; f < m->feature_count && j->batch > 0; f++) NEO__TRY(neo__shard_check_ids(s, b, f));
+    for (int32_t f = 0; f < m->feature_count && j->batch > 0; f++)
+        NEO__TRY(neo__shard_check_ids(s, b, f));
     return neo__shard_make_sources(s, b);
 }
 
@@ -4713,20 +4805,24 @@ static neo_status neo__shard_send_lengths(neo_shard *s, neo__shard_batch *b) {
     if (b->status != NEO_OK) snprintf(b->error, sizeof b->error, "%s", neo_last_error());
     int64_t mine = b->start[s->sizes.rank + 1] - b->start[s->sizes.rank];
     for (int r = 0; r < m->ranks; r++) {
-        int64_t flows = m->flow_begin[r + 1] - m->flow_begin[r], theirs = b->start[r + 1] - b->start[r];
+        int64_t flows = m->flow_begin[r + 1] - m->flow_begin[r],
+                theirs = b->start[r + 1] - b->start[r];
         out[r] = 1 + flows * mine;
         in[r] = 1 + s->sizes.flows * theirs;
         s->lengths_out[at] = (int32_t)b->status;
         for (int64_t i = 0; i < flows; i++) {
             int32_t *to = s->lengths_out + at + 1 + i * mine;
             const int32_t *from = s->source_lengths + m->flows[m->flow_begin[r] + i].source * mine;
-            if (b->status == NEO_OK) memcpy(to, from, (size_t)mine * sizeof *to);
-            else memset(to, 0, (size_t)mine * sizeof *to);
+            if (b->status == NEO_OK)
+                memcpy(to, from, (size_t)mine * sizeof *to);
+            else
+                memset(to, 0, (size_t)mine * sizeof *to);
         }
         at += out[r];
     }
     b->stage = NEO__SHARD_LENGTHS;
-    return neo_comm_all_to_allv(s->ids, s->lengths_out, out, s->lengths_in, in, NEO_I32, &b->ticket);
+    return neo_comm_all_to_allv(s->ids, s->lengths_out, out, s->lengths_in, in, NEO_I32,
+                                &b->ticket);
 }
 /* Any rank's error becomes everyone's. */
 static neo_status neo__shard_agree(neo_shard *s, neo__shard_batch *b) {
@@ -4780,18 +4876,21 @@ static neo_status neo__shard_send_ids(neo_shard *s, neo__shard_batch *b) {
         NEO__TRY(neo__shard_reserve(s, &s->weights_in, in_ids, sizeof(float)));
     }
     for (int64_t i = 0; i < m->flow_count; i++) { /* by rank: as they are sent */
-        int64_t from = s->source_at[m->flows[i].source], n = s->source_at[m->flows[i].source + 1] - from;
-        memcpy((char *)s->ids_out.data + (size_t)at * size, (char *)s->source_ids.data + (size_t)from * size,
-               (size_t)n * size);
+        int64_t from = s->source_at[m->flows[i].source],
+                n = s->source_at[m->flows[i].source + 1] - from;
+        memcpy((char *)s->ids_out.data + (size_t)at * size,
+               (char *)s->source_ids.data + (size_t)from * size, (size_t)n * size);
         if (m->weighted)
             memcpy((float *)s->weights_out.data + at, (float *)s->source_weights.data + from,
                    (size_t)n * sizeof(float));
         at += n;
     }
     b->stage = NEO__SHARD_IDS;
-    NEO__TRY(neo_comm_all_to_allv(s->ids, s->ids_out.data, out, s->ids_in.data, in, m->id_dtype, &b->ticket));
+    NEO__TRY(neo_comm_all_to_allv(s->ids, s->ids_out.data, out, s->ids_in.data, in, m->id_dtype,
+                                  &b->ticket));
     if (!m->weighted) return NEO_OK;
-    return neo_comm_all_to_allv(s->ids, s->weights_out.data, out, s->weights_in.data, in, NEO_F32, &b->ticket);
+    return neo_comm_all_to_allv(s->ids, s->weights_out.data, out, s->weights_in.data, in, NEO_F32,
+                                &b->ticket);
 }
 /* The ids are here: put those of all ranks together, route by route. */
 static neo_status neo__shard_take_ids(neo_shard *s, neo__shard_batch *b) {
@@ -4814,8 +4913,8 @@ static neo_status neo__shard_take_ids(neo_shard *s, neo__shard_batch *b) {
         for (int r = 0; r < m->ranks; r++) {
             int64_t samples = b->start[r + 1] - b->start[r], at = r * flows + routes[i].flow;
             int64_t from = s->flow_at[at], n = s->flow_at[at + 1] - from, end = total;
-            memcpy((char *)b->ids.data + (size_t)total * size, (char *)s->ids_in.data + (size_t)from * size,
-                   (size_t)n * size);
+            memcpy((char *)b->ids.data + (size_t)total * size,
+                   (char *)s->ids_in.data + (size_t)from * size, (size_t)n * size);
             if (m->weighted)
                 memcpy((float *)b->weights.data + total, (float *)s->weights_in.data + from,
                        (size_t)n * sizeof(float));
@@ -4845,14 +4944,16 @@ static neo_status neo__shard_give_up(neo_shard *s, neo_status status) {
 /* Bring a batch as far as `stage`. */
 static neo_status neo__shard_advance(neo_shard *s, neo__shard_batch *b, neo__shard_stage stage) {
     while (b->stage < stage) {
-        neo_status status = b->stage == NEO__SHARD_LENGTHS ? neo__shard_send_ids(s, b) : neo__shard_take_ids(s, b);
+        neo_status status =
+            b->stage == NEO__SHARD_LENGTHS ? neo__shard_send_ids(s, b) : neo__shard_take_ids(s, b);
         if (status == NEO_OK) continue;
         if (b->stage == NEO__SHARD_EMPTY) return status; /* a bad batch: everyone knows */
         return neo__shard_give_up(s, status);
     }
     return NEO_OK;
 }
-static neo_status neo__shard_start(neo_shard *s, neo__shard_batch *b, const neo_jagged *batch, int64_t global) {
+static neo_status neo__shard_start(neo_shard *s, neo__shard_batch *b, const neo_jagged *batch,
+                                   int64_t global) {
     b->batch = *batch;
     b->global = global;
     return neo__shard_send_lengths(s, b);
@@ -4862,7 +4963,9 @@ static neo_status neo__shard_start(neo_shard *s, neo__shard_batch *b, const neo_
 
    Pooled rows and gradients between `local` and `remote`, and between `remote` and the caller's tensors.
    ------------------------------------------------------------------------------------------------ */
-NEO__INLINE int64_t neo__shard_samples(const neo__shard_batch *b, int rank) { return b->start[rank + 1] - b->start[rank]; }
+NEO__INLINE int64_t neo__shard_samples(const neo__shard_batch *b, int rank) {
+    return b->start[rank + 1] - b->start[rank];
+}
 
 /* Rows on their way; way 0: forward, from local to remote; 1: backward, from remote to local. */
 typedef struct neo__shard_move {
@@ -4870,21 +4973,27 @@ typedef struct neo__shard_move {
     const neo__shard_batch *b;
     int way;
 } neo__shard_move;
-NEO__INLINE int neo__shard_is_plain(const neo__shard_move *v) { return v->s->map->wire[v->way] == NEO_WIRE_F32; }
+NEO__INLINE int neo__shard_is_plain(const neo__shard_move *v) {
+    return v->s->map->wire[v->way] == NEO_WIRE_F32;
+}
 
 /* Code (or decode) n samples of the direct routes of a rank: rows [n][stride] to or from coded. */
-static void neo__shard_code(const neo__shard_move *v, int rank, float *rows, int64_t n, int64_t stride, char *coded,
-                            int decode) {
+static void neo__shard_code(const neo__shard_move *v, int rank, float *rows, int64_t n,
+                            int64_t stride, char *coded, int decode) {
     neo_shard *s = v->s;
     for (int64_t i = s->map->route_begin[rank]; i < s->map->inside_begin[rank] && n > 0; i++) {
         const neo__shard_route *r = &s->map->routes[i];
         char *at = coded + n * r->coded[v->way];
-        if (decode) neo_wire_decode(s->ctx, r->wire[v->way], 0, at, n, r->cols, stride, rows + r->col);
-        else neo_wire_encode(s->ctx, r->wire[v->way], 0, rows + r->col, n, r->cols, stride, at, &s->wire_stats[v->way]);
+        if (decode)
+            neo_wire_decode(s->ctx, r->wire[v->way], 0, at, n, r->cols, stride, rows + r->col);
+        else
+            neo_wire_encode(s->ctx, r->wire[v->way], 0, rows + r->col, n, r->cols, stride, at,
+                            &s->wire_stats[v->way]);
     }
 }
 /* Pick the first `cols` of `stride` columns out, or put them back. */
-static void neo__shard_pick(float *rows, int64_t n, int64_t stride, int64_t cols, float *picked, int back) {
+static void neo__shard_pick(float *rows, int64_t n, int64_t stride, int64_t cols, float *picked,
+                            int back) {
     for (int64_t i = 0; i < n; i++) {
         float *row = rows + i * stride, *to = picked + i * cols;
         memcpy(back ? row : to, back ? to : row, (size_t)cols * sizeof *to);
@@ -4898,7 +5007,8 @@ static void neo__shard_code_local(const neo__shard_move *v, int decode) {
     char *coded = s->coded_local;
     if (neo__shard_is_plain(v)) {
         if (m->direct[rank] < width)
-            neo__shard_pick(s->local, v->b->start[m->ranks], width, m->direct[rank], (float *)(void *)coded, decode);
+            neo__shard_pick(s->local, v->b->start[m->ranks], width, m->direct[rank],
+                            (float *)(void *)coded, decode);
         return;
     }
     for (int r = 0; r < m->ranks; r++) {
@@ -4927,7 +5037,8 @@ static neo_status neo__shard_exchange(const neo__shard_move *v) {
         local[r] = neo__shard_samples(v->b, r) * (plain ? m->direct[rank] : m->coded[v->way][rank]);
         remote[r] = neo__shard_samples(v->b, rank) * (plain ? m->direct[r] : m->coded[v->way][r]);
     }
-    void *here = plain && m->direct[rank] == s->sizes.width ? (void *)s->local : (void *)s->coded_local;
+    void *here =
+        plain && m->direct[rank] == s->sizes.width ? (void *)s->local : (void *)s->coded_local;
     void *there = plain ? (void *)s->remote : (void *)s->coded_remote;
     neo_dtype dtype = plain ? NEO_F32 : NEO_U8;
     if (v->way == 0) {
@@ -4946,10 +5057,12 @@ typedef struct neo__shard_rows {
     int64_t stride, tasks;
 } neo__shard_rows;
 
-NEO__INLINE float *neo__shard_remote_row(const neo__shard_rows *k, const neo__shard_route *r, int64_t sample) {
+NEO__INLINE float *neo__shard_remote_row(const neo__shard_rows *k, const neo__shard_route *r,
+                                         int64_t sample) {
     const neo_shard *s = k->s;
     int64_t mine = neo__shard_samples(k->b, s->sizes.rank);
-    return s->remote + mine * s->map->remote_col[r->rank] + sample * s->map->direct[r->rank] + r->col;
+    return s->remote + mine * s->map->remote_col[r->rank] + sample * s->map->direct[r->rank] +
+           r->col;
 }
 /* Ids of a bag, before any was dropped, where they divide its sum; else 1. */
 NEO__INLINE int64_t neo__shard_divisor(const neo__shard_rows *k, int32_t feature, int64_t sample) {
@@ -4958,12 +5071,15 @@ NEO__INLINE int64_t neo__shard_divisor(const neo__shard_rows *k, int32_t feature
     const int64_t *offsets = k->b->batch.offsets + feature * k->b->batch.batch + sample;
     return offsets[1] - offsets[0];
 }
-static int neo__shard_level(int64_t a, int64_t b) { return 63 - __builtin_clzll((uint64_t)(a ^ b)); }
+static int neo__shard_level(int64_t a, int64_t b) {
+    return 63 - __builtin_clzll((uint64_t)(a ^ b));
+}
 /* The sum of the routes [first, end), which bring parts of the same columns, by the tree; row(user, r) is what
    a route brings, which is used up. */
 typedef float *(*neo__shard_row_fn)(const void *user, const neo__shard_route *r, int64_t sample);
-static float *neo__shard_join(const neo_shard *s, const neo__shard_route *first, const neo__shard_route *end,
-                              neo__shard_row_fn row, const void *user, int64_t sample) {
+static float *neo__shard_join(const neo_shard *s, const neo__shard_route *first,
+                              const neo__shard_route *end, neo__shard_row_fn row, const void *user,
+                              int64_t sample) {
     enum { DEPTH = 64 };
     float *sum[DEPTH];
     int64_t number[DEPTH];
@@ -4991,17 +5107,19 @@ static void neo__shard_round(const neo_shard *s, neo_wire wire, float *row, int6
         neo_wire_decode(s->ctx, wire, 0, code, 1, n, n, row + c);
     }
 }
-static float *neo__shard_remote_row_of(const void *user, const neo__shard_route *r, int64_t sample) {
+static float *neo__shard_remote_row_of(const void *user, const neo__shard_route *r,
+                                       int64_t sample) {
     return neo__shard_remote_row((const neo__shard_rows *)user, r, sample);
 }
 /* Pooled columns of a feature, to the caller: out = from, divided for MEAN. */
-static void neo__shard_give(const neo__shard_rows *k, int32_t feature, int64_t sample, const float *from, int64_t cols,
-                            int64_t out_col) {
+static void neo__shard_give(const neo__shard_rows *k, int32_t feature, int64_t sample,
+                            const float *from, int64_t cols, int64_t out_col) {
     int64_t length = neo__shard_divisor(k, feature, sample);
     float *out = k->out + sample * k->stride + out_col;
     if (length > 1)
         for (int64_t c = 0; c < cols; c++) out[c] = from[c] / (float)length;
-    else memcpy(out, from, (size_t)cols * sizeof *out);
+    else
+        memcpy(out, from, (size_t)cols * sizeof *out);
 }
 static void neo__shard_unpack_task(void *arg, int64_t task, int worker) {
     const neo__shard_rows *k = (const neo__shard_rows *)arg;
@@ -5022,13 +5140,14 @@ static void neo__shard_unpack_task(void *arg, int64_t task, int worker) {
         }
 }
 /* A gradient of the caller: to = dout, divided for MEAN. */
-static void neo__shard_take(const neo__shard_rows *k, int32_t feature, int64_t sample, float *to, int64_t cols,
-                            int64_t out_col) {
+static void neo__shard_take(const neo__shard_rows *k, int32_t feature, int64_t sample, float *to,
+                            int64_t cols, int64_t out_col) {
     int64_t length = neo__shard_divisor(k, feature, sample);
     const float *from = k->out + sample * k->stride + out_col;
     if (length > 1)
         for (int64_t c = 0; c < cols; c++) to[c] = from[c] / (float)length;
-    else memcpy(to, from, (size_t)cols * sizeof *to);
+    else
+        memcpy(to, from, (size_t)cols * sizeof *to);
 }
 static void neo__shard_pack_task(void *arg, int64_t task, int worker) {
     const neo__shard_rows *k = (const neo__shard_rows *)arg;
@@ -5076,13 +5195,15 @@ static neo__shard_rows neo__shard_rows_of(neo_shard *s, neo_tensor t) {
 /* ---- data-parallel tables ---- */
 
 /* Their features of the caller's samples [begin, end). */
-static neo_status neo__shard_replica_batch(neo_shard *s, int64_t begin, int64_t end, neo_jagged *j) {
+static neo_status neo__shard_replica_batch(neo_shard *s, int64_t begin, int64_t end,
+                                           neo_jagged *j) {
     const neo__shard_map *m = s->map;
     const neo_jagged *from = &s->batches[s->current].batch;
     int64_t n = from->batch, bag = 0, total = 0;
     size_t size = neo_dtype_size(from->id_dtype);
     for (int64_t q = 0; q < m->replica_count; q++)
-        total += from->offsets[m->replicas[q] * n + end] - from->offsets[m->replicas[q] * n + begin];
+        total +=
+            from->offsets[m->replicas[q] * n + end] - from->offsets[m->replicas[q] * n + begin];
     NEO__TRY(neo__shard_reserve(s, &s->replica_ids, total, size));
     if (from->weights) NEO__TRY(neo__shard_reserve(s, &s->replica_weights, total, sizeof(float)));
     NEO__TRY(neo_bags_reserve(s->replicas, end - begin, total));
@@ -5091,11 +5212,13 @@ static neo_status neo__shard_replica_batch(neo_shard *s, int64_t begin, int64_t 
     for (int64_t q = 0; q < m->replica_count; q++) {
         const int64_t *offsets = from->offsets + m->replicas[q] * n + begin;
         int64_t count = offsets[end - begin] - offsets[0];
-        memcpy((char *)s->replica_ids.data + (size_t)total * size, (const char *)from->ids + (size_t)offsets[0] * size,
-               (size_t)count * size);
+        memcpy((char *)s->replica_ids.data + (size_t)total * size,
+               (const char *)from->ids + (size_t)offsets[0] * size, (size_t)count * size);
         if (from->weights)
-            memcpy((float *)s->replica_weights.data + total, from->weights + offsets[0], (size_t)count * sizeof(float));
-        for (int64_t i = 1; i <= end - begin; i++) s->replica_offsets[++bag] = total + offsets[i] - offsets[0];
+            memcpy((float *)s->replica_weights.data + total, from->weights + offsets[0],
+                   (size_t)count * sizeof(float));
+        for (int64_t i = 1; i <= end - begin; i++)
+            s->replica_offsets[++bag] = total + offsets[i] - offsets[0];
         total += count;
     }
     memset(j, 0, sizeof *j);
@@ -5111,7 +5234,8 @@ static neo_status neo__shard_replicas_forward(neo_shard *s) {
     neo_jagged j;
     int64_t n = s->batches[s->current].batch.batch;
     NEO__TRY(neo__shard_replica_batch(s, 0, n, &j));
-    return neo_bags_forward(s->replicas, &j, neo_tensor_2d(s->replica_out, NEO_F32, n, s->sizes.replica_width));
+    return neo_bags_forward(s->replicas, &j,
+                            neo_tensor_2d(s->replica_out, NEO_F32, n, s->sizes.replica_width));
 }
 /* Dense gradients of one subtree of leaves, and which rows it touched. */
 static neo_status neo__shard_replica_grads(neo_shard *s, const neo_leaves *leaves, float *dense) {
@@ -5156,9 +5280,10 @@ static neo_status neo__shard_replicas_backward(neo_shard *s) {
         NEO__TRY(neo__shard_replica_grads(s, &subtree[i], dense));
         pieces[i] = dense;
     }
-    NEO__TRY(neo_comm_all_reduce_leaves(s->rows, pieces, s->dense_sum, s->sizes.replica_floats, NEO_F32, &ignored));
-    return neo_comm_all_reduce(s->rows, NEO_REDUCE_MAX, s->touched, s->touched, s->sizes.replica_rows, NEO_U8,
-                               &s->ticket);
+    NEO__TRY(neo_comm_all_reduce_leaves(s->rows, pieces, s->dense_sum, s->sizes.replica_floats,
+                                        NEO_F32, &ignored));
+    return neo_comm_all_reduce(s->rows, NEO_REDUCE_MAX, s->touched, s->touched,
+                               s->sizes.replica_rows, NEO_U8, &s->ticket);
 }
 /* The sums are here: those of touched rows, closed up, are the gradients of one step. */
 static neo_status neo__shard_replicas_keep(neo_shard *s) {
@@ -5172,7 +5297,8 @@ static neo_status neo__shard_replicas_keep(neo_shard *s) {
             memmove(sum + n * dim, sum + row * dim, (size_t)dim * sizeof *sum);
             s->replica_row[n++] = row;
         }
-        NEO__TRY(neo_bags_add_grad(s->replicas, t, s->replica_row, n, neo_tensor_2d(sum, NEO_F32, n, dim)));
+        NEO__TRY(neo_bags_add_grad(s->replicas, t, s->replica_row, n,
+                                   neo_tensor_2d(sum, NEO_F32, n, dim)));
         sum += rows * dim;
         touched += rows;
     }
@@ -5188,7 +5314,9 @@ static neo_status neo__shard_replicas_keep(neo_shard *s) {
    of which the rows for node h' go to rank (h', l), who has all nodes' in mid_in. Gradients go the same way
    back. Inside a node all rows travel as f32: partial sums, and gradients that the wire has rounded already.
    ------------------------------------------------------------------------------------------------ */
-NEO__INLINE int64_t neo__shard_inside_cols(const neo__shard_map *m, int rank) { return m->width[rank] - m->direct[rank]; }
+NEO__INLINE int64_t neo__shard_inside_cols(const neo__shard_map *m, int rank) {
+    return m->width[rank] - m->direct[rank];
+}
 /* Samples of the ranks at place l. */
 static int64_t neo__shard_place_count(const neo_shard *s, const neo__shard_batch *b, int place) {
     int64_t n = 0;
@@ -5203,7 +5331,8 @@ static void neo__shard_inside_pick(neo_shard *s, const neo__shard_batch *b, int 
     for (int place = 0; place < m->per_node; place++)
         for (int r = place; r < m->ranks; r += m->per_node) {
             int64_t n = neo__shard_samples(b, r);
-            neo__shard_pick(s->local + b->start[r] * width + m->direct[s->sizes.rank], n, width, cols, at, back);
+            neo__shard_pick(s->local + b->start[r] * width + m->direct[s->sizes.rank], n, width,
+                            cols, at, back);
             at += n * cols;
         }
 }
@@ -5214,9 +5343,11 @@ static neo_status neo__shard_inside_exchange(neo_shard *s, const neo__shard_batc
     int first = s->sizes.rank / m->per_node * m->per_node;
     for (int l = 0; l < m->per_node; l++) {
         out[l] = neo__shard_place_count(s, b, l) * s->sizes.inside;
-        in[l] = neo__shard_place_count(s, b, s->sizes.rank - first) * neo__shard_inside_cols(m, first + l);
+        in[l] = neo__shard_place_count(s, b, s->sizes.rank - first) *
+                neo__shard_inside_cols(m, first + l);
     }
-    if (back) return neo_comm_all_to_allv(s->node, s->inside_in, in, s->inside_out, out, NEO_F32, NULL);
+    if (back)
+        return neo_comm_all_to_allv(s->node, s->inside_in, in, s->inside_out, out, NEO_F32, NULL);
     return neo_comm_all_to_allv(s->node, s->inside_out, out, s->inside_in, in, NEO_F32, NULL);
 }
 typedef struct neo__shard_place {
@@ -5227,8 +5358,8 @@ typedef struct neo__shard_place {
 static float *neo__shard_inside_row(const void *user, const neo__shard_route *r, int64_t sample) {
     const neo__shard_place *k = (const neo__shard_place *)user;
     const neo__shard_map *m = k->s->map;
-    return k->s->inside_in + k->first[r->rank % m->per_node] + sample * neo__shard_inside_cols(m, r->rank) +
-           (r->col - m->direct[r->rank]);
+    return k->s->inside_in + k->first[r->rank % m->per_node] +
+           sample * neo__shard_inside_cols(m, r->rank) + (r->col - m->direct[r->rank]);
 }
 static neo__shard_place neo__shard_place_of(neo_shard *s, const neo__shard_batch *b) {
     const neo__shard_map *m = s->map;
@@ -5238,7 +5369,9 @@ static neo__shard_place neo__shard_place_of(neo_shard *s, const neo__shard_batch
     k.samples = neo__shard_place_count(s, b, s->sizes.rank % m->per_node);
     k.first = s->counts;
     for (int l = 0; l < m->per_node; l++)
-        k.first[l] = l == 0 ? 0 : k.first[l - 1] + k.samples * neo__shard_inside_cols(m, node * m->per_node + l - 1);
+        k.first[l] = l == 0 ? 0
+                            : k.first[l - 1] +
+                                  k.samples * neo__shard_inside_cols(m, node * m->per_node + l - 1);
     return k;
 }
 /* inside_in to mid_out: sums; or back: every part gets the gradient. */
@@ -5253,7 +5386,9 @@ static void neo__shard_mid_join(neo_shard *s, const neo__shard_batch *b, int bac
             float *sum = s->mid_out + i * s->sizes.mid + mid->col;
             size_t bytes = (size_t)mid->cols * sizeof *sum;
             if (!back) {
-                memcpy(sum, neo__shard_join(s, m->pull + mid->first, m->pull + mid->end, neo__shard_inside_row, &k, i),
+                memcpy(sum,
+                       neo__shard_join(s, m->pull + mid->first, m->pull + mid->end,
+                                       neo__shard_inside_row, &k, i),
                        bytes);
                 continue;
             }
@@ -5263,15 +5398,19 @@ static void neo__shard_mid_join(neo_shard *s, const neo__shard_batch *b, int bac
     neo__fp_leave(fp);
 }
 /* Code, or decode, n samples of the sums of a node. */
-static void neo__shard_mid_code(const neo__shard_move *v, int node, float *rows, int64_t n, char *coded, int decode) {
+static void neo__shard_mid_code(const neo__shard_move *v, int node, float *rows, int64_t n,
+                                char *coded, int decode) {
     neo_shard *s = v->s;
     const neo__shard_map *m = s->map;
     neo_wire wire = m->wire[v->way];
     for (int64_t q = m->mid_begin[node]; q < m->mid_begin[node + 1] && n > 0; q++) {
         const neo__shard_mid *mid = &m->mids[q];
         char *at = coded + n * mid->coded[v->way];
-        if (decode) neo_wire_decode(s->ctx, wire, 0, at, n, mid->cols, m->mid_width[node], rows + mid->col);
-        else neo_wire_encode(s->ctx, wire, 0, rows + mid->col, n, mid->cols, m->mid_width[node], at, &s->wire_stats[v->way]);
+        if (decode)
+            neo_wire_decode(s->ctx, wire, 0, at, n, mid->cols, m->mid_width[node], rows + mid->col);
+        else
+            neo_wire_encode(s->ctx, wire, 0, rows + mid->col, n, mid->cols, m->mid_width[node], at,
+                            &s->wire_stats[v->way]);
     }
 }
 /* All of mid_out (of this node, for all nodes), or of mid_in (of all nodes, for this rank). */
@@ -5297,13 +5436,15 @@ static neo_status neo__shard_cross_exchange(const neo__shard_move *v) {
     for (int h = 0; h < m->nodes; h++) {
         int64_t theirs = neo__shard_samples(v->b, h * m->per_node + s->sizes.rank % m->per_node);
         out[h] = theirs * (plain ? m->mid_width[node] : m->mid_coded[v->way][node]);
-        in[h] = neo__shard_samples(v->b, s->sizes.rank) * (plain ? m->mid_width[h] : m->mid_coded[v->way][h]);
+        in[h] = neo__shard_samples(v->b, s->sizes.rank) *
+                (plain ? m->mid_width[h] : m->mid_coded[v->way][h]);
     }
     void *from = plain ? (void *)s->mid_out : (void *)s->mid_coded_out;
     void *to = plain ? (void *)s->mid_in : (void *)s->mid_coded_in;
     neo_dtype dtype = plain ? NEO_F32 : NEO_U8;
     neo__shard_mid_code_all(v, v->way == 0, 0);
-    if (v->way == 0) return neo_comm_all_to_allv(s->cross, from, out, to, in, dtype, &s->cross_ticket);
+    if (v->way == 0)
+        return neo_comm_all_to_allv(s->cross, from, out, to, in, dtype, &s->cross_ticket);
     return neo_comm_all_to_allv(s->cross, to, in, from, out, dtype, &s->cross_ticket);
 }
 /* Between mid_in and the caller's rows. */
@@ -5318,8 +5459,10 @@ static void neo__shard_mid_rows(const neo__shard_rows *k, int back) {
             for (int64_t q = m->mid_begin[h]; q < m->mid_begin[h + 1]; q++) {
                 const neo__shard_mid *mid = &m->mids[q];
                 float *row = rows + i * m->mid_width[h] + mid->col;
-                if (back) neo__shard_take(k, mid->feature, i, row, mid->cols, mid->out_col);
-                else neo__shard_give(k, mid->feature, i, row, mid->cols, mid->out_col);
+                if (back)
+                    neo__shard_take(k, mid->feature, i, row, mid->cols, mid->out_col);
+                else
+                    neo__shard_give(k, mid->feature, i, row, mid->cols, mid->out_col);
             }
     neo__fp_leave(fp);
 }
@@ -5347,14 +5490,15 @@ static neo_status neo__shard_nodes_backward_end(const neo__shard_move *v) {
    [sums][rows][blocks]. All ranks take part in every round, with nothing to say if they have no such part.
    ------------------------------------------------------------------------------------------------ */
 /* What the running round has of a part of this rank: NULL if its step asks for nothing more. */
-static const neo_cut_sums *neo__shard_cut_of(const neo_cut_sums *cuts, int32_t count, int64_t table) {
+static const neo_cut_sums *neo__shard_cut_of(const neo_cut_sums *cuts, int32_t count,
+                                             int64_t table) {
     for (int32_t i = 0; i < count; i++)
         if (cuts[i].table == table) return &cuts[i];
     return NULL;
 }
 /* The part of this rank that has the rows of `part`. */
-static const neo_cut_sums *neo__shard_cut_like(const neo_shard *s, const neo_cut_sums *cuts, int32_t count,
-                                               const neo__shard_part *part) {
+static const neo_cut_sums *neo__shard_cut_like(const neo_shard *s, const neo_cut_sums *cuts,
+                                               int32_t count, const neo__shard_part *part) {
     const neo__shard_map *m = s->map;
     int64_t first = m->part_begin[s->sizes.rank];
     for (int32_t i = 0; i < count; i++) {
@@ -5363,18 +5507,21 @@ static const neo_cut_sums *neo__shard_cut_like(const neo_shard *s, const neo_cut
     }
     return NULL;
 }
-NEO__INLINE int64_t neo__shard_blocks(const neo__shard_part *part) { return (part->cols + 15) / 16; }
+NEO__INLINE int64_t neo__shard_blocks(const neo__shard_part *part) {
+    return (part->cols + 15) / 16;
+}
 
 /* How many floats go to each rank and come from it. */
-static void neo__shard_cut_counts(const neo_shard *s, const neo_cut_sums *cuts, int32_t count, int64_t *out,
-                                  int64_t *in) {
+static void neo__shard_cut_counts(const neo_shard *s, const neo_cut_sums *cuts, int32_t count,
+                                  int64_t *out, int64_t *in) {
     const neo__shard_map *m = s->map;
     for (int r = 0; r < m->ranks; r++) {
         out[r] = in[r] = 0;
         if (r == s->sizes.rank) continue;
         for (int32_t i = 0; i < count; i++) {
             const neo__shard_part *mine = &m->parts[m->part_begin[s->sizes.rank] + cuts[i].table];
-            if (neo__shard_shares_rows(m, mine, r)) out[r] += cuts[i].sums * cuts[i].rows * cuts[i].blocks_per_row;
+            if (neo__shard_shares_rows(m, mine, r))
+                out[r] += cuts[i].sums * cuts[i].rows * cuts[i].blocks_per_row;
         }
         for (int64_t p = m->part_begin[r]; p < m->part_begin[r + 1]; p++) {
             const neo_cut_sums *like = neo__shard_cut_like(s, cuts, count, &m->parts[p]);
@@ -5410,7 +5557,8 @@ static const float *neo__shard_cut_find(const neo_shard *s, const neo_cut_sums *
     for (;; p++) {
         const neo__shard_part *part = &m->parts[p];
         const neo_cut_sums *like = neo__shard_cut_like(s, cuts, count, part);
-        if (part->table == slice->table && part->first_row == slice->first_row && part->first_col == slice->first_col)
+        if (part->table == slice->table && part->first_row == slice->first_row &&
+            part->first_col == slice->first_col)
             return at;
         if (like) at += like->sums * like->rows * neo__shard_blocks(part);
     }
@@ -5433,7 +5581,8 @@ static neo_status neo__shard_cut_round(neo_shard *s, const neo_cut_sums *cuts, i
     NEO__TRY(neo__shard_reserve(s, &s->cut_out, out_floats, sizeof(float)));
     NEO__TRY(neo__shard_reserve(s, &s->cut_in, in_floats, sizeof(float)));
     neo__shard_cut_pack(s, cuts, count);
-    NEO__TRY(neo_comm_all_to_allv(s->rows, s->cut_out.data, out, s->cut_in.data, in, NEO_F32, NULL));
+    NEO__TRY(
+        neo_comm_all_to_allv(s->rows, s->cut_out.data, out, s->cut_in.data, in, NEO_F32, NULL));
     for (int32_t i = 0; i < count; i++) {
         const neo__shard_part *mine = &m->parts[m->part_begin[s->sizes.rank] + cuts[i].table];
         int64_t end, slice = neo__shard_slices(m, mine, &end);
@@ -5466,10 +5615,12 @@ static neo_status neo__shard_cut_sums(void *user, const neo_cut_sums *cuts, int3
    ------------------------------------------------------------------------------------------------ */
 NEO_API neo_status neo_shard_prefetch(neo_shard *s, const neo_jagged *batch, int64_t global_batch) {
     NEO__CHECK(s && batch, NEO_ERR_ARG, "neo_shard_prefetch: an argument is NULL");
-    NEO__CHECK(s->map->pipeline, NEO_ERR_STATE, "neo_shard_prefetch: the plan has no second batch (neo_plan_desc.pipeline)");
+    NEO__CHECK(s->map->pipeline, NEO_ERR_STATE,
+               "neo_shard_prefetch: the plan has no second batch (neo_plan_desc.pipeline)");
     if (s->whole) return NEO_OK;
     neo__shard_batch *next = &s->batches[!s->current];
-    NEO__CHECK(next->stage == NEO__SHARD_EMPTY, NEO_ERR_STATE, "neo_shard_prefetch: a batch is under way already");
+    NEO__CHECK(next->stage == NEO__SHARD_EMPTY, NEO_ERR_STATE,
+               "neo_shard_prefetch: a batch is under way already");
     return neo__shard_start(s, next, batch, global_batch);
 }
 /* Send the ids of the batch that comes next, whose lengths are here by now. If it is a bad one, its own
@@ -5483,19 +5634,22 @@ static neo_status neo__shard_hurry(neo_shard *s) {
 /* The batch that comes now has been prefetched. */
 static int neo__shard_is_next(const neo_shard *s, const neo_jagged *batch) {
     const neo__shard_batch *next = &s->batches[!s->current];
-    return next->stage != NEO__SHARD_EMPTY && next->batch.offsets == batch->offsets && next->batch.ids == batch->ids &&
-           next->batch.batch == batch->batch;
+    return next->stage != NEO__SHARD_EMPTY && next->batch.offsets == batch->offsets &&
+           next->batch.ids == batch->ids && next->batch.batch == batch->batch;
 }
-NEO_API neo_status neo_shard_forward_begin(neo_shard *s, const neo_jagged *batch, int64_t global_batch) {
+NEO_API neo_status neo_shard_forward_begin(neo_shard *s, const neo_jagged *batch,
+                                           int64_t global_batch) {
     NEO__CHECK(s && batch, NEO_ERR_ARG, "neo_shard_forward_begin: an argument is NULL");
     NEO__CHECK(s->phase == NEO__SHARD_IDLE || s->phase == NEO__SHARD_FORWARDED, NEO_ERR_STATE,
-               "neo_shard_forward_begin: call neo_shard_%s_end first", s->phase == NEO__SHARD_FORWARD ? "forward" : "backward");
+               "neo_shard_forward_begin: call neo_shard_%s_end first",
+               s->phase == NEO__SHARD_FORWARD ? "forward" : "backward");
     s->phase = NEO__SHARD_IDLE;
     s->batches[s->current].stage = NEO__SHARD_EMPTY;
     if (s->whole) {
         NEO__CHECK(global_batch == batch->batch, NEO_ERR_SHAPE,
-                   "neo_shard_forward_begin: %" PRId64 " samples of a batch of %" PRId64 " on one rank", batch->batch,
-                   global_batch);
+                   "neo_shard_forward_begin: %" PRId64 " samples of a batch of %" PRId64
+                   " on one rank",
+                   batch->batch, global_batch);
         s->batches[s->current].batch = *batch;
         s->phase = NEO__SHARD_FORWARD;
         return NEO_OK;
@@ -5504,7 +5658,8 @@ NEO_API neo_status neo_shard_forward_begin(neo_shard *s, const neo_jagged *batch
         s->current = !s->current;
     } else { /* the exchange has one set of buffers */
         neo__shard_batch *next = &s->batches[!s->current];
-        if (next->stage != NEO__SHARD_EMPTY && neo__shard_advance(s, next, NEO__SHARD_READY) != NEO_OK)
+        if (next->stage != NEO__SHARD_EMPTY &&
+            neo__shard_advance(s, next, NEO__SHARD_READY) != NEO_OK)
             if (next->stage != NEO__SHARD_EMPTY) return neo_comm_status(s->ids);
         NEO__TRY(neo__shard_start(s, &s->batches[s->current], batch, global_batch));
     }
@@ -5512,7 +5667,9 @@ NEO_API neo_status neo_shard_forward_begin(neo_shard *s, const neo_jagged *batch
     NEO__TRY(neo__shard_advance(s, b, NEO__SHARD_READY));
     neo__shard_move move = {s, b, 0};
     neo_status status = NEO_OK;
-    if (s->bags) status = neo_bags_forward(s->bags, &b->local, neo_tensor_2d(s->local, NEO_F32, b->global, s->sizes.width));
+    if (s->bags)
+        status = neo_bags_forward(s->bags, &b->local,
+                                  neo_tensor_2d(s->local, NEO_F32, b->global, s->sizes.width));
     if (status == NEO_OK) status = neo__shard_exchange(&move);
     if (status == NEO_OK && s->node) status = neo__shard_nodes_forward(&move);
     if (status == NEO_OK && s->replicas) status = neo__shard_replicas_forward(s);
@@ -5520,15 +5677,18 @@ NEO_API neo_status neo_shard_forward_begin(neo_shard *s, const neo_jagged *batch
     s->phase = NEO__SHARD_FORWARD;
     return NEO_OK;
 }
-static neo_status neo__shard_check_rows(const neo_shard *s, neo_tensor t, const char *fn, const char *what) {
+static neo_status neo__shard_check_rows(const neo_shard *s, neo_tensor t, const char *fn,
+                                        const char *what) {
     int64_t n = s->batches[s->current].batch.batch, width = neo_shard_out_width(s);
     NEO__CHECK(t.ndim == 2 && t.dtype == NEO_F32 && t.shape[0] == n && t.shape[1] == width &&
                    (t.stride[1] == 1 || width == 1) && (t.data || n == 0),
-               NEO_ERR_SHAPE, "%s: %s must be f32 [%" PRId64 "][%" PRId64 "], last stride 1", fn, what, n, width);
+               NEO_ERR_SHAPE, "%s: %s must be f32 [%" PRId64 "][%" PRId64 "], last stride 1", fn,
+               what, n, width);
     return NEO_OK;
 }
 NEO_API neo_status neo_shard_forward_end(neo_shard *s, neo_tensor out) {
-    NEO__CHECK(s && s->phase == NEO__SHARD_FORWARD, NEO_ERR_STATE, "neo_shard_forward_end: no forward has begun");
+    NEO__CHECK(s && s->phase == NEO__SHARD_FORWARD, NEO_ERR_STATE,
+               "neo_shard_forward_end: no forward has begun");
     if (s->whole) {
         s->phase = NEO__SHARD_IDLE;
         NEO__TRY(neo_bags_forward(s->bags, &s->batches[s->current].batch, out));
@@ -5577,7 +5737,8 @@ NEO_API neo_status neo_shard_backward_begin(neo_shard *s, neo_tensor dout) {
     return NEO_OK;
 }
 NEO_API neo_status neo_shard_backward_end(neo_shard *s, float lr) {
-    NEO__CHECK(s && s->phase == NEO__SHARD_BACKWARD, NEO_ERR_STATE, "neo_shard_backward_end: no backward has begun");
+    NEO__CHECK(s && s->phase == NEO__SHARD_BACKWARD, NEO_ERR_STATE,
+               "neo_shard_backward_end: no backward has begun");
     NEO__CHECK(lr - lr == 0.0f, NEO_ERR_NUMERIC, "neo_shard_backward_end: lr is %g", (double)lr);
     if (s->whole) {
         NEO__TRY(neo_bags_backward(s->bags, &s->batches[s->current].batch, s->dout, lr));
@@ -5604,7 +5765,8 @@ NEO_API neo_status neo_shard_backward_end(neo_shard *s, float lr) {
     s->phase = NEO__SHARD_IDLE;
     return NEO_OK;
 }
-NEO_API neo_status neo_shard_forward(neo_shard *s, const neo_jagged *batch, int64_t global_batch, neo_tensor out) {
+NEO_API neo_status neo_shard_forward(neo_shard *s, const neo_jagged *batch, int64_t global_batch,
+                                     neo_tensor out) {
     NEO__TRY(neo_shard_forward_begin(s, batch, global_batch));
     return neo_shard_forward_end(s, out);
 }
@@ -5613,7 +5775,9 @@ NEO_API neo_status neo_shard_backward(neo_shard *s, neo_tensor dout, float lr) {
     return neo_shard_backward_end(s, lr);
 }
 
-NEO_API int64_t neo_shard_out_width(const neo_shard *s) { return s->map->feature_col[s->map->feature_count]; }
+NEO_API int64_t neo_shard_out_width(const neo_shard *s) {
+    return s->map->feature_col[s->map->feature_count];
+}
 NEO_API neo_shard_stats neo_shard_get_stats(const neo_shard *s) {
     neo_shard_stats st;
     memset(&st, 0, sizeof st);
@@ -5646,13 +5810,15 @@ NEO_API void neo_shard_reset_stats(neo_shard *s) {
 
 /* ---- state ---- */
 /* A tensor of a part: weights or state of its rows. One float per row stands in every slice; the first has it. */
-static neo_status neo__shard_add_part(neo_state *state, const neo_shard *s, const neo__shard_part *part,
-                                      neo_state_kind kind, const char *suffix, neo_tensor t, int per_row) {
+static neo_status neo__shard_add_part(neo_state *state, const neo_shard *s,
+                                      const neo__shard_part *part, neo_state_kind kind,
+                                      const char *suffix, neo_tensor t, int per_row) {
     char name[1024];
     neo_part place;
     const neo_table_desc *table = &s->map->tables[part->table];
     int n = snprintf(name, sizeof name, "%s.%s.%s", s->map->desc.name, table->name, suffix);
-    NEO__CHECK(n > 0 && n < (int)sizeof name, NEO_ERR_ARG, "neo_state_add_shard: the name %.100s... is too long", name);
+    NEO__CHECK(n > 0 && n < (int)sizeof name, NEO_ERR_ARG,
+               "neo_state_add_shard: the name %.100s... is too long", name);
     place.rows = table->rows;
     place.cols = per_row ? (t.ndim == 2 ? t.shape[1] : 0) : table->dim;
     place.first_row = part->first_row;
@@ -5661,18 +5827,23 @@ static neo_status neo__shard_add_part(neo_state *state, const neo_shard *s, cons
     return neo_state_add_part(state, kind, name, t, &place);
 }
 /* A tensor of a table that every rank has. */
-static neo_status neo__shard_add_replica(neo_state *state, const neo_shard *s, int32_t t, neo_state_kind kind,
-                                         const char *suffix, neo_tensor tensor) {
+static neo_status neo__shard_add_replica(neo_state *state, const neo_shard *s, int32_t t,
+                                         neo_state_kind kind, const char *suffix,
+                                         neo_tensor tensor) {
     char name[1024];
-    int n = snprintf(name, sizeof name, "%s.%s.%s", s->map->desc.name, neo_bags_table_name(s->replicas, t), suffix);
-    NEO__CHECK(n > 0 && n < (int)sizeof name, NEO_ERR_ARG, "neo_state_add_shard: the name %.100s... is too long", name);
+    int n = snprintf(name, sizeof name, "%s.%s.%s", s->map->desc.name,
+                     neo_bags_table_name(s->replicas, t), suffix);
+    NEO__CHECK(n > 0 && n < (int)sizeof name, NEO_ERR_ARG,
+               "neo_state_add_shard: the name %.100s... is too long", name);
     return neo_state_add(state, kind, name, tensor);
 }
 /* The k-th tensor of a table: weights, scales (of i8 rows), states; none if it has no such. */
 enum { NEO__SHARD_TENSORS = 4 };
 static const char *const neo__shard_tensor_name[] = {"weight", "scale", "momentum1", "momentum2"};
 static neo_tensor neo__shard_tensor(const neo_bags *bags, int32_t table, int k) {
-    return k == 0 ? neo_bags_weight(bags, table) : k == 1 ? neo_bags_scale(bags, table) : neo_bags_state(bags, table, k - 2);
+    return k == 0   ? neo_bags_weight(bags, table)
+           : k == 1 ? neo_bags_scale(bags, table)
+                    : neo_bags_state(bags, table, k - 2);
 }
 NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *s) {
     NEO__CHECK(state && s, NEO_ERR_ARG, "neo_state_add_shard: an argument is NULL");
@@ -5685,17 +5856,18 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *s) {
             neo_tensor t = neo__shard_tensor(s->bags, (int32_t)(p - first), k);
             int per_row = k == 1 || t.ndim == 1;
             if (t.data)
-                NEO__TRY(neo__shard_add_part(state, s, &s->map->parts[p], kind, neo__shard_tensor_name[k], t, per_row));
+                NEO__TRY(neo__shard_add_part(state, s, &s->map->parts[p], kind,
+                                             neo__shard_tensor_name[k], t, per_row));
         }
         for (int32_t i = 0; s->replicas && i < neo_bags_table_count(s->replicas); i++) {
             neo_tensor t = neo__shard_tensor(s->replicas, i, k);
-            if (t.data) NEO__TRY(neo__shard_add_replica(state, s, i, kind, neo__shard_tensor_name[k], t));
+            if (t.data)
+                NEO__TRY(neo__shard_add_replica(state, s, i, kind, neo__shard_tensor_name[k], t));
         }
     }
     snprintf(name, sizeof name, "%s.step", s->map->desc.name);
     return neo_state_add(state, NEO_STATE_OPTIMIZER, name, neo_tensor_1d(&s->steps, NEO_I64, 1));
 }
-
 
 #ifdef __cplusplus
 }
