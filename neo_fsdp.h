@@ -4191,8 +4191,7 @@ struct neo_shard {
     float *inside_out, *inside_in, *mid_out, *mid_in; /* see >>impl-shard-nodes */
     char *mid_coded_out, *mid_coded_in;
     int64_t *replica_offsets;
-    int64_t *
-        replica_at; /* [tables][2]: a table's first number in dense, and its first row in touched */
+    int64_t *replica_at; /* [tables][2]: a table's first number in dense, first row in touched */
     float *replica_out, *dense, *dense_sum;
     unsigned char *touched;
     int64_t *replica_row;
