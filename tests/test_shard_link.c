@@ -16,10 +16,6 @@ static const int FULL[FULL_STEPS] = {0, 3, 4, 7};
 static neo_status most_of(neo_comm *comm, int64_t *x, int64_t count) {
     return neo_comm_all_reduce(comm, NEO_REDUCE_MAX, x, x, count, NEO_I64, NULL);
 }
-static int64_t waited(const neo_shard *shard) {
-    neo_shard_stats s = neo_shard_get_stats(shard);
-    return s.ids.wait_ns + s.rows.wait_ns + s.node.wait_ns + s.cross.wait_ns;
-}
 static neo_status digest_of(neo_comm *comm, neo_shard *shard, uint64_t *digest) {
     neo_group all = neo_comm_group(comm);
     neo_state *state;
@@ -39,28 +35,29 @@ static neo_status digest_of(neo_comm *comm, neo_shard *shard, uint64_t *digest) 
    follows needs them; gradients behind 2 b, as they come from the top and the update ends the step. Hideable is
        min(F, b) + min(B, 2 b) + I
    where the links are idle for I: 3 t + 2 b - B >= I. With b = C/4 and t = C/12, C = I + F + B, communication is
-   half of the step. Hidden are the parts of hideable by which the waits are shorter than C, and the step than
-   C + 3 b + 3 t: what a busy machine adds to a step counts against the pipeline, so the best of several turns
-   says what it can do. */
-typedef struct Rank { /* of the pipeline's test */
+   half of the step. Hidden are the parts of hideable by which the time in the calls is shorter than C, and the step
+   than C + 3 b + 3 t: what a busy machine adds to a step counts against the pipeline, so of several turns the best
+   step of each batch says what it can do. Layers take a time here, but no core, as if they ran on a device. */
+typedef struct Times {
+    int64_t step, exposed; /* ns from step to step; of it in the calls */
+} Times;
+typedef struct Rank {
     neo_comm *comm;
     neo_shard *shard;
     Mine mine[FULL_STEPS];
     float *out[FULL_STEPS], *dout[FULL_STEPS];
+    Times best[FULL_STEPS];
     int64_t width;
 } Rank;
-typedef struct Times {
-    int64_t step, exposed;
-} Times;
 typedef struct Found {
     const Case *c;
-    double hidden, saved, half; /* of the best turn */
+    double hidden, saved, half;
     int turns;
 } Found;
 
 static void compute_for(int64_t ns) {
-    volatile double x = 1;
-    for (int64_t until = neo_time_ns() + ns; neo_time_ns() < until;) x = x * 1.0000001 + 1e-9;
+    struct timespec t = {ns / 1000000000, ns % 1000000000};
+    nanosleep(&t, NULL);
 }
 static neo_tensor rows_of(const Rank *r, int s, float *rows) {
     return neo_tensor_2d(rows, NEO_F32, r->mine[s].n, r->width);
@@ -83,29 +80,48 @@ static neo_status measure_links(Rank *r, int64_t link[3]) {
     }
     return NEO_OK;
 }
-/* A turn: each batch once. Times: means over steps, of the slower rank. */
-static neo_status take_turn(Rank *r, int pipeline, int64_t b, int64_t t, Times *times) {
+static neo_status take_step(Rank *r, int s, int pipeline, int64_t b, int64_t t, int64_t *exposed) {
+    neo_jagged *next = &r->mine[(s + 1) % FULL_STEPS].j;
+    int64_t began = neo_time_ns();
+    TRY(neo_shard_forward_begin(r->shard, &r->mine[s].j, BATCH));
+    if (pipeline) TRY(neo_shard_prefetch(r->shard, next, BATCH));
+    if (!pipeline) TRY(neo_shard_forward_end(r->shard, rows_of(r, s, r->out[s])));
+    *exposed = neo_time_ns() - began;
+    compute_for(b);
+    began = neo_time_ns();
+    if (pipeline) TRY(neo_shard_forward_end(r->shard, rows_of(r, s, r->out[s])));
+    *exposed += neo_time_ns() - began;
+    compute_for(3 * t);
+    began = neo_time_ns();
+    TRY(neo_shard_backward_begin(r->shard, rows_of(r, s, r->dout[s])));
+    if (!pipeline) TRY(neo_shard_backward_end(r->shard, 0.05f));
+    *exposed += neo_time_ns() - began;
+    compute_for(2 * b);
+    began = neo_time_ns();
+    if (pipeline) TRY(neo_shard_backward_end(r->shard, 0.05f));
+    *exposed += neo_time_ns() - began;
+    return NEO_OK;
+}
+/* A turn: each batch once; times are those of the slower rank. */
+static neo_status take_turn(Rank *r, int pipeline, int64_t b, int64_t t) {
     TRY(neo_comm_barrier(r->comm, NULL));
-    neo_shard_reset_stats(r->shard);
     int64_t began = neo_time_ns();
     for (int s = 0; s < FULL_STEPS; s++) {
-        neo_jagged *next = &r->mine[(s + 1) % FULL_STEPS].j;
-        TRY(neo_shard_forward_begin(r->shard, &r->mine[s].j, BATCH));
-        if (pipeline) TRY(neo_shard_prefetch(r->shard, next, BATCH)); /* the last: for the next turn */
-        if (!pipeline) TRY(neo_shard_forward_end(r->shard, rows_of(r, s, r->out[s])));
-        compute_for(b);
-        if (pipeline) TRY(neo_shard_forward_end(r->shard, rows_of(r, s, r->out[s])));
-        compute_for(3 * t);
-        TRY(neo_shard_backward_begin(r->shard, rows_of(r, s, r->dout[s])));
-        if (!pipeline) TRY(neo_shard_backward_end(r->shard, 0.05f));
-        compute_for(2 * b);
-        if (pipeline) TRY(neo_shard_backward_end(r->shard, 0.05f));
+        int64_t x[2] = {0, 0}, end;
+        TRY(take_step(r, s, pipeline, b, t, &x[1]));
+        TRY(neo_comm_barrier(r->comm, NULL));
+        end = neo_time_ns();
+        x[0] = end - began;
+        began = end;
+        TRY(most_of(r->comm, x, 2));
+        if (x[0] < r->best[s].step) r->best[s] = (Times){x[0], x[1]};
     }
-    int64_t x[2] = {neo_time_ns() - began, waited(r->shard)};
-    TRY(most_of(r->comm, x, 2));
-    times->step = x[0] / FULL_STEPS;
-    times->exposed = x[1] / FULL_STEPS;
     return NEO_OK;
+}
+static Times best_of(const Rank *r) {
+    Times mean = {0, 0};
+    for (int s = 0; s < FULL_STEPS; s++) mean.step += r->best[s].step, mean.exposed += r->best[s].exposed;
+    return (Times){mean.step / FULL_STEPS, mean.exposed / FULL_STEPS};
 }
 static void rank_init(Rank *r, neo_comm *comm, const Case *c) {
     r->comm = comm;
@@ -133,7 +149,7 @@ static int64_t less(int64_t a, int64_t b) { return a < b ? a : b; }
 static neo_status pipeline_rank(neo_comm *comm, void *user) {
     enum { TURNS = 20 };
     Found *found = user;
-    int rank = neo_comm_rank(comm);
+    int rank = neo_comm_rank(comm), enough = 0;
     Rank with[2]; /* without a pipeline, and with one */
     int64_t link[3];
     uint64_t digest[3];
@@ -148,20 +164,19 @@ static neo_status pipeline_rank(neo_comm *comm, void *user) {
     int64_t all = link[0] + link[1] + link[2], b = all / 4, t = all / 12;
     int64_t hideable = less(link[1], b) + less(link[2], 2 * b) + link[0];
     EXPECT(3 * t + 2 * b - link[2] >= link[0] && hideable > all / 2);
-    Times times[2];
-    TRY(take_turn(&with[1], 1, 0, 0, &times[1])); /* fills the pipeline */
-    TRY(take_turn(&with[0], 0, 0, 0, &times[0]));
-    double best = -1;
-    for (int turn = 0; turn < TURNS && best < 0.9; turn++) { /* the machine may be busy with other things */
-        for (int p = 0; p < 2; p++) TRY(take_turn(&with[p], p, b, t, &times[p]));
+    for (int p = 0; p < 2; p++) TRY(take_turn(&with[p], p, 0, 0)); /* fills the pipeline */
+    for (int p = 0; p < 2; p++)
+        for (int s = 0; s < FULL_STEPS; s++) with[p].best[s].step = INT64_MAX;
+    for (int turn = 0; turn < TURNS && !enough; turn++) {
+        for (int p = 0; p < 2; p++) TRY(take_turn(&with[p], p, b, t));
         for (int s = 0; s < FULL_STEPS; s++)
             EXPECT(memcmp(with[0].out[s], with[1].out[s], 4 * (size_t)(with[0].mine[s].n * with[0].width)) == 0);
-        double hidden = (double)(all - times[1].exposed) / (double)hideable;
-        double saved = (double)(all + 3 * b + 3 * t - times[1].step) / (double)hideable;
-        double half = (double)times[0].exposed / (double)times[0].step, worse = hidden < saved ? hidden : saved;
-        if (worse < best || half < 0.45 || half > 0.55) continue; /* alike on all ranks */
-        best = worse;
-        if (rank == 0) found->hidden = hidden, found->saved = saved, found->half = half, found->turns = turn + 1;
+        Times off = best_of(&with[0]), on = best_of(&with[1]); /* alike on all ranks */
+        Found now = {found->c, (double)(all - on.exposed) / (double)hideable,
+                     (double)(all + 3 * b + 3 * t - on.step) / (double)hideable,
+                     (double)off.exposed / (double)off.step, turn + 1};
+        enough = turn > 1 && now.hidden >= 0.9 && now.saved >= 0.9;
+        if (rank == 0) *found = now;
     }
     for (int p = 0; p < 2; p++) {
         TRY(neo_shard_forward_begin(with[p].shard, &with[p].mine[0].j, BATCH)); /* takes what was prefetched */
@@ -193,8 +208,9 @@ static void a_pipeline_hides_communication(void) {
     desc.link[NEO_LEVEL_LOCAL] = (neo_link){50, 5e5};
     CHECK_OK(neo_comm_spawn(RANKS, &desc, pipeline_rank, &found, NULL));
     for (int r = 0; r < RANKS; r++) CHECK_INT(wrong[r], 0);
-    printf("  turn %d: communication is %.0f %% of a step; of what can be hidden, %.1f %% is not waited for, and the step is "
-           "shorter by %.1f %% of it\n", found.turns, 100 * found.half, 100 * found.hidden, 100 * found.saved);
+    printf("  %d turns: communication is %.0f %% of a step; of what can be hidden, %.1f %% is, and %.1f %% is saved\n",
+           found.turns, 100 * found.half, 100 * found.hidden, 100 * found.saved);
+    CHECK(found.half > 0.45 && found.half < 0.55);
     CHECK(found.hidden >= 0.8);
     CHECK(found.saved >= 0.8);
     case_free(&c);
