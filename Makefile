@@ -29,8 +29,8 @@ programs = $(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/test_*.c tests/uni
 fuzzers  = $(patsubst tests/fuzz/%.c,$(B)/tests/%,$(wildcard tests/fuzz/fuzz_*.c))
 helpers  = $(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/make_*.c))
 scripts  = $(wildcard tests/test_*.sh)
-# Tests of neo_comm.h: each holds its own copy of neo, and is compiled for MPI too.
-comm_programs = $(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/test_comm*.c))
+# Tests of neo_comm.h and of shards: each holds its own copy of neo, and is compiled for MPI too.
+comm_programs = $(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/test_comm*.c tests/test_shard*.c))
 
 # One recipe at a time may run; sub-makes build in parallel unless the caller chose -j.
 jobs = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS))
@@ -38,13 +38,14 @@ jobs = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS))
 all: $(examples)
 
 help:
-	@echo 'make              build the examples: build/dlrm, build/custom, build/bags, build/allreduce'
+	@echo 'make              build the examples: build/dlrm, build/custom, build/bags, build/allreduce,'
+	@echo '                  build/plan'
 	@echo 'make demo         train a recommendation model on the data in examples/data'
 	@echo 'make test         everything this machine can run; ends with the totals'
 	@echo 'make test-full    the whole grids of which make test runs a part: collectives, all sizes and ways (half an hour)'
 	@echo 'make headers      neo.h and neo_comm.h under gcc and clang, C11 to C++17, all macros, -Werror'
 	@echo 'make bench        one line per figure; also build/bench.jsonl (BENCHES="gemm bags" BENCH_ARGS=--quick)'
-	@echo 'make mpi          build/allreduce_mpi, build/tests/test_comm_mpi, build/bench/comm_mpi, with $$(MPICC)'
+	@echo 'make mpi          build/dlrm_mpi, build/allreduce_mpi, build/tests/test_comm_mpi, build/bench/comm_mpi, with $$(MPICC)'
 	@echo 'make netns        the MPI test over TCP between network namespaces, and a link cut in the middle (root)'
 	@echo 'make asan         the tests under AddressSanitizer; likewise ubsan and tsan'
 	@echo 'make fuzz         the parsers under libFuzzer, FUZZ_SECONDS=600 each (clang)'
@@ -59,6 +60,8 @@ $(B)/%: examples/%.c neo.h | $(B)/tests
 	$(compile) -o $@ $< $(libs)
 
 $(B)/allreduce: neo_comm.h
+$(B)/plan: neo_comm.h neo_fsdp.h examples/plans/sets.h
+$(B)/dlrm $(B)/dlrm_mpi: neo_comm.h neo_fsdp.h
 
 demo: $(B)/dlrm
 	@rm -rf $(B)/demo && mkdir -p $(B)/demo
@@ -85,12 +88,19 @@ $(B)/tests/test_%: tests/test_%.c $(test_headers) neo.h $(B)/tests/neo.o $(B)/te
 $(comm_programs): $(B)/tests/%: tests/%.c $(test_headers) neo.h neo_comm.h $(B)/tests/neo_assert.o
 	$(compile) -O1 -DNEO_NO_SIMD $(checked) -o $@ $< $(B)/tests/neo_assert.o $(libs)
 
+$(filter $(B)/tests/test_shard%,$(comm_programs)): neo_fsdp.h
+
 # The NCCL backend over a stand-in for CUDA and NCCL, of which it needs the headers.
 $(B)/tests/test_comm_nccl: tests/fake_nccl.c tests/fake_nccl.h
 $(B)/tests/test_comm_nccl: private compile += -isystem $(CUDA)/include
 
 # neo_comm.h alone, over neo.h implemented in another file.
 $(B)/tests/test_wire: tests/test_wire.c $(test_headers) neo_comm.h $(B)/tests/neo.o $(B)/tests/neo_assert.o
+	$(compile) $(checked) -DNEO_COMM_IMPLEMENTATION -o $@ $< $(B)/tests/neo.o $(B)/tests/neo_assert.o $(libs)
+
+# The planner, of neo_fsdp.h, with what it needs of neo_comm.h.
+$(B)/tests/test_plan: tests/test_plan.c $(test_headers) examples/plans/sets.h neo_comm.h neo_fsdp.h $(B)/tests/neo.o \
+    $(B)/tests/neo_assert.o
 	$(compile) $(checked) -DNEO_COMM_IMPLEMENTATION -o $@ $< $(B)/tests/neo.o $(B)/tests/neo_assert.o $(libs)
 
 $(B)/tests/large_%: tests/large_%.c $(test_headers) neo.h $(B)/tests/neo.o $(B)/tests/neo_assert.o
@@ -167,9 +177,9 @@ bench: $(patsubst %,$(B)/bench/%,$(BENCHES))
 $(B)/bench/comm $(B)/bench/shard: neo_comm.h
 $(B)/bench/shard: neo_fsdp.h
 
-# ---- ranks as MPI processes: mpirun -n 4 build/allreduce_mpi ----
+# ---- ranks as MPI processes: mpirun -n 4 build/dlrm_mpi ... ----
 
-mpi: $(B)/allreduce_mpi $(B)/tests/test_comm_mpi $(B)/bench/comm_mpi
+mpi: $(B)/dlrm_mpi $(B)/allreduce_mpi $(B)/tests/test_comm_mpi $(B)/bench/comm_mpi
 
 $(B)/%_mpi: examples/%.c neo.h neo_comm.h | $(B)/tests
 	$(compile_mpi) -o $@ $< $(libs)

@@ -7065,7 +7065,8 @@ static neo_status neo__bag_table_check(const neo_bags_desc *d, int32_t t, const 
                table->rows, table->dim);
     NEO__CHECK(table->dtype == NEO_F32 || table->dtype == NEO_F16 || table->dtype == NEO_BF16 ||
                    table->dtype == NEO_I8,
-               NEO_ERR_ARG, "%s: table '%s': rows of dtype %d (%s), not f32, f16, bf16 or i8", fn, name, (int)table->dtype, neo_dtype_name(table->dtype));
+               NEO_ERR_ARG, "%s: table '%s': rows of dtype %d (%s), not f32, f16, bf16 or i8", fn,
+               name, (int)table->dtype, neo_dtype_name(table->dtype));
     NEO__CHECK((unsigned)table->pooling <= NEO_POOL_NONE, NEO_ERR_ARG,
                "%s: table '%s': pooling %d does not exist", fn, name, (int)table->pooling);
     NEO__CHECK((table->pooling == NEO_POOL_NONE) == (d->tables[0].pooling == NEO_POOL_NONE),
@@ -19164,26 +19165,34 @@ static void NEO__FN(bag_pool_careful)(const neo__bag_lookup *a) {
 #if NEO__PASS != NEO__PASS_SCALAR
 /* Narrow rows: a bag, n vectors of columns from col on. An id without a weight has weight 1, which
    rounds as the sum does. Ids before fetch_end fetch the row `ahead` of them. */
-#define NEO__X_FMA_ROW(i)                                                                         \
-    s##i = NEO__FMA(w, NEO__FN(row_load)(dtype, row + (i)*NEO__W * size, scale, bias), s##i);
+#define NEO__X_FMA_F16(i) s##i = NEO__FMA(w, NEO__LOAD_F16(row + (i)*NEO__W * 2), s##i);
+#define NEO__X_FMA_BF16(i)                                                                        \
+    s##i = NEO__FMA(w, NEO__AS_F(NEO__SHLI(NEO__LOAD_H(row + (i)*NEO__W * 2), 16)), s##i);
+#define NEO__X_FMA_I8(i)                                                                          \
+    s##i = NEO__FMA(w, NEO__FMA(NEO__TO_F(NEO__LOAD_B(row + (i)*NEO__W)), scale, bias), s##i);
 #define NEO__BAG_NARROW(N, EACH)                                                                  \
-    NEO__INLINE void NEO__FN(bag_narrow_##N)(const neo__bag_lookup *a, int64_t b, int64_t col,    \
-                                             neo_dtype dtype, int64_t ahead, int64_t fetch_end) { \
+    static NEO__NOINLINE void NEO__FN(bag_narrow_##N)(const neo__bag_lookup *a, int64_t b,        \
+                                                      int64_t col, int64_t ahead,                 \
+                                                      int64_t fetch_end) {                        \
         const neo__bag_rows *t = a->store;                                                        \
-        int64_t size = dtype == NEO_I8 ? 1 : 2, k = a->offsets[b], k_end = a->offsets[b + 1];     \
-        int64_t length = k_end - k;                                                               \
+        int64_t k = a->offsets[b], k_end = a->offsets[b + 1], length = k_end - k;                 \
+        int64_t skip = t->dtype == NEO_I8 ? col : 2 * col;                                        \
         float *to = a->out + b * a->out_stride + col;                                             \
-        NEO__VF scale = NEO__SET(0.0f), bias = scale;                                             \
         EACH(NEO__X_ZERO)                                                                         \
         for (; k < k_end; k++) {                                                                  \
             int64_t id = neo__jagged_id(a->ids, a->is_i32, k);                                    \
-            const char *row = t->data + id * t->row_bytes + col * size;                           \
+            const char *row = t->data + id * t->row_bytes + skip;                                 \
             NEO__VF w = NEO__SET(a->weights ? a->weights[k] : 1.0f);                              \
             if (k < fetch_end)                                                                    \
                 NEO__FN(bag_fetch_id)(t, neo__jagged_id(a->ids, a->is_i32, k + ahead));           \
-            if (dtype == NEO_I8)                                                                  \
-                scale = NEO__SET(t->scale[2 * id]), bias = NEO__SET(t->scale[2 * id + 1]);        \
-            EACH(NEO__X_FMA_ROW)                                                                  \
+            if (t->dtype == NEO_F16) {                                                            \
+                EACH(NEO__X_FMA_F16)                                                              \
+            } else if (t->dtype == NEO_BF16) {                                                    \
+                EACH(NEO__X_FMA_BF16)                                                             \
+            } else {                                                                              \
+                NEO__VF scale = NEO__SET(t->scale[2 * id]), bias = NEO__SET(t->scale[2 * id + 1]); \
+                EACH(NEO__X_FMA_I8)                                                               \
+            }                                                                                     \
         }                                                                                         \
         if (a->mean && length > 1) {                                                              \
             NEO__VF w = NEO__SET((float)length);                                                  \
@@ -19193,26 +19202,21 @@ static void NEO__FN(bag_pool_careful)(const neo__bag_lookup *a) {
     }
 NEO__BAG_NARROW(4, NEO__EACH4)
 NEO__BAG_NARROW(1, NEO__EACH1)
-NEO__INLINE void NEO__FN(bag_pool_as)(const neo__bag_lookup *a, neo_dtype dtype) {
+static NEO__NOINLINE void NEO__FN(bag_pool_narrow)(const neo__bag_lookup *a) {
     int64_t ahead = NEO__FN(bag_ahead)(a->store->row_bytes / 4);
     for (int64_t b = 0; b < a->bags; b++) {
         int64_t col = 0, k = a->offsets[b], k_end = a->offsets[b + 1];
         int64_t fetch_end = k_end <= a->offsets[a->bags] - ahead ? k_end : -1;
         if (fetch_end < 0) NEO__FN(bag_fetch_ahead)(a, a->is_i32, k + ahead, k_end + ahead);
         for (; col + 4 * NEO__W <= a->dim; col += 4 * NEO__W, fetch_end = -1)
-            NEO__FN(bag_narrow_4)(a, b, col, dtype, ahead, fetch_end);
+            NEO__FN(bag_narrow_4)(a, b, col, ahead, fetch_end);
         for (; col + NEO__W <= a->dim; col += NEO__W, fetch_end = -1)
-            NEO__FN(bag_narrow_1)(a, b, col, dtype, ahead, fetch_end);
+            NEO__FN(bag_narrow_1)(a, b, col, ahead, fetch_end);
         if (col == a->dim) continue;
         float *to = a->out + b * a->out_stride;
         NEO__FN(bag_sum_rows)(a, k, k_end, 0, a->rows, col, a->dim - col, to + col);
         for (; col < a->dim && a->mean && k_end - k > 1; col++) to[col] /= (float)(k_end - k);
     }
-}
-static NEO__NOINLINE void NEO__FN(bag_pool_narrow)(const neo__bag_lookup *a) {
-    if (a->store->dtype == NEO_F16) NEO__FN(bag_pool_as)(a, NEO_F16);
-    else if (a->store->dtype == NEO_BF16) NEO__FN(bag_pool_as)(a, NEO_BF16);
-    else NEO__FN(bag_pool_as)(a, NEO_I8);
 }
 #else
 static void NEO__FN(bag_pool_narrow)(const neo__bag_lookup *a) { NEO__FN(bag_pool_careful)(a); }
@@ -19774,7 +19778,9 @@ static const neo__bag_kernels NEO__FN(bag_kernels) = {
 #undef NEO__X_FETCH
 #undef NEO__BAG_POOL
 #undef NEO__BAG_NARROW
-#undef NEO__X_FMA_ROW
+#undef NEO__X_FMA_F16
+#undef NEO__X_FMA_BF16
+#undef NEO__X_FMA_I8
 #undef NEO__LANE_BLOCKS
 #undef NEO__LOAD_B
 #undef NEO__STORE_B

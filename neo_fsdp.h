@@ -118,6 +118,8 @@ typedef struct neo_plan_desc {
     double dense_flops_bottom, dense_flops_top; /* per sample, forward: dense layers beside and after the lookup */
     int64_t dense_params;           /* elements of replicated dense parameters */
     int weighted;                   /* 1: batches have a weight per id */
+    double crowding;                /* most ids that a range of rows gets, over its even share; 0: 1.25. Where there
+                                       are more, buffers grow */
 } neo_plan_desc;
 
 /* neo_plan_create: search a plan with a short predicted step.
@@ -735,7 +737,7 @@ static double neo__plan_wire(neo_wire wire, int64_t cols) {
 
    What exchanges and workspace take of a rank. The search needs it as a sum: of what its pieces take, and of what
    all pieces take of each rank for its samples (neo__plan_piece_buffer, neo__plan_sample_buffer,
-   neo__plan_copy_buffer). neo__shard_buffer_bytes is the figure that plans are held to.
+   neo__plan_copy_buffer). What plans are held to in the end is what a neo_shard takes, where one can be made.
    ------------------------------------------------------------------------------------------------ */
 /* Of an id on the rank of its row: received, permuted, and in backward's sort. */
 enum { NEO__PLAN_ID_BYTES = 16, NEO__PLAN_SORT_BYTES = 28, NEO__PLAN_BAG_BYTES = 12 };
@@ -752,6 +754,10 @@ static double neo__plan_piece_buffer(const neo_plan *plan, const neo__plan_table
                     neo__plan_wire(plan->desc.wire_backward, cols));
     if (!t->none) bytes += bags * row; /* gradients, packed for the update */
     if (cut.in_node) bytes += bags / cut.row_parts * row;
+    if (t->row_sums && cols < t->dim) { /* gradients wait for the sums of whole rows */
+        double most = ids < (double)rows ? ids : (double)rows;
+        bytes += most * (row + 8.0 * (double)((cols + 15) / 16) * (1.0 + cut.local + cut.cross) + 64.0);
+    }
     return bytes;
 }
 static double neo__plan_sample_buffer(const neo_plan *plan, const neo__plan_table *t, int64_t rows,
@@ -773,7 +779,7 @@ static double neo__plan_copy_buffer(const neo_plan *plan, const neo__plan_table 
            4.0 * (double)t->rows * (double)t->dim + (double)t->rows / 8.0;
 }
 
-static size_t neo__shard_buffer_bytes(const neo_plan *plan, int rank) {
+static size_t neo__plan_buffer_bytes(const neo_plan *plan, int rank) {
     double bytes = plan->sample_bytes;
     for (int64_t i = plan->rank_first[rank]; i < plan->rank_first[rank + 1]; i++) {
         const neo_piece *p = &plan->piece[plan->rank_piece[i]];
@@ -966,12 +972,25 @@ static void neo__plan_predict_ranks(neo_plan *plan) {
     plan->sample_bytes = all.at[NEO__PLAN_BYTES];
     for (int32_t r = 0; r < ranks; r++) neo__plan_rank_add(&plan->rank[r], &all);
 }
+/* Buffers of each rank: those of the neo_shard that the plan makes; of plans that make none, the search's sum. */
+static neo_status neo__shard_plan_bytes(neo_ctx *ctx, const neo_plan *plan, neo_shard_memory *each);
+static void neo__plan_predict_buffers(neo_plan *plan) {
+    int32_t ranks = plan->desc.cluster.ranks;
+    size_t bytes = (size_t)ranks * sizeof(neo_shard_memory);
+    neo_shard_memory *each = (neo_shard_memory *)neo_alloc(plan->ctx, bytes);
+    int exact = each && neo__shard_plan_bytes(plan->ctx, plan, each) == NEO_OK;
+    for (int32_t r = 0; r < ranks; r++)
+        plan->rank[r].buffer_bytes = exact ? (int64_t)(each[r].exchange_bytes + each[r].workspace_bytes)
+                                           : (int64_t)neo__plan_buffer_bytes(plan, r);
+    neo_free(plan->ctx, each, bytes);
+}
 static void neo__plan_predict(neo_plan *plan) {
     int32_t ranks = plan->desc.cluster.ranks, busiest = 0, fullest = 0;
     NEO__ZERO(neo__plan_load, most);
     double sum = 0.0;
     int64_t most_bytes = -1;
     neo__plan_predict_ranks(plan);
+    neo__plan_predict_buffers(plan);
     for (int32_t r = 0; r < ranks; r++) {
         neo_plan_rank *x = &plan->rank[r];
         double at[NEO__PLAN_PHASES];
@@ -984,7 +1003,6 @@ static void neo__plan_predict(neo_plan *plan) {
             x->seconds += at[i];
             if (at[i] > most.at[i]) most.at[i] = at[i];
         }
-        x->buffer_bytes = (int64_t)neo__shard_buffer_bytes(plan, r);
         int64_t bytes = x->weight_bytes + x->state_bytes + x->buffer_bytes;
         if (bytes > most_bytes) most_bytes = bytes, fullest = r;
         if (x->seconds > plan->rank[busiest].seconds) busiest = r;
@@ -2599,37 +2617,81 @@ static neo_status neo__plan_search_build(neo__plan_search *s) {
     neo__plan_finish(plan);
     return NEO_OK;
 }
-/* A plan within `budget` bytes a rank (0: any). The buffers' figure may differ from the sum that the search
-   adds up: then it is done again with less. NEO_ERR_CAPACITY: nothing fits. */
-static neo_status neo__plan_search_attempt(neo__plan_search *s, int64_t budget) {
-    double cap = budget ? (double)budget : DBL_MAX;
+/* By how much the buffers' figure is above what the search adds up, at most; negative: below. */
+static double neo__plan_search_slack(neo__plan_search *s) {
+    double slack = -DBL_MAX;
+    neo__plan_search_restore(s, -1);
+    for (int32_t r = 0; r < s->ranks; r++) {
+        const neo_plan_rank *x = &s->plan->rank[r];
+        double bytes = (double)x->weight_bytes + (double)x->state_bytes + (double)x->buffer_bytes;
+        double above = bytes - s->load[r].at[NEO__PLAN_BYTES];
+        if (above > slack) slack = above;
+    }
+    return slack;
+}
+/* The cap for the search: the budget less that slack, as seen on a plan made quickly. */
+static neo_status neo__plan_search_cap(neo__plan_search *s, int64_t budget, double *cap) {
     int blocks = s->plan->block_count;
-    for (int i = 0; i < 8 && neo__plan_search_run(s, cap); i++) {
+    *cap = budget ? (double)budget : DBL_MAX;
+    if (!budget) return NEO_OK;
+    s->cap = *cap;
+    s->best_value = -1.0;
+    if ((neo__plan_search_choose(s, NEO__NO_BOUND, 1.0) && neo__plan_search_place_any(s)) || neo__plan_search_fit(s)) {
+        (void)neo__plan_search_judge(s, 0);
         NEO__TRY(neo__plan_search_build(s));
-        if (!budget || s->plan->step.most_bytes <= budget) return NEO_OK;
-        cap -= (double)(s->plan->step.most_bytes - budget);
+        *cap -= neo__plan_search_slack(s);
         neo__plan_release(s->plan, blocks, s->plan->block_count);
+    }
+    return NEO_OK;
+}
+/* A plan within `budget` bytes a rank (0: any). The search adds up an estimate of the buffers, so its cap is not
+   quite the budget: between a cap under which nothing is found and one whose plan is too large, the next is halfway.
+   NEO_ERR_CAPACITY: nothing fits. */
+static neo_status neo__plan_search_attempt(neo__plan_search *s, int64_t budget) {
+    double cap, failed = 0.0, over = 0.0;
+    int blocks = s->plan->block_count;
+    NEO__TRY(neo__plan_search_cap(s, budget, &cap));
+    for (int i = 0; i < 10; i++) {
+        if (!neo__plan_search_run(s, cap)) {
+            failed = cap;
+            cap *= 1.15;
+        } else {
+            NEO__TRY(neo__plan_search_build(s));
+            if (!budget || s->plan->step.most_bytes <= budget) return NEO_OK;
+            neo__plan_release(s->plan, blocks, s->plan->block_count);
+            over = cap;
+            cap -= (double)(s->plan->step.most_bytes - budget);
+        }
+        if (failed > 0.0 && over > 0.0) {
+            if (over - failed < over / 256.0) break;
+            cap = failed + (over - failed) / 2.0;
+        }
     }
     return NEO_ERR_CAPACITY;
 }
-/* A budget for a rank that would do, by bisection of what fits at all; proved by a search. 0: none found. */
+/* The least budget for a rank that the search finds, by bisection; proved by a plan. 0: none found. */
 static int64_t neo__plan_search_least_budget(neo__plan_search *s, int64_t budget) {
     double low = (double)budget, high = 0.0;
-    int blocks = s->plan->block_count;
+    int blocks = s->plan->block_count, most = (int64_t)s->tables * s->ranks > 100000 ? 3 : 10;
+    neo_status status = NEO_ERR_CAPACITY;
     s->cap = DBL_MAX;
     if (!neo__plan_search_fit(s)) return 0;
     for (int32_t r = 0; r < s->ranks; r++)
         if (s->load[r].at[NEO__PLAN_BYTES] > high) high = s->load[r].at[NEO__PLAN_BYTES];
-    while (high - low > high / 1024.0 && high - low > 4096.0) {
-        s->cap = low + (high - low) / 2.0;
-        if (neo__plan_search_fit(s))
-            high = s->cap;
-        else
-            low = s->cap;
+    for (int i = 0; i < 6 && status == NEO_ERR_CAPACITY; i++, high *= 2.0)
+        status = neo__plan_search_attempt(s, (int64_t)high);
+    for (int i = 0; status == NEO_OK || status == NEO_ERR_CAPACITY; i++) {
+        if (status == NEO_OK) high = (double)s->plan->step.most_bytes;
+        else if (i == 0) return 0;
+        if (status == NEO_OK) neo__plan_release(s->plan, blocks, s->plan->block_count);
+        if (i == most || high - low < high / 256.0) break;
+        double mid = low + (high - low) / 2.0;
+        status = neo__plan_search_attempt(s, (int64_t)mid);
+        if (status == NEO_ERR_CAPACITY) low = mid;
     }
-    for (double more = high / 1024.0 + 4096.0; more < high * 8.0; more *= 2.0) {
-        int64_t enough = ((int64_t)(high + more) / 4096 + 1) * 4096;
-        neo_status status = neo__plan_search_attempt(s, enough);
+    /* Planning with it must find such a plan again. */
+    for (int64_t enough = (int64_t)high; enough < 2 * (int64_t)high; enough += enough / 64 + 1) {
+        status = neo__plan_search_attempt(s, enough);
         if (status == NEO_OK) neo__plan_release(s->plan, blocks, s->plan->block_count);
         if (status != NEO_ERR_CAPACITY) return status == NEO_OK ? enough : 0;
     }
@@ -2661,7 +2723,8 @@ static neo_status neo__plan_run(neo_plan *plan, const char *fn) {
         NEO__CHECK(enough, NEO_ERR_CAPACITY,
                    "%s: the tables do not fit: %d ranks with %" PRId64 " bytes each", fn, s.ranks,
                    budget);
-        return neo_fail(NEO_ERR_CAPACITY,
+        if (enough <= budget) status = neo__plan_search_attempt(&s, enough); /* bisection met one on its way */
+        else return neo_fail(NEO_ERR_CAPACITY,
                         "%s: the tables do not fit: %d ranks with %" PRId64 " bytes each; %" PRId64
                         " bytes each would do",
                         fn, s.ranks, budget, enough);
@@ -3514,7 +3577,7 @@ typedef struct neo__shard_map {
     neo_table_desc *tables;
     char *names;
     neo_bags_desc desc;   /* of all, on these tables */
-    double *ids_per_sample;
+    double *ids_per_sample, crowding;
     neo_wire wire[2];     /* forward, backward */
     neo_dtype id_dtype;   /* on the wire */
     int pipeline, weighted, cut_rounds;
@@ -3925,6 +3988,7 @@ static size_t neo__shard_map_measure(neo__shard_map *m, const neo_plan_desc *des
     m->id_dtype = NEO_I32;
     m->pipeline = desc->pipeline;
     m->weighted = desc->weighted;
+    m->crowding = desc->crowding > 0.0 ? desc->crowding : 1.25;
     for (int32_t t = 0; t < d->table_count; t++) {
         names += strlen(d->tables[t].name) + 1;
         if (d->tables[t].rows > (int64_t)INT32_MAX + 1) m->id_dtype = NEO_I64;
@@ -4072,6 +4136,12 @@ static int64_t neo__shard_expect(double ids_per_sample, int64_t samples) {
     int64_t n = (int64_t)x;
     return n + ((double)n < x);
 }
+/* Ids of a feature in a batch that lie in a range of rows: its even share, and some more where ids crowd. */
+static int64_t neo__shard_expect_rows(const neo__shard_map *m, int32_t feature, int64_t rows) {
+    double all = (double)m->tables[m->feature_table[feature]].rows, part = m->crowding * (double)rows / all;
+    if ((double)rows >= all || part > 1.0) part = 1.0;
+    return neo__shard_expect(m->ids_per_sample[feature] * part, m->desc.max_batch);
+}
 /* Most ranks that get the same flow of a feature. */
 static int64_t neo__shard_copies(const neo__shard_map *m, int32_t feature) {
     int64_t most = 0, first = neo__shard_find_flow(m->sources, m->source_count, feature, 0);
@@ -4102,18 +4172,29 @@ static int64_t neo__shard_subtrees(int leaves, int ranks, int rank) {
 static int64_t neo__shard_cut_floats(const neo__shard_map *m, const neo__shard_part *part) {
     int64_t ids = 0;
     for (int32_t q = m->first_feature[part->table]; q < m->first_feature[part->table + 1]; q++)
-        ids += neo__shard_expect(m->ids_per_sample[m->table_features[q]], m->desc.max_batch);
+        ids += neo__shard_expect_rows(m, m->table_features[q], part->rows);
     return 2 * (ids < part->rows ? ids : part->rows) * ((part->cols + 15) / 16);
 }
+/* Ranks other than `rank` that hold slices [first, end). */
+static int64_t neo__shard_other_ranks(const neo__shard_map *m, int64_t first, int64_t end, int rank) {
+    int64_t n = 0;
+    for (int64_t i = first; i < end; i++) {
+        int64_t k = first;
+        while (k < i && m->cuts[k].rank != m->cuts[i].rank) k++;
+        n += k == i && m->cuts[i].rank != rank;
+    }
+    return n;
+}
 static void neo__shard_size_cuts(const neo__shard_map *m, neo__shard_sizes *s) {
-    for (int64_t i = 0; i < m->cut_count; i++) {
-        const neo__shard_part *part = &m->cuts[i];
-        int64_t floats = neo__shard_cut_floats(m, part);
-        for (int r = 0; r < m->ranks; r++) {
-            if (r == s->rank) continue;
-            if (part->rank == s->rank && neo__shard_shares_rows(m, part, r)) s->cut_out += floats;
-            if (part->rank == r && neo__shard_shares_rows(m, part, s->rank)) s->cut_in += floats;
-        }
+    for (int64_t p = m->part_begin[s->rank]; p < m->part_begin[s->rank + 1]; p++) {
+        const neo__shard_part *part = &m->parts[p];
+        if (!neo__shard_is_cut(m, part)) continue;
+        int64_t end, first = neo__shard_slices(m, part, &end), mine = first;
+        s->cut_out += neo__shard_cut_floats(m, part) * neo__shard_other_ranks(m, first, end, s->rank);
+        while (m->cuts[mine].rank != s->rank) mine++;
+        if (m->cuts[mine].first_col != part->first_col) continue; /* what comes is counted by the first slice here */
+        for (int64_t i = first; i < end; i++)
+            if (m->cuts[i].rank != s->rank) s->cut_in += neo__shard_cut_floats(m, &m->cuts[i]);
     }
 }
 /* Bytes of a coded row, in the wider direction; an f32 wire needs none, unless columns must be picked out. */
@@ -4165,9 +4246,9 @@ static neo__shard_sizes neo__shard_measure(const neo__shard_map *m, int leaves, 
         s.out_ids += copies * ids;
     }
     for (int64_t i = m->flow_begin[rank]; i < m->flow_begin[rank + 1]; i++)
-        s.in_ids += neo__shard_expect(m->ids_per_sample[m->flows[i].feature], s.batch);
+        s.in_ids += neo__shard_expect_rows(m, m->flows[i].feature, m->flows[i].rows);
     for (int64_t i = m->route_begin[rank]; i < m->route_begin[rank + 1]; i++)
-        s.route_ids += neo__shard_expect(m->ids_per_sample[m->routes[i].feature], s.batch);
+        s.route_ids += neo__shard_expect_rows(m, m->routes[i].feature, m->parts[m->routes[i].part].rows);
     neo__shard_size_replicas(m, &s);
     neo__shard_size_cuts(m, &s);
     return s;
@@ -4339,7 +4420,8 @@ static neo_status neo__shard_map_bytes(neo_ctx *ctx, const neo__shard_map *m, in
     memset(memory, 0, sizeof *memory);
     memory->exchange_bytes = sizeof s + m->bytes;
     if (neo__shard_is_whole(m)) return neo__shard_add_bytes(ctx, &m->desc, memory);
-    neo__shard_sizes z = neo__shard_measure(m, neo_ctx_repro_shards(ctx), rank);
+    int leaves = neo_ctx_repro_shards(ctx);
+    neo__shard_sizes z = neo__shard_measure(m, NEO__MAX(leaves, m->ranks), rank);
     memory->exchange_bytes += neo__shard_layout(m, &z, NULL, &s);
     neo__shard_demands(&s, m, &z, demand);
     for (int i = 0; i < NEO__SHARD_BUFFERS; i++) memory->exchange_bytes += (size_t)demand[i].count * demand[i].size;
@@ -4352,6 +4434,15 @@ static neo_status neo__shard_map_bytes(neo_ctx *ctx, const neo__shard_map *m, in
     if (status == NEO_OK && neo__shard_replica_desc(m, &z, l.tables, l.feature_table, &d))
         status = neo__shard_add_bytes(ctx, &d, memory);
     neo__shard_lists_free(&l);
+    return status;
+}
+/* Of all ranks: each [ranks]. What a neo_shard cannot place is NEO_ERR_UNSUPPORTED. */
+static neo_status neo__shard_plan_bytes(neo_ctx *ctx, const neo_plan *plan, neo_shard_memory *each) {
+    neo__shard_map *m;
+    NEO__TRY(neo__shard_map_create(ctx, plan, &m));
+    neo_status status = NEO_OK;
+    for (int r = 0; r < m->ranks && status == NEO_OK; r++) status = neo__shard_map_bytes(ctx, m, r, &each[r]);
+    neo__shard_map_destroy(m);
     return status;
 }
 NEO_API neo_status neo_shard_bytes(neo_ctx *ctx, const neo_plan *plan, int rank, neo_shard_memory *memory) {
@@ -5542,22 +5633,28 @@ static neo_status neo__shard_add_replica(neo_state *state, const neo_shard *s, i
     NEO__CHECK(n > 0 && n < (int)sizeof name, NEO_ERR_ARG, "neo_state_add_shard: the name %.100s... is too long", name);
     return neo_state_add(state, kind, name, tensor);
 }
+/* The k-th tensor of a table: weights, scales (of i8 rows), states; none if it has no such. */
+enum { NEO__SHARD_TENSORS = 4 };
+static const char *const neo__shard_tensor_name[] = {"weight", "scale", "momentum1", "momentum2"};
+static neo_tensor neo__shard_tensor(const neo_bags *bags, int32_t table, int k) {
+    return k == 0 ? neo_bags_weight(bags, table) : k == 1 ? neo_bags_scale(bags, table) : neo_bags_state(bags, table, k - 2);
+}
 NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *s) {
-    static const char *const suffix[] = {"weight", "momentum1", "momentum2"};
     NEO__CHECK(state && s, NEO_ERR_ARG, "neo_state_add_shard: an argument is NULL");
     if (s->whole) return neo_state_add_bags(state, s->bags);
     char name[1024];
     int64_t first = s->map->part_begin[s->sizes.rank], end = s->map->part_begin[s->sizes.rank + 1];
-    for (int k = 0; k < 3; k++) {
-        neo_state_kind kind = k == 0 ? NEO_STATE_WEIGHT : NEO_STATE_OPTIMIZER;
+    for (int k = 0; k < NEO__SHARD_TENSORS; k++) {
+        neo_state_kind kind = k < 2 ? NEO_STATE_WEIGHT : NEO_STATE_OPTIMIZER;
         for (int64_t p = first; p < end; p++) {
-            int32_t i = (int32_t)(p - first);
-            neo_tensor t = k == 0 ? neo_bags_weight(s->bags, i) : neo_bags_state(s->bags, i, k - 1);
-            if (t.data) NEO__TRY(neo__shard_add_part(state, s, &s->map->parts[p], kind, suffix[k], t, t.ndim == 1));
+            neo_tensor t = neo__shard_tensor(s->bags, (int32_t)(p - first), k);
+            int per_row = k == 1 || t.ndim == 1;
+            if (t.data)
+                NEO__TRY(neo__shard_add_part(state, s, &s->map->parts[p], kind, neo__shard_tensor_name[k], t, per_row));
         }
         for (int32_t i = 0; s->replicas && i < neo_bags_table_count(s->replicas); i++) {
-            neo_tensor t = k == 0 ? neo_bags_weight(s->replicas, i) : neo_bags_state(s->replicas, i, k - 1);
-            if (t.data) NEO__TRY(neo__shard_add_replica(state, s, i, kind, suffix[k], t));
+            neo_tensor t = neo__shard_tensor(s->replicas, i, k);
+            if (t.data) NEO__TRY(neo__shard_add_replica(state, s, i, kind, neo__shard_tensor_name[k], t));
         }
     }
     snprintf(name, sizeof name, "%s.step", s->map->desc.name);

@@ -1,15 +1,22 @@
-/* dlrm.c: train a deep learning recommendation model (DLRM, arXiv 1906.00091) on one machine.
+/* dlrm.c: train a deep learning recommendation model (DLRM, arXiv 1906.00091) on one rank or many.
 
-     cc -O2 -I. examples/dlrm.c -o dlrm -lm -lpthread && ./dlrm --help
+     cc -O2 -I. examples/dlrm.c -o dlrm -lm -lpthread && ./dlrm --help                      ranks are threads
+     mpicc -DNEO_COMM_MPI -O2 -I. examples/dlrm.c -o dlrm_mpi -lm -lpthread && mpirun -n 4 ./dlrm_mpi ...
 
    dense numbers -> bottom MLP --+
                                  +--> pairwise dot products --> top MLP --> logit --> BCE
    sparse ids -> embedding bags -+
 
+   Every rank has a copy of the MLPs and computes its samples of each batch. The embedding tables lie on the ranks as
+   a plan says (--plan): ids travel to the rows, pooled rows to the samples, their gradients back (neo_shard).
+
    With the same options and data the last line, `state <digest of all weights and optimizer state>`, is the
-   same on any number of threads, any instruction set, and for a run that was killed and resumed. */
+   same on any number of threads, any instruction set, for a run that was killed and resumed, and, with
+   --repro-shards given, on any number of ranks under any plan. */
 #define NEO_IMPLEMENTATION
-#include "neo.h"
+#include "neo_fsdp.h"
+#include <pthread.h>
+#include <stdarg.h>
 
 #if defined(_WIN32)
 #include <direct.h>
@@ -32,11 +39,12 @@ enum { MAX_FILES = 64 };
 
 typedef struct options {
     char *data, *test, *format, *columns, *optimizer, *bottom, *top, *schedule;
-    char *checkpoint, *load, *predict, *report, *log, *bad_lines, *rows_dtype;
-    int64_t synthetic, epochs, batch, dim, threads, seed, repro_shards, pieces, every, rows, shuffle,
-        log_every, auc_capacity, warmup;
+    char *checkpoint, *load, *predict, *report, *log, *bad_lines;
+    char *plan, *save_plan, *rows_dtype, *wire_forward, *wire_backward, *pipeline;
+    int64_t synthetic, epochs, batch, dim, threads, seed, repro_shards, row_buckets, every, rows, shuffle,
+        log_every, auc_capacity, warmup, ranks, nodes, memory;
     double lr, weight_decay, eps;
-    int64_t resume, eval, reset_definition, help;
+    int64_t resume, eval, show_plan, help;
 } options;
 
 /* ---- options ---------------------------------------------------------------------------------- */
@@ -63,15 +71,24 @@ static const struct option {
     {"weight-decay", 'f', offsetof(options, weight_decay), "X", "of the dense layers", 1e9},
     {"eps", 'f', offsetof(options, eps), "X", "of the optimizers; 0: each one's own default", 1e9},
     {"dim", 'i', offsetof(options, dim), "N", "columns of every table (16)", 1e6},
-    {"rows-dtype", 's', offsetof(options, rows_dtype), "T", "of the tables: f32, f16, bf16 or i8 (narrow rows are rounded stochastically)", 0},
     {"bottom", 's', offsetof(options, bottom), "A-B-C", "widths of the bottom MLP; A: dense numbers, C: dim", 0},
     {"top", 's', offsetof(options, top), "A-B-1", "widths of the top MLP after its input", 0},
     {"shuffle", 'i', offsetof(options, shuffle), "N", "samples shuffled together; 0: file order", 1e9},
     {"bad-lines", 's', offsetof(options, bad_lines), "P", "error (stop; the default) or skip (and count)", 0},
-    {"threads", 'i', offsetof(options, threads), "N", "0: all cores", 256},
+    {"threads", 'i', offsetof(options, threads), "N", "of each rank; 0: all cores, shared among the ranks", 256},
     {"seed", 'i', offsetof(options, seed), "N", "of initial weights and shuffling", 1e15},
-    {"repro-shards", 'i', offsetof(options, repro_shards), "V", "virtual shards of a batch (1)", 4096},
-    {"pieces", 'i', offsetof(options, pieces), "P", "compute each step in P pieces, as P ranks would (1)", 4096},
+    {"repro-shards", 'i', offsetof(options, repro_shards), "V", "leaves of a batch, whose gradients add by a tree; at least the ranks (and 0: as many)", 4096},
+    {"row-buckets", 'i', offsetof(options, row_buckets), "R", "a pooled sum adds R ranges of rows, so that up to R ranks may share them; 0: V", 4096},
+    {"ranks", 'i', offsetof(options, ranks), "W", "as threads (1); mpirun knows itself how many it starts", 1024},
+    {"nodes", 'i', offsetof(options, nodes), "H", "W ranks form H nodes (1); under mpirun: give --ranks too; else by host", 1024},
+    {"plan", 's', offsetof(options, plan), "P", "where tables lie: auto (searched), tw, cw, rw, dp, twrw, twcw, grid, or a file of --save-plan", 0},
+    {"memory", 'i', offsetof(options, memory), "BYTES", "that the tables and their training may take on a rank; 0: no limit", 1e15},
+    {"show-plan", 'b', offsetof(options, show_plan), "", "print the plan, what it is expected to take, and why it was chosen", 0},
+    {"save-plan", 's', offsetof(options, save_plan), "FILE", "write the plan as text, for --plan FILE", 0},
+    {"rows-dtype", 's', offsetof(options, rows_dtype), "T", "of table rows: f32 (the default), f16, bf16 or i8", 0},
+    {"wire-forward", 's', offsetof(options, wire_forward), "T", "pooled rows travel as f32, f16, bf16, f8e4m3, f8e5m2, i8 or i4", 0},
+    {"wire-backward", 's', offsetof(options, wire_backward), "T", "and their gradients", 0},
+    {"pipeline", 's', offsetof(options, pipeline), "P", "on (exchanges run beside the MLPs; the default) or off", 0},
     {"checkpoint", 's', offsetof(options, checkpoint), "DIR", "save here at the end (the newest two stay), and", 0},
     {"every", 'i', offsetof(options, every), "N", "every N steps", 1e12},
     {"resume", 'b', offsetof(options, resume), "", "go on from the newest checkpoint, if there is one", 0},
@@ -86,30 +103,28 @@ static const struct option {
 };
 enum { OPTION_COUNT = sizeof OPTIONS / sizeof OPTIONS[0] };
 
-static int fail(const char *format, const char *what) {
-    fprintf(stderr, "dlrm: ");
-    fprintf(stderr, format, what);
-    fprintf(stderr, "\n");
-    return 0;
-}
+#define TRY(call)                                                                                  \
+    do {                                                                                           \
+        neo_status try_status = (call);                                                            \
+        if (try_status != NEO_OK) return try_status;                                               \
+    } while (0)
+/* What the user can put right. */
+#define REFUSE(...) return neo_fail(NEO_ERR_ARG, __VA_ARGS__)
 
-static int set_option(options *o, const struct option *opt, char *text) {
+static neo_status set_option(options *o, const struct option *opt, char *text) {
     char *end = text;
     void *field = (char *)o + opt->offset;
     if (opt->kind == 's') {
         *(char **)field = text;
-        return 1;
+        return NEO_OK;
     }
     errno = 0;
     if (opt->kind == 'i') *(int64_t *)field = strtoll(text, &end, 10);
     else *(double *)field = strtod(text, &end);
     double value = opt->kind == 'i' ? (double)*(int64_t *)field : *(double *)field;
-    if (end == text || *end || errno || !(value >= 0 && value <= opt->most)) {
-        fprintf(stderr, "dlrm: --%s %s: not %s from 0 to %.0f\n", opt->name, text,
-                opt->kind == 'i' ? "a whole number" : "a number", opt->most);
-        return 0;
-    }
-    return 1;
+    if (end == text || *end || errno || !(value >= 0 && value <= opt->most))
+        REFUSE("--%s %s: not %s from 0 to %.0f", opt->name, text, opt->kind == 'i' ? "a whole number" : "a number", opt->most);
+    return NEO_OK;
 }
 
 /* With these the model is only read: nothing trains, nothing is saved. */
@@ -117,66 +132,60 @@ static int reads_only(const options *o) {
     return o->eval || (o->predict && !o->resume && (o->checkpoint || o->load));
 }
 
-/* The dtype of table rows by its name; NEO_DTYPE_COUNT: it is none of them. */
-static neo_dtype parse_dtype(const char *name) {
-    static const neo_dtype known[] = {NEO_F32, NEO_F16, NEO_BF16, NEO_I8};
-    for (int i = 0; i < 4; i++)
-        if (strcmp(name, neo_dtype_name(known[i])) == 0) return known[i];
-    return NEO_DTYPE_COUNT;
-}
-
-static int check_options(const options *o) {
-    const char *outputs[] = {o->predict, o->report, o->log}, *inputs[] = {o->data, o->test, o->load, o->columns};
-    int has_test = o->test || o->synthetic, from_stdin = o->data && strcmp(o->data, "-") == 0;
-    if (!o->data && !o->synthetic && !o->test) return fail("%s", "give --data, --synthetic or --test (--help explains)");
-    if (!o->data && !o->synthetic && !o->checkpoint && !o->load)
-        return fail("%s", "--test without --data needs a model: --checkpoint or --load");
-    if (o->batch < 1) return fail("--batch %s", "must be at least 1");
-    if (o->dim < 1) return fail("--dim %s", "must be at least 1");
-    if (o->log_every < 1) return fail("--log-every %s", "must be at least 1");
-    if (o->auc_capacity < 1) return fail("--auc-capacity %s", "must be at least 1");
-    int64_t per_piece = o->pieces > 0 && o->repro_shards > 0 ? o->repro_shards / o->pieces : 0;
-    if (per_piece * o->pieces != o->repro_shards || per_piece < 1)
-        return fail("--pieces %s", "must divide --repro-shards");
-    if (o->pieces > 1 && (per_piece & (per_piece - 1)))
-        return fail("--pieces %s", "must leave 1, 2, 4, 8 ... shards to a piece: others are no subtree of the leaf tree");
-    if (strcmp(o->bad_lines, "skip") && strcmp(o->bad_lines, "error"))
-        return fail("--bad-lines %s: neither error nor skip", o->bad_lines);
-    if (parse_dtype(o->rows_dtype) == NEO_DTYPE_COUNT)
-        return fail("--rows-dtype %s: not f32, f16, bf16 or i8", o->rows_dtype);
-    if (o->load && o->checkpoint && (o->resume || reads_only(o)))
-        return fail("%s", "--load and --checkpoint would both give the weights: leave one out");
-    if ((o->resume || o->every) && !o->checkpoint) return fail("%s", "--resume and --every need --checkpoint");
-    if (o->checkpoint && !o->checkpoint[0]) return fail("%s", "--checkpoint needs the name of a directory");
-    if ((o->eval || o->predict) && !has_test) return fail("%s", "--eval and --predict need --test");
-    if (o->eval && !o->checkpoint && !o->load) return fail("%s", "--eval needs --checkpoint or --load");
-    if (from_stdin && o->epochs > 1) return fail("%s", "--data - can be read once: use --epochs 1");
-    if (from_stdin && o->test && strcmp(o->test, "-") == 0) return fail("%s", "--data and --test cannot both be -");
-    if (o->test && strcmp(o->test, "-") == 0 && !reads_only(o))
-        return fail("%s", "--test - can be read once: use it with --eval or --predict and a checkpoint");
-    if (from_stdin && strcmp(o->format, "npy") == 0) return fail("%s", "--format npy cannot come from standard input");
-    for (int i = 0; i < 3; i++) {
-        for (int k = 0; k < 4; k++)
+static neo_status check_files(const options *o) {
+    const char *outputs[] = {o->predict, o->report, o->log, o->save_plan};
+    const char *inputs[] = {o->data, o->test, o->load, o->columns, o->plan};
+    for (int i = 0; i < 4; i++) {
+        for (int k = 0; k < 5; k++)
             if (outputs[i] && inputs[k] && strcmp(outputs[i], inputs[k]) == 0)
-                return fail("%s is both read and written", outputs[i]);
+                REFUSE("%s is both read and written", outputs[i]);
         for (int k = 0; k < i; k++)
             if (outputs[i] && outputs[k] && strcmp(outputs[i], outputs[k]) == 0)
-                return fail("%s is to be written twice", outputs[i]);
+                REFUSE("%s is to be written twice", outputs[i]);
     }
-    return 1;
+    return NEO_OK;
 }
 
-static int parse_options(int argc, char **argv, options *o) {
+static neo_status check_options(const options *o) {
+    int has_test = o->test || o->synthetic, from_stdin = o->data && strcmp(o->data, "-") == 0;
+    if (!o->data && !o->synthetic && !o->test) REFUSE("give --data, --synthetic or --test (--help explains)");
+    if (!o->data && !o->synthetic && !o->checkpoint && !o->load)
+        REFUSE("--test without --data needs a model: --checkpoint or --load");
+    if (o->batch < 1) REFUSE("--batch must be at least 1");
+    if (o->dim < 1) REFUSE("--dim must be at least 1");
+    if (o->log_every < 1) REFUSE("--log-every must be at least 1");
+    if (o->auc_capacity < 1) REFUSE("--auc-capacity must be at least 1");
+    if (o->ranks < 1) REFUSE("--ranks must be at least 1");
+    if (o->nodes < 1 || o->ranks % o->nodes)
+        REFUSE("--nodes %lld: must divide the %lld ranks", (long long)o->nodes, (long long)o->ranks);
+    if (strcmp(o->pipeline, "on") && strcmp(o->pipeline, "off")) REFUSE("--pipeline %s: neither on nor off", o->pipeline);
+    if (strcmp(o->bad_lines, "skip") && strcmp(o->bad_lines, "error"))
+        REFUSE("--bad-lines %s: neither error nor skip", o->bad_lines);
+    if (o->load && o->checkpoint && (o->resume || reads_only(o)))
+        REFUSE("--load and --checkpoint would both give the weights: leave one out");
+    if ((o->resume || o->every) && !o->checkpoint) REFUSE("--resume and --every need --checkpoint");
+    if (o->checkpoint && !o->checkpoint[0]) REFUSE("--checkpoint needs the name of a directory");
+    if ((o->eval || o->predict) && !has_test) REFUSE("--eval and --predict need --test");
+    if (o->eval && !o->checkpoint && !o->load) REFUSE("--eval needs --checkpoint or --load");
+    if (from_stdin && o->epochs > 1) REFUSE("--data - can be read once: use --epochs 1");
+    if (from_stdin && o->test && strcmp(o->test, "-") == 0) REFUSE("--data and --test cannot both be -");
+    if (o->test && strcmp(o->test, "-") == 0 && !reads_only(o))
+        REFUSE("--test - can be read once: use it with --eval or --predict and a checkpoint");
+    if (from_stdin && strcmp(o->format, "npy") == 0) REFUSE("--format npy cannot come from standard input");
+    return check_files(o);
+}
+
+static neo_status parse_options(int argc, char **argv, options *o) {
     for (int i = 1; i < argc; i++) {
         const struct option *opt = NULL;
         for (int k = 0; k < OPTION_COUNT; k++)
             if (strncmp(argv[i], "--", 2) == 0 && strcmp(argv[i] + 2, OPTIONS[k].name) == 0) opt = &OPTIONS[k];
-        if (!opt) return fail("%s: no such option (--help lists them)", argv[i]);
+        if (!opt) REFUSE("%s: no such option (--help lists them)", argv[i]);
         if (opt->kind == 'b') *(int64_t *)((char *)o + opt->offset) = 1;
-        else if (i + 1 == argc) return fail("--%s: needs a value", opt->name);
-        else if (!set_option(o, opt, argv[++i])) return 0;
+        else if (i + 1 == argc) REFUSE("--%s: needs a value", opt->name);
+        else TRY(set_option(o, opt, argv[++i]));
     }
-    return o->help || check_options(o);
+    return o->help ? NEO_OK : check_options(o);
 }
 
 static void print_help(void) {
@@ -215,40 +224,56 @@ static int split_list(char *text, const char **items, int most) {
 
 /* ---- model ------------------------------------------------------------------------------------ */
 
+/* The gradients of one MLP on their way: the sums of this rank's parts of the batch, that of all ranks instead of the
+   first. Parameters [first, first + count) one after another. */
+typedef struct reduction {
+    int first, count;
+    int64_t elements;
+    float *sums; /* [parts][elements] */
+    neo_ticket ticket;
+} reduction;
+
 typedef struct model {
+    neo_comm *comm;
     neo_ctx *ctx;
     neo_schema *schema, *test_schema; /* the same but for synthetic data, where test samples come later */
     neo_params *params;
     neo_mlp *bottom, *top;
-    neo_bags *bags;
+    neo_shard *tables;
     neo_optim *optim;
     neo_state *state;
     neo_schedule schedule;
-    /* one batch: B samples, D columns, F features, Z interactions */
-    neo_tensor x, e, z, logit;      /* [B][D], [B][F D], [B][Z], [B][1] */
+    int pipeline;
+    reduction bottom_grads, top_grads;
+    neo_exact loss; /* sum of the batch */
+    /* the samples of this rank in one batch: B samples, D columns, F features, Z interactions */
+    int64_t most_samples;
+    neo_tensor x, e, z, logit; /* [B][D], [B][F D], [B][Z], [B][1] */
     neo_tensor dx, de, dz, dlogit;
-    neo_jagged_buffer *piece_ids;   /* --pieces: the ids of one piece */
-    neo_tensor *piece_grads;        /*   and the gradients of each piece, [pieces] per parameter */
-    int64_t pieces;
 } model;
 
-static neo_status out_of_memory(void) {
-    fprintf(stderr, "dlrm: out of memory\n");
-    exit(1);
+/* What all ranks bring, as one status for all: none acts on an error alone. */
+static neo_status agree(neo_comm *comm, neo_status mine) {
+    return neo_comm_size(comm) == 1 ? mine : neo_comm_agree(comm, mine);
 }
 
-#define TRY(call)                                                                                  \
-    do {                                                                                           \
-        neo_status try_status = (call);                                                            \
-        if (try_status != NEO_OK) return try_status;                                               \
-    } while (0)
-
-static neo_status usage_error(const char *format, const char *what) {
-    fail(format, what);
-    exit(2);
+/* By default as many buckets of rows as leaves: neither depends on how many ranks there are, if V is given. */
+/* The dtype of table rows. */
+static neo_status parse_rows_dtype(const char *name, neo_dtype *dtype) {
+    static const neo_dtype known[] = {NEO_F32, NEO_F16, NEO_BF16, NEO_I8};
+    for (int i = 0; i < 4; i++) {
+        *dtype = known[i];
+        if (strcmp(name, neo_dtype_name(*dtype)) == 0) return NEO_OK;
+    }
+    REFUSE("--rows-dtype %s: not f32, f16, bf16 or i8", name);
+}
+static int32_t row_buckets(const neo_ctx *ctx, const options *o) {
+    return o->row_buckets ? (int32_t)o->row_buckets : (int32_t)neo_ctx_repro_shards(ctx);
 }
 
-static neo_status create_schema(model *m, const options *o, const char **files, int file_count) {
+static neo_status out_of_memory(void) { return neo_fail(NEO_ERR_MEMORY, "out of memory"); }
+
+static neo_status create_schema(model *m, const options *o, const char *const *files, int file_count) {
     if (o->synthetic) {
         neo_synthetic_desc train = {.samples = o->synthetic, .rows = o->rows};
         neo_synthetic_desc test = {.samples = o->synthetic / 4 + 1, .rows = o->rows, .first_sample = o->synthetic};
@@ -263,284 +288,521 @@ static neo_status create_schema(model *m, const options *o, const char **files, 
     } else if (strcmp(o->format, "adult") == 0 || strcmp(o->format, "delimited") == 0) {
         const char *first = files[0], *slash = strrchr(first, '/');
         if (o->columns) snprintf(columns, sizeof columns, "%s", o->columns);
-        else if (o->format[0] == 'd') usage_error("%s", "--format delimited needs --columns FILE");
-        else if (strcmp(first, "-") == 0) usage_error("%s", "--format adult from standard input needs --columns FILE");
+        else if (o->format[0] == 'd') REFUSE("--format delimited needs --columns FILE");
+        else if (strcmp(first, "-") == 0) REFUSE("--format adult from standard input needs --columns FILE");
         else snprintf(columns, sizeof columns, "%.*sadult.columns", slash ? (int)(slash - first + 1) : 0, first);
         TRY(neo_schema_parse(m->ctx, columns, &m->schema));
     } else {
-        usage_error("--format %s: not adult, criteo, npy or delimited", o->format);
+        REFUSE("--format %s: not adult, criteo, npy or delimited", o->format);
     }
     m->test_schema = m->schema;
     return NEO_OK;
 }
 
-static neo_optim_kind parse_optimizer(const char *name, neo_bag_optim *bag) {
+static neo_status parse_optimizer(const char *name, neo_optim_kind *dense, neo_bag_optim_kind *bag) {
     static const struct { const char *name; neo_optim_kind dense; neo_bag_optim_kind bag; } KINDS[] = {
         {"sgd", NEO_OPTIM_SGD, NEO_BAG_SGD},    {"adagrad", NEO_OPTIM_ADAGRAD, NEO_BAG_ROWWISE_ADAGRAD},
         {"adam", NEO_OPTIM_ADAM, NEO_BAG_ADAM}, {"adamw", NEO_OPTIM_ADAMW, NEO_BAG_ADAM},
         {"lamb", NEO_OPTIM_LAMB, NEO_BAG_LAMB},
     };
     for (size_t i = 0; i < sizeof KINDS / sizeof KINDS[0]; i++) {
-        if (strcmp(name, KINDS[i].name) == 0) {
-            bag->kind = KINDS[i].bag;
-            return KINDS[i].dense;
-        }
+        if (strcmp(name, KINDS[i].name)) continue;
+        *dense = KINDS[i].dense;
+        *bag = KINDS[i].bag;
+        return NEO_OK;
     }
-    usage_error("--optimizer %s: not sgd, adagrad, adam, adamw or lamb", name);
-    return NEO_OPTIM_SGD;
+    REFUSE("--optimizer %s: not sgd, adagrad, adam, adamw or lamb", name);
 }
 
-static neo_status create_mlp(model *m, const options *o, const char *name, const char *option, const char *spec,
-                             int64_t in, int64_t out, neo_mlp **mlp) {
-    neo_mlp_desc d = {.name = name, .max_batch = o->batch, .act = NEO_ACT_RELU};
-    int is_bottom = strcmp(name, "bottom") == 0;
-    d.last_act = is_bottom ? NEO_ACT_RELU : NEO_ACT_NONE;
-    int first = is_bottom ? 0 : 1; /* the top's input width follows from the model */
-    d.widths[0] = in;
-    int count = parse_widths(spec, d.widths + first, NEO_MAX_LAYERS + 1 - first);
+static neo_status create_reduction(model *m, int first, reduction *grads) {
+    neo_leaves parts[NEO_MAX_SUBTREES];
+    *grads = (reduction){.first = first, .count = neo_params_count(m->params) - first};
+    for (int i = 0; i < grads->count; i++)
+        grads->elements += neo_tensor_count(neo_params_at(m->params, first + i)->grad);
+    if (neo_comm_size(m->comm) == 1) return NEO_OK;
+    int count = neo_comm_subtrees(m->comm, neo_comm_rank(m->comm), 1, parts);
+    grads->sums = calloc((size_t)(count * grads->elements), sizeof *grads->sums);
+    return grads->sums ? NEO_OK : out_of_memory();
+}
+
+/* spec: the option's text; in, out: the widths that the data and the other layers ask for. */
+static neo_status create_mlp(model *m, const char *name, const char *spec, int64_t in, int64_t out, neo_mlp **mlp,
+                             reduction *grads) {
+    int is_bottom = strcmp(name, "bottom") == 0, first = is_bottom ? 0 : 1; /* the top's input follows from the model */
+    neo_mlp_desc d = {.name = name, .max_batch = m->most_samples, .act = NEO_ACT_RELU,
+                      .last_act = is_bottom ? NEO_ACT_RELU : NEO_ACT_NONE, .widths = {in}};
+    int count = parse_widths(spec, d.widths + first, NEO_MAX_LAYERS + 1 - first), before = neo_params_count(m->params);
     d.width_count = count + first;
-    if (in < 1) usage_error("%s", "the data has no dense numbers, which the bottom MLP needs");
+    if (in < 1) REFUSE("the data has no dense numbers, which the bottom MLP needs");
     if (!count || d.width_count < 2 || d.widths[0] != in || d.widths[d.width_count - 1] != out) {
-        char text[400], begin[80] = "";
+        char begin[80] = "";
         if (is_bottom) snprintf(begin, sizeof begin, " beginning with %lld (the dense numbers of this data),", (long long)in);
-        snprintf(text, sizeof text, "--%s %s: must be widths joined by '-',%s ending with %lld", option, spec, begin,
-                 (long long)out);
-        usage_error("%s", text);
+        REFUSE("--%s %s: must be widths joined by '-',%s ending with %lld", name, spec, begin, (long long)out);
     }
-    return neo_mlp_create(m->ctx, m->params, &d, mlp);
+    TRY(neo_mlp_create(m->ctx, m->params, &d, mlp));
+    return create_reduction(m, before, grads);
 }
 
-static neo_status create_bags(model *m, const options *o, neo_bag_optim optim) {
-    int32_t count = neo_schema_feature_count(m->schema);
-    neo_table_desc *tables = calloc((size_t)count + 1, sizeof *tables);
-    if (!tables) return out_of_memory();
-    for (int32_t t = 0; t < count; t++) {
-        neo_feature f = neo_schema_feature(m->schema, t);
-        tables[t] = (neo_table_desc){.name = f.name, .rows = f.rows, .dim = o->dim, .optim = optim,
-                                     .dtype = parse_dtype(o->rows_dtype)};
-    }
-    neo_status status = neo_bags_create(m->ctx, &(neo_bags_desc){
-        .tables = tables, .table_count = count, .max_batch = o->batch, .max_ids = o->batch * count}, &m->bags);
-    free(tables);
-    return status;
-}
-
-static neo_status alloc_2d(model *m, int64_t rows, int64_t cols, neo_tensor *a, neo_tensor *b) {
-    int64_t shape[2] = {rows, cols};
+static neo_status alloc_2d(model *m, int64_t cols, neo_tensor *a, neo_tensor *b) {
+    int64_t shape[2] = {m->most_samples, cols};
     TRY(neo_tensor_alloc(m->ctx, NEO_F32, 2, shape, a));
     return neo_tensor_alloc(m->ctx, NEO_F32, 2, shape, b);
 }
 
-static neo_status create_pieces(model *m, const options *o) {
-    int count = neo_params_count(m->params);
-    m->pieces = o->pieces;
-    if (o->pieces == 1) return NEO_OK;
-    m->piece_grads = calloc((size_t)(count * o->pieces), sizeof *m->piece_grads);
-    if (!m->piece_grads) return out_of_memory();
-    for (int64_t i = 0; i < count * o->pieces; i++) {
-        neo_tensor grad = neo_params_at(m->params, (int)(i / o->pieces))->grad;
-        TRY(neo_tensor_alloc(m->ctx, NEO_F32, grad.ndim, grad.shape, &m->piece_grads[i]));
-    }
-    int32_t features = neo_schema_feature_count(m->schema);
-    return neo_jagged_create(m->ctx, &(neo_jagged_desc){
-        .feature_count = features, .max_bags = o->batch * features, .max_ids = o->batch * features}, &m->piece_ids);
+/* Samples of a whole batch that are this rank's: no smaller batch gives it more. */
+static int64_t most_samples(const neo_comm *comm, int64_t batch) {
+    neo_leaves parts[NEO_MAX_SUBTREES];
+    int64_t shards = neo_ctx_repro_shards(neo_comm_ctx(comm)), leaves = 0;
+    for (int i = neo_comm_subtrees(comm, neo_comm_rank(comm), batch, parts); i-- > 0;) leaves += parts[i].count;
+    return (batch * leaves + shards - 1) / shards;
 }
 
-static neo_status create_model(model *m, const options *o) {
+/* Everything but the tables. */
+static neo_status create_dense(model *m, const options *o) {
     int64_t features = neo_schema_feature_count(m->schema), dense = neo_schema_dense_count(m->schema);
     int64_t width = neo_interact_width(o->dim, features, 0);
     char bottom[64];
     snprintf(bottom, sizeof bottom, "%lld-64-%lld", (long long)dense, (long long)o->dim);
-    neo_bag_optim bag = {.eps = (float)o->eps};
-    neo_optim_desc optim = {.kind = parse_optimizer(o->optimizer, &bag), .weight_decay = (float)o->weight_decay,
-                            .eps = (float)o->eps};
+    neo_optim_desc optim = {.weight_decay = (float)o->weight_decay, .eps = (float)o->eps};
+    neo_bag_optim_kind of_tables;
 
+    TRY(parse_optimizer(o->optimizer, &optim.kind, &of_tables));
+    m->most_samples = most_samples(m->comm, o->batch);
+    m->pipeline = strcmp(o->pipeline, "on") == 0;
     TRY(neo_params_create(m->ctx, &m->params));
-    TRY(create_mlp(m, o, "bottom", "bottom", o->bottom ? o->bottom : bottom, dense, o->dim, &m->bottom));
-    TRY(create_mlp(m, o, "top", "top", o->top, width, 1, &m->top));
-    TRY(create_bags(m, o, bag));
+    TRY(create_mlp(m, "bottom", o->bottom ? o->bottom : bottom, dense, o->dim, &m->bottom, &m->bottom_grads));
+    TRY(create_mlp(m, "top", o->top, width, 1, &m->top, &m->top_grads));
     TRY(neo_optim_create(m->ctx, m->params, &optim, &m->optim));
-    TRY(alloc_2d(m, o->batch, o->dim, &m->x, &m->dx));
-    TRY(alloc_2d(m, o->batch, features * o->dim, &m->e, &m->de));
-    TRY(alloc_2d(m, o->batch, width, &m->z, &m->dz));
-    TRY(alloc_2d(m, o->batch, 1, &m->logit, &m->dlogit));
-    return create_pieces(m, o);
+    TRY(alloc_2d(m, o->dim, &m->x, &m->dx));
+    TRY(alloc_2d(m, features * o->dim, &m->e, &m->de));
+    TRY(alloc_2d(m, width, &m->z, &m->dz));
+    return alloc_2d(m, 1, &m->logit, &m->dlogit);
+}
+
+/* ---- tables and their plan -------------------------------------------------------------------- */
+
+/* Ranks of a node, if nodes have equally many and hold them in order; else all ranks count as one node. */
+static int ranks_per_node(const neo_comm *comm) {
+    int ranks = neo_comm_size(comm), n = 1;
+    while (n < ranks && neo_comm_node(comm, n) == neo_comm_node(comm, 0)) n++;
+    for (int r = 0; r < ranks; r++)
+        if (ranks % n || neo_comm_node(comm, r) != r / n) return ranks;
+    return n;
+}
+
+/* Multiplications and additions of a sample in an MLP, forward. */
+static double mlp_flops(const model *m, const reduction *grads) {
+    double flops = 0;
+    for (int i = 0; i < grads->count; i++) {
+        neo_tensor w = neo_params_at(m->params, grads->first + i)->value;
+        if (w.ndim == 2) flops += 2.0 * (double)neo_tensor_count(w);
+    }
+    return flops;
+}
+
+static neo_status create_plan(model *m, const options *o, const neo_bags_desc *bags, neo_plan **plan) {
+    neo_placement placement;
+    neo_plan_desc d = {.bags = bags, .pipeline = m->pipeline,
+                       .cluster = {.ranks = neo_comm_size(m->comm), .ranks_per_node = ranks_per_node(m->comm),
+                                   .memory_bytes = o->memory},
+                       .dense_flops_bottom = mlp_flops(m, &m->bottom_grads), .dense_flops_top = mlp_flops(m, &m->top_grads),
+                       .dense_params = m->bottom_grads.elements + m->top_grads.elements};
+    TRY(neo_wire_parse(o->wire_forward, &d.wire_forward));
+    TRY(neo_wire_parse(o->wire_backward, &d.wire_backward));
+    if (strcmp(o->plan, "auto") == 0) return neo_plan_create(m->ctx, &d, plan);
+    if (neo_placement_parse(o->plan, &placement) == NEO_OK) return neo_plan_create_uniform(m->ctx, &d, placement, plan);
+    neo_status status = neo_plan_read(m->ctx, &d, o->plan, plan);
+    if (status == NEO_ERR_NOT_FOUND) REFUSE("--plan %s: neither auto, tw, cw, rw, dp, twrw, twcw, grid, nor a file", o->plan);
+    return status;
+}
+
+/* What the plan is expected to take, and why it is so. */
+static void show_plan(const neo_plan *plan) {
+    char text[4096];
+    const neo_plan_desc *d = neo_plan_desc_of(plan);
+    neo_plan_step step = neo_plan_step_of(plan);
+    printf("plan: %d tables on %d ranks, %d of a node; a step is predicted to take %.3f ms, pipelined %.3f ms\n",
+           (int)d->bags->table_count, (int)d->cluster.ranks, (int)d->cluster.ranks_per_node, 1e3 * step.plain,
+           1e3 * step.pipelined);
+    for (int r = 0; r < d->cluster.ranks; r++) {
+        neo_plan_rank rank = neo_plan_rank_of(plan, r);
+        printf("rank %d: %.1f MB of weights, %.1f of optimizer state, %.1f of buffers; %.3f ms\n", r,
+               1e-6 * (double)rank.weight_bytes, 1e-6 * (double)rank.state_bytes, 1e-6 * (double)rank.buffer_bytes,
+               1e3 * rank.seconds);
+    }
+    for (int32_t t = 0; t < d->bags->table_count; t++) {
+        const neo_table_desc *table = &d->bags->tables[t];
+        neo_plan_why(plan, t, text, sizeof text);
+        printf("table %s, %lld x %lld\n%s%s", table->name, (long long)table->rows, (long long)table->dim, text,
+               text[0] && text[strlen(text) - 1] == '\n' ? "" : "\n");
+    }
+}
+
+/* A table that cannot be placed as asked is table-wise: one rank's worth of words about it. */
+static void warn_of_plan(const neo_plan *plan, const options *o) {
+    neo_placement asked;
+    int32_t count = neo_plan_desc_of(plan)->bags->table_count, other = 0;
+    if (neo_placement_parse(o->plan, &asked) != NEO_OK) return;
+    for (int32_t t = 0; t < count; t++) other += neo_plan_placement(plan, t) != asked;
+    if (other)
+        fprintf(stderr, "warning: --plan %s: %d of %d tables cannot be placed so (--show-plan says why)\n", o->plan,
+                (int)other, (int)count);
+}
+
+static neo_status describe_tables(model *m, const options *o, neo_table_desc *tables, neo_plan **plan) {
+    int32_t count = neo_schema_feature_count(m->schema);
+    neo_bag_optim optim = {.eps = (float)o->eps};
+    neo_optim_kind dense;
+    neo_dtype dtype;
+    TRY(parse_optimizer(o->optimizer, &dense, &optim.kind));
+    TRY(parse_rows_dtype(o->rows_dtype, &dtype));
+    for (int32_t t = 0; t < count; t++) {
+        neo_feature f = neo_schema_feature(m->schema, t);
+        tables[t] = (neo_table_desc){.name = f.name, .rows = f.rows, .dim = o->dim, .optim = optim,
+                                     .row_buckets = row_buckets(m->ctx, o), .dtype = dtype};
+    }
+    TRY(create_plan(m, o, &(neo_bags_desc){.tables = tables, .table_count = count, .max_batch = o->batch,
+                                           .max_ids = o->batch * count}, plan));
+    if (neo_comm_rank(m->comm) > 0) return NEO_OK;
+    warn_of_plan(*plan, o);
+    if (o->show_plan) show_plan(*plan);
+    return o->save_plan ? neo_plan_write(*plan, o->save_plan) : NEO_OK;
+}
+
+static neo_status create_tables(model *m, const options *o) {
+    neo_plan *plan = NULL;
+    neo_table_desc *tables = calloc((size_t)neo_schema_feature_count(m->schema) + 1, sizeof *tables);
+    neo_status status = agree(m->comm, tables ? describe_tables(m, o, tables, &plan) : out_of_memory());
+    if (status == NEO_OK) status = agree(m->comm, neo_shard_create(m->comm, plan, &m->tables));
+    neo_plan_destroy(plan);
+    free(tables);
+    return status;
 }
 
 static void destroy_model(model *m) {
     neo_tensor *buffers[] = {&m->x, &m->e, &m->z, &m->logit, &m->dx, &m->de, &m->dz, &m->dlogit};
     for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) neo_tensor_free(m->ctx, buffers[i]);
-    if (m->piece_grads)
-        for (int64_t i = 0; i < neo_params_count(m->params) * m->pieces; i++)
-            neo_tensor_free(m->ctx, &m->piece_grads[i]);
-    free(m->piece_grads);
-    neo_jagged_destroy(m->piece_ids);
+    free(m->bottom_grads.sums);
+    free(m->top_grads.sums);
     neo_state_destroy(m->state);
     neo_optim_destroy(m->optim);
-    neo_bags_destroy(m->bags);
+    neo_shard_destroy(m->tables);
     neo_mlp_destroy(m->top);
     neo_mlp_destroy(m->bottom);
     neo_params_destroy(m->params);
     if (m->test_schema != m->schema) neo_schema_destroy(m->test_schema);
     neo_schema_destroy(m->schema);
-    neo_ctx_destroy(m->ctx);
 }
 
-/* Rows [first, first + n) of every buffer: one piece of the batch. */
-static neo_status forward(model *m, neo_tensor dense, const neo_jagged *sparse, int64_t first) {
-    int64_t n = dense.shape[0];
-    neo_tensor x = neo_tensor_rows(m->x, first, n), e = neo_tensor_rows(m->e, first, n);
-    neo_tensor z = neo_tensor_rows(m->z, first, n), logit = neo_tensor_rows(m->logit, first, n);
-    TRY(neo_bags_forward(m->bags, sparse, e));
-    TRY(neo_mlp_forward(m->bottom, dense, x));
-    TRY(neo_interact_forward(m->ctx, 0, x, e, z));
-    return neo_mlp_forward(m->top, z, logit);
-}
+/* ---- one step --------------------------------------------------------------------------------- */
 
-/* The gradients of one piece: those of the MLPs into params, that of the bags' output into de. */
-static neo_status backward(model *m, const neo_leaves *leaves, neo_tensor label, int64_t first, neo_exact *loss) {
-    int64_t n = label.shape[0];
-    neo_tensor x = neo_tensor_rows(m->x, first, n), e = neo_tensor_rows(m->e, first, n);
-    neo_tensor dx = neo_tensor_rows(m->dx, first, n), de = neo_tensor_rows(m->de, first, n);
-    neo_tensor dz = neo_tensor_rows(m->dz, first, n), dlogit = neo_tensor_rows(m->dlogit, first, n);
-    neo_loss_desc d = {.batch = leaves->batch, .sum = loss};
-    TRY(neo_bce_with_logits(m->ctx, &d, neo_tensor_rows(m->logit, first, n), label, dlogit, NULL));
-    TRY(neo_mlp_backward(m->top, leaves, dlogit, dz));
-    TRY(neo_interact_backward(m->ctx, 0, x, e, dz, dx, de));
-    return neo_mlp_backward(m->bottom, leaves, dx, neo_tensor_none());
-}
+/* Samples [first, first + rows) of this rank's: a part of the batch whose gradients add up here. */
+typedef struct part {
+    neo_leaves leaves;
+    int64_t first, rows;
+} part;
 
-/* One training step, in pieces of whole leaves as ranks would compute them: the sums over pieces follow
-   the same tree as inside a piece, so the bits do not depend on their number. */
-static neo_status train_step(model *m, const neo_batch *batch, float lr, neo_exact *loss) {
-    int shards = neo_ctx_repro_shards(m->ctx), per_piece = shards / (int)m->pieces;
-    TRY(neo_bags_reserve(m->bags, batch->size, neo_jagged_id_count(&batch->sparse)));
-    for (int p = 0; p < m->pieces; p++) {
-        neo_leaves leaves = {batch->size, p * per_piece, per_piece};
-        int64_t first = neo_leaf_begin(batch->size, shards, leaves.first);
-        int64_t n = neo_leaf_begin(batch->size, shards, leaves.first + per_piece) - first;
-        const neo_jagged *sparse = &batch->sparse;
-        if (m->pieces > 1) {
-            TRY(neo_jagged_reserve(m->piece_ids, 0, neo_jagged_id_count(sparse)));
-            TRY(neo_jagged_slice(m->piece_ids, sparse, first, n));
-            sparse = neo_jagged_view(m->piece_ids);
-        }
-        TRY(forward(m, neo_tensor_rows(batch->dense, first, n), sparse, first));
-        TRY(backward(m, &leaves, neo_tensor_rows(batch->label, first, n), first, loss));
-        for (int i = 0; m->pieces > 1 && i < neo_params_count(m->params); i++)
-            TRY(neo_tensor_copy(m->ctx, neo_params_at(m->params, i)->grad, m->piece_grads[i * m->pieces + p]));
+/* One part, if the leaves of a rank are a whole subtree (see >>leaves in neo.h). */
+static int cut_batch(const model *m, int64_t global_size, part *parts) {
+    neo_leaves leaves[NEO_MAX_SUBTREES];
+    int shards = neo_ctx_repro_shards(m->ctx), count;
+    count = neo_comm_subtrees(m->comm, neo_comm_rank(m->comm), global_size, leaves);
+    int64_t start = neo_leaf_begin(global_size, shards, leaves[0].first);
+    for (int k = 0; k < count; k++) {
+        int64_t begin = neo_leaf_begin(global_size, shards, leaves[k].first);
+        int64_t end = neo_leaf_begin(global_size, shards, leaves[k].first + leaves[k].count);
+        parts[k] = (part){leaves[k], begin - start, end - begin};
     }
-    for (int i = 0; m->pieces > 1 && i < neo_params_count(m->params); i++)
-        TRY(neo_tree_sum(m->ctx, m->piece_grads + i * m->pieces, (int)m->pieces, neo_params_at(m->params, i)->grad));
-    TRY(neo_bags_backward(m->bags, &batch->sparse, neo_tensor_rows(m->de, 0, batch->size), lr));
+    return count;
+}
+
+/* The gradients that a backward pass has left in the parameters are those of part k. */
+static void keep_grads(const model *m, reduction *grads, int k) {
+    if (!grads->sums) return; /* one rank: they are whole */
+    float *to = grads->sums + k * grads->elements;
+    for (int i = 0; i < grads->count; i++) {
+        neo_tensor grad = neo_params_at(m->params, grads->first + i)->grad;
+        memcpy(to, grad.data, (size_t)neo_tensor_count(grad) * sizeof *to);
+        to += neo_tensor_count(grad);
+    }
+}
+
+/* Add the parts of all ranks in the order of the leaf tree, while the caller goes on. */
+static neo_status reduce_begin(model *m, reduction *grads, int count) {
+    const void *sums[NEO_MAX_SUBTREES];
+    if (!grads->sums) return NEO_OK;
+    for (int k = 0; k < count; k++) sums[k] = grads->sums + k * grads->elements;
+    TRY(neo_comm_all_reduce_leaves(m->comm, sums, grads->sums, grads->elements, NEO_F32, &grads->ticket));
+    return m->pipeline ? NEO_OK : neo_comm_wait(m->comm, grads->ticket);
+}
+static neo_status reduce_end(model *m, reduction *grads) {
+    const float *from = grads->sums;
+    if (!from) return NEO_OK;
+    TRY(neo_comm_wait(m->comm, grads->ticket));
+    for (int i = 0; i < grads->count; i++) {
+        neo_tensor grad = neo_params_at(m->params, grads->first + i)->grad;
+        memcpy(grad.data, from, (size_t)neo_tensor_count(grad) * sizeof *from);
+        from += neo_tensor_count(grad);
+    }
+    return NEO_OK;
+}
+
+/* Forward and backward of the top MLP, and the loss. */
+static neo_status step_top(model *m, const neo_batch *batch, const part *parts, int count) {
+    neo_loss_desc d = {.batch = batch->global_size, .sum = &m->loss};
+    neo_exact_zero(&m->loss);
+    for (int k = 0; k < count; k++) {
+        int64_t first = parts[k].first, n = parts[k].rows;
+        neo_tensor z = neo_tensor_rows(m->z, first, n), dz = neo_tensor_rows(m->dz, first, n);
+        neo_tensor logit = neo_tensor_rows(m->logit, first, n), dlogit = neo_tensor_rows(m->dlogit, first, n);
+        TRY(neo_mlp_forward(m->top, z, logit));
+        TRY(neo_bce_with_logits(m->ctx, &d, logit, neo_tensor_rows(batch->label, first, n), dlogit, NULL));
+        TRY(neo_mlp_backward(m->top, &parts[k].leaves, dlogit, dz));
+        keep_grads(m, &m->top_grads, k);
+    }
+    if (neo_comm_size(m->comm) > 1) /* exact sums are integers: they add in any order */
+        TRY(neo_comm_all_reduce(m->comm, NEO_REDUCE_SUM, &m->loss, &m->loss, sizeof m->loss / sizeof(int64_t), NEO_I64,
+                                &m->top_grads.ticket));
+    return reduce_begin(m, &m->top_grads, count);
+}
+
+static neo_status step_bottom(model *m, const neo_batch *batch, const part *parts, int count) {
+    for (int k = 0; k < count; k++) {
+        int64_t first = parts[k].first, n = parts[k].rows;
+        if (count > 1) /* an MLP remembers one forward pass: that of all parts is computed again for each */
+            TRY(neo_mlp_forward(m->bottom, neo_tensor_rows(batch->dense, first, n), neo_tensor_rows(m->x, first, n)));
+        TRY(neo_mlp_backward(m->bottom, &parts[k].leaves, neo_tensor_rows(m->dx, first, n), neo_tensor_none()));
+        keep_grads(m, &m->bottom_grads, k);
+    }
+    return reduce_begin(m, &m->bottom_grads, count);
+}
+
+/* One training step; the sum of its losses, over all ranks, is left in m->loss. Between begin and end of the tables'
+   calls rows travel: with a pipeline the bottom MLP and the reductions run meanwhile, and the ids of the next batch
+   travel through the whole step. next: NULL after the last batch of an epoch. */
+static neo_status train_step(model *m, const neo_batch *batch, const neo_batch *next, float lr) {
+    part parts[NEO_MAX_SUBTREES];
+    int count = cut_batch(m, batch->global_size, parts), overlap = m->pipeline;
+    int64_t n = batch->size;
+    neo_tensor x = neo_tensor_rows(m->x, 0, n), e = neo_tensor_rows(m->e, 0, n), z = neo_tensor_rows(m->z, 0, n);
+    neo_tensor dx = neo_tensor_rows(m->dx, 0, n), de = neo_tensor_rows(m->de, 0, n), dz = neo_tensor_rows(m->dz, 0, n);
+
+    TRY(neo_shard_forward_begin(m->tables, &batch->sparse, batch->global_size));
+    if (overlap && next) TRY(neo_shard_prefetch(m->tables, &next->sparse, next->global_size));
+    if (!overlap) TRY(neo_shard_forward_end(m->tables, e));
+    TRY(neo_mlp_forward(m->bottom, batch->dense, x));
+    if (overlap) TRY(neo_shard_forward_end(m->tables, e));
+    TRY(neo_interact_forward(m->ctx, 0, x, e, z));
+    TRY(step_top(m, batch, parts, count));
+    TRY(neo_interact_backward(m->ctx, 0, x, e, dz, dx, de));
+    TRY(neo_shard_backward_begin(m->tables, de));
+    if (!overlap) TRY(neo_shard_backward_end(m->tables, lr));
+    TRY(step_bottom(m, batch, parts, count));
+    if (overlap) TRY(neo_shard_backward_end(m->tables, lr));
+    TRY(reduce_end(m, &m->top_grads));
+    TRY(reduce_end(m, &m->bottom_grads));
     return neo_optim_step(m->optim, lr);
 }
 
-/* ---- evaluation ------------------------------------------------------------------------------- */
+/* ---- a run of one rank ------------------------------------------------------------------------ */
 
-/* Runs the model over a data set; changes no state. predictions may be NULL. */
-static neo_status evaluate(model *m, const options *o, const char **files, int file_count, FILE *predictions,
-                           neo_metric_values *values) {
-    neo_reader *reader = NULL;
-    neo_metrics *metrics = NULL;
-    neo_batch batch;
-    neo_status status = neo_metrics_create(m->ctx, &(neo_metrics_desc){.capacity = o->auc_capacity}, &metrics);
-    if (status == NEO_OK)
-        status = neo_reader_open(m->ctx, &(neo_reader_desc){
-            .schema = m->test_schema, .paths = files, .path_count = file_count, .batch = o->batch,
-            .skip_bad_lines = o->bad_lines[0] == 's', .unlabeled = predictions != NULL}, &reader);
-    while (status == NEO_OK && (status = neo_reader_next(reader, &batch)) == NEO_OK) {
-        neo_tensor logit = neo_tensor_rows(m->logit, 0, batch.size);
-        status = neo_bags_reserve(m->bags, batch.size, neo_jagged_id_count(&batch.sparse));
-        if (status == NEO_OK) status = forward(m, batch.dense, &batch.sparse, 0);
-        if (status == NEO_OK) status = neo_metrics_update(metrics, logit, batch.label);
-        if (status != NEO_OK || !predictions) continue;
-        status = neo_activation_forward(m->ctx, NEO_ACT_SIGMOID, logit, logit);
-        for (int64_t i = 0; i < batch.size && status == NEO_OK; i++)
-            fprintf(predictions, "%.9g\n", (double)((float *)logit.data)[i]);
-    }
-    if (status == NEO_END) status = neo_metrics_lifetime(metrics, values);
-    if (status == NEO_OK && values->auc_count < values->count)
-        fprintf(stderr, "warning: no AUC: the test data has %lld samples, --auc-capacity is %lld\n",
-                (long long)values->count, (long long)o->auc_capacity);
-    if (status == NEO_OK && neo_reader_get_stats(reader).bad_lines)
-        fprintf(stderr, "skipped %lld bad lines of the test data\n",
-                (long long)neo_reader_get_stats(reader).bad_lines);
-    neo_reader_close(reader);
-    neo_metrics_destroy(metrics);
-    return status;
-}
-
-/* Predictions go to a file beside, which takes the name when it is whole; straight to a device or pipe. */
-static neo_status evaluate_to_file(model *m, const options *o, const char **files, int file_count,
-                                   neo_metric_values *values) {
-    char partial[4096];
-    if (!o->predict) return evaluate(m, o, files, file_count, NULL, values);
-    int beside = !is_special_file(o->predict);
-    snprintf(partial, sizeof partial, "%s%s", o->predict, beside ? ".partial" : "");
-    FILE *f = fopen(partial, "w");
-    if (!f) usage_error("--predict %s: cannot be written", partial);
-    neo_status status = evaluate(m, o, files, file_count, f, values);
-    int lost = ferror(f) != 0;
-    lost |= fclose(f) != 0;
-    if (status == NEO_OK && !lost && beside) lost = rename(partial, o->predict) != 0;
-    if (beside && (status != NEO_OK || lost)) remove(partial);
-    if (status == NEO_OK && lost) usage_error("--predict %s: could not be written whole", o->predict);
-    return status;
-}
-
-/* ---- training --------------------------------------------------------------------------------- */
-
-typedef struct run {
-    model m;
+/* What all ranks of a process share; nobody writes it once they have started, but for log_stderr. */
+typedef struct job {
     options o;
     const char *train_files[MAX_FILES], *test_files[MAX_FILES];
     int train_count, test_count;
+    char refused[1024]; /* why the options are refused, or "" */
+    pthread_mutex_t lock;
+    uint64_t said[64];  /* hashes of the last lines of the log */
+    int said_count;
+    int silent;         /* another process speaks for all */
+    int told;           /* the error that all ranks have is printed */
+} job;
+
+/* A reader, and where its standard input comes from. */
+typedef struct source {
     neo_reader *reader;
-    neo_position position; /* of the next batch; saved with the state */
-    int64_t step, samples; /* taken in all runs; in this one */
+    neo_comm_input *input;
+} source;
+
+typedef struct run {
+    model m;
+    neo_comm *comm;
+    const job *job;
+    const options *o;
+    int rank, ranks;
+    source train;
+    neo_batch next;
+    neo_position position; /* of `next`; saved with the state */
+    int64_t step, samples; /* taken in all runs; in this one, on all ranks */
     int64_t train_ns;      /* spent on those samples (evaluation left out, unless there is nothing else) */
-    neo_jsonl *log;
-    neo_report *report;
     int64_t epoch;
     neo_exact loss;        /* since the last point of the log */
     int64_t loss_samples;
     double last_loss;      /* mean of the last point */
+    neo_tensor logits, labels; /* [batch][1]: of all ranks, on rank 0 */
+    /* of rank 0, which speaks for all */
+    neo_jsonl *log;
+    neo_report *report;
     neo_metric_values test;
+    int tested;            /* (on all ranks) */
 } run;
 
+/* Rank 0 says it. */
+static void say(const run *r, const char *format, ...) {
+    va_list args;
+    if (r->rank) return;
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+}
 static void write_stderr(const char *text, void *user) {
     (void)user;
     fputs(text, stderr);
     fflush(stderr);
 }
+static void write_nothing(const char *text, void *user) { (void)text, (void)user; }
+/* neo's warnings. Every rank reads all lines and finds the same bad ones: a line is said once. */
 static void log_stderr(neo_log_level level, const char *message, void *user) {
-    (void)user;
-    fprintf(stderr, "%s%s\n", level == NEO_LOG_WARNING ? "warning: " : "", message);
+    job *j = user;
+    uint64_t hash = neo_hash(message);
+    int most = sizeof j->said / sizeof j->said[0], new = 1;
+    pthread_mutex_lock(&j->lock);
+    for (int i = 0; i < most; i++) new &= j->said[i] != hash;
+    if (new) j->said[j->said_count++ % most] = hash;
+    if (new && !j->silent) fprintf(stderr, "%s%s\n", level == NEO_LOG_WARNING ? "warning: " : "", message);
+    pthread_mutex_unlock(&j->lock);
 }
 
+/* Opens a reader of this rank's samples. Lines on standard input come to all ranks by way of rank 0. Collective. */
+static neo_status open_source(run *r, neo_reader_desc d, source *s) {
+    int from_stdin = 0;
+    for (int i = 0; i < d.path_count; i++) from_stdin |= strcmp(d.paths[i], "-") == 0;
+    d.batch = r->o->batch;
+    d.skip_bad_lines = r->o->bad_lines[0] == 's';
+    d.rank = r->rank;
+    d.world_size = r->ranks;
+    if (from_stdin && r->ranks > 1) {
+        TRY(agree(r->comm, neo_comm_input_open(r->comm, NULL, &s->input)));
+        d.input = neo_comm_input_source(s->input);
+    }
+    return agree(r->comm, neo_reader_open(r->m.ctx, &d, &s->reader));
+}
+static void close_source(source *s) {
+    neo_reader_close(s->reader);
+    neo_comm_input_close(s->input);
+}
+
+/* ---- evaluation ------------------------------------------------------------------------------- */
+
+/* The logits of this rank's samples. */
+static neo_status forward(model *m, const neo_batch *batch) {
+    int64_t n = batch->size;
+    neo_tensor x = neo_tensor_rows(m->x, 0, n), e = neo_tensor_rows(m->e, 0, n), z = neo_tensor_rows(m->z, 0, n);
+    TRY(neo_shard_forward(m->tables, &batch->sparse, batch->global_size, e));
+    TRY(neo_mlp_forward(m->bottom, batch->dense, x));
+    TRY(neo_interact_forward(m->ctx, 0, x, e, z));
+    return neo_mlp_forward(m->top, z, neo_tensor_rows(m->logit, 0, n));
+}
+
+/* Rank 0 has the logits of the whole batch, in the order of its samples. */
+static neo_status count_batch(run *r, int64_t size, neo_metrics *metrics, FILE *predictions) {
+    neo_tensor logits = neo_tensor_rows(r->logits, 0, size);
+    TRY(neo_metrics_update(metrics, logits, neo_tensor_rows(r->labels, 0, size)));
+    if (!predictions) return NEO_OK;
+    TRY(neo_activation_forward(r->m.ctx, NEO_ACT_SIGMOID, logits, logits));
+    for (int64_t i = 0; i < size; i++) fprintf(predictions, "%.9g\n", (double)((float *)logits.data)[i]);
+    return NEO_OK;
+}
+
+static neo_status evaluate_batches(run *r, neo_reader *reader, neo_metrics *metrics, FILE *predictions) {
+    neo_batch batch;
+    neo_status status;
+    while ((status = agree(r->comm, neo_reader_next(reader, &batch))) == NEO_OK) {
+        int64_t size = batch.global_size;
+        TRY(forward(&r->m, &batch));
+        TRY(neo_comm_gather_samples(r->comm, r->m.logit.data, r->logits.data, size, 1, NEO_F32, 0, NULL));
+        TRY(neo_comm_gather_samples(r->comm, batch.label.data, r->labels.data, size, 1, NEO_F32, 0, NULL));
+        TRY(agree(r->comm, r->rank ? NEO_OK : count_batch(r, size, metrics, predictions)));
+    }
+    if (status != NEO_END) return status;
+    return agree(r->comm, r->rank ? NEO_OK : neo_metrics_lifetime(metrics, &r->test));
+}
+
+/* Runs the model over the test data; changes no state. predictions: of rank 0, or NULL. r->test: on rank 0. */
+static neo_status evaluate(run *r, int unlabeled, FILE *predictions) {
+    source test = {NULL, NULL};
+    neo_metrics *metrics = NULL;
+    neo_status status = r->rank ? NEO_OK
+        : neo_metrics_create(r->m.ctx, &(neo_metrics_desc){.capacity = r->o->auc_capacity}, &metrics);
+    status = agree(r->comm, status);
+    if (status == NEO_OK)
+        status = open_source(r, (neo_reader_desc){.schema = r->m.test_schema, .paths = r->job->test_files,
+                                                  .path_count = r->job->test_count, .unlabeled = unlabeled}, &test);
+    if (status == NEO_OK) status = evaluate_batches(r, test.reader, metrics, predictions);
+    if (status == NEO_OK && r->rank == 0 && r->test.auc_count < r->test.count)
+        say(r, "warning: no AUC: the test data has %lld samples, --auc-capacity is %lld\n", (long long)r->test.count,
+            (long long)r->o->auc_capacity);
+    if (status == NEO_OK && neo_reader_get_stats(test.reader).bad_lines)
+        say(r, "skipped %lld bad lines of the test data\n", (long long)neo_reader_get_stats(test.reader).bad_lines);
+    close_source(&test);
+    neo_metrics_destroy(metrics);
+    r->tested = 1;
+    return status;
+}
+
+/* Predictions go to a file beside, which takes the name when it is whole; straight to a device or pipe. */
+static neo_status write_predictions(run *r, FILE *f, const char *partial, neo_status status) {
+    const char *path = r->o->predict;
+    int beside = strcmp(partial, path) != 0, lost = ferror(f) != 0;
+    lost |= fclose(f) != 0;
+    if (status == NEO_OK && !lost && beside) lost = rename(partial, path) != 0;
+    if (beside && (status != NEO_OK || lost)) remove(partial);
+    if (status == NEO_OK && lost) return neo_fail(NEO_ERR_IO, "--predict %s: could not be written whole", path);
+    return status;
+}
+static neo_status evaluate_to_file(run *r) {
+    char partial[4096];
+    FILE *f = NULL;
+    neo_status status = NEO_OK;
+    if (!r->o->predict) return evaluate(r, 0, NULL);
+    if (r->rank == 0) {
+        snprintf(partial, sizeof partial, "%s%s", r->o->predict, is_special_file(r->o->predict) ? "" : ".partial");
+        f = fopen(partial, "w");
+        if (!f) status = neo_fail(NEO_ERR_IO, "--predict %s: cannot be written: %s", partial, strerror(errno));
+    }
+    TRY(agree(r->comm, status));
+    status = evaluate(r, 1, f);
+    return agree(r->comm, f ? write_predictions(r, f, partial, status) : status);
+}
+
+/* ---- training --------------------------------------------------------------------------------- */
+
 static neo_status save(run *r) {
-    r->position = neo_reader_position(r->reader);
-    return neo_save(r->m.ctx, &(neo_save_desc){.dir = r->o.checkpoint, .step = r->step}, r->m.state);
+    neo_group group = neo_comm_group(r->comm);
+    return neo_save(r->m.ctx, &(neo_save_desc){.dir = r->o->checkpoint, .step = r->step, .group = &group}, r->m.state);
 }
 
 /* A point of the log and of the report's curves: the mean loss since the last one. */
-static neo_status log_point(run *r, double lr) {
-    if (!r->loss_samples) return NEO_OK;
-    double loss = r->last_loss = neo_exact_value(&r->loss) / (double)r->loss_samples;
-    neo_exact_zero(&r->loss);
-    r->loss_samples = 0;
+static neo_status log_loss(run *r, double lr) {
     if (r->report) {
-        TRY(neo_report_point(r->report, "Training loss", "train", (double)r->step, loss));
+        TRY(neo_report_point(r->report, "Training loss", "train", (double)r->step, r->last_loss));
         TRY(neo_report_point(r->report, "Learning rate", "lr", (double)r->step, lr));
     }
     if (!r->log) return NEO_OK;
     neo_jsonl_int(r->log, "step", r->step);
     neo_jsonl_int(r->log, "epoch", r->epoch);
-    neo_jsonl_number(r->log, "loss", loss);
+    neo_jsonl_number(r->log, "loss", r->last_loss);
     neo_jsonl_number(r->log, "lr", lr);
     neo_jsonl_number(r->log, "samples_per_s", (double)r->samples / ((double)(r->train_ns + 1) * 1e-9));
     return neo_jsonl_end(r->log);
+}
+static neo_status log_point(run *r, double lr) {
+    if (!r->loss_samples) return NEO_OK;
+    r->last_loss = neo_exact_value(&r->loss) / (double)r->loss_samples;
+    neo_exact_zero(&r->loss);
+    r->loss_samples = 0;
+    return agree(r->comm, log_loss(r, lr));
 }
 
 static neo_status log_test(run *r) {
@@ -556,24 +818,29 @@ static neo_status log_test(run *r) {
     return neo_jsonl_end(r->log);
 }
 
+/* r->next and where it stands: on all ranks, or on none. */
+static neo_status fetch(run *r) {
+    r->position = neo_reader_position(r->train.reader);
+    return agree(r->comm, neo_reader_next(r->train.reader, &r->next));
+}
+
 static neo_status train_epoch(run *r, neo_progress *bar, int64_t samples_before) {
-    neo_batch batch;
-    neo_status status;
-    float lr = 0;
-    int64_t started = neo_time_ns(), done = 0;
-    while ((status = neo_reader_next(r->reader, &batch)) == NEO_OK) {
-        neo_exact loss;
-        neo_exact_zero(&loss);
-        lr = neo_schedule_lr(&r->m.schedule, r->step);
-        TRY(train_step(&r->m, &batch, lr, &loss));
-        neo_exact_merge(&r->loss, &loss);
-        r->loss_samples += batch.size;
-        r->samples += batch.size;
+    int64_t started = neo_time_ns();
+    neo_status status = fetch(r);
+    while (status == NEO_OK) {
+        neo_batch batch = r->next;
+        float lr = neo_schedule_lr(&r->m.schedule, r->step);
+        status = fetch(r);
+        if (status != NEO_OK && status != NEO_END) return status;
+        TRY(train_step(&r->m, &batch, status == NEO_OK ? &r->next : NULL, lr));
+        neo_exact_merge(&r->loss, &r->m.loss);
+        r->loss_samples += batch.global_size;
+        r->samples += batch.global_size;
         r->step++;
-        done = batch.first + batch.size;
-        neo_progress_update(bar, samples_before + done, neo_exact_value(&loss) / (double)batch.size);
-        if (r->o.every && r->step % r->o.every == 0) TRY(save(r));
-        if (r->step % r->o.log_every == 0) {
+        neo_progress_update(bar, samples_before + batch.first + batch.global_size,
+                            neo_exact_value(&r->m.loss) / (double)batch.global_size);
+        if (r->o->every && r->step % r->o->every == 0) TRY(save(r));
+        if (r->step % r->o->log_every == 0) {
             r->train_ns += neo_time_ns() - started;
             started = neo_time_ns();
             TRY(log_point(r, (double)lr));
@@ -588,66 +855,66 @@ static neo_status train_epoch(run *r, neo_progress *bar, int64_t samples_before)
 static neo_status count_samples(run *r, int64_t *samples) {
     neo_batch batch;
     neo_status status = NEO_OK;
-    float low = 1, high = 0;
-    *samples = r->o.synthetic;
-    if (*samples || strcmp(r->train_files[0], "-") == 0) return NEO_OK;
-    while ((status = neo_reader_next(r->reader, &batch)) == NEO_OK) {
+    float most[2] = {-1, 0}; /* of minus the labels, and of the labels */
+    *samples = r->o->synthetic;
+    if (*samples || strcmp(r->job->train_files[0], "-") == 0) return NEO_OK;
+    while ((status = neo_reader_next(r->train.reader, &batch)) == NEO_OK) {
         const float *label = batch.label.data;
-        *samples += batch.size;
+        *samples += batch.global_size;
         for (int64_t i = 0; i < batch.size; i++) {
-            low = label[i] < low ? label[i] : low;
-            high = label[i] > high ? label[i] : high;
+            most[0] = -label[i] > most[0] ? -label[i] : most[0];
+            most[1] = label[i] > most[1] ? label[i] : most[1];
         }
     }
-    if (*samples && low == high) fprintf(stderr, "warning: all labels of the training data are %g\n", (double)low);
-    return status == NEO_END ? neo_reader_epoch(r->reader, 0) : status;
+    status = agree(r->comm, status);
+    if (status != NEO_END) return status;
+    TRY(neo_comm_all_reduce(r->comm, NEO_REDUCE_MAX, most, most, 2, NEO_F32, NULL));
+    if (*samples && -most[0] == most[1]) say(r, "warning: all labels of the training data are %g\n", (double)most[1]);
+    return agree(r->comm, neo_reader_epoch(r->train.reader, 0));
 }
 
-static neo_status train(run *r) {
-    const options *o = &r->o;
-    int64_t samples = 0;
-    TRY(count_samples(r, &samples));
+static neo_status make_schedule(run *r, int64_t samples) {
+    const options *o = r->o;
     int64_t steps = (samples + o->batch - 1) / o->batch * o->epochs;
     r->m.schedule = (neo_schedule){.lr = (float)o->lr, .warmup_steps = o->warmup, .total_steps = steps};
     if (strcmp(o->schedule, "linear") == 0) r->m.schedule.kind = NEO_SCHEDULE_LINEAR;
     else if (strcmp(o->schedule, "cosine") == 0) r->m.schedule.kind = NEO_SCHEDULE_COSINE;
-    else if (strcmp(o->schedule, "constant")) usage_error("--schedule %s: not constant, linear or cosine", o->schedule);
+    else if (strcmp(o->schedule, "constant")) REFUSE("--schedule %s: not constant, linear or cosine", o->schedule);
     if (!samples && strcmp(o->schedule, "constant"))
-        usage_error("--schedule %s: standard input has no known length; use constant", o->schedule);
+        REFUSE("--schedule %s: standard input has no known length; use constant", o->schedule);
+    return NEO_OK;
+}
 
-    neo_progress bar = {.write = write_stderr, .terminal = isatty(fileno(stderr)), .label = "train",
-                        .total = samples * o->epochs};
+static neo_status train(run *r) {
+    const options *o = r->o;
+    int64_t samples = 0;
+    TRY(count_samples(r, &samples));
+    TRY(agree(r->comm, make_schedule(r, samples)));
     int64_t first = r->position.word[0];
-    if (r->step > 0) TRY(neo_reader_seek(r->reader, &r->position));
-    bar.first = samples * first + r->position.word[1];
+    if (r->step > 0) TRY(agree(r->comm, neo_reader_seek(r->train.reader, &r->position)));
+    r->position = neo_reader_position(r->train.reader);
+    neo_progress bar = {.write = r->rank ? write_nothing : write_stderr, .terminal = isatty(fileno(stderr)), .label = "train",
+                        .total = samples * o->epochs, .first = samples * first + r->position.word[1]};
     neo_progress_begin(&bar);
     for (r->epoch = first; r->epoch < o->epochs; r->epoch++) {
-        if (r->epoch > first) TRY(neo_reader_epoch(r->reader, r->epoch));
+        if (r->epoch > first) TRY(agree(r->comm, neo_reader_epoch(r->train.reader, r->epoch)));
         TRY(train_epoch(r, &bar, samples * r->epoch));
-        if (!r->test_count && !o->synthetic) continue;
-        TRY(evaluate(&r->m, o, r->test_files, r->test_count, NULL, &r->test));
-        TRY(log_test(r));
+        if (!r->job->test_count && !o->synthetic) continue;
+        TRY(evaluate(r, 0, NULL));
+        TRY(agree(r->comm, log_test(r)));
     }
     r->epoch = o->epochs - 1;
     /* What is left since the last point, unless it is too little to mean something beside the others. */
     if (r->step < o->log_every || 2 * r->loss_samples >= o->log_every * o->batch)
         TRY(log_point(r, (double)neo_schedule_lr(&r->m.schedule, r->step)));
     if (r->samples) neo_progress_end(&bar, r->last_loss);
-    else fprintf(stderr, "nothing left to train: the run has had its %lld epochs\n", (long long)o->epochs);
-    neo_reader_stats stats = neo_reader_get_stats(r->reader);
-    if (stats.bad_lines) fprintf(stderr, "skipped %lld bad lines\n", (long long)stats.bad_lines);
+    else say(r, "nothing left to train: the run has had its %lld epochs\n", (long long)o->epochs);
+    neo_reader_stats stats = neo_reader_get_stats(r->train.reader);
+    if (stats.bad_lines) say(r, "skipped %lld bad lines\n", (long long)stats.bad_lines);
     return o->checkpoint ? save(r) : NEO_OK;
 }
 
 /* ---- set up, report --------------------------------------------------------------------------- */
-
-static neo_status open_reader(run *r) {
-    const options *o = &r->o;
-    if (!r->train_count && !o->synthetic) return NEO_OK;
-    return neo_reader_open(r->m.ctx, &(neo_reader_desc){
-        .schema = r->m.schema, .paths = r->train_files, .path_count = r->train_count, .batch = o->batch,
-        .shuffle_window = o->shuffle, .skip_bad_lines = o->bad_lines[0] == 's'}, &r->reader);
-}
 
 /* Everything a resumed run must find again, and the words it must agree with. */
 static neo_status create_state(run *r) {
@@ -656,24 +923,26 @@ static neo_status create_state(run *r) {
     TRY(neo_state_create(m->ctx, &m->state));
     TRY(neo_state_add_params(m->state, m->params));
     TRY(neo_state_add_optim(m->state, m->optim));
-    TRY(neo_state_add_bags(m->state, m->bags));
+    TRY(neo_state_add_shard(m->state, m->tables));
     TRY(neo_state_add_schema(m->state, m->schema));
     TRY(neo_state_add(m->state, NEO_STATE_PROGRESS, "reader.position",
                       neo_tensor_1d(r->position.word, NEO_I64, NEO_POSITION_WORDS)));
     TRY(neo_state_add(m->state, NEO_STATE_PROGRESS, "step", neo_tensor_1d(&r->step, NEO_I64, 1)));
-    const struct { const char *key; int64_t value; } words[] = {
-        {"repro_shards", r->o.repro_shards}, {"batch", r->o.batch}, {"seed", r->o.seed}, {"shuffle", r->o.shuffle}};
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
-        snprintf(word, sizeof word, "%lld", (long long)words[i].value);
-        TRY(neo_state_define(m->state, words[i].key, word));
+    const struct { const char *key; int64_t value; } numbers[] = {
+        {"row_buckets", row_buckets(m->ctx, r->o)}, {"batch", r->o->batch}, {"shuffle", r->o->shuffle}};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        snprintf(word, sizeof word, "%lld", (long long)numbers[i].value);
+        TRY(neo_state_define(m->state, numbers[i].key, word));
     }
-    TRY(neo_state_define(m->state, "rows_dtype", r->o.rows_dtype));
-    return neo_state_define(m->state, "optimizer", r->o.optimizer);
+    TRY(neo_state_define(m->state, "rows_dtype", r->o->rows_dtype));
+    TRY(neo_state_define(m->state, "wire_forward", r->o->wire_forward));
+    TRY(neo_state_define(m->state, "wire_backward", r->o->wire_backward));
+    return neo_state_define(m->state, "optimizer", r->o->optimizer);
 }
 
 /* Weights from elsewhere: neo's own names, or those of facebookresearch/dlrm's PyTorch model. */
 static neo_status load_weights(run *r) {
-    int32_t tables = neo_bags_table_count(r->m.bags);
+    int32_t tables = neo_schema_feature_count(r->m.schema);
     neo_name_map *map = calloc((size_t)tables + 2, sizeof *map);
     char (*names)[2][160] = calloc((size_t)tables + 1, sizeof *names);
     int loaded = 0;
@@ -683,42 +952,43 @@ static neo_status load_weights(run *r) {
         map[1] = (neo_name_map){"top_l.*", "top.*"};
         for (int32_t t = 0; t < tables; t++) {
             snprintf(names[t][0], sizeof names[t][0], "emb_l.%d.weight", t);
-            snprintf(names[t][1], sizeof names[t][1], "bags.%s.weight", neo_bags_table_name(r->m.bags, t));
+            snprintf(names[t][1], sizeof names[t][1], "bags.%s.weight", neo_schema_feature(r->m.schema, t).name);
             map[t + 2] = (neo_name_map){names[t][0], names[t][1]};
         }
-        status = neo_load_safetensors(r->m.ctx, r->o.load, map, tables + 2, 0, r->m.state, &loaded);
-        if (status == NEO_OK) fprintf(stderr, "loaded %d tensors from %s\n", loaded, r->o.load);
+        status = neo_load_safetensors(r->m.ctx, r->o->load, map, tables + 2, 0, r->m.state, &loaded);
+        if (status == NEO_OK) say(r, "loaded %d tensors from %s\n", loaded, r->o->load);
     }
     free(names);
     free(map);
     return status;
 }
 
-static neo_status restore(run *r) {
-    const options *o = &r->o;
-    if (o->load) TRY(load_weights(r));
-    if (!o->checkpoint) return NEO_OK;
+static neo_status check_fresh(const options *o) {
     int64_t there = -1;
-    if (!reads_only(o) && !o->resume) {
-        if (neo_find_checkpoint(o->checkpoint, &there) == NEO_OK) {
-            fprintf(stderr, "dlrm: --checkpoint %s: holds step %lld of an earlier run: add --resume to go on with it, "
-                            "or name another directory\n", o->checkpoint, (long long)there);
-            exit(2);
-        }
-        return NEO_OK;
-    }
-    neo_load_desc d = {.dir = o->checkpoint, .any_definition = reads_only(o) && !o->resume};
+    if (neo_find_checkpoint(o->checkpoint, &there) != NEO_OK) return NEO_OK;
+    REFUSE("--checkpoint %s: holds step %lld of an earlier run: add --resume to go on with it, or name another directory",
+           o->checkpoint, (long long)there);
+}
+
+static neo_status restore(run *r) {
+    const options *o = r->o;
+    neo_group group = neo_comm_group(r->comm);
+    if (o->load) TRY(agree(r->comm, load_weights(r)));
+    if (!o->checkpoint) return NEO_OK;
+    if (!reads_only(o) && !o->resume) return agree(r->comm, check_fresh(o));
+    neo_load_desc d = {.dir = o->checkpoint, .any_definition = reads_only(o) && !o->resume, .group = &group};
     neo_status status = neo_load(r->m.ctx, &d, r->m.state, &r->step);
-    if (status == NEO_ERR_NOT_FOUND && o->resume && !reads_only(o) && r->reader) {
-        fprintf(stderr, "no checkpoint in %s yet: starting from the beginning\n", o->checkpoint);
+    if (status == NEO_ERR_NOT_FOUND && o->resume && !reads_only(o) && r->train.reader) {
+        say(r, "no checkpoint in %s yet: starting from the beginning\n", o->checkpoint);
         return NEO_OK;
     }
-    if (status == NEO_OK) fprintf(stderr, "loaded step %lld from %s\n", (long long)r->step, o->checkpoint);
+    if (status == NEO_OK) say(r, "loaded step %lld from %s\n", (long long)r->step, o->checkpoint);
     return status;
 }
 
 static neo_status write_report(run *r, double samples_per_s) {
     char text[64];
+    const char *tensors = r->ranks > 1 ? "Tensors of rank 0" : "Tensors";
     const struct { const char *name, *format; double value; } facts[] = {
         {"Test AUC", "%.4f", r->test.auc}, {"Test log loss", "%.4f", r->test.logloss},
         {"Normalized entropy", "%.4f", r->test.ne}, {"Calibration", "%.3f", r->test.calibration},
@@ -730,81 +1000,62 @@ static neo_status write_report(run *r, double samples_per_s) {
     const char *charts[] = {"Training loss", "Learning rate", "Test AUC", "Test log loss"};
     for (size_t i = 0; i < sizeof charts / sizeof charts[0]; i++)
         TRY(neo_report_axis(r->report, charts[i], "step", ""));
-    TRY(neo_report_row(r->report, "Tensors", (const char *[]){"name", "dtype", "shape"}, 3));
+    TRY(neo_report_row(r->report, tensors, (const char *[]){"name", "dtype", "shape"}, 3));
     for (int i = 0; i < neo_state_count(r->m.state); i++) {
         neo_tensor t = neo_state_tensor(r->m.state, i);
         char shape[96] = "";
         for (int32_t k = 0; k < t.ndim; k++)
             snprintf(shape + strlen(shape), sizeof shape - strlen(shape), "%s%lld", k ? " x " : "", (long long)t.shape[k]);
-        TRY(neo_report_row(r->report, "Tensors", (const char *[]){neo_state_name(r->m.state, i), neo_dtype_name(t.dtype), shape}, 3));
+        TRY(neo_report_row(r->report, tensors, (const char *[]){neo_state_name(r->m.state, i), neo_dtype_name(t.dtype), shape}, 3));
     }
-    return neo_report_write(r->report, r->o.report);
+    return neo_report_write(r->report, r->o->report);
 }
 
 /* Dictionaries come from the training files, or from a checkpoint when only a test file is given. */
 static neo_status fit_schema(run *r) {
+    const job *j = r->job;
     neo_state *dictionaries;
     if (neo_schema_is_fitted(r->m.schema)) return NEO_OK;
-    if (r->train_count && strcmp(r->train_files[0], "-") == 0)
-        return usage_error("%s", "words become ids by dictionaries, which need a pass of their own: --data - cannot give it");
-    if (r->train_count && (!reads_only(&r->o) || !r->o.checkpoint))
-        return neo_schema_fit(r->m.schema, r->train_files, r->train_count, r->o.bad_lines[0] == 's');
-    if (!r->o.checkpoint) return usage_error("%s", "words become ids by dictionaries: give --data or --checkpoint");
+    if (j->train_count && strcmp(j->train_files[0], "-") == 0)
+        REFUSE("words become ids by dictionaries, which need a pass of their own: --data - cannot give it");
+    if (j->train_count && (!reads_only(r->o) || !r->o->checkpoint))
+        return neo_schema_fit(r->m.schema, j->train_files, j->train_count, r->o->bad_lines[0] == 's');
+    if (!r->o->checkpoint) REFUSE("words become ids by dictionaries: give --data or --checkpoint");
     TRY(neo_state_create(r->m.ctx, &dictionaries));
     neo_status status = neo_state_add_schema(dictionaries, r->m.schema);
     if (status == NEO_OK)
-        status = neo_load(r->m.ctx, &(neo_load_desc){.dir = r->o.checkpoint, .schema_only = 1}, dictionaries, NULL);
+        status = neo_load(r->m.ctx, &(neo_load_desc){.dir = r->o->checkpoint, .schema_only = 1}, dictionaries, NULL);
     neo_state_destroy(dictionaries);
     return status;
 }
 
 /* What cannot be written is better known before the training than after it. */
-static void check_writable(const char *option, const char *path) {
+static neo_status check_writable(const char *option, const char *path) {
     FILE *f = fopen(path, "rb");
     int existed = f != NULL;
     if (f) fclose(f);
     f = fopen(path, "ab");
-    if (!f) {
-        fprintf(stderr, "dlrm: --%s: %s: %s\n", option, path, strerror(errno));
-        exit(1);
-    }
+    if (!f) return neo_fail(NEO_ERR_IO, "--%s: %s: %s", option, path, strerror(errno));
     fclose(f);
     if (!existed) remove(path);
+    return NEO_OK;
 }
-static void check_outputs(const options *o) {
-    char probe[4096];
-    if (o->report) check_writable("report", o->report);
-    if (o->predict) check_writable("predict", o->predict);
-    if (!o->checkpoint || reads_only(o)) return;
-    for (char *p = o->checkpoint + 1;; p++) { /* make it, and what is above it */
-        char c = *p;
-        if (c != 0 && c != '/') continue;
-        *p = 0;
-        make_directory(o->checkpoint);
-        *p = c;
-        if (c == 0) break;
+static neo_status check_outputs(const options *o) {
+    char path[4096];
+    if (o->report) TRY(check_writable("report", o->report));
+    if (o->predict) TRY(check_writable("predict", o->predict));
+    if (!o->checkpoint || reads_only(o)) return NEO_OK;
+    for (size_t i = 1; i <= strlen(o->checkpoint); i++) { /* make it, and what is above it */
+        if (o->checkpoint[i] != 0 && o->checkpoint[i] != '/') continue;
+        snprintf(path, sizeof path, "%.*s", (int)i, o->checkpoint);
+        make_directory(path);
     }
-    snprintf(probe, sizeof probe, "%s/.writable", o->checkpoint);
-    check_writable("checkpoint", probe);
+    snprintf(path, sizeof path, "%s/.writable", o->checkpoint);
+    return check_writable("checkpoint", path);
 }
-
-static neo_status set_up(run *r) {
-    options *o = &r->o;
-    neo_ctx_desc d = {.threads = (int)o->threads, .seed = (uint64_t)o->seed,
-                      .repro_shards = (int)o->repro_shards, .logger = {.log = log_stderr}};
-    if (getenv("NEO_ISA")) TRY(neo_isa_parse(getenv("NEO_ISA"), &d.isa));
-    TRY(neo_ctx_create(&d, &r->m.ctx));
-    r->train_count = split_list(o->data, r->train_files, MAX_FILES);
-    r->test_count = split_list(o->test, r->test_files, MAX_FILES);
-    TRY(create_schema(&r->m, o, r->train_count ? r->train_files : r->test_files,
-                      r->train_count ? r->train_count : r->test_count));
-    TRY(fit_schema(r));
-    TRY(create_model(&r->m, o));
-    TRY(open_reader(r));
-    TRY(create_state(r));
-    neo_exact_zero(&r->loss);
-    TRY(restore(r));
-    check_outputs(o);
+static neo_status open_outputs(run *r) {
+    const options *o = r->o;
+    TRY(check_outputs(o));
     if (o->report) TRY(neo_report_create(r->m.ctx, "neo: DLRM training", &r->report));
     if (!o->log) return NEO_OK;
     TRY(neo_jsonl_open(r->m.ctx, o->log, o->resume || reads_only(o), &r->log));
@@ -813,55 +1064,149 @@ static neo_status set_up(run *r) {
     return neo_jsonl_end(r->log);
 }
 
+/* What a rank makes by itself. */
+static neo_status prepare(run *r) {
+    const job *j = r->job;
+    int64_t shape[2] = {r->o->batch, 1};
+    if (neo_comm_get_backend(r->comm) == NEO_BACKEND_MPI && r->o->ranks > 1 && r->o->ranks != r->ranks)
+        REFUSE("--ranks %lld, but the launcher has started %d", (long long)r->o->ranks, r->ranks);
+    if (neo_ctx_repro_shards(r->m.ctx) < r->ranks)
+        REFUSE("--repro-shards %d: must be at least the %d ranks", neo_ctx_repro_shards(r->m.ctx), r->ranks);
+    TRY(create_schema(&r->m, r->o, j->train_count ? j->train_files : j->test_files,
+                      j->train_count ? j->train_count : j->test_count));
+    TRY(fit_schema(r));
+    TRY(create_dense(&r->m, r->o));
+    neo_exact_zero(&r->loss);
+    if (r->rank) return NEO_OK;
+    TRY(neo_tensor_alloc(r->m.ctx, NEO_F32, 2, shape, &r->logits));
+    return neo_tensor_alloc(r->m.ctx, NEO_F32, 2, shape, &r->labels);
+}
+
+static neo_status set_up(run *r) {
+    const job *j = r->job;
+    TRY(agree(r->comm, prepare(r)));
+    TRY(create_tables(&r->m, r->o));
+    if (j->train_count || r->o->synthetic)
+        TRY(open_source(r, (neo_reader_desc){.schema = r->m.schema, .paths = j->train_files, .path_count = j->train_count,
+                                             .shuffle_window = r->o->shuffle, .hold = 2}, &r->train));
+    TRY(agree(r->comm, create_state(r)));
+    TRY(restore(r));
+    return agree(r->comm, r->rank ? NEO_OK : open_outputs(r));
+}
+
 /* The test data with the model as it is now; also for a resumed run that had nothing left to train. */
 static neo_status evaluate_now(run *r) {
     int64_t started = neo_time_ns();
-    TRY(evaluate_to_file(&r->m, &r->o, r->test_files, r->test_count, &r->test));
+    TRY(evaluate_to_file(r));
     if (r->samples) return NEO_OK;
     r->samples = r->test.count;
     r->train_ns = neo_time_ns() - started;
-    return log_test(r);
+    return agree(r->comm, log_test(r));
 }
 
-static neo_status run_all(run *r) {
-    const options *o = &r->o;
-    double auc, logloss;
-    TRY(set_up(r));
-    if (!reads_only(o) && r->reader) TRY(train(r));
-    if (o->predict || (!r->test.count && (r->test_count || o->synthetic))) TRY(evaluate_now(r));
-    double samples_per_s = (double)r->samples / ((double)(r->train_ns + 1) * 1e-9);
+/* The words of rank 0. */
+static neo_status print_results(run *r, uint64_t digest) {
+    const options *o = r->o;
+    double auc, logloss, samples_per_s = (double)r->samples / ((double)(r->train_ns + 1) * 1e-9);
     if (o->synthetic) {
         TRY(neo_schema_best(r->m.test_schema, o->synthetic, o->synthetic / 4 + 1, &auc, &logloss));
         printf("best possible auc=%.4f logloss=%.4f\n", auc, logloss);
     }
     if (r->report) TRY(write_report(r, samples_per_s));
     if (r->test.count) {
-        if (r->test.base_rate <= 0 || r->test.base_rate >= 1)
-            fprintf(stderr, "warning: all labels of the test data are alike\n");
+        if (r->test.base_rate <= 0 || r->test.base_rate >= 1) say(r, "warning: all labels of the test data are alike\n");
         printf("test auc=%.4f logloss=%.4f ne=%.4f samples/s=%.0f\n", r->test.auc, r->test.logloss, r->test.ne, samples_per_s);
     }
-    printf("state %016llx\n", (unsigned long long)neo_state_digest(r->m.state));
+    printf("state %016llx\n", (unsigned long long)digest);
+    if (fflush(stdout) != 0 || ferror(stdout)) return neo_fail(NEO_ERR_IO, "standard output: could not be written whole");
+    return NEO_OK;
+}
+
+static neo_status run_all(run *r) {
+    const job *j = r->job;
+    neo_group group = neo_comm_group(r->comm);
+    uint64_t digest;
+    TRY(set_up(r));
+    if (!reads_only(r->o) && r->train.reader) TRY(train(r));
+    if (r->o->predict || (!r->tested && (j->test_count || r->o->synthetic))) TRY(evaluate_now(r));
+    TRY(neo_state_digest_group(r->m.state, &group, &digest));
+    return agree(r->comm, r->rank ? NEO_OK : print_results(r, digest));
+}
+
+/* An error that all ranks have (agreement puts "rank 2: " before it) is printed by rank 0, and none leaves before: a
+   launcher ends the job when one does. After one that a rank has alone the others would wait for it: it breaks the
+   group. When a rank is lost every process says what it has seen. */
+static void stop(const run *r, job *j, neo_status status) {
+    int lost = status == NEO_ERR_TIMEOUT || status == NEO_ERR_PEER || status == NEO_ERR_DIVERGED;
+    if (r->ranks > 1 && (lost || strncmp(neo_last_error(), "rank ", 5))) {
+        neo_comm_abort(r->comm, neo_last_error());
+        return;
+    }
+    if (r->rank == 0) fprintf(stderr, "%sdlrm: %s\n", isatty(fileno(stderr)) ? "\n" : "", neo_last_error());
+    if (r->rank == 0 || j->silent) j->told = 1;
+    (void)agree(r->comm, NEO_OK);
+}
+
+/* What every rank runs. */
+static neo_status run_rank(neo_comm *comm, void *user) {
+    job *j = user;
+    run r = {.comm = comm, .job = j, .o = &j->o, .rank = neo_comm_rank(comm), .ranks = neo_comm_size(comm),
+             .m = {.comm = comm, .ctx = neo_comm_ctx(comm)}};
+    if (neo_comm_get_backend(comm) == NEO_BACKEND_MPI) j->silent = r.rank > 0;
+    neo_status status = agree(comm, j->refused[0] ? neo_fail(NEO_ERR_ARG, "%s", j->refused) : NEO_OK);
+    if (status == NEO_OK && j->o.help && r.rank == 0) print_help();
+    if (status == NEO_OK && !j->o.help) status = run_all(&r);
+    if (status != NEO_OK) stop(&r, j, status);
+    neo_comm_wait_all(comm); /* after an error: nothing uses the buffers any more */
+    close_source(&r.train);
+    neo_jsonl_close(r.log);
+    neo_report_destroy(r.report);
+    neo_tensor_free(r.m.ctx, &r.logits);
+    neo_tensor_free(r.m.ctx, &r.labels);
+    destroy_model(&r.m);
+    return status;
+}
+
+/* ---- the job ---------------------------------------------------------------------------------- */
+
+#if defined(NEO_COMM_MPI)
+static int threads_of_a_rank(int64_t ranks) { (void)ranks; return 0; } /* it knows how many ranks a host has */
+#else
+static int threads_of_a_rank(int64_t ranks) {
+    neo_ctx *ctx;
+    if (neo_ctx_create(NULL, &ctx) != NEO_OK) return 1;
+    int cores = neo_ctx_threads(ctx);
+    neo_ctx_destroy(ctx);
+    return cores > ranks ? cores / (int)ranks : 1;
+}
+#endif
+
+static neo_status parse_job(int argc, char **argv, job *j, neo_comm_desc *desc) {
+    options *o = &j->o;
+    const char *isa = getenv("NEO_ISA");
+    neo_comm_desc d = {.ctx = {.seed = 0, .logger = {log_stderr, j}}};
+    TRY(parse_options(argc, argv, o));
+    if (isa) TRY(neo_isa_parse(isa, &d.ctx.isa));
+    j->train_count = split_list(o->data, j->train_files, MAX_FILES);
+    j->test_count = split_list(o->test, j->test_files, MAX_FILES);
+    d.ctx.seed = (uint64_t)o->seed;
+    d.ctx.repro_shards = (int)o->repro_shards;
+    d.ctx.threads = o->threads ? (int)o->threads : threads_of_a_rank(o->ranks);
+    d.ranks = (int)o->ranks;
+    if (o->nodes > 1) d.ranks_per_node = (int)(o->ranks / o->nodes);
+    *desc = d;
     return NEO_OK;
 }
 
 int main(int argc, char **argv) {
-    static run r; /* zeroed */
-    r.o = (options){.format = "criteo", .optimizer = "adagrad", .top = "64-1", .schedule = "constant",
-                    .bad_lines = "error", .rows_dtype = "f32", .epochs = 1, .batch = 128, .dim = 16,
-                    .repro_shards = 1, .pieces = 1, .log_every = 100, .auc_capacity = 4194304, .lr = 0.01};
-    if (!parse_options(argc, argv, &r.o)) return 2;
-    if (r.o.help) {
-        print_help();
-        return 0;
-    }
-    neo_status status = run_all(&r);
-    if (status == NEO_OK && (fflush(stdout) != 0 || ferror(stdout))) {
-        fail("%s", "standard output: could not be written whole");
-        status = NEO_ERR_IO;
-    } else if (status != NEO_OK) fprintf(stderr, "%sdlrm: %s\n", isatty(fileno(stderr)) ? "\n" : "", neo_last_error());
-    neo_reader_close(r.reader);
-    neo_jsonl_close(r.log);
-    neo_report_destroy(r.report);
-    destroy_model(&r.m);
-    return status == NEO_OK ? 0 : 1;
+    static job j = {.o = {.format = "criteo", .optimizer = "adagrad", .top = "64-1", .schedule = "constant",
+                          .bad_lines = "error", .plan = "auto", .rows_dtype = "f32", .wire_forward = "f32", .wire_backward = "f32",
+                          .pipeline = "on", .epochs = 1, .batch = 128, .dim = 16, .ranks = 1, .nodes = 1,
+                          .log_every = 100, .auc_capacity = 4194304, .lr = 0.01},
+                    .lock = PTHREAD_MUTEX_INITIALIZER};
+    neo_comm_desc desc = {.ranks = 1}; /* enough to say what is wrong with the options */
+    if (parse_job(argc, argv, &j, &desc) != NEO_OK) snprintf(j.refused, sizeof j.refused, "%s", neo_last_error());
+    if (neo_comm_init_env(&desc, run_rank, &j) == NEO_OK) return 0;
+    if (!j.told) fprintf(stderr, "dlrm: %s\n", neo_last_error());
+    return 1;
 }

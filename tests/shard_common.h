@@ -87,6 +87,10 @@ static inline void place(Case *c, int t, neo_placement p, int ranks) {
     if (p == NEO_GRID) cols = cut_cols(c->set->dims[t], nodes, col);
     if (p == NEO_ROW_WISE) rows = cut_rows(c->set->rows[t], ranks, row);
     if (p == NEO_TABLE_ROW_WISE || p == NEO_GRID) rows = cut_rows(c->set->rows[t], per_node, row);
+    if (c->tables[t].dtype == NEO_I8) { /* its scales are those of whole rows */
+        cols = 1;
+        col[1] = c->set->dims[t];
+    }
     if (p == NEO_DATA_PARALLEL) {
         add_piece(c, t, NEO_EVERY_RANK, 0, c->set->rows[t], 0, c->set->dims[t]);
         return;
@@ -110,7 +114,8 @@ static inline void place_anyhow(Case *c, int t, int ranks) {
         place(c, t, NEO_DATA_PARALLEL, ranks);
         return;
     }
-    int cols = cut_cols(c->set->dims[t], 1 + (int)test_random() % 5, col), rows = cut_rows(c->set->rows[t], 1 + (int)test_random() % 8, row);
+    int most = c->tables[t].dtype == NEO_I8 ? 1 : 1 + (int)test_random() % 5;
+    int cols = cut_cols(c->set->dims[t], most, col), rows = cut_rows(c->set->rows[t], 1 + (int)test_random() % 8, row);
     for (int i = 0; i < cols; i++)
         for (int k = 0; k < rows; k++)
             add_piece(c, t, (int)test_random() % ranks, row[k], row[k + 1] - row[k], col[i], col[i + 1] - col[i]);

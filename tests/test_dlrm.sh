@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_dlrm.sh: the main example as a user runs it: the same bits on any number of threads, instruction sets
-# and pieces, after a kill and a resume; checkpoints; bad input of every kind.
+# test_dlrm.sh: the main example as a user runs it: the same bits on any number of threads, instruction sets,
+# ranks (as threads) and plans, after a kill and a resume; checkpoints; bad input of every kind.
 
 B=${B:-build}
 . tests/harness.sh
@@ -57,8 +57,8 @@ for isa in scalar avx2 avx512 neon; do
         fi
     done
 done
-for pieces in 2 4 8; do
-    same "pieces $pieces" "$(digest $model --repro-shards 8 --pieces $pieces --threads 2)" "$base"
+for ranks in 2 4 8; do
+    same "ranks $ranks" "$(digest $model --repro-shards 8 --ranks $ranks)" "$base"
 done
 for shards in 1 5; do # another definition is another result; V need not be a power of two
     other=$(digest $model --repro-shards $shards --threads 1)
@@ -69,7 +69,7 @@ other=$(digest $model --repro-shards 8 --seed 4)
 if [ -n "$other" ] && [ "$other" != "$base" ]; then pass; else fail "another seed: '$other'"; fi
 for optimizer in sgd adam adamw lamb; do
     a=$(NEO_ISA=scalar digest $model --optimizer $optimizer --threads 1 --repro-shards 4 --lr 0.003)
-    b=$(digest $model --optimizer $optimizer --threads 3 --repro-shards 4 --pieces 2 --lr 0.003)
+    b=$(digest $model --optimizer $optimizer --threads 2 --repro-shards 4 --ranks 3 --lr 0.003)
     same "optimizer $optimizer" "$a" "$b"
 done
 for dtype in f16 bf16 i8; do
@@ -81,6 +81,77 @@ done
 a=$(NEO_ISA=scalar digest $model --shuffle 500 --schedule cosine --warmup 5 --weight-decay 0.01 --threads 1)
 b=$(digest $model --shuffle 500 --schedule cosine --warmup 5 --weight-decay 0.01 --threads 8)
 same "shuffle, schedule, decay" "$a" "$b"
+
+# ---- many ranks: the same bits for any number of them, any plan and nodes, with and without the pipeline ----
+
+wide="--synthetic $samples --batch 100 --dim 32 --bottom 13-24-32 --top 24-1 --rows 400 --seed 3 --repro-shards 8"
+single=$(digest $wide --threads 1 --plan tw --pipeline off)
+# on RANKS OPTIONS...: the digest of the wide model; a run that hangs has none.
+on() {
+    ranks=$1
+    shift
+    timeout 120 $D $wide --ranks "$ranks" "$@" 2>"$W/err" | sed -n 's/^state //p'
+}
+while read -r ranks nodes plan pipeline more; do
+    same "$ranks ranks, $nodes nodes, $plan, pipeline $pipeline $more" \
+        "$(on $ranks --nodes $nodes --plan $plan --pipeline $pipeline $more)" "$single"
+done <<END
+1 1 auto on
+1 1 rw on --threads 2
+2 1 auto on --threads 2
+2 2 tw off
+2 1 cw on
+2 1 rw off
+2 2 dp on
+3 1 rw on
+3 3 cw off
+4 2 auto on
+4 1 auto off --memory 20000000
+4 2 twrw on
+4 2 twcw off
+4 2 grid on
+4 1 dp off
+5 1 grid on
+6 3 twrw off
+8 4 grid on
+8 2 rw on
+8 2 twcw on
+8 1 dp on
+END
+# Rows cut for fewer ranks than there are buckets, and for none: another definition, the same on one rank.
+fewer=$(on 1 --row-buckets 2)
+same "two buckets" "$(on 4 --row-buckets 2 --plan rw)" "$fewer"
+uncut=$(on 1 --row-buckets 1)
+same "one bucket" "$(on 4 --row-buckets 1 --plan rw)" "$uncut"
+if grep -q 'warning: --plan rw: 26 of 26 tables cannot be placed so' "$W/err"; then pass; else fail "no warning: $(cat "$W/err")"; fi
+# Without --repro-shards there are as many leaves as ranks.
+unset_v=$(timeout 120 $D --ranks 4 $model 2>"$W/err" | sed -n 's/^state //p')
+same "the default of repro-shards" "$unset_v" "$(digest $model --repro-shards 4)"
+# A plan as text, changed by hand, is a plan.
+same "a plan is written" "$(on 4 --nodes 2 --plan grid --save-plan "$W/plan")" "$single"
+same "and read" "$(on 4 --nodes 2 --plan "$W/plan")" "$single"
+sed 's/ grid .*/ rw 3,0-2/' "$W/plan" >"$W/plan2"
+same "and changed" "$(on 4 --nodes 2 --plan "$W/plan2" --pipeline off)" "$single"
+refused "a plan of other ranks" 'plan' $wide --ranks 2 --plan "$W/plan"
+refused "tables that do not fit" 'memory\|bytes' $wide --ranks 2 --memory 1000
+$D $wide --ranks 4 --show-plan 2>"$W/err" >"$W/out"
+if grep -q '^plan: 26 tables on 4 ranks' "$W/out" && [ "$(grep -c '^table ' "$W/out")" = 26 ]; then pass; else fail "--show-plan"; fi
+same "a shown plan changes nothing" "$(sed -n 's/^state //p' "$W/out")" "$single"
+
+# Wires are part of the definition: they change the bits, for all plans alike.
+for wire in f16 bf16 f8e4m3 f8e5m2 i8 i4; do
+    coded=$(on 1 --wire-forward $wire --wire-backward $wire)
+    if [ -n "$coded" ] && [ "$coded" != "$single" ]; then pass; else fail "wire $wire changes nothing: '$coded'"; fi
+    same "wire $wire, rw" "$(on 4 --wire-forward $wire --wire-backward $wire --plan rw --pipeline off)" "$coded"
+    same "wire $wire, grid" "$(on 4 --nodes 2 --wire-forward $wire --wire-backward $wire --plan grid)" "$coded"
+    same "wire $wire, tw" "$(on 3 --wire-forward $wire --wire-backward $wire --plan tw)" "$coded"
+done
+coded=$(on 1 --wire-backward bf16)
+same "one wire" "$(on 8 --plan rw --wire-backward bf16)" "$coded"
+
+# A step needs nothing of the ranks that have no samples: here most have none.
+tiny="--synthetic 9 --batch 3 $small --repro-shards 8"
+same "ranks without samples" "$(digest $tiny --ranks 8 --plan rw)" "$(digest $tiny)"
 
 # ---- checkpoints: kill at random moments, resume on another number of threads and instruction set ----
 
@@ -118,6 +189,34 @@ if [ $killed -ge 1 ] && [ $resumed -ge 1 ]; then pass; else fail "$killed kills 
 left=$(ls "$W/kill" | wc -l)
 if [ "$left" -le 3 ]; then pass; else fail "$left entries left in the checkpoint folder"; fi
 
+# Saved under one plan and number of ranks, resumed under another in the middle of an epoch, as often as there are lines.
+rm -rf "$W/plans"
+move="$wide --epochs 2 --shuffle 300 --optimizer adam --lr 0.002 --checkpoint $W/plans --resume"
+steps=$((samples / 100 * 2))
+whole_move=$(digest $wide --epochs 2 --shuffle 300 --optimizer adam --lr 0.002)
+while read -r left ranks nodes plan pipeline; do
+    timeout 120 $D $move --ranks $ranks --nodes $nodes --plan $plan --pipeline $pipeline --every $((steps - left)) \
+        >"$W/out" 2>"$W/err" || fail "$ranks ranks, $plan: $(tail -1 "$W/err")"
+    rm -r "$W/plans/$(ls "$W/plans" | tail -1)" # what it saved at its end
+done <<END
+9 4 2 grid on
+6 1 1 auto off
+5 8 1 rw on
+3 3 1 cw off
+2 2 1 dp on
+END
+same "resumed across plans" "$(digest $move --ranks 4 --nodes 2 --plan twcw)" "$whole_move"
+if grep -q "loaded step $((steps - 2)) from" "$W/err"; then pass; else fail "it was not resumed: $(cat "$W/err")"; fi
+same "and once more at the end" "$(digest $move --ranks 3 --plan rw)" "$whole_move"
+refused "other row buckets" "row_buckets is '8' there, '4' here" $move --ranks 2 --row-buckets 4
+refused "another wire" "wire_forward is 'f32' there, 'i8' here" $move --ranks 2 --wire-forward i8
+refused "a new run over it, on 4 ranks" 'add --resume' $wide --ranks 4 --checkpoint "$W/plans"
+for ranks in 1 2 8; do
+    timeout 120 $D $wide --optimizer adam --ranks $ranks --checkpoint "$W/plans" --predict "$W/predictions_$ranks" >"$W/eval_$ranks" 2>"$W/err"
+    same "predictions on $ranks ranks" "$(cksum <"$W/predictions_$ranks")" "$(cksum <"$W/predictions_1")"
+    same "figures on $ranks ranks" "$(grep -o 'auc=.*ne=[^ ]*' "$W/eval_$ranks")" "$(grep -o 'auc=.*ne=[^ ]*' "$W/eval_1")"
+done
+
 # Resuming when all is done changes nothing; so does evaluating.
 same "resume at the end" "$(digest $long --checkpoint "$W/kill" --resume)" "$whole"
 short="$model --checkpoint $W/ckpt"
@@ -149,6 +248,10 @@ same "evaluation of a checkpoint" "$(grep -o 'auc=.*ne=[^ ]*' "$W/run" | tail -1
 weights=$(find "$W/ckpt" -name 'model-*.safetensors' | head -1)
 $D $model --repro-shards 8 --load "$weights" --eval >"$W/eval3" 2>"$W/err"
 same "weights loaded by name" "$(grep -o 'auc=.*ne=[^ ]*' "$W/eval3" | tail -1)" \
+    "$(grep -o 'auc=.*ne=[^ ]*' "$W/eval" | tail -1)"
+
+timeout 120 $D $model --repro-shards 8 --load "$weights" --ranks 4 --plan rw --eval >"$W/eval3" 2>"$W/err"
+same "weights loaded by name on 4 ranks" "$(grep -o 'auc=.*ne=[^ ]*' "$W/eval3" | tail -1)" \
     "$(grep -o 'auc=.*ne=[^ ]*' "$W/eval" | tail -1)"
 
 # ---- checkpoints that must be refused, each with the difference named ----
@@ -233,14 +336,19 @@ refused "bottom of another input" 'bottom' $model --bottom 12-24-8
 refused "bottom of another output" 'bottom' $model --bottom 13-24-9
 refused "bottom that is no list" 'bottom' $model --bottom 13-x-8
 refused "top of two outputs" 'top' $model --top 24-2
-refused "pieces that do not divide" 'pieces' $model --repro-shards 8 --pieces 3
+refused "fewer shards than ranks" 'repro-shards 3: must be at least the 4 ranks' $model --repro-shards 3 --ranks 4
+refused "no rank" 'ranks' $model --ranks 0
+refused "nodes that do not divide" 'nodes' $model --ranks 4 --nodes 3
+refused "pipeline" 'pipeline' $model --pipeline maybe
+refused "wire" 'wire\|f33' $model --wire-forward f33
+refused "a plan that is no file" 'nosuch' $model --plan nosuch
 refused "bad-lines" 'bad-lines' $model --bad-lines maybe
 refused "resume without a folder" 'checkpoint' $model --resume
 refused "threads" 'threads' $model --threads 100000
 refused "threads beyond 32 bits" 'threads' $model --threads 4294967297
 refused "log-every 0" 'log-every' $model --log-every 0
 refused "standard input twice" 'epochs' --data - --epochs 2
-refused "repro-shards" 'shards' $model --repro-shards 0
+refused "repro-shards" 'shards' $model --repro-shards 5000
 refused "a huge dimension" 'dim' $model --dim 4000000000 --bottom 13-4000000000
 NEO_ISA=nosuch refused "NEO_ISA" 'nosuch' $model
 
@@ -257,6 +365,14 @@ whole=$(digest --data "$lines" $criteo --threads 1)
 same "criteo, 3 threads" "$(digest --data "$lines" $criteo --threads 3)" "$whole"
 same "criteo, standard input" "$($D --data - $criteo <"$lines" 2>"$W/err" | sed -n 's/^state //p')" "$whole"
 same "criteo, a pipe" "$(cat "$lines" | $D --data - $criteo 2>"$W/err" | sed -n 's/^state //p')" "$whole"
+for ranks in 2 4; do
+    v="--repro-shards 4 --ranks $ranks"
+    same "criteo, $ranks ranks" "$(digest --data "$lines" $criteo $v)" "$(digest --data "$lines" $criteo --repro-shards 4)"
+    same "standard input, $ranks ranks" "$(timeout 120 $D --data - $criteo $v <"$lines" 2>"$W/err" | sed -n 's/^state //p')" \
+        "$(digest --data "$lines" $criteo --repro-shards 4)"
+    same "a pipe, $ranks ranks" "$(cat "$lines" | timeout 120 $D --data - $criteo $v 2>"$W/err" | sed -n 's/^state //p')" \
+        "$(digest --data "$lines" $criteo --repro-shards 4)"
+done
 head -333 "$lines" >"$W/part1.tsv"
 tail -n +334 "$lines" >"$W/part2.tsv"
 same "criteo, two files" "$(digest --data "$W/part1.tsv,$W/part2.tsv" $criteo)" "$whole"
@@ -292,6 +408,35 @@ bad "a number out of range" '$3 = "99999999999999999999999"' '[0-9]'
 bad "a label that is none" '$1 = "7"' '1'
 bad "an empty label" '$1 = ""' '1'
 bad "a word that is not hexadecimal" '$20 = "xyz!"' '[0-9]'
+# On many ranks: one message, said once, and nobody waits for another.
+many="$criteo --ranks 4 --plan rw"
+once() { # LABEL TEXT: the last run's stderr has TEXT exactly once
+    if [ "$(grep -c "$2" "$W/err")" = 1 ]; then pass; else fail "$1: not said once: $(cat "$W/err")"; fi
+}
+D_alone=$D
+D="timeout 60 $D"
+refused "a bad line on 4 ranks" 'bad.tsv:100:' --data "$W/bad.tsv" $many
+once "a bad line on 4 ranks" 'bad.tsv:100:'
+$D --data - $many <"$W/bad.tsv" >"$W/out" 2>"$W/err"
+same "a bad line of standard input on 4 ranks" "$?" 1
+once "a bad line of standard input on 4 ranks" 'standard input:100:'
+same "it is skipped on 4 ranks" "$(digest --data "$W/bad.tsv" $many --bad-lines skip)" "$(digest --data "$W/good.tsv" $many)"
+digest --data "$W/bad.tsv" $many --bad-lines skip >/dev/null
+once "it is skipped on 4 ranks" 'warning: skipped: .*bad.tsv:100:'
+once "it is skipped on 4 ranks" 'skipped 1 bad line'
+refused "a missing file on 4 ranks" 'missing.tsv' --data "$W/missing.tsv" $many
+once "a missing file on 4 ranks" 'missing.tsv'
+refused "an option on 4 ranks" 'nosuch' $wide --ranks 4 --optimizer nosuch
+once "an option on 4 ranks" 'nosuch'
+refused "standard input that is empty, on 4 ranks" 'standard input' --data - $many
+if [ -w /dev/full ]; then # the disk of rank 0 alone is full
+    refused "log on a full disk, 4 ranks" '/dev/full' $wide --ranks 4 --log /dev/full
+    once "log on a full disk, 4 ranks" '/dev/full'
+    refused "predictions on a full disk, 4 ranks" '/dev/full' $wide --ranks 4 --predict /dev/full
+    $D $wide --ranks 4 >/dev/full 2>"$W/err"
+    same "standard output on a full disk, 4 ranks" "$?" 1
+fi
+D=$D_alone
 head -c 20 "$lines" >"$W/cut.tsv"
 refused "a cut file" 'cut.tsv:1:' --data "$W/cut.tsv" $criteo
 head -c 100000 /dev/urandom >"$W/noise.tsv"

@@ -3,7 +3,9 @@
 # the plain mpicc): tests/test_comm.c with 1 to 4 ranks, and once with sums that take many segments; test_comm_more.c,
 # where bytes are counted by MPI's profiling interface too; test_comm_data.c, also with numbers piped into mpirun (as
 # many as MPICH's takes); the digest of examples/allreduce.c, the same for 1, 2, 4 and 8 ranks as threads and over each
-# MPI; and a call that every rank refuses. With NEO_FULL set: 1 to 8 ranks, all sizes.
+# MPI; and a call that every rank refuses. examples/dlrm.c: the digest of one rank under plans, from files and standard
+# input; errors that are said once; a process that is killed, and the job resumed as threads. With NEO_FULL set: 1 to 8
+# ranks, all sizes.
 
 B=${B:-build}
 MAKE=${MAKE:-make}
@@ -47,12 +49,90 @@ start() {
     timeout -k 10 ${NEO_FULL:+1}150 mpirun$suffix $over -n "$ranks" "$@" >"$W/out" 2>&1 </dev/null
 }
 
-"$MAKE" --no-print-directory "$B/allreduce" >"$B/logs/mpi.build" 2>&1
+"$MAKE" --no-print-directory "$B/allreduce" "$B/dlrm" "$B/tests/make_npy" >"$B/logs/mpi.build" 2>&1
 for n in 1 2 4 8; do
     digest=$(timeout 60 "$B/allreduce" --ranks $n 2>&1 | grep '^state')
     if [ $n = 1 ]; then expected=$digest; fi
     same "allreduce, $n threads" "$digest" "$expected"
 done
+
+# dlrm: digests of one rank, as threads. The lines are as many as MPICH's mpirun takes on standard input.
+"$B/tests/make_npy" "$W/day_" 300 || fail "make_npy"
+lines=$W/day_lines.tsv
+awk -F '\t' -v OFS='\t' 'NR == 100 { $3 = "abc" } { print }' "$lines" >"$W/bad.tsv"
+layers="--bottom 13-24-32 --top 24-1 --dim 32 --rows 400 --repro-shards 8"
+synthetic="--synthetic 600 --batch 100 $layers"
+criteo="--format criteo --batch 64 $layers"
+long="--synthetic 20000 --epochs 50 --batch 50 $layers"
+state() { grep '^state' "$1"; }
+"$B/dlrm" $synthetic >"$W/dlrm_synthetic" 2>"$W/err" && "$B/dlrm" --data "$lines" --test "$lines" $criteo \
+    >"$W/dlrm_criteo" 2>"$W/err" && "$B/dlrm" $synthetic --wire-forward i8 --wire-backward bf16 \
+    >"$W/dlrm_wire" 2>"$W/err" || fail "dlrm: $(tail -1 "$W/err")"
+
+# dlrm_over: the trainer over the MPI of $suffix.
+dlrm_over() {
+    for plan in "1 --plan auto" "2 --plan cw --pipeline off" "3 --plan rw" "4 --ranks 4 --nodes 2 --plan grid" \
+        "4 --ranks 4 --nodes 4 --plan dp" "8 --ranks 8 --nodes 2 --plan twrw"; do
+        start ${plan%% *} "$P/dlrm_mpi" $synthetic ${plan#* }
+        same "dlrm, ranks and plan $plan, of $name" "$(state "$W/out")" "$(state "$W/dlrm_synthetic")"
+    done
+    start 4 "$P/dlrm_mpi" $synthetic --wire-forward i8 --wire-backward bf16 --plan rw
+    same "dlrm, wires, of $name" "$(state "$W/out")" "$(state "$W/dlrm_wire")"
+    start 4 "$P/dlrm_mpi" --data "$lines" --test "$lines" $criteo
+    same "dlrm, lines, of $name" "$(grep -E '^state' "$W/out")" "$(state "$W/dlrm_criteo")"
+    same "dlrm, figures, of $name" "$(grep -o '^test.*ne=[^ ]*' "$W/out")" "$(grep -o '^test.*ne=[^ ]*' "$W/dlrm_criteo")"
+    head -200 "$lines" | timeout 60 mpirun$suffix $over -n 3 "$P/dlrm_mpi" --data - $criteo >"$W/out" 2>&1
+    same "dlrm, standard input, of $name" "$(state "$W/out")" "$(head -200 "$lines" | "$B/dlrm" --data - $criteo 2>&1 | grep '^state')"
+    # LABEL, what is said once, and the options.
+    while IFS='|' read -r label text options; do
+        start 4 "$P/dlrm_mpi" $options
+        status=$?
+        if [ $status != 0 ] && [ $status -lt 124 ] && [ "$(grep -c -- "$text" "$W/out")" = 1 ]; then
+            pass
+        else
+            fail "$name: dlrm, $label: status $status: $(grep dlrm: "$W/out" | head -3)"
+        fi
+    done <<END
+a bad line|bad.tsv:100:6: I2|--data $W/bad.tsv $criteo
+a missing file|missing.tsv: cannot open|--data $W/missing.tsv $criteo
+an option|--nosuch: no such option|$synthetic --nosuch
+a plan|--optimizer nosuch|$synthetic --optimizer nosuch
+ranks of another number|has started 4|$synthetic --ranks 3
+a full disk|/dev/full|$synthetic --predict /dev/full
+END
+}
+
+# The process of one rank, told by an argument of its own.
+process_of() {
+    for p in /proc/[0-9]*; do
+        if [ "$(cat "$p/comm" 2>/dev/null)" = dlrm_mpi ] && tr '\0' ' ' <"$p/cmdline" 2>/dev/null | grep -q "$1 "; then
+            echo "${p#/proc/}"
+            return
+        fi
+    done
+}
+# dlrm_killed: a process is lost in the middle of a run; nothing hangs, and threads go on from the checkpoint.
+dlrm_killed() {
+    rm -rf "$W/killed_$name"
+    timeout -k 10 100 mpirun$suffix $over -n 4 "$P/dlrm_mpi" $long --checkpoint "$W/killed_$name" --every 20 >"$W/out" 2>&1 </dev/null &
+    job=$!
+    for i in $(seq 300); do
+        ls "$W/killed_$name"/step-*/manifest.json >/dev/null 2>&1 && break
+        sleep 0.1
+    done
+    began=$(date +%s)
+    kill -9 "$(process_of "$W/killed_$name")"
+    wait $job
+    status=$? took=$(($(date +%s) - began))
+    if [ $status != 0 ] && [ $took -lt 60 ]; then
+        pass
+    else
+        fail "$name: dlrm, a killed process: status $status after $took s: $(tail -3 "$W/out")"
+    fi
+    step=$(ls -d "$W/killed_$name"/step-*/manifest.json | tail -1 | sed 's/.*step-0*\([0-9]*\).*/\1/')
+    "$B/dlrm" $long --epochs $((step / 400 + 1)) --checkpoint "$W/killed_$name" --ranks 2 --plan cw --resume >"$W/resumed" 2>"$W/err"
+    same "dlrm, resumed after $name" "$(state "$W/resumed")" "$("$B/dlrm" $long --epochs $((step / 400 + 1)) 2>"$W/err" | grep '^state')"
+}
 
 for kind in $kinds; do
     suffix=${kind#/}
@@ -61,7 +141,8 @@ for kind in $kinds; do
     over=
     if mpirun$suffix --version 2>/dev/null | grep -qiE 'open.?mpi|openrte'; then over=--oversubscribe; fi
     P=$W/$name
-    if ! "$MAKE" --no-print-directory ${JOBS:+-j$JOBS} B="$P" MPICC="mpicc$suffix" CFLAGS=-O1 "$P/allreduce_mpi" \
+    if ! "$MAKE" --no-print-directory ${JOBS:+-j$JOBS} B="$P" MPICC="mpicc$suffix" CFLAGS='-O1 -DNEO_NO_SIMD' \
+        "$P/allreduce_mpi" "$P/dlrm_mpi" \
         "$P/tests/test_comm_mpi" "$P/tests/test_comm_more_mpi" "$P/tests/test_comm_data_mpi" \
         >"$B/logs/mpi_$name.build" 2>&1; then
         fail "$name: does not build (see $B/logs/mpi_$name.build)"
@@ -95,5 +176,7 @@ END
     else
         fail "$name: 9 ranks on 8 leaves: status $status: $(head -3 "$W/out")"
     fi
+    dlrm_over
+    dlrm_killed
 done
 finish test_mpi

@@ -5,16 +5,18 @@
 #define NEO_IMPLEMENTATION
 #include "shard_common.h"
 
+/* A part of this rank against the oracle's table, every tensor of it. */
 static void check_part(const Case *c, int rank, const neo_bags *bags, int32_t i, const neo__shard_part *part) {
-    for (int k = -1; k < 2; k++) {
-        neo_tensor x = k < 0 ? neo_bags_weight(c->oracle, part->table) : neo_bags_state(c->oracle, part->table, k);
-        neo_tensor y = k < 0 ? neo_bags_weight(bags, i) : neo_bags_state(bags, i, k);
-        int64_t dim = x.ndim == 2 ? x.shape[1] : 1, cols = x.ndim == 2 ? part->cols : 1;
+    for (int k = 0; k < NEO__SHARD_TENSORS; k++) {
+        neo_tensor x = neo__shard_tensor(c->oracle, part->table, k), y = neo__shard_tensor(bags, i, k);
+        int64_t dim = x.ndim == 2 ? x.shape[1] : 1, cols = y.ndim == 2 ? y.shape[1] : 1, size = (int64_t)neo_dtype_size(x.dtype);
+        int64_t first = cols < dim ? part->first_col : 0;
         for (int64_t row = 0; x.data && row < part->rows; row++)
-            EXPECT(memcmp((float *)x.data + (part->first_row + row) * dim + (x.ndim == 2 ? part->first_col : 0),
-                          (float *)y.data + row * cols, 4 * (size_t)cols) == 0);
+            EXPECT(memcmp((char *)x.data + ((part->first_row + row) * dim + first) * size,
+                          (char *)y.data + row * cols * size, (size_t)(cols * size)) == 0);
     }
 }
+
 /* ---- bytes, counted anew from the plan and the data ---- */
 
 /* Samples of a rank in step s. */
@@ -304,7 +306,7 @@ static void plans_have_the_bits_of_one_rank(void) {
             neo_ctx_destroy(ctx);
         }
 }
-/* Any number of ranks, another optimizer for each table, all wires. */
+/* Any number of ranks, another optimizer and another row dtype for each table, all wires. */
 static void wires_round_alike_under_every_plan(void) {
     for (int i = 0; i < NEO_WIRE_COUNT * 8; i++) {
         static Case c;
@@ -320,6 +322,11 @@ static void wires_round_alike_under_every_plan(void) {
         c.plan.wire_backward = (neo_wire)(i % 2 ? other : wire);
         cut_block = c.plan.wire_forward > NEO_WIRE_BF16 || c.plan.wire_backward > NEO_WIRE_BF16 ? NEO_WIRE_BLOCK : 16;
         case_tables(&c, &ZIPF, KINDS, -1, i % 2 ? NEO_POOL_MEAN : NEO_POOL_SUM);
+        for (int t = 0; t < ZIPF.tables; t++) {
+            static const neo_dtype DTYPES[] = {NEO_F32, NEO_F16, NEO_BF16, NEO_I8};
+            c.tables[t].dtype = DTYPES[(t + i) % 4];
+            c.tables[t].round_nearest = (t + i) % 7 == 0;
+        }
         case_data(&c);
         case_oracle(&c, ctx);
         place_all(&c, i % 3 ? RANDOM : MIXED, ranks);

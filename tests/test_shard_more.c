@@ -353,6 +353,138 @@ static void a_run_goes_on_under_any_other_plan(void) {
     }
 }
 
+/* ---- memory as planned ---- */
+static const Set LARGE = {"large", 3, 3, 4, {30000, 20000, 9000}, {64, 32, 48}, {0, 1, 2}, 0};
+/* Every rank's peak stays within what was predicted, while it creates, trains, saves and loads. */
+static neo_status within_plan(neo_comm *comm, void *user) {
+    Resumed *q = user;
+    Case *c = &q->c;
+    neo_ctx *ctx = neo_comm_ctx(comm);
+    neo_group all = neo_comm_group(comm);
+    neo_plan *plan;
+    neo_shard *shard;
+    neo_state *state;
+    neo_shard_memory m;
+    int rank = neo_comm_rank(comm), ranks = neo_comm_size(comm);
+    neo_comm_desc group = {.ctx = {.repro_shards = LEAVES}};
+    TRY(neo_plan_create_from(ctx, &c->plan, c->pieces, c->piece_count, &plan));
+    TRY(neo_shard_bytes(ctx, plan, rank, &m));
+    size_t before = neo_ctx_memory(ctx).bytes, groups = 4 * neo_comm_workspace_bytes(&group, ranks, NEO_BACKEND_THREADS);
+    size_t planned = m.weight_bytes + m.state_bytes + m.exchange_bytes + m.workspace_bytes + groups, whole = 0;
+    for (int t = 0; t < LARGE.tables; t++) whole += (size_t)(LARGE.rows[t] * LARGE.dims[t]) * 8;
+    EXPECT(planned < whole); /* the model is larger than any rank may hold */
+    TRY(neo_shard_create(comm, plan, &shard));
+    TRY(neo_state_create(ctx, &state));
+    TRY(neo_state_add_shard(state, shard));
+    for (int s = 0; s < 2; s++) TRY(step(c, comm, shard, s));
+    TRY(neo_save(ctx, &(neo_save_desc){.dir = q->dir, .step = 2, .group = &all}, state));
+    TRY(neo_load(ctx, &(neo_load_desc){.dir = q->dir, .group = &all}, state, NULL));
+    for (int s = 2; s < c->steps; s++) TRY(step(c, comm, shard, s));
+    EXPECT(neo_ctx_memory(ctx).peak_bytes - before <= planned + planned / 100);
+    neo_state_destroy(state);
+    TRY(check_digest(c, comm, shard));
+    neo_shard_destroy(shard);
+    neo_plan_destroy(plan);
+    return NEO_OK;
+}
+static void no_rank_holds_more_than_planned(void) {
+    static Resumed q;
+    for (int placement = NEO_COLUMN_WISE; placement <= NEO_ROW_WISE; placement++) {
+        char command[300];
+        memset(&q, 0, sizeof q);
+        cut_block = 16;
+        q.c.steps = 4;
+        case_tables(&q.c, &LARGE, NEO_BAG_ADAGRAD, 0, NEO_POOL_SUM);
+        case_data(&q.c);
+        for (int t = 0; t < LARGE.tables; t++) place(&q.c, t, (neo_placement)placement, 4);
+        q.c.plan = (neo_plan_desc){.bags = &q.c.bags, .cluster = {.ranks = 4}};
+        neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, LEAVES);
+        case_oracle(&q.c, ctx);
+        memset(wrong, 0, sizeof wrong);
+        snprintf(q.dir, sizeof q.dir, "%s/shard-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+        CHECK(mkdtemp(q.dir) != NULL);
+        neo_comm_desc d = comm_desc();
+        CHECK_OK(neo_comm_spawn(4, &d, within_plan, &q, NULL));
+        snprintf(command, sizeof command, "rm -rf '%s'", q.dir);
+        CHECK(system(command) == 0);
+        end(&q.c, ctx, 4);
+    }
+}
+
+/* ---- row-wise without buckets ---- */
+
+/* Sums then add in another order: one forward within L 2^-23 sum |w x|, as L ids add; and training, here towards
+   targets for the sum of each row of out, to nearly the same loss. */
+static double loss_and_gradient(const Case *c, int s, const float *out, float *dout, int64_t begin, int64_t n) {
+    double loss = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double sum = 0, error;
+        for (int64_t d = 0; d < c->width; d++) sum += (double)out[i * c->width + d];
+        error = sum - (double)c->dout[s][(begin + i) * c->width];
+        loss += error * error / (double)c->size[s];
+        for (int64_t d = 0; d < c->width; d++) dout[i * c->width + d] = (float)(2 * error / (double)c->size[s]);
+    }
+    return loss;
+}
+static double loose_loss[2][MAX_STEPS];
+static neo_status loose(neo_comm *comm, void *user) {
+    Case *c = user;
+    neo_shard *shard;
+    int rank = neo_comm_rank(comm), ranks = neo_comm_size(comm);
+    TRY(make(c, comm, &shard));
+    for (int s = 0; s < c->steps; s++) {
+        Mine m;
+        mine_make(&m, c, s, rank, ranks);
+        float *out = malloc(4 * (size_t)(m.n * c->width + 1)), *dout = malloc(4 * (size_t)(m.n * c->width + 1));
+        TRY(neo_shard_forward(shard, &m.j, c->size[s], neo_tensor_2d(out, NEO_F32, m.n, c->width)));
+        int64_t col = 0;
+        for (int f = 0; f < c->set->features && s == 0; col += c->set->dims[c->set->feature_table[f++]])
+            for (int64_t i = 0; i < m.n; i++) {
+                const int64_t *bag = c->offsets[s] + f * c->size[s] + m.begin + i;
+                double most = (double)(bag[1] - bag[0]) / sqrt((double)c->set->rows[c->set->feature_table[f]]); /* sum |w| */
+                for (int64_t d = col; d < col + c->set->dims[c->set->feature_table[f]]; d++)
+                    EXPECT(fabs((double)out[i * c->width + d] - (double)c->out[s][(m.begin + i) * c->width + d]) <=
+                           (double)(bag[1] - bag[0]) * 0x1p-23 * most);
+            }
+        double loss = loss_and_gradient(c, s, out, dout, m.begin, m.n);
+        TRY(neo_shard_backward(shard, neo_tensor_2d(dout, NEO_F32, m.n, c->width), 0.02f));
+        double *all = malloc(sizeof *all * (size_t)ranks);
+        TRY(neo_comm_all_gather(comm, &loss, all, 1, NULL, NEO_I64, NULL));
+        for (int r = 0; r < ranks && rank == 0; r++) loose_loss[ranks > 1][s] += all[r];
+        free(all), free(out), free(dout);
+        mine_free(&m);
+    }
+    neo_shard_destroy(shard);
+    return NEO_OK;
+}
+static void rows_cut_without_buckets_add_nearly_alike(void) {
+    static Case c;
+    for (int ranks = 2; ranks <= 8; ranks *= 2) {
+        memset(&c, 0, sizeof c);
+        memset(loose_loss, 0, sizeof loose_loss);
+        cut_block = 16;
+        c.steps = MAX_STEPS;
+        case_tables(&c, &ZIPF, NEO_BAG_ROWWISE_ADAGRAD, 0, NEO_POOL_SUM);
+        for (int t = 0; t < ZIPF.tables; t++) c.tables[t].row_buckets = 1;
+        case_data(&c);
+        neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, LEAVES);
+        case_oracle(&c, ctx);
+        c.plan = (neo_plan_desc){.bags = &c.bags, .placements = 1u << NEO_ROW_WISE};
+        memset(wrong, 0, sizeof wrong);
+        for (int w = 0; w < 2; w++) {
+            c.piece_count = 0;
+            c.plan.cluster.ranks = w ? ranks : 1;
+            for (int t = 0; t < ZIPF.tables; t++) place(&c, t, NEO_ROW_WISE, c.plan.cluster.ranks);
+            neo_comm_desc d = comm_desc();
+            CHECK_OK(neo_comm_spawn(c.plan.cluster.ranks, &d, loose, &c, NULL));
+        }
+        for (int s = 0; s < c.steps; s++)
+            CHECK_NEAR(loose_loss[1][s], loose_loss[0][s], 1e-4 * (1 + loose_loss[0][s]));
+        CHECK(loose_loss[0][c.steps - 1] != loose_loss[0][0]);
+        end(&c, ctx, ranks);
+    }
+}
+
 int main(void) {
     RUN(a_bad_batch_of_one_rank_stops_all_and_breaks_nothing);
     RUN(calls_out_of_order_are_refused);
@@ -361,5 +493,7 @@ int main(void) {
     RUN(without_memory_no_rank_gets_its_part);
     RUN(a_lost_rank_ends_all);
     RUN(a_run_goes_on_under_any_other_plan);
+    RUN(no_rank_holds_more_than_planned);
+    RUN(rows_cut_without_buckets_add_nearly_alike);
     return test_end("test_shard_more");
 }
