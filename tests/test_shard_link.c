@@ -230,7 +230,7 @@ typedef struct Order {
 
 /* The shortest of several steps, each of the slowest rank. */
 static neo_status time_plan(neo_comm *comm, const Case *c, const neo_plan *plan, double *seconds) {
-    enum { TIMED = 8, ENOUGH = 400000000 };
+    enum { TIMED = 8, ENOUGH = 100000000 };
     Rank r;
     int64_t best = INT64_MAX, all = 0;
     rank_init(&r, comm, c);
@@ -344,10 +344,10 @@ static void run_order(const Set *set, int ranks, int nodes, neo_link local, neo_
     case_free(&c);
 }
 static void plans_are_ordered_as_predicted(void) {
-    run_order(&SIZES, 2, 1, (neo_link){20, 2e6}, (neo_link){0, 0});
+    run_order(&SIZES, 2, 1, (neo_link){20, 4e6}, (neo_link){0, 0});
     run_order(&SIZES, 4, 2, (neo_link){20, 8e6}, (neo_link){50, 2e6});
     run_order(&ZIPF, 4, 2, (neo_link){20, 8e6}, (neo_link){50, 2e6});
-    run_order(&CRITEO, 4, 1, (neo_link){20, 4e6}, (neo_link){0, 0});
+    run_order(&CRITEO, 4, 1, (neo_link){20, 12e6}, (neo_link){0, 0});
 }
 
 int main(void) {
