@@ -9,6 +9,12 @@ static const Set LONG = {"long", 6, 8, 32, {300, 200, 500, 1000, 64, 400}, {32, 
 /* Tables of all sizes: copies of some are cheap. */
 static const Set SIZES = {"sizes", 10, 12, 6, {8, 16, 600, 40, 700, 9, 200, 24, 100, 300},
                           {32, 64, 16, 48, 32, 64, 80, 32, 16, 128}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 2, 6}, 0};
+/* ThreadSanitizer makes computations several times longer, which no link hides. */
+#if defined(__SANITIZE_THREAD__)
+static const double HIDDEN = 0.5, OFF_HALF = 0.1;
+#else
+static const double HIDDEN = 0.8, OFF_HALF = 0.05;
+#endif
 /* The steps whose batch is full: see case_data. */
 enum { FULL_STEPS = 4 };
 static const int FULL[FULL_STEPS] = {0, 3, 4, 7};
@@ -210,9 +216,9 @@ static void a_pipeline_hides_communication(void) {
     for (int r = 0; r < RANKS; r++) CHECK_INT(wrong[r], 0);
     printf("  %d turns: communication is %.0f %% of a step; of what can be hidden, %.1f %% is, and %.1f %% is saved\n",
            found.turns, 100 * found.half, 100 * found.hidden, 100 * found.saved);
-    CHECK(found.half > 0.45 && found.half < 0.55);
-    CHECK(found.hidden >= 0.8);
-    CHECK(found.saved >= 0.8);
+    CHECK(fabs(found.half - 0.5) <= OFF_HALF);
+    CHECK(found.hidden >= HIDDEN);
+    CHECK(found.saved >= HIDDEN);
     case_free(&c);
 }
 
