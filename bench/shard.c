@@ -7,6 +7,8 @@
      shard.<set>.<plan>.w<W>.bytes     that a rank sends in a step, the mean; peer: the formula of neo_fsdp.h, counted
                                        from the plan's pieces and the ids (they must be equal)
      shard.<set>.<plan>.w<W>.step      median; peer: one rank, one thread, with the whole batch, alternating
+     shard.<set>.<plan>.w<W>.predicted by the planner, for this machine, its memory shared by the ranks and for links;
+                                       peer: the measured step (the ratio is how much longer that is)
      shard.<set>.<plan>.w<W>.waits     share of the step that a rank waits for others; the rest is its own work
      shard.w1                          a group of one rank; peer: neo_bags, alternating
      shard.wire.f16.rows               pooled rows and gradients in f16; peer: the same in f32 (twice the bytes)
@@ -53,7 +55,7 @@ typedef struct job {
     neo_link link;   /* the model; zeros: none */
     int find_link;   /* run_link sets it */
     double sent;     /* bytes of a rank and step, found by a run; of them pooled rows and gradients */
-    double rows_sent;
+    double rows_sent, predicted; /* seconds */
 } job;
 
 /* ---- tables and batches ---- */
@@ -300,6 +302,7 @@ static void verify(member *m) {
     else BENCH_OK(neo_plan_create_uniform(m->ctx, &j->plan, (neo_placement)j->kind, &plan));
     const neo_piece *pieces = neo_plan_pieces(plan, &count);
     for (int k = 0; k < BATCHES; k++) expected += formula(j, pieces, count, k);
+    m->job->predicted = neo_plan_step_of(plan).plain;
     neo_plan_destroy(plan);
     m->job->sent = (double)sent / (BATCHES * m->ranks);
     if (j->plan.wire_forward == NEO_WIRE_F32 && digest != j->digest) bench_fail("the digest is not that of one rank");
@@ -347,6 +350,8 @@ static neo_status run_plan(neo_comm *comm, void *user) {
         double median = bench_median(t, rounds), times = bench_median(ratio, rounds);
         bench_spread(t, rounds);
         bench_report(name, median, "us", -1, "bags", times);
+        name_of(name, j, "predicted");
+        bench_report(name, 1e6 * j->predicted, "us", -1, "measured", 1e-6 * median / j->predicted);
         name_of(name, j, "waits");
         bench_report(name, 100 * (double)sums[1] / (double)sums[0], "percent", -1, NULL, 0);
         neo_tensor_free(m.ctx, &out);
@@ -374,6 +379,8 @@ static void set_ranks(job *j, const neo_cluster *machine, int ranks, int nodes) 
     j->plan.cluster.ranks_per_node = ranks / nodes;
     j->plan.cluster.memory_bandwidth *= share;
     j->plan.cluster.flops *= share;
+    for (int l = 0; l < NEO_LEVEL_COUNT; l++)
+        j->plan.cluster.link[l].bandwidth = j->plan.cluster.memory_bandwidth;
 }
 static void bench_plans(job *j, const neo_cluster *machine) {
     for (int w = 2; w <= MAX_RANKS; w *= 2) {

@@ -9,11 +9,11 @@ static const Set LONG = {"long", 6, 8, 32, {300, 200, 500, 1000, 64, 400}, {32, 
 /* Tables of all sizes: copies of some are cheap. */
 static const Set SIZES = {"sizes", 10, 12, 6, {8, 16, 600, 40, 700, 9, 200, 24, 100, 300},
                           {32, 64, 16, 48, 32, 64, 80, 32, 16, 128}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 2, 6}, 0};
-/* ThreadSanitizer makes computations several times longer, which no link hides. */
+/* ThreadSanitizer makes computations several times longer, which no link hides and no plan predicts. */
 #if defined(__SANITIZE_THREAD__)
-static const double HIDDEN = 0.5, OFF_HALF = 0.1;
+static const double HIDDEN = 0.4, OFF_HALF = 0.1, ORDERED = 0.7;
 #else
-static const double HIDDEN = 0.8, OFF_HALF = 0.05;
+static const double HIDDEN = 0.8, OFF_HALF = 0.05, ORDERED = 0.9;
 #endif
 /* The steps whose batch is full: see case_data. */
 enum { FULL_STEPS = 4 };
@@ -181,7 +181,7 @@ static neo_status pipeline_rank(neo_comm *comm, void *user) {
         Found now = {found->c, (double)(all - on.exposed) / (double)hideable,
                      (double)(all + 3 * b + 3 * t - on.step) / (double)hideable,
                      (double)off.exposed / (double)off.step, turn + 1};
-        enough = turn > 1 && now.hidden >= 0.9 && now.saved >= 0.9;
+        enough = turn > 1 && now.hidden >= HIDDEN + 0.1 && now.saved >= HIDDEN + 0.1;
         if (rank == 0) *found = now;
     }
     for (int p = 0; p < 2; p++) {
@@ -226,7 +226,7 @@ static void a_pipeline_hides_communication(void) {
 
    Of a set of tables and a cluster: each placement, the planner's own plans, and tables cut anyhow. Of the pairs whose
    measured times differ by more than a tenth, nine in ten must be in the order of the predictions. */
-enum { MAX_PLANS = 20, CUTS = 5 };
+enum { MAX_PLANS = 20, CUTS = 3 };
 typedef struct Order {
     const Case *c;
     int count;
@@ -239,7 +239,7 @@ typedef struct Order {
 
 /* The shortest of several steps, each of the slowest rank. */
 static neo_status time_plan(neo_comm *comm, const Case *c, const neo_plan *plan, double *seconds) {
-    enum { TIMED = 8, ENOUGH = 100000000 };
+    enum { TIMED = 8, ENOUGH = 80000000 };
     Rank r;
     int64_t best = INT64_MAX, all = 0;
     rank_init(&r, comm, c);
@@ -340,13 +340,13 @@ static void run_order(const Set *set, int ranks, int nodes, neo_link local, neo_
     desc.link[NEO_LEVEL_LOCAL] = local;
     desc.link[NEO_LEVEL_CROSS] = cross;
     int pairs = 0, agree = 0;
-    for (int turn = 0; turn < 5 && (pairs == 0 || agree * 10 < pairs * 9); turn++) { /* the machine may be busy */
+    for (int turn = 0; turn < 5 && (pairs == 0 || agree < ORDERED * pairs); turn++) { /* the machine may be busy */
         CHECK_OK(neo_comm_spawn(ranks, &desc, order_rank, &o, NULL));
         count_pairs(&o, &pairs, &agree);
     }
     printf("  %s on %d ranks, %d nodes: the order of %d of %d pairs of %d plans is as predicted\n", set->name, ranks,
            nodes, agree, pairs, o.count);
-    if (getenv("NEO_FULL") || agree * 10 < pairs * 9)
+    if (getenv("NEO_FULL") || agree < ORDERED * pairs)
         for (int i = 0; i < o.count; i++)
             printf("    %-14s measured %7.2f ms, predicted %7.2f ms: ids %.2f, lookup %.2f, forward %.2f, backward %.2f, "
                    "update %.2f, reduce %.2f\n", o.name[i], 1e3 * o.measured[i], 1e3 * o.predicted[i],
@@ -354,7 +354,7 @@ static void run_order(const Set *set, int ranks, int nodes, neo_link local, neo_
                    1e3 * o.step[i].update, 1e3 * o.step[i].reduce);
     CHECK_INT(o.count, NEO_PLACEMENT_COUNT + 3 + CUTS);
     CHECK(pairs >= 20);
-    CHECK(agree * 10 >= pairs * 9);
+    CHECK(agree >= ORDERED * pairs);
     for (int i = 0; i < CUTS; i++) free(o.cut[i]);
     case_free(&c);
 }
