@@ -181,7 +181,7 @@ static neo_status pipeline_rank(neo_comm *comm, void *user) {
         Found now = {found->c, (double)(all - on.exposed) / (double)hideable,
                      (double)(all + 3 * b + 3 * t - on.step) / (double)hideable,
                      (double)off.exposed / (double)off.step, turn + 1};
-        enough = turn > 1 && now.hidden >= HIDDEN + 0.1 && now.saved >= HIDDEN + 0.1;
+        enough = turn > 1 && now.hidden >= HIDDEN + 0.1 && now.saved >= HIDDEN + 0.1 && fabs(now.half - 0.5) <= OFF_HALF;
         if (rank == 0) *found = now;
     }
     for (int p = 0; p < 2; p++) {
