@@ -17,7 +17,7 @@ DEMO_TRAIN = --epochs 10 --batch 256 --shuffle 32768 --optimizer adagrad --lr 0.
 DEMO_OUT   = --checkpoint $(B)/demo/checkpoint --report $(B)/demo/report.html --log $(B)/demo/log.jsonl
 DEMO_ARGS ?= $(DEMO_DATA) $(DEMO_MODEL) $(DEMO_TRAIN) $(DEMO_OUT)
 
-BENCHES      ?= gemm bags step reader comm
+BENCHES      ?= gemm bags step reader comm shard
 FUZZ_SECONDS ?= 600
 
 compile     = $(CC) -std=c11 -Wall -Wextra -I. $(CFLAGS) $(SANITIZE)
@@ -173,8 +173,9 @@ $(B)/bench/%: bench/%.c $(wildcard bench/*.h) $(B)/bench/neo.o
 bench: $(patsubst %,$(B)/bench/%,$(BENCHES))
 	@BENCH_ARGS="$(BENCH_ARGS)" sh tests/bench.sh $(B)/bench.jsonl $^
 
-# comm.c holds the implementation of neo_comm.h alone.
-$(B)/bench/comm: neo_comm.h
+# They hold the implementations that neo.o has not.
+$(B)/bench/comm $(B)/bench/shard: neo_comm.h
+$(B)/bench/shard: neo_fsdp.h
 
 # ---- ranks as MPI processes: mpirun -n 4 build/dlrm_mpi ... ----
 

@@ -3276,8 +3276,10 @@ typedef struct neo__seat {
     int told;       /* atomic: the group is broken, for this reason */
     neo_status told_status;
     char told_message[NEO__COMM_MESSAGE];
-    int64_t leaves_at[NEO_LEVEL_COUNT],
-        arrives_at[NEO_LEVEL_COUNT]; /* link model; the first is the rank's own */
+    /* Link model, of the rank's own: when its last message has left; since when messages arrive without a
+       pause, when the last of them has, and how long they all take. */
+    int64_t leaves_at[NEO_LEVEL_COUNT], busy_from[NEO_LEVEL_COUNT], busy_until[NEO_LEVEL_COUNT],
+        busy_for[NEO_LEVEL_COUNT];
     struct neo__rally *rally;
     struct neo__seat *next; /* in the job's list */
     struct neo__job *job;
@@ -3521,6 +3523,22 @@ static void neo__threads_release(neo_comm *c, neo__xfer *x) {
     neo__threads_take(c, x);
 }
 
+/* When a message that could arrive at `at`, and takes so long, does. The order in which a rank looks at messages
+   is not that in which they come, so they share the time since the first of them: together they need at least
+   as long as all of them take. */
+static int64_t neo__seat_arrives(neo__seat *p, neo_level level, int64_t at, int64_t takes) {
+    int64_t begin = at - takes;
+    if (begin >= p->busy_until[level]) {
+        p->busy_from[level] = begin;
+        p->busy_for[level] = 0;
+    }
+    if (begin < p->busy_from[level]) p->busy_from[level] = begin;
+    p->busy_for[level] += takes;
+    if (p->busy_from[level] + p->busy_for[level] > at) at = p->busy_from[level] + p->busy_for[level];
+    if (at > p->busy_until[level]) p->busy_until[level] = at;
+    return at;
+}
+
 /* A receive whose message may be there. *due: when the link model lets it be done. */
 static neo_status neo__threads_receive(neo_comm *c, const neo__call *call, neo__xfer *x,
                                        int64_t *due) {
@@ -3543,9 +3561,9 @@ static neo_status neo__threads_receive(neo_comm *c, const neo__call *call, neo__
         x->copied = 1;
         if (m->arrives_ns) {
             neo_level level = neo__comm_level(c, x->peer);
-            int64_t after = mine->arrives_at[level] + neo__link_ns(&c->desc.link[level], x->bytes);
-            if (after > m->arrives_ns) __atomic_store_n(&m->arrives_ns, after, __ATOMIC_RELEASE);
-            mine->arrives_at[level] = m->arrives_ns;
+            int64_t takes = neo__link_ns(&c->desc.link[level], x->bytes);
+            int64_t done = neo__seat_arrives(mine, level, m->arrives_ns, takes);
+            __atomic_store_n(&m->arrives_ns, done, __ATOMIC_RELEASE);
         }
     }
     if (m->arrives_ns && neo_time_ns() < m->arrives_ns) {

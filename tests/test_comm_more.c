@@ -404,6 +404,37 @@ static neo_status overlap(neo_comm *comm, void *user) {
     return NEO_OK;
 }
 
+/* ---- the link model: calls in which all ranks send at once take what their bytes take ---- */
+static neo_status by_the_link(neo_comm *comm, void *user) {
+    enum { LINK_PART = 20000, TURNS = 20 }; /* 80 KB to each other rank: 8 ms at 10 MB/s */
+    double *longest = (double *)user;
+    int w = neo_comm_size(comm), rank = neo_comm_rank(comm);
+    neo_ctx *ctx = neo_comm_ctx(comm);
+    size_t room = (size_t)w * LINK_PART * sizeof(float);
+    float *in = (float *)neo_alloc(ctx, room), *out = (float *)neo_alloc(ctx, room);
+    memset(in, 0, room);
+    for (int call = 0; call < 3; call++) {
+        int64_t best = INT64_MAX;
+        double needs = 1e9 * (w - 1) * LINK_PART * sizeof(float) / 10e6;
+        for (int turn = 0; turn < TURNS; turn++) { /* the machine may be busy with other things */
+            EXPECT_OK(comm, neo_comm_barrier(comm, NULL));
+            int64_t began = neo_time_ns();
+            if (call == 0) EXPECT_OK(comm, neo_comm_all_to_all(comm, in, out, LINK_PART, NEO_F32, NULL));
+            if (call == 1) EXPECT_OK(comm, neo_comm_all_gather(comm, in, out, LINK_PART, NULL, NEO_F32, NULL));
+            if (call == 2) EXPECT_OK(comm, neo_comm_reduce_scatter(comm, NEO_REDUCE_SUM, in, out, LINK_PART, NULL, NEO_F32, NULL));
+            int64_t took = neo_time_ns() - began;
+            EXPECT_OK(comm, neo_comm_all_reduce(comm, NEO_REDUCE_MAX, &took, &took, 1, NEO_I64, NULL));
+            best = took < best ? took : best;
+            if ((double)best < 1.1 * needs) break; /* alike on all ranks */
+        }
+        EXPECT(comm, (double)best > 0.99 * needs, "call %d took %.2f ms, its bytes %.2f ms", call, 1e-6 * (double)best, 1e-6 * needs);
+        if (rank == 0 && (double)best / needs > *longest) *longest = (double)best / needs;
+    }
+    neo_free(ctx, in, room);
+    neo_free(ctx, out, room);
+    return NEO_OK;
+}
+
 /* ---- many ranks on few cores: they get through, and a rank that waits sleeps ---- */
 enum { CROWD = 64 };
 static double cpu_seconds(void) {
@@ -502,6 +533,12 @@ int main(void) {
         for (int l = 0; l < NEO_LEVEL_COUNT; l++) d.link[l] = (neo_link){.latency_us = 20, .bandwidth = 100e6};
         bad += run_ranks(2, &d, overlap, &hidden);
         printf("comm: %.1f %% of an all_to_all at 100 MB/s hidden behind computation\n", 100 * hidden);
+        double longest = 0;
+        for (int l = 0; l < NEO_LEVEL_COUNT; l++) d.link[l] = (neo_link){.latency_us = 20, .bandwidth = 10e6};
+        bad += run_ranks(4, &d, by_the_link, &longest);
+        printf("comm: calls of 4 ranks take %.2f of what their bytes take at 10 MB/s\n", longest);
+        checks++;
+        failures += !(longest > 0 && longest < 1.2);
         double load = 0; /* waking up takes long where other programs wait for the cores too */
         int busy = getloadavg(&load, 1) == 1 && load > (double)neo__comm_cores() + 1.5;
         if (hidden < 0.9 && busy) {
