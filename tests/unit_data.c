@@ -7,6 +7,14 @@
 #define NEO_IMPLEMENTATION
 #include "data_common.h"
 
+/* Dictionaries from a block of bytes, as neo_load does. */
+static neo_status load_words(neo_schema *s, const void *bytes, size_t count) {
+    neo__dict *dicts = NULL;
+    neo_status status = neo__schema_load(s, bytes, count, &dicts);
+    if (status == NEO_OK) neo__schema_install(s, dicts, !s->fitted);
+    return status;
+}
+
 static neo_ctx *ctx;
 
 /* ---- numbers ---- */
@@ -122,16 +130,16 @@ static void dictionaries_round_trip(void) {
     REQUIRE_OK(neo_schema_parse(ctx, columns, &b));
     CHECK_INT(neo__schema_save_size(b), 0);
     CHECK_ERR(neo__schema_save(b, again), NEO_ERR_STATE, "not built");
-    REQUIRE_OK(neo__schema_load(b, bytes, n));
+    REQUIRE_OK(load_words(b, bytes, n));
     CHECK(neo_schema_is_fitted(b));
     for (int f = 0; f < 3; f++) CHECK_INT(neo_schema_feature(b, f).rows, neo_schema_feature(a, f).rows);
     CHECK_INT(neo__schema_save_size(b), n);
     REQUIRE_OK(neo__schema_save(b, again));
     CHECK_BITS(bytes, again, n);
     CHECK_INT(neo__dict_find(&b->dicts[0], neo_hash("green"), "green", 5), 3);
-    CHECK_OK(neo__schema_load(a, bytes, n)); /* the same words again */
+    CHECK_OK(load_words(a, bytes, n)); /* the same words again */
     neo_schema *other = fitted("1,red,box,q\n");
-    CHECK_ERR(neo__schema_load(other, bytes, n), NEO_ERR_MISMATCH, "'colour' holds other words");
+    CHECK_ERR(load_words(other, bytes, n), NEO_ERR_MISMATCH, "'colour' holds other words");
     neo_schema_destroy(other);
     /* every cut and every changed byte: refused, or another dictionary of the
      * same form; never half taken */
@@ -140,7 +148,7 @@ static void dictionaries_round_trip(void) {
         char *part = malloc(cut ? cut : 1); /* of its own size, for checkers of memory */
         REQUIRE(part);
         memcpy(part, bytes, cut);
-        CHECK(neo__schema_load(c, part, cut) != NEO_OK);
+        CHECK(load_words(c, part, cut) != NEO_OK);
         CHECK(!neo_schema_is_fitted(c) && c->dicts[0].count == 0 && c->rows[0] == 0);
         free(part);
     }
@@ -150,7 +158,7 @@ static void dictionaries_round_trip(void) {
             memcpy(bad, bytes, n);
             bad[i] ^= (char)(1 << bit);
             REQUIRE_OK(neo_schema_parse(ctx, columns, &d));
-            neo_status st = neo__schema_load(d, bad, n);
+            neo_status st = load_words(d, bad, n);
             CHECK(st == NEO_OK || st == NEO_ERR_CORRUPT || st == NEO_ERR_MISMATCH);
             if (st == NEO_OK) {
                 CHECK_INT(neo__schema_save_size(d), n);
@@ -161,13 +169,13 @@ static void dictionaries_round_trip(void) {
         }
     }
     memcpy(bad, bytes, n);
-    CHECK_ERR(neo__schema_load(c, bad, n + 1), NEO_ERR_CORRUPT, "1 bytes follow");
+    CHECK_ERR(load_words(c, bad, n + 1), NEO_ERR_CORRUPT, "1 bytes follow");
     neo_schema *plain = NULL;
     REQUIRE_OK(neo_schema_parse(ctx, "y label\n", &plain));
     CHECK_INT(neo__schema_save_size(plain), 16);
     REQUIRE_OK(neo__schema_save(plain, again));
-    CHECK_OK(neo__schema_load(plain, again, 16));
-    CHECK_ERR(neo__schema_load(plain, bytes, n), NEO_ERR_MISMATCH,
+    CHECK_OK(load_words(plain, again, 16));
+    CHECK_ERR(load_words(plain, bytes, n), NEO_ERR_MISMATCH,
               "2 dictionaries were saved, the schema has 0");
     neo_schema_destroy(plain);
     neo_schema_destroy(a);
