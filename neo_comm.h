@@ -141,7 +141,8 @@ typedef struct neo_comm_desc {
 /* neo_comm_init_env: run fn on every rank of this job. Under mpirun, mpiexec or srun (seen by their
    environment variables) with NEO_COMM_MPI compiled in: once, as one rank of MPI_COMM_WORLD; MPI is initialised
    and finalised if the program has not done so. Else as desc->ranks threads. desc may be NULL.
-   A rank whose fn returns an error gives up as by neo_comm_abort, with neo_last_error as its reason. Over MPI
+   A rank whose fn returns an error gives up as by neo_comm_abort, with neo_last_error as its reason, also in the
+   groups split from it that it has not destroyed. Over MPI
    a rank whose fn has returned waits for the others, up to ten times the timeout.
    Returns the status of fn on this process; of threads that of the first rank (in time) that failed, as
    others often fail as a consequence, with its message.
@@ -1299,6 +1300,7 @@ struct neo_comm {
     int ring_length;
     int looks; /* threads: before a rank sleeps */
     neo_comm_desc desc;
+    struct neo_comm *parent, *child, *sibling; /* groups split from this one, while both are there */
     struct neo__job *job;     /* threads */
     struct neo__seat **seat; /* threads: [size] */
     int joined, lent;  /* lent: the job ends it, not its user */
@@ -1753,8 +1755,23 @@ static void neo__comm_free(neo_comm *c) {
     pthread_cond_destroy(&c->changed);
     if (!c->unfinished) neo_free(c->ctx, c, c->bytes);
 }
+/* A group knows those split from it: a rank that gives up does so in all. */
+static void neo__comm_adopt(neo_comm *parent, neo_comm *child) {
+    if (!child) return;
+    child->parent = parent;
+    child->sibling = parent->child;
+    parent->child = child;
+}
+static void neo__comm_part(neo_comm *c) {
+    for (neo_comm *child = c->child; child; child = child->sibling) child->parent = NULL;
+    if (!c->parent) return;
+    neo_comm **at = &c->parent->child;
+    while (*at != c) at = &(*at)->sibling;
+    *at = c->sibling;
+}
 static void neo__comm_end(neo_comm *c) {
     if (!c) return;
+    neo__comm_part(c);
     neo__comm_stop(c);
     c->transport->leave(c);
     c->transport->drop(c);
@@ -1789,6 +1806,11 @@ NEO_API void neo_comm_abort(neo_comm *comm, const char *message) {
     if (!comm) return;
     (void)neo__comm_break(comm, NEO_ERR_PEER, "rank %d has given up: %s", comm->world[comm->rank],
                           message && message[0] ? message : "(no reason given)");
+}
+/* A rank whose function has failed: in its group, and in those split from it that are still there. */
+static void neo__comm_give_up(neo_comm *comm, const char *message) {
+    neo_comm_abort(comm, message);
+    for (neo_comm *child = comm->child; child; child = child->sibling) neo__comm_give_up(child, message);
 }
 NEO_API neo_status neo_comm_inject(neo_comm *comm, neo_fault fault) {
     NEO__CHECK(comm, NEO_ERR_ARG, "neo_comm_inject: comm is NULL");
@@ -1882,6 +1904,7 @@ NEO_API neo_status neo_comm_split(neo_comm *comm, int color, int key, neo_comm *
         neo__comm_split_by(comm, (neo__ballot *)(void *)block,
                            (int64_t *)(void *)(block + ballot_bytes), color, key, sub);
     neo_free(comm->ctx, block, ballot_bytes + token_bytes);
+    neo__comm_adopt(comm, *sub);
     return status;
 }
 /* Ranks of a node, if nodes are equal and consecutive; else 0. */
@@ -3811,7 +3834,7 @@ static void *neo__rank_main(void *arg) {
     if (t->status != NEO_OK) {
         snprintf(t->message, sizeof t->message, "%.390s", neo_last_error());
         t->order = __atomic_add_fetch(&t->job->failures, 1, __ATOMIC_ACQ_REL);
-        if (!t->comm->lost) neo_comm_abort(t->comm, t->message);
+        if (!t->comm->lost) neo__comm_give_up(t->comm, t->message);
     }
     neo__comm_end(t->comm);
     t->comm = NULL;
@@ -4533,7 +4556,7 @@ static neo_status neo__mpi_run(const neo_comm_desc *desc, neo_comm_fn fn, void *
         status = fn(comm, user);
     }
     if (status != NEO_OK) snprintf(message, sizeof message, "%.390s", neo_last_error());
-    if (status != NEO_OK) neo_comm_abort(comm, message);
+    if (status != NEO_OK) neo__comm_give_up(comm, message);
     int healthy = comm && neo_comm_wait_all(comm) == NEO_OK && neo__mpi_part(comm) == NEO_OK;
     if (healthy) { /* MPI_Finalize is for all or none */
         int unfinished = comm->mpi->shared->unfinished, any = 0;

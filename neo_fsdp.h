@@ -233,7 +233,8 @@ NEO_API neo_plan_step neo_plan_step_of(const neo_plan *plan);
 
 /* neo_calibrate: measure this machine as one rank with all threads of ctx: fills in memory_bandwidth, flops and
    calibration, and leaves the rest of *cluster. Takes about a second and 0.3 GB. Links are not
-   measured. Errors: NEO_ERR_MEMORY. */
+   measured. Ranks measure differently, and plans must not differ: broadcast *cluster, or let one rank plan.
+   Errors: NEO_ERR_MEMORY. */
 NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster);
 
 /* ------------------------------------------------------------------------------------------------
@@ -276,6 +277,7 @@ typedef struct neo_shard neo_shard;
 /* neo_shard_create: the rank's part of the plan: memory, initial values (those of the whole tables), groups of
    its own. Collective: all ranks with the same plan. The plan may be destroyed after.
    Errors   NEO_ERR_ARG: another number of ranks than the plan's; repro_shards below the number of ranks.
+            NEO_ERR_MISMATCH: another plan, or other tables, on some rank than on rank 0.
             NEO_ERR_UNSUPPORTED: NEO_POOL_NONE; a table that is not cut as a grid (the same rows in every slice
             of columns). NEO_ERR_MEMORY. If one rank fails, all do, with its message.
    neo_shard_bytes: exactly what create asks of the allocator on rank `rank`, the groups (see
@@ -294,12 +296,14 @@ NEO_API neo_status neo_shard_bytes(neo_ctx *ctx, const neo_plan *plan, int rank,
              global_batch samples. out, dout [B_r][sum of the features' dims] f32, last stride 1.
    Lifetime  batch (its arrays) from prefetch or forward_begin until backward_end, or the next forward_begin.
    Order     prefetch of the next batch at any point between forward_begin and backward_end, or before;
-             forward_begin takes the batch that was prefetched last if it is the same one.
+             forward_begin takes the batch that was prefetched last if it is the same one: the same arrays,
+             not written since, and as many samples, on all ranks.
    Numerics  as neo_bags_forward and neo_bags_backward of the whole batch, with wires: MEAN is divided by where
              the samples are, after the forward wire and before the backward wire.
    One rank  with f32 wires moves nothing: it is a neo_bags, at its speed.
    Errors    those of neo_bags_forward, of whichever rank: all ranks return the status and message of the lowest
-             one, and the next call may be made. NEO_ERR_STATE: out of order. NEO_ERR_CAPACITY: more samples
+             one, and the next call may be made. NEO_ERR_STATE (out of order), a NULL argument, a wrong out or
+             dout: on this rank alone, for which the others wait until their timeout. NEO_ERR_CAPACITY: more samples
              than the plan's. Those of >>comm-faults: the shard is then broken.
    Memory    nothing is allocated, unless a batch has more ids than planned: then buffers grow, counted. */
 NEO_API neo_status neo_shard_prefetch(neo_shard *shard, const neo_jagged *batch, int64_t global_batch);
@@ -4126,7 +4130,7 @@ typedef enum neo__shard_stage {
 typedef struct neo__shard_batch {
     neo__shard_stage stage;
     neo_jagged batch; /* of the caller */
-    int64_t global;   /* samples of all ranks */
+    int64_t global, asked; /* samples of all ranks; 0 if what was asked for cannot be */
     neo_status status;
     char error[NEO__SHARD_ERROR];
     neo_ticket ticket;
@@ -4617,6 +4621,51 @@ static neo_status neo__shard_make(neo_shard *s, const neo_plan *plan, int rank) 
     neo__shard_lists_free(&l);
     return status;
 }
+/* What must be alike on all ranks, as one number: the plan, and all that its tables are. */
+static uint64_t neo__shard_mix(uint64_t h, uint64_t x) {
+    h = (h ^ x) * 0xFF51AFD7ED558CCDu;
+    return h ^ h >> 29;
+}
+static uint64_t neo__shard_mix_bytes(uint64_t h, const void *data, size_t bytes) {
+    const unsigned char *p = (const unsigned char *)data;
+    for (size_t i = 0; i < bytes; i++) h = neo__shard_mix(h, p[i] + 1u);
+    return h;
+}
+static uint64_t neo__shard_mix_optim(uint64_t h, const neo_bag_optim *o) {
+    const float f[] = {o->weight_decay, o->eps, o->initial_accumulator, o->momentum,
+                       o->eta, o->lr_scale, o->clip_gradient, o->max_norm};
+    const double b[] = {o->beta1, o->beta2};
+    h = neo__shard_mix(neo__shard_mix(h, (uint64_t)o->kind), (uint64_t)o->decay);
+    return neo__shard_mix_bytes(neo__shard_mix_bytes(h, f, sizeof f), b, sizeof b);
+}
+static uint64_t neo__shard_mark(const neo__shard_map *m, const neo_plan *plan, const neo_ctx *ctx) {
+    uint64_t h = neo__shard_mix(neo_plan_digest(plan), neo_ctx_seed(ctx));
+    h = neo__shard_mix(h, (uint64_t)neo_ctx_repro_shards(ctx));
+    h = neo__shard_mix(neo__shard_mix(h, neo_hash(m->desc.name)), (uint64_t)m->desc.bounds);
+    h = neo__shard_mix(neo__shard_mix(h, (uint64_t)m->desc.max_batch), (uint64_t)m->pipeline);
+    h = neo__shard_mix(neo__shard_mix(h, (uint64_t)m->weighted), (uint64_t)m->per_node);
+    for (int i = 0; i < 2; i++) h = neo__shard_mix(h, (uint64_t)m->wire[i]);
+    for (int32_t f = 0; f < m->feature_count; f++) h = neo__shard_mix(h, (uint64_t)m->feature_table[f]);
+    for (int32_t t = 0; t < m->table_count; t++) {
+        const neo_table_desc *d = &m->tables[t];
+        h = neo__shard_mix(neo__shard_mix(h, neo_hash(d->name)), (uint64_t)d->pooling);
+        h = neo__shard_mix(neo__shard_mix(h, (uint64_t)d->row_buckets), (uint64_t)d->dtype);
+        h = neo__shard_mix(neo__shard_mix(h, (uint64_t)d->round_nearest), (uint64_t)d->init.kind);
+        h = neo__shard_mix_bytes(neo__shard_mix_bytes(h, &d->init.a, sizeof(float)), &d->init.b, sizeof(float));
+        h = neo__shard_mix_optim(h, &d->optim);
+    }
+    return h;
+}
+static neo_status neo__shard_alike(neo_comm *comm, uint64_t mark) {
+    uint64_t first = mark;
+    NEO__TRY(neo_comm_broadcast(comm, &first, 1, NEO_I64, 0, NULL));
+    neo_status status = NEO_OK;
+    if (first != mark)
+        status = neo_fail(NEO_ERR_MISMATCH, "neo_shard_create: another plan, or other tables, wires or options, "
+                                            "than rank 0 (ranks that measure, as neo_calibrate does, plan differently: "
+                                            "broadcast what rank 0 found)");
+    return neo_comm_agree(comm, status);
+}
 NEO_API neo_status neo_shard_create(neo_comm *comm, const neo_plan *plan, neo_shard **out) {
     NEO__CHECK(comm && plan && out, NEO_ERR_ARG, "neo_shard_create: an argument is NULL");
     *out = NULL;
@@ -4637,6 +4686,7 @@ NEO_API neo_status neo_shard_create(neo_comm *comm, const neo_plan *plan, neo_sh
         status = neo__shard_make(s, plan, neo_comm_rank(comm));
     }
     status = neo_comm_agree(comm, status);
+    if (status == NEO_OK) status = neo__shard_alike(comm, neo__shard_mark(s->map, plan, ctx));
     if (status == NEO_OK && !s->whole) {
         status = neo_comm_split(comm, 0, neo_comm_rank(comm), &s->ids);
         if (status == NEO_OK) status = neo_comm_split(comm, 0, neo_comm_rank(comm), &s->rows);
@@ -4776,7 +4826,8 @@ static neo_status neo__shard_check_batch(neo_shard *s, neo__shard_batch *b) {
     neo__shard_place_samples(s, b);
     int64_t mine = b->start[s->sizes.rank + 1] - b->start[s->sizes.rank];
     NEO__CHECK(global >= 0 && global <= m->desc.max_batch, NEO_ERR_CAPACITY,
-               "neo_shard: bags '%s': a batch of %" PRId64 " samples, planned are %" PRId64,
+               "neo_shard: bags '%s': a batch of %" PRId64 " samples, planned are %" PRId64
+               " (max_batch counts those of all ranks)",
                m->desc.name, global, m->desc.max_batch);
     NEO__CHECK(!j->feature_bags, NEO_ERR_UNSUPPORTED, "neo_shard: a batch with feature_bags");
     NEO__CHECK(j->feature_count == m->feature_count, NEO_ERR_SHAPE,
@@ -4784,8 +4835,8 @@ static neo_status neo__shard_check_batch(neo_shard *s, neo__shard_batch *b) {
                m->desc.name, m->feature_count);
     NEO__CHECK(j->batch == mine, NEO_ERR_SHAPE,
                "neo_shard: rank %d has %" PRId64 " samples, its leaves hold %" PRId64
-               " of a batch of %" PRId64,
-               s->sizes.rank, j->batch, mine, b->global);
+               " of a batch of %" PRId64 " (global_batch) in %d leaves (repro_shards)",
+               s->sizes.rank, j->batch, mine, b->global, neo_ctx_repro_shards(s->ctx));
     NEO__CHECK(m->weighted || !j->weights, NEO_ERR_ARG,
                "neo_shard: the batch has weights, the plan's has none (neo_plan_desc.weighted)");
     NEO__TRY(neo_jagged_validate(j, NULL));
@@ -4954,7 +5005,7 @@ static neo_status neo__shard_advance(neo_shard *s, neo__shard_batch *b, neo__sha
 static neo_status neo__shard_start(neo_shard *s, neo__shard_batch *b, const neo_jagged *batch,
                                    int64_t global) {
     b->batch = *batch;
-    b->global = global;
+    b->global = b->asked = global;
     return neo__shard_send_lengths(s, b);
 }
 /* ------------------------------------------------------------------------------------------------
@@ -5631,10 +5682,12 @@ static neo_status neo__shard_hurry(neo_shard *s) {
     return next->stage == NEO__SHARD_EMPTY ? NEO_OK : status;
 }
 /* The batch that comes now has been prefetched. */
-static int neo__shard_is_next(const neo_shard *s, const neo_jagged *batch) {
+static int neo__shard_is_next(const neo_shard *s, const neo_jagged *batch,
+                              int64_t global_batch) {
     const neo__shard_batch *next = &s->batches[!s->current];
     return next->stage != NEO__SHARD_EMPTY && next->batch.offsets == batch->offsets &&
-           next->batch.ids == batch->ids && next->batch.batch == batch->batch;
+           next->batch.ids == batch->ids && next->batch.batch == batch->batch &&
+           next->asked == global_batch;
 }
 NEO_API neo_status neo_shard_forward_begin(neo_shard *s, const neo_jagged *batch,
                                            int64_t global_batch) {
@@ -5653,7 +5706,7 @@ NEO_API neo_status neo_shard_forward_begin(neo_shard *s, const neo_jagged *batch
         s->phase = NEO__SHARD_FORWARD;
         return NEO_OK;
     }
-    if (neo__shard_is_next(s, batch)) {
+    if (neo__shard_is_next(s, batch, global_batch)) {
         s->current = !s->current;
     } else { /* the exchange has one set of buffers */
         neo__shard_batch *next = &s->batches[!s->current];
