@@ -8024,6 +8024,7 @@ static void neo__bags_plan_chunks(neo__bags_back *k) {
 static void neo__bags_plan(neo__bags_back *k) {
     neo_bags *b = k->call.b;
     k->chunk_count = k->pack_tasks = k->step_cost = 0;
+    k->pass = 0;
     for (int64_t ti = 0; ti < b->sizes.tables; ti++) neo__bags_plan_table(k, ti);
     neo__bags_plan_buffers(k);
     neo__bags_plan_chunks(k);

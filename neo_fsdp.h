@@ -295,9 +295,8 @@ NEO_API neo_status neo_shard_bytes(neo_ctx *ctx, const neo_plan *plan, int rank,
    Shapes    batch: the features of the plan x B_r samples, those of this rank's leaves in a global batch of
              global_batch samples. out, dout [B_r][sum of the features' dims] f32, last stride 1.
    Lifetime  batch (its arrays) from prefetch or forward_begin until backward_end, or the next forward_begin.
-   Order     prefetch of the next batch at any point between forward_begin and backward_end, or before;
-             forward_begin takes the batch that was prefetched last if it is the same one: the same arrays,
-             not written since, and as many samples, on all ranks.
+   Order     prefetch of the next batch at any point between forward_begin and backward_end, or before. The
+             next forward_begin must then be of that batch: the same arrays, not written since.
    Numerics  as neo_bags_forward and neo_bags_backward of the whole batch, with wires: MEAN is divided by where
              the samples are, after the forward wire and before the backward wire.
    One rank  with f32 wires moves nothing: it is a neo_bags, at its speed.
@@ -2728,6 +2727,12 @@ static int64_t neo__plan_search_least_budget(neo__plan_search *s, int64_t budget
         status = neo__plan_search_attempt(s, (int64_t)mid);
         if (status == NEO_ERR_CAPACITY) low = mid;
     }
+    for (int i = 0; i < most; i++) { /* what fits does not fall steadily with the budget */
+        status = neo__plan_search_attempt(s, (int64_t)high - 1);
+        if (status != NEO_OK) break;
+        high = (double)s->plan->step.most_bytes;
+        neo__plan_release(s->plan, blocks, s->plan->block_count);
+    }
     /* Planning with it must find such a plan again. */
     for (int64_t enough = (int64_t)high; enough < 2 * (int64_t)high; enough += enough / 64 + 1) {
         status = neo__plan_search_attempt(s, enough);
@@ -3643,6 +3648,13 @@ typedef struct neo__shard_map {
     neo_ctx *ctx;
 } neo__shard_map;
 
+/* memcpy and memset, of nothing too: then there may be no memory at all. */
+static void neo__shard_copy(void *to, const void *from, size_t bytes) {
+    if (bytes) memcpy(to, from, bytes);
+}
+static void neo__shard_fill(void *to, int byte, size_t bytes) {
+    if (bytes) memset(to, byte, bytes);
+}
 static void *neo__shard_carve(char *base, size_t *at, int64_t count, size_t size) {
     size_t here = *at;
     *at = here + (((size_t)count * size + 63) & ~(size_t)63);
@@ -3803,6 +3815,16 @@ static int64_t neo__shard_find_flow(const neo__shard_flow *flows, int64_t count,
     return lo;
 }
 
+/* Every table is looked up by some feature. */
+static neo_status neo__shard_check_features(const neo_bags_desc *d) {
+    for (int32_t t = 0; t < d->table_count && d->feature_table; t++) {
+        int32_t f = 0;
+        while (f < d->feature_count && d->feature_table[f] != t) f++;
+        NEO__CHECK(f < d->feature_count, NEO_ERR_UNSUPPORTED, "neo_shard: table '%s' has no feature",
+                   d->tables[t].name);
+    }
+    return NEO_OK;
+}
 /* Every slice of columns of a table is cut in the same rows. */
 static neo_status neo__shard_check_grid(const neo_bags_desc *d, const neo_piece *p, int64_t count) {
     for (int64_t i = 0, slice = 0; i < count; i++) {
@@ -3827,7 +3849,7 @@ static neo_status neo__shard_check_grid(const neo_bags_desc *d, const neo_piece 
 static void neo__shard_copy_names(neo__shard_map *m, const neo_bags_desc *d) {
     char *text = m->names;
     size_t bytes = strlen(d->name ? d->name : "bags") + 1;
-    memcpy(text, d->name ? d->name : "bags", bytes);
+    neo__shard_copy(text, d->name ? d->name : "bags", bytes);
     m->desc = *d;
     m->desc.name = text;
     m->desc.tables = m->tables;
@@ -3836,7 +3858,7 @@ static void neo__shard_copy_names(neo__shard_map *m, const neo_bags_desc *d) {
     text += bytes;
     for (int32_t t = 0; t < m->table_count; t++) {
         bytes = strlen(d->tables[t].name) + 1;
-        memcpy(text, d->tables[t].name, bytes);
+        neo__shard_copy(text, d->tables[t].name, bytes);
         m->tables[t] = d->tables[t];
         m->tables[t].name = text;
         text += bytes;
@@ -3923,7 +3945,7 @@ static void neo__shard_map_rank(neo__shard_map *m, int rank) {
     m->flow_count = first_flow + count;
 }
 static void neo__shard_map_sources(neo__shard_map *m) {
-    memcpy(m->sources, m->flows, (size_t)m->flow_count * sizeof *m->sources);
+    neo__shard_copy(m->sources, m->flows, (size_t)m->flow_count * sizeof *m->sources);
     m->source_count = neo__shard_unique_flows(m->sources, m->flow_count);
     for (int64_t i = 0; i < m->flow_count; i++) {
         int64_t u = neo__shard_find_flow(m->sources, m->source_count, m->flows[i].feature,
@@ -4034,7 +4056,7 @@ static void neo__shard_map_fill(neo__shard_map *m, const neo_plan_desc *desc,
     m->flow_begin[m->ranks] = m->flow_count;
     m->route_begin[m->ranks] = m->route_count;
     neo__shard_map_sources(m);
-    memcpy(m->pull, m->routes, (size_t)m->route_count * sizeof *m->pull);
+    neo__shard_copy(m->pull, m->routes, (size_t)m->route_count * sizeof *m->pull);
     if (m->route_count > 0)
         qsort(m->pull, (size_t)m->route_count, sizeof *m->pull, neo__shard_pull_order);
     neo__shard_map_cuts(m);
@@ -4087,13 +4109,14 @@ static neo_status neo__shard_map_create(neo_ctx *ctx, const neo_plan *plan, neo_
     NEO__CHECK(
         desc->bags->tables[0].pooling != NEO_POOL_NONE, NEO_ERR_UNSUPPORTED,
         "neo_shard: rows of NEO_POOL_NONE are not moved between ranks: use neo_bags on each");
+    NEO__TRY(neo__shard_check_features(desc->bags));
     NEO__TRY(neo__shard_check_grid(desc->bags, pieces, count));
     size_t names = neo__shard_map_measure(&sizes, desc, pieces, count);
     size_t head = (sizeof sizes + 63) & ~(size_t)63,
            bytes = head + neo__shard_map_layout(&sizes, NULL, names);
     neo__shard_map *m = (neo__shard_map *)neo_alloc(ctx, bytes);
     NEO__CHECK(m, NEO_ERR_MEMORY, "neo_shard: no memory for %zu bytes of a map", bytes);
-    memset((void *)m, 0, bytes);
+    neo__shard_fill((void *)m, 0, bytes);
     *m = sizes;
     m->ctx = ctx;
     m->bytes = bytes;
@@ -4179,7 +4202,9 @@ struct neo_shard {
     neo__shard_phase phase;
     int current; /* batch of the running step */
     neo__shard_batch batches[2];
+    int made; /* from here on memory that is asked for is counted as growth */
     int64_t steps, out_of_range, grow_count;
+    int64_t forgotten; /* out_of_range of `bags` at the last reset, if whole */
     neo_wire_stats wire_stats[2];
     neo_ticket ticket, cross_ticket;
     int own_cut_rounds, cut_round; /* rounds of sums that this rank asks for; done in this step */
@@ -4394,7 +4419,7 @@ static neo_status neo__shard_reserve(neo_shard *s, neo__shard_buffer *b, int64_t
     if (bytes <= b->bytes) return NEO_OK;
     void *p = neo_alloc(s->ctx, bytes);
     NEO__CHECK(p, NEO_ERR_MEMORY, "neo_shard: no memory for %zu bytes of ids", bytes);
-    if (b->data) s->grow_count++;
+    if (s->made) s->grow_count++;
     neo_free(s->ctx, b->data, b->bytes);
     b->data = p;
     b->bytes = bytes;
@@ -4523,7 +4548,7 @@ static neo_status neo__shard_map_bytes(neo_ctx *ctx, const neo__shard_map *m, in
     neo_bags_desc d;
     neo__shard_demand demand[NEO__SHARD_BUFFERS];
     NEO__ZERO(neo_shard, s);
-    memset(memory, 0, sizeof *memory);
+    neo__shard_fill(memory, 0, sizeof *memory);
     memory->exchange_bytes = sizeof s + m->bytes;
     if (neo__shard_is_whole(m)) return neo__shard_add_bytes(ctx, &m->desc, memory);
     int leaves = neo_ctx_repro_shards(ctx);
@@ -4671,19 +4696,21 @@ NEO_API neo_status neo_shard_create(neo_comm *comm, const neo_plan *plan, neo_sh
     *out = NULL;
     neo_ctx *ctx = neo_comm_ctx(comm);
     int ranks = neo_comm_size(comm), planned = neo_plan_desc_of(plan)->cluster.ranks;
-    NEO__CHECK(planned == ranks, NEO_ERR_ARG,
-               "neo_shard_create: the plan is for %d ranks, the group has %d", planned, ranks);
-    NEO__CHECK(neo_ctx_repro_shards(ctx) >= ranks, NEO_ERR_ARG,
-               "neo_shard_create: repro_shards is %d: it must be at least the %d ranks",
-               neo_ctx_repro_shards(ctx), ranks);
     neo_shard *s = (neo_shard *)neo_alloc(ctx, sizeof *s);
     neo_status status =
         s ? NEO_OK
           : neo_fail(NEO_ERR_MEMORY, "neo_shard_create: no memory for %zu bytes", sizeof *s);
     if (s) {
-        memset((void *)s, 0, sizeof *s);
+        neo__shard_fill((void *)s, 0, sizeof *s);
         s->ctx = ctx;
-        status = neo__shard_make(s, plan, neo_comm_rank(comm));
+        if (planned != ranks)
+            status = neo_fail(NEO_ERR_ARG, "neo_shard_create: the plan is for %d ranks, the group has %d", planned,
+                              ranks);
+        else if (neo_ctx_repro_shards(ctx) < ranks)
+            status = neo_fail(NEO_ERR_ARG,
+                              "neo_shard_create: repro_shards is %d: it must be at least the %d ranks",
+                              neo_ctx_repro_shards(ctx), ranks);
+        else status = neo__shard_make(s, plan, neo_comm_rank(comm));
     }
     status = neo_comm_agree(comm, status);
     if (status == NEO_OK) status = neo__shard_alike(comm, neo__shard_mark(s->map, plan, ctx));
@@ -4700,6 +4727,7 @@ NEO_API neo_status neo_shard_create(neo_comm *comm, const neo_plan *plan, neo_sh
         neo_shard_destroy(s);
         return status;
     }
+    s->made = 1;
     *out = s;
     return NEO_OK;
 }
@@ -4771,7 +4799,7 @@ static void neo__shard_fill_sources(neo_shard *s, const neo__shard_batch *b, int
     int64_t rows = m->tables[m->feature_table[f]].rows, samples = j->batch;
     const int64_t *offsets = j->offsets + f * samples;
     float *weights = (float *)s->source_weights.data;
-    memset(s->source_lengths + first * samples, 0,
+    neo__shard_fill(s->source_lengths + first * samples, 0,
            (size_t)((end - first) * samples) * sizeof(int32_t));
     for (int64_t i = 0; i < samples; i++)
         for (int64_t k = offsets[i]; k < offsets[i + 1]; k++) {
@@ -4864,9 +4892,9 @@ static neo_status neo__shard_send_lengths(neo_shard *s, neo__shard_batch *b) {
             int32_t *to = s->lengths_out + at + 1 + i * mine;
             const int32_t *from = s->source_lengths + m->flows[m->flow_begin[r] + i].source * mine;
             if (b->status == NEO_OK)
-                memcpy(to, from, (size_t)mine * sizeof *to);
+                neo__shard_copy(to, from, (size_t)mine * sizeof *to);
             else
-                memset(to, 0, (size_t)mine * sizeof *to);
+                neo__shard_fill(to, 0, (size_t)mine * sizeof *to);
         }
         at += out[r];
     }
@@ -4928,10 +4956,10 @@ static neo_status neo__shard_send_ids(neo_shard *s, neo__shard_batch *b) {
     for (int64_t i = 0; i < m->flow_count; i++) { /* by rank: as they are sent */
         int64_t from = s->source_at[m->flows[i].source],
                 n = s->source_at[m->flows[i].source + 1] - from;
-        memcpy((char *)s->ids_out.data + (size_t)at * size,
+        neo__shard_copy((char *)s->ids_out.data + (size_t)at * size,
                (char *)s->source_ids.data + (size_t)from * size, (size_t)n * size);
         if (m->weighted)
-            memcpy((float *)s->weights_out.data + at, (float *)s->source_weights.data + from,
+            neo__shard_copy((float *)s->weights_out.data + at, (float *)s->source_weights.data + from,
                    (size_t)n * sizeof(float));
         at += n;
     }
@@ -4963,10 +4991,10 @@ static neo_status neo__shard_take_ids(neo_shard *s, neo__shard_batch *b) {
         for (int r = 0; r < m->ranks; r++) {
             int64_t samples = b->start[r + 1] - b->start[r], at = r * flows + routes[i].flow;
             int64_t from = s->flow_at[at], n = s->flow_at[at + 1] - from, end = total;
-            memcpy((char *)b->ids.data + (size_t)total * size,
+            neo__shard_copy((char *)b->ids.data + (size_t)total * size,
                    (char *)s->ids_in.data + (size_t)from * size, (size_t)n * size);
             if (m->weighted)
-                memcpy((float *)b->weights.data + total, (float *)s->weights_in.data + from,
+                neo__shard_copy((float *)b->weights.data + total, (float *)s->weights_in.data + from,
                        (size_t)n * sizeof(float));
             for (int64_t k = 0; k < samples; k++)
                 b->offsets[++bag] = end += lengths[1 + routes[i].flow * samples + k];
@@ -4989,6 +5017,8 @@ static neo_status neo__shard_give_up(neo_shard *s, neo_status status) {
     snprintf(text, sizeof text, "%s", neo_last_error());
     neo_comm_abort(s->ids, text);
     neo_comm_abort(s->rows, text);
+    neo_comm_abort(s->node, text);
+    neo_comm_abort(s->cross, text);
     return neo_fail(status, "%s", text);
 }
 /* Bring a batch as far as `stage`. */
@@ -5046,7 +5076,7 @@ static void neo__shard_pick(float *rows, int64_t n, int64_t stride, int64_t cols
                             int back) {
     for (int64_t i = 0; i < n; i++) {
         float *row = rows + i * stride, *to = picked + i * cols;
-        memcpy(back ? row : to, back ? to : row, (size_t)cols * sizeof *to);
+        neo__shard_copy(back ? row : to, back ? to : row, (size_t)cols * sizeof *to);
     }
 }
 static void neo__shard_code_local(const neo__shard_move *v, int decode) {
@@ -5169,7 +5199,7 @@ static void neo__shard_give(const neo__shard_rows *k, int32_t feature, int64_t s
     if (length > 1)
         for (int64_t c = 0; c < cols; c++) out[c] = from[c] / (float)length;
     else
-        memcpy(out, from, (size_t)cols * sizeof *out);
+        neo__shard_copy(out, from, (size_t)cols * sizeof *out);
 }
 static void neo__shard_unpack_task(void *arg, int64_t task, int worker) {
     const neo__shard_rows *k = (const neo__shard_rows *)arg;
@@ -5197,7 +5227,7 @@ static void neo__shard_take(const neo__shard_rows *k, int32_t feature, int64_t s
     if (length > 1)
         for (int64_t c = 0; c < cols; c++) to[c] = from[c] / (float)length;
     else
-        memcpy(to, from, (size_t)cols * sizeof *to);
+        neo__shard_copy(to, from, (size_t)cols * sizeof *to);
 }
 static void neo__shard_pack_task(void *arg, int64_t task, int worker) {
     const neo__shard_rows *k = (const neo__shard_rows *)arg;
@@ -5262,16 +5292,16 @@ static neo_status neo__shard_replica_batch(neo_shard *s, int64_t begin, int64_t 
     for (int64_t q = 0; q < m->replica_count; q++) {
         const int64_t *offsets = from->offsets + m->replicas[q] * n + begin;
         int64_t count = offsets[end - begin] - offsets[0];
-        memcpy((char *)s->replica_ids.data + (size_t)total * size,
+        neo__shard_copy((char *)s->replica_ids.data + (size_t)total * size,
                (const char *)from->ids + (size_t)offsets[0] * size, (size_t)count * size);
         if (from->weights)
-            memcpy((float *)s->replica_weights.data + total, from->weights + offsets[0],
+            neo__shard_copy((float *)s->replica_weights.data + total, from->weights + offsets[0],
                    (size_t)count * sizeof(float));
         for (int64_t i = 1; i <= end - begin; i++)
             s->replica_offsets[++bag] = total + offsets[i] - offsets[0];
         total += count;
     }
-    memset(j, 0, sizeof *j);
+    neo__shard_fill(j, 0, sizeof *j);
     j->batch = end - begin;
     j->feature_count = (int32_t)m->replica_count;
     j->id_dtype = from->id_dtype;
@@ -5298,13 +5328,13 @@ static neo_status neo__shard_replica_grads(neo_shard *s, const neo_leaves *leave
     NEO__TRY(neo__shard_replica_batch(s, begin, end, &j));
     neo_tensor dout = neo_tensor_2d(s->replica_out + begin * width, NEO_F32, end - begin, width);
     NEO__TRY(neo_bags_accumulate(s->replicas, &j, dout, leaves));
-    memset(dense, 0, (size_t)s->sizes.replica_floats * sizeof *dense);
+    neo__shard_fill(dense, 0, (size_t)s->sizes.replica_floats * sizeof *dense);
     for (int64_t i = 0; i < neo_bags_kept_count(s->replicas); i++) {
         int32_t t;
         int64_t row;
         const float *g = neo_bags_kept_row(s->replicas, i, &t, &row);
         int64_t dim = neo_bags_weight(s->replicas, t).shape[1];
-        memcpy(dense + s->replica_at[2 * t] + row * dim, g, (size_t)dim * sizeof *g);
+        neo__shard_copy(dense + s->replica_at[2 * t] + row * dim, g, (size_t)dim * sizeof *g);
         s->touched[s->replica_at[2 * t + 1] + row] = 1;
     }
     neo_bags_clear(s->replicas);
@@ -5317,7 +5347,7 @@ static neo_status neo__shard_replicas_backward(neo_shard *s) {
     const void *pieces[NEO_MAX_SUBTREES];
     neo_ticket ignored;
     int count = neo_comm_subtrees(s->rows, s->sizes.rank, s->batches[s->current].global, subtree);
-    memset(s->touched, 0, (size_t)s->sizes.replica_rows);
+    neo__shard_fill(s->touched, 0, (size_t)s->sizes.replica_rows);
     for (int32_t t = 0; t < neo_bags_table_count(s->replicas); t++) {
         neo_tensor w = neo_bags_weight(s->replicas, t);
         s->replica_at[2 * t] = floats;
@@ -5436,14 +5466,14 @@ static void neo__shard_mid_join(neo_shard *s, const neo__shard_batch *b, int bac
             float *sum = s->mid_out + i * s->sizes.mid + mid->col;
             size_t bytes = (size_t)mid->cols * sizeof *sum;
             if (!back) {
-                memcpy(sum,
+                neo__shard_copy(sum,
                        neo__shard_join(s, m->pull + mid->first, m->pull + mid->end,
                                        neo__shard_inside_row, &k, i),
                        bytes);
                 continue;
             }
             for (int64_t r = mid->first; r < mid->end; r++)
-                memcpy(neo__shard_inside_row(&k, &m->pull[r], i), sum, bytes);
+                neo__shard_copy(neo__shard_inside_row(&k, &m->pull[r], i), sum, bytes);
         }
     neo__fp_leave(fp);
 }
@@ -5587,7 +5617,7 @@ static void neo__shard_cut_pack(neo_shard *s, const neo_cut_sums *cuts, int32_t 
             const neo__shard_part *mine = &m->parts[m->part_begin[s->sizes.rank] + cuts[i].table];
             int64_t floats = cuts[i].sums * cuts[i].rows * cuts[i].blocks_per_row;
             if (!neo__shard_shares_rows(m, mine, r)) continue;
-            memcpy(to, cuts[i].blocks, (size_t)floats * sizeof *to);
+            neo__shard_copy(to, cuts[i].blocks, (size_t)floats * sizeof *to);
             to += floats;
         }
 }
@@ -5636,7 +5666,7 @@ static neo_status neo__shard_cut_round(neo_shard *s, const neo_cut_sums *cuts, i
     for (int32_t i = 0; i < count; i++) {
         const neo__shard_part *mine = &m->parts[m->part_begin[s->sizes.rank] + cuts[i].table];
         int64_t end, slice = neo__shard_slices(m, mine, &end);
-        memset(cuts[i].total, 0, (size_t)(cuts[i].sums * cuts[i].rows) * sizeof(float));
+        neo__shard_fill(cuts[i].total, 0, (size_t)(cuts[i].sums * cuts[i].rows) * sizeof(float));
         for (; slice < end; slice++)
             neo__shard_cut_add(&cuts[i], neo__shard_cut_find(s, cuts, count, &m->cuts[slice], in),
                                neo__shard_blocks(&m->cuts[slice]));
@@ -5681,13 +5711,32 @@ static neo_status neo__shard_hurry(neo_shard *s) {
     neo_status status = neo__shard_advance(s, next, NEO__SHARD_IDS);
     return next->stage == NEO__SHARD_EMPTY ? NEO_OK : status;
 }
-/* The batch that comes now has been prefetched. */
-static int neo__shard_is_next(const neo_shard *s, const neo_jagged *batch,
-                              int64_t global_batch) {
-    const neo__shard_batch *next = &s->batches[!s->current];
-    return next->stage != NEO__SHARD_EMPTY && next->batch.offsets == batch->offsets &&
-           next->batch.ids == batch->ids && next->batch.batch == batch->batch &&
-           next->asked == global_batch;
+/* The batch that comes now, its ids on their way. */
+static neo_status neo__shard_come(neo_shard *s, const neo_jagged *batch, int64_t global_batch) {
+    neo__shard_batch *next = &s->batches[!s->current];
+    if (next->stage == NEO__SHARD_EMPTY)
+        return neo__shard_start(s, &s->batches[s->current], batch, global_batch);
+    NEO__CHECK(next->batch.offsets == batch->offsets && next->batch.ids == batch->ids &&
+                   next->batch.batch == batch->batch && next->asked == global_batch,
+               NEO_ERR_STATE, "neo_shard_forward_begin: the batch that was prefetched comes first");
+    s->current = !s->current;
+    return NEO_OK;
+}
+/* On one rank there is nothing to exchange: forward_end looks up. */
+static neo_status neo__shard_whole_begin(neo_shard *s, const neo_jagged *batch, int64_t global_batch) {
+    NEO__CHECK(global_batch == batch->batch, NEO_ERR_SHAPE,
+               "neo_shard_forward_begin: %" PRId64 " samples of a batch of %" PRId64 " on one rank", batch->batch,
+               global_batch);
+    NEO__CHECK(global_batch <= s->map->desc.max_batch, NEO_ERR_CAPACITY,
+               "neo_shard_forward_begin: a batch of %" PRId64 " samples, planned are %" PRId64, global_batch,
+               s->map->desc.max_batch);
+    NEO__CHECK(s->map->weighted || !batch->weights, NEO_ERR_ARG,
+               "neo_shard_forward_begin: the batch has weights, the plan's has none (neo_plan_desc.weighted)");
+    NEO__TRY(neo_jagged_validate(batch, NULL));
+    NEO__TRY(neo_bags_reserve(s->bags, global_batch, neo_jagged_id_count(batch)));
+    s->batches[s->current].batch = *batch;
+    s->phase = NEO__SHARD_FORWARD;
+    return NEO_OK;
 }
 NEO_API neo_status neo_shard_forward_begin(neo_shard *s, const neo_jagged *batch,
                                            int64_t global_batch) {
@@ -5697,24 +5746,8 @@ NEO_API neo_status neo_shard_forward_begin(neo_shard *s, const neo_jagged *batch
                s->phase == NEO__SHARD_FORWARD ? "forward" : "backward");
     s->phase = NEO__SHARD_IDLE;
     s->batches[s->current].stage = NEO__SHARD_EMPTY;
-    if (s->whole) {
-        NEO__CHECK(global_batch == batch->batch, NEO_ERR_SHAPE,
-                   "neo_shard_forward_begin: %" PRId64 " samples of a batch of %" PRId64
-                   " on one rank",
-                   batch->batch, global_batch);
-        s->batches[s->current].batch = *batch;
-        s->phase = NEO__SHARD_FORWARD;
-        return NEO_OK;
-    }
-    if (neo__shard_is_next(s, batch, global_batch)) {
-        s->current = !s->current;
-    } else { /* the exchange has one set of buffers */
-        neo__shard_batch *next = &s->batches[!s->current];
-        if (next->stage != NEO__SHARD_EMPTY &&
-            neo__shard_advance(s, next, NEO__SHARD_READY) != NEO_OK)
-            if (next->stage != NEO__SHARD_EMPTY) return neo_comm_status(s->ids);
-        NEO__TRY(neo__shard_start(s, &s->batches[s->current], batch, global_batch));
-    }
+    if (s->whole) return neo__shard_whole_begin(s, batch, global_batch);
+    NEO__TRY(neo__shard_come(s, batch, global_batch));
     neo__shard_batch *b = &s->batches[s->current];
     NEO__TRY(neo__shard_advance(s, b, NEO__SHARD_READY));
     neo__shard_move move = {s, b, 0};
@@ -5742,7 +5775,6 @@ NEO_API neo_status neo_shard_forward_end(neo_shard *s, neo_tensor out) {
     NEO__CHECK(s && s->phase == NEO__SHARD_FORWARD, NEO_ERR_STATE,
                "neo_shard_forward_end: no forward has begun");
     if (s->whole) {
-        s->phase = NEO__SHARD_IDLE;
         NEO__TRY(neo_bags_forward(s->bags, &s->batches[s->current].batch, out));
         s->phase = NEO__SHARD_FORWARDED;
         return NEO_OK;
@@ -5832,14 +5864,15 @@ NEO_API int64_t neo_shard_out_width(const neo_shard *s) {
 }
 NEO_API neo_shard_stats neo_shard_get_stats(const neo_shard *s) {
     neo_shard_stats st;
-    memset(&st, 0, sizeof st);
+    neo__shard_fill(&st, 0, sizeof st);
     st.steps = s->steps;
     st.out_of_range = s->out_of_range;
     st.grow_count = s->grow_count;
+    if (s->bags) st.grow_count += neo_bags_get_stats(s->bags).grow_count;
+    if (s->replicas) st.grow_count += neo_bags_get_stats(s->replicas).grow_count;
     if (s->whole) {
-        neo_bags_stats bags = neo_bags_get_stats(s->bags);
-        st.steps = bags.steps;
-        st.out_of_range = bags.out_of_range;
+        st.steps = neo_bags_get_stats(s->bags).steps;
+        st.out_of_range = neo_bags_get_stats(s->bags).out_of_range - s->forgotten;
         return st;
     }
     st.ids = neo_comm_get_stats(s->ids);
@@ -5853,8 +5886,9 @@ NEO_API neo_shard_stats neo_shard_get_stats(const neo_shard *s) {
     return st;
 }
 NEO_API void neo_shard_reset_stats(neo_shard *s) {
+    if (s->whole) s->forgotten = neo_bags_get_stats(s->bags).out_of_range;
     s->out_of_range = 0;
-    memset(s->wire_stats, 0, sizeof s->wire_stats);
+    neo__shard_fill(s->wire_stats, 0, sizeof s->wire_stats);
     neo_comm *groups[] = {s->ids, s->rows, s->node, s->cross};
     for (int i = 0; i < 4; i++)
         if (groups[i]) neo_comm_reset_stats(groups[i]);

@@ -355,6 +355,39 @@ static void parts_train_as_the_table(void) {
     }
 }
 
+/* A cut table beside a large one, on any number of threads: two walks over one batch. */
+static void a_cut_table_beside_a_whole_one(void) {
+    enum { B = 64, IDS = 40, ROWS_OF = 5000 };
+    static float weights[2][ROWS_OF * 16];
+    static int64_t offsets[3 * B + 1], ids[3 * B * IDS];
+    static float dout[B * 48];
+    test_fill(dout, B * 48);
+    for (int64_t i = 0; i < 3 * B; i++) {
+        offsets[i + 1] = offsets[i] + IDS;
+        for (int64_t k = offsets[i]; k < offsets[i + 1]; k++) /* both parts see the same ids */
+            ids[k] = i < B ? (int64_t)test_random() % 100 : i < 2 * B ? ids[k - B * IDS] : (int64_t)test_random() % ROWS_OF;
+    }
+    for (int threads = 1; threads <= 3; threads += 2) {
+        neo_ctx *ctx = test_ctx(threads, NEO_ISA_BEST, 8);
+        Grid g = {100, 32, {0, 100}, {0, 16, 32}, 1, 2};
+        neo_bag_optim optim = {.kind = NEO_BAG_ROWWISE_ADAGRAD};
+        neo_table_desc tables[3] = {{.name = "t", .rows = 100, .dim = 16, .optim = optim, .part = {100, 32, 0, 0}},
+                                    {.name = "t", .rows = 100, .dim = 16, .optim = optim, .part = {100, 32, 0, 16}},
+                                    {.name = "u", .rows = ROWS_OF, .dim = 16, .optim = optim}};
+        neo_bags_desc d = {.tables = tables, .table_count = 3, .max_batch = B, .max_ids = 3 * B * IDS, .cut_sums = add_blocks,
+                           .cut_sums_user = &g};
+        neo_bags *bags;
+        REQUIRE_OK(neo_bags_create(ctx, &d, &bags));
+        neo_jagged j = {.batch = B, .feature_count = 3, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
+        for (int step = 0; step < STEPS; step++)
+            CHECK_OK(neo_bags_backward(bags, &j, neo_tensor_2d(dout, NEO_F32, B, 48), 0.1f));
+        memcpy(weights[threads > 1], neo_bags_weight(bags, 2).data, sizeof weights[0]);
+        neo_bags_destroy(bags);
+        neo_ctx_destroy(ctx);
+    }
+    CHECK_BITS(weights[0], weights[1], sizeof weights[0]);
+}
+
 static void bad_parts_are_named(void) {
     neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
     neo_table_desc t = {.name = "t", .rows = 10, .dim = 16, .part = {100, 48, 5, 16}};
@@ -394,6 +427,7 @@ int main(void) {
     RUN(subtrees_of_leaves_make_the_batch);
     RUN(errors_of_kept_gradients);
     RUN(parts_train_as_the_table);
+    RUN(a_cut_table_beside_a_whole_one);
     RUN(bad_parts_are_named);
     return test_end("test_bags_parts");
 }

@@ -249,7 +249,8 @@ static int64_t runs;
 /* Under mpirun, its ranks; then only their number is run. */
 static neo_comm *job;
 static void run_case(Case *c, const char *what, int ranks) {
-    neo_comm_desc desc = {.ctx = {.repro_shards = LEAVES, .seed = 1}, .ranks_per_node = c->plan.cluster.ranks_per_node};
+    neo_comm_desc desc = {.ctx = {.repro_shards = LEAVES, .seed = 1, .threads = 1 + (int)(runs % 3 == 0)},
+                          .ranks_per_node = c->plan.cluster.ranks_per_node};
     memset(wrong, 0, sizeof wrong);
     neo_status status = job ? run_rank(job, c) : neo_comm_spawn(ranks, &desc, run_rank, c, NULL);
     if (status != NEO_OK) FAIL("%s: %s", what, neo_last_error());
