@@ -2513,11 +2513,39 @@ static neo_status neo__search_build(neo__search *s) {
     neo__plan_finish(plan);
     return NEO_OK;
 }
-/* A plan within `budget` bytes a rank (0: any). The buffers' figure may differ from the sum that the search
-   adds up: then it is done again with less. NEO_ERR_CAPACITY: nothing fits. */
-static neo_status neo__search_attempt(neo__search *s, int64_t budget) {
-    double cap = budget ? (double)budget : DBL_MAX;
+/* By how much the buffers' figure is above what the search adds up, at most. */
+static double neo__search_slack(neo__search *s) {
+    double slack = 0.0;
+    neo__search_restore(s, -1);
+    for (int32_t r = 0; r < s->ranks; r++) {
+        const neo_plan_rank *x = &s->plan->rank[r];
+        double bytes = (double)x->weight_bytes + (double)x->state_bytes + (double)x->buffer_bytes;
+        double above = bytes - s->load[r].at[NEO__PLAN_BYTES];
+        if (above > slack) slack = above;
+    }
+    return slack;
+}
+/* The cap for the search: the budget less that slack, as seen on a plan made quickly. */
+static neo_status neo__search_cap(neo__search *s, int64_t budget, double *cap) {
     int blocks = s->plan->block_count;
+    *cap = budget ? (double)budget : DBL_MAX;
+    if (!budget) return NEO_OK;
+    s->cap = *cap;
+    s->best_value = -1.0;
+    if ((neo__search_choose(s, NEO__NO_BOUND, 1.0) && neo__search_place_any(s)) || neo__search_fit(s)) {
+        (void)neo__search_judge(s, 0);
+        NEO__TRY(neo__search_build(s));
+        *cap -= neo__search_slack(s);
+        neo__plan_release(s->plan, blocks, s->plan->block_count);
+    }
+    return NEO_OK;
+}
+/* A plan within `budget` bytes a rank (0: any). If ranks still take more, it is done again with that much
+   less. NEO_ERR_CAPACITY: nothing fits. */
+static neo_status neo__search_attempt(neo__search *s, int64_t budget) {
+    double cap;
+    int blocks = s->plan->block_count;
+    NEO__TRY(neo__search_cap(s, budget, &cap));
     for (int i = 0; i < 8 && neo__search_run(s, cap); i++) {
         NEO__TRY(neo__search_build(s));
         if (!budget || s->plan->step.most_bytes <= budget) return NEO_OK;
