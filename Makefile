@@ -115,6 +115,8 @@ lean = -O1 -DNEO_STATIC -DNEO_NO_SIMD
 $(B)/tests/fuzz_%: tests/fuzz/fuzz_%.c tests/fuzz/fuzz.h neo.h | $(B)/tests
 	$(compile) $(lean) -DNEO_FUZZ_MAIN -o $@ $< $(libs)
 
+$(B)/tests/fuzz_plan $(B)/libfuzzer/fuzz_plan: neo_comm.h neo_fsdp.h
+
 $(B)/libfuzzer/%: tests/fuzz/%.c tests/fuzz/fuzz.h neo.h
 	@mkdir -p $(B)/libfuzzer
 	clang -std=c11 -g -O1 -fsanitize=fuzzer,address $(lean) -o $@ $< $(libs)

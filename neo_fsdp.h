@@ -4520,6 +4520,7 @@ static neo_status neo__shard_lists_make(neo_ctx *ctx, const neo__shard_map *m,
                                         neo__shard_lists *l) {
     int64_t tables = m->part_count + m->table_count, features = m->route_count + m->feature_count;
     size_t table_bytes = ((size_t)tables * sizeof *l->tables + 63) & ~(size_t)63;
+    memset(l, 0, sizeof *l);
     l->ctx = ctx;
     l->bytes = table_bytes + (size_t)features * sizeof *l->feature_table;
     l->tables = (neo_table_desc *)neo_alloc(ctx, l->bytes);
