@@ -74,7 +74,7 @@ for optimizer in sgd adam adamw lamb; do
 done
 for dtype in f16 bf16 i8; do
     a=$(NEO_ISA=scalar digest $model --rows-dtype $dtype --threads 1 --repro-shards 4)
-    b=$(digest $model --rows-dtype $dtype --threads 3 --repro-shards 4 --pieces 2)
+    b=$(digest $model --rows-dtype $dtype --threads 3 --repro-shards 4 --ranks 2)
     same "rows of $dtype" "$a" "$b"
     if [ -n "$a" ] && [ "$a" != "$(digest $model --repro-shards 4)" ]; then pass; else fail "rows of $dtype are those of f32"; fi
 done
