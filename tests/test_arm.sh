@@ -23,14 +23,14 @@ for source in tests/test_*.c tests/unit_*.c; do
     name=$(basename "$source" .c)
     case $name in
     test_alloc | test_noalloc) [ -n "$ARM_ALL" ] || continue ;;
-    test_math | unit_math | test_gemm | test_tensor | test_bags | test_bags_rows | test_dense | test_layers | test_optim) ;;
+    test_math | unit_math | test_gemm | test_tensor | test_bags | test_dense | test_layers | test_optim) ;;
     *) [ -n "$ARM_ALL" ] || continue ;;
     esac
     programs="$programs $A/tests/$name"
 done
 # Keep going: a program that does not build is reported below.
-"$MAKE" --no-print-directory -k ${JOBS:+-j$JOBS} B="$A" CC=aarch64-linux-gnu-gcc CFLAGS='-O2 -static' \
-    all $programs >"$B/logs/arm.build" 2>&1 || true
+"$MAKE" --no-print-directory -k ${JOBS:+-j$JOBS} B="$A" CC=aarch64-linux-gnu-gcc CFLAGS='-O1 -static' \
+    "$A/dlrm" "$A/custom" "$A/bags" $programs >"$B/logs/arm.build" 2>&1 || true
 for program in "$A/dlrm" "$A/custom" "$A/bags" $programs; do
     if [ -x "$program" ]; then pass; else fail "$program does not build (see $B/logs/arm.build)"; fi
 done

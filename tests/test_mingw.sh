@@ -36,7 +36,7 @@ else
 fi
 for source in examples/*.c; do
     name=$(basename "$source" .c)
-    try "$source" $gcc -std=c11 -Wall -Wextra -O1 -I. -static -o "$W/$name.exe" "$source" -lm -pthread
+    try "$source" $gcc -std=c11 -Wall -Wextra -O0 -I. -static -o "$W/$name.exe" "$source" -lm -pthread
 done
 if have wine; then
     model="--synthetic 500 --batch 100 --dim 8 --bottom 13-24-8 --top 24-1 --rows 300 --seed 5"
