@@ -779,8 +779,8 @@ static double neo__plan_piece_buffer(const neo_plan *plan, const neo__plan_table
            times = plan->desc.pipeline ? 2.0 : 1.0;
     double bags = plan->model.batch * t->features, out = t->none ? ids : bags,
            row = 4.0 * (double)cols;
-    double bytes = ids * (times * NEO__PLAN_ID_BYTES + NEO__PLAN_SORT_BYTES) +
-                   bags * times * NEO__PLAN_BAG_BYTES;
+    double bytes = ids * (times * (double)NEO__PLAN_ID_BYTES + (double)NEO__PLAN_SORT_BYTES) +
+                   bags * times * (double)NEO__PLAN_BAG_BYTES;
     bytes += out * (2.0 * row + neo__plan_wire(plan->desc.wire_forward, cols) +
                     neo__plan_wire(plan->desc.wire_backward, cols));
     if (!t->none) bytes += bags * row; /* gradients, packed for the update */
@@ -806,7 +806,7 @@ static double neo__plan_sample_buffer(const neo_plan *plan, const neo__plan_tabl
 static double neo__plan_copy_buffer(const neo_plan *plan, const neo__plan_table *t) {
     double ids = (double)t->ids_capacity / plan->model.ranks,
            bags = plan->model.batch / plan->model.ranks * t->features;
-    return ids * NEO__PLAN_SORT_BYTES + bags * 4.0 * (double)t->dim +
+    return ids * (double)NEO__PLAN_SORT_BYTES + bags * 4.0 * (double)t->dim +
            4.0 * (double)t->rows * (double)t->dim + (double)t->rows / 8.0;
 }
 
@@ -2249,7 +2249,7 @@ static int neo__plan_search_usable(const neo__plan_search *s, int32_t table, dou
 /* The dynamic program: s->choice becomes the cheapest one within `bytes` over all ranks. least: [tables]
    the bytes of each table's smallest usable option. cost[b]: of the tables so far with b bins. */
 static int neo__plan_search_knapsack(neo__plan_search *s, double bound, double bytes, double least_bytes) {
-    double width = (bytes - least_bytes) / NEO__MEMORY_BINS, cost[2][NEO__MEMORY_BINS + 1];
+    double width = (bytes - least_bytes) / (double)NEO__MEMORY_BINS, cost[2][NEO__MEMORY_BINS + 1];
     int usable[NEO__PLAN_OPTIONS], now = 0;
     if (width <= 0.0) return 0;
     for (int b = 0; b <= NEO__MEMORY_BINS; b++) cost[0][b] = 0.0;
@@ -2263,7 +2263,7 @@ static int neo__plan_search_knapsack(neo__plan_search *s, double bound, double b
             if (usable[i] && o->at[i].bytes < least) least = o->at[i].bytes;
         for (int i = 0; i < o->count; i++) {
             double n = (o->at[i].bytes - least) / width;
-            bins[i] = !usable[i] || n > NEO__MEMORY_BINS ? NEO__MEMORY_BINS + 1
+            bins[i] = !usable[i] || n > (double)NEO__MEMORY_BINS ? NEO__MEMORY_BINS + 1
                                                          : (int)n + (n > (double)(int)n);
         }
         for (int b = 0; b <= NEO__MEMORY_BINS; b++) {
@@ -3559,8 +3559,8 @@ NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster) {
     NEO__TRY(neo__calibrate_copy(ctx, &bandwidth));
     NEO__TRY(neo__calibrate_bags(ctx, seconds));
     NEO__TRY(neo__calibrate_flops(ctx, &flops));
-    double batch = NEO__CALIBRATE_BATCH, ids = batch * NEO__CALIBRATE_POOLING,
-           row = 4.0 * NEO__CALIBRATE_DIM;
+    double batch = (double)NEO__CALIBRATE_BATCH, ids = batch * (double)NEO__CALIBRATE_POOLING,
+           row = 4.0 * (double)NEO__CALIBRATE_DIM;
     double bytes = 8.0 * ids + 4.0 * batch + row * (ids + batch);
     cluster->memory_bandwidth = bandwidth;
     cluster->flops = flops;
