@@ -4648,37 +4648,34 @@ static neo_status neo__shard_make(neo_shard *s, const neo_plan *plan, int rank) 
     return status;
 }
 /* What must be alike on all ranks, as one number: the plan, and all that its tables are. */
-static uint64_t neo__shard_mix(uint64_t h, uint64_t x) {
-    h = (h ^ x) * 0xFF51AFD7ED558CCDu;
-    return h ^ h >> 29;
+static uint64_t neo__shard_hash_number(uint64_t h, double x) {
+    uint64_t word;
+    memcpy(&word, &x, sizeof word);
+    return neo__plan_hash(h, word);
 }
-static uint64_t neo__shard_mix_bytes(uint64_t h, const void *data, size_t bytes) {
-    const unsigned char *p = (const unsigned char *)data;
-    for (size_t i = 0; i < bytes; i++) h = neo__shard_mix(h, p[i] + 1u);
+static uint64_t neo__shard_hash_optim(uint64_t h, const neo_bag_optim *o) {
+    const double x[] = {(double)o->weight_decay, (double)o->eps, (double)o->initial_accumulator,
+                        (double)o->momentum, (double)o->eta, (double)o->lr_scale,
+                        (double)o->clip_gradient, (double)o->max_norm, o->beta1, o->beta2};
+    h = neo__plan_hash(neo__plan_hash(h, (uint64_t)o->kind), (uint64_t)o->decay);
+    for (size_t i = 0; i < sizeof x / sizeof *x; i++) h = neo__shard_hash_number(h, x[i]);
     return h;
 }
-static uint64_t neo__shard_mix_optim(uint64_t h, const neo_bag_optim *o) {
-    const float f[] = {o->weight_decay, o->eps, o->initial_accumulator, o->momentum,
-                       o->eta, o->lr_scale, o->clip_gradient, o->max_norm};
-    const double b[] = {o->beta1, o->beta2};
-    h = neo__shard_mix(neo__shard_mix(h, (uint64_t)o->kind), (uint64_t)o->decay);
-    return neo__shard_mix_bytes(neo__shard_mix_bytes(h, f, sizeof f), b, sizeof b);
-}
 static uint64_t neo__shard_mark(const neo__shard_map *m, const neo_plan *plan, const neo_ctx *ctx) {
-    uint64_t h = neo__shard_mix(neo_plan_digest(plan), neo_ctx_seed(ctx));
-    h = neo__shard_mix(h, (uint64_t)neo_ctx_repro_shards(ctx));
-    h = neo__shard_mix(neo__shard_mix(h, neo_hash(m->desc.name)), (uint64_t)m->desc.bounds);
-    h = neo__shard_mix(neo__shard_mix(h, (uint64_t)m->desc.max_batch), (uint64_t)m->pipeline);
-    h = neo__shard_mix(neo__shard_mix(h, (uint64_t)m->weighted), (uint64_t)m->per_node);
-    for (int i = 0; i < 2; i++) h = neo__shard_mix(h, (uint64_t)m->wire[i]);
-    for (int32_t f = 0; f < m->feature_count; f++) h = neo__shard_mix(h, (uint64_t)m->feature_table[f]);
+    uint64_t h = neo__plan_hash(neo_plan_digest(plan), neo_ctx_seed(ctx));
+    h = neo__plan_hash(h, (uint64_t)neo_ctx_repro_shards(ctx));
+    h = neo__plan_hash(neo__plan_hash(h, neo_hash(m->desc.name)), (uint64_t)m->desc.bounds);
+    h = neo__plan_hash(neo__plan_hash(h, (uint64_t)m->desc.max_batch), (uint64_t)m->pipeline);
+    h = neo__plan_hash(neo__plan_hash(h, (uint64_t)m->weighted), (uint64_t)m->per_node);
+    for (int i = 0; i < 2; i++) h = neo__plan_hash(h, (uint64_t)m->wire[i]);
+    for (int32_t f = 0; f < m->feature_count; f++) h = neo__plan_hash(h, (uint64_t)m->feature_table[f]);
     for (int32_t t = 0; t < m->table_count; t++) {
         const neo_table_desc *d = &m->tables[t];
-        h = neo__shard_mix(neo__shard_mix(h, neo_hash(d->name)), (uint64_t)d->pooling);
-        h = neo__shard_mix(neo__shard_mix(h, (uint64_t)d->row_buckets), (uint64_t)d->dtype);
-        h = neo__shard_mix(neo__shard_mix(h, (uint64_t)d->round_nearest), (uint64_t)d->init.kind);
-        h = neo__shard_mix_bytes(neo__shard_mix_bytes(h, &d->init.a, sizeof(float)), &d->init.b, sizeof(float));
-        h = neo__shard_mix_optim(h, &d->optim);
+        h = neo__plan_hash(neo__plan_hash(h, neo_hash(d->name)), (uint64_t)d->pooling);
+        h = neo__plan_hash(neo__plan_hash(h, (uint64_t)d->row_buckets), (uint64_t)d->dtype);
+        h = neo__plan_hash(neo__plan_hash(h, (uint64_t)d->round_nearest), (uint64_t)d->init.kind);
+        h = neo__shard_hash_number(neo__shard_hash_number(h, (double)d->init.a), (double)d->init.b);
+        h = neo__shard_hash_optim(h, &d->optim);
     }
     return h;
 }
@@ -5192,15 +5189,17 @@ static float *neo__shard_remote_row_of(const void *user, const neo__shard_route 
                                        int64_t sample) {
     return neo__shard_remote_row((const neo__shard_rows *)user, r, sample);
 }
+static void neo__shard_divide(float *to, const float *from, int64_t cols, int64_t length) {
+    if (length > 1)
+        for (int64_t c = 0; c < cols; c++) to[c] = from[c] / (float)length;
+    else
+        neo__shard_copy(to, from, (size_t)cols * sizeof *to);
+}
 /* Pooled columns of a feature, to the caller: out = from, divided for MEAN. */
 static void neo__shard_give(const neo__shard_rows *k, int32_t feature, int64_t sample,
                             const float *from, int64_t cols, int64_t out_col) {
-    int64_t length = neo__shard_divisor(k, feature, sample);
-    float *out = k->out + sample * k->stride + out_col;
-    if (length > 1)
-        for (int64_t c = 0; c < cols; c++) out[c] = from[c] / (float)length;
-    else
-        neo__shard_copy(out, from, (size_t)cols * sizeof *out);
+    neo__shard_divide(k->out + sample * k->stride + out_col, from, cols,
+                      neo__shard_divisor(k, feature, sample));
 }
 static void neo__shard_unpack_task(void *arg, int64_t task, int worker) {
     const neo__shard_rows *k = (const neo__shard_rows *)arg;
@@ -5223,12 +5222,8 @@ static void neo__shard_unpack_task(void *arg, int64_t task, int worker) {
 /* A gradient of the caller: to = dout, divided for MEAN. */
 static void neo__shard_take(const neo__shard_rows *k, int32_t feature, int64_t sample, float *to,
                             int64_t cols, int64_t out_col) {
-    int64_t length = neo__shard_divisor(k, feature, sample);
-    const float *from = k->out + sample * k->stride + out_col;
-    if (length > 1)
-        for (int64_t c = 0; c < cols; c++) to[c] = from[c] / (float)length;
-    else
-        neo__shard_copy(to, from, (size_t)cols * sizeof *to);
+    neo__shard_divide(to, k->out + sample * k->stride + out_col, cols,
+                      neo__shard_divisor(k, feature, sample));
 }
 static void neo__shard_pack_task(void *arg, int64_t task, int worker) {
     const neo__shard_rows *k = (const neo__shard_rows *)arg;

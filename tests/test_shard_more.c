@@ -302,6 +302,15 @@ typedef struct Resumed {
     int ranks[2], half; /* half: which of the two runs */
     char dir[256];
 } Resumed;
+static void dir_make(Resumed *q) {
+    snprintf(q->dir, sizeof q->dir, "%s/shard-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp"); /* mkdtemp's */
+    CHECK(mkdtemp(q->dir) != NULL);
+}
+static void dir_remove(const Resumed *q) {
+    char command[300];
+    snprintf(command, sizeof command, "rm -rf '%s'", q->dir);
+    CHECK(system(command) == 0);
+}
 static neo_status run_half(neo_comm *comm, void *user) {
     Resumed *q = user;
     Case *c = &q->c;
@@ -330,7 +339,6 @@ static void a_run_goes_on_under_any_other_plan(void) {
     for (int i = 0; i < 20; i++) {
         static Resumed q;
         neo_ctx *ctx;
-        char command[300];
         begin(&q.c, &ctx, 4, i % 9, 0);
         q.ranks[0] = i % 5 == 4 ? 1 : 4;
         q.ranks[1] = RANKS[i % 5];
@@ -343,12 +351,10 @@ static void a_run_goes_on_under_any_other_plan(void) {
             memcpy(q.pieces[q.half], q.c.pieces, sizeof q.c.pieces);
             q.piece_count[q.half] = q.c.piece_count;
         }
-        snprintf(q.dir, sizeof q.dir, "%s/shard-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-        CHECK(mkdtemp(q.dir) != NULL);
+        dir_make(&q);
         neo_comm_desc d = comm_desc();
         for (q.half = 0; q.half < 2; q.half++) CHECK_OK(neo_comm_spawn(q.ranks[q.half], &d, run_half, &q, NULL));
-        snprintf(command, sizeof command, "rm -rf '%s'", q.dir);
-        CHECK(system(command) == 0);
+        dir_remove(&q);
         end(&q.c, ctx, 8);
     }
 }
@@ -390,7 +396,6 @@ static neo_status within_plan(neo_comm *comm, void *user) {
 static void no_rank_holds_more_than_planned(void) {
     static Resumed q;
     for (int placement = NEO_COLUMN_WISE; placement <= NEO_ROW_WISE; placement++) {
-        char command[300];
         memset(&q, 0, sizeof q);
         cut_block = 16;
         q.c.steps = 4;
@@ -401,12 +406,10 @@ static void no_rank_holds_more_than_planned(void) {
         neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, LEAVES);
         case_oracle(&q.c, ctx);
         memset(wrong, 0, sizeof wrong);
-        snprintf(q.dir, sizeof q.dir, "%s/shard-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-        CHECK(mkdtemp(q.dir) != NULL);
+        dir_make(&q);
         neo_comm_desc d = comm_desc();
         CHECK_OK(neo_comm_spawn(4, &d, within_plan, &q, NULL));
-        snprintf(command, sizeof command, "rm -rf '%s'", q.dir);
-        CHECK(system(command) == 0);
+        dir_remove(&q);
         end(&q.c, ctx, 4);
     }
 }
