@@ -1742,6 +1742,19 @@ NEO__INLINE float neo__f32_bits(uint32_t u) {
     memcpy(&x, &u, sizeof x);
     return x;
 }
+
+/* The highest bit in which the numbers of two leaves differ: the level of the tree at which they join. */
+NEO__INLINE int neo__tree_level(int64_t a, int64_t b) {
+    return 63 - __builtin_clzll((uint64_t)(a ^ b));
+}
+/* First row of bucket b when rows are cut in R: b rows / R, without overflow. */
+NEO__INLINE int64_t neo__bucket_begin(int64_t rows, int64_t buckets, int64_t b) {
+    return b * (rows / buckets) + b * (rows % buckets) / buckets;
+}
+/* The bucket of a row. */
+NEO__INLINE int64_t neo__bucket_of(int64_t rows, int64_t buckets, int64_t row) {
+    return ((row + 1) * buckets - 1) / rows;
+}
 #endif /* NEO__SHARED */
 
 #if (defined(NEO_IMPLEMENTATION) || defined(NEO_STATIC)) && !defined(NEO__IMPLEMENTED)
@@ -3112,13 +3125,6 @@ typedef struct neo__part_tree {
     int64_t number[NEO__PART_DEPTH];
     int depth;
 } neo__part_tree;
-NEO__INLINE int neo__tree_level(int64_t a, int64_t b) {
-    return 63 - __builtin_clzll((uint64_t)(a ^ b));
-}
-/* First row of bucket b when rows are cut in R: b rows / R, without overflow. */
-NEO__INLINE int64_t neo__bucket_begin(int64_t rows, int64_t buckets, int64_t b) {
-    return b * (rows / buckets) + b * (rows % buckets) / buckets;
-}
 /* The last v with leaf[v] <= low. */
 NEO__INLINE int neo__leaf_of(const int64_t *leaf, int leaf_count, int64_t low) {
     int v = 0;
@@ -7041,7 +7047,7 @@ static neo_status neo__bag_part_check(const neo_bags_desc *d, const neo_table_de
     for (int side = 0; side < 2 && buckets; side++) {
         int64_t row = p.first_row + side * t->rows;
         NEO__CHECK(row == p.rows ||
-                       neo__bucket_begin(p.rows, buckets, ((row + 1) * buckets - 1) / p.rows) == row,
+                       neo__bucket_begin(p.rows, buckets, neo__bucket_of(p.rows, buckets, row)) == row,
                    NEO_ERR_ARG, "%s: table '%s': row %" PRId64 " is not where one of %d buckets begins", fn,
                    t->name, row, buckets);
     }
@@ -19152,7 +19158,7 @@ static void NEO__FN(bag_pool_careful)(const neo__bag_lookup *a) {
             tree.stride = WIDTH;
             tree.depth = 0;
             for (int64_t row = 0; row >= 0;) {
-                int64_t bucket = buckets == 1 ? 0 : ((row + first + 1) * buckets - 1) / rows;
+                int64_t bucket = buckets == 1 ? 0 : neo__bucket_of(rows, buckets, row + first);
                 row = NEO__FN(bag_sum_rows)(a, k, k_end,
                                             neo__bucket_begin(rows, buckets, bucket) - first,
                                             neo__bucket_begin(rows, buckets, bucket + 1) - first, col,

@@ -1051,17 +1051,13 @@ static void neo__plan_predict(neo_plan *plan) {
 /* ------------------------------------------------------------------------------------------------
    >>impl-plan-pieces
 
-   Equal cuts: part i of k has the blocks (of columns) or buckets (of rows) from i n/k up to (i + 1) n/k. Pieces are
+   Equal cuts (neo__bucket_begin): part i of k has the blocks (of columns) or buckets (of rows) from i n/k up to (i + 1) n/k. Pieces are
    kept sorted by table, first column, first row.
    ------------------------------------------------------------------------------------------------ */
-static int64_t neo__plan_share(int64_t n, int64_t parts, int64_t i) {
-    return i * (n / parts) + i * (n % parts) / parts;
-}
-
 static void neo__plan_cols(const neo_plan *plan, const neo__plan_table *t, int64_t parts, int64_t i,
                            neo_piece *p) {
-    int64_t begin = neo__plan_share(t->blocks, parts, i) * plan->block;
-    int64_t end = neo__plan_share(t->blocks, parts, i + 1) * plan->block;
+    int64_t begin = neo__bucket_begin(t->blocks, parts, i) * plan->block;
+    int64_t end = neo__bucket_begin(t->blocks, parts, i + 1) * plan->block;
     p->first_col = begin;
     p->cols = (end < t->dim ? end : t->dim) - begin;
 }
@@ -1069,12 +1065,12 @@ static int64_t neo__plan_row_units(const neo__plan_table *t) {
     return t->buckets ? t->buckets : t->rows;
 }
 static int64_t neo__plan_unit_row(const neo__plan_table *t, int64_t unit) {
-    return t->buckets ? neo__plan_share(t->rows, t->buckets, unit) : unit;
+    return t->buckets ? neo__bucket_begin(t->rows, t->buckets, unit) : unit;
 }
 static void neo__plan_rows(const neo__plan_table *t, int64_t parts, int64_t i, neo_piece *p) {
     int64_t units = neo__plan_row_units(t);
-    p->first_row = neo__plan_unit_row(t, neo__plan_share(units, parts, i));
-    p->rows = neo__plan_unit_row(t, neo__plan_share(units, parts, i + 1)) - p->first_row;
+    p->first_row = neo__plan_unit_row(t, neo__bucket_begin(units, parts, i));
+    p->rows = neo__plan_unit_row(t, neo__bucket_begin(units, parts, i + 1)) - p->first_row;
 }
 static int neo__plan_row_begins(const neo__plan_table *t, int64_t row) {
     if (!t->buckets) return 1;
@@ -3449,8 +3445,8 @@ typedef struct neo__calibrate_job {
 } neo__calibrate_job;
 static void neo__calibrate_task(void *arg, int64_t i, int worker) {
     const neo__calibrate_job *job = (const neo__calibrate_job *)arg;
-    int64_t begin = neo__plan_share(job->count, job->tasks, i),
-            end = neo__plan_share(job->count, job->tasks, i + 1);
+    int64_t begin = neo__bucket_begin(job->count, job->tasks, i),
+            end = neo__bucket_begin(job->count, job->tasks, i + 1);
     (void)worker;
     memcpy(job->to + begin, job->from + begin, (size_t)(end - begin) * sizeof *job->to);
 }
@@ -3703,12 +3699,6 @@ static size_t neo__shard_map_layout(neo__shard_map *m, char *base, size_t names)
 }
 
 /* ---- parts ---- */
-static int64_t neo__shard_bucket_begin(int64_t rows, int64_t buckets, int64_t b) {
-    return b * (rows / buckets) + b * (rows % buckets) / buckets;
-}
-static int64_t neo__shard_bucket_of(int64_t rows, int64_t buckets, int64_t row) {
-    return ((row + 1) * buckets - 1) / rows;
-}
 /* The widest subtree of the tree over n leaves that begins at `first` and ends by `end`: where it ends. */
 static int64_t neo__shard_subtree_end(int64_t n, int64_t first, int64_t end) {
     int64_t to = first + 1;
@@ -3725,21 +3715,21 @@ static int64_t neo__shard_subtree_end(int64_t n, int64_t first, int64_t end) {
 static int64_t neo__shard_cut_piece(const neo_table_desc *t, const neo_piece *piece, int64_t place,
                                     int inside, neo__shard_part *to) {
     int64_t buckets = t->row_buckets > 1 && piece->rows < t->rows ? t->row_buckets : 0, count = 0;
-    int64_t first = buckets ? neo__shard_bucket_of(t->rows, buckets, piece->first_row) : 0;
+    int64_t first = buckets ? neo__bucket_of(t->rows, buckets, piece->first_row) : 0;
     int64_t end =
-        buckets ? neo__shard_bucket_of(t->rows, buckets, piece->first_row + piece->rows - 1) + 1
+        buckets ? neo__bucket_of(t->rows, buckets, piece->first_row + piece->rows - 1) + 1
                 : 1;
     while (buckets && first > 0 &&
-           neo__shard_bucket_begin(t->rows, buckets, first - 1) == piece->first_row)
+           neo__bucket_begin(t->rows, buckets, first - 1) == piece->first_row)
         first--;
     while (end < buckets &&
-           neo__shard_bucket_begin(t->rows, buckets, end + 1) == piece->first_row + piece->rows)
+           neo__bucket_begin(t->rows, buckets, end + 1) == piece->first_row + piece->rows)
         end++;
     while (first < end) { /* buckets without rows may make a wider subtree */
         int64_t stop = buckets ? neo__shard_subtree_end(buckets, first, end) : end;
-        int64_t row = buckets ? neo__shard_bucket_begin(t->rows, buckets, first) : piece->first_row;
+        int64_t row = buckets ? neo__bucket_begin(t->rows, buckets, first) : piece->first_row;
         int64_t rows =
-            buckets ? neo__shard_bucket_begin(t->rows, buckets, stop) - row : piece->rows;
+            buckets ? neo__bucket_begin(t->rows, buckets, stop) - row : piece->rows;
         if (rows > 0) {
             if (to) {
                 neo__shard_part *part = &to[count];
@@ -5149,9 +5139,6 @@ NEO__INLINE int64_t neo__shard_divisor(const neo__shard_rows *k, int32_t feature
     const int64_t *offsets = k->b->batch.offsets + feature * k->b->batch.batch + sample;
     return offsets[1] - offsets[0];
 }
-static int neo__shard_level(int64_t a, int64_t b) {
-    return 63 - __builtin_clzll((uint64_t)(a ^ b));
-}
 /* The sum of the routes [first, end), which bring parts of the same columns, by the tree; row(user, r) is what
    a route brings, which is used up. */
 typedef float *(*neo__shard_row_fn)(const void *user, const neo__shard_route *r, int64_t sample);
@@ -5163,8 +5150,8 @@ static float *neo__shard_join(const neo_shard *s, const neo__shard_route *first,
     int64_t number[DEPTH];
     int depth = 0;
     for (const neo__shard_route *r = first; r <= end; r++) {
-        while (depth >= 2 && (r == end || neo__shard_level(number[depth - 2], number[depth - 1]) <
-                                              neo__shard_level(number[depth - 1], r->number))) {
+        while (depth >= 2 && (r == end || neo__tree_level(number[depth - 2], number[depth - 1]) <
+                                              neo__tree_level(number[depth - 1], r->number))) {
             depth--;
             neo_floats_add(s->ctx, sum[depth - 1], sum[depth], first->cols);
             number[depth - 1] = number[depth];
