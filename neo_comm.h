@@ -347,7 +347,8 @@ NEO_API neo_status neo_comm_barrier(neo_comm *comm, neo_ticket *ticket);
    A step computed over V leaves on W ranks gives each rank the leaves [r V/W, (r + 1) V/W);
    it computes a partial sum for each maximal subtree of the leaf tree inside that range
    (one, if V/W is a power of two; then the plain calls do the same) and hands them over in order.
-   neo_comm_subtrees: these subtrees of rank r, as neo_leaves; returns how many (at most NEO_MAX_SUBTREES).
+   neo_comm_subtrees: these subtrees of rank r, as neo_leaves; returns how many (at most NEO_MAX_SUBTREES;
+   none if V < W, where the sums below are refused on every rank).
    Samples of subtree t: neo_leaf_begin(batch, V, t.first) up to neo_leaf_begin(batch, V, t.first + t.count).
    Backward passes take it as their `leaves`.
    pieces: their sums, one per subtree. The result has the bits of one rank with all V leaves.
@@ -1938,7 +1939,7 @@ NEO_API neo_status neo_comm_split_nodes(neo_comm *comm, neo_comm **local, neo_co
 }
 NEO_API int neo_comm_subtrees(const neo_comm *comm, int rank, int64_t batch,
                               neo_leaves subtree[NEO_MAX_SUBTREES]) {
-    if (rank < 0 || rank >= comm->size) return 0;
+    if (rank < 0 || rank >= comm->size || neo_ctx_repro_shards(comm->ctx) < comm->size) return 0;
     int first, end;
     neo__comm_leaves(comm->shards, comm->size, rank, &first, &end);
     int n = comm->pieces_of[rank + 1] - comm->pieces_of[rank];

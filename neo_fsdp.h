@@ -1051,8 +1051,8 @@ static void neo__plan_predict(neo_plan *plan) {
 /* ------------------------------------------------------------------------------------------------
    >>impl-plan-pieces
 
-   Equal cuts (neo__bucket_begin): part i of k has the blocks (of columns) or buckets (of rows) from i n/k up to (i + 1) n/k. Pieces are
-   kept sorted by table, first column, first row.
+   Equal cuts (neo__bucket_begin): part i of k has the blocks (of columns) or buckets (of rows)
+   from i n/k up to (i + 1) n/k. Pieces are kept sorted by table, first column, first row.
    ------------------------------------------------------------------------------------------------ */
 static void neo__plan_cols(const neo_plan *plan, const neo__plan_table *t, int64_t parts, int64_t i,
                            neo_piece *p) {
