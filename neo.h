@@ -320,7 +320,9 @@ NEO_API int64_t neo_leaf_begin(int64_t batch, int shards, int leaf);
    >>tensor
 
    A tensor is a view: it owns nothing and is passed by value. Strides count elements. A tensor
-   whose data is NULL stands for "none" where a function allows that.
+   whose data is NULL stands for "none" where a function allows that; one that also says why, in
+   `absent`, is not none but away: it has its shape, and calls that need its data, an optional one
+   too, fail with NEO_ERR_STATE and that text.
    ------------------------------------------------------------------------------------------------ */
 typedef enum neo_dtype {
     NEO_F32,
@@ -343,25 +345,26 @@ typedef struct neo_tensor {
     int64_t stride[NEO_MAX_DIMS];
     int32_t ndim;
     neo_dtype dtype;
+    const char *absent; /* data NULL: why there is none just now, for messages; else NULL. Not owned */
 } neo_tensor;
 
 NEO_API size_t neo_dtype_size(neo_dtype dtype);
 NEO_API const char *neo_dtype_name(neo_dtype dtype); /* "f32", "bf16", ... */
 
-/* neo_tensor_1d, _2d, _nd: contiguous (row-major) views of data. */
+/* neo_tensor_1d, _2d, _nd: contiguous (row-major) views of data; absent is NULL. */
 NEO_API neo_tensor neo_tensor_1d(void *data, neo_dtype dtype, int64_t count);
 NEO_API neo_tensor neo_tensor_2d(void *data, neo_dtype dtype, int64_t rows, int64_t cols);
 NEO_API neo_tensor neo_tensor_nd(void *data, neo_dtype dtype, int ndim, const int64_t *shape);
 NEO_API neo_tensor neo_tensor_none(void);
 
 /* neo_tensor_slice: [first, first + count) of dimension dim. neo_tensor_rows: of dimension 0.
-   Out of range gives neo_tensor_none(). */
+   Out of range gives neo_tensor_none(). Views of an absent tensor are absent for the same reason. */
 NEO_API neo_tensor neo_tensor_slice(neo_tensor t, int dim, int64_t first, int64_t count);
 NEO_API neo_tensor neo_tensor_rows(neo_tensor t, int64_t first, int64_t count);
 NEO_API neo_tensor neo_tensor_transpose(neo_tensor t, int dim_a, int dim_b);
 /* neo_tensor_reshape: a contiguous tensor under another shape of as many elements; else none. */
 NEO_API neo_tensor neo_tensor_reshape(neo_tensor t, int ndim, const int64_t *shape);
-NEO_API int64_t neo_tensor_count(neo_tensor t); /* elements */
+NEO_API int64_t neo_tensor_count(neo_tensor t); /* elements; of none: 0 */
 NEO_API size_t neo_tensor_bytes(neo_tensor t);
 NEO_API int neo_tensor_is_contiguous(neo_tensor t);
 
@@ -1741,6 +1744,16 @@ NEO__INLINE float neo__f32_bits(uint32_t u) {
     float x;
     memcpy(&x, &u, sizeof x);
     return x;
+}
+
+/* A tensor that is not none; it may be absent. */
+NEO__INLINE int neo__given(neo_tensor t) { return t.data || t.absent; }
+/* The failure of a call that needs the data of a tensor without any: `status`, or NEO_ERR_STATE with its
+   reason. */
+NEO__UNUSED static neo_status neo__no_data(const char *function, const char *name, neo_tensor t,
+                                           neo_status status) {
+    if (!t.absent) return neo_fail(status, "%s: %s has no data", function, name);
+    return neo_fail(NEO_ERR_STATE, "%s: %s has no data, %s", function, name, t.absent);
 }
 
 /* The highest bit in which the numbers of two leaves differ: the level of the tree at which they join. */
@@ -3565,10 +3578,10 @@ NEO_API neo_tensor neo_tensor_2d(void *data, neo_dtype dtype, int64_t rows, int6
     return neo_tensor_nd(data, dtype, 2, shape);
 }
 NEO_API neo_tensor neo_tensor_slice(neo_tensor t, int dim, int64_t first, int64_t count) {
-    if (!t.data || dim < 0 || dim >= t.ndim || first < 0 || count < 0 || first > t.shape[dim] ||
+    if (!neo__given(t) || dim < 0 || dim >= t.ndim || first < 0 || count < 0 || first > t.shape[dim] ||
         count > t.shape[dim] - first)
         return neo_tensor_none();
-    t.data = (char *)t.data + first * t.stride[dim] * (int64_t)neo_dtype_size(t.dtype);
+    if (t.data) t.data = (char *)t.data + first * t.stride[dim] * (int64_t)neo_dtype_size(t.dtype);
     t.shape[dim] = count;
     return t;
 }
@@ -3585,11 +3598,12 @@ NEO_API neo_tensor neo_tensor_transpose(neo_tensor t, int dim_a, int dim_b) {
     return t;
 }
 NEO_API neo_tensor neo_tensor_reshape(neo_tensor t, int ndim, const int64_t *shape) {
-    if (!t.data || !neo_tensor_is_contiguous(t)) return neo_tensor_none();
+    if (!neo__given(t) || !neo_tensor_is_contiguous(t)) return neo_tensor_none();
     neo_tensor r = neo_tensor_nd(t.data, t.dtype, ndim, shape);
+    r.absent = t.absent;
     for (int d = 0; d < r.ndim; d++)
         if (r.shape[d] < 0) return neo_tensor_none();
-    return r.data && neo_tensor_count(r) == neo_tensor_count(t) ? r : neo_tensor_none();
+    return neo_tensor_count(r) == neo_tensor_count(t) ? r : neo_tensor_none();
 }
 /* Elements of a shape; -1 when an extent is negative or the product is beyond int64. */
 static int64_t neo__shape_count(int ndim, const int64_t *shape) {
@@ -3606,7 +3620,7 @@ static int64_t neo__shape_count(int ndim, const int64_t *shape) {
     return empty ? 0 : count;
 }
 NEO_API int64_t neo_tensor_count(neo_tensor t) {
-    int valid = t.data && t.ndim >= 0 && t.ndim <= NEO_MAX_DIMS;
+    int valid = neo__given(t) && t.ndim >= 0 && t.ndim <= NEO_MAX_DIMS;
     int64_t count = valid ? neo__shape_count(t.ndim, t.shape) : 0;
     return NEO__MAX(count, 0);
 }
@@ -3651,6 +3665,7 @@ NEO_API void neo_tensor_free(neo_ctx *ctx, neo_tensor *t) {
 
 /* ---- elementwise: runs ---- */
 static neo_status neo__tensor_check(neo_tensor t, const char *function, const char *name) {
+    if (t.absent && !t.data) return neo__no_data(function, name, t, NEO_ERR_STATE);
     NEO__CHECK(t.data, NEO_ERR_ARG, "%s: %s is none", function, name);
     NEO__CHECK(t.ndim >= 0 && t.ndim <= NEO_MAX_DIMS && neo_dtype_size(t.dtype) != 0 &&
                    neo__shape_count(t.ndim, t.shape) >= 0,
@@ -4719,7 +4734,7 @@ static neo_status neo__check_matrix(neo_tensor t, int64_t rows, int64_t cols, in
                "%s: %s is [%" PRId64 "][%" PRId64 "], expected [%" PRId64 "][%" PRId64 "]",
                function, name, t.shape[0], t.shape[1], rows, cols);
     if (rows == 0 || cols == 0) return NEO_OK;
-    NEO__CHECK(t.data, NEO_ERR_SHAPE, "%s: %s has no data", function, name);
+    if (!t.data) return neo__no_data(function, name, t, NEO_ERR_SHAPE);
     NEO__CHECK(cols == 1 || t.stride[1] == 1, NEO_ERR_SHAPE,
                "%s: the last stride of %s is %" PRId64 ", not 1", function, name, t.stride[1]);
     NEO__CHECK(!output || rows == 1 || t.stride[0] >= cols || t.stride[0] <= -cols, NEO_ERR_SHAPE,
@@ -4730,7 +4745,7 @@ static neo_status neo__check_vector(neo_tensor t, int64_t count, const char *fun
                                     const char *name) {
     NEO__CHECK(t.ndim == 1 && t.dtype == NEO_F32 && t.shape[0] == count, NEO_ERR_SHAPE,
                "%s: %s is not an f32 tensor [%" PRId64 "]", function, name, count);
-    NEO__CHECK(count == 0 || t.data, NEO_ERR_SHAPE, "%s: %s has no data", function, name);
+    if (count > 0 && !t.data) return neo__no_data(function, name, t, NEO_ERR_SHAPE);
     NEO__CHECK(count <= 1 || t.stride[0] == 1, NEO_ERR_SHAPE, "%s: %s is not contiguous", function,
                name);
     return NEO_OK;
@@ -4876,7 +4891,7 @@ NEO_API neo_status neo_linear_forward(neo_ctx *ctx, neo_tensor x, neo_tensor w, 
     NEO__TRY(neo__check_matrix(w, out, in, 0, fn, "w"));
     NEO__TRY(neo__check_matrix(x, batch, in, 0, fn, "x"));
     NEO__TRY(neo__check_matrix(y, batch, out, 1, fn, "y"));
-    if (bias.data) NEO__TRY(neo__check_vector(bias, out, fn, "bias"));
+    if (neo__given(bias)) NEO__TRY(neo__check_vector(bias, out, fn, "bias"));
     NEO__ZERO(neo__gemm_finish, finish);
     finish.act = act;
     neo__linear_run(ctx, x, w, bias, y, finish);
@@ -4893,9 +4908,9 @@ NEO_API neo_status neo_linear_backward(neo_ctx *ctx, const neo_leaves *leaves, n
     NEO__TRY(neo__check_matrix(w, out, in, 0, fn, "w"));
     NEO__TRY(neo__check_matrix(x, batch, in, 0, fn, "x"));
     NEO__TRY(neo__check_matrix(dz, batch, out, 0, fn, "dz"));
-    if (dx.data) NEO__TRY(neo__check_matrix(dx, batch, in, 1, fn, "dx"));
-    if (dw.data) NEO__TRY(neo__check_matrix(dw, out, in, 1, fn, "dw"));
-    if (dbias.data) NEO__TRY(neo__check_vector(dbias, out, fn, "dbias"));
+    if (neo__given(dx)) NEO__TRY(neo__check_matrix(dx, batch, in, 1, fn, "dx"));
+    if (neo__given(dw)) NEO__TRY(neo__check_matrix(dw, out, in, 1, fn, "dw"));
+    if (neo__given(dbias)) NEO__TRY(neo__check_vector(dbias, out, fn, "dbias"));
     NEO__TRY(neo__leaves_resolve(ctx, leaves, batch, &held, fn));
     NEO__ZERO(neo__gemm_finish, finish);
     if (dw.data || dbias.data) neo__linear_grads_run(ctx, &held, x, dz, dw, dbias);
@@ -5046,6 +5061,16 @@ NEO_API void neo_mlp_destroy(neo_mlp *mlp) {
     if (mlp) neo_free(mlp->ctx, mlp, mlp->bytes);
 }
 
+/* Its parameters' values, or gradients, are in memory. */
+static neo_status neo__mlp_present(const neo_mlp *mlp, int grads, const char *fn) {
+    for (int i = 0; i < 2 * mlp->layers; i++) {
+        const neo_param *p = i & 1 ? mlp->bias[i / 2] : mlp->weight[i / 2];
+        neo_tensor t = grads ? p->grad : p->value;
+        if (t.absent && !t.data) return neo__no_data(fn, p->name, t, NEO_ERR_STATE);
+    }
+    return NEO_OK;
+}
+
 /* Rows of a buffer of the mlp as a tensor. */
 static neo_tensor neo__mlp_rows(float *data, int64_t rows, int64_t width) {
     return data ? neo_tensor_2d(data, NEO_F32, rows, width) : neo_tensor_none();
@@ -5059,6 +5084,7 @@ NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y) {
                mlp->max_batch);
     NEO__TRY(neo__check_matrix(x, batch, mlp->widths[0], 0, "neo_mlp_forward", "x"));
     NEO__TRY(neo__check_matrix(y, batch, mlp->widths[mlp->layers], 1, "neo_mlp_forward", "y"));
+    NEO__TRY(neo__mlp_present(mlp, 0, "neo_mlp_forward"));
     neo_tensor in = x;
     for (int i = 0; i < mlp->layers; i++) {
         const int last = i == mlp->layers - 1;
@@ -5109,7 +5135,9 @@ NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_
     const int64_t batch = mlp->in.shape[0];
     neo_leaves held;
     NEO__TRY(neo__check_matrix(dy, batch, mlp->widths[layers], 0, fn, "dy"));
-    if (dx.data) NEO__TRY(neo__check_matrix(dx, batch, mlp->widths[0], 1, fn, "dx"));
+    if (neo__given(dx)) NEO__TRY(neo__check_matrix(dx, batch, mlp->widths[0], 1, fn, "dx"));
+    NEO__TRY(neo__mlp_present(mlp, 0, fn));
+    NEO__TRY(neo__mlp_present(mlp, 1, fn));
     NEO__TRY(neo__leaves_resolve(ctx, leaves, batch, &held, fn));
     int turn = 0;
     neo_tensor dz = dy;
@@ -5218,8 +5246,8 @@ NEO_API neo_status neo_interact_backward(neo_ctx *ctx, int diagonal, neo_tensor 
     NEO__TRY(neo__interact_prepare(ctx, diagonal, x, e, &r, fn));
     const int64_t width = neo_interact_width(r.job.dim, r.job.features, diagonal);
     NEO__TRY(neo__check_matrix(dz, r.batch, width, 0, fn, "dz"));
-    if (dx.data) NEO__TRY(neo__check_matrix(dx, r.batch, r.job.dim, 1, fn, "dx"));
-    if (de.data) NEO__TRY(neo__check_matrix(de, r.batch, r.job.features * r.job.dim, 1, fn, "de"));
+    if (neo__given(dx)) NEO__TRY(neo__check_matrix(dx, r.batch, r.job.dim, 1, fn, "dx"));
+    if (neo__given(de)) NEO__TRY(neo__check_matrix(de, r.batch, r.job.features * r.job.dim, 1, fn, "de"));
     r.backward = 1;
     r.job.dz = neo__f32(dz), r.job.dz_row = dz.stride[0];
     r.job.dx = neo__f32(dx), r.job.dx_row = dx.stride[0];
@@ -5262,7 +5290,7 @@ static neo_status neo__check_like(const char *function, const char *name, neo_te
                NEO_ERR_SHAPE, "%s: %s is not a contiguous f32 tensor", function, name);
     int64_t count = neo__shape_count(t.ndim, t.shape);
     NEO__CHECK(count >= 0, NEO_ERR_SHAPE, "%s: %s has a negative extent", function, name);
-    NEO__CHECK(t.data || count == 0, NEO_ERR_SHAPE, "%s: %s has no data", function, name);
+    if (!t.data && count > 0) return neo__no_data(function, name, t, NEO_ERR_SHAPE);
     int same = t.ndim == like.ndim;
     for (int d = 0; same && d < t.ndim; d++) same = t.shape[d] == like.shape[d];
     NEO__CHECK(same, NEO_ERR_SHAPE,
@@ -5407,6 +5435,7 @@ static void neo__loss_task(void *arg, int64_t i, int worker) {
 /* A tensor of `rows` f32, [B] or [B][1]. */
 static neo_status neo__check_column(const char *function, const char *name, neo_tensor t,
                                     int64_t rows) {
+    if (!t.data && t.absent && rows > 0) return neo__no_data(function, name, t, NEO_ERR_SHAPE);
     NEO__CHECK((t.data || rows == 0) && t.dtype == NEO_F32 &&
                    (t.ndim == 1 || (t.ndim == 2 && t.shape[1] == 1)) && neo_tensor_is_contiguous(t),
                NEO_ERR_SHAPE, "%s: %s is not a contiguous f32 tensor [B] or [B][1]", function,
@@ -5432,7 +5461,7 @@ static neo_status neo__loss_options(neo__loss_job *j, neo_ctx *ctx, const char *
     NEO__CHECK(j->batch >= j->rows, NEO_ERR_ARG,
                "%s: batch is %" PRId64 ", less than the %" PRId64 " rows given", function,
                j->batch, j->rows);
-    if (desc->weight.data) NEO__TRY(neo__check_column(function, "weight", desc->weight, j->rows));
+    if (neo__given(desc->weight)) NEO__TRY(neo__check_column(function, "weight", desc->weight, j->rows));
     j->weight = (const float *)desc->weight.data;
     return NEO_OK;
 }
@@ -5467,7 +5496,7 @@ static neo_status neo__bce_run(neo_ctx *ctx, const char *function, const neo_los
     NEO__TRY(neo__check_ctx(function, ctx));
     NEO__TRY(neo__check_column(function, names[0], x, x.shape[0]));
     NEO__TRY(neo__check_column(function, names[1], label, x.shape[0]));
-    if (dx.data) NEO__TRY(neo__check_column(function, names[2], dx, x.shape[0]));
+    if (neo__given(dx)) NEO__TRY(neo__check_column(function, names[2], dx, x.shape[0]));
     NEO__TRY(neo__loss_options(&job, ctx, function, desc, x, dx));
     job.y = (const float *)label.data;
     job.kernel = logits ? ctx->vec->bce_logits : ctx->vec->bce;
@@ -5495,7 +5524,7 @@ NEO_API neo_status neo_mse(neo_ctx *ctx, const neo_loss_desc *desc, neo_tensor p
     NEO__TRY(neo__check_ctx(function, ctx));
     NEO__TRY(neo__check_like(function, "pred", pred, pred));
     NEO__TRY(neo__check_like(function, "target", target, pred));
-    if (dpred.data) NEO__TRY(neo__check_like(function, "dpred", dpred, pred));
+    if (neo__given(dpred)) NEO__TRY(neo__check_like(function, "dpred", dpred, pred));
     NEO__CHECK(pred.ndim == 1 || pred.ndim == 2, NEO_ERR_SHAPE,
                "%s: pred has %d dimensions, not 1 or 2", function, (int)pred.ndim);
     NEO__TRY(neo__loss_options(&job, ctx, function, desc, pred, dpred));
@@ -5514,7 +5543,8 @@ NEO_API neo_status neo_cross_entropy(neo_ctx *ctx, const neo_loss_desc *desc, ne
     NEO__TRY(neo__check_like(function, "logit", logit, logit));
     NEO__CHECK(logit.ndim == 2 && logit.shape[1] > 0, NEO_ERR_SHAPE,
                "%s: logit is not [B][C] with C > 0", function);
-    if (dlogit.data) NEO__TRY(neo__check_like(function, "dlogit", dlogit, logit));
+    if (neo__given(dlogit)) NEO__TRY(neo__check_like(function, "dlogit", dlogit, logit));
+    if (label.absent && !label.data) return neo__no_data(function, "label", label, NEO_ERR_SHAPE);
     NEO__CHECK((label.data || logit.shape[0] == 0) && label.dtype == NEO_I64 && label.ndim == 1 &&
                    neo_tensor_is_contiguous(label) && label.shape[0] == logit.shape[0],
                NEO_ERR_SHAPE, "%s: label is not a contiguous i64 tensor of %" PRId64 " samples",
@@ -5813,6 +5843,7 @@ static void neo__optim_fill(neo_optim *o, const neo__optim_layout *l) {
             entry->name = neo__optim_name(&names, o->desc.name, p->name, kinds[s]);
             entry->tensor = p->value;
             entry->tensor.data = state;
+            entry->tensor.absent = NULL;
             if (o->desc.kind == NEO_OPTIM_ADAGRAD)
                 for (int64_t k = 0; k < count; k++) state[k] = o->desc.initial_accumulator;
         }
@@ -6028,6 +6059,11 @@ static neo_status neo__optim_step_inside(neo_optim *o, float lr) {
     NEO__CHECK(neo_params_count(o->params) == o->param_count, NEO_ERR_STATE,
                "neo_optim_step: the set has %d parameters, had %d at neo_optim_create",
                neo_params_count(o->params), o->param_count);
+    for (int i = 0; i < o->param_count; i++) {
+        const neo_param *p = neo_params_at(o->params, i);
+        const neo_tensor t = p->value.data ? p->grad : p->value;
+        if (t.absent && !t.data) return neo__no_data("neo_optim_step", p->name, t, NEO_ERR_STATE);
+    }
     if (d->clip_norm > 0.0f) {
         norm = neo__optim_norm(o);
         NEO__CHECK(norm - norm == 0.0, NEO_ERR_NUMERIC,
@@ -7614,7 +7650,7 @@ static neo_status neo__bags_check_tensor(const neo__bags_call *c, neo_tensor t, 
                    c->fn, c->b->name, what, count);
         NEO__CHECK(t.stride[0] == 1 || count <= 1, NEO_ERR_SHAPE,
                    "%s: bags '%s': %s is not contiguous", c->fn, c->b->name, what);
-        NEO__CHECK(t.data || count == 0, NEO_ERR_ARG, "%s: %s has no data", c->fn, what);
+        if (!t.data && count > 0) return neo__no_data(c->fn, what, t, NEO_ERR_ARG);
         return NEO_OK;
     }
     NEO__CHECK(t.ndim == 2 && t.dtype == NEO_F32 && t.shape[0] == rows && t.shape[1] == cols,
@@ -7628,7 +7664,7 @@ static neo_status neo__bags_check_tensor(const neo__bags_call *c, neo_tensor t, 
                "%s: bags '%s': the strides of %s are %" PRId64 ", %" PRId64
                ", not at least %" PRId64 ", 1",
                c->fn, c->b->name, what, t.stride[0], t.stride[1], cols);
-    NEO__CHECK(t.data || rows == 0, NEO_ERR_ARG, "%s: %s has no data", c->fn, what);
+    if (!t.data && rows > 0) return neo__no_data(c->fn, what, t, NEO_ERR_ARG);
     return NEO_OK;
 }
 
@@ -13396,6 +13432,7 @@ static neo_status neo__state_put(neo_state *state, neo__state_entry *entry, cons
 NEO_API neo_status neo_state_add(neo_state *state, neo_state_kind kind, const char *name,
                                  neo_tensor t) {
     NEO__TRY(neo__state_check(state, "neo_state_add", kind, name));
+    if (t.absent && !t.data) return neo__no_data("neo_state_add", name, t, NEO_ERR_STATE);
     NEO__CHECK(neo__tensor_is_storable(&t), NEO_ERR_ARG,
                "neo_state_add: %s: the tensor is none or not contiguous", name);
     NEO__CHECK(neo__state_find(state, name) < 0, NEO_ERR_ARG, "neo_state_add: %s is there already",
@@ -13417,6 +13454,7 @@ static neo_status neo__state_check_part(const char *name, const neo_tensor *t,
                "neo_state_add_part: %s: no place, or a tensor that is not [n] or [n][m]", name);
     int flat = t->ndim == 1;
     int64_t n = t->shape[0], m = flat ? 1 : t->shape[1], cols = flat ? 1 : part->cols;
+    if (t->absent && !t->data) return neo__no_data("neo_state_add_part", name, *t, NEO_ERR_STATE);
     NEO__CHECK(n >= 0 && m >= 0 && (t->data || n == 0 || m == 0), NEO_ERR_ARG,
                "neo_state_add_part: %s: the tensor is none", name);
     NEO__CHECK((m <= 1 || flat || t->stride[1] == 1) && (n <= 1 || t->stride[0] >= m), NEO_ERR_ARG,
@@ -14494,6 +14532,8 @@ NEO_API neo_status neo_safetensors_read(neo_safetensors *file, int index, neo_te
     NEO__CHECK(file && index >= 0 && index < file->count, NEO_ERR_ARG,
                "neo_safetensors_read: file is NULL or there is no tensor %d", index);
     NEO__TRY(neo__st_check(file, index, &t));
+    if (t.absent && !t.data)
+        return neo__no_data("neo_safetensors_read", file->tensors[index].name, t, NEO_ERR_STATE);
     NEO__CHECK(neo__tensor_is_storable(&t), NEO_ERR_ARG,
                "%s: tensor %s: what to read into is none or not contiguous", file->path,
                file->tensors[index].name);
@@ -14577,6 +14617,7 @@ static neo_status neo__st_check_items(neo__st_item *items, int count) {
                    "neo_safetensors_write: the name of tensor %d is NULL or not UTF-8", i);
         NEO__CHECK(strcmp(name, "__metadata__") != 0, NEO_ERR_ARG,
                    "neo_safetensors_write: the name __metadata__ is reserved");
+        if (t->absent && !t->data) return neo__no_data("neo_safetensors_write", name, *t, NEO_ERR_STATE);
         NEO__CHECK(neo__tensor_is_storable(t), NEO_ERR_ARG,
                    "neo_safetensors_write: tensor %s is none or not contiguous", name);
     }
@@ -16043,8 +16084,10 @@ NEO__COLD_END
 
 /* ---- updates ---- */
 static neo_status neo__metrics_check(neo_tensor logit, neo_tensor label) {
-    NEO__CHECK(logit.data && label.data, NEO_ERR_ARG,
+    NEO__CHECK(neo__given(logit) && neo__given(label), NEO_ERR_ARG,
                "neo_metrics_update: logit or label is none");
+    if (!logit.data) return neo__no_data("neo_metrics_update", "logit", logit, NEO_ERR_ARG);
+    if (!label.data) return neo__no_data("neo_metrics_update", "label", label, NEO_ERR_ARG);
     NEO__CHECK(logit.dtype == NEO_F32 && label.dtype == NEO_F32, NEO_ERR_SHAPE,
                "neo_metrics_update: logit is %s, label %s, both must be f32",
                neo_dtype_name(logit.dtype), neo_dtype_name(label.dtype));

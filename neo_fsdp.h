@@ -5748,6 +5748,7 @@ NEO_API neo_status neo_shard_forward_begin(neo_shard *s, const neo_jagged *batch
 static neo_status neo__shard_check_rows(const neo_shard *s, neo_tensor t, const char *fn,
                                         const char *what) {
     int64_t n = s->batches[s->current].batch.batch, width = neo_shard_out_width(s);
+    if (t.absent && !t.data) return neo__no_data(fn, what, t, NEO_ERR_STATE);
     NEO__CHECK(t.ndim == 2 && t.dtype == NEO_F32 && t.shape[0] == n && t.shape[1] == width &&
                    (t.stride[1] == 1 || width == 1) && (t.data || n == 0),
                NEO_ERR_SHAPE, "%s: %s must be f32 [%" PRId64 "][%" PRId64 "], last stride 1", fn,

@@ -521,8 +521,60 @@ static void tree_sum(void) {
     free(out);
 }
 
+/* A tensor that is away is not none: its views are away too, and whoever needs its data says why it
+   has none, even where none would do. */
+static void absent(void) {
+    static const char why[] = "unit 'h.0' is not gathered";
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    const neo_tensor none = neo_tensor_none();
+    float f[64] = {0};
+    neo_tensor x = neo_tensor_2d(f, NEO_F32, 2, 3), y = neo_tensor_2d(f + 16, NEO_F32, 2, 4);
+    neo_tensor w = neo_tensor_2d(NULL, NEO_F32, 4, 3), b = neo_tensor_1d(NULL, NEO_F32, 4);
+    CHECK(!x.absent && !w.absent && !none.absent && !neo_tensor_rows(x, 0, 1).absent);
+    CHECK_INT(neo_tensor_count(w), 0);
+    CHECK_ERR(neo_linear_forward(ctx, x, w, none, NEO_ACT_NONE, y), NEO_ERR_SHAPE, "w has no data");
+    CHECK_OK(neo_linear_forward(ctx, x, neo_tensor_2d(f, NEO_F32, 4, 3), b, NEO_ACT_NONE, y));
+
+    w.absent = b.absent = why;
+    CHECK_INT(neo_tensor_count(w), 12);
+    CHECK_INT(neo_tensor_bytes(w), 48);
+    neo_tensor row = neo_tensor_rows(w, 1, 2), t = neo_tensor_transpose(w, 0, 1);
+    CHECK(!row.data && row.absent == why && row.shape[0] == 2 && row.stride[0] == 3);
+    CHECK(!t.data && t.absent == why && t.shape[0] == 3 && t.stride[1] == 3);
+    t = neo_tensor_reshape(w, 1, &(int64_t){12});
+    CHECK(!t.data && t.absent == why && t.ndim == 1 && t.shape[0] == 12);
+    CHECK(!neo_tensor_reshape(w, 1, &(int64_t){11}).absent && !neo_tensor_rows(w, 3, 2).absent);
+
+    neo_tensor v = neo_tensor_2d(f, NEO_F32, 4, 3);
+#define NEEDS(call, name)                                                                          \
+    CHECK_ERR(call, NEO_ERR_STATE, name " has no data, unit 'h.0' is not gathered")
+    NEEDS(neo_linear_forward(ctx, x, w, none, NEO_ACT_NONE, y), "neo_linear_forward: w");
+    NEEDS(neo_linear_forward(ctx, x, v, b, NEO_ACT_NONE, y), "neo_linear_forward: bias");
+    NEEDS(neo_linear_backward(ctx, NULL, x, v, y, none, w, none), "neo_linear_backward: dw");
+    NEEDS(neo_linear_backward(ctx, NULL, x, v, y, none, none, b), "neo_linear_backward: dbias");
+    NEEDS(neo_gemm(ctx, NULL, row, x, x), "neo_gemm: a");
+    NEEDS(neo_activation_forward(ctx, NEO_ACT_RELU, w, w), "neo_activation_forward: z");
+    NEEDS(neo_tensor_copy(ctx, w, v), "neo_tensor_copy: src");
+    NEEDS(neo_tensor_zero(ctx, w), "neo_tensor_zero: t");
+    NEEDS(neo_mse(ctx, NULL, b, b, none, NULL), "neo_mse: pred");
+    NEEDS(neo_mse(ctx, NULL, v, v, w, NULL), "neo_mse: dpred");
+    NEEDS(neo_bce(ctx, NULL, b, b, none, NULL), "neo_bce: prob");
+    neo_tensor label = neo_tensor_1d(NULL, NEO_I64, 4);
+    label.absent = why;
+    NEEDS(neo_cross_entropy(ctx, NULL, v, label, none, NULL), "neo_cross_entropy: label");
+    neo_state *state = NULL;
+    CHECK_OK(neo_state_create(ctx, &state));
+    NEEDS(neo_state_add(state, NEO_STATE_WEIGHT, "n", w), "neo_state_add: n");
+    neo_state_destroy(state);
+#undef NEEDS
+    CHECK_OK(neo_linear_forward(ctx, neo_tensor_rows(x, 0, 0), v, none, NEO_ACT_NONE,
+                                neo_tensor_rows(y, 0, 0)));
+    neo_ctx_destroy(ctx);
+}
+
 int main(void) {
     RUN(views);
+    RUN(absent);
     RUN(allocation);
     RUN(every_code_decodes);
     RUN(rounds_to_nearest_even);
