@@ -551,6 +551,24 @@ NEO_API int neo_params_count(const neo_params *params);
 NEO_API const neo_param *neo_params_at(const neo_params *params, int index);
 NEO_API const neo_param *neo_params_find(const neo_params *params, const char *name); /* or NULL */
 
+/* neo_params_create_deferred: a set whose parameters are only described, so that a model that does not fit
+   into this memory can be made. neo_params_add records name, shape and initialiser; value and grad are
+   absent tensors of that shape until the owner of the set (a neo_fsdp) puts memory there. Layers are
+   created on it as on any set. neo_optim_create refuses it: the owner steps what it holds.
+   Errors   NEO_ERR_ARG: params or ctx is NULL. NEO_ERR_MEMORY. */
+NEO_API NEO__CHECK_UNUSED neo_status neo_params_create_deferred(neo_ctx *ctx, neo_params **params);
+NEO_API int neo_params_is_deferred(const neo_params *params);
+/* neo_params_initializer: with what parameter `index` begins: neo_tensor_init under its name (first: the place of
+   a shard in it) gives the values it has in a set that is not deferred. Never NEO_INIT_DEFAULT. An index
+   outside gives NEO_INIT_NONE.
+   neo_params_bind: for the owner of a deferred set: value and grad of parameter `index` are now at these
+   addresses, contiguous f32 (backward overwrites the gradient). NULL: not in memory, for the reason
+   `absent` (kept, not copied; NULL: "its set is not in memory").
+   Errors   NEO_ERR_ARG: no such index, or the set is not deferred; nothing changes.
+   Threads  none may use the set meanwhile. */
+NEO_API neo_init neo_params_initializer(const neo_params *params, int index);
+NEO_API neo_status neo_params_bind(neo_params *params, int index, void *value, void *grad, const char *absent);
+
 /* ------------------------------------------------------------------------------------------------
    >>layers
 
@@ -690,7 +708,7 @@ typedef struct neo_optim_desc {
 
 /* neo_optim_create: state for every parameter now in params (add parameters first).
    neo_optim_state_bytes: exactly what create asks of the allocator (state, its names, the record).
-   Errors   NEO_ERR_ARG: a number out of its range (the message names it). */
+   Errors   NEO_ERR_ARG: a number out of its range (the message names it); a deferred set. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_optim_create(neo_ctx *ctx, neo_params *params,
                                                       const neo_optim_desc *desc, neo_optim **optim);
 NEO_API void neo_optim_destroy(neo_optim *optim);
@@ -5563,17 +5581,20 @@ NEO_API neo_status neo_cross_entropy(neo_ctx *ctx, const neo_loss_desc *desc, ne
    >>impl-params
 
    A parameter is one allocation: its record, its value and its gradient, both filled up with zeros
-   to a multiple of NEO__BLOCK elements, and its name.
+   to a multiple of NEO__BLOCK elements, and its name. In a deferred set it is its record and its name.
    ------------------------------------------------------------------------------------------------ */
 typedef struct neo__param_slot {
     neo_param param; /* first: a neo_param handed out is a slot */
+    neo_init init;   /* not DEFAULT */
     size_t bytes;    /* of the allocation */
 } neo__param_slot;
 struct neo_params {
     neo_ctx *ctx;
     neo__param_slot **slot;
     int count, capacity;
+    int deferred;
 };
+static const char *const neo__params_absent = "its set is not in memory";
 
 NEO__INLINE size_t neo__align_up(size_t bytes) {
     return neo__size_add(bytes, NEO__ALIGN - 1) / NEO__ALIGN * NEO__ALIGN;
@@ -5584,15 +5605,22 @@ NEO__INLINE int64_t neo__block_pad(int64_t count) {
 }
 
 NEO__COLD_BEGIN
-NEO_API neo_status neo_params_create(neo_ctx *ctx, neo_params **out) {
-    NEO__CHECK(out, NEO_ERR_ARG, "neo_params_create: params is NULL");
+static neo_status neo__params_make(neo_ctx *ctx, neo_params **out, int deferred, const char *fn) {
+    NEO__CHECK(out, NEO_ERR_ARG, "%s: params is NULL", fn);
     *out = NULL;
-    NEO__TRY(neo__check_ctx("neo_params_create", ctx));
+    NEO__TRY(neo__check_ctx(fn, ctx));
     neo_params *p = (neo_params *)neo__alloc_zero(ctx, sizeof *p);
-    NEO__CHECK(p, NEO_ERR_MEMORY, "neo_params_create: no memory for %zu bytes", sizeof *p);
+    NEO__CHECK(p, NEO_ERR_MEMORY, "%s: no memory for %zu bytes", fn, sizeof *p);
     p->ctx = ctx;
+    p->deferred = deferred;
     *out = p;
     return NEO_OK;
+}
+NEO_API neo_status neo_params_create(neo_ctx *ctx, neo_params **out) {
+    return neo__params_make(ctx, out, 0, "neo_params_create");
+}
+NEO_API neo_status neo_params_create_deferred(neo_ctx *ctx, neo_params **out) {
+    return neo__params_make(ctx, out, 1, "neo_params_create_deferred");
 }
 
 /* Takes back the parameters added after the first `count`. */
@@ -5643,37 +5671,53 @@ static neo_status neo__params_check(const neo_params *p, const char *name, int n
     return NEO_OK;
 }
 
+/* The memory of a parameter: record, then value and gradient unless deferred, then name; gradient and
+   padding zero. */
+static neo__param_slot *neo__param_alloc(neo_params *p, const char *name, int ndim, const int64_t *shape,
+                                         int64_t count) {
+    size_t name_bytes = strlen(name) + 1, head = neo__align_up(sizeof(neo__param_slot));
+    size_t used = (size_t)count * sizeof(float);
+    size_t padded = p->deferred ? 0 : (size_t)neo__block_pad(count) * sizeof(float);
+    size_t bytes = neo__size_add(neo__size_add(head, 2 * padded), name_bytes);
+    char *memory = (char *)neo_alloc(p->ctx, bytes);
+    if (!memory) {
+        neo_fail(NEO_ERR_MEMORY, "neo_params_add: no memory for %zu bytes of '%s'", bytes, name);
+        return NULL;
+    }
+    neo__param_slot *slot = (neo__param_slot *)(void *)memory;
+    char *value = memory + head, *grad = value + padded, *own_name = grad + padded;
+    memset(memory, 0, head);
+    memcpy(own_name, name, name_bytes);
+    slot->bytes = bytes;
+    slot->param.name = own_name;
+    slot->param.value = neo_tensor_nd(p->deferred ? NULL : value, NEO_F32, ndim, shape);
+    slot->param.grad = neo_tensor_nd(p->deferred ? NULL : grad, NEO_F32, ndim, shape);
+    if (p->deferred) {
+        slot->param.value.absent = slot->param.grad.absent = neo__params_absent;
+    } else {
+        memset(value + used, 0, padded - used);
+        memset(grad, 0, padded);
+    }
+    return slot;
+}
+
 NEO_API neo_status neo_params_add(neo_params *p, const char *name, int ndim, const int64_t *shape,
                                   neo_init init, const neo_param **param) {
     int64_t count = 0;
     if (param) *param = NULL;
     NEO__TRY(neo__params_check(p, name, ndim, shape, &count));
     NEO__TRY(neo__params_reserve(p));
-
-    size_t name_bytes = strlen(name) + 1, head = neo__align_up(sizeof(neo__param_slot));
-    size_t used = (size_t)count * sizeof(float);
-    size_t padded = (size_t)neo__block_pad(count) * sizeof(float);
-    size_t bytes = neo__size_add(neo__size_add(head, 2 * padded), name_bytes);
-    char *memory = (char *)neo_alloc(p->ctx, bytes);
-    NEO__CHECK(memory, NEO_ERR_MEMORY, "neo_params_add: no memory for %zu bytes of '%s'", bytes,
-               name);
-    neo__param_slot *slot = (neo__param_slot *)(void *)memory;
-    char *value = memory + head, *grad = value + padded, *own_name = grad + padded;
-    memset(memory, 0, head);
-    memset(value + used, 0, padded - used);
-    memset(grad, 0, padded);
-    memcpy(own_name, name, name_bytes);
-    slot->bytes = bytes;
-    slot->param.name = own_name;
-    slot->param.value = neo_tensor_nd(value, NEO_F32, ndim, shape);
-    slot->param.grad = neo_tensor_nd(grad, NEO_F32, ndim, shape);
+    if (init.kind == NEO_INIT_DEFAULT) init.kind = NEO_INIT_CONSTANT, init.a = 0.0f, init.b = 0.0f;
+    if (p->deferred) NEO__TRY(neo__init_check(&init, name));
+    neo__param_slot *slot = neo__param_alloc(p, name, ndim, shape, count);
+    if (!slot) return NEO_ERR_MEMORY;
+    slot->init = init;
 
     neo_status status = NEO_OK;
-    if (init.kind == NEO_INIT_DEFAULT) memset(value, 0, used);
-    else if (init.kind != NEO_INIT_NONE)
-        status = neo_tensor_init(p->ctx, slot->param.value, own_name, init, 0);
+    if (!p->deferred && init.kind != NEO_INIT_NONE)
+        status = neo_tensor_init(p->ctx, slot->param.value, slot->param.name, init, 0);
     if (status != NEO_OK) {
-        neo_free(p->ctx, memory, bytes);
+        neo_free(p->ctx, slot, slot->bytes);
         return status;
     }
     p->slot[p->count++] = slot;
@@ -5681,6 +5725,25 @@ NEO_API neo_status neo_params_add(neo_params *p, const char *name, int ndim, con
     return NEO_OK;
 }
 
+NEO_API int neo_params_is_deferred(const neo_params *p) { return p->deferred; }
+NEO_API neo_init neo_params_initializer(const neo_params *p, int index) {
+    NEO__ZERO(neo_init, none);
+    none.kind = NEO_INIT_NONE;
+    return index >= 0 && index < p->count ? p->slot[index]->init : none;
+}
+NEO_API neo_status neo_params_bind(neo_params *p, int index, void *value, void *grad, const char *absent) {
+    NEO__CHECK(p && index >= 0 && index < p->count, NEO_ERR_ARG,
+               "neo_params_bind: params is NULL or there is no parameter %d", index);
+    neo_param *param = &p->slot[index]->param;
+    NEO__CHECK(p->deferred, NEO_ERR_ARG,
+               "neo_params_bind: '%s': the set is not deferred, it has memory of its own", param->name);
+    const char *why = absent ? absent : neo__params_absent;
+    param->value.data = value;
+    param->value.absent = value ? NULL : why;
+    param->grad.data = grad;
+    param->grad.absent = grad ? NULL : why;
+    return NEO_OK;
+}
 NEO_API int neo_params_count(const neo_params *p) { return p->count; }
 NEO_API const neo_param *neo_params_at(const neo_params *p, int index) {
     return index >= 0 && index < p->count ? &p->slot[index]->param : NULL;
@@ -5857,6 +5920,8 @@ NEO_API neo_status neo_optim_create(neo_ctx *ctx, neo_params *params, const neo_
     NEO__CHECK(out, NEO_ERR_ARG, "neo_optim_create: optim is NULL");
     *out = NULL;
     NEO__CHECK(ctx && params && desc, NEO_ERR_ARG, "neo_optim_create: ctx, params or desc is NULL");
+    NEO__CHECK(!params->deferred, NEO_ERR_ARG,
+               "neo_optim_create: params is a deferred set, which its owner steps");
     NEO__TRY(neo__optim_check(desc));
     neo__optim_layout l = neo__optim_plan(params, desc);
     neo_optim *o = (neo_optim *)neo__alloc_zero(ctx, l.bytes);

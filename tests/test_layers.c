@@ -351,6 +351,69 @@ static void mlp_parameters(void) {
 }
 
 /* create takes exactly neo_mlp_workspace_bytes besides the parameters, and a step takes nothing. */
+/* An mlp on a set without memory: the same names, shapes and initialisers; what has to be there is named;
+   in memory from elsewhere it is the same mlp. */
+static void mlp_deferred(void) {
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    neo_params *params = NULL, *plain = NULL;
+    neo_mlp *mlp = NULL, *same = NULL;
+    neo_optim *optim = NULL;
+    neo_mlp_desc d = mlp_desc(NEO_ACT_RELU, NEO_ACT_NONE);
+    box x = box_make(4, 13, 0), y = box_make(4, 3, 0), z = box_copy(y), dx = box_make(4, 13, 0);
+    REQUIRE_OK(neo_params_create(ctx, &plain));
+    REQUIRE_OK(neo_mlp_create(ctx, plain, &d, &same));
+    size_t before = neo_ctx_memory(ctx).bytes;
+    REQUIRE_OK(neo_params_create_deferred(ctx, &params));
+    REQUIRE_OK(neo_mlp_create(ctx, params, &d, &mlp));
+    CHECK(neo_ctx_memory(ctx).bytes - before < neo_mlp_workspace_bytes(&d) + 4096); /* values: 6 KiB */
+    CHECK(neo_params_is_deferred(params) && !neo_params_is_deferred(plain));
+    CHECK_INT(neo_params_count(params), 6);
+
+    neo_optim_desc sgd;
+    memset(&sgd, 0, sizeof sgd);
+    CHECK_ERR(neo_optim_create(ctx, params, &sgd, &optim), NEO_ERR_ARG, "params is a deferred set");
+    CHECK(!optim);
+    CHECK_ERR(neo_mlp_forward(mlp, x.t, y.t), NEO_ERR_STATE,
+              "neo_mlp_forward: top.0.weight has no data, its set is not in memory");
+    CHECK(box_same(y, z));
+    neo_init bad = {NEO_INIT_UNIFORM, 1.0f, -1.0f};
+    int64_t one = 1;
+    CHECK(neo_params_add(params, "bad", 1, &one, bad, NULL) == NEO_ERR_ARG);
+    CHECK_INT(neo_params_count(params), 6);
+    CHECK_ERR(neo_params_bind(params, 6, NULL, NULL, NULL), NEO_ERR_ARG, "no parameter 6");
+    CHECK_ERR(neo_params_bind(plain, 0, NULL, NULL, NULL), NEO_ERR_ARG, "'top.0.weight'");
+    CHECK_INT(neo_params_initializer(params, 6).kind, NEO_INIT_NONE);
+
+    static float value[6][1024], grad[6][1024];
+    for (int i = 0; i < 6; i++) {
+        const neo_param *p = neo_params_at(params, i), *q = neo_params_at(plain, i);
+        CHECK(strcmp(p->name, q->name) == 0 && p->value.ndim == q->value.ndim);
+        CHECK(!p->value.data && !p->grad.data);
+        CHECK_INT(neo_tensor_count(p->value), neo_tensor_count(q->value));
+        CHECK_OK(neo_params_bind(params, i, value[i], i == 3 ? NULL : grad[i], "it is held back"));
+        CHECK(!p->value.absent && !p->grad.absent == (i != 3));
+        CHECK_OK(neo_tensor_init(ctx, p->value, p->name, neo_params_initializer(params, i), 0));
+        CHECK_BITS(value[i], q->value.data, neo_tensor_bytes(q->value));
+    }
+    CHECK_OK(neo_mlp_forward(mlp, x.t, y.t));
+    CHECK_OK(neo_mlp_forward(same, x.t, z.t));
+    CHECK(box_same(y, z));
+    CHECK_ERR(neo_mlp_backward(mlp, NULL, y.t, dx.t), NEO_ERR_STATE,
+              "neo_mlp_backward: top.2.bias has no data, it is held back");
+    CHECK_OK(neo_params_bind(params, 3, value[3], grad[3], NULL));
+    CHECK_OK(neo_mlp_backward(mlp, NULL, y.t, dx.t));
+    CHECK_OK(neo_mlp_backward(same, NULL, y.t, none));
+    for (int i = 0; i < 6; i++) {
+        neo_tensor g = neo_params_at(plain, i)->grad;
+        CHECK_BITS(grad[i], g.data, neo_tensor_bytes(g));
+    }
+    neo_mlp_destroy(mlp), neo_mlp_destroy(same);
+    neo_params_destroy(params), neo_params_destroy(plain);
+    CHECK_ERR(neo_params_create_deferred(NULL, &params), NEO_ERR_ARG, "ctx is NULL");
+    free(x.block), free(y.block), free(z.block), free(dx.block);
+    neo_ctx_destroy(ctx);
+}
+
 static void mlp_memory(void) {
     for (int act = 0; act <= NEO_ACT_HARDSWISH; act++)
         for (int widths = 2; widths <= 4; widths++) {
@@ -652,6 +715,7 @@ int main(void) {
     RUN(linear_gradients);
     RUN(linear_errors);
     RUN(mlp_parameters);
+    RUN(mlp_deferred);
     RUN(mlp_memory);
     RUN(mlp_against_layers);
     RUN(mlp_gradients);
