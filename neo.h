@@ -554,7 +554,7 @@ NEO_API const neo_param *neo_params_find(const neo_params *params, const char *n
 /* neo_params_create_deferred: a set whose parameters are only described, so that a model that does not fit
    into this memory can be made. neo_params_add records name, shape and initialiser; value and grad are
    absent tensors of that shape until the owner of the set (a neo_fsdp) puts memory there. Layers are
-   created on it as on any set. neo_optim_create refuses it: the owner steps what it holds.
+   created on it as on any set. neo_optim_create wants all parameters bound.
    Errors   NEO_ERR_ARG: params or ctx is NULL. NEO_ERR_MEMORY. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_params_create_deferred(neo_ctx *ctx, neo_params **params);
 NEO_API int neo_params_is_deferred(const neo_params *params);
@@ -651,6 +651,7 @@ typedef struct neo_loss_desc {
     int64_t batch;     /* samples of the whole (global) batch; 0: the rows given */
     neo_tensor weight; /* [B] f32 or none */
     neo_exact *sum;    /* the weighted sample losses are also added here; or NULL */
+    float scale;       /* gradients, not losses, are multiplied by this (loss scaling); 0: 1 */
 } neo_loss_desc;
 
 /* neo_bce_with_logits: binary cross entropy of sigmoid(logit). neo_bce: of probabilities, their logarithms
@@ -704,11 +705,16 @@ typedef struct neo_optim_desc {
                                    optimizer (not of embedding bags) is limited to this */
     float clip_norm_type;       /* 1, 2 (0 means 2) or INFINITY; as torch.nn.utils.clip_grad_norm_ */
     const char *name;           /* prefix of the state's names; NULL: "optim" */
+    const struct neo_group *group; /* the parameters are parts that the ranks of this group hold (see
+                                   >>state): norms are over all parts; every rank has the same
+                                   parameters in the same order, some perhaps without elements, and
+                                   steps are collective. NULL: they are whole. Copied */
 } neo_optim_desc;
 
 /* neo_optim_create: state for every parameter now in params (add parameters first).
    neo_optim_state_bytes: exactly what create asks of the allocator (state, its names, the record).
-   Errors   NEO_ERR_ARG: a number out of its range (the message names it); a deferred set. */
+   Errors   NEO_ERR_ARG: a number out of its range (the message names it). NEO_ERR_STATE: a deferred set
+            with a parameter that is not bound. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_optim_create(neo_ctx *ctx, neo_params *params,
                                                       const neo_optim_desc *desc, neo_optim **optim);
 NEO_API void neo_optim_destroy(neo_optim *optim);
@@ -716,11 +722,21 @@ NEO_API size_t neo_optim_state_bytes(const neo_params *params, const neo_optim_d
 /* neo_optim_step: one step from the gradients in params. Clipping leaves them as they are: its factor,
    min(1, clip_norm/(norm + 1e-6)), enters the step. Allocates nothing.
    Errors   NEO_ERR_NUMERIC: lr, or with clipping the gradient norm, is not finite. NEO_ERR_STATE:
-            parameters were added after create. Nothing has changed then. */
+            parameters were added after create. Nothing has changed then. With a group also what its calls
+            return: then LAMB's moments have moved. */
 NEO_API neo_status neo_optim_step(neo_optim *optim, float lr);
+/* neo_optim_count_elsewhere: parameter `index` is here whole, as on other ranks of the group, one of which counts
+   it in norms. */
+NEO_API void neo_optim_count_elsewhere(neo_optim *optim, int index);
 NEO_API int64_t neo_optim_step_count(const neo_optim *optim);
 /* neo_optim_grad_norm: the norm before clipping of the last step; 0 without clipping. */
 NEO_API double neo_optim_grad_norm(const neo_optim *optim);
+/* neo_optim_state_count, _at: the tensors that a resumed run needs, in the order of the parameters:
+   <name>.<parameter>.momentum_buffer (SGD with momentum), .sum (Adagrad), .exp_avg and .exp_avg_sq (Adam
+   family), f32 of the parameter's shape; last <name>.step, i64 [1]. Loading writes into their data. param:
+   the parameter's index, -1 of the step; may be NULL. Names live as long as the optimizer. */
+NEO_API int neo_optim_state_count(const neo_optim *optim);
+NEO_API neo_tensor neo_optim_state_at(neo_optim *optim, int index, const char **name, int *param);
 
 typedef enum neo_schedule_kind {
     NEO_SCHEDULE_CONSTANT,
@@ -1393,7 +1409,7 @@ NEO_API uint64_t neo_state_digest(const neo_state *state);
 /* How ranks meet that save, load or digest together; neo_comm.h makes one of a communicator. Both
    calls are collective: every rank makes them, in the same order. NULL where a group is asked for,
    or size 1: this rank alone. */
-typedef struct neo_group {
+typedef struct neo_group { /* (>>optim has it too) */
     int rank, size;
     /* NEO_OK if all ranks gave NEO_OK; else, on every rank, the status of the lowest rank that did
        not, and its neo_last_error as this rank's. */
@@ -5386,6 +5402,7 @@ typedef struct neo__loss_job {
     const int64_t *label; /* cross entropy */
     float *dx;
     int64_t rows, width, batch, tasks;
+    double scale;
     float g; /* gradients are multiplied by this */
 } neo__loss_job;
 
@@ -5474,8 +5491,10 @@ static neo_status neo__loss_options(neo__loss_job *j, neo_ctx *ctx, const char *
     j->width = x.ndim == 2 ? x.shape[1] : 1;
     j->x = (const float *)x.data;
     j->dx = (float *)dx.data;
+    j->scale = 1.0;
     if (!desc) return NEO_OK;
     if (desc->batch != 0) j->batch = desc->batch;
+    if (desc->scale != 0.0f) j->scale = (double)desc->scale;
     NEO__CHECK(j->batch >= j->rows, NEO_ERR_ARG,
                "%s: batch is %" PRId64 ", less than the %" PRId64 " rows given", function,
                j->batch, j->rows);
@@ -5495,7 +5514,7 @@ static void neo__loss_run(neo__loss_job *j, const neo_loss_desc *desc, double nu
     enum { NEO__LOSS_GRAIN = 8192 };
     neo__fp_state fp = neo__fp_enter();
     double batch = (double)j->batch;
-    j->g = j->batch > 0 && divisor > 0 ? (float)(numerator / (batch * (double)divisor)) : 0.0f;
+    j->g = j->batch > 0 && divisor > 0 ? (float)(j->scale * numerator / (batch * (double)divisor)) : 0.0f;
     neo__exact_start(j->ctx, 1);
     if (j->width > 0) {
         j->tasks = neo__task_count(j->ctx, j->rows, 1 + NEO__LOSS_GRAIN / j->width);
@@ -5768,14 +5787,13 @@ NEO__COLD_END
    gradients before any weight moves; the gradients themselves stay as they are, the factor enters
    the step.
 
-   For checkpoints: neo__optim_state_count and neo__optim_state_at list the tensors that a resumed
-   run needs, in the order of the parameters: <optim name>.<parameter>.momentum_buffer (SGD with
-   momentum), .sum (Adagrad), .exp_avg and .exp_avg_sq (Adam family), f32 of the parameter's shape;
-   last <optim name>.step, i64 [1]. Loading writes into their data.
+   Over a group the sums of all ranks are added, in one exchange for the clip norm and one for the norms of
+   all parameters that LAMB wants. A largest element travels as this rank's word among zeros.
    ------------------------------------------------------------------------------------------------ */
 typedef struct neo__optim_slot {
     float *state[2];
     int64_t first_block; /* of the parameter, counting over all */
+    int elsewhere;       /* another rank counts it in norms */
 } neo__optim_slot;
 typedef struct neo__optim_entry {
     const char *name;
@@ -5789,6 +5807,9 @@ struct neo_optim {
     int param_count, state_count; /* state_count: per element */
     neo__optim_slot *slot;
     neo__optim_entry *entry;
+    neo_group group;   /* size 1 without one */
+    neo_exact *norm;   /* LAMB: of each parameter the squares of its weights and of its direction */
+    uint64_t *largest; /* of each rank, with a group */
     int64_t block_count;
     int64_t step;
     double grad_norm;
@@ -5813,7 +5834,7 @@ static int neo__optim_states(const neo_optim_desc *d, const char *names[2]) {
 
 /* Where things lie in the allocation. */
 typedef struct neo__optim_layout {
-    size_t slot, entry, names, state, bytes;
+    size_t slot, entry, names, norm, largest, state, bytes;
 } neo__optim_layout;
 static neo__optim_layout neo__optim_plan(const neo_params *params, const neo_optim_desc *d) {
     const char *kinds[2];
@@ -5832,7 +5853,9 @@ static neo__optim_layout neo__optim_plan(const neo_params *params, const neo_opt
     l.entry = neo__align_up(l.slot + (size_t)count * sizeof(neo__optim_slot));
     l.names =
         neo__align_up(l.entry + ((size_t)count * (size_t)states + 1) * sizeof(neo__optim_entry));
-    l.state = neo__align_up(l.names + names);
+    l.norm = neo__align_up(l.names + names);
+    l.largest = l.norm + (d->kind == NEO_OPTIM_LAMB ? 2 * (size_t)count * sizeof(neo_exact) : 0);
+    l.state = neo__align_up(l.largest + (d->group ? (size_t)d->group->size * sizeof(uint64_t) : 0));
     l.bytes = neo__size_add(l.state, state);
     return l;
 }
@@ -5894,6 +5917,11 @@ static void neo__optim_fill(neo_optim *o, const neo__optim_layout *l) {
     names += strlen(prefix) + 1;
     o->entry = entry;
     o->slot = (neo__optim_slot *)(void *)(memory + l->slot);
+    o->norm = (neo_exact *)(void *)(memory + l->norm);
+    o->largest = (uint64_t *)(void *)(memory + l->largest);
+    o->group.size = 1;
+    if (o->desc.group) o->group = *o->desc.group;
+    o->desc.group = NULL;
     o->param_count = neo_params_count(o->params);
     o->state_count = neo__optim_states(&o->desc, kinds);
     for (int i = 0; i < o->param_count; i++) {
@@ -5915,13 +5943,20 @@ static void neo__optim_fill(neo_optim *o, const neo__optim_layout *l) {
     entry->tensor = neo_tensor_1d(&o->step, NEO_I64, 1);
 }
 
+static neo_status neo__optim_present(const neo_params *params) {
+    for (int i = 0; i < neo_params_count(params); i++) {
+        const neo_param *p = neo_params_at(params, i);
+        if (neo_tensor_count(p->value) == 0 || (p->value.data && p->grad.data)) continue;
+        return neo__no_data("neo_optim_create", p->name, p->value, NEO_ERR_STATE);
+    }
+    return NEO_OK;
+}
 NEO_API neo_status neo_optim_create(neo_ctx *ctx, neo_params *params, const neo_optim_desc *desc,
                                     neo_optim **out) {
     NEO__CHECK(out, NEO_ERR_ARG, "neo_optim_create: optim is NULL");
     *out = NULL;
     NEO__CHECK(ctx && params && desc, NEO_ERR_ARG, "neo_optim_create: ctx, params or desc is NULL");
-    NEO__CHECK(!params->deferred, NEO_ERR_ARG,
-               "neo_optim_create: params is a deferred set, which its owner steps");
+    NEO__TRY(neo__optim_present(params));
     NEO__TRY(neo__optim_check(desc));
     neo__optim_layout l = neo__optim_plan(params, desc);
     neo_optim *o = (neo_optim *)neo__alloc_zero(ctx, l.bytes);
@@ -5940,18 +5975,17 @@ NEO_API void neo_optim_destroy(neo_optim *o) {
 }
 NEO_API int64_t neo_optim_step_count(const neo_optim *o) { return o->step; }
 NEO_API double neo_optim_grad_norm(const neo_optim *o) { return o->grad_norm; }
+NEO_API void neo_optim_count_elsewhere(neo_optim *o, int index) {
+    if (index >= 0 && index < o->param_count) o->slot[index].elsewhere = 1;
+}
+NEO_API int neo_optim_state_count(const neo_optim *o) { return o->param_count * o->state_count + 1; }
+NEO_API neo_tensor neo_optim_state_at(neo_optim *o, int i, const char **name, int *param) {
+    int known = i >= 0 && i < neo_optim_state_count(o), last = o->param_count * o->state_count;
+    if (name) *name = known ? o->entry[i].name : NULL;
+    if (param) *param = known && i < last ? i / o->state_count : -1;
+    return known ? o->entry[i].tensor : neo_tensor_none();
+}
 NEO__COLD_END
-
-NEO__UNUSED static int neo__optim_state_count(const neo_optim *o) {
-    return o->param_count * o->state_count + 1;
-}
-/* State tensor i; its name lives as long as the optimizer. */
-NEO__UNUSED static void neo__optim_state_at(neo_optim *o, int i, const char **name,
-                                            neo_tensor *tensor) {
-    NEO_ASSERT(i >= 0 && i < neo__optim_state_count(o));
-    *name = o->entry[i].name;
-    *tensor = o->entry[i].tensor;
-}
 
 /* ---- work over blocks ---- */
 /* A stretch of one parameter, whole blocks of it. */
@@ -5959,6 +5993,7 @@ typedef struct neo__optim_span {
     float *w, *state[2];
     const float *grad;
     int64_t count;
+    int elsewhere; /* of the slot */
 } neo__optim_span;
 typedef struct neo__optim_job neo__optim_job;
 typedef void (*neo__optim_span_fn)(const neo__optim_job *job, const neo__optim_span *span,
@@ -5995,6 +6030,7 @@ static void neo__optim_task(void *arg, int64_t task, int worker) {
         span.grad = (const float *)p->grad.data + at;
         for (int s = 0; s < 2; s++) span.state[s] = slot->state[s] ? slot->state[s] + at : NULL;
         span.count = last - at;
+        span.elsewhere = slot->elsewhere;
         j->fn(j, &span, worker);
         block += (span.count + NEO__BLOCK - 1) / NEO__BLOCK;
     }
@@ -6019,6 +6055,7 @@ static void neo__optim_norm_span(const neo__optim_job *j, const neo__optim_span 
     const neo__vec_kernels *vec = j->optim->ctx->vec;
     neo_exact *sum = neo__worker_exact(j->optim->ctx, worker);
     float type = j->optim->desc.clip_norm_type, *most = (float *)(void *)(sum + 1);
+    if (span->elsewhere) return;
     for (int64_t at = 0; at < span->count; at += NEO__BLOCK) {
         int64_t n = NEO__MIN(span->count - at, (int64_t)NEO__BLOCK);
         const float *g = span->grad + at;
@@ -6030,21 +6067,40 @@ static void neo__optim_norm_span(const neo__optim_job *j, const neo__optim_span 
         }
     }
 }
-static double neo__optim_norm(neo_optim *o) {
+/* Adds `count` sums over the ranks of the group; then they are normalised. */
+static neo_status neo__optim_share(neo_optim *o, neo_exact *sums, int count) {
+    if (o->group.size == 1) return NEO_OK;
+    for (int i = 0; i < count; i++) neo_exact_normalize(&sums[i]);
+    int words = (int)(sizeof *sums / sizeof(uint64_t));
+    NEO__TRY(o->group.sum(o->group.user, (uint64_t *)(void *)sums, count * words));
+    for (int i = 0; i < count; i++) neo_exact_normalize(&sums[i]);
+    return NEO_OK;
+}
+static neo_status neo__optim_largest(neo_optim *o, double *norm) {
     neo_ctx *ctx = o->ctx;
-    float most = 0.0f;
-    neo__exact_start(ctx, 2); /* the second holds the largest element */
-    neo__optim_run(o, NULL, -1, neo__optim_norm_span);
-    if (o->desc.clip_norm_type > FLT_MAX) {
-        for (int w = 0; w < ctx->threads; w++) {
-            float max = *(const float *)(const void *)(neo__worker_exact(ctx, w) + 1);
-            if (neo__bits_f32(max) > neo__bits_f32(most)) most = max;
-        }
-        return (double)most;
+    uint32_t most = 0;
+    for (int w = 0; w < ctx->threads; w++) {
+        float max = *(const float *)(const void *)(neo__worker_exact(ctx, w) + 1);
+        most = NEO__MAX(most, neo__bits_f32(max));
     }
-    neo_exact sum = neo__exact_finish(ctx, 0);
-    double value = neo_exact_value(&sum);
-    return o->desc.clip_norm_type == 1.0f ? value : sqrt(value);
+    if (o->group.size > 1) {
+        memset(o->largest, 0, (size_t)o->group.size * sizeof *o->largest);
+        o->largest[o->group.rank] = most;
+        NEO__TRY(o->group.sum(o->group.user, o->largest, o->group.size));
+        for (int r = 0; r < o->group.size; r++) most = NEO__MAX(most, (uint32_t)o->largest[r]);
+    }
+    *norm = (double)neo__f32_bits(most);
+    return NEO_OK;
+}
+static neo_status neo__optim_norm(neo_optim *o, double *norm) {
+    neo__exact_start(o->ctx, 2); /* the second holds the largest element */
+    neo__optim_run(o, NULL, -1, neo__optim_norm_span);
+    if (o->desc.clip_norm_type > FLT_MAX) return neo__optim_largest(o, norm);
+    neo_exact sum = neo__exact_finish(o->ctx, 0);
+    NEO__TRY(neo__optim_share(o, &sum, 1));
+    *norm = neo_exact_value(&sum);
+    if (o->desc.clip_norm_type == 2.0f) *norm = sqrt(*norm);
+    return NEO_OK;
 }
 
 /* ---- the step ---- */
@@ -6081,16 +6137,22 @@ static void neo__optim_lamb_span(const neo__optim_job *j, const neo__optim_span 
     }
 }
 NEO__COLD_BEGIN
-static void neo__optim_lamb(neo_optim *o, const neo__step *step, float lr) {
+static neo_status neo__optim_lamb(neo_optim *o, const neo__step *step, float lr) {
+    for (int i = 0; i < o->param_count; i++) {
+        neo__exact_start(o->ctx, 2);
+        neo__optim_run(o, step, i, neo__optim_lamb_span);
+        o->norm[2 * i] = neo__exact_finish(o->ctx, 0);
+        o->norm[2 * i + 1] = neo__exact_finish(o->ctx, 1);
+        for (int k = 0; k < 2 && o->slot[i].elsewhere; k++) neo_exact_zero(&o->norm[2 * i + k]);
+    }
+    NEO__TRY(neo__optim_share(o, o->norm, 2 * o->param_count));
     for (int i = 0; i < o->param_count; i++) {
         neo__step s = *step;
-        neo__exact_start(o->ctx, 2);
-        neo__optim_run(o, &s, i, neo__optim_lamb_span);
-        neo_exact w2 = neo__exact_finish(o->ctx, 0), u2 = neo__exact_finish(o->ctx, 1);
-        double w = sqrt(neo_exact_value(&w2)), u = sqrt(neo_exact_value(&u2));
+        double w = sqrt(neo_exact_value(&o->norm[2 * i])), u = sqrt(neo_exact_value(&o->norm[2 * i + 1]));
         s.lr = (float)(w > 0.0 && u > 0.0 ? (double)lr * (w / u) : (double)lr);
         neo__optim_run(o, &s, i, neo__optim_step_span);
     }
+    return NEO_OK;
 }
 
 /* The numbers of step t = 1, 2, ... */
@@ -6130,7 +6192,7 @@ static neo_status neo__optim_step_inside(neo_optim *o, float lr) {
         if (t.absent && !t.data) return neo__no_data("neo_optim_step", p->name, t, NEO_ERR_STATE);
     }
     if (d->clip_norm > 0.0f) {
-        norm = neo__optim_norm(o);
+        NEO__TRY(neo__optim_norm(o, &norm));
         NEO__CHECK(norm - norm == 0.0, NEO_ERR_NUMERIC,
                    "neo_optim_step: the gradient's norm is %g at step %" PRId64, norm,
                    o->step + 1);
@@ -6138,7 +6200,7 @@ static neo_status neo__optim_step_inside(neo_optim *o, float lr) {
         if (clip > 1.0) clip = 1.0;
     }
     neo__step s = neo__optim_numbers(d, o->step + 1, (double)lr, clip);
-    if (d->kind == NEO_OPTIM_LAMB) neo__optim_lamb(o, &s, lr);
+    if (d->kind == NEO_OPTIM_LAMB) NEO__TRY(neo__optim_lamb(o, &s, lr));
     else neo__optim_run(o, &s, -1, neo__optim_step_span);
     o->step++;
     o->grad_norm = norm;
@@ -13602,8 +13664,8 @@ NEO_API neo_status neo_state_add_optim(neo_state *state, neo_optim *optim) {
     int before = state->count;
     const char *name = NULL;
     neo_tensor t = neo_tensor_none();
-    for (int i = 0; i < neo__optim_state_count(optim); i++) {
-        neo__optim_state_at(optim, i, &name, &t);
+    for (int i = 0; i < neo_optim_state_count(optim); i++) {
+        t = neo_optim_state_at(optim, i, &name, NULL);
         neo_status status = neo_state_add(state, NEO_STATE_OPTIMIZER, name, t);
         if (status == NEO_OK) continue;
         neo__state_truncate(state, before);

@@ -371,7 +371,7 @@ static void mlp_deferred(void) {
 
     neo_optim_desc sgd;
     memset(&sgd, 0, sizeof sgd);
-    CHECK_ERR(neo_optim_create(ctx, params, &sgd, &optim), NEO_ERR_ARG, "params is a deferred set");
+    CHECK_ERR(neo_optim_create(ctx, params, &sgd, &optim), NEO_ERR_STATE, "its set is not in memory");
     CHECK(!optim);
     CHECK_ERR(neo_mlp_forward(mlp, x.t, y.t), NEO_ERR_STATE,
               "neo_mlp_forward: top.0.weight has no data, its set is not in memory");
