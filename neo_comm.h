@@ -76,7 +76,7 @@
          broadcast                    (W - 1) S
          gather, scatter              S c(W)              (S: the root's buffer)
      A sum over leaves of which a rank holds P subtrees (see neo_comm_all_reduce_leaves) sends that rank's
-     share of the reduce-scatter P times. Headers (48 bytes for each pair of ranks that meet in a call) are
+     share of the reduce-scatter P times. Headers (88 bytes for each pair of ranks that meet in a call) are
      counted apart, as control bytes.
 
    CONTENTS (grep -nE '^ *>>|---- >>' neo_comm.h is the map)
@@ -242,7 +242,7 @@ NEO_API neo_status neo_comm_test(neo_comm *comm, neo_ticket ticket, int *done);
    rank that waits gets one of
        NEO_ERR_TIMEOUT    a peer did not come in time (over MPI also: its process was lost)
        NEO_ERR_PEER       a peer has left or given up: its function returned, or MPI lost it
-       NEO_ERR_DIVERGED   a peer called another operation, or with another size or dtype
+       NEO_ERR_DIVERGED   a peer called another operation, or with another size, dtype or label
    and a message that names rank, peer, operation (with the count of all parts) and sequence number. After a
    timeout over MPI the peer may itself be waiting for the lost one; threads look which rank waits for nobody.
    The group is then broken: every later call on it returns the same error. Outputs of the failed call are
@@ -252,6 +252,16 @@ NEO_API neo_status neo_comm_test(neo_comm *comm, neo_ticket ticket, int *done);
    ------------------------------------------------------------------------------------------------ */
 /* neo_comm_status: NEO_OK while the group works, else what broke it (and sets neo_last_error). */
 NEO_API neo_status neo_comm_status(neo_comm *comm);
+/* neo_comm_label: the next call of this rank on the group (also a send or recv; with a ticket too) is about
+   `label`, and that of its peers must be: as with another operation, another label, or none, is
+   NEO_ERR_DIVERGED. Messages name it: "all_gather #12 (300 f32) of 'h.3'". So calls that look alike and are
+   about different things (which layer's parameters are gathered?) are told apart.
+       neo_comm_label(comm, "h.3");
+       status = neo_comm_all_gather(comm, ...);
+   label: copied; of more than 39 bytes the middle is shown, and compared, as a hash. NULL or "": none. A call
+   that is refused (NEO_ERR_ARG) leaves it to the next one; neo_comm_agree and neo_comm_split drop it.
+   Cost     nothing is allocated, no byte more is sent: headers have room for it. */
+NEO_API void neo_comm_label(neo_comm *comm, const char *label);
 /* neo_comm_abort: break the group on purpose, so that no rank waits for this one: a rank that cannot go on
    (its disk is full) calls it and returns. message: shown on the others. */
 NEO_API void neo_comm_abort(neo_comm *comm, const char *message);
@@ -618,6 +628,7 @@ enum {
     NEO__LEFT = -1, /* the root of a call that is none: the rank's function has returned */
     NEO__COMM_MAX_RANKS = 4096,
     NEO__COMM_MESSAGE = 400,
+    NEO__COMM_LABEL = 40,    /* with its NUL */
     NEO__COMM_LOOKS = 100,   /* before a rank sleeps, if all ranks have a core */
     NEO__COMM_FEW_LOOKS = 20 /* if not */
 };
@@ -1221,7 +1232,9 @@ typedef struct neo__call {
     int64_t count;    /* elements; 0 where ranks may differ */
     int32_t op, dtype, reduce, root;
     int32_t wire, exponent; /* of rows: 1 + wire; else 0 */
+    char label[NEO__COMM_LABEL]; /* zeros behind its end */
 } neo__call;
+NEO__STATIC_ASSERT(sizeof(neo__call) == 40 + NEO__COMM_LABEL, "calls are compared byte for byte");
 /* What the first message of a call between two ranks carries before its data. */
 typedef struct neo__header {
     neo__call call;
@@ -1324,6 +1337,7 @@ struct neo_comm {
     /* of the operation that runs */
     int64_t sequence;       /* of the next collective */
     int64_t *pair_sequence; /* [2 size]: sent to, received from */
+    char label[NEO__COMM_LABEL]; /* of the next call */
     int64_t *offset;        /* [2 (size + 1)] scratch: where parts begin */
     int *pieces_of;         /* [size + 1]: subtrees of the leaf tree before rank p's */
     int *piece_leaves;      /* [total]: leaves of each */
@@ -1346,39 +1360,44 @@ static const char *const neo__op_names[NEO_COMM_OP_COUNT] = {
     "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast",
     "gather",     "scatter",        "send",       "barrier"};
 
-/* "all_reduce #12 (1000 f32, sum)" */
+/* "all_reduce #12 (1000 f32, sum) of 'h.3'" */
 typedef struct neo__call_text {
-    char text[96];
+    char text[150];
 } neo__call_text;
+static void neo__call_add(neo__call_text *t, const char *format, ...) NEO__PRINTF(2, 3);
+static void neo__call_add(neo__call_text *t, const char *format, ...) {
+    size_t at = strlen(t->text);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(t->text + at, sizeof t->text - at, format, args);
+    va_end(args);
+}
 static neo__call_text neo__call_name(const neo__call *c) {
     static const char *const reduces[] = {"sum", "max", "min"};
     neo__call_text t;
     int known = c->op >= 0 && c->op < (int)NEO_COMM_OP_COUNT && c->dtype >= 0 &&
                 c->dtype < (int)NEO_DTYPE_COUNT;
+    t.text[0] = 0;
     if (!known) {
-        snprintf(t.text, sizeof t.text, "no call of neo");
+        neo__call_add(&t, "no call of neo");
         return t;
     }
+    const char *dtype = neo_dtype_name((neo_dtype)c->dtype);
     int uneven = c->op == (int)NEO_COMM_ALL_TO_ALL && c->count < 0;
     const char *more = c->op == (int)NEO_COMM_SEND ? "/recv" : uneven ? "v" : "";
-    int n = snprintf(t.text, sizeof t.text, "%s%s #%" PRId64, neo__op_names[c->op], more, c->sequence);
-    size_t at = n > 0 ? (size_t)n : 0;
-    if (c->op == (int)NEO_COMM_BARRIER) return t;
+    neo__call_add(&t, "%s%s #%" PRId64, neo__op_names[c->op], more, c->sequence);
     if (uneven)
-        snprintf(t.text + at, sizeof t.text - at, " (%s)", neo_dtype_name((neo_dtype)c->dtype));
+        neo__call_add(&t, " (%s)", dtype);
     else if (c->op <= (int)NEO_COMM_REDUCE_SCATTER)
-        snprintf(t.text + at, sizeof t.text - at, " (%" PRId64 " %s, %s)", c->count,
-                 neo_dtype_name((neo_dtype)c->dtype), reduces[c->reduce % 3]);
+        neo__call_add(&t, " (%" PRId64 " %s, %s)", c->count, dtype, reduces[c->reduce % 3]);
     else if (c->op == (int)NEO_COMM_BROADCAST || c->op == (int)NEO_COMM_GATHER ||
              c->op == (int)NEO_COMM_SCATTER)
-        snprintf(t.text + at, sizeof t.text - at, " (%" PRId64 " %s, root %d)", c->count,
-                 neo_dtype_name((neo_dtype)c->dtype), (int)c->root);
-    else
-        snprintf(t.text + at, sizeof t.text - at, " (%" PRId64 " %s)", c->count,
-                 neo_dtype_name((neo_dtype)c->dtype));
-    at = strlen(t.text);
+        neo__call_add(&t, " (%" PRId64 " %s, root %d)", c->count, dtype, (int)c->root);
+    else if (c->op != (int)NEO_COMM_BARRIER)
+        neo__call_add(&t, " (%" PRId64 " %s)", c->count, dtype);
     if (c->wire > 0 && c->wire <= (int)NEO_WIRE_COUNT)
-        snprintf(t.text + at, sizeof t.text - at, " as %s", neo_wire_name((neo_wire)(c->wire - 1)));
+        neo__call_add(&t, " as %s", neo_wire_name((neo_wire)(c->wire - 1)));
+    if (c->label[0]) neo__call_add(&t, " of '%.*s'", (int)NEO__COMM_LABEL - 1, c->label);
     return t;
 }
 
@@ -1803,6 +1822,24 @@ NEO_API const char *neo_comm_op_name(neo_comm_op op) {
 NEO_API neo_status neo_comm_status(neo_comm *comm) {
     return neo__comm_check(comm, "neo_comm_status");
 }
+NEO_API void neo_comm_label(neo_comm *comm, const char *label) {
+    if (!comm) return;
+    size_t length = label ? strlen(label) : 0, most = NEO__COMM_LABEL - 1;
+    memset(comm->label, 0, sizeof comm->label);
+    if (length <= most) {
+        if (length) memcpy(comm->label, label, length);
+        return;
+    }
+    uint64_t hash = neo_hash(label);
+    snprintf(comm->label, sizeof comm->label, "%.14s~%08" PRIx32 "~%s", label,
+             (uint32_t)(hash ^ hash >> 32), label + length - 15);
+}
+/* The call is made: it takes the label. */
+static void neo__call_label(neo_comm *comm, neo__call *call) {
+    if (!comm->label[0]) return;
+    memcpy(call->label, comm->label, sizeof call->label);
+    memset(comm->label, 0, sizeof comm->label);
+}
 NEO_API void neo_comm_abort(neo_comm *comm, const char *message) {
     if (!comm) return;
     (void)neo__comm_break(comm, NEO_ERR_PEER, "rank %d has given up: %s", comm->world[comm->rank],
@@ -1893,6 +1930,7 @@ NEO_API neo_status neo_comm_split(neo_comm *comm, int color, int key, neo_comm *
     NEO__CHECK(sub, NEO_ERR_ARG, "neo_comm_split: sub is NULL");
     *sub = NULL;
     NEO__TRY(neo__comm_check(comm, "neo_comm_split"));
+    neo_comm_label(comm, NULL);
     if (comm->transport->split) return comm->transport->split(comm, color, key, sub);
     size_t n = (size_t)comm->size, ballot_bytes = n * sizeof(neo__ballot),
            token_bytes = (3 * n + 2) * sizeof(int64_t);
@@ -2476,6 +2514,7 @@ static neo_status neo__call_issue(neo_comm *c, const neo__args *a, const void *c
     w->call.root = (int32_t)a->root;
     w->call.count = a->total;
     w->call.sequence = c->sequence++;
+    neo__call_label(c, &w->call);
     w->in = a->in;
     w->out = a->out;
     w->count = a->count;
@@ -2670,6 +2709,7 @@ static neo_status neo__pair_issue(neo_comm *c, const char *function, const void 
     w->call.dtype = (int32_t)dtype;
     w->call.count = count;
     w->call.sequence = c->pair_sequence[receives ? c->size + peer : peer]++;
+    neo__call_label(c, &w->call);
     w->each = neo_dtype_size(dtype);
     w->in = data;
     w->out = (void *)(uintptr_t)data;
@@ -2975,6 +3015,7 @@ static neo_status neo__agree_on_end(const neo_comm *comm, const int64_t *word, i
 }
 NEO_API neo_status neo_comm_agree(neo_comm *comm, neo_status mine) {
     NEO__CHECK(comm, NEO_ERR_ARG, "neo_comm_agree: comm is NULL");
+    neo_comm_label(comm, NULL); /* of a call that was refused on this rank alone */
     if (comm->transport->host) { /* its operations in flight use the host group */
         NEO__TRY(neo__comm_drain(comm, comm->issued));
         NEO__TRY(neo__comm_check(comm, "neo_comm_agree"));
@@ -4744,7 +4785,7 @@ static neo_status neo__nccl_failed(neo_comm *c, const neo__call *call, neo_statu
 /* The host group failed: it has told the others, and why is in neo_last_error. */
 static neo_status neo__nccl_lost(neo_comm *c, const neo__call *call, neo_status status) {
     char text[NEO__COMM_MESSAGE];
-    snprintf(text, sizeof text, "rank %d: %s: %.280s", c->world[c->rank],
+    snprintf(text, sizeof text, "rank %d: %s: %.220s", c->world[c->rank],
              neo__call_name(call).text, neo_last_error());
     (void)neo__comm_mark(c, status, text);
     neo__nccl_abort(c->nccl);
