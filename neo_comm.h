@@ -1311,6 +1311,7 @@ struct neo_comm {
     int timeout_ms, queue_length;
     size_t segment_bytes, bytes; /* bytes: of this block */
     int shards;                  /* V */
+    int places; /* ranks of a node, where nodes are alike, else of all; 0: not known yet */
     int ring_length;
     int looks; /* threads: before a rank sleeps */
     neo_comm_desc desc;
@@ -1993,7 +1994,7 @@ NEO_API int neo_comm_subtrees(const neo_comm *comm, int rank, int64_t batch,
    >>impl-collectives
 
    What every operation does, over any transport. Parts go straight between the rank that has them and the
-   rank that needs them, in an order that spreads the load (rank r begins with r + 1).
+   rank that needs them, in an order that spreads the load (see neo__peer_in_turn).
 
    Sums    A reduce-scatter gets every rank's piece of its own part and adds the pieces in the order of the
            leaf tree, block by block: they are pushed on a stack in leaf order, where two subtrees of equal
@@ -2113,6 +2114,20 @@ static neo__round neo__round_new(neo_comm *c) {
     return r;
 }
 static int neo__peer(const neo_comm *c, int distance) { return (c->rank + distance) % c->size; }
+/* Where all send to all: the rank that this one sends to in turn d (1 .. size - 1), or, of, that it receives
+   from. Turns go through the places of a node, then node by node through theirs. So in each turn all ranks
+   send at one level, and each to another; with r + d the ranks of a node would begin with the same rank of
+   the next one. Where nodes are not equal, or their ranks not consecutive, it is r + d. */
+static int neo__peer_in_turn(neo_comm *c, int d, int of) {
+    if (c->places == 0) {
+        int places = neo__comm_node_size(c);
+        c->places = places ? places : c->size;
+    }
+    int places = c->places, nodes = c->size / places;
+    int node = d / places, place = d % places;
+    if (of) node = nodes - node, place = places - place;
+    return (c->rank / places + node) % nodes * places + (c->rank % places + place) % places;
+}
 
 /* ---- reduce-scatter ---- */
 typedef struct neo__reducing {
@@ -2142,7 +2157,7 @@ static neo_status neo__reduce_start(neo_comm *c, const neo__call *call, const ne
     r->xfer = c->xfer + (s & 1) * (c->xfer_count / 2);
     r->count = 0;
     for (int d = 1; d < c->size; d++) {
-        int p = neo__peer(c, d);
+        int p = neo__peer_in_turn(c, d, 1);
         for (int k = j->pieces_of[p]; k < j->pieces_of[p + 1] && (s == 0 || part > 0); k++) {
             neo__round_add(r, p, 0, scratch, part, s == 0 && k == j->pieces_of[p], 1)->whole =
                 neo__reduce_whole(j, c->rank, p);
@@ -2150,7 +2165,7 @@ static neo_status neo__reduce_start(neo_comm *c, const neo__call *call, const ne
         }
     }
     for (int d = 1; d < c->size; d++) {
-        int p = neo__peer(c, d);
+        int p = neo__peer_in_turn(c, d, 0);
         size_t bytes = (size_t)neo__segment_count(j, p, s) * j->size;
         for (int k = 0; k < j->pieces && (s == 0 || bytes > 0); k++)
             neo__round_add(r, p, 1,
@@ -2229,12 +2244,12 @@ static neo_status neo__gather_parts(neo_comm *c, const neo__call *call, size_t s
                                     const int64_t *offset, int first) {
     neo__round r = neo__round_new(c);
     for (int d = 1; d < c->size; d++) {
-        int p = neo__peer(c, c->size - d);
+        int p = neo__peer_in_turn(c, d, 1);
         neo__round_add(&r, p, 0, out + (size_t)offset[p] * size,
                        (size_t)(offset[p + 1] - offset[p]) * size, first, 0);
     }
     for (int d = 1; d < c->size; d++)
-        neo__round_add(&r, neo__peer(c, d), 1, out + (size_t)offset[c->rank] * size,
+        neo__round_add(&r, neo__peer_in_turn(c, d, 0), 1, out + (size_t)offset[c->rank] * size,
                        (size_t)(offset[c->rank + 1] - offset[c->rank]) * size, first, 0);
     return neo__round_run(c, call, &r);
 }
@@ -2326,12 +2341,12 @@ static neo_status neo__all_to_all_run(neo_comm *c, const neo__work *w) {
     char *to = (char *)w->out;
     neo__round r = neo__round_new(c);
     for (int d = 1; d < c->size; d++) {
-        int p = neo__peer(c, c->size - d);
+        int p = neo__peer_in_turn(c, d, 1);
         neo__round_add(&r, p, 0, to + (size_t)out[p] * size, (size_t)(out[p + 1] - out[p]) * size,
                        1, 0);
     }
     for (int d = 1; d < c->size; d++) {
-        int p = neo__peer(c, d);
+        int p = neo__peer_in_turn(c, d, 0);
         neo__round_add(&r, p, 1, from + (size_t)in[p] * size, (size_t)(in[p + 1] - in[p]) * size, 1,
                        0);
     }
