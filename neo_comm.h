@@ -76,7 +76,7 @@
          broadcast                    (W - 1) S
          gather, scatter              S c(W)              (S: the root's buffer)
      A sum over leaves of which a rank holds P subtrees (see neo_comm_all_reduce_leaves) sends that rank's
-     share of the reduce-scatter P times. Headers (48 bytes for each pair of ranks that meet in a call) are
+     share of the reduce-scatter P times. Headers (88 bytes for each pair of ranks that meet in a call) are
      counted apart, as control bytes.
 
    CONTENTS (grep -nE '^ *>>|---- >>' neo_comm.h is the map)
@@ -242,7 +242,7 @@ NEO_API neo_status neo_comm_test(neo_comm *comm, neo_ticket ticket, int *done);
    rank that waits gets one of
        NEO_ERR_TIMEOUT    a peer did not come in time (over MPI also: its process was lost)
        NEO_ERR_PEER       a peer has left or given up: its function returned, or MPI lost it
-       NEO_ERR_DIVERGED   a peer called another operation, or with another size or dtype
+       NEO_ERR_DIVERGED   a peer called another operation, or with another size, dtype or label
    and a message that names rank, peer, operation (with the count of all parts) and sequence number. After a
    timeout over MPI the peer may itself be waiting for the lost one; threads look which rank waits for nobody.
    The group is then broken: every later call on it returns the same error. Outputs of the failed call are
@@ -252,6 +252,16 @@ NEO_API neo_status neo_comm_test(neo_comm *comm, neo_ticket ticket, int *done);
    ------------------------------------------------------------------------------------------------ */
 /* neo_comm_status: NEO_OK while the group works, else what broke it (and sets neo_last_error). */
 NEO_API neo_status neo_comm_status(neo_comm *comm);
+/* neo_comm_label: the next call of this rank on the group (also a send or recv; with a ticket too) is about
+   `label`, and that of its peers must be: as with another operation, another label, or none, is
+   NEO_ERR_DIVERGED. Messages name it: "all_gather #12 (300 f32) of 'h.3'". So calls that look alike and are
+   about different things (which layer's parameters are gathered?) are told apart.
+       neo_comm_label(comm, "h.3");
+       status = neo_comm_all_gather(comm, ...);
+   label: copied; of more than 39 bytes the middle is shown, and compared, as a hash. NULL or "": none. A call
+   that is refused (NEO_ERR_ARG) leaves it to the next one; neo_comm_agree and neo_comm_split drop it.
+   Cost     nothing is allocated, no byte more is sent: headers have room for it. */
+NEO_API void neo_comm_label(neo_comm *comm, const char *label);
 /* neo_comm_abort: break the group on purpose, so that no rank waits for this one: a rank that cannot go on
    (its disk is full) calls it and returns. message: shown on the others. */
 NEO_API void neo_comm_abort(neo_comm *comm, const char *message);
@@ -618,6 +628,7 @@ enum {
     NEO__LEFT = -1, /* the root of a call that is none: the rank's function has returned */
     NEO__COMM_MAX_RANKS = 4096,
     NEO__COMM_MESSAGE = 400,
+    NEO__COMM_LABEL = 40,    /* with its NUL */
     NEO__COMM_LOOKS = 100,   /* before a rank sleeps, if all ranks have a core */
     NEO__COMM_FEW_LOOKS = 20 /* if not */
 };
@@ -1221,7 +1232,9 @@ typedef struct neo__call {
     int64_t count;    /* elements; 0 where ranks may differ */
     int32_t op, dtype, reduce, root;
     int32_t wire, exponent; /* of rows: 1 + wire; else 0 */
+    char label[NEO__COMM_LABEL]; /* zeros behind its end */
 } neo__call;
+NEO__STATIC_ASSERT(sizeof(neo__call) == 40 + NEO__COMM_LABEL, "calls are compared byte for byte");
 /* What the first message of a call between two ranks carries before its data. */
 typedef struct neo__header {
     neo__call call;
@@ -1298,6 +1311,7 @@ struct neo_comm {
     int timeout_ms, queue_length;
     size_t segment_bytes, bytes; /* bytes: of this block */
     int shards;                  /* V */
+    int places; /* ranks of a node, where nodes are alike, else of all; 0: not known yet */
     int ring_length;
     int looks; /* threads: before a rank sleeps */
     neo_comm_desc desc;
@@ -1324,6 +1338,7 @@ struct neo_comm {
     /* of the operation that runs */
     int64_t sequence;       /* of the next collective */
     int64_t *pair_sequence; /* [2 size]: sent to, received from */
+    char label[NEO__COMM_LABEL]; /* of the next call */
     int64_t *offset;        /* [2 (size + 1)] scratch: where parts begin */
     int *pieces_of;         /* [size + 1]: subtrees of the leaf tree before rank p's */
     int *piece_leaves;      /* [total]: leaves of each */
@@ -1346,39 +1361,44 @@ static const char *const neo__op_names[NEO_COMM_OP_COUNT] = {
     "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast",
     "gather",     "scatter",        "send",       "barrier"};
 
-/* "all_reduce #12 (1000 f32, sum)" */
+/* "all_reduce #12 (1000 f32, sum) of 'h.3'" */
 typedef struct neo__call_text {
-    char text[96];
+    char text[150];
 } neo__call_text;
+static void neo__call_add(neo__call_text *t, const char *format, ...) NEO__PRINTF(2, 3);
+static void neo__call_add(neo__call_text *t, const char *format, ...) {
+    size_t at = strlen(t->text);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(t->text + at, sizeof t->text - at, format, args);
+    va_end(args);
+}
 static neo__call_text neo__call_name(const neo__call *c) {
     static const char *const reduces[] = {"sum", "max", "min"};
     neo__call_text t;
     int known = c->op >= 0 && c->op < (int)NEO_COMM_OP_COUNT && c->dtype >= 0 &&
                 c->dtype < (int)NEO_DTYPE_COUNT;
+    t.text[0] = 0;
     if (!known) {
-        snprintf(t.text, sizeof t.text, "no call of neo");
+        neo__call_add(&t, "no call of neo");
         return t;
     }
+    const char *dtype = neo_dtype_name((neo_dtype)c->dtype);
     int uneven = c->op == (int)NEO_COMM_ALL_TO_ALL && c->count < 0;
     const char *more = c->op == (int)NEO_COMM_SEND ? "/recv" : uneven ? "v" : "";
-    int n = snprintf(t.text, sizeof t.text, "%s%s #%" PRId64, neo__op_names[c->op], more, c->sequence);
-    size_t at = n > 0 ? (size_t)n : 0;
-    if (c->op == (int)NEO_COMM_BARRIER) return t;
+    neo__call_add(&t, "%s%s #%" PRId64, neo__op_names[c->op], more, c->sequence);
     if (uneven)
-        snprintf(t.text + at, sizeof t.text - at, " (%s)", neo_dtype_name((neo_dtype)c->dtype));
+        neo__call_add(&t, " (%s)", dtype);
     else if (c->op <= (int)NEO_COMM_REDUCE_SCATTER)
-        snprintf(t.text + at, sizeof t.text - at, " (%" PRId64 " %s, %s)", c->count,
-                 neo_dtype_name((neo_dtype)c->dtype), reduces[c->reduce % 3]);
+        neo__call_add(&t, " (%" PRId64 " %s, %s)", c->count, dtype, reduces[c->reduce % 3]);
     else if (c->op == (int)NEO_COMM_BROADCAST || c->op == (int)NEO_COMM_GATHER ||
              c->op == (int)NEO_COMM_SCATTER)
-        snprintf(t.text + at, sizeof t.text - at, " (%" PRId64 " %s, root %d)", c->count,
-                 neo_dtype_name((neo_dtype)c->dtype), (int)c->root);
-    else
-        snprintf(t.text + at, sizeof t.text - at, " (%" PRId64 " %s)", c->count,
-                 neo_dtype_name((neo_dtype)c->dtype));
-    at = strlen(t.text);
+        neo__call_add(&t, " (%" PRId64 " %s, root %d)", c->count, dtype, (int)c->root);
+    else if (c->op != (int)NEO_COMM_BARRIER)
+        neo__call_add(&t, " (%" PRId64 " %s)", c->count, dtype);
     if (c->wire > 0 && c->wire <= (int)NEO_WIRE_COUNT)
-        snprintf(t.text + at, sizeof t.text - at, " as %s", neo_wire_name((neo_wire)(c->wire - 1)));
+        neo__call_add(&t, " as %s", neo_wire_name((neo_wire)(c->wire - 1)));
+    if (c->label[0]) neo__call_add(&t, " of '%.*s'", (int)NEO__COMM_LABEL - 1, c->label);
     return t;
 }
 
@@ -1803,6 +1823,24 @@ NEO_API const char *neo_comm_op_name(neo_comm_op op) {
 NEO_API neo_status neo_comm_status(neo_comm *comm) {
     return neo__comm_check(comm, "neo_comm_status");
 }
+NEO_API void neo_comm_label(neo_comm *comm, const char *label) {
+    if (!comm) return;
+    size_t length = label ? strlen(label) : 0, most = NEO__COMM_LABEL - 1;
+    memset(comm->label, 0, sizeof comm->label);
+    if (length <= most) {
+        if (length) memcpy(comm->label, label, length);
+        return;
+    }
+    uint64_t hash = neo_hash(label);
+    snprintf(comm->label, sizeof comm->label, "%.14s~%08" PRIx32 "~%s", label,
+             (uint32_t)(hash ^ hash >> 32), label + length - 15);
+}
+/* The call is made: it takes the label. */
+static void neo__call_label(neo_comm *comm, neo__call *call) {
+    if (!comm->label[0]) return;
+    memcpy(call->label, comm->label, sizeof call->label);
+    memset(comm->label, 0, sizeof comm->label);
+}
 NEO_API void neo_comm_abort(neo_comm *comm, const char *message) {
     if (!comm) return;
     (void)neo__comm_break(comm, NEO_ERR_PEER, "rank %d has given up: %s", comm->world[comm->rank],
@@ -1893,6 +1931,7 @@ NEO_API neo_status neo_comm_split(neo_comm *comm, int color, int key, neo_comm *
     NEO__CHECK(sub, NEO_ERR_ARG, "neo_comm_split: sub is NULL");
     *sub = NULL;
     NEO__TRY(neo__comm_check(comm, "neo_comm_split"));
+    neo_comm_label(comm, NULL);
     if (comm->transport->split) return comm->transport->split(comm, color, key, sub);
     size_t n = (size_t)comm->size, ballot_bytes = n * sizeof(neo__ballot),
            token_bytes = (3 * n + 2) * sizeof(int64_t);
@@ -1955,7 +1994,7 @@ NEO_API int neo_comm_subtrees(const neo_comm *comm, int rank, int64_t batch,
    >>impl-collectives
 
    What every operation does, over any transport. Parts go straight between the rank that has them and the
-   rank that needs them, in an order that spreads the load (rank r begins with r + 1).
+   rank that needs them, in an order that spreads the load (see neo__peer_in_turn).
 
    Sums    A reduce-scatter gets every rank's piece of its own part and adds the pieces in the order of the
            leaf tree, block by block: they are pushed on a stack in leaf order, where two subtrees of equal
@@ -2075,6 +2114,20 @@ static neo__round neo__round_new(neo_comm *c) {
     return r;
 }
 static int neo__peer(const neo_comm *c, int distance) { return (c->rank + distance) % c->size; }
+/* Where all send to all: the rank that this one sends to in turn d (1 .. size - 1), or, of, that it receives
+   from. Turns go through the places of a node, then node by node through theirs. So in each turn all ranks
+   send at one level, and each to another; with r + d the ranks of a node would begin with the same rank of
+   the next one. Where nodes are not equal, or their ranks not consecutive, it is r + d. */
+static int neo__peer_in_turn(neo_comm *c, int d, int of) {
+    if (c->places == 0) {
+        int places = neo__comm_node_size(c);
+        c->places = places ? places : c->size;
+    }
+    int places = c->places, nodes = c->size / places;
+    int node = d / places, place = d % places;
+    if (of) node = nodes - node, place = places - place;
+    return (c->rank / places + node) % nodes * places + (c->rank % places + place) % places;
+}
 
 /* ---- reduce-scatter ---- */
 typedef struct neo__reducing {
@@ -2104,7 +2157,7 @@ static neo_status neo__reduce_start(neo_comm *c, const neo__call *call, const ne
     r->xfer = c->xfer + (s & 1) * (c->xfer_count / 2);
     r->count = 0;
     for (int d = 1; d < c->size; d++) {
-        int p = neo__peer(c, d);
+        int p = neo__peer_in_turn(c, d, 1);
         for (int k = j->pieces_of[p]; k < j->pieces_of[p + 1] && (s == 0 || part > 0); k++) {
             neo__round_add(r, p, 0, scratch, part, s == 0 && k == j->pieces_of[p], 1)->whole =
                 neo__reduce_whole(j, c->rank, p);
@@ -2112,7 +2165,7 @@ static neo_status neo__reduce_start(neo_comm *c, const neo__call *call, const ne
         }
     }
     for (int d = 1; d < c->size; d++) {
-        int p = neo__peer(c, d);
+        int p = neo__peer_in_turn(c, d, 0);
         size_t bytes = (size_t)neo__segment_count(j, p, s) * j->size;
         for (int k = 0; k < j->pieces && (s == 0 || bytes > 0); k++)
             neo__round_add(r, p, 1,
@@ -2191,12 +2244,12 @@ static neo_status neo__gather_parts(neo_comm *c, const neo__call *call, size_t s
                                     const int64_t *offset, int first) {
     neo__round r = neo__round_new(c);
     for (int d = 1; d < c->size; d++) {
-        int p = neo__peer(c, c->size - d);
+        int p = neo__peer_in_turn(c, d, 1);
         neo__round_add(&r, p, 0, out + (size_t)offset[p] * size,
                        (size_t)(offset[p + 1] - offset[p]) * size, first, 0);
     }
     for (int d = 1; d < c->size; d++)
-        neo__round_add(&r, neo__peer(c, d), 1, out + (size_t)offset[c->rank] * size,
+        neo__round_add(&r, neo__peer_in_turn(c, d, 0), 1, out + (size_t)offset[c->rank] * size,
                        (size_t)(offset[c->rank + 1] - offset[c->rank]) * size, first, 0);
     return neo__round_run(c, call, &r);
 }
@@ -2288,12 +2341,12 @@ static neo_status neo__all_to_all_run(neo_comm *c, const neo__work *w) {
     char *to = (char *)w->out;
     neo__round r = neo__round_new(c);
     for (int d = 1; d < c->size; d++) {
-        int p = neo__peer(c, c->size - d);
+        int p = neo__peer_in_turn(c, d, 1);
         neo__round_add(&r, p, 0, to + (size_t)out[p] * size, (size_t)(out[p + 1] - out[p]) * size,
                        1, 0);
     }
     for (int d = 1; d < c->size; d++) {
-        int p = neo__peer(c, d);
+        int p = neo__peer_in_turn(c, d, 0);
         neo__round_add(&r, p, 1, from + (size_t)in[p] * size, (size_t)(in[p + 1] - in[p]) * size, 1,
                        0);
     }
@@ -2476,6 +2529,7 @@ static neo_status neo__call_issue(neo_comm *c, const neo__args *a, const void *c
     w->call.root = (int32_t)a->root;
     w->call.count = a->total;
     w->call.sequence = c->sequence++;
+    neo__call_label(c, &w->call);
     w->in = a->in;
     w->out = a->out;
     w->count = a->count;
@@ -2670,6 +2724,7 @@ static neo_status neo__pair_issue(neo_comm *c, const char *function, const void 
     w->call.dtype = (int32_t)dtype;
     w->call.count = count;
     w->call.sequence = c->pair_sequence[receives ? c->size + peer : peer]++;
+    neo__call_label(c, &w->call);
     w->each = neo_dtype_size(dtype);
     w->in = data;
     w->out = (void *)(uintptr_t)data;
@@ -2975,6 +3030,7 @@ static neo_status neo__agree_on_end(const neo_comm *comm, const int64_t *word, i
 }
 NEO_API neo_status neo_comm_agree(neo_comm *comm, neo_status mine) {
     NEO__CHECK(comm, NEO_ERR_ARG, "neo_comm_agree: comm is NULL");
+    neo_comm_label(comm, NULL); /* of a call that was refused on this rank alone */
     if (comm->transport->host) { /* its operations in flight use the host group */
         NEO__TRY(neo__comm_drain(comm, comm->issued));
         NEO__TRY(neo__comm_check(comm, "neo_comm_agree"));
@@ -4744,7 +4800,7 @@ static neo_status neo__nccl_failed(neo_comm *c, const neo__call *call, neo_statu
 /* The host group failed: it has told the others, and why is in neo_last_error. */
 static neo_status neo__nccl_lost(neo_comm *c, const neo__call *call, neo_status status) {
     char text[NEO__COMM_MESSAGE];
-    snprintf(text, sizeof text, "rank %d: %s: %.280s", c->world[c->rank],
+    snprintf(text, sizeof text, "rank %d: %s: %.220s", c->world[c->rank],
              neo__call_name(call).text, neo_last_error());
     (void)neo__comm_mark(c, status, text);
     neo__nccl_abort(c->nccl);

@@ -45,6 +45,7 @@ static neo_status call(neo_comm *c, const char *name, const char *twist, neo_tic
     neo_dtype dtype = is(twist, "dtype") ? NEO_I32 : NEO_F32;
     neo_reduce reduce = is(twist, "reduce") ? NEO_REDUCE_MAX : NEO_REDUCE_SUM;
     if (is(twist, "size")) n += 16;
+    if (is(fault, "divergence")) neo_comm_label(c, is(twist, "label") ? "h.3" : strchr(name, 'l') ? "h.2" : NULL);
     for (int p = 0; p < size; p++) {
         in_counts[p] = n + (rank + 2 * p) % 3 + (is(twist, "pair") && p == 0);
         out_counts[p] = n + (p + 2 * rank) % 3;
@@ -142,10 +143,10 @@ static neo_status divergence(neo_comm *comm, void *user) {
         {"all_to_allv", "all_to_all"},    {"large all_to_allv", "broadcast"},       {"broadcast", "all_reduce"},
         {"large broadcast", "scatter"},   {"gather", "scatter"},                    {"scatter", "gather"},
         {"barrier", "all_reduce"}};
-    static const char *const twists[] = {"size", "dtype", "reduce", "root", "pair", "other", "late"};
+    static const char *const twists[] = {"size", "dtype", "reduce", "root", "pair", "other", "late", "label"};
     (void)user;
     for (size_t k = is(operation, "odd"); k < sizeof names / sizeof names[0]; k += 2)
-        for (int t = 0; t < 7; t++) {
+        for (int t = 0; t < 8; t++) {
             const char *name = names[k][0];
             if (t < 2 && (is(name, "barrier") || (t == 0 && strstr(name, "allv")))) continue;
             if (t == 2 && !strstr(name, "reduce")) continue;

@@ -86,12 +86,13 @@ typedef enum blow {
     OTHER_ROOT,
     OTHER_PAIR,   /* all_to_allv: one element more than the receiver expects */
     OTHER_WIRE,   /* of rows */
+    OTHER_LABEL,  /* neo_comm_label; asynchronous: none */
     BLOWS
 } blow;
 static const char *const blow_label[BLOWS] = {
     "returns", "returns an error", "is killed", "is delayed", "loses its messages", "calls another operation",
     "has another count", "has another dtype", "has another reduction", "has another root", "sends one more",
-    "has another wire"};
+    "has another wire", "has another label"};
 
 typedef struct scene {
     neo_comm_fn fn;
@@ -162,6 +163,7 @@ typedef struct plan {
     neo_reduce reduce;
     int root, pair;
     neo_wire wire;
+    const char *label;
 } plan;
 static int number(int rank, int64_t i, int to) { return (int)((rank * 31 + i * 7 + to * 13) % 61); }
 static void put(void *data, neo_dtype dtype, int64_t i, int x) {
@@ -302,6 +304,7 @@ static neo_status call(neo_comm *c, const plan *p, const buffers *b, int async) 
     rows.workspace_bytes = b->work_bytes;
     const float *in = (const float *)b->in;
     float *out = (float *)b->out;
+    neo_comm_label(c, p->label);
     switch (p->op) {
     case OP_ALL_REDUCE_SMALL:
     case OP_ALL_REDUCE_LARGE: status = neo_comm_all_reduce(c, p->reduce, b->in, b->out, p->count, p->dtype, t); break;
@@ -319,6 +322,7 @@ static neo_status call(neo_comm *c, const plan *p, const buffers *b, int async) 
     case OP_BARRIER: status = neo_comm_barrier(c, t); break;
     case OP_SEND_RECV:
         for (int turn = 0; turn < 2 && status == NEO_OK; turn++) { /* even ranks send first */
+            neo_comm_label(c, p->label);
             status = (turn == 0) == (rank % 2 == 0) ? neo_comm_send(c, b->in, p->count, p->dtype, next, t)
                                                     : neo_comm_recv(c, b->out, p->count, p->dtype, before, t);
             if (!async || turn == 1) status = settle(c, async, status, &ticket);
@@ -346,7 +350,8 @@ static neo_status perform(scene *s, neo_comm *comm, const plan *p, int judged) {
     return status;
 }
 static plan plan_of(const scene *s, int rank) {
-    plan p = {s->op, ops[s->op].count, NEO_F32, NEO_REDUCE_SUM, s->root, 0, NEO_WIRE_BF16}; /* exact: small integers */
+    plan p = {s->op, ops[s->op].count, NEO_F32, NEO_REDUCE_SUM, s->root, 0, NEO_WIRE_BF16, /* exact: small integers */
+              s->hit == OTHER_LABEL || s->op % 2 ? "h.2" : NULL};
     if (rank != s->culprit) return p;
     switch (s->hit) {
     case OTHER_OP:
@@ -359,6 +364,7 @@ static plan plan_of(const scene *s, int rank) {
     case OTHER_ROOT: p.root = (s->root + 1) % s->ranks; break;
     case OTHER_PAIR: p.pair = 1; break;
     case OTHER_WIRE: p.wire = NEO_WIRE_F16; break; /* as many bytes */
+    case OTHER_LABEL: p.label = s->async ? NULL : "h.3"; break;
     case KILL: /* faults are counted by collectives: one that only the lost rank calls */
         if (s->op == OP_SEND_RECV) p.op = OP_BARRIER, p.count = 0;
         break;
@@ -422,6 +428,16 @@ static const char *called(int op) {
     if (ops[op].op == NEO_COMM_SEND) return "send/recv";
     return strncmp(ops[op].label, "all_to_allv", 11) == 0 ? "all_to_allv" : neo_comm_op_name(ops[op].op);
 }
+/* Each of the two ranks with its label; the culprit of an asynchronous call has none. */
+static void judge_labels(scene *s, neo_comm *comm, const char *text) {
+    const char *but = strstr(text, ", but rank"), *his = strstr(text, "of 'h.3'"), *ours = strstr(text, "of 'h.2'");
+    char first[24];
+    snprintf(first, sizeof first, "rank %d: ", s->culprit);
+    int begins = strncmp(text, first, strlen(first)) == 0;
+    CHECK(s, comm, but && ours && (ours > but) == begins, "%s", text);
+    if (s->async) CHECK(s, comm, !his, "%s", text);
+    else CHECK(s, comm, but && his && (his < but) == begins, "%s", text);
+}
 static void judge_message(scene *s, neo_comm *comm, neo_status status, const char *text) {
     said m;
     int parsed = message_parse(text, &m), known = 0, gone = -1;
@@ -442,6 +458,7 @@ static void judge_message(scene *s, neo_comm *comm, neo_status status, const cha
     if (status == NEO_ERR_DIVERGED) {
         CHECK(s, comm, m.rank == s->culprit || m.peer == s->culprit, "%s", text);
         CHECK(s, comm, strstr(text, s->hit == OTHER_PAIR ? "expects" : ", but rank"), "%s", text);
+        if (s->hit == OTHER_LABEL) judge_labels(s, comm, text);
     }
     if (status == NEO_ERR_TIMEOUT) {
         char late[64];
@@ -512,7 +529,7 @@ static neo_comm *judge_rebuild(scene *s, neo_comm *comm, const int *lost) {
               neo_comm_world_rank(next, r), world[r]);
     if (neo_comm_size(next) != size) return next;
     for (int op = 0; op < (s->all_after ? OP_COUNT : OP_REDUCE_SCATTER); op++) {
-        plan p = {(op_kind)op, ops[op].count, NEO_F32, NEO_REDUCE_SUM, size - 1, 0, NEO_WIRE_BF16};
+        plan p = {(op_kind)op, ops[op].count, NEO_F32, NEO_REDUCE_SUM, size - 1, 0, NEO_WIRE_BF16, NULL};
         if (op == OP_SEND_RECV && size == 1) continue;
         status = perform(s, next, &p, 1);
         CHECK(s, comm, status == NEO_OK, "%s of the new group: %s", ops[op].label, neo_last_error());
@@ -596,7 +613,7 @@ static neo_status sum_of_ones(neo_comm *comm, int64_t *sum) {
 /* The group works: small and large sums are right. */
 static void works(scene *s, neo_comm *comm, const char *what) {
     for (int op = OP_ALL_REDUCE_SMALL; op <= OP_ALL_REDUCE_LARGE; op++) {
-        plan p = {(op_kind)op, ops[op].count, NEO_F32, NEO_REDUCE_SUM, 0, 0, NEO_WIRE_F32};
+        plan p = {(op_kind)op, ops[op].count, NEO_F32, NEO_REDUCE_SUM, 0, 0, NEO_WIRE_F32, NULL};
         neo_status status = perform(s, comm, &p, 1);
         CHECK(s, comm, status == NEO_OK, "%s: %s", what, neo_last_error());
     }
@@ -724,7 +741,7 @@ static void add_scenes(void) {
             snprintf(s->label, sizeof s->label, "%d ranks, rank %d comes after the others have gone on", ranks, s->culprit);
         }
     static const blow order[BLOWS] = {DELAY, DROP, OTHER_OP, OTHER_ROOT, KILL, RETURN_OK, RETURN_ERROR,
-                                      OTHER_COUNT, OTHER_DTYPE, OTHER_REDUCE, OTHER_PAIR, OTHER_WIRE};
+                                      OTHER_COUNT, OTHER_DTYPE, OTHER_REDUCE, OTHER_PAIR, OTHER_WIRE, OTHER_LABEL};
     for (int b = 0; b < BLOWS; b++)
         for (int op = 0; op < OP_COUNT; op++)
             for (size_t w = 0; w < sizeof who / sizeof who[0] && applies((op_kind)op, order[b]); w++)
@@ -787,7 +804,7 @@ static neo_status aborted(neo_comm *comm, void *user) {
         while (!__atomic_load_n(&s->hurt, __ATOMIC_ACQUIRE)) sleep_ms(1);
         status = neo_comm_barrier(comm, NULL);
     } else {
-        plan p = {OP_ALL_REDUCE_LARGE, 5000, NEO_F32, NEO_REDUCE_SUM, 0, 0, NEO_WIRE_F32};
+        plan p = {OP_ALL_REDUCE_LARGE, 5000, NEO_F32, NEO_REDUCE_SUM, 0, 0, NEO_WIRE_F32, NULL};
         status = perform(s, comm, &p, 1);
     }
     CHECK(s, comm, status == NEO_ERR_PEER && strcmp(neo_last_error(), want) == 0, "%s: %s", neo_status_string(status),
@@ -895,6 +912,67 @@ static neo_status apart(neo_comm *comm, void *user) {
     return NEO_OK;
 }
 
+/* Labels: which calls take one, which leave or drop it; long ones differ wherever they do. */
+static neo_status labelled(neo_comm *comm, void *user) {
+    static const char *const pairs[][4] = { /* two labels, and how messages show them (NULL: any way) */
+        {"h.2", "h.3", "of 'h.2'", "of 'h.3'"},
+        {"123456789012345678901234567890123456789", "123456789012345678901234567890123456780",
+         "of '123456789012345678901234567890123456789'", "of '123456789012345678901234567890123456780'"},
+        {"model.layers.11.attention.query.weight.of.rank", "model.layers.12.attention.query.weight.of.rank",
+         "of 'model.layers.1~", "~.weight.of.rank'"},
+        {"model.layers.11.attention.query.weight.of.rank", "model.layers.1", "~.weight.of.rank'",
+         "of 'model.layers.1'"},
+        {"", "h.3", "barrier #0", "of 'h.3'"}};
+    scene *s = (scene *)user;
+    int rank = neo_comm_rank(comm), last = rank == s->ranks - 1;
+    int64_t sum = 0, before = s->memory.calls;
+    neo_ticket ticket;
+    float x = 1, y[MOST_RANKS];
+    neo_comm_label(NULL, "h.3");
+    meet(s, s->ranks);
+    /* Equal ones, of every kind; the next call has none. */
+    neo_comm_label(comm, "h.3");
+    IS_OK(s, comm, sum_of_ones(comm, &sum));
+    if (last) neo_comm_label(comm, "another"), neo_comm_label(comm, NULL); /* none after all */
+    IS_OK(s, comm, neo_comm_all_gather(comm, &x, y, 1, NULL, NEO_F32, NULL));
+    for (int i = 0; i < 6; i++) { /* taken when the call is made */
+        neo_comm_label(comm, i % 2 ? "odd" : "even");
+        IS_OK(s, comm, neo_comm_barrier(comm, &ticket));
+    }
+    neo_comm_label(comm, "to be overwritten");
+    neo_comm_label(comm, "long");
+    IS_OK(s, comm, neo_comm_wait_all(comm));
+    /* A refused call leaves it to the next. */
+    if (last) IS_ERR(s, comm, neo_comm_all_gather(comm, NULL, y, 1, NULL, NEO_F32, NULL), NEO_ERR_ARG, "in is NULL");
+    IS_OK(s, comm, neo_comm_all_gather(comm, &x, y, 1, NULL, NEO_F32, NULL));
+    CHECK(s, comm, s->memory.calls == before, "labels allocate");
+    /* Of a call that this rank alone could not make: agreement and splitting have none. */
+    if (last) neo_comm_label(comm, "of one rank");
+    IS_ERR(s, comm, neo_comm_agree(comm, last ? neo_fail(NEO_ERR_IO, "the disk is full") : NEO_OK), NEO_ERR_IO, "full");
+    for (int i = 0; i < (int)(sizeof pairs / sizeof pairs[0]); i++) {
+        neo_comm *group = NULL;
+        if (last) neo_comm_label(comm, "of one rank");
+        IS_OK(s, comm, neo_comm_split(comm, 0, 0, &group));
+        if (!group) return NEO_ERR_STATE;
+        neo_comm_label(group, pairs[i][last]);
+        neo_status status = neo_comm_barrier(group, NULL);
+        if (status == NEO_OK) status = neo_comm_barrier(group, NULL); /* it did not meet the last rank */
+        const char *text = neo_last_error();
+        CHECK(s, group, status == NEO_ERR_DIVERGED && strstr(text, ", but rank "), "%s", text);
+        CHECK(s, group, strstr(text, pairs[i][2]) && strstr(text, pairs[i][3]), "labels %d: %s", i, text);
+        meet(s, s->ranks);
+        neo_comm_destroy(group);
+    }
+    return NEO_OK;
+}
+static void labels(void) {
+    for (int ranks = 2; ranks <= 5; ranks++) {
+        scene s;
+        scene_single(&s, ranks, "labels");
+        scene_single_run(&s, labelled, NEO_OK);
+    }
+}
+
 /* Fault after fault: 5 ranks, 4, 3, 2, 1. Each broken group is destroyed as soon as there is a new one. */
 static neo_status one_after_another(neo_comm *comm, void *user) {
     scene *s = (scene *)user;
@@ -940,7 +1018,7 @@ static neo_status odds(neo_comm *comm, void *user) {
     neo_comm_abort(NULL, "nothing");
     meet(s, s->ranks);
     for (int op = 0; op < OP_COUNT; op++) { /* late, but in time; with no timeout always */
-        plan p = {(op_kind)op, ops[op].count, NEO_F32, NEO_REDUCE_SUM, 1, 0, NEO_WIRE_BF16};
+        plan p = {(op_kind)op, ops[op].count, NEO_F32, NEO_REDUCE_SUM, 1, 0, NEO_WIRE_BF16, NULL};
         neo_fault delay = {NEO_FAULT_DELAY, comm->sequence, 10};
         if (neo_comm_rank(comm) == op % s->ranks) IS_OK(s, comm, neo_comm_inject(comm, delay));
         IS_OK(s, comm, perform(s, comm, &p, 1));
@@ -1105,7 +1183,7 @@ static neo_status asleep(neo_comm *comm, void *user) {
     static const op_kind what[] = {OP_ALL_REDUCE_SMALL, OP_ALL_REDUCE_LARGE, OP_ALL_TO_ALL, OP_BARRIER};
     IS_OK(s, comm, neo_comm_barrier(comm, NULL));
     for (int k = 0; k < (s->ranks == MOST_RANKS ? 4 : 1); k++) {
-        plan p = {what[k], ops[what[k]].count, NEO_F32, NEO_REDUCE_SUM, 0, 0, NEO_WIRE_F32};
+        plan p = {what[k], ops[what[k]].count, NEO_F32, NEO_REDUCE_SUM, 0, 0, NEO_WIRE_F32, NULL};
         if (neo_comm_rank(comm) == s->culprit) {
             int64_t cpu = 0, wall = 0, until = now_ms() + SLACK_MS;
             do { /* the others come to rest */
@@ -1149,6 +1227,7 @@ int main(int argc, char **argv) {
     RUN(waiting_sleeps);
     RUN(aborts);
     RUN(the_first_reason_stands);
+    RUN(labels);
     RUN(groups_and_rebuilding);
     RUN(memory_refused);
     RUN(every_operation_every_fault);

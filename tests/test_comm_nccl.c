@@ -694,7 +694,7 @@ static void hung_device(int ranks) {
 }
 
 /* ---- ranks that go their own ways ---- */
-enum { OP, COUNT, DTYPE, COUNTS, PAIRS, PIECES, MESSAGE, LATE, LEFT, GIVEN_UP, LONELY, WAYS };
+enum { OP, COUNT, DTYPE, LABEL, COUNTS, PAIRS, PIECES, MESSAGE, LATE, LEFT, GIVEN_UP, LONELY, WAYS };
 typedef struct way {
     int kind, most_ms;
 } way;
@@ -722,6 +722,15 @@ static neo_status wander(neo_comm *host, void *user) {
         status = neo_comm_all_reduce(gpu, NEO_REDUCE_SUM, x, y, other ? 101 : 100, NEO_F32, NULL);
         break;
     case DTYPE: status = neo_comm_all_gather(gpu, x, y, 4, NULL, other ? NEO_I32 : NEO_F32, NULL); break;
+    case LABEL:
+        part = other ? "of 'h.3'" : "of 'h.2'";
+        neo_comm_label(gpu, other ? "of one rank" : NULL); /* agreement has none */
+        EXPECT_OK(host, neo_comm_agree(gpu, NEO_OK));
+        neo_comm_label(gpu, "h.1");
+        EXPECT_OK(host, neo_comm_barrier(gpu, NULL));
+        neo_comm_label(gpu, other ? "h.3" : "h.2");
+        status = neo_comm_all_gather(gpu, x, y, 4, NULL, NEO_F32, NULL);
+        break;
     case COUNTS: /* the same sum */
         counts[other ? 1 : 0] = 40;
         part = "its counts or pieces are not those of rank";

@@ -102,9 +102,12 @@ diverged() {
             if ($2 == "DIVERGED" && $4 !~ /^rank 1: [a-z_/]+ #[0-9]+.*, but rank [0-3]: [a-z_/]+ #[0-9]+/ &&
                 $4 !~ /^rank [0-3]: [a-z_/]+ #[0-9]+.*, but rank 1: [a-z_/]+ #[0-9]+/ &&
                 $4 !~ /^rank [0-3]: [a-z_/]+ #[0-9]+.*: expects [0-9]+ bytes from rank 1, which sends [0-9]+/) wrong("message")
+            if ($1 ~ /^label\// && $4 !~ /^rank 1: .* of .h[.]3., but/ &&
+                $4 !~ /, but rank 1: .* of .h[.]3.$/) wrong("his label")
+            if ($1 ~ /^label\/.*l/ && $4 !~ / of .h[.]2./) wrong("the label of the others")
             if ($3 > 20000) wrong("late")
         }
-        END { if (!bad && (seen < 15 || agains != seen || ends != 1 || checked != 1)) print "the file is not complete" }
+        END { if (!bad && (seen < 21 || agains != seen || ends != 1 || checked != 1)) print "the file is not complete" }
     ' "$1"
 }
 
