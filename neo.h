@@ -6189,7 +6189,8 @@ static neo_status neo__optim_step_inside(neo_optim *o, float lr) {
     for (int i = 0; i < o->param_count; i++) {
         const neo_param *p = neo_params_at(o->params, i);
         const neo_tensor t = p->value.data ? p->grad : p->value;
-        if (t.absent && !t.data) return neo__no_data("neo_optim_step", p->name, t, NEO_ERR_STATE);
+        if (t.absent && !t.data && neo_tensor_count(t) > 0)
+            return neo__no_data("neo_optim_step", p->name, t, NEO_ERR_STATE);
     }
     if (d->clip_norm > 0.0f) {
         NEO__TRY(neo__optim_norm(o, &norm));

@@ -41,11 +41,12 @@
      slice       the pieces of a table with the same columns: together all its rows
 
    CONTENTS (grep -nE '^ *>>|---- >>' neo_fsdp.h is the map)
-     >>fsdp-config >>plan >>shard >>impl-plan >>impl-plan-model >>impl-plan-buffers >>impl-plan-predict
+     >>fsdp-config >>plan >>shard >>fsdp >>impl-plan >>impl-plan-model >>impl-plan-buffers >>impl-plan-predict
      >>impl-plan-pieces >>impl-plan-options >>impl-plan-place >>impl-plan-differencing
      >>impl-plan-improve >>impl-plan-search >>impl-plan-why >>impl-plan-file >>impl-plan-calls
      >>impl-calibrate >>impl-shard-map >>impl-shard >>impl-shard-rows >>impl-shard-nodes
-     >>impl-shard-cut >>impl-shard-step
+     >>impl-shard-cut >>impl-shard-step >>impl-fsdp >>impl-fsdp-gather >>impl-fsdp-reduce
+     >>impl-fsdp-step >>impl-fsdp-state
 */
 #ifndef NEO_FSDP_H
 #define NEO_FSDP_H
@@ -328,6 +329,185 @@ NEO_API void neo_shard_reset_stats(neo_shard *shard);
 /* neo_state_add_shard: all tensors of the tables, under the names of neo_state_add_bags; each rank adds what
    it holds. */
 NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *shard);
+
+/* ------------------------------------------------------------------------------------------------
+   >>fsdp
+
+   Dense parameters, their gradients and the optimizer's state, cut over the ranks of a group: the
+   system of "PyTorch FSDP" (arXiv 2304.11277), with windows that a trainer opens and closes itself. A
+   unit is a set of parameters that are used together: a block, an MLP. Its parameters lie one after
+   another, each at a multiple of 256 elements, are filled up with zeros and cut in F equal chunks; a
+   rank holds one chunk of the values (f32 masters), of the gradient and of the optimizer's state. In a
+   window the unit's parameters are whole in memory; outside they are absent tensors, and a layer that
+   is given one fails with NEO_ERR_STATE and the unit's name.
+
+       neo_params_create_deferred(ctx, &block);              names and shapes, no memory
+       ... layers add their parameters to it, as to any set
+       neo_fsdp_create(comm, &desc, &fsdp);                  desc.units: the sets, in the order of forward
+       per step, with this rank's samples of each of k micro-batches:
+           for (int piece = 0; piece < neo_fsdp_pieces(fsdp); piece++) {     mostly one
+               neo_leaves part = neo_fsdp_piece(fsdp, piece, batch);          its samples
+               per unit, in order:  neo_fsdp_forward_begin(fsdp, unit);
+                                    ... the layers' forward ...
+                                    neo_fsdp_forward_end(fsdp, unit);
+               the loss of these samples, divided by those of all k micro-batches of all ranks
+               per unit, backwards: neo_fsdp_backward_begin(fsdp, unit, piece);
+                                    ... the layers' backward, with &part ...
+                                    neo_fsdp_backward_end(fsdp, unit);
+           }
+       neo_fsdp_step(fsdp, lr);
+   Windows may nest: a unit with `keep` (embeddings and head) stays open around the blocks. Forward
+   may run inside a backward window: activations are recomputed there. A forward window may be opened
+   any number of times.
+
+   SAME BITS. Values begin as those of a neo_params that is not deferred, and after a step they, and
+   the optimizer's state, have the bits of one rank with the same numeric definition: V =
+   neo_ctx_repro_shards leaves, k micro-batches and how they add, dtypes. One rank without micro-batches is
+   neo_optim_step after a backward over all leaves. Micro-batches m = 1 .. k add
+       NEO_ACCUMULATE_EACH       tree(1) + tree(2) + ..: each is reduced when its backward ends
+       NEO_ACCUMULATE_AT_END     leaf by leaf, then one tree: nothing travels before the last, but every
+                                 rank holds whole gradients of each of its leaves
+       NEO_ACCUMULATE_IN_GROUPS  inside `groups` equal subtrees of the tree, which join at the end: with as
+                                 many groups as replicas, a reduce-scatter inside the sharding group per
+                                 micro-batch and one all-reduce across replicas
+   A narrow reduce_dtype rounds every leaf and every sum of two; then a piece is one leaf.
+
+   A STEP of a rank, in elements Psi of the sharded units (padded), p and r bytes per gathered parameter and
+   reduced gradient, n pieces x k micro-batches = S sweeps, R = W/F replicas, c(n) = (n - 1)/n; of units
+   in order, with s slots, of which Psi_first are the first units without `keep` but the last s, and Psi_last
+   the last of them but the first s:
+       NEO_FSDP_FULL    all-gather  p (Psi + S Psi_first + (S - 1) Psi_last) c(F); a unit with keep once
+       ZERO1, ZERO2     all-gather  p Psi c(F)
+       all three        reduce-scatter k r Psi c(F), for each subtree of leaves (one, if V/W is a power of
+                        two), and across replicas k 2 r (Psi/F) c(R); once instead of k times with AT_END,
+                        with IN_GROUPS the part across
+       NEO_FSDP_DDP     all-reduce k 2 r Psi c(W) in buckets, the last units first: one of 1 MiB, then of 25
+                        MiB, and one per end; so do units with `replicate` (one bucket each)
+   Resident are masters, gradients and state, Psi/F each; then `slots` gathered units of the largest size
+   and up to two gradients of it, whole. neo_fsdp_predict says what exactly.
+   ------------------------------------------------------------------------------------------------ */
+typedef struct neo_fsdp neo_fsdp;
+
+typedef enum neo_fsdp_mode {
+    NEO_FSDP_FULL,  /* values, gradients, state are cut; F < W: hybrid, cut inside groups of F consecutive ranks */
+    NEO_FSDP_ZERO2, /* gradients and state are cut; values stay whole from their first window to the step */
+    NEO_FSDP_ZERO1, /* state is cut; whole gradients stay too */
+    NEO_FSDP_DDP,   /* nothing is cut */
+    NEO_FSDP_MODE_COUNT
+} neo_fsdp_mode;
+/* neo_fsdp_mode_name: "full", "zero2", "zero1", "ddp". */
+NEO_API const char *neo_fsdp_mode_name(neo_fsdp_mode mode);
+
+typedef enum neo_fsdp_accumulate {
+    NEO_ACCUMULATE_EACH,
+    NEO_ACCUMULATE_AT_END,
+    NEO_ACCUMULATE_IN_GROUPS
+} neo_fsdp_accumulate;
+
+typedef struct neo_fsdp_unit {
+    const char *name;   /* for messages; required */
+    neo_params *params; /* deferred, with all its parameters; nobody binds it while the neo_fsdp lives */
+    int keep;           /* 1: stays gathered from its first window to the step, with buffers of its own */
+    int replicate;      /* 1: whole on every rank (small parameters): all-reduced */
+    int freeze;         /* 1: values do not change; no gradients, no state */
+} neo_fsdp_unit;
+
+/* Zeros are good defaults, but for units. */
+typedef struct neo_fsdp_desc {
+    const neo_fsdp_unit *units; /* in the order of forward; copied */
+    int unit_count;             /* required */
+    neo_optim_desc optim;       /* over the parameters of all units; group is not read */
+    neo_fsdp_mode mode;
+    int factor;                 /* F, divides the ranks; 0: all of them */
+    int slots;                  /* gathered units (without keep) in memory; 0: 2 */
+    int no_prefetch;            /* 1: a unit is gathered when its window opens; else with the window before */
+    int micro_batches;          /* k; 0: 1 */
+    neo_fsdp_accumulate accumulate;
+    int groups;                 /* of NEO_ACCUMULATE_IN_GROUPS; 0: the replicas */
+    neo_dtype param_dtype;      /* NEO_F32, or NEO_BF16, NEO_F16: windows show masters rounded to it, in f32 */
+    neo_dtype reduce_dtype;     /* of gradients on the wire and in their sums */
+    float loss_scale;           /* 0: none; else the first scale of the dynamic loss scaler, a power of two
+                                   (65536 is usual): see neo_fsdp_loss_scale */
+    int loss_scale_window;      /* good steps until it doubles; 0: 2000 */
+    neo_ctx *host;              /* masters, gradients and optimizer state are in its memory, and its threads
+                                   step; NULL: in that of comm's context */
+} neo_fsdp_desc;
+
+/* What a rank takes and sends: exactly, but for groups of ranks (neo_comm_workspace_bytes) and scratch. */
+typedef struct neo_fsdp_prediction {
+    size_t master_bytes, grad_bytes, state_bytes; /* of this rank's chunks */
+    size_t gathered_bytes; /* slots, kept units, what is under way to them */
+    size_t window_bytes;   /* gradients of open windows, under way, or kept for the next piece */
+    size_t record_bytes;
+    size_t bytes;          /* all of them: what create asks of the allocators */
+    size_t host_bytes;     /* of them, of desc.host */
+    int64_t elements;      /* of all parameters, filled up */
+    /* A step in the order of units: calls, and bytes of data that this rank sends (an all-reduce: on average). */
+    int64_t all_gathers, reduce_scatters, all_reduces;
+    double all_gather_bytes, reduce_scatter_bytes, all_reduce_bytes;
+} neo_fsdp_prediction;
+/* neo_fsdp_predict: of rank `rank` of `ranks`. ctx: its repro_shards and seed are those of the ranks; gives back
+   what it takes. Errors: as neo_fsdp_create, of the description. */
+NEO_API neo_status neo_fsdp_predict(neo_ctx *ctx, const neo_fsdp_desc *desc, int ranks, int rank,
+                                    neo_fsdp_prediction *prediction);
+
+/* neo_fsdp_create: memory and first values of this rank's part, groups of its own. Collective.
+   Errors   NEO_ERR_ARG: the message names unit and field: no units, a set that is not deferred, without
+            parameters or bound already, a name that two parameters have, factor does not divide the
+            ranks, repro_shards below the ranks. NEO_ERR_UNSUPPORTED: parameters of 0, 3 or 4 dimensions in
+            a unit that is cut (replicate it); hybrid where each rank's leaves are not one subtree; groups
+            that are not the replicas, or not a multiple of the ranks that cuts the leaves in equal
+            subtrees; a narrow reduce_dtype with groups other than repro_shards. NEO_ERR_MISMATCH: another
+            description on some rank. NEO_ERR_MEMORY. If one rank fails, all do, with its message.
+   neo_fsdp_destroy: NULL is allowed. The sets are absent again, and stay the caller's. */
+NEO_API NEO__CHECK_UNUSED neo_status neo_fsdp_create(neo_comm *comm, const neo_fsdp_desc *desc,
+                                                     neo_fsdp **fsdp);
+NEO_API void neo_fsdp_destroy(neo_fsdp *fsdp);
+
+/* neo_fsdp_pieces: in how many pieces every rank computes a micro-batch: one, unless a rank's leaves are several
+   subtrees, or the numeric definition wants smaller sums. neo_fsdp_piece: its leaves, in a micro-batch of `batch`
+   samples over all ranks; count 0: none on this rank, which opens the windows all the same. A caller may run
+   forward for all pieces at once. */
+NEO_API int neo_fsdp_pieces(const neo_fsdp *fsdp);
+NEO_API neo_leaves neo_fsdp_piece(const neo_fsdp *fsdp, int piece, int64_t batch);
+
+/* The windows of unit number `unit`. Collective: all ranks open and close the same in the same order. begin waits
+   until the unit is gathered, binds its parameters, and starts to gather the next one of the order; backward also
+   binds gradients, which the layers overwrite. Closing a backward window of the last piece starts the reduction.
+   Order    of units: any, but the declared one gathers least.
+   Errors   NEO_ERR_STATE: the window is open already, or not open; a piece that has had its backward. NEO_ERR_CAPACITY:
+            more units open than slots. On this rank alone: the others wait until their timeout. NEO_ERR_DIVERGED:
+            ranks open different units; the message names both. Those of >>comm-faults. */
+NEO_API neo_status neo_fsdp_forward_begin(neo_fsdp *fsdp, int unit);
+NEO_API neo_status neo_fsdp_forward_end(neo_fsdp *fsdp, int unit);
+NEO_API neo_status neo_fsdp_backward_begin(neo_fsdp *fsdp, int unit, int piece);
+NEO_API neo_status neo_fsdp_backward_end(neo_fsdp *fsdp, int unit);
+/* neo_fsdp_step: waits for the reductions and steps the optimizer on this rank's chunks; micro-batches begin anew.
+   With clip_norm the norm is of all gradients. Allocates nothing. With a loss scale a step whose gradients are not
+   all finite is skipped on all ranks, and counted.
+   Errors   NEO_ERR_STATE: a window is open, or a unit lacks windows (the message names both). NEO_ERR_NUMERIC:
+            as neo_optim_step, on all ranks; the gradients are gone, the next step may begin. */
+NEO_API neo_status neo_fsdp_step(neo_fsdp *fsdp, float lr);
+/* neo_fsdp_cancel: give up the step under way: windows close, its gradients are forgotten. Collective. */
+NEO_API neo_status neo_fsdp_cancel(neo_fsdp *fsdp);
+/* neo_fsdp_loss_scale: what to put in neo_loss_desc.scale in this step; 1 without a scaler. It halves after a step
+   that overflowed and doubles after loss_scale_window good ones, the same on all ranks. */
+NEO_API float neo_fsdp_loss_scale(const neo_fsdp *fsdp);
+
+typedef struct neo_fsdp_stats {
+    int64_t steps, skipped;              /* taken; not taken for gradients that were not finite */
+    int64_t gathers, hits;               /* windows that had to gather; whose unit was there or on its way */
+    int64_t wait_ns;                     /* windows and steps waited for the wire */
+    double grad_norm;                    /* of the last step, before clipping; 0 without clipping */
+    neo_comm_stats shard, replica, all;  /* its groups: sharding group; replicas; all ranks (whole units) */
+} neo_fsdp_stats;
+NEO_API neo_fsdp_stats neo_fsdp_get_stats(const neo_fsdp *fsdp);
+NEO_API void neo_fsdp_reset_stats(neo_fsdp *fsdp);
+
+/* neo_state_add_fsdp: values, optimizer state, step and loss scale, under the names that neo_state_add_params and
+   _optim give; each rank adds what it holds. It defines "micro_batches", "accumulate", "param_dtype", "reduce_dtype"
+   of the numeric definition. */
+NEO_API neo_status neo_state_add_fsdp(neo_state *state, neo_fsdp *fsdp);
 
 #ifdef __cplusplus
 }
@@ -5937,6 +6117,1406 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *s) {
     }
     snprintf(name, sizeof name, "%s.step", s->map->desc.name);
     return neo_state_add(state, NEO_STATE_OPTIMIZER, name, neo_tensor_1d(&s->steps, NEO_I64, 1));
+}
+
+/* ------------------------------------------------------------------------------------------------
+   >>impl-fsdp
+
+   A unit is cut (its chunk is of F) or whole (every rank has all of it). Whole are replicated units, all
+   units of DDP, and everything where F is 1: one rank needs no slots and no wire.
+
+   Where a gradient is on its way, per unit
+     window    f32, bound in the backward window. A unit that is kept, whole, or whose gradients must
+               outlive the window has buffers of its own, one per piece; the others borrow a lane's.
+     narrow    the same in reduce_dtype, if that is not f32: of the unit, if it has several pieces, else of
+               the lane
+     reduced   this rank's chunk of the sum, unless it can go straight to the gradient
+   A lane is one reduction under way. Pieces merge to the maximal subtrees of this rank's leaves before
+   they travel. Whole units have their gradients one after another, the last unit first, so that a
+   bucket of an all-reduce is a range of elements over any number of units.
+
+   Everything that is allocated is laid out twice by one function: to count (predict) and to place.
+   ------------------------------------------------------------------------------------------------ */
+enum {
+    NEO__FSDP_BLOCK = 256,            /* elements at whose multiples parameters begin and units are cut */
+    NEO__FSDP_GRAIN = 1 << 14,        /* elements of a task */
+    NEO__FSDP_MAX_UNITS = 1 << 20,
+    NEO__FSDP_LANES = 2,
+    NEO__FSDP_FIRST_BUCKET = 1 << 20, /* bytes; DistributedDataParallel's sizes */
+    NEO__FSDP_BUCKET = 25 << 20
+};
+typedef enum neo__fsdp_window { NEO__FSDP_CLOSED, NEO__FSDP_FORWARD, NEO__FSDP_BACKWARD } neo__fsdp_window;
+typedef enum neo__fsdp_presence { NEO__FSDP_AWAY, NEO__FSDP_COMING, NEO__FSDP_HERE } neo__fsdp_presence;
+
+typedef struct neo__fsdp_unit {
+    const char *name, *absent, *no_grad; /* texts of the record */
+    neo_params *params;
+    int params_count, first_param; /* of the set of shards, which has no frozen ones */
+    int keep, whole, frozen;
+    int stays, slotted;         /* gathered to `full`, to a slot; neither: the master is whole */
+    int own_window, own_narrow; /* has such buffers of its own */
+    int borrows;                /* windows of lanes */
+    int64_t *begin;             /* [params_count + 1]: where each parameter begins */
+    int64_t elements, chunk;    /* filled up; of this rank */
+    int64_t at;                 /* whole: its place among the gradients of whole units */
+    float *master, *grad;       /* [chunk]; grad NULL if frozen */
+    float *full;                /* [elements] */
+    float **window;             /* [pieces] or NULL */
+    float *scratch;             /* a window for micro-batches after the first, that add to those */
+    void **narrow;              /* [pieces] or NULL */
+    neo__fsdp_presence presence;
+    int slot, stage, lane;      /* -1: none */
+    neo_ticket ticket;          /* of the gather */
+    neo__fsdp_window open;
+    int piece;                  /* of the open backward window, */
+    float *bound;               /* and where its gradients are */
+    int filled, micro;          /* pieces of this micro-batch, micro-batches of this step that are there */
+} neo__fsdp_unit;
+
+typedef enum neo__fsdp_lane_state {
+    NEO__FSDP_FREE,
+    NEO__FSDP_WINDOW,  /* its window is bound */
+    NEO__FSDP_SCATTER, /* a reduce-scatter is under way */
+    NEO__FSDP_JOIN     /* an all-reduce across replicas */
+} neo__fsdp_lane_state;
+typedef struct neo__fsdp_lane {
+    neo__fsdp_lane_state state;
+    int unit;
+    float *window;   /* [largest unit] */
+    void **narrow;   /* [pieces]: [largest unit] */
+    void *reduced;   /* [largest chunk] */
+    neo_ticket ticket;
+    int64_t since;   /* order of the reductions */
+} neo__fsdp_lane;
+typedef struct neo__fsdp_bucket {
+    int64_t first, count; /* elements of the whole units' gradients */
+    int waits;            /* units in it that have not finished this micro-batch */
+    int units;            /* in it */
+    int launched;
+    neo_ticket ticket;
+} neo__fsdp_bucket;
+typedef struct neo__fsdp_subtree { int first, count; } neo__fsdp_subtree; /* leaves, or pieces */
+
+struct neo_fsdp {
+    neo_ctx *ctx, *host;
+    neo_fsdp_desc desc; /* units: not kept */
+    neo_comm *comm, *shard, *replica, *all; /* the user's; its groups, NULL where they would be of one */
+    int ranks, rank, shards, factor, place, replicas;
+    int unit_count;
+    neo__fsdp_unit *unit;
+    neo_params *runs;  /* what this rank has of every parameter that is trained, in the order of units */
+    neo_optim *optim;
+    neo_group group;
+
+    int pieces, own_pieces, subtree_count;
+    neo__fsdp_subtree *piece;   /* [pieces] leaves */
+    neo__fsdp_subtree *subtree; /* [subtree_count] pieces of a maximal subtree */
+    void **send;                /* [pieces] */
+    int local, in_groups, narrow;
+
+    int slot_count, stage_count, lane_count;
+    int *slot_unit;             /* [slots] -1: free */
+    float **slot;               /* [slots] [largest unit] */
+    int stage_unit[2];
+    void *stage[2];             /* [largest unit] in param_dtype */
+    neo__fsdp_lane lane[NEO__FSDP_LANES];
+    int64_t largest, largest_cut, largest_window; /* unit: with a slot; that is cut; that borrows */
+    int staged;                 /* values travel in param_dtype */
+    int backward;               /* the last window was one: the sweep goes down */
+    int64_t reductions;
+
+    int64_t whole_elements;
+    float *whole_grad, **whole_window;
+    void **whole_narrow;
+    int bucket_count, next_bucket, direct;
+    neo__fsdp_bucket *bucket;
+
+    float scale;                /* the loss scaler: now, and good steps since it changed */
+    int64_t good_steps;
+    int64_t steps, skipped, gathers, hits, wait_ns;
+    char *text;
+    size_t record_bytes, runs_bytes, optim_bytes;
+    size_t master_bytes, shard_bytes; /* masters; with gradients */
+    size_t gathered_bytes, window_bytes;
+    char *shard_memory, *gathered_memory, *window_memory;
+};
+
+static void neo__fsdp_free_record(neo_fsdp *f);
+
+static void *neo__fsdp_carve(char *base, size_t *at, int64_t count, size_t size) {
+    size_t here = *at;
+    *at = here + (((size_t)count * size + 63) & ~(size_t)63);
+    return base ? base + here : NULL;
+}
+static int64_t neo__fsdp_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+NEO_API const char *neo_fsdp_mode_name(neo_fsdp_mode mode) {
+    static const char *const names[] = {"full", "zero2", "zero1", "ddp"};
+    return mode >= 0 && mode < NEO_FSDP_MODE_COUNT ? names[mode] : "unknown";
+}
+
+/* ---- checks ---- */
+static int neo__fsdp_is_power(int64_t n) { return n > 0 && (n & (n - 1)) == 0; }
+static neo_status neo__fsdp_check_unit(const neo_fsdp_desc *d, int u, int cut) {
+    const neo_fsdp_unit *unit = &d->units[u];
+    NEO__CHECK(unit->name && unit->name[0], NEO_ERR_ARG, "neo_fsdp_create: unit %d has no name", u);
+    NEO__CHECK(unit->params && neo_params_is_deferred(unit->params), NEO_ERR_ARG,
+               "neo_fsdp_create: params of unit '%s' are not a deferred set "
+               "(neo_params_create_deferred)", unit->name);
+    NEO__CHECK(neo_params_count(unit->params) > 0, NEO_ERR_ARG,
+               "neo_fsdp_create: unit '%s' has no parameters", unit->name);
+    for (int i = 0; i < neo_params_count(unit->params); i++) {
+        const neo_param *p = neo_params_at(unit->params, i);
+        NEO__CHECK(!p->value.data, NEO_ERR_ARG,
+                   "neo_fsdp_create: '%s' of unit '%s' is bound by another owner", p->name,
+                   unit->name);
+        NEO__CHECK(!cut || p->value.ndim == 1 || p->value.ndim == 2, NEO_ERR_UNSUPPORTED,
+                   "neo_fsdp_create: '%s' of unit '%s' has %d dimensions: a unit that is cut has "
+                   "parameters of 1 or 2 (set replicate)", p->name, unit->name, (int)p->value.ndim);
+        for (int v = 0; v <= u; v++) {
+            const neo_param *q = neo_params_find(d->units[v].params, p->name);
+            NEO__CHECK(!q || q == p, NEO_ERR_ARG,
+                       "neo_fsdp_create: units '%s' and '%s' both have a parameter '%s'",
+                       d->units[v].name, unit->name, p->name);
+        }
+    }
+    return NEO_OK;
+}
+static neo_status neo__fsdp_check_dtype(const char *name, neo_dtype dtype) {
+    NEO__CHECK(dtype == NEO_F32 || dtype == NEO_F16 || dtype == NEO_BF16, NEO_ERR_ARG,
+               "neo_fsdp_create: %s is %s, not f32, f16 or bf16", name, neo_dtype_name(dtype));
+    return NEO_OK;
+}
+/* Numbers of the description, without units. */
+static neo_status neo__fsdp_check(const neo_fsdp_desc *d, int ranks, int rank, int shards) {
+    NEO__CHECK(d && d->units && d->unit_count > 0 && d->unit_count <= NEO__FSDP_MAX_UNITS, NEO_ERR_ARG,
+               "neo_fsdp_create: desc has no units");
+    NEO__CHECK(ranks > 0 && rank >= 0 && rank < ranks, NEO_ERR_ARG,
+               "neo_fsdp_create: rank %d of %d", rank, ranks);
+    NEO__CHECK(shards >= ranks, NEO_ERR_ARG,
+               "neo_fsdp_create: repro_shards is %d: it must be at least the %d ranks", shards, ranks);
+    NEO__CHECK(d->mode >= 0 && d->mode < NEO_FSDP_MODE_COUNT, NEO_ERR_ARG,
+               "neo_fsdp_create: no mode %d", (int)d->mode);
+    NEO__CHECK(d->factor >= 0 && (d->factor == 0 || ranks % d->factor == 0), NEO_ERR_ARG,
+               "neo_fsdp_create: factor is %d, which does not divide the %d ranks", d->factor, ranks);
+    NEO__CHECK(d->slots >= 0 && d->micro_batches >= 0 && d->groups >= 0 && d->loss_scale_window >= 0,
+               NEO_ERR_ARG, "neo_fsdp_create: slots, micro_batches, groups or loss_scale_window is "
+               "negative: %d, %d, %d, %d", d->slots, d->micro_batches, d->groups, d->loss_scale_window);
+    NEO__CHECK(d->accumulate >= NEO_ACCUMULATE_EACH && d->accumulate <= NEO_ACCUMULATE_IN_GROUPS,
+               NEO_ERR_ARG, "neo_fsdp_create: no accumulate %d", (int)d->accumulate);
+    uint32_t scale = neo__bits_f32(d->loss_scale);
+    NEO__CHECK(d->loss_scale == 0.0f || ((scale & 0x7FFFFFu) == 0 && d->loss_scale >= 0x1p-100f &&
+                                         d->loss_scale <= 0x1p100f),
+               NEO_ERR_ARG, "neo_fsdp_create: loss_scale is %g, not a power of two",
+               (double)d->loss_scale);
+    NEO__TRY(neo__fsdp_check_dtype("param_dtype", d->param_dtype));
+    return neo__fsdp_check_dtype("reduce_dtype", d->reduce_dtype);
+}
+/* How micro-batches add: what depends on leaves, ranks and groups. */
+static neo_status neo__fsdp_check_sums(neo_fsdp *f, int replicated) {
+    neo_fsdp_desc *d = &f->desc;
+    int cut = f->factor > 1, shards = f->shards;
+    NEO__CHECK(!cut || f->replicas == 1 ||
+                   (shards % f->ranks == 0 && neo__fsdp_is_power(f->factor) &&
+                    neo__fsdp_is_power(shards / f->ranks)),
+               NEO_ERR_UNSUPPORTED,
+               "neo_fsdp_create: hybrid sharding by %d of %d ranks over %d leaves: the factor, and the "
+               "leaves of a rank, must be powers of two", f->factor, f->ranks, shards);
+    if (d->accumulate == NEO_ACCUMULATE_EACH || d->micro_batches == 1) d->groups = 1;
+    else if (d->accumulate == NEO_ACCUMULATE_AT_END) d->groups = shards;
+    else if (d->groups == 0) d->groups = f->replicas;
+    if (d->groups == 1) return NEO_OK;
+    f->local = d->groups == shards || (d->groups % f->ranks == 0 && shards % d->groups == 0 &&
+                                       neo__fsdp_is_power(shards / d->groups));
+    f->in_groups = !f->local;
+    NEO__CHECK(f->local || (cut && d->groups == f->replicas && !replicated), NEO_ERR_UNSUPPORTED,
+               "neo_fsdp_create: micro-batches that add in %d groups: neither the %d replicas of units "
+               "that are all cut, nor a multiple of the %d ranks that cuts %d leaves in equal subtrees",
+               d->groups, f->replicas, f->ranks, shards);
+    NEO__CHECK(!f->narrow || d->groups == shards, NEO_ERR_UNSUPPORTED,
+               "neo_fsdp_create: with reduce_dtype %s micro-batches add each, or leaf by leaf, not in %d "
+               "groups of %d leaves", neo_dtype_name(d->reduce_dtype), d->groups, shards);
+    return NEO_OK;
+}
+
+/* ---- pieces ---- */
+/* The leaves of a rank, cut in maximal subtrees, or in runs of `each` leaves if that is not 0. Returns how
+   many; to may be NULL. */
+static int neo__fsdp_cut_leaves(int shards, int ranks, int rank, int each, neo__fsdp_subtree *to) {
+    int64_t at = (int64_t)shards * rank / ranks, end = (int64_t)shards * (rank + 1) / ranks;
+    int count = 0;
+    for (; at < end; count++) {
+        int64_t stop = each ? at + each : neo__shard_subtree_end(shards, at, end);
+        if (at == 0 && end == shards && !each) stop = end;
+        if (to) to[count].first = (int)at, to[count].count = (int)(stop - at);
+        at = stop;
+    }
+    return count;
+}
+static void neo__fsdp_make_pieces(neo_fsdp *f) {
+    int each = f->local ? f->shards / f->desc.groups : f->narrow ? 1 : 0;
+    neo__fsdp_cut_leaves(f->shards, f->ranks, f->rank, each, f->piece);
+    for (int i = f->own_pieces; i < f->pieces; i++)
+        f->piece[i].first = f->piece[f->own_pieces - 1].first, f->piece[i].count = 0;
+    neo__fsdp_cut_leaves(f->shards, f->ranks, f->rank, 0, f->subtree);
+    for (int s = 0, i = 0; s < f->subtree_count; s++) { /* leaves to pieces */
+        int end = f->subtree[s].first + f->subtree[s].count;
+        f->subtree[s].first = i;
+        while (i < f->own_pieces && f->piece[i].first < end) i++;
+        f->subtree[s].count = i - f->subtree[s].first;
+    }
+}
+static void neo__fsdp_count_pieces(neo_fsdp *f) {
+    int each = f->local ? f->shards / f->desc.groups : f->narrow ? 1 : 0;
+    f->subtree_count = neo__fsdp_cut_leaves(f->shards, f->ranks, f->rank, 0, NULL);
+    f->own_pieces = neo__fsdp_cut_leaves(f->shards, f->ranks, f->rank, each, NULL);
+    for (int r = 0; r < f->ranks; r++) {
+        int count = neo__fsdp_cut_leaves(f->shards, f->ranks, r, each, NULL);
+        f->pieces = NEO__MAX(f->pieces, count);
+    }
+}
+
+/* ---- buckets ---- */
+/* Ranges of elements that the all-reduces of whole units take: how many, and if `to` is not NULL which. Each
+   unit by itself, but for DDP. */
+static int neo__fsdp_cut_buckets(const neo_fsdp *f, neo__fsdp_bucket *to) {
+    int64_t size = (int64_t)neo_dtype_size(f->desc.reduce_dtype), at = 0, take = NEO__FSDP_FIRST_BUCKET / size;
+    int count = 0;
+    if (f->desc.mode == NEO_FSDP_DDP && f->ranks > 1) {
+        for (; at < f->whole_elements; at += take, take = NEO__FSDP_BUCKET / size, count++)
+            if (to) to[count].first = at, to[count].count = NEO__MIN(take, f->whole_elements - at);
+        return count;
+    }
+    for (int i = f->unit_count - 1; i >= 0; i--) {
+        const neo__fsdp_unit *u = &f->unit[i];
+        if (!u->whole || u->frozen) continue;
+        if (to) to[count].first = u->at, to[count].count = u->elements;
+        count++;
+    }
+    return count;
+}
+static int neo__fsdp_in_bucket(const neo__fsdp_unit *u, const neo__fsdp_bucket *b) {
+    return u->whole && !u->frozen && u->at < b->first + b->count && b->first < u->at + u->elements;
+}
+static void neo__fsdp_count_waits(neo_fsdp *f) {
+    for (int b = 0; b < f->bucket_count; b++)
+        for (int i = 0; i < f->unit_count; i++)
+            f->bucket[b].units += neo__fsdp_in_bucket(&f->unit[i], &f->bucket[b]);
+    for (int b = 0; b < f->bucket_count; b++) f->bucket[b].waits = f->bucket[b].units;
+}
+
+/* ---- what follows from the description ---- */
+/* Where the parameters of a unit begin, and where the last one ends, to `begin` if that is not NULL; returns
+   the end. */
+static int64_t neo__fsdp_offsets(const neo_params *params, int64_t *begin) {
+    int64_t at = 0, count = neo_params_count(params);
+    for (int i = 0; i < count; i++) {
+        if (begin) begin[i] = at;
+        at += neo__fsdp_up(neo_tensor_count(neo_params_at(params, i)->value), NEO__FSDP_BLOCK);
+    }
+    if (begin) begin[count] = at;
+    return at;
+}
+/* A unit's kind and sizes; of its record, but for arrays. */
+static neo__fsdp_unit neo__fsdp_describe_unit(const neo_fsdp *f, const neo_fsdp_unit *desc) {
+    NEO__ZERO(neo__fsdp_unit, u);
+    int64_t factor = f->factor;
+    u.params = desc->params;
+    u.params_count = neo_params_count(desc->params);
+    u.keep = desc->keep != 0;
+    u.frozen = desc->freeze != 0;
+    u.whole = factor == 1 || desc->replicate;
+    if (u.whole) factor = 1;
+    u.elements = neo__fsdp_up(neo__fsdp_offsets(desc->params, NULL), NEO__FSDP_BLOCK * factor);
+    u.chunk = u.elements / factor;
+    u.stays = u.whole ? f->desc.param_dtype != NEO_F32 : u.keep || f->desc.mode != NEO_FSDP_FULL;
+    u.slotted = !u.whole && !u.stays;
+    u.own_window = !u.frozen && (f->local || u.keep || f->desc.mode == NEO_FSDP_ZERO1 ||
+                                 (!f->narrow && (f->pieces > 1 || u.whole)));
+    u.own_narrow = !u.frozen && f->narrow && (u.whole || (f->pieces > 1 && !f->local));
+    u.borrows = !u.frozen && (f->local ? !u.keep && f->desc.micro_batches > 1 : !u.own_window);
+    u.slot = u.stage = u.lane = -1;
+    return u;
+}
+/* Everything that counts arrays: f without them. */
+static neo_status neo__fsdp_describe(neo_fsdp *f, neo_ctx *ctx, const neo_fsdp_desc *d, int ranks,
+                                     int rank) {
+    int shards = neo_ctx_repro_shards(ctx), replicated = 0;
+    NEO__TRY(neo__fsdp_check(d, ranks, rank, shards));
+    memset(f, 0, sizeof *f);
+    f->ctx = ctx;
+    f->host = d->host ? d->host : ctx;
+    f->desc = *d;
+    f->desc.units = NULL;
+    f->desc.slots = d->slots ? d->slots : 2;
+    f->desc.micro_batches = d->micro_batches ? d->micro_batches : 1;
+    f->desc.loss_scale_window = d->loss_scale_window ? d->loss_scale_window : 2000;
+    f->ranks = ranks, f->rank = rank, f->shards = shards;
+    f->factor = d->mode == NEO_FSDP_DDP ? 1 : d->factor ? d->factor : ranks;
+    f->replicas = ranks / f->factor;
+    f->place = rank % f->factor;
+    f->unit_count = d->unit_count;
+    f->narrow = d->reduce_dtype != NEO_F32;
+    f->scale = d->loss_scale;
+    for (int u = 0; u < d->unit_count; u++) {
+        NEO__TRY(neo__fsdp_check_unit(d, u, f->factor > 1 && !d->units[u].replicate));
+        replicated |= f->factor > 1 && d->units[u].replicate && !d->units[u].freeze;
+    }
+    NEO__TRY(neo__fsdp_check_sums(f, replicated));
+    neo__fsdp_count_pieces(f);
+    f->direct = !f->narrow && f->pieces == 1 && f->desc.micro_batches == 1;
+    int slotted = 0, cut = 0, borrows = 0;
+    for (int i = 0; i < d->unit_count; i++) {
+        neo__fsdp_unit u = neo__fsdp_describe_unit(f, &d->units[i]);
+        slotted += u.slotted;
+        borrows |= u.borrows;
+        cut |= !u.whole && !u.frozen;
+        f->staged |= !u.whole && f->desc.param_dtype != NEO_F32;
+        if (u.whole && !u.frozen) f->whole_elements += u.elements, f->bucket_count++;
+        if (u.slotted) f->largest = NEO__MAX(f->largest, u.elements);
+        if (!u.whole) f->largest_cut = NEO__MAX(f->largest_cut, u.elements);
+        if (u.borrows) f->largest_window = NEO__MAX(f->largest_window, u.elements);
+    }
+    f->slot_count = NEO__MIN(f->desc.slots, slotted);
+    f->lane_count = !cut && !borrows ? 0 : f->desc.slots > 1 ? NEO__FSDP_LANES : 1;
+    if (f->desc.mode == NEO_FSDP_DDP && ranks > 1) f->bucket_count = neo__fsdp_cut_buckets(f, NULL);
+    return NEO_OK;
+}
+
+/* ---- the record ---- */
+/* The arrays of the record, behind it, counted without a base. text: bytes of it. */
+static size_t neo__fsdp_layout_record(neo_fsdp *f, char *base, const neo_fsdp_desc *d,
+                                      size_t text_bytes) {
+    size_t at = 0;
+    neo__fsdp_carve(base, &at, 1, sizeof *f);
+    f->unit = (neo__fsdp_unit *)neo__fsdp_carve(base, &at, f->unit_count, sizeof *f->unit);
+    for (int i = 0; i < f->unit_count; i++) {
+        NEO__ZERO(neo__fsdp_unit, none);
+        neo__fsdp_unit *u = base ? &f->unit[i] : &none;
+        if (base) *u = neo__fsdp_describe_unit(f, &d->units[i]);
+        int64_t count = neo_params_count(d->units[i].params);
+        u->begin = (int64_t *)neo__fsdp_carve(base, &at, count + 1, sizeof(int64_t));
+        u->window = (float **)neo__fsdp_carve(base, &at, f->pieces, sizeof *u->window);
+        u->narrow = (void **)neo__fsdp_carve(base, &at, f->pieces, sizeof *u->narrow);
+    }
+    f->piece = (neo__fsdp_subtree *)neo__fsdp_carve(base, &at, f->pieces, sizeof *f->piece);
+    f->subtree =
+        (neo__fsdp_subtree *)neo__fsdp_carve(base, &at, f->subtree_count, sizeof *f->subtree);
+    f->send = (void **)neo__fsdp_carve(base, &at, f->pieces, sizeof *f->send);
+    f->whole_window = (float **)neo__fsdp_carve(base, &at, f->pieces, sizeof *f->whole_window);
+    f->whole_narrow = (void **)neo__fsdp_carve(base, &at, f->pieces, sizeof *f->whole_narrow);
+    for (int i = 0; i < NEO__FSDP_LANES; i++)
+        f->lane[i].narrow = (void **)neo__fsdp_carve(base, &at, f->pieces, sizeof *f->send);
+    f->slot_unit = (int *)neo__fsdp_carve(base, &at, f->slot_count, sizeof(int));
+    f->slot = (float **)neo__fsdp_carve(base, &at, f->slot_count, sizeof *f->slot);
+    f->bucket = (neo__fsdp_bucket *)neo__fsdp_carve(base, &at, f->bucket_count, sizeof *f->bucket);
+    f->text = (char *)neo__fsdp_carve(base, &at, (int64_t)text_bytes, 1);
+    return at;
+}
+/* Names and messages of the units, and the optimizer's name; returns the bytes. Counted without f->text. */
+static size_t neo__fsdp_write_texts(neo_fsdp *f, const neo_fsdp_desc *d) {
+    static const char *const form[] = {"%s", "unit '%s' is not in a window", "unit '%s' is not in a backward "
+                                       "window", "unit '%s' is frozen"};
+    size_t at = 0;
+    for (int i = 0; i < f->unit_count; i++) {
+        const char *text[3];
+        for (int k = 0; k < 3; k++) {
+            const char *how = form[k == 2 && d->units[i].freeze ? 3 : k];
+            int n = snprintf(NULL, 0, how, d->units[i].name);
+            text[k] = f->text + at;
+            if (f->text) snprintf(f->text + at, (size_t)n + 1, how, d->units[i].name);
+            at += (size_t)n + 1;
+        }
+        if (!f->text) continue;
+        f->unit[i].name = text[0], f->unit[i].absent = text[1], f->unit[i].no_grad = text[2];
+    }
+    const char *name = d->optim.name ? d->optim.name : "optim";
+    if (f->text) memcpy(f->text + at, name, strlen(name) + 1), f->desc.optim.name = f->text + at;
+    return at + strlen(name) + 1;
+}
+/* The part of a parameter that is in this rank's chunk: elements [*first, *first + count) of it, at *at of the
+   chunk. */
+static int64_t neo__fsdp_run(const neo_fsdp *f, const neo__fsdp_unit *u, int i, int64_t *first, int64_t *at) {
+    int64_t low = u->whole ? 0 : f->place * u->chunk, begin = u->begin[i];
+    int64_t end = begin + neo_tensor_count(neo_params_at(u->params, i)->value);
+    int64_t from = NEO__MAX(begin, low), to = NEO__MIN(end, low + u->chunk);
+    *first = from - begin;
+    *at = from - low;
+    if (from < to) return to - from;
+    *first = *at = 0;
+    return 0;
+}
+/* The set of this rank's runs, over which the optimizer steps. */
+static neo_status neo__fsdp_make_runs(neo_fsdp *f) {
+    NEO__TRY(neo_params_create_deferred(f->ctx, &f->runs));
+    for (int i = 0; i < f->unit_count; i++) {
+        neo__fsdp_unit *u = &f->unit[i];
+        u->first_param = neo_params_count(f->runs);
+        for (int k = 0; k < u->params_count && !u->frozen; k++) {
+            const neo_param *p = neo_params_at(u->params, k);
+            NEO__ZERO(neo_init, none);
+            int64_t first, at, count = neo__fsdp_run(f, u, k, &first, &at);
+            if (u->whole) NEO__TRY(neo_params_add(f->runs, p->name, p->value.ndim, p->value.shape, none, NULL));
+            else NEO__TRY(neo_params_add(f->runs, p->name, 1, &count, none, NULL));
+        }
+    }
+    return NEO_OK;
+}
+/* ---- memory ---- */
+/* Masters and gradients. */
+static size_t neo__fsdp_layout_shard(neo_fsdp *f, char *base) {
+    size_t at = 0;
+    for (int i = 0; i < f->unit_count; i++)
+        f->unit[i].master = (float *)neo__fsdp_carve(base, &at, f->unit[i].chunk, sizeof(float));
+    f->master_bytes = at;
+    f->whole_grad = (float *)neo__fsdp_carve(base, &at, f->whole_elements, sizeof(float));
+    for (int i = 0; i < f->unit_count; i++) {
+        neo__fsdp_unit *u = &f->unit[i];
+        if (u->frozen) continue;
+        if (!u->whole) u->grad = (float *)neo__fsdp_carve(base, &at, u->chunk, sizeof(float));
+        else if (base) u->grad = f->whole_grad + u->at;
+    }
+    return at;
+}
+/* What is gathered. */
+static size_t neo__fsdp_layout_gathered(neo_fsdp *f, char *base) {
+    size_t at = 0, size = neo_dtype_size(f->desc.param_dtype);
+    for (int i = 0; i < f->slot_count; i++)
+        f->slot[i] = (float *)neo__fsdp_carve(base, &at, f->largest, sizeof(float));
+    for (int i = 0; i < f->unit_count; i++)
+        if (f->unit[i].stays)
+            f->unit[i].full = (float *)neo__fsdp_carve(base, &at, f->unit[i].elements, sizeof(float));
+    f->stage_count = !f->staged ? 0 : f->desc.no_prefetch ? 1 : 2;
+    for (int i = 0; i < f->stage_count; i++)
+        f->stage[i] = neo__fsdp_carve(base, &at, f->largest_cut, size);
+    return at;
+}
+/* Gradients before they are reduced. Units that are whole share arrays, one per piece. */
+static size_t neo__fsdp_layout_windows(neo_fsdp *f, char *base) {
+    size_t at = 0, size = neo_dtype_size(f->desc.reduce_dtype);
+    int windows = f->narrow && !f->local ? 1 : f->pieces; /* one serves all pieces that are encoded */
+    int shared = !f->narrow || f->local, micro = f->desc.micro_batches > 1;
+    for (int p = 0; p < f->pieces && shared; p++)
+        f->whole_window[p] = f->direct ? f->whole_grad
+                                       : (float *)neo__fsdp_carve(base, &at, f->whole_elements, sizeof(float));
+    for (int p = 0; p < f->pieces && f->narrow; p++)
+        f->whole_narrow[p] = neo__fsdp_carve(base, &at, f->whole_elements, size);
+    for (int i = 0; i < f->unit_count; i++) {
+        neo__fsdp_unit *u = &f->unit[i];
+        for (int p = 0; p < f->pieces && u->own_window; p++) {
+            if (u->whole && shared) u->window[p] = base ? f->whole_window[p] + u->at : NULL;
+            else if (p < windows) u->window[p] = (float *)neo__fsdp_carve(base, &at, u->elements, sizeof(float));
+            else u->window[p] = u->window[0];
+        }
+        for (int p = 0; p < f->pieces && u->own_narrow; p++)
+            u->narrow[p] = !u->whole ? neo__fsdp_carve(base, &at, u->elements, size)
+                           : base    ? (char *)f->whole_narrow[p] + (size_t)u->at * size
+                                     : NULL;
+        if (f->local && micro && u->keep && !u->frozen)
+            u->scratch = (float *)neo__fsdp_carve(base, &at, u->elements, sizeof(float));
+    }
+    int64_t chunk = f->largest_cut / f->factor;
+    int encode = !f->narrow ? 0 : f->local ? f->pieces : f->pieces == 1;
+    for (int i = 0; i < f->lane_count; i++) {
+        neo__fsdp_lane *lane = &f->lane[i];
+        lane->window = (float *)neo__fsdp_carve(base, &at, f->largest_window, sizeof(float));
+        for (int p = 0; p < encode; p++) lane->narrow[p] = neo__fsdp_carve(base, &at, f->largest_cut, size);
+        if (f->narrow || (micro && !f->local)) lane->reduced = neo__fsdp_carve(base, &at, chunk, size);
+    }
+    return at;
+}
+static void neo__fsdp_count_memory(neo_fsdp *f) {
+    f->shard_bytes = neo__fsdp_layout_shard(f, NULL);
+    f->gathered_bytes = neo__fsdp_layout_gathered(f, NULL);
+    f->window_bytes = neo__fsdp_layout_windows(f, NULL);
+}
+
+/* The record of one rank's part, with everything that needs no memory for numbers. */
+static neo_status neo__fsdp_make_record(neo_ctx *ctx, const neo_fsdp_desc *d, int ranks, int rank,
+                                        neo_fsdp **out) {
+    neo_fsdp t;
+    NEO__TRY(neo__fsdp_describe(&t, ctx, d, ranks, rank));
+    size_t texts = neo__fsdp_write_texts(&t, d);
+    t.record_bytes = neo__fsdp_layout_record(&t, NULL, d, texts);
+    neo_fsdp *f = (neo_fsdp *)neo_alloc(ctx, t.record_bytes);
+    NEO__CHECK(f, NEO_ERR_MEMORY, "neo_fsdp_create: no memory for %zu bytes of the record", t.record_bytes);
+    memset(f, 0, t.record_bytes);
+    *f = t;
+    neo__fsdp_layout_record(f, (char *)f, d, texts);
+    neo__fsdp_write_texts(f, d);
+    neo__fsdp_make_pieces(f);
+    int64_t at = 0;
+    for (int i = f->unit_count - 1; i >= 0; i--) { /* gradients of whole units: the last unit first */
+        neo__fsdp_unit *u = &f->unit[i];
+        neo__fsdp_offsets(u->params, u->begin);
+        if (u->whole && !u->frozen) u->at = at, at += u->elements;
+    }
+    neo__fsdp_cut_buckets(f, f->bucket);
+    neo__fsdp_count_waits(f);
+    for (int i = 0; i < f->slot_count; i++) f->slot_unit[i] = -1;
+    f->stage_unit[0] = f->stage_unit[1] = -1;
+    size_t before = neo_ctx_memory(ctx).bytes;
+    neo_status status = neo__fsdp_make_runs(f);
+    f->runs_bytes = neo_ctx_memory(ctx).bytes - before;
+    neo__fsdp_count_memory(f);
+    neo_optim_desc optim = f->desc.optim;
+    if (f->factor > 1 && status == NEO_OK) f->group.size = f->factor, optim.group = &f->group;
+    else optim.group = NULL;
+    if (status == NEO_OK) f->optim_bytes = neo_optim_state_bytes(f->runs, &optim);
+    if (status != NEO_OK) neo__fsdp_free_record(f);
+    else *out = f;
+    return status;
+}
+
+
+/* ---- predictions ---- */
+/* What a step in the order of units gathers; see the header. */
+static void neo__fsdp_predict_gathers(const neo_fsdp *f, neo_fsdp_prediction *p) {
+    int64_t sweeps = (int64_t)f->desc.micro_batches * f->pieces, slotted = 0, seen = 0, calls = 0;
+    double elements = 0.0, bytes = (double)neo_dtype_size(f->desc.param_dtype);
+    for (int i = 0; i < f->unit_count; i++) slotted += f->unit[i].slotted;
+    for (int i = 0; i < f->unit_count; i++) {
+        const neo__fsdp_unit *u = &f->unit[i];
+        int64_t times = !u->whole;
+        if (u->slotted) {
+            times += seen < slotted - f->slot_count ? sweeps : 0; /* in each way back */
+            times += seen >= f->slot_count ? sweeps - 1 : 0;      /* in each way there but the first */
+            seen++;
+        }
+        calls += times;
+        elements += (double)times * (double)(u->elements - u->chunk);
+    }
+    p->all_gathers = calls;
+    p->all_gather_bytes = elements * bytes;
+}
+static void neo__fsdp_predict_reductions(const neo_fsdp *f, neo_fsdp_prediction *p) {
+    double size = (double)neo_dtype_size(f->desc.reduce_dtype);
+    double ranks = (double)f->ranks, replicas = (double)f->replicas;
+    int64_t times = f->local ? 1 : f->desc.micro_batches, joins = f->in_groups ? 1 : times;
+    for (int i = 0; i < f->unit_count; i++) {
+        const neo__fsdp_unit *u = &f->unit[i];
+        if (u->frozen || u->whole) continue;
+        p->reduce_scatters += times;
+        p->reduce_scatter_bytes += (double)times * (double)f->subtree_count * size * (double)(u->elements - u->chunk);
+        if (f->replicas == 1) continue;
+        p->all_reduces += joins;
+        p->all_reduce_bytes += (double)joins * 2.0 * (f->in_groups ? 4.0 : size) * (double)u->chunk *
+                               (replicas - 1.0) / replicas;
+    }
+    if (f->ranks == 1) return;
+    p->all_reduces += times * f->bucket_count;
+    double pieces = 0.0; /* subtrees that all ranks hold: each travels on its way to the sum */
+    for (int r = 0; r < f->ranks; r++)
+        pieces += (double)neo__fsdp_cut_leaves(f->shards, f->ranks, r, 0, NULL);
+    p->all_reduce_bytes += (double)times * size * (double)f->whole_elements * (pieces / ranks + 1.0) *
+                           (ranks - 1.0) / ranks;
+}
+static void neo__fsdp_predict_bytes(const neo_fsdp *f, neo_fsdp_prediction *p) {
+    p->master_bytes = f->master_bytes;
+    p->grad_bytes = f->shard_bytes - f->master_bytes;
+    p->state_bytes = f->optim_bytes;
+    p->gathered_bytes = f->gathered_bytes;
+    p->window_bytes = f->window_bytes;
+    p->record_bytes = f->record_bytes + f->runs_bytes;
+    p->host_bytes = f->host == f->ctx ? 0 : f->shard_bytes + f->optim_bytes;
+    p->bytes = f->shard_bytes + f->optim_bytes + f->gathered_bytes + f->window_bytes + p->record_bytes;
+    for (int i = 0; i < f->unit_count; i++) p->elements += f->unit[i].elements;
+}
+NEO_API neo_status neo_fsdp_predict(neo_ctx *ctx, const neo_fsdp_desc *desc, int ranks, int rank,
+                                    neo_fsdp_prediction *prediction) {
+    neo_fsdp *f;
+    NEO__CHECK(ctx && prediction, NEO_ERR_ARG, "neo_fsdp_predict: ctx or prediction is NULL");
+    NEO__TRY(neo__fsdp_make_record(ctx, desc, ranks, rank, &f));
+    memset(prediction, 0, sizeof *prediction);
+    neo__fsdp_predict_bytes(f, prediction);
+    neo__fsdp_predict_gathers(f, prediction);
+    neo__fsdp_predict_reductions(f, prediction);
+    neo__fsdp_free_record(f);
+    return NEO_OK;
+}
+
+/* ---- create ---- */
+static void neo__fsdp_free_record(neo_fsdp *f) {
+    neo_params_destroy(f->runs);
+    neo_free(f->ctx, f, f->record_bytes);
+}
+/* The parameters of a unit are at `base` (NULL: absent), their gradients at `grads`. */
+static void neo__fsdp_bind(const neo__fsdp_unit *u, float *base, float *grads) {
+    for (int i = 0; i < u->params_count; i++) {
+        float *grad = base && grads ? grads + u->begin[i] : NULL;
+        neo_params_bind(u->params, i, base ? base + u->begin[i] : NULL, grad, base ? u->no_grad : u->absent);
+    }
+}
+static neo_status neo__fsdp_take(neo_ctx *ctx, size_t bytes, const char *what, char **memory) {
+    if (bytes == 0) return NEO_OK;
+    *memory = (char *)neo_alloc(ctx, bytes);
+    NEO__CHECK(*memory, NEO_ERR_MEMORY, "neo_fsdp_create: no memory for %zu bytes of %s", bytes, what);
+    memset(*memory, 0, bytes);
+    return NEO_OK;
+}
+static neo_status neo__fsdp_init_unit(neo_fsdp *f, const neo__fsdp_unit *u) {
+    for (int i = 0; i < u->params_count; i++) {
+        const neo_param *p = neo_params_at(u->params, i);
+        neo_init init = neo_params_initializer(u->params, i);
+        int64_t first, at, count = neo__fsdp_run(f, u, i, &first, &at);
+        float *master = u->master + at;
+        if (count == 0) master = NULL;
+        else if (init.kind != NEO_INIT_NONE)
+            NEO__TRY(neo_tensor_init(f->ctx, neo_tensor_1d(master, NEO_F32, count), p->name, init, first));
+        if (!u->frozen)
+            NEO__TRY(neo_params_bind(f->runs, u->first_param + i, master, master ? u->grad + at : NULL, NULL));
+    }
+    return NEO_OK;
+}
+/* Memory, first values, the optimizer: of this rank alone. */
+static neo_status neo__fsdp_fill(neo_fsdp *f) {
+    NEO__TRY(neo__fsdp_take(f->host, f->shard_bytes, "masters and gradients", &f->shard_memory));
+    NEO__TRY(neo__fsdp_take(f->ctx, f->gathered_bytes, "gathered units", &f->gathered_memory));
+    NEO__TRY(neo__fsdp_take(f->ctx, f->window_bytes, "gradients under way", &f->window_memory));
+    neo__fsdp_layout_shard(f, f->shard_memory);
+    neo__fsdp_layout_gathered(f, f->gathered_memory);
+    neo__fsdp_layout_windows(f, f->window_memory);
+    for (int i = 0; i < f->unit_count; i++) NEO__TRY(neo__fsdp_init_unit(f, &f->unit[i]));
+    neo_optim_desc optim = f->desc.optim;
+    if (f->shard) f->group = neo_comm_group(f->shard);
+    optim.group = f->shard ? &f->group : NULL;
+    NEO__TRY(neo_optim_create(f->host, f->runs, &optim, &f->optim));
+    for (int i = 0; i < f->unit_count; i++)
+        for (int k = 0; k < f->unit[i].params_count && !f->unit[i].frozen; k++)
+            if (f->unit[i].whole && f->place > 0)
+                neo_optim_count_elsewhere(f->optim, f->unit[i].first_param + k);
+    for (int i = 0; i < f->unit_count; i++) neo__fsdp_bind(&f->unit[i], NULL, NULL);
+    return NEO_OK;
+}
+/* What ranks must have alike. */
+static uint64_t neo__fsdp_mark(const neo_fsdp *f) {
+    const neo_fsdp_desc *d = &f->desc;
+    const neo_optim_desc *o = &d->optim;
+    const int64_t whole[] = {(int64_t)d->mode, f->factor, d->slots, d->no_prefetch, d->micro_batches, d->groups,
+                             (int64_t)d->param_dtype, (int64_t)d->reduce_dtype, d->loss_scale_window,
+                             f->unit_count, f->shards, (int64_t)o->kind, o->nesterov};
+    const double real[] = {(double)d->loss_scale, (double)o->weight_decay, (double)o->momentum,
+                           (double)o->dampening, (double)o->lr_decay, (double)o->initial_accumulator,
+                           o->beta1, o->beta2, (double)o->eps, (double)o->clip_norm,
+                           (double)o->clip_norm_type};
+    uint64_t h = neo__plan_hash(neo_hash(o->name), neo_ctx_seed(f->ctx));
+    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++) h = neo__plan_hash(h, (uint64_t)whole[i]);
+    for (size_t i = 0; i < sizeof real / sizeof *real; i++) h = neo__shard_hash_number(h, real[i]);
+    for (int i = 0; i < f->unit_count; i++) {
+        const neo__fsdp_unit *u = &f->unit[i];
+        h = neo__plan_hash(h, (uint64_t)(u->keep * 4 + u->whole * 2 + u->frozen));
+        for (int k = 0; k < u->params_count; k++) {
+            const neo_param *p = neo_params_at(u->params, k);
+            neo_init init = neo_params_initializer(u->params, k);
+            h = neo__plan_hash(neo__plan_hash(h, neo_hash(p->name)), (uint64_t)init.kind);
+            h = neo__shard_hash_number(neo__shard_hash_number(h, (double)init.a), (double)init.b);
+            for (int j = 0; j < p->value.ndim; j++) h = neo__plan_hash(h, (uint64_t)p->value.shape[j]);
+        }
+    }
+    return h;
+}
+static neo_status neo__fsdp_alike(neo_comm *comm, uint64_t mark) {
+    uint64_t first = mark;
+    NEO__TRY(neo_comm_broadcast(comm, &first, 1, NEO_I64, 0, NULL));
+    neo_status status = NEO_OK;
+    if (first != mark)
+        status = neo_fail(NEO_ERR_MISMATCH, "neo_fsdp_create: other units, parameters or options than rank 0");
+    return neo_comm_agree(comm, status);
+}
+/* Groups of its own, so that its calls do not wait behind the trainer's. */
+static neo_status neo__fsdp_split(neo_fsdp *f) {
+    int cut = 0, whole = 0;
+    for (int i = 0; i < f->unit_count; i++) cut |= !f->unit[i].whole, whole |= f->unit[i].whole;
+    if (cut) NEO__TRY(neo_comm_split(f->comm, f->rank / f->factor, f->rank, &f->shard));
+    if (cut && f->replicas > 1) NEO__TRY(neo_comm_split(f->comm, f->place, f->rank, &f->replica));
+    if (whole && f->ranks > 1) NEO__TRY(neo_comm_split(f->comm, 0, f->rank, &f->all));
+    return NEO_OK;
+}
+NEO_API neo_status neo_fsdp_create(neo_comm *comm, const neo_fsdp_desc *desc, neo_fsdp **out) {
+    NEO__CHECK(comm && out, NEO_ERR_ARG, "neo_fsdp_create: comm or fsdp is NULL");
+    *out = NULL;
+    neo_fsdp *f = NULL;
+    neo_ctx *ctx = neo_comm_ctx(comm);
+    neo_status status = neo__fsdp_make_record(ctx, desc, neo_comm_size(comm), neo_comm_rank(comm), &f);
+    status = neo_comm_agree(comm, status);
+    if (status == NEO_OK) status = neo__fsdp_alike(comm, neo__fsdp_mark(f));
+    if (status == NEO_OK) f->comm = comm, status = neo__fsdp_split(f);
+    if (status == NEO_OK) status = neo_comm_agree(comm, neo__fsdp_fill(f));
+    if (status == NEO_OK) *out = f;
+    else neo_fsdp_destroy(f);
+    return status;
+}
+NEO_API void neo_fsdp_destroy(neo_fsdp *f) {
+    if (!f) return;
+    neo_comm *groups[] = {f->shard, f->replica, f->all};
+    for (int i = 0; i < 3; i++) neo_comm_destroy(groups[i]); /* waits for what is under way */
+    for (int i = 0; i < f->unit_count; i++)
+        for (int k = 0; k < f->unit[i].params_count; k++) neo_params_bind(f->unit[i].params, k, NULL, NULL, NULL);
+    neo_optim_destroy(f->optim);
+    neo_free(f->host, f->shard_memory, f->shard_bytes);
+    neo_free(f->ctx, f->gathered_memory, f->gathered_bytes);
+    neo_free(f->ctx, f->window_memory, f->window_bytes);
+    neo__fsdp_free_record(f);
+}
+
+/* ---- loops over elements ---- */
+typedef struct neo__fsdp_loop {
+    const neo_fsdp *f;
+    void (*run)(const struct neo__fsdp_loop *loop, int64_t at, int64_t n);
+    const void *from;
+    void *to;
+    int64_t count;
+    neo_dtype dtype;
+    float factor;
+    int *infinite; /* set where a number is not finite */
+} neo__fsdp_loop;
+static void neo__fsdp_loop_task(void *arg, int64_t task, int worker) {
+    const neo__fsdp_loop *l = (const neo__fsdp_loop *)arg;
+    int64_t at = task * NEO__FSDP_GRAIN;
+    (void)worker;
+    l->run(l, at, NEO__MIN(l->count - at, (int64_t)NEO__FSDP_GRAIN));
+}
+static void neo__fsdp_loop_run(neo_ctx *ctx, neo__fsdp_loop *l) {
+    int64_t tasks = (l->count + NEO__FSDP_GRAIN - 1) / NEO__FSDP_GRAIN;
+    if (tasks) neo_parallel_for(ctx, tasks, neo__fsdp_loop_task, l);
+}
+static char *neo__fsdp_place(const void *base, int64_t at, neo_dtype dtype) {
+    return (char *)(uintptr_t)base + (size_t)at * neo_dtype_size(dtype);
+}
+/* to (narrow) = from */
+static void neo__fsdp_encode(const neo__fsdp_loop *l, int64_t at, int64_t n) {
+    neo_floats_encode(l->f->ctx, l->dtype, (const float *)l->from + at, neo__fsdp_place(l->to, at, l->dtype), n);
+}
+/* to = from (narrow) */
+static void neo__fsdp_decode(const neo__fsdp_loop *l, int64_t at, int64_t n) {
+    neo_floats_decode(l->f->ctx, l->dtype, neo__fsdp_place(l->from, at, l->dtype), (float *)l->to + at, n);
+}
+/* to = from, rounded to dtype */
+static void neo__fsdp_round(const neo__fsdp_loop *l, int64_t at, int64_t n) {
+    uint16_t narrow[NEO__FSDP_BLOCK];
+    for (int64_t i = at, end = at + n; i < end; i += NEO__FSDP_BLOCK) {
+        int64_t m = NEO__MIN(end - i, (int64_t)NEO__FSDP_BLOCK);
+        neo_floats_encode(l->f->ctx, l->dtype, (const float *)l->from + i, narrow, m);
+        neo_floats_decode(l->f->ctx, l->dtype, narrow, (float *)l->to + i, m);
+    }
+}
+/* to (f32) += from */
+static void neo__fsdp_add(const neo__fsdp_loop *l, int64_t at, int64_t n) {
+    float wide[NEO__FSDP_BLOCK];
+    float *to = (float *)l->to;
+    for (int64_t i = at, end = at + n; i < end; i += NEO__FSDP_BLOCK) {
+        int64_t m = NEO__MIN(end - i, (int64_t)NEO__FSDP_BLOCK);
+        const float *from = (const float *)l->from + i;
+        if (l->dtype != NEO_F32) {
+            neo_floats_decode(l->f->ctx, l->dtype, neo__fsdp_place(l->from, i, l->dtype), wide, m);
+            from = wide;
+        }
+        neo_floats_add(l->f->ctx, to + i, from, m);
+    }
+}
+/* to (narrow) += from (narrow), each sum rounded */
+static void neo__fsdp_add_narrow(const neo__fsdp_loop *l, int64_t at, int64_t n) {
+    float a[NEO__FSDP_BLOCK], b[NEO__FSDP_BLOCK];
+    for (int64_t i = at, end = at + n; i < end; i += NEO__FSDP_BLOCK) {
+        int64_t m = NEO__MIN(end - i, (int64_t)NEO__FSDP_BLOCK);
+        char *to = neo__fsdp_place(l->to, i, l->dtype);
+        neo_floats_decode(l->f->ctx, l->dtype, to, a, m);
+        neo_floats_decode(l->f->ctx, l->dtype, neo__fsdp_place(l->from, i, l->dtype), b, m);
+        neo_floats_add(l->f->ctx, a, b, m);
+        neo_floats_encode(l->f->ctx, l->dtype, a, to, m);
+    }
+}
+static void neo__fsdp_loop_over(neo_fsdp *f, void (*run)(const neo__fsdp_loop *, int64_t, int64_t),
+                                const void *from, void *to, int64_t count, neo_dtype dtype) {
+    NEO__ZERO(neo__fsdp_loop, l);
+    l.f = f;
+    l.run = run;
+    l.from = from;
+    l.to = to;
+    l.count = count;
+    l.dtype = dtype;
+    neo__fsdp_loop_run(f->ctx, &l);
+}
+static neo_status neo__fsdp_wait(neo_fsdp *f, neo_comm *group, neo_ticket ticket) {
+    int64_t began = neo_time_ns();
+    neo_status status = neo_comm_wait(group, ticket);
+    f->wait_ns += neo_time_ns() - began;
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------
+   >>impl-fsdp-gather
+
+   A unit that uses slots takes, of those that no open window uses, a free one, or that of the unit
+   which the sweep will need last: on the way forward the first unit, on the way back the last. What is
+   in a slot stays good until the step. Values on a narrow wire arrive in a stage.
+   ------------------------------------------------------------------------------------------------ */
+/* A slot for unit u that may be taken, or -1. */
+static int neo__fsdp_find_slot(const neo_fsdp *f, int u) {
+    int best = -1;
+    for (int i = 0; i < f->slot_count; i++) {
+        int held = f->slot_unit[i];
+        if (held < 0) return i;
+        if (held == u || f->unit[held].open != NEO__FSDP_CLOSED) continue;
+        if (best < 0 || (f->backward ? held > f->slot_unit[best] : held < f->slot_unit[best])) best = i;
+    }
+    return best;
+}
+/* The gather of a unit is done, and its values are f32. */
+static neo_status neo__fsdp_arrive(neo_fsdp *f, neo__fsdp_unit *u) {
+    if (u->presence != NEO__FSDP_COMING) return NEO_OK;
+    NEO__TRY(neo__fsdp_wait(f, f->shard, u->ticket));
+    float *full = u->slotted ? f->slot[u->slot] : u->full;
+    if (u->stage >= 0) {
+        neo__fsdp_loop_over(f, neo__fsdp_decode, f->stage[u->stage], full, u->elements, f->desc.param_dtype);
+        f->stage_unit[u->stage] = -1;
+        u->stage = -1;
+    }
+    u->presence = NEO__FSDP_HERE;
+    return NEO_OK;
+}
+/* A stage for unit number `unit`; the gather that has one must arrive if there is none. */
+static neo_status neo__fsdp_take_stage(neo_fsdp *f, int unit) {
+    int stage = 0;
+    for (int i = 1; i < f->stage_count; i++)
+        if (f->stage_unit[stage] >= 0 && f->stage_unit[i] < 0) stage = i;
+    if (f->stage_unit[stage] >= 0) NEO__TRY(neo__fsdp_arrive(f, &f->unit[f->stage_unit[stage]]));
+    f->stage_unit[stage] = unit;
+    f->unit[unit].stage = stage;
+    return NEO_OK;
+}
+/* Starts to gather a unit that is away; a slotted one to `slot`. */
+static neo_status neo__fsdp_start(neo_fsdp *f, int unit, int slot) {
+    neo__fsdp_unit *u = &f->unit[unit];
+    neo_dtype dtype = f->desc.param_dtype;
+    if (u->whole) {
+        if (u->stays) neo__fsdp_loop_over(f, neo__fsdp_round, u->master, u->full, u->elements, dtype);
+        u->presence = NEO__FSDP_HERE;
+        return NEO_OK;
+    }
+    if (u->slotted) {
+        int held = f->slot_unit[slot];
+        if (held >= 0) {
+            NEO__TRY(neo__fsdp_arrive(f, &f->unit[held])); /* it may be under way */
+            f->unit[held].presence = NEO__FSDP_AWAY;
+            f->unit[held].slot = -1;
+        }
+        f->slot_unit[slot] = unit;
+        u->slot = slot;
+    }
+    const void *in = u->master;
+    void *out = u->slotted ? f->slot[slot] : u->full;
+    if (f->staged) {
+        NEO__TRY(neo__fsdp_take_stage(f, unit));
+        out = f->stage[u->stage];
+        char *own = neo__fsdp_place(out, f->place * u->chunk, dtype);
+        neo__fsdp_loop_over(f, neo__fsdp_encode, u->master, own, u->chunk, dtype);
+        in = own;
+    }
+    neo_comm_label(f->shard, u->name);
+    NEO__TRY(neo_comm_all_gather(f->shard, in, out, u->chunk, NULL, dtype, &u->ticket));
+    u->presence = NEO__FSDP_COMING;
+    f->gathers++;
+    return NEO_OK;
+}
+/* Gathers what the next window will want, if there is room. */
+static neo_status neo__fsdp_prefetch(neo_fsdp *f, int unit) {
+    int next = f->backward ? unit - 1 : unit + 1;
+    if (f->desc.no_prefetch || next < 0 || next >= f->unit_count) return NEO_OK;
+    neo__fsdp_unit *u = &f->unit[next];
+    if (u->whole || u->presence != NEO__FSDP_AWAY) return NEO_OK;
+    int slot = u->slotted ? neo__fsdp_find_slot(f, next) : 0;
+    return slot < 0 ? NEO_OK : neo__fsdp_start(f, next, slot);
+}
+/* Where a unit's values are, gathered first. */
+static neo_status neo__fsdp_hold(neo_fsdp *f, int unit, float **values) {
+    neo__fsdp_unit *u = &f->unit[unit];
+    if (u->presence == NEO__FSDP_AWAY) {
+        int slot = u->slotted ? neo__fsdp_find_slot(f, unit) : 0;
+        NEO__CHECK(slot >= 0, NEO_ERR_CAPACITY,
+                   "neo_fsdp: unit '%s' is opened inside the windows of %d others, and there are %d slots: "
+                   "more slots, or `keep` for the outer unit", u->name, f->slot_count, f->slot_count);
+        NEO__TRY(neo__fsdp_start(f, unit, slot));
+    } else if (!u->whole) {
+        f->hits++;
+    }
+    NEO__TRY(neo__fsdp_arrive(f, u));
+    *values = u->slotted ? f->slot[u->slot] : u->stays ? u->full : u->master;
+    return NEO_OK;
+}
+static neo_status neo__fsdp_check_window(const neo_fsdp *f, const char *function, int unit,
+                                         neo__fsdp_window open) {
+    static const char *const state[] = {"closed", "open for forward", "open for backward"};
+    NEO__CHECK(f, NEO_ERR_ARG, "%s: fsdp is NULL", function);
+    NEO__CHECK(unit >= 0 && unit < f->unit_count, NEO_ERR_ARG, "%s: unit %d of %d", function, unit,
+               f->unit_count);
+    NEO__CHECK(f->unit[unit].open == open, NEO_ERR_STATE, "%s: unit '%s' is %s", function, f->unit[unit].name,
+               state[f->unit[unit].open]);
+    return NEO_OK;
+}
+static void neo__fsdp_close(neo__fsdp_unit *u) {
+    u->open = NEO__FSDP_CLOSED;
+    neo__fsdp_bind(u, NULL, NULL);
+}
+NEO_API neo_status neo_fsdp_forward_begin(neo_fsdp *f, int unit) {
+    float *values;
+    NEO__TRY(neo__fsdp_check_window(f, "neo_fsdp_forward_begin", unit, NEO__FSDP_CLOSED));
+    f->backward = 0;
+    NEO__TRY(neo__fsdp_hold(f, unit, &values));
+    f->unit[unit].open = NEO__FSDP_FORWARD;
+    neo__fsdp_bind(&f->unit[unit], values, NULL);
+    return neo__fsdp_prefetch(f, unit);
+}
+NEO_API neo_status neo_fsdp_forward_end(neo_fsdp *f, int unit) {
+    NEO__TRY(neo__fsdp_check_window(f, "neo_fsdp_forward_end", unit, NEO__FSDP_FORWARD));
+    neo__fsdp_close(&f->unit[unit]);
+    return NEO_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------
+   >>impl-fsdp-reduce
+
+   What happens to the gradients of a unit when the backward window of a piece closes, and when that of
+   the last piece does.
+   ------------------------------------------------------------------------------------------------ */
+static neo_status neo__fsdp_finish_lane(neo_fsdp *f, neo__fsdp_lane *lane);
+/* A free lane: if there is none, the reduction that began first is finished. NULL: its error, or all lanes are
+   windows. */
+static neo__fsdp_lane *neo__fsdp_take_lane(neo_fsdp *f, int unit, neo_status *status) {
+    neo__fsdp_lane *best = NULL;
+    *status = NEO_OK;
+    for (int i = 0; i < f->lane_count; i++) {
+        neo__fsdp_lane *lane = &f->lane[i];
+        if (lane->state == NEO__FSDP_WINDOW) continue;
+        if (!best || (best->state != NEO__FSDP_FREE &&
+                      (lane->state == NEO__FSDP_FREE || lane->since < best->since)))
+            best = lane;
+    }
+    if (!best)
+        *status = neo_fail(NEO_ERR_CAPACITY,
+                           "neo_fsdp_backward_begin: unit '%s' is opened inside the backward windows of %d "
+                           "others: `keep` for the outer unit", f->unit[unit].name, f->lane_count);
+    else *status = neo__fsdp_finish_lane(f, best);
+    if (*status != NEO_OK) return NULL;
+    best->unit = unit;
+    f->unit[unit].lane = (int)(best - f->lane);
+    return best;
+}
+static void neo__fsdp_free_lane(neo_fsdp *f, neo__fsdp_lane *lane) {
+    f->unit[lane->unit].lane = -1;
+    lane->state = NEO__FSDP_FREE;
+}
+
+/* ---- pieces to subtrees ---- */
+/* below += above, elements [at, at + n) of two pieces. */
+static void neo__fsdp_merge(neo_fsdp *f, void *below, const void *above, int64_t at, int64_t n) {
+    neo_dtype dtype = f->desc.reduce_dtype;
+    neo__fsdp_loop_over(f, f->narrow ? neo__fsdp_add_narrow : neo__fsdp_add,
+                        neo__fsdp_place(above, at, dtype), neo__fsdp_place(below, at, dtype), n, dtype);
+}
+/* Adds the pieces of every maximal subtree, in the order of the leaf tree; f->send: where the sums are. */
+static void neo__fsdp_merge_pieces(neo_fsdp *f, void *const *piece, int64_t at, int64_t n) {
+    for (int s = 0; s < f->subtree_count; s++) {
+        int leaves[64], from[64], depth = 0; /* a stack: sizes fall */
+        int end = f->subtree[s].first + f->subtree[s].count;
+        for (int i = f->subtree[s].first; i < end; i++) {
+            leaves[depth] = f->piece[i].count;
+            from[depth++] = i;
+            for (; depth > 1 && leaves[depth - 1] == leaves[depth - 2]; depth--) {
+                neo__fsdp_merge(f, piece[from[depth - 2]], piece[from[depth - 1]], at, n);
+                leaves[depth - 2] *= 2;
+            }
+        }
+        for (; depth > 1; depth--) neo__fsdp_merge(f, piece[from[depth - 2]], piece[from[depth - 1]], at, n);
+        f->send[s] = neo__fsdp_place(piece[from[0]], at, f->desc.reduce_dtype);
+    }
+}
+/* Sums over leaves, narrowed piece by piece if they were kept in f32. */
+static void neo__fsdp_narrow_pieces(neo_fsdp *f, float *const *window, void *const *narrow, int64_t at,
+                                    int64_t n) {
+    neo_dtype dtype = f->desc.reduce_dtype;
+    for (int i = 0; i < f->own_pieces; i++)
+        neo__fsdp_loop_over(f, neo__fsdp_encode, window[i] + at, neo__fsdp_place(narrow[i], at, dtype), n, dtype);
+}
+
+/* ---- a unit that is cut ---- */
+/* The chunk of a sum goes to the gradient: the first of a step is copied, others are added. */
+static void neo__fsdp_collect(neo_fsdp *f, const void *sum, float *grad, int64_t n, neo_dtype dtype, int micro) {
+    if (sum == (const void *)grad) return;
+    if (micro > 0) neo__fsdp_loop_over(f, neo__fsdp_add, sum, grad, n, dtype);
+    else if (dtype != NEO_F32) neo__fsdp_loop_over(f, neo__fsdp_decode, sum, grad, n, dtype);
+    else memcpy(grad, sum, (size_t)n * sizeof(float));
+}
+/* The reduce-scatter of a lane is done: what comes after it begins. */
+static neo_status neo__fsdp_advance_lane(neo_fsdp *f, neo__fsdp_lane *lane) {
+    neo__fsdp_unit *u = &f->unit[lane->unit];
+    void *sum = lane->reduced ? lane->reduced : u->grad;
+    neo_dtype dtype = f->desc.reduce_dtype;
+    if (lane->state != NEO__FSDP_SCATTER || f->replicas == 1) return NEO_OK;
+    NEO__TRY(neo__fsdp_wait(f, f->shard, lane->ticket));
+    if (f->in_groups) {
+        neo__fsdp_collect(f, sum, u->grad, u->chunk, dtype, u->micro - 1);
+        if (u->micro < f->desc.micro_batches) {
+            neo__fsdp_free_lane(f, lane);
+            return NEO_OK;
+        }
+        sum = u->grad;
+    }
+    neo_comm_label(f->replica, u->name);
+    NEO__TRY(neo_comm_all_reduce(f->replica, NEO_REDUCE_SUM, sum, sum, u->chunk, dtype, &lane->ticket));
+    lane->state = NEO__FSDP_JOIN;
+    return NEO_OK;
+}
+static neo_status neo__fsdp_finish_lane(neo_fsdp *f, neo__fsdp_lane *lane) {
+    NEO__TRY(neo__fsdp_advance_lane(f, lane));
+    if (lane->state == NEO__FSDP_FREE) return NEO_OK;
+    neo__fsdp_unit *u = &f->unit[lane->unit];
+    NEO__TRY(neo__fsdp_wait(f, lane->state == NEO__FSDP_JOIN ? f->replica : f->shard, lane->ticket));
+    if (lane->reduced && !f->in_groups)
+        neo__fsdp_collect(f, lane->reduced, u->grad, u->chunk, f->desc.reduce_dtype, f->local ? 0 : u->micro - 1);
+    neo__fsdp_free_lane(f, lane);
+    return NEO_OK;
+}
+/* Starts to reduce a unit of which all pieces are there. */
+static neo_status neo__fsdp_scatter(neo_fsdp *f, int unit) {
+    neo__fsdp_unit *u = &f->unit[unit];
+    neo_status status;
+    for (int i = 0; i < f->lane_count; i++) /* replicas join behind the next unit's backward */
+        NEO__TRY(neo__fsdp_advance_lane(f, &f->lane[i]));
+    neo__fsdp_lane *lane = u->lane >= 0 ? &f->lane[u->lane] : neo__fsdp_take_lane(f, unit, &status);
+    if (!lane) return status;
+    float *borrowed[1];
+    borrowed[0] = lane->window;
+    float *const *window = u->own_window ? u->window : borrowed;
+    void *const *narrow = u->own_narrow ? u->narrow : lane->narrow;
+    if (f->narrow && !u->own_narrow) neo__fsdp_narrow_pieces(f, window, narrow, 0, u->elements);
+    void *piece[1];
+    piece[0] = window[0];
+    if (f->narrow) neo__fsdp_merge_pieces(f, narrow, 0, u->elements);
+    else if (u->own_window) neo__fsdp_merge_pieces(f, (void *const *)window, 0, u->elements);
+    else neo__fsdp_merge_pieces(f, piece, 0, u->elements);
+    void *sum = lane->reduced ? lane->reduced : u->grad;
+    neo_comm_label(f->shard, u->name);
+    if (f->replicas == 1)
+        NEO__TRY(neo_comm_reduce_scatter_leaves(f->shard, (const void *const *)f->send, sum, u->chunk, NULL,
+                                                f->desc.reduce_dtype, &lane->ticket));
+    else
+        NEO__TRY(neo_comm_reduce_scatter(f->shard, NEO_REDUCE_SUM, f->send[0], sum, u->chunk, NULL,
+                                         f->desc.reduce_dtype, &lane->ticket));
+    lane->state = NEO__FSDP_SCATTER;
+    lane->since = f->reductions++;
+    return NEO_OK;
+}
+
+/* ---- whole units ---- */
+/* Waits for the buckets that were launched; their sums go to the gradients. */
+static neo_status neo__fsdp_finish_buckets(neo_fsdp *f, int micro) {
+    for (int i = 0; i < f->next_bucket; i++) {
+        neo__fsdp_bucket *b = &f->bucket[i];
+        if (f->all) NEO__TRY(neo__fsdp_wait(f, f->all, b->ticket));
+        const void *from = f->narrow ? f->whole_narrow[0] : f->whole_window[0];
+        neo__fsdp_collect(f, neo__fsdp_place(from, b->first, f->desc.reduce_dtype), f->whole_grad + b->first,
+                          b->count, f->desc.reduce_dtype, f->local ? 0 : micro);
+        b->waits = b->units;
+    }
+    f->next_bucket = 0;
+    return NEO_OK;
+}
+/* Launches the buckets whose units are all there, in their order. */
+static neo_status neo__fsdp_launch_buckets(neo_fsdp *f) {
+    for (; f->next_bucket < f->bucket_count && f->bucket[f->next_bucket].waits == 0; f->next_bucket++) {
+        neo__fsdp_bucket *b = &f->bucket[f->next_bucket];
+        neo_dtype dtype = f->desc.reduce_dtype;
+        if (f->narrow && f->local)
+            neo__fsdp_narrow_pieces(f, f->whole_window, f->whole_narrow, b->first, b->count);
+        neo__fsdp_merge_pieces(f, f->narrow ? f->whole_narrow : (void *const *)f->whole_window, b->first, b->count);
+        if (!f->all) continue;
+        neo_comm_label(f->all, "a bucket of gradients");
+        NEO__TRY(neo_comm_all_reduce_leaves(f->all, (const void *const *)f->send, f->send[0], b->count, dtype,
+                                            &b->ticket));
+    }
+    return NEO_OK;
+}
+
+/* ---- backward windows ---- */
+/* The window for a piece's gradients. */
+static neo_status neo__fsdp_window_of(neo_fsdp *f, int unit, int piece, float **window) {
+    neo__fsdp_unit *u = &f->unit[unit];
+    int adds = f->local && u->micro > 0; /* to what the micro-batches before left in the piece's window */
+    neo_status status;
+    if (u->own_window && !adds) *window = u->window[piece];
+    else if (u->scratch) *window = u->scratch;
+    else {
+        neo__fsdp_lane *lane = neo__fsdp_take_lane(f, unit, &status);
+        if (!lane) return status;
+        lane->state = NEO__FSDP_WINDOW;
+        *window = lane->window;
+    }
+    return NEO_OK;
+}
+/* Gradients of the unit's last micro-batch are on their way in buffers that the next one wants. */
+static neo_status neo__fsdp_settle(neo_fsdp *f, neo__fsdp_unit *u) {
+    if (u->micro == 0 || u->filled > 0 || f->local) return NEO_OK;
+    if (u->whole) return f->next_bucket ? neo__fsdp_finish_buckets(f, u->micro - 1) : NEO_OK;
+    return u->lane >= 0 ? neo__fsdp_finish_lane(f, &f->lane[u->lane]) : NEO_OK;
+}
+NEO_API neo_status neo_fsdp_backward_begin(neo_fsdp *f, int unit, int piece) {
+    const char *fn = "neo_fsdp_backward_begin";
+    float *values, *window = NULL;
+    NEO__TRY(neo__fsdp_check_window(f, fn, unit, NEO__FSDP_CLOSED));
+    neo__fsdp_unit *u = &f->unit[unit];
+    NEO__CHECK(piece >= 0 && piece < f->pieces, NEO_ERR_ARG, "%s: piece %d of %d", fn, piece, f->pieces);
+    NEO__CHECK(u->frozen || (u->micro < f->desc.micro_batches && piece == u->filled), NEO_ERR_STATE,
+               "%s: piece %d of unit '%s' where piece %d of micro-batch %d of %d is expected%s", fn, piece,
+               u->name, u->filled, u->micro, f->desc.micro_batches,
+               u->micro < f->desc.micro_batches ? "" : ": neo_fsdp_step comes first");
+    f->backward = 1;
+    NEO__TRY(neo__fsdp_hold(f, unit, &values));
+    NEO__TRY(neo__fsdp_prefetch(f, unit));
+    if (!u->frozen) {
+        NEO__TRY(neo__fsdp_settle(f, u));
+        NEO__TRY(neo__fsdp_window_of(f, unit, piece, &window));
+    }
+    u->open = NEO__FSDP_BACKWARD;
+    u->piece = piece;
+    u->bound = window;
+    neo__fsdp_bind(u, values, window);
+    return NEO_OK;
+}
+NEO_API neo_status neo_fsdp_backward_end(neo_fsdp *f, int unit) {
+    NEO__TRY(neo__fsdp_check_window(f, "neo_fsdp_backward_end", unit, NEO__FSDP_BACKWARD));
+    neo__fsdp_unit *u = &f->unit[unit];
+    neo__fsdp_close(u);
+    if (u->frozen) return NEO_OK;
+    neo_dtype dtype = f->desc.reduce_dtype;
+    if (u->own_window && u->bound != u->window[u->piece])
+        neo__fsdp_loop_over(f, neo__fsdp_add, u->bound, u->window[u->piece], u->elements, NEO_F32);
+    if (u->own_narrow && !f->local)
+        neo__fsdp_loop_over(f, neo__fsdp_encode, u->bound, u->narrow[u->piece], u->elements, dtype);
+    int last = ++u->filled == f->pieces;
+    int travels = last && (!f->local || u->micro == f->desc.micro_batches - 1);
+    if (u->lane >= 0 && (!travels || u->whole)) neo__fsdp_free_lane(f, &f->lane[u->lane]);
+    if (!last) return NEO_OK;
+    u->filled = 0;
+    u->micro++;
+    if (!travels) return NEO_OK;
+    if (!u->whole) return neo__fsdp_scatter(f, unit);
+    for (int i = 0; i < f->bucket_count; i++) f->bucket[i].waits -= neo__fsdp_in_bucket(u, &f->bucket[i]);
+    return neo__fsdp_launch_buckets(f);
+}
+
+/* ---- pieces ---- */
+NEO_API int neo_fsdp_pieces(const neo_fsdp *f) { return f->pieces; }
+NEO_API neo_leaves neo_fsdp_piece(const neo_fsdp *f, int piece, int64_t batch) {
+    NEO__ZERO(neo_leaves, leaves);
+    leaves.batch = batch;
+    if (piece < 0 || piece >= f->pieces) return leaves;
+    leaves.first = f->piece[piece].first;
+    leaves.count = f->piece[piece].count;
+    return leaves;
+}
+
+/* ------------------------------------------------------------------------------------------------
+   >>impl-fsdp-step
+   ------------------------------------------------------------------------------------------------ */
+/* What was gathered or bound is void. */
+static void neo__fsdp_begin_anew(neo_fsdp *f) {
+    for (int i = 0; i < f->unit_count; i++) {
+        neo__fsdp_unit *u = &f->unit[i];
+        if (u->open != NEO__FSDP_CLOSED) neo__fsdp_close(u);
+        u->presence = NEO__FSDP_AWAY;
+        u->slot = u->stage = u->lane = -1;
+        u->filled = u->micro = 0;
+    }
+    for (int i = 0; i < f->slot_count; i++) f->slot_unit[i] = -1;
+    for (int i = 0; i < NEO__FSDP_LANES; i++) f->lane[i].state = NEO__FSDP_FREE;
+    for (int b = 0; b < f->bucket_count; b++) f->bucket[b].waits = f->bucket[b].units;
+    f->stage_unit[0] = f->stage_unit[1] = -1;
+    f->next_bucket = 0;
+    f->backward = 0;
+}
+NEO_API neo_status neo_fsdp_cancel(neo_fsdp *f) {
+    NEO__CHECK(f, NEO_ERR_ARG, "neo_fsdp_cancel: fsdp is NULL");
+    neo_comm *groups[] = {f->shard, f->replica, f->all};
+    neo_status status = NEO_OK;
+    for (int i = 0; i < 3; i++) {
+        neo_status one = groups[i] ? neo_comm_wait_all(groups[i]) : NEO_OK;
+        if (status == NEO_OK) status = one;
+    }
+    neo__fsdp_begin_anew(f);
+    return status;
+}
+/* All gradients are whole sums. */
+static neo_status neo__fsdp_finish(neo_fsdp *f) {
+    for (int i = 0; i < f->unit_count; i++) {
+        const neo__fsdp_unit *u = &f->unit[i];
+        NEO__CHECK(u->open == NEO__FSDP_CLOSED, NEO_ERR_STATE, "neo_fsdp_step: unit '%s' is in a window",
+                   u->name);
+        NEO__CHECK(u->frozen || u->micro == f->desc.micro_batches, NEO_ERR_STATE,
+                   "neo_fsdp_step: unit '%s' had the backward windows of %d of %d micro-batches, and of %d of %d "
+                   "pieces of the next", u->name, u->micro, f->desc.micro_batches, u->filled, f->pieces);
+    }
+    for (int64_t since = 0; since >= 0;) { /* in the order in which they began */
+        neo__fsdp_lane *first = NULL;
+        for (int i = 0; i < f->lane_count; i++)
+            if (f->lane[i].state != NEO__FSDP_FREE && (!first || f->lane[i].since < first->since))
+                first = &f->lane[i];
+        if (!first) break;
+        NEO__TRY(neo__fsdp_finish_lane(f, first));
+    }
+    return neo__fsdp_finish_buckets(f, f->desc.micro_batches - 1);
+}
+/* to *= factor; a number that is not finite is noticed. */
+static void neo__fsdp_unscale(const neo__fsdp_loop *l, int64_t at, int64_t n) {
+    float *x = (float *)l->to + at;
+    uint32_t infinite = 0;
+    neo__fp_state fp = neo__fp_enter();
+    for (int64_t i = 0; i < n; i++) {
+        infinite |= (neo__bits_f32(x[i]) & 0x7F800000u) == 0x7F800000u;
+        x[i] *= l->factor;
+    }
+    neo__fp_leave(fp);
+    if (infinite) __atomic_store_n(l->infinite, 1, __ATOMIC_RELAXED);
+}
+/* Divides the gradients by the loss scale; *skip: on some rank one of them is not finite. */
+static neo_status neo__fsdp_unscale_all(neo_fsdp *f, int *skip) {
+    int64_t infinite = 0;
+    int seen = 0;
+    NEO__ZERO(neo__fsdp_loop, l);
+    l.f = f;
+    l.run = neo__fsdp_unscale;
+    l.factor = 1.0f / f->scale;
+    l.infinite = &seen;
+    for (int i = 0; i < neo_params_count(f->runs); i++) {
+        const neo_param *p = neo_params_at(f->runs, i);
+        l.to = p->grad.data;
+        l.count = p->grad.data ? neo_tensor_count(p->grad) : 0;
+        neo__fsdp_loop_run(f->host, &l);
+    }
+    infinite = seen;
+    NEO__TRY(neo_comm_all_reduce(f->comm, NEO_REDUCE_MAX, &infinite, &infinite, 1, NEO_I64, NULL));
+    *skip = infinite != 0;
+    if (*skip) {
+        f->good_steps = 0;
+        f->scale *= 0.5f;
+    } else if (++f->good_steps == f->desc.loss_scale_window) {
+        f->good_steps = 0;
+        f->scale *= 2.0f;
+    }
+    return NEO_OK;
+}
+NEO_API neo_status neo_fsdp_step(neo_fsdp *f, float lr) {
+    int skip = 0;
+    NEO__CHECK(f, NEO_ERR_ARG, "neo_fsdp_step: fsdp is NULL");
+    NEO__TRY(neo__fsdp_finish(f));
+    neo_status status = f->scale != 0.0f ? neo__fsdp_unscale_all(f, &skip) : NEO_OK;
+    if (status == NEO_OK && !skip) status = neo_optim_step(f->optim, lr);
+    neo__fsdp_begin_anew(f);
+    f->skipped += skip;
+    f->steps += status == NEO_OK && !skip;
+    return status;
+}
+NEO_API float neo_fsdp_loss_scale(const neo_fsdp *f) { return f->scale != 0.0f ? f->scale : 1.0f; }
+NEO_API neo_fsdp_stats neo_fsdp_get_stats(const neo_fsdp *f) {
+    NEO__ZERO(neo_fsdp_stats, s);
+    s.steps = f->steps;
+    s.skipped = f->skipped;
+    s.gathers = f->gathers;
+    s.hits = f->hits;
+    s.wait_ns = f->wait_ns;
+    s.grad_norm = neo_optim_grad_norm(f->optim);
+    if (f->shard) s.shard = neo_comm_get_stats(f->shard);
+    if (f->replica) s.replica = neo_comm_get_stats(f->replica);
+    if (f->all) s.all = neo_comm_get_stats(f->all);
+    return s;
+}
+NEO_API void neo_fsdp_reset_stats(neo_fsdp *f) {
+    neo_comm *groups[] = {f->shard, f->replica, f->all};
+    f->steps = f->skipped = f->gathers = f->hits = f->wait_ns = 0;
+    for (int i = 0; i < 3; i++)
+        if (groups[i]) neo_comm_reset_stats(groups[i]);
+}
+
+/* ------------------------------------------------------------------------------------------------
+   >>impl-fsdp-state
+
+   A run of a parameter's elements is at most three rectangles of it: the end of a row, whole rows, the
+   beginning of one.
+   ------------------------------------------------------------------------------------------------ */
+static neo_status neo__fsdp_add_rectangle(neo_state *state, neo_state_kind kind, const char *name, float *data,
+                                          const neo_part *part, int64_t rows, int64_t cols) {
+    neo_tensor t = part->cols ? neo_tensor_2d(data, NEO_F32, rows, cols) : neo_tensor_1d(data, NEO_F32, rows);
+    return rows > 0 && cols > 0 ? neo_state_add_part(state, kind, name, t, part) : NEO_OK;
+}
+/* Elements [first, first + count) of the tensor `whole`, at data. */
+static neo_status neo__fsdp_add_run(neo_state *state, neo_state_kind kind, const char *name, float *data,
+                                    neo_tensor whole, int64_t first, int64_t count, int copy) {
+    neo_part part;
+    int64_t cols = whole.ndim == 2 ? whole.shape[1] : 1;
+    part.rows = whole.shape[0];
+    part.cols = whole.ndim == 2 ? cols : 0;
+    part.copy = copy;
+    while (count > 0) {
+        int64_t row = first / cols, col = first % cols, rows = col || count < cols ? 1 : count / cols;
+        int64_t wide = rows == 1 ? NEO__MIN(cols - col, count) : cols;
+        part.first_row = row;
+        part.first_col = col;
+        NEO__TRY(neo__fsdp_add_rectangle(state, kind, name, data, &part, rows, wide));
+        first += rows * wide, data += rows * wide, count -= rows * wide;
+    }
+    return NEO_OK;
+}
+/* One number per element of a parameter: its value, or of the optimizer's state. */
+static neo_status neo__fsdp_add_tensor(neo_state *state, neo_state_kind kind, const char *name, const neo_fsdp *f,
+                                const neo__fsdp_unit *u, int i, float *data) {
+    neo_tensor whole = neo_params_at(u->params, i)->value;
+    int64_t first, at, count = neo__fsdp_run(f, u, i, &first, &at);
+    if (!u->whole)
+        return neo__fsdp_add_run(state, kind, name, data, whole, first, count, f->rank >= f->factor);
+    whole.data = data;
+    whole.absent = NULL;
+    return neo_state_add(state, kind, name, whole);
+}
+static neo_status neo__fsdp_define(neo_state *state, const neo_fsdp *f) {
+    const neo_fsdp_desc *d = &f->desc;
+    char text[32];
+    snprintf(text, sizeof text, "%d", d->micro_batches);
+    NEO__TRY(neo_state_define(state, "micro_batches", text));
+    snprintf(text, sizeof text, "%d", d->groups); /* 1: each; repro_shards: at the end */
+    NEO__TRY(neo_state_define(state, "accumulate_groups", text));
+    NEO__TRY(neo_state_define(state, "param_dtype", neo_dtype_name(d->param_dtype)));
+    return neo_state_define(state, "reduce_dtype", neo_dtype_name(d->reduce_dtype));
+}
+NEO_API neo_status neo_state_add_fsdp(neo_state *state, neo_fsdp *f) {
+    NEO__CHECK(state && f, NEO_ERR_ARG, "neo_state_add_fsdp: an argument is NULL");
+    NEO__TRY(neo__fsdp_define(state, f));
+    for (int i = 0; i < f->unit_count; i++) {
+        const neo__fsdp_unit *u = &f->unit[i];
+        for (int k = 0; k < u->params_count; k++) {
+            int64_t first, at;
+            neo__fsdp_run(f, u, k, &first, &at);
+            NEO__TRY(neo__fsdp_add_tensor(state, NEO_STATE_WEIGHT, neo_params_at(u->params, k)->name, f, u, k,
+                                   u->master + at));
+        }
+    }
+    int unit = 0;
+    for (int i = 0; i < neo_optim_state_count(f->optim); i++) {
+        const char *name;
+        int param;
+        neo_tensor t = neo_optim_state_at(f->optim, i, &name, &param);
+        if (param < 0) {
+            NEO__TRY(neo_state_add(state, NEO_STATE_OPTIMIZER, name, t));
+            continue;
+        }
+        while (f->unit[unit].frozen || param >= f->unit[unit].first_param + f->unit[unit].params_count) unit++;
+        NEO__TRY(neo__fsdp_add_tensor(state, NEO_STATE_OPTIMIZER, name, f, &f->unit[unit],
+                               param - f->unit[unit].first_param, (float *)t.data));
+    }
+    if (f->scale == 0.0f) return NEO_OK;
+    char name[256];
+    snprintf(name, sizeof name, "%.200s.loss_scale", f->desc.optim.name);
+    NEO__TRY(neo_state_add(state, NEO_STATE_OPTIMIZER, name, neo_tensor_1d(&f->scale, NEO_F32, 1)));
+    snprintf(name, sizeof name, "%.200s.good_steps", f->desc.optim.name);
+    return neo_state_add(state, NEO_STATE_OPTIMIZER, name, neo_tensor_1d(&f->good_steps, NEO_I64, 1));
 }
 
 #ifdef __cplusplus
