@@ -304,16 +304,22 @@ NEO_API int64_t neo_time_ns(void);
    v where v B / V <= i < (v + 1) B / V (integer division); inside a leaf samples add in order; over
    leaves the sums add by a binary tree that splits n leaves at the largest power of two below n. V is
    neo_ctx_desc.repro_shards. A caller that holds only some leaves of a batch (a rank, or a step
-   computed in pieces) says so with a neo_leaves; NULL means all of them.
+   computed in pieces) says so with a neo_leaves; NULL means all of them, with one row each.
+
+   A sample may be several rows, the positions of a sequence for one: rows_per_sample. Tensors have then
+   that many times the samples of the leaves, and rows of a leaf add in order.
    ------------------------------------------------------------------------------------------------ */
 typedef struct neo_leaves {
     int64_t batch; /* samples of the whole (global) batch */
     int first;     /* first leaf held here */
-    int count;     /* leaves held here: [first, first + count) must be a whole subtree */
+    int count;     /* leaves held here: [first, first + count) must be a whole subtree; or 0, an empty part
+                      of no rows, whose gradients are zeros */
+    int64_t rows_per_sample; /* 0: 1 */
 } neo_leaves;
 
 /* neo_leaf_begin: first sample of leaf v when a batch of `batch` is cut into V leaves.
-   Leaf v is [neo_leaf_begin(batch, V, v), neo_leaf_begin(batch, V, v + 1)). */
+   Leaf v is [neo_leaf_begin(batch, V, v), neo_leaf_begin(batch, V, v + 1)); its rows are these times
+   rows_per_sample. */
 NEO_API int64_t neo_leaf_begin(int64_t batch, int shards, int leaf);
 
 /* ------------------------------------------------------------------------------------------------
@@ -2512,6 +2518,21 @@ NEO__INLINE int neo__tree_depth(int64_t n) {
     for (; n > 1; n = (n + 1) / 2) depth++;
     return depth;
 }
+/* They are a whole subtree of the leaf tree, or none. */
+static neo_status neo__leaves_check_tree(const neo_leaves *leaves, int shards, const char *function) {
+    int lo = 0, n = shards; /* walk down the tree to the subtree */
+    if (leaves->count == 0) return NEO_OK;
+    while (n > 1 && (lo != leaves->first || n != leaves->count)) {
+        int p = 1;
+        while (p * 2 < n) p *= 2;
+        if (leaves->first < lo + p) n = p;
+        else lo += p, n -= p;
+    }
+    NEO__CHECK(lo == leaves->first && n == leaves->count, NEO_ERR_ARG,
+               "%s: leaves [%d, %d) of %d are not one subtree of the leaf tree", function, leaves->first,
+               leaves->first + leaves->count, shards);
+    return NEO_OK;
+}
 /* The leaves of a call: those of `leaves`, or all of a batch of `rows`. Checks that they hold `rows`
    samples and are a whole subtree. */
 static neo_status neo__leaves_resolve(const neo_ctx *ctx, const neo_leaves *leaves, int64_t rows,
@@ -2521,35 +2542,32 @@ static neo_status neo__leaves_resolve(const neo_ctx *ctx, const neo_leaves *leav
         out->batch = rows;
         out->first = 0;
         out->count = shards;
+        out->rows_per_sample = 1;
         return NEO_OK;
     }
     *out = *leaves;
-    NEO__CHECK(out->batch >= 0 && out->first >= 0 && out->count > 0 && out->first <= shards - out->count,
+    if (out->rows_per_sample == 0) out->rows_per_sample = 1;
+    NEO__CHECK(out->rows_per_sample > 0, NEO_ERR_ARG, "%s: rows_per_sample of the leaves is %" PRId64, function,
+               out->rows_per_sample);
+    NEO__CHECK(out->batch >= 0 && out->first >= 0 && out->count >= 0 && out->first <= shards - out->count,
                NEO_ERR_ARG, "%s: %d leaves from %d are not within the %d of the context", function,
                out->count, out->first, shards);
-    int lo = 0, n = shards; /* walk down the tree to the subtree */
-    while (n > 1 && (lo != out->first || n != out->count)) {
-        int p = 1;
-        while (p * 2 < n) p *= 2;
-        if (out->first < lo + p) n = p;
-        else lo += p, n -= p;
-    }
-    NEO__CHECK(lo == out->first && n == out->count, NEO_ERR_ARG,
-               "%s: leaves [%d, %d) of %d are not one subtree of the leaf tree", function, out->first,
-               out->first + out->count, shards);
+    NEO__TRY(neo__leaves_check_tree(out, shards, function));
+    const int64_t each = out->rows_per_sample;
     int64_t samples = neo_leaf_begin(out->batch, shards, out->first + out->count) -
                       neo_leaf_begin(out->batch, shards, out->first);
-    NEO__CHECK(samples == rows, NEO_ERR_SHAPE,
-               "%s: leaves [%d, %d) of %d hold %" PRId64 " samples of a batch of %" PRId64
-               ", the tensors have %" PRId64 " rows",
-               function, out->first, out->first + out->count, shards, samples, out->batch, rows);
+    NEO__CHECK(rows % each == 0 && samples == rows / each, NEO_ERR_SHAPE,
+               "%s: leaves [%d, %d) of %d hold %" PRId64 " samples of a batch of %" PRId64 ", %" PRId64
+               " rows each; the tensors have %" PRId64 " rows",
+               function, out->first, out->first + out->count, shards, samples, out->batch, each, rows);
     return NEO_OK;
 }
 /* Row range of leaf `i` (0 .. count - 1) of the resolved leaves, relative to the caller's rows. */
 NEO__INLINE void neo__leaf_rows(const neo_ctx *ctx, const neo_leaves *leaves, int i, int64_t *begin, int64_t *end) {
+    const int64_t each = leaves->rows_per_sample;
     int64_t base = neo_leaf_begin(leaves->batch, ctx->repro_shards, leaves->first);
-    *begin = neo_leaf_begin(leaves->batch, ctx->repro_shards, leaves->first + i) - base;
-    *end = neo_leaf_begin(leaves->batch, ctx->repro_shards, leaves->first + i + 1) - base;
+    *begin = (neo_leaf_begin(leaves->batch, ctx->repro_shards, leaves->first + i) - base) * each;
+    *end = (neo_leaf_begin(leaves->batch, ctx->repro_shards, leaves->first + i + 1) - base) * each;
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -4839,7 +4857,8 @@ static void neo__linear_bias_task(const neo__linear_grads *g, int64_t j0, int wo
         height += 1 - merges;
         NEO_ASSERT(height < NEO__BIAS_DEPTH);
     }
-    memcpy(g->dbias + j0, sums, (size_t)cols * sizeof *sums);
+    if (g->dw.leaves.count > 0) memcpy(g->dbias + j0, sums, (size_t)cols * sizeof *sums);
+    else memset(g->dbias + j0, 0, (size_t)cols * sizeof *sums);
 }
 static void neo__linear_grads_task(void *arg, int64_t index, int worker) {
     neo__linear_grads *g = (neo__linear_grads *)arg;
@@ -7985,7 +8004,7 @@ NEO__INLINE int64_t neo__bags_leaf_count(const neo__bags_call *c) {
 /* Bags of feature p in leaf v: [*begin, *end). */
 NEO__INLINE void neo__bags_leaf_bags(const neo__bags_call *c, const neo__bag_feature *p, int64_t v,
                                      int64_t *begin, int64_t *end) {
-    neo_leaves all = {p->bags, 0, 0};
+    neo_leaves all = {p->bags, 0, 0, 1};
     neo__leaf_rows(c->b->ctx, c->leaves.count ? &c->leaves : &all, (int)v, begin, end);
 }
 /* Features of a table are walked leaf by leaf when it has several and there are leaves. */
