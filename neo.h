@@ -3190,7 +3190,9 @@ struct neo__vec_kernels {
        new maximum; *sum then holds the tile too. */
     void (*softmax_tile)(float *s, int64_t n, float scale, float *max, float *sum, float *out,
                          int64_t dim);
-    /* The same backward: s becomes p = e^(s scale - lse), dp becomes p (dp - delta) scale; 0 from n on. */
+    /* After the last tile: out is divided by sum; returns the logarithm of the denominator, max + log sum. */
+    float (*softmax_end)(float *out, float max, float sum, int64_t dim);
+    /* A tile backward: s becomes p = e^(s scale - lse), dp becomes p (dp - delta) scale; 0 from n on. */
     void (*softmax_tile_grad)(float *s, float *dp, int64_t n, float scale, float lse, float delta);
 
     /* Of one block, n <= NEO__BLOCK: sum of |x|, sum of squares, largest |x| (a NaN above all). */
@@ -5888,12 +5890,11 @@ static void neo__attention_forward_task(void *arg, int64_t index, int worker) {
         neo__attention_product(a, m, a->dim, n, s, NEO__KEYS, 1, values, out, a->wide, 1);
     }
     for (int64_t i = 0; i < m; i++) {
-        vec->softmax_grad(out + i * a->wide, sum[i], 1.0f, a->dim); /* divides by sum */
+        const float lse = vec->softmax_end(out + i * a->wide, max[i], sum[i], a->dim);
         memcpy(neo__attention_at(a, a->y, sequence, head, q0 + i), out + i * a->wide,
                (size_t)a->dim * sizeof *out);
         if (a->lse.data)
-            neo__f32(a->lse)[(sequence * a->length + q0 + i) * a->lse.stride[0] + head] =
-                max[i] + neo__vlog_scalar(sum[i]);
+            neo__f32(a->lse)[(sequence * a->length + q0 + i) * a->lse.stride[0] + head] = lse;
     }
 }
 
@@ -18778,21 +18779,31 @@ static void NEO__FN(vec_softmax_tile)(float *s, int64_t keys, float scale, float
     float most = *max, lane[NEO__W];
     NEO__VF vs = NEO__SET(scale), vm = NEO__SET(most);
     for (int64_t i = 0; i < keys; i += NEO__W) NEO__STORE(s + i, NEO__MUL(NEO__LOAD(s + i), vs));
-    for (int64_t i = keys; i < NEO__KEYS; i++) s[i] = neo__f32_bits(0xFF800000u);
-    for (int64_t i = 0; i < NEO__KEYS; i += NEO__W) vm = NEO__MAX_(vm, NEO__LOAD(s + i));
+    for (int64_t i = keys; i % NEO__W != 0; i++) s[i] = s[0]; /* no new maximum, and no slow exponential */
+    for (int64_t i = 0; i < keys; i += NEO__W) vm = NEO__MAX_(vm, NEO__LOAD(s + i));
     NEO__STORE(lane, vm);
     for (int l = 0; l < NEO__W; l++) most = lane[l] > most ? lane[l] : most;
     vm = NEO__SET(most);
-    for (int64_t i = 0; i < NEO__KEYS; i += NEO__W)
+    for (int64_t i = 0; i < keys; i += NEO__W)
         NEO__STORE(s + i, NEO__FN(vexp)(NEO__SUB(NEO__LOAD(s + i), vm)));
-    float fade = neo__vexp_scalar(*max - most), part = NEO__FN(lane_sum)(s, NEO__KEYS / 16);
+    for (int64_t i = keys; i < NEO__KEYS; i++) s[i] = 0.0f;
+    NEO__VF vf = NEO__FN(vexp)(NEO__SUB(NEO__SET(*max), vm));
+    NEO__STORE(lane, vf);
+    *sum = *sum * lane[0] + NEO__FN(lane_sum)(s, NEO__KEYS / 16);
+    if (*max == most) return;
     *max = most;
-    *sum = *sum * fade + part;
-    if (fade == 1.0f) return;
-    NEO__VF vf = NEO__SET(fade);
 #define NEO__BODY(L, S) S(out, NEO__MUL(L(out), vf));
     NEO__LOOP(NEO__BODY);
 #undef NEO__BODY
+}
+static float NEO__FN(vec_softmax_end)(float *out, float max, float sum, int64_t n) {
+    float lane[NEO__W];
+    NEO__VF vs = NEO__SET(sum);
+    NEO__STORE(lane, NEO__ADD(NEO__SET(max), NEO__FN(vlog)(vs)));
+#define NEO__BODY(L, S) S(out, NEO__DIV(L(out), vs));
+    NEO__LOOP(NEO__BODY);
+#undef NEO__BODY
+    return lane[0];
 }
 static void NEO__FN(vec_softmax_tile_grad)(float *s, float *dp, int64_t keys, float scale,
                                            float lse, float delta) {
@@ -18901,6 +18912,7 @@ static const neo__vec_kernels NEO__FN(vec_kernels) = {
     NEO__FN(vec_norm_backward),
     NEO__FN(vec_norm_add),
     NEO__FN(vec_softmax_tile),
+    NEO__FN(vec_softmax_end),
     NEO__FN(vec_softmax_tile_grad),
     NEO__FN(vec_block_abs),
     NEO__FN(vec_block_square),
