@@ -38,7 +38,8 @@
      >>losses >>optim >>gradcheck >>jagged >>bags >>schema >>reader >>state >>checkpoint
      >>safetensors >>metrics >>progress >>jsonl >>report >>shared >>platform >>impl-status >>impl-fp
      >>impl-ctx >>impl-leaves >>files >>isa >>impl-math >>impl-tensor >>impl-random >>impl-exact
-     >>impl-gemm >>impl-linear >>impl-mlp >>impl-interact >>impl-activation >>impl-losses
+     >>impl-gemm >>impl-linear >>impl-mlp >>impl-interact >>impl-activation >>impl-norm
+     >>impl-embedding >>impl-attention >>impl-losses
      >>impl-params >>impl-optim >>impl-gradcheck >>impl-jagged >>bag-optim >>impl-bags
      >>impl-bags-forward >>impl-bags-backward >>impl-schema >>impl-dictionary-file >>impl-number
      >>impl-columns >>impl-parse >>impl-source >>impl-reader >>impl-npy >>impl-synthetic
@@ -304,16 +305,22 @@ NEO_API int64_t neo_time_ns(void);
    v where v B / V <= i < (v + 1) B / V (integer division); inside a leaf samples add in order; over
    leaves the sums add by a binary tree that splits n leaves at the largest power of two below n. V is
    neo_ctx_desc.repro_shards. A caller that holds only some leaves of a batch (a rank, or a step
-   computed in pieces) says so with a neo_leaves; NULL means all of them.
+   computed in pieces) says so with a neo_leaves; NULL means all of them, with one row each.
+
+   A sample may be several rows, the positions of a sequence for one: rows_per_sample. Tensors have then
+   that many times the samples of the leaves, and rows of a leaf add in order.
    ------------------------------------------------------------------------------------------------ */
 typedef struct neo_leaves {
     int64_t batch; /* samples of the whole (global) batch */
     int first;     /* first leaf held here */
-    int count;     /* leaves held here: [first, first + count) must be a whole subtree */
+    int count;     /* leaves held here: [first, first + count) must be a whole subtree; or 0, an empty part
+                      of no rows, whose gradients are zeros */
+    int64_t rows_per_sample; /* 0: 1 */
 } neo_leaves;
 
 /* neo_leaf_begin: first sample of leaf v when a batch of `batch` is cut into V leaves.
-   Leaf v is [neo_leaf_begin(batch, V, v), neo_leaf_begin(batch, V, v + 1)). */
+   Leaf v is [neo_leaf_begin(batch, V, v), neo_leaf_begin(batch, V, v + 1)); its rows are these times
+   rows_per_sample. */
 NEO_API int64_t neo_leaf_begin(int64_t batch, int shards, int leaf);
 
 /* ------------------------------------------------------------------------------------------------
@@ -627,6 +634,76 @@ NEO_API size_t neo_mlp_workspace_bytes(const neo_mlp_desc *desc);
 NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y);
 NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_tensor dy, neo_tensor dx);
 
+/* neo_add: x += y, elementwise: a residual, or the gradients of the two ways into it.
+   Shapes   contiguous f32, both alike; y may be x. */
+NEO_API neo_status neo_add(neo_ctx *ctx, neo_tensor x, neo_tensor y);
+
+/* neo_layer_norm_forward: y = (x - mean) scale weight + bias along each row, scale = 1/sqrt(variance + eps), as
+   torch.nn.LayerNorm over the last dimension. stats takes mean and scale of each row, for the backward.
+   neo_rms_norm_forward: y = x scale weight, scale = 1/sqrt(mean of x^2 + eps), as torch.nn.RMSNorm.
+   _backward: dx, dweight = sum of dy (x - mean) scale over the batch, dbias = sum of dy. dweight and dbias
+   add in the order of the leaf tree.
+   Shapes   x, y, dy, dx [rows][n], n > 0, f32, last stride 1; stats contiguous f32, [rows][2] of a layer
+            norm, [rows] of an RMS norm; weight, bias, dweight, dbias [n] or none. dx none: not computed.
+   Numerics sums along a row: blocks of 256 columns, each over 16 lanes and their tree.
+   leaves   NULL: the rows are the whole batch.
+   Aliasing y may be x for a forward without backward; dx may be dy.
+   Errors   NEO_ERR_SHAPE; NEO_ERR_ARG: bad leaves, an eps below 0 or not finite.
+   Memory   uses the context's scratch; allocates nothing. */
+NEO_API neo_status neo_layer_norm_forward(neo_ctx *ctx, neo_tensor x, neo_tensor weight, neo_tensor bias,
+                                          float eps, neo_tensor y, neo_tensor stats);
+NEO_API neo_status neo_layer_norm_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor x,
+                                           neo_tensor weight, neo_tensor stats, neo_tensor dy,
+                                           neo_tensor dx, neo_tensor dweight, neo_tensor dbias);
+NEO_API neo_status neo_rms_norm_forward(neo_ctx *ctx, neo_tensor x, neo_tensor weight, float eps,
+                                        neo_tensor y, neo_tensor stats);
+NEO_API neo_status neo_rms_norm_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor x,
+                                         neo_tensor weight, neo_tensor stats, neo_tensor dy,
+                                         neo_tensor dx, neo_tensor dweight);
+
+/* neo_embedding_forward: out[i] = table[ids[i]], as torch.nn.Embedding: tokens, or the positions of a
+   sequence. neo_embedding_backward: the dense gradient: dtable[r] = the sum of dout[i] where ids[i] is r, in
+   order of i inside a leaf, over leaves by the tree; add != 0: this is added to what dtable holds (a table
+   that is also the output layer's weight. For the same bits on several ranks call both with one leaf
+   at a time, and add the results by neo_tree_sum.)
+   Shapes   ids [N] i32 or i64, contiguous; table, dtable [R][D]; out, dout [N][D]; f32, last stride 1.
+   leaves   NULL: the ids are the whole batch.
+   Errors   NEO_ERR_RANGE: an id is outside the table (the message names position and id); nothing is
+            written. NEO_ERR_SHAPE. NEO_ERR_ARG: bad leaves.
+   Memory   uses the context's scratch; allocates nothing. Time: each id is read once for every 2 MB of
+            table (once per leaf level more with several leaves). */
+NEO_API neo_status neo_embedding_forward(neo_ctx *ctx, neo_tensor ids, neo_tensor table, neo_tensor out);
+NEO_API neo_status neo_embedding_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor ids,
+                                          neo_tensor dout, neo_tensor dtable, int add);
+
+/* Attention of several heads inside each sequence of a batch. */
+enum { NEO_MAX_HEAD_DIM = 512 };
+typedef struct neo_attention_desc {
+    int64_t length; /* T, rows of a sequence; required */
+    int64_t heads;  /* required */
+    int causal;     /* 1: row i sees rows 0 .. i of its sequence; 0: all of them */
+    float scale;    /* of the products q k; 0: 1/sqrt(dim) */
+} neo_attention_desc;
+/* neo_attention_forward: y_i = sum_j p_ij v_j, p_i = softmax over j of scale q_i k_j, for each head and
+   sequence: torch.nn.functional.scaled_dot_product_attention. lse takes the logarithm of each softmax's
+   denominator, for the backward; none: not kept. _backward: dq, dk, dv, each or none.
+   Shapes   q, k, v, y, dy, dq, dk, dv [B T][heads dim], lse [B T][heads]; f32, last stride 1; rows may lie
+            apart, so slices of one [B T][3 heads dim] matrix serve.
+   Numerics a sequence's result depends on itself alone. Products add by fma in order of dim, of keys (y, dq)
+            and of queries (dk, dv); keys are taken in tiles of 64: the maximum so far, and the sum of a tile
+            over 16 lanes and their tree. No matrix [T][T] is kept.
+   Aliasing outputs overlap no input and no other output.
+   Errors   NEO_ERR_ARG: length or heads below 1, a scale that is not finite. NEO_ERR_SHAPE: also rows that
+            are not whole sequences, columns that are not whole heads. NEO_ERR_UNSUPPORTED: dim above
+            NEO_MAX_HEAD_DIM.
+   Memory   uses the context's scratch; allocates nothing. Threads take (sequence, head), in the forward
+            also tiles of 64 queries. */
+NEO_API neo_status neo_attention_forward(neo_ctx *ctx, const neo_attention_desc *desc, neo_tensor q,
+                                         neo_tensor k, neo_tensor v, neo_tensor y, neo_tensor lse);
+NEO_API neo_status neo_attention_backward(neo_ctx *ctx, const neo_attention_desc *desc, neo_tensor q,
+                                          neo_tensor k, neo_tensor v, neo_tensor y, neo_tensor lse,
+                                          neo_tensor dy, neo_tensor dq, neo_tensor dk, neo_tensor dv);
+
 /* neo_interact_forward: pairwise dot products of T = [x; e_1 .. e_F], as DLRM's interact_features:
    z = [x, (T_i . T_j for i = 0 .. F, j < i)], row-major in (i, j).
    With diagonal != 0 also j = i. neo_interact_width: columns of z: D + F(F+1)/2 [+ F+1].
@@ -657,7 +734,8 @@ typedef struct neo_loss_desc {
 /* neo_bce_with_logits: binary cross entropy of sigmoid(logit). neo_bce: of probabilities, their logarithms
    clamped at -100, as torch. neo_mse: mean of squared differences over all elements.
    neo_cross_entropy: softmax cross entropy; label [B] i64 class numbers; as torch's default (mean over
-   samples). desc may be NULL.
+   samples). For sequences a sample is a position: logit [B T][C], and desc->batch counts positions.
+   desc may be NULL.
    Shapes   bce: logit, label, dlogit [B] or [B][1]; mse: pred, target, dpred alike, [B] or [B][n]; cross entropy:
             logit, dlogit [B][C]. f32, contiguous; the gradient may be none, or the input itself.
    loss     the sum over these rows divided by the batch; may be NULL. An empty batch gives 0.
@@ -2528,6 +2606,21 @@ NEO__INLINE int neo__tree_depth(int64_t n) {
     for (; n > 1; n = (n + 1) / 2) depth++;
     return depth;
 }
+/* They are a whole subtree of the leaf tree, or none. */
+static neo_status neo__leaves_check_tree(const neo_leaves *leaves, int shards, const char *function) {
+    int lo = 0, n = shards; /* walk down the tree to the subtree */
+    if (leaves->count == 0) return NEO_OK;
+    while (n > 1 && (lo != leaves->first || n != leaves->count)) {
+        int p = 1;
+        while (p * 2 < n) p *= 2;
+        if (leaves->first < lo + p) n = p;
+        else lo += p, n -= p;
+    }
+    NEO__CHECK(lo == leaves->first && n == leaves->count, NEO_ERR_ARG,
+               "%s: leaves [%d, %d) of %d are not one subtree of the leaf tree", function, leaves->first,
+               leaves->first + leaves->count, shards);
+    return NEO_OK;
+}
 /* The leaves of a call: those of `leaves`, or all of a batch of `rows`. Checks that they hold `rows`
    samples and are a whole subtree. */
 static neo_status neo__leaves_resolve(const neo_ctx *ctx, const neo_leaves *leaves, int64_t rows,
@@ -2537,35 +2630,32 @@ static neo_status neo__leaves_resolve(const neo_ctx *ctx, const neo_leaves *leav
         out->batch = rows;
         out->first = 0;
         out->count = shards;
+        out->rows_per_sample = 1;
         return NEO_OK;
     }
     *out = *leaves;
-    NEO__CHECK(out->batch >= 0 && out->first >= 0 && out->count > 0 && out->first <= shards - out->count,
+    if (out->rows_per_sample == 0) out->rows_per_sample = 1;
+    NEO__CHECK(out->rows_per_sample > 0, NEO_ERR_ARG, "%s: rows_per_sample of the leaves is %" PRId64, function,
+               out->rows_per_sample);
+    NEO__CHECK(out->batch >= 0 && out->first >= 0 && out->count >= 0 && out->first <= shards - out->count,
                NEO_ERR_ARG, "%s: %d leaves from %d are not within the %d of the context", function,
                out->count, out->first, shards);
-    int lo = 0, n = shards; /* walk down the tree to the subtree */
-    while (n > 1 && (lo != out->first || n != out->count)) {
-        int p = 1;
-        while (p * 2 < n) p *= 2;
-        if (out->first < lo + p) n = p;
-        else lo += p, n -= p;
-    }
-    NEO__CHECK(lo == out->first && n == out->count, NEO_ERR_ARG,
-               "%s: leaves [%d, %d) of %d are not one subtree of the leaf tree", function, out->first,
-               out->first + out->count, shards);
+    NEO__TRY(neo__leaves_check_tree(out, shards, function));
+    const int64_t each = out->rows_per_sample;
     int64_t samples = neo_leaf_begin(out->batch, shards, out->first + out->count) -
                       neo_leaf_begin(out->batch, shards, out->first);
-    NEO__CHECK(samples == rows, NEO_ERR_SHAPE,
-               "%s: leaves [%d, %d) of %d hold %" PRId64 " samples of a batch of %" PRId64
-               ", the tensors have %" PRId64 " rows",
-               function, out->first, out->first + out->count, shards, samples, out->batch, rows);
+    NEO__CHECK(rows % each == 0 && samples == rows / each, NEO_ERR_SHAPE,
+               "%s: leaves [%d, %d) of %d hold %" PRId64 " samples of a batch of %" PRId64 ", %" PRId64
+               " rows each; the tensors have %" PRId64 " rows",
+               function, out->first, out->first + out->count, shards, samples, out->batch, each, rows);
     return NEO_OK;
 }
 /* Row range of leaf `i` (0 .. count - 1) of the resolved leaves, relative to the caller's rows. */
 NEO__INLINE void neo__leaf_rows(const neo_ctx *ctx, const neo_leaves *leaves, int i, int64_t *begin, int64_t *end) {
+    const int64_t each = leaves->rows_per_sample;
     int64_t base = neo_leaf_begin(leaves->batch, ctx->repro_shards, leaves->first);
-    *begin = neo_leaf_begin(leaves->batch, ctx->repro_shards, leaves->first + i) - base;
-    *end = neo_leaf_begin(leaves->batch, ctx->repro_shards, leaves->first + i + 1) - base;
+    *begin = (neo_leaf_begin(leaves->batch, ctx->repro_shards, leaves->first + i) - base) * each;
+    *end = (neo_leaf_begin(leaves->batch, ctx->repro_shards, leaves->first + i + 1) - base) * each;
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -3062,6 +3152,8 @@ struct neo__gemm_kernels {
 /* Sums have one shape: NEO__BLOCK consecutive elements go to 16 lanes (element i to lane i % 16),
    each lane adds in order, the lanes add by the tree of NEO__TREE16; blocks add in order. */
 enum { NEO__BLOCK = 256 };
+/* Keys of a tile of attention, and queries: a multiple of the columns of any panel. */
+enum { NEO__KEYS = 64 };
 
 /* The numbers of one optimizer step, each computed once in double and rounded to f32 (see
    >>impl-optim). */
@@ -3100,6 +3192,24 @@ struct neo__vec_kernels {
     /* Returns sum of e^(x - max); *max; e = e^(x - max) unless NULL. */
     float (*softmax_row)(const float *x, float *max, float *e, int64_t n);
     void (*softmax_grad)(float *e, float sum, float g, int64_t n); /* e = e/sum g */
+
+    /* One row of a layer norm (stats: mean, 1/deviation) or, not centered, an RMS norm (stats: 1/rms): y; dx
+       (which may be dy); what it adds to dw and db. w, b, dw, db may be NULL. */
+    void (*norm_forward)(const float *x, const float *w, const float *b, float eps, int centered,
+                         float *y, float *stats, int64_t n);
+    void (*norm_backward)(const float *x, const float *w, const float *dy, const float *stats,
+                          int centered, float *dx, int64_t n);
+    void (*norm_add)(const float *x, const float *dy, const float *stats, int centered, float *dw,
+                     float *db, int64_t n);
+    /* One query against a tile of keys, n <= NEO__KEYS of which it sees: s, their products, becomes e^(s
+       scale - max), 0 from n on. *max, *sum and out [dim] are those of the tiles before, brought to the
+       new maximum; *sum then holds the tile too. */
+    void (*softmax_tile)(float *s, int64_t n, float scale, float *max, float *sum, float *out,
+                         int64_t dim);
+    /* After the last tile: out is divided by sum; returns the logarithm of the denominator, max + log sum. */
+    float (*softmax_end)(float *out, float max, float sum, int64_t dim);
+    /* A tile backward: s becomes p = e^(s scale - lse), dp becomes p (dp - delta) scale; 0 from n on. */
+    void (*softmax_tile_grad)(float *s, float *dp, int64_t n, float scale, float lse, float delta);
 
     /* Of one block, n <= NEO__BLOCK: sum of |x|, sum of squares, largest |x| (a NaN above all). */
     float (*block_abs)(const float *x, int64_t n);
@@ -4855,7 +4965,8 @@ static void neo__linear_bias_task(const neo__linear_grads *g, int64_t j0, int wo
         height += 1 - merges;
         NEO_ASSERT(height < NEO__BIAS_DEPTH);
     }
-    memcpy(g->dbias + j0, sums, (size_t)cols * sizeof *sums);
+    if (g->dw.leaves.count > 0) memcpy(g->dbias + j0, sums, (size_t)cols * sizeof *sums);
+    else memset(g->dbias + j0, 0, (size_t)cols * sizeof *sums);
 }
 static void neo__linear_grads_task(void *arg, int64_t index, int worker) {
     neo__linear_grads *g = (neo__linear_grads *)arg;
@@ -5381,6 +5492,573 @@ NEO_API neo_status neo_activation_backward(neo_ctx *ctx, neo_activation act, neo
     job.out = (float *)dz.data;
     job.count = neo_tensor_count(dy);
     neo__activation_run(&job);
+    return NEO_OK;
+}
+NEO__COLD_END
+
+/* ---- neo_add ---- */
+typedef struct neo__add_job {
+    neo_ctx *ctx;
+    float *x;
+    const float *y;
+    int64_t count, tasks;
+} neo__add_job;
+static void neo__add_task(void *arg, int64_t i, int worker) {
+    const neo__add_job *j = (const neo__add_job *)arg;
+    int64_t begin, end;
+    (void)worker;
+    neo__task_range(j->count, j->tasks, i, 16, &begin, &end);
+    j->ctx->vec->add(j->x + begin, j->y + begin, end - begin);
+}
+NEO_API neo_status neo_add(neo_ctx *ctx, neo_tensor x, neo_tensor y) {
+    NEO__TRY(neo__check_ctx("neo_add", ctx));
+    NEO__TRY(neo__check_like("neo_add", "x", x, x));
+    NEO__TRY(neo__check_like("neo_add", "y", y, x));
+    NEO__ZERO(neo__add_job, j);
+    j.ctx = ctx;
+    j.x = neo__f32(x);
+    j.y = neo__f32(y);
+    j.count = neo_tensor_count(x);
+    j.tasks = neo__task_count(ctx, j.count, NEO__VEC_GRAIN);
+    if (j.count > 0) neo_parallel_for(ctx, j.tasks, neo__add_task, &j);
+    return NEO_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------
+   >>impl-norm
+
+   Layer norm and RMS norm: rows are independent but for dweight and dbias, which add row by row inside
+   a leaf, over leaves by the tree, for a few columns at a time (so dx, which may be dy, comes after).
+   ------------------------------------------------------------------------------------------------ */
+enum {
+    NEO__NORM_COLS = 64, /* columns of dweight and dbias that a task adds */
+    NEO__NORM_DEPTH = 16 /* subtree sums waiting: more than any tree of 4096 leaves has */
+};
+typedef struct neo__norm_job {
+    neo_ctx *ctx;
+    const char *fn;
+    int centered;
+    int64_t rows, cols, tasks;
+    float eps;
+    const float *x, *weight, *bias, *dy;
+    float *stats, *y, *dx, *dweight, *dbias;
+    int64_t x_row, y_row, dy_row, dx_row;
+    neo_leaves leaves;
+} neo__norm_job;
+
+NEO__INLINE float *neo__norm_stats(const neo__norm_job *j, int64_t row) {
+    return j->stats + row * (j->centered ? 2 : 1);
+}
+static void neo__norm_forward_task(void *arg, int64_t index, int worker) {
+    const neo__norm_job *j = (const neo__norm_job *)arg;
+    int64_t begin, end;
+    (void)worker;
+    neo__task_range(j->rows, j->tasks, index, 1, &begin, &end);
+    for (int64_t i = begin; i < end; i++)
+        j->ctx->vec->norm_forward(j->x + i * j->x_row, j->weight, j->bias, j->eps, j->centered,
+                                  j->y + i * j->y_row, neo__norm_stats(j, i), j->cols);
+}
+static void neo__norm_dx_task(void *arg, int64_t index, int worker) {
+    const neo__norm_job *j = (const neo__norm_job *)arg;
+    int64_t begin, end;
+    (void)worker;
+    neo__task_range(j->rows, j->tasks, index, 1, &begin, &end);
+    for (int64_t i = begin; i < end; i++)
+        j->ctx->vec->norm_backward(j->x + i * j->x_row, j->weight, j->dy + i * j->dy_row,
+                                   neo__norm_stats(j, i), j->centered, j->dx + i * j->dx_row, j->cols);
+}
+/* A slot of the tree: NEO__NORM_COLS of dweight, then as many of dbias. */
+static void neo__norm_grads_task(void *arg, int64_t index, int worker) {
+    const neo__norm_job *j = (const neo__norm_job *)arg;
+    const int64_t j0 = index * NEO__NORM_COLS, cols = NEO__MIN((int64_t)NEO__NORM_COLS, j->cols - j0);
+    const int64_t step = 2 * (int64_t)NEO__NORM_COLS;
+    float *sums = (float *)(void *)neo__worker_scratch(j->ctx, worker);
+    int height = 0;
+    memset(sums, 0, (size_t)step * sizeof *sums);
+    for (int leaf = 0; leaf < j->leaves.count; leaf++) {
+        int64_t begin, end;
+        neo__leaf_rows(j->ctx, &j->leaves, leaf, &begin, &end);
+        float *slot = sums + height * step;
+        memset(slot, 0, (size_t)step * sizeof *slot);
+        for (int64_t i = begin; i < end; i++)
+            j->ctx->vec->norm_add(j->x + i * j->x_row + j0, j->dy + i * j->dy_row + j0,
+                                  neo__norm_stats(j, i), j->centered, j->dweight ? slot : NULL,
+                                  j->dbias ? slot + NEO__NORM_COLS : NULL, cols);
+        const int merges = leaf == j->leaves.count - 1 ? height : neo__tree_merges(leaf);
+        for (int i = 0; i < merges; i++, slot -= step) j->ctx->vec->add(slot - step, slot, step);
+        height += 1 - merges;
+        NEO_ASSERT(height < NEO__NORM_DEPTH);
+    }
+    if (j->dweight) memcpy(j->dweight + j0, sums, (size_t)cols * sizeof *sums);
+    if (j->dbias) memcpy(j->dbias + j0, sums + NEO__NORM_COLS, (size_t)cols * sizeof *sums);
+}
+
+NEO__COLD_BEGIN
+/* x, stats and what belongs to the columns. */
+static neo_status neo__norm_begin(neo__norm_job *j, neo_ctx *ctx, const char *fn, int centered,
+                                  neo_tensor x, neo_tensor weight, neo_tensor stats) {
+    memset(j, 0, sizeof *j);
+    NEO__TRY(neo__check_ctx(fn, ctx));
+    j->ctx = ctx;
+    j->fn = fn;
+    j->centered = centered;
+    j->rows = x.shape[0];
+    j->cols = x.shape[1];
+    NEO__TRY(neo__check_matrix(x, j->rows, j->cols, 0, fn, "x"));
+    NEO__CHECK(j->cols > 0, NEO_ERR_SHAPE, "%s: x has no columns", fn);
+    if (neo__given(weight)) NEO__TRY(neo__check_vector(weight, j->cols, fn, "weight"));
+    if (centered) {
+        NEO__TRY(neo__check_matrix(stats, j->rows, 2, 1, fn, "stats"));
+        NEO__CHECK(neo_tensor_is_contiguous(stats), NEO_ERR_SHAPE, "%s: stats is not contiguous", fn);
+    } else {
+        NEO__TRY(neo__check_vector(stats, j->rows, fn, "stats"));
+    }
+    j->x = neo__f32(x), j->x_row = x.stride[0];
+    j->weight = neo__f32(weight);
+    j->stats = neo__f32(stats);
+    j->tasks = neo__task_count(ctx, j->rows, 1 + NEO__VEC_GRAIN / 4 / j->cols);
+    return NEO_OK;
+}
+static neo_status neo__norm_forward(neo__norm_job *j, neo_tensor bias, float eps, neo_tensor y) {
+    NEO__TRY(neo__check_matrix(y, j->rows, j->cols, 1, j->fn, "y"));
+    if (neo__given(bias)) NEO__TRY(neo__check_vector(bias, j->cols, j->fn, "bias"));
+    NEO__CHECK(eps >= 0.0f && eps <= FLT_MAX, NEO_ERR_ARG, "%s: eps is %g", j->fn, (double)eps);
+    j->bias = neo__f32(bias);
+    j->eps = eps;
+    j->y = neo__f32(y), j->y_row = y.stride[0];
+    if (j->rows > 0) neo_parallel_for(j->ctx, j->tasks, neo__norm_forward_task, j);
+    return NEO_OK;
+}
+static neo_status neo__norm_backward(neo__norm_job *j, const neo_leaves *leaves, neo_tensor dy,
+                                     neo_tensor dx, neo_tensor dweight, neo_tensor dbias) {
+    NEO__TRY(neo__check_matrix(dy, j->rows, j->cols, 0, j->fn, "dy"));
+    if (neo__given(dx)) NEO__TRY(neo__check_matrix(dx, j->rows, j->cols, 1, j->fn, "dx"));
+    if (neo__given(dweight)) NEO__TRY(neo__check_vector(dweight, j->cols, j->fn, "dweight"));
+    if (neo__given(dbias)) NEO__TRY(neo__check_vector(dbias, j->cols, j->fn, "dbias"));
+    NEO__TRY(neo__leaves_resolve(j->ctx, leaves, j->rows, &j->leaves, j->fn));
+    j->dy = neo__f32(dy), j->dy_row = dy.stride[0];
+    j->dx = neo__f32(dx), j->dx_row = dx.stride[0];
+    j->dweight = neo__f32(dweight);
+    j->dbias = neo__f32(dbias);
+    const int64_t chunks = (j->cols + NEO__NORM_COLS - 1) / NEO__NORM_COLS;
+    if (j->dweight || j->dbias) neo_parallel_for(j->ctx, chunks, neo__norm_grads_task, j);
+    if (j->dx && j->rows > 0) neo_parallel_for(j->ctx, j->tasks, neo__norm_dx_task, j);
+    return NEO_OK;
+}
+
+NEO_API neo_status neo_layer_norm_forward(neo_ctx *ctx, neo_tensor x, neo_tensor weight, neo_tensor bias,
+                                          float eps, neo_tensor y, neo_tensor stats) {
+    neo__norm_job job;
+    NEO__TRY(neo__norm_begin(&job, ctx, "neo_layer_norm_forward", 1, x, weight, stats));
+    return neo__norm_forward(&job, bias, eps, y);
+}
+NEO_API neo_status neo_layer_norm_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor x,
+                                           neo_tensor weight, neo_tensor stats, neo_tensor dy,
+                                           neo_tensor dx, neo_tensor dweight, neo_tensor dbias) {
+    neo__norm_job job;
+    NEO__TRY(neo__norm_begin(&job, ctx, "neo_layer_norm_backward", 1, x, weight, stats));
+    return neo__norm_backward(&job, leaves, dy, dx, dweight, dbias);
+}
+NEO_API neo_status neo_rms_norm_forward(neo_ctx *ctx, neo_tensor x, neo_tensor weight, float eps,
+                                        neo_tensor y, neo_tensor stats) {
+    neo__norm_job job;
+    NEO__TRY(neo__norm_begin(&job, ctx, "neo_rms_norm_forward", 0, x, weight, stats));
+    return neo__norm_forward(&job, neo_tensor_none(), eps, y);
+}
+NEO_API neo_status neo_rms_norm_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor x,
+                                         neo_tensor weight, neo_tensor stats, neo_tensor dy,
+                                         neo_tensor dx, neo_tensor dweight) {
+    neo__norm_job job;
+    NEO__TRY(neo__norm_begin(&job, ctx, "neo_rms_norm_backward", 0, x, weight, stats));
+    return neo__norm_backward(&job, leaves, dy, dx, dweight, neo_tensor_none());
+}
+NEO__COLD_END
+
+/* ------------------------------------------------------------------------------------------------
+   >>impl-embedding
+
+   The gradient is dense, so the tree over leaves is that of any other parameter: each leaf's sums start
+   at zero everywhere. A task has a range of rows and of columns of the table whose subtree sums fit its
+   worker's scratch; it walks all ids and adds those in its range. One leaf that is not added to
+   anything is summed in place.
+   ------------------------------------------------------------------------------------------------ */
+enum { NEO__EMBEDDING_COLS = 256 }; /* columns of a task */
+typedef struct neo__embedding_job {
+    neo_ctx *ctx;
+    const void *ids;
+    int is_i32, add, in_place;
+    int64_t count, rows, dim, tasks;
+    const float *from; /* table or dout */
+    float *to;         /* out or dtable */
+    int64_t from_row, to_row;
+    int64_t task_rows, col_tasks, area; /* area: floats of a subtree's sums */
+    neo_leaves leaves;
+} neo__embedding_job;
+
+static void neo__embedding_task(void *arg, int64_t index, int worker) {
+    const neo__embedding_job *j = (const neo__embedding_job *)arg;
+    int64_t begin, end;
+    (void)worker;
+    neo__task_range(j->count, j->tasks, index, 1, &begin, &end);
+    for (int64_t i = begin; i < end; i++)
+        memcpy(j->to + i * j->to_row, j->from + neo__jagged_id(j->ids, j->is_i32, i) * j->from_row,
+               (size_t)j->dim * sizeof *j->to);
+}
+/* Adds rows [begin, end) of dout to sums of rows [r0, r1) of the table, columns [c0, c0 + cols). */
+static void neo__embedding_add(const neo__embedding_job *j, int64_t begin, int64_t end, int64_t r0,
+                               int64_t r1, int64_t c0, int64_t cols, float *sums, int64_t step) {
+    for (int64_t i = begin; i < end; i++) {
+        const int64_t id = neo__jagged_id(j->ids, j->is_i32, i);
+        if (id < r0 || id >= r1) continue;
+        j->ctx->vec->add(sums + (id - r0) * step, j->from + i * j->from_row + c0, cols);
+    }
+}
+static void neo__embedding_grad_task(void *arg, int64_t index, int worker) {
+    const neo__embedding_job *j = (const neo__embedding_job *)arg;
+    const int64_t r0 = index / j->col_tasks * j->task_rows, r1 = NEO__MIN(r0 + j->task_rows, j->rows);
+    const int64_t c0 = index % j->col_tasks * NEO__EMBEDDING_COLS;
+    const int64_t cols = NEO__MIN(j->dim - c0, (int64_t)NEO__EMBEDDING_COLS);
+    const int64_t area = (r1 - r0) * cols;
+    float *to = j->to + r0 * j->to_row + c0, *sums = (float *)(void *)neo__worker_scratch(j->ctx, worker);
+    if (j->in_place) {
+        for (int64_t r = 0; r < r1 - r0; r++) memset(to + r * j->to_row, 0, (size_t)cols * sizeof *to);
+        neo__embedding_add(j, 0, j->count, r0, r1, c0, cols, to, j->to_row);
+        return;
+    }
+    int height = 0;
+    for (int leaf = 0; leaf < j->leaves.count; leaf++) {
+        int64_t begin, end;
+        float *slot = sums + height * j->area;
+        neo__leaf_rows(j->ctx, &j->leaves, leaf, &begin, &end);
+        memset(slot, 0, (size_t)area * sizeof *slot);
+        neo__embedding_add(j, begin, end, r0, r1, c0, cols, slot, cols);
+        const int merges = leaf == j->leaves.count - 1 ? height : neo__tree_merges(leaf);
+        for (int i = 0; i < merges; i++, slot -= j->area) j->ctx->vec->add(slot - j->area, slot, area);
+        height += 1 - merges;
+    }
+    for (int64_t r = 0; r < r1 - r0; r++, to += j->to_row, sums += cols) {
+        if (j->add) j->ctx->vec->add(to, sums, cols);
+        else memcpy(to, sums, (size_t)cols * sizeof *to);
+    }
+}
+/* Cut the table so that every task's sums fit its scratch and there are enough tasks. */
+static void neo__embedding_cut(neo__embedding_job *j) {
+    const int64_t depth = neo__tree_depth(j->leaves.count), cols = NEO__MIN(j->dim, (int64_t)NEO__EMBEDDING_COLS);
+    const int64_t room = NEO__WORKER_SCRATCH_BYTES / (int64_t)sizeof(float) / depth / cols;
+    const int64_t wanted = j->ctx->threads == 1 ? 1 : 4 * (int64_t)j->ctx->threads;
+    j->col_tasks = (j->dim + NEO__EMBEDDING_COLS - 1) / NEO__EMBEDDING_COLS;
+    const int64_t row_tasks = NEO__MAX((wanted + j->col_tasks - 1) / j->col_tasks, 1);
+    j->task_rows = NEO__MAX((j->rows + row_tasks - 1) / row_tasks, 1);
+    if (!j->in_place) j->task_rows = NEO__MIN(j->task_rows, room);
+    j->area = j->task_rows * cols;
+    j->tasks = (j->rows + j->task_rows - 1) / j->task_rows * j->col_tasks;
+}
+
+/* Fills the job: ids, a table of `rows` rows, the matrix of their rows. */
+static neo_status neo__embedding_begin(neo__embedding_job *j, neo_ctx *ctx, const char *fn, neo_tensor ids,
+                                       neo_tensor table, neo_tensor each, const char *const names[2],
+                                       int forward) {
+    memset(j, 0, sizeof *j);
+    NEO__TRY(neo__check_ctx(fn, ctx));
+    NEO__CHECK(ids.ndim == 1 && (ids.dtype == NEO_I32 || ids.dtype == NEO_I64) && ids.shape[0] >= 0 &&
+                   neo_tensor_is_contiguous(ids),
+               NEO_ERR_SHAPE, "%s: ids is not a contiguous i32 or i64 tensor [N]", fn);
+    j->ctx = ctx;
+    j->count = ids.shape[0];
+    j->rows = table.shape[0];
+    j->dim = table.shape[1];
+    if (!ids.data && j->count > 0) return neo__no_data(fn, "ids", ids, NEO_ERR_SHAPE);
+    NEO__TRY(neo__check_matrix(table, j->rows, j->dim, !forward, fn, names[0]));
+    NEO__TRY(neo__check_matrix(each, j->count, j->dim, forward, fn, names[1]));
+    j->ids = ids.data;
+    j->is_i32 = ids.dtype == NEO_I32;
+    for (int64_t i = 0; i < j->count; i++) {
+        const int64_t id = neo__jagged_id(j->ids, j->is_i32, i);
+        NEO__CHECK(id >= 0 && id < j->rows, NEO_ERR_RANGE,
+                   "%s: the id at position %" PRId64 " is %" PRId64 ", not in [0, %" PRId64 ")", fn, i, id,
+                   j->rows);
+    }
+    return NEO_OK;
+}
+NEO_API neo_status neo_embedding_forward(neo_ctx *ctx, neo_tensor ids, neo_tensor table, neo_tensor out) {
+    static const char *const names[2] = {"table", "out"};
+    neo__embedding_job j;
+    NEO__TRY(neo__embedding_begin(&j, ctx, "neo_embedding_forward", ids, table, out, names, 1));
+    j.from = neo__f32(table), j.from_row = table.stride[0];
+    j.to = neo__f32(out), j.to_row = out.stride[0];
+    j.tasks = neo__task_count(ctx, j.count, 1 + NEO__VEC_GRAIN / NEO__MAX(j.dim, 1));
+    if (j.count > 0 && j.dim > 0) neo_parallel_for(ctx, j.tasks, neo__embedding_task, &j);
+    return NEO_OK;
+}
+NEO_API neo_status neo_embedding_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor ids,
+                                          neo_tensor dout, neo_tensor dtable, int add) {
+    static const char *const names[2] = {"dtable", "dout"}, *const fn = "neo_embedding_backward";
+    neo__embedding_job j;
+    NEO__TRY(neo__embedding_begin(&j, ctx, fn, ids, dtable, dout, names, 0));
+    NEO__TRY(neo__leaves_resolve(ctx, leaves, j.count, &j.leaves, fn));
+    j.from = neo__f32(dout), j.from_row = dout.stride[0];
+    j.to = neo__f32(dtable), j.to_row = dtable.stride[0];
+    j.add = add != 0;
+    j.in_place = !add && j.leaves.count <= 1; /* of no leaves: zeros */
+    if (j.rows == 0 || j.dim == 0 || (add && j.leaves.count == 0)) return NEO_OK;
+    neo__embedding_cut(&j);
+    neo_parallel_for(ctx, j.tasks, neo__embedding_grad_task, &j);
+    return NEO_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------
+   >>impl-attention
+
+   Softmax of tiles of keys in turn, with the maximum so far (Milakov and Gimelshein, arXiv 1805.02867);
+   backward from the logarithm of the denominators, which recomputes the tiles (Dao et al., arXiv
+   2205.14135). Tiles are NEO__KEYS by NEO__KEYS, cut at fixed places of the sequence, and every sum over
+   keys or queries is one chain over tiles in order: so neither the batch, nor the threads, nor the
+   instruction set shows.
+
+   Forward, per tile of queries: S = Q K^T, P from S row by row, O = fade O + P V. Backward, per tile of
+   keys, over tiles of queries: S and dP = dY V^T, then P and dS = scale P (dP - delta) with delta = dY Y
+   row by row, dV += P^T dY, dK += dS^T Q, dQ += dS K. Products are tiles of >>kernels-gemm over operands
+   packed in panels; P and dS are read transposed in place.
+   ------------------------------------------------------------------------------------------------ */
+enum { NEO__ATTENTION_SIDE = NEO__KEYS * NEO_MAX_HEAD_DIM }; /* floats of a packed operand */
+NEO__STATIC_ASSERT((8 * (size_t)NEO__ATTENTION_SIDE + 2 * NEO__KEYS * NEO__KEYS) * sizeof(float) <=
+                       NEO__WORKER_SCRATCH_BYTES,
+                   "a worker's scratch holds the tiles of >>impl-attention");
+typedef struct neo__attention {
+    neo_ctx *ctx;
+    int64_t length, heads, dim, wide; /* wide: dim, filled up to whole panels */
+    int64_t sequences, tiles;         /* tiles: of a sequence */
+    int causal;
+    float scale;
+    neo_tensor q, k, v, y, lse, dy, dq, dk, dv;
+} neo__attention;
+
+/* Row i of a sequence in the columns of a head. */
+NEO__INLINE float *neo__attention_at(const neo__attention *a, neo_tensor t, int64_t sequence, int64_t head,
+                                     int64_t i) {
+    return neo__f32(t) + (sequence * a->length + i) * t.stride[0] + head * a->dim;
+}
+/* Panels of rows [count][dim], one behind the other. */
+static void neo__attention_pack(const neo__attention *a, float *to, const float *from, int64_t ld,
+                                int64_t count) {
+    const int64_t width = 2 * a->ctx->gemm->lanes;
+    for (int64_t j = 0; j < a->dim; j += width)
+        a->ctx->gemm->pack(to + j * count, width, from + j, ld, count, NEO__MIN(width, a->dim - j));
+}
+/* The same transposed: panels [dim][width] of `count` columns. */
+static void neo__attention_flip(const neo__attention *a, float *to, const float *from, int64_t ld,
+                                int64_t count) {
+    const int64_t width = 2 * a->ctx->gemm->lanes;
+    for (int64_t j = 0; j < count; j += width)
+        a->ctx->gemm->pack_transposed(to + j * a->dim, width, from + j * ld, ld, a->dim,
+                                      NEO__MIN(width, count - j));
+}
+/* c [m][cols] = x y, or c + x y: k terms each, y packed in panels, cols rounded up to whole ones. */
+static void neo__attention_product(const neo__attention *a, int64_t m, int64_t cols, int64_t k,
+                                   const float *x, int64_t x_row, int64_t x_k, const float *y, float *c,
+                                   int64_t c_row, int add) {
+    const neo__gemm_kernels *kern = a->ctx->gemm;
+    const int64_t width = 2 * kern->lanes;
+    NEO__ZERO(neo__tile, t);
+    t.k = k;
+    t.a_row = x_row, t.a_k = x_k;
+    t.b_k = width;
+    t.c_row = t.init_row = c_row;
+    for (int64_t i = 0, rows; i < m; i += rows) {
+        rows = NEO__MIN((int64_t)kern->rows, m - i);
+        if (rows > 1) rows -= rows & 1;
+        t.a = x + i * x_row;
+        for (int64_t j = 0; j < cols; j += width) {
+            t.b = y + j * k;
+            t.c = c + i * c_row + j;
+            t.init = add ? t.c : NULL;
+            kern->tile2[rows / 2](&t);
+        }
+    }
+}
+/* Keys of the tile from k0 that query i sees; n: keys of the tile. */
+NEO__INLINE int64_t neo__attention_seen(const neo__attention *a, int64_t i, int64_t k0, int64_t n) {
+    return a->causal ? NEO__MIN(i - k0 + 1, n) : n;
+}
+
+static void neo__attention_forward_task(void *arg, int64_t index, int worker) {
+    const neo__attention *a = (const neo__attention *)arg;
+    const neo__vec_kernels *vec = a->ctx->vec;
+    const int64_t head = index / a->tiles % a->heads, sequence = index / a->tiles / a->heads;
+    const int64_t q0 = index % a->tiles * NEO__KEYS, m = NEO__MIN((int64_t)NEO__KEYS, a->length - q0);
+    float *keys = (float *)(void *)neo__worker_scratch(a->ctx, worker);
+    float *values = keys + NEO__ATTENTION_SIDE, *out = values + NEO__ATTENTION_SIDE;
+    float *s = out + NEO__ATTENTION_SIDE, max[NEO__KEYS], sum[NEO__KEYS];
+    const float *q = neo__attention_at(a, a->q, sequence, head, q0);
+    for (int64_t i = 0; i < m; i++) {
+        max[i] = neo__f32_bits(0xFF800000u);
+        sum[i] = 0.0f;
+    }
+    memset(out, 0, (size_t)(m * a->wide) * sizeof *out);
+    for (int64_t k0 = 0; k0 < (a->causal ? q0 + m : a->length); k0 += NEO__KEYS) {
+        const int64_t n = NEO__MIN((int64_t)NEO__KEYS, a->length - k0);
+        neo__attention_flip(a, keys, neo__attention_at(a, a->k, sequence, head, k0), a->k.stride[0], n);
+        neo__attention_pack(a, values, neo__attention_at(a, a->v, sequence, head, k0), a->v.stride[0], n);
+        neo__attention_product(a, m, n, a->dim, q, a->q.stride[0], 1, keys, s, NEO__KEYS, 0);
+        for (int64_t i = 0; i < m; i++)
+            vec->softmax_tile(s + i * NEO__KEYS, neo__attention_seen(a, q0 + i, k0, n), a->scale, &max[i],
+                              &sum[i], out + i * a->wide, a->dim);
+        neo__attention_product(a, m, a->dim, n, s, NEO__KEYS, 1, values, out, a->wide, 1);
+    }
+    for (int64_t i = 0; i < m; i++) {
+        const float lse = vec->softmax_end(out + i * a->wide, max[i], sum[i], a->dim);
+        memcpy(neo__attention_at(a, a->y, sequence, head, q0 + i), out + i * a->wide,
+               (size_t)a->dim * sizeof *out);
+        if (a->lse.data)
+            neo__f32(a->lse)[(sequence * a->length + q0 + i) * a->lse.stride[0] + head] = lse;
+    }
+}
+
+/* The operands and sums of a worker in the backward. */
+typedef struct neo__attention_scratch {
+    float *keys_flipped, *values_flipped, *keys, *queries, *dy, *dk, *dv, *dq, *p, *ds;
+} neo__attention_scratch;
+static neo__attention_scratch neo__attention_scratch_of(const neo__attention *a, int worker) {
+    neo__attention_scratch s;
+    float *at = (float *)(void *)neo__worker_scratch(a->ctx, worker);
+    s.keys_flipped = at;
+    s.values_flipped = at + NEO__ATTENTION_SIDE;
+    s.keys = at + 2 * NEO__ATTENTION_SIDE;
+    s.queries = at + 3 * NEO__ATTENTION_SIDE;
+    s.dy = at + 4 * NEO__ATTENTION_SIDE;
+    s.dk = at + 5 * NEO__ATTENTION_SIDE;
+    s.dv = at + 6 * NEO__ATTENTION_SIDE;
+    s.dq = at + 7 * NEO__ATTENTION_SIDE;
+    s.p = at + 8 * NEO__ATTENTION_SIDE;
+    s.ds = s.p + NEO__KEYS * NEO__KEYS;
+    return s;
+}
+/* dY Y of row i: blocks of 16 columns by their tree, in order. */
+static float neo__attention_delta(const neo__attention *a, int64_t sequence, int64_t head, int64_t i) {
+    float part[NEO_MAX_HEAD_DIM / 16], sum = 0.0f;
+    a->ctx->bag->blocks(neo__attention_at(a, a->dy, sequence, head, i),
+                        neo__attention_at(a, a->y, sequence, head, i), a->dim, part);
+    for (int64_t b = 0; b < (a->dim + 15) / 16; b++) sum += part[b];
+    return sum;
+}
+/* Between arrays [rows][dim] of which the rows lie apart. */
+static void neo__attention_copy(const neo__attention *a, float *to, int64_t to_row, const float *from,
+                                int64_t from_row, int64_t rows) {
+    for (int64_t i = 0; i < rows; i++)
+        memcpy(to + i * to_row, from + i * from_row, (size_t)a->dim * sizeof *to);
+}
+/* The tile of n keys from k0, packed in s, with the tile of queries from q0; first: of those it meets. */
+static void neo__attention_pair(const neo__attention *a, const neo__attention_scratch *s, int64_t sequence,
+                                int64_t head, int64_t k0, int64_t n, int64_t q0, int first) {
+    const int64_t m = NEO__MIN((int64_t)NEO__KEYS, a->length - q0), wide = a->wide;
+    const float *q = neo__attention_at(a, a->q, sequence, head, q0);
+    const float *dy = neo__attention_at(a, a->dy, sequence, head, q0);
+    neo__attention_product(a, m, n, a->dim, q, a->q.stride[0], 1, s->keys_flipped, s->p, NEO__KEYS, 0);
+    neo__attention_product(a, m, n, a->dim, dy, a->dy.stride[0], 1, s->values_flipped, s->ds, NEO__KEYS, 0);
+    for (int64_t i = 0; i < m; i++) {
+        const int64_t row = sequence * a->length + q0 + i;
+        a->ctx->vec->softmax_tile_grad(s->p + i * NEO__KEYS, s->ds + i * NEO__KEYS,
+                                       neo__attention_seen(a, q0 + i, k0, n), a->scale,
+                                       neo__f32(a->lse)[row * a->lse.stride[0] + head],
+                                       neo__attention_delta(a, sequence, head, q0 + i));
+    }
+    if (a->dv.data) {
+        neo__attention_pack(a, s->dy, dy, a->dy.stride[0], m);
+        neo__attention_product(a, n, a->dim, m, s->p, 1, NEO__KEYS, s->dy, s->dv, wide, !first);
+    }
+    if (a->dk.data) {
+        neo__attention_pack(a, s->queries, q, a->q.stride[0], m);
+        neo__attention_product(a, n, a->dim, m, s->ds, 1, NEO__KEYS, s->queries, s->dk, wide, !first);
+    }
+    if (a->dq.data) {
+        float *dq = neo__attention_at(a, a->dq, sequence, head, q0);
+        if (k0 > 0) neo__attention_copy(a, s->dq, wide, dq, a->dq.stride[0], m);
+        neo__attention_product(a, m, a->dim, n, s->ds, NEO__KEYS, 1, s->keys, s->dq, wide, k0 > 0);
+        neo__attention_copy(a, dq, a->dq.stride[0], s->dq, wide, m);
+    }
+}
+static void neo__attention_backward_task(void *arg, int64_t index, int worker) {
+    const neo__attention *a = (const neo__attention *)arg;
+    const int64_t head = index % a->heads, sequence = index / a->heads;
+    const neo__attention_scratch s = neo__attention_scratch_of(a, worker);
+    for (int64_t k0 = 0; k0 < a->length; k0 += NEO__KEYS) {
+        const int64_t n = NEO__MIN((int64_t)NEO__KEYS, a->length - k0), start = a->causal ? k0 : 0;
+        const float *k = neo__attention_at(a, a->k, sequence, head, k0);
+        neo__attention_flip(a, s.keys_flipped, k, a->k.stride[0], n);
+        neo__attention_flip(a, s.values_flipped, neo__attention_at(a, a->v, sequence, head, k0),
+                            a->v.stride[0], n);
+        if (a->dq.data) neo__attention_pack(a, s.keys, k, a->k.stride[0], n);
+        for (int64_t q0 = start; q0 < a->length; q0 += NEO__KEYS)
+            neo__attention_pair(a, &s, sequence, head, k0, n, q0, q0 == start);
+        if (a->dk.data)
+            neo__attention_copy(a, neo__attention_at(a, a->dk, sequence, head, k0), a->dk.stride[0], s.dk,
+                                a->wide, n);
+        if (a->dv.data)
+            neo__attention_copy(a, neo__attention_at(a, a->dv, sequence, head, k0), a->dv.stride[0], s.dv,
+                                a->wide, n);
+    }
+}
+
+NEO__COLD_BEGIN
+static neo_status neo__attention_begin(neo__attention *a, neo_ctx *ctx, const char *fn,
+                                       const neo_attention_desc *d, neo_tensor q, neo_tensor k,
+                                       neo_tensor v, neo_tensor y) {
+    memset(a, 0, sizeof *a);
+    NEO__TRY(neo__check_ctx(fn, ctx));
+    NEO__CHECK(d, NEO_ERR_ARG, "%s: desc is NULL", fn);
+    NEO__CHECK(d->length >= 1 && d->heads >= 1, NEO_ERR_ARG,
+               "%s: a length of %" PRId64 " and %" PRId64 " heads, both must be 1 or more", fn, d->length,
+               d->heads);
+    NEO__CHECK(d->scale - d->scale == 0.0f, NEO_ERR_ARG, "%s: scale is %g", fn, (double)d->scale);
+    const int64_t rows = q.shape[0], cols = q.shape[1];
+    NEO__TRY(neo__check_matrix(q, rows, cols, 0, fn, "q"));
+    NEO__TRY(neo__check_matrix(k, rows, cols, 0, fn, "k"));
+    NEO__TRY(neo__check_matrix(v, rows, cols, 0, fn, "v"));
+    NEO__CHECK(rows % d->length == 0, NEO_ERR_SHAPE,
+               "%s: q has %" PRId64 " rows, not whole sequences of %" PRId64, fn, rows, d->length);
+    NEO__CHECK(cols > 0 && cols % d->heads == 0, NEO_ERR_SHAPE,
+               "%s: q has %" PRId64 " columns, not whole ones of %" PRId64 " heads", fn, cols, d->heads);
+    a->ctx = ctx;
+    a->length = d->length;
+    a->heads = d->heads;
+    a->dim = cols / d->heads;
+    NEO__CHECK(a->dim <= NEO_MAX_HEAD_DIM, NEO_ERR_UNSUPPORTED,
+               "%s: heads of %" PRId64 " columns, more than %d", fn, a->dim, (int)NEO_MAX_HEAD_DIM);
+    const int64_t width = 2 * (int64_t)ctx->gemm->lanes;
+    a->wide = (a->dim + width - 1) / width * width;
+    a->sequences = rows / d->length;
+    a->tiles = (d->length + NEO__KEYS - 1) / NEO__KEYS;
+    a->causal = d->causal != 0;
+    a->scale = d->scale == 0.0f ? (float)(1.0 / sqrt((double)a->dim)) : d->scale;
+    a->q = q, a->k = k, a->v = v, a->y = y;
+    return NEO_OK;
+}
+NEO_API neo_status neo_attention_forward(neo_ctx *ctx, const neo_attention_desc *desc, neo_tensor q,
+                                         neo_tensor k, neo_tensor v, neo_tensor y, neo_tensor lse) {
+    static const char *const fn = "neo_attention_forward";
+    neo__attention a;
+    NEO__TRY(neo__attention_begin(&a, ctx, fn, desc, q, k, v, y));
+    NEO__TRY(neo__check_matrix(y, q.shape[0], q.shape[1], 1, fn, "y"));
+    if (neo__given(lse)) NEO__TRY(neo__check_matrix(lse, q.shape[0], a.heads, 1, fn, "lse"));
+    a.lse = lse;
+    neo_parallel_for(ctx, a.sequences * a.heads * a.tiles, neo__attention_forward_task, &a);
+    return NEO_OK;
+}
+NEO_API neo_status neo_attention_backward(neo_ctx *ctx, const neo_attention_desc *desc, neo_tensor q,
+                                          neo_tensor k, neo_tensor v, neo_tensor y, neo_tensor lse,
+                                          neo_tensor dy, neo_tensor dq, neo_tensor dk, neo_tensor dv) {
+    static const char *const fn = "neo_attention_backward";
+    const int64_t rows = q.shape[0], cols = q.shape[1];
+    neo__attention a;
+    NEO__TRY(neo__attention_begin(&a, ctx, fn, desc, q, k, v, y));
+    NEO__TRY(neo__check_matrix(y, rows, cols, 0, fn, "y"));
+    NEO__TRY(neo__check_matrix(lse, rows, a.heads, 0, fn, "lse"));
+    NEO__TRY(neo__check_matrix(dy, rows, cols, 0, fn, "dy"));
+    if (neo__given(dq)) NEO__TRY(neo__check_matrix(dq, rows, cols, 1, fn, "dq"));
+    if (neo__given(dk)) NEO__TRY(neo__check_matrix(dk, rows, cols, 1, fn, "dk"));
+    if (neo__given(dv)) NEO__TRY(neo__check_matrix(dv, rows, cols, 1, fn, "dv"));
+    a.lse = lse, a.dy = dy, a.dq = dq, a.dk = dk, a.dv = dv;
+    neo_parallel_for(ctx, a.sequences * a.heads, neo__attention_backward_task, &a);
     return NEO_OK;
 }
 NEO__COLD_END
@@ -8048,7 +8726,7 @@ NEO__INLINE int64_t neo__bags_leaf_count(const neo__bags_call *c) {
 /* Bags of feature p in leaf v: [*begin, *end). */
 NEO__INLINE void neo__bags_leaf_bags(const neo__bags_call *c, const neo__bag_feature *p, int64_t v,
                                      int64_t *begin, int64_t *end) {
-    neo_leaves all = {p->bags, 0, 0};
+    neo_leaves all = {p->bags, 0, 0, 1};
     neo__leaf_rows(c->b->ctx, c->leaves.count ? &c->leaves : &all, (int)v, begin, end);
 }
 /* Features of a table are walked leaf by leaf when it has several and there are leaves. */
@@ -18081,6 +18759,126 @@ static void NEO__FN(vec_softmax_grad)(float *e, float sum, float g, int64_t n) {
 #undef NEO__BODY
 }
 
+/* ---- norms along a row: two passes over it for the sums, one for the result ---- */
+static void NEO__FN(vec_norm_forward)(const float *x, const float *w, const float *b, float eps,
+                                      int centered, float *y, float *stats, int64_t count) {
+    float sum = 0.0f, mean = 0.0f, t[NEO__BLOCK];
+    int64_t n;
+    for (int64_t at = 0; at < count && centered; at += NEO__BLOCK) {
+        const float *xb = x + at;
+        n = NEO__MIN(count - at, (int64_t)NEO__BLOCK);
+#define NEO__BODY(L, S) S(t, L(xb));
+        NEO__LOOP(NEO__BODY);
+#undef NEO__BODY
+        sum += NEO__FN(lane_sum)(t, NEO__FN(pad16)(t, n));
+    }
+    mean = sum / (float)count;
+    NEO__VF vm = NEO__SET(mean);
+    sum = 0.0f;
+    for (int64_t at = 0; at < count; at += NEO__BLOCK) {
+        const float *xb = x + at;
+        n = NEO__MIN(count - at, (int64_t)NEO__BLOCK);
+#define NEO__BODY(L, S)                 \
+    NEO__VF d = NEO__SUB(L(xb), vm);    \
+    S(t, NEO__MUL(d, d));
+        NEO__LOOP(NEO__BODY);
+#undef NEO__BODY
+        sum += NEO__FN(lane_sum)(t, NEO__FN(pad16)(t, n));
+    }
+    float scale = 1.0f / sqrtf(sum / (float)count + eps);
+    NEO__VF vs = NEO__SET(scale), one = NEO__SET(1.0f), zero = NEO__SET(0.0f);
+    n = count;
+#define NEO__BODY(L, S)                                          \
+    NEO__VF v = NEO__MUL(NEO__SUB(L(x), vm), vs);                \
+    S(y, NEO__FMA(v, w ? L(w) : one, b ? L(b) : zero));
+    NEO__LOOP(NEO__BODY);
+#undef NEO__BODY
+    if (centered) *stats++ = mean;
+    *stats = scale;
+}
+/* With z the normalised row and g = dy w: dx = scale (g - mean of g - z mean of g z). */
+static void NEO__FN(vec_norm_backward)(const float *x, const float *w, const float *dy,
+                                       const float *stats, int centered, float *dx, int64_t count) {
+    float sum = 0.0f, sum_z = 0.0f, t[NEO__BLOCK], tz[NEO__BLOCK];
+    NEO__VF vm = NEO__SET(centered ? stats[0] : 0.0f), vs = NEO__SET(stats[centered ? 1 : 0]);
+    NEO__VF one = NEO__SET(1.0f);
+    int64_t n;
+    for (int64_t at = 0; at < count; at += NEO__BLOCK) {
+        const float *xb = x + at, *db = dy + at, *wb = w ? w + at : NULL;
+        n = NEO__MIN(count - at, (int64_t)NEO__BLOCK);
+#define NEO__BODY(L, S)                                                  \
+    NEO__VF g = NEO__MUL(L(db), wb ? L(wb) : one);                       \
+    S(t, g);                                                             \
+    S(tz, NEO__MUL(g, NEO__MUL(NEO__SUB(L(xb), vm), vs)));
+        NEO__LOOP(NEO__BODY);
+#undef NEO__BODY
+        sum += NEO__FN(lane_sum)(t, NEO__FN(pad16)(t, n));
+        sum_z += NEO__FN(lane_sum)(tz, NEO__FN(pad16)(tz, n));
+    }
+    NEO__VF mean = NEO__SET(centered ? sum / (float)count : 0.0f);
+    NEO__VF mean_z = NEO__SET(sum_z / (float)count);
+    n = count;
+#define NEO__BODY(L, S)                                                       \
+    NEO__VF g = NEO__MUL(L(dy), w ? L(w) : one);                              \
+    NEO__VF z = NEO__MUL(NEO__SUB(L(x), vm), vs);                             \
+    S(dx, NEO__MUL(vs, NEO__FNMA(z, mean_z, NEO__SUB(g, mean))));
+    NEO__LOOP(NEO__BODY);
+#undef NEO__BODY
+}
+static void NEO__FN(vec_norm_add)(const float *x, const float *dy, const float *stats, int centered,
+                                  float *dw, float *db, int64_t n) {
+    NEO__VF vm = NEO__SET(centered ? stats[0] : 0.0f), vs = NEO__SET(stats[centered ? 1 : 0]);
+#define NEO__BODY(L, S)                                                                    \
+    NEO__VF d = L(dy);                                                                     \
+    if (dw) S(dw, NEO__FMA(d, NEO__MUL(NEO__SUB(L(x), vm), vs), L(dw)));                   \
+    if (db) S(db, NEO__ADD(L(db), d));
+    NEO__LOOP(NEO__BODY);
+#undef NEO__BODY
+}
+
+/* ---- attention: one query, one tile of keys ---- */
+static void NEO__FN(vec_softmax_tile)(float *s, int64_t keys, float scale, float *max, float *sum,
+                                      float *out, int64_t n) {
+    float most = *max, lane[NEO__W];
+    NEO__VF vs = NEO__SET(scale), vm = NEO__SET(most);
+    for (int64_t i = 0; i < keys; i += NEO__W) NEO__STORE(s + i, NEO__MUL(NEO__LOAD(s + i), vs));
+    for (int64_t i = keys; i % NEO__W != 0; i++) s[i] = s[0]; /* no new maximum, and no slow exponential */
+    for (int64_t i = 0; i < keys; i += NEO__W) vm = NEO__MAX_(vm, NEO__LOAD(s + i));
+    NEO__STORE(lane, vm);
+    for (int l = 0; l < NEO__W; l++) most = lane[l] > most ? lane[l] : most;
+    vm = NEO__SET(most);
+    for (int64_t i = 0; i < keys; i += NEO__W)
+        NEO__STORE(s + i, NEO__FN(vexp)(NEO__SUB(NEO__LOAD(s + i), vm)));
+    for (int64_t i = keys; i < NEO__KEYS; i++) s[i] = 0.0f;
+    NEO__VF vf = NEO__FN(vexp)(NEO__SUB(NEO__SET(*max), vm));
+    NEO__STORE(lane, vf);
+    *sum = *sum * lane[0] + NEO__FN(lane_sum)(s, NEO__KEYS / 16);
+    if (*max == most) return;
+    *max = most;
+#define NEO__BODY(L, S) S(out, NEO__MUL(L(out), vf));
+    NEO__LOOP(NEO__BODY);
+#undef NEO__BODY
+}
+static float NEO__FN(vec_softmax_end)(float *out, float max, float sum, int64_t n) {
+    float lane[NEO__W];
+    NEO__VF vs = NEO__SET(sum);
+    NEO__STORE(lane, NEO__ADD(NEO__SET(max), NEO__FN(vlog)(vs)));
+#define NEO__BODY(L, S) S(out, NEO__DIV(L(out), vs));
+    NEO__LOOP(NEO__BODY);
+#undef NEO__BODY
+    return lane[0];
+}
+static void NEO__FN(vec_softmax_tile_grad)(float *s, float *dp, int64_t keys, float scale,
+                                           float lse, float delta) {
+    NEO__VF vs = NEO__SET(scale), vl = NEO__SET(lse), vd = NEO__SET(delta);
+    for (int64_t i = 0; i < keys; i += NEO__W) {
+        NEO__VF p = NEO__FN(vexp)(NEO__SUB(NEO__MUL(NEO__LOAD(s + i), vs), vl));
+        NEO__STORE(s + i, p);
+        NEO__STORE(dp + i, NEO__MUL(NEO__MUL(p, NEO__SUB(NEO__LOAD(dp + i), vd)), vs));
+    }
+    for (int64_t i = keys; i < NEO__KEYS; i++) s[i] = dp[i] = 0.0f;
+}
+
 /* ---- optimizer steps: torch.optim's formulas, products and sums fused where they meet ---- */
 static void NEO__FN(vec_sgd)(const neo__step *s, float *w, const float *g, float *buf, int64_t n) {
     NEO__VF clip = NEO__SET(s->clip), lr = NEO__SET(s->lr), decay = NEO__SET(s->weight_decay);
@@ -18173,6 +18971,12 @@ static const neo__vec_kernels NEO__FN(vec_kernels) = {
     NEO__FN(vec_mse_row),
     NEO__FN(vec_softmax_row),
     NEO__FN(vec_softmax_grad),
+    NEO__FN(vec_norm_forward),
+    NEO__FN(vec_norm_backward),
+    NEO__FN(vec_norm_add),
+    NEO__FN(vec_softmax_tile),
+    NEO__FN(vec_softmax_end),
+    NEO__FN(vec_softmax_tile_grad),
     NEO__FN(vec_block_abs),
     NEO__FN(vec_block_square),
     NEO__FN(vec_block_max),

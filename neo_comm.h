@@ -360,7 +360,7 @@ NEO_API neo_status neo_comm_barrier(neo_comm *comm, neo_ticket *ticket);
    neo_comm_subtrees: these subtrees of rank r, as neo_leaves; returns how many (at most NEO_MAX_SUBTREES;
    none if V < W, where the sums below are refused on every rank).
    Samples of subtree t: neo_leaf_begin(batch, V, t.first) up to neo_leaf_begin(batch, V, t.first + t.count).
-   Backward passes take it as their `leaves`.
+   Backward passes take it as their `leaves` (set rows_per_sample where a sample is several rows).
    pieces: their sums, one per subtree. The result has the bits of one rank with all V leaves.
    V = neo_ctx_repro_shards of the ranks' contexts must be at least W. f32, f16, bf16, integers. */
 enum { NEO_MAX_SUBTREES = 24 };
@@ -1983,6 +1983,7 @@ NEO_API int neo_comm_subtrees(const neo_comm *comm, int rank, int64_t batch,
     neo__comm_leaves(comm->shards, comm->size, rank, &first, &end);
     int n = comm->pieces_of[rank + 1] - comm->pieces_of[rank];
     for (int i = 0; i < n; i++) {
+        memset(&subtree[i], 0, sizeof subtree[i]);
         subtree[i].batch = batch;
         subtree[i].first = first;
         subtree[i].count = comm->piece_leaves[comm->pieces_of[rank] + i];

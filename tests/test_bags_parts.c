@@ -161,7 +161,7 @@ static void subtrees_of_leaves_make_the_batch(void) {
         float *dense[2][8];
         char touched[2][30] = {{0}};
         for (int p = 0; p < pieces; p++) {
-            neo_leaves leaves = {45, p * shards / pieces, shards / pieces};
+            neo_leaves leaves = {45, p * shards / pieces, shards / pieces, 0};
             int64_t begin = neo_leaf_begin(45, shards, leaves.first), end = neo_leaf_begin(45, shards, leaves.first + leaves.count);
             slice(part, &b, begin, end);
             neo_tensor dout = neo_tensor_2d((float *)d.t.data + begin * d.t.stride[0], NEO_F32, end - begin, d.t.shape[1]);
@@ -189,9 +189,12 @@ static void subtrees_of_leaves_make_the_batch(void) {
         }
         CHECK_OK(neo_bags_step(kept, 0.1f));
         check_equal(fused, kept);
-        neo_leaves wrong = {45, 1, 2};
+        neo_leaves nothing = {45, 0, 0, 0}, wrong = {45, 1, 2, 0};
+        slice(part, &b, 0, 0);
+        CHECK_OK(neo_bags_accumulate(kept, neo_jagged_view(part), neo_tensor_rows(d.t, 0, 0), &nothing));
+        CHECK_INT(neo_bags_kept_count(kept), 0);
         if (shards == 8) CHECK_ERR(neo_bags_accumulate(kept, &b.j, d.t, &wrong), NEO_ERR_ARG, "subtree");
-        wrong = (neo_leaves){45, 0, 2};
+        wrong = (neo_leaves){45, 0, 2, 0};
         CHECK_ERR(neo_bags_accumulate(kept, &b.j, d.t, &wrong), NEO_ERR_SHAPE, "samples");
         batch_free(&b);
         free(d.data);

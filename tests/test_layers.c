@@ -194,7 +194,7 @@ static void pieces_of_leaves(void) {
     for (int parts = 1; parts <= V; parts *= 2) {
         neo_tensor tw[V], tb[V];
         for (int p = 0; p < parts; p++) {
-            neo_leaves leaves = {BATCH, p * V / parts, V / parts};
+            neo_leaves leaves = {BATCH, p * V / parts, V / parts, 0};
             int64_t begin = neo_leaf_begin(BATCH, V, leaves.first);
             int64_t end = neo_leaf_begin(BATCH, V, leaves.first + leaves.count);
             tw[p] = neo_tensor_2d(part_w[p], NEO_F32, OUT, IN);
@@ -208,12 +208,60 @@ static void pieces_of_leaves(void) {
         CHECK_BITS(part_w[0], dw, sizeof dw);
         CHECK_BITS(part_b[0], db, sizeof db);
     }
-    neo_leaves bad = {BATCH, 1, 2}; /* not a subtree */
+    neo_leaves bad = {BATCH, 1, 2, 0}; /* not a subtree */
     CHECK_ERR(neo_linear_backward(ctx, &bad, neo_tensor_rows(x.t, 0, 25), w.t,
                                   neo_tensor_rows(dz.t, 0, 25), none, none, none),
               NEO_ERR_ARG, "subtree");
     free(x.block), free(w.block), free(dz.block);
     neo_ctx_destroy(ctx);
+}
+
+/* Samples of several rows: leaf borders lie between samples, rows of a leaf add in order. The oracle is
+   the same product with one leaf at a time, added by the tree. An empty part gives zeros. */
+static void rows_per_sample(void) {
+    enum { BATCH = 11, V = 5, T = 7, IN = 19, OUT = 6 };
+    neo_ctx *ctx = test_ctx(3, NEO_ISA_BEST, V), *one = test_ctx(1, NEO_ISA_SCALAR, 1);
+    box x = box_make(BATCH * T, IN, 0), w = box_make(OUT, IN, 0), dz = box_make(BATCH * T, OUT, 0);
+    float dw[OUT * IN], db[OUT], part_w[V][OUT * IN], part_b[V][OUT];
+    neo_tensor tdw = neo_tensor_2d(dw, NEO_F32, OUT, IN), tdb = neo_tensor_1d(db, NEO_F32, OUT);
+    neo_tensor tw[V], tb[V];
+    neo_leaves leaves = {BATCH, 0, V, T};
+    CHECK_OK(neo_linear_backward(ctx, &leaves, x.t, w.t, dz.t, none, tdw, tdb));
+    for (int v = 0; v < V; v++) {
+        int64_t begin = T * neo_leaf_begin(BATCH, V, v), end = T * neo_leaf_begin(BATCH, V, v + 1);
+        tw[v] = neo_tensor_2d(part_w[v], NEO_F32, OUT, IN);
+        tb[v] = neo_tensor_1d(part_b[v], NEO_F32, OUT);
+        CHECK_OK(neo_linear_backward(one, NULL, neo_tensor_rows(x.t, begin, end - begin), w.t,
+                                     neo_tensor_rows(dz.t, begin, end - begin), none, tw[v], tb[v]));
+    }
+    CHECK_OK(neo_tree_sum(one, tw, V, tw[0]));
+    CHECK_OK(neo_tree_sum(one, tb, V, tb[0]));
+    CHECK_BITS(part_w[0], dw, sizeof dw);
+    CHECK_BITS(part_b[0], db, sizeof db);
+    CHECK_OK(neo_linear_backward(ctx, NULL, x.t, w.t, dz.t, none, tw[1], none)); /* leaves of rows */
+    CHECK(memcmp(part_w[1], dw, sizeof dw) != 0);
+
+    neo_tensor x0 = neo_tensor_rows(x.t, 0, 0), dz0 = neo_tensor_rows(dz.t, 0, 0);
+    leaves.first = 3, leaves.count = 0;
+    memset(dw, 1, sizeof dw), memset(db, 1, sizeof db);
+    CHECK_OK(neo_linear_backward(ctx, &leaves, x0, w.t, dz0, none, tdw, tdb));
+    for (int i = 0; i < OUT * IN; i++) CHECK(dw[i] == 0.0f && db[i % OUT] == 0.0f);
+    CHECK_ERR(neo_linear_backward(ctx, &leaves, x.t, w.t, dz.t, none, tdw, none), NEO_ERR_SHAPE,
+              "leaves [3, 3) of 5 hold 0 samples of a batch of 11, 7 rows each; the tensors have 77 rows");
+    leaves.first = 0, leaves.count = V, leaves.batch = BATCH * T, leaves.rows_per_sample = 0;
+    CHECK_OK(neo_linear_backward(ctx, &leaves, x.t, w.t, dz.t, none, tdw, none)); /* 0 is 1 */
+    CHECK_BITS(part_w[1], dw, sizeof dw);
+    leaves.rows_per_sample = 2;
+    CHECK_ERR(neo_linear_backward(ctx, &leaves, x.t, w.t, dz.t, none, tdw, none), NEO_ERR_SHAPE,
+              "2 rows each");
+    leaves.rows_per_sample = -1;
+    CHECK_ERR(neo_linear_backward(ctx, &leaves, x.t, w.t, dz.t, none, tdw, none), NEO_ERR_ARG,
+              "rows_per_sample of the leaves is -1");
+    leaves.rows_per_sample = 1, leaves.count = -1;
+    CHECK_ERR(neo_linear_backward(ctx, &leaves, x.t, w.t, dz.t, none, tdw, none), NEO_ERR_ARG,
+              "-1 leaves from 0");
+    free(x.block), free(w.block), free(dz.block);
+    neo_ctx_destroy(ctx), neo_ctx_destroy(one);
 }
 
 /* ---- gradients: central differences of sum(r * y) ---- */
@@ -285,7 +333,7 @@ static void linear_errors(void) {
               NEO_ERR_SHAPE, "dx");
     CHECK_ERR(neo_linear_backward(ctx, NULL, x, w, y, none, none, neo_tensor_1d(f, NEO_F32, 3)),
               NEO_ERR_SHAPE, "dbias");
-    neo_leaves leaves = {9, 0, 1};
+    neo_leaves leaves = {9, 0, 1, 0};
     CHECK_OK(neo_linear_backward(ctx, &leaves, x, w, y, none, none, none)); /* 4 of 9 samples */
     leaves.batch = 12;
     CHECK_ERR(neo_linear_backward(ctx, &leaves, x, w, y, none, none, none), NEO_ERR_SHAPE,
@@ -712,6 +760,7 @@ int main(void) {
     RUN(linear_backward_bits);
     RUN(linear_backward_long);
     RUN(pieces_of_leaves);
+    RUN(rows_per_sample);
     RUN(linear_gradients);
     RUN(linear_errors);
     RUN(mlp_parameters);
