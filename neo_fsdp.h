@@ -6603,7 +6603,7 @@ static size_t neo__fsdp_layout_windows(neo_fsdp *f, char *base) {
     for (int i = 0; i < f->unit_count; i++) {
         neo__fsdp_unit *u = &f->unit[i];
         for (int p = 0; p < f->pieces && u->own_window; p++) {
-            if (u->whole && shared) u->window[p] = base ? f->whole_window[p] + u->at : NULL;
+            if (u->whole && shared) u->window[p] = f->whole_window[p] ? f->whole_window[p] + u->at : NULL;
             else if (p < windows) u->window[p] = (float *)neo__fsdp_carve(base, &at, u->elements, sizeof(float));
             else u->window[p] = u->window[0];
         }
@@ -6688,27 +6688,33 @@ static void neo__fsdp_predict_gathers(const neo_fsdp *f, neo_fsdp_prediction *p)
     p->all_gathers = calls;
     p->all_gather_bytes = elements * bytes;
 }
+/* What rank `rank` sends in an all-reduce of n elements, of which it has `pieces` sums: parts are whole blocks
+   of 16 elements. (A small one sends as much in all, but not the same on each rank.) */
+static double neo__fsdp_all_reduce_elements(int64_t n, int ranks, int rank, int pieces) {
+    int64_t end = rank + 1 == ranks ? n : n / 16 * (rank + 1) / ranks * 16;
+    int64_t part = end - n / 16 * rank / ranks * 16;
+    return (double)pieces * (double)(n - part) + (double)(ranks - 1) * (double)part;
+}
 static void neo__fsdp_predict_reductions(const neo_fsdp *f, neo_fsdp_prediction *p) {
-    double size = (double)neo_dtype_size(f->desc.reduce_dtype);
-    double ranks = (double)f->ranks, replicas = (double)f->replicas;
+    double size = (double)neo_dtype_size(f->desc.reduce_dtype), pieces = (double)f->subtree_count;
     int64_t times = f->local ? 1 : f->desc.micro_batches, joins = f->in_groups ? 1 : times;
     for (int i = 0; i < f->unit_count; i++) {
         const neo__fsdp_unit *u = &f->unit[i];
         if (u->frozen || u->whole) continue;
         p->reduce_scatters += times;
-        p->reduce_scatter_bytes += (double)times * (double)f->subtree_count * size * (double)(u->elements - u->chunk);
+        p->reduce_scatter_bytes += (double)times * pieces * size * (double)(u->elements - u->chunk);
         if (f->replicas == 1) continue;
         p->all_reduces += joins;
-        p->all_reduce_bytes += (double)joins * 2.0 * (f->in_groups ? 4.0 : size) * (double)u->chunk *
-                               (replicas - 1.0) / replicas;
+        p->all_reduce_bytes +=
+            (double)joins * size *
+            neo__fsdp_all_reduce_elements(u->chunk, f->replicas, f->rank / f->factor, 1);
     }
-    if (f->ranks == 1) return;
-    p->all_reduces += times * f->bucket_count;
-    double pieces = 0.0; /* subtrees that all ranks hold: each travels on its way to the sum */
-    for (int r = 0; r < f->ranks; r++)
-        pieces += (double)neo__fsdp_cut_leaves(f->shards, f->ranks, r, 0, NULL);
-    p->all_reduce_bytes += (double)times * size * (double)f->whole_elements * (pieces / ranks + 1.0) *
-                           (ranks - 1.0) / ranks;
+    for (int b = 0; b < f->bucket_count && f->ranks > 1; b++) {
+        p->all_reduces += times;
+        p->all_reduce_bytes +=
+            (double)times * size *
+            neo__fsdp_all_reduce_elements(f->bucket[b].count, f->ranks, f->rank, f->subtree_count);
+    }
 }
 static void neo__fsdp_predict_bytes(const neo_fsdp *f, neo_fsdp_prediction *p) {
     p->master_bytes = f->master_bytes;
@@ -7271,12 +7277,14 @@ NEO_API neo_status neo_fsdp_backward_begin(neo_fsdp *f, int unit, int piece) {
                u->micro < f->desc.micro_batches ? "" : ": neo_fsdp_step comes first");
     f->backward = 1;
     NEO__TRY(neo__fsdp_hold(f, unit, &values));
-    NEO__TRY(neo__fsdp_prefetch(f, unit));
-    if (!u->frozen) {
-        NEO__TRY(neo__fsdp_settle(f, u));
-        NEO__TRY(neo__fsdp_window_of(f, unit, piece, &window));
+    u->open = NEO__FSDP_BACKWARD; /* from here on its slot is not for others */
+    neo_status status = neo__fsdp_prefetch(f, unit);
+    if (status == NEO_OK && !u->frozen) status = neo__fsdp_settle(f, u);
+    if (status == NEO_OK && !u->frozen) status = neo__fsdp_window_of(f, unit, piece, &window);
+    if (status != NEO_OK) {
+        u->open = NEO__FSDP_CLOSED;
+        return status;
     }
-    u->open = NEO__FSDP_BACKWARD;
     u->piece = piece;
     u->bound = window;
     neo__fsdp_bind(u, values, window);
