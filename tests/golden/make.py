@@ -15,6 +15,7 @@ import common
 import make_bags
 import make_dense
 import make_dlrm
+import make_gpt
 import safetensors_files
 
 if __name__ == "__main__":
@@ -23,5 +24,6 @@ if __name__ == "__main__":
     make_bags.make()
     make_dense.make()
     make_dlrm.make()
+    make_gpt.make()
     os.chdir(common.HERE)
     safetensors_files.make()
