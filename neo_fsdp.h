@@ -426,6 +426,9 @@ typedef struct neo_fsdp_desc {
     int groups;                 /* of NEO_ACCUMULATE_IN_GROUPS; 0: the replicas */
     neo_dtype param_dtype;      /* NEO_F32, or NEO_BF16, NEO_F16: windows show masters rounded to it, in f32 */
     neo_dtype reduce_dtype;     /* of gradients on the wire and in their sums */
+    int leaf_pieces;            /* 1: a piece is one leaf: where the backward adds to a parameter's gradient in two
+                                   places (tied weights), so that they meet in each leaf. Costs whole gradients of
+                                   each leaf of a rank, if that is several */
     float loss_scale;           /* 0: none; else the first scale of the dynamic loss scaler, a power of two
                                    (65536 is usual): see neo_fsdp_loss_scale */
     int loss_scale_window;      /* good steps until it doubles; 0: 2000 */
@@ -505,8 +508,8 @@ NEO_API neo_fsdp_stats neo_fsdp_get_stats(const neo_fsdp *fsdp);
 NEO_API void neo_fsdp_reset_stats(neo_fsdp *fsdp);
 
 /* neo_state_add_fsdp: values, optimizer state, step and loss scale, under the names that neo_state_add_params and
-   _optim give; each rank adds what it holds. It defines "micro_batches", "accumulate", "param_dtype", "reduce_dtype"
-   of the numeric definition. */
+   _optim give; each rank adds what it holds. Of the numeric definition it defines "micro_batches",
+   "accumulate_groups", "leaf_pieces", "param_dtype" and "reduce_dtype". */
 NEO_API neo_status neo_state_add_fsdp(neo_state *state, neo_fsdp *fsdp);
 
 #ifdef __cplusplus
@@ -6213,6 +6216,7 @@ struct neo_fsdp {
     neo__fsdp_subtree *subtree; /* [subtree_count] pieces of a maximal subtree */
     void **send;                /* [pieces] */
     int local, in_groups, narrow;
+    int leafwise;               /* pieces are leaves, as sums of two are rounded, or tied weights meet there */
 
     int slot_count, stage_count, lane_count;
     int *slot_unit;             /* [slots] -1: free */
@@ -6332,9 +6336,9 @@ static neo_status neo__fsdp_check_sums(neo_fsdp *f, int replicated) {
                "neo_fsdp_create: micro-batches that add in %d groups: neither the %d replicas of units "
                "that are all cut, nor a multiple of the %d ranks that cuts %d leaves in equal subtrees",
                d->groups, f->replicas, f->ranks, shards);
-    NEO__CHECK(!f->narrow || d->groups == shards, NEO_ERR_UNSUPPORTED,
-               "neo_fsdp_create: with reduce_dtype %s micro-batches add each, or leaf by leaf, not in %d "
-               "groups of %d leaves", neo_dtype_name(d->reduce_dtype), d->groups, shards);
+    NEO__CHECK(!f->leafwise || d->groups == shards, NEO_ERR_UNSUPPORTED,
+               "neo_fsdp_create: with leaf_pieces or a narrow reduce_dtype micro-batches add each, or leaf by "
+               "leaf, not in %d groups of %d leaves", d->groups, shards);
     return NEO_OK;
 }
 
@@ -6353,7 +6357,7 @@ static int neo__fsdp_cut_leaves(int shards, int ranks, int rank, int each, neo__
     return count;
 }
 static void neo__fsdp_make_pieces(neo_fsdp *f) {
-    int each = f->local ? f->shards / f->desc.groups : f->narrow ? 1 : 0;
+    int each = f->local ? f->shards / f->desc.groups : f->leafwise;
     neo__fsdp_cut_leaves(f->shards, f->ranks, f->rank, each, f->piece);
     for (int i = f->own_pieces; i < f->pieces; i++)
         f->piece[i].first = f->piece[f->own_pieces - 1].first, f->piece[i].count = 0;
@@ -6366,7 +6370,7 @@ static void neo__fsdp_make_pieces(neo_fsdp *f) {
     }
 }
 static void neo__fsdp_count_pieces(neo_fsdp *f) {
-    int each = f->local ? f->shards / f->desc.groups : f->narrow ? 1 : 0;
+    int each = f->local ? f->shards / f->desc.groups : f->leafwise;
     f->subtree_count = neo__fsdp_cut_leaves(f->shards, f->ranks, f->rank, 0, NULL);
     f->own_pieces = neo__fsdp_cut_leaves(f->shards, f->ranks, f->rank, each, NULL);
     for (int r = 0; r < f->ranks; r++) {
@@ -6456,6 +6460,7 @@ static neo_status neo__fsdp_describe(neo_fsdp *f, neo_ctx *ctx, const neo_fsdp_d
     f->place = rank % f->factor;
     f->unit_count = d->unit_count;
     f->narrow = d->reduce_dtype != NEO_F32;
+    f->leafwise = f->narrow || d->leaf_pieces;
     f->scale = d->loss_scale;
     for (int u = 0; u < d->unit_count; u++) {
         NEO__TRY(neo__fsdp_check_unit(d, u, f->factor > 1 && !d->units[u].replicate));
@@ -6798,7 +6803,7 @@ static uint64_t neo__fsdp_mark(const neo_fsdp *f) {
     const neo_fsdp_desc *d = &f->desc;
     const neo_optim_desc *o = &d->optim;
     const int64_t whole[] = {(int64_t)d->mode, f->factor, d->slots, d->no_prefetch, d->micro_batches, d->groups,
-                             (int64_t)d->param_dtype, (int64_t)d->reduce_dtype, d->loss_scale_window,
+                             d->leaf_pieces, (int64_t)d->param_dtype, (int64_t)d->reduce_dtype, d->loss_scale_window,
                              f->unit_count, f->shards, (int64_t)o->kind, o->nesterov};
     const double real[] = {(double)d->loss_scale, (double)o->weight_decay, (double)o->momentum,
                            (double)o->dampening, (double)o->lr_decay, (double)o->initial_accumulator,
@@ -7491,6 +7496,7 @@ static neo_status neo__fsdp_define(neo_state *state, const neo_fsdp *f) {
     NEO__TRY(neo_state_define(state, "micro_batches", text));
     snprintf(text, sizeof text, "%d", d->groups); /* 1: each; repro_shards: at the end */
     NEO__TRY(neo_state_define(state, "accumulate_groups", text));
+    NEO__TRY(neo_state_define(state, "leaf_pieces", f->desc.leaf_pieces ? "1" : "0"));
     NEO__TRY(neo_state_define(state, "param_dtype", neo_dtype_name(d->param_dtype)));
     return neo_state_define(state, "reduce_dtype", neo_dtype_name(d->reduce_dtype));
 }
