@@ -6141,15 +6141,23 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *s) {
    Everything that is allocated is laid out twice by one function: to count (predict) and to place.
    ------------------------------------------------------------------------------------------------ */
 enum {
-    NEO__FSDP_BLOCK = 256,            /* elements at whose multiples parameters begin and units are cut */
+    NEO__FSDP_BLOCK = 256,            /* elements: parameters begin, and units are cut, at multiples */
     NEO__FSDP_GRAIN = 1 << 14,        /* elements of a task */
     NEO__FSDP_MAX_UNITS = 1 << 20,
     NEO__FSDP_LANES = 2,
     NEO__FSDP_FIRST_BUCKET = 1 << 20, /* bytes; DistributedDataParallel's sizes */
     NEO__FSDP_BUCKET = 25 << 20
 };
-typedef enum neo__fsdp_window { NEO__FSDP_CLOSED, NEO__FSDP_FORWARD, NEO__FSDP_BACKWARD } neo__fsdp_window;
-typedef enum neo__fsdp_presence { NEO__FSDP_AWAY, NEO__FSDP_COMING, NEO__FSDP_HERE } neo__fsdp_presence;
+typedef enum neo__fsdp_window {
+    NEO__FSDP_CLOSED,
+    NEO__FSDP_FORWARD,
+    NEO__FSDP_BACKWARD
+} neo__fsdp_window;
+typedef enum neo__fsdp_presence {
+    NEO__FSDP_AWAY,
+    NEO__FSDP_COMING,
+    NEO__FSDP_HERE
+} neo__fsdp_presence;
 
 typedef struct neo__fsdp_unit {
     const char *name, *absent, *no_grad; /* texts of the record */
@@ -6173,7 +6181,7 @@ typedef struct neo__fsdp_unit {
     neo__fsdp_window open;
     int piece;                  /* of the open backward window, */
     float *bound;               /* and where its gradients are */
-    int filled, micro;          /* pieces of this micro-batch, micro-batches of this step that are there */
+    int filled, micro;          /* pieces of this micro-batch, micro-batches of this step: there */
 } neo__fsdp_unit;
 
 typedef enum neo__fsdp_lane_state {
@@ -6203,11 +6211,12 @@ typedef struct neo__fsdp_subtree { int first, count; } neo__fsdp_subtree; /* lea
 struct neo_fsdp {
     neo_ctx *ctx, *host;
     neo_fsdp_desc desc; /* units: not kept */
-    neo_comm *comm, *shard, *replica, *all; /* the user's; its groups, NULL where they would be of one */
+    neo_comm *comm;                   /* the user's */
+    neo_comm *shard, *replica, *all;  /* its own groups, NULL where not needed */
     int ranks, rank, shards, factor, place, replicas;
     int unit_count;
     neo__fsdp_unit *unit;
-    neo_params *runs;  /* what this rank has of every parameter that is trained, in the order of units */
+    neo_params *runs; /* what this rank has of every parameter that is trained, unit by unit */
     neo_optim *optim;
     neo_group group;
 
@@ -6216,7 +6225,7 @@ struct neo_fsdp {
     neo__fsdp_subtree *subtree; /* [subtree_count] pieces of a maximal subtree */
     void **send;                /* [pieces] */
     int local, in_groups, narrow;
-    int leafwise;               /* pieces are leaves, as sums of two are rounded, or tied weights meet there */
+    int leafwise; /* pieces are leaves: sums of two are rounded, or tied weights meet there */
 
     int slot_count, stage_count, lane_count;
     int *slot_unit;             /* [slots] -1: free */
@@ -6265,7 +6274,8 @@ static neo_status neo__fsdp_check_unit(const neo_fsdp_desc *d, int u, int cut) {
     NEO__CHECK(unit->name && unit->name[0], NEO_ERR_ARG, "neo_fsdp_create: unit %d has no name", u);
     NEO__CHECK(unit->params && neo_params_is_deferred(unit->params), NEO_ERR_ARG,
                "neo_fsdp_create: params of unit '%s' are not a deferred set "
-               "(neo_params_create_deferred)", unit->name);
+               "(neo_params_create_deferred)",
+               unit->name);
     NEO__CHECK(neo_params_count(unit->params) > 0, NEO_ERR_ARG,
                "neo_fsdp_create: unit '%s' has no parameters", unit->name);
     for (int i = 0; i < neo_params_count(unit->params); i++) {
@@ -6275,7 +6285,8 @@ static neo_status neo__fsdp_check_unit(const neo_fsdp_desc *d, int u, int cut) {
                    unit->name);
         NEO__CHECK(!cut || p->value.ndim == 1 || p->value.ndim == 2, NEO_ERR_UNSUPPORTED,
                    "neo_fsdp_create: '%s' of unit '%s' has %d dimensions: a unit that is cut has "
-                   "parameters of 1 or 2 (set replicate)", p->name, unit->name, (int)p->value.ndim);
+                   "parameters of 1 or 2 (set replicate)",
+                   p->name, unit->name, (int)p->value.ndim);
         for (int v = 0; v <= u; v++) {
             const neo_param *q = neo_params_find(d->units[v].params, p->name);
             NEO__CHECK(!q || q == p, NEO_ERR_ARG,
@@ -6292,19 +6303,24 @@ static neo_status neo__fsdp_check_dtype(const char *name, neo_dtype dtype) {
 }
 /* Numbers of the description, without units. */
 static neo_status neo__fsdp_check(const neo_fsdp_desc *d, int ranks, int rank, int shards) {
-    NEO__CHECK(d && d->units && d->unit_count > 0 && d->unit_count <= NEO__FSDP_MAX_UNITS, NEO_ERR_ARG,
-               "neo_fsdp_create: desc has no units");
+    NEO__CHECK(d && d->units && d->unit_count > 0 && d->unit_count <= NEO__FSDP_MAX_UNITS,
+               NEO_ERR_ARG, "neo_fsdp_create: desc has no units");
     NEO__CHECK(ranks > 0 && rank >= 0 && rank < ranks, NEO_ERR_ARG,
                "neo_fsdp_create: rank %d of %d", rank, ranks);
     NEO__CHECK(shards >= ranks, NEO_ERR_ARG,
-               "neo_fsdp_create: repro_shards is %d: it must be at least the %d ranks", shards, ranks);
+               "neo_fsdp_create: repro_shards is %d: it must be at least the %d ranks", shards,
+               ranks);
     NEO__CHECK(d->mode >= 0 && d->mode < NEO_FSDP_MODE_COUNT, NEO_ERR_ARG,
                "neo_fsdp_create: no mode %d", (int)d->mode);
     NEO__CHECK(d->factor >= 0 && (d->factor == 0 || ranks % d->factor == 0), NEO_ERR_ARG,
-               "neo_fsdp_create: factor is %d, which does not divide the %d ranks", d->factor, ranks);
-    NEO__CHECK(d->slots >= 0 && d->micro_batches >= 0 && d->groups >= 0 && d->loss_scale_window >= 0,
-               NEO_ERR_ARG, "neo_fsdp_create: slots, micro_batches, groups or loss_scale_window is "
-               "negative: %d, %d, %d, %d", d->slots, d->micro_batches, d->groups, d->loss_scale_window);
+               "neo_fsdp_create: factor is %d, which does not divide the %d ranks", d->factor,
+               ranks);
+    NEO__CHECK(d->slots >= 0 && d->micro_batches >= 0 && d->groups >= 0 &&
+                   d->loss_scale_window >= 0,
+               NEO_ERR_ARG,
+               "neo_fsdp_create: slots, micro_batches, groups or loss_scale_window is "
+               "negative: %d, %d, %d, %d",
+               d->slots, d->micro_batches, d->groups, d->loss_scale_window);
     NEO__CHECK(d->accumulate >= NEO_ACCUMULATE_EACH && d->accumulate <= NEO_ACCUMULATE_IN_GROUPS,
                NEO_ERR_ARG, "neo_fsdp_create: no accumulate %d", (int)d->accumulate);
     uint32_t scale = neo__bits_f32(d->loss_scale);
@@ -6319,12 +6335,14 @@ static neo_status neo__fsdp_check(const neo_fsdp_desc *d, int ranks, int rank, i
 static neo_status neo__fsdp_check_sums(neo_fsdp *f, int replicated) {
     neo_fsdp_desc *d = &f->desc;
     int cut = f->factor > 1, shards = f->shards;
-    NEO__CHECK(!cut || f->replicas == 1 ||
-                   (shards % f->ranks == 0 && neo__fsdp_is_power(f->factor) &&
-                    neo__fsdp_is_power(shards / f->ranks)),
-               NEO_ERR_UNSUPPORTED,
-               "neo_fsdp_create: hybrid sharding by %d of %d ranks over %d leaves: the factor, and the "
-               "leaves of a rank, must be powers of two", f->factor, f->ranks, shards);
+    NEO__CHECK(
+        !cut || f->replicas == 1 ||
+            (shards % f->ranks == 0 && neo__fsdp_is_power(f->factor) &&
+             neo__fsdp_is_power(shards / f->ranks)),
+        NEO_ERR_UNSUPPORTED,
+        "neo_fsdp_create: hybrid sharding by %d of %d ranks over %d leaves: the factor, and the "
+        "leaves of a rank, must be powers of two",
+        f->factor, f->ranks, shards);
     if (d->accumulate == NEO_ACCUMULATE_EACH || d->micro_batches == 1) d->groups = 1;
     else if (d->accumulate == NEO_ACCUMULATE_AT_END) d->groups = shards;
     else if (d->groups == 0) d->groups = f->replicas;
@@ -6332,19 +6350,22 @@ static neo_status neo__fsdp_check_sums(neo_fsdp *f, int replicated) {
     f->local = d->groups == shards || (d->groups % f->ranks == 0 && shards % d->groups == 0 &&
                                        neo__fsdp_is_power(shards / d->groups));
     f->in_groups = !f->local;
-    NEO__CHECK(f->local || (cut && d->groups == f->replicas && !replicated), NEO_ERR_UNSUPPORTED,
-               "neo_fsdp_create: micro-batches that add in %d groups: neither the %d replicas of units "
-               "that are all cut, nor a multiple of the %d ranks that cuts %d leaves in equal subtrees",
-               d->groups, f->replicas, f->ranks, shards);
+    NEO__CHECK(
+        f->local || (cut && d->groups == f->replicas && !replicated), NEO_ERR_UNSUPPORTED,
+        "neo_fsdp_create: micro-batches that add in %d groups: neither the %d replicas of units "
+        "that are all cut, nor a multiple of the %d ranks that cuts %d leaves in equal subtrees",
+        d->groups, f->replicas, f->ranks, shards);
     NEO__CHECK(!f->leafwise || d->groups == shards, NEO_ERR_UNSUPPORTED,
-               "neo_fsdp_create: with leaf_pieces or a narrow reduce_dtype micro-batches add each, or leaf by "
-               "leaf, not in %d groups of %d leaves", d->groups, shards);
+               "neo_fsdp_create: with leaf_pieces or a narrow reduce_dtype micro-batches add each, "
+               "or leaf by "
+               "leaf, not in %d groups of %d leaves",
+               d->groups, shards);
     return NEO_OK;
 }
 
 /* ---- pieces ---- */
-/* The leaves of a rank, cut in maximal subtrees, or in runs of `each` leaves if that is not 0. Returns how
-   many; to may be NULL. */
+/* The leaves of a rank, cut in maximal subtrees, or in runs of `each` leaves if that is not 0. Returns
+   how many; to may be NULL. */
 static int neo__fsdp_cut_leaves(int shards, int ranks, int rank, int each, neo__fsdp_subtree *to) {
     int64_t at = (int64_t)shards * rank / ranks, end = (int64_t)shards * (rank + 1) / ranks;
     int count = 0;
@@ -6380,10 +6401,11 @@ static void neo__fsdp_count_pieces(neo_fsdp *f) {
 }
 
 /* ---- buckets ---- */
-/* Ranges of elements that the all-reduces of whole units take: how many, and if `to` is not NULL which. Each
-   unit by itself, but for DDP. */
+/* Ranges of elements that the all-reduces of whole units take: how many, and if `to` is not NULL which.
+   Each unit by itself, but for DDP. */
 static int neo__fsdp_cut_buckets(const neo_fsdp *f, neo__fsdp_bucket *to) {
-    int64_t size = (int64_t)neo_dtype_size(f->desc.reduce_dtype), at = 0, take = NEO__FSDP_FIRST_BUCKET / size;
+    int64_t size = (int64_t)neo_dtype_size(f->desc.reduce_dtype), at = 0,
+            take = NEO__FSDP_FIRST_BUCKET / size;
     int count = 0;
     if (f->desc.mode == NEO_FSDP_DDP && f->ranks > 1) {
         for (; at < f->whole_elements; at += take, take = NEO__FSDP_BUCKET / size, count++)
@@ -6409,8 +6431,8 @@ static void neo__fsdp_count_waits(neo_fsdp *f) {
 }
 
 /* ---- what follows from the description ---- */
-/* Where the parameters of a unit begin, and where the last one ends, to `begin` if that is not NULL; returns
-   the end. */
+/* Where the parameters of a unit begin, and where the last one ends, to `begin` if that is not NULL;
+   returns the end. */
 static int64_t neo__fsdp_offsets(const neo_params *params, int64_t *begin) {
     int64_t at = 0, count = neo_params_count(params);
     for (int i = 0; i < count; i++) {
@@ -6517,10 +6539,13 @@ static size_t neo__fsdp_layout_record(neo_fsdp *f, char *base, const neo_fsdp_de
     f->text = (char *)neo__fsdp_carve(base, &at, (int64_t)text_bytes, 1);
     return at;
 }
-/* Names and messages of the units, and the optimizer's name; returns the bytes. Counted without f->text. */
+/* Names and messages of the units, and the optimizer's name; returns the bytes. Counted without
+   f->text. */
 static size_t neo__fsdp_write_texts(neo_fsdp *f, const neo_fsdp_desc *d) {
-    static const char *const form[] = {"%s", "unit '%s' is not in a window", "unit '%s' is not in a backward "
-                                       "window", "unit '%s' is frozen"};
+    static const char *const form[] = {"%s", "unit '%s' is not in a window",
+                                       "unit '%s' is not in a backward "
+                                       "window",
+                                       "unit '%s' is frozen"};
     size_t at = 0;
     for (int i = 0; i < f->unit_count; i++) {
         const char *text[3];
@@ -6538,9 +6563,10 @@ static size_t neo__fsdp_write_texts(neo_fsdp *f, const neo_fsdp_desc *d) {
     if (f->text) memcpy(f->text + at, name, strlen(name) + 1), f->desc.optim.name = f->text + at;
     return at + strlen(name) + 1;
 }
-/* The part of a parameter that is in this rank's chunk: elements [*first, *first + count) of it, at *at of the
-   chunk. */
-static int64_t neo__fsdp_run(const neo_fsdp *f, const neo__fsdp_unit *u, int i, int64_t *first, int64_t *at) {
+/* The part of a parameter that is in this rank's chunk: elements [*first, *first + count) of it, at *at
+   of the chunk. */
+static int64_t neo__fsdp_run(const neo_fsdp *f, const neo__fsdp_unit *u, int i, int64_t *first,
+                             int64_t *at) {
     int64_t low = u->whole ? 0 : f->place * u->chunk, begin = u->begin[i];
     int64_t end = begin + neo_tensor_count(neo_params_at(u->params, i)->value);
     int64_t from = NEO__MAX(begin, low), to = NEO__MIN(end, low + u->chunk);
@@ -6560,7 +6586,9 @@ static neo_status neo__fsdp_make_runs(neo_fsdp *f) {
             const neo_param *p = neo_params_at(u->params, k);
             NEO__ZERO(neo_init, none);
             int64_t first, at, count = neo__fsdp_run(f, u, k, &first, &at);
-            if (u->whole) NEO__TRY(neo_params_add(f->runs, p->name, p->value.ndim, p->value.shape, none, NULL));
+            if (u->whole)
+                NEO__TRY(
+                    neo_params_add(f->runs, p->name, p->value.ndim, p->value.shape, none, NULL));
             else NEO__TRY(neo_params_add(f->runs, p->name, 1, &count, none, NULL));
         }
     }
@@ -6589,7 +6617,8 @@ static size_t neo__fsdp_layout_gathered(neo_fsdp *f, char *base) {
         f->slot[i] = (float *)neo__fsdp_carve(base, &at, f->largest, sizeof(float));
     for (int i = 0; i < f->unit_count; i++)
         if (f->unit[i].stays)
-            f->unit[i].full = (float *)neo__fsdp_carve(base, &at, f->unit[i].elements, sizeof(float));
+            f->unit[i].full =
+                (float *)neo__fsdp_carve(base, &at, f->unit[i].elements, sizeof(float));
     f->stage_count = !f->staged ? 0 : f->desc.no_prefetch ? 1 : 2;
     for (int i = 0; i < f->stage_count; i++)
         f->stage[i] = neo__fsdp_carve(base, &at, f->largest_cut, size);
@@ -6598,18 +6627,22 @@ static size_t neo__fsdp_layout_gathered(neo_fsdp *f, char *base) {
 /* Gradients before they are reduced. Units that are whole share arrays, one per piece. */
 static size_t neo__fsdp_layout_windows(neo_fsdp *f, char *base) {
     size_t at = 0, size = neo_dtype_size(f->desc.reduce_dtype);
-    int windows = f->narrow && !f->local ? 1 : f->pieces; /* one serves all pieces that are encoded */
+    int windows =
+        f->narrow && !f->local ? 1 : f->pieces; /* one serves all pieces that are encoded */
     int shared = !f->narrow || f->local, micro = f->desc.micro_batches > 1;
     for (int p = 0; p < f->pieces && shared; p++)
-        f->whole_window[p] = f->direct ? f->whole_grad
-                                       : (float *)neo__fsdp_carve(base, &at, f->whole_elements, sizeof(float));
+        f->whole_window[p] =
+            f->direct ? f->whole_grad
+                      : (float *)neo__fsdp_carve(base, &at, f->whole_elements, sizeof(float));
     for (int p = 0; p < f->pieces && f->narrow; p++)
         f->whole_narrow[p] = neo__fsdp_carve(base, &at, f->whole_elements, size);
     for (int i = 0; i < f->unit_count; i++) {
         neo__fsdp_unit *u = &f->unit[i];
         for (int p = 0; p < f->pieces && u->own_window; p++) {
-            if (u->whole && shared) u->window[p] = f->whole_window[p] ? f->whole_window[p] + u->at : NULL;
-            else if (p < windows) u->window[p] = (float *)neo__fsdp_carve(base, &at, u->elements, sizeof(float));
+            if (u->whole && shared)
+                u->window[p] = f->whole_window[p] ? f->whole_window[p] + u->at : NULL;
+            else if (p < windows)
+                u->window[p] = (float *)neo__fsdp_carve(base, &at, u->elements, sizeof(float));
             else u->window[p] = u->window[0];
         }
         for (int p = 0; p < f->pieces && u->own_narrow; p++)
@@ -6624,8 +6657,10 @@ static size_t neo__fsdp_layout_windows(neo_fsdp *f, char *base) {
     for (int i = 0; i < f->lane_count; i++) {
         neo__fsdp_lane *lane = &f->lane[i];
         lane->window = (float *)neo__fsdp_carve(base, &at, f->largest_window, sizeof(float));
-        for (int p = 0; p < encode; p++) lane->narrow[p] = neo__fsdp_carve(base, &at, f->largest_cut, size);
-        if (f->narrow || (micro && !f->local)) lane->reduced = neo__fsdp_carve(base, &at, chunk, size);
+        for (int p = 0; p < encode; p++)
+            lane->narrow[p] = neo__fsdp_carve(base, &at, f->largest_cut, size);
+        if (f->narrow || (micro && !f->local))
+            lane->reduced = neo__fsdp_carve(base, &at, chunk, size);
     }
     return at;
 }
@@ -6643,14 +6678,16 @@ static neo_status neo__fsdp_make_record(neo_ctx *ctx, const neo_fsdp_desc *d, in
     size_t texts = neo__fsdp_write_texts(&t, d);
     t.record_bytes = neo__fsdp_layout_record(&t, NULL, d, texts);
     neo_fsdp *f = (neo_fsdp *)neo_alloc(ctx, t.record_bytes);
-    NEO__CHECK(f, NEO_ERR_MEMORY, "neo_fsdp_create: no memory for %zu bytes of the record", t.record_bytes);
+    NEO__CHECK(f, NEO_ERR_MEMORY, "neo_fsdp_create: no memory for %zu bytes of the record",
+               t.record_bytes);
     memset(f, 0, t.record_bytes);
     *f = t;
     neo__fsdp_layout_record(f, (char *)f, d, texts);
     neo__fsdp_write_texts(f, d);
     neo__fsdp_make_pieces(f);
     int64_t at = 0;
-    for (int i = f->unit_count - 1; i >= 0; i--) { /* gradients of whole units: the last unit first */
+    for (int i = f->unit_count - 1; i >= 0;
+         i--) { /* gradients of whole units: the last unit first */
         neo__fsdp_unit *u = &f->unit[i];
         neo__fsdp_offsets(u->params, u->begin);
         if (u->whole && !u->frozen) u->at = at, at += u->elements;
@@ -6672,7 +6709,6 @@ static neo_status neo__fsdp_make_record(neo_ctx *ctx, const neo_fsdp_desc *d, in
     return status;
 }
 
-
 /* ---- predictions ---- */
 /* What a step in the order of units gathers; see the header. */
 static void neo__fsdp_predict_gathers(const neo_fsdp *f, neo_fsdp_prediction *p) {
@@ -6684,7 +6720,7 @@ static void neo__fsdp_predict_gathers(const neo_fsdp *f, neo_fsdp_prediction *p)
         int64_t times = !u->whole;
         if (u->slotted) {
             times += seen < slotted - f->slot_count ? sweeps : 0; /* in each way back */
-            times += seen >= f->slot_count ? sweeps - 1 : 0;      /* in each way there but the first */
+            times += seen >= f->slot_count ? sweeps - 1 : 0; /* in each way there but the first */
             seen++;
         }
         calls += times;
@@ -6693,8 +6729,8 @@ static void neo__fsdp_predict_gathers(const neo_fsdp *f, neo_fsdp_prediction *p)
     p->all_gathers = calls;
     p->all_gather_bytes = elements * bytes;
 }
-/* What rank `rank` sends in an all-reduce of n elements, of which it has `pieces` sums: parts are whole blocks
-   of 16 elements. (A small one sends as much in all, but not the same on each rank.) */
+/* What rank `rank` sends in an all-reduce of n elements, of which it has `pieces` sums: parts are whole
+   blocks of 16 elements. (A small one sends as much in all, but not the same on each rank.) */
 static double neo__fsdp_all_reduce_elements(int64_t n, int ranks, int rank, int pieces) {
     int64_t end = rank + 1 == ranks ? n : n / 16 * (rank + 1) / ranks * 16;
     int64_t part = end - n / 16 * rank / ranks * 16;
@@ -6729,7 +6765,8 @@ static void neo__fsdp_predict_bytes(const neo_fsdp *f, neo_fsdp_prediction *p) {
     p->window_bytes = f->window_bytes;
     p->record_bytes = f->record_bytes + f->runs_bytes;
     p->host_bytes = f->host == f->ctx ? 0 : f->shard_bytes + f->optim_bytes;
-    p->bytes = f->shard_bytes + f->optim_bytes + f->gathered_bytes + f->window_bytes + p->record_bytes;
+    p->bytes =
+        f->shard_bytes + f->optim_bytes + f->gathered_bytes + f->window_bytes + p->record_bytes;
     for (int i = 0; i < f->unit_count; i++) p->elements += f->unit[i].elements;
 }
 NEO_API neo_status neo_fsdp_predict(neo_ctx *ctx, const neo_fsdp_desc *desc, int ranks, int rank,
@@ -6754,13 +6791,15 @@ static void neo__fsdp_free_record(neo_fsdp *f) {
 static void neo__fsdp_bind(const neo__fsdp_unit *u, float *base, float *grads) {
     for (int i = 0; i < u->params_count; i++) {
         float *grad = base && grads ? grads + u->begin[i] : NULL;
-        neo_params_bind(u->params, i, base ? base + u->begin[i] : NULL, grad, base ? u->no_grad : u->absent);
+        neo_params_bind(u->params, i, base ? base + u->begin[i] : NULL, grad,
+                        base ? u->no_grad : u->absent);
     }
 }
 static neo_status neo__fsdp_take(neo_ctx *ctx, size_t bytes, const char *what, char **memory) {
     if (bytes == 0) return NEO_OK;
     *memory = (char *)neo_alloc(ctx, bytes);
-    NEO__CHECK(*memory, NEO_ERR_MEMORY, "neo_fsdp_create: no memory for %zu bytes of %s", bytes, what);
+    NEO__CHECK(*memory, NEO_ERR_MEMORY, "neo_fsdp_create: no memory for %zu bytes of %s", bytes,
+               what);
     memset(*memory, 0, bytes);
     return NEO_OK;
 }
@@ -6772,9 +6811,11 @@ static neo_status neo__fsdp_init_unit(neo_fsdp *f, const neo__fsdp_unit *u) {
         float *master = u->master + at;
         if (count == 0) master = NULL;
         else if (init.kind != NEO_INIT_NONE)
-            NEO__TRY(neo_tensor_init(f->ctx, neo_tensor_1d(master, NEO_F32, count), p->name, init, first));
+            NEO__TRY(neo_tensor_init(f->ctx, neo_tensor_1d(master, NEO_F32, count), p->name, init,
+                                     first));
         if (!u->frozen)
-            NEO__TRY(neo_params_bind(f->runs, u->first_param + i, master, master ? u->grad + at : NULL, NULL));
+            NEO__TRY(neo_params_bind(f->runs, u->first_param + i, master,
+                                     master ? u->grad + at : NULL, NULL));
     }
     return NEO_OK;
 }
@@ -6802,15 +6843,34 @@ static neo_status neo__fsdp_fill(neo_fsdp *f) {
 static uint64_t neo__fsdp_mark(const neo_fsdp *f) {
     const neo_fsdp_desc *d = &f->desc;
     const neo_optim_desc *o = &d->optim;
-    const int64_t whole[] = {(int64_t)d->mode, f->factor, d->slots, d->no_prefetch, d->micro_batches, d->groups,
-                             d->leaf_pieces, (int64_t)d->param_dtype, (int64_t)d->reduce_dtype, d->loss_scale_window,
-                             f->unit_count, f->shards, (int64_t)o->kind, o->nesterov};
-    const double real[] = {(double)d->loss_scale, (double)o->weight_decay, (double)o->momentum,
-                           (double)o->dampening, (double)o->lr_decay, (double)o->initial_accumulator,
-                           o->beta1, o->beta2, (double)o->eps, (double)o->clip_norm,
+    const int64_t whole[] = {(int64_t)d->mode,
+                             f->factor,
+                             d->slots,
+                             d->no_prefetch,
+                             d->micro_batches,
+                             d->groups,
+                             d->leaf_pieces,
+                             (int64_t)d->param_dtype,
+                             (int64_t)d->reduce_dtype,
+                             d->loss_scale_window,
+                             f->unit_count,
+                             f->shards,
+                             (int64_t)o->kind,
+                             o->nesterov};
+    const double real[] = {(double)d->loss_scale,
+                           (double)o->weight_decay,
+                           (double)o->momentum,
+                           (double)o->dampening,
+                           (double)o->lr_decay,
+                           (double)o->initial_accumulator,
+                           o->beta1,
+                           o->beta2,
+                           (double)o->eps,
+                           (double)o->clip_norm,
                            (double)o->clip_norm_type};
     uint64_t h = neo__plan_hash(neo_hash(o->name), neo_ctx_seed(f->ctx));
-    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++) h = neo__plan_hash(h, (uint64_t)whole[i]);
+    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
+        h = neo__plan_hash(h, (uint64_t)whole[i]);
     for (size_t i = 0; i < sizeof real / sizeof *real; i++) h = neo__shard_hash_number(h, real[i]);
     for (int i = 0; i < f->unit_count; i++) {
         const neo__fsdp_unit *u = &f->unit[i];
@@ -6820,7 +6880,8 @@ static uint64_t neo__fsdp_mark(const neo_fsdp *f) {
             neo_init init = neo_params_initializer(u->params, k);
             h = neo__plan_hash(neo__plan_hash(h, neo_hash(p->name)), (uint64_t)init.kind);
             h = neo__shard_hash_number(neo__shard_hash_number(h, (double)init.a), (double)init.b);
-            for (int j = 0; j < p->value.ndim; j++) h = neo__plan_hash(h, (uint64_t)p->value.shape[j]);
+            for (int j = 0; j < p->value.ndim; j++)
+                h = neo__plan_hash(h, (uint64_t)p->value.shape[j]);
         }
     }
     return h;
@@ -6830,7 +6891,8 @@ static neo_status neo__fsdp_alike(neo_comm *comm, uint64_t mark) {
     NEO__TRY(neo_comm_broadcast(comm, &first, 1, NEO_I64, 0, NULL));
     neo_status status = NEO_OK;
     if (first != mark)
-        status = neo_fail(NEO_ERR_MISMATCH, "neo_fsdp_create: other units, parameters or options than rank 0");
+        status = neo_fail(NEO_ERR_MISMATCH,
+                          "neo_fsdp_create: other units, parameters or options than rank 0");
     return neo_comm_agree(comm, status);
 }
 /* Groups of its own, so that its calls do not wait behind the trainer's. */
@@ -6847,7 +6909,8 @@ NEO_API neo_status neo_fsdp_create(neo_comm *comm, const neo_fsdp_desc *desc, ne
     *out = NULL;
     neo_fsdp *f = NULL;
     neo_ctx *ctx = neo_comm_ctx(comm);
-    neo_status status = neo__fsdp_make_record(ctx, desc, neo_comm_size(comm), neo_comm_rank(comm), &f);
+    neo_status status =
+        neo__fsdp_make_record(ctx, desc, neo_comm_size(comm), neo_comm_rank(comm), &f);
     status = neo_comm_agree(comm, status);
     if (status == NEO_OK) status = neo__fsdp_alike(comm, neo__fsdp_mark(f));
     if (status == NEO_OK) f->comm = comm, status = neo__fsdp_split(f);
@@ -6861,7 +6924,8 @@ NEO_API void neo_fsdp_destroy(neo_fsdp *f) {
     neo_comm *groups[] = {f->shard, f->replica, f->all};
     for (int i = 0; i < 3; i++) neo_comm_destroy(groups[i]); /* waits for what is under way */
     for (int i = 0; i < f->unit_count; i++)
-        for (int k = 0; k < f->unit[i].params_count; k++) neo_params_bind(f->unit[i].params, k, NULL, NULL, NULL);
+        for (int k = 0; k < f->unit[i].params_count; k++)
+            neo_params_bind(f->unit[i].params, k, NULL, NULL, NULL);
     neo_optim_destroy(f->optim);
     neo_free(f->host, f->shard_memory, f->shard_bytes);
     neo_free(f->ctx, f->gathered_memory, f->gathered_bytes);
@@ -6895,11 +6959,13 @@ static char *neo__fsdp_place(const void *base, int64_t at, neo_dtype dtype) {
 }
 /* to (narrow) = from */
 static void neo__fsdp_encode(const neo__fsdp_loop *l, int64_t at, int64_t n) {
-    neo_floats_encode(l->f->ctx, l->dtype, (const float *)l->from + at, neo__fsdp_place(l->to, at, l->dtype), n);
+    neo_floats_encode(l->f->ctx, l->dtype, (const float *)l->from + at,
+                      neo__fsdp_place(l->to, at, l->dtype), n);
 }
 /* to = from (narrow) */
 static void neo__fsdp_decode(const neo__fsdp_loop *l, int64_t at, int64_t n) {
-    neo_floats_decode(l->f->ctx, l->dtype, neo__fsdp_place(l->from, at, l->dtype), (float *)l->to + at, n);
+    neo_floats_decode(l->f->ctx, l->dtype, neo__fsdp_place(l->from, at, l->dtype),
+                      (float *)l->to + at, n);
 }
 /* to = from, rounded to dtype */
 static void neo__fsdp_round(const neo__fsdp_loop *l, int64_t at, int64_t n) {
@@ -6968,7 +7034,8 @@ static int neo__fsdp_find_slot(const neo_fsdp *f, int u) {
         int held = f->slot_unit[i];
         if (held < 0) return i;
         if (held == u || f->unit[held].open != NEO__FSDP_CLOSED) continue;
-        if (best < 0 || (f->backward ? held > f->slot_unit[best] : held < f->slot_unit[best])) best = i;
+        if (best < 0 || (f->backward ? held > f->slot_unit[best] : held < f->slot_unit[best]))
+            best = i;
     }
     return best;
 }
@@ -6978,7 +7045,8 @@ static neo_status neo__fsdp_arrive(neo_fsdp *f, neo__fsdp_unit *u) {
     NEO__TRY(neo__fsdp_wait(f, f->shard, u->ticket));
     float *full = u->slotted ? f->slot[u->slot] : u->full;
     if (u->stage >= 0) {
-        neo__fsdp_loop_over(f, neo__fsdp_decode, f->stage[u->stage], full, u->elements, f->desc.param_dtype);
+        neo__fsdp_loop_over(f, neo__fsdp_decode, f->stage[u->stage], full, u->elements,
+                            f->desc.param_dtype);
         f->stage_unit[u->stage] = -1;
         u->stage = -1;
     }
@@ -7000,7 +7068,8 @@ static neo_status neo__fsdp_start(neo_fsdp *f, int unit, int slot) {
     neo__fsdp_unit *u = &f->unit[unit];
     neo_dtype dtype = f->desc.param_dtype;
     if (u->whole) {
-        if (u->stays) neo__fsdp_loop_over(f, neo__fsdp_round, u->master, u->full, u->elements, dtype);
+        if (u->stays)
+            neo__fsdp_loop_over(f, neo__fsdp_round, u->master, u->full, u->elements, dtype);
         u->presence = NEO__FSDP_HERE;
         return NEO_OK;
     }
@@ -7044,8 +7113,10 @@ static neo_status neo__fsdp_hold(neo_fsdp *f, int unit, float **values) {
     if (u->presence == NEO__FSDP_AWAY) {
         int slot = u->slotted ? neo__fsdp_find_slot(f, unit) : 0;
         NEO__CHECK(slot >= 0, NEO_ERR_CAPACITY,
-                   "neo_fsdp: unit '%s' is opened inside the windows of %d others, and there are %d slots: "
-                   "more slots, or `keep` for the outer unit", u->name, f->slot_count, f->slot_count);
+                   "neo_fsdp: unit '%s' is opened inside the windows of %d others, and there are "
+                   "%d slots: "
+                   "more slots, or `keep` for the outer unit",
+                   u->name, f->slot_count, f->slot_count);
         NEO__TRY(neo__fsdp_start(f, unit, slot));
     } else if (!u->whole) {
         f->hits++;
@@ -7060,8 +7131,8 @@ static neo_status neo__fsdp_check_window(const neo_fsdp *f, const char *function
     NEO__CHECK(f, NEO_ERR_ARG, "%s: fsdp is NULL", function);
     NEO__CHECK(unit >= 0 && unit < f->unit_count, NEO_ERR_ARG, "%s: unit %d of %d", function, unit,
                f->unit_count);
-    NEO__CHECK(f->unit[unit].open == open, NEO_ERR_STATE, "%s: unit '%s' is %s", function, f->unit[unit].name,
-               state[f->unit[unit].open]);
+    NEO__CHECK(f->unit[unit].open == open, NEO_ERR_STATE, "%s: unit '%s' is %s", function,
+               f->unit[unit].name, state[f->unit[unit].open]);
     return NEO_OK;
 }
 static void neo__fsdp_close(neo__fsdp_unit *u) {
@@ -7090,8 +7161,8 @@ NEO_API neo_status neo_fsdp_forward_end(neo_fsdp *f, int unit) {
    the last piece does.
    ------------------------------------------------------------------------------------------------ */
 static neo_status neo__fsdp_finish_lane(neo_fsdp *f, neo__fsdp_lane *lane);
-/* A free lane: if there is none, the reduction that began first is finished. NULL: its error, or all lanes are
-   windows. */
+/* A free lane: if there is none, the reduction that began first is finished. NULL: its error, or all
+   lanes are windows. */
 static neo__fsdp_lane *neo__fsdp_take_lane(neo_fsdp *f, int unit, neo_status *status) {
     neo__fsdp_lane *best = NULL;
     *status = NEO_OK;
@@ -7103,9 +7174,11 @@ static neo__fsdp_lane *neo__fsdp_take_lane(neo_fsdp *f, int unit, neo_status *st
             best = lane;
     }
     if (!best)
-        *status = neo_fail(NEO_ERR_CAPACITY,
-                           "neo_fsdp_backward_begin: unit '%s' is opened inside the backward windows of %d "
-                           "others: `keep` for the outer unit", f->unit[unit].name, f->lane_count);
+        *status = neo_fail(
+            NEO_ERR_CAPACITY,
+            "neo_fsdp_backward_begin: unit '%s' is opened inside the backward windows of %d "
+            "others: `keep` for the outer unit",
+            f->unit[unit].name, f->lane_count);
     else *status = neo__fsdp_finish_lane(f, best);
     if (*status != NEO_OK) return NULL;
     best->unit = unit;
@@ -7122,9 +7195,10 @@ static void neo__fsdp_free_lane(neo_fsdp *f, neo__fsdp_lane *lane) {
 static void neo__fsdp_merge(neo_fsdp *f, void *below, const void *above, int64_t at, int64_t n) {
     neo_dtype dtype = f->desc.reduce_dtype;
     neo__fsdp_loop_over(f, f->narrow ? neo__fsdp_add_narrow : neo__fsdp_add,
-                        neo__fsdp_place(above, at, dtype), neo__fsdp_place(below, at, dtype), n, dtype);
+                        neo__fsdp_place(above, at, dtype), neo__fsdp_place(below, at, dtype), n,
+                        dtype);
 }
-/* Adds the pieces of every maximal subtree, in the order of the leaf tree; f->send: where the sums are. */
+/* Adds the pieces of every maximal subtree, in the order of the leaf tree; f->send: where sums are. */
 static void neo__fsdp_merge_pieces(neo_fsdp *f, void *const *piece, int64_t at, int64_t n) {
     for (int s = 0; s < f->subtree_count; s++) {
         int leaves[64], from[64], depth = 0; /* a stack: sizes fall */
@@ -7137,21 +7211,24 @@ static void neo__fsdp_merge_pieces(neo_fsdp *f, void *const *piece, int64_t at, 
                 leaves[depth - 2] *= 2;
             }
         }
-        for (; depth > 1; depth--) neo__fsdp_merge(f, piece[from[depth - 2]], piece[from[depth - 1]], at, n);
+        for (; depth > 1; depth--)
+            neo__fsdp_merge(f, piece[from[depth - 2]], piece[from[depth - 1]], at, n);
         f->send[s] = neo__fsdp_place(piece[from[0]], at, f->desc.reduce_dtype);
     }
 }
 /* Sums over leaves, narrowed piece by piece if they were kept in f32. */
-static void neo__fsdp_narrow_pieces(neo_fsdp *f, float *const *window, void *const *narrow, int64_t at,
-                                    int64_t n) {
+static void neo__fsdp_narrow_pieces(neo_fsdp *f, float *const *window, void *const *narrow,
+                                    int64_t at, int64_t n) {
     neo_dtype dtype = f->desc.reduce_dtype;
     for (int i = 0; i < f->own_pieces; i++)
-        neo__fsdp_loop_over(f, neo__fsdp_encode, window[i] + at, neo__fsdp_place(narrow[i], at, dtype), n, dtype);
+        neo__fsdp_loop_over(f, neo__fsdp_encode, window[i] + at,
+                            neo__fsdp_place(narrow[i], at, dtype), n, dtype);
 }
 
 /* ---- a unit that is cut ---- */
 /* The chunk of a sum goes to the gradient: the first of a step is copied, others are added. */
-static void neo__fsdp_collect(neo_fsdp *f, const void *sum, float *grad, int64_t n, neo_dtype dtype, int micro) {
+static void neo__fsdp_collect(neo_fsdp *f, const void *sum, float *grad, int64_t n, neo_dtype dtype,
+                              int micro) {
     if (sum == (const void *)grad) return;
     if (micro > 0) neo__fsdp_loop_over(f, neo__fsdp_add, sum, grad, n, dtype);
     else if (dtype != NEO_F32) neo__fsdp_loop_over(f, neo__fsdp_decode, sum, grad, n, dtype);
@@ -7173,7 +7250,8 @@ static neo_status neo__fsdp_advance_lane(neo_fsdp *f, neo__fsdp_lane *lane) {
         sum = u->grad;
     }
     neo_comm_label(f->replica, u->name);
-    NEO__TRY(neo_comm_all_reduce(f->replica, NEO_REDUCE_SUM, sum, sum, u->chunk, dtype, &lane->ticket));
+    NEO__TRY(
+        neo_comm_all_reduce(f->replica, NEO_REDUCE_SUM, sum, sum, u->chunk, dtype, &lane->ticket));
     lane->state = NEO__FSDP_JOIN;
     return NEO_OK;
 }
@@ -7181,9 +7259,11 @@ static neo_status neo__fsdp_finish_lane(neo_fsdp *f, neo__fsdp_lane *lane) {
     NEO__TRY(neo__fsdp_advance_lane(f, lane));
     if (lane->state == NEO__FSDP_FREE) return NEO_OK;
     neo__fsdp_unit *u = &f->unit[lane->unit];
-    NEO__TRY(neo__fsdp_wait(f, lane->state == NEO__FSDP_JOIN ? f->replica : f->shard, lane->ticket));
+    NEO__TRY(
+        neo__fsdp_wait(f, lane->state == NEO__FSDP_JOIN ? f->replica : f->shard, lane->ticket));
     if (lane->reduced && !f->in_groups)
-        neo__fsdp_collect(f, lane->reduced, u->grad, u->chunk, f->desc.reduce_dtype, f->local ? 0 : u->micro - 1);
+        neo__fsdp_collect(f, lane->reduced, u->grad, u->chunk, f->desc.reduce_dtype,
+                          f->local ? 0 : u->micro - 1);
     neo__fsdp_free_lane(f, lane);
     return NEO_OK;
 }
@@ -7208,8 +7288,9 @@ static neo_status neo__fsdp_scatter(neo_fsdp *f, int unit) {
     void *sum = lane->reduced ? lane->reduced : u->grad;
     neo_comm_label(f->shard, u->name);
     if (f->replicas == 1)
-        NEO__TRY(neo_comm_reduce_scatter_leaves(f->shard, (const void *const *)f->send, sum, u->chunk, NULL,
-                                                f->desc.reduce_dtype, &lane->ticket));
+        NEO__TRY(neo_comm_reduce_scatter_leaves(f->shard, (const void *const *)f->send, sum,
+                                                u->chunk, NULL, f->desc.reduce_dtype,
+                                                &lane->ticket));
     else
         NEO__TRY(neo_comm_reduce_scatter(f->shard, NEO_REDUCE_SUM, f->send[0], sum, u->chunk, NULL,
                                          f->desc.reduce_dtype, &lane->ticket));
@@ -7225,8 +7306,9 @@ static neo_status neo__fsdp_finish_buckets(neo_fsdp *f, int micro) {
         neo__fsdp_bucket *b = &f->bucket[i];
         if (f->all) NEO__TRY(neo__fsdp_wait(f, f->all, b->ticket));
         const void *from = f->narrow ? f->whole_narrow[0] : f->whole_window[0];
-        neo__fsdp_collect(f, neo__fsdp_place(from, b->first, f->desc.reduce_dtype), f->whole_grad + b->first,
-                          b->count, f->desc.reduce_dtype, f->local ? 0 : micro);
+        neo__fsdp_collect(f, neo__fsdp_place(from, b->first, f->desc.reduce_dtype),
+                          f->whole_grad + b->first, b->count, f->desc.reduce_dtype,
+                          f->local ? 0 : micro);
         b->waits = b->units;
     }
     f->next_bucket = 0;
@@ -7234,16 +7316,18 @@ static neo_status neo__fsdp_finish_buckets(neo_fsdp *f, int micro) {
 }
 /* Launches the buckets whose units are all there, in their order. */
 static neo_status neo__fsdp_launch_buckets(neo_fsdp *f) {
-    for (; f->next_bucket < f->bucket_count && f->bucket[f->next_bucket].waits == 0; f->next_bucket++) {
+    for (; f->next_bucket < f->bucket_count && f->bucket[f->next_bucket].waits == 0;
+         f->next_bucket++) {
         neo__fsdp_bucket *b = &f->bucket[f->next_bucket];
         neo_dtype dtype = f->desc.reduce_dtype;
         if (f->narrow && f->local)
             neo__fsdp_narrow_pieces(f, f->whole_window, f->whole_narrow, b->first, b->count);
-        neo__fsdp_merge_pieces(f, f->narrow ? f->whole_narrow : (void *const *)f->whole_window, b->first, b->count);
+        neo__fsdp_merge_pieces(f, f->narrow ? f->whole_narrow : (void *const *)f->whole_window,
+                               b->first, b->count);
         if (!f->all) continue;
         neo_comm_label(f->all, "a bucket of gradients");
-        NEO__TRY(neo_comm_all_reduce_leaves(f->all, (const void *const *)f->send, f->send[0], b->count, dtype,
-                                            &b->ticket));
+        NEO__TRY(neo_comm_all_reduce_leaves(f->all, (const void *const *)f->send, f->send[0],
+                                            b->count, dtype, &b->ticket));
     }
     return NEO_OK;
 }
@@ -7252,7 +7336,8 @@ static neo_status neo__fsdp_launch_buckets(neo_fsdp *f) {
 /* The window for a piece's gradients. */
 static neo_status neo__fsdp_window_of(neo_fsdp *f, int unit, int piece, float **window) {
     neo__fsdp_unit *u = &f->unit[unit];
-    int adds = f->local && u->micro > 0; /* to what the micro-batches before left in the piece's window */
+    int adds =
+        f->local && u->micro > 0; /* to what the micro-batches before left in the piece's window */
     neo_status status;
     if (u->own_window && !adds) *window = u->window[piece];
     else if (u->scratch) *window = u->scratch;
@@ -7275,10 +7360,11 @@ NEO_API neo_status neo_fsdp_backward_begin(neo_fsdp *f, int unit, int piece) {
     float *values, *window = NULL;
     NEO__TRY(neo__fsdp_check_window(f, fn, unit, NEO__FSDP_CLOSED));
     neo__fsdp_unit *u = &f->unit[unit];
-    NEO__CHECK(piece >= 0 && piece < f->pieces, NEO_ERR_ARG, "%s: piece %d of %d", fn, piece, f->pieces);
+    NEO__CHECK(piece >= 0 && piece < f->pieces, NEO_ERR_ARG, "%s: piece %d of %d", fn, piece,
+               f->pieces);
     NEO__CHECK(u->frozen || (u->micro < f->desc.micro_batches && piece == u->filled), NEO_ERR_STATE,
-               "%s: piece %d of unit '%s' where piece %d of micro-batch %d of %d is expected%s", fn, piece,
-               u->name, u->filled, u->micro, f->desc.micro_batches,
+               "%s: piece %d of unit '%s' where piece %d of micro-batch %d of %d is expected%s", fn,
+               piece, u->name, u->filled, u->micro, f->desc.micro_batches,
                u->micro < f->desc.micro_batches ? "" : ": neo_fsdp_step comes first");
     f->backward = 1;
     NEO__TRY(neo__fsdp_hold(f, unit, &values));
@@ -7313,7 +7399,8 @@ NEO_API neo_status neo_fsdp_backward_end(neo_fsdp *f, int unit) {
     u->micro++;
     if (!travels) return NEO_OK;
     if (!u->whole) return neo__fsdp_scatter(f, unit);
-    for (int i = 0; i < f->bucket_count; i++) f->bucket[i].waits -= neo__fsdp_in_bucket(u, &f->bucket[i]);
+    for (int i = 0; i < f->bucket_count; i++)
+        f->bucket[i].waits -= neo__fsdp_in_bucket(u, &f->bucket[i]);
     return neo__fsdp_launch_buckets(f);
 }
 
@@ -7362,11 +7449,13 @@ NEO_API neo_status neo_fsdp_cancel(neo_fsdp *f) {
 static neo_status neo__fsdp_finish(neo_fsdp *f) {
     for (int i = 0; i < f->unit_count; i++) {
         const neo__fsdp_unit *u = &f->unit[i];
-        NEO__CHECK(u->open == NEO__FSDP_CLOSED, NEO_ERR_STATE, "neo_fsdp_step: unit '%s' is in a window",
-                   u->name);
+        NEO__CHECK(u->open == NEO__FSDP_CLOSED, NEO_ERR_STATE,
+                   "neo_fsdp_step: unit '%s' is in a window", u->name);
         NEO__CHECK(u->frozen || u->micro == f->desc.micro_batches, NEO_ERR_STATE,
-                   "neo_fsdp_step: unit '%s' had the backward windows of %d of %d micro-batches, and of %d of %d "
-                   "pieces of the next", u->name, u->micro, f->desc.micro_batches, u->filled, f->pieces);
+                   "neo_fsdp_step: unit '%s' had the backward windows of %d of %d micro-batches, "
+                   "and of %d of %d "
+                   "pieces of the next",
+                   u->name, u->micro, f->desc.micro_batches, u->filled, f->pieces);
     }
     for (int64_t since = 0; since >= 0;) { /* in the order in which they began */
         neo__fsdp_lane *first = NULL;
@@ -7455,21 +7544,25 @@ NEO_API void neo_fsdp_reset_stats(neo_fsdp *f) {
    A run of a parameter's elements is at most three rectangles of it: the end of a row, whole rows, the
    beginning of one.
    ------------------------------------------------------------------------------------------------ */
-static neo_status neo__fsdp_add_rectangle(neo_state *state, neo_state_kind kind, const char *name, float *data,
-                                          const neo_part *part, int64_t rows, int64_t cols) {
-    neo_tensor t = part->cols ? neo_tensor_2d(data, NEO_F32, rows, cols) : neo_tensor_1d(data, NEO_F32, rows);
+static neo_status neo__fsdp_add_rectangle(neo_state *state, neo_state_kind kind, const char *name,
+                                          float *data, const neo_part *part, int64_t rows,
+                                          int64_t cols) {
+    neo_tensor t =
+        part->cols ? neo_tensor_2d(data, NEO_F32, rows, cols) : neo_tensor_1d(data, NEO_F32, rows);
     return rows > 0 && cols > 0 ? neo_state_add_part(state, kind, name, t, part) : NEO_OK;
 }
 /* Elements [first, first + count) of the tensor `whole`, at data. */
-static neo_status neo__fsdp_add_run(neo_state *state, neo_state_kind kind, const char *name, float *data,
-                                    neo_tensor whole, int64_t first, int64_t count, int copy) {
+static neo_status neo__fsdp_add_run(neo_state *state, neo_state_kind kind, const char *name,
+                                    float *data, neo_tensor whole, int64_t first, int64_t count,
+                                    int copy) {
     neo_part part;
     int64_t cols = whole.ndim == 2 ? whole.shape[1] : 1;
     part.rows = whole.shape[0];
     part.cols = whole.ndim == 2 ? cols : 0;
     part.copy = copy;
     while (count > 0) {
-        int64_t row = first / cols, col = first % cols, rows = col || count < cols ? 1 : count / cols;
+        int64_t row = first / cols, col = first % cols,
+                rows = col || count < cols ? 1 : count / cols;
         int64_t wide = rows == 1 ? NEO__MIN(cols - col, count) : cols;
         part.first_row = row;
         part.first_col = col;
@@ -7479,12 +7572,14 @@ static neo_status neo__fsdp_add_run(neo_state *state, neo_state_kind kind, const
     return NEO_OK;
 }
 /* One number per element of a parameter: its value, or of the optimizer's state. */
-static neo_status neo__fsdp_add_tensor(neo_state *state, neo_state_kind kind, const char *name, const neo_fsdp *f,
-                                const neo__fsdp_unit *u, int i, float *data) {
+static neo_status neo__fsdp_add_tensor(neo_state *state, neo_state_kind kind, const char *name,
+                                       const neo_fsdp *f, const neo__fsdp_unit *u, int i,
+                                       float *data) {
     neo_tensor whole = neo_params_at(u->params, i)->value;
     int64_t first, at, count = neo__fsdp_run(f, u, i, &first, &at);
     if (!u->whole)
-        return neo__fsdp_add_run(state, kind, name, data, whole, first, count, f->rank >= f->factor);
+        return neo__fsdp_add_run(state, kind, name, data, whole, first, count,
+                                 f->rank >= f->factor);
     whole.data = data;
     whole.absent = NULL;
     return neo_state_add(state, kind, name, whole);
@@ -7508,8 +7603,9 @@ NEO_API neo_status neo_state_add_fsdp(neo_state *state, neo_fsdp *f) {
         for (int k = 0; k < u->params_count; k++) {
             int64_t first, at;
             neo__fsdp_run(f, u, k, &first, &at);
-            NEO__TRY(neo__fsdp_add_tensor(state, NEO_STATE_WEIGHT, neo_params_at(u->params, k)->name, f, u, k,
-                                   u->master + at));
+            NEO__TRY(neo__fsdp_add_tensor(state, NEO_STATE_WEIGHT,
+                                          neo_params_at(u->params, k)->name, f, u, k,
+                                          u->master + at));
         }
     }
     int unit = 0;
@@ -7521,16 +7617,19 @@ NEO_API neo_status neo_state_add_fsdp(neo_state *state, neo_fsdp *f) {
             NEO__TRY(neo_state_add(state, NEO_STATE_OPTIMIZER, name, t));
             continue;
         }
-        while (f->unit[unit].frozen || param >= f->unit[unit].first_param + f->unit[unit].params_count) unit++;
+        while (f->unit[unit].frozen ||
+               param >= f->unit[unit].first_param + f->unit[unit].params_count)
+            unit++;
         NEO__TRY(neo__fsdp_add_tensor(state, NEO_STATE_OPTIMIZER, name, f, &f->unit[unit],
-                               param - f->unit[unit].first_param, (float *)t.data));
+                                      param - f->unit[unit].first_param, (float *)t.data));
     }
     if (f->scale == 0.0f) return NEO_OK;
     char name[256];
     snprintf(name, sizeof name, "%.200s.loss_scale", f->desc.optim.name);
     NEO__TRY(neo_state_add(state, NEO_STATE_OPTIMIZER, name, neo_tensor_1d(&f->scale, NEO_F32, 1)));
     snprintf(name, sizeof name, "%.200s.good_steps", f->desc.optim.name);
-    return neo_state_add(state, NEO_STATE_OPTIMIZER, name, neo_tensor_1d(&f->good_steps, NEO_I64, 1));
+    return neo_state_add(state, NEO_STATE_OPTIMIZER, name,
+                         neo_tensor_1d(&f->good_steps, NEO_I64, 1));
 }
 
 #ifdef __cplusplus
