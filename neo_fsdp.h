@@ -6289,7 +6289,7 @@ static neo_status neo__fsdp_check_unit(const neo_fsdp_desc *d, int u, int cut) {
                    p->name, unit->name, (int)p->value.ndim);
         for (int v = 0; v <= u; v++) {
             const neo_param *q = neo_params_find(d->units[v].params, p->name);
-            NEO__CHECK(!q || q == p, NEO_ERR_ARG,
+            NEO__CHECK(!q || v == u, NEO_ERR_ARG,
                        "neo_fsdp_create: units '%s' and '%s' both have a parameter '%s'",
                        d->units[v].name, unit->name, p->name);
         }
@@ -6543,8 +6543,7 @@ static size_t neo__fsdp_layout_record(neo_fsdp *f, char *base, const neo_fsdp_de
    f->text. */
 static size_t neo__fsdp_write_texts(neo_fsdp *f, const neo_fsdp_desc *d) {
     static const char *const form[] = {"%s", "unit '%s' is not in a window",
-                                       "unit '%s' is not in a backward "
-                                       "window",
+                                       "unit '%s' is not in a backward window",
                                        "unit '%s' is frozen"};
     size_t at = 0;
     for (int i = 0; i < f->unit_count; i++) {
@@ -7447,17 +7446,18 @@ NEO_API neo_status neo_fsdp_cancel(neo_fsdp *f) {
 }
 /* All gradients are whole sums. */
 static neo_status neo__fsdp_finish(neo_fsdp *f) {
+    int micros = f->desc.micro_batches;
+    for (int i = 0; i < f->unit_count; i++)
+        NEO__CHECK(f->unit[i].open == NEO__FSDP_CLOSED, NEO_ERR_STATE,
+                   "neo_fsdp_step: unit '%s' is in a window", f->unit[i].name);
     for (int i = 0; i < f->unit_count; i++) {
         const neo__fsdp_unit *u = &f->unit[i];
-        NEO__CHECK(u->open == NEO__FSDP_CLOSED, NEO_ERR_STATE,
-                   "neo_fsdp_step: unit '%s' is in a window", u->name);
-        NEO__CHECK(u->frozen || u->micro == f->desc.micro_batches, NEO_ERR_STATE,
-                   "neo_fsdp_step: unit '%s' had the backward windows of %d of %d micro-batches, "
-                   "and of %d of %d "
-                   "pieces of the next",
-                   u->name, u->micro, f->desc.micro_batches, u->filled, f->pieces);
+        NEO__CHECK(u->frozen || u->micro == micros, NEO_ERR_STATE,
+                   "neo_fsdp_step: unit '%s' had the backward windows of %d of %d micro-batches, and "
+                   "of %d of %d pieces of the next",
+                   u->name, u->micro, micros, u->filled, f->pieces);
     }
-    for (int64_t since = 0; since >= 0;) { /* in the order in which they began */
+    for (;;) { /* in the order in which they began */
         neo__fsdp_lane *first = NULL;
         for (int i = 0; i < f->lane_count; i++)
             if (f->lane[i].state != NEO__FSDP_FREE && (!first || f->lane[i].since < first->since))

@@ -16,7 +16,8 @@ static int unit_of(int layer) { return layer == 0 || layer == LAYERS - 1 ? 0 : l
 typedef struct Config {
     neo_fsdp_desc desc;                       /* units: made by the model */
     int keep_root, replicate, freeze;         /* bits of units */
-    int batch, steps;
+    int batch, steps, same_data;              /* the same samples in every step */
+    float lr;
     int recompute;                            /* forward again in the backward window */
     int forward_first;                        /* forward of all pieces, then backward of all */
     int delay_ms;                             /* of rank 0, at several places */
@@ -28,6 +29,7 @@ typedef struct Model {
     float *activation[LAYERS + 1], *gradient[2], *target; /* [MOST_BATCH][width] */
     neo_fsdp_unit unit[UNITS];
     int infinite;
+    double loss; /* of this rank's samples in the last step */
 } Model;
 
 static neo_status add_layer(neo_params *set, int i, const neo_param **weight, const neo_param **bias) {
@@ -82,10 +84,12 @@ static neo_status layer_forward(neo_ctx *ctx, Model *m, int i, int64_t rows) {
 }
 static neo_status model_loss(neo_ctx *ctx, Model *m, int64_t rows, int64_t samples, float scale) {
     NEO__ZERO(neo_loss_desc, d);
+    double loss;
     d.batch = samples;
     d.scale = scale;
     NEO__TRY(neo_mse(ctx, &d, rows_of(m->activation[LAYERS], rows, OUT), rows_of(m->target, rows, OUT),
-                     rows_of(m->gradient[LAYERS % 2], rows, OUT), NULL));
+                     rows_of(m->gradient[LAYERS % 2], rows, OUT), &loss));
+    m->loss += loss;
     if (m->infinite && rows) m->gradient[LAYERS % 2][0] = INFINITY;
     return NEO_OK;
 }
@@ -115,7 +119,7 @@ static neo_status oracle_micro(neo_ctx *ctx, const Config *c, Model *m, int step
     return NEO_OK;
 }
 /* The digest after c->steps steps of f32 training, micro-batches adding in `groups` subtrees. */
-static neo_status oracle_digest(neo_ctx *ctx, const Config *c, int groups, uint64_t *digest) {
+static inline neo_status oracle_digest(neo_ctx *ctx, const Config *c, int groups, uint64_t *digest) {
     Model m;
     neo_optim *optim;
     neo_state *state;
@@ -144,7 +148,7 @@ static neo_status oracle_digest(neo_ctx *ctx, const Config *c, int groups, uint6
             }
         for (int p = 0; p < 2 * LAYERS; p++)
             NEO__TRY(neo_tree_sum(ctx, sum[p], groups, neo_params_at(m.set[0], p)->grad));
-        NEO__TRY(neo_optim_step(optim, 0.05f));
+        NEO__TRY(neo_optim_step(optim, c->lr));
     }
     NEO__TRY(neo_state_create(ctx, &state));
     NEO__TRY(neo_state_add_params(state, m.set[0]));
@@ -196,19 +200,20 @@ static neo_status backward(neo_comm *comm, const Config *c, neo_fsdp *f, Model *
 }
 static neo_status train_step(neo_comm *comm, const Config *c, neo_fsdp *f, Model *m, int step) {
     int micros = c->desc.micro_batches ? c->desc.micro_batches : 1;
+    m->loss = 0;
     m->infinite = neo_comm_rank(comm) == c->infinite_rank && step == c->infinite_step;
     for (int micro = 0; micro < micros; micro++)
         for (int piece = 0; piece < neo_fsdp_pieces(f); piece++) {
             neo_leaves part = neo_fsdp_piece(f, piece, c->batch);
             int64_t first = neo_leaf_begin(c->batch, LEAVES, part.first);
             int64_t rows = samples_in(c->batch, part.first, part.count);
-            model_load(m, step, micro, first, rows);
+            model_load(m, c->same_data ? 0 : step, micro, first, rows);
             NEO__TRY(forward(comm, c, f, m, rows));
             if (c->forward_first) NEO__TRY(forward(comm, c, f, m, rows));
             NEO__TRY(backward(comm, c, f, m, piece, rows));
         }
     linger(comm, c);
-    return neo_fsdp_step(f, 0.05f);
+    return neo_fsdp_step(f, c->lr);
 }
 static neo_status fsdp_digest(neo_comm *comm, neo_fsdp *f, uint64_t *digest) {
     neo_state *state;
@@ -228,13 +233,8 @@ static Config config_new(void) {
     c.keep_root = 1;
     c.batch = 13;
     c.steps = 3;
+    c.lr = 0.05f;
     c.infinite_rank = -1;
     return c;
-}
-static neo_status fsdp_create(neo_comm *comm, const Config *c, Model *m, neo_fsdp **f) {
-    NEO__TRY(model_create(neo_comm_ctx(comm), c, 1, m));
-    neo_fsdp_desc d = c->desc;
-    d.units = m->unit;
-    return neo_fsdp_create(comm, &d, f);
 }
 #endif

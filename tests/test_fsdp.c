@@ -160,7 +160,7 @@ int main(void) {
             }
         }
     }
-    printf("fsdp: %d runs\n", cases);
+    if (!mpi) printf("fsdp: %d runs\n", cases);
 #if defined(NEO_COMM_MPI)
     MPI_Finalize();
 #endif

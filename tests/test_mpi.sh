@@ -38,9 +38,11 @@ runs='1 test_comm 1000
 3 test_comm_data
 4 test_comm_data
 2 test_shard
-4 test_shard'
+4 test_shard
+3 test_fsdp
+4 test_fsdp'
 if [ -n "$NEO_FULL" ]; then
-    runs=$(for n in 1 2 3 4 5 6 7 8; do printf '%s\n' "$n test_comm 10000" "$n test_comm_more" "$n test_comm_data" "$n test_shard"; done)
+    runs=$(for n in 1 2 3 4 5 6 7 8; do printf '%s\n' "$n test_comm 10000" "$n test_comm_more" "$n test_comm_data" "$n test_shard" "$n test_fsdp"; done)
     runs=$(printf '%s\n' "$runs" "2 test_comm 1000000" "4 test_comm 1000000")
 fi
 
@@ -146,6 +148,7 @@ for kind in $kinds; do
     if ! "$MAKE" --no-print-directory ${JOBS:+-j$JOBS} B="$P" MPICC="mpicc$suffix" CFLAGS='-O1 -DNEO_NO_SIMD' \
         "$P/allreduce_mpi" "$P/dlrm_mpi" \
         "$P/tests/test_comm_mpi" "$P/tests/test_comm_more_mpi" "$P/tests/test_comm_data_mpi" "$P/tests/test_shard_mpi" \
+        "$P/tests/test_fsdp_mpi" \
         >"$B/logs/mpi_$name.build" 2>&1; then
         fail "$name: does not build (see $B/logs/mpi_$name.build)"
         continue
