@@ -5761,6 +5761,7 @@ static void neo__embedding_cut(neo__embedding_job *j) {
     j->task_rows = NEO__MAX((j->rows + row_tasks - 1) / row_tasks, 1);
     if (!j->in_place) j->task_rows = NEO__MIN(j->task_rows, room);
     j->area = j->task_rows * cols;
+    NEO_ASSERT(j->in_place || j->area * depth * (int64_t)sizeof(float) <= NEO__WORKER_SCRATCH_BYTES);
     j->tasks = (j->rows + j->task_rows - 1) / j->task_rows * j->col_tasks;
 }
 

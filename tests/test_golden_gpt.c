@@ -214,6 +214,7 @@ static uint64_t train(int threads, neo_isa isa, int shards) {
     if (status == NEO_OK) {
         check_all(&t, "final", 0);
         digest = neo_state_digest(t.state);
+        if (getenv("GOLDEN_VERBOSE")) printf("    V %d: state %016" PRIx64 "\n", shards, digest);
     }
     trainer_destroy(&t);
     neo_ctx_destroy(t.ctx);
