@@ -4,7 +4,8 @@
    (at the end of the file).
 
    WHAT IT DOES
-     - tensors, matrix products, MLPs, dot interaction, losses, dense optimizers (as torch.optim)
+     - tensors, matrix products, MLPs, dot interaction, norms, attention, losses, dense optimizers
+       (as torch.optim)
      - jagged batches and embedding bags: many tables as one object, fused and exact sparse optimizers
      - readers (Criteo TSV, delimited text, .npy, generated data), metrics, checkpoints (safetensors),
        progress, JSON lines, an HTML report
@@ -307,20 +308,20 @@ NEO_API int64_t neo_time_ns(void);
    neo_ctx_desc.repro_shards. A caller that holds only some leaves of a batch (a rank, or a step
    computed in pieces) says so with a neo_leaves; NULL means all of them, with one row each.
 
-   A sample may be several rows, the positions of a sequence for one: rows_per_sample. Tensors have then
-   that many times the samples of the leaves, and rows of a leaf add in order.
+   A sample may be several rows, the positions of a sequence for one: rows_per_sample. Tensors have
+   then that many times the samples of the leaves, and rows of a leaf add in order.
    ------------------------------------------------------------------------------------------------ */
 typedef struct neo_leaves {
     int64_t batch; /* samples of the whole (global) batch */
     int first;     /* first leaf held here */
-    int count;     /* leaves held here: [first, first + count) must be a whole subtree; or 0, an empty part
-                      of no rows, whose gradients are zeros */
+    int count;     /* leaves held here: [first, first + count) must be a whole subtree; or 0: an
+                      empty part of no rows, whose gradients are zeros */
     int64_t rows_per_sample; /* 0: 1 */
 } neo_leaves;
 
 /* neo_leaf_begin: first sample of leaf v when a batch of `batch` is cut into V leaves.
-   Leaf v is [neo_leaf_begin(batch, V, v), neo_leaf_begin(batch, V, v + 1)); its rows are these times
-   rows_per_sample. */
+   Leaf v is [neo_leaf_begin(batch, V, v), neo_leaf_begin(batch, V, v + 1)); its rows are these
+   times rows_per_sample. */
 NEO_API int64_t neo_leaf_begin(int64_t batch, int shards, int leaf);
 
 /* ------------------------------------------------------------------------------------------------
@@ -352,7 +353,7 @@ typedef struct neo_tensor {
     int64_t stride[NEO_MAX_DIMS];
     int32_t ndim;
     neo_dtype dtype;
-    const char *absent; /* data NULL: why there is none just now, for messages; else NULL. Not owned */
+    const char *absent; /* data NULL: why there is none just now, for messages; not owned */
 } neo_tensor;
 
 NEO_API size_t neo_dtype_size(neo_dtype dtype);
@@ -365,7 +366,7 @@ NEO_API neo_tensor neo_tensor_nd(void *data, neo_dtype dtype, int ndim, const in
 NEO_API neo_tensor neo_tensor_none(void);
 
 /* neo_tensor_slice: [first, first + count) of dimension dim. neo_tensor_rows: of dimension 0.
-   Out of range gives neo_tensor_none(). Views of an absent tensor are absent for the same reason. */
+   Out of range gives neo_tensor_none(). Views of an absent tensor are absent as it is. */
 NEO_API neo_tensor neo_tensor_slice(neo_tensor t, int dim, int64_t first, int64_t count);
 NEO_API neo_tensor neo_tensor_rows(neo_tensor t, int64_t first, int64_t count);
 NEO_API neo_tensor neo_tensor_transpose(neo_tensor t, int dim_a, int dim_b);
@@ -558,23 +559,24 @@ NEO_API int neo_params_count(const neo_params *params);
 NEO_API const neo_param *neo_params_at(const neo_params *params, int index);
 NEO_API const neo_param *neo_params_find(const neo_params *params, const char *name); /* or NULL */
 
-/* neo_params_create_deferred: a set whose parameters are only described, so that a model that does not fit
-   into this memory can be made. neo_params_add records name, shape and initialiser; value and grad are
-   absent tensors of that shape until the owner of the set (a neo_fsdp) puts memory there. Layers are
-   created on it as on any set. neo_optim_create wants all parameters bound.
+/* neo_params_create_deferred: a set whose parameters are only described, so that a model that does
+   not fit into this memory can be made. neo_params_add records name, shape and initialiser; value
+   and grad are absent tensors of that shape until the owner of the set (a neo_fsdp) puts memory
+   there. Layers are created on it as on any set. neo_optim_create wants all parameters bound.
    Errors   NEO_ERR_ARG: params or ctx is NULL. NEO_ERR_MEMORY. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_params_create_deferred(neo_ctx *ctx, neo_params **params);
 NEO_API int neo_params_is_deferred(const neo_params *params);
-/* neo_params_initializer: with what parameter `index` begins: neo_tensor_init under its name (first: the place of
-   a shard in it) gives the values it has in a set that is not deferred. Never NEO_INIT_DEFAULT. An index
-   outside gives NEO_INIT_NONE.
-   neo_params_bind: for the owner of a deferred set: value and grad of parameter `index` are now at these
-   addresses, contiguous f32 (backward overwrites the gradient). NULL: not in memory, for the reason
-   `absent` (kept, not copied; NULL: "its set is not in memory").
+/* neo_params_initializer: with what parameter `index` begins: neo_tensor_init under its name
+   (first: the place of a shard in it) gives the values it has in a set that is not deferred. Never
+   NEO_INIT_DEFAULT. An index outside gives NEO_INIT_NONE.
+   neo_params_bind: for the owner of a deferred set: value and grad of parameter `index` are now at
+   these addresses, contiguous f32 (backward overwrites the gradient). NULL: not in memory, for the
+   reason `absent` (kept, not copied; NULL: "its set is not in memory").
    Errors   NEO_ERR_ARG: no such index, or the set is not deferred; nothing changes.
    Threads  none may use the set meanwhile. */
 NEO_API neo_init neo_params_initializer(const neo_params *params, int index);
-NEO_API neo_status neo_params_bind(neo_params *params, int index, void *value, void *grad, const char *absent);
+NEO_API neo_status neo_params_bind(neo_params *params, int index, void *value, void *grad,
+                                   const char *absent);
 
 /* ------------------------------------------------------------------------------------------------
    >>layers
@@ -638,20 +640,23 @@ NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_
    Shapes   contiguous f32, both alike; y may be x. */
 NEO_API neo_status neo_add(neo_ctx *ctx, neo_tensor x, neo_tensor y);
 
-/* neo_layer_norm_forward: y = (x - mean) scale weight + bias along each row, scale = 1/sqrt(variance + eps), as
-   torch.nn.LayerNorm over the last dimension. stats takes mean and scale of each row, for the backward.
+/* neo_layer_norm_forward: y = (x - mean) scale weight + bias along each row, scale =
+   1/sqrt(variance + eps), as torch.nn.LayerNorm over the last dimension. stats takes mean and scale
+   of each row, for the backward.
    neo_rms_norm_forward: y = x scale weight, scale = 1/sqrt(mean of x^2 + eps), as torch.nn.RMSNorm.
-   _backward: dx, dweight = sum of dy (x - mean) scale over the batch, dbias = sum of dy. dweight and dbias
-   add in the order of the leaf tree.
-   Shapes   x, y, dy, dx [rows][n], n > 0, f32, last stride 1; stats contiguous f32, [rows][2] of a layer
-            norm, [rows] of an RMS norm; weight, bias, dweight, dbias [n] or none. dx none: not computed.
+   _backward: dx, dweight = sum of dy (x - mean) scale over the batch, dbias = sum of dy. dweight
+   and dbias add in the order of the leaf tree.
+   Shapes   x, y, dy, dx [rows][n], n > 0, f32, last stride 1; stats contiguous f32, [rows][2] of a
+            layer norm, [rows] of an RMS norm; weight, bias, dweight, dbias [n] or none. dx none:
+            not computed.
    Numerics sums along a row: blocks of 256 columns, each over 16 lanes and their tree.
    leaves   NULL: the rows are the whole batch.
    Aliasing y may be x for a forward without backward; dx may be dy.
    Errors   NEO_ERR_SHAPE; NEO_ERR_ARG: bad leaves, an eps below 0 or not finite.
    Memory   uses the context's scratch; allocates nothing. */
-NEO_API neo_status neo_layer_norm_forward(neo_ctx *ctx, neo_tensor x, neo_tensor weight, neo_tensor bias,
-                                          float eps, neo_tensor y, neo_tensor stats);
+NEO_API neo_status neo_layer_norm_forward(neo_ctx *ctx, neo_tensor x, neo_tensor weight,
+                                          neo_tensor bias, float eps, neo_tensor y,
+                                          neo_tensor stats);
 NEO_API neo_status neo_layer_norm_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor x,
                                            neo_tensor weight, neo_tensor stats, neo_tensor dy,
                                            neo_tensor dx, neo_tensor dweight, neo_tensor dbias);
@@ -661,18 +666,19 @@ NEO_API neo_status neo_rms_norm_backward(neo_ctx *ctx, const neo_leaves *leaves,
                                          neo_tensor weight, neo_tensor stats, neo_tensor dy,
                                          neo_tensor dx, neo_tensor dweight);
 
-/* neo_embedding_forward: out[i] = table[ids[i]], as torch.nn.Embedding: tokens, or the positions of a
-   sequence. neo_embedding_backward: the dense gradient: dtable[r] = the sum of dout[i] where ids[i] is r, in
-   order of i inside a leaf, over leaves by the tree; add != 0: this is added to what dtable holds (a table
-   that is also the output layer's weight. For the same bits on several ranks call both with one leaf
-   at a time, and add the results by neo_tree_sum.)
-   Shapes   ids [N] i32 or i64, contiguous; table, dtable [R][D]; out, dout [N][D]; f32, last stride 1.
+/* neo_embedding_forward: out[i] = table[ids[i]], as torch.nn.Embedding: tokens, or the positions of
+   a sequence. neo_embedding_backward: the dense gradient: dtable[r] = the sum of dout[i] where
+   ids[i] is r, in order of i inside a leaf, over leaves by the tree; add != 0: this is added to
+   what dtable holds (a table that is also the output layer's weight. For the same bits on several
+   ranks call both with one leaf at a time, and add the results by neo_tree_sum.)
+   Shapes   ids [N] contiguous i32 or i64; table, dtable [R][D], out, dout [N][D] f32, last stride 1.
    leaves   NULL: the ids are the whole batch.
-   Errors   NEO_ERR_RANGE: an id is outside the table (the message names position and id); nothing is
-            written. NEO_ERR_SHAPE. NEO_ERR_ARG: bad leaves.
-   Memory   uses the context's scratch; allocates nothing. Time: each id is read once for every 2 MB of
-            table (once per leaf level more with several leaves). */
-NEO_API neo_status neo_embedding_forward(neo_ctx *ctx, neo_tensor ids, neo_tensor table, neo_tensor out);
+   Errors   NEO_ERR_RANGE: an id is outside the table (the message names position and id); nothing
+            is written. NEO_ERR_SHAPE. NEO_ERR_ARG: bad leaves.
+   Memory   uses the context's scratch; allocates nothing. Each task walks all ids; there is one at
+            least for every 2 MB of table, times the levels of the leaf tree. */
+NEO_API neo_status neo_embedding_forward(neo_ctx *ctx, neo_tensor ids, neo_tensor table,
+                                         neo_tensor out);
 NEO_API neo_status neo_embedding_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor ids,
                                           neo_tensor dout, neo_tensor dtable, int add);
 
@@ -684,25 +690,27 @@ typedef struct neo_attention_desc {
     int causal;     /* 1: row i sees rows 0 .. i of its sequence; 0: all of them */
     float scale;    /* of the products q k; 0: 1/sqrt(dim) */
 } neo_attention_desc;
-/* neo_attention_forward: y_i = sum_j p_ij v_j, p_i = softmax over j of scale q_i k_j, for each head and
-   sequence: torch.nn.functional.scaled_dot_product_attention. lse takes the logarithm of each softmax's
-   denominator, for the backward; none: not kept. _backward: dq, dk, dv, each or none.
-   Shapes   q, k, v, y, dy, dq, dk, dv [B T][heads dim], lse [B T][heads]; f32, last stride 1; rows may lie
-            apart, so slices of one [B T][3 heads dim] matrix serve.
-   Numerics a sequence's result depends on itself alone. Products add by fma in order of dim, of keys (y, dq)
-            and of queries (dk, dv); keys are taken in tiles of 64: the maximum so far, and the sum of a tile
-            over 16 lanes and their tree. No matrix [T][T] is kept.
+/* neo_attention_forward: y_i = sum_j p_ij v_j, p_i = softmax over j of scale q_i k_j, for each head
+   and sequence: torch.nn.functional.scaled_dot_product_attention. lse takes the logarithm of each
+   softmax's denominator, for the backward; none: not kept. _backward: dq, dk, dv, each or none.
+   Shapes   q, k, v, y, dy, dq, dk, dv [B T][heads dim], lse [B T][heads]; f32, last stride 1; rows
+            may lie apart, so slices of one [B T][3 heads dim] matrix serve.
+   Numerics a sequence's result depends on itself alone. Products add by fma in order of dim, of
+            keys (y, dq) and of queries (dk, dv); keys are taken in tiles of 64: the maximum so far,
+            and the sum of a tile over 16 lanes and their tree. No matrix [T][T] is kept. Values
+            must be finite, those that a causal row does not see too.
    Aliasing outputs overlap no input and no other output.
-   Errors   NEO_ERR_ARG: length or heads below 1, a scale that is not finite. NEO_ERR_SHAPE: also rows that
-            are not whole sequences, columns that are not whole heads. NEO_ERR_UNSUPPORTED: dim above
-            NEO_MAX_HEAD_DIM.
-   Memory   uses the context's scratch; allocates nothing. Threads take (sequence, head), in the forward
-            also tiles of 64 queries. */
+   Errors   NEO_ERR_ARG: length or heads below 1, a scale that is not finite. NEO_ERR_SHAPE: also
+            rows that are not whole sequences, columns that are not whole heads.
+            NEO_ERR_UNSUPPORTED: dim above NEO_MAX_HEAD_DIM.
+   Memory   uses the context's scratch; allocates nothing. Threads take (sequence, head), in the
+            forward also tiles of 64 queries. */
 NEO_API neo_status neo_attention_forward(neo_ctx *ctx, const neo_attention_desc *desc, neo_tensor q,
                                          neo_tensor k, neo_tensor v, neo_tensor y, neo_tensor lse);
-NEO_API neo_status neo_attention_backward(neo_ctx *ctx, const neo_attention_desc *desc, neo_tensor q,
-                                          neo_tensor k, neo_tensor v, neo_tensor y, neo_tensor lse,
-                                          neo_tensor dy, neo_tensor dq, neo_tensor dk, neo_tensor dv);
+NEO_API neo_status neo_attention_backward(neo_ctx *ctx, const neo_attention_desc *desc,
+                                          neo_tensor q, neo_tensor k, neo_tensor v, neo_tensor y,
+                                          neo_tensor lse, neo_tensor dy, neo_tensor dq,
+                                          neo_tensor dk, neo_tensor dv);
 
 /* neo_interact_forward: pairwise dot products of T = [x; e_1 .. e_F], as DLRM's interact_features:
    z = [x, (T_i . T_j for i = 0 .. F, j < i)], row-major in (i, j).
@@ -1860,8 +1868,8 @@ NEO__INLINE float neo__f32_bits(uint32_t u) {
 
 /* A tensor that is not none; it may be absent. */
 NEO__INLINE int neo__given(neo_tensor t) { return t.data || t.absent; }
-/* The failure of a call that needs the data of a tensor without any: `status`, or NEO_ERR_STATE with its
-   reason. */
+/* The failure of a call that needs the data of a tensor without any: `status`, or NEO_ERR_STATE
+   with its reason. */
 NEO__UNUSED static neo_status neo__no_data(const char *function, const char *name, neo_tensor t,
                                            neo_status status) {
     if (!t.absent) return neo_fail(status, "%s: %s has no data", function, name);
@@ -2607,7 +2615,8 @@ NEO__INLINE int neo__tree_depth(int64_t n) {
     return depth;
 }
 /* They are a whole subtree of the leaf tree, or none. */
-static neo_status neo__leaves_check_tree(const neo_leaves *leaves, int shards, const char *function) {
+static neo_status neo__leaves_check_tree(const neo_leaves *leaves, int shards,
+                                         const char *function) {
     int lo = 0, n = shards; /* walk down the tree to the subtree */
     if (leaves->count == 0) return NEO_OK;
     while (n > 1 && (lo != leaves->first || n != leaves->count)) {
@@ -2617,8 +2626,8 @@ static neo_status neo__leaves_check_tree(const neo_leaves *leaves, int shards, c
         else lo += p, n -= p;
     }
     NEO__CHECK(lo == leaves->first && n == leaves->count, NEO_ERR_ARG,
-               "%s: leaves [%d, %d) of %d are not one subtree of the leaf tree", function, leaves->first,
-               leaves->first + leaves->count, shards);
+               "%s: leaves [%d, %d) of %d are not one subtree of the leaf tree", function,
+               leaves->first, leaves->first + leaves->count, shards);
     return NEO_OK;
 }
 /* The leaves of a call: those of `leaves`, or all of a batch of `rows`. Checks that they hold `rows`
@@ -2635,9 +2644,10 @@ static neo_status neo__leaves_resolve(const neo_ctx *ctx, const neo_leaves *leav
     }
     *out = *leaves;
     if (out->rows_per_sample == 0) out->rows_per_sample = 1;
-    NEO__CHECK(out->rows_per_sample > 0, NEO_ERR_ARG, "%s: rows_per_sample of the leaves is %" PRId64, function,
-               out->rows_per_sample);
-    NEO__CHECK(out->batch >= 0 && out->first >= 0 && out->count >= 0 && out->first <= shards - out->count,
+    NEO__CHECK(out->rows_per_sample > 0, NEO_ERR_ARG,
+               "%s: rows_per_sample of the leaves is %" PRId64, function, out->rows_per_sample);
+    NEO__CHECK(out->batch >= 0 && out->first >= 0 && out->count >= 0 &&
+                   out->first <= shards - out->count,
                NEO_ERR_ARG, "%s: %d leaves from %d are not within the %d of the context", function,
                out->count, out->first, shards);
     NEO__TRY(neo__leaves_check_tree(out, shards, function));
@@ -2645,9 +2655,10 @@ static neo_status neo__leaves_resolve(const neo_ctx *ctx, const neo_leaves *leav
     int64_t samples = neo_leaf_begin(out->batch, shards, out->first + out->count) -
                       neo_leaf_begin(out->batch, shards, out->first);
     NEO__CHECK(rows % each == 0 && samples == rows / each, NEO_ERR_SHAPE,
-               "%s: leaves [%d, %d) of %d hold %" PRId64 " samples of a batch of %" PRId64 ", %" PRId64
-               " rows each; the tensors have %" PRId64 " rows",
-               function, out->first, out->first + out->count, shards, samples, out->batch, each, rows);
+               "%s: leaves [%d, %d) of %d hold %" PRId64 " samples of a batch of %" PRId64
+               ", %" PRId64 " rows each; the tensors have %" PRId64 " rows",
+               function, out->first, out->first + out->count, shards, samples, out->batch, each,
+               rows);
     return NEO_OK;
 }
 /* Row range of leaf `i` (0 .. count - 1) of the resolved leaves, relative to the caller's rows. */
@@ -3193,22 +3204,23 @@ struct neo__vec_kernels {
     float (*softmax_row)(const float *x, float *max, float *e, int64_t n);
     void (*softmax_grad)(float *e, float sum, float g, int64_t n); /* e = e/sum g */
 
-    /* One row of a layer norm (stats: mean, 1/deviation) or, not centered, an RMS norm (stats: 1/rms): y; dx
-       (which may be dy); what it adds to dw and db. w, b, dw, db may be NULL. */
+    /* One row of a layer norm (stats: mean, 1/deviation) or, not centered, an RMS norm (stats:
+       1/rms): y; dx (which may be dy); what it adds to dw and db. w, b, dw, db may be NULL. */
     void (*norm_forward)(const float *x, const float *w, const float *b, float eps, int centered,
                          float *y, float *stats, int64_t n);
     void (*norm_backward)(const float *x, const float *w, const float *dy, const float *stats,
                           int centered, float *dx, int64_t n);
     void (*norm_add)(const float *x, const float *dy, const float *stats, int centered, float *dw,
                      float *db, int64_t n);
-    /* One query against a tile of keys, n <= NEO__KEYS of which it sees: s, their products, becomes e^(s
-       scale - max), 0 from n on. *max, *sum and out [dim] are those of the tiles before, brought to the
-       new maximum; *sum then holds the tile too. */
+    /* One query against a tile of keys, n <= NEO__KEYS of which it sees: s, their products, becomes
+       e^(s scale - max), 0 from n on. *max, *sum and out [dim] are those of the tiles before,
+       brought to the new maximum; *sum then holds the tile too. */
     void (*softmax_tile)(float *s, int64_t n, float scale, float *max, float *sum, float *out,
                          int64_t dim);
-    /* After the last tile: out is divided by sum; returns the logarithm of the denominator, max + log sum. */
+    /* After the last tile: out is divided by sum; returns the logarithm of the denominator. */
     float (*softmax_end)(float *out, float max, float sum, int64_t dim);
-    /* A tile backward: s becomes p = e^(s scale - lse), dp becomes p (dp - delta) scale; 0 from n on. */
+    /* A tile backward: s becomes p = e^(s scale - lse), dp becomes p (dp - delta) scale; 0 from n
+       on. */
     void (*softmax_tile_grad)(float *s, float *dp, int64_t n, float scale, float lse, float delta);
 
     /* Of one block, n <= NEO__BLOCK: sum of |x|, sum of squares, largest |x| (a NaN above all). */
@@ -3722,8 +3734,8 @@ NEO_API neo_tensor neo_tensor_2d(void *data, neo_dtype dtype, int64_t rows, int6
     return neo_tensor_nd(data, dtype, 2, shape);
 }
 NEO_API neo_tensor neo_tensor_slice(neo_tensor t, int dim, int64_t first, int64_t count) {
-    if (!neo__given(t) || dim < 0 || dim >= t.ndim || first < 0 || count < 0 || first > t.shape[dim] ||
-        count > t.shape[dim] - first)
+    if (!neo__given(t) || dim < 0 || dim >= t.ndim || first < 0 || count < 0 ||
+        first > t.shape[dim] || count > t.shape[dim] - first)
         return neo_tensor_none();
     if (t.data) t.data = (char *)t.data + first * t.stride[dim] * (int64_t)neo_dtype_size(t.dtype);
     t.shape[dim] = count;
@@ -5392,7 +5404,8 @@ NEO_API neo_status neo_interact_backward(neo_ctx *ctx, int diagonal, neo_tensor 
     const int64_t width = neo_interact_width(r.job.dim, r.job.features, diagonal);
     NEO__TRY(neo__check_matrix(dz, r.batch, width, 0, fn, "dz"));
     if (neo__given(dx)) NEO__TRY(neo__check_matrix(dx, r.batch, r.job.dim, 1, fn, "dx"));
-    if (neo__given(de)) NEO__TRY(neo__check_matrix(de, r.batch, r.job.features * r.job.dim, 1, fn, "de"));
+    if (neo__given(de))
+        NEO__TRY(neo__check_matrix(de, r.batch, r.job.features * r.job.dim, 1, fn, "de"));
     r.backward = 1;
     r.job.dz = neo__f32(dz), r.job.dz_row = dz.stride[0];
     r.job.dx = neo__f32(dx), r.job.dx_row = dx.stride[0];
@@ -5527,9 +5540,11 @@ NEO_API neo_status neo_add(neo_ctx *ctx, neo_tensor x, neo_tensor y) {
 /* ------------------------------------------------------------------------------------------------
    >>impl-norm
 
-   Layer norm and RMS norm: rows are independent but for dweight and dbias, which add row by row inside
-   a leaf, over leaves by the tree, for a few columns at a time (so dx, which may be dy, comes after).
-   ------------------------------------------------------------------------------------------------ */
+   Layer norm and RMS norm: rows are independent but for dweight and dbias, which add row by row
+   inside a leaf, over leaves by the tree, for a few columns at a time (so dx, which may be dy,
+   comes after).
+   ------------------------------------------------------------------------------------------------
+   */
 enum {
     NEO__NORM_COLS = 64, /* columns of dweight and dbias that a task adds */
     NEO__NORM_DEPTH = 16 /* subtree sums waiting: more than any tree of 4096 leaves has */
@@ -5565,12 +5580,14 @@ static void neo__norm_dx_task(void *arg, int64_t index, int worker) {
     neo__task_range(j->rows, j->tasks, index, 1, &begin, &end);
     for (int64_t i = begin; i < end; i++)
         j->ctx->vec->norm_backward(j->x + i * j->x_row, j->weight, j->dy + i * j->dy_row,
-                                   neo__norm_stats(j, i), j->centered, j->dx + i * j->dx_row, j->cols);
+                                   neo__norm_stats(j, i), j->centered, j->dx + i * j->dx_row,
+                                   j->cols);
 }
 /* A slot of the tree: NEO__NORM_COLS of dweight, then as many of dbias. */
 static void neo__norm_grads_task(void *arg, int64_t index, int worker) {
     const neo__norm_job *j = (const neo__norm_job *)arg;
-    const int64_t j0 = index * NEO__NORM_COLS, cols = NEO__MIN((int64_t)NEO__NORM_COLS, j->cols - j0);
+    const int64_t j0 = index * NEO__NORM_COLS,
+                  cols = NEO__MIN((int64_t)NEO__NORM_COLS, j->cols - j0);
     const int64_t step = 2 * (int64_t)NEO__NORM_COLS;
     float *sums = (float *)(void *)neo__worker_scratch(j->ctx, worker);
     int height = 0;
@@ -5609,7 +5626,8 @@ static neo_status neo__norm_begin(neo__norm_job *j, neo_ctx *ctx, const char *fn
     if (neo__given(weight)) NEO__TRY(neo__check_vector(weight, j->cols, fn, "weight"));
     if (centered) {
         NEO__TRY(neo__check_matrix(stats, j->rows, 2, 1, fn, "stats"));
-        NEO__CHECK(neo_tensor_is_contiguous(stats), NEO_ERR_SHAPE, "%s: stats is not contiguous", fn);
+        NEO__CHECK(neo_tensor_is_contiguous(stats), NEO_ERR_SHAPE, "%s: stats is not contiguous",
+                   fn);
     } else {
         NEO__TRY(neo__check_vector(stats, j->rows, fn, "stats"));
     }
@@ -5646,8 +5664,9 @@ static neo_status neo__norm_backward(neo__norm_job *j, const neo_leaves *leaves,
     return NEO_OK;
 }
 
-NEO_API neo_status neo_layer_norm_forward(neo_ctx *ctx, neo_tensor x, neo_tensor weight, neo_tensor bias,
-                                          float eps, neo_tensor y, neo_tensor stats) {
+NEO_API neo_status neo_layer_norm_forward(neo_ctx *ctx, neo_tensor x, neo_tensor weight,
+                                          neo_tensor bias, float eps, neo_tensor y,
+                                          neo_tensor stats) {
     neo__norm_job job;
     NEO__TRY(neo__norm_begin(&job, ctx, "neo_layer_norm_forward", 1, x, weight, stats));
     return neo__norm_forward(&job, bias, eps, y);
@@ -5677,11 +5696,12 @@ NEO__COLD_END
 /* ------------------------------------------------------------------------------------------------
    >>impl-embedding
 
-   The gradient is dense, so the tree over leaves is that of any other parameter: each leaf's sums start
-   at zero everywhere. A task has a range of rows and of columns of the table whose subtree sums fit its
-   worker's scratch; it walks all ids and adds those in its range. One leaf that is not added to
-   anything is summed in place.
-   ------------------------------------------------------------------------------------------------ */
+   The gradient is dense, so the tree over leaves is that of any other parameter: each leaf's sums
+   start at zero everywhere. A task has a range of rows and of columns of the table whose subtree
+   sums fit its worker's scratch; it walks all ids and adds those in its range. One leaf that is not
+   added to anything is summed in place.
+   ------------------------------------------------------------------------------------------------
+   */
 enum { NEO__EMBEDDING_COLS = 256 }; /* columns of a task */
 typedef struct neo__embedding_job {
     neo_ctx *ctx;
@@ -5715,13 +5735,16 @@ static void neo__embedding_add(const neo__embedding_job *j, int64_t begin, int64
 }
 static void neo__embedding_grad_task(void *arg, int64_t index, int worker) {
     const neo__embedding_job *j = (const neo__embedding_job *)arg;
-    const int64_t r0 = index / j->col_tasks * j->task_rows, r1 = NEO__MIN(r0 + j->task_rows, j->rows);
+    const int64_t r0 = index / j->col_tasks * j->task_rows,
+                  r1 = NEO__MIN(r0 + j->task_rows, j->rows);
     const int64_t c0 = index % j->col_tasks * NEO__EMBEDDING_COLS;
     const int64_t cols = NEO__MIN(j->dim - c0, (int64_t)NEO__EMBEDDING_COLS);
     const int64_t area = (r1 - r0) * cols;
-    float *to = j->to + r0 * j->to_row + c0, *sums = (float *)(void *)neo__worker_scratch(j->ctx, worker);
+    float *to = j->to + r0 * j->to_row + c0,
+          *sums = (float *)(void *)neo__worker_scratch(j->ctx, worker);
     if (j->in_place) {
-        for (int64_t r = 0; r < r1 - r0; r++) memset(to + r * j->to_row, 0, (size_t)cols * sizeof *to);
+        for (int64_t r = 0; r < r1 - r0; r++)
+            memset(to + r * j->to_row, 0, (size_t)cols * sizeof *to);
         neo__embedding_add(j, 0, j->count, r0, r1, c0, cols, to, j->to_row);
         return;
     }
@@ -5733,7 +5756,8 @@ static void neo__embedding_grad_task(void *arg, int64_t index, int worker) {
         memset(slot, 0, (size_t)area * sizeof *slot);
         neo__embedding_add(j, begin, end, r0, r1, c0, cols, slot, cols);
         const int merges = leaf == j->leaves.count - 1 ? height : neo__tree_merges(leaf);
-        for (int i = 0; i < merges; i++, slot -= j->area) j->ctx->vec->add(slot - j->area, slot, area);
+        for (int i = 0; i < merges; i++, slot -= j->area)
+            j->ctx->vec->add(slot - j->area, slot, area);
         height += 1 - merges;
     }
     for (int64_t r = 0; r < r1 - r0; r++, to += j->to_row, sums += cols) {
@@ -5743,7 +5767,8 @@ static void neo__embedding_grad_task(void *arg, int64_t index, int worker) {
 }
 /* Cut the table so that every task's sums fit its scratch and there are enough tasks. */
 static void neo__embedding_cut(neo__embedding_job *j) {
-    const int64_t depth = neo__tree_depth(j->leaves.count), cols = NEO__MIN(j->dim, (int64_t)NEO__EMBEDDING_COLS);
+    const int64_t depth = neo__tree_depth(j->leaves.count),
+                  cols = NEO__MIN(j->dim, (int64_t)NEO__EMBEDDING_COLS);
     const int64_t room = NEO__WORKER_SCRATCH_BYTES / (int64_t)sizeof(float) / depth / cols;
     const int64_t wanted = j->ctx->threads == 1 ? 1 : 4 * (int64_t)j->ctx->threads;
     j->col_tasks = (j->dim + NEO__EMBEDDING_COLS - 1) / NEO__EMBEDDING_COLS;
@@ -5751,17 +5776,18 @@ static void neo__embedding_cut(neo__embedding_job *j) {
     j->task_rows = NEO__MAX((j->rows + row_tasks - 1) / row_tasks, 1);
     if (!j->in_place) j->task_rows = NEO__MIN(j->task_rows, room);
     j->area = j->task_rows * cols;
+    NEO_ASSERT(j->in_place || j->area * depth * (int64_t)sizeof(float) <= NEO__WORKER_SCRATCH_BYTES);
     j->tasks = (j->rows + j->task_rows - 1) / j->task_rows * j->col_tasks;
 }
 
 /* Fills the job: ids, a table of `rows` rows, the matrix of their rows. */
-static neo_status neo__embedding_begin(neo__embedding_job *j, neo_ctx *ctx, const char *fn, neo_tensor ids,
-                                       neo_tensor table, neo_tensor each, const char *const names[2],
-                                       int forward) {
+static neo_status neo__embedding_begin(neo__embedding_job *j, neo_ctx *ctx, const char *fn,
+                                       neo_tensor ids, neo_tensor table, neo_tensor each,
+                                       const char *const names[2], int forward) {
     memset(j, 0, sizeof *j);
     NEO__TRY(neo__check_ctx(fn, ctx));
-    NEO__CHECK(ids.ndim == 1 && (ids.dtype == NEO_I32 || ids.dtype == NEO_I64) && ids.shape[0] >= 0 &&
-                   neo_tensor_is_contiguous(ids),
+    NEO__CHECK(ids.ndim == 1 && (ids.dtype == NEO_I32 || ids.dtype == NEO_I64) &&
+                   ids.shape[0] >= 0 && neo_tensor_is_contiguous(ids),
                NEO_ERR_SHAPE, "%s: ids is not a contiguous i32 or i64 tensor [N]", fn);
     j->ctx = ctx;
     j->count = ids.shape[0];
@@ -5775,12 +5801,13 @@ static neo_status neo__embedding_begin(neo__embedding_job *j, neo_ctx *ctx, cons
     for (int64_t i = 0; i < j->count; i++) {
         const int64_t id = neo__jagged_id(j->ids, j->is_i32, i);
         NEO__CHECK(id >= 0 && id < j->rows, NEO_ERR_RANGE,
-                   "%s: the id at position %" PRId64 " is %" PRId64 ", not in [0, %" PRId64 ")", fn, i, id,
-                   j->rows);
+                   "%s: the id at position %" PRId64 " is %" PRId64 ", not in [0, %" PRId64 ")", fn,
+                   i, id, j->rows);
     }
     return NEO_OK;
 }
-NEO_API neo_status neo_embedding_forward(neo_ctx *ctx, neo_tensor ids, neo_tensor table, neo_tensor out) {
+NEO_API neo_status neo_embedding_forward(neo_ctx *ctx, neo_tensor ids, neo_tensor table,
+                                         neo_tensor out) {
     static const char *const names[2] = {"table", "out"};
     neo__embedding_job j;
     NEO__TRY(neo__embedding_begin(&j, ctx, "neo_embedding_forward", ids, table, out, names, 1));
@@ -5809,17 +5836,18 @@ NEO_API neo_status neo_embedding_backward(neo_ctx *ctx, const neo_leaves *leaves
 /* ------------------------------------------------------------------------------------------------
    >>impl-attention
 
-   Softmax of tiles of keys in turn, with the maximum so far (Milakov and Gimelshein, arXiv 1805.02867);
-   backward from the logarithm of the denominators, which recomputes the tiles (Dao et al., arXiv
-   2205.14135). Tiles are NEO__KEYS by NEO__KEYS, cut at fixed places of the sequence, and every sum over
-   keys or queries is one chain over tiles in order: so neither the batch, nor the threads, nor the
-   instruction set shows.
+   Softmax of tiles of keys in turn, with the maximum so far (Milakov and Gimelshein, arXiv
+   1805.02867); backward from the logarithm of the denominators, which recomputes the tiles (Dao et
+   al., arXiv 2205.14135). Tiles are NEO__KEYS by NEO__KEYS, cut at fixed places of the sequence,
+   and every sum over keys or queries is one chain over tiles in order: so neither the batch, nor
+   the threads, nor the instruction set shows.
 
-   Forward, per tile of queries: S = Q K^T, P from S row by row, O = fade O + P V. Backward, per tile of
-   keys, over tiles of queries: S and dP = dY V^T, then P and dS = scale P (dP - delta) with delta = dY Y
-   row by row, dV += P^T dY, dK += dS^T Q, dQ += dS K. Products are tiles of >>kernels-gemm over operands
-   packed in panels; P and dS are read transposed in place.
-   ------------------------------------------------------------------------------------------------ */
+   Forward, per tile of queries: S = Q K^T, P from S row by row, O = fade O + P V. Backward, per
+   tile of keys, over tiles of queries: S and dP = dY V^T, then P and dS = scale P (dP - delta) with
+   delta = dY Y row by row, dV += P^T dY, dK += dS^T Q, dQ += dS K. Products are tiles of
+   >>kernels-gemm over operands packed in panels; P and dS are read transposed in place.
+   ------------------------------------------------------------------------------------------------
+   */
 enum { NEO__ATTENTION_SIDE = NEO__KEYS * NEO_MAX_HEAD_DIM }; /* floats of a packed operand */
 NEO__STATIC_ASSERT((8 * (size_t)NEO__ATTENTION_SIDE + 2 * NEO__KEYS * NEO__KEYS) * sizeof(float) <=
                        NEO__WORKER_SCRATCH_BYTES,
@@ -5834,8 +5862,8 @@ typedef struct neo__attention {
 } neo__attention;
 
 /* Row i of a sequence in the columns of a head. */
-NEO__INLINE float *neo__attention_at(const neo__attention *a, neo_tensor t, int64_t sequence, int64_t head,
-                                     int64_t i) {
+NEO__INLINE float *neo__attention_at(const neo__attention *a, neo_tensor t, int64_t sequence,
+                                     int64_t head, int64_t i) {
     return neo__f32(t) + (sequence * a->length + i) * t.stride[0] + head * a->dim;
 }
 /* Panels of rows [count][dim], one behind the other. */
@@ -5853,10 +5881,11 @@ static void neo__attention_flip(const neo__attention *a, float *to, const float 
         a->ctx->gemm->pack_transposed(to + j * a->dim, width, from + j * ld, ld, a->dim,
                                       NEO__MIN(width, count - j));
 }
-/* c [m][cols] = x y, or c + x y: k terms each, y packed in panels, cols rounded up to whole ones. */
+/* c [m][cols] = x y, or c + x y: k terms each, y packed in panels, cols rounded up to whole ones.
+   */
 static void neo__attention_product(const neo__attention *a, int64_t m, int64_t cols, int64_t k,
-                                   const float *x, int64_t x_row, int64_t x_k, const float *y, float *c,
-                                   int64_t c_row, int add) {
+                                   const float *x, int64_t x_row, int64_t x_k, const float *y,
+                                   float *c, int64_t c_row, int add) {
     const neo__gemm_kernels *kern = a->ctx->gemm;
     const int64_t width = 2 * kern->lanes;
     NEO__ZERO(neo__tile, t);
@@ -5885,7 +5914,8 @@ static void neo__attention_forward_task(void *arg, int64_t index, int worker) {
     const neo__attention *a = (const neo__attention *)arg;
     const neo__vec_kernels *vec = a->ctx->vec;
     const int64_t head = index / a->tiles % a->heads, sequence = index / a->tiles / a->heads;
-    const int64_t q0 = index % a->tiles * NEO__KEYS, m = NEO__MIN((int64_t)NEO__KEYS, a->length - q0);
+    const int64_t q0 = index % a->tiles * NEO__KEYS,
+                  m = NEO__MIN((int64_t)NEO__KEYS, a->length - q0);
     float *keys = (float *)(void *)neo__worker_scratch(a->ctx, worker);
     float *values = keys + NEO__ATTENTION_SIDE, *out = values + NEO__ATTENTION_SIDE;
     float *s = out + NEO__ATTENTION_SIDE, max[NEO__KEYS], sum[NEO__KEYS];
@@ -5897,12 +5927,14 @@ static void neo__attention_forward_task(void *arg, int64_t index, int worker) {
     memset(out, 0, (size_t)(m * a->wide) * sizeof *out);
     for (int64_t k0 = 0; k0 < (a->causal ? q0 + m : a->length); k0 += NEO__KEYS) {
         const int64_t n = NEO__MIN((int64_t)NEO__KEYS, a->length - k0);
-        neo__attention_flip(a, keys, neo__attention_at(a, a->k, sequence, head, k0), a->k.stride[0], n);
-        neo__attention_pack(a, values, neo__attention_at(a, a->v, sequence, head, k0), a->v.stride[0], n);
+        neo__attention_flip(a, keys, neo__attention_at(a, a->k, sequence, head, k0), a->k.stride[0],
+                            n);
+        neo__attention_pack(a, values, neo__attention_at(a, a->v, sequence, head, k0),
+                            a->v.stride[0], n);
         neo__attention_product(a, m, n, a->dim, q, a->q.stride[0], 1, keys, s, NEO__KEYS, 0);
         for (int64_t i = 0; i < m; i++)
-            vec->softmax_tile(s + i * NEO__KEYS, neo__attention_seen(a, q0 + i, k0, n), a->scale, &max[i],
-                              &sum[i], out + i * a->wide, a->dim);
+            vec->softmax_tile(s + i * NEO__KEYS, neo__attention_seen(a, q0 + i, k0, n), a->scale,
+                              &max[i], &sum[i], out + i * a->wide, a->dim);
         neo__attention_product(a, m, a->dim, n, s, NEO__KEYS, 1, values, out, a->wide, 1);
     }
     for (int64_t i = 0; i < m; i++) {
@@ -5934,7 +5966,8 @@ static neo__attention_scratch neo__attention_scratch_of(const neo__attention *a,
     return s;
 }
 /* dY Y of row i: blocks of 16 columns by their tree, in order. */
-static float neo__attention_delta(const neo__attention *a, int64_t sequence, int64_t head, int64_t i) {
+static float neo__attention_delta(const neo__attention *a, int64_t sequence, int64_t head,
+                                  int64_t i) {
     float part[NEO_MAX_HEAD_DIM / 16], sum = 0.0f;
     a->ctx->bag->blocks(neo__attention_at(a, a->dy, sequence, head, i),
                         neo__attention_at(a, a->y, sequence, head, i), a->dim, part);
@@ -5942,19 +5975,23 @@ static float neo__attention_delta(const neo__attention *a, int64_t sequence, int
     return sum;
 }
 /* Between arrays [rows][dim] of which the rows lie apart. */
-static void neo__attention_copy(const neo__attention *a, float *to, int64_t to_row, const float *from,
-                                int64_t from_row, int64_t rows) {
+static void neo__attention_copy(const neo__attention *a, float *to, int64_t to_row,
+                                const float *from, int64_t from_row, int64_t rows) {
     for (int64_t i = 0; i < rows; i++)
         memcpy(to + i * to_row, from + i * from_row, (size_t)a->dim * sizeof *to);
 }
-/* The tile of n keys from k0, packed in s, with the tile of queries from q0; first: of those it meets. */
-static void neo__attention_pair(const neo__attention *a, const neo__attention_scratch *s, int64_t sequence,
-                                int64_t head, int64_t k0, int64_t n, int64_t q0, int first) {
+/* The tile of n keys from k0, packed in s, with the tile of queries from q0; first: of those it
+   meets. */
+static void neo__attention_pair(const neo__attention *a, const neo__attention_scratch *s,
+                                int64_t sequence, int64_t head, int64_t k0, int64_t n, int64_t q0,
+                                int first) {
     const int64_t m = NEO__MIN((int64_t)NEO__KEYS, a->length - q0), wide = a->wide;
     const float *q = neo__attention_at(a, a->q, sequence, head, q0);
     const float *dy = neo__attention_at(a, a->dy, sequence, head, q0);
-    neo__attention_product(a, m, n, a->dim, q, a->q.stride[0], 1, s->keys_flipped, s->p, NEO__KEYS, 0);
-    neo__attention_product(a, m, n, a->dim, dy, a->dy.stride[0], 1, s->values_flipped, s->ds, NEO__KEYS, 0);
+    neo__attention_product(a, m, n, a->dim, q, a->q.stride[0], 1, s->keys_flipped, s->p, NEO__KEYS,
+                           0);
+    neo__attention_product(a, m, n, a->dim, dy, a->dy.stride[0], 1, s->values_flipped, s->ds,
+                           NEO__KEYS, 0);
     for (int64_t i = 0; i < m; i++) {
         const int64_t row = sequence * a->length + q0 + i;
         a->ctx->vec->softmax_tile_grad(s->p + i * NEO__KEYS, s->ds + i * NEO__KEYS,
@@ -5968,7 +6005,8 @@ static void neo__attention_pair(const neo__attention *a, const neo__attention_sc
     }
     if (a->dk.data) {
         neo__attention_pack(a, s->queries, q, a->q.stride[0], m);
-        neo__attention_product(a, n, a->dim, m, s->ds, 1, NEO__KEYS, s->queries, s->dk, wide, !first);
+        neo__attention_product(a, n, a->dim, m, s->ds, 1, NEO__KEYS, s->queries, s->dk, wide,
+                               !first);
     }
     if (a->dq.data) {
         float *dq = neo__attention_at(a, a->dq, sequence, head, q0);
@@ -5991,11 +6029,11 @@ static void neo__attention_backward_task(void *arg, int64_t index, int worker) {
         for (int64_t q0 = start; q0 < a->length; q0 += NEO__KEYS)
             neo__attention_pair(a, &s, sequence, head, k0, n, q0, q0 == start);
         if (a->dk.data)
-            neo__attention_copy(a, neo__attention_at(a, a->dk, sequence, head, k0), a->dk.stride[0], s.dk,
-                                a->wide, n);
+            neo__attention_copy(a, neo__attention_at(a, a->dk, sequence, head, k0), a->dk.stride[0],
+                                s.dk, a->wide, n);
         if (a->dv.data)
-            neo__attention_copy(a, neo__attention_at(a, a->dv, sequence, head, k0), a->dv.stride[0], s.dv,
-                                a->wide, n);
+            neo__attention_copy(a, neo__attention_at(a, a->dv, sequence, head, k0), a->dv.stride[0],
+                                s.dv, a->wide, n);
     }
 }
 
@@ -6007,8 +6045,8 @@ static neo_status neo__attention_begin(neo__attention *a, neo_ctx *ctx, const ch
     NEO__TRY(neo__check_ctx(fn, ctx));
     NEO__CHECK(d, NEO_ERR_ARG, "%s: desc is NULL", fn);
     NEO__CHECK(d->length >= 1 && d->heads >= 1, NEO_ERR_ARG,
-               "%s: a length of %" PRId64 " and %" PRId64 " heads, both must be 1 or more", fn, d->length,
-               d->heads);
+               "%s: a length of %" PRId64 " and %" PRId64 " heads, both must be 1 or more", fn,
+               d->length, d->heads);
     NEO__CHECK(d->scale - d->scale == 0.0f, NEO_ERR_ARG, "%s: scale is %g", fn, (double)d->scale);
     const int64_t rows = q.shape[0], cols = q.shape[1];
     NEO__TRY(neo__check_matrix(q, rows, cols, 0, fn, "q"));
@@ -6017,7 +6055,8 @@ static neo_status neo__attention_begin(neo__attention *a, neo_ctx *ctx, const ch
     NEO__CHECK(rows % d->length == 0, NEO_ERR_SHAPE,
                "%s: q has %" PRId64 " rows, not whole sequences of %" PRId64, fn, rows, d->length);
     NEO__CHECK(cols > 0 && cols % d->heads == 0, NEO_ERR_SHAPE,
-               "%s: q has %" PRId64 " columns, not whole ones of %" PRId64 " heads", fn, cols, d->heads);
+               "%s: q has %" PRId64 " columns, not whole ones of %" PRId64 " heads", fn, cols,
+               d->heads);
     a->ctx = ctx;
     a->length = d->length;
     a->heads = d->heads;
@@ -6044,9 +6083,10 @@ NEO_API neo_status neo_attention_forward(neo_ctx *ctx, const neo_attention_desc 
     neo_parallel_for(ctx, a.sequences * a.heads * a.tiles, neo__attention_forward_task, &a);
     return NEO_OK;
 }
-NEO_API neo_status neo_attention_backward(neo_ctx *ctx, const neo_attention_desc *desc, neo_tensor q,
-                                          neo_tensor k, neo_tensor v, neo_tensor y, neo_tensor lse,
-                                          neo_tensor dy, neo_tensor dq, neo_tensor dk, neo_tensor dv) {
+NEO_API neo_status neo_attention_backward(neo_ctx *ctx, const neo_attention_desc *desc,
+                                          neo_tensor q, neo_tensor k, neo_tensor v, neo_tensor y,
+                                          neo_tensor lse, neo_tensor dy, neo_tensor dq,
+                                          neo_tensor dk, neo_tensor dv) {
     static const char *const fn = "neo_attention_backward";
     const int64_t rows = q.shape[0], cols = q.shape[1];
     neo__attention a;
@@ -6176,7 +6216,8 @@ static neo_status neo__loss_options(neo__loss_job *j, neo_ctx *ctx, const char *
     NEO__CHECK(j->batch >= j->rows, NEO_ERR_ARG,
                "%s: batch is %" PRId64 ", less than the %" PRId64 " rows given", function,
                j->batch, j->rows);
-    if (neo__given(desc->weight)) NEO__TRY(neo__check_column(function, "weight", desc->weight, j->rows));
+    if (neo__given(desc->weight))
+        NEO__TRY(neo__check_column(function, "weight", desc->weight, j->rows));
     j->weight = (const float *)desc->weight.data;
     return NEO_OK;
 }
@@ -6278,7 +6319,8 @@ NEO_API neo_status neo_cross_entropy(neo_ctx *ctx, const neo_loss_desc *desc, ne
    >>impl-params
 
    A parameter is one allocation: its record, its value and its gradient, both filled up with zeros
-   to a multiple of NEO__BLOCK elements, and its name. In a deferred set it is its record and its name.
+   to a multiple of NEO__BLOCK elements, and its name. In a deferred set it is its record and its
+   name.
    ------------------------------------------------------------------------------------------------ */
 typedef struct neo__param_slot {
     neo_param param; /* first: a neo_param handed out is a slot */
@@ -6368,10 +6410,10 @@ static neo_status neo__params_check(const neo_params *p, const char *name, int n
     return NEO_OK;
 }
 
-/* The memory of a parameter: record, then value and gradient unless deferred, then name; gradient and
-   padding zero. */
-static neo__param_slot *neo__param_alloc(neo_params *p, const char *name, int ndim, const int64_t *shape,
-                                         int64_t count) {
+/* The memory of a parameter: record, then value and gradient unless deferred, then name; gradient
+   and padding zero. */
+static neo__param_slot *neo__param_alloc(neo_params *p, const char *name, int ndim,
+                                         const int64_t *shape, int64_t count) {
     size_t name_bytes = strlen(name) + 1, head = neo__align_up(sizeof(neo__param_slot));
     size_t used = (size_t)count * sizeof(float);
     size_t padded = p->deferred ? 0 : (size_t)neo__block_pad(count) * sizeof(float);
@@ -6428,12 +6470,14 @@ NEO_API neo_init neo_params_initializer(const neo_params *p, int index) {
     none.kind = NEO_INIT_NONE;
     return index >= 0 && index < p->count ? p->slot[index]->init : none;
 }
-NEO_API neo_status neo_params_bind(neo_params *p, int index, void *value, void *grad, const char *absent) {
+NEO_API neo_status neo_params_bind(neo_params *p, int index, void *value, void *grad,
+                                   const char *absent) {
     NEO__CHECK(p && index >= 0 && index < p->count, NEO_ERR_ARG,
                "neo_params_bind: params is NULL or there is no parameter %d", index);
     neo_param *param = &p->slot[index]->param;
     NEO__CHECK(p->deferred, NEO_ERR_ARG,
-               "neo_params_bind: '%s': the set is not deferred, it has memory of its own", param->name);
+               "neo_params_bind: '%s': the set is not deferred, it has memory of its own",
+               param->name);
     const char *why = absent ? absent : neo__params_absent;
     param->value.data = value;
     param->value.absent = value ? NULL : why;
@@ -15423,7 +15467,8 @@ static neo_status neo__st_check_items(neo__st_item *items, int count) {
                    "neo_safetensors_write: the name of tensor %d is NULL or not UTF-8", i);
         NEO__CHECK(strcmp(name, "__metadata__") != 0, NEO_ERR_ARG,
                    "neo_safetensors_write: the name __metadata__ is reserved");
-        if (t->absent && !t->data) return neo__no_data("neo_safetensors_write", name, *t, NEO_ERR_STATE);
+        if (t->absent && !t->data)
+            return neo__no_data("neo_safetensors_write", name, *t, NEO_ERR_STATE);
         NEO__CHECK(neo__tensor_is_storable(t), NEO_ERR_ARG,
                    "neo_safetensors_write: tensor %s is none or not contiguous", name);
     }
@@ -18842,7 +18887,8 @@ static void NEO__FN(vec_softmax_tile)(float *s, int64_t keys, float scale, float
     float most = *max, lane[NEO__W];
     NEO__VF vs = NEO__SET(scale), vm = NEO__SET(most);
     for (int64_t i = 0; i < keys; i += NEO__W) NEO__STORE(s + i, NEO__MUL(NEO__LOAD(s + i), vs));
-    for (int64_t i = keys; i % NEO__W != 0; i++) s[i] = s[0]; /* no new maximum, and no slow exponential */
+    for (int64_t i = keys; i % NEO__W != 0; i++)
+        s[i] = s[0]; /* no new maximum, and no slow exponential */
     for (int64_t i = 0; i < keys; i += NEO__W) vm = NEO__MAX_(vm, NEO__LOAD(s + i));
     NEO__STORE(lane, vm);
     for (int l = 0; l < NEO__W; l++) most = lane[l] > most ? lane[l] : most;

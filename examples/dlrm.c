@@ -40,7 +40,7 @@ enum { MAX_FILES = 64 };
 typedef struct options {
     char *data, *test, *format, *columns, *optimizer, *bottom, *top, *schedule;
     char *checkpoint, *load, *predict, *report, *log, *bad_lines;
-    char *plan, *save_plan, *rows_dtype, *wire_forward, *wire_backward, *pipeline;
+    char *plan, *save_plan, *rows_dtype, *wire_forward, *wire_backward, *pipeline, *dense_shard;
     int64_t synthetic, epochs, batch, dim, threads, seed, repro_shards, row_buckets, every, rows, shuffle,
         log_every, auc_capacity, warmup, ranks, nodes, memory;
     double lr, weight_decay, eps;
@@ -89,6 +89,7 @@ static const struct option {
     {"wire-forward", 's', offsetof(options, wire_forward), "T", "pooled rows travel as f32, f16, bf16, f8e4m3, f8e5m2, i8 or i4", 0},
     {"wire-backward", 's', offsetof(options, wire_backward), "T", "and their gradients", 0},
     {"pipeline", 's', offsetof(options, pipeline), "P", "on (exchanges run beside the MLPs; the default) or off", 0},
+    {"dense-shard", 's', offsetof(options, dense_shard), "S", "cut the MLPs over the ranks: none (the default), zero1, zero2 or full", 0},
     {"checkpoint", 's', offsetof(options, checkpoint), "DIR", "save here at the end (the newest two stay), and", 0},
     {"every", 'i', offsetof(options, every), "N", "every N steps", 1e12},
     {"resume", 'b', offsetof(options, resume), "", "go on from the newest checkpoint, if there is one", 0},
@@ -226,28 +227,21 @@ static int split_list(char *text, const char **items, int most) {
 
 /* ---- model ------------------------------------------------------------------------------------ */
 
-/* The gradients of one MLP on their way: the sums of this rank's parts of the batch, that of all ranks instead of the
-   first. Parameters [first, first + count) one after another. */
-typedef struct reduction {
-    int first, count;
-    int64_t elements;
-    float *sums; /* [parts][elements] */
-    neo_ticket ticket;
-} reduction;
+enum { BOTTOM, TOP }; /* the units of the dense layers */
 
 typedef struct model {
     neo_comm *comm;
     neo_ctx *ctx;
     neo_schema *schema, *test_schema; /* the same but for synthetic data, where test samples come later */
-    neo_params *params;
+    neo_params *params[2]; /* of the bottom and the top MLP: the units of `dense` */
     neo_mlp *bottom, *top;
+    neo_fsdp *dense;
     neo_shard *tables;
-    neo_optim *optim;
     neo_state *state;
     neo_schedule schedule;
     int pipeline;
-    reduction bottom_grads, top_grads;
     neo_exact loss; /* sum of the batch */
+    neo_ticket loss_ticket;
     /* the samples of this rank in one batch: B samples, D columns, F features, Z interactions */
     int64_t most_samples;
     neo_tensor x, e, z, logit; /* [B][D], [B][F D], [B][Z], [B][1] */
@@ -316,24 +310,13 @@ static neo_status parse_optimizer(const char *name, neo_optim_kind *dense, neo_b
     REFUSE("--optimizer %s: not sgd, adagrad, adam, adamw or lamb", name);
 }
 
-static neo_status create_reduction(model *m, int first, reduction *grads) {
-    neo_leaves parts[NEO_MAX_SUBTREES];
-    *grads = (reduction){.first = first, .count = neo_params_count(m->params) - first};
-    for (int i = 0; i < grads->count; i++)
-        grads->elements += neo_tensor_count(neo_params_at(m->params, first + i)->grad);
-    if (neo_comm_size(m->comm) == 1) return NEO_OK;
-    int count = neo_comm_subtrees(m->comm, neo_comm_rank(m->comm), 1, parts);
-    grads->sums = calloc((size_t)(count * grads->elements), sizeof *grads->sums);
-    return grads->sums ? NEO_OK : out_of_memory();
-}
-
 /* spec: the option's text; in, out: the widths that the data and the other layers ask for. */
-static neo_status create_mlp(model *m, const char *name, const char *spec, int64_t in, int64_t out, neo_mlp **mlp,
-                             reduction *grads) {
+static neo_status create_mlp(model *m, const char *name, const char *spec, int64_t in, int64_t out, neo_params *params,
+                             neo_mlp **mlp) {
     int is_bottom = strcmp(name, "bottom") == 0, first = is_bottom ? 0 : 1; /* the top's input follows from the model */
     neo_mlp_desc d = {.name = name, .max_batch = m->most_samples, .act = NEO_ACT_RELU,
                       .last_act = is_bottom ? NEO_ACT_RELU : NEO_ACT_NONE, .widths = {in}};
-    int count = parse_widths(spec, d.widths + first, NEO_MAX_LAYERS + 1 - first), before = neo_params_count(m->params);
+    int count = parse_widths(spec, d.widths + first, NEO_MAX_LAYERS + 1 - first);
     d.width_count = count + first;
     if (in < 1) REFUSE("the data has no dense numbers, which the bottom MLP needs");
     if (!count || d.width_count < 2 || d.widths[0] != in || d.widths[d.width_count - 1] != out) {
@@ -342,8 +325,16 @@ static neo_status create_mlp(model *m, const char *name, const char *spec, int64
             snprintf(begin, sizeof begin, " beginning with %lld (the dense numbers of this data),", (long long)in);
         REFUSE("--%s %s: must be widths joined by '-',%s ending with %lld", name, spec, begin, (long long)out);
     }
-    TRY(neo_mlp_create(m->ctx, m->params, &d, mlp));
-    return create_reduction(m, before, grads);
+    return neo_mlp_create(m->ctx, params, &d, mlp);
+}
+
+static neo_status parse_dense_shard(const char *name, neo_fsdp_mode *mode) {
+    if (strcmp(name, "none") == 0) name = neo_fsdp_mode_name(NEO_FSDP_DDP);
+    for (int i = 0; i < NEO_FSDP_MODE_COUNT; i++) {
+        *mode = (neo_fsdp_mode)i;
+        if (strcmp(name, neo_fsdp_mode_name(*mode)) == 0) return NEO_OK;
+    }
+    REFUSE("--dense-shard %s: not none, zero1, zero2 or full", name);
 }
 
 static neo_status alloc_2d(model *m, int64_t cols, neo_tensor *a, neo_tensor *b) {
@@ -360,26 +351,33 @@ static int64_t most_samples(const neo_comm *comm, int64_t batch) {
     return (batch * leaves + shards - 1) / shards;
 }
 
-/* Everything but the tables. */
+/* Everything but the tables, and what ranks make together. */
 static neo_status create_dense(model *m, const options *o) {
     int64_t features = neo_schema_feature_count(m->schema), dense = neo_schema_dense_count(m->schema);
     int64_t width = neo_interact_width(o->dim, features, 0);
     char bottom[64];
     snprintf(bottom, sizeof bottom, "%lld-64-%lld", (long long)dense, (long long)o->dim);
-    neo_optim_desc optim = {.weight_decay = (float)o->weight_decay, .eps = (float)o->eps};
-    neo_bag_optim_kind of_tables;
-
-    TRY(parse_optimizer(o->optimizer, &optim.kind, &of_tables));
     m->most_samples = most_samples(m->comm, o->batch);
     m->pipeline = strcmp(o->pipeline, "on") == 0;
-    TRY(neo_params_create(m->ctx, &m->params));
-    TRY(create_mlp(m, "bottom", o->bottom ? o->bottom : bottom, dense, o->dim, &m->bottom, &m->bottom_grads));
-    TRY(create_mlp(m, "top", o->top, width, 1, &m->top, &m->top_grads));
-    TRY(neo_optim_create(m->ctx, m->params, &optim, &m->optim));
+    for (int i = 0; i < 2; i++) TRY(neo_params_create_deferred(m->ctx, &m->params[i]));
+    TRY(create_mlp(m, "bottom", o->bottom ? o->bottom : bottom, dense, o->dim, m->params[BOTTOM], &m->bottom));
+    TRY(create_mlp(m, "top", o->top, width, 1, m->params[TOP], &m->top));
     TRY(alloc_2d(m, o->dim, &m->x, &m->dx));
     TRY(alloc_2d(m, features * o->dim, &m->e, &m->de));
     TRY(alloc_2d(m, width, &m->z, &m->dz));
     return alloc_2d(m, 1, &m->logit, &m->dlogit);
+}
+
+/* The MLPs' parameters and their optimizer, of which each rank has a part or all. Collective. */
+static neo_status create_units(model *m, const options *o) {
+    neo_fsdp_unit units[] = {{.name = "bottom", .params = m->params[BOTTOM]}, {.name = "top", .params = m->params[TOP]}};
+    neo_fsdp_desc d = {.units = units, .unit_count = 2,
+                       .optim = {.weight_decay = (float)o->weight_decay, .eps = (float)o->eps}};
+    neo_bag_optim_kind of_tables;
+    neo_status status = parse_dense_shard(o->dense_shard, &d.mode);
+    if (status == NEO_OK) status = parse_optimizer(o->optimizer, &d.optim.kind, &of_tables);
+    TRY(agree(m->comm, status));
+    return neo_fsdp_create(m->comm, &d, &m->dense);
 }
 
 /* ---- tables and their plan -------------------------------------------------------------------- */
@@ -394,13 +392,18 @@ static int ranks_per_node(const neo_comm *comm) {
 }
 
 /* Multiplications and additions of a sample in an MLP, forward. */
-static double mlp_flops(const model *m, const reduction *grads) {
+static double mlp_flops(const neo_params *params) {
     double flops = 0;
-    for (int i = 0; i < grads->count; i++) {
-        neo_tensor w = neo_params_at(m->params, grads->first + i)->value;
+    for (int i = 0; i < neo_params_count(params); i++) {
+        neo_tensor w = neo_params_at(params, i)->value;
         if (w.ndim == 2) flops += 2.0 * (double)neo_tensor_count(w);
     }
     return flops;
+}
+static int64_t mlp_elements(const neo_params *params) {
+    int64_t elements = 0;
+    for (int i = 0; i < neo_params_count(params); i++) elements += neo_tensor_count(neo_params_at(params, i)->value);
+    return elements;
 }
 
 static neo_status create_plan(model *m, const options *o, const neo_bags_desc *bags, neo_plan **plan) {
@@ -408,9 +411,9 @@ static neo_status create_plan(model *m, const options *o, const neo_bags_desc *b
     neo_plan_desc d = {.bags = bags, .pipeline = m->pipeline,
                        .cluster = {.ranks = neo_comm_size(m->comm), .ranks_per_node = ranks_per_node(m->comm),
                                    .memory_bytes = o->memory},
-                       .dense_flops_bottom = mlp_flops(m, &m->bottom_grads),
-                       .dense_flops_top = mlp_flops(m, &m->top_grads),
-                       .dense_params = m->bottom_grads.elements + m->top_grads.elements};
+                       .dense_flops_bottom = mlp_flops(m->params[BOTTOM]),
+                       .dense_flops_top = mlp_flops(m->params[TOP]),
+                       .dense_params = mlp_elements(m->params[BOTTOM]) + mlp_elements(m->params[TOP])};
     TRY(neo_wire_parse(o->wire_forward, &d.wire_forward));
     TRY(neo_wire_parse(o->wire_backward, &d.wire_backward));
     if (strcmp(o->plan, "auto") == 0) return neo_plan_create(m->ctx, &d, plan);
@@ -487,14 +490,12 @@ static neo_status create_tables(model *m, const options *o) {
 static void destroy_model(model *m) {
     neo_tensor *buffers[] = {&m->x, &m->e, &m->z, &m->logit, &m->dx, &m->de, &m->dz, &m->dlogit};
     for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) neo_tensor_free(m->ctx, buffers[i]);
-    free(m->bottom_grads.sums);
-    free(m->top_grads.sums);
     neo_state_destroy(m->state);
-    neo_optim_destroy(m->optim);
     neo_shard_destroy(m->tables);
+    neo_fsdp_destroy(m->dense);
     neo_mlp_destroy(m->top);
     neo_mlp_destroy(m->bottom);
-    neo_params_destroy(m->params);
+    for (int i = 0; i < 2; i++) neo_params_destroy(m->params[i]);
     if (m->test_schema != m->schema) neo_schema_destroy(m->test_schema);
     neo_schema_destroy(m->schema);
 }
@@ -507,52 +508,21 @@ typedef struct part {
     int64_t first, rows;
 } part;
 
-/* One part, if the leaves of a rank are a whole subtree (see >>leaves in neo.h). */
+/* One part, if the leaves of a rank are a whole subtree (see >>leaves in neo.h); a rank may have fewer than others,
+   and then parts without samples. */
 static int cut_batch(const model *m, int64_t global_size, part *parts) {
-    neo_leaves leaves[NEO_MAX_SUBTREES];
-    int shards = neo_ctx_repro_shards(m->ctx), count;
-    count = neo_comm_subtrees(m->comm, neo_comm_rank(m->comm), global_size, leaves);
-    int64_t start = neo_leaf_begin(global_size, shards, leaves[0].first);
+    int shards = neo_ctx_repro_shards(m->ctx), count = neo_fsdp_pieces(m->dense);
+    int64_t start = neo_leaf_begin(global_size, shards, neo_fsdp_piece(m->dense, 0, global_size).first);
     for (int k = 0; k < count; k++) {
-        int64_t begin = neo_leaf_begin(global_size, shards, leaves[k].first);
-        int64_t end = neo_leaf_begin(global_size, shards, leaves[k].first + leaves[k].count);
-        parts[k] = (part){leaves[k], begin - start, end - begin};
+        neo_leaves leaves = neo_fsdp_piece(m->dense, k, global_size);
+        int64_t begin = neo_leaf_begin(global_size, shards, leaves.first);
+        int64_t end = neo_leaf_begin(global_size, shards, leaves.first + leaves.count);
+        parts[k] = (part){leaves, begin - start, end - begin};
     }
     return count;
 }
 
-/* The gradients that a backward pass has left in the parameters are those of part k. */
-static void keep_grads(const model *m, reduction *grads, int k) {
-    if (!grads->sums) return; /* one rank: they are whole */
-    float *to = grads->sums + k * grads->elements;
-    for (int i = 0; i < grads->count; i++) {
-        neo_tensor grad = neo_params_at(m->params, grads->first + i)->grad;
-        memcpy(to, grad.data, (size_t)neo_tensor_count(grad) * sizeof *to);
-        to += neo_tensor_count(grad);
-    }
-}
-
-/* Add the parts of all ranks in the order of the leaf tree, while the caller goes on. */
-static neo_status reduce_begin(model *m, reduction *grads, int count) {
-    const void *sums[NEO_MAX_SUBTREES];
-    if (!grads->sums) return NEO_OK;
-    for (int k = 0; k < count; k++) sums[k] = grads->sums + k * grads->elements;
-    TRY(neo_comm_all_reduce_leaves(m->comm, sums, grads->sums, grads->elements, NEO_F32, &grads->ticket));
-    return m->pipeline ? NEO_OK : neo_comm_wait(m->comm, grads->ticket);
-}
-static neo_status reduce_end(model *m, reduction *grads) {
-    const float *from = grads->sums;
-    if (!from) return NEO_OK;
-    TRY(neo_comm_wait(m->comm, grads->ticket));
-    for (int i = 0; i < grads->count; i++) {
-        neo_tensor grad = neo_params_at(m->params, grads->first + i)->grad;
-        memcpy(grad.data, from, (size_t)neo_tensor_count(grad) * sizeof *from);
-        from += neo_tensor_count(grad);
-    }
-    return NEO_OK;
-}
-
-/* Forward and backward of the top MLP, and the loss. */
+/* Forward and backward of the top MLP, and the loss. The gradients of all ranks begin to add up at its end. */
 static neo_status step_top(model *m, const neo_batch *batch, const part *parts, int count) {
     neo_loss_desc d = {.batch = batch->global_size, .sum = &m->loss};
     neo_exact_zero(&m->loss);
@@ -560,26 +530,33 @@ static neo_status step_top(model *m, const neo_batch *batch, const part *parts, 
         int64_t first = parts[k].first, n = parts[k].rows;
         neo_tensor z = neo_tensor_rows(m->z, first, n), dz = neo_tensor_rows(m->dz, first, n);
         neo_tensor logit = neo_tensor_rows(m->logit, first, n), dlogit = neo_tensor_rows(m->dlogit, first, n);
+        TRY(neo_fsdp_backward_begin(m->dense, TOP, k));
         TRY(neo_mlp_forward(m->top, z, logit));
         TRY(neo_bce_with_logits(m->ctx, &d, logit, neo_tensor_rows(batch->label, first, n), dlogit, NULL));
         TRY(neo_mlp_backward(m->top, &parts[k].leaves, dlogit, dz));
-        keep_grads(m, &m->top_grads, k);
+        TRY(neo_fsdp_backward_end(m->dense, TOP));
     }
-    if (neo_comm_size(m->comm) > 1) /* exact sums are integers: they add in any order */
-        TRY(neo_comm_all_reduce(m->comm, NEO_REDUCE_SUM, &m->loss, &m->loss, sizeof m->loss / sizeof(int64_t), NEO_I64,
-                                &m->top_grads.ticket));
-    return reduce_begin(m, &m->top_grads, count);
+    if (neo_comm_size(m->comm) == 1) return NEO_OK;
+    return neo_comm_all_reduce(m->comm, NEO_REDUCE_SUM, &m->loss, &m->loss, sizeof m->loss / sizeof(int64_t), NEO_I64,
+                               &m->loss_ticket); /* exact sums are integers: they add in any order */
 }
 
 static neo_status step_bottom(model *m, const neo_batch *batch, const part *parts, int count) {
     for (int k = 0; k < count; k++) {
         int64_t first = parts[k].first, n = parts[k].rows;
+        TRY(neo_fsdp_backward_begin(m->dense, BOTTOM, k));
         if (count > 1) /* an MLP remembers one forward pass: that of all parts is computed again for each */
             TRY(neo_mlp_forward(m->bottom, neo_tensor_rows(batch->dense, first, n), neo_tensor_rows(m->x, first, n)));
         TRY(neo_mlp_backward(m->bottom, &parts[k].leaves, neo_tensor_rows(m->dx, first, n), neo_tensor_none()));
-        keep_grads(m, &m->bottom_grads, k);
+        TRY(neo_fsdp_backward_end(m->dense, BOTTOM));
     }
-    return reduce_begin(m, &m->bottom_grads, count);
+    return NEO_OK;
+}
+
+static neo_status forward_bottom(model *m, const neo_batch *batch, neo_tensor x) {
+    TRY(neo_fsdp_forward_begin(m->dense, BOTTOM));
+    TRY(neo_mlp_forward(m->bottom, batch->dense, x));
+    return neo_fsdp_forward_end(m->dense, BOTTOM);
 }
 
 /* One training step; the sum of its losses, over all ranks, is left in m->loss. Between begin and end of the tables'
@@ -595,7 +572,7 @@ static neo_status train_step(model *m, const neo_batch *batch, const neo_batch *
     TRY(neo_shard_forward_begin(m->tables, &batch->sparse, batch->global_size));
     if (overlap && next) TRY(neo_shard_prefetch(m->tables, &next->sparse, next->global_size));
     if (!overlap) TRY(neo_shard_forward_end(m->tables, e));
-    TRY(neo_mlp_forward(m->bottom, batch->dense, x));
+    TRY(forward_bottom(m, batch, x));
     if (overlap) TRY(neo_shard_forward_end(m->tables, e));
     TRY(neo_interact_forward(m->ctx, 0, x, e, z));
     TRY(step_top(m, batch, parts, count));
@@ -604,9 +581,8 @@ static neo_status train_step(model *m, const neo_batch *batch, const neo_batch *
     if (!overlap) TRY(neo_shard_backward_end(m->tables, lr));
     TRY(step_bottom(m, batch, parts, count));
     if (overlap) TRY(neo_shard_backward_end(m->tables, lr));
-    TRY(reduce_end(m, &m->top_grads));
-    TRY(reduce_end(m, &m->bottom_grads));
-    return neo_optim_step(m->optim, lr);
+    if (neo_comm_size(m->comm) > 1) TRY(neo_comm_wait(m->comm, m->loss_ticket));
+    return neo_fsdp_step(m->dense, lr);
 }
 
 /* ---- a run of one rank ------------------------------------------------------------------------ */
@@ -705,9 +681,11 @@ static neo_status forward(model *m, const neo_batch *batch) {
     int64_t n = batch->size;
     neo_tensor x = neo_tensor_rows(m->x, 0, n), e = neo_tensor_rows(m->e, 0, n), z = neo_tensor_rows(m->z, 0, n);
     TRY(neo_shard_forward(m->tables, &batch->sparse, batch->global_size, e));
-    TRY(neo_mlp_forward(m->bottom, batch->dense, x));
+    TRY(forward_bottom(m, batch, x));
     TRY(neo_interact_forward(m->ctx, 0, x, e, z));
-    return neo_mlp_forward(m->top, z, neo_tensor_rows(m->logit, 0, n));
+    TRY(neo_fsdp_forward_begin(m->dense, TOP));
+    TRY(neo_mlp_forward(m->top, z, neo_tensor_rows(m->logit, 0, n)));
+    return neo_fsdp_forward_end(m->dense, TOP);
 }
 
 /* Rank 0 has the logits of the whole batch, in the order of its samples. */
@@ -927,8 +905,7 @@ static neo_status create_state(run *r) {
     model *m = &r->m;
     char word[32];
     TRY(neo_state_create(m->ctx, &m->state));
-    TRY(neo_state_add_params(m->state, m->params));
-    TRY(neo_state_add_optim(m->state, m->optim));
+    TRY(neo_state_add_fsdp(m->state, m->dense));
     TRY(neo_state_add_shard(m->state, m->tables));
     TRY(neo_state_add_schema(m->state, m->schema));
     TRY(neo_state_add(m->state, NEO_STATE_PROGRESS, "reader.position",
@@ -1093,6 +1070,7 @@ static neo_status prepare(run *r) {
 static neo_status set_up(run *r) {
     const job *j = r->job;
     TRY(agree(r->comm, prepare(r)));
+    TRY(create_units(&r->m, r->o));
     TRY(create_tables(&r->m, r->o));
     if (j->train_count || r->o->synthetic)
         TRY(open_source(r, (neo_reader_desc){.schema = r->m.schema, .paths = j->train_files,
@@ -1213,7 +1191,7 @@ static neo_status parse_job(int argc, char **argv, job *j, neo_comm_desc *desc) 
 int main(int argc, char **argv) {
     static job j = {.o = {.format = "criteo", .optimizer = "adagrad", .top = "64-1", .schedule = "constant",
                           .bad_lines = "error", .plan = "auto", .rows_dtype = "f32", .wire_forward = "f32", .wire_backward = "f32",
-                          .pipeline = "on", .epochs = 1, .batch = 128, .dim = 16, .ranks = 1, .nodes = 1,
+                          .pipeline = "on", .dense_shard = "none", .epochs = 1, .batch = 128, .dim = 16, .ranks = 1, .nodes = 1,
                           .log_every = 100, .auc_capacity = 4194304, .lr = 0.01},
                     .lock = PTHREAD_MUTEX_INITIALIZER};
     neo_comm_desc desc = {.ranks = 1}; /* enough to say what is wrong with the options */

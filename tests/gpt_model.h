@@ -1,8 +1,8 @@
-/* gpt_model.h: a GPT-2 of neo's layers: norms before, learned positions, GELU by erf, and an output layer
-   whose weight is the token embedding's. Written to be read.
+/* gpt_model.h: a GPT-2 of neo's layers: norms before, learned positions, GELU by erf, and an output
+   layer whose weight is the token embedding's. Written to be read.
 
-   In the shapes below rows = samples x LENGTH: the positions of all sequences of a batch, or of a part of
-   one, in order. What backward needs of forward stays in the model's buffers. */
+   In the shapes below rows = samples x LENGTH: the positions of all sequences of a batch, or of a
+   part of one, in order. What backward needs of forward stays in the model's buffers. */
 #ifndef GPT_MODEL_H
 #define GPT_MODEL_H
 
@@ -60,23 +60,23 @@ typedef struct gpt {
 #define GPT_EPS 1e-5f
 
 /* ---- parameters, under the names of GPT-2 in PyTorch ---- */
-static neo_status gpt_add(neo_params *params, const char *prefix, const char *name, int64_t rows, int64_t cols,
-                          neo_init init, const neo_param **param) {
+static neo_status gpt_add(neo_params *params, const char *prefix, const char *name, int64_t rows,
+                          int64_t cols, neo_init init, const neo_param **param) {
     char full[64];
     int64_t shape[2] = {rows, cols};
     snprintf(full, sizeof full, "%s%s", prefix, name);
     return neo_params_add(params, full, cols ? 2 : 1, shape, init, param);
 }
-static neo_status gpt_add_norm(neo_params *params, const char *prefix, const char *name, int64_t width,
-                               gpt_norm *norm) {
+static neo_status gpt_add_norm(neo_params *params, const char *prefix, const char *name,
+                               int64_t width, gpt_norm *norm) {
     char full[64];
     neo_init zero = {NEO_INIT_CONSTANT, 0, 0}, one = {NEO_INIT_CONSTANT, 1, 0};
     snprintf(full, sizeof full, "%s%s", prefix, name);
     GPT_TRY(gpt_add(params, full, ".weight", width, 0, one, &norm->w));
     return gpt_add(params, full, ".bias", width, 0, zero, &norm->b);
 }
-static neo_status gpt_add_linear(neo_params *params, const char *prefix, const char *name, int64_t in,
-                                 int64_t out, float deviation, gpt_linear *linear) {
+static neo_status gpt_add_linear(neo_params *params, const char *prefix, const char *name,
+                                 int64_t in, int64_t out, float deviation, gpt_linear *linear) {
     char full[64];
     neo_init zero = {NEO_INIT_CONSTANT, 0, 0}, normal = {NEO_INIT_NORMAL, 0, deviation};
     snprintf(full, sizeof full, "%s%s", prefix, name);
@@ -86,7 +86,8 @@ static neo_status gpt_add_linear(neo_params *params, const char *prefix, const c
 static neo_status gpt_add_params(gpt *m, neo_params *params) {
     const gpt_desc *d = &m->desc;
     const int64_t width = d->width;
-    const float last = 0.02f / sqrtf(2.0f * (float)d->layers); /* of what adds to the residual stream */
+    const float last =
+        0.02f / sqrtf(2.0f * (float)d->layers); /* of what adds to the residual stream */
     neo_init normal = {NEO_INIT_NORMAL, 0, 0.02f};
     GPT_TRY(gpt_add(params, "wte", ".weight", d->vocabulary, width, normal, &m->tokens));
     GPT_TRY(gpt_add(params, "wpe", ".weight", d->length, width, normal, &m->positions));
@@ -171,15 +172,17 @@ static neo_status gpt_norm_forward(gpt *m, gpt_norm *norm, neo_tensor x, neo_ten
                                   gpt_rows(m, y), gpt_rows(m, norm->stats));
 }
 static neo_status gpt_linear_forward(gpt *m, const gpt_linear *l, neo_tensor x, neo_tensor y) {
-    return neo_linear_forward(m->ctx, gpt_rows(m, x), l->w->value, l->b->value, NEO_ACT_NONE, gpt_rows(m, y));
+    return neo_linear_forward(m->ctx, gpt_rows(m, x), l->w->value, l->b->value, NEO_ACT_NONE,
+                              gpt_rows(m, y));
 }
 /* out = middle + mlp(norm_2(middle)), middle = in + attention(norm_1(in)) */
 static neo_status gpt_block_forward(gpt *m, gpt_block *b, neo_tensor out) {
     const neo_attention_desc attention = gpt_attention(m);
     GPT_TRY(gpt_norm_forward(m, &b->norm_1, b->in, b->n1));
     GPT_TRY(gpt_linear_forward(m, &b->qkv, b->n1, b->qkvs));
-    GPT_TRY(neo_attention_forward(m->ctx, &attention, gpt_third(m, b->qkvs, 0), gpt_third(m, b->qkvs, 1),
-                                  gpt_third(m, b->qkvs, 2), gpt_rows(m, b->y), gpt_rows(m, b->lse)));
+    GPT_TRY(neo_attention_forward(m->ctx, &attention, gpt_third(m, b->qkvs, 0),
+                                  gpt_third(m, b->qkvs, 1), gpt_third(m, b->qkvs, 2),
+                                  gpt_rows(m, b->y), gpt_rows(m, b->lse)));
     GPT_TRY(gpt_linear_forward(m, &b->project, b->y, b->middle));
     GPT_TRY(neo_add(m->ctx, gpt_rows(m, b->middle), gpt_rows(m, b->in)));
 
@@ -197,60 +200,67 @@ static neo_status gpt_forward(gpt *m, neo_tensor ids) {
     GPT_TRY(neo_embedding_forward(m->ctx, gpt_rows(m, m->place), m->positions->value, p));
     GPT_TRY(neo_add(m->ctx, x, p));
     for (int i = 0; i < m->desc.layers; i++)
-        GPT_TRY(gpt_block_forward(m, &m->block[i], i + 1 < m->desc.layers ? m->block[i + 1].in : m->out));
+        GPT_TRY(gpt_block_forward(m, &m->block[i],
+                                  i + 1 < m->desc.layers ? m->block[i + 1].in : m->out));
     GPT_TRY(gpt_norm_forward(m, &m->norm, m->out, m->n));
-    return neo_linear_forward(m->ctx, gpt_rows(m, m->n), m->tokens->value, neo_tensor_none(), NEO_ACT_NONE,
-                              gpt_rows(m, m->logits));
+    return neo_linear_forward(m->ctx, gpt_rows(m, m->n), m->tokens->value, neo_tensor_none(),
+                              NEO_ACT_NONE, gpt_rows(m, m->logits));
 }
-/* gpt_loss: the mean cross entropy over all `positions` of the whole batch, of which these rows may be a part;
-   targets i64 [rows]. *sum gets the losses added. Puts the gradient in place of the logits. */
+/* gpt_loss: the mean cross entropy over all `positions` of the whole batch, of which these rows may
+   be a part; targets i64 [rows]. *sum gets the losses added. Puts the gradient in place of the
+   logits. */
 static neo_status gpt_loss(gpt *m, neo_tensor targets, int64_t positions, neo_exact *sum) {
     neo_loss_desc d;
     memset(&d, 0, sizeof d);
     d.batch = positions;
     d.sum = sum;
-    return neo_cross_entropy(m->ctx, &d, gpt_rows(m, m->logits), targets, gpt_rows(m, m->logits), NULL);
+    return neo_cross_entropy(m->ctx, &d, gpt_rows(m, m->logits), targets, gpt_rows(m, m->logits),
+                             NULL);
 }
 
 /* ---- backward: dx is the gradient of what a layer gives, then of what it took ---- */
 static neo_status gpt_norm_backward(gpt *m, const neo_leaves *leaves, gpt_norm *norm, neo_tensor x,
                                     neo_tensor dx) {
-    return neo_layer_norm_backward(m->ctx, leaves, gpt_rows(m, x), norm->w->value, gpt_rows(m, norm->stats),
-                                   gpt_rows(m, dx), gpt_rows(m, dx), norm->w->grad, norm->b->grad);
+    return neo_layer_norm_backward(m->ctx, leaves, gpt_rows(m, x), norm->w->value,
+                                   gpt_rows(m, norm->stats), gpt_rows(m, dx), gpt_rows(m, dx),
+                                   norm->w->grad, norm->b->grad);
 }
-static neo_status gpt_linear_backward(gpt *m, const neo_leaves *leaves, const gpt_linear *l, neo_tensor x,
-                                      neo_tensor dy, neo_tensor dx) {
-    return neo_linear_backward(m->ctx, leaves, gpt_rows(m, x), l->w->value, gpt_rows(m, dy), gpt_rows(m, dx),
-                               l->w->grad, l->b->grad);
+static neo_status gpt_linear_backward(gpt *m, const neo_leaves *leaves, const gpt_linear *l,
+                                      neo_tensor x, neo_tensor dy, neo_tensor dx) {
+    return neo_linear_backward(m->ctx, leaves, gpt_rows(m, x), l->w->value, gpt_rows(m, dy),
+                               gpt_rows(m, dx), l->w->grad, l->b->grad);
 }
 static neo_status gpt_block_backward(gpt *m, const neo_leaves *leaves, gpt_block *b) {
     const neo_attention_desc attention = gpt_attention(m);
     neo_tensor dz = gpt_rows(m, m->dgelu);
     GPT_TRY(gpt_linear_backward(m, leaves, &b->contract, b->gelu, m->dx, m->dgelu));
-    GPT_TRY(neo_activation_backward(m->ctx, NEO_ACT_GELU, gpt_rows(m, b->z), neo_tensor_none(), dz, dz));
+    GPT_TRY(neo_activation_backward(m->ctx, NEO_ACT_GELU, gpt_rows(m, b->z), neo_tensor_none(), dz,
+                                    dz));
     GPT_TRY(gpt_linear_backward(m, leaves, &b->expand, b->n2, m->dgelu, m->dn));
     GPT_TRY(gpt_norm_backward(m, leaves, &b->norm_2, b->middle, m->dn));
     GPT_TRY(neo_add(m->ctx, gpt_rows(m, m->dx), gpt_rows(m, m->dn)));
 
     GPT_TRY(gpt_linear_backward(m, leaves, &b->project, b->y, m->dx, m->dn));
-    GPT_TRY(neo_attention_backward(m->ctx, &attention, gpt_third(m, b->qkvs, 0), gpt_third(m, b->qkvs, 1),
-                                   gpt_third(m, b->qkvs, 2), gpt_rows(m, b->y), gpt_rows(m, b->lse),
-                                   gpt_rows(m, m->dn), gpt_third(m, m->dqkvs, 0), gpt_third(m, m->dqkvs, 1),
-                                   gpt_third(m, m->dqkvs, 2)));
+    GPT_TRY(neo_attention_backward(
+        m->ctx, &attention, gpt_third(m, b->qkvs, 0), gpt_third(m, b->qkvs, 1),
+        gpt_third(m, b->qkvs, 2), gpt_rows(m, b->y), gpt_rows(m, b->lse), gpt_rows(m, m->dn),
+        gpt_third(m, m->dqkvs, 0), gpt_third(m, m->dqkvs, 1), gpt_third(m, m->dqkvs, 2)));
     GPT_TRY(gpt_linear_backward(m, leaves, &b->qkv, b->n1, m->dqkvs, m->dn));
     GPT_TRY(gpt_norm_backward(m, leaves, &b->norm_1, b->in, m->dn));
     return neo_add(m->ctx, gpt_rows(m, m->dx), gpt_rows(m, m->dn));
 }
-/* gpt_backward: the gradients of all parameters, after gpt_forward and gpt_loss of the same ids. leaves: one leaf,
-   with rows_per_sample the length: the token embedding's gradient comes from two places, which add here,
-   so that the sum over leaves has to come after. */
+/* gpt_backward: the gradients of all parameters, after gpt_forward and gpt_loss of the same ids.
+   leaves: one leaf, with rows_per_sample the length: the token embedding's gradient comes from two
+   places, which add here, so that the sum over leaves has to come after. */
 static neo_status gpt_backward(gpt *m, const neo_leaves *leaves, neo_tensor ids) {
     neo_tensor dlogits = gpt_rows(m, m->logits), dx = gpt_rows(m, m->dx);
     GPT_TRY(neo_linear_backward(m->ctx, leaves, gpt_rows(m, m->n), m->tokens->value, dlogits, dx,
                                 m->tokens->grad, neo_tensor_none()));
     GPT_TRY(gpt_norm_backward(m, leaves, &m->norm, m->out, m->dx));
-    for (int64_t i = m->desc.layers - 1; i >= 0; i--) GPT_TRY(gpt_block_backward(m, leaves, &m->block[i]));
-    GPT_TRY(neo_embedding_backward(m->ctx, leaves, gpt_rows(m, m->place), dx, m->positions->grad, 0));
+    for (int64_t i = m->desc.layers - 1; i >= 0; i--)
+        GPT_TRY(gpt_block_backward(m, leaves, &m->block[i]));
+    GPT_TRY(
+        neo_embedding_backward(m->ctx, leaves, gpt_rows(m, m->place), dx, m->positions->grad, 0));
     return neo_embedding_backward(m->ctx, leaves, ids, dx, m->tokens->grad, 1);
 }
 

@@ -23,7 +23,7 @@ for source in tests/test_*.c tests/unit_*.c; do
     name=$(basename "$source" .c)
     case $name in
     test_alloc | test_noalloc) [ -n "$ARM_ALL" ] || continue ;;
-    test_math | unit_math | test_gemm | test_tensor | test_bags | test_dense | test_layers | test_optim) ;;
+    test_math | unit_math | test_gemm | test_tensor | test_bags | test_dense | test_layers | test_golden_gpt | test_optim) ;;
     *) [ -n "$ARM_ALL" ] || continue ;;
     esac
     programs="$programs $A/tests/$name"

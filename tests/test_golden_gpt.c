@@ -1,10 +1,11 @@
-/* test_golden_gpt.c: layer norm, RMS norm, attention and embedding, and a whole small GPT, against PyTorch
-   (tests/golden/make_gpt.py).
+/* test_golden_gpt.c: layer norm, RMS norm, attention and embedding, and a whole small GPT, against
+   PyTorch (tests/golden/make_gpt.py).
 
-   The GPT: 2 layers, vocabulary 65, width 32, 4 heads, 6 sequences of 16 positions, trained 10 steps with
-   AdamW. Compared: the logits and gradients of the first step, the loss of each, the final weights, to 1e-5
-   of each tensor's largest magnitude. It is trained whole, and leaf by leaf as ranks do it; the second
-   must have the same bits on every instruction set and number of threads. */
+   The GPT: 2 layers, vocabulary 65, width 32, 4 heads, 6 sequences of 16 positions, trained 10
+   steps with AdamW. Compared: the logits and gradients of the first step, the loss of each, the
+   final weights, to 1e-5 of each tensor's largest magnitude. It is trained whole, and leaf by leaf
+   as ranks do it; the second must have the same bits on every instruction set and number of
+   threads. */
 #include "golden/golden.h"
 
 #include "gpt_model.h"
@@ -20,10 +21,12 @@ static void norms(void) {
             int mark = golden_block_count;
             const char *name = names[i];
             neo_tensor x = golden("norm.%s.x", name), w = golden("norm.%s.w", name);
-            neo_tensor b = golden("norm.%s.b", name), dy = golden("norm.%s.dy", name), y = golden_like(x);
+            neo_tensor b = golden("norm.%s.b", name), dy = golden("norm.%s.dy", name),
+                       y = golden_like(x);
             neo_tensor dx = golden_like(x), dw = golden_like(w), db = golden_like(w);
             int64_t shape[2] = {x.shape[0], 2};
-            neo_tensor stats = neo_tensor_nd(golden_alloc((size_t)x.shape[0] * 8), NEO_F32, 2, shape);
+            neo_tensor stats =
+                neo_tensor_nd(golden_alloc((size_t)x.shape[0] * 8), NEO_F32, 2, shape);
             CHECK_OK(neo_layer_norm_forward(ctx, x, w, b, 1e-5f, y, stats));
             CHECK_OK(neo_layer_norm_backward(ctx, NULL, x, w, stats, dy, dx, dw, db));
             golden_check(y, "norm.%s.layer.y", name);
@@ -37,7 +40,9 @@ static void norms(void) {
             golden_check(y, "norm.%s.rms.y", name);
             golden_check(dw, "norm.%s.rms.dw", name);
             if (x.shape[1] > 1) golden_check(dx, "norm.%s.rms.dx", name);
-            else golden_check_each(dx, 1e-5, 1e-6, "norm.%s.rms.dx", name); /* eps/x^3: what cancels */
+            else
+                golden_check_each(dx, 1e-5, 1e-6, "norm.%s.rms.dx",
+                                  name); /* eps/x^3: what cancels */
             golden_release(mark);
         }
         neo_ctx_destroy(ctx);
@@ -60,10 +65,12 @@ static void attention(void) {
             const char *n = attentions[i].name;
             const neo_attention_desc *d = &attentions[i].desc;
             neo_tensor q = golden("attention.%s.q", n), k = golden("attention.%s.k", n);
-            neo_tensor v = golden("attention.%s.v", n), dy = golden("attention.%s.dy", n), y = golden_like(q);
+            neo_tensor v = golden("attention.%s.v", n), dy = golden("attention.%s.dy", n),
+                       y = golden_like(q);
             neo_tensor dq = golden_like(q), dk = golden_like(q), dv = golden_like(q);
             int64_t shape[2] = {q.shape[0], d->heads};
-            neo_tensor lse = neo_tensor_nd(golden_alloc((size_t)(shape[0] * shape[1]) * 4), NEO_F32, 2, shape);
+            neo_tensor lse =
+                neo_tensor_nd(golden_alloc((size_t)(shape[0] * shape[1]) * 4), NEO_F32, 2, shape);
             CHECK_OK(neo_attention_forward(ctx, d, q, k, v, y, lse));
             CHECK_OK(neo_attention_backward(ctx, d, q, k, v, y, lse, dy, dq, dk, dv));
             golden_check(y, "attention.%s.y", n);
@@ -134,7 +141,8 @@ static void trainer_destroy(trainer *t) {
     neo_params_destroy(t->params);
 }
 /* Forward and backward of one leaf; its gradients are in the parameters then. */
-static neo_status leaf_step(trainer *t, int leaf, neo_tensor ids, neo_tensor targets, neo_exact *sum) {
+static neo_status leaf_step(trainer *t, int leaf, neo_tensor ids, neo_tensor targets,
+                            neo_exact *sum) {
     const int shards = neo_ctx_repro_shards(t->ctx);
     const int64_t begin = neo_leaf_begin(BATCH, shards, leaf) * LENGTH;
     const int64_t rows = neo_leaf_begin(BATCH, shards, leaf + 1) * LENGTH - begin;
@@ -163,8 +171,8 @@ static neo_status train_step(trainer *t, neo_tensor ids, neo_tensor targets, dou
     *loss = neo_exact_value(&sum) / (BATCH * LENGTH);
     return NEO_OK;
 }
-/* The gradient with respect to a bias of the keys is zero, for softmax does not see it: what is left is
-   rounding, which AdamW makes as large as any other. */
+/* The gradient with respect to a bias of the keys is zero, for softmax does not see it: what is
+   left is rounding, which AdamW makes as large as any other. */
 static void check_all(const trainer *t, const char *what, int grads) {
     for (int i = 0; i < neo_params_count(t->params); i++) {
         const neo_param *p = neo_params_at(t->params, i);
@@ -190,11 +198,13 @@ static uint64_t train(int threads, neo_isa isa, int shards) {
     for (int64_t step = 0; status == NEO_OK && step < STEPS; step++) {
         double loss = -1, expected = (double)golden_f(want)[step];
         for (int64_t i = 0; i < BATCH * LENGTH; i++) {
-            const int64_t *at = golden_i(tokens) + (step * BATCH + i / LENGTH) * (LENGTH + 1) + i % LENGTH;
+            const int64_t *at =
+                golden_i(tokens) + (step * BATCH + i / LENGTH) * (LENGTH + 1) + i % LENGTH;
             ids[i] = at[0], targets[i] = at[1];
         }
         status = train_step(&t, x, y, &loss);
-        if (!(fabs(loss - expected) <= 1e-5)) FAIL("step %d: loss %.9g, expected %.9g", (int)step, loss, expected);
+        if (!(fabs(loss - expected) <= 1e-5))
+            FAIL("step %d: loss %.9g, expected %.9g", (int)step, loss, expected);
         if (step == 0) check_all(&t, "grad", 1);
         if (status == NEO_OK) status = neo_optim_step(t.optim, 3e-3f);
     }
@@ -204,6 +214,7 @@ static uint64_t train(int threads, neo_isa isa, int shards) {
     if (status == NEO_OK) {
         check_all(&t, "final", 0);
         digest = neo_state_digest(t.state);
+        if (getenv("GOLDEN_VERBOSE")) printf("    V %d: state %016" PRIx64 "\n", shards, digest);
     }
     trainer_destroy(&t);
     neo_ctx_destroy(t.ctx);

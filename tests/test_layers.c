@@ -216,8 +216,9 @@ static void pieces_of_leaves(void) {
     neo_ctx_destroy(ctx);
 }
 
-/* Samples of several rows: leaf borders lie between samples, rows of a leaf add in order. The oracle is
-   the same product with one leaf at a time, added by the tree. An empty part gives zeros. */
+/* Samples of several rows: leaf borders lie between samples, rows of a leaf add in order. The
+   oracle is the same product with one leaf at a time, added by the tree. An empty part gives zeros.
+   */
 static void rows_per_sample(void) {
     enum { BATCH = 11, V = 5, T = 7, IN = 19, OUT = 6 };
     neo_ctx *ctx = test_ctx(3, NEO_ISA_BEST, V), *one = test_ctx(1, NEO_ISA_SCALAR, 1);
@@ -232,13 +233,15 @@ static void rows_per_sample(void) {
         tw[v] = neo_tensor_2d(part_w[v], NEO_F32, OUT, IN);
         tb[v] = neo_tensor_1d(part_b[v], NEO_F32, OUT);
         CHECK_OK(neo_linear_backward(one, NULL, neo_tensor_rows(x.t, begin, end - begin), w.t,
-                                     neo_tensor_rows(dz.t, begin, end - begin), none, tw[v], tb[v]));
+                                     neo_tensor_rows(dz.t, begin, end - begin), none, tw[v],
+                                     tb[v]));
     }
     CHECK_OK(neo_tree_sum(one, tw, V, tw[0]));
     CHECK_OK(neo_tree_sum(one, tb, V, tb[0]));
     CHECK_BITS(part_w[0], dw, sizeof dw);
     CHECK_BITS(part_b[0], db, sizeof db);
-    CHECK_OK(neo_linear_backward(ctx, NULL, x.t, w.t, dz.t, none, tw[1], none)); /* leaves of rows */
+    CHECK_OK(
+        neo_linear_backward(ctx, NULL, x.t, w.t, dz.t, none, tw[1], none)); /* leaves of rows */
     CHECK(memcmp(part_w[1], dw, sizeof dw) != 0);
 
     neo_tensor x0 = neo_tensor_rows(x.t, 0, 0), dz0 = neo_tensor_rows(dz.t, 0, 0);
@@ -247,7 +250,8 @@ static void rows_per_sample(void) {
     CHECK_OK(neo_linear_backward(ctx, &leaves, x0, w.t, dz0, none, tdw, tdb));
     for (int i = 0; i < OUT * IN; i++) CHECK(dw[i] == 0.0f && db[i % OUT] == 0.0f);
     CHECK_ERR(neo_linear_backward(ctx, &leaves, x.t, w.t, dz.t, none, tdw, none), NEO_ERR_SHAPE,
-              "leaves [3, 3) of 5 hold 0 samples of a batch of 11, 7 rows each; the tensors have 77 rows");
+              "leaves [3, 3) of 5 hold 0 samples of a batch of 11, 7 rows each; the tensors have "
+              "77 rows");
     leaves.first = 0, leaves.count = V, leaves.batch = BATCH * T, leaves.rows_per_sample = 0;
     CHECK_OK(neo_linear_backward(ctx, &leaves, x.t, w.t, dz.t, none, tdw, none)); /* 0 is 1 */
     CHECK_BITS(part_w[1], dw, sizeof dw);
@@ -399,8 +403,8 @@ static void mlp_parameters(void) {
 }
 
 /* create takes exactly neo_mlp_workspace_bytes besides the parameters, and a step takes nothing. */
-/* An mlp on a set without memory: the same names, shapes and initialisers; what has to be there is named;
-   in memory from elsewhere it is the same mlp. */
+/* An mlp on a set without memory: the same names, shapes and initialisers; what has to be there is
+   named; in memory from elsewhere it is the same mlp. */
 static void mlp_deferred(void) {
     neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
     neo_params *params = NULL, *plain = NULL;
@@ -413,7 +417,8 @@ static void mlp_deferred(void) {
     size_t before = neo_ctx_memory(ctx).bytes;
     REQUIRE_OK(neo_params_create_deferred(ctx, &params));
     REQUIRE_OK(neo_mlp_create(ctx, params, &d, &mlp));
-    CHECK(neo_ctx_memory(ctx).bytes - before < neo_mlp_workspace_bytes(&d) + 4096); /* values: 6 KiB */
+    CHECK(neo_ctx_memory(ctx).bytes - before <
+          neo_mlp_workspace_bytes(&d) + 4096); /* values: 6 KiB */
     CHECK(neo_params_is_deferred(params) && !neo_params_is_deferred(plain));
     CHECK_INT(neo_params_count(params), 6);
 

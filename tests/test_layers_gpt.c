@@ -1,8 +1,9 @@
 /* Layers of a transformer: layer norm, RMS norm, embedding, attention, residual sums.
 
-   Values are compared with naive loops in double; gradients with those and with central differences;
-   bits over instruction sets, numbers of threads, what else is in the batch, and cuts of the leaves (parts
-   added by the tree). The embedding's gradient has an oracle in float that follows the documented order. */
+   Values are compared with naive loops in double; gradients with those and with central
+   differences; bits over instruction sets, numbers of threads, what else is in the batch, and cuts
+   of the leaves (parts added by the tree). The embedding's gradient has an oracle in float that
+   follows the documented order. */
 #include "test.h"
 
 static const neo_tensor none; /* data NULL */
@@ -16,7 +17,8 @@ static void contexts_make(int shards) {
     context_count = 0;
     for (int i = 0; i < 4; i++)
         for (int threads = 1; threads <= 8; threads++) {
-            int best = i > 0 && neo_isa_available(isas[i]) && (i == 3 || !neo_isa_available(isas[i + 1]));
+            int best =
+                i > 0 && neo_isa_available(isas[i]) && (i == 3 || !neo_isa_available(isas[i + 1]));
             if (neo_isa_available(isas[i]) && (best || threads == 1 + i * 2))
                 contexts[context_count++] = test_ctx(threads, isas[i], shards);
         }
@@ -57,7 +59,9 @@ static void boxes_free(int count, box *const *b) {
 #define FREE(...)                                                                                  \
     boxes_free((int)(sizeof((box *[]){__VA_ARGS__}) / sizeof(box *)), (box *[]){__VA_ARGS__})
 static float *row_of(neo_tensor t, int64_t i) { return (float *)t.data + i * t.stride[0]; }
-static neo_tensor vec(box b) { return neo_tensor_1d(b.t.data, NEO_F32, b.t.shape[0] * b.t.shape[1]); }
+static neo_tensor vec(box b) {
+    return neo_tensor_1d(b.t.data, NEO_F32, b.t.shape[0] * b.t.shape[1]);
+}
 static void near_all(const char *what, neo_tensor got, const double *want, double tol) {
     int64_t bad = 0;
     for (int64_t i = 0; i < got.shape[0]; i++)
@@ -80,8 +84,10 @@ static neo_status norm_forward(neo_ctx *ctx, const norm_case *c) {
                        : neo_rms_norm_forward(ctx, c->x, c->w, c->eps, c->y, c->stats);
 }
 static neo_status norm_backward(neo_ctx *ctx, const neo_leaves *leaves, const norm_case *c) {
-    return c->centered ? neo_layer_norm_backward(ctx, leaves, c->x, c->w, c->stats, c->dy, c->dx, c->dw, c->db)
-                       : neo_rms_norm_backward(ctx, leaves, c->x, c->w, c->stats, c->dy, c->dx, c->dw);
+    return c->centered
+               ? neo_layer_norm_backward(ctx, leaves, c->x, c->w, c->stats, c->dy, c->dx, c->dw,
+                                         c->db)
+               : neo_rms_norm_backward(ctx, leaves, c->x, c->w, c->stats, c->dy, c->dx, c->dw);
 }
 static double norm_weight(const norm_case *c, int64_t j) {
     return c->w.data ? (double)((float *)c->w.data)[j] : 1.0;
@@ -99,7 +105,8 @@ static void norm_reference(const norm_case *c, double *y, double *dx, double *dw
         double scale = 1 / sqrt(square / (double)n + (double)c->eps);
         for (int64_t j = 0; j < n; j++) {
             double z = ((double)x[j] - mean) * scale, d = (double)dy[j];
-            y[i * n + j] = z * norm_weight(c, j) + (c->b.data ? (double)((float *)c->b.data)[j] : 0);
+            y[i * n + j] =
+                z * norm_weight(c, j) + (c->b.data ? (double)((float *)c->b.data)[j] : 0);
             dw[j] += d * z;
             db[j] += d;
             sum += d * norm_weight(c, j);
@@ -107,7 +114,8 @@ static void norm_reference(const norm_case *c, double *y, double *dx, double *dw
         }
         for (int64_t j = 0; j < n; j++) {
             double z = ((double)x[j] - mean) * scale, g = (double)dy[j] * norm_weight(c, j);
-            dx[i * n + j] = scale * (g - (c->centered ? sum / (double)n : 0) - z * sum_z / (double)n);
+            dx[i * n + j] =
+                scale * (g - (c->centered ? sum / (double)n : 0) - z * sum_z / (double)n);
         }
     }
 }
@@ -131,15 +139,16 @@ static void check_norm(int centered, int weighted, int64_t rows, int64_t n, int6
         CHECK_OK(norm_backward(contexts[i], NULL, &c));
         if (i == 0) {
             near_all("y", gy.t, ry, 2e-6);
-            near_all("dx", gx.t, rx, 1e-5 * (n < 3 ? 300 : 1)); /* of two columns: a difference of equals */
+            near_all("dx", gx.t, rx,
+                     1e-5 * (n < 3 ? 300 : 1)); /* of two columns: a difference of equals */
             near_all("dw", gw.t, rw, 1e-5);
             if (centered) near_all("db", gb.t, rb, 1e-5);
             fy = gy, fx = gx, fw = gw, fb = gb;
         } else {
             if (!box_same(gy, fy) || !box_same(gx, fx) || !box_same(gw, fw) || !box_same(gb, fb))
-                FAIL("%s norm [%d][%d]: %s with %d threads has other bits", centered ? "layer" : "RMS",
-                     (int)rows, (int)n, neo_isa_name(neo_ctx_isa(contexts[i])),
-                     neo_ctx_threads(contexts[i]));
+                FAIL("%s norm [%d][%d]: %s with %d threads has other bits",
+                     centered ? "layer" : "RMS", (int)rows, (int)n,
+                     neo_isa_name(neo_ctx_isa(contexts[i])), neo_ctx_threads(contexts[i]));
             FREE(&gy, &gx, &gw, &gb);
         }
         if (i == 0) { /* dx in place of dy */
@@ -169,7 +178,8 @@ static void norms(void) {
 static void norm_parts(void) {
     enum { BATCH = 21, T = 3, N = 70, V = 8 };
     neo_ctx *ctx = test_ctx(2, NEO_ISA_BEST, V);
-    box x = box_make(BATCH * T, N, 0), dy = box_make(BATCH * T, N, 0), y = box_make(BATCH * T, N, 0);
+    box x = box_make(BATCH * T, N, 0), dy = box_make(BATCH * T, N, 0),
+        y = box_make(BATCH * T, N, 0);
     box stats = box_make(BATCH * T, 2, 0), w = box_make(1, N, 0);
     float dw[N], db[N], part_w[V][N], part_b[V][N];
     norm_case c = {1, BATCH * T, N, x.t, vec(w), none, y.t, stats.t, dy.t, none, none, none, 0.0f};
@@ -184,7 +194,8 @@ static void norm_parts(void) {
             int64_t begin = T * neo_leaf_begin(BATCH, V, leaves.first);
             int64_t count = T * neo_leaf_begin(BATCH, V, leaves.first + leaves.count) - begin;
             norm_case part = c;
-            part.x = neo_tensor_rows(x.t, begin, count), part.dy = neo_tensor_rows(dy.t, begin, count);
+            part.x = neo_tensor_rows(x.t, begin, count),
+            part.dy = neo_tensor_rows(dy.t, begin, count);
             part.stats = neo_tensor_rows(stats.t, begin, count);
             part.dw = tw[p] = neo_tensor_1d(part_w[p], NEO_F32, N);
             part.db = tb[p] = neo_tensor_1d(part_b[p], NEO_F32, N);
@@ -208,8 +219,8 @@ static void norm_parts(void) {
 
 /* ---- embedding ---- */
 /* The gradient of element (r, j): leaf by leaf in order, then the tree. */
-static float embedding_leaf(const int64_t *ids, neo_tensor dout, int64_t r, int64_t j, int64_t begin,
-                            int64_t end) {
+static float embedding_leaf(const int64_t *ids, neo_tensor dout, int64_t r, int64_t j,
+                            int64_t begin, int64_t end) {
     float sum = 0.0f;
     for (int64_t i = begin; i < end; i++)
         if (ids[i] == r) sum += row_of(dout, i)[j];
@@ -227,12 +238,14 @@ static float embedding_tree(const int64_t *ids, neo_tensor dout, int64_t r, int6
            embedding_tree(ids, dout, r, j, shards, first + left, count - left);
 }
 static void check_embedding(int shards, int64_t count, int64_t rows, int64_t dim, int64_t pad) {
-    box table = box_make(rows, dim, pad), out = box_make(count, dim, pad), dout = box_make(count, dim, pad);
+    box table = box_make(rows, dim, pad), out = box_make(count, dim, pad),
+        dout = box_make(count, dim, pad);
     box dtable = box_make(rows, dim, pad), want = box_copy(dtable), want_add = box_copy(dtable);
     int64_t *ids = malloc((size_t)(count + 1) * 8);
     int32_t *ids32 = malloc((size_t)(count + 1) * 4);
     for (int64_t i = 0; i < count; i++) /* some rows often, some never */
-        ids32[i] = (int32_t)(ids[i] = (int64_t)(test_random() % 7 ? test_random() % (uint32_t)rows : 0));
+        ids32[i] =
+            (int32_t)(ids[i] = (int64_t)(test_random() % 7 ? test_random() % (uint32_t)rows : 0));
     for (int64_t r = 0; r < rows; r++)
         for (int64_t j = 0; j < dim; j++) {
             float sum = embedding_tree(ids, dout.t, r, j, shards, 0, shards);
@@ -240,7 +253,8 @@ static void check_embedding(int shards, int64_t count, int64_t rows, int64_t dim
             row_of(want_add.t, r)[j] += sum;
         }
     for (int i = 0; i < context_count; i++) {
-        neo_tensor t = i % 2 ? neo_tensor_1d(ids32, NEO_I32, count) : neo_tensor_1d(ids, NEO_I64, count);
+        neo_tensor t =
+            i % 2 ? neo_tensor_1d(ids32, NEO_I32, count) : neo_tensor_1d(ids, NEO_I64, count);
         box y = box_copy(out), got = box_copy(dtable), got_add = box_copy(dtable);
         CHECK_OK(neo_embedding_forward(contexts[i], t, table.t, y.t));
         for (int64_t k = 0; k < count; k++) {
@@ -251,8 +265,9 @@ static void check_embedding(int shards, int64_t count, int64_t rows, int64_t dim
         CHECK_OK(neo_embedding_backward(contexts[i], NULL, t, dout.t, got.t, 0));
         CHECK_OK(neo_embedding_backward(contexts[i], NULL, t, dout.t, got_add.t, 1));
         if (!box_same(got, want) || !box_same(got_add, want_add))
-            FAIL("V %d, %d ids, table [%d][%d], %s, %d threads: the gradient differs", shards, (int)count,
-                 (int)rows, (int)dim, neo_isa_name(neo_ctx_isa(contexts[i])), neo_ctx_threads(contexts[i]));
+            FAIL("V %d, %d ids, table [%d][%d], %s, %d threads: the gradient differs", shards,
+                 (int)count, (int)rows, (int)dim, neo_isa_name(neo_ctx_isa(contexts[i])),
+                 neo_ctx_threads(contexts[i]));
         FREE(&y, &got, &got_add);
     }
     FREE(&table, &out, &dout, &dtable, &want, &want_add);
@@ -286,7 +301,8 @@ static void embedding_parts(void) {
     neo_tensor t[V];
     for (int v = 0; v < V; v++) {
         neo_leaves one = {BATCH, v, 1, T};
-        int64_t begin = T * neo_leaf_begin(BATCH, V, v), count = T * neo_leaf_begin(BATCH, V, v + 1) - begin;
+        int64_t begin = T * neo_leaf_begin(BATCH, V, v),
+                count = T * neo_leaf_begin(BATCH, V, v + 1) - begin;
         t[v] = neo_tensor_2d(part[v], NEO_F32, R, D);
         memset(part[v], 0, sizeof part[v]);
         CHECK_OK(neo_embedding_backward(ctx, &one, neo_tensor_1d(ids + begin, NEO_I64, count),
@@ -314,11 +330,12 @@ static neo_status attention_forward(neo_ctx *ctx, const attention_case *c) {
     return neo_attention_forward(ctx, &c->desc, c->q, c->k, c->v, c->y, c->lse);
 }
 static neo_status attention_backward(neo_ctx *ctx, const attention_case *c) {
-    return neo_attention_backward(ctx, &c->desc, c->q, c->k, c->v, c->y, c->lse, c->dy, c->dq, c->dk, c->dv);
+    return neo_attention_backward(ctx, &c->desc, c->q, c->k, c->v, c->y, c->lse, c->dy, c->dq,
+                                  c->dk, c->dv);
 }
 /* One sequence and head in double; outputs are [B T][heads dim] arrays. */
-static void attention_reference_head(const attention_case *c, int64_t b, int64_t h, double *y, double *dq,
-                                     double *dk, double *dv) {
+static void attention_reference_head(const attention_case *c, int64_t b, int64_t h, double *y,
+                                     double *dq, double *dk, double *dv) {
     const int64_t T = c->desc.length, D = c->dim, cols = c->desc.heads * D;
     const double scale = c->desc.scale != 0 ? (double)c->desc.scale : 1 / sqrt((double)D);
     double *p = malloc((size_t)(2 * T) * sizeof *p), *dp = p + T;
@@ -354,13 +371,25 @@ static void attention_reference_head(const attention_case *c, int64_t b, int64_t
     free(p);
 }
 /* q, k, v are slices of one matrix, and so are dq, dk, dv. */
-static void check_attention(int64_t batch, int64_t length, int64_t heads, int64_t dim, int causal, float scale) {
+static void check_attention(int64_t batch, int64_t length, int64_t heads, int64_t dim, int causal,
+                            float scale) {
     const int64_t rows = batch * length, cols = heads * dim, size = rows * cols;
-    box qkv = box_make(rows, 3 * cols, 2), dqkv = box_make(rows, 3 * cols, 5), y = box_make(rows, cols, 3);
+    box qkv = box_make(rows, 3 * cols, 2), dqkv = box_make(rows, 3 * cols, 5),
+        y = box_make(rows, cols, 3);
     box dy = box_make(rows, cols, 0), lse = box_make(rows, heads, 1), fy = y, fd = dqkv;
     double *want = calloc((size_t)(4 * size), sizeof *want);
-    attention_case c = {{length, heads, causal, scale}, batch, dim, none, none, none, none, none, dy.t, none,
-                        none, none};
+    attention_case c = {{length, heads, causal, scale},
+                        batch,
+                        dim,
+                        none,
+                        none,
+                        none,
+                        none,
+                        none,
+                        dy.t,
+                        none,
+                        none,
+                        none};
     c.q = neo_tensor_slice(qkv.t, 1, 0, cols), c.k = neo_tensor_slice(qkv.t, 1, cols, cols);
     c.v = neo_tensor_slice(qkv.t, 1, 2 * cols, cols);
     for (int64_t b = 0; b < batch; b++)
@@ -369,7 +398,8 @@ static void check_attention(int64_t batch, int64_t length, int64_t heads, int64_
     for (int i = 0; i < context_count; i++) {
         box gy = box_copy(y), gd = box_copy(dqkv), gl = box_copy(lse);
         c.y = gy.t, c.lse = gl.t, c.dq = neo_tensor_slice(gd.t, 1, 0, cols);
-        c.dk = neo_tensor_slice(gd.t, 1, cols, cols), c.dv = neo_tensor_slice(gd.t, 1, 2 * cols, cols);
+        c.dk = neo_tensor_slice(gd.t, 1, cols, cols),
+        c.dv = neo_tensor_slice(gd.t, 1, 2 * cols, cols);
         CHECK_OK(attention_forward(contexts[i], &c));
         CHECK_OK(attention_backward(contexts[i], &c));
         if (i == 0) {
@@ -380,9 +410,9 @@ static void check_attention(int64_t batch, int64_t length, int64_t heads, int64_
             fy = gy, fd = gd;
         } else {
             if (!box_same(gy, fy) || !box_same(gd, fd))
-                FAIL("T %d, %d heads of %d, causal %d: %s with %d threads has other bits", (int)length,
-                     (int)heads, (int)dim, causal, neo_isa_name(neo_ctx_isa(contexts[i])),
-                     neo_ctx_threads(contexts[i]));
+                FAIL("T %d, %d heads of %d, causal %d: %s with %d threads has other bits",
+                     (int)length, (int)heads, (int)dim, causal,
+                     neo_isa_name(neo_ctx_isa(contexts[i])), neo_ctx_threads(contexts[i]));
             FREE(&gy, &gd);
         }
         FREE(&gl);
@@ -406,7 +436,8 @@ static void attention_large(void) {
     enum { T = 150, D = 4 };
     neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
     box q = box_make(T, D, 0), k = box_make(T, D, 0), v = box_make(T, D, 0), y = box_make(T, D, 0);
-    box dx = box_make(T, D, 0), dk = box_make(T, D, 0), dv = box_make(T, D, 0), lse = box_make(T, 1, 0);
+    box dx = box_make(T, D, 0), dk = box_make(T, D, 0), dv = box_make(T, D, 0),
+        lse = box_make(T, 1, 0);
     for (int i = 0; i < T * D; i++)
         ((float *)q.t.data)[i] *= 40, ((float *)k.t.data)[i] *= 40.0f * (float)(i / 256 + 1);
     attention_case c = {{T, 1, 1, 1.0f}, 1, D, q.t, k.t, v.t, y.t, lse.t, v.t, dx.t, dk.t, dv.t};
@@ -427,15 +458,27 @@ static void attention_alone(void) {
     box q = box_make(B * T, COLS, 0), k = box_make(B * T, COLS, 0), v = box_make(B * T, COLS, 0);
     box dy = box_make(B * T, COLS, 0), y[2], lse[2], dq[2], dk[2], dv[2];
     for (int i = 0; i < 2; i++) {
-        y[i] = box_make(B * T, COLS, 0), lse[i] = box_make(B * T, H, 0), dq[i] = box_make(B * T, COLS, 0);
+        y[i] = box_make(B * T, COLS, 0), lse[i] = box_make(B * T, H, 0),
+        dq[i] = box_make(B * T, COLS, 0);
         dk[i] = box_make(B * T, COLS, 0), dv[i] = box_make(B * T, COLS, 0);
     }
-    attention_case c = {{T, H, 1, 0}, B, D, q.t, k.t, v.t, y[0].t, lse[0].t, dy.t, dq[0].t, dk[0].t, dv[0].t};
+    attention_case c = {{T, H, 1, 0}, B,        D,    q.t,     k.t,     v.t,
+                        y[0].t,       lse[0].t, dy.t, dq[0].t, dk[0].t, dv[0].t};
     CHECK_OK(attention_forward(ctx, &c));
     CHECK_OK(attention_backward(ctx, &c));
 #define ONE(t) neo_tensor_rows(t, T, T)
-    attention_case one = {{T, H, 1, 0}, 1, D, ONE(q.t), ONE(k.t), ONE(v.t), ONE(y[1].t), ONE(lse[1].t),
-                          ONE(dy.t), ONE(dq[1].t), none, none};
+    attention_case one = {{T, H, 1, 0},
+                          1,
+                          D,
+                          ONE(q.t),
+                          ONE(k.t),
+                          ONE(v.t),
+                          ONE(y[1].t),
+                          ONE(lse[1].t),
+                          ONE(dy.t),
+                          ONE(dq[1].t),
+                          none,
+                          none};
     CHECK_OK(attention_forward(ctx, &one));
     CHECK_OK(attention_backward(ctx, &one)); /* some gradients are not asked for */
     one.dq = none, one.dk = ONE(dk[1].t), one.dv = ONE(dv[1].t);
@@ -493,10 +536,12 @@ static neo_status probe_embedding(neo_ctx *ctx, const void *user) {
 static void gradients(void) {
     neo_ctx *ctx = test_ctx(2, NEO_ISA_BEST, 2);
     for (int centered = 0; centered < 2; centered++) {
-        box x = box_make(5, 9, 0), w = box_make(1, 9, 0), b = box_make(1, 9, 0), y = box_make(5, 9, 0);
+        box x = box_make(5, 9, 0), w = box_make(1, 9, 0), b = box_make(1, 9, 0),
+            y = box_make(5, 9, 0);
         box r = box_make(5, 9, 0), s = box_make(5, 1 + centered, 0);
         box dx = box_make(5, 9, 0), dw = box_make(1, 9, 0), db = box_make(1, 9, 0);
-        norm_case c = {centered, 5, 9, x.t, vec(w), vec(b), y.t, s.t, r.t, dx.t, vec(dw), vec(db), 1e-3f};
+        norm_case c = {centered, 5,   9,    x.t,     vec(w),  vec(b), y.t,
+                       s.t,      r.t, dx.t, vec(dw), vec(db), 1e-3f};
         if (!centered) c.stats = vec(s);
         probe p = {probe_norm, ctx, &c, y.t, r.t};
         CHECK_OK(norm_forward(ctx, &c));
@@ -507,10 +552,12 @@ static void gradients(void) {
         FREE(&x, &w, &b, &y, &r, &s, &dx, &dw, &db);
     }
     for (int causal = 0; causal < 2; causal++) {
-        box q = box_make(10, 6, 0), k = box_make(10, 6, 0), v = box_make(10, 6, 0), y = box_make(10, 6, 0);
+        box q = box_make(10, 6, 0), k = box_make(10, 6, 0), v = box_make(10, 6, 0),
+            y = box_make(10, 6, 0);
         box r = box_make(10, 6, 0), lse = box_make(10, 2, 0);
         box dq = box_make(10, 6, 0), dk = box_make(10, 6, 0), dv = box_make(10, 6, 0);
-        attention_case c = {{5, 2, causal, 0}, 2, 3, q.t, k.t, v.t, y.t, lse.t, r.t, dq.t, dk.t, dv.t};
+        attention_case c = {
+            {5, 2, causal, 0}, 2, 3, q.t, k.t, v.t, y.t, lse.t, r.t, dq.t, dk.t, dv.t};
         probe p = {probe_attention, ctx, &c, y.t, r.t};
         CHECK_OK(attention_forward(ctx, &c));
         CHECK_OK(attention_backward(ctx, &c));
@@ -519,7 +566,8 @@ static void gradients(void) {
         check_gradient("attention dv", &p, v.t, dv.t);
         FREE(&q, &k, &v, &y, &r, &lse, &dq, &dk, &dv);
     }
-    box table = box_make(4, 3, 0), out = box_make(6, 3, 0), r = box_make(6, 3, 0), dt = box_make(4, 3, 0);
+    box table = box_make(4, 3, 0), out = box_make(6, 3, 0), r = box_make(6, 3, 0),
+        dt = box_make(4, 3, 0);
     int32_t ids[6] = {1, 3, 1, 0, 3, 1};
     embedding_case c = {neo_tensor_1d(ids, NEO_I32, 6), table.t, out.t};
     probe p = {probe_embedding, ctx, &c, out.t, r.t};
@@ -534,7 +582,8 @@ static void residuals(void) {
     contexts_make(1);
     for (int i = 0; i < context_count; i++) {
         enum { N = 70001 };
-        float *x = malloc(N * sizeof *x), *y = malloc(N * sizeof *y), *want = malloc(N * sizeof *want);
+        float *x = malloc(N * sizeof *x), *y = malloc(N * sizeof *y),
+              *want = malloc(N * sizeof *want);
         test_fill(x, N), test_fill(y, N);
         for (int k = 0; k < N; k++) want[k] = x[k] + y[k];
         CHECK_OK(neo_add(contexts[i], neo_tensor_1d(x, NEO_F32, N), neo_tensor_1d(y, NEO_F32, N)));
@@ -558,25 +607,32 @@ static void norm_errors(void) {
     neo_tensor v = neo_tensor_1d(f, NEO_F32, 3), bad = neo_tensor_1d(f, NEO_F32, 2);
     neo_tensor away = v;
     away.data = NULL, away.absent = "unit 'h.0' is not gathered";
-    CHECK_ERR(neo_layer_norm_forward(ctx, x, bad, v, 0, x, s), NEO_ERR_SHAPE, "weight is not an f32 tensor [3]");
-    CHECK_ERR(neo_layer_norm_forward(ctx, x, v, bad, 0, x, s), NEO_ERR_SHAPE, "bias is not an f32 tensor [3]");
+    CHECK_ERR(neo_layer_norm_forward(ctx, x, bad, v, 0, x, s), NEO_ERR_SHAPE,
+              "weight is not an f32 tensor [3]");
+    CHECK_ERR(neo_layer_norm_forward(ctx, x, v, bad, 0, x, s), NEO_ERR_SHAPE,
+              "bias is not an f32 tensor [3]");
     CHECK_ERR(neo_layer_norm_forward(ctx, x, v, v, -1.0f, x, s), NEO_ERR_ARG, "eps is -1");
     CHECK_ERR(neo_layer_norm_forward(ctx, x, v, v, NAN, x, s), NEO_ERR_ARG, "eps is");
-    CHECK_ERR(neo_layer_norm_forward(ctx, x, v, v, 0, s, s), NEO_ERR_SHAPE, "y is [4][2], expected [4][3]");
-    CHECK_ERR(neo_layer_norm_forward(ctx, x, v, v, 0, x, x), NEO_ERR_SHAPE, "stats is [4][3], expected [4][2]");
-    CHECK_ERR(neo_rms_norm_forward(ctx, x, v, 0, x, s), NEO_ERR_SHAPE, "stats is not an f32 tensor [4]");
-    CHECK_ERR(neo_rms_norm_forward(ctx, neo_tensor_2d(f, NEO_F32, 4, 0), none, 0, x, s), NEO_ERR_SHAPE,
-              "x has no columns");
+    CHECK_ERR(neo_layer_norm_forward(ctx, x, v, v, 0, s, s), NEO_ERR_SHAPE,
+              "y is [4][2], expected [4][3]");
+    CHECK_ERR(neo_layer_norm_forward(ctx, x, v, v, 0, x, x), NEO_ERR_SHAPE,
+              "stats is [4][3], expected [4][2]");
+    CHECK_ERR(neo_rms_norm_forward(ctx, x, v, 0, x, s), NEO_ERR_SHAPE,
+              "stats is not an f32 tensor [4]");
+    CHECK_ERR(neo_rms_norm_forward(ctx, neo_tensor_2d(f, NEO_F32, 4, 0), none, 0, x, s),
+              NEO_ERR_SHAPE, "x has no columns");
     CHECK_ERR(neo_layer_norm_forward(ctx, x, away, v, 0, x, s), NEO_ERR_STATE,
               "neo_layer_norm_forward: weight has no data, unit 'h.0' is not gathered");
     CHECK_ERR(neo_layer_norm_backward(ctx, NULL, x, v, s, x, x, none, away), NEO_ERR_STATE,
               "neo_layer_norm_backward: dbias has no data, unit 'h.0'");
-    CHECK_ERR(neo_layer_norm_backward(ctx, NULL, x, v, s, x, x, bad, none), NEO_ERR_SHAPE, "dweight is not");
+    CHECK_ERR(neo_layer_norm_backward(ctx, NULL, x, v, s, x, x, bad, none), NEO_ERR_SHAPE,
+              "dweight is not");
     neo_leaves leaves = {9, 0, 1, 1};
     CHECK_OK(neo_layer_norm_backward(ctx, &leaves, x, v, s, x, none, none, none));
     leaves.rows_per_sample = 2;
-    CHECK_ERR(neo_layer_norm_backward(ctx, &leaves, x, v, s, x, none, none, none), NEO_ERR_SHAPE,
-              "neo_layer_norm_backward: leaves [0, 1) of 2 hold 4 samples of a batch of 9, 2 rows each");
+    CHECK_ERR(
+        neo_layer_norm_backward(ctx, &leaves, x, v, s, x, none, none, none), NEO_ERR_SHAPE,
+        "neo_layer_norm_backward: leaves [0, 1) of 2 hold 4 samples of a batch of 9, 2 rows each");
     CHECK_ERR(neo_layer_norm_forward(NULL, x, v, v, 0, x, s), NEO_ERR_ARG, "ctx is NULL");
     neo_ctx_destroy(ctx);
 }
@@ -607,8 +663,9 @@ static void embedding_errors(void) {
                                      neo_tensor_2d(f, NEO_F32, 3, 5), 0),
               NEO_ERR_SHAPE, "dout is [3][5], expected [2][5]");
     t.data = NULL, t.absent = "unit 'wte' is not gathered";
-    CHECK_ERR(neo_embedding_forward(ctx, neo_tensor_1d(ids, NEO_I64, 2), t, neo_tensor_rows(o, 0, 2)),
-              NEO_ERR_STATE, "table has no data, unit 'wte' is not gathered");
+    CHECK_ERR(
+        neo_embedding_forward(ctx, neo_tensor_1d(ids, NEO_I64, 2), t, neo_tensor_rows(o, 0, 2)),
+        NEO_ERR_STATE, "table has no data, unit 'wte' is not gathered");
     neo_ctx_destroy(ctx);
 }
 static void attention_errors(void) {
@@ -622,8 +679,10 @@ static void attention_errors(void) {
     CHECK_ERR(FORWARD(x, x, s, x, s), NEO_ERR_SHAPE, "v is [8][2]");
     CHECK_ERR(FORWARD(x, x, x, s, s), NEO_ERR_SHAPE, "y is [8][2]");
     CHECK_ERR(FORWARD(x, x, x, x, x), NEO_ERR_SHAPE, "lse is [8][6], expected [8][2]");
-    CHECK_ERR(neo_attention_backward(ctx, &d, x, x, x, x, none, x, x, x, x), NEO_ERR_SHAPE, "lse is not");
-    CHECK_ERR(neo_attention_backward(ctx, &d, x, x, x, x, s, x, x, s, x), NEO_ERR_SHAPE, "dk is [8][2]");
+    CHECK_ERR(neo_attention_backward(ctx, &d, x, x, x, x, none, x, x, x, x), NEO_ERR_SHAPE,
+              "lse is not");
+    CHECK_ERR(neo_attention_backward(ctx, &d, x, x, x, x, s, x, x, s, x), NEO_ERR_SHAPE,
+              "dk is [8][2]");
     d.length = 3;
     CHECK_ERR(FORWARD(x, x, x, x, s), NEO_ERR_SHAPE, "q has 8 rows, not whole sequences of 3");
     d.length = 0;
@@ -634,7 +693,8 @@ static void attention_errors(void) {
     CHECK_ERR(FORWARD(x, x, x, x, s), NEO_ERR_ARG, "scale is inf");
     d.heads = 1, d.scale = 0;
     neo_tensor wide = neo_tensor_2d(f, NEO_F32, 8, 513);
-    CHECK_ERR(FORWARD(wide, wide, wide, wide, none), NEO_ERR_UNSUPPORTED, "heads of 513 columns, more than 512");
+    CHECK_ERR(FORWARD(wide, wide, wide, wide, none), NEO_ERR_UNSUPPORTED,
+              "heads of 513 columns, more than 512");
     neo_tensor empty = neo_tensor_2d(NULL, NEO_F32, 0, 6);
     CHECK_OK(FORWARD(empty, empty, empty, empty, none));
     neo_ctx_destroy(ctx);
@@ -643,7 +703,8 @@ static void attention_errors(void) {
 /* Nothing here asks the allocator for memory. */
 static void memory(void) {
     neo_ctx *ctx = test_ctx(2, NEO_ISA_BEST, 4);
-    box x = box_make(32, 24, 0), y = box_make(32, 24, 0), s = box_make(32, 2, 0), w = box_make(1, 24, 0);
+    box x = box_make(32, 24, 0), y = box_make(32, 24, 0), s = box_make(32, 2, 0),
+        w = box_make(1, 24, 0);
     box d = box_make(1, 24, 0), z = box_make(32, 24, 0);
     int64_t ids[32] = {0}, before = neo_ctx_memory(ctx).alloc_count;
     neo_attention_desc a = {8, 2, 1, 0};

@@ -328,8 +328,8 @@ static void integers(void) {
     static int32_t r[S];
     for (int i = 0; i < S; i++) v[i] = -2.7f;
     neo_convert_desc desc = {.rounding = NEO_ROUND_STOCHASTIC, .name = "q"};
-    CHECK_OK(neo_tensor_convert(ctx, neo_tensor_1d(v, NEO_F32, S), neo_tensor_1d(r, NEO_I32, S),
-                                &desc));
+    CHECK_OK(
+        neo_tensor_convert(ctx, neo_tensor_1d(v, NEO_F32, S), neo_tensor_1d(r, NEO_I32, S), &desc));
     double sum = 0;
     for (int i = 0; i < S; i++) {
         CHECK(r[i] == -3 || r[i] == -2);
@@ -546,7 +546,7 @@ static void absent(void) {
     CHECK(!neo_tensor_reshape(w, 1, &(int64_t){11}).absent && !neo_tensor_rows(w, 3, 2).absent);
 
     neo_tensor v = neo_tensor_2d(f, NEO_F32, 4, 3);
-#define NEEDS(call, name)                                                                          \
+#define NEEDS(call, name) \
     CHECK_ERR(call, NEO_ERR_STATE, name " has no data, unit 'h.0' is not gathered")
     NEEDS(neo_linear_forward(ctx, x, w, none, NEO_ACT_NONE, y), "neo_linear_forward: w");
     NEEDS(neo_linear_forward(ctx, x, v, b, NEO_ACT_NONE, y), "neo_linear_forward: bias");
