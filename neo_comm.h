@@ -41,6 +41,7 @@
      a decision of one rank                         broadcast
      what a step has come to, on every rank         agree: before any rank acts on an error, or on the end of
                                                     its input
+     which samples of a batch are this rank's?      samples
      numbers per sample, for metrics                gather_samples
      lines that come on standard input              neo_comm_input
      numbers for a report                           gather, or all_reduce of the words of a neo_exact x: in and
@@ -412,6 +413,10 @@ NEO_API neo_status neo_comm_agree(neo_comm *comm, neo_status mine);
    devices. */
 NEO_API neo_group neo_comm_group(neo_comm *comm);
 
+/* neo_comm_samples: of a batch over all ranks this rank holds the samples [*first, *first + *count): those of its
+   leaves, as readers deal them out. V = neo_ctx_repro_shards must be that of the readers. Not collective.
+   Errors   NEO_ERR_ARG: a NULL, batch is negative, V is less than the ranks; nothing is written. */
+NEO_API neo_status neo_comm_samples(const neo_comm *comm, int64_t batch, int64_t *first, int64_t *count);
 /* neo_comm_gather_samples: numbers per sample, of all samples of a batch in their order, at the root. in: of this
    rank's samples [neo_batch.size][cols]; out: at the root [batch][cols], elsewhere not read; batch:
    neo_batch.global_size. V = neo_ctx_repro_shards must be that of the readers, and at least the ranks.
@@ -2115,10 +2120,11 @@ static neo__round neo__round_new(neo_comm *c) {
     return r;
 }
 static int neo__peer(const neo_comm *c, int distance) { return (c->rank + distance) % c->size; }
-/* Where all send to all: the rank that this one sends to in turn d (1 .. size - 1), or, of, that it receives
-   from. Turns go through the places of a node, then node by node through theirs. So in each turn all ranks
-   send at one level, and each to another; with r + d the ranks of a node would begin with the same rank of
-   the next one. Where nodes are not equal, or their ranks not consecutive, it is r + d. */
+/* Where all send to all: the rank that this one sends to in turn d (1 .. size - 1), or, of, that it
+   receives from. Turns go through the places of a node, then node by node through theirs. So in each
+   turn all ranks send at one level, and each to another; with r + d the ranks of a node would begin
+   with the same rank of the next one. Where nodes are not equal, or their ranks not consecutive, it
+   is r + d. */
 static int neo__peer_in_turn(neo_comm *c, int d, int of) {
     if (c->places == 0) {
         int places = neo__comm_node_size(c);
@@ -3064,23 +3070,40 @@ NEO_API neo_group neo_comm_group(neo_comm *comm) {
 }
 
 /* ---- samples ---- */
+static neo_status neo__check_leaves(const neo_comm *comm, const char *function) {
+    NEO__CHECK(neo_ctx_repro_shards(comm->ctx) >= comm->size, NEO_ERR_ARG,
+               "%s: repro_shards is %d, less than the %d ranks", function,
+               neo_ctx_repro_shards(comm->ctx), comm->size);
+    return NEO_OK;
+}
+/* How many, and the first, of rank r. */
+static int64_t neo__samples_of(const neo_comm *comm, int r, int64_t batch, int64_t *first) {
+    int begin, end;
+    neo__comm_leaves(comm->shards, comm->size, r, &begin, &end);
+    *first = neo_leaf_begin(batch, comm->shards, begin);
+    return neo_leaf_begin(batch, comm->shards, end) - *first;
+}
+NEO_API neo_status neo_comm_samples(const neo_comm *comm, int64_t batch, int64_t *first,
+                                    int64_t *count) {
+    const char *function = "neo_comm_samples";
+    NEO__CHECK(comm && first && count, NEO_ERR_ARG, "%s: an argument is NULL", function);
+    NEO__CHECK(batch >= 0, NEO_ERR_ARG, "%s: a batch of %" PRId64, function, batch);
+    NEO__TRY(neo__check_leaves(comm, function));
+    *count = neo__samples_of(comm, comm->rank, batch, first);
+    return NEO_OK;
+}
 NEO_API neo_status neo_comm_gather_samples(neo_comm *comm, const void *in, void *out, int64_t batch,
                                            int64_t cols, neo_dtype dtype, int root,
                                            neo_ticket *ticket) {
     const char *function = "neo_comm_gather_samples";
     NEO__TRY(neo__comm_check(comm, function));
-    NEO__CHECK(neo_ctx_repro_shards(comm->ctx) >= comm->size, NEO_ERR_ARG,
-               "%s: repro_shards is %d, less than the %d ranks", function,
-               neo_ctx_repro_shards(comm->ctx), comm->size);
+    NEO__TRY(neo__check_leaves(comm, function));
     NEO__CHECK(batch >= 0 && cols >= 0 && (cols == 0 || batch <= INT64_MAX / 16 / cols),
                NEO_ERR_ARG, "%s: %" PRId64 " samples of %" PRId64 " numbers", function, batch, cols);
     int64_t *counts = comm->slot[comm->queue_length].out_counts; /* free between calls */
-    for (int p = 0; p < comm->size; p++) {
-        int begin, end;
-        neo__comm_leaves(comm->shards, comm->size, p, &begin, &end);
-        counts[p] = cols * (neo_leaf_begin(batch, comm->shards, end) -
-                            neo_leaf_begin(batch, comm->shards, begin));
-    }
+    int64_t first;
+    for (int p = 0; p < comm->size; p++)
+        counts[p] = cols * neo__samples_of(comm, p, batch, &first);
     return neo_comm_gather(comm, in, out, 0, counts, dtype, root, ticket);
 }
 

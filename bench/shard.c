@@ -128,8 +128,7 @@ static void make_member(member *m, neo_comm *comm, job *j) {
     m->ctx = neo_comm_ctx(comm);
     m->rank = neo_comm_rank(comm);
     m->ranks = neo_comm_size(comm);
-    m->first = neo_leaf_begin(BATCH, LEAVES, LEAVES * m->rank / m->ranks);
-    m->samples = neo_leaf_begin(BATCH, LEAVES, LEAVES * (m->rank + 1) / m->ranks) - m->first;
+    BENCH_OK(neo_comm_samples(comm, BATCH, &m->first, &m->samples));
     for (int k = 0; k < BATCHES; k++) cut_batch(m, k);
     m->out = alloc_rows(m, j->width);
     m->dout = neo_tensor_2d(j->dout + m->first * j->width, NEO_F32, m->samples, j->width);

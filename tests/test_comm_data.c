@@ -220,9 +220,16 @@ static neo_status samples(neo_comm *comm, void *user) {
     (void)user;
     for (size_t k = 0; k < sizeof batches / sizeof batches[0]; k++) {
         for (int64_t cols = 0; cols <= 3; cols += 3) {
-            int64_t n = batches[k], root = (int64_t)k % w, mine[300], all[301];
-            int64_t begin = neo_leaf_begin(n, shards, rank * shards / w),
-                    end = neo_leaf_begin(n, shards, (rank + 1) * shards / w);
+            int64_t n = batches[k], root = (int64_t)k % w, mine[300], all[301], begin = -1, count = -1;
+            EXPECT_OK(comm, neo_comm_samples(comm, n, &begin, &count));
+            int64_t end = begin + count;
+            for (int64_t s = 0; s < n; s++) { /* whose leaf is it in? */
+                int leaf = 0, owner = 0;
+                while (s >= n * (leaf + 1) / shards) leaf++;
+                while (leaf >= shards * (owner + 1) / w) owner++;
+                EXPECT(comm, (s >= begin && s < end) == (owner == rank), "sample %" PRId64 " of %" PRId64, s, n);
+            }
+            EXPECT(comm, count >= 0 && begin >= 0 && end <= n, "[%" PRId64 ", %" PRId64 ")", begin, end);
             for (int64_t i = 0; i < (end - begin) * cols; i++) mine[i] = begin * cols + i;
             memset(all, -1, sizeof all);
             EXPECT_OK(comm, neo_comm_gather_samples(comm, mine, rank == root ? all : NULL, n, cols, NEO_I64, (int)root,
@@ -232,14 +239,24 @@ static neo_status samples(neo_comm *comm, void *user) {
             EXPECT(comm, good, "%" PRId64 " samples of %" PRId64, n, cols);
         }
     }
+    int64_t first = 7, count = 7;
     EXPECT_ERR(comm, neo_comm_gather_samples(comm, NULL, NULL, -1, 1, NEO_F32, 0, NULL), NEO_ERR_ARG,
                "-1 samples of 1 numbers");
+    EXPECT_ERR(comm, neo_comm_samples(comm, -1, &first, &count), NEO_ERR_ARG, "neo_comm_samples: a batch of -1");
+    EXPECT_ERR(comm, neo_comm_samples(comm, 1, NULL, &count), NEO_ERR_ARG, "neo_comm_samples: an argument is NULL");
+    EXPECT_ERR(comm, neo_comm_samples(comm, 1, &first, NULL), NEO_ERR_ARG, "neo_comm_samples: an argument is NULL");
+    EXPECT_ERR(comm, neo_comm_samples(NULL, 1, &first, &count), NEO_ERR_ARG, "neo_comm_samples: an argument is NULL");
+    EXPECT(comm, first == 7 && count == 7, "a refused call has written");
     return NEO_OK;
 }
 static neo_status too_few_leaves(neo_comm *comm, void *user) {
     (void)user;
     EXPECT_ERR(comm, neo_comm_gather_samples(comm, NULL, NULL, 0, 1, NEO_F32, 0, NULL), NEO_ERR_ARG,
                "repro_shards is 1, less than the 2 ranks");
+    int64_t first = 7, count = 7;
+    EXPECT_ERR(comm, neo_comm_samples(comm, 8, &first, &count), NEO_ERR_ARG,
+               "neo_comm_samples: repro_shards is 1, less than the 2 ranks");
+    EXPECT(comm, first == 7 && count == 7, "a refused call has written");
     return NEO_OK;
 }
 
