@@ -1,5 +1,5 @@
-/* neo_fsdp.h: sharded model state for neo: embedding tables placed by a plan over many ranks, with the same
-   bits under every plan.
+/* neo_fsdp.h: sharded model state for neo: embedding tables placed by a plan, and dense parameters cut in
+   units, over many ranks, with the same bits however they lie.
 
    Copy it beside neo.h and neo_comm.h. MIT licence (at the end of the file).
 
@@ -8,15 +8,16 @@
        why
      - neo_shard: the verbs of neo_bags over tables that lie on many ranks: table-wise, column-wise, row-wise,
        data-parallel, and their combinations with nodes
-     - the same bits: weights and optimizer state do not depend on the plan or the number of ranks
+     - neo_fsdp: dense parameters, gradients and optimizer state cut over the ranks, gathered unit by unit:
+       fully sharded, hybrid, ZeRO-1, ZeRO-2, or copied with bucketed reductions; bytes predicted exactly
+     - the same bits: weights and optimizer state do not depend on the plan, the mode or the number of ranks
      - ids and pooled rows in one exchange each, on wires of 32, 16, 8 or 4 bits
      - checkpoints that any number of ranks loads under any plan; nothing is allocated in a step
 
    WHAT IT DOES NOT DO
      - tables of NEO_POOL_NONE, batches with feature_bags: use neo_bags
      - gradients kept over several batches (neo_bags_accumulate), gradients of per-id weights
-     - dense layers: they are replicated; neo_comm_all_reduce_leaves adds their gradients
-     - devices: tables are in the memory of the processor
+     - devices: tables and units are in the memory of the processor
 
    QUICK START
      In exactly one .c file:               In the others:
@@ -34,11 +35,14 @@
              neo_shard_backward_begin(shard, de);
              ... the bottom MLP's backward, the reduction of dense gradients ...
              neo_shard_backward_end(shard, lr);
+     A trainer of dense units is at >>fsdp.
 
    GLOSSARY
      placement   how one table lies on the ranks: whole, in slices of columns, in ranges of rows, copied
      piece       a rectangle of a table on one rank; a plan is a list of pieces
      slice       the pieces of a table with the same columns: together all its rows
+     unit        dense parameters that are gathered together; its chunks lie on F ranks
+     window      from begin to end of a unit's forward or backward: its parameters are whole
 
    CONTENTS (grep -nE '^ *>>|---- >>' neo_fsdp.h is the map)
      >>fsdp-config >>plan >>shard >>fsdp >>impl-plan >>impl-plan-model >>impl-plan-buffers >>impl-plan-predict

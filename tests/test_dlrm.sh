@@ -100,20 +100,20 @@ done <<END
 1 1 rw on --threads 2
 2 1 auto on --threads 2
 2 2 tw off
-2 1 cw on
+2 1 cw on --dense-shard zero1
 2 1 rw off
 2 2 dp on
-3 1 rw on
+3 1 rw on --dense-shard full
 3 3 cw off
 4 2 auto on
 4 1 auto off --memory 20000000
-4 2 twrw on
+4 2 twrw on --dense-shard full
 4 2 twcw off
 4 2 grid on
 4 1 dp off
-5 1 grid on
+5 1 grid on --dense-shard zero2
 6 3 twrw off
-8 4 grid on
+8 4 grid on --dense-shard full
 8 2 rw on
 8 2 twcw on
 8 1 dp on
@@ -194,15 +194,15 @@ rm -rf "$W/plans"
 move="$wide --epochs 2 --shuffle 300 --optimizer adam --lr 0.002 --checkpoint $W/plans --resume"
 steps=$((samples / 100 * 2))
 whole_move=$(digest $wide --epochs 2 --shuffle 300 --optimizer adam --lr 0.002)
-while read -r left ranks nodes plan pipeline; do
-    timeout 120 $D $move --ranks $ranks --nodes $nodes --plan $plan --pipeline $pipeline --every $((steps - left)) \
+while read -r left ranks nodes plan pipeline more; do
+    timeout 120 $D $move --ranks $ranks --nodes $nodes --plan $plan --pipeline $pipeline $more --every $((steps - left)) \
         >"$W/out" 2>"$W/err" || fail "$ranks ranks, $plan: $(tail -1 "$W/err")"
     rm -r "$W/plans/$(ls "$W/plans" | tail -1)" # what it saved at its end
 done <<END
-9 4 2 grid on
+9 4 2 grid on --dense-shard full
 6 1 1 auto off
 5 8 1 rw on
-3 3 1 cw off
+3 3 1 cw off --dense-shard zero1
 2 2 1 dp on
 END
 same "resumed across plans" "$(digest $move --ranks 4 --nodes 2 --plan twcw)" "$whole_move"
@@ -340,6 +340,7 @@ refused "fewer shards than ranks" 'repro-shards 3: must be at least the 4 ranks'
 refused "no rank" 'ranks' $model --ranks 0
 refused "nodes that do not divide" 'nodes' $model --ranks 4 --nodes 3
 refused "pipeline" 'pipeline' $model --pipeline maybe
+refused "dense-shard" 'dense-shard some: not none, zero1, zero2 or full' $model --dense-shard some
 refused "wire" 'wire\|f33' $model --wire-forward f33
 refused "a plan that is no file" 'nosuch' $model --plan nosuch
 refused "bad-lines" 'bad-lines' $model --bad-lines maybe
