@@ -1503,6 +1503,13 @@ typedef struct neo__plan_search {
     int64_t seats;
     int32_t *choice, *seat; /* an option for each table, a rank for each piece */
     int32_t *best_choice, *best_seat, *old_choice, *kept_choice, *kept_seat;
+    int32_t *lean_choice, *lean_seat; /* of the least memory so far */
+    double *extra;      /* [ranks] bytes of a rank beside what the search adds up */
+    double *weighed;    /* [ranks] the same, of the plan that was built last */
+    double *lean_extra; /* [ranks] the same, of lean */
+    double lean_spread;
+    int64_t lean_bytes; /* of its fullest rank; below 0: none yet */
+    int64_t weighings;
     neo__plan_load *seat_load, *load; /* of a piece; [ranks] */
     int32_t *head, *next;        /* lists of the seats on a rank, for improvements */
     int32_t *seat_table;
@@ -1681,7 +1688,10 @@ static void neo__plan_search_begin(neo__plan_search *s) {
         neo__plan_load_add(&sum, &o->sum);
         s->reduce_bytes += o->reduce_bytes;
     }
-    for (int32_t r = 0; r < s->ranks; r++) s->load[r] = all;
+    for (int32_t r = 0; r < s->ranks; r++) {
+        s->load[r] = all;
+        s->load[r].at[NEO__PLAN_BYTES] += s->extra[r];
+    }
     for (int32_t n = 0; n < s->nodes; n++) s->node_seconds[n] = 0.0;
     for (int i = 0; i < NEO__PLAN_TIMES; i++) s->target[i] = all.at[i] + sum.at[i] / s->ranks;
     s->mean_seconds = s->target[NEO__PLAN_SECONDS];
@@ -1779,14 +1789,9 @@ static void neo__subset_join(neo__subset *to, const neo__subset *x, int32_t *nex
         next[to->last] = x->first;
     to->last = x->last;
 }
-/* The parts s->key[0 .. count) become a partition. */
-static void neo__plan_partition_link(neo__plan_search *s, neo__subset *part, int32_t count,
-                                neo__plan_partition *to) {
-    for (int32_t i = 0; i < count; i++) {
-        s->key[i].first = -part[s->key[i].at].seconds;
-        s->key[i].second = 0.0;
-    }
-    qsort(s->key, (size_t)count, sizeof *s->key, neo__plan_key_order);
+/* The parts s->key[0 .. count), which are sorted, become a partition. */
+static void neo__plan_partition_chain(neo__plan_search *s, neo__subset *part, int32_t count,
+                                      neo__plan_partition *to) {
     to->head = -1;
     to->count = count;
     for (int32_t i = count - 1; i >= 0; i--) {
@@ -1795,22 +1800,48 @@ static void neo__plan_partition_link(neo__plan_search *s, neo__subset *part, int
     }
     to->spread = -s->key[0].first + (count < s->ranks ? 0.0 : s->key[count - 1].first);
 }
-static void neo__plan_partition_merge(neo__plan_search *s, neo__subset *part, neo__plan_partition *a,
-                                 neo__plan_partition *b) {
-    int32_t count = 0;
+/* Sorts the parts in keys [begin, end): the largest first. */
+static void neo__plan_partition_sort(neo__plan_search *s, const neo__subset *part, int32_t begin,
+                                     int32_t end) {
+    for (int32_t i = begin; i < end; i++) {
+        s->key[i].first = -part[s->key[i].at].seconds;
+        s->key[i].second = 0.0;
+    }
+    if (end - begin > 1)
+        qsort(s->key + begin, (size_t)(end - begin), sizeof *s->key, neo__plan_key_order);
+}
+/* Only the smallest parts of one partition change when they get those of another: they are sorted, and merged
+   with the others, which are in order. */
+static void neo__plan_partition_merge(neo__plan_search *s, neo__subset *part,
+                                      neo__plan_partition *a, neo__plan_partition *b) {
+    int32_t count = 0, same, i, k, ranks = s->ranks;
     if (b->ranked) {
         neo__plan_partition swap = *a;
         *a = *b;
         *b = swap;
     }
-    for (int32_t p = a->head; p >= 0; p = part[p].next) s->key[count++].at = p;
-    for (int32_t p = b->head, with = s->ranks - 1; p >= 0; p = part[p].next, with--) {
+    for (int32_t p = a->head; p >= 0; p = part[p].next, count++) {
+        s->key[count].first = -part[p].seconds;
+        s->key[count].second = 0.0;
+        s->key[count].at = p;
+    }
+    same = count < ranks - b->count ? count : ranks - b->count;
+    for (int32_t p = b->head, with = ranks - 1; p >= 0; p = part[p].next, with--) {
         if (with < a->count)
             neo__subset_join(&part[s->key[with].at], &part[p], s->next);
         else
             s->key[count++].at = p;
     }
-    neo__plan_partition_link(s, part, count, a);
+    neo__plan_partition_sort(s, part, same, count);
+    for (i = same; i > 0 && neo__plan_key_less(&s->key[same], &s->key[i - 1]);) i--;
+    /* From i on they mix; the sorted ones that change wait beyond all parts. */
+    memcpy(s->key + ranks, s->key + same, (size_t)(count - same) * sizeof *s->key);
+    k = count - same;
+    for (int32_t to = count - 1, from = same - 1; k > 0; to--) {
+        int other = from >= i && neo__plan_key_less(&s->key[ranks + k - 1], &s->key[from]);
+        s->key[to] = other ? s->key[from--] : s->key[ranks + --k];
+    }
+    neo__plan_partition_chain(s, part, count, a);
 }
 /* The tables that take part: on ranks of their own, in few enough parts. */
 static int neo__plan_search_differenced(const neo__plan_search *s, int64_t table) {
@@ -1826,7 +1857,8 @@ static void neo__plan_search_difference(neo__plan_search *s, neo__subset *part, 
         part[parts].rank = r;
         s->key[r].at = parts;
     }
-    neo__plan_partition_link(s, part, s->ranks, &heap[0]);
+    neo__plan_partition_sort(s, part, 0, s->ranks);
+    neo__plan_partition_chain(s, part, s->ranks, &heap[0]);
     heap[0].ranked = 1;
     heap[0].index = 0;
     for (int32_t t = 0; t < s->tables; t++) {
@@ -1840,7 +1872,8 @@ static void neo__plan_search_difference(neo__plan_search *s, neo__subset *part, 
             part[parts].rank = -1;
             s->next[seat] = -1;
             s->key[0].at = parts;
-            neo__plan_partition_link(s, part, 1, &heap[count]);
+            neo__plan_partition_sort(s, part, 0, 1);
+            neo__plan_partition_chain(s, part, 1, &heap[count]);
             if (s->ranks == 1) heap[count].spread = 0.0;
             heap[count].ranked = 0;
             heap[count].index = count;
@@ -2102,11 +2135,27 @@ static int neo__plan_node_most(const neo__plan_search *s, int32_t node, double *
     }
     return fits;
 }
+/* Whether no rank of node `to` would take longer than `most` in phase p, before all else is looked at. */
+static int neo__plan_group_helps(const neo__plan_search *s, const neo__plan_group *g,
+                                 const neo__plan_group *other, int32_t to, int p, double most) {
+    for (int32_t i = 0; i < g->parts; i++) {
+        int32_t place = s->seat[g->seat + i] % s->per_node;
+        double x = s->load[to * s->per_node + place].at[p] + s->seat_load[g->seat + i].at[p];
+        for (int32_t k = 0; other->table >= 0 && k < other->parts; k++)
+            if (s->seat[other->seat + k] % s->per_node == place)
+                x -= s->seat_load[other->seat + k].at[p];
+        if (x > most * (1.0 + 1e-9)) return 0;
+    }
+    return 1;
+}
 static void neo__plan_node_move_try(neo__plan_search *s, const neo__plan_top *top, int p, const neo__plan_group *g,
                                const neo__plan_group *other, int32_t from, int32_t to,
                                neo__plan_node_move *best) {
     double most[NEO__PLAN_TIMES] = {0.0};
-    if (neo__plan_group_sits(s, g, to) || (other->table >= 0 && neo__plan_group_sits(s, other, from))) return;
+    if (neo__plan_group_sits(s, g, to) ||
+        (other->table >= 0 && neo__plan_group_sits(s, other, from)))
+        return;
+    if (!neo__plan_group_helps(s, g, other, to, p, top->most[p][0])) return;
     neo__plan_group_swap(s, g, other, from, to, 1.0);
     int fits = neo__plan_node_most(s, from, most);
     fits &= neo__plan_node_most(s, to, most);
@@ -2225,7 +2274,8 @@ enum {
     NEO__MEMORY_BINS = 512,
     NEO__PLAN_SMALL = 400 /* tables x ranks that are searched thoroughly */,
     NEO__PLAN_KICKS = 36,
-    NEO__PLAN_CHOICES = 2000
+    NEO__PLAN_CHOICES = 2000,
+    NEO__PLAN_WEIGHINGS = 4000
 };
 static const double NEO__NO_BOUND = DBL_MAX;
 
@@ -2307,17 +2357,16 @@ static int neo__plan_search_choose(neo__plan_search *s, double bound, double sha
     }
     return all <= bytes || neo__plan_search_knapsack(s, bound, bytes, least_bytes);
 }
-/* s->choice for the least memory: the smallest option of each table whose heaviest piece is at most `part`
-   of a rank's memory. */
-static int neo__plan_search_choose_small(neo__plan_search *s, double part) {
+/* s->choice for the least memory: the smallest option of each table whose heaviest piece has at most `limit`
+   bytes. */
+static int neo__plan_search_choose_small(neo__plan_search *s, double limit) {
     for (int32_t t = 0; t < s->tables; t++) {
         const neo__plan_options *o = &s->options[t];
         int best = -1;
         for (int i = 0; i < o->count; i++) {
             const neo__plan_option *x = &o->at[i], *y = &o->at[best < 0 ? 0 : best];
             if (x->most_bytes > s->cap) continue;
-            int fits = x->most_bytes <= part * s->cap,
-                fitted = best >= 0 && y->most_bytes <= part * s->cap;
+            int fits = x->most_bytes <= limit, fitted = best >= 0 && y->most_bytes <= limit;
             if (best < 0 || (fits && !fitted) || (fits && fitted && x->bytes < y->bytes) ||
                 (!fits && !fitted && x->most_bytes < y->most_bytes))
                 best = i;
@@ -2347,7 +2396,8 @@ static int neo__plan_search_judge(neo__plan_search *s, int64_t work) {
 static int neo__plan_search_fit(neo__plan_search *s) {
     static const double parts[] = {1.0, 0.5, 0.25, 0.125, 0.0};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (neo__plan_search_choose_small(s, parts[i]) && neo__plan_search_place(s, NEO__PLACE_MEMORY))
+        if (neo__plan_search_choose_small(s, parts[i] * s->cap) &&
+            neo__plan_search_place(s, NEO__PLACE_MEMORY))
             return 1;
     return 0;
 }
@@ -2459,7 +2509,8 @@ static void neo__plan_search_restore(neo__plan_search *s, int32_t but) {
     }
 }
 /* The best so far with another option for one table, the others where they are. */
-static int neo__plan_search_exchange(neo__plan_search *s, int32_t t, int option) {
+static int neo__plan_search_exchange(neo__plan_search *s, int32_t t, int option,
+                                     neo__plan_place_mode mode) {
     const neo__plan_option *old = &s->options[t].at[s->best_choice[t]],
                            *o = &s->options[t].at[option];
     neo__plan_search_restore(s, t);
@@ -2469,8 +2520,8 @@ static int neo__plan_search_exchange(neo__plan_search *s, int32_t t, int option)
         s->target[i] += o->all.at[i] - old->all.at[i] + (o->sum.at[i] - old->sum.at[i]) / s->ranks;
     s->reduce_bytes += o->reduce_bytes - old->reduce_bytes;
     s->choice[t] = option;
-    if (o->unit == NEO__UNIT_NODE) return neo__plan_search_place_nodes(s, NEO__PLACE_TIME, t);
-    if (o->unit == NEO__UNIT_RANK) return neo__plan_search_place_ranks(s, NEO__PLACE_TIME, t);
+    if (o->unit == NEO__UNIT_NODE) return neo__plan_search_place_nodes(s, mode, t);
+    if (o->unit == NEO__UNIT_RANK) return neo__plan_search_place_ranks(s, mode, t);
     for (int32_t r = 0; r < s->ranks; r++)
         if (s->load[r].at[NEO__PLAN_BYTES] > s->cap) return 0;
     return 1;
@@ -2501,7 +2552,8 @@ static void neo__plan_search_refine(neo__plan_search *s, double level, int64_t w
                 if (o->seconds > s->options[t].at[s->best_choice[t]].seconds + 0.2 * s->mean_cost)
                     continue;
                 work -= cost + around;
-                if (neo__plan_search_exchange(s, t, k)) better |= neo__plan_search_judge(s, around);
+                if (neo__plan_search_exchange(s, t, k, NEO__PLACE_TIME))
+                    better |= neo__plan_search_judge(s, around);
                 if (!all_anew) continue;
                 memcpy(s->choice, s->best_choice, (size_t)s->tables * sizeof *s->choice);
                 s->choice[t] = k;
@@ -2591,7 +2643,12 @@ static int neo__plan_search_alloc(neo__plan_search *s, neo_plan *plan) {
     s->key = (neo__plan_key *)neo__plan_alloc(plan, 2 * ranks, sizeof *s->key);
     s->node_seconds = (double *)neo__plan_alloc(plan, s->nodes, sizeof *s->node_seconds);
     s->bin_choice = (uint8_t *)neo__plan_alloc(plan, tables * (NEO__MEMORY_BINS + 1), 1);
-    return s->choice && s->best_choice && s->old_choice && s->kept_choice && s->kept_seat &&
+    s->lean_choice = (int32_t *)neo__plan_alloc(plan, tables, sizeof *s->choice);
+    s->lean_seat = (int32_t *)neo__plan_alloc(plan, s->seats, sizeof *s->seat);
+    s->extra = (double *)neo__plan_alloc(plan, 3 * ranks, sizeof *s->extra);
+    s->weighed = s->extra + ranks;
+    s->lean_extra = s->extra + 2 * ranks;
+    return s->lean_choice && s->lean_seat && s->extra && s->choice && s->best_choice && s->old_choice && s->kept_choice && s->kept_seat &&
            s->seat && s->best_seat && s->next && s->seat_table && s->seat_load && s->load &&
            s->head && s->order && s->key && s->node_seconds && s->bin_choice;
 }
@@ -2651,91 +2708,232 @@ static neo_status neo__plan_search_build(neo__plan_search *s) {
     neo__plan_finish(plan);
     return NEO_OK;
 }
-/* By how much the buffers' figure is above what the search adds up, at most; negative: below. */
-static double neo__plan_search_slack(neo__plan_search *s) {
-    double slack = -DBL_MAX;
+/* ---- memory: what a plan takes to the byte, and the least there is ----
+
+   The search adds up an estimate of the buffers; what they take (neo__shard_plan_bytes) is known of a whole plan
+   only, and is no sum. So plans are weighed: s->extra is by how much each rank was off, and with it the search goes
+   on from there.
+
+   The least memory is searched by itself, whatever the budget: some starts, each levelled; and, where there are few
+   tables, from the best of them all that differs by one table or one piece, weighed. A budget is refused if it is
+   below what that finds, and only then. As the search does not depend on the budget, and may end as soon as it
+   is below it, a plan exists for every budget from the least one up. */
+
+/* Weighs the best so far: the bytes of its fullest rank, their spread, and s->weighed. */
+static neo_status neo__plan_search_weigh(neo__plan_search *s, int64_t *most, double *spread) {
+    int blocks = s->plan->block_count;
+    NEO__TRY(neo__plan_search_build(s));
     neo__plan_search_restore(s, -1);
+    *most = s->plan->step.most_bytes;
+    *spread = 0.0;
     for (int32_t r = 0; r < s->ranks; r++) {
         const neo_plan_rank *x = &s->plan->rank[r];
         double bytes = (double)x->weight_bytes + (double)x->state_bytes + (double)x->buffer_bytes;
-        double above = bytes - s->load[r].at[NEO__PLAN_BYTES];
-        if (above > slack) slack = above;
+        s->weighed[r] = bytes - (s->load[r].at[NEO__PLAN_BYTES] - s->extra[r]);
+        *spread += bytes * bytes;
     }
-    return slack;
+    s->weighings++;
+    neo__plan_release(s->plan, blocks, s->plan->block_count);
+    return NEO_OK;
 }
-/* The cap for the search: the budget less that slack, as seen on a plan made quickly. */
-static neo_status neo__plan_search_cap(neo__plan_search *s, int64_t budget, double *cap) {
-    int blocks = s->plan->block_count;
-    *cap = budget ? (double)budget : DBL_MAX;
-    if (!budget) return NEO_OK;
-    s->cap = *cap;
-    s->best_value = -1.0;
-    if ((neo__plan_search_choose(s, NEO__NO_BOUND, 1.0) && neo__plan_search_place_any(s)) || neo__plan_search_fit(s)) {
-        (void)neo__plan_search_judge(s, 0);
-        NEO__TRY(neo__plan_search_build(s));
-        *cap -= neo__plan_search_slack(s);
-        neo__plan_release(s->plan, blocks, s->plan->block_count);
+static void neo__plan_search_extra(neo__plan_search *s, const double *extra) {
+    for (int32_t r = 0; r < s->ranks; r++) s->extra[r] = extra ? extra[r] : 0.0;
+}
+/* Weighs what was placed; it becomes lean if it takes less, or as much in its fullest rank and is more even. */
+static neo_status neo__plan_search_lean_try(neo__plan_search *s, int *better) {
+    int64_t most;
+    double spread;
+    neo__plan_search_keep(s, 0.0);
+    NEO__TRY(neo__plan_search_weigh(s, &most, &spread));
+    if (s->lean_bytes >= 0 && (most > s->lean_bytes ||
+                               (most == s->lean_bytes && spread >= s->lean_spread * (1.0 - 1e-12))))
+        return NEO_OK;
+    *better = 1;
+    s->lean_bytes = most;
+    s->lean_spread = spread;
+    memcpy(s->lean_choice, s->choice, (size_t)s->tables * sizeof *s->choice);
+    memcpy(s->lean_seat, s->seat, (size_t)s->seats * sizeof *s->seat);
+    memcpy(s->lean_extra, s->weighed, (size_t)s->ranks * sizeof *s->extra);
+    return NEO_OK;
+}
+/* Lean becomes the best so far. */
+static void neo__plan_search_lean_back(neo__plan_search *s) {
+    s->best_value = 0.0;
+    memcpy(s->best_choice, s->lean_choice, (size_t)s->tables * sizeof *s->choice);
+    memcpy(s->best_seat, s->lean_seat, (size_t)s->seats * sizeof *s->seat);
+    neo__plan_search_extra(s, s->lean_extra);
+}
+/* What was placed as it is, and with its ranks levelled. */
+static neo_status neo__plan_search_lean_level(neo__plan_search *s, int *better) {
+    double sum = 0.0;
+    NEO__TRY(neo__plan_search_lean_try(s, better));
+    for (int32_t r = 0; r < s->ranks; r++) sum += s->load[r].at[NEO__PLAN_BYTES];
+    s->cap = sum / s->ranks;
+    (void)neo__plan_search_repair(s);
+    s->cap = DBL_MAX;
+    return neo__plan_search_lean_try(s, better);
+}
+/* The starts: the smallest options with pieces up to a limit, which is a share of the least that a rank has in the
+   mean. */
+static neo_status neo__plan_search_lean_start(neo__plan_search *s, int64_t enough) {
+    static const double shares[] = {1e9, 1.0, 0.7, 0.5, 0.35, 0.25, 0.125, 0.0};
+    double mean = 0.0;
+    int better;
+    for (int32_t t = 0; t < s->tables; t++) {
+        double least = DBL_MAX;
+        for (int i = 0; i < s->options[t].count; i++)
+            if (s->options[t].at[i].bytes < least) least = s->options[t].at[i].bytes;
+        mean += least / s->ranks;
+    }
+    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
+        neo__plan_search_extra(s, NULL);
+        if (!neo__plan_search_choose_small(s, shares[i] * mean) ||
+            !neo__plan_search_place(s, NEO__PLACE_MEMORY))
+            continue;
+        for (int turn = 0; turn < 3; turn++) {
+            NEO__TRY(neo__plan_search_lean_level(s, &better));
+            if (s->lean_bytes <= enough) return NEO_OK;
+            neo__plan_search_extra(s, s->weighed);
+            neo__plan_search_restore(s, -1);
+        }
     }
     return NEO_OK;
 }
-/* A plan within `budget` bytes a rank (0: any). The search adds up an estimate of the buffers, so its cap is not
-   quite the budget: between a cap under which nothing is found and one whose plan is too large, the next is halfway.
-   NEO_ERR_CAPACITY: nothing fits. */
+/* Every other option of a table, then every other rank for a piece, alone or in exchange for another one. */
+static neo_status neo__plan_search_lean_table(neo__plan_search *s, int32_t t, int *better) {
+    for (int32_t k = 0; k < s->options[t].count; k++) {
+        neo__plan_search_lean_back(s);
+        if (neo__plan_search_exchange(s, t, k, NEO__PLACE_MEMORY))
+            NEO__TRY(neo__plan_search_lean_level(s, better));
+    }
+    return NEO_OK;
+}
+static neo_status neo__plan_search_lean_seat(neo__plan_search *s, int32_t t, int32_t part,
+                                             int *better) {
+    int32_t seat = (int32_t)s->seat_first[t] + part;
+    for (int32_t to = 0; to < s->ranks; to++) {
+        for (int32_t k = -1; k < s->seats; k++) { /* -1: alone */
+            neo__plan_search_lean_back(s);
+            neo__plan_search_restore(s, -1);
+            if (part >= neo__plan_search_parts(s, t)) return NEO_OK;
+            neo__plan_search_link(s);
+            int32_t from = s->seat[seat], other = -1;
+            if (to == from) break;
+            if (k >= 0) {
+                for (int32_t i = s->head[to]; i >= 0; i = s->next[i])
+                    if (i == k) other = i;
+                if (other < 0 || neo__plan_search_sits(s, s->seat_table[other], from, other))
+                    continue;
+            }
+            if (neo__plan_search_sits(s, t, to, seat) && (other < 0 || s->seat_table[other] != t))
+                continue;
+            if (other >= 0 && s->seat_table[other] == t) continue;
+            if (other >= 0) neo__plan_search_reseat(s, other, from);
+            neo__plan_search_reseat(s, seat, to);
+            NEO__TRY(neo__plan_search_lean_try(s, better));
+        }
+    }
+    return NEO_OK;
+}
+/* s->lean: the least memory, or at most `enough`. */
+static neo_status neo__plan_search_lean(neo__plan_search *s, int64_t enough) {
+    s->cap = DBL_MAX;
+    s->lean_bytes = -1;
+    s->weighings = 0;
+    NEO__TRY(neo__plan_search_lean_start(s, enough));
+    int better = (int64_t)s->tables * s->ranks <= NEO__PLAN_SMALL;
+    while (better && s->lean_bytes > enough && s->weighings < NEO__PLAN_WEIGHINGS) {
+        better = 0;
+        for (int32_t t = 0; t < s->tables && s->lean_bytes > enough; t++)
+            NEO__TRY(neo__plan_search_lean_table(s, t, &better));
+        for (int32_t t = 0; t < s->tables && s->lean_bytes > enough; t++)
+            for (int32_t i = 0; s->options[t].at[s->lean_choice[t]].unit == NEO__UNIT_RANK &&
+                                i < s->options[t].at[s->lean_choice[t]].col_parts *
+                                        s->options[t].at[s->lean_choice[t]].row_parts;
+                 i++)
+                NEO__TRY(neo__plan_search_lean_seat(s, t, i, &better));
+    }
+    return NEO_OK;
+}
+/* Makes the best so far fit the budget to the byte, by moving pieces of ranks that are above it; the plan is built.
+   NEO_ERR_CAPACITY: that did not do; *over: bytes of the fullest rank above it, before. */
+static neo_status neo__plan_search_fit_budget(neo__plan_search *s, int64_t budget, double *over) {
+    int64_t most;
+    double spread;
+    neo_status status = NEO_ERR_CAPACITY;
+    for (int turn = 0; turn < 6; turn++) {
+        NEO__TRY(neo__plan_search_weigh(s, &most, &spread));
+        if (turn == 0) *over = (double)(most - budget);
+        if (most <= budget) {
+            status = neo__plan_search_build(s);
+            break;
+        }
+        neo__plan_search_extra(s, s->weighed);
+        s->cap = (double)budget;
+        neo__plan_search_restore(s, -1);
+        if (!neo__plan_search_repair(s)) break;
+        s->best_value = -1.0;
+        (void)neo__plan_search_judge(s, turn < 3 ? 20000 : 0);
+    }
+    neo__plan_search_extra(s, NULL);
+    return status;
+}
+/* The least memory there is, made faster within the budget. */
+static neo_status neo__plan_search_from_lean(neo__plan_search *s, int64_t budget) {
+    double over;
+    neo__plan_search_lean_back(s);
+    s->cap = (double)budget;
+    neo__plan_search_refine(s, 0.1, 300000);
+    neo_status status = neo__plan_search_fit_budget(s, budget, &over);
+    if (status != NEO_ERR_CAPACITY) return status;
+    neo__plan_search_lean_back(s);
+    neo__plan_search_extra(s, NULL);
+    return neo__plan_search_build(s);
+}
+/* What the fullest rank takes beside what is added up, at most, as seen on a plan made quickly. */
+static neo_status neo__plan_search_slack(neo__plan_search *s, int64_t budget, double *slack) {
+    int64_t most;
+    double spread;
+    s->cap = (double)budget;
+    s->best_value = -1.0;
+    *slack = 0.0;
+    neo__plan_search_extra(s, NULL);
+    if (!neo__plan_search_choose(s, NEO__NO_BOUND, 1.0) || !neo__plan_search_place_any(s))
+        return NEO_OK;
+    (void)neo__plan_search_judge(s, 0);
+    NEO__TRY(neo__plan_search_weigh(s, &most, &spread));
+    for (int32_t r = 0; r < s->ranks; r++)
+        if (s->weighed[r] > *slack) *slack = s->weighed[r];
+    return NEO_OK;
+}
+/* A plan within `budget` bytes a rank (0: any). The search's cap is not quite the budget: between a cap under which
+   nothing is found and one whose plan is too large, the next is halfway. NEO_ERR_CAPACITY: there is none;
+   s->lean_bytes is a budget that would do. */
 static neo_status neo__plan_search_attempt(neo__plan_search *s, int64_t budget) {
-    double cap, failed = 0.0, over = 0.0;
-    int blocks = s->plan->block_count;
-    NEO__TRY(neo__plan_search_cap(s, budget, &cap));
-    for (int i = 0; i < 10; i++) {
+    double cap = budget ? (double)budget : DBL_MAX, failed = 0.0, over = 0.0, above = 0.0;
+    int runs = (int64_t)s->tables * s->ranks > 100000 ? 3 : 8;
+    if (!budget) return neo__plan_search_run(s, cap) ? neo__plan_search_build(s) : NEO_ERR_CAPACITY;
+    NEO__TRY(neo__plan_search_lean(s, budget));
+    if (s->lean_bytes > budget) return NEO_ERR_CAPACITY;
+    NEO__TRY(neo__plan_search_slack(s, budget, &above));
+    cap -= above;
+    for (int i = 0; i < runs; i++) {
+        neo__plan_search_extra(s, NULL);
         if (!neo__plan_search_run(s, cap)) {
             failed = cap;
             cap *= 1.15;
         } else {
-            NEO__TRY(neo__plan_search_build(s));
-            if (!budget || s->plan->step.most_bytes <= budget) return NEO_OK;
-            neo__plan_release(s->plan, blocks, s->plan->block_count);
+            neo_status status = neo__plan_search_fit_budget(s, budget, &above);
+            if (status != NEO_ERR_CAPACITY) return status;
             over = cap;
-            cap -= (double)(s->plan->step.most_bytes - budget);
+            cap -= above;
         }
         if (failed > 0.0 && over > 0.0) {
             if (over - failed < over / 256.0) break;
             cap = failed + (over - failed) / 2.0;
         }
     }
-    return NEO_ERR_CAPACITY;
-}
-/* The least budget for a rank that the search finds, by bisection; proved by a plan. 0: none found. */
-static int64_t neo__plan_search_least_budget(neo__plan_search *s, int64_t budget) {
-    double low = (double)budget, high = 0.0;
-    int blocks = s->plan->block_count, most = (int64_t)s->tables * s->ranks > 100000 ? 3 : 10;
-    neo_status status = NEO_ERR_CAPACITY;
-    s->cap = DBL_MAX;
-    if (!neo__plan_search_fit(s)) return 0;
-    for (int32_t r = 0; r < s->ranks; r++)
-        if (s->load[r].at[NEO__PLAN_BYTES] > high) high = s->load[r].at[NEO__PLAN_BYTES];
-    for (int i = 0; i < 6 && status == NEO_ERR_CAPACITY; i++, high *= 2.0)
-        status = neo__plan_search_attempt(s, (int64_t)high);
-    for (int i = 0; status == NEO_OK || status == NEO_ERR_CAPACITY; i++) {
-        if (status == NEO_OK) high = (double)s->plan->step.most_bytes;
-        else if (i == 0) return 0;
-        if (status == NEO_OK) neo__plan_release(s->plan, blocks, s->plan->block_count);
-        if (i == most || high - low < high / 256.0) break;
-        double mid = low + (high - low) / 2.0;
-        status = neo__plan_search_attempt(s, (int64_t)mid);
-        if (status == NEO_ERR_CAPACITY) low = mid;
-    }
-    for (int i = 0; i < most; i++) { /* what fits does not fall steadily with the budget */
-        status = neo__plan_search_attempt(s, (int64_t)high - 1);
-        if (status != NEO_OK) break;
-        high = (double)s->plan->step.most_bytes;
-        neo__plan_release(s->plan, blocks, s->plan->block_count);
-    }
-    /* Planning with it must find such a plan again. */
-    for (int64_t enough = (int64_t)high; enough < 2 * (int64_t)high; enough += enough / 64 + 1) {
-        status = neo__plan_search_attempt(s, enough);
-        if (status == NEO_OK) neo__plan_release(s->plan, blocks, s->plan->block_count);
-        if (status != NEO_ERR_CAPACITY) return status == NEO_OK ? enough : 0;
-    }
-    return 0;
+    return neo__plan_search_from_lean(s, budget);
 }
 static neo_status neo__plan_run(neo_plan *plan, const char *fn) {
     neo__plan_search s;
@@ -2758,17 +2956,10 @@ static neo_status neo__plan_run(neo_plan *plan, const char *fn) {
     }
     int middle = plan->block_count;
     neo_status status = neo__plan_search_attempt(&s, budget);
-    if (status == NEO_ERR_CAPACITY) {
-        int64_t enough = neo__plan_search_least_budget(&s, budget);
-        NEO__CHECK(enough, NEO_ERR_CAPACITY,
-                   "%s: the tables do not fit: %d ranks with %" PRId64 " bytes each", fn, s.ranks,
-                   budget);
-        NEO__CHECK(enough <= budget, NEO_ERR_CAPACITY,
-                   "%s: the tables do not fit: %d ranks with %" PRId64 " bytes each; %" PRId64
-                   " bytes each would do",
-                   fn, s.ranks, budget, enough);
-        status = neo__plan_search_attempt(&s, enough); /* bisection met a plan on its way */
-    }
+    NEO__CHECK(status != NEO_ERR_CAPACITY, NEO_ERR_CAPACITY,
+               "%s: the tables do not fit: %d ranks with %" PRId64 " bytes each; %" PRId64
+               " bytes each would do",
+               fn, s.ranks, budget, s.lean_bytes);
     neo__plan_release(plan, begin, middle);
     return status;
 }
