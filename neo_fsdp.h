@@ -1509,7 +1509,7 @@ typedef struct neo__plan_search {
     double *lean_extra; /* [ranks] the same, of lean */
     double lean_spread;
     int64_t lean_bytes; /* of its fullest rank; below 0: none yet */
-    int64_t weighings;
+    int64_t weighings; /* left */
     neo__plan_load *seat_load, *load; /* of a piece; [ranks] */
     int32_t *head, *next;        /* lists of the seats on a rank, for improvements */
     int32_t *seat_table;
@@ -2275,7 +2275,8 @@ enum {
     NEO__PLAN_SMALL = 400 /* tables x ranks that are searched thoroughly */,
     NEO__PLAN_KICKS = 36,
     NEO__PLAN_CHOICES = 2000,
-    NEO__PLAN_WEIGHINGS = 4000
+    NEO__PLAN_WEIGHINGS = 300000, /* over tables and ranks */
+    NEO__PLAN_LEAN_KICKS = 60
 };
 static const double NEO__NO_BOUND = DBL_MAX;
 
@@ -2732,7 +2733,7 @@ static neo_status neo__plan_search_weigh(neo__plan_search *s, int64_t *most, dou
         s->weighed[r] = bytes - (s->load[r].at[NEO__PLAN_BYTES] - s->extra[r]);
         *spread += bytes * bytes;
     }
-    s->weighings++;
+    s->weighings--;
     neo__plan_release(s->plan, blocks, s->plan->block_count);
     return NEO_OK;
 }
@@ -2835,24 +2836,61 @@ static neo_status neo__plan_search_lean_seat(neo__plan_search *s, int32_t t, int
     }
     return NEO_OK;
 }
-/* s->lean: the least memory, or at most `enough`. */
-static neo_status neo__plan_search_lean(neo__plan_search *s, int64_t enough) {
-    s->cap = DBL_MAX;
-    s->lean_bytes = -1;
-    s->weighings = 0;
-    NEO__TRY(neo__plan_search_lean_start(s, enough));
-    int better = (int64_t)s->tables * s->ranks <= NEO__PLAN_SMALL;
-    while (better && s->lean_bytes > enough && s->weighings < NEO__PLAN_WEIGHINGS) {
+/* Lean becomes what no single change makes less, or at most `enough`. */
+static neo_status neo__plan_search_lean_descend(neo__plan_search *s, int64_t enough) {
+    for (int better = 1; better && s->weighings > 0;) {
         better = 0;
         for (int32_t t = 0; t < s->tables && s->lean_bytes > enough; t++)
             NEO__TRY(neo__plan_search_lean_table(s, t, &better));
-        for (int32_t t = 0; t < s->tables && s->lean_bytes > enough; t++)
-            for (int32_t i = 0; s->options[t].at[s->lean_choice[t]].unit == NEO__UNIT_RANK &&
-                                i < s->options[t].at[s->lean_choice[t]].col_parts *
-                                        s->options[t].at[s->lean_choice[t]].row_parts;
-                 i++)
+        for (int32_t t = 0; t < s->tables; t++) {
+            const neo__plan_option *o = &s->options[t].at[s->lean_choice[t]];
+            if (o->unit != NEO__UNIT_RANK) continue;
+            for (int32_t i = 0; i < o->col_parts * o->row_parts && s->lean_bytes > enough; i++)
                 NEO__TRY(neo__plan_search_lean_seat(s, t, i, &better));
+        }
     }
+    return NEO_OK;
+}
+/* From lean, some tables get options by lot (the lots are always the same), and from there it goes down again; the
+   better one stays. */
+static neo_status neo__plan_search_lean_kick(neo__plan_search *s, int kick, uint32_t *lot,
+                                             int64_t enough) {
+    size_t choice_bytes = (size_t)s->tables * sizeof *s->choice,
+           seat_bytes = (size_t)s->seats * sizeof *s->seat;
+    int64_t bytes = s->lean_bytes;
+    double spread = s->lean_spread;
+    int better, anew = kick % 3 == 2; /* all tables */
+    memcpy(s->kept_choice, s->lean_choice, choice_bytes);
+    memcpy(s->kept_seat, s->lean_seat, seat_bytes);
+    memcpy(s->choice, s->lean_choice, choice_bytes);
+    for (int32_t i = 0; i < (anew ? s->tables : 2 + kick % 3); i++) {
+        *lot = *lot * 1664525u + 1013904223u;
+        int32_t t = anew ? i : (int32_t)((*lot >> 8) % (uint32_t)s->tables);
+        *lot = *lot * 1664525u + 1013904223u;
+        s->choice[t] = (int32_t)((*lot >> 8) % (uint32_t)s->options[t].count);
+    }
+    neo__plan_search_extra(s, NULL);
+    if (!neo__plan_search_place(s, NEO__PLACE_MEMORY)) return NEO_OK;
+    s->lean_bytes = -1;
+    NEO__TRY(neo__plan_search_lean_level(s, &better));
+    NEO__TRY(neo__plan_search_lean_descend(s, enough));
+    if (s->lean_bytes < bytes || (s->lean_bytes == bytes && s->lean_spread < spread)) return NEO_OK;
+    memcpy(s->choice, s->kept_choice, choice_bytes);
+    memcpy(s->seat, s->kept_seat, seat_bytes);
+    s->lean_bytes = -1;
+    return neo__plan_search_lean_try(s, &better);
+}
+/* s->lean: the least memory, or at most `enough`. */
+static neo_status neo__plan_search_lean(neo__plan_search *s, int64_t enough) {
+    uint32_t lot = 1;
+    s->cap = DBL_MAX;
+    s->lean_bytes = -1;
+    s->weighings = NEO__PLAN_WEIGHINGS / (s->tables + s->ranks);
+    NEO__TRY(neo__plan_search_lean_start(s, enough));
+    if ((int64_t)s->tables * s->ranks > NEO__PLAN_SMALL) return NEO_OK;
+    NEO__TRY(neo__plan_search_lean_descend(s, enough));
+    for (int kick = 0; kick < NEO__PLAN_LEAN_KICKS && s->weighings > 0 && s->lean_bytes > enough; kick++)
+        NEO__TRY(neo__plan_search_lean_kick(s, kick, &lot, enough));
     return NEO_OK;
 }
 /* Makes the best so far fit the budget to the byte, by moving pieces of ranks that are above it; the plan is built.
