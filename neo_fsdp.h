@@ -106,11 +106,16 @@ typedef struct neo_piece {
 } neo_piece;
 
 /* What kernels take over what the model says (neo_calibrate measures it): seconds are factor x bytes /
-   memory_bandwidth. */
+   memory_bandwidth. The last four are bytes: what handling one thing is worth, whatever its columns. */
 typedef struct neo_calibration {
-    double lookup; /* bytes: ids, rows read, sums written; 0: 1 */
-    double update; /* of backward and update, over the same bytes; 0: 2 */
-    double copy;   /* of adding what arrives, and of dense gradients; 0: 1 */
+    double lookup;   /* bytes: ids, rows read, sums written; 0: 1 */
+    double update;   /* of backward and update, over the same bytes; 0: 2 */
+    double copy;     /* of packing, unpacking and adding what travels, and of dense gradients; 0: 1 */
+    double bucketed; /* of a lookup in a table with row_buckets, over that in another; 0: 1.5 */
+    double id;       /* of an id that its sender checks, counts and packs; 0: 64 */
+    double sort;     /* of an id in backward, which merges equal ones; 0: 64 */
+    double row;      /* of a row that is packed or unpacked by itself; 0: 64 */
+    double kept;     /* of a row whose gradient waits for other ranks'; 0: 256 */
 } neo_calibration;
 
 /* What the ranks are, for predictions. */
@@ -232,7 +237,7 @@ typedef struct neo_plan_step {
 NEO_API neo_plan_step neo_plan_step_of(const neo_plan *plan);
 
 /* neo_calibrate: measure this machine as one rank with all threads of ctx: fills in memory_bandwidth, flops and
-   calibration, and leaves the rest of *cluster. Takes about a second and 0.3 GB. Links are not
+   calibration, and leaves the rest of *cluster. Takes about two seconds and 0.3 GB. Links are not
    measured. Ranks measure differently, and plans must not differ: broadcast *cluster, or let one rank plan.
    Errors: NEO_ERR_MEMORY. */
 NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster);
@@ -384,6 +389,7 @@ enum {
     NEO__PLAN_BYTES = NEO__PLAN_TIMES,
     NEO__PLAN_LOADS
 };
+struct neo__shard_part;
 typedef struct neo__plan_load {
     double at[NEO__PLAN_LOADS];
 } neo__plan_load;
@@ -391,6 +397,7 @@ typedef struct neo__plan_load {
 /* How the table of a piece is cut, as far as it matters to the piece. */
 typedef struct neo__plan_cut {
     int32_t row_parts;    /* pieces of its slice */
+    int32_t parts;        /* of this piece: its subtrees of buckets, each with sums of its own */
     int32_t in_node;      /* 1: all of them in one node of several, where partial sums add first */
     int32_t local, cross; /* pieces of other slices that hold its rows, in its node and elsewhere */
 } neo__plan_cut;
@@ -418,6 +425,10 @@ typedef struct neo__plan_model {
     double to_nodes;             /* as to_all, what goes to other nodes only */
     double all_reduce;           /* seconds of a byte of an all-reduce */
     double lookup, update, copy; /* seconds of a byte of memory */
+    double bucketed;             /* lookup of tables with row_buckets */
+    double id, sort, row, kept;  /* seconds of one */
+    double id_bytes;             /* of an id on a link */
+    int whole;                   /* one rank with nothing to round: nothing is moved */
     double exchange_latency, reduce_latency;
 } neo__plan_model;
 
@@ -527,7 +538,12 @@ static neo_status neo__plan_check_cluster(const neo_cluster *c, const char *fn) 
                  {"link[NEO_LEVEL_CROSS].bandwidth", c->link[NEO_LEVEL_CROSS].bandwidth},
                  {"calibration.lookup", c->calibration.lookup},
                  {"calibration.update", c->calibration.update},
-                 {"calibration.copy", c->calibration.copy}};
+                 {"calibration.copy", c->calibration.copy},
+                 {"calibration.bucketed", c->calibration.bucketed},
+                 {"calibration.id", c->calibration.id},
+                 {"calibration.sort", c->calibration.sort},
+                 {"calibration.row", c->calibration.row},
+                 {"calibration.kept", c->calibration.kept}};
     for (size_t i = 0; i < sizeof field / sizeof *field; i++)
         NEO__CHECK(neo__plan_positive(field[i].value), NEO_ERR_ARG,
                    "%s: cluster.%s is %g, not a finite number from 0 up", fn, field[i].name,
@@ -618,6 +634,11 @@ static void neo__plan_defaults(neo_plan *plan) {
     c->calibration.lookup = neo__plan_or(c->calibration.lookup, 1.0);
     c->calibration.update = neo__plan_or(c->calibration.update, 2.0);
     c->calibration.copy = neo__plan_or(c->calibration.copy, 1.0);
+    c->calibration.bucketed = neo__plan_or(c->calibration.bucketed, 1.5);
+    c->calibration.id = neo__plan_or(c->calibration.id, 64.0);
+    c->calibration.sort = neo__plan_or(c->calibration.sort, 64.0);
+    c->calibration.row = neo__plan_or(c->calibration.row, 64.0);
+    c->calibration.kept = neo__plan_or(c->calibration.kept, 256.0);
     plan->per_node = c->ranks_per_node;
     plan->nodes = (c->ranks + plan->per_node - 1) / plan->per_node;
     plan->last_node = c->ranks - (plan->nodes - 1) * plan->per_node;
@@ -631,19 +652,22 @@ static void neo__plan_defaults(neo_plan *plan) {
    >>impl-plan-model
 
    Seconds of a piece with c columns of a table with n features of P ids per sample, and the share s of its
-   rows; B samples over W ranks, L in a node; w(c): bytes of c numbers on a wire. Bags: B n; ids: B P s;
-   rows out: the bags (NEO_POOL_NONE: the ids).
-       ids       8 ids + 4 bags arrive, of them (L-1)/W from its node and (W-L)/W from others
-       lookup    8 ids + 4 bags + 4 c (ids + rows out), over the memory bandwidth
+   rows; B samples over W ranks, L in a node; w(c): bytes of c numbers on a wire. The piece is p parts: its
+   subtrees of row buckets, each with pooled rows of its own. Bags: B n p; ids: B P s, of i bytes on a link (4, or 8
+   if a table has more than 2^31 rows); rows out: the bags (NEO_POOL_NONE: the ids).
+       ids       i ids + 4 bags arrive, of them (L-1)/W from its node and (W-L)/W from others, and are copied
+       lookup    8 ids + 4 bags + 4 c (ids + rows out), over the memory bandwidth; more if there are buckets
        forward   rows out w(c) leave for all ranks. A slice of k pieces sends partial sums: 4 c bags; inside
-                 a node they add first, so that a piece sends 4 c bags (k-1)/k inside, w(c) bags/k across
+                 a node they add first, so that a piece sends 4 c bags (k-1)/k inside, w(c) bags/(p k) across
        backward  the same the other way, with w(c) for all, as gradients are no sums
-       update    2 lookup; and, where a step needs sums along rows, a float for 16 columns of each touched
-                 row (at most min(ids, rows)) to every other slice
-   What arrives is as much on all ranks and never more than the most that one sends. A rank adds up its
-   part of what all pieces send: B/W n 4 c of each, at the bandwidth of a copy, both ways. A table on every
-   rank looks up the B/W samples of the rank, and its gradient of 4 rows D bytes is all-reduced,
-   cleared and read (3 copies).
+       update    2 lookup, and the sort of ids; where a step needs sums along rows, gradients of touched rows (at
+                 most min(ids, rows)) wait, and a float for 16 columns of each goes to every other slice
+   What arrives is as much on all ranks and never more than the most that one sends. A rank has B/W of the
+   samples: it checks and packs B/W P s ids for each piece (those of slices of columns once), and packs, unpacks
+   and adds up B/W of the rows out of all pieces, both ways: a row by itself, and twice its bytes.
+   A table on every rank looks up the B/W samples of the rank; its gradient of 4 rows D bytes is all-reduced flat
+   (all ranks to all, twice), cleared and read (3 copies); and rows that any rank touched wait and step.
+   On one rank nothing is moved, unless wires round.
    ------------------------------------------------------------------------------------------------ */
 static void neo__plan_model_make(neo_plan *plan) {
     const neo_cluster *c = &plan->desc.cluster;
@@ -659,12 +683,22 @@ static void neo__plan_model_make(neo_plan *plan) {
     m->cross = 1.0 / c->link[NEO_LEVEL_CROSS].bandwidth;
     m->to_nodes = (w - l) / w * m->cross;
     m->to_all = (l - 1.0) / w * m->local + m->to_nodes;
-    m->all_reduce = 2.0 * (l - 1.0) / l * m->local + 2.0 / l * (h - 1.0) / h * m->cross;
+    m->all_reduce = 2.0 * m->to_all;
     m->lookup = c->calibration.lookup / c->memory_bandwidth;
     m->update = c->calibration.update / c->memory_bandwidth;
     m->copy = c->calibration.copy / c->memory_bandwidth;
+    m->bucketed = m->lookup * c->calibration.bucketed;
+    m->id = c->calibration.id / c->memory_bandwidth;
+    m->sort = c->calibration.sort / c->memory_bandwidth;
+    m->row = c->calibration.row / c->memory_bandwidth;
+    m->kept = c->calibration.kept / c->memory_bandwidth;
+    m->id_bytes = 4.0;
+    for (int32_t t = 0; t < plan->bags.table_count; t++)
+        if (plan->bags.tables[t].rows > (int64_t)INT32_MAX + 1) m->id_bytes = 8.0;
+    m->whole = c->ranks == 1 && plan->desc.wire_forward == NEO_WIRE_F32 &&
+               plan->desc.wire_backward == NEO_WIRE_F32;
     m->exchange_latency = ((l - 1.0) * local_us + (w - l) * cross_us) * 1e-6;
-    m->reduce_latency = 2.0 * ((l - 1.0) * local_us + (h - 1.0) * cross_us) * 1e-6;
+    m->reduce_latency = 2.0 * m->exchange_latency;
 }
 
 /* Bytes per row of weights and state, as neo_bags takes them: linear in the columns. */
@@ -777,7 +811,7 @@ static double neo__plan_piece_buffer(const neo_plan *plan, const neo__plan_table
                                      int64_t cols, neo__plan_cut cut) {
     double ids = (double)t->ids_capacity * ((double)rows / (double)t->rows),
            times = plan->desc.pipeline ? 2.0 : 1.0;
-    double bags = plan->model.batch * t->features, out = t->none ? ids : bags,
+    double bags = plan->model.batch * t->features * cut.parts, out = t->none ? ids : bags,
            row = 4.0 * (double)cols;
     double bytes = ids * (times * (double)NEO__PLAN_ID_BYTES + (double)NEO__PLAN_SORT_BYTES) +
                    bags * times * (double)NEO__PLAN_BAG_BYTES;
@@ -795,7 +829,7 @@ static double neo__plan_sample_buffer(const neo_plan *plan, const neo__plan_tabl
                                       int64_t cols, neo__plan_cut cut) {
     double ids = (double)t->ids_capacity * ((double)rows / (double)t->rows),
            times = plan->desc.pipeline ? 2.0 : 1.0;
-    double bags = plan->model.batch * t->features, out = t->none ? ids : bags;
+    double bags = plan->model.batch * t->features * cut.parts, out = t->none ? ids : bags;
     int partial = cut.row_parts > 1 && !t->none && !cut.in_node;
     double forward = partial ? 4.0 * (double)cols : neo__plan_wire(plan->desc.wire_forward, cols);
     if (cut.in_node) out /= cut.row_parts;
@@ -834,34 +868,45 @@ static neo__plan_load neo__plan_load_total(neo__plan_load x) {
     return x;
 }
 
+/* Parts that a shard makes of rows of a table: subtrees of its buckets. */
+static int64_t neo__shard_cut_piece(const neo_table_desc *t, const neo_piece *piece, int64_t place,
+                                    int inside, struct neo__shard_part *to);
+static int32_t neo__plan_parts(const neo_plan *plan, const neo__plan_table *t, const neo_piece *p) {
+    if (!t->buckets || p->rows == t->rows) return 1;
+    return (int32_t)neo__shard_cut_piece(&plan->bags.tables[t - plan->table], p, 0, 0, NULL);
+}
+static double neo__plan_lookup(const neo_plan *plan, const neo__plan_table *t) {
+    return t->buckets ? plan->model.bucketed : plan->model.lookup;
+}
 /* What a piece is for the rank that holds it. */
-static neo__plan_load neo__plan_piece_load(const neo_plan *plan, const neo__plan_table *t, int64_t rows,
-                                      int64_t cols, neo__plan_cut cut) {
+static neo__plan_load neo__plan_piece_load(const neo_plan *plan, const neo__plan_table *t,
+                                           int64_t rows, int64_t cols, neo__plan_cut cut) {
     const neo__plan_model *m = &plan->model;
     neo__plan_load x;
-    double ids = m->batch * t->ids * ((double)rows / (double)t->rows),
-           bags = m->batch * t->features;
+    double share = (double)rows / (double)t->rows, ids = m->batch * t->ids * share,
+           slice = m->batch * t->features, bags = slice * cut.parts;
     double out = t->none ? ids : bags, c = 4.0 * (double)cols, k = cut.row_parts;
     double row = (double)(t->row_fixed + t->row_col * cols);
-    double index = 8.0 * ids + 4.0 * bags, moved = index + row * ids + c * out;
+    double index = m->id_bytes * ids + 4.0 * bags, moved = 8.0 * ids + 4.0 * bags + row * ids + c * out;
     double forward = neo__plan_wire(plan->desc.wire_forward, cols);
     double backward = neo__plan_wire(plan->desc.wire_backward, cols);
-    x.at[NEO__PLAN_IDS] = index * m->to_all;
-    x.at[NEO__PLAN_LOOKUP] = moved * m->lookup;
-    x.at[NEO__PLAN_UPDATE] = moved * m->update;
+    double touched = ids < (double)rows ? ids : (double)rows;
+    x.at[NEO__PLAN_IDS] = index * m->to_all + (m->whole ? 0.0 : 2.0 * index * m->copy);
+    x.at[NEO__PLAN_LOOKUP] = moved * neo__plan_lookup(plan, t);
+    x.at[NEO__PLAN_UPDATE] = moved * m->update + ids * m->sort;
     x.at[NEO__PLAN_BACKWARD] = out * backward * m->to_all;
     if (cut.row_parts == 1 || t->none) {
         x.at[NEO__PLAN_FORWARD] = out * forward * m->to_all;
-    } else if (cut.in_node) {
-        x.at[NEO__PLAN_FORWARD] =
-            bags * c * ((k - 1.0) / k) * m->local + bags / k * forward * m->to_nodes;
-        x.at[NEO__PLAN_BACKWARD] =
-            bags * backward * ((k - 1.0) / k) * m->local + bags / k * backward * m->to_nodes;
+    } else if (cut.in_node) { /* what is inside is packed and added besides */
+        double inside = bags * c * ((k - 1.0) / k) * m->local + bags * (2.0 * c * m->copy + m->row);
+        x.at[NEO__PLAN_FORWARD] = inside + slice / k * forward * m->to_nodes;
+        x.at[NEO__PLAN_BACKWARD] = inside + slice / k * backward * m->to_nodes;
     } else {
         x.at[NEO__PLAN_FORWARD] = bags * c * m->to_all;
     }
+    if (t->row_sums && cols < t->dim)
+        x.at[NEO__PLAN_UPDATE] += touched * (m->kept + 2.0 * c * m->copy);
     if (t->row_sums && cut.local + cut.cross > 0) {
-        double touched = ids < (double)rows ? ids : (double)rows;
         double sums = 4.0 * (double)((cols + NEO_PLAN_BLOCK - 1) / NEO_PLAN_BLOCK) * touched;
         x.at[NEO__PLAN_UPDATE] += sums * (cut.local * m->local + cut.cross * m->cross);
     }
@@ -871,29 +916,39 @@ static neo__plan_load neo__plan_piece_load(const neo_plan *plan, const neo__plan
     return neo__plan_load_total(x);
 }
 /* What it is for every rank, as an owner of samples. */
-static neo__plan_load neo__plan_sample_load(const neo_plan *plan, const neo__plan_table *t, int64_t rows,
-                                       int64_t cols, neo__plan_cut cut) {
+static neo__plan_load neo__plan_sample_load(const neo_plan *plan, const neo__plan_table *t,
+                                            int64_t rows, int64_t cols, neo__plan_cut cut) {
     const neo__plan_model *m = &plan->model;
     NEO__ZERO(neo__plan_load, x);
-    double out =
-        t->none ? m->batch * t->ids * ((double)rows / (double)t->rows) : m->batch * t->features;
-    if (cut.in_node) out /= cut.row_parts;
-    x.at[NEO__PLAN_FORWARD] = x.at[NEO__PLAN_BACKWARD] =
-        out / m->ranks * 4.0 * (double)cols * m->copy;
+    double ids = m->batch * t->ids * ((double)rows / (double)t->rows),
+           out = t->none ? ids : m->batch * t->features * cut.parts;
+    if (cut.in_node) out = m->batch * t->features / cut.row_parts;
     x.at[NEO__PLAN_BYTES] = neo__plan_sample_buffer(plan, t, rows, cols, cut);
+    if (m->whole) return x;
+    x.at[NEO__PLAN_IDS] = ids / m->ranks * ((double)cols / (double)t->dim) * m->id;
+    x.at[NEO__PLAN_FORWARD] = x.at[NEO__PLAN_BACKWARD] =
+        out / m->ranks * (2.0 * 4.0 * (double)cols * m->copy + m->row);
     return neo__plan_load_total(x);
+}
+/* Bytes of an all-reduce for a copy on every rank: gradients, and a mark of each row. */
+static double neo__plan_copy_reduce(const neo__plan_table *t) {
+    return (double)t->rows * (4.0 * (double)t->dim + 1.0);
 }
 /* A copy on every rank: what it is for each. */
 static neo__plan_load neo__plan_copy_load(const neo_plan *plan, const neo__plan_table *t) {
     const neo__plan_model *m = &plan->model;
     NEO__ZERO(neo__plan_load, x);
-    double ids = m->batch / m->ranks * t->ids, bags = m->batch / m->ranks * t->features;
-    double c = 4.0 * (double)t->dim,
+    double all = m->batch * t->ids, ids = all / m->ranks, bags = m->batch / m->ranks * t->features;
+    double c = 4.0 * (double)t->dim, rows = (double)t->rows,
            row = (double)(t->row_fixed + t->row_col * t->dim),
            moved = 8.0 * ids + 4.0 * bags + row * ids + c * (t->none ? ids : bags);
-    x.at[NEO__PLAN_LOOKUP] = moved * m->lookup;
-    x.at[NEO__PLAN_UPDATE] =
-        moved * m->update + (m->ranks > 1.0 ? 3.0 * c * (double)t->rows * m->copy : 0.0);
+    x.at[NEO__PLAN_LOOKUP] = moved * neo__plan_lookup(plan, t);
+    x.at[NEO__PLAN_UPDATE] = moved * m->update + ids * m->sort;
+    if (m->ranks > 1.0) {
+        x.at[NEO__PLAN_FORWARD] = x.at[NEO__PLAN_BACKWARD] = bags * (2.0 * c * m->copy + m->row);
+        x.at[NEO__PLAN_UPDATE] += 3.0 * c * rows * m->copy;
+        x.at[NEO__PLAN_UPDATE] += (all < rows ? all : rows) * (m->kept + 2.0 * c * m->copy);
+    }
     x.at[NEO__PLAN_BYTES] = (double)neo__plan_weight_bytes(t, t->rows, t->dim) +
                             (double)neo__plan_piece_state(t, t->rows, t->dim) +
                             neo__plan_copy_buffer(plan, t);
@@ -926,7 +981,8 @@ static neo_plan_step neo__plan_step_make(const neo_plan *plan, const double *mos
     s.bottom = d->dense_flops_bottom * samples;
     s.top = d->dense_flops_top * samples;
     s.reduce = (reduce_bytes + 4.0 * (double)d->dense_params) * m->all_reduce;
-    if (s.reduce > 0.0) s.reduce += m->reduce_latency;
+    if (reduce_bytes > 0.0) s.reduce += 2.0 * m->reduce_latency; /* gradients, and the marks of rows */
+    if (d->dense_params > 0) s.reduce += m->reduce_latency;
     s.plain = neo__plan_step_plain(&s);
     s.pipelined = neo__plan_step_pipelined(&s);
     return s;
@@ -944,6 +1000,7 @@ static void neo__plan_cut_slice(neo_plan *plan, const neo__plan_table *t, int64_
         const neo_piece *p = &plan->piece[i];
         neo__plan_cut *cut = &plan->cut[i];
         cut->row_parts = (int32_t)(end - begin);
+        cut->parts = neo__plan_parts(plan, t, p);
         cut->in_node = in_node;
         for (int64_t k = first; t->row_sums && end - begin < t->piece_count && k < last; k++) {
             const neo_piece *q = &plan->piece[k];
@@ -982,7 +1039,7 @@ static void neo__plan_predict_ranks(neo_plan *plan) {
             neo__plan_load x = neo__plan_copy_load(plan, t);
             x.at[NEO__PLAN_BYTES] = 0.0; /* counted as a piece of each rank */
             neo__plan_load_add(&all, &x);
-            plan->reduce_bytes += 4.0 * (double)t->rows * (double)t->dim;
+            plan->reduce_bytes += neo__plan_copy_reduce(t);
             for (int32_t r = 0; r < ranks; r++)
                 neo__plan_rank_hold(&plan->rank[r], t, &plan->piece[t->first_piece]);
             continue;
@@ -1344,38 +1401,41 @@ static const char *neo__plan_reason(const neo_plan *plan, const neo__plan_table 
 }
 
 static neo__plan_cut neo__plan_option_cut(const neo_plan *plan, const neo__plan_table *t,
-                                          const neo__plan_option *o) {
+                                          const neo__plan_option *o, const neo_piece *p) {
     neo__plan_cut cut;
     int inside = o->placement == NEO_TABLE_COLUMN_WISE || plan->nodes == 1;
     cut.row_parts = o->row_parts;
+    cut.parts = neo__plan_parts(plan, t, p);
     cut.in_node = o->unit == NEO__UNIT_NODE && o->row_parts > 1 && !t->none;
     cut.local = inside ? o->col_parts - 1 : 0;
     cut.cross = inside ? 0 : o->col_parts - 1;
     return cut;
 }
 static neo__plan_load neo__plan_part_load(const neo_plan *plan, const neo__plan_table *t,
-                                     const neo__plan_option *o, int32_t part) {
+                                          const neo__plan_option *o, int32_t part) {
     neo_piece p;
     neo__plan_cols(plan, t, o->col_parts, part / o->row_parts, &p);
     neo__plan_rows(t, o->row_parts, part % o->row_parts, &p);
-    return neo__plan_piece_load(plan, t, p.rows, p.cols, neo__plan_option_cut(plan, t, o));
+    return neo__plan_piece_load(plan, t, p.rows, p.cols, neo__plan_option_cut(plan, t, o, &p));
 }
 static void neo__plan_option_cost(const neo_plan *plan, const neo__plan_table *t,
                                   neo__plan_option *o) {
-    const neo__plan_cut cut = neo__plan_option_cut(plan, t, o);
     double ranks = plan->model.ranks;
     NEO__ZERO(neo__plan_load, x);
     NEO__ZERO(neo__plan_load, samples);
     neo_piece p, last;
+    int32_t parts = 0;
     last.rows = last.cols = 0;
     if (!o->col_parts) {
         o->all = neo__plan_copy_load(plan, t);
-        o->reduce_bytes = 4.0 * (double)t->rows * (double)t->dim;
+        o->reduce_bytes = neo__plan_copy_reduce(t);
     }
     for (int32_t i = 0; i < o->col_parts * o->row_parts; i++) {
         neo__plan_cols(plan, t, o->col_parts, i / o->row_parts, &p);
         neo__plan_rows(t, o->row_parts, i % o->row_parts, &p);
-        if (p.rows != last.rows || p.cols != last.cols) { /* most parts are alike */
+        const neo__plan_cut cut = neo__plan_option_cut(plan, t, o, &p);
+        if (p.rows != last.rows || p.cols != last.cols || cut.parts != parts) { /* most are alike */
+            parts = cut.parts;
             x = neo__plan_piece_load(plan, t, p.rows, p.cols, cut);
             samples = neo__plan_sample_load(plan, t, p.rows, p.cols, cut);
             last = p;
@@ -3059,7 +3119,7 @@ static void neo__plan_table_cost(const neo_plan *plan, const neo__plan_table *t,
                              : neo__plan_piece_load(plan, t, p->rows, p->cols, plan->cut[i]);
         double seconds = x.at[NEO__PLAN_SECONDS];
         if (copies) {
-            all = seconds + 4.0 * (double)t->rows * (double)t->dim * plan->model.all_reduce;
+            all = seconds + neo__plan_copy_reduce(t) * plan->model.all_reduce;
         } else {
             neo__plan_load samples = neo__plan_sample_load(plan, t, p->rows, p->cols, plan->cut[i]);
             all += samples.at[NEO__PLAN_SECONDS];
