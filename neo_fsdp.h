@@ -3716,13 +3716,18 @@ NEO_API uint64_t neo_plan_digest(const neo_plan *plan) {
 /* ------------------------------------------------------------------------------------------------
    >>impl-calibrate
 
-   A copy of two buffers beyond the caches gives the bandwidth, one table with random ids the factors of
-   lookup and update, a product of matrices the flops: each the best of a few runs.
+   A copy of two buffers beyond the caches gives the bandwidth; a table with ids of a Zipf law the factors of lookup
+   and update, with few columns what an id takes in backward, with buckets theirs, with gradients that are kept
+   those; two loops as a shard's, over ids and over short rows, the rest; a product of matrices the flops. Each
+   is the best of a few runs.
    ------------------------------------------------------------------------------------------------ */
 enum {
     NEO__CALIBRATE_RUNS = 4,
     NEO__CALIBRATE_ROWS = 400000,
     NEO__CALIBRATE_DIM = 64,
+    NEO__CALIBRATE_NARROW = 8,
+    NEO__CALIBRATE_BUCKETS = 8,
+    NEO__CALIBRATE_SLICE = 16,
     NEO__CALIBRATE_BATCH = 4096,
     NEO__CALIBRATE_POOLING = 20,
     NEO__CALIBRATE_EDGE = 512
@@ -3764,60 +3769,119 @@ static neo_status neo__calibrate_copy(neo_ctx *ctx, double *bandwidth) {
     *bandwidth = 2.0 * (double)bytes / best;
     return NEO_OK;
 }
+/* A table, and seconds of what is done with it. */
+typedef struct neo__calibrate_table {
+    int64_t dim;
+    int32_t buckets;
+    int kept;
+    double lookup, update, keep; /* keep: as update, with gradients that wait */
+} neo__calibrate_table;
 static neo_status neo__calibrate_run(neo_bags *bags, neo_jagged_buffer *batch, neo_tensor out,
-                                     double *seconds) {
-    seconds[0] = seconds[1] = 0.0;
+                                     neo__calibrate_table *t) {
+    const neo_jagged *j = neo_jagged_view(batch);
     for (int run = 0; run < NEO__CALIBRATE_RUNS; run++) {
         int64_t began = neo_time_ns();
-        NEO__TRY(neo_bags_forward(bags, neo_jagged_view(batch), out));
-        seconds[0] = neo__calibrate_least(seconds[0], began);
+        NEO__TRY(neo_bags_forward(bags, j, out));
+        t->lookup = neo__calibrate_least(t->lookup, began);
         began = neo_time_ns();
-        NEO__TRY(neo_bags_backward(bags, neo_jagged_view(batch), out, 1e-3f));
-        seconds[1] = neo__calibrate_least(seconds[1], began);
+        NEO__TRY(neo_bags_backward(bags, j, out, 1e-3f));
+        t->update = neo__calibrate_least(t->update, began);
+        if (!t->kept) continue;
+        began = neo_time_ns();
+        NEO__TRY(neo_bags_accumulate(bags, j, out, NULL));
+        NEO__TRY(neo_bags_step(bags, 1e-3f));
+        t->keep = neo__calibrate_least(t->keep, began);
     }
     return NEO_OK;
 }
-/* seconds: of a lookup and of an update. */
-static neo_status neo__calibrate_bags(neo_ctx *ctx, double *seconds) {
-    const int64_t ids = (int64_t)NEO__CALIBRATE_BATCH * NEO__CALIBRATE_POOLING;
-    const int64_t shape[2] = {NEO__CALIBRATE_BATCH, NEO__CALIBRATE_DIM};
-    size_t bytes = (size_t)(ids + NEO__CALIBRATE_BATCH) * sizeof(int64_t);
+enum { NEO__CALIBRATE_IDS = NEO__CALIBRATE_BATCH * NEO__CALIBRATE_POOLING };
+static neo_status neo__calibrate_bags(neo_ctx *ctx, const int64_t *id, neo__calibrate_table *t) {
+    const int64_t shape[2] = {NEO__CALIBRATE_BATCH, t->dim};
     NEO__ZERO(neo_table_desc, table);
     NEO__ZERO(neo_bags_desc, d);
     NEO__ZERO(neo_jagged_desc, j);
     neo_bags *bags = NULL;
     neo_jagged_buffer *batch = NULL;
     neo_tensor out = neo_tensor_none();
-    int64_t *id = (int64_t *)neo_alloc(ctx, bytes);
-    NEO__CHECK(id, NEO_ERR_MEMORY, "neo_calibrate: no memory for %zu bytes", bytes);
     table.name = "calibrate";
     table.rows = NEO__CALIBRATE_ROWS;
-    table.dim = NEO__CALIBRATE_DIM;
+    table.dim = t->dim;
+    table.row_buckets = t->buckets;
+    table.init.kind = NEO_INIT_CONSTANT;
     table.optim.kind = NEO_BAG_ROWWISE_ADAGRAD;
     d.tables = &table;
     d.table_count = 1;
     d.max_batch = NEO__CALIBRATE_BATCH;
-    d.max_ids = ids;
+    d.max_ids = NEO__CALIBRATE_IDS;
+    d.max_kept_rows = t->kept ? (int64_t)NEO__CALIBRATE_IDS : 0;
     j.feature_count = 1;
     j.max_bags = NEO__CALIBRATE_BATCH;
-    j.max_ids = ids;
-    for (int64_t i = 0; i < ids; i++)
-        id[i] = (int64_t)(neo_random_uniform(1, neo_hash("calibrate"), 0, NEO_STREAM_USER,
-                                             (uint64_t)i) *
-                          (float)NEO__CALIBRATE_ROWS) %
-                NEO__CALIBRATE_ROWS;
-    for (int64_t i = 0; i < NEO__CALIBRATE_BATCH; i++) id[ids + i] = NEO__CALIBRATE_POOLING;
+    j.max_ids = NEO__CALIBRATE_IDS;
     neo_status status = neo_bags_create(ctx, &d, &bags);
     if (status == NEO_OK) status = neo_jagged_create(ctx, &j, &batch);
     if (status == NEO_OK) status = neo_tensor_alloc(ctx, NEO_F32, 2, shape, &out);
     if (status == NEO_OK)
-        status = neo_jagged_set(batch, NEO__CALIBRATE_BATCH, id + ids, NEO_I64, id, NEO_I64, NULL);
-    if (status == NEO_OK) status = neo__calibrate_run(bags, batch, out, seconds);
+        status = neo_jagged_set(batch, NEO__CALIBRATE_BATCH, id + NEO__CALIBRATE_IDS, NEO_I64, id,
+                                NEO_I64, NULL);
+    if (status == NEO_OK) status = neo__calibrate_run(bags, batch, out, t);
     neo_tensor_free(ctx, &out);
     neo_jagged_destroy(batch);
     neo_bags_destroy(bags);
-    neo_free(ctx, id, bytes);
     return status;
+}
+/* Seconds of an id that is looked at, counted and placed by its sender. */
+static double neo__calibrate_id(const int64_t *id, int32_t *to) {
+    double best = 0.0;
+    for (int run = 0; run < NEO__CALIBRATE_RUNS; run++) {
+        int64_t began = neo_time_ns(), bad = 0;
+        int32_t *length = to + NEO__CALIBRATE_IDS;
+        for (int64_t i = 0; i < NEO__CALIBRATE_IDS; i++)
+            bad += id[i] < 0 || id[i] >= NEO__CALIBRATE_ROWS;
+        for (int64_t i = 0; i < NEO__CALIBRATE_IDS; i++)
+            length[i / NEO__CALIBRATE_POOLING] += id[i] >= bad;
+        for (int64_t i = 0, at = 0; i < NEO__CALIBRATE_IDS; i++)
+            if (id[i] >= bad) to[at++] = (int32_t)id[i];
+        best = neo__calibrate_least(best, began);
+    }
+    return best / NEO__CALIBRATE_IDS;
+}
+/* Seconds of a row of 16 columns that goes from a matrix of its own to its place among those of other tables. */
+static double neo__calibrate_row(const float *from, float *to) {
+    enum { ROUTES = 16, SAMPLES = NEO__CALIBRATE_BATCH, COLS = NEO__CALIBRATE_SLICE };
+    double best = 0.0;
+    for (int run = 0; run < NEO__CALIBRATE_RUNS; run++) {
+        int64_t began = neo_time_ns();
+        for (int64_t i = 0; i < SAMPLES; i++)
+            for (int64_t k = 0; k < ROUTES; k++)
+                memcpy(to + (i * ROUTES + k) * COLS, from + (k * SAMPLES + i) * COLS,
+                       (size_t)COLS * sizeof *to);
+        best = neo__calibrate_least(best, began);
+    }
+    return best / (ROUTES * SAMPLES);
+}
+/* The factors, from the seconds of all these. */
+static void neo__calibrate_factors(neo_cluster *c, const neo__calibrate_table *t, double id,
+                                   double row) {
+    const neo__calibrate_table *wide = &t[0], *narrow = &t[1], *cut = &t[2];
+    double bandwidth = c->memory_bandwidth, ids = (double)NEO__CALIBRATE_IDS,
+           batch = (double)NEO__CALIBRATE_BATCH, row_bytes = 4.0 * (double)wide->dim;
+    double index = 8.0 * ids + 4.0 * batch, bytes = index + row_bytes * (ids + batch),
+           few = index + 4.0 * (double)narrow->dim * (ids + batch), least = 1e-3;
+    double update = (wide->update - narrow->update) / (bytes - few),
+           low = 0.1 * wide->update / bytes;
+    if (update < low) update = low;
+    neo_calibration *to = &c->calibration;
+    to->lookup = wide->lookup * bandwidth / bytes;
+    to->update = update * bandwidth;
+    to->copy = 1.0;
+    to->bucketed = cut->lookup > wide->lookup ? cut->lookup / wide->lookup : 1.0;
+    to->sort = (narrow->update - update * few) / ids * bandwidth;
+    to->id = id * bandwidth;
+    to->row = row * bandwidth - 2.0 * 4.0 * (double)NEO__CALIBRATE_SLICE;
+    to->kept = (wide->keep - wide->update) / ids * bandwidth - 2.0 * row_bytes;
+    if (to->sort < least) to->sort = least;
+    if (to->row < least) to->row = least;
+    if (to->kept < least) to->kept = least;
 }
 static neo_status neo__calibrate_flops(neo_ctx *ctx, double *flops) {
     const int64_t n = NEO__CALIBRATE_EDGE, shape[2] = {n, n};
@@ -3838,21 +3902,43 @@ static neo_status neo__calibrate_flops(neo_ctx *ctx, double *flops) {
     if (status == NEO_OK) *flops = 2.0 * (double)n * (double)n * (double)n / best;
     return status;
 }
+static neo_status neo__calibrate_loops(neo_ctx *ctx, const int64_t *id, neo_cluster *c,
+                                       const neo__calibrate_table *tables) {
+    const int64_t count = (int64_t)NEO__CALIBRATE_BATCH * 16 * NEO__CALIBRATE_SLICE;
+    size_t bytes = 2 * (size_t)count * sizeof(float);
+    float *rows = (float *)neo_alloc(ctx, bytes);
+    NEO__CHECK(rows, NEO_ERR_MEMORY, "neo_calibrate: no memory for %zu bytes", bytes);
+    memset(rows, 0, bytes);
+    double row = neo__calibrate_row(rows, rows + count);
+    neo__calibrate_factors(c, tables, neo__calibrate_id(id, (int32_t *)(void *)rows), row);
+    neo_free(ctx, rows, bytes);
+    return NEO_OK;
+}
 NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster) {
-    double bandwidth = 0.0, flops = 0.0, seconds[2];
+    double bandwidth = 0.0, flops = 0.0;
+    size_t bytes = (size_t)(NEO__CALIBRATE_IDS + NEO__CALIBRATE_BATCH) * sizeof(int64_t);
+    neo__calibrate_table t[3] = {{NEO__CALIBRATE_DIM, 0, 1, 0.0, 0.0, 0.0},
+                                 {NEO__CALIBRATE_NARROW, 0, 0, 0.0, 0.0, 0.0},
+                                 {NEO__CALIBRATE_DIM, NEO__CALIBRATE_BUCKETS, 0, 0.0, 0.0, 0.0}};
+    neo_status status = NEO_OK;
     NEO__CHECK(ctx && cluster, NEO_ERR_ARG, "neo_calibrate: an argument is NULL");
     NEO__TRY(neo__calibrate_copy(ctx, &bandwidth));
-    NEO__TRY(neo__calibrate_bags(ctx, seconds));
     NEO__TRY(neo__calibrate_flops(ctx, &flops));
-    double batch = (double)NEO__CALIBRATE_BATCH, ids = batch * (double)NEO__CALIBRATE_POOLING,
-           row = 4.0 * (double)NEO__CALIBRATE_DIM;
-    double bytes = 8.0 * ids + 4.0 * batch + row * (ids + batch);
-    cluster->memory_bandwidth = bandwidth;
-    cluster->flops = flops;
-    cluster->calibration.lookup = seconds[0] * bandwidth / bytes;
-    cluster->calibration.update = seconds[1] * bandwidth / bytes;
-    cluster->calibration.copy = 1.0;
-    return NEO_OK;
+    int64_t *id = (int64_t *)neo_alloc(ctx, bytes); /* ids, then lengths */
+    NEO__CHECK(id, NEO_ERR_MEMORY, "neo_calibrate: no memory for %zu bytes", bytes);
+    for (int64_t i = 0; i < NEO__CALIBRATE_IDS; i++)
+        id[i] = neo_zipf(neo_random_uniform(1, neo_hash("calibrate"), 0, NEO_STREAM_USER, (uint64_t)i),
+                         NEO__CALIBRATE_ROWS, 1.15f);
+    for (int64_t i = 0; i < NEO__CALIBRATE_BATCH; i++)
+        id[NEO__CALIBRATE_IDS + i] = NEO__CALIBRATE_POOLING;
+    for (int i = 0; i < 3 && status == NEO_OK; i++) status = neo__calibrate_bags(ctx, id, &t[i]);
+    neo_cluster found = *cluster;
+    found.memory_bandwidth = bandwidth;
+    found.flops = flops;
+    if (status == NEO_OK) status = neo__calibrate_loops(ctx, id, &found, t);
+    neo_free(ctx, id, bytes);
+    if (status == NEO_OK) *cluster = found;
+    return status;
 }
 NEO__COLD_END
 /* ------------------------------------------------------------------------------------------------
