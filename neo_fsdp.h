@@ -2971,7 +2971,7 @@ static neo_status neo__plan_search_fit_budget(neo__plan_search *s, int64_t budge
         neo__plan_search_restore(s, -1);
         if (!neo__plan_search_repair(s)) break;
         s->best_value = -1.0;
-        (void)neo__plan_search_judge(s, turn < 3 ? 20000 : 0);
+        (void)neo__plan_search_judge(s, turn < 2 ? 2000000 : turn < 4 ? 20000 : 0);
     }
     neo__plan_search_extra(s, NULL);
     return status;
