@@ -29,9 +29,9 @@ enum { LARGE_SECONDS = 30 };
 #endif
 /* Random models of a test: fewer where each takes ten times as long. */
 #if defined(SANITIZED)
-enum { SEARCHED = 20, FORCED = 50 };
+enum { SEARCHED = 6, FORCED = 40 };
 #else
-enum { SEARCHED = 24, FORCED = 200 };
+enum { SEARCHED = 8, FORCED = 80 };
 #endif
 
 enum { MOST = PLAN_SET_MOST };
@@ -803,7 +803,7 @@ static void not_pooled(void) {
    By brute force, of few tables: every option of every table on every choice of ranks, its bytes as a shard takes
    them. */
 enum { BRUTE_TABLES = 12, BRUTE_RANKS = 4, BRUTE_NODES = 20000000 };
-enum { LEAST_MODELS = 60, LEAST_PLANS = 20000, LEAST_SEATS = 64 };
+enum { LEAST_MODELS = 24, LEAST_PLANS = 20000, LEAST_SEATS = 64 };
 static struct {
     neo__plan_search s;
     int64_t best;
@@ -877,8 +877,8 @@ static void least_budgets(void) {
         CHECK_ERR(neo_plan_create(ctx, &m.d, &plan), NEO_ERR_CAPACITY, "each would do");
         const char *says = strstr(neo_last_error(), "1 bytes each; ");
         long long named = says ? atoll(says + 14) : 0;
-        for (int i = 0; i < 8; i++) { /* from it up any budget does, below it none */
-            m.d.cluster.memory_bytes = i == 0 ? named : i == 1 ? named - 1 : named * (90 + 2 * i) / 100 + (i > 4);
+        for (int i = 0; i < 6; i++) { /* from it up any budget does, below it none */
+            m.d.cluster.memory_bytes = i == 0 ? named : i == 1 ? named - 1 : named * (93 + 2 * i) / 100;
             neo_status status = neo_plan_create(ctx, &m.d, &plan);
             CHECK_INT(status, m.d.cluster.memory_bytes >= named ? NEO_OK : NEO_ERR_CAPACITY);
             if (status != NEO_OK) continue;
@@ -1156,7 +1156,7 @@ static void sensible(void) {
     for (int t = 0; t < 8; t++) CHECK_INT(neo_plan_placement(plan, t), NEO_DATA_PARALLEL);
     neo_plan_destroy(plan);
     test_seed = 19;
-    for (int k = 0; k < 40; k++) {
+    for (int k = 0; k < 10; k++) {
         model_random(1 + (int)below(30), 8, (int)below(2) * 4);
         REQUIRE_OK(neo_plan_create(ctx, &m.d, &plan));
         for (int i = 0; i < NEO_PLACEMENT_COUNT; i++) {
