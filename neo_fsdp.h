@@ -106,11 +106,12 @@ typedef struct neo_piece {
 } neo_piece;
 
 /* What kernels take over what the model says (neo_calibrate measures it): seconds are factor x bytes /
-   memory_bandwidth. The last four are bytes: what handling one thing is worth, whatever its columns. */
+   memory_bandwidth. The last four are bytes: what handling one thing is worth, whatever its
+   columns. */
 typedef struct neo_calibration {
     double lookup;   /* bytes: ids, rows read, sums written; 0: 1 */
     double update;   /* of backward and update, over the same bytes; 0: 2 */
-    double copy;     /* of packing, unpacking and adding what travels, and of dense gradients; 0: 1 */
+    double copy;     /* of packing and adding what travels, and of dense gradients; 0: 1 */
     double bucketed; /* of a lookup in a table with row_buckets, over that in another; 0: 1.5 */
     double id;       /* of an id that its sender checks, counts and packs; 0: 64 */
     double sort;     /* of an id in backward, which merges equal ones; 0: 64 */
@@ -150,7 +151,9 @@ typedef struct neo_plan_desc {
 /* neo_plan_create: search a plan with a short predicted step.
    Errors   NEO_ERR_ARG: a field of desc. NEO_ERR_UNSUPPORTED: a table has none of the placements it is
             allowed (the message names it and says why). NEO_ERR_CAPACITY: it does not fit into memory_bytes;
-            the message has a budget for a rank that would do. NEO_ERR_MEMORY.
+            the message has the least budget for a rank that is accepted: that and any larger one
+            does, each smaller one is refused. (It is the least that a search finds; of few tables
+            none smaller is known to exist.) NEO_ERR_MEMORY.
    Threads  as for everything made from ctx. Cost: 1,000 tables over 1,024 ranks take some 3 s. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_plan_create(neo_ctx *ctx, const neo_plan_desc *desc, neo_plan **plan);
 /* neo_plan_create_uniform: every table by one placement, over as many ranks as it can be cut for, spread so
@@ -652,22 +655,27 @@ static void neo__plan_defaults(neo_plan *plan) {
    >>impl-plan-model
 
    Seconds of a piece with c columns of a table with n features of P ids per sample, and the share s of its
-   rows; B samples over W ranks, L in a node; w(c): bytes of c numbers on a wire. The piece is p parts: its
-   subtrees of row buckets, each with pooled rows of its own. Bags: B n p; ids: B P s, of i bytes on a link (4, or 8
-   if a table has more than 2^31 rows); rows out: the bags (NEO_POOL_NONE: the ids).
-       ids       i ids + 4 bags arrive, of them (L-1)/W from its node and (W-L)/W from others, and are copied
-       lookup    8 ids + 4 bags + 4 c (ids + rows out), over the memory bandwidth; more if there are buckets
+   rows; B samples over W ranks, L in a node; w(c): bytes of c numbers on a wire. The piece is p
+   parts: its subtrees of row buckets, each with pooled rows of its own. Bags: B n p; ids: B P s, of
+   i bytes on a link (4, or 8 if a table has more than 2^31 rows); rows out: the bags
+   (NEO_POOL_NONE: the ids).
+       ids       i ids + 4 bags arrive, of them (L-1)/W from its node and (W-L)/W from others, and
+                 are copied
+       lookup    8 ids + 4 bags + 4 c (ids + rows out), over the memory bandwidth; more if there are
+                 buckets
        forward   rows out w(c) leave for all ranks. A slice of k pieces sends partial sums: 4 c bags; inside
-                 a node they add first, so that a piece sends 4 c bags (k-1)/k inside, w(c) bags/(p k) across
+                 a node they add first, so that a piece sends 4 c bags (k-1)/k inside, and
+                 w(c) bags/(p k) across
        backward  the same the other way, with w(c) for all, as gradients are no sums
-       update    2 lookup, and the sort of ids; where a step needs sums along rows, gradients of touched rows (at
-                 most min(ids, rows)) wait, and a float for 16 columns of each goes to every other slice
-   What arrives is as much on all ranks and never more than the most that one sends. A rank has B/W of the
-   samples: it checks and packs B/W P s ids for each piece (those of slices of columns once), and packs, unpacks
-   and adds up B/W of the rows out of all pieces, both ways: a row by itself, and twice its bytes.
-   A table on every rank looks up the B/W samples of the rank; its gradient of 4 rows D bytes is all-reduced flat
-   (all ranks to all, twice), cleared and read (3 copies); and rows that any rank touched wait and step.
-   On one rank nothing is moved, unless wires round.
+       update    2 lookup, and the sort of ids; where a step needs sums along rows, gradients of
+                 touched rows (at most min(ids, rows)) wait, and a float for 16 columns of each goes
+                 to every other slice
+   What arrives is as much on all ranks and never more than the most that one sends. A rank has B/W
+   of the samples: it checks and packs B/W P s ids for each piece (those of slices of columns once),
+   and packs, unpacks and adds up B/W of the rows out of all pieces, both ways: a row by itself, and
+   twice its bytes. A table on every rank looks up the B/W samples of the rank; its gradient of 4
+   rows D bytes is all-reduced flat (all ranks to all, twice), cleared and read (3 copies); and rows
+   that any rank touched wait and step. On one rank nothing is moved, unless wires round.
    ------------------------------------------------------------------------------------------------ */
 static void neo__plan_model_make(neo_plan *plan) {
     const neo_cluster *c = &plan->desc.cluster;
@@ -887,7 +895,8 @@ static neo__plan_load neo__plan_piece_load(const neo_plan *plan, const neo__plan
            slice = m->batch * t->features, bags = slice * cut.parts;
     double out = t->none ? ids : bags, c = 4.0 * (double)cols, k = cut.row_parts;
     double row = (double)(t->row_fixed + t->row_col * cols);
-    double index = m->id_bytes * ids + 4.0 * bags, moved = 8.0 * ids + 4.0 * bags + row * ids + c * out;
+    double index = m->id_bytes * ids + 4.0 * bags;
+    double moved = 8.0 * ids + 4.0 * bags + row * ids + c * out;
     double forward = neo__plan_wire(plan->desc.wire_forward, cols);
     double backward = neo__plan_wire(plan->desc.wire_backward, cols);
     double touched = ids < (double)rows ? ids : (double)rows;
@@ -981,7 +990,7 @@ static neo_plan_step neo__plan_step_make(const neo_plan *plan, const double *mos
     s.bottom = d->dense_flops_bottom * samples;
     s.top = d->dense_flops_top * samples;
     s.reduce = (reduce_bytes + 4.0 * (double)d->dense_params) * m->all_reduce;
-    if (reduce_bytes > 0.0) s.reduce += 2.0 * m->reduce_latency; /* gradients, and the marks of rows */
+    if (reduce_bytes > 0.0) s.reduce += 2.0 * m->reduce_latency; /* gradients, and marks of rows */
     if (d->dense_params > 0) s.reduce += m->reduce_latency;
     s.plain = neo__plan_step_plain(&s);
     s.pipelined = neo__plan_step_pipelined(&s);
@@ -1870,8 +1879,8 @@ static void neo__plan_partition_sort(neo__plan_search *s, const neo__subset *par
     if (end - begin > 1)
         qsort(s->key + begin, (size_t)(end - begin), sizeof *s->key, neo__plan_key_order);
 }
-/* Only the smallest parts of one partition change when they get those of another: they are sorted, and merged
-   with the others, which are in order. */
+/* Only the smallest parts of one partition change when they get those of another: they are sorted,
+   and merged with the others, which are in order. */
 static void neo__plan_partition_merge(neo__plan_search *s, neo__subset *part,
                                       neo__plan_partition *a, neo__plan_partition *b) {
     int32_t count = 0, same, i, k, ranks = s->ranks;
@@ -2195,7 +2204,8 @@ static int neo__plan_node_most(const neo__plan_search *s, int32_t node, double *
     }
     return fits;
 }
-/* Whether no rank of node `to` would take longer than `most` in phase p, before all else is looked at. */
+/* Whether no rank of node `to` would take longer than `most` in phase p, before all else is looked
+   at. */
 static int neo__plan_group_helps(const neo__plan_search *s, const neo__plan_group *g,
                                  const neo__plan_group *other, int32_t to, int p, double most) {
     for (int32_t i = 0; i < g->parts; i++) {
@@ -2418,8 +2428,8 @@ static int neo__plan_search_choose(neo__plan_search *s, double bound, double sha
     }
     return all <= bytes || neo__plan_search_knapsack(s, bound, bytes, least_bytes);
 }
-/* s->choice for the least memory: the smallest option of each table whose heaviest piece has at most `limit`
-   bytes. */
+/* s->choice for the least memory: the smallest option of each table whose heaviest piece has at
+   most `limit` bytes. */
 static int neo__plan_search_choose_small(neo__plan_search *s, double limit) {
     for (int32_t t = 0; t < s->tables; t++) {
         const neo__plan_options *o = &s->options[t];
@@ -2709,7 +2719,8 @@ static int neo__plan_search_alloc(neo__plan_search *s, neo_plan *plan) {
     s->extra = (double *)neo__plan_alloc(plan, 3 * ranks, sizeof *s->extra);
     s->weighed = s->extra + ranks;
     s->lean_extra = s->extra + 2 * ranks;
-    return s->lean_choice && s->lean_seat && s->extra && s->choice && s->best_choice && s->old_choice && s->kept_choice && s->kept_seat &&
+    return s->lean_choice && s->lean_seat && s->extra && s->choice && s->best_choice &&
+           s->old_choice && s->kept_choice && s->kept_seat &&
            s->seat && s->best_seat && s->next && s->seat_table && s->seat_load && s->load &&
            s->head && s->order && s->key && s->node_seconds && s->bin_choice;
 }
@@ -2771,14 +2782,15 @@ static neo_status neo__plan_search_build(neo__plan_search *s) {
 }
 /* ---- memory: what a plan takes to the byte, and the least there is ----
 
-   The search adds up an estimate of the buffers; what they take (neo__shard_plan_bytes) is known of a whole plan
-   only, and is no sum. So plans are weighed: s->extra is by how much each rank was off, and with it the search goes
-   on from there.
+   The search adds up an estimate of the buffers; what they take (neo__shard_plan_bytes) is known of
+   a whole plan only, and is no sum. So plans are weighed: s->extra is by how much each rank was
+   off, and with it the search goes on from there.
 
-   The least memory is searched by itself, whatever the budget: some starts, each levelled; and, where there are few
-   tables, from the best of them all that differs by one table or one piece, weighed. A budget is refused if it is
-   below what that finds, and only then. As the search does not depend on the budget, and may end as soon as it
-   is below it, a plan exists for every budget from the least one up. */
+   The least memory is searched by itself, whatever the budget: some starts, each levelled; and,
+   where there are few tables, from the best of them all that differs by one table or one piece,
+   weighed. A budget is refused if it is below what that finds, and only then. As the search does
+   not depend on the budget, and may end as soon as it is below it, a plan exists for every budget
+   from the least one up. */
 
 /* Weighs the best so far: the bytes of its fullest rank, their spread, and s->weighed. */
 static neo_status neo__plan_search_weigh(neo__plan_search *s, int64_t *most, double *spread) {
@@ -2800,7 +2812,8 @@ static neo_status neo__plan_search_weigh(neo__plan_search *s, int64_t *most, dou
 static void neo__plan_search_extra(neo__plan_search *s, const double *extra) {
     for (int32_t r = 0; r < s->ranks; r++) s->extra[r] = extra ? extra[r] : 0.0;
 }
-/* Weighs what was placed; it becomes lean if it takes less, or as much in its fullest rank and is more even. */
+/* Weighs what was placed; it becomes lean if it takes less, or as much in its fullest rank and is
+   more even. */
 static neo_status neo__plan_search_lean_try(neo__plan_search *s, int *better) {
     int64_t most;
     double spread;
@@ -2834,8 +2847,8 @@ static neo_status neo__plan_search_lean_level(neo__plan_search *s, int *better) 
     s->cap = DBL_MAX;
     return neo__plan_search_lean_try(s, better);
 }
-/* The starts: the smallest options with pieces up to a limit, which is a share of the least that a rank has in the
-   mean. */
+/* The starts: the smallest options with pieces up to a limit, which is a share of the least that a
+   rank has in the mean. */
 static neo_status neo__plan_search_lean_start(neo__plan_search *s, int64_t enough) {
     static const double shares[] = {1e9, 1.0, 0.7, 0.5, 0.35, 0.25, 0.125, 0.0};
     double mean = 0.0;
@@ -2860,7 +2873,8 @@ static neo_status neo__plan_search_lean_start(neo__plan_search *s, int64_t enoug
     }
     return NEO_OK;
 }
-/* Every other option of a table, then every other rank for a piece, alone or in exchange for another one. */
+/* Every other option of a table, then every other rank for a piece, alone or in exchange for
+   another one. */
 static neo_status neo__plan_search_lean_table(neo__plan_search *s, int32_t t, int *better) {
     for (int32_t k = 0; k < s->options[t].count; k++) {
         neo__plan_search_lean_back(s);
@@ -2911,8 +2925,8 @@ static neo_status neo__plan_search_lean_descend(neo__plan_search *s, int64_t eno
     }
     return NEO_OK;
 }
-/* From lean, some tables get options by lot (the lots are always the same), and from there it goes down again; the
-   better one stays. */
+/* From lean, some tables get options by lot (the lots are always the same), and from there it goes
+   down again; the better one stays. */
 static neo_status neo__plan_search_lean_kick(neo__plan_search *s, int kick, uint32_t *lot,
                                              int64_t enough) {
     size_t choice_bytes = (size_t)s->tables * sizeof *s->choice,
@@ -2949,12 +2963,14 @@ static neo_status neo__plan_search_lean(neo__plan_search *s, int64_t enough) {
     NEO__TRY(neo__plan_search_lean_start(s, enough));
     if ((int64_t)s->tables * s->ranks > NEO__PLAN_SMALL) return NEO_OK;
     NEO__TRY(neo__plan_search_lean_descend(s, enough));
-    for (int kick = 0; kick < NEO__PLAN_LEAN_KICKS && s->weighings > 0 && s->lean_bytes > enough; kick++)
+    for (int kick = 0;
+         kick < NEO__PLAN_LEAN_KICKS && s->weighings > 0 && s->lean_bytes > enough; kick++)
         NEO__TRY(neo__plan_search_lean_kick(s, kick, &lot, enough));
     return NEO_OK;
 }
-/* Makes the best so far fit the budget to the byte, by moving pieces of ranks that are above it; the plan is built.
-   NEO_ERR_CAPACITY: that did not do; *over: bytes of the fullest rank above it, before. */
+/* Makes the best so far fit the budget to the byte, by moving pieces of ranks that are above it;
+   the plan is built. NEO_ERR_CAPACITY: that did not do; *over: bytes of the fullest rank above it,
+   before. */
 static neo_status neo__plan_search_fit_budget(neo__plan_search *s, int64_t budget, double *over) {
     int64_t most;
     double spread;
@@ -3004,9 +3020,9 @@ static neo_status neo__plan_search_slack(neo__plan_search *s, int64_t budget, do
         if (s->weighed[r] > *slack) *slack = s->weighed[r];
     return NEO_OK;
 }
-/* A plan within `budget` bytes a rank (0: any). The search's cap is not quite the budget: between a cap under which
-   nothing is found and one whose plan is too large, the next is halfway. NEO_ERR_CAPACITY: there is none;
-   s->lean_bytes is a budget that would do. */
+/* A plan within `budget` bytes a rank (0: any). The search's cap is not quite the budget: between a
+   cap under which nothing is found and one whose plan is too large, the next is halfway.
+   NEO_ERR_CAPACITY: there is none; s->lean_bytes is a budget that would do. */
 static neo_status neo__plan_search_attempt(neo__plan_search *s, int64_t budget) {
     double cap = budget ? (double)budget : DBL_MAX, failed = 0.0, over = 0.0, above = 0.0;
     int runs = (int64_t)s->tables * s->ranks > 100000 ? 3 : 8;
@@ -3716,10 +3732,10 @@ NEO_API uint64_t neo_plan_digest(const neo_plan *plan) {
 /* ------------------------------------------------------------------------------------------------
    >>impl-calibrate
 
-   A copy of two buffers beyond the caches gives the bandwidth; a table with ids of a Zipf law the factors of lookup
-   and update, with few columns what an id takes in backward, with buckets theirs, with gradients that are kept
-   those; two loops as a shard's, over ids and over short rows, the rest; a product of matrices the flops. Each
-   is the best of a few runs.
+   A copy of two buffers beyond the caches gives the bandwidth; a table with ids of a Zipf law the
+   factors of lookup and update, with few columns what an id takes in backward, with buckets theirs,
+   with gradients that are kept those; two loops as a shard's, over ids and over short rows, the
+   rest; a product of matrices the flops. Each is the best of a few runs.
    ------------------------------------------------------------------------------------------------ */
 enum {
     NEO__CALIBRATE_RUNS = 4,
@@ -3845,7 +3861,8 @@ static double neo__calibrate_id(const int64_t *id, int32_t *to) {
     }
     return best / NEO__CALIBRATE_IDS;
 }
-/* Seconds of a row of 16 columns that goes from a matrix of its own to its place among those of other tables. */
+/* Seconds of a row of 16 columns that goes from a matrix of its own to its place among those of
+   other tables. */
 static double neo__calibrate_row(const float *from, float *to) {
     enum { ROUTES = 16, SAMPLES = NEO__CALIBRATE_BATCH, COLS = NEO__CALIBRATE_SLICE };
     double best = 0.0;
@@ -3927,8 +3944,9 @@ NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster) {
     int64_t *id = (int64_t *)neo_alloc(ctx, bytes); /* ids, then lengths */
     NEO__CHECK(id, NEO_ERR_MEMORY, "neo_calibrate: no memory for %zu bytes", bytes);
     for (int64_t i = 0; i < NEO__CALIBRATE_IDS; i++)
-        id[i] = neo_zipf(neo_random_uniform(1, neo_hash("calibrate"), 0, NEO_STREAM_USER, (uint64_t)i),
-                         NEO__CALIBRATE_ROWS, 1.15f);
+        id[i] = neo_zipf(
+            neo_random_uniform(1, neo_hash("calibrate"), 0, NEO_STREAM_USER, (uint64_t)i),
+            NEO__CALIBRATE_ROWS, 1.15f);
     for (int64_t i = 0; i < NEO__CALIBRATE_BATCH; i++)
         id[NEO__CALIBRATE_IDS + i] = NEO__CALIBRATE_POOLING;
     for (int i = 0; i < 3 && status == NEO_OK; i++) status = neo__calibrate_bags(ctx, id, &t[i]);
