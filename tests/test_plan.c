@@ -92,9 +92,13 @@ static void model_random(int tables, int ranks, int per_node) {
     static const int64_t rows[] = {1, 3, 10, 100, 3000, 50000};
     static const double ids[] = {0.5, 1, 1, 3, 10, 40};
     model_begin(ranks, per_node);
-    for (int t = 0; t < tables; t++)
-        model_add(rows[below(6)] + below(3), dims[below(8)], ids[below(6)], (int)below(3) * 4,
-                  (neo_bag_optim_kind)below(NEO_BAG_OPTIM_COUNT));
+    for (int t = 0; t < tables; t++) { /* one after another: arguments have no order */
+        neo_bag_optim_kind kind = (neo_bag_optim_kind)below(NEO_BAG_OPTIM_COUNT);
+        int buckets = (int)below(3) * 4;
+        double each = ids[below(6)];
+        int64_t dim = dims[below(8)], more = below(3);
+        model_add(rows[below(6)] + more, dim, each, buckets, kind);
+    }
     m.d.cluster.link[NEO_LEVEL_LOCAL].latency_us = 3;
     m.d.cluster.link[NEO_LEVEL_CROSS].latency_us = 7;
     m.d.pipeline = (int)below(2);
@@ -601,7 +605,8 @@ static void files(void) {
     neo_plan *plan;
     test_seed = 7;
     for (int k = 0; k < 100; k++) {
-        model_random(1 + (int)below(8), 1 + (int)below(9), (int)below(4));
+        int per_node = (int)below(4), ranks = 1 + (int)below(9), tables = 1 + (int)below(8);
+        model_random(tables, ranks, per_node);
         if (m.d.wire_forward == NEO_WIRE_I8) m.d.wire_forward = NEO_WIRE_F16;
         REQUIRE_OK(from(p, random_pieces(p), &plan));
         check_file(plan);
@@ -707,7 +712,8 @@ static void searched(void) {
     test_seed = 11;
     for (int k = 0; k < SEARCHED; k++) {
         int ranks = 1 + (int)below(12);
-        model_random(1 + (int)below(20), ranks, (int)below(5));
+        int per_node = (int)below(5), tables = 1 + (int)below(20);
+        model_random(tables, ranks, per_node);
         for (int t = 0; t < m.bags.table_count && below(3) == 0; t++)
             m.allowed[t] = 1u << below(7) | 1u << NEO_TABLE_WISE;
         REQUIRE_OK(neo_plan_create(ctx, &m.d, &plan));
@@ -754,7 +760,8 @@ static void uniform(void) {
     for (int k = 0; k < 60; k++) {
         neo_placement want = (neo_placement)(k % NEO_PLACEMENT_COUNT);
         int ranks = 2 + (int)below(7);
-        model_random(1 + (int)below(12), ranks, (int)below(4));
+        int per_node = (int)below(4), tables = 1 + (int)below(12);
+        model_random(tables, ranks, per_node);
         REQUIRE_OK(neo_plan_create_uniform(ctx, &m.d, want, &plan));
         for (int t = 0; t < m.bags.table_count; t++) {
             char text[1000];
@@ -872,7 +879,8 @@ static void least_budgets(void) {
     for (int k = 0; k < LEAST_MODELS; k++) {
         neo_plan *plan;
         int ranks = 1 + (int)below(4), few = k % 2; /* few: for brute force */
-        model_random(1 + (int)below(few ? 3 : 6), ranks, ranks == 4 && below(2) ? 2 : 0);
+        int tables = 1 + (int)below(few ? 3 : 6), per_node = ranks == 4 && below(2) ? 2 : 0;
+        model_random(tables, ranks, per_node);
         m.d.cluster.memory_bytes = 1;
         CHECK_ERR(neo_plan_create(ctx, &m.d, &plan), NEO_ERR_CAPACITY, "each would do");
         const char *says = strstr(neo_last_error(), "1 bytes each; ");
@@ -1157,7 +1165,8 @@ static void sensible(void) {
     neo_plan_destroy(plan);
     test_seed = 19;
     for (int k = 0; k < 10; k++) {
-        model_random(1 + (int)below(30), 8, (int)below(2) * 4);
+        int per_node = (int)below(2) * 4, tables = 1 + (int)below(30);
+        model_random(tables, 8, per_node);
         REQUIRE_OK(neo_plan_create(ctx, &m.d, &plan));
         for (int i = 0; i < NEO_PLACEMENT_COUNT; i++) {
             REQUIRE_OK(neo_plan_create_uniform(ctx, &m.d, (neo_placement)i, &one));
