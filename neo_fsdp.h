@@ -111,11 +111,17 @@ typedef struct neo_piece {
 } neo_piece;
 
 /* What kernels take over what the model says (neo_calibrate measures it): seconds are factor x bytes /
-   memory_bandwidth. */
+   memory_bandwidth. The last four are bytes: what handling one thing is worth, whatever its
+   columns. */
 typedef struct neo_calibration {
-    double lookup; /* bytes: ids, rows read, sums written; 0: 1 */
-    double update; /* of backward and update, over the same bytes; 0: 2 */
-    double copy;   /* of adding what arrives, and of dense gradients; 0: 1 */
+    double lookup;   /* bytes: ids, rows read, sums written; 0: 1 */
+    double update;   /* of backward and update, over the same bytes; 0: 2 */
+    double copy;     /* of packing and adding what travels, and of dense gradients; 0: 1 */
+    double bucketed; /* of a lookup in a table with row_buckets, over that in another; 0: 1.5 */
+    double id;       /* of an id that its sender checks, counts and packs; 0: 64 */
+    double sort;     /* of an id in backward, which merges equal ones; 0: 64 */
+    double row;      /* of a row that is packed or unpacked by itself; 0: 64 */
+    double kept;     /* of a row whose gradient waits for other ranks'; 0: 256 */
 } neo_calibration;
 
 /* What the ranks are, for predictions. */
@@ -150,7 +156,9 @@ typedef struct neo_plan_desc {
 /* neo_plan_create: search a plan with a short predicted step.
    Errors   NEO_ERR_ARG: a field of desc. NEO_ERR_UNSUPPORTED: a table has none of the placements it is
             allowed (the message names it and says why). NEO_ERR_CAPACITY: it does not fit into memory_bytes;
-            the message has a budget for a rank that would do. NEO_ERR_MEMORY.
+            the message has the least budget for a rank that is accepted: that and any larger one
+            does, each smaller one is refused. (It is the least that a search finds; of few tables
+            none smaller is known to exist.) NEO_ERR_MEMORY.
    Threads  as for everything made from ctx. Cost: 1,000 tables over 1,024 ranks take some 3 s. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_plan_create(neo_ctx *ctx, const neo_plan_desc *desc, neo_plan **plan);
 /* neo_plan_create_uniform: every table by one placement, over as many ranks as it can be cut for, spread so
@@ -237,7 +245,7 @@ typedef struct neo_plan_step {
 NEO_API neo_plan_step neo_plan_step_of(const neo_plan *plan);
 
 /* neo_calibrate: measure this machine as one rank with all threads of ctx: fills in memory_bandwidth, flops and
-   calibration, and leaves the rest of *cluster. Takes about a second and 0.3 GB. Links are not
+   calibration, and leaves the rest of *cluster. Takes about two seconds and 0.3 GB. Links are not
    measured. Ranks measure differently, and plans must not differ: broadcast *cluster, or let one rank plan.
    Errors: NEO_ERR_MEMORY. */
 NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster);
@@ -571,6 +579,7 @@ enum {
     NEO__PLAN_BYTES = NEO__PLAN_TIMES,
     NEO__PLAN_LOADS
 };
+struct neo__shard_part;
 typedef struct neo__plan_load {
     double at[NEO__PLAN_LOADS];
 } neo__plan_load;
@@ -578,6 +587,7 @@ typedef struct neo__plan_load {
 /* How the table of a piece is cut, as far as it matters to the piece. */
 typedef struct neo__plan_cut {
     int32_t row_parts;    /* pieces of its slice */
+    int32_t parts;        /* of this piece: its subtrees of buckets, each with sums of its own */
     int32_t in_node;      /* 1: all of them in one node of several, where partial sums add first */
     int32_t local, cross; /* pieces of other slices that hold its rows, in its node and elsewhere */
 } neo__plan_cut;
@@ -605,6 +615,10 @@ typedef struct neo__plan_model {
     double to_nodes;             /* as to_all, what goes to other nodes only */
     double all_reduce;           /* seconds of a byte of an all-reduce */
     double lookup, update, copy; /* seconds of a byte of memory */
+    double bucketed;             /* lookup of tables with row_buckets */
+    double id, sort, row, kept;  /* seconds of one */
+    double id_bytes;             /* of an id on a link */
+    int whole;                   /* one rank with nothing to round: nothing is moved */
     double exchange_latency, reduce_latency;
 } neo__plan_model;
 
@@ -714,7 +728,12 @@ static neo_status neo__plan_check_cluster(const neo_cluster *c, const char *fn) 
                  {"link[NEO_LEVEL_CROSS].bandwidth", c->link[NEO_LEVEL_CROSS].bandwidth},
                  {"calibration.lookup", c->calibration.lookup},
                  {"calibration.update", c->calibration.update},
-                 {"calibration.copy", c->calibration.copy}};
+                 {"calibration.copy", c->calibration.copy},
+                 {"calibration.bucketed", c->calibration.bucketed},
+                 {"calibration.id", c->calibration.id},
+                 {"calibration.sort", c->calibration.sort},
+                 {"calibration.row", c->calibration.row},
+                 {"calibration.kept", c->calibration.kept}};
     for (size_t i = 0; i < sizeof field / sizeof *field; i++)
         NEO__CHECK(neo__plan_positive(field[i].value), NEO_ERR_ARG,
                    "%s: cluster.%s is %g, not a finite number from 0 up", fn, field[i].name,
@@ -805,6 +824,11 @@ static void neo__plan_defaults(neo_plan *plan) {
     c->calibration.lookup = neo__plan_or(c->calibration.lookup, 1.0);
     c->calibration.update = neo__plan_or(c->calibration.update, 2.0);
     c->calibration.copy = neo__plan_or(c->calibration.copy, 1.0);
+    c->calibration.bucketed = neo__plan_or(c->calibration.bucketed, 1.5);
+    c->calibration.id = neo__plan_or(c->calibration.id, 64.0);
+    c->calibration.sort = neo__plan_or(c->calibration.sort, 64.0);
+    c->calibration.row = neo__plan_or(c->calibration.row, 64.0);
+    c->calibration.kept = neo__plan_or(c->calibration.kept, 256.0);
     plan->per_node = c->ranks_per_node;
     plan->nodes = (c->ranks + plan->per_node - 1) / plan->per_node;
     plan->last_node = c->ranks - (plan->nodes - 1) * plan->per_node;
@@ -818,19 +842,27 @@ static void neo__plan_defaults(neo_plan *plan) {
    >>impl-plan-model
 
    Seconds of a piece with c columns of a table with n features of P ids per sample, and the share s of its
-   rows; B samples over W ranks, L in a node; w(c): bytes of c numbers on a wire. Bags: B n; ids: B P s;
-   rows out: the bags (NEO_POOL_NONE: the ids).
-       ids       8 ids + 4 bags arrive, of them (L-1)/W from its node and (W-L)/W from others
-       lookup    8 ids + 4 bags + 4 c (ids + rows out), over the memory bandwidth
+   rows; B samples over W ranks, L in a node; w(c): bytes of c numbers on a wire. The piece is p
+   parts: its subtrees of row buckets, each with pooled rows of its own. Bags: B n p; ids: B P s, of
+   i bytes on a link (4, or 8 if a table has more than 2^31 rows); rows out: the bags
+   (NEO_POOL_NONE: the ids).
+       ids       i ids + 4 bags arrive, of them (L-1)/W from its node and (W-L)/W from others, and
+                 are copied
+       lookup    8 ids + 4 bags + 4 c (ids + rows out), over the memory bandwidth; more if there are
+                 buckets
        forward   rows out w(c) leave for all ranks. A slice of k pieces sends partial sums: 4 c bags; inside
-                 a node they add first, so that a piece sends 4 c bags (k-1)/k inside, w(c) bags/k across
+                 a node they add first, so that a piece sends 4 c bags (k-1)/k inside, and
+                 w(c) bags/(p k) across
        backward  the same the other way, with w(c) for all, as gradients are no sums
-       update    2 lookup; and, where a step needs sums along rows, a float for 16 columns of each touched
-                 row (at most min(ids, rows)) to every other slice
-   What arrives is as much on all ranks and never more than the most that one sends. A rank adds up its
-   part of what all pieces send: B/W n 4 c of each, at the bandwidth of a copy, both ways. A table on every
-   rank looks up the B/W samples of the rank, and its gradient of 4 rows D bytes is all-reduced,
-   cleared and read (3 copies).
+       update    2 lookup, and the sort of ids; where a step needs sums along rows, gradients of
+                 touched rows (at most min(ids, rows)) wait, and a float for 16 columns of each goes
+                 to every other slice
+   What arrives is as much on all ranks and never more than the most that one sends. A rank has B/W
+   of the samples: it checks and packs B/W P s ids for each piece (those of slices of columns once),
+   and packs, unpacks and adds up B/W of the rows out of all pieces, both ways: a row by itself, and
+   twice its bytes. A table on every rank looks up the B/W samples of the rank; its gradient of 4
+   rows D bytes is all-reduced flat (all ranks to all, twice), cleared and read (3 copies); and rows
+   that any rank touched wait and step. On one rank nothing is moved, unless wires round.
    ------------------------------------------------------------------------------------------------ */
 static void neo__plan_model_make(neo_plan *plan) {
     const neo_cluster *c = &plan->desc.cluster;
@@ -846,12 +878,22 @@ static void neo__plan_model_make(neo_plan *plan) {
     m->cross = 1.0 / c->link[NEO_LEVEL_CROSS].bandwidth;
     m->to_nodes = (w - l) / w * m->cross;
     m->to_all = (l - 1.0) / w * m->local + m->to_nodes;
-    m->all_reduce = 2.0 * (l - 1.0) / l * m->local + 2.0 / l * (h - 1.0) / h * m->cross;
+    m->all_reduce = 2.0 * m->to_all;
     m->lookup = c->calibration.lookup / c->memory_bandwidth;
     m->update = c->calibration.update / c->memory_bandwidth;
     m->copy = c->calibration.copy / c->memory_bandwidth;
+    m->bucketed = m->lookup * c->calibration.bucketed;
+    m->id = c->calibration.id / c->memory_bandwidth;
+    m->sort = c->calibration.sort / c->memory_bandwidth;
+    m->row = c->calibration.row / c->memory_bandwidth;
+    m->kept = c->calibration.kept / c->memory_bandwidth;
+    m->id_bytes = 4.0;
+    for (int32_t t = 0; t < plan->bags.table_count; t++)
+        if (plan->bags.tables[t].rows > (int64_t)INT32_MAX + 1) m->id_bytes = 8.0;
+    m->whole = c->ranks == 1 && plan->desc.wire_forward == NEO_WIRE_F32 &&
+               plan->desc.wire_backward == NEO_WIRE_F32;
     m->exchange_latency = ((l - 1.0) * local_us + (w - l) * cross_us) * 1e-6;
-    m->reduce_latency = 2.0 * ((l - 1.0) * local_us + (h - 1.0) * cross_us) * 1e-6;
+    m->reduce_latency = 2.0 * m->exchange_latency;
 }
 
 /* Bytes per row of weights and state, as neo_bags takes them: linear in the columns. */
@@ -964,7 +1006,7 @@ static double neo__plan_piece_buffer(const neo_plan *plan, const neo__plan_table
                                      int64_t cols, neo__plan_cut cut) {
     double ids = (double)t->ids_capacity * ((double)rows / (double)t->rows),
            times = plan->desc.pipeline ? 2.0 : 1.0;
-    double bags = plan->model.batch * t->features, out = t->none ? ids : bags,
+    double bags = plan->model.batch * t->features * cut.parts, out = t->none ? ids : bags,
            row = 4.0 * (double)cols;
     double bytes = ids * (times * (double)NEO__PLAN_ID_BYTES + (double)NEO__PLAN_SORT_BYTES) +
                    bags * times * (double)NEO__PLAN_BAG_BYTES;
@@ -982,7 +1024,7 @@ static double neo__plan_sample_buffer(const neo_plan *plan, const neo__plan_tabl
                                       int64_t cols, neo__plan_cut cut) {
     double ids = (double)t->ids_capacity * ((double)rows / (double)t->rows),
            times = plan->desc.pipeline ? 2.0 : 1.0;
-    double bags = plan->model.batch * t->features, out = t->none ? ids : bags;
+    double bags = plan->model.batch * t->features * cut.parts, out = t->none ? ids : bags;
     int partial = cut.row_parts > 1 && !t->none && !cut.in_node;
     double forward = partial ? 4.0 * (double)cols : neo__plan_wire(plan->desc.wire_forward, cols);
     if (cut.in_node) out /= cut.row_parts;
@@ -1021,34 +1063,46 @@ static neo__plan_load neo__plan_load_total(neo__plan_load x) {
     return x;
 }
 
+/* Parts that a shard makes of rows of a table: subtrees of its buckets. */
+static int64_t neo__shard_cut_piece(const neo_table_desc *t, const neo_piece *piece, int64_t place,
+                                    int inside, struct neo__shard_part *to);
+static int32_t neo__plan_parts(const neo_plan *plan, const neo__plan_table *t, const neo_piece *p) {
+    if (!t->buckets || p->rows == t->rows) return 1;
+    return (int32_t)neo__shard_cut_piece(&plan->bags.tables[t - plan->table], p, 0, 0, NULL);
+}
+static double neo__plan_lookup(const neo_plan *plan, const neo__plan_table *t) {
+    return t->buckets ? plan->model.bucketed : plan->model.lookup;
+}
 /* What a piece is for the rank that holds it. */
-static neo__plan_load neo__plan_piece_load(const neo_plan *plan, const neo__plan_table *t, int64_t rows,
-                                      int64_t cols, neo__plan_cut cut) {
+static neo__plan_load neo__plan_piece_load(const neo_plan *plan, const neo__plan_table *t,
+                                           int64_t rows, int64_t cols, neo__plan_cut cut) {
     const neo__plan_model *m = &plan->model;
     neo__plan_load x;
-    double ids = m->batch * t->ids * ((double)rows / (double)t->rows),
-           bags = m->batch * t->features;
+    double share = (double)rows / (double)t->rows, ids = m->batch * t->ids * share,
+           slice = m->batch * t->features, bags = slice * cut.parts;
     double out = t->none ? ids : bags, c = 4.0 * (double)cols, k = cut.row_parts;
     double row = (double)(t->row_fixed + t->row_col * cols);
-    double index = 8.0 * ids + 4.0 * bags, moved = index + row * ids + c * out;
+    double index = m->id_bytes * ids + 4.0 * bags;
+    double moved = 8.0 * ids + 4.0 * bags + row * ids + c * out;
     double forward = neo__plan_wire(plan->desc.wire_forward, cols);
     double backward = neo__plan_wire(plan->desc.wire_backward, cols);
-    x.at[NEO__PLAN_IDS] = index * m->to_all;
-    x.at[NEO__PLAN_LOOKUP] = moved * m->lookup;
-    x.at[NEO__PLAN_UPDATE] = moved * m->update;
+    double touched = ids < (double)rows ? ids : (double)rows;
+    x.at[NEO__PLAN_IDS] = index * m->to_all + (m->whole ? 0.0 : 2.0 * index * m->copy);
+    x.at[NEO__PLAN_LOOKUP] = moved * neo__plan_lookup(plan, t);
+    x.at[NEO__PLAN_UPDATE] = moved * m->update + ids * m->sort;
     x.at[NEO__PLAN_BACKWARD] = out * backward * m->to_all;
     if (cut.row_parts == 1 || t->none) {
         x.at[NEO__PLAN_FORWARD] = out * forward * m->to_all;
-    } else if (cut.in_node) {
-        x.at[NEO__PLAN_FORWARD] =
-            bags * c * ((k - 1.0) / k) * m->local + bags / k * forward * m->to_nodes;
-        x.at[NEO__PLAN_BACKWARD] =
-            bags * backward * ((k - 1.0) / k) * m->local + bags / k * backward * m->to_nodes;
+    } else if (cut.in_node) { /* what is inside is packed and added besides */
+        double inside = bags * c * ((k - 1.0) / k) * m->local + bags * (2.0 * c * m->copy + m->row);
+        x.at[NEO__PLAN_FORWARD] = inside + slice / k * forward * m->to_nodes;
+        x.at[NEO__PLAN_BACKWARD] = inside + slice / k * backward * m->to_nodes;
     } else {
         x.at[NEO__PLAN_FORWARD] = bags * c * m->to_all;
     }
+    if (t->row_sums && cols < t->dim)
+        x.at[NEO__PLAN_UPDATE] += touched * (m->kept + 2.0 * c * m->copy);
     if (t->row_sums && cut.local + cut.cross > 0) {
-        double touched = ids < (double)rows ? ids : (double)rows;
         double sums = 4.0 * (double)((cols + NEO_PLAN_BLOCK - 1) / NEO_PLAN_BLOCK) * touched;
         x.at[NEO__PLAN_UPDATE] += sums * (cut.local * m->local + cut.cross * m->cross);
     }
@@ -1058,29 +1112,39 @@ static neo__plan_load neo__plan_piece_load(const neo_plan *plan, const neo__plan
     return neo__plan_load_total(x);
 }
 /* What it is for every rank, as an owner of samples. */
-static neo__plan_load neo__plan_sample_load(const neo_plan *plan, const neo__plan_table *t, int64_t rows,
-                                       int64_t cols, neo__plan_cut cut) {
+static neo__plan_load neo__plan_sample_load(const neo_plan *plan, const neo__plan_table *t,
+                                            int64_t rows, int64_t cols, neo__plan_cut cut) {
     const neo__plan_model *m = &plan->model;
     NEO__ZERO(neo__plan_load, x);
-    double out =
-        t->none ? m->batch * t->ids * ((double)rows / (double)t->rows) : m->batch * t->features;
-    if (cut.in_node) out /= cut.row_parts;
-    x.at[NEO__PLAN_FORWARD] = x.at[NEO__PLAN_BACKWARD] =
-        out / m->ranks * 4.0 * (double)cols * m->copy;
+    double ids = m->batch * t->ids * ((double)rows / (double)t->rows),
+           out = t->none ? ids : m->batch * t->features * cut.parts;
+    if (cut.in_node) out = m->batch * t->features / cut.row_parts;
     x.at[NEO__PLAN_BYTES] = neo__plan_sample_buffer(plan, t, rows, cols, cut);
+    if (m->whole) return x;
+    x.at[NEO__PLAN_IDS] = ids / m->ranks * ((double)cols / (double)t->dim) * m->id;
+    x.at[NEO__PLAN_FORWARD] = x.at[NEO__PLAN_BACKWARD] =
+        out / m->ranks * (2.0 * 4.0 * (double)cols * m->copy + m->row);
     return neo__plan_load_total(x);
+}
+/* Bytes of an all-reduce for a copy on every rank: gradients, and a mark of each row. */
+static double neo__plan_copy_reduce(const neo__plan_table *t) {
+    return (double)t->rows * (4.0 * (double)t->dim + 1.0);
 }
 /* A copy on every rank: what it is for each. */
 static neo__plan_load neo__plan_copy_load(const neo_plan *plan, const neo__plan_table *t) {
     const neo__plan_model *m = &plan->model;
     NEO__ZERO(neo__plan_load, x);
-    double ids = m->batch / m->ranks * t->ids, bags = m->batch / m->ranks * t->features;
-    double c = 4.0 * (double)t->dim,
+    double all = m->batch * t->ids, ids = all / m->ranks, bags = m->batch / m->ranks * t->features;
+    double c = 4.0 * (double)t->dim, rows = (double)t->rows,
            row = (double)(t->row_fixed + t->row_col * t->dim),
            moved = 8.0 * ids + 4.0 * bags + row * ids + c * (t->none ? ids : bags);
-    x.at[NEO__PLAN_LOOKUP] = moved * m->lookup;
-    x.at[NEO__PLAN_UPDATE] =
-        moved * m->update + (m->ranks > 1.0 ? 3.0 * c * (double)t->rows * m->copy : 0.0);
+    x.at[NEO__PLAN_LOOKUP] = moved * neo__plan_lookup(plan, t);
+    x.at[NEO__PLAN_UPDATE] = moved * m->update + ids * m->sort;
+    if (m->ranks > 1.0) {
+        x.at[NEO__PLAN_FORWARD] = x.at[NEO__PLAN_BACKWARD] = bags * (2.0 * c * m->copy + m->row);
+        x.at[NEO__PLAN_UPDATE] += 3.0 * c * rows * m->copy;
+        x.at[NEO__PLAN_UPDATE] += (all < rows ? all : rows) * (m->kept + 2.0 * c * m->copy);
+    }
     x.at[NEO__PLAN_BYTES] = (double)neo__plan_weight_bytes(t, t->rows, t->dim) +
                             (double)neo__plan_piece_state(t, t->rows, t->dim) +
                             neo__plan_copy_buffer(plan, t);
@@ -1113,7 +1177,8 @@ static neo_plan_step neo__plan_step_make(const neo_plan *plan, const double *mos
     s.bottom = d->dense_flops_bottom * samples;
     s.top = d->dense_flops_top * samples;
     s.reduce = (reduce_bytes + 4.0 * (double)d->dense_params) * m->all_reduce;
-    if (s.reduce > 0.0) s.reduce += m->reduce_latency;
+    if (reduce_bytes > 0.0) s.reduce += 2.0 * m->reduce_latency; /* gradients, and marks of rows */
+    if (d->dense_params > 0) s.reduce += m->reduce_latency;
     s.plain = neo__plan_step_plain(&s);
     s.pipelined = neo__plan_step_pipelined(&s);
     return s;
@@ -1131,6 +1196,7 @@ static void neo__plan_cut_slice(neo_plan *plan, const neo__plan_table *t, int64_
         const neo_piece *p = &plan->piece[i];
         neo__plan_cut *cut = &plan->cut[i];
         cut->row_parts = (int32_t)(end - begin);
+        cut->parts = neo__plan_parts(plan, t, p);
         cut->in_node = in_node;
         for (int64_t k = first; t->row_sums && end - begin < t->piece_count && k < last; k++) {
             const neo_piece *q = &plan->piece[k];
@@ -1169,7 +1235,7 @@ static void neo__plan_predict_ranks(neo_plan *plan) {
             neo__plan_load x = neo__plan_copy_load(plan, t);
             x.at[NEO__PLAN_BYTES] = 0.0; /* counted as a piece of each rank */
             neo__plan_load_add(&all, &x);
-            plan->reduce_bytes += 4.0 * (double)t->rows * (double)t->dim;
+            plan->reduce_bytes += neo__plan_copy_reduce(t);
             for (int32_t r = 0; r < ranks; r++)
                 neo__plan_rank_hold(&plan->rank[r], t, &plan->piece[t->first_piece]);
             continue;
@@ -1531,38 +1597,41 @@ static const char *neo__plan_reason(const neo_plan *plan, const neo__plan_table 
 }
 
 static neo__plan_cut neo__plan_option_cut(const neo_plan *plan, const neo__plan_table *t,
-                                          const neo__plan_option *o) {
+                                          const neo__plan_option *o, const neo_piece *p) {
     neo__plan_cut cut;
     int inside = o->placement == NEO_TABLE_COLUMN_WISE || plan->nodes == 1;
     cut.row_parts = o->row_parts;
+    cut.parts = neo__plan_parts(plan, t, p);
     cut.in_node = o->unit == NEO__UNIT_NODE && o->row_parts > 1 && !t->none;
     cut.local = inside ? o->col_parts - 1 : 0;
     cut.cross = inside ? 0 : o->col_parts - 1;
     return cut;
 }
 static neo__plan_load neo__plan_part_load(const neo_plan *plan, const neo__plan_table *t,
-                                     const neo__plan_option *o, int32_t part) {
+                                          const neo__plan_option *o, int32_t part) {
     neo_piece p;
     neo__plan_cols(plan, t, o->col_parts, part / o->row_parts, &p);
     neo__plan_rows(t, o->row_parts, part % o->row_parts, &p);
-    return neo__plan_piece_load(plan, t, p.rows, p.cols, neo__plan_option_cut(plan, t, o));
+    return neo__plan_piece_load(plan, t, p.rows, p.cols, neo__plan_option_cut(plan, t, o, &p));
 }
 static void neo__plan_option_cost(const neo_plan *plan, const neo__plan_table *t,
                                   neo__plan_option *o) {
-    const neo__plan_cut cut = neo__plan_option_cut(plan, t, o);
     double ranks = plan->model.ranks;
     NEO__ZERO(neo__plan_load, x);
     NEO__ZERO(neo__plan_load, samples);
     neo_piece p, last;
+    int32_t parts = 0;
     last.rows = last.cols = 0;
     if (!o->col_parts) {
         o->all = neo__plan_copy_load(plan, t);
-        o->reduce_bytes = 4.0 * (double)t->rows * (double)t->dim;
+        o->reduce_bytes = neo__plan_copy_reduce(t);
     }
     for (int32_t i = 0; i < o->col_parts * o->row_parts; i++) {
         neo__plan_cols(plan, t, o->col_parts, i / o->row_parts, &p);
         neo__plan_rows(t, o->row_parts, i % o->row_parts, &p);
-        if (p.rows != last.rows || p.cols != last.cols) { /* most parts are alike */
+        const neo__plan_cut cut = neo__plan_option_cut(plan, t, o, &p);
+        if (p.rows != last.rows || p.cols != last.cols || cut.parts != parts) { /* most are alike */
+            parts = cut.parts;
             x = neo__plan_piece_load(plan, t, p.rows, p.cols, cut);
             samples = neo__plan_sample_load(plan, t, p.rows, p.cols, cut);
             last = p;
@@ -1690,6 +1759,13 @@ typedef struct neo__plan_search {
     int64_t seats;
     int32_t *choice, *seat; /* an option for each table, a rank for each piece */
     int32_t *best_choice, *best_seat, *old_choice, *kept_choice, *kept_seat;
+    int32_t *lean_choice, *lean_seat; /* of the least memory so far */
+    double *extra;      /* [ranks] bytes of a rank beside what the search adds up */
+    double *weighed;    /* [ranks] the same, of the plan that was built last */
+    double *lean_extra; /* [ranks] the same, of lean */
+    double lean_spread;
+    int64_t lean_bytes; /* of its fullest rank; below 0: none yet */
+    int64_t weighings; /* left */
     neo__plan_load *seat_load, *load; /* of a piece; [ranks] */
     int32_t *head, *next;        /* lists of the seats on a rank, for improvements */
     int32_t *seat_table;
@@ -1868,7 +1944,10 @@ static void neo__plan_search_begin(neo__plan_search *s) {
         neo__plan_load_add(&sum, &o->sum);
         s->reduce_bytes += o->reduce_bytes;
     }
-    for (int32_t r = 0; r < s->ranks; r++) s->load[r] = all;
+    for (int32_t r = 0; r < s->ranks; r++) {
+        s->load[r] = all;
+        s->load[r].at[NEO__PLAN_BYTES] += s->extra[r];
+    }
     for (int32_t n = 0; n < s->nodes; n++) s->node_seconds[n] = 0.0;
     for (int i = 0; i < NEO__PLAN_TIMES; i++) s->target[i] = all.at[i] + sum.at[i] / s->ranks;
     s->mean_seconds = s->target[NEO__PLAN_SECONDS];
@@ -1966,14 +2045,9 @@ static void neo__subset_join(neo__subset *to, const neo__subset *x, int32_t *nex
         next[to->last] = x->first;
     to->last = x->last;
 }
-/* The parts s->key[0 .. count) become a partition. */
-static void neo__plan_partition_link(neo__plan_search *s, neo__subset *part, int32_t count,
-                                neo__plan_partition *to) {
-    for (int32_t i = 0; i < count; i++) {
-        s->key[i].first = -part[s->key[i].at].seconds;
-        s->key[i].second = 0.0;
-    }
-    qsort(s->key, (size_t)count, sizeof *s->key, neo__plan_key_order);
+/* The parts s->key[0 .. count), which are sorted, become a partition. */
+static void neo__plan_partition_chain(neo__plan_search *s, neo__subset *part, int32_t count,
+                                      neo__plan_partition *to) {
     to->head = -1;
     to->count = count;
     for (int32_t i = count - 1; i >= 0; i--) {
@@ -1982,22 +2056,48 @@ static void neo__plan_partition_link(neo__plan_search *s, neo__subset *part, int
     }
     to->spread = -s->key[0].first + (count < s->ranks ? 0.0 : s->key[count - 1].first);
 }
-static void neo__plan_partition_merge(neo__plan_search *s, neo__subset *part, neo__plan_partition *a,
-                                 neo__plan_partition *b) {
-    int32_t count = 0;
+/* Sorts the parts in keys [begin, end): the largest first. */
+static void neo__plan_partition_sort(neo__plan_search *s, const neo__subset *part, int32_t begin,
+                                     int32_t end) {
+    for (int32_t i = begin; i < end; i++) {
+        s->key[i].first = -part[s->key[i].at].seconds;
+        s->key[i].second = 0.0;
+    }
+    if (end - begin > 1)
+        qsort(s->key + begin, (size_t)(end - begin), sizeof *s->key, neo__plan_key_order);
+}
+/* Only the smallest parts of one partition change when they get those of another: they are sorted,
+   and merged with the others, which are in order. */
+static void neo__plan_partition_merge(neo__plan_search *s, neo__subset *part,
+                                      neo__plan_partition *a, neo__plan_partition *b) {
+    int32_t count = 0, same, i, k, ranks = s->ranks;
     if (b->ranked) {
         neo__plan_partition swap = *a;
         *a = *b;
         *b = swap;
     }
-    for (int32_t p = a->head; p >= 0; p = part[p].next) s->key[count++].at = p;
-    for (int32_t p = b->head, with = s->ranks - 1; p >= 0; p = part[p].next, with--) {
+    for (int32_t p = a->head; p >= 0; p = part[p].next, count++) {
+        s->key[count].first = -part[p].seconds;
+        s->key[count].second = 0.0;
+        s->key[count].at = p;
+    }
+    same = count < ranks - b->count ? count : ranks - b->count;
+    for (int32_t p = b->head, with = ranks - 1; p >= 0; p = part[p].next, with--) {
         if (with < a->count)
             neo__subset_join(&part[s->key[with].at], &part[p], s->next);
         else
             s->key[count++].at = p;
     }
-    neo__plan_partition_link(s, part, count, a);
+    neo__plan_partition_sort(s, part, same, count);
+    for (i = same; i > 0 && neo__plan_key_less(&s->key[same], &s->key[i - 1]);) i--;
+    /* From i on they mix; the sorted ones that change wait beyond all parts. */
+    memcpy(s->key + ranks, s->key + same, (size_t)(count - same) * sizeof *s->key);
+    k = count - same;
+    for (int32_t to = count - 1, from = same - 1; k > 0; to--) {
+        int other = from >= i && neo__plan_key_less(&s->key[ranks + k - 1], &s->key[from]);
+        s->key[to] = other ? s->key[from--] : s->key[ranks + --k];
+    }
+    neo__plan_partition_chain(s, part, count, a);
 }
 /* The tables that take part: on ranks of their own, in few enough parts. */
 static int neo__plan_search_differenced(const neo__plan_search *s, int64_t table) {
@@ -2013,7 +2113,8 @@ static void neo__plan_search_difference(neo__plan_search *s, neo__subset *part, 
         part[parts].rank = r;
         s->key[r].at = parts;
     }
-    neo__plan_partition_link(s, part, s->ranks, &heap[0]);
+    neo__plan_partition_sort(s, part, 0, s->ranks);
+    neo__plan_partition_chain(s, part, s->ranks, &heap[0]);
     heap[0].ranked = 1;
     heap[0].index = 0;
     for (int32_t t = 0; t < s->tables; t++) {
@@ -2027,7 +2128,8 @@ static void neo__plan_search_difference(neo__plan_search *s, neo__subset *part, 
             part[parts].rank = -1;
             s->next[seat] = -1;
             s->key[0].at = parts;
-            neo__plan_partition_link(s, part, 1, &heap[count]);
+            neo__plan_partition_sort(s, part, 0, 1);
+            neo__plan_partition_chain(s, part, 1, &heap[count]);
             if (s->ranks == 1) heap[count].spread = 0.0;
             heap[count].ranked = 0;
             heap[count].index = count;
@@ -2289,11 +2391,28 @@ static int neo__plan_node_most(const neo__plan_search *s, int32_t node, double *
     }
     return fits;
 }
+/* Whether no rank of node `to` would take longer than `most` in phase p, before all else is looked
+   at. */
+static int neo__plan_group_helps(const neo__plan_search *s, const neo__plan_group *g,
+                                 const neo__plan_group *other, int32_t to, int p, double most) {
+    for (int32_t i = 0; i < g->parts; i++) {
+        int32_t place = s->seat[g->seat + i] % s->per_node;
+        double x = s->load[to * s->per_node + place].at[p] + s->seat_load[g->seat + i].at[p];
+        for (int32_t k = 0; other->table >= 0 && k < other->parts; k++)
+            if (s->seat[other->seat + k] % s->per_node == place)
+                x -= s->seat_load[other->seat + k].at[p];
+        if (x > most * (1.0 + 1e-9)) return 0;
+    }
+    return 1;
+}
 static void neo__plan_node_move_try(neo__plan_search *s, const neo__plan_top *top, int p, const neo__plan_group *g,
                                const neo__plan_group *other, int32_t from, int32_t to,
                                neo__plan_node_move *best) {
     double most[NEO__PLAN_TIMES] = {0.0};
-    if (neo__plan_group_sits(s, g, to) || (other->table >= 0 && neo__plan_group_sits(s, other, from))) return;
+    if (neo__plan_group_sits(s, g, to) ||
+        (other->table >= 0 && neo__plan_group_sits(s, other, from)))
+        return;
+    if (!neo__plan_group_helps(s, g, other, to, p, top->most[p][0])) return;
     neo__plan_group_swap(s, g, other, from, to, 1.0);
     int fits = neo__plan_node_most(s, from, most);
     fits &= neo__plan_node_most(s, to, most);
@@ -2412,7 +2531,9 @@ enum {
     NEO__MEMORY_BINS = 512,
     NEO__PLAN_SMALL = 400 /* tables x ranks that are searched thoroughly */,
     NEO__PLAN_KICKS = 36,
-    NEO__PLAN_CHOICES = 2000
+    NEO__PLAN_CHOICES = 2000,
+    NEO__PLAN_WEIGHINGS = 300000, /* over tables and ranks */
+    NEO__PLAN_LEAN_KICKS = 60
 };
 static const double NEO__NO_BOUND = DBL_MAX;
 
@@ -2494,17 +2615,16 @@ static int neo__plan_search_choose(neo__plan_search *s, double bound, double sha
     }
     return all <= bytes || neo__plan_search_knapsack(s, bound, bytes, least_bytes);
 }
-/* s->choice for the least memory: the smallest option of each table whose heaviest piece is at most `part`
-   of a rank's memory. */
-static int neo__plan_search_choose_small(neo__plan_search *s, double part) {
+/* s->choice for the least memory: the smallest option of each table whose heaviest piece has at
+   most `limit` bytes. */
+static int neo__plan_search_choose_small(neo__plan_search *s, double limit) {
     for (int32_t t = 0; t < s->tables; t++) {
         const neo__plan_options *o = &s->options[t];
         int best = -1;
         for (int i = 0; i < o->count; i++) {
             const neo__plan_option *x = &o->at[i], *y = &o->at[best < 0 ? 0 : best];
             if (x->most_bytes > s->cap) continue;
-            int fits = x->most_bytes <= part * s->cap,
-                fitted = best >= 0 && y->most_bytes <= part * s->cap;
+            int fits = x->most_bytes <= limit, fitted = best >= 0 && y->most_bytes <= limit;
             if (best < 0 || (fits && !fitted) || (fits && fitted && x->bytes < y->bytes) ||
                 (!fits && !fitted && x->most_bytes < y->most_bytes))
                 best = i;
@@ -2534,7 +2654,8 @@ static int neo__plan_search_judge(neo__plan_search *s, int64_t work) {
 static int neo__plan_search_fit(neo__plan_search *s) {
     static const double parts[] = {1.0, 0.5, 0.25, 0.125, 0.0};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (neo__plan_search_choose_small(s, parts[i]) && neo__plan_search_place(s, NEO__PLACE_MEMORY))
+        if (neo__plan_search_choose_small(s, parts[i] * s->cap) &&
+            neo__plan_search_place(s, NEO__PLACE_MEMORY))
             return 1;
     return 0;
 }
@@ -2646,7 +2767,8 @@ static void neo__plan_search_restore(neo__plan_search *s, int32_t but) {
     }
 }
 /* The best so far with another option for one table, the others where they are. */
-static int neo__plan_search_exchange(neo__plan_search *s, int32_t t, int option) {
+static int neo__plan_search_exchange(neo__plan_search *s, int32_t t, int option,
+                                     neo__plan_place_mode mode) {
     const neo__plan_option *old = &s->options[t].at[s->best_choice[t]],
                            *o = &s->options[t].at[option];
     neo__plan_search_restore(s, t);
@@ -2656,8 +2778,8 @@ static int neo__plan_search_exchange(neo__plan_search *s, int32_t t, int option)
         s->target[i] += o->all.at[i] - old->all.at[i] + (o->sum.at[i] - old->sum.at[i]) / s->ranks;
     s->reduce_bytes += o->reduce_bytes - old->reduce_bytes;
     s->choice[t] = option;
-    if (o->unit == NEO__UNIT_NODE) return neo__plan_search_place_nodes(s, NEO__PLACE_TIME, t);
-    if (o->unit == NEO__UNIT_RANK) return neo__plan_search_place_ranks(s, NEO__PLACE_TIME, t);
+    if (o->unit == NEO__UNIT_NODE) return neo__plan_search_place_nodes(s, mode, t);
+    if (o->unit == NEO__UNIT_RANK) return neo__plan_search_place_ranks(s, mode, t);
     for (int32_t r = 0; r < s->ranks; r++)
         if (s->load[r].at[NEO__PLAN_BYTES] > s->cap) return 0;
     return 1;
@@ -2688,7 +2810,8 @@ static void neo__plan_search_refine(neo__plan_search *s, double level, int64_t w
                 if (o->seconds > s->options[t].at[s->best_choice[t]].seconds + 0.2 * s->mean_cost)
                     continue;
                 work -= cost + around;
-                if (neo__plan_search_exchange(s, t, k)) better |= neo__plan_search_judge(s, around);
+                if (neo__plan_search_exchange(s, t, k, NEO__PLACE_TIME))
+                    better |= neo__plan_search_judge(s, around);
                 if (!all_anew) continue;
                 memcpy(s->choice, s->best_choice, (size_t)s->tables * sizeof *s->choice);
                 s->choice[t] = k;
@@ -2778,7 +2901,13 @@ static int neo__plan_search_alloc(neo__plan_search *s, neo_plan *plan) {
     s->key = (neo__plan_key *)neo__plan_alloc(plan, 2 * ranks, sizeof *s->key);
     s->node_seconds = (double *)neo__plan_alloc(plan, s->nodes, sizeof *s->node_seconds);
     s->bin_choice = (uint8_t *)neo__plan_alloc(plan, tables * (NEO__MEMORY_BINS + 1), 1);
-    return s->choice && s->best_choice && s->old_choice && s->kept_choice && s->kept_seat &&
+    s->lean_choice = (int32_t *)neo__plan_alloc(plan, tables, sizeof *s->choice);
+    s->lean_seat = (int32_t *)neo__plan_alloc(plan, s->seats, sizeof *s->seat);
+    s->extra = (double *)neo__plan_alloc(plan, 3 * ranks, sizeof *s->extra);
+    s->weighed = s->extra + ranks;
+    s->lean_extra = s->extra + 2 * ranks;
+    return s->lean_choice && s->lean_seat && s->extra && s->choice && s->best_choice &&
+           s->old_choice && s->kept_choice && s->kept_seat &&
            s->seat && s->best_seat && s->next && s->seat_table && s->seat_load && s->load &&
            s->head && s->order && s->key && s->node_seconds && s->bin_choice;
 }
@@ -2838,91 +2967,274 @@ static neo_status neo__plan_search_build(neo__plan_search *s) {
     neo__plan_finish(plan);
     return NEO_OK;
 }
-/* By how much the buffers' figure is above what the search adds up, at most; negative: below. */
-static double neo__plan_search_slack(neo__plan_search *s) {
-    double slack = -DBL_MAX;
+/* ---- memory: what a plan takes to the byte, and the least there is ----
+
+   The search adds up an estimate of the buffers; what they take (neo__shard_plan_bytes) is known of
+   a whole plan only, and is no sum. So plans are weighed: s->extra is by how much each rank was
+   off, and with it the search goes on from there.
+
+   The least memory is searched by itself, whatever the budget: some starts, each levelled; and,
+   where there are few tables, from the best of them all that differs by one table or one piece,
+   weighed. A budget is refused if it is below what that finds, and only then. As the search does
+   not depend on the budget, and may end as soon as it is below it, a plan exists for every budget
+   from the least one up. */
+
+/* Weighs the best so far: the bytes of its fullest rank, their spread, and s->weighed. */
+static neo_status neo__plan_search_weigh(neo__plan_search *s, int64_t *most, double *spread) {
+    int blocks = s->plan->block_count;
+    NEO__TRY(neo__plan_search_build(s));
     neo__plan_search_restore(s, -1);
+    *most = s->plan->step.most_bytes;
+    *spread = 0.0;
     for (int32_t r = 0; r < s->ranks; r++) {
         const neo_plan_rank *x = &s->plan->rank[r];
         double bytes = (double)x->weight_bytes + (double)x->state_bytes + (double)x->buffer_bytes;
-        double above = bytes - s->load[r].at[NEO__PLAN_BYTES];
-        if (above > slack) slack = above;
+        s->weighed[r] = bytes - (s->load[r].at[NEO__PLAN_BYTES] - s->extra[r]);
+        *spread += bytes * bytes;
     }
-    return slack;
+    s->weighings--;
+    neo__plan_release(s->plan, blocks, s->plan->block_count);
+    return NEO_OK;
 }
-/* The cap for the search: the budget less that slack, as seen on a plan made quickly. */
-static neo_status neo__plan_search_cap(neo__plan_search *s, int64_t budget, double *cap) {
-    int blocks = s->plan->block_count;
-    *cap = budget ? (double)budget : DBL_MAX;
-    if (!budget) return NEO_OK;
-    s->cap = *cap;
-    s->best_value = -1.0;
-    if ((neo__plan_search_choose(s, NEO__NO_BOUND, 1.0) && neo__plan_search_place_any(s)) || neo__plan_search_fit(s)) {
-        (void)neo__plan_search_judge(s, 0);
-        NEO__TRY(neo__plan_search_build(s));
-        *cap -= neo__plan_search_slack(s);
-        neo__plan_release(s->plan, blocks, s->plan->block_count);
+static void neo__plan_search_extra(neo__plan_search *s, const double *extra) {
+    for (int32_t r = 0; r < s->ranks; r++) s->extra[r] = extra ? extra[r] : 0.0;
+}
+/* Weighs what was placed; it becomes lean if it takes less, or as much in its fullest rank and is
+   more even. */
+static neo_status neo__plan_search_lean_try(neo__plan_search *s, int *better) {
+    int64_t most;
+    double spread;
+    neo__plan_search_keep(s, 0.0);
+    NEO__TRY(neo__plan_search_weigh(s, &most, &spread));
+    if (s->lean_bytes >= 0 && (most > s->lean_bytes ||
+                               (most == s->lean_bytes && spread >= s->lean_spread * (1.0 - 1e-12))))
+        return NEO_OK;
+    *better = 1;
+    s->lean_bytes = most;
+    s->lean_spread = spread;
+    memcpy(s->lean_choice, s->choice, (size_t)s->tables * sizeof *s->choice);
+    memcpy(s->lean_seat, s->seat, (size_t)s->seats * sizeof *s->seat);
+    memcpy(s->lean_extra, s->weighed, (size_t)s->ranks * sizeof *s->extra);
+    return NEO_OK;
+}
+/* Lean becomes the best so far. */
+static void neo__plan_search_lean_back(neo__plan_search *s) {
+    s->best_value = 0.0;
+    memcpy(s->best_choice, s->lean_choice, (size_t)s->tables * sizeof *s->choice);
+    memcpy(s->best_seat, s->lean_seat, (size_t)s->seats * sizeof *s->seat);
+    neo__plan_search_extra(s, s->lean_extra);
+}
+/* What was placed as it is, and with its ranks levelled. */
+static neo_status neo__plan_search_lean_level(neo__plan_search *s, int *better) {
+    double sum = 0.0;
+    NEO__TRY(neo__plan_search_lean_try(s, better));
+    for (int32_t r = 0; r < s->ranks; r++) sum += s->load[r].at[NEO__PLAN_BYTES];
+    s->cap = sum / s->ranks;
+    (void)neo__plan_search_repair(s);
+    s->cap = DBL_MAX;
+    return neo__plan_search_lean_try(s, better);
+}
+/* The starts: the smallest options with pieces up to a limit, which is a share of the least that a
+   rank has in the mean. */
+static neo_status neo__plan_search_lean_start(neo__plan_search *s, int64_t enough) {
+    static const double shares[] = {1e9, 1.0, 0.7, 0.5, 0.35, 0.25, 0.125, 0.0};
+    double mean = 0.0;
+    int better;
+    for (int32_t t = 0; t < s->tables; t++) {
+        double least = DBL_MAX;
+        for (int i = 0; i < s->options[t].count; i++)
+            if (s->options[t].at[i].bytes < least) least = s->options[t].at[i].bytes;
+        mean += least / s->ranks;
+    }
+    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
+        neo__plan_search_extra(s, NULL);
+        if (!neo__plan_search_choose_small(s, shares[i] * mean) ||
+            !neo__plan_search_place(s, NEO__PLACE_MEMORY))
+            continue;
+        for (int turn = 0; turn < 3; turn++) {
+            NEO__TRY(neo__plan_search_lean_level(s, &better));
+            if (s->lean_bytes <= enough) return NEO_OK;
+            neo__plan_search_extra(s, s->weighed);
+            neo__plan_search_restore(s, -1);
+        }
     }
     return NEO_OK;
 }
-/* A plan within `budget` bytes a rank (0: any). The search adds up an estimate of the buffers, so its cap is not
-   quite the budget: between a cap under which nothing is found and one whose plan is too large, the next is halfway.
-   NEO_ERR_CAPACITY: nothing fits. */
+/* Every other option of a table, then every other rank for a piece, alone or in exchange for
+   another one. */
+static neo_status neo__plan_search_lean_table(neo__plan_search *s, int32_t t, int *better) {
+    for (int32_t k = 0; k < s->options[t].count; k++) {
+        neo__plan_search_lean_back(s);
+        if (neo__plan_search_exchange(s, t, k, NEO__PLACE_MEMORY))
+            NEO__TRY(neo__plan_search_lean_level(s, better));
+    }
+    return NEO_OK;
+}
+static neo_status neo__plan_search_lean_seat(neo__plan_search *s, int32_t t, int32_t part,
+                                             int *better) {
+    int32_t seat = (int32_t)s->seat_first[t] + part;
+    for (int32_t to = 0; to < s->ranks; to++) {
+        for (int32_t k = -1; k < s->seats; k++) { /* -1: alone */
+            neo__plan_search_lean_back(s);
+            neo__plan_search_restore(s, -1);
+            if (part >= neo__plan_search_parts(s, t)) return NEO_OK;
+            neo__plan_search_link(s);
+            int32_t from = s->seat[seat], other = -1;
+            if (to == from) break;
+            if (k >= 0) {
+                for (int32_t i = s->head[to]; i >= 0; i = s->next[i])
+                    if (i == k) other = i;
+                if (other < 0 || neo__plan_search_sits(s, s->seat_table[other], from, other))
+                    continue;
+            }
+            if (neo__plan_search_sits(s, t, to, seat) && (other < 0 || s->seat_table[other] != t))
+                continue;
+            if (other >= 0 && s->seat_table[other] == t) continue;
+            if (other >= 0) neo__plan_search_reseat(s, other, from);
+            neo__plan_search_reseat(s, seat, to);
+            NEO__TRY(neo__plan_search_lean_try(s, better));
+        }
+    }
+    return NEO_OK;
+}
+/* Lean becomes what no single change makes less, or at most `enough`. */
+static neo_status neo__plan_search_lean_descend(neo__plan_search *s, int64_t enough) {
+    for (int better = 1; better && s->weighings > 0;) {
+        better = 0;
+        for (int32_t t = 0; t < s->tables && s->lean_bytes > enough; t++)
+            NEO__TRY(neo__plan_search_lean_table(s, t, &better));
+        for (int32_t t = 0; t < s->tables; t++) {
+            const neo__plan_option *o = &s->options[t].at[s->lean_choice[t]];
+            if (o->unit != NEO__UNIT_RANK) continue;
+            for (int32_t i = 0; i < o->col_parts * o->row_parts && s->lean_bytes > enough; i++)
+                NEO__TRY(neo__plan_search_lean_seat(s, t, i, &better));
+        }
+    }
+    return NEO_OK;
+}
+/* From lean, some tables get options by lot (the lots are always the same), and from there it goes
+   down again; the better one stays. */
+static neo_status neo__plan_search_lean_kick(neo__plan_search *s, int kick, uint32_t *lot,
+                                             int64_t enough) {
+    size_t choice_bytes = (size_t)s->tables * sizeof *s->choice,
+           seat_bytes = (size_t)s->seats * sizeof *s->seat;
+    int64_t bytes = s->lean_bytes;
+    double spread = s->lean_spread;
+    int better, anew = kick % 3 == 2; /* all tables */
+    memcpy(s->kept_choice, s->lean_choice, choice_bytes);
+    memcpy(s->kept_seat, s->lean_seat, seat_bytes);
+    memcpy(s->choice, s->lean_choice, choice_bytes);
+    for (int32_t i = 0; i < (anew ? s->tables : 2 + kick % 3); i++) {
+        *lot = *lot * 1664525u + 1013904223u;
+        int32_t t = anew ? i : (int32_t)((*lot >> 8) % (uint32_t)s->tables);
+        *lot = *lot * 1664525u + 1013904223u;
+        s->choice[t] = (int32_t)((*lot >> 8) % (uint32_t)s->options[t].count);
+    }
+    neo__plan_search_extra(s, NULL);
+    if (!neo__plan_search_place(s, NEO__PLACE_MEMORY)) return NEO_OK;
+    s->lean_bytes = -1;
+    NEO__TRY(neo__plan_search_lean_level(s, &better));
+    NEO__TRY(neo__plan_search_lean_descend(s, enough));
+    if (s->lean_bytes < bytes || (s->lean_bytes == bytes && s->lean_spread < spread)) return NEO_OK;
+    memcpy(s->choice, s->kept_choice, choice_bytes);
+    memcpy(s->seat, s->kept_seat, seat_bytes);
+    s->lean_bytes = -1;
+    return neo__plan_search_lean_try(s, &better);
+}
+/* s->lean: the least memory, or at most `enough`. */
+static neo_status neo__plan_search_lean(neo__plan_search *s, int64_t enough) {
+    uint32_t lot = 1;
+    s->cap = DBL_MAX;
+    s->lean_bytes = -1;
+    s->weighings = NEO__PLAN_WEIGHINGS / (s->tables + s->ranks);
+    NEO__TRY(neo__plan_search_lean_start(s, enough));
+    if ((int64_t)s->tables * s->ranks > NEO__PLAN_SMALL) return NEO_OK;
+    NEO__TRY(neo__plan_search_lean_descend(s, enough));
+    for (int kick = 0;
+         kick < NEO__PLAN_LEAN_KICKS && s->weighings > 0 && s->lean_bytes > enough; kick++)
+        NEO__TRY(neo__plan_search_lean_kick(s, kick, &lot, enough));
+    return NEO_OK;
+}
+/* Makes the best so far fit the budget to the byte, by moving pieces of ranks that are above it;
+   the plan is built. NEO_ERR_CAPACITY: that did not do; *over: bytes of the fullest rank above it,
+   before. */
+static neo_status neo__plan_search_fit_budget(neo__plan_search *s, int64_t budget, double *over) {
+    int64_t most;
+    double spread;
+    neo_status status = NEO_ERR_CAPACITY;
+    for (int turn = 0; turn < 6; turn++) {
+        NEO__TRY(neo__plan_search_weigh(s, &most, &spread));
+        if (turn == 0) *over = (double)(most - budget);
+        if (most <= budget) {
+            status = neo__plan_search_build(s);
+            break;
+        }
+        neo__plan_search_extra(s, s->weighed);
+        s->cap = (double)budget;
+        neo__plan_search_restore(s, -1);
+        if (!neo__plan_search_repair(s)) break;
+        s->best_value = -1.0;
+        (void)neo__plan_search_judge(s, turn < 2 ? 2000000 : turn < 4 ? 20000 : 0);
+    }
+    neo__plan_search_extra(s, NULL);
+    return status;
+}
+/* The least memory there is, made faster within the budget. */
+static neo_status neo__plan_search_from_lean(neo__plan_search *s, int64_t budget) {
+    double over;
+    neo__plan_search_lean_back(s);
+    s->cap = (double)budget;
+    neo__plan_search_refine(s, 0.1, 300000);
+    neo_status status = neo__plan_search_fit_budget(s, budget, &over);
+    if (status != NEO_ERR_CAPACITY) return status;
+    neo__plan_search_lean_back(s);
+    neo__plan_search_extra(s, NULL);
+    return neo__plan_search_build(s);
+}
+/* What the fullest rank takes beside what is added up, at most, as seen on a plan made quickly. */
+static neo_status neo__plan_search_slack(neo__plan_search *s, int64_t budget, double *slack) {
+    int64_t most;
+    double spread;
+    s->cap = (double)budget;
+    s->best_value = -1.0;
+    *slack = 0.0;
+    neo__plan_search_extra(s, NULL);
+    if (!neo__plan_search_choose(s, NEO__NO_BOUND, 1.0) || !neo__plan_search_place_any(s))
+        return NEO_OK;
+    (void)neo__plan_search_judge(s, 0);
+    NEO__TRY(neo__plan_search_weigh(s, &most, &spread));
+    for (int32_t r = 0; r < s->ranks; r++)
+        if (s->weighed[r] > *slack) *slack = s->weighed[r];
+    return NEO_OK;
+}
+/* A plan within `budget` bytes a rank (0: any). The search's cap is not quite the budget: between a
+   cap under which nothing is found and one whose plan is too large, the next is halfway.
+   NEO_ERR_CAPACITY: there is none; s->lean_bytes is a budget that would do. */
 static neo_status neo__plan_search_attempt(neo__plan_search *s, int64_t budget) {
-    double cap, failed = 0.0, over = 0.0;
-    int blocks = s->plan->block_count;
-    NEO__TRY(neo__plan_search_cap(s, budget, &cap));
-    for (int i = 0; i < 10; i++) {
+    double cap = budget ? (double)budget : DBL_MAX, failed = 0.0, over = 0.0, above = 0.0;
+    int runs = (int64_t)s->tables * s->ranks > 100000 ? 3 : 8;
+    if (!budget) return neo__plan_search_run(s, cap) ? neo__plan_search_build(s) : NEO_ERR_CAPACITY;
+    NEO__TRY(neo__plan_search_lean(s, budget));
+    if (s->lean_bytes > budget) return NEO_ERR_CAPACITY;
+    NEO__TRY(neo__plan_search_slack(s, budget, &above));
+    cap -= above;
+    for (int i = 0; i < runs; i++) {
+        neo__plan_search_extra(s, NULL);
         if (!neo__plan_search_run(s, cap)) {
             failed = cap;
             cap *= 1.15;
         } else {
-            NEO__TRY(neo__plan_search_build(s));
-            if (!budget || s->plan->step.most_bytes <= budget) return NEO_OK;
-            neo__plan_release(s->plan, blocks, s->plan->block_count);
+            neo_status status = neo__plan_search_fit_budget(s, budget, &above);
+            if (status != NEO_ERR_CAPACITY) return status;
             over = cap;
-            cap -= (double)(s->plan->step.most_bytes - budget);
+            cap -= above;
         }
         if (failed > 0.0 && over > 0.0) {
             if (over - failed < over / 256.0) break;
             cap = failed + (over - failed) / 2.0;
         }
     }
-    return NEO_ERR_CAPACITY;
-}
-/* The least budget for a rank that the search finds, by bisection; proved by a plan. 0: none found. */
-static int64_t neo__plan_search_least_budget(neo__plan_search *s, int64_t budget) {
-    double low = (double)budget, high = 0.0;
-    int blocks = s->plan->block_count, most = (int64_t)s->tables * s->ranks > 100000 ? 3 : 10;
-    neo_status status = NEO_ERR_CAPACITY;
-    s->cap = DBL_MAX;
-    if (!neo__plan_search_fit(s)) return 0;
-    for (int32_t r = 0; r < s->ranks; r++)
-        if (s->load[r].at[NEO__PLAN_BYTES] > high) high = s->load[r].at[NEO__PLAN_BYTES];
-    for (int i = 0; i < 6 && status == NEO_ERR_CAPACITY; i++, high *= 2.0)
-        status = neo__plan_search_attempt(s, (int64_t)high);
-    for (int i = 0; status == NEO_OK || status == NEO_ERR_CAPACITY; i++) {
-        if (status == NEO_OK) high = (double)s->plan->step.most_bytes;
-        else if (i == 0) return 0;
-        if (status == NEO_OK) neo__plan_release(s->plan, blocks, s->plan->block_count);
-        if (i == most || high - low < high / 256.0) break;
-        double mid = low + (high - low) / 2.0;
-        status = neo__plan_search_attempt(s, (int64_t)mid);
-        if (status == NEO_ERR_CAPACITY) low = mid;
-    }
-    for (int i = 0; i < most; i++) { /* what fits does not fall steadily with the budget */
-        status = neo__plan_search_attempt(s, (int64_t)high - 1);
-        if (status != NEO_OK) break;
-        high = (double)s->plan->step.most_bytes;
-        neo__plan_release(s->plan, blocks, s->plan->block_count);
-    }
-    /* Planning with it must find such a plan again. */
-    for (int64_t enough = (int64_t)high; enough < 2 * (int64_t)high; enough += enough / 64 + 1) {
-        status = neo__plan_search_attempt(s, enough);
-        if (status == NEO_OK) neo__plan_release(s->plan, blocks, s->plan->block_count);
-        if (status != NEO_ERR_CAPACITY) return status == NEO_OK ? enough : 0;
-    }
-    return 0;
+    return neo__plan_search_from_lean(s, budget);
 }
 static neo_status neo__plan_run(neo_plan *plan, const char *fn) {
     neo__plan_search s;
@@ -2945,17 +3257,10 @@ static neo_status neo__plan_run(neo_plan *plan, const char *fn) {
     }
     int middle = plan->block_count;
     neo_status status = neo__plan_search_attempt(&s, budget);
-    if (status == NEO_ERR_CAPACITY) {
-        int64_t enough = neo__plan_search_least_budget(&s, budget);
-        NEO__CHECK(enough, NEO_ERR_CAPACITY,
-                   "%s: the tables do not fit: %d ranks with %" PRId64 " bytes each", fn, s.ranks,
-                   budget);
-        NEO__CHECK(enough <= budget, NEO_ERR_CAPACITY,
-                   "%s: the tables do not fit: %d ranks with %" PRId64 " bytes each; %" PRId64
-                   " bytes each would do",
-                   fn, s.ranks, budget, enough);
-        status = neo__plan_search_attempt(&s, enough); /* bisection met a plan on its way */
-    }
+    NEO__CHECK(status != NEO_ERR_CAPACITY, NEO_ERR_CAPACITY,
+               "%s: the tables do not fit: %d ranks with %" PRId64 " bytes each; %" PRId64
+               " bytes each would do",
+               fn, s.ranks, budget, s.lean_bytes);
     neo__plan_release(plan, begin, middle);
     return status;
 }
@@ -3017,7 +3322,7 @@ static void neo__plan_table_cost(const neo_plan *plan, const neo__plan_table *t,
                              : neo__plan_piece_load(plan, t, p->rows, p->cols, plan->cut[i]);
         double seconds = x.at[NEO__PLAN_SECONDS];
         if (copies) {
-            all = seconds + 4.0 * (double)t->rows * (double)t->dim * plan->model.all_reduce;
+            all = seconds + neo__plan_copy_reduce(t) * plan->model.all_reduce;
         } else {
             neo__plan_load samples = neo__plan_sample_load(plan, t, p->rows, p->cols, plan->cut[i]);
             all += samples.at[NEO__PLAN_SECONDS];
@@ -3614,13 +3919,18 @@ NEO_API uint64_t neo_plan_digest(const neo_plan *plan) {
 /* ------------------------------------------------------------------------------------------------
    >>impl-calibrate
 
-   A copy of two buffers beyond the caches gives the bandwidth, one table with random ids the factors of
-   lookup and update, a product of matrices the flops: each the best of a few runs.
+   A copy of two buffers beyond the caches gives the bandwidth; a table with ids of a Zipf law the
+   factors of lookup and update, with few columns what an id takes in backward, with buckets theirs,
+   with gradients that are kept those; two loops as a shard's, over ids and over short rows, the
+   rest; a product of matrices the flops. Each is the best of a few runs.
    ------------------------------------------------------------------------------------------------ */
 enum {
     NEO__CALIBRATE_RUNS = 4,
     NEO__CALIBRATE_ROWS = 400000,
     NEO__CALIBRATE_DIM = 64,
+    NEO__CALIBRATE_NARROW = 8,
+    NEO__CALIBRATE_BUCKETS = 8,
+    NEO__CALIBRATE_SLICE = 16,
     NEO__CALIBRATE_BATCH = 4096,
     NEO__CALIBRATE_POOLING = 20,
     NEO__CALIBRATE_EDGE = 512
@@ -3662,60 +3972,120 @@ static neo_status neo__calibrate_copy(neo_ctx *ctx, double *bandwidth) {
     *bandwidth = 2.0 * (double)bytes / best;
     return NEO_OK;
 }
+/* A table, and seconds of what is done with it. */
+typedef struct neo__calibrate_table {
+    int64_t dim;
+    int32_t buckets;
+    int kept;
+    double lookup, update, keep; /* keep: as update, with gradients that wait */
+} neo__calibrate_table;
 static neo_status neo__calibrate_run(neo_bags *bags, neo_jagged_buffer *batch, neo_tensor out,
-                                     double *seconds) {
-    seconds[0] = seconds[1] = 0.0;
+                                     neo__calibrate_table *t) {
+    const neo_jagged *j = neo_jagged_view(batch);
     for (int run = 0; run < NEO__CALIBRATE_RUNS; run++) {
         int64_t began = neo_time_ns();
-        NEO__TRY(neo_bags_forward(bags, neo_jagged_view(batch), out));
-        seconds[0] = neo__calibrate_least(seconds[0], began);
+        NEO__TRY(neo_bags_forward(bags, j, out));
+        t->lookup = neo__calibrate_least(t->lookup, began);
         began = neo_time_ns();
-        NEO__TRY(neo_bags_backward(bags, neo_jagged_view(batch), out, 1e-3f));
-        seconds[1] = neo__calibrate_least(seconds[1], began);
+        NEO__TRY(neo_bags_backward(bags, j, out, 1e-3f));
+        t->update = neo__calibrate_least(t->update, began);
+        if (!t->kept) continue;
+        began = neo_time_ns();
+        NEO__TRY(neo_bags_accumulate(bags, j, out, NULL));
+        NEO__TRY(neo_bags_step(bags, 1e-3f));
+        t->keep = neo__calibrate_least(t->keep, began);
     }
     return NEO_OK;
 }
-/* seconds: of a lookup and of an update. */
-static neo_status neo__calibrate_bags(neo_ctx *ctx, double *seconds) {
-    const int64_t ids = (int64_t)NEO__CALIBRATE_BATCH * NEO__CALIBRATE_POOLING;
-    const int64_t shape[2] = {NEO__CALIBRATE_BATCH, NEO__CALIBRATE_DIM};
-    size_t bytes = (size_t)(ids + NEO__CALIBRATE_BATCH) * sizeof(int64_t);
+enum { NEO__CALIBRATE_IDS = NEO__CALIBRATE_BATCH * NEO__CALIBRATE_POOLING };
+static neo_status neo__calibrate_bags(neo_ctx *ctx, const int64_t *id, neo__calibrate_table *t) {
+    const int64_t shape[2] = {NEO__CALIBRATE_BATCH, t->dim};
     NEO__ZERO(neo_table_desc, table);
     NEO__ZERO(neo_bags_desc, d);
     NEO__ZERO(neo_jagged_desc, j);
     neo_bags *bags = NULL;
     neo_jagged_buffer *batch = NULL;
     neo_tensor out = neo_tensor_none();
-    int64_t *id = (int64_t *)neo_alloc(ctx, bytes);
-    NEO__CHECK(id, NEO_ERR_MEMORY, "neo_calibrate: no memory for %zu bytes", bytes);
     table.name = "calibrate";
     table.rows = NEO__CALIBRATE_ROWS;
-    table.dim = NEO__CALIBRATE_DIM;
+    table.dim = t->dim;
+    table.row_buckets = t->buckets;
+    table.init.kind = NEO_INIT_CONSTANT;
     table.optim.kind = NEO_BAG_ROWWISE_ADAGRAD;
     d.tables = &table;
     d.table_count = 1;
     d.max_batch = NEO__CALIBRATE_BATCH;
-    d.max_ids = ids;
+    d.max_ids = NEO__CALIBRATE_IDS;
+    d.max_kept_rows = t->kept ? (int64_t)NEO__CALIBRATE_IDS : 0;
     j.feature_count = 1;
     j.max_bags = NEO__CALIBRATE_BATCH;
-    j.max_ids = ids;
-    for (int64_t i = 0; i < ids; i++)
-        id[i] = (int64_t)(neo_random_uniform(1, neo_hash("calibrate"), 0, NEO_STREAM_USER,
-                                             (uint64_t)i) *
-                          (float)NEO__CALIBRATE_ROWS) %
-                NEO__CALIBRATE_ROWS;
-    for (int64_t i = 0; i < NEO__CALIBRATE_BATCH; i++) id[ids + i] = NEO__CALIBRATE_POOLING;
+    j.max_ids = NEO__CALIBRATE_IDS;
     neo_status status = neo_bags_create(ctx, &d, &bags);
     if (status == NEO_OK) status = neo_jagged_create(ctx, &j, &batch);
     if (status == NEO_OK) status = neo_tensor_alloc(ctx, NEO_F32, 2, shape, &out);
     if (status == NEO_OK)
-        status = neo_jagged_set(batch, NEO__CALIBRATE_BATCH, id + ids, NEO_I64, id, NEO_I64, NULL);
-    if (status == NEO_OK) status = neo__calibrate_run(bags, batch, out, seconds);
+        status = neo_jagged_set(batch, NEO__CALIBRATE_BATCH, id + NEO__CALIBRATE_IDS, NEO_I64, id,
+                                NEO_I64, NULL);
+    if (status == NEO_OK) status = neo__calibrate_run(bags, batch, out, t);
     neo_tensor_free(ctx, &out);
     neo_jagged_destroy(batch);
     neo_bags_destroy(bags);
-    neo_free(ctx, id, bytes);
     return status;
+}
+/* Seconds of an id that is looked at, counted and placed by its sender. */
+static double neo__calibrate_id(const int64_t *id, int32_t *to) {
+    double best = 0.0;
+    for (int run = 0; run < NEO__CALIBRATE_RUNS; run++) {
+        int64_t began = neo_time_ns(), bad = 0;
+        int32_t *length = to + NEO__CALIBRATE_IDS;
+        for (int64_t i = 0; i < NEO__CALIBRATE_IDS; i++)
+            bad += id[i] < 0 || id[i] >= NEO__CALIBRATE_ROWS;
+        for (int64_t i = 0; i < NEO__CALIBRATE_IDS; i++)
+            length[i / NEO__CALIBRATE_POOLING] += id[i] >= bad;
+        for (int64_t i = 0, at = 0; i < NEO__CALIBRATE_IDS; i++)
+            if (id[i] >= bad) to[at++] = (int32_t)id[i];
+        best = neo__calibrate_least(best, began);
+    }
+    return best / NEO__CALIBRATE_IDS;
+}
+/* Seconds of a row of 16 columns that goes from a matrix of its own to its place among those of
+   other tables. */
+static double neo__calibrate_row(const float *from, float *to) {
+    enum { ROUTES = 16, SAMPLES = NEO__CALIBRATE_BATCH, COLS = NEO__CALIBRATE_SLICE };
+    double best = 0.0;
+    for (int run = 0; run < NEO__CALIBRATE_RUNS; run++) {
+        int64_t began = neo_time_ns();
+        for (int64_t i = 0; i < SAMPLES; i++)
+            for (int64_t k = 0; k < ROUTES; k++)
+                memcpy(to + (i * ROUTES + k) * COLS, from + (k * SAMPLES + i) * COLS,
+                       (size_t)COLS * sizeof *to);
+        best = neo__calibrate_least(best, began);
+    }
+    return best / (ROUTES * SAMPLES);
+}
+/* The factors, from the seconds of all these. */
+static void neo__calibrate_factors(neo_cluster *c, const neo__calibrate_table *t, double id,
+                                   double row) {
+    const neo__calibrate_table *wide = &t[0], *narrow = &t[1], *cut = &t[2];
+    double bandwidth = c->memory_bandwidth, ids = (double)NEO__CALIBRATE_IDS,
+           batch = (double)NEO__CALIBRATE_BATCH, row_bytes = 4.0 * (double)wide->dim;
+    double index = 8.0 * ids + 4.0 * batch, bytes = index + row_bytes * (ids + batch),
+           few = index + 4.0 * (double)narrow->dim * (ids + batch), least = 1e-3;
+    double update = (wide->update - narrow->update) / (bytes - few),
+           low = 0.1 * wide->update / bytes;
+    if (update < low) update = low;
+    neo_calibration *to = &c->calibration;
+    to->lookup = wide->lookup * bandwidth / bytes;
+    to->update = update * bandwidth;
+    to->copy = 1.0;
+    to->bucketed = cut->lookup > wide->lookup ? cut->lookup / wide->lookup : 1.0;
+    to->sort = (narrow->update - update * few) / ids * bandwidth;
+    to->id = id * bandwidth;
+    to->row = row * bandwidth - 2.0 * 4.0 * (double)NEO__CALIBRATE_SLICE;
+    to->kept = (wide->keep - wide->update) / ids * bandwidth - 2.0 * row_bytes;
+    if (to->sort < least) to->sort = least;
+    if (to->row < least) to->row = least;
+    if (to->kept < least) to->kept = least;
 }
 static neo_status neo__calibrate_flops(neo_ctx *ctx, double *flops) {
     const int64_t n = NEO__CALIBRATE_EDGE, shape[2] = {n, n};
@@ -3736,21 +4106,44 @@ static neo_status neo__calibrate_flops(neo_ctx *ctx, double *flops) {
     if (status == NEO_OK) *flops = 2.0 * (double)n * (double)n * (double)n / best;
     return status;
 }
+static neo_status neo__calibrate_loops(neo_ctx *ctx, const int64_t *id, neo_cluster *c,
+                                       const neo__calibrate_table *tables) {
+    const int64_t count = (int64_t)NEO__CALIBRATE_BATCH * 16 * NEO__CALIBRATE_SLICE;
+    size_t bytes = 2 * (size_t)count * sizeof(float);
+    float *rows = (float *)neo_alloc(ctx, bytes);
+    NEO__CHECK(rows, NEO_ERR_MEMORY, "neo_calibrate: no memory for %zu bytes", bytes);
+    memset(rows, 0, bytes);
+    double row = neo__calibrate_row(rows, rows + count);
+    neo__calibrate_factors(c, tables, neo__calibrate_id(id, (int32_t *)(void *)rows), row);
+    neo_free(ctx, rows, bytes);
+    return NEO_OK;
+}
 NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster) {
-    double bandwidth = 0.0, flops = 0.0, seconds[2];
+    double bandwidth = 0.0, flops = 0.0;
+    size_t bytes = (size_t)(NEO__CALIBRATE_IDS + NEO__CALIBRATE_BATCH) * sizeof(int64_t);
+    neo__calibrate_table t[3] = {{NEO__CALIBRATE_DIM, 0, 1, 0.0, 0.0, 0.0},
+                                 {NEO__CALIBRATE_NARROW, 0, 0, 0.0, 0.0, 0.0},
+                                 {NEO__CALIBRATE_DIM, NEO__CALIBRATE_BUCKETS, 0, 0.0, 0.0, 0.0}};
+    neo_status status = NEO_OK;
     NEO__CHECK(ctx && cluster, NEO_ERR_ARG, "neo_calibrate: an argument is NULL");
     NEO__TRY(neo__calibrate_copy(ctx, &bandwidth));
-    NEO__TRY(neo__calibrate_bags(ctx, seconds));
     NEO__TRY(neo__calibrate_flops(ctx, &flops));
-    double batch = (double)NEO__CALIBRATE_BATCH, ids = batch * (double)NEO__CALIBRATE_POOLING,
-           row = 4.0 * (double)NEO__CALIBRATE_DIM;
-    double bytes = 8.0 * ids + 4.0 * batch + row * (ids + batch);
-    cluster->memory_bandwidth = bandwidth;
-    cluster->flops = flops;
-    cluster->calibration.lookup = seconds[0] * bandwidth / bytes;
-    cluster->calibration.update = seconds[1] * bandwidth / bytes;
-    cluster->calibration.copy = 1.0;
-    return NEO_OK;
+    int64_t *id = (int64_t *)neo_alloc(ctx, bytes); /* ids, then lengths */
+    NEO__CHECK(id, NEO_ERR_MEMORY, "neo_calibrate: no memory for %zu bytes", bytes);
+    for (int64_t i = 0; i < NEO__CALIBRATE_IDS; i++)
+        id[i] = neo_zipf(
+            neo_random_uniform(1, neo_hash("calibrate"), 0, NEO_STREAM_USER, (uint64_t)i),
+            NEO__CALIBRATE_ROWS, 1.15f);
+    for (int64_t i = 0; i < NEO__CALIBRATE_BATCH; i++)
+        id[NEO__CALIBRATE_IDS + i] = NEO__CALIBRATE_POOLING;
+    for (int i = 0; i < 3 && status == NEO_OK; i++) status = neo__calibrate_bags(ctx, id, &t[i]);
+    neo_cluster found = *cluster;
+    found.memory_bandwidth = bandwidth;
+    found.flops = flops;
+    if (status == NEO_OK) status = neo__calibrate_loops(ctx, id, &found, t);
+    neo_free(ctx, id, bytes);
+    if (status == NEO_OK) *cluster = found;
+    return status;
 }
 NEO__COLD_END
 /* ------------------------------------------------------------------------------------------------

@@ -20,7 +20,8 @@
      flops 10e12
      local 200e9 2                    links inside a node: bytes per second of a rank, latency in microseconds
      cross 7e9 10                     and between nodes
-     lookup 1.2                       measured factors: see neo_calibration; likewise update, copy
+     lookup 1.2                       measured factors: see neo_calibration; likewise update, copy, bucketed,
+                                      id, sort, row, kept
      pipeline on                      exchanges run beside computation */
 #define NEO_IMPLEMENTATION
 #include "neo_fsdp.h"
@@ -192,6 +193,16 @@ static int cluster_line(job *j, source *s) {
         c->calibration.update = number_at(s, 1, 1e-6, 1e6);
     else if (strcmp(what, "copy") == 0)
         c->calibration.copy = number_at(s, 1, 1e-6, 1e6);
+    else if (strcmp(what, "bucketed") == 0)
+        c->calibration.bucketed = number_at(s, 1, 1e-6, 1e6);
+    else if (strcmp(what, "id") == 0)
+        c->calibration.id = number_at(s, 1, 1e-6, 1e6);
+    else if (strcmp(what, "sort") == 0)
+        c->calibration.sort = number_at(s, 1, 1e-6, 1e6);
+    else if (strcmp(what, "row") == 0)
+        c->calibration.row = number_at(s, 1, 1e-6, 1e6);
+    else if (strcmp(what, "kept") == 0)
+        c->calibration.kept = number_at(s, 1, 1e-6, 1e6);
     else if (strcmp(what, "pipeline") == 0) {
         j->desc.pipeline = strcmp(word_at(s, 1), "on") == 0;
         if (!j->desc.pipeline && strcmp(s->word[1], "off")) fail_at(s, "neither on nor off:", s->word[1]);
