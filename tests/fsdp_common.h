@@ -8,8 +8,8 @@
 
 #include "comm_ranks.h"
 
-enum { LEAVES = 8, LAYERS = 7, UNITS = 6, IN = 7, OUT = 3, MOST_BATCH = 40, WIDEST = 64 };
-static const int width[LAYERS + 1] = {IN, 15, 64, 48, 1, 15, 17, OUT};
+enum { LEAVES = 8, LAYERS = 11, UNITS = 10, IN = 7, OUT = 8, MOST_BATCH = 40, WIDEST = 64 };
+static const int width[LAYERS + 1] = {IN, 15, 3, 64, 48, 1, 16, 15, 8, 16, 17, OUT};
 /* Unit 0 has the first and the last layer, and is open around the others. */
 static int unit_of(int layer) { return layer == 0 || layer == LAYERS - 1 ? 0 : layer; }
 
@@ -43,7 +43,7 @@ static neo_status add_layer(neo_params *set, int i, const neo_param **weight, co
 }
 /* deferred: in units; else all in set[0]. */
 static neo_status model_create(neo_ctx *ctx, const Config *c, int deferred, Model *m) {
-    static const char *const names[UNITS] = {"root", "b.1", "b.2", "b.3", "b.4", "b.5"};
+    static const char *const names[UNITS] = {"root", "b.1", "b.2", "b.3", "b.4", "b.5", "b.6", "b.7", "b.8", "b.9"};
     memset(m, 0, sizeof *m);
     for (int u = 0; u < (deferred ? UNITS : 1); u++) {
         if (deferred) NEO__TRY(neo_params_create_deferred(ctx, &m->set[u]));

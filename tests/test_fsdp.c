@@ -82,8 +82,9 @@ static const char *describe(const Config *c, int ranks) {
              neo_dtype_name(d->reduce_dtype), (int)d->optim.kind, (double)d->optim.clip_norm, c->batch);
     return text;
 }
-static int run_case(Case *k, int ranks) {
+static int run_case(Case *k, int ranks, int threads) {
     NEO__ZERO(neo_comm_desc, d);
+    d.ctx.threads = threads;
     d.ctx.repro_shards = LEAVES;
     d.ctx.seed = 7;
     d.timeout_ms = 20000;
@@ -144,6 +145,7 @@ int main(void) {
         d->optim.clip_norm = definition % 2 ? 0.05f : 0.0f;
         d->optim.clip_norm_type = definition % 3 == 0 ? 2.0f : definition % 3 == 1 ? INFINITY : 1.0f;
         k.config.batch = definition % 2 ? 13 : 24;
+        if (full) k.config.steps = 10;
         int groups = d->accumulate == NEO_ACCUMULATE_EACH || d->micro_batches < 2 ? 1 : LEAVES;
         if (d->accumulate == NEO_ACCUMULATE_IN_GROUPS) d->groups = groups = 2;
         k.want = wanted(&k.config, groups);
@@ -155,7 +157,7 @@ int main(void) {
                     if (replicas == 2 && d->factor > 1) k.config.replicate = 0;
                     else if (2 % w) continue;
                 }
-                bad += run_case(&k, w);
+                bad += run_case(&k, w, 1 + turn % 2);
                 cases++;
             }
         }

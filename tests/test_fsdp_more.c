@@ -244,6 +244,61 @@ static neo_status offloaded(neo_comm *comm, void *user) {
     return NEO_OK;
 }
 
+/* ---- tied weights ---- */
+/* A table of tokens is also the output layer's weight: its two gradients meet in every leaf. user: the digest of one
+   rank, 0 on the first call; the number of rows is 4 ranks + 1 of the largest job. */
+enum { TIED_DIM = 6, TIED_ROWS = 4 * 8 + 1, TIED_BATCH = 21 };
+static neo_status tied_step(neo_comm *comm, neo_fsdp *f, const neo_param *table, int step) {
+    neo_ctx *ctx = neo_comm_ctx(comm);
+    int64_t ids[TIED_BATCH], next[TIED_BATCH];
+    float x[TIED_BATCH * TIED_DIM], dx[TIED_BATCH * TIED_DIM], logit[TIED_BATCH * TIED_ROWS];
+    for (int piece = 0; piece < neo_fsdp_pieces(f); piece++) {
+        neo_leaves part = neo_fsdp_piece(f, piece, TIED_BATCH);
+        int64_t first = neo_leaf_begin(TIED_BATCH, LEAVES, part.first), n = samples_in(TIED_BATCH, part.first, part.count);
+        for (int64_t i = 0; i < n; i++) {
+            ids[i] = (first + i) * (first + i + step) % TIED_ROWS;
+            next[i] = (ids[i] * 5 + 2) % TIED_ROWS;
+        }
+        neo_tensor tokens = neo_tensor_1d(ids, NEO_I64, n), h = rows_of(x, n, TIED_DIM), z = rows_of(logit, n, TIED_ROWS);
+        NEO__ZERO(neo_loss_desc, d);
+        d.batch = TIED_BATCH;
+        NEO__TRY(neo_fsdp_forward_begin(f, 0));
+        NEO__TRY(neo_embedding_forward(ctx, tokens, table->value, h));
+        NEO__TRY(neo_linear_forward(ctx, h, table->value, neo_tensor_none(), NEO_ACT_NONE, z));
+        NEO__TRY(neo_cross_entropy(ctx, &d, z, neo_tensor_1d(next, NEO_I64, n), z, NULL));
+        NEO__TRY(neo_fsdp_forward_end(f, 0));
+        NEO__TRY(neo_fsdp_backward_begin(f, 0, piece));
+        NEO__TRY(neo_linear_backward(ctx, &part, h, table->value, z, rows_of(dx, n, TIED_DIM), table->grad, neo_tensor_none()));
+        NEO__TRY(neo_embedding_backward(ctx, &part, tokens, rows_of(dx, n, TIED_DIM), table->grad, 1));
+        NEO__TRY(neo_fsdp_backward_end(f, 0));
+    }
+    return neo_fsdp_step(f, 0.01f);
+}
+static neo_status tied(neo_comm *comm, void *user) {
+    uint64_t digest, *want = (uint64_t *)user;
+    neo_fsdp *f;
+    neo_params *set;
+    const neo_param *table;
+    int64_t shape[] = {TIED_ROWS, TIED_DIM};
+    neo_init init = {NEO_INIT_NORMAL, 0.0f, 1.0f};
+    EXPECT_OK(comm, neo_params_create_deferred(neo_comm_ctx(comm), &set));
+    EXPECT_OK(comm, neo_params_add(set, "wte.weight", 2, shape, init, &table));
+    neo_fsdp_unit unit = {"tokens", set, 0, 0, 0};
+    NEO__ZERO(neo_fsdp_desc, d);
+    d.units = &unit;
+    d.unit_count = 1;
+    d.leaf_pieces = 1;
+    d.optim.kind = NEO_OPTIM_ADAMW;
+    EXPECT_OK(comm, neo_fsdp_create(comm, &d, &f));
+    for (int step = 0; step < 10; step++) EXPECT_OK(comm, tied_step(comm, f, table, step));
+    EXPECT_OK(comm, fsdp_digest(comm, f, &digest));
+    if (neo_comm_size(comm) == 1) *want = digest;
+    EXPECT(comm, digest == *want, "%016llx", (unsigned long long)digest);
+    neo_fsdp_destroy(f);
+    neo_params_destroy(set);
+    return NEO_OK;
+}
+
 /* ---- mistakes ---- */
 static neo_status windows(neo_comm *comm, void *user) {
     neo_ctx *ctx = neo_comm_ctx(comm);
@@ -259,8 +314,8 @@ static neo_status windows(neo_comm *comm, void *user) {
     EXPECT_ERR(comm, layer_forward(ctx, &m, 1, 2), NEO_ERR_STATE, "its set is not in memory");
     EXPECT_OK(comm, neo_fsdp_create(comm, &d, &f));
     EXPECT_ERR(comm, layer_forward(ctx, &m, 1, 2), NEO_ERR_STATE, "unit 'b.1' is not in a window");
-    EXPECT_ERR(comm, neo_fsdp_forward_begin(f, UNITS), NEO_ERR_ARG, "neo_fsdp_forward_begin: unit 6 of 6");
-    EXPECT_ERR(comm, neo_fsdp_forward_begin(f, -1), NEO_ERR_ARG, "unit -1 of 6");
+    EXPECT_ERR(comm, neo_fsdp_forward_begin(f, UNITS), NEO_ERR_ARG, "neo_fsdp_forward_begin: unit 10 of 10");
+    EXPECT_ERR(comm, neo_fsdp_forward_begin(f, -1), NEO_ERR_ARG, "unit -1 of 10");
     EXPECT_ERR(comm, neo_fsdp_forward_begin(NULL, 0), NEO_ERR_ARG, "fsdp is NULL");
     EXPECT_ERR(comm, neo_fsdp_forward_end(f, 1), NEO_ERR_STATE, "neo_fsdp_forward_end: unit 'b.1' is closed");
     EXPECT_OK(comm, neo_fsdp_forward_begin(f, 1));
@@ -303,10 +358,10 @@ static neo_status other_order(neo_comm *comm, void *user) {
     d.units = m.unit;
     d.no_prefetch = 1;
     EXPECT_OK(comm, neo_fsdp_create(comm, &d, &f));
-    EXPECT(comm, f->unit[3].elements == f->unit[4].elements, "%d", (int)f->unit[3].elements);
+    EXPECT(comm, f->unit[4].elements == f->unit[5].elements, "%d", (int)f->unit[4].elements);
     int rank = neo_comm_rank(comm), odd = rank == neo_comm_size(comm) - 1;
-    EXPECT_ERR(comm, neo_fsdp_forward_begin(f, odd ? 4 : 3), NEO_ERR_DIVERGED, "'b.3'");
-    EXPECT(comm, strstr(neo_last_error(), "'b.4'") != NULL, "%s", neo_last_error());
+    EXPECT_ERR(comm, neo_fsdp_forward_begin(f, odd ? 5 : 4), NEO_ERR_DIVERGED, "'b.4'");
+    EXPECT(comm, strstr(neo_last_error(), "'b.5'") != NULL, "%s", neo_last_error());
     EXPECT(comm, neo_fsdp_forward_begin(f, 1) != NEO_OK, "a broken group goes on");
     neo_fsdp_destroy(f);
     model_destroy(&m);
@@ -543,6 +598,8 @@ int main(void) {
     plain.config = config_new();
     go(1, &plain);
     for (int w = 1; w <= 3; w++) bad += run_ranks(w, &d, offloaded, &plain.digest);
+    uint64_t of_tied = 0;
+    for (int w = 1; w <= 8; w++) bad += run_ranks(w, &d, tied, &of_tied);
     for (int w = 1; w <= 4; w++) bad += run_ranks(w, &d, windows, NULL);
     bad += run_ranks(4, &d, refused, NULL);
     bad += run_ranks(4, &d, other_order, NULL);
