@@ -29,8 +29,8 @@ programs = $(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/test_*.c tests/uni
 fuzzers  = $(patsubst tests/fuzz/%.c,$(B)/tests/%,$(wildcard tests/fuzz/fuzz_*.c))
 helpers  = $(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/make_*.c))
 scripts  = $(wildcard tests/test_*.sh)
-# Tests of neo_comm.h and of shards: each holds its own copy of neo, and is compiled for MPI too.
-comm_programs = $(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/test_comm*.c tests/test_shard*.c))
+# Tests of neo_comm.h and of what is sharded: each holds its own copy of neo, and is compiled for MPI too.
+comm_programs = $(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/test_comm*.c tests/test_shard*.c tests/test_fsdp*.c))
 
 # One recipe at a time may run; sub-makes build in parallel unless the caller chose -j.
 jobs = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS))
@@ -88,7 +88,7 @@ $(B)/tests/test_%: tests/test_%.c $(test_headers) neo.h $(B)/tests/neo.o $(B)/te
 $(comm_programs): $(B)/tests/%: tests/%.c $(test_headers) neo.h neo_comm.h $(B)/tests/neo_assert.o
 	$(compile) -O1 -DNEO_NO_SIMD $(checked) -o $@ $< $(B)/tests/neo_assert.o $(libs)
 
-$(filter $(B)/tests/test_shard%,$(comm_programs)): neo_fsdp.h
+$(filter $(B)/tests/test_shard% $(B)/tests/test_fsdp%,$(comm_programs)): neo_fsdp.h
 
 # The NCCL backend over a stand-in for CUDA and NCCL, of which it needs the headers.
 $(B)/tests/test_comm_nccl: tests/fake_nccl.c tests/fake_nccl.h
