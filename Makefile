@@ -17,7 +17,7 @@ DEMO_TRAIN = --epochs 10 --batch 256 --shuffle 32768 --optimizer adagrad --lr 0.
 DEMO_OUT   = --checkpoint $(B)/demo/checkpoint --report $(B)/demo/report.html --log $(B)/demo/log.jsonl
 DEMO_ARGS ?= $(DEMO_DATA) $(DEMO_MODEL) $(DEMO_TRAIN) $(DEMO_OUT)
 
-BENCHES      ?= gemm bags step reader comm shard
+BENCHES      ?= gemm bags step reader comm shard fsdp
 FUZZ_SECONDS ?= 600
 
 compile     = $(CC) -std=c11 -Wall -Wextra -I. $(CFLAGS) $(SANITIZE)
@@ -176,8 +176,8 @@ bench: $(patsubst %,$(B)/bench/%,$(BENCHES))
 	@BENCH_ARGS="$(BENCH_ARGS)" sh tests/bench.sh $(B)/bench.jsonl $^
 
 # They hold the implementations that neo.o has not.
-$(B)/bench/comm $(B)/bench/shard: neo_comm.h
-$(B)/bench/shard: neo_fsdp.h
+$(B)/bench/comm $(B)/bench/shard $(B)/bench/fsdp: neo_comm.h
+$(B)/bench/shard $(B)/bench/fsdp: neo_fsdp.h
 
 # ---- ranks as MPI processes: mpirun -n 4 build/dlrm_mpi ... ----
 
