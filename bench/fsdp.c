@@ -11,8 +11,9 @@
      fsdp.<mode>.w<W>.waits       share of the step that windows and the step wait for the wire; the rest is a rank's own work
      fsdp.<mode>.w<W>.sent        bytes of a rank and step; peer: neo_fsdp_predict (they must be equal)
      fsdp.<mode>.w<W>.memory      of a rank, but for its groups; peer: ddp's; the prediction must be equal
-   On slow links (the link model of neo_comm.h), of a bandwidth at which what full.s2 sends takes as long as the rest
-   of its step. The ceiling is the longer of two: what the model says that the bytes take, and the rest.
+   On slow links (the link model of neo_comm.h) the layers are pauses, as if another device computed them, so that
+   ranks that share a core hide as much as those that do not. Bytes of full.s2 take as long as all pauses. The ceiling is
+   the longer of two: what the model says that the mode's bytes take, and the pauses.
      fsdp.link.<mode>.w<W>.step     peer: the same without prefetching, alternating (ddp: none)
      fsdp.link.<mode>.w<W>.exposed  what a rank waits of it; peer: the same
      fsdp.link.<mode>.w<W>.hidden   share of the bytes' time that is not waited for */
@@ -21,8 +22,9 @@
 #define NEO_COMM_IMPLEMENTATION
 #define NEO_FSDP_IMPLEMENTATION
 #include "../neo_fsdp.h"
+#include <time.h>
 
-enum { LAYERS = 8, LEAVES = 8, MAX_RANKS = 4, MAX_ROUNDS = 40 };
+enum { LAYERS = 8, LEAVES = 8, MAX_RANKS = 4, MAX_ROUNDS = 40, LINK_WIDE = 256, PAUSE_US = 2000 };
 static int wide, batch, rounds; /* --quick: smaller */
 
 typedef struct mode {
@@ -39,9 +41,9 @@ enum { MODES = sizeof modes / sizeof *modes, DDP = 0, FULL_S2 = 4 };
 typedef struct job {
     const mode *mode;
     int ranks;
-    uint64_t digest;      /* of one rank after two steps */
-    neo_link link;        /* zeros: none */
-    double rest_ms, sent; /* of full.s2 without links: the step but for what it waits; bytes of a rank */
+    uint64_t digest; /* of one rank after two steps */
+    neo_link link;   /* zeros: none, and layers are computed */
+    double sent;     /* bytes of a rank and step, found by a run */
 } job;
 
 /* One way to train, or with plain parameters (fsdp NULL). */
@@ -122,12 +124,25 @@ static void make_sharded(trainer *t, member *m, const mode *how) {
     if (neo_ctx_memory(m->ctx).bytes - before != t->prediction.bytes + of_groups) bench_fail("memory is not what was predicted");
 }
 static neo_tensor rows_of(float *data, int64_t rows) { return neo_tensor_2d(data, NEO_F32, rows, wide); }
+static void pause_us(int64_t us) {
+    int64_t end = neo_time_ns() + 1000 * us;
+    for (int64_t left = end - neo_time_ns(); left > 0; left = end - neo_time_ns())
+        nanosleep(&(struct timespec){0, (long)left}, NULL);
+}
 static void layer_forward(const member *m, const trainer *t, int i, int64_t rows) {
+    if (m->job->link.bandwidth > 0) {
+        pause_us(PAUSE_US);
+        return;
+    }
     BENCH_OK(neo_linear_forward(m->ctx, rows_of(m->act[i], rows), t->weight[i]->value, t->bias[i]->value, NEO_ACT_RELU,
                                 rows_of(m->act[i + 1], rows)));
 }
 static void layer_backward(const member *m, const trainer *t, const neo_leaves *leaves, int i, int64_t rows) {
     neo_tensor dz = rows_of(m->grad[(i + 1) % 2], rows);
+    if (m->job->link.bandwidth > 0) {
+        pause_us(2 * PAUSE_US);
+        return;
+    }
     BENCH_OK(neo_activation_backward(m->ctx, NEO_ACT_RELU, neo_tensor_none(), rows_of(m->act[i + 1], rows), dz, dz));
     BENCH_OK(neo_linear_backward(m->ctx, leaves, rows_of(m->act[i], rows), t->weight[i]->value, dz,
                                  i ? rows_of(m->grad[i % 2], rows) : neo_tensor_none(), t->weight[i]->grad, t->bias[i]->grad));
@@ -243,7 +258,7 @@ static double verify(member *m, trainer *t) {
     BENCH_OK(neo_state_add_fsdp(state, t->fsdp));
     BENCH_OK(neo_state_digest_group(state, &all, &digest));
     neo_state_destroy(state);
-    if (digest != m->job->digest) bench_fail("the digest is not that of one rank");
+    if (m->job->link.bandwidth == 0 && digest != m->job->digest) bench_fail("the digest is not that of one rank");
     return (double)sent[0] / (2 * m->ranks);
 }
 static void spawn(job *j, neo_comm_fn fn) {
@@ -291,10 +306,6 @@ static neo_status run_mode(neo_comm *comm, void *user) {
     }
     if (m.rank == 0) {
         char name[80];
-        double rest[MAX_ROUNDS];
-        for (int i = 0; i < rounds; i++) rest[i] = ours[i] - waits[i];
-        j->rest_ms = bench_median(rest, rounds);
-        j->sent = sent;
         memcpy(copy, ours, sizeof ours);
         for (int i = 0; i < rounds; i++) waits[i] *= 100 / ours[i];
         report(j, "fsdp", "step", ours, "ms", -1, "one", one);
@@ -317,6 +328,7 @@ static neo_status run_mode(neo_comm *comm, void *user) {
 }
 
 /* ---- on slow links ---- */
+static double pauses_ms(void) { return 3e-3 * LAYERS * PAUSE_US; }
 static neo_status run_link(neo_comm *comm, void *user) {
     double on[2][MAX_ROUNDS], waits[2][MAX_ROUNDS], hidden[MAX_ROUNDS];
     job *j = (job *)user;
@@ -340,12 +352,8 @@ static neo_status run_link(neo_comm *comm, void *user) {
     }
     if (m.rank == 0) {
         const char *peer = ways > 1 ? "np" : NULL;
-        double wire = 1e3 * sent / j->link.bandwidth, bound = 0, rest[MAX_ROUNDS];
-        for (int i = 0; i < rounds; i++) {
-            rest[i] = on[0][i] - waits[0][i];
-            hidden[i] = 100 * (wire - waits[0][i]) / wire;
-        }
-        bound = bench_median(rest, rounds) > wire ? bench_median(rest, rounds) : wire;
+        double wire = 1e3 * sent / j->link.bandwidth, bound = wire > pauses_ms() ? wire : pauses_ms();
+        for (int i = 0; i < rounds; i++) hidden[i] = 100 * (wire - waits[0][i]) / wire;
         report(j, "fsdp.link", "step", on[0], "ms", bound, peer, peer ? on[1] : NULL);
         report(j, "fsdp.link", "exposed", waits[0], "ms", -1, peer, peer ? waits[1] : NULL);
         report(j, "fsdp.link", "hidden", hidden, "percent", -1, NULL, NULL);
@@ -355,6 +363,18 @@ static neo_status run_link(neo_comm *comm, void *user) {
     return NEO_OK;
 }
 
+static neo_status count_bytes(neo_comm *comm, void *user) {
+    job *j = (job *)user;
+    member m;
+    trainer t;
+    make_member(&m, comm, j);
+    make_sharded(&t, &m, j->mode);
+    double sent = verify(&m, &t);
+    if (m.rank == 0) j->sent = sent;
+    free_trainer(&t);
+    free_member(&m);
+    return NEO_OK;
+}
 static neo_status find_digest(neo_comm *comm, void *user) {
     job *j = (job *)user;
     neo_state *state;
@@ -383,20 +403,23 @@ int main(int argc, char **argv) {
     j.mode = &one;
     spawn(&j, find_digest);
     spawn(&j, run_mode);
-    for (j.ranks = 2; j.ranks <= MAX_RANKS; j.ranks *= 2) {
-        double rest = 0, sent = 0;
+    for (j.ranks = 2; j.ranks <= MAX_RANKS; j.ranks *= 2)
         for (int i = 0; i < MODES; i++) {
             j.mode = &modes[i];
             if (j.ranks > 2 || !modes[i].hybrid) spawn(&j, run_mode);
-            if (i == FULL_S2) rest = j.rest_ms, sent = j.sent;
         }
-        j.link = (neo_link){50, 1e3 * sent / rest};
-        printf("# %d ranks, links of %.0f MB/s: %.2f ms for the bytes of full.s2\n", j.ranks, j.link.bandwidth / 1e6, rest);
+    wide = LINK_WIDE;
+    for (j.ranks = 2; j.ranks <= MAX_RANKS; j.ranks *= 2) {
+        j.link = (neo_link){50, 1e15}; /* to count bytes */
+        j.mode = &modes[FULL_S2];
+        spawn(&j, count_bytes);
+        j.link.bandwidth = 1e3 * j.sent / pauses_ms();
+        printf("# %d ranks, links of %.1f MB/s: %.0f ms for the bytes of full.s2, %.0f ms of pauses\n", j.ranks,
+               j.link.bandwidth / 1e6, pauses_ms(), pauses_ms());
         for (int i = 0; i < MODES; i++) {
             j.mode = &modes[i];
             if (!modes[i].no_prefetch && modes[i].slots != 1 && (j.ranks > 2 || !modes[i].hybrid)) spawn(&j, run_link);
         }
-        j.link = (neo_link){0, 0};
     }
     return bench_end();
 }
