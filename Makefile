@@ -17,7 +17,7 @@ DEMO_TRAIN = --epochs 10 --batch 256 --shuffle 32768 --optimizer adagrad --lr 0.
 DEMO_OUT   = --checkpoint $(B)/demo/checkpoint --report $(B)/demo/report.html --log $(B)/demo/log.jsonl
 DEMO_ARGS ?= $(DEMO_DATA) $(DEMO_MODEL) $(DEMO_TRAIN) $(DEMO_OUT)
 
-BENCHES      ?= gemm bags step reader comm shard
+BENCHES      ?= gemm bags step reader comm shard fsdp
 FUZZ_SECONDS ?= 600
 
 compile     = $(CC) -std=c11 -Wall -Wextra -I. $(CFLAGS) $(SANITIZE)
@@ -29,7 +29,7 @@ programs = $(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/test_*.c tests/uni
 fuzzers  = $(patsubst tests/fuzz/%.c,$(B)/tests/%,$(wildcard tests/fuzz/fuzz_*.c))
 helpers  = $(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/make_*.c))
 scripts  = $(wildcard tests/test_*.sh)
-# Tests of neo_comm.h, and of shards and units: each holds its own copy of neo, and is compiled for MPI too.
+# Tests of neo_comm.h and of what is sharded: each holds its own copy of neo, and is compiled for MPI too.
 comm_programs = $(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/test_comm*.c tests/test_shard*.c tests/test_fsdp*.c))
 
 # One recipe at a time may run; sub-makes build in parallel unless the caller chose -j.
@@ -176,8 +176,8 @@ bench: $(patsubst %,$(B)/bench/%,$(BENCHES))
 	@BENCH_ARGS="$(BENCH_ARGS)" sh tests/bench.sh $(B)/bench.jsonl $^
 
 # They hold the implementations that neo.o has not.
-$(B)/bench/comm $(B)/bench/shard: neo_comm.h
-$(B)/bench/shard: neo_fsdp.h
+$(B)/bench/comm $(B)/bench/shard $(B)/bench/fsdp: neo_comm.h
+$(B)/bench/shard $(B)/bench/fsdp: neo_fsdp.h
 
 # ---- ranks as MPI processes: mpirun -n 4 build/dlrm_mpi ... ----
 

@@ -1636,15 +1636,31 @@ NEO_API neo_status neo_safetensors_read(neo_safetensors *file, int index, neo_te
 NEO_API neo_status neo_safetensors_write(neo_ctx *ctx, const char *path, const char *const *names,
                                          const neo_tensor *tensors, int count,
                                          const char *const *metadata, int metadata_count);
+/* neo_safetensors_stream: the same of tensors that need not be in memory at one time. tensors say
+   dtype and shape; fn points *data at the elements of tensor `index`, one behind the other, valid
+   until it is called again. It is asked for each tensor once, in the order of the file: by element
+   size, the largest first, then as given. Takes two pointers per tensor.
+   Errors   as neo_safetensors_write; what fn returns, and path is as before. */
+typedef neo_status (*neo_tensor_fn)(void *user, int index, const void **data);
+NEO_API neo_status neo_safetensors_stream(neo_ctx *ctx, const char *path, const char *const *names,
+                                          const neo_tensor *tensors, int count,
+                                          const char *const *metadata, int metadata_count,
+                                          neo_tensor_fn fn, void *user);
 /* neo_load_safetensors: fill the weights of state from one file by tensor name. map: pairs {name
    in the file, name in state}, map_count pairs, tried in order after the same name; a '*' in both
    stands for the same text: {"bot_l.*.weight", "bottom.*.weight"}. Tensors of the file that no
    weight asks for are left alone. Every weight must be found unless partial != 0. loaded (may be
    NULL) counts them. f16, bf16 and f32 convert. Of a weight held in parts (neo_state_add_part) the
    file has the whole tensor, and only the parts are read.
+   transposed: the file has those weights, of two dimensions, as [cols][rows], as the Conv1D of
+   GPT-2 does: {"transformer.h.*.mlp.c_fc.weight", "h.*.mlp.c_fc.weight", 1}. A pair of equal names
+   says it of a weight that has the same name in both.
    Errors   NEO_ERR_MISMATCH: shape or dtype; NEO_ERR_NOT_FOUND: names the weight. Nothing changes
             on error, unless the disk fails while reading (NEO_ERR_IO). */
-typedef struct neo_name_map { const char *file_name, *state_name; } neo_name_map;
+typedef struct neo_name_map {
+    const char *file_name, *state_name;
+    int transposed;
+} neo_name_map;
 NEO_API neo_status neo_load_safetensors(neo_ctx *ctx, const char *path, const neo_name_map *map,
                                         int map_count, int partial, neo_state *state, int *loaded);
 
@@ -15295,14 +15311,21 @@ static int neo__converts(neo_dtype from, neo_dtype to) {
     return from == to || (wide && (to == NEO_F32 || to == NEO_F16 || to == NEO_BF16));
 }
 /* What read would say, without reading: shape and dtype of the whole tensor. */
-static neo_status neo__st_check(const neo_safetensors *file, int index, const neo_tensor *t) {
-    neo_tensor info;
+static neo_status neo__st_check(const neo_safetensors *file, int index, const neo_tensor *t,
+                                int transposed) {
+    neo_tensor info, want = *t;
     NEO__TRY(neo_safetensors_info(file, index, &info));
     char a[96], b[96];
     const char *name = file->tensors[index].name;
-    NEO__CHECK(neo__shapes_equal(&info, t), NEO_ERR_MISMATCH,
-               "%s: tensor %s has shape %s, expected %s", file->path, name,
-               neo__shape_text(&info, a), neo__shape_text(t, b));
+    NEO__CHECK(!transposed || t->ndim == 2, NEO_ERR_MISMATCH,
+               "%s: tensor %s: a weight of shape %s cannot be transposed in the file: it has not "
+               "two dimensions",
+               file->path, name, neo__shape_text(t, b));
+    if (transposed) want.shape[0] = t->shape[1], want.shape[1] = t->shape[0];
+    NEO__CHECK(neo__shapes_equal(&info, &want), NEO_ERR_MISMATCH,
+               "%s: tensor %s has shape %s, expected %s%s", file->path, name,
+               neo__shape_text(&info, a), neo__shape_text(&want, b),
+               transposed ? ", transposed" : "");
     NEO__CHECK(neo__converts(info.dtype, t->dtype), NEO_ERR_MISMATCH,
                "%s: tensor %s is %s, expected %s", file->path, name, neo_dtype_name(info.dtype),
                neo_dtype_name(t->dtype));
@@ -15378,10 +15401,40 @@ static neo_status neo__st_read_rect(neo_ctx *ctx, const neo__file *file, const n
     }
     return NEO_OK;
 }
+/* The same where the rows of memory are the columns of the file; the slab's place counts rows and
+   columns of memory. */
+static neo_status neo__st_read_transposed(neo_ctx *ctx, const neo__file *file,
+                                          const neo__st_rect *rect, const neo__slab *slab) {
+    size_t from = neo_dtype_size(rect->dtype), to = neo_dtype_size(slab->dtype);
+    int64_t step = rect->place.cols, rows = slab->place.cols, width = slab->place.rows;
+    int64_t room = (int64_t)(NEO__ST_BUFFER_BYTES / from), piece = NEO__MIN(width, room);
+    if (rows == 0 || width == 0) return NEO_OK;
+    int64_t batch = (size_t)width * from >= NEO__ST_ROW_BYTES
+                        ? 1
+                        : NEO__MIN((room - piece) / step + 1, rows);
+    char *buffer = neo__shared_scratch(ctx);
+    for (int64_t r = 0; r < rows; r += batch) {
+        int64_t n = NEO__MIN(batch, rows - r);
+        for (int64_t c = 0, w; c < width; c += w) {
+            w = NEO__MIN(piece, width - c);
+            int64_t at = (slab->place.col + r) * step + slab->place.row + c;
+            NEO__TRY(neo__file_read_at(file, rect->offset + at * (int64_t)from, buffer,
+                                       (size_t)((n - 1) * step + w) * from));
+            neo_tensor src = neo_tensor_2d(buffer, rect->dtype, n, w), dst = src;
+            src.stride[0] = step;
+            dst.data = slab->data + (size_t)(c * slab->step + r) * to;
+            dst.dtype = slab->dtype;
+            dst.stride[0] = 1;
+            dst.stride[1] = slab->step;
+            NEO__TRY(neo_tensor_convert(ctx, src, dst, NULL));
+        }
+    }
+    return NEO_OK;
+}
 NEO_API neo_status neo_safetensors_read(neo_safetensors *file, int index, neo_tensor t) {
     NEO__CHECK(file && index >= 0 && index < file->count, NEO_ERR_ARG,
                "neo_safetensors_read: file is NULL or there is no tensor %d", index);
-    NEO__TRY(neo__st_check(file, index, &t));
+    NEO__TRY(neo__st_check(file, index, &t, 0));
     if (t.absent && !t.data)
         return neo__no_data("neo_safetensors_read", file->tensors[index].name, t, NEO_ERR_STATE);
     NEO__CHECK(neo__tensor_is_storable(&t), NEO_ERR_ARG,
@@ -15397,11 +15450,31 @@ typedef struct neo__st_item {
     const char *name;
     const neo_tensor *tensor;
 } neo__st_item;
+/* Of the shape, with or without data. */
+static size_t neo__st_bytes(const neo_tensor *t) {
+    int64_t count = NEO__MAX(neo__shape_count(t->ndim, t->shape), 0);
+    return neo__size_mul((size_t)count, neo_dtype_size(t->dtype));
+}
+/* Where the data of tensors comes from that are not in memory. */
+typedef struct neo__st_source {
+    neo_tensor_fn fn;
+    void *user;
+    const neo_tensor *tensors; /* what fn counts */
+} neo__st_source;
+static int neo__st_compare_sizes(const neo__st_item *x, const neo__st_item *y) {
+    size_t sx = neo_dtype_size(x->tensor->dtype), sy = neo_dtype_size(y->tensor->dtype);
+    return (sx < sy) - (sx > sy);
+}
 static int neo__st_compare_items(const void *a, const void *b) {
     const neo__st_item *x = (const neo__st_item *)a, *y = (const neo__st_item *)b;
-    size_t sx = neo_dtype_size(x->tensor->dtype), sy = neo_dtype_size(y->tensor->dtype);
-    if (sx != sy) return sx > sy ? -1 : 1;
-    return strcmp(x->name, y->name);
+    int sizes = neo__st_compare_sizes(x, y);
+    return sizes ? sizes : strcmp(x->name, y->name);
+}
+/* Of tensors in one array: as they lie there. */
+static int neo__st_compare_places(const void *a, const void *b) {
+    const neo__st_item *x = (const neo__st_item *)a, *y = (const neo__st_item *)b;
+    int sizes = neo__st_compare_sizes(x, y);
+    return sizes ? sizes : (x->tensor > y->tensor) - (x->tensor < y->tensor);
 }
 static void neo__st_put_header(neo__out *out, const neo__st_item *items, int count,
                                const char *const *metadata, int metadata_count) {
@@ -15424,7 +15497,7 @@ static void neo__st_put_header(neo__out *out, const neo__st_item *items, int cou
         neo__out_format(out, ":{\"dtype\":\"%s\",\"shape\":[", dtype);
         for (int d = 0; d < t->ndim; d++)
             neo__out_format(out, "%s%" PRId64, d ? "," : "", t->shape[d]);
-        uint64_t end = at + neo_tensor_bytes(*t);
+        uint64_t end = at + neo__st_bytes(t);
         neo__out_format(out, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", at, end);
         at = end;
     }
@@ -15440,10 +15513,25 @@ static void neo__st_put_data(neo__out *out, const neo_tensor *t) {
     for (int64_t r = 0; r < t->shape[0]; r++)
         neo__out_bytes(out, (const char *)t->data + (size_t)(r * t->stride[0]) * size, width);
 }
-/* A whole file into out. Sorts items. The caller checked names and tensors. */
+/* The data of a tensor that the source has. */
+static neo_status neo__st_put_asked(neo__out *out, const neo__st_item *item,
+                                    const neo__st_source *source) {
+    const void *data = NULL;
+    size_t bytes = neo__st_bytes(item->tensor);
+    NEO__TRY(source->fn(source->user, (int)(item->tensor - source->tensors), &data));
+    NEO__CHECK(data || bytes == 0, NEO_ERR_ARG, "neo_safetensors_stream: no data for tensor %s",
+               item->name);
+    if (bytes > 0) neo__out_bytes(out, data, bytes);
+    return out->status;
+}
+/* A whole file into out. Sorts items: by name if they have data, source is NULL then. The caller
+   checked names and tensors. */
 static neo_status neo__st_put(neo__out *out, neo__st_item *items, int count,
-                              const char *const *metadata, int metadata_count) {
-    if (count > 1) qsort(items, (size_t)count, sizeof *items, neo__st_compare_items);
+                              const char *const *metadata, int metadata_count,
+                              const neo__st_source *source) {
+    if (count > 1)
+        qsort(items, (size_t)count, sizeof *items,
+              source ? neo__st_compare_places : neo__st_compare_items);
     neo__out length;
     neo__out_begin(&length, NULL);
     neo__st_put_header(&length, items, count, metadata, metadata_count);
@@ -15453,35 +15541,42 @@ static neo_status neo__st_put(neo__out *out, neo__st_item *items, int count,
     neo__out_bytes(out, &bytes, 8);
     neo__st_put_header(out, items, count, metadata, metadata_count);
     neo__out_bytes(out, "       ", (size_t)(bytes - length.bytes));
-    for (int i = 0; i < count; i++) neo__st_put_data(out, items[i].tensor);
+    for (int i = 0; i < count; i++) {
+        if (source) NEO__TRY(neo__st_put_asked(out, &items[i], source));
+        else neo__st_put_data(out, items[i].tensor);
+    }
     return neo__out_flush(out);
 }
 static int neo__st_compare_item_names(const void *a, const void *b) {
     return strcmp(((const neo__st_item *)a)->name, ((const neo__st_item *)b)->name);
 }
-static neo_status neo__st_check_items(neo__st_item *items, int count) {
+/* Names differ; tensors have data, or with a source a shape. */
+static neo_status neo__st_check_items(const char *function, neo__st_item *items, int count,
+                                      const neo__st_source *source) {
+    static const char there = 0;
     for (int i = 0; i < count; i++) {
-        const neo_tensor *t = items[i].tensor;
+        neo_tensor t = *items[i].tensor; /* for the check a tensor of the source has data */
         const char *name = items[i].name;
         NEO__CHECK(name && neo__utf8_valid(name), NEO_ERR_ARG,
-                   "neo_safetensors_write: the name of tensor %d is NULL or not UTF-8", i);
+                   "%s: the name of tensor %d is NULL or not UTF-8", function, i);
         NEO__CHECK(strcmp(name, "__metadata__") != 0, NEO_ERR_ARG,
-                   "neo_safetensors_write: the name __metadata__ is reserved");
-        if (t->absent && !t->data)
-            return neo__no_data("neo_safetensors_write", name, *t, NEO_ERR_STATE);
-        NEO__CHECK(neo__tensor_is_storable(t), NEO_ERR_ARG,
-                   "neo_safetensors_write: tensor %s is none or not contiguous", name);
+                   "%s: the name __metadata__ is reserved", function);
+        if (source) t = neo_tensor_nd((void *)(uintptr_t)&there, t.dtype, t.ndim, t.shape);
+        if (t.absent && !t.data) return neo__no_data(function, name, t, NEO_ERR_STATE);
+        NEO__CHECK(neo__tensor_is_storable(&t), NEO_ERR_ARG,
+                   "%s: tensor %s is none or not contiguous", function, name);
     }
     if (count > 1) qsort(items, (size_t)count, sizeof *items, neo__st_compare_item_names);
     for (int i = 1; i < count; i++)
         NEO__CHECK(strcmp(items[i - 1].name, items[i].name) != 0, NEO_ERR_ARG,
-                   "neo_safetensors_write: the name %s is there twice", items[i].name);
+                   "%s: the name %s is there twice", function, items[i].name);
     return NEO_OK;
 }
 /* A new file at path: written under another name, flushed to disk, renamed. On failure path is as
    before. */
 static neo_status neo__st_write_items(const char *path, neo__st_item *items, int count,
-                                      const char *const *metadata, int metadata_count) {
+                                      const char *const *metadata, int metadata_count,
+                                      const neo__st_source *source) {
     char partial[NEO__PATH_BYTES], error[NEO__ERROR_BYTES];
     neo__file file;
     neo__out out;
@@ -15490,7 +15585,7 @@ static neo_status neo__st_write_items(const char *path, neo__st_item *items, int
                path);
     NEO__TRY(neo__file_open(&file, partial, NEO__FILE_CREATE));
     neo__out_begin(&out, &file);
-    neo_status status = neo__st_put(&out, items, count, metadata, metadata_count);
+    neo_status status = neo__st_put(&out, items, count, metadata, metadata_count, source);
     if (status == NEO_OK) status = neo__file_sync(&file);
     neo_status closed = neo__file_close(&file);
     if (status == NEO_OK) status = closed;
@@ -15501,33 +15596,56 @@ static neo_status neo__st_write_items(const char *path, neo__st_item *items, int
     neo__file_remove(partial);
     return neo_fail(status, "%s", error);
 }
-NEO_API neo_status neo_safetensors_write(neo_ctx *ctx, const char *path, const char *const *names,
-                                         const neo_tensor *tensors, int count,
-                                         const char *const *metadata, int metadata_count) {
-    NEO__CHECK(ctx && path && count >= 0 && (count == 0 || (names && tensors)), NEO_ERR_ARG,
-               "neo_safetensors_write: an argument is NULL or count is negative");
-    NEO__CHECK(metadata_count >= 0 && (metadata_count == 0 || metadata), NEO_ERR_ARG,
-               "neo_safetensors_write: metadata is NULL or its count negative");
-    for (int i = 0; i < 2 * metadata_count; i++)
+static neo_status neo__st_check_metadata(const char *function, const char *const *metadata,
+                                         int count) {
+    NEO__CHECK(count >= 0 && (count == 0 || metadata), NEO_ERR_ARG,
+               "%s: metadata is NULL or its count negative", function);
+    for (int i = 0; i < 2 * count; i++)
         NEO__CHECK(metadata[i] && neo__utf8_valid(metadata[i]), NEO_ERR_ARG,
-                   "neo_safetensors_write: metadata string %d is NULL or not UTF-8", i);
-    for (int i = 0; i < metadata_count; i++)
+                   "%s: metadata string %d is NULL or not UTF-8", function, i);
+    for (int i = 0; i < count; i++)
         for (int k = 0; k < i; k++)
             NEO__CHECK(strcmp(metadata[2 * i], metadata[2 * k]) != 0, NEO_ERR_ARG,
-                       "neo_safetensors_write: metadata key %s is there twice", metadata[2 * i]);
+                       "%s: metadata key %s is there twice", function, metadata[2 * i]);
+    return NEO_OK;
+}
+static neo_status neo__st_write(const char *function, neo_ctx *ctx, const char *path,
+                                const char *const *names, const neo_tensor *tensors, int count,
+                                const char *const *metadata, int metadata_count,
+                                const neo__st_source *source) {
+    NEO__CHECK(ctx && path && count >= 0 && (count == 0 || (names && tensors)), NEO_ERR_ARG,
+               "%s: an argument is NULL or count is negative", function);
+    NEO__TRY(neo__st_check_metadata(function, metadata, metadata_count));
     size_t bytes = neo__size_mul((size_t)count, sizeof(neo__st_item));
     neo__st_item *items = (neo__st_item *)neo_alloc(ctx, bytes);
-    NEO__CHECK(items, NEO_ERR_MEMORY, "neo_safetensors_write: %s: no memory for %d tensors", path,
-               count);
+    NEO__CHECK(items, NEO_ERR_MEMORY, "%s: %s: no memory for %d tensors", function, path, count);
     for (int i = 0; i < count; i++) {
         items[i].name = names[i];
         items[i].tensor = &tensors[i];
     }
-    neo_status status = neo__st_check_items(items, count);
+    neo_status status = neo__st_check_items(function, items, count, source);
     if (status == NEO_OK)
-        status = neo__st_write_items(path, items, count, metadata, metadata_count);
+        status = neo__st_write_items(path, items, count, metadata, metadata_count, source);
     neo_free(ctx, items, bytes);
     return status;
+}
+NEO_API neo_status neo_safetensors_write(neo_ctx *ctx, const char *path, const char *const *names,
+                                         const neo_tensor *tensors, int count,
+                                         const char *const *metadata, int metadata_count) {
+    return neo__st_write("neo_safetensors_write", ctx, path, names, tensors, count, metadata,
+                         metadata_count, NULL);
+}
+NEO_API neo_status neo_safetensors_stream(neo_ctx *ctx, const char *path, const char *const *names,
+                                          const neo_tensor *tensors, int count,
+                                          const char *const *metadata, int metadata_count,
+                                          neo_tensor_fn fn, void *user) {
+    neo__st_source source;
+    NEO__CHECK(fn, NEO_ERR_ARG, "neo_safetensors_stream: fn is NULL");
+    source.fn = fn;
+    source.user = user;
+    source.tensors = tensors;
+    return neo__st_write("neo_safetensors_stream", ctx, path, names, tensors, count, metadata,
+                         metadata_count, &source);
 }
 
 /* ---- weights from another trainer ---- */
@@ -15552,13 +15670,19 @@ static int neo__map_name(const char *from, const char *to, const char *name, cha
 }
 /* The tensor of the file for a weight, or -1. */
 static int neo__st_find_mapped(const neo_safetensors *file, const neo_name_map *map, int map_count,
-                               const char *name) {
+                               const char *name, int *transposed) {
     char other[1024];
-    int index = neo_safetensors_find(file, name);
-    for (int i = 0; i < map_count && index < 0; i++)
-        if (neo__map_name(map[i].state_name, map[i].file_name, name, other, sizeof other))
-            index = neo_safetensors_find(file, other);
-    return index;
+    int same = neo_safetensors_find(file, name);
+    *transposed = 0;
+    for (int i = 0; i < map_count; i++) {
+        if (!neo__map_name(map[i].state_name, map[i].file_name, name, other, sizeof other))
+            continue;
+        if (same >= 0 && strcmp(other, name) != 0) continue;
+        int index = neo_safetensors_find(file, other);
+        if (index >= 0) *transposed = map[i].transposed != 0;
+        if (index >= 0) return index;
+    }
+    return same;
 }
 /* Two passes over the weights: check all of them, then read. */
 static neo_status neo__st_load_weights(neo_safetensors *file, const neo_name_map *map,
@@ -15569,15 +15693,17 @@ static neo_status neo__st_load_weights(neo_safetensors *file, const neo_name_map
         for (int i = 0; i < state->count; i++) {
             const neo__state_entry *entry = &state->entries[i];
             if (entry->kind != NEO_STATE_WEIGHT) continue;
-            int index = neo__st_find_mapped(file, map, map_count, entry->name);
+            int transposed, index = neo__st_find_mapped(file, map, map_count, entry->name,
+                                                        &transposed);
             NEO__CHECK(index >= 0 || partial, NEO_ERR_NOT_FOUND,
                        "%s: no tensor for the weight %s, under this name or by the name map",
                        file->path, entry->name);
             if (index < 0) continue;
-            if (pass == 0) NEO__TRY(neo__st_check(file, index, &entry->whole));
+            if (pass == 0) NEO__TRY(neo__st_check(file, index, &entry->whole, transposed));
             if (pass == 0) continue;
             neo__st_rect rect = neo__st_rect_of(file, index);
-            NEO__TRY(neo__st_read_rect(file->ctx, &file->file, &rect, &entry->slab));
+            NEO__TRY((transposed ? neo__st_read_transposed : neo__st_read_rect)(
+                file->ctx, &file->file, &rect, &entry->slab));
             *loaded += entry->first == i;
         }
     }
@@ -15793,7 +15919,8 @@ static neo_status neo__ckpt_write_tensors(neo__ckpt_save *save, int weights,
     neo__out out;
     NEO__TRY(neo__file_open(&file, path, NEO__FILE_CREATE));
     neo__out_begin(&out, &file);
-    neo_status status = neo__st_put(&out, save->items, count, save->metadata, save->pair_count);
+    neo_status status =
+        neo__st_put(&out, save->items, count, save->metadata, save->pair_count, NULL);
     return neo__ckpt_finish(&out, status, record);
 }
 /* Rank 0 looks at the file of a rank: there at the size that it was written with. */

@@ -521,8 +521,24 @@ NEO_API void neo_fsdp_reset_stats(neo_fsdp *fsdp);
 
 /* neo_state_add_fsdp: values, optimizer state, step and loss scale, under the names that neo_state_add_params and
    _optim give; each rank adds what it holds. Of the numeric definition it defines "micro_batches",
-   "accumulate_groups", "leaf_pieces", "param_dtype" and "reduce_dtype". */
+   "accumulate_groups", "leaf_pieces", "param_dtype" and "reduce_dtype". What windows gathered in this step is
+   not read again: neo_fsdp_cancel comes between windows and a load. */
 NEO_API neo_status neo_state_add_fsdp(neo_state *state, neo_fsdp *fsdp);
+
+/* neo_fsdp_write_safetensors: one file with every parameter whole, under its own name, in f32: the masters. with_state
+   1: and the optimizer's state, its step and the loss scaler's, under the names of neo_state_add_fsdp. Collective, at
+   any time: values are those after the last step. Rank 0 writes, to path on its machine; units come to it one after
+   another, in their order, and so they lie in the file: its bytes do not depend on ranks and mode. The metadata says
+   "format" "pt", as loaders ask. Written to <path>.partial, flushed to disk and renamed. Each rank of the first sharding
+   group sends what it has once. neo_load_safetensors reads the weights into any neo_fsdp, every rank its part.
+   Memory   neo_fsdp_write_bytes, taken and given back.
+   Errors   on all ranks the same, path is as before, and the group goes on: NEO_ERR_IO (rank 0: a full disk ...),
+            NEO_ERR_NOT_FOUND (its folder), NEO_ERR_MEMORY. NEO_ERR_ARG: path is NULL on rank 0, or a name is not
+            UTF-8. NEO_ERR_MISMATCH: with_state differs. Those of >>comm-faults.
+   neo_fsdp_write_bytes: on this rank. Rank 0: the largest unit that is cut, and a list of 100-odd bytes for each
+   tensor; with_state, all ranks of its sharding group: a chunk of that unit. Others: none. */
+NEO_API neo_status neo_fsdp_write_safetensors(neo_fsdp *fsdp, const char *path, int with_state);
+NEO_API size_t neo_fsdp_write_bytes(const neo_fsdp *fsdp, int with_state);
 
 #ifdef __cplusplus
 }
@@ -7282,13 +7298,11 @@ static uint64_t neo__fsdp_mark(const neo_fsdp *f) {
     }
     return h;
 }
-static neo_status neo__fsdp_alike(neo_comm *comm, uint64_t mark) {
+static neo_status neo__fsdp_alike(neo_comm *comm, uint64_t mark, const char *message) {
     uint64_t first = mark;
     NEO__TRY(neo_comm_broadcast(comm, &first, 1, NEO_I64, 0, NULL));
     neo_status status = NEO_OK;
-    if (first != mark)
-        status = neo_fail(NEO_ERR_MISMATCH,
-                          "neo_fsdp_create: other units, parameters or options than rank 0");
+    if (first != mark) status = neo_fail(NEO_ERR_MISMATCH, "%s than rank 0", message);
     return neo_comm_agree(comm, status);
 }
 /* Groups of its own, so that its calls do not wait behind the trainer's. */
@@ -7308,7 +7322,8 @@ NEO_API neo_status neo_fsdp_create(neo_comm *comm, const neo_fsdp_desc *desc, ne
     neo_status status =
         neo__fsdp_make_record(ctx, desc, neo_comm_size(comm), neo_comm_rank(comm), &f);
     status = neo_comm_agree(comm, status);
-    if (status == NEO_OK) status = neo__fsdp_alike(comm, neo__fsdp_mark(f));
+    if (status == NEO_OK)
+        status = neo__fsdp_alike(comm, neo__fsdp_mark(f), "neo_fsdp_create: other units, parameters or options");
     if (status == NEO_OK) f->comm = comm, status = neo__fsdp_split(f);
     if (status == NEO_OK) status = neo_comm_agree(comm, neo__fsdp_fill(f));
     if (status == NEO_OK) *out = f;
@@ -7992,6 +8007,11 @@ static neo_status neo__fsdp_define(neo_state *state, const neo_fsdp *f) {
     NEO__TRY(neo_state_define(state, "param_dtype", neo_dtype_name(d->param_dtype)));
     return neo_state_define(state, "reduce_dtype", neo_dtype_name(d->reduce_dtype));
 }
+/* A number of the loss scaler, 0 or 1, and its name. */
+static neo_tensor neo__fsdp_scaler(neo_fsdp *f, int i, char name[256]) {
+    snprintf(name, 256, "%.200s.%s", f->desc.optim.name, i ? "good_steps" : "loss_scale");
+    return i ? neo_tensor_1d(&f->good_steps, NEO_I64, 1) : neo_tensor_1d(&f->scale, NEO_F32, 1);
+}
 NEO_API neo_status neo_state_add_fsdp(neo_state *state, neo_fsdp *f) {
     NEO__CHECK(state && f, NEO_ERR_ARG, "neo_state_add_fsdp: an argument is NULL");
     NEO__TRY(neo__fsdp_define(state, f));
@@ -8022,11 +8042,164 @@ NEO_API neo_status neo_state_add_fsdp(neo_state *state, neo_fsdp *f) {
     }
     if (f->scale == 0.0f) return NEO_OK;
     char name[256];
-    snprintf(name, sizeof name, "%.200s.loss_scale", f->desc.optim.name);
-    NEO__TRY(neo_state_add(state, NEO_STATE_OPTIMIZER, name, neo_tensor_1d(&f->scale, NEO_F32, 1)));
-    snprintf(name, sizeof name, "%.200s.good_steps", f->desc.optim.name);
-    return neo_state_add(state, NEO_STATE_OPTIMIZER, name,
-                         neo_tensor_1d(&f->good_steps, NEO_I64, 1));
+    for (int i = 0; i < 2; i++) {
+        neo_tensor t = neo__fsdp_scaler(f, i, name);
+        NEO__TRY(neo_state_add(state, NEO_STATE_OPTIMIZER, name, t));
+    }
+    return NEO_OK;
+}
+
+/* ---- one file ----
+   Passes: of each unit its values, then each kind of the optimizer's state. A pass of a unit that is cut is one
+   gather to rank 0, in the group of its place; before it all ranks agree to go on, so that what stops rank 0 stops
+   them all there. Ranks of other groups only agree. Rank 0 makes a pass when the file asks for its first tensor. */
+typedef struct neo__fsdp_writer {
+    neo_fsdp *f;
+    int kinds;   /* passes of a unit that is trained: 1 and those of the state */
+    int numbers; /* tensors that every rank has, behind the others */
+    int count;   /* of all tensors */
+    size_t bytes;
+    float *whole, *chunk; /* [largest unit that is cut], [its chunk] */
+    const char **name;    /* [count], of rank 0 */
+    neo_tensor *tensor;
+    int unit, kind, param; /* what the file asks for next */
+    int ended;             /* ranks have agreed on an error */
+    char text[2][256];     /* names of the scaler's */
+    char *memory;
+} neo__fsdp_writer;
+static int neo__fsdp_state_kinds(const neo_fsdp *f) {
+    int params = neo_params_count(f->runs);
+    return params ? (neo_optim_state_count(f->optim) - 1) / params : 0;
+}
+/* Counts, and if base is not NULL places, what a writer takes. */
+static void neo__fsdp_layout_writer(neo__fsdp_writer *w, neo_fsdp *f, int with_state, char *base) {
+    size_t at = 0;
+    int root = f->rank == 0;
+    w->f = f;
+    w->kinds = with_state ? 1 + neo__fsdp_state_kinds(f) : 1;
+    w->numbers = !with_state ? 0 : f->scale != 0.0f ? 3 : 1;
+    w->count = w->numbers + (w->kinds - 1) * neo_params_count(f->runs);
+    for (int i = 0; i < f->unit_count; i++) w->count += f->unit[i].params_count;
+    int64_t whole = root ? f->largest_cut : 0;
+    int64_t chunk = w->kinds > 1 && f->rank < f->factor ? f->largest_cut / f->factor : 0;
+    w->whole = (float *)neo__fsdp_carve(base, &at, whole, sizeof(float));
+    w->chunk = (float *)neo__fsdp_carve(base, &at, chunk, sizeof(float));
+    w->name = (const char **)neo__fsdp_carve(base, &at, root ? w->count : 0, sizeof *w->name);
+    w->tensor = (neo_tensor *)neo__fsdp_carve(base, &at, root ? w->count : 0, sizeof *w->tensor);
+    w->bytes = at;
+}
+NEO_API size_t neo_fsdp_write_bytes(const neo_fsdp *f, int with_state) {
+    neo__fsdp_writer w;
+    neo__fsdp_layout_writer(&w, (neo_fsdp *)(uintptr_t)f, with_state, NULL);
+    return w.bytes +
+           (f->rank == 0 ? 2 * sizeof(void *) * (size_t)w.count : 0); /* neo_safetensors_stream */
+}
+static int neo__fsdp_passes(const neo__fsdp_writer *w, const neo__fsdp_unit *u) {
+    return u->frozen ? 1 : w->kinds;
+}
+/* State tensor of a parameter of a unit, of this rank's run of it; kind from 1. */
+static neo_tensor neo__fsdp_state_of(const neo__fsdp_writer *w, const neo__fsdp_unit *u, int kind,
+                                     int i, const char **name) {
+    return neo_optim_state_at(w->f->optim, (u->first_param + i) * (w->kinds - 1) + kind - 1, name,
+                              NULL);
+}
+/* Names and shapes in the order of the passes. */
+static void neo__fsdp_list_tensors(neo__fsdp_writer *w) {
+    neo_fsdp *f = w->f;
+    int at = 0;
+    for (int unit = 0; unit < f->unit_count; unit++) {
+        const neo__fsdp_unit *u = &f->unit[unit];
+        for (int kind = 0; kind < neo__fsdp_passes(w, u); kind++)
+            for (int i = 0; i < u->params_count; i++, at++) {
+                w->tensor[at] = neo_params_at(u->params, i)->value;
+                w->name[at] = neo_params_at(u->params, i)->name;
+                if (kind > 0) neo__fsdp_state_of(w, u, kind, i, &w->name[at]);
+            }
+    }
+    if (w->numbers == 0) return;
+    w->tensor[at] =
+        neo_optim_state_at(f->optim, neo_optim_state_count(f->optim) - 1, &w->name[at], NULL);
+    at++;
+    for (int i = 0; i + 1 < w->numbers; i++, at++) {
+        w->tensor[at] = neo__fsdp_scaler(f, i, w->text[i]);
+        w->name[at] = w->text[i];
+    }
+}
+/* A pass: w->whole on rank 0 is the unit's. */
+static neo_status neo__fsdp_write_pass(neo__fsdp_writer *w, int unit, int kind) {
+    neo_fsdp *f = w->f;
+    const neo__fsdp_unit *u = &f->unit[unit];
+    if (u->whole) return NEO_OK;
+    neo_status status = neo_comm_agree(f->comm, NEO_OK);
+    const float *from = u->master;
+    if (status == NEO_OK && f->rank >= f->factor) return NEO_OK;
+    for (int i = 0; i < u->params_count && kind > 0 && status == NEO_OK; i++) {
+        int64_t first, at, count = neo__fsdp_run(f, u, i, &first, &at);
+        const void *run = neo__fsdp_state_of(w, u, kind, i, NULL).data;
+        if (count > 0) memcpy(w->chunk + at, run, (size_t)count * sizeof(float));
+        from = w->chunk;
+    }
+    if (status == NEO_OK) {
+        neo_comm_label(f->shard, u->name);
+        status = neo_comm_gather(f->shard, from, w->whole, u->chunk, NULL, NEO_F32, 0, NULL);
+    }
+    w->ended = status != NEO_OK;
+    return status;
+}
+/* What the file asks rank 0 for. */
+static neo_status neo__fsdp_supply(void *user, int index, const void **data) {
+    neo__fsdp_writer *w = (neo__fsdp_writer *)user;
+    if (index >= w->count - w->numbers) {
+        *data = w->tensor[index].data;
+        return NEO_OK;
+    }
+    const neo__fsdp_unit *u = &w->f->unit[w->unit];
+    if (w->param == 0) NEO__TRY(neo__fsdp_write_pass(w, w->unit, w->kind));
+    if (!u->whole) *data = w->whole + u->begin[w->param];
+    else if (w->kind == 0) *data = u->master + u->begin[w->param];
+    else *data = neo__fsdp_state_of(w, u, w->kind, w->param, NULL).data;
+    if (++w->param < u->params_count) return NEO_OK;
+    w->param = 0;
+    if (++w->kind < neo__fsdp_passes(w, u)) return NEO_OK;
+    w->kind = 0;
+    w->unit++;
+    return NEO_OK;
+}
+static neo_status neo__fsdp_write_root(neo__fsdp_writer *w, const char *path) {
+    static const char *const metadata[] = {"format", "pt"};
+    neo__fsdp_list_tensors(w);
+    return neo_safetensors_stream(w->f->ctx, path, w->name, w->tensor, w->count, metadata, 1,
+                                  neo__fsdp_supply, w);
+}
+static neo_status neo__fsdp_write_others(neo__fsdp_writer *w) {
+    for (int unit = 0; unit < w->f->unit_count; unit++)
+        for (int kind = 0; kind < neo__fsdp_passes(w, &w->f->unit[unit]); kind++)
+            NEO__TRY(neo__fsdp_write_pass(w, unit, kind));
+    return NEO_OK;
+}
+NEO_API neo_status neo_fsdp_write_safetensors(neo_fsdp *f, const char *path, int with_state) {
+    const char *fn = "neo_fsdp_write_safetensors";
+    NEO__CHECK(f, NEO_ERR_ARG, "%s: fsdp is NULL", fn);
+    NEO__ZERO(neo__fsdp_writer, w);
+    neo__fsdp_layout_writer(&w, f, with_state, NULL);
+    NEO__TRY(neo__fsdp_alike(f->comm, with_state != 0,
+                             "neo_fsdp_write_safetensors: another with_state"));
+    neo_status status = NEO_OK;
+    if (!path && f->rank == 0) status = neo_fail(NEO_ERR_ARG, "%s: path is NULL", fn);
+    if (w.bytes && status == NEO_OK) {
+        w.memory = (char *)neo_alloc(f->ctx, w.bytes);
+        if (!w.memory)
+            status = neo_fail(NEO_ERR_MEMORY, "%s: no memory for %zu bytes", fn, w.bytes);
+    }
+    status = neo_comm_agree(f->comm, status);
+    if (status == NEO_OK) {
+        neo__fsdp_layout_writer(&w, f, with_state, w.memory);
+        if (w.memory) memset(w.memory, 0, w.bytes); /* gaps between runs travel too */
+        status = f->rank == 0 ? neo__fsdp_write_root(&w, path) : neo__fsdp_write_others(&w);
+        if (!w.ended) status = neo_comm_agree(f->comm, status);
+    }
+    neo_free(f->ctx, w.memory, w.bytes);
+    return status;
 }
 
 #ifdef __cplusplus

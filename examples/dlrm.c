@@ -931,12 +931,12 @@ static neo_status load_weights(run *r) {
     int loaded = 0;
     neo_status status = map && names ? NEO_OK : out_of_memory();
     if (status == NEO_OK) {
-        map[0] = (neo_name_map){"bot_l.*", "bottom.*"};
-        map[1] = (neo_name_map){"top_l.*", "top.*"};
+        map[0] = (neo_name_map){"bot_l.*", "bottom.*", 0};
+        map[1] = (neo_name_map){"top_l.*", "top.*", 0};
         for (int32_t t = 0; t < tables; t++) {
             snprintf(names[t][0], sizeof names[t][0], "emb_l.%d.weight", t);
             snprintf(names[t][1], sizeof names[t][1], "bags.%s.weight", neo_schema_feature(r->m.schema, t).name);
-            map[t + 2] = (neo_name_map){names[t][0], names[t][1]};
+            map[t + 2] = (neo_name_map){names[t][0], names[t][1], 0};
         }
         status = neo_load_safetensors(r->m.ctx, r->o->load, map, tables + 2, 0, r->m.state, &loaded);
         if (status == NEO_OK) say(r, "loaded %d tensors from %s\n", loaded, r->o->load);

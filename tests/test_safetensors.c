@@ -356,8 +356,8 @@ static void load_by_name(void) {
         neo_state_add(state, NEO_STATE_WEIGHT, "bags.C4.weight", neo_tensor_2d(c, NEO_F32, 2, 2)));
     REQUIRE_OK(
         neo_state_add(state, NEO_STATE_OPTIMIZER, "optim.step", neo_tensor_1d(&step, NEO_I64, 1)));
-    static const neo_name_map map[] = {{"bot_l.*.weight", "bottom.*.weight"},
-                                       {"emb_l.3.weight", "bags.C4.weight"}};
+    static const neo_name_map map[] = {{"bot_l.*.weight", "bottom.*.weight", 0},
+                                       {"emb_l.3.weight", "bags.C4.weight", 0}};
     int loaded = -1;
     memset(a, 0, sizeof a), memset(b, 0, sizeof b), memset(c, 0, sizeof c);
     CHECK_ERR(neo_load_safetensors(ctx, at("n"), map, 1, 0, state, &loaded), NEO_ERR_NOT_FOUND,
@@ -373,13 +373,13 @@ static void load_by_name(void) {
     CHECK_OK(neo_load_safetensors(ctx, at("n"), NULL, 0, 1, state, &loaded));
     CHECK_INT(loaded, 1);
     CHECK_BITS(b, file_b, sizeof b);
-    static const neo_name_map wrong_shape[] = {{"emb_l.3.weight", "bottom.0.weight"},
-                                               {"emb_l.3.weight", "bags.C4.weight"}};
+    static const neo_name_map wrong_shape[] = {{"emb_l.3.weight", "bottom.0.weight", 0},
+                                               {"emb_l.3.weight", "bags.C4.weight", 0}};
     memset(b, 0, sizeof b);
     CHECK_ERR(neo_load_safetensors(ctx, at("n"), wrong_shape, 2, 0, state, NULL), NEO_ERR_MISMATCH,
               "[2, 2], expected [2, 3]");
     CHECK(b[0] == 0);
-    static const neo_name_map stars[] = {{"a.*", "b"}}, more_stars[] = {{"*.*", "*.*"}};
+    static const neo_name_map stars[] = {{"a.*", "b", 0}}, more_stars[] = {{"*.*", "*.*", 0}};
     CHECK_ERR(neo_load_safetensors(ctx, at("n"), stars, 1, 0, state, NULL), NEO_ERR_ARG, "map[0]");
     CHECK_ERR(neo_load_safetensors(ctx, at("n"), more_stars, 1, 0, state, NULL), NEO_ERR_ARG,
               "map[0]");
@@ -387,6 +387,148 @@ static void load_by_name(void) {
               "none");
     neo_state_destroy(state);
     remove(at("n"));
+}
+
+/* ---- tensors that are asked for one after another ---- */
+typedef struct supply {
+    neo_tensor tensors[4];
+    int asked[4], count, fails_at;
+    float buffer[8]; /* one for all: what was given before is overwritten */
+} supply;
+static neo_status give(void *user, int index, const void **data) {
+    supply *s = user;
+    if (s->count == s->fails_at) return neo_fail(NEO_ERR_NUMERIC, "the source is dry");
+    s->asked[s->count++] = index;
+    memset(s->buffer, 0xEE, sizeof s->buffer);
+    memcpy(s->buffer, s->tensors[index].data, neo_tensor_bytes(s->tensors[index]));
+    *data = s->buffer;
+    return NEO_OK;
+}
+static neo_status give_nothing(void *user, int index, const void **data) {
+    (void)user, (void)index, (void)data;
+    return NEO_OK;
+}
+static void streamed(void) {
+    float z[6], a[4], c[3];
+    int64_t step = 7;
+    supply s = {.fails_at = -1};
+    test_fill(z, 6);
+    test_fill(a, 4);
+    test_fill(c, 3);
+    s.tensors[0] = neo_tensor_2d(z, NEO_F32, 2, 3);
+    s.tensors[1] = neo_tensor_1d(a, NEO_F32, 4);
+    s.tensors[2] = neo_tensor_1d(&step, NEO_I64, 1);
+    s.tensors[3] = neo_tensor_1d(c, NEO_F32, 3);
+    const char *const names[] = {"z", "a", "step", "c"}, *const twice[] = {"z", "a", "z", "c"};
+    const char *const metadata[] = {"format", "pt"};
+    neo_tensor shapes[4];
+    for (int i = 0; i < 4; i++) shapes[i] = s.tensors[i], shapes[i].data = NULL;
+    size_t before = neo_ctx_memory(ctx).bytes;
+    REQUIRE_OK(neo_safetensors_stream(ctx, at("s"), names, shapes, 4, metadata, 1, give, &s));
+    CHECK(s.count == 4 && s.asked[0] == 2 && s.asked[1] == 0 && s.asked[2] == 1 && s.asked[3] == 3);
+    neo_safetensors *file = NULL;
+    REQUIRE_OK(neo_safetensors_open(ctx, at("s"), &file));
+    CHECK(strcmp(neo_safetensors_metadata(file, "format"), "pt") == 0);
+    for (int i = 0; i < 4; i++) {
+        char back[24];
+        neo_tensor t = s.tensors[i];
+        t.data = back;
+        CHECK_OK(neo_safetensors_read(file, neo_safetensors_find(file, names[i]), t));
+        CHECK_BITS(back, s.tensors[i].data, neo_tensor_bytes(t));
+        CHECK(strcmp(neo_safetensors_name(file, i), names[s.asked[i]]) == 0);
+    }
+    neo_safetensors_close(file);
+    for (s.fails_at = 0; s.fails_at < 4; s.fails_at++) { /* the file is as before, nothing is left */
+        s.count = 0;
+        CHECK_ERR(neo_safetensors_stream(ctx, at("s"), names, shapes, 3, NULL, 0, give, &s),
+                  s.fails_at < 3 ? NEO_ERR_NUMERIC : NEO_OK, s.fails_at < 3 ? "is dry" : "");
+        REQUIRE_OK(neo_safetensors_open(ctx, at("s"), &file));
+        CHECK_INT(neo_safetensors_count(file), s.fails_at < 3 ? 4 : 3);
+        neo_safetensors_close(file);
+        FILE *partial = fopen(at("s.partial"), "rb");
+        CHECK(!partial);
+        if (partial) fclose(partial);
+    }
+    CHECK_ERR(neo_safetensors_stream(ctx, at("s"), twice, shapes, 4, NULL, 0, give, &s), NEO_ERR_ARG,
+              "neo_safetensors_stream: the name z is there twice");
+    CHECK_ERR(neo_safetensors_stream(ctx, at("s"), names, shapes, 4, NULL, 0, NULL, &s), NEO_ERR_ARG,
+              "fn is NULL");
+    CHECK_ERR(neo_safetensors_stream(ctx, at("s"), names, shapes, 4, NULL, 0, give_nothing, &s),
+              NEO_ERR_ARG, "no data for tensor step");
+    CHECK_INT(neo_ctx_memory(ctx).bytes, before);
+    remove(at("s"));
+}
+
+/* A weight that the file has transposed: whole, and in parts of rows, columns and corners; narrow rows that are read
+   several at once, and rows wider than the buffer. */
+static void transposed_case(int rows, int cols, neo_dtype dtype) {
+    int64_t count = (int64_t)rows * cols;
+    float *values = malloc((size_t)count * sizeof(float)), *back = malloc((size_t)count * sizeof(float));
+    char *stored = malloc((size_t)count * neo_dtype_size(dtype));
+    float bias[3] = {1, 2, 3}, bias_back[3] = {0};
+    neo_state *state = NULL;
+    int loaded = 0;
+    for (int64_t i = 0; i < count; i++) values[i] = (float)((int)(test_random() % 511) - 255); /* exact in 16 bits */
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < cols; c++)
+            neo_floats_encode(ctx, dtype, &values[r * cols + c],
+                              stored + (size_t)(c * rows + r) * neo_dtype_size(dtype), 1);
+    neo_tensor tensors[2] = {neo_tensor_2d(stored, dtype, cols, rows), neo_tensor_1d(bias, NEO_F32, 3)};
+    const char *const names[] = {"h.0.w", "h.0.b"};
+    static const neo_name_map map[] = {{"h.*.w", "layer.*.w", 1}, {"h.*.b", "layer.*.b", 0}};
+    REQUIRE_OK(neo_safetensors_write(ctx, at("t"), names, tensors, 2, NULL, 0));
+    int row = rows / 3, col = cols / 2;
+    neo_part parts[] = {{rows, cols, 0, 0, 0}, {rows, cols, row, 0, 0}, {rows, cols, row, col, 0}};
+    memset(back, 0xFF, (size_t)count * sizeof(float));
+    REQUIRE_OK(neo_state_create(ctx, &state));
+    neo_tensor whole = neo_tensor_2d(back, NEO_F32, rows, cols), rest = neo_tensor_rows(whole, row, rows - row);
+    neo_tensor corners[] = {neo_tensor_rows(whole, 0, row), neo_tensor_slice(rest, 1, 0, col),
+                            neo_tensor_slice(rest, 1, col, cols - col)};
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(neo_state_add_part(state, NEO_STATE_WEIGHT, "layer.0.w", corners[i], &parts[i]));
+    CHECK_OK(neo_state_add(state, NEO_STATE_WEIGHT, "layer.0.b", neo_tensor_1d(bias_back, NEO_F32, 3)));
+    CHECK_OK(neo_load_safetensors(ctx, at("t"), map, 2, 0, state, &loaded));
+    CHECK_INT(loaded, 2);
+    CHECK_BITS(back, values, (size_t)count * sizeof(float));
+    CHECK_BITS(bias_back, bias, sizeof bias);
+    neo_state_destroy(state);
+    remove(at("t"));
+    free(values);
+    free(back);
+    free(stored);
+}
+static void transposed(void) {
+    static const int sizes[][2] = {{1, 1}, {2, 3}, {7, 1}, {1, 9}, {33, 70}, {300, 5}, {5, 2000}, {2000, 40}, {140000, 2}};
+    static const neo_dtype dtypes[] = {NEO_F32, NEO_F16, NEO_BF16};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int d = 0; d < 3; d++) transposed_case(sizes[i][0], sizes[i][1], dtypes[d]);
+}
+/* The same name in file and state; shapes that do not fit; a bias cannot be transposed. */
+static void transposed_names(void) {
+    float w[6] = {1, 2, 3, 4, 5, 6}, b[3] = {7, 8, 9}, back[6] = {0}, bias[3] = {0};
+    neo_tensor tensors[2] = {neo_tensor_2d(w, NEO_F32, 2, 3), neo_tensor_1d(b, NEO_F32, 3)};
+    const char *const names[] = {"c.w", "c.b"};
+    static const neo_name_map same[] = {{"other.*", "c.*", 0}, {"*.w", "*.w", 1}}, all[] = {{"c.*", "c.*", 1}};
+    static const neo_name_map later[] = {{"c.w", "d.w", 1}, {"c.*", "d.*", 0}};
+    neo_state *state = NULL;
+    REQUIRE_OK(neo_safetensors_write(ctx, at("t"), names, tensors, 2, NULL, 0));
+    REQUIRE_OK(neo_state_create(ctx, &state));
+    CHECK_OK(neo_state_add(state, NEO_STATE_WEIGHT, "c.w", neo_tensor_2d(back, NEO_F32, 3, 2)));
+    CHECK_OK(neo_state_add(state, NEO_STATE_WEIGHT, "c.b", neo_tensor_1d(bias, NEO_F32, 3)));
+    CHECK_ERR(neo_load_safetensors(ctx, at("t"), NULL, 0, 0, state, NULL), NEO_ERR_MISMATCH,
+              "tensor c.w has shape [2, 3], expected [3, 2]");
+    CHECK_ERR(neo_load_safetensors(ctx, at("t"), all, 1, 0, state, NULL), NEO_ERR_MISMATCH,
+              "tensor c.b: a weight of shape [3] cannot be transposed");
+    CHECK(back[0] == 0 && bias[0] == 0);
+    CHECK_OK(neo_load_safetensors(ctx, at("t"), same, 2, 0, state, NULL));
+    CHECK(back[0] == 1 && back[1] == 4 && back[2] == 2 && back[3] == 5 && back[4] == 3 && back[5] == 6 && bias[2] == 9);
+    neo_state_destroy(state);
+    REQUIRE_OK(neo_state_create(ctx, &state));
+    CHECK_OK(neo_state_add(state, NEO_STATE_WEIGHT, "d.w", neo_tensor_2d(back, NEO_F32, 2, 3)));
+    CHECK_ERR(neo_load_safetensors(ctx, at("t"), later, 2, 0, state, NULL), NEO_ERR_MISMATCH,
+              "tensor c.w has shape [2, 3], expected [3, 2], transposed");
+    neo_state_destroy(state);
+    remove(at("t"));
 }
 
 /* What Python's package wrote: the values are those of golden/safetensors_files.py. */
@@ -490,12 +632,14 @@ static neo_status write_and_read(neo_ctx *heap_ctx, const neo_state *state) {
     float w[6] = {1, 2, 3, 4, 5, 6};
     neo_tensor t = neo_tensor_2d(w, NEO_F32, 2, 3);
     static const char *const names[] = {"other.weight"}, *const metadata[] = {"k", "v"};
-    static const neo_name_map map[] = {{"other.*", "w.*"}};
+    static const neo_name_map map[] = {{"other.*", "w.*", 0}};
     neo_safetensors *file = NULL;
     neo_status status = neo_safetensors_write(heap_ctx, at("h"), names, &t, 1, metadata, 1);
     if (!status) status = neo_safetensors_open(heap_ctx, at("h"), &file);
     CHECK((file != NULL) == (status == NEO_OK));
     neo_safetensors_close(file);
+    supply s = {.tensors = {t}, .fails_at = -1};
+    if (!status) status = neo_safetensors_stream(heap_ctx, at("h"), names, &t, 1, metadata, 1, give, &s);
     if (!status) status = neo_load_safetensors(heap_ctx, at("h"), map, 1, 0, (neo_state *)state, NULL);
     return status;
 }
@@ -533,6 +677,9 @@ int main(void) {
     RUN(every_byte);
     RUN(writer_errors);
     RUN(load_by_name);
+    RUN(streamed);
+    RUN(transposed);
+    RUN(transposed_names);
     RUN(from_python);
     RUN(many);
     RUN(failing_allocations);

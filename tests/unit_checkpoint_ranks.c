@@ -1185,7 +1185,7 @@ static void foreign_weights(void) {
     CHECK_OK(neo_state_add_part(s, NEO_STATE_WEIGHT, "t", neo_tensor_2d(rows, NEO_F32, 1000, COLS), &parts[0]));
     CHECK_OK(neo_state_add_part(s, NEO_STATE_WEIGHT, "t", neo_tensor_2d(cols, NEO_F32, 2000, 7), &parts[1]));
     CHECK_OK(neo_state_add_part(s, NEO_STATE_WEIGHT, "t", neo_tensor_2d(rest, NEO_F32, 2000, 33), &parts[2]));
-    neo_name_map map = {"emb.weight", "t"};
+    neo_name_map map = {"emb.weight", "t", 0};
     CHECK_OK(neo_load_safetensors(ctx, at("/w.safetensors"), &map, 1, 0, s, &loaded));
     CHECK_INT(loaded, 1);
     int wrong = 0;

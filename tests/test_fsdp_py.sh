@@ -1,0 +1,48 @@
+#!/bin/sh
+# test_fsdp_py.sh: the file that neo_fsdp_write_safetensors writes - a model in shards, with optimizer state - opens in
+# Python's safetensors package with the names, dtypes, shapes and numbers that it has for neo. PYTHON names another
+# interpreter.
+
+B=${B:-build}
+PYTHON=${PYTHON:-python3}
+. tests/harness.sh
+W=$B/tmp/fsdp_py
+rm -rf "$W"
+mkdir -p "$W"
+if ! $PYTHON -c 'import numpy, safetensors' 2>/dev/null; then
+    skip "safetensors: no Python with the numpy and safetensors packages"
+    finish test_fsdp_py
+    exit
+fi
+if "$B/tests/test_fsdp_state" "$W/full.safetensors" >"$W/list" 2>"$W/log"; then
+    pass
+else
+    fail "writing: $(cat "$W/log")"
+fi
+cat >"$W/read.py" <<'END'
+import sys
+import numpy as np
+from safetensors import safe_open
+
+expected = {}
+for line in open(sys.argv[2]):
+    name, dtype, rows, cols, total = line.split()
+    expected[name] = (dtype.upper(), [int(rows)] + ([int(cols)] if cols != "0" else []), float(total))
+assert len(expected) == 14 + 12 + 3, len(expected)  # weights, momentum of those that train, numbers
+with safe_open(sys.argv[1], "np") as f:
+    assert f.metadata() == {"format": "pt"}, f.metadata()
+    assert set(f.keys()) == set(expected), set(f.keys()) ^ set(expected)
+    for name, (dtype, shape, total) in expected.items():
+        s, t = f.get_slice(name), f.get_tensor(name)
+        assert (s.get_dtype(), s.get_shape()) == (dtype, shape), (name, s.get_dtype(), s.get_shape())
+        found = float(np.sum(t, dtype=np.float64))
+        assert abs(found - total) <= 1e-12 * float(np.sum(np.abs(t), dtype=np.float64)), (name, found, total)
+    assert f.get_tensor("layer.1.weight").shape == (64, 15) and f.get_tensor("optim.step")[0] == 1
+    assert f.get_tensor("optim.loss_scale")[0] == 1024 and f.get_tensor("optim.layer.1.weight.momentum_buffer").any()
+END
+if $PYTHON "$W/read.py" "$W/full.safetensors" "$W/list" >"$W/log" 2>&1; then
+    pass
+else
+    fail "reading: $(tail -1 "$W/log")"
+fi
+finish test_fsdp_py
