@@ -272,7 +272,7 @@ typedef struct trainer {
 enum { ROOT, BLOCKS };
 
 /* predicted: what the FSDP takes on this rank, and sends. */
-static neo_status create_fsdp(trainer *t, neo_fsdp_desc *d, neo_fsdp_prediction *predicted) {
+static neo_status create_fsdp(trainer *t, neo_fsdp_desc d, neo_fsdp_prediction *predicted) {
     static const neo_fsdp_unit none;
     neo_fsdp_unit unit[BLOCKS + MAX_LAYERS] = {{.name = "root", .params = t->m.root, .keep = 1}};
     char name[MAX_LAYERS][16];
@@ -282,12 +282,12 @@ static neo_status create_fsdp(trainer *t, neo_fsdp_desc *d, neo_fsdp_prediction 
         unit[BLOCKS + i].name = name[i];
         unit[BLOCKS + i].params = t->m.block[i].params;
     }
-    d->units = unit;
-    d->unit_count = BLOCKS + (int)t->m.layers;
-    d->leaf_pieces = 1; /* the two gradients of the token table meet in each leaf */
-    neo_status status = neo_fsdp_predict(t->m.ctx, d, neo_comm_size(t->comm), neo_comm_rank(t->comm), predicted);
+    d.units = unit;
+    d.unit_count = BLOCKS + (int)t->m.layers;
+    d.leaf_pieces = 1; /* the two gradients of the token table meet in each leaf */
+    neo_status status = neo_fsdp_predict(t->m.ctx, &d, neo_comm_size(t->comm), neo_comm_rank(t->comm), predicted);
     TRY(neo_comm_agree(t->comm, status));
-    return neo_fsdp_create(t->comm, d, &t->fsdp);
+    return neo_fsdp_create(t->comm, &d, &t->fsdp);
 }
 
 /* Where the text of sequence `index` of a step begins: the same on any number of ranks. */
@@ -576,7 +576,7 @@ typedef struct run {
     int rank, ranks;
     neo_state *state;
     int64_t step;           /* steps taken, in all runs */
-    neo_fsdp_desc desc;     /* units: those of a call that has returned */
+    neo_fsdp_desc desc;     /* without units */
     neo_fsdp_prediction predicted;
     size_t counted;         /* bytes that neo_fsdp_create took */
     double sent[3][2];      /* of a step, in bytes: all-gather, reduce-scatter, all-reduce; predicted, counted */
@@ -653,11 +653,10 @@ static neo_status check_checkpoint(const options *o) {
 }
 static neo_status load_weights(run *r) {
     char names[256];
-    int loaded = 0;
     snprintf(names, sizeof names, "%.200s*", r->o->prefix);
     neo_name_map map = {names, "*"};
-    TRY(neo_load_safetensors(r->ctx, r->o->load, &map, 1, 0, r->state, &loaded));
-    say(r, "loaded %d tensors from %s\n", loaded, r->o->load);
+    TRY(neo_load_safetensors(r->ctx, r->o->load, &map, 1, 0, r->state, NULL));
+    say(r, "loaded the weights of %s\n", r->o->load);
     return NEO_OK;
 }
 static neo_status restore(run *r) {
@@ -767,7 +766,7 @@ static neo_status prepare(run *r) {
 static neo_status set_up(run *r) {
     TRY(agree(r->comm, prepare(r)));
     size_t before = neo_ctx_memory(r->ctx).bytes;
-    TRY(create_fsdp(&r->t, &r->desc, &r->predicted));
+    TRY(create_fsdp(&r->t, r->desc, &r->predicted));
     r->counted = neo_ctx_memory(r->ctx).bytes - before;
     TRY(agree(r->comm, create_state(r)));
     return restore(r);
@@ -782,11 +781,11 @@ static neo_status train(run *r) {
     double mean = 0;
     neo_progress bar = {.write = r->rank ? write_nothing : write_stderr, .terminal = isatty(fileno(stderr)),
                         .label = "train", .total = sequences * o->steps, .first = sequences * first};
-    if (first >= o->steps) {
-        if (first) say(r, "nothing left to train: the run has had its %lld steps\n", (long long)o->steps);
+    if (first && first >= o->steps) {
+        say(r, "nothing left to train: the run has had its %lld steps\n", (long long)o->steps);
         return NEO_OK;
     }
-    neo_progress_begin(&bar);
+    if (o->steps) neo_progress_begin(&bar);
     while (r->step < o->steps) {
         if (o->memory) neo_fsdp_reset_stats(r->t.fsdp);
         TRY(train_step(&r->t, r->step++));
@@ -801,7 +800,7 @@ static neo_status train(run *r) {
             if (r->rank == 0) printf("step %lld  train loss %.4f  val loss %.4f\n", (long long)r->step, mean, val);
         }
     }
-    neo_progress_end(&bar, mean);
+    if (o->steps) neo_progress_end(&bar, mean);
     return o->checkpoint ? save(r) : NEO_OK;
 }
 

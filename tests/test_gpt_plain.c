@@ -1,27 +1,26 @@
 /* test_gpt_plain.c: what examples/gpt.c computes, by the plain GPT of gpt_model.h (which tests/test_golden_gpt.c holds
    against PyTorch) and one neo_optim: leaf by leaf on whole parameters, without neo_fsdp.
 
-   The model of tests/test_gpt.sh, on the text of the example, trains in every numeric definition that the script
+   The model of tests/test_gpt.sh, on the first characters of the example's text, trains in every numeric definition that the script
    asks of the example; the digests are printed for it, and here must differ from one another. */
 #include "test.h"
 
 #include "gpt_model.h"
 
-enum { LENGTH = 16, BATCH = 6, STEPS = 6, PARAMS = 64, LEAVES_MAX = 8, TEXT_MAX = 2 << 20 };
-static unsigned char letters[TEXT_MAX];
+enum { LENGTH = 16, BATCH = 6, STEPS = 6, PARAMS = 64, LEAVES_MAX = 8, TEXT = 60000 };
+static unsigned char letters[TEXT];
 static int number[256], vocabulary;
 static int64_t train_length;
 
 static void read_text(void) {
     FILE *f = fopen("examples/data/shakespeare/input.txt", "rb");
     REQUIRE(f);
-    int64_t length = (int64_t)fread(letters, 1, sizeof letters, f);
+    CHECK_INT(fread(letters, 1, TEXT, f), TEXT);
     fclose(f);
-    train_length = length * 9 / 10;
-    for (int64_t i = 0; i < length; i++) number[letters[i]] = 1;
+    train_length = TEXT / 10 * 9;
+    for (int64_t i = 0; i < TEXT; i++) number[letters[i]] = 1;
     for (int c = 0; c < 256; c++) number[c] = number[c] ? vocabulary++ : -1;
-    CHECK_INT(length, 1115394);
-    CHECK_INT(vocabulary, 65);
+    CHECK(vocabulary > 50 && vocabulary <= 65);
 }
 
 typedef struct trainer {
