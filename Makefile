@@ -38,14 +38,14 @@ jobs = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS))
 all: $(examples)
 
 help:
-	@echo 'make              build the examples: build/dlrm, build/custom, build/bags, build/allreduce,'
-	@echo '                  build/plan'
+	@echo 'make              build the examples: build/dlrm, build/gpt, build/custom, build/bags,'
+	@echo '                  build/allreduce, build/plan'
 	@echo 'make demo         train a recommendation model on the data in examples/data'
 	@echo 'make test         everything this machine can run; ends with the totals'
 	@echo 'make test-full    the whole grids of which make test runs a part: collectives, all sizes and ways (half an hour)'
 	@echo 'make headers      neo.h and neo_comm.h under gcc and clang, C11 to C++17, all macros, -Werror'
 	@echo 'make bench        one line per figure; also build/bench.jsonl (BENCHES="gemm bags" BENCH_ARGS=--quick)'
-	@echo 'make mpi          build/dlrm_mpi, build/allreduce_mpi, build/tests/test_comm_mpi, build/bench/comm_mpi, with $$(MPICC)'
+	@echo 'make mpi          build/dlrm_mpi, build/gpt_mpi, build/allreduce_mpi, build/tests/test_comm_mpi, build/bench/comm_mpi, with $$(MPICC)'
 	@echo 'make netns        the MPI test over TCP between network namespaces, and a link cut in the middle (root)'
 	@echo 'make asan         the tests under AddressSanitizer; likewise ubsan and tsan'
 	@echo 'make fuzz         the parsers under libFuzzer, FUZZ_SECONDS=600 each (clang)'
@@ -61,7 +61,7 @@ $(B)/%: examples/%.c neo.h | $(B)/tests
 
 $(B)/allreduce: neo_comm.h
 $(B)/plan: neo_comm.h neo_fsdp.h examples/plans/sets.h
-$(B)/dlrm $(B)/dlrm_mpi: neo_comm.h neo_fsdp.h
+$(B)/dlrm $(B)/dlrm_mpi $(B)/gpt $(B)/gpt_mpi: neo_comm.h neo_fsdp.h
 
 demo: $(B)/dlrm
 	@rm -rf $(B)/demo && mkdir -p $(B)/demo
@@ -147,9 +147,9 @@ tsan:  ; @$(MAKE) --no-print-directory sanitized NAME=thread    SANITIZE='-fsani
 sanitized: CFLAGS = -O1 -g
 sanitized:
 	@$(MAKE) --no-print-directory $(jobs) B=$(B)/$(NAME) CFLAGS='$(CFLAGS)' SANITIZE='$(SANITIZE)' \
-	    $(B)/$(NAME)/dlrm test-programs
+	    $(B)/$(NAME)/dlrm $(B)/$(NAME)/gpt test-programs
 	@CC='$(CC)' B='$(B)/$(NAME)' MAKE='$(MAKE)' SANITIZER=$(NAME) sh tests/run.sh \
-	    $(patsubst $(B)/%,$(B)/$(NAME)/%,$(programs) $(fuzzers)) tests/test_dlrm.sh
+	    $(patsubst $(B)/%,$(B)/$(NAME)/%,$(programs) $(fuzzers)) tests/test_dlrm.sh tests/test_gpt.sh
 
 fuzz:
 	@$(MAKE) --no-print-directory $(jobs) $(fuzzers)
@@ -181,7 +181,7 @@ $(B)/bench/shard $(B)/bench/fsdp: neo_fsdp.h
 
 # ---- ranks as MPI processes: mpirun -n 4 build/dlrm_mpi ... ----
 
-mpi: $(B)/dlrm_mpi $(B)/allreduce_mpi $(B)/tests/test_comm_mpi $(B)/bench/comm_mpi
+mpi: $(B)/dlrm_mpi $(B)/gpt_mpi $(B)/allreduce_mpi $(B)/tests/test_comm_mpi $(B)/bench/comm_mpi
 
 $(B)/%_mpi: examples/%.c neo.h neo_comm.h | $(B)/tests
 	$(compile_mpi) -o $@ $< $(libs)

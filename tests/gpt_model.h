@@ -69,7 +69,7 @@ static neo_status gpt_add(neo_params *params, const char *prefix, const char *na
 }
 static neo_status gpt_add_norm(neo_params *params, const char *prefix, const char *name,
                                int64_t width, gpt_norm *norm) {
-    char full[64];
+    char full[48];
     neo_init zero = {NEO_INIT_CONSTANT, 0, 0}, one = {NEO_INIT_CONSTANT, 1, 0};
     snprintf(full, sizeof full, "%s%s", prefix, name);
     GPT_TRY(gpt_add(params, full, ".weight", width, 0, one, &norm->w));
@@ -77,7 +77,7 @@ static neo_status gpt_add_norm(neo_params *params, const char *prefix, const cha
 }
 static neo_status gpt_add_linear(neo_params *params, const char *prefix, const char *name,
                                  int64_t in, int64_t out, float deviation, gpt_linear *linear) {
-    char full[64];
+    char full[48];
     neo_init zero = {NEO_INIT_CONSTANT, 0, 0}, normal = {NEO_INIT_NORMAL, 0, deviation};
     snprintf(full, sizeof full, "%s%s", prefix, name);
     GPT_TRY(gpt_add(params, full, ".weight", out, in, normal, &linear->w));

@@ -4,8 +4,8 @@
 # where bytes are counted by MPI's profiling interface too; test_comm_data.c, also with numbers piped into mpirun (as
 # many as MPICH's takes); the digest of examples/allreduce.c, the same for 1, 2, 4 and 8 ranks as threads and over each
 # MPI; and a call that every rank refuses. examples/dlrm.c: the digest of one rank under plans, from files and standard
-# input; errors that are said once; a process that is killed, and the job resumed as threads. With NEO_FULL set: 1 to 8
-# ranks, all sizes.
+# input; errors that are said once; a process that is killed, and the job resumed as threads. examples/gpt.c: the digest
+# of one rank, however it shards. With NEO_FULL set: 1 to 8 ranks, all sizes.
 
 B=${B:-build}
 MAKE=${MAKE:-make}
@@ -53,7 +53,7 @@ start() {
     timeout -k 10 ${NEO_FULL:+1}150 mpirun$suffix $over -n "$ranks" "$@" >"$W/out" 2>&1 </dev/null
 }
 
-"$MAKE" --no-print-directory "$B/allreduce" "$B/dlrm" "$B/tests/make_npy" >"$B/logs/mpi.build" 2>&1
+"$MAKE" --no-print-directory "$B/allreduce" "$B/dlrm" "$B/gpt" "$B/tests/make_npy" >"$B/logs/mpi.build" 2>&1
 for n in 1 2 4 8; do
     digest=$(timeout 60 "$B/allreduce" --ranks $n 2>&1 | grep '^state')
     if [ $n = 1 ]; then expected=$digest; fi
@@ -106,6 +106,18 @@ a full disk|/dev/full|$synthetic --predict /dev/full
 END
 }
 
+# gpt_over: the GPT over the MPI of $suffix.
+gpt="--layers 2 --heads 2 --width 32 --context 16 --batch 6 --steps 6 --repro-shards 8 --threads 1 --sample 20"
+"$B/gpt" $gpt >"$W/gpt" 2>"$W/err" || fail "gpt: $(tail -1 "$W/err")"
+gpt_over() {
+    for shard in "1 --shard full" "2 --shard none" "3 --shard zero1 --recompute" "4 --shard hybrid" "4 --shard full --slots 1" "8 --shard zero2"; do
+        start ${shard%% *} "$P/gpt_mpi" $gpt ${shard#* }
+        same "gpt, ranks and shard $shard, of $name" "$(grep -E '^(val|state)' "$W/out")" "$(grep -E '^(val|state)' "$W/gpt")"
+    done
+    start 4 "$P/gpt_mpi" $gpt --data "$W/missing"
+    same "gpt, a missing file, of $name" "$(grep -c 'missing: cannot open' "$W/out")" 1
+}
+
 # The process of one rank, told by an argument of its own.
 process_of() {
     for p in /proc/[0-9]*; do
@@ -146,7 +158,7 @@ for kind in $kinds; do
     if mpirun$suffix --version 2>/dev/null | grep -qiE 'open.?mpi|openrte'; then over=--oversubscribe; fi
     P=$W/$name
     if ! "$MAKE" --no-print-directory ${JOBS:+-j$JOBS} B="$P" MPICC="mpicc$suffix" CFLAGS='-O1 -DNEO_NO_SIMD' \
-        "$P/allreduce_mpi" "$P/dlrm_mpi" \
+        "$P/allreduce_mpi" "$P/dlrm_mpi" "$P/gpt_mpi" \
         "$P/tests/test_comm_mpi" "$P/tests/test_comm_more_mpi" "$P/tests/test_comm_data_mpi" "$P/tests/test_shard_mpi" \
         "$P/tests/test_fsdp_mpi" \
         >"$B/logs/mpi_$name.build" 2>&1; then
@@ -182,6 +194,7 @@ END
         fail "$name: 9 ranks on 8 leaves: status $status: $(head -3 "$W/out")"
     fi
     dlrm_over
+    gpt_over
     dlrm_killed
 done
 finish test_mpi

@@ -63,7 +63,7 @@ if [ $programs -gt 0 ]; then pass; else fail "README.md has no complete program"
 if grep -q '^state [0-9a-f]\{16\}$' "$W/first" 2>/dev/null; then pass; else fail "the first program prints no state"; fi
 same "the same state again" "$(grep '^state' "$W/first")" "$(cd "$W" && { $CC -std=c11 -O1 -o again "$(ls ./*.c | grep -E '/[0-9]+\.c$' | xargs grep -l 'int main(' | head -1)" -lm -pthread 2>/dev/null; ./again 2>/dev/null | grep '^state'; })"
 
-# Commands the README shows: make targets exist, options of dlrm exist.
+# Commands the README shows: make targets exist, options of dlrm and gpt exist.
 for target in $(grep -oE '^[ ]*(\$ )?make [a-z-]+' README.md | sed 's/.*make //' | sort -u); do
     if grep -qE "^($target|.*[ ]$target)[ a-z-]*:" Makefile; then pass; else fail "README.md: make $target: no such target"; fi
 done
@@ -71,6 +71,12 @@ if [ -x "$B/dlrm" ]; then
     "$B/dlrm" --help >"$W/help"
     for option in $(grep -E 'build/dlrm|^ +--' README.md | grep -oE ' --[a-z][a-z-]+' | sort -u); do
         if grep -qE -- "^ *$option( |$)" "$W/help"; then pass; else fail "README.md: dlrm has no option $option"; fi
+    done
+fi
+if [ -x "$B/gpt" ]; then
+    "$B/gpt" --help >"$W/help"
+    for option in $(grep -E 'build/gpt' README.md | grep -oE ' --[a-z][a-z0-9-]+' | grep -v oversubscribe | sort -u); do
+        if grep -qE -- "^ *$option( |$)" "$W/help"; then pass; else fail "README.md: gpt has no option $option"; fi
     done
 fi
 
