@@ -654,7 +654,7 @@ static neo_status check_checkpoint(const options *o) {
 static neo_status load_weights(run *r) {
     char names[256];
     snprintf(names, sizeof names, "%.200s*", r->o->prefix);
-    neo_name_map map = {names, "*"};
+    neo_name_map map = {.file_name = names, .state_name = "*"};
     TRY(neo_load_safetensors(r->ctx, r->o->load, &map, 1, 0, r->state, NULL));
     say(r, "loaded the weights of %s\n", r->o->load);
     return NEO_OK;

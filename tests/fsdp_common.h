@@ -237,4 +237,10 @@ static Config config_new(void) {
     c.infinite_rank = -1;
     return c;
 }
+static inline neo_status fsdp_create(neo_comm *comm, const Config *c, Model *m, neo_fsdp **f) {
+    NEO__TRY(model_create(neo_comm_ctx(comm), c, 1, m));
+    neo_fsdp_desc d = c->desc;
+    d.units = m->unit;
+    return neo_fsdp_create(comm, &d, f);
+}
 #endif
