@@ -346,64 +346,66 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *shard);
    >>fsdp
 
    Dense parameters, their gradients and the optimizer's state, cut over the ranks of a group: the
-   system of "PyTorch FSDP" (arXiv 2304.11277), with windows that a trainer opens and closes itself. A
-   unit is a set of parameters that are used together: a block, an MLP. Its parameters lie one after
-   another, each at a multiple of 256 elements, are filled up with zeros and cut in F equal chunks; a
-   rank holds one chunk of the values (f32 masters), of the gradient and of the optimizer's state. In a
-   window the unit's parameters are whole in memory; outside they are absent tensors, and a layer that
-   is given one fails with NEO_ERR_STATE and the unit's name.
+   system of "PyTorch FSDP" (arXiv 2304.11277), with windows that a trainer opens and closes itself.
+   A unit is a set of parameters that are used together: a block, an MLP. Its parameters lie one
+   after another, each at a multiple of 256 elements, are filled up with zeros and cut in F equal
+   chunks; a rank holds one chunk of the values (f32 masters), of the gradient and of the
+   optimizer's state. In a window the unit's parameters are whole in memory; outside they are absent
+   tensors, and a layer that is given one fails with NEO_ERR_STATE and the unit's name.
 
-       neo_params_create_deferred(ctx, &block);              names and shapes, no memory
+       neo_params_create_deferred(ctx, &block);       names and shapes, no memory
        ... layers add their parameters to it, as to any set
-       neo_fsdp_create(comm, &desc, &fsdp);                  desc.units: the sets, in the order of forward
-       per step, with this rank's samples of each of k micro-batches:
-           for (int piece = 0; piece < neo_fsdp_pieces(fsdp); piece++) {     mostly one
-               neo_leaves part = neo_fsdp_piece(fsdp, piece, batch);          its samples
-               per unit, in order:  neo_fsdp_forward_begin(fsdp, unit);
-                                    ... the layers' forward ...
-                                    neo_fsdp_forward_end(fsdp, unit);
-               the loss of these samples, divided by those of all k micro-batches of all ranks
-               per unit, backwards: neo_fsdp_backward_begin(fsdp, unit, piece);
-                                    ... the layers' backward, with &part ...
-                                    neo_fsdp_backward_end(fsdp, unit);
-           }
-       neo_fsdp_step(fsdp, lr);
+       neo_fsdp_create(comm, &desc, &fsdp);           desc.units: the sets, in the order of forward
+     per step, with this rank's samples of each of k micro-batches:
+       for (int piece = 0; piece < neo_fsdp_pieces(fsdp); piece++) {   mostly one
+           neo_leaves part = neo_fsdp_piece(fsdp, piece, batch);       its samples
+           per unit, in order:  neo_fsdp_forward_begin(fsdp, unit);
+                                ... the layers' forward ...
+                                neo_fsdp_forward_end(fsdp, unit);
+           the loss of these samples, divided by those of all k micro-batches of all ranks
+           per unit, backwards: neo_fsdp_backward_begin(fsdp, unit, piece);
+                                ... the layers' backward, with &part ...
+                                neo_fsdp_backward_end(fsdp, unit);
+       }
+     neo_fsdp_step(fsdp, lr);
    Windows may nest: a unit with `keep` (embeddings and head) stays open around the blocks. Forward
-   may run inside a backward window: activations are recomputed there. A forward window may be opened
-   any number of times.
+   may run inside a backward window: activations are recomputed there. A forward window may be
+   opened any number of times.
 
-   SAME BITS. Values begin as those of a neo_params that is not deferred, and after a step they, and
-   the optimizer's state, have the bits of one rank with the same numeric definition: V =
-   neo_ctx_repro_shards leaves, k micro-batches and how they add, dtypes. One rank without micro-batches is
-   neo_optim_step after a backward over all leaves. Micro-batches m = 1 .. k add
-       NEO_ACCUMULATE_EACH       tree(1) + tree(2) + ..: each is reduced when its backward ends
-       NEO_ACCUMULATE_AT_END     leaf by leaf, then one tree: nothing travels before the last, but every
-                                 rank holds whole gradients of each of its leaves
-       NEO_ACCUMULATE_IN_GROUPS  inside `groups` equal subtrees of the tree, which join at the end: with as
-                                 many groups as replicas, a reduce-scatter inside the sharding group per
-                                 micro-batch and one all-reduce across replicas
+   SAME BITS
+   Values begin as those of a neo_params that is not deferred, and after a step they, and the
+   optimizer's state, have the bits of one rank with the same numeric definition: V =
+   neo_ctx_repro_shards leaves, k micro-batches and how they add, dtypes. One rank without
+   micro-batches is neo_optim_step after a backward over all leaves. Micro-batches m = 1 .. k add
+     NEO_ACCUMULATE_EACH       tree(1) + tree(2) + ..: each is reduced when its backward ends
+     NEO_ACCUMULATE_AT_END     leaf by leaf, then one tree: nothing travels before the last, but a
+                               rank holds whole gradients of each of its leaves
+     NEO_ACCUMULATE_IN_GROUPS  inside `groups` equal subtrees of the tree, which join at the end:
+                               with as many groups as replicas, a reduce-scatter inside the sharding
+                               group per micro-batch, and one all-reduce across replicas
    A narrow reduce_dtype rounds every leaf and every sum of two; then a piece is one leaf.
 
-   A STEP of a rank, in elements Psi of the sharded units (padded), p and r bytes per gathered parameter and
-   reduced gradient, n pieces x k micro-batches = S sweeps, R = W/F replicas, c(n) = (n - 1)/n; of units
-   in order, with s slots, of which Psi_first are the first units without `keep` but the last s, and Psi_last
-   the last of them but the first s:
-       NEO_FSDP_FULL    all-gather  p (Psi + S Psi_first + (S - 1) Psi_last) c(F); a unit with keep once
-       ZERO1, ZERO2     all-gather  p Psi c(F)
-       all three        reduce-scatter k r Psi c(F), for each subtree of leaves (one, if V/W is a power of
-                        two), and across replicas k 2 r (Psi/F) c(R); once instead of k times with AT_END,
-                        with IN_GROUPS the part across
-       NEO_FSDP_DDP     all-reduce k 2 r Psi c(W) in buckets, the last units first: one of 1 MiB, then of 25
-                        MiB, and one per end; so do units with `replicate` (one bucket each)
-   Resident are masters, gradients and state, Psi/F each; then `slots` gathered units of the largest size
-   and up to two gradients of it, whole. neo_fsdp_predict says what exactly.
+   A STEP
+   of units in order sends, per rank, in elements Psi of the units that are cut (filled up), p and r
+   bytes per gathered parameter and reduced gradient, in S = k x pieces sweeps, with s slots, R = W/F
+   replicas and c(n) = (n - 1)/n:
+     NEO_FSDP_FULL   all-gather p c(F) (Psi + S Psi_first + (S - 1) Psi_last): Psi_first are the
+                     units without `keep` but the last s, Psi_last those but the first s
+     ZERO1, ZERO2    all-gather p c(F) Psi; so do units with `keep`
+     all three       reduce-scatter k r c(F) Psi for each subtree of a rank's leaves (one, if V/W is
+                     a power of two), and across replicas an all-reduce of k 2 r c(R) Psi/F. AT_END:
+                     once instead of k times; IN_GROUPS: across replicas once
+     NEO_FSDP_DDP    all-reduce k 2 r c(W) Psi, in buckets of 1 MiB and then 25 MiB, the last units
+                     first; units with `replicate` the same, each by itself
+   Resident are masters, gradients and state, Psi/F each; then `slots` gathered units of the largest
+   size, and up to two gradients of it, whole. neo_fsdp_predict says what exactly.
    ------------------------------------------------------------------------------------------------ */
 typedef struct neo_fsdp neo_fsdp;
 
 typedef enum neo_fsdp_mode {
-    NEO_FSDP_FULL,  /* values, gradients, state are cut; F < W: hybrid, cut inside groups of F consecutive ranks */
-    NEO_FSDP_ZERO2, /* gradients and state are cut; values stay whole from their first window to the step */
-    NEO_FSDP_ZERO1, /* state is cut; whole gradients stay too */
+    NEO_FSDP_FULL,  /* values, gradients, state are cut; F < W: inside groups of F ranks (hybrid) */
+    NEO_FSDP_ZERO2, /* gathered values stay from their first window to the step */
+    NEO_FSDP_ZERO1, /* and so do whole gradients: state alone is cut for good */
     NEO_FSDP_DDP,   /* nothing is cut */
     NEO_FSDP_MODE_COUNT
 } neo_fsdp_mode;
@@ -418,8 +420,8 @@ typedef enum neo_fsdp_accumulate {
 
 typedef struct neo_fsdp_unit {
     const char *name;   /* for messages; required */
-    neo_params *params; /* deferred, with all its parameters; nobody binds it while the neo_fsdp lives */
-    int keep;           /* 1: stays gathered from its first window to the step, with buffers of its own */
+    neo_params *params; /* deferred, with all its parameters; the neo_fsdp binds them */
+    int keep;           /* 1: stays gathered from its first window to the step, beside the slots */
     int replicate;      /* 1: whole on every rank (small parameters): all-reduced */
     int freeze;         /* 1: values do not change; no gradients, no state */
 } neo_fsdp_unit;
@@ -432,23 +434,25 @@ typedef struct neo_fsdp_desc {
     neo_fsdp_mode mode;
     int factor;                 /* F, divides the ranks; 0: all of them */
     int slots;                  /* gathered units (without keep) in memory; 0: 2 */
-    int no_prefetch;            /* 1: a unit is gathered when its window opens; else with the window before */
+    int no_prefetch;            /* 1: a unit is gathered when its window opens, else behind the one
+                                   before */
     int micro_batches;          /* k; 0: 1 */
     neo_fsdp_accumulate accumulate;
     int groups;                 /* of NEO_ACCUMULATE_IN_GROUPS; 0: the replicas */
-    neo_dtype param_dtype;      /* NEO_F32, or NEO_BF16, NEO_F16: windows show masters rounded to it, in f32 */
+    neo_dtype param_dtype;      /* f32, bf16 or f16: windows show masters rounded to it, as f32 */
     neo_dtype reduce_dtype;     /* of gradients on the wire and in their sums */
-    int leaf_pieces;            /* 1: a piece is one leaf: where the backward adds to a parameter's gradient in two
-                                   places (tied weights), so that they meet in each leaf. Costs whole gradients of
-                                   each leaf of a rank, if that is several */
-    float loss_scale;           /* 0: none; else the first scale of the dynamic loss scaler, a power of two
-                                   (65536 is usual): see neo_fsdp_loss_scale */
+    int leaf_pieces;            /* 1: a piece is one leaf. For tied weights: where the backward adds to
+                                   a gradient in two places, these then meet in each leaf. Costs
+                                   whole gradients of each leaf of a rank, if it has several */
+    float loss_scale;           /* 0: none; else the first scale of the dynamic loss scaler, a power of
+                                   two (65536 is usual): see neo_fsdp_loss_scale */
     int loss_scale_window;      /* good steps until it doubles; 0: 2000 */
-    neo_ctx *host;              /* masters, gradients and optimizer state are in its memory, and its threads
-                                   step; NULL: in that of comm's context */
+    neo_ctx *host;              /* masters, gradients and optimizer state are in its memory, and its
+                                   threads step; NULL: comm's context */
 } neo_fsdp_desc;
 
-/* What a rank takes and sends: exactly, but for groups of ranks (neo_comm_workspace_bytes) and scratch. */
+/* What a rank takes and sends: exactly, but for groups of ranks (neo_comm_workspace_bytes) and
+   scratch. */
 typedef struct neo_fsdp_prediction {
     size_t master_bytes, grad_bytes, state_bytes; /* of this rank's chunks */
     size_t gathered_bytes; /* slots, kept units, what is under way to them */
@@ -457,86 +461,98 @@ typedef struct neo_fsdp_prediction {
     size_t bytes;          /* all of them: what create asks of the allocators */
     size_t host_bytes;     /* of them, of desc.host */
     int64_t elements;      /* of all parameters, filled up */
-    /* A step in the order of units: calls, and bytes of data that this rank sends (an all-reduce: on average). */
+    /* A step in the order of units: calls, and bytes of data that this rank sends (an all-reduce:
+       on average). */
     int64_t all_gathers, reduce_scatters, all_reduces;
     double all_gather_bytes, reduce_scatter_bytes, all_reduce_bytes;
 } neo_fsdp_prediction;
-/* neo_fsdp_predict: of rank `rank` of `ranks`. ctx: its repro_shards and seed are those of the ranks; gives back
-   what it takes. Errors: as neo_fsdp_create, of the description. */
+/* neo_fsdp_predict: of rank `rank` of `ranks`. ctx: its repro_shards and seed are those of the
+   ranks; gives back what it takes. Errors: as neo_fsdp_create, of the description. */
 NEO_API neo_status neo_fsdp_predict(neo_ctx *ctx, const neo_fsdp_desc *desc, int ranks, int rank,
                                     neo_fsdp_prediction *prediction);
 
 /* neo_fsdp_create: memory and first values of this rank's part, groups of its own. Collective.
-   Errors   NEO_ERR_ARG: the message names unit and field: no units, a set that is not deferred, without
-            parameters or bound already, a name that two parameters have, factor does not divide the
-            ranks, repro_shards below the ranks. NEO_ERR_UNSUPPORTED: parameters of 0, 3 or 4 dimensions in
-            a unit that is cut (replicate it); hybrid where each rank's leaves are not one subtree; groups
-            that are not the replicas, or not a multiple of the ranks that cuts the leaves in equal
-            subtrees; a narrow reduce_dtype with groups other than repro_shards. NEO_ERR_MISMATCH: another
-            description on some rank. NEO_ERR_MEMORY. If one rank fails, all do, with its message.
+   Errors   NEO_ERR_ARG: the message names unit and field: no units, a set that is not deferred,
+            without parameters or bound already, a name that two parameters have, factor does not
+            divide the ranks, repro_shards below the ranks. NEO_ERR_UNSUPPORTED: parameters of 0, 3
+            or 4 dimensions in a unit that is cut (replicate it); hybrid where each rank's leaves
+            are not one subtree; groups that are not the replicas, or not a multiple of the ranks
+            that cuts the leaves in equal subtrees; a narrow reduce_dtype with groups other than
+            repro_shards. NEO_ERR_MISMATCH: another description on some rank. NEO_ERR_MEMORY. If one
+            rank fails, all do, with its message.
    neo_fsdp_destroy: NULL is allowed. The sets are absent again, and stay the caller's. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_fsdp_create(neo_comm *comm, const neo_fsdp_desc *desc,
                                                      neo_fsdp **fsdp);
 NEO_API void neo_fsdp_destroy(neo_fsdp *fsdp);
 
-/* neo_fsdp_pieces: in how many pieces every rank computes a micro-batch: one, unless a rank's leaves are several
-   subtrees, or the numeric definition wants smaller sums. neo_fsdp_piece: its leaves, in a micro-batch of `batch`
-   samples over all ranks; count 0: none on this rank, which opens the windows all the same. A caller may run
-   forward for all pieces at once. */
+/* neo_fsdp_pieces: in how many pieces every rank computes a micro-batch: one, unless a rank's
+   leaves are several subtrees, or the numeric definition wants smaller sums. neo_fsdp_piece: its
+   leaves, in a micro-batch of `batch` samples over all ranks; count 0: none on this rank, which
+   opens the windows all the same. A caller may run forward for all pieces at once. */
 NEO_API int neo_fsdp_pieces(const neo_fsdp *fsdp);
 NEO_API neo_leaves neo_fsdp_piece(const neo_fsdp *fsdp, int piece, int64_t batch);
 
-/* The windows of unit number `unit`. Collective: all ranks open and close the same in the same order. begin waits
-   until the unit is gathered, binds its parameters, and starts to gather the next one of the order; backward also
-   binds gradients, which the layers overwrite. Closing a backward window of the last piece starts the reduction.
+/* The windows of unit number `unit`. Collective: all ranks open and close the same in the same
+   order. begin waits until the unit is gathered, binds its parameters, and starts to gather the
+   next one of the order; backward also binds gradients, which the layers overwrite. Closing a
+   backward window of the last piece starts the reduction.
    Order    of units: any, but the declared one gathers least.
-   Errors   NEO_ERR_STATE: the window is open already, or not open; a piece that has had its backward. NEO_ERR_CAPACITY:
-            more units open than slots. On this rank alone: the others wait until their timeout. NEO_ERR_DIVERGED:
-            ranks open different units; the message names both. Those of >>comm-faults. */
+   Errors   NEO_ERR_STATE: the window is open already, or not open; a piece that has had its
+            backward. NEO_ERR_CAPACITY: more units open than slots. On this rank alone: the others
+            wait until their timeout. NEO_ERR_DIVERGED: ranks open different units; the message
+            names both. Those of >>comm-faults. */
 NEO_API neo_status neo_fsdp_forward_begin(neo_fsdp *fsdp, int unit);
 NEO_API neo_status neo_fsdp_forward_end(neo_fsdp *fsdp, int unit);
 NEO_API neo_status neo_fsdp_backward_begin(neo_fsdp *fsdp, int unit, int piece);
 NEO_API neo_status neo_fsdp_backward_end(neo_fsdp *fsdp, int unit);
-/* neo_fsdp_step: waits for the reductions and steps the optimizer on this rank's chunks; micro-batches begin anew.
-   With clip_norm the norm is of all gradients. Allocates nothing. With a loss scale a step whose gradients are not
-   all finite is skipped on all ranks, and counted.
-   Errors   NEO_ERR_STATE: a window is open, or a unit lacks windows (the message names both). NEO_ERR_NUMERIC:
-            as neo_optim_step, on all ranks; the gradients are gone, the next step may begin. */
+/* neo_fsdp_step: waits for the reductions and steps the optimizer on this rank's chunks;
+   micro-batches begin anew. With clip_norm the norm is of all gradients. Allocates nothing. With a
+   loss scale a step whose gradients are not all finite is skipped on all ranks, and counted.
+   Errors   NEO_ERR_STATE: a window is open, or a unit lacks windows (the message names both).
+            NEO_ERR_NUMERIC: as neo_optim_step, on all ranks; the gradients are gone, the next step
+            may begin. */
 NEO_API neo_status neo_fsdp_step(neo_fsdp *fsdp, float lr);
-/* neo_fsdp_cancel: give up the step under way: windows close, its gradients are forgotten. Collective. */
+/* neo_fsdp_cancel: give up the step under way: windows close, its gradients are forgotten.
+   Collective. */
 NEO_API neo_status neo_fsdp_cancel(neo_fsdp *fsdp);
-/* neo_fsdp_loss_scale: what to put in neo_loss_desc.scale in this step; 1 without a scaler. It halves after a step
-   that overflowed and doubles after loss_scale_window good ones, the same on all ranks. */
+/* neo_fsdp_loss_scale: what to put in neo_loss_desc.scale in this step; 1 without a scaler. It
+   halves after a step that overflowed and doubles after loss_scale_window good ones, the same on
+   all ranks. */
 NEO_API float neo_fsdp_loss_scale(const neo_fsdp *fsdp);
 
 typedef struct neo_fsdp_stats {
     int64_t steps, skipped;              /* taken; not taken for gradients that were not finite */
-    int64_t gathers, hits;               /* windows that had to gather; whose unit was there or on its way */
+    int64_t gathers, hits;               /* gathers; windows whose unit was there or on its way */
     int64_t wait_ns;                     /* windows and steps waited for the wire */
     double grad_norm;                    /* of the last step, before clipping; 0 without clipping */
-    neo_comm_stats shard, replica, all;  /* its groups: sharding group; replicas; all ranks (whole units) */
+    neo_comm_stats shard, replica, all;  /* of its groups: F ranks; replicas; all (whole units) */
 } neo_fsdp_stats;
 NEO_API neo_fsdp_stats neo_fsdp_get_stats(const neo_fsdp *fsdp);
 NEO_API void neo_fsdp_reset_stats(neo_fsdp *fsdp);
 
-/* neo_state_add_fsdp: values, optimizer state, step and loss scale, under the names that neo_state_add_params and
-   _optim give; each rank adds what it holds. Of the numeric definition it defines "micro_batches",
-   "accumulate_groups", "leaf_pieces", "param_dtype" and "reduce_dtype". What windows gathered in this step is
-   not read again: neo_fsdp_cancel comes between windows and a load. */
+/* neo_state_add_fsdp: values, optimizer state, step and loss scale, under the names that
+   neo_state_add_params and _optim give; each rank adds what it holds. Of the numeric definition it
+   defines "micro_batches", "accumulate_groups", "leaf_pieces", "param_dtype" and "reduce_dtype".
+   What windows gathered in this step is not read again: neo_fsdp_cancel comes between windows and a
+   load. */
 NEO_API neo_status neo_state_add_fsdp(neo_state *state, neo_fsdp *fsdp);
 
-/* neo_fsdp_write_safetensors: one file with every parameter whole, under its own name, in f32: the masters. with_state
-   1: and the optimizer's state, its step and the loss scaler's, under the names of neo_state_add_fsdp. Collective, at
-   any time: values are those after the last step. Rank 0 writes, to path on its machine; units come to it one after
-   another, in their order, and so they lie in the file: its bytes do not depend on ranks and mode. The metadata says
-   "format" "pt", as loaders ask. Written to <path>.partial, flushed to disk and renamed. Each rank of the first sharding
-   group sends what it has once. neo_load_safetensors reads the weights into any neo_fsdp, every rank its part.
+/* neo_fsdp_write_safetensors: one file with every parameter whole, under its own name, in f32: the
+   masters. with_state 1: and the optimizer's state, its step and the loss scaler's, under the names
+   of neo_state_add_fsdp. Collective, at any time: values are those after the last step. Rank 0
+   writes, to path on its machine; units come to it one after another, in their order, and so they
+   lie in the file: its bytes do not depend on ranks and mode. The metadata says "format" "pt", as
+   loaders ask. Written to <path>.partial, flushed to disk and renamed. Each rank of the first
+   sharding group sends what it has once. neo_load_safetensors reads the weights into any neo_fsdp,
+   every rank its part.
    Memory   neo_fsdp_write_bytes, taken and given back.
-   Errors   on all ranks the same, path is as before, and the group goes on: NEO_ERR_IO (rank 0: a full disk ...),
-            NEO_ERR_NOT_FOUND (its folder), NEO_ERR_MEMORY. NEO_ERR_ARG: path is NULL on rank 0, or a name is not
-            UTF-8. NEO_ERR_MISMATCH: with_state differs. Those of >>comm-faults.
-   neo_fsdp_write_bytes: on this rank. Rank 0: the largest unit that is cut, and a list of 100-odd bytes for each
-   tensor; with_state, all ranks of its sharding group: a chunk of that unit. Others: none. */
+   Errors   on all ranks the same, path is as before, and the group goes on: NEO_ERR_IO (rank 0: a
+            full disk ...), NEO_ERR_NOT_FOUND (its folder), NEO_ERR_MEMORY. NEO_ERR_ARG: path is
+            NULL on rank 0, or a name is not UTF-8. NEO_ERR_MISMATCH: with_state differs. Those of
+            >>comm-faults.
+   neo_fsdp_write_bytes: on this rank. Rank 0: the largest unit that is cut, and a list of 100-odd
+   bytes for each tensor; with_state, all ranks of its sharding group: a chunk of that unit. Others:
+   none. */
 NEO_API neo_status neo_fsdp_write_safetensors(neo_fsdp *fsdp, const char *path, int with_state);
 NEO_API size_t neo_fsdp_write_bytes(const neo_fsdp *fsdp, int with_state);
 
