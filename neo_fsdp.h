@@ -488,7 +488,9 @@ NEO_API void neo_fsdp_destroy(neo_fsdp *fsdp);
 /* neo_fsdp_pieces: in how many pieces every rank computes a micro-batch: one, unless a rank's
    leaves are several subtrees, or the numeric definition wants smaller sums. neo_fsdp_piece: its
    leaves, in a micro-batch of `batch` samples over all ranks; count 0: none on this rank, which
-   opens the windows all the same. A caller may run forward for all pieces at once. */
+   opens the windows all the same. A caller may run forward for all pieces at once, and in each unit
+   that is not open around others backward for one piece after another: then a unit is gathered once
+   for all of them, and a step sends less than was predicted. */
 NEO_API int neo_fsdp_pieces(const neo_fsdp *fsdp);
 NEO_API neo_leaves neo_fsdp_piece(const neo_fsdp *fsdp, int piece, int64_t batch);
 
@@ -544,7 +546,7 @@ NEO_API neo_status neo_state_add_fsdp(neo_state *state, neo_fsdp *fsdp);
    lie in the file: its bytes do not depend on ranks and mode. The metadata says "format" "pt", as
    loaders ask. Written to <path>.partial, flushed to disk and renamed. Each rank of the first
    sharding group sends what it has once. neo_load_safetensors reads the weights into any neo_fsdp,
-   every rank its part.
+   every rank its part; the optimizer's state it does not read (neo_save and neo_load do).
    Memory   neo_fsdp_write_bytes, taken and given back.
    Errors   on all ranks the same, path is as before, and the group goes on: NEO_ERR_IO (rank 0: a
             full disk ...), NEO_ERR_NOT_FOUND (its folder), NEO_ERR_MEMORY. NEO_ERR_ARG: path is
@@ -4078,7 +4080,7 @@ static double neo__calibrate_id(const int64_t *id, int32_t *to) {
             if (id[i] >= bad) to[at++] = (int32_t)id[i];
         best = neo__calibrate_least(best, began);
     }
-    return best / NEO__CALIBRATE_IDS;
+    return best / (double)NEO__CALIBRATE_IDS;
 }
 /* Seconds of a row of 16 columns that goes from a matrix of its own to its place among those of
    other tables. */
@@ -8069,6 +8071,7 @@ NEO_API neo_status neo_state_add_fsdp(neo_state *state, neo_fsdp *f) {
    Passes: of each unit its values, then each kind of the optimizer's state. A pass of a unit that is cut is one
    gather to rank 0, in the group of its place; before it all ranks agree to go on, so that what stops rank 0 stops
    them all there. Ranks of other groups only agree. Rank 0 makes a pass when the file asks for its first tensor. */
+NEO__COLD_BEGIN
 typedef struct neo__fsdp_writer {
     neo_fsdp *f;
     int kinds;   /* passes of a unit that is trained: 1 and those of the state */
@@ -8217,6 +8220,7 @@ NEO_API neo_status neo_fsdp_write_safetensors(neo_fsdp *f, const char *path, int
     neo_free(f->ctx, w.memory, w.bytes);
     return status;
 }
+NEO__COLD_END
 
 #ifdef __cplusplus
 }

@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_fsdp_py.sh: the file that neo_fsdp_write_safetensors writes - a model in shards, with optimizer state - opens in
-# Python's safetensors package with the names, dtypes, shapes and numbers that it has for neo. PYTHON names another
-# interpreter.
+# Python's safetensors package with the names, dtypes, shapes and numbers that it has for neo; and a file of Python's like
+# those of GPT-2 - other names, f16, weights transposed - loads into a model in shards. PYTHON names another interpreter.
 
 B=${B:-build}
 PYTHON=${PYTHON:-python3}
@@ -44,5 +44,32 @@ if $PYTHON "$W/read.py" "$W/full.safetensors" "$W/list" >"$W/log" 2>&1; then
     pass
 else
     fail "reading: $(tail -1 "$W/log")"
+fi
+cat >"$W/foreign.py" <<'END'
+import sys
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+widths = [7, 15, 64, 48, 1, 15, 17, 3]
+if len(sys.argv) == 2:
+    rng, tensors = np.random.default_rng(1), {"transformer.wpe.weight": np.ones((2, 2), np.float32)}  # not asked for
+    for i in range(7):
+        name = "transformer.h.%d.c_fc." % i
+        tensors[name + "weight"] = rng.standard_normal((widths[i], widths[i + 1])).astype(np.float16)
+        tensors[name + "bias"] = rng.standard_normal(widths[i + 1]).astype(np.float16)
+    save_file(tensors, sys.argv[1])
+else:
+    ours, theirs = load_file(sys.argv[2]), load_file(sys.argv[1])
+    for i in range(7):
+        for what in "weight", "bias":
+            want = theirs["transformer.h.%d.c_fc.%s" % (i, what)].T.astype(np.float32)
+            assert np.array_equal(ours["layer.%d.%s" % (i, what)], want), (i, what)
+END
+if $PYTHON "$W/foreign.py" "$W/foreign.safetensors" >"$W/log" 2>&1 &&
+    "$B/tests/test_fsdp_state" "$W/loaded.safetensors" "$W/foreign.safetensors" >"$W/list" 2>"$W/log" &&
+    $PYTHON "$W/foreign.py" "$W/foreign.safetensors" "$W/loaded.safetensors" >"$W/log" 2>&1; then
+    pass
+else
+    fail "a file of Python's: $(tail -1 "$W/log")"
 fi
 finish test_fsdp_py

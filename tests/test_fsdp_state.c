@@ -2,7 +2,8 @@
    bit for bit; the whole model in one file has the same bytes from any ranks and mode, takes the memory that was
    predicted, and fails on all ranks alike; files of another trainer - 16 bits, transposed, under other names - load
    into parts. As threads; compiled with NEO_COMM_MPI, under mpirun: all on its ranks.
-   test_fsdp_state FILE: writes a file, with state, for Python to read, and says what is in it. */
+   test_fsdp_state FILE: writes a file, with state, for Python to read, and says what is in it.
+   test_fsdp_state FILE FROM: writes what it loads from a file of Python's, of transposed weights. */
 #include "fsdp_common.h"
 
 #include <signal.h>
@@ -476,12 +477,23 @@ static int foreign(int mpi) {
 }
 
 /* ---- for Python ---- */
+static const char *from_python;
+static neo_status load_python(neo_comm *comm, neo_fsdp *f) {
+    static const neo_name_map map[] = {{"transformer.h.*.c_fc.weight", "layer.*.weight", 1},
+                                       {"transformer.h.*.c_fc.bias", "layer.*.bias", 0}};
+    neo_state *state;
+    EXPECT_OK(comm, state_of(comm, f, &state));
+    EXPECT_OK(comm, neo_load_safetensors(neo_comm_ctx(comm), from_python, map, 2, 0, state, NULL));
+    neo_state_destroy(state);
+    return NEO_OK;
+}
 static neo_status write_one(neo_comm *comm, void *user) {
     Job *job = (Job *)user;
     Model m;
     neo_fsdp *f;
     EXPECT_OK(comm, fsdp_create(comm, &job->config, &m, &f));
-    EXPECT_OK(comm, train_step(comm, &job->config, f, &m, 0));
+    if (from_python) NEO__TRY(load_python(comm, f));
+    else EXPECT_OK(comm, train_step(comm, &job->config, f, &m, 0));
     EXPECT_OK(comm, neo_fsdp_write_safetensors(f, folder, 1));
     neo_fsdp_destroy(f);
     model_destroy(&m);
@@ -514,6 +526,7 @@ static int for_python(const char *path) {
 
 int main(int argc, char **argv) {
     int bad = 0, mpi = launched();
+    if (argc > 2) from_python = argv[2];
     if (argc > 1) return for_python(argv[1]);
 #if defined(NEO_COMM_MPI)
     int level = 0;

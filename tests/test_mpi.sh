@@ -2,8 +2,8 @@
 # test_mpi.sh: neo_comm.h over every MPI of this machine (OpenMPI and MPICH side by side, as Debian installs them, or
 # the plain mpicc): tests/test_comm.c with 1 to 4 ranks, and once with sums that take many segments; test_comm_more.c,
 # where bytes are counted by MPI's profiling interface too; test_comm_data.c, also with numbers piped into mpirun (as
-# many as MPICH's takes); the digest of examples/allreduce.c, the same for 1, 2, 4 and 8 ranks as threads and over each
-# MPI; and a call that every rank refuses. examples/dlrm.c: the digest of one rank under plans, from files and standard
+# many as MPICH's takes); test_fsdp.c and test_fsdp_state.c; the digest of examples/allreduce.c, the same for 1, 2, 4
+# and 8 ranks as threads and over each MPI; and a call that every rank refuses. examples/dlrm.c: the digest of one rank under plans, from files and standard
 # input; errors that are said once; a process that is killed, and the job resumed as threads. examples/gpt.c: the digest
 # of one rank, however it shards. With NEO_FULL set: 1 to 8 ranks, all sizes.
 
@@ -40,9 +40,10 @@ runs='1 test_comm 1000
 2 test_shard
 4 test_shard
 3 test_fsdp
-4 test_fsdp'
+4 test_fsdp
+3 test_fsdp_state'
 if [ -n "$NEO_FULL" ]; then
-    runs=$(for n in 1 2 3 4 5 6 7 8; do printf '%s\n' "$n test_comm 10000" "$n test_comm_more" "$n test_comm_data" "$n test_shard" "$n test_fsdp"; done)
+    runs=$(for n in 1 2 3 4 5 6 7 8; do printf '%s\n' "$n test_comm 10000" "$n test_comm_more" "$n test_comm_data" "$n test_shard" "$n test_fsdp" "$n test_fsdp_state"; done)
     runs=$(printf '%s\n' "$runs" "2 test_comm 1000000" "4 test_comm 1000000")
 fi
 
@@ -160,7 +161,7 @@ for kind in $kinds; do
     if ! "$MAKE" --no-print-directory ${JOBS:+-j$JOBS} B="$P" MPICC="mpicc$suffix" CFLAGS='-O1 -DNEO_NO_SIMD' \
         "$P/allreduce_mpi" "$P/dlrm_mpi" "$P/gpt_mpi" \
         "$P/tests/test_comm_mpi" "$P/tests/test_comm_more_mpi" "$P/tests/test_comm_data_mpi" "$P/tests/test_shard_mpi" \
-        "$P/tests/test_fsdp_mpi" \
+        "$P/tests/test_fsdp_mpi" "$P/tests/test_fsdp_state_mpi" \
         >"$B/logs/mpi_$name.build" 2>&1; then
         fail "$name: does not build (see $B/logs/mpi_$name.build)"
         continue
