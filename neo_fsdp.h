@@ -6519,8 +6519,8 @@ static size_t neo__fsdp_layout_record(neo_fsdp *f, char *base, const neo_fsdp_de
 }
 /* Names and messages of the units, and the optimizer's name; returns the bytes. Counted without f->text. */
 static size_t neo__fsdp_write_texts(neo_fsdp *f, const neo_fsdp_desc *d) {
-    static const char *const form[] = {"%s", "unit '%s' is not in a window", "unit '%s' is not in a backward "
-                                       "window", "unit '%s' is frozen"};
+    static const char *const form[] = {"%s", "unit '%s' is not in a window",
+                                       "unit '%s' is not in a backward window", "unit '%s' is frozen"};
     size_t at = 0;
     for (int i = 0; i < f->unit_count; i++) {
         const char *text[3];
