@@ -108,7 +108,8 @@ END
 }
 
 # gpt_over: the GPT over the MPI of $suffix.
-gpt="--layers 2 --heads 2 --width 32 --context 16 --batch 6 --steps 6 --repro-shards 8 --threads 1 --sample 20"
+head -c 60000 examples/data/shakespeare/input.txt >"$W/text"
+gpt="--data $W/text --layers 2 --heads 2 --width 32 --context 16 --batch 6 --steps 6 --repro-shards 8 --threads 1 --sample 20"
 "$B/gpt" $gpt >"$W/gpt" 2>"$W/err" || fail "gpt: $(tail -1 "$W/err")"
 gpt_over() {
     for shard in "1 --shard full" "2 --shard none" "3 --shard zero1 --recompute" "4 --shard hybrid" "4 --shard full --slots 1" "8 --shard zero2"; do
