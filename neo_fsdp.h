@@ -440,7 +440,8 @@ typedef struct neo_fsdp_desc {
     neo_fsdp_accumulate accumulate;
     int groups;                 /* of NEO_ACCUMULATE_IN_GROUPS; 0: the replicas */
     neo_dtype param_dtype;      /* f32, bf16 or f16: windows show masters rounded to it, as f32 */
-    neo_dtype reduce_dtype;     /* of gradients on the wire and in their sums */
+    neo_dtype reduce_dtype;     /* of gradients on the wire and in their sums. If narrow, a piece is one
+                                   leaf: with more leaves than ranks units are gathered more often */
     int leaf_pieces;            /* 1: a piece is one leaf. For tied weights: where the backward adds to
                                    a gradient in two places, these then meet in each leaf. Costs
                                    whole gradients of each leaf of a rank, if it has several */
@@ -488,21 +489,25 @@ NEO_API void neo_fsdp_destroy(neo_fsdp *fsdp);
 /* neo_fsdp_pieces: in how many pieces every rank computes a micro-batch: one, unless a rank's
    leaves are several subtrees, or the numeric definition wants smaller sums. neo_fsdp_piece: its
    leaves, in a micro-batch of `batch` samples over all ranks; count 0: none on this rank, which
-   opens the windows all the same. A caller may run forward for all pieces at once, and in each unit
-   that is not open around others backward for one piece after another: then a unit is gathered once
-   for all of them, and a step sends less than was predicted. */
+   opens the windows all the same. Set its rows_per_sample where a sample is several rows.
+   neo_fsdp_samples: how many samples that is; *first: the first of them, in the whole micro-batch.
+   A caller may run forward for all pieces at once, and in each unit that is not open around others
+   backward for one piece after another: then a unit is gathered once for all of them, and a step
+   sends less than was predicted. */
 NEO_API int neo_fsdp_pieces(const neo_fsdp *fsdp);
 NEO_API neo_leaves neo_fsdp_piece(const neo_fsdp *fsdp, int piece, int64_t batch);
+NEO_API int64_t neo_fsdp_samples(const neo_fsdp *fsdp, int piece, int64_t batch, int64_t *first);
 
 /* The windows of unit number `unit`. Collective: all ranks open and close the same in the same
    order. begin waits until the unit is gathered, binds its parameters, and starts to gather the
-   next one of the order; backward also binds gradients, which the layers overwrite. Closing a
-   backward window of the last piece starts the reduction.
+   next one of the order; backward also binds gradients, which the layers write, all of them, with
+   the piece's leaves and not NULL. Closing a backward window of the last piece starts the reduction.
    Order    of units: any, but the declared one gathers least.
    Errors   NEO_ERR_STATE: the window is open already, or not open; a piece that has had its
-            backward. NEO_ERR_CAPACITY: more units open than slots. On this rank alone: the others
-            wait until their timeout. NEO_ERR_DIVERGED: ranks open different units; the message
-            names both. Those of >>comm-faults. */
+            backward; (backward_end) a gradient that nothing has written: the window stays open.
+            NEO_ERR_CAPACITY: more units open than slots. On this rank alone: the others wait until
+            their timeout. NEO_ERR_DIVERGED: ranks open different units; the message names both,
+            here or, if all had what they opened, in neo_fsdp_step. Those of >>comm-faults. */
 NEO_API neo_status neo_fsdp_forward_begin(neo_fsdp *fsdp, int unit);
 NEO_API neo_status neo_fsdp_forward_end(neo_fsdp *fsdp, int unit);
 NEO_API neo_status neo_fsdp_backward_begin(neo_fsdp *fsdp, int unit, int piece);
@@ -510,9 +515,10 @@ NEO_API neo_status neo_fsdp_backward_end(neo_fsdp *fsdp, int unit);
 /* neo_fsdp_step: waits for the reductions and steps the optimizer on this rank's chunks;
    micro-batches begin anew. With clip_norm the norm is of all gradients. Allocates nothing. With a
    loss scale a step whose gradients are not all finite is skipped on all ranks, and counted.
-   Errors   NEO_ERR_STATE: a window is open, or a unit lacks windows (the message names both).
-            NEO_ERR_NUMERIC: as neo_optim_step, on all ranks; the gradients are gone, the next step
-            may begin. */
+   Cost     24 bytes between each two ranks, beside the reductions and what the optimizer asks.
+   Errors   NEO_ERR_STATE: a window is open, or a unit lacks windows (the message names it).
+            NEO_ERR_NUMERIC: as neo_optim_step. NEO_ERR_DIVERGED: ranks have opened other windows.
+            On all ranks, and nothing has changed; the gradients are gone, the next step may begin. */
 NEO_API neo_status neo_fsdp_step(neo_fsdp *fsdp, float lr);
 /* neo_fsdp_cancel: give up the step under way: windows close, its gradients are forgotten.
    Collective. */
@@ -6576,6 +6582,7 @@ enum {
     NEO__FSDP_GRAIN = 1 << 14,        /* elements of a task */
     NEO__FSDP_MAX_UNITS = 1 << 20,
     NEO__FSDP_LANES = 2,
+    NEO__FSDP_HISTORY = 256,          /* windows of a step that are remembered one by one */
     NEO__FSDP_FIRST_BUCKET = 1 << 20, /* bytes; DistributedDataParallel's sizes */
     NEO__FSDP_BUCKET = 25 << 20
 };
@@ -6667,6 +6674,9 @@ struct neo_fsdp {
     int64_t largest, largest_cut, largest_window; /* unit: with a slot; that is cut; that borrows */
     int staged;                 /* values travel in param_dtype */
     int backward;               /* the last window was one: the sweep goes down */
+    int64_t windows;            /* opened in this step, */
+    uint64_t windows_hash;      /* all of them, and */
+    int32_t history[NEO__FSDP_HISTORY]; /* the first: 2 unit + backward */
     int64_t reductions;
 
     int64_t whole_elements;
@@ -7492,8 +7502,8 @@ static neo_status neo__fsdp_take_stage(neo_fsdp *f, int unit) {
     f->unit[unit].stage = stage;
     return NEO_OK;
 }
-/* Starts to gather a unit that is away; a slotted one to `slot`. */
-static neo_status neo__fsdp_start(neo_fsdp *f, int unit, int slot) {
+/* Starts to gather a unit that is away, a slotted one to `slot`, in the window of another or its own. */
+static neo_status neo__fsdp_start(neo_fsdp *f, int unit, int slot, int window) {
     neo__fsdp_unit *u = &f->unit[unit];
     neo_dtype dtype = f->desc.param_dtype;
     if (u->whole) {
@@ -7521,7 +7531,9 @@ static neo_status neo__fsdp_start(neo_fsdp *f, int unit, int slot) {
         neo__fsdp_loop_over(f, neo__fsdp_encode, u->master, own, u->chunk, dtype);
         in = own;
     }
-    neo_comm_label(f->shard, u->name);
+    char both[2 * 128 + 8]; /* so that ranks which open other windows find out */
+    snprintf(both, sizeof both, "%.128s in %.128s", u->name, f->unit[window].name);
+    neo_comm_label(f->shard, window == unit ? u->name : both);
     NEO__TRY(neo_comm_all_gather(f->shard, in, out, u->chunk, NULL, dtype, &u->ticket));
     u->presence = NEO__FSDP_COMING;
     f->gathers++;
@@ -7534,7 +7546,7 @@ static neo_status neo__fsdp_prefetch(neo_fsdp *f, int unit) {
     neo__fsdp_unit *u = &f->unit[next];
     if (u->whole || u->presence != NEO__FSDP_AWAY) return NEO_OK;
     int slot = u->slotted ? neo__fsdp_find_slot(f, next) : 0;
-    return slot < 0 ? NEO_OK : neo__fsdp_start(f, next, slot);
+    return slot < 0 ? NEO_OK : neo__fsdp_start(f, next, slot, unit);
 }
 /* Where a unit's values are, gathered first. */
 static neo_status neo__fsdp_hold(neo_fsdp *f, int unit, float **values) {
@@ -7546,7 +7558,7 @@ static neo_status neo__fsdp_hold(neo_fsdp *f, int unit, float **values) {
                    "%d slots: "
                    "more slots, or `keep` for the outer unit",
                    u->name, f->slot_count, f->slot_count);
-        NEO__TRY(neo__fsdp_start(f, unit, slot));
+        NEO__TRY(neo__fsdp_start(f, unit, slot, unit));
     } else if (!u->whole) {
         f->hits++;
     }
@@ -7564,6 +7576,14 @@ static neo_status neo__fsdp_check_window(const neo_fsdp *f, const char *function
                f->unit[unit].name, state[f->unit[unit].open]);
     return NEO_OK;
 }
+/* Unit number `unit` opens its window. */
+static void neo__fsdp_open(neo_fsdp *f, int unit, neo__fsdp_window window) {
+    int32_t word = 2 * unit + (window == NEO__FSDP_BACKWARD);
+    f->unit[unit].open = window;
+    f->windows_hash = neo__plan_hash(f->windows_hash, (uint64_t)word);
+    if (f->windows < NEO__FSDP_HISTORY) f->history[f->windows] = word;
+    f->windows++;
+}
 static void neo__fsdp_close(neo__fsdp_unit *u) {
     u->open = NEO__FSDP_CLOSED;
     neo__fsdp_bind(u, NULL, NULL);
@@ -7573,7 +7593,7 @@ NEO_API neo_status neo_fsdp_forward_begin(neo_fsdp *f, int unit) {
     NEO__TRY(neo__fsdp_check_window(f, "neo_fsdp_forward_begin", unit, NEO__FSDP_CLOSED));
     f->backward = 0;
     NEO__TRY(neo__fsdp_hold(f, unit, &values));
-    f->unit[unit].open = NEO__FSDP_FORWARD;
+    neo__fsdp_open(f, unit, NEO__FSDP_FORWARD);
     neo__fsdp_bind(&f->unit[unit], values, NULL);
     return neo__fsdp_prefetch(f, unit);
 }
@@ -7784,6 +7804,23 @@ static neo_status neo__fsdp_settle(neo_fsdp *f, neo__fsdp_unit *u) {
     if (u->whole) return f->next_bucket ? neo__fsdp_finish_buckets(f, u->micro - 1) : NEO_OK;
     return u->lane >= 0 ? neo__fsdp_finish_lane(f, &f->lane[u->lane]) : NEO_OK;
 }
+/* A number that no layer computes, in the first element of every gradient: what is not written is seen. */
+static const uint32_t neo__fsdp_unwritten = 0x7FA5C3D2u;
+static void neo__fsdp_mark_grads(const neo__fsdp_unit *u, float *grads) {
+    for (int i = 0; i < u->params_count; i++)
+        if (u->begin[i] < u->begin[i + 1]) memcpy(grads + u->begin[i], &neo__fsdp_unwritten, sizeof(float));
+}
+static neo_status neo__fsdp_check_written(const neo__fsdp_unit *u) {
+    for (int i = 0; i < u->params_count; i++) {
+        uint32_t first = 0;
+        if (u->begin[i] < u->begin[i + 1]) memcpy(&first, u->bound + u->begin[i], sizeof first);
+        NEO__CHECK(first != neo__fsdp_unwritten, NEO_ERR_STATE,
+                   "neo_fsdp_backward_end: no backward has written the gradient of '%s' in unit '%s' "
+                   "(a parameter without one belongs into a unit with freeze)",
+                   neo_params_at(u->params, i)->name, u->name);
+    }
+    return NEO_OK;
+}
 NEO_API neo_status neo_fsdp_backward_begin(neo_fsdp *f, int unit, int piece) {
     const char *fn = "neo_fsdp_backward_begin";
     float *values, *window = NULL;
@@ -7797,7 +7834,7 @@ NEO_API neo_status neo_fsdp_backward_begin(neo_fsdp *f, int unit, int piece) {
                u->micro < f->desc.micro_batches ? "" : ": neo_fsdp_step comes first");
     f->backward = 1;
     NEO__TRY(neo__fsdp_hold(f, unit, &values));
-    u->open = NEO__FSDP_BACKWARD; /* from here on its slot is not for others */
+    neo__fsdp_open(f, unit, NEO__FSDP_BACKWARD); /* from here on its slot is not for others */
     neo_status status = neo__fsdp_prefetch(f, unit);
     if (status == NEO_OK && !u->frozen) status = neo__fsdp_settle(f, u);
     if (status == NEO_OK && !u->frozen) status = neo__fsdp_window_of(f, unit, piece, &window);
@@ -7807,12 +7844,14 @@ NEO_API neo_status neo_fsdp_backward_begin(neo_fsdp *f, int unit, int piece) {
     }
     u->piece = piece;
     u->bound = window;
+    if (window) neo__fsdp_mark_grads(u, window);
     neo__fsdp_bind(u, values, window);
     return NEO_OK;
 }
 NEO_API neo_status neo_fsdp_backward_end(neo_fsdp *f, int unit) {
     NEO__TRY(neo__fsdp_check_window(f, "neo_fsdp_backward_end", unit, NEO__FSDP_BACKWARD));
     neo__fsdp_unit *u = &f->unit[unit];
+    if (!u->frozen && f->piece[u->piece].count > 0) NEO__TRY(neo__fsdp_check_written(u));
     neo__fsdp_close(u);
     if (u->frozen) return NEO_OK;
     neo_dtype dtype = f->desc.reduce_dtype;
@@ -7844,6 +7883,12 @@ NEO_API neo_leaves neo_fsdp_piece(const neo_fsdp *f, int piece, int64_t batch) {
     return leaves;
 }
 
+NEO_API int64_t neo_fsdp_samples(const neo_fsdp *f, int piece, int64_t batch, int64_t *first) {
+    neo_leaves leaves = neo_fsdp_piece(f, piece, batch);
+    *first = neo_leaf_begin(batch, f->shards, leaves.first);
+    return neo_leaf_begin(batch, f->shards, leaves.first + leaves.count) - *first;
+}
+
 /* ------------------------------------------------------------------------------------------------
    >>impl-fsdp-step
    ------------------------------------------------------------------------------------------------ */
@@ -7862,6 +7907,8 @@ static void neo__fsdp_begin_anew(neo_fsdp *f) {
     f->stage_unit[0] = f->stage_unit[1] = -1;
     f->next_bucket = 0;
     f->backward = 0;
+    f->windows = 0;
+    f->windows_hash = 0;
 }
 NEO_API neo_status neo_fsdp_cancel(neo_fsdp *f) {
     NEO__CHECK(f, NEO_ERR_ARG, "neo_fsdp_cancel: fsdp is NULL");
@@ -7883,8 +7930,8 @@ static neo_status neo__fsdp_finish(neo_fsdp *f) {
     for (int i = 0; i < f->unit_count; i++) {
         const neo__fsdp_unit *u = &f->unit[i];
         NEO__CHECK(u->frozen || u->micro == micros, NEO_ERR_STATE,
-                   "neo_fsdp_step: unit '%s' had the backward windows of %d of %d micro-batches, and "
-                   "of %d of %d pieces of the next",
+                   "neo_fsdp_step: since the last step unit '%s' had the backward of %d of %d "
+                   "micro-batches, and %d of %d pieces of one",
                    u->name, u->micro, micros, u->filled, f->pieces);
     }
     for (;;) { /* in the order in which they began */
@@ -7909,41 +7956,73 @@ static void neo__fsdp_unscale(const neo__fsdp_loop *l, int64_t at, int64_t n) {
     neo__fp_leave(fp);
     if (infinite) __atomic_store_n(l->infinite, 1, __ATOMIC_RELAXED);
 }
-/* Divides the gradients by the loss scale; *skip: on some rank one of them is not finite. */
-static neo_status neo__fsdp_unscale_all(neo_fsdp *f, int *skip) {
-    int64_t infinite = 0;
-    int seen = 0;
+/* Divides the gradients by the loss scale; 1 if one of this rank's is not finite. */
+static int neo__fsdp_unscale_all(neo_fsdp *f) {
+    int infinite = 0;
     NEO__ZERO(neo__fsdp_loop, l);
     l.f = f;
     l.run = neo__fsdp_unscale;
     l.factor = 1.0f / f->scale;
-    l.infinite = &seen;
-    for (int i = 0; i < neo_params_count(f->runs); i++) {
+    l.infinite = &infinite;
+    for (int i = 0; i < neo_params_count(f->runs) && f->scale != 0.0f; i++) {
         const neo_param *p = neo_params_at(f->runs, i);
         l.to = p->grad.data;
         l.count = p->grad.data ? neo_tensor_count(p->grad) : 0;
         neo__fsdp_loop_run(f->host, &l);
     }
-    infinite = seen;
-    NEO__TRY(neo_comm_all_reduce(f->comm, NEO_REDUCE_MAX, &infinite, &infinite, 1, NEO_I64, NULL));
-    *skip = infinite != 0;
-    if (*skip) {
+    return infinite;
+}
+static void neo__fsdp_rescale(neo_fsdp *f, int skip) {
+    if (f->scale == 0.0f) return;
+    if (skip) {
         f->good_steps = 0;
         f->scale *= 0.5f;
     } else if (++f->good_steps == f->desc.loss_scale_window) {
         f->good_steps = 0;
         f->scale *= 2.0f;
     }
-    return NEO_OK;
+}
+/* Ranks have opened different windows: which is the first that differs from rank 0's. */
+static neo_status neo__fsdp_diverged(const neo_fsdp *f) {
+    int32_t first[NEO__FSDP_HISTORY], most = (int32_t)NEO__MIN(f->windows, (int64_t)NEO__FSDP_HISTORY);
+    int32_t at = 0;
+    neo_status status = NEO_OK;
+    memset(first, -1, sizeof first);
+    memcpy(first, f->history, (size_t)most * sizeof *first);
+    NEO__TRY(neo_comm_broadcast(f->comm, first, NEO__FSDP_HISTORY, NEO_I32, 0, NULL));
+    while (at < most && first[at] == f->history[at]) at++;
+    int32_t here = at < most ? f->history[at] : -1, there = at < NEO__FSDP_HISTORY ? first[at] : -1;
+    if (here != there)
+        status = neo_fail(NEO_ERR_DIVERGED,
+                          "neo_fsdp_step: window %d of the step is %s of unit '%s' here, %s of unit '%s' on rank 0",
+                          at, here & 1 ? "backward" : "forward", here < 0 ? "(none)" : f->unit[here / 2].name,
+                          there & 1 ? "backward" : "forward",
+                          there < 0 ? "(none)" : f->unit[there / 2].name);
+    status = neo_comm_agree(f->comm, status);
+    if (status != NEO_OK) return status;
+    return neo_fail(NEO_ERR_DIVERGED, "neo_fsdp_step: ranks have opened different windows in this step, the first %d "
+                    "of which agree", (int)NEO__FSDP_HISTORY);
+}
+/* What ranks tell each other before a step: whether they opened the same windows, and whether all gradients are
+   finite. */
+static neo_status neo__fsdp_meet(neo_fsdp *f, int infinite, int *skip) {
+    int64_t mark = (int64_t)(f->windows_hash >> 1);
+    int64_t words[] = {mark, -mark, infinite};
+    *skip = infinite;
+    if (f->ranks == 1) return NEO_OK;
+    NEO__TRY(neo_comm_all_reduce(f->comm, NEO_REDUCE_MAX, words, words, 3, NEO_I64, NULL));
+    *skip = words[2] != 0;
+    return words[0] == -words[1] ? NEO_OK : neo__fsdp_diverged(f);
 }
 NEO_API neo_status neo_fsdp_step(neo_fsdp *f, float lr) {
     int skip = 0;
     NEO__CHECK(f, NEO_ERR_ARG, "neo_fsdp_step: fsdp is NULL");
     NEO__TRY(neo__fsdp_finish(f));
-    neo_status status = f->scale != 0.0f ? neo__fsdp_unscale_all(f, &skip) : NEO_OK;
+    neo_status status = neo__fsdp_meet(f, neo__fsdp_unscale_all(f), &skip);
+    if (status == NEO_OK) neo__fsdp_rescale(f, skip);
     if (status == NEO_OK && !skip) status = neo_optim_step(f->optim, lr);
     neo__fsdp_begin_anew(f);
-    f->skipped += skip;
+    f->skipped += status == NEO_OK && skip;
     f->steps += status == NEO_OK && !skip;
     return status;
 }

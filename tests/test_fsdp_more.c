@@ -22,6 +22,7 @@ static neo_status give_up(neo_comm *comm, const Config *c, neo_fsdp *f, Model *m
     if (backwards) {
         NEO__TRY(forward(comm, c, f, m, rows));
         NEO__TRY(neo_fsdp_backward_begin(f, 5, 0));
+        NEO__TRY(layer_backward(neo_comm_ctx(comm), m, &part, 5, rows, 0));
         NEO__TRY(neo_fsdp_backward_end(f, 5));
         NEO__TRY(neo_fsdp_backward_begin(f, 4, 0));
     } else {
@@ -330,13 +331,21 @@ static neo_status windows(neo_comm *comm, void *user) {
     EXPECT_OK(comm, neo_fsdp_forward_end(f, 2));
     EXPECT_OK(comm, neo_fsdp_forward_end(f, 1));
     EXPECT_ERR(comm, layer_forward(ctx, &m, 1, 2), NEO_ERR_STATE, "unit 'b.1' is not in a window");
-    EXPECT_ERR(comm, neo_fsdp_step(f, 0.1f), NEO_ERR_STATE, "unit 'root' had the backward windows of 0 of 1 micro-batches");
+    EXPECT_ERR(comm, neo_fsdp_step(f, 0.1f), NEO_ERR_STATE, "since the last step unit 'root' had the backward of 0 of 1 micro-batches");
     EXPECT_ERR(comm, neo_fsdp_backward_begin(f, 2, 1 + neo_fsdp_pieces(f)), NEO_ERR_ARG, "neo_fsdp_backward_begin: piece");
     EXPECT_OK(comm, neo_fsdp_backward_begin(f, 5, 0));
     EXPECT_ERR(comm, layer_backward(ctx, &m, NULL, 5, 2, 0), NEO_ERR_STATE, "unit 'b.5' is frozen");
     EXPECT_OK(comm, neo_fsdp_backward_end(f, 5));
     for (int i = 0; i < neo_fsdp_pieces(f); i++) {
+        neo_leaves part = neo_fsdp_piece(f, i, c.batch);
+        int64_t first, rows = neo_fsdp_samples(f, i, c.batch, &first);
+        EXPECT(comm, rows == samples_in(c.batch, part.first, part.count) && first == samples_in(c.batch, 0, part.first),
+               "%d samples from %d", (int)rows, (int)first);
         EXPECT_OK(comm, neo_fsdp_backward_begin(f, 2, i));
+        if (part.count)
+            EXPECT_ERR(comm, neo_fsdp_backward_end(f, 2), NEO_ERR_STATE,
+                       "no backward has written the gradient of 'layer.2.weight' in unit 'b.2'");
+        EXPECT_OK(comm, layer_backward(ctx, &m, &part, 2, rows, 0));
         EXPECT_OK(comm, neo_fsdp_backward_end(f, 2));
     }
     EXPECT_ERR(comm, neo_fsdp_backward_begin(f, 2, 0), NEO_ERR_STATE, "micro-batch 1 of 1 is expected: neo_fsdp_step comes first");
@@ -363,6 +372,37 @@ static neo_status other_order(neo_comm *comm, void *user) {
     EXPECT_ERR(comm, neo_fsdp_forward_begin(f, odd ? 5 : 4), NEO_ERR_DIVERGED, "'b.4'");
     EXPECT(comm, strstr(neo_last_error(), "'b.5'") != NULL, "%s", neo_last_error());
     EXPECT(comm, neo_fsdp_forward_begin(f, 1) != NEO_OK, "a broken group goes on");
+    neo_fsdp_destroy(f);
+    model_destroy(&m);
+    return NEO_OK;
+}
+/* One rank computes two units in another order; both are gathered by then, or come in the same order. */
+static neo_status swapped(neo_comm *comm, void *user) {
+    Config c = config_new();
+    Model m;
+    neo_fsdp *f;
+    int rank = neo_comm_rank(comm), odd = rank == 1, late = *(const int *)user;
+    EXPECT_OK(comm, model_create(neo_comm_ctx(comm), &c, 1, &m));
+    neo_fsdp_desc d = c.desc;
+    d.units = m.unit;
+    d.mode = late ? NEO_FSDP_DDP : NEO_FSDP_FULL;
+    EXPECT_OK(comm, neo_fsdp_create(comm, &d, &f));
+    EXPECT_OK(comm, train_step(comm, &c, f, &m, 0));
+    neo_status status = NEO_OK;
+    for (int k = 0; k < 2 && status == NEO_OK; k++) {
+        int unit = odd ? 4 - k : 3 + k;
+        status = neo_fsdp_forward_begin(f, unit);
+        if (status == NEO_OK) status = neo_fsdp_forward_end(f, unit);
+    }
+    if (status == NEO_OK) status = train_step(comm, &c, f, &m, 1);
+    EXPECT(comm, status == NEO_ERR_DIVERGED, "%s: %s", neo_status_string(status), neo_last_error());
+    EXPECT(comm, strstr(neo_last_error(), "b.3") && strstr(neo_last_error(), "b.4"), "%s", neo_last_error());
+    if (late) { /* nothing has changed, and the group works */
+        EXPECT(comm, strstr(neo_last_error(), "rank 1: neo_fsdp_step: window 0 of the step is forward of unit 'b.4' "
+                                              "here, forward of unit 'b.3' on rank 0"), "%s", neo_last_error());
+        EXPECT_OK(comm, train_step(comm, &c, f, &m, 1));
+        EXPECT_OK(comm, train_step(comm, &c, f, &m, 2));
+    }
     neo_fsdp_destroy(f);
     model_destroy(&m);
     return NEO_OK;
@@ -603,6 +643,7 @@ int main(void) {
     for (int w = 1; w <= 4; w++) bad += run_ranks(w, &d, windows, NULL);
     bad += run_ranks(4, &d, refused, NULL);
     bad += run_ranks(4, &d, other_order, NULL);
+    for (int late = 0; late < 2; late++) bad += run_ranks(3, &d, swapped, &late);
     d.timeout_ms = 2000;
     for (int i = 0; i < 5; i++) {
         neo_status each[3];
