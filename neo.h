@@ -733,7 +733,8 @@ NEO_API neo_status neo_interact_backward(neo_ctx *ctx, int diagonal, neo_tensor 
    divisor stays the sample count, as torch's functional losses with `weight` and reduction="mean").
    ------------------------------------------------------------------------------------------------ */
 typedef struct neo_loss_desc {
-    int64_t batch;     /* samples of the whole (global) batch; 0: the rows given */
+    int64_t batch;     /* samples of the whole batch, of all ranks and micro-batches; 0: the rows given
+                          (wrong where they are a part of it) */
     neo_tensor weight; /* [B] f32 or none */
     neo_exact *sum;    /* the weighted sample losses are also added here; or NULL */
     float scale;       /* gradients, not losses, are multiplied by this (loss scaling); 0: 1 */
@@ -14903,7 +14904,8 @@ static neo_status neo__parts_check(const neo_state *state, int rank, const char 
     if (*fault || elements == part->elements) return NEO_OK;
     *fault = 1;
     NEO__CHECK(!speaks, NEO_ERR_MISMATCH,
-               "%s: tensor %s: the parts of all ranks hold %" PRIu64 " of its %" PRIu64 " elements",
+               "%s: tensor %s: the parts of all ranks hold %" PRIu64 " of its %" PRIu64 " elements "
+               "(all ranks are those of the group; without one, this rank)",
                function, name, elements, part->elements);
     return NEO_OK;
 }
@@ -16759,7 +16761,8 @@ static neo_status neo__ckpt_fail_extra(neo__ckpt_load *load, int index) {
         neo_status status = NEO_OK;
         if (index < file->count)
             status = neo_fail(NEO_ERR_MISMATCH,
-                              "%s: it has the tensor %s (in %s), this run has not", load->dir,
+                              "%s: it has the tensor %s (in %s), the ranks of this group (none: this "
+                              "rank) have not", load->dir,
                               neo__ckpt_name_of(file, index), load->files[i].name);
         index -= file->count;
         neo_safetensors_close(file);
