@@ -733,7 +733,11 @@ static neo_status describe_fsdp(run *r) {
                   .beta2 = o->beta2 > 0 ? o->beta2 : -1},
         .slots = (int)o->slots, .micro_batches = (int)o->accumulate, .param_dtype = dtype, .reduce_dtype = dtype,
         .accumulate = strcmp(o->accumulate_mode, "end") ? NEO_ACCUMULATE_EACH : NEO_ACCUMULATE_AT_END};
-    if (strcmp(o->shard, "hybrid") == 0) r->desc.factor = o->factor ? (int)o->factor : r->ranks / 2 + (r->ranks == 1);
+    if (strcmp(o->shard, "hybrid") == 0) {
+        if (!o->factor && r->ranks > 1 && r->ranks % 2)
+            REFUSE("--shard hybrid: %d ranks have no half, give --factor", r->ranks);
+        r->desc.factor = o->factor ? (int)o->factor : r->ranks > 1 ? r->ranks / 2 : 1;
+    }
     for (size_t i = 0; i < sizeof MODES / sizeof *MODES; i++) {
         r->desc.mode = MODES[i].mode;
         if (strcmp(o->shard, MODES[i].name) == 0) return NEO_OK;

@@ -245,6 +245,7 @@ refused "a dtype" '--dtype f8' $small --dtype f8
 refused "a factor alone" '--factor needs --shard hybrid' $small --factor 2
 refused "a factor" 'factor is 3, which does not divide the 4 ranks' $small --ranks 4 --shard hybrid --factor 3
 refused "a hybrid that is not possible" 'hybrid sharding by 3 of 6 ranks' $small --ranks 6 --repro-shards 8 --shard hybrid
+refused "no half for a hybrid" '3 ranks have no half, give --factor' $small --ranks 3 --repro-shards 8 --shard hybrid
 refused "too few leaves" '--repro-shards 2: must be at least the 4 ranks' $small --repro-shards 2 --ranks 4
 refused "a checkpoint without a name" '--resume and --every need --checkpoint' $small --resume
 refused "two sources" 'leave one out' $small --load x --checkpoint "$W/x" --resume
