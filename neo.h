@@ -6230,6 +6230,7 @@ static neo_status neo__loss_options(neo__loss_job *j, neo_ctx *ctx, const char *
     if (!desc) return NEO_OK;
     if (desc->batch != 0) j->batch = desc->batch;
     if (desc->scale != 0.0f) j->scale = (double)desc->scale;
+    NEO__CHECK(j->scale > 0.0 && j->scale < (double)FLT_MAX, NEO_ERR_ARG, "%s: scale is %g", function, j->scale);
     NEO__CHECK(j->batch >= j->rows, NEO_ERR_ARG,
                "%s: batch is %" PRId64 ", less than the %" PRId64 " rows given", function,
                j->batch, j->rows);

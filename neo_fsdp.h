@@ -397,6 +397,8 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *shard);
                      once instead of k times; IN_GROUPS: across replicas once
      NEO_FSDP_DDP    all-reduce k 2 r c(W) Psi, in buckets of 1 MiB and then 25 MiB, the last units
                      first; units with `replicate` the same, each by itself
+   Not counted there: 24 bytes between each two ranks for neo_fsdp_step to compare notes, 128 for a
+   clip norm, and 256 for each parameter under LAMB.
    Resident are masters, gradients and state, Psi/F each; then `slots` gathered units of the largest
    size, and up to two gradients of it, whole. neo_fsdp_predict says what exactly.
    ------------------------------------------------------------------------------------------------ */
@@ -468,7 +470,8 @@ typedef struct neo_fsdp_prediction {
     double all_gather_bytes, reduce_scatter_bytes, all_reduce_bytes;
 } neo_fsdp_prediction;
 /* neo_fsdp_predict: of rank `rank` of `ranks`. ctx: its repro_shards and seed are those of the
-   ranks; gives back what it takes. Errors: as neo_fsdp_create, of the description. */
+   ranks; gives back what it takes. Errors: as neo_fsdp_create, of the description (but for the
+   numbers of the optimizer). */
 NEO_API neo_status neo_fsdp_predict(neo_ctx *ctx, const neo_fsdp_desc *desc, int ranks, int rank,
                                     neo_fsdp_prediction *prediction);
 
@@ -476,10 +479,10 @@ NEO_API neo_status neo_fsdp_predict(neo_ctx *ctx, const neo_fsdp_desc *desc, int
    Errors   NEO_ERR_ARG: the message names unit and field: no units, a set that is not deferred,
             without parameters or bound already, a name that two parameters have, factor does not
             divide the ranks, repro_shards below the ranks. NEO_ERR_UNSUPPORTED: parameters of 0, 3
-            or 4 dimensions in a unit that is cut (replicate it); hybrid where each rank's leaves
-            are not one subtree; groups that are not the replicas, or not a multiple of the ranks
-            that cuts the leaves in equal subtrees; a narrow reduce_dtype with groups other than
-            repro_shards. NEO_ERR_MISMATCH: another description on some rank. NEO_ERR_MEMORY. If one
+            or 4 dimensions in a unit that is cut (replicate it); hybrid where the factor or the
+            leaves of a rank are not a power of two; groups that are neither a multiple of the ranks
+            that cuts the leaves in equal subtrees, nor the replicas of units that are all cut;
+            leaf_pieces or a narrow reduce_dtype with groups other than repro_shards. NEO_ERR_MISMATCH: another description on some rank. NEO_ERR_MEMORY. If one
             rank fails, all do, with its message.
    neo_fsdp_destroy: NULL is allowed. The sets are absent again, and stay the caller's. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_fsdp_create(neo_comm *comm, const neo_fsdp_desc *desc,
@@ -502,11 +505,12 @@ NEO_API int64_t neo_fsdp_samples(const neo_fsdp *fsdp, int piece, int64_t batch,
    order. begin waits until the unit is gathered, binds its parameters, and starts to gather the
    next one of the order; backward also binds gradients, which the layers write, all of them, with
    the piece's leaves and not NULL. Closing a backward window of the last piece starts the reduction.
-   Order    of units: any, but the declared one gathers least.
+   Order    of units: any, but the declared one gathers least. Where whole units are reduced (DDP)
+            all of them have the backward of a micro-batch before one begins the next.
    Errors   NEO_ERR_STATE: the window is open already, or not open; a piece that has had its
             backward; (backward_end) a gradient that nothing has written: the window stays open.
-            NEO_ERR_CAPACITY: more units open than slots. On this rank alone: the others wait until
-            their timeout. NEO_ERR_DIVERGED: ranks open different units; the message names both,
+            NEO_ERR_CAPACITY: more units without `keep` open than slots, or for backward than 2 (1
+            with one slot). On this rank alone: the others wait until their timeout. NEO_ERR_DIVERGED: ranks open different units; the message names both,
             here or, if all had what they opened, in neo_fsdp_step. Those of >>comm-faults. */
 NEO_API neo_status neo_fsdp_forward_begin(neo_fsdp *fsdp, int unit);
 NEO_API neo_status neo_fsdp_forward_end(neo_fsdp *fsdp, int unit);
@@ -514,7 +518,8 @@ NEO_API neo_status neo_fsdp_backward_begin(neo_fsdp *fsdp, int unit, int piece);
 NEO_API neo_status neo_fsdp_backward_end(neo_fsdp *fsdp, int unit);
 /* neo_fsdp_step: waits for the reductions and steps the optimizer on this rank's chunks;
    micro-batches begin anew. With clip_norm the norm is of all gradients. Allocates nothing. With a
-   loss scale a step whose gradients are not all finite is skipped on all ranks, and counted.
+   loss scale a step whose gradients are not all finite is skipped on all ranks, and counted. lr is
+   the same on all ranks.
    Cost     24 bytes between each two ranks, beside the reductions and what the optimizer asks.
    Errors   NEO_ERR_STATE: a window is open, or a unit lacks windows (the message names it).
             NEO_ERR_NUMERIC: as neo_optim_step. NEO_ERR_DIVERGED: ranks have opened other windows.
@@ -530,7 +535,7 @@ NEO_API float neo_fsdp_loss_scale(const neo_fsdp *fsdp);
 
 typedef struct neo_fsdp_stats {
     int64_t steps, skipped;              /* taken; not taken for gradients that were not finite */
-    int64_t gathers, hits;               /* gathers; windows whose unit was there or on its way */
+    int64_t gathers, hits;               /* gathers begun; windows whose unit was there or coming */
     int64_t wait_ns;                     /* windows and steps waited for the wire */
     double grad_norm;                    /* of the last step, before clipping; 0 without clipping */
     neo_comm_stats shard, replica, all;  /* of its groups: F ranks; replicas; all (whole units) */
@@ -540,7 +545,7 @@ NEO_API void neo_fsdp_reset_stats(neo_fsdp *fsdp);
 
 /* neo_state_add_fsdp: values, optimizer state, step and loss scale, under the names that
    neo_state_add_params and _optim give; each rank adds what it holds. Of the numeric definition it
-   defines "micro_batches", "accumulate_groups", "leaf_pieces", "param_dtype" and "reduce_dtype".
+   defines "micro_batches", "accumulate_groups", "leaf_pieces", "param_dtype" and "reduce_dtype", behind the optimizer's name and a dot.
    What windows gathered in this step is not read again: neo_fsdp_cancel comes between windows and a
    load. */
 NEO_API neo_status neo_state_add_fsdp(neo_state *state, neo_fsdp *fsdp);
@@ -6581,7 +6586,7 @@ enum {
     NEO__FSDP_BLOCK = 256,            /* elements: parameters begin, and units are cut, at multiples */
     NEO__FSDP_GRAIN = 1 << 14,        /* elements of a task */
     NEO__FSDP_MAX_UNITS = 1 << 20,
-    NEO__FSDP_LANES = 2,
+    NEO__FSDP_LANES = 3,
     NEO__FSDP_HISTORY = 256,          /* windows of a step that are remembered one by one */
     NEO__FSDP_FIRST_BUCKET = 1 << 20, /* bytes; DistributedDataParallel's sizes */
     NEO__FSDP_BUCKET = 25 << 20
@@ -6639,9 +6644,9 @@ typedef struct neo__fsdp_lane {
 } neo__fsdp_lane;
 typedef struct neo__fsdp_bucket {
     int64_t first, count; /* elements of the whole units' gradients */
-    int waits;            /* units in it that have not finished this micro-batch */
-    int units;            /* in it */
-    int launched;
+    int units, waits;     /* in it; of them, those that have not finished this micro-batch */
+    int launched;         /* its sum is under way, in the windows of its units */
+    int micro;            /* sums that its gradients hold */
     neo_ticket ticket;
 } neo__fsdp_bucket;
 typedef struct neo__fsdp_subtree { int first, count; } neo__fsdp_subtree; /* leaves, or pieces */
@@ -6662,10 +6667,13 @@ struct neo_fsdp {
     neo__fsdp_subtree *piece;   /* [pieces] leaves */
     neo__fsdp_subtree *subtree; /* [subtree_count] pieces of a maximal subtree */
     void **send;                /* [pieces] */
+    int cut;                    /* some unit is */
+    int owner;                  /* of the sets: they are bound */
     int local, in_groups, narrow;
     int leafwise; /* pieces are leaves: sums of two are rounded, or tied weights meet there */
 
-    int slot_count, stage_count, lane_count;
+    int slot_count, stage_count;
+    int lane_count, window_lanes; /* lanes; the first of them have windows to lend */
     int *slot_unit;             /* [slots] -1: free */
     float **slot;               /* [slots] [largest unit] */
     int stage_unit[2];
@@ -6682,10 +6690,11 @@ struct neo_fsdp {
     int64_t whole_elements;
     float *whole_grad, **whole_window;
     void **whole_narrow;
-    int bucket_count, next_bucket, direct;
+    int bucket_count, direct;
     neo__fsdp_bucket *bucket;
 
-    float scale;                /* the loss scaler: now, and good steps since it changed */
+    int scaled;                 /* there is a loss scaler: */
+    float scale;                /* now, and good steps since it changed */
     int64_t good_steps;
     int64_t steps, skipped, gathers, hits, wait_ns;
     char *text;
@@ -6751,6 +6760,8 @@ static neo_status neo__fsdp_check(const neo_fsdp_desc *d, int ranks, int rank, i
     NEO__CHECK(shards >= ranks, NEO_ERR_ARG,
                "neo_fsdp_create: repro_shards is %d: it must be at least the %d ranks", shards,
                ranks);
+    NEO__CHECK(!d->optim.name || strlen(d->optim.name) <= 200, NEO_ERR_ARG,
+               "neo_fsdp_create: the optimizer's name %.40s... is longer than 200 bytes", d->optim.name);
     NEO__CHECK(d->mode >= 0 && d->mode < NEO_FSDP_MODE_COUNT, NEO_ERR_ARG,
                "neo_fsdp_create: no mode %d", (int)d->mode);
     NEO__CHECK(d->factor >= 0 && (d->factor == 0 || ranks % d->factor == 0), NEO_ERR_ARG,
@@ -6767,7 +6778,8 @@ static neo_status neo__fsdp_check(const neo_fsdp_desc *d, int ranks, int rank, i
     uint32_t scale = neo__bits_f32(d->loss_scale);
     NEO__CHECK(d->loss_scale == 0.0f || ((scale & 0x7FFFFFu) == 0 && d->loss_scale >= 0x1p-100f &&
                                          d->loss_scale <= 0x1p100f),
-               NEO_ERR_ARG, "neo_fsdp_create: loss_scale is %g, not a power of two",
+               NEO_ERR_ARG,
+               "neo_fsdp_create: loss_scale is %g, not a power of two from 2^-100 to 2^100",
                (double)d->loss_scale);
     NEO__TRY(neo__fsdp_check_dtype("param_dtype", d->param_dtype));
     return neo__fsdp_check_dtype("reduce_dtype", d->reduce_dtype);
@@ -6924,6 +6936,7 @@ static neo_status neo__fsdp_describe(neo_fsdp *f, neo_ctx *ctx, const neo_fsdp_d
     f->unit_count = d->unit_count;
     f->narrow = d->reduce_dtype != NEO_F32;
     f->leafwise = f->narrow || d->leaf_pieces;
+    f->scaled = d->loss_scale != 0.0f;
     f->scale = d->loss_scale;
     for (int u = 0; u < d->unit_count; u++) {
         NEO__TRY(neo__fsdp_check_unit(d, u, f->factor > 1 && !d->units[u].replicate));
@@ -6932,12 +6945,13 @@ static neo_status neo__fsdp_describe(neo_fsdp *f, neo_ctx *ctx, const neo_fsdp_d
     NEO__TRY(neo__fsdp_check_sums(f, replicated));
     neo__fsdp_count_pieces(f);
     f->direct = !f->narrow && f->pieces == 1 && f->desc.micro_batches == 1;
-    int slotted = 0, cut = 0, borrows = 0;
+    int slotted = 0, owns = 0, borrows = 0;
     for (int i = 0; i < d->unit_count; i++) {
         neo__fsdp_unit u = neo__fsdp_describe_unit(f, &d->units[i]);
         slotted += u.slotted;
         borrows |= u.borrows;
-        cut |= !u.whole && !u.frozen;
+        owns |= !u.whole && u.own_window;
+        f->cut |= !u.whole;
         f->staged |= !u.whole && f->desc.param_dtype != NEO_F32;
         if (u.whole && !u.frozen) f->whole_elements += u.elements, f->bucket_count++;
         if (u.slotted) f->largest = NEO__MAX(f->largest, u.elements);
@@ -6945,7 +6959,9 @@ static neo_status neo__fsdp_describe(neo_fsdp *f, neo_ctx *ctx, const neo_fsdp_d
         if (u.borrows) f->largest_window = NEO__MAX(f->largest_window, u.elements);
     }
     f->slot_count = NEO__MIN(f->desc.slots, slotted);
-    f->lane_count = !cut && !borrows ? 0 : f->desc.slots > 1 ? NEO__FSDP_LANES : 1;
+    /* Units with windows of their own have a lane that no window takes: closing one always works. */
+    f->window_lanes = !borrows ? 0 : f->desc.slots > 1 ? 2 : 1;
+    f->lane_count = f->window_lanes + (!owns ? 0 : f->window_lanes || f->desc.slots == 1 ? 1 : 2);
     if (f->desc.mode == NEO_FSDP_DDP && ranks > 1) f->bucket_count = neo__fsdp_cut_buckets(f, NULL);
     return NEO_OK;
 }
@@ -7096,7 +7112,8 @@ static size_t neo__fsdp_layout_windows(neo_fsdp *f, char *base) {
     int encode = !f->narrow ? 0 : f->local ? f->pieces : f->pieces == 1;
     for (int i = 0; i < f->lane_count; i++) {
         neo__fsdp_lane *lane = &f->lane[i];
-        lane->window = (float *)neo__fsdp_carve(base, &at, f->largest_window, sizeof(float));
+        if (i < f->window_lanes)
+            lane->window = (float *)neo__fsdp_carve(base, &at, f->largest_window, sizeof(float));
         for (int p = 0; p < encode; p++)
             lane->narrow[p] = neo__fsdp_carve(base, &at, f->largest_cut, size);
         if (f->narrow || (micro && !f->local))
@@ -7141,7 +7158,7 @@ static neo_status neo__fsdp_make_record(neo_ctx *ctx, const neo_fsdp_desc *d, in
     f->runs_bytes = neo_ctx_memory(ctx).bytes - before;
     neo__fsdp_count_memory(f);
     neo_optim_desc optim = f->desc.optim;
-    if (f->factor > 1 && status == NEO_OK) f->group.size = f->factor, optim.group = &f->group;
+    if (f->cut && status == NEO_OK) f->group.size = f->factor, optim.group = &f->group;
     else optim.group = NULL;
     if (status == NEO_OK) f->optim_bytes = neo_optim_state_bytes(f->runs, &optim);
     if (status != NEO_OK) neo__fsdp_free_record(f);
@@ -7276,6 +7293,7 @@ static neo_status neo__fsdp_fill(neo_fsdp *f) {
         for (int k = 0; k < f->unit[i].params_count && !f->unit[i].frozen; k++)
             if (f->unit[i].whole && f->place > 0)
                 neo_optim_count_elsewhere(f->optim, f->unit[i].first_param + k);
+    f->owner = 1;
     for (int i = 0; i < f->unit_count; i++) neo__fsdp_bind(&f->unit[i], NULL, NULL);
     return NEO_OK;
 }
@@ -7342,6 +7360,16 @@ static neo_status neo__fsdp_split(neo_fsdp *f) {
     if (whole && f->ranks > 1) NEO__TRY(neo_comm_split(f->comm, 0, f->rank, &f->all));
     return NEO_OK;
 }
+/* A set that is in another neo_fsdp has its words where this one's will be. */
+static neo_status neo__fsdp_check_owner(const neo_fsdp *f) {
+    for (int i = 0; i < f->unit_count; i++) {
+        const neo_param *p = neo_params_at(f->unit[i].params, 0);
+        NEO__CHECK(!p->value.absent || strncmp(p->value.absent, "unit '", 6) != 0, NEO_ERR_ARG,
+                   "neo_fsdp_create: the set of unit '%s' is bound already, by another neo_fsdp",
+                   f->unit[i].name);
+    }
+    return NEO_OK;
+}
 NEO_API neo_status neo_fsdp_create(neo_comm *comm, const neo_fsdp_desc *desc, neo_fsdp **out) {
     NEO__CHECK(comm && out, NEO_ERR_ARG, "neo_fsdp_create: comm or fsdp is NULL");
     *out = NULL;
@@ -7349,9 +7377,11 @@ NEO_API neo_status neo_fsdp_create(neo_comm *comm, const neo_fsdp_desc *desc, ne
     neo_ctx *ctx = neo_comm_ctx(comm);
     neo_status status =
         neo__fsdp_make_record(ctx, desc, neo_comm_size(comm), neo_comm_rank(comm), &f);
+    if (status == NEO_OK) status = neo__fsdp_check_owner(f);
     status = neo_comm_agree(comm, status);
     if (status == NEO_OK)
-        status = neo__fsdp_alike(comm, neo__fsdp_mark(f), "neo_fsdp_create: other units, parameters or options");
+        status = neo__fsdp_alike(comm, neo__fsdp_mark(f),
+                                 "neo_fsdp_create: other units, parameters or options");
     if (status == NEO_OK) f->comm = comm, status = neo__fsdp_split(f);
     if (status == NEO_OK) status = neo_comm_agree(comm, neo__fsdp_fill(f));
     if (status == NEO_OK) *out = f;
@@ -7362,7 +7392,7 @@ NEO_API void neo_fsdp_destroy(neo_fsdp *f) {
     if (!f) return;
     neo_comm *groups[] = {f->shard, f->replica, f->all};
     for (int i = 0; i < 3; i++) neo_comm_destroy(groups[i]); /* waits for what is under way */
-    for (int i = 0; i < f->unit_count; i++)
+    for (int i = 0; i < f->unit_count && f->owner; i++)
         for (int k = 0; k < f->unit[i].params_count; k++)
             neo_params_bind(f->unit[i].params, k, NULL, NULL, NULL);
     neo_optim_destroy(f->optim);
@@ -7595,7 +7625,9 @@ NEO_API neo_status neo_fsdp_forward_begin(neo_fsdp *f, int unit) {
     NEO__TRY(neo__fsdp_hold(f, unit, &values));
     neo__fsdp_open(f, unit, NEO__FSDP_FORWARD);
     neo__fsdp_bind(&f->unit[unit], values, NULL);
-    return neo__fsdp_prefetch(f, unit);
+    neo_status status = neo__fsdp_prefetch(f, unit);
+    if (status != NEO_OK) neo__fsdp_close(&f->unit[unit]);
+    return status;
 }
 NEO_API neo_status neo_fsdp_forward_end(neo_fsdp *f, int unit) {
     NEO__TRY(neo__fsdp_check_window(f, "neo_fsdp_forward_end", unit, NEO__FSDP_FORWARD));
@@ -7610,12 +7642,12 @@ NEO_API neo_status neo_fsdp_forward_end(neo_fsdp *f, int unit) {
    the last piece does.
    ------------------------------------------------------------------------------------------------ */
 static neo_status neo__fsdp_finish_lane(neo_fsdp *f, neo__fsdp_lane *lane);
-/* A free lane: if there is none, the reduction that began first is finished. NULL: its error, or all
-   lanes are windows. */
-static neo__fsdp_lane *neo__fsdp_take_lane(neo_fsdp *f, int unit, neo_status *status) {
+/* A free lane, among the first `lanes`: if there is none, the reduction that began first is finished.
+   NULL: its error, or all of them are windows. */
+static neo__fsdp_lane *neo__fsdp_take_lane(neo_fsdp *f, int unit, int lanes, neo_status *status) {
     neo__fsdp_lane *best = NULL;
     *status = NEO_OK;
-    for (int i = 0; i < f->lane_count; i++) {
+    for (int i = 0; i < lanes; i++) {
         neo__fsdp_lane *lane = &f->lane[i];
         if (lane->state == NEO__FSDP_WINDOW) continue;
         if (!best || (best->state != NEO__FSDP_FREE &&
@@ -7623,11 +7655,10 @@ static neo__fsdp_lane *neo__fsdp_take_lane(neo_fsdp *f, int unit, neo_status *st
             best = lane;
     }
     if (!best)
-        *status = neo_fail(
-            NEO_ERR_CAPACITY,
-            "neo_fsdp_backward_begin: unit '%s' is opened inside the backward windows of %d "
-            "others: `keep` for the outer unit",
-            f->unit[unit].name, f->lane_count);
+        *status = neo_fail(NEO_ERR_CAPACITY,
+                           "neo_fsdp_backward_begin: unit '%s' is opened inside the backward windows of %d "
+                           "others: `keep` for the outer unit",
+                           f->unit[unit].name, lanes);
     else *status = neo__fsdp_finish_lane(f, best);
     if (*status != NEO_OK) return NULL;
     best->unit = unit;
@@ -7722,7 +7753,7 @@ static neo_status neo__fsdp_scatter(neo_fsdp *f, int unit) {
     neo_status status;
     for (int i = 0; i < f->lane_count; i++) /* replicas join behind the next unit's backward */
         NEO__TRY(neo__fsdp_advance_lane(f, &f->lane[i]));
-    neo__fsdp_lane *lane = u->lane >= 0 ? &f->lane[u->lane] : neo__fsdp_take_lane(f, unit, &status);
+    neo__fsdp_lane *lane = u->lane >= 0 ? &f->lane[u->lane] : neo__fsdp_take_lane(f, unit, f->lane_count, &status);
     if (!lane) return status;
     float *borrowed[1];
     borrowed[0] = lane->window;
@@ -7749,34 +7780,32 @@ static neo_status neo__fsdp_scatter(neo_fsdp *f, int unit) {
 }
 
 /* ---- whole units ---- */
-/* Waits for the buckets that were launched; their sums go to the gradients. */
-static neo_status neo__fsdp_finish_buckets(neo_fsdp *f, int micro) {
-    for (int i = 0; i < f->next_bucket; i++) {
-        neo__fsdp_bucket *b = &f->bucket[i];
-        if (f->all) NEO__TRY(neo__fsdp_wait(f, f->all, b->ticket));
-        const void *from = f->narrow ? f->whole_narrow[0] : f->whole_window[0];
-        neo__fsdp_collect(f, neo__fsdp_place(from, b->first, f->desc.reduce_dtype),
-                          f->whole_grad + b->first, b->count, f->desc.reduce_dtype,
-                          f->local ? 0 : micro);
-        b->waits = b->units;
-    }
-    f->next_bucket = 0;
+/* Waits for a bucket that was launched; its sum goes to the gradients, and its windows are free. */
+static neo_status neo__fsdp_finish_bucket(neo_fsdp *f, neo__fsdp_bucket *b) {
+    neo_dtype dtype = f->desc.reduce_dtype;
+    const void *from = f->narrow ? f->whole_narrow[0] : f->whole_window[0];
+    if (!b->launched) return NEO_OK;
+    if (f->all) NEO__TRY(neo__fsdp_wait(f, f->all, b->ticket));
+    neo__fsdp_collect(f, neo__fsdp_place(from, b->first, dtype), f->whole_grad + b->first, b->count,
+                      dtype, b->micro++);
+    b->launched = 0;
+    b->waits = b->units;
     return NEO_OK;
 }
-/* Launches the buckets whose units are all there, in their order. */
-static neo_status neo__fsdp_launch_buckets(neo_fsdp *f) {
-    for (; f->next_bucket < f->bucket_count && f->bucket[f->next_bucket].waits == 0;
-         f->next_bucket++) {
-        neo__fsdp_bucket *b = &f->bucket[f->next_bucket];
-        neo_dtype dtype = f->desc.reduce_dtype;
+/* A unit is there: launches the buckets of which it was the last. */
+static neo_status neo__fsdp_launch_buckets(neo_fsdp *f, const neo__fsdp_unit *u) {
+    for (int i = 0; i < f->bucket_count; i++) {
+        neo__fsdp_bucket *b = &f->bucket[i];
+        if (!neo__fsdp_in_bucket(u, b) || --b->waits > 0) continue;
         if (f->narrow && f->local)
             neo__fsdp_narrow_pieces(f, f->whole_window, f->whole_narrow, b->first, b->count);
         neo__fsdp_merge_pieces(f, f->narrow ? f->whole_narrow : (void *const *)f->whole_window,
                                b->first, b->count);
+        b->launched = 1;
         if (!f->all) continue;
         neo_comm_label(f->all, "a bucket of gradients");
         NEO__TRY(neo_comm_all_reduce_leaves(f->all, (const void *const *)f->send, f->send[0],
-                                            b->count, dtype, &b->ticket));
+                                            b->count, f->desc.reduce_dtype, &b->ticket));
     }
     return NEO_OK;
 }
@@ -7791,7 +7820,7 @@ static neo_status neo__fsdp_window_of(neo_fsdp *f, int unit, int piece, float **
     if (u->own_window && !adds) *window = u->window[piece];
     else if (u->scratch) *window = u->scratch;
     else {
-        neo__fsdp_lane *lane = neo__fsdp_take_lane(f, unit, &status);
+        neo__fsdp_lane *lane = neo__fsdp_take_lane(f, unit, f->window_lanes, &status);
         if (!lane) return status;
         lane->state = NEO__FSDP_WINDOW;
         *window = lane->window;
@@ -7801,8 +7830,17 @@ static neo_status neo__fsdp_window_of(neo_fsdp *f, int unit, int piece, float **
 /* Gradients of the unit's last micro-batch are on their way in buffers that the next one wants. */
 static neo_status neo__fsdp_settle(neo_fsdp *f, neo__fsdp_unit *u) {
     if (u->micro == 0 || u->filled > 0 || f->local) return NEO_OK;
-    if (u->whole) return f->next_bucket ? neo__fsdp_finish_buckets(f, u->micro - 1) : NEO_OK;
-    return u->lane >= 0 ? neo__fsdp_finish_lane(f, &f->lane[u->lane]) : NEO_OK;
+    if (!u->whole) return u->lane >= 0 ? neo__fsdp_finish_lane(f, &f->lane[u->lane]) : NEO_OK;
+    for (int i = 0; i < f->bucket_count; i++) {
+        neo__fsdp_bucket *b = &f->bucket[i];
+        if (!neo__fsdp_in_bucket(u, b)) continue;
+        NEO__CHECK(b->launched || b->micro == u->micro, NEO_ERR_STATE,
+                   "neo_fsdp_backward_begin: unit '%s' begins micro-batch %d of %d before other units "
+                   "of its bucket have ended the one before",
+                   u->name, u->micro + 1, f->desc.micro_batches);
+        NEO__TRY(neo__fsdp_finish_bucket(f, b));
+    }
+    return NEO_OK;
 }
 /* A number that no layer computes, in the first element of every gradient: what is not written is seen. */
 static const uint32_t neo__fsdp_unwritten = 0x7FA5C3D2u;
@@ -7828,10 +7866,12 @@ NEO_API neo_status neo_fsdp_backward_begin(neo_fsdp *f, int unit, int piece) {
     neo__fsdp_unit *u = &f->unit[unit];
     NEO__CHECK(piece >= 0 && piece < f->pieces, NEO_ERR_ARG, "%s: piece %d of %d", fn, piece,
                f->pieces);
-    NEO__CHECK(u->frozen || (u->micro < f->desc.micro_batches && piece == u->filled), NEO_ERR_STATE,
-               "%s: piece %d of unit '%s' where piece %d of micro-batch %d of %d is expected%s", fn,
-               piece, u->name, u->filled, u->micro, f->desc.micro_batches,
-               u->micro < f->desc.micro_batches ? "" : ": neo_fsdp_step comes first");
+    NEO__CHECK(u->frozen || u->micro < f->desc.micro_batches, NEO_ERR_STATE,
+               "%s: unit '%s' has had the backward of all %d micro-batches: neo_fsdp_step comes first", fn,
+               u->name, f->desc.micro_batches);
+    NEO__CHECK(u->frozen || piece == u->filled, NEO_ERR_STATE,
+               "%s: piece %d of unit '%s' where piece %d of its %d is next", fn, piece, u->name,
+               u->filled, f->pieces);
     f->backward = 1;
     NEO__TRY(neo__fsdp_hold(f, unit, &values));
     neo__fsdp_open(f, unit, NEO__FSDP_BACKWARD); /* from here on its slot is not for others */
@@ -7866,10 +7906,7 @@ NEO_API neo_status neo_fsdp_backward_end(neo_fsdp *f, int unit) {
     u->filled = 0;
     u->micro++;
     if (!travels) return NEO_OK;
-    if (!u->whole) return neo__fsdp_scatter(f, unit);
-    for (int i = 0; i < f->bucket_count; i++)
-        f->bucket[i].waits -= neo__fsdp_in_bucket(u, &f->bucket[i]);
-    return neo__fsdp_launch_buckets(f);
+    return u->whole ? neo__fsdp_launch_buckets(f, u) : neo__fsdp_scatter(f, unit);
 }
 
 /* ---- pieces ---- */
@@ -7903,9 +7940,11 @@ static void neo__fsdp_begin_anew(neo_fsdp *f) {
     }
     for (int i = 0; i < f->slot_count; i++) f->slot_unit[i] = -1;
     for (int i = 0; i < NEO__FSDP_LANES; i++) f->lane[i].state = NEO__FSDP_FREE;
-    for (int b = 0; b < f->bucket_count; b++) f->bucket[b].waits = f->bucket[b].units;
+    for (int b = 0; b < f->bucket_count; b++) {
+        f->bucket[b].waits = f->bucket[b].units;
+        f->bucket[b].launched = f->bucket[b].micro = 0;
+    }
     f->stage_unit[0] = f->stage_unit[1] = -1;
-    f->next_bucket = 0;
     f->backward = 0;
     f->windows = 0;
     f->windows_hash = 0;
@@ -7942,7 +7981,8 @@ static neo_status neo__fsdp_finish(neo_fsdp *f) {
         if (!first) break;
         NEO__TRY(neo__fsdp_finish_lane(f, first));
     }
-    return neo__fsdp_finish_buckets(f, f->desc.micro_batches - 1);
+    for (int i = 0; i < f->bucket_count; i++) NEO__TRY(neo__fsdp_finish_bucket(f, &f->bucket[i]));
+    return NEO_OK;
 }
 /* to *= factor; a number that is not finite is noticed. */
 static void neo__fsdp_unscale(const neo__fsdp_loop *l, int64_t at, int64_t n) {
@@ -7964,7 +8004,7 @@ static int neo__fsdp_unscale_all(neo_fsdp *f) {
     l.run = neo__fsdp_unscale;
     l.factor = 1.0f / f->scale;
     l.infinite = &infinite;
-    for (int i = 0; i < neo_params_count(f->runs) && f->scale != 0.0f; i++) {
+    for (int i = 0; i < neo_params_count(f->runs) && f->scaled; i++) {
         const neo_param *p = neo_params_at(f->runs, i);
         l.to = p->grad.data;
         l.count = p->grad.data ? neo_tensor_count(p->grad) : 0;
@@ -7973,13 +8013,13 @@ static int neo__fsdp_unscale_all(neo_fsdp *f) {
     return infinite;
 }
 static void neo__fsdp_rescale(neo_fsdp *f, int skip) {
-    if (f->scale == 0.0f) return;
+    if (!f->scaled) return;
     if (skip) {
         f->good_steps = 0;
-        f->scale *= 0.5f;
-    } else if (++f->good_steps == f->desc.loss_scale_window) {
+        if (f->scale > 0x1p-100f) f->scale *= 0.5f;
+    } else if (++f->good_steps >= f->desc.loss_scale_window) {
         f->good_steps = 0;
-        f->scale *= 2.0f;
+        if (f->scale < 0x1p100f) f->scale *= 2.0f;
     }
 }
 /* Ranks have opened different windows: which is the first that differs from rank 0's. */
@@ -8026,7 +8066,7 @@ NEO_API neo_status neo_fsdp_step(neo_fsdp *f, float lr) {
     f->steps += status == NEO_OK && !skip;
     return status;
 }
-NEO_API float neo_fsdp_loss_scale(const neo_fsdp *f) { return f->scale != 0.0f ? f->scale : 1.0f; }
+NEO_API float neo_fsdp_loss_scale(const neo_fsdp *f) { return f->scaled ? f->scale : 1.0f; }
 NEO_API neo_fsdp_stats neo_fsdp_get_stats(const neo_fsdp *f) {
     NEO__ZERO(neo_fsdp_stats, s);
     s.steps = f->steps;
@@ -8086,23 +8126,26 @@ static neo_status neo__fsdp_add_tensor(neo_state *state, neo_state_kind kind, co
                                        float *data) {
     neo_tensor whole = neo_params_at(u->params, i)->value;
     int64_t first, at, count = neo__fsdp_run(f, u, i, &first, &at);
-    if (!u->whole)
+    if (!u->whole && neo_tensor_count(whole) > 0)
         return neo__fsdp_add_run(state, kind, name, data, whole, first, count,
                                  f->rank >= f->factor);
-    whole.data = data;
+    whole.data = data ? data : u->master;
     whole.absent = NULL;
     return neo_state_add(state, kind, name, whole);
 }
 static neo_status neo__fsdp_define(neo_state *state, const neo_fsdp *f) {
+    static const char *const word[] = {"micro_batches", "accumulate_groups", "leaf_pieces", "param_dtype",
+                                       "reduce_dtype"};
     const neo_fsdp_desc *d = &f->desc;
-    char text[32];
-    snprintf(text, sizeof text, "%d", d->micro_batches);
-    NEO__TRY(neo_state_define(state, "micro_batches", text));
-    snprintf(text, sizeof text, "%d", d->groups); /* 1: each; repro_shards: at the end */
-    NEO__TRY(neo_state_define(state, "accumulate_groups", text));
-    NEO__TRY(neo_state_define(state, "leaf_pieces", f->desc.leaf_pieces ? "1" : "0"));
-    NEO__TRY(neo_state_define(state, "param_dtype", neo_dtype_name(d->param_dtype)));
-    return neo_state_define(state, "reduce_dtype", neo_dtype_name(d->reduce_dtype));
+    const int number[] = {d->micro_batches, d->groups, d->leaf_pieces != 0}; /* groups: 1 is each */
+    char key[256], text[32];
+    for (int i = 0; i < 5; i++) {
+        snprintf(key, sizeof key, "%s.%s", d->optim.name, word[i]);
+        if (i < 3) snprintf(text, sizeof text, "%d", number[i]);
+        else snprintf(text, sizeof text, "%s", neo_dtype_name(i == 3 ? d->param_dtype : d->reduce_dtype));
+        NEO__TRY(neo_state_define(state, key, text));
+    }
+    return NEO_OK;
 }
 /* A number of the loss scaler, 0 or 1, and its name. */
 static neo_tensor neo__fsdp_scaler(neo_fsdp *f, int i, char name[256]) {
@@ -8137,7 +8180,7 @@ NEO_API neo_status neo_state_add_fsdp(neo_state *state, neo_fsdp *f) {
         NEO__TRY(neo__fsdp_add_tensor(state, NEO_STATE_OPTIMIZER, name, f, &f->unit[unit],
                                       param - f->unit[unit].first_param, (float *)t.data));
     }
-    if (f->scale == 0.0f) return NEO_OK;
+    if (!f->scaled) return NEO_OK;
     char name[256];
     for (int i = 0; i < 2; i++) {
         neo_tensor t = neo__fsdp_scaler(f, i, name);
@@ -8175,7 +8218,7 @@ static void neo__fsdp_layout_writer(neo__fsdp_writer *w, neo_fsdp *f, int with_s
     int root = f->rank == 0;
     w->f = f;
     w->kinds = with_state ? 1 + neo__fsdp_state_kinds(f) : 1;
-    w->numbers = !with_state ? 0 : f->scale != 0.0f ? 3 : 1;
+    w->numbers = !with_state ? 0 : f->scaled ? 3 : 1;
     w->count = w->numbers + (w->kinds - 1) * neo_params_count(f->runs);
     for (int i = 0; i < f->unit_count; i++) w->count += f->unit[i].params_count;
     int64_t whole = root ? f->largest_cut : 0;

@@ -139,7 +139,7 @@ int main(void) {
         k.config = config_new();
         neo_fsdp_desc *d = &k.config.desc;
         static const int optims[] = {NEO_OPTIM_ADAMW, NEO_OPTIM_SGD, NEO_OPTIM_ADAGRAD, NEO_OPTIM_LAMB};
-        d->micro_batches = definition < 4 ? 1 : 1 << (definition % 3);
+        d->micro_batches = 1 << definition / 3 % 3;
         d->accumulate = (neo_fsdp_accumulate)(definition % 3);
         d->optim.kind = (neo_optim_kind)optims[definition % 4];
         d->optim.clip_norm = definition % 2 ? 0.05f : 0.0f;

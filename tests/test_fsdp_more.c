@@ -348,7 +348,7 @@ static neo_status windows(neo_comm *comm, void *user) {
         EXPECT_OK(comm, layer_backward(ctx, &m, &part, 2, rows, 0));
         EXPECT_OK(comm, neo_fsdp_backward_end(f, 2));
     }
-    EXPECT_ERR(comm, neo_fsdp_backward_begin(f, 2, 0), NEO_ERR_STATE, "micro-batch 1 of 1 is expected: neo_fsdp_step comes first");
+    EXPECT_ERR(comm, neo_fsdp_backward_begin(f, 2, 0), NEO_ERR_STATE, "has had the backward of all 1 micro-batches: neo_fsdp_step comes first");
     EXPECT_OK(comm, neo_fsdp_cancel(f));
     for (int step = 0; step < 2; step++) EXPECT_OK(comm, train_step(comm, &c, f, &m, step));
     neo_fsdp_destroy(f);
