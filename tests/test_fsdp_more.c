@@ -300,6 +300,115 @@ static neo_status tied(neo_comm *comm, void *user) {
     return NEO_OK;
 }
 
+/* ---- windows by hand ---- */
+/* Units of one vector each, whose gradients are numbers: after a step of SGD their sum is known. */
+enum { HAND_UNITS = 3, HAND = 300 };
+typedef struct Hand {
+    neo_params *set[HAND_UNITS];
+    neo_fsdp_unit unit[HAND_UNITS];
+    neo_fsdp_desc desc;
+    neo_fsdp *f;
+} Hand;
+static neo_status hand_create(neo_comm *comm, Hand *h, neo_fsdp_mode mode, int64_t empty) {
+    static const char *const names[] = {"A", "B", "C"};
+    int64_t shape[] = {HAND};
+    neo_init init = {NEO_INIT_CONSTANT, 0, 0};
+    memset(h, 0, sizeof *h);
+    for (int u = 0; u < HAND_UNITS; u++) {
+        NEO__TRY(neo_params_create_deferred(neo_comm_ctx(comm), &h->set[u]));
+        NEO__TRY(neo_params_add(h->set[u], names[u], 1, shape, init, NULL));
+        if (empty) NEO__TRY(neo_params_add(h->set[u], u ? u == 1 ? "none" : "nil" : "zero", 1, &(int64_t){0}, init, NULL));
+        h->unit[u].name = names[u];
+        h->unit[u].params = h->set[u];
+    }
+    h->desc.units = h->unit;
+    h->desc.unit_count = HAND_UNITS;
+    h->desc.mode = mode;
+    return NEO_OK;
+}
+static void hand_destroy(Hand *h) {
+    neo_fsdp_destroy(h->f);
+    for (int u = 0; u < HAND_UNITS; u++) neo_params_destroy(h->set[u]);
+}
+static void hand_write(Hand *h, int u, float x) {
+    float *grad = (float *)neo_params_at(h->set[u], 0)->grad.data;
+    for (int i = 0; i < HAND; i++) grad[i] = x;
+}
+static neo_status hand_backward(Hand *h, int u, float x) {
+    NEO__TRY(neo_fsdp_backward_begin(h->f, u, 0));
+    hand_write(h, u, x);
+    return neo_fsdp_backward_end(h->f, u);
+}
+static neo_status hand_expect(neo_comm *comm, Hand *h, int u, float x) {
+    EXPECT_OK(comm, neo_fsdp_forward_begin(h->f, u));
+    const float *value = (const float *)neo_params_at(h->set[u], 0)->value.data;
+    for (int i = 0; i < HAND; i += HAND - 1) EXPECT(comm, value[i] == x, "unit %d: %g, want %g", u, (double)value[i], (double)x);
+    EXPECT_OK(comm, neo_fsdp_forward_end(h->f, u));
+    return NEO_OK;
+}
+/* Two units that borrow windows are open around one that is kept; then micro-batches, each unit's one after another. */
+static neo_status by_hand(neo_comm *comm, void *user) {
+    Hand h;
+    float ranks = (float)neo_comm_size(comm);
+    (void)user;
+    EXPECT_OK(comm, hand_create(comm, &h, NEO_FSDP_FULL, 0));
+    h.unit[2].keep = 1;
+    EXPECT_OK(comm, neo_fsdp_create(comm, &h.desc, &h.f));
+    Hand second = h;
+    EXPECT_ERR(comm, neo_fsdp_create(comm, &h.desc, &second.f), NEO_ERR_ARG, "the set of unit 'A' is bound already");
+    for (int u = 0; u < HAND_UNITS; u++) EXPECT_OK(comm, neo_fsdp_backward_begin(h.f, u, 0));
+    for (int u = HAND_UNITS - 1; u >= 0; u--) {
+        hand_write(&h, u, 1.0f);
+        EXPECT_OK(comm, neo_fsdp_backward_end(h.f, u));
+    }
+    EXPECT_OK(comm, neo_fsdp_step(h.f, 1.0f));
+    for (int u = 0; u < HAND_UNITS; u++) EXPECT_OK(comm, hand_expect(comm, &h, u, -ranks));
+    hand_destroy(&h);
+    for (int mode = 0; mode < NEO_FSDP_MODE_COUNT; mode++) {
+        EXPECT_OK(comm, hand_create(comm, &h, (neo_fsdp_mode)mode, 1));
+        h.desc.micro_batches = 3;
+        EXPECT_OK(comm, neo_fsdp_create(comm, &h.desc, &h.f));
+        if (mode == NEO_FSDP_DDP && neo_comm_size(comm) > 1) { /* one bucket has all three */
+            EXPECT_OK(comm, hand_backward(&h, 1, 1.0f));
+            EXPECT_ERR(comm, hand_backward(&h, 1, 1.0f), NEO_ERR_STATE, "unit 'B' begins micro-batch 2 of 3 before other units");
+            EXPECT_OK(comm, neo_fsdp_cancel(h.f));
+        }
+        for (int i = 0; i < 3 * HAND_UNITS; i++) { /* DDP: micro by micro; else unit by unit */
+            int u = mode == NEO_FSDP_DDP ? i % HAND_UNITS : i / 3, micro = mode == NEO_FSDP_DDP ? i / HAND_UNITS : i % 3;
+            EXPECT_OK(comm, hand_backward(&h, u, micro == 0 ? 1.0f : micro == 1 ? 10.0f : 100.0f));
+        }
+        EXPECT_OK(comm, neo_fsdp_step(h.f, 1.0f));
+        for (int u = 0; u < HAND_UNITS; u++) EXPECT_OK(comm, hand_expect(comm, &h, u, -111.0f * ranks));
+        uint64_t digest, *want = (uint64_t *)user + 1; /* parameters without elements are in every state */
+        EXPECT_OK(comm, fsdp_digest(comm, h.f, &digest));
+        if (neo_comm_size(comm) == 2 && mode == 0 && neo_comm_rank(comm) == 0) *want = digest;
+        EXPECT_OK(comm, neo_comm_barrier(comm, NULL));
+        if (neo_comm_size(comm) == 2) EXPECT(comm, digest == *want, "%016llx", (unsigned long long)digest);
+        hand_destroy(&h);
+    }
+    return NEO_OK;
+}
+/* The scale stays a number however many steps overflow, or do not. */
+static neo_status bounded(neo_comm *comm, void *user) {
+    Hand h;
+    (void)user;
+    EXPECT_OK(comm, hand_create(comm, &h, NEO_FSDP_FULL, 0));
+    h.desc.loss_scale = 0x1p-98f;
+    h.desc.loss_scale_window = 1;
+    EXPECT_OK(comm, neo_fsdp_create(comm, &h.desc, &h.f));
+    for (int step = 0; step < 240; step++) {
+        for (int u = 0; u < HAND_UNITS; u++)
+            EXPECT_OK(comm, hand_backward(&h, u, step < 10 ? INFINITY : 0.0f));
+        EXPECT_OK(comm, neo_fsdp_step(h.f, 1.0f));
+        if (step == 9) EXPECT(comm, neo_fsdp_loss_scale(h.f) == 0x1p-100f, "%g", (double)neo_fsdp_loss_scale(h.f));
+    }
+    EXPECT(comm, neo_fsdp_loss_scale(h.f) == 0x1p100f, "%g", (double)neo_fsdp_loss_scale(h.f));
+    EXPECT(comm, neo_fsdp_get_stats(h.f).skipped == 10, "%d", (int)neo_fsdp_get_stats(h.f).skipped);
+    for (int u = 0; u < HAND_UNITS; u++) EXPECT_OK(comm, hand_expect(comm, &h, u, 0.0f));
+    hand_destroy(&h);
+    return NEO_OK;
+}
+
 /* ---- mistakes ---- */
 static neo_status windows(neo_comm *comm, void *user) {
     neo_ctx *ctx = neo_comm_ctx(comm);
@@ -640,6 +749,8 @@ int main(void) {
     for (int w = 1; w <= 3; w++) bad += run_ranks(w, &d, offloaded, &plain.digest);
     uint64_t of_tied = 0;
     for (int w = 1; w <= 8; w++) bad += run_ranks(w, &d, tied, &of_tied);
+    uint64_t of_hands[2] = {0, 0};
+    for (int w = 1; w <= 4; w *= 2) bad += run_ranks(w, &d, by_hand, of_hands) + run_ranks(w, &d, bounded, NULL);
     for (int w = 1; w <= 4; w++) bad += run_ranks(w, &d, windows, NULL);
     bad += run_ranks(4, &d, refused, NULL);
     bad += run_ranks(4, &d, other_order, NULL);
