@@ -120,6 +120,10 @@ same "accumulate 1, end" "$(on 4 --accumulate 1 --accumulate-mode end)" "$base"
 same "one leaf" "$(digest $small)" "$(plain 1 1 each)"
 same "five leaves" "$(digest $small --repro-shards 5 --ranks 3)" "$(plain 5 1 each)"
 same "five leaves, five ranks" "$(digest $small --ranks 5 --shard zero2)" "$(plain 5 1 each)"
+two=$(digest $small --repro-shards 2 --accumulate 2) # one piece on each of two ranks, two on one
+for shard in none zero1 zero2 full; do
+    same "two leaves, accumulate 2, $shard" "$(digest $small --ranks 2 --shard $shard --accumulate 2)" "$two"
+done
 
 narrow=$(on 1 --dtype bf16)
 if [ -n "$narrow" ] && [ "$narrow" != "$base" ]; then pass; else fail "bf16 changes nothing: '$narrow'"; fi
