@@ -387,8 +387,8 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *shard);
 
    A STEP
    of units in order sends, per rank, in elements Psi of the units that are cut (filled up), p and r
-   bytes per gathered parameter and reduced gradient, in S = k x pieces sweeps, with s slots, R = W/F
-   replicas and c(n) = (n - 1)/n:
+   bytes per gathered parameter and reduced gradient, in S = k x pieces sweeps, with s slots, R =
+   W/F replicas and c(n) = (n - 1)/n:
      NEO_FSDP_FULL   all-gather p c(F) (Psi + S Psi_first + (S - 1) Psi_last): Psi_first are the
                      units without `keep` but the last s, Psi_last those but the first s
      ZERO1, ZERO2    all-gather p c(F) Psi; so do units with `keep`
@@ -482,8 +482,9 @@ NEO_API neo_status neo_fsdp_predict(neo_ctx *ctx, const neo_fsdp_desc *desc, int
             or 4 dimensions in a unit that is cut (replicate it); hybrid where the factor or the
             leaves of a rank are not a power of two; groups that are neither a multiple of the ranks
             that cuts the leaves in equal subtrees, nor the replicas of units that are all cut;
-            leaf_pieces or a narrow reduce_dtype with groups other than repro_shards. NEO_ERR_MISMATCH: another description on some rank. NEO_ERR_MEMORY. If one
-            rank fails, all do, with its message.
+            leaf_pieces or a narrow reduce_dtype with groups other than repro_shards.
+            NEO_ERR_MISMATCH: another description on some rank. NEO_ERR_MEMORY. If one rank fails,
+            all do, with its message.
    neo_fsdp_destroy: NULL is allowed. The sets are absent again, and stay the caller's. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_fsdp_create(neo_comm *comm, const neo_fsdp_desc *desc,
                                                      neo_fsdp **fsdp);
@@ -504,14 +505,16 @@ NEO_API int64_t neo_fsdp_samples(const neo_fsdp *fsdp, int piece, int64_t batch,
 /* The windows of unit number `unit`. Collective: all ranks open and close the same in the same
    order. begin waits until the unit is gathered, binds its parameters, and starts to gather the
    next one of the order; backward also binds gradients, which the layers write, all of them, with
-   the piece's leaves and not NULL. Closing a backward window of the last piece starts the reduction.
+   the piece's leaves and not NULL. Closing a backward window of the last piece starts the
+   reduction.
    Order    of units: any, but the declared one gathers least. Where whole units are reduced (DDP)
             all of them have the backward of a micro-batch before one begins the next.
    Errors   NEO_ERR_STATE: the window is open already, or not open; a piece that has had its
             backward; (backward_end) a gradient that nothing has written: the window stays open.
             NEO_ERR_CAPACITY: more units without `keep` open than slots, or for backward than 2 (1
-            with one slot). On this rank alone: the others wait until their timeout. NEO_ERR_DIVERGED: ranks open different units; the message names both,
-            here or, if all had what they opened, in neo_fsdp_step. Those of >>comm-faults. */
+            with one slot). On this rank alone: the others wait until their timeout.
+            NEO_ERR_DIVERGED: ranks open different units; the message names both, here or, if all
+            had what they opened, in neo_fsdp_step. Those of >>comm-faults. */
 NEO_API neo_status neo_fsdp_forward_begin(neo_fsdp *fsdp, int unit);
 NEO_API neo_status neo_fsdp_forward_end(neo_fsdp *fsdp, int unit);
 NEO_API neo_status neo_fsdp_backward_begin(neo_fsdp *fsdp, int unit, int piece);
@@ -523,7 +526,7 @@ NEO_API neo_status neo_fsdp_backward_end(neo_fsdp *fsdp, int unit);
    Cost     24 bytes between each two ranks, beside the reductions and what the optimizer asks.
    Errors   NEO_ERR_STATE: a window is open, or a unit lacks windows (the message names it).
             NEO_ERR_NUMERIC: as neo_optim_step. NEO_ERR_DIVERGED: ranks have opened other windows.
-            On all ranks, and nothing has changed; the gradients are gone, the next step may begin. */
+            On all ranks, and nothing has changed; the gradients are gone, the next step begins. */
 NEO_API neo_status neo_fsdp_step(neo_fsdp *fsdp, float lr);
 /* neo_fsdp_cancel: give up the step under way: windows close, its gradients are forgotten.
    Collective. */
@@ -545,9 +548,9 @@ NEO_API void neo_fsdp_reset_stats(neo_fsdp *fsdp);
 
 /* neo_state_add_fsdp: values, optimizer state, step and loss scale, under the names that
    neo_state_add_params and _optim give; each rank adds what it holds. Of the numeric definition it
-   defines "micro_batches", "accumulate_groups", "leaf_pieces", "param_dtype" and "reduce_dtype", behind the optimizer's name and a dot.
-   What windows gathered in this step is not read again: neo_fsdp_cancel comes between windows and a
-   load. */
+   defines "micro_batches", "accumulate_groups", "leaf_pieces", "param_dtype" and "reduce_dtype",
+   behind the optimizer's name and a dot. What windows gathered in this step is not read again:
+   neo_fsdp_cancel comes between windows and a load. */
 NEO_API neo_status neo_state_add_fsdp(neo_state *state, neo_fsdp *fsdp);
 
 /* neo_fsdp_write_safetensors: one file with every parameter whole, under its own name, in f32: the
@@ -6761,7 +6764,8 @@ static neo_status neo__fsdp_check(const neo_fsdp_desc *d, int ranks, int rank, i
                "neo_fsdp_create: repro_shards is %d: it must be at least the %d ranks", shards,
                ranks);
     NEO__CHECK(!d->optim.name || strlen(d->optim.name) <= 200, NEO_ERR_ARG,
-               "neo_fsdp_create: the optimizer's name %.40s... is longer than 200 bytes", d->optim.name);
+               "neo_fsdp_create: the optimizer's name %.40s... is longer than 200 bytes",
+               d->optim.name);
     NEO__CHECK(d->mode >= 0 && d->mode < NEO_FSDP_MODE_COUNT, NEO_ERR_ARG,
                "neo_fsdp_create: no mode %d", (int)d->mode);
     NEO__CHECK(d->factor >= 0 && (d->factor == 0 || ranks % d->factor == 0), NEO_ERR_ARG,
@@ -7655,10 +7659,11 @@ static neo__fsdp_lane *neo__fsdp_take_lane(neo_fsdp *f, int unit, int lanes, neo
             best = lane;
     }
     if (!best)
-        *status = neo_fail(NEO_ERR_CAPACITY,
-                           "neo_fsdp_backward_begin: unit '%s' is opened inside the backward windows of %d "
-                           "others: `keep` for the outer unit",
-                           f->unit[unit].name, lanes);
+        *status = neo_fail(
+            NEO_ERR_CAPACITY,
+            "neo_fsdp_backward_begin: unit '%s' is opened inside the backward windows of %d "
+            "others: `keep` for the outer unit",
+            f->unit[unit].name, lanes);
     else *status = neo__fsdp_finish_lane(f, best);
     if (*status != NEO_OK) return NULL;
     best->unit = unit;
@@ -7753,7 +7758,8 @@ static neo_status neo__fsdp_scatter(neo_fsdp *f, int unit) {
     neo_status status;
     for (int i = 0; i < f->lane_count; i++) /* replicas join behind the next unit's backward */
         NEO__TRY(neo__fsdp_advance_lane(f, &f->lane[i]));
-    neo__fsdp_lane *lane = u->lane >= 0 ? &f->lane[u->lane] : neo__fsdp_take_lane(f, unit, f->lane_count, &status);
+    neo__fsdp_lane *lane =
+        u->lane >= 0 ? &f->lane[u->lane] : neo__fsdp_take_lane(f, unit, f->lane_count, &status);
     if (!lane) return status;
     float *borrowed[1];
     borrowed[0] = lane->window;
@@ -7834,10 +7840,11 @@ static neo_status neo__fsdp_settle(neo_fsdp *f, neo__fsdp_unit *u) {
     for (int i = 0; i < f->bucket_count; i++) {
         neo__fsdp_bucket *b = &f->bucket[i];
         if (!neo__fsdp_in_bucket(u, b)) continue;
-        NEO__CHECK(b->launched || b->micro == u->micro, NEO_ERR_STATE,
-                   "neo_fsdp_backward_begin: unit '%s' begins micro-batch %d of %d before other units "
-                   "of its bucket have ended the one before",
-                   u->name, u->micro + 1, f->desc.micro_batches);
+        NEO__CHECK(
+            b->launched || b->micro == u->micro, NEO_ERR_STATE,
+            "neo_fsdp_backward_begin: unit '%s' begins micro-batch %d of %d before other units "
+            "of its bucket have ended the one before",
+            u->name, u->micro + 1, f->desc.micro_batches);
         NEO__TRY(neo__fsdp_finish_bucket(f, b));
     }
     return NEO_OK;
@@ -7846,16 +7853,18 @@ static neo_status neo__fsdp_settle(neo_fsdp *f, neo__fsdp_unit *u) {
 static const uint32_t neo__fsdp_unwritten = 0x7FA5C3D2u;
 static void neo__fsdp_mark_grads(const neo__fsdp_unit *u, float *grads) {
     for (int i = 0; i < u->params_count; i++)
-        if (u->begin[i] < u->begin[i + 1]) memcpy(grads + u->begin[i], &neo__fsdp_unwritten, sizeof(float));
+        if (u->begin[i] < u->begin[i + 1])
+            memcpy(grads + u->begin[i], &neo__fsdp_unwritten, sizeof(float));
 }
 static neo_status neo__fsdp_check_written(const neo__fsdp_unit *u) {
     for (int i = 0; i < u->params_count; i++) {
         uint32_t first = 0;
         if (u->begin[i] < u->begin[i + 1]) memcpy(&first, u->bound + u->begin[i], sizeof first);
-        NEO__CHECK(first != neo__fsdp_unwritten, NEO_ERR_STATE,
-                   "neo_fsdp_backward_end: no backward has written the gradient of '%s' in unit '%s' "
-                   "(a parameter without one belongs into a unit with freeze)",
-                   neo_params_at(u->params, i)->name, u->name);
+        NEO__CHECK(
+            first != neo__fsdp_unwritten, NEO_ERR_STATE,
+            "neo_fsdp_backward_end: no backward has written the gradient of '%s' in unit '%s' "
+            "(a parameter without one belongs into a unit with freeze)",
+            neo_params_at(u->params, i)->name, u->name);
     }
     return NEO_OK;
 }
@@ -7866,9 +7875,10 @@ NEO_API neo_status neo_fsdp_backward_begin(neo_fsdp *f, int unit, int piece) {
     neo__fsdp_unit *u = &f->unit[unit];
     NEO__CHECK(piece >= 0 && piece < f->pieces, NEO_ERR_ARG, "%s: piece %d of %d", fn, piece,
                f->pieces);
-    NEO__CHECK(u->frozen || u->micro < f->desc.micro_batches, NEO_ERR_STATE,
-               "%s: unit '%s' has had the backward of all %d micro-batches: neo_fsdp_step comes first", fn,
-               u->name, f->desc.micro_batches);
+    NEO__CHECK(
+        u->frozen || u->micro < f->desc.micro_batches, NEO_ERR_STATE,
+        "%s: unit '%s' has had the backward of all %d micro-batches: neo_fsdp_step comes first", fn,
+        u->name, f->desc.micro_batches);
     NEO__CHECK(u->frozen || piece == u->filled, NEO_ERR_STATE,
                "%s: piece %d of unit '%s' where piece %d of its %d is next", fn, piece, u->name,
                u->filled, f->pieces);
@@ -8024,7 +8034,8 @@ static void neo__fsdp_rescale(neo_fsdp *f, int skip) {
 }
 /* Ranks have opened different windows: which is the first that differs from rank 0's. */
 static neo_status neo__fsdp_diverged(const neo_fsdp *f) {
-    int32_t first[NEO__FSDP_HISTORY], most = (int32_t)NEO__MIN(f->windows, (int64_t)NEO__FSDP_HISTORY);
+    int32_t first[NEO__FSDP_HISTORY],
+        most = (int32_t)NEO__MIN(f->windows, (int64_t)NEO__FSDP_HISTORY);
     int32_t at = 0;
     neo_status status = NEO_OK;
     memset(first, -1, sizeof first);
@@ -8033,18 +8044,21 @@ static neo_status neo__fsdp_diverged(const neo_fsdp *f) {
     while (at < most && first[at] == f->history[at]) at++;
     int32_t here = at < most ? f->history[at] : -1, there = at < NEO__FSDP_HISTORY ? first[at] : -1;
     if (here != there)
-        status = neo_fail(NEO_ERR_DIVERGED,
-                          "neo_fsdp_step: window %d of the step is %s of unit '%s' here, %s of unit '%s' on rank 0",
-                          at, here & 1 ? "backward" : "forward", here < 0 ? "(none)" : f->unit[here / 2].name,
-                          there & 1 ? "backward" : "forward",
-                          there < 0 ? "(none)" : f->unit[there / 2].name);
+        status = neo_fail(
+            NEO_ERR_DIVERGED,
+            "neo_fsdp_step: window %d of the step is %s of unit '%s' here, %s of unit '%s' on rank "
+            "0",
+            at, here & 1 ? "backward" : "forward", here < 0 ? "(none)" : f->unit[here / 2].name,
+            there & 1 ? "backward" : "forward", there < 0 ? "(none)" : f->unit[there / 2].name);
     status = neo_comm_agree(f->comm, status);
     if (status != NEO_OK) return status;
-    return neo_fail(NEO_ERR_DIVERGED, "neo_fsdp_step: ranks have opened different windows in this step, the first %d "
-                    "of which agree", (int)NEO__FSDP_HISTORY);
+    return neo_fail(NEO_ERR_DIVERGED,
+                    "neo_fsdp_step: ranks have opened different windows in this step, the first %d "
+                    "of which agree",
+                    (int)NEO__FSDP_HISTORY);
 }
-/* What ranks tell each other before a step: whether they opened the same windows, and whether all gradients are
-   finite. */
+/* What ranks tell each other before a step: whether they opened the same windows, and whether all
+   gradients are finite. */
 static neo_status neo__fsdp_meet(neo_fsdp *f, int infinite, int *skip) {
     int64_t mark = (int64_t)(f->windows_hash >> 1);
     int64_t words[] = {mark, -mark, infinite};
@@ -8134,15 +8148,17 @@ static neo_status neo__fsdp_add_tensor(neo_state *state, neo_state_kind kind, co
     return neo_state_add(state, kind, name, whole);
 }
 static neo_status neo__fsdp_define(neo_state *state, const neo_fsdp *f) {
-    static const char *const word[] = {"micro_batches", "accumulate_groups", "leaf_pieces", "param_dtype",
-                                       "reduce_dtype"};
+    static const char *const word[] = {"micro_batches", "accumulate_groups", "leaf_pieces",
+                                       "param_dtype", "reduce_dtype"};
     const neo_fsdp_desc *d = &f->desc;
     const int number[] = {d->micro_batches, d->groups, d->leaf_pieces != 0}; /* groups: 1 is each */
     char key[256], text[32];
     for (int i = 0; i < 5; i++) {
         snprintf(key, sizeof key, "%s.%s", d->optim.name, word[i]);
         if (i < 3) snprintf(text, sizeof text, "%d", number[i]);
-        else snprintf(text, sizeof text, "%s", neo_dtype_name(i == 3 ? d->param_dtype : d->reduce_dtype));
+        else
+            snprintf(text, sizeof text, "%s",
+                     neo_dtype_name(i == 3 ? d->param_dtype : d->reduce_dtype));
         NEO__TRY(neo_state_define(state, key, text));
     }
     return NEO_OK;
@@ -8190,9 +8206,10 @@ NEO_API neo_status neo_state_add_fsdp(neo_state *state, neo_fsdp *f) {
 }
 
 /* ---- one file ----
-   Passes: of each unit its values, then each kind of the optimizer's state. A pass of a unit that is cut is one
-   gather to rank 0, in the group of its place; before it all ranks agree to go on, so that what stops rank 0 stops
-   them all there. Ranks of other groups only agree. Rank 0 makes a pass when the file asks for its first tensor. */
+   Passes: of each unit its values, then each kind of the optimizer's state. A pass of a unit that is
+   cut is one gather to rank 0, in the group of its place; before it all ranks agree to go on, so that
+   what stops rank 0 stops them all there. Ranks of other groups only agree. Rank 0 makes a pass when
+   the file asks for its first tensor. */
 NEO__COLD_BEGIN
 typedef struct neo__fsdp_writer {
     neo_fsdp *f;
