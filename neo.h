@@ -37,13 +37,15 @@
    CONTENTS (grep -nE '^ *>>|---- >>' neo.h is the map)
      >>config >>status >>ctx >>leaves >>tensor >>random >>exact >>gemm >>params >>layers
      >>losses >>optim >>gradcheck >>jagged >>bags >>schema >>reader >>state >>checkpoint
-     >>safetensors >>metrics >>progress >>jsonl >>report >>shared >>platform >>impl-status >>impl-fp
+     >>safetensors >>metrics >>progress >>jsonl >>report >>shared >>kernel-types >>platform
+     >>impl-status >>impl-fp
      >>impl-ctx >>impl-leaves >>files >>isa >>impl-math >>impl-tensor >>impl-random >>impl-exact
      >>impl-gemm >>impl-linear >>impl-mlp >>impl-interact >>impl-activation >>impl-norm
      >>impl-embedding >>impl-attention >>impl-losses
      >>impl-params >>impl-optim >>impl-gradcheck >>impl-jagged >>bag-optim >>impl-bags
-     >>impl-bags-forward >>impl-bags-backward >>impl-schema >>impl-dictionary-file >>impl-number
-     >>impl-columns >>impl-parse >>impl-source >>impl-reader >>impl-npy >>impl-synthetic
+     >>impl-bags-forward >>impl-bags-backward >>impl-bags-device >>impl-schema
+     >>impl-dictionary-file >>impl-number >>impl-columns >>impl-parse >>impl-source
+     >>impl-reader >>impl-npy >>impl-synthetic
      >>impl-json >>impl-crc32c >>impl-state >>impl-group >>impl-safetensors >>impl-checkpoint
      >>impl-metrics >>impl-progress >>impl-jsonl >>impl-report >>kernels >>kernels-math
      >>kernels-vec >>kernels-tensor >>kernels-gemm >>kernels-bags
@@ -181,7 +183,8 @@ extern "C" {
     X(NEO_ERR_SYSTEM, "operating system error")                                                    \
     X(NEO_ERR_TIMEOUT, "another rank did not come in time")                                        \
     X(NEO_ERR_PEER, "another rank is lost or has given up")                                        \
-    X(NEO_ERR_DIVERGED, "ranks make different calls")
+    X(NEO_ERR_DIVERGED, "ranks make different calls")                                              \
+    X(NEO_ERR_DEVICE, "the device failed, or there is none")
 
 typedef enum neo_status {
 #define NEO__STATUS_ENUM(name, text) name,
@@ -245,6 +248,11 @@ typedef enum neo_isa {
     NEO_ISA_NEON
 } neo_isa;
 
+/* A device computes instead of the CPU: see neo_cuda.cuh, which makes them. Objects and tensors that a
+   context with a device makes are in its memory, and calls take tensors that are (neo_tensor.place);
+   neo_tensor_copy takes them there and back. */
+typedef struct neo_device neo_device;
+
 /* All zeros is a good default. */
 typedef struct neo_ctx_desc {
     neo_allocator allocator; /* default: the C library, aligned */
@@ -254,11 +262,13 @@ typedef struct neo_ctx_desc {
     neo_isa isa;             /* a path this machine lacks: NEO_ERR_UNSUPPORTED */
     int repro_shards;        /* V, the virtual shards of a batch (see >>leaves); 0: 1 */
     uint64_t seed;           /* of every random number; 0 is a seed like any other */
+    neo_device *device;      /* must outlive the context; NULL: the CPU */
 } neo_ctx_desc;
 
 /* neo_ctx_create: make a context. desc may be NULL (all defaults).
    Errors   NEO_ERR_ARG: a negative number of threads or shards, half an allocator or executor.
-            NEO_ERR_UNSUPPORTED: no such instruction set here. NEO_ERR_NUMERIC: the compiler flags
+            NEO_ERR_MISMATCH: a device of another version of neo. NEO_ERR_UNSUPPORTED: no such
+            instruction set here, or a device that lacks an operation. NEO_ERR_NUMERIC: the compiler flags
             change floating-point arithmetic (the message names the check). NEO_ERR_SYSTEM: a thread
             does not start. NEO_ERR_MEMORY. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_ctx_create(const neo_ctx_desc *desc, neo_ctx **ctx);
@@ -270,6 +280,11 @@ NEO_API int neo_ctx_threads(const neo_ctx *ctx);
 NEO_API neo_isa neo_ctx_isa(const neo_ctx *ctx);
 NEO_API int neo_ctx_repro_shards(const neo_ctx *ctx);
 NEO_API uint64_t neo_ctx_seed(const neo_ctx *ctx);
+NEO_API neo_device *neo_ctx_device(const neo_ctx *ctx); /* or NULL */
+/* neo_ctx_synchronize: wait until the context's device has done all calls made so far. Nothing without
+   a device.
+   Errors   NEO_ERR_DEVICE: a call of before failed on the device. */
+NEO_API neo_status neo_ctx_synchronize(neo_ctx *ctx);
 
 /* neo_isa_name, neo_isa_parse: "best", "scalar", "avx2", "avx512", "neon". parse gives
    NEO_ERR_ARG for another word. neo_isa_available: 1 if this machine can run it. */
@@ -279,8 +294,9 @@ NEO_API int neo_isa_available(neo_isa isa);
 
 /* What the context's allocator has handed out. */
 typedef struct neo_memory {
-    size_t bytes;        /* now */
-    size_t peak_bytes;   /* highest so far */
+    size_t bytes;        /* now, in the device's memory too */
+    size_t device_bytes; /* of bytes: in the device's memory */
+    size_t peak_bytes;   /* of bytes, highest so far */
     int64_t alloc_count; /* calls of alloc so far: a training step adds none */
 } neo_memory;
 NEO_API neo_memory neo_ctx_memory(const neo_ctx *ctx);
@@ -347,12 +363,17 @@ typedef enum neo_dtype {
 
 enum { NEO_MAX_DIMS = 4 };
 
+/* Where memory is: where the program runs, or on the context's device. On a context without a device
+   all memory is host memory. */
+typedef enum neo_place { NEO_HOST, NEO_DEVICE } neo_place;
+
 typedef struct neo_tensor {
     void *data;
     int64_t shape[NEO_MAX_DIMS];
     int64_t stride[NEO_MAX_DIMS];
     int32_t ndim;
     neo_dtype dtype;
+    neo_place place;    /* of data */
     const char *absent; /* data NULL: why there is none just now, for messages; not owned */
 } neo_tensor;
 
@@ -376,7 +397,8 @@ NEO_API int64_t neo_tensor_count(neo_tensor t); /* elements; of none: 0 */
 NEO_API size_t neo_tensor_bytes(neo_tensor t);
 NEO_API int neo_tensor_is_contiguous(neo_tensor t);
 
-/* neo_tensor_alloc: a contiguous tensor in memory of the context (64-byte aligned, not cleared).
+/* neo_tensor_alloc: a contiguous tensor in memory of the context or its device (64-byte aligned, not
+   cleared).
    neo_tensor_free: gives it back and sets *t to none; none is allowed.
    Errors   NEO_ERR_ARG: a negative extent or a size that overflows. NEO_ERR_MEMORY. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_tensor_alloc(neo_ctx *ctx, neo_dtype dtype, int ndim,
@@ -404,7 +426,10 @@ typedef struct neo_convert_desc {
    Errors    NEO_ERR_SHAPE: the shapes differ. NEO_ERR_ARG: a tensor is none or malformed. */
 NEO_API neo_status neo_tensor_convert(neo_ctx *ctx, neo_tensor src, neo_tensor dst,
                                       const neo_convert_desc *desc);
-/* neo_tensor_copy: same shape and dtype, any strides. neo_tensor_zero: contiguous. */
+/* neo_tensor_copy: same shape and dtype, any strides. Between the host and the context's device both
+   must be contiguous; the data has arrived, and the source may change, on return. neo_tensor_zero:
+   contiguous. On a context with a device these three, and neo_tensor_init, take tensors in host
+   memory too, on which the CPU works. */
 NEO_API neo_status neo_tensor_copy(neo_ctx *ctx, neo_tensor src, neo_tensor dst);
 NEO_API neo_status neo_tensor_zero(neo_ctx *ctx, neo_tensor t);
 
@@ -517,7 +542,7 @@ typedef struct neo_gemm_desc {
     int trans_b;        /* 1: b is stored [N][K] */
     float beta;         /* 0: c is not read */
     neo_activation act; /* applied last */
-    const float *bias;  /* [N], or NULL */
+    const float *bias;  /* [N], where the context computes; or NULL */
 } neo_gemm_desc;
 
 /* neo_gemm: c = act(beta c + op(a) op(b) + bias).
@@ -570,8 +595,8 @@ NEO_API int neo_params_is_deferred(const neo_params *params);
    (first: the place of a shard in it) gives the values it has in a set that is not deferred. Never
    NEO_INIT_DEFAULT. An index outside gives NEO_INIT_NONE.
    neo_params_bind: for the owner of a deferred set: value and grad of parameter `index` are now at
-   these addresses, contiguous f32 (backward overwrites the gradient). NULL: not in memory, for the
-   reason `absent` (kept, not copied; NULL: "its set is not in memory").
+   these addresses (of the context's device, if it has one), contiguous f32 (backward overwrites the
+   gradient). NULL: not in memory, for the reason `absent` (kept, not copied; NULL: "its set is not in memory").
    Errors   NEO_ERR_ARG: no such index, or the set is not deferred; nothing changes.
    Threads  none may use the set meanwhile. */
 NEO_API neo_init neo_params_initializer(const neo_params *params, int index);
@@ -636,9 +661,14 @@ NEO_API size_t neo_mlp_workspace_bytes(const neo_mlp_desc *desc);
 NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y);
 NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_tensor dy, neo_tensor dx);
 
-/* neo_add: x += y, elementwise: a residual, or the gradients of the two ways into it.
-   Shapes   contiguous f32, both alike; y may be x. */
+/* neo_add: x += y, elementwise: a residual, or the gradients of the two ways into it. Each sum is
+   made in f32 and rounded to x's dtype, to nearest.
+   neo_scale: x *= factor. *finite (may be NULL): 1 if all numbers of x were finite before, else 0.
+   neo_round: y = x rounded to `dtype`, to nearest, as f32 again.
+   Shapes   contiguous, both alike; f32, of neo_add also f16, bf16 or f8; y may be x. */
 NEO_API neo_status neo_add(neo_ctx *ctx, neo_tensor x, neo_tensor y);
+NEO_API neo_status neo_scale(neo_ctx *ctx, neo_tensor x, float factor, int *finite);
+NEO_API neo_status neo_round(neo_ctx *ctx, neo_dtype dtype, neo_tensor x, neo_tensor y);
 
 /* neo_layer_norm_forward: y = (x - mean) scale weight + bias along each row, scale =
    1/sqrt(variance + eps), as torch.nn.LayerNorm over the last dimension. stats takes mean and scale
@@ -789,7 +819,8 @@ typedef struct neo_optim_desc {
     double beta1, beta2;        /* Adam family; 0: 0.9 and 0.999; below 0: none (0) */
     float eps;                  /* outside the root; 0: 1e-10 (Adagrad), 1e-8 (Adam), 1e-6 (LAMB) */
     float clip_norm;            /* 0: off; else the norm of the gradients of all parameters of this
-                                   optimizer (not of embedding bags) is limited to this */
+                                   optimizer is limited to this (of embedding bags too: see
+                                   neo_optim_add_squares) */
     float clip_norm_type;       /* 1, 2 (0 means 2) or INFINITY; as torch.nn.utils.clip_grad_norm_ */
     const char *name;           /* prefix of the state's names; NULL: "optim" */
     const struct neo_group *group; /* the parameters are parts that the ranks of this group hold (see
@@ -815,6 +846,21 @@ NEO_API neo_status neo_optim_step(neo_optim *optim, float lr);
 /* neo_optim_count_elsewhere: parameter `index` is here whole, as on other ranks of the group, one of which counts
    it in norms. */
 NEO_API void neo_optim_count_elsewhere(neo_optim *optim, int index);
+/* neo_optim_add_squares: gradients that others hold count in the norm of the next step (a 2-norm),
+   by the sum of their squares; with a group each rank adds those that no other does.
+   neo_optim_clip_factor: what the last step multiplied gradients by, 1 without clipping: those of
+   the others are to be, too. So one norm is of all (bags made with max_kept_rows, and
+   neo_bags_accumulate instead of neo_bags_backward):
+       neo_exact_zero(&squares);
+       neo_bags_grad_squares(bags, &squares);
+       neo_optim_add_squares(optim, &squares);
+       neo_optim_step(optim, lr);                                if it fails: neo_bags_clear
+       neo_bags_scale_grads(bags, neo_optim_clip_factor(optim));
+       neo_bags_step(bags, lr);
+   Errors   (of the step) NEO_ERR_ARG: squares were added, clip_norm_type is not 2. Nothing has
+            changed then. */
+NEO_API void neo_optim_add_squares(neo_optim *optim, const neo_exact *squares);
+NEO_API float neo_optim_clip_factor(const neo_optim *optim);
 NEO_API int64_t neo_optim_step_count(const neo_optim *optim);
 /* neo_optim_grad_norm: the norm before clipping of the last step; 0 without clipping. */
 NEO_API double neo_optim_grad_norm(const neo_optim *optim);
@@ -859,6 +905,7 @@ typedef struct neo_gradcheck_desc {
     double abs_tol;      /* 0: 1e-4 */
     int64_t max_elements;/* 0: all; else that many, spread evenly */
     const char *name;    /* for the message */
+    neo_ctx *ctx;        /* of tensors in a device's memory; else not read */
 } neo_gradcheck_desc;
 typedef struct neo_gradcheck_result {
     int64_t checked, failed;
@@ -885,10 +932,12 @@ typedef struct neo_jagged {
     const float *weights;   /* per id, indexed by offsets; or NULL */
     const int64_t *feature_bags; /* [T + 1]: feature t has bags feature_bags[t] .. feature_bags[t+1];
                                     NULL: every feature has B bags */
+    neo_place place; /* of offsets, ids and weights; feature_bags are on the host always. Only
+                        neo_bags_... of a context with a device take a batch that is there */
 } neo_jagged;
 
 NEO_API int64_t neo_jagged_bag_count(const neo_jagged *j); /* T B, or feature_bags[T] */
-NEO_API int64_t neo_jagged_id_count(const neo_jagged *j);
+NEO_API int64_t neo_jagged_id_count(const neo_jagged *j);  /* of a batch on the host */
 
 /* neo_jagged_validate: offsets never decrease, counts fit, ids are inside [0, rows[t]) for the T
    numbers in rows (NULL: not checked). Reads every offset and id. It cannot know how long your arrays
@@ -951,6 +1000,23 @@ NEO_API neo_status neo_jagged_transpose(neo_jagged_buffer *out, const neo_jagged
    Many embedding tables as one object: one call looks up and pools every bag of every table; one
    call merges the gradients per row and takes one exact optimizer step per touched row. Untouched
    rows keep their bits. No dense gradient is ever built.
+
+   ON A DEVICE (neo_ctx_desc.device) rows, optimizer state and workspace are in its memory, and the
+   bits are those of the CPU.
+     - there too: out, dout, dweights, the gradients of neo_bags_add_grad, a table's own `weight`,
+       and what neo_bags_weight, _scale and _state show
+     - on the host: the rows of get_rows, set_rows and kept_row (its pointer is valid until the next
+       kept_row), the row numbers of add_grad
+     - a batch is on either side (neo_jagged.place). A host batch is copied. The first backward or
+       accumulate (and each weight_grad) after forward takes forward's copy if it gets the same
+       arrays: between the two, leave them as they are. A batch that forward has not seen is in
+       other arrays, or comes after a backward or accumulate of the one before
+     - a batch that NEO_BOUNDS_ERROR refuses, or whose offsets decrease, is refused by the call that
+       gets it, with the same message; for that the call waits for the device
+     - if the device fails in the middle of an update (NEO_ERR_DEVICE), some rows have been stepped and
+       some not: go on from a checkpoint
+     - not yet: tables cut by columns whose optimizer needs sums over whole rows
+       (NEO_ERR_UNSUPPORTED); more than 2^31 - 1 ids in a batch
    ------------------------------------------------------------------------------------------------ */
 typedef struct neo_bags neo_bags;
 typedef enum neo_pooling { NEO_POOL_SUM, NEO_POOL_MEAN, NEO_POOL_NONE } neo_pooling;
@@ -1081,9 +1147,11 @@ NEO_API int neo_bag_cut_rounds(const neo_bag_optim *optim);
    forward and backward for batches up to max_batch and max_ids. Initial values do not depend on anything
    but the seed and the tensor's name, "<bags>.<table>.weight".
    Errors   NEO_ERR_ARG: a field of desc, the table named. NEO_ERR_MEMORY. NEO_ERR_UNSUPPORTED: rows of a
-            table times max_ids (or max_kept_rows) beyond 2^64; i8 rows cut by columns.
+            table times max_ids (or max_kept_rows) beyond 2^64; i8 rows cut by columns; what a device
+            cannot do.
    neo_bags_bytes: exactly what create asks of the allocator: weights (those not in memory of yours,
-   and the scales of i8 rows), optimizer state, and workspace (descriptions included). */
+   and the scales of i8 rows), optimizer state, and workspace (descriptions included); on a device
+   the sum of host and device memory. */
 typedef struct neo_bags_memory {
     size_t weight_bytes, state_bytes, workspace_bytes;
 } neo_bags_memory;
@@ -1093,10 +1161,14 @@ NEO_API void neo_bags_destroy(neo_bags *bags);
 NEO_API neo_status neo_bags_bytes(neo_ctx *ctx, const neo_bags_desc *desc,
                                   neo_bags_memory *memory);
 /* neo_bags_reserve: grow the workspace to these capacities; call it between batches, when a batch
-   may be larger than declared. A no-op when it fits; counted otherwise. On failure nothing changes.
-   Errors   NEO_ERR_STATE: gradients are kept. NEO_ERR_MEMORY. NEO_ERR_UNSUPPORTED: as create. */
+   may be larger than declared. neo_bags_reserve_kept: grow what may be kept to max_kept_rows rows
+   (or all that there are). Gradients that are kept stay. A no-op when it fits; counted otherwise.
+   On failure nothing changes.
+   Errors   NEO_ERR_MEMORY. NEO_ERR_UNSUPPORTED: as create. (kept) NEO_ERR_STATE: created without
+            max_kept_rows. NEO_ERR_ARG: as create. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_bags_reserve(neo_bags *bags, int64_t max_batch,
                                                       int64_t max_ids);
+NEO_API NEO__CHECK_UNUSED neo_status neo_bags_reserve_kept(neo_bags *bags, int64_t max_kept_rows);
 
 /* neo_bags_forward: pool the rows of every bag of every feature.
    Shapes    batch: T features x B samples; out [B][sum of the features' dims] f32, last stride 1.
@@ -1805,7 +1877,7 @@ NEO_API neo_status neo_report_write(const neo_report *report, const char *path);
    What the implementations of neo's headers have in common, each of which may be in a file of its own.
    ------------------------------------------------------------------------------------------------ */
 #if (defined(NEO_IMPLEMENTATION) || defined(NEO_STATIC) || defined(NEO_COMM_IMPLEMENTATION) ||               \
-     defined(NEO_FSDP_IMPLEMENTATION)) &&                                                                    \
+     defined(NEO_FSDP_IMPLEMENTATION) || defined(NEO_CUDA_IMPLEMENTATION)) &&                                \
     !defined(NEO__SHARED)
 #define NEO__SHARED
 
@@ -1828,12 +1900,18 @@ NEO_API neo_status neo_report_write(const neo_report *report, const char *path);
 #define NEO__NOINLINE
 #define NEO__RESTRICT
 #endif
+#if defined(__CUDACC__)
+#define NEO__EVERYWHERE __host__ __device__ /* on the GPU too */
+#else
+#define NEO__EVERYWHERE
+#endif
 
 /* Code that runs once per file, model or call is compiled without optimization: optimizing it
    takes half of the compile time and gains nothing. Loops over samples, ids and elements stay
    outside; so do calls of open, read and poll, whose checks in glibc (_FORTIFY_SOURCE) need the
    optimizer. NEO_NO_COLD compiles everything at the level of the command line. */
-#if defined(__OPTIMIZE__) && !defined(NEO_NO_COLD) && (defined(__GNUC__) || defined(__clang__))
+#if defined(__OPTIMIZE__) && !defined(NEO_NO_COLD) && !defined(__CUDACC__) &&                       \
+    (defined(__GNUC__) || defined(__clang__))
 #define NEO__COLD 1
 #endif
 #if defined(NEO__COLD) && defined(__clang__)
@@ -1872,12 +1950,12 @@ NEO__INLINE neo__fp_state neo__fp_enter(void) { return 0; }
 NEO__INLINE void neo__fp_leave(neo__fp_state old) { (void)old; }
 #endif
 
-NEO__INLINE uint32_t neo__bits_f32(float x) {
+NEO__EVERYWHERE NEO__INLINE uint32_t neo__bits_f32(float x) {
     uint32_t u;
     memcpy(&u, &x, sizeof u);
     return u;
 }
-NEO__INLINE float neo__f32_bits(uint32_t u) {
+NEO__EVERYWHERE NEO__INLINE float neo__f32_bits(uint32_t u) {
     float x;
     memcpy(&x, &u, sizeof x);
     return x;
@@ -1894,18 +1972,817 @@ NEO__UNUSED static neo_status neo__no_data(const char *function, const char *nam
 }
 
 /* The highest bit in which the numbers of two leaves differ: the level of the tree at which they join. */
-NEO__INLINE int neo__tree_level(int64_t a, int64_t b) {
+NEO__EVERYWHERE NEO__INLINE int neo__tree_level(int64_t a, int64_t b) {
     return 63 - __builtin_clzll((uint64_t)(a ^ b));
 }
 /* First row of bucket b when rows are cut in R: b rows / R, without overflow. */
-NEO__INLINE int64_t neo__bucket_begin(int64_t rows, int64_t buckets, int64_t b) {
+NEO__EVERYWHERE NEO__INLINE int64_t neo__bucket_begin(int64_t rows, int64_t buckets, int64_t b) {
     return b * (rows / buckets) + b * (rows % buckets) / buckets;
 }
 /* The bucket of a row. */
-NEO__INLINE int64_t neo__bucket_of(int64_t rows, int64_t buckets, int64_t row) {
+NEO__EVERYWHERE NEO__INLINE int64_t neo__bucket_of(int64_t rows, int64_t buckets, int64_t row) {
     return ((row + 1) * buckets - 1) / rows;
 }
 #endif /* NEO__SHARED */
+
+/* ------------------------------------------------------------------------------------------------
+   >>kernel-types
+
+   What kernels work on, on every device: the arguments of calls whose shapes have been checked, and
+   functions of single numbers.
+   ------------------------------------------------------------------------------------------------ */
+#if (defined(NEO_IMPLEMENTATION) || defined(NEO_STATIC) || defined(NEO_CUDA_IMPLEMENTATION)) &&              \
+    !defined(NEO__KERNEL_TYPES)
+#define NEO__KERNEL_TYPES
+
+#ifndef NEO_HEADER
+#define NEO_HEADER "neo.h"
+#endif
+/* What the kernels' text at the end of this file is read for; see >>isa. */
+#define NEO__PASS_SCALAR 1
+#define NEO__PASS_AVX2 2
+#define NEO__PASS_AVX512 3
+#define NEO__PASS_NEON 4
+#define NEO__PASS_WARP 5 /* by neo_cuda.cuh */
+
+/* A tile: up to `rows` rows by one panel of columns of a product, with its sums in registers from
+   the first k to the last. Operands are read in place or packed: a[r * a_row + k * a_k], b[k * b_k
+   + j]. */
+typedef struct neo__tile {
+    int64_t k;
+    const float *a;
+    int64_t a_row, a_k;
+    const float *b;
+    int64_t b_k;
+    int64_t b_col, b_cols; /* dots: b[k + j * b_col], j < b_cols <= 2 lanes */
+    const float *init;     /* sums start there; NULL: at zero */
+    int64_t init_row;
+    float *c;
+    int64_t c_row;
+    const float *merge; /* then, `merges` times: left subtree sum + own; each next one `merge_step`
+                           floats below */
+    int64_t merges, merge_step;
+    const float *bias; /* then + bias; NULL: none */
+    int relu;          /* then relu */
+} neo__tile;
+typedef void (*neo__tile_fn)(const neo__tile *t);
+
+enum {
+    NEO__TILE_MAX_FLOATS = 512, /* rows x panel of any path */
+    NEO__INTERACT_MAX_FEATURES = 4095,
+    NEO__INTERACT_FLOATS = 1 << 18 /* of the scratch; a quarter of that more for the factors */
+};
+
+/* Samples of the dot interaction; see >>impl-interact. */
+typedef struct neo__interact {
+    int64_t dim, features, diagonal;
+    const float *x, *e, *dz;
+    float *z, *dx, *de;
+    int64_t x_row, e_row, z_row, dz_row, dx_row, de_row;
+} neo__interact;
+
+struct neo__gemm_kernels {
+    int rows;  /* of the largest tile */
+    int lanes; /* a panel has 2 lanes columns; `lanes` where that is enough; 8 lanes for a single
+                  row */
+    const neo__tile_fn *tile1; /* [rows / 2]: lanes columns; 1, 2, 4, 6 .. rows rows */
+    const neo__tile_fn *tile2; /* 2 lanes columns */
+    neo__tile_fn row8;         /* 8 lanes columns, one row */
+    neo__tile_fn
+        dots; /* 2 lanes columns, one row: b is read in place, transposed; no merges, no bias */
+    /* to[k * width + j] = from[k * ld + j] for j < cols, 0 for cols <= j < width; k < rows */
+    void (*pack)(float *to, int64_t width, const float *from, int64_t ld, int64_t rows,
+                 int64_t cols);
+    /* to[k * width + j] = from[j * ld + k], likewise */
+    void (*pack_transposed)(float *to, int64_t width, const float *from, int64_t ld, int64_t rows,
+                            int64_t cols);
+    /* to[j] = the sum over rows, in order from 0, of from[row * ld + j]; j < cols */
+    void (*column_sums)(float *to, const float *from, int64_t ld, int64_t rows, int64_t cols);
+    void (*interact_forward)(const neo__interact *job, int64_t sample, float *scratch);
+    void (*interact_backward)(const neo__interact *job, int64_t sample, float *scratch);
+};
+/* Sums have one shape: NEO__BLOCK consecutive elements go to 16 lanes (element i to lane i % 16),
+   each lane adds in order, the lanes add by the tree of NEO__TREE16; blocks add in order. */
+enum { NEO__BLOCK = 256 };
+/* Keys of a tile of attention, and queries: a multiple of the columns of any panel. */
+enum { NEO__KEYS = 64 };
+
+/* The numbers of one optimizer step, each computed once in double and rounded to f32 (see
+   >>impl-optim). */
+typedef struct neo__step {
+    float clip;                /* the gradient is multiplied by this first; 1: no clipping */
+    float lr;                  /* Adagrad: lr/(1 + (t - 1) lr_decay); LAMB: lr times trust ratio */
+    float weight_decay;        /* w times this is added to the gradient (LAMB: to the direction) */
+    float keep;                /* AdamW: w is multiplied by this, 1 - lr weight_decay; else 1 */
+    float momentum, undamped;  /* SGD; undamped = 1 - dampening */
+    float rest1, beta2, rest2; /* Adam: rest = 1 - beta */
+    float unbias1;             /* Adam: lr/(1 - beta1^t); LAMB: the same without lr */
+    float root_unbias2;        /* Adam: sqrt(1 - beta2^t) */
+    float eps;
+    int first, nesterov;       /* SGD; first: there is no momentum buffer yet */
+} neo__step;
+
+/* Elementwise work on contiguous f32, n >= 0; any alignment. An output may be one of the inputs,
+   never a shifted overlap. */
+struct neo__vec_kernels {
+    void (*add)(float *y, const float *x, int64_t n); /* y += x */
+    void (*act_forward)(neo_activation act, const float *z, float *y, int64_t n);
+    void (*act_backward)(neo_activation act, const float *z, const float *y, const float *dy,
+                         float *dz, int64_t n);
+
+    /* The first element outside [low, high] (a NaN is), or n. */
+    int64_t (*find_outside)(const float *x, float low, float high, int64_t n);
+    /* Losses of n samples and, unless dx is NULL, their gradients times g; weight may be NULL. */
+    void (*bce_logits)(const float *x, const float *y, const float *weight, float g, float *loss,
+                       float *dx, int64_t n);
+    void (*bce)(const float *x, const float *y, const float *weight, float g, float *loss,
+                float *dx, int64_t n);
+    void (*mse)(const float *x, const float *y, const float *weight, float g, float *loss,
+                float *dx, int64_t n);
+    /* One sample of n outputs: returns the sum of squares; dx = (x - y) g unless NULL. */
+    float (*mse_row)(const float *x, const float *y, float g, float *dx, int64_t n);
+    /* Returns sum of e^(x - max); *max; e = e^(x - max) unless NULL. */
+    float (*softmax_row)(const float *x, float *max, float *e, int64_t n);
+    void (*softmax_grad)(float *e, float sum, float g, int64_t n); /* e = e/sum g */
+
+    /* One row of a layer norm (stats: mean, 1/deviation) or, not centered, an RMS norm (stats:
+       1/rms): y; dx (which may be dy); what it adds to dw and db. w, b, dw, db may be NULL. */
+    void (*norm_forward)(const float *x, const float *w, const float *b, float eps, int centered,
+                         float *y, float *stats, int64_t n);
+    void (*norm_backward)(const float *x, const float *w, const float *dy, const float *stats,
+                          int centered, float *dx, int64_t n);
+    void (*norm_add)(const float *x, const float *dy, const float *stats, int centered, float *dw,
+                     float *db, int64_t n);
+    /* One query against a tile of keys, n <= NEO__KEYS of which it sees: s, their products, becomes
+       e^(s scale - max), 0 from n on. *max, *sum and out [dim] are those of the tiles before,
+       brought to the new maximum; *sum then holds the tile too. */
+    void (*softmax_tile)(float *s, int64_t n, float scale, float *max, float *sum, float *out,
+                         int64_t dim);
+    /* After the last tile: out is divided by sum; returns the logarithm of the denominator. */
+    float (*softmax_end)(float *out, float max, float sum, int64_t dim);
+    /* A tile backward: s becomes p = e^(s scale - lse), dp becomes p (dp - delta) scale; 0 from n
+       on. */
+    void (*softmax_tile_grad)(float *s, float *dp, int64_t n, float scale, float lse, float delta);
+
+    /* Of one block, n <= NEO__BLOCK: sum of |x|, sum of squares, largest |x| (a NaN above all). */
+    float (*block_abs)(const float *x, int64_t n);
+    float (*block_square)(const float *x, int64_t n);
+    float (*block_max)(const float *x, int64_t n);
+
+    /* One step of n elements: w weight, g gradient, the rest state; buf: NULL without momentum. */
+    void (*sgd)(const neo__step *s, float *w, const float *g, float *buf, int64_t n);
+    void (*adagrad)(const neo__step *s, float *w, const float *g, float *sum, int64_t n);
+    void (*adam)(const neo__step *s, float *w, const float *g, float *m, float *v, int64_t n);
+    /* LAMB: new moments; square sum of the direction in one block; the move along it. */
+    void (*lamb_moments)(const neo__step *s, const float *g, float *m, float *v, int64_t n);
+    float (*lamb_square)(const neo__step *s, const float *w, const float *m, const float *v,
+                         int64_t n);
+    void (*lamb_move)(const neo__step *s, float *w, const float *m, const float *v, int64_t n);
+};
+/* A stream of random blocks; block i is philox(seed, (i, h)). */
+typedef struct neo__random_key {
+    uint64_t seed, h;
+} neo__random_key;
+
+/* The rows of a table in memory. Element (row, column) has number first + row * stride + column in
+   the larger table, by which it is rounded. */
+typedef struct neo__bag_rows {
+    neo_dtype dtype;
+    char *data;
+    float *scale; /* of i8: [rows][2], scale and bias */
+    int64_t dim, row_bytes;
+    uint64_t first, stride;
+} neo__bag_rows;
+/* Of a row: its first element's number, and how many random blocks its elements are in. */
+NEO__EVERYWHERE NEO__INLINE uint64_t neo__bag_number(const neo__bag_rows *t, int64_t row) {
+    return t->first + (uint64_t)row * t->stride;
+}
+NEO__EVERYWHERE NEO__INLINE int64_t neo__bag_blocks_of(const neo__bag_rows *t, int64_t row) {
+    return ((int64_t)(neo__bag_number(t, row) % 4) + t->dim + 3) / 4;
+}
+
+/* A run of bags of one feature, to look up. Offsets start at its first bag; ids and weights are
+   indexed by them. next_*: the lookup that follows, whose first rows are fetched ahead. */
+typedef struct neo__bag_lookup {
+    const neo__bag_rows *store;
+    const float *table; /* the rows if they are f32, or NULL */
+    int64_t rows, dim;
+    const void *ids;
+    int is_i32;
+    const float *weights; /* or NULL */
+    const int64_t *offsets;
+    int64_t bags;
+    float *out; /* of the first bag; NEO_POOL_NONE: of the first id */
+    int64_t out_stride;
+    const float *dout; /* of weight_grad, with out_stride */
+    int mean, pooled;  /* pooled 0: NEO_POOL_NONE */
+    neo_bounds bounds;
+    int32_t buckets; /* of the table whose rows from first_row on these are */
+    int64_t bucket_rows, first_row;
+    const neo__bag_rows *next_store;
+    int64_t next_id, next_count;
+} neo__bag_lookup;
+
+/* The tree over parts with rising numbers (leaves of a batch, buckets of rows) of which some may
+   be absent: a stack of sums of n floats, stride apart. Two neighbours join before a later part is
+   pushed when their subtree ends before it: when the highest bit in which their numbers differ is
+   lower. */
+enum { NEO__PART_DEPTH = 14 }; /* for numbers below 4096: one level per bit, and one */
+enum { NEO__CAREFUL_WIDTH = 64 }; /* columns at a time of the careful lookup */
+typedef struct neo__part_tree {
+    float *sum; /* [NEO__PART_DEPTH][stride] */
+    int64_t n, stride;
+    int64_t number[NEO__PART_DEPTH];
+    int depth;
+} neo__part_tree;
+/* The last v with leaf[v] <= low. */
+NEO__EVERYWHERE NEO__INLINE int neo__leaf_of(const int64_t *leaf, int leaf_count, int64_t low) {
+    int v = 0;
+    for (int n = leaf_count; n > 1;) {
+        int half = n / 2;
+        if (leaf[v + half] <= low) v += half, n -= half;
+        else n = half;
+    }
+    return v;
+}
+NEO__EVERYWHERE NEO__INLINE int64_t neo__jagged_id(const void *ids, int is_i32, int64_t k) {
+    return is_i32 ? (int64_t)((const int32_t *)ids)[k] : ((const int64_t *)ids)[k];
+}
+
+/* The numbers of one optimizer step, resolved for one table: see >>bag-optim. */
+typedef struct neo__bag_step {
+    neo_bag_optim_kind kind;
+    int adjusts; /* clip, L2 or decoupled decay */
+    float lr, clip, l2, keep, decay, eps, beta1, beta2, rest1, rest2, fix1, fix2, momentum, eta,
+        max_norm;
+} neo__bag_step;
+
+/* Rows merged before they are stepped, so that the latencies of several overlap: as many as stay
+   close. */
+enum { NEO__BAG_GROUP = 16 };
+NEO__EVERYWHERE NEO__INLINE int64_t neo__bag_group(int64_t dim) {
+    int64_t rows = 4096 / dim;
+    return rows < 1 ? 1 : rows > NEO__BAG_GROUP ? (int64_t)NEO__BAG_GROUP : rows;
+}
+/* Floats in which a narrow row is decoded, stepped and rounded: the row, filled up to 16s, and the
+   random words of a group of rows, of which the last may be a vector of blocks. */
+NEO__EVERYWHERE NEO__INLINE int64_t neo__bag_room(int64_t dim) { return (dim + 15) / 16 * 16; }
+NEO__EVERYWHERE NEO__INLINE int64_t neo__bag_narrow_scratch(neo_dtype dtype, int64_t dim) {
+    return dtype == NEO_F32 ? 0 : neo__bag_room(dim) + neo__bag_group(dim) * (dim + 8) + 96;
+}
+/* Blocks of 16 columns, along which rows are summed. */
+NEO__EVERYWHERE NEO__INLINE int64_t neo__bag_blocks(int64_t dim) { return (dim + 15) / 16; }
+/* A group and one row; or the gradient, direction, weights and moments of a row of a cut table. */
+NEO__EVERYWHERE NEO__INLINE int64_t neo__bag_scratch(int64_t dim) {
+    int64_t rows = neo__bag_group(dim) + 1;
+    return (rows < 5 ? 5 : rows) * dim;
+}
+
+/* Sorted occurrences of one table, to merge per row and apply. A record is row << low_bits | low;
+   low is a row of grad, or (grad_row given) an index into grad_row and grad_weight. leaf[v] is the
+   first low of leaf v. Records begin and end at row boundaries. */
+typedef struct neo__bag_update {
+    const uint64_t *records;
+    int64_t count;
+    int low_bits;
+    const float *grad;
+    int64_t grad_stride;
+    const int64_t *grad_row;  /* or NULL */
+    const float *grad_weight; /* or NULL: ones */
+    const int64_t *leaf;      /* [leaf_count + 1] */
+    int leaf_count;
+    const neo__bag_rows *store;
+    float *weight, *state[2];  /* weight: the rows if they are f32, or NULL */
+    int64_t dim, state_dim[2]; /* floats per row: dim or 1 */
+    neo__bag_step step;
+    const neo__random_key *round; /* of narrow rows; NULL: to nearest */
+    int fetch_grads; /* gradient rows may be far from the cache */
+    float *scratch;  /* neo__bag_scratch(dim) floats, and neo__bag_narrow_scratch() */
+    /* Not a step but a sum that is kept: that of the row whose first record is i goes to keep_to + (keep_at[i]
+       >> 1), added to what is there unless the lowest bit is set. */
+    const int64_t *keep_at; /* or NULL */
+    float *keep_to;
+} neo__bag_update;
+
+/* A step of rows of which only some columns are here. It asks for sums over whole rows in a fixed order; the
+   first `have` are given. With want > 0 nothing changes: the next `want` are computed over the columns here,
+   block by block. One record is one row. */
+typedef struct neo__bag_cut {
+    int have, want;
+    float dim;          /* of the whole row */
+    const float *total; /* [have][rows]: of record 0 */
+    float *blocks;      /* [want][rows][blocks]: of record 0 */
+    int64_t rows, blocks_per_row;
+} neo__bag_cut;
+
+struct neo__bag_kernels {
+    void (*pool)(const neo__bag_lookup *a);         /* all ids are inside, one bucket */
+    void (*pool_careful)(const neo__bag_lookup *a); /* bounds policy, row buckets */
+    void (*copy)(const neo__bag_lookup *a);         /* NEO_POOL_NONE */
+    void (*weight_grad)(const neo__bag_lookup *a, float *dweights); /* dweights of the first id */
+    /* to[b] = from[b], divided by the length of bag b if offsets is given; empty bags are left out
+       */
+    void (*pack)(float *to, int64_t to_stride, const float *from, int64_t from_stride,
+                 int64_t bags, int64_t dim, const int64_t *offsets);
+    void (*update)(const neo__bag_update *u);
+    void (*update_cut)(const neo__bag_update *u, const neo__bag_cut *cut);
+    /* out[i] = the sum over block i of 16 columns of x y */
+    void (*blocks)(const float *x, const float *y, int64_t n, float *out);
+    /* Narrow rows: columns [col, col + n) of a row to f32, and a row from f32. w has
+       neo__bag_room(dim) floats; word: the random blocks its elements are in, NULL: to nearest. */
+    void (*decode)(const neo__bag_rows *t, int64_t row, int64_t col, int64_t n, float *to);
+    void (*encode)(const neo__bag_rows *t, int64_t row, float *w, const float *word);
+};
+/* ---- narrow floats and random numbers: scalar forms, and the tensor kernels' table ---- */
+
+/* f16 and bf16, nearest even. A NaN keeps its sign and upper payload bits and becomes quiet, as
+   the processors' own conversions do. */
+NEO__EVERYWHERE NEO__INLINE uint16_t neo__f16_from_f32(float x) {
+    uint32_t u = neo__bits_f32(x), sign = u >> 16 & 0x8000u, a = u & 0x7FFFFFFFu;
+    if (a > 0x7F800000u) return (uint16_t)(sign | 0x7E00u | (a >> 13 & 0x3FFu));
+    if (a >= 0x47800000u) return (uint16_t)(sign | 0x7C00u); /* 2^16 and more */
+    /* below 2^-14: in [0.5, 1) a float's last place is f16's denormal unit */
+    if (a < 0x38800000u)
+        return (uint16_t)(sign | (neo__bits_f32(neo__f32_bits(a) + 0.5f) - 0x3F000000u));
+    return (uint16_t)(sign | (a - 0x38000000u + 0xFFFu + (a >> 13 & 1u)) >> 13);
+}
+NEO__EVERYWHERE NEO__INLINE float neo__f32_from_f16(uint16_t h) {
+    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, a = h & 0x7FFFu;
+    if (a > 0x7C00u) return neo__f32_bits(sign | 0x7FC00000u | a << 13);
+    if (a == 0x7C00u) return neo__f32_bits(sign | 0x7F800000u);
+    if (a >= 0x400u) return neo__f32_bits(sign | ((a << 13) + 0x38000000u));
+    return neo__f32_bits(sign | neo__bits_f32((float)a * 0x1p-24f));
+}
+NEO__EVERYWHERE NEO__INLINE uint16_t neo__bf16_from_f32(float x) {
+    uint32_t u = neo__bits_f32(x);
+    if ((u & 0x7FFFFFFFu) > 0x7F800000u) return (uint16_t)(u >> 16 | 0x40u);
+    return (uint16_t)((u + 0x7FFFu + (u >> 16 & 1u)) >> 16);
+}
+NEO__EVERYWHERE NEO__INLINE float neo__f32_from_bf16(uint16_t h) {
+    uint32_t u = (uint32_t)h << 16;
+    return neo__f32_bits((u & 0x7FFFFFFFu) > 0x7F800000u ? u | 0x400000u : u);
+}
+
+/* A binary format narrower than f32: `man` stored bits of significand, smallest normal exponent
+   emin; `top` is the code that overflow gives (infinity, or the largest finite number). */
+typedef struct neo__narrow {
+    int man, emin;
+    uint32_t top, nan;
+    int shift; /* of the sign bit from its place in f32 */
+} neo__narrow;
+static const neo__narrow neo__narrow_f16 = {10, -14, 0x7C00u, 0x7E00u, 16};
+static const neo__narrow neo__narrow_bf16 = {7, -126, 0x7F80u, 0x7FC0u, 16};
+static const neo__narrow neo__narrow_e4m3 = {3, -6, 0x7Eu, 0x7Fu, 24};
+static const neo__narrow neo__narrow_e5m2 = {2, -14, 0x7Cu, 0x7Eu, 24};
+
+/* The magnitude of x in units of the format's last place is a fixed-point number with 32 bits of
+   fraction. Nearest even adds just under or exactly one half; stochastic rounding adds 32 random
+   bits, so that x goes up with the probability of its remainder. A carry runs into the exponent by
+   itself. */
+NEO__EVERYWHERE NEO__INLINE uint32_t neo__narrow_encode(const neo__narrow *f, float x, int stochastic,
+                                        uint32_t random) {
+    uint32_t u = neo__bits_f32(x), a = u & 0x7FFFFFFFu;
+    uint32_t sign = (u & 0x80000000u) >> f->shift;
+    if (a > 0x7F800000u) return sign | f->nan;
+    if (a == 0x7F800000u) return sign | f->top;
+    int e = a >> 23 ? (int)(a >> 23) : 1;
+    uint64_t m = (a & 0x7FFFFFu) | (a >> 23 ? 0x800000u : 0u); /* |x| = m 2^(e - 150) */
+    int unit = NEO__MAX(e - 127, f->emin);
+    int drop = unit - f->man - (e - 150);
+    uint64_t fixed = drop < 64 ? m << 32 >> drop : 0;
+    uint64_t code = (fixed + (stochastic ? random : 0x7FFFFFFFu + (fixed >> 32 & 1u))) >> 32;
+    code += (uint64_t)(unit - f->emin) << f->man;
+    return sign | (code > f->top ? f->top : (uint32_t)code);
+}
+NEO__EVERYWHERE NEO__INLINE float neo__f32_from_e5m2(uint8_t c) { return neo__f32_from_f16((uint16_t)(c << 8)); }
+NEO__EVERYWHERE NEO__INLINE float neo__f32_from_e4m3(uint8_t c) {
+    uint32_t sign = (uint32_t)(c & 0x80u) << 24, a = c & 0x7Fu;
+    if (a == 0x7Fu) return neo__f32_bits(sign | 0x7FC00000u);
+    if (a >= 8u) return neo__f32_bits(sign | ((a << 20) + 0x3C000000u));
+    return neo__f32_bits(sign | neo__bits_f32((float)a * 0x1p-9f));
+}
+
+/* Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011). */
+#define NEO__PHILOX_M0 0xD2511F53u
+#define NEO__PHILOX_M1 0xCD9E8D57u
+#define NEO__PHILOX_W0 0x9E3779B9u
+#define NEO__PHILOX_W1 0xBB67AE85u
+NEO__EVERYWHERE NEO__INLINE void neo__philox(uint32_t key0, uint32_t key1, uint32_t x[4]) {
+    for (int round = 0; round < 10; round++) {
+        uint64_t p0 = (uint64_t)NEO__PHILOX_M0 * x[0], p1 = (uint64_t)NEO__PHILOX_M1 * x[2];
+        x[0] = (uint32_t)(p1 >> 32) ^ x[1] ^ key0;
+        x[2] = (uint32_t)(p0 >> 32) ^ x[3] ^ key1;
+        x[1] = (uint32_t)p1;
+        x[3] = (uint32_t)p0;
+        key0 += NEO__PHILOX_W0;
+        key1 += NEO__PHILOX_W1;
+    }
+}
+NEO__EVERYWHERE NEO__INLINE uint64_t neo__mix64(uint64_t h) { /* MurmurHash3's finalizer */
+    h = (h ^ h >> 33) * 0xFF51AFD7ED558CCDu;
+    h = (h ^ h >> 33) * 0xC4CEB9FE1A85EC53u;
+    return h ^ h >> 33;
+}
+NEO__EVERYWHERE NEO__INLINE neo__random_key neo__random_key_make(uint64_t seed, uint64_t name_hash, int64_t step,
+                                                 int stream) {
+    neo__random_key key;
+    key.seed = seed;
+    key.h = neo__mix64(name_hash + 0x9E3779B97F4A7C15u * ((uint64_t)stream + 1));
+    key.h = neo__mix64(key.h + (uint64_t)step);
+    return key;
+}
+NEO__EVERYWHERE NEO__INLINE void neo__random_block(const neo__random_key *key, uint64_t block, uint32_t out[4]) {
+    out[0] = (uint32_t)block;
+    out[1] = (uint32_t)(block >> 32);
+    out[2] = (uint32_t)key->h;
+    out[3] = (uint32_t)(key->h >> 32);
+    neo__philox((uint32_t)key->seed, (uint32_t)(key->seed >> 32), out);
+}
+
+/* Rounded to an integer within int64; a NaN gives 0. */
+NEO__EVERYWHERE NEO__INLINE int64_t neo__int_from_f32(float x, int stochastic, uint32_t random) {
+    if (!(x == x)) return 0;
+    if (x >= 0x1p63f) return INT64_MAX;
+    if (x <= -0x1p63f) return INT64_MIN;
+    int64_t whole = (int64_t)x; /* towards zero */
+    double rest = (double)x - (double)whole;
+    if (rest < 0.0) {
+        whole--;
+        rest += 1.0;
+    }
+    if (stochastic) return whole + (rest * 0x1p32 > (double)random);
+    return whole + (rest > 0.5 || (rest == 0.5 && (whole & 1)));
+}
+/* Rounded to odd: kept exact, or between its neighbours with the last bit set, so that rounding
+   once more to a narrower float rounds correctly. */
+NEO__EVERYWHERE NEO__INLINE float neo__f32_from_int_odd(int64_t x) {
+    uint64_t a = x < 0 ? 0 - (uint64_t)x : (uint64_t)x;
+    uint64_t sticky = 0;
+    float scale = 1.0f;
+    for (; a >> 24; a >>= 1, scale *= 2.0f) sticky |= a & 1;
+    float value = (float)(a | sticky) * scale;
+    return x < 0 ? -value : value;
+}
+
+/* Where a float falls in a neo_exact, see >>impl-exact: low goes to word `at`, high to the next.
+   special: it is not in the words but 1 a NaN, 2 plus infinity, 3 minus infinity. */
+typedef struct neo__exact_term {
+    int at, special;
+    int64_t low, high;
+} neo__exact_term;
+NEO__EVERYWHERE NEO__INLINE neo__exact_term neo__exact_place(float x) {
+    neo__exact_term t;
+    uint32_t u = neo__bits_f32(x);
+    uint32_t e = u >> 23 & 0xFFu, m = u & 0x7FFFFFu;
+    t.special = e != 0xFFu ? 0 : m ? 1 : u >> 31 ? 3 : 2;
+    if (e) m |= 0x800000u;
+    else e = 1;
+    uint32_t p = e + 10u; /* e - 150 + 160 */
+    uint64_t wide = (uint64_t)m << (p & 31u);
+    int64_t low = (int64_t)(wide & 0xFFFFFFFFu), high = (int64_t)(wide >> 32);
+    int64_t sign = -(int64_t)(u >> 31); /* 0 or -1: (v ^ sign) - sign negates */
+    t.at = t.special ? -1 : (int)(p >> 5);
+    t.low = (low ^ sign) - sign;
+    t.high = (high ^ sign) - sign;
+    return t;
+}
+
+/* Kernels over n >= 0 contiguous elements; the random ones over whole blocks of four elements. */
+struct neo__tensor_kernels {
+    void (*f16_from_f32)(uint16_t *y, const float *x, int64_t n);
+    void (*f32_from_f16)(float *y, const uint16_t *x, int64_t n);
+    void (*bf16_from_f32)(uint16_t *y, const float *x, int64_t n);
+    void (*f32_from_bf16)(float *y, const uint16_t *x, int64_t n);
+    /* y = a + scale u, at most top; u uniform in [0, 1) */
+    void (*uniform)(float *y, int64_t blocks, const neo__random_key *key, uint64_t first, float a,
+                    float scale, float top);
+    /* y = a + scale z; z normal */
+    void (*normal)(float *y, int64_t blocks, const neo__random_key *key, uint64_t first, float a,
+                   float scale);
+};
+
+/* ---- a device: memory and operations of another processor ----
+
+   Calls arrive with shapes checked and tensors resolved to addresses in the device's memory (unless
+   "host" is said) and distances between rows, in elements. They compute what the CPU's tasks of the
+   same name compute, with sums in the same order. Work runs in the order of the calls, behind the
+   caller; what a call returns in host memory is there when it returns. A failure behind the caller's
+   back is returned by a later call. One thread at a time. */
+enum { NEO__DEVICE_VERSION = 1 };
+
+/* The leaves of a batch that a call has, see >>impl-leaves. */
+typedef struct neo__leaf_cut {
+    int64_t batch, rows_per_sample;
+    int shards, first, count;
+} neo__leaf_cut;
+NEO__EVERYWHERE NEO__INLINE int64_t neo__leaf_begin(int64_t batch, int shards, int leaf) {
+    return (int64_t)((leaf * (batch / shards)) + leaf * (batch % shards) / shards);
+}
+/* First row of leaf i (0 .. count) among the caller's rows. */
+NEO__EVERYWHERE NEO__INLINE int64_t neo__leaf_row(const neo__leaf_cut *c, int i) {
+    return (neo__leaf_begin(c->batch, c->shards, c->first + i) -
+            neo__leaf_begin(c->batch, c->shards, c->first)) *
+           c->rows_per_sample;
+}
+/* How many merges follow when leaf number `leaf` (from 0) has been pushed: its trailing one bits. */
+NEO__EVERYWHERE NEO__INLINE int neo__tree_merges(int64_t leaf) {
+    int merges = 0;
+    for (; leaf & 1; leaf >>= 1) merges++;
+    return merges;
+}
+
+/* What happens to a finished matrix C. */
+typedef struct neo__gemm_finish {
+    neo_activation act;
+    int backward;   /* 0: y = act(c). 1: c = c act'(z, y) */
+    float *y;       /* NULL: c itself (forward) */
+    const float *z; /* backward */
+    int64_t y_row, z_row;
+} neo__gemm_finish;
+/* c = beta c + a b + bias; then finish. Element (i, k) of a is a[i a_row + k a_k]. */
+typedef struct neo__gemm_call {
+    int64_t m, n, k;
+    const float *a, *b;
+    int64_t a_row, a_k, b_k, b_col; /* of each operand one is 1 */
+    float *c;
+    int64_t c_row;
+    float beta;
+    const float *bias; /* [n] or NULL */
+    neo__gemm_finish finish;
+    int tree; /* k is the row of a batch: each leaf is a chain from 0, leaves add by the tree */
+    neo__leaf_cut leaves;
+} neo__gemm_call;
+/* to[j] = the sum of column j by leaves; zeros of no leaves. */
+typedef struct neo__column_sums_call {
+    const float *from;
+    int64_t from_row, cols;
+    float *to;
+    neo__leaf_cut leaves;
+} neo__column_sums_call;
+/* out = act(z), or dy act'(z, y), row by row. */
+typedef struct neo__activation_call {
+    neo_activation act;
+    int backward;
+    int64_t rows, cols;
+    const float *z, *y, *dy; /* forward: only z */
+    float *out;
+    int64_t z_row, y_row, dy_row, out_row;
+} neo__activation_call;
+typedef struct neo__norm_call {
+    int centered, backward;
+    int64_t rows, cols;
+    float eps;
+    const float *x, *weight, *bias, *dy;        /* NULL where there is none */
+    float *stats, *y, *dx, *dweight, *dbias;    /* stats [rows][2], or [rows] of an RMS norm */
+    int64_t x_row, y_row, dy_row, dx_row;
+    neo__leaf_cut leaves;
+} neo__norm_call;
+/* Forward: to[i] = from[ids[i]]. Backward: to[r] = the sum of from[i] with ids[i] = r by leaves, each
+   leaf from zeros, added to what is there if `add`. An id outside [0, rows): nothing is written,
+   *bad (host) is its position; else -1. */
+typedef struct neo__embedding_call {
+    int backward, is_i32, add;
+    const void *ids;
+    int64_t count, rows, dim;
+    const float *from; /* table or dout */
+    float *to;         /* out or dtable */
+    int64_t from_row, to_row;
+    neo__leaf_cut leaves;
+    int64_t *bad;
+} neo__embedding_call;
+typedef struct neo__attention_call {
+    int backward, causal;
+    int64_t length, heads, dim, sequences;
+    float scale;
+    const float *q, *k, *v, *dy;
+    float *y, *lse; /* lse [rows][heads] or NULL; in the backward both are inputs */
+    float *dq, *dk, *dv; /* or NULL */
+    int64_t q_row, k_row, v_row, dy_row, y_row, lse_row, dq_row, dk_row, dv_row;
+} neo__attention_call;
+/* Losses of `rows` samples of `width` elements and, unless dx is NULL, gradients times g. */
+typedef enum neo__loss_kind {
+    NEO__LOSS_BCE_LOGITS,
+    NEO__LOSS_BCE,
+    NEO__LOSS_MSE,
+    NEO__LOSS_CROSS_ENTROPY
+} neo__loss_kind;
+typedef struct neo__loss_call {
+    neo__loss_kind kind;
+    const float *x, *y, *weight; /* y: labels or targets; weight may be NULL */
+    const int64_t *label;        /* of cross entropy */
+    float *dx;
+    int64_t rows, width;
+    float g;
+    /* Host. bad: the first sample whose label (bad_what 0) or probability (1) is outside, or -1; value:
+       that number. Then nothing is written. In both arrays the label goes first. */
+    neo_exact *sum; /* the losses are added */
+    int64_t *bad;
+    int *bad_what;
+    double *value;
+} neo__loss_call;
+/* Values of a parameter's elements first, first + 1, ...; row i of `out`, `cols` long, begins
+   i stride further on. */
+typedef struct neo__init_call {
+    float *out;
+    int64_t count, cols, stride;
+    uint64_t first;
+    neo_init init;
+    float scale, top;
+    neo__random_key key;
+} neo__init_call;
+/* dst = src in dst's dtype, any strides; the same dtype: a copy. */
+typedef struct neo__convert_call {
+    neo_tensor src, dst;
+    int64_t count;
+    int stochastic;
+    int64_t first;
+    neo__random_key key;
+} neo__convert_call;
+/* Elementwise, `count` numbers: x += y, rounded to x's dtype; x *= factor (f32); y = x rounded to dtype
+   (f32). */
+typedef enum neo__blend_kind { NEO__BLEND_ADD, NEO__BLEND_SCALE, NEO__BLEND_ROUND } neo__blend_kind;
+typedef struct neo__blend_call {
+    neo__blend_kind kind;
+    void *x, *y;
+    neo_dtype x_dtype, y_dtype, dtype;
+    int64_t count;
+    float factor;
+    int *infinite; /* host; of a scale: set to 1 where a number is not finite. NULL: nobody asks */
+} neo__blend_call;
+/* A run of elements of one parameter, from a multiple of NEO__BLOCK on; grads and states alike. */
+typedef struct neo__optim_span {
+    float *w, *state[2];
+    const float *grad;
+    int64_t count;
+    int elsewhere; /* another rank counts it in norms */
+    float lr;      /* LAMB: lr times trust ratio */
+} neo__optim_span;
+typedef enum neo__optim_pass {
+    NEO__OPTIM_STEP,         /* of desc.kind; LAMB: the move */
+    NEO__OPTIM_LAMB_MOMENTS, /* and sums[2 i], sums[2 i + 1]: squares of weights, of direction */
+    NEO__OPTIM_NORM_1,       /* sums[0] */
+    NEO__OPTIM_NORM_2,
+    NEO__OPTIM_NORM_INF      /* *most */
+} neo__optim_pass;
+typedef struct neo__optim_call {
+    neo__optim_pass pass;
+    neo_optim_kind kind;
+    neo__step step;
+    const neo__optim_span *spans; /* host */
+    int64_t span_count;
+    neo_exact *sums; /* host; added to */
+    float *most;     /* host; a NaN above all */
+} neo__optim_call;
+
+/* ---- embedding bags of a device: see >>impl-bags-device ---- */
+
+/* A table; written when the object is made. Rows are numbered through all tables: this one's from
+   first_key on. */
+typedef struct neo__job_table {
+    neo__bag_rows store;
+    float *state[2];
+    int64_t state_dim[2]; /* floats per row: 0, 1 or dim */
+    int64_t rows, first_key;
+    int64_t bucket_rows, first_row; /* see neo__bag_lookup */
+    int32_t buckets, mean;
+} neo__job_table;
+/* A feature in the batch of a call. The last one has the ends. */
+typedef struct neo__job_feature {
+    int64_t table; /* of the job's */
+    int64_t first_bag, bags;
+    int64_t out_at, out_stride; /* of its first bag, in floats; NEO_POOL_NONE: 0, of an id */
+    int64_t pack_stride;        /* of its gradients in `packed`, from out_at on */
+} neo__job_feature;
+/* The step of a table in a call. */
+typedef struct neo__job_rule {
+    neo__bag_step step;
+    neo__random_key round;
+    int nearest;
+} neo__job_rule;
+/* What a look at every offset and id found; zeros before. bag: ~ the first bag with decreasing
+   offsets; id: ~ the first id outside its table, counted from the batch's first; 0: none. */
+typedef struct neo__bags_found {
+    unsigned long long bag, id, count; /* count: ids outside */
+    int64_t first, last;               /* the offsets' ends */
+} neo__bags_found;
+enum {
+    NEO__JOB_LONG = 256,   /* records; a longer run of one row is merged by a block of threads */
+    NEO__JOB_VECTORS = 64, /* scratches of rows too long for shared memory */
+    NEO__JOB_SHARED_FLOATS = 5376 /* of a row's scratch, that two fit into shared memory, beside lists */
+};
+/* Floats in which a row is stepped: its gradient, a direction, and of a narrow row the row and its
+   random words, of which the last may be a vector of blocks. */
+NEO__EVERYWHERE NEO__INLINE int64_t neo__job_scratch(neo_dtype dtype, int64_t dim) {
+    return 2 * neo__bag_room(dim) + (dtype == NEO_F32 ? 0 : 2 * neo__bag_room(dim) + 96);
+}
+/* A call on an object with its parts, all on the device unless "host" is said. */
+typedef struct neo__bags_job {
+    int32_t table_count, feature_count;
+    int none, wide; /* none: NEO_POOL_NONE. wide: keys are 64 bits, else 32 */
+    neo_bounds bounds;
+    int64_t key_count; /* rows of all tables; also the key of a dropped id */
+    int64_t max_ids, max_records, max_dim;
+    const neo__job_table *tables, *host_tables;
+    neo__job_feature *features, *host_features; /* [feature_count + 1] */
+    neo__job_rule *rules, *host_rules;
+    neo__bags_found *found;
+    /* Records: key << leaf_bits | leaf, and what to add; unsorted, sorted. */
+    void *keys[2];
+    uint32_t *values[2];
+    int64_t *grad_at;      /* per id */
+    float *packed;         /* gradients of MEAN tables, divided by the bags' lengths */
+    unsigned long long *longs; /* [0]: how many; then the first record of each long run */
+    void *temp;            /* of sort and scan */
+    size_t temp_bytes;
+    float *scratch; /* [NEO__JOB_VECTORS][scratch_floats], or NULL: shared memory is enough */
+    int64_t scratch_floats;
+    float *stage;          /* [stage_floats] */
+    int64_t stage_floats;
+    /* Kept gradients: keys by slot, a hash table from key + 1 to slot, and [max_dim] floats each. */
+    int64_t max_kept;
+    uint64_t *slot_key, *hash_key, hash_mask;
+    uint32_t *hash_slot, *fresh, *place; /* [max_records + 1]: 1 for a new row; their sums before */
+    uint32_t *keep_at;                   /* per record: slot << 1 | new */
+    float *kept;
+    /* The batch. ids and weights are indexed by an offset - id_base. */
+    const int64_t *offsets;
+    const void *ids;
+    const float *weights;
+    int is_i32;
+    int64_t id_base, bags;
+    int64_t most_ids; /* not more than this: launches are sized by it */
+    /* The tensors. */
+    float *out;
+    int64_t out_rows; /* NEO_POOL_NONE */
+    const float *dout;
+    float *dweights;
+    int aligned; /* all rows of out, dout and packed lie at multiples of 16 bytes */
+    /* Merging. */
+    neo__leaf_cut leaves; /* count 0: every feature's samples are a batch of `shards` leaves */
+    int leaf_bits;
+    int leaf_sort; /* records do not come leaf by leaf: the sort must see to it */
+    int64_t records;          /* not more than this */
+    int indirect; /* the gradient of a value is at grad_at[value], else at value grad_unit */
+    int64_t grad_unit;
+    int packs; /* gradients of MEAN tables are in `packed`, else all are in dout */
+    int keep, add; /* keep: sums are kept. add: they go on from what is kept, record by record */
+    int64_t slot_count;
+} neo__bags_job;
+
+struct neo_device {
+    uint32_t bytes, version; /* of this table: sizeof, NEO__DEVICE_VERSION */
+    char name[128];          /* "cuda:0 (NVIDIA H200)" */
+    void (*destroy)(neo_device *d);
+    /* Memory, 256-byte aligned; NULL: none. Host memory that the device reads fast, if there is such. */
+    void *(*alloc)(neo_device *d, size_t bytes);
+    void (*free)(neo_device *d, void *p, size_t bytes);
+    void *(*host_alloc)(neo_device *d, size_t bytes);
+    void (*host_free)(neo_device *d, void *p, size_t bytes);
+    /* Host memory that is read may be used again on return; what is written is there. */
+    neo_status (*copy)(neo_device *d, void *to, neo_place to_place, const void *from,
+                       neo_place from_place, size_t bytes);
+    neo_status (*fill)(neo_device *d, void *to, int byte, size_t bytes);
+    neo_status (*synchronize)(neo_device *d);
+    /* Dense operations. */
+    neo_status (*gemm)(neo_device *d, const neo__gemm_call *call);
+    neo_status (*column_sums)(neo_device *d, const neo__column_sums_call *call);
+    neo_status (*activation)(neo_device *d, const neo__activation_call *call);
+    neo_status (*blend)(neo_device *d, const neo__blend_call *call);
+    neo_status (*norm)(neo_device *d, const neo__norm_call *call);
+    neo_status (*embedding)(neo_device *d, const neo__embedding_call *call);
+    neo_status (*attention)(neo_device *d, const neo__attention_call *call);
+    neo_status (*interact)(neo_device *d, const neo__interact *call, int64_t batch, int backward);
+    neo_status (*loss)(neo_device *d, const neo__loss_call *call);
+    neo_status (*init)(neo_device *d, const neo__init_call *call);
+    neo_status (*convert)(neo_device *d, const neo__convert_call *call);
+    /* out = the sum by the leaf tree of the parts (a host array), n numbers each, which may be overwritten */
+    neo_status (*tree_sum)(neo_device *d, const neo_tensor *parts, int count, float *out, int64_t n);
+    neo_status (*optim)(neo_device *d, const neo__optim_call *call);
+    /* Embedding bags: see >>impl-bags-device. */
+    size_t (*bags_temp_bytes)(neo_device *d, int64_t max_records, int wide);
+    neo_status (*bags_check)(neo_device *d, const neo__bags_job *j,
+                             neo__bags_found *found /* host */);
+    neo_status (*bags_forward)(neo_device *d, const neo__bags_job *j);
+    neo_status (*bags_weight_grad)(neo_device *d, const neo__bags_job *j);
+    neo_status (*bags_sort)(neo_device *d, const neo__bags_job *j); /* pack, write records, sort */
+    neo_status (*bags_sort_rows)(neo_device *d, const neo__bags_job *j, const int64_t *rows,
+                                 int64_t first_key); /* records of rows [j->records], sort */
+    neo_status (*bags_update)(neo_device *d, const neo__bags_job *j); /* step or keep */
+    neo_status (*bags_step_kept)(neo_device *d, const neo__bags_job *j);
+    /* fresh: rows without a slot (host); then, give them slots from slot_count on. by_value: a row
+       comes where its first record's value says, else in the order of the sort. */
+    neo_status (*bags_find_slots)(neo_device *d, const neo__bags_job *j, int by_value,
+                                  int64_t *fresh);
+    neo_status (*bags_give_slots)(neo_device *d, const neo__bags_job *j, int by_value);
+    neo_status (*bags_hash_slots)(neo_device *d, const neo__bags_job *j); /* from slot_key alone */
+    /* out[i] = sum of squares of block i of 16 columns of kept rows [first, first + count) */
+    neo_status (*bags_squares)(neo_device *d, const neo__bags_job *j, int64_t first, int64_t count,
+                               float *out);
+    /* Rows [first, first + count) of a table to f32, or from it (to nearest). */
+    neo_status (*bags_rows)(neo_device *d, const neo__bags_job *j, int table, int64_t first,
+                            int64_t count, float *rows, int write);
+};
+#endif /* NEO__KERNEL_TYPES */
 
 #if (defined(NEO_IMPLEMENTATION) || defined(NEO_STATIC)) && !defined(NEO__IMPLEMENTED)
 #define NEO__IMPLEMENTED
@@ -1956,9 +2833,12 @@ NEO__INLINE int64_t neo__bucket_of(int64_t rows, int64_t buckets, int64_t row) {
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT OFF
 #elif defined(__GNUC__)
+#if defined(__CUDACC__) /* it hands the pragma on to the host's compiler, and warns */
+#pragma nv_diag_suppress 1675
+#endif
 #pragma GCC push_options
 #pragma GCC optimize("fp-contract=off")
-#if defined(__OPTIMIZE__) && !defined(NEO_NO_COLD)
+#if defined(NEO__COLD)
 /* Passes that take a seventh of the compile time and make nothing here faster. */
 #pragma GCC optimize("no-tree-vrp", "no-tree-pre", "no-code-hoisting", "no-gcse")
 #pragma GCC optimize("no-schedule-insns2")
@@ -2259,6 +3139,7 @@ struct neo_ctx {
     neo_isa isa;
     int repro_shards;
     uint64_t seed;
+    neo_device *device; /* NULL: the CPU */
     const neo__gemm_kernels *gemm; /* of the instruction set */
     const neo__vec_kernels *vec;
     const neo__bag_kernels *bag;
@@ -2266,8 +3147,8 @@ struct neo_ctx {
     neo__pool pool;
     char *scratch; /* threads x NEO__WORKER_SCRATCH_BYTES, then NEO__SHARED_SCRATCH_BYTES */
     size_t scratch_bytes;
-    size_t bytes, peak_bytes; /* atomic */
-    int64_t alloc_count;      /* atomic */
+    size_t bytes, peak_bytes, device_bytes; /* atomic */
+    int64_t alloc_count;                    /* atomic */
 };
 
 NEO__INLINE char *neo__worker_scratch(neo_ctx *ctx, int worker) {
@@ -2288,17 +3169,19 @@ static void neo__default_free(void *ptr, size_t size, void *user) {
     neo__aligned_free(ptr);
 }
 
-NEO_API void *neo_alloc(neo_ctx *ctx, size_t bytes) {
-    if (bytes > SIZE_MAX / 2) return NULL;
-    if (bytes == 0) bytes = 1;
-    void *p = ctx->allocator.alloc(bytes, NEO__ALIGN, ctx->allocator.user);
-    if (!p) return NULL;
+static void neo__count_alloc(neo_ctx *ctx, size_t bytes) {
     __atomic_fetch_add(&ctx->alloc_count, 1, __ATOMIC_RELAXED);
     size_t now = __atomic_add_fetch(&ctx->bytes, bytes, __ATOMIC_RELAXED);
     size_t peak = __atomic_load_n(&ctx->peak_bytes, __ATOMIC_RELAXED);
     while (now > peak && !__atomic_compare_exchange_n(&ctx->peak_bytes, &peak, now, 1, __ATOMIC_RELAXED,
                                                       __ATOMIC_RELAXED)) {
     }
+}
+NEO_API void *neo_alloc(neo_ctx *ctx, size_t bytes) {
+    if (bytes > SIZE_MAX / 2) return NULL;
+    if (bytes == 0) bytes = 1;
+    void *p = ctx->allocator.alloc(bytes, NEO__ALIGN, ctx->allocator.user);
+    if (p) neo__count_alloc(ctx, bytes);
     return p;
 }
 static void *neo__alloc_zero(neo_ctx *ctx, size_t bytes) {
@@ -2321,6 +3204,71 @@ static char *neo__string_copy(neo_ctx *ctx, const char *s) {
 }
 static void neo__string_free(neo_ctx *ctx, char *s) {
     if (s) neo_free(ctx, s, strlen(s) + 1);
+}
+/* Memory of the context's device, or without one as neo_alloc; for what kernels work on. */
+static void *neo__data_alloc(neo_ctx *ctx, size_t bytes) {
+    if (!ctx->device) return neo_alloc(ctx, bytes);
+    if (bytes > SIZE_MAX / 2) return NULL;
+    if (bytes == 0) bytes = 1;
+    void *p = ctx->device->alloc(ctx->device, bytes);
+    if (!p) return NULL;
+    neo__count_alloc(ctx, bytes);
+    __atomic_fetch_add(&ctx->device_bytes, bytes, __ATOMIC_RELAXED);
+    return p;
+}
+static void neo__data_free(neo_ctx *ctx, void *p, size_t bytes) {
+    if (!ctx->device) {
+        neo_free(ctx, p, bytes);
+        return;
+    }
+    if (!p) return;
+    if (bytes == 0) bytes = 1;
+    ctx->device->free(ctx->device, p, bytes);
+    __atomic_fetch_sub(&ctx->bytes, bytes, __ATOMIC_RELAXED);
+    __atomic_fetch_sub(&ctx->device_bytes, bytes, __ATOMIC_RELAXED);
+}
+NEO__INLINE neo_place neo__ctx_place(const neo_ctx *ctx) {
+    return ctx && ctx->device ? NEO_DEVICE : NEO_HOST;
+}
+static neo_status neo__data_zero(neo_ctx *ctx, void *p, size_t bytes) {
+    if (ctx->device) return bytes ? ctx->device->fill(ctx->device, p, 0, bytes) : NEO_OK;
+    memset(p, 0, bytes);
+    return NEO_OK;
+}
+/* Between memory of a tensor and host memory. */
+static neo_status neo__data_read(neo_ctx *ctx, void *to, const void *from, neo_place place,
+                                 size_t bytes) {
+    if (place == NEO_DEVICE)
+        return ctx->device->copy(ctx->device, to, NEO_HOST, from, NEO_DEVICE, bytes);
+    memcpy(to, from, bytes);
+    return NEO_OK;
+}
+static neo_status neo__data_write(neo_ctx *ctx, void *to, neo_place place, const void *from,
+                                  size_t bytes) {
+    if (place == NEO_DEVICE)
+        return ctx->device->copy(ctx->device, to, NEO_DEVICE, from, NEO_HOST, bytes);
+    memcpy(to, from, bytes);
+    return NEO_OK;
+}
+/* Parameters and states of one context work on another only if both compute in the same place. */
+static neo_status neo__check_device(const neo_ctx *ctx, const neo_ctx *other, const char *function,
+                                    const char *name) {
+    NEO__CHECK(ctx->device == other->device, NEO_ERR_ARG,
+               "%s: %s of a context that computes elsewhere (%s, here %s)", function, name,
+               other->device ? other->device->name : "cpu", ctx->device ? ctx->device->name : "cpu");
+    return NEO_OK;
+}
+/* A tensor with data is where the context computes. */
+static neo_status neo__check_place(const neo_ctx *ctx, neo_tensor t, const char *function,
+                                   const char *name) {
+    if (!t.data || t.place == neo__ctx_place(ctx)) return NEO_OK;
+    if (ctx && ctx->device)
+        return neo_fail(NEO_ERR_ARG,
+                        "%s: %s is in host memory, but the context computes on %s: neo_tensor_alloc "
+                        "makes tensors there, neo_tensor_copy takes data there",
+                        function, name, ctx->device->name);
+    return neo_fail(NEO_ERR_ARG, "%s: %s is in a device's memory, but the context has no device",
+                    function, name);
 }
 
 NEO_API void neo_log(neo_ctx *ctx, neo_log_level level, const char *format, ...) {
@@ -2523,6 +3471,22 @@ static neo_isa neo__isa_best(void) {
 static void neo__isa_bind(neo_ctx *ctx); /* sets the kernel tables; see >>isa */
 
 /* ---- create, destroy ---- */
+/* A table of another version may lack what calls will need. */
+static neo_status neo__device_check(const neo_device *d) {
+    if (!d) return NEO_OK;
+    NEO__CHECK(d->bytes == sizeof *d && d->version == NEO__DEVICE_VERSION, NEO_ERR_MISMATCH,
+               "neo_ctx_create: the device is of version %u, this neo.h of version %d: they must come from "
+               "one copy of neo",
+               (unsigned)d->version, NEO__DEVICE_VERSION);
+    const char *const first = (const char *)d + offsetof(neo_device, alloc);
+    for (const char *at = first; at < (const char *)(d + 1); at += sizeof(void (*)(void))) {
+        void (*operation)(void);
+        memcpy(&operation, at, sizeof operation);
+        NEO__CHECK(operation, NEO_ERR_UNSUPPORTED, "neo_ctx_create: device %s lacks operation %d",
+                   d->name, (int)((at - first) / (ptrdiff_t)sizeof operation));
+    }
+    return NEO_OK;
+}
 static neo_status neo__ctx_check(const neo_ctx_desc *d) {
     NEO__CHECK(d->threads >= 0 && d->threads <= NEO__MAX_THREADS, NEO_ERR_ARG,
                "neo_ctx_create: threads is %d, not in 0 (all cores) .. %d", d->threads, NEO__MAX_THREADS);
@@ -2534,6 +3498,7 @@ static neo_status neo__ctx_check(const neo_ctx_desc *d) {
                "neo_ctx_create: an executor needs threads, the number of its workers");
     NEO__CHECK(neo_isa_available(d->isa), NEO_ERR_UNSUPPORTED,
                "neo_ctx_create: this machine cannot run the %s path", neo_isa_name(d->isa));
+    NEO__TRY(neo__device_check(d->device));
     neo__fp_state fp = neo__fp_enter();
     const char *broken = neo__fp_self_check();
     neo__fp_leave(fp);
@@ -2561,6 +3526,7 @@ NEO_API neo_status neo_ctx_create(const neo_ctx_desc *desc, neo_ctx **out) {
     ctx->isa = d.isa == NEO_ISA_BEST ? neo__isa_best() : d.isa;
     ctx->repro_shards = d.repro_shards ? d.repro_shards : 1;
     ctx->seed = d.seed;
+    ctx->device = d.device;
     ctx->bytes = ctx->peak_bytes = sizeof *ctx;
     ctx->alloc_count = 1;
     neo__isa_bind(ctx);
@@ -2598,9 +3564,14 @@ NEO_API int neo_ctx_threads(const neo_ctx *ctx) { return ctx->threads; }
 NEO_API neo_isa neo_ctx_isa(const neo_ctx *ctx) { return ctx->isa; }
 NEO_API int neo_ctx_repro_shards(const neo_ctx *ctx) { return ctx->repro_shards; }
 NEO_API uint64_t neo_ctx_seed(const neo_ctx *ctx) { return ctx->seed; }
+NEO_API neo_device *neo_ctx_device(const neo_ctx *ctx) { return ctx->device; }
+NEO_API neo_status neo_ctx_synchronize(neo_ctx *ctx) {
+    return ctx->device ? ctx->device->synchronize(ctx->device) : NEO_OK;
+}
 NEO_API neo_memory neo_ctx_memory(const neo_ctx *ctx) {
     neo_memory m;
     m.bytes = __atomic_load_n(&ctx->bytes, __ATOMIC_RELAXED);
+    m.device_bytes = __atomic_load_n(&ctx->device_bytes, __ATOMIC_RELAXED);
     m.peak_bytes = __atomic_load_n(&ctx->peak_bytes, __ATOMIC_RELAXED);
     m.alloc_count = __atomic_load_n(&ctx->alloc_count, __ATOMIC_RELAXED);
     return m;
@@ -2616,14 +3587,7 @@ NEO__COLD_END
    So log2(V) + 1 buffers are enough.
    ------------------------------------------------------------------------------------------------ */
 NEO_API int64_t neo_leaf_begin(int64_t batch, int shards, int leaf) {
-    if (shards < 1) return 0;
-    return (int64_t)((leaf * (batch / shards)) + leaf * (batch % shards) / shards);
-}
-/* How many merges follow when leaf number `leaf` (from 0) has been pushed: its trailing one bits. */
-NEO__INLINE int neo__tree_merges(int64_t leaf) {
-    int merges = 0;
-    for (; leaf & 1; leaf >>= 1) merges++;
-    return merges;
+    return shards < 1 ? 0 : neo__leaf_begin(batch, shards, leaf);
 }
 /* Buffers the walk over n leaves needs at most (the pushed leaf included). */
 NEO__INLINE int neo__tree_depth(int64_t n) {
@@ -2677,6 +3641,15 @@ static neo_status neo__leaves_resolve(const neo_ctx *ctx, const neo_leaves *leav
                function, out->first, out->first + out->count, shards, samples, out->batch, each,
                rows);
     return NEO_OK;
+}
+static neo__leaf_cut neo__leaf_cut_of(const neo_ctx *ctx, const neo_leaves *held) {
+    neo__leaf_cut cut;
+    cut.batch = held->batch;
+    cut.rows_per_sample = held->rows_per_sample;
+    cut.shards = ctx->repro_shards;
+    cut.first = held->first;
+    cut.count = held->count;
+    return cut;
 }
 /* Row range of leaf `i` (0 .. count - 1) of the resolved leaves, relative to the caller's rows. */
 NEO__INLINE void neo__leaf_rows(const neo_ctx *ctx, const neo_leaves *leaves, int i, int64_t *begin, int64_t *end) {
@@ -3121,422 +4094,12 @@ static neo_status neo__tree_remove_at(const char *path, int depth) {
    followed). Nothing there is fine. Stops at the first failure. */
 static neo_status neo__tree_remove(const char *path) { return neo__tree_remove_at(path, 0); }
 NEO__COLD_END
-/* A tile: up to `rows` rows by one panel of columns of a product, with its sums in registers from
-   the first k to the last. Operands are read in place or packed: a[r * a_row + k * a_k], b[k * b_k
-   + j]. */
-typedef struct neo__tile {
-    int64_t k;
-    const float *a;
-    int64_t a_row, a_k;
-    const float *b;
-    int64_t b_k;
-    int64_t b_col, b_cols; /* dots: b[k + j * b_col], j < b_cols <= 2 lanes */
-    const float *init;     /* sums start there; NULL: at zero */
-    int64_t init_row;
-    float *c;
-    int64_t c_row;
-    const float *merge; /* then, `merges` times: left subtree sum + own; each next one `merge_step`
-                           floats below */
-    int64_t merges, merge_step;
-    const float *bias; /* then + bias; NULL: none */
-    int relu;          /* then relu */
-} neo__tile;
-typedef void (*neo__tile_fn)(const neo__tile *t);
-
-enum {
-    NEO__TILE_MAX_FLOATS = 512, /* rows x panel of any path */
-    NEO__INTERACT_MAX_FEATURES = 4095,
-    NEO__INTERACT_FLOATS = 1 << 18 /* of the scratch; a quarter of that more for the factors */
-};
-
-/* Samples of the dot interaction; see >>impl-interact. */
-typedef struct neo__interact {
-    int64_t dim, features, diagonal;
-    const float *x, *e, *dz;
-    float *z, *dx, *de;
-    int64_t x_row, e_row, z_row, dz_row, dx_row, de_row;
-} neo__interact;
-
-struct neo__gemm_kernels {
-    int rows;  /* of the largest tile */
-    int lanes; /* a panel has 2 lanes columns; `lanes` where that is enough; 8 lanes for a single
-                  row */
-    const neo__tile_fn *tile1; /* [rows / 2]: lanes columns; 1, 2, 4, 6 .. rows rows */
-    const neo__tile_fn *tile2; /* 2 lanes columns */
-    neo__tile_fn row8;         /* 8 lanes columns, one row */
-    neo__tile_fn
-        dots; /* 2 lanes columns, one row: b is read in place, transposed; no merges, no bias */
-    /* to[k * width + j] = from[k * ld + j] for j < cols, 0 for cols <= j < width; k < rows */
-    void (*pack)(float *to, int64_t width, const float *from, int64_t ld, int64_t rows,
-                 int64_t cols);
-    /* to[k * width + j] = from[j * ld + k], likewise */
-    void (*pack_transposed)(float *to, int64_t width, const float *from, int64_t ld, int64_t rows,
-                            int64_t cols);
-    /* to[j] = the sum over rows, in order from 0, of from[row * ld + j]; j < cols */
-    void (*column_sums)(float *to, const float *from, int64_t ld, int64_t rows, int64_t cols);
-    void (*interact_forward)(const neo__interact *job, int64_t sample, float *scratch);
-    void (*interact_backward)(const neo__interact *job, int64_t sample, float *scratch);
-};
-/* Sums have one shape: NEO__BLOCK consecutive elements go to 16 lanes (element i to lane i % 16),
-   each lane adds in order, the lanes add by the tree of NEO__TREE16; blocks add in order. */
-enum { NEO__BLOCK = 256 };
-/* Keys of a tile of attention, and queries: a multiple of the columns of any panel. */
-enum { NEO__KEYS = 64 };
-
-/* The numbers of one optimizer step, each computed once in double and rounded to f32 (see
-   >>impl-optim). */
-typedef struct neo__step {
-    float clip;                /* the gradient is multiplied by this first; 1: no clipping */
-    float lr;                  /* Adagrad: lr/(1 + (t - 1) lr_decay); LAMB: lr times trust ratio */
-    float weight_decay;        /* w times this is added to the gradient (LAMB: to the direction) */
-    float keep;                /* AdamW: w is multiplied by this, 1 - lr weight_decay; else 1 */
-    float momentum, undamped;  /* SGD; undamped = 1 - dampening */
-    float rest1, beta2, rest2; /* Adam: rest = 1 - beta */
-    float unbias1;             /* Adam: lr/(1 - beta1^t); LAMB: the same without lr */
-    float root_unbias2;        /* Adam: sqrt(1 - beta2^t) */
-    float eps;
-    int first, nesterov;       /* SGD; first: there is no momentum buffer yet */
-} neo__step;
-
-/* Elementwise work on contiguous f32, n >= 0; any alignment. An output may be one of the inputs,
-   never a shifted overlap. */
-struct neo__vec_kernels {
-    void (*add)(float *y, const float *x, int64_t n); /* y += x */
-    void (*act_forward)(neo_activation act, const float *z, float *y, int64_t n);
-    void (*act_backward)(neo_activation act, const float *z, const float *y, const float *dy,
-                         float *dz, int64_t n);
-
-    /* The first element outside [low, high] (a NaN is), or n. */
-    int64_t (*find_outside)(const float *x, float low, float high, int64_t n);
-    /* Losses of n samples and, unless dx is NULL, their gradients times g; weight may be NULL. */
-    void (*bce_logits)(const float *x, const float *y, const float *weight, float g, float *loss,
-                       float *dx, int64_t n);
-    void (*bce)(const float *x, const float *y, const float *weight, float g, float *loss,
-                float *dx, int64_t n);
-    void (*mse)(const float *x, const float *y, const float *weight, float g, float *loss,
-                float *dx, int64_t n);
-    /* One sample of n outputs: returns the sum of squares; dx = (x - y) g unless NULL. */
-    float (*mse_row)(const float *x, const float *y, float g, float *dx, int64_t n);
-    /* Returns sum of e^(x - max); *max; e = e^(x - max) unless NULL. */
-    float (*softmax_row)(const float *x, float *max, float *e, int64_t n);
-    void (*softmax_grad)(float *e, float sum, float g, int64_t n); /* e = e/sum g */
-
-    /* One row of a layer norm (stats: mean, 1/deviation) or, not centered, an RMS norm (stats:
-       1/rms): y; dx (which may be dy); what it adds to dw and db. w, b, dw, db may be NULL. */
-    void (*norm_forward)(const float *x, const float *w, const float *b, float eps, int centered,
-                         float *y, float *stats, int64_t n);
-    void (*norm_backward)(const float *x, const float *w, const float *dy, const float *stats,
-                          int centered, float *dx, int64_t n);
-    void (*norm_add)(const float *x, const float *dy, const float *stats, int centered, float *dw,
-                     float *db, int64_t n);
-    /* One query against a tile of keys, n <= NEO__KEYS of which it sees: s, their products, becomes
-       e^(s scale - max), 0 from n on. *max, *sum and out [dim] are those of the tiles before,
-       brought to the new maximum; *sum then holds the tile too. */
-    void (*softmax_tile)(float *s, int64_t n, float scale, float *max, float *sum, float *out,
-                         int64_t dim);
-    /* After the last tile: out is divided by sum; returns the logarithm of the denominator. */
-    float (*softmax_end)(float *out, float max, float sum, int64_t dim);
-    /* A tile backward: s becomes p = e^(s scale - lse), dp becomes p (dp - delta) scale; 0 from n
-       on. */
-    void (*softmax_tile_grad)(float *s, float *dp, int64_t n, float scale, float lse, float delta);
-
-    /* Of one block, n <= NEO__BLOCK: sum of |x|, sum of squares, largest |x| (a NaN above all). */
-    float (*block_abs)(const float *x, int64_t n);
-    float (*block_square)(const float *x, int64_t n);
-    float (*block_max)(const float *x, int64_t n);
-
-    /* One step of n elements: w weight, g gradient, the rest state; buf: NULL without momentum. */
-    void (*sgd)(const neo__step *s, float *w, const float *g, float *buf, int64_t n);
-    void (*adagrad)(const neo__step *s, float *w, const float *g, float *sum, int64_t n);
-    void (*adam)(const neo__step *s, float *w, const float *g, float *m, float *v, int64_t n);
-    /* LAMB: new moments; square sum of the direction in one block; the move along it. */
-    void (*lamb_moments)(const neo__step *s, const float *g, float *m, float *v, int64_t n);
-    float (*lamb_square)(const neo__step *s, const float *w, const float *m, const float *v,
-                         int64_t n);
-    void (*lamb_move)(const neo__step *s, float *w, const float *m, const float *v, int64_t n);
-};
-/* A stream of random blocks; block i is philox(seed, (i, h)). */
-typedef struct neo__random_key {
-    uint64_t seed, h;
-} neo__random_key;
-
-/* The rows of a table in memory. Element (row, column) has number first + row * stride + column in
-   the larger table, by which it is rounded. */
-typedef struct neo__bag_rows {
-    neo_dtype dtype;
-    char *data;
-    float *scale; /* of i8: [rows][2], scale and bias */
-    int64_t dim, row_bytes;
-    uint64_t first, stride;
-} neo__bag_rows;
-/* Of a row: its first element's number, and how many random blocks its elements are in. */
-NEO__INLINE uint64_t neo__bag_number(const neo__bag_rows *t, int64_t row) {
-    return t->first + (uint64_t)row * t->stride;
-}
-NEO__INLINE int64_t neo__bag_blocks_of(const neo__bag_rows *t, int64_t row) {
-    return ((int64_t)(neo__bag_number(t, row) % 4) + t->dim + 3) / 4;
-}
-
-/* A run of bags of one feature, to look up. Offsets start at its first bag; ids and weights are
-   indexed by them. next_*: the lookup that follows, whose first rows are fetched ahead. */
-typedef struct neo__bag_lookup {
-    const neo__bag_rows *store;
-    const float *table; /* the rows if they are f32, or NULL */
-    int64_t rows, dim;
-    const void *ids;
-    int is_i32;
-    const float *weights; /* or NULL */
-    const int64_t *offsets;
-    int64_t bags;
-    float *out; /* of the first bag; NEO_POOL_NONE: of the first id */
-    int64_t out_stride;
-    const float *dout; /* of weight_grad, with out_stride */
-    int mean, pooled;  /* pooled 0: NEO_POOL_NONE */
-    neo_bounds bounds;
-    int32_t buckets; /* of the table whose rows from first_row on these are */
-    int64_t bucket_rows, first_row;
-    const neo__bag_rows *next_store;
-    int64_t next_id, next_count;
-} neo__bag_lookup;
-
-/* The tree over parts with rising numbers (leaves of a batch, buckets of rows) of which some may
-   be absent: a stack of sums of n floats, stride apart. Two neighbours join before a later part is
-   pushed when their subtree ends before it: when the highest bit in which their numbers differ is
-   lower. */
-enum { NEO__PART_DEPTH = 14 }; /* for numbers below 4096: one level per bit, and one */
-enum { NEO__CAREFUL_WIDTH = 64 }; /* columns at a time of the careful lookup */
-typedef struct neo__part_tree {
-    float *sum; /* [NEO__PART_DEPTH][stride] */
-    int64_t n, stride;
-    int64_t number[NEO__PART_DEPTH];
-    int depth;
-} neo__part_tree;
-/* The last v with leaf[v] <= low. */
-NEO__INLINE int neo__leaf_of(const int64_t *leaf, int leaf_count, int64_t low) {
-    int v = 0;
-    for (int n = leaf_count; n > 1;) {
-        int half = n / 2;
-        if (leaf[v + half] <= low) v += half, n -= half;
-        else n = half;
-    }
-    return v;
-}
-NEO__INLINE int64_t neo__jagged_id(const void *ids, int is_i32, int64_t k) {
-    return is_i32 ? (int64_t)((const int32_t *)ids)[k] : ((const int64_t *)ids)[k];
-}
-
-/* The numbers of one optimizer step, resolved for one table: see >>bag-optim. */
-typedef struct neo__bag_step {
-    neo_bag_optim_kind kind;
-    int adjusts; /* clip, L2 or decoupled decay */
-    float lr, clip, l2, keep, decay, eps, beta1, beta2, rest1, rest2, fix1, fix2, momentum, eta,
-        max_norm;
-} neo__bag_step;
-
-/* Rows merged before they are stepped, so that the latencies of several overlap: as many as stay
-   close. */
-enum { NEO__BAG_GROUP = 16 };
-NEO__INLINE int64_t neo__bag_group(int64_t dim) {
-    int64_t rows = 4096 / dim;
-    return rows < 1 ? 1 : rows > NEO__BAG_GROUP ? (int64_t)NEO__BAG_GROUP : rows;
-}
-/* Floats in which a narrow row is decoded, stepped and rounded: the row, filled up to 16s, and the
-   random words of a group of rows, of which the last may be a vector of blocks. */
-NEO__INLINE int64_t neo__bag_room(int64_t dim) { return (dim + 15) / 16 * 16; }
-NEO__INLINE int64_t neo__bag_narrow_scratch(neo_dtype dtype, int64_t dim) {
-    return dtype == NEO_F32 ? 0 : neo__bag_room(dim) + neo__bag_group(dim) * (dim + 8) + 96;
-}
-/* Blocks of 16 columns, along which rows are summed. */
-NEO__INLINE int64_t neo__bag_blocks(int64_t dim) { return (dim + 15) / 16; }
-/* A group and one row; or the gradient, direction, weights and moments of a row of a cut table. */
-NEO__INLINE int64_t neo__bag_scratch(int64_t dim) {
-    int64_t rows = neo__bag_group(dim) + 1;
-    return (rows < 5 ? 5 : rows) * dim;
-}
-
-/* Sorted occurrences of one table, to merge per row and apply. A record is row << low_bits | low;
-   low is a row of grad, or (grad_row given) an index into grad_row and grad_weight. leaf[v] is the
-   first low of leaf v. Records begin and end at row boundaries. */
-typedef struct neo__bag_update {
-    const uint64_t *records;
-    int64_t count;
-    int low_bits;
-    const float *grad;
-    int64_t grad_stride;
-    const int64_t *grad_row;  /* or NULL */
-    const float *grad_weight; /* or NULL: ones */
-    const int64_t *leaf;      /* [leaf_count + 1] */
-    int leaf_count;
-    const neo__bag_rows *store;
-    float *weight, *state[2];  /* weight: the rows if they are f32, or NULL */
-    int64_t dim, state_dim[2]; /* floats per row: dim or 1 */
-    neo__bag_step step;
-    const neo__random_key *round; /* of narrow rows; NULL: to nearest */
-    int fetch_grads; /* gradient rows may be far from the cache */
-    float *scratch;  /* neo__bag_scratch(dim) floats, and neo__bag_narrow_scratch() */
-    /* Not a step but a sum that is kept: that of the row whose first record is i goes to keep_to + (keep_at[i]
-       >> 1), added to what is there unless the lowest bit is set. */
-    const int64_t *keep_at; /* or NULL */
-    float *keep_to;
-} neo__bag_update;
-
-/* A step of rows of which only some columns are here. It asks for sums over whole rows in a fixed order; the
-   first `have` are given. With want > 0 nothing changes: the next `want` are computed over the columns here,
-   block by block. One record is one row. */
-typedef struct neo__bag_cut {
-    int have, want;
-    float dim;          /* of the whole row */
-    const float *total; /* [have][rows]: of record 0 */
-    float *blocks;      /* [want][rows][blocks]: of record 0 */
-    int64_t rows, blocks_per_row;
-} neo__bag_cut;
-
-struct neo__bag_kernels {
-    void (*pool)(const neo__bag_lookup *a);         /* all ids are inside, one bucket */
-    void (*pool_careful)(const neo__bag_lookup *a); /* bounds policy, row buckets */
-    void (*copy)(const neo__bag_lookup *a);         /* NEO_POOL_NONE */
-    void (*weight_grad)(const neo__bag_lookup *a, float *dweights); /* dweights of the first id */
-    /* to[b] = from[b], divided by the length of bag b if offsets is given; empty bags are left out
-       */
-    void (*pack)(float *to, int64_t to_stride, const float *from, int64_t from_stride,
-                 int64_t bags, int64_t dim, const int64_t *offsets);
-    void (*update)(const neo__bag_update *u);
-    void (*update_cut)(const neo__bag_update *u, const neo__bag_cut *cut);
-    /* out[i] = the sum over block i of 16 columns of x y */
-    void (*blocks)(const float *x, const float *y, int64_t n, float *out);
-    /* Narrow rows: columns [col, col + n) of a row to f32, and a row from f32. w has
-       neo__bag_room(dim) floats; word: the random blocks its elements are in, NULL: to nearest. */
-    void (*decode)(const neo__bag_rows *t, int64_t row, int64_t col, int64_t n, float *to);
-    void (*encode)(const neo__bag_rows *t, int64_t row, float *w, const float *word);
-};
-/* ---- narrow floats and random numbers: scalar forms, and the tensor kernels' table ---- */
-
-/* f16 and bf16, nearest even. A NaN keeps its sign and upper payload bits and becomes quiet, as
-   the processors' own conversions do. */
-NEO__INLINE uint16_t neo__f16_from_f32(float x) {
-    uint32_t u = neo__bits_f32(x), sign = u >> 16 & 0x8000u, a = u & 0x7FFFFFFFu;
-    if (a > 0x7F800000u) return (uint16_t)(sign | 0x7E00u | (a >> 13 & 0x3FFu));
-    if (a >= 0x47800000u) return (uint16_t)(sign | 0x7C00u); /* 2^16 and more */
-    /* below 2^-14: in [0.5, 1) a float's last place is f16's denormal unit */
-    if (a < 0x38800000u)
-        return (uint16_t)(sign | (neo__bits_f32(neo__f32_bits(a) + 0.5f) - 0x3F000000u));
-    return (uint16_t)(sign | (a - 0x38000000u + 0xFFFu + (a >> 13 & 1u)) >> 13);
-}
-NEO__INLINE float neo__f32_from_f16(uint16_t h) {
-    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, a = h & 0x7FFFu;
-    if (a > 0x7C00u) return neo__f32_bits(sign | 0x7FC00000u | a << 13);
-    if (a == 0x7C00u) return neo__f32_bits(sign | 0x7F800000u);
-    if (a >= 0x400u) return neo__f32_bits(sign | ((a << 13) + 0x38000000u));
-    return neo__f32_bits(sign | neo__bits_f32((float)a * 0x1p-24f));
-}
-NEO__INLINE uint16_t neo__bf16_from_f32(float x) {
-    uint32_t u = neo__bits_f32(x);
-    if ((u & 0x7FFFFFFFu) > 0x7F800000u) return (uint16_t)(u >> 16 | 0x40u);
-    return (uint16_t)((u + 0x7FFFu + (u >> 16 & 1u)) >> 16);
-}
-NEO__INLINE float neo__f32_from_bf16(uint16_t h) {
-    uint32_t u = (uint32_t)h << 16;
-    return neo__f32_bits((u & 0x7FFFFFFFu) > 0x7F800000u ? u | 0x400000u : u);
-}
-
-/* A binary format narrower than f32: `man` stored bits of significand, smallest normal exponent
-   emin; `top` is the code that overflow gives (infinity, or the largest finite number). */
-typedef struct neo__narrow {
-    int man, emin;
-    uint32_t top, nan;
-    int shift; /* of the sign bit from its place in f32 */
-} neo__narrow;
-static const neo__narrow neo__narrow_f16 = {10, -14, 0x7C00u, 0x7E00u, 16};
-static const neo__narrow neo__narrow_bf16 = {7, -126, 0x7F80u, 0x7FC0u, 16};
-static const neo__narrow neo__narrow_e4m3 = {3, -6, 0x7Eu, 0x7Fu, 24};
-static const neo__narrow neo__narrow_e5m2 = {2, -14, 0x7Cu, 0x7Eu, 24};
-
-/* The magnitude of x in units of the format's last place is a fixed-point number with 32 bits of
-   fraction. Nearest even adds just under or exactly one half; stochastic rounding adds 32 random
-   bits, so that x goes up with the probability of its remainder. A carry runs into the exponent by
-   itself. */
-NEO__INLINE uint32_t neo__narrow_encode(const neo__narrow *f, float x, int stochastic,
-                                        uint32_t random) {
-    uint32_t u = neo__bits_f32(x), a = u & 0x7FFFFFFFu;
-    uint32_t sign = (u & 0x80000000u) >> f->shift;
-    if (a > 0x7F800000u) return sign | f->nan;
-    if (a == 0x7F800000u) return sign | f->top;
-    int e = a >> 23 ? (int)(a >> 23) : 1;
-    uint64_t m = (a & 0x7FFFFFu) | (a >> 23 ? 0x800000u : 0u); /* |x| = m 2^(e - 150) */
-    int unit = NEO__MAX(e - 127, f->emin);
-    int drop = unit - f->man - (e - 150);
-    uint64_t fixed = drop < 64 ? m << 32 >> drop : 0;
-    uint64_t code = (fixed + (stochastic ? random : 0x7FFFFFFFu + (fixed >> 32 & 1u))) >> 32;
-    code += (uint64_t)(unit - f->emin) << f->man;
-    return sign | (code > f->top ? f->top : (uint32_t)code);
-}
-NEO__INLINE float neo__f32_from_e5m2(uint8_t c) { return neo__f32_from_f16((uint16_t)(c << 8)); }
-NEO__INLINE float neo__f32_from_e4m3(uint8_t c) {
-    uint32_t sign = (uint32_t)(c & 0x80u) << 24, a = c & 0x7Fu;
-    if (a == 0x7Fu) return neo__f32_bits(sign | 0x7FC00000u);
-    if (a >= 8u) return neo__f32_bits(sign | ((a << 20) + 0x3C000000u));
-    return neo__f32_bits(sign | neo__bits_f32((float)a * 0x1p-9f));
-}
-
-/* Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011). */
-#define NEO__PHILOX_M0 0xD2511F53u
-#define NEO__PHILOX_M1 0xCD9E8D57u
-#define NEO__PHILOX_W0 0x9E3779B9u
-#define NEO__PHILOX_W1 0xBB67AE85u
-NEO__INLINE void neo__philox(uint32_t key0, uint32_t key1, uint32_t x[4]) {
-    for (int round = 0; round < 10; round++) {
-        uint64_t p0 = (uint64_t)NEO__PHILOX_M0 * x[0], p1 = (uint64_t)NEO__PHILOX_M1 * x[2];
-        x[0] = (uint32_t)(p1 >> 32) ^ x[1] ^ key0;
-        x[2] = (uint32_t)(p0 >> 32) ^ x[3] ^ key1;
-        x[1] = (uint32_t)p1;
-        x[3] = (uint32_t)p0;
-        key0 += NEO__PHILOX_W0;
-        key1 += NEO__PHILOX_W1;
-    }
-}
-NEO__INLINE uint64_t neo__mix64(uint64_t h) { /* MurmurHash3's finalizer */
-    h = (h ^ h >> 33) * 0xFF51AFD7ED558CCDu;
-    h = (h ^ h >> 33) * 0xC4CEB9FE1A85EC53u;
-    return h ^ h >> 33;
-}
-NEO__INLINE neo__random_key neo__random_key_make(uint64_t seed, uint64_t name_hash, int64_t step,
-                                                 int stream) {
-    neo__random_key key;
-    key.seed = seed;
-    key.h = neo__mix64(name_hash + 0x9E3779B97F4A7C15u * ((uint64_t)stream + 1));
-    key.h = neo__mix64(key.h + (uint64_t)step);
-    return key;
-}
-NEO__INLINE void neo__random_block(const neo__random_key *key, uint64_t block, uint32_t out[4]) {
-    out[0] = (uint32_t)block;
-    out[1] = (uint32_t)(block >> 32);
-    out[2] = (uint32_t)key->h;
-    out[3] = (uint32_t)(key->h >> 32);
-    neo__philox((uint32_t)key->seed, (uint32_t)(key->seed >> 32), out);
-}
-
-/* Kernels over n >= 0 contiguous elements; the random ones over whole blocks of four elements. */
-struct neo__tensor_kernels {
-    void (*f16_from_f32)(uint16_t *y, const float *x, int64_t n);
-    void (*f32_from_f16)(float *y, const uint16_t *x, int64_t n);
-    void (*bf16_from_f32)(uint16_t *y, const float *x, int64_t n);
-    void (*f32_from_bf16)(float *y, const uint16_t *x, int64_t n);
-    /* y = a + scale u, at most top; u uniform in [0, 1) */
-    void (*uniform)(float *y, int64_t blocks, const neo__random_key *key, uint64_t first, float a,
-                    float scale, float top);
-    /* y = a + scale z; z normal */
-    void (*normal)(float *y, int64_t blocks, const neo__random_key *key, uint64_t first, float a,
-                   float scale);
-};
 /* ------------------------------------------------------------------------------------------------
    >>isa
 
    The kernels' text is at the end of this file and is read once per instruction set: the header includes itself
    with NEO__PASS set. (If you rename the file, set NEO_HEADER to its name.)
    ------------------------------------------------------------------------------------------------ */
-#ifndef NEO_HEADER
-#define NEO_HEADER "neo.h"
-#endif
 /* Where there are vectors the scalar kernels are the reference, and all but never run: they are
    compiled with little optimization, but not without any, because tests run them. */
 #if defined(NEO__COLD) && (defined(NEO__X86) || defined(NEO__ARM)) && defined(__clang__)
@@ -3550,11 +4113,6 @@ struct neo__tensor_kernels {
 #define NEO__SPARE_BEGIN
 #define NEO__SPARE_END
 #endif
-
-#define NEO__PASS_SCALAR 1
-#define NEO__PASS_AVX2 2
-#define NEO__PASS_AVX512 3
-#define NEO__PASS_NEON 4
 
 #define NEO__PASS NEO__PASS_SCALAR
 NEO__SPARE_BEGIN
@@ -3774,6 +4332,7 @@ NEO_API neo_tensor neo_tensor_reshape(neo_tensor t, int ndim, const int64_t *sha
     if (!neo__given(t) || !neo_tensor_is_contiguous(t)) return neo_tensor_none();
     neo_tensor r = neo_tensor_nd(t.data, t.dtype, ndim, shape);
     r.absent = t.absent;
+    r.place = t.place;
     for (int d = 0; d < r.ndim; d++)
         if (r.shape[d] < 0) return neo_tensor_none();
     return neo_tensor_count(r) == neo_tensor_count(t) ? r : neo_tensor_none();
@@ -3825,14 +4384,17 @@ NEO_API neo_status neo_tensor_alloc(neo_ctx *ctx, neo_dtype dtype, int ndim, con
     size_t bytes = count < 0 ? SIZE_MAX : neo__size_mul((size_t)count, neo_dtype_size(dtype));
     NEO__CHECK(bytes <= SIZE_MAX / 2, NEO_ERR_ARG,
                "neo_tensor_alloc: the size in bytes overflows");
-    void *data = neo_alloc(ctx, bytes);
+    void *data = neo__data_alloc(ctx, bytes);
     NEO__CHECK(data, NEO_ERR_MEMORY, "neo_tensor_alloc: no memory for %zu bytes", bytes);
     *t = neo_tensor_nd(data, dtype, ndim, shape);
+    t->place = neo__ctx_place(ctx);
     return NEO_OK;
 }
 NEO_API void neo_tensor_free(neo_ctx *ctx, neo_tensor *t) {
     if (!t) return;
-    if (t->data) neo_free(ctx, t->data, neo_tensor_bytes(*t));
+    if (t->data && t->place == NEO_HOST) neo_free(ctx, t->data, neo_tensor_bytes(*t));
+    if (t->data && t->place == NEO_DEVICE && ctx->device)
+        neo__data_free(ctx, t->data, neo_tensor_bytes(*t)); /* another context's is not this one's to free */
     *t = neo_tensor_none();
 }
 
@@ -3880,8 +4442,11 @@ static void neo__walk_init(neo__walk *w, neo_ctx *ctx, neo_tensor src, neo_tenso
     w->ctx = ctx;
     w->count = neo_tensor_count(src);
     if (src.ndim == 0 || (neo_tensor_is_contiguous(src) && neo_tensor_is_contiguous(dst))) {
+        const neo_place from = src.place, to = dst.place;
         src = neo_tensor_1d(src.data, src.dtype, w->count);
         dst = neo_tensor_1d(dst.data, dst.dtype, w->count);
+        src.place = from;
+        dst.place = to;
     }
     w->src = src;
     w->dst = dst;
@@ -4019,31 +4584,6 @@ static void neo__encode_int(neo_dtype dtype, const int64_t *x, void *y, int64_t 
     }
 }
 
-/* Rounded to an integer within int64; a NaN gives 0. */
-static int64_t neo__int_from_f32(float x, int stochastic, uint32_t random) {
-    if (!(x == x)) return 0;
-    if (x >= 0x1p63f) return INT64_MAX;
-    if (x <= -0x1p63f) return INT64_MIN;
-    int64_t whole = (int64_t)x; /* towards zero */
-    double rest = (double)x - (double)whole;
-    if (rest < 0.0) {
-        whole--;
-        rest += 1.0;
-    }
-    if (stochastic) return whole + (rest * 0x1p32 > (double)random);
-    return whole + (rest > 0.5 || (rest == 0.5 && (whole & 1)));
-}
-/* Rounded to odd: kept exact, or between its neighbours with the last bit set, so that rounding
-   once more to a narrower float rounds correctly. */
-static float neo__f32_from_int_odd(int64_t x) {
-    uint64_t a = x < 0 ? 0 - (uint64_t)x : (uint64_t)x;
-    uint64_t sticky = 0;
-    float scale = 1.0f;
-    for (; a >> 24; a >>= 1, scale *= 2.0f) sticky |= a & 1;
-    float value = (float)(a | sticky) * scale;
-    return x < 0 ? -value : value;
-}
-
 static void neo__convert_run(const neo__walk *w, const neo__run *run) {
     union {
         int64_t i[NEO__RUN];
@@ -4108,11 +4648,24 @@ static void neo__copy_task(void *arg, int64_t task, int worker) {
 }
 
 NEO__COLD_BEGIN
+static neo_status neo__walk_on_device(const neo__walk *w) {
+    NEO__ZERO(neo__convert_call, call);
+    call.src = w->src;
+    call.dst = w->dst;
+    call.count = w->count;
+    call.stochastic = w->stochastic;
+    call.first = w->first;
+    call.key = w->key;
+    return w->count ? w->ctx->device->convert(w->ctx->device, &call) : NEO_OK;
+}
 NEO_API neo_status neo_tensor_convert(neo_ctx *ctx, neo_tensor src, neo_tensor dst,
                                       const neo_convert_desc *desc) {
     NEO__TRY(neo__check_ctx("neo_tensor_convert", ctx));
     NEO__TRY(neo__same_shape(src, dst, "neo_tensor_convert"));
     if (src.dtype == dst.dtype) return neo_tensor_copy(ctx, src, dst);
+    NEO__CHECK(src.place == dst.place, NEO_ERR_ARG,
+               "neo_tensor_convert: src and dst are not both in host memory or in the device's");
+    if (src.place == NEO_DEVICE) NEO__TRY(neo__check_place(ctx, src, "neo_tensor_convert", "src"));
     neo__walk w;
     neo__walk_init(&w, ctx, src, dst);
     if (desc && desc->rounding == NEO_ROUND_STOCHASTIC) {
@@ -4125,6 +4678,7 @@ NEO_API neo_status neo_tensor_convert(neo_ctx *ctx, neo_tensor src, neo_tensor d
         w.key =
             neo__random_key_make(ctx->seed, neo_hash(desc->name), desc->step, NEO_STREAM_ROUNDING);
     }
+    if (src.place == NEO_DEVICE) return neo__walk_on_device(&w);
     neo_parallel_for(ctx, w.count ? w.tasks : 0, neo__convert_task, &w);
     return NEO_OK;
 }
@@ -4133,8 +4687,18 @@ NEO_API neo_status neo_tensor_copy(neo_ctx *ctx, neo_tensor src, neo_tensor dst)
     NEO__TRY(neo__same_shape(src, dst, "neo_tensor_copy"));
     NEO__CHECK(src.dtype == dst.dtype, NEO_ERR_SHAPE, "neo_tensor_copy: src is %s, dst %s",
                neo_dtype_name(src.dtype), neo_dtype_name(dst.dtype));
+    NEO__CHECK(ctx->device || (src.place == NEO_HOST && dst.place == NEO_HOST), NEO_ERR_ARG,
+               "neo_tensor_copy: %s is in a device's memory, but the context has no device",
+               src.place == NEO_HOST ? "dst" : "src");
+    if (src.place != dst.place) {
+        NEO__CHECK(neo_tensor_is_contiguous(src) && neo_tensor_is_contiguous(dst), NEO_ERR_SHAPE,
+                   "neo_tensor_copy: between host and device src and dst must be contiguous");
+        return ctx->device->copy(ctx->device, dst.data, dst.place, src.data, src.place,
+                                 neo_tensor_bytes(src));
+    }
     neo__walk w;
     neo__walk_init(&w, ctx, src, dst);
+    if (src.place == NEO_DEVICE) return neo__walk_on_device(&w);
     neo_parallel_for(ctx, w.count ? w.tasks : 0, neo__copy_task, &w);
     return NEO_OK;
 }
@@ -4149,6 +4713,10 @@ NEO_API neo_status neo_tensor_zero(neo_ctx *ctx, neo_tensor t) {
     NEO__TRY(neo__check_ctx("neo_tensor_zero", ctx));
     NEO__TRY(neo__tensor_check(t, "neo_tensor_zero", "t"));
     NEO__CHECK(neo_tensor_is_contiguous(t), NEO_ERR_SHAPE, "neo_tensor_zero: t is not contiguous");
+    if (t.place == NEO_DEVICE) {
+        NEO__TRY(neo__check_place(ctx, t, "neo_tensor_zero", "t"));
+        return neo__data_zero(ctx, t.data, neo_tensor_bytes(t));
+    }
     neo__walk w;
     neo__walk_init(&w, ctx, t, t);
     neo_parallel_for(ctx, w.count ? w.tasks : 0, neo__zero_task, &w);
@@ -4207,7 +4775,10 @@ NEO_API neo_status neo_tree_sum(neo_ctx *ctx, const neo_tensor *parts, int count
         NEO__TRY(neo__same_shape(t, out, "neo_tree_sum"));
         NEO__CHECK(t.dtype == NEO_F32 && neo_tensor_is_contiguous(t), NEO_ERR_SHAPE,
                    "neo_tree_sum: tensor %d is not contiguous f32", i);
+        NEO__TRY(neo__check_place(ctx, t, "neo_tree_sum", i < count ? "a part" : "out"));
     }
+    if (ctx->device)
+        return ctx->device->tree_sum(ctx->device, parts, count, (float *)out.data, neo_tensor_count(out));
     neo__tree_sum_job job;
     job.ctx = ctx;
     job.parts = parts;
@@ -4252,41 +4823,36 @@ NEO_API float neo_random_normal(uint64_t seed, uint64_t name_hash, int64_t step,
 /* ---- initial values ---- */
 typedef struct neo__init_job {
     neo_ctx *ctx;
-    float *out;
-    int64_t count, tasks;
-    int64_t cols, stride; /* of the rows of `out`, and of the whole parameter */
-    uint64_t first;
-    neo_init init;
-    float scale, top;
-    neo__random_key key;
+    neo__init_call call;
+    int64_t tasks;
 } neo__init_job;
 
 static void neo__init_blocks(const neo__init_job *job, float *y, int64_t blocks, uint64_t block) {
-    if (job->init.kind == NEO_INIT_UNIFORM)
-        job->ctx->tensor->uniform(y, blocks, &job->key, block, job->init.a, job->scale, job->top);
-    else job->ctx->tensor->normal(y, blocks, &job->key, block, job->init.a, job->init.b);
+    if (job->call.init.kind == NEO_INIT_UNIFORM)
+        job->ctx->tensor->uniform(y, blocks, &job->call.key, block, job->call.init.a, job->call.scale, job->call.top);
+    else job->ctx->tensor->normal(y, blocks, &job->call.key, block, job->call.init.a, job->call.init.b);
 }
 /* Whole blocks go straight to memory; the ragged ends through a block of their own. */
 static void neo__init_task(void *arg, int64_t task, int worker) {
     const neo__init_job *job = (const neo__init_job *)arg;
     int64_t i, end;
     (void)worker;
-    neo__task_range(job->count, job->tasks, task, 256, &i, &end);
-    if (job->init.kind == NEO_INIT_CONSTANT) {
-        for (; i < end; i++) job->out[i] = job->init.a;
+    neo__task_range(job->call.count, job->tasks, task, 256, &i, &end);
+    if (job->call.init.kind == NEO_INIT_CONSTANT) {
+        for (; i < end; i++) job->call.out[i] = job->call.init.a;
         return;
     }
     while (i < end) {
-        int64_t row = i / job->cols, left = NEO__MIN(end, (row + 1) * job->cols) - i;
-        uint64_t at = job->first + (uint64_t)(i + row * (job->stride - job->cols));
+        int64_t row = i / job->call.cols, left = NEO__MIN(end, (row + 1) * job->call.cols) - i;
+        uint64_t at = job->call.first + (uint64_t)(i + row * (job->call.stride - job->call.cols));
         int64_t blocks = left / 4;
         if (at % 4 == 0 && blocks > 0) {
-            neo__init_blocks(job, job->out + i, blocks, at / 4);
+            neo__init_blocks(job, job->call.out + i, blocks, at / 4);
             i += 4 * blocks;
         } else {
             float y[4];
             neo__init_blocks(job, y, 1, at / 4);
-            for (uint64_t w = at % 4; w < 4 && left > 0; w++, left--) job->out[i++] = y[w];
+            for (uint64_t w = at % 4; w < 4 && left > 0; w++, left--) job->call.out[i++] = y[w];
         }
     }
 }
@@ -4326,17 +4892,17 @@ static neo__init_job neo__init_job_make(neo_ctx *ctx, neo_tensor t, const char *
                                         int64_t first, int64_t stride) {
     neo__init_job job;
     job.ctx = ctx;
-    job.out = (float *)t.data;
-    job.count = neo_tensor_count(t);
-    job.tasks = neo__task_count(ctx, job.count, 1 << 14);
-    job.cols = stride ? t.shape[1] : NEO__MAX(job.count, (int64_t)1);
-    job.stride = stride ? stride : job.cols;
-    job.first = (uint64_t)first;
-    job.init = init;
-    job.scale = init.b - init.a;
-    job.top = neo__float_below(init.b);
-    job.key = neo__random_key_make(ctx->seed, neo_hash(name), 0, NEO_STREAM_INIT);
-    if (init.kind == NEO_INIT_UNIFORM && init.a == init.b) job.init.kind = NEO_INIT_CONSTANT;
+    job.call.out = (float *)t.data;
+    job.call.count = neo_tensor_count(t);
+    job.tasks = neo__task_count(ctx, job.call.count, 1 << 14);
+    job.call.cols = stride ? t.shape[1] : NEO__MAX(job.call.count, (int64_t)1);
+    job.call.stride = stride ? stride : job.call.cols;
+    job.call.first = (uint64_t)first;
+    job.call.init = init;
+    job.call.scale = init.b - init.a;
+    job.call.top = neo__float_below(init.b);
+    job.call.key = neo__random_key_make(ctx->seed, neo_hash(name), 0, NEO_STREAM_INIT);
+    if (init.kind == NEO_INIT_UNIFORM && init.a == init.b) job.call.init.kind = NEO_INIT_CONSTANT;
     return job;
 }
 /* stride: elements of the whole parameter from one row of t, a matrix, to the next; 0: t is one run of them. */
@@ -4348,9 +4914,14 @@ static neo_status neo__tensor_init(neo_ctx *ctx, neo_tensor t, const char *name,
                "neo_tensor_init: %s is not contiguous f32", name);
     NEO__CHECK(first >= 0, NEO_ERR_ARG, "neo_tensor_init: %s: first is %" PRId64, name, first);
     NEO__TRY(neo__init_check(&init, name));
+    if (t.place == NEO_DEVICE) NEO__TRY(neo__check_place(ctx, t, "neo_tensor_init", name));
     neo__init_job job = neo__init_job_make(ctx, t, name, init, first, stride);
+    if (t.place == NEO_DEVICE)
+        return init.kind != NEO_INIT_NONE && job.call.count > 0
+                   ? ctx->device->init(ctx->device, &job.call)
+                   : NEO_OK;
     if (init.kind != NEO_INIT_NONE)
-        neo_parallel_for(ctx, job.count ? job.tasks : 0, neo__init_task, &job);
+        neo_parallel_for(ctx, job.call.count ? job.tasks : 0, neo__init_task, &job);
     return NEO_OK;
 }
 NEO_API neo_status neo_tensor_init(neo_ctx *ctx, neo_tensor t, const char *name, neo_init init,
@@ -4386,25 +4957,17 @@ NEO_API void neo_exact_normalize(neo_exact *sum) {
 }
 
 NEO_API void neo_exact_add(neo_exact *sum, float x) {
-    uint32_t u = neo__bits_f32(x);
-    uint32_t e = u >> 23 & 0xFFu, m = u & 0x7FFFFFu;
-    if (e == 0xFFu) {
-        if (m) sum->nan++;
-        else if (u >> 31) sum->neg_inf++;
-        else sum->pos_inf++;
+    const neo__exact_term t = neo__exact_place(x);
+    if (t.special) {
+        if (t.special == 1) sum->nan++;
+        else if (t.special == 2) sum->pos_inf++;
+        else sum->neg_inf++;
         return;
     }
     if (sum->terms >= NEO__EXACT_TERMS) neo_exact_normalize(sum);
     sum->terms++;
-    if (e) m |= 0x800000u;
-    else e = 1;
-    uint32_t p = e + 10u; /* e - 150 + 160 */
-    uint64_t wide = (uint64_t)m << (p & 31u);
-    int64_t low = (int64_t)(wide & 0xFFFFFFFFu), high = (int64_t)(wide >> 32);
-    int64_t sign = -(int64_t)(u >> 31); /* 0 or -1: (v ^ sign) - sign negates */
-    int64_t *word = sum->word + (p >> 5);
-    word[0] += (low ^ sign) - sign;
-    word[1] += (high ^ sign) - sign;
+    sum->word[t.at] += t.low;
+    sum->word[t.at + 1] += t.high;
 }
 
 NEO_API void neo_exact_merge(neo_exact *sum, const neo_exact *other) {
@@ -4495,15 +5058,6 @@ NEO__STATIC_ASSERT((size_t)(NEO__GEMM_B_FLOATS + NEO__GEMM_A_FLOATS + NEO__GEMM_
                            NEO__GEMM_MAX_PIECES * sizeof(neo__gemm_piece) <=
                        NEO__WORKER_SCRATCH_BYTES,
                    "a worker's scratch holds a task of >>impl-gemm");
-
-/* What happens to finished rows of C while they are in the cache. */
-typedef struct neo__gemm_finish {
-    neo_activation act;
-    int backward;   /* 0: y = act(c). 1: c = c act'(z, y) */
-    float *y;       /* NULL: c itself (forward) */
-    const float *z; /* backward */
-    int64_t y_row, z_row;
-} neo__gemm_finish;
 
 typedef struct neo__gemm {
     neo_ctx *ctx;
@@ -4890,15 +5444,31 @@ static int neo__gemm_by_hook(const neo__gemm *g) {
 }
 #endif
 
-static void neo__gemm_run(neo__gemm *g) {
-    if (g->m == 0 || g->n == 0 || neo__gemm_by_hook(g)) return;
+static neo_status neo__gemm_on_device(const neo__gemm *g) {
+    NEO__ZERO(neo__gemm_call, call);
+    call.m = g->m, call.n = g->n, call.k = g->k;
+    call.a = g->a, call.a_row = g->a_row, call.a_k = g->a_k;
+    call.b = g->b, call.b_k = g->b_k, call.b_col = g->b_col;
+    call.c = g->c, call.c_row = g->c_row;
+    call.beta = g->beta;
+    call.bias = g->bias;
+    call.finish = g->finish;
+    call.tree = g->tree;
+    if (g->tree) call.leaves = neo__leaf_cut_of(g->ctx, &g->leaves);
+    return g->ctx->device->gemm(g->ctx->device, &call);
+}
+static neo_status neo__gemm_run(neo__gemm *g) {
+    if (g->m == 0 || g->n == 0) return NEO_OK;
+    if (g->ctx->device) return neo__gemm_on_device(g);
+    if (neo__gemm_by_hook(g)) return NEO_OK;
     neo__gemm_plan(g);
     neo_parallel_for(g->ctx, g->row_tasks * g->col_tasks, neo__gemm_task, g);
+    return NEO_OK;
 }
 
 /* ---- checks ---- */
 /* A matrix [rows][cols] of f32 with last stride 1. An output's rows may not overlap. */
-static neo_status neo__check_matrix(neo_tensor t, int64_t rows, int64_t cols, int output,
+static neo_status neo__check_matrix(const neo_ctx *ctx, neo_tensor t, int64_t rows, int64_t cols, int output,
                                     const char *function, const char *name) {
     NEO__CHECK(t.ndim == 2 && t.dtype == NEO_F32, NEO_ERR_SHAPE,
                "%s: %s is not a two-dimensional f32 tensor", function, name);
@@ -4912,16 +5482,16 @@ static neo_status neo__check_matrix(neo_tensor t, int64_t rows, int64_t cols, in
                "%s: the last stride of %s is %" PRId64 ", not 1", function, name, t.stride[1]);
     NEO__CHECK(!output || rows == 1 || t.stride[0] >= cols || t.stride[0] <= -cols, NEO_ERR_SHAPE,
                "%s: the rows of %s overlap (stride %" PRId64 ")", function, name, t.stride[0]);
-    return NEO_OK;
+    return neo__check_place(ctx, t, function, name);
 }
-static neo_status neo__check_vector(neo_tensor t, int64_t count, const char *function,
+static neo_status neo__check_vector(const neo_ctx *ctx, neo_tensor t, int64_t count, const char *function,
                                     const char *name) {
     NEO__CHECK(t.ndim == 1 && t.dtype == NEO_F32 && t.shape[0] == count, NEO_ERR_SHAPE,
                "%s: %s is not an f32 tensor [%" PRId64 "]", function, name, count);
     if (count > 0 && !t.data) return neo__no_data(function, name, t, NEO_ERR_SHAPE);
     NEO__CHECK(count <= 1 || t.stride[0] == 1, NEO_ERR_SHAPE, "%s: %s is not contiguous", function,
                name);
-    return NEO_OK;
+    return neo__check_place(ctx, t, function, name);
 }
 NEO__INLINE float *neo__f32(neo_tensor t) { return (float *)t.data; }
 
@@ -4940,10 +5510,10 @@ NEO_API neo_status neo_gemm(neo_ctx *ctx, const neo_gemm_desc *desc, neo_tensor 
     g.n = c.shape[1];
     g.k = a.shape[d.trans_a ? 0 : 1];
     NEO__TRY(
-        neo__check_matrix(a, d.trans_a ? g.k : g.m, d.trans_a ? g.m : g.k, 0, "neo_gemm", "a"));
+        neo__check_matrix(ctx, a, d.trans_a ? g.k : g.m, d.trans_a ? g.m : g.k, 0, "neo_gemm", "a"));
     NEO__TRY(
-        neo__check_matrix(b, d.trans_b ? g.n : g.k, d.trans_b ? g.k : g.n, 0, "neo_gemm", "b"));
-    NEO__TRY(neo__check_matrix(c, g.m, g.n, 1, "neo_gemm", "c"));
+        neo__check_matrix(ctx, b, d.trans_b ? g.n : g.k, d.trans_b ? g.k : g.n, 0, "neo_gemm", "b"));
+    NEO__TRY(neo__check_matrix(ctx, c, g.m, g.n, 1, "neo_gemm", "c"));
     g.a = neo__f32(a);
     g.a_row = d.trans_a ? 1 : a.stride[0];
     g.a_k = d.trans_a ? a.stride[0] : 1;
@@ -4955,8 +5525,7 @@ NEO_API neo_status neo_gemm(neo_ctx *ctx, const neo_gemm_desc *desc, neo_tensor 
     g.beta = d.beta;
     g.bias = d.bias;
     g.finish.act = d.act;
-    neo__gemm_run(&g);
-    return NEO_OK;
+    return neo__gemm_run(&g);
 }
 /* ------------------------------------------------------------------------------------------------
    >>impl-linear
@@ -5003,8 +5572,21 @@ static void neo__linear_grads_task(void *arg, int64_t index, int worker) {
     else neo__linear_bias_task(g, (index - g->dw_tasks) * NEO__BIAS_COLS, worker);
 }
 
+static neo_status neo__linear_grads_on_device(neo__linear_grads *g) {
+    neo_device *device = g->dw.ctx->device;
+    g->dw.tree = 1; /* also of one leaf: products of a leaf have the same shape on any number of ranks */
+    if (g->dw.c) NEO__TRY(neo__gemm_run(&g->dw));
+    if (!g->dbias || g->out == 0) return NEO_OK;
+    NEO__ZERO(neo__column_sums_call, sums);
+    sums.from = g->dz;
+    sums.from_row = g->dz_row;
+    sums.cols = g->out;
+    sums.to = g->dbias;
+    sums.leaves = neo__leaf_cut_of(g->dw.ctx, &g->dw.leaves);
+    return device->column_sums(device, &sums);
+}
 /* dw and dbias of checked tensors. */
-static void neo__linear_grads_run(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor x,
+static neo_status neo__linear_grads_run(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor x,
                                   neo_tensor dz, neo_tensor dw, neo_tensor dbias) {
     NEO__ZERO(neo__linear_grads, g);
     g.dw.ctx = ctx;
@@ -5021,16 +5603,18 @@ static void neo__linear_grads_run(neo_ctx *ctx, const neo_leaves *leaves, neo_te
     g.dz_row = dz.stride[0];
     g.out = dz.shape[1];
     g.dbias = neo__f32(dbias);
+    if (ctx->device) return neo__linear_grads_on_device(&g);
     if (dw.data && g.dw.m > 0 && g.dw.n > 0 && !neo__gemm_by_hook(&g.dw)) {
         neo__gemm_plan(&g.dw);
         g.dw_tasks = g.dw.row_tasks * g.dw.col_tasks;
     }
     const int64_t bias_tasks = dbias.data ? (g.out + NEO__BIAS_COLS - 1) / NEO__BIAS_COLS : 0;
     neo_parallel_for(ctx, g.dw_tasks + bias_tasks, neo__linear_grads_task, &g);
+    return NEO_OK;
 }
 
 /* y = x w^T + bias, then what `finish` says. */
-static void neo__linear_run(neo_ctx *ctx, neo_tensor x, neo_tensor w, neo_tensor bias, neo_tensor y,
+static neo_status neo__linear_run(neo_ctx *ctx, neo_tensor x, neo_tensor w, neo_tensor bias, neo_tensor y,
                             neo__gemm_finish finish) {
     NEO__ZERO(neo__gemm, g);
     g.ctx = ctx;
@@ -5040,10 +5624,10 @@ static void neo__linear_run(neo_ctx *ctx, neo_tensor x, neo_tensor w, neo_tensor
     g.c = neo__f32(y), g.c_row = y.stride[0];
     g.bias = neo__f32(bias);
     g.finish = finish;
-    neo__gemm_run(&g);
+    return neo__gemm_run(&g);
 }
 /* dx = dz w, then what `finish` says. */
-static void neo__linear_dx_run(neo_ctx *ctx, neo_tensor w, neo_tensor dz, neo_tensor dx,
+static neo_status neo__linear_dx_run(neo_ctx *ctx, neo_tensor w, neo_tensor dz, neo_tensor dx,
                                neo__gemm_finish finish) {
     NEO__ZERO(neo__gemm, g);
     g.ctx = ctx;
@@ -5052,7 +5636,7 @@ static void neo__linear_dx_run(neo_ctx *ctx, neo_tensor w, neo_tensor dz, neo_te
     g.b = neo__f32(w), g.b_k = w.stride[0], g.b_col = 1;
     g.c = neo__f32(dx), g.c_row = dx.stride[0];
     g.finish = finish;
-    neo__gemm_run(&g);
+    return neo__gemm_run(&g);
 }
 
 NEO_API neo_status neo_linear_forward(neo_ctx *ctx, neo_tensor x, neo_tensor w, neo_tensor bias,
@@ -5062,14 +5646,13 @@ NEO_API neo_status neo_linear_forward(neo_ctx *ctx, neo_tensor x, neo_tensor w, 
     NEO__CHECK((unsigned)act <= (unsigned)NEO_ACT_HARDSWISH, NEO_ERR_ARG,
                "%s: unknown activation %d", fn, (int)act);
     const int64_t batch = x.shape[0], in = w.shape[1], out = w.shape[0];
-    NEO__TRY(neo__check_matrix(w, out, in, 0, fn, "w"));
-    NEO__TRY(neo__check_matrix(x, batch, in, 0, fn, "x"));
-    NEO__TRY(neo__check_matrix(y, batch, out, 1, fn, "y"));
-    if (neo__given(bias)) NEO__TRY(neo__check_vector(bias, out, fn, "bias"));
+    NEO__TRY(neo__check_matrix(ctx, w, out, in, 0, fn, "w"));
+    NEO__TRY(neo__check_matrix(ctx, x, batch, in, 0, fn, "x"));
+    NEO__TRY(neo__check_matrix(ctx, y, batch, out, 1, fn, "y"));
+    if (neo__given(bias)) NEO__TRY(neo__check_vector(ctx, bias, out, fn, "bias"));
     NEO__ZERO(neo__gemm_finish, finish);
     finish.act = act;
-    neo__linear_run(ctx, x, w, bias, y, finish);
-    return NEO_OK;
+    return neo__linear_run(ctx, x, w, bias, y, finish);
 }
 
 NEO_API neo_status neo_linear_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor x,
@@ -5079,28 +5662,29 @@ NEO_API neo_status neo_linear_backward(neo_ctx *ctx, const neo_leaves *leaves, n
     const int64_t batch = dz.shape[0], in = w.shape[1], out = w.shape[0];
     neo_leaves held;
     NEO__TRY(neo__check_ctx(fn, ctx));
-    NEO__TRY(neo__check_matrix(w, out, in, 0, fn, "w"));
-    NEO__TRY(neo__check_matrix(x, batch, in, 0, fn, "x"));
-    NEO__TRY(neo__check_matrix(dz, batch, out, 0, fn, "dz"));
-    if (neo__given(dx)) NEO__TRY(neo__check_matrix(dx, batch, in, 1, fn, "dx"));
-    if (neo__given(dw)) NEO__TRY(neo__check_matrix(dw, out, in, 1, fn, "dw"));
-    if (neo__given(dbias)) NEO__TRY(neo__check_vector(dbias, out, fn, "dbias"));
+    NEO__TRY(neo__check_matrix(ctx, w, out, in, 0, fn, "w"));
+    NEO__TRY(neo__check_matrix(ctx, x, batch, in, 0, fn, "x"));
+    NEO__TRY(neo__check_matrix(ctx, dz, batch, out, 0, fn, "dz"));
+    if (neo__given(dx)) NEO__TRY(neo__check_matrix(ctx, dx, batch, in, 1, fn, "dx"));
+    if (neo__given(dw)) NEO__TRY(neo__check_matrix(ctx, dw, out, in, 1, fn, "dw"));
+    if (neo__given(dbias)) NEO__TRY(neo__check_vector(ctx, dbias, out, fn, "dbias"));
     NEO__TRY(neo__leaves_resolve(ctx, leaves, batch, &held, fn));
     NEO__ZERO(neo__gemm_finish, finish);
-    if (dw.data || dbias.data) neo__linear_grads_run(ctx, &held, x, dz, dw, dbias);
-    if (dx.data) neo__linear_dx_run(ctx, w, dz, dx, finish);
-    return NEO_OK;
+    if (dw.data || dbias.data) NEO__TRY(neo__linear_grads_run(ctx, &held, x, dz, dw, dbias));
+    return dx.data ? neo__linear_dx_run(ctx, w, dz, dx, finish) : NEO_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-mlp
 
-   One block of memory: the struct, then the hidden layers' outputs y (and z, where the activation's
-   derivative is a function of z), then two buffers that the gradients of layers take in turn.
+   Besides the record, one block of the device's memory: the hidden layers' outputs y (and z, where the
+   activation's derivative is a function of z), then two buffers that the gradients of layers take in
+   turn.
    ------------------------------------------------------------------------------------------------ */
 struct neo_mlp {
     neo_ctx *ctx;
-    size_t bytes;
+    char *data;
+    size_t data_bytes;
     int layers;
     int64_t widths[NEO_MAX_LAYERS + 1];
     int64_t max_batch;
@@ -5136,10 +5720,10 @@ static neo_status neo__mlp_check(const neo_mlp_desc *d, const char *fn) {
     return NEO_OK;
 }
 
-/* Lays the buffers out from `base` (NULL: counts only) and returns the bytes of the whole block. */
+/* Lays the buffers out from `base` (NULL: counts only) and returns their bytes. */
 static size_t neo__mlp_layout(neo_mlp *mlp, const neo_mlp_desc *d, char *base) {
     const int layers = d->width_count - 1;
-    size_t bytes = neo__size_add(sizeof(neo_mlp), NEO__ALIGN - 1) / NEO__ALIGN * NEO__ALIGN;
+    size_t bytes = 0;
     int64_t widest = d->last_act != NEO_ACT_NONE ? d->widths[layers] : 0;
     for (int i = 0; i < layers - 1; i++) widest = NEO__MAX(widest, d->widths[i + 1]);
     for (int i = 0; i < 2 * layers + 2; i++) {
@@ -5167,7 +5751,7 @@ static size_t neo__mlp_layout(neo_mlp *mlp, const neo_mlp_desc *d, char *base) {
 
 NEO_API size_t neo_mlp_workspace_bytes(const neo_mlp_desc *desc) {
     return neo__mlp_check(desc, "neo_mlp_workspace_bytes") == NEO_OK
-               ? neo__mlp_layout(NULL, desc, NULL)
+               ? neo__size_add(sizeof(neo_mlp), neo__mlp_layout(NULL, desc, NULL))
                : 0;
 }
 
@@ -5196,24 +5780,30 @@ static neo_status neo__mlp_add_params(neo_mlp *mlp, neo_params *params, const ne
 }
 
 static void neo__params_truncate(neo_params *params, int count); /* see >>impl-params */
+static const neo_ctx *neo__params_ctx(const neo_params *params);
 
 NEO_API neo_status neo_mlp_create(neo_ctx *ctx, neo_params *params, const neo_mlp_desc *desc,
                                   neo_mlp **out) {
     NEO__CHECK(out, NEO_ERR_ARG, "neo_mlp_create: mlp is NULL");
     *out = NULL;
     NEO__CHECK(ctx && params, NEO_ERR_ARG, "neo_mlp_create: ctx or params is NULL");
+    NEO__TRY(neo__check_device(ctx, neo__params_ctx(params), "neo_mlp_create", "params are"));
     NEO__TRY(neo__mlp_check(desc, "neo_mlp_create"));
     char name[256];
     NEO__CHECK(strlen(desc->name) + 24 <= sizeof name, NEO_ERR_ARG,
                "neo_mlp_create: the name is too long");
     const size_t bytes = neo__mlp_layout(NULL, desc, NULL);
-    neo_mlp *mlp = (neo_mlp *)neo_alloc(ctx, bytes);
-    NEO__CHECK(mlp, NEO_ERR_MEMORY, "neo_mlp_create: %s: no memory for %zu bytes", desc->name,
-               bytes);
-    memset(mlp, 0, sizeof *mlp);
-    neo__mlp_layout(mlp, desc, (char *)mlp);
+    neo_mlp *mlp = (neo_mlp *)neo__alloc_zero(ctx, sizeof *mlp);
+    char *data = mlp && bytes ? (char *)neo__data_alloc(ctx, bytes) : NULL;
+    if (!mlp || (!data && bytes)) {
+        neo_free(ctx, mlp, sizeof *mlp);
+        return neo_fail(NEO_ERR_MEMORY, "neo_mlp_create: %s: no memory for %zu bytes", desc->name,
+                        bytes);
+    }
+    neo__mlp_layout(mlp, desc, data);
     mlp->ctx = ctx;
-    mlp->bytes = bytes;
+    mlp->data = data;
+    mlp->data_bytes = bytes;
     mlp->layers = desc->width_count - 1;
     memcpy(mlp->widths, desc->widths, sizeof mlp->widths);
     mlp->max_batch = desc->max_batch;
@@ -5225,14 +5815,16 @@ NEO_API neo_status neo_mlp_create(neo_ctx *ctx, neo_params *params, const neo_ml
     neo__fp_leave(fp);
     if (status != NEO_OK) {
         neo__params_truncate(params, before);
-        neo_free(ctx, mlp, bytes);
+        neo_mlp_destroy(mlp);
         return status;
     }
     *out = mlp;
     return NEO_OK;
 }
 NEO_API void neo_mlp_destroy(neo_mlp *mlp) {
-    if (mlp) neo_free(mlp->ctx, mlp, mlp->bytes);
+    if (!mlp) return;
+    if (mlp->data) neo__data_free(mlp->ctx, mlp->data, mlp->data_bytes);
+    neo_free(mlp->ctx, mlp, sizeof *mlp);
 }
 
 /* Its parameters' values, or gradients, are in memory. */
@@ -5246,31 +5838,36 @@ static neo_status neo__mlp_present(const neo_mlp *mlp, int grads, const char *fn
 }
 
 /* Rows of a buffer of the mlp as a tensor. */
-static neo_tensor neo__mlp_rows(float *data, int64_t rows, int64_t width) {
-    return data ? neo_tensor_2d(data, NEO_F32, rows, width) : neo_tensor_none();
+static neo_tensor neo__mlp_rows(const neo_mlp *mlp, float *data, int64_t rows, int64_t width) {
+    neo_tensor t = data ? neo_tensor_2d(data, NEO_F32, rows, width) : neo_tensor_none();
+    t.place = neo__ctx_place(mlp->ctx);
+    return t;
 }
 
 NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y) {
     const int64_t batch = x.shape[0];
+    NEO__CHECK(mlp, NEO_ERR_ARG, "neo_mlp_forward: mlp is NULL");
     NEO__CHECK(x.ndim == 2, NEO_ERR_SHAPE, "neo_mlp_forward: x must have two dimensions");
     NEO__CHECK(batch <= mlp->max_batch, NEO_ERR_CAPACITY,
                "neo_mlp_forward: a batch of %" PRId64 ", but max_batch is %" PRId64, batch,
                mlp->max_batch);
-    NEO__TRY(neo__check_matrix(x, batch, mlp->widths[0], 0, "neo_mlp_forward", "x"));
-    NEO__TRY(neo__check_matrix(y, batch, mlp->widths[mlp->layers], 1, "neo_mlp_forward", "y"));
+    NEO__TRY(neo__check_matrix(mlp->ctx, x, batch, mlp->widths[0], 0, "neo_mlp_forward", "x"));
+    NEO__TRY(neo__check_matrix(mlp->ctx, y, batch, mlp->widths[mlp->layers], 1, "neo_mlp_forward",
+                               "y"));
     NEO__TRY(neo__mlp_present(mlp, 0, "neo_mlp_forward"));
     neo_tensor in = x;
     for (int i = 0; i < mlp->layers; i++) {
         const int last = i == mlp->layers - 1;
-        neo_tensor out = last ? y : neo__mlp_rows(mlp->y[i], batch, mlp->widths[i + 1]), sums = out;
+        neo_tensor out = last ? y : neo__mlp_rows(mlp, mlp->y[i], batch, mlp->widths[i + 1]), sums = out;
         NEO__ZERO(neo__gemm_finish, finish);
         finish.act = last ? mlp->last_act : mlp->act;
         if (mlp->z[i]) { /* c is z; the activation goes on to y */
-            sums = neo__mlp_rows(mlp->z[i], batch, mlp->widths[i + 1]);
+            sums = neo__mlp_rows(mlp, mlp->z[i], batch, mlp->widths[i + 1]);
             finish.y = neo__f32(out);
             finish.y_row = out.stride[0];
         }
-        neo__linear_run(mlp->ctx, in, mlp->weight[i]->value, mlp->bias[i]->value, sums, finish);
+        NEO__TRY(neo__linear_run(mlp->ctx, in, mlp->weight[i]->value, mlp->bias[i]->value, sums,
+                                 finish));
         in = out;
     }
     mlp->in = x;
@@ -5300,16 +5897,30 @@ static void neo__mlp_last_task(void *arg, int64_t index, int worker) {
             neo__f32(l->dy) + i * l->dy.stride[0], neo__f32(l->dz) + i * width, count);
 }
 
+static neo_status neo__mlp_last_on_device(const neo__mlp_last *l) {
+    neo_device *device = l->mlp->ctx->device;
+    NEO__ZERO(neo__activation_call, call);
+    call.act = l->mlp->last_act;
+    call.backward = 1;
+    call.rows = l->dz.shape[0];
+    call.cols = l->dz.shape[1];
+    call.z = l->z, call.z_row = call.cols;
+    call.y = neo__f32(l->y), call.y_row = l->y.stride[0];
+    call.dy = neo__f32(l->dy), call.dy_row = l->dy.stride[0];
+    call.out = neo__f32(l->dz), call.out_row = call.cols;
+    return call.rows > 0 ? device->activation(device, &call) : NEO_OK;
+}
 NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_tensor dy,
                                     neo_tensor dx) {
     static const char *const fn = "neo_mlp_backward";
+    NEO__CHECK(mlp, NEO_ERR_ARG, "%s: mlp is NULL", fn);
     neo_ctx *ctx = mlp->ctx;
     const int layers = mlp->layers;
     NEO__CHECK(mlp->forward_done, NEO_ERR_STATE, "neo_mlp_backward: there was no forward");
     const int64_t batch = mlp->in.shape[0];
     neo_leaves held;
-    NEO__TRY(neo__check_matrix(dy, batch, mlp->widths[layers], 0, fn, "dy"));
-    if (neo__given(dx)) NEO__TRY(neo__check_matrix(dx, batch, mlp->widths[0], 1, fn, "dx"));
+    NEO__TRY(neo__check_matrix(ctx, dy, batch, mlp->widths[layers], 0, fn, "dy"));
+    if (neo__given(dx)) NEO__TRY(neo__check_matrix(ctx, dx, batch, mlp->widths[0], 1, fn, "dx"));
     NEO__TRY(neo__mlp_present(mlp, 0, fn));
     NEO__TRY(neo__mlp_present(mlp, 1, fn));
     NEO__TRY(neo__leaves_resolve(ctx, leaves, batch, &held, fn));
@@ -5317,26 +5928,27 @@ NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_
     neo_tensor dz = dy;
     if (mlp->last_act != NEO_ACT_NONE) {
         NEO__ZERO(neo__mlp_last, l);
-        dz = neo__mlp_rows(mlp->dz[turn++ & 1], batch, mlp->widths[layers]);
+        dz = neo__mlp_rows(mlp, mlp->dz[turn++ & 1], batch, mlp->widths[layers]);
         l.mlp = mlp, l.dy = dy, l.dz = dz, l.y = mlp->out, l.z = mlp->z[layers - 1];
         l.tasks = neo__task_count(ctx, batch, 1 + 8192 / mlp->widths[layers]);
-        neo_parallel_for(ctx, l.tasks, neo__mlp_last_task, &l);
+        if (ctx->device) NEO__TRY(neo__mlp_last_on_device(&l));
+        else neo_parallel_for(ctx, l.tasks, neo__mlp_last_task, &l);
     }
     for (int i = layers - 1; i >= 0; i--) {
-        neo_tensor in = i == 0 ? mlp->in : neo__mlp_rows(mlp->y[i - 1], batch, mlp->widths[i]);
-        neo__linear_grads_run(ctx, &held, in, dz, mlp->weight[i]->grad, mlp->bias[i]->grad);
+        neo_tensor in = i == 0 ? mlp->in : neo__mlp_rows(mlp, mlp->y[i - 1], batch, mlp->widths[i]);
+        NEO__TRY(neo__linear_grads_run(ctx, &held, in, dz, mlp->weight[i]->grad, mlp->bias[i]->grad));
         NEO__ZERO(neo__gemm_finish, finish);
         if (i == 0) {
-            if (dx.data) neo__linear_dx_run(ctx, mlp->weight[0]->value, dz, dx, finish);
+            if (dx.data) NEO__TRY(neo__linear_dx_run(ctx, mlp->weight[0]->value, dz, dx, finish));
             break;
         }
-        neo_tensor below = neo__mlp_rows(mlp->dz[turn++ & 1], batch, mlp->widths[i]);
+        neo_tensor below = neo__mlp_rows(mlp, mlp->dz[turn++ & 1], batch, mlp->widths[i]);
         finish.act = mlp->act;
         finish.backward = 1;
         finish.y = mlp->y[i - 1];
         finish.z = mlp->z[i - 1];
         finish.y_row = finish.z_row = mlp->widths[i];
-        neo__linear_dx_run(ctx, mlp->weight[i]->value, dz, below, finish);
+        NEO__TRY(neo__linear_dx_run(ctx, mlp->weight[i]->value, dz, below, finish));
         dz = below;
     }
     return NEO_OK;
@@ -5384,8 +5996,8 @@ static neo_status neo__interact_prepare(neo_ctx *ctx, int diagonal, neo_tensor x
                fn);
     const int64_t batch = x.shape[0], dim = x.shape[1], features = dim > 0 ? e.shape[1] / dim : 0;
     NEO__CHECK(dim > 0, NEO_ERR_SHAPE, "%s: x has no columns", fn);
-    NEO__TRY(neo__check_matrix(x, batch, dim, 0, fn, "x"));
-    NEO__TRY(neo__check_matrix(e, batch, features * dim, 0, fn, "e"));
+    NEO__TRY(neo__check_matrix(ctx, x, batch, dim, 0, fn, "x"));
+    NEO__TRY(neo__check_matrix(ctx, e, batch, features * dim, 0, fn, "e"));
     NEO__CHECK(features <= NEO__INTERACT_MAX_FEATURES, NEO_ERR_UNSUPPORTED,
                "%s: %" PRId64 " features, more than %d", fn, features,
                (int)NEO__INTERACT_MAX_FEATURES);
@@ -5401,16 +6013,22 @@ static neo_status neo__interact_prepare(neo_ctx *ctx, int diagonal, neo_tensor x
     return NEO_OK;
 }
 
+static neo_status neo__interact_run_all(neo__interact_run *r) {
+    neo_device *device = r->ctx->device;
+    if (r->batch == 0) return NEO_OK;
+    if (device) return device->interact(device, &r->job, r->batch, r->backward);
+    neo_parallel_for(r->ctx, r->tasks, neo__interact_task, r);
+    return NEO_OK;
+}
 NEO_API neo_status neo_interact_forward(neo_ctx *ctx, int diagonal, neo_tensor x, neo_tensor e,
                                         neo_tensor z) {
     static const char *const fn = "neo_interact_forward";
     neo__interact_run r;
     NEO__TRY(neo__interact_prepare(ctx, diagonal, x, e, &r, fn));
     const int64_t width = neo_interact_width(r.job.dim, r.job.features, diagonal);
-    NEO__TRY(neo__check_matrix(z, r.batch, width, 1, fn, "z"));
+    NEO__TRY(neo__check_matrix(ctx, z, r.batch, width, 1, fn, "z"));
     r.job.z = neo__f32(z), r.job.z_row = z.stride[0];
-    if (r.batch > 0) neo_parallel_for(ctx, r.tasks, neo__interact_task, &r);
-    return NEO_OK;
+    return neo__interact_run_all(&r);
 }
 
 NEO_API neo_status neo_interact_backward(neo_ctx *ctx, int diagonal, neo_tensor x, neo_tensor e,
@@ -5419,16 +6037,15 @@ NEO_API neo_status neo_interact_backward(neo_ctx *ctx, int diagonal, neo_tensor 
     neo__interact_run r;
     NEO__TRY(neo__interact_prepare(ctx, diagonal, x, e, &r, fn));
     const int64_t width = neo_interact_width(r.job.dim, r.job.features, diagonal);
-    NEO__TRY(neo__check_matrix(dz, r.batch, width, 0, fn, "dz"));
-    if (neo__given(dx)) NEO__TRY(neo__check_matrix(dx, r.batch, r.job.dim, 1, fn, "dx"));
+    NEO__TRY(neo__check_matrix(ctx, dz, r.batch, width, 0, fn, "dz"));
+    if (neo__given(dx)) NEO__TRY(neo__check_matrix(ctx, dx, r.batch, r.job.dim, 1, fn, "dx"));
     if (neo__given(de))
-        NEO__TRY(neo__check_matrix(de, r.batch, r.job.features * r.job.dim, 1, fn, "de"));
+        NEO__TRY(neo__check_matrix(ctx, de, r.batch, r.job.features * r.job.dim, 1, fn, "de"));
     r.backward = 1;
     r.job.dz = neo__f32(dz), r.job.dz_row = dz.stride[0];
     r.job.dx = neo__f32(dx), r.job.dx_row = dx.stride[0];
     r.job.de = neo__f32(de), r.job.de_row = de.stride[0];
-    if (r.batch > 0 && (dx.data || de.data)) neo_parallel_for(ctx, r.tasks, neo__interact_task, &r);
-    return NEO_OK;
+    return dx.data || de.data ? neo__interact_run_all(&r) : NEO_OK;
 }
 NEO__COLD_END
 
@@ -5459,7 +6076,7 @@ static void neo__activation_task(void *arg, int64_t i, int worker) {
 
 NEO__COLD_BEGIN
 /* t is contiguous f32 of `like`'s shape. */
-static neo_status neo__check_like(const char *function, const char *name, neo_tensor t,
+static neo_status neo__check_like(const neo_ctx *ctx, const char *function, const char *name, neo_tensor t,
                                   neo_tensor like) {
     NEO__CHECK(t.dtype == NEO_F32 && t.ndim >= 1 && t.ndim <= NEO_MAX_DIMS && neo_tensor_is_contiguous(t),
                NEO_ERR_SHAPE, "%s: %s is not a contiguous f32 tensor", function, name);
@@ -5472,16 +6089,28 @@ static neo_status neo__check_like(const char *function, const char *name, neo_te
                "%s: %s has %" PRId64 " elements in another shape than the %" PRId64
                " of the first tensor",
                function, name, neo_tensor_count(t), neo_tensor_count(like));
-    return NEO_OK;
+    return neo__check_place(ctx, t, function, name);
 }
 static neo_status neo__check_activation(const char *function, neo_activation act) {
     NEO__CHECK(act >= NEO_ACT_NONE && act <= NEO_ACT_HARDSWISH, NEO_ERR_ARG,
                "%s: no activation %d", function, (int)act);
     return NEO_OK;
 }
-static void neo__activation_run(neo__activation_job *j) {
+static neo_status neo__activation_run(neo__activation_job *j) {
+    neo_device *device = j->ctx->device;
+    if (device) {
+        NEO__ZERO(neo__activation_call, call);
+        call.act = j->act;
+        call.backward = j->backward;
+        call.rows = 1;
+        call.cols = j->count;
+        call.z = j->z, call.y = j->y, call.dy = j->dy;
+        call.out = j->out;
+        return j->count > 0 ? device->activation(device, &call) : NEO_OK;
+    }
     j->tasks = neo__task_count(j->ctx, j->count, NEO__VEC_GRAIN);
     neo_parallel_for(j->ctx, j->tasks, neo__activation_task, j);
+    return NEO_OK;
 }
 
 NEO_API neo_status neo_activation_forward(neo_ctx *ctx, neo_activation act, neo_tensor z,
@@ -5489,16 +6118,15 @@ NEO_API neo_status neo_activation_forward(neo_ctx *ctx, neo_activation act, neo_
     const char *function = "neo_activation_forward";
     NEO__TRY(neo__check_ctx(function, ctx));
     NEO__TRY(neo__check_activation(function, act));
-    NEO__TRY(neo__check_like(function, "z", z, z));
-    NEO__TRY(neo__check_like(function, "y", y, z));
+    NEO__TRY(neo__check_like(ctx, function, "z", z, z));
+    NEO__TRY(neo__check_like(ctx, function, "y", y, z));
     NEO__ZERO(neo__activation_job, job);
     job.ctx = ctx;
     job.act = act;
     job.z = (const float *)z.data;
     job.out = (float *)y.data;
     job.count = neo_tensor_count(z);
-    neo__activation_run(&job);
-    return NEO_OK;
+    return neo__activation_run(&job);
 }
 
 NEO_API neo_status neo_activation_backward(neo_ctx *ctx, neo_activation act, neo_tensor z,
@@ -5508,10 +6136,10 @@ NEO_API neo_status neo_activation_backward(neo_ctx *ctx, neo_activation act, neo
     int needs_y = act == NEO_ACT_RELU || act == NEO_ACT_SIGMOID || act == NEO_ACT_TANH;
     NEO__TRY(neo__check_ctx(function, ctx));
     NEO__TRY(neo__check_activation(function, act));
-    NEO__TRY(neo__check_like(function, "dy", dy, dy));
-    NEO__TRY(neo__check_like(function, "dz", dz, dy));
-    if (needs_z) NEO__TRY(neo__check_like(function, "z", z, dy));
-    if (needs_y) NEO__TRY(neo__check_like(function, "y", y, dy));
+    NEO__TRY(neo__check_like(ctx, function, "dy", dy, dy));
+    NEO__TRY(neo__check_like(ctx, function, "dz", dz, dy));
+    if (needs_z) NEO__TRY(neo__check_like(ctx, function, "z", z, dy));
+    if (needs_y) NEO__TRY(neo__check_like(ctx, function, "y", y, dy));
     NEO__ZERO(neo__activation_job, job);
     job.ctx = ctx;
     job.act = act;
@@ -5521,38 +6149,109 @@ NEO_API neo_status neo_activation_backward(neo_ctx *ctx, neo_activation act, neo
     job.dy = (const float *)dy.data;
     job.out = (float *)dz.data;
     job.count = neo_tensor_count(dy);
-    neo__activation_run(&job);
-    return NEO_OK;
+    return neo__activation_run(&job);
 }
 NEO__COLD_END
 
-/* ---- neo_add ---- */
-typedef struct neo__add_job {
+/* ---- neo_add, neo_scale, neo_round ---- */
+typedef struct neo__blend_job {
     neo_ctx *ctx;
-    float *x;
-    const float *y;
-    int64_t count, tasks;
-} neo__add_job;
-static void neo__add_task(void *arg, int64_t i, int worker) {
-    const neo__add_job *j = (const neo__add_job *)arg;
+    neo__blend_call call;
+    int64_t tasks;
+    int infinite; /* atomic */
+} neo__blend_job;
+NEO__INLINE void *neo__element(const void *base, int64_t at, neo_dtype dtype) {
+    return (char *)(uintptr_t)base + (size_t)at * neo_dtype_size(dtype);
+}
+/* n <= NEO__BLOCK elements from `at` on. */
+static void neo__blend_block(neo__blend_job *j, int64_t at, int64_t n) {
+    const neo__blend_call *c = &j->call;
+    float wide_x[NEO__BLOCK], wide_y[NEO__BLOCK];
+    uint16_t narrow[NEO__BLOCK];
+    void *x = neo__element(c->x, at, c->x_dtype), *y = neo__element(c->y, at, c->y_dtype);
+    float *to = c->x_dtype == NEO_F32 ? (float *)x : wide_x, *from = (float *)y;
+    int infinite = 0;
+    switch (c->kind) {
+    case NEO__BLEND_ADD:
+        if (c->y_dtype != NEO_F32) neo__decode_float(j->ctx, c->y_dtype, y, from = wide_y, n);
+        if (to == wide_x) neo__decode_float(j->ctx, c->x_dtype, x, to, n);
+        j->ctx->vec->add(to, from, n);
+        if (to == wide_x) neo__encode_float(j->ctx, c->x_dtype, to, x, NULL, n);
+        break;
+    case NEO__BLEND_SCALE:
+        for (int64_t i = 0; i < n; i++) {
+            infinite |= (neo__bits_f32(to[i]) & 0x7F800000u) == 0x7F800000u;
+            to[i] *= c->factor;
+        }
+        if (infinite) __atomic_store_n(&j->infinite, 1, __ATOMIC_RELAXED);
+        break;
+    case NEO__BLEND_ROUND:
+        neo__encode_float(j->ctx, c->dtype, to, narrow, NULL, n);
+        neo__decode_float(j->ctx, c->dtype, narrow, from, n);
+        break;
+    }
+}
+static void neo__blend_task(void *arg, int64_t i, int worker) {
+    neo__blend_job *j = (neo__blend_job *)arg;
     int64_t begin, end;
     (void)worker;
-    neo__task_range(j->count, j->tasks, i, 16, &begin, &end);
-    j->ctx->vec->add(j->x + begin, j->y + begin, end - begin);
+    neo__task_range(j->call.count, j->tasks, i, NEO__BLOCK, &begin, &end);
+    if (j->call.kind == NEO__BLEND_ADD && j->call.x_dtype == NEO_F32 && j->call.y_dtype == NEO_F32) {
+        j->ctx->vec->add((float *)j->call.x + begin, (const float *)j->call.y + begin, end - begin);
+        return;
+    }
+    for (; begin < end; begin += NEO__BLOCK)
+        neo__blend_block(j, begin, NEO__MIN(end - begin, (int64_t)NEO__BLOCK));
 }
-NEO_API neo_status neo_add(neo_ctx *ctx, neo_tensor x, neo_tensor y) {
-    NEO__TRY(neo__check_ctx("neo_add", ctx));
-    NEO__TRY(neo__check_like("neo_add", "x", x, x));
-    NEO__TRY(neo__check_like("neo_add", "y", y, x));
-    NEO__ZERO(neo__add_job, j);
-    j.ctx = ctx;
-    j.x = neo__f32(x);
-    j.y = neo__f32(y);
-    j.count = neo_tensor_count(x);
-    j.tasks = neo__task_count(ctx, j.count, NEO__VEC_GRAIN);
-    if (j.count > 0) neo_parallel_for(ctx, j.tasks, neo__add_task, &j);
+NEO__COLD_BEGIN
+/* finite: may be NULL. */
+static neo_status neo__blend_run(neo__blend_job *j, int *finite) {
+    neo_device *device = j->ctx->device;
+    j->call.infinite = finite ? &j->infinite : NULL;
+    if (j->call.count > 0 && device) NEO__TRY(device->blend(device, &j->call));
+    j->tasks = neo__task_count(j->ctx, j->call.count, NEO__VEC_GRAIN);
+    if (j->call.count > 0 && !device) neo_parallel_for(j->ctx, j->tasks, neo__blend_task, j);
+    if (finite) *finite = !j->infinite;
     return NEO_OK;
 }
+static neo_status neo__blend_check(neo__blend_job *j, neo_ctx *ctx, const char *fn,
+                                   neo__blend_kind kind, neo_tensor x, neo_tensor y) {
+    neo_tensor like_x = x, like_y = y;
+    memset(j, 0, sizeof *j);
+    NEO__TRY(neo__check_ctx(fn, ctx));
+    NEO__CHECK(kind != NEO__BLEND_ADD || (neo__is_float(x.dtype) && neo__is_float(y.dtype)),
+               NEO_ERR_SHAPE, "%s: x is %s, y %s, both must be floats", fn, neo_dtype_name(x.dtype),
+               neo_dtype_name(y.dtype));
+    if (kind == NEO__BLEND_ADD) like_x.dtype = like_y.dtype = NEO_F32; /* what the check wants */
+    NEO__TRY(neo__check_like(ctx, fn, "x", like_x, like_x));
+    NEO__TRY(neo__check_like(ctx, fn, "y", like_y, like_x));
+    j->ctx = ctx;
+    j->call.kind = kind;
+    j->call.x = x.data, j->call.x_dtype = x.dtype;
+    j->call.y = y.data, j->call.y_dtype = y.dtype;
+    j->call.count = neo_tensor_count(x);
+    return NEO_OK;
+}
+NEO_API neo_status neo_add(neo_ctx *ctx, neo_tensor x, neo_tensor y) {
+    neo__blend_job j;
+    NEO__TRY(neo__blend_check(&j, ctx, "neo_add", NEO__BLEND_ADD, x, y));
+    return neo__blend_run(&j, NULL);
+}
+NEO_API neo_status neo_scale(neo_ctx *ctx, neo_tensor x, float factor, int *finite) {
+    neo__blend_job j;
+    NEO__TRY(neo__blend_check(&j, ctx, "neo_scale", NEO__BLEND_SCALE, x, x));
+    j.call.factor = factor;
+    return neo__blend_run(&j, finite);
+}
+NEO_API neo_status neo_round(neo_ctx *ctx, neo_dtype dtype, neo_tensor x, neo_tensor y) {
+    neo__blend_job j;
+    NEO__CHECK(neo__is_float(dtype) && dtype != NEO_F32, NEO_ERR_ARG,
+               "neo_round: dtype is %s, not a float narrower than f32", neo_dtype_name(dtype));
+    NEO__TRY(neo__blend_check(&j, ctx, "neo_round", NEO__BLEND_ROUND, x, y));
+    j.call.dtype = dtype;
+    return neo__blend_run(&j, NULL);
+}
+NEO__COLD_END
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-norm
@@ -5638,15 +6337,15 @@ static neo_status neo__norm_begin(neo__norm_job *j, neo_ctx *ctx, const char *fn
     j->centered = centered;
     j->rows = x.shape[0];
     j->cols = x.shape[1];
-    NEO__TRY(neo__check_matrix(x, j->rows, j->cols, 0, fn, "x"));
+    NEO__TRY(neo__check_matrix(ctx, x, j->rows, j->cols, 0, fn, "x"));
     NEO__CHECK(j->cols > 0, NEO_ERR_SHAPE, "%s: x has no columns", fn);
-    if (neo__given(weight)) NEO__TRY(neo__check_vector(weight, j->cols, fn, "weight"));
+    if (neo__given(weight)) NEO__TRY(neo__check_vector(ctx, weight, j->cols, fn, "weight"));
     if (centered) {
-        NEO__TRY(neo__check_matrix(stats, j->rows, 2, 1, fn, "stats"));
+        NEO__TRY(neo__check_matrix(ctx, stats, j->rows, 2, 1, fn, "stats"));
         NEO__CHECK(neo_tensor_is_contiguous(stats), NEO_ERR_SHAPE, "%s: stats is not contiguous",
                    fn);
     } else {
-        NEO__TRY(neo__check_vector(stats, j->rows, fn, "stats"));
+        NEO__TRY(neo__check_vector(ctx, stats, j->rows, fn, "stats"));
     }
     j->x = neo__f32(x), j->x_row = x.stride[0];
     j->weight = neo__f32(weight);
@@ -5654,27 +6353,45 @@ static neo_status neo__norm_begin(neo__norm_job *j, neo_ctx *ctx, const char *fn
     j->tasks = neo__task_count(ctx, j->rows, 1 + NEO__VEC_GRAIN / 4 / j->cols);
     return NEO_OK;
 }
+static neo_status neo__norm_on_device(const neo__norm_job *j, int backward) {
+    NEO__ZERO(neo__norm_call, call);
+    call.centered = j->centered;
+    call.backward = backward;
+    call.rows = j->rows, call.cols = j->cols;
+    call.eps = j->eps;
+    call.x = j->x, call.x_row = j->x_row;
+    call.weight = j->weight, call.bias = j->bias;
+    call.stats = j->stats;
+    call.y = j->y, call.y_row = j->y_row;
+    call.dy = j->dy, call.dy_row = j->dy_row;
+    call.dx = j->dx, call.dx_row = j->dx_row;
+    call.dweight = j->dweight, call.dbias = j->dbias;
+    if (backward) call.leaves = neo__leaf_cut_of(j->ctx, &j->leaves);
+    return backward || j->rows > 0 ? j->ctx->device->norm(j->ctx->device, &call) : NEO_OK;
+}
 static neo_status neo__norm_forward(neo__norm_job *j, neo_tensor bias, float eps, neo_tensor y) {
-    NEO__TRY(neo__check_matrix(y, j->rows, j->cols, 1, j->fn, "y"));
-    if (neo__given(bias)) NEO__TRY(neo__check_vector(bias, j->cols, j->fn, "bias"));
+    NEO__TRY(neo__check_matrix(j->ctx, y, j->rows, j->cols, 1, j->fn, "y"));
+    if (neo__given(bias)) NEO__TRY(neo__check_vector(j->ctx, bias, j->cols, j->fn, "bias"));
     NEO__CHECK(eps >= 0.0f && eps <= FLT_MAX, NEO_ERR_ARG, "%s: eps is %g", j->fn, (double)eps);
     j->bias = neo__f32(bias);
     j->eps = eps;
     j->y = neo__f32(y), j->y_row = y.stride[0];
+    if (j->ctx->device) return neo__norm_on_device(j, 0);
     if (j->rows > 0) neo_parallel_for(j->ctx, j->tasks, neo__norm_forward_task, j);
     return NEO_OK;
 }
 static neo_status neo__norm_backward(neo__norm_job *j, const neo_leaves *leaves, neo_tensor dy,
                                      neo_tensor dx, neo_tensor dweight, neo_tensor dbias) {
-    NEO__TRY(neo__check_matrix(dy, j->rows, j->cols, 0, j->fn, "dy"));
-    if (neo__given(dx)) NEO__TRY(neo__check_matrix(dx, j->rows, j->cols, 1, j->fn, "dx"));
-    if (neo__given(dweight)) NEO__TRY(neo__check_vector(dweight, j->cols, j->fn, "dweight"));
-    if (neo__given(dbias)) NEO__TRY(neo__check_vector(dbias, j->cols, j->fn, "dbias"));
+    NEO__TRY(neo__check_matrix(j->ctx, dy, j->rows, j->cols, 0, j->fn, "dy"));
+    if (neo__given(dx)) NEO__TRY(neo__check_matrix(j->ctx, dx, j->rows, j->cols, 1, j->fn, "dx"));
+    if (neo__given(dweight)) NEO__TRY(neo__check_vector(j->ctx, dweight, j->cols, j->fn, "dweight"));
+    if (neo__given(dbias)) NEO__TRY(neo__check_vector(j->ctx, dbias, j->cols, j->fn, "dbias"));
     NEO__TRY(neo__leaves_resolve(j->ctx, leaves, j->rows, &j->leaves, j->fn));
     j->dy = neo__f32(dy), j->dy_row = dy.stride[0];
     j->dx = neo__f32(dx), j->dx_row = dx.stride[0];
     j->dweight = neo__f32(dweight);
     j->dbias = neo__f32(dbias);
+    if (j->ctx->device) return neo__norm_on_device(j, 1);
     const int64_t chunks = (j->cols + NEO__NORM_COLS - 1) / NEO__NORM_COLS;
     if (j->dweight || j->dbias) neo_parallel_for(j->ctx, chunks, neo__norm_grads_task, j);
     if (j->dx && j->rows > 0) neo_parallel_for(j->ctx, j->tasks, neo__norm_dx_task, j);
@@ -5797,6 +6514,12 @@ static void neo__embedding_cut(neo__embedding_job *j) {
     j->tasks = (j->rows + j->task_rows - 1) / j->task_rows * j->col_tasks;
 }
 
+static neo_status neo__embedding_bad(const neo__embedding_job *j, const char *fn, int64_t position,
+                                     int64_t id) {
+    return neo_fail(NEO_ERR_RANGE,
+                    "%s: the id at position %" PRId64 " is %" PRId64 ", not in [0, %" PRId64 ")", fn,
+                    position, id, j->rows);
+}
 /* Fills the job: ids, a table of `rows` rows, the matrix of their rows. */
 static neo_status neo__embedding_begin(neo__embedding_job *j, neo_ctx *ctx, const char *fn,
                                        neo_tensor ids, neo_tensor table, neo_tensor each,
@@ -5811,17 +6534,38 @@ static neo_status neo__embedding_begin(neo__embedding_job *j, neo_ctx *ctx, cons
     j->rows = table.shape[0];
     j->dim = table.shape[1];
     if (!ids.data && j->count > 0) return neo__no_data(fn, "ids", ids, NEO_ERR_SHAPE);
-    NEO__TRY(neo__check_matrix(table, j->rows, j->dim, !forward, fn, names[0]));
-    NEO__TRY(neo__check_matrix(each, j->count, j->dim, forward, fn, names[1]));
+    NEO__TRY(neo__check_matrix(ctx, table, j->rows, j->dim, !forward, fn, names[0]));
+    NEO__TRY(neo__check_matrix(ctx, each, j->count, j->dim, forward, fn, names[1]));
     j->ids = ids.data;
     j->is_i32 = ids.dtype == NEO_I32;
+    NEO__TRY(neo__check_place(ctx, ids, fn, "ids"));
+    if (ctx->device) return NEO_OK; /* it looks for a bad id itself */
     for (int64_t i = 0; i < j->count; i++) {
         const int64_t id = neo__jagged_id(j->ids, j->is_i32, i);
-        NEO__CHECK(id >= 0 && id < j->rows, NEO_ERR_RANGE,
-                   "%s: the id at position %" PRId64 " is %" PRId64 ", not in [0, %" PRId64 ")", fn,
-                   i, id, j->rows);
+        if (id < 0 || id >= j->rows) return neo__embedding_bad(j, fn, i, id);
     }
     return NEO_OK;
+}
+static neo_status neo__embedding_on_device(const neo__embedding_job *j, const char *fn, int backward) {
+    neo_device *device = j->ctx->device;
+    int64_t bad = -1, id = 0;
+    NEO__ZERO(neo__embedding_call, call);
+    call.backward = backward;
+    call.is_i32 = j->is_i32;
+    call.add = j->add;
+    call.ids = j->ids;
+    call.count = j->count, call.rows = j->rows, call.dim = j->dim;
+    call.from = j->from, call.from_row = j->from_row;
+    call.to = j->to, call.to_row = j->to_row;
+    if (backward) call.leaves = neo__leaf_cut_of(j->ctx, &j->leaves);
+    call.bad = &bad;
+    NEO__TRY(device->embedding(device, &call));
+    if (bad < 0) return NEO_OK;
+    const size_t size = j->is_i32 ? sizeof(int32_t) : sizeof(int64_t);
+    const char *from = (const char *)j->ids + (size_t)bad * size;
+    int32_t narrow = 0;
+    NEO__TRY(neo__data_read(j->ctx, j->is_i32 ? (void *)&narrow : (void *)&id, from, NEO_DEVICE, size));
+    return neo__embedding_bad(j, fn, bad, j->is_i32 ? narrow : id);
 }
 NEO_API neo_status neo_embedding_forward(neo_ctx *ctx, neo_tensor ids, neo_tensor table,
                                          neo_tensor out) {
@@ -5831,6 +6575,7 @@ NEO_API neo_status neo_embedding_forward(neo_ctx *ctx, neo_tensor ids, neo_tenso
     j.from = neo__f32(table), j.from_row = table.stride[0];
     j.to = neo__f32(out), j.to_row = out.stride[0];
     j.tasks = neo__task_count(ctx, j.count, 1 + NEO__VEC_GRAIN / NEO__MAX(j.dim, 1));
+    if (ctx->device) return j.count > 0 ? neo__embedding_on_device(&j, "neo_embedding_forward", 0) : NEO_OK;
     if (j.count > 0 && j.dim > 0) neo_parallel_for(ctx, j.tasks, neo__embedding_task, &j);
     return NEO_OK;
 }
@@ -5843,6 +6588,7 @@ NEO_API neo_status neo_embedding_backward(neo_ctx *ctx, const neo_leaves *leaves
     j.from = neo__f32(dout), j.from_row = dout.stride[0];
     j.to = neo__f32(dtable), j.to_row = dtable.stride[0];
     j.add = add != 0;
+    if (ctx->device) return neo__embedding_on_device(&j, fn, 1);
     j.in_place = !add && j.leaves.count <= 1; /* of no leaves: zeros */
     if (j.rows == 0 || j.dim == 0 || (add && j.leaves.count == 0)) return NEO_OK;
     neo__embedding_cut(&j);
@@ -6066,9 +6812,9 @@ static neo_status neo__attention_begin(neo__attention *a, neo_ctx *ctx, const ch
                d->length, d->heads);
     NEO__CHECK(d->scale - d->scale == 0.0f, NEO_ERR_ARG, "%s: scale is %g", fn, (double)d->scale);
     const int64_t rows = q.shape[0], cols = q.shape[1];
-    NEO__TRY(neo__check_matrix(q, rows, cols, 0, fn, "q"));
-    NEO__TRY(neo__check_matrix(k, rows, cols, 0, fn, "k"));
-    NEO__TRY(neo__check_matrix(v, rows, cols, 0, fn, "v"));
+    NEO__TRY(neo__check_matrix(ctx, q, rows, cols, 0, fn, "q"));
+    NEO__TRY(neo__check_matrix(ctx, k, rows, cols, 0, fn, "k"));
+    NEO__TRY(neo__check_matrix(ctx, v, rows, cols, 0, fn, "v"));
     NEO__CHECK(rows % d->length == 0, NEO_ERR_SHAPE,
                "%s: q has %" PRId64 " rows, not whole sequences of %" PRId64, fn, rows, d->length);
     NEO__CHECK(cols > 0 && cols % d->heads == 0, NEO_ERR_SHAPE,
@@ -6089,14 +6835,33 @@ static neo_status neo__attention_begin(neo__attention *a, neo_ctx *ctx, const ch
     a->q = q, a->k = k, a->v = v, a->y = y;
     return NEO_OK;
 }
+static neo_status neo__attention_on_device(const neo__attention *a, int backward) {
+    NEO__ZERO(neo__attention_call, call);
+    call.backward = backward;
+    call.causal = a->causal;
+    call.length = a->length, call.heads = a->heads, call.dim = a->dim;
+    call.sequences = a->sequences;
+    call.scale = a->scale;
+    call.q = neo__f32(a->q), call.q_row = a->q.stride[0];
+    call.k = neo__f32(a->k), call.k_row = a->k.stride[0];
+    call.v = neo__f32(a->v), call.v_row = a->v.stride[0];
+    call.y = neo__f32(a->y), call.y_row = a->y.stride[0];
+    call.lse = neo__f32(a->lse), call.lse_row = a->lse.stride[0];
+    call.dy = neo__f32(a->dy), call.dy_row = a->dy.stride[0];
+    call.dq = neo__f32(a->dq), call.dq_row = a->dq.stride[0];
+    call.dk = neo__f32(a->dk), call.dk_row = a->dk.stride[0];
+    call.dv = neo__f32(a->dv), call.dv_row = a->dv.stride[0];
+    return a->sequences > 0 ? a->ctx->device->attention(a->ctx->device, &call) : NEO_OK;
+}
 NEO_API neo_status neo_attention_forward(neo_ctx *ctx, const neo_attention_desc *desc, neo_tensor q,
                                          neo_tensor k, neo_tensor v, neo_tensor y, neo_tensor lse) {
     static const char *const fn = "neo_attention_forward";
     neo__attention a;
     NEO__TRY(neo__attention_begin(&a, ctx, fn, desc, q, k, v, y));
-    NEO__TRY(neo__check_matrix(y, q.shape[0], q.shape[1], 1, fn, "y"));
-    if (neo__given(lse)) NEO__TRY(neo__check_matrix(lse, q.shape[0], a.heads, 1, fn, "lse"));
+    NEO__TRY(neo__check_matrix(ctx, y, q.shape[0], q.shape[1], 1, fn, "y"));
+    if (neo__given(lse)) NEO__TRY(neo__check_matrix(ctx, lse, q.shape[0], a.heads, 1, fn, "lse"));
     a.lse = lse;
+    if (ctx->device) return neo__attention_on_device(&a, 0);
     neo_parallel_for(ctx, a.sequences * a.heads * a.tiles, neo__attention_forward_task, &a);
     return NEO_OK;
 }
@@ -6108,13 +6873,14 @@ NEO_API neo_status neo_attention_backward(neo_ctx *ctx, const neo_attention_desc
     const int64_t rows = q.shape[0], cols = q.shape[1];
     neo__attention a;
     NEO__TRY(neo__attention_begin(&a, ctx, fn, desc, q, k, v, y));
-    NEO__TRY(neo__check_matrix(y, rows, cols, 0, fn, "y"));
-    NEO__TRY(neo__check_matrix(lse, rows, a.heads, 0, fn, "lse"));
-    NEO__TRY(neo__check_matrix(dy, rows, cols, 0, fn, "dy"));
-    if (neo__given(dq)) NEO__TRY(neo__check_matrix(dq, rows, cols, 1, fn, "dq"));
-    if (neo__given(dk)) NEO__TRY(neo__check_matrix(dk, rows, cols, 1, fn, "dk"));
-    if (neo__given(dv)) NEO__TRY(neo__check_matrix(dv, rows, cols, 1, fn, "dv"));
+    NEO__TRY(neo__check_matrix(ctx, y, rows, cols, 0, fn, "y"));
+    NEO__TRY(neo__check_matrix(ctx, lse, rows, a.heads, 0, fn, "lse"));
+    NEO__TRY(neo__check_matrix(ctx, dy, rows, cols, 0, fn, "dy"));
+    if (neo__given(dq)) NEO__TRY(neo__check_matrix(ctx, dq, rows, cols, 1, fn, "dq"));
+    if (neo__given(dk)) NEO__TRY(neo__check_matrix(ctx, dk, rows, cols, 1, fn, "dk"));
+    if (neo__given(dv)) NEO__TRY(neo__check_matrix(ctx, dv, rows, cols, 1, fn, "dv"));
     a.lse = lse, a.dy = dy, a.dq = dq, a.dk = dk, a.dv = dv;
+    if (ctx->device) return neo__attention_on_device(&a, 1);
     neo_parallel_for(ctx, a.sequences * a.heads, neo__attention_backward_task, &a);
     return NEO_OK;
 }
@@ -6203,7 +6969,7 @@ static void neo__loss_task(void *arg, int64_t i, int worker) {
 }
 
 /* A tensor of `rows` f32, [B] or [B][1]. */
-static neo_status neo__check_column(const char *function, const char *name, neo_tensor t,
+static neo_status neo__check_column(const neo_ctx *ctx, const char *function, const char *name, neo_tensor t,
                                     int64_t rows) {
     if (!t.data && t.absent && rows > 0) return neo__no_data(function, name, t, NEO_ERR_SHAPE);
     NEO__CHECK((t.data || rows == 0) && t.dtype == NEO_F32 &&
@@ -6214,7 +6980,7 @@ static neo_status neo__check_column(const char *function, const char *name, neo_
     NEO__CHECK(t.shape[0] == rows, NEO_ERR_SHAPE,
                "%s: %s has %" PRId64 " samples, the first tensor %" PRId64, function, name,
                t.shape[0], rows);
-    return NEO_OK;
+    return neo__check_place(ctx, t, function, name);
 }
 NEO__COLD_BEGIN
 static neo_status neo__loss_options(neo__loss_job *j, neo_ctx *ctx, const char *function,
@@ -6235,49 +7001,87 @@ static neo_status neo__loss_options(neo__loss_job *j, neo_ctx *ctx, const char *
                "%s: batch is %" PRId64 ", less than the %" PRId64 " rows given", function,
                j->batch, j->rows);
     if (neo__given(desc->weight))
-        NEO__TRY(neo__check_column(function, "weight", desc->weight, j->rows));
+        NEO__TRY(neo__check_column(ctx, function, "weight", desc->weight, j->rows));
     j->weight = (const float *)desc->weight.data;
     return NEO_OK;
 }
+static neo_status neo__loss_outside(const neo__loss_job *j, const char *name, int64_t at, double x) {
+    return neo_fail(NEO_ERR_RANGE, "%s: %s of sample %" PRId64 " is %g, not in [0, 1]", j->function,
+                    name, at, x);
+}
 static neo_status neo__check_range(const neo__loss_job *j, const char *name, const float *x) {
     int64_t at = j->ctx->vec->find_outside(x, 0.0f, 1.0f, j->rows);
-    NEO__CHECK(at == j->rows, NEO_ERR_RANGE, "%s: %s of sample %" PRId64 " is %g, not in [0, 1]",
-               j->function, name, at, (double)x[at]);
-    return NEO_OK;
+    return at == j->rows ? NEO_OK : neo__loss_outside(j, name, at, (double)x[at]);
 }
-/* The gradient's factor is numerator/(batch divisor); divisor: the outputs of one sample. */
-static void neo__loss_run(neo__loss_job *j, const neo_loss_desc *desc, double numerator,
-                          int64_t divisor, double *loss) {
+static neo_status neo__loss_bad_class(const neo__loss_job *j, int64_t at, int64_t label) {
+    return neo_fail(NEO_ERR_RANGE,
+                    "%s: label of sample %" PRId64 " is %" PRId64 ", not in [0, %" PRId64 ")",
+                    j->function, at, label, j->width);
+}
+/* The sum of the losses of a device; what is wrong with the labels. names: of x and labels. */
+static neo_status neo__loss_on_device(const neo__loss_job *j, neo__loss_kind kind,
+                                      const char *const names[2], neo_exact *sum) {
+    neo_device *device = j->ctx->device;
+    int64_t bad = -1;
+    int what = 0;
+    double value = 0.0;
+    NEO__ZERO(neo__loss_call, call);
+    call.kind = kind;
+    call.x = j->x, call.y = j->y, call.weight = j->weight, call.label = j->label;
+    call.dx = j->dx;
+    call.rows = j->rows, call.width = j->width;
+    call.g = j->g;
+    call.sum = sum;
+    call.bad = &bad, call.bad_what = &what, call.value = &value;
+    if (j->rows == 0 || j->width == 0) return NEO_OK;
+    NEO__TRY(device->loss(device, &call));
+    if (bad < 0) return NEO_OK;
+    if (kind == NEO__LOSS_CROSS_ENTROPY) return neo__loss_bad_class(j, bad, (int64_t)value);
+    return neo__loss_outside(j, names[what ? 0 : 1], bad, value);
+}
+/* The gradient's factor is numerator/(batch divisor); divisor: the outputs of one sample. names: of x
+   and labels, for messages. */
+static neo_status neo__loss_run(neo__loss_job *j, neo__loss_kind kind, const char *const names[2],
+                                const neo_loss_desc *desc, double *loss) {
     enum { NEO__LOSS_GRAIN = 8192 };
     neo__fp_state fp = neo__fp_enter();
+    double numerator = kind == NEO__LOSS_MSE ? 2.0 : 1.0;
+    int64_t divisor = kind == NEO__LOSS_MSE ? j->width : 1;
+    neo_status status = NEO_OK;
+    neo_exact sum;
+    neo_exact_zero(&sum);
     double batch = (double)j->batch;
     j->g = j->batch > 0 && divisor > 0 ? (float)(j->scale * numerator / (batch * (double)divisor)) : 0.0f;
-    neo__exact_start(j->ctx, 1);
-    if (j->width > 0) {
+    if (j->ctx->device) {
+        status = neo__loss_on_device(j, kind, names, &sum);
+    } else if (j->width > 0) {
+        neo__exact_start(j->ctx, 1);
         j->tasks = neo__task_count(j->ctx, j->rows, 1 + NEO__LOSS_GRAIN / j->width);
         neo_parallel_for(j->ctx, j->tasks, neo__loss_task, j);
+        sum = neo__exact_finish(j->ctx, 0);
     }
-    neo_exact sum = neo__exact_finish(j->ctx, 0);
-    if (loss) *loss = j->batch > 0 ? neo_exact_value(&sum) / batch : 0.0;
-    if (desc && desc->sum) neo_exact_merge(desc->sum, &sum);
+    if (loss && status == NEO_OK) *loss = j->batch > 0 ? neo_exact_value(&sum) / batch : 0.0;
+    if (desc && desc->sum && status == NEO_OK) neo_exact_merge(desc->sum, &sum);
     neo__fp_leave(fp);
+    return status;
 }
 
 static neo_status neo__bce_run(neo_ctx *ctx, const char *function, const neo_loss_desc *desc,
-                               const char *names[3], const neo_tensor x, neo_tensor label,
+                               const char *const names[3], const neo_tensor x, neo_tensor label,
                                neo_tensor dx, int logits, double *loss) {
     neo__loss_job job;
     NEO__TRY(neo__check_ctx(function, ctx));
-    NEO__TRY(neo__check_column(function, names[0], x, x.shape[0]));
-    NEO__TRY(neo__check_column(function, names[1], label, x.shape[0]));
-    if (neo__given(dx)) NEO__TRY(neo__check_column(function, names[2], dx, x.shape[0]));
+    NEO__TRY(neo__check_column(ctx, function, names[0], x, x.shape[0]));
+    NEO__TRY(neo__check_column(ctx, function, names[1], label, x.shape[0]));
+    if (neo__given(dx)) NEO__TRY(neo__check_column(ctx, function, names[2], dx, x.shape[0]));
     NEO__TRY(neo__loss_options(&job, ctx, function, desc, x, dx));
     job.y = (const float *)label.data;
     job.kernel = logits ? ctx->vec->bce_logits : ctx->vec->bce;
-    NEO__TRY(neo__check_range(&job, names[1], job.y));
-    if (!logits) NEO__TRY(neo__check_range(&job, names[0], job.x));
-    neo__loss_run(&job, desc, 1.0, 1, loss);
-    return NEO_OK;
+    if (!ctx->device) {
+        NEO__TRY(neo__check_range(&job, names[1], job.y));
+        if (!logits) NEO__TRY(neo__check_range(&job, names[0], job.x));
+    }
+    return neo__loss_run(&job, logits ? NEO__LOSS_BCE_LOGITS : NEO__LOSS_BCE, names, desc, loss);
 }
 
 NEO_API neo_status neo_bce_with_logits(neo_ctx *ctx, const neo_loss_desc *desc, neo_tensor logit,
@@ -6296,16 +7100,15 @@ NEO_API neo_status neo_mse(neo_ctx *ctx, const neo_loss_desc *desc, neo_tensor p
     const char *function = "neo_mse";
     neo__loss_job job;
     NEO__TRY(neo__check_ctx(function, ctx));
-    NEO__TRY(neo__check_like(function, "pred", pred, pred));
-    NEO__TRY(neo__check_like(function, "target", target, pred));
-    if (neo__given(dpred)) NEO__TRY(neo__check_like(function, "dpred", dpred, pred));
+    NEO__TRY(neo__check_like(ctx, function, "pred", pred, pred));
+    NEO__TRY(neo__check_like(ctx, function, "target", target, pred));
+    if (neo__given(dpred)) NEO__TRY(neo__check_like(ctx, function, "dpred", dpred, pred));
     NEO__CHECK(pred.ndim == 1 || pred.ndim == 2, NEO_ERR_SHAPE,
                "%s: pred has %d dimensions, not 1 or 2", function, (int)pred.ndim);
     NEO__TRY(neo__loss_options(&job, ctx, function, desc, pred, dpred));
     job.y = (const float *)target.data;
     if (job.width == 1) job.kernel = ctx->vec->mse;
-    neo__loss_run(&job, desc, 2.0, job.width, loss);
-    return NEO_OK;
+    return neo__loss_run(&job, NEO__LOSS_MSE, NULL, desc, loss);
 }
 NEO__COLD_END
 
@@ -6314,10 +7117,10 @@ NEO_API neo_status neo_cross_entropy(neo_ctx *ctx, const neo_loss_desc *desc, ne
     const char *function = "neo_cross_entropy";
     neo__loss_job job;
     NEO__TRY(neo__check_ctx(function, ctx));
-    NEO__TRY(neo__check_like(function, "logit", logit, logit));
+    NEO__TRY(neo__check_like(ctx, function, "logit", logit, logit));
     NEO__CHECK(logit.ndim == 2 && logit.shape[1] > 0, NEO_ERR_SHAPE,
                "%s: logit is not [B][C] with C > 0", function);
-    if (neo__given(dlogit)) NEO__TRY(neo__check_like(function, "dlogit", dlogit, logit));
+    if (neo__given(dlogit)) NEO__TRY(neo__check_like(ctx, function, "dlogit", dlogit, logit));
     if (label.absent && !label.data) return neo__no_data(function, "label", label, NEO_ERR_SHAPE);
     NEO__CHECK((label.data || logit.shape[0] == 0) && label.dtype == NEO_I64 && label.ndim == 1 &&
                    neo_tensor_is_contiguous(label) && label.shape[0] == logit.shape[0],
@@ -6325,25 +7128,26 @@ NEO_API neo_status neo_cross_entropy(neo_ctx *ctx, const neo_loss_desc *desc, ne
                function, logit.shape[0]);
     NEO__TRY(neo__loss_options(&job, ctx, function, desc, logit, dlogit));
     job.label = (const int64_t *)label.data;
-    for (int64_t i = 0; i < job.rows; i++)
-        NEO__CHECK(job.label[i] >= 0 && job.label[i] < job.width, NEO_ERR_RANGE,
-                   "%s: label of sample %" PRId64 " is %" PRId64 ", not in [0, %" PRId64 ")",
-                   function, i, job.label[i], job.width);
-    neo__loss_run(&job, desc, 1.0, 1, loss);
-    return NEO_OK;
+    NEO__TRY(neo__check_place(ctx, label, function, "label"));
+    for (int64_t i = 0; i < job.rows && !ctx->device; i++)
+        if (job.label[i] < 0 || job.label[i] >= job.width)
+            return neo__loss_bad_class(&job, i, job.label[i]);
+    return neo__loss_run(&job, NEO__LOSS_CROSS_ENTROPY, NULL, desc, loss);
 }
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-params
 
-   A parameter is one allocation: its record, its value and its gradient, both filled up with zeros
-   to a multiple of NEO__BLOCK elements, and its name. In a deferred set it is its record and its
-   name.
+   A parameter is its record with its name, and a block of the device's memory: its value and its
+   gradient, both filled up with zeros to a multiple of NEO__BLOCK elements. In a deferred set it has
+   no such block.
    ------------------------------------------------------------------------------------------------ */
 typedef struct neo__param_slot {
     neo_param param; /* first: a neo_param handed out is a slot */
     neo_init init;   /* not DEFAULT */
-    size_t bytes;    /* of the allocation */
+    size_t bytes;    /* of this record and the name */
+    char *data;
+    size_t data_bytes;
 } neo__param_slot;
 struct neo_params {
     neo_ctx *ctx;
@@ -6380,11 +7184,16 @@ NEO_API neo_status neo_params_create_deferred(neo_ctx *ctx, neo_params **out) {
     return neo__params_make(ctx, out, 1, "neo_params_create_deferred");
 }
 
+static void neo__param_free(neo_ctx *ctx, neo__param_slot *slot) {
+    if (slot->data) neo__data_free(ctx, slot->data, slot->data_bytes);
+    neo_free(ctx, slot, slot->bytes);
+}
+static const neo_ctx *neo__params_ctx(const neo_params *p) { return p->ctx; }
 /* Takes back the parameters added after the first `count`. */
 static void neo__params_truncate(neo_params *p, int count) {
     while (p->count > count) {
         neo__param_slot *slot = p->slot[--p->count];
-        neo_free(p->ctx, slot, slot->bytes);
+        neo__param_free(p->ctx, slot);
     }
 }
 
@@ -6428,34 +7237,37 @@ static neo_status neo__params_check(const neo_params *p, const char *name, int n
     return NEO_OK;
 }
 
-/* The memory of a parameter: record, then value and gradient unless deferred, then name; gradient
-   and padding zero. */
-static neo__param_slot *neo__param_alloc(neo_params *p, const char *name, int ndim,
-                                         const int64_t *shape, int64_t count) {
-    size_t name_bytes = strlen(name) + 1, head = neo__align_up(sizeof(neo__param_slot));
-    size_t used = (size_t)count * sizeof(float);
+/* The memory of a parameter, gradient and padding zero. */
+static neo_status neo__param_alloc(neo_params *p, const char *name, int ndim, const int64_t *shape,
+                                   int64_t count, neo__param_slot **out) {
+    size_t name_bytes = strlen(name) + 1, bytes = neo__size_add(sizeof(neo__param_slot), name_bytes);
     size_t padded = p->deferred ? 0 : (size_t)neo__block_pad(count) * sizeof(float);
-    size_t bytes = neo__size_add(neo__size_add(head, 2 * padded), name_bytes);
     char *memory = (char *)neo_alloc(p->ctx, bytes);
-    if (!memory) {
-        neo_fail(NEO_ERR_MEMORY, "neo_params_add: no memory for %zu bytes of '%s'", bytes, name);
-        return NULL;
+    char *data = memory && padded ? (char *)neo__data_alloc(p->ctx, 2 * padded) : NULL;
+    if (!memory || (!data && padded)) {
+        neo_free(p->ctx, memory, bytes);
+        return neo_fail(NEO_ERR_MEMORY, "neo_params_add: no memory for %zu bytes of '%s'",
+                        neo__size_add(bytes, 2 * padded), name);
     }
     neo__param_slot *slot = (neo__param_slot *)(void *)memory;
-    char *value = memory + head, *grad = value + padded, *own_name = grad + padded;
-    memset(memory, 0, head);
-    memcpy(own_name, name, name_bytes);
+    memset(slot, 0, sizeof *slot);
+    memcpy(slot + 1, name, name_bytes);
     slot->bytes = bytes;
-    slot->param.name = own_name;
-    slot->param.value = neo_tensor_nd(p->deferred ? NULL : value, NEO_F32, ndim, shape);
-    slot->param.grad = neo_tensor_nd(p->deferred ? NULL : grad, NEO_F32, ndim, shape);
-    if (p->deferred) {
-        slot->param.value.absent = slot->param.grad.absent = neo__params_absent;
-    } else {
-        memset(value + used, 0, padded - used);
-        memset(grad, 0, padded);
-    }
-    return slot;
+    slot->data = data;
+    slot->data_bytes = 2 * padded;
+    slot->param.name = (char *)(slot + 1);
+    /* a parameter without elements has an address too */
+    char *value = p->deferred ? NULL : data ? data : memory;
+    slot->param.value = neo_tensor_nd(value, NEO_F32, ndim, shape);
+    slot->param.grad = neo_tensor_nd(data ? data + padded : value, NEO_F32, ndim, shape);
+    slot->param.value.place = slot->param.grad.place = neo__ctx_place(p->ctx);
+    if (p->deferred) slot->param.value.absent = slot->param.grad.absent = neo__params_absent;
+    *out = slot;
+    if (!data) return NEO_OK;
+    size_t used = p->ctx->device ? 0 : (size_t)count * sizeof(float); /* the value comes later */
+    neo_status status = neo__data_zero(p->ctx, data + used, 2 * padded - used);
+    if (status != NEO_OK) neo__param_free(p->ctx, slot);
+    return status;
 }
 
 NEO_API neo_status neo_params_add(neo_params *p, const char *name, int ndim, const int64_t *shape,
@@ -6466,15 +7278,15 @@ NEO_API neo_status neo_params_add(neo_params *p, const char *name, int ndim, con
     NEO__TRY(neo__params_reserve(p));
     if (init.kind == NEO_INIT_DEFAULT) init.kind = NEO_INIT_CONSTANT, init.a = 0.0f, init.b = 0.0f;
     if (p->deferred) NEO__TRY(neo__init_check(&init, name));
-    neo__param_slot *slot = neo__param_alloc(p, name, ndim, shape, count);
-    if (!slot) return NEO_ERR_MEMORY;
+    neo__param_slot *slot;
+    NEO__TRY(neo__param_alloc(p, name, ndim, shape, count, &slot));
     slot->init = init;
 
     neo_status status = NEO_OK;
     if (!p->deferred && init.kind != NEO_INIT_NONE)
         status = neo_tensor_init(p->ctx, slot->param.value, slot->param.name, init, 0);
     if (status != NEO_OK) {
-        neo_free(p->ctx, slot, slot->bytes);
+        neo__param_free(p->ctx, slot);
         return status;
     }
     p->slot[p->count++] = slot;
@@ -6519,8 +7331,8 @@ NEO__COLD_END
 
    torch.optim's rules, one f32 kernel per optimizer. What depends only on the step (bias
    corrections, decayed rates) is computed once in double with neo's own pow and rounded to f32.
-   Everything lives in one allocation: record, slots, list of state tensors, their names, then the
-   state itself, each tensor at a multiple of NEO__BLOCK elements.
+   One allocation has the record, slots, list of state tensors and their names; one of the device's
+   memory the state itself, each tensor at a multiple of NEO__BLOCK elements.
 
    Work is cut at blocks of NEO__BLOCK elements of a parameter. Norms are f32 sums inside a block,
    by its fixed shape, then a neo_exact over blocks: no cut of the work shows. Clipping reads all
@@ -6543,9 +7355,12 @@ struct neo_optim {
     neo_ctx *ctx;
     neo_params *params;
     neo_optim_desc desc; /* defaults filled in; name: owned */
-    size_t bytes;
+    size_t bytes, data_bytes;
+    float *data;
     int param_count, state_count; /* state_count: per element */
     neo__optim_slot *slot;
+    neo__optim_span *spans; /* of a device: [param_count] */
+    float *rates;           /* of LAMB on a device: lr of each parameter */
     neo__optim_entry *entry;
     neo_group group;   /* size 1 without one */
     neo_exact *norm;   /* LAMB: of each parameter the squares of its weights and of its direction */
@@ -6553,6 +7368,9 @@ struct neo_optim {
     int64_t block_count;
     int64_t step;
     double grad_norm;
+    float clip_factor;   /* of the last step */
+    int has_squares;     /* of others, for the next one */
+    neo_exact squares;
 };
 
 NEO__COLD_BEGIN
@@ -6574,7 +7392,7 @@ static int neo__optim_states(const neo_optim_desc *d, const char *names[2]) {
 
 /* Where things lie in the allocation. */
 typedef struct neo__optim_layout {
-    size_t slot, entry, names, norm, largest, state, bytes;
+    size_t slot, entry, names, norm, largest, spans, rates, bytes, state; /* state: apart */
 } neo__optim_layout;
 static neo__optim_layout neo__optim_plan(const neo_params *params, const neo_optim_desc *d) {
     const char *kinds[2];
@@ -6595,12 +7413,15 @@ static neo__optim_layout neo__optim_plan(const neo_params *params, const neo_opt
         neo__align_up(l.entry + ((size_t)count * (size_t)states + 1) * sizeof(neo__optim_entry));
     l.norm = neo__align_up(l.names + names);
     l.largest = l.norm + (d->kind == NEO_OPTIM_LAMB ? 2 * (size_t)count * sizeof(neo_exact) : 0);
-    l.state = neo__align_up(l.largest + (d->group ? (size_t)d->group->size * sizeof(uint64_t) : 0));
-    l.bytes = neo__size_add(l.state, state);
+    l.spans = l.largest + (d->group ? (size_t)d->group->size * sizeof(uint64_t) : 0);
+    l.rates = l.spans + (params->ctx->device ? (size_t)count * sizeof(neo__optim_span) : 0);
+    l.bytes = l.rates + (params->ctx->device ? (size_t)count * sizeof(float) : 0);
+    l.state = state;
     return l;
 }
 NEO_API size_t neo_optim_state_bytes(const neo_params *params, const neo_optim_desc *desc) {
-    return neo__optim_plan(params, desc).bytes;
+    const neo__optim_layout l = neo__optim_plan(params, desc);
+    return neo__size_add(l.bytes, l.state);
 }
 
 static neo_status neo__optim_number(const char *name, double x, double low, double high) {
@@ -6647,10 +7468,11 @@ static const char *neo__optim_name(char **at, const char *a, const char *b, cons
     *at = name + room;
     return name;
 }
-static void neo__optim_fill(neo_optim *o, const neo__optim_layout *l) {
+static neo_status neo__optim_fill(neo_optim *o, const neo__optim_layout *l) {
     char *memory = (char *)o, *names = memory + l->names;
-    float *state = (float *)(void *)(memory + l->state);
+    float *state = o->data;
     const char *kinds[2], *prefix = o->desc.name ? o->desc.name : "optim";
+    const neo_init start = {NEO_INIT_CONSTANT, o->desc.initial_accumulator, 0.0f};
     neo__optim_entry *entry = (neo__optim_entry *)(void *)(memory + l->entry);
     memcpy(names, prefix, strlen(prefix) + 1);
     o->desc.name = names;
@@ -6659,6 +7481,9 @@ static void neo__optim_fill(neo_optim *o, const neo__optim_layout *l) {
     o->slot = (neo__optim_slot *)(void *)(memory + l->slot);
     o->norm = (neo_exact *)(void *)(memory + l->norm);
     o->largest = (uint64_t *)(void *)(memory + l->largest);
+    o->spans = (neo__optim_span *)(void *)(memory + l->spans);
+    o->rates = (float *)(void *)(memory + l->rates);
+    if (o->data_bytes) NEO__TRY(neo__data_zero(o->ctx, o->data, o->data_bytes));
     o->group.size = 1;
     if (o->desc.group) o->group = *o->desc.group;
     o->desc.group = NULL;
@@ -6675,12 +7500,13 @@ static void neo__optim_fill(neo_optim *o, const neo__optim_layout *l) {
             entry->tensor = p->value;
             entry->tensor.data = state;
             entry->tensor.absent = NULL;
-            if (o->desc.kind == NEO_OPTIM_ADAGRAD)
-                for (int64_t k = 0; k < count; k++) state[k] = o->desc.initial_accumulator;
+            if (o->desc.kind == NEO_OPTIM_ADAGRAD && count > 0)
+                NEO__TRY(neo_tensor_init(o->ctx, entry->tensor, entry->name, start, 0));
         }
     }
     entry->name = neo__optim_name(&names, o->desc.name, "step", NULL);
     entry->tensor = neo_tensor_1d(&o->step, NEO_I64, 1);
+    return NEO_OK;
 }
 
 static neo_status neo__optim_present(const neo_params *params) {
@@ -6696,25 +7522,42 @@ NEO_API neo_status neo_optim_create(neo_ctx *ctx, neo_params *params, const neo_
     NEO__CHECK(out, NEO_ERR_ARG, "neo_optim_create: optim is NULL");
     *out = NULL;
     NEO__CHECK(ctx && params && desc, NEO_ERR_ARG, "neo_optim_create: ctx, params or desc is NULL");
+    NEO__TRY(neo__check_device(ctx, params->ctx, "neo_optim_create", "params are"));
     NEO__TRY(neo__optim_present(params));
     NEO__TRY(neo__optim_check(desc));
     neo__optim_layout l = neo__optim_plan(params, desc);
     neo_optim *o = (neo_optim *)neo__alloc_zero(ctx, l.bytes);
-    NEO__CHECK(o, NEO_ERR_MEMORY, "neo_optim_create: no memory for %zu bytes of state", l.bytes);
+    float *data = o && l.state ? (float *)neo__data_alloc(ctx, l.state) : NULL;
+    if (!o || (!data && l.state)) {
+        neo_free(ctx, o, l.bytes);
+        return neo_fail(NEO_ERR_MEMORY, "neo_optim_create: no memory for %zu bytes of state",
+                        neo__size_add(l.bytes, l.state));
+    }
     o->ctx = ctx;
     o->params = params;
     o->desc = *desc;
     o->bytes = l.bytes;
+    o->data = data ? data : (float *)(void *)o; /* states without elements have an address too */
+    o->data_bytes = l.state;
+    o->clip_factor = 1.0f;
     neo__optim_defaults(&o->desc);
-    neo__optim_fill(o, &l);
-    *out = o;
-    return NEO_OK;
+    neo_status status = neo__optim_fill(o, &l);
+    if (status != NEO_OK) neo_optim_destroy(o);
+    else *out = o;
+    return status;
 }
 NEO_API void neo_optim_destroy(neo_optim *o) {
-    if (o) neo_free(o->ctx, o, o->bytes);
+    if (!o) return;
+    if (o->data_bytes) neo__data_free(o->ctx, o->data, o->data_bytes);
+    neo_free(o->ctx, o, o->bytes);
 }
 NEO_API int64_t neo_optim_step_count(const neo_optim *o) { return o->step; }
 NEO_API double neo_optim_grad_norm(const neo_optim *o) { return o->grad_norm; }
+NEO_API float neo_optim_clip_factor(const neo_optim *o) { return o->clip_factor; }
+NEO_API void neo_optim_add_squares(neo_optim *o, const neo_exact *squares) {
+    neo_exact_merge(&o->squares, squares);
+    o->has_squares = 1;
+}
 NEO_API void neo_optim_count_elsewhere(neo_optim *o, int index) {
     if (index >= 0 && index < o->param_count) o->slot[index].elsewhere = 1;
 }
@@ -6728,13 +7571,6 @@ NEO_API neo_tensor neo_optim_state_at(neo_optim *o, int i, const char **name, in
 NEO__COLD_END
 
 /* ---- work over blocks ---- */
-/* A stretch of one parameter, whole blocks of it. */
-typedef struct neo__optim_span {
-    float *w, *state[2];
-    const float *grad;
-    int64_t count;
-    int elsewhere; /* of the slot */
-} neo__optim_span;
 typedef struct neo__optim_job neo__optim_job;
 typedef void (*neo__optim_span_fn)(const neo__optim_job *job, const neo__optim_span *span,
                                    int worker);
@@ -6789,6 +7625,31 @@ static void neo__optim_run(neo_optim *o, const neo__step *step, int param, neo__
     if (j.block_count > 0) neo_parallel_for(o->ctx, j.tasks, neo__optim_task, &j);
 }
 
+/* A pass on the device, over all parameters or one. lr: of each parameter, or NULL. */
+static neo_status neo__optim_on_device(neo_optim *o, neo__optim_pass pass, const neo__step *step,
+                                       const float *lr, neo_exact *sums, float *most) {
+    neo_device *device = o->ctx->device;
+    NEO__ZERO(neo__optim_call, call);
+    for (int i = 0; i < o->param_count; i++) {
+        const neo_param *p = neo_params_at(o->params, i);
+        neo__optim_span *span = &o->spans[i];
+        span->w = (float *)p->value.data;
+        span->grad = (const float *)p->grad.data;
+        for (int s = 0; s < 2; s++) span->state[s] = o->slot[i].state[s];
+        span->count = neo_tensor_count(p->value);
+        span->elsewhere = o->slot[i].elsewhere;
+        span->lr = lr ? lr[i] : 0.0f;
+    }
+    call.pass = pass;
+    call.kind = o->desc.kind;
+    if (step) call.step = *step;
+    call.spans = o->spans;
+    call.span_count = o->param_count;
+    call.sums = sums;
+    call.most = most;
+    return o->block_count > 0 ? device->optim(device, &call) : NEO_OK;
+}
+
 /* ---- the gradient's norm ---- */
 static void neo__optim_norm_span(const neo__optim_job *j, const neo__optim_span *span,
                                  int worker) {
@@ -6816,10 +7677,10 @@ static neo_status neo__optim_share(neo_optim *o, neo_exact *sums, int count) {
     for (int i = 0; i < count; i++) neo_exact_normalize(&sums[i]);
     return NEO_OK;
 }
-static neo_status neo__optim_largest(neo_optim *o, double *norm) {
+static neo_status neo__optim_largest(neo_optim *o, float largest, double *norm) {
     neo_ctx *ctx = o->ctx;
-    uint32_t most = 0;
-    for (int w = 0; w < ctx->threads; w++) {
+    uint32_t most = neo__bits_f32(largest);
+    for (int w = 0; w < ctx->threads && !ctx->device; w++) {
         float max = *(const float *)(const void *)(neo__worker_exact(ctx, w) + 1);
         most = NEO__MAX(most, neo__bits_f32(max));
     }
@@ -6833,10 +7694,23 @@ static neo_status neo__optim_largest(neo_optim *o, double *norm) {
     return NEO_OK;
 }
 static neo_status neo__optim_norm(neo_optim *o, double *norm) {
-    neo__exact_start(o->ctx, 2); /* the second holds the largest element */
-    neo__optim_run(o, NULL, -1, neo__optim_norm_span);
-    if (o->desc.clip_norm_type > FLT_MAX) return neo__optim_largest(o, norm);
-    neo_exact sum = neo__exact_finish(o->ctx, 0);
+    const int largest = o->desc.clip_norm_type > FLT_MAX;
+    float most = 0.0f;
+    neo_exact sum;
+    neo_exact_zero(&sum);
+    if (o->ctx->device) {
+        NEO__TRY(neo__optim_on_device(o,
+                                      largest                          ? NEO__OPTIM_NORM_INF
+                                      : o->desc.clip_norm_type == 1.0f ? NEO__OPTIM_NORM_1
+                                                                       : NEO__OPTIM_NORM_2,
+                                      NULL, NULL, &sum, &most));
+    } else {
+        neo__exact_start(o->ctx, 2); /* the second holds the largest element */
+        neo__optim_run(o, NULL, -1, neo__optim_norm_span);
+        sum = neo__exact_finish(o->ctx, 0);
+    }
+    if (largest) return neo__optim_largest(o, most, norm);
+    neo_exact_merge(&sum, &o->squares);
     NEO__TRY(neo__optim_share(o, &sum, 1));
     *norm = neo_exact_value(&sum);
     if (o->desc.clip_norm_type == 2.0f) *norm = sqrt(*norm);
@@ -6877,22 +7751,30 @@ static void neo__optim_lamb_span(const neo__optim_job *j, const neo__optim_span 
     }
 }
 NEO__COLD_BEGIN
-static neo_status neo__optim_lamb(neo_optim *o, const neo__step *step, float lr) {
-    for (int i = 0; i < o->param_count; i++) {
+static neo_status neo__optim_lamb_sums(neo_optim *o, const neo__step *step) {
+    for (int i = 0; i < 2 * o->param_count; i++) neo_exact_zero(&o->norm[i]);
+    if (o->ctx->device)
+        NEO__TRY(neo__optim_on_device(o, NEO__OPTIM_LAMB_MOMENTS, step, NULL, o->norm, NULL));
+    for (int i = 0; i < o->param_count && !o->ctx->device; i++) {
         neo__exact_start(o->ctx, 2);
         neo__optim_run(o, step, i, neo__optim_lamb_span);
         o->norm[2 * i] = neo__exact_finish(o->ctx, 0);
         o->norm[2 * i + 1] = neo__exact_finish(o->ctx, 1);
-        for (int k = 0; k < 2 && o->slot[i].elsewhere; k++) neo_exact_zero(&o->norm[2 * i + k]);
     }
-    NEO__TRY(neo__optim_share(o, o->norm, 2 * o->param_count));
+    for (int i = 0; i < o->param_count; i++)
+        for (int k = 0; k < 2 && o->slot[i].elsewhere; k++) neo_exact_zero(&o->norm[2 * i + k]);
+    return neo__optim_share(o, o->norm, 2 * o->param_count);
+}
+static neo_status neo__optim_lamb(neo_optim *o, const neo__step *step, float lr) {
+    NEO__TRY(neo__optim_lamb_sums(o, step));
     for (int i = 0; i < o->param_count; i++) {
         neo__step s = *step;
         double w = sqrt(neo_exact_value(&o->norm[2 * i])), u = sqrt(neo_exact_value(&o->norm[2 * i + 1]));
         s.lr = (float)(w > 0.0 && u > 0.0 ? (double)lr * (w / u) : (double)lr);
-        neo__optim_run(o, &s, i, neo__optim_step_span);
+        if (o->ctx->device) o->rates[i] = s.lr;
+        else neo__optim_run(o, &s, i, neo__optim_step_span);
     }
-    return NEO_OK;
+    return o->ctx->device ? neo__optim_on_device(o, NEO__OPTIM_STEP, step, o->rates, NULL, NULL) : NEO_OK;
 }
 
 /* The numbers of step t = 1, 2, ... */
@@ -6933,6 +7815,9 @@ static neo_status neo__optim_step_inside(neo_optim *o, float lr) {
             return neo__no_data("neo_optim_step", p->name, t, NEO_ERR_STATE);
     }
     if (d->clip_norm > 0.0f) {
+        NEO__CHECK(!o->has_squares || d->clip_norm_type == 2.0f, NEO_ERR_ARG,
+                   "neo_optim_step: squares were added to a norm of clip_norm_type %g, not 2",
+                   (double)d->clip_norm_type);
         NEO__TRY(neo__optim_norm(o, &norm));
         NEO__CHECK(norm - norm == 0.0, NEO_ERR_NUMERIC,
                    "neo_optim_step: the gradient's norm is %g at step %" PRId64, norm,
@@ -6942,9 +7827,11 @@ static neo_status neo__optim_step_inside(neo_optim *o, float lr) {
     }
     neo__step s = neo__optim_numbers(d, o->step + 1, (double)lr, clip);
     if (d->kind == NEO_OPTIM_LAMB) NEO__TRY(neo__optim_lamb(o, &s, lr));
+    else if (o->ctx->device) NEO__TRY(neo__optim_on_device(o, NEO__OPTIM_STEP, &s, NULL, NULL, NULL));
     else neo__optim_run(o, &s, -1, neo__optim_step_span);
     o->step++;
     o->grad_norm = norm;
+    o->clip_factor = s.clip;
     return NEO_OK;
 }
 NEO_API neo_status neo_optim_step(neo_optim *o, float lr) {
@@ -6952,6 +7839,8 @@ NEO_API neo_status neo_optim_step(neo_optim *o, float lr) {
     neo__fp_state fp = neo__fp_enter();
     neo_status status = neo__optim_step_inside(o, lr);
     neo__fp_leave(fp);
+    neo_exact_zero(&o->squares);
+    o->has_squares = 0;
     return status;
 }
 
@@ -6986,17 +7875,19 @@ NEO__COLD_END
    ------------------------------------------------------------------------------------------------ */
 NEO__COLD_BEGIN
 /* Central difference at one element: the step that counts is the one the f32 value really took. */
-static neo_status neo__numeric_slope(const neo_gradcheck_desc *d, float *x, double step,
+static neo_status neo__numeric_slope(const neo_gradcheck_desc *d, int64_t element, double step,
                                      double *slope) {
-    float saved = *x;
-    double loss[2] = {0.0, 0.0}, at[2] = {0.0, 0.0};
+    double loss[2], at[2];
+    float saved, *x = (float *)d->value.data + element;
     neo_status status = NEO_OK;
+    NEO__TRY(neo__data_read(d->ctx, &saved, x, d->value.place, sizeof saved));
     for (int side = 0; side < 2 && status == NEO_OK; side++) {
-        *x = (float)((double)saved + (side ? step : -step));
-        at[side] = (double)*x;
-        status = d->loss(d->user, &loss[side]);
+        float moved = (float)((double)saved + (side ? step : -step));
+        at[side] = (double)moved;
+        status = neo__data_write(d->ctx, x, d->value.place, &moved, sizeof moved);
+        if (status == NEO_OK) status = d->loss(d->user, &loss[side]);
     }
-    *x = saved;
+    NEO__TRY(neo__data_write(d->ctx, x, d->value.place, &saved, sizeof saved));
     *slope = (loss[1] - loss[0]) / (at[1] - at[0]);
     return status;
 }
@@ -7004,20 +7895,21 @@ static neo_status neo__numeric_slope(const neo_gradcheck_desc *d, float *x, doub
 NEO_API neo_status neo_gradcheck(const neo_gradcheck_desc *d, neo_gradcheck_result *result) {
     NEO__ZERO(neo_gradcheck_result, r);
     NEO__CHECK(d && d->loss, NEO_ERR_ARG, "neo_gradcheck: no loss function");
-    NEO__TRY(neo__check_like("neo_gradcheck", "value", d->value, d->value));
-    NEO__TRY(neo__check_like("neo_gradcheck", "grad", d->grad, d->value));
+    NEO__TRY(neo__check_like(d->ctx, "neo_gradcheck", "value", d->value, d->value));
+    NEO__TRY(neo__check_like(d->ctx, "neo_gradcheck", "grad", d->grad, d->value));
     double step = d->step > 0 ? d->step : 1e-2;
     double rel_tol = d->rel_tol > 0 ? d->rel_tol : 2e-2,
            abs_tol = d->abs_tol > 0 ? d->abs_tol : 1e-4;
     const char *name = d->name ? d->name : "value";
     int64_t count = neo_tensor_count(d->value);
     int64_t checks = d->max_elements > 0 ? NEO__MIN(d->max_elements, count) : count;
-    float *x = (float *)d->value.data;
-    const float *grad = (const float *)d->grad.data;
     for (int64_t i = 0; i < checks; i++) {
         int64_t at = (int64_t)((double)i / (double)checks * (double)count);
-        double analytic = (double)grad[at], numeric = 0.0;
-        NEO__TRY(neo__numeric_slope(d, x + at, step, &numeric));
+        float grad;
+        NEO__TRY(neo__data_read(d->ctx, &grad, (const float *)d->grad.data + at, d->grad.place,
+                                sizeof grad));
+        double analytic = (double)grad, numeric = 0.0;
+        NEO__TRY(neo__numeric_slope(d, at, step, &numeric));
         double size = numeric < 0 ? -numeric : numeric, off = analytic - numeric;
         double ratio = (off < 0 ? -off : off) / (abs_tol + rel_tol * size);
         int worse =
@@ -7734,9 +8626,13 @@ typedef struct neo__bag_sizes {
     int none;                        /* NEO_POOL_NONE */
     int64_t max_kept_rows;           /* as declared */
     int64_t cut_tables, cut_blocks;  /* tables cut by columns; most blocks of a row of one */
+    int64_t cut_dim;                 /* the widest of them */
     int64_t cut_rows, cut_floats;    /* all their rows, and numbers */
     int64_t rows, floats;            /* of all tables */
     size_t name_bytes;
+    int device, wide, mean;          /* on a device: 64-bit keys; a table of NEO_POOL_MEAN */
+    int64_t job_scratch;
+    size_t temp_bytes;               /* of the device's sort */
 } neo__bag_sizes;
 
 struct neo_bags {
@@ -7771,6 +8667,20 @@ struct neo_bags {
     neo_cut_sums *cuts;
     neo_cut_sums_fn cut_sums;
     void *cut_sums_user;
+    /* On a device: see >>impl-bags-device. */
+    neo__bags_job job;
+    neo__job_table *job_tables;
+    neo__job_feature *job_features; /* as the device has them */
+    neo__job_rule *job_rules;
+    float *host_stage; /* [NEO__BAG_HOST_STAGE] or a row; with max_kept_rows */
+    char *device_work;
+    size_t device_bytes;
+    int64_t *stage_offsets; /* on the device: the host batch that was copied last */
+    void *stage_ids;
+    float *stage_weights;
+    neo_jagged staged;
+    int64_t staged_bags, staged_ids;
+    int is_staged;
 };
 
 /* ---- layout ---- */
@@ -7811,7 +8721,7 @@ static int64_t neo__bags_kept_rows(const neo__bag_sizes *s) {
 }
 static int64_t neo__bags_kept_floats(const neo__bag_sizes *s) {
     int64_t rows = neo__bags_kept_rows(s);
-    size_t most = neo__size_mul((size_t)rows, (size_t)s->max_dim);
+    size_t most = neo__size_mul((size_t)rows, (size_t)(s->max_kept_rows ? s->max_dim : s->cut_dim));
     return (int64_t)NEO__MIN(most, (size_t)(s->max_kept_rows ? s->floats : s->cut_floats));
 }
 /* Slots of the hash table: at most half are used. */
@@ -7838,7 +8748,84 @@ static void neo__bags_kept_layout(const neo__bag_sizes *s, char *base, size_t *a
     to->cuts = (neo_cut_sums *)neo__bag_carve(base, at, s->cut_tables ? tables : 0,
                                               sizeof(neo_cut_sums));
 }
+/* On a device: floats of rows that are on their way, in its memory and in the host's. */
+#ifndef NEO__BAG_STAGE
+#define NEO__BAG_STAGE (1 << 20)
+#endif
+enum { NEO__BAG_HOST_STAGE = 1 << 14 };
+/* What stays on the host. */
+static size_t neo__bags_host_layout(const neo__bag_sizes *s, char *base, neo_bags *b) {
+    NEO__ZERO(neo_bags, none);
+    neo_bags *to = b ? b : &none;
+    size_t at = 0, tables = (size_t)s->tables,
+           stage = (size_t)NEO__MAX(s->max_dim, (int64_t)NEO__BAG_HOST_STAGE);
+    to->job_tables = (neo__job_table *)neo__bag_carve(base, &at, tables, sizeof(neo__job_table));
+    to->job_features = (neo__job_feature *)neo__bag_carve(base, &at, (size_t)s->features + 1,
+                                                          sizeof(neo__job_feature));
+    to->job_rules = (neo__job_rule *)neo__bag_carve(base, &at, tables, sizeof(neo__job_rule));
+    to->host_stage =
+        (float *)neo__bag_carve(base, &at, s->max_kept_rows ? stage : 0, sizeof(float));
+    return at;
+}
+static void neo__bags_device_kept_layout(const neo__bag_sizes *s, char *base, size_t *at,
+                                         neo__bags_job *j) {
+    size_t rows = (size_t)neo__bags_kept_rows(s),
+           places = (size_t)neo__bags_slot_places((int64_t)rows);
+    size_t records = rows ? (size_t)j->max_records : 0, more = rows ? records + 1 : 0;
+    j->slot_key = (uint64_t *)neo__bag_carve(base, at, rows, sizeof(uint64_t));
+    j->hash_key = (uint64_t *)neo__bag_carve(base, at, places, sizeof(uint64_t));
+    j->hash_slot = (uint32_t *)neo__bag_carve(base, at, places, sizeof(uint32_t));
+    j->fresh = (uint32_t *)neo__bag_carve(base, at, more, sizeof(uint32_t));
+    j->place = (uint32_t *)neo__bag_carve(base, at, more, sizeof(uint32_t));
+    j->keep_at = (uint32_t *)neo__bag_carve(base, at, records, sizeof(uint32_t));
+    j->kept =
+        (float *)neo__bag_carve(base, at, neo__size_mul(rows, (size_t)s->max_dim), sizeof(float));
+    j->hash_mask = (uint64_t)places - 1;
+    j->max_kept = (int64_t)rows;
+}
+/* And what the device has beside rows and state. */
+static size_t neo__bags_device_layout(const neo__bag_sizes *s, char *base, neo_bags *b) {
+    NEO__ZERO(neo_bags, none);
+    neo_bags *to = b ? b : &none;
+    neo__bags_job *j = &to->job;
+    size_t at = 0, tables = (size_t)s->tables, features = (size_t)s->features + 1,
+           ids = (size_t)s->max_ids, key_bytes = s->wide ? sizeof(uint64_t) : sizeof(uint32_t);
+    j->max_ids = s->max_ids;
+    j->max_records = NEO__MAX(s->max_ids, neo__bags_kept_rows(s));
+    j->scratch_floats = s->job_scratch;
+    j->stage_floats = NEO__MAX(neo__bag_room(s->max_dim), (int64_t)NEO__BAG_STAGE);
+    j->temp_bytes = s->temp_bytes;
+    size_t records = (size_t)j->max_records;
+    j->tables = (neo__job_table *)neo__bag_carve(base, &at, tables, sizeof(neo__job_table));
+    j->features = (neo__job_feature *)neo__bag_carve(base, &at, features, sizeof(neo__job_feature));
+    j->rules = (neo__job_rule *)neo__bag_carve(base, &at, tables, sizeof(neo__job_rule));
+    j->found = (neo__bags_found *)neo__bag_carve(base, &at, 1, sizeof(neo__bags_found));
+    size_t bags = neo__size_mul((size_t)s->max_batch, (size_t)s->features);
+    to->stage_offsets =
+        (int64_t *)neo__bag_carve(base, &at, neo__size_add(bags, 1), sizeof(int64_t));
+    to->stage_ids = neo__bag_carve(base, &at, ids, sizeof(int64_t));
+    to->stage_weights = (float *)neo__bag_carve(base, &at, ids, sizeof(float));
+    for (int i = 0; i < 2; i++) {
+        j->keys[i] = neo__bag_carve(base, &at, records, key_bytes);
+        j->values[i] = (uint32_t *)neo__bag_carve(base, &at, records, sizeof(uint32_t));
+    }
+    j->grad_at = (int64_t *)neo__bag_carve(base, &at, ids, sizeof(int64_t));
+    j->packed = (float *)neo__bag_carve(
+        base, &at, s->mean ? neo__size_mul((size_t)s->max_batch, (size_t)s->width) : 0,
+        sizeof(float));
+    j->longs = (unsigned long long *)neo__bag_carve(base, &at, records / NEO__JOB_LONG + 2,
+                                                    sizeof(unsigned long long));
+    j->temp = neo__bag_carve(base, &at, j->temp_bytes, 1);
+    j->scratch = (float *)neo__bag_carve(
+        base, &at, s->job_scratch > NEO__JOB_SHARED_FLOATS ? NEO__JOB_VECTORS : 0,
+        neo__size_mul((size_t)s->job_scratch, sizeof(float)));
+    if (s->job_scratch <= NEO__JOB_SHARED_FLOATS) j->scratch = NULL;
+    j->stage = (float *)neo__bag_carve(base, &at, (size_t)j->stage_floats, sizeof(float));
+    neo__bags_device_kept_layout(s, base, &at, j);
+    return at;
+}
 static size_t neo__bags_work_layout(const neo__bag_sizes *s, char *base, neo_bags *b) {
+    if (s->device) return neo__bags_host_layout(s, base, b);
     NEO__ZERO(neo_bags, none);
     neo_bags *to = b ? b : &none;
     int64_t kept = neo__bags_kept_rows(s);
@@ -7996,6 +8983,12 @@ static neo_status neo__bag_table_check(const neo_bags_desc *d, int32_t t, const 
     return neo__bag_optim_check(&table->optim, fn, name);
 }
 
+static neo_status neo__bags_check_kept_rows(int64_t rows, const char *fn) {
+    NEO__CHECK(rows >= 0 && rows < INT32_MAX, NEO_ERR_ARG,
+               "%s: max_kept_rows is %" PRId64 ", not in 0 .. 2^31", fn, rows);
+    return NEO_OK;
+}
+
 static neo_status neo__bags_desc_check(const neo_ctx *ctx, const neo_bags_desc *d,
                                        const char *fn) {
     NEO__CHECK(ctx && d, NEO_ERR_ARG, "%s: an argument is NULL", fn);
@@ -8014,9 +9007,13 @@ static neo_status neo__bags_desc_check(const neo_ctx *ctx, const neo_bags_desc *
                d->max_batch, d->max_ids);
     NEO__CHECK((unsigned)d->bounds <= NEO_BOUNDS_CLAMP, NEO_ERR_ARG,
                "%s: bounds policy %d does not exist", fn, (int)d->bounds);
-    NEO__CHECK(d->max_kept_rows >= 0 && d->max_kept_rows < INT32_MAX, NEO_ERR_ARG,
-               "%s: max_kept_rows is %" PRId64 ", not in 0 .. 2^31", fn, d->max_kept_rows);
-    return NEO_OK;
+    for (int32_t t = 0; ctx->device && t < d->table_count; t++)
+        NEO__CHECK(
+            !neo__bag_is_cut(&d->tables[t]), NEO_ERR_UNSUPPORTED,
+            "%s: table '%s': its optimizer needs sums over whole rows, and a device cannot do "
+            "that of rows cut by columns: cut the table by rows",
+            fn, d->tables[t].name);
+    return neo__bags_check_kept_rows(d->max_kept_rows, fn);
 }
 
 static int32_t neo__bags_feature_table(const neo_bags_desc *d, int64_t f) {
@@ -8026,6 +9023,7 @@ static const char *neo__bags_desc_name(const neo_bags_desc *d) {
     return d->name ? d->name : "bags";
 }
 
+static int neo__bits_for(uint64_t largest) { return largest ? 64 - __builtin_clzll(largest) : 0; }
 static neo__bag_sizes neo__bags_sizes_of(const neo_ctx *ctx, const neo_bags_desc *d) {
     NEO__ZERO(neo__bag_sizes, s);
     s.tables = d->table_count;
@@ -8047,15 +9045,25 @@ static neo__bag_sizes neo__bags_sizes_of(const neo_ctx *ctx, const neo_bags_desc
             s.cut_rows += table->rows;
             s.cut_floats += floats;
             s.cut_blocks = NEO__MAX(s.cut_blocks, neo__bag_blocks(table->dim));
+            s.cut_dim = NEO__MAX(s.cut_dim, table->dim);
         }
         s.max_dim = NEO__MAX(s.max_dim, d->tables[t].dim);
         int64_t narrow = neo__bag_narrow_scratch(table->dtype, table->dim);
         s.scratch = NEO__MAX(s.scratch, neo__bag_room(neo__bag_scratch(table->dim) + narrow));
         s.name_bytes += 2 * strlen(d->tables[t].name) + strlen(neo__bags_desc_name(d)) + 10;
+        s.mean |= table->pooling == NEO_POOL_MEAN;
+        s.job_scratch = NEO__MAX(s.job_scratch, neo__job_scratch(table->dtype, table->dim));
     }
     for (int64_t f = 0; f < s.features; f++)
         s.width += d->tables[neo__bags_feature_table(d, f)].dim;
+    s.device = ctx->device != NULL;
+    s.wide = neo__bits_for((uint64_t)s.rows) + neo__bits_for((uint64_t)s.shards - 1) > 32;
     return s;
+}
+/* What only the device knows. Call it when the capacities are known, or have changed. */
+static void neo__bags_ask_device(const neo_ctx *ctx, neo__bag_sizes *s) {
+    int64_t records = NEO__MAX(s->max_ids, neo__bags_kept_rows(s));
+    if (s->device) s->temp_bytes = ctx->device->bags_temp_bytes(ctx->device, records, s->wide);
 }
 
 /* Floats of state per row: 0 none, 1 or dim. */
@@ -8085,7 +9093,6 @@ static size_t neo__bag_scale_bytes(int64_t rows, neo_dtype dtype) {
     return dtype == NEO_I8 ? neo__bag_bytes(rows, 2) : 0;
 }
 
-static int neo__bits_for(uint64_t largest) { return largest ? 64 - __builtin_clzll(largest) : 0; }
 /* Records of backward: the row above, a bag or an occurrence below. */
 static void neo__bag_record_bits(neo__bag_table *t, neo_bounds bounds, int64_t max_batch,
                                  int64_t max_ids) { /* max_ids: or rows kept */
@@ -8095,6 +9102,9 @@ static void neo__bag_record_bits(neo__bag_table *t, neo_bounds bounds, int64_t m
 }
 static neo_status neo__bags_record_check(const neo_bags *b, const neo__bag_sizes *s, const char *fn) {
     int64_t max_batch = s->max_batch, max_ids = NEO__MAX(s->max_ids, neo__bags_kept_rows(s));
+    NEO__CHECK(!s->device || max_ids < INT32_MAX, NEO_ERR_UNSUPPORTED,
+               "%s: bags '%s': %" PRId64 " ids or kept rows; on a device below 2^31 - 1", fn,
+               b->name, max_ids);
     for (int64_t i = 0; i < b->sizes.tables; i++) {
         neo__bag_table t = b->tables[i];
         neo__bag_record_bits(&t, b->bounds, max_batch, max_ids);
@@ -8112,11 +9122,13 @@ NEO_API void neo_bags_destroy(neo_bags *b) {
     for (int64_t i = 0; i < b->sizes.tables; i++) {
         neo__bag_table *t = &b->tables[i];
         if (t->owns_weight)
-            neo_free(b->ctx, t->store.data, neo__bag_weight_bytes(t->rows, t->dim, t->store.dtype));
-        neo_free(b->ctx, t->store.scale, neo__bag_scale_bytes(t->rows, t->store.dtype));
+            neo__data_free(b->ctx, t->store.data,
+                           neo__bag_weight_bytes(t->rows, t->dim, t->store.dtype));
+        neo__data_free(b->ctx, t->store.scale, neo__bag_scale_bytes(t->rows, t->store.dtype));
         for (int k = 0; k < 2; k++)
-            neo_free(b->ctx, t->state[k], neo__bag_bytes(t->rows, t->state_dim[k]));
+            neo__data_free(b->ctx, t->state[k], neo__bag_bytes(t->rows, t->state_dim[k]));
     }
+    neo__data_free(b->ctx, b->device_work, b->device_bytes);
     neo_free(b->ctx, b->work, b->work_bytes);
     neo_free(b->ctx, b, b->meta_bytes);
 }
@@ -8189,24 +9201,32 @@ static void neo__bag_fill_task(void *arg, int64_t i, int worker) {
 }
 
 NEO__COLD_BEGIN
+/* Zeros where the context computes. */
+static neo_status neo__bags_zero(const neo_bags *b, void *p, size_t bytes) {
+    neo_device *d = b->ctx->device;
+    if (d) return d->fill(d, p, 0, bytes);
+    memset(p, 0, bytes);
+    return NEO_OK;
+}
 /* All memory is asked for before the first value is written: a weight may be the user's. */
 static neo_status neo__bags_alloc_tables(neo_bags *b, const char *fn) {
     for (int64_t i = 0; i < b->sizes.tables; i++) {
         neo__bag_table *t = &b->tables[i];
         size_t weight_bytes = neo__bag_weight_bytes(t->rows, t->dim, t->store.dtype),
                scale_bytes = neo__bag_scale_bytes(t->rows, t->store.dtype);
-        if (t->owns_weight) t->store.data = (char *)neo_alloc(b->ctx, weight_bytes);
+        if (t->owns_weight) t->store.data = (char *)neo__data_alloc(b->ctx, weight_bytes);
         NEO__CHECK(t->store.data, NEO_ERR_MEMORY,
                    "%s: table '%s': no memory for %zu bytes of weights", fn, t->name, weight_bytes);
         if (scale_bytes) {
-            t->store.scale = (float *)neo__alloc_zero(b->ctx, scale_bytes);
+            t->store.scale = (float *)neo__data_alloc(b->ctx, scale_bytes);
             NEO__CHECK(t->store.scale, NEO_ERR_MEMORY,
                        "%s: table '%s': no memory for %zu bytes of scales", fn, t->name,
                        scale_bytes);
+            NEO__TRY(neo__bags_zero(b, t->store.scale, scale_bytes));
         }
         for (int k = 0; k < 2 && t->state_dim[k]; k++) {
             size_t bytes = neo__bag_bytes(t->rows, t->state_dim[k]);
-            t->state[k] = (float *)neo_alloc(b->ctx, bytes);
+            t->state[k] = (float *)neo__data_alloc(b->ctx, bytes);
             NEO__CHECK(t->state[k], NEO_ERR_MEMORY,
                        "%s: table '%s': no memory for %zu bytes of momentum%d", fn, t->name, bytes, k + 1);
         }
@@ -8225,12 +9245,12 @@ static void neo__bag_init_task(void *arg, int64_t i, int worker) {
     const neo__bag_table *t = job->table;
     neo__init_job row = job->row;
     int64_t begin, end;
-    row.out = job->b->scratch + worker * job->b->sizes.scratch;
+    row.call.out = job->b->scratch + worker * job->b->sizes.scratch;
     neo__task_range(t->rows, job->tasks, i, 1, &begin, &end);
     for (; begin < end; begin++) {
-        row.first = t->store.first + (uint64_t)begin * t->store.stride;
+        row.call.first = t->store.first + (uint64_t)begin * t->store.stride;
         neo__init_task(&row, 0, worker);
-        job->b->ctx->bag->encode(&t->store, begin, row.out, NULL);
+        job->b->ctx->bag->encode(&t->store, begin, row.call.out, NULL);
     }
 }
 static neo_status neo__bags_init_weight(neo_bags *b, const neo__bag_table *t, neo_init init) {
@@ -8251,6 +9271,35 @@ static neo_status neo__bags_init_weight(neo_bags *b, const neo__bag_table *t, ne
     neo_parallel_for(b->ctx, job.tasks, neo__bag_init_task, &job);
     return NEO_OK;
 }
+/* On a device narrow rows are made in its stage, some at a time. */
+static neo_status neo__bags_device_init_weight(neo_bags *b, int64_t table, neo_init init) {
+    const neo__bag_table *t = &b->tables[table];
+    neo_device *d = b->ctx->device;
+    int whole = t->store.dtype == NEO_F32;
+    int64_t most = whole ? t->rows : b->job.stage_floats / t->dim;
+    if (init.kind == NEO_INIT_NONE) return NEO_OK;
+    NEO__TRY(neo__init_check(&init, t->weight_name));
+    for (int64_t row = 0, count; row < t->rows; row += count) {
+        count = NEO__MIN(most, t->rows - row);
+        float *to = whole ? (float *)(void *)t->store.data : b->job.stage;
+        neo__init_job job = neo__init_job_make(b->ctx, neo_tensor_2d(to, NEO_F32, count, t->dim),
+                                               t->weight_name, init, 0, t->part.dim);
+        job.call.first = neo__bag_number(&t->store, row);
+        NEO__TRY(d->init(d, &job.call));
+        if (!whole) NEO__TRY(d->bags_rows(d, &b->job, (int)table, row, count, to, 1));
+    }
+    return NEO_OK;
+}
+static neo_status neo__bags_device_fill(neo_bags *b, float *to, int64_t count, float value) {
+    neo_device *d = b->ctx->device;
+    NEO__ZERO(neo__init_call, call);
+    if (value == 0.0f) return d->fill(d, to, 0, (size_t)count * sizeof *to);
+    call.out = to;
+    call.count = call.cols = call.stride = count;
+    call.init.kind = NEO_INIT_CONSTANT;
+    call.init.a = value;
+    return d->init(d, &call);
+}
 static neo_status neo__bags_init_tables(neo_bags *b, const neo_bags_desc *d) {
     for (int64_t i = 0; i < b->sizes.tables; i++) {
         neo__bag_table *t = &b->tables[i];
@@ -8260,13 +9309,18 @@ static neo_status neo__bags_init_tables(neo_bags *b, const neo_bags_desc *d) {
             init.b = (float)(1.0 / sqrt((double)t->part.rows));
             init.a = -init.b;
         }
-        NEO__TRY(neo__bags_init_weight(b, t, init));
+        if (b->ctx->device) NEO__TRY(neo__bags_device_init_weight(b, i, init));
+        else NEO__TRY(neo__bags_init_weight(b, t, init));
         for (int k = 0; k < 2 && t->state_dim[k]; k++) {
             int sums = t->optim.kind == NEO_BAG_ADAGRAD || t->optim.kind == NEO_BAG_ROWWISE_ADAGRAD;
             neo__bag_fill fill;
             fill.to = t->state[k];
             fill.count = t->rows * t->state_dim[k];
             fill.value = sums ? t->optim.initial_accumulator : 0.0f;
+            if (b->ctx->device) {
+                NEO__TRY(neo__bags_device_fill(b, fill.to, fill.count, fill.value));
+                continue;
+            }
             fill.tasks = neo__task_count(b->ctx, fill.count, 65536);
             neo_parallel_for(b->ctx, fill.tasks, neo__bag_fill_task, &fill);
         }
@@ -8274,23 +9328,96 @@ static neo_status neo__bags_init_tables(neo_bags *b, const neo_bags_desc *d) {
     return NEO_OK;
 }
 
+/* What is kept, as it was: slots in their order, and a hash table of its new size. */
+static uint64_t neo__bag_slot_place(const neo_bags *b, int32_t table, int64_t row);
+static void neo__bags_carry(neo_bags *b, const neo__bag_slot *slots, const float *grad) {
+    for (int64_t i = 0; i < b->slot_count; i++) {
+        b->slots[i] = slots[i];
+        b->slot_of[neo__bag_slot_place(b, slots[i].table, slots[i].row)] = (uint32_t)(i + 1);
+    }
+    if (b->slot_count) memcpy(b->kept_grad, grad, (size_t)b->kept_floats * sizeof *grad);
+}
+static neo_status neo__bags_device_work_alloc(neo_bags *b, const neo__bag_sizes *sizes,
+                                              const char *fn) {
+    size_t bytes = neo__bags_device_layout(sizes, NULL, NULL);
+    char *work = (char *)neo__data_alloc(b->ctx, bytes);
+    NEO__CHECK(work, NEO_ERR_MEMORY, "%s: no memory for %zu bytes of workspace on the device", fn,
+               bytes);
+    neo__data_free(b->ctx, b->device_work, b->device_bytes);
+    b->device_work = work;
+    b->device_bytes = bytes;
+    b->is_staged = 0;
+    neo__bags_device_layout(sizes, work, b);
+    return NEO_OK;
+}
+/* The parts of a job that no call changes, and the tables for the device. */
+static neo_status neo__bags_device_describe(neo_bags *b) {
+    neo_device *d = b->ctx->device;
+    neo__bags_job *j = &b->job;
+    int64_t key = 0;
+    for (int64_t i = 0; i < b->sizes.tables; i++) {
+        const neo__bag_table *t = &b->tables[i];
+        neo__job_table *to = &b->job_tables[i];
+        memset(to, 0, sizeof *to); /* its padding goes to the device too */
+        to->store = t->store;
+        for (int k = 0; k < 2; k++) to->state[k] = t->state[k], to->state_dim[k] = t->state_dim[k];
+        to->rows = t->rows;
+        to->first_key = key;
+        to->bucket_rows = t->part.rows;
+        to->first_row = t->part.first_row;
+        to->buckets = t->buckets;
+        to->mean = t->pooling == NEO_POOL_MEAN;
+        key += t->rows;
+    }
+    memset(b->job_features, 0, (size_t)(b->sizes.features + 1) * sizeof *b->job_features);
+    memset(b->job_rules, 0, (size_t)b->sizes.tables * sizeof *b->job_rules);
+    j->table_count = (int32_t)b->sizes.tables;
+    j->feature_count = (int32_t)b->sizes.features;
+    j->none = b->sizes.none;
+    j->wide = b->sizes.wide;
+    j->bounds = b->bounds;
+    j->key_count = key;
+    j->max_dim = b->sizes.max_dim;
+    j->host_tables = b->job_tables;
+    j->host_features = b->job_features;
+    j->host_rules = b->job_rules;
+    if (j->max_kept)
+        NEO__TRY(d->fill(d, j->hash_key, 0, (size_t)(j->hash_mask + 1) * sizeof *j->hash_key));
+    if (j->max_kept)
+        NEO__TRY(
+            d->fill(d, j->kept, 0, (size_t)j->max_kept * (size_t)j->max_dim * sizeof *j->kept));
+    return d->copy(d, (void *)j->tables, NEO_DEVICE, b->job_tables, NEO_HOST,
+                   (size_t)b->sizes.tables * sizeof *b->job_tables);
+}
 static neo_status neo__bags_work_alloc(neo_bags *b, int64_t max_batch, int64_t max_ids,
-                                       const char *fn) {
+                                       int64_t max_kept_rows, const char *fn) {
     neo__bag_sizes sizes = b->sizes;
+    const neo__bag_slot *slots = b->slots;
+    const float *grad = b->kept_grad;
     sizes.max_batch = max_batch;
     sizes.max_ids = max_ids;
+    sizes.max_kept_rows = max_kept_rows;
     NEO__TRY(neo__bags_record_check(b, &sizes, fn));
+    neo__bags_ask_device(b->ctx, &sizes);
     size_t bytes = neo__bags_work_layout(&sizes, NULL, NULL);
     char *work = (char *)neo_alloc(b->ctx, bytes);
     NEO__CHECK(work, NEO_ERR_MEMORY, "%s: no memory for %zu bytes of workspace", fn, bytes);
+    neo_status status = sizes.device ? neo__bags_device_work_alloc(b, &sizes, fn) : NEO_OK;
+    if (status != NEO_OK) {
+        neo_free(b->ctx, work, bytes);
+        return status;
+    }
+    neo__bags_work_layout(&sizes, work, b);
+    b->slot_capacity = sizes.device ? b->job.max_kept : neo__bags_kept_rows(&sizes);
+    b->slot_mask = (uint64_t)neo__bags_slot_places(b->slot_capacity) - 1;
+    if (b->slot_capacity && !sizes.device)
+        memset(b->slot_of, 0, (size_t)(b->slot_mask + 1) * sizeof *b->slot_of);
+    if (!sizes.device) neo__bags_carry(b, slots, grad);
     neo_free(b->ctx, b->work, b->work_bytes);
     b->work = work;
     b->work_bytes = bytes;
     b->sizes = sizes;
-    neo__bags_work_layout(&sizes, work, b);
-    b->slot_capacity = neo__bags_kept_rows(&sizes);
-    b->slot_mask = (uint64_t)neo__bags_slot_places(b->slot_capacity) - 1;
-    if (b->slot_capacity) memset(b->slot_of, 0, (size_t)(b->slot_mask + 1) * sizeof *b->slot_of);
+    if (sizes.device) return neo__bags_device_describe(b);
     for (int64_t t = 0; t < sizes.tables; t++)
         neo__bag_record_bits(&b->tables[t], b->bounds, max_batch, NEO__MAX(max_ids, b->slot_capacity));
     return NEO_OK;
@@ -8311,8 +9438,9 @@ NEO_API neo_status neo_bags_create(neo_ctx *ctx, const neo_bags_desc *desc, neo_
     b->meta_bytes = bytes;
     b->sizes = sizes;
     neo__bags_describe(b, desc, names);
-    neo_status status = neo__bags_work_alloc(b, desc->max_batch, desc->max_ids, fn);
-    if (status == NEO_OK) status = neo__bags_alloc_tables(b, fn);
+    neo_status status = neo__bags_alloc_tables(b, fn);
+    if (status == NEO_OK)
+        status = neo__bags_work_alloc(b, desc->max_batch, desc->max_ids, desc->max_kept_rows, fn);
     if (status == NEO_OK) {
         neo__fp_state fp = neo__fp_enter();
         status = neo__bags_init_tables(b, desc);
@@ -8332,8 +9460,12 @@ NEO_API neo_status neo_bags_bytes(neo_ctx *ctx, const neo_bags_desc *desc,
     NEO__TRY(neo__bags_desc_check(ctx, desc, "neo_bags_bytes"));
     memset(memory, 0, sizeof *memory);
     neo__bag_sizes sizes = neo__bags_sizes_of(ctx, desc);
+    neo__bags_ask_device(ctx, &sizes);
     memory->workspace_bytes = neo__size_add(neo__bags_meta_layout(&sizes, NULL, NULL, NULL),
                                             neo__bags_work_layout(&sizes, NULL, NULL));
+    if (sizes.device)
+        memory->workspace_bytes =
+            neo__size_add(memory->workspace_bytes, neo__bags_device_layout(&sizes, NULL, NULL));
     for (int32_t t = 0; t < desc->table_count; t++) {
         const neo_table_desc *d = &desc->tables[t];
         if (!d->weight)
@@ -8349,14 +9481,36 @@ NEO_API neo_status neo_bags_bytes(neo_ctx *ctx, const neo_bags_desc *desc,
     return NEO_OK;
 }
 
+/* What is kept on a device stays where it is until it is stepped or cleared. */
+static neo_status neo__bags_check_grows(const neo_bags *b, const char *fn) {
+    NEO__CHECK(!b->ctx->device || b->slot_count == 0, NEO_ERR_STATE,
+               "%s: bags '%s': %" PRId64 " rows of gradients are kept on a device: step or clear first",
+               fn, b->name, b->slot_count);
+    return NEO_OK;
+}
 NEO_API neo_status neo_bags_reserve(neo_bags *b, int64_t max_batch, int64_t max_ids) {
     NEO__CHECK(b, NEO_ERR_ARG, "neo_bags_reserve: bags is NULL");
     if (max_batch <= b->sizes.max_batch && max_ids <= b->sizes.max_ids) return NEO_OK;
-    NEO__CHECK(b->slot_count == 0, NEO_ERR_STATE,
-               "neo_bags_reserve: bags '%s': %" PRId64 " rows of gradients are kept: step first", b->name,
-               b->slot_count);
+    NEO__TRY(neo__bags_check_grows(b, "neo_bags_reserve"));
     NEO__TRY(neo__bags_work_alloc(b, NEO__MAX(max_batch, b->sizes.max_batch),
-                                  NEO__MAX(max_ids, b->sizes.max_ids), "neo_bags_reserve"));
+                                  NEO__MAX(max_ids, b->sizes.max_ids), b->sizes.max_kept_rows,
+                                  "neo_bags_reserve"));
+    b->grow_count++;
+    return NEO_OK;
+}
+static neo_status neo__bags_check_keeps(const neo_bags *b, const char *fn) {
+    NEO__CHECK(b, NEO_ERR_ARG, "%s: bags is NULL", fn);
+    NEO__CHECK(b->sizes.max_kept_rows, NEO_ERR_STATE,
+               "%s: bags '%s' keeps no gradients: give max_kept_rows", fn, b->name);
+    return NEO_OK;
+}
+NEO_API neo_status neo_bags_reserve_kept(neo_bags *b, int64_t max_kept_rows) {
+    const char *fn = "neo_bags_reserve_kept";
+    NEO__TRY(neo__bags_check_keeps(b, fn));
+    NEO__TRY(neo__bags_check_kept_rows(max_kept_rows, fn));
+    if (NEO__MIN(max_kept_rows, b->sizes.rows) <= b->slot_capacity) return NEO_OK;
+    NEO__TRY(neo__bags_check_grows(b, fn));
+    NEO__TRY(neo__bags_work_alloc(b, b->sizes.max_batch, b->sizes.max_ids, max_kept_rows, fn));
     b->grow_count++;
     return NEO_OK;
 }
@@ -8367,15 +9521,20 @@ NEO_API int64_t neo_bags_out_width(const neo_bags *b) { return b->sizes.width; }
 NEO_API const char *neo_bags_table_name(const neo_bags *b, int32_t table) {
     return table >= 0 && table < b->sizes.tables ? b->tables[table].name : NULL;
 }
+static neo_tensor neo__bags_placed(const neo_bags *b, neo_tensor t) {
+    t.place = b->ctx->device ? NEO_DEVICE : NEO_HOST;
+    return t;
+}
 NEO_API neo_tensor neo_bags_weight(const neo_bags *b, int32_t table) {
     if (table < 0 || table >= b->sizes.tables) return neo_tensor_none();
     const neo__bag_table *t = &b->tables[table];
-    return neo_tensor_2d(t->store.data, t->store.dtype, t->rows, t->dim);
+    return neo__bags_placed(b, neo_tensor_2d(t->store.data, t->store.dtype, t->rows, t->dim));
 }
 NEO_API neo_tensor neo_bags_scale(const neo_bags *b, int32_t table) {
     if (table < 0 || table >= b->sizes.tables) return neo_tensor_none();
     const neo__bag_table *t = &b->tables[table];
-    return t->store.scale ? neo_tensor_2d(t->store.scale, NEO_F32, t->rows, 2) : neo_tensor_none();
+    if (!t->store.scale) return neo_tensor_none();
+    return neo__bags_placed(b, neo_tensor_2d(t->store.scale, NEO_F32, t->rows, 2));
 }
 static neo_status neo__bags_check_rows(const neo_bags *b, int32_t table, int64_t first,
                                        int64_t count, const float *rows, const char *fn) {
@@ -8387,9 +9546,32 @@ static neo_status neo__bags_check_rows(const neo_bags *b, int32_t table, int64_t
                count, first, t->rows);
     return NEO_OK;
 }
+/* On a device: through its stage, unless rows are f32. */
+static neo_status neo__bags_device_rows(const neo_bags *b, int32_t table, int64_t first,
+                                        int64_t count, float *to, const float *from) {
+    neo_device *d = b->ctx->device;
+    const neo__job_table *t = &b->job_tables[table];
+    int64_t dim = t->store.dim, most = b->job.stage_floats / dim;
+    if (t->store.dtype == NEO_F32) {
+        char *rows = t->store.data + first * t->store.row_bytes;
+        size_t bytes = (size_t)(count * t->store.row_bytes);
+        if (count == 0) return NEO_OK;
+        return to ? d->copy(d, to, NEO_HOST, rows, NEO_DEVICE, bytes)
+                  : d->copy(d, rows, NEO_DEVICE, from, NEO_HOST, bytes);
+    }
+    for (int64_t i = 0, n; i < count; i += n) {
+        n = NEO__MIN(most, count - i);
+        size_t bytes = (size_t)(n * dim) * sizeof(float);
+        if (!to) NEO__TRY(d->copy(d, b->job.stage, NEO_DEVICE, from + i * dim, NEO_HOST, bytes));
+        NEO__TRY(d->bags_rows(d, &b->job, (int)table, first + i, n, b->job.stage, !to));
+        if (to) NEO__TRY(d->copy(d, to + i * dim, NEO_HOST, b->job.stage, NEO_DEVICE, bytes));
+    }
+    return NEO_OK;
+}
 NEO_API neo_status neo_bags_get_rows(const neo_bags *b, int32_t table, int64_t first,
                                      int64_t count, float *rows) {
     NEO__TRY(neo__bags_check_rows(b, table, first, count, rows, "neo_bags_get_rows"));
+    if (b->ctx->device) return neo__bags_device_rows(b, table, first, count, rows, NULL);
     const neo__bag_rows *t = &b->tables[table].store;
     neo__fp_state fp = neo__fp_enter();
     for (int64_t i = 0; i < count; i++) {
@@ -8404,6 +9586,7 @@ NEO_API neo_status neo_bags_get_rows(const neo_bags *b, int32_t table, int64_t f
 NEO_API neo_status neo_bags_set_rows(neo_bags *b, int32_t table, int64_t first, int64_t count,
                                      const float *rows) {
     NEO__TRY(neo__bags_check_rows(b, table, first, count, rows, "neo_bags_set_rows"));
+    if (b->ctx->device) return neo__bags_device_rows(b, table, first, count, NULL, rows);
     const neo__bag_rows *t = &b->tables[table].store;
     neo__fp_state fp = neo__fp_enter();
     for (int64_t i = 0; i < count; i++) {
@@ -8428,9 +9611,9 @@ NEO_API neo_tensor neo_bags_state(const neo_bags *b, int32_t table, int k) {
     if (table < 0 || table >= b->sizes.tables || k < 0 || k > 1) return neo_tensor_none();
     const neo__bag_table *t = &b->tables[table];
     if (t->state_dim[k] == 0) return neo_tensor_none();
-    return neo__bag_state_per_row(t->optim.kind, k)
-               ? neo_tensor_1d(t->state[k], NEO_F32, t->rows)
-               : neo_tensor_2d(t->state[k], NEO_F32, t->rows, t->dim);
+    return neo__bags_placed(b, neo__bag_state_per_row(t->optim.kind, k)
+                                   ? neo_tensor_1d(t->state[k], NEO_F32, t->rows)
+                                   : neo_tensor_2d(t->state[k], NEO_F32, t->rows, t->dim));
 }
 NEO_API neo_bags_stats neo_bags_get_stats(const neo_bags *b) {
     neo_bags_stats s;
@@ -8462,6 +9645,10 @@ typedef struct neo__bags_call {
 
 /* Floats a bag and an id stand for, what each costs on top in instructions included. */
 NEO__INLINE int64_t neo__bag_cost(int64_t dim) { return dim + 16; }
+
+/* The same calls on a device: see >>impl-bags-device. */
+static neo_status neo__bags_device_forward(neo__bags_call *c, neo_tensor out);
+static neo_status neo__bags_device_weight_grad(neo__bags_call *c, neo_tensor dout);
 
 /* ---- the checks of a call ---- */
 
@@ -8505,7 +9692,9 @@ static void neo__bags_place_ids(neo__bags_call *c) {
 static neo_status neo__bags_check_tensor(const neo__bags_call *c, neo_tensor t, const char *what) {
     const neo_jagged *j = c->j;
     const neo__bag_sizes *s = &c->b->sizes;
-    int64_t rows = s->none ? neo_jagged_id_count(j) : j->batch,
+    int64_t rows = !s->none                 ? j->batch
+                   : j->place == NEO_DEVICE ? t.shape[0]
+                                            : neo_jagged_id_count(j),
             cols = s->none ? s->max_dim : s->width;
     if (j->feature_bags && !s->none) {
         int64_t count = 0;
@@ -8567,14 +9756,36 @@ static void neo__bags_check_task(void *arg, int64_t i, int worker) {
     }
 }
 
+static neo_status neo__bags_bad_id(const neo__bags_call *c, int64_t feature,
+                                   const neo__jagged_place *at) {
+    const neo__bag_table *table = &c->b->tables[c->b->features[feature].table];
+    return neo_fail(NEO_ERR_RANGE,
+                    "%s: bags '%s': table '%s' (feature %" PRId64 "), sample %" PRId64
+                    ", position %" PRId64 ": id %" PRId64 " is not in [0, %" PRId64 ")",
+                    c->fn, c->b->name, table->name, feature, at->sample, at->position, at->id,
+                    table->rows);
+}
+/* What can be said of a batch before its offsets are read. */
+static neo_status neo__bags_check_sizes(const neo__bags_call *c) {
+    const neo_bags *b = c->b;
+    if (!c->j) return NEO_OK;
+    NEO__CHECK(c->j->feature_count == b->sizes.features, NEO_ERR_SHAPE,
+               "%s: the batch has %d features, bags '%s' has %" PRId64, c->fn, c->j->feature_count,
+               b->name, b->sizes.features);
+    NEO__CHECK(c->j->feature_bags || c->j->batch <= b->sizes.max_batch, NEO_ERR_CAPACITY,
+               "%s: bags '%s': the batch has %" PRId64 " samples, reserved are %" PRId64
+               " (neo_bags_reserve grows it)",
+               c->fn, b->name, c->j->batch, b->sizes.max_batch);
+    return NEO_OK;
+}
 /* Everything that can be wrong with a batch and the tensor that goes with it. */
 static neo_status neo__bags_begin(neo__bags_call *c, neo_tensor t, const char *what) {
     neo_bags *b = c->b;
     NEO__CHECK(b, NEO_ERR_ARG, "%s: bags is NULL", c->fn);
+    NEO__CHECK(!c->j || c->j->place == NEO_HOST, NEO_ERR_ARG,
+               "%s: bags '%s': the batch is on a device, the context has none", c->fn, b->name);
+    NEO__TRY(neo__bags_check_sizes(c));
     NEO__TRY(neo__jagged_check(c->j, c->fn));
-    NEO__CHECK(c->j->feature_count == b->sizes.features, NEO_ERR_SHAPE,
-               "%s: the batch has %d features, bags '%s' has %" PRId64, c->fn, c->j->feature_count,
-               b->name, b->sizes.features);
     int64_t ids = neo_jagged_id_count(c->j), bags = neo_jagged_bag_count(c->j);
     NEO__CHECK(ids <= b->sizes.max_ids, NEO_ERR_CAPACITY,
                "%s: bags '%s': the batch has %" PRId64 " ids, reserved are %" PRId64
@@ -8593,11 +9804,7 @@ static neo_status neo__bags_begin(neo__bags_call *c, neo_tensor t, const char *w
         const neo__bag_table *table = &b->tables[b->features[f].table];
         neo__jagged_place at;
         if (b->features[f].bad && neo__jagged_find_bad(c->j, (int32_t)f, table->rows, &at))
-            return neo_fail(NEO_ERR_RANGE,
-                             "%s: bags '%s': table '%s' (feature %" PRId64 "), sample %" PRId64
-                             ", position %" PRId64 ": id %" PRId64 " is not in [0, %" PRId64 ")",
-                             c->fn, b->name, table->name, f, at.sample, at.position, at.id,
-                             table->rows);
+            return neo__bags_bad_id(c, f, &at);
     }
     return NEO_OK;
 }
@@ -8711,6 +9918,7 @@ NEO_API neo_status neo_bags_forward(neo_bags *b, const neo_jagged *batch, neo_te
     c.j = batch;
     c.fn = "neo_bags_forward";
     c.out = (float *)out.data;
+    if (b && b->ctx->device) return neo__bags_device_forward(&c, out);
     NEO__TRY(neo__bags_begin(&c, out, "out"));
     for (int64_t f = 0; f < b->sizes.features; f++) b->out_of_range += b->features[f].bad;
     neo__bags_cut_tasks(&c);
@@ -8734,6 +9942,7 @@ NEO_API neo_status neo_bags_weight_grad(neo_bags *b, const neo_jagged *batch, ne
     c.fn = "neo_bags_weight_grad";
     c.dout = (const float *)dout.data;
     c.dweights = dweights;
+    if (b && b->ctx->device) return neo__bags_device_weight_grad(&c, dout);
     NEO__TRY(neo__bags_begin(&c, dout, "dout"));
     NEO__CHECK(dweights || neo_jagged_id_count(batch) == 0, NEO_ERR_ARG, "%s: dweights is NULL",
                c.fn);
@@ -9465,6 +10674,18 @@ static void neo__bags_kept_begin(neo__bags_back *kept, neo_bags *b, const char *
     kept->lr = lr;
 }
 
+/* The same calls on a device: see >>impl-bags-device. */
+static neo_status neo__bags_device_backward(neo__bags_back *k, neo_tensor dout);
+static neo_status neo__bags_device_accumulate(neo__bags_back *k, neo_tensor dout,
+                                              const neo_leaves *leaves);
+static neo_status neo__bags_device_add_grad(neo_bags *b, int32_t table, const int64_t *rows,
+                                            int64_t count, neo_tensor grad);
+static const float *neo__bags_device_kept_row(const neo_bags *b, int64_t i, int32_t *table,
+                                              int64_t *row);
+static void neo__bags_device_grad_squares(const neo_bags *b, neo_exact *sum);
+static neo_status neo__bags_device_step(neo_bags *b, float lr);
+static neo_status neo__bags_device_clear(neo_bags *b);
+
 NEO_API neo_status neo_bags_backward(neo_bags *b, const neo_jagged *batch, neo_tensor dout,
                                      float lr) {
     neo__bags_back kept;
@@ -9474,6 +10695,7 @@ NEO_API neo_status neo_bags_backward(neo_bags *b, const neo_jagged *batch, neo_t
     k.call.fn = "neo_bags_backward";
     k.call.dout = (const float *)dout.data;
     k.lr = lr;
+    if (b && b->ctx->device) return neo__bags_device_backward(&k, dout);
     NEO__TRY(neo__bags_begin(&k.call, dout, "dout"));
     NEO__CHECK(neo__bags_finite(lr), NEO_ERR_NUMERIC, "%s: lr is %g", k.call.fn, (double)lr);
     NEO__CHECK(b->slot_count == 0, NEO_ERR_STATE,
@@ -9500,11 +10722,11 @@ NEO_API neo_status neo_bags_backward(neo_bags *b, const neo_jagged *batch, neo_t
 }
 
 NEO__COLD_BEGIN
-static neo_status neo__bags_check_keeps(const neo_bags *b, const char *fn) {
-    NEO__CHECK(b, NEO_ERR_ARG, "%s: bags is NULL", fn);
-    NEO__CHECK(b->sizes.max_kept_rows, NEO_ERR_STATE, "%s: bags '%s' keeps no gradients: give max_kept_rows",
-               fn, b->name);
-    return NEO_OK;
+static neo_status neo__bags_resolve_leaves(neo__bags_call *c, const neo_leaves *leaves) {
+    if (!leaves) return NEO_OK;
+    NEO__CHECK(!c->j->feature_bags, NEO_ERR_ARG, "%s: a batch with feature_bags has no leaves",
+               c->fn);
+    return neo__leaves_resolve(c->b->ctx, leaves, c->j->batch, &c->leaves, c->fn);
 }
 NEO_API neo_status neo_bags_accumulate(neo_bags *b, const neo_jagged *batch, neo_tensor dout,
                                        const neo_leaves *leaves) {
@@ -9515,11 +10737,9 @@ NEO_API neo_status neo_bags_accumulate(neo_bags *b, const neo_jagged *batch, neo
     k.call.dout = (const float *)dout.data;
     k.keep = k.all = 1;
     NEO__TRY(neo__bags_check_keeps(b, k.call.fn));
+    if (b->ctx->device) return neo__bags_device_accumulate(&k, dout, leaves);
     NEO__TRY(neo__bags_begin(&k.call, dout, "dout"));
-    if (leaves) {
-        NEO__CHECK(!batch->feature_bags, NEO_ERR_ARG, "%s: a batch with feature_bags has no leaves", k.call.fn);
-        NEO__TRY(neo__leaves_resolve(b->ctx, leaves, batch->batch, &k.call.leaves, k.call.fn));
-    }
+    NEO__TRY(neo__bags_resolve_leaves(&k.call, leaves));
     return neo__bags_walk(&k);
 }
 NEO_API neo_status neo_bags_add_grad(neo_bags *b, int32_t table, const int64_t *rows, int64_t count,
@@ -9537,6 +10757,7 @@ NEO_API neo_status neo_bags_add_grad(neo_bags *b, int32_t table, const int64_t *
         NEO__CHECK(rows[i] >= 0 && rows[i] < t->rows, NEO_ERR_RANGE,
                    "%s: table '%s': rows[%" PRId64 "] is %" PRId64 ", not in [0, %" PRId64 ")", fn, t->name, i,
                    rows[i], t->rows);
+    if (b->ctx->device) return neo__bags_device_add_grad(b, table, rows, count, grad);
     int64_t before = b->slot_count, at;
     int fresh;
     for (int64_t i = 0; i < count; i++) { /* all rows have a place before a kept number changes */
@@ -9555,15 +10776,23 @@ NEO_API neo_status neo_bags_add_grad(neo_bags *b, int32_t table, const int64_t *
 NEO_API int64_t neo_bags_kept_count(const neo_bags *b) { return b->slot_count; }
 NEO_API const float *neo_bags_kept_row(const neo_bags *b, int64_t i, int32_t *table, int64_t *row) {
     if (i < 0 || i >= b->slot_count) return NULL;
+    if (b->ctx->device) return neo__bags_device_kept_row(b, i, table, row);
     if (table) *table = b->slots[i].table;
     if (row) *row = b->slots[i].row;
     return b->kept_grad + b->slots[i].at;
 }
-NEO_API void neo_bags_clear(neo_bags *b) { neo__bags_drop_slots(b, 0); }
+NEO_API void neo_bags_clear(neo_bags *b) {
+    if (!b->ctx->device) neo__bags_drop_slots(b, 0);
+    else if (neo__bags_device_clear(b) != NEO_OK) return; /* the device tells a later call too */
+}
 NEO__COLD_END
 NEO_API void neo_bags_grad_squares(const neo_bags *b, neo_exact *sum) {
     enum { BLOCKS = 64 };
     float block[BLOCKS];
+    if (b->ctx->device) {
+        neo__bags_device_grad_squares(b, sum);
+        return;
+    }
     neo__fp_state fp = neo__fp_enter();
     for (int64_t i = 0; i < b->slot_count; i++) {
         const float *g = b->kept_grad + b->slots[i].at;
@@ -9577,6 +10806,16 @@ NEO_API void neo_bags_grad_squares(const neo_bags *b, neo_exact *sum) {
     neo__fp_leave(fp);
 }
 NEO_API void neo_bags_scale_grads(neo_bags *b, float scale) {
+    neo_device *d = b->ctx->device;
+    if (d) {
+        NEO__ZERO(neo__blend_call, call);
+        call.kind = NEO__BLEND_SCALE;
+        call.x = call.y = b->job.kept;
+        call.factor = scale;
+        call.count = b->slot_count * b->job.max_dim;
+        if (call.count > 0 && d->blend(d, &call) != NEO_OK) return; /* a later call tells it too */
+        return;
+    }
     neo__fp_state fp = neo__fp_enter();
     for (int64_t i = 0; i < b->kept_floats; i++) b->kept_grad[i] *= scale;
     neo__fp_leave(fp);
@@ -9586,12 +10825,463 @@ NEO_API neo_status neo_bags_step(neo_bags *b, float lr) {
     const char *fn = "neo_bags_step";
     NEO__TRY(neo__bags_check_keeps(b, fn));
     NEO__CHECK(neo__bags_finite(lr), NEO_ERR_NUMERIC, "%s: lr is %g", fn, (double)lr);
+    if (b->ctx->device) return neo__bags_device_step(b, lr);
     neo__bags_kept_begin(&k, b, fn, lr);
     if (b->sizes.cut_tables) {
         neo__bags_kept_records(&k);
         NEO__TRY(neo__bags_cut_rounds(&k));
     }
     neo__bags_step_kept(&k);
+    b->steps++;
+    return NEO_OK;
+}
+/* ------------------------------------------------------------------------------------------------
+   >>impl-bags-device
+
+   The same object on a context with a device.
+
+   Memory. On the host: descriptions, names, counters, and a copy of what the device knows of tables,
+   features and steps. On the device: rows, scales and states, each by itself as on the CPU, and one
+   block (neo__bags_device_layout): the descriptions, room for a host batch, records and their sort,
+   kept gradients. neo_bags_bytes runs the same layouts, and asks the device for the room of its
+   sort. User memory of a table (neo_table_desc.weight) is device memory.
+
+   What travels. Forward copies a host batch (offsets, ids, weights), the features' places if they
+   have changed, and brings back one neo__bags_found. Backward copies the steps' numbers (some 100
+   bytes a table) if they have changed: with SGD and Adagrad on f32 rows, when lr has. A batch that
+   is on the device is used where it is, and looked at in every call: what it holds may have changed.
+   A host batch that forward has copied is used by the first backward that follows: it has been
+   looked at, so that backward does not wait.
+
+   Where the host waits: for what a look at all offsets and ids has found, once per batch; for the
+   number of new rows in accumulate and add_grad; for what get_rows, kept_row and grad_squares
+   return. Kernels read that find by themselves and do nothing after a bad one. Launches are sized by
+   the number of ids where the host knows it, else by what is reserved; the ids' true number is read
+   from the offsets.
+
+   Backward writes a record for every id: a key, which is the row counted through all tables, over
+   the number of the leaf, and a value, which says where the gradient row to add is. A stable radix
+   sort by that key leaves the records of a row in the canonical order (leaf, feature, sample,
+   position); dropped ids come behind all rows. So one sort serves all tables, and a run of equal
+   keys has all that a step needs. A record's gradient is at value x unit in dout (MEAN: in a copy
+   divided by the bags' lengths), or with weights the value is the id's number, and its place is in
+   grad_at.
+
+   Kept gradients have slots as on the CPU, in the same order: new rows are marked in the sorted
+   records, and a prefix sum numbers them. The hash table is from key to slot; where a key lies in it
+   is left to chance, what it finds is not.
+   ------------------------------------------------------------------------------------------------ */
+
+/* ---- the batch ---- */
+
+/* What neo__jagged_check looks at, but for the offsets. */
+static neo_status neo__bags_device_check_batch(const neo__bags_call *c) {
+    NEO__CHECK(c->j, NEO_ERR_ARG, "%s: the batch is NULL", c->fn);
+    if (c->j->place == NEO_HOST) return neo__jagged_check(c->j, c->fn);
+    neo_jagged j = *c->j;
+    j.batch = 0; /* without bags no offsets are read */
+    j.feature_bags = NULL;
+    NEO__TRY(neo__jagged_check(&j, c->fn));
+    j = *c->j;
+    for (int32_t t = 0; j.feature_bags && t < j.feature_count; t++)
+        NEO__CHECK(j.feature_bags[0] == 0 && j.feature_bags[t] <= j.feature_bags[t + 1],
+                   NEO_ERR_FORMAT, "%s: feature_bags begin above 0 or decrease at feature %d",
+                   c->fn, t);
+    NEO__CHECK(j.feature_bags ||
+                   (j.batch >= 0 && j.batch < INT64_MAX / 16 / NEO__MAX(j.feature_count, 1)),
+               NEO_ERR_ARG, "%s: batch is %" PRId64, c->fn, j.batch);
+    NEO__CHECK(neo_jagged_bag_count(&j) == 0 || (j.offsets && j.ids), NEO_ERR_ARG,
+               "%s: offsets or ids is NULL", c->fn);
+    return NEO_OK;
+}
+/* It is the host batch that forward has copied, by its arrays and their lengths. */
+static int neo__bags_is_staged(const neo_bags *b, const neo_jagged *j) {
+    const neo_jagged *s = &b->staged;
+    return b->is_staged && j->place == NEO_HOST && s->offsets == j->offsets && s->ids == j->ids &&
+           s->weights == j->weights && s->feature_bags == j->feature_bags &&
+           s->id_dtype == j->id_dtype && s->batch == j->batch &&
+           b->staged_bags == neo_jagged_bag_count(j) && b->staged_ids == neo_jagged_id_count(j);
+}
+/* The batch as the job sees it; a host batch is copied unless `have` says that it is there. */
+static neo_status neo__bags_device_stage(neo__bags_call *c, int have) {
+    neo_bags *b = c->b;
+    neo_device *d = b->ctx->device;
+    const neo_jagged *j = c->j;
+    neo__bags_job *job = &b->job;
+    job->is_i32 = j->id_dtype == NEO_I32;
+    job->bags = neo_jagged_bag_count(j);
+    if (j->place == NEO_DEVICE) {
+        job->offsets = j->offsets;
+        job->ids = j->ids;
+        job->weights = j->weights;
+        job->id_base = 0;
+        job->most_ids = job->bags ? job->max_ids : 0;
+        return NEO_OK;
+    }
+    job->most_ids = neo_jagged_id_count(j);
+    job->id_base = job->bags ? j->offsets[0] : 0;
+    job->offsets = b->stage_offsets;
+    job->ids = b->stage_ids;
+    job->weights = j->weights ? b->stage_weights : NULL;
+    if (have || job->bags == 0) return NEO_OK;
+    size_t ids = (size_t)job->most_ids, id_bytes = neo_dtype_size(j->id_dtype);
+    b->is_staged = 0;
+    NEO__TRY(d->copy(d, b->stage_offsets, NEO_DEVICE, j->offsets, NEO_HOST,
+                     (size_t)(job->bags + 1) * sizeof *j->offsets));
+    if (ids == 0) return NEO_OK;
+    NEO__TRY(d->copy(d, b->stage_ids, NEO_DEVICE,
+                     (const char *)j->ids + (size_t)job->id_base * id_bytes, NEO_HOST,
+                     ids * id_bytes));
+    if (!j->weights) return NEO_OK;
+    return d->copy(d, b->stage_weights, NEO_DEVICE, j->weights + job->id_base, NEO_HOST,
+                   ids * sizeof *j->weights);
+}
+/* Where the features' bags and tensors are; the device is told when that has changed. */
+static neo_status neo__bags_device_features(neo__bags_call *c, neo_tensor t) {
+    neo_bags *b = c->b;
+    neo_device *d = b->ctx->device;
+    neo__bags_job *job = &b->job;
+    int changed = 0, whole = ((uintptr_t)t.data & 15) == 0;
+    for (int64_t f = 0; f <= b->sizes.features; f++) {
+        const neo__bag_feature *p = &b->features[f];
+        int64_t dim = f < b->sizes.features ? b->tables[p->table].dim : 0;
+        NEO__ZERO(neo__job_feature, now);
+        now.table = p->table;
+        now.first_bag = p->first_bag;
+        now.bags = p->bags;
+        now.out_at = b->sizes.none ? 0 : p->out_at;
+        now.out_stride = p->out_stride;
+        now.pack_stride = c->j->feature_bags ? dim : b->sizes.width;
+        if (f < b->sizes.features && ((now.out_at | now.out_stride | now.pack_stride) & 3))
+            whole = 0;
+        if (memcmp(&now, &b->job_features[f], sizeof now) == 0) continue;
+        b->job_features[f] = now;
+        changed = 1;
+    }
+    job->aligned = whole;
+    job->out_rows = b->sizes.none ? t.shape[0] : 0;
+    if (!changed) return NEO_OK;
+    size_t bytes = (size_t)(b->sizes.features + 1) * sizeof *b->job_features;
+    neo_status status = d->copy(d, job->features, NEO_DEVICE, b->job_features, NEO_HOST, bytes);
+    if (status != NEO_OK) memset(b->job_features, 0xFF, bytes); /* the device has not been told */
+    return status;
+}
+
+/* ---- what is wrong with it ---- */
+static neo_status neo__bags_device_offset(const neo_bags *b, int64_t i, int64_t *offset) {
+    neo_device *d = b->ctx->device;
+    return d->copy(d, offset, NEO_HOST, b->job.offsets + i, NEO_DEVICE, sizeof *offset);
+}
+static int64_t neo__bags_device_feature_of(const neo_bags *b, int64_t bag) {
+    int64_t f = 0;
+    while (f + 1 < b->sizes.features && b->features[f + 1].first_bag <= bag) f++;
+    return f;
+}
+static neo_status neo__bags_device_bad_offset(const neo__bags_call *c, int64_t bag) {
+    int64_t f = neo__bags_device_feature_of(c->b, bag), here, next;
+    NEO__TRY(neo__bags_device_offset(c->b, bag, &here));
+    NEO__TRY(neo__bags_device_offset(c->b, bag + 1, &next));
+    return neo_fail(NEO_ERR_FORMAT,
+                    "%s: offsets decrease at feature %d, sample %" PRId64 ": offsets[%" PRId64
+                    "] is %" PRId64 ", the next is %" PRId64,
+                    c->fn, (int)f, bag - c->b->features[f].first_bag, bag, here, next);
+}
+static neo_status neo__bags_device_bad_id(const neo__bags_call *c, int64_t k) {
+    const neo_bags *b = c->b;
+    neo_device *d = b->ctx->device;
+    int64_t lo = 0, hi = b->job.bags, begin, id = 0;
+    int32_t narrow = 0;
+    while (lo + 1 < hi) { /* the last bag that begins at or before k */
+        int64_t mid = lo + (hi - lo) / 2;
+        NEO__TRY(neo__bags_device_offset(b, mid, &begin));
+        if (begin <= k) lo = mid;
+        else hi = mid;
+    }
+    NEO__TRY(neo__bags_device_offset(b, lo, &begin));
+    int64_t at = k - b->job.id_base, f = neo__bags_device_feature_of(b, lo);
+    if (b->job.is_i32) {
+        const int32_t *ids = (const int32_t *)b->job.ids;
+        NEO__TRY(d->copy(d, &narrow, NEO_HOST, ids + at, NEO_DEVICE, sizeof narrow));
+        id = narrow;
+    } else {
+        const int64_t *ids = (const int64_t *)b->job.ids;
+        NEO__TRY(d->copy(d, &id, NEO_HOST, ids + at, NEO_DEVICE, sizeof id));
+    }
+    neo__jagged_place place = {lo - b->features[f].first_bag, k - begin, id};
+    return neo__bags_bad_id(c, f, &place);
+}
+/* Look at every offset and id. */
+static neo_status neo__bags_device_look(neo__bags_call *c) {
+    neo_bags *b = c->b;
+    neo_device *d = b->ctx->device;
+    NEO__ZERO(neo__bags_found, found);
+    NEO__TRY(d->bags_check(d, &b->job, &found));
+    if (b->job.bags == 0) return NEO_OK;
+    int64_t ids = found.last - found.first;
+    NEO__CHECK(found.first >= 0, NEO_ERR_FORMAT, "%s: offsets[0] is %" PRId64, c->fn, found.first);
+    NEO__CHECK(ids >= 0, NEO_ERR_FORMAT, "%s: offsets go from %" PRId64 " down to %" PRId64, c->fn,
+               found.first, found.last);
+    NEO__CHECK(ids <= b->sizes.max_ids, NEO_ERR_CAPACITY,
+               "%s: bags '%s': the batch has %" PRId64 " ids, reserved are %" PRId64
+               " (neo_bags_reserve grows it)",
+               c->fn, b->name, ids, b->sizes.max_ids);
+    NEO__CHECK(!b->sizes.none || ids == b->job.out_rows, NEO_ERR_SHAPE,
+               "%s: bags '%s': the batch has %" PRId64 " ids, the tensor %" PRId64 " rows", c->fn,
+               b->name, ids, b->job.out_rows);
+    if (found.bag) return neo__bags_device_bad_offset(c, (int64_t)~found.bag);
+    if (found.id && b->bounds == NEO_BOUNDS_ERROR)
+        return neo__bags_device_bad_id(c, found.first + (int64_t)~found.id);
+    b->job.most_ids = ids;
+    c->cost = (int64_t)found.count;
+    return NEO_OK;
+}
+/* neo__bags_begin, and the job's batch and tensors. c->cost: ids outside their tables. */
+static neo_status neo__bags_device_begin(neo__bags_call *c, neo_tensor t, const char *what,
+                                         int forward) {
+    neo_bags *b = c->b;
+    NEO__TRY(neo__bags_check_sizes(c));
+    NEO__TRY(neo__bags_device_check_batch(c));
+    int64_t ids = c->j->place == NEO_HOST ? neo_jagged_id_count(c->j) : 0;
+    NEO__CHECK(ids <= b->sizes.max_ids, NEO_ERR_CAPACITY,
+               "%s: bags '%s': the batch has %" PRId64 " ids, reserved are %" PRId64
+               " (neo_bags_reserve grows it)",
+               c->fn, b->name, ids, b->sizes.max_ids);
+    NEO__TRY(neo__bags_check_tensor(c, t, what));
+    NEO__CHECK(
+        !t.data || t.place == NEO_DEVICE, NEO_ERR_ARG,
+        "%s: bags '%s': %s is in host memory, but the context computes on a device: neo_tensor_alloc "
+        "makes tensors there",
+        c->fn, b->name, what);
+    NEO__TRY(neo__bags_place_bags(c, t));
+    NEO__TRY(neo__bags_device_features(c, t));
+    b->job.out = c->out;
+    b->job.dout = c->dout;
+    b->job.dweights = c->dweights;
+    int have = !forward && neo__bags_is_staged(b, c->j);
+    NEO__TRY(neo__bags_device_stage(c, have));
+    if (have) return NEO_OK;
+    b->is_staged = 0;
+    NEO__TRY(neo__bags_device_look(c));
+    b->is_staged = forward && c->j->place == NEO_HOST;
+    b->staged = *c->j;
+    b->staged_bags = b->job.bags;
+    b->staged_ids = b->job.most_ids;
+    return NEO_OK;
+}
+
+/* ---- forward, weight_grad ---- */
+static neo_status neo__bags_device_forward(neo__bags_call *c, neo_tensor out) {
+    neo_device *d = c->b->ctx->device;
+    NEO__TRY(neo__bags_device_begin(c, out, "out", 1));
+    c->b->out_of_range += c->cost;
+    return d->bags_forward(d, &c->b->job);
+}
+static neo_status neo__bags_device_weight_grad(neo__bags_call *c, neo_tensor dout) {
+    neo_device *d = c->b->ctx->device;
+    NEO__TRY(neo__bags_device_begin(c, dout, "dout", 0));
+    NEO__CHECK(c->dweights || c->b->job.most_ids == 0, NEO_ERR_ARG, "%s: dweights is NULL", c->fn);
+    return d->bags_weight_grad(d, &c->b->job);
+}
+
+/* ---- backward ---- */
+
+/* Its step depends on how many there have been. */
+static int neo__bag_counts_steps(neo_bag_optim_kind kind) {
+    return kind == NEO_BAG_ADAM || kind == NEO_BAG_PARTIAL_ADAM || kind == NEO_BAG_LAMB ||
+           kind == NEO_BAG_PARTIAL_LAMB;
+}
+/* The numbers of this step, for the device if they are not those of the last. */
+static neo_status neo__bags_device_rules(neo_bags *b, float lr) {
+    neo_device *d = b->ctx->device;
+    int changed = 0;
+    neo__fp_state fp = neo__fp_enter();
+    for (int64_t i = 0; i < b->sizes.tables; i++) {
+        const neo__bag_table *t = &b->tables[i];
+        const int draws = t->store.dtype != NEO_F32 && !t->round_nearest;
+        NEO__ZERO(neo__job_rule, now);
+        now.step = neo__bag_step_make(&t->optim, lr, b->steps + 1);
+        if (!neo__bag_counts_steps(t->optim.kind)) now.step.fix1 = now.step.fix2 = 1.0f;
+        if (draws) now.round = neo__bags_round_key(b, t);
+        now.nearest = t->round_nearest;
+        if (memcmp(&now, &b->job_rules[i], sizeof now) == 0) continue;
+        b->job_rules[i] = now;
+        changed = 1;
+    }
+    neo__fp_leave(fp);
+    if (!changed) return NEO_OK;
+    size_t bytes = (size_t)b->sizes.tables * sizeof *b->job_rules;
+    neo_status status = d->copy(d, b->job.rules, NEO_DEVICE, b->job_rules, NEO_HOST, bytes);
+    if (status != NEO_OK) memset(b->job_rules, 0xFF, bytes); /* the device has not been told */
+    return status;
+}
+/* How the call's leaves and gradients are numbered; then records, sorted. */
+static neo_status neo__bags_device_sort(const neo__bags_call *c) {
+    neo_bags *b = c->b;
+    neo_device *d = b->ctx->device;
+    neo__bags_job *job = &b->job;
+    int64_t leaves = neo__bags_leaf_count(c), floats = 0;
+    job->leaves.batch = c->leaves.batch;
+    job->leaves.rows_per_sample = c->leaves.rows_per_sample;
+    job->leaves.shards = (int)b->sizes.shards;
+    job->leaves.first = c->leaves.first;
+    job->leaves.count = c->leaves.count;
+    job->leaf_bits = neo__bits_for((uint64_t)leaves - 1);
+    job->leaf_sort = 0;
+    for (int64_t i = 0; i < b->sizes.tables; i++)
+        if (b->tables[i].feature_count > 1 && leaves > 1) job->leaf_sort = 1;
+    for (int64_t f = 0; f < b->sizes.features; f++) {
+        const neo__job_feature *p = &b->job_features[f];
+        int64_t stride = NEO__MAX(p->out_stride, p->pack_stride);
+        floats = NEO__MAX(floats, p->out_at + NEO__MAX(p->bags, job->out_rows) * stride);
+    }
+    job->grad_unit = job->aligned ? 4 : 1;
+    job->indirect = job->weights || floats / job->grad_unit > UINT32_MAX;
+    job->records = job->most_ids;
+    job->keep = job->add = 0;
+    job->packs = b->sizes.mean;
+    return d->bags_sort(d, job);
+}
+static neo_status neo__bags_device_backward(neo__bags_back *k, neo_tensor dout) {
+    neo_bags *b = k->call.b;
+    neo_device *d = b->ctx->device;
+    NEO__TRY(neo__bags_device_begin(&k->call, dout, "dout", 0));
+    NEO__CHECK(neo__bags_finite(k->lr), NEO_ERR_NUMERIC, "%s: lr is %g", k->call.fn, (double)k->lr);
+    NEO__CHECK(b->slot_count == 0, NEO_ERR_STATE,
+               "%s: bags '%s': %" PRId64 " rows of gradients are kept: step or clear first",
+               k->call.fn, b->name, b->slot_count);
+    NEO__TRY(neo__bags_device_rules(b, k->lr));
+    NEO__TRY(neo__bags_device_sort(&k->call));
+    NEO__TRY(d->bags_update(d, &b->job));
+    b->is_staged = 0;
+    b->steps++;
+    return NEO_OK;
+}
+
+/* ---- gradients that are kept ---- */
+static neo_status neo__bags_device_clear(neo_bags *b) {
+    neo_device *d = b->ctx->device;
+    if (b->job.max_kept)
+        NEO__TRY(d->fill(d, b->job.hash_key, 0, (size_t)(b->job.hash_mask + 1) * sizeof(uint64_t)));
+    b->slot_count = b->job.slot_count = 0;
+    return NEO_OK;
+}
+/* Back to `before` slots, after new ones did not fit. */
+static neo_status neo__bags_device_no_slot(neo_bags *b, const char *fn, int64_t before) {
+    neo_device *d = b->ctx->device;
+    NEO__TRY(neo__bags_device_clear(b));
+    b->slot_count = b->job.slot_count = before;
+    NEO__TRY(d->bags_hash_slots(d, &b->job));
+    return neo__bags_no_slot(b, fn, before);
+}
+/* Slots for the rows of the sorted records. */
+static neo_status neo__bags_device_slots(neo_bags *b, const char *fn, int64_t before,
+                                         int by_value) {
+    neo_device *d = b->ctx->device;
+    int64_t fresh = 0;
+    b->job.slot_count = b->slot_count;
+    NEO__TRY(d->bags_find_slots(d, &b->job, by_value, &fresh));
+    if (fresh > b->slot_capacity - b->slot_count) return neo__bags_device_no_slot(b, fn, before);
+    NEO__TRY(d->bags_give_slots(d, &b->job, by_value));
+    b->slot_count += fresh;
+    return NEO_OK;
+}
+static neo_status neo__bags_device_accumulate(neo__bags_back *k, neo_tensor dout,
+                                              const neo_leaves *leaves) {
+    neo_bags *b = k->call.b;
+    neo_device *d = b->ctx->device;
+    NEO__TRY(neo__bags_device_begin(&k->call, dout, "dout", 0));
+    NEO__TRY(neo__bags_resolve_leaves(&k->call, leaves));
+    NEO__TRY(neo__bags_device_sort(&k->call));
+    b->job.keep = 1;
+    NEO__TRY(neo__bags_device_slots(b, k->call.fn, b->slot_count, 0));
+    b->is_staged = 0;
+    return d->bags_update(d, &b->job);
+}
+/* Slots for rows of a call's own, then their gradients, in pieces of what the workspace holds. */
+static neo_status neo__bags_device_add_grad(neo_bags *b, int32_t table, const int64_t *rows,
+                                            int64_t count, neo_tensor grad) {
+    neo_device *d = b->ctx->device;
+    neo__bags_job *job = &b->job;
+    const char *fn = "neo_bags_add_grad";
+    int64_t before = b->slot_count, dim = job->max_dim;
+    NEO__CHECK(
+        !grad.data || grad.place == NEO_DEVICE, NEO_ERR_ARG,
+        "%s: bags '%s': grad is in host memory, but the context computes on a device: neo_tensor_alloc "
+        "makes tensors there",
+        fn, b->name);
+    b->is_staged = 0;
+    job->weights = NULL;
+    job->leaf_bits = job->leaf_sort = job->indirect = job->packs = 0;
+    job->keep = job->add = 1;
+    job->grad_unit = grad.stride[0];
+    for (int pass = 0; pass < 2; pass++) { /* all rows have a place before a kept number changes */
+        for (int64_t i = 0; i < count; i += job->records) {
+            job->records = NEO__MIN(count - i, job->max_ids);
+            if (pass == 0 || count > job->max_ids) {
+                NEO__TRY(d->copy(d, b->stage_ids, NEO_DEVICE, rows + i, NEO_HOST,
+                                 (size_t)job->records * sizeof *rows));
+                NEO__TRY(d->bags_sort_rows(d, job, (const int64_t *)b->stage_ids,
+                                           b->job_tables[table].first_key));
+                NEO__TRY(neo__bags_device_slots(b, fn, before, 1));
+            }
+            job->dout = (const float *)grad.data + i * grad.stride[0];
+            if (pass == 1) NEO__TRY(d->bags_update(d, job));
+        }
+        if (pass == 0 && b->slot_count > before)
+            NEO__TRY(d->fill(d, job->kept + before * dim, 0,
+                             (size_t)((b->slot_count - before) * dim) * sizeof(float)));
+    }
+    return NEO_OK;
+}
+/* Which row of which table a key is. */
+static int32_t neo__bags_table_of(const neo_bags *b, int64_t key) {
+    int64_t lo = 0, hi = b->sizes.tables;
+    while (lo + 1 < hi) {
+        int64_t mid = (lo + hi) / 2;
+        if (b->job_tables[mid].first_key <= key) lo = mid;
+        else hi = mid;
+    }
+    return (int32_t)lo;
+}
+static const float *neo__bags_device_kept_row(const neo_bags *b, int64_t i, int32_t *table,
+                                              int64_t *row) {
+    neo_device *d = b->ctx->device;
+    uint64_t key = 0;
+    if (d->copy(d, &key, NEO_HOST, b->job.slot_key + i, NEO_DEVICE, sizeof key) != NEO_OK)
+        return NULL;
+    int32_t t = neo__bags_table_of(b, (int64_t)key);
+    if (table) *table = t;
+    if (row) *row = (int64_t)key - b->job_tables[t].first_key;
+    neo_status status = d->copy(d, b->host_stage, NEO_HOST, b->job.kept + i * b->job.max_dim,
+                                NEO_DEVICE, (size_t)b->tables[t].dim * sizeof(float));
+    return status == NEO_OK ? b->host_stage : NULL;
+}
+static void neo__bags_device_grad_squares(const neo_bags *b, neo_exact *sum) {
+    neo_device *d = b->ctx->device;
+    int64_t blocks = neo__bag_blocks(b->job.max_dim), most = NEO__BAG_HOST_STAGE / blocks;
+    if (most < 1) most = 1; /* a row's blocks are fewer than its floats */
+    for (int64_t i = 0, count; i < b->slot_count; i += count) {
+        count = NEO__MIN(most, b->slot_count - i);
+        size_t bytes = (size_t)(count * blocks) * sizeof(float);
+        if (d->bags_squares(d, &b->job, i, count, b->job.stage) != NEO_OK ||
+            d->copy(d, b->host_stage, NEO_HOST, b->job.stage, NEO_DEVICE, bytes) != NEO_OK)
+            return; /* the device tells a later call too */
+        for (int64_t k = 0; k < count * blocks; k++) neo_exact_add(sum, b->host_stage[k]);
+    }
+}
+static neo_status neo__bags_device_step(neo_bags *b, float lr) {
+    neo_device *d = b->ctx->device;
+    b->job.records = b->job.slot_count = b->slot_count;
+    b->job.leaf_bits = b->job.leaf_sort = b->job.indirect = b->job.keep = b->job.add = 0;
+    b->job.packs = 0;
+    b->job.grad_unit = b->job.max_dim;
+    b->job.weights = NULL;
+    b->job.dout = b->job.kept;
+    b->job.aligned = b->job.max_dim % 4 == 0;
+    NEO__TRY(neo__bags_device_rules(b, lr));
+    if (b->slot_count) NEO__TRY(d->bags_step_kept(d, &b->job));
+    NEO__TRY(neo__bags_device_clear(b));
+    b->is_staged = 0;
     b->steps++;
     return NEO_OK;
 }
@@ -13877,11 +15567,13 @@ typedef struct neo__out {
     uint32_t crc;
     uint64_t bytes;
     size_t used;
+    neo_ctx *ctx; /* of tensors in a device's memory; or NULL */
     char buffer[4096];
 } neo__out;
 
 static void neo__out_begin(neo__out *out, neo__file *file) {
     out->file = file;
+    out->ctx = NULL;
     out->status = NEO_OK;
     out->crc = 0;
     out->bytes = 0;
@@ -14078,6 +15770,7 @@ typedef struct neo__rect {
 /* Memory that holds a rectangle of a tensor. */
 typedef struct neo__slab {
     char *data;
+    neo_place memory;
     neo_dtype dtype;
     neo__rect place;
     int64_t step; /* elements from row to row */
@@ -14182,11 +15875,56 @@ static neo__rect neo__rect_cut(const neo__rect *a, const neo__rect *b) {
 static neo__slab neo__slab_whole(const neo_tensor *t) {
     neo__slab slab;
     slab.data = (char *)t->data;
+    slab.memory = t->place;
     slab.dtype = t->dtype;
     slab.place = neo__rect_whole(t);
     slab.step = slab.place.cols;
     return slab;
 }
+/* ---- slabs in a device's memory: they pass through the context's scratch in pieces ---- */
+enum { NEO__STAGE_SKIP = 1 << 20, /* of the scratch: what files are read into */
+       NEO__STAGE_BYTES = NEO__SHARED_SCRATCH_BYTES - NEO__STAGE_SKIP };
+/* The piece of `all` behind `piece` (rows 0: the first one) that fits the stage; 0 at the end. */
+static int neo__stage_next(const neo__rect *all, neo_dtype dtype, neo__rect *piece) {
+    const int64_t room = NEO__STAGE_BYTES / (int64_t)neo_dtype_size(dtype);
+    int64_t row = all->row, col = all->col;
+    if (piece->rows > 0) {
+        row = piece->row, col = piece->col + piece->cols;
+        if (col == all->col + all->cols) row += piece->rows, col = all->col;
+    }
+    if (all->cols == 0 || row >= all->row + all->rows) return 0;
+    piece->row = row;
+    piece->col = col;
+    piece->cols = NEO__MIN(all->col + all->cols - col, room);
+    piece->rows = NEO__MIN(all->row + all->rows - row, NEO__MAX(room / all->cols, 1));
+    return 1;
+}
+/* The stage as a slab of that piece. */
+static neo__slab neo__stage_of(neo_ctx *ctx, const neo__slab *slab, const neo__rect *piece) {
+    neo__slab stage = *slab;
+    stage.data = neo__shared_scratch(ctx) + NEO__STAGE_SKIP;
+    stage.memory = NEO_HOST;
+    stage.place = *piece;
+    stage.step = piece->cols;
+    return stage;
+}
+/* A piece between the slab and the stage. */
+static neo_status neo__stage_move(neo_ctx *ctx, const neo__slab *slab, const neo__slab *stage,
+                                  int to_device) {
+    const size_t size = neo_dtype_size(slab->dtype);
+    int64_t rows = stage->place.rows, width = stage->place.cols;
+    char *host = stage->data;
+    char *there = slab->data + (size_t)((stage->place.row - slab->place.row) * slab->step +
+                                        stage->place.col - slab->place.col) * size;
+    if (width == slab->step) width *= rows, rows = 1;
+    for (int64_t r = 0; r < rows; r++, host += (size_t)width * size, there += (size_t)slab->step * size) {
+        if (to_device)
+            NEO__TRY(neo__data_write(ctx, there, slab->memory, host, (size_t)width * size));
+        else NEO__TRY(neo__data_read(ctx, host, there, slab->memory, (size_t)width * size));
+    }
+    return NEO_OK;
+}
+
 /* "[0:100,0:16]", or "[0:100]" of one dimension: where an entry is in its tensor. */
 static const char *neo__place_text(const neo__state_entry *entry, char text[96]) {
     const neo__rect *r = &entry->slab.place;
@@ -14303,6 +16041,7 @@ NEO_API neo_status neo_state_add(neo_state *state, neo_state_kind kind, const ch
     if (t.absent && !t.data) return neo__no_data("neo_state_add", name, t, NEO_ERR_STATE);
     NEO__CHECK(neo__tensor_is_storable(&t), NEO_ERR_ARG,
                "neo_state_add: %s: the tensor is none or not contiguous", name);
+    if (t.place == NEO_DEVICE) NEO__TRY(neo__check_place(state->ctx, t, "neo_state_add", name));
     NEO__CHECK(neo__state_find(state, name) < 0, NEO_ERR_ARG, "neo_state_add: %s is there already",
                name);
     NEO__ZERO(neo__state_entry, entry);
@@ -14314,7 +16053,7 @@ NEO_API neo_status neo_state_add(neo_state *state, neo_state_kind kind, const ch
 }
 
 /* The tensor and its place make sense by themselves. */
-static neo_status neo__state_check_part(const char *name, const neo_tensor *t,
+static neo_status neo__state_check_part(const neo_ctx *ctx, const char *name, const neo_tensor *t,
                                         const neo_part *part) {
     NEO__CHECK(part && (t->ndim == 1 || t->ndim == 2) &&
                    (unsigned)t->dtype < (unsigned)NEO_DTYPE_COUNT,
@@ -14323,6 +16062,7 @@ static neo_status neo__state_check_part(const char *name, const neo_tensor *t,
     int flat = t->ndim == 1;
     int64_t n = t->shape[0], m = flat ? 1 : t->shape[1], cols = flat ? 1 : part->cols;
     if (t->absent && !t->data) return neo__no_data("neo_state_add_part", name, *t, NEO_ERR_STATE);
+    if (t->place == NEO_DEVICE) NEO__TRY(neo__check_place(ctx, *t, "neo_state_add_part", name));
     NEO__CHECK(n >= 0 && m >= 0 && (t->data || n == 0 || m == 0), NEO_ERR_ARG,
                "neo_state_add_part: %s: the tensor is none", name);
     NEO__CHECK((m <= 1 || flat || t->stride[1] == 1) && (n <= 1 || t->stride[0] >= m), NEO_ERR_ARG,
@@ -14367,7 +16107,7 @@ static neo_status neo__state_check_parts(const neo_state *state, int first, cons
 NEO_API neo_status neo_state_add_part(neo_state *state, neo_state_kind kind, const char *name,
                                       neo_tensor t, const neo_part *part) {
     NEO__TRY(neo__state_check(state, "neo_state_add_part", kind, name));
-    NEO__TRY(neo__state_check_part(name, &t, part));
+    NEO__TRY(neo__state_check_part(state->ctx, name, &t, part));
     int64_t shape[2] = {part->rows, part->cols};
     NEO__ZERO(neo__state_entry, entry);
     entry.kind = kind;
@@ -14376,6 +16116,7 @@ NEO_API neo_status neo_state_add_part(neo_state *state, neo_state_kind kind, con
     entry.is_copy = part->copy != 0;
     entry.whole = neo_tensor_nd(NULL, t.dtype, t.ndim, shape);
     entry.slab.data = (char *)t.data;
+    entry.slab.memory = t.place;
     entry.slab.dtype = t.dtype;
     entry.slab.place.row = part->first_row;
     entry.slab.place.col = part->first_col;
@@ -14389,6 +16130,7 @@ NEO_API neo_status neo_state_add_part(neo_state *state, neo_state_kind kind, con
 
 NEO_API neo_status neo_state_add_params(neo_state *state, const neo_params *params) {
     NEO__CHECK(state && params, NEO_ERR_ARG, "neo_state_add_params: an argument is NULL");
+    NEO__TRY(neo__check_device(state->ctx, params->ctx, "neo_state_add_params", "params are"));
     int before = state->count;
     for (int i = 0; i < neo_params_count(params); i++) {
         const neo_param *param = neo_params_at(params, i);
@@ -14402,6 +16144,7 @@ NEO_API neo_status neo_state_add_params(neo_state *state, const neo_params *para
 
 NEO_API neo_status neo_state_add_optim(neo_state *state, neo_optim *optim) {
     NEO__CHECK(state && optim, NEO_ERR_ARG, "neo_state_add_optim: an argument is NULL");
+    NEO__TRY(neo__check_device(state->ctx, optim->ctx, "neo_state_add_optim", "optim is"));
     int before = state->count;
     const char *name = NULL;
     neo_tensor t = neo_tensor_none();
@@ -14434,6 +16177,7 @@ static neo_status neo__state_add_table(neo_state *state, neo_bags *bags, int32_t
 }
 NEO_API neo_status neo_state_add_bags(neo_state *state, neo_bags *bags) {
     NEO__CHECK(state && bags, NEO_ERR_ARG, "neo_state_add_bags: an argument is NULL");
+    NEO__TRY(neo__check_device(state->ctx, bags->ctx, "neo_state_add_bags", "bags are"));
     int before = state->count;
     neo_status status = NEO_OK;
     for (int32_t i = 0; i < neo_bags_table_count(bags) && status == NEO_OK; i++)
@@ -14588,17 +16332,29 @@ static uint64_t neo__entry_key(const neo__state_entry *entry) {
     const neo_tensor *whole = &entry->whole;
     return neo__digest_key(entry->name, whole->dtype, whole->ndim, whole->shape);
 }
-/* The sum over the elements of an entry. */
-static uint64_t neo__entry_digest(const neo_state *state, const neo__state_entry *entry) {
+static uint64_t neo__slab_digest(neo_ctx *ctx, const neo__state_entry *entry, const neo__slab *slab) {
     neo__digest_job job;
-    job.slab = &entry->slab;
+    job.slab = slab;
     job.key = neo__entry_key(entry);
     job.whole_cols = neo__rect_whole(&entry->whole).cols;
-    job.count = entry->slab.place.rows * entry->slab.place.cols;
-    job.tasks = neo__task_count(state->ctx, job.count, 65536);
+    job.count = slab->place.rows * slab->place.cols;
+    job.tasks = neo__task_count(ctx, job.count, 65536);
     job.sum = 0;
-    neo_parallel_for(state->ctx, job.tasks, neo__digest_task, &job);
+    neo_parallel_for(ctx, job.tasks, neo__digest_task, &job);
     return job.sum;
+}
+/* The sum over the elements of an entry. Memory of a device that cannot be read counts as nothing. */
+static uint64_t neo__entry_digest(const neo_state *state, const neo__state_entry *entry) {
+    const neo__slab *slab = &entry->slab;
+    uint64_t sum = 0;
+    if (slab->memory == NEO_HOST) return neo__slab_digest(state->ctx, entry, slab);
+    NEO__ZERO(neo__rect, piece);
+    while (neo__stage_next(&slab->place, slab->dtype, &piece)) {
+        neo__slab stage = neo__stage_of(state->ctx, slab, &piece);
+        if (neo__stage_move(state->ctx, slab, &stage, 0) != NEO_OK) return 0;
+        sum += neo__slab_digest(state->ctx, entry, &stage);
+    }
+    return sum;
 }
 NEO_API uint64_t neo_state_digest(const neo_state *state) {
     uint64_t parts = 0, keys = 0;
@@ -15370,11 +17126,27 @@ static neo_status neo__st_scatter(neo_ctx *ctx, char *buffer, neo_dtype from, in
                (size_t)width * size);
     return NEO_OK;
 }
+typedef neo_status (*neo__st_read_fn)(neo_ctx *ctx, const neo__file *file, const neo__st_rect *rect,
+                                      const neo__slab *slab);
+/* `cut` of a slab in a device's memory, by way of the stage. */
+static neo_status neo__st_read_staged(neo_ctx *ctx, const neo__file *file, const neo__st_rect *rect,
+                                      const neo__slab *slab, const neo__rect *cut,
+                                      neo__st_read_fn read) {
+    NEO__ZERO(neo__rect, piece);
+    while (neo__stage_next(cut, slab->dtype, &piece)) {
+        neo__slab stage = neo__stage_of(ctx, slab, &piece);
+        NEO__TRY(read(ctx, file, rect, &stage));
+        NEO__TRY(neo__stage_move(ctx, slab, &stage, 1));
+    }
+    return NEO_OK;
+}
 /* What rect and slab share, from the file to memory. The context's scratch is the buffer. */
 static neo_status neo__st_read_rect(neo_ctx *ctx, const neo__file *file, const neo__st_rect *rect,
                                     const neo__slab *slab) {
     neo__rect cut = neo__rect_cut(&rect->place, &slab->place);
     if (cut.rows == 0) return NEO_OK;
+    if (slab->memory == NEO_DEVICE)
+        return neo__st_read_staged(ctx, file, rect, slab, &cut, neo__st_read_rect);
     size_t from = neo_dtype_size(rect->dtype), to = neo_dtype_size(slab->dtype);
     int64_t rows = cut.rows, width = cut.cols, from_step = rect->place.cols, to_step = slab->step;
     int64_t at = (cut.row - rect->place.row) * from_step + cut.col - rect->place.col;
@@ -15412,6 +17184,8 @@ static neo_status neo__st_read_transposed(neo_ctx *ctx, const neo__file *file,
     int64_t step = rect->place.cols, rows = slab->place.cols, width = slab->place.rows;
     int64_t room = (int64_t)(NEO__ST_BUFFER_BYTES / from), piece = NEO__MIN(width, room);
     if (rows == 0 || width == 0) return NEO_OK;
+    if (slab->memory == NEO_DEVICE)
+        return neo__st_read_staged(ctx, file, rect, slab, &slab->place, neo__st_read_transposed);
     int64_t batch = (size_t)width * from >= NEO__ST_ROW_BYTES
                         ? 1
                         : NEO__MIN((room - piece) / step + 1, rows);
@@ -15443,6 +17217,7 @@ NEO_API neo_status neo_safetensors_read(neo_safetensors *file, int index, neo_te
     NEO__CHECK(neo__tensor_is_storable(&t), NEO_ERR_ARG,
                "%s: tensor %s: what to read into is none or not contiguous", file->path,
                file->tensors[index].name);
+    if (t.place == NEO_DEVICE) NEO__TRY(neo__check_place(file->ctx, t, "neo_safetensors_read", "t"));
     neo__st_rect rect = neo__st_rect_of(file, index);
     neo__slab slab = neo__slab_whole(&t);
     return neo__st_read_rect(file->ctx, &file->file, &rect, &slab);
@@ -15506,8 +17281,25 @@ static void neo__st_put_header(neo__out *out, const neo__st_item *items, int cou
     }
     neo__out_text(out, "}");
 }
+static void neo__st_put_staged(neo__out *out, const neo_tensor *t) {
+    neo__slab slab = neo__slab_whole(t);
+    if (t->ndim > 0 && t->shape[0] > 1 && !neo_tensor_is_contiguous(*t)) slab.step = t->stride[0];
+    NEO__ZERO(neo__rect, piece);
+    while (out->status == NEO_OK && neo__stage_next(&slab.place, slab.dtype, &piece)) {
+        neo__slab stage = neo__stage_of(out->ctx, &slab, &piece);
+        neo_status status = neo__stage_move(out->ctx, &slab, &stage, 0);
+        if (status != NEO_OK) out->status = status;
+        else
+            neo__out_bytes(out, stage.data,
+                           (size_t)(piece.rows * piece.cols) * neo_dtype_size(slab.dtype));
+    }
+}
 /* A tensor of any shape in one piece, or one of 1 or 2 dimensions whose rows lie apart. */
 static void neo__st_put_data(neo__out *out, const neo_tensor *t) {
+    if (t->place == NEO_DEVICE) {
+        neo__st_put_staged(out, t);
+        return;
+    }
     if (neo_tensor_is_contiguous(*t)) {
         neo__out_bytes(out, t->data, neo_tensor_bytes(*t));
         return;
@@ -15568,6 +17360,9 @@ static neo_status neo__st_check_items(const char *function, neo__st_item *items,
         if (t.absent && !t.data) return neo__no_data(function, name, t, NEO_ERR_STATE);
         NEO__CHECK(neo__tensor_is_storable(&t), NEO_ERR_ARG,
                    "%s: tensor %s is none or not contiguous", function, name);
+        NEO__CHECK(t.place == NEO_HOST, NEO_ERR_ARG,
+                   "%s: tensor %s is in a device's memory: neo_tensor_copy it to the host first",
+                   function, name);
     }
     if (count > 1) qsort(items, (size_t)count, sizeof *items, neo__st_compare_item_names);
     for (int i = 1; i < count; i++)
@@ -15922,6 +17717,7 @@ static neo_status neo__ckpt_write_tensors(neo__ckpt_save *save, int weights,
     neo__out out;
     NEO__TRY(neo__file_open(&file, path, NEO__FILE_CREATE));
     neo__out_begin(&out, &file);
+    out.ctx = save->state->ctx;
     neo_status status =
         neo__st_put(&out, save->items, count, save->metadata, save->pair_count, NULL);
     return neo__ckpt_finish(&out, status, record);
@@ -17065,7 +18861,21 @@ NEO_API void neo_metrics_reset(neo_metrics *m) {
 NEO__COLD_END
 
 /* ---- updates ---- */
-static neo_status neo__metrics_check(neo_tensor logit, neo_tensor label) {
+/* A tensor of a device, brought to half of the context's scratch. */
+static neo_status neo__metrics_fetch(neo_ctx *ctx, neo_tensor *t, int half) {
+    char *room = neo__shared_scratch(ctx) + half * (NEO__SHARED_SCRATCH_BYTES / 2);
+    if (t->place == NEO_HOST) return NEO_OK;
+    NEO__CHECK(neo_tensor_bytes(*t) <= NEO__SHARED_SCRATCH_BYTES / 2, NEO_ERR_CAPACITY,
+               "neo_metrics_update: %" PRId64 " samples of a device, more than %d at once",
+               t->shape[0], NEO__SHARED_SCRATCH_BYTES / 2 / (int)sizeof(float));
+    NEO__TRY(neo__check_place(ctx, *t, "neo_metrics_update", half ? "label" : "logit"));
+    NEO__TRY(neo__data_read(ctx, room, t->data, t->place, neo_tensor_bytes(*t)));
+    t->data = room;
+    return NEO_OK;
+}
+/* What is to be added, in host memory. */
+static neo_status neo__metrics_check(neo_ctx *ctx, neo_tensor logit, neo_tensor label,
+                                     const float **from_logit, const float **from_label) {
     NEO__CHECK(neo__given(logit) && neo__given(label), NEO_ERR_ARG,
                "neo_metrics_update: logit or label is none");
     if (!logit.data) return neo__no_data("neo_metrics_update", "logit", logit, NEO_ERR_ARG);
@@ -17078,7 +18888,11 @@ static neo_status neo__metrics_check(neo_tensor logit, neo_tensor label) {
                    neo_tensor_count(label) == label.shape[0] && logit.shape[0] == label.shape[0],
                NEO_ERR_SHAPE,
                "neo_metrics_update: logit and label must be contiguous [B] or [B][1]");
+    NEO__TRY(neo__metrics_fetch(ctx, &logit, 0));
+    NEO__TRY(neo__metrics_fetch(ctx, &label, 1));
     const float *x = (const float *)logit.data, *y = (const float *)label.data;
+    *from_logit = x;
+    *from_label = y;
     for (int64_t i = 0; i < logit.shape[0]; i++) {
         NEO__CHECK(x[i] - x[i] == 0.0f, NEO_ERR_NUMERIC,
                    "neo_metrics_update: logit of sample %" PRId64 " is %g", i, (double)x[i]);
@@ -17107,8 +18921,8 @@ static void neo__metric_sums_add(const neo_ctx *ctx, neo__metric_sums *sums, con
 }
 NEO_API neo_status neo_metrics_update(neo_metrics *m, neo_tensor logit, neo_tensor label) {
     NEO__CHECK(m, NEO_ERR_ARG, "neo_metrics_update: metrics is NULL");
-    NEO__TRY(neo__metrics_check(logit, label));
-    const float *x = (const float *)logit.data, *y = (const float *)label.data;
+    const float *x = NULL, *y = NULL;
+    NEO__TRY(neo__metrics_check(m->ctx, logit, label, &x, &y));
     neo__fp_state fp = neo__fp_enter();
     int64_t slot = m->window ? m->lifetime.count % m->window : 0;
     for (int64_t i = 0; i < logit.shape[0]; i++) {
@@ -18204,6 +20018,10 @@ NEO__COLD_END
 #pragma STDC FP_CONTRACT DEFAULT
 #elif defined(__GNUC__)
 #pragma GCC pop_options
+#if defined(__CUDACC__)
+#pragma nv_diag_default 1675
+#pragma nv_diag_default 550
+#endif
 #endif
 #endif /* NEO_IMPLEMENTATION */
 
@@ -18228,6 +20046,13 @@ NEO__COLD_END
      NEO__TO_I(v): to i32, nearest even   NEO__TO_F(vi)   NEO__AS_I(v) NEO__AS_F(vi): the same bits
      NEO__LOADI(p) NEO__STOREI(p, v)              i32
      NEO__TREE16(p): the sum of 16 floats at p by the fixed tree (i + 8, + 4, + 2, + 1)
+     NEO__SPILL(p, v)                             the lanes of v to an array that scalar code reads
+     NEO__ADD1 SUB1 MUL1 DIV1 SQRT1 FMA1          of single floats, each rounded by itself
+
+   NEO__PASS_WARP is a GPU, for neo_cuda.cuh: 16 lanes of a warp are a vector, and each runs the whole
+   text. So scalars are computed alike by all 16; an array in a function is a lane's own, of which it
+   sees what it stored itself; and memory that one lane wrote may be read by another only after
+   NEO__SYNC(), which is nothing elsewhere. Scalars in memory are read, then synchronized, then written.
    ================================================================================================ */
 #if NEO__PASS == NEO__PASS_SCALAR
 #define NEO__FN(name) neo__##name##_scalar
@@ -18235,8 +20060,35 @@ NEO__COLD_END
 #define NEO__FN(name) neo__##name##_avx2
 #elif NEO__PASS == NEO__PASS_AVX512
 #define NEO__FN(name) neo__##name##_avx512
+#elif NEO__PASS == NEO__PASS_WARP
+#define NEO__FN(name) neo__##name##_warp
 #else
 #define NEO__FN(name) neo__##name##_neon
+#endif
+
+#if NEO__PASS == NEO__PASS_WARP
+#define NEO__KERNEL NEO__UNUSED static __device__
+#define NEO__KERNEL_INLINE static __device__ __forceinline__
+#define NEO__KERNEL_FAR NEO__UNUSED static __device__
+#define NEO__SYNC() __syncwarp(NEO__FN(mask)())
+#define NEO__ADD1(a, b) __fadd_rn(a, b)
+#define NEO__SUB1(a, b) __fsub_rn(a, b)
+#define NEO__MUL1(a, b) __fmul_rn(a, b)
+#define NEO__DIV1(a, b) __fdiv_rn(a, b)
+#define NEO__SQRT1(a) __fsqrt_rn(a)
+#define NEO__FMA1(a, b, c) __fmaf_rn(a, b, c)
+#else
+#define NEO__KERNEL static
+#define NEO__KERNEL_INLINE NEO__INLINE
+#define NEO__KERNEL_FAR static NEO__NOINLINE
+#define NEO__SYNC() ((void)0)
+#define NEO__SPILL(p, v) NEO__STORE(p, v)
+#define NEO__ADD1(a, b) ((a) + (b))
+#define NEO__SUB1(a, b) ((a) - (b))
+#define NEO__MUL1(a, b) ((a) * (b))
+#define NEO__DIV1(a, b) ((a) / (b))
+#define NEO__SQRT1(a) sqrtf(a)
+#define NEO__FMA1(a, b, c) neo__fma(a, b, c)
 #endif
 
 #if NEO__PASS == NEO__PASS_SCALAR
@@ -18285,16 +20137,85 @@ NEO__COLD_END
 #define NEO__LOADI(p) (*(const int32_t *)(p))
 #define NEO__STOREI(p, v) (*(int32_t *)(p) = (v))
 /* To nearest even for |x| < 2^22, by the sum's own rounding. */
-NEO__INLINE int32_t neo__round_to_i32(float x) {
+NEO__KERNEL_INLINE int32_t neo__round_to_i32(float x) {
     float shifted = x + 12582912.0f; /* 1.5 * 2^23 */
     return (int32_t)neo__bits_f32(shifted) - 0x4B400000;
 }
 #define NEO__TREE16(p) NEO__FN(tree16)(p)
-NEO__INLINE float NEO__FN(tree16)(const float *p) {
+NEO__KERNEL_INLINE float NEO__FN(tree16)(const float *p) {
     float a[8];
     for (int i = 0; i < 8; i++) a[i] = p[i] + p[i + 8];
     for (int i = 0; i < 4; i++) a[i] = a[i] + a[i + 4];
     return (a[0] + a[2]) + (a[1] + a[3]);
+}
+
+#elif NEO__PASS == NEO__PASS_WARP
+#define NEO__W 16
+#define NEO__VF float
+#define NEO__VI int32_t
+#define NEO__VM int
+NEO__KERNEL_INLINE int NEO__FN(lane)(void) { return (int)(threadIdx.x & 15u); }
+/* The 16 threads of the vector among the warp's 32. */
+NEO__KERNEL_INLINE unsigned NEO__FN(mask)(void) { return 0xFFFFu << (threadIdx.x & 16u); }
+#define NEO__LOAD(p) ((p)[NEO__FN(lane)()])
+#define NEO__STORE(p, v) ((p)[NEO__FN(lane)()] = (v))
+#define NEO__LOADN(p, n) (NEO__FN(lane)() < (n) ? (p)[NEO__FN(lane)()] : 0.0f)
+#define NEO__STOREN(p, v, n)                                                                       \
+    do {                                                                                           \
+        if (NEO__FN(lane)() < (n)) (p)[NEO__FN(lane)()] = (v);                                     \
+    } while (0)
+#define NEO__SPILL(p, v) NEO__FN(spill)(p, v)
+NEO__KERNEL_INLINE void NEO__FN(spill)(float *p, float v) {
+    for (int l = 0; l < 16; l++) p[l] = __shfl_sync(NEO__FN(mask)(), v, l, 16);
+}
+#define NEO__SET(x) ((float)(x))
+#define NEO__SETI(x) ((int32_t)(x))
+#define NEO__ADD(a, b) __fadd_rn(a, b)
+#define NEO__SUB(a, b) __fsub_rn(a, b)
+#define NEO__MUL(a, b) __fmul_rn(a, b)
+#define NEO__DIV(a, b) __fdiv_rn(a, b)
+#define NEO__SQRT(a) __fsqrt_rn(a)
+#define NEO__FMA(a, b, c) __fmaf_rn(a, b, c)
+#define NEO__FNMA(a, b, c) __fmaf_rn(-(a), b, c)
+#define NEO__MAX_(a, b) NEO__FN(max)(a, b)
+#define NEO__MIN_(a, b) NEO__FN(min)(a, b)
+NEO__KERNEL_INLINE float NEO__FN(max)(float a, float b) { return a > b ? a : b; }
+NEO__KERNEL_INLINE float NEO__FN(min)(float a, float b) { return a < b ? a : b; }
+#define NEO__LT(a, b) ((a) < (b))
+#define NEO__LE(a, b) ((a) <= (b))
+#define NEO__GT(a, b) ((a) > (b))
+#define NEO__EQ(a, b) ((a) == (b))
+#define NEO__SELECT(m, a, b) ((m) ? (a) : (b))
+#define NEO__AND_M(m, k) ((m) & (k))
+#define NEO__ANY(m) __any_sync(NEO__FN(mask)(), m)
+#define NEO__ADDI(a, b) ((int32_t)((uint32_t)(a) + (uint32_t)(b)))
+#define NEO__SUBI(a, b) ((int32_t)((uint32_t)(a) - (uint32_t)(b)))
+#define NEO__MULI(a, b) ((int32_t)((uint32_t)(a) * (uint32_t)(b)))
+#define NEO__ANDI(a, b) ((a) & (b))
+#define NEO__ORI(a, b) ((a) | (b))
+#define NEO__XORI(a, b) ((a) ^ (b))
+#define NEO__SHLI(a, n) ((int32_t)((uint32_t)(a) << (n)))
+#define NEO__SHRI(a, n) ((int32_t)((uint32_t)(a) >> (n)))
+#define NEO__SRAI(a, n) ((a) >> (n))
+#define NEO__GTI(a, b) ((a) > (b))
+#define NEO__EQI(a, b) ((a) == (b))
+#define NEO__SELECTI(m, a, b) ((m) ? (a) : (b))
+#define NEO__TO_I(v) NEO__FN(round_to_i32)(v)
+#define NEO__TO_F(v) ((float)(v))
+#define NEO__AS_I(v) ((int32_t)neo__bits_f32(v))
+#define NEO__AS_F(v) neo__f32_bits((uint32_t)(v))
+#define NEO__LOADI(p) (((const int32_t *)(p))[NEO__FN(lane)()])
+#define NEO__STOREI(p, v) (((int32_t *)(p))[NEO__FN(lane)()] = (v))
+/* To nearest even for |x| < 2^22, by the sum's own rounding. */
+NEO__KERNEL_INLINE int32_t NEO__FN(round_to_i32)(float x) {
+    return (int32_t)neo__bits_f32(__fadd_rn(x, 12582912.0f)) - 0x4B400000; /* 1.5 * 2^23 */
+}
+#define NEO__TREE16(p) NEO__FN(tree16)((p)[NEO__FN(lane)()])
+/* All lanes get the sum: to exchange two halves does not change it. */
+NEO__KERNEL_INLINE float NEO__FN(tree16)(float v) {
+    for (int step = 8; step > 0; step /= 2)
+        v = __fadd_rn(v, __shfl_xor_sync(NEO__FN(mask)(), v, step, 16));
+    return v;
 }
 
 #elif NEO__PASS == NEO__PASS_AVX512
@@ -18344,7 +20265,7 @@ NEO__INLINE float NEO__FN(tree16)(const float *p) {
 #define NEO__LOADI(p) _mm512_loadu_si512((const void *)(p))
 #define NEO__STOREI(p, v) _mm512_storeu_si512((void *)(p), v)
 #define NEO__TREE16(p) NEO__FN(tree16v)(_mm512_loadu_ps(p))
-NEO__INLINE float NEO__FN(tree16v)(__m512 v) {
+NEO__KERNEL_INLINE float NEO__FN(tree16v)(__m512 v) {
     __m256 a = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
     __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     b = _mm_add_ps(b, _mm_movehl_ps(b, b));
@@ -18357,7 +20278,7 @@ NEO__INLINE float NEO__FN(tree16v)(__m512 v) {
 #define NEO__VI __m256i
 #define NEO__VM __m256
 #define NEO__LANES(n) NEO__FN(lanes)(n)
-NEO__INLINE __m256i NEO__FN(lanes)(int64_t n) {
+NEO__KERNEL_INLINE __m256i NEO__FN(lanes)(int64_t n) {
     static const int32_t mask[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
     return _mm256_loadu_si256((const __m256i *)(const void *)(mask + 8 - n));
 }
@@ -18402,7 +20323,7 @@ NEO__INLINE __m256i NEO__FN(lanes)(int64_t n) {
 #define NEO__LOADI(p) _mm256_loadu_si256((const __m256i *)(const void *)(p))
 #define NEO__STOREI(p, v) _mm256_storeu_si256((__m256i *)(void *)(p), v)
 #define NEO__TREE16(p) NEO__FN(tree16)(p)
-NEO__INLINE float NEO__FN(tree16)(const float *p) {
+NEO__KERNEL_INLINE float NEO__FN(tree16)(const float *p) {
     __m256 a = _mm256_add_ps(_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8));
     __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     b = _mm_add_ps(b, _mm_movehl_ps(b, b));
@@ -18418,12 +20339,12 @@ NEO__INLINE float NEO__FN(tree16)(const float *p) {
 #define NEO__STORE(p, v) vst1q_f32(p, v)
 #define NEO__LOADN(p, n) NEO__FN(loadn)(p, n)
 #define NEO__STOREN(p, v, n) NEO__FN(storen)(p, v, n)
-NEO__INLINE float32x4_t NEO__FN(loadn)(const float *p, int64_t n) {
+NEO__KERNEL_INLINE float32x4_t NEO__FN(loadn)(const float *p, int64_t n) {
     float lane[4] = {0, 0, 0, 0};
     for (int64_t i = 0; i < n; i++) lane[i] = p[i];
     return vld1q_f32(lane);
 }
-NEO__INLINE void NEO__FN(storen)(float *p, float32x4_t v, int64_t n) {
+NEO__KERNEL_INLINE void NEO__FN(storen)(float *p, float32x4_t v, int64_t n) {
     float lane[4];
     vst1q_f32(lane, v);
     for (int64_t i = 0; i < n; i++) p[i] = lane[i];
@@ -18439,10 +20360,10 @@ NEO__INLINE void NEO__FN(storen)(float *p, float32x4_t v, int64_t n) {
 #define NEO__FNMA(a, b, c) vfmsq_f32(c, a, b)
 #define NEO__MAX_(a, b) NEO__FN(max)(a, b)
 #define NEO__MIN_(a, b) NEO__FN(min)(a, b)
-NEO__INLINE float32x4_t NEO__FN(max)(float32x4_t a, float32x4_t b) {
+NEO__KERNEL_INLINE float32x4_t NEO__FN(max)(float32x4_t a, float32x4_t b) {
     return vbslq_f32(vcgtq_f32(a, b), a, b);
 }
-NEO__INLINE float32x4_t NEO__FN(min)(float32x4_t a, float32x4_t b) {
+NEO__KERNEL_INLINE float32x4_t NEO__FN(min)(float32x4_t a, float32x4_t b) {
     return vbslq_f32(vcltq_f32(a, b), a, b);
 }
 #define NEO__LT(a, b) vcltq_f32(a, b)
@@ -18471,7 +20392,7 @@ NEO__INLINE float32x4_t NEO__FN(min)(float32x4_t a, float32x4_t b) {
 #define NEO__LOADI(p) vld1q_s32(p)
 #define NEO__STOREI(p, v) vst1q_s32(p, v)
 #define NEO__TREE16(p) NEO__FN(tree16)(p)
-NEO__INLINE float NEO__FN(tree16)(const float *p) {
+NEO__KERNEL_INLINE float NEO__FN(tree16)(const float *p) {
     float32x4_t a = vaddq_f32(vld1q_f32(p), vld1q_f32(p + 8));
     float32x4_t b = vaddq_f32(vld1q_f32(p + 4), vld1q_f32(p + 12));
     float32x4_t c = vaddq_f32(a, b);
@@ -18491,26 +20412,26 @@ NEO__INLINE float NEO__FN(tree16)(const float *p) {
    C's functions give (but sin(-0) is +0). */
 
 /* c[0] + x (c[1] + ... + x c[count - 1]) by Horner's rule with fma; unrolled by the compiler. */
-NEO__INLINE NEO__VF NEO__FN(vpoly)(NEO__VF x, const float *c, int count) {
+NEO__KERNEL_INLINE NEO__VF NEO__FN(vpoly)(NEO__VF x, const float *c, int count) {
     NEO__VF p = NEO__SET(c[count - 1]);
     for (int i = count - 2; i >= 0; i--) p = NEO__FMA(p, x, NEO__SET(c[i]));
     return p;
 }
-NEO__INLINE NEO__VF NEO__FN(vabs)(NEO__VF x) {
+NEO__KERNEL_INLINE NEO__VF NEO__FN(vabs)(NEO__VF x) {
     return NEO__AS_F(NEO__ANDI(NEO__AS_I(x), NEO__SETI(0x7FFFFFFF)));
 }
 /* |x| with the sign of s; x >= 0. */
-NEO__INLINE NEO__VF NEO__FN(vsigned)(NEO__VF x, NEO__VF s) {
+NEO__KERNEL_INLINE NEO__VF NEO__FN(vsigned)(NEO__VF x, NEO__VF s) {
     return NEO__AS_F(NEO__ORI(NEO__AS_I(x), NEO__ANDI(NEO__AS_I(s), NEO__SETI(INT32_MIN))));
 }
 /* 2^n for n in [-126, 127]. */
-NEO__INLINE NEO__VF NEO__FN(vpow2i)(NEO__VI n) {
+NEO__KERNEL_INLINE NEO__VF NEO__FN(vpow2i)(NEO__VI n) {
     return NEO__AS_F(NEO__SHLI(NEO__ADDI(n, NEO__SETI(127)), 23));
 }
 
 /* e^x = 2^n e^r, |r| <= ln(2)/2, e^r = 1 + r + r^2 q(r). The factor 2^n is applied in two halves,
    the first exact, so results that are denormal round once. */
-NEO__INLINE NEO__VF NEO__FN(vexp)(NEO__VF x) {
+NEO__KERNEL_INLINE NEO__VF NEO__FN(vexp)(NEO__VF x) {
     static const float q[5] = {0x1.fffffcp-2f, 0x1.555492p-3f, 0x1.5558bp-5f, 0x1.12398ep-7f,
                                0x1.6a4d6p-10f};
     x = NEO__MIN_(NEO__SET(89.0f), x); /* e^89 overflows, e^-104 rounds to 0; a NaN stays */
@@ -18527,7 +20448,7 @@ NEO__INLINE NEO__VF NEO__FN(vexp)(NEO__VF x) {
 }
 
 /* k ln 2 + log(1 + f) for f in [sqrt(1/2) - 1, sqrt(2) - 1]: f - f^2/2 + f^3 p(f). */
-NEO__INLINE NEO__VF NEO__FN(vlog_reduced)(NEO__VF f, NEO__VF k) {
+NEO__KERNEL_INLINE NEO__VF NEO__FN(vlog_reduced)(NEO__VF f, NEO__VF k) {
     static const float p[10] = {-0.5f,           0x1.555548p-2f, -0x1.000006p-2f, 0x1.99a476p-3f,
                                 -0x1.555c46p-3f, 0x1.233ba8p-3f, -0x1.fc2886p-4f, 0x1.e6bf3ap-4f,
                                 -0x1.de02bcp-4f, 0x1.14760cp-4f};
@@ -18536,18 +20457,18 @@ NEO__INLINE NEO__VF NEO__FN(vlog_reduced)(NEO__VF f, NEO__VF k) {
     return NEO__FMA(k, NEO__SET(0x1.62e43p-1f), NEO__ADD(f, t));
 }
 /* The exponent k of u = 2^k m with m in [sqrt(1/2), sqrt(2)), u positive and normal. */
-NEO__INLINE NEO__VI NEO__FN(vlog_exponent)(NEO__VF u) {
+NEO__KERNEL_INLINE NEO__VI NEO__FN(vlog_exponent)(NEO__VF u) {
     return NEO__SRAI(NEO__SUBI(NEO__AS_I(u), NEO__SETI(0x3F3504F3)), 23);
 }
 /* r where the logarithm's argument 1 + x or x is positive and finite; else what IEEE asks. pole:
    where it is 0. */
-NEO__INLINE NEO__VF NEO__FN(vlog_special)(NEO__VF x, NEO__VF pole, NEO__VF r) {
+NEO__KERNEL_INLINE NEO__VF NEO__FN(vlog_special)(NEO__VF x, NEO__VF pole, NEO__VF r) {
     r = NEO__SELECT(NEO__LT(x, NEO__AS_F(NEO__SETI(0x7F800000))), r,
                     NEO__ADD(x, x)); /* inf, NaN */
     r = NEO__SELECT(NEO__EQ(x, pole), NEO__AS_F(NEO__SETI((int32_t)0xFF800000u)), r);
     return NEO__SELECT(NEO__LT(x, pole), NEO__AS_F(NEO__SETI(0x7FC00000)), r);
 }
-NEO__INLINE NEO__VF NEO__FN(vlog)(NEO__VF x) {
+NEO__KERNEL_INLINE NEO__VF NEO__FN(vlog)(NEO__VF x) {
     NEO__VM tiny = NEO__LT(x, NEO__SET(0x1p-126f));
     NEO__VF u = NEO__SELECT(tiny, NEO__MUL(x, NEO__SET(0x1p23f)), x);
     NEO__VI k = NEO__FN(vlog_exponent)(u);
@@ -18558,7 +20479,7 @@ NEO__INLINE NEO__VF NEO__FN(vlog)(NEO__VF x) {
 }
 /* log(1 + x): the exponent k comes from the rounded 1 + x, the reduced argument 2^-k (1 + x) - 1
    from x itself by one fma, so nothing of a small x is lost. */
-NEO__INLINE NEO__VF NEO__FN(vlog1p)(NEO__VF x) {
+NEO__KERNEL_INLINE NEO__VF NEO__FN(vlog1p)(NEO__VF x) {
     NEO__VF one = NEO__SET(1.0f), u = NEO__ADD(one, x);
     NEO__VI k = NEO__FN(vlog_exponent)(u);
     NEO__VF m = NEO__AS_F(NEO__SUBI(NEO__AS_I(u), NEO__SHLI(k, 23)));
@@ -18571,13 +20492,13 @@ NEO__INLINE NEO__VF NEO__FN(vlog1p)(NEO__VF x) {
 }
 
 /* 1/(1 + e^-x), from e^-|x| so that neither end loses digits. */
-NEO__INLINE NEO__VF NEO__FN(vsigmoid)(NEO__VF x) {
+NEO__KERNEL_INLINE NEO__VF NEO__FN(vsigmoid)(NEO__VF x) {
     NEO__VF zero = NEO__SET(0.0f), one = NEO__SET(1.0f);
     NEO__VF e = NEO__FN(vexp)(NEO__SUB(zero, NEO__FN(vabs)(x)));
     return NEO__DIV(NEO__SELECT(NEO__LT(x, zero), e, one), NEO__ADD(one, e));
 }
 /* With x's sign: a + a^3 p(a^2) for a = |x| < 0.6, else 1 - 2/(e^2a + 1). */
-NEO__INLINE NEO__VF NEO__FN(vtanh)(NEO__VF x) {
+NEO__KERNEL_INLINE NEO__VF NEO__FN(vtanh)(NEO__VF x) {
     static const float p[5] = {-0x1.55553ep-2f, 0x1.1109bep-3f, -0x1.b89abap-5f, 0x1.54c3c2p-6f,
                                -0x1.828776p-8f};
     NEO__VF one = NEO__SET(1.0f), a = NEO__FN(vabs)(x), u = NEO__MUL(x, x);
@@ -18589,7 +20510,7 @@ NEO__INLINE NEO__VF NEO__FN(vtanh)(NEO__VF x) {
 /* The standard normal distribution function, and its density in *density. With a = |x| the upper
    tail is e^(-a^2/2) h(s), s = (a - 3)/(a + 3); a^2 is carried in two parts, or the exponential
    would lose its digits. */
-NEO__INLINE NEO__VF NEO__FN(vnormal)(NEO__VF x, NEO__VF *density) {
+NEO__KERNEL_INLINE NEO__VF NEO__FN(vnormal)(NEO__VF x, NEO__VF *density) {
     static const float h[10] = {
         0x1.f1b89cp-4f, -0x1.a6b66cp-3f,  0x1.f8bad4p-4f,   -0x1.7a93eep-5f, 0x1.91d942p-8f,
         0x1.7c971p-9f,  -0x1.018346p-10f, -0x1.61deb4p-12f, 0x1.ddb3dcp-14f, 0x1.b2b944p-15f};
@@ -18606,7 +20527,7 @@ NEO__INLINE NEO__VF NEO__FN(vnormal)(NEO__VF x, NEO__VF *density) {
 
 /* sin and cos: x - n pi/2 with pi/2 in three parts, n rounded; then the polynomial of the
    quadrant. */
-NEO__INLINE void NEO__FN(vsincos)(NEO__VF x, NEO__VF *sine, NEO__VF *cosine) {
+NEO__KERNEL_INLINE void NEO__FN(vsincos)(NEO__VF x, NEO__VF *sine, NEO__VF *cosine) {
     static const float ps[3] = {-0x1.555546p-3f, 0x1.110774p-7f, -0x1.9951fap-13f};
     static const float pc[3] = {0x1.55554ap-5f, -0x1.6c0c28p-10f, 0x1.99e816p-16f};
     NEO__VI n = NEO__TO_I(NEO__MUL(x, NEO__SET(0x1.45f306p-1f))); /* 2/pi */
@@ -18625,12 +20546,12 @@ NEO__INLINE void NEO__FN(vsincos)(NEO__VF x, NEO__VF *sine, NEO__VF *cosine) {
     *sine = NEO__AS_F(NEO__XORI(NEO__AS_I(NEO__SELECT(even, s, c)), sign_s));
     *cosine = NEO__AS_F(NEO__XORI(NEO__AS_I(NEO__SELECT(even, c, s)), sign_c));
 }
-NEO__INLINE NEO__VF NEO__FN(vsin)(NEO__VF x) {
+NEO__KERNEL_INLINE NEO__VF NEO__FN(vsin)(NEO__VF x) {
     NEO__VF s, c;
     NEO__FN(vsincos)(x, &s, &c);
     return s;
 }
-NEO__INLINE NEO__VF NEO__FN(vcos)(NEO__VF x) {
+NEO__KERNEL_INLINE NEO__VF NEO__FN(vcos)(NEO__VF x) {
     NEO__VF s, c;
     NEO__FN(vsincos)(x, &s, &c);
     return c;
@@ -18672,49 +20593,66 @@ NEO__INLINE NEO__VF NEO__FN(vcos)(NEO__VF x) {
 #define NEO__LONG_LOOP(BODY) NEO__LOOP(BODY)
 #endif
 
-static void NEO__FN(vec_add)(float *y, const float *x, int64_t n) {
+NEO__KERNEL void NEO__FN(vec_add)(float *y, const float *x, int64_t n) {
 #define NEO__BODY(L, S) S(y, NEO__ADD(L(y), L(x)));
     NEO__LOOP(NEO__BODY);
 #undef NEO__BODY
 }
 
 /* ---- activations ---- */
-NEO__INLINE NEO__VF NEO__FN(vgelu)(NEO__VF x) {
+NEO__KERNEL_INLINE NEO__VF NEO__FN(vgelu)(NEO__VF x) {
     NEO__VF density;
     NEO__VF cdf = NEO__FN(vnormal)(x, &density);
     return NEO__MUL(x, cdf);
 }
-NEO__INLINE NEO__VF NEO__FN(vgelu_slope)(NEO__VF x) {
+NEO__KERNEL_INLINE NEO__VF NEO__FN(vgelu_slope)(NEO__VF x) {
     NEO__VF density;
     NEO__VF cdf = NEO__FN(vnormal)(x, &density);
     NEO__VF bounded =
         NEO__MAX_(NEO__SET(-16.0f), NEO__MIN_(NEO__SET(16.0f), x)); /* inf 0 is a NaN */
     return NEO__FMA(bounded, density, cdf);
 }
-NEO__INLINE NEO__VF NEO__FN(vhardswish)(NEO__VF x) {
+NEO__KERNEL_INLINE NEO__VF NEO__FN(vhardswish)(NEO__VF x) {
     NEO__VF six = NEO__SET(6.0f);
     NEO__VF gate = NEO__MAX_(NEO__SET(0.0f), NEO__ADD(x, NEO__SET(3.0f)));
     return NEO__DIV(NEO__MUL(x, NEO__MIN_(six, gate)), six);
 }
-NEO__INLINE NEO__VF NEO__FN(vhardswish_slope)(NEO__VF x) {
+NEO__KERNEL_INLINE NEO__VF NEO__FN(vhardswish_slope)(NEO__VF x) {
     NEO__VF three = NEO__SET(3.0f);
     NEO__VF middle = NEO__ADD(NEO__DIV(x, three), NEO__SET(0.5f));
     NEO__VF slope = NEO__SELECT(NEO__LT(x, three), middle, NEO__SET(1.0f));
     return NEO__SELECT(NEO__LE(x, NEO__SET(-3.0f)), NEO__SET(0.0f), slope);
 }
 
-static void NEO__FN(vec_act_forward)(neo_activation act, const float *z, float *y, int64_t n) {
+/* dy times the slope; of RELU, SIGMOID and TANH from the function's value y. */
+NEO__KERNEL_INLINE NEO__VF NEO__FN(vrelu)(NEO__VF x) { return NEO__MAX_(NEO__SET(0.0f), x); }
+NEO__KERNEL_INLINE NEO__VF NEO__FN(vrelu_back)(NEO__VF y, NEO__VF dy) {
+    NEO__VF zero = NEO__SET(0.0f);
+    return NEO__SELECT(NEO__LE(y, zero), zero, dy);
+}
+NEO__KERNEL_INLINE NEO__VF NEO__FN(vsigmoid_back)(NEO__VF y, NEO__VF dy) {
+    return NEO__MUL(NEO__MUL(dy, NEO__SUB(NEO__SET(1.0f), y)), y);
+}
+NEO__KERNEL_INLINE NEO__VF NEO__FN(vtanh_back)(NEO__VF y, NEO__VF dy) {
+    return NEO__MUL(dy, NEO__FNMA(y, y, NEO__SET(1.0f)));
+}
+NEO__KERNEL_INLINE NEO__VF NEO__FN(vgelu_back)(NEO__VF x, NEO__VF dy) {
+    return NEO__MUL(dy, NEO__FN(vgelu_slope)(x));
+}
+NEO__KERNEL_INLINE NEO__VF NEO__FN(vhardswish_back)(NEO__VF x, NEO__VF dy) {
+    return NEO__MUL(dy, NEO__FN(vhardswish_slope)(x));
+}
+
+NEO__KERNEL void NEO__FN(vec_act_forward)(neo_activation act, const float *z, float *y, int64_t n) {
     switch (act) {
     case NEO_ACT_NONE:
         if (y != z) memmove(y, z, (size_t)n * sizeof *y);
         break;
-    case NEO_ACT_RELU: {
-        NEO__VF zero = NEO__SET(0.0f);
-#define NEO__BODY(L, S) S(y, NEO__MAX_(zero, L(z)));
+    case NEO_ACT_RELU:
+#define NEO__BODY(L, S) S(y, NEO__FN(vrelu)(L(z)));
         NEO__LOOP(NEO__BODY);
 #undef NEO__BODY
         break;
-    }
     case NEO_ACT_SIGMOID:
 #define NEO__BODY(L, S) S(y, NEO__FN(vsigmoid)(L(z)));
         NEO__LONG_LOOP(NEO__BODY);
@@ -18737,39 +20675,34 @@ static void NEO__FN(vec_act_forward)(neo_activation act, const float *z, float *
         break;
     }
 }
-static void NEO__FN(vec_act_backward)(neo_activation act, const float *z, const float *y,
+NEO__KERNEL void NEO__FN(vec_act_backward)(neo_activation act, const float *z, const float *y,
                                       const float *dy, float *dz, int64_t n) {
-    NEO__VF zero = NEO__SET(0.0f), one = NEO__SET(1.0f);
     switch (act) {
     case NEO_ACT_NONE:
         if (dz != dy) memmove(dz, dy, (size_t)n * sizeof *dz);
         break;
     case NEO_ACT_RELU:
-#define NEO__BODY(L, S) S(dz, NEO__SELECT(NEO__LE(L(y), zero), zero, L(dy)));
+#define NEO__BODY(L, S) S(dz, NEO__FN(vrelu_back)(L(y), L(dy)));
         NEO__LOOP(NEO__BODY);
 #undef NEO__BODY
         break;
     case NEO_ACT_SIGMOID:
-#define NEO__BODY(L, S) \
-    NEO__VF a = L(y);   \
-    S(dz, NEO__MUL(NEO__MUL(L(dy), NEO__SUB(one, a)), a));
+#define NEO__BODY(L, S) S(dz, NEO__FN(vsigmoid_back)(L(y), L(dy)));
         NEO__LOOP(NEO__BODY);
 #undef NEO__BODY
         break;
     case NEO_ACT_TANH:
-#define NEO__BODY(L, S) \
-    NEO__VF a = L(y);   \
-    S(dz, NEO__MUL(L(dy), NEO__FNMA(a, a, one)));
+#define NEO__BODY(L, S) S(dz, NEO__FN(vtanh_back)(L(y), L(dy)));
         NEO__LOOP(NEO__BODY);
 #undef NEO__BODY
         break;
     case NEO_ACT_GELU:
-#define NEO__BODY(L, S) S(dz, NEO__MUL(L(dy), NEO__FN(vgelu_slope)(L(z))));
+#define NEO__BODY(L, S) S(dz, NEO__FN(vgelu_back)(L(z), L(dy)));
         NEO__LONG_LOOP(NEO__BODY);
 #undef NEO__BODY
         break;
     case NEO_ACT_HARDSWISH:
-#define NEO__BODY(L, S) S(dz, NEO__MUL(L(dy), NEO__FN(vhardswish_slope)(L(z))));
+#define NEO__BODY(L, S) S(dz, NEO__FN(vhardswish_back)(L(z), L(dy)));
         NEO__LOOP(NEO__BODY);
 #undef NEO__BODY
         break;
@@ -18777,8 +20710,27 @@ static void NEO__FN(vec_act_backward)(neo_activation act, const float *z, const 
 }
 
 /* ---- sums of one block ---- */
+/* NEO__KEEP in a loop's body keeps a vector of a block's terms, NEO__KEPT is their sum, by the block's
+   shape: a GPU's lane adds as they come, others store them in t first. */
+#if NEO__PASS == NEO__PASS_WARP
+#define NEO__KEEP_ROOM 1
+#define NEO__KEEP_BEGIN(t) ((t)[0] = 0.0f)
+#define NEO__KEEP(S, t, v)                                                                         \
+    ((t)[0] = NEO__ADD((t)[0], NEO__FN(lane)() < n - i ? (v) : 0.0f)) /* sums are never -0 */
+#define NEO__KEPT(t) NEO__FN(tree16)((t)[0])
 /* The sum of groups x 16 floats at t, by the block's shape. */
-NEO__INLINE float NEO__FN(lane_sum)(const float *t, int64_t groups) {
+NEO__KERNEL_INLINE float NEO__FN(lane_sum)(const float *t, int64_t groups) {
+    float sum = 0.0f;
+    for (int64_t j = 0; j < groups; j++) sum = NEO__ADD(sum, NEO__LOAD(t + 16 * j));
+    return NEO__FN(tree16)(sum);
+}
+#else
+#define NEO__KEEP_ROOM NEO__BLOCK
+#define NEO__KEEP_BEGIN(t) ((void)(t))
+#define NEO__KEEP(S, t, v) S(t, v)
+#define NEO__KEPT(t) NEO__FN(lane_sum)(t, NEO__FN(pad16)(t, n))
+/* The sum of groups x 16 floats at t, by the block's shape. */
+NEO__KERNEL_INLINE float NEO__FN(lane_sum)(const float *t, int64_t groups) {
     float lane[16];
     for (int l = 0; l < 16; l += NEO__W) {
         NEO__VF sum = NEO__SET(0.0f);
@@ -18788,29 +20740,32 @@ NEO__INLINE float NEO__FN(lane_sum)(const float *t, int64_t groups) {
     return NEO__TREE16(lane);
 }
 /* Fills up a block of n floats to a multiple of 16 with zeros; returns the groups of 16. */
-NEO__INLINE int64_t NEO__FN(pad16)(float *t, int64_t n) {
+NEO__KERNEL_INLINE int64_t NEO__FN(pad16)(float *t, int64_t n) {
     int64_t groups = (n + 15) / 16;
     for (int64_t i = n; i < 16 * groups; i++) t[i] = 0.0f;
     return groups;
 }
-static float NEO__FN(vec_block_abs)(const float *x, int64_t n) {
-    float t[NEO__BLOCK];
-#define NEO__BODY(L, S) S(t, NEO__FN(vabs)(L(x)));
+#endif
+NEO__KERNEL float NEO__FN(vec_block_abs)(const float *x, int64_t n) {
+    float t[NEO__KEEP_ROOM];
+    NEO__KEEP_BEGIN(t);
+#define NEO__BODY(L, S) NEO__KEEP(S, t, NEO__FN(vabs)(L(x)));
     NEO__LOOP(NEO__BODY);
 #undef NEO__BODY
-    return NEO__FN(lane_sum)(t, NEO__FN(pad16)(t, n));
+    return NEO__KEPT(t);
 }
-static float NEO__FN(vec_block_square)(const float *x, int64_t n) {
-    float t[NEO__BLOCK];
+NEO__KERNEL float NEO__FN(vec_block_square)(const float *x, int64_t n) {
+    float t[NEO__KEEP_ROOM];
+    NEO__KEEP_BEGIN(t);
 #define NEO__BODY(L, S) \
     NEO__VF a = L(x);   \
-    S(t, NEO__MUL(a, a));
+    NEO__KEEP(S, t, NEO__MUL(a, a));
     NEO__LOOP(NEO__BODY);
 #undef NEO__BODY
-    return NEO__FN(lane_sum)(t, NEO__FN(pad16)(t, n));
+    return NEO__KEPT(t);
 }
 /* As integers the bits of |x| compare like the numbers, and a NaN is above infinity. */
-static float NEO__FN(vec_block_max)(const float *x, int64_t n) {
+NEO__KERNEL float NEO__FN(vec_block_max)(const float *x, int64_t n) {
     float lane[NEO__W];
     NEO__VI most = NEO__SETI(0);
 #define NEO__BODY(L, S)                         \
@@ -18818,7 +20773,7 @@ static float NEO__FN(vec_block_max)(const float *x, int64_t n) {
     most = NEO__SELECTI(NEO__GTI(a, most), a, most);
     NEO__LOOP(NEO__BODY);
 #undef NEO__BODY
-    NEO__STORE(lane, NEO__AS_F(most));
+    NEO__SPILL(lane, NEO__AS_F(most));
     float max = lane[0];
     for (int l = 1; l < NEO__W; l++)
         if (neo__bits_f32(lane[l]) > neo__bits_f32(max)) max = lane[l];
@@ -18826,7 +20781,7 @@ static float NEO__FN(vec_block_max)(const float *x, int64_t n) {
 }
 
 /* ---- losses ---- */
-static int64_t NEO__FN(vec_find_outside)(const float *x, float low, float high, int64_t n) {
+NEO__KERNEL int64_t NEO__FN(vec_find_outside)(const float *x, float low, float high, int64_t n) {
     int64_t i = 0;
     NEO__VF vl = NEO__SET(low), vh = NEO__SET(high), zero = NEO__SET(0.0f), one = NEO__SET(1.0f);
     for (; i + NEO__W <= n; i += NEO__W) {
@@ -18840,7 +20795,7 @@ static int64_t NEO__FN(vec_find_outside)(const float *x, float low, float high, 
 }
 /* max(x, 0) - x y + log(1 + e^-|x|); its slope sigmoid(x) - y as (1 - y) - sigmoid(-x) for x >= 0,
    so that a saturated right answer has a small gradient and not none. */
-static void NEO__FN(vec_bce_logits)(const float *x, const float *y, const float *weight, float g,
+NEO__KERNEL void NEO__FN(vec_bce_logits)(const float *x, const float *y, const float *weight, float g,
                                     float *loss, float *dx, int64_t n) {
     NEO__VF zero = NEO__SET(0.0f), one = NEO__SET(1.0f), vg = NEO__SET(g);
 #define NEO__BODY(L, S)                                                                           \
@@ -18858,7 +20813,7 @@ static void NEO__FN(vec_bce_logits)(const float *x, const float *y, const float 
 #undef NEO__BODY
 }
 /* Logarithms clamped at -100 and the slope's denominator at 1e-12, as torch does. */
-static void NEO__FN(vec_bce)(const float *x, const float *y, const float *weight, float g,
+NEO__KERNEL void NEO__FN(vec_bce)(const float *x, const float *y, const float *weight, float g,
                              float *loss, float *dx, int64_t n) {
     NEO__VF one = NEO__SET(1.0f), floor = NEO__SET(-100.0f), vg = NEO__SET(g),
             least = NEO__SET(1e-12f);
@@ -18876,7 +20831,7 @@ static void NEO__FN(vec_bce)(const float *x, const float *y, const float *weight
     NEO__LONG_LOOP(NEO__BODY);
 #undef NEO__BODY
 }
-static void NEO__FN(vec_mse)(const float *x, const float *y, const float *weight, float g,
+NEO__KERNEL void NEO__FN(vec_mse)(const float *x, const float *y, const float *weight, float g,
                              float *loss, float *dx, int64_t n) {
     NEO__VF one = NEO__SET(1.0f), vg = NEO__SET(g);
 #define NEO__BODY(L, S)                                             \
@@ -18886,49 +20841,52 @@ static void NEO__FN(vec_mse)(const float *x, const float *y, const float *weight
     NEO__LOOP(NEO__BODY);
 #undef NEO__BODY
 }
-static float NEO__FN(vec_mse_row)(const float *x, const float *y, float g, float *dx,
+NEO__KERNEL float NEO__FN(vec_mse_row)(const float *x, const float *y, float g, float *dx,
                                   int64_t count) {
-    float sum = 0.0f, t[NEO__BLOCK];
+    float sum = 0.0f, t[NEO__KEEP_ROOM];
     NEO__VF vg = NEO__SET(g);
     for (int64_t at = 0; at < count; at += NEO__BLOCK) {
         int64_t n = NEO__MIN(count - at, (int64_t)NEO__BLOCK);
         const float *xb = x + at, *yb = y + at;
         float *db = dx ? dx + at : NULL;
+        NEO__KEEP_BEGIN(t);
 #define NEO__BODY(L, S)                 \
     NEO__VF d = NEO__SUB(L(xb), L(yb)); \
-    S(t, NEO__MUL(d, d));               \
+    NEO__KEEP(S, t, NEO__MUL(d, d));    \
     if (db) S(db, NEO__MUL(d, vg));
         NEO__LOOP(NEO__BODY);
 #undef NEO__BODY
-        sum += NEO__FN(lane_sum)(t, NEO__FN(pad16)(t, n));
+        sum = NEO__ADD1(sum, NEO__KEPT(t));
     }
     return sum;
 }
-static float NEO__FN(vec_softmax_row)(const float *x, float *max, float *e, int64_t count) {
-    float most = x[0], sum = 0.0f, t[NEO__BLOCK], lane[NEO__W];
+NEO__KERNEL float NEO__FN(vec_softmax_row)(const float *x, float *max, float *e, int64_t count) {
+    float most = x[0], sum = 0.0f, t[NEO__KEEP_ROOM], lane[NEO__W];
     int64_t head = count - count % NEO__W;
     NEO__VF vm = NEO__SET(most);
     for (int64_t i = 0; i < head; i += NEO__W) vm = NEO__MAX_(vm, NEO__LOAD(x + i));
-    NEO__STORE(lane, vm);
+    NEO__SPILL(lane, vm);
     for (int l = 0; l < NEO__W; l++) most = lane[l] > most ? lane[l] : most;
     for (int64_t i = head; i < count; i++) most = x[i] > most ? x[i] : most;
+    NEO__SYNC(); /* e may be x */
     vm = NEO__SET(most);
     for (int64_t at = 0; at < count; at += NEO__BLOCK) {
         int64_t n = NEO__MIN(count - at, (int64_t)NEO__BLOCK);
         const float *xb = x + at;
         float *eb = e ? e + at : NULL;
+        NEO__KEEP_BEGIN(t);
 #define NEO__BODY(L, S)                             \
     NEO__VF p = NEO__FN(vexp)(NEO__SUB(L(xb), vm)); \
-    S(t, p);                                        \
+    NEO__KEEP(S, t, p);                             \
     if (eb) S(eb, p);
         NEO__LONG_LOOP(NEO__BODY);
 #undef NEO__BODY
-        sum += NEO__FN(lane_sum)(t, NEO__FN(pad16)(t, n));
+        sum = NEO__ADD1(sum, NEO__KEPT(t));
     }
     *max = most;
     return sum;
 }
-static void NEO__FN(vec_softmax_grad)(float *e, float sum, float g, int64_t n) {
+NEO__KERNEL void NEO__FN(vec_softmax_grad)(float *e, float sum, float g, int64_t n) {
     NEO__VF vs = NEO__SET(sum), vg = NEO__SET(g);
 #define NEO__BODY(L, S) S(e, NEO__MUL(NEO__DIV(L(e), vs), vg));
     NEO__LOOP(NEO__BODY);
@@ -18936,32 +20894,35 @@ static void NEO__FN(vec_softmax_grad)(float *e, float sum, float g, int64_t n) {
 }
 
 /* ---- norms along a row: two passes over it for the sums, one for the result ---- */
-static void NEO__FN(vec_norm_forward)(const float *x, const float *w, const float *b, float eps,
+NEO__KERNEL void NEO__FN(vec_norm_forward)(const float *x, const float *w, const float *b, float eps,
                                       int centered, float *y, float *stats, int64_t count) {
-    float sum = 0.0f, mean = 0.0f, t[NEO__BLOCK];
+    float sum = 0.0f, mean = 0.0f, t[NEO__KEEP_ROOM];
     int64_t n;
     for (int64_t at = 0; at < count && centered; at += NEO__BLOCK) {
         const float *xb = x + at;
         n = NEO__MIN(count - at, (int64_t)NEO__BLOCK);
-#define NEO__BODY(L, S) S(t, L(xb));
+        NEO__KEEP_BEGIN(t);
+#define NEO__BODY(L, S) NEO__KEEP(S, t, L(xb));
         NEO__LOOP(NEO__BODY);
 #undef NEO__BODY
-        sum += NEO__FN(lane_sum)(t, NEO__FN(pad16)(t, n));
+        sum = NEO__ADD1(sum, NEO__KEPT(t));
     }
-    mean = sum / (float)count;
+    mean = NEO__DIV1(sum, (float)count);
     NEO__VF vm = NEO__SET(mean);
     sum = 0.0f;
     for (int64_t at = 0; at < count; at += NEO__BLOCK) {
         const float *xb = x + at;
         n = NEO__MIN(count - at, (int64_t)NEO__BLOCK);
+        NEO__KEEP_BEGIN(t);
 #define NEO__BODY(L, S)                 \
     NEO__VF d = NEO__SUB(L(xb), vm);    \
-    S(t, NEO__MUL(d, d));
+    NEO__KEEP(S, t, NEO__MUL(d, d));
         NEO__LOOP(NEO__BODY);
 #undef NEO__BODY
-        sum += NEO__FN(lane_sum)(t, NEO__FN(pad16)(t, n));
+        sum = NEO__ADD1(sum, NEO__KEPT(t));
     }
-    float scale = 1.0f / sqrtf(sum / (float)count + eps);
+    float scale =
+        NEO__DIV1(1.0f, NEO__SQRT1(NEO__ADD1(NEO__DIV1(sum, (float)count), eps)));
     NEO__VF vs = NEO__SET(scale), one = NEO__SET(1.0f), zero = NEO__SET(0.0f);
     n = count;
 #define NEO__BODY(L, S)                                          \
@@ -18973,26 +20934,28 @@ static void NEO__FN(vec_norm_forward)(const float *x, const float *w, const floa
     *stats = scale;
 }
 /* With z the normalised row and g = dy w: dx = scale (g - mean of g - z mean of g z). */
-static void NEO__FN(vec_norm_backward)(const float *x, const float *w, const float *dy,
+NEO__KERNEL void NEO__FN(vec_norm_backward)(const float *x, const float *w, const float *dy,
                                        const float *stats, int centered, float *dx, int64_t count) {
-    float sum = 0.0f, sum_z = 0.0f, t[NEO__BLOCK], tz[NEO__BLOCK];
+    float sum = 0.0f, sum_z = 0.0f, t[NEO__KEEP_ROOM], tz[NEO__KEEP_ROOM];
     NEO__VF vm = NEO__SET(centered ? stats[0] : 0.0f), vs = NEO__SET(stats[centered ? 1 : 0]);
     NEO__VF one = NEO__SET(1.0f);
     int64_t n;
     for (int64_t at = 0; at < count; at += NEO__BLOCK) {
         const float *xb = x + at, *db = dy + at, *wb = w ? w + at : NULL;
         n = NEO__MIN(count - at, (int64_t)NEO__BLOCK);
+        NEO__KEEP_BEGIN(t);
+        NEO__KEEP_BEGIN(tz);
 #define NEO__BODY(L, S)                                                  \
     NEO__VF g = NEO__MUL(L(db), wb ? L(wb) : one);                       \
-    S(t, g);                                                             \
-    S(tz, NEO__MUL(g, NEO__MUL(NEO__SUB(L(xb), vm), vs)));
+    NEO__KEEP(S, t, g);                                                  \
+    NEO__KEEP(S, tz, NEO__MUL(g, NEO__MUL(NEO__SUB(L(xb), vm), vs)));
         NEO__LOOP(NEO__BODY);
 #undef NEO__BODY
-        sum += NEO__FN(lane_sum)(t, NEO__FN(pad16)(t, n));
-        sum_z += NEO__FN(lane_sum)(tz, NEO__FN(pad16)(tz, n));
+        sum = NEO__ADD1(sum, NEO__KEPT(t));
+        sum_z = NEO__ADD1(sum_z, NEO__KEPT(tz));
     }
-    NEO__VF mean = NEO__SET(centered ? sum / (float)count : 0.0f);
-    NEO__VF mean_z = NEO__SET(sum_z / (float)count);
+    NEO__VF mean = NEO__SET(centered ? NEO__DIV1(sum, (float)count) : 0.0f);
+    NEO__VF mean_z = NEO__SET(NEO__DIV1(sum_z, (float)count));
     n = count;
 #define NEO__BODY(L, S)                                                       \
     NEO__VF g = NEO__MUL(L(dy), w ? L(w) : one);                              \
@@ -19001,7 +20964,7 @@ static void NEO__FN(vec_norm_backward)(const float *x, const float *w, const flo
     NEO__LOOP(NEO__BODY);
 #undef NEO__BODY
 }
-static void NEO__FN(vec_norm_add)(const float *x, const float *dy, const float *stats, int centered,
+NEO__KERNEL void NEO__FN(vec_norm_add)(const float *x, const float *dy, const float *stats, int centered,
                                   float *dw, float *db, int64_t n) {
     NEO__VF vm = NEO__SET(centered ? stats[0] : 0.0f), vs = NEO__SET(stats[centered ? 1 : 0]);
 #define NEO__BODY(L, S)                                                                    \
@@ -19013,39 +20976,45 @@ static void NEO__FN(vec_norm_add)(const float *x, const float *dy, const float *
 }
 
 /* ---- attention: one query, one tile of keys ---- */
-static void NEO__FN(vec_softmax_tile)(float *s, int64_t keys, float scale, float *max, float *sum,
+NEO__KERNEL void NEO__FN(vec_softmax_tile)(float *s, int64_t keys, float scale, float *max, float *sum,
                                       float *out, int64_t n) {
-    float most = *max, lane[NEO__W];
+    const float old = *max;
+    float most = old, lane[NEO__W];
     NEO__VF vs = NEO__SET(scale), vm = NEO__SET(most);
     for (int64_t i = 0; i < keys; i += NEO__W) NEO__STORE(s + i, NEO__MUL(NEO__LOAD(s + i), vs));
+    NEO__SYNC();
     for (int64_t i = keys; i % NEO__W != 0; i++)
         s[i] = s[0]; /* no new maximum, and no slow exponential */
+    NEO__SYNC();
     for (int64_t i = 0; i < keys; i += NEO__W) vm = NEO__MAX_(vm, NEO__LOAD(s + i));
-    NEO__STORE(lane, vm);
+    NEO__SPILL(lane, vm);
     for (int l = 0; l < NEO__W; l++) most = lane[l] > most ? lane[l] : most;
     vm = NEO__SET(most);
     for (int64_t i = 0; i < keys; i += NEO__W)
         NEO__STORE(s + i, NEO__FN(vexp)(NEO__SUB(NEO__LOAD(s + i), vm)));
     for (int64_t i = keys; i < NEO__KEYS; i++) s[i] = 0.0f;
-    NEO__VF vf = NEO__FN(vexp)(NEO__SUB(NEO__SET(*max), vm));
-    NEO__STORE(lane, vf);
-    *sum = *sum * lane[0] + NEO__FN(lane_sum)(s, NEO__KEYS / 16);
-    if (*max == most) return;
+    NEO__VF vf = NEO__FN(vexp)(NEO__SUB(NEO__SET(old), vm));
+    NEO__SPILL(lane, vf);
+    float before = NEO__MUL1(*sum, lane[0]);
+    float tile = NEO__FN(lane_sum)(s, NEO__KEYS / 16);
+    NEO__SYNC();
+    *sum = NEO__ADD1(before, tile);
+    if (old == most) return;
     *max = most;
 #define NEO__BODY(L, S) S(out, NEO__MUL(L(out), vf));
     NEO__LOOP(NEO__BODY);
 #undef NEO__BODY
 }
-static float NEO__FN(vec_softmax_end)(float *out, float max, float sum, int64_t n) {
+NEO__KERNEL float NEO__FN(vec_softmax_end)(float *out, float max, float sum, int64_t n) {
     float lane[NEO__W];
     NEO__VF vs = NEO__SET(sum);
-    NEO__STORE(lane, NEO__ADD(NEO__SET(max), NEO__FN(vlog)(vs)));
+    NEO__SPILL(lane, NEO__ADD(NEO__SET(max), NEO__FN(vlog)(vs)));
 #define NEO__BODY(L, S) S(out, NEO__DIV(L(out), vs));
     NEO__LOOP(NEO__BODY);
 #undef NEO__BODY
     return lane[0];
 }
-static void NEO__FN(vec_softmax_tile_grad)(float *s, float *dp, int64_t keys, float scale,
+NEO__KERNEL void NEO__FN(vec_softmax_tile_grad)(float *s, float *dp, int64_t keys, float scale,
                                            float lse, float delta) {
     NEO__VF vs = NEO__SET(scale), vl = NEO__SET(lse), vd = NEO__SET(delta);
     for (int64_t i = 0; i < keys; i += NEO__W) {
@@ -19057,7 +21026,7 @@ static void NEO__FN(vec_softmax_tile_grad)(float *s, float *dp, int64_t keys, fl
 }
 
 /* ---- optimizer steps: torch.optim's formulas, products and sums fused where they meet ---- */
-static void NEO__FN(vec_sgd)(const neo__step *s, float *w, const float *g, float *buf, int64_t n) {
+NEO__KERNEL void NEO__FN(vec_sgd)(const neo__step *s, float *w, const float *g, float *buf, int64_t n) {
     NEO__VF clip = NEO__SET(s->clip), lr = NEO__SET(s->lr), decay = NEO__SET(s->weight_decay);
     NEO__VF momentum = NEO__SET(s->momentum), undamped = NEO__SET(s->undamped);
     int first = s->first, nesterov = s->nesterov;
@@ -19072,7 +21041,7 @@ static void NEO__FN(vec_sgd)(const neo__step *s, float *w, const float *g, float
     NEO__LOOP(NEO__BODY);
 #undef NEO__BODY
 }
-static void NEO__FN(vec_adagrad)(const neo__step *s, float *w, const float *g, float *sum,
+NEO__KERNEL void NEO__FN(vec_adagrad)(const neo__step *s, float *w, const float *g, float *sum,
                                  int64_t n) {
     NEO__VF clip = NEO__SET(s->clip), lr = NEO__SET(s->lr), decay = NEO__SET(s->weight_decay);
     NEO__VF eps = NEO__SET(s->eps);
@@ -19084,7 +21053,7 @@ static void NEO__FN(vec_adagrad)(const neo__step *s, float *w, const float *g, f
     NEO__LOOP(NEO__BODY);
 #undef NEO__BODY
 }
-static void NEO__FN(vec_adam)(const neo__step *s, float *w, const float *g, float *m, float *v,
+NEO__KERNEL void NEO__FN(vec_adam)(const neo__step *s, float *w, const float *g, float *m, float *v,
                               int64_t n) {
     NEO__VF clip = NEO__SET(s->clip), decay = NEO__SET(s->weight_decay), keep = NEO__SET(s->keep);
     NEO__VF rest1 = NEO__SET(s->rest1), beta2 = NEO__SET(s->beta2), rest2 = NEO__SET(s->rest2);
@@ -19101,7 +21070,7 @@ static void NEO__FN(vec_adam)(const neo__step *s, float *w, const float *g, floa
     NEO__LOOP(NEO__BODY);
 #undef NEO__BODY
 }
-static void NEO__FN(vec_lamb_moments)(const neo__step *s, const float *g, float *m, float *v,
+NEO__KERNEL void NEO__FN(vec_lamb_moments)(const neo__step *s, const float *g, float *m, float *v,
                                       int64_t n) {
     NEO__VF clip = NEO__SET(s->clip);
     NEO__VF rest1 = NEO__SET(s->rest1), beta2 = NEO__SET(s->beta2), rest2 = NEO__SET(s->rest2);
@@ -19112,22 +21081,23 @@ static void NEO__FN(vec_lamb_moments)(const neo__step *s, const float *g, float 
     NEO__LOOP(NEO__BODY);
 #undef NEO__BODY
 }
-NEO__INLINE NEO__VF NEO__FN(lamb_direction)(const neo__step *s, NEO__VF w, NEO__VF m, NEO__VF v) {
+NEO__KERNEL_INLINE NEO__VF NEO__FN(lamb_direction)(const neo__step *s, NEO__VF w, NEO__VF m, NEO__VF v) {
     NEO__VF below = NEO__ADD(NEO__DIV(NEO__SQRT(v), NEO__SET(s->root_unbias2)), NEO__SET(s->eps));
     return NEO__FMA(NEO__SET(s->weight_decay), w,
                     NEO__DIV(NEO__MUL(NEO__SET(s->unbias1), m), below));
 }
-static float NEO__FN(vec_lamb_square)(const neo__step *s, const float *w, const float *m,
+NEO__KERNEL float NEO__FN(vec_lamb_square)(const neo__step *s, const float *w, const float *m,
                                       const float *v, int64_t n) {
-    float t[NEO__BLOCK];
+    float t[NEO__KEEP_ROOM];
+    NEO__KEEP_BEGIN(t);
 #define NEO__BODY(L, S)                                       \
     NEO__VF d = NEO__FN(lamb_direction)(s, L(w), L(m), L(v)); \
-    S(t, NEO__MUL(d, d));
+    NEO__KEEP(S, t, NEO__MUL(d, d));
     NEO__LOOP(NEO__BODY);
 #undef NEO__BODY
-    return NEO__FN(lane_sum)(t, NEO__FN(pad16)(t, n));
+    return NEO__KEPT(t);
 }
-static void NEO__FN(vec_lamb_move)(const neo__step *s, float *w, const float *m, const float *v,
+NEO__KERNEL void NEO__FN(vec_lamb_move)(const neo__step *s, float *w, const float *m, const float *v,
                                    int64_t n) {
     NEO__VF lr = NEO__SET(s->lr);
 #define NEO__BODY(L, S) \
@@ -19137,6 +21107,7 @@ static void NEO__FN(vec_lamb_move)(const neo__step *s, float *w, const float *m,
 #undef NEO__BODY
 }
 
+#if NEO__PASS != NEO__PASS_WARP
 static const neo__vec_kernels NEO__FN(vec_kernels) = {
     NEO__FN(vec_add),
     NEO__FN(vec_act_forward),
@@ -19164,6 +21135,11 @@ static const neo__vec_kernels NEO__FN(vec_kernels) = {
     NEO__FN(vec_lamb_square),
     NEO__FN(vec_lamb_move),
 };
+#endif
+#undef NEO__KEEP
+#undef NEO__KEEP_BEGIN
+#undef NEO__KEEP_ROOM
+#undef NEO__KEPT
 #undef NEO__LD
 #undef NEO__LDN
 #undef NEO__LDM
@@ -19178,17 +21154,28 @@ static const neo__vec_kernels NEO__FN(vec_kernels) = {
 #define NEO__STORE_H(p, v) (*(uint16_t *)(void *)(p) = (uint16_t)(v))
 #define NEO__LOAD_H(p) ((int32_t) * (const uint16_t *)(const void *)(p))
 #define NEO__LOAD_F16(p) neo__f32_from_f16(*(const uint16_t *)(const void *)(p))
-static void NEO__FN(f16_from_f32s)(uint16_t *y, const float *x, int64_t n) {
+NEO__KERNEL void NEO__FN(f16_from_f32s)(uint16_t *y, const float *x, int64_t n) {
     for (int64_t i = 0; i < n; i++) y[i] = neo__f16_from_f32(x[i]);
 }
-static void NEO__FN(f32_from_f16s)(float *y, const uint16_t *x, int64_t n) {
+NEO__KERNEL void NEO__FN(f32_from_f16s)(float *y, const uint16_t *x, int64_t n) {
     for (int64_t i = 0; i < n; i++) y[i] = neo__f32_from_f16(x[i]);
 }
-static void NEO__FN(bf16_from_f32s)(uint16_t *y, const float *x, int64_t n) {
+NEO__KERNEL void NEO__FN(bf16_from_f32s)(uint16_t *y, const float *x, int64_t n) {
     for (int64_t i = 0; i < n; i++) y[i] = neo__bf16_from_f32(x[i]);
 }
-static void NEO__FN(f32_from_bf16s)(float *y, const uint16_t *x, int64_t n) {
+NEO__KERNEL void NEO__FN(f32_from_bf16s)(float *y, const uint16_t *x, int64_t n) {
     for (int64_t i = 0; i < n; i++) y[i] = neo__f32_from_bf16(x[i]);
+}
+
+#elif NEO__PASS == NEO__PASS_WARP
+#define NEO__STORE_H(p, v) (((uint16_t *)(void *)(p))[NEO__FN(lane)()] = (uint16_t)(v))
+#define NEO__LOAD_H(p) ((int32_t)((const uint16_t *)(const void *)(p))[NEO__FN(lane)()])
+#define NEO__LOAD_F16(p) neo__f32_from_f16((uint16_t)NEO__LOAD_H(p))
+NEO__KERNEL void NEO__FN(f16_from_f32s)(uint16_t *y, const float *x, int64_t n) {
+    for (int64_t i = NEO__FN(lane)(); i < n; i += NEO__W) y[i] = neo__f16_from_f32(x[i]);
+}
+NEO__KERNEL void NEO__FN(bf16_from_f32s)(uint16_t *y, const float *x, int64_t n) {
+    for (int64_t i = NEO__FN(lane)(); i < n; i += NEO__W) y[i] = neo__bf16_from_f32(x[i]);
 }
 
 #else
@@ -19223,17 +21210,17 @@ static void NEO__FN(f32_from_bf16s)(float *y, const uint16_t *x, int64_t n) {
     vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16((const uint16_t *)(const void *)(p))))
 #endif
 
-static void NEO__FN(f16_from_f32s)(uint16_t *y, const float *x, int64_t n) {
+NEO__KERNEL void NEO__FN(f16_from_f32s)(uint16_t *y, const float *x, int64_t n) {
     int64_t i = 0;
     for (; i + NEO__W <= n; i += NEO__W) NEO__STORE_F16(y + i, NEO__LOAD(x + i));
     for (; i < n; i++) y[i] = neo__f16_from_f32(x[i]);
 }
-static void NEO__FN(f32_from_f16s)(float *y, const uint16_t *x, int64_t n) {
+NEO__KERNEL void NEO__FN(f32_from_f16s)(float *y, const uint16_t *x, int64_t n) {
     int64_t i = 0;
     for (; i + NEO__W <= n; i += NEO__W) NEO__STORE(y + i, NEO__LOAD_F16(x + i));
     for (; i < n; i++) y[i] = neo__f32_from_f16(x[i]);
 }
-static void NEO__FN(bf16_from_f32s)(uint16_t *y, const float *x, int64_t n) {
+NEO__KERNEL void NEO__FN(bf16_from_f32s)(uint16_t *y, const float *x, int64_t n) {
     int64_t i = 0;
     for (; i + NEO__W <= n; i += NEO__W) {
         NEO__VI u = NEO__LOADI((const void *)(x + i));
@@ -19245,7 +21232,7 @@ static void NEO__FN(bf16_from_f32s)(uint16_t *y, const float *x, int64_t n) {
     }
     for (; i < n; i++) y[i] = neo__bf16_from_f32(x[i]);
 }
-static void NEO__FN(f32_from_bf16s)(float *y, const uint16_t *x, int64_t n) {
+NEO__KERNEL void NEO__FN(f32_from_bf16s)(float *y, const uint16_t *x, int64_t n) {
     int64_t i = 0;
     for (; i + NEO__W <= n; i += NEO__W) {
         NEO__VI u = NEO__SHLI(NEO__LOAD_H(x + i), 16);
@@ -19260,23 +21247,32 @@ static void NEO__FN(f32_from_bf16s)(float *y, const uint16_t *x, int64_t n) {
 /* Philox in lanes: lane l of a group of NEO__W blocks computes block NEO__FN(lane_blocks)[l], an
    order chosen so that a transpose inside 128-bit lanes (NEO__FN(store_blocks)) puts whole blocks
    next to each other. mul_wide: the high and low halves of the products of unsigned lanes. */
-#if NEO__PASS == NEO__PASS_SCALAR
+#if NEO__PASS == NEO__PASS_SCALAR || NEO__PASS == NEO__PASS_WARP
+#if NEO__PASS == NEO__PASS_WARP
+#define NEO__LANE_BLOCKS NEO__FN(lane)()
+#else
 #define NEO__LANE_BLOCKS 0
-NEO__INLINE void NEO__FN(mul_wide)(int32_t a, uint32_t m, int32_t *hi, int32_t *lo) {
+#endif
+NEO__KERNEL_INLINE void NEO__FN(mul_wide)(int32_t a, uint32_t m, int32_t *hi, int32_t *lo) {
     uint64_t p = (uint64_t)(uint32_t)a * m;
     *hi = (int32_t)(uint32_t)(p >> 32);
     *lo = (int32_t)(uint32_t)p;
 }
-NEO__INLINE void NEO__FN(store_blocks)(float *y, const float v[4]) { memcpy(y, v, 4 * sizeof *y); }
+NEO__KERNEL_INLINE void NEO__FN(store_blocks)(float *y, const float v[4]) {
+#if NEO__PASS == NEO__PASS_WARP
+    y += 4 * NEO__FN(lane)();
+#endif
+    for (int i = 0; i < 4; i++) y[i] = v[i];
+}
 #elif NEO__PASS == NEO__PASS_AVX512
 #define NEO__LANE_BLOCKS _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15)
-NEO__INLINE void NEO__FN(mul_wide)(__m512i a, uint32_t m, __m512i *hi, __m512i *lo) {
+NEO__KERNEL_INLINE void NEO__FN(mul_wide)(__m512i a, uint32_t m, __m512i *hi, __m512i *lo) {
     __m512i k = _mm512_set1_epi32((int)m);
     __m512i even = _mm512_mul_epu32(a, k), odd = _mm512_mul_epu32(_mm512_srli_epi64(a, 32), k);
     *hi = _mm512_mask_blend_epi32(0xAAAA, _mm512_srli_epi64(even, 32), odd);
     *lo = _mm512_mask_blend_epi32(0xAAAA, even, _mm512_slli_epi64(odd, 32));
 }
-NEO__INLINE void NEO__FN(store_blocks)(float *y, const __m512 v[4]) {
+NEO__KERNEL_INLINE void NEO__FN(store_blocks)(float *y, const __m512 v[4]) {
     __m512 a = _mm512_unpacklo_ps(v[0], v[1]), b = _mm512_unpackhi_ps(v[0], v[1]);
     __m512 c = _mm512_unpacklo_ps(v[2], v[3]), d = _mm512_unpackhi_ps(v[2], v[3]);
     _mm512_storeu_ps(y, _mm512_shuffle_ps(a, c, 0x44));
@@ -19286,13 +21282,13 @@ NEO__INLINE void NEO__FN(store_blocks)(float *y, const __m512 v[4]) {
 }
 #elif NEO__PASS == NEO__PASS_AVX2
 #define NEO__LANE_BLOCKS _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7)
-NEO__INLINE void NEO__FN(mul_wide)(__m256i a, uint32_t m, __m256i *hi, __m256i *lo) {
+NEO__KERNEL_INLINE void NEO__FN(mul_wide)(__m256i a, uint32_t m, __m256i *hi, __m256i *lo) {
     __m256i k = _mm256_set1_epi32((int)m);
     __m256i even = _mm256_mul_epu32(a, k), odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), k);
     *hi = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xAA);
     *lo = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA);
 }
-NEO__INLINE void NEO__FN(store_blocks)(float *y, const __m256 v[4]) {
+NEO__KERNEL_INLINE void NEO__FN(store_blocks)(float *y, const __m256 v[4]) {
     __m256 a = _mm256_unpacklo_ps(v[0], v[1]), b = _mm256_unpackhi_ps(v[0], v[1]);
     __m256 c = _mm256_unpacklo_ps(v[2], v[3]), d = _mm256_unpackhi_ps(v[2], v[3]);
     _mm256_storeu_ps(y, _mm256_shuffle_ps(a, c, 0x44));
@@ -19302,25 +21298,25 @@ NEO__INLINE void NEO__FN(store_blocks)(float *y, const __m256 v[4]) {
 }
 #else
 #define NEO__LANE_BLOCKS NEO__FN(lane_blocks)()
-NEO__INLINE int32x4_t NEO__FN(lane_blocks)(void) {
+NEO__KERNEL_INLINE int32x4_t NEO__FN(lane_blocks)(void) {
     static const int32_t lane[4] = {0, 1, 2, 3};
     return vld1q_s32(lane);
 }
-NEO__INLINE void NEO__FN(mul_wide)(int32x4_t a, uint32_t m, int32x4_t *hi, int32x4_t *lo) {
+NEO__KERNEL_INLINE void NEO__FN(mul_wide)(int32x4_t a, uint32_t m, int32x4_t *hi, int32x4_t *lo) {
     uint32x4_t u = vreinterpretq_u32_s32(a);
     uint32x4_t low = vreinterpretq_u32_u64(vmull_u32(vget_low_u32(u), vdup_n_u32(m)));
     uint32x4_t high = vreinterpretq_u32_u64(vmull_u32(vget_high_u32(u), vdup_n_u32(m)));
     *hi = vreinterpretq_s32_u32(vuzp2q_u32(low, high));
     *lo = vreinterpretq_s32_u32(vuzp1q_u32(low, high));
 }
-NEO__INLINE void NEO__FN(store_blocks)(float *y, const float32x4_t v[4]) {
+NEO__KERNEL_INLINE void NEO__FN(store_blocks)(float *y, const float32x4_t v[4]) {
     float32x4x4_t all = {{v[0], v[1], v[2], v[3]}};
     vst4q_f32(y, all);
 }
 #endif
 
 /* Of the blocks whose numbers are in x[0] (low half) and x[1]. */
-NEO__INLINE void NEO__FN(philox_rounds)(const neo__random_key *key, NEO__VI x[4]) {
+NEO__KERNEL_INLINE void NEO__FN(philox_rounds)(const neo__random_key *key, NEO__VI x[4]) {
     uint32_t k0 = (uint32_t)key->seed, k1 = (uint32_t)(key->seed >> 32);
     x[2] = NEO__SETI((int32_t)(uint32_t)key->h);
     x[3] = NEO__SETI((int32_t)(uint32_t)(key->h >> 32));
@@ -19337,19 +21333,20 @@ NEO__INLINE void NEO__FN(philox_rounds)(const neo__random_key *key, NEO__VI x[4]
     }
 }
 /* Blocks [first, first + NEO__W), which may not cross a multiple of 2^32. */
-NEO__INLINE void NEO__FN(philox_lanes)(const neo__random_key *key, uint64_t first, NEO__VI x[4]) {
+NEO__KERNEL_INLINE void NEO__FN(philox_lanes)(const neo__random_key *key, uint64_t first, NEO__VI x[4]) {
     x[0] = NEO__ADDI(NEO__SETI((int32_t)(uint32_t)first), NEO__LANE_BLOCKS);
     x[1] = NEO__SETI((int32_t)(uint32_t)(first >> 32));
     NEO__FN(philox_rounds)(key, x);
 }
-#if NEO__PASS != NEO__PASS_SCALAR
+#if NEO__PASS != NEO__PASS_SCALAR && NEO__PASS != NEO__PASS_WARP
 /* Whether a whole vector of blocks can start at `block` of `blocks` left. */
-NEO__INLINE int NEO__FN(philox_fits)(uint64_t block, int64_t left) {
+NEO__KERNEL_INLINE int NEO__FN(philox_fits)(uint64_t block, int64_t left) {
     return left >= NEO__W && (uint32_t)block <= UINT32_MAX - (NEO__W - 1);
 }
 #endif
 
-static void NEO__FN(random_uniform)(float *y, int64_t blocks, const neo__random_key *key,
+#if NEO__PASS != NEO__PASS_WARP
+NEO__KERNEL void NEO__FN(random_uniform)(float *y, int64_t blocks, const neo__random_key *key,
                                     uint64_t first, float a, float scale, float top) {
     for (int64_t i = 0; i < blocks;) {
 #if NEO__PASS != NEO__PASS_SCALAR
@@ -19370,10 +21367,11 @@ static void NEO__FN(random_uniform)(float *y, int64_t blocks, const neo__random_
         i += NEO__W;
     }
 }
+#endif
 
 /* Box and Muller: two normal numbers from two words. The radius is sqrt(-2 log u) of u = (w + 1)
    2^-32 in (0, 1]; the angle is 2 pi n 2^-24. */
-NEO__INLINE void NEO__FN(box_muller)(NEO__VI wr, NEO__VI wa, NEO__VF *z0, NEO__VF *z1) {
+NEO__KERNEL_INLINE void NEO__FN(box_muller)(NEO__VI wr, NEO__VI wa, NEO__VF *z0, NEO__VF *z1) {
     NEO__VF high = NEO__TO_F(NEO__SHRI(wr, 16)), sine, cosine;
     NEO__VF low = NEO__TO_F(NEO__ADDI(NEO__ANDI(wr, NEO__SETI(0xFFFF)), NEO__SETI(1)));
     NEO__VF u = NEO__MUL(NEO__FMA(high, NEO__SET(65536.0f), low), NEO__SET(0x1p-32f));
@@ -19383,7 +21381,8 @@ NEO__INLINE void NEO__FN(box_muller)(NEO__VI wr, NEO__VI wa, NEO__VF *z0, NEO__V
     *z0 = NEO__MUL(r, cosine);
     *z1 = NEO__MUL(r, sine);
 }
-static void NEO__FN(random_normal)(float *y, int64_t blocks, const neo__random_key *key,
+#if NEO__PASS != NEO__PASS_WARP
+NEO__KERNEL void NEO__FN(random_normal)(float *y, int64_t blocks, const neo__random_key *key,
                                    uint64_t first, float a, float scale) {
     for (int64_t i = 0; i < blocks;) {
 #if NEO__PASS != NEO__PASS_SCALAR
@@ -19408,7 +21407,9 @@ static const neo__tensor_kernels NEO__FN(tensor_kernels) = {
     NEO__FN(f16_from_f32s),  NEO__FN(f32_from_f16s),  NEO__FN(bf16_from_f32s),
     NEO__FN(f32_from_bf16s), NEO__FN(random_uniform), NEO__FN(random_normal),
 };
+#endif
 
+#if NEO__PASS != NEO__PASS_WARP
 /* ---- >>kernels-gemm ----
    The tile: every accumulator is a named variable, so that the compiler keeps it in a register.
    Rows are listed as (row, row / 3, row % 3): three rows share a base pointer, which is what x86
@@ -19479,7 +21480,7 @@ static const neo__tensor_kernels NEO__FN(tensor_kernels) = {
     if (rows > 3 * g) a##g += a_k;
 
 /* rows and vecs are constants where this is inlined: the conditions on them vanish. */
-NEO__INLINE void NEO__FN(tile)(const neo__tile *t, const int rows, const int vecs) {
+NEO__KERNEL_INLINE void NEO__FN(tile)(const neo__tile *t, const int rows, const int vecs) {
     const int64_t a_row = t->a_row, a_k = t->a_k, b_k = t->b_k;
     const float *b = t->b;
     const NEO__VF zero = NEO__SET(0.0f);
@@ -19507,8 +21508,8 @@ NEO__INLINE void NEO__FN(tile)(const neo__tile *t, const int rows, const int vec
     NEO__ROW_LIST(NEO__TILE_STORE)
 }
 #define NEO__TILE_DEFINE(rows)                                                                     \
-    static void NEO__FN(tile1_##rows)(const neo__tile *t) { NEO__FN(tile)(t, rows, 1); }           \
-    static void NEO__FN(tile2_##rows)(const neo__tile *t) { NEO__FN(tile)(t, rows, 2); }
+    NEO__KERNEL void NEO__FN(tile1_##rows)(const neo__tile *t) { NEO__FN(tile)(t, rows, 1); }           \
+    NEO__KERNEL void NEO__FN(tile2_##rows)(const neo__tile *t) { NEO__FN(tile)(t, rows, 2); }
 #define NEO__TILE_FEW(X) X(1) X(2) X(4)
 #if NEO__ROWS == 14
 #define NEO__TILE_SIZES(X) NEO__TILE_FEW(X) X(6) X(8) X(10) X(12) X(14)
@@ -19527,7 +21528,7 @@ static const neo__tile_fn NEO__FN(tile2)[] = {NEO__TILE_SIZES(NEO__TILE2_NAME)};
 
 /* One row needs more columns to have enough independent sums. */
 #define NEO__EIGHT(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
-static void NEO__FN(row8)(const neo__tile *t) {
+NEO__KERNEL void NEO__FN(row8)(const neo__tile *t) {
     const float *a = t->a, *b = t->b, *merge = t->merge;
     const NEO__VF zero = NEO__SET(0.0f);
 #define NEO__ROW8_START(v) NEO__VF c##v = t->init ? NEO__LOAD(t->init + v * NEO__W) : zero;
@@ -19557,7 +21558,7 @@ static void NEO__FN(row8)(const neo__tile *t) {
 }
 
 /* ---- packing ---- */
-static void NEO__FN(pack)(float *to, int64_t width, const float *from, int64_t ld, int64_t rows,
+NEO__KERNEL void NEO__FN(pack)(float *to, int64_t width, const float *from, int64_t ld, int64_t rows,
                           int64_t cols) {
     if (width == cols && width <= NEO__W) { /* a row of tiles of A */
         for (int64_t k = 0; k < rows; k++, from += ld, to += width) {
@@ -19586,7 +21587,7 @@ static void NEO__FN(pack)(float *to, int64_t width, const float *from, int64_t l
 
 /* transpose4: out[i] holds element k + i of NEO__W rows. */
 #if NEO__PASS == NEO__PASS_AVX512
-NEO__INLINE __m512 NEO__FN(four_rows)(const float *const *row, int64_t k) {
+NEO__KERNEL_INLINE __m512 NEO__FN(four_rows)(const float *const *row, int64_t k) {
     __m512 v = _mm512_castps128_ps512(_mm_loadu_ps(row[0] + k));
     v = _mm512_insertf32x4(v, _mm_loadu_ps(row[4] + k), 1);
     v = _mm512_insertf32x4(v, _mm_loadu_ps(row[8] + k), 2);
@@ -19599,7 +21600,7 @@ NEO__INLINE __m512 NEO__FN(four_rows)(const float *const *row, int64_t k) {
 #define NEO__HIGH2(a, b)                                                                           \
     _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)))
 #elif NEO__PASS == NEO__PASS_AVX2
-NEO__INLINE __m256 NEO__FN(four_rows)(const float *const *row, int64_t k) {
+NEO__KERNEL_INLINE __m256 NEO__FN(four_rows)(const float *const *row, int64_t k) {
     return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(row[0] + k)),
                                 _mm_loadu_ps(row[4] + k), 1);
 }
@@ -19617,7 +21618,7 @@ NEO__INLINE __m256 NEO__FN(four_rows)(const float *const *row, int64_t k) {
 #define NEO__HIGH2(a, b)                                                                           \
     vreinterpretq_f32_f64(vzip2q_f64(vreinterpretq_f64_f32(a), vreinterpretq_f64_f32(b)))
 #endif
-NEO__INLINE void NEO__FN(transpose4)(const float *const *row, int64_t k, NEO__VF *out) {
+NEO__KERNEL_INLINE void NEO__FN(transpose4)(const float *const *row, int64_t k, NEO__VF *out) {
 #if NEO__PASS != NEO__PASS_SCALAR
     __asm__("" : "+r"(row)); /* read the pointers again each time: there are more than registers */
 #endif
@@ -19641,7 +21642,7 @@ NEO__INLINE void NEO__FN(transpose4)(const float *const *row, int64_t k, NEO__VF
 }
 
 /* to[k * ld + i] = row[i][k] for i < lanes <= NEO__W, k < rows; all NEO__W rows are read. */
-NEO__INLINE void NEO__FN(transpose)(float *to, int64_t ld, int64_t lanes, const float *const *row,
+NEO__KERNEL_INLINE void NEO__FN(transpose)(float *to, int64_t ld, int64_t lanes, const float *const *row,
                                     int64_t rows) {
     int64_t k = 0;
     for (; k + 4 <= rows; k += 4, to += 4 * ld) {
@@ -19660,7 +21661,7 @@ NEO__INLINE void NEO__FN(transpose)(float *to, int64_t ld, int64_t lanes, const 
         for (int64_t i = 0; i < lanes; i++) to[i] = row[i][k];
 }
 /* Rows of `from` past the last are read from the last, then cleared. */
-static void NEO__FN(pack_transposed)(float *to, int64_t width, const float *from, int64_t ld,
+NEO__KERNEL void NEO__FN(pack_transposed)(float *to, int64_t width, const float *from, int64_t ld,
                                      int64_t rows, int64_t cols) {
     for (int64_t j = 0; j < cols; j += NEO__W) {
         const float *row[NEO__W];
@@ -19674,7 +21675,7 @@ static void NEO__FN(pack_transposed)(float *to, int64_t width, const float *from
 
 /* One column of sums in place of a tile: lanes go over the rows of the wide operand, which are
    transposed on their way into the sums. Two vectors of rows hide the latency of the chains. */
-static void NEO__FN(dots)(const neo__tile *t) {
+NEO__KERNEL void NEO__FN(dots)(const neo__tile *t) {
     const float *row[2 * NEO__W], *a = t->a;
     const int64_t a_k = t->a_k;
     NEO__VF s0 = NEO__SET(0.0f), s1 = s0;
@@ -19706,7 +21707,7 @@ static void NEO__FN(dots)(const neo__tile *t) {
     NEO__STORE(t->c + NEO__W, s1);
 }
 
-static void NEO__FN(column_sums)(float *to, const float *from, int64_t ld, int64_t rows,
+NEO__KERNEL void NEO__FN(column_sums)(float *to, const float *from, int64_t ld, int64_t rows,
                                  int64_t cols) {
     int64_t j = 0;
     for (; j + 4 * NEO__W <= cols; j += 4 * NEO__W) {
@@ -19739,28 +21740,29 @@ static void NEO__FN(column_sums)(float *to, const float *from, int64_t ld, int64
    Forward: T is transposed into a panel P[dim][rows of T]; then both operands of a tile of T T^t
    are read from it, lanes over j. Backward: dT = S T, where S is symmetric and holds dz; tiles of S
    are laid out k-major. Scratch holds NEO__INTERACT_FLOATS. */
-NEO__INLINE void NEO__FN(copy)(float *to, const float *from, int64_t n) {
+NEO__KERNEL_INLINE void NEO__FN(copy)(float *to, const float *from, int64_t n) {
     int64_t i = 0;
     for (; i + NEO__W <= n; i += NEO__W) NEO__STORE(to + i, NEO__LOAD(from + i));
     if (i < n) NEO__STOREN(to + i, NEO__LOADN(from + i, n - i), n - i);
 }
-NEO__INLINE void NEO__FN(run_tile)(const neo__tile *t, int64_t rows, int64_t width) {
-    (width > NEO__W ? NEO__FN(tile2) : NEO__FN(tile1))[rows / 2](t);
+NEO__KERNEL_INLINE void NEO__FN(run_tile)(const neo__tile *t, int64_t rows, int64_t width) {
+    const neo__tile_fn *tiles = width > NEO__W ? NEO__FN(tile2) : NEO__FN(tile1);
+    tiles[rows / 2](t);
 }
 /* The tile that holds `rows` rows: an odd number takes one more, whose sums nobody reads. */
-NEO__INLINE int64_t NEO__FN(tile_rows)(int64_t rows) { return rows == 1 ? 1 : rows + (rows & 1); }
+NEO__KERNEL_INLINE int64_t NEO__FN(tile_rows)(int64_t rows) { return rows == 1 ? 1 : rows + (rows & 1); }
 /* Row i of T of a sample. */
-NEO__INLINE const float *NEO__FN(interact_row)(const neo__interact *job, int64_t sample,
+NEO__KERNEL_INLINE const float *NEO__FN(interact_row)(const neo__interact *job, int64_t sample,
                                                int64_t i) {
     return i == 0 ? job->x + sample * job->x_row
                   : job->e + sample * job->e_row + (i - 1) * job->dim;
 }
 /* Where row i of the triangle begins. */
-NEO__INLINE int64_t NEO__FN(triangle)(const neo__interact *job, int64_t i) {
+NEO__KERNEL_INLINE int64_t NEO__FN(triangle)(const neo__interact *job, int64_t i) {
     return job->dim + (job->diagonal ? i * (i + 1) / 2 : i * (i - 1) / 2);
 }
 
-static void NEO__FN(interact_forward)(const neo__interact *job, int64_t sample, float *panel) {
+NEO__KERNEL void NEO__FN(interact_forward)(const neo__interact *job, int64_t sample, float *panel) {
     const int64_t n = job->features + 1, dim = job->dim, diagonal = job->diagonal != 0;
     const int64_t ld = (n + NEO__W - 1) / NEO__W * NEO__W;
     const int64_t chunk = NEO__MAX(1, NEO__INTERACT_FLOATS / ld); /* of dim: one, but for huge T */
@@ -19801,7 +21803,7 @@ static void NEO__FN(interact_forward)(const neo__interact *job, int64_t sample, 
 
 /* s[j * ld + i] = S(i0 + i, j) for all j: left of the diagonal block, the block, right of it. A row
    that pads the tile is zero. */
-NEO__INLINE void NEO__FN(interact_factors)(const neo__interact *job, const float *dz, int64_t i0,
+NEO__KERNEL_INLINE void NEO__FN(interact_factors)(const neo__interact *job, const float *dz, int64_t i0,
                                            int64_t rows, int64_t ld, float *s) {
     const int64_t n = job->features + 1;
     for (int64_t r = 0; r < rows && i0 > 0; r += NEO__W) {
@@ -19822,7 +21824,7 @@ NEO__INLINE void NEO__FN(interact_factors)(const neo__interact *job, const float
 }
 
 /* Columns [d, d + cols) of dT; t is T's columns there, one panel after the other. */
-static void NEO__FN(interact_columns)(const neo__interact *job, int64_t sample, int64_t d,
+NEO__KERNEL void NEO__FN(interact_columns)(const neo__interact *job, int64_t sample, int64_t d,
                                       int64_t cols, const float *t, float *s) {
     const int64_t n = job->features + 1;
     const float *dz = job->dz + sample * job->dz_row;
@@ -19859,7 +21861,7 @@ static void NEO__FN(interact_columns)(const neo__interact *job, int64_t sample, 
         }
     }
 }
-static void NEO__FN(interact_backward)(const neo__interact *job, int64_t sample, float *scratch) {
+NEO__KERNEL void NEO__FN(interact_backward)(const neo__interact *job, int64_t sample, float *scratch) {
     const int64_t n = job->features + 1;
     const int64_t most = NEO__INTERACT_FLOATS / n / (2 * NEO__W) * (2 * NEO__W);
     float *s = scratch + NEO__INTERACT_FLOATS;
@@ -19924,6 +21926,8 @@ static const neo__gemm_kernels NEO__FN(gemm_kernels) = {
 #undef NEO__TILE_SIZES
 #undef NEO__TILE_STEP
 #undef NEO__TILE_STORE
+#endif
+
 /* ---- >>kernels-bags ----
 
    Sums run down the rows in registers: a chunk of 8, 4, 2 or 1 vectors of columns, or a rest narrower than
@@ -19943,16 +21947,19 @@ static const neo__gemm_kernels NEO__FN(gemm_kernels) = {
     if ((i)*NEO__W % 16 == 0) __builtin_prefetch(row + (i)*NEO__W);
 
 /* Vectors of a row of which `left` columns remain: a whole one, or its first part. */
-NEO__INLINE NEO__VF NEO__FN(load_left)(const float *p, int64_t left) {
+NEO__KERNEL_INLINE NEO__VF NEO__FN(load_left)(const float *p, int64_t left) {
     return left >= NEO__W ? NEO__LOAD(p) : NEO__LOADN(p, left);
 }
-NEO__INLINE void NEO__FN(store_left)(float *p, NEO__VF v, int64_t left) {
+NEO__KERNEL_INLINE void NEO__FN(store_left)(float *p, NEO__VF v, int64_t left) {
     if (left >= NEO__W) NEO__STORE(p, v);
     else NEO__STOREN(p, v, left);
 }
 
 /* ---- narrow rows; see neo_table_desc for the formulas ---- */
-#if NEO__PASS == NEO__PASS_SCALAR
+#if NEO__PASS == NEO__PASS_WARP
+#define NEO__LOAD_B(p) ((int32_t)((const int8_t *)(p))[NEO__FN(lane)()])
+#define NEO__STORE_B(p, v) (((int8_t *)(p))[NEO__FN(lane)()] = (int8_t)(v))
+#elif NEO__PASS == NEO__PASS_SCALAR
 #define NEO__LOAD_B(p) ((int32_t) * (const int8_t *)(p))
 #define NEO__STORE_B(p, v) (*(int8_t *)(p) = (int8_t)(v))
 #elif NEO__PASS == NEO__PASS_AVX512
@@ -19961,19 +21968,19 @@ NEO__INLINE void NEO__FN(store_left)(float *p, NEO__VF v, int64_t left) {
 #elif NEO__PASS == NEO__PASS_AVX2
 #define NEO__LOAD_B(p) _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(p)))
 #define NEO__STORE_B(p, v) NEO__FN(store_b)(p, v)
-NEO__INLINE void NEO__FN(store_b)(void *p, __m256i v) {
+NEO__KERNEL_INLINE void NEO__FN(store_b)(void *p, __m256i v) {
     __m128i h = _mm_packs_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
     _mm_storel_epi64((__m128i *)p, _mm_packs_epi16(h, h));
 }
 #else
 #define NEO__LOAD_B(p) NEO__FN(load_b)(p)
 #define NEO__STORE_B(p, v) NEO__FN(store_b)(p, v)
-NEO__INLINE int32x4_t NEO__FN(load_b)(const void *p) {
+NEO__KERNEL_INLINE int32x4_t NEO__FN(load_b)(const void *p) {
     uint32_t four;
     memcpy(&four, p, sizeof four);
     return vmovl_s16(vget_low_s16(vmovl_s8(vcreate_s8((uint64_t)four))));
 }
-NEO__INLINE void NEO__FN(store_b)(void *p, int32x4_t v) {
+NEO__KERNEL_INLINE void NEO__FN(store_b)(void *p, int32x4_t v) {
     int16x4_t h = vmovn_s32(v);
     uint64_t b = vget_lane_u64(vreinterpret_u64_s8(vmovn_s16(vcombine_s16(h, h))), 0);
     uint32_t four = (uint32_t)b;
@@ -19981,20 +21988,24 @@ NEO__INLINE void NEO__FN(store_b)(void *p, int32x4_t v) {
 }
 #endif
 /* A vector of elements as f32; `left` are there. */
-NEO__INLINE NEO__VF NEO__FN(row_load)(neo_dtype dtype, const char *p, NEO__VF scale, NEO__VF bias) {
+NEO__KERNEL_INLINE NEO__VF NEO__FN(row_load)(neo_dtype dtype, const char *p, NEO__VF scale, NEO__VF bias) {
     if (dtype == NEO_F16) return NEO__LOAD_F16(p);
     if (dtype == NEO_BF16) return NEO__AS_F(NEO__SHLI(NEO__LOAD_H(p), 16));
     return NEO__FMA(NEO__TO_F(NEO__LOAD_B(p)), scale, bias);
 }
-NEO__INLINE NEO__VF NEO__FN(row_load_left)(neo_dtype dtype, const char *p, int64_t left,
+NEO__KERNEL_INLINE NEO__VF NEO__FN(row_load_left)(neo_dtype dtype, const char *p, int64_t left,
                                            NEO__VF scale, NEO__VF bias) {
+#if NEO__PASS == NEO__PASS_WARP
+    return NEO__FN(lane)() < left ? NEO__FN(row_load)(dtype, p, scale, bias) : 0.0f;
+#else
     int16_t few[16];
     if (NEO__W == 1 || left >= NEO__W) return NEO__FN(row_load)(dtype, p, scale, bias);
     memset(few, 0, sizeof few);
     memcpy(few, p, (size_t)left * (dtype == NEO_I8 ? 1 : 2));
     return NEO__FN(row_load)(dtype, (const char *)few, scale, bias);
+#endif
 }
-static NEO__NOINLINE void NEO__FN(rows_decode)(const neo__bag_rows *t, int64_t row, int64_t col,
+NEO__KERNEL_FAR void NEO__FN(rows_decode)(const neo__bag_rows *t, int64_t row, int64_t col,
                                                int64_t n, float *to) {
     int64_t size = t->dtype == NEO_I8 ? 1 : 2;
     const char *p = t->data + row * t->row_bytes + col * size;
@@ -20005,20 +22016,20 @@ static NEO__NOINLINE void NEO__FN(rows_decode)(const neo__bag_rows *t, int64_t r
         (to + c, NEO__FN(row_load_left)(t->dtype, p + c * size, n - c, scale, bias), n - c);
 }
 /* The largest integer up to x, |x| < 2^22. */
-NEO__INLINE NEO__VI NEO__FN(floor_i)(NEO__VF x) {
+NEO__KERNEL_INLINE NEO__VI NEO__FN(floor_i)(NEO__VF x) {
     NEO__VI n = NEO__TO_I(x);
     return NEO__SELECTI(NEO__GT(NEO__TO_F(n), x), NEO__SUBI(n, NEO__SETI(1)), n);
 }
 /* neo__narrow_encode for bf16 and f16. Above f16's denormals the bits dropped are 13 of f32, so
    that 13 random bits decide. A denormal is an integer and a fraction of 32 bits of 2^-24, made in two
    halves. */
-NEO__INLINE NEO__VI NEO__FN(bf16_round)(NEO__VF x, NEO__VI r) {
+NEO__KERNEL_INLINE NEO__VI NEO__FN(bf16_round)(NEO__VF x, NEO__VI r) {
     NEO__VI u = NEO__AS_I(x), a = NEO__ANDI(u, NEO__SETI(0x7FFFFFFF));
     NEO__VI code = NEO__SHRI(NEO__ADDI(u, NEO__SHRI(r, 16)), 16);
     NEO__VI nan = NEO__ORI(NEO__SHRI(NEO__XORI(u, a), 16), NEO__SETI(0x7FC0));
     return NEO__SELECTI(NEO__GTI(a, NEO__SETI(0x7F800000)), nan, code);
 }
-NEO__INLINE NEO__VI NEO__FN(f16_round)(NEO__VF x, NEO__VI r) {
+NEO__KERNEL_INLINE NEO__VI NEO__FN(f16_round)(NEO__VF x, NEO__VI r) {
     NEO__VI u = NEO__AS_I(x), a = NEO__ANDI(u, NEO__SETI(0x7FFFFFFF));
     NEO__VI code = NEO__SUBI(NEO__SHRI(NEO__ADDI(a, NEO__SHRI(r, 19)), 13), NEO__SETI(112 << 10));
     code = NEO__SELECTI(NEO__GTI(code, NEO__SETI(0x7C00)), NEO__SETI(0x7C00), code);
@@ -20040,7 +22051,7 @@ NEO__INLINE NEO__VI NEO__FN(f16_round)(NEO__VF x, NEO__VI r) {
 /* The random words of rows, as the bits of floats: row by row whole blocks, the last vector of them
    written whole. Blocks of several rows share a vector; a run of them ends with the row, and where
    the high half of the number changes. */
-static NEO__NOINLINE void NEO__FN(rows_words)(const neo__bag_rows *t, const int64_t *row,
+NEO__KERNEL_FAR void NEO__FN(rows_words)(const neo__bag_rows *t, const int64_t *row,
                                               int64_t count, const neo__random_key *key,
                                               float *word) {
     int64_t left = neo__bag_blocks_of(t, row[0]);
@@ -20069,7 +22080,7 @@ static NEO__NOINLINE void NEO__FN(rows_words)(const neo__bag_rows *t, const int6
 }
 /* Scale and bias of a row of i8; w is filled up to whole vectors. Returns the scale; 0: all codes
    are 0. */
-static float NEO__FN(rows_scale)(const float *w, int64_t n, float *scale) {
+NEO__KERNEL float NEO__FN(rows_scale)(const float *w, int64_t n, float *scale) {
     NEO__VF low = NEO__LOAD(w), high = low, zero = NEO__SET(0.0f), odd = zero;
     float least[NEO__W], most[NEO__W];
     for (int64_t c = 0; c < n; c += NEO__W) {
@@ -20084,20 +22095,21 @@ static float NEO__FN(rows_scale)(const float *w, int64_t n, float *scale) {
         scale[1] = neo__f32_bits(0x7FC00000u);
         return 0.0f;
     }
-    NEO__STORE(least, low);
-    NEO__STORE(most, high);
+    NEO__SPILL(least, low);
+    NEO__SPILL(most, high);
     for (int half = NEO__W / 2; half > 0; half /= 2) {
         for (int i = 0; i < half; i++) {
             least[i] = NEO__MIN(least[i], least[i + half]);
             most[i] = NEO__MAX(most[i], most[i + half]);
         }
     }
-    float half = 0.5f * most[0] - 0.5f * least[0], unit = half / 127.0f;
+    float half = NEO__SUB1(NEO__MUL1(0.5f, most[0]), NEO__MUL1(0.5f, least[0]));
+    float unit = NEO__DIV1(half, 127.0f);
     scale[0] = unit < FLT_MIN ? 0.0f : unit;
-    scale[1] = least[0] + half; /* 0 of both signs gives 0 */
+    scale[1] = NEO__ADD1(least[0], half); /* 0 of both signs gives 0 */
     return scale[0];
 }
-NEO__INLINE NEO__VI NEO__FN(i8_round)(NEO__VF w, NEO__VF inverse, NEO__VF bias, NEO__VI r,
+NEO__KERNEL_INLINE NEO__VI NEO__FN(i8_round)(NEO__VF w, NEO__VF inverse, NEO__VF bias, NEO__VI r,
                                       int stochastic) {
     NEO__VF x = NEO__MUL(NEO__SUB(w, bias), inverse);
     x = NEO__MIN_(NEO__SET(127.0f), NEO__MAX_(NEO__SET(-127.0f), x));
@@ -20108,15 +22120,21 @@ NEO__INLINE NEO__VI NEO__FN(i8_round)(NEO__VF w, NEO__VF inverse, NEO__VF bias, 
     return NEO__SELECTI(up, NEO__ADDI(n, NEO__SETI(1)), n);
 }
 /* A vector of codes, of which `left` are stored. */
-NEO__INLINE void NEO__FN(row_store)(neo_dtype dtype, char *p, NEO__VI code, int64_t left) {
+NEO__KERNEL_INLINE void NEO__FN(row_store)(neo_dtype dtype, char *p, NEO__VI code, int64_t left) {
+#if NEO__PASS == NEO__PASS_WARP
+    if (NEO__FN(lane)() >= left) return;
+    if (dtype == NEO_I8) NEO__STORE_B(p, code);
+    else NEO__STORE_H(p, code);
+#else
     int16_t few[16];
     int whole = NEO__W == 1 || left >= NEO__W;
     char *to = whole ? p : (char *)few;
     if (dtype == NEO_I8) NEO__STORE_B(to, code);
     else NEO__STORE_H(to, code);
     if (!whole) memcpy(p, few, (size_t)left * (dtype == NEO_I8 ? 1 : 2));
+#endif
 }
-static NEO__NOINLINE void NEO__FN(rows_encode)(const neo__bag_rows *t, int64_t row, float *w,
+NEO__KERNEL_FAR void NEO__FN(rows_encode)(const neo__bag_rows *t, int64_t row, float *w,
                                                const float *word) {
     int64_t n = t->dim, whole = neo__bag_room(n), size = t->dtype == NEO_I8 ? 1 : 2;
     char *to = t->data + row * t->row_bytes;
@@ -20131,7 +22149,7 @@ static NEO__NOINLINE void NEO__FN(rows_encode)(const neo__bag_rows *t, int64_t r
             memset(to, 0, (size_t)n);
             return;
         }
-        inverse = NEO__SET(1.0f / scale[0]), bias = NEO__SET(scale[1]);
+        inverse = NEO__SET(NEO__DIV1(1.0f, scale[0])), bias = NEO__SET(scale[1]);
     }
     if (word) word += neo__bag_number(t, row) % 4;
     for (int64_t c = 0; c < n; c += NEO__W) {
@@ -20145,21 +22163,22 @@ static NEO__NOINLINE void NEO__FN(rows_encode)(const neo__bag_rows *t, int64_t r
     }
 }
 
+#if NEO__PASS != NEO__PASS_WARP
 /* Rows fetched ahead of their use: far enough to cover memory, not so far that they leave the
    cache. */
-NEO__INLINE int64_t NEO__FN(bag_ahead)(int64_t dim) {
+NEO__KERNEL_INLINE int64_t NEO__FN(bag_ahead)(int64_t dim) {
     return dim <= 16 ? 48 : dim <= 32 ? 32 : dim <= 64 ? 24 : dim <= 128 ? 16 : 8;
 }
-NEO__INLINE void NEO__FN(bag_fetch_row)(const float *row, int64_t dim) {
+NEO__KERNEL_INLINE void NEO__FN(bag_fetch_row)(const float *row, int64_t dim) {
     for (int64_t c = 0; c < dim; c += 16) __builtin_prefetch(row + c);
 }
-NEO__INLINE void NEO__FN(bag_fetch_id)(const neo__bag_rows *t, int64_t id) {
+NEO__KERNEL_INLINE void NEO__FN(bag_fetch_id)(const neo__bag_rows *t, int64_t id) {
     const char *row = t->data + id * t->row_bytes;
     for (int64_t c = 0; c < t->row_bytes; c += 64) __builtin_prefetch(row + c);
     if (t->scale) __builtin_prefetch(t->scale + 2 * id);
 }
 /* Fetch rows [k, k_end) of the ids, which may run on into the next lookup. */
-static NEO__NOINLINE void NEO__FN(bag_fetch_ahead)(const neo__bag_lookup *a, int is_i32, int64_t k,
+NEO__KERNEL_FAR void NEO__FN(bag_fetch_ahead)(const neo__bag_lookup *a, int is_i32, int64_t k,
                                                    int64_t k_end) {
     int64_t end = a->offsets[a->bags];
     for (; k < k_end && k < end; k++)
@@ -20190,7 +22209,7 @@ static NEO__NOINLINE void NEO__FN(bag_fetch_ahead)(const neo__bag_lookup *a, int
    fetched ahead are those of the next one. rows_<n>: all bags, when a row is n vectors (then dim is a
    constant). */
 #define NEO__BAG_POOL(N, EACH)                                                                    \
-    NEO__INLINE void NEO__FN(bag_bags_as_##N)(const neo__bag_lookup *a, int64_t b, int64_t b_end, \
+    NEO__KERNEL_INLINE void NEO__FN(bag_bags_as_##N)(const neo__bag_lookup *a, int64_t b, int64_t b_end, \
                                               int64_t col, int64_t dim, int is_i32) {             \
         const int64_t ahead = NEO__FN(bag_ahead)(dim);                                            \
         int64_t k = a->offsets[b], near_end = a->offsets[a->bags] - ahead;                        \
@@ -20213,11 +22232,11 @@ static NEO__NOINLINE void NEO__FN(bag_fetch_ahead)(const neo__bag_lookup *a, int
             EACH(NEO__X_STORE)                                                                    \
         }                                                                                         \
     }                                                                                             \
-    static NEO__NOINLINE NEO__UNUSED void NEO__FN(bag_rows_##N)(const neo__bag_lookup *a) {       \
+    NEO__KERNEL_FAR NEO__UNUSED void NEO__FN(bag_rows_##N)(const neo__bag_lookup *a) {       \
         if (a->is_i32) NEO__FN(bag_bags_as_##N)(a, 0, a->bags, 0, (N)*NEO__W, 1);                 \
         else NEO__FN(bag_bags_as_##N)(a, 0, a->bags, 0, (N)*NEO__W, 0);                           \
     }                                                                                             \
-    static NEO__NOINLINE void NEO__FN(bag_chunk_##N)(const neo__bag_lookup *a, int64_t b,         \
+    NEO__KERNEL_FAR void NEO__FN(bag_chunk_##N)(const neo__bag_lookup *a, int64_t b,         \
                                                      int64_t col) {                               \
         NEO__FN(bag_bags_as_##N)(a, b, b + 1, col, a->dim, a->is_i32);                            \
     }
@@ -20227,23 +22246,22 @@ NEO__BAG_POOL(2, NEO__EACH2)
 NEO__BAG_POOL(1, NEO__EACH1)
 
 /* The last n < NEO__W columns. */
-static NEO__NOINLINE void NEO__FN(bag_chunk_rest)(const neo__bag_lookup *a, int64_t b,
+NEO__KERNEL_FAR void NEO__FN(bag_chunk_rest)(const neo__bag_lookup *a, int64_t b,
                                                   int64_t col) {
-    int64_t n = a->dim - col, length = a->offsets[b + 1] - a->offsets[b];
-    (void)n;
+    const int64_t length = a->offsets[b + 1] - a->offsets[b];
     NEO__VF s = NEO__SET(0.0f);
     for (int64_t k = a->offsets[b]; k < a->offsets[b + 1]; k++) {
         const float *row = a->table + neo__jagged_id(a->ids, a->is_i32, k) * a->dim + col;
-        NEO__VF x = NEO__LOADN(row, n);
+        NEO__VF x = NEO__LOADN(row, a->dim - col);
         s = a->weights ? NEO__FMA(NEO__SET(a->weights[k]), x, s) : NEO__ADD(s, x);
     }
     if (a->mean && length > 1) s = NEO__DIV(s, NEO__SET((float)length));
-    NEO__STOREN(a->out + b * a->out_stride + col, s, n);
+    NEO__STOREN(a->out + b * a->out_stride + col, s, a->dim - col);
 }
 
 /* ---- the careful lookup ---- */
 
-static NEO__NOINLINE void NEO__FN(part_join)(neo__part_tree *t) {
+NEO__KERNEL_FAR void NEO__FN(part_join)(neo__part_tree *t) {
     t->depth--;
     float *to = t->sum + (t->depth - 1) * t->stride;
     const float *from = t->sum + t->depth * t->stride;
@@ -20255,7 +22273,7 @@ static NEO__NOINLINE void NEO__FN(part_join)(neo__part_tree *t) {
          t->n - c);
 }
 /* Where the sum of part `number` goes. */
-static float *NEO__FN(part_push)(neo__part_tree *t, int64_t number) {
+NEO__KERNEL float *NEO__FN(part_push)(neo__part_tree *t, int64_t number) {
     while (t->depth >= 2 && neo__tree_level(t->number[t->depth - 2], t->number[t->depth - 1]) <
                                 neo__tree_level(t->number[t->depth - 1], number))
         NEO__FN(part_join)(t);
@@ -20263,13 +22281,13 @@ static float *NEO__FN(part_push)(neo__part_tree *t, int64_t number) {
     return t->sum + t->depth++ * t->stride;
 }
 
-NEO__INLINE int64_t NEO__FN(bag_clamp)(const neo__bag_lookup *a, int64_t id) {
+NEO__KERNEL_INLINE int64_t NEO__FN(bag_clamp)(const neo__bag_lookup *a, int64_t id) {
     if (id >= 0 && id < a->rows) return id;
     if (a->bounds == NEO_BOUNDS_DROP) return -1;
     return id < 0 ? 0 : a->rows - 1;
 }
 /* Columns [col, col + n) of a row as f32: where they are, or decoded in room. */
-NEO__INLINE const float *NEO__FN(bag_row)(const neo__bag_lookup *a, int64_t id, int64_t col,
+NEO__KERNEL_INLINE const float *NEO__FN(bag_row)(const neo__bag_lookup *a, int64_t id, int64_t col,
                                           int64_t n, float *room) {
     if (a->table) return a->table + id * a->dim + col;
     NEO__FN(rows_decode)(a->store, id, col, n, room);
@@ -20277,7 +22295,7 @@ NEO__INLINE const float *NEO__FN(bag_row)(const neo__bag_lookup *a, int64_t id, 
 }
 /* to += the rows of bag [k, k_end) that are in [row_begin, row_end), columns [col, col + n).
    Returns the lowest row not below row_end, or -1: the next bucket is its bucket. */
-static NEO__NOINLINE int64_t NEO__FN(bag_sum_rows)(const neo__bag_lookup *a, int64_t k,
+NEO__KERNEL_FAR int64_t NEO__FN(bag_sum_rows)(const neo__bag_lookup *a, int64_t k,
                                                    int64_t k_end, int64_t row_begin,
                                                    int64_t row_end, int64_t col, int64_t n,
                                                    float *to) {
@@ -20287,7 +22305,7 @@ static NEO__NOINLINE int64_t NEO__FN(bag_sum_rows)(const neo__bag_lookup *a, int
     for (; k < k_end; k++) {
         int64_t id = NEO__FN(bag_clamp)(a, neo__jagged_id(a->ids, a->is_i32, k));
         if (id >= row_end && (next < 0 || id < next)) next = id;
-        if (id < row_begin || id >= row_end) continue;
+        if (id < 0 || id < row_begin || id >= row_end) continue;
         const float *row = NEO__FN(bag_row)(a, id, col, n, room);
         for (int64_t c = 0; c < n; c += NEO__W) {
             NEO__VF s = NEO__FN(load_left)(to + c, n - c), x = NEO__FN(load_left)(row + c, n - c);
@@ -20297,7 +22315,7 @@ static NEO__NOINLINE int64_t NEO__FN(bag_sum_rows)(const neo__bag_lookup *a, int
     }
     return next;
 }
-static void NEO__FN(bag_pool_careful)(const neo__bag_lookup *a) {
+NEO__KERNEL void NEO__FN(bag_pool_careful)(const neo__bag_lookup *a) {
     enum { WIDTH = NEO__CAREFUL_WIDTH };
     float sum[NEO__PART_DEPTH * WIDTH];
     int64_t buckets = a->buckets, rows = a->bucket_rows, first = a->first_row;
@@ -20337,7 +22355,7 @@ static void NEO__FN(bag_pool_careful)(const neo__bag_lookup *a) {
 #define NEO__X_FMA_I8(i)                                                                          \
     s##i = NEO__FMA(w, NEO__FMA(NEO__TO_F(NEO__LOAD_B(row + (i)*NEO__W)), scale, bias), s##i);
 #define NEO__BAG_NARROW(N, EACH)                                                                  \
-    static NEO__NOINLINE void NEO__FN(bag_narrow_##N)(const neo__bag_lookup *a, int64_t b,        \
+    NEO__KERNEL_FAR void NEO__FN(bag_narrow_##N)(const neo__bag_lookup *a, int64_t b,        \
                                                       int64_t col, int64_t ahead,                 \
                                                       int64_t fetch_end) {                        \
         const neo__bag_rows *t = a->store;                                                        \
@@ -20368,7 +22386,7 @@ static void NEO__FN(bag_pool_careful)(const neo__bag_lookup *a) {
     }
 NEO__BAG_NARROW(4, NEO__EACH4)
 NEO__BAG_NARROW(1, NEO__EACH1)
-static NEO__NOINLINE void NEO__FN(bag_pool_narrow)(const neo__bag_lookup *a) {
+NEO__KERNEL_FAR void NEO__FN(bag_pool_narrow)(const neo__bag_lookup *a) {
     int64_t ahead = NEO__FN(bag_ahead)(a->store->row_bytes / 4);
     for (int64_t b = 0; b < a->bags; b++) {
         int64_t col = 0, k = a->offsets[b], k_end = a->offsets[b + 1];
@@ -20385,10 +22403,10 @@ static NEO__NOINLINE void NEO__FN(bag_pool_narrow)(const neo__bag_lookup *a) {
     }
 }
 #else
-static void NEO__FN(bag_pool_narrow)(const neo__bag_lookup *a) { NEO__FN(bag_pool_careful)(a); }
+NEO__KERNEL void NEO__FN(bag_pool_narrow)(const neo__bag_lookup *a) { NEO__FN(bag_pool_careful)(a); }
 #endif
 
-static void NEO__FN(bag_pool)(const neo__bag_lookup *a) {
+NEO__KERNEL void NEO__FN(bag_pool)(const neo__bag_lookup *a) {
     int64_t dim = a->dim;
     if (!a->table) {
         NEO__FN(bag_pool_narrow)(a);
@@ -20414,7 +22432,7 @@ static void NEO__FN(bag_pool)(const neo__bag_lookup *a) {
 }
 
 /* ---- NEO_POOL_NONE, gradients of per-id weights, packing of gradients ---- */
-static void NEO__FN(bag_copy)(const neo__bag_lookup *a) {
+NEO__KERNEL void NEO__FN(bag_copy)(const neo__bag_lookup *a) {
     int64_t dim = a->dim, ahead = NEO__FN(bag_ahead)(dim), end = a->offsets[a->bags];
     float *to = a->out;
     for (int64_t k = a->offsets[0]; k < end; k++, to += a->out_stride) {
@@ -20429,30 +22447,31 @@ static void NEO__FN(bag_copy)(const neo__bag_lookup *a) {
         }
     }
 }
+#endif
 
 /* sum + the sum of x[i] y[i]: products rounded, blocks of 16 by the fixed tree, blocks in order. */
-NEO__INLINE float NEO__FN(row_dot_on)(float sum, const float *x, const float *y, int64_t n) {
+NEO__KERNEL_INLINE float NEO__FN(row_dot_on)(float sum, const float *x, const float *y, int64_t n) {
     float q[16];
     for (; n >= 16; x += 16, y += 16, n -= 16) {
         for (int i = 0; i < 16; i += NEO__W)
             NEO__STORE(q + i, NEO__MUL(NEO__LOAD(x + i), NEO__LOAD(y + i)));
-        sum += NEO__TREE16(q);
+        sum = NEO__ADD1(sum, NEO__TREE16(q));
     }
     if (n > 0) {
-        for (int64_t i = 0; i < 16; i++) q[i] = i < n ? x[i] * y[i] : 0.0f;
-        sum += NEO__TREE16(q);
+        for (int64_t i = 0; i < 16; i++) q[i] = i < n ? NEO__MUL1(x[i], y[i]) : 0.0f;
+        sum = NEO__ADD1(sum, NEO__TREE16(q));
     }
     return sum;
 }
 
-NEO__INLINE float NEO__FN(row_dot_in)(const float *x, const float *y, int64_t n) {
+NEO__KERNEL_INLINE float NEO__FN(row_dot_in)(const float *x, const float *y, int64_t n) {
     return NEO__FN(row_dot_on)(0.0f, x, y, n);
 }
-static NEO__NOINLINE float NEO__FN(row_dot)(float sum, const float *x, const float *y, int64_t n) {
+NEO__KERNEL_FAR float NEO__FN(row_dot)(float sum, const float *x, const float *y, int64_t n) {
     return NEO__FN(row_dot_on)(sum, x, y, n);
 }
 
-static void NEO__FN(row_blocks)(const float *x, const float *y, int64_t n, float *out) {
+NEO__KERNEL void NEO__FN(row_blocks)(const float *x, const float *y, int64_t n, float *out) {
     for (; n > 0; x += 16, y += 16, n -= 16)
         *out++ = NEO__FN(row_dot_in)(x, y, NEO__MIN(n, (int64_t)16));
 }
@@ -20462,7 +22481,7 @@ typedef struct NEO__FN(row_sums) {
     int64_t row;             /* of the cut's */
     int next;
 } NEO__FN(row_sums);
-NEO__INLINE float NEO__FN(row_sum)(NEO__FN(row_sums) * s, const float *x, const float *y, int64_t n) {
+NEO__KERNEL_INLINE float NEO__FN(row_sum)(NEO__FN(row_sums) * s, const float *x, const float *y, int64_t n) {
     const neo__bag_cut *cut = s->cut;
     if (!cut) return NEO__FN(row_dot)(0.0f, x, y, n);
     int i = s->next++;
@@ -20472,12 +22491,13 @@ NEO__INLINE float NEO__FN(row_sum)(NEO__FN(row_sums) * s, const float *x, const 
         (x, y, n, cut->blocks + ((i - cut->have) * cut->rows + s->row) * cut->blocks_per_row);
     return 1.0f;
 }
-NEO__INLINE float NEO__FN(row_mean)(NEO__FN(row_sums) * s, const float *g, int64_t n) {
-    return NEO__FN(row_sum)(s, g, g, n) / (s->cut ? s->cut->dim : (float)n);
+NEO__KERNEL_INLINE float NEO__FN(row_mean)(NEO__FN(row_sums) * s, const float *g, int64_t n) {
+    return NEO__DIV1(NEO__FN(row_sum)(s, g, g, n), s->cut ? s->cut->dim : (float)n);
 }
 
+#if NEO__PASS != NEO__PASS_WARP
 /* A row of a lookup . d. */
-static NEO__NOINLINE float NEO__FN(bag_dot)(const neo__bag_lookup *a, int64_t id, const float *d) {
+NEO__KERNEL_FAR float NEO__FN(bag_dot)(const neo__bag_lookup *a, int64_t id, const float *d) {
     enum { WIDTH = 256 };
     float room[WIDTH], sum = 0.0f;
     if (a->table) return NEO__FN(row_dot)(0.0f, d, a->table + id * a->dim, a->dim);
@@ -20488,7 +22508,7 @@ static NEO__NOINLINE float NEO__FN(bag_dot)(const neo__bag_lookup *a, int64_t id
     }
     return sum;
 }
-static void NEO__FN(bag_weight_grad)(const neo__bag_lookup *a, float *dweights) {
+NEO__KERNEL void NEO__FN(bag_weight_grad)(const neo__bag_lookup *a, float *dweights) {
     int64_t ahead = NEO__FN(bag_ahead)(a->dim), end = a->offsets[a->bags], first = a->offsets[0];
     for (int64_t b = 0; b < a->bags; b++) {
         int64_t length = a->offsets[b + 1] - a->offsets[b];
@@ -20503,7 +22523,7 @@ static void NEO__FN(bag_weight_grad)(const neo__bag_lookup *a, float *dweights) 
     }
 }
 
-static void NEO__FN(bag_pack)(float *to, int64_t to_stride, const float *from, int64_t from_stride,
+NEO__KERNEL void NEO__FN(bag_pack)(float *to, int64_t to_stride, const float *from, int64_t from_stride,
                               int64_t bags, int64_t dim, const int64_t *offsets) {
     for (int64_t b = 0; b < bags; b++, to += to_stride, from += from_stride) {
         int64_t length = offsets ? offsets[b + 1] - offsets[b] : 1;
@@ -20515,11 +22535,12 @@ static void NEO__FN(bag_pack)(float *to, int64_t to_stride, const float *from, i
         }
     }
 }
+#endif
 
 /* ---- the optimizers: one merged gradient g of one row; >>bag-optim has the arithmetic in words ---- */
 
 /* Clip, L2 decay into g, decoupled decay of w. */
-static NEO__NOINLINE void NEO__FN(bag_adjust)(const neo__bag_step *o, float *w, float *g,
+NEO__KERNEL_FAR void NEO__FN(bag_adjust)(const neo__bag_step *o, float *w, float *g,
                                               int64_t n) {
     NEO__VF clip = NEO__SET(o->clip), low = NEO__SET(-o->clip), l2 = NEO__SET(o->l2),
             keep = NEO__SET(o->keep);
@@ -20532,17 +22553,17 @@ static NEO__NOINLINE void NEO__FN(bag_adjust)(const neo__bag_step *o, float *w, 
     }
 }
 /* w -= rate x */
-NEO__INLINE void NEO__FN(bag_descend_in)(float rate, const float *x, float *w, int64_t n) {
+NEO__KERNEL_INLINE void NEO__FN(bag_descend_in)(float rate, const float *x, float *w, int64_t n) {
     NEO__VF r = NEO__SET(rate);
     for (int64_t c = 0; c < n; c += NEO__W)
         NEO__FN(store_left)
         (w + c, NEO__FNMA(r, NEO__FN(load_left)(x + c, n - c), NEO__FN(load_left)(w + c, n - c)),
          n - c);
 }
-static NEO__NOINLINE void NEO__FN(bag_descend)(float rate, const float *x, float *w, int64_t n) {
+NEO__KERNEL_FAR void NEO__FN(bag_descend)(float rate, const float *x, float *w, int64_t n) {
     NEO__FN(bag_descend_in)(rate, x, w, n);
 }
-static NEO__NOINLINE void NEO__FN(bag_adagrad)(const neo__bag_step *o, float *w, const float *g,
+NEO__KERNEL_FAR void NEO__FN(bag_adagrad)(const neo__bag_step *o, float *w, const float *g,
                                                float *m, int64_t n) {
     NEO__VF rate = NEO__SET(o->lr), eps = NEO__SET(o->eps);
     for (int64_t c = 0; c < n; c += NEO__W) {
@@ -20553,13 +22574,15 @@ static NEO__NOINLINE void NEO__FN(bag_adagrad)(const neo__bag_step *o, float *w,
         NEO__FN(store_left)(w + c, NEO__FNMA(rate, x, NEO__FN(load_left)(w + c, n - c)), n - c);
     }
 }
-static NEO__NOINLINE void NEO__FN(bag_rowwise_adagrad)(const neo__bag_step *o, NEO__FN(row_sums) * sums,
+NEO__KERNEL_FAR void NEO__FN(bag_rowwise_adagrad)(const neo__bag_step *o, NEO__FN(row_sums) * sums,
                                                        float *w, const float *g, float *s, int64_t n) {
-    *s += NEO__FN(row_mean)(sums, g, n);
-    NEO__FN(bag_descend)(o->lr / (sqrtf(*s) + o->eps), g, w, n);
+    float sum = NEO__ADD1(*s, NEO__FN(row_mean)(sums, g, n));
+    NEO__SYNC();
+    *s = sum;
+    NEO__FN(bag_descend)(NEO__DIV1(o->lr, NEO__ADD1(NEO__SQRT1(sum), o->eps)), g, w, n);
 }
 /* u = the bias-corrected direction of Adam; v is a row, or one float of the row (partial). */
-static NEO__NOINLINE void NEO__FN(bag_adam_direction)(const neo__bag_step *o, NEO__FN(row_sums) * sums,
+NEO__KERNEL_FAR void NEO__FN(bag_adam_direction)(const neo__bag_step *o, NEO__FN(row_sums) * sums,
                                                       const float *g, float *m, float *v, float *u,
                                                       int64_t n, int partial) {
     NEO__VF b1 = NEO__SET(o->beta1), r1 = NEO__SET(o->rest1), b2 = NEO__SET(o->beta2);
@@ -20567,8 +22590,11 @@ static NEO__NOINLINE void NEO__FN(bag_adam_direction)(const neo__bag_step *o, NE
             eps = NEO__SET(o->eps);
     NEO__VF below = eps;
     if (partial) {
-        *v = neo__fma(o->beta2, *v, o->rest2 * NEO__FN(row_mean)(sums, g, n));
-        below = NEO__SET(sqrtf(*v * o->fix2) + o->eps);
+        float mean = NEO__MUL1(o->rest2, NEO__FN(row_mean)(sums, g, n));
+        float square = NEO__FMA1(o->beta2, *v, mean);
+        NEO__SYNC();
+        *v = square;
+        below = NEO__SET(NEO__ADD1(NEO__SQRT1(NEO__MUL1(square, o->fix2)), o->eps));
     }
     for (int64_t c = 0; c < n; c += NEO__W) {
         NEO__VF x = NEO__FN(load_left)(g + c, n - c);
@@ -20583,7 +22609,7 @@ static NEO__NOINLINE void NEO__FN(bag_adam_direction)(const neo__bag_step *o, NE
         NEO__FN(store_left)(u + c, NEO__DIV(NEO__MUL(a, f1), below), n - c);
     }
 }
-static NEO__NOINLINE void NEO__FN(bag_lamb)(const neo__bag_step *o, NEO__FN(row_sums) * sums, float *w,
+NEO__KERNEL_FAR void NEO__FN(bag_lamb)(const neo__bag_step *o, NEO__FN(row_sums) * sums, float *w,
                                             float *u, int64_t n) {
     NEO__VF decay = NEO__SET(o->decay);
     for (int64_t c = 0; c < n; c += NEO__W)
@@ -20591,17 +22617,18 @@ static NEO__NOINLINE void NEO__FN(bag_lamb)(const neo__bag_step *o, NEO__FN(row_
         (u + c,
          NEO__FMA(decay, NEO__FN(load_left)(w + c, n - c), NEO__FN(load_left)(u + c, n - c)),
          n - c);
-    float w_norm = sqrtf(NEO__FN(row_sum)(sums, w, w, n));
-    float u_norm = sqrtf(NEO__FN(row_sum)(sums, u, u, n));
-    float trust = w_norm > 0.0f && u_norm > 0.0f ? w_norm / u_norm : 1.0f;
-    NEO__FN(bag_descend)(o->lr * trust, u, w, n);
+    float w_norm = NEO__SQRT1(NEO__FN(row_sum)(sums, w, w, n));
+    float u_norm = NEO__SQRT1(NEO__FN(row_sum)(sums, u, u, n));
+    float trust = w_norm > 0.0f && u_norm > 0.0f ? NEO__DIV1(w_norm, u_norm) : 1.0f;
+    NEO__FN(bag_descend)(NEO__MUL1(o->lr, trust), u, w, n);
 }
-static NEO__NOINLINE void NEO__FN(bag_lars)(const neo__bag_step *o, NEO__FN(row_sums) * sums, float *w,
+NEO__KERNEL_FAR void NEO__FN(bag_lars)(const neo__bag_step *o, NEO__FN(row_sums) * sums, float *w,
                                             const float *g, float *m, int64_t n) {
-    float w_norm = sqrtf(NEO__FN(row_sum)(sums, w, w, n));
-    float g_norm = sqrtf(NEO__FN(row_sum)(sums, g, g, n));
-    float below = neo__fma(o->decay, w_norm, g_norm);
-    float rate = below > 0.0f ? o->lr * o->eta * w_norm / below : 0.0f;
+    float w_norm = NEO__SQRT1(NEO__FN(row_sum)(sums, w, w, n));
+    float g_norm = NEO__SQRT1(NEO__FN(row_sum)(sums, g, g, n));
+    float below = NEO__FMA1(o->decay, w_norm, g_norm);
+    float rate = NEO__MUL1(NEO__MUL1(o->lr, o->eta), w_norm);
+    rate = below > 0.0f ? NEO__DIV1(rate, below) : 0.0f;
     NEO__VF a = NEO__SET(rate), decay = NEO__SET(o->decay), mu = NEO__SET(o->momentum);
     for (int64_t c = 0; c < n; c += NEO__W) {
         NEO__VF y = NEO__FN(load_left)(w + c, n - c);
@@ -20611,17 +22638,17 @@ static NEO__NOINLINE void NEO__FN(bag_lars)(const neo__bag_step *o, NEO__FN(row_
         NEO__FN(store_left)(w + c, NEO__SUB(y, d), n - c);
     }
 }
-static NEO__NOINLINE void NEO__FN(bag_cut_norm)(float max_norm, NEO__FN(row_sums) * sums, float *w,
+NEO__KERNEL_FAR void NEO__FN(bag_cut_norm)(float max_norm, NEO__FN(row_sums) * sums, float *w,
                                                 int64_t n) {
-    float norm = sqrtf(NEO__FN(row_sum)(sums, w, w, n));
+    float norm = NEO__SQRT1(NEO__FN(row_sum)(sums, w, w, n));
     if (!(norm > max_norm)) return;
-    NEO__VF scale = NEO__SET(max_norm / norm);
+    NEO__VF scale = NEO__SET(NEO__DIV1(max_norm, norm));
     for (int64_t c = 0; c < n; c += NEO__W)
         NEO__FN(store_left)(w + c, NEO__MUL(scale, NEO__FN(load_left)(w + c, n - c)), n - c);
 }
 
 /* One row: its weights w and states m, v by its gradient g. spare: n floats. */
-static NEO__NOINLINE void NEO__FN(bag_step_row)(const neo__bag_step *o, NEO__FN(row_sums) * sums, float *w,
+NEO__KERNEL_FAR void NEO__FN(bag_step_row)(const neo__bag_step *o, NEO__FN(row_sums) * sums, float *w,
                                                 float *m, float *v, float *g, float *spare, int64_t n) {
     if (o->adjusts) NEO__FN(bag_adjust)(o, w, g, n);
     switch (o->kind) {
@@ -20643,11 +22670,11 @@ static NEO__NOINLINE void NEO__FN(bag_step_row)(const neo__bag_step *o, NEO__FN(
     }
     if (o->max_norm > 0.0f) NEO__FN(bag_cut_norm)(o->max_norm, sums, w, n);
 }
-NEO__INLINE float *NEO__FN(bag_state)(const neo__bag_update *k, int i, int64_t row) {
+NEO__KERNEL_INLINE float *NEO__FN(bag_state)(const neo__bag_update *k, int i, int64_t row) {
     return k->state[i] ? k->state[i] + row * k->state_dim[i] : NULL;
 }
 /* word: the random words by which a narrow row is rounded, or NULL. */
-static NEO__NOINLINE void NEO__FN(bag_step)(const neo__bag_update *k, int64_t row, float *g,
+NEO__KERNEL_FAR void NEO__FN(bag_step)(const neo__bag_update *k, int64_t row, float *g,
                                             float *spare, const float *word) {
     NEO__FN(row_sums) sums = {NULL, 0, 0};
     float *w = k->weight ? k->weight + row * k->dim : k->scratch + neo__bag_scratch(k->dim);
@@ -20655,10 +22682,11 @@ static NEO__NOINLINE void NEO__FN(bag_step)(const neo__bag_update *k, int64_t ro
     NEO__FN(bag_step_row)
     (&k->step, &sums, w, NEO__FN(bag_state)(k, 0, row), NEO__FN(bag_state)(k, 1, row), g, spare,
      k->dim);
+    NEO__SYNC();
     if (!k->weight) NEO__FN(rows_encode)(k->store, row, w, word);
 }
 /* Rows of a cut table. To ask for sums, the step is taken on a copy of the row. */
-static void NEO__FN(bag_update_cut)(const neo__bag_update *k, const neo__bag_cut *cut) {
+NEO__KERNEL void NEO__FN(bag_update_cut)(const neo__bag_update *k, const neo__bag_cut *cut) {
     int64_t n = k->dim;
     float *g = k->scratch, *spare = g + n;
     for (int64_t i = 0; i < k->count; i++) {
@@ -20684,17 +22712,18 @@ static void NEO__FN(bag_update_cut)(const neo__bag_update *k, const neo__bag_cut
     }
 }
 
+#if NEO__PASS != NEO__PASS_WARP
 /* ---- merging ---- */
 
 /* The gradient row and weight of record i. */
-NEO__INLINE const float *NEO__FN(bag_grad)(const neo__bag_update *u, int64_t i, float *weight) {
+NEO__KERNEL_INLINE const float *NEO__FN(bag_grad)(const neo__bag_update *u, int64_t i, float *weight) {
     uint64_t low = u->records[i] & (((uint64_t)1 << u->low_bits) - 1);
     *weight = u->grad_weight ? u->grad_weight[low] : 1.0f;
     return u->grad + (u->grad_row ? u->grad_row[low] : (int64_t)low) * u->grad_stride;
 }
 /* to = the sum of records [i, end), one row in one leaf, in order, + 0.0f; a chunk of columns. */
 #define NEO__BAG_MERGE(N, EACH)                                                                   \
-    NEO__INLINE void NEO__FN(bag_merge_in_##N)(const neo__bag_update *u, int64_t i, int64_t end,  \
+    NEO__KERNEL_INLINE void NEO__FN(bag_merge_in_##N)(const neo__bag_update *u, int64_t i, int64_t end,  \
                                                int64_t col, float *to) {                          \
         float weight;                                                                             \
         EACH(NEO__X_ZERO)                                                                         \
@@ -20716,7 +22745,7 @@ NEO__INLINE const float *NEO__FN(bag_grad)(const neo__bag_update *u, int64_t i, 
         EACH(NEO__X_ADDW)                                                                         \
         EACH(NEO__X_STORE)                                                                        \
     }                                                                                             \
-    static NEO__NOINLINE void NEO__FN(bag_merge_##N)(const neo__bag_update *u, int64_t i,         \
+    NEO__KERNEL_FAR void NEO__FN(bag_merge_##N)(const neo__bag_update *u, int64_t i,         \
                                                      int64_t end, int64_t col, float *to) {       \
         NEO__FN(bag_merge_in_##N)(u, i, end, col, to);                                            \
     }
@@ -20724,22 +22753,20 @@ NEO__BAG_MERGE(8, NEO__EACH8)
 NEO__BAG_MERGE(4, NEO__EACH4)
 NEO__BAG_MERGE(2, NEO__EACH2)
 NEO__BAG_MERGE(1, NEO__EACH1)
-static NEO__NOINLINE void NEO__FN(bag_merge_rest)(const neo__bag_update *u, int64_t i, int64_t end,
+NEO__KERNEL_FAR void NEO__FN(bag_merge_rest)(const neo__bag_update *u, int64_t i, int64_t end,
                                                   int64_t col, float *to) {
-    int64_t n = u->dim - col;
-    (void)n;
     NEO__VF s = NEO__SET(0.0f);
     for (; i < end; i++) {
         float weight;
         const float *row = NEO__FN(bag_grad)(u, i, &weight) + col;
-        NEO__VF x = NEO__LOADN(row, n);
+        NEO__VF x = NEO__LOADN(row, u->dim - col);
         s = u->grad_weight ? NEO__FMA(NEO__SET(weight), x, s) : NEO__ADD(s, x);
     }
     s = NEO__ADD(s, NEO__SET(0.0f));
-    NEO__STOREN(to, s, n);
+    NEO__STOREN(to, s, u->dim - col);
 }
 /* Columns [col, col + 8 vectors), or what there is of them. */
-static NEO__NOINLINE void NEO__FN(bag_merge_8_or_less)(const neo__bag_update *u, int64_t i,
+NEO__KERNEL_FAR void NEO__FN(bag_merge_8_or_less)(const neo__bag_update *u, int64_t i,
                                                        int64_t end, int64_t col, float *to) {
     int64_t left = u->dim - col;
     if (left >= 8 * NEO__W) {
@@ -20762,7 +22789,7 @@ static NEO__NOINLINE void NEO__FN(bag_merge_8_or_less)(const neo__bag_update *u,
 }
 
 /* Records [i, end) of one row that lie in several leaves. */
-static NEO__NOINLINE void NEO__FN(bag_merge_leaves)(const neo__bag_update *u, int64_t i,
+NEO__KERNEL_FAR void NEO__FN(bag_merge_leaves)(const neo__bag_update *u, int64_t i,
                                                     int64_t end, float *g) {
     float sum[NEO__PART_DEPTH * 8 * NEO__W];
     uint64_t mask = ((uint64_t)1 << u->low_bits) - 1;
@@ -20787,7 +22814,7 @@ static NEO__NOINLINE void NEO__FN(bag_merge_leaves)(const neo__bag_update *u, in
 
 /* Fetch the weights and state of a row into the second-level cache: the first has few lines on
    their way at a time, and the gradients need them. */
-NEO__INLINE void NEO__FN(bag_fetch_state)(const neo__bag_update *u, int64_t row) {
+NEO__KERNEL_INLINE void NEO__FN(bag_fetch_state)(const neo__bag_update *u, int64_t row) {
     const char *w = u->store->data + row * u->store->row_bytes;
     for (int64_t c = 0; c < u->store->row_bytes; c += 64) __builtin_prefetch(w + c, 1, 2);
     if (u->store->scale) __builtin_prefetch(u->store->scale + 2 * row, 1, 2);
@@ -20804,7 +22831,7 @@ typedef struct NEO__FN(bag_walk) {
     int64_t at, rows, waiting, grads, ahead;
     uint64_t last;
 } NEO__FN(bag_walk);
-NEO__INLINE void NEO__FN(bag_walk_fetch)(const neo__bag_update *u, NEO__FN(bag_walk) * k,
+NEO__KERNEL_INLINE void NEO__FN(bag_walk_fetch)(const neo__bag_update *u, NEO__FN(bag_walk) * k,
                                          int64_t end) {
     for (; k->waiting < k->ahead && k->rows < u->count; k->rows++) {
         uint64_t next = u->records[k->rows] >> u->low_bits;
@@ -20820,7 +22847,7 @@ NEO__INLINE void NEO__FN(bag_walk_fetch)(const neo__bag_update *u, NEO__FN(bag_w
         NEO__FN(bag_fetch_row)(NEO__FN(bag_grad)(u, k->grads, &weight), u->dim);
 }
 /* Records [at, end) are of one row; whether they lie in one leaf. */
-NEO__INLINE int NEO__FN(bag_one_leaf)(const neo__bag_update *u, int64_t at, int64_t end) {
+NEO__KERNEL_INLINE int NEO__FN(bag_one_leaf)(const neo__bag_update *u, int64_t at, int64_t end) {
     if (u->leaf_count == 1 || end - at == 1) return 1;
     uint64_t mask = ((uint64_t)1 << u->low_bits) - 1;
     int leaf = neo__leaf_of(u->leaf, u->leaf_count, (int64_t)(u->records[at] & mask));
@@ -20828,7 +22855,7 @@ NEO__INLINE int NEO__FN(bag_one_leaf)(const neo__bag_update *u, int64_t at, int6
 }
 /* Merge the next rows, `most` at most: where their records begin to first, their gradients to g. Returns how
    many. chunks: a row is this many vectors, or 0: any length. */
-NEO__INLINE int64_t NEO__FN(bag_merge_group)(const neo__bag_update *u, NEO__FN(bag_walk) * k,
+NEO__KERNEL_INLINE int64_t NEO__FN(bag_merge_group)(const neo__bag_update *u, NEO__FN(bag_walk) * k,
                                              int64_t most, int64_t *first, float *g, int chunks) {
     int64_t n = 0;
     for (; n < most && k->at < u->count; n++, g += u->dim) {
@@ -20850,7 +22877,7 @@ NEO__INLINE int64_t NEO__FN(bag_merge_group)(const neo__bag_update *u, NEO__FN(b
     return n;
 }
 /* Row-wise Adagrad on a group: sums, then rates, then rows, so that rows overlap. */
-NEO__INLINE void NEO__FN(bag_rowwise_group)(const neo__bag_update *u, const int64_t *row,
+NEO__KERNEL_INLINE void NEO__FN(bag_rowwise_group)(const neo__bag_update *u, const int64_t *row,
                                             int64_t count, const float *g, int64_t n) {
     const neo__bag_step *o = &u->step;
     float rate[NEO__BAG_GROUP], s[NEO__BAG_GROUP];
@@ -20865,7 +22892,7 @@ NEO__INLINE void NEO__FN(bag_rowwise_group)(const neo__bag_update *u, const int6
         NEO__FN(bag_descend_in)(rate[r], g + r * n, u->weight + row[r] * n, n);
     }
 }
-static NEO__NOINLINE void NEO__FN(bag_step_group)(const neo__bag_update *u, const int64_t *row,
+NEO__KERNEL_FAR void NEO__FN(bag_step_group)(const neo__bag_update *u, const int64_t *row,
                                                   int64_t count, float *g) {
     if (u->weight && u->step.kind == NEO_BAG_ROWWISE_ADAGRAD && !u->step.adjusts &&
         !(u->step.max_norm > 0.0f)) {
@@ -20890,7 +22917,7 @@ static NEO__NOINLINE void NEO__FN(bag_step_group)(const neo__bag_update *u, cons
         if (word) word += 4 * neo__bag_blocks_of(u->store, row[r]);
     }
 }
-static NEO__NOINLINE void NEO__FN(bag_keep_group)(const neo__bag_update *u, const int64_t *first,
+NEO__KERNEL_FAR void NEO__FN(bag_keep_group)(const neo__bag_update *u, const int64_t *first,
                                                   int64_t count, const float *g) {
     for (int64_t r = 0; r < count; r++, g += u->dim) {
         int64_t at = u->keep_at[first[r]];
@@ -20898,7 +22925,7 @@ static NEO__NOINLINE void NEO__FN(bag_keep_group)(const neo__bag_update *u, cons
         for (int64_t c = 0; c < u->dim; c++) to[c] = at & 1 ? g[c] : to[c] + g[c];
     }
 }
-NEO__INLINE void NEO__FN(bag_update_as)(const neo__bag_update *u, int chunks) {
+NEO__KERNEL_INLINE void NEO__FN(bag_update_as)(const neo__bag_update *u, int chunks) {
     int64_t row[NEO__BAG_GROUP], most = neo__bag_group(u->dim);
     NEO__FN(bag_walk) walk = {0, 0, 0, 0, 0, ~(uint64_t)0};
     walk.ahead = 2 * NEO__FN(bag_ahead)(u->dim);
@@ -20912,7 +22939,7 @@ NEO__INLINE void NEO__FN(bag_update_as)(const neo__bag_update *u, int chunks) {
         NEO__FN(bag_step_group)(u, row, count, u->scratch);
     }
 }
-static void NEO__FN(bag_update)(const neo__bag_update *u) {
+NEO__KERNEL void NEO__FN(bag_update)(const neo__bag_update *u) {
 #if NEO__PASS != NEO__PASS_SCALAR
     switch (u->dim) {
     case 8 * NEO__W: NEO__FN(bag_update_as)(u, 8); return;
@@ -20931,6 +22958,7 @@ static const neo__bag_kernels NEO__FN(bag_kernels) = {
     NEO__FN(bag_update_cut),  NEO__FN(row_blocks),       NEO__FN(rows_decode),
     NEO__FN(rows_encode),
 };
+#endif
 #undef NEO__EACH1
 #undef NEO__EACH2
 #undef NEO__EACH4
@@ -20957,6 +22985,7 @@ static const neo__bag_kernels NEO__FN(bag_kernels) = {
 #undef NEO__BAG_MERGE
 
 #undef NEO__ADD
+#undef NEO__ADD1
 #undef NEO__ADDI
 #undef NEO__ANDI
 #undef NEO__AND_M
@@ -20964,13 +22993,18 @@ static const neo__bag_kernels NEO__FN(bag_kernels) = {
 #undef NEO__AS_F
 #undef NEO__AS_I
 #undef NEO__DIV
+#undef NEO__DIV1
 #undef NEO__EQ
 #undef NEO__EQI
 #undef NEO__FMA
+#undef NEO__FMA1
 #undef NEO__FN
 #undef NEO__FNMA
 #undef NEO__GT
 #undef NEO__GTI
+#undef NEO__KERNEL
+#undef NEO__KERNEL_FAR
+#undef NEO__KERNEL_INLINE
 #undef NEO__LANES
 #undef NEO__LE
 #undef NEO__LOAD
@@ -20980,6 +23014,7 @@ static const neo__bag_kernels NEO__FN(bag_kernels) = {
 #undef NEO__MAX_
 #undef NEO__MIN_
 #undef NEO__MUL
+#undef NEO__MUL1
 #undef NEO__MULI
 #undef NEO__ORI
 #undef NEO__SELECT
@@ -20988,13 +23023,17 @@ static const neo__bag_kernels NEO__FN(bag_kernels) = {
 #undef NEO__SETI
 #undef NEO__SHLI
 #undef NEO__SHRI
+#undef NEO__SPILL
 #undef NEO__SQRT
+#undef NEO__SQRT1
 #undef NEO__SRAI
 #undef NEO__STORE
 #undef NEO__STOREI
 #undef NEO__STOREN
 #undef NEO__SUB
+#undef NEO__SUB1
 #undef NEO__SUBI
+#undef NEO__SYNC
 #undef NEO__TO_F
 #undef NEO__TO_I
 #undef NEO__TREE16

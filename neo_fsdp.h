@@ -7,7 +7,8 @@
      - a planner: from tables, batch and cluster it decides what goes where, predicts bytes and times, and says
        why
      - neo_shard: the verbs of neo_bags over tables that lie on many ranks: table-wise, column-wise, row-wise,
-       data-parallel, and their combinations with nodes
+       data-parallel, and their combinations with nodes; gradients stepped at once, or kept over
+       several batches, clipped by one norm with the dense ones, under one loss scale
      - neo_fsdp: dense parameters, gradients and optimizer state cut over the ranks, gathered unit by unit:
        fully sharded, hybrid, ZeRO-1, ZeRO-2, or copied with bucketed reductions; bytes predicted exactly
      - the same bits: weights and optimizer state do not depend on the plan, the mode or the number of ranks
@@ -15,9 +16,11 @@
      - checkpoints that any number of ranks loads under any plan; nothing is allocated in a step
 
    WHAT IT DOES NOT DO
-     - tables of NEO_POOL_NONE, batches with feature_bags: use neo_bags
-     - gradients kept over several batches (neo_bags_accumulate), gradients of per-id weights
-     - devices: tables and units are in the memory of the processor
+     - batches with feature_bags: pooled rows are one matrix with a row for each sample of all
+       features, which ranks cut by samples; a feature with fewer can be filled up with empty bags
+     - tables of NEO_POOL_NONE that are cut by columns
+     - gradients of your own (neo_bags_add_grad)
+     - several ranks on devices: on a context with a device one rank, with f32 wires, is all there is
 
    QUICK START
      In exactly one .c file:               In the others:
@@ -49,7 +52,8 @@
      >>impl-plan-pieces >>impl-plan-options >>impl-plan-place >>impl-plan-differencing
      >>impl-plan-improve >>impl-plan-search >>impl-plan-why >>impl-plan-file >>impl-plan-calls
      >>impl-calibrate >>impl-shard-map >>impl-shard >>impl-shard-rows >>impl-shard-nodes
-     >>impl-shard-cut >>impl-shard-step >>impl-fsdp >>impl-fsdp-gather >>impl-fsdp-reduce
+     >>impl-shard-cut >>impl-shard-none >>impl-shard-step >>impl-shard-weights
+     >>impl-shard-keep >>impl-shard-table >>impl-fsdp >>impl-fsdp-gather >>impl-fsdp-reduce
      >>impl-fsdp-step >>impl-fsdp-state
 */
 #ifndef NEO_FSDP_H
@@ -81,7 +85,8 @@ extern "C" {
      rows     where a bucket of neo_table_desc.row_buckets begins: a table of R buckets has at most R
               ranges of rows. Pooled sums of a table without buckets would depend on the cut: only where
               placements name a row placement may it be cut, and then anywhere (see neo_plan_warning).
-              Under NEO_POOL_NONE, where nothing is summed, anywhere.
+              Under NEO_POOL_NONE, where nothing is summed, anywhere. (A neo_shard moves such rows
+              whole: their columns are cut only where placements name it.)
    A slice is cut into rows by itself. Partial sums travel as f32 whatever the wire: what is rounded to a
    wire is a whole sum, as in any other plan.
    ------------------------------------------------------------------------------------------------ */
@@ -151,6 +156,11 @@ typedef struct neo_plan_desc {
     int weighted;                   /* 1: batches have a weight per id */
     double crowding;                /* most ids that a range of rows gets, over its even share; 0: 1.25. Where there
                                        are more, buffers grow */
+    int32_t kept_batches;           /* batches, of max_batch samples and ids_per_sample each, whose
+                                       gradients the neo_shard may keep between two steps (see
+                                       neo_shard_accumulate); 0: none. bags->max_kept_rows is not
+                                       read */
+    int weight_grad;                /* 1: neo_shard_weight_grad may be called */
 } neo_plan_desc;
 
 /* neo_plan_create: search a plan with a short predicted step.
@@ -263,7 +273,11 @@ NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster);
      forward_begin    look up and pool; pooled rows start       pooled rows, to the ranks of the samples
      forward_end      they are there: out
      backward_begin   gradients of pooled rows start            the same way back; data-parallel tables: sums
+     (weight_grad)    gradients of per-id weights, or not       sums along rows, to their ranks
      backward_end     merge, one optimizer step per row         sums along rows that are cut by columns
+   or, of several batches before one step (see neo_shard_accumulate)
+     accumulate_end   merge, add to what is kept                nothing
+     step             one optimizer step per row that is kept   a status; sums along rows, as above
    Between begin and end the caller computes: the bottom MLP, other gradients. prefetch may be left out (the
    ids then travel in forward_begin); forward and backward are begin and end in one.
 
@@ -272,15 +286,24 @@ NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster);
    of columns on one rank share it. A part is a piece of the plan, or, of a table with row_buckets that is cut by
    rows, as much of a piece as is one subtree of buckets. A row of c columns takes 4 c bytes, or
    neo_wire_row_bytes(wire, c); forward, parts of the rows of a table send partial sums, 4 c under every wire.
-     lengths     for each rank r: 4 (W - 1) + 4 (B - B_r) (flows of r)
+     lengths     for each rank r: 4 (W - 1) + 4 (B - B_r) (flows of r); with weight_grad and an f32
+                 backward wire a flow of a MEAN table counts twice
      ids         4 for each id and flow whose rank is not the sample's (8 if a table has more than 2^31 rows), and 4
                  for its weight
      rows        for each part, on rank r, and feature of its table: (B - B_r) row bytes forward, and as many backward
+                 NEO_POOL_NONE: for each id that is not dropped, and whose row is another rank's
+                 than its sample, row bytes forward, and as many backward
      in nodes    instead of that, for slices of several pieces that lie in one node of several (twrw, grid): inside
                  the node, for each part, 4 c (B - samples of the ranks at its place in all nodes), both ways;
                  across, for each slice, (B - samples of its node) row bytes, both ways
      row sums    of tables cut by columns whose step needs them: for each part, touched row, and other rank that has
-                 columns of the row: 4 for each 16 columns; LAMB and LARS 8, partial LAMB 12, max_norm 4 more
+                 columns of the row: 4 for each 16 columns; LAMB and LARS 8, partial LAMB 12,
+                 max_norm 4 more. A step of gradients that are kept sends them once, of the rows
+                 that any of its batches touched
+     status      of such a step: 8 between each two ranks
+     weights     neo_shard_weight_grad: for each part, feature of its table, and id of it that is
+                 one of the part's rows and of another rank's sample: 4, or of a part without the
+                 first column 4 for each 16 columns
      dp          2 (W - 1) rows (4 dim + 1) for each table, if W divides repro_shards: a dense gradient is reduced,
                  and a byte for each row, which says whether it was touched
    With B/W samples on each rank these are, per rank, the B sum(D) s, W B D s and so on of the papers, times (W - 1)/W.
@@ -291,8 +314,10 @@ typedef struct neo_shard neo_shard;
    its own. Collective: all ranks with the same plan. The plan may be destroyed after.
    Errors   NEO_ERR_ARG: another number of ranks than the plan's; repro_shards below the number of ranks.
             NEO_ERR_MISMATCH: another plan, or other tables, on some rank than on rank 0.
-            NEO_ERR_UNSUPPORTED: NEO_POOL_NONE; a table that is not cut as a grid (the same rows in every slice
-            of columns). NEO_ERR_MEMORY. If one rank fails, all do, with its message.
+            NEO_ERR_UNSUPPORTED: a table that is not cut as a grid (the same rows in every slice
+            of columns); a table of NEO_POOL_NONE that is cut by columns; on a context with a device
+            anything but one rank with f32 wires. NEO_ERR_MEMORY.
+            If one rank fails, all do, with its message.
    neo_shard_bytes: exactly what create asks of the allocator on rank `rank`, the groups (see
    neo_comm_workspace_bytes) apart. ctx: as that of the ranks, for its threads and repro_shards. */
 typedef struct neo_shard_memory {
@@ -307,7 +332,9 @@ NEO_API neo_status neo_shard_bytes(neo_ctx *ctx, const neo_plan *plan, int rank,
 /* The calls of a step. All are collective, also on a rank without samples.
    Shapes    batch: the features of the plan x B_r samples, those of this rank's leaves in a global batch of
              global_batch samples. out, dout [B_r][sum of the features' dims] f32, last stride 1.
+             NEO_POOL_NONE: [ids of this rank][dim], a row for each id in order.
    Lifetime  batch (its arrays) from prefetch or forward_begin until backward_end, or the next forward_begin.
+             dout until backward_end, on one rank, or where weight_grad is called.
    Order     prefetch of the next batch at any point between forward_begin and backward_end, or before. The
              next forward_begin must then be of that batch: the same arrays, not written since.
    Numerics  as neo_bags_forward and neo_bags_backward of the whole batch, with wires: MEAN is divided by where
@@ -326,6 +353,87 @@ NEO_API neo_status neo_shard_backward_end(neo_shard *shard, float lr);
 NEO_API neo_status neo_shard_forward(neo_shard *shard, const neo_jagged *batch, int64_t global_batch,
                                      neo_tensor out);
 NEO_API neo_status neo_shard_backward(neo_shard *shard, neo_tensor dout, float lr);
+
+/* neo_shard_weight_grad: the gradients of the per-id weights of this rank's batch, as
+   neo_bags_weight_grad: dout of a bag . row, where rows have not moved yet. Collective, between
+   neo_shard_backward_begin and _end (or neo_shard_accumulate_end): all ranks call it, or none. A
+   batch without weights stands for ones. Needs neo_plan_desc.weight_grad, which changes no other
+   result.
+   Shapes    dweights: as many floats as this rank's batch has ids, counted from its first one.
+   Numerics  with an f32 backward wire the bits of neo_bags_weight_grad under every plan. With
+             another the gradient is taken as it arrives: divided for MEAN, then rounded, under every plan.
+   Memory    as a step's: nothing is allocated, unless there are more ids than planned.
+   Errors    NEO_ERR_STATE: no backward has begun; the plan has no weight_grad. NEO_ERR_ARG: shard,
+             or (of a batch with ids) dweights, is NULL. These on this rank alone, and it may call
+             again. Those of >>comm-faults: the shard is then broken. */
+NEO_API neo_status neo_shard_weight_grad(neo_shard *shard, float *dweights);
+
+/* ---- unfused: gradients that are kept ----
+   As in neo.h: over several micro-batches or losses, and where all gradients must be known before
+   any weight moves (clipping by a global norm, loss scaling). Needs neo_plan_desc.kept_batches.
+       for each micro-batch { neo_shard_forward ... neo_shard_accumulate(shard, de); }
+       neo_shard_step(shard, lr);        or, with dense layers under one norm, neo_fsdp_step_tables
+
+   neo_shard_accumulate_end: instead of neo_shard_backward_end: the gradients of the batch are
+   merged per row, and added to those that this rank keeps of its rows. No weight moves; forward of
+   the next batch, or its prefetch, may begin. neo_shard_accumulate: backward_begin and this.
+   Numerics  every call is of a whole global batch, all leaves of it. With one call per step,
+             accumulate and step are neo_shard_backward, bit for bit. Of several calls the merged
+             gradients add in order of call, under every plan, as neo_bags_accumulate does on one
+             rank: as NEO_ACCUMULATE_EACH of dense units. A batch that is to be summed over its
+             leaves as a whole (NEO_ACCUMULATE_AT_END) must be one call.
+   Memory    neo_shard_bytes and the plan have room for kept_batches batches of the ids that are
+             planned, for as many rows as they can touch at most. Where there are more ids than
+             planned, it grows, counted; a rank without memory for it returns NEO_ERR_MEMORY and
+             breaks the shard, as in forward: the others get its words.
+   Errors    NEO_ERR_CAPACITY: kept_batches batches are kept already. The new one is left out, what
+             is kept stays: step or clear. NEO_ERR_STATE: no backward has begun; the plan has no
+             kept_batches (then neo_shard_backward_end may still be called). Alike on all ranks.
+             While gradients are kept neo_shard_backward_end is NEO_ERR_STATE.
+
+   neo_shard_kept_count: rows whose gradients this rank keeps, those of its copies of data-parallel
+   tables among them.
+   neo_shard_grad_squares: adds the squares of all gradients that are kept to sum, as
+   neo_bags_grad_squares: this rank's share, so that the sum over all ranks has each gradient once.
+   Exact: under every plan the same bits as on one rank.
+   neo_shard_scale_grads: multiplies them, by the same number on all ranks. neo_shard_clear: forgets
+   them, on all ranks. Of these four none is collective: no rank waits for another.
+
+   neo_shard_step: collective: one optimizer step for each row that is kept, on whichever ranks;
+   then none is. A step of nothing is one too: it counts (the t of Adam). Not between begin and end
+   of a call.
+   Errors    on all ranks the status and message of the lowest rank that has one, and nothing has
+             changed: NEO_ERR_STATE: the plan has no kept_batches; a call has begun and not ended.
+             NEO_ERR_NUMERIC: lr is not finite. Those of >>comm-faults: the shard is then broken.
+             NEO_ERR_ARG: shard is NULL, here alone. */
+NEO_API neo_status neo_shard_accumulate_end(neo_shard *shard);
+NEO_API neo_status neo_shard_accumulate(neo_shard *shard, neo_tensor dout);
+NEO_API int64_t neo_shard_kept_count(const neo_shard *shard);
+NEO_API void neo_shard_grad_squares(const neo_shard *shard, neo_exact *sum);
+NEO_API void neo_shard_scale_grads(neo_shard *shard, float scale);
+NEO_API neo_status neo_shard_step(neo_shard *shard, float lr);
+NEO_API void neo_shard_clear(neo_shard *shard);
+
+/* neo_shard_get_rows: rows [first, first + count) of a table as f32, [count][dim], whatever its
+   dtype and wherever they lie: to rank `root`, or to all with NEO_EVERY_RANK. neo_shard_set_rows: writes
+   them, rounded to nearest, where they lie; optimizer state stays as it is. The rows are those of
+   rank `root`; with NEO_EVERY_RANK all ranks have the same ones, and nothing travels. Elsewhere
+   `rows` is not looked at.
+   table: as in the plan's neo_bags_desc. Collective: all ranks with the same numbers. Not between
+   begin and end of a call; a batch may have been prefetched.
+   Bytes    4 for each number, to each rank that is to have it and does not; nothing for reading
+            data-parallel tables. 24 between each two ranks, and 40 from rank 0 to each other, to agree.
+   Memory   up to 8 MiB (or two rows) from the allocator for as long as the call takes; copies of
+            data-parallel tables are read in place.
+   Errors   on all ranks the status and message of the lowest rank that has one, and nothing has
+            changed: NEO_ERR_RANGE: rows outside the table. NEO_ERR_ARG: no such table or rank, rows
+            is NULL. NEO_ERR_STATE: a call has begun and not ended. NEO_ERR_MISMATCH: other numbers
+            than rank 0. NEO_ERR_MEMORY. Those of >>comm-faults: the shard is then broken.
+            NEO_ERR_ARG: shard is NULL, here alone. */
+NEO_API neo_status neo_shard_get_rows(neo_shard *shard, int32_t table, int64_t first, int64_t count,
+                                      int root, float *rows);
+NEO_API neo_status neo_shard_set_rows(neo_shard *shard, int32_t table, int64_t first, int64_t count,
+                                      int root, const float *rows);
 
 NEO_API int64_t neo_shard_out_width(const neo_shard *shard);
 typedef struct neo_shard_stats {
@@ -398,7 +506,7 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *shard);
      NEO_FSDP_DDP    all-reduce k 2 r c(W) Psi, in buckets of 1 MiB and then 25 MiB, the last units
                      first; units with `replicate` the same, each by itself
    Not counted there: 24 bytes between each two ranks for neo_fsdp_step to compare notes, 128 for a
-   clip norm, and 256 for each parameter under LAMB.
+   clip norm (256 with squares of others), and 256 for each parameter under LAMB.
    Resident are masters, gradients and state, Psi/F each; then `slots` gathered units of the largest
    size, and up to two gradients of it, whole. neo_fsdp_predict says what exactly.
    ------------------------------------------------------------------------------------------------ */
@@ -528,6 +636,24 @@ NEO_API neo_status neo_fsdp_backward_end(neo_fsdp *fsdp, int unit);
             NEO_ERR_NUMERIC: as neo_optim_step. NEO_ERR_DIVERGED: ranks have opened other windows.
             On all ranks, and nothing has changed; the gradients are gone, the next step begins. */
 NEO_API neo_status neo_fsdp_step(neo_fsdp *fsdp, float lr);
+/* neo_fsdp_step_tables: neo_fsdp_step and neo_shard_step as one: the norm of clip_norm is that of
+   all gradients, dense and kept, and limits both; with a loss scale all are divided by it (the loss
+   that made the kept ones had it too), and where one is not finite neither steps, on all ranks.
+   tables: of the same ranks, all of whose batches since its last step were accumulated.
+   Cost     beside both steps: 128 bytes between each two ranks for the norm, 8 for a status.
+   Errors   those of neo_shard_step, and NEO_ERR_STATE of neo_fsdp_step: nothing has changed, what
+            is kept stays. Others of neo_fsdp_step: nothing has changed; all gradients are gone, the
+            next step begins. NEO_ERR_ARG: an argument is NULL (here alone); clip_norm_type is 1 or
+            infinity. */
+NEO_API neo_status neo_fsdp_step_tables(neo_fsdp *fsdp, neo_shard *tables, float lr);
+/* What neo_fsdp_step_tables is made of, for gradients that something else holds.
+   neo_fsdp_add_squares: before the step, on every rank: the sum of squares of gradients that no
+   other rank adds; in the units of the dense ones, so after a division by the loss scale. They
+   count in the norm of this step; with a loss scale a sum that is not finite skips it.
+   neo_fsdp_clip_factor: after the step, what it has multiplied dense gradients by, and others
+   should be: 1 without clipping, 0 if it was skipped or failed: then others do not step. */
+NEO_API void neo_fsdp_add_squares(neo_fsdp *fsdp, const neo_exact *squares);
+NEO_API float neo_fsdp_clip_factor(const neo_fsdp *fsdp);
 /* neo_fsdp_cancel: give up the step under way: windows close, its gradients are forgotten.
    Collective. */
 NEO_API neo_status neo_fsdp_cancel(neo_fsdp *fsdp);
@@ -613,7 +739,7 @@ extern "C" {
    rank) and what they predict. Numbers that decide are doubles, made by + - * / alone, in a fixed order;
    ties go to the lower index: every machine makes the same plan.
    ------------------------------------------------------------------------------------------------ */
-enum { NEO__PLAN_MAX_RANKS = 4096, NEO__PLAN_BLOCKS = 40 };
+enum { NEO__PLAN_MAX_RANKS = 4096, NEO__PLAN_MAX_KEPT = 1 << 16, NEO__PLAN_BLOCKS = 40 };
 /* What a piece, a table or a rank takes: seconds of the phases, and bytes. */
 enum {
     NEO__PLAN_IDS,
@@ -751,6 +877,7 @@ NEO_API neo_status neo_placement_parse(const char *name, neo_placement *placemen
 /* ---- the description: checks and copy ---- */
 enum {
     NEO__PLAN_ROW_BITS = 1 << NEO_ROW_WISE | 1 << NEO_TABLE_ROW_WISE | 1 << NEO_GRID,
+    NEO__PLAN_COLUMN_BITS = 1 << NEO_COLUMN_WISE | 1 << NEO_TABLE_COLUMN_WISE | 1 << NEO_GRID,
     NEO__PLAN_ALL_BITS = (1 << NEO_PLACEMENT_COUNT) - 1
 };
 static int32_t neo__plan_features(const neo_bags_desc *bags) {
@@ -792,6 +919,9 @@ static neo_status neo__plan_check(neo_ctx *ctx, const neo_plan_desc *d, const ch
     neo_bags_memory memory;
     NEO__CHECK(ctx && d && d->bags, NEO_ERR_ARG, "%s: ctx, desc or desc->bags is NULL", fn);
     NEO__TRY(neo_bags_bytes(ctx, d->bags, &memory));
+    NEO__CHECK(d->kept_batches >= 0 && d->kept_batches <= NEO__PLAN_MAX_KEPT, NEO_ERR_ARG,
+               "%s: kept_batches is %d, not in 0 .. %d", fn, d->kept_batches,
+               (int)NEO__PLAN_MAX_KEPT);
     for (int32_t t = 0; t < d->bags->table_count; t++)
         NEO__CHECK(
             !d->bags->tables[t].weight, NEO_ERR_ARG,
@@ -902,9 +1032,11 @@ static void neo__plan_defaults(neo_plan *plan) {
                  a node they add first, so that a piece sends 4 c bags (k-1)/k inside, and
                  w(c) bags/(p k) across
        backward  the same the other way, with w(c) for all, as gradients are no sums
+       weights   with weight_grad: rows and gradients are read once more; 4 ids leave, or of a
+                 piece that is cut by columns 4 ids (c+15)/16; counted with backward
        update    2 lookup, and the sort of ids; where a step needs sums along rows, gradients of
                  touched rows (at most min(ids, rows)) wait, and a float for 16 columns of each goes
-                 to every other slice
+                 to every other slice. With kept_batches gradients of all tables wait
    What arrives is as much on all ranks and never more than the most that one sends. A rank has B/W
    of the samples: it checks and packs B/W P s ids for each piece (those of slices of columns once),
    and packs, unpacks and adds up B/W of the rows out of all pieces, both ways: a row by itself, and
@@ -996,6 +1128,7 @@ static neo_status neo__plan_tables(neo_plan *plan) {
         t->allowed = named      ? named
                      : t->loose ? NEO__PLAN_ALL_BITS & ~(unsigned)NEO__PLAN_ROW_BITS
                                 : (unsigned)NEO__PLAN_ALL_BITS;
+        if (t->none && !named) t->allowed &= ~(unsigned)NEO__PLAN_COLUMN_BITS;
         t->row_sums = kind == NEO_BAG_ROWWISE_ADAGRAD || kind == NEO_BAG_PARTIAL_ADAM ||
                       kind == NEO_BAG_LAMB || kind == NEO_BAG_PARTIAL_LAMB ||
                       kind == NEO_BAG_LARS_SGD || from->optim.max_norm > 0.0f;
@@ -1047,6 +1180,10 @@ static double neo__plan_wire(neo_wire wire, int64_t cols) {
    all pieces take of each rank for its samples (neo__plan_piece_buffer, neo__plan_sample_buffer,
    neo__plan_copy_buffer). What plans are held to in the end is what a neo_shard takes, where one can be made.
    ------------------------------------------------------------------------------------------------ */
+/* Floats of an id that go back to its rank, at most. */
+static double neo__plan_grad_floats(const neo_plan *plan, const neo__plan_table *t, int64_t cols) {
+    return !plan->desc.weight_grad ? 0.0 : cols < t->dim ? (double)((cols + 15) / 16) : 1.0;
+}
 /* Of an id on the rank of its row: received, permuted, and in backward's sort. */
 enum { NEO__PLAN_ID_BYTES = 16, NEO__PLAN_SORT_BYTES = 28, NEO__PLAN_BAG_BYTES = 12 };
 
@@ -1062,11 +1199,13 @@ static double neo__plan_piece_buffer(const neo_plan *plan, const neo__plan_table
                     neo__plan_wire(plan->desc.wire_backward, cols));
     if (!t->none) bytes += bags * row; /* gradients, packed for the update */
     if (cut.in_node) bytes += bags / cut.row_parts * row;
-    if (t->row_sums && cols < t->dim) { /* gradients wait for the sums of whole rows */
-        double most = ids < (double)rows ? ids : (double)rows;
+    double kept = plan->desc.kept_batches, most = kept > 1.0 ? kept * ids : ids;
+    if (most > (double)rows) most = (double)rows;
+    if (t->row_sums && cols < t->dim) /* gradients wait for the sums of whole rows */
         bytes += most * (row + 8.0 * (double)((cols + 15) / 16) * (1.0 + cut.local + cut.cross) + 64.0);
-    }
-    return bytes;
+    else if (kept > 0.0) /* or for the step */
+        bytes += most * (row + 64.0);
+    return bytes + 4.0 * ids * neo__plan_grad_floats(plan, t, cols);
 }
 static double neo__plan_sample_buffer(const neo_plan *plan, const neo__plan_table *t, int64_t rows,
                                       int64_t cols, neo__plan_cut cut) {
@@ -1076,7 +1215,7 @@ static double neo__plan_sample_buffer(const neo_plan *plan, const neo__plan_tabl
     int partial = cut.row_parts > 1 && !t->none && !cut.in_node;
     double forward = partial ? 4.0 * (double)cols : neo__plan_wire(plan->desc.wire_forward, cols);
     if (cut.in_node) out /= cut.row_parts;
-    return (times * (8.0 * ids + 4.0 * bags) +
+    return (times * (8.0 * ids + 4.0 * bags) + 4.0 * ids * neo__plan_grad_floats(plan, t, cols) +
             out * (forward + neo__plan_wire(plan->desc.wire_backward, cols))) /
            plan->model.ranks;
 }
@@ -1084,7 +1223,8 @@ static double neo__plan_copy_buffer(const neo_plan *plan, const neo__plan_table 
     double ids = (double)t->ids_capacity / plan->model.ranks,
            bags = plan->model.batch / plan->model.ranks * t->features;
     return ids * (double)NEO__PLAN_SORT_BYTES + bags * 4.0 * (double)t->dim +
-           4.0 * (double)t->rows * (double)t->dim + (double)t->rows / 8.0;
+           4.0 * (double)t->rows * (double)t->dim + (double)t->rows / 8.0 +
+           (plan->desc.kept_batches ? (double)t->rows : 0.0);
 }
 
 static size_t neo__plan_buffer_bytes(const neo_plan *plan, int rank) {
@@ -1148,7 +1288,10 @@ static neo__plan_load neo__plan_piece_load(const neo_plan *plan, const neo__plan
     } else {
         x.at[NEO__PLAN_FORWARD] = bags * c * m->to_all;
     }
-    if (t->row_sums && cols < t->dim)
+    if (plan->desc.weight_grad)
+        x.at[NEO__PLAN_BACKWARD] += (row * ids + c * out) * neo__plan_lookup(plan, t) +
+                                    4.0 * ids * neo__plan_grad_floats(plan, t, cols) * m->to_all;
+    if ((t->row_sums && cols < t->dim) || plan->desc.kept_batches)
         x.at[NEO__PLAN_UPDATE] += touched * (m->kept + 2.0 * c * m->copy);
     if (t->row_sums && cut.local + cut.cross > 0) {
         double sums = 4.0 * (double)((cols + NEO_PLAN_BLOCK - 1) / NEO_PLAN_BLOCK) * touched;
@@ -1628,6 +1771,8 @@ static const char *neo__plan_reason(const neo_plan *plan, const neo__plan_table 
         placement == NEO_COLUMN_WISE || placement == NEO_TABLE_COLUMN_WISE || placement == NEO_GRID;
     if (rows && t->loose && !(t->allowed & (unsigned)bit))
         return "its sums would depend on the plan, as it has no row_buckets";
+    if (!named && cols && t->none && !(t->allowed & (unsigned)bit))
+        return "its rows are not pooled: they travel whole";
     if (!named && !(t->allowed & (unsigned)bit)) return "not among the placements allowed";
     if (placement == NEO_TABLE_WISE) return NULL;
     if (plan->desc.cluster.ranks == 1) return "there is one rank";
@@ -4217,6 +4362,7 @@ typedef struct neo__shard_flow {
     int32_t source; /* of a flow that a rank gets: where it is among those that a sender makes */
     int64_t copies; /* of a source: ranks that get it */
     int64_t first_row, rows;
+    int64_t column; /* lengths before its own, for each sample, of those that its rank gets */
 } neo__shard_flow;
 typedef struct neo__shard_route {
     int32_t feature, rank, part;
@@ -4249,6 +4395,10 @@ typedef struct neo__shard_map {
     neo_wire wire[2];   /* forward, backward */
     neo_dtype id_dtype; /* on the wire */
     int pipeline, weighted, cut_rounds;
+    int kept_batches; /* of which gradients may be kept */
+    int weight_grad;  /* gradients of per-id weights may be asked for */
+    int none;         /* NEO_POOL_NONE: rows travel, one for each id */
+    int late;         /* then, with f32 backward: MEAN divides gradients where the rows are */
     int nodes, per_node; /* ranks of a node; nodes is 1 if they are not alike */
     int64_t part_count, route_count, flow_count, source_count, replica_count, mid_count;
     neo__shard_part *parts;   /* by rank, table, column, row */
@@ -4264,6 +4414,7 @@ typedef struct neo__shard_map {
     int64_t *width;        /* [ranks]: of the routes together */
     int64_t *direct;       /* [ranks]: of those that are not inside */
     int64_t *remote_col;   /* [ranks]: direct of all ranks before */
+    int64_t *columns;      /* [ranks]: lengths that a rank gets for each sample */
     int64_t *coded[2];     /* [ranks]: bytes of a coded row of the direct routes, of each wire */
     neo__shard_mid *mids;  /* by node, and out_col */
     int64_t *mid_begin;    /* [nodes + 1] */
@@ -4314,6 +4465,7 @@ static size_t neo__shard_map_layout(neo__shard_map *m, char *base, size_t names)
     m->route_begin = (int64_t *)neo__shard_carve(base, &at, ranks + 1, sizeof(int64_t));
     m->width = (int64_t *)neo__shard_carve(base, &at, ranks, sizeof(int64_t));
     m->remote_col = (int64_t *)neo__shard_carve(base, &at, ranks, sizeof(int64_t));
+    m->columns = (int64_t *)neo__shard_carve(base, &at, ranks, sizeof(int64_t));
     m->inside_begin = (int64_t *)neo__shard_carve(base, &at, ranks, sizeof(int64_t));
     m->direct = (int64_t *)neo__shard_carve(base, &at, ranks, sizeof(int64_t));
     m->mids = (neo__shard_mid *)neo__shard_carve(base, &at, m->mid_count, sizeof(neo__shard_mid));
@@ -4342,7 +4494,8 @@ static int64_t neo__shard_subtree_end(int64_t n, int64_t first, int64_t end) {
    same columns. */
 static int64_t neo__shard_cut_piece(const neo_table_desc *t, const neo_piece *piece, int64_t place,
                                     int inside, neo__shard_part *to) {
-    int64_t buckets = t->row_buckets > 1 && piece->rows < t->rows ? t->row_buckets : 0, count = 0;
+    int summed = t->row_buckets > 1 && piece->rows < t->rows && t->pooling != NEO_POOL_NONE;
+    int64_t buckets = summed ? t->row_buckets : 0, count = 0;
     int64_t first = buckets ? neo__bucket_of(t->rows, buckets, piece->first_row) : 0;
     int64_t end =
         buckets ? neo__bucket_of(t->rows, buckets, piece->first_row + piece->rows - 1) + 1
@@ -4389,7 +4542,7 @@ static int64_t neo__shard_piece_place(const neo_piece *pieces, int64_t i) {
 static int neo__shard_is_inside(const neo__shard_map *m, const neo_piece *pieces, int64_t count,
                                 int64_t i) {
     int64_t first = i - neo__shard_piece_place(pieces, i), n = 0;
-    if (m->nodes == 1) return 0;
+    if (m->nodes == 1 || m->none) return 0;
     for (; first + n < count && pieces[first + n].table == pieces[i].table &&
            pieces[first + n].first_col == pieces[i].first_col;
          n++)
@@ -4446,6 +4599,10 @@ static neo_status neo__shard_check_features(const neo_bags_desc *d) {
 /* Every slice of columns of a table is cut in the same rows. */
 static neo_status neo__shard_check_grid(const neo_bags_desc *d, const neo_piece *p, int64_t count) {
     for (int64_t i = 0, slice = 0; i < count; i++) {
+        const neo_table_desc *t = &d->tables[p[i].table];
+        NEO__CHECK(t->pooling != NEO_POOL_NONE || p[i].cols == t->dim, NEO_ERR_UNSUPPORTED,
+                   "neo_shard: table '%s' of NEO_POOL_NONE is cut by columns: rows travel whole",
+                   t->name);
         if (i > 0 && p[i].table != p[i - 1].table) slice = i;
         int64_t place = neo__shard_piece_place(p, i), rows = 0;
         while (slice + rows < count && p[slice + rows].table == p[slice].table &&
@@ -4464,6 +4621,10 @@ static neo_status neo__shard_check_grid(const neo_bags_desc *d, const neo_piece 
 
 /* ---- the map of a plan ---- */
 
+/* As many rows as a neo_bags can keep, of those that would be. */
+static int64_t neo__shard_most_kept(double rows) {
+    return rows < (double)(INT32_MAX - 1) ? (int64_t)rows : INT32_MAX - 1;
+}
 static void neo__shard_copy_names(neo__shard_map *m, const neo_bags_desc *d) {
     char *text = m->names;
     size_t bytes = strlen(d->name ? d->name : "bags") + 1;
@@ -4471,6 +4632,7 @@ static void neo__shard_copy_names(neo__shard_map *m, const neo_bags_desc *d) {
     m->desc = *d;
     m->desc.name = text;
     m->desc.tables = m->tables;
+    m->desc.max_kept_rows = neo__shard_most_kept((double)m->kept_batches * (double)d->max_ids);
     m->desc.feature_table = m->feature_table;
     m->desc.feature_count = m->feature_count;
     text += bytes;
@@ -4479,6 +4641,7 @@ static void neo__shard_copy_names(neo__shard_map *m, const neo_bags_desc *d) {
         neo__shard_copy(text, d->tables[t].name, bytes);
         m->tables[t] = d->tables[t];
         m->tables[t].name = text;
+        if (m->none) m->tables[t].row_buckets = 0; /* nothing is summed */
         text += bytes;
     }
 }
@@ -4527,7 +4690,7 @@ static void neo__shard_map_route(neo__shard_map *m, int rank, int64_t p, int32_t
     r->cols = part->cols;
     r->out_col = m->feature_col[feature] + part->first_col;
     r->number = part->number;
-    r->wire[0] = part->rows < m->tables[part->table].rows ? NEO_WIRE_F32 : m->wire[0];
+    r->wire[0] = part->rows < m->tables[part->table].rows && !m->none ? NEO_WIRE_F32 : m->wire[0];
     r->wire[1] = m->wire[1];
     m->width[rank] += part->cols;
     for (int i = 0; i < 2; i++) {
@@ -4535,9 +4698,13 @@ static void neo__shard_map_route(neo__shard_map *m, int rank, int64_t p, int32_t
         if (!part->inside) m->coded[i][rank] += (int64_t)neo_wire_row_bytes(r->wire[i], part->cols);
     }
     flow->feature = feature;
-    flow->copies = 0;
+    flow->copies = flow->column = 0;
     flow->first_row = part->first_row;
     flow->rows = part->rows;
+}
+/* Gradients of the feature travel undivided, and with them the lengths of its whole bags. */
+NEO__INLINE int neo__shard_is_late(const neo__shard_map *m, int32_t feature) {
+    return m->late && m->tables[m->feature_table[feature]].pooling == NEO_POOL_MEAN;
 }
 /* The routes and flows of a rank: direct ones first. */
 static void neo__shard_map_rank(neo__shard_map *m, int rank) {
@@ -4561,6 +4728,11 @@ static void neo__shard_map_rank(neo__shard_map *m, int rank) {
         m->routes[i].flow = (int32_t)neo__shard_find_flow(flows, count, m->routes[i].feature,
                                                           m->parts[m->routes[i].part].first_row);
     m->flow_count = first_flow + count;
+    m->columns[rank] = 0;
+    for (int64_t i = 0; i < count; i++) {
+        flows[i].column = m->columns[rank];
+        m->columns[rank] += 1 + neo__shard_is_late(m, flows[i].feature);
+    }
 }
 static void neo__shard_map_sources(neo__shard_map *m) {
     neo__shard_copy(m->sources, m->flows, (size_t)m->flow_count * sizeof *m->sources);
@@ -4698,10 +4870,15 @@ static size_t neo__shard_map_measure(neo__shard_map *m, const neo_plan_desc *des
     m->id_dtype = NEO_I32;
     m->pipeline = desc->pipeline;
     m->weighted = desc->weighted;
+    m->kept_batches = desc->kept_batches;
+    m->weight_grad = desc->weight_grad;
+    m->none = d->tables[0].pooling == NEO_POOL_NONE;
     m->crowding = desc->crowding > 0.0 ? desc->crowding : 1.25;
     for (int32_t t = 0; t < d->table_count; t++) {
         names += strlen(d->tables[t].name) + 1;
         if (d->tables[t].rows > (int64_t)INT32_MAX + 1) m->id_dtype = NEO_I64;
+        if (d->tables[t].pooling == NEO_POOL_MEAN && m->wire[1] == NEO_WIRE_F32)
+            m->late = m->weight_grad;
     }
     m->part_count = m->route_count = 0;
     for (int64_t i = 0; i < count; i++) {
@@ -4724,9 +4901,6 @@ static neo_status neo__shard_map_create(neo_ctx *ctx, const neo_plan *plan, neo_
     const neo_plan_desc *desc = neo_plan_desc_of(plan);
     const neo_piece *pieces = neo_plan_pieces(plan, &count);
     *out = NULL;
-    NEO__CHECK(
-        desc->bags->tables[0].pooling != NEO_POOL_NONE, NEO_ERR_UNSUPPORTED,
-        "neo_shard: rows of NEO_POOL_NONE are not moved between ranks: use neo_bags on each");
     NEO__TRY(neo__shard_check_features(desc->bags));
     NEO__TRY(neo__shard_check_grid(desc->bags, pieces, count));
     size_t names = neo__shard_map_measure(&sizes, desc, pieces, count);
@@ -4777,6 +4951,7 @@ typedef struct neo__shard_batch {
     neo_ticket ticket;
     int64_t *start;   /* [ranks + 1]: first sample of each rank */
     int64_t *offsets; /* of local */
+    int32_t *whole;   /* [flows][samples]: see neo__shard_is_late */
     neo__shard_buffer ids, weights;
     neo_jagged local; /* for this rank's neo_bags */
 } neo__shard_batch;
@@ -4798,6 +4973,11 @@ typedef struct neo__shard_sizes {
     int64_t replica_features, replica_width, replica_ids, replica_rows, replica_floats,
         replica_most_rows;
     int64_t cut_out, cut_in; /* floats: see >>impl-shard-cut */
+    int64_t kept_rows, kept_parts, kept_marks; /* see >>impl-shard-keep */
+    int64_t late_flows, columns;               /* lengths: of this rank, and of all */
+    int64_t grad_out, grad_in;                 /* floats: see >>impl-shard-weights */
+    int64_t grad_sources, grad_routes, grad_pairs, grad_room;
+    int64_t none_dim, none_bytes; /* of a row, on the wider wire: see >>impl-shard-none */
 } neo__shard_sizes;
 
 typedef enum neo__shard_phase {
@@ -4815,7 +4995,8 @@ struct neo_shard {
         *cross; /* ranks of the node; those at its place in all nodes. NULL: nothing adds inside nodes */
     neo_bags *bags, *replicas; /* of the parts here; of data-parallel tables; or NULL */
     int whole;                 /* one rank, f32 wires: bags has all tables, and nothing is moved */
-    neo_tensor dout;           /* of such a rank, between backward_begin and backward_end */
+    neo_tensor dout;           /* of the caller, between backward_begin and backward_end */
+    int came;                  /* then: all gradients of pooled rows are here */
     neo__shard_sizes sizes;
     neo__shard_phase phase;
     int current; /* batch of the running step */
@@ -4826,6 +5007,7 @@ struct neo_shard {
     neo_wire_stats wire_stats[2];
     neo_ticket ticket, cross_ticket;
     int own_cut_rounds, cut_round; /* rounds of sums that this rank asks for; done in this step */
+    int kept_batches;              /* whose gradients are kept */
     size_t work_bytes;
     char *work;
     /* in work */
@@ -4840,10 +5022,16 @@ struct neo_shard {
     int64_t *replica_offsets;
     int64_t *replica_at; /* [tables][2]: a table's first number in dense, first row in touched */
     float *replica_out, *dense, *dense_sum;
-    unsigned char *touched;
+    unsigned char *touched, *parked;
     int64_t *replica_row;
+    int64_t *kept_ids; /* [parts]: of the batches that are kept */
+    int64_t *grad_count, *grad_from; /* [sources]: see >>impl-shard-weights */
+    int64_t *grad_in_at, *grad_out_at;
+    float *grad_row; /* [threads][columns] */
     /* that grow */
-    neo__shard_buffer cut_out, cut_in, source_ids, source_weights, ids_out, weights_out, ids_in,
+    neo__shard_buffer cut_out, cut_in, grad_out, grad_in;
+    neo__shard_buffer none_local, none_out, none_in, none_replica;
+    neo__shard_buffer source_ids, source_weights, ids_out, weights_out, ids_in,
         weights_in, replica_ids, replica_weights;
 };
 
@@ -4876,7 +5064,7 @@ static void neo__shard_size_replicas(const neo__shard_map *m, neo__shard_sizes *
     for (int64_t i = 0; i < m->replica_count; i++) {
         int32_t f = m->replicas[i], t = m->feature_table[f];
         const neo_table_desc *table = &m->tables[t];
-        s->replica_width += table->dim;
+        s->replica_width += m->none ? 0 : table->dim;
         s->replica_ids += neo__shard_expect(m->ids_per_sample[f] * 1.25, s->share);
         if (i > 0 && m->feature_table[m->replicas[i - 1]] == t) continue;
         s->replica_rows += table->rows;
@@ -4891,12 +5079,52 @@ static int64_t neo__shard_subtrees(int leaves, int ranks, int rank) {
     for (; first < end; n++) first = neo__shard_subtree_end(leaves, first, end);
     return n;
 }
-/* Floats of block sums of a part in one round, at most: two sums for each row that a batch can touch. */
-static int64_t neo__shard_cut_floats(const neo__shard_map *m, const neo__shard_part *part) {
-    int64_t ids = 0;
+/* Rows of a part that one step can touch, of one batch or of those that are kept. */
+static int64_t neo__shard_touches(const neo__shard_map *m, const neo__shard_part *part) {
+    int64_t ids = 0, batches = m->kept_batches > 1 ? m->kept_batches : 1;
     for (int32_t q = m->first_feature[part->table]; q < m->first_feature[part->table + 1]; q++)
         ids += neo__shard_expect_rows(m, m->table_features[q], part->rows);
-    return 2 * (ids < part->rows ? ids : part->rows) * ((part->cols + 15) / 16);
+    int64_t rows = part->rows;
+    return ids < rows / batches + 1 && ids * batches < rows ? ids * batches : rows;
+}
+/* Floats of block sums of a part in one round, at most: two for each row that a step can touch. */
+static int64_t neo__shard_cut_floats(const neo__shard_map *m, const neo__shard_part *part) {
+    return 2 * neo__shard_touches(m, part) * ((part->cols + 15) / 16);
+}
+/* Floats that a part says of an id whose weight has a gradient. */
+static int64_t neo__shard_grad_floats(const neo__shard_part *part) {
+    return part->first_col ? (part->cols + 15) / 16 : 1;
+}
+static void neo__shard_size_grads(const neo__shard_map *m, neo__shard_sizes *s) {
+    for (int r = 0; r < m->ranks; r++) s->columns += m->columns[r];
+    s->late_flows = m->late ? s->flows : 0;
+    if (!m->weight_grad && !m->none) return;
+    s->grad_sources = m->source_count;
+    s->grad_routes = m->route_count;
+    s->grad_pairs = m->ranks * s->routes;
+    if (!m->weight_grad) return;
+    for (int64_t i = 0; i < m->route_count; i++) {
+        const neo__shard_part *part = &m->parts[m->routes[i].part];
+        int32_t f = m->routes[i].feature;
+        int64_t floats = neo__shard_grad_floats(part);
+        if (part->first_row == 0) /* all ids of a feature go to the parts of each slice together */
+            s->grad_in += floats * neo__shard_expect(m->ids_per_sample[f] * 1.25, s->share);
+        if (part->rank != s->rank) continue;
+        s->grad_out += floats * neo__shard_expect_rows(m, f, part->rows);
+        if (m->tables[part->table].dtype != NEO_F32 && part->cols > s->grad_room)
+            s->grad_room = part->cols;
+    }
+    s->grad_room *= neo_ctx_threads(m->ctx);
+    if (s->replica_ids > s->grad_out) s->grad_out = s->replica_ids;
+}
+static void neo__shard_size_kept(const neo__shard_map *m, neo__shard_sizes *s) {
+    double rows = 0.0;
+    if (!m->kept_batches) return;
+    for (int64_t p = m->part_begin[s->rank]; p < m->part_begin[s->rank + 1]; p++)
+        rows += (double)neo__shard_touches(m, &m->parts[p]);
+    s->kept_rows = neo__shard_most_kept(rows > 1.0 ? rows : 1.0);
+    s->kept_parts = m->part_begin[s->rank + 1] - m->part_begin[s->rank];
+    s->kept_marks = s->replica_rows;
 }
 /* Ranks other than `rank` that hold slices [first, end). */
 static int64_t neo__shard_other_ranks(const neo__shard_map *m, int64_t first, int64_t end,
@@ -4932,6 +5160,13 @@ static int64_t neo__shard_coded_bytes(const neo__shard_map *m, int rank, int pic
     return most;
 }
 static void neo__shard_size_rows(const neo__shard_map *m, neo__shard_sizes *s) {
+    if (m->none) { /* a row for each id, instead of matrices */
+        s->none_dim = m->tables[0].dim;
+        s->none_bytes = (int64_t)neo_wire_row_bytes(m->wire[0], s->none_dim);
+        int64_t back = (int64_t)neo_wire_row_bytes(m->wire[1], s->none_dim);
+        if (back > s->none_bytes) s->none_bytes = back;
+        return;
+    }
     s->width = m->width[s->rank];
     s->coded = neo__shard_coded_bytes(m, s->rank, m->direct[s->rank] < s->width);
     for (int r = 0; r < m->ranks; r++) {
@@ -4982,6 +5217,8 @@ static neo__shard_sizes neo__shard_measure(const neo__shard_map *m, int leaves, 
             neo__shard_expect_rows(m, m->routes[i].feature, m->parts[m->routes[i].part].rows);
     neo__shard_size_replicas(m, &s);
     neo__shard_size_cuts(m, &s);
+    neo__shard_size_kept(m, &s);
+    neo__shard_size_grads(m, &s);
     return s;
 }
 static size_t neo__shard_layout(const neo__shard_map *m, const neo__shard_sizes *s, char *base,
@@ -4990,9 +5227,9 @@ static size_t neo__shard_layout(const neo__shard_map *m, const neo__shard_sizes 
     int64_t ranks = m->ranks;
     to->counts = (int64_t *)neo__shard_carve(base, &at, 4 * ranks, sizeof(int64_t));
     to->lengths_out =
-        (int32_t *)neo__shard_carve(base, &at, ranks + m->flow_count * s->share, sizeof(int32_t));
-    to->lengths_in =
-        (int32_t *)neo__shard_carve(base, &at, ranks + s->flows * s->batch, sizeof(int32_t));
+        (int32_t *)neo__shard_carve(base, &at, ranks + s->columns * s->share, sizeof(int32_t));
+    to->lengths_in = (int32_t *)neo__shard_carve(base, &at, ranks + m->columns[s->rank] * s->batch,
+                                                 sizeof(int32_t));
     to->source_lengths =
         (int32_t *)neo__shard_carve(base, &at, m->source_count * s->share, sizeof(int32_t));
     to->source_at = (int64_t *)neo__shard_carve(base, &at, m->source_count + 1, sizeof(int64_t));
@@ -5003,6 +5240,8 @@ static size_t neo__shard_layout(const neo__shard_map *m, const neo__shard_sizes 
         b->start = (int64_t *)neo__shard_carve(base, &at, ranks + 1, sizeof(int64_t));
         b->offsets =
             (int64_t *)neo__shard_carve(base, &at, s->routes * s->batch + 1, sizeof(int64_t));
+        b->whole =
+            (int32_t *)neo__shard_carve(base, &at, s->late_flows * s->batch, sizeof(int32_t));
     }
     to->local = (float *)neo__shard_carve(base, &at, s->batch * s->width, sizeof(float));
     to->remote = (float *)neo__shard_carve(base, &at, s->share * s->remote_width, sizeof(float));
@@ -5025,6 +5264,13 @@ static size_t neo__shard_layout(const neo__shard_map *m, const neo__shard_sizes 
     to->dense_sum = (float *)neo__shard_carve(base, &at, s->replica_floats, sizeof(float));
     to->touched = (unsigned char *)neo__shard_carve(base, &at, s->replica_rows, 1);
     to->replica_row = (int64_t *)neo__shard_carve(base, &at, s->replica_most_rows, sizeof(int64_t));
+    to->kept_ids = (int64_t *)neo__shard_carve(base, &at, s->kept_parts, sizeof(int64_t));
+    to->parked = (unsigned char *)neo__shard_carve(base, &at, s->kept_marks, 1);
+    to->grad_count = (int64_t *)neo__shard_carve(base, &at, s->grad_sources, sizeof(int64_t));
+    to->grad_from = (int64_t *)neo__shard_carve(base, &at, s->grad_sources, sizeof(int64_t));
+    to->grad_in_at = (int64_t *)neo__shard_carve(base, &at, s->grad_routes, sizeof(int64_t));
+    to->grad_out_at = (int64_t *)neo__shard_carve(base, &at, s->grad_pairs, sizeof(int64_t));
+    to->grad_row = (float *)neo__shard_carve(base, &at, s->grad_room, sizeof(float));
     return at;
 }
 static neo_status neo__shard_cut_sums(void *user, const neo_cut_sums *cuts,
@@ -5044,7 +5290,7 @@ static neo_status neo__shard_reserve(neo_shard *s, neo__shard_buffer *b, int64_t
     return NEO_OK;
 }
 /* Every buffer that grows, and what the plan expects of it, in elements. */
-enum { NEO__SHARD_BUFFERS = 14 };
+enum { NEO__SHARD_BUFFERS = 20 };
 typedef struct neo__shard_demand {
     neo__shard_buffer *buffer;
     int64_t count;
@@ -5059,15 +5305,24 @@ static void neo__shard_demands(neo_shard *s, const neo__shard_map *m, const neo_
                                                       &s->replica_ids,    &s->replica_weights,
                                                       &s->batches[0].ids, &s->batches[0].weights,
                                                       &s->batches[1].ids, &s->batches[1].weights,
-                                                      &s->cut_out,        &s->cut_in};
+                                                      &s->cut_out,        &s->cut_in,
+                                                      &s->grad_out,       &s->grad_in,
+                                                      &s->none_local,     &s->none_replica,
+                                                      &s->none_out,       &s->none_in};
     int64_t counts[NEO__SHARD_BUFFERS] = {
         z->own_ids,   z->own_ids,     z->out_ids,     z->out_ids,   z->in_ids,
         z->in_ids,    z->replica_ids, z->replica_ids, z->route_ids, z->route_ids,
-        z->route_ids, z->route_ids,   z->cut_out,     z->cut_in};
+        z->route_ids, z->route_ids,   z->cut_out,     z->cut_in,    z->grad_out,
+        z->grad_in,   z->none_dim * z->route_ids,     z->none_dim * z->replica_ids,
+        z->none_bytes * z->route_ids, z->none_bytes * z->own_ids};
     for (int i = 0; i < NEO__SHARD_BUFFERS; i++) {
         out[i].buffer = buffers[i];
         out[i].count = counts[i];
-        out[i].size = i >= 12 ? sizeof(float) : i % 2 ? weight : i == 6 ? sizeof(int64_t) : id;
+        out[i].size = i >= 18   ? 1
+                      : i >= 12 ? sizeof(float)
+                      : i % 2   ? weight
+                      : i == 6  ? sizeof(int64_t)
+                                : id;
         if ((i == 10 || i == 11) && z->slots < 2) out[i].count = 0;
     }
 }
@@ -5084,7 +5339,7 @@ static int neo__shard_local_desc(const neo__shard_map *m, const neo__shard_sizes
         const neo_table_desc *whole = &m->tables[part->table];
         tables[i] = *whole;
         tables[i].weight = NULL;
-        tables[i].pooling = NEO_POOL_SUM; /* MEAN is divided by where the samples are */
+        if (!m->none) tables[i].pooling = NEO_POOL_SUM; /* MEAN is divided by where samples are */
         tables[i].rows = part->rows;
         tables[i].dim = part->cols;
         tables[i].part.rows = whole->rows;
@@ -5100,6 +5355,7 @@ static int neo__shard_local_desc(const neo__shard_map *m, const neo__shard_sizes
     d->feature_count = (int32_t)z->routes;
     d->max_batch = z->batch;
     d->max_ids = z->route_ids > 0 ? z->route_ids : 1;
+    d->max_kept_rows = z->kept_rows;
     d->bounds = NEO_BOUNDS_ERROR; /* the senders have dropped or clamped */
     return n > 0;
 }
@@ -5114,7 +5370,8 @@ static int neo__shard_replica_desc(const neo__shard_map *m, const neo__shard_siz
         if (i == 0 || m->feature_table[m->replicas[i - 1]] != t) {
             tables[n] = m->tables[t];
             tables[n].weight = NULL;
-            tables[n++].pooling = NEO_POOL_SUM;
+            if (!m->none) tables[n].pooling = NEO_POOL_SUM;
+            n++;
         }
         feature_table[i] = n - 1;
     }
@@ -5237,12 +5494,17 @@ static neo_status neo__shard_make(neo_shard *s, const neo_plan *plan, int rank) 
     NEO__TRY(neo__shard_map_create(s->ctx, plan, &s->map));
     const neo__shard_map *m = s->map;
     s->whole = neo__shard_is_whole(m);
+    NEO__CHECK(!neo_ctx_device(s->ctx) || s->whole, NEO_ERR_UNSUPPORTED,
+               "neo_shard_create: a plan of %d ranks, or with narrow wires, on a device: exchanges move host "
+               "memory only",
+               m->ranks);
     if (s->whole) return neo_bags_create(s->ctx, &m->desc, &s->bags);
     s->sizes = neo__shard_measure(m, neo_ctx_repro_shards(s->ctx), rank);
     s->work_bytes = neo__shard_layout(m, &s->sizes, NULL, s);
     s->work = (char *)neo_alloc(s->ctx, s->work_bytes);
     NEO__CHECK(s->work, NEO_ERR_MEMORY, "neo_shard_create: no memory for %zu bytes", s->work_bytes);
     neo__shard_layout(m, &s->sizes, s->work, s);
+    neo__shard_fill(s->kept_ids, 0, (size_t)s->sizes.kept_parts * sizeof *s->kept_ids);
     neo__shard_demands(s, m, &s->sizes, demand);
     for (int i = 0; i < NEO__SHARD_BUFFERS; i++)
         if (demand[i].count > 0 && demand[i].size > 0)
@@ -5285,6 +5547,7 @@ static uint64_t neo__shard_mark(const neo__shard_map *m, const neo_plan *plan, c
     h = neo__plan_hash(neo__plan_hash(h, neo_hash(m->desc.name)), (uint64_t)m->desc.bounds);
     h = neo__plan_hash(neo__plan_hash(h, (uint64_t)m->desc.max_batch), (uint64_t)m->pipeline);
     h = neo__plan_hash(neo__plan_hash(h, (uint64_t)m->weighted), (uint64_t)m->per_node);
+    h = neo__plan_hash(neo__plan_hash(h, (uint64_t)m->kept_batches), (uint64_t)m->weight_grad);
     for (int i = 0; i < 2; i++) h = neo__plan_hash(h, (uint64_t)m->wire[i]);
     for (int32_t f = 0; f < m->feature_count; f++) h = neo__plan_hash(h, (uint64_t)m->feature_table[f]);
     for (int32_t t = 0; t < m->table_count; t++) {
@@ -5461,6 +5724,12 @@ static void neo__shard_place_samples(const neo_shard *s, neo__shard_batch *b) {
     for (int r = 0; r <= ranks; r++)
         b->start[r] = neo_leaf_begin(b->global, leaves, (int)neo_leaf_begin(leaves, ranks, r));
 }
+static neo_status neo__shard_check_bags(const neo_jagged *j) {
+    NEO__CHECK(!j->feature_bags, NEO_ERR_UNSUPPORTED,
+               "neo_shard: a batch with feature_bags: rows travel sample by sample, of all "
+               "features alike; fill up with empty bags");
+    return NEO_OK;
+}
 static neo_status neo__shard_check_batch(neo_shard *s, neo__shard_batch *b) {
     const neo__shard_map *m = s->map;
     const neo_jagged *j = &b->batch;
@@ -5473,7 +5742,7 @@ static neo_status neo__shard_check_batch(neo_shard *s, neo__shard_batch *b) {
                "neo_shard: bags '%s': a batch of %" PRId64 " samples, planned are %" PRId64
                " (max_batch counts those of all ranks)",
                m->desc.name, global, m->desc.max_batch);
-    NEO__CHECK(!j->feature_bags, NEO_ERR_UNSUPPORTED, "neo_shard: a batch with feature_bags");
+    NEO__TRY(neo__shard_check_bags(j));
     NEO__CHECK(j->feature_count == m->feature_count, NEO_ERR_SHAPE,
                "neo_shard: the batch has %d features, bags '%s' has %d", j->feature_count,
                m->desc.name, m->feature_count);
@@ -5491,6 +5760,14 @@ static neo_status neo__shard_check_batch(neo_shard *s, neo__shard_batch *b) {
 
 /* ---- ids: the exchange ---- */
 
+/* The lengths of the bags of a flow in all ranges of rows, dropped ids among them, after those of
+   the flow. */
+static void neo__shard_whole_lengths(const neo__shard_batch *b, const neo__shard_flow *flow,
+                                     int64_t samples, int32_t *lengths) {
+    const int64_t *offsets = b->batch.offsets + flow->feature * samples;
+    for (int64_t i = 0; i < samples; i++)
+        lengths[samples + i] = b->status == NEO_OK ? (int32_t)(offsets[i + 1] - offsets[i]) : 0;
+}
 /* Check the batch, and send the lengths. What is wrong with it travels as a status. */
 static neo_status neo__shard_send_lengths(neo_shard *s, neo__shard_batch *b) {
     const neo__shard_map *m = s->map;
@@ -5501,16 +5778,18 @@ static neo_status neo__shard_send_lengths(neo_shard *s, neo__shard_batch *b) {
     for (int r = 0; r < m->ranks; r++) {
         int64_t flows = m->flow_begin[r + 1] - m->flow_begin[r],
                 theirs = b->start[r + 1] - b->start[r];
-        out[r] = 1 + flows * mine;
-        in[r] = 1 + s->sizes.flows * theirs;
+        out[r] = 1 + m->columns[r] * mine;
+        in[r] = 1 + m->columns[s->sizes.rank] * theirs;
         s->lengths_out[at] = (int32_t)b->status;
         for (int64_t i = 0; i < flows; i++) {
-            int32_t *to = s->lengths_out + at + 1 + i * mine;
-            const int32_t *from = s->source_lengths + m->flows[m->flow_begin[r] + i].source * mine;
+            const neo__shard_flow *flow = &m->flows[m->flow_begin[r] + i];
+            int32_t *to = s->lengths_out + at + 1 + flow->column * mine;
+            const int32_t *from = s->source_lengths + flow->source * mine;
             if (b->status == NEO_OK)
                 neo__shard_copy(to, from, (size_t)mine * sizeof *to);
             else
                 neo__shard_fill(to, 0, (size_t)mine * sizeof *to);
+            if (neo__shard_is_late(m, flow->feature)) neo__shard_whole_lengths(b, flow, mine, to);
         }
         at += out[r];
     }
@@ -5525,7 +5804,7 @@ static neo_status neo__shard_agree(neo_shard *s, neo__shard_batch *b) {
     int bad = 0;
     for (int r = 0; r < m->ranks; r++) {
         bad |= s->lengths_in[at] != NEO_OK;
-        at += 1 + s->sizes.flows * (b->start[r + 1] - b->start[r]);
+        at += 1 + m->columns[s->sizes.rank] * (b->start[r + 1] - b->start[r]);
     }
     if (!bad) return NEO_OK;
     b->stage = NEO__SHARD_EMPTY;
@@ -5537,15 +5816,17 @@ static neo_status neo__shard_agree(neo_shard *s, neo__shard_batch *b) {
 static int64_t neo__shard_place_flows(neo_shard *s, const neo__shard_batch *b, int64_t *in) {
     const neo__shard_map *m = s->map;
     const int32_t *lengths = s->lengths_in;
+    const neo__shard_flow *flow = m->flows + m->flow_begin[s->sizes.rank];
     int64_t total = 0, flows = s->sizes.flows;
     for (int r = 0; r < m->ranks; r++) {
         int64_t samples = b->start[r + 1] - b->start[r], before = total;
         lengths++; /* the status */
-        for (int64_t i = 0; i < flows; i++, lengths += samples) {
+        for (int64_t i = 0; i < flows; i++) {
             s->flow_at[r * flows + i] = total;
-            for (int64_t k = 0; k < samples; k++) total += lengths[k];
+            for (int64_t k = 0; k < samples; k++) total += lengths[flow[i].column * samples + k];
         }
         in[r] = total - before;
+        lengths += m->columns[s->sizes.rank] * samples;
     }
     s->flow_at[m->ranks * flows] = total;
     return total;
@@ -5586,6 +5867,22 @@ static neo_status neo__shard_send_ids(neo_shard *s, neo__shard_batch *b) {
     return neo_comm_all_to_allv(s->ids, s->weights_out.data, out, s->weights_in.data, in, NEO_F32,
                                 &b->ticket);
 }
+/* Of bags whose gradients are to be divided here: their lengths, of all ranks. */
+static void neo__shard_take_lengths(const neo_shard *s, neo__shard_batch *b) {
+    const neo__shard_map *m = s->map;
+    const int32_t *lengths = s->lengths_in;
+    for (int r = 0; r < m->ranks && m->late; r++) {
+        int64_t samples = b->start[r + 1] - b->start[r];
+        for (int64_t i = 0; i < s->sizes.flows; i++) {
+            const neo__shard_flow *flow = &m->flows[m->flow_begin[s->sizes.rank] + i];
+            if (neo__shard_is_late(m, flow->feature))
+                neo__shard_copy(b->whole + i * b->global + b->start[r],
+                                lengths + 1 + (flow->column + 1) * samples,
+                                (size_t)samples * sizeof *lengths);
+        }
+        lengths += 1 + m->columns[s->sizes.rank] * samples;
+    }
+}
 /* The ids are here: put those of all ranks together, route by route. */
 static neo_status neo__shard_take_ids(neo_shard *s, neo__shard_batch *b) {
     const neo__shard_map *m = s->map;
@@ -5593,6 +5890,7 @@ static neo_status neo__shard_take_ids(neo_shard *s, neo__shard_batch *b) {
     size_t size = neo_dtype_size(m->id_dtype);
     NEO__TRY(neo_comm_wait(s->ids, b->ticket));
     const neo__shard_route *routes = m->routes + m->route_begin[s->sizes.rank];
+    const neo__shard_flow *flow = m->flows + m->flow_begin[s->sizes.rank];
     for (int64_t i = 0; i < s->sizes.routes; i++)
         for (int r = 0; r < m->ranks; r++) {
             int64_t at = r * flows + routes[i].flow;
@@ -5613,11 +5911,12 @@ static neo_status neo__shard_take_ids(neo_shard *s, neo__shard_batch *b) {
                 neo__shard_copy((float *)b->weights.data + total, (float *)s->weights_in.data + from,
                        (size_t)n * sizeof(float));
             for (int64_t k = 0; k < samples; k++)
-                b->offsets[++bag] = end += lengths[1 + routes[i].flow * samples + k];
+                b->offsets[++bag] = end += lengths[1 + flow[routes[i].flow].column * samples + k];
             total += n;
-            lengths += 1 + flows * samples;
+            lengths += 1 + m->columns[s->sizes.rank] * samples;
         }
     }
+    neo__shard_take_lengths(s, b);
     b->local.batch = b->global;
     b->local.feature_count = (int32_t)s->sizes.routes;
     b->local.id_dtype = m->id_dtype;
@@ -5834,11 +6133,15 @@ static void neo__shard_unpack_task(void *arg, int64_t task, int worker) {
             neo__shard_give(k, r->feature, i, row, r->cols, r->out_col);
         }
 }
-/* A gradient of the caller: to = dout, divided for MEAN. */
+/* A gradient of the caller: to = dout, divided for MEAN, unless it is to be where it goes. */
 static void neo__shard_take(const neo__shard_rows *k, int32_t feature, int64_t sample, float *to,
                             int64_t cols, int64_t out_col) {
-    neo__shard_divide(to, k->out + sample * k->stride + out_col, cols,
-                      neo__shard_divisor(k, feature, sample));
+    int64_t length = k->s->map->late ? 1 : neo__shard_divisor(k, feature, sample);
+    neo__shard_divide(to, k->out + sample * k->stride + out_col, cols, length);
+}
+static void neo__shard_divide_here(float *row, int64_t cols, int64_t length) {
+    if (length > 1)
+        for (int64_t c = 0; c < cols; c++) row[c] /= (float)length;
 }
 static void neo__shard_pack_task(void *arg, int64_t task, int worker) {
     const neo__shard_rows *k = (const neo__shard_rows *)arg;
@@ -5852,8 +6155,9 @@ static void neo__shard_pack_task(void *arg, int64_t task, int worker) {
             neo__shard_take(k, r->feature, i, neo__shard_remote_row(k, r, i), r->cols, r->out_col);
         }
 }
-/* The columns of data-parallel tables: between out and replica_out; rounded as if they had travelled. */
-static void neo__shard_copy_replicas(const neo__shard_rows *k, int back) {
+/* The columns of data-parallel tables: between out and replica_out; rounded as if they had
+   travelled. raw: back, and not divided. */
+static void neo__shard_copy_replicas(const neo__shard_rows *k, int back, int raw) {
     const neo_shard *s = k->s;
     const neo__shard_map *m = s->map;
     int64_t n = neo__shard_samples(k->b, s->sizes.rank), width = s->sizes.replica_width, col = 0;
@@ -5864,6 +6168,8 @@ static void neo__shard_copy_replicas(const neo__shard_rows *k, int back) {
         for (int64_t i = 0; i < n; i++) {
             float *row = s->replica_out + i * width + col;
             if (back) neo__shard_take(k, f, i, row, dim, m->feature_col[f]);
+            if (m->late && back && !raw)
+                neo__shard_divide_here(row, dim, neo__shard_divisor(k, f, i));
             neo__shard_round(s, m->wire[back], row, dim);
             if (!back) neo__shard_give(k, f, i, row, dim, m->feature_col[f]);
         }
@@ -5921,24 +6227,34 @@ static neo_status neo__shard_replica_batch(neo_shard *s, int64_t begin, int64_t 
     j->weights = from->weights ? (const float *)s->replica_weights.data : NULL;
     return NEO_OK;
 }
+static neo_status neo__shard_none_replicas(neo_shard *s, int64_t begin, int64_t end,
+                                           int back); /* >>impl-shard-none */
+/* What their neo_bags gives, or takes, for the samples of j, which begin at `begin`. */
+static neo_tensor neo__shard_replica_rows(const neo_shard *s, const neo_jagged *j, int64_t begin) {
+    int64_t width = s->sizes.replica_width;
+    if (s->map->none)
+        return neo_tensor_2d(s->none_replica.data, NEO_F32, neo_jagged_id_count(j),
+                             s->sizes.none_dim);
+    return neo_tensor_2d(s->replica_out + begin * width, NEO_F32, j->batch, width);
+}
 static neo_status neo__shard_replicas_forward(neo_shard *s) {
     neo_jagged j;
     int64_t n = s->batches[s->current].batch.batch;
     NEO__TRY(neo__shard_replica_batch(s, 0, n, &j));
-    return neo_bags_forward(s->replicas, &j,
-                            neo_tensor_2d(s->replica_out, NEO_F32, n, s->sizes.replica_width));
+    if (s->map->none) NEO__TRY(neo__shard_none_replicas(s, 0, n, 0));
+    return neo_bags_forward(s->replicas, &j, neo__shard_replica_rows(s, &j, 0));
 }
 /* Dense gradients of one subtree of leaves, and which rows it touched. */
 static neo_status neo__shard_replica_grads(neo_shard *s, const neo_leaves *leaves, float *dense) {
     neo_jagged j;
     const neo__shard_batch *b = &s->batches[s->current];
     int V = neo_ctx_repro_shards(s->ctx);
-    int64_t width = s->sizes.replica_width, mine = b->start[s->sizes.rank];
+    int64_t mine = b->start[s->sizes.rank];
     int64_t begin = neo_leaf_begin(b->global, V, leaves->first) - mine;
     int64_t end = neo_leaf_begin(b->global, V, leaves->first + leaves->count) - mine;
     NEO__TRY(neo__shard_replica_batch(s, begin, end, &j));
-    neo_tensor dout = neo_tensor_2d(s->replica_out + begin * width, NEO_F32, end - begin, width);
-    NEO__TRY(neo_bags_accumulate(s->replicas, &j, dout, leaves));
+    if (s->map->none) NEO__TRY(neo__shard_none_replicas(s, begin, end, 1));
+    NEO__TRY(neo_bags_accumulate(s->replicas, &j, neo__shard_replica_rows(s, &j, begin), leaves));
     neo__shard_fill(dense, 0, (size_t)s->sizes.replica_floats * sizeof *dense);
     for (int64_t i = 0; i < neo_bags_kept_count(s->replicas); i++) {
         int32_t t;
@@ -5951,35 +6267,9 @@ static neo_status neo__shard_replica_grads(neo_shard *s, const neo_leaves *leave
     neo_bags_clear(s->replicas);
     return NEO_OK;
 }
-/* Start the sums of their gradients over all ranks. */
-static neo_status neo__shard_replicas_backward(neo_shard *s) {
-    neo_leaves subtree[NEO_MAX_SUBTREES];
-    int64_t floats = 0, rows = 0;
-    const void *pieces[NEO_MAX_SUBTREES];
-    neo_ticket ignored;
-    int count = neo_comm_subtrees(s->rows, s->sizes.rank, s->batches[s->current].global, subtree);
-    neo__shard_fill(s->touched, 0, (size_t)s->sizes.replica_rows);
-    for (int32_t t = 0; t < neo_bags_table_count(s->replicas); t++) {
-        neo_tensor w = neo_bags_weight(s->replicas, t);
-        s->replica_at[2 * t] = floats;
-        s->replica_at[2 * t + 1] = rows;
-        floats += w.shape[0] * w.shape[1];
-        rows += w.shape[0];
-    }
-    for (int i = 0; i < count; i++) {
-        float *dense = s->dense + i * s->sizes.replica_floats;
-        NEO__TRY(neo__shard_replica_grads(s, &subtree[i], dense));
-        pieces[i] = dense;
-    }
-    NEO__TRY(neo_comm_all_reduce_leaves(s->rows, pieces, s->dense_sum, s->sizes.replica_floats,
-                                        NEO_F32, &ignored));
-    return neo_comm_all_reduce(s->rows, NEO_REDUCE_MAX, s->touched, s->touched,
-                               s->sizes.replica_rows, NEO_U8, &s->ticket);
-}
-/* The sums are here: those of touched rows, closed up, are the gradients of one step. */
-static neo_status neo__shard_replicas_keep(neo_shard *s) {
+/* dense_sum has gradients of all rows: those of touched ones, closed up, add to what is kept. */
+static neo_status neo__shard_replicas_keep(neo_shard *s, const unsigned char *touched) {
     float *sum = s->dense_sum;
-    const unsigned char *touched = s->touched;
     for (int32_t t = 0; t < neo_bags_table_count(s->replicas); t++) {
         neo_tensor w = neo_bags_weight(s->replicas, t);
         int64_t rows = w.shape[0], dim = w.shape[1], n = 0;
@@ -5994,6 +6284,48 @@ static neo_status neo__shard_replicas_keep(neo_shard *s) {
         touched += rows;
     }
     return NEO_OK;
+}
+/* What is kept makes room in the neo_bags, which merges the next batch: it waits in dense_sum. */
+static void neo__shard_replicas_park(neo_shard *s) {
+    neo__shard_fill(s->parked, 0, (size_t)s->sizes.kept_marks);
+    for (int64_t i = 0; i < neo_bags_kept_count(s->replicas); i++) {
+        int32_t t;
+        int64_t row;
+        const float *g = neo_bags_kept_row(s->replicas, i, &t, &row);
+        int64_t dim = neo_bags_weight(s->replicas, t).shape[1];
+        float *to = s->dense_sum + s->replica_at[2 * t] + row * dim;
+        neo__shard_copy(to, g, (size_t)dim * sizeof *g);
+        s->parked[s->replica_at[2 * t + 1] + row] = 1;
+    }
+    neo_bags_clear(s->replicas);
+}
+/* Start the sums of their gradients over all ranks. */
+static neo_status neo__shard_replicas_backward(neo_shard *s) {
+    neo_leaves subtree[NEO_MAX_SUBTREES];
+    int64_t floats = 0, rows = 0;
+    const void *pieces[NEO_MAX_SUBTREES];
+    neo_ticket ignored;
+    int count = neo_comm_subtrees(s->rows, s->sizes.rank, s->batches[s->current].global, subtree);
+    int parks = s->kept_batches > 0;
+    neo__shard_fill(s->touched, 0, (size_t)s->sizes.replica_rows);
+    for (int32_t t = 0; t < neo_bags_table_count(s->replicas); t++) {
+        neo_tensor w = neo_bags_weight(s->replicas, t);
+        s->replica_at[2 * t] = floats;
+        s->replica_at[2 * t + 1] = rows;
+        floats += w.shape[0] * w.shape[1];
+        rows += w.shape[0];
+    }
+    if (parks) neo__shard_replicas_park(s);
+    for (int i = 0; i < count; i++) {
+        float *dense = s->dense + i * s->sizes.replica_floats;
+        NEO__TRY(neo__shard_replica_grads(s, &subtree[i], dense));
+        pieces[i] = dense;
+    }
+    if (parks) NEO__TRY(neo__shard_replicas_keep(s, s->parked));
+    NEO__TRY(neo_comm_all_reduce_leaves(s->rows, pieces, s->dense_sum, s->sizes.replica_floats,
+                                        NEO_F32, &ignored));
+    return neo_comm_all_reduce(s->rows, NEO_REDUCE_MAX, s->touched, s->touched,
+                               s->sizes.replica_rows, NEO_U8, &s->ticket);
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -6302,6 +6634,215 @@ static neo_status neo__shard_cut_sums(void *user, const neo_cut_sums *cuts, int3
 }
 
 /* ------------------------------------------------------------------------------------------------
+   >>impl-shard-none
+
+   NEO_POOL_NONE: a row for each id. A message from a holder of rows to a rank: route by route of
+   the holder, a row for each id that came from the rank, as it sent them; gradients come back in
+   the same order. Rows are coded by themselves, so that the rank of the ids finds each in what has
+   come: grad_in_at says where the rows of a route begin, and the next of them belongs to the next
+   id of its source. No column is cut and nothing is summed, so each source has one route; a dropped
+   id has a row of zeros, which does not travel.
+   ------------------------------------------------------------------------------------------------ */
+/* The sources of a feature, [first, *end): none of a data-parallel table. */
+static int64_t neo__shard_feature_sources(const neo__shard_map *m, int32_t feature, int64_t *end) {
+    int64_t first = neo__shard_find_flow(m->sources, m->source_count, feature, 0);
+    while (first < m->source_count && m->sources[first].feature < feature) first++;
+    for (*end = first; *end < m->source_count && m->sources[*end].feature == feature;) ++*end;
+    return first;
+}
+/* Ids of this rank's batch for each source. */
+static void neo__shard_grad_counts(neo_shard *s, const neo__shard_batch *b) {
+    const neo__shard_map *m = s->map;
+    const neo_jagged *j = &b->batch;
+    for (int64_t u = 0, end; u < m->source_count; u = end) {
+        int32_t f = m->sources[u].feature;
+        int64_t rows = m->tables[m->feature_table[f]].rows, last = j->offsets[(f + 1) * j->batch];
+        for (end = u; end < m->source_count && m->sources[end].feature == f; end++)
+            s->grad_count[end] = 0;
+        for (int64_t k = j->offsets[f * j->batch]; k < last; k++) {
+            int64_t row = neo__shard_row(m->desc.bounds, rows, neo__shard_id(j, k));
+            if (row >= 0) s->grad_count[neo__shard_source_of(m->sources, u, end, row)]++;
+        }
+    }
+}
+NEO__INLINE int32_t neo__shard_source_of_route(const neo__shard_map *m,
+                                               const neo__shard_route *r) {
+    return m->flows[m->flow_begin[r->rank] + r->flow].source;
+}
+/* Where what comes from each rank will be, and how much. */
+static int64_t neo__shard_grad_expect(neo_shard *s, int64_t *in) {
+    const neo__shard_map *m = s->map;
+    int64_t at = 0;
+    for (int r = 0; r < m->ranks; r++) {
+        int64_t before = at;
+        for (int64_t i = m->route_begin[r]; i < m->route_begin[r + 1]; i++) {
+            s->grad_in_at[i] = at;
+            at += s->grad_count[neo__shard_source_of_route(m, &m->routes[i])] *
+                  neo__shard_grad_floats(&m->parts[m->routes[i].part]);
+        }
+        in[r] = at - before;
+    }
+    return at;
+}
+/* Where what goes to each rank is, and how much. */
+static int64_t neo__shard_grad_places(neo_shard *s, const neo__shard_batch *b, int64_t *out) {
+    const neo__shard_map *m = s->map;
+    const neo__shard_route *routes = m->routes + m->route_begin[s->sizes.rank];
+    int64_t at = 0;
+    for (int r = 0; r < m->ranks; r++) {
+        int64_t before = at;
+        for (int64_t i = 0; i < s->sizes.routes; i++) {
+            const int64_t *offsets = b->offsets + i * b->global;
+            s->grad_out_at[r * s->sizes.routes + i] = at;
+            at += (offsets[b->start[r + 1]] - offsets[b->start[r]]) *
+                  neo__shard_grad_floats(&m->parts[routes[i].part]);
+        }
+        out[r] = at - before;
+    }
+    return at;
+}
+
+/* What the neo_bags of this rank gives, and takes. */
+static neo_tensor neo__shard_local_rows(const neo_shard *s, const neo__shard_batch *b) {
+    if (s->map->none)
+        return neo_tensor_2d(s->local, NEO_F32, b->offsets[s->sizes.routes * b->global],
+                             s->sizes.none_dim);
+    return neo_tensor_2d(s->local, NEO_F32, b->global, s->sizes.width);
+}
+/* Room for the rows of a batch, and where they are: in counts, rows to each rank and from it. */
+static neo_status neo__shard_none_reserve(neo_shard *s, const neo__shard_batch *b) {
+    int64_t dim = s->sizes.none_dim, bytes = s->sizes.none_bytes;
+    neo__shard_grad_counts(s, b);
+    int64_t out = neo__shard_grad_places(s, b, s->counts);
+    int64_t in = neo__shard_grad_expect(s, s->counts + s->map->ranks);
+    NEO__TRY(neo__shard_reserve(s, &s->none_local, out * dim, sizeof(float)));
+    NEO__TRY(neo__shard_reserve(s, &s->none_out, out * bytes, 1));
+    NEO__TRY(neo__shard_reserve(s, &s->none_in, in * bytes, 1));
+    s->local = (float *)s->none_local.data;
+    return NEO_OK;
+}
+/* From local to what leaves; or back. */
+static void neo__shard_none_code(const neo__shard_move *v, int decode) {
+    neo_shard *s = v->s;
+    const neo__shard_map *m = s->map;
+    neo_wire wire = m->wire[v->way];
+    neo_wire_stats *stats = wire == NEO_WIRE_F32 ? NULL : &s->wire_stats[v->way];
+    int64_t dim = s->sizes.none_dim, bytes = (int64_t)neo_wire_row_bytes(wire, dim);
+    for (int r = 0; r < m->ranks; r++)
+        for (int64_t i = 0; i < s->sizes.routes; i++) {
+            const int64_t *offsets = v->b->offsets + i * v->b->global;
+            int64_t first = offsets[v->b->start[r]], n = offsets[v->b->start[r + 1]] - first;
+            float *rows = s->local + first * dim;
+            char *at = (char *)s->none_out.data + s->grad_out_at[r * s->sizes.routes + i] * bytes;
+            if (n == 0) continue;
+            if (decode) neo_wire_decode(s->ctx, wire, 0, at, n, dim, dim, rows);
+            else neo_wire_encode(s->ctx, wire, 0, rows, n, dim, dim, at, stats);
+        }
+}
+static neo_status neo__shard_none_exchange(const neo__shard_move *v) {
+    neo_shard *s = v->s;
+    int ranks = s->map->ranks;
+    int64_t bytes = (int64_t)neo_wire_row_bytes(s->map->wire[v->way], s->sizes.none_dim);
+    int64_t *out = s->counts + 2 * ranks, *in = s->counts + 3 * ranks;
+    (void)neo__shard_grad_places(s, v->b, out);
+    (void)neo__shard_grad_expect(s, in);
+    for (int r = 0; r < ranks; r++) out[r] *= bytes, in[r] *= bytes;
+    void *here = s->none_out.data, *there = s->none_in.data;
+    if (v->way == 0) {
+        neo__shard_none_code(v, 0);
+        return neo_comm_all_to_allv(s->rows, here, out, there, in, NEO_U8, &s->ticket);
+    }
+    return neo_comm_all_to_allv(s->rows, there, in, here, out, NEO_U8, &s->ticket);
+}
+/* Rows between what comes and the caller's, of the feature whose sources are [u, end). */
+static void neo__shard_none_feature(const neo__shard_rows *k, int64_t u, int64_t end, int back) {
+    neo_shard *s = k->s;
+    const neo__shard_map *m = s->map;
+    const neo_jagged *j = &k->b->batch;
+    neo_wire wire = m->wire[back];
+    int32_t f = m->sources[u].feature;
+    int64_t dim = s->sizes.none_dim, bytes = (int64_t)neo_wire_row_bytes(wire, dim);
+    int64_t rows = m->tables[m->feature_table[f]].rows, last = j->offsets[(f + 1) * j->batch];
+    neo_wire_stats *stats = wire == NEO_WIRE_F32 ? NULL : &s->wire_stats[1];
+    for (int64_t i = j->offsets[f * j->batch]; i < last; i++) {
+        int64_t row = neo__shard_row(m->desc.bounds, rows, neo__shard_id(j, i));
+        float *mine = k->out + (i - j->offsets[0]) * k->stride;
+        if (row < 0) {
+            if (!back) neo__shard_fill(mine, 0, (size_t)dim * sizeof *mine);
+            continue;
+        }
+        char *at = (char *)s->none_in.data +
+                   s->grad_from[neo__shard_source_of(m->sources, u, end, row)]++ * bytes;
+        if (back)
+            neo_wire_encode(s->ctx, wire, 0, mine, 1, dim, dim, at, stats);
+        else
+            neo_wire_decode(s->ctx, wire, 0, at, 1, dim, dim, mine);
+    }
+}
+/* Rows of data-parallel tables, of the caller's samples [begin, end) of feature f. */
+static float *neo__shard_none_replica(const neo__shard_rows *k, int32_t f, int64_t begin,
+                                      int64_t end, float *rows, int back) {
+    const neo_shard *s = k->s;
+    const neo__shard_map *m = s->map;
+    const neo_jagged *j = &k->b->batch;
+    int64_t dim = s->sizes.none_dim, last = j->offsets[f * j->batch + end];
+    size_t bytes = (size_t)dim * sizeof *rows;
+    for (int64_t i = j->offsets[f * j->batch + begin]; i < last; i++, rows += dim) {
+        float *mine = k->out + (i - j->offsets[0]) * k->stride;
+        if (back) neo__shard_copy(rows, mine, bytes);
+        neo__shard_round(s, m->wire[back], rows, dim);
+        if (!back) neo__shard_copy(mine, rows, bytes);
+    }
+    return rows;
+}
+/* Room for the rows of samples [begin, end); back: and their gradients. */
+static neo_status neo__shard_none_replicas(neo_shard *s, int64_t begin, int64_t end, int back) {
+    const neo__shard_map *m = s->map;
+    const neo_jagged *j = &s->batches[s->current].batch;
+    int64_t ids = 0;
+    for (int64_t q = 0; q < m->replica_count; q++) {
+        const int64_t *offsets = j->offsets + m->replicas[q] * j->batch;
+        ids += offsets[end] - offsets[begin];
+    }
+    NEO__TRY(neo__shard_reserve(s, &s->none_replica, ids * s->sizes.none_dim, sizeof(float)));
+    if (!back) return NEO_OK;
+    neo__shard_rows k = neo__shard_rows_of(s, s->dout);
+    float *rows = (float *)s->none_replica.data;
+    for (int64_t q = 0; q < m->replica_count; q++)
+        rows = neo__shard_none_replica(&k, m->replicas[q], begin, end, rows, 1);
+    return NEO_OK;
+}
+static void neo__shard_none_give_task(void *arg, int64_t feature, int worker) {
+    const neo__shard_rows *k = (const neo__shard_rows *)arg;
+    int64_t end, u = neo__shard_feature_sources(k->s->map, (int32_t)feature, &end);
+    (void)worker;
+    if (u < end) neo__shard_none_feature(k, u, end, 0);
+}
+static void neo__shard_none_take_task(void *arg, int64_t feature, int worker) {
+    const neo__shard_rows *k = (const neo__shard_rows *)arg;
+    int64_t end, u = neo__shard_feature_sources(k->s->map, (int32_t)feature, &end);
+    (void)worker;
+    if (u < end) neo__shard_none_feature(k, u, end, 1);
+}
+/* All rows of this rank's ids: to the caller, or back. Features have sources of their own, so each
+   may have a thread, unless what a wire does to rows is counted. */
+static void neo__shard_none_rows(neo__shard_rows *k, int back) {
+    neo_shard *s = k->s;
+    const neo__shard_map *m = s->map;
+    float *rows = (float *)s->none_replica.data;
+    for (int64_t i = 0; i < m->route_count; i++)
+        s->grad_from[neo__shard_source_of_route(m, &m->routes[i])] = s->grad_in_at[i];
+    if (!back)
+        neo_parallel_for(s->ctx, m->feature_count, neo__shard_none_give_task, k);
+    else if (m->wire[1] == NEO_WIRE_F32)
+        neo_parallel_for(s->ctx, m->feature_count, neo__shard_none_take_task, k);
+    else
+        for (int32_t f = 0; f < m->feature_count; f++) neo__shard_none_take_task(k, f, 0);
+    for (int64_t q = 0; q < m->replica_count && !back; q++)
+        rows = neo__shard_none_replica(k, m->replicas[q], 0, k->b->batch.batch, rows, 0);
+}
+
+/* ------------------------------------------------------------------------------------------------
    >>impl-shard-step
    ------------------------------------------------------------------------------------------------ */
 NEO_API neo_status neo_shard_prefetch(neo_shard *s, const neo_jagged *batch, int64_t global_batch) {
@@ -6335,6 +6876,7 @@ static neo_status neo__shard_come(neo_shard *s, const neo_jagged *batch, int64_t
 }
 /* On one rank there is nothing to exchange: forward_end looks up. */
 static neo_status neo__shard_whole_begin(neo_shard *s, const neo_jagged *batch, int64_t global_batch) {
+    NEO__TRY(neo__shard_check_bags(batch));
     NEO__CHECK(global_batch == batch->batch, NEO_ERR_SHAPE,
                "neo_shard_forward_begin: %" PRId64 " samples of a batch of %" PRId64 " on one rank", batch->batch,
                global_batch);
@@ -6363,10 +6905,11 @@ NEO_API neo_status neo_shard_forward_begin(neo_shard *s, const neo_jagged *batch
     NEO__TRY(neo__shard_advance(s, b, NEO__SHARD_READY));
     neo__shard_move move = {s, b, 0};
     neo_status status = NEO_OK;
-    if (s->bags)
-        status = neo_bags_forward(s->bags, &b->local,
-                                  neo_tensor_2d(s->local, NEO_F32, b->global, s->sizes.width));
-    if (status == NEO_OK) status = neo__shard_exchange(&move);
+    if (s->map->none) status = neo__shard_none_reserve(s, b);
+    if (status == NEO_OK && s->bags)
+        status = neo_bags_forward(s->bags, &b->local, neo__shard_local_rows(s, b));
+    if (status == NEO_OK)
+        status = s->map->none ? neo__shard_none_exchange(&move) : neo__shard_exchange(&move);
     if (status == NEO_OK && s->node) status = neo__shard_nodes_forward(&move);
     if (status == NEO_OK && s->replicas) status = neo__shard_replicas_forward(s);
     if (status != NEO_OK) return neo__shard_give_up(s, status);
@@ -6375,7 +6918,8 @@ NEO_API neo_status neo_shard_forward_begin(neo_shard *s, const neo_jagged *batch
 }
 static neo_status neo__shard_check_rows(const neo_shard *s, neo_tensor t, const char *fn,
                                         const char *what) {
-    int64_t n = s->batches[s->current].batch.batch, width = neo_shard_out_width(s);
+    const neo_jagged *j = &s->batches[s->current].batch;
+    int64_t n = s->map->none ? neo_jagged_id_count(j) : j->batch, width = neo_shard_out_width(s);
     if (t.absent && !t.data) return neo__no_data(fn, what, t, NEO_ERR_STATE);
     NEO__CHECK(t.ndim == 2 && t.dtype == NEO_F32 && t.shape[0] == n && t.shape[1] == width &&
                    (t.stride[1] == 1 || width == 1) && (t.data || n == 0),
@@ -6386,24 +6930,29 @@ static neo_status neo__shard_check_rows(const neo_shard *s, neo_tensor t, const 
 NEO_API neo_status neo_shard_forward_end(neo_shard *s, neo_tensor out) {
     NEO__CHECK(s && s->phase == NEO__SHARD_FORWARD, NEO_ERR_STATE,
                "neo_shard_forward_end: no forward has begun");
+    NEO__TRY(neo__shard_check_rows(s, out, "neo_shard_forward_end", "out"));
     if (s->whole) {
+        s->phase = NEO__SHARD_IDLE; /* after a bad batch the next one may come */
         NEO__TRY(neo_bags_forward(s->bags, &s->batches[s->current].batch, out));
         s->phase = NEO__SHARD_FORWARDED;
         return NEO_OK;
     }
-    NEO__TRY(neo__shard_check_rows(s, out, "neo_shard_forward_end", "out"));
     neo__shard_batch *b = &s->batches[s->current];
     neo__shard_move move = {s, b, 0};
     neo__shard_rows k = neo__shard_rows_of(s, out);
     NEO__TRY(neo_comm_wait(s->rows, s->ticket));
-    neo__shard_code_remote(&move, 1);
-    neo_parallel_for(s->ctx, k.tasks, neo__shard_unpack_task, &k);
+    if (s->map->none) {
+        neo__shard_none_rows(&k, 0);
+    } else {
+        neo__shard_code_remote(&move, 1);
+        neo_parallel_for(s->ctx, k.tasks, neo__shard_unpack_task, &k);
+    }
     if (s->node) {
         NEO__TRY(neo_comm_wait(s->cross, s->cross_ticket));
         neo__shard_mid_code_all(&move, 0, 1);
         neo__shard_mid_rows(&k, 0);
     }
-    if (s->replicas) neo__shard_copy_replicas(&k, 0);
+    if (s->replicas && !s->map->none) neo__shard_copy_replicas(&k, 0, 0);
     s->phase = NEO__SHARD_FORWARDED;
     return neo__shard_hurry(s);
 }
@@ -6411,51 +6960,95 @@ NEO_API neo_status neo_shard_backward_begin(neo_shard *s, neo_tensor dout) {
     NEO__CHECK(s && s->phase == NEO__SHARD_FORWARDED, NEO_ERR_STATE,
                "neo_shard_backward_begin: neo_shard_forward_end has not been called");
     NEO__TRY(neo__shard_check_rows(s, dout, "neo_shard_backward_begin", "dout"));
+    s->dout = dout;
+    s->came = 0;
     if (s->whole) {
-        s->dout = dout;
         s->phase = NEO__SHARD_BACKWARD;
         return NEO_OK;
     }
     neo__shard_move move = {s, &s->batches[s->current], 1};
     neo__shard_rows k = neo__shard_rows_of(s, dout);
-    neo_parallel_for(s->ctx, k.tasks, neo__shard_pack_task, &k);
-    neo_status status = neo__shard_exchange(&move);
+    if (s->map->none) neo__shard_none_rows(&k, 1);
+    else neo_parallel_for(s->ctx, k.tasks, neo__shard_pack_task, &k);
+    neo_status status =
+        s->map->none ? neo__shard_none_exchange(&move) : neo__shard_exchange(&move);
     if (status == NEO_OK && s->node) {
         neo__shard_mid_rows(&k, 1);
         status = neo__shard_cross_exchange(&move);
     }
     if (status == NEO_OK && s->replicas) {
-        neo__shard_copy_replicas(&k, 1);
+        if (!s->map->none) neo__shard_copy_replicas(&k, 1, 0);
         status = neo__shard_replicas_backward(s);
     }
     if (status != NEO_OK) return neo__shard_give_up(s, status);
     s->phase = NEO__SHARD_BACKWARD;
     return NEO_OK;
 }
+/* The gradients of pooled rows are here: in local, and in dense_sum. */
+static neo_status neo__shard_backward_come(neo_shard *s) {
+    neo__shard_move move = {s, &s->batches[s->current], 1};
+    NEO__TRY(neo__shard_hurry(s));
+    if (s->came) return NEO_OK;
+    NEO__TRY(neo_comm_wait(s->rows, s->ticket));
+    if (s->map->none) neo__shard_none_code(&move, 1);
+    else neo__shard_code_local(&move, 1);
+    if (s->node) NEO__TRY(neo__shard_nodes_backward_end(&move));
+    s->came = 1;
+    return NEO_OK;
+}
+/* Those of bags that are divided here. */
+static void neo__shard_divide_task(void *arg, int64_t task, int worker) {
+    const neo__shard_rows *k = (const neo__shard_rows *)arg;
+    const neo_shard *s = k->s;
+    const neo__shard_map *m = s->map;
+    int64_t n = k->b->global, end = n * (task + 1) / k->tasks;
+    (void)worker;
+    for (int64_t i = n * task / k->tasks; i < end; i++)
+        for (int64_t q = m->route_begin[s->sizes.rank]; q < m->route_begin[s->sizes.rank + 1];
+             q++) {
+            const neo__shard_route *r = &m->routes[q];
+            if (neo__shard_is_late(m, r->feature))
+                neo__shard_divide_here(s->local + i * s->sizes.width + r->col, r->cols,
+                                       k->b->whole[r->flow * n + i]);
+        }
+}
+/* They are here, and ready to be merged. */
+static neo_status neo__shard_backward_ready(neo_shard *s) {
+    NEO__TRY(neo__shard_backward_come(s));
+    neo__shard_rows k = neo__shard_rows_of(s, s->dout);
+    if (s->map->late) neo_parallel_for(s->ctx, k.tasks, neo__shard_divide_task, &k);
+    return NEO_OK;
+}
+/* One step, of the batch b or (NULL) of what is kept. All that is sent comes before anything
+   changes. */
+static neo_status neo__shard_update(neo_shard *s, const neo__shard_batch *b, float lr) {
+    s->cut_round = 0;
+    if (s->bags) neo_bags_set_steps(s->bags, s->steps); /* it may have been loaded */
+    if (s->replicas) neo_bags_set_steps(s->replicas, s->steps);
+    if (s->own_cut_rounds == 0) NEO__TRY(neo__shard_cut_rest(s));
+    if (s->replicas && b) NEO__TRY(neo__shard_replicas_keep(s, s->touched));
+    if (s->bags && b) {
+        NEO__TRY(neo_bags_backward(s->bags, &b->local, neo__shard_local_rows(s, b), lr));
+    } else if (s->bags) {
+        NEO__TRY(neo_bags_step(s->bags, lr));
+    }
+    return s->replicas ? neo_bags_step(s->replicas, lr) : NEO_OK;
+}
 NEO_API neo_status neo_shard_backward_end(neo_shard *s, float lr) {
     NEO__CHECK(s && s->phase == NEO__SHARD_BACKWARD, NEO_ERR_STATE,
                "neo_shard_backward_end: no backward has begun");
+    NEO__CHECK(s->kept_batches == 0, NEO_ERR_STATE,
+               "neo_shard_backward_end: bags '%s': gradients of %d batches are kept: call "
+               "neo_shard_accumulate_end, then neo_shard_step, or neo_shard_clear",
+               s->map->desc.name, s->kept_batches);
     NEO__CHECK(lr - lr == 0.0f, NEO_ERR_NUMERIC, "neo_shard_backward_end: lr is %g", (double)lr);
     if (s->whole) {
         NEO__TRY(neo_bags_backward(s->bags, &s->batches[s->current].batch, s->dout, lr));
         s->phase = NEO__SHARD_IDLE;
         return NEO_OK;
     }
-    neo__shard_batch *b = &s->batches[s->current];
-    neo__shard_move move = {s, b, 1};
-    neo_status status = neo__shard_hurry(s);
-    if (status == NEO_OK) status = neo_comm_wait(s->rows, s->ticket);
-    if (status == NEO_OK) neo__shard_code_local(&move, 1);
-    if (status == NEO_OK && s->node) status = neo__shard_nodes_backward_end(&move);
-    s->cut_round = 0;
-    if (s->bags) neo_bags_set_steps(s->bags, s->steps); /* it may have been loaded */
-    if (s->replicas) neo_bags_set_steps(s->replicas, s->steps);
-    if (status == NEO_OK && s->own_cut_rounds == 0) status = neo__shard_cut_rest(s);
-    if (status == NEO_OK && s->replicas) status = neo__shard_replicas_keep(s);
-    if (status == NEO_OK && s->bags)
-        status = neo_bags_backward(s->bags, &b->local,
-                                   neo_tensor_2d(s->local, NEO_F32, b->global, s->sizes.width), lr);
-    if (status == NEO_OK && s->replicas) status = neo_bags_step(s->replicas, lr);
+    neo_status status = neo__shard_backward_ready(s);
+    if (status == NEO_OK) status = neo__shard_update(s, &s->batches[s->current], lr);
     if (status != NEO_OK) return neo__shard_give_up(s, status);
     s->steps++;
     s->phase = NEO__SHARD_IDLE;
@@ -6471,8 +7064,322 @@ NEO_API neo_status neo_shard_backward(neo_shard *s, neo_tensor dout, float lr) {
     return neo_shard_backward_end(s, lr);
 }
 
+/* ------------------------------------------------------------------------------------------------
+   >>impl-shard-weights
+
+   The gradient of an id's weight is a product of its row and of a gradient, which are both where
+   the row is: what goes back to the id's rank is sums of products. A part with the first column of
+   a table says of an id the sum over its blocks of 16 columns, another part its blocks one by one:
+   the id's rank adds them to that sum in order of column, as one rank does. A message from a holder
+   to a rank: route by route of the holder, the ids that came from the rank, as it sent them:
+   [ids][floats].
+
+   So that a gradient can be multiplied before MEAN divides it, dout travels undivided if its wire
+   is f32, and the holders divide, by lengths of whole bags that came with the others. On another wire
+   what travels, and is multiplied, is divided and rounded.
+   ------------------------------------------------------------------------------------------------ */
+/* A block of 16 columns, n of them there: products rounded, by the tree of >>bag-optim. */
+NEO__INLINE float neo__shard_block_sum(const float *x, const float *y, int64_t n) {
+    float q[16];
+    if (n >= 16)
+        for (int i = 0; i < 16; i++) q[i] = x[i] * y[i];
+    else
+        for (int i = 0; i < 16; i++) q[i] = i < n ? x[i] * y[i] : 0.0f;
+    for (int i = 0; i < 8; i++) q[i] += q[i + 8];
+    for (int i = 0; i < 4; i++) q[i] += q[i + 4];
+    return (q[0] + q[2]) + (q[1] + q[3]);
+}
+/* What a part says of an id: [neo__shard_grad_floats]. */
+static void neo__shard_grad_of(const neo__shard_part *part, const float *row, const float *dout,
+                               float *to) {
+    float sum = 0.0f;
+    for (int64_t c = 0; c < part->cols; c += 16) {
+        float block = neo__shard_block_sum(row + c, dout + c, part->cols - c);
+        sum += block;
+        if (part->first_col) *to++ = block;
+    }
+    if (!part->first_col) *to = sum;
+}
+typedef struct neo__shard_grads {
+    neo_shard *s;
+    const neo__shard_batch *b;
+    int64_t tasks;
+} neo__shard_grads;
+/* Ids of one bag of a route, sample g of rank r: to `to`. */
+static void neo__shard_grad_bag(const neo__shard_grads *k, const neo__shard_route *route,
+                                const int64_t *offsets, int64_t g, float *to, float *room) {
+    const neo_shard *s = k->s;
+    const neo__shard_part *part = &s->map->parts[route->part];
+    int32_t table = (int32_t)(route->part - s->map->part_begin[s->sizes.rank]);
+    const float *dout = s->local + g * s->sizes.width + route->col, *row = room;
+    int64_t next = s->sizes.none_dim; /* a gradient for each id, or one for all of the bag */
+    if (next) dout = s->local + offsets[0] * next;
+    neo_tensor w = neo_bags_weight(s->bags, table);
+    int64_t floats = neo__shard_grad_floats(part);
+    for (int64_t i = offsets[0]; i < offsets[1]; i++, to += floats, dout += next) {
+        int64_t id = neo__shard_id(&k->b->local, i);
+        if (w.dtype == NEO_F32)
+            row = (const float *)w.data + id * part->cols;
+        else /* only reads, so threads may */
+            (void)neo_bags_get_rows(s->bags, table, id, 1, room);
+        neo__shard_grad_of(part, row, dout, to);
+    }
+}
+static void neo__shard_grad_task(void *arg, int64_t task, int worker) {
+    const neo__shard_grads *k = (const neo__shard_grads *)arg;
+    const neo__shard_batch *b = k->b;
+    neo_shard *s = k->s;
+    const neo__shard_map *m = s->map;
+    int64_t bags = s->sizes.routes * b->global, end = bags * (task + 1) / k->tasks;
+    float *out = (float *)s->grad_out.data, *room = s->grad_row;
+    int r = 0;
+    if (room) room += worker * (s->sizes.grad_room / neo_ctx_threads(s->ctx));
+    for (int64_t bag = bags * task / k->tasks; bag < end; bag++) {
+        int64_t i = bag / b->global, g = bag % b->global, first = i * b->global;
+        const neo__shard_route *route = &m->routes[m->route_begin[s->sizes.rank] + i];
+        if (g < b->start[r]) r = 0;
+        while (b->start[r + 1] <= g) r++;
+        if (b->offsets[bag] == b->offsets[bag + 1]) continue;
+        neo__shard_grad_bag(k, route, b->offsets + bag, g,
+                            out + s->grad_out_at[r * s->sizes.routes + i] +
+                                (b->offsets[bag] - b->offsets[first + b->start[r]]) *
+                                    neo__shard_grad_floats(&m->parts[route->part]),
+                            room);
+    }
+}
+/* The place in routes of one of pull: routes of a rank are in order of column. */
+static int64_t neo__shard_route_place(const neo__shard_map *m, const neo__shard_route *r) {
+    int64_t lo = m->route_begin[r->rank];
+    for (int64_t n = m->route_begin[r->rank + 1] - lo; n > 1;) {
+        int64_t half = n / 2;
+        if (m->routes[lo + half].col <= r->col)
+            lo += half, n -= half;
+        else
+            n = half;
+    }
+    return lo;
+}
+/* The sums of whole rows, in place of what the parts with the first columns say. */
+static void neo__shard_grad_join(neo_shard *s) {
+    const neo__shard_map *m = s->map;
+    float *in = (float *)s->grad_in.data;
+    neo__fp_state fp = neo__fp_enter();
+    for (int64_t q = 0; q < m->route_count; q++) { /* by feature and column */
+        const neo__shard_route *r = &m->pull[q];
+        const neo__shard_part *part = &m->parts[r->part];
+        int32_t u = neo__shard_source_of_route(m, r);
+        int64_t at = s->grad_in_at[neo__shard_route_place(m, r)], n = (part->cols + 15) / 16;
+        if (part->first_col == 0) s->grad_from[u] = at;
+        for (int64_t i = 0; i < s->grad_count[u] && part->first_col; i++) {
+            float sum = in[s->grad_from[u] + i];
+            for (int64_t k = 0; k < n; k++) sum += in[at + i * n + k];
+            in[s->grad_from[u] + i] = sum;
+        }
+    }
+    neo__fp_leave(fp);
+}
+/* To the caller, in order of ids; a feature. */
+typedef struct neo__shard_dweights {
+    neo_shard *s;
+    const neo__shard_batch *b;
+    float *to;
+} neo__shard_dweights;
+static void neo__shard_grad_give_task(void *arg, int64_t feature, int worker) {
+    const neo__shard_dweights *k = (const neo__shard_dweights *)arg;
+    neo_shard *s = k->s;
+    const neo__shard_map *m = s->map;
+    const neo_jagged *j = &k->b->batch;
+    const float *in = (const float *)s->grad_in.data;
+    int32_t f = (int32_t)feature;
+    int64_t end, u = neo__shard_feature_sources(m, f, &end);
+    int64_t rows = m->tables[m->feature_table[f]].rows;
+    const int64_t *offsets = j->offsets + f * j->batch;
+    (void)worker;
+    for (int64_t i = 0; i < j->batch && u < end; i++) {
+        int64_t length = neo__shard_is_late(m, f) ? offsets[i + 1] - offsets[i] : 1;
+        for (int64_t n = offsets[i]; n < offsets[i + 1]; n++) {
+            int64_t row = neo__shard_row(m->desc.bounds, rows, neo__shard_id(j, n));
+            float x = 0.0f;
+            if (row >= 0) x = in[s->grad_from[neo__shard_source_of(m->sources, u, end, row)]++];
+            k->to[n - j->offsets[0]] = length > 1 ? x / (float)length : x;
+        }
+    }
+}
+/* Of data-parallel tables all is here. */
+static neo_status neo__shard_grad_replicas(neo_shard *s, float *dweights) {
+    const neo__shard_map *m = s->map;
+    neo__shard_rows k = neo__shard_rows_of(s, s->dout);
+    const neo_jagged *from = &k.b->batch;
+    int64_t n = from->batch, at = 0;
+    neo_jagged j;
+    if (m->late) neo__shard_copy_replicas(&k, 1, 1);
+    NEO__TRY(neo__shard_replica_batch(s, 0, n, &j));
+    if (m->none) NEO__TRY(neo__shard_none_replicas(s, 0, n, 1));
+    NEO__TRY(neo__shard_reserve(s, &s->grad_out, neo_jagged_id_count(&j), sizeof(float)));
+    float *grad = (float *)s->grad_out.data;
+    NEO__TRY(neo_bags_weight_grad(s->replicas, &j, neo__shard_replica_rows(s, &j, 0), grad));
+    neo__fp_state fp = neo__fp_enter();
+    for (int64_t q = 0; q < m->replica_count; q++)
+        for (int64_t i = 0; i < n; i++) {
+            int32_t f = m->replicas[q];
+            const int64_t *offsets = from->offsets + f * n + i;
+            int64_t count = offsets[1] - offsets[0];
+            float *to = dweights + (offsets[0] - from->offsets[0]);
+            if (count == 0) continue;
+            neo__shard_divide(to, grad + at, count, neo__shard_is_late(m, f) ? count : 1);
+            at += count;
+        }
+    neo__fp_leave(fp);
+    return NEO_OK;
+}
+static neo_status neo__shard_weight_grads(neo_shard *s, float *dweights) {
+    neo__shard_grads k;
+    int64_t *out = s->counts, *in = s->counts + s->map->ranks;
+    k.s = s;
+    k.b = &s->batches[s->current];
+    NEO__TRY(neo__shard_backward_come(s));
+    neo__shard_grad_counts(s, k.b);
+    int64_t out_floats = neo__shard_grad_places(s, k.b, out);
+    int64_t in_floats = neo__shard_grad_expect(s, in);
+    int64_t bags = s->sizes.routes * k.b->global;
+    NEO__TRY(neo__shard_reserve(s, &s->grad_out, out_floats, sizeof(float)));
+    NEO__TRY(neo__shard_reserve(s, &s->grad_in, in_floats, sizeof(float)));
+    k.tasks = neo_ctx_threads(s->ctx) > 1 ? 4 * neo_ctx_threads(s->ctx) : 1;
+    if (k.tasks > bags) k.tasks = bags;
+    neo_parallel_for(s->ctx, k.tasks, neo__shard_grad_task, &k);
+    NEO__TRY(
+        neo_comm_all_to_allv(s->rows, s->grad_out.data, out, s->grad_in.data, in, NEO_F32, NULL));
+    neo__shard_grad_join(s);
+    neo__shard_dweights give;
+    give.s = s;
+    give.b = k.b;
+    give.to = dweights;
+    neo_parallel_for(s->ctx, s->map->feature_count, neo__shard_grad_give_task, &give);
+    return s->replicas ? neo__shard_grad_replicas(s, dweights) : NEO_OK;
+}
+NEO_API neo_status neo_shard_weight_grad(neo_shard *s, float *dweights) {
+    const char *fn = "neo_shard_weight_grad";
+    NEO__CHECK(s, NEO_ERR_ARG, "%s: shard is NULL", fn);
+    NEO__CHECK(s->map->weight_grad, NEO_ERR_STATE,
+               "%s: the plan has no gradients of weights: give neo_plan_desc.weight_grad", fn);
+    NEO__CHECK(s->phase == NEO__SHARD_BACKWARD, NEO_ERR_STATE,
+               "%s: no backward has begun (call it between neo_shard_backward_begin and _end)", fn);
+    const neo_jagged *batch = &s->batches[s->current].batch;
+    NEO__CHECK(dweights || neo_jagged_id_count(batch) == 0, NEO_ERR_ARG, "%s: dweights is NULL",
+               fn);
+    if (s->whole) return neo_bags_weight_grad(s->bags, batch, s->dout, dweights);
+    neo_status status = neo__shard_weight_grads(s, dweights);
+    return status == NEO_OK ? NEO_OK : neo__shard_give_up(s, status);
+}
+
+/* ------------------------------------------------------------------------------------------------
+   >>impl-shard-keep
+
+   Gradients that are kept are in the slots of this rank's neo_bags: of its parts, and of its copies
+   of data-parallel tables, which every rank has alike once the sums over all ranks are there. The
+   neo_bags of copies also merges each subtree of leaves of a batch, before that sum: meanwhile what
+   it keeps is parked in dense_sum.
+
+   Room: a part keeps at most as many rows as ids came to it in all batches, and no more than it
+   has. What the plan expects of the ids has room from the start; where there come more, it grows
+   when a batch is added.
+   ------------------------------------------------------------------------------------------------ */
+/* Room for the rows of one more batch. */
+static neo_status neo__shard_keep_room(neo_shard *s, const neo__shard_batch *b) {
+    const neo__shard_map *m = s->map;
+    double rows = 0.0;
+    if (s->whole) {
+        rows = (double)neo_bags_kept_count(s->bags) + (double)neo_jagged_id_count(&b->batch);
+        return neo_bags_reserve_kept(s->bags, neo__shard_most_kept(rows));
+    }
+    const neo__shard_part *part = m->parts + m->part_begin[s->sizes.rank];
+    const neo__shard_route *route = m->routes + m->route_begin[s->sizes.rank];
+    for (int64_t i = 0; i < s->sizes.routes; i++) {
+        int64_t p = route[i].part - m->part_begin[s->sizes.rank];
+        int64_t ids = s->kept_ids[p] + b->offsets[(i + 1) * b->global] - b->offsets[i * b->global];
+        s->kept_ids[p] = ids < part[p].rows ? ids : part[p].rows;
+    }
+    for (int64_t p = 0; p < s->sizes.kept_parts; p++) rows += (double)s->kept_ids[p];
+    return neo_bags_reserve_kept(s->bags, neo__shard_most_kept(rows));
+}
+static neo_status neo__shard_keep(neo_shard *s) {
+    const neo__shard_batch *b = &s->batches[s->current];
+    if (!s->whole && s->replicas) NEO__TRY(neo__shard_replicas_keep(s, s->touched));
+    if (!s->bags) return NEO_OK;
+    NEO__TRY(neo__shard_keep_room(s, b));
+    if (s->whole) return neo_bags_accumulate(s->bags, &b->batch, s->dout, NULL);
+    return neo_bags_accumulate(s->bags, &b->local, neo__shard_local_rows(s, b), NULL);
+}
+NEO_API neo_status neo_shard_accumulate_end(neo_shard *s) {
+    const char *fn = "neo_shard_accumulate_end";
+    NEO__CHECK(s && s->phase == NEO__SHARD_BACKWARD, NEO_ERR_STATE, "%s: no backward has begun",
+               fn);
+    NEO__CHECK(s->map->kept_batches, NEO_ERR_STATE,
+               "%s: the plan keeps no gradients: give neo_plan_desc.kept_batches", fn);
+    neo_status status = s->whole ? NEO_OK : neo__shard_backward_ready(s);
+    int full = s->kept_batches == s->map->kept_batches;
+    if (status == NEO_OK && !full) status = neo__shard_keep(s);
+    if (status != NEO_OK) return s->whole ? status : neo__shard_give_up(s, status);
+    s->phase = NEO__SHARD_IDLE;
+    NEO__CHECK(!full, NEO_ERR_CAPACITY,
+               "%s: bags '%s': gradients of %d batches are kept, as many as planned "
+               "(neo_plan_desc.kept_batches): this batch is left out",
+               fn, s->map->desc.name, s->kept_batches);
+    s->kept_batches++;
+    return NEO_OK;
+}
+NEO_API neo_status neo_shard_accumulate(neo_shard *s, neo_tensor dout) {
+    NEO__TRY(neo_shard_backward_begin(s, dout));
+    return neo_shard_accumulate_end(s);
+}
+NEO_API int64_t neo_shard_kept_count(const neo_shard *s) {
+    return (s->bags ? neo_bags_kept_count(s->bags) : 0) +
+           (s->replicas ? neo_bags_kept_count(s->replicas) : 0);
+}
+NEO_API void neo_shard_grad_squares(const neo_shard *s, neo_exact *sum) {
+    if (s->bags) neo_bags_grad_squares(s->bags, sum);
+    if (s->replicas && s->sizes.rank == 0) neo_bags_grad_squares(s->replicas, sum);
+}
+NEO_API void neo_shard_scale_grads(neo_shard *s, float scale) {
+    if (s->bags) neo_bags_scale_grads(s->bags, scale);
+    if (s->replicas) neo_bags_scale_grads(s->replicas, scale);
+}
+NEO_API void neo_shard_clear(neo_shard *s) {
+    if (s->bags) neo_bags_clear(s->bags);
+    if (s->replicas) neo_bags_clear(s->replicas);
+    neo__shard_fill(s->kept_ids, 0, (size_t)s->sizes.kept_parts * sizeof *s->kept_ids);
+    s->kept_batches = 0;
+}
+/* Whether a step can be taken: what all ranks have found. */
+static neo_status neo__shard_check_step(const neo_shard *s, const char *fn, float lr) {
+    NEO__CHECK(s->map->kept_batches, NEO_ERR_STATE,
+               "%s: the plan keeps no gradients: give neo_plan_desc.kept_batches", fn);
+    NEO__CHECK(s->phase == NEO__SHARD_IDLE || s->phase == NEO__SHARD_FORWARDED, NEO_ERR_STATE,
+               "%s: call neo_shard_%s_end first", fn,
+               s->phase == NEO__SHARD_FORWARD ? "forward" : "accumulate");
+    NEO__CHECK(lr - lr == 0.0f, NEO_ERR_NUMERIC, "%s: lr is %g", fn, (double)lr);
+    return NEO_OK;
+}
+static neo_status neo__shard_agree_step(neo_shard *s, const char *fn, float lr) {
+    neo_status status = neo__shard_check_step(s, fn, lr);
+    return s->whole ? status : neo_comm_agree(s->rows, status);
+}
+static neo_status neo__shard_step_kept(neo_shard *s, float lr) {
+    neo_status status = s->whole ? neo_bags_step(s->bags, lr) : neo__shard_update(s, NULL, lr);
+    if (status != NEO_OK) return s->whole ? status : neo__shard_give_up(s, status);
+    s->steps += !s->whole;
+    neo_shard_clear(s);
+    return NEO_OK;
+}
+NEO_API neo_status neo_shard_step(neo_shard *s, float lr) {
+    NEO__CHECK(s, NEO_ERR_ARG, "neo_shard_step: shard is NULL");
+    NEO__TRY(neo__shard_agree_step(s, "neo_shard_step", lr));
+    return neo__shard_step_kept(s, lr);
+}
+
+/* ---- what a neo_shard tells ---- */
 NEO_API int64_t neo_shard_out_width(const neo_shard *s) {
-    return s->map->feature_col[s->map->feature_count];
+    return s->map->none ? s->map->tables[0].dim : s->map->feature_col[s->map->feature_count];
 }
 NEO_API neo_shard_stats neo_shard_get_stats(const neo_shard *s) {
     neo_shard_stats st;
@@ -6568,6 +7475,219 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *s) {
 }
 
 /* ------------------------------------------------------------------------------------------------
+   >>impl-shard-table
+
+   Rows of a table, read and written. What a rank holds of rows [a, b) is a rectangle for each of
+   its parts; those of all ranks stand one after another, by rank and part, in what is gathered and
+   scattered. Rows go in chunks, so that a table need not fit into the call's memory.
+   ------------------------------------------------------------------------------------------------ */
+NEO__COLD_BEGIN
+#ifndef NEO__SHARD_CHUNK
+#define NEO__SHARD_CHUNK (1 << 20) /* floats; tests choose fewer */
+#endif
+
+typedef struct neo__shard_span {
+    neo_shard *s;
+    const char *fn;
+    int32_t table;
+    int64_t first, count, dim, chunk; /* rows; rows at a time */
+    int root, set;
+    int wants; /* this rank gets the rows, or knows them */
+    float *out;
+    const float *in;       /* [count][dim], of get and of set */
+    float *packed, *whole; /* [chunk][dim]: of this rank, and of all */
+} neo__shard_span;
+
+/* What ranks [r, end) hold of rows [a, b), one rectangle after another: to out, or from in; returns
+   how many floats. */
+static int64_t neo__shard_rectangles(const neo__shard_span *k, int r, int end, int64_t a, int64_t b,
+                                     float *packed, float *out, const float *in) {
+    const neo__shard_map *m = k->s->map;
+    int64_t at = 0;
+    for (int64_t p = m->part_begin[r]; p < m->part_begin[end]; p++) {
+        const neo__shard_part *part = &m->parts[p];
+        int64_t row = NEO__MAX(a, part->first_row);
+        int64_t last = NEO__MIN(b, part->first_row + part->rows);
+        if (part->table != k->table) continue;
+        for (; row < last; row++, at += part->cols) {
+            int64_t place = (row - k->first) * k->dim + part->first_col;
+            size_t bytes = (size_t)part->cols * sizeof *packed;
+            if (out) neo__shard_copy(out + place, packed + at, bytes);
+            if (in) neo__shard_copy(packed + at, in + place, bytes);
+        }
+    }
+    return at;
+}
+/* Those of this rank, between packed and its neo_bags. */
+static neo_status neo__shard_own_rows(const neo__shard_span *k, int64_t a, int64_t b) {
+    const neo__shard_map *m = k->s->map;
+    int64_t begin = m->part_begin[k->s->sizes.rank];
+    float *at = k->packed;
+    for (int64_t p = begin; p < m->part_begin[k->s->sizes.rank + 1]; p++) {
+        const neo__shard_part *part = &m->parts[p];
+        int64_t row = NEO__MAX(a, part->first_row);
+        int64_t n = NEO__MIN(b, part->first_row + part->rows) - row;
+        int32_t t = (int32_t)(p - begin);
+        if (part->table != k->table || n <= 0) continue;
+        row -= part->first_row;
+        if (k->set) NEO__TRY(neo_bags_set_rows(k->s->bags, t, row, n, at));
+        else NEO__TRY(neo_bags_get_rows(k->s->bags, t, row, n, at));
+        at += n * part->cols;
+    }
+    return NEO_OK;
+}
+/* Rows [a, b) of a table whose parts lie on ranks. */
+static neo_status neo__shard_get_chunk(const neo__shard_span *k, int64_t a, int64_t b) {
+    const neo_shard *s = k->s;
+    int ranks = s->map->ranks;
+    int64_t *counts = s->counts;
+    for (int r = 0; r < ranks; r++)
+        counts[r] = neo__shard_rectangles(k, r, r + 1, a, b, NULL, NULL, NULL);
+    NEO__TRY(neo__shard_own_rows(k, a, b));
+    if (k->root == NEO_EVERY_RANK)
+        NEO__TRY(neo_comm_all_gather(s->rows, k->packed, k->whole, 0, counts, NEO_F32, NULL));
+    else
+        NEO__TRY(neo_comm_gather(s->rows, k->packed, k->whole, 0, counts, NEO_F32, k->root, NULL));
+    if (k->wants) neo__shard_rectangles(k, 0, ranks, a, b, k->whole, k->out, NULL);
+    return NEO_OK;
+}
+static neo_status neo__shard_set_chunk(const neo__shard_span *k, int64_t a, int64_t b) {
+    const neo_shard *s = k->s;
+    int ranks = s->map->ranks, rank = s->sizes.rank;
+    if (k->root == NEO_EVERY_RANK) {
+        neo__shard_rectangles(k, rank, rank + 1, a, b, k->packed, NULL, k->in);
+        return neo__shard_own_rows(k, a, b);
+    }
+    for (int r = 0; r < ranks; r++)
+        s->counts[r] = neo__shard_rectangles(k, r, r + 1, a, b, NULL, NULL, NULL);
+    if (k->wants) neo__shard_rectangles(k, 0, ranks, a, b, k->whole, NULL, k->in);
+    NEO__TRY(neo_comm_scatter(s->rows, k->whole, k->packed, 0, s->counts, NEO_F32, k->root, NULL));
+    return neo__shard_own_rows(k, a, b);
+}
+/* Of a data-parallel table, table t of the copies. */
+static neo_status neo__shard_set_copies(const neo__shard_span *k, int32_t t, int64_t a, int64_t b) {
+    const float *rows = k->whole;
+    if (k->wants) rows = k->in + (a - k->first) * k->dim;
+    if (k->root != NEO_EVERY_RANK) {
+        int64_t floats = (b - a) * k->dim;
+        if (k->wants) neo__shard_copy(k->whole, rows, (size_t)floats * sizeof *rows);
+        NEO__TRY(neo_comm_broadcast(k->s->rows, k->whole, floats, NEO_F32, k->root, NULL));
+    }
+    return neo_bags_set_rows(k->s->replicas, t, a, b - a, rows);
+}
+/* The place of a table among the data-parallel ones, or -1. */
+static int32_t neo__shard_copy_of(const neo__shard_map *m, int32_t table) {
+    int32_t place = -1;
+    for (int64_t i = 0; i < m->replica_count; i++) {
+        int32_t t = m->feature_table[m->replicas[i]];
+        if (i == 0 || t != m->feature_table[m->replicas[i - 1]]) place++;
+        if (t == table) return place;
+    }
+    return -1;
+}
+static neo_status neo__shard_move_rows(const neo__shard_span *k) {
+    int32_t copy = neo__shard_copy_of(k->s->map, k->table);
+    int64_t end = k->first + k->count;
+    if (copy >= 0 && !k->set && !k->wants) return NEO_OK;
+    if (copy >= 0 && !k->set)
+        return neo_bags_get_rows(k->s->replicas, copy, k->first, k->count, k->out);
+    for (int64_t a = k->first; a < end; a += k->chunk) {
+        int64_t b = NEO__MIN(end, a + k->chunk);
+        if (copy >= 0) NEO__TRY(neo__shard_set_copies(k, copy, a, b));
+        else if (k->set) NEO__TRY(neo__shard_set_chunk(k, a, b));
+        else NEO__TRY(neo__shard_get_chunk(k, a, b));
+    }
+    return NEO_OK;
+}
+static neo_status neo__shard_check_span(const neo__shard_span *k) {
+    const neo_shard *s = k->s;
+    const neo__shard_map *m = s->map;
+    NEO__CHECK(k->table >= 0 && k->table < m->table_count, NEO_ERR_ARG,
+               "%s: bags '%s' has no table %d", k->fn, m->desc.name, k->table);
+    NEO__CHECK(k->root >= NEO_EVERY_RANK && k->root < m->ranks, NEO_ERR_ARG,
+               "%s: root is %d, there are %d ranks (NEO_EVERY_RANK: all)", k->fn, k->root,
+               m->ranks);
+    const neo_table_desc *t = &m->tables[k->table];
+    NEO__CHECK(k->first >= 0 && k->count >= 0 && k->first <= t->rows - k->count, NEO_ERR_RANGE,
+               "%s: table '%s': %" PRId64 " rows from %" PRId64 " on, it has %" PRId64, k->fn,
+               t->name, k->count, k->first, t->rows);
+    int mine = k->root == NEO_EVERY_RANK || k->root == s->sizes.rank;
+    NEO__CHECK(!mine || k->out || k->in || k->count == 0, NEO_ERR_ARG, "%s: rows is NULL", k->fn);
+    NEO__CHECK(s->phase == NEO__SHARD_IDLE || s->phase == NEO__SHARD_FORWARDED, NEO_ERR_STATE,
+               "%s: call neo_shard_%s_end first", k->fn,
+               s->phase == NEO__SHARD_FORWARD ? "forward" : "backward");
+    return NEO_OK;
+}
+/* What all ranks must give alike: as rank 0. */
+static neo_status neo__shard_same_span(const neo__shard_span *k) {
+    int64_t mine[5], first[5];
+    mine[0] = k->table;
+    mine[1] = k->first;
+    mine[2] = k->count;
+    mine[3] = k->root;
+    mine[4] = k->set;
+    neo__shard_copy(first, mine, sizeof mine);
+    NEO__TRY(neo_comm_broadcast(k->s->rows, first, 5, NEO_I64, 0, NULL));
+    NEO__CHECK(memcmp(mine, first, sizeof mine) == 0, NEO_ERR_MISMATCH,
+               "%s: another table, rows or root than on rank 0", k->fn);
+    return NEO_OK;
+}
+static neo_status neo__shard_span_run(neo__shard_span *k) {
+    neo_shard *s = k->s;
+    neo_status status = neo__shard_check_span(k);
+    if (s->whole) {
+        NEO__TRY(status);
+        return k->set ? neo_bags_set_rows(s->bags, k->table, k->first, k->count, k->in)
+                      : neo_bags_get_rows(s->bags, k->table, k->first, k->count, k->out);
+    }
+    NEO__TRY(neo_comm_agree(s->rows, status));
+    status = neo__shard_same_span(k);
+    NEO__TRY(neo_comm_agree(s->rows, status));
+    k->dim = s->map->tables[k->table].dim;
+    k->chunk = NEO__MAX((int64_t)NEO__SHARD_CHUNK / k->dim, (int64_t)1);
+    k->chunk = NEO__MIN(k->chunk, k->count);
+    k->wants = k->root == NEO_EVERY_RANK || k->root == s->sizes.rank;
+    size_t bytes = 2 * (size_t)(k->chunk * k->dim) * sizeof(float);
+    k->packed = bytes ? (float *)neo_alloc(s->ctx, bytes) : NULL;
+    if (bytes && !k->packed)
+        status = neo_fail(NEO_ERR_MEMORY, "%s: no memory for %zu bytes", k->fn, bytes);
+    k->whole = k->packed ? k->packed + k->chunk * k->dim : NULL;
+    status = neo_comm_agree(s->rows, status);
+    int agreed = status == NEO_OK;
+    if (agreed) status = neo__shard_move_rows(k);
+    neo_free(s->ctx, k->packed, bytes);
+    return agreed && status != NEO_OK ? neo__shard_give_up(s, status) : status;
+}
+NEO_API neo_status neo_shard_get_rows(neo_shard *s, int32_t table, int64_t first, int64_t count,
+                                      int root, float *rows) {
+    NEO__CHECK(s, NEO_ERR_ARG, "neo_shard_get_rows: shard is NULL");
+    NEO__ZERO(neo__shard_span, k);
+    k.s = s;
+    k.fn = "neo_shard_get_rows";
+    k.table = table;
+    k.first = first;
+    k.count = count;
+    k.root = root;
+    k.out = rows;
+    return neo__shard_span_run(&k);
+}
+NEO_API neo_status neo_shard_set_rows(neo_shard *s, int32_t table, int64_t first, int64_t count,
+                                      int root, const float *rows) {
+    NEO__CHECK(s, NEO_ERR_ARG, "neo_shard_set_rows: shard is NULL");
+    NEO__ZERO(neo__shard_span, k);
+    k.s = s;
+    k.fn = "neo_shard_set_rows";
+    k.table = table;
+    k.first = first;
+    k.count = count;
+    k.root = root;
+    k.set = 1;
+    k.in = rows;
+    return neo__shard_span_run(&k);
+}
+NEO__COLD_END
+
+/* ------------------------------------------------------------------------------------------------
    >>impl-fsdp
 
    A unit is cut (its chunk is of F) or whole (every rank has all of it). Whole are replicated units, all
@@ -6587,7 +7707,6 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *s) {
    ------------------------------------------------------------------------------------------------ */
 enum {
     NEO__FSDP_BLOCK = 256,            /* elements: parameters begin, and units are cut, at multiples */
-    NEO__FSDP_GRAIN = 1 << 14,        /* elements of a task */
     NEO__FSDP_MAX_UNITS = 1 << 20,
     NEO__FSDP_LANES = 3,
     NEO__FSDP_HISTORY = 256,          /* windows of a step that are remembered one by one */
@@ -6700,6 +7819,9 @@ struct neo_fsdp {
     float scale;                /* now, and good steps since it changed */
     int64_t good_steps;
     int64_t steps, skipped, gathers, hits, wait_ns;
+    float clip_factor;          /* of the last step; 0: it was not taken */
+    int has_squares;            /* of others, for the next step */
+    neo_exact squares;
     char *text;
     size_t record_bytes, runs_bytes, optim_bytes;
     size_t master_bytes, shard_bytes; /* masters; with gradients */
@@ -6925,6 +8047,10 @@ static neo_status neo__fsdp_describe(neo_fsdp *f, neo_ctx *ctx, const neo_fsdp_d
                                      int rank) {
     int shards = neo_ctx_repro_shards(ctx), replicated = 0;
     NEO__TRY(neo__fsdp_check(d, ranks, rank, shards));
+    NEO__CHECK(!neo_ctx_device(ctx) || ranks == 1, NEO_ERR_UNSUPPORTED,
+               "neo_fsdp_create: %d ranks on a device: collectives move host memory only", ranks);
+    NEO__CHECK(!d->host || !(neo_ctx_device(ctx) || neo_ctx_device(d->host)), NEO_ERR_UNSUPPORTED,
+               "neo_fsdp_create: `host` goes with contexts without a device only");
     memset(f, 0, sizeof *f);
     f->ctx = ctx;
     f->host = d->host ? d->host : ctx;
@@ -7256,13 +8382,42 @@ static void neo__fsdp_bind(const neo__fsdp_unit *u, float *base, float *grads) {
                         base ? u->no_grad : u->absent);
     }
 }
+/* Zeros in memory of the context's device, if it has one. */
 static neo_status neo__fsdp_take(neo_ctx *ctx, size_t bytes, const char *what, char **memory) {
+    neo_tensor t;
+    int64_t count = (int64_t)bytes;
     if (bytes == 0) return NEO_OK;
-    *memory = (char *)neo_alloc(ctx, bytes);
-    NEO__CHECK(*memory, NEO_ERR_MEMORY, "neo_fsdp_create: no memory for %zu bytes of %s", bytes,
-               what);
-    memset(*memory, 0, bytes);
-    return NEO_OK;
+    NEO__CHECK(neo_tensor_alloc(ctx, NEO_U8, 1, &count, &t) == NEO_OK, NEO_ERR_MEMORY,
+               "neo_fsdp_create: no memory for %zu bytes of %s", bytes, what);
+    *memory = (char *)t.data;
+    return neo_tensor_zero(ctx, t);
+}
+static void neo__fsdp_give_back(neo_ctx *ctx, char *memory, size_t bytes) {
+    neo_tensor t = neo_tensor_1d(memory, NEO_U8, (int64_t)bytes);
+    t.place = neo_ctx_device(ctx) ? NEO_DEVICE : NEO_HOST;
+    if (memory) neo_tensor_free(ctx, &t);
+}
+/* ---- work on runs of numbers, where the context computes ---- */
+static void *neo__fsdp_place(const void *base, int64_t at, neo_dtype dtype) {
+    return (char *)(uintptr_t)base + (size_t)at * neo_dtype_size(dtype);
+}
+/* `count` numbers in memory of the context. */
+static neo_tensor neo__fsdp_numbers(const neo_fsdp *f, const void *data, neo_dtype dtype, int64_t count) {
+    neo_tensor t = neo_tensor_1d((void *)(uintptr_t)data, dtype, count);
+    t.place = neo_ctx_device(f->ctx) ? NEO_DEVICE : NEO_HOST;
+    return t;
+}
+/* to = from in to's dtype */
+static neo_status neo__fsdp_convert(neo_fsdp *f, const void *from, neo_dtype from_dtype, void *to,
+                                    neo_dtype to_dtype, int64_t count) {
+    return neo_tensor_convert(f->ctx, neo__fsdp_numbers(f, from, from_dtype, count),
+                              neo__fsdp_numbers(f, to, to_dtype, count), NULL);
+}
+/* to += from */
+static neo_status neo__fsdp_add(neo_fsdp *f, void *to, neo_dtype to_dtype, const void *from,
+                                neo_dtype from_dtype, int64_t count) {
+    return neo_add(f->ctx, neo__fsdp_numbers(f, to, to_dtype, count),
+                   neo__fsdp_numbers(f, from, from_dtype, count));
 }
 static neo_status neo__fsdp_init_unit(neo_fsdp *f, const neo__fsdp_unit *u) {
     for (int i = 0; i < u->params_count; i++) {
@@ -7272,7 +8427,7 @@ static neo_status neo__fsdp_init_unit(neo_fsdp *f, const neo__fsdp_unit *u) {
         float *master = u->master + at;
         if (count == 0) master = NULL;
         else if (init.kind != NEO_INIT_NONE)
-            NEO__TRY(neo_tensor_init(f->ctx, neo_tensor_1d(master, NEO_F32, count), p->name, init,
+            NEO__TRY(neo_tensor_init(f->ctx, neo__fsdp_numbers(f, master, NEO_F32, count), p->name, init,
                                      first));
         if (!u->frozen)
             NEO__TRY(neo_params_bind(f->runs, u->first_param + i, master,
@@ -7400,92 +8555,12 @@ NEO_API void neo_fsdp_destroy(neo_fsdp *f) {
         for (int k = 0; k < f->unit[i].params_count; k++)
             neo_params_bind(f->unit[i].params, k, NULL, NULL, NULL);
     neo_optim_destroy(f->optim);
-    neo_free(f->host, f->shard_memory, f->shard_bytes);
-    neo_free(f->ctx, f->gathered_memory, f->gathered_bytes);
-    neo_free(f->ctx, f->window_memory, f->window_bytes);
+    neo__fsdp_give_back(f->host, f->shard_memory, f->shard_bytes);
+    neo__fsdp_give_back(f->ctx, f->gathered_memory, f->gathered_bytes);
+    neo__fsdp_give_back(f->ctx, f->window_memory, f->window_bytes);
     neo__fsdp_free_record(f);
 }
 
-/* ---- loops over elements ---- */
-typedef struct neo__fsdp_loop {
-    const neo_fsdp *f;
-    void (*run)(const struct neo__fsdp_loop *loop, int64_t at, int64_t n);
-    const void *from;
-    void *to;
-    int64_t count;
-    neo_dtype dtype;
-    float factor;
-    int *infinite; /* set where a number is not finite */
-} neo__fsdp_loop;
-static void neo__fsdp_loop_task(void *arg, int64_t task, int worker) {
-    const neo__fsdp_loop *l = (const neo__fsdp_loop *)arg;
-    int64_t at = task * NEO__FSDP_GRAIN;
-    (void)worker;
-    l->run(l, at, NEO__MIN(l->count - at, (int64_t)NEO__FSDP_GRAIN));
-}
-static void neo__fsdp_loop_run(neo_ctx *ctx, neo__fsdp_loop *l) {
-    int64_t tasks = (l->count + NEO__FSDP_GRAIN - 1) / NEO__FSDP_GRAIN;
-    if (tasks) neo_parallel_for(ctx, tasks, neo__fsdp_loop_task, l);
-}
-static char *neo__fsdp_place(const void *base, int64_t at, neo_dtype dtype) {
-    return (char *)(uintptr_t)base + (size_t)at * neo_dtype_size(dtype);
-}
-/* to (narrow) = from */
-static void neo__fsdp_encode(const neo__fsdp_loop *l, int64_t at, int64_t n) {
-    neo_floats_encode(l->f->ctx, l->dtype, (const float *)l->from + at,
-                      neo__fsdp_place(l->to, at, l->dtype), n);
-}
-/* to = from (narrow) */
-static void neo__fsdp_decode(const neo__fsdp_loop *l, int64_t at, int64_t n) {
-    neo_floats_decode(l->f->ctx, l->dtype, neo__fsdp_place(l->from, at, l->dtype),
-                      (float *)l->to + at, n);
-}
-/* to = from, rounded to dtype */
-static void neo__fsdp_round(const neo__fsdp_loop *l, int64_t at, int64_t n) {
-    uint16_t narrow[NEO__FSDP_BLOCK];
-    for (int64_t i = at, end = at + n; i < end; i += NEO__FSDP_BLOCK) {
-        int64_t m = NEO__MIN(end - i, (int64_t)NEO__FSDP_BLOCK);
-        neo_floats_encode(l->f->ctx, l->dtype, (const float *)l->from + i, narrow, m);
-        neo_floats_decode(l->f->ctx, l->dtype, narrow, (float *)l->to + i, m);
-    }
-}
-/* to (f32) += from */
-static void neo__fsdp_add(const neo__fsdp_loop *l, int64_t at, int64_t n) {
-    float wide[NEO__FSDP_BLOCK];
-    float *to = (float *)l->to;
-    for (int64_t i = at, end = at + n; i < end; i += NEO__FSDP_BLOCK) {
-        int64_t m = NEO__MIN(end - i, (int64_t)NEO__FSDP_BLOCK);
-        const float *from = (const float *)l->from + i;
-        if (l->dtype != NEO_F32) {
-            neo_floats_decode(l->f->ctx, l->dtype, neo__fsdp_place(l->from, i, l->dtype), wide, m);
-            from = wide;
-        }
-        neo_floats_add(l->f->ctx, to + i, from, m);
-    }
-}
-/* to (narrow) += from (narrow), each sum rounded */
-static void neo__fsdp_add_narrow(const neo__fsdp_loop *l, int64_t at, int64_t n) {
-    float a[NEO__FSDP_BLOCK], b[NEO__FSDP_BLOCK];
-    for (int64_t i = at, end = at + n; i < end; i += NEO__FSDP_BLOCK) {
-        int64_t m = NEO__MIN(end - i, (int64_t)NEO__FSDP_BLOCK);
-        char *to = neo__fsdp_place(l->to, i, l->dtype);
-        neo_floats_decode(l->f->ctx, l->dtype, to, a, m);
-        neo_floats_decode(l->f->ctx, l->dtype, neo__fsdp_place(l->from, i, l->dtype), b, m);
-        neo_floats_add(l->f->ctx, a, b, m);
-        neo_floats_encode(l->f->ctx, l->dtype, a, to, m);
-    }
-}
-static void neo__fsdp_loop_over(neo_fsdp *f, void (*run)(const neo__fsdp_loop *, int64_t, int64_t),
-                                const void *from, void *to, int64_t count, neo_dtype dtype) {
-    NEO__ZERO(neo__fsdp_loop, l);
-    l.f = f;
-    l.run = run;
-    l.from = from;
-    l.to = to;
-    l.count = count;
-    l.dtype = dtype;
-    neo__fsdp_loop_run(f->ctx, &l);
-}
 static neo_status neo__fsdp_wait(neo_fsdp *f, neo_comm *group, neo_ticket ticket) {
     int64_t began = neo_time_ns();
     neo_status status = neo_comm_wait(group, ticket);
@@ -7518,8 +8593,8 @@ static neo_status neo__fsdp_arrive(neo_fsdp *f, neo__fsdp_unit *u) {
     NEO__TRY(neo__fsdp_wait(f, f->shard, u->ticket));
     float *full = u->slotted ? f->slot[u->slot] : u->full;
     if (u->stage >= 0) {
-        neo__fsdp_loop_over(f, neo__fsdp_decode, f->stage[u->stage], full, u->elements,
-                            f->desc.param_dtype);
+        NEO__TRY(neo__fsdp_convert(f, f->stage[u->stage], f->desc.param_dtype, full, NEO_F32,
+                                   u->elements));
         f->stage_unit[u->stage] = -1;
         u->stage = -1;
     }
@@ -7542,7 +8617,8 @@ static neo_status neo__fsdp_start(neo_fsdp *f, int unit, int slot, int window) {
     neo_dtype dtype = f->desc.param_dtype;
     if (u->whole) {
         if (u->stays)
-            neo__fsdp_loop_over(f, neo__fsdp_round, u->master, u->full, u->elements, dtype);
+            NEO__TRY(neo_round(f->ctx, dtype, neo__fsdp_numbers(f, u->master, NEO_F32, u->elements),
+                               neo__fsdp_numbers(f, u->full, NEO_F32, u->elements)));
         u->presence = NEO__FSDP_HERE;
         return NEO_OK;
     }
@@ -7561,8 +8637,8 @@ static neo_status neo__fsdp_start(neo_fsdp *f, int unit, int slot, int window) {
     if (f->staged) {
         NEO__TRY(neo__fsdp_take_stage(f, unit));
         out = f->stage[u->stage];
-        char *own = neo__fsdp_place(out, f->place * u->chunk, dtype);
-        neo__fsdp_loop_over(f, neo__fsdp_encode, u->master, own, u->chunk, dtype);
+        void *own = neo__fsdp_place(out, f->place * u->chunk, dtype);
+        NEO__TRY(neo__fsdp_convert(f, u->master, NEO_F32, own, dtype, u->chunk));
         in = own;
     }
     char both[2 * 128 + 8]; /* so that ranks which open other windows find out */
@@ -7677,14 +8753,13 @@ static void neo__fsdp_free_lane(neo_fsdp *f, neo__fsdp_lane *lane) {
 
 /* ---- pieces to subtrees ---- */
 /* below += above, elements [at, at + n) of two pieces. */
-static void neo__fsdp_merge(neo_fsdp *f, void *below, const void *above, int64_t at, int64_t n) {
+static neo_status neo__fsdp_merge(neo_fsdp *f, void *below, const void *above, int64_t at, int64_t n) {
     neo_dtype dtype = f->desc.reduce_dtype;
-    neo__fsdp_loop_over(f, f->narrow ? neo__fsdp_add_narrow : neo__fsdp_add,
-                        neo__fsdp_place(above, at, dtype), neo__fsdp_place(below, at, dtype), n,
-                        dtype);
+    return neo__fsdp_add(f, neo__fsdp_place(below, at, dtype), dtype, neo__fsdp_place(above, at, dtype),
+                         dtype, n);
 }
 /* Adds the pieces of every maximal subtree, in the order of the leaf tree; f->send: where sums are. */
-static void neo__fsdp_merge_pieces(neo_fsdp *f, void *const *piece, int64_t at, int64_t n) {
+static neo_status neo__fsdp_merge_pieces(neo_fsdp *f, void *const *piece, int64_t at, int64_t n) {
     for (int s = 0; s < f->subtree_count; s++) {
         int leaves[64], from[64], depth = 0; /* a stack: sizes fall */
         int end = f->subtree[s].first + f->subtree[s].count;
@@ -7692,32 +8767,34 @@ static void neo__fsdp_merge_pieces(neo_fsdp *f, void *const *piece, int64_t at, 
             leaves[depth] = f->piece[i].count;
             from[depth++] = i;
             for (; depth > 1 && leaves[depth - 1] == leaves[depth - 2]; depth--) {
-                neo__fsdp_merge(f, piece[from[depth - 2]], piece[from[depth - 1]], at, n);
+                NEO__TRY(
+                    neo__fsdp_merge(f, piece[from[depth - 2]], piece[from[depth - 1]], at, n));
                 leaves[depth - 2] *= 2;
             }
         }
         for (; depth > 1; depth--)
-            neo__fsdp_merge(f, piece[from[depth - 2]], piece[from[depth - 1]], at, n);
+            NEO__TRY(neo__fsdp_merge(f, piece[from[depth - 2]], piece[from[depth - 1]], at, n));
         f->send[s] = neo__fsdp_place(piece[from[0]], at, f->desc.reduce_dtype);
     }
+    return NEO_OK;
 }
 /* Sums over leaves, narrowed piece by piece if they were kept in f32. */
-static void neo__fsdp_narrow_pieces(neo_fsdp *f, float *const *window, void *const *narrow,
+static neo_status neo__fsdp_narrow_pieces(neo_fsdp *f, float *const *window, void *const *narrow,
                                     int64_t at, int64_t n) {
     neo_dtype dtype = f->desc.reduce_dtype;
     for (int i = 0; i < f->own_pieces; i++)
-        neo__fsdp_loop_over(f, neo__fsdp_encode, window[i] + at,
-                            neo__fsdp_place(narrow[i], at, dtype), n, dtype);
+        NEO__TRY(neo__fsdp_convert(f, window[i] + at, NEO_F32, neo__fsdp_place(narrow[i], at, dtype),
+                                   dtype, n));
+    return NEO_OK;
 }
 
 /* ---- a unit that is cut ---- */
 /* The chunk of a sum goes to the gradient: the first of a step is copied, others are added. */
-static void neo__fsdp_collect(neo_fsdp *f, const void *sum, float *grad, int64_t n, neo_dtype dtype,
-                              int micro) {
-    if (sum == (const void *)grad) return;
-    if (micro > 0) neo__fsdp_loop_over(f, neo__fsdp_add, sum, grad, n, dtype);
-    else if (dtype != NEO_F32) neo__fsdp_loop_over(f, neo__fsdp_decode, sum, grad, n, dtype);
-    else memcpy(grad, sum, (size_t)n * sizeof(float));
+static neo_status neo__fsdp_collect(neo_fsdp *f, const void *sum, float *grad, int64_t n, neo_dtype dtype,
+                                    int micro) {
+    if (sum == (const void *)grad) return NEO_OK;
+    if (micro > 0) return neo__fsdp_add(f, grad, NEO_F32, sum, dtype, n);
+    return neo__fsdp_convert(f, sum, dtype, grad, NEO_F32, n);
 }
 /* The reduce-scatter of a lane is done: what comes after it begins. */
 static neo_status neo__fsdp_advance_lane(neo_fsdp *f, neo__fsdp_lane *lane) {
@@ -7727,7 +8804,7 @@ static neo_status neo__fsdp_advance_lane(neo_fsdp *f, neo__fsdp_lane *lane) {
     if (lane->state != NEO__FSDP_SCATTER || f->replicas == 1) return NEO_OK;
     NEO__TRY(neo__fsdp_wait(f, f->shard, lane->ticket));
     if (f->in_groups) {
-        neo__fsdp_collect(f, sum, u->grad, u->chunk, dtype, u->micro - 1);
+        NEO__TRY(neo__fsdp_collect(f, sum, u->grad, u->chunk, dtype, u->micro - 1));
         if (u->micro < f->desc.micro_batches) {
             neo__fsdp_free_lane(f, lane);
             return NEO_OK;
@@ -7747,8 +8824,8 @@ static neo_status neo__fsdp_finish_lane(neo_fsdp *f, neo__fsdp_lane *lane) {
     NEO__TRY(
         neo__fsdp_wait(f, lane->state == NEO__FSDP_JOIN ? f->replica : f->shard, lane->ticket));
     if (lane->reduced && !f->in_groups)
-        neo__fsdp_collect(f, lane->reduced, u->grad, u->chunk, f->desc.reduce_dtype,
-                          f->local ? 0 : u->micro - 1);
+        NEO__TRY(neo__fsdp_collect(f, lane->reduced, u->grad, u->chunk, f->desc.reduce_dtype,
+                          f->local ? 0 : u->micro - 1));
     neo__fsdp_free_lane(f, lane);
     return NEO_OK;
 }
@@ -7765,12 +8842,14 @@ static neo_status neo__fsdp_scatter(neo_fsdp *f, int unit) {
     borrowed[0] = lane->window;
     float *const *window = u->own_window ? u->window : borrowed;
     void *const *narrow = u->own_narrow ? u->narrow : lane->narrow;
-    if (f->narrow && !u->own_narrow) neo__fsdp_narrow_pieces(f, window, narrow, 0, u->elements);
+    if (f->narrow && !u->own_narrow)
+        NEO__TRY(neo__fsdp_narrow_pieces(f, window, narrow, 0, u->elements));
     void *piece[1];
     piece[0] = window[0];
-    if (f->narrow) neo__fsdp_merge_pieces(f, narrow, 0, u->elements);
-    else if (u->own_window) neo__fsdp_merge_pieces(f, (void *const *)window, 0, u->elements);
-    else neo__fsdp_merge_pieces(f, piece, 0, u->elements);
+    void *const *parts = f->narrow        ? narrow
+                         : u->own_window ? (void *const *)window
+                                         : (void *const *)piece;
+    NEO__TRY(neo__fsdp_merge_pieces(f, parts, 0, u->elements));
     void *sum = lane->reduced ? lane->reduced : u->grad;
     neo_comm_label(f->shard, u->name);
     if (f->replicas == 1)
@@ -7792,8 +8871,8 @@ static neo_status neo__fsdp_finish_bucket(neo_fsdp *f, neo__fsdp_bucket *b) {
     const void *from = f->narrow ? f->whole_narrow[0] : f->whole_window[0];
     if (!b->launched) return NEO_OK;
     if (f->all) NEO__TRY(neo__fsdp_wait(f, f->all, b->ticket));
-    neo__fsdp_collect(f, neo__fsdp_place(from, b->first, dtype), f->whole_grad + b->first, b->count,
-                      dtype, b->micro++);
+    NEO__TRY(neo__fsdp_collect(f, neo__fsdp_place(from, b->first, dtype), f->whole_grad + b->first, b->count,
+                      dtype, b->micro++));
     b->launched = 0;
     b->waits = b->units;
     return NEO_OK;
@@ -7804,9 +8883,9 @@ static neo_status neo__fsdp_launch_buckets(neo_fsdp *f, const neo__fsdp_unit *u)
         neo__fsdp_bucket *b = &f->bucket[i];
         if (!neo__fsdp_in_bucket(u, b) || --b->waits > 0) continue;
         if (f->narrow && f->local)
-            neo__fsdp_narrow_pieces(f, f->whole_window, f->whole_narrow, b->first, b->count);
-        neo__fsdp_merge_pieces(f, f->narrow ? f->whole_narrow : (void *const *)f->whole_window,
-                               b->first, b->count);
+            NEO__TRY(neo__fsdp_narrow_pieces(f, f->whole_window, f->whole_narrow, b->first, b->count));
+        NEO__TRY(neo__fsdp_merge_pieces(f, f->narrow ? f->whole_narrow : (void *const *)f->whole_window,
+                                        b->first, b->count));
         b->launched = 1;
         if (!f->all) continue;
         neo_comm_label(f->all, "a bucket of gradients");
@@ -7849,7 +8928,8 @@ static neo_status neo__fsdp_settle(neo_fsdp *f, neo__fsdp_unit *u) {
     }
     return NEO_OK;
 }
-/* A number that no layer computes, in the first element of every gradient: what is not written is seen. */
+/* A number that no layer computes, in the first element of every gradient: what is not written is seen.
+   (Not on a device, where every window would have to wait for it.) */
 static const uint32_t neo__fsdp_unwritten = 0x7FA5C3D2u;
 static void neo__fsdp_mark_grads(const neo__fsdp_unit *u, float *grads) {
     for (int i = 0; i < u->params_count; i++)
@@ -7894,21 +8974,22 @@ NEO_API neo_status neo_fsdp_backward_begin(neo_fsdp *f, int unit, int piece) {
     }
     u->piece = piece;
     u->bound = window;
-    if (window) neo__fsdp_mark_grads(u, window);
+    if (window && !neo_ctx_device(f->ctx)) neo__fsdp_mark_grads(u, window);
     neo__fsdp_bind(u, values, window);
     return NEO_OK;
 }
 NEO_API neo_status neo_fsdp_backward_end(neo_fsdp *f, int unit) {
     NEO__TRY(neo__fsdp_check_window(f, "neo_fsdp_backward_end", unit, NEO__FSDP_BACKWARD));
     neo__fsdp_unit *u = &f->unit[unit];
-    if (!u->frozen && f->piece[u->piece].count > 0) NEO__TRY(neo__fsdp_check_written(u));
+    if (!u->frozen && f->piece[u->piece].count > 0 && !neo_ctx_device(f->ctx))
+        NEO__TRY(neo__fsdp_check_written(u));
     neo__fsdp_close(u);
     if (u->frozen) return NEO_OK;
     neo_dtype dtype = f->desc.reduce_dtype;
     if (u->own_window && u->bound != u->window[u->piece])
-        neo__fsdp_loop_over(f, neo__fsdp_add, u->bound, u->window[u->piece], u->elements, NEO_F32);
+        NEO__TRY(neo__fsdp_add(f, u->window[u->piece], NEO_F32, u->bound, NEO_F32, u->elements));
     if (u->own_narrow && !f->local)
-        neo__fsdp_loop_over(f, neo__fsdp_encode, u->bound, u->narrow[u->piece], u->elements, dtype);
+        NEO__TRY(neo__fsdp_convert(f, u->bound, NEO_F32, u->narrow[u->piece], dtype, u->elements));
     int last = ++u->filled == f->pieces;
     int travels = last && (!f->local || u->micro == f->desc.micro_batches - 1);
     if (u->lane >= 0 && (!travels || u->whole)) neo__fsdp_free_lane(f, &f->lane[u->lane]);
@@ -7939,6 +9020,10 @@ NEO_API int64_t neo_fsdp_samples(const neo_fsdp *f, int piece, int64_t batch, in
 /* ------------------------------------------------------------------------------------------------
    >>impl-fsdp-step
    ------------------------------------------------------------------------------------------------ */
+static void neo__fsdp_forget_squares(neo_fsdp *f) {
+    f->has_squares = 0;
+    neo_exact_zero(&f->squares);
+}
 /* What was gathered or bound is void. */
 static void neo__fsdp_begin_anew(neo_fsdp *f) {
     for (int i = 0; i < f->unit_count; i++) {
@@ -7958,6 +9043,7 @@ static void neo__fsdp_begin_anew(neo_fsdp *f) {
     f->backward = 0;
     f->windows = 0;
     f->windows_hash = 0;
+    neo__fsdp_forget_squares(f);
 }
 NEO_API neo_status neo_fsdp_cancel(neo_fsdp *f) {
     NEO__CHECK(f, NEO_ERR_ARG, "neo_fsdp_cancel: fsdp is NULL");
@@ -7994,33 +9080,17 @@ static neo_status neo__fsdp_finish(neo_fsdp *f) {
     for (int i = 0; i < f->bucket_count; i++) NEO__TRY(neo__fsdp_finish_bucket(f, &f->bucket[i]));
     return NEO_OK;
 }
-/* to *= factor; a number that is not finite is noticed. */
-static void neo__fsdp_unscale(const neo__fsdp_loop *l, int64_t at, int64_t n) {
-    float *x = (float *)l->to + at;
-    uint32_t infinite = 0;
-    neo__fp_state fp = neo__fp_enter();
-    for (int64_t i = 0; i < n; i++) {
-        infinite |= (neo__bits_f32(x[i]) & 0x7F800000u) == 0x7F800000u;
-        x[i] *= l->factor;
-    }
-    neo__fp_leave(fp);
-    if (infinite) __atomic_store_n(l->infinite, 1, __ATOMIC_RELAXED);
-}
-/* Divides the gradients by the loss scale; 1 if one of this rank's is not finite. */
-static int neo__fsdp_unscale_all(neo_fsdp *f) {
-    int infinite = 0;
-    NEO__ZERO(neo__fsdp_loop, l);
-    l.f = f;
-    l.run = neo__fsdp_unscale;
-    l.factor = 1.0f / f->scale;
-    l.infinite = &infinite;
+/* Divides the gradients by the loss scale; *infinite: one of this rank's is not finite. */
+static neo_status neo__fsdp_unscale_all(neo_fsdp *f, int *infinite) {
+    *infinite = 0;
     for (int i = 0; i < neo_params_count(f->runs) && f->scaled; i++) {
         const neo_param *p = neo_params_at(f->runs, i);
-        l.to = p->grad.data;
-        l.count = p->grad.data ? neo_tensor_count(p->grad) : 0;
-        neo__fsdp_loop_run(f->host, &l);
+        int finite = 1;
+        if (!p->grad.data) continue;
+        NEO__TRY(neo_scale(f->host, p->grad, 1.0f / f->scale, &finite));
+        *infinite |= !finite;
     }
-    return infinite;
+    return NEO_OK;
 }
 static void neo__fsdp_rescale(neo_fsdp *f, int skip) {
     if (!f->scaled) return;
@@ -8068,17 +9138,67 @@ static neo_status neo__fsdp_meet(neo_fsdp *f, int infinite, int *skip) {
     *skip = words[2] != 0;
     return words[0] == -words[1] ? NEO_OK : neo__fsdp_diverged(f);
 }
+NEO_API void neo_fsdp_add_squares(neo_fsdp *f, const neo_exact *squares) {
+    neo_exact_merge(&f->squares, squares);
+    f->has_squares = 1;
+}
+NEO_API float neo_fsdp_clip_factor(const neo_fsdp *f) { return f->clip_factor; }
+/* The squares of all ranks: the first place of every sharding group puts them into its norm. */
+static neo_status neo__fsdp_share_squares(neo_fsdp *f) {
+    NEO__ZERO(neo_exact, none);
+    if (!f->has_squares || f->desc.optim.clip_norm <= 0.0f) return NEO_OK;
+    int64_t words = (int64_t)(sizeof f->squares / sizeof(int64_t));
+    neo_exact_normalize(&f->squares);
+    if (f->ranks > 1)
+        NEO__TRY(neo_comm_all_reduce(f->comm, NEO_REDUCE_SUM, &f->squares, &f->squares, words,
+                                     NEO_I64, NULL));
+    neo_exact_normalize(&f->squares);
+    neo_optim_add_squares(f->optim, f->shard && f->place > 0 ? &none : &f->squares);
+    return NEO_OK;
+}
 NEO_API neo_status neo_fsdp_step(neo_fsdp *f, float lr) {
-    int skip = 0;
+    int skip = 0, infinite = 0;
     NEO__CHECK(f, NEO_ERR_ARG, "neo_fsdp_step: fsdp is NULL");
-    NEO__TRY(neo__fsdp_finish(f));
-    neo_status status = neo__fsdp_meet(f, neo__fsdp_unscale_all(f), &skip);
+    f->clip_factor = 0.0f;
+    neo_status status = neo__fsdp_finish(f);
+    if (status != NEO_OK) { /* what lacks may still come */
+        neo__fsdp_forget_squares(f);
+        return status;
+    }
+    double others = neo_exact_value(&f->squares);
+    status = neo__fsdp_unscale_all(f, &infinite);
+    infinite |= f->scaled && !(others - others == 0.0);
+    if (status == NEO_OK) status = neo__fsdp_meet(f, infinite, &skip);
     if (status == NEO_OK) neo__fsdp_rescale(f, skip);
+    if (status == NEO_OK && !skip) status = neo__fsdp_share_squares(f);
     if (status == NEO_OK && !skip) status = neo_optim_step(f->optim, lr);
     neo__fsdp_begin_anew(f);
     f->skipped += status == NEO_OK && skip;
     f->steps += status == NEO_OK && !skip;
+    if (status == NEO_OK && !skip) f->clip_factor = neo_optim_clip_factor(f->optim);
     return status;
+}
+NEO_API neo_status neo_fsdp_step_tables(neo_fsdp *f, neo_shard *tables, float lr) {
+    NEO__ZERO(neo_exact, squares);
+    NEO__CHECK(f && tables, NEO_ERR_ARG, "neo_fsdp_step_tables: an argument is NULL");
+    const float type = f->desc.optim.clip_norm_type;
+    NEO__CHECK(f->desc.optim.clip_norm <= 0.0f || type == 0.0f || type == 2.0f, NEO_ERR_ARG,
+               "neo_fsdp_step_tables: clip_norm_type is %g: with tables it must be 2", (double)type);
+    const int64_t skipped = f->skipped;
+    NEO__TRY(neo__shard_agree_step(tables, "neo_fsdp_step_tables", lr));
+    NEO__TRY(neo__fsdp_finish(f)); /* what lacks may still come */
+    if (f->scaled) neo_shard_scale_grads(tables, 1.0f / f->scale);
+    if (f->scaled || f->desc.optim.clip_norm > 0.0f) {
+        neo_shard_grad_squares(tables, &squares);
+        neo_fsdp_add_squares(f, &squares);
+    }
+    neo_status status = neo_fsdp_step(f, lr);
+    if (status != NEO_OK || f->skipped != skipped) {
+        neo_shard_clear(tables);
+        return status;
+    }
+    if (f->clip_factor != 1.0f) neo_shard_scale_grads(tables, f->clip_factor);
+    return neo__shard_step_kept(tables, lr);
 }
 NEO_API float neo_fsdp_loss_scale(const neo_fsdp *f) { return f->scaled ? f->scale : 1.0f; }
 NEO_API neo_fsdp_stats neo_fsdp_get_stats(const neo_fsdp *f) {
@@ -8338,6 +9458,8 @@ static neo_status neo__fsdp_write_others(neo__fsdp_writer *w) {
 NEO_API neo_status neo_fsdp_write_safetensors(neo_fsdp *f, const char *path, int with_state) {
     const char *fn = "neo_fsdp_write_safetensors";
     NEO__CHECK(f, NEO_ERR_ARG, "%s: fsdp is NULL", fn);
+    NEO__CHECK(!neo_ctx_device(f->ctx), NEO_ERR_UNSUPPORTED,
+               "%s: units on a device: neo_save writes them", fn);
     NEO__ZERO(neo__fsdp_writer, w);
     neo__fsdp_layout_writer(&w, f, with_state, NULL);
     NEO__TRY(neo__fsdp_alike(f->comm, with_state != 0,

@@ -564,7 +564,7 @@ static void test_errors_call(void) {
     bad = j;
     bad.batch = 4;
     CHECK_ERR(neo_bags_forward(bags, &bad, neo_tensor_2d(out, NEO_F32, 4, 12)), NEO_ERR_CAPACITY,
-              "feature 0 has 4 samples, reserved are 3");
+              "the batch has 4 samples, reserved are 3");
     int64_t many[] = {0, 3, 6, 9, 9};
     bad = j;
     bad.offsets = many;

@@ -133,6 +133,55 @@ static void several_batches_add_up(void) {
     neo_ctx_destroy(ctx);
 }
 
+/* Room for one row at first; then it grows before each batch, for the rows kept and for the batch. */
+static void what_is_kept_stays_where_memory_grows(void) {
+    for (int i = 0; i < KIND_COUNT; i++) {
+        Model m;
+        neo_ctx *ctx = test_ctx(1 + i % 3, NEO_ISA_BEST, 8);
+        model_init(&m, 4, ROWS, DIMS, 5, NEO_POOL_SUM);
+        for (int t = 0; t < 4; t++) m.table[t].optim = optim_of(i, 0);
+        neo_bags *large, *small;
+        m.desc.max_kept_rows = 2000;
+        REQUIRE_OK(neo_bags_create(ctx, &m.desc, &large));
+        m.desc.max_kept_rows = m.desc.max_batch = m.desc.max_ids = 1;
+        REQUIRE_OK(neo_bags_create(ctx, &m.desc, &small));
+        for (int k = 0; k < 9; k++) {
+            Batch b;
+            Out d;
+            batch_make(&b, &m, (BatchKind){.batch = 5 + k, .max_length = 6});
+            out_make(&d, &m, &b.j, 0);
+            CHECK_OK(neo_bags_accumulate(large, &b.j, d.t, NULL));
+            CHECK_OK(neo_bags_reserve(small, b.j.batch, neo_jagged_id_count(&b.j)));
+            int64_t room = neo_bags_kept_count(small) + neo_jagged_id_count(&b.j);
+            CHECK_OK(neo_bags_reserve_kept(small, room));
+            neo_bags_stats before = neo_bags_get_stats(small);
+            CHECK_OK(neo_bags_reserve_kept(small, room));
+            CHECK_OK(neo_bags_reserve_kept(small, 0));
+            CHECK_INT(neo_bags_get_stats(small).grow_count, before.grow_count);
+            CHECK_OK(neo_bags_accumulate(small, &b.j, d.t, NULL));
+            CHECK_INT(neo_bags_kept_count(small), neo_bags_kept_count(large));
+            for (int64_t r = 0; r < neo_bags_kept_count(large); r++) {
+                int32_t t, u;
+                int64_t row, like;
+                const float *x = neo_bags_kept_row(large, r, &t, &row), *y = neo_bags_kept_row(small, r, &u, &like);
+                CHECK(t == u && row == like);
+                CHECK_BITS(x, y, (size_t)DIMS[t] * sizeof *x);
+            }
+            if (k % 3 == 2) {
+                CHECK_OK(neo_bags_step(large, 0.1f));
+                CHECK_OK(neo_bags_step(small, 0.1f));
+                check_equal(large, small);
+            }
+            batch_free(&b);
+            free(d.data);
+        }
+        CHECK(neo_bags_get_stats(small).grow_count > 3);
+        neo_bags_destroy(large);
+        neo_bags_destroy(small);
+        neo_ctx_destroy(ctx);
+    }
+}
+
 /* Samples [begin, end) of a batch. */
 static void slice(neo_jagged_buffer *to, const Batch *b, int64_t begin, int64_t end) {
     CHECK_OK(neo_jagged_slice(to, &b->j, begin, end - begin));
@@ -217,6 +266,7 @@ static void errors_of_kept_gradients(void) {
     REQUIRE_OK(neo_bags_create(ctx, &m.desc, &bags));
     CHECK_ERR(neo_bags_accumulate(bags, &b.j, d.t, NULL), NEO_ERR_STATE, "max_kept_rows");
     CHECK_ERR(neo_bags_step(bags, 1), NEO_ERR_STATE, "max_kept_rows");
+    CHECK_ERR(neo_bags_reserve_kept(bags, 5), NEO_ERR_STATE, "max_kept_rows");
     neo_bags_destroy(bags);
     m.desc.max_kept_rows = 20;
     REQUIRE_OK(neo_bags_create(ctx, &m.desc, &bags));
@@ -227,7 +277,11 @@ static void errors_of_kept_gradients(void) {
     CHECK_INT(neo_bags_kept_count(bags), 1); /* what was there is there */
     CHECK(neo_bags_kept_row(bags, 0, NULL, &row)[0] == 1.0f && row == 7);
     CHECK_ERR(neo_bags_backward(bags, &b.j, d.t, 1), NEO_ERR_STATE, "kept");
-    CHECK_ERR(neo_bags_reserve(bags, 1000, 1 << 20), NEO_ERR_STATE, "kept");
+    CHECK_ERR(neo_bags_reserve_kept(bags, -1), NEO_ERR_ARG, "max_kept_rows is -1");
+    CHECK_OK(neo_bags_reserve(bags, 1000, 1 << 20)); /* and stays where memory grows */
+    CHECK_INT(neo_bags_kept_count(bags), 1);
+    CHECK(neo_bags_kept_row(bags, 0, NULL, &row)[0] == 1.0f && row == 7);
+    CHECK_INT(neo_bags_get_stats(bags).grow_count, 1);
     row = 50;
     CHECK_ERR(neo_bags_add_grad(bags, 0, &row, 1, neo_tensor_2d(one, NEO_F32, 1, 16)), NEO_ERR_RANGE, "'t0': rows[0] is 50");
     CHECK_ERR(neo_bags_add_grad(bags, 0, &row, 1, neo_tensor_2d(one, NEO_F32, 1, 8)), NEO_ERR_SHAPE, "'t0'");
@@ -424,13 +478,44 @@ static void bad_parts_are_named(void) {
     neo_ctx_destroy(ctx);
 }
 
+/* What lies before the rows of a part is not read for an id that is dropped. */
+static void dropped_ids_of_a_part_of_the_rows(void) {
+    enum { ROWS_HERE = 5, DIM = 3, IDS = 6 };
+    float memory[(ROWS_HERE + 1) * DIM], out[DIM], want[DIM] = {0};
+    int64_t offsets[] = {0, IDS}, ids[IDS] = {4, -1, 0, 5, 4, -30};
+    float weights[IDS] = {2, 3, 0.5f, 7, 1, 9};
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    test_fill(memory, (ROWS_HERE + 1) * DIM);
+    for (int c = 0; c < DIM; c++) memory[c] = NAN;
+    neo_table_desc t = {.name = "t", .rows = ROWS_HERE, .dim = DIM, .weight = memory + DIM, .part = {40, DIM, 20, 0},
+                        .init = {.kind = NEO_INIT_NONE}};
+    neo_bags_desc d = {.tables = &t, .table_count = 1, .max_batch = 4, .max_ids = 16, .bounds = NEO_BOUNDS_DROP};
+    neo_bags *bags;
+    REQUIRE_OK(neo_bags_create(ctx, &d, &bags));
+    neo_jagged j = {.batch = 1, .feature_count = 1, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
+    for (int weighted = 0; weighted < 2; weighted++) {
+        if (weighted) j.weights = weights;
+        CHECK_OK(neo_bags_forward(bags, &j, neo_tensor_2d(out, NEO_F32, 1, DIM)));
+        for (int c = 0; c < DIM; c++) want[c] = 0;
+        for (int k = 0; k < IDS; k++)
+            for (int c = 0; c < DIM && ids[k] >= 0 && ids[k] < ROWS_HERE; c++)
+                want[c] = fmaf(weighted ? weights[k] : 1, memory[(ids[k] + 1) * DIM + c], want[c]);
+        CHECK_BITS(out, want, sizeof out);
+    }
+    CHECK_INT(neo_bags_get_stats(bags).out_of_range, 6);
+    neo_bags_destroy(bags);
+    neo_ctx_destroy(ctx);
+}
+
 int main(void) {
     RUN(accumulate_and_step_are_backward);
     RUN(several_batches_add_up);
+    RUN(what_is_kept_stays_where_memory_grows);
     RUN(subtrees_of_leaves_make_the_batch);
     RUN(errors_of_kept_gradients);
     RUN(parts_train_as_the_table);
     RUN(a_cut_table_beside_a_whole_one);
     RUN(bad_parts_are_named);
+    RUN(dropped_ids_of_a_part_of_the_rows);
     return test_end("test_bags_parts");
 }

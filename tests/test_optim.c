@@ -276,6 +276,55 @@ static void lamb_with_zero_norms(void) {
     neo_ctx_destroy(ctx);
 }
 
+/* Squares of others count in the norm of one step; the factor is the one that dense gradients get. */
+static void squares_of_others_are_in_the_norm(void) {
+    neo_ctx *ctx = test_ctx(2, NEO_ISA_BEST, 1);
+    neo_optim_desc d = {.kind = NEO_OPTIM_SGD, .clip_norm = 3};
+    neo_params *params = make_params(ctx), *scaled = make_params(ctx);
+    neo_optim *optim = NULL, *plain = NULL;
+    neo_exact squares;
+    double sum = 0;
+    REQUIRE_OK(neo_optim_create(ctx, params, &d, &optim));
+    REQUIRE_OK(neo_optim_create(ctx, scaled, &(neo_optim_desc){.kind = NEO_OPTIM_SGD}, &plain));
+    CHECK(neo_optim_clip_factor(optim) == 1.0f && neo_optim_clip_factor(plain) == 1.0f);
+    new_gradients(params, 7);
+    for (int i = 0; i < PARAMS; i++)
+        for (int64_t k = 0; k < sizes[i]; k++) sum += (double)gradients(params, i)[k] * (double)gradients(params, i)[k];
+    neo_exact_zero(&squares);
+    for (int i = 0; i < 50; i++) neo_exact_add(&squares, 1e4f);
+    neo_optim_add_squares(optim, &squares); /* in two parts */
+    neo_optim_add_squares(optim, &squares);
+    CHECK_OK(neo_optim_step(optim, 0.1f));
+    CHECK_NEAR(neo_optim_grad_norm(optim), sqrt(sum + 1e6), 1e-3);
+    float factor = neo_optim_clip_factor(optim);
+    CHECK_NEAR(factor, 3 / sqrt(sum + 1e6), 1e-6);
+    new_gradients(scaled, 7);
+    for (int i = 0; i < PARAMS; i++)
+        for (int64_t k = 0; k < sizes[i]; k++) gradients(scaled, i)[k] *= factor;
+    CHECK_OK(neo_optim_step(plain, 0.1f));
+    for (int i = 0; i < PARAMS; i++) CHECK_BITS(weights(params, i), weights(scaled, i), (size_t)sizes[i] * 4);
+    CHECK_OK(neo_optim_step(optim, 0.1f)); /* they were for one step */
+    CHECK_NEAR(neo_optim_grad_norm(optim), sqrt(sum), 1e-4);
+    neo_exact_add(&squares, INFINITY);
+    neo_optim_add_squares(optim, &squares);
+    CHECK_ERR(neo_optim_step(optim, 0.1f), NEO_ERR_NUMERIC, "norm is inf at step 3");
+    CHECK_OK(neo_optim_step(optim, 0.1f)); /* also if it failed */
+    neo_optim_add_squares(plain, &squares);
+    CHECK_OK(neo_optim_step(plain, 0.1f)); /* nothing is limited */
+    CHECK(neo_optim_clip_factor(plain) == 1.0f);
+    neo_optim_destroy(optim);
+    d.clip_norm_type = 1;
+    REQUIRE_OK(neo_optim_create(ctx, params, &d, &optim));
+    neo_optim_add_squares(optim, &squares);
+    CHECK_ERR(neo_optim_step(optim, 0.1f), NEO_ERR_ARG, "clip_norm_type 1, not 2");
+    CHECK_INT(neo_optim_step_count(optim), 0);
+    neo_optim_destroy(optim);
+    neo_optim_destroy(plain);
+    neo_params_destroy(params);
+    neo_params_destroy(scaled);
+    neo_ctx_destroy(ctx);
+}
+
 static void not_finite_norms_change_nothing(void) {
     neo_ctx *ctx = test_ctx(2, NEO_ISA_BEST, 1);
     static float before[MOST], types[] = {1, 2, INFINITY}, poison[] = {NAN, INFINITY, -INFINITY};
@@ -379,6 +428,7 @@ int main(void) {
     RUN(same_bits_everywhere);
     RUN(memory_is_predicted_and_steps_allocate_nothing);
     RUN(lamb_with_zero_norms);
+    RUN(squares_of_others_are_in_the_norm);
     RUN(not_finite_norms_change_nothing);
     RUN(refusals);
     RUN(schedules);
