@@ -1,0 +1,2 @@
+#define NEO_CUDA_IMPLEMENTATION
+#include "neo_cuda.cuh"

@@ -1,0 +1,3390 @@
+/* neo_cuda.cuh: an NVIDIA GPU for neo. It makes a neo_device; objects of a context with that device
+   live in the GPU's memory and compute there, by the same calls as on the CPU.
+
+   WHAT IT DOES
+     - every layer, loss, optimizer and embedding table of neo.h on a GPU
+     - the same bits as the CPU, if neo_cuda_desc.exact is set: own kernels in the CPU's order of
+       sums for everything. Without it large matrix products are cuBLASLt's: faster, within
+       rounding of that
+     - the same bits from run to run in either case: no floating-point atomics, pinned algorithms
+
+   WHAT IT DOES NOT DO
+     - no managed memory: tensors are on the host or on the device, and neo_tensor.place says which
+     - one device belongs to one thread at a time, as a context does
+
+   QUICK START
+     In one .cu file of your program, compiled by nvcc and linked with -lcublasLt:
+         #define NEO_CUDA_IMPLEMENTATION
+         #include "neo_cuda.cuh"
+     In C files, one of which has neo.h's implementation: #include "neo_cuda.cuh" (no CUDA header is needed), then
+         neo_device *gpu;
+         if (neo_cuda_device_create(NULL, &gpu) != NEO_OK) ... neo_last_error() says why
+         neo_ctx_desc desc = {.device = gpu};
+     A trainer in a .cu file defines NEO_IMPLEMENTATION instead, before the includes. README.md has a program.
+
+   CONTENTS (grep -nE '^ *>>|---- >>' neo_cuda.cuh is the map)
+     >>cuda-config >>cuda >>impl-cuda >>cuda-device >>cuda-memory >>cuda-elements
+     >>cuda-tile >>cuda-gemm >>cuda-blas >>cuda-columns >>cuda-norm >>cuda-embedding
+     >>cuda-attention >>cuda-interact >>cuda-losses >>cuda-random >>cuda-convert >>cuda-blend
+     >>cuda-optim >>cuda-bags >>cuda-create
+*/
+#ifndef NEO_CUDA_CUH
+#define NEO_CUDA_CUH
+#include "neo.h"
+
+/* ------------------------------------------------------------------------------------------------
+   >>cuda-config
+
+   Macros a user may define.
+
+     NEO_CUDA_IMPLEMENTATION   in one .cu file: emits the function bodies of this header
+     NEO_IMPLEMENTATION        the same, and those of neo.h
+   ------------------------------------------------------------------------------------------------ */
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ------------------------------------------------------------------------------------------------
+   >>cuda
+   ------------------------------------------------------------------------------------------------ */
+typedef struct neo_cuda_desc {
+    int ordinal; /* which GPU, as cudaSetDevice counts */
+    int exact;   /* 1: matrix products have the CPU's bits; 0: they are cuBLASLt's */
+} neo_cuda_desc;
+
+/* neo_cuda_device_create: a GPU as a device for neo_ctx_desc.device; desc may be NULL (all zeros).
+   It takes a stream, handles and a workspace (neo_cuda_workspace_bytes of device memory, which may
+   grow in a first step); everything else is taken by the objects made on it.
+   Errors   NEO_ERR_DEVICE: no driver, no such GPU, or this file was not compiled for it (the
+            message says the flag). NEO_ERR_NUMERIC: it was compiled with flags that change
+            arithmetic (--use_fast_math). NEO_ERR_MEMORY: of the device or the host.
+   neo_cuda_device_destroy: after all contexts that use it; NULL is allowed. */
+NEO_API NEO__CHECK_UNUSED neo_status neo_cuda_device_create(const neo_cuda_desc *desc,
+                                                            neo_device **device);
+NEO_API void neo_cuda_device_destroy(neo_device *device);
+NEO_API size_t neo_cuda_workspace_bytes(const neo_cuda_desc *desc);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* NEO_CUDA_CUH */
+
+/* Stop here if you only want the API. */
+
+/* ================================================================================================
+   >>impl-cuda
+
+   A neo_device is a table of functions, filled in by neo__cuda_table at >>cuda-create. What they are asked is in
+   neo.h at >>kernel-types: struct neo_device and the neo__x_call structs. Many kernels here are calls of functions of
+   neo.h that end in _warp: the text of its CPU kernels, read once more for 16 lanes of a warp (see >>kernels there).
+   ================================================================================================ */
+#if (defined(NEO_CUDA_IMPLEMENTATION) || defined(NEO_IMPLEMENTATION) || defined(NEO_STATIC)) &&    \
+    !defined(NEO__CUDA_IMPLEMENTED) && (defined(__CUDACC__) || defined(NEO_CUDA_ON_CPU))
+#define NEO__CUDA_IMPLEMENTED
+
+#if defined(NEO_CUDA_ON_CPU)
+#include "cuda_on_cpu.h" /* tests: the same kernels on the CPU */
+#else
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cublasLt.h>
+#include <cub/cub.cuh>
+#include <cuda_runtime.h>
+#define NEO__LAUNCH(kernel, grid, block, shared, stream, ...)                                      \
+    kernel<<<(grid), (block), (shared), (stream)>>>(__VA_ARGS__)
+#define NEO__DYNAMIC_SHARED(type, name)                                                            \
+    extern __shared__ __align__(16) unsigned char neo__dynamic[];                                  \
+    type *name = reinterpret_cast<type *>(neo__dynamic)
+#endif
+#if defined(__CUDACC__)
+#define NEO__UNROLL _Pragma("unroll")
+#define NEO__UNROLL_8 _Pragma("unroll 8")
+#else
+#define NEO__UNROLL
+#define NEO__UNROLL_8
+#endif
+
+/* The kernels of neo.h, for 16 lanes of a warp. */
+#define NEO__PASS NEO__PASS_WARP
+#include NEO_HEADER
+#undef NEO__PASS
+
+/* ---- >>cuda-device ----
+   All work of a device goes into one stream, so operations run in the order of the calls and the
+   caller goes on. Only a call that returns something in host memory waits for it. A fault of a
+   kernel shows at a later call; CUDA does nothing more for this process then, so the device keeps
+   the text, and every call from there on returns it. */
+#ifndef NEO__CUDA_WORK_BYTES
+#define NEO__CUDA_WORK_BYTES ((size_t)64 << 20) /* partial sums of products; grows where it must */
+#endif
+#ifndef NEO__CUDA_BLAS_BYTES
+#define NEO__CUDA_BLAS_BYTES ((size_t)32 << 20) /* what NVIDIA advises for cuBLASLt */
+#endif
+enum {
+    NEO__CUDA_RESULT_BYTES = 4096, /* counters and sums of one call, in device memory */
+    NEO__CUDA_ANSWER_BYTES = 65536,
+    NEO__CUDA_THREADS = 256, /* of a block, where nothing asks for another number */
+    NEO__CUDA_PRODUCTS = 512 /* shapes of products whose algorithm is remembered */
+};
+
+struct neo__cuda_product; /* see >>cuda-blas */
+
+typedef struct neo__cuda {
+    neo_device device; /* first: a neo_device is one */
+    int ordinal, exact;
+    int processors; /* streaming multiprocessors */
+    cudaStream_t stream;
+    cublasLtHandle_t blas;
+    char *work;        /* device memory for a call, work_bytes of it: see neo__cuda_reserve */
+    size_t work_bytes;
+    char *blas_work;   /* cuBLASLt's */
+    char *result;      /* device memory for what a call returns, NEO__CUDA_RESULT_BYTES */
+    char *answer;      /* pinned host memory for the same, NEO__CUDA_ANSWER_BYTES */
+    struct neo__cuda_product *product; /* [NEO__CUDA_PRODUCTS] */
+    int failed;        /* CUDA gives nothing but errors from here on */
+    char failure[320];
+} neo__cuda;
+
+/* What a CUDA call that failed becomes; `what` was called. An error that stays is the end of the
+   device, others only of the call. */
+static neo_status neo__cuda_fail(neo__cuda *d, cudaError_t error, const char *what) {
+    (void)cudaGetLastError(); /* it is reported here, not by the next call */
+    if (error == cudaErrorMemoryAllocation)
+        return neo_fail(NEO_ERR_MEMORY, "%s: %s: out of device memory", d->device.name, what);
+    const cudaError_t now = d->stream ? cudaStreamQuery(d->stream) : cudaSuccess;
+    d->failed = now != cudaSuccess && now != cudaErrorNotReady;
+    snprintf(d->failure, sizeof d->failure, "%s: %s: %s (%s)", d->device.name, what,
+             cudaGetErrorString(error), cudaGetErrorName(error));
+    return neo_fail(NEO_ERR_DEVICE, "%s", d->failure);
+}
+#define NEO__CUDA_TRY(d, call)                                                                     \
+    do {                                                                                           \
+        cudaError_t neo__error = (call);                                                           \
+        if (neo__error != cudaSuccess) return neo__cuda_fail(d, neo__error, #call);                \
+    } while (0)
+
+/* Every operation begins with this: the device is sound, and the thread's current one. */
+static neo_status neo__cuda_enter(neo__cuda *d) {
+    if (d->failed) return neo_fail(NEO_ERR_DEVICE, "%s", d->failure);
+    NEO__CUDA_TRY(d, cudaSetDevice(d->ordinal));
+    return NEO_OK;
+}
+/* And every launch ends with this. */
+static neo_status neo__cuda_launched(neo__cuda *d, const char *what) {
+    cudaError_t error = cudaGetLastError();
+    return error == cudaSuccess ? NEO_OK : neo__cuda_fail(d, error, what);
+}
+static neo_status neo__cuda_wait(neo__cuda *d) {
+    cudaError_t error = cudaStreamSynchronize(d->stream);
+    return error == cudaSuccess ? NEO_OK : neo__cuda_fail(d, error, "work on the device");
+}
+/* Blocks for `work` units when a block takes `each`; kernels loop over what is beyond. */
+static unsigned neo__cuda_blocks(const neo__cuda *d, int64_t work, int64_t each) {
+    const int64_t wanted = (work + each - 1) / each, most = (int64_t)d->processors * 32;
+    return (unsigned)NEO__MAX(NEO__MIN(wanted, most), (int64_t)1);
+}
+/* At least `bytes` of work memory. It grows to what the largest call needs, and a training step's
+   largest call comes in the first step. */
+static neo_status neo__cuda_reserve(neo__cuda *d, size_t bytes) {
+    if (bytes <= d->work_bytes) return NEO_OK;
+    NEO__TRY(neo__cuda_wait(d));
+    void *larger = NULL;
+    NEO__CUDA_TRY(d, cudaMalloc(&larger, bytes));
+    const cudaError_t error = cudaFree(d->work);
+    d->work = (char *)larger;
+    d->work_bytes = bytes;
+    return error == cudaSuccess ? NEO_OK : neo__cuda_fail(d, error, "cudaFree");
+}
+/* The first `bytes` of the call's result, in d->answer on return. */
+static neo_status neo__cuda_answer(neo__cuda *d, const void *from, size_t bytes) {
+    NEO__CUDA_TRY(d, cudaMemcpyAsync(d->answer, from, bytes, cudaMemcpyDeviceToHost, d->stream));
+    return neo__cuda_wait(d);
+}
+
+/* ---- >>cuda-memory ---- */
+static void *neo__cuda_alloc(neo_device *device, size_t bytes) {
+    neo__cuda *d = (neo__cuda *)device;
+    void *p = NULL;
+    if (neo__cuda_enter(d) != NEO_OK) return NULL;
+    cudaError_t error = cudaMalloc(&p, bytes ? bytes : 1);
+    if (error == cudaSuccess) return p;
+    (void)neo__cuda_fail(d, error, "cudaMalloc");
+    if (error == cudaErrorMemoryAllocation)
+        (void)neo_fail(NEO_ERR_MEMORY, "%s: out of device memory for %zu bytes", d->device.name,
+                       bytes);
+    return NULL;
+}
+static void neo__cuda_free(neo_device *device, void *p, size_t bytes) {
+    neo__cuda *d = (neo__cuda *)device;
+    (void)bytes;
+    if (!p) return;
+    (void)cudaSetDevice(d->ordinal);
+    cudaError_t error = cudaFree(p); /* waits for the work that uses it */
+    if (error != cudaSuccess && !d->failed) (void)neo__cuda_fail(d, error, "cudaFree");
+}
+static void *neo__cuda_host_alloc(neo_device *device, size_t bytes) {
+    neo__cuda *d = (neo__cuda *)device;
+    void *p = NULL;
+    if (neo__cuda_enter(d) != NEO_OK) return NULL;
+    cudaError_t error = cudaHostAlloc(&p, bytes ? bytes : 1, cudaHostAllocDefault);
+    if (error == cudaSuccess) return p;
+    (void)neo__cuda_fail(d, error, "cudaHostAlloc");
+    if (error == cudaErrorMemoryAllocation)
+        (void)neo_fail(NEO_ERR_MEMORY, "%s: out of pinned host memory for %zu bytes", d->device.name,
+                       bytes);
+    return NULL;
+}
+static void neo__cuda_host_free(neo_device *device, void *p, size_t bytes) {
+    neo__cuda *d = (neo__cuda *)device;
+    (void)bytes;
+    if (!p) return;
+    (void)cudaSetDevice(d->ordinal);
+    cudaError_t error = cudaFreeHost(p);
+    if (error != cudaSuccess && !d->failed) (void)neo__cuda_fail(d, error, "cudaFreeHost");
+}
+static neo_status neo__cuda_copy(neo_device *device, void *to, neo_place to_place, const void *from,
+                                 neo_place from_place, size_t bytes) {
+    neo__cuda *d = (neo__cuda *)device;
+    NEO__TRY(neo__cuda_enter(d));
+    if (bytes == 0) return NEO_OK;
+    const int to_host = to_place == NEO_HOST, from_host = from_place == NEO_HOST;
+    const cudaMemcpyKind kind = to_host ? from_host ? cudaMemcpyHostToHost : cudaMemcpyDeviceToHost
+                                : from_host ? cudaMemcpyHostToDevice
+                                            : cudaMemcpyDeviceToDevice;
+    NEO__CUDA_TRY(d, cudaMemcpyAsync(to, from, bytes, kind, d->stream));
+    return to_host || from_host ? neo__cuda_wait(d) : NEO_OK;
+}
+static neo_status neo__cuda_fill(neo_device *device, void *to, int byte, size_t bytes) {
+    neo__cuda *d = (neo__cuda *)device;
+    NEO__TRY(neo__cuda_enter(d));
+    if (bytes == 0) return NEO_OK;
+    NEO__CUDA_TRY(d, cudaMemsetAsync(to, byte, bytes, d->stream));
+    return NEO_OK;
+}
+static neo_status neo__cuda_synchronize(neo_device *device) {
+    neo__cuda *d = (neo__cuda *)device;
+    NEO__TRY(neo__cuda_enter(d));
+    return neo__cuda_wait(d);
+}
+
+/* ---- >>cuda-elements ----
+   Elementwise work is a struct F whose at<W>(i) computes elements [i, i + W): W is 4, in loads of
+   16 bytes, where all arrays allow it, else 1. */
+template <int W> struct __align__(4 * W) neo__floats { float v[W]; };
+
+template <int W> static __device__ __forceinline__ neo__floats<W> neo__cuda_load(const float *p) {
+    return *(const neo__floats<W> *)(const void *)p;
+}
+template <int W>
+static __device__ __forceinline__ void neo__cuda_store(float *p, const neo__floats<W> &x) {
+    *(neo__floats<W> *)(void *)p = x;
+}
+
+template <class F, int W> static __global__ void neo__cuda_each_kernel(const F f, int64_t n) {
+    const int64_t thread = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    const int64_t step = (int64_t)gridDim.x * blockDim.x * W;
+    for (int64_t i = thread * W; i + W <= n; i += step) f.template at<W>(i);
+    if (W > 1 && thread < n % W) f.template at<1>(n - n % W + thread); /* the rest */
+}
+/* One element at a time. */
+template <class F>
+static neo_status neo__cuda_each1(neo__cuda *d, const F &f, int64_t n, const char *what) {
+    if (n <= 0) return NEO_OK;
+    NEO__LAUNCH((neo__cuda_each_kernel<F, 1>), neo__cuda_blocks(d, n, NEO__CUDA_THREADS),
+                NEO__CUDA_THREADS, 0, d->stream, f, n);
+    return neo__cuda_launched(d, what);
+}
+template <class F>
+static neo_status neo__cuda_each(neo__cuda *d, const F &f, int64_t n, int aligned,
+                                 const char *what) {
+    if (!aligned || n <= 0) return neo__cuda_each1(d, f, n, what);
+    NEO__LAUNCH((neo__cuda_each_kernel<F, 4>), neo__cuda_blocks(d, n, 4 * NEO__CUDA_THREADS),
+                NEO__CUDA_THREADS, 0, d->stream, f, n);
+    return neo__cuda_launched(d, what);
+}
+/* 1 if addresses are multiples of 16; NULL is. */
+static int neo__cuda_aligned(const void *a, const void *b, const void *c, const void *e) {
+    return (((uintptr_t)a | (uintptr_t)b | (uintptr_t)c | (uintptr_t)e) & 15u) == 0;
+}
+
+struct neo__cuda_add_job {
+    float *x;
+    const float *y;
+    template <int W> __device__ void at(int64_t i) const {
+        neo__floats<W> a = neo__cuda_load<W>(x + i), b = neo__cuda_load<W>(y + i);
+        for (int w = 0; w < W; w++) a.v[w] = __fadd_rn(a.v[w], b.v[w]);
+        neo__cuda_store<W>(x + i, a);
+    }
+};
+static neo_status neo__cuda_add(neo__cuda *d, float *x, const float *y, int64_t count) {
+    const neo__cuda_add_job job = {x, y};
+    return neo__cuda_each(d, job, count, neo__cuda_aligned(x, y, NULL, NULL), "add");
+}
+
+/* ---- activations: the functions of >>kernels-vec, of which a thread takes single numbers ---- */
+static __device__ __forceinline__ float neo__cuda_act(neo_activation act, float z) {
+    switch (act) {
+    case NEO_ACT_NONE: break;
+    case NEO_ACT_RELU: return neo__vrelu_warp(z);
+    case NEO_ACT_SIGMOID: return neo__vsigmoid_warp(z);
+    case NEO_ACT_TANH: return neo__vtanh_warp(z);
+    case NEO_ACT_GELU: return neo__vgelu_warp(z);
+    case NEO_ACT_HARDSWISH: return neo__vhardswish_warp(z);
+    }
+    return z;
+}
+/* dy times the slope at z, where the function's value is y. */
+static __device__ __forceinline__ float neo__cuda_act_back(neo_activation act, float z, float y,
+                                                           float dy) {
+    switch (act) {
+    case NEO_ACT_NONE: break;
+    case NEO_ACT_RELU: return neo__vrelu_back_warp(y, dy);
+    case NEO_ACT_SIGMOID: return neo__vsigmoid_back_warp(y, dy);
+    case NEO_ACT_TANH: return neo__vtanh_back_warp(y, dy);
+    case NEO_ACT_GELU: return neo__vgelu_back_warp(z, dy);
+    case NEO_ACT_HARDSWISH: return neo__vhardswish_back_warp(z, dy);
+    }
+    return dy;
+}
+/* Which of z and y the derivative is a function of; the other may have no memory. */
+static NEO__EVERYWHERE int neo__cuda_act_reads_z(neo_activation act) {
+    return act == NEO_ACT_GELU || act == NEO_ACT_HARDSWISH;
+}
+static NEO__EVERYWHERE int neo__cuda_act_reads_y(neo_activation act) {
+    return act == NEO_ACT_RELU || act == NEO_ACT_SIGMOID || act == NEO_ACT_TANH;
+}
+
+struct neo__cuda_act_job {
+    neo__activation_call c;
+    int whole; /* rows lie one behind the other */
+    template <int W> __device__ void at(int64_t i) const {
+        int64_t row = 0, col = i;
+        if (!whole) row = i / c.cols, col = i % c.cols;
+        neo__floats<W> z = {}, y = {}, out;
+        const int needs_z = !c.backward || neo__cuda_act_reads_z(c.act);
+        const int needs_y = c.backward && neo__cuda_act_reads_y(c.act);
+        if (needs_z) z = neo__cuda_load<W>(c.z + row * c.z_row + col);
+        if (needs_y) y = neo__cuda_load<W>(c.y + row * c.y_row + col);
+        if (c.backward) out = neo__cuda_load<W>(c.dy + row * c.dy_row + col);
+        for (int w = 0; w < W; w++)
+            out.v[w] = c.backward ? neo__cuda_act_back(c.act, z.v[w], y.v[w], out.v[w])
+                                  : neo__cuda_act(c.act, z.v[w]);
+        neo__cuda_store<W>(c.out + row * c.out_row + col, out);
+    }
+};
+static neo_status neo__cuda_activation(neo_device *device, const neo__activation_call *call) {
+    neo__cuda *d = (neo__cuda *)device;
+    NEO__TRY(neo__cuda_enter(d));
+    neo__cuda_act_job job;
+    job.c = *call;
+    const int64_t cols = call->cols;
+    job.whole = call->rows == 1 || ((!call->z || call->z_row == cols) &&
+                                    (!call->y || call->y_row == cols) &&
+                                    (!call->dy || call->dy_row == cols) && call->out_row == cols);
+    const int aligned = job.whole && neo__cuda_aligned(call->z, call->y, call->dy, call->out);
+    return neo__cuda_each(d, job, call->rows * call->cols, aligned, "activation");
+}
+
+/* ---- the tree over parts: a binary counter, see >>impl-leaves ---- */
+/* part(i) gives part i of `count` > 0. */
+template <int W, class Part>
+static __device__ __forceinline__ neo__floats<W> neo__cuda_tree(int count, Part part) {
+    neo__floats<W> stack[NEO__PART_DEPTH], top = {};
+    int height = 0;
+    for (int i = 0; i < count; i++) {
+        top = part(i);
+        for (int m = i == count - 1 ? height : neo__tree_merges(i); m > 0; m--) {
+            height--;
+            for (int w = 0; w < W; w++) top.v[w] = __fadd_rn(stack[height].v[w], top.v[w]);
+        }
+        if (i < count - 1) stack[height++] = top;
+    }
+    return top;
+}
+
+enum { NEO__CUDA_PARTS = 128 }; /* of one launch: their addresses are arguments of the kernel */
+struct neo__cuda_tree_job {
+    const float *part[NEO__CUDA_PARTS];
+    int count;
+    float *out;
+    template <int W> __device__ void at(int64_t i) const {
+        const neo__cuda_tree_job *job = this;
+        neo__cuda_store<W>(out + i, neo__cuda_tree<W>(count, [job, i](int p) {
+                               return neo__cuda_load<W>(job->part[p] + i);
+                           }));
+    }
+};
+/* As many parts as a launch takes are a subtree, so they add into the first of them, and these
+   firsts are the parts of the tree above. */
+static neo_status neo__cuda_tree_sum(neo_device *device, const neo_tensor *parts, int count, float *out,
+                                     int64_t n) {
+    neo__cuda *d = (neo__cuda *)device;
+    NEO__TRY(neo__cuda_enter(d));
+    for (int64_t step = 1; count > 0; step *= NEO__CUDA_PARTS) {
+        const int last = step * NEO__CUDA_PARTS >= count;
+        for (int64_t first = 0; first < count; first += step * NEO__CUDA_PARTS) {
+            neo__cuda_tree_job job;
+            uintptr_t bits = 0;
+            job.count = 0;
+            for (int64_t i = first; i < count && job.count < NEO__CUDA_PARTS; i += step) {
+                bits |= (uintptr_t)parts[i].data;
+                job.part[job.count++] = (const float *)parts[i].data;
+            }
+            job.out = last ? out : (float *)parts[first].data;
+            const int aligned = neo__cuda_aligned((const void *)bits, job.out, NULL, NULL);
+            NEO__TRY(neo__cuda_each(d, job, n, aligned, "tree_sum"));
+        }
+        if (last) break;
+    }
+    return NEO_OK;
+}
+
+/* ---- >>cuda-tile ----
+   Products of all kinds (matrices, attention, the interaction) are tiles of M x N sums, each one
+   chain of fused multiply-adds over k in order, as on the CPU. A block of threads takes a tile:
+   it brings K columns of the left operand and K rows of the right one into shared memory, both
+   k-major, while it computes with those before; a thread adds to TM x TN sums in registers. Threads
+   that add are rows of four, so that they read shared memory by 16 bytes. */
+template <int M_, int N_, int K_, int TM_, int TN_> struct neo__cuda_tile {
+    static constexpr int M = M_, N = N_, K = K_, TM = TM_, TN = TN_;
+    static constexpr int BLOCKS = 2; /* of a processor at least: a bound for the registers */
+    static constexpr int THREADS = M / TM * (N / TN);
+    static constexpr int GM = TM < 4 ? TM : 4, GN = TN < 4 ? TN : 4; /* neighbours in registers */
+    static constexpr int LOADS_A = M * K / THREADS, LOADS_B = N * K / THREADS;
+    static_assert(M * K % THREADS == 0 && N * K % THREADS == 0 && TM % GM == 0 && TN % GN == 0,
+                  "whole loads");
+    struct __align__(16) shared {
+        float a[K][M + 4], b[K][N + 4]; /* 4: columns of 8 rows fall in different banks */
+    };
+    /* Row and column in the tile of this thread's sums [i][.] and [.][j]. */
+    static __device__ __forceinline__ int row(int i) {
+        return i / GM * (M * GM / TM) + (int)threadIdx.x / (N / TN) * GM + i % GM;
+    }
+    static __device__ __forceinline__ int col(int j) {
+        return j / GN * (N * GN / TN) + (int)threadIdx.x % (N / TN) * GN + j % GN;
+    }
+};
+typedef neo__cuda_tile<128, 128, 8, 8, 8> neo__cuda_tile128;
+typedef neo__cuda_tile<64, 64, 16, 4, 4> neo__cuda_tile64;
+typedef neo__cuda_tile<32, 32, 16, 4, 4> neo__cuda_tile32;
+typedef neo__cuda_tile<32, 4, 32, 1, 1> neo__cuda_tall; /* of few columns */
+typedef neo__cuda_tile<4, 32, 32, 1, 1> neo__cuda_wide; /* of few rows */
+
+/* COUNT elements of an operand per thread: f(i, k) for i < M, k from k0 on; K_FAST: neighbours in
+   memory differ in k. Beyond `end` nothing is read. */
+template <int M, int K, int COUNT, int THREADS, bool K_FAST, class F>
+static __device__ __forceinline__ void neo__cuda_fetch(float (&to)[COUNT], int64_t k0, int64_t end,
+                                                       const F &f) {
+NEO__UNROLL
+    for (int e = 0; e < COUNT; e++) {
+        const int x = (int)threadIdx.x + e * THREADS, i = K_FAST ? x / K : x % M;
+        const int64_t k = k0 + (K_FAST ? x % K : x / M);
+        to[e] = k < end ? f(i, k) : 0.0f;
+    }
+}
+template <int M, int K, int COUNT, int THREADS, bool K_FAST>
+static __device__ __forceinline__ void neo__cuda_stage(float (*to)[M + 4],
+                                                       const float (&from)[COUNT]) {
+NEO__UNROLL
+    for (int e = 0; e < COUNT; e++) {
+        const int x = (int)threadIdx.x + e * THREADS;
+        to[K_FAST ? x % K : x / M][K_FAST ? x / K : x % M] = from[e];
+    }
+}
+/* sum[i][j] += a(row, k) b(col, k) for one k in shared memory. */
+template <class T>
+static __device__ __forceinline__ void neo__cuda_chain(const typename T::shared &s,
+                                                       float (&sum)[T::TM][T::TN], int k) {
+    float a[T::TM], b[T::TN];
+NEO__UNROLL
+    for (int i = 0; i < T::TM; i += T::GM) {
+        const neo__floats<T::GM> x = neo__cuda_load<T::GM>(&s.a[k][T::row(i)]);
+        for (int w = 0; w < T::GM; w++) a[i + w] = x.v[w];
+    }
+NEO__UNROLL
+    for (int j = 0; j < T::TN; j += T::GN) {
+        const neo__floats<T::GN> x = neo__cuda_load<T::GN>(&s.b[k][T::col(j)]);
+        for (int w = 0; w < T::GN; w++) b[j + w] = x.v[w];
+    }
+NEO__UNROLL
+    for (int i = 0; i < T::TM; i++)
+NEO__UNROLL
+        for (int j = 0; j < T::TN; j++) sum[i][j] = __fmaf_rn(a[i], b[j], sum[i][j]);
+}
+/* The sums of a tile go on over k in [begin, end): a(i, k) and b(j, k) are asked for i < M and
+   j < N and give anything outside the matrix. All threads of the block call it. */
+template <class T, bool A_K, bool B_K, class A, class B>
+static __device__ __forceinline__ void neo__cuda_chains(typename T::shared &s,
+                                                        float (&sum)[T::TM][T::TN], int64_t begin,
+                                                        int64_t end, const A &a, const B &b) {
+    float next_a[T::LOADS_A], next_b[T::LOADS_B];
+    neo__cuda_fetch<T::M, T::K, T::LOADS_A, T::THREADS, A_K>(next_a, begin, end, a);
+    neo__cuda_fetch<T::N, T::K, T::LOADS_B, T::THREADS, B_K>(next_b, begin, end, b);
+    for (int64_t k = begin; k < end; k += T::K) {
+        neo__cuda_stage<T::M, T::K, T::LOADS_A, T::THREADS, A_K>(s.a, next_a);
+        neo__cuda_stage<T::N, T::K, T::LOADS_B, T::THREADS, B_K>(s.b, next_b);
+        __syncthreads();
+        neo__cuda_fetch<T::M, T::K, T::LOADS_A, T::THREADS, A_K>(next_a, k + T::K, end, a);
+        neo__cuda_fetch<T::N, T::K, T::LOADS_B, T::THREADS, B_K>(next_b, k + T::K, end, b);
+        if (end - k >= T::K) {
+NEO__UNROLL
+            for (int i = 0; i < T::K; i++) neo__cuda_chain<T>(s, sum, i);
+        } else { /* a term of zeros would turn a sum of -0 into +0 */
+            for (int i = 0; i < (int)(end - k); i++) neo__cuda_chain<T>(s, sum, i);
+        }
+        __syncthreads();
+    }
+}
+
+/* ---- >>cuda-gemm ----
+   A block per tile of C. With leaves a block per tile and leaf: the leaves' sums go to the work
+   memory, from which the tree is taken; C is cut so that they fit. What a product is cut into, and
+   which tile computes it, changes no bit. */
+struct neo__cuda_leaf_sums { /* of rows and columns of C: leaf[..] [row_count][cols] */
+    float *sums;             /* NULL: there is one chain, and it goes to C */
+    int64_t m0, m1, n0, n1;
+};
+
+static __device__ __forceinline__ void neo__cuda_gemm_put(const neo__gemm_call &g, int64_t i,
+                                                          int64_t j, float c) {
+    const neo__gemm_finish &f = g.finish;
+    float *at = g.c + i * g.c_row + j;
+    if (f.backward) {
+        const float z = neo__cuda_act_reads_z(f.act) ? f.z[i * f.z_row + j] : 0.0f;
+        const float y = neo__cuda_act_reads_y(f.act) ? f.y[i * f.y_row + j] : 0.0f;
+        *at = neo__cuda_act_back(f.act, z, y, c);
+    } else if (f.y) {
+        *at = c;
+        f.y[i * f.y_row + j] = neo__cuda_act(f.act, c);
+    } else {
+        *at = neo__cuda_act(f.act, c);
+    }
+}
+
+template <class T, bool A_K, bool B_K>
+static __global__ void __launch_bounds__(T::THREADS, T::BLOCKS)
+    neo__cuda_gemm_kernel(const neo__gemm_call g, const neo__cuda_leaf_sums part) {
+    __shared__ typename T::shared s;
+    const int64_t cols = (part.n1 - part.n0 + T::N - 1) / T::N;
+    const int64_t m0 = part.m0 + blockIdx.x / cols * T::M, n0 = part.n0 + blockIdx.x % cols * T::N;
+    const int leaf = (int)blockIdx.y;
+    const int64_t begin = part.sums ? neo__leaf_row(&g.leaves, leaf) : 0;
+    const int64_t end = part.sums ? neo__leaf_row(&g.leaves, leaf + 1) : g.k;
+    float sum[T::TM][T::TN] = {};
+    if (!part.sums && g.beta != 0.0f)
+        for (int i = 0; i < T::TM; i++)
+            for (int j = 0; j < T::TN; j++) {
+                const int64_t m = m0 + T::row(i), n = n0 + T::col(j);
+                if (m < part.m1 && n < part.n1)
+                    sum[i][j] = __fmul_rn(g.beta, g.c[m * g.c_row + n]);
+            }
+    const float *a = g.a + m0 * g.a_row, *b = g.b + n0 * g.b_col;
+    const int64_t a_row = g.a_row, a_k = g.a_k, b_k = g.b_k, b_col = g.b_col;
+    const int64_t m_left = part.m1 - m0, n_left = part.n1 - n0;
+    neo__cuda_chains<T, A_K, B_K>(
+        s, sum, begin, end,
+        [=](int i, int64_t k) { return i < m_left ? a[i * a_row + k * a_k] : 0.0f; },
+        [=](int j, int64_t k) { return j < n_left ? b[j * b_col + k * b_k] : 0.0f; });
+NEO__UNROLL
+    for (int i = 0; i < T::TM; i++)
+NEO__UNROLL
+        for (int j = 0; j < T::TN; j++) {
+            const int64_t m = m0 + T::row(i), n = n0 + T::col(j);
+            if (m >= part.m1 || n >= part.n1) continue;
+            const int64_t rows = part.m1 - part.m0, width = part.n1 - part.n0;
+            if (part.sums)
+                part.sums[(leaf * rows + m - part.m0) * width + n - part.n0] = sum[i][j];
+            else
+                neo__cuda_gemm_put(g, m, n, g.bias ? __fadd_rn(sum[i][j], g.bias[n]) : sum[i][j]);
+        }
+}
+
+template <class T, bool A_K, bool B_K>
+static void neo__cuda_gemm_launch3(neo__cuda *d, const neo__gemm_call *g,
+                                   const neo__cuda_leaf_sums *part) {
+    const int64_t tiles = ((part->m1 - part->m0 + T::M - 1) / T::M) *
+                          ((part->n1 - part->n0 + T::N - 1) / T::N);
+    const dim3 grid((unsigned)tiles, part->sums ? (unsigned)g->leaves.count : 1u);
+    NEO__LAUNCH((neo__cuda_gemm_kernel<T, A_K, B_K>), grid, T::THREADS, 0, d->stream, *g, *part);
+}
+template <class T>
+static void neo__cuda_gemm_launch(neo__cuda *d, const neo__gemm_call *g,
+                                  const neo__cuda_leaf_sums *part) {
+    if (g->a_k == 1 && g->b_k == 1) neo__cuda_gemm_launch3<T, true, true>(d, g, part);
+    else if (g->a_k == 1) neo__cuda_gemm_launch3<T, true, false>(d, g, part);
+    else if (g->b_k == 1) neo__cuda_gemm_launch3<T, false, true>(d, g, part);
+    else neo__cuda_gemm_launch3<T, false, false>(d, g, part);
+}
+/* The largest tile of which there are enough for all processors. */
+static neo_status neo__cuda_gemm_part(neo__cuda *d, const neo__gemm_call *g,
+                                      const neo__cuda_leaf_sums *part) {
+    const int64_t m = part->m1 - part->m0, n = part->n1 - part->n0;
+    const int64_t leaves = part->sums ? g->leaves.count : 1;
+    const int64_t large = ((m + 127) / 128) * ((n + 127) / 128) * leaves;
+    if (n <= neo__cuda_tall::N && m > n) neo__cuda_gemm_launch<neo__cuda_tall>(d, g, part);
+    else if (m <= neo__cuda_wide::M) neo__cuda_gemm_launch<neo__cuda_wide>(d, g, part);
+    else if (large >= d->processors) neo__cuda_gemm_launch<neo__cuda_tile128>(d, g, part);
+    else neo__cuda_gemm_launch<neo__cuda_tile64>(d, g, part);
+    return neo__cuda_launched(d, "gemm");
+}
+
+/* C's part from the leaves' sums. */
+struct neo__cuda_gemm_tree_job {
+    neo__gemm_call g;
+    neo__cuda_leaf_sums part;
+    template <int W> __device__ void at(int64_t i) const {
+        const int64_t width = part.n1 - part.n0, area = (part.m1 - part.m0) * width;
+        const float *sums = part.sums + i;
+        const neo__floats<1> c = neo__cuda_tree<1>(g.leaves.count, [sums, area](int leaf) {
+            return neo__cuda_load<1>(sums + leaf * area);
+        });
+        neo__cuda_gemm_put(g, part.m0 + i / width, part.n0 + i % width, c.v[0]);
+    }
+};
+static neo_status neo__cuda_gemm_own(neo__cuda *d, const neo__gemm_call *g) {
+    neo__cuda_leaf_sums part = {NULL, 0, g->m, 0, g->n};
+    if (!g->tree || g->leaves.count <= 1) return neo__cuda_gemm_part(d, g, &part);
+    const int64_t room = (int64_t)(d->work_bytes / sizeof(float)) / g->leaves.count;
+    const int64_t cols = NEO__MIN(g->n, room), rows = NEO__MIN(g->m, room / cols);
+    part.sums = (float *)(void *)d->work;
+    for (part.m0 = 0; part.m0 < g->m; part.m0 = part.m1)
+        for (part.n0 = 0, part.m1 = NEO__MIN(part.m0 + rows, g->m); part.n0 < g->n;
+             part.n0 = part.n1) {
+            part.n1 = NEO__MIN(part.n0 + cols, g->n);
+            NEO__TRY(neo__cuda_gemm_part(d, g, &part));
+            const neo__cuda_gemm_tree_job job = {*g, part};
+            const int64_t area = (part.m1 - part.m0) * (part.n1 - part.n0);
+            NEO__TRY(neo__cuda_each1(d, job, area, "gemm"));
+        }
+    return NEO_OK;
+}
+
+/* ---- >>cuda-blas ----
+   Large products by cuBLASLt, in f32 throughout (no TF32). A row-major matrix is a column-major one
+   transposed, so C^T = B^T A^T is asked for. The algorithm of a shape is the first that cuBLASLt
+   advises and that does not split k; it is kept, so a shape has the same bits for as long as the
+   device lives, and in every process with the same library and GPU.
+
+   With leaves every leaf is a product of its own, and the tree is walked as on the CPU: the waiting
+   sums stand in the work memory. C is cut in rows so that these fit; how does not depend on how
+   many of the leaves are here, so that any number of ranks multiplies the same shapes. */
+typedef struct neo__cuda_shape { /* all that an algorithm may depend on */
+    int64_t m, n, k, a_ld, b_ld, c_ld;
+    int32_t a_turned, b_turned, beta, epilogue;
+    uint32_t a_align, b_align, c_align, used;
+} neo__cuda_shape;
+typedef struct neo__cuda_product {
+    neo__cuda_shape shape;
+    cublasLtMatmulDesc_t matmul;
+    cublasLtMatrixLayout_t a, b, c;
+    cublasLtMatmulAlgo_t algo;
+} neo__cuda_product;
+
+#define NEO__CUDA_BLAS(d, call)                                                                    \
+    do {                                                                                           \
+        cublasStatus_t neo__status = (call);                                                       \
+        if (neo__status != CUBLAS_STATUS_SUCCESS)                                                  \
+            return neo_fail(NEO_ERR_DEVICE, "%s: %s: %s", (d)->device.name, #call,                 \
+                            cublasLtGetStatusString(neo__status));                                 \
+    } while (0)
+
+static void neo__cuda_product_drop(neo__cuda_product *p) {
+    if (p->matmul) (void)cublasLtMatmulDescDestroy(p->matmul);
+    if (p->a) (void)cublasLtMatrixLayoutDestroy(p->a);
+    if (p->b) (void)cublasLtMatrixLayoutDestroy(p->b);
+    if (p->c) (void)cublasLtMatrixLayoutDestroy(p->c);
+    memset(p, 0, sizeof *p);
+}
+static void neo__cuda_products_drop(neo__cuda *d) {
+    for (int i = 0; d->product && i < NEO__CUDA_PRODUCTS; i++)
+        neo__cuda_product_drop(&d->product[i]);
+}
+
+/* In cuBLASLt's words its A is our B, its rows are our columns. */
+static neo_status neo__cuda_product_describe(neo__cuda *d, neo__cuda_product *p) {
+    const neo__cuda_shape *s = &p->shape;
+    const cublasOperation_t a_op = s->b_turned ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasOperation_t b_op = s->a_turned ? CUBLAS_OP_N : CUBLAS_OP_T;
+    const cublasLtEpilogue_t epilogue = (cublasLtEpilogue_t)s->epilogue;
+    const uint64_t m = (uint64_t)s->m, n = (uint64_t)s->n, k = (uint64_t)s->k;
+    NEO__CUDA_BLAS(d, cublasLtMatmulDescCreate(&p->matmul, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    NEO__CUDA_BLAS(d, cublasLtMatmulDescSetAttribute(p->matmul, CUBLASLT_MATMUL_DESC_TRANSA, &a_op,
+                                                     sizeof a_op));
+    NEO__CUDA_BLAS(d, cublasLtMatmulDescSetAttribute(p->matmul, CUBLASLT_MATMUL_DESC_TRANSB, &b_op,
+                                                     sizeof b_op));
+    NEO__CUDA_BLAS(d, cublasLtMatmulDescSetAttribute(p->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE,
+                                                     &epilogue, sizeof epilogue));
+    NEO__CUDA_BLAS(d, cublasLtMatrixLayoutCreate(&p->a, CUDA_R_32F, s->b_turned ? k : n,
+                                                 s->b_turned ? n : k, s->b_ld));
+    NEO__CUDA_BLAS(d, cublasLtMatrixLayoutCreate(&p->b, CUDA_R_32F, s->a_turned ? k : m,
+                                                 s->a_turned ? m : k, s->a_ld));
+    NEO__CUDA_BLAS(d, cublasLtMatrixLayoutCreate(&p->c, CUDA_R_32F, n, m, s->c_ld));
+    return NEO_OK;
+}
+static neo_status neo__cuda_prefer(neo__cuda *d, cublasLtMatmulPreference_t prefer,
+                                   const neo__cuda_shape *s) {
+    const uint64_t room = NEO__CUDA_BLAS_BYTES;
+    const uint32_t none = CUBLASLT_REDUCTION_SCHEME_NONE;
+    const uint32_t align[4] = {s->b_align, s->a_align, s->c_align, s->c_align};
+    const cublasLtMatmulPreferenceAttributes_t which[4] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    NEO__CUDA_BLAS(d, cublasLtMatmulPreferenceSetAttribute(
+                          prefer, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &room, sizeof room));
+    NEO__CUDA_BLAS(d, cublasLtMatmulPreferenceSetAttribute(
+                          prefer, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &none, sizeof none));
+    for (int i = 0; i < 4; i++)
+        NEO__CUDA_BLAS(d, cublasLtMatmulPreferenceSetAttribute(prefer, which[i], &align[i],
+                                                               sizeof align[i]));
+    return NEO_OK;
+}
+static int neo__cuda_splits(const cublasLtMatmulAlgo_t *algo) {
+    int32_t split = 1;
+    uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_NONE;
+    size_t bytes = 0;
+    if (cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &split,
+                                             sizeof split, &bytes) != CUBLAS_STATUS_SUCCESS ||
+        cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme,
+                                             sizeof scheme, &bytes) != CUBLAS_STATUS_SUCCESS)
+        return 1;
+    return split > 1 || scheme != CUBLASLT_REDUCTION_SCHEME_NONE;
+}
+/* The algorithm of p's shape; *found is 0 if there is none that may be used. */
+static neo_status neo__cuda_choose(neo__cuda *d, neo__cuda_product *p, int *found) {
+    enum { NEO__ADVICE = 16 };
+    cublasLtMatmulHeuristicResult_t advice[NEO__ADVICE];
+    cublasLtMatmulPreference_t prefer = NULL;
+    int count = 0;
+    *found = 0;
+    NEO__CUDA_BLAS(d, cublasLtMatmulPreferenceCreate(&prefer));
+    neo_status status = neo__cuda_prefer(d, prefer, &p->shape);
+    if (status == NEO_OK &&
+        cublasLtMatmulAlgoGetHeuristic(d->blas, p->matmul, p->a, p->b, p->c, p->c, prefer,
+                                       NEO__ADVICE, advice, &count) != CUBLAS_STATUS_SUCCESS)
+        count = 0;
+    (void)cublasLtMatmulPreferenceDestroy(prefer);
+    for (int i = 0; i < count && !*found; i++) {
+        if (advice[i].state != CUBLAS_STATUS_SUCCESS || neo__cuda_splits(&advice[i].algo)) continue;
+        p->algo = advice[i].algo;
+        *found = 1;
+    }
+    return status;
+}
+/* The remembered product of a shape, made where it is new; NULL: cuBLASLt has none. The table is
+   searched from the shape's hash on; when it is full the product there makes room. */
+static neo_status neo__cuda_product_of(neo__cuda *d, const neo__cuda_shape *shape,
+                                       neo__cuda_product **product) {
+    uint64_t h = 0;
+    int64_t word[sizeof *shape / sizeof(int64_t)];
+    memcpy(word, shape, sizeof word);
+    for (size_t i = 0; i < sizeof word / sizeof word[0]; i++) h = neo__mix64(h + (uint64_t)word[i]);
+    neo__cuda_product *p = NULL;
+    for (uint64_t i = 0; i < NEO__CUDA_PRODUCTS; i++) {
+        p = &d->product[(h + i) % NEO__CUDA_PRODUCTS];
+        if (!p->shape.used) break;
+        if (memcmp(&p->shape, shape, sizeof *shape) != 0) continue;
+        *product = p->matmul ? p : NULL;
+        return NEO_OK;
+    }
+    int found = 0;
+    neo__cuda_product_drop(p);
+    p->shape = *shape;
+    neo_status status = neo__cuda_product_describe(d, p);
+    if (status == NEO_OK) status = neo__cuda_choose(d, p, &found);
+    if (status != NEO_OK || !found) neo__cuda_product_drop(p);
+    if (status == NEO_OK) p->shape = *shape; /* that there is none is remembered too */
+    *product = found ? p : NULL;
+    return status;
+}
+
+/* What a row distance lets an address be a multiple of, whichever row it is; less if it is not. */
+static uint32_t neo__cuda_align(const float *p, int64_t ld) {
+    uint32_t align = ld % 4 == 0 ? 16 : ld % 2 == 0 ? 8 : 4;
+    while ((uintptr_t)p % align != 0) align /= 2;
+    return align;
+}
+/* C = beta C + A B and the epilogue; *done is 0 if it is not for cuBLASLt. */
+static neo_status neo__cuda_multiply(neo__cuda *d, const neo__gemm_call *g, int epilogue,
+                                     int *done) {
+    const float one = 1.0f;
+    neo__cuda_product *p = NULL;
+    NEO__ZERO(neo__cuda_shape, s);
+    s.m = g->m, s.n = g->n, s.k = g->k;
+    s.a_turned = g->a_k == 1, s.b_turned = g->b_k == 1 && g->b_col != 1;
+    s.a_ld = s.a_turned ? g->a_row : g->a_k;
+    s.b_ld = s.b_turned ? g->b_col : g->b_k;
+    s.c_ld = g->c_row;
+    s.beta = g->beta == 0.0f ? 0 : 1;
+    s.epilogue = epilogue;
+    s.a_align = neo__cuda_align(g->a, s.a_ld);
+    s.b_align = neo__cuda_align(g->b, s.b_ld);
+    s.c_align = neo__cuda_align(g->c, s.c_ld);
+    s.used = 1;
+    *done = 0;
+    if (s.a_ld < (s.a_turned ? s.k : s.m) || s.b_ld < (s.b_turned ? s.k : s.n) || s.c_ld < s.n)
+        return NEO_OK; /* one row, rows that overlap or run backwards */
+    NEO__TRY(neo__cuda_product_of(d, &s, &p));
+    if (!p) return NEO_OK;
+    if (epilogue != CUBLASLT_EPILOGUE_DEFAULT)
+        NEO__CUDA_BLAS(d, cublasLtMatmulDescSetAttribute(
+                              p->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g->bias,
+                              sizeof g->bias));
+    NEO__CUDA_BLAS(d, cublasLtMatmul(d->blas, p->matmul, &one, g->b, p->a, g->a, p->b, &g->beta,
+                                     g->c, p->c, g->c, p->c, &p->algo, d->blas_work,
+                                     NEO__CUDA_BLAS_BYTES, d->stream));
+    *done = 1;
+    return NEO_OK;
+}
+
+/* What cuBLASLt did not do: bias and the finish, element by element. */
+struct neo__cuda_gemm_finish_job {
+    neo__gemm_call g;
+    const float *from; /* NULL: C itself */
+    int64_t m0;        /* row of C of from's first */
+    template <int W> __device__ void at(int64_t e) const {
+        const int64_t i = m0 + e / g.n, j = e % g.n;
+        const float c = from ? from[e] : g.c[i * g.c_row + j];
+        neo__cuda_gemm_put(g, i, j, g.bias ? __fadd_rn(c, g.bias[j]) : c);
+    }
+};
+static neo_status neo__cuda_gemm_blas(neo__cuda *d, const neo__gemm_call *g, int *done) {
+    neo__cuda_gemm_finish_job job = {*g, NULL, 0};
+    const int relu = g->finish.act == NEO_ACT_RELU && !g->finish.backward && !g->finish.y;
+    int epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    if (g->bias) epilogue = relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
+    NEO__TRY(neo__cuda_multiply(d, g, epilogue, done));
+    if (!*done || epilogue == CUBLASLT_EPILOGUE_RELU_BIAS) return NEO_OK;
+    if (g->finish.act == NEO_ACT_NONE && !g->finish.y) return NEO_OK;
+    job.g.bias = NULL;
+    return neo__cuda_each1(d, job, g->m * g->n, "gemm");
+}
+/* Rows [m0, m0 + rows) of C by leaves. A leaf's product goes to the slot on top of the stack. */
+static neo_status neo__cuda_blas_tree(neo__cuda *d, const neo__gemm_call *g, int64_t m0,
+                                      int64_t rows, int64_t slot_floats, int *done) {
+    float *slot = (float *)(void *)d->work;
+    for (int leaf = 0, height = 0; leaf < g->leaves.count; leaf++) {
+        const int64_t k0 = neo__leaf_row(&g->leaves, leaf);
+        const int64_t k1 = neo__leaf_row(&g->leaves, leaf + 1);
+        neo__gemm_call part = *g;
+        part.m = rows, part.k = k1 - k0;
+        part.a += m0 * g->a_row + k0 * g->a_k;
+        part.b += k0 * g->b_k;
+        part.c = slot + height * slot_floats, part.c_row = g->n;
+        part.beta = 0.0f, part.bias = NULL;
+        *done = 0;
+        if (part.k > 0) NEO__TRY(neo__cuda_multiply(d, &part, CUBLASLT_EPILOGUE_DEFAULT, done));
+        if (!*done) { /* an empty leaf, or a shape that cuBLASLt has nothing for */
+            memset(&part.finish, 0, sizeof part.finish);
+            part.tree = 0;
+            NEO__TRY(neo__cuda_gemm_own(d, &part));
+        }
+        const int merges = leaf == g->leaves.count - 1 ? height : neo__tree_merges(leaf);
+        for (int i = 0; i < merges; i++, height--)
+            NEO__TRY(neo__cuda_add(d, slot + (height - 1) * slot_floats,
+                                   slot + height * slot_floats, rows * g->n));
+        height++;
+    }
+    *done = 1;
+    const neo__cuda_gemm_finish_job job = {*g, slot, m0};
+    return neo__cuda_each1(d, job, rows * g->n, "gemm");
+}
+static neo_status neo__cuda_gemm_blas_leaves(neo__cuda *d, const neo__gemm_call *g, int *done) {
+    const int64_t slot = (int64_t)(NEO__CUDA_WORK_BYTES / sizeof(float)) / NEO__PART_DEPTH / 4 * 4;
+    const int64_t most = NEO__MIN(slot / g->n, g->m);
+    *done = 0;
+    for (int64_t m0 = 0; m0 < g->m && most > 0; m0 += most)
+        NEO__TRY(neo__cuda_blas_tree(d, g, m0, NEO__MIN(most, g->m - m0), slot, done));
+    return NEO_OK;
+}
+
+/* A product that is worth a call of cuBLASLt: by its shape alone, and with leaves by what does not
+   depend on how many of them are here. */
+static int neo__cuda_is_large(const neo__gemm_call *g) {
+    const double area = (double)g->m * (double)g->n;
+    return g->m >= 16 && g->n >= 16 && (g->tree ? area >= 4096.0 : area * (double)g->k >= 262144.0);
+}
+static neo_status neo__cuda_gemm(neo_device *device, const neo__gemm_call *call) {
+    neo__cuda *d = (neo__cuda *)device;
+    neo__gemm_call g = *call;
+    int done = 0;
+    NEO__TRY(neo__cuda_enter(d));
+    if (g.m == 0 || g.n == 0) return NEO_OK;
+    if (g.tree && g.leaves.count == 0) g.tree = 0, g.k = 0; /* zeros */
+    if (g.tree) g.beta = 0.0f, g.bias = NULL;
+    if (!d->exact && g.k > 0 && neo__cuda_is_large(&g)) {
+        if (g.tree) NEO__TRY(neo__cuda_gemm_blas_leaves(d, &g, &done));
+        else NEO__TRY(neo__cuda_gemm_blas(d, &g, &done));
+    }
+    return done ? NEO_OK : neo__cuda_gemm_own(d, &g);
+}
+
+/* ---- >>cuda-columns ----
+   Sums of columns: of a gradient's (a bias), of dy and dy z (a norm's). Rows of a leaf add in
+   order, so a column is one chain; what can be parallel is bringing rows into shared memory. A
+   block takes 32 columns of one leaf: all warps load, the first warp adds the first sum, the second
+   the second. Leaves' sums go to the work memory, [leaf][2][cols], then the tree. */
+enum { NEO__COLUMN_ROWS = 128 };
+typedef struct neo__cuda_columns {
+    const float *dy, *x, *stats; /* x NULL: only the first sum, of dy */
+    int64_t dy_row, x_row, c0, cols;
+    int centered;
+    neo__leaf_cut leaves;
+    float *sums;
+    float *sum, *dot; /* or NULL */
+} neo__cuda_columns;
+
+static __global__ void __launch_bounds__(NEO__CUDA_THREADS)
+    neo__cuda_columns_kernel(const neo__cuda_columns c) {
+    __shared__ float dy[NEO__COLUMN_ROWS][32], z[NEO__COLUMN_ROWS][32];
+    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    const int64_t column = (int64_t)blockIdx.x * 32 + lane, at = c.c0 + column;
+    const int leaf = (int)blockIdx.y;
+    const int64_t end = neo__leaf_row(&c.leaves, leaf + 1);
+    float sum = 0.0f;
+    for (int64_t r0 = neo__leaf_row(&c.leaves, leaf); r0 < end; r0 += NEO__COLUMN_ROWS) {
+        const int rows = (int)NEO__MIN(end - r0, (int64_t)NEO__COLUMN_ROWS);
+        for (int i = warp; i < rows && column < c.cols; i += NEO__CUDA_THREADS / 32) {
+            const int64_t r = r0 + i;
+            dy[i][lane] = c.dy[r * c.dy_row + at];
+            if (!c.x) continue;
+            const float mean = c.centered ? c.stats[2 * r] : 0.0f;
+            const float scale = c.stats[c.centered ? 2 * r + 1 : r];
+            z[i][lane] = __fmul_rn(__fsub_rn(c.x[r * c.x_row + at], mean), scale);
+        }
+        __syncthreads();
+        if (column < c.cols && warp == 0) {
+NEO__UNROLL_8
+            for (int i = 0; i < rows; i++) sum = __fadd_rn(sum, dy[i][lane]);
+        } else if (column < c.cols && warp == 1 && c.x) {
+NEO__UNROLL_8
+            for (int i = 0; i < rows; i++) sum = __fmaf_rn(dy[i][lane], z[i][lane], sum);
+        }
+        __syncthreads();
+    }
+    if (column < c.cols && warp < (c.x ? 2 : 1))
+        c.sums[(2 * (int64_t)leaf + warp) * c.cols + column] = sum;
+}
+struct neo__cuda_columns_tree_job {
+    neo__cuda_columns c;
+    template <int W> __device__ void at(int64_t i) const {
+        const float *sums = c.sums;
+        const int64_t step = 2 * c.cols, dots = c.cols;
+        if (c.sum)
+            c.sum[c.c0 + i] = neo__cuda_tree<1>(c.leaves.count, [=](int leaf) {
+                                  return neo__cuda_load<1>(sums + leaf * step + i);
+                              }).v[0];
+        if (c.dot)
+            c.dot[c.c0 + i] = neo__cuda_tree<1>(c.leaves.count, [=](int leaf) {
+                                  return neo__cuda_load<1>(sums + leaf * step + dots + i);
+                              }).v[0];
+    }
+};
+static neo_status neo__cuda_columns_run(neo__cuda *d, neo__cuda_columns c, const char *what) {
+    const int64_t cols = c.cols, leaves = c.leaves.count;
+    if (leaves == 0) { /* zeros */
+        const size_t bytes = (size_t)cols * sizeof(float);
+        if (c.sum && cols) NEO__CUDA_TRY(d, cudaMemsetAsync(c.sum, 0, bytes, d->stream));
+        if (c.dot && cols) NEO__CUDA_TRY(d, cudaMemsetAsync(c.dot, 0, bytes, d->stream));
+        return NEO_OK;
+    }
+    const int64_t room = (int64_t)(d->work_bytes / sizeof(float)) / (2 * leaves);
+    c.sums = (float *)(void *)d->work;
+    if (!c.dot) c.x = NULL;
+    for (c.c0 = 0; c.c0 < cols; c.c0 += room) {
+        c.cols = NEO__MIN(room, cols - c.c0);
+        const dim3 grid((unsigned)((c.cols + 31) / 32), (unsigned)leaves);
+        NEO__LAUNCH(neo__cuda_columns_kernel, grid, NEO__CUDA_THREADS, 0, d->stream, c);
+        NEO__TRY(neo__cuda_launched(d, what));
+        const neo__cuda_columns_tree_job job = {c};
+        NEO__TRY(neo__cuda_each1(d, job, c.cols, what));
+    }
+    return NEO_OK;
+}
+static neo_status neo__cuda_column_sums(neo_device *device, const neo__column_sums_call *call) {
+    neo__cuda *d = (neo__cuda *)device;
+    NEO__TRY(neo__cuda_enter(d));
+    NEO__ZERO(neo__cuda_columns, c);
+    c.dy = call->from, c.dy_row = call->from_row;
+    c.cols = call->cols;
+    c.leaves = call->leaves;
+    c.sum = call->to;
+    return neo__cuda_columns_run(d, c, "column_sums");
+}
+
+/* ---- >>cuda-norm ----
+   A row is a half-warp's: 16 lanes are a vector, and run the CPU's kernel. */
+enum { NEO__HALVES = NEO__CUDA_THREADS / 16 }; /* half-warps of a block */
+static __device__ __forceinline__ int64_t neo__cuda_half(void) {
+    return (int64_t)blockIdx.x * (blockDim.x / 16) + threadIdx.x / 16;
+}
+static __device__ __forceinline__ int64_t neo__cuda_halves(void) {
+    return (int64_t)gridDim.x * (blockDim.x / 16);
+}
+
+static __global__ void neo__cuda_norm_kernel(const neo__norm_call c) {
+    for (int64_t i = neo__cuda_half(); i < c.rows; i += neo__cuda_halves()) {
+        float *stats = c.stats + i * (c.centered ? 2 : 1);
+        if (c.backward)
+            neo__vec_norm_backward_warp(c.x + i * c.x_row, c.weight, c.dy + i * c.dy_row, stats,
+                                        c.centered, c.dx + i * c.dx_row, c.cols);
+        else
+            neo__vec_norm_forward_warp(c.x + i * c.x_row, c.weight, c.bias, c.eps, c.centered,
+                                       c.y + i * c.y_row, stats, c.cols);
+    }
+}
+static neo_status neo__cuda_norm(neo_device *device, const neo__norm_call *call) {
+    neo__cuda *d = (neo__cuda *)device;
+    NEO__TRY(neo__cuda_enter(d));
+    if (call->backward && (call->dweight || call->dbias)) { /* first: dx may be dy */
+        NEO__ZERO(neo__cuda_columns, c);
+        c.dy = call->dy, c.dy_row = call->dy_row;
+        c.x = call->x, c.x_row = call->x_row;
+        c.stats = call->stats, c.centered = call->centered;
+        c.cols = call->cols;
+        c.leaves = call->leaves;
+        c.sum = call->dbias, c.dot = call->dweight;
+        NEO__TRY(neo__cuda_columns_run(d, c, "norm"));
+    }
+    if (call->rows == 0 || (call->backward && !call->dx)) return NEO_OK;
+    NEO__LAUNCH(neo__cuda_norm_kernel, neo__cuda_blocks(d, call->rows, NEO__HALVES),
+                NEO__CUDA_THREADS, 0, d->stream, *call);
+    return neo__cuda_launched(d, "norm");
+}
+
+/* ---- >>cuda-embedding ----
+   Ids are checked first; what writes looks whether one was bad, so the host need not wait in
+   between. Backward: positions are sorted by id, stably, so that the occurrences of a row lie
+   together in order. A warp takes 32 vectors of columns of one row of the table and walks them: a
+   chain per leaf, and the tree over the leaves that have any. A leaf without adds +0 to every sum
+   on the CPU; no sum that began at +0 is -0, so leaving it out changes no bit. */
+typedef unsigned long long neo__cuda_word; /* what atomics of 64 bits take */
+#define NEO__CUDA_NONE (~(neo__cuda_word)0)
+
+static __global__ void neo__cuda_ids_kernel(const neo__embedding_call c, uint32_t *key,
+                                            uint32_t *position, neo__cuda_word *bad) {
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < c.count;
+         i += (int64_t)gridDim.x * blockDim.x) {
+        const int64_t id = neo__jagged_id(c.ids, c.is_i32, i);
+        if (id < 0 || id >= c.rows) atomicMin(bad, (neo__cuda_word)i);
+        if (!key) continue;
+        key[i] = (uint32_t)id;
+        position[i] = (uint32_t)i;
+    }
+}
+
+template <int W>
+static __global__ void neo__cuda_embedding_kernel(const neo__embedding_call c,
+                                                  const neo__cuda_word *bad) {
+    if (*bad != NEO__CUDA_NONE) return;
+    const int64_t warp = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 32;
+    const int64_t warps = (int64_t)gridDim.x * blockDim.x / 32;
+    const int lane = (int)threadIdx.x % 32;
+    for (int64_t i = warp; i < c.count; i += warps) {
+        const float *from = c.from + neo__jagged_id(c.ids, c.is_i32, i) * c.from_row;
+        for (int64_t j = lane * W; j < c.dim; j += 32 * W)
+            neo__cuda_store<W>(c.to + i * c.to_row + j, neo__cuda_load<W>(from + j));
+    }
+}
+
+/* first[row]: where in the sorted keys the row begins, or -1. */
+static __global__ void neo__cuda_firsts_kernel(const uint32_t *key, int64_t count, int32_t *first,
+                                               const neo__cuda_word *bad) {
+    if (*bad != NEO__CUDA_NONE) return;
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count;
+         i += (int64_t)gridDim.x * blockDim.x)
+        if (i == 0 || key[i] != key[i - 1]) first[key[i]] = (int32_t)i;
+}
+
+/* The leaf of a row among the caller's; leaves before `from` end before it. */
+static __device__ int neo__cuda_leaf_of(const neo__leaf_cut *c, int from, int64_t row) {
+    int low = from, high = c->count - 1;
+    while (low < high) {
+        const int middle = (low + high + 1) / 2;
+        if (neo__leaf_row(c, middle) <= row) low = middle;
+        else high = middle - 1;
+    }
+    return low;
+}
+
+/* The waiting sums of a thread's columns: the tree over parts of which some are absent, see
+   neo__part_tree. */
+template <int W> struct neo__cuda_parts {
+    neo__floats<W> sum[NEO__PART_DEPTH];
+    int number[NEO__PART_DEPTH], depth;
+    __device__ void join() {
+        depth--;
+        for (int w = 0; w < W; w++)
+            sum[depth - 1].v[w] = __fadd_rn(sum[depth - 1].v[w], sum[depth].v[w]);
+    }
+    __device__ void push(int part, const neo__floats<W> &x) {
+        while (depth > 1 && neo__tree_level(number[depth - 2], number[depth - 1]) <
+                                neo__tree_level(number[depth - 1], part))
+            join();
+        number[depth] = part;
+        sum[depth++] = x;
+    }
+};
+
+typedef struct neo__cuda_occurrences {
+    const uint32_t *key, *position; /* sorted */
+    const int32_t *first;
+    const neo__cuda_word *bad;
+} neo__cuda_occurrences;
+
+/* The whole sum of columns [col, col + W) of a row. */
+template <int W>
+static __device__ neo__floats<W> neo__cuda_embedding_sum(const neo__embedding_call &c,
+                                                         const neo__cuda_occurrences &o,
+                                                         int64_t row, int64_t col) {
+    neo__cuda_parts<W> parts;
+    neo__floats<W> sum = {};
+    int leaf = 0;
+    int64_t leaf_end = -1;
+    parts.depth = 0;
+    for (int64_t i = c.count ? o.first[row] : -1; i >= 0 && i < c.count && o.key[i] == row; i++) {
+        const int64_t at = o.position[i];
+        if (at >= leaf_end) {
+            if (leaf_end >= 0) parts.push(leaf, sum);
+            leaf = neo__cuda_leaf_of(&c.leaves, leaf, at);
+            leaf_end = neo__leaf_row(&c.leaves, leaf + 1);
+            sum = {};
+        }
+        const neo__floats<W> x = neo__cuda_load<W>(c.from + at * c.from_row + col);
+        for (int w = 0; w < W; w++) sum.v[w] = __fadd_rn(sum.v[w], x.v[w]);
+    }
+    if (leaf_end >= 0) parts.push(leaf, sum);
+    while (parts.depth > 1) parts.join();
+    return parts.depth ? parts.sum[0] : sum;
+}
+template <int W>
+static __global__ void neo__cuda_embedding_back_kernel(const neo__embedding_call c,
+                                                       const neo__cuda_occurrences o) {
+    if (*o.bad != NEO__CUDA_NONE) return;
+    const int64_t warp = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 32;
+    const int64_t warps = (int64_t)gridDim.x * blockDim.x / 32;
+    const int64_t parts = (c.dim + 32 * W - 1) / (32 * W);
+    for (int64_t i = warp; i < c.rows * parts; i += warps) {
+        const int64_t row = i / parts, col = i % parts * (32 * W) + (int)threadIdx.x % 32 * W;
+        if (col >= c.dim) continue;
+        float *to = c.to + row * c.to_row + col;
+        neo__floats<W> sum = neo__cuda_embedding_sum<W>(c, o, row, col);
+        if (c.add) {
+            const neo__floats<W> old = neo__cuda_load<W>(to);
+            for (int w = 0; w < W; w++) sum.v[w] = __fadd_rn(old.v[w], sum.v[w]);
+        }
+        neo__cuda_store<W>(to, sum);
+    }
+}
+
+/* Room in the work memory: keys and positions twice, the rows' firsts, the sort's own. */
+typedef struct neo__cuda_sort {
+    uint32_t *key, *key_room, *position, *position_room;
+    int32_t *first;
+    void *storage;
+    size_t storage_bytes;
+    int bits;
+} neo__cuda_sort;
+static neo_status neo__cuda_sort_room(neo__cuda *d, const neo__embedding_call *c,
+                                      neo__cuda_sort *s) {
+    const size_t each = ((size_t)c->count * sizeof(uint32_t) + 255) / 256 * 256;
+    const size_t firsts = ((size_t)c->rows * sizeof(int32_t) + 255) / 256 * 256;
+    cub::DoubleBuffer<uint32_t> key(NULL, NULL), position(NULL, NULL);
+    s->bits = 1;
+    while (s->bits < 32 && (c->rows - 1) >> s->bits) s->bits++;
+    s->storage_bytes = 0;
+    NEO__CUDA_TRY(d, cub::DeviceRadixSort::SortPairs(NULL, s->storage_bytes, key, position,
+                                                     (int)c->count, 0, s->bits, d->stream));
+    NEO__TRY(neo__cuda_reserve(d, 4 * each + firsts + s->storage_bytes));
+    s->key = (uint32_t *)(void *)d->work;
+    s->key_room = (uint32_t *)(void *)(d->work + each);
+    s->position = (uint32_t *)(void *)(d->work + 2 * each);
+    s->position_room = (uint32_t *)(void *)(d->work + 3 * each);
+    s->first = (int32_t *)(void *)(d->work + 4 * each);
+    s->storage = d->work + 4 * each + firsts;
+    return NEO_OK;
+}
+static int neo__cuda_embedding_aligned(const neo__embedding_call *c) {
+    return c->dim % 4 == 0 && c->from_row % 4 == 0 && c->to_row % 4 == 0 &&
+           neo__cuda_aligned(c->from, c->to, NULL, NULL);
+}
+static neo_status neo__cuda_embedding_back(neo__cuda *d, const neo__embedding_call *c,
+                                           neo__cuda_word *bad) {
+    NEO__ZERO(neo__cuda_sort, s);
+    NEO__ZERO(neo__cuda_occurrences, o);
+    NEO__CHECK(c->rows <= INT32_MAX && c->count <= INT32_MAX, NEO_ERR_UNSUPPORTED,
+               "%s: embedding: %lld ids of %lld rows, more than 2^31 of either", d->device.name,
+               (long long)c->count, (long long)c->rows);
+    o.bad = bad;
+    if (c->count > 0) {
+        NEO__TRY(neo__cuda_sort_room(d, c, &s));
+        NEO__LAUNCH(neo__cuda_ids_kernel, neo__cuda_blocks(d, c->count, NEO__CUDA_THREADS),
+                    NEO__CUDA_THREADS, 0, d->stream, *c, s.key, s.position, bad);
+        NEO__TRY(neo__cuda_launched(d, "embedding"));
+        cub::DoubleBuffer<uint32_t> key(s.key, s.key_room), position(s.position, s.position_room);
+        NEO__CUDA_TRY(d, cub::DeviceRadixSort::SortPairs(s.storage, s.storage_bytes, key, position,
+                                                         (int)c->count, 0, s.bits, d->stream));
+        NEO__CUDA_TRY(d, cudaMemsetAsync(s.first, 0xFF, (size_t)c->rows * sizeof *s.first,
+                                         d->stream));
+        o.key = key.Current(), o.position = position.Current(), o.first = s.first;
+        NEO__LAUNCH(neo__cuda_firsts_kernel, neo__cuda_blocks(d, c->count, NEO__CUDA_THREADS),
+                    NEO__CUDA_THREADS, 0, d->stream, o.key, c->count, s.first, o.bad);
+        NEO__TRY(neo__cuda_launched(d, "embedding"));
+    }
+    if (c->rows == 0 || c->dim == 0 || (c->add && c->leaves.count == 0)) return NEO_OK;
+    const int wide = neo__cuda_embedding_aligned(c) ? 4 : 1;
+    const int64_t warps = c->rows * ((c->dim + 32 * wide - 1) / (32 * wide));
+    const unsigned blocks = neo__cuda_blocks(d, warps, NEO__CUDA_THREADS / 32);
+    if (wide == 4) {
+        NEO__LAUNCH((neo__cuda_embedding_back_kernel<4>), blocks, NEO__CUDA_THREADS, 0, d->stream,
+                    *c, o);
+    } else {
+        NEO__LAUNCH((neo__cuda_embedding_back_kernel<1>), blocks, NEO__CUDA_THREADS, 0, d->stream,
+                    *c, o);
+    }
+    return neo__cuda_launched(d, "embedding");
+}
+static neo_status neo__cuda_embedding_forward(neo__cuda *d, const neo__embedding_call *c,
+                                              neo__cuda_word *bad) {
+    if (c->count == 0) return NEO_OK;
+    uint32_t *none = NULL;
+    const neo__cuda_word *seen = bad;
+    NEO__LAUNCH(neo__cuda_ids_kernel, neo__cuda_blocks(d, c->count, NEO__CUDA_THREADS),
+                NEO__CUDA_THREADS, 0, d->stream, *c, none, none, bad);
+    const unsigned blocks = neo__cuda_blocks(d, c->count, NEO__CUDA_THREADS / 32);
+    if (neo__cuda_embedding_aligned(c)) {
+        NEO__LAUNCH((neo__cuda_embedding_kernel<4>), blocks, NEO__CUDA_THREADS, 0, d->stream, *c,
+                    seen);
+    } else {
+        NEO__LAUNCH((neo__cuda_embedding_kernel<1>), blocks, NEO__CUDA_THREADS, 0, d->stream, *c,
+                    seen);
+    }
+    return neo__cuda_launched(d, "embedding");
+}
+static neo_status neo__cuda_embedding(neo_device *device, const neo__embedding_call *call) {
+    neo__cuda *d = (neo__cuda *)device;
+    NEO__TRY(neo__cuda_enter(d));
+    neo__cuda_word *bad = (neo__cuda_word *)(void *)d->result;
+    NEO__CUDA_TRY(d, cudaMemsetAsync(bad, 0xFF, sizeof *bad, d->stream));
+    if (call->backward) NEO__TRY(neo__cuda_embedding_back(d, call, bad));
+    else NEO__TRY(neo__cuda_embedding_forward(d, call, bad));
+    if (!call->bad) return NEO_OK;
+    NEO__TRY(neo__cuda_answer(d, bad, sizeof *bad));
+    const neo__cuda_word found = *(const neo__cuda_word *)(const void *)d->answer;
+    *call->bad = found == NEO__CUDA_NONE ? -1 : (int64_t)found;
+    return NEO_OK;
+}
+
+/* ---- >>cuda-attention ----
+   The CPU's tiles: NEO__KEYS queries by NEO__KEYS keys. Forward: a block takes the queries of a
+   tile and up to 128 columns of y, whose sums stay in registers, and walks the tiles of keys: S by
+   chains over dim; a half-warp per row of S makes it P, by the CPU's kernel, of which the output is
+   one number here, 1, that becomes the factor by which the row of y fades; then y goes on by chains
+   over keys. Wider heads are several blocks, each of which computes S and P.
+
+   Backward: the same for dq. For dk and dv a block takes a tile of keys and walks the tiles of
+   queries. Each computes the P and dS it needs again. */
+typedef neo__cuda_tile64 neo__cuda_pair; /* of tiles */
+enum { NEO__HEAD_COLS = 128 };           /* of a block */
+enum { NEO__KEYS_ROW = NEO__KEYS + 4 };
+
+typedef struct neo__cuda_head { /* where a block is */
+    int64_t row0, head, col0;   /* first row of the sequence; column of the head, of the output */
+} neo__cuda_head;
+static __device__ __forceinline__ neo__cuda_head
+neo__cuda_head_of(const neo__attention_call &c, int64_t tiles) {
+    neo__cuda_head h;
+    const int64_t index = blockIdx.x / tiles;
+    h.row0 = index / c.heads * c.length;
+    h.head = index % c.heads;
+    h.col0 = (int64_t)blockIdx.y * NEO__HEAD_COLS;
+    return h;
+}
+/* to[i][j] = the chain over dim of x_i y_j, for 64 rows of which m and n are there. */
+static __device__ __forceinline__ void neo__cuda_dots(neo__cuda_pair::shared &s, int64_t dim,
+                                                      const float *x, int64_t x_row, int m,
+                                                      const float *y, int64_t y_row, int n,
+                                                      float (*to)[NEO__KEYS_ROW]) {
+    float sum[4][4] = {};
+    neo__cuda_chains<neo__cuda_pair, true, true>(
+        s, sum, 0, dim, [=](int i, int64_t k) { return i < m ? x[i * x_row + k] : 0.0f; },
+        [=](int j, int64_t k) { return j < n ? y[j * y_row + k] : 0.0f; });
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < 4; j++) to[neo__cuda_pair::row(i)][neo__cuda_pair::col(j)] = sum[i][j];
+}
+/* sum[c] [row][col] += the chain over k < count of x(row, k) y[k][64 c + col]; `cols` of y are
+   there. */
+template <int PARTS, bool X_K, class X>
+static __device__ __forceinline__ void neo__cuda_mix(neo__cuda_pair::shared &s,
+                                                     float (&sum)[PARTS][4][4], int count,
+                                                     const X &x, const float *y, int64_t y_row,
+                                                     int64_t cols) {
+NEO__UNROLL
+    for (int c = 0; c < PARTS; c++) {
+        const int64_t left = cols - 64 * c;
+        const float *from = y + 64 * c;
+        if (left <= 0) break;
+        neo__cuda_chains<neo__cuda_pair, X_K, false>(
+            s, sum[c], 0, count, x,
+            [=](int j, int64_t k) { return j < left ? from[k * y_row + j] : 0.0f; });
+    }
+}
+/* Rows of a tile's output to memory: f(row of the tile, value). */
+template <int PARTS, class F>
+static __device__ __forceinline__ void neo__cuda_put(const float (&sum)[PARTS][4][4], int rows,
+                                                     int64_t cols, float *to, int64_t to_row,
+                                                     const F &f) {
+NEO__UNROLL
+    for (int c = 0; c < PARTS; c++)
+        for (int i = 0; i < 4; i++)
+            for (int j = 0; j < 4; j++) {
+                const int row = neo__cuda_pair::row(i), col = 64 * c + neo__cuda_pair::col(j);
+                if (row < rows && col < cols) to[row * to_row + col] = f(row, sum[c][i][j]);
+            }
+}
+/* Keys of the tile from k0 that query i sees, of n. */
+static __device__ __forceinline__ int64_t neo__cuda_seen(const neo__attention_call &c, int64_t i,
+                                                         int64_t k0, int64_t n) {
+    return c.causal ? NEO__MIN(i - k0 + 1, n) : n;
+}
+
+template <int PARTS>
+static __global__ void __launch_bounds__(NEO__CUDA_THREADS)
+    neo__cuda_attention_kernel(const neo__attention_call c, int64_t tiles) {
+    __shared__ neo__cuda_pair::shared stage;
+    __shared__ __align__(16) float s[NEO__KEYS][NEO__KEYS_ROW];
+    __shared__ float max[NEO__KEYS], sum[NEO__KEYS], fade[NEO__KEYS];
+    const neo__cuda_head h = neo__cuda_head_of(c, tiles);
+    const int64_t q0 = blockIdx.x % tiles * NEO__KEYS, column = h.head * c.dim + h.col0;
+    const int64_t cols = NEO__MIN(c.dim - h.col0, (int64_t)NEO__HEAD_COLS);
+    const int m = (int)NEO__MIN((int64_t)NEO__KEYS, c.length - q0), half = (int)threadIdx.x / 16;
+    float out[PARTS][4][4] = {};
+    for (int i = (int)threadIdx.x; i < NEO__KEYS; i += NEO__CUDA_THREADS) {
+        max[i] = neo__f32_bits(0xFF800000u);
+        sum[i] = 0.0f;
+    }
+    for (int64_t k0 = 0; k0 < (c.causal ? q0 + m : c.length); k0 += NEO__KEYS) {
+        const int n = (int)NEO__MIN((int64_t)NEO__KEYS, c.length - k0);
+        neo__cuda_dots(stage, c.dim, c.q + (h.row0 + q0) * c.q_row + h.head * c.dim, c.q_row, m,
+                       c.k + (h.row0 + k0) * c.k_row + h.head * c.dim, c.k_row, n, s);
+        __syncthreads();
+        for (int i = half; i < m; i += NEO__HALVES) {
+            if (threadIdx.x % 16 == 0) fade[i] = 1.0f; /* the lane that will multiply it */
+            neo__vec_softmax_tile_warp(s[i], neo__cuda_seen(c, q0 + i, k0, n), c.scale, &max[i],
+                                       &sum[i], &fade[i], 1);
+        }
+        __syncthreads();
+        for (int p = 0; p < PARTS; p++)
+            for (int i = 0; i < 4; i++)
+                for (int j = 0; j < 4; j++)
+                    out[p][i][j] = __fmul_rn(out[p][i][j], fade[neo__cuda_pair::row(i)]);
+        neo__cuda_mix<PARTS, true>(
+            stage, out, n, [=](int i, int64_t k) { return s[i][k]; },
+            c.v + (h.row0 + k0) * c.v_row + column, c.v_row, cols);
+    }
+    neo__cuda_put<PARTS>(out, m, cols, c.y + (h.row0 + q0) * c.y_row + column, c.y_row,
+                         [=](int i, float x) { return __fdiv_rn(x, sum[i]); });
+    for (int i = (int)threadIdx.x; c.lse && h.col0 == 0 && i < m; i += NEO__CUDA_THREADS)
+        c.lse[(h.row0 + q0 + i) * c.lse_row + h.head] =
+            __fadd_rn(max[i], neo__vlog_warp(sum[i]));
+}
+
+/* P and dS of the queries from q0 and the keys from k0. */
+static __device__ __forceinline__ void
+neo__cuda_attention_pair(const neo__attention_call &c, const neo__cuda_head &h,
+                         neo__cuda_pair::shared &stage, int64_t q0, int m, int64_t k0, int n,
+                         float (*p)[NEO__KEYS_ROW], float (*ds)[NEO__KEYS_ROW]) {
+    const int64_t column = h.head * c.dim;
+    const float *dy = c.dy + (h.row0 + q0) * c.dy_row + column;
+    const float *y = c.y + (h.row0 + q0) * c.y_row + column;
+    neo__cuda_dots(stage, c.dim, c.q + (h.row0 + q0) * c.q_row + column, c.q_row, m,
+                   c.k + (h.row0 + k0) * c.k_row + column, c.k_row, n, p);
+    neo__cuda_dots(stage, c.dim, dy, c.dy_row, m, c.v + (h.row0 + k0) * c.v_row + column, c.v_row,
+                   n, ds);
+    __syncthreads();
+    for (int i = (int)threadIdx.x / 16; i < m; i += NEO__HALVES) {
+        const float lse = c.lse[(h.row0 + q0 + i) * c.lse_row + h.head];
+        const float delta = neo__row_dot_warp(0.0f, dy + i * c.dy_row, y + i * c.y_row, c.dim);
+        neo__vec_softmax_tile_grad_warp(p[i], ds[i], neo__cuda_seen(c, q0 + i, k0, n), c.scale, lse,
+                                        delta);
+    }
+    __syncthreads();
+}
+static __device__ __forceinline__ float neo__cuda_same(int, float x) { return x; }
+
+template <int PARTS>
+static __global__ void __launch_bounds__(NEO__CUDA_THREADS)
+    neo__cuda_attention_keys_kernel(const neo__attention_call c, int64_t tiles) {
+    __shared__ neo__cuda_pair::shared stage;
+    __shared__ __align__(16) float p[NEO__KEYS][NEO__KEYS_ROW], ds[NEO__KEYS][NEO__KEYS_ROW];
+    const neo__cuda_head h = neo__cuda_head_of(c, tiles);
+    const int64_t k0 = blockIdx.x % tiles * NEO__KEYS, column = h.head * c.dim + h.col0;
+    const int64_t cols = NEO__MIN(c.dim - h.col0, (int64_t)NEO__HEAD_COLS);
+    const int n = (int)NEO__MIN((int64_t)NEO__KEYS, c.length - k0);
+    float dk[PARTS][4][4] = {}, dv[PARTS][4][4] = {};
+    for (int64_t q0 = c.causal ? k0 : 0; q0 < c.length; q0 += NEO__KEYS) {
+        const int m = (int)NEO__MIN((int64_t)NEO__KEYS, c.length - q0);
+        neo__cuda_attention_pair(c, h, stage, q0, m, k0, n, p, ds);
+        if (c.dv)
+            neo__cuda_mix<PARTS, false>(
+                stage, dv, m, [=](int j, int64_t i) { return p[i][j]; },
+                c.dy + (h.row0 + q0) * c.dy_row + column, c.dy_row, cols);
+        if (c.dk)
+            neo__cuda_mix<PARTS, false>(
+                stage, dk, m, [=](int j, int64_t i) { return ds[i][j]; },
+                c.q + (h.row0 + q0) * c.q_row + column, c.q_row, cols);
+    }
+    if (c.dk)
+        neo__cuda_put<PARTS>(dk, n, cols, c.dk + (h.row0 + k0) * c.dk_row + column, c.dk_row,
+                             neo__cuda_same);
+    if (c.dv)
+        neo__cuda_put<PARTS>(dv, n, cols, c.dv + (h.row0 + k0) * c.dv_row + column, c.dv_row,
+                             neo__cuda_same);
+}
+template <int PARTS>
+static __global__ void __launch_bounds__(NEO__CUDA_THREADS)
+    neo__cuda_attention_queries_kernel(const neo__attention_call c, int64_t tiles) {
+    __shared__ neo__cuda_pair::shared stage;
+    __shared__ __align__(16) float p[NEO__KEYS][NEO__KEYS_ROW], ds[NEO__KEYS][NEO__KEYS_ROW];
+    const neo__cuda_head h = neo__cuda_head_of(c, tiles);
+    const int64_t q0 = blockIdx.x % tiles * NEO__KEYS, column = h.head * c.dim + h.col0;
+    const int64_t cols = NEO__MIN(c.dim - h.col0, (int64_t)NEO__HEAD_COLS);
+    const int m = (int)NEO__MIN((int64_t)NEO__KEYS, c.length - q0);
+    float dq[PARTS][4][4] = {};
+    for (int64_t k0 = 0; k0 < (c.causal ? q0 + m : c.length); k0 += NEO__KEYS) {
+        const int n = (int)NEO__MIN((int64_t)NEO__KEYS, c.length - k0);
+        neo__cuda_attention_pair(c, h, stage, q0, m, k0, n, p, ds);
+        neo__cuda_mix<PARTS, true>(
+            stage, dq, n, [=](int i, int64_t k) { return ds[i][k]; },
+            c.k + (h.row0 + k0) * c.k_row + column, c.k_row, cols);
+    }
+    neo__cuda_put<PARTS>(dq, m, cols, c.dq + (h.row0 + q0) * c.dq_row + column, c.dq_row,
+                         neo__cuda_same);
+}
+template <int PARTS>
+static neo_status neo__cuda_attention_run(neo__cuda *d, const neo__attention_call *c) {
+    const int64_t tiles = (c->length + NEO__KEYS - 1) / NEO__KEYS;
+    const dim3 grid((unsigned)(c->sequences * c->heads * tiles),
+                    (unsigned)((c->dim + NEO__HEAD_COLS - 1) / NEO__HEAD_COLS));
+    if (!c->backward)
+        NEO__LAUNCH((neo__cuda_attention_kernel<PARTS>), grid, NEO__CUDA_THREADS, 0, d->stream, *c,
+                    tiles);
+    if (c->backward && (c->dk || c->dv))
+        NEO__LAUNCH((neo__cuda_attention_keys_kernel<PARTS>), grid, NEO__CUDA_THREADS, 0, d->stream,
+                    *c, tiles);
+    if (c->backward && c->dq)
+        NEO__LAUNCH((neo__cuda_attention_queries_kernel<PARTS>), grid, NEO__CUDA_THREADS, 0,
+                    d->stream, *c, tiles);
+    return neo__cuda_launched(d, "attention");
+}
+static neo_status neo__cuda_attention(neo_device *device, const neo__attention_call *call) {
+    neo__cuda *d = (neo__cuda *)device;
+    NEO__TRY(neo__cuda_enter(d));
+    if (call->sequences == 0 || call->heads == 0 || call->length == 0) return NEO_OK;
+    return call->dim <= 64 ? neo__cuda_attention_run<1>(d, call)
+                           : neo__cuda_attention_run<2>(d, call);
+}
+
+/* ---- >>cuda-interact ----
+   Forward: a block takes a sample and a tile of 32 x 32 of T T^t, on or below the diagonal.
+   Backward: dT = S T, S symmetric and made of dz where it is read; a block takes 32 rows and 32
+   columns of dT. */
+static __device__ __forceinline__ int64_t neo__cuda_triangle(const neo__interact &job, int64_t i) {
+    return job.dim + (job.diagonal ? i * (i + 1) / 2 : i * (i - 1) / 2);
+}
+/* Row i of T of a sample, whose rows of x and e begin there. */
+static __device__ __forceinline__ const float *neo__cuda_interact_row(const float *x,
+                                                                      const float *e, int64_t dim,
+                                                                      int64_t i) {
+    return i == 0 ? x : e + (i - 1) * dim;
+}
+static __global__ void __launch_bounds__(neo__cuda_tile32::THREADS)
+    neo__cuda_interact_kernel(const neo__interact job) {
+    typedef neo__cuda_tile32 T;
+    __shared__ T::shared s;
+    const int64_t n = job.features + 1, dim = job.dim, sample = blockIdx.x;
+    const float *x = job.x + sample * job.x_row, *e = job.e + sample * job.e_row;
+    float *z = job.z + sample * job.z_row;
+    int64_t ti = 0, tj = blockIdx.y; /* tiles count row by row below the diagonal */
+    while (tj > ti) tj -= ++ti;
+    const int64_t i0 = ti * T::M, j0 = tj * T::N;
+    for (int64_t d = threadIdx.x; blockIdx.y == 0 && d < dim; d += T::THREADS) z[d] = x[d];
+    float sum[T::TM][T::TN] = {};
+    neo__cuda_chains<T, true, true>(
+        s, sum, 0, dim,
+        [=](int i, int64_t k) {
+            return i0 + i < n ? neo__cuda_interact_row(x, e, dim, i0 + i)[k] : 0.0f;
+        },
+        [=](int j, int64_t k) {
+            return j0 + j < n ? neo__cuda_interact_row(x, e, dim, j0 + j)[k] : 0.0f;
+        });
+    for (int a = 0; a < T::TM; a++)
+        for (int b = 0; b < T::TN; b++) {
+            const int64_t i = i0 + T::row(a), j = j0 + T::col(b);
+            if (i < n && j < i + (job.diagonal ? 1 : 0))
+                z[neo__cuda_triangle(job, i) + j] = sum[a][b];
+        }
+}
+static __global__ void __launch_bounds__(neo__cuda_tile32::THREADS)
+    neo__cuda_interact_back_kernel(const neo__interact job, int64_t col_tiles) {
+    typedef neo__cuda_tile32 T;
+    __shared__ T::shared s;
+    const int64_t n = job.features + 1, dim = job.dim, sample = blockIdx.x;
+    const float *x = job.x + sample * job.x_row, *e = job.e + sample * job.e_row;
+    const float *dz = job.dz + sample * job.dz_row;
+    const int64_t i0 = blockIdx.y / col_tiles * T::M, d0 = blockIdx.y % col_tiles * T::N;
+    float sum[T::TM][T::TN] = {};
+    for (int a = 0; a < T::TM && i0 + T::row(a) == 0; a++)
+        for (int b = 0; b < T::TN; b++)
+            if (d0 + T::col(b) < dim) sum[a][b] = dz[d0 + T::col(b)]; /* the copy of x in z */
+    neo__cuda_chains<T, true, false>(
+        s, sum, 0, n,
+        [=](int a, int64_t k) {
+            const int64_t i = i0 + a, low = NEO__MIN(i, k), high = NEO__MAX(i, k);
+            if (high >= n || (low == high && !job.diagonal)) return 0.0f;
+            const float factor = dz[neo__cuda_triangle(job, high) + low];
+            return low == high ? __fmul_rn(2.0f, factor) : factor;
+        },
+        [=](int b, int64_t k) {
+            return d0 + b < dim ? neo__cuda_interact_row(x, e, dim, k)[d0 + b] : 0.0f;
+        });
+    for (int a = 0; a < T::TM; a++)
+        for (int b = 0; b < T::TN; b++) {
+            const int64_t i = i0 + T::row(a), d = d0 + T::col(b);
+            if (i >= n || d >= dim) continue;
+            if (i == 0 && job.dx) job.dx[sample * job.dx_row + d] = sum[a][b];
+            if (i > 0 && job.de) job.de[sample * job.de_row + (i - 1) * dim + d] = sum[a][b];
+        }
+}
+static neo_status neo__cuda_interact(neo_device *device, const neo__interact *call, int64_t batch,
+                                     int backward) {
+    neo__cuda *d = (neo__cuda *)device;
+    NEO__TRY(neo__cuda_enter(d));
+    if (batch == 0 || call->dim == 0) return NEO_OK;
+    const int64_t rows = (call->features + 1 + 31) / 32, cols = (call->dim + 31) / 32;
+    const int64_t tiles = backward ? rows * cols : rows * (rows + 1) / 2;
+    NEO__CHECK(tiles <= 65535, NEO_ERR_UNSUPPORTED,
+               "%s: interact: %lld features of %lld columns are too many", d->device.name,
+               (long long)call->features, (long long)call->dim);
+    const dim3 grid((unsigned)batch, (unsigned)tiles);
+    if (backward)
+        NEO__LAUNCH(neo__cuda_interact_back_kernel, grid, neo__cuda_tile32::THREADS, 0, d->stream,
+                    *call, cols);
+    else
+        NEO__LAUNCH(neo__cuda_interact_kernel, grid, neo__cuda_tile32::THREADS, 0, d->stream,
+                    *call);
+    return neo__cuda_launched(d, "interact");
+}
+
+/* ---- >>cuda-losses ----
+   Labels are checked by a kernel of its own; what writes looks whether one was bad. The losses'
+   exact sum is one of integers, so blocks add in any order: first in shared memory, then to the
+   call's sum. */
+
+/* A neo_exact in words that atomics take: words, terms, NaNs, infinities, as in the struct. */
+enum { NEO__CUDA_EXACT = NEO_EXACT_WORDS + 4 };
+NEO__STATIC_ASSERT(sizeof(neo_exact) == NEO__CUDA_EXACT * sizeof(neo__cuda_word),
+                   "a neo_exact is its words and four counters");
+static __device__ __forceinline__ void neo__cuda_exact_add(neo__cuda_word *sum, float x) {
+    const neo__exact_term t = neo__exact_place(x);
+    if (t.special) {
+        atomicAdd(&sum[NEO_EXACT_WORDS + t.special], (neo__cuda_word)1);
+        return;
+    }
+    atomicAdd(&sum[NEO_EXACT_WORDS], (neo__cuda_word)1);
+    atomicAdd(&sum[t.at], (neo__cuda_word)t.low); /* negative numbers wrap as they should */
+    atomicAdd(&sum[t.at + 1], (neo__cuda_word)t.high);
+}
+/* A block's sum in shared memory: cleared before, added to `sum` after. All threads come. */
+static __device__ __forceinline__ void neo__cuda_exact_begin(neo__cuda_word *block) {
+    if (threadIdx.x < NEO__CUDA_EXACT) block[threadIdx.x] = 0;
+    __syncthreads();
+}
+static __device__ __forceinline__ void neo__cuda_exact_end(neo__cuda_word *sum,
+                                                           const neo__cuda_word *block) {
+    __syncthreads();
+    if (threadIdx.x < NEO__CUDA_EXACT && block[threadIdx.x] != 0)
+        atomicAdd(&sum[threadIdx.x], block[threadIdx.x]);
+}
+
+typedef struct neo__cuda_loss_result {
+    neo__cuda_word bad[2]; /* first sample whose label, whose probability is outside */
+    neo__cuda_word sum[NEO__CUDA_EXACT];
+} neo__cuda_loss_result;
+static __device__ __forceinline__ int neo__cuda_outside(float x) {
+    return !(x >= 0.0f && x <= 1.0f);
+}
+static __global__ void neo__cuda_labels_kernel(const neo__loss_call c, neo__cuda_loss_result *r) {
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < c.rows;
+         i += (int64_t)gridDim.x * blockDim.x) {
+        const int label = c.label ? c.label[i] < 0 || c.label[i] >= c.width
+                                  : neo__cuda_outside(c.y[i]);
+        if (label) atomicMin(&r->bad[0], (neo__cuda_word)i);
+        if (c.kind == NEO__LOSS_BCE && neo__cuda_outside(c.x[i]))
+            atomicMin(&r->bad[1], (neo__cuda_word)i);
+    }
+}
+/* 16 samples of one element, to which `loss` is shared memory of the half-warp's. */
+static __device__ __forceinline__ void neo__cuda_loss_vector(const neo__loss_call &c, int64_t at,
+                                                             float *loss) {
+    const int64_t n = NEO__MIN(c.rows - at, (int64_t)16);
+    const float *x = c.x + at, *y = c.y + at, *weight = c.weight ? c.weight + at : NULL;
+    float *dx = c.dx ? c.dx + at : NULL;
+    if (c.kind == NEO__LOSS_BCE_LOGITS)
+        neo__vec_bce_logits_warp(x, y, weight, c.g, loss, dx, n);
+    else if (c.kind == NEO__LOSS_BCE) neo__vec_bce_warp(x, y, weight, c.g, loss, dx, n);
+    else neo__vec_mse_warp(x, y, weight, c.g, loss, dx, n);
+}
+static __global__ void neo__cuda_loss_elements_kernel(const neo__loss_call c,
+                                                      neo__cuda_loss_result *r) {
+    __shared__ neo__cuda_word sum[NEO__CUDA_EXACT];
+    __shared__ float loss[NEO__HALVES][16];
+    if (r->bad[0] != NEO__CUDA_NONE || r->bad[1] != NEO__CUDA_NONE) return;
+    neo__cuda_exact_begin(sum);
+    float *own = loss[threadIdx.x / 16];
+    for (int64_t at = 16 * neo__cuda_half(); at < c.rows; at += 16 * neo__cuda_halves()) {
+        neo__cuda_loss_vector(c, at, own);
+        if (at + threadIdx.x % 16 < c.rows) neo__cuda_exact_add(sum, own[threadIdx.x % 16]);
+    }
+    neo__cuda_exact_end(r->sum, sum);
+}
+/* neo__mse_row and neo__cross_entropy_row of >>impl-losses. */
+static __device__ __forceinline__ float neo__cuda_mse_row(const neo__loss_call &c, int64_t row) {
+    const float weight = c.weight ? c.weight[row] : 1.0f;
+    const int64_t at = row * c.width;
+    const float squares = neo__vec_mse_row_warp(c.x + at, c.y + at, __fmul_rn(weight, c.g),
+                                                c.dx ? c.dx + at : NULL, c.width);
+    return __fmul_rn(weight, __fdiv_rn(squares, (float)c.width));
+}
+static __device__ __forceinline__ float neo__cuda_entropy_row(const neo__loss_call &c,
+                                                              int64_t row) {
+    const unsigned mask = neo__mask_warp();
+    const float weight = c.weight ? c.weight[row] : 1.0f, g = __fmul_rn(weight, c.g);
+    const int64_t label = c.label[row];
+    const float *x = c.x + row * c.width;
+    float *dx = c.dx ? c.dx + row * c.width : NULL, max = 0.0f;
+    const float x_label = x[label]; /* dx may be x: it is written after all lanes have met */
+    const float sum = neo__vec_softmax_row_warp(x, &max, dx, c.width);
+    if (dx) {
+        __syncwarp(mask);
+        const float p = __fdiv_rn(dx[label], sum);
+        __syncwarp(mask);
+        neo__vec_softmax_grad_warp(dx, sum, g, c.width);
+        __syncwarp(mask);
+        if (threadIdx.x % 16 == 0) dx[label] = __fmul_rn(__fsub_rn(p, 1.0f), g);
+    }
+    return __fmul_rn(weight, __fsub_rn(neo__vlog_warp(sum), __fsub_rn(x_label, max)));
+}
+static __global__ void neo__cuda_loss_rows_kernel(const neo__loss_call c,
+                                                  neo__cuda_loss_result *r) {
+    __shared__ neo__cuda_word sum[NEO__CUDA_EXACT];
+    if (r->bad[0] != NEO__CUDA_NONE) return;
+    neo__cuda_exact_begin(sum);
+    for (int64_t row = neo__cuda_half(); row < c.rows; row += neo__cuda_halves()) {
+        const float loss = c.kind == NEO__LOSS_CROSS_ENTROPY ? neo__cuda_entropy_row(c, row)
+                                                             : neo__cuda_mse_row(c, row);
+        if (threadIdx.x % 16 == 0) neo__cuda_exact_add(sum, loss);
+    }
+    neo__cuda_exact_end(r->sum, sum);
+}
+
+/* The number that was outside, for the message. */
+static neo_status neo__cuda_loss_value(neo__cuda *d, const neo__loss_call *c, int what,
+                                       int64_t bad) {
+    const void *from = what ? (const void *)(c->x + bad)
+                     : c->label ? (const void *)(c->label + bad)
+                                : (const void *)(c->y + bad);
+    NEO__TRY(neo__cuda_answer(d, from, c->label ? sizeof(int64_t) : sizeof(float)));
+    if (c->label) *c->value = (double)*(const int64_t *)(const void *)d->answer;
+    else *c->value = (double)*(const float *)(const void *)d->answer;
+    return NEO_OK;
+}
+static neo_status neo__cuda_loss_answer(neo__cuda *d, const neo__loss_call *c,
+                                        const neo__cuda_loss_result *r) {
+    neo__cuda_loss_result found;
+    neo_exact sum;
+    NEO__TRY(neo__cuda_answer(d, r, sizeof *r));
+    memcpy(&found, d->answer, sizeof found);
+    memcpy(&sum, found.sum, sizeof sum);
+    const int what = found.bad[0] == NEO__CUDA_NONE;
+    *c->bad = found.bad[what] == NEO__CUDA_NONE ? -1 : (int64_t)found.bad[what];
+    *c->bad_what = *c->bad < 0 ? 0 : what;
+    if (*c->bad >= 0) return neo__cuda_loss_value(d, c, what, *c->bad);
+    neo_exact_merge(c->sum, &sum);
+    return NEO_OK;
+}
+static neo_status neo__cuda_loss(neo_device *device, const neo__loss_call *call) {
+    neo__cuda *d = (neo__cuda *)device;
+    NEO__TRY(neo__cuda_enter(d));
+    *call->bad = -1;
+    *call->bad_what = 0;
+    if (call->rows == 0 || call->width == 0) return NEO_OK;
+    neo__cuda_loss_result *r = (neo__cuda_loss_result *)(void *)d->result;
+    NEO__CUDA_TRY(d, cudaMemsetAsync(r->bad, 0xFF, sizeof r->bad, d->stream));
+    NEO__CUDA_TRY(d, cudaMemsetAsync(r->sum, 0, sizeof r->sum, d->stream));
+    if (call->kind != NEO__LOSS_MSE)
+        NEO__LAUNCH(neo__cuda_labels_kernel, neo__cuda_blocks(d, call->rows, NEO__CUDA_THREADS),
+                    NEO__CUDA_THREADS, 0, d->stream, *call, r);
+    NEO__TRY(neo__cuda_launched(d, "loss"));
+    if (call->kind == NEO__LOSS_CROSS_ENTROPY || call->width > 1)
+        NEO__LAUNCH(neo__cuda_loss_rows_kernel, neo__cuda_blocks(d, call->rows, NEO__HALVES),
+                    NEO__CUDA_THREADS, 0, d->stream, *call, r);
+    else
+        NEO__LAUNCH(neo__cuda_loss_elements_kernel,
+                    neo__cuda_blocks(d, call->rows, NEO__CUDA_THREADS), NEO__CUDA_THREADS, 0,
+                    d->stream, *call, r);
+    NEO__TRY(neo__cuda_launched(d, "loss"));
+    return neo__cuda_loss_answer(d, call, r);
+}
+
+/* ---- >>cuda-random ----
+   Initial values: an element is a function of its number. Each thread computes its element's block
+   of four, which costs less than it seems: values are made once, and memory is the slower part. */
+struct neo__cuda_init_job {
+    neo__init_call c;
+    template <int W> __device__ void at(int64_t i) const {
+        const int64_t row = i / c.cols;
+        const uint64_t number = c.first + (uint64_t)(i + row * (c.stride - c.cols));
+        uint32_t word[4];
+        if (c.init.kind == NEO_INIT_CONSTANT) {
+            c.out[i] = c.init.a;
+            return;
+        }
+        neo__random_block(&c.key, number / 4, word);
+        const int w = (int)(number % 4);
+        if (c.init.kind == NEO_INIT_UNIFORM) {
+            const float u = __fmul_rn((float)(int32_t)(word[w] >> 8), 0x1p-24f);
+            c.out[i] = neo__min_warp(__fmaf_rn(u, c.scale, c.init.a), c.top);
+        } else {
+            float z0, z1;
+            neo__box_muller_warp((int32_t)word[w & 2], (int32_t)word[(w & 2) + 1], &z0, &z1);
+            c.out[i] = __fmaf_rn(w & 1 ? z1 : z0, c.init.b, c.init.a);
+        }
+    }
+};
+static neo_status neo__cuda_init(neo_device *device, const neo__init_call *call) {
+    neo__cuda *d = (neo__cuda *)device;
+    NEO__TRY(neo__cuda_enter(d));
+    if (call->init.kind == NEO_INIT_NONE) return NEO_OK;
+    const neo__cuda_init_job job = {*call};
+    return neo__cuda_each1(d, job, call->count, "init");
+}
+
+/* ---- >>cuda-convert ----
+   An element is a thread's, wherever the strides put it: decode, round, encode. */
+static __device__ __forceinline__ int neo__cuda_is_float(neo_dtype t) { return t <= NEO_F8E5M2; }
+static __device__ float neo__cuda_decode_float(neo_dtype t, const void *p) {
+    switch (t) {
+    case NEO_F16: return neo__f32_from_f16(*(const uint16_t *)p);
+    case NEO_BF16: return neo__f32_from_bf16(*(const uint16_t *)p);
+    case NEO_F8E4M3: return neo__f32_from_e4m3(*(const uint8_t *)p);
+    case NEO_F8E5M2: return neo__f32_from_e5m2(*(const uint8_t *)p);
+    default: return *(const float *)p;
+    }
+}
+static __device__ int64_t neo__cuda_decode_int(neo_dtype t, const void *p) {
+    switch (t) {
+    case NEO_I8: return *(const int8_t *)p;
+    case NEO_U8: return *(const uint8_t *)p;
+    case NEO_I32: return *(const int32_t *)p;
+    default: return *(const int64_t *)p;
+    }
+}
+/* To nearest if random is NULL. */
+static __device__ void neo__cuda_encode_float(neo_dtype t, float x, void *p,
+                                              const uint32_t *random) {
+    const neo__narrow f16 = {10, -14, 0x7C00u, 0x7E00u, 16};
+    const neo__narrow bf16 = {7, -126, 0x7F80u, 0x7FC0u, 16};
+    const neo__narrow e4m3 = {3, -6, 0x7Eu, 0x7Fu, 24}, e5m2 = {2, -14, 0x7Cu, 0x7Eu, 24};
+    const int up = random != NULL;
+    const uint32_t r = up ? *random : 0;
+    switch (t) {
+    case NEO_F16:
+        *(uint16_t *)p = up ? (uint16_t)neo__narrow_encode(&f16, x, 1, r) : neo__f16_from_f32(x);
+        break;
+    case NEO_BF16:
+        *(uint16_t *)p = up ? (uint16_t)neo__narrow_encode(&bf16, x, 1, r) : neo__bf16_from_f32(x);
+        break;
+    case NEO_F8E4M3: *(uint8_t *)p = (uint8_t)neo__narrow_encode(&e4m3, x, up, r); break;
+    case NEO_F8E5M2: *(uint8_t *)p = (uint8_t)neo__narrow_encode(&e5m2, x, up, r); break;
+    default: *(float *)p = x; break;
+    }
+}
+static __device__ int64_t neo__cuda_clamp(int64_t x, int64_t low, int64_t high) {
+    return x < low ? low : x > high ? high : x;
+}
+static __device__ void neo__cuda_encode_int(neo_dtype t, int64_t x, void *p) {
+    switch (t) {
+    case NEO_I8: *(int8_t *)p = (int8_t)neo__cuda_clamp(x, INT8_MIN, INT8_MAX); break;
+    case NEO_U8: *(uint8_t *)p = (uint8_t)neo__cuda_clamp(x, 0, UINT8_MAX); break;
+    case NEO_I32: *(int32_t *)p = (int32_t)neo__cuda_clamp(x, INT32_MIN, INT32_MAX); break;
+    default: *(int64_t *)p = x; break;
+    }
+}
+static __device__ __forceinline__ int64_t neo__cuda_dtype_size(neo_dtype t) {
+    if (t == NEO_I64) return 8;
+    return t == NEO_F32 || t == NEO_I32 ? 4 : t == NEO_F16 || t == NEO_BF16 ? 2 : 1;
+}
+static __device__ void neo__cuda_move(void *to, const void *from, int64_t size) {
+    switch (size) {
+    case 1: *(uint8_t *)to = *(const uint8_t *)from; break;
+    case 2: *(uint16_t *)to = *(const uint16_t *)from; break;
+    case 4: *(uint32_t *)to = *(const uint32_t *)from; break;
+    default: *(uint64_t *)to = *(const uint64_t *)from; break;
+    }
+}
+struct neo__cuda_convert_job {
+    neo__convert_call c;
+    template <int W> __device__ void at(int64_t i) const {
+        const neo_dtype from = c.src.dtype, to = c.dst.dtype;
+        int64_t rest = i, x = 0, y = 0;
+        for (int d = c.src.ndim - 1; d >= 0; d--) {
+            const int64_t at = rest % c.src.shape[d];
+            rest /= c.src.shape[d];
+            x += at * c.src.stride[d];
+            y += at * c.dst.stride[d];
+        }
+        const void *src = (const char *)c.src.data + x * neo__cuda_dtype_size(from);
+        void *dst = (char *)c.dst.data + y * neo__cuda_dtype_size(to);
+        uint32_t word[4], *random = NULL;
+        if (from == to) {
+            neo__cuda_move(dst, src, neo__cuda_dtype_size(to));
+            return;
+        }
+        if (c.stochastic) {
+            const uint64_t number = (uint64_t)c.first + (uint64_t)i;
+            neo__random_block(&c.key, number / 4, word);
+            random = &word[number % 4];
+        }
+        if (neo__cuda_is_float(from)) {
+            const float v = neo__cuda_decode_float(from, src);
+            if (neo__cuda_is_float(to)) neo__cuda_encode_float(to, v, dst, random);
+            else
+                neo__cuda_encode_int(
+                    to, neo__int_from_f32(v, random != NULL, random ? *random : 0), dst);
+        } else {
+            const int64_t v = neo__cuda_decode_int(from, src);
+            if (!neo__cuda_is_float(to)) neo__cuda_encode_int(to, v, dst);
+            else
+                neo__cuda_encode_float(to, to == NEO_F32 ? (float)v : neo__f32_from_int_odd(v), dst,
+                                       random);
+        }
+    }
+};
+static int neo__cuda_contiguous(const neo_tensor *t) {
+    int64_t stride = 1;
+    for (int d = t->ndim - 1; d >= 0; d--) {
+        if (t->shape[d] != 1 && t->stride[d] != stride) return 0;
+        stride *= t->shape[d];
+    }
+    return 1;
+}
+static neo_status neo__cuda_convert(neo_device *device, const neo__convert_call *call) {
+    neo__cuda *d = (neo__cuda *)device;
+    NEO__TRY(neo__cuda_enter(d));
+    if (call->count == 0) return NEO_OK;
+    neo__cuda_convert_job job = {*call};
+    if (neo__cuda_contiguous(&call->src) && neo__cuda_contiguous(&call->dst)) {
+        const size_t bytes = (size_t)call->count * neo_dtype_size(call->src.dtype);
+        if (call->src.dtype == call->dst.dtype) {
+            if (call->src.data != call->dst.data)
+                NEO__CUDA_TRY(d, cudaMemcpyAsync(call->dst.data, call->src.data, bytes,
+                                                 cudaMemcpyDeviceToDevice, d->stream));
+            return NEO_OK;
+        }
+        job.c.src.ndim = 1, job.c.src.shape[0] = call->count;
+        job.c.src.stride[0] = job.c.dst.stride[0] = 1;
+    }
+    return neo__cuda_each1(d, job, call->count, "convert");
+}
+
+/* ---- >>cuda-blend ----
+   neo_add, neo_scale, neo_round of any float dtype: an element is a thread's. */
+struct neo__cuda_blend_job {
+    neo__blend_call c;
+    int *infinite; /* device */
+    static __device__ __forceinline__ void *element(const void *base, int64_t i, neo_dtype t) {
+        return (char *)(uintptr_t)base + i * (t == NEO_F32 ? 4 : t == NEO_F16 || t == NEO_BF16 ? 2 : 1);
+    }
+    template <int W> __device__ void at(int64_t i) const {
+        void *x = element(c.x, i, c.x_dtype), *y = element(c.y, i, c.y_dtype);
+        const float v = neo__cuda_decode_float(c.x_dtype, x);
+        if (c.kind == NEO__BLEND_ADD) {
+            const float sum = __fadd_rn(v, neo__cuda_decode_float(c.y_dtype, y));
+            neo__cuda_encode_float(c.x_dtype, sum, x, NULL);
+        } else if (c.kind == NEO__BLEND_SCALE) {
+            if ((neo__bits_f32(v) & 0x7F800000u) == 0x7F800000u && infinite) *infinite = 1;
+            *(float *)x = __fmul_rn(v, c.factor);
+        } else {
+            uint32_t narrow = 0;
+            neo__cuda_encode_float(c.dtype, v, &narrow, NULL);
+            *(float *)y = neo__cuda_decode_float(c.dtype, &narrow);
+        }
+    }
+};
+static neo_status neo__cuda_blend(neo_device *device, const neo__blend_call *call) {
+    neo__cuda *d = (neo__cuda *)device;
+    neo__cuda_blend_job job = {*call, NULL};
+    NEO__TRY(neo__cuda_enter(d));
+    if (call->kind == NEO__BLEND_ADD && call->x_dtype == NEO_F32 && call->y_dtype == NEO_F32)
+        return neo__cuda_add(d, (float *)call->x, (const float *)call->y, call->count);
+    if (call->infinite) {
+        job.infinite = (int *)(void *)d->result;
+        NEO__CUDA_TRY(d, cudaMemsetAsync(job.infinite, 0, sizeof(int), d->stream));
+    }
+    NEO__TRY(neo__cuda_each(d, job, call->count, 0, "blend"));
+    if (!call->infinite) return NEO_OK;
+    NEO__TRY(neo__cuda_answer(d, job.infinite, sizeof(int)));
+    if (*(const int *)(const void *)d->answer) *call->infinite = 1;
+    return NEO_OK;
+}
+
+/* ---- >>cuda-optim ----
+   A half-warp takes a block of NEO__BLOCK elements of a parameter and runs the CPU's kernel on it.
+   The spans of a launch are arguments of the kernel. */
+enum { NEO__CUDA_SPANS = 64 };
+typedef struct neo__cuda_spans {
+    neo__optim_span span[NEO__CUDA_SPANS];
+    int32_t count, first;                  /* first: number of span[0] among the call's */
+    int64_t begin[NEO__CUDA_SPANS + 1];    /* blocks before each span */
+} neo__cuda_spans;
+NEO__STATIC_ASSERT(sizeof(neo__cuda_spans) + sizeof(neo__step) + 64 <= 4096,
+                   "the arguments of a kernel are 4 KiB");
+typedef struct neo__cuda_optim_job {
+    neo__optim_pass pass;
+    neo_optim_kind kind;
+    neo__step step;
+    neo__cuda_word *sums; /* [2 spans] or [1], NEO__CUDA_EXACT words each */
+    unsigned *most;
+} neo__cuda_optim_job;
+
+static __device__ __forceinline__ void neo__cuda_optim_step(const neo__cuda_optim_job &o,
+                                                            const neo__optim_span &span, int64_t at,
+                                                            int64_t n) {
+    neo__step step = o.step;
+    float *w = span.w + at, *a = span.state[0] ? span.state[0] + at : NULL;
+    float *b = span.state[1] ? span.state[1] + at : NULL;
+    const float *g = span.grad + at;
+    switch (o.kind) {
+    case NEO_OPTIM_SGD: neo__vec_sgd_warp(&step, w, g, a, n); break;
+    case NEO_OPTIM_ADAGRAD: neo__vec_adagrad_warp(&step, w, g, a, n); break;
+    case NEO_OPTIM_ADAM:
+    case NEO_OPTIM_ADAMW: neo__vec_adam_warp(&step, w, g, a, b, n); break;
+    case NEO_OPTIM_LAMB:
+        step.lr = span.lr;
+        neo__vec_lamb_move_warp(&step, w, a, b, n);
+        break;
+    }
+}
+/* One block; `block`: the shared sum of the thread block, for norms. */
+static __device__ __forceinline__ void neo__cuda_optim_block(const neo__cuda_optim_job &o,
+                                                             const neo__cuda_spans &s, int i,
+                                                             int64_t at, neo__cuda_word *block) {
+    const neo__optim_span &span = s.span[i];
+    const int64_t n = NEO__MIN(span.count - at, (int64_t)NEO__BLOCK);
+    const int first = threadIdx.x % 16 == 0;
+    if (o.pass == NEO__OPTIM_STEP) {
+        neo__cuda_optim_step(o, span, at, n);
+    } else if (o.pass == NEO__OPTIM_LAMB_MOMENTS) {
+        float *m = span.state[0] + at, *v = span.state[1] + at;
+        neo__vec_lamb_moments_warp(&o.step, span.grad + at, m, v, n);
+        const float w2 = neo__vec_block_square_warp(span.w + at, n);
+        const float u2 = neo__vec_lamb_square_warp(&o.step, span.w + at, m, v, n);
+        neo__cuda_word *sums = o.sums + 2 * (s.first + i) * NEO__CUDA_EXACT;
+        if (first && !span.elsewhere) neo__cuda_exact_add(sums, w2);
+        if (first && !span.elsewhere) neo__cuda_exact_add(sums + NEO__CUDA_EXACT, u2);
+    } else if (!span.elsewhere) {
+        const float *g = span.grad + at;
+        const float x = o.pass == NEO__OPTIM_NORM_1   ? neo__vec_block_abs_warp(g, n)
+                        : o.pass == NEO__OPTIM_NORM_2 ? neo__vec_block_square_warp(g, n)
+                                                      : neo__vec_block_max_warp(g, n);
+        if (first && o.pass == NEO__OPTIM_NORM_INF) atomicMax(o.most, neo__bits_f32(x));
+        else if (first) neo__cuda_exact_add(block, x);
+    }
+}
+static __global__ void neo__cuda_optim_kernel(const neo__cuda_optim_job o,
+                                              const neo__cuda_spans s) {
+    __shared__ neo__cuda_word block[NEO__CUDA_EXACT];
+    const int sums = o.pass == NEO__OPTIM_NORM_1 || o.pass == NEO__OPTIM_NORM_2;
+    if (sums) neo__cuda_exact_begin(block);
+    for (int64_t b = neo__cuda_half(); b < s.begin[s.count]; b += neo__cuda_halves()) {
+        int i = 0;
+        for (int n = s.count; n > 1;) { /* the last span that begins at or before b */
+            const int half = n / 2;
+            if (s.begin[i + half] <= b) i += half, n -= half;
+            else n = half;
+        }
+        neo__cuda_optim_block(o, s, i, (b - s.begin[i]) * NEO__BLOCK, block);
+    }
+    if (sums) neo__cuda_exact_end(o.sums, block);
+}
+/* Adds what the device has summed to the caller's. */
+static neo_status neo__cuda_optim_answer(neo__cuda *d, const neo__optim_call *c,
+                                         const neo__cuda_word *sums, int64_t count) {
+    const int64_t most = NEO__CUDA_ANSWER_BYTES / (int64_t)sizeof(neo_exact);
+    for (int64_t first = 0; first < count; first += most) {
+        const int64_t n = NEO__MIN(most, count - first);
+        NEO__TRY(neo__cuda_answer(d, sums + first * NEO__CUDA_EXACT,
+                                  (size_t)n * sizeof(neo_exact)));
+        for (int64_t i = 0; i < n; i++) {
+            neo_exact sum;
+            memcpy(&sum, d->answer + (size_t)i * sizeof sum, sizeof sum);
+            neo_exact_merge(&c->sums[first + i], &sum);
+        }
+    }
+    return NEO_OK;
+}
+static neo_status neo__cuda_optim_launch(neo__cuda *d, const neo__optim_call *c,
+                                         const neo__cuda_optim_job *o) {
+    for (int64_t i = 0; i < c->span_count;) {
+        NEO__ZERO(neo__cuda_spans, s);
+        s.first = (int32_t)i;
+        for (; i < c->span_count && s.count < NEO__CUDA_SPANS; i++) {
+            const neo__optim_span *span = &c->spans[i];
+            s.span[s.count] = *span;
+            s.begin[s.count + 1] = s.begin[s.count] + (span->count + NEO__BLOCK - 1) / NEO__BLOCK;
+            s.count++;
+        }
+        if (s.begin[s.count] == 0) continue;
+        NEO__LAUNCH(neo__cuda_optim_kernel, neo__cuda_blocks(d, s.begin[s.count], NEO__HALVES),
+                    NEO__CUDA_THREADS, 0, d->stream, *o, s);
+        NEO__TRY(neo__cuda_launched(d, "optim"));
+    }
+    return NEO_OK;
+}
+static neo_status neo__cuda_optim_call(neo_device *device, const neo__optim_call *call) {
+    neo__cuda *d = (neo__cuda *)device;
+    const int lamb = call->pass == NEO__OPTIM_LAMB_MOMENTS;
+    const int64_t sums = lamb ? 2 * call->span_count : 1;
+    NEO__TRY(neo__cuda_enter(d));
+    if (call->span_count == 0) return NEO_OK;
+    NEO__ZERO(neo__cuda_optim_job, o);
+    o.pass = call->pass;
+    o.kind = call->kind;
+    o.step = call->step;
+    o.most = (unsigned *)(void *)d->result;
+    if (call->pass != NEO__OPTIM_STEP) {
+        NEO__TRY(neo__cuda_reserve(d, (size_t)sums * sizeof(neo_exact)));
+        o.sums = (neo__cuda_word *)(void *)d->work;
+        NEO__CUDA_TRY(d, cudaMemsetAsync(o.sums, 0, (size_t)sums * sizeof(neo_exact), d->stream));
+        NEO__CUDA_TRY(d, cudaMemsetAsync(o.most, 0, sizeof *o.most, d->stream));
+    }
+    NEO__TRY(neo__cuda_optim_launch(d, call, &o));
+    if (call->pass == NEO__OPTIM_STEP) return NEO_OK;
+    if (call->pass != NEO__OPTIM_NORM_INF) return neo__cuda_optim_answer(d, call, o.sums, sums);
+    NEO__TRY(neo__cuda_answer(d, o.most, sizeof *o.most));
+    const uint32_t most = *(const uint32_t *)(const void *)d->answer;
+    if (most > neo__bits_f32(*call->most)) *call->most = neo__f32_bits(most);
+    return NEO_OK;
+}
+
+/* ---- >>cuda-bags ----
+   Embedding bags; >>impl-bags-device says what the calls mean and what lies where.
+
+   Lookup. The lanes that share a bag hold four columns each and have several rows on their way at
+   a time; ids are read by all lanes at once and handed around. Tables with row buckets, and rows
+   that cannot be read by fours, go a column per lane.
+
+   Records. A block takes a tile of ids, finds the bags at its ends by bisection, and each thread
+   the bag of its id between these: long bags and short ones cost alike. One radix sort serves all
+   tables.
+
+   Update. A warp looks at 32 sorted records at a time; runs of equal rows that begin there are its
+   own, however far they reach. So rows and tables are in parallel, and the sum down a run is a
+   chain in canonical order, of which the loads are issued several records ahead of the additions.
+   Runs above NEO__JOB_LONG go to a list, from which whole blocks take them with more loads on their
+   way. A row with records of several leaves has a chain for each, and the tree over them. Row-wise
+   Adagrad on rows of f32 keeps all of a row in registers; everything else goes through
+   neo__bag_step_row_warp with 16 lanes a row, its gradient in shared memory.
+
+   No atomics touch a float, and what the integer ones leave to chance (which block steps which long
+   row, where a key lies in a hash table) shows in no result. */
+enum {
+    NEO__BAGS_THREADS = 256,
+    NEO__BAGS_WARPS = NEO__BAGS_THREADS / 32,
+    NEO__BAGS_TILE = 1024, /* ids */
+    NEO__BAGS_AHEAD = 8,   /* loads before the first of their additions */
+    NEO__BAGS_LONG_AHEAD = 32,
+    NEO__BAGS_LONG_THREADS = 128,
+    NEO__BAGS_MOST_DIM = 1024 /* of a row in registers */
+};
+
+#if defined(__CUDACC__)
+#define NEO__UNROLL _Pragma("unroll")
+#else
+#define NEO__UNROLL
+#endif
+
+/* ---- single numbers ---- */
+
+template <int W>
+static __device__ __forceinline__ void neo__bags_plus(neo__floats<W> &s, const neo__floats<W> &x) {
+    NEO__UNROLL
+    for (int c = 0; c < W; c++) s.v[c] = __fadd_rn(s.v[c], x.v[c]);
+}
+template <int W>
+static __device__ __forceinline__ void neo__bags_plus(neo__floats<W> &s, float w,
+                                                      const neo__floats<W> &x) {
+    NEO__UNROLL
+    for (int c = 0; c < W; c++) s.v[c] = __fmaf_rn(w, x.v[c], s.v[c]);
+}
+/* The last i in [lo, hi) with a(i) <= x, or lo; a does not decrease. */
+template <class A>
+static __device__ __forceinline__ int64_t neo__bags_last(int64_t lo, int64_t hi, int64_t x, A a) {
+    while (lo + 1 < hi) {
+        const int64_t mid = lo + (hi - lo) / 2;
+        if (a(mid) <= x)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+static __device__ __forceinline__ int64_t neo__bags_bag_of(const neo__bags_job &j, int64_t lo,
+                                                           int64_t hi, int64_t k) {
+    const int64_t *offsets = j.offsets;
+    return neo__bags_last(lo, hi, k, [offsets](int64_t i) { return offsets[i]; });
+}
+static __device__ __forceinline__ int neo__bags_feature_of(const neo__bags_job &j, int64_t bag) {
+    const neo__job_feature *f = j.features;
+    return (int)neo__bags_last(0, j.feature_count, bag, [f](int64_t i) { return f[i].first_bag; });
+}
+static __device__ __forceinline__ int neo__bags_table_of_key(const neo__bags_job &j, int64_t key) {
+    const neo__job_table *t = j.tables;
+    return (int)neo__bags_last(0, j.table_count, key, [t](int64_t i) { return t[i].first_key; });
+}
+/* The look at the batch was bad: whatever works on it does nothing. */
+static __device__ __forceinline__ bool neo__bags_refused(const neo__bags_job &j) {
+    const neo__bags_found *f = j.found;
+    return f->bag || (f->id && j.bounds == NEO_BOUNDS_ERROR) || f->first < 0 ||
+           f->last < f->first || f->last - f->first > j.max_ids;
+}
+/* The row of the id at offset k; -1: it is dropped. */
+static __device__ __forceinline__ int64_t neo__bags_row(const neo__bags_job &j, int64_t rows,
+                                                        int64_t k) {
+    const int64_t id = neo__jagged_id(j.ids, j.is_i32, k - j.id_base);
+    if ((uint64_t)id < (uint64_t)rows) return id;
+    if (j.bounds != NEO_BOUNDS_CLAMP) return -1;
+    return id < 0 ? 0 : rows - 1;
+}
+static __device__ __forceinline__ float neo__bags_weight_of(const neo__bags_job &j, int64_t k) {
+    return j.weights[k - j.id_base];
+}
+static __device__ __forceinline__ float neo__bags_element(const neo__bag_rows &s, int64_t row,
+                                                          int64_t col) {
+    const char *p = s.data + row * s.row_bytes;
+    if (s.dtype == NEO_F32) return ((const float *)(const void *)p)[col];
+    if (s.dtype == NEO_F16) return neo__f32_from_f16(((const uint16_t *)(const void *)p)[col]);
+    if (s.dtype == NEO_BF16) return neo__f32_from_bf16(((const uint16_t *)(const void *)p)[col]);
+    return __fmaf_rn((float)((const int8_t *)p)[col], s.scale[2 * row], s.scale[2 * row + 1]);
+}
+/* Four elements in one load, which is aligned. */
+template <neo_dtype T>
+static __device__ __forceinline__ neo__floats<4> neo__bags_four(const neo__bag_rows &s, int64_t row,
+                                                                int64_t col) {
+    const char *p = s.data + row * s.row_bytes;
+    if (T == NEO_F32) return neo__cuda_load<4>((const float *)(const void *)p + col);
+    neo__floats<4> x;
+    if (T == NEO_I8) {
+        const char4 b = *(const char4 *)(const void *)(p + col);
+        const float scale = s.scale[2 * row], bias = s.scale[2 * row + 1];
+        x.v[0] = __fmaf_rn((float)b.x, scale, bias), x.v[1] = __fmaf_rn((float)b.y, scale, bias);
+        x.v[2] = __fmaf_rn((float)b.z, scale, bias), x.v[3] = __fmaf_rn((float)b.w, scale, bias);
+        return x;
+    }
+    const ushort4 h = *(const ushort4 *)(const void *)(p + 2 * col);
+    const uint16_t part[4] = {h.x, h.y, h.z, h.w};
+    NEO__UNROLL
+    for (int c = 0; c < 4; c++)
+        x.v[c] = T == NEO_F16 ? neo__f32_from_f16(part[c]) : neo__f32_from_bf16(part[c]);
+    return x;
+}
+/* Lanes that hold a row in fours, a power of two from 4 on; 0: it cannot be read so. */
+static __host__ __device__ __forceinline__ int neo__bags_lanes(const neo__job_table &t,
+                                                               int aligned) {
+    int lanes = 4;
+    if (!aligned || t.store.dim % 4 != 0 || ((uintptr_t)t.store.data & 15)) return 0;
+    while (lanes * 4 < t.store.dim && lanes < NEO__BAGS_MOST_DIM / 4) lanes *= 2;
+    return lanes;
+}
+/* The tree over parts (leaves, buckets) of which some may be absent: neo__part_tree, W columns. */
+template <int W> struct neo__bags_tree {
+    neo__floats<W> sum[NEO__PART_DEPTH];
+    int64_t number[NEO__PART_DEPTH];
+    int depth;
+    __device__ void join() {
+        depth--;
+        neo__bags_plus<W>(sum[depth - 1], sum[depth]);
+        number[depth - 1] = number[depth];
+    }
+    __device__ void push(int64_t part, const neo__floats<W> &x) {
+        while (depth >= 2 && neo__tree_level(number[depth - 2], number[depth - 1]) <
+                                 neo__tree_level(number[depth - 1], part))
+            join();
+        number[depth] = part;
+        sum[depth++] = x;
+    }
+    __device__ neo__floats<W> total() {
+        while (depth > 1) join();
+        return sum[0];
+    }
+};
+
+/* ---- every id of a batch ---- */
+
+/* each(k, bag) for the offsets k that are this block's; bag is the one it lies in, if offsets do
+   not decrease, and in [0, bags) in any case. */
+template <class Each> static __device__ void neo__bags_each_id(const neo__bags_job &j, Each each) {
+    __shared__ int64_t ends[2];
+    const int64_t first = j.offsets[0], end = j.offsets[j.bags];
+    const int64_t step = (int64_t)gridDim.x * NEO__BAGS_TILE;
+    for (int64_t tile = first + (int64_t)blockIdx.x * NEO__BAGS_TILE; tile < end; tile += step) {
+        const int64_t last = NEO__MIN(tile + NEO__BAGS_TILE, end) - 1;
+        if (threadIdx.x < 2)
+            ends[threadIdx.x] = neo__bags_bag_of(j, 0, j.bags, threadIdx.x == 0 ? tile : last);
+        __syncthreads();
+        for (int64_t k = tile + threadIdx.x; k <= last; k += blockDim.x)
+            each(k, neo__bags_bag_of(j, ends[0], ends[1] + 1, k));
+        __syncthreads();
+    }
+}
+static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
+    neo__bags_check_kernel(const neo__bags_job j) {
+    const int64_t thread = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    const int64_t threads = (int64_t)gridDim.x * blockDim.x;
+    const int64_t first = j.offsets[0], last = j.offsets[j.bags];
+    neo__bags_found *found = j.found;
+    if (thread == 0) found->first = first, found->last = last;
+    for (int64_t i = thread; i < j.bags; i += threads)
+        if (j.offsets[i] > j.offsets[i + 1]) atomicMax(&found->bag, ~(unsigned long long)i);
+    if (first < 0 || last < first || last - first > j.max_ids) return; /* ids end somewhere else */
+    unsigned long long bad = 0;
+    neo__bags_each_id(j, [&](int64_t k, int64_t bag) {
+        const int64_t rows = j.tables[j.features[neo__bags_feature_of(j, bag)].table].rows;
+        if ((uint64_t)neo__jagged_id(j.ids, j.is_i32, k - j.id_base) < (uint64_t)rows) return;
+        atomicMax(&found->id, ~(unsigned long long)(k - first));
+        bad++;
+    });
+    if (bad) atomicAdd(&found->count, bad);
+}
+static neo_status neo__bags_check(neo_device *device, const neo__bags_job *j,
+                                  neo__bags_found *found) {
+    neo__cuda *d = (neo__cuda *)device;
+    NEO__TRY(neo__cuda_enter(d));
+    NEO__CUDA_TRY(d, cudaMemsetAsync(j->found, 0, sizeof *j->found, d->stream));
+    if (j->bags == 0) return NEO_OK;
+    const int64_t work = NEO__MAX(j->most_ids, j->bags);
+    NEO__LAUNCH(neo__bags_check_kernel, neo__cuda_blocks(d, work, NEO__BAGS_TILE),
+                NEO__BAGS_THREADS, 0, d->stream, *j);
+    NEO__TRY(neo__cuda_launched(d, "bags: check"));
+    NEO__TRY(neo__cuda_answer(d, j->found, sizeof *found));
+    memcpy(found, d->answer, sizeof *found);
+    return NEO_OK;
+}
+
+/* ---- lookup ---- */
+
+/* Lanes that share a bag; 0: a column per lane. */
+static __host__ __device__ __forceinline__ int neo__bags_pool_lanes(const neo__job_table &t,
+                                                                    int aligned) {
+    const int lanes = t.buckets == 1 ? neo__bags_lanes(t, aligned) : 0;
+    return lanes > 32 ? 32 : lanes;
+}
+/* LANES * 4 columns from col on of bag [k, k_end). Adding the zeros of ids that are dropped, or
+   not there, changes no sum of rows: it begins at +0 and never becomes -0. With weights it can. */
+template <neo_dtype T, int LANES>
+static __device__ __forceinline__ neo__floats<4>
+neo__bags_pool(const neo__bags_job &j, const neo__job_table &t, int64_t k, int64_t k_end,
+               int64_t col, unsigned mask) {
+    enum { AHEAD = LANES < NEO__BAGS_AHEAD ? LANES : NEO__BAGS_AHEAD };
+    const int lane = threadIdx.x % LANES;
+    const bool here = col + 4 * lane < t.store.dim;
+    neo__floats<4> s = {};
+    for (; k < k_end; k += LANES) {
+        const int count = (int)NEO__MIN(k_end - k, (int64_t)LANES);
+        const bool mine = lane < count;
+        const int64_t id_row = mine ? neo__bags_row(j, t.rows, k + lane) : -1;
+        const float id_weight = mine && j.weights ? neo__bags_weight_of(j, k + lane) : 0.0f;
+        for (int q = 0; q < count; q += AHEAD) {
+            neo__floats<4> x[AHEAD];
+            int64_t row[AHEAD];
+            NEO__UNROLL
+            for (int a = 0; a < AHEAD; a++) {
+                row[a] = __shfl_sync(mask, (long long)id_row, q + a, LANES);
+                x[a] = {};
+                if (row[a] >= 0 && here) x[a] = neo__bags_four<T>(t.store, row[a], col + 4 * lane);
+            }
+            NEO__UNROLL
+            for (int a = 0; a < AHEAD; a++) {
+                if (!j.weights) {
+                    neo__bags_plus<4>(s, x[a]);
+                    continue;
+                }
+                const float w = __shfl_sync(mask, id_weight, q + a, LANES);
+                if (row[a] >= 0) neo__bags_plus<4>(s, w, x[a]);
+            }
+        }
+    }
+    return s;
+}
+template <neo_dtype T, int LANES>
+static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
+    neo__bags_pool_kernel(const neo__bags_job j) {
+    enum { GROUPS = NEO__BAGS_THREADS / LANES };
+    const int lane = threadIdx.x % LANES;
+    const unsigned lanes = LANES == 32 ? 0xFFFFFFFFu : (1u << (LANES & 31)) - 1u;
+    const unsigned mask = lanes << (threadIdx.x % 32 - lane);
+    if (neo__bags_refused(j)) return;
+    for (int f = blockIdx.y; f < j.feature_count; f += gridDim.y) {
+        const neo__job_feature p = j.features[f];
+        const neo__job_table &t = j.tables[p.table];
+        if (t.store.dtype != T || neo__bags_pool_lanes(t, j.aligned) != LANES) continue;
+        const int64_t step = (int64_t)gridDim.x * GROUPS;
+        for (int64_t b = (int64_t)blockIdx.x * GROUPS + threadIdx.x / LANES; b < p.bags;
+             b += step) {
+            const int64_t *offsets = j.offsets + p.first_bag + b;
+            const int64_t k = offsets[0], k_end = offsets[1], length = k_end - k;
+            for (int64_t col = 0; col < t.store.dim; col += 4 * LANES) {
+                neo__floats<4> s = neo__bags_pool<T, LANES>(j, t, k, k_end, col, mask);
+                if (t.mean && length > 1)
+                    for (int c = 0; c < 4; c++) s.v[c] = __fdiv_rn(s.v[c], (float)length);
+                if (col + 4 * lane >= t.store.dim) continue;
+                neo__cuda_store<4>(j.out + p.out_at + b * p.out_stride + col + 4 * lane, s);
+            }
+        }
+    }
+}
+/* A column of the rows of bag [k, k_end) that are in [begin, end); *next: the lowest row from `end`
+   on, or -1. */
+static __device__ float neo__bags_column(const neo__bags_job &j, const neo__job_table &t, int64_t k,
+                                         int64_t k_end, int64_t begin, int64_t end, int64_t col,
+                                         int64_t *next) {
+    float s = 0.0f;
+    *next = -1;
+    for (; k < k_end; k++) {
+        const int64_t row = neo__bags_row(j, t.rows, k);
+        if (row >= end && (*next < 0 || row < *next)) *next = row;
+        if (row < 0 || row < begin || row >= end) continue;
+        const float x = neo__bags_element(t.store, row, col);
+        s = j.weights ? __fmaf_rn(neo__bags_weight_of(j, k), x, s) : __fadd_rn(s, x);
+    }
+    return s;
+}
+/* The same, bucket by bucket. */
+static __device__ float neo__bags_buckets(const neo__bags_job &j, const neo__job_table &t,
+                                          int64_t k, int64_t k_end, int64_t col) {
+    neo__bags_tree<1> tree;
+    tree.depth = 0;
+    for (int64_t row = 0; row >= 0;) {
+        const int64_t bucket = neo__bucket_of(t.bucket_rows, t.buckets, row + t.first_row);
+        const int64_t begin = neo__bucket_begin(t.bucket_rows, t.buckets, bucket) - t.first_row;
+        const int64_t end = neo__bucket_begin(t.bucket_rows, t.buckets, bucket + 1) - t.first_row;
+        neo__floats<1> s;
+        s.v[0] = neo__bags_column(j, t, k, k_end, begin, end, col, &row);
+        tree.push(bucket, s);
+    }
+    return __fadd_rn(tree.total().v[0], 0.0f);
+}
+static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
+    neo__bags_pool_any_kernel(const neo__bags_job j) {
+    if (neo__bags_refused(j)) return;
+    for (int f = blockIdx.y; f < j.feature_count; f += gridDim.y) {
+        const neo__job_feature p = j.features[f];
+        const neo__job_table &t = j.tables[p.table];
+        if (neo__bags_pool_lanes(t, j.aligned)) continue;
+        const int64_t step = (int64_t)gridDim.x * (NEO__BAGS_THREADS / 16);
+        int64_t b = (int64_t)blockIdx.x * (NEO__BAGS_THREADS / 16) + threadIdx.x / 16, next;
+        for (; b < p.bags; b += step) {
+            const int64_t *offsets = j.offsets + p.first_bag + b;
+            const int64_t k = offsets[0], k_end = offsets[1], length = k_end - k;
+            for (int64_t col = threadIdx.x % 16; col < t.store.dim; col += 16) {
+                float s = t.buckets == 1 ? neo__bags_column(j, t, k, k_end, 0, t.rows, col, &next)
+                                         : neo__bags_buckets(j, t, k, k_end, col);
+                if (t.mean && length > 1) s = __fdiv_rn(s, (float)length);
+                j.out[p.out_at + b * p.out_stride + col] = s;
+            }
+        }
+    }
+}
+/* NEO_POOL_NONE: 16 lanes an id. */
+static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
+    neo__bags_copy_kernel(const neo__bags_job j) {
+    if (neo__bags_refused(j)) return;
+    const int64_t *offsets = j.offsets;
+    const neo__job_feature *features = j.features;
+    const int64_t first = offsets[0], count = NEO__MIN(offsets[j.bags] - first, j.out_rows);
+    const int64_t step = (int64_t)gridDim.x * (NEO__BAGS_THREADS / 16);
+    int64_t i = (int64_t)blockIdx.x * (NEO__BAGS_THREADS / 16) + threadIdx.x / 16;
+    for (; i < count; i += step) {
+        const int64_t f = neo__bags_last(0, j.feature_count, first + i,
+                                         [=](int64_t q) { return offsets[features[q].first_bag]; });
+        const neo__job_table &t = j.tables[features[f].table];
+        const int64_t row = neo__bags_row(j, t.rows, first + i);
+        float *to = j.out + i * features[f].out_stride;
+        for (int64_t col = threadIdx.x % 16; col < t.store.dim; col += 16) {
+            const float x = row < 0 ? 0.0f : neo__bags_element(t.store, row, col);
+            to[col] = row >= 0 && j.weights ? __fmul_rn(neo__bags_weight_of(j, first + i), x) : x;
+        }
+    }
+}
+template <neo_dtype T>
+static void neo__bags_launch_pool(neo__cuda *d, const neo__bags_job *j, int lanes, dim3 grid) {
+    switch (lanes) {
+    case 4:
+        NEO__LAUNCH((neo__bags_pool_kernel<T, 4>), grid, NEO__BAGS_THREADS, 0, d->stream, *j);
+        break;
+    case 8:
+        NEO__LAUNCH((neo__bags_pool_kernel<T, 8>), grid, NEO__BAGS_THREADS, 0, d->stream, *j);
+        break;
+    case 16:
+        NEO__LAUNCH((neo__bags_pool_kernel<T, 16>), grid, NEO__BAGS_THREADS, 0, d->stream, *j);
+        break;
+    default: NEO__LAUNCH((neo__bags_pool_kernel<T, 32>), grid, NEO__BAGS_THREADS, 0, d->stream, *j);
+    }
+}
+/* Blocks of a kernel in which `lanes` share a bag: the features are the grid's second dimension. */
+static dim3 neo__bags_grid(const neo__cuda *d, const neo__bags_job *j, int lanes) {
+    int64_t bags = 0;
+    for (int f = 0; f < j->feature_count; f++) bags = NEO__MAX(bags, j->host_features[f].bags);
+    const unsigned x = neo__cuda_blocks(d, bags * lanes, NEO__BAGS_THREADS);
+    return dim3(x, (unsigned)NEO__MIN(j->feature_count, 65535));
+}
+static neo_status neo__bags_forward(neo_device *device, const neo__bags_job *j) {
+    neo__cuda *d = (neo__cuda *)device;
+    NEO__TRY(neo__cuda_enter(d));
+    if (j->bags == 0) return NEO_OK;
+    if (j->none) {
+        NEO__LAUNCH(neo__bags_copy_kernel, neo__cuda_blocks(d, j->most_ids * 16, NEO__BAGS_THREADS),
+                    NEO__BAGS_THREADS, 0, d->stream, *j);
+        return neo__cuda_launched(d, "bags: copy");
+    }
+    const neo_dtype dtype[4] = {NEO_F32, NEO_F16, NEO_BF16, NEO_I8};
+    unsigned has[4] = {0, 0, 0,
+                       0}; /* lanes of the tables of a dtype, as bits; 1: a column per lane */
+    for (int f = 0; f < j->feature_count; f++) {
+        const neo__job_table &t = j->host_tables[j->host_features[f].table];
+        const int lanes = neo__bags_pool_lanes(t, j->aligned);
+        for (int k = 0; k < 4; k++)
+            if (t.store.dtype == dtype[k]) has[k] |= lanes ? (unsigned)lanes : 1u;
+    }
+    if ((has[0] | has[1] | has[2] | has[3]) & 1u) {
+        NEO__LAUNCH(neo__bags_pool_any_kernel, neo__bags_grid(d, j, 16), NEO__BAGS_THREADS, 0,
+                    d->stream, *j);
+        NEO__TRY(neo__cuda_launched(d, "bags: lookup"));
+    }
+    for (int lanes = 4; lanes <= 32; lanes *= 2) {
+        const dim3 grid = neo__bags_grid(d, j, lanes);
+        if (has[0] & (unsigned)lanes) neo__bags_launch_pool<NEO_F32>(d, j, lanes, grid);
+        if (has[1] & (unsigned)lanes) neo__bags_launch_pool<NEO_F16>(d, j, lanes, grid);
+        if (has[2] & (unsigned)lanes) neo__bags_launch_pool<NEO_BF16>(d, j, lanes, grid);
+        if (has[3] & (unsigned)lanes) neo__bags_launch_pool<NEO_I8>(d, j, lanes, grid);
+        NEO__TRY(neo__cuda_launched(d, "bags: lookup"));
+    }
+    return NEO_OK;
+}
+
+/* ---- gradients of per-id weights: 16 lanes an id ---- */
+static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
+    neo__bags_weight_grad_kernel(const neo__bags_job j) {
+    if (neo__bags_refused(j)) return;
+    const int lane = threadIdx.x % 16;
+    const int64_t first = j.offsets[0], count = j.offsets[j.bags] - first;
+    const int64_t step = (int64_t)gridDim.x * (NEO__BAGS_THREADS / 16);
+    int64_t i = (int64_t)blockIdx.x * (NEO__BAGS_THREADS / 16) + threadIdx.x / 16;
+    for (; i < count; i += step) {
+        const int64_t bag = neo__bags_bag_of(j, 0, j.bags, first + i);
+        const neo__job_feature p = j.features[neo__bags_feature_of(j, bag)];
+        const neo__job_table &t = j.tables[p.table];
+        const int64_t row = neo__bags_row(j, t.rows, first + i);
+        const int64_t length = j.offsets[bag + 1] - j.offsets[bag];
+        const float *from = j.dout + p.out_at + (j.none ? i : bag - p.first_bag) * p.out_stride;
+        float sum = 0.0f;
+        for (int64_t col = lane; row >= 0 && col - lane < t.store.dim; col += 16) {
+            float x = 0.0f;
+            if (col < t.store.dim) x = __fmul_rn(from[col], neo__bags_element(t.store, row, col));
+            sum = __fadd_rn(sum, neo__tree16_warp(x));
+        }
+        if (t.mean && length > 1) sum = __fdiv_rn(sum, (float)length);
+        if (lane == 0) j.dweights[i] = sum;
+    }
+}
+static neo_status neo__bags_weight_grad(neo_device *device, const neo__bags_job *j) {
+    neo__cuda *d = (neo__cuda *)device;
+    NEO__TRY(neo__cuda_enter(d));
+    if (j->bags == 0 || j->most_ids == 0) return NEO_OK;
+    NEO__LAUNCH(neo__bags_weight_grad_kernel,
+                neo__cuda_blocks(d, j->most_ids * 16, NEO__BAGS_THREADS), NEO__BAGS_THREADS, 0,
+                d->stream, *j);
+    return neo__cuda_launched(d, "bags: gradients of weights");
+}
+
+/* ---- records ---- */
+
+/* Gradients of MEAN tables, divided by the lengths of their bags. */
+static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
+    neo__bags_pack_kernel(const neo__bags_job j) {
+    if (neo__bags_refused(j)) return;
+    for (int f = blockIdx.y; f < j.feature_count; f += gridDim.y) {
+        const neo__job_feature p = j.features[f];
+        const neo__job_table &t = j.tables[p.table];
+        if (!t.mean) continue;
+        const int64_t step = (int64_t)gridDim.x * NEO__BAGS_WARPS;
+        for (int64_t b = (int64_t)blockIdx.x * NEO__BAGS_WARPS + threadIdx.x / 32; b < p.bags;
+             b += step) {
+            const int64_t *offsets = j.offsets + p.first_bag + b, length = offsets[1] - offsets[0];
+            const float *from = j.dout + p.out_at + b * p.out_stride;
+            float *to = j.packed + p.out_at + b * p.pack_stride;
+            if (length == 0) continue;
+            for (int64_t col = threadIdx.x % 32; col < t.store.dim; col += 32)
+                to[col] = length > 1 ? __fdiv_rn(from[col], (float)length) : from[col];
+        }
+    }
+}
+/* The leaf of sample s of a feature, counted from the call's first. */
+static __device__ __forceinline__ int64_t neo__bags_leaf(const neo__bags_job &j, int64_t bags,
+                                                         int64_t s) {
+    const neo__leaf_cut &c = j.leaves;
+    if (j.leaf_bits == 0) return 0;
+    if (c.count == 0) return neo__bucket_of(bags, c.shards, s);
+    s = s / c.rows_per_sample + neo__leaf_begin(c.batch, c.shards, c.first);
+    return neo__bucket_of(c.batch, c.shards, s) - c.first;
+}
+template <class K>
+static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
+    neo__bags_records_kernel(const neo__bags_job j) {
+    K *keys = (K *)j.keys[0];
+    uint32_t *values = j.values[0];
+    const K none = (K)j.key_count << j.leaf_bits;
+    int64_t first = 0, count = 0;
+    if (!neo__bags_refused(j)) {
+        first = j.offsets[0], count = j.offsets[j.bags] - first;
+        neo__bags_each_id(j, [&](int64_t k, int64_t bag) {
+            const neo__job_feature p = j.features[neo__bags_feature_of(j, bag)];
+            const neo__job_table &t = j.tables[p.table];
+            const int64_t i = k - first, s = bag - p.first_bag, row = neo__bags_row(j, t.rows, k);
+            const int64_t stride = j.packs && t.mean ? p.pack_stride : p.out_stride;
+            const int64_t at = p.out_at + (j.none ? i : s) * stride;
+            if (j.indirect) j.grad_at[i] = at;
+            values[i] = j.indirect ? (uint32_t)i : (uint32_t)(at / j.grad_unit);
+            keys[i] = row < 0
+                          ? none
+                          : (K)(t.first_key + row) << j.leaf_bits | (K)neo__bags_leaf(j, p.bags, s);
+        });
+    }
+    const int64_t threads = (int64_t)gridDim.x * blockDim.x; /* launched for more than there are */
+    for (int64_t i = count + (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < j.records;
+         i += threads)
+        keys[i] = none, values[i] = 0;
+}
+template <class K>
+static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
+    neo__bags_row_records_kernel(const neo__bags_job j, const int64_t *rows, int64_t first_key) {
+    const int64_t threads = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < j.records; i += threads) {
+        ((K *)j.keys[0])[i] = (K)(first_key + rows[i]);
+        j.values[0][i] = (uint32_t)i;
+    }
+}
+static int neo__bags_bits(int64_t largest) {
+    int bits = 0;
+    for (; largest > 0; largest >>= 1) bits++;
+    return bits;
+}
+template <class K> static cudaError_t neo__bags_sort_records(neo__cuda *d, const neo__bags_job *j) {
+    size_t bytes = j->temp_bytes;
+    const int first = j->leaf_sort ? 0 : j->leaf_bits;
+    return cub::DeviceRadixSort::SortPairs(
+        j->temp, bytes, (const K *)j->keys[0], (K *)j->keys[1], (const uint32_t *)j->values[0],
+        j->values[1], j->records, first, j->leaf_bits + neo__bags_bits(j->key_count), d->stream);
+}
+template <class K> static size_t neo__bags_temp(int64_t records) {
+    size_t sort = 0, scan = 0;
+    cudaError_t error = cub::DeviceRadixSort::SortPairs(
+        NULL, sort, (const K *)NULL, (K *)NULL, (const uint32_t *)NULL, (uint32_t *)NULL, records,
+        0, (int)(8 * sizeof(K)), (cudaStream_t)0);
+    if (error == cudaSuccess)
+        error = cub::DeviceScan::ExclusiveSum(NULL, scan, (const uint32_t *)NULL, (uint32_t *)NULL,
+                                              records + 1, (cudaStream_t)0);
+    return error == cudaSuccess ? NEO__MAX(sort, scan) : SIZE_MAX / 4; /* no device has that */
+}
+static size_t neo__bags_temp_bytes(neo_device *device, int64_t records, int wide) {
+    if (neo__cuda_enter((neo__cuda *)device) != NEO_OK) return SIZE_MAX / 4;
+    return wide ? neo__bags_temp<uint64_t>(records) : neo__bags_temp<uint32_t>(records);
+}
+static neo_status neo__bags_sorted(neo__cuda *d, const neo__bags_job *j) {
+    NEO__TRY(neo__cuda_launched(d, "bags: records"));
+    const cudaError_t error =
+        j->wide ? neo__bags_sort_records<uint64_t>(d, j) : neo__bags_sort_records<uint32_t>(d, j);
+    return error == cudaSuccess ? NEO_OK : neo__cuda_fail(d, error, "bags: sort");
+}
+static neo_status neo__bags_sort(neo_device *device, const neo__bags_job *j) {
+    neo__cuda *d = (neo__cuda *)device;
+    NEO__TRY(neo__cuda_enter(d));
+    if (j->records == 0 || j->bags == 0) return NEO_OK;
+    if (j->packs) {
+        NEO__LAUNCH(neo__bags_pack_kernel, neo__bags_grid(d, j, 32), NEO__BAGS_THREADS, 0,
+                    d->stream, *j);
+        NEO__TRY(neo__cuda_launched(d, "bags: pack"));
+    }
+    const unsigned blocks = neo__cuda_blocks(d, j->records, NEO__BAGS_TILE);
+    if (j->wide)
+        NEO__LAUNCH((neo__bags_records_kernel<uint64_t>), blocks, NEO__BAGS_THREADS, 0, d->stream,
+                    *j);
+    else
+        NEO__LAUNCH((neo__bags_records_kernel<uint32_t>), blocks, NEO__BAGS_THREADS, 0, d->stream,
+                    *j);
+    return neo__bags_sorted(d, j);
+}
+static neo_status neo__bags_sort_rows(neo_device *device, const neo__bags_job *j,
+                                      const int64_t *rows, int64_t first_key) {
+    neo__cuda *d = (neo__cuda *)device;
+    NEO__TRY(neo__cuda_enter(d));
+    if (j->records == 0) return NEO_OK;
+    const unsigned blocks = neo__cuda_blocks(d, j->records, NEO__BAGS_THREADS);
+    if (j->wide)
+        NEO__LAUNCH((neo__bags_row_records_kernel<uint64_t>), blocks, NEO__BAGS_THREADS, 0,
+                    d->stream, *j, rows, first_key);
+    else
+        NEO__LAUNCH((neo__bags_row_records_kernel<uint32_t>), blocks, NEO__BAGS_THREADS, 0,
+                    d->stream, *j, rows, first_key);
+    return neo__bags_sorted(d, j);
+}
+
+/* ---- sums down a run ---- */
+
+/* s += gradients of records [i, end), in order; `from` is at their first column. So many loads are
+   on their way at once: AHEAD, and for the rest of a run half of that, and so on. */
+template <int W, int AHEAD> struct neo__bags_adder {
+    static __device__ __forceinline__ void add(const neo__bags_job &j, const float *from,
+                                               const float *weights, int64_t i, int64_t end,
+                                               neo__floats<W> &s) {
+        const uint32_t *values = j.values[1];
+        for (; end - i >= AHEAD; i += AHEAD) {
+            neo__floats<W> x[AHEAD];
+            uint32_t value[AHEAD];
+            NEO__UNROLL
+            for (int a = 0; a < AHEAD; a++) value[a] = values[i + a];
+            NEO__UNROLL
+            for (int a = 0; a < AHEAD; a++) {
+                const int64_t at =
+                    j.indirect ? j.grad_at[value[a]] : (int64_t)value[a] * j.grad_unit;
+                x[a] = neo__cuda_load<W>(from + at);
+            }
+            NEO__UNROLL
+            for (int a = 0; a < AHEAD; a++) {
+                if (weights)
+                    neo__bags_plus<W>(s, weights[value[a]], x[a]);
+                else
+                    neo__bags_plus<W>(s, x[a]);
+            }
+        }
+        if (i < end) neo__bags_adder<W, AHEAD / 2>::add(j, from, weights, i, end, s);
+    }
+};
+template <int W> struct neo__bags_adder<W, 0> {
+    static __device__ __forceinline__ void add(const neo__bags_job &, const float *, const float *,
+                                               int64_t, int64_t, neo__floats<W> &) {}
+};
+template <int W, int AHEAD>
+static __device__ __forceinline__ void neo__bags_add(const neo__bags_job &j, const float *from,
+                                                     int64_t i, int64_t end, neo__floats<W> &s) {
+    const float *weights = j.weights ? j.weights + (j.offsets[0] - j.id_base) : NULL;
+    neo__bags_adder<W, AHEAD>::add(j, from, weights, i, end, s);
+}
+/* The gradients of one row, records [i, end): a chain per leaf, + 0.0f, and the leaves' tree. */
+template <class K, int W, int AHEAD>
+static __device__ __forceinline__ neo__floats<W>
+neo__bags_merge(const neo__bags_job &j, const float *from, int64_t i, int64_t end) {
+    const K *keys = (const K *)j.keys[1];
+    const neo__floats<W> zero = {};
+    if (keys[i] == keys[end - 1]) {
+        neo__floats<W> s = zero;
+        neo__bags_add<W, AHEAD>(j, from, i, end, s);
+        neo__bags_plus<W>(s, zero);
+        return s;
+    }
+    neo__bags_tree<W> tree;
+    tree.depth = 0;
+    while (i < end) {
+        const K key = keys[i], leaf = key & (((K)1 << j.leaf_bits) - 1);
+        const int64_t stop =
+            neo__bags_last(i, end, 0,
+                           [=](int64_t q) { return keys[q] == key ? (int64_t)0 : (int64_t)1; }) +
+            1;
+        neo__floats<W> s = zero;
+        neo__bags_add<W, AHEAD>(j, from, i, stop, s);
+        neo__bags_plus<W>(s, zero);
+        tree.push((int64_t)leaf, s);
+        i = stop;
+    }
+    return tree.total();
+}
+static __device__ __forceinline__ const float *neo__bags_grads(const neo__bags_job &j,
+                                                               const neo__job_table &t) {
+    return j.packs && t.mean ? j.packed : j.dout;
+}
+
+/* ---- runs ---- */
+typedef struct neo__bags_run {
+    int64_t begin; /* its first record */
+    int64_t row;
+    int table;
+} neo__bags_run;
+NEO__STATIC_ASSERT(2 * NEO__JOB_SHARED_FLOATS * sizeof(float) +
+                           32 * NEO__BAGS_WARPS * sizeof(neo__bags_run) <= 48 * 1024,
+                   "a block has 48 KiB of shared memory, lists of runs included");
+template <class K>
+static __device__ __forceinline__ neo__bags_run neo__bags_run_at(const neo__bags_job &j,
+                                                                 int64_t i) {
+    const int64_t key = (int64_t)(((const K *)j.keys[1])[i] >> j.leaf_bits);
+    neo__bags_run run;
+    run.begin = i;
+    run.table = neo__bags_table_of_key(j, key);
+    run.row = key - j.tables[run.table].first_key;
+    return run;
+}
+/* Record i is the first of a row. */
+template <class K>
+static __device__ __forceinline__ bool neo__bags_starts(const neo__bags_job &j, int64_t i) {
+    const K *keys = (const K *)j.keys[1];
+    if (i >= j.records || (int64_t)(keys[i] >> j.leaf_bits) >= j.key_count) return false;
+    return i == 0 || keys[i] >> j.leaf_bits != keys[i - 1] >> j.leaf_bits;
+}
+/* The end of a run, for LANES threads of `mask` at once. */
+template <class K, int LANES>
+static __device__ __forceinline__ int64_t neo__bags_end(const neo__bags_job &j, int64_t begin,
+                                                        unsigned mask) {
+    const K *keys = (const K *)j.keys[1];
+    const K key = keys[begin] >> j.leaf_bits;
+    const int lane = threadIdx.x % LANES, shift = threadIdx.x % 32 - lane;
+    const unsigned all = LANES == 32 ? 0xFFFFFFFFu : (1u << (LANES & 31)) - 1u;
+    for (int64_t i = begin + 1;; i += LANES) {
+        const bool same = i + lane < j.records && keys[i + lane] >> j.leaf_bits == key;
+        const unsigned other = ~(__ballot_sync(mask, same) >> shift) & all;
+        if (other) return i + __ffs((int)other) - 1;
+    }
+}
+/* The runs of the tables for which mine(table) that begin in a window of 32 records, to the warp's
+   list. Long ones go to j.longs. Returns how many. */
+template <class K, class Mine>
+static __device__ __forceinline__ int neo__bags_window(const neo__bags_job &j, int64_t window,
+                                                       neo__bags_run *list, Mine mine) {
+    const K *keys = (const K *)j.keys[1];
+    const int lane = threadIdx.x % 32;
+    const int64_t i = window * 32 + lane, far = i + NEO__JOB_LONG;
+    neo__bags_run run;
+    bool take = neo__bags_starts<K>(j, i);
+    if (take) {
+        run = neo__bags_run_at<K>(j, i);
+        take = mine(run.table);
+    }
+    if (take && far < j.records && keys[far] >> j.leaf_bits == keys[i] >> j.leaf_bits) {
+        j.longs[1 + atomicAdd(&j.longs[0], 1ull)] = (unsigned long long)i;
+        take = false;
+    }
+    const unsigned taken = __ballot_sync(0xFFFFFFFFu, take);
+    if (take) list[__popc(taken & ((1u << lane) - 1u))] = run;
+    __syncwarp();
+    return __popc(taken);
+}
+
+/* ---- row-wise Adagrad on f32 rows, in registers ---- */
+
+/* Lanes times fours of a row whose step is nothing but this; 0: another step. */
+static __host__ __device__ __forceinline__ int
+neo__bags_rowwise_fours(const neo__bags_job &j, const neo__job_table &t, const neo__job_rule &o) {
+    if (j.keep || t.store.dtype != NEO_F32 || o.step.kind != NEO_BAG_ROWWISE_ADAGRAD) return 0;
+    if (o.step.adjusts || o.step.max_norm > 0.0f || t.store.dim > NEO__BAGS_MOST_DIM) return 0;
+    return neo__bags_lanes(t, j.aligned);
+}
+/* sum + the squares of a chunk of 4 LANES columns: blocks of 16 by the fixed tree, in order. */
+template <int LANES>
+static __device__ __forceinline__ float neo__bags_squares_on(float sum, const neo__floats<4> &g,
+                                                             unsigned mask) {
+    float q[4];
+    NEO__UNROLL
+    for (int c = 0; c < 4; c++) q[c] = __fmul_rn(g.v[c], g.v[c]);
+    NEO__UNROLL
+    for (int step = 2; step > 0; step /= 2) /* columns 8 apart, then 4 */
+        for (int c = 0; c < 4; c++)
+            q[c] = __fadd_rn(q[c], __shfl_xor_sync(mask, q[c], step, LANES));
+    const float block = __fadd_rn(__fadd_rn(q[0], q[2]), __fadd_rn(q[1], q[3]));
+    NEO__UNROLL
+    for (int lane = 0; lane < LANES; lane += 4)
+        sum = __fadd_rn(sum, __shfl_sync(mask, block, lane, LANES));
+    return sum;
+}
+template <class K, int LANES, int CHUNKS>
+static __device__ __forceinline__ void neo__bags_rowwise(const neo__bags_job &j,
+                                                         const neo__bags_run &run, unsigned mask) {
+    const neo__job_table &t = j.tables[run.table];
+    const neo__bag_step &o = j.rules[run.table].step;
+    const int64_t dim = t.store.dim;
+    const int lane = threadIdx.x % LANES;
+    float *row = (float *)(void *)t.store.data + run.row * dim, *state = t.state[0] + run.row;
+    neo__floats<4> w[CHUNKS], g[CHUNKS];
+    float sum = 0.0f;
+    const float before = *state;
+    NEO__UNROLL
+    for (int c = 0; c < CHUNKS; c++) { /* on their way while gradients add up */
+        const int64_t col = 4 * (c * LANES + lane);
+        if (col < dim) w[c] = neo__cuda_load<4>(row + col);
+    }
+    const int64_t end = neo__bags_end<K, LANES>(j, run.begin, mask);
+    const float *from = neo__bags_grads(j, t);
+    NEO__UNROLL
+    for (int c = 0; c < CHUNKS; c++) {
+        const int64_t col = 4 * (c * LANES + lane);
+        g[c] = {};
+        if (col < dim) g[c] = neo__bags_merge<K, 4, NEO__BAGS_AHEAD>(j, from + col, run.begin, end);
+        __syncwarp(mask);
+        sum = neo__bags_squares_on<LANES>(sum, g[c], mask);
+    }
+    const float s = __fadd_rn(before, __fdiv_rn(sum, (float)dim));
+    const float rate = __fdiv_rn(o.lr, __fadd_rn(__fsqrt_rn(s), o.eps));
+    NEO__UNROLL
+    for (int c = 0; c < CHUNKS; c++) {
+        const int64_t col = 4 * (c * LANES + lane);
+        if (col >= dim) continue;
+        neo__bags_plus<4>(w[c], -rate, g[c]);
+        neo__cuda_store<4>(row + col, w[c]);
+    }
+    if (lane == 0) *state = s;
+}
+template <class K, int LANES, int CHUNKS>
+static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
+    neo__bags_rowwise_kernel(const neo__bags_job j) {
+    __shared__ neo__bags_run lists[NEO__BAGS_WARPS][32];
+    neo__bags_run *list = lists[threadIdx.x / 32];
+    const int group = threadIdx.x % 32 / LANES;
+    const unsigned lanes = LANES == 32 ? 0xFFFFFFFFu : (1u << (LANES & 31)) - 1u;
+    const unsigned mask = lanes << (group * LANES % 32);
+    const int64_t windows = (j.records + 31) / 32, step = (int64_t)gridDim.x * NEO__BAGS_WARPS;
+    int64_t window = (int64_t)blockIdx.x * NEO__BAGS_WARPS + threadIdx.x / 32;
+    for (; window < windows; window += step) {
+        const int count = neo__bags_window<K>(j, window, list, [&j](int table) {
+            return neo__bags_rowwise_fours(j, j.tables[table], j.rules[table]) == LANES * CHUNKS;
+        });
+        for (int r = group; r < count; r += 32 / LANES)
+            neo__bags_rowwise<K, LANES, CHUNKS>(j, list[r], mask);
+        __syncwarp();
+    }
+}
+
+/* ---- every other step, and sums that are kept: 16 lanes a row ---- */
+
+/* A row's sum to g, or to where it is kept. */
+template <class K, int AHEAD>
+static __device__ __forceinline__ void neo__bags_sum_row(const neo__bags_job &j,
+                                                         const neo__bags_run &run, int64_t end,
+                                                         int first, int step, float *g) {
+    const neo__job_table &t = j.tables[run.table];
+    const float *from = neo__bags_grads(j, t);
+    const uint32_t at = j.keep ? j.keep_at[run.begin] : 0;
+    float *to = j.keep ? j.kept + (int64_t)(at >> 1) * j.max_dim : g;
+    for (int64_t col = first; col < t.store.dim; col += step) {
+        neo__floats<1> s;
+        if (j.add) {
+            s.v[0] = to[col];
+            neo__bags_add<1, AHEAD>(j, from + col, run.begin, end, s);
+        } else {
+            s = neo__bags_merge<K, 1, AHEAD>(j, from + col, run.begin, end);
+            if (j.keep && !(at & 1)) s.v[0] = __fadd_rn(to[col], s.v[0]);
+        }
+        to[col] = s.v[0];
+    }
+}
+/* The step of a row by its gradient g, which neo__job_scratch floats begin with. 16 lanes. */
+static __device__ void neo__bags_step_row(const neo__bags_job &j, const neo__bags_run &run,
+                                          float *g) {
+    const neo__job_table &t = j.tables[run.table];
+    const neo__job_rule &o = j.rules[run.table];
+    const unsigned mask = neo__mask_warp();
+    const int64_t dim = t.store.dim, room = neo__bag_room(dim);
+    const bool narrow = t.store.dtype != NEO_F32;
+    float *spare = g + room, *word = NULL;
+    float *w = narrow ? spare + room : (float *)(void *)t.store.data + run.row * dim;
+    float *state[2];
+    for (int k = 0; k < 2; k++)
+        state[k] = t.state[k] ? t.state[k] + run.row * t.state_dim[k] : NULL;
+    if (narrow) neo__rows_decode_warp(&t.store, run.row, 0, dim, w);
+    if (narrow && !o.nearest) {
+        word = w + room;
+        neo__rows_words_warp(&t.store, &run.row, 1, &o.round, word);
+    }
+    __syncwarp(mask);
+    neo__row_sums_warp sums = {NULL, 0, 0};
+    neo__bag_step_row_warp(&o.step, &sums, w, state[0], state[1], g, spare, dim);
+    __syncwarp(mask);
+    if (narrow) neo__rows_encode_warp(&t.store, run.row, w, word);
+    __syncwarp(mask);
+}
+template <class K>
+static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
+    neo__bags_step_kernel(const neo__bags_job j) {
+    NEO__DYNAMIC_SHARED(float, shared);
+    __shared__ neo__bags_run lists[NEO__BAGS_WARPS][32];
+    neo__bags_run *list = lists[threadIdx.x / 32];
+    const int vectors = blockDim.x / 16, vector = threadIdx.x / 16, warps = blockDim.x / 32;
+    float *g = j.scratch ? j.scratch + (int64_t)(blockIdx.x * vectors + vector) * j.scratch_floats
+                         : shared + vector * j.scratch_floats;
+    const int64_t windows = (j.records + 31) / 32, step = (int64_t)gridDim.x * warps;
+    int64_t window = (int64_t)blockIdx.x * warps + threadIdx.x / 32;
+    for (; window < windows; window += step) {
+        const int count = neo__bags_window<K>(j, window, list, [&j](int table) {
+            return neo__bags_rowwise_fours(j, j.tables[table], j.rules[table]) == 0;
+        });
+        for (int r = vector % 2; r < count; r += 2) {
+            const int64_t end = neo__bags_end<K, 16>(j, list[r].begin, neo__mask_warp());
+            neo__bags_sum_row<K, NEO__BAGS_AHEAD>(j, list[r], end, threadIdx.x % 16, 16, g);
+            __syncwarp(neo__mask_warp());
+            if (!j.keep) neo__bags_step_row(j, list[r], g);
+        }
+        __syncwarp();
+    }
+}
+/* Long runs: a block each. */
+template <class K>
+static __global__ void __launch_bounds__(NEO__BAGS_LONG_THREADS)
+    neo__bags_long_kernel(const neo__bags_job j) {
+    NEO__DYNAMIC_SHARED(float, shared);
+    const K *keys = (const K *)j.keys[1];
+    float *g = j.scratch ? j.scratch + (int64_t)blockIdx.x * j.scratch_floats : shared;
+    const unsigned long long count = j.longs[0];
+    for (unsigned long long r = blockIdx.x; r < count; r += gridDim.x) {
+        const neo__bags_run run = neo__bags_run_at<K>(j, (int64_t)j.longs[1 + r]);
+        const int64_t key = (int64_t)(keys[run.begin] >> j.leaf_bits);
+        const int leaf_bits = j.leaf_bits;
+        const int64_t end =
+            neo__bags_last(run.begin, j.records, key,
+                           [=](int64_t q) { return (int64_t)(keys[q] >> leaf_bits); }) +
+            1;
+        neo__bags_sum_row<K, NEO__BAGS_LONG_AHEAD>(j, run, end, (int)threadIdx.x, (int)blockDim.x,
+                                                   g);
+        __syncthreads();
+        if (!j.keep && threadIdx.x < 16) neo__bags_step_row(j, run, g);
+        __syncthreads();
+    }
+}
+
+/* ---- launches ---- */
+template <class K>
+static void neo__bags_launch_rowwise(neo__cuda *d, const neo__bags_job *j, int fours) {
+    const unsigned blocks = neo__cuda_blocks(d, (j->records + 31) / 32, NEO__BAGS_WARPS);
+#define NEO__BAGS_ROWWISE(LANES, CHUNKS)                                                           \
+    NEO__LAUNCH((neo__bags_rowwise_kernel<K, LANES, CHUNKS>), blocks, NEO__BAGS_THREADS, 0,        \
+                d->stream, *j)
+    switch (fours) {
+    case 4: NEO__BAGS_ROWWISE(4, 1); break;
+    case 8: NEO__BAGS_ROWWISE(8, 1); break;
+    case 16: NEO__BAGS_ROWWISE(16, 1); break;
+    case 32: NEO__BAGS_ROWWISE(32, 1); break;
+    case 64: NEO__BAGS_ROWWISE(32, 2); break;
+    case 128: NEO__BAGS_ROWWISE(32, 4); break;
+    default: NEO__BAGS_ROWWISE(32, 8);
+    }
+#undef NEO__BAGS_ROWWISE
+}
+/* Threads of a block whose vectors have each `floats` of shared memory. */
+static unsigned neo__bags_step_threads(const neo__bags_job *j) {
+    const int64_t fit = 2 * NEO__JOB_SHARED_FLOATS / j->scratch_floats / 2 * 2;
+    return j->scratch ? 32u : 16u * (unsigned)NEO__MIN(fit, (int64_t)(NEO__BAGS_THREADS / 16));
+}
+template <class K> static neo_status neo__bags_update_as(neo__cuda *d, const neo__bags_job *j) {
+    const size_t bytes = (size_t)j->scratch_floats * sizeof(float);
+    const unsigned threads = neo__bags_step_threads(j), most = NEO__JOB_VECTORS / 2;
+    unsigned blocks = neo__cuda_blocks(d, (j->records + 31) / 32, threads / 32), has = 0;
+    for (int t = 0; t < j->table_count; t++) {
+        const int fours = neo__bags_rowwise_fours(*j, j->host_tables[t], j->host_rules[t]);
+        has |= fours ? (unsigned)fours : 1u;
+    }
+    NEO__CUDA_TRY(d, cudaMemsetAsync(j->longs, 0, sizeof *j->longs, d->stream));
+    if (j->scratch) blocks = NEO__MIN(blocks, most);
+    if (has & 1u)
+        NEO__LAUNCH((neo__bags_step_kernel<K>), blocks, threads,
+                    j->scratch ? 0 : bytes * (threads / 16), d->stream, *j);
+    for (int fours = 4; fours <= NEO__BAGS_MOST_DIM / 4; fours *= 2)
+        if (has & (unsigned)fours) neo__bags_launch_rowwise<K>(d, j, fours);
+    NEO__TRY(neo__cuda_launched(d, "bags: update"));
+    if (j->records <= NEO__JOB_LONG) return NEO_OK;
+    blocks = neo__cuda_blocks(d, j->records, NEO__JOB_LONG);
+    if (j->scratch) blocks = NEO__MIN(blocks, most);
+    NEO__LAUNCH((neo__bags_long_kernel<K>), blocks, NEO__BAGS_LONG_THREADS, j->scratch ? 0 : bytes,
+                d->stream, *j);
+    return neo__cuda_launched(d, "bags: update of long runs");
+}
+static neo_status neo__bags_update(neo_device *device, const neo__bags_job *j) {
+    neo__cuda *d = (neo__cuda *)device;
+    NEO__TRY(neo__cuda_enter(d));
+    if (j->records == 0) return NEO_OK;
+    return j->wide ? neo__bags_update_as<uint64_t>(d, j) : neo__bags_update_as<uint32_t>(d, j);
+}
+/* What is kept as records: each row is one. */
+template <class K>
+static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
+    neo__bags_kept_records_kernel(const neo__bags_job j) {
+    const int64_t threads = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < j.records; i += threads) {
+        ((K *)j.keys[1])[i] = (K)j.slot_key[i];
+        j.values[1][i] = (uint32_t)i;
+    }
+}
+static neo_status neo__bags_step_kept(neo_device *device, const neo__bags_job *j) {
+    neo__cuda *d = (neo__cuda *)device;
+    NEO__TRY(neo__cuda_enter(d));
+    if (j->records == 0) return NEO_OK;
+    const unsigned blocks = neo__cuda_blocks(d, j->records, NEO__BAGS_THREADS);
+    if (j->wide)
+        NEO__LAUNCH((neo__bags_kept_records_kernel<uint64_t>), blocks, NEO__BAGS_THREADS, 0,
+                    d->stream, *j);
+    else
+        NEO__LAUNCH((neo__bags_kept_records_kernel<uint32_t>), blocks, NEO__BAGS_THREADS, 0,
+                    d->stream, *j);
+    NEO__TRY(neo__cuda_launched(d, "bags: kept records"));
+    return neo__bags_update(device, j);
+}
+
+/* ---- slots of kept rows ---- */
+
+/* Where a key lies in the hash table, or where it would: the first free place of its chain. */
+static __device__ __forceinline__ uint64_t neo__bags_hash_find(const neo__bags_job &j,
+                                                               uint64_t key) {
+    uint64_t i = neo__mix64(key * 0x9E3779B97F4A7C15u) & j.hash_mask;
+    while (j.hash_key[i] && j.hash_key[i] != key + 1) i = (i + 1) & j.hash_mask;
+    return i;
+}
+/* A key that is not there. Others may come in beside it. */
+static __device__ __forceinline__ void neo__bags_hash_add(const neo__bags_job &j, uint64_t key,
+                                                          uint32_t slot) {
+    uint64_t i = neo__mix64(key * 0x9E3779B97F4A7C15u) & j.hash_mask;
+    unsigned long long *keys = (unsigned long long *)j.hash_key;
+    while (atomicCAS(&keys[i], 0ull, (unsigned long long)key + 1) != 0) i = (i + 1) & j.hash_mask;
+    j.hash_slot[i] = slot;
+}
+template <class K>
+static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
+    neo__bags_find_slots_kernel(const neo__bags_job j, int by_value) {
+    const K *keys = (const K *)j.keys[1];
+    const int64_t threads = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < j.records; i += threads) {
+        if (!neo__bags_starts<K>(j, i)) continue;
+        const uint64_t key = (uint64_t)(keys[i] >> j.leaf_bits), at = neo__bags_hash_find(j, key);
+        const bool known = j.hash_key[at] != 0;
+        j.keep_at[i] = known ? j.hash_slot[at] << 1 : 1u;
+        if (!known) j.fresh[by_value ? j.values[1][i] : (uint32_t)i] = 1;
+    }
+}
+template <class K>
+static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
+    neo__bags_give_slots_kernel(const neo__bags_job j, int by_value) {
+    const K *keys = (const K *)j.keys[1];
+    const int64_t threads = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < j.records; i += threads) {
+        if (!neo__bags_starts<K>(j, i) || !(j.keep_at[i] & 1u)) continue;
+        const uint64_t key = (uint64_t)(keys[i] >> j.leaf_bits);
+        const uint32_t slot =
+            (uint32_t)j.slot_count + j.place[by_value ? j.values[1][i] : (uint32_t)i];
+        j.slot_key[slot] = key;
+        j.keep_at[i] = slot << 1 | 1u;
+        neo__bags_hash_add(j, key, slot);
+    }
+}
+static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
+    neo__bags_hash_slots_kernel(const neo__bags_job j) {
+    const int64_t threads = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < j.slot_count; i += threads)
+        neo__bags_hash_add(j, j.slot_key[i], (uint32_t)i);
+}
+static neo_status neo__bags_find_slots(neo_device *device, const neo__bags_job *j, int by_value,
+                                       int64_t *fresh) {
+    neo__cuda *d = (neo__cuda *)device;
+    size_t bytes = j->temp_bytes;
+    uint32_t count;
+    NEO__TRY(neo__cuda_enter(d));
+    *fresh = 0;
+    if (j->records == 0) return NEO_OK;
+    NEO__CUDA_TRY(
+        d, cudaMemsetAsync(j->fresh, 0, (size_t)(j->records + 1) * sizeof *j->fresh, d->stream));
+    const unsigned blocks = neo__cuda_blocks(d, j->records, NEO__BAGS_THREADS);
+    if (j->wide)
+        NEO__LAUNCH((neo__bags_find_slots_kernel<uint64_t>), blocks, NEO__BAGS_THREADS, 0,
+                    d->stream, *j, by_value);
+    else
+        NEO__LAUNCH((neo__bags_find_slots_kernel<uint32_t>), blocks, NEO__BAGS_THREADS, 0,
+                    d->stream, *j, by_value);
+    NEO__TRY(neo__cuda_launched(d, "bags: slots"));
+    NEO__CUDA_TRY(d, cub::DeviceScan::ExclusiveSum(j->temp, bytes, (const uint32_t *)j->fresh,
+                                                   j->place, j->records + 1, d->stream));
+    NEO__TRY(neo__cuda_answer(d, j->place + j->records, sizeof count));
+    memcpy(&count, d->answer, sizeof count);
+    *fresh = count;
+    return NEO_OK;
+}
+static neo_status neo__bags_give_slots(neo_device *device, const neo__bags_job *j, int by_value) {
+    neo__cuda *d = (neo__cuda *)device;
+    NEO__TRY(neo__cuda_enter(d));
+    if (j->records == 0) return NEO_OK;
+    const unsigned blocks = neo__cuda_blocks(d, j->records, NEO__BAGS_THREADS);
+    if (j->wide)
+        NEO__LAUNCH((neo__bags_give_slots_kernel<uint64_t>), blocks, NEO__BAGS_THREADS, 0,
+                    d->stream, *j, by_value);
+    else
+        NEO__LAUNCH((neo__bags_give_slots_kernel<uint32_t>), blocks, NEO__BAGS_THREADS, 0,
+                    d->stream, *j, by_value);
+    return neo__cuda_launched(d, "bags: new slots");
+}
+static neo_status neo__bags_hash_slots(neo_device *device, const neo__bags_job *j) {
+    neo__cuda *d = (neo__cuda *)device;
+    NEO__TRY(neo__cuda_enter(d));
+    if (j->slot_count == 0) return NEO_OK;
+    NEO__LAUNCH(neo__bags_hash_slots_kernel, neo__cuda_blocks(d, j->slot_count, NEO__BAGS_THREADS),
+                NEO__BAGS_THREADS, 0, d->stream, *j);
+    return neo__cuda_launched(d, "bags: hash");
+}
+
+/* ---- squares of kept gradients; rows to and from f32: 16 lanes a row ---- */
+static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
+    neo__bags_squares_kernel(const neo__bags_job j, int64_t first, int64_t count, float *out) {
+    const int64_t blocks = neo__bag_blocks(j.max_dim),
+                  step = (int64_t)gridDim.x * (NEO__BAGS_THREADS / 16);
+    const int lane = threadIdx.x % 16;
+    int64_t i = (int64_t)blockIdx.x * (NEO__BAGS_THREADS / 16) + threadIdx.x / 16;
+    for (; i < count; i += step) {
+        const int table = neo__bags_table_of_key(j, (int64_t)j.slot_key[first + i]);
+        const int64_t dim = j.tables[table].store.dim;
+        const float *g = j.kept + (first + i) * j.max_dim;
+        for (int64_t b = 0; b < blocks; b++) {
+            const int64_t col = 16 * b + lane;
+            const float sum = neo__tree16_warp(col < dim ? __fmul_rn(g[col], g[col]) : 0.0f);
+            if (lane == 0) out[i * blocks + b] = sum;
+        }
+    }
+}
+static neo_status neo__bags_squares(neo_device *device, const neo__bags_job *j, int64_t first,
+                                    int64_t count, float *out) {
+    neo__cuda *d = (neo__cuda *)device;
+    NEO__TRY(neo__cuda_enter(d));
+    if (count == 0) return NEO_OK;
+    NEO__LAUNCH(neo__bags_squares_kernel, neo__cuda_blocks(d, 16 * count, NEO__BAGS_THREADS),
+                NEO__BAGS_THREADS, 0, d->stream, *j, first, count, out);
+    return neo__cuda_launched(d, "bags: squares");
+}
+/* Encoding fills a row up, so it works on a copy. */
+static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
+    neo__bags_rows_kernel(const neo__bags_job j, int table, int64_t first, int64_t count,
+                          float *rows, int write) {
+    NEO__DYNAMIC_SHARED(float, shared);
+    const neo__bag_rows &s = j.tables[table].store;
+    const int vectors = blockDim.x / 16, vector = threadIdx.x / 16;
+    float *w = j.scratch ? j.scratch + (int64_t)(blockIdx.x * vectors + vector) * j.scratch_floats
+                         : shared + vector * j.scratch_floats;
+    const int64_t step = (int64_t)gridDim.x * vectors;
+    for (int64_t i = (int64_t)blockIdx.x * vectors + vector; i < count; i += step) {
+        float *row = rows + i * s.dim;
+        if (!write) {
+            neo__rows_decode_warp(&s, first + i, 0, s.dim, row);
+            continue;
+        }
+        for (int64_t col = threadIdx.x % 16; col < s.dim; col += 16) w[col] = row[col];
+        __syncwarp(neo__mask_warp());
+        neo__rows_encode_warp(&s, first + i, w, NULL);
+        __syncwarp(neo__mask_warp());
+    }
+}
+static neo_status neo__bags_rows(neo_device *device, const neo__bags_job *j, int table,
+                                 int64_t first, int64_t count, float *rows, int write) {
+    neo__cuda *d = (neo__cuda *)device;
+    NEO__TRY(neo__cuda_enter(d));
+    if (count == 0) return NEO_OK;
+    const unsigned threads = neo__bags_step_threads(j), most = NEO__JOB_VECTORS / 2;
+    const size_t bytes = (size_t)j->scratch_floats * sizeof(float) * (threads / 16);
+    unsigned blocks = neo__cuda_blocks(d, 16 * count, threads);
+    if (j->scratch) blocks = NEO__MIN(blocks, most);
+    NEO__LAUNCH(neo__bags_rows_kernel, blocks, threads, j->scratch ? 0 : bytes, d->stream, *j,
+                table, first, count, rows, write);
+    return neo__cuda_launched(d, "bags: rows");
+}
+
+static void neo__bags_table(neo_device *t) {
+    t->bags_temp_bytes = neo__bags_temp_bytes;
+    t->bags_check = neo__bags_check;
+    t->bags_forward = neo__bags_forward;
+    t->bags_weight_grad = neo__bags_weight_grad;
+    t->bags_sort = neo__bags_sort;
+    t->bags_sort_rows = neo__bags_sort_rows;
+    t->bags_update = neo__bags_update;
+    t->bags_step_kept = neo__bags_step_kept;
+    t->bags_find_slots = neo__bags_find_slots;
+    t->bags_give_slots = neo__bags_give_slots;
+    t->bags_hash_slots = neo__bags_hash_slots;
+    t->bags_squares = neo__bags_squares;
+    t->bags_rows = neo__bags_rows;
+}
+
+/* ---- >>cuda-create ---- */
+
+/* Compiler flags that change arithmetic on the device without defining a macro show in these
+   results; x: 1 + 2^-12, -1 - 2^-11, 2^-140, 1, 3, 2. */
+static __global__ void neo__cuda_check_kernel(const float *x, int *bad) {
+    if (neo__bits_f32(__fmaf_rn(x[0], x[0], x[1])) != neo__bits_f32(0x1p-24f)) *bad = 1;
+    if (__fadd_rn(__fmul_rn(x[0], x[0]), x[1]) != 0.0f) *bad = 2;
+    if (neo__bits_f32(__fmul_rn(x[2], x[3])) != neo__bits_f32(0x1p-140f) ||
+        neo__bits_f32(__fadd_rn(x[2], x[2])) != neo__bits_f32(0x1p-139f))
+        *bad = 3;
+    if (neo__bits_f32(__fdiv_rn(x[3], x[4])) != 0x3EAAAAABu) *bad = 4;
+    if (neo__bits_f32(__fsqrt_rn(x[5])) != 0x3FB504F3u) *bad = 5;
+}
+static const char *neo__cuda_check_text(int bad) {
+    switch (bad) {
+    case 1: return "fma is rounded twice";
+    case 2: return "products and sums are contracted to fma";
+    case 3: return "denormals are flushed to zero (-ftz=true or --use_fast_math)";
+    case 4: return "division is not rounded correctly (-prec-div=false or --use_fast_math)";
+    default: return "square roots are not rounded correctly (-prec-sqrt=false, --use_fast_math)";
+    }
+}
+static neo_status neo__cuda_self_check(neo__cuda *d, const cudaDeviceProp *prop) {
+    const float x[6] = {1.0f + 0x1p-12f, -1.0f - 0x1p-11f, 0x1p-140f, 1.0f, 3.0f, 2.0f};
+    int *bad = (int *)(void *)d->result, *answer = (int *)(void *)d->answer;
+    memcpy(d->answer, x, sizeof x);
+    NEO__CUDA_TRY(d, cudaMemsetAsync(d->result, 0, 256, d->stream));
+    NEO__CUDA_TRY(d, cudaMemcpyAsync(d->result + 256, d->answer, sizeof x, cudaMemcpyHostToDevice,
+                                     d->stream));
+    const float *from = (const float *)(const void *)(d->result + 256);
+    NEO__LAUNCH(neo__cuda_check_kernel, 1, 1, 0, d->stream, from, bad);
+    const cudaError_t error = cudaGetLastError();
+#if !defined(NEO_CUDA_ON_CPU)
+    NEO__CHECK(error != cudaErrorNoKernelImageForDevice && error != cudaErrorUnsupportedPtxVersion,
+               NEO_ERR_DEVICE,
+               "neo_cuda_device_create: the program holds no code for %s: compile it with "
+               "nvcc -arch=sm_%d%d",
+               d->device.name, prop->major, prop->minor);
+#endif
+    NEO__CHECK(error != cudaErrorInvalidDeviceFunction, NEO_ERR_DEVICE,
+               "neo_cuda_device_create: the program holds no code for %s: compile it with "
+               "nvcc -arch=sm_%d%d",
+               d->device.name, prop->major, prop->minor);
+    if (error != cudaSuccess) return neo__cuda_fail(d, error, "the self-check");
+    NEO__TRY(neo__cuda_answer(d, bad, sizeof *bad));
+    NEO__CHECK(*answer == 0, NEO_ERR_NUMERIC,
+               "neo_cuda_device_create: compiler flags change arithmetic on the device: %s",
+               neo__cuda_check_text(*answer));
+    return NEO_OK;
+}
+
+static void neo__cuda_destroy(neo_device *device) {
+    neo__cuda *d = (neo__cuda *)device;
+    (void)cudaSetDevice(d->ordinal);
+    if (d->stream) (void)cudaStreamSynchronize(d->stream);
+    neo__cuda_products_drop(d);
+    if (d->blas) (void)cublasLtDestroy(d->blas);
+    if (d->work) (void)cudaFree(d->work);
+    if (d->blas_work) (void)cudaFree(d->blas_work);
+    if (d->result) (void)cudaFree(d->result);
+    if (d->answer) (void)cudaFreeHost(d->answer);
+    if (d->stream) (void)cudaStreamDestroy(d->stream);
+    (void)cudaGetLastError(); /* of a device that had failed */
+    free(d->product);
+    free(d);
+}
+
+static neo_status neo__cuda_take(neo__cuda *d) {
+    NEO__CUDA_TRY(d, cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking));
+    NEO__CUDA_TRY(d, cudaMalloc((void **)&d->result, NEO__CUDA_RESULT_BYTES));
+    NEO__CUDA_TRY(d, cudaHostAlloc((void **)&d->answer, NEO__CUDA_ANSWER_BYTES,
+                                   cudaHostAllocDefault));
+    NEO__CUDA_TRY(d, cudaMalloc((void **)&d->work, NEO__CUDA_WORK_BYTES));
+    d->work_bytes = NEO__CUDA_WORK_BYTES;
+    if (d->exact) return NEO_OK;
+    NEO__CUDA_TRY(d, cudaMalloc((void **)&d->blas_work, NEO__CUDA_BLAS_BYTES));
+    d->product = (neo__cuda_product *)calloc(NEO__CUDA_PRODUCTS, sizeof *d->product);
+    NEO__CHECK(d->product, NEO_ERR_MEMORY, "neo_cuda_device_create: no memory for a table");
+    const cublasStatus_t status = cublasLtCreate(&d->blas);
+    NEO__CHECK(status == CUBLAS_STATUS_SUCCESS, NEO_ERR_DEVICE,
+               "neo_cuda_device_create: %s: cublasLtCreate: %s", d->device.name,
+               cublasLtGetStatusString(status));
+    return NEO_OK;
+}
+static void neo__cuda_table(neo_device *t) {
+    t->bytes = (uint32_t)sizeof *t;
+    t->version = NEO__DEVICE_VERSION;
+    t->destroy = neo__cuda_destroy;
+    t->alloc = neo__cuda_alloc;
+    t->free = neo__cuda_free;
+    t->host_alloc = neo__cuda_host_alloc;
+    t->host_free = neo__cuda_host_free;
+    t->copy = neo__cuda_copy;
+    t->fill = neo__cuda_fill;
+    t->synchronize = neo__cuda_synchronize;
+    t->gemm = neo__cuda_gemm;
+    t->column_sums = neo__cuda_column_sums;
+    t->activation = neo__cuda_activation;
+    t->blend = neo__cuda_blend;
+    t->norm = neo__cuda_norm;
+    t->embedding = neo__cuda_embedding;
+    t->attention = neo__cuda_attention;
+    t->interact = neo__cuda_interact;
+    t->loss = neo__cuda_loss;
+    t->init = neo__cuda_init;
+    t->convert = neo__cuda_convert;
+    t->tree_sum = neo__cuda_tree_sum;
+    neo__bags_table(t);
+    t->optim = neo__cuda_optim_call;
+}
+/* Which GPU, or why none. */
+static neo_status neo__cuda_find(int ordinal, cudaDeviceProp *prop) {
+    int count = 0, version = 0;
+    (void)cudaRuntimeGetVersion(&version);
+    cudaError_t error = cudaGetDeviceCount(&count);
+    NEO__CHECK(error != cudaErrorInsufficientDriver, NEO_ERR_DEVICE,
+               "neo_cuda_device_create: there is no NVIDIA driver, or one too old for CUDA %d.%d",
+               version / 1000, version % 1000 / 10);
+    NEO__CHECK(error != cudaErrorNoDevice && (error != cudaSuccess || count > 0), NEO_ERR_DEVICE,
+               "neo_cuda_device_create: there is no NVIDIA GPU here");
+    NEO__CHECK(error == cudaSuccess, NEO_ERR_DEVICE,
+               "neo_cuda_device_create: cudaGetDeviceCount: %s", cudaGetErrorString(error));
+    NEO__CHECK(ordinal >= 0 && ordinal < count, NEO_ERR_DEVICE,
+               "neo_cuda_device_create: ordinal is %d, but the number of GPUs is %d, and they count from 0", ordinal,
+               count);
+    error = cudaGetDeviceProperties(prop, ordinal);
+    NEO__CHECK(error == cudaSuccess, NEO_ERR_DEVICE,
+               "neo_cuda_device_create: cudaGetDeviceProperties of GPU %d: %s", ordinal,
+               cudaGetErrorString(error));
+    return NEO_OK;
+}
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+NEO_API neo_status neo_cuda_device_create(const neo_cuda_desc *desc, neo_device **device) {
+    NEO__ZERO(neo_cuda_desc, given);
+    NEO__ZERO(cudaDeviceProp, prop);
+    NEO__CHECK(device, NEO_ERR_ARG, "neo_cuda_device_create: device is NULL");
+    *device = NULL;
+    if (desc) given = *desc;
+    NEO__TRY(neo__cuda_find(given.ordinal, &prop));
+    neo__cuda *d = (neo__cuda *)calloc(1, sizeof *d);
+    NEO__CHECK(d, NEO_ERR_MEMORY, "neo_cuda_device_create: no memory for the device's record");
+    d->ordinal = given.ordinal;
+    d->exact = given.exact != 0;
+    d->processors = prop.multiProcessorCount;
+    snprintf(d->device.name, sizeof d->device.name, "cuda:%d (%.100s)", given.ordinal, prop.name);
+    neo__cuda_table(&d->device);
+    neo_status status = neo__cuda_enter(d);
+    if (status == NEO_OK) status = neo__cuda_take(d);
+    if (status == NEO_OK) status = neo__cuda_self_check(d, &prop);
+    if (status == NEO_OK) *device = &d->device;
+    else neo__cuda_destroy(&d->device);
+    return status;
+}
+NEO_API void neo_cuda_device_destroy(neo_device *device) {
+    if (device) device->destroy(device);
+}
+NEO_API size_t neo_cuda_workspace_bytes(const neo_cuda_desc *desc) {
+    const size_t own = NEO__CUDA_WORK_BYTES + NEO__CUDA_RESULT_BYTES;
+    return desc && desc->exact ? own : own + NEO__CUDA_BLAS_BYTES;
+}
+#ifdef __cplusplus
+}
+#endif
+#endif /* NEO__CUDA_IMPLEMENTED */

@@ -1,0 +1,52 @@
+# cuda_digests.sh: to be read with `.` after harness.sh, W being a directory: the examples on a GPU against the
+# CPU, and what they refuse. The last line of a run is `state <digest of all weights and optimizer state>`.
+
+# digest PROGRAM ARGUMENTS...: of a run; empty if it failed (its messages are in $W/err).
+digest() { "$@" --threads 1 2>"$W/err" </dev/null | sed -n 's/^state //p'; }
+# agree PROGRAM ARGUMENTS...: the program has one digest on the CPU and on the device.
+agree() {
+    there=$(digest "$@" --device cuda --exact)
+    [ -n "$there" ] || echo "$* --device cuda --exact: $(tail -1 "$W/err")"
+    same "$*: CPU and GPU" "$(digest "$@")" "$there"
+}
+# refused LABEL TEXT PROGRAM ARGUMENTS...: exits non-zero by itself, says TEXT on stderr, prints no digest.
+refused() {
+    label=$1 text=$2
+    shift 2
+    "$@" >"$W/out" 2>"$W/err" </dev/null
+    status=$?
+    if [ $status = 0 ] || [ $status -ge 124 ]; then
+        fail "$label: exit status $status"
+    elif grep -q '^state' "$W/out"; then
+        fail "$label: printed a digest"
+    elif ! grep -q -- "$text" "$W/err"; then
+        fail "$label: no '$text' in: $(tail -3 "$W/err" | tr '\n' ' ')"
+    else
+        pass
+    fi
+}
+
+# dlrm_agrees PROGRAM SAMPLES BATCH, gpt_agrees PROGRAM TEXT STEPS: optimizers, dtypes, leaves, norms, micro-batches.
+dlrm_agrees() {
+    model="--synthetic $2 --batch $3 --dim 8 --bottom 13-24-8 --top 24-1 --rows 300 --seed 3"
+    while read -r options; do
+        agree "$1" $model $options
+    done <<END
+--optimizer adagrad --repro-shards 1
+--optimizer sgd --repro-shards 4 --rows-dtype bf16
+--optimizer adam --repro-shards 4 --clip-norm 0.05
+--optimizer adamw --rows-dtype f16 --weight-decay 0.01
+--optimizer lamb --repro-shards 4 --rows-dtype i8
+--optimizer adagrad --repro-shards 4 --micro-batches 2 --clip-norm 0.02 --row-buckets 2
+END
+}
+gpt_agrees() {
+    model="--data $2 --steps $3 --layers 2 --heads 2 --width 32 --context 16 --batch 4 --warmup 2 --sample 0"
+    while read -r options; do
+        agree "$1" $model $options
+    done <<END
+--repro-shards 1
+--repro-shards 4 --accumulate 2 --recompute
+--repro-shards 4 --shard none --dtype bf16 --clip 0
+END
+}

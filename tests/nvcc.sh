@@ -1,0 +1,36 @@
+#!/bin/sh
+# nvcc.sh: neo_cuda.cuh as nvcc compiles it, for sm_80 and sm_90, alone and with neo.h's implementation, all
+# warnings errors; what flags that change arithmetic do is left to the device's self-check. Its declarations compile
+# as C, without CUDA. Nothing runs.
+
+. tests/harness.sh
+B=${B:-build}
+W=$B/tmp/nvcc
+mkdir -p "$W"
+NVCC=${NVCC:-nvcc}
+
+try() {
+    label=$1
+    shift
+    if "$@" >"$W/log" 2>&1; then pass; else fail "$label:" && head -20 "$W/log"; fi
+}
+
+printf '#include "neo_cuda.cuh"\nint main(void) { neo_device *d = 0; neo_cuda_device_destroy(d); return 0; }\n' >"$W/api.c"
+try 'the declarations as C' ${CC:-cc} -std=c11 -Wall -Wextra -Wpedantic -Werror -I. -c -o "$W/api.o" "$W/api.c"
+
+if have "$NVCC"; then
+    printf '#define NEO_CUDA_IMPLEMENTATION\n#include "neo_cuda.cuh"\n' >"$W/alone.cu"
+    printf '#define NEO_IMPLEMENTATION\n#include "neo_cuda.cuh"\n' >"$W/whole.cu"
+    for sm in ${CUDA_SM:-80 90}; do
+        try "nvcc for sm_$sm" "$NVCC" -std=c++17 -Werror all-warnings -arch=sm_$sm -I. -c -o "$W/alone.o" "$W/alone.cu"
+    done
+    try "nvcc with neo.h's implementation" "$NVCC" -std=c++17 -Werror all-warnings -arch=sm_90 -I. -c -o "$W/whole.o" \
+        "$W/whole.cu"
+    for source in tests/test_cuda_*.cpp; do
+        try "nvcc of $source" "$NVCC" -x cu -std=c++17 -Werror all-warnings -arch=sm_90 -I. -c -o "$W/test.o" "$source"
+    done
+else
+    skip "neo_cuda.cuh by nvcc: there is no $NVCC"
+fi
+
+finish nvcc

@@ -1,0 +1,41 @@
+#!/bin/sh
+# test_cuda.sh: neo_cuda.cuh on the processor (tests/cuda_on_cpu.h), under AddressSanitizer, with
+# threads, warps, blocks and streams in another order than the natural one. EMU_SEEDS: in which; 0 is the natural one.
+
+. tests/harness.sh
+B=${B:-build}
+log=$B/tmp/cuda.log
+mkdir -p "$B/tmp"
+
+found=0
+for source in tests/test_device.c tests/test_cuda_*.cpp; do
+    [ "$source" = tests/test_cuda_on_cpu.cpp ] && continue # it is run by itself
+    program=$(basename "$source")
+    program=$B/tests/${program%.c*}
+    [ -x "$program" ] || continue
+    found=1
+    for seed in ${EMU_SEEDS:-3}; do
+        if NEO_EMU_SEED=$seed ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1 "$program" >"$log" 2>&1; then
+            pass
+        else
+            fail "$program with NEO_EMU_SEED=$seed:"
+            head -30 "$log"
+        fi
+    done
+done
+[ $found = 1 ] || skip "tests of neo_cuda.cuh: there is no C++ compiler"
+
+# nvcc takes the kernels too, for one architecture and not optimized; `make cuda` is the whole of it.
+if have "${NVCC:-nvcc}"; then
+    if "${NVCC:-nvcc}" -std=c++17 -arch=sm_90 -Werror all-warnings -Xcicc -O0 -Xptxas -O0 -I. -c -o "$B/tmp/cuda.o" \
+        examples/neo_cuda.cu >"$log" 2>&1; then
+        pass
+    else
+        fail "nvcc:"
+        head -30 "$log"
+    fi
+else
+    skip "neo_cuda.cuh by nvcc: there is no nvcc"
+fi
+
+finish test_cuda
