@@ -5,8 +5,13 @@
 # skipped. Everything is written below build/.
 
 CC     ?= cc
+CXX    ?= c++
 MPICC  ?= mpicc
 CUDA   ?= /usr/local/cuda
+NVCC   ?= nvcc
+# GPUs that nvcc compiles for: A100 and its like, H100 and H200, and from their PTX what comes later.
+CUDA_ARCH ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 \
+    -gencode arch=compute_90,code=compute_90
 CFLAGS ?= -O2 -g
 B      ?= build
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
@@ -21,14 +26,26 @@ BENCHES      ?= gemm bags step reader comm shard fsdp
 FUZZ_SECONDS ?= 600
 
 compile     = $(CC) -std=c11 -Wall -Wextra -I. $(CFLAGS) $(SANITIZE)
+compile_cxx = $(CXX) -std=c++17 -Wall -Wextra -I. $(CFLAGS) $(SANITIZE) $(cxx_red_zones) -ffp-contract=off
 compile_mpi = $(MPICC) -std=c11 -Wall -Wextra -I. $(CFLAGS) $(SANITIZE) -DNEO_COMM_MPI
 libs        = -lm -pthread
 
 examples = $(patsubst examples/%.c,$(B)/%,$(wildcard examples/*.c))
-programs = $(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/test_*.c tests/unit_*.c tests/large_*.c))
+programs = $(patsubst tests/%.c,$(B)/tests/%,$(filter-out tests/test_device.c,$(wildcard tests/test_*.c tests/unit_*.c tests/large_*.c))) \
+    $(cxx_programs)
 fuzzers  = $(patsubst tests/fuzz/%.c,$(B)/tests/%,$(wildcard tests/fuzz/fuzz_*.c))
 helpers  = $(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/make_*.c))
 scripts  = $(wildcard tests/test_*.sh)
+# g++ can watch the emulated shared memory, too.
+cxx_red_zones = $(if $(findstring address,$(SANITIZE)),$(shell $(CXX) -fsanitize=address '-fsanitize-sections=x*' -E \
+    -x c++ /dev/null >/dev/null 2>&1 && echo "'-fsanitize-sections=neo_shared*' -DNEO_EMU_RED_ZONES"))
+# Tests in C++, where there is a compiler for it: of the emulation of CUDA on the processor, and of kernels by it.
+cxx_programs = $(if $(shell command -v $(CXX) 2>/dev/null),$(B)/tests/test_cuda_on_cpu)
+cuda_cpp = $(filter-out $(cxx_programs),$(patsubst tests/%.cpp,$(B)/tests/%,$(wildcard tests/test_cuda_*.cpp)))
+cuda_programs = $(if $(cxx_programs),$(B)/tests/test_device $(cuda_cpp) $(cuda_emulated))
+cuda_emulated = $(B)/tests/emulated_dlrm $(B)/tests/emulated_gpt $(B)/tests/emulated_bench
+gpu_programs  = $(B)/tests/test_device_gpu $(addsuffix _gpu,$(filter-out %/test_cuda_on_cpu,$(patsubst tests/%.cpp,$(B)/tests/%, \
+    $(wildcard tests/test_cuda_*.cpp))))
 # Tests of neo_comm.h and of what is sharded: each holds its own copy of neo, and is compiled for MPI too.
 comm_programs = $(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/test_comm*.c tests/test_shard*.c tests/test_fsdp*.c))
 
@@ -44,6 +61,9 @@ help:
 	@echo 'make test         everything this machine can run; ends with the totals'
 	@echo 'make test-full    the whole grids of which make test runs a part: collectives, all sizes and ways (half an hour)'
 	@echo 'make headers      neo.h and neo_comm.h under gcc and clang, C11 to C++17, all macros, -Werror'
+	@echo 'make cuda         neo_cuda.cuh under nvcc for sm_80 and sm_90, -Werror; build/dlrm_cuda, build/gpt_cuda'
+	@echo 'make test-cuda    on a GPU: the tests of neo_cuda.cuh, dlrm and gpt with the bits of the CPU, compute-sanitizer'
+	@echo 'make bench-cuda   on a GPU: figures, also in bench/results/cuda-<its name>.md'
 	@echo 'make bench        one line per figure; also build/bench.jsonl (BENCHES="gemm bags" BENCH_ARGS=--quick)'
 	@echo 'make mpi          build/dlrm_mpi, build/gpt_mpi, build/allreduce_mpi, build/tests/test_comm_mpi, build/bench/comm_mpi, with $$(MPICC)'
 	@echo 'make netns        the MPI test over TCP between network namespaces, and a link cut in the middle (root)'
@@ -52,7 +72,7 @@ help:
 	@echo 'make arm          the tests for AArch64, under qemu, and its digest against this machine'
 	@echo 'make mingw        neo.h, examples and tests for Windows, compiled only'
 	@echo 'make clean        remove build/'
-	@echo 'Variables: CC, MPICC (default mpicc), CFLAGS (default -O2 -g), JOBS, DEMO_ARGS'
+	@echo 'Variables: CC, CXX, NVCC, CUDA_ARCH, MPICC (default mpicc), CFLAGS (default -O2 -g), JOBS, DEMO_ARGS'
 
 # ---- examples: each is one file that holds its own copy of neo ----
 
@@ -83,6 +103,9 @@ $(B)/tests/%.o: tests/%.c tests/neo_assert.h | $(B)/tests
 
 $(B)/tests/test_%: tests/test_%.c $(test_headers) neo.h $(B)/tests/neo.o $(B)/tests/neo_assert.o
 	$(compile) -o $@ $< $(B)/tests/neo.o $(B)/tests/neo_assert.o $(libs)
+
+$(cxx_programs): $(B)/tests/%: tests/%.cpp $(test_headers) neo.h | $(B)/tests
+	$(compile_cxx) -o $@ $< $(libs)
 
 # They need little of neo.h, which compiles much faster without its kernels.
 $(comm_programs): $(B)/tests/%: tests/%.c $(test_headers) neo.h neo_comm.h $(B)/tests/neo_assert.o
@@ -126,14 +149,36 @@ $(B)/tests/make_%: tests/make_%.c | $(B)/tests
 
 test-programs: $(programs) $(fuzzers) $(helpers)
 
+# Under AddressSanitizer, which the emulation of the device's memory works with.
+watched  = -O0 -g -Wall -Wextra -DNEO_NO_SIMD -I. -fsanitize=address -fno-omit-frame-pointer
+emulated = $(CXX) -std=c++17 $(watched) -ffp-contract=off -DNEO_CUDA_ON_CPU -Itests
+$(cuda_cpp): $(B)/tests/%: tests/%.cpp tests/cuda_on_cpu.h $(test_headers) neo_cuda.cuh neo.h | $(B)/tests
+	$(emulated) -o $@ $< -pthread
+$(B)/tests/emulated_cuda.o: examples/neo_cuda.cu tests/cuda_on_cpu.h neo_cuda.cuh neo.h | $(B)/tests
+	$(emulated) -c -o $@ -x c++ $<
+$(B)/tests/emulated_neo.o: tests/neo_impl.c tests/neo_assert.h neo.h | $(B)/tests
+	$(CC) -std=c11 $(watched) $(checked) -c -o $@ $<
+$(B)/tests/test_device: tests/test_device.c $(B)/tests/emulated_cuda.o $(B)/tests/emulated_neo.o $(B)/tests/neo_assert.o
+	$(CC) -std=c11 $(watched) -c -o $@.o $<
+	$(CXX) -fsanitize=address -o $@ $@.o $(filter %.o,$^) $(libs)
+# The examples and the bench of a GPU on that device, for tests/test_cuda_bench.sh; -O0 compiles fastest.
+$(B)/tests/emulated_%: examples/%.c examples/device.h neo.h neo_comm.h neo_fsdp.h neo_cuda.cuh $(B)/tests/emulated_cuda.o
+	$(CC) -std=c11 -Wall -Wextra -DNEO_NO_SIMD -I. -DEXAMPLE_CUDA -c -o $@.o $<
+	$(CXX) -fsanitize=address -o $@ $@.o $(B)/tests/emulated_cuda.o $(libs)
+$(B)/tests/emulated_bench: bench/cuda.c bench/bench.h neo_cuda.cuh $(B)/tests/emulated_cuda.o $(B)/tests/emulated_neo.o \
+    $(B)/tests/neo_assert.o
+	$(CC) -std=c11 $(watched) -c -o $@.o $<
+	$(CXX) -fsanitize=address -o $@ $@.o $(filter %.o,$^) $(libs)
+
 test:
-	@$(MAKE) --no-print-directory $(jobs) all test-programs
-	@CC='$(CC)' B='$(B)' MAKE='$(MAKE)' JOBS='$(JOBS)' sh tests/run.sh $(programs) $(fuzzers) $(scripts)
+	@$(MAKE) --no-print-directory $(jobs) all test-programs $(cuda_programs)
+	@CC='$(CC)' B='$(B)' MAKE='$(MAKE)' JOBS='$(JOBS)' BESIDE='test_arm test_cuda test_cuda_bench test_fuzz test_link test_mingw test_mpi' \
+	    sh tests/run.sh $(programs) $(fuzzers) $(scripts)
 
 test-full:
 	@$(MAKE) --no-print-directory $(jobs) all test-programs
 	@CC='$(CC)' B='$(B)' MAKE='$(MAKE)' JOBS='$(JOBS)' NEO_FULL=1 TEST_TIMEOUT=3600 sh tests/run.sh $(B)/tests/test_comm \
-	    $(B)/tests/test_shard $(B)/tests/test_fsdp tests/test_mpi.sh
+	    $(filter $(B)/tests/test_shard% $(B)/tests/test_fsdp%,$(comm_programs)) tests/test_mpi.sh
 
 headers:
 	@CC='$(CC)' B='$(B)' JOBS='$(JOBS)' sh tests/headers.sh
@@ -162,6 +207,32 @@ arm:
 
 mingw:
 	@CC='$(CC)' B='$(B)' MAKE='$(MAKE)' JOBS='$(JOBS)' sh tests/run.sh tests/test_mingw.sh
+
+# ---- a GPU: neo_cuda.cuh by nvcc; tests/cuda_gpu.sh says what is done with it ----
+
+cuda test-cuda bench-cuda:
+	@CC='$(CC)' NVCC='$(NVCC)' B='$(B)' MAKE='$(MAKE)' JOBS='$(JOBS)' sh tests/cuda_gpu.sh $@
+
+compile_cu = $(NVCC) -std=c++17 -O2 -I. $(CUDA_ARCH)
+libs_cu    = -lcublasLt -lm -lpthread
+
+$(B)/neo_cuda.o: examples/neo_cuda.cu neo_cuda.cuh neo.h | $(B)/tests
+	$(compile_cu) -c -o $@ $<
+$(B)/%_cuda: examples/%.c examples/device.h neo.h neo_comm.h neo_fsdp.h neo_cuda.cuh $(B)/neo_cuda.o
+	$(compile) -DEXAMPLE_CUDA -c -o $@.o $<
+	$(NVCC) -o $@ $@.o $(B)/neo_cuda.o $(libs_cu)
+$(B)/bench/cuda: bench/cuda.c bench/bench.h neo_cuda.cuh $(B)/bench/neo.o $(B)/neo_cuda.o
+	$(compile) -c -o $@.o $<
+	$(NVCC) -o $@ $@.o $(B)/bench/neo.o $(B)/neo_cuda.o $(libs_cu)
+$(B)/tests/test_cuda_%_gpu: tests/test_cuda_%.cpp $(test_headers) neo_cuda.cuh neo.h | $(B)/tests
+	$(compile_cu) -o $@ -x cu $< $(libs_cu)
+$(B)/tests/test_device_gpu: tests/test_device.c $(test_headers) neo_cuda.cuh $(B)/neo_cuda.o $(B)/tests/neo.o $(B)/tests/neo_assert.o
+	$(compile) -c -o $@.o $<
+	$(NVCC) -o $@ $@.o $(filter %.o,$^) $(libs_cu)
+
+cuda-programs: $(B)/dlrm_cuda $(B)/gpt_cuda $(B)/bench/cuda
+gpu-programs: $(gpu_programs) $(B)/dlrm_cuda $(B)/gpt_cuda
+gpu-bench: $(B)/bench/cuda
 
 # ---- benches: verified before they are timed ----
 
@@ -198,6 +269,6 @@ netns:
 clean:
 	rm -rf $(B)
 
-.PHONY: all help demo test test-programs headers asan ubsan tsan sanitized fuzz arm mingw bench mpi netns clean
+.PHONY: all help demo test test-programs headers asan ubsan tsan sanitized fuzz arm mingw cuda test-cuda bench-cuda cuda-programs gpu-programs gpu-bench bench mpi netns clean
 .DELETE_ON_ERROR:
 .SECONDARY:

@@ -15,6 +15,7 @@
    --repro-shards given, on any number of ranks under any plan. */
 #define NEO_IMPLEMENTATION
 #include "neo_fsdp.h"
+#include "device.h"
 #include <pthread.h>
 #include <stdarg.h>
 
@@ -40,11 +41,11 @@ enum { MAX_FILES = 64 };
 typedef struct options {
     char *data, *test, *format, *columns, *optimizer, *bottom, *top, *schedule;
     char *checkpoint, *load, *predict, *report, *log, *bad_lines;
-    char *plan, *save_plan, *rows_dtype, *wire_forward, *wire_backward, *pipeline, *dense_shard;
+    char *plan, *save_plan, *rows_dtype, *wire_forward, *wire_backward, *pipeline, *dense_shard, *device;
     int64_t synthetic, epochs, batch, dim, threads, seed, repro_shards, row_buckets, every, rows, shuffle,
-        log_every, auc_capacity, warmup, ranks, nodes, memory;
-    double lr, weight_decay, eps;
-    int64_t resume, eval, show_plan, help;
+        log_every, auc_capacity, warmup, ranks, nodes, memory, micro_batches;
+    double lr, weight_decay, eps, clip_norm;
+    int64_t resume, eval, show_plan, exact, help;
 } options;
 
 /* ---- options ---------------------------------------------------------------------------------- */
@@ -63,18 +64,22 @@ static const struct option {
     {"rows", 'i', offsetof(options, rows), "N", "rows per table: criteo hashes ids into them (100000); synthetic (10000)", 1e15},
     {"synthetic", 'i', offsetof(options, synthetic), "N", "N generated samples instead of --data", 1e12},
     {"epochs", 'i', offsetof(options, epochs), "N", "passes over the data (1)", 1e6},
-    {"batch", 'i', offsetof(options, batch), "N", "samples per step (128)", 1e7},
+    {"batch", 'i', offsetof(options, batch), "N", "samples per batch, which is a step (128)", 1e7},
+    {"micro-batches", 'i', offsetof(options, micro_batches), "K", "batches of a step (1): their gradients add, each divided by K; an epoch's last step may have fewer", 1e4},
     {"lr", 'f', offsetof(options, lr), "X", "learning rate (0.01)", 1e9},
     {"schedule", 's', offsetof(options, schedule), "S", "constant, linear or cosine decay to 0 over all epochs", 0},
     {"warmup", 'i', offsetof(options, warmup), "N", "steps of linear warm-up", 1e9},
     {"optimizer", 's', offsetof(options, optimizer), "O", "sgd, adagrad (tables: row-wise), adam, adamw or lamb", 0},
     {"weight-decay", 'f', offsetof(options, weight_decay), "X", "of the dense layers", 1e9},
     {"eps", 'f', offsetof(options, eps), "X", "of the optimizers; 0: each one's own default", 1e9},
+    {"clip-norm", 'f', offsetof(options, clip_norm), "X", "the norm of all gradients, of MLPs and tables, is limited to this; 0: it is not", 1e30},
     {"dim", 'i', offsetof(options, dim), "N", "columns of every table (16)", 1e6},
     {"bottom", 's', offsetof(options, bottom), "A-B-C", "widths of the bottom MLP; A: dense numbers, C: dim", 0},
     {"top", 's', offsetof(options, top), "A-B-1", "widths of the top MLP after its input", 0},
     {"shuffle", 'i', offsetof(options, shuffle), "N", "samples shuffled together; 0: file order", 1e9},
     {"bad-lines", 's', offsetof(options, bad_lines), "P", "error (stop; the default) or skip (and count)", 0},
+    {"device", 's', offsetof(options, device), "NAME", "cpu (default), or cuda, cuda:1 ...: a GPU, with one rank", 0},
+    {"exact", 'b', offsetof(options, exact), "", "on a GPU: matrix products with the bits of the CPU, slower", 0},
     {"threads", 'i', offsetof(options, threads), "N", "of each rank; 0: all cores, shared among the ranks", 256},
     {"seed", 'i', offsetof(options, seed), "N", "of initial weights and shuffling", 1e15},
     {"repro-shards", 'i', offsetof(options, repro_shards), "V", "leaves of a batch, whose gradients add by a tree; at least the ranks (and 0: as many)", 4096},
@@ -154,6 +159,7 @@ static neo_status check_options(const options *o) {
     if (!o->data && !o->synthetic && !o->checkpoint && !o->load)
         REFUSE("--test without --data needs a model: --checkpoint or --load");
     if (o->batch < 1) REFUSE("--batch must be at least 1");
+    if (o->micro_batches < 1) REFUSE("--micro-batches must be at least 1");
     if (o->dim < 1) REFUSE("--dim must be at least 1");
     if (o->log_every < 1) REFUSE("--log-every must be at least 1");
     if (o->auc_capacity < 1) REFUSE("--auc-capacity must be at least 1");
@@ -239,12 +245,14 @@ typedef struct model {
     neo_shard *tables;
     neo_state *state;
     neo_schedule schedule;
-    int pipeline;
+    int pipeline, micro_batches; /* micro_batches: whose gradients make a step */
+    int keeps, kept; /* keeps: the tables' gradients wait for the step; kept: batches that do */
     neo_exact loss; /* sum of the batch */
     neo_ticket loss_ticket;
     /* the samples of this rank in one batch: B samples, D columns, F features, Z interactions */
     int64_t most_samples;
     neo_tensor x, e, z, logit; /* [B][D], [B][F D], [B][Z], [B][1] */
+    neo_tensor dense_in, label; /* [B][dense], [B][1]: of the batch, on a device */
     neo_tensor dx, de, dz, dlogit;
 } model;
 
@@ -359,20 +367,25 @@ static neo_status create_dense(model *m, const options *o) {
     snprintf(bottom, sizeof bottom, "%lld-64-%lld", (long long)dense, (long long)o->dim);
     m->most_samples = most_samples(m->comm, o->batch);
     m->pipeline = strcmp(o->pipeline, "on") == 0;
+    m->micro_batches = (int)o->micro_batches;
+    m->keeps = o->clip_norm > 0 || m->micro_batches > 1;
     for (int i = 0; i < 2; i++) TRY(neo_params_create_deferred(m->ctx, &m->params[i]));
     TRY(create_mlp(m, "bottom", o->bottom ? o->bottom : bottom, dense, o->dim, m->params[BOTTOM], &m->bottom));
     TRY(create_mlp(m, "top", o->top, width, 1, m->params[TOP], &m->top));
     TRY(alloc_2d(m, o->dim, &m->x, &m->dx));
     TRY(alloc_2d(m, features * o->dim, &m->e, &m->de));
     TRY(alloc_2d(m, width, &m->z, &m->dz));
-    return alloc_2d(m, 1, &m->logit, &m->dlogit);
+    TRY(alloc_2d(m, 1, &m->logit, &m->dlogit));
+    if (!neo_ctx_device(m->ctx)) return NEO_OK;
+    TRY(neo_tensor_alloc(m->ctx, NEO_F32, 2, (int64_t[]){m->most_samples, dense}, &m->dense_in));
+    return neo_tensor_alloc(m->ctx, NEO_F32, 2, (int64_t[]){m->most_samples, 1}, &m->label);
 }
 
 /* The MLPs' parameters and their optimizer, of which each rank has a part or all. Collective. */
 static neo_status create_units(model *m, const options *o) {
     neo_fsdp_unit units[] = {{.name = "bottom", .params = m->params[BOTTOM]}, {.name = "top", .params = m->params[TOP]}};
-    neo_fsdp_desc d = {.units = units, .unit_count = 2,
-                       .optim = {.weight_decay = (float)o->weight_decay, .eps = (float)o->eps}};
+    neo_fsdp_desc d = {.units = units, .unit_count = 2, .micro_batches = m->micro_batches,
+                       .optim = {.weight_decay = (float)o->weight_decay, .eps = (float)o->eps, .clip_norm = (float)o->clip_norm}};
     neo_bag_optim_kind of_tables;
     neo_status status = parse_dense_shard(o->dense_shard, &d.mode);
     if (status == NEO_OK) status = parse_optimizer(o->optimizer, &d.optim.kind, &of_tables);
@@ -408,7 +421,7 @@ static int64_t mlp_elements(const neo_params *params) {
 
 static neo_status create_plan(model *m, const options *o, const neo_bags_desc *bags, neo_plan **plan) {
     neo_placement placement;
-    neo_plan_desc d = {.bags = bags, .pipeline = m->pipeline,
+    neo_plan_desc d = {.bags = bags, .pipeline = m->pipeline, .kept_batches = m->keeps ? m->micro_batches : 0,
                        .cluster = {.ranks = neo_comm_size(m->comm), .ranks_per_node = ranks_per_node(m->comm),
                                    .memory_bytes = o->memory},
                        .dense_flops_bottom = mlp_flops(m->params[BOTTOM]),
@@ -488,7 +501,7 @@ static neo_status create_tables(model *m, const options *o) {
 }
 
 static void destroy_model(model *m) {
-    neo_tensor *buffers[] = {&m->x, &m->e, &m->z, &m->logit, &m->dx, &m->de, &m->dz, &m->dlogit};
+    neo_tensor *buffers[] = {&m->x, &m->e, &m->z, &m->logit, &m->dx, &m->de, &m->dz, &m->dlogit, &m->dense_in, &m->label};
     for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) neo_tensor_free(m->ctx, buffers[i]);
     neo_state_destroy(m->state);
     neo_shard_destroy(m->tables);
@@ -501,6 +514,19 @@ static void destroy_model(model *m) {
 }
 
 /* ---- one step --------------------------------------------------------------------------------- */
+
+/* The dense numbers and labels of a batch where the MLPs compute; the tables take ids from the host. */
+static neo_status bring(model *m, neo_batch *batch) {
+    if (!neo_ctx_device(m->ctx)) return NEO_OK;
+    neo_tensor dense = neo_tensor_rows(m->dense_in, 0, batch->size);
+    neo_tensor label = neo_tensor_rows(m->label, 0, batch->size);
+    if (batch->label.ndim == 1) label = neo_tensor_reshape(label, 1, &batch->size);
+    TRY(neo_tensor_copy(m->ctx, batch->dense, dense));
+    TRY(neo_tensor_copy(m->ctx, batch->label, label));
+    batch->dense = dense;
+    batch->label = label;
+    return NEO_OK;
+}
 
 /* Samples [first, first + rows) of this rank's: a part of the batch whose gradients add up here. */
 typedef struct part {
@@ -524,7 +550,8 @@ static int cut_batch(const model *m, int64_t global_size, part *parts) {
 
 /* Forward and backward of the top MLP, and the loss. The gradients of all ranks begin to add up at its end. */
 static neo_status step_top(model *m, const neo_batch *batch, const part *parts, int count) {
-    neo_loss_desc d = {.batch = batch->global_size, .sum = &m->loss};
+    int64_t samples = batch->global_size ? batch->global_size : 1;
+    neo_loss_desc d = {.batch = samples * m->micro_batches, .sum = &m->loss};
     neo_exact_zero(&m->loss);
     for (int k = 0; k < count; k++) {
         int64_t first = parts[k].first, n = parts[k].rows;
@@ -545,7 +572,7 @@ static neo_status step_bottom(model *m, const neo_batch *batch, const part *part
     for (int k = 0; k < count; k++) {
         int64_t first = parts[k].first, n = parts[k].rows;
         TRY(neo_fsdp_backward_begin(m->dense, BOTTOM, k));
-        if (count > 1) /* an MLP remembers one forward pass: that of all parts is computed again for each */
+        if (count > 1 || batch->global_size == 0) /* an MLP remembers one forward pass: each part has its own */
             TRY(neo_mlp_forward(m->bottom, neo_tensor_rows(batch->dense, first, n), neo_tensor_rows(m->x, first, n)));
         TRY(neo_mlp_backward(m->bottom, &parts[k].leaves, neo_tensor_rows(m->dx, first, n), neo_tensor_none()));
         TRY(neo_fsdp_backward_end(m->dense, BOTTOM));
@@ -559,11 +586,35 @@ static neo_status forward_bottom(model *m, const neo_batch *batch, neo_tensor x)
     return neo_fsdp_forward_end(m->dense, BOTTOM);
 }
 
-/* One training step; the sum of its losses, over all ranks, is left in m->loss. Between begin and end of the tables'
-   calls rows travel: with a pipeline the bottom MLP and the reductions run meanwhile, and the ids of the next batch
-   travel through the whole step. next: NULL after the last batch of an epoch. */
-static neo_status train_step(model *m, const neo_batch *batch, const neo_batch *next, float lr) {
+static neo_status end_tables(model *m, float lr) {
+    return m->keeps ? neo_shard_accumulate_end(m->tables) : neo_shard_backward_end(m->tables, lr);
+}
+/* The end of a step whose gradients were kept. A step of the MLPs has them of all batches: where an epoch ends before,
+   those of the batches that lack are zeros. */
+static neo_status step_kept(model *m, float lr) {
     part parts[NEO_MAX_SUBTREES];
+    neo_exact loss = m->loss;
+    neo_batch none = {.dense = neo_tensor_2d(m->x.data, NEO_F32, 0, neo_schema_dense_count(m->schema)),
+                      .label = neo_tensor_rows(m->logit, 0, 0)};
+    none.dense.place = m->x.place;
+    for (; m->kept < m->micro_batches; m->kept++) {
+        int count = cut_batch(m, 0, parts);
+        TRY(step_top(m, &none, parts, count));
+        if (neo_comm_size(m->comm) > 1) TRY(neo_comm_wait(m->comm, m->loss_ticket));
+        TRY(step_bottom(m, &none, parts, count));
+    }
+    m->kept = 0;
+    m->loss = loss;
+    return neo_fsdp_step_tables(m->dense, m->tables, lr);
+}
+
+/* One batch, and the step if it is the last of one; the sum of its losses, over all ranks, is left in m->loss. Between begin and end of the tables'
+   calls rows travel: with a pipeline the bottom MLP and the reductions run meanwhile, and the ids of the next batch
+   travel through the whole step. With --clip-norm or --micro-batches all gradients are there before a weight moves.
+   next: NULL after the last batch of an epoch. */
+static neo_status train_batch(model *m, neo_batch *batch, const neo_batch *next, int last, float lr) {
+    part parts[NEO_MAX_SUBTREES];
+    TRY(bring(m, batch));
     int count = cut_batch(m, batch->global_size, parts), overlap = m->pipeline;
     int64_t n = batch->size;
     neo_tensor x = neo_tensor_rows(m->x, 0, n), e = neo_tensor_rows(m->e, 0, n), z = neo_tensor_rows(m->z, 0, n);
@@ -578,11 +629,13 @@ static neo_status train_step(model *m, const neo_batch *batch, const neo_batch *
     TRY(step_top(m, batch, parts, count));
     TRY(neo_interact_backward(m->ctx, 0, x, e, dz, dx, de));
     TRY(neo_shard_backward_begin(m->tables, de));
-    if (!overlap) TRY(neo_shard_backward_end(m->tables, lr));
+    if (!overlap) TRY(end_tables(m, lr));
     TRY(step_bottom(m, batch, parts, count));
-    if (overlap) TRY(neo_shard_backward_end(m->tables, lr));
+    if (overlap) TRY(end_tables(m, lr));
     if (neo_comm_size(m->comm) > 1) TRY(neo_comm_wait(m->comm, m->loss_ticket));
-    return neo_fsdp_step(m->dense, lr);
+    if (!m->keeps) return neo_fsdp_step(m->dense, lr);
+    m->kept++;
+    return last ? step_kept(m, lr) : NEO_OK;
 }
 
 /* ---- a run of one rank ------------------------------------------------------------------------ */
@@ -622,6 +675,7 @@ typedef struct run {
     int64_t loss_samples;
     double last_loss;      /* mean of the last point */
     neo_tensor logits, labels; /* [batch][1]: of all ranks, on rank 0 */
+    neo_tensor own_logits;     /* of this rank, in host memory */
     /* of rank 0, which speaks for all */
     neo_jsonl *log;
     neo_report *report;
@@ -693,19 +747,29 @@ static neo_status count_batch(run *r, int64_t size, neo_metrics *metrics, FILE *
     neo_tensor logits = neo_tensor_rows(r->logits, 0, size);
     TRY(neo_metrics_update(metrics, logits, neo_tensor_rows(r->labels, 0, size)));
     if (!predictions) return NEO_OK;
-    TRY(neo_activation_forward(r->m.ctx, NEO_ACT_SIGMOID, logits, logits));
+    neo_tensor there = neo_ctx_device(r->m.ctx) ? neo_tensor_rows(r->m.logit, 0, size) : logits; /* of one rank */
+    TRY(neo_activation_forward(r->m.ctx, NEO_ACT_SIGMOID, there, there));
+    if (there.place == NEO_DEVICE) TRY(neo_tensor_copy(r->m.ctx, there, logits));
     for (int64_t i = 0; i < size; i++) fprintf(predictions, "%.9g\n", (double)((float *)logits.data)[i]);
     return NEO_OK;
 }
 
+/* This rank's logits, in host memory. */
+static neo_status fetch_logits(run *r, int64_t n) {
+    if (!neo_ctx_device(r->m.ctx)) return NEO_OK;
+    return neo_tensor_copy(r->m.ctx, neo_tensor_rows(r->m.logit, 0, n), neo_tensor_rows(r->own_logits, 0, n));
+}
 static neo_status evaluate_batches(run *r, neo_reader *reader, neo_metrics *metrics, FILE *predictions) {
     neo_batch batch;
     neo_status status;
     while ((status = agree(r->comm, neo_reader_next(reader, &batch))) == NEO_OK) {
         int64_t size = batch.global_size;
+        const void *label = batch.label.data;
+        TRY(bring(&r->m, &batch));
         TRY(forward(&r->m, &batch));
-        TRY(neo_comm_gather_samples(r->comm, r->m.logit.data, r->logits.data, size, 1, NEO_F32, 0, NULL));
-        TRY(neo_comm_gather_samples(r->comm, batch.label.data, r->labels.data, size, 1, NEO_F32, 0, NULL));
+        TRY(fetch_logits(r, batch.size));
+        TRY(neo_comm_gather_samples(r->comm, r->own_logits.data, r->logits.data, size, 1, NEO_F32, 0, NULL));
+        TRY(neo_comm_gather_samples(r->comm, label, r->labels.data, size, 1, NEO_F32, 0, NULL));
         TRY(agree(r->comm, r->rank ? NEO_OK : count_batch(r, size, metrics, predictions)));
     }
     if (status != NEO_END) return status;
@@ -815,13 +879,15 @@ static neo_status train_epoch(run *r, neo_progress *bar, int64_t samples_before)
         float lr = neo_schedule_lr(&r->m.schedule, r->step);
         status = fetch(r);
         if (status != NEO_OK && status != NEO_END) return status;
-        TRY(train_step(&r->m, &batch, status == NEO_OK ? &r->next : NULL, lr));
+        int last = status == NEO_END || r->m.kept + 1 == r->m.micro_batches;
+        TRY(train_batch(&r->m, &batch, status == NEO_OK ? &r->next : NULL, last, lr));
         neo_exact_merge(&r->loss, &r->m.loss);
         r->loss_samples += batch.global_size;
         r->samples += batch.global_size;
-        r->step++;
         neo_progress_update(bar, samples_before + batch.first + batch.global_size,
                             neo_exact_value(&r->m.loss) / (double)batch.global_size);
+        if (!last) continue;
+        r->step++;
         if (r->o->every && r->step % r->o->every == 0) TRY(save(r));
         if (r->step % r->o->log_every == 0) {
             r->train_ns += neo_time_ns() - started;
@@ -858,7 +924,8 @@ static neo_status count_samples(run *r, int64_t *samples) {
 
 static neo_status make_schedule(run *r, int64_t samples) {
     const options *o = r->o;
-    int64_t steps = (samples + o->batch - 1) / o->batch * o->epochs;
+    int64_t batches = (samples + o->batch - 1) / o->batch;
+    int64_t steps = (batches + o->micro_batches - 1) / o->micro_batches * o->epochs;
     r->m.schedule = (neo_schedule){.lr = (float)o->lr, .warmup_steps = o->warmup, .total_steps = steps};
     if (strcmp(o->schedule, "linear") == 0) r->m.schedule.kind = NEO_SCHEDULE_LINEAR;
     else if (strcmp(o->schedule, "cosine") == 0) r->m.schedule.kind = NEO_SCHEDULE_COSINE;
@@ -889,7 +956,7 @@ static neo_status train(run *r) {
     }
     r->epoch = o->epochs - 1;
     /* What is left since the last point, unless it is too little to mean something beside the others. */
-    if (r->step < o->log_every || 2 * r->loss_samples >= o->log_every * o->batch)
+    if (r->step < o->log_every || 2 * r->loss_samples >= o->log_every * o->batch * o->micro_batches)
         TRY(log_point(r, (double)neo_schedule_lr(&r->m.schedule, r->step)));
     if (r->samples) neo_progress_end(&bar, r->last_loss);
     else say(r, "nothing left to train: the run has had its %lld epochs\n", (long long)o->epochs);
@@ -1049,10 +1116,15 @@ static neo_status open_outputs(run *r) {
     return neo_jsonl_end(r->log);
 }
 
+/* [B][1] in host memory, also where the context has a device. */
+static neo_status host_column(run *r, neo_tensor *t) {
+    void *data = neo_alloc(r->m.ctx, (size_t)r->o->batch * sizeof(float));
+    *t = data ? neo_tensor_2d(data, NEO_F32, r->o->batch, 1) : neo_tensor_none();
+    return data ? NEO_OK : out_of_memory();
+}
 /* What a rank makes by itself. */
 static neo_status prepare(run *r) {
     const job *j = r->job;
-    int64_t shape[2] = {r->o->batch, 1};
     if (neo_comm_get_backend(r->comm) == NEO_BACKEND_MPI && r->o->ranks > 1 && r->o->ranks != r->ranks)
         REFUSE("--ranks %lld, but the launcher has started %d", (long long)r->o->ranks, r->ranks);
     if (neo_ctx_repro_shards(r->m.ctx) < r->ranks)
@@ -1062,9 +1134,11 @@ static neo_status prepare(run *r) {
     TRY(fit_schema(r));
     TRY(create_dense(&r->m, r->o));
     neo_exact_zero(&r->loss);
+    r->own_logits = r->m.logit;
+    if (neo_ctx_device(r->m.ctx)) TRY(host_column(r, &r->own_logits));
     if (r->rank) return NEO_OK;
-    TRY(neo_tensor_alloc(r->m.ctx, NEO_F32, 2, shape, &r->logits));
-    return neo_tensor_alloc(r->m.ctx, NEO_F32, 2, shape, &r->labels);
+    TRY(host_column(r, &r->logits));
+    return host_column(r, &r->labels);
 }
 
 static neo_status set_up(run *r) {
@@ -1151,6 +1225,7 @@ static neo_status run_rank(neo_comm *comm, void *user) {
     close_source(&r.train);
     neo_jsonl_close(r.log);
     neo_report_destroy(r.report);
+    if (neo_ctx_device(r.m.ctx)) neo_tensor_free(r.m.ctx, &r.own_logits);
     neo_tensor_free(r.m.ctx, &r.logits);
     neo_tensor_free(r.m.ctx, &r.labels);
     destroy_model(&r.m);
@@ -1177,6 +1252,8 @@ static neo_status parse_job(int argc, char **argv, job *j, neo_comm_desc *desc) 
     neo_comm_desc d = {.ctx = {.seed = 0, .logger = {log_stderr, j}}};
     TRY(parse_options(argc, argv, o));
     if (isa) TRY(neo_isa_parse(isa, &d.ctx.isa));
+    if (!o->help) TRY(device_open(o->device, o->exact != 0, &d.ctx.device));
+    if (d.ctx.device && o->ranks > 1) REFUSE("--device %s is for one rank, --ranks is %lld", o->device, (long long)o->ranks);
     j->train_count = split_list(o->data, j->train_files, MAX_FILES);
     j->test_count = split_list(o->test, j->test_files, MAX_FILES);
     d.ctx.seed = (uint64_t)o->seed;
@@ -1189,14 +1266,16 @@ static neo_status parse_job(int argc, char **argv, job *j, neo_comm_desc *desc) 
 }
 
 int main(int argc, char **argv) {
-    static job j = {.o = {.format = "criteo", .optimizer = "adagrad", .top = "64-1", .schedule = "constant",
+    static job j = {.o = {.format = "criteo", .device = "cpu", .optimizer = "adagrad", .top = "64-1", .schedule = "constant",
                           .bad_lines = "error", .plan = "auto", .rows_dtype = "f32", .wire_forward = "f32", .wire_backward = "f32",
-                          .pipeline = "on", .dense_shard = "none", .epochs = 1, .batch = 128, .dim = 16, .ranks = 1, .nodes = 1,
+                          .pipeline = "on", .dense_shard = "none", .epochs = 1, .batch = 128, .micro_batches = 1, .dim = 16, .ranks = 1, .nodes = 1,
                           .log_every = 100, .auc_capacity = 4194304, .lr = 0.01},
                     .lock = PTHREAD_MUTEX_INITIALIZER};
     neo_comm_desc desc = {.ranks = 1}; /* enough to say what is wrong with the options */
     if (parse_job(argc, argv, &j, &desc) != NEO_OK) snprintf(j.refused, sizeof j.refused, "%s", neo_last_error());
-    if (neo_comm_init_env(&desc, run_rank, &j) == NEO_OK) return 0;
+    neo_status status = neo_comm_init_env(&desc, run_rank, &j);
+    device_close(desc.ctx.device);
+    if (status == NEO_OK) return 0;
     if (!j.told) fprintf(stderr, "dlrm: %s\n", neo_last_error());
     return 1;
 }

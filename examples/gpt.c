@@ -20,6 +20,7 @@
    --repro-shards given, on any number of ranks, however they shard. */
 #define NEO_IMPLEMENTATION
 #include "neo_fsdp.h"
+#include "device.h"
 #include <math.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -81,6 +82,8 @@ typedef struct model {
     neo_tensor stats, n, logits;         /* [rows][2], [rows][width], [rows][vocabulary]; the logits become their gradient */
     neo_tensor dx, dn, dqkv, dgelu;      /* gradients on their way back */
     neo_tensor ids, targets, places;     /* [rows] */
+    int64_t *next_ids, *next_targets;    /* [rows] in host memory: what goes there, by send() */
+    float *next_logits;                  /* [vocabulary] */
     int64_t rows, length;                /* of the sequences in it now: rows together, of length each */
     neo_tensor *owned[MAX_BUFFERS];
     int owned_count;
@@ -141,8 +144,12 @@ static neo_status add_buffers(model *m, int64_t rows) {
     TRY(add_buffer(m, NEO_I64, rows, 0, &m->ids));
     TRY(add_buffer(m, NEO_I64, rows, 0, &m->targets));
     TRY(add_buffer(m, NEO_I64, rows, 0, &m->places));
-    for (int64_t i = 0; i < rows; i++) ((int64_t *)m->places.data)[i] = i % m->context;
-    return NEO_OK;
+    m->next_ids = malloc((size_t)rows * sizeof *m->next_ids);
+    m->next_targets = calloc((size_t)rows, sizeof *m->next_targets);
+    m->next_logits = malloc((size_t)m->vocabulary * sizeof *m->next_logits);
+    if (!m->next_ids || !m->next_targets || !m->next_logits) return neo_fail(NEO_ERR_MEMORY, "out of memory");
+    for (int64_t i = 0; i < rows; i++) m->next_ids[i] = i % m->context;
+    return neo_tensor_copy(m->ctx, neo_tensor_1d(m->next_ids, NEO_I64, rows), m->places);
 }
 /* rows: the most that a piece of a batch has. The sizes are in *m, all else is zero; destroy it also on an error. */
 static neo_status create_model(model *m, int64_t rows) {
@@ -155,12 +162,21 @@ static neo_status create_model(model *m, int64_t rows) {
 }
 static void destroy_model(model *m) {
     for (int i = 0; i < m->owned_count; i++) neo_tensor_free(m->ctx, m->owned[i]);
+    free(m->next_ids);
+    free(m->next_targets);
+    free(m->next_logits);
     for (int i = 0; i < m->layers; i++) neo_params_destroy(m->block[i].params);
     neo_params_destroy(m->root);
 }
 
 /* The rows of a buffer that are in use; of them the part of q, k or v, and what a block keeps. */
 static neo_tensor used(const model *m, neo_tensor t) { return neo_tensor_rows(t, 0, m->rows); }
+/* Takes the next `rows` ids and targets to where the model is: the next input. */
+static neo_status send(model *m, int64_t rows) {
+    m->rows = rows;
+    TRY(neo_tensor_copy(m->ctx, neo_tensor_1d(m->next_ids, NEO_I64, rows), used(m, m->ids)));
+    return neo_tensor_copy(m->ctx, neo_tensor_1d(m->next_targets, NEO_I64, rows), used(m, m->targets));
+}
 static neo_tensor third(const model *m, neo_tensor t, int k) { return neo_tensor_slice(used(m, t), 1, k * m->width, m->width); }
 static const inside *inside_of(const model *m, int i) { return &m->inside[m->recompute ? 0 : i]; }
 static neo_attention_desc attention_of(const model *m) {
@@ -299,7 +315,7 @@ static int64_t window_of(const trainer *t, int64_t step, int64_t index) {
 }
 /* Row i of the model's input: the sequence that begins at `at`. */
 static void put_sequence(model *m, const text *from, int64_t at, int64_t row) {
-    int64_t *ids = (int64_t *)m->ids.data + row * m->context, *targets = (int64_t *)m->targets.data + row * m->context;
+    int64_t *ids = m->next_ids + row * m->context, *targets = m->next_targets + row * m->context;
     for (int64_t k = 0; k < m->context; k++) {
         ids[k] = from->number[from->data[at + k]];
         targets[k] = from->number[from->data[at + k + 1]];
@@ -352,7 +368,7 @@ static neo_status train_step(trainer *t, int64_t step) {
             int64_t count = sequences_of(t, &part, &first);
             for (int64_t i = 0; i < count; i++)
                 put_sequence(m, t->text, window_of(t, step, micro * t->batch + first + i), i);
-            m->rows = count * m->context;
+            TRY(send(m, count * m->context));
             TRY(forward(t));
             TRY(loss(t, positions, used(m, m->logits)));
             TRY(backward(t, &part, piece));
@@ -378,7 +394,7 @@ static neo_status evaluate(trainer *t, int64_t from, int64_t to, double *mean) {
             neo_leaves part = neo_fsdp_piece(t->fsdp, piece, total - done < t->batch ? total - done : t->batch);
             int64_t count = sequences_of(t, &part, &first);
             for (int64_t i = 0; i < count; i++) put_sequence(m, t->text, from + (done + first + i) * m->context, i);
-            m->rows = count * m->context;
+            TRY(send(m, count * m->context));
             TRY(forward(t));
             TRY(loss(t, total * m->context, neo_tensor_none()));
         }
@@ -388,13 +404,16 @@ static neo_status evaluate(trainer *t, int64_t from, int64_t to, double *mean) {
     return NEO_OK;
 }
 
-/* The next character after those in m->ids, drawn from the softmax of logits / temperature. Every rank draws the same. */
+/* The next character after those in m->next_ids, drawn from the softmax of logits / temperature. Every rank draws the same. */
 static neo_status draw_next(trainer *t, int64_t count, double temperature, int64_t place, int64_t *next) {
     model *m = &t->m;
     double most = -INFINITY, sum = 0, share[256];
-    m->rows = m->length = count;
+    const float *logits = m->next_logits;
+    m->length = count;
+    TRY(send(m, count));
     TRY(forward(t));
-    const float *logits = (const float *)m->logits.data + (count - 1) * m->vocabulary;
+    TRY(neo_tensor_copy(m->ctx, neo_tensor_rows(m->logits, count - 1, 1),
+                        neo_tensor_2d(m->next_logits, NEO_F32, 1, m->vocabulary)));
     *next = 0;
     for (int64_t k = 0; k < m->vocabulary; k++)
         if ((double)logits[k] > most) most = (double)logits[*next = k];
@@ -408,11 +427,11 @@ static neo_status draw_next(trainer *t, int64_t count, double temperature, int64
 /* ---- options ---------------------------------------------------------------------------------- */
 
 typedef struct options {
-    char *data, *shard, *accumulate_mode, *dtype, *checkpoint, *load, *prefix, *prompt;
+    char *data, *shard, *accumulate_mode, *dtype, *checkpoint, *load, *prefix, *prompt, *device;
     int64_t layers, heads, width, context, batch, steps, warmup, seed, threads, ranks, repro_shards, factor, slots,
         accumulate, every, eval_every, sample;
     double lr, min_lr, weight_decay, beta2, clip, temperature;
-    int64_t recompute, resume, memory, help;
+    int64_t recompute, resume, memory, exact, help;
 } options;
 
 static const struct option {
@@ -437,6 +456,8 @@ static const struct option {
     {"clip", 'f', offsetof(options, clip), "X", "the norm of the gradients is limited to this (1); 0: it is not", 1e9},
     {"seed", 'i', offsetof(options, seed), "N", "of initial weights, windows of the text, and the sample (1)", 1e15},
     {"threads", 'i', offsetof(options, threads), "N", "of each rank; 0: all cores, shared among the ranks", 256},
+    {"device", 's', offsetof(options, device), "NAME", "cpu (default), or cuda, cuda:1 ...: a GPU, with one rank", 0},
+    {"exact", 'b', offsetof(options, exact), "", "on a GPU: matrix products with the bits of the CPU, slower", 0},
     {"ranks", 'i', offsetof(options, ranks), "W", "as threads (1); mpirun knows itself how many it starts", 1024},
     {"repro-shards", 'i', offsetof(options, repro_shards), "V", "leaves of a batch, whose gradients add by a tree; at least the ranks (and 0: as many)", 4096},
     {"shard", 's', offsetof(options, shard), "S", "none, zero1, zero2, full (the default) or hybrid (full in groups of ranks)", 0},
@@ -813,7 +834,7 @@ static neo_status train(run *r) {
 static neo_status write_sample(run *r) {
     const text *t = r->t.text;
     const char *prompt = r->o->prompt;
-    int64_t *ids = r->t.m.ids.data, count = 0, context = r->o->context;
+    int64_t *ids = r->t.m.next_ids, count = 0, context = r->o->context;
     int start = t->number['\n'] >= 0 ? t->number['\n'] : 0;
     for (size_t i = 0; prompt && i < strlen(prompt); i++) {
         if (count == context) memmove(ids, ids + 1, (size_t)--count * sizeof *ids);
@@ -908,6 +929,8 @@ static neo_status parse_job(int argc, char **argv, job *j) {
     neo_comm_desc d = {.ctx = {.seed = 0, .logger = {log_stderr, j}}};
     TRY(parse_options(argc, argv, o));
     if (isa) TRY(neo_isa_parse(isa, &d.ctx.isa));
+    if (!o->help) TRY(device_open(o->device, o->exact != 0, &d.ctx.device));
+    if (d.ctx.device && o->ranks > 1) REFUSE("--device %s is for one rank, --ranks is %lld", o->device, (long long)o->ranks);
     if (!o->help) TRY(read_text(o, &j->text));
     d.ctx.seed = (uint64_t)o->seed;
     d.ctx.repro_shards = (int)o->repro_shards;
@@ -919,7 +942,7 @@ static neo_status parse_job(int argc, char **argv, job *j) {
 
 int main(int argc, char **argv) {
     static job j = {.o = {.data = "examples/data/shakespeare/input.txt", .shard = "full", .accumulate_mode = "each",
-                          .dtype = "f32", .prefix = "transformer.", .layers = 4, .heads = 4, .width = 128,
+                          .dtype = "f32", .device = "cpu", .prefix = "transformer.", .layers = 4, .heads = 4, .width = 128,
                           .context = 64, .batch = 12, .steps = 2000, .warmup = 100, .seed = 1, .ranks = 1,
                           .accumulate = 1, .sample = 300, .lr = 2e-3, .min_lr = 1e-4, .weight_decay = 0.1,
                           .beta2 = 0.99, .clip = 1, .temperature = 0.8},
@@ -928,6 +951,7 @@ int main(int argc, char **argv) {
     if (parse_job(argc, argv, &j) != NEO_OK) snprintf(j.refused, sizeof j.refused, "%s", neo_last_error());
     neo_status status = neo_comm_init_env(&j.comm, run_rank, &j);
     free(j.text.data);
+    device_close(j.comm.ctx.device);
     if (status == NEO_OK) return 0;
     if (!j.told) fprintf(stderr, "gpt: %s\n", neo_last_error());
     return 1;

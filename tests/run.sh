@@ -1,5 +1,6 @@
 #!/bin/sh
-# run.sh PROGRAM...: run test programs and scripts one by one and add up their results.
+# run.sh PROGRAM...: run test programs and scripts one by one and add up their results. Those that BESIDE names run
+# meanwhile, one by one too: they measure no time, and the others leave a core idle.
 #
 # Each ends with "<name>: A passed, B failed, C skipped"; one that does not (a crash, a timeout) counts
 # as one failure. RUNNER is put before programs (an emulator), TEST_TIMEOUT is in seconds.
@@ -26,18 +27,24 @@ if [ "$SANITIZER" = thread ] && setarch -R true 2>/dev/null; then wrap="setarch 
 passed=0 failed=0 skipped=0
 : >"$logs/skipped"
 : >"$logs/failed"
-for program in "$@"; do
-    name=$(basename "$program" .sh)
-    log=$logs/$name.log
+
+# run PROGRAM: its output to a log; its exit status and seconds to a file beside it.
+run() {
+    name=$(basename "$1" .sh)
     seconds=$TEST_TIMEOUT
-    case $program in
-    *.sh) command="sh $program" seconds=$((TEST_TIMEOUT * 4 + ${FUZZ_SECONDS:-0} * 10)) ;;
-    *) command="$wrap $program" ;;
+    case $1 in
+    *.sh) command="sh $1" seconds=$((TEST_TIMEOUT * 4 + ${FUZZ_SECONDS:-0} * 10)) ;;
+    *) command="$wrap $1" ;;
     esac
     began=$(date +%s)
-    if [ -n "$limit" ]; then timeout -k 10 "$seconds" $command >"$log" 2>&1; else $command >"$log" 2>&1; fi
-    status=$?
-    took=$(($(date +%s) - began))
+    if [ -n "$limit" ]; then timeout -k 10 "$seconds" $command >"$logs/$name.log" 2>&1; else $command >"$logs/$name.log" 2>&1; fi
+    echo "$? $(($(date +%s) - began)) $seconds" >"$logs/$name.end"
+}
+# report PROGRAM: what it printed, a line, and its results to the totals.
+report() {
+    name=$(basename "$1" .sh)
+    log=$logs/$name.log
+    read -r status took seconds <"$logs/$name.end"
     line=$(grep -E '^[a-z0-9_]+: [0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' "$log" | tail -1)
     grep -v '^skipped ' "$log" | grep -vxF -- "$line"
     if [ -n "$line" ]; then
@@ -61,7 +68,22 @@ END
     sed -n "s/^skipped /$name: /p" "$log" >>"$logs/skipped"
     printf '%-6s %-24s %4d passed %3d failed %3d skipped  %4d s\n' $result "$name" $p $f $s $took
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+}
+is_beside() {
+    case " $BESIDE " in *" $(basename "$1" .sh) "*) return 0 ;; *) return 1 ;; esac
+}
+
+for program in "$@"; do if is_beside "$program"; then run "$program"; fi; done &
+beside=$!
+trap 'kill $beside 2>/dev/null' EXIT
+trap 'exit 1' INT TERM
+for program in "$@"; do
+    is_beside "$program" && continue
+    run "$program"
+    report "$program"
 done
+wait $beside
+for program in "$@"; do if is_beside "$program"; then report "$program"; fi; done
 
 if [ -s "$logs/skipped" ]; then
     echo

@@ -7,7 +7,7 @@ W=${B:-build}/tmp/contents
 mkdir -p "$W"
 
 : >"$W/all_marks"
-for h in neo.h neo_comm.h neo_fsdp.h; do
+for h in neo.h neo_comm.h neo_fsdp.h neo_cuda.cuh; do
     # The list: from CONTENTS to the end of the first comment. Marks: `>>name` alone on its line, or after /* ----.
     awk '/CONTENTS/ { on = 1; next } on && /\*\// { exit } on' $h | grep -oE '>>[a-z0-9-]+' >"$W/listed"
     sed '1,/\*\//d' $h | grep -E '^ *>>[a-z0-9-]+ *$|^/\* -+ >>[a-z0-9-]+' | grep -oE '>>[a-z0-9-]+' >"$W/marks"
@@ -32,7 +32,7 @@ for h in neo.h neo_comm.h neo_fsdp.h; do
 done
 twice=$(sort "$W/all_marks" | uniq -d)
 if [ -z "$twice" ]; then pass; else fail "marked twice: $twice"; fi
-for mark in $(grep -ohE 'see >>[a-z0-9-]+' neo.h neo_comm.h neo_fsdp.h README.md | grep -oE '>>[a-z0-9-]+' | sort -u); do
+for mark in $(grep -ohE 'see >>[a-z0-9-]+' neo.h neo_comm.h neo_fsdp.h neo_cuda.cuh README.md | grep -oE '>>[a-z0-9-]+' | sort -u); do
     if grep -qx -- "$mark" "$W/all_marks"; then pass; else fail "'see $mark' leads nowhere"; fi
 done
 

@@ -118,6 +118,50 @@ done <<END
 8 2 twcw on
 8 1 dp on
 END
+# One norm limits the gradients of MLPs and tables. Where it is never reached, what is kept steps as what is not.
+same "micro-batches of one" "$(on 2 --micro-batches 1 --plan rw)" "$single"
+same "a norm that is not reached" "$(on 4 --plan cw --clip-norm 1e9)" "$single"
+clipped=$(on 1 --clip-norm 0.05)
+if [ -n "$clipped" ] && [ "$clipped" != "$single" ]; then pass; else fail "--clip-norm changes nothing: '$clipped'"; fi
+while read -r ranks nodes plan pipeline more; do
+    same "clip-norm, $ranks ranks, $nodes nodes, $plan, pipeline $pipeline $more" \
+        "$(on $ranks --nodes $nodes --plan $plan --pipeline $pipeline $more --clip-norm 0.05)" "$clipped"
+done <<END
+1 1 auto off --dense-shard full --threads 2
+2 1 auto on
+2 1 tw off --dense-shard zero1
+2 1 cw on --dense-shard zero2
+3 1 rw on --dense-shard full
+4 1 dp on
+4 2 grid off --dense-shard full
+4 2 twrw on
+END
+for optimizer in sgd adam lamb; do
+    a=$(on 1 --clip-norm 0.05 --optimizer $optimizer --lr 0.003 --rows-dtype bf16)
+    same "clip-norm, $optimizer" "$(on 4 --clip-norm 0.05 --optimizer $optimizer --lr 0.003 --rows-dtype bf16 --plan cw)" "$a"
+done
+# Three batches make a step; the epoch ends with fewer.
+three=$(on 1 --batch 60 --micro-batches 3 --clip-norm 0.05)
+if [ -n "$three" ] && [ "$three" != "$(on 1 --batch 60 --clip-norm 0.05)" ]; then pass; else fail "--micro-batches: '$three'"; fi
+while read -r ranks nodes plan pipeline more; do
+    same "micro-batches, $ranks ranks, $nodes nodes, $plan, pipeline $pipeline $more" \
+        "$(on $ranks --nodes $nodes --plan $plan --pipeline $pipeline $more --batch 60 --micro-batches 3 --clip-norm 0.05)" "$three"
+done <<END
+2 1 rw on --dense-shard zero2
+3 1 cw off
+4 1 dp on --dense-shard full
+4 2 grid on
+END
+rm -rf "$W/micro"
+micro="$wide --batch 60 --micro-batches 3 --epochs 2 --optimizer adam --lr 0.002"
+whole_micro=$($D $micro 2>/dev/null | sed -n 's/^state //p')
+$D $micro --ranks 2 --checkpoint "$W/micro" --every 7 --plan dp >"$W/out" 2>"$W/err"
+rm -r "$W/micro/$(ls "$W/micro" | tail -1)" # what it saved at its end
+same "micro-batches, resumed" "$(digest $micro --ranks 4 --plan cw --checkpoint "$W/micro" --resume)" "$whole_micro"
+rm -r "$W/micro/$(ls "$W/micro" | tail -1)"
+refused "other micro-batches" 'micro_batches' $micro --micro-batches 2 --checkpoint "$W/micro" --resume
+refused "no micro-batches" 'micro-batches must be at least 1' $model --micro-batches 0
+refused "a norm below 0" 'clip-norm -1: not a number' $model --clip-norm -1
 # Rows cut for fewer ranks than there are buckets, and for none: another definition, the same on one rank.
 fewer=$(on 1 --row-buckets 2)
 same "two buckets" "$(on 4 --row-buckets 2 --plan rw)" "$fewer"

@@ -72,7 +72,8 @@ long="--synthetic 20000 --epochs 50 --batch 50 $layers"
 state() { grep '^state' "$1"; }
 "$B/dlrm" $synthetic >"$W/dlrm_synthetic" 2>"$W/err" && "$B/dlrm" --data "$lines" --test "$lines" $criteo \
     >"$W/dlrm_criteo" 2>"$W/err" && "$B/dlrm" $synthetic --wire-forward i8 --wire-backward bf16 \
-    >"$W/dlrm_wire" 2>"$W/err" || fail "dlrm: $(tail -1 "$W/err")"
+    >"$W/dlrm_wire" 2>"$W/err" && "$B/dlrm" $synthetic --clip-norm 0.05 >"$W/dlrm_clip" 2>"$W/err" ||
+    fail "dlrm: $(tail -1 "$W/err")"
 
 # dlrm_over: the trainer over the MPI of $suffix.
 dlrm_over() {
@@ -83,6 +84,10 @@ dlrm_over() {
     done
     start 4 "$P/dlrm_mpi" $synthetic --wire-forward i8 --wire-backward bf16 --plan rw
     same "dlrm, wires, of $name" "$(state "$W/out")" "$(state "$W/dlrm_wire")"
+    for plan in "2 --plan dp --dense-shard zero1" "4 --plan cw --dense-shard full" "4 --ranks 4 --nodes 2 --plan grid"; do
+        start ${plan%% *} "$P/dlrm_mpi" $synthetic --clip-norm 0.05 ${plan#* }
+        same "dlrm, clip-norm, ranks and plan $plan, of $name" "$(state "$W/out")" "$(state "$W/dlrm_clip")"
+    done
     start 4 "$P/dlrm_mpi" --data "$lines" --test "$lines" $criteo
     same "dlrm, lines, of $name" "$(grep -E '^state' "$W/out")" "$(state "$W/dlrm_criteo")"
     same "dlrm, figures, of $name" "$(grep -o '^test.*ne=[^ ]*' "$W/out")" "$(grep -o '^test.*ne=[^ ]*' "$W/dlrm_criteo")"

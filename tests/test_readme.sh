@@ -11,7 +11,7 @@ CC=${CC:-cc}
 W=$B/tmp/readme
 rm -rf "$W"
 mkdir -p "$W"
-cp neo.h neo_comm.h neo_fsdp.h "$W/"
+cp neo.h neo_comm.h neo_fsdp.h neo_cuda.cuh "$W/"
 
 if grep -nE '@[A-Z_]+@' README.md; then fail "a placeholder is left"; else pass; fi
 
@@ -31,7 +31,21 @@ for file in "$W"/*.c "$W"/*.c++ "$W"/*.cpp; do
     *.c) build="$CC -std=c11 -x c" ;;
     *) build="$CC -std=c++17 -x c++" ;;
     esac
-    if grep -q 'int main(' "$file"; then
+    if grep -q 'neo_cuda.cuh' "$file"; then # linked with the device that make test emulates, if there is one
+        if ! [ -f "$B/tests/emulated_cuda.o" ]; then
+            skip "$at: no emulated device was built"
+        elif (cd "$W" && $CC -std=c11 -Wall -Wextra -x c -c -o gpu.o "$(basename "$file")") >"$W/log" 2>&1 &&
+            ${CXX:-c++} -fsanitize=address -o "$W/gpu" "$W/gpu.o" "$B/tests/emulated_cuda.o" -lm -pthread >>"$W/log" 2>&1 &&
+            ASAN_OPTIONS=detect_leaks=0 timeout 120 "$W/gpu" >"$W/gpu.out" 2>"$W/log"; then
+            sed 's/neo_device \*gpu = NULL;/& (void)gpu;/; s/if (neo_cuda_device_create.*$/(void)which;/; /neo_cuda_device_destroy/d' \
+                "$file" >"$W/cpu.c"
+            (cd "$W" && $CC -std=c11 -O1 -o cpu cpu.c -lm -pthread && ./cpu >cpu.out) >>"$W/log" 2>&1
+            same "$at: a GPU's state" "$(grep '^state' "$W/cpu.out")" "$(grep '^state' "$W/gpu.out")"
+        else
+            fail "$at: does not build with a device, or fails"
+            head -5 "$W/log"
+        fi
+    elif grep -q 'int main(' "$file"; then
         programs=$((programs + 1))
         if ! (cd "$W" && $build -O2 -Wall -Wextra -o program "$(basename "$file")" -lm -pthread) >"$W/log" 2>&1; then
             fail "$at: does not compile"
