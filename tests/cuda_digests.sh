@@ -2,11 +2,11 @@
 # CPU, and what they refuse. The last line of a run is `state <digest of all weights and optimizer state>`.
 
 # digest PROGRAM ARGUMENTS...: of a run; empty if it failed (its messages are in $W/err).
-digest() { "$@" --threads 1 2>"$W/err" </dev/null | sed -n 's/^state //p'; }
+digest() { state_of "$@" --threads 1 </dev/null; }
 # agree PROGRAM ARGUMENTS...: the program has one digest on the CPU and on the device.
 agree() {
     there=$(digest "$@" --device cuda --exact)
-    [ -n "$there" ] || echo "$* --device cuda --exact: $(tail -1 "$W/err")"
+    [ -n "$there" ] || echo "$* --device cuda --exact: $(tail -2 "$W/err")"
     same "$*: CPU and GPU" "$(digest "$@")" "$there"
 }
 # refused LABEL TEXT PROGRAM ARGUMENTS...: exits non-zero by itself, says TEXT on stderr, prints no digest.

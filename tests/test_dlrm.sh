@@ -20,7 +20,7 @@ if [ "$SANITIZER" = thread ] && setarch -R true 2>/dev/null; then D="setarch -R 
 small="--dim 8 --bottom 13-24-8 --top 24-1 --rows 400 --seed 3 --log-every 10"
 model="--synthetic $samples --batch 120 $small"
 # digest ARGUMENTS...: of a run; empty if it failed (its messages are in $W/err).
-digest() { $D "$@" 2>"$W/err" | sed -n 's/^state //p'; }
+digest() { state_of $D "$@"; }
 # refused LABEL TEXT ARGUMENTS...: exits non-zero by itself, says TEXT on stderr, prints no digest.
 refused() {
     label=$1 text=$2
@@ -43,7 +43,7 @@ refused() {
 # ---- the same bits ----
 
 base=$(digest $model --threads 1 --repro-shards 8)
-[ -n "$base" ] || { fail "a plain run: $(tail -1 "$W/err")"; finish test_dlrm; exit; }
+[ -n "$base" ] || { fail "a plain run: $(tail -2 "$W/err")"; finish test_dlrm; exit; }
 for threads in 2 3 8; do
     same "threads $threads" "$(digest $model --repro-shards 8 --threads $threads)" "$base"
 done
@@ -90,7 +90,7 @@ single=$(digest $wide --threads 1 --plan tw --pipeline off)
 on() {
     ranks=$1
     shift
-    timeout 120 $D $wide --ranks "$ranks" "$@" 2>"$W/err" | sed -n 's/^state //p'
+    state_of timeout 120 $D $wide --ranks "$ranks" "$@"
 }
 while read -r ranks nodes plan pipeline more; do
     same "$ranks ranks, $nodes nodes, $plan, pipeline $pipeline $more" \
@@ -154,7 +154,7 @@ done <<END
 END
 rm -rf "$W/micro"
 micro="$wide --batch 60 --micro-batches 3 --epochs 2 --optimizer adam --lr 0.002"
-whole_micro=$($D $micro 2>/dev/null | sed -n 's/^state //p')
+whole_micro=$(digest $micro)
 $D $micro --ranks 2 --checkpoint "$W/micro" --every 7 --plan dp >"$W/out" 2>"$W/err"
 rm -r "$W/micro/$(ls "$W/micro" | tail -1)" # what it saved at its end
 same "micro-batches, resumed" "$(digest $micro --ranks 4 --plan cw --checkpoint "$W/micro" --resume)" "$whole_micro"
@@ -169,7 +169,7 @@ uncut=$(on 1 --row-buckets 1)
 same "one bucket" "$(on 4 --row-buckets 1 --plan rw)" "$uncut"
 if grep -q 'warning: --plan rw: 26 of 26 tables cannot be placed so' "$W/err"; then pass; else fail "no warning: $(cat "$W/err")"; fi
 # Without --repro-shards there are as many leaves as ranks.
-unset_v=$(timeout 120 $D --ranks 4 $model 2>"$W/err" | sed -n 's/^state //p')
+unset_v=$(state_of timeout 120 $D --ranks 4 $model)
 same "the default of repro-shards" "$unset_v" "$(digest $model --repro-shards 4)"
 # A plan as text, changed by hand, is a plan.
 same "a plan is written" "$(on 4 --nodes 2 --plan grid --save-plan "$W/plan")" "$single"
@@ -203,7 +203,7 @@ long="--synthetic $long --epochs 2 --batch 96 --shuffle 1000 --optimizer adam --
 began=$(date +%s%N)
 whole=$(digest $long --threads 2)
 ms=$((($(date +%s%N) - began) / 1000000))
-[ -n "$whole" ] || fail "the long run: $(tail -1 "$W/err")"
+[ -n "$whole" ] || fail "the long run: $(tail -2 "$W/err")"
 seed=$(date +%s)
 round=0
 killed=0 resumed=0
@@ -408,14 +408,14 @@ lines=$W/day_0_lines.tsv
 criteo="--format criteo --batch 64 $small"
 whole=$(digest --data "$lines" $criteo --threads 1)
 same "criteo, 3 threads" "$(digest --data "$lines" $criteo --threads 3)" "$whole"
-same "criteo, standard input" "$($D --data - $criteo <"$lines" 2>"$W/err" | sed -n 's/^state //p')" "$whole"
-same "criteo, a pipe" "$(cat "$lines" | $D --data - $criteo 2>"$W/err" | sed -n 's/^state //p')" "$whole"
+same "criteo, standard input" "$(digest --data - $criteo <"$lines")" "$whole"
+same "criteo, a pipe" "$(cat "$lines" | digest --data - $criteo)" "$whole"
 for ranks in 2 4; do
     v="--repro-shards 4 --ranks $ranks"
     same "criteo, $ranks ranks" "$(digest --data "$lines" $criteo $v)" "$(digest --data "$lines" $criteo --repro-shards 4)"
-    same "standard input, $ranks ranks" "$(timeout 120 $D --data - $criteo $v <"$lines" 2>"$W/err" | sed -n 's/^state //p')" \
+    same "standard input, $ranks ranks" "$(state_of timeout 120 $D --data - $criteo $v <"$lines")" \
         "$(digest --data "$lines" $criteo --repro-shards 4)"
-    same "a pipe, $ranks ranks" "$(cat "$lines" | timeout 120 $D --data - $criteo $v 2>"$W/err" | sed -n 's/^state //p')" \
+    same "a pipe, $ranks ranks" "$(cat "$lines" | state_of timeout 120 $D --data - $criteo $v)" \
         "$(digest --data "$lines" $criteo --repro-shards 4)"
 done
 head -333 "$lines" >"$W/part1.tsv"
