@@ -182,14 +182,159 @@ static void shapes(void) {
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) check(&list[i]);
 }
 
+/* ---- layers ---- */
+enum { V = 5, OUT = 37, IN = 50 };
+
+/* The sum of leaves[0 .. count), which a binary tree adds. */
+static float tree_sum(const float *leaves, int count) {
+    int left = 1;
+    if (count == 1) return leaves[0];
+    while (2 * left < count) left *= 2;
+    return tree_sum(leaves, left) + tree_sum(leaves + left, count - left);
+}
+/* Forward and backward of one layer against the rule. */
+static void linear(int batch, int shards, neo_dtype narrow_out) {
+    neo_ctx *ctx = contexts[shards > 1];
+    matrix x = matrix_make(batch, IN, 3, 1, PLAIN, NEO_BF16), w = matrix_make(OUT, IN, 1, 0, PLAIN, NEO_BF16);
+    matrix dz = matrix_make(batch, OUT, 2, 0, PLAIN, NEO_BF16), y = matrix_make(batch, OUT, 5, 0, PLAIN, narrow_out);
+    matrix dx = matrix_make(batch, IN, 0, 0, PLAIN, narrow_out), dw = matrix_make(OUT, IN, 4, 0, PLAIN, NEO_F32);
+    matrix want_y = matrix_make(batch, OUT, 5, 0, PLAIN, narrow_out);
+    float bias[OUT], dbias[OUT];
+    double exact = 0, size = 0;
+    test_fill(bias, OUT);
+    CHECK_OK(neo_linear_forward(ctx, x.t, w.t, neo_tensor_1d(bias, NEO_F32, OUT), NEO_ACT_RELU, y.t));
+    CHECK_OK(neo_linear_backward(ctx, NULL, x.t, w.t, dz.t, dx.t, dw.t, neo_tensor_1d(dbias, NEO_F32, OUT)));
+    int wrong = 0;
+    for (int i = 0; i < batch; i++) {
+        for (int j = 0; j < OUT; j++) {
+            float z = sum_of(x.t, w.t, 0, 1, i, j, 0, IN, 0.0f, &exact, &size) + bias[j];
+            put(want_y.t, i, j, 0.0f > z ? 0.0f : z);
+            wrong += at(y.t, i, j) != at(want_y.t, i, j);
+        }
+        for (int j = 0; j < IN; j++) {
+            float d = sum_of(dz.t, w.t, 0, 0, i, j, 0, OUT, 0.0f, &exact, &size);
+            wrong += at(dx.t, i, j) != (narrow_out == NEO_BF16 ? wide(narrow(d)) : d);
+        }
+    }
+    CHECK_INT(wrong, 0);
+    float leaf[V];
+    for (int j = 0; j < OUT; j++) {
+        for (int i = 0; i < IN; i++) {
+            for (int v = 0; v < shards; v++)
+                leaf[v] = sum_of(dz.t, x.t, 1, 0, j, i, neo_leaf_begin(batch, shards, v),
+                                 neo_leaf_begin(batch, shards, v + 1), 0.0f, &exact, &size);
+            wrong += at(dw.t, j, i) != tree_sum(leaf, shards);
+        }
+        for (int v = 0; v < shards; v++) {
+            leaf[v] = 0;
+            for (int64_t r = neo_leaf_begin(batch, shards, v); r < neo_leaf_begin(batch, shards, v + 1); r++)
+                leaf[v] = leaf[v] + at(dz.t, r, j);
+        }
+        wrong += dbias[j] != tree_sum(leaf, shards);
+    }
+    CHECK_INT(wrong, 0);
+    free(x.block), free(w.block), free(dz.block), free(y.block), free(dx.block), free(dw.block), free(want_y.block);
+}
+
+/* An MLP's outputs and gradients, one after the other; returns their number. */
+enum { MLP_BATCH = 45, MLP_IN = 21, MLP_OUT = 6, MLP_NUMBERS = 8192 };
+static int64_t mlp(neo_ctx *ctx, neo_dtype dtype, neo_activation act, neo_activation last_act, float *to) {
+    static float x[MLP_BATCH * MLP_IN], dy[MLP_BATCH * MLP_OUT];
+    neo_params *params = NULL;
+    neo_mlp *m = NULL;
+    neo_mlp_desc d;
+    memset(&d, 0, sizeof d);
+    d.name = "m", d.width_count = 4, d.max_batch = MLP_BATCH, d.act = act, d.last_act = last_act, d.dtype = dtype;
+    d.widths[0] = MLP_IN, d.widths[1] = 70, d.widths[2] = 34, d.widths[3] = MLP_OUT;
+    test_seed = 3;
+    test_fill(x, MLP_BATCH * MLP_IN), test_fill(dy, MLP_BATCH * MLP_OUT);
+    CHECK_OK(neo_params_create(ctx, &params));
+    const size_t before = neo_ctx_memory(ctx).bytes;
+    CHECK_OK(neo_mlp_create(ctx, params, &d, &m));
+    size_t taken = neo_ctx_memory(ctx).bytes;
+    const int64_t allocs = neo_ctx_memory(ctx).alloc_count;
+    neo_tensor y = neo_tensor_2d(to, NEO_F32, MLP_BATCH, MLP_OUT);
+    neo_tensor dx = neo_tensor_2d(to + MLP_BATCH * MLP_OUT, NEO_F32, MLP_BATCH, MLP_IN);
+    int64_t at_number = MLP_BATCH * (MLP_OUT + MLP_IN);
+    CHECK_OK(neo_mlp_forward(m, neo_tensor_2d(x, NEO_F32, MLP_BATCH, MLP_IN), y));
+    CHECK_OK(neo_mlp_backward(m, NULL, neo_tensor_2d(dy, NEO_F32, MLP_BATCH, MLP_OUT), dx));
+    CHECK_INT(neo_ctx_memory(ctx).alloc_count, allocs);
+    for (int i = 0; i < neo_params_count(params); i++) {
+        const neo_param *p = neo_params_at(params, i);
+        memcpy(to + at_number, p->grad.data, neo_tensor_bytes(p->grad));
+        at_number += neo_tensor_count(p->grad);
+    }
+    neo_mlp_destroy(m);
+    CHECK_INT(taken - neo_ctx_memory(ctx).bytes, neo_mlp_workspace_bytes(&d));
+    CHECK(taken > before);
+    neo_params_destroy(params);
+    return at_number;
+}
+static void layers(void) {
+    static float narrow_mlp[MLP_NUMBERS], want[MLP_NUMBERS], full[MLP_NUMBERS];
+    for (int i = 0; i < 2; i++)
+        for (int batch = 0; batch < 300; batch = batch ? 7 * batch : 3)
+            linear(batch, i ? V : 1, batch & 1 ? NEO_F32 : NEO_BF16);
+    neo_ctx *plain[2] = {test_ctx(1, NEO_ISA_SCALAR, 1), test_ctx(2, NEO_ISA_SCALAR, V)};
+    for (int act = NEO_ACT_RELU; act <= NEO_ACT_HARDSWISH; act++)
+        for (int i = 0; i < 2; i++) {
+            const neo_activation last = act % 2 ? NEO_ACT_NONE : (neo_activation)act;
+            const int64_t count = mlp(plain[i], NEO_BF16, (neo_activation)act, last, want);
+            mlp(plain[i], NEO_F32, (neo_activation)act, last, full);
+            CHECK_INT(mlp(contexts[i], NEO_BF16, (neo_activation)act, last, narrow_mlp), count);
+            CHECK(count <= MLP_NUMBERS);
+            CHECK_BITS(narrow_mlp, want, (size_t)count * sizeof(float));
+            double error = 0, norm = 0; /* 2^-9 a rounding, a few one after the other; a relu may open */
+            for (int64_t k = 0; k < count; k++) {
+                error += ((double)want[k] - full[k]) * ((double)want[k] - full[k]);
+                norm += (double)full[k] * full[k];
+            }
+            CHECK_NEAR(sqrt(error / norm), 0.01, 0.0095);
+        }
+    neo_ctx_destroy(plain[0]), neo_ctx_destroy(plain[1]);
+}
+
+static void errors(void) {
+    float f[64] = {0};
+    uint16_t h[64] = {0};
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    neo_tensor a = neo_tensor_2d(h, NEO_BF16, 4, 3), b = neo_tensor_2d(h, NEO_BF16, 3, 5);
+    neo_tensor c = neo_tensor_2d(f, NEO_F32, 4, 5), bad, none = neo_tensor_none();
+    CHECK_OK(neo_gemm(ctx, NULL, a, b, c));
+    CHECK_ERR(neo_gemm(ctx, NULL, a, neo_tensor_2d(f, NEO_F32, 3, 5), c), NEO_ERR_SHAPE,
+              "b is not a two-dimensional bf16 tensor");
+    CHECK_ERR(neo_gemm(ctx, NULL, neo_tensor_2d(f, NEO_F32, 4, 3), b, c), NEO_ERR_SHAPE, "b is not a two-dimensional f32");
+    CHECK_ERR(neo_gemm(ctx, NULL, a, b, neo_tensor_2d(h, NEO_F16, 4, 5)), NEO_ERR_SHAPE, "c is not");
+    CHECK_ERR(neo_gemm(ctx, NULL, neo_tensor_2d(f, NEO_F32, 4, 3), neo_tensor_2d(f, NEO_F32, 3, 5),
+                       neo_tensor_2d(h, NEO_BF16, 4, 5)), NEO_ERR_SHAPE, "c is not");
+    bad = b, bad.shape[0] = 2;
+    CHECK_ERR(neo_gemm(ctx, NULL, a, bad, c), NEO_ERR_SHAPE, "b is [2][5]");
+    CHECK_ERR(neo_linear_forward(ctx, neo_tensor_2d(f, NEO_F32, 4, 3), neo_tensor_2d(h, NEO_BF16, 5, 3), none,
+                                 NEO_ACT_NONE, c), NEO_ERR_SHAPE, "x is not a two-dimensional bf16");
+    CHECK_ERR(neo_linear_backward(ctx, NULL, a, neo_tensor_2d(h, NEO_BF16, 5, 3), c, none, none, none), NEO_ERR_SHAPE,
+              "dz is not a two-dimensional bf16");
+    CHECK_ERR(neo_linear_backward(ctx, NULL, a, neo_tensor_2d(h, NEO_BF16, 5, 3), neo_tensor_2d(h, NEO_BF16, 4, 5),
+                                  none, neo_tensor_2d(h, NEO_BF16, 5, 3), none), NEO_ERR_SHAPE, "dw is not");
+    neo_params *params = NULL;
+    neo_mlp *m = NULL;
+    neo_mlp_desc d;
+    memset(&d, 0, sizeof d);
+    d.name = "m", d.width_count = 2, d.widths[0] = d.widths[1] = 3, d.max_batch = 4, d.dtype = NEO_F16;
+    CHECK_OK(neo_params_create(ctx, &params));
+    CHECK_ERR(neo_mlp_create(ctx, params, &d, &m), NEO_ERR_ARG, "neither f32 nor bf16");
+    neo_params_destroy(params);
+    neo_ctx_destroy(ctx);
+}
+
 /* Shapes on two numbers of threads; the scalar path runs the plain C that the others are compared with. */
 static void with_path(neo_isa isa) {
     if (!neo_isa_available(isa)) SKIP("this machine does not have it");
-    contexts[0] = test_ctx(1, isa, 1), contexts[1] = test_ctx(3, isa, 1);
+    contexts[0] = test_ctx(1, isa, 1), contexts[1] = test_ctx(3, isa, V);
     test_seed = 7;
     const int64_t before = neo_ctx_memory(contexts[1]).alloc_count;
     shapes();
     CHECK_INT(neo_ctx_memory(contexts[1]).alloc_count, before);
+    layers();
     neo_ctx_destroy(contexts[0]), neo_ctx_destroy(contexts[1]);
 }
 static void path_scalar(void) { with_path(NEO_ISA_SCALAR); }
@@ -206,5 +351,6 @@ int main(void) {
     RUN(path_avx512bf16);
     RUN(path_amx);
     RUN(path_neon);
+    RUN(errors);
     return test_end("test_bf16");
 }
