@@ -326,6 +326,24 @@ static void errors(void) {
     neo_ctx_destroy(ctx);
 }
 
+/* What falls below 2^-126 by less than half a unit rounds up to it and stays; in either chain. */
+static void edge_of_the_range(void) {
+    enum { N = 40, K = 5 };
+    static const float minus[4] = {0x1p-76f, 0x1.8p-76f, 0x1p-75f, 0x1p-30f};
+    static const float want[4] = {0x1p-126f, 0x1p-126f, 0.0f, 0x1p-126f - 0x1p-106f};
+    uint16_t a[K], b[K][N];
+    float c[N];
+    for (int odd = 0; odd < 2; odd++)
+        for (int i = 0; i < 4; i++) {
+            memset(a, 0, sizeof a), memset(b, 0, sizeof b);
+            a[odd] = narrow(0x1p-63f), a[odd + 2] = narrow(i < 2 ? -0x1p-76f : i < 3 ? -0x1p-75f : -0x1p-76f);
+            for (int j = 0; j < N; j++) b[odd][j] = a[odd], b[odd + 2][j] = narrow(j == 7 ? minus[i] : 0.0f);
+            CHECK_OK(neo_gemm(contexts[0], NULL, neo_tensor_2d(a, NEO_BF16, 1, K), neo_tensor_2d(b, NEO_BF16, K, N),
+                              neo_tensor_2d(c, NEO_F32, 1, N)));
+            for (int j = 0; j < N; j++) CHECK_BITS(&c[j], j == 7 ? &want[i] : &want[0], sizeof c[j]);
+        }
+}
+
 /* Shapes on two numbers of threads; the scalar path runs the plain C that the others are compared with. */
 static void with_path(neo_isa isa) {
     if (!neo_isa_available(isa)) SKIP("this machine does not have it");
@@ -334,6 +352,7 @@ static void with_path(neo_isa isa) {
     const int64_t before = neo_ctx_memory(contexts[1]).alloc_count;
     shapes();
     CHECK_INT(neo_ctx_memory(contexts[1]).alloc_count, before);
+    edge_of_the_range();
     layers();
     neo_ctx_destroy(contexts[0]), neo_ctx_destroy(contexts[1]);
 }
