@@ -533,7 +533,7 @@ static void print_help(void) {
         const struct option *opt = &OPTIONS[k];
         printf("  --%s %-*s %s\n", opt->name, 20 - (int)strlen(opt->name), opt->argument, opt->help);
     }
-    printf("\nNEO_ISA=scalar|avx2|avx512|neon in the environment forces an instruction set.\n");
+    printf("\nNEO_ISA=scalar|avx2|avx512|avx512bf16|amx|neon in the environment forces an instruction set.\n");
 }
 
 /* ---- text ------------------------------------------------------------------------------------- */
