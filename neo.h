@@ -2863,7 +2863,10 @@ struct neo_device {
 
 #if !defined(NEO_NO_SIMD) && (defined(__x86_64__) || defined(_M_X64)) && !defined(__CUDACC__)
 #define NEO__X86 1
+#if defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11
+#define NEO__X86_BF16 1 /* the assembler knows AVX512-BF16 and AMX */
 #include <cpuid.h>
+#endif
 #include <immintrin.h>
 #elif !defined(NEO_NO_SIMD) && defined(__aarch64__)
 #define NEO__ARM 1
@@ -3485,7 +3488,7 @@ NEO_API neo_status neo_isa_parse(const char *name, neo_isa *isa) {
     return neo_fail(NEO_ERR_ARG, "neo_isa_parse: '%s' is none of best, scalar, avx2, avx512, neon, avx512bf16, amx",
                      name ? name : "(null)");
 }
-#if defined(NEO__X86)
+#if defined(NEO__X86_BF16)
 /* The processor has AMX's tiles and their bf16 products (CPUID 7), the system keeps their state
    (XCR0), and Linux, which grants that state of 8 KiB a thread only to processes that ask for it,
    grants it. A system call of its own: libc's header is hidden under -std=c11. */
@@ -3515,9 +3518,14 @@ NEO_API int neo_isa_available(neo_isa isa) {
         return neo_isa_available(NEO_ISA_AVX2) && __builtin_cpu_supports("avx512f") &&
                __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                __builtin_cpu_supports("avx512vl");
+#if defined(NEO__X86_BF16)
     case NEO_ISA_AVX512BF16:
         return neo_isa_available(NEO_ISA_AVX512) && __builtin_cpu_supports("avx512bf16");
     case NEO_ISA_AMX: return neo_isa_available(NEO_ISA_AVX512) && neo__amx_available();
+#else
+    case NEO_ISA_AVX512BF16:
+    case NEO_ISA_AMX:
+#endif
     case NEO_ISA_NEON: return 0;
 #elif defined(NEO__ARM)
     case NEO_ISA_NEON: return 1;
@@ -4246,8 +4254,10 @@ static void neo__isa_bind(neo_ctx *ctx) {
     case NEO_ISA_AVX512BF16:
     case NEO_ISA_AMX:
         NEO__BIND(avx512);
+#if defined(NEO__X86_BF16)
         if (ctx->isa == NEO_ISA_AVX512BF16) ctx->bf16 = &neo__bf16_kernels_avx512;
         if (ctx->isa == NEO_ISA_AMX) ctx->bf16 = &neo__bf16_kernels_amx;
+#endif
         break;
 #elif defined(NEO__ARM)
     case NEO_ISA_NEON: NEO__BIND(neon); break;
@@ -5887,6 +5897,7 @@ static void neo__bf16_task(void *arg, int64_t index, int worker) {
     neo__bf16_move(g, c, t0, t1, p0, p1, 1);
 }
 
+NEO__COLD_BEGIN
 /* Cut C into tasks: as large as the scratch allows, then halves of the longer side until there are
    enough. */
 static void neo__bf16_plan(neo__bf16 *g) {
@@ -5961,6 +5972,7 @@ NEO_API neo_status neo_gemm(neo_ctx *ctx, const neo_gemm_desc *desc, neo_tensor 
     g.finish.act = d.act;
     return neo__gemm_run(&g);
 }
+NEO__COLD_END
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-linear
@@ -22400,7 +22412,7 @@ NEO__KERNEL void NEO__FN(interact_backward)(const neo__interact *job, int64_t sa
     }
 }
 
-#if NEO__PASS == NEO__PASS_AVX512
+#if NEO__PASS == NEO__PASS_AVX512 && defined(NEO__X86_BF16)
 /* ---- bf16 products; see >>impl-bf16 ----
    Both instructions work on pairs of numbers. Instructions by name: compilers take intrinsics only in
    functions that target them. */

@@ -276,7 +276,7 @@ static void block_sums_have_the_stated_shape(void) {
 
 /* Also where there is AMX: then the processor runs it. */
 static void amx_follows_the_plain_kernel(void) {
-#if defined(AMX_ON_CPU) && defined(NEO__X86)
+#if defined(AMX_ON_CPU) && defined(NEO__X86_BF16)
     static const int sizes[][3] = {{32, 32, 32}, {1, 1, 1}, {33, 40, 70}, {64, 33, 530}, {5, 3, 100}, {150, 65, 40}};
     static uint16_t a[150 * 70], b[530 * 70];
     static float c[150 * 70], want[150 * 70];
