@@ -40,7 +40,7 @@
      >>safetensors >>metrics >>progress >>jsonl >>report >>shared >>kernel-types >>platform
      >>impl-status >>impl-fp
      >>impl-ctx >>impl-leaves >>files >>isa >>impl-math >>impl-tensor >>impl-random >>impl-exact
-     >>impl-gemm >>impl-linear >>impl-mlp >>impl-interact >>impl-activation >>impl-norm
+     >>impl-gemm >>impl-bf16 >>impl-linear >>impl-mlp >>impl-interact >>impl-activation >>impl-norm
      >>impl-embedding >>impl-attention >>impl-losses
      >>impl-params >>impl-optim >>impl-gradcheck >>impl-jagged >>bag-optim >>impl-bags
      >>impl-bags-forward >>impl-bags-backward >>impl-bags-device >>impl-schema
@@ -245,7 +245,9 @@ typedef enum neo_isa {
     NEO_ISA_SCALAR,
     NEO_ISA_AVX2, /* with FMA and F16C */
     NEO_ISA_AVX512, /* F, BW, DQ, VL */
-    NEO_ISA_NEON
+    NEO_ISA_NEON,
+    NEO_ISA_AVX512BF16, /* AVX512, and bf16 products by vdpbf16ps */
+    NEO_ISA_AMX         /* AVX512, and bf16 products by AMX tiles; Linux */
 } neo_isa;
 
 /* A device computes instead of the CPU: see neo_cuda.cuh, which makes them. Objects and tensors that a
@@ -286,8 +288,9 @@ NEO_API neo_device *neo_ctx_device(const neo_ctx *ctx); /* or NULL */
    Errors   NEO_ERR_DEVICE: a call of before failed on the device. */
 NEO_API neo_status neo_ctx_synchronize(neo_ctx *ctx);
 
-/* neo_isa_name, neo_isa_parse: "best", "scalar", "avx2", "avx512", "neon". parse gives
-   NEO_ERR_ARG for another word. neo_isa_available: 1 if this machine can run it. */
+/* neo_isa_name, neo_isa_parse: "best", "scalar", "avx2", "avx512", "neon", "avx512bf16", "amx". parse
+   gives NEO_ERR_ARG for another word. neo_isa_available: 1 if this machine can run it; asked for AMX, it
+   asks the kernel to let this process use the tile registers, once and for all its threads. */
 NEO_API const char *neo_isa_name(neo_isa isa);
 NEO_API neo_status neo_isa_parse(const char *name, neo_isa *isa);
 NEO_API int neo_isa_available(neo_isa isa);
@@ -546,12 +549,15 @@ typedef struct neo_gemm_desc {
 } neo_gemm_desc;
 
 /* neo_gemm: c = act(beta c + op(a) op(b) + bias).
-   Shapes    op(a) [M][K], op(b) [K][N], c [M][N]; f32; the last stride of each is 1, row strides free.
-             M, N, K may be 0 (K = 0: c = act(beta c + bias)).
+   Shapes    op(a) [M][K], op(b) [K][N], c [M][N]; f32, or a and b bf16 and c bf16 or f32; the last stride
+             of each is 1, row strides free. M, N, K may be 0 (K = 0: c = act(beta c + bias)).
    Numerics  every element starts at beta c (0 if beta is 0), adds a_k b_k by fused multiply-add in
              order of k, then the bias: the same bits on every path and for every shape around it.
+             bf16: the sum is f32; each 32 k add by themselves, even k in order and odd k in order, from
+             0, and even + odd is added to it; denormals are zeros until the bias. c of bf16 is rounded
+             once, at the end.
    Aliasing  c may not overlap a, b or bias.
-   Errors    NEO_ERR_SHAPE.
+   Errors    NEO_ERR_SHAPE: also of a dtype. NEO_ERR_UNSUPPORTED: bf16 on a device.
    Hook      with NEO_SGEMM defined (in the implementation file, as a function or macro
              NEO_SGEMM(trans_a, trans_b, M, N, K, a, lda, b, ldb, beta, c, ldc), row-major), it computes
              beta c + op(a) op(b) of products of at least 2^15 multiply-adds, here and in the layers;
@@ -618,11 +624,14 @@ NEO_API neo_status neo_activation_backward(neo_ctx *ctx, neo_activation act, neo
                                            neo_tensor dy, neo_tensor dz);
 
 /* neo_linear_forward: y = act(x w^T + bias), as torch.nn.Linear.
-   Shapes   x [B][in], w [out][in], bias [out] or none, y [B][out]; f32, last stride 1.
+   Shapes   x [B][in], w [out][in], bias [out] or none, y [B][out]; f32, last stride 1; or x and w bf16, y
+            bf16 or f32, as of neo_gemm.
    neo_linear_backward: dx = dz w, dw = dz^T x, dbias = sum of dz over the batch (dz: the gradient
    before the activation). dw and dbias add in the order of the leaf tree.
-   Shapes   x [B][in], w [out][in], dz [B][out]; dx [B][in], dw [out][in], dbias [out], each or none.
-   leaves   NULL: the rows are the whole batch. Errors: NEO_ERR_SHAPE; NEO_ERR_ARG: bad leaves.
+   Shapes   x [B][in], w [out][in], dz [B][out]; dx [B][in], dw [out][in], dbias [out], each or none. x, w
+            and dz may be bf16, all three; dx then is bf16 or f32; dw and dbias always are f32.
+   leaves   NULL: the rows are the whole batch. Errors: NEO_ERR_SHAPE; NEO_ERR_ARG: bad leaves;
+            NEO_ERR_UNSUPPORTED: bf16 on a device.
    Memory   uses the context's scratch; allocates nothing. */
 NEO_API neo_status neo_linear_forward(neo_ctx *ctx, neo_tensor x, neo_tensor w, neo_tensor bias,
                                       neo_activation act, neo_tensor y);
@@ -645,9 +654,13 @@ typedef struct neo_mlp_desc {
     neo_activation act;        /* after every layer but the last */
     neo_activation last_act;   /* after the last */
     neo_mlp_init init;
+    neo_dtype dtype;           /* of the products' operands: NEO_F32, or NEO_BF16: x, the gradients of
+                                  layers' outputs and a copy of the weights are rounded to bf16, and
+                                  activations kept so; x, y, dy, dx and the parameters stay f32 */
 } neo_mlp_desc;
 
 /* neo_mlp_create: add the layers' parameters to params and reserve activations for max_batch rows.
+   Errors   NEO_ERR_ARG; NEO_ERR_MEMORY; NEO_ERR_UNSUPPORTED: bf16 on a device.
    neo_mlp_workspace_bytes: exactly what create takes from the allocator besides the parameters.
    The parameters belong to params and outlive the mlp. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_mlp_create(neo_ctx *ctx, neo_params *params,
@@ -2061,6 +2074,33 @@ struct neo__gemm_kernels {
     void (*interact_forward)(const neo__interact *job, int64_t sample, float *scratch);
     void (*interact_backward)(const neo__interact *job, int64_t sample, float *scratch);
 };
+
+/* A tile of a bf16 product: c[r * cols + j] += a b over `blocks` blocks of 32 k; see >>impl-bf16. Words
+   of 32 bits stand in the place of floats: a number as f32, or a pair of bf16. */
+typedef struct neo__bf16_tile {
+    const struct neo__gemm_kernels *f32; /* for those who use them, */
+    void (*add)(float *y, const float *x, int64_t n);
+    int rows, cols;               /* and the size of the tile */
+    int64_t blocks;
+    const float *a; /* word w of row r: a[r * a_row + w * a_word] */
+    int64_t a_row, a_word;
+    const float *b; /* word w of column j: b[w * cols + j] */
+    float *c;
+} neo__bf16_tile;
+/* Kernels by instructions that multiply bf16. A block of 32 k is 16 words of pairs. */
+typedef struct neo__bf16_kernels {
+    int rows, cols; /* of a tile */
+    int chains;     /* pairs are of one chain: see the kernels. Else a_word must be 1 */
+    /* The words of `count` numbers; zeros fill up the last block. */
+    void (*pack_row)(float *to, const uint16_t *from, int64_t count, int chains);
+    /* to[w * width + j]: of k in [0, count) at from[k * ld + j] for j < cols; zeros up to width (a
+       multiple of 16) and to the end of the last block. */
+    void (*pack)(float *to, int64_t width, const uint16_t *from, int64_t ld, int64_t count, int64_t cols,
+                 int chains);
+    void (*begin)(void); /* on a thread, before calls of tile; or NULL */
+    void (*tile)(const neo__bf16_tile *t); /* denormals are flushed */
+    void (*end)(void);
+} neo__bf16_kernels;
 /* Sums have one shape: NEO__BLOCK consecutive elements go to 16 lanes (element i to lane i % 16),
    each lane adds in order, the lanes add by the tree of NEO__TREE16; blocks add in order. */
 enum { NEO__BLOCK = 256 };
@@ -2823,6 +2863,10 @@ struct neo_device {
 
 #if !defined(NEO_NO_SIMD) && (defined(__x86_64__) || defined(_M_X64)) && !defined(__CUDACC__)
 #define NEO__X86 1
+#if defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11
+#define NEO__X86_BF16 1 /* the assembler knows AVX512-BF16 and AMX */
+#include <cpuid.h>
+#endif
 #include <immintrin.h>
 #elif !defined(NEO_NO_SIMD) && defined(__aarch64__)
 #define NEO__ARM 1
@@ -3053,13 +3097,9 @@ NEO__INLINE double neo__f64_bits(uint64_t u) {
     return x;
 }
 
-/* neo__fma: a b + c rounded once, without trusting libm (some round twice). */
-#if defined(__FMA__) || defined(__aarch64__)
-NEO__INLINE float neo__fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
-#else
-/* The product of two floats is exact in double; the sum is rounded to odd there, which makes the last
-   rounding to float correct. Not inline: it is used everywhere in the scalar kernels. */
-static NEO__UNUSED NEO__NOINLINE float neo__fma(float a, float b, float c) {
+/* a b + c in double, rounded to odd, which makes a rounding to float that follows correct: the product of
+   two floats is exact there. */
+NEO__INLINE double neo__fma_odd(float a, float b, float c) {
     double product = (double)a * (double)b, addend = (double)c;
     double sum = product + addend;
     double back = sum - product;
@@ -3067,8 +3107,14 @@ static NEO__UNUSED NEO__NOINLINE float neo__fma(float a, float b, float c) {
     uint64_t bits = neo__bits_f64(sum);
     int finite = (bits >> 52 & 0x7FF) != 0x7FF;
     if (finite && error != 0.0 && !(bits & 1)) bits += (error > 0.0) == (sum > 0.0) ? 1u : (uint64_t)-1;
-    return (float)neo__f64_bits(bits);
+    return neo__f64_bits(bits);
 }
+/* neo__fma: a b + c rounded once, without trusting libm (some round twice). */
+#if defined(__FMA__) || defined(__aarch64__)
+NEO__INLINE float neo__fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+#else
+/* Not inline: it is used everywhere in the scalar kernels. */
+static NEO__UNUSED NEO__NOINLINE float neo__fma(float a, float b, float c) { return (float)neo__fma_odd(a, b, c); }
 #endif
 
 /* Compiler flags that change arithmetic without defining a macro show in these results. */
@@ -3141,6 +3187,7 @@ struct neo_ctx {
     uint64_t seed;
     neo_device *device; /* NULL: the CPU */
     const neo__gemm_kernels *gemm; /* of the instruction set */
+    const neo__bf16_kernels *bf16; /* NULL: by the f32 ones */
     const neo__vec_kernels *vec;
     const neo__bag_kernels *bag;
     const neo__tensor_kernels *tensor;
@@ -3425,20 +3472,41 @@ NEO_API const char *neo_isa_name(neo_isa isa) {
     case NEO_ISA_AVX2: return "avx2";
     case NEO_ISA_AVX512: return "avx512";
     case NEO_ISA_NEON: return "neon";
+    case NEO_ISA_AVX512BF16: return "avx512bf16";
+    case NEO_ISA_AMX: return "amx";
     }
     return "unknown";
 }
 NEO_API neo_status neo_isa_parse(const char *name, neo_isa *isa) {
     NEO__CHECK(isa, NEO_ERR_ARG, "neo_isa_parse: isa is NULL");
-    for (int i = NEO_ISA_BEST; i <= NEO_ISA_NEON; i++) {
+    for (int i = NEO_ISA_BEST; i <= NEO_ISA_AMX; i++) {
         if (name && strcmp(name, neo_isa_name((neo_isa)i)) == 0) {
             *isa = (neo_isa)i;
             return NEO_OK;
         }
     }
-    return neo_fail(NEO_ERR_ARG, "neo_isa_parse: '%s' is none of best, scalar, avx2, avx512, neon",
+    return neo_fail(NEO_ERR_ARG, "neo_isa_parse: '%s' is none of best, scalar, avx2, avx512, neon, avx512bf16, amx",
                      name ? name : "(null)");
 }
+#if defined(NEO__X86_BF16)
+/* The processor has AMX's tiles and their bf16 products (CPUID 7), the system keeps their state
+   (XCR0), and Linux, which grants that state of 8 KiB a thread only to processes that ask for it,
+   grants it. A system call of its own: libc's header is hidden under -std=c11. */
+static int neo__amx_available(void) {
+#if defined(__linux__) && !defined(__ILP32__)
+    unsigned a, b, c, d, xcr0, high;
+    if (!__get_cpuid_count(1, 0, &a, &b, &c, &d) || !(c >> 27 & 1)) return 0; /* OSXSAVE */
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d >> 22 & 1) || !(d >> 24 & 1)) return 0;
+    __asm__ __volatile__("xgetbv" : "=a"(xcr0), "=d"(high) : "c"(0));
+    if ((xcr0 >> 17 & 3) != 3) return 0;
+    int64_t result = 158; /* arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) */
+    __asm__ __volatile__("syscall" : "+a"(result) : "D"((int64_t)0x1023), "S"((int64_t)18) : "rcx", "r11", "memory");
+    return result == 0;
+#else
+    return 0;
+#endif
+}
+#endif
 NEO_API int neo_isa_available(neo_isa isa) {
     switch (isa) {
     case NEO_ISA_BEST:
@@ -3450,21 +3518,33 @@ NEO_API int neo_isa_available(neo_isa isa) {
         return neo_isa_available(NEO_ISA_AVX2) && __builtin_cpu_supports("avx512f") &&
                __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                __builtin_cpu_supports("avx512vl");
+#if defined(NEO__X86_BF16)
+    case NEO_ISA_AVX512BF16:
+        return neo_isa_available(NEO_ISA_AVX512) && __builtin_cpu_supports("avx512bf16");
+    case NEO_ISA_AMX: return neo_isa_available(NEO_ISA_AVX512) && neo__amx_available();
+#else
+    case NEO_ISA_AVX512BF16:
+    case NEO_ISA_AMX:
+#endif
     case NEO_ISA_NEON: return 0;
 #elif defined(NEO__ARM)
     case NEO_ISA_NEON: return 1;
     case NEO_ISA_AVX2:
-    case NEO_ISA_AVX512: return 0;
+    case NEO_ISA_AVX512:
+    case NEO_ISA_AVX512BF16:
+    case NEO_ISA_AMX: return 0;
 #else
     case NEO_ISA_AVX2:
     case NEO_ISA_AVX512:
-    case NEO_ISA_NEON: return 0;
+    case NEO_ISA_NEON:
+    case NEO_ISA_AVX512BF16:
+    case NEO_ISA_AMX: return 0;
 #endif
     }
     return 0;
 }
 static neo_isa neo__isa_best(void) {
-    for (int i = NEO_ISA_NEON; i > NEO_ISA_SCALAR; i--)
+    for (int i = NEO_ISA_AMX; i > NEO_ISA_SCALAR; i--)
         if (neo_isa_available((neo_isa)i)) return (neo_isa)i;
     return NEO_ISA_SCALAR;
 }
@@ -4170,7 +4250,15 @@ static void neo__isa_bind(neo_ctx *ctx) {
     switch (ctx->isa) {
 #if defined(NEO__X86)
     case NEO_ISA_AVX2: NEO__BIND(avx2); break;
-    case NEO_ISA_AVX512: NEO__BIND(avx512); break;
+    case NEO_ISA_AVX512:
+    case NEO_ISA_AVX512BF16:
+    case NEO_ISA_AMX:
+        NEO__BIND(avx512);
+#if defined(NEO__X86_BF16)
+        if (ctx->isa == NEO_ISA_AVX512BF16) ctx->bf16 = &neo__bf16_kernels_avx512;
+        if (ctx->isa == NEO_ISA_AMX) ctx->bf16 = &neo__bf16_kernels_amx;
+#endif
+        break;
 #elif defined(NEO__ARM)
     case NEO_ISA_NEON: NEO__BIND(neon); break;
 #endif
@@ -5467,11 +5555,11 @@ static neo_status neo__gemm_run(neo__gemm *g) {
 }
 
 /* ---- checks ---- */
-/* A matrix [rows][cols] of f32 with last stride 1. An output's rows may not overlap. */
-static neo_status neo__check_matrix(const neo_ctx *ctx, neo_tensor t, int64_t rows, int64_t cols, int output,
-                                    const char *function, const char *name) {
-    NEO__CHECK(t.ndim == 2 && t.dtype == NEO_F32, NEO_ERR_SHAPE,
-               "%s: %s is not a two-dimensional f32 tensor", function, name);
+/* A matrix [rows][cols] with last stride 1. An output's rows may not overlap. */
+static neo_status neo__check_matrix_of(const neo_ctx *ctx, neo_dtype dtype, neo_tensor t, int64_t rows, int64_t cols,
+                                       int output, const char *function, const char *name) {
+    NEO__CHECK(t.ndim == 2 && t.dtype == dtype, NEO_ERR_SHAPE, "%s: %s is not a two-dimensional %s tensor",
+               function, name, neo_dtype_name(dtype));
     NEO__CHECK(rows >= 0 && cols >= 0, NEO_ERR_SHAPE, "%s: %s has a negative extent", function, name);
     NEO__CHECK(t.shape[0] == rows && t.shape[1] == cols, NEO_ERR_SHAPE,
                "%s: %s is [%" PRId64 "][%" PRId64 "], expected [%" PRId64 "][%" PRId64 "]",
@@ -5484,6 +5572,23 @@ static neo_status neo__check_matrix(const neo_ctx *ctx, neo_tensor t, int64_t ro
                "%s: the rows of %s overlap (stride %" PRId64 ")", function, name, t.stride[0]);
     return neo__check_place(ctx, t, function, name);
 }
+static neo_status neo__check_matrix(const neo_ctx *ctx, neo_tensor t, int64_t rows, int64_t cols, int output,
+                                    const char *function, const char *name) {
+    return neo__check_matrix_of(ctx, NEO_F32, t, rows, cols, output, function, name);
+}
+/* Of a product whose operands are of `dtype`: what it writes. */
+static neo_status neo__check_product(const neo_ctx *ctx, neo_dtype dtype, neo_tensor t, int64_t rows, int64_t cols,
+                                     const char *function, const char *name) {
+    const neo_dtype own = dtype == NEO_BF16 && t.dtype == NEO_BF16 ? NEO_BF16 : NEO_F32;
+    return neo__check_matrix_of(ctx, own, t, rows, cols, 1, function, name);
+}
+/* Of a product's operands, by one of them. */
+NEO__INLINE neo_dtype neo__operand_dtype(neo_tensor t) { return t.dtype == NEO_BF16 ? NEO_BF16 : NEO_F32; }
+static neo_status neo__check_narrow(const neo_ctx *ctx, neo_dtype dtype, const char *function) {
+    NEO__CHECK(!ctx->device || dtype != NEO_BF16, NEO_ERR_UNSUPPORTED,
+               "%s: products of bf16 are not made on a device", function);
+    return NEO_OK;
+}
 static neo_status neo__check_vector(const neo_ctx *ctx, neo_tensor t, int64_t count, const char *function,
                                     const char *name) {
     NEO__CHECK(t.ndim == 1 && t.dtype == NEO_F32 && t.shape[0] == count, NEO_ERR_SHAPE,
@@ -5494,6 +5599,336 @@ static neo_status neo__check_vector(const neo_ctx *ctx, neo_tensor t, int64_t co
     return neo__check_place(ctx, t, function, name);
 }
 NEO__INLINE float *neo__f32(neo_tensor t) { return (float *)t.data; }
+/* ------------------------------------------------------------------------------------------------
+   >>impl-bf16
+
+   C = beta C + A B for bf16 operands, with sums in f32. In every block of 32 k, counted from the first
+   k of the product (of the leaf), two chains of fused multiply-adds start at zero, one over even k and
+   one over odd k, in order; their sum is added to C. The last block is filled up with zeros. Denormals
+   of operands, of C and of every result on the way are zeros of their sign, where a result counts as
+   denormal if it is after rounding. That is what AMX does (TDPBF16PS: two chains a tile row, then a
+   sum), so the other paths follow:
+     vdpbf16ps adds the two products of a pair to one sum, the high one first, each rounded: so pairs
+       are made of two even or of two odd k, and no multiply-add is wasted;
+     the f32 kernels, with MXCSR or FPCR set to flush, make each chain a product of 16 k. AArch64
+       decides before rounding what is denormal: where a flag says that something was flushed, the
+       block is done again
+     in plain C, for the scalar path, which is the reference.
+
+   C is cut into rectangles, the tasks; each keeps its part of C as f32 in its worker's scratch, tile
+   after tile, goes over k in segments, packs the panels of B, then groups of rows of A, and runs all
+   tiles of a panel over the group. Then rows are finished: bias, activation, rounding to C's dtype. With
+   leaves the scratch holds the subtree sums that wait, each a whole rectangle.
+   ------------------------------------------------------------------------------------------------ */
+enum {
+    NEO__BF16_WORDS = 256,             /* of a packed row: 256 or 512 k */
+    NEO__BF16_LINE = 256 + 16,         /* their distance, not a power of two */
+    NEO__BF16_SIDE = 512,              /* rows and columns of a task, at most */
+    NEO__BF16_GROUP = 128,             /* rows of A packed together, at most */
+    NEO__BF16_C_FLOATS = 1 << 18,      /* 1 MiB */
+    NEO__BF16_B_FLOATS = 256 * 512,    /* 512 KiB */
+    NEO__BF16_A_FLOATS = 128 * (256 + 16),
+    NEO__BF16_SPARE_FLOATS = 128 * 256 /* what is to be transposed */
+};
+NEO__STATIC_ASSERT((size_t)(NEO__BF16_C_FLOATS + NEO__BF16_B_FLOATS + NEO__BF16_A_FLOATS +
+                            NEO__BF16_SPARE_FLOATS) * sizeof(float) <= NEO__WORKER_SCRATCH_BYTES,
+                   "a worker's scratch holds a task of >>impl-bf16");
+
+/* What happens to a finished matrix c; y and z are f32 or bf16. */
+typedef struct neo__finish {
+    neo_activation act;
+    int backward; /* 0: y = act(c). 1: c = c act'(z, y) */
+    neo_tensor y; /* none: c itself (forward) */
+    neo_tensor z; /* backward */
+} neo__finish;
+
+typedef struct neo__bf16 {
+    neo_ctx *ctx;
+    int64_t m, n, k;
+    const uint16_t *a, *b;
+    int64_t a_row, a_k, b_k, b_col; /* strides; of each operand one is 1 */
+    neo_tensor c;
+    float beta;
+    const float *bias;
+    neo__finish finish;
+    neo_leaves leaves;
+    int tree; /* sum by leaves */
+    /* planned */
+    int rows, cols, depth;      /* of a tile; of the tree */
+    int64_t row_tiles, panels;  /* of C */
+    int64_t row_tasks, col_tasks;
+} neo__bf16;
+
+/* ---- kernels ---- */
+NEO__INLINE float neo__bf16_flush(float x) {
+    return neo__bits_f32(x) & 0x7F800000u ? x : neo__f32_bits(neo__bits_f32(x) & 0x80000000u);
+}
+/* Of 16 k; works in every mode of flushing. */
+static float neo__bf16_chain(const float *a, int64_t a_step, const float *b, int64_t b_step) {
+    float sum = 0.0f;
+    for (int i = 0; i < 16; i++, a += a_step, b += b_step) {
+        double exact = neo__fma_odd(neo__bf16_flush(*a), neo__bf16_flush(*b), sum), size = fabs(exact);
+        uint32_t small = size >= 0x1.ffffffp-127 ? 0x00800000u : 0; /* half a unit below rounds up */
+        sum = size < 0x1p-126 ? neo__f32_bits(small | (uint32_t)(neo__bits_f64(exact) >> 32 & 0x80000000u))
+                              : (float)exact;
+    }
+    return sum;
+}
+/* sums = those of one block. */
+static void neo__bf16_block_plain(const neo__bf16_tile *t, const float *a, const float *b, float *sums) {
+    for (int r = 0; r < t->rows; r++)
+        for (int j = 0; j < t->cols; j++) {
+            const float *ar = a + r * t->a_row, *bj = b + j;
+            float even = neo__bf16_chain(ar, 2 * t->a_word, bj, 2 * (int64_t)t->cols);
+            float odd = neo__bf16_chain(ar + t->a_word, 2 * t->a_word, bj + t->cols, 2 * (int64_t)t->cols);
+            sums[r * t->cols + j] = neo__bf16_flush(even + odd);
+        }
+}
+static void neo__bf16_tile_plain(const neo__bf16_tile *t) {
+    float sums[NEO__TILE_MAX_FLOATS];
+    for (int64_t i = 0; i < t->blocks; i++) {
+        neo__bf16_block_plain(t, t->a + 32 * i * t->a_word, t->b + 32 * i * t->cols, sums);
+        for (int j = 0; j < t->rows * t->cols; j++) t->c[j] = neo__bf16_flush(neo__bf16_flush(t->c[j]) + sums[j]);
+    }
+}
+/* Denormals flushed until neo__fp_leave. Kernels are called through pointers, so nothing that they
+   compute moves out of it. */
+static neo__fp_state neo__fp_enter_flushing(void) {
+    neo__fp_state old = neo__fp_enter();
+#if defined(__x86_64__) || defined(_M_X64)
+    _mm_setcsr(0x1F80u | 0x8000u | 0x40u); /* FTZ, DAZ */
+#elif defined(__aarch64__)
+    __asm__ __volatile__("msr fpcr, %0" : : "r"((uint64_t)1 << 24)); /* FZ */
+#endif
+    return old;
+}
+#if defined(__aarch64__)
+NEO__INLINE int neo__bf16_flushed(void) { /* since the last call */
+    uint64_t flags, none = 0;
+    __asm__ __volatile__("mrs %0, fpsr\n\tmsr fpsr, %1" : "=&r"(flags) : "r"(none) : "memory");
+    return (int)(flags >> 3 & 1);
+}
+#else
+NEO__INLINE int neo__bf16_flushed(void) { return 0; }
+#endif
+static void neo__bf16_tile_by_f32(const neo__bf16_tile *t) {
+    float sums[NEO__TILE_MAX_FLOATS];
+    const neo__tile_fn tile = t->f32->tile2[t->rows / 2];
+    NEO__ZERO(neo__tile, half);
+    half.k = 16;
+    half.a_row = t->a_row, half.a_k = 2 * t->a_word;
+    half.b_k = 2 * (int64_t)t->cols;
+    half.c = sums, half.c_row = t->cols;
+    half.merge = sums;
+    (void)neo__bf16_flushed();
+    for (int64_t i = 0; i < t->blocks; i++) {
+        const float *a = t->a + 32 * i * t->a_word, *b = t->b + 32 * i * t->cols;
+        half.a = a, half.b = b, half.merges = 0;
+        tile(&half);
+        half.a = a + t->a_word, half.b = b + t->cols, half.merges = 1;
+        tile(&half);
+        if (neo__bf16_flushed()) neo__bf16_block_plain(t, a, b, sums);
+        t->add(t->c, sums, (int64_t)t->rows * t->cols);
+    }
+}
+
+/* ---- a task ---- */
+/* `count` numbers and zeros to the end of the block. */
+static void neo__bf16_pack_row(const neo__bf16 *g, float *to, const uint16_t *from, int64_t count) {
+    const neo__bf16_kernels *kern = g->ctx->bf16;
+    if (kern) {
+        kern->pack_row(to, from, count, kern->chains);
+        return;
+    }
+    g->ctx->tensor->f32_from_bf16(to, from, count);
+    for (; count % 32; count++) to[count] = 0.0f;
+}
+/* The same of `cols` rows of k side by side, zeros up to `width`. */
+static void neo__bf16_pack_cols(const neo__bf16 *g, float *to, int64_t width, const uint16_t *from, int64_t ld,
+                                int64_t count, int64_t cols) {
+    const neo__bf16_kernels *kern = g->ctx->bf16;
+    if (kern) {
+        kern->pack(to, width, from, ld, count, cols, kern->chains);
+        return;
+    }
+    for (int64_t k = 0; k < (count + 31) / 32 * 32; k++, to += width) {
+        const int64_t n = k < count ? cols : 0;
+        g->ctx->tensor->f32_from_bf16(to, from + k * (n ? ld : 0), n);
+        for (int64_t j = n; j < width; j++) to[j] = 0.0f;
+    }
+}
+/* Words of a row of `count` k. */
+NEO__INLINE int64_t neo__bf16_words(const neo__bf16 *g, int64_t count) {
+    return (count + 31) / 32 * (g->ctx->bf16 ? 16 : 32);
+}
+static void neo__bf16_pack_b(const neo__bf16 *g, float *to, float *spare, int64_t p0, int64_t p1, int64_t k0,
+                             int64_t count) {
+    const int64_t words = neo__bf16_words(g, count);
+    for (int64_t p = p0; p < p1; p++, to += words * g->cols) {
+        const int64_t n0 = p * g->cols, cols = NEO__MIN((int64_t)g->cols, g->n - n0);
+        const uint16_t *from = g->b + k0 * g->b_k + n0 * g->b_col;
+        if (g->b_col == 1) {
+            neo__bf16_pack_cols(g, to, g->cols, from, g->b_k, count, cols);
+            continue;
+        }
+        for (int64_t j = 0; j < cols; j++)
+            neo__bf16_pack_row(g, spare + j * NEO__BF16_LINE, from + j * g->b_col, count);
+        g->ctx->gemm->pack_transposed(to, g->cols, spare, NEO__BF16_LINE, words, cols);
+    }
+}
+/* Rows of tiles [t0, t1); a_row and a_word of t say how they lie. */
+static void neo__bf16_pack_a(const neo__bf16 *g, neo__bf16_tile *t, float *to, float *spare, int64_t t0,
+                             int64_t t1, int64_t k0, int64_t count) {
+    const int64_t m0 = t0 * g->rows, rows = (t1 - t0) * g->rows, there = NEO__MIN(rows, g->m - m0);
+    const int64_t words = neo__bf16_words(g, count), by_cols = g->a_row == 1 && g->a_k != 1;
+    const int64_t width = (rows + 15) / 16 * 16;
+    const uint16_t *from = g->a + m0 * g->a_row + k0 * g->a_k;
+    const int turn = by_cols && g->ctx->bf16 && !g->ctx->bf16->chains;
+    t->a_row = by_cols && !turn ? 1 : NEO__BF16_LINE;
+    t->a_word = by_cols && !turn ? width : 1;
+    if (by_cols) neo__bf16_pack_cols(g, turn ? spare : to, width, from, g->a_k, count, there);
+    if (turn) g->ctx->gemm->pack_transposed(to, NEO__BF16_LINE, spare, width, rows, words);
+    for (int64_t i = 0; i < rows && !by_cols; i++)
+        if (i < there) neo__bf16_pack_row(g, to + i * NEO__BF16_LINE, from + i * g->a_row, count);
+        else memset(to + i * NEO__BF16_LINE, 0, (size_t)words * sizeof *to);
+}
+
+/* c, whose tiles are zero or as they were: of k in [begin, end). */
+static void neo__bf16_multiply(const neo__bf16 *g, float *c, float *scratch, int64_t t0, int64_t t1, int64_t p0,
+                               int64_t p1, int64_t begin, int64_t end) {
+    const neo__bf16_kernels *kern = g->ctx->bf16;
+    void (*const tile)(const neo__bf16_tile *) = kern                               ? kern->tile
+                                                 : g->ctx->isa == NEO_ISA_SCALAR ? neo__bf16_tile_plain
+                                                                                 : neo__bf16_tile_by_f32;
+    float *b = scratch, *a = b + NEO__BF16_B_FLOATS, *spare = a + NEO__BF16_A_FLOATS;
+    const int64_t segment = (int64_t)NEO__BF16_WORDS * (kern ? 2 : 1), tile_floats = (int64_t)g->rows * g->cols;
+    const int64_t group = NEO__BF16_GROUP / g->rows;
+    NEO__ZERO(neo__bf16_tile, t);
+    t.f32 = g->ctx->gemm, t.add = g->ctx->vec->add;
+    t.rows = g->rows, t.cols = g->cols;
+    for (int64_t k0 = begin; k0 < end; k0 += segment) {
+        const int64_t count = NEO__MIN(segment, end - k0), panel = neo__bf16_words(g, count) * g->cols;
+        t.blocks = (count + 31) / 32;
+        neo__bf16_pack_b(g, b, spare, p0, p1, k0, count);
+        for (int64_t at = t0; at < t1; at += group) {
+            const int64_t last = NEO__MIN(at + group, t1);
+            neo__bf16_pack_a(g, &t, a, spare, at, last, k0, count);
+            for (int64_t p = p0; p < p1; p++)
+                for (int64_t i = at; i < last; i++) {
+                    t.a = a + (i - at) * g->rows * t.a_row;
+                    t.b = b + (p - p0) * panel;
+                    t.c = c + ((i - t0) * (p1 - p0) + p - p0) * tile_floats;
+                    tile(&t);
+                }
+        }
+    }
+}
+
+/* Columns [j, j + n) of row i of t, as f32. */
+static const float *neo__row_of(const neo__bf16 *g, neo_tensor t, int64_t i, int64_t j, int64_t n, float *room) {
+    if (!t.data) return NULL;
+    if (t.dtype == NEO_F32) return (const float *)t.data + i * t.stride[0] + j;
+    g->ctx->tensor->f32_from_bf16(room, (const uint16_t *)t.data + i * t.stride[0] + j, n);
+    return room;
+}
+static void neo__row_to(const neo__bf16 *g, neo_tensor t, int64_t i, int64_t j, int64_t n, const float *x) {
+    const int64_t at = i * t.stride[0] + j;
+    if (t.dtype == NEO_F32) memcpy((float *)t.data + at, x, (size_t)n * sizeof *x);
+    else g->ctx->tensor->bf16_from_f32((uint16_t *)t.data + at, x, n);
+}
+/* x: the sums of columns [j, j + n) of row i. */
+static void neo__bf16_finish_row(const neo__bf16 *g, int64_t i, int64_t j, int64_t n, float *x) {
+    float y[NEO__BF16_SIDE], z[NEO__BF16_SIDE];
+    const neo__finish *f = &g->finish;
+    const neo__vec_kernels *vec = g->ctx->vec;
+    if (g->bias) vec->add(x, g->bias + j, n);
+    if (f->backward) {
+        const float *y_row = neo__row_of(g, f->y, i, j, n, y), *z_row = neo__row_of(g, f->z, i, j, n, z);
+        vec->act_backward(f->act, z_row, y_row, x, x, n);
+    } else if (f->y.data) {
+        vec->act_forward(f->act, x, y, n);
+        neo__row_to(g, f->y, i, j, n, y);
+    } else if (f->act != NEO_ACT_NONE) {
+        vec->act_forward(f->act, x, x, n);
+    }
+    neo__row_to(g, g->c, i, j, n, x);
+}
+/* Between C and the tiles of a task: to them, times beta, or from them and finished. */
+static void neo__bf16_move(const neo__bf16 *g, float *c, int64_t t0, int64_t t1, int64_t p0, int64_t p1, int out) {
+    float row[NEO__BF16_SIDE], room[NEO__BF16_SIDE];
+    const int64_t n0 = p0 * g->cols, n = NEO__MIN(p1 * g->cols, g->n) - n0;
+    for (int64_t i = t0 * g->rows; i < NEO__MIN(t1 * g->rows, g->m); i++) {
+        float *from = c + (i / g->rows - t0) * (p1 - p0) * g->rows * g->cols + i % g->rows * g->cols;
+        const float *old = out ? NULL : neo__row_of(g, g->c, i, n0, n, room);
+        for (int64_t j = 0; old && j < n; j++) row[j] = g->beta * old[j];
+        for (int64_t j = 0; j < n; j += g->cols, from += (int64_t)g->rows * g->cols) {
+            const size_t bytes = (size_t)NEO__MIN((int64_t)g->cols, n - j) * sizeof *row;
+            if (out) memcpy(row + j, from, bytes);
+            else memcpy(from, row + j, bytes);
+        }
+        if (out) neo__bf16_finish_row(g, i, n0, n, row);
+    }
+}
+
+static void neo__bf16_task(void *arg, int64_t index, int worker) {
+    const neo__bf16 *g = (const neo__bf16 *)arg;
+    const neo__bf16_kernels *kern = g->ctx->bf16;
+    const int64_t row = index / g->col_tasks, col = index % g->col_tasks;
+    const int64_t t0 = g->row_tiles * row / g->row_tasks, t1 = g->row_tiles * (row + 1) / g->row_tasks;
+    const int64_t p0 = g->panels * col / g->col_tasks, p1 = g->panels * (col + 1) / g->col_tasks;
+    const int64_t step = (t1 - t0) * g->rows * (p1 - p0) * g->cols;
+    float *c = (float *)(void *)neo__worker_scratch(g->ctx, worker), *scratch = c + NEO__BF16_C_FLOATS;
+    int height = 0;
+    for (int leaf = 0; leaf < (g->tree ? g->leaves.count : 1); leaf++) {
+        float *slot = c + height * step;
+        int64_t begin = 0, end = g->k;
+        if (g->tree) neo__leaf_rows(g->ctx, &g->leaves, leaf, &begin, &end);
+        memset(slot, 0, (size_t)step * sizeof *slot);
+        if (g->beta != 0.0f) neo__bf16_move(g, slot, t0, t1, p0, p1, 0);
+        neo__fp_state fp = neo__fp_enter_flushing();
+        if (kern && kern->begin) kern->begin();
+        neo__bf16_multiply(g, slot, scratch, t0, t1, p0, p1, begin, end);
+        if (kern && kern->end) kern->end();
+        neo__fp_leave(fp);
+        int merges = !g->tree ? 0 : leaf == g->leaves.count - 1 ? height : neo__tree_merges(leaf);
+        height += 1 - merges;
+        for (; merges > 0; merges--, slot -= step) g->ctx->vec->add(slot - step, slot, step);
+    }
+    neo__bf16_move(g, c, t0, t1, p0, p1, 1);
+}
+
+NEO__COLD_BEGIN
+/* Cut C into tasks: as large as the scratch allows, then halves of the longer side until there are
+   enough. */
+static void neo__bf16_plan(neo__bf16 *g) {
+    const neo__bf16_kernels *kern = g->ctx->bf16;
+    g->rows = kern ? kern->rows : g->ctx->gemm->rows;
+    g->cols = kern ? kern->cols : 2 * g->ctx->gemm->lanes;
+    g->depth = g->tree ? neo__tree_depth(g->leaves.count) : 1;
+    g->row_tiles = (g->m + g->rows - 1) / g->rows;
+    g->panels = (g->n + g->cols - 1) / g->cols;
+    int64_t rows = NEO__MIN(g->row_tiles, (int64_t)NEO__BF16_SIDE / g->rows);
+    int64_t cols = NEO__MIN(g->panels, (int64_t)NEO__BF16_SIDE / g->cols);
+    const int64_t enough = g->ctx->threads == 1 ? 1 : 4 * (int64_t)g->ctx->threads;
+    for (;;) {
+        const int64_t tasks = ((g->row_tiles + rows - 1) / rows) * ((g->panels + cols - 1) / cols);
+        const int64_t floats = rows * g->rows * cols * g->cols;
+        const int fits = floats * g->depth <= NEO__BF16_C_FLOATS;
+        if (fits && (tasks >= enough || (double)floats * (double)g->k < 2.0 * (double)NEO__GEMM_GRAIN)) break;
+        if (rows == 1 && cols == 1) break;
+        if (cols == 1 || (rows > 1 && rows * g->rows >= cols * g->cols)) rows = (rows + 1) / 2;
+        else cols = (cols + 1) / 2;
+    }
+    g->row_tasks = (g->row_tiles + rows - 1) / rows;
+    g->col_tasks = (g->panels + cols - 1) / cols;
+}
+static neo_status neo__bf16_run(neo__bf16 *g) {
+    if (g->m == 0 || g->n == 0) return NEO_OK;
+    neo__bf16_plan(g);
+    neo_parallel_for(g->ctx, g->row_tasks * g->col_tasks, neo__bf16_task, g);
+    return NEO_OK;
+}
+NEO__INLINE const uint16_t *neo__halves(neo_tensor t) { return (const uint16_t *)t.data; }
 
 NEO_API neo_status neo_gemm(neo_ctx *ctx, const neo_gemm_desc *desc, neo_tensor a, neo_tensor b,
                             neo_tensor c) {
@@ -5509,24 +5944,36 @@ NEO_API neo_status neo_gemm(neo_ctx *ctx, const neo_gemm_desc *desc, neo_tensor 
     g.m = c.shape[0];
     g.n = c.shape[1];
     g.k = a.shape[d.trans_a ? 0 : 1];
-    NEO__TRY(
-        neo__check_matrix(ctx, a, d.trans_a ? g.k : g.m, d.trans_a ? g.m : g.k, 0, "neo_gemm", "a"));
-    NEO__TRY(
-        neo__check_matrix(ctx, b, d.trans_b ? g.n : g.k, d.trans_b ? g.k : g.n, 0, "neo_gemm", "b"));
-    NEO__TRY(neo__check_matrix(ctx, c, g.m, g.n, 1, "neo_gemm", "c"));
-    g.a = neo__f32(a);
+    const neo_dtype dtype = neo__operand_dtype(a);
+    NEO__TRY(neo__check_narrow(ctx, dtype, "neo_gemm"));
+    NEO__TRY(neo__check_matrix_of(ctx, dtype, a, d.trans_a ? g.k : g.m, d.trans_a ? g.m : g.k, 0,
+                                  "neo_gemm", "a"));
+    NEO__TRY(neo__check_matrix_of(ctx, dtype, b, d.trans_b ? g.n : g.k, d.trans_b ? g.k : g.n, 0,
+                                  "neo_gemm", "b"));
+    NEO__TRY(neo__check_product(ctx, dtype, c, g.m, g.n, "neo_gemm", "c"));
     g.a_row = d.trans_a ? 1 : a.stride[0];
     g.a_k = d.trans_a ? a.stride[0] : 1;
-    g.b = neo__f32(b);
     g.b_k = d.trans_b ? 1 : b.stride[0];
     g.b_col = d.trans_b ? b.stride[0] : 1;
-    g.c = neo__f32(c);
+    if (dtype == NEO_BF16) {
+        NEO__ZERO(neo__bf16, narrow);
+        narrow.ctx = ctx;
+        narrow.m = g.m, narrow.n = g.n, narrow.k = g.k;
+        narrow.a = neo__halves(a), narrow.a_row = g.a_row, narrow.a_k = g.a_k;
+        narrow.b = neo__halves(b), narrow.b_k = g.b_k, narrow.b_col = g.b_col;
+        narrow.c = c, narrow.beta = d.beta, narrow.bias = d.bias;
+        narrow.finish.act = d.act;
+        return neo__bf16_run(&narrow);
+    }
+    g.a = neo__f32(a), g.b = neo__f32(b), g.c = neo__f32(c);
     g.c_row = c.stride[0];
     g.beta = d.beta;
     g.bias = d.bias;
     g.finish.act = d.act;
     return neo__gemm_run(&g);
 }
+NEO__COLD_END
+
 /* ------------------------------------------------------------------------------------------------
    >>impl-linear
 
@@ -5541,11 +5988,30 @@ enum {
 
 typedef struct neo__linear_grads {
     neo__gemm dw;
+    neo__bf16 narrow; /* in its place: of bf16 */
     int64_t dw_tasks;
     const float *dz;
+    const uint16_t *narrow_dz;
+    int is_narrow;
     int64_t dz_row, out;
     float *dbias;
 } neo__linear_grads;
+
+/* sums[j] = the sum of the rows [begin, end) of columns [j0, j0 + cols) of dz, in order from 0. */
+static void neo__linear_bias_leaf(const neo__linear_grads *g, float *sums, int64_t begin, int64_t end, int64_t j0,
+                                  int64_t cols) {
+    const neo_ctx *ctx = g->dw.ctx;
+    float row[NEO__BIAS_COLS];
+    if (!g->is_narrow) {
+        ctx->gemm->column_sums(sums, g->dz + begin * g->dz_row + j0, g->dz_row, end - begin, cols);
+        return;
+    }
+    for (int64_t j = 0; j < cols; j++) sums[j] = 0.0f;
+    for (; begin < end; begin++) {
+        ctx->tensor->f32_from_bf16(row, g->narrow_dz + begin * g->dz_row + j0, cols);
+        ctx->vec->add(sums, row, cols);
+    }
+}
 
 static void neo__linear_bias_task(const neo__linear_grads *g, int64_t j0, int worker) {
     neo_ctx *ctx = g->dw.ctx;
@@ -5556,7 +6022,7 @@ static void neo__linear_bias_task(const neo__linear_grads *g, int64_t j0, int wo
         int64_t begin, end;
         neo__leaf_rows(ctx, &g->dw.leaves, leaf, &begin, &end);
         float *slot = sums + height * NEO__BIAS_COLS;
-        ctx->gemm->column_sums(slot, g->dz + begin * g->dz_row + j0, g->dz_row, end - begin, cols);
+        neo__linear_bias_leaf(g, slot, begin, end, j0, cols);
         int merges = leaf == g->dw.leaves.count - 1 ? height : neo__tree_merges(leaf);
         for (int i = 0; i < merges; i++, slot -= NEO__BIAS_COLS)
             ctx->vec->add(slot - NEO__BIAS_COLS, slot, cols);
@@ -5568,7 +6034,8 @@ static void neo__linear_bias_task(const neo__linear_grads *g, int64_t j0, int wo
 }
 static void neo__linear_grads_task(void *arg, int64_t index, int worker) {
     neo__linear_grads *g = (neo__linear_grads *)arg;
-    if (index < g->dw_tasks) neo__gemm_task(&g->dw, index, worker);
+    if (index < g->dw_tasks && g->is_narrow) neo__bf16_task(&g->narrow, index, worker);
+    else if (index < g->dw_tasks) neo__gemm_task(&g->dw, index, worker);
     else neo__linear_bias_task(g, (index - g->dw_tasks) * NEO__BIAS_COLS, worker);
 }
 
@@ -5604,7 +6071,22 @@ static neo_status neo__linear_grads_run(neo_ctx *ctx, const neo_leaves *leaves, 
     g.out = dz.shape[1];
     g.dbias = neo__f32(dbias);
     if (ctx->device) return neo__linear_grads_on_device(&g);
-    if (dw.data && g.dw.m > 0 && g.dw.n > 0 && !neo__gemm_by_hook(&g.dw)) {
+    if (dz.dtype == NEO_BF16) {
+        neo__bf16 *b = &g.narrow;
+        b->ctx = ctx;
+        b->m = g.dw.m, b->n = g.dw.n, b->k = g.dw.k;
+        b->a = neo__halves(dz), b->a_row = 1, b->a_k = dz.stride[0];
+        b->b = neo__halves(x), b->b_k = x.stride[0], b->b_col = 1;
+        b->c = dw;
+        b->leaves = g.dw.leaves;
+        b->tree = g.dw.tree;
+        g.is_narrow = 1;
+        g.narrow_dz = neo__halves(dz);
+        if (dw.data && b->m > 0 && b->n > 0) {
+            neo__bf16_plan(b);
+            g.dw_tasks = b->row_tasks * b->col_tasks;
+        }
+    } else if (dw.data && g.dw.m > 0 && g.dw.n > 0 && !neo__gemm_by_hook(&g.dw)) {
         neo__gemm_plan(&g.dw);
         g.dw_tasks = g.dw.row_tasks * g.dw.col_tasks;
     }
@@ -5613,30 +6095,46 @@ static neo_status neo__linear_grads_run(neo_ctx *ctx, const neo_leaves *leaves, 
     return NEO_OK;
 }
 
+static neo_status neo__linear_product(neo__gemm *g, neo_tensor a, neo_tensor b, neo_tensor c, const neo__finish *f) {
+    if (a.dtype == NEO_BF16) {
+        NEO__ZERO(neo__bf16, narrow);
+        narrow.ctx = g->ctx;
+        narrow.m = g->m, narrow.n = g->n, narrow.k = g->k;
+        narrow.a = neo__halves(a), narrow.a_row = g->a_row, narrow.a_k = g->a_k;
+        narrow.b = neo__halves(b), narrow.b_k = g->b_k, narrow.b_col = g->b_col;
+        narrow.c = c;
+        narrow.bias = g->bias;
+        narrow.finish = *f;
+        return neo__bf16_run(&narrow);
+    }
+    g->a = neo__f32(a), g->b = neo__f32(b);
+    g->c = neo__f32(c), g->c_row = c.stride[0];
+    g->finish.act = f->act;
+    g->finish.backward = f->backward;
+    g->finish.y = neo__f32(f->y), g->finish.y_row = f->y.stride[0];
+    g->finish.z = neo__f32(f->z), g->finish.z_row = f->z.stride[0];
+    return neo__gemm_run(g);
+}
 /* y = x w^T + bias, then what `finish` says. */
 static neo_status neo__linear_run(neo_ctx *ctx, neo_tensor x, neo_tensor w, neo_tensor bias, neo_tensor y,
-                            neo__gemm_finish finish) {
+                            const neo__finish *finish) {
     NEO__ZERO(neo__gemm, g);
     g.ctx = ctx;
     g.m = x.shape[0], g.n = w.shape[0], g.k = w.shape[1];
-    g.a = neo__f32(x), g.a_row = x.stride[0], g.a_k = 1;
-    g.b = neo__f32(w), g.b_k = 1, g.b_col = w.stride[0];
-    g.c = neo__f32(y), g.c_row = y.stride[0];
+    g.a_row = x.stride[0], g.a_k = 1;
+    g.b_k = 1, g.b_col = w.stride[0];
     g.bias = neo__f32(bias);
-    g.finish = finish;
-    return neo__gemm_run(&g);
+    return neo__linear_product(&g, x, w, y, finish);
 }
 /* dx = dz w, then what `finish` says. */
 static neo_status neo__linear_dx_run(neo_ctx *ctx, neo_tensor w, neo_tensor dz, neo_tensor dx,
-                               neo__gemm_finish finish) {
+                               const neo__finish *finish) {
     NEO__ZERO(neo__gemm, g);
     g.ctx = ctx;
     g.m = dz.shape[0], g.n = w.shape[1], g.k = w.shape[0];
-    g.a = neo__f32(dz), g.a_row = dz.stride[0], g.a_k = 1;
-    g.b = neo__f32(w), g.b_k = w.stride[0], g.b_col = 1;
-    g.c = neo__f32(dx), g.c_row = dx.stride[0];
-    g.finish = finish;
-    return neo__gemm_run(&g);
+    g.a_row = dz.stride[0], g.a_k = 1;
+    g.b_k = w.stride[0], g.b_col = 1;
+    return neo__linear_product(&g, dz, w, dx, finish);
 }
 
 NEO_API neo_status neo_linear_forward(neo_ctx *ctx, neo_tensor x, neo_tensor w, neo_tensor bias,
@@ -5646,13 +6144,15 @@ NEO_API neo_status neo_linear_forward(neo_ctx *ctx, neo_tensor x, neo_tensor w, 
     NEO__CHECK((unsigned)act <= (unsigned)NEO_ACT_HARDSWISH, NEO_ERR_ARG,
                "%s: unknown activation %d", fn, (int)act);
     const int64_t batch = x.shape[0], in = w.shape[1], out = w.shape[0];
-    NEO__TRY(neo__check_matrix(ctx, w, out, in, 0, fn, "w"));
-    NEO__TRY(neo__check_matrix(ctx, x, batch, in, 0, fn, "x"));
-    NEO__TRY(neo__check_matrix(ctx, y, batch, out, 1, fn, "y"));
+    const neo_dtype dtype = neo__operand_dtype(w);
+    NEO__TRY(neo__check_narrow(ctx, dtype, fn));
+    NEO__TRY(neo__check_matrix_of(ctx, dtype, w, out, in, 0, fn, "w"));
+    NEO__TRY(neo__check_matrix_of(ctx, dtype, x, batch, in, 0, fn, "x"));
+    NEO__TRY(neo__check_product(ctx, dtype, y, batch, out, fn, "y"));
     if (neo__given(bias)) NEO__TRY(neo__check_vector(ctx, bias, out, fn, "bias"));
-    NEO__ZERO(neo__gemm_finish, finish);
+    NEO__ZERO(neo__finish, finish);
     finish.act = act;
-    return neo__linear_run(ctx, x, w, bias, y, finish);
+    return neo__linear_run(ctx, x, w, bias, y, &finish);
 }
 
 NEO_API neo_status neo_linear_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor x,
@@ -5662,16 +6162,18 @@ NEO_API neo_status neo_linear_backward(neo_ctx *ctx, const neo_leaves *leaves, n
     const int64_t batch = dz.shape[0], in = w.shape[1], out = w.shape[0];
     neo_leaves held;
     NEO__TRY(neo__check_ctx(fn, ctx));
-    NEO__TRY(neo__check_matrix(ctx, w, out, in, 0, fn, "w"));
-    NEO__TRY(neo__check_matrix(ctx, x, batch, in, 0, fn, "x"));
-    NEO__TRY(neo__check_matrix(ctx, dz, batch, out, 0, fn, "dz"));
-    if (neo__given(dx)) NEO__TRY(neo__check_matrix(ctx, dx, batch, in, 1, fn, "dx"));
+    const neo_dtype dtype = neo__operand_dtype(w);
+    NEO__TRY(neo__check_narrow(ctx, dtype, fn));
+    NEO__TRY(neo__check_matrix_of(ctx, dtype, w, out, in, 0, fn, "w"));
+    NEO__TRY(neo__check_matrix_of(ctx, dtype, x, batch, in, 0, fn, "x"));
+    NEO__TRY(neo__check_matrix_of(ctx, dtype, dz, batch, out, 0, fn, "dz"));
+    if (neo__given(dx)) NEO__TRY(neo__check_product(ctx, dtype, dx, batch, in, fn, "dx"));
     if (neo__given(dw)) NEO__TRY(neo__check_matrix(ctx, dw, out, in, 1, fn, "dw"));
     if (neo__given(dbias)) NEO__TRY(neo__check_vector(ctx, dbias, out, fn, "dbias"));
     NEO__TRY(neo__leaves_resolve(ctx, leaves, batch, &held, fn));
-    NEO__ZERO(neo__gemm_finish, finish);
+    NEO__ZERO(neo__finish, finish);
     if (dw.data || dbias.data) NEO__TRY(neo__linear_grads_run(ctx, &held, x, dz, dw, dbias));
-    return dx.data ? neo__linear_dx_run(ctx, w, dz, dx, finish) : NEO_OK;
+    return dx.data ? neo__linear_dx_run(ctx, w, dz, dx, &finish) : NEO_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -5679,7 +6181,7 @@ NEO_API neo_status neo_linear_backward(neo_ctx *ctx, const neo_leaves *leaves, n
 
    Besides the record, one block of the device's memory: the hidden layers' outputs y (and z, where the
    activation's derivative is a function of z), then two buffers that the gradients of layers take in
-   turn.
+   turn. In bf16 all of them are, and copies of the weights and of x, made in each forward, follow.
    ------------------------------------------------------------------------------------------------ */
 struct neo_mlp {
     neo_ctx *ctx;
@@ -5690,9 +6192,11 @@ struct neo_mlp {
     int64_t max_batch;
     neo_activation act, last_act;
     const neo_param *weight[NEO_MAX_LAYERS], *bias[NEO_MAX_LAYERS];
-    float *y[NEO_MAX_LAYERS]; /* of hidden layers */
-    float *z[NEO_MAX_LAYERS]; /* before the activation; NULL: not kept */
-    float *dz[2];
+    neo_dtype dtype;
+    void *y[NEO_MAX_LAYERS]; /* of hidden layers */
+    void *z[NEO_MAX_LAYERS]; /* before the activation; NULL: not kept */
+    void *dz[2];
+    void *narrow[NEO_MAX_LAYERS + 1]; /* of bf16: the weights, then x */
     neo_tensor in, out; /* of the last forward */
     int forward_done;
 };
@@ -5712,6 +6216,8 @@ static neo_status neo__mlp_check(const neo_mlp_desc *d, const char *fn) {
     NEO__CHECK((unsigned)d->act <= (unsigned)NEO_ACT_HARDSWISH &&
                    (unsigned)d->last_act <= (unsigned)NEO_ACT_HARDSWISH,
                NEO_ERR_ARG, "%s: %s: unknown activation", fn, d->name);
+    NEO__CHECK(d->dtype == NEO_F32 || d->dtype == NEO_BF16, NEO_ERR_ARG, "%s: %s: dtype %d is neither f32 nor bf16",
+               fn, d->name, (int)d->dtype);
     NEO__CHECK(d->init == NEO_MLP_INIT_DLRM || d->init == NEO_MLP_INIT_TORCH, NEO_ERR_ARG,
                "%s: %s: unknown initialiser %d", fn, d->name, (int)d->init);
     for (int i = 0; i < d->width_count; i++)
@@ -5720,32 +6226,32 @@ static neo_status neo__mlp_check(const neo_mlp_desc *d, const char *fn) {
     return NEO_OK;
 }
 
+/* A buffer of rows x width at `bytes` behind base, whose address goes to *to unless base is NULL. */
+static void neo__mlp_place(const neo_mlp_desc *d, char *base, size_t *bytes, void **to, int64_t rows, int64_t width) {
+    size_t piece = neo__size_mul(neo__size_mul((size_t)rows, (size_t)width), neo_dtype_size(d->dtype));
+    piece = neo__size_add(piece, NEO__ALIGN - 1) / NEO__ALIGN * NEO__ALIGN;
+    if (base && piece) *to = base + *bytes;
+    *bytes = neo__size_add(*bytes, piece);
+}
 /* Lays the buffers out from `base` (NULL: counts only) and returns their bytes. */
 static size_t neo__mlp_layout(neo_mlp *mlp, const neo_mlp_desc *d, char *base) {
-    const int layers = d->width_count - 1;
+    NEO__ZERO(neo_mlp, none);
+    if (!mlp) mlp = &none;
+    const int layers = d->width_count - 1, narrow = d->dtype == NEO_BF16;
+    const int last_dz = d->last_act != NEO_ACT_NONE || narrow; /* dy is not taken as it is */
     size_t bytes = 0;
-    int64_t widest = d->last_act != NEO_ACT_NONE ? d->widths[layers] : 0;
+    int64_t widest = last_dz ? d->widths[layers] : 0;
     for (int i = 0; i < layers - 1; i++) widest = NEO__MAX(widest, d->widths[i + 1]);
-    for (int i = 0; i < 2 * layers + 2; i++) {
-        const int layer = i / 2, is_z = i & 1;
-        int64_t width;
-        float **to = NULL;
-        if (layer == layers) { /* with one hidden layer a second gradient buffer is not used */
-            width =
-                is_z && layers < 3 && !(layers == 2 && d->last_act != NEO_ACT_NONE) ? 0 : widest;
-            if (base) to = &mlp->dz[is_z];
-        } else {
-            const neo_activation act = layer == layers - 1 ? d->last_act : d->act;
-            width = is_z ? (neo__act_needs_z(act) ? d->widths[layer + 1] : 0)
-                         : (layer < layers - 1 ? d->widths[layer + 1] : 0);
-            if (base) to = is_z ? &mlp->z[layer] : &mlp->y[layer];
-        }
-        size_t piece =
-            neo__size_mul(neo__size_mul((size_t)d->max_batch, (size_t)width), sizeof(float));
-        piece = neo__size_add(piece, NEO__ALIGN - 1) / NEO__ALIGN * NEO__ALIGN;
-        if (to && piece) *to = (float *)(void *)(base + bytes);
-        bytes = neo__size_add(bytes, piece);
+    for (int i = 0; i < layers; i++) {
+        const int last = i == layers - 1, keeps_z = neo__act_needs_z(last ? d->last_act : d->act);
+        neo__mlp_place(d, base, &bytes, &mlp->y[i], d->max_batch, last ? 0 : d->widths[i + 1]);
+        neo__mlp_place(d, base, &bytes, &mlp->z[i], d->max_batch, keeps_z ? d->widths[i + 1] : 0);
     }
+    neo__mlp_place(d, base, &bytes, &mlp->dz[0], d->max_batch, widest);
+    neo__mlp_place(d, base, &bytes, &mlp->dz[1], d->max_batch, last_dz + layers > 2 ? widest : 0);
+    for (int i = 0; i <= layers && narrow; i++)
+        neo__mlp_place(d, base, &bytes, &mlp->narrow[i], i < layers ? d->widths[i + 1] : d->max_batch,
+                       d->widths[i < layers ? i : 0]);
     return bytes;
 }
 
@@ -5789,6 +6295,7 @@ NEO_API neo_status neo_mlp_create(neo_ctx *ctx, neo_params *params, const neo_ml
     NEO__CHECK(ctx && params, NEO_ERR_ARG, "neo_mlp_create: ctx or params is NULL");
     NEO__TRY(neo__check_device(ctx, neo__params_ctx(params), "neo_mlp_create", "params are"));
     NEO__TRY(neo__mlp_check(desc, "neo_mlp_create"));
+    NEO__TRY(neo__check_narrow(ctx, desc->dtype, "neo_mlp_create"));
     char name[256];
     NEO__CHECK(strlen(desc->name) + 24 <= sizeof name, NEO_ERR_ARG,
                "neo_mlp_create: the name is too long");
@@ -5809,6 +6316,7 @@ NEO_API neo_status neo_mlp_create(neo_ctx *ctx, neo_params *params, const neo_ml
     mlp->max_batch = desc->max_batch;
     mlp->act = desc->act;
     mlp->last_act = desc->last_act;
+    mlp->dtype = desc->dtype;
     const int before = neo_params_count(params);
     neo__fp_state fp = neo__fp_enter();
     neo_status status = neo__mlp_add_params(mlp, params, desc, name, sizeof name);
@@ -5838,10 +6346,15 @@ static neo_status neo__mlp_present(const neo_mlp *mlp, int grads, const char *fn
 }
 
 /* Rows of a buffer of the mlp as a tensor. */
-static neo_tensor neo__mlp_rows(const neo_mlp *mlp, float *data, int64_t rows, int64_t width) {
-    neo_tensor t = data ? neo_tensor_2d(data, NEO_F32, rows, width) : neo_tensor_none();
+static neo_tensor neo__mlp_rows(const neo_mlp *mlp, void *data, int64_t rows, int64_t width) {
+    neo_tensor t = data ? neo_tensor_2d(data, mlp->dtype, rows, width) : neo_tensor_none();
     t.place = neo__ctx_place(mlp->ctx);
     return t;
+}
+/* What products take for weight `layer`, or for x after the last. */
+static neo_tensor neo__mlp_operand(const neo_mlp *mlp, int layer, neo_tensor t) {
+    if (mlp->dtype == NEO_F32) return t;
+    return neo__mlp_rows(mlp, mlp->narrow[layer], t.shape[0], t.shape[1]);
 }
 
 NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y) {
@@ -5855,22 +6368,24 @@ NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y) {
     NEO__TRY(neo__check_matrix(mlp->ctx, y, batch, mlp->widths[mlp->layers], 1, "neo_mlp_forward",
                                "y"));
     NEO__TRY(neo__mlp_present(mlp, 0, "neo_mlp_forward"));
-    neo_tensor in = x;
+    const neo_tensor first = neo__mlp_operand(mlp, mlp->layers, x);
+    neo_tensor in = first;
+    if (mlp->dtype != NEO_F32) NEO__TRY(neo_tensor_convert(mlp->ctx, x, first, NULL));
     for (int i = 0; i < mlp->layers; i++) {
         const int last = i == mlp->layers - 1;
         neo_tensor out = last ? y : neo__mlp_rows(mlp, mlp->y[i], batch, mlp->widths[i + 1]), sums = out;
-        NEO__ZERO(neo__gemm_finish, finish);
+        neo_tensor weight = neo__mlp_operand(mlp, i, mlp->weight[i]->value);
+        NEO__ZERO(neo__finish, finish);
         finish.act = last ? mlp->last_act : mlp->act;
         if (mlp->z[i]) { /* c is z; the activation goes on to y */
             sums = neo__mlp_rows(mlp, mlp->z[i], batch, mlp->widths[i + 1]);
-            finish.y = neo__f32(out);
-            finish.y_row = out.stride[0];
+            finish.y = out;
         }
-        NEO__TRY(neo__linear_run(mlp->ctx, in, mlp->weight[i]->value, mlp->bias[i]->value, sums,
-                                 finish));
+        if (mlp->dtype != NEO_F32) NEO__TRY(neo_tensor_convert(mlp->ctx, mlp->weight[i]->value, weight, NULL));
+        NEO__TRY(neo__linear_run(mlp->ctx, in, weight, mlp->bias[i]->value, sums, &finish));
         in = out;
     }
-    mlp->in = x;
+    mlp->in = first;
     mlp->out = y;
     mlp->forward_done = 1;
     return NEO_OK;
@@ -5880,20 +6395,37 @@ NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y) {
 typedef struct neo__mlp_last {
     const neo_mlp *mlp;
     neo_tensor dy, dz, y;
-    const float *z;
+    const void *z;
     int64_t tasks;
 } neo__mlp_last;
+/* Row i of bf16, some columns at a time. */
+static void neo__mlp_last_row(const neo__mlp_last *l, int64_t i) {
+    const neo_mlp *mlp = l->mlp;
+    const neo__tensor_kernels *kern = mlp->ctx->tensor;
+    const int64_t width = l->dz.shape[1];
+    float z[256], dz[256];
+    for (int64_t j = 0, n; j < width; j += n) {
+        const float *dy = neo__f32(l->dy) + i * l->dy.stride[0] + j;
+        n = NEO__MIN(width - j, 256);
+        if (l->z) kern->f32_from_bf16(z, (const uint16_t *)l->z + i * width + j, n);
+        if (mlp->last_act != NEO_ACT_NONE)
+            mlp->ctx->vec->act_backward(mlp->last_act, l->z ? z : NULL, neo__f32(l->y) + i * l->y.stride[0] + j, dy,
+                                        dz, n);
+        kern->bf16_from_f32((uint16_t *)l->dz.data + i * width + j, mlp->last_act != NEO_ACT_NONE ? dz : dy, n);
+    }
+}
 static void neo__mlp_last_task(void *arg, int64_t index, int worker) {
     const neo__mlp_last *l = (const neo__mlp_last *)arg;
     const int64_t width = l->dz.shape[1];
     int64_t begin, end;
     (void)worker;
     neo__task_range(l->dz.shape[0], l->tasks, index, 1, &begin, &end);
+    for (; begin < end && l->dz.dtype == NEO_BF16; begin++) neo__mlp_last_row(l, begin);
     const int whole = l->dy.stride[0] == width && l->y.stride[0] == width;
     const int64_t count = whole ? (end - begin) * width : width;
     for (int64_t i = begin; i < (whole ? NEO__MIN(begin + 1, end) : end); i++)
         l->mlp->ctx->vec->act_backward(
-            l->mlp->last_act, l->z ? l->z + i * width : NULL, neo__f32(l->y) + i * l->y.stride[0],
+            l->mlp->last_act, l->z ? (const float *)l->z + i * width : NULL, neo__f32(l->y) + i * l->y.stride[0],
             neo__f32(l->dy) + i * l->dy.stride[0], neo__f32(l->dz) + i * width, count);
 }
 
@@ -5904,7 +6436,7 @@ static neo_status neo__mlp_last_on_device(const neo__mlp_last *l) {
     call.backward = 1;
     call.rows = l->dz.shape[0];
     call.cols = l->dz.shape[1];
-    call.z = l->z, call.z_row = call.cols;
+    call.z = (const float *)l->z, call.z_row = call.cols;
     call.y = neo__f32(l->y), call.y_row = l->y.stride[0];
     call.dy = neo__f32(l->dy), call.dy_row = l->dy.stride[0];
     call.out = neo__f32(l->dz), call.out_row = call.cols;
@@ -5926,7 +6458,7 @@ NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_
     NEO__TRY(neo__leaves_resolve(ctx, leaves, batch, &held, fn));
     int turn = 0;
     neo_tensor dz = dy;
-    if (mlp->last_act != NEO_ACT_NONE) {
+    if (mlp->last_act != NEO_ACT_NONE || mlp->dtype != NEO_F32) {
         NEO__ZERO(neo__mlp_last, l);
         dz = neo__mlp_rows(mlp, mlp->dz[turn++ & 1], batch, mlp->widths[layers]);
         l.mlp = mlp, l.dy = dy, l.dz = dz, l.y = mlp->out, l.z = mlp->z[layers - 1];
@@ -5937,18 +6469,18 @@ NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_
     for (int i = layers - 1; i >= 0; i--) {
         neo_tensor in = i == 0 ? mlp->in : neo__mlp_rows(mlp, mlp->y[i - 1], batch, mlp->widths[i]);
         NEO__TRY(neo__linear_grads_run(ctx, &held, in, dz, mlp->weight[i]->grad, mlp->bias[i]->grad));
-        NEO__ZERO(neo__gemm_finish, finish);
+        NEO__ZERO(neo__finish, finish);
+        neo_tensor weight = neo__mlp_operand(mlp, i, mlp->weight[i]->value);
         if (i == 0) {
-            if (dx.data) NEO__TRY(neo__linear_dx_run(ctx, mlp->weight[0]->value, dz, dx, finish));
+            if (dx.data) NEO__TRY(neo__linear_dx_run(ctx, weight, dz, dx, &finish));
             break;
         }
         neo_tensor below = neo__mlp_rows(mlp, mlp->dz[turn++ & 1], batch, mlp->widths[i]);
         finish.act = mlp->act;
         finish.backward = 1;
-        finish.y = mlp->y[i - 1];
-        finish.z = mlp->z[i - 1];
-        finish.y_row = finish.z_row = mlp->widths[i];
-        NEO__TRY(neo__linear_dx_run(ctx, mlp->weight[i]->value, dz, below, finish));
+        finish.y = neo__mlp_rows(mlp, mlp->y[i - 1], batch, mlp->widths[i]);
+        finish.z = neo__mlp_rows(mlp, mlp->z[i - 1], batch, mlp->widths[i]);
+        NEO__TRY(neo__linear_dx_run(ctx, weight, dz, below, &finish));
         dz = below;
     }
     return NEO_OK;
@@ -21879,6 +22411,123 @@ NEO__KERNEL void NEO__FN(interact_backward)(const neo__interact *job, int64_t sa
         NEO__FN(interact_columns)(job, sample, d, cols, scratch, s);
     }
 }
+
+#if NEO__PASS == NEO__PASS_AVX512 && defined(NEO__X86_BF16)
+/* ---- bf16 products; see >>impl-bf16 ----
+   Both instructions work on pairs of numbers. Instructions by name: compilers take intrinsics only in
+   functions that target them. */
+
+/* Pairs (low, high) of a block's k: vdpbf16ps adds first the high one's product, then the low one's, to
+   one sum: (2, 0), (3, 1), (6, 4), (7, 5) ... are chains of even and of odd k. TDPBF16PS adds the low
+   ones in one chain, the high ones in another: (0, 1), (2, 3) ... */
+NEO__KERNEL_INLINE int64_t NEO__FN(bf16_k)(int64_t w, int high, int chains) {
+    return chains ? (w / 2 * 4) + w % 2 + 2 - 2 * high : 2 * w + high;
+}
+NEO__KERNEL void NEO__FN(bf16_pack)(float *to, int64_t width, const uint16_t *from, int64_t ld, int64_t count,
+                               int64_t cols, int chains) {
+    const int64_t words = (count + 31) / 32 * 16;
+    for (int64_t w = 0; w < words; w++, to += width) {
+        const int64_t k0 = NEO__FN(bf16_k)(w, 0, chains), k1 = NEO__FN(bf16_k)(w, 1, chains);
+        const uint16_t *low = from + (k0 < count ? k0 * ld : 0), *high = from + (k1 < count ? k1 * ld : 0);
+        for (int64_t j = 0; j < width; j += 16) {
+            const __mmask16 m = cols - j >= 16 ? (__mmask16)0xFFFF : cols > j ? NEO__LANES(cols - j) : (__mmask16)0;
+            __m256i x = _mm256_maskz_loadu_epi16(k0 < count ? m : (__mmask16)0, low + j);
+            __m256i y = _mm256_maskz_loadu_epi16(k1 < count ? m : (__mmask16)0, high + j);
+            NEO__VI pair = NEO__ORI(_mm512_cvtepu16_epi32(x), NEO__SHLI(_mm512_cvtepu16_epi32(y), 16));
+            NEO__STORE(to + j, NEO__AS_F(pair));
+        }
+    }
+}
+NEO__KERNEL void NEO__FN(bf16_pack_row)(float *to, const uint16_t *from, int64_t count, int chains) {
+    const __m512i order = _mm512_set4_epi32(0x0B0A0F0E, 0x09080D0C, 0x03020706, 0x01000504);
+    for (int64_t k = 0; k < count; k += 32, to += 16) {
+        const int64_t left = count - k;
+        const __mmask32 m = left >= 32 ? (__mmask32)0xFFFFFFFF : (__mmask32)(((uint32_t)1 << left) - 1);
+        __m512i x = _mm512_maskz_loadu_epi16(m, from + k);
+        if (chains) x = _mm512_shuffle_epi8(x, order);
+        NEO__STORE(to, NEO__AS_F(x));
+    }
+}
+
+/* 6 x 32 sums of even k and 6 x 32 of odd k in registers. */
+#define NEO__DOT(c, x, y) __asm__("vdpbf16ps %2, %1, %0" : "+v"(c) : "v"(x), "v"(y))
+#define NEO__DOT_START(r, g, i) NEO__VF e##r##0 = zero, e##r##1 = zero, o##r##0 = zero, o##r##1 = zero;
+#define NEO__DOT_STEP(r, g, i)                                                                     \
+    even = NEO__SET(a##g[i * a_row]), odd = NEO__SET(a##g[i * a_row + a_word]);                    \
+    NEO__DOT(e##r##0, even, b0);                                                                   \
+    NEO__DOT(e##r##1, even, b1);                                                                   \
+    NEO__DOT(o##r##0, odd, b2);                                                                    \
+    NEO__DOT(o##r##1, odd, b3);
+#define NEO__DOT_STORE(r, g, i)                                                                    \
+    NEO__STORE(c + 32 * r, NEO__ADD(NEO__LOAD(c + 32 * r), NEO__ADD(e##r##0, o##r##0)));           \
+    NEO__STORE(c + 32 * r + 16, NEO__ADD(NEO__LOAD(c + 32 * r + 16), NEO__ADD(e##r##1, o##r##1)));
+NEO__KERNEL void NEO__FN(bf16_tile)(const neo__bf16_tile *t) {
+    const int64_t a_row = t->a_row, a_word = t->a_word;
+    const float *a0 = t->a, *a1 = a0 + 3 * a_row, *b = t->b;
+    float *c = t->c;
+    const NEO__VF zero = NEO__SET(0.0f);
+    for (int64_t blocks = t->blocks; blocks > 0; blocks--) {
+        NEO__ROW_LIST_6(NEO__DOT_START)
+        for (int i = 0; i < 8; i++, b += 64) {
+            NEO__VF b0 = NEO__LOAD(b), b1 = NEO__LOAD(b + 16), b2 = NEO__LOAD(b + 32), b3 = NEO__LOAD(b + 48);
+            NEO__VF even, odd;
+            NEO__ROW_LIST_6(NEO__DOT_STEP)
+            a0 += 2 * a_word, a1 += 2 * a_word;
+        }
+        NEO__ROW_LIST_6(NEO__DOT_STORE)
+    }
+}
+static const neo__bf16_kernels NEO__FN(bf16_kernels) = {
+    6, 32, 1, NEO__FN(bf16_pack_row), NEO__FN(bf16_pack), NULL, NEO__FN(bf16_tile), NULL,
+};
+
+/* ---- AMX: tiles 0 to 3 are C, 32 x 32; 4 and 5 of A, 6 and 7 of B, each of 16 rows of 64 bytes ---- */
+NEO__KERNEL void neo__bf16_begin_amx(void) {
+    struct {
+        uint8_t palette, start_row, zero[14];
+        uint16_t row_bytes[16];
+        uint8_t rows[16];
+    } config;
+    memset(&config, 0, sizeof config);
+    config.palette = 1;
+    for (int i = 0; i < 8; i++) config.row_bytes[i] = 64, config.rows[i] = 16;
+    __asm__ __volatile__("ldtilecfg %0" : : "m"(config) : "memory");
+}
+NEO__KERNEL void neo__bf16_end_amx(void) { __asm__ __volatile__("tilerelease" : : : "memory"); }
+NEO__KERNEL void neo__bf16_tile_amx(const neo__bf16_tile *t) {
+    const int64_t a_bytes = t->a_row * (int64_t)sizeof(float), line = 32 * (int64_t)sizeof(float);
+    const float *a = t->a, *b = t->b;
+    float *c = t->c;
+    __asm__ __volatile__("tileloadd (%0,%4,1), %%tmm0\n\t"
+                         "tileloadd (%1,%4,1), %%tmm1\n\t"
+                         "tileloadd (%2,%4,1), %%tmm2\n\t"
+                         "tileloadd (%3,%4,1), %%tmm3"
+                         : : "r"(c), "r"(c + 16), "r"(c + 512), "r"(c + 528), "r"(line) : "memory");
+    for (int64_t blocks = t->blocks; blocks > 0; blocks--, a += 16, b += 512)
+        __asm__ __volatile__("tileloadd (%2,%5,1), %%tmm6\n\t"
+                             "tileloadd (%0,%4,1), %%tmm4\n\t"
+                             "tdpbf16ps %%tmm6, %%tmm4, %%tmm0\n\t" /* c += a b, as b, a, c */
+                             "tileloadd (%3,%5,1), %%tmm7\n\t"
+                             "tdpbf16ps %%tmm7, %%tmm4, %%tmm1\n\t"
+                             "tileloadd (%1,%4,1), %%tmm5\n\t"
+                             "tdpbf16ps %%tmm6, %%tmm5, %%tmm2\n\t"
+                             "tdpbf16ps %%tmm7, %%tmm5, %%tmm3"
+                             : : "r"(a), "r"(a + 16 * t->a_row), "r"(b), "r"(b + 16), "r"(a_bytes), "r"(line)
+                             : "memory");
+    __asm__ __volatile__("tilestored %%tmm0, (%0,%4,1)\n\t"
+                         "tilestored %%tmm1, (%1,%4,1)\n\t"
+                         "tilestored %%tmm2, (%2,%4,1)\n\t"
+                         "tilestored %%tmm3, (%3,%4,1)"
+                         : : "r"(c), "r"(c + 16), "r"(c + 512), "r"(c + 528), "r"(line) : "memory");
+}
+static const neo__bf16_kernels neo__bf16_kernels_amx = {
+    32, 32, 0, NEO__FN(bf16_pack_row), NEO__FN(bf16_pack), neo__bf16_begin_amx, neo__bf16_tile_amx, neo__bf16_end_amx,
+};
+#undef NEO__DOT
+#undef NEO__DOT_START
+#undef NEO__DOT_STEP
+#undef NEO__DOT_STORE
+#endif
 
 static const neo__gemm_kernels NEO__FN(gemm_kernels) = {
     NEO__ROWS,

@@ -245,6 +245,43 @@ static inline double bench_fma_peak(void) {
     return best;
 }
 
+/* bench_bf16_once: the same of what neo multiplies bf16 with: AMX's tiles, vdpbf16ps, or else f32. */
+#if defined(__x86_64__)
+__attribute__((target("avx512f"))) static double bench_bf16_avx512(int64_t loops) {
+    __m512 x = _mm512_setzero_ps(), y = x; /* zeros: the time does not depend on it */
+#define BENCH_DECLARE(i) __m512 c##i = x;
+    BENCH_CHAINS(BENCH_DECLARE)
+#undef BENCH_DECLARE
+#define BENCH_STEP(i) __asm__ volatile("vdpbf16ps %2, %1, %0" : "+v"(c##i) : "v"(x), "v"(y));
+    for (int64_t i = 0; i < loops; i++) { BENCH_CHAINS(BENCH_STEP) BENCH_CHAINS(BENCH_STEP) }
+#undef BENCH_STEP
+    return (double)loops * 24 * 32;
+}
+static double bench_bf16_amx(int64_t loops) {
+    unsigned char config[64] = {1};
+    for (int i = 0; i < 8; i++) config[16 + 2 * i] = 64, config[48 + i] = 16;
+    __asm__ volatile("ldtilecfg %0" : : "m"(config)); /* tiles are zero */
+    for (int64_t i = 0; i < loops; i++)
+        __asm__ volatile("tdpbf16ps %%tmm6, %%tmm4, %%tmm0\n\t"
+                         "tdpbf16ps %%tmm7, %%tmm4, %%tmm1\n\t"
+                         "tdpbf16ps %%tmm6, %%tmm5, %%tmm2\n\t"
+                         "tdpbf16ps %%tmm7, %%tmm5, %%tmm3" : : : "memory");
+    __asm__ volatile("tilerelease");
+    return (double)loops * 4 * 16 * 16 * 32;
+}
+#endif
+static inline double bench_bf16_once(void) {
+#if defined(__x86_64__)
+    const int amx = neo_isa_available(NEO_ISA_AMX);
+    if (amx || neo_isa_available(NEO_ISA_AVX512BF16)) {
+        int64_t start = neo_time_ns();
+        double fmas = amx ? bench_bf16_amx(60000) : bench_bf16_avx512(200000);
+        return 2.0 * fmas / (double)(neo_time_ns() - start);
+    }
+#endif
+    return bench_fma_once();
+}
+
 /* ---- ceiling: copy bandwidth of the machine with `bench.threads` threads, GB/s, reads plus writes
    ---- */
 typedef struct bench_copy_job {

@@ -1,5 +1,6 @@
-/* f32 products, the layers made of them and the dot interaction: neo against the machine's
-   multiply-add peak and, where libopenblas.so.0 can be loaded, against OpenBLAS.
+/* Products, the layers made of them and the dot interaction: neo against the machine's multiply-add
+   peak and, where libopenblas.so.0 can be loaded, against OpenBLAS; products of bf16 against the peak
+   of the instruction that they use, and against f32.
 
    Build:  cc -O2 bench/gemm.c neo.o -o gemm -lm -lpthread -ldl        Run:  gemm [--threads N]
    [--quick]
@@ -7,7 +8,7 @@
    Every shape is verified first. A round measures peak, neo, peer, peer, neo, peak; the figure is
    the median over rounds, the ratio the median of the rounds' ratios, the ceiling the highest peak
    of one core in these rounds times threads. gemm.<trans>.<m>x<n>x<k>.t<threads>; linear.dw: the
-   weight gradient in V leaves. */
+   weight gradient in V leaves; bf16.<trans>...: of bf16 operands, sums in f32. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -47,6 +48,8 @@ typedef struct subject {
     void (*peer)(void *arg);
     void *arg;
     double flops;
+    const char *peer_name; /* NULL: openblas */
+    double (*peak)(void);  /* NULL: of f32 */
 } subject;
 
 static double time_of(void (*run)(void *), void *arg, int64_t repeats) {
@@ -58,23 +61,24 @@ static double time_of(void (*run)(void *), void *arg, int64_t repeats) {
 static void measure(const char *name, const subject *s, int threads) {
     int rounds = bench.quick ? QUICK_ROUNDS : ROUNDS;
     double ours[ROUNDS], ratio[ROUNDS], peak = 0;
+    double (*const peak_once)(void) = s->peak ? s->peak : bench_fma_once;
     s->run(s->arg);
     double once = time_of(s->run, s->arg, 3);
     int64_t repeats = 1 + (int64_t)((bench.quick ? 1e6 : 3e6) / once);
     if (s->peer) time_of(s->peer, s->arg, 2);
     for (int r = 0; r < rounds; r++) {
-        peak = fmax(peak, bench_fma_once());
+        peak = fmax(peak, peak_once());
         double a = time_of(s->run, s->arg, repeats), b = 0;
         if (s->peer) b = time_of(s->peer, s->arg, repeats) + time_of(s->peer, s->arg, repeats);
         a += time_of(s->run, s->arg, repeats);
-        peak = fmax(peak, bench_fma_once());
+        peak = fmax(peak, peak_once());
         ours[r] = s->flops * 2 / a;
         ratio[r] = b / a;
     }
     double value = bench_median(ours, rounds), times = bench_median(ratio, rounds);
     bench_spread(ours, rounds);
     bench_report(name, value, "GFLOP/s", 100 * value / (peak * threads),
-                 s->peer ? "openblas" : NULL, times);
+                 !s->peer ? NULL : s->peer_name ? s->peer_name : "openblas", times);
 }
 
 /* ---- gemm and linear ---- */
@@ -160,10 +164,8 @@ static void bench_product(kind what, int m, int n, int k, int trans_a, int trans
         snprintf(name, sizeof name, "gemm.%c%c.%dx%dx%d.t%d", trans_a ? 't' : 'n',
                  trans_b ? 't' : 'n', m, n, k, threads);
     else snprintf(name, sizeof name, "%s.%dx%dx%d.t%d", kinds[what], m, n, k, threads);
-    subject s = {what == GEMM      ? run_gemm
-                 : what == FORWARD ? run_forward
-                                   : run_dw,
-                 peer_sgemm ? run_peer : NULL, &p, 2.0 * m * n * k};
+    subject s = {.run = what == GEMM ? run_gemm : what == FORWARD ? run_forward : run_dw,
+                 .peer = peer_sgemm ? run_peer : NULL, .arg = &p, .flops = 2.0 * m * n * k};
     if (peer_threads) peer_threads(threads);
     if (what == FORWARD) run_gemm(&p);
     else s.run(&p);
@@ -171,6 +173,41 @@ static void bench_product(kind what, int m, int n, int k, int trans_a, int trans
     measure(name, &s, threads);
     free(a), free(b), free(c), free(bias);
     neo_ctx_destroy(p.ctx);
+}
+
+/* ---- bf16 ---- */
+typedef struct both {
+    product narrow, wide;
+} both;
+static void run_narrow(void *arg) { run_gemm(&((both *)arg)->narrow); }
+static void run_wide(void *arg) { run_gemm(&((both *)arg)->wide); }
+static void bench_bf16(int m, int n, int k, int trans_a, int trans_b, int threads) {
+    char name[96];
+    both p = {.wide = {.ctx = bench_ctx(threads, 1), .m = m, .n = n, .k = k, .trans_a = trans_a, .trans_b = trans_b}};
+    neo_tensor *wide[3] = {&p.wide.a, &p.wide.b, &p.wide.c};
+    const int64_t shape[3][2] = {{trans_a ? k : m, trans_a ? m : k}, {trans_b ? n : k, trans_b ? k : n}, {m, n}};
+    for (int i = 0; i < 3; i++) {
+        const int64_t count = shape[i][0] * shape[i][1];
+        *wide[i] = neo_tensor_2d(bench_alloc((size_t)count * 4), NEO_F32, shape[i][0], shape[i][1]);
+        bench_fill((float *)wide[i]->data, count);
+    }
+    p.narrow = p.wide;
+    neo_tensor *narrow[2] = {&p.narrow.a, &p.narrow.b};
+    for (int i = 0; i < 2; i++) { /* both multiply the same numbers */
+        narrow[i]->dtype = NEO_BF16;
+        narrow[i]->data = bench_alloc((size_t)neo_tensor_count(*wide[i]) * 2);
+        BENCH_OK(neo_tensor_convert(p.wide.ctx, *wide[i], *narrow[i], NULL));
+        BENCH_OK(neo_tensor_convert(p.wide.ctx, *narrow[i], *wide[i], NULL));
+    }
+    snprintf(name, sizeof name, "bf16.%c%c.%dx%dx%d.t%d", trans_a ? 't' : 'n', trans_b ? 't' : 'n', m, n, k, threads);
+    run_narrow(&p);
+    verify(&p.wide, 0, name); /* c of bf16 operands, the operands as f32 */
+    subject s = {.run = run_narrow, .peer = run_wide, .arg = &p, .flops = 2.0 * m * n * k, .peer_name = "f32",
+                 .peak = bench_bf16_once};
+    measure(name, &s, threads);
+    for (int i = 0; i < 3; i++) free(wide[i]->data);
+    for (int i = 0; i < 2; i++) free(narrow[i]->data);
+    neo_ctx_destroy(p.wide.ctx);
 }
 
 /* ---- interaction ---- */
@@ -207,7 +244,7 @@ static void bench_interact(int dim, int threads) {
         if (memcmp(&dot, z + (s + 1) * width - 1, sizeof dot) != 0)
             bench_fail("an interaction is wrong");
     }
-    subject s = {run_interact_forward, NULL, &p, (double)BATCH * F * (F + 1) * dim};
+    subject s = {.run = run_interact_forward, .arg = &p, .flops = (double)BATCH * F * (F + 1) * dim};
     snprintf(name, sizeof name, "interact.forward.%dx27x%d.t%d", (int)BATCH, dim, threads);
     measure(name, &s, threads);
     s.run = run_interact_backward;
@@ -234,6 +271,10 @@ int main(int argc, char **argv) {
         bench_product(GEMM, 1024, 1024, 1024, 0, 0, threads, 1);
         bench_product(GEMM, 1024, 1024, 1024, 1, 0, threads, 1);
         if (!bench.quick) bench_product(GEMM, 2048, 2048, 2048, 0, 0, threads, 1);
+        for (int trans = 0; trans < 3; trans++) bench_bf16(1024, 1024, 1024, trans == 2, trans == 0, threads);
+        if (!bench.quick) bench_bf16(2048, 2048, 2048, 0, 0, threads);
+        bench_bf16(2048, 256, 512, 0, 1, threads);
+        bench_bf16(256, 512, 2048, 1, 0, threads);
         for (int batch = 128; batch <= 2048; batch *= bench.quick ? 16 : 4)
             for (int i = 0; i < count; i++) {
                 const int out = layers[i][0], in = layers[i][1];

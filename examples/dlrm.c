@@ -41,7 +41,7 @@ enum { MAX_FILES = 64 };
 typedef struct options {
     char *data, *test, *format, *columns, *optimizer, *bottom, *top, *schedule;
     char *checkpoint, *load, *predict, *report, *log, *bad_lines;
-    char *plan, *save_plan, *rows_dtype, *wire_forward, *wire_backward, *pipeline, *dense_shard, *device;
+    char *plan, *save_plan, *dtype, *rows_dtype, *wire_forward, *wire_backward, *pipeline, *dense_shard, *device;
     int64_t synthetic, epochs, batch, dim, threads, seed, repro_shards, row_buckets, every, rows, shuffle,
         log_every, auc_capacity, warmup, ranks, nodes, memory, micro_batches;
     double lr, weight_decay, eps, clip_norm;
@@ -90,6 +90,7 @@ static const struct option {
     {"memory", 'i', offsetof(options, memory), "BYTES", "that the tables and their training may take on a rank; 0: no limit", 1e15},
     {"show-plan", 'b', offsetof(options, show_plan), "", "print the plan, what it is expected to take, and why it was chosen", 0},
     {"save-plan", 's', offsetof(options, save_plan), "FILE", "write the plan as text, for --plan FILE", 0},
+    {"dtype", 's', offsetof(options, dtype), "T", "of what the MLPs multiply: f32 (the default) or bf16; weights and sums stay f32", 0},
     {"rows-dtype", 's', offsetof(options, rows_dtype), "T", "of table rows: f32 (the default), f16, bf16 or i8", 0},
     {"wire-forward", 's', offsetof(options, wire_forward), "T", "pooled rows travel as f32, f16, bf16, f8e4m3, f8e5m2, i8 or i4", 0},
     {"wire-backward", 's', offsetof(options, wire_backward), "T", "and their gradients", 0},
@@ -168,6 +169,7 @@ static neo_status check_options(const options *o) {
         REFUSE("--nodes %lld: must divide the %lld of --ranks", (long long)o->nodes, (long long)o->ranks);
     if (strcmp(o->pipeline, "on") && strcmp(o->pipeline, "off"))
         REFUSE("--pipeline %s: neither on nor off", o->pipeline);
+    if (strcmp(o->dtype, "f32") && strcmp(o->dtype, "bf16")) REFUSE("--dtype %s: neither f32 nor bf16", o->dtype);
     if (strcmp(o->bad_lines, "skip") && strcmp(o->bad_lines, "error"))
         REFUSE("--bad-lines %s: neither error nor skip", o->bad_lines);
     if (o->load && o->checkpoint && (o->resume || reads_only(o)))
@@ -203,7 +205,7 @@ static void print_help(void) {
         const struct option *opt = &OPTIONS[k];
         printf("  --%s %-*s %s\n", opt->name, 16 - (int)strlen(opt->name), opt->argument, opt->help);
     }
-    printf("\nNEO_ISA=scalar|avx2|avx512|neon in the environment forces an instruction set.\n");
+    printf("\nNEO_ISA=scalar|avx2|avx512|avx512bf16|amx|neon in the environment forces an instruction set.\n");
 }
 
 /* "13-512-16" -> {13, 512, 16}; returns how many, 0 if it is not such a list. */
@@ -251,6 +253,7 @@ typedef struct model {
     neo_ticket loss_ticket;
     /* the samples of this rank in one batch: B samples, D columns, F features, Z interactions */
     int64_t most_samples;
+    neo_dtype dtype; /* of the MLPs' products */
     neo_tensor x, e, z, logit; /* [B][D], [B][F D], [B][Z], [B][1] */
     neo_tensor dense_in, label; /* [B][dense], [B][1]: of the batch, on a device */
     neo_tensor dx, de, dz, dlogit;
@@ -322,7 +325,7 @@ static neo_status parse_optimizer(const char *name, neo_optim_kind *dense, neo_b
 static neo_status create_mlp(model *m, const char *name, const char *spec, int64_t in, int64_t out, neo_params *params,
                              neo_mlp **mlp) {
     int is_bottom = strcmp(name, "bottom") == 0, first = is_bottom ? 0 : 1; /* the top's input follows from the model */
-    neo_mlp_desc d = {.name = name, .max_batch = m->most_samples, .act = NEO_ACT_RELU,
+    neo_mlp_desc d = {.name = name, .max_batch = m->most_samples, .act = NEO_ACT_RELU, .dtype = m->dtype,
                       .last_act = is_bottom ? NEO_ACT_RELU : NEO_ACT_NONE, .widths = {in}};
     int count = parse_widths(spec, d.widths + first, NEO_MAX_LAYERS + 1 - first);
     d.width_count = count + first;
@@ -366,6 +369,7 @@ static neo_status create_dense(model *m, const options *o) {
     char bottom[64];
     snprintf(bottom, sizeof bottom, "%lld-64-%lld", (long long)dense, (long long)o->dim);
     m->most_samples = most_samples(m->comm, o->batch);
+    m->dtype = strcmp(o->dtype, "bf16") ? NEO_F32 : NEO_BF16;
     m->pipeline = strcmp(o->pipeline, "on") == 0;
     m->micro_batches = (int)o->micro_batches;
     m->keeps = o->clip_norm > 0 || m->micro_batches > 1;
@@ -984,6 +988,7 @@ static neo_status create_state(run *r) {
         snprintf(word, sizeof word, "%lld", (long long)numbers[i].value);
         TRY(neo_state_define(m->state, numbers[i].key, word));
     }
+    TRY(neo_state_define(m->state, "dtype", r->o->dtype));
     TRY(neo_state_define(m->state, "rows_dtype", r->o->rows_dtype));
     TRY(neo_state_define(m->state, "wire_forward", r->o->wire_forward));
     TRY(neo_state_define(m->state, "wire_backward", r->o->wire_backward));
@@ -1267,7 +1272,7 @@ static neo_status parse_job(int argc, char **argv, job *j, neo_comm_desc *desc) 
 
 int main(int argc, char **argv) {
     static job j = {.o = {.format = "criteo", .device = "cpu", .optimizer = "adagrad", .top = "64-1", .schedule = "constant",
-                          .bad_lines = "error", .plan = "auto", .rows_dtype = "f32", .wire_forward = "f32", .wire_backward = "f32",
+                          .bad_lines = "error", .plan = "auto", .dtype = "f32", .rows_dtype = "f32", .wire_forward = "f32", .wire_backward = "f32",
                           .pipeline = "on", .dense_shard = "none", .epochs = 1, .batch = 128, .micro_batches = 1, .dim = 16, .ranks = 1, .nodes = 1,
                           .log_every = 100, .auc_capacity = 4194304, .lr = 0.01},
                     .lock = PTHREAD_MUTEX_INITIALIZER};

@@ -72,6 +72,8 @@ typedef struct inside {
 typedef struct model {
     neo_ctx *ctx;
     int64_t layers, heads, width, context, vocabulary;
+    int products_bf16;                   /* linear layers multiply bf16, */
+    neo_tensor narrow[3];                /* which x, weight and gradient are rounded to */
     int recompute;                       /* blocks share one `inside`, made again in the backward */
     neo_params *root;                    /* what is outside of blocks */
     const neo_param *tokens, *positions; /* [vocabulary][width], [context][width] */
@@ -141,6 +143,9 @@ static neo_status add_buffers(model *m, int64_t rows) {
         {&m->stats, 2}, {&m->n, w}, {&m->logits, m->vocabulary}, {&m->dx, w}, {&m->dn, w}, {&m->dqkv, 3 * w},
         {&m->dgelu, 4 * w}};
     for (size_t k = 0; k < sizeof list / sizeof *list; k++) TRY(add_buffer(m, NEO_F32, rows, list[k].cols, list[k].t));
+    const int64_t widest = m->vocabulary > 4 * w ? m->vocabulary : 4 * w;
+    for (int k = 0; k < (m->products_bf16 ? 3 : 0); k++)
+        TRY(add_buffer(m, NEO_BF16, k == 1 ? w : rows, widest, &m->narrow[k]));
     TRY(add_buffer(m, NEO_I64, rows, 0, &m->ids));
     TRY(add_buffer(m, NEO_I64, rows, 0, &m->targets));
     TRY(add_buffer(m, NEO_I64, rows, 0, &m->places));
@@ -191,12 +196,34 @@ static neo_status norm_backward(const model *m, const neo_leaves *part, const no
     return neo_layer_norm_backward(m->ctx, part, used(m, x), l->w->value, used(m, stats), used(m, dx), used(m, dx),
                                    l->w->grad, l->b->grad);
 }
+/* *t: what a product takes for it; k: which of the three. */
+static neo_status operand(const model *m, int k, neo_tensor *t) {
+    neo_tensor narrow = m->narrow[k];
+    if (!m->products_bf16) return NEO_OK;
+    memcpy(narrow.shape, t->shape, sizeof narrow.shape);
+    narrow.stride[0] = t->shape[1];
+    TRY(neo_tensor_convert(m->ctx, *t, narrow, NULL));
+    *t = narrow;
+    return NEO_OK;
+}
+static neo_status product_forward(const model *m, neo_tensor x, neo_tensor w, neo_tensor bias, neo_tensor y) {
+    TRY(operand(m, 0, &x));
+    TRY(operand(m, 1, &w));
+    return neo_linear_forward(m->ctx, x, w, bias, NEO_ACT_NONE, y);
+}
+static neo_status product_backward(const model *m, const neo_leaves *part, neo_tensor x, neo_tensor w, neo_tensor dy,
+                                   neo_tensor dx, neo_tensor dw, neo_tensor dbias) {
+    TRY(operand(m, 0, &x));
+    TRY(operand(m, 1, &w));
+    TRY(operand(m, 2, &dy));
+    return neo_linear_backward(m->ctx, part, x, w, dy, dx, dw, dbias);
+}
 static neo_status linear_forward(const model *m, const linear *l, neo_tensor x, neo_tensor y) {
-    return neo_linear_forward(m->ctx, used(m, x), l->w->value, l->b->value, NEO_ACT_NONE, used(m, y));
+    return product_forward(m, used(m, x), l->w->value, l->b->value, used(m, y));
 }
 static neo_status linear_backward(const model *m, const neo_leaves *part, const linear *l, neo_tensor x, neo_tensor dy,
                                   neo_tensor dx) {
-    return neo_linear_backward(m->ctx, part, used(m, x), l->w->value, used(m, dy), used(m, dx), l->w->grad, l->b->grad);
+    return product_backward(m, part, used(m, x), l->w->value, used(m, dy), used(m, dx), l->w->grad, l->b->grad);
 }
 
 /* again: for the backward, which does not need what comes out. */
@@ -249,13 +276,12 @@ static neo_status embed_forward(const model *m) {
 }
 static neo_status head_forward(const model *m) {
     TRY(norm_forward(m, &m->last, m->x[m->layers], m->n, m->stats));
-    return neo_linear_forward(m->ctx, used(m, m->n), m->tokens->value, neo_tensor_none(), NEO_ACT_NONE,
-                              used(m, m->logits));
+    return product_forward(m, used(m, m->n), m->tokens->value, neo_tensor_none(), used(m, m->logits));
 }
 /* The token table is the head's weight too: its gradient is written here, and in embed_backward added to. */
 static neo_status head_backward(const model *m, const neo_leaves *part) {
-    TRY(neo_linear_backward(m->ctx, part, used(m, m->n), m->tokens->value, used(m, m->logits), used(m, m->dx),
-                            m->tokens->grad, neo_tensor_none()));
+    TRY(product_backward(m, part, used(m, m->n), m->tokens->value, used(m, m->logits), used(m, m->dx),
+                         m->tokens->grad, neo_tensor_none()));
     return norm_backward(m, part, &m->last, m->x[m->layers], m->stats, m->dx);
 }
 static neo_status embed_backward(const model *m, const neo_leaves *part) {
@@ -427,7 +453,7 @@ static neo_status draw_next(trainer *t, int64_t count, double temperature, int64
 /* ---- options ---------------------------------------------------------------------------------- */
 
 typedef struct options {
-    char *data, *shard, *accumulate_mode, *dtype, *checkpoint, *load, *prefix, *prompt, *device;
+    char *data, *shard, *accumulate_mode, *dtype, *products, *checkpoint, *load, *prefix, *prompt, *device;
     int64_t layers, heads, width, context, batch, steps, warmup, seed, threads, ranks, repro_shards, factor, slots,
         accumulate, every, eval_every, sample;
     double lr, min_lr, weight_decay, beta2, clip, temperature;
@@ -466,6 +492,7 @@ static const struct option {
     {"accumulate", 'i', offsetof(options, accumulate), "K", "micro-batches of a step (1)", 1e6},
     {"accumulate-mode", 's', offsetof(options, accumulate_mode), "M", "each (reduced after every micro-batch; the default) or end", 0},
     {"dtype", 's', offsetof(options, dtype), "T", "of weights and gradients on their way: f32 (the default) or bf16", 0},
+    {"products", 's', offsetof(options, products), "T", "what linear layers multiply: f32 (the default) or bf16; their sums and weights stay f32", 0},
     {"recompute", 'b', offsetof(options, recompute), "", "keep only what goes into each block, and compute the rest again in the backward", 0},
     {"checkpoint", 's', offsetof(options, checkpoint), "DIR", "save here at the end (the newest two stay), and", 0},
     {"every", 'i', offsetof(options, every), "N", "every N steps", 1e12},
@@ -509,6 +536,8 @@ static neo_status check_options(const options *o) {
     if (strcmp(o->accumulate_mode, "each") && strcmp(o->accumulate_mode, "end"))
         REFUSE("--accumulate-mode %s: neither each nor end", o->accumulate_mode);
     if (strcmp(o->dtype, "f32") && strcmp(o->dtype, "bf16")) REFUSE("--dtype %s: neither f32 nor bf16", o->dtype);
+    if (strcmp(o->products, "f32") && strcmp(o->products, "bf16"))
+        REFUSE("--products %s: neither f32 nor bf16", o->products);
     if (o->factor && strcmp(o->shard, "hybrid")) REFUSE("--factor needs --shard hybrid");
     if ((o->resume || o->every) && !o->checkpoint) REFUSE("--resume and --every need --checkpoint");
     if (o->checkpoint && !o->checkpoint[0]) REFUSE("--checkpoint needs the name of a directory");
@@ -533,7 +562,7 @@ static void print_help(void) {
         const struct option *opt = &OPTIONS[k];
         printf("  --%s %-*s %s\n", opt->name, 20 - (int)strlen(opt->name), opt->argument, opt->help);
     }
-    printf("\nNEO_ISA=scalar|avx2|avx512|neon in the environment forces an instruction set.\n");
+    printf("\nNEO_ISA=scalar|avx2|avx512|avx512bf16|amx|neon in the environment forces an instruction set.\n");
 }
 
 /* ---- text ------------------------------------------------------------------------------------- */
@@ -646,6 +675,7 @@ static neo_status create_state(run *r) {
         snprintf(words, sizeof words, "%lld", (long long)numbers[i].value);
         TRY(neo_state_define(r->state, numbers[i].key, words));
     }
+    TRY(neo_state_define(r->state, "products", o->products));
     snprintf(words, sizeof words, "%lld characters, CRC32C %08x", (long long)r->t.text->length,
              (unsigned)r->t.text->checksum);
     return neo_state_define(r->state, "text", words);
@@ -786,6 +816,7 @@ static neo_status prepare(run *r) {
     t->m.layers = o->layers, t->m.heads = o->heads, t->m.width = o->width, t->m.context = o->context;
     t->m.vocabulary = t->text->vocabulary;
     t->m.recompute = (int)o->recompute;
+    t->m.products_bf16 = strcmp(o->products, "bf16") == 0;
     int64_t leaf = (o->batch + neo_ctx_repro_shards(r->ctx) - 1) / neo_ctx_repro_shards(r->ctx); /* a piece is one */
     return create_model(&t->m, leaf * o->context);
 }
@@ -942,7 +973,7 @@ static neo_status parse_job(int argc, char **argv, job *j) {
 
 int main(int argc, char **argv) {
     static job j = {.o = {.data = "examples/data/shakespeare/input.txt", .shard = "full", .accumulate_mode = "each",
-                          .dtype = "f32", .device = "cpu", .prefix = "transformer.", .layers = 4, .heads = 4, .width = 128,
+                          .dtype = "f32", .products = "f32", .device = "cpu", .prefix = "transformer.", .layers = 4, .heads = 4, .width = 128,
                           .context = 64, .batch = 12, .steps = 2000, .warmup = 100, .seed = 1, .ranks = 1,
                           .accumulate = 1, .sample = 300, .lr = 2e-3, .min_lr = 1e-4, .weight_decay = 0.1,
                           .beta2 = 0.99, .clip = 1, .temperature = 0.8},

@@ -23,7 +23,7 @@ for source in tests/test_*.c tests/unit_*.c; do
     name=$(basename "$source" .c)
     case $name in
     test_alloc | test_noalloc) [ -n "$ARM_ALL" ] || continue ;;
-    test_math | unit_math | test_gemm | test_tensor | test_bags | test_dense | test_layers | test_golden_gpt | test_optim) ;;
+    test_math | unit_math | test_gemm | test_bf16 | test_tensor | test_bags | test_dense | test_layers | test_golden_gpt | test_optim) ;;
     *) [ -n "$ARM_ALL" ] || continue ;;
     esac
     programs="$programs $A/tests/$name"
@@ -41,7 +41,7 @@ if [ -z "$qemu" ]; then
 fi
 
 model="--synthetic 800 --batch 100 --dim 8 --bottom 13-24-8 --top 24-1 --rows 300 --seed 5 --repro-shards 4"
-for optimizer in adagrad adam lamb; do
+for optimizer in adagrad adam lamb 'sgd --dtype bf16'; do
     ours=$("$B/dlrm" $model --optimizer $optimizer --threads 2 2>/dev/null | grep '^state')
     for isa in best scalar; do
         theirs=$(NEO_ISA=$isa timeout 300 $qemu "$A/dlrm" $model --optimizer $optimizer --threads 2 2>/dev/null | grep '^state')

@@ -47,16 +47,21 @@ base=$(digest $model --threads 1 --repro-shards 8)
 for threads in 2 3 8; do
     same "threads $threads" "$(digest $model --repro-shards 8 --threads $threads)" "$base"
 done
-for isa in scalar avx2 avx512 neon; do
+narrow=$(digest $model --dtype bf16 --threads 1 --repro-shards 8)
+if [ -n "$narrow" ] && [ "$narrow" != "$base" ]; then pass; else fail "products of bf16: '$narrow'"; fi
+for isa in scalar avx2 avx512 avx512bf16 amx neon; do
     for threads in 1 3; do
         got=$(NEO_ISA=$isa digest $model --repro-shards 8 --threads $threads)
         if [ -z "$got" ] && grep -q 'not supported\|cannot run\|lacks\|not available\|has no' "$W/err"; then
             [ $threads = 3 ] || skip "NEO_ISA=$isa: this machine has none"
         else
             same "NEO_ISA=$isa threads $threads" "$got" "$base"
+            [ $threads = 1 ] || same "bf16, NEO_ISA=$isa threads $threads" \
+                "$(NEO_ISA=$isa digest $model --dtype bf16 --repro-shards 8 --threads $threads)" "$narrow"
         fi
     done
 done
+same "bf16, 3 ranks" "$(digest $model --dtype bf16 --repro-shards 8 --ranks 3 --dense-shard full)" "$narrow"
 for ranks in 2 4 8; do
     same "ranks $ranks" "$(digest $model --repro-shards 8 --ranks $ranks)" "$base"
 done
@@ -305,6 +310,7 @@ if grep -q 8 "$W/err" && grep -q 4 "$W/err"; then pass; else fail "both values o
 refused "other batch" 'batch' $short --repro-shards 8 --batch 100 --resume
 refused "other seed" 'seed' $short --repro-shards 8 --seed 9 --resume
 refused "other optimizer" 'optim' $short --repro-shards 8 --optimizer sgd --resume
+refused "other products" 'dtype' $short --repro-shards 8 --dtype bf16 --resume
 refused "other rows" 'rows_dtype' $short --repro-shards 8 --rows-dtype bf16 --resume
 refused "other model" 'top' $short --repro-shards 8 --top 25-1 --resume
 refused "other dimension" 'bags\|bottom' $short --repro-shards 8 --dim 4 --bottom 13-24-4 --resume
@@ -373,6 +379,7 @@ refused "dim 0" 'dim' $model --dim 0
 refused "lr nan" 'lr' $model --lr nan
 refused "lr inf" 'lr' $model --lr inf
 refused "optimizer" 'optimizer' $model --optimizer nosuch
+refused "dtype" '--dtype f16' $model --dtype f16
 refused "dtype of rows" 'rows-dtype' $model --rows-dtype f8
 refused "schedule" 'schedule' $model --schedule nosuch
 refused "format" 'format' --data "$W/plain_file" --format nosuch

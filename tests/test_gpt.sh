@@ -88,12 +88,15 @@ done <<END
 8 hybrid --slots 1
 8 hybrid --factor 2 --recompute
 END
-for isa in scalar avx2 avx512 neon; do
+narrow=$(on 1 --products bf16)
+if [ -n "$narrow" ] && [ "$narrow" != "$base" ]; then pass; else fail "products of bf16: '$narrow'"; fi
+for isa in scalar avx2 avx512 avx512bf16 amx neon; do
     got=$(NEO_ISA=$isa on 2)
     if [ -z "$got" ] && grep -q 'not supported\|cannot run\|lacks\|not available\|has no' "$W/err"; then
         skip "NEO_ISA=$isa: this machine has none"
     else
         same "NEO_ISA=$isa" "$got" "$base"
+        [ $isa = scalar ] || same "bf16, NEO_ISA=$isa" "$(NEO_ISA=$isa on 2 --products bf16)" "$narrow"
     fi
 done
 

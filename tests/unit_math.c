@@ -1,12 +1,17 @@
 /* unit_math.c: neo's own exp, log, log1p, tanh, sigmoid, normal distribution, sin, cos.
    Goal     the stated bounds in ulps and C's special values; one answer on every instruction set.
+            AMX's instructions as its kernel of bf16 products uses them.
    Method   f32: a stride of a prime over all 2^32 bit patterns against libm in double; f64 against
             libm in long double; the vector forms through the kernel tables, bit by bit against the
-            scalar ones. */
+            scalar ones; AMX's kernel by emulated instructions against the plain one. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* REG_RIP */
+#endif
 #undef NEO_ASSERT
 #define NEO_ASSERT(x) ((x) ? (void)0 : abort()) /* neo.h includes stdlib.h */
 #define NEO_IMPLEMENTATION
 #include "test.h"
+#include "amx_on_cpu.h"
 
 #ifndef STRIDE
 #define STRIDE 2999 /* 1.4 million floats */
@@ -269,7 +274,44 @@ static void block_sums_have_the_stated_shape(void) {
     }
 }
 
+/* Also where there is AMX: then the processor runs it. */
+static void amx_follows_the_plain_kernel(void) {
+#if defined(AMX_ON_CPU) && defined(NEO__X86_BF16)
+    static const int sizes[][3] = {{32, 32, 32}, {1, 1, 1}, {33, 40, 70}, {64, 33, 530}, {5, 3, 100}, {150, 65, 40}};
+    static uint16_t a[150 * 70], b[530 * 70];
+    static float c[150 * 70], want[150 * 70];
+    if (!neo_isa_available(NEO_ISA_AVX512)) SKIP("no AVX-512, which packs for it");
+    const int real = neo_isa_available(NEO_ISA_AMX);
+    neo_ctx *plain = test_ctx(1, NEO_ISA_SCALAR, 1), *ctx = test_ctx(1, real ? NEO_ISA_AMX : NEO_ISA_AVX512, 1);
+    struct sigaction old;
+    ctx->bf16 = &neo__bf16_kernels_amx;
+    if (!real) REQUIRE(amx_on_cpu_begin(&old));
+    for (int i = 0; i < 24; i++) {
+        const int m = sizes[i / 4][0], n = sizes[i / 4][1], k = sizes[i / 4][2];
+        neo_gemm_desc d;
+        memset(&d, 0, sizeof d);
+        d.trans_a = i & 1, d.trans_b = i >> 1 & 1, d.beta = 1.0f;
+        for (int j = 0; j < 150 * 70; j++) c[j] = want[j] = test_uniform();
+        for (int j = 0; j < 530 * 70; j++) b[j] = (uint16_t)((test_random() & 0x807F) | (50 + test_random() % 90) << 7);
+        for (int j = 0; j < 150 * 70; j++) a[j] = (uint16_t)((test_random() & 0x807F) | (50 + test_random() % 90) << 7);
+        neo_tensor ta = neo_tensor_2d(k > 100 ? b : a, NEO_BF16, d.trans_a ? k : m, d.trans_a ? m : k);
+        neo_tensor tb = neo_tensor_2d(b, NEO_BF16, d.trans_b ? n : k, d.trans_b ? k : n);
+        CHECK_OK(neo_gemm(plain, &d, ta, tb, neo_tensor_2d(want, NEO_F32, m, n)));
+        CHECK_OK(neo_gemm(ctx, &d, ta, tb, neo_tensor_2d(c, NEO_F32, m, n)));
+        CHECK_BITS(c, want, sizeof c);
+    }
+    if (!real) {
+        CHECK(amx.done > 1000 && !amx.broken);
+        REQUIRE(sigaction(SIGILL, &old, NULL) == 0);
+    }
+    neo_ctx_destroy(plain), neo_ctx_destroy(ctx);
+#else
+    SKIP("not x86-64 Linux, or without vectors");
+#endif
+}
+
 int main(void) {
+    RUN(amx_follows_the_plain_kernel);
     RUN(f32_functions_are_accurate);
     RUN(f32_special_values);
     RUN(f64_functions_are_accurate);
