@@ -2762,6 +2762,8 @@ struct neo_device {
                        neo_place from_place, size_t bytes);
     neo_status (*fill)(neo_device *d, void *to, int byte, size_t bytes);
     neo_status (*synchronize)(neo_device *d);
+    /* While it records: a counter that a call is going to advance; it goes back if the call has no effect. */
+    void (*counts)(neo_device *d, int64_t *counter);
     /* Dense operations. */
     neo_status (*gemm)(neo_device *d, const neo__gemm_call *call);
     neo_status (*column_sums)(neo_device *d, const neo__column_sums_call *call);
@@ -3268,6 +3270,11 @@ static neo_status neo__data_write(neo_ctx *ctx, void *to, neo_place place, const
         return ctx->device->copy(ctx->device, to, NEO_DEVICE, from, NEO_HOST, bytes);
     memcpy(to, from, bytes);
     return NEO_OK;
+}
+/* One step more, of an object whose step the device has been told to make. */
+static void neo__count_step(neo_ctx *ctx, int64_t *steps) {
+    if (ctx->device && ctx->device->recording) ctx->device->counts(ctx->device, steps);
+    ++*steps;
 }
 /* Parameters and states of one context work on another only if both compute in the same place. */
 static neo_status neo__check_device(const neo_ctx *ctx, const neo_ctx *other, const char *function,
@@ -7910,7 +7917,7 @@ static neo_status neo__optim_step_inside(neo_optim *o, float lr) {
     if (d->kind == NEO_OPTIM_LAMB) NEO__TRY(neo__optim_lamb(o, &s, lr));
     else if (o->ctx->device) NEO__TRY(neo__optim_on_device(o, NEO__OPTIM_STEP, &s, NULL, NULL, NULL));
     else neo__optim_run(o, &s, -1, neo__optim_step_span);
-    o->step++;
+    neo__count_step(o->ctx, &o->step);
     o->grad_norm = norm;
     o->clip_factor = s.clip;
     return NEO_OK;
@@ -11109,8 +11116,10 @@ static neo_status neo__bags_device_bad_id(const neo__bags_look *l, int64_t k) {
 static neo_status neo__bags_device_looked(void *job, const void *answer) {
     neo__bags_look *l = (neo__bags_look *)job;
     neo_bags *b = l->b;
+    const int was_staged = b->is_staged;
     neo__bags_found found;
     memcpy(&found, answer, sizeof found);
+    b->is_staged = 0; /* a bad batch is to be looked at again */
     int64_t ids = found.last - found.first;
     NEO__CHECK(found.first >= 0, NEO_ERR_FORMAT, "%s: offsets[0] is %" PRId64, l->fn, found.first);
     NEO__CHECK(ids >= 0, NEO_ERR_FORMAT, "%s: offsets go from %" PRId64 " down to %" PRId64, l->fn,
@@ -11125,6 +11134,7 @@ static neo_status neo__bags_device_looked(void *job, const void *answer) {
     if (found.bag) return neo__bags_device_bad_offset(l, (int64_t)~found.bag);
     if (found.id && b->bounds == NEO_BOUNDS_ERROR)
         return neo__bags_device_bad_id(l, found.first + (int64_t)~found.id);
+    b->is_staged = was_staged;
     if (l->forward) b->out_of_range += (int64_t)found.count;
     l->ids = ids;
     return NEO_OK;
@@ -11268,7 +11278,7 @@ static neo_status neo__bags_device_backward(neo__bags_back *k, neo_tensor dout) 
     NEO__TRY(neo__bags_device_sort(&k->call));
     NEO__TRY(d->bags_update(d, &b->job));
     b->is_staged = 0;
-    b->steps++;
+    neo__count_step(b->ctx, &b->steps);
     return NEO_OK;
 }
 
@@ -11397,7 +11407,7 @@ static neo_status neo__bags_device_step(neo_bags *b, float lr) {
     if (b->slot_count) NEO__TRY(d->bags_step_kept(d, &b->job));
     NEO__TRY(neo__bags_device_clear(b));
     b->is_staged = 0;
-    b->steps++;
+    neo__count_step(b->ctx, &b->steps);
     return NEO_OK;
 }
 /* ------------------------------------------------------------------------------------------------

@@ -95,15 +95,15 @@ typedef struct neo_cuda_graph_stats {
    the device works as without it.
    neo_cuda_graph_begin, neo_cuda_graph_end: one step. Memory that a call reads may be used again when it returns, as
    always; what a call gives in host memory (a loss, neo_loss_desc.sum, the count of out-of-range ids) is written when
-   the step is over, so it must live until then. A call that needs a number of the device at once (a norm that
+   the step is over, so it must live until then, as must the objects. A call that needs a number of the device at once (a norm that
    clips, kept gradients of embedding rows, a copy to the host) waits for it: such a step is several graphs.
    A batch that does not fit into copy_bytes is right, but not overlapped.
    neo_cuda_graph_wait: until the step that was last ended is over.
    Errors   of the step, where it is waited for: in wait, in the next end, or in a call that waits. What data are at
-            fault for is found on the device: weights and optimizer states are then as before the call that the
-            message names, later calls of the step have changed none; counters of objects (steps) have gone on, and
-            tensors of activations and gradients hold anything. After an error nothing is being recorded.
-            NEO_ERR_STATE: begin in begin, end or wait without it.
+            fault for is found on the device: weights, optimizer states and counts of steps are then as before the
+            call that the message names; activations and gradients hold anything. After such an error nothing is being
+            recorded, and training may go on. An argument that is wrong is found by the call itself, which is then left out.
+            NEO_ERR_STATE: begin in begin, end without begin, wait before end.
    Threads  as the device. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_cuda_graph_create(neo_device *device, const neo_cuda_graph_desc *desc,
                                                            neo_cuda_graph **graph);
@@ -491,7 +491,8 @@ static neo_status neo__cuda_add(neo__cuda *d, float *x, const float *y, int64_t 
    one copy behind the graph, and go to the calls' functions when the host waits: in the next neo_cuda_graph_end, or
    in neo_cuda_graph_wait. An answer that is an error sets the first word of `answers`, and kernels that write weights
    or states do nothing from there on. An answer that a call needs at once (a norm that clips) ends the graph there:
-   what was noted is launched and waited for, and the rest of the step is one more graph.
+   what was noted is launched and waited for, and the rest of the step is one more graph. After an error counters on
+   the host (steps of an optimizer) go back to what they were before the calls that had no effect.
 
    So one graph runs while the next is being noted, and none is launched before the last one's answers are read: what
    an error's message is made of is still there. */
@@ -499,6 +500,7 @@ enum {
     NEO__GRAPH_OPS = 4096,       /* operations of a graph at most; a step of more is several */
     NEO__GRAPH_TAPES = 8,
     NEO__GRAPH_DUES = 256,       /* answers of a graph */
+    NEO__GRAPH_COUNTS = 1024,    /* counters that it advances */
     NEO__GRAPH_FIRST_ANSWER = 256, /* bytes; before it: the word that says stop */
     NEO__GRAPH_ANSWER_BYTES = NEO__CUDA_ANSWER_BYTES
 };
@@ -521,6 +523,11 @@ typedef struct neo__graph_due {
     size_t job, answer; /* where, in jobs and answers */
 } neo__graph_due;
 
+typedef struct neo__graph_count { /* what a counter was, after so many answers */
+    int64_t *counter, before;
+    int dues;
+} neo__graph_count;
+
 struct neo_cuda_graph {
     neo__cuda *d;
     size_t copy_bytes;
@@ -537,7 +544,8 @@ struct neo_cuda_graph {
     neo_status status;
     neo__graph_due *due[2];
     char *job[2];
-    int due_count[2];
+    neo__graph_count *count[2];
+    int due_count[2], count_count[2];
     size_t job_bytes[2];
     int flying; /* a graph was launched; its answers are those of the other side */
     neo__graph_tape tape[NEO__GRAPH_TAPES];
@@ -575,40 +583,48 @@ static void neo__graph_put(neo__cuda *d, neo__cuda_op *op, const void *value, si
     op->bytes += room;
 }
 
-/* Words of 4 bytes, or single bytes, by W. */
+/* Units of T, and what is left in bytes: which kernel it is must not depend on how much there is. */
 template <class T> struct neo__graph_fill_job {
-    T *to;
-    T value;
+    char *to;
+    T value; /* of equal bytes */
+    int64_t bytes;
     template <int W> __device__ void at(int64_t i) const {
-        for (int w = 0; w < W; w++) to[i + w] = value;
+        const int64_t left = bytes - i * (int64_t)sizeof(T);
+        if (left >= (int64_t)sizeof(T)) *(T *)(void *)(to + bytes - left) = value;
+        for (int64_t k = 0; left < (int64_t)sizeof(T) && k < left; k++) to[bytes - left + k] = *(const char *)&value;
     }
 };
 template <class T> struct neo__graph_copy_job {
-    T *to;
-    const T *from;
+    char *to;
+    const char *from;
+    int64_t bytes;
     template <int W> __device__ void at(int64_t i) const {
-        for (int w = 0; w < W; w++) to[i + w] = from[i + w];
+        const int64_t at = i * (int64_t)sizeof(T), left = bytes - at;
+        if (left >= (int64_t)sizeof(T)) *(T *)(void *)(to + at) = *(const T *)(const void *)(from + at);
+        for (int64_t k = 0; left < (int64_t)sizeof(T) && k < left; k++) to[at + k] = from[at + k];
     }
 };
+static int64_t neo__graph_units(size_t bytes, size_t unit) { return (int64_t)((bytes + unit - 1) / unit); }
 static neo_status neo__graph_fill(neo__cuda *d, void *to, int byte, size_t bytes) {
-    if (bytes % 4 == 0 && (uintptr_t)to % 4 == 0) {
-        const neo__graph_fill_job<uint32_t> job = {(uint32_t *)to, (uint32_t)(byte & 255) * 0x01010101u};
-        return neo__cuda_each1(d, job, (int64_t)(bytes / 4), "fill");
+    const uint32_t word = (uint32_t)(byte & 255) * 0x01010101u;
+    if ((uintptr_t)to % 4 == 0) {
+        const neo__graph_fill_job<uint32_t> job = {(char *)to, word, (int64_t)bytes};
+        return neo__cuda_each1(d, job, neo__graph_units(bytes, 4), "fill");
     }
-    const neo__graph_fill_job<uint8_t> job = {(uint8_t *)to, (uint8_t)byte};
+    const neo__graph_fill_job<uint8_t> job = {(char *)to, (uint8_t)word, (int64_t)bytes};
     return neo__cuda_each1(d, job, (int64_t)bytes, "fill");
 }
 static neo_status neo__graph_copy(neo__cuda *d, void *to, const void *from, size_t bytes) {
-    const uintptr_t bits = (uintptr_t)to | (uintptr_t)from | bytes;
+    const uintptr_t bits = (uintptr_t)to | (uintptr_t)from;
     if (bits % 16 == 0) {
-        const neo__graph_copy_job<float4> job = {(float4 *)to, (const float4 *)from};
-        return neo__cuda_each1(d, job, (int64_t)(bytes / 16), "copy");
+        const neo__graph_copy_job<float4> job = {(char *)to, (const char *)from, (int64_t)bytes};
+        return neo__cuda_each1(d, job, neo__graph_units(bytes, 16), "copy");
     }
     if (bits % 4 == 0) {
-        const neo__graph_copy_job<uint32_t> job = {(uint32_t *)to, (const uint32_t *)from};
-        return neo__cuda_each1(d, job, (int64_t)(bytes / 4), "copy");
+        const neo__graph_copy_job<uint32_t> job = {(char *)to, (const char *)from, (int64_t)bytes};
+        return neo__cuda_each1(d, job, neo__graph_units(bytes, 4), "copy");
     }
-    const neo__graph_copy_job<uint8_t> job = {(uint8_t *)to, (const uint8_t *)from};
+    const neo__graph_copy_job<uint8_t> job = {(char *)to, (const char *)from, (int64_t)bytes};
     return neo__cuda_each1(d, job, (int64_t)bytes, "copy");
 }
 /* *sent is 0 for what no step could hold. */
@@ -651,8 +667,21 @@ static void neo__graph_forget(neo_cuda_graph *g) {
     g->op_count = 0;
     g->argument_bytes = g->copied_bytes = 0;
     g->answer_bytes = NEO__GRAPH_FIRST_ANSWER;
-    g->due_count[g->side] = 0;
+    g->due_count[g->side] = g->count_count[g->side] = 0;
     g->job_bytes[g->side] = 0;
+}
+static void neo__graph_counts(neo_device *device, int64_t *counter) {
+    neo_cuda_graph *g = ((neo__cuda *)device)->recording;
+    if (g->count_count[g->side] == NEO__GRAPH_COUNTS && neo__graph_launch(g) != NEO_OK) return;
+    neo__graph_count *c = &g->count[g->side][g->count_count[g->side]++];
+    c->counter = counter;
+    c->before = *counter;
+    c->dues = g->due_count[g->side];
+}
+/* Counters go back to what they were when `dues` answers of the side were due. */
+static void neo__graph_uncount(neo_cuda_graph *g, int side, int dues) {
+    for (int i = g->count_count[side] - 1; i >= 0 && g->count[side][i].dues >= dues; i--)
+        *g->count[side][i].counter = g->count[side][i].before;
 }
 static void neo__graph_stop_recording(neo_cuda_graph *g) {
     neo__graph_forget(g);
@@ -781,9 +810,12 @@ static neo_status neo__graph_collect(neo_cuda_graph *g) {
     for (int i = 0; i < g->due_count[side] && status == NEO_OK; i++) {
         const neo__graph_due *due = &g->due[side][i];
         status = due->fn(g->job[side] + due->job, g->answered + due->answer);
+        if (status == NEO_OK) continue;
+        neo__graph_uncount(g, g->side, 0); /* what was noted since will not run */
+        neo__graph_uncount(g, side, i + 1);
     }
     d->recording = recording;
-    g->due_count[side] = 0;
+    g->due_count[side] = g->count_count[side] = 0;
     g->job_bytes[side] = 0;
     return status;
 }
@@ -3931,6 +3963,7 @@ static void neo__cuda_table(neo_device *t) {
     t->copy = neo__cuda_copy;
     t->fill = neo__cuda_fill;
     t->synchronize = neo__cuda_synchronize;
+    t->counts = neo__graph_counts;
     t->gemm = neo__cuda_gemm;
     t->column_sums = neo__cuda_column_sums;
     t->activation = neo__cuda_activation;
@@ -4015,13 +4048,14 @@ static neo_status neo__graph_take(neo_cuda_graph *g) {
         NEO__CUDA_TRY(d, cudaMalloc((void **)&g->room[i], g->copy_bytes));
         g->due[i] = (neo__graph_due *)calloc(NEO__GRAPH_DUES, sizeof *g->due[i]);
         g->job[i] = (char *)calloc(1, NEO__GRAPH_JOB_BYTES);
+        g->count[i] = (neo__graph_count *)calloc(NEO__GRAPH_COUNTS, sizeof *g->count[i]);
     }
     NEO__CUDA_TRY(d, cudaMalloc((void **)&g->block, g->copy_bytes));
     NEO__CUDA_TRY(d, cudaMalloc((void **)&g->answers, NEO__GRAPH_ANSWER_BYTES));
     NEO__CUDA_TRY(d, cudaHostAlloc((void **)&g->answered, NEO__GRAPH_ANSWER_BYTES, pinned));
     g->op = (neo__cuda_op *)calloc(NEO__GRAPH_OPS, sizeof *g->op);
     g->arguments = (char *)calloc(1, NEO__GRAPH_ARGUMENT_BYTES);
-    NEO__CHECK(g->due[0] && g->due[1] && g->job[0] && g->job[1] && g->op && g->arguments, NEO_ERR_MEMORY,
+    NEO__CHECK(g->due[0] && g->due[1] && g->job[0] && g->job[1] && g->count[0] && g->count[1] && g->op && g->arguments, NEO_ERR_MEMORY,
                "neo_cuda_graph_create: no memory for the notes of a step");
     return NEO_OK;
 }
@@ -4060,6 +4094,7 @@ NEO_API void neo_cuda_graph_destroy(neo_cuda_graph *g) {
         if (g->room[i]) (void)cudaFree(g->room[i]);
         free(g->due[i]);
         free(g->job[i]);
+        free(g->count[i]);
     }
     if (g->block) (void)cudaFree(g->block);
     if (g->answers) (void)cudaFree(g->answers);
