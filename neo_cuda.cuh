@@ -7,6 +7,7 @@
        sums for everything. Without it large matrix products are cuBLASLt's: faster, within
        rounding of that
      - the same bits from run to run in either case: no floating-point atomics, pinned algorithms
+     - a training step as one launch, a CUDA graph, with batches of any sizes (neo_cuda_graph_begin)
 
    WHAT IT DOES NOT DO
      - no managed memory: tensors are on the host or on the device, and neo_tensor.place says which

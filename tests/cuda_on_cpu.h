@@ -15,7 +15,8 @@
    Streams    lazy queues: nothing runs until something waits for it. What events do not order runs
               in an order that the seed picks. Copies of pageable memory read it at once or late, as
               CUDA allows.
-   Graphs     capture (also of streams that join through events) makes a graph; a launch runs its
+   Graphs     capture (also of streams that join through events) makes a graph, and so do nodes that are added
+              (kernels, child graphs), which keep the bytes of their arguments until new ones are set; a launch runs its
               nodes in an order that its edges allow.
    Libraries  the functions of cub and cuBLASLt below, computed plainly; arguments are checked more
               strictly.
