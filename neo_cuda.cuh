@@ -832,7 +832,6 @@ static neo_status neo__graph_go(neo_cuda_graph *g) {
         const int side = g->side;
         NEO__CUDA_TRY(d, cudaMemcpyAsync(g->room[side], g->pinned[side], bytes, cudaMemcpyHostToDevice, g->copies));
         NEO__CUDA_TRY(d, cudaEventRecord(g->arrived, g->copies));
-        NEO__TRY(neo__graph_collect(g));
         NEO__CUDA_TRY(d, cudaStreamWaitEvent(d->stream, g->arrived, 0));
         NEO__CUDA_TRY(d, cudaMemcpyAsync(g->block, g->room[side], bytes, cudaMemcpyDeviceToDevice, d->stream));
     }

@@ -37,8 +37,8 @@
 
    CONTROLS (host, any time)
      neo_emu_set_order(seed)     0: natural order; else shuffles blocks, warps, lanes, streams,
-                                 graph nodes. Test programs add what NEO_EMU_SEED of the environment
-                                 says, to try others.
+                                 graph nodes. Until it is called: NEO_EMU_SEED of the environment, or 0; programs
+                                 that call it add what neo_emu_seed() says, to try others.
      neo_emu_set_memory(bytes)   device memory there is (2 GiB)
      neo_emu_set_device_count(n) 0: "no device"
      neo_emu_fail_after(n)       the n-th call from now (1 is the next) fails once; 0: never.
@@ -370,7 +370,12 @@ struct state {
 };
 /* Never destroyed: exit handlers of others may still call. */
 inline state &g() {
-    static state *s = new state;
+    static state *s = [] {
+        const char *text = getenv("NEO_EMU_SEED");
+        state *made = new state;
+        made->seed = made->random = text ? strtoull(text, nullptr, 10) : 0;
+        return made;
+    }();
     return *s;
 }
 inline thread_local cudaError_t last_error = cudaSuccess;
