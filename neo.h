@@ -10941,11 +10941,11 @@ NEO_API neo_status neo_bags_step(neo_bags *b, float lr) {
    A host batch that forward has copied is used by the first backward that follows: it has been
    looked at, so that backward does not wait.
 
-   Where the host waits (unless a step is being recorded, see neo_device.recording: then the first of these comes when
-   the step is over, and launches are sized by what is reserved): for what a look at all offsets and ids has found, once per batch; for the
+   Where the host waits: for what a look at all offsets and ids has found, once per batch (in a step
+   that is being recorded, see neo_device.recording, that comes when it is over); for the
    number of new rows in accumulate and add_grad; for what get_rows, kept_row and grad_squares
    return. Kernels read that find by themselves and do nothing after a bad one. Launches are sized by
-   the number of ids where the host knows it, else by what is reserved; the ids' true number is read
+   the number of ids where the host knows it, else, and in a recorded step, by what is reserved; their true number is read
    from the offsets.
 
    Backward writes a record for every id: a key, which is the row counted through all tables, over
@@ -11058,7 +11058,7 @@ static neo_status neo__bags_device_features(neo__bags_call *c, neo_tensor t) {
 
 /* ---- what is wrong with it ---- */
 
-/* A look at a batch until its answer is there; it does not need what the object has of a call: that may be the next's. */
+/* A look at a batch until its answer is there. What the object has of a call may be the next one's by then. */
 typedef struct neo__bags_look {
     neo_bags *b;
     const char *fn;

@@ -96,15 +96,16 @@ typedef struct neo_cuda_graph_stats {
    the device works as without it.
    neo_cuda_graph_begin, neo_cuda_graph_end: one step. Memory that a call reads may be used again when it returns, as
    always; what a call gives in host memory (a loss, neo_loss_desc.sum, the count of out-of-range ids) is written when
-   the step is over, so it must live until then, as must the objects. A call that needs a number of the device at once (a norm that
-   clips, kept gradients of embedding rows, a copy to the host) waits for it: such a step is several graphs.
+   the step is over, so it must live until then, as must the objects. A call that needs a number of the device at once
+   (a norm that clips, kept gradients of embedding rows, a copy to the host) waits for it: such a step is several graphs.
    A batch that does not fit into copy_bytes is right, but not overlapped.
    neo_cuda_graph_wait: until the step that was last ended is over.
    Errors   of the step, where it is waited for: in wait, in the next end, or in a call that waits. What data are at
             fault for is found on the device: weights, optimizer states and counts of steps are then as before the
             call that the message names; activations and gradients hold anything. After such an error nothing is being
-            recorded, and training may go on. An argument that is wrong is found by the call itself, which is then left out.
-            NEO_ERR_STATE: begin in begin, end without begin, wait before end.
+            recorded, and training may go on. A wrong argument is found by the call itself, which is then left out.
+            NEO_ERR_STATE: begin in begin, or while a step of another graph of the device is not waited for; end without
+            begin; wait before end.
    Threads  as the device. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_cuda_graph_create(neo_device *device, const neo_cuda_graph_desc *desc,
                                                            neo_cuda_graph **graph);
@@ -211,6 +212,7 @@ typedef struct neo__cuda {
     int send_part;
     size_t send_used;
     neo_cuda_graph *recording; /* see >>cuda-graph; NULL: calls run */
+    neo_cuda_graph *launched;  /* the last that was; NULL: none that lives */
     struct neo__cuda_product *product; /* [NEO__CUDA_PRODUCTS] */
     int failed;        /* CUDA gives nothing but errors from here on */
     char failure[320];
@@ -649,7 +651,7 @@ static neo_status neo__graph_later(neo__cuda *d, const void *from, size_t bytes,
     if (g->status != NEO_OK) return neo__graph_status(d);
     if (g->due_count[g->side] == NEO__GRAPH_DUES || room > NEO__GRAPH_ANSWER_BYTES - g->answer_bytes ||
         job_room > NEO__GRAPH_JOB_BYTES - g->job_bytes[g->side]) {
-        if (neo__graph_launch(g) != NEO_OK) return neo__graph_status(d); /* `from` stays as the call's kernels leave it */
+        if (neo__graph_launch(g) != NEO_OK) return neo__graph_status(d); /* `from` stays as it is */
     }
     const int side = g->side;
     neo__graph_due *due = &g->due[side][g->due_count[side]++];
@@ -849,6 +851,7 @@ static neo_status neo__graph_launch(neo_cuda_graph *g) {
     g->status = g->op_count ? neo__graph_go(g) : neo__graph_collect(g);
     if (g->status != NEO_OK || g->op_count == 0) return g->status;
     g->flying = 1;
+    g->d->launched = g;
     g->side = 1 - g->side;
     neo__graph_forget(g);
     return NEO_OK;
@@ -4040,6 +4043,7 @@ static size_t neo__graph_copy_room(const neo_cuda_graph_desc *desc) {
 static neo_status neo__graph_take(neo_cuda_graph *g) {
     neo__cuda *d = g->d;
     const unsigned pinned = cudaHostAllocDefault;
+    int whole = 1;
     NEO__CUDA_TRY(d, cudaStreamCreateWithFlags(&g->copies, cudaStreamNonBlocking));
     NEO__CUDA_TRY(d, cudaEventCreateWithFlags(&g->arrived, cudaEventDisableTiming));
     NEO__CUDA_TRY(d, cudaEventCreateWithFlags(&g->done, cudaEventDisableTiming));
@@ -4055,7 +4059,8 @@ static neo_status neo__graph_take(neo_cuda_graph *g) {
     NEO__CUDA_TRY(d, cudaHostAlloc((void **)&g->answered, NEO__GRAPH_ANSWER_BYTES, pinned));
     g->op = (neo__cuda_op *)calloc(NEO__GRAPH_OPS, sizeof *g->op);
     g->arguments = (char *)calloc(1, NEO__GRAPH_ARGUMENT_BYTES);
-    NEO__CHECK(g->due[0] && g->due[1] && g->job[0] && g->job[1] && g->count[0] && g->count[1] && g->op && g->arguments, NEO_ERR_MEMORY,
+    for (int i = 0; i < 2; i++) whole = whole && g->due[i] && g->job[i] && g->count[i];
+    NEO__CHECK(whole && g->op && g->arguments, NEO_ERR_MEMORY,
                "neo_cuda_graph_create: no memory for the notes of a step");
     return NEO_OK;
 }
@@ -4086,6 +4091,7 @@ NEO_API void neo_cuda_graph_destroy(neo_cuda_graph *g) {
     if (!g) return;
     (void)cudaSetDevice(g->d->ordinal);
     neo__graph_stop_recording(g);
+    if (g->d->launched == g) g->d->launched = NULL;
     if (g->copies) (void)cudaStreamSynchronize(g->copies);
     (void)cudaStreamSynchronize(g->d->stream);
     for (int i = 0; i < NEO__GRAPH_TAPES; i++) neo__graph_drop(&g->tape[i]);
@@ -4111,6 +4117,9 @@ NEO_API neo_status neo_cuda_graph_begin(neo_cuda_graph *g) {
     NEO__CHECK(g, NEO_ERR_ARG, "neo_cuda_graph_begin: graph is NULL");
     NEO__CHECK(!g->d->recording, NEO_ERR_STATE, "neo_cuda_graph_begin: %s is recording a step already",
                g->d->device.name);
+    const neo_cuda_graph *other = g->d->launched;
+    NEO__CHECK(!other || other == g || !other->flying, NEO_ERR_STATE,
+               "neo_cuda_graph_begin: a step of another graph of %s has not been waited for", g->d->device.name);
     NEO__TRY(neo__cuda_enter(g->d));
     neo__graph_forget(g);
     g->status = NEO_OK;

@@ -16,7 +16,7 @@
               in an order that the seed picks. Copies of pageable memory read it at once or late, as
               CUDA allows.
    Graphs     capture (also of streams that join through events) makes a graph, and so do nodes that are added
-              (kernels, child graphs), which keep the bytes of their arguments until new ones are set; a launch runs its
+              (kernels, child graphs), which keep the bytes of their arguments until others are set; a launch runs its
               nodes in an order that its edges allow.
    Libraries  the functions of cub and cuBLASLt below, computed plainly; arguments are checked more
               strictly.
@@ -1706,7 +1706,8 @@ template <class... P> struct known_kernel_of : known_kernel {
     task copied(dim3 grid, dim3 block, size_t shared_bytes, void **values, std::index_sequence<I...>) {
         typedef typename launcher<P...>::arguments arguments;
         (void)values;
-        std::shared_ptr<arguments> a(new arguments{kernel, {*static_cast<typename std::decay<P>::type *>(values[I])...}});
+        std::shared_ptr<arguments> a(
+            new arguments{kernel, {*static_cast<typename std::decay<P>::type *>(values[I])...}});
         launch work{name, grid, block, shared_bytes, &launcher<P...>::invoke, a};
         return [work, a]() -> cudaError_t {
             cudaError_t e = check_arguments(work.name, a->values, std::index_sequence_for<P...>());

@@ -137,7 +137,8 @@ static void free_trainer(Trainer *t) {
 static neo_status calls_of_a_step(Trainer *t, const Batch *b, float lr, double *loss) {
     int64_t n = b->j.batch, shape[2] = {n, 1};
     neo_tensor host = neo_tensor_2d((void *)(uintptr_t)b->label, NEO_F32, shape[0], shape[1]);
-    neo_tensor e = neo_tensor_rows(t->e, 0, n), de = neo_tensor_rows(t->de, 0, n), label = neo_tensor_rows(t->label, 0, n);
+    neo_tensor e = neo_tensor_rows(t->e, 0, n), de = neo_tensor_rows(t->de, 0, n);
+    neo_tensor label = neo_tensor_rows(t->label, 0, n);
     neo_tensor logit = neo_tensor_rows(t->logit, 0, n), dlogit = neo_tensor_rows(t->dlogit, 0, n);
     TRY(neo_tensor_copy(t->ctx, host, label));
     TRY(neo_bags_forward(t->bags, &b->j, e));
@@ -191,12 +192,13 @@ static void test_bits(void) {
             if (digest[i] != digest[0]) FAIL("case %d: trainer %d has another digest than the CPU", c, i);
             for (int s = 0; s < STEPS; s++)
                 if (memcmp(&losses[i][s], &losses[0][s], sizeof losses[0][s]) != 0)
-                    FAIL("case %d, trainer %d, step %d: loss %.17g, on the CPU %.17g", c, i, s, losses[i][s], losses[0][s]);
+                    FAIL("case %d, trainer %d, step %d: loss %.17g, on the CPU %.17g", c, i, s, losses[i][s],
+                         losses[0][s]);
         }
         const neo_cuda_graph_stats stats = neo_cuda_graph_get_stats(t[2].graph);
         CHECK_INT(stats.steps, STEPS);
-        if (cases[c].clip == 0.0f && cases[c].copy_bytes == 1 << 16) { /* one launch a step; products of 1 and of 2 rows have other kernels */
-            CHECK_INT(stats.launches, STEPS);
+        if (cases[c].clip == 0.0f && cases[c].copy_bytes == 1 << 16) {
+            CHECK_INT(stats.launches, STEPS); /* one a step; products of 1 and of 2 rows have other kernels */
             CHECK_INT(stats.graphs, 3);
             CHECK(stats.updates > 0);
         } else {
@@ -250,7 +252,8 @@ static void fail_in(Wrong what, int late) {
             snprintf(text[i], sizeof text[i], "%s", neo_last_error());
         }
         CHECK(status[i] != NEO_OK && status[i] == status[0]);
-        if (strcmp(text[i], text[0]) != 0) FAIL("error %d: trainer %d says: %s; the CPU: %s", (int)what, i, text[i], text[0]);
+        if (strcmp(text[i], text[0]) != 0)
+            FAIL("error %d: trainer %d says: %s; the CPU: %s", (int)what, i, text[i], text[0]);
         CHECK(neo_state_digest(t.state) == before);
         CHECK(loss[2] == -1.0 && loss[3] == -1.0);
         make_batch(&b, 11); /* and training goes on */
@@ -385,6 +388,9 @@ static void test_misuse(void) {
     t.graph = other;
     CHECK(neo_state_digest(t.state) == before);
     CHECK_OK(step(&t, &b, 0.1f, &loss));
+    CHECK_OK(neo_cuda_graph_create(gpu, NULL, &other));
+    CHECK_ERR(neo_cuda_graph_begin(other), NEO_ERR_STATE, "has not been waited for");
+    neo_cuda_graph_destroy(other);
     neo_cuda_graph_destroy(t.graph); /* while a step runs */
     t.graph = NULL;
     CHECK(neo_state_digest(t.state) != before);
