@@ -10945,7 +10945,7 @@ NEO_API neo_status neo_bags_step(neo_bags *b, float lr) {
    that is being recorded, see neo_device.recording, that comes when it is over); for the
    number of new rows in accumulate and add_grad; for what get_rows, kept_row and grad_squares
    return. Kernels read that find by themselves and do nothing after a bad one. Launches are sized by
-   the number of ids where the host knows it, else, and in a recorded step, by what is reserved; their true number is read
+   the number of ids where the host knows it, else (and in a recorded step) by what is reserved; the true number is read
    from the offsets.
 
    Backward writes a record for every id: a key, which is the row counted through all tables, over

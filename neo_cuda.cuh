@@ -97,7 +97,7 @@ typedef struct neo_cuda_graph_stats {
    neo_cuda_graph_begin, neo_cuda_graph_end: one step. Memory that a call reads may be used again when it returns, as
    always; what a call gives in host memory (a loss, neo_loss_desc.sum, the count of out-of-range ids) is written when
    the step is over, so it must live until then, as must the objects. A call that needs a number of the device at once
-   (a norm that clips, kept gradients of embedding rows, a copy to the host) waits for it: such a step is several graphs.
+   (a norm that clips, kept gradients of embedding rows, a copy to the host) waits: such a step is several graphs.
    A batch that does not fit into copy_bytes is right, but not overlapped.
    neo_cuda_graph_wait: until the step that was last ended is over.
    Errors   of the step, where it is waited for: in wait, in the next end, or in a call that waits. What data are at

@@ -261,6 +261,11 @@ static void test_graph_fails(void) {
     CHECK_OK(graph_steps(d, x, &result)); /* what cuBLASLt says of a shape is remembered */
     CHECK(result == 3.0f * 3.0f + 63.0f * 3.0f);
     const size_t bytes = neo_emu_live_bytes(), pinned = neo_emu_live_pinned(), objects = neo_emu_live_objects();
+    const neo_cuda_graph_desc desc = {5000};
+    neo_cuda_graph *g = NULL;
+    CHECK_OK(neo_cuda_graph_create(d, &desc, &g));
+    CHECK_INT(neo_emu_live_bytes() - bytes, neo_cuda_graph_bytes(&desc));
+    neo_cuda_graph_destroy(g);
     int failures = 0, unseen = 0;
     for (long n = 1;; n++) {
         result = 0.0f;

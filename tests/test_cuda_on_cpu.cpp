@@ -17,6 +17,7 @@
     type *name = reinterpret_cast<type *>(neo__dynamic)
 #define NEO__LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                \
     kernel<<<grid, block, shared_bytes, stream>>>(__VA_ARGS__)
+#define NEO__KNOW_KERNEL(kernel) ((void)0)
 #else
 #include "cuda_on_cpu.h"
 #define EMULATED 1
@@ -596,8 +597,10 @@ static void test_graph_nodes() {
         params.func = (void *)(void (*)(int *, int, int))add;
         params.gridDim = dim3(2), params.blockDim = dim3(64);
         params.kernelParams = values;
+#ifdef EMULATED
         if (seed == 0)
             CUDA_IS(cudaGraphAddKernelNode(&node[0], graph, nullptr, 0, &params), cudaErrorInvalidDeviceFunction);
+#endif
         NEO__KNOW_KERNEL(add);
         NEO__KNOW_KERNEL(sum_into);
         CUDA_OK(cudaGraphAddKernelNode(&node[0], graph, nullptr, 0, &params));
