@@ -31,7 +31,7 @@ compile_mpi = $(MPICC) -std=c11 -Wall -Wextra -I. $(CFLAGS) $(SANITIZE) -DNEO_CO
 libs        = -lm -pthread
 
 examples = $(patsubst examples/%.c,$(B)/%,$(wildcard examples/*.c))
-programs = $(patsubst tests/%.c,$(B)/tests/%,$(filter-out tests/test_device.c,$(wildcard tests/test_*.c tests/unit_*.c tests/large_*.c))) \
+programs = $(patsubst tests/%.c,$(B)/tests/%,$(filter-out tests/test_device%.c,$(wildcard tests/test_*.c tests/unit_*.c tests/large_*.c))) \
     $(cxx_programs)
 fuzzers  = $(patsubst tests/fuzz/%.c,$(B)/tests/%,$(wildcard tests/fuzz/fuzz_*.c))
 helpers  = $(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/make_*.c))
@@ -42,9 +42,9 @@ cxx_red_zones = $(if $(findstring address,$(SANITIZE)),$(shell $(CXX) -fsanitize
 # Tests in C++, where there is a compiler for it: of the emulation of CUDA on the processor, and of kernels by it.
 cxx_programs = $(if $(shell command -v $(CXX) 2>/dev/null),$(B)/tests/test_cuda_on_cpu)
 cuda_cpp = $(filter-out $(cxx_programs),$(patsubst tests/%.cpp,$(B)/tests/%,$(wildcard tests/test_cuda_*.cpp)))
-cuda_programs = $(if $(cxx_programs),$(B)/tests/test_device $(cuda_cpp) $(cuda_emulated))
+cuda_programs = $(if $(cxx_programs),$(B)/tests/test_device $(B)/tests/test_device_graph $(cuda_cpp) $(cuda_emulated))
 cuda_emulated = $(B)/tests/emulated_dlrm $(B)/tests/emulated_gpt $(B)/tests/emulated_bench
-gpu_programs  = $(B)/tests/test_device_gpu $(addsuffix _gpu,$(filter-out %/test_cuda_on_cpu,$(patsubst tests/%.cpp,$(B)/tests/%, \
+gpu_programs  = $(B)/tests/test_device_gpu $(B)/tests/test_device_graph_gpu $(addsuffix _gpu,$(filter-out %/test_cuda_on_cpu,$(patsubst tests/%.cpp,$(B)/tests/%, \
     $(wildcard tests/test_cuda_*.cpp))))
 # Tests of neo_comm.h and of what is sharded: each holds its own copy of neo, and is compiled for MPI too.
 comm_programs = $(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/test_comm*.c tests/test_shard*.c tests/test_fsdp*.c))
@@ -158,7 +158,7 @@ $(B)/tests/emulated_cuda.o: examples/neo_cuda.cu tests/cuda_on_cpu.h neo_cuda.cu
 	$(emulated) -c -o $@ -x c++ $<
 $(B)/tests/emulated_neo.o: tests/neo_impl.c tests/neo_assert.h neo.h | $(B)/tests
 	$(CC) -std=c11 $(watched) $(checked) -c -o $@ $<
-$(B)/tests/test_device: tests/test_device.c $(B)/tests/emulated_cuda.o $(B)/tests/emulated_neo.o $(B)/tests/neo_assert.o
+$(B)/tests/test_device $(B)/tests/test_device_graph: $(B)/tests/%: tests/%.c $(test_headers) neo_cuda.cuh $(B)/tests/emulated_cuda.o $(B)/tests/emulated_neo.o $(B)/tests/neo_assert.o
 	$(CC) -std=c11 $(watched) -c -o $@.o $<
 	$(CXX) -fsanitize=address -o $@ $@.o $(filter %.o,$^) $(libs)
 # The examples and the bench of a GPU on that device, for tests/test_cuda_bench.sh; -O0 compiles fastest.
@@ -226,7 +226,7 @@ $(B)/bench/cuda: bench/cuda.c bench/bench.h neo_cuda.cuh $(B)/bench/neo.o $(B)/n
 	$(NVCC) -o $@ $@.o $(B)/bench/neo.o $(B)/neo_cuda.o $(libs_cu)
 $(B)/tests/test_cuda_%_gpu: tests/test_cuda_%.cpp $(test_headers) neo_cuda.cuh neo.h | $(B)/tests
 	$(compile_cu) -o $@ -x cu $< $(libs_cu)
-$(B)/tests/test_device_gpu: tests/test_device.c $(test_headers) neo_cuda.cuh $(B)/neo_cuda.o $(B)/tests/neo.o $(B)/tests/neo_assert.o
+$(B)/tests/test_device_gpu $(B)/tests/test_device_graph_gpu: $(B)/tests/%_gpu: tests/%.c $(test_headers) neo_cuda.cuh $(B)/neo_cuda.o $(B)/tests/neo.o $(B)/tests/neo_assert.o
 	$(compile) -c -o $@.o $<
 	$(NVCC) -o $@ $@.o $(filter %.o,$^) $(libs_cu)
 

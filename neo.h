@@ -2510,6 +2510,14 @@ struct neo__tensor_kernels {
    back is returned by a later call. One thread at a time. */
 enum { NEO__DEVICE_VERSION = 1 };
 
+/* What becomes of an answer that is not there yet when the call returns: a device that is recording a step
+   (neo_device.recording) copies the job, calls fn with the copy and the answer once the step is over, and takes
+   fn's status for the step's. */
+typedef struct neo__later {
+    neo_status (*fn)(void *job, const void *answer);
+    const void *job;
+    size_t job_bytes;
+} neo__later;
 /* The leaves of a batch that a call has, see >>impl-leaves. */
 typedef struct neo__leaf_cut {
     int64_t batch, rows_per_sample;
@@ -2588,7 +2596,8 @@ typedef struct neo__embedding_call {
     float *to;         /* out or dtable */
     int64_t from_row, to_row;
     neo__leaf_cut leaves;
-    int64_t *bad;
+    int64_t *bad;     /* host */
+    neo__later later; /* answer: uint64_t, the first position whose id is outside, or ~0 */
 } neo__embedding_call;
 typedef struct neo__attention_call {
     int backward, causal;
@@ -2619,7 +2628,13 @@ typedef struct neo__loss_call {
     int64_t *bad;
     int *bad_what;
     double *value;
+    neo__later later; /* answer: neo__loss_found */
 } neo__loss_call;
+typedef struct neo__loss_found {
+    uint64_t bad[2]; /* the first sample whose label, whose probability is outside, or ~0 */
+    double value;    /* of the first of these that is not ~0 */
+    neo_exact sum;
+} neo__loss_found;
 /* Values of a parameter's elements first, first + 1, ...; row i of `out`, `cols` long, begins
    i stride further on. */
 typedef struct neo__init_call {
@@ -2734,6 +2749,7 @@ typedef struct neo__bags_job {
     unsigned long long *longs; /* [0]: how many; then the first record of each long run */
     void *temp;            /* of sort and scan */
     size_t temp_bytes;
+    const int *stop; /* not 0: the step that is being recorded has an error, no row changes. NULL: 0 */
     float *scratch; /* [NEO__JOB_VECTORS][scratch_floats], or NULL: shared memory is enough */
     int64_t scratch_floats;
     float *stage;          /* [stage_floats] */
@@ -2772,6 +2788,9 @@ typedef struct neo__bags_job {
 struct neo_device {
     uint32_t bytes, version; /* of this table: sizeof, NEO__DEVICE_VERSION */
     char name[128];          /* "cuda:0 (NVIDIA H200)" */
+    /* Calls are kept, to run later as one: what does not depend on a batch's numbers stays the same from step to
+       step (sizes are what is reserved, descriptions are always sent), and errors of data come at the end. */
+    int32_t recording;
     void (*destroy)(neo_device *d);
     /* Memory, 256-byte aligned; NULL: none. Host memory that the device reads fast, if there is such. */
     void *(*alloc)(neo_device *d, size_t bytes);
@@ -2783,6 +2802,8 @@ struct neo_device {
                        neo_place from_place, size_t bytes);
     neo_status (*fill)(neo_device *d, void *to, int byte, size_t bytes);
     neo_status (*synchronize)(neo_device *d);
+    /* While it records: a counter that a call is going to advance; it goes back if the call has no effect. */
+    void (*counts)(neo_device *d, int64_t *counter);
     /* Dense operations. */
     neo_status (*gemm)(neo_device *d, const neo__gemm_call *call);
     neo_status (*column_sums)(neo_device *d, const neo__column_sums_call *call);
@@ -2800,8 +2821,8 @@ struct neo_device {
     neo_status (*optim)(neo_device *d, const neo__optim_call *call);
     /* Embedding bags: see >>impl-bags-device. */
     size_t (*bags_temp_bytes)(neo_device *d, int64_t max_records, int wide);
-    neo_status (*bags_check)(neo_device *d, const neo__bags_job *j,
-                             neo__bags_found *found /* host */);
+    neo_status (*bags_check)(neo_device *d, const neo__bags_job *j, neo__bags_found *found /* host */,
+                             const neo__later *later /* answer: neo__bags_found. NULL: found is waited for */);
     neo_status (*bags_forward)(neo_device *d, const neo__bags_job *j);
     neo_status (*bags_weight_grad)(neo_device *d, const neo__bags_job *j);
     neo_status (*bags_sort)(neo_device *d, const neo__bags_job *j); /* pack, write records, sort */
@@ -3296,6 +3317,11 @@ static neo_status neo__data_write(neo_ctx *ctx, void *to, neo_place place, const
         return ctx->device->copy(ctx->device, to, NEO_DEVICE, from, NEO_HOST, bytes);
     memcpy(to, from, bytes);
     return NEO_OK;
+}
+/* One step more, of an object whose step the device has been told to make. */
+static void neo__count_step(neo_ctx *ctx, int64_t *steps) {
+    if (ctx->device && ctx->device->recording) ctx->device->counts(ctx->device, steps);
+    ++*steps;
 }
 /* Parameters and states of one context work on another only if both compute in the same place. */
 static neo_status neo__check_device(const neo_ctx *ctx, const neo_ctx *other, const char *function,
@@ -7078,9 +7104,32 @@ static neo_status neo__embedding_begin(neo__embedding_job *j, neo_ctx *ctx, cons
     }
     return NEO_OK;
 }
+/* An id that a device has found outside the table. */
+typedef struct neo__embedding_look {
+    neo__embedding_job job;
+    const char *fn;
+} neo__embedding_look;
+static neo_status neo__embedding_bad_there(const neo__embedding_job *j, const char *fn, int64_t bad) {
+    const size_t size = j->is_i32 ? sizeof(int32_t) : sizeof(int64_t);
+    const char *from = (const char *)j->ids + (size_t)bad * size;
+    int64_t id = 0;
+    int32_t narrow = 0;
+    NEO__TRY(neo__data_read(j->ctx, j->is_i32 ? (void *)&narrow : (void *)&id, from, NEO_DEVICE, size));
+    return neo__embedding_bad(j, fn, bad, j->is_i32 ? narrow : id);
+}
+static neo_status neo__embedding_answered(void *job, const void *answer) {
+    const neo__embedding_look *look = (const neo__embedding_look *)job;
+    uint64_t bad;
+    memcpy(&bad, answer, sizeof bad);
+    return bad == UINT64_MAX ? NEO_OK : neo__embedding_bad_there(&look->job, look->fn, (int64_t)bad);
+}
 static neo_status neo__embedding_on_device(const neo__embedding_job *j, const char *fn, int backward) {
     neo_device *device = j->ctx->device;
-    int64_t bad = -1, id = 0;
+    neo__embedding_look look;
+    int64_t bad = -1;
+    memset(&look, 0, sizeof look);
+    look.job = *j;
+    look.fn = fn;
     NEO__ZERO(neo__embedding_call, call);
     call.backward = backward;
     call.is_i32 = j->is_i32;
@@ -7091,13 +7140,11 @@ static neo_status neo__embedding_on_device(const neo__embedding_job *j, const ch
     call.to = j->to, call.to_row = j->to_row;
     if (backward) call.leaves = neo__leaf_cut_of(j->ctx, &j->leaves);
     call.bad = &bad;
+    call.later.fn = neo__embedding_answered;
+    call.later.job = &look;
+    call.later.job_bytes = sizeof look;
     NEO__TRY(device->embedding(device, &call));
-    if (bad < 0) return NEO_OK;
-    const size_t size = j->is_i32 ? sizeof(int32_t) : sizeof(int64_t);
-    const char *from = (const char *)j->ids + (size_t)bad * size;
-    int32_t narrow = 0;
-    NEO__TRY(neo__data_read(j->ctx, j->is_i32 ? (void *)&narrow : (void *)&id, from, NEO_DEVICE, size));
-    return neo__embedding_bad(j, fn, bad, j->is_i32 ? narrow : id);
+    return bad < 0 ? NEO_OK : neo__embedding_bad_there(j, fn, bad);
 }
 NEO_API neo_status neo_embedding_forward(neo_ctx *ctx, neo_tensor ids, neo_tensor table,
                                          neo_tensor out) {
@@ -7550,26 +7597,65 @@ static neo_status neo__loss_bad_class(const neo__loss_job *j, int64_t at, int64_
                     "%s: label of sample %" PRId64 " is %" PRId64 ", not in [0, %" PRId64 ")",
                     j->function, at, label, j->width);
 }
+/* The sum of the losses goes to where the caller wants it. */
+static void neo__loss_give(const neo__loss_job *j, const neo_exact *sum, neo_exact *to, double *loss) {
+    if (loss) *loss = j->batch > 0 ? neo_exact_value(sum) / (double)j->batch : 0.0;
+    if (to) neo_exact_merge(to, sum);
+}
+/* What a loss on a device was asked, until it has the answer. */
+typedef struct neo__loss_look {
+    neo__loss_job job;
+    neo__loss_kind kind;
+    const char *names[2]; /* of x and labels */
+    neo_exact *sum;
+    double *loss;
+} neo__loss_look;
+static neo_status neo__loss_bad(const neo__loss_look *l, int64_t bad, int what, double value) {
+    if (l->kind == NEO__LOSS_CROSS_ENTROPY) return neo__loss_bad_class(&l->job, bad, (int64_t)value);
+    return neo__loss_outside(&l->job, l->names[what ? 0 : 1], bad, value);
+}
+static neo_status neo__loss_answered(void *job, const void *answer) {
+    const neo__loss_look *l = (const neo__loss_look *)job;
+    neo__loss_found found;
+    memcpy(&found, answer, sizeof found);
+    const int what = found.bad[0] == UINT64_MAX;
+    if (found.bad[what] != UINT64_MAX) return neo__loss_bad(l, (int64_t)found.bad[what], what, found.value);
+    neo__loss_give(&l->job, &found.sum, l->sum, l->loss);
+    return NEO_OK;
+}
 /* The sum of the losses of a device; what is wrong with the labels. names: of x and labels. */
 static neo_status neo__loss_on_device(const neo__loss_job *j, neo__loss_kind kind,
-                                      const char *const names[2], neo_exact *sum) {
+                                      const char *const names[2], const neo_loss_desc *desc, double *loss) {
     neo_device *device = j->ctx->device;
     int64_t bad = -1;
     int what = 0;
     double value = 0.0;
+    neo_exact sum;
+    neo__loss_look look;
+    memset(&look, 0, sizeof look);
+    neo_exact_zero(&sum);
+    look.job = *j;
+    look.kind = kind;
+    for (int i = 0; i < 2 && names; i++) look.names[i] = names[i];
+    look.sum = desc ? desc->sum : NULL;
+    look.loss = loss;
     NEO__ZERO(neo__loss_call, call);
     call.kind = kind;
     call.x = j->x, call.y = j->y, call.weight = j->weight, call.label = j->label;
     call.dx = j->dx;
     call.rows = j->rows, call.width = j->width;
     call.g = j->g;
-    call.sum = sum;
+    call.sum = &sum;
     call.bad = &bad, call.bad_what = &what, call.value = &value;
-    if (j->rows == 0 || j->width == 0) return NEO_OK;
-    NEO__TRY(device->loss(device, &call));
-    if (bad < 0) return NEO_OK;
-    if (kind == NEO__LOSS_CROSS_ENTROPY) return neo__loss_bad_class(j, bad, (int64_t)value);
-    return neo__loss_outside(j, names[what ? 0 : 1], bad, value);
+    call.later.fn = neo__loss_answered;
+    call.later.job = &look;
+    call.later.job_bytes = sizeof look;
+    const int empty = j->rows == 0 || j->width == 0;
+    if (!empty) NEO__TRY(device->loss(device, &call));
+    if (!empty && device->recording) return NEO_OK;
+    if (bad >= 0) return neo__loss_bad(&look, bad, what, value);
+    neo__loss_give(j, &sum, look.sum, loss);
+    return NEO_OK;
 }
 /* The gradient's factor is numerator/(batch divisor); divisor: the outputs of one sample. names: of x
    and labels, for messages. */
@@ -7585,17 +7671,19 @@ static neo_status neo__loss_run(neo__loss_job *j, neo__loss_kind kind, const cha
     double batch = (double)j->batch;
     j->g = j->batch > 0 && divisor > 0 ? (float)(j->scale * numerator / (batch * (double)divisor)) : 0.0f;
     if (j->ctx->device) {
-        status = neo__loss_on_device(j, kind, names, &sum);
-    } else if (j->width > 0) {
+        status = neo__loss_on_device(j, kind, names, desc, loss);
+        neo__fp_leave(fp);
+        return status;
+    }
+    if (j->width > 0) {
         neo__exact_start(j->ctx, 1);
         j->tasks = neo__task_count(j->ctx, j->rows, 1 + NEO__LOSS_GRAIN / j->width);
         neo_parallel_for(j->ctx, j->tasks, neo__loss_task, j);
         sum = neo__exact_finish(j->ctx, 0);
     }
-    if (loss && status == NEO_OK) *loss = j->batch > 0 ? neo_exact_value(&sum) / batch : 0.0;
-    if (desc && desc->sum && status == NEO_OK) neo_exact_merge(desc->sum, &sum);
+    neo__loss_give(j, &sum, desc ? desc->sum : NULL, loss);
     neo__fp_leave(fp);
-    return status;
+    return NEO_OK;
 }
 
 static neo_status neo__bce_run(neo_ctx *ctx, const char *function, const neo_loss_desc *desc,
@@ -8361,7 +8449,7 @@ static neo_status neo__optim_step_inside(neo_optim *o, float lr) {
     if (d->kind == NEO_OPTIM_LAMB) NEO__TRY(neo__optim_lamb(o, &s, lr));
     else if (o->ctx->device) NEO__TRY(neo__optim_on_device(o, NEO__OPTIM_STEP, &s, NULL, NULL, NULL));
     else neo__optim_run(o, &s, -1, neo__optim_step_span);
-    o->step++;
+    neo__count_step(o->ctx, &o->step);
     o->grad_norm = norm;
     o->clip_factor = s.clip;
     return NEO_OK;
@@ -11385,10 +11473,11 @@ NEO_API neo_status neo_bags_step(neo_bags *b, float lr) {
    A host batch that forward has copied is used by the first backward that follows: it has been
    looked at, so that backward does not wait.
 
-   Where the host waits: for what a look at all offsets and ids has found, once per batch; for the
+   Where the host waits: for what a look at all offsets and ids has found, once per batch (in a step
+   that is being recorded, see neo_device.recording, that comes when it is over); for the
    number of new rows in accumulate and add_grad; for what get_rows, kept_row and grad_squares
    return. Kernels read that find by themselves and do nothing after a bad one. Launches are sized by
-   the number of ids where the host knows it, else by what is reserved; the ids' true number is read
+   the number of ids where the host knows it, else (and in a recorded step) by what is reserved; the true number is read
    from the offsets.
 
    Backward writes a record for every id: a key, which is the row counted through all tables, over
@@ -11473,7 +11562,7 @@ static neo_status neo__bags_device_features(neo__bags_call *c, neo_tensor t) {
     neo_bags *b = c->b;
     neo_device *d = b->ctx->device;
     neo__bags_job *job = &b->job;
-    int changed = 0, whole = ((uintptr_t)t.data & 15) == 0;
+    int changed = d->recording != 0, whole = ((uintptr_t)t.data & 15) == 0;
     for (int64_t f = 0; f <= b->sizes.features; f++) {
         const neo__bag_feature *p = &b->features[f];
         int64_t dim = f < b->sizes.features ? b->tables[p->table].dim : 0;
@@ -11500,74 +11589,110 @@ static neo_status neo__bags_device_features(neo__bags_call *c, neo_tensor t) {
 }
 
 /* ---- what is wrong with it ---- */
-static neo_status neo__bags_device_offset(const neo_bags *b, int64_t i, int64_t *offset) {
-    neo_device *d = b->ctx->device;
-    return d->copy(d, offset, NEO_HOST, b->job.offsets + i, NEO_DEVICE, sizeof *offset);
+
+/* A look at a batch until its answer is there. What the object has of a call may be the next one's by then. */
+typedef struct neo__bags_look {
+    neo_bags *b;
+    const char *fn;
+    neo_jagged batch;
+    neo__bags_job job;
+    int forward;
+    int64_t ids; /* that it has, when it is good; else -1 */
+} neo__bags_look;
+
+static neo_status neo__bags_device_offset(const neo__bags_look *l, int64_t i, int64_t *offset) {
+    neo_device *d = l->b->ctx->device;
+    return d->copy(d, offset, NEO_HOST, l->job.offsets + i, NEO_DEVICE, sizeof *offset);
 }
-static int64_t neo__bags_device_feature_of(const neo_bags *b, int64_t bag) {
+static int64_t neo__bags_device_feature_of(const neo__bags_look *l, int64_t bag) {
     int64_t f = 0;
-    while (f + 1 < b->sizes.features && b->features[f + 1].first_bag <= bag) f++;
+    while (f + 1 < l->b->sizes.features && neo__jagged_first_bag(&l->batch, f + 1) <= bag) f++;
     return f;
 }
-static neo_status neo__bags_device_bad_offset(const neo__bags_call *c, int64_t bag) {
-    int64_t f = neo__bags_device_feature_of(c->b, bag), here, next;
-    NEO__TRY(neo__bags_device_offset(c->b, bag, &here));
-    NEO__TRY(neo__bags_device_offset(c->b, bag + 1, &next));
+static neo_status neo__bags_device_bad_offset(const neo__bags_look *l, int64_t bag) {
+    int64_t f = neo__bags_device_feature_of(l, bag), here, next;
+    NEO__TRY(neo__bags_device_offset(l, bag, &here));
+    NEO__TRY(neo__bags_device_offset(l, bag + 1, &next));
     return neo_fail(NEO_ERR_FORMAT,
                     "%s: offsets decrease at feature %d, sample %" PRId64 ": offsets[%" PRId64
                     "] is %" PRId64 ", the next is %" PRId64,
-                    c->fn, (int)f, bag - c->b->features[f].first_bag, bag, here, next);
+                    l->fn, (int)f, bag - neo__jagged_first_bag(&l->batch, f), bag, here, next);
 }
-static neo_status neo__bags_device_bad_id(const neo__bags_call *c, int64_t k) {
-    const neo_bags *b = c->b;
+static neo_status neo__bags_device_bad_id(const neo__bags_look *l, int64_t k) {
+    const neo_bags *b = l->b;
     neo_device *d = b->ctx->device;
-    int64_t lo = 0, hi = b->job.bags, begin, id = 0;
+    int64_t lo = 0, hi = l->job.bags, begin, id = 0;
     int32_t narrow = 0;
     while (lo + 1 < hi) { /* the last bag that begins at or before k */
         int64_t mid = lo + (hi - lo) / 2;
-        NEO__TRY(neo__bags_device_offset(b, mid, &begin));
+        NEO__TRY(neo__bags_device_offset(l, mid, &begin));
         if (begin <= k) lo = mid;
         else hi = mid;
     }
-    NEO__TRY(neo__bags_device_offset(b, lo, &begin));
-    int64_t at = k - b->job.id_base, f = neo__bags_device_feature_of(b, lo);
-    if (b->job.is_i32) {
-        const int32_t *ids = (const int32_t *)b->job.ids;
+    NEO__TRY(neo__bags_device_offset(l, lo, &begin));
+    int64_t at = k - l->job.id_base, f = neo__bags_device_feature_of(l, lo);
+    if (l->job.is_i32) {
+        const int32_t *ids = (const int32_t *)l->job.ids;
         NEO__TRY(d->copy(d, &narrow, NEO_HOST, ids + at, NEO_DEVICE, sizeof narrow));
         id = narrow;
     } else {
-        const int64_t *ids = (const int64_t *)b->job.ids;
+        const int64_t *ids = (const int64_t *)l->job.ids;
         NEO__TRY(d->copy(d, &id, NEO_HOST, ids + at, NEO_DEVICE, sizeof id));
     }
-    neo__jagged_place place = {lo - b->features[f].first_bag, k - begin, id};
-    return neo__bags_bad_id(c, f, &place);
+    neo__jagged_place place = {lo - neo__jagged_first_bag(&l->batch, f), k - begin, id};
+    NEO__ZERO(neo__bags_call, c);
+    c.b = l->b;
+    c.fn = l->fn;
+    return neo__bags_bad_id(&c, f, &place);
 }
-/* Look at every offset and id. */
-static neo_status neo__bags_device_look(neo__bags_call *c) {
-    neo_bags *b = c->b;
-    neo_device *d = b->ctx->device;
-    NEO__ZERO(neo__bags_found, found);
-    NEO__TRY(d->bags_check(d, &b->job, &found));
-    if (b->job.bags == 0) return NEO_OK;
+static neo_status neo__bags_device_looked(void *job, const void *answer) {
+    neo__bags_look *l = (neo__bags_look *)job;
+    neo_bags *b = l->b;
+    const int was_staged = b->is_staged;
+    neo__bags_found found;
+    memcpy(&found, answer, sizeof found);
+    b->is_staged = 0; /* a bad batch is to be looked at again */
     int64_t ids = found.last - found.first;
-    NEO__CHECK(found.first >= 0, NEO_ERR_FORMAT, "%s: offsets[0] is %" PRId64, c->fn, found.first);
-    NEO__CHECK(ids >= 0, NEO_ERR_FORMAT, "%s: offsets go from %" PRId64 " down to %" PRId64, c->fn,
+    NEO__CHECK(found.first >= 0, NEO_ERR_FORMAT, "%s: offsets[0] is %" PRId64, l->fn, found.first);
+    NEO__CHECK(ids >= 0, NEO_ERR_FORMAT, "%s: offsets go from %" PRId64 " down to %" PRId64, l->fn,
                found.first, found.last);
     NEO__CHECK(ids <= b->sizes.max_ids, NEO_ERR_CAPACITY,
                "%s: bags '%s': the batch has %" PRId64 " ids, reserved are %" PRId64
                " (neo_bags_reserve grows it)",
-               c->fn, b->name, ids, b->sizes.max_ids);
-    NEO__CHECK(!b->sizes.none || ids == b->job.out_rows, NEO_ERR_SHAPE,
-               "%s: bags '%s': the batch has %" PRId64 " ids, the tensor %" PRId64 " rows", c->fn,
-               b->name, ids, b->job.out_rows);
-    if (found.bag) return neo__bags_device_bad_offset(c, (int64_t)~found.bag);
+               l->fn, b->name, ids, b->sizes.max_ids);
+    NEO__CHECK(!b->sizes.none || ids == l->job.out_rows, NEO_ERR_SHAPE,
+               "%s: bags '%s': the batch has %" PRId64 " ids, the tensor %" PRId64 " rows", l->fn,
+               b->name, ids, l->job.out_rows);
+    if (found.bag) return neo__bags_device_bad_offset(l, (int64_t)~found.bag);
     if (found.id && b->bounds == NEO_BOUNDS_ERROR)
-        return neo__bags_device_bad_id(c, found.first + (int64_t)~found.id);
-    b->job.most_ids = ids;
-    c->cost = (int64_t)found.count;
+        return neo__bags_device_bad_id(l, found.first + (int64_t)~found.id);
+    b->is_staged = was_staged;
+    if (l->forward) b->out_of_range += (int64_t)found.count;
+    l->ids = ids;
     return NEO_OK;
 }
-/* neo__bags_begin, and the job's batch and tensors. c->cost: ids outside their tables. */
+/* Look at every offset and id. Where bags of features vary, the host's list of them may not live as long as a recorded
+   step: then the look is waited for. */
+static neo_status neo__bags_device_look(neo__bags_call *c, int forward) {
+    neo_bags *b = c->b;
+    neo_device *d = b->ctx->device;
+    NEO__ZERO(neo__bags_found, found);
+    NEO__ZERO(neo__bags_look, look);
+    const neo__later later = {neo__bags_device_looked, &look, sizeof look};
+    const int waits = !d->recording || c->j->feature_bags != NULL;
+    look.b = b;
+    look.fn = c->fn;
+    look.batch = *c->j;
+    look.job = b->job;
+    look.forward = forward;
+    look.ids = -1;
+    NEO__TRY(d->bags_check(d, &b->job, &found, waits ? NULL : &later));
+    if (b->job.bags == 0 || !waits) return NEO_OK;
+    NEO__TRY(neo__bags_device_looked(&look, &found));
+    if (!d->recording) b->job.most_ids = look.ids;
+    return NEO_OK;
+}
+/* neo__bags_begin, and the job's batch and tensors. */
 static neo_status neo__bags_device_begin(neo__bags_call *c, neo_tensor t, const char *what,
                                          int forward) {
     neo_bags *b = c->b;
@@ -11591,13 +11716,14 @@ static neo_status neo__bags_device_begin(neo__bags_call *c, neo_tensor t, const 
     b->job.dweights = c->dweights;
     int have = !forward && neo__bags_is_staged(b, c->j);
     NEO__TRY(neo__bags_device_stage(c, have));
+    if (b->ctx->device->recording && b->job.most_ids > 0) b->job.most_ids = b->sizes.max_ids;
     if (have) return NEO_OK;
     b->is_staged = 0;
-    NEO__TRY(neo__bags_device_look(c));
+    NEO__TRY(neo__bags_device_look(c, forward));
     b->is_staged = forward && c->j->place == NEO_HOST;
     b->staged = *c->j;
     b->staged_bags = b->job.bags;
-    b->staged_ids = b->job.most_ids;
+    b->staged_ids = ids;
     return NEO_OK;
 }
 
@@ -11605,7 +11731,6 @@ static neo_status neo__bags_device_begin(neo__bags_call *c, neo_tensor t, const 
 static neo_status neo__bags_device_forward(neo__bags_call *c, neo_tensor out) {
     neo_device *d = c->b->ctx->device;
     NEO__TRY(neo__bags_device_begin(c, out, "out", 1));
-    c->b->out_of_range += c->cost;
     return d->bags_forward(d, &c->b->job);
 }
 static neo_status neo__bags_device_weight_grad(neo__bags_call *c, neo_tensor dout) {
@@ -11625,7 +11750,7 @@ static int neo__bag_counts_steps(neo_bag_optim_kind kind) {
 /* The numbers of this step, for the device if they are not those of the last. */
 static neo_status neo__bags_device_rules(neo_bags *b, float lr) {
     neo_device *d = b->ctx->device;
-    int changed = 0;
+    int changed = d->recording != 0;
     neo__fp_state fp = neo__fp_enter();
     for (int64_t i = 0; i < b->sizes.tables; i++) {
         const neo__bag_table *t = &b->tables[i];
@@ -11685,7 +11810,7 @@ static neo_status neo__bags_device_backward(neo__bags_back *k, neo_tensor dout) 
     NEO__TRY(neo__bags_device_sort(&k->call));
     NEO__TRY(d->bags_update(d, &b->job));
     b->is_staged = 0;
-    b->steps++;
+    neo__count_step(b->ctx, &b->steps);
     return NEO_OK;
 }
 
@@ -11814,7 +11939,7 @@ static neo_status neo__bags_device_step(neo_bags *b, float lr) {
     if (b->slot_count) NEO__TRY(d->bags_step_kept(d, &b->job));
     NEO__TRY(neo__bags_device_clear(b));
     b->is_staged = 0;
-    b->steps++;
+    neo__count_step(b->ctx, &b->steps);
     return NEO_OK;
 }
 /* ------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@
        sums for everything. Without it large matrix products are cuBLASLt's: faster, within
        rounding of that
      - the same bits from run to run in either case: no floating-point atomics, pinned algorithms
+     - a training step as one launch, a CUDA graph, with batches of any sizes (neo_cuda_graph_begin)
 
    WHAT IT DOES NOT DO
      - no managed memory: tensors are on the host or on the device, and neo_tensor.place says which
@@ -23,7 +24,7 @@
      A trainer in a .cu file defines NEO_IMPLEMENTATION instead, before the includes. README.md has a program.
 
    CONTENTS (grep -nE '^ *>>|---- >>' neo_cuda.cuh is the map)
-     >>cuda-config >>cuda >>impl-cuda >>cuda-device >>cuda-memory >>cuda-elements
+     >>cuda-config >>cuda >>impl-cuda >>cuda-device >>cuda-memory >>cuda-elements >>cuda-graph
      >>cuda-tile >>cuda-gemm >>cuda-blas >>cuda-columns >>cuda-norm >>cuda-embedding
      >>cuda-attention >>cuda-interact >>cuda-losses >>cuda-random >>cuda-convert >>cuda-blend
      >>cuda-optim >>cuda-bags >>cuda-create
@@ -64,6 +65,57 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_cuda_device_create(const neo_cuda_desc 
 NEO_API void neo_cuda_device_destroy(neo_device *device);
 NEO_API size_t neo_cuda_workspace_bytes(const neo_cuda_desc *desc);
 
+/* ---- a training step as one launch ----
+
+       neo_cuda_graph_create(gpu, NULL, &graph);
+       for each batch {
+           neo_cuda_graph_begin(graph);     from here on calls on contexts of this device are recorded;
+           ... forward, backward, step      they may differ from step to step in anything
+           neo_cuda_graph_end(graph);       runs them as one CUDA graph, and goes on
+           ... read the next batch          the GPU computes meanwhile
+           neo_cuda_graph_wait(graph);      the step is over: its losses are there, or its error
+       }
+
+   Results, bits and messages are those of the same calls without a graph. A graph is made when a sequence of launches
+   comes for the first time (the last, shorter batch of an epoch has one of its own where its kernels differ), and a
+   few are kept. Without neo_cuda_graph_wait a step's outcome comes with the next neo_cuda_graph_end, so that the host
+   prepares one step while the GPU computes the other. */
+typedef struct neo_cuda_graph neo_cuda_graph;
+typedef struct neo_cuda_graph_desc {
+    size_t copy_bytes; /* of host memory that a step copies to the device (its batch); 0: 4 MiB */
+} neo_cuda_graph_desc;
+typedef struct neo_cuda_graph_stats {
+    uint64_t steps, launches; /* graphs launched: as many as steps where no call had to wait in the middle of one */
+    uint64_t graphs;          /* that were made */
+    uint64_t updates;         /* launches in them that got other arguments */
+} neo_cuda_graph_stats;
+
+/* neo_cuda_graph_create: takes neo_cuda_graph_bytes of device memory, twice copy_bytes of pinned host memory and 6 MiB
+   of the host's. Graphs take what CUDA takes for them, when they are made. desc may be NULL. Destroy it before its
+   device; what it has launched ends first, what is recorded is forgotten. Then, and with calls outside begin and end,
+   the device works as without it.
+   neo_cuda_graph_begin, neo_cuda_graph_end: one step. Memory that a call reads may be used again when it returns, as
+   always; what a call gives in host memory (a loss, neo_loss_desc.sum, the count of out-of-range ids) is written when
+   the step is over, so it must live until then, as must the objects. A call that needs a number of the device at once
+   (a norm that clips, kept gradients of embedding rows, a copy to the host) waits: such a step is several graphs.
+   A batch that does not fit into copy_bytes is right, but not overlapped.
+   neo_cuda_graph_wait: until the step that was last ended is over.
+   Errors   of the step, where it is waited for: in wait, in the next end, or in a call that waits. What data are at
+            fault for is found on the device: weights, optimizer states and counts of steps are then as before the
+            call that the message names; activations and gradients hold anything. After such an error nothing is being
+            recorded, and training may go on. A wrong argument is found by the call itself, which is then left out.
+            NEO_ERR_STATE: begin in begin, or while a step of another graph of the device is not waited for; end without
+            begin; wait before end.
+   Threads  as the device. */
+NEO_API NEO__CHECK_UNUSED neo_status neo_cuda_graph_create(neo_device *device, const neo_cuda_graph_desc *desc,
+                                                           neo_cuda_graph **graph);
+NEO_API void neo_cuda_graph_destroy(neo_cuda_graph *graph);
+NEO_API size_t neo_cuda_graph_bytes(const neo_cuda_graph_desc *desc);
+NEO_API NEO__CHECK_UNUSED neo_status neo_cuda_graph_begin(neo_cuda_graph *graph);
+NEO_API NEO__CHECK_UNUSED neo_status neo_cuda_graph_end(neo_cuda_graph *graph);
+NEO_API NEO__CHECK_UNUSED neo_status neo_cuda_graph_wait(neo_cuda_graph *graph);
+NEO_API neo_cuda_graph_stats neo_cuda_graph_get_stats(const neo_cuda_graph *graph);
+
 #ifdef __cplusplus
 }
 #endif
@@ -96,7 +148,18 @@ NEO_API size_t neo_cuda_workspace_bytes(const neo_cuda_desc *desc);
 #define NEO__DYNAMIC_SHARED(type, name)                                                            \
     extern __shared__ __align__(16) unsigned char neo__dynamic[];                                  \
     type *name = reinterpret_cast<type *>(neo__dynamic)
+#define NEO__KNOW_KERNEL(kernel) ((void)0)
 #endif
+/* A launch on the device d, now or as a part of the step that is being recorded. */
+#define NEO__CUDA_LAUNCH(kernel, grid, block, shared, stream, ...)                                 \
+    do {                                                                                           \
+        if (d->recording) {                                                                        \
+            NEO__KNOW_KERNEL(kernel);                                                              \
+            neo__cuda_note(d, kernel, dim3(grid), dim3(block), shared, __VA_ARGS__);               \
+        } else {                                                                                   \
+            NEO__LAUNCH(kernel, grid, block, shared, stream, __VA_ARGS__);                         \
+        }                                                                                          \
+    } while (0)
 #if defined(__CUDACC__)
 #define NEO__UNROLL _Pragma("unroll")
 #define NEO__UNROLL_8 _Pragma("unroll 8")
@@ -112,7 +175,8 @@ NEO_API size_t neo_cuda_workspace_bytes(const neo_cuda_desc *desc);
 
 /* ---- >>cuda-device ----
    All work of a device goes into one stream, so operations run in the order of the calls and the
-   caller goes on. Only a call that returns something in host memory waits for it. A fault of a
+   caller goes on. Only a call that returns something in host memory waits for it, and one that reads
+   more of it than the ring of pinned memory takes (see neo__cuda_send). A fault of a
    kernel shows at a later call; CUDA does nothing more for this process then, so the device keeps
    the text, and every call from there on returns it. */
 #ifndef NEO__CUDA_WORK_BYTES
@@ -125,7 +189,9 @@ enum {
     NEO__CUDA_RESULT_BYTES = 4096, /* counters and sums of one call, in device memory */
     NEO__CUDA_ANSWER_BYTES = 65536,
     NEO__CUDA_THREADS = 256, /* of a block, where nothing asks for another number */
-    NEO__CUDA_PRODUCTS = 512 /* shapes of products whose algorithm is remembered */
+    NEO__CUDA_PRODUCTS = 512, /* shapes of products whose algorithm is remembered */
+    NEO__CUDA_SENDS = 4,      /* parts of the ring of pinned memory, */
+    NEO__CUDA_SEND_BYTES = 262144 /* and of each part */
 };
 
 struct neo__cuda_product; /* see >>cuda-blas */
@@ -141,6 +207,12 @@ typedef struct neo__cuda {
     char *blas_work;   /* cuBLASLt's */
     char *result;      /* device memory for what a call returns, NEO__CUDA_RESULT_BYTES */
     char *answer;      /* pinned host memory for the same, NEO__CUDA_ANSWER_BYTES */
+    char *send;        /* pinned: what copies to the device leave behind, NEO__CUDA_SENDS parts */
+    cudaEvent_t sent[NEO__CUDA_SENDS]; /* all copies of a part are done */
+    int send_part;
+    size_t send_used;
+    neo_cuda_graph *recording; /* see >>cuda-graph; NULL: calls run */
+    neo_cuda_graph *launched;  /* the last that was; NULL: none that lives */
     struct neo__cuda_product *product; /* [NEO__CUDA_PRODUCTS] */
     int failed;        /* CUDA gives nothing but errors from here on */
     char failure[320];
@@ -170,12 +242,60 @@ static neo_status neo__cuda_enter(neo__cuda *d) {
     NEO__CUDA_TRY(d, cudaSetDevice(d->ordinal));
     return NEO_OK;
 }
+static neo_status neo__graph_status(neo__cuda *d);
 /* And every launch ends with this. */
 static neo_status neo__cuda_launched(neo__cuda *d, const char *what) {
+    if (d->recording) return neo__graph_status(d);
     cudaError_t error = cudaGetLastError();
     return error == cudaSuccess ? NEO_OK : neo__cuda_fail(d, error, what);
 }
+/* ---- what a step that is being recorded consists of: see >>cuda-graph ---- */
+enum { NEO__GRAPH_ARGUMENTS = 8 }; /* of a kernel, at most */
+typedef neo_status (*neo__cuda_issue)(neo__cuda *d, const void *call);
+typedef struct neo__cuda_op {
+    const void *kernel;
+    neo__cuda_issue issue; /* of a library's call, which is captured; its arguments never change */
+    dim3 grid, block;
+    size_t shared;
+    size_t at, bytes; /* of its arguments, among those of the step */
+    uint32_t argument[NEO__GRAPH_ARGUMENTS], argument_count; /* where each is, from `at` on */
+} neo__cuda_op;
+
+/* Room for an operation and so many bytes of arguments; NULL: a failure, which neo__cuda_launched returns. */
+static neo__cuda_op *neo__graph_op(neo__cuda *d, size_t bytes);
+static void neo__graph_put(neo__cuda *d, neo__cuda_op *op, const void *value, size_t bytes);
+/* What was recorded runs, and is over on return. */
+static neo_status neo__graph_flush(neo__cuda *d);
+/* Memory as the calls before have left it, while recording; to, from: on the device. */
+static neo_status neo__graph_fill(neo__cuda *d, void *to, int byte, size_t bytes);
+static neo_status neo__graph_copy(neo__cuda *d, void *to, const void *from, size_t bytes);
+static neo_status neo__graph_send(neo__cuda *d, void *to, const void *from, size_t bytes, int *sent);
+
+template <class P> struct neo__cuda_as { typedef P type; };
+/* The arguments as the kernel takes them, at an address that launches read: what changes from step to step is
+   written there anew in every step, and so no launch keeps what a former step had. */
+template <class... P>
+static void neo__cuda_note(neo__cuda *d, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
+                           const typename neo__cuda_as<P>::type &...value) {
+    static_assert(sizeof...(P) <= NEO__GRAPH_ARGUMENTS, "see NEO__GRAPH_ARGUMENTS");
+    neo__cuda_op *op = neo__graph_op(d, (size_t(0) + ... + ((sizeof(P) + 15) / 16 * 16)));
+    if (!op) return;
+    op->kernel = (const void *)kernel;
+    op->grid = grid, op->block = block, op->shared = shared;
+    (neo__graph_put(d, op, &value, sizeof value), ...);
+}
+/* A library's call: now, or as a part of the step. Its bytes are all that it depends on. */
+static neo_status neo__cuda_do(neo__cuda *d, neo__cuda_issue issue, const void *call, size_t bytes) {
+    if (!d->recording) return issue(d, call);
+    neo__cuda_op *op = neo__graph_op(d, (bytes + 15) / 16 * 16);
+    if (!op) return neo__graph_status(d);
+    op->issue = issue;
+    neo__graph_put(d, op, call, bytes);
+    return NEO_OK;
+}
+
 static neo_status neo__cuda_wait(neo__cuda *d) {
+    if (d->recording) NEO__TRY(neo__graph_flush(d));
     cudaError_t error = cudaStreamSynchronize(d->stream);
     return error == cudaSuccess ? NEO_OK : neo__cuda_fail(d, error, "work on the device");
 }
@@ -198,8 +318,36 @@ static neo_status neo__cuda_reserve(neo__cuda *d, size_t bytes) {
 }
 /* The first `bytes` of the call's result, in d->answer on return. */
 static neo_status neo__cuda_answer(neo__cuda *d, const void *from, size_t bytes) {
+    if (d->recording) NEO__TRY(neo__graph_flush(d));
     NEO__CUDA_TRY(d, cudaMemcpyAsync(d->answer, from, bytes, cudaMemcpyDeviceToHost, d->stream));
     return neo__cuda_wait(d);
+}
+
+static neo_status neo__cuda_set(neo__cuda *d, void *to, int byte, size_t bytes) {
+    if (bytes == 0) return NEO_OK;
+    if (d->recording) return neo__graph_fill(d, to, byte, bytes);
+    NEO__CUDA_TRY(d, cudaMemsetAsync(to, byte, bytes, d->stream));
+    return NEO_OK;
+}
+/* Host memory to the device by way of the ring, so that the caller need not wait until it is there; *sent is 0 if
+   it does not fit. A part of the ring is used again once all that lay in it is there. */
+static neo_status neo__cuda_send(neo__cuda *d, void *to, const void *from, size_t bytes, int *sent) {
+    const size_t room = (bytes + 255) / 256 * 256;
+    *sent = 0;
+    if (d->recording) return neo__graph_send(d, to, from, bytes, sent);
+    if (bytes > NEO__CUDA_SEND_BYTES) return NEO_OK;
+    if (room > NEO__CUDA_SEND_BYTES - d->send_used) {
+        NEO__CUDA_TRY(d, cudaEventRecord(d->sent[d->send_part], d->stream));
+        d->send_part = (d->send_part + 1) % NEO__CUDA_SENDS;
+        NEO__CUDA_TRY(d, cudaEventSynchronize(d->sent[d->send_part]));
+        d->send_used = 0;
+    }
+    char *pinned = d->send + (size_t)d->send_part * NEO__CUDA_SEND_BYTES + d->send_used;
+    memcpy(pinned, from, bytes);
+    NEO__CUDA_TRY(d, cudaMemcpyAsync(to, pinned, bytes, cudaMemcpyHostToDevice, d->stream));
+    d->send_used += room;
+    *sent = 1;
+    return NEO_OK;
 }
 
 /* ---- >>cuda-memory ---- */
@@ -220,6 +368,7 @@ static void neo__cuda_free(neo_device *device, void *p, size_t bytes) {
     (void)bytes;
     if (!p) return;
     (void)cudaSetDevice(d->ordinal);
+    if (d->recording) (void)neo__graph_flush(d); /* what is recorded may use it */
     cudaError_t error = cudaFree(p); /* waits for the work that uses it */
     if (error != cudaSuccess && !d->failed) (void)neo__cuda_fail(d, error, "cudaFree");
 }
@@ -252,15 +401,20 @@ static neo_status neo__cuda_copy(neo_device *device, void *to, neo_place to_plac
     const cudaMemcpyKind kind = to_host ? from_host ? cudaMemcpyHostToHost : cudaMemcpyDeviceToHost
                                 : from_host ? cudaMemcpyHostToDevice
                                             : cudaMemcpyDeviceToDevice;
+    if (from_host && !to_host) {
+        int sent = 0;
+        NEO__TRY(neo__cuda_send(d, to, from, bytes, &sent));
+        if (sent) return NEO_OK;
+    }
+    if (d->recording && !to_host && !from_host) return neo__graph_copy(d, to, from, bytes);
+    if (d->recording) NEO__TRY(neo__graph_flush(d));
     NEO__CUDA_TRY(d, cudaMemcpyAsync(to, from, bytes, kind, d->stream));
     return to_host || from_host ? neo__cuda_wait(d) : NEO_OK;
 }
 static neo_status neo__cuda_fill(neo_device *device, void *to, int byte, size_t bytes) {
     neo__cuda *d = (neo__cuda *)device;
     NEO__TRY(neo__cuda_enter(d));
-    if (bytes == 0) return NEO_OK;
-    NEO__CUDA_TRY(d, cudaMemsetAsync(to, byte, bytes, d->stream));
-    return NEO_OK;
+    return neo__cuda_set(d, to, byte, bytes);
 }
 static neo_status neo__cuda_synchronize(neo_device *device) {
     neo__cuda *d = (neo__cuda *)device;
@@ -291,7 +445,7 @@ template <class F, int W> static __global__ void neo__cuda_each_kernel(const F f
 template <class F>
 static neo_status neo__cuda_each1(neo__cuda *d, const F &f, int64_t n, const char *what) {
     if (n <= 0) return NEO_OK;
-    NEO__LAUNCH((neo__cuda_each_kernel<F, 1>), neo__cuda_blocks(d, n, NEO__CUDA_THREADS),
+    NEO__CUDA_LAUNCH((neo__cuda_each_kernel<F, 1>), neo__cuda_blocks(d, n, NEO__CUDA_THREADS),
                 NEO__CUDA_THREADS, 0, d->stream, f, n);
     return neo__cuda_launched(d, what);
 }
@@ -299,7 +453,7 @@ template <class F>
 static neo_status neo__cuda_each(neo__cuda *d, const F &f, int64_t n, int aligned,
                                  const char *what) {
     if (!aligned || n <= 0) return neo__cuda_each1(d, f, n, what);
-    NEO__LAUNCH((neo__cuda_each_kernel<F, 4>), neo__cuda_blocks(d, n, 4 * NEO__CUDA_THREADS),
+    NEO__CUDA_LAUNCH((neo__cuda_each_kernel<F, 4>), neo__cuda_blocks(d, n, 4 * NEO__CUDA_THREADS),
                 NEO__CUDA_THREADS, 0, d->stream, f, n);
     return neo__cuda_launched(d, what);
 }
@@ -320,6 +474,392 @@ struct neo__cuda_add_job {
 static neo_status neo__cuda_add(neo__cuda *d, float *x, const float *y, int64_t count) {
     const neo__cuda_add_job job = {x, y};
     return neo__cuda_each(d, job, count, neo__cuda_aligned(x, y, NULL, NULL), "add");
+}
+
+/* ---- >>cuda-graph ----
+   A step that is recorded. From neo_cuda_graph_begin on, operations do on the host what they always do, but a launch
+   is only noted: its kernel, grid, block and a copy of its arguments. At neo_cuda_graph_end the notes become one CUDA
+   graph: a chain of kernel nodes, and of child graphs for what libraries launch, which is captured. A graph is kept
+   (a `tape`, with the notes it was made of), and a later step with the same kernels in the same order is a launch of
+   it. Arguments that differ from the tape's (sizes of a batch, the number of the step, a learning rate) are set in
+   their nodes before the launch, so nothing of a former step can be left in them; those of libraries cannot be set, so
+   another shape of a product is another tape.
+
+   What the host gives. Bytes that a step copies to the device are gathered in pinned memory at the time of the call,
+   travel with one copy on a stream of their own, while the step before computes, and then lie at an address that no
+   step changes (`block`), from which kernels of the graph bring them to their places. There are two of the pinned
+   blocks and of the rooms they travel to.
+
+   What the host gets. Answers that a call can wait for (neo__later) are copied to `answers` by kernels, come back with
+   one copy behind the graph, and go to the calls' functions when the host waits: in the next neo_cuda_graph_end, or
+   in neo_cuda_graph_wait. An answer that is an error sets the first word of `answers`, and kernels that write weights
+   or states do nothing from there on. An answer that a call needs at once (a norm that clips) ends the graph there:
+   what was noted is launched and waited for, and the rest of the step is one more graph. After an error counters on
+   the host (steps of an optimizer) go back to what they were before the calls that had no effect.
+
+   So one graph runs while the next is being noted, and none is launched before the last one's answers are read: what
+   an error's message is made of is still there. */
+enum {
+    NEO__GRAPH_OPS = 4096,       /* operations of a graph at most; a step of more is several */
+    NEO__GRAPH_TAPES = 8,
+    NEO__GRAPH_DUES = 256,       /* answers of a graph */
+    NEO__GRAPH_COUNTS = 1024,    /* counters that it advances */
+    NEO__GRAPH_FIRST_ANSWER = 256, /* bytes; before it: the word that says stop */
+    NEO__GRAPH_ANSWER_BYTES = NEO__CUDA_ANSWER_BYTES
+};
+#define NEO__GRAPH_ARGUMENT_BYTES ((size_t)2 << 20)
+#define NEO__GRAPH_JOB_BYTES ((size_t)1 << 18)
+#define NEO__GRAPH_COPY_BYTES ((size_t)4 << 20)
+
+typedef struct neo__graph_tape {
+    cudaGraph_t graph; /* NULL: this tape is free */
+    cudaGraphExec_t exec;
+    cudaGraphNode_t *node;
+    neo__cuda_op *op;
+    char *arguments;
+    int op_count;
+    size_t argument_bytes;
+    uint64_t used; /* when, for the one that makes room */
+} neo__graph_tape;
+typedef struct neo__graph_due {
+    neo_status (*fn)(void *job, const void *answer);
+    size_t job, answer; /* where, in jobs and answers */
+} neo__graph_due;
+
+typedef struct neo__graph_count { /* what a counter was, after so many answers */
+    int64_t *counter, before;
+    int dues;
+} neo__graph_count;
+
+struct neo_cuda_graph {
+    neo__cuda *d;
+    size_t copy_bytes;
+    cudaStream_t copies;
+    cudaEvent_t arrived, done;
+    char *pinned[2], *room[2]; /* [copy_bytes] */
+    char *block;               /* device, [copy_bytes] */
+    char *answers, *answered;  /* device, pinned */
+    /* The notes. */
+    neo__cuda_op *op;
+    char *arguments;
+    int op_count, side; /* side: of what has two */
+    size_t argument_bytes, copied_bytes, answer_bytes;
+    neo_status status;
+    neo__graph_due *due[2];
+    char *job[2];
+    neo__graph_count *count[2];
+    int due_count[2], count_count[2];
+    size_t job_bytes[2];
+    int flying; /* a graph was launched; its answers are those of the other side */
+    neo__graph_tape tape[NEO__GRAPH_TAPES];
+    neo_cuda_graph_stats stats;
+};
+
+/* ---- notes ---- */
+static neo_status neo__graph_launch(neo_cuda_graph *g);
+static void neo__graph_stop_recording(neo_cuda_graph *g);
+/* A failure is returned once; from there on calls run. */
+static neo_status neo__graph_status(neo__cuda *d) {
+    const neo_status status = d->recording->status;
+    if (status != NEO_OK) neo__graph_stop_recording(d->recording);
+    return status;
+}
+static neo__cuda_op *neo__graph_op(neo__cuda *d, size_t bytes) {
+    neo_cuda_graph *g = d->recording;
+    if (g->status != NEO_OK) return NULL;
+    if (g->op_count == NEO__GRAPH_OPS || bytes > NEO__GRAPH_ARGUMENT_BYTES - g->argument_bytes) {
+        if (neo__graph_launch(g) != NEO_OK) return NULL;
+    }
+    neo__cuda_op *op = &g->op[g->op_count++];
+    *op = neo__cuda_op();
+    op->at = g->argument_bytes;
+    return op;
+}
+static void neo__graph_put(neo__cuda *d, neo__cuda_op *op, const void *value, size_t bytes) {
+    neo_cuda_graph *g = d->recording;
+    const size_t room = (bytes + 15) / 16 * 16;
+    char *to = g->arguments + g->argument_bytes;
+    memcpy(to, value, bytes);
+    memset(to + bytes, 0, room - bytes);
+    op->argument[op->argument_count++] = (uint32_t)(g->argument_bytes - op->at);
+    g->argument_bytes += room;
+    op->bytes += room;
+}
+
+/* Units of T, and what is left in bytes: which kernel it is must not depend on how much there is. */
+template <class T> struct neo__graph_fill_job {
+    char *to;
+    T value; /* of equal bytes */
+    int64_t bytes;
+    template <int W> __device__ void at(int64_t i) const {
+        const int64_t left = bytes - i * (int64_t)sizeof(T);
+        if (left >= (int64_t)sizeof(T)) *(T *)(void *)(to + bytes - left) = value;
+        for (int64_t k = 0; left < (int64_t)sizeof(T) && k < left; k++) to[bytes - left + k] = *(const char *)&value;
+    }
+};
+template <class T> struct neo__graph_copy_job {
+    char *to;
+    const char *from;
+    int64_t bytes;
+    template <int W> __device__ void at(int64_t i) const {
+        const int64_t at = i * (int64_t)sizeof(T), left = bytes - at;
+        if (left >= (int64_t)sizeof(T)) *(T *)(void *)(to + at) = *(const T *)(const void *)(from + at);
+        for (int64_t k = 0; left < (int64_t)sizeof(T) && k < left; k++) to[at + k] = from[at + k];
+    }
+};
+static int64_t neo__graph_units(size_t bytes, size_t unit) { return (int64_t)((bytes + unit - 1) / unit); }
+static neo_status neo__graph_fill(neo__cuda *d, void *to, int byte, size_t bytes) {
+    const uint32_t word = (uint32_t)(byte & 255) * 0x01010101u;
+    if ((uintptr_t)to % 4 == 0) {
+        const neo__graph_fill_job<uint32_t> job = {(char *)to, word, (int64_t)bytes};
+        return neo__cuda_each1(d, job, neo__graph_units(bytes, 4), "fill");
+    }
+    const neo__graph_fill_job<uint8_t> job = {(char *)to, (uint8_t)word, (int64_t)bytes};
+    return neo__cuda_each1(d, job, (int64_t)bytes, "fill");
+}
+static neo_status neo__graph_copy(neo__cuda *d, void *to, const void *from, size_t bytes) {
+    const uintptr_t bits = (uintptr_t)to | (uintptr_t)from;
+    if (bits % 16 == 0) {
+        const neo__graph_copy_job<float4> job = {(char *)to, (const char *)from, (int64_t)bytes};
+        return neo__cuda_each1(d, job, neo__graph_units(bytes, 16), "copy");
+    }
+    if (bits % 4 == 0) {
+        const neo__graph_copy_job<uint32_t> job = {(char *)to, (const char *)from, (int64_t)bytes};
+        return neo__cuda_each1(d, job, neo__graph_units(bytes, 4), "copy");
+    }
+    const neo__graph_copy_job<uint8_t> job = {(char *)to, (const char *)from, (int64_t)bytes};
+    return neo__cuda_each1(d, job, (int64_t)bytes, "copy");
+}
+/* *sent is 0 for what no step could hold. */
+static neo_status neo__graph_send(neo__cuda *d, void *to, const void *from, size_t bytes, int *sent) {
+    neo_cuda_graph *g = d->recording;
+    const size_t room = (bytes + 255) / 256 * 256;
+    *sent = 0;
+    if (g->status != NEO_OK) return neo__graph_status(d);
+    if (room > g->copy_bytes) return NEO_OK;
+    if (room > g->copy_bytes - g->copied_bytes && neo__graph_launch(g) != NEO_OK) return neo__graph_status(d);
+    const size_t at = g->copied_bytes;
+    memcpy(g->pinned[g->side] + at, from, bytes);
+    g->copied_bytes += room;
+    *sent = 1;
+    return neo__graph_copy(d, to, g->block + at, bytes);
+}
+/* What `bytes` at `from`, on the device, hold now goes to the call's function when the step is over. */
+static neo_status neo__graph_later(neo__cuda *d, const void *from, size_t bytes, const neo__later *later) {
+    neo_cuda_graph *g = d->recording;
+    const size_t room = (bytes + 255) / 256 * 256, job_room = (later->job_bytes + 63) / 64 * 64;
+    if (g->status != NEO_OK) return neo__graph_status(d);
+    if (g->due_count[g->side] == NEO__GRAPH_DUES || room > NEO__GRAPH_ANSWER_BYTES - g->answer_bytes ||
+        job_room > NEO__GRAPH_JOB_BYTES - g->job_bytes[g->side]) {
+        if (neo__graph_launch(g) != NEO_OK) return neo__graph_status(d); /* `from` stays as it is */
+    }
+    const int side = g->side;
+    neo__graph_due *due = &g->due[side][g->due_count[side]++];
+    due->fn = later->fn;
+    due->job = g->job_bytes[side], due->answer = g->answer_bytes;
+    memcpy(g->job[side] + due->job, later->job, later->job_bytes);
+    g->job_bytes[side] += job_room;
+    g->answer_bytes += room;
+    return neo__graph_copy(d, g->answers + due->answer, from, bytes);
+}
+/* The word that says stop; NULL where calls run at once. */
+static int *neo__graph_stop(const neo__cuda *d) {
+    return d->recording ? (int *)(void *)d->recording->answers : NULL;
+}
+static void neo__graph_forget(neo_cuda_graph *g) {
+    g->op_count = 0;
+    g->argument_bytes = g->copied_bytes = 0;
+    g->answer_bytes = NEO__GRAPH_FIRST_ANSWER;
+    g->due_count[g->side] = g->count_count[g->side] = 0;
+    g->job_bytes[g->side] = 0;
+}
+static void neo__graph_counts(neo_device *device, int64_t *counter) {
+    neo_cuda_graph *g = ((neo__cuda *)device)->recording;
+    if (g->count_count[g->side] == NEO__GRAPH_COUNTS && neo__graph_launch(g) != NEO_OK) return;
+    neo__graph_count *c = &g->count[g->side][g->count_count[g->side]++];
+    c->counter = counter;
+    c->before = *counter;
+    c->dues = g->due_count[g->side];
+}
+/* Counters go back to what they were when `dues` answers of the side were due. */
+static void neo__graph_uncount(neo_cuda_graph *g, int side, int dues) {
+    for (int i = g->count_count[side] - 1; i >= 0 && g->count[side][i].dues >= dues; i--)
+        *g->count[side][i].counter = g->count[side][i].before;
+}
+static void neo__graph_stop_recording(neo_cuda_graph *g) {
+    neo__graph_forget(g);
+    if (g->d->recording != g) return;
+    g->d->recording = NULL;
+    g->d->device.recording = 0;
+}
+
+/* ---- tapes ---- */
+static void neo__graph_drop(neo__graph_tape *t) {
+    if (t->exec) (void)cudaGraphExecDestroy(t->exec);
+    if (t->graph) (void)cudaGraphDestroy(t->graph);
+    free(t->node);
+    free(t->op);
+    free(t->arguments);
+    memset(t, 0, sizeof *t);
+}
+static int neo__graph_dim_same(dim3 a, dim3 b) { return a.x == b.x && a.y == b.y && a.z == b.z; }
+/* The notes are the tape's but for arguments and grids of kernels. */
+static int neo__graph_fits(const neo_cuda_graph *g, const neo__graph_tape *t) {
+    if (!t->exec || t->op_count != g->op_count || t->argument_bytes != g->argument_bytes) return 0;
+    for (int i = 0; i < g->op_count; i++) {
+        const neo__cuda_op *a = &g->op[i], *b = &t->op[i];
+        if (a->kernel != b->kernel || a->issue != b->issue || a->at != b->at || a->bytes != b->bytes) return 0;
+        if (a->issue && memcmp(g->arguments + a->at, t->arguments + b->at, a->bytes) != 0) return 0;
+    }
+    return 1;
+}
+static void neo__graph_node_params(const neo__cuda_op *op, char *arguments, void **pointer,
+                                   cudaKernelNodeParams *p) {
+    *p = cudaKernelNodeParams();
+    for (uint32_t i = 0; i < op->argument_count; i++) pointer[i] = arguments + op->at + op->argument[i];
+    p->func = const_cast<void *>(op->kernel);
+    p->gridDim = op->grid, p->blockDim = op->block;
+    p->sharedMemBytes = (unsigned)op->shared;
+    p->kernelParams = pointer;
+}
+/* A library's launches as a node behind `last`. */
+static neo_status neo__graph_capture(neo_cuda_graph *g, neo__graph_tape *t, const neo__cuda_op *op,
+                                     const cudaGraphNode_t *last, cudaGraphNode_t *node) {
+    neo__cuda *d = g->d;
+    cudaGraph_t part = NULL;
+    NEO__CUDA_TRY(d, cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeRelaxed));
+    const neo_status status = op->issue(d, g->arguments + op->at);
+    cudaError_t error = cudaStreamEndCapture(d->stream, &part);
+    if (status == NEO_OK && error == cudaSuccess)
+        error = cudaGraphAddChildGraphNode(node, t->graph, last, last ? 1 : 0, part);
+    if (part) (void)cudaGraphDestroy(part); /* the node has a copy */
+    if (status != NEO_OK) return status;
+    return error == cudaSuccess ? NEO_OK : neo__cuda_fail(d, error, "capture of a step");
+}
+static neo_status neo__graph_build(neo_cuda_graph *g, neo__graph_tape *t) {
+    neo__cuda *d = g->d;
+    void *pointer[NEO__GRAPH_ARGUMENTS];
+    cudaKernelNodeParams params;
+    NEO__CUDA_TRY(d, cudaGraphCreate(&t->graph, 0));
+    for (int i = 0; i < t->op_count; i++) {
+        const cudaGraphNode_t *last = i ? &t->node[i - 1] : NULL;
+        if (t->op[i].issue) {
+            NEO__TRY(neo__graph_capture(g, t, &t->op[i], last, &t->node[i]));
+            continue;
+        }
+        neo__graph_node_params(&t->op[i], t->arguments, pointer, &params);
+        NEO__CUDA_TRY(d, cudaGraphAddKernelNode(&t->node[i], t->graph, last, last ? 1 : 0, &params));
+    }
+    NEO__CUDA_TRY(d, cudaGraphInstantiate(&t->exec, t->graph, 0));
+    return NEO_OK;
+}
+/* A tape of the notes, in the place of the one that was not used for longest. Nothing runs meanwhile. */
+static neo_status neo__graph_record(neo_cuda_graph *g, neo__graph_tape **tape) {
+    neo__graph_tape *t = &g->tape[0];
+    for (int i = 1; i < NEO__GRAPH_TAPES; i++)
+        if (g->tape[i].used < t->used) t = &g->tape[i];
+    neo__graph_drop(t);
+    const size_t count = (size_t)g->op_count;
+    t->node = (cudaGraphNode_t *)calloc(count, sizeof *t->node);
+    t->op = (neo__cuda_op *)malloc(count * sizeof *t->op);
+    t->arguments = (char *)malloc(g->argument_bytes + 1);
+    t->op_count = g->op_count;
+    t->argument_bytes = g->argument_bytes;
+    neo_status status = NEO_OK;
+    if (!t->node || !t->op || !t->arguments)
+        status = neo_fail(NEO_ERR_MEMORY, "neo_cuda_graph: no memory for a graph of %d launches", g->op_count);
+    if (status == NEO_OK) {
+        memcpy(t->op, g->op, count * sizeof *t->op);
+        memcpy(t->arguments, g->arguments, g->argument_bytes);
+        status = neo__graph_build(g, t);
+    }
+    if (status != NEO_OK) neo__graph_drop(t);
+    else g->stats.graphs++;
+    *tape = t;
+    return status;
+}
+/* The tape's kernels get the arguments of the notes. */
+static neo_status neo__graph_update(neo_cuda_graph *g, neo__graph_tape *t) {
+    void *pointer[NEO__GRAPH_ARGUMENTS];
+    cudaKernelNodeParams params;
+    for (int i = 0; i < g->op_count; i++) {
+        const neo__cuda_op *op = &g->op[i];
+        if (op->issue || (neo__graph_dim_same(op->grid, t->op[i].grid) && op->shared == t->op[i].shared &&
+                          neo__graph_dim_same(op->block, t->op[i].block) &&
+                          memcmp(g->arguments + op->at, t->arguments + op->at, op->bytes) == 0))
+            continue;
+        neo__graph_node_params(op, g->arguments, pointer, &params);
+        NEO__CUDA_TRY(g->d, cudaGraphExecKernelNodeSetParams(t->exec, t->node[i], &params));
+        t->op[i] = *op;
+        memcpy(t->arguments + op->at, g->arguments + op->at, op->bytes);
+        g->stats.updates++;
+    }
+    return NEO_OK;
+}
+
+/* ---- launches, answers ---- */
+
+/* Waits for the graph that runs; its answers go to where they are due. The first error is the step's. */
+static neo_status neo__graph_collect(neo_cuda_graph *g) {
+    neo__cuda *d = g->d;
+    const int side = 1 - g->side;
+    if (!g->flying) return NEO_OK;
+    g->flying = 0;
+    neo_status status = NEO_OK;
+    neo_cuda_graph *recording = d->recording; /* what makes messages copies at once */
+    const cudaError_t error = cudaEventSynchronize(g->done);
+    if (error != cudaSuccess) status = neo__cuda_fail(d, error, "a recorded step");
+    d->recording = NULL;
+    for (int i = 0; i < g->due_count[side] && status == NEO_OK; i++) {
+        const neo__graph_due *due = &g->due[side][i];
+        status = due->fn(g->job[side] + due->job, g->answered + due->answer);
+        if (status == NEO_OK) continue;
+        neo__graph_uncount(g, g->side, 0); /* what was noted since will not run */
+        neo__graph_uncount(g, side, i + 1);
+    }
+    d->recording = recording;
+    g->due_count[side] = g->count_count[side] = 0;
+    g->job_bytes[side] = 0;
+    return status;
+}
+static neo_status neo__graph_go(neo_cuda_graph *g) {
+    neo__cuda *d = g->d;
+    neo__graph_tape *tape = NULL;
+    for (int i = 0; i < NEO__GRAPH_TAPES && !tape; i++)
+        if (neo__graph_fits(g, &g->tape[i])) tape = &g->tape[i];
+    if (tape) NEO__TRY(neo__graph_update(g, tape));
+    else NEO__TRY(neo__graph_record(g, &tape));
+    if (g->copied_bytes) {
+        const size_t bytes = g->copied_bytes;
+        const int side = g->side;
+        NEO__CUDA_TRY(d, cudaMemcpyAsync(g->room[side], g->pinned[side], bytes, cudaMemcpyHostToDevice, g->copies));
+        NEO__CUDA_TRY(d, cudaEventRecord(g->arrived, g->copies));
+        NEO__CUDA_TRY(d, cudaStreamWaitEvent(d->stream, g->arrived, 0));
+        NEO__CUDA_TRY(d, cudaMemcpyAsync(g->block, g->room[side], bytes, cudaMemcpyDeviceToDevice, d->stream));
+    }
+    NEO__TRY(neo__graph_collect(g));
+    NEO__CUDA_TRY(d, cudaMemsetAsync(g->answers, 0, NEO__GRAPH_FIRST_ANSWER, d->stream));
+    NEO__CUDA_TRY(d, cudaGraphLaunch(tape->exec, d->stream));
+    NEO__CUDA_TRY(d, cudaMemcpyAsync(g->answered, g->answers, g->answer_bytes, cudaMemcpyDeviceToHost, d->stream));
+    NEO__CUDA_TRY(d, cudaEventRecord(g->done, d->stream));
+    tape->used = ++g->stats.launches;
+    return NEO_OK;
+}
+/* What was noted runs. A failure is kept: neo__graph_status returns it. */
+static neo_status neo__graph_launch(neo_cuda_graph *g) {
+    if (g->status != NEO_OK) return g->status;
+    g->status = g->op_count ? neo__graph_go(g) : neo__graph_collect(g);
+    if (g->status != NEO_OK || g->op_count == 0) return g->status;
+    g->flying = 1;
+    g->d->launched = g;
+    g->side = 1 - g->side;
+    neo__graph_forget(g);
+    return NEO_OK;
+}
+static neo_status neo__graph_flush(neo__cuda *d) {
+    neo_cuda_graph *g = d->recording;
+    if (neo__graph_launch(g) == NEO_OK) g->status = neo__graph_collect(g);
+    return neo__graph_status(d);
 }
 
 /* ---- activations: the functions of >>kernels-vec, of which a thread takes single numbers ---- */
@@ -606,7 +1146,7 @@ static void neo__cuda_gemm_launch3(neo__cuda *d, const neo__gemm_call *g,
     const int64_t tiles = ((part->m1 - part->m0 + T::M - 1) / T::M) *
                           ((part->n1 - part->n0 + T::N - 1) / T::N);
     const dim3 grid((unsigned)tiles, part->sums ? (unsigned)g->leaves.count : 1u);
-    NEO__LAUNCH((neo__cuda_gemm_kernel<T, A_K, B_K>), grid, T::THREADS, 0, d->stream, *g, *part);
+    NEO__CUDA_LAUNCH((neo__cuda_gemm_kernel<T, A_K, B_K>), grid, T::THREADS, 0, d->stream, *g, *part);
 }
 template <class T>
 static void neo__cuda_gemm_launch(neo__cuda *d, const neo__gemm_call *g,
@@ -788,6 +1328,7 @@ static neo_status neo__cuda_product_of(neo__cuda *d, const neo__cuda_shape *shap
         return NEO_OK;
     }
     int found = 0;
+    if (p->shape.used && d->recording) NEO__TRY(neo__graph_flush(d)); /* it is not captured yet */
     neo__cuda_product_drop(p);
     p->shape = *shape;
     neo_status status = neo__cuda_product_describe(d, p);
@@ -804,10 +1345,30 @@ static uint32_t neo__cuda_align(const float *p, int64_t ld) {
     while ((uintptr_t)p % align != 0) align /= 2;
     return align;
 }
+typedef struct neo__cuda_multiplication {
+    neo__cuda_product *product;
+    neo__cuda_shape shape; /* the product's */
+    const float *a, *b, *bias;
+    float *c;
+    float beta;
+    int32_t unused;
+} neo__cuda_multiplication;
+static neo_status neo__cuda_multiply_now(neo__cuda *d, const void *call) {
+    const neo__cuda_multiplication *x = (const neo__cuda_multiplication *)call;
+    const neo__cuda_product *p = x->product;
+    const float one = 1.0f;
+    if (x->bias)
+        NEO__CUDA_BLAS(d, cublasLtMatmulDescSetAttribute(
+                              p->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &x->bias,
+                              sizeof x->bias));
+    NEO__CUDA_BLAS(d, cublasLtMatmul(d->blas, p->matmul, &one, x->b, p->a, x->a, p->b, &x->beta,
+                                     x->c, p->c, x->c, p->c, &p->algo, d->blas_work,
+                                     NEO__CUDA_BLAS_BYTES, d->stream));
+    return NEO_OK;
+}
 /* C = beta C + A B and the epilogue; *done is 0 if it is not for cuBLASLt. */
 static neo_status neo__cuda_multiply(neo__cuda *d, const neo__gemm_call *g, int epilogue,
                                      int *done) {
-    const float one = 1.0f;
     neo__cuda_product *p = NULL;
     NEO__ZERO(neo__cuda_shape, s);
     s.m = g->m, s.n = g->n, s.k = g->k;
@@ -826,13 +1387,12 @@ static neo_status neo__cuda_multiply(neo__cuda *d, const neo__gemm_call *g, int 
         return NEO_OK; /* one row, rows that overlap or run backwards */
     NEO__TRY(neo__cuda_product_of(d, &s, &p));
     if (!p) return NEO_OK;
-    if (epilogue != CUBLASLT_EPILOGUE_DEFAULT)
-        NEO__CUDA_BLAS(d, cublasLtMatmulDescSetAttribute(
-                              p->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g->bias,
-                              sizeof g->bias));
-    NEO__CUDA_BLAS(d, cublasLtMatmul(d->blas, p->matmul, &one, g->b, p->a, g->a, p->b, &g->beta,
-                                     g->c, p->c, g->c, p->c, &p->algo, d->blas_work,
-                                     NEO__CUDA_BLAS_BYTES, d->stream));
+    NEO__ZERO(neo__cuda_multiplication, x);
+    x.product = p, x.shape = s;
+    x.a = g->a, x.b = g->b, x.c = g->c;
+    x.bias = epilogue != CUBLASLT_EPILOGUE_DEFAULT ? g->bias : NULL;
+    x.beta = g->beta;
+    NEO__TRY(neo__cuda_do(d, neo__cuda_multiply_now, &x, sizeof x));
     *done = 1;
     return NEO_OK;
 }
@@ -984,8 +1544,8 @@ static neo_status neo__cuda_columns_run(neo__cuda *d, neo__cuda_columns c, const
     const int64_t cols = c.cols, leaves = c.leaves.count;
     if (leaves == 0) { /* zeros */
         const size_t bytes = (size_t)cols * sizeof(float);
-        if (c.sum && cols) NEO__CUDA_TRY(d, cudaMemsetAsync(c.sum, 0, bytes, d->stream));
-        if (c.dot && cols) NEO__CUDA_TRY(d, cudaMemsetAsync(c.dot, 0, bytes, d->stream));
+        if (c.sum) NEO__TRY(neo__cuda_set(d, c.sum, 0, bytes));
+        if (c.dot) NEO__TRY(neo__cuda_set(d, c.dot, 0, bytes));
         return NEO_OK;
     }
     const int64_t room = (int64_t)(d->work_bytes / sizeof(float)) / (2 * leaves);
@@ -994,7 +1554,7 @@ static neo_status neo__cuda_columns_run(neo__cuda *d, neo__cuda_columns c, const
     for (c.c0 = 0; c.c0 < cols; c.c0 += room) {
         c.cols = NEO__MIN(room, cols - c.c0);
         const dim3 grid((unsigned)((c.cols + 31) / 32), (unsigned)leaves);
-        NEO__LAUNCH(neo__cuda_columns_kernel, grid, NEO__CUDA_THREADS, 0, d->stream, c);
+        NEO__CUDA_LAUNCH(neo__cuda_columns_kernel, grid, NEO__CUDA_THREADS, 0, d->stream, c);
         NEO__TRY(neo__cuda_launched(d, what));
         const neo__cuda_columns_tree_job job = {c};
         NEO__TRY(neo__cuda_each1(d, job, c.cols, what));
@@ -1047,7 +1607,7 @@ static neo_status neo__cuda_norm(neo_device *device, const neo__norm_call *call)
         NEO__TRY(neo__cuda_columns_run(d, c, "norm"));
     }
     if (call->rows == 0 || (call->backward && !call->dx)) return NEO_OK;
-    NEO__LAUNCH(neo__cuda_norm_kernel, neo__cuda_blocks(d, call->rows, NEO__HALVES),
+    NEO__CUDA_LAUNCH(neo__cuda_norm_kernel, neo__cuda_blocks(d, call->rows, NEO__HALVES),
                 NEO__CUDA_THREADS, 0, d->stream, *call);
     return neo__cuda_launched(d, "norm");
 }
@@ -1071,6 +1631,11 @@ static __global__ void neo__cuda_ids_kernel(const neo__embedding_call c, uint32_
         key[i] = (uint32_t)id;
         position[i] = (uint32_t)i;
     }
+}
+
+/* A recorded step has an error. */
+static __global__ void neo__cuda_stop_kernel(const neo__cuda_word *bad, int *stop) {
+    if (*bad != NEO__CUDA_NONE) *stop = 1;
 }
 
 template <int W>
@@ -1177,6 +1742,36 @@ static __global__ void neo__cuda_embedding_back_kernel(const neo__embedding_call
     }
 }
 
+/* ---- CUB's sort and scan; `bytes` of temp ---- */
+template <class K> struct neo__cuda_sorting {
+    void *temp;
+    size_t bytes;
+    const K *keys;
+    K *sorted_keys;
+    const uint32_t *values;
+    uint32_t *sorted_values;
+    int64_t count;
+    int32_t first, last; /* bits */
+};
+template <class K> static neo_status neo__cuda_sort_now(neo__cuda *d, const void *call) {
+    neo__cuda_sorting<K> c = *(const neo__cuda_sorting<K> *)call;
+    NEO__CUDA_TRY(d, cub::DeviceRadixSort::SortPairs(c.temp, c.bytes, c.keys, c.sorted_keys, c.values,
+                                                     c.sorted_values, c.count, c.first, c.last, d->stream));
+    return NEO_OK;
+}
+typedef struct neo__cuda_scanning {
+    void *temp;
+    size_t bytes;
+    const uint32_t *from;
+    uint32_t *to;
+    int64_t count;
+} neo__cuda_scanning;
+static neo_status neo__cuda_scan_now(neo__cuda *d, const void *call) {
+    neo__cuda_scanning c = *(const neo__cuda_scanning *)call;
+    NEO__CUDA_TRY(d, cub::DeviceScan::ExclusiveSum(c.temp, c.bytes, c.from, c.to, c.count, d->stream));
+    return NEO_OK;
+}
+
 /* Room in the work memory: keys and positions twice, the rows' firsts, the sort's own. */
 typedef struct neo__cuda_sort {
     uint32_t *key, *key_room, *position, *position_room;
@@ -1189,12 +1784,13 @@ static neo_status neo__cuda_sort_room(neo__cuda *d, const neo__embedding_call *c
                                       neo__cuda_sort *s) {
     const size_t each = ((size_t)c->count * sizeof(uint32_t) + 255) / 256 * 256;
     const size_t firsts = ((size_t)c->rows * sizeof(int32_t) + 255) / 256 * 256;
-    cub::DoubleBuffer<uint32_t> key(NULL, NULL), position(NULL, NULL);
+    const uint32_t *from = NULL;
+    uint32_t *to = NULL;
     s->bits = 1;
     while (s->bits < 32 && (c->rows - 1) >> s->bits) s->bits++;
     s->storage_bytes = 0;
-    NEO__CUDA_TRY(d, cub::DeviceRadixSort::SortPairs(NULL, s->storage_bytes, key, position,
-                                                     (int)c->count, 0, s->bits, d->stream));
+    NEO__CUDA_TRY(d, cub::DeviceRadixSort::SortPairs(NULL, s->storage_bytes, from, to, from, to,
+                                                     c->count, 0, s->bits, d->stream));
     NEO__TRY(neo__cuda_reserve(d, 4 * each + firsts + s->storage_bytes));
     s->key = (uint32_t *)(void *)d->work;
     s->key_room = (uint32_t *)(void *)(d->work + each);
@@ -1218,16 +1814,19 @@ static neo_status neo__cuda_embedding_back(neo__cuda *d, const neo__embedding_ca
     o.bad = bad;
     if (c->count > 0) {
         NEO__TRY(neo__cuda_sort_room(d, c, &s));
-        NEO__LAUNCH(neo__cuda_ids_kernel, neo__cuda_blocks(d, c->count, NEO__CUDA_THREADS),
+        NEO__CUDA_LAUNCH(neo__cuda_ids_kernel, neo__cuda_blocks(d, c->count, NEO__CUDA_THREADS),
                     NEO__CUDA_THREADS, 0, d->stream, *c, s.key, s.position, bad);
         NEO__TRY(neo__cuda_launched(d, "embedding"));
-        cub::DoubleBuffer<uint32_t> key(s.key, s.key_room), position(s.position, s.position_room);
-        NEO__CUDA_TRY(d, cub::DeviceRadixSort::SortPairs(s.storage, s.storage_bytes, key, position,
-                                                         (int)c->count, 0, s.bits, d->stream));
-        NEO__CUDA_TRY(d, cudaMemsetAsync(s.first, 0xFF, (size_t)c->rows * sizeof *s.first,
-                                         d->stream));
-        o.key = key.Current(), o.position = position.Current(), o.first = s.first;
-        NEO__LAUNCH(neo__cuda_firsts_kernel, neo__cuda_blocks(d, c->count, NEO__CUDA_THREADS),
+        NEO__ZERO(neo__cuda_sorting<uint32_t>, sorting);
+        sorting.temp = s.storage, sorting.bytes = s.storage_bytes;
+        sorting.keys = s.key, sorting.sorted_keys = s.key_room;
+        sorting.values = s.position, sorting.sorted_values = s.position_room;
+        sorting.count = c->count;
+        sorting.last = s.bits;
+        NEO__TRY(neo__cuda_do(d, neo__cuda_sort_now<uint32_t>, &sorting, sizeof sorting));
+        NEO__TRY(neo__cuda_set(d, s.first, 0xFF, (size_t)c->rows * sizeof *s.first));
+        o.key = s.key_room, o.position = s.position_room, o.first = s.first;
+        NEO__CUDA_LAUNCH(neo__cuda_firsts_kernel, neo__cuda_blocks(d, c->count, NEO__CUDA_THREADS),
                     NEO__CUDA_THREADS, 0, d->stream, o.key, c->count, s.first, o.bad);
         NEO__TRY(neo__cuda_launched(d, "embedding"));
     }
@@ -1236,10 +1835,10 @@ static neo_status neo__cuda_embedding_back(neo__cuda *d, const neo__embedding_ca
     const int64_t warps = c->rows * ((c->dim + 32 * wide - 1) / (32 * wide));
     const unsigned blocks = neo__cuda_blocks(d, warps, NEO__CUDA_THREADS / 32);
     if (wide == 4) {
-        NEO__LAUNCH((neo__cuda_embedding_back_kernel<4>), blocks, NEO__CUDA_THREADS, 0, d->stream,
+        NEO__CUDA_LAUNCH((neo__cuda_embedding_back_kernel<4>), blocks, NEO__CUDA_THREADS, 0, d->stream,
                     *c, o);
     } else {
-        NEO__LAUNCH((neo__cuda_embedding_back_kernel<1>), blocks, NEO__CUDA_THREADS, 0, d->stream,
+        NEO__CUDA_LAUNCH((neo__cuda_embedding_back_kernel<1>), blocks, NEO__CUDA_THREADS, 0, d->stream,
                     *c, o);
     }
     return neo__cuda_launched(d, "embedding");
@@ -1249,25 +1848,33 @@ static neo_status neo__cuda_embedding_forward(neo__cuda *d, const neo__embedding
     if (c->count == 0) return NEO_OK;
     uint32_t *none = NULL;
     const neo__cuda_word *seen = bad;
-    NEO__LAUNCH(neo__cuda_ids_kernel, neo__cuda_blocks(d, c->count, NEO__CUDA_THREADS),
+    NEO__CUDA_LAUNCH(neo__cuda_ids_kernel, neo__cuda_blocks(d, c->count, NEO__CUDA_THREADS),
                 NEO__CUDA_THREADS, 0, d->stream, *c, none, none, bad);
     const unsigned blocks = neo__cuda_blocks(d, c->count, NEO__CUDA_THREADS / 32);
     if (neo__cuda_embedding_aligned(c)) {
-        NEO__LAUNCH((neo__cuda_embedding_kernel<4>), blocks, NEO__CUDA_THREADS, 0, d->stream, *c,
+        NEO__CUDA_LAUNCH((neo__cuda_embedding_kernel<4>), blocks, NEO__CUDA_THREADS, 0, d->stream, *c,
                     seen);
     } else {
-        NEO__LAUNCH((neo__cuda_embedding_kernel<1>), blocks, NEO__CUDA_THREADS, 0, d->stream, *c,
+        NEO__CUDA_LAUNCH((neo__cuda_embedding_kernel<1>), blocks, NEO__CUDA_THREADS, 0, d->stream, *c,
                     seen);
     }
     return neo__cuda_launched(d, "embedding");
 }
 static neo_status neo__cuda_embedding(neo_device *device, const neo__embedding_call *call) {
     neo__cuda *d = (neo__cuda *)device;
+    neo__embedding_call c = *call; /* as kernels get it: without places on the host */
+    c.bad = NULL;
+    memset(&c.later, 0, sizeof c.later);
     NEO__TRY(neo__cuda_enter(d));
     neo__cuda_word *bad = (neo__cuda_word *)(void *)d->result;
-    NEO__CUDA_TRY(d, cudaMemsetAsync(bad, 0xFF, sizeof *bad, d->stream));
-    if (call->backward) NEO__TRY(neo__cuda_embedding_back(d, call, bad));
-    else NEO__TRY(neo__cuda_embedding_forward(d, call, bad));
+    NEO__TRY(neo__cuda_set(d, bad, 0xFF, sizeof *bad));
+    if (call->backward) NEO__TRY(neo__cuda_embedding_back(d, &c, bad));
+    else NEO__TRY(neo__cuda_embedding_forward(d, &c, bad));
+    if (d->recording && call->later.fn) {
+        const neo__cuda_word *found = bad;
+        NEO__CUDA_LAUNCH(neo__cuda_stop_kernel, 1, 1, 0, d->stream, found, neo__graph_stop(d));
+        return neo__graph_later(d, bad, sizeof *bad, &call->later);
+    }
     if (!call->bad) return NEO_OK;
     NEO__TRY(neo__cuda_answer(d, bad, sizeof *bad));
     const neo__cuda_word found = *(const neo__cuda_word *)(const void *)d->answer;
@@ -1467,13 +2074,13 @@ static neo_status neo__cuda_attention_run(neo__cuda *d, const neo__attention_cal
     const dim3 grid((unsigned)(c->sequences * c->heads * tiles),
                     (unsigned)((c->dim + NEO__HEAD_COLS - 1) / NEO__HEAD_COLS));
     if (!c->backward)
-        NEO__LAUNCH((neo__cuda_attention_kernel<PARTS>), grid, NEO__CUDA_THREADS, 0, d->stream, *c,
+        NEO__CUDA_LAUNCH((neo__cuda_attention_kernel<PARTS>), grid, NEO__CUDA_THREADS, 0, d->stream, *c,
                     tiles);
     if (c->backward && (c->dk || c->dv))
-        NEO__LAUNCH((neo__cuda_attention_keys_kernel<PARTS>), grid, NEO__CUDA_THREADS, 0, d->stream,
+        NEO__CUDA_LAUNCH((neo__cuda_attention_keys_kernel<PARTS>), grid, NEO__CUDA_THREADS, 0, d->stream,
                     *c, tiles);
     if (c->backward && c->dq)
-        NEO__LAUNCH((neo__cuda_attention_queries_kernel<PARTS>), grid, NEO__CUDA_THREADS, 0,
+        NEO__CUDA_LAUNCH((neo__cuda_attention_queries_kernel<PARTS>), grid, NEO__CUDA_THREADS, 0,
                     d->stream, *c, tiles);
     return neo__cuda_launched(d, "attention");
 }
@@ -1568,10 +2175,10 @@ static neo_status neo__cuda_interact(neo_device *device, const neo__interact *ca
                (long long)call->features, (long long)call->dim);
     const dim3 grid((unsigned)batch, (unsigned)tiles);
     if (backward)
-        NEO__LAUNCH(neo__cuda_interact_back_kernel, grid, neo__cuda_tile32::THREADS, 0, d->stream,
+        NEO__CUDA_LAUNCH(neo__cuda_interact_back_kernel, grid, neo__cuda_tile32::THREADS, 0, d->stream,
                     *call, cols);
     else
-        NEO__LAUNCH(neo__cuda_interact_kernel, grid, neo__cuda_tile32::THREADS, 0, d->stream,
+        NEO__CUDA_LAUNCH(neo__cuda_interact_kernel, grid, neo__cuda_tile32::THREADS, 0, d->stream,
                     *call);
     return neo__cuda_launched(d, "interact");
 }
@@ -1607,10 +2214,12 @@ static __device__ __forceinline__ void neo__cuda_exact_end(neo__cuda_word *sum,
         atomicAdd(&sum[threadIdx.x], block[threadIdx.x]);
 }
 
-typedef struct neo__cuda_loss_result {
+typedef struct neo__cuda_loss_result { /* a neo__loss_found */
     neo__cuda_word bad[2]; /* first sample whose label, whose probability is outside */
+    double value;
     neo__cuda_word sum[NEO__CUDA_EXACT];
 } neo__cuda_loss_result;
+NEO__STATIC_ASSERT(sizeof(neo__cuda_loss_result) == sizeof(neo__loss_found), "the same layout");
 static __device__ __forceinline__ int neo__cuda_outside(float x) {
     return !(x >= 0.0f && x <= 1.0f);
 }
@@ -1623,6 +2232,15 @@ static __global__ void neo__cuda_labels_kernel(const neo__loss_call c, neo__cuda
         if (c.kind == NEO__LOSS_BCE && neo__cuda_outside(c.x[i]))
             atomicMin(&r->bad[1], (neo__cuda_word)i);
     }
+}
+/* The number that is outside, in a recorded step: when that is over, it may have been written over. */
+static __global__ void neo__cuda_loss_stop_kernel(const neo__loss_call c, neo__cuda_loss_result *r,
+                                                  int *stop) {
+    const int what = r->bad[0] == NEO__CUDA_NONE;
+    if (r->bad[what] == NEO__CUDA_NONE) return;
+    const int64_t at = (int64_t)r->bad[what];
+    r->value = what ? (double)c.x[at] : c.label ? (double)c.label[at] : (double)c.y[at];
+    *stop = 1;
 }
 /* 16 samples of one element, to which `loss` is shared memory of the half-warp's. */
 static __device__ __forceinline__ void neo__cuda_loss_vector(const neo__loss_call &c, int64_t at,
@@ -1719,21 +2337,28 @@ static neo_status neo__cuda_loss(neo_device *device, const neo__loss_call *call)
     *call->bad = -1;
     *call->bad_what = 0;
     if (call->rows == 0 || call->width == 0) return NEO_OK;
+    neo__loss_call c = *call; /* as kernels get it: without places on the host */
+    c.sum = NULL, c.bad = NULL, c.bad_what = NULL, c.value = NULL;
+    memset(&c.later, 0, sizeof c.later);
     neo__cuda_loss_result *r = (neo__cuda_loss_result *)(void *)d->result;
-    NEO__CUDA_TRY(d, cudaMemsetAsync(r->bad, 0xFF, sizeof r->bad, d->stream));
-    NEO__CUDA_TRY(d, cudaMemsetAsync(r->sum, 0, sizeof r->sum, d->stream));
+    NEO__TRY(neo__cuda_set(d, r->bad, 0xFF, sizeof r->bad));
+    NEO__TRY(neo__cuda_set(d, r->sum, 0, sizeof r->sum));
     if (call->kind != NEO__LOSS_MSE)
-        NEO__LAUNCH(neo__cuda_labels_kernel, neo__cuda_blocks(d, call->rows, NEO__CUDA_THREADS),
-                    NEO__CUDA_THREADS, 0, d->stream, *call, r);
+        NEO__CUDA_LAUNCH(neo__cuda_labels_kernel, neo__cuda_blocks(d, call->rows, NEO__CUDA_THREADS),
+                    NEO__CUDA_THREADS, 0, d->stream, c, r);
     NEO__TRY(neo__cuda_launched(d, "loss"));
     if (call->kind == NEO__LOSS_CROSS_ENTROPY || call->width > 1)
-        NEO__LAUNCH(neo__cuda_loss_rows_kernel, neo__cuda_blocks(d, call->rows, NEO__HALVES),
-                    NEO__CUDA_THREADS, 0, d->stream, *call, r);
+        NEO__CUDA_LAUNCH(neo__cuda_loss_rows_kernel, neo__cuda_blocks(d, call->rows, NEO__HALVES),
+                    NEO__CUDA_THREADS, 0, d->stream, c, r);
     else
-        NEO__LAUNCH(neo__cuda_loss_elements_kernel,
+        NEO__CUDA_LAUNCH(neo__cuda_loss_elements_kernel,
                     neo__cuda_blocks(d, call->rows, NEO__CUDA_THREADS), NEO__CUDA_THREADS, 0,
-                    d->stream, *call, r);
+                    d->stream, c, r);
     NEO__TRY(neo__cuda_launched(d, "loss"));
+    if (d->recording && call->later.fn) {
+        NEO__CUDA_LAUNCH(neo__cuda_loss_stop_kernel, 1, 1, 0, d->stream, c, r, neo__graph_stop(d));
+        return neo__graph_later(d, r, sizeof *r, &call->later);
+    }
     return neo__cuda_loss_answer(d, call, r);
 }
 
@@ -1888,8 +2513,7 @@ static neo_status neo__cuda_convert(neo_device *device, const neo__convert_call 
         const size_t bytes = (size_t)call->count * neo_dtype_size(call->src.dtype);
         if (call->src.dtype == call->dst.dtype) {
             if (call->src.data != call->dst.data)
-                NEO__CUDA_TRY(d, cudaMemcpyAsync(call->dst.data, call->src.data, bytes,
-                                                 cudaMemcpyDeviceToDevice, d->stream));
+                return neo__cuda_copy(device, call->dst.data, NEO_DEVICE, call->src.data, NEO_DEVICE, bytes);
             return NEO_OK;
         }
         job.c.src.ndim = 1, job.c.src.shape[0] = call->count;
@@ -1930,7 +2554,7 @@ static neo_status neo__cuda_blend(neo_device *device, const neo__blend_call *cal
         return neo__cuda_add(d, (float *)call->x, (const float *)call->y, call->count);
     if (call->infinite) {
         job.infinite = (int *)(void *)d->result;
-        NEO__CUDA_TRY(d, cudaMemsetAsync(job.infinite, 0, sizeof(int), d->stream));
+        NEO__TRY(neo__cuda_set(d, job.infinite, 0, sizeof(int)));
     }
     NEO__TRY(neo__cuda_each(d, job, call->count, 0, "blend"));
     if (!call->infinite) return NEO_OK;
@@ -1956,6 +2580,7 @@ typedef struct neo__cuda_optim_job {
     neo__step step;
     neo__cuda_word *sums; /* [2 spans] or [1], NEO__CUDA_EXACT words each */
     unsigned *most;
+    const int *stop; /* see >>cuda-graph */
 } neo__cuda_optim_job;
 
 static __device__ __forceinline__ void neo__cuda_optim_step(const neo__cuda_optim_job &o,
@@ -2006,6 +2631,7 @@ static __global__ void neo__cuda_optim_kernel(const neo__cuda_optim_job o,
                                               const neo__cuda_spans s) {
     __shared__ neo__cuda_word block[NEO__CUDA_EXACT];
     const int sums = o.pass == NEO__OPTIM_NORM_1 || o.pass == NEO__OPTIM_NORM_2;
+    if (o.stop && *o.stop) return;
     if (sums) neo__cuda_exact_begin(block);
     for (int64_t b = neo__cuda_half(); b < s.begin[s.count]; b += neo__cuda_halves()) {
         int i = 0;
@@ -2046,7 +2672,7 @@ static neo_status neo__cuda_optim_launch(neo__cuda *d, const neo__optim_call *c,
             s.count++;
         }
         if (s.begin[s.count] == 0) continue;
-        NEO__LAUNCH(neo__cuda_optim_kernel, neo__cuda_blocks(d, s.begin[s.count], NEO__HALVES),
+        NEO__CUDA_LAUNCH(neo__cuda_optim_kernel, neo__cuda_blocks(d, s.begin[s.count], NEO__HALVES),
                     NEO__CUDA_THREADS, 0, d->stream, *o, s);
         NEO__TRY(neo__cuda_launched(d, "optim"));
     }
@@ -2063,11 +2689,12 @@ static neo_status neo__cuda_optim_call(neo_device *device, const neo__optim_call
     o.kind = call->kind;
     o.step = call->step;
     o.most = (unsigned *)(void *)d->result;
+    o.stop = neo__graph_stop(d);
     if (call->pass != NEO__OPTIM_STEP) {
         NEO__TRY(neo__cuda_reserve(d, (size_t)sums * sizeof(neo_exact)));
         o.sums = (neo__cuda_word *)(void *)d->work;
-        NEO__CUDA_TRY(d, cudaMemsetAsync(o.sums, 0, (size_t)sums * sizeof(neo_exact), d->stream));
-        NEO__CUDA_TRY(d, cudaMemsetAsync(o.most, 0, sizeof *o.most, d->stream));
+        NEO__TRY(neo__cuda_set(d, o.sums, 0, (size_t)sums * sizeof(neo_exact)));
+        NEO__TRY(neo__cuda_set(d, o.most, 0, sizeof *o.most));
     }
     NEO__TRY(neo__cuda_optim_launch(d, call, &o));
     if (call->pass == NEO__OPTIM_STEP) return NEO_OK;
@@ -2267,16 +2894,24 @@ static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
     });
     if (bad) atomicAdd(&found->count, bad);
 }
+/* A recorded step has an error, whether a kernel or the host sees it. */
+static __global__ void neo__bags_stop_kernel(const neo__bags_job j, int *stop) {
+    if (neo__bags_refused(j) || (j.none && j.found->last - j.found->first != j.out_rows)) *stop = 1;
+}
 static neo_status neo__bags_check(neo_device *device, const neo__bags_job *j,
-                                  neo__bags_found *found) {
+                                  neo__bags_found *found, const neo__later *later) {
     neo__cuda *d = (neo__cuda *)device;
     NEO__TRY(neo__cuda_enter(d));
-    NEO__CUDA_TRY(d, cudaMemsetAsync(j->found, 0, sizeof *j->found, d->stream));
+    NEO__TRY(neo__cuda_set(d, j->found, 0, sizeof *j->found));
     if (j->bags == 0) return NEO_OK;
     const int64_t work = NEO__MAX(j->most_ids, j->bags);
-    NEO__LAUNCH(neo__bags_check_kernel, neo__cuda_blocks(d, work, NEO__BAGS_TILE),
+    NEO__CUDA_LAUNCH(neo__bags_check_kernel, neo__cuda_blocks(d, work, NEO__BAGS_TILE),
                 NEO__BAGS_THREADS, 0, d->stream, *j);
     NEO__TRY(neo__cuda_launched(d, "bags: check"));
+    if (d->recording && later) {
+        NEO__CUDA_LAUNCH(neo__bags_stop_kernel, 1, 1, 0, d->stream, *j, neo__graph_stop(d));
+        return neo__graph_later(d, j->found, sizeof *found, later);
+    }
     NEO__TRY(neo__cuda_answer(d, j->found, sizeof *found));
     memcpy(found, d->answer, sizeof *found);
     return NEO_OK;
@@ -2431,15 +3066,15 @@ template <neo_dtype T>
 static void neo__bags_launch_pool(neo__cuda *d, const neo__bags_job *j, int lanes, dim3 grid) {
     switch (lanes) {
     case 4:
-        NEO__LAUNCH((neo__bags_pool_kernel<T, 4>), grid, NEO__BAGS_THREADS, 0, d->stream, *j);
+        NEO__CUDA_LAUNCH((neo__bags_pool_kernel<T, 4>), grid, NEO__BAGS_THREADS, 0, d->stream, *j);
         break;
     case 8:
-        NEO__LAUNCH((neo__bags_pool_kernel<T, 8>), grid, NEO__BAGS_THREADS, 0, d->stream, *j);
+        NEO__CUDA_LAUNCH((neo__bags_pool_kernel<T, 8>), grid, NEO__BAGS_THREADS, 0, d->stream, *j);
         break;
     case 16:
-        NEO__LAUNCH((neo__bags_pool_kernel<T, 16>), grid, NEO__BAGS_THREADS, 0, d->stream, *j);
+        NEO__CUDA_LAUNCH((neo__bags_pool_kernel<T, 16>), grid, NEO__BAGS_THREADS, 0, d->stream, *j);
         break;
-    default: NEO__LAUNCH((neo__bags_pool_kernel<T, 32>), grid, NEO__BAGS_THREADS, 0, d->stream, *j);
+    default: NEO__CUDA_LAUNCH((neo__bags_pool_kernel<T, 32>), grid, NEO__BAGS_THREADS, 0, d->stream, *j);
     }
 }
 /* Blocks of a kernel in which `lanes` share a bag: the features are the grid's second dimension. */
@@ -2454,7 +3089,7 @@ static neo_status neo__bags_forward(neo_device *device, const neo__bags_job *j) 
     NEO__TRY(neo__cuda_enter(d));
     if (j->bags == 0) return NEO_OK;
     if (j->none) {
-        NEO__LAUNCH(neo__bags_copy_kernel, neo__cuda_blocks(d, j->most_ids * 16, NEO__BAGS_THREADS),
+        NEO__CUDA_LAUNCH(neo__bags_copy_kernel, neo__cuda_blocks(d, j->most_ids * 16, NEO__BAGS_THREADS),
                     NEO__BAGS_THREADS, 0, d->stream, *j);
         return neo__cuda_launched(d, "bags: copy");
     }
@@ -2468,7 +3103,7 @@ static neo_status neo__bags_forward(neo_device *device, const neo__bags_job *j) 
             if (t.store.dtype == dtype[k]) has[k] |= lanes ? (unsigned)lanes : 1u;
     }
     if ((has[0] | has[1] | has[2] | has[3]) & 1u) {
-        NEO__LAUNCH(neo__bags_pool_any_kernel, neo__bags_grid(d, j, 16), NEO__BAGS_THREADS, 0,
+        NEO__CUDA_LAUNCH(neo__bags_pool_any_kernel, neo__bags_grid(d, j, 16), NEO__BAGS_THREADS, 0,
                     d->stream, *j);
         NEO__TRY(neo__cuda_launched(d, "bags: lookup"));
     }
@@ -2512,7 +3147,7 @@ static neo_status neo__bags_weight_grad(neo_device *device, const neo__bags_job 
     neo__cuda *d = (neo__cuda *)device;
     NEO__TRY(neo__cuda_enter(d));
     if (j->bags == 0 || j->most_ids == 0) return NEO_OK;
-    NEO__LAUNCH(neo__bags_weight_grad_kernel,
+    NEO__CUDA_LAUNCH(neo__bags_weight_grad_kernel,
                 neo__cuda_blocks(d, j->most_ids * 16, NEO__BAGS_THREADS), NEO__BAGS_THREADS, 0,
                 d->stream, *j);
     return neo__cuda_launched(d, "bags: gradients of weights");
@@ -2590,12 +3225,15 @@ static int neo__bags_bits(int64_t largest) {
     for (; largest > 0; largest >>= 1) bits++;
     return bits;
 }
-template <class K> static cudaError_t neo__bags_sort_records(neo__cuda *d, const neo__bags_job *j) {
-    size_t bytes = j->temp_bytes;
-    const int first = j->leaf_sort ? 0 : j->leaf_bits;
-    return cub::DeviceRadixSort::SortPairs(
-        j->temp, bytes, (const K *)j->keys[0], (K *)j->keys[1], (const uint32_t *)j->values[0],
-        j->values[1], j->records, first, j->leaf_bits + neo__bags_bits(j->key_count), d->stream);
+template <class K> static neo_status neo__bags_sort_records(neo__cuda *d, const neo__bags_job *j) {
+    NEO__ZERO(neo__cuda_sorting<K>, c);
+    c.temp = j->temp, c.bytes = j->temp_bytes;
+    c.keys = (const K *)j->keys[0], c.sorted_keys = (K *)j->keys[1];
+    c.values = j->values[0], c.sorted_values = j->values[1];
+    c.count = j->records;
+    c.first = j->leaf_sort ? 0 : j->leaf_bits;
+    c.last = j->leaf_bits + neo__bags_bits(j->key_count);
+    return neo__cuda_do(d, neo__cuda_sort_now<K>, &c, sizeof c);
 }
 template <class K> static size_t neo__bags_temp(int64_t records) {
     size_t sort = 0, scan = 0;
@@ -2613,25 +3251,23 @@ static size_t neo__bags_temp_bytes(neo_device *device, int64_t records, int wide
 }
 static neo_status neo__bags_sorted(neo__cuda *d, const neo__bags_job *j) {
     NEO__TRY(neo__cuda_launched(d, "bags: records"));
-    const cudaError_t error =
-        j->wide ? neo__bags_sort_records<uint64_t>(d, j) : neo__bags_sort_records<uint32_t>(d, j);
-    return error == cudaSuccess ? NEO_OK : neo__cuda_fail(d, error, "bags: sort");
+    return j->wide ? neo__bags_sort_records<uint64_t>(d, j) : neo__bags_sort_records<uint32_t>(d, j);
 }
 static neo_status neo__bags_sort(neo_device *device, const neo__bags_job *j) {
     neo__cuda *d = (neo__cuda *)device;
     NEO__TRY(neo__cuda_enter(d));
     if (j->records == 0 || j->bags == 0) return NEO_OK;
     if (j->packs) {
-        NEO__LAUNCH(neo__bags_pack_kernel, neo__bags_grid(d, j, 32), NEO__BAGS_THREADS, 0,
+        NEO__CUDA_LAUNCH(neo__bags_pack_kernel, neo__bags_grid(d, j, 32), NEO__BAGS_THREADS, 0,
                     d->stream, *j);
         NEO__TRY(neo__cuda_launched(d, "bags: pack"));
     }
     const unsigned blocks = neo__cuda_blocks(d, j->records, NEO__BAGS_TILE);
     if (j->wide)
-        NEO__LAUNCH((neo__bags_records_kernel<uint64_t>), blocks, NEO__BAGS_THREADS, 0, d->stream,
+        NEO__CUDA_LAUNCH((neo__bags_records_kernel<uint64_t>), blocks, NEO__BAGS_THREADS, 0, d->stream,
                     *j);
     else
-        NEO__LAUNCH((neo__bags_records_kernel<uint32_t>), blocks, NEO__BAGS_THREADS, 0, d->stream,
+        NEO__CUDA_LAUNCH((neo__bags_records_kernel<uint32_t>), blocks, NEO__BAGS_THREADS, 0, d->stream,
                     *j);
     return neo__bags_sorted(d, j);
 }
@@ -2642,10 +3278,10 @@ static neo_status neo__bags_sort_rows(neo_device *device, const neo__bags_job *j
     if (j->records == 0) return NEO_OK;
     const unsigned blocks = neo__cuda_blocks(d, j->records, NEO__BAGS_THREADS);
     if (j->wide)
-        NEO__LAUNCH((neo__bags_row_records_kernel<uint64_t>), blocks, NEO__BAGS_THREADS, 0,
+        NEO__CUDA_LAUNCH((neo__bags_row_records_kernel<uint64_t>), blocks, NEO__BAGS_THREADS, 0,
                     d->stream, *j, rows, first_key);
     else
-        NEO__LAUNCH((neo__bags_row_records_kernel<uint32_t>), blocks, NEO__BAGS_THREADS, 0,
+        NEO__CUDA_LAUNCH((neo__bags_row_records_kernel<uint32_t>), blocks, NEO__BAGS_THREADS, 0,
                     d->stream, *j, rows, first_key);
     return neo__bags_sorted(d, j);
 }
@@ -2854,6 +3490,7 @@ static __device__ __forceinline__ void neo__bags_rowwise(const neo__bags_job &j,
 template <class K, int LANES, int CHUNKS>
 static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
     neo__bags_rowwise_kernel(const neo__bags_job j) {
+    if (j.stop && *j.stop) return;
     __shared__ neo__bags_run lists[NEO__BAGS_WARPS][32];
     neo__bags_run *list = lists[threadIdx.x / 32];
     const int group = threadIdx.x % 32 / LANES;
@@ -2922,6 +3559,7 @@ static __device__ void neo__bags_step_row(const neo__bags_job &j, const neo__bag
 template <class K>
 static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
     neo__bags_step_kernel(const neo__bags_job j) {
+    if (j.stop && *j.stop) return;
     NEO__DYNAMIC_SHARED(float, shared);
     __shared__ neo__bags_run lists[NEO__BAGS_WARPS][32];
     neo__bags_run *list = lists[threadIdx.x / 32];
@@ -2947,6 +3585,7 @@ static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
 template <class K>
 static __global__ void __launch_bounds__(NEO__BAGS_LONG_THREADS)
     neo__bags_long_kernel(const neo__bags_job j) {
+    if (j.stop && *j.stop) return;
     NEO__DYNAMIC_SHARED(float, shared);
     const K *keys = (const K *)j.keys[1];
     float *g = j.scratch ? j.scratch + (int64_t)blockIdx.x * j.scratch_floats : shared;
@@ -2972,7 +3611,7 @@ template <class K>
 static void neo__bags_launch_rowwise(neo__cuda *d, const neo__bags_job *j, int fours) {
     const unsigned blocks = neo__cuda_blocks(d, (j->records + 31) / 32, NEO__BAGS_WARPS);
 #define NEO__BAGS_ROWWISE(LANES, CHUNKS)                                                           \
-    NEO__LAUNCH((neo__bags_rowwise_kernel<K, LANES, CHUNKS>), blocks, NEO__BAGS_THREADS, 0,        \
+    NEO__CUDA_LAUNCH((neo__bags_rowwise_kernel<K, LANES, CHUNKS>), blocks, NEO__BAGS_THREADS, 0,        \
                 d->stream, *j)
     switch (fours) {
     case 4: NEO__BAGS_ROWWISE(4, 1); break;
@@ -2990,7 +3629,10 @@ static unsigned neo__bags_step_threads(const neo__bags_job *j) {
     const int64_t fit = 2 * NEO__JOB_SHARED_FLOATS / j->scratch_floats / 2 * 2;
     return j->scratch ? 32u : 16u * (unsigned)NEO__MIN(fit, (int64_t)(NEO__BAGS_THREADS / 16));
 }
-template <class K> static neo_status neo__bags_update_as(neo__cuda *d, const neo__bags_job *j) {
+template <class K> static neo_status neo__bags_update_as(neo__cuda *d, const neo__bags_job *job) {
+    neo__bags_job gated = *job;
+    gated.stop = neo__graph_stop(d);
+    const neo__bags_job *j = &gated;
     const size_t bytes = (size_t)j->scratch_floats * sizeof(float);
     const unsigned threads = neo__bags_step_threads(j), most = NEO__JOB_VECTORS / 2;
     unsigned blocks = neo__cuda_blocks(d, (j->records + 31) / 32, threads / 32), has = 0;
@@ -2998,10 +3640,10 @@ template <class K> static neo_status neo__bags_update_as(neo__cuda *d, const neo
         const int fours = neo__bags_rowwise_fours(*j, j->host_tables[t], j->host_rules[t]);
         has |= fours ? (unsigned)fours : 1u;
     }
-    NEO__CUDA_TRY(d, cudaMemsetAsync(j->longs, 0, sizeof *j->longs, d->stream));
+    NEO__TRY(neo__cuda_set(d, j->longs, 0, sizeof *j->longs));
     if (j->scratch) blocks = NEO__MIN(blocks, most);
     if (has & 1u)
-        NEO__LAUNCH((neo__bags_step_kernel<K>), blocks, threads,
+        NEO__CUDA_LAUNCH((neo__bags_step_kernel<K>), blocks, threads,
                     j->scratch ? 0 : bytes * (threads / 16), d->stream, *j);
     for (int fours = 4; fours <= NEO__BAGS_MOST_DIM / 4; fours *= 2)
         if (has & (unsigned)fours) neo__bags_launch_rowwise<K>(d, j, fours);
@@ -3009,7 +3651,7 @@ template <class K> static neo_status neo__bags_update_as(neo__cuda *d, const neo
     if (j->records <= NEO__JOB_LONG) return NEO_OK;
     blocks = neo__cuda_blocks(d, j->records, NEO__JOB_LONG);
     if (j->scratch) blocks = NEO__MIN(blocks, most);
-    NEO__LAUNCH((neo__bags_long_kernel<K>), blocks, NEO__BAGS_LONG_THREADS, j->scratch ? 0 : bytes,
+    NEO__CUDA_LAUNCH((neo__bags_long_kernel<K>), blocks, NEO__BAGS_LONG_THREADS, j->scratch ? 0 : bytes,
                 d->stream, *j);
     return neo__cuda_launched(d, "bags: update of long runs");
 }
@@ -3035,10 +3677,10 @@ static neo_status neo__bags_step_kept(neo_device *device, const neo__bags_job *j
     if (j->records == 0) return NEO_OK;
     const unsigned blocks = neo__cuda_blocks(d, j->records, NEO__BAGS_THREADS);
     if (j->wide)
-        NEO__LAUNCH((neo__bags_kept_records_kernel<uint64_t>), blocks, NEO__BAGS_THREADS, 0,
+        NEO__CUDA_LAUNCH((neo__bags_kept_records_kernel<uint64_t>), blocks, NEO__BAGS_THREADS, 0,
                     d->stream, *j);
     else
-        NEO__LAUNCH((neo__bags_kept_records_kernel<uint32_t>), blocks, NEO__BAGS_THREADS, 0,
+        NEO__CUDA_LAUNCH((neo__bags_kept_records_kernel<uint32_t>), blocks, NEO__BAGS_THREADS, 0,
                     d->stream, *j);
     NEO__TRY(neo__cuda_launched(d, "bags: kept records"));
     return neo__bags_update(device, j);
@@ -3098,23 +3740,24 @@ static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
 static neo_status neo__bags_find_slots(neo_device *device, const neo__bags_job *j, int by_value,
                                        int64_t *fresh) {
     neo__cuda *d = (neo__cuda *)device;
-    size_t bytes = j->temp_bytes;
     uint32_t count;
     NEO__TRY(neo__cuda_enter(d));
     *fresh = 0;
     if (j->records == 0) return NEO_OK;
-    NEO__CUDA_TRY(
-        d, cudaMemsetAsync(j->fresh, 0, (size_t)(j->records + 1) * sizeof *j->fresh, d->stream));
+    NEO__TRY(neo__cuda_set(d, j->fresh, 0, (size_t)(j->records + 1) * sizeof *j->fresh));
     const unsigned blocks = neo__cuda_blocks(d, j->records, NEO__BAGS_THREADS);
     if (j->wide)
-        NEO__LAUNCH((neo__bags_find_slots_kernel<uint64_t>), blocks, NEO__BAGS_THREADS, 0,
+        NEO__CUDA_LAUNCH((neo__bags_find_slots_kernel<uint64_t>), blocks, NEO__BAGS_THREADS, 0,
                     d->stream, *j, by_value);
     else
-        NEO__LAUNCH((neo__bags_find_slots_kernel<uint32_t>), blocks, NEO__BAGS_THREADS, 0,
+        NEO__CUDA_LAUNCH((neo__bags_find_slots_kernel<uint32_t>), blocks, NEO__BAGS_THREADS, 0,
                     d->stream, *j, by_value);
     NEO__TRY(neo__cuda_launched(d, "bags: slots"));
-    NEO__CUDA_TRY(d, cub::DeviceScan::ExclusiveSum(j->temp, bytes, (const uint32_t *)j->fresh,
-                                                   j->place, j->records + 1, d->stream));
+    NEO__ZERO(neo__cuda_scanning, scan);
+    scan.temp = j->temp, scan.bytes = j->temp_bytes;
+    scan.from = j->fresh, scan.to = j->place;
+    scan.count = j->records + 1;
+    NEO__TRY(neo__cuda_do(d, neo__cuda_scan_now, &scan, sizeof scan));
     NEO__TRY(neo__cuda_answer(d, j->place + j->records, sizeof count));
     memcpy(&count, d->answer, sizeof count);
     *fresh = count;
@@ -3126,10 +3769,10 @@ static neo_status neo__bags_give_slots(neo_device *device, const neo__bags_job *
     if (j->records == 0) return NEO_OK;
     const unsigned blocks = neo__cuda_blocks(d, j->records, NEO__BAGS_THREADS);
     if (j->wide)
-        NEO__LAUNCH((neo__bags_give_slots_kernel<uint64_t>), blocks, NEO__BAGS_THREADS, 0,
+        NEO__CUDA_LAUNCH((neo__bags_give_slots_kernel<uint64_t>), blocks, NEO__BAGS_THREADS, 0,
                     d->stream, *j, by_value);
     else
-        NEO__LAUNCH((neo__bags_give_slots_kernel<uint32_t>), blocks, NEO__BAGS_THREADS, 0,
+        NEO__CUDA_LAUNCH((neo__bags_give_slots_kernel<uint32_t>), blocks, NEO__BAGS_THREADS, 0,
                     d->stream, *j, by_value);
     return neo__cuda_launched(d, "bags: new slots");
 }
@@ -3137,7 +3780,7 @@ static neo_status neo__bags_hash_slots(neo_device *device, const neo__bags_job *
     neo__cuda *d = (neo__cuda *)device;
     NEO__TRY(neo__cuda_enter(d));
     if (j->slot_count == 0) return NEO_OK;
-    NEO__LAUNCH(neo__bags_hash_slots_kernel, neo__cuda_blocks(d, j->slot_count, NEO__BAGS_THREADS),
+    NEO__CUDA_LAUNCH(neo__bags_hash_slots_kernel, neo__cuda_blocks(d, j->slot_count, NEO__BAGS_THREADS),
                 NEO__BAGS_THREADS, 0, d->stream, *j);
     return neo__cuda_launched(d, "bags: hash");
 }
@@ -3165,7 +3808,7 @@ static neo_status neo__bags_squares(neo_device *device, const neo__bags_job *j, 
     neo__cuda *d = (neo__cuda *)device;
     NEO__TRY(neo__cuda_enter(d));
     if (count == 0) return NEO_OK;
-    NEO__LAUNCH(neo__bags_squares_kernel, neo__cuda_blocks(d, 16 * count, NEO__BAGS_THREADS),
+    NEO__CUDA_LAUNCH(neo__bags_squares_kernel, neo__cuda_blocks(d, 16 * count, NEO__BAGS_THREADS),
                 NEO__BAGS_THREADS, 0, d->stream, *j, first, count, out);
     return neo__cuda_launched(d, "bags: squares");
 }
@@ -3200,7 +3843,7 @@ static neo_status neo__bags_rows(neo_device *device, const neo__bags_job *j, int
     const size_t bytes = (size_t)j->scratch_floats * sizeof(float) * (threads / 16);
     unsigned blocks = neo__cuda_blocks(d, 16 * count, threads);
     if (j->scratch) blocks = NEO__MIN(blocks, most);
-    NEO__LAUNCH(neo__bags_rows_kernel, blocks, threads, j->scratch ? 0 : bytes, d->stream, *j,
+    NEO__CUDA_LAUNCH(neo__bags_rows_kernel, blocks, threads, j->scratch ? 0 : bytes, d->stream, *j,
                 table, first, count, rows, write);
     return neo__cuda_launched(d, "bags: rows");
 }
@@ -3251,7 +3894,7 @@ static neo_status neo__cuda_self_check(neo__cuda *d, const cudaDeviceProp *prop)
     NEO__CUDA_TRY(d, cudaMemcpyAsync(d->result + 256, d->answer, sizeof x, cudaMemcpyHostToDevice,
                                      d->stream));
     const float *from = (const float *)(const void *)(d->result + 256);
-    NEO__LAUNCH(neo__cuda_check_kernel, 1, 1, 0, d->stream, from, bad);
+    NEO__CUDA_LAUNCH(neo__cuda_check_kernel, 1, 1, 0, d->stream, from, bad);
     const cudaError_t error = cudaGetLastError();
 #if !defined(NEO_CUDA_ON_CPU)
     NEO__CHECK(error != cudaErrorNoKernelImageForDevice && error != cudaErrorUnsupportedPtxVersion,
@@ -3282,6 +3925,9 @@ static void neo__cuda_destroy(neo_device *device) {
     if (d->blas_work) (void)cudaFree(d->blas_work);
     if (d->result) (void)cudaFree(d->result);
     if (d->answer) (void)cudaFreeHost(d->answer);
+    if (d->send) (void)cudaFreeHost(d->send);
+    for (int i = 0; i < NEO__CUDA_SENDS; i++)
+        if (d->sent[i]) (void)cudaEventDestroy(d->sent[i]);
     if (d->stream) (void)cudaStreamDestroy(d->stream);
     (void)cudaGetLastError(); /* of a device that had failed */
     free(d->product);
@@ -3293,6 +3939,10 @@ static neo_status neo__cuda_take(neo__cuda *d) {
     NEO__CUDA_TRY(d, cudaMalloc((void **)&d->result, NEO__CUDA_RESULT_BYTES));
     NEO__CUDA_TRY(d, cudaHostAlloc((void **)&d->answer, NEO__CUDA_ANSWER_BYTES,
                                    cudaHostAllocDefault));
+    NEO__CUDA_TRY(d, cudaHostAlloc((void **)&d->send, (size_t)NEO__CUDA_SENDS * NEO__CUDA_SEND_BYTES,
+                                   cudaHostAllocDefault));
+    for (int i = 0; i < NEO__CUDA_SENDS; i++)
+        NEO__CUDA_TRY(d, cudaEventCreateWithFlags(&d->sent[i], cudaEventDisableTiming));
     NEO__CUDA_TRY(d, cudaMalloc((void **)&d->work, NEO__CUDA_WORK_BYTES));
     d->work_bytes = NEO__CUDA_WORK_BYTES;
     if (d->exact) return NEO_OK;
@@ -3316,6 +3966,7 @@ static void neo__cuda_table(neo_device *t) {
     t->copy = neo__cuda_copy;
     t->fill = neo__cuda_fill;
     t->synchronize = neo__cuda_synchronize;
+    t->counts = neo__graph_counts;
     t->gemm = neo__cuda_gemm;
     t->column_sums = neo__cuda_column_sums;
     t->activation = neo__cuda_activation;
@@ -3384,6 +4035,115 @@ NEO_API size_t neo_cuda_workspace_bytes(const neo_cuda_desc *desc) {
     const size_t own = NEO__CUDA_WORK_BYTES + NEO__CUDA_RESULT_BYTES;
     return desc && desc->exact ? own : own + NEO__CUDA_BLAS_BYTES;
 }
+
+static size_t neo__graph_copy_room(const neo_cuda_graph_desc *desc) {
+    const size_t bytes = desc && desc->copy_bytes ? desc->copy_bytes : NEO__GRAPH_COPY_BYTES;
+    return (bytes + 255) / 256 * 256;
+}
+static neo_status neo__graph_take(neo_cuda_graph *g) {
+    neo__cuda *d = g->d;
+    const unsigned pinned = cudaHostAllocDefault;
+    int whole = 1;
+    NEO__CUDA_TRY(d, cudaStreamCreateWithFlags(&g->copies, cudaStreamNonBlocking));
+    NEO__CUDA_TRY(d, cudaEventCreateWithFlags(&g->arrived, cudaEventDisableTiming));
+    NEO__CUDA_TRY(d, cudaEventCreateWithFlags(&g->done, cudaEventDisableTiming));
+    for (int i = 0; i < 2; i++) {
+        NEO__CUDA_TRY(d, cudaHostAlloc((void **)&g->pinned[i], g->copy_bytes, pinned));
+        NEO__CUDA_TRY(d, cudaMalloc((void **)&g->room[i], g->copy_bytes));
+        g->due[i] = (neo__graph_due *)calloc(NEO__GRAPH_DUES, sizeof *g->due[i]);
+        g->job[i] = (char *)calloc(1, NEO__GRAPH_JOB_BYTES);
+        g->count[i] = (neo__graph_count *)calloc(NEO__GRAPH_COUNTS, sizeof *g->count[i]);
+    }
+    NEO__CUDA_TRY(d, cudaMalloc((void **)&g->block, g->copy_bytes));
+    NEO__CUDA_TRY(d, cudaMalloc((void **)&g->answers, NEO__GRAPH_ANSWER_BYTES));
+    NEO__CUDA_TRY(d, cudaHostAlloc((void **)&g->answered, NEO__GRAPH_ANSWER_BYTES, pinned));
+    g->op = (neo__cuda_op *)calloc(NEO__GRAPH_OPS, sizeof *g->op);
+    g->arguments = (char *)calloc(1, NEO__GRAPH_ARGUMENT_BYTES);
+    for (int i = 0; i < 2; i++) whole = whole && g->due[i] && g->job[i] && g->count[i];
+    NEO__CHECK(whole && g->op && g->arguments, NEO_ERR_MEMORY,
+               "neo_cuda_graph_create: no memory for the notes of a step");
+    return NEO_OK;
+}
+NEO_API size_t neo_cuda_graph_bytes(const neo_cuda_graph_desc *desc) {
+    return 3 * neo__graph_copy_room(desc) + NEO__GRAPH_ANSWER_BYTES;
+}
+NEO_API neo_status neo_cuda_graph_create(neo_device *device, const neo_cuda_graph_desc *desc,
+                                         neo_cuda_graph **graph) {
+    NEO__CHECK(graph, NEO_ERR_ARG, "neo_cuda_graph_create: graph is NULL");
+    *graph = NULL;
+    NEO__CHECK(device, NEO_ERR_ARG, "neo_cuda_graph_create: device is NULL");
+    NEO__CHECK(device->destroy == neo__cuda_destroy, NEO_ERR_ARG,
+               "neo_cuda_graph_create: %s is no device of neo_cuda_device_create", device->name);
+    NEO__CHECK(!desc || desc->copy_bytes <= SIZE_MAX / 16, NEO_ERR_ARG,
+               "neo_cuda_graph_create: copy_bytes is %zu", desc ? desc->copy_bytes : 0);
+    neo__cuda *d = (neo__cuda *)device;
+    NEO__TRY(neo__cuda_enter(d));
+    neo_cuda_graph *g = (neo_cuda_graph *)calloc(1, sizeof *g);
+    NEO__CHECK(g, NEO_ERR_MEMORY, "neo_cuda_graph_create: no memory");
+    g->d = d;
+    g->copy_bytes = neo__graph_copy_room(desc);
+    neo_status status = neo__graph_take(g);
+    if (status == NEO_OK) *graph = g;
+    else neo_cuda_graph_destroy(g);
+    return status;
+}
+NEO_API void neo_cuda_graph_destroy(neo_cuda_graph *g) {
+    if (!g) return;
+    (void)cudaSetDevice(g->d->ordinal);
+    neo__graph_stop_recording(g);
+    if (g->d->launched == g) g->d->launched = NULL;
+    if (g->copies) (void)cudaStreamSynchronize(g->copies);
+    (void)cudaStreamSynchronize(g->d->stream);
+    for (int i = 0; i < NEO__GRAPH_TAPES; i++) neo__graph_drop(&g->tape[i]);
+    for (int i = 0; i < 2; i++) {
+        if (g->pinned[i]) (void)cudaFreeHost(g->pinned[i]);
+        if (g->room[i]) (void)cudaFree(g->room[i]);
+        free(g->due[i]);
+        free(g->job[i]);
+        free(g->count[i]);
+    }
+    if (g->block) (void)cudaFree(g->block);
+    if (g->answers) (void)cudaFree(g->answers);
+    if (g->answered) (void)cudaFreeHost(g->answered);
+    if (g->arrived) (void)cudaEventDestroy(g->arrived);
+    if (g->done) (void)cudaEventDestroy(g->done);
+    if (g->copies) (void)cudaStreamDestroy(g->copies);
+    (void)cudaGetLastError();
+    free(g->op);
+    free(g->arguments);
+    free(g);
+}
+NEO_API neo_status neo_cuda_graph_begin(neo_cuda_graph *g) {
+    NEO__CHECK(g, NEO_ERR_ARG, "neo_cuda_graph_begin: graph is NULL");
+    NEO__CHECK(!g->d->recording, NEO_ERR_STATE, "neo_cuda_graph_begin: %s is recording a step already",
+               g->d->device.name);
+    const neo_cuda_graph *other = g->d->launched;
+    NEO__CHECK(!other || other == g || !other->flying, NEO_ERR_STATE,
+               "neo_cuda_graph_begin: a step of another graph of %s has not been waited for", g->d->device.name);
+    NEO__TRY(neo__cuda_enter(g->d));
+    neo__graph_forget(g);
+    g->status = NEO_OK;
+    g->d->recording = g;
+    g->d->device.recording = 1;
+    return NEO_OK;
+}
+NEO_API neo_status neo_cuda_graph_end(neo_cuda_graph *g) {
+    NEO__CHECK(g, NEO_ERR_ARG, "neo_cuda_graph_end: graph is NULL");
+    NEO__CHECK(g->d->recording == g, NEO_ERR_STATE,
+               "neo_cuda_graph_end: no step is being recorded: neo_cuda_graph_begin, or an error, has ended it");
+    neo_status status = neo__cuda_enter(g->d);
+    if (status == NEO_OK) status = neo__graph_launch(g);
+    neo__graph_stop_recording(g);
+    if (status == NEO_OK) g->stats.steps++;
+    return status;
+}
+NEO_API neo_status neo_cuda_graph_wait(neo_cuda_graph *g) {
+    NEO__CHECK(g, NEO_ERR_ARG, "neo_cuda_graph_wait: graph is NULL");
+    NEO__CHECK(g->d->recording != g, NEO_ERR_STATE, "neo_cuda_graph_wait: a step is being recorded");
+    NEO__TRY(neo__cuda_enter(g->d));
+    return neo__graph_collect(g);
+}
+NEO_API neo_cuda_graph_stats neo_cuda_graph_get_stats(const neo_cuda_graph *g) { return g->stats; }
 #ifdef __cplusplus
 }
 #endif

@@ -26,7 +26,9 @@
                       device works alone. At 100 % the host is what a step waits for, or its calls wait for the device
      step.dlrm.busy   the step's calls, each timed alone, 20 in a row and one synchronization (so that launches overlap
                       with work), summed, over the step. An estimate of the share of a step in which the device
-                      works: too high where the host takes longer to launch a call than the device to do it */
+                      works: too high where the host takes longer to launch a call than the device to do it
+     step.dlrm.graph  the step as one CUDA graph (neo_cuda_graph_begin), as a trainer runs it: the host notes one step while the
+                      other computes; a round is a few steps and one wait. `.graph.busy`: as `.busy`, over this step */
 #include "bench.h"
 #include "../neo_cuda.cuh"
 
@@ -611,13 +613,25 @@ static void step(model *m, const batch *b) {
     }
     for (int i = 0; i < PHASES; i++) phase(m, b, i);
 }
-static uint64_t digest_of(neo_ctx *ctx) {
+static void graph_step(neo_cuda_graph *g, model *m, const batch *b) {
+    BENCH_OK(neo_cuda_graph_begin(g));
+    step(m, b);
+    BENCH_OK(neo_cuda_graph_end(g));
+}
+static uint64_t digest_of(neo_ctx *ctx, int graph) {
     model m;
     batch b[BATCHES];
     neo_state *state;
+    neo_cuda_graph *g = NULL;
+    if (graph) BENCH_OK(neo_cuda_graph_create(neo_ctx_device(ctx), NULL, &g));
     make_model(&m, ctx, bench.quick ? 12 : 100, bench.quick ? 30 : 1000);
     make_data(&m, ctx == cpu, b); /* to the device they come from the host */
-    for (int i = 0; i < (bench.quick ? 1 : 3); i++) step(&m, &b[i]);
+    for (int i = 0; i < (bench.quick ? 1 : 3); i++) {
+        if (g) graph_step(g, &m, &b[i]);
+        else step(&m, &b[i]);
+    }
+    if (g) BENCH_OK(neo_cuda_graph_wait(g));
+    neo_cuda_graph_destroy(g);
     BENCH_OK(neo_state_create(ctx, &state));
     BENCH_OK(neo_state_add_params(state, m.params));
     BENCH_OK(neo_state_add_optim(state, m.optim));
@@ -651,6 +665,28 @@ static double time_phases(model *m, const batch *b) {
     }
     return sum;
 }
+/* Steps as graphs; the median of a round's time per step. */
+static double measure_graph(model *m, int there, const batch *b) {
+    double t[ROUNDS];
+    neo_cuda_graph *g;
+    const neo_cuda_graph_desc desc = {there ? 0 : (size_t)m->samples * 1024};
+    BENCH_OK(neo_cuda_graph_create(neo_ctx_device(m->ctx), &desc, &g));
+    for (int i = 0; i < BATCHES; i++) graph_step(g, m, &b[i]);
+    BENCH_OK(neo_cuda_graph_wait(g));
+    for (int r = 0; r < rounds(); r++) {
+        int64_t start = neo_time_ns();
+        for (int i = 0; i < BATCHES; i++) graph_step(g, m, &b[i]);
+        BENCH_OK(neo_cuda_graph_wait(g));
+        t[r] = (double)(neo_time_ns() - start) / 1e9 / BATCHES;
+    }
+    const neo_cuda_graph_stats stats = neo_cuda_graph_get_stats(g);
+    if (stats.launches != stats.steps) bench_fail("step: a step is more than one graph");
+    neo_cuda_graph_destroy(g);
+    double median = bench_median(t, rounds());
+    bench_spread(t, rounds());
+    report(there ? "step.dlrm.graph" : "step.dlrm.graph.from_host", 1e3 * median, "ms", -1, NULL, 0);
+    return median;
+}
 static void measure_step(model *m, int there) {
     double t[ROUNDS * BATCHES], share[ROUNDS * BATCHES], busy[ROUNDS], calls;
     int n = rounds() * BATCHES;
@@ -669,17 +705,21 @@ static void measure_step(model *m, int there) {
     double part_of_calls = bench_median(share, n);
     bench_spread(share, n);
     report(there ? "step.dlrm.calls" : "step.dlrm.from_host.calls", part_of_calls, "percent", -1, NULL, 0);
-    for (int r = 0; there && r < rounds(); r++) busy[r] = 100 * time_phases(m, &b[r % BATCHES]) / median;
+    double graph = measure_graph(m, there, b);
+    for (int r = 0; there && r < rounds(); r++) busy[r] = 100 * time_phases(m, &b[r % BATCHES]);
     if (there) {
         double value = bench_median(busy, rounds());
         bench_spread(busy, rounds());
-        report("step.dlrm.busy", fmin(value, 100.0), "percent", -1, NULL, 0);
+        report("step.dlrm.busy", fmin(value / median, 100.0), "percent", -1, NULL, 0);
+        report("step.dlrm.graph.busy", fmin(value / graph, 100.0), "percent", -1, NULL, 0);
     }
     free_batches(m->ctx, there, b, BATCHES);
 }
 static void bench_step(void) {
     model m;
-    if (digest_of(cpu) != digest_of(exact)) bench_fail("step: the device's digest is not the CPU's");
+    const uint64_t digest = digest_of(cpu, 0);
+    if (digest_of(exact, 0) != digest) bench_fail("step: the device's digest is not the CPU's");
+    if (digest_of(exact, 1) != digest) bench_fail("step: the digest of steps as graphs is not the CPU's");
     make_model(&m, fast, bench.quick ? 12 : 16384, bench.quick ? 30 : INT64_MAX);
     measure_step(&m, 1);
     measure_step(&m, 0);

@@ -27,6 +27,51 @@ static inline neo_status device_open(const char *name, int exact, neo_device **d
                     "--device: this program was built without CUDA; `make cuda` builds one with it");
 #endif
 }
+/* A training step on a GPU as one launch: the calls between begin and end. A graph that is NULL (the CPU; --graph off)
+   leaves calls as they are. copy_bytes: of a batch. */
+#ifdef EXAMPLE_CUDA
+typedef neo_cuda_graph device_graph;
+#else
+typedef struct device_graph device_graph;
+#endif
+static inline neo_status graph_open(neo_device *device, size_t copy_bytes, device_graph **graph) {
+    *graph = NULL;
+#ifdef EXAMPLE_CUDA
+    neo_cuda_graph_desc desc = {copy_bytes};
+    if (device) return neo_cuda_graph_create(device, &desc, graph);
+#else
+    (void)device, (void)copy_bytes;
+#endif
+    return NEO_OK;
+}
+static inline neo_status graph_begin(device_graph *graph) {
+#ifdef EXAMPLE_CUDA
+    if (graph) return neo_cuda_graph_begin(graph);
+#endif
+    (void)graph;
+    return NEO_OK;
+}
+static inline neo_status graph_end(device_graph *graph) {
+#ifdef EXAMPLE_CUDA
+    if (graph) return neo_cuda_graph_end(graph);
+#endif
+    (void)graph;
+    return NEO_OK;
+}
+static inline neo_status graph_wait(device_graph *graph) {
+#ifdef EXAMPLE_CUDA
+    if (graph) return neo_cuda_graph_wait(graph);
+#endif
+    (void)graph;
+    return NEO_OK;
+}
+static inline void graph_close(device_graph *graph) {
+#ifdef EXAMPLE_CUDA
+    neo_cuda_graph_destroy(graph);
+#else
+    (void)graph;
+#endif
+}
 static inline void device_close(neo_device *device) {
 #ifdef EXAMPLE_CUDA
     neo_cuda_device_destroy(device);

@@ -41,7 +41,7 @@ enum { MAX_FILES = 64 };
 typedef struct options {
     char *data, *test, *format, *columns, *optimizer, *bottom, *top, *schedule;
     char *checkpoint, *load, *predict, *report, *log, *bad_lines;
-    char *plan, *save_plan, *dtype, *rows_dtype, *wire_forward, *wire_backward, *pipeline, *dense_shard, *device;
+    char *plan, *save_plan, *dtype, *rows_dtype, *wire_forward, *wire_backward, *pipeline, *dense_shard, *device, *graph;
     int64_t synthetic, epochs, batch, dim, threads, seed, repro_shards, row_buckets, every, rows, shuffle,
         log_every, auc_capacity, warmup, ranks, nodes, memory, micro_batches;
     double lr, weight_decay, eps, clip_norm;
@@ -80,6 +80,7 @@ static const struct option {
     {"bad-lines", 's', offsetof(options, bad_lines), "P", "error (stop; the default) or skip (and count)", 0},
     {"device", 's', offsetof(options, device), "NAME", "cpu (default), or cuda, cuda:1 ...: a GPU, with one rank", 0},
     {"exact", 'b', offsetof(options, exact), "", "on a GPU: matrix products with the bits of the CPU, slower", 0},
+    {"graph", 's', offsetof(options, graph), "G", "on a GPU: on (a step is one launch; the default) or off", 0},
     {"threads", 'i', offsetof(options, threads), "N", "of each rank; 0: all cores, shared among the ranks", 256},
     {"seed", 'i', offsetof(options, seed), "N", "of initial weights and shuffling", 1e15},
     {"repro-shards", 'i', offsetof(options, repro_shards), "V", "leaves of a batch, whose gradients add by a tree; at least the ranks (and 0: as many)", 4096},
@@ -170,6 +171,7 @@ static neo_status check_options(const options *o) {
     if (strcmp(o->pipeline, "on") && strcmp(o->pipeline, "off"))
         REFUSE("--pipeline %s: neither on nor off", o->pipeline);
     if (strcmp(o->dtype, "f32") && strcmp(o->dtype, "bf16")) REFUSE("--dtype %s: neither f32 nor bf16", o->dtype);
+    if (strcmp(o->graph, "on") && strcmp(o->graph, "off")) REFUSE("--graph %s: neither on nor off", o->graph);
     if (strcmp(o->bad_lines, "skip") && strcmp(o->bad_lines, "error"))
         REFUSE("--bad-lines %s: neither error nor skip", o->bad_lines);
     if (o->load && o->checkpoint && (o->resume || reads_only(o)))
@@ -249,7 +251,9 @@ typedef struct model {
     neo_schedule schedule;
     int pipeline, micro_batches; /* micro_batches: whose gradients make a step */
     int keeps, kept; /* keeps: the tables' gradients wait for the step; kept: batches that do */
-    neo_exact loss; /* sum of the batch */
+    device_graph *graph; /* or NULL */
+    neo_exact loss[2];   /* sums of this batch, and of the one before, which may still run on a GPU */
+    int turn;            /* which is this batch's */
     neo_ticket loss_ticket;
     /* the samples of this rank in one batch: B samples, D columns, F features, Z interactions */
     int64_t most_samples;
@@ -381,6 +385,8 @@ static neo_status create_dense(model *m, const options *o) {
     TRY(alloc_2d(m, width, &m->z, &m->dz));
     TRY(alloc_2d(m, 1, &m->logit, &m->dlogit));
     if (!neo_ctx_device(m->ctx)) return NEO_OK;
+    size_t batch = (size_t)m->most_samples * (size_t)(dense * 4 + 4 + features * 16); /* numbers, label, ids, offsets */
+    if (strcmp(o->graph, "on") == 0) TRY(graph_open(neo_ctx_device(m->ctx), batch + 65536 + (size_t)features * 1024, &m->graph));
     TRY(neo_tensor_alloc(m->ctx, NEO_F32, 2, (int64_t[]){m->most_samples, dense}, &m->dense_in));
     return neo_tensor_alloc(m->ctx, NEO_F32, 2, (int64_t[]){m->most_samples, 1}, &m->label);
 }
@@ -505,6 +511,7 @@ static neo_status create_tables(model *m, const options *o) {
 }
 
 static void destroy_model(model *m) {
+    graph_close(m->graph);
     neo_tensor *buffers[] = {&m->x, &m->e, &m->z, &m->logit, &m->dx, &m->de, &m->dz, &m->dlogit, &m->dense_in, &m->label};
     for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) neo_tensor_free(m->ctx, buffers[i]);
     neo_state_destroy(m->state);
@@ -555,8 +562,9 @@ static int cut_batch(const model *m, int64_t global_size, part *parts) {
 /* Forward and backward of the top MLP, and the loss. The gradients of all ranks begin to add up at its end. */
 static neo_status step_top(model *m, const neo_batch *batch, const part *parts, int count) {
     int64_t samples = batch->global_size ? batch->global_size : 1;
-    neo_loss_desc d = {.batch = samples * m->micro_batches, .sum = &m->loss};
-    neo_exact_zero(&m->loss);
+    neo_exact *loss = &m->loss[m->turn];
+    neo_loss_desc d = {.batch = samples * m->micro_batches, .sum = loss};
+    neo_exact_zero(loss);
     for (int k = 0; k < count; k++) {
         int64_t first = parts[k].first, n = parts[k].rows;
         neo_tensor z = neo_tensor_rows(m->z, first, n), dz = neo_tensor_rows(m->dz, first, n);
@@ -568,7 +576,7 @@ static neo_status step_top(model *m, const neo_batch *batch, const part *parts, 
         TRY(neo_fsdp_backward_end(m->dense, TOP));
     }
     if (neo_comm_size(m->comm) == 1) return NEO_OK;
-    return neo_comm_all_reduce(m->comm, NEO_REDUCE_SUM, &m->loss, &m->loss, sizeof m->loss / sizeof(int64_t), NEO_I64,
+    return neo_comm_all_reduce(m->comm, NEO_REDUCE_SUM, loss, loss, sizeof *loss / sizeof(int64_t), NEO_I64,
                                &m->loss_ticket); /* exact sums are integers: they add in any order */
 }
 
@@ -597,7 +605,7 @@ static neo_status end_tables(model *m, float lr) {
    those of the batches that lack are zeros. */
 static neo_status step_kept(model *m, float lr) {
     part parts[NEO_MAX_SUBTREES];
-    neo_exact loss = m->loss;
+    neo_exact loss = m->loss[m->turn];
     neo_batch none = {.dense = neo_tensor_2d(m->x.data, NEO_F32, 0, neo_schema_dense_count(m->schema)),
                       .label = neo_tensor_rows(m->logit, 0, 0)};
     none.dense.place = m->x.place;
@@ -608,11 +616,11 @@ static neo_status step_kept(model *m, float lr) {
         TRY(step_bottom(m, &none, parts, count));
     }
     m->kept = 0;
-    m->loss = loss;
+    m->loss[m->turn] = loss;
     return neo_fsdp_step_tables(m->dense, m->tables, lr);
 }
 
-/* One batch, and the step if it is the last of one; the sum of its losses, over all ranks, is left in m->loss. Between begin and end of the tables'
+/* One batch, and the step if it is the last of one; the sum of its losses, over all ranks, is left in m->loss[m->turn]. Between begin and end of the tables'
    calls rows travel: with a pipeline the bottom MLP and the reductions run meanwhile, and the ids of the next batch
    travel through the whole step. With --clip-norm or --micro-batches all gradients are there before a weight moves.
    next: NULL after the last batch of an epoch. */
@@ -869,36 +877,73 @@ static neo_status log_test(run *r) {
     return neo_jsonl_end(r->log);
 }
 
+/* A batch that trains; its loss is in m.loss[turn] when it is over. */
+typedef struct step_under_way {
+    int turn;
+    int64_t size, end; /* size 0: there is none; end: samples up to its last one */
+} step_under_way;
+
 /* r->next and where it stands: on all ranks, or on none. */
 static neo_status fetch(run *r) {
     r->position = neo_reader_position(r->train.reader);
     return agree(r->comm, neo_reader_next(r->train.reader, &r->next));
 }
 
+/* A batch whose loss is there; `turn` is where. */
+static void count_loss(run *r, neo_progress *bar, const step_under_way *s) {
+    const neo_exact *loss = &r->m.loss[s->turn];
+    neo_exact_merge(&r->loss, loss);
+    r->loss_samples += s->size;
+    r->samples += s->size;
+    neo_progress_update(bar, s->end, neo_exact_value(loss) / (double)s->size);
+}
+/* Waits for the batch that may still run on a GPU. */
+static neo_status finish_batch(run *r, neo_progress *bar, step_under_way *s) {
+    if (s->size == 0) return NEO_OK;
+    TRY(graph_wait(r->m.graph));
+    count_loss(r, bar, s);
+    s->size = 0;
+    return NEO_OK;
+}
+/* train_batch, and the outcome of this batch; with a graph that of the one before, and this one runs on a GPU while the
+   next is read and prepared. */
+static neo_status launch_batch(run *r, neo_progress *bar, neo_batch *batch, int last, int more, int64_t samples_before, float lr,
+                               step_under_way *s) {
+    r->m.turn = 1 - r->m.turn;
+    TRY(graph_begin(r->m.graph));
+    TRY(train_batch(&r->m, batch, more ? &r->next : NULL, last, lr));
+    TRY(graph_end(r->m.graph));
+    if (s->size) count_loss(r, bar, s);
+    *s = (step_under_way){r->m.turn, batch->global_size, samples_before + batch->first + batch->global_size};
+    return r->m.graph ? NEO_OK : finish_batch(r, bar, s);
+}
+
 static neo_status train_epoch(run *r, neo_progress *bar, int64_t samples_before) {
     int64_t started = neo_time_ns();
+    step_under_way s = {0};
     neo_status status = fetch(r);
     while (status == NEO_OK) {
         neo_batch batch = r->next;
         float lr = neo_schedule_lr(&r->m.schedule, r->step);
         status = fetch(r);
-        if (status != NEO_OK && status != NEO_END) return status;
+        if (status != NEO_OK && status != NEO_END) {
+            TRY(finish_batch(r, bar, &s)); /* its error comes first */
+            return status;
+        }
         int last = status == NEO_END || r->m.kept + 1 == r->m.micro_batches;
-        TRY(train_batch(&r->m, &batch, status == NEO_OK ? &r->next : NULL, last, lr));
-        neo_exact_merge(&r->loss, &r->m.loss);
-        r->loss_samples += batch.global_size;
-        r->samples += batch.global_size;
-        neo_progress_update(bar, samples_before + batch.first + batch.global_size,
-                            neo_exact_value(&r->m.loss) / (double)batch.global_size);
+        TRY(launch_batch(r, bar, &batch, last, status == NEO_OK, samples_before, lr, &s));
         if (!last) continue;
         r->step++;
-        if (r->o->every && r->step % r->o->every == 0) TRY(save(r));
-        if (r->step % r->o->log_every == 0) {
+        int saves = r->o->every && r->step % r->o->every == 0, logs = r->step % r->o->log_every == 0;
+        if (saves || logs) TRY(finish_batch(r, bar, &s));
+        if (saves) TRY(save(r));
+        if (logs) {
             r->train_ns += neo_time_ns() - started;
             started = neo_time_ns();
             TRY(log_point(r, (double)lr));
         }
     }
+    TRY(finish_batch(r, bar, &s));
     r->train_ns += neo_time_ns() - started;
     return status == NEO_END ? NEO_OK : status;
 }
@@ -1271,7 +1316,7 @@ static neo_status parse_job(int argc, char **argv, job *j, neo_comm_desc *desc) 
 }
 
 int main(int argc, char **argv) {
-    static job j = {.o = {.format = "criteo", .device = "cpu", .optimizer = "adagrad", .top = "64-1", .schedule = "constant",
+    static job j = {.o = {.format = "criteo", .device = "cpu", .graph = "on", .optimizer = "adagrad", .top = "64-1", .schedule = "constant",
                           .bad_lines = "error", .plan = "auto", .dtype = "f32", .rows_dtype = "f32", .wire_forward = "f32", .wire_backward = "f32",
                           .pipeline = "on", .dense_shard = "none", .epochs = 1, .batch = 128, .micro_batches = 1, .dim = 16, .ranks = 1, .nodes = 1,
                           .log_every = 100, .auc_capacity = 4194304, .lr = 0.01},

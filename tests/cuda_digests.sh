@@ -26,13 +26,15 @@ refused() {
     fi
 }
 
-# dlrm_agrees PROGRAM SAMPLES BATCH, gpt_agrees PROGRAM TEXT STEPS: optimizers, dtypes, leaves, norms, micro-batches.
+# dlrm_agrees PROGRAM SAMPLES BATCH, gpt_agrees PROGRAM TEXT STEPS: optimizers, dtypes, leaves, norms, micro-batches; steps
+# as graphs (dlrm's default) and not.
 dlrm_agrees() {
     model="--synthetic $2 --batch $3 --dim 8 --bottom 13-24-8 --top 24-1 --rows 300 --seed 3"
     while read -r options; do
         agree "$1" $model $options
     done <<END
---optimizer adagrad --repro-shards 1
+--optimizer adagrad --repro-shards 1 --graph off
+--optimizer adam --repro-shards 4 --schedule cosine --warmup 1
 --optimizer sgd --repro-shards 4 --rows-dtype bf16
 --optimizer adam --repro-shards 4 --clip-norm 0.05
 --optimizer adamw --rows-dtype f16 --weight-decay 0.01

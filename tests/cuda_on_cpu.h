@@ -15,7 +15,8 @@
    Streams    lazy queues: nothing runs until something waits for it. What events do not order runs
               in an order that the seed picks. Copies of pageable memory read it at once or late, as
               CUDA allows.
-   Graphs     capture (also of streams that join through events) makes a graph; a launch runs its
+   Graphs     capture (also of streams that join through events) makes a graph, and so do nodes that are added
+              (kernels, child graphs), which keep the bytes of their arguments until others are set; a launch runs its
               nodes in an order that its edges allow.
    Libraries  the functions of cub and cuBLASLt below, computed plainly; arguments are checked more
               strictly.
@@ -36,8 +37,8 @@
 
    CONTROLS (host, any time)
      neo_emu_set_order(seed)     0: natural order; else shuffles blocks, warps, lanes, streams,
-                                 graph nodes. Test programs add what NEO_EMU_SEED of the environment
-                                 says, to try others.
+                                 graph nodes. Until it is called: NEO_EMU_SEED of the environment, or 0; programs
+                                 that call it add what neo_emu_seed() says, to try others.
      neo_emu_set_memory(bytes)   device memory there is (2 GiB)
      neo_emu_set_device_count(n) 0: "no device"
      neo_emu_fail_after(n)       the n-th call from now (1 is the next) fails once; 0: never.
@@ -294,7 +295,11 @@ namespace neo_emu {
 
 typedef std::function<cudaError_t()> task;
 
-struct node { task run; std::vector<size_t> after; };
+struct node {
+    task run;
+    std::vector<size_t> after;
+    const void *kernel = nullptr;         /* of one that was added as a kernel node */
+};
 struct capture {
     cudaStreamCaptureMode mode;
     CUstream_st *origin;
@@ -329,7 +334,11 @@ struct CUstream_st {
     std::vector<size_t> after;            /* nodes of the capture that come before the next */
 };
 struct CUevent_st { unsigned flags; std::shared_ptr<neo_emu::event_data> data; };
-struct CUgraph_st { std::shared_ptr<std::vector<neo_emu::node>> nodes; };
+struct CUgraphNode_st { size_t number; };
+struct CUgraph_st {
+    std::shared_ptr<std::vector<neo_emu::node>> nodes;
+    std::vector<std::unique_ptr<CUgraphNode_st>> handles; /* of nodes that were added one by one */
+};
 struct CUgraphExec_st { std::shared_ptr<std::vector<neo_emu::node>> nodes; };
 
 namespace neo_emu {
@@ -357,10 +366,16 @@ struct state {
     std::set<void *> others;              /* graphs, cuBLASLt objects */
     std::vector<std::shared_ptr<capture>> captures;
     std::map<const void *, int> max_dynamic;
+    std::map<const void *, struct known_kernel *> known;
 };
 /* Never destroyed: exit handlers of others may still call. */
 inline state &g() {
-    static state *s = new state;
+    static state *s = [] {
+        const char *text = getenv("NEO_EMU_SEED");
+        state *made = new state;
+        made->seed = made->random = text ? strtoull(text, nullptr, 10) : 0;
+        return made;
+    }();
     return *s;
 }
 inline thread_local cudaError_t last_error = cudaSuccess;
@@ -1678,6 +1693,40 @@ template <class... P> struct launcher {
         (void)queue(std::forward<A>(values)...);
     }
 };
+/* CUDA finds the types of a kernel's parameters by the kernel; here it is made known before it is a node of a graph.
+   make: a launch with copies of what the parameters point to now. */
+struct known_kernel {
+    virtual ~known_kernel() {}
+    virtual task make(dim3 grid, dim3 block, size_t shared_bytes, void **values) = 0;
+};
+template <class... P> struct known_kernel_of : known_kernel {
+    const char *name;
+    void (*kernel)(P...);
+    template <size_t... I>
+    task copied(dim3 grid, dim3 block, size_t shared_bytes, void **values, std::index_sequence<I...>) {
+        typedef typename launcher<P...>::arguments arguments;
+        (void)values;
+        std::shared_ptr<arguments> a(
+            new arguments{kernel, {*static_cast<typename std::decay<P>::type *>(values[I])...}});
+        launch work{name, grid, block, shared_bytes, &launcher<P...>::invoke, a};
+        return [work, a]() -> cudaError_t {
+            cudaError_t e = check_arguments(work.name, a->values, std::index_sequence_for<P...>());
+            return e != cudaSuccess ? e : run_launch(work);
+        };
+    }
+    task make(dim3 grid, dim3 block, size_t shared_bytes, void **values) override {
+        return copied(grid, block, shared_bytes, values, std::index_sequence_for<P...>());
+    }
+};
+template <class... P> void know_kernel(const char *name, void (*kernel)(P...)) {
+    NEO_EMU_LOCK;
+    known_kernel *&k = g().known[(const void *)kernel];
+    if (k) return;
+    known_kernel_of<P...> *made = new known_kernel_of<P...>;
+    made->name = name;
+    made->kernel = kernel;
+    k = made;
+}
 template <class... P>
 launcher<P...> make_launcher(const char *name, void (*kernel)(P...), dim3 grid, dim3 block,
                              size_t shared_bytes, cudaStream_t stream) {
@@ -1688,6 +1737,7 @@ launcher<P...> make_launcher(const char *name, void (*kernel)(P...), dim3 grid, 
 
 #define NEO__LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                \
     neo_emu::make_launcher(#kernel, kernel, grid, block, shared_bytes, stream)(__VA_ARGS__)
+#define NEO__KNOW_KERNEL(kernel) neo_emu::know_kernel(#kernel, kernel)
 
 inline cudaError_t cudaGetLastError() {
     NEO_EMU_LOCK;
@@ -2218,8 +2268,86 @@ inline cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *pGraph
     if (c->invalid) return neo_emu::give(cudaErrorStreamCaptureInvalidated);
     c->invalid = true;                    /* for events that remember it */
     if (!all) return neo_emu::give(cudaErrorStreamCaptureUnjoined);
-    *pGraph = new CUgraph_st{std::make_shared<std::vector<neo_emu::node>>(std::move(c->nodes))};
+    *pGraph = new CUgraph_st{std::make_shared<std::vector<neo_emu::node>>(std::move(c->nodes)), {}};
     g.others.insert(*pGraph);
+    return cudaSuccess;
+}
+/* Graphs that are put together node by node. */
+inline cudaError_t cudaGraphCreate(cudaGraph_t *pGraph, unsigned int flags) {
+    NEO_EMU_ENTER(cudaErrorMemoryAllocation);
+    if (!pGraph || flags) return neo_emu::give(cudaErrorInvalidValue);
+    *pGraph = new CUgraph_st{std::make_shared<std::vector<neo_emu::node>>(), {}};
+    neo_emu::g().others.insert(*pGraph);
+    return cudaSuccess;
+}
+struct cudaKernelNodeParams {
+    void *func;
+    dim3 gridDim, blockDim;
+    unsigned int sharedMemBytes;
+    void **kernelParams, **extra;
+};
+namespace neo_emu {
+inline cudaError_t add_node(cudaGraphNode_t *out, cudaGraph_t graph, const cudaGraphNode_t *after, size_t count,
+                            node made) {
+    if (!out || !g().others.count(graph) || (count && !after)) return cudaErrorInvalidValue;
+    for (size_t i = 0; i < count; i++) {
+        bool mine = false;
+        for (auto &h : graph->handles) mine = mine || h.get() == after[i];
+        if (!mine) return cudaErrorInvalidValue;
+        made.after.push_back(after[i]->number);
+    }
+    graph->handles.emplace_back(new CUgraphNode_st{graph->nodes->size()});
+    graph->nodes->push_back(std::move(made));
+    *out = graph->handles.back().get();
+    return cudaSuccess;
+}
+/* The launch of a node, with copies of its arguments as they are now. */
+inline cudaError_t make_node(const cudaKernelNodeParams *p, node *made) {
+    if (!p || p->extra) return cudaErrorInvalidValue;
+    auto it = g().known.find(p->func);
+    if (it == g().known.end()) return cudaErrorInvalidDeviceFunction;
+    NEO_EMU_TRY(check_launch(p->func, p->gridDim, p->blockDim, p->sharedMemBytes));
+    made->run = it->second->make(p->gridDim, p->blockDim, p->sharedMemBytes, p->kernelParams);
+    made->kernel = p->func;
+    return cudaSuccess;
+}
+} // namespace neo_emu
+inline cudaError_t cudaGraphAddKernelNode(cudaGraphNode_t *pGraphNode, cudaGraph_t graph,
+                                          const cudaGraphNode_t *pDependencies, size_t numDependencies,
+                                          const cudaKernelNodeParams *pNodeParams) {
+    NEO_EMU_ENTER();
+    neo_emu::node made;
+    NEO_EMU_TRY(neo_emu::make_node(pNodeParams, &made));
+    return neo_emu::give(neo_emu::add_node(pGraphNode, graph, pDependencies, numDependencies, std::move(made)));
+}
+namespace neo_emu { inline cudaError_t run_graph(const std::vector<node> &nodes); }
+/* The child is copied. */
+inline cudaError_t cudaGraphAddChildGraphNode(cudaGraphNode_t *pGraphNode, cudaGraph_t graph,
+                                              const cudaGraphNode_t *pDependencies, size_t numDependencies,
+                                              cudaGraph_t childGraph) {
+    NEO_EMU_ENTER();
+    if (!neo_emu::g().others.count(childGraph)) return neo_emu::give(cudaErrorInvalidValue);
+    std::shared_ptr<std::vector<neo_emu::node>> child =
+        std::make_shared<std::vector<neo_emu::node>>(*childGraph->nodes);
+    neo_emu::node made;
+    made.run = [child] { return neo_emu::run_graph(*child); };
+    return neo_emu::give(neo_emu::add_node(pGraphNode, graph, pDependencies, numDependencies, std::move(made)));
+}
+/* For later launches; those that are on their way keep what they have. */
+inline cudaError_t cudaGraphExecKernelNodeSetParams(cudaGraphExec_t hGraphExec, cudaGraphNode_t node,
+                                                    const cudaKernelNodeParams *nodeParams) {
+    NEO_EMU_ENTER();
+    if (!neo_emu::g().others.count(hGraphExec) || !node || node->number >= hGraphExec->nodes->size())
+        return neo_emu::give(cudaErrorInvalidValue);
+    const neo_emu::node &old = (*hGraphExec->nodes)[node->number];
+    if (!nodeParams || !old.kernel || old.kernel != nodeParams->func) return neo_emu::give(cudaErrorInvalidValue);
+    neo_emu::node made;
+    NEO_EMU_TRY(neo_emu::make_node(nodeParams, &made));
+    made.after = old.after;
+    std::shared_ptr<std::vector<neo_emu::node>> nodes =
+        std::make_shared<std::vector<neo_emu::node>>(*hGraphExec->nodes);
+    (*nodes)[node->number] = std::move(made);
+    hGraphExec->nodes = nodes;
     return cudaSuccess;
 }
 inline cudaError_t cudaStreamIsCapturing(cudaStream_t stream,
@@ -2251,7 +2379,7 @@ inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t *pGraphExec, cudaGraph_t
     NEO_EMU_ENTER();
     if (!pGraphExec || !neo_emu::g().others.count(graph) || flags)
         return neo_emu::give(cudaErrorInvalidValue);
-    *pGraphExec = new CUgraphExec_st{graph->nodes};
+    *pGraphExec = new CUgraphExec_st{std::make_shared<std::vector<neo_emu::node>>(*graph->nodes)};
     neo_emu::g().others.insert(*pGraphExec);
     return cudaSuccess;
 }

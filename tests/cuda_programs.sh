@@ -22,7 +22,7 @@ if ! nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then
 fi
 
 head -c 60000 examples/data/shakespeare/input.txt >"$W/text"
-dlrm_agrees "$dlrm" 4000 250
+dlrm_agrees "$dlrm" 4100 250
 gpt_agrees "$gpt" "$W/text" 20
 agree "$dlrm" --synthetic 40000 --batch 2048 --dim 64 --bottom 13-512-256-64 --top 512-256-1 --repro-shards 8
 agree "$gpt" --data "$W/text" --steps 5 --layers 4 --heads 4 --width 256 --context 128 --batch 8 --sample 0
@@ -32,6 +32,8 @@ agree "$dlrm" --format adult --data examples/data/adult/adult.data --test exampl
 for program in "$dlrm --synthetic 4000" "$gpt --data $W/text --steps 20 --sample 0"; do
     same "$program: two runs" "$(digest $program --device cuda)" "$(digest $program --device cuda)"
 done
+same "dlrm with cuBLASLt's products, as graphs and not" "$(digest $dlrm --synthetic 4100 --device cuda)" \
+    "$(digest $dlrm --synthetic 4100 --device cuda --graph off)"
 refused "a GPU that is not there" "ordinal is 99" "$dlrm" --synthetic 60 --device cuda:99
 
 if have compute-sanitizer; then

@@ -8,7 +8,7 @@ log=$B/tmp/cuda.log
 mkdir -p "$B/tmp"
 
 found=0
-for source in tests/test_device.c tests/test_cuda_*.cpp; do
+for source in tests/test_device*.c tests/test_cuda_*.cpp; do
     [ "$source" = tests/test_cuda_on_cpu.cpp ] && continue # it is run by itself
     program=$(basename "$source")
     program=$B/tests/${program%.c*}
@@ -24,6 +24,14 @@ for source in tests/test_device.c tests/test_cuda_*.cpp; do
     done
 done
 [ $found = 1 ] || skip "tests of neo_cuda.cuh: there is no C++ compiler"
+
+# What a recorded step would not have: in neo_cuda.cuh launches are NEO__CUDA_LAUNCH, fills neo__cuda_set.
+count() { grep -cE "(^|[^A-Z_])$1" neo_cuda.cuh; }
+if [ "$(count 'NEO__LAUNCH\(') $(count '<<<') $(count 'cudaMemsetAsync\(')" = '2 1 3' ]; then
+    pass
+else
+    fail "neo_cuda.cuh: a launch or a fill that neo_cuda_graph_begin does not see: use NEO__CUDA_LAUNCH, neo__cuda_set"
+fi
 
 # nvcc takes the kernels too, for one architecture and not optimized; `make cuda` is the whole of it.
 if have "${NVCC:-nvcc}"; then

@@ -21,16 +21,17 @@ if [ -x "$bench" ]; then
         fail "the bench: $(cat "$W/out" "$W/err" | grep -v '^bench [a-z_]*\.' | tail -3)"
     fi
     for name in copy bags.forward.uniform.d128 bags.backward.uniform.d128 bags.backward.zipf.d16.f16 layer_norm.backward \
-        gemm.exact.nn.4096x4096x4096 gemm.cublaslt.tn.256x512x2048 attention.backward adam.1e8 step.dlrm step.dlrm.busy; do
+        gemm.exact.nn.4096x4096x4096 gemm.cublaslt.tn.256x512x2048 attention.backward adam.1e8 step.dlrm step.dlrm.busy step.dlrm.graph; do
         if grep -qE "^bench $name[^ ]* value=[0-9.e+-]+ unit=" "$W/out"; then pass; else fail "the bench has no line $name"; fi
     done
     if [ "$(ls "$W")" = "err
 out" ]; then pass; else fail "the quick bench wrote files: $(ls "$W" | tr '\n' ' ')"; fi
     if grep -q 'ceiling=[0-9]' "$W/out"; then fail "the quick bench shows shares of a ceiling"; else pass; fi
 
-    dlrm_agrees "$B/tests/emulated_dlrm" 60 20
+    dlrm_agrees "$B/tests/emulated_dlrm" 67 20
     head -c 4000 examples/data/shakespeare/input.txt >"$W/text"
     gpt_agrees "$B/tests/emulated_gpt" "$W/text" 2
+    refused "a graph, perhaps" "neither on nor off" "$B/tests/emulated_dlrm" --synthetic 60 --graph perhaps
     refused "a GPU that is not there" "ordinal is 9" "$B/tests/emulated_dlrm" --synthetic 60 --device cuda:9
 else
     skip "a GPU on the processor: there is no C++ compiler"

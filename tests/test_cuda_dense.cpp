@@ -222,6 +222,77 @@ static void test_fault(void) {
 #endif
 }
 
+/* Whatever fails while steps are recorded, made into graphs and launched, there is a status, nothing stays behind, and
+   the device is as good as before. */
+#ifdef NEO_CUDA_ON_CPU
+static neo_status graph_steps(neo_device *d, float *x, float *result) {
+    const neo_cuda_graph_desc desc = {4096};
+    neo_cuda_graph *g;
+    neo__gemm_call c;
+    float one[64];
+    memset(&c, 0, sizeof c);
+    c.m = c.n = c.k = 64;
+    c.a = x, c.b = x, c.c = x + 4096;
+    c.a_row = c.b_k = c.c_row = 64;
+    c.a_k = c.b_col = 1;
+    for (int i = 0; i < 64; i++) one[i] = 1.0f;
+    NEO__TRY(neo_cuda_graph_create(d, &desc, &g));
+    neo_status status = NEO_OK;
+    for (int step = 0; step < 3 && status == NEO_OK; step++) {
+        status = neo_cuda_graph_begin(g);
+        for (int i = 0; i < 64 && status == NEO_OK; i++) {
+            one[0] = (float)(step + 1);
+            status = d->copy(d, x + 64 * i, NEO_DEVICE, one, NEO_HOST, sizeof one);
+        }
+        if (status == NEO_OK) status = d->gemm(d, &c);
+        if (status == NEO_OK) status = neo_cuda_graph_end(g);
+    }
+    if (status == NEO_OK) status = neo_cuda_graph_wait(g);
+    if (status == NEO_OK) status = d->copy(d, result, NEO_HOST, x + 4096, NEO_DEVICE, sizeof *result);
+    neo_cuda_graph_destroy(g);
+    return status;
+}
+#endif
+static void test_graph_fails(void) {
+#ifdef NEO_CUDA_ON_CPU
+    neo_device *d = device_make(0);
+    float *x = (float *)d->alloc(d, 2 * 4096 * sizeof *x), result = 0.0f;
+    REQUIRE(x);
+    CHECK_OK(graph_steps(d, x, &result)); /* what cuBLASLt says of a shape is remembered */
+    CHECK(result == 3.0f * 3.0f + 63.0f * 3.0f);
+    const size_t bytes = neo_emu_live_bytes(), pinned = neo_emu_live_pinned(), objects = neo_emu_live_objects();
+    const neo_cuda_graph_desc desc = {5000};
+    neo_cuda_graph *g = NULL;
+    CHECK_OK(neo_cuda_graph_create(d, &desc, &g));
+    CHECK_INT(neo_emu_live_bytes() - bytes, neo_cuda_graph_bytes(&desc));
+    neo_cuda_graph_destroy(g);
+    int failures = 0, unseen = 0;
+    for (long n = 1;; n++) {
+        result = 0.0f;
+        neo_emu_fail_after(n);
+        neo_status status = graph_steps(d, x, &result);
+        const int failed = neo_emu_failed();
+        neo_emu_fail_after(0);
+        neo_emu_reset();
+        CHECK_INT(neo_emu_live_bytes(), bytes);
+        CHECK_INT(neo_emu_live_pinned(), pinned);
+        CHECK_INT(neo_emu_live_objects(), objects);
+        if (status == NEO_OK) CHECK(result == 3.0f * 3.0f + 63.0f * 3.0f);
+        if (!failed) break;
+        failures++;
+        unseen += status == NEO_OK;
+        CHECK(status == NEO_OK || status == NEO_ERR_MEMORY || status == NEO_ERR_DEVICE);
+        CHECK(!((neo__cuda *)d)->failed);
+    }
+    CHECK(failures > 30);
+    CHECK_INT(unseen, 3); /* calls of neo_cuda_graph_destroy, which has no status */
+    d->free(d, x, 0);
+    neo_cuda_device_destroy(d);
+#else
+    SKIP("faults are injected by the emulation");
+#endif
+}
+
 /* ---- elements ---- */
 static void fill_edges(float *x, int64_t n) {
     static const float edge[] = {0.0f, -0.0f, 1e-40f, -1e-40f, 1e30f, -1e30f, 88.0f, -88.0f, 16.0f, -16.0f, 0.6f, -3.0f,
@@ -1051,6 +1122,7 @@ int main(void) {
     cpu = test_ctx(1, NEO_ISA_BEST, 1);
     gpu = device_make(1);
     RUN(test_memory);
+    RUN(test_graph_fails);
     RUN(test_elements);
     RUN(test_blend);
     RUN(test_activation);

@@ -17,6 +17,7 @@
     type *name = reinterpret_cast<type *>(neo__dynamic)
 #define NEO__LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                \
     kernel<<<grid, block, shared_bytes, stream>>>(__VA_ARGS__)
+#define NEO__KNOW_KERNEL(kernel) ((void)0)
 #else
 #include "cuda_on_cpu.h"
 #define EMULATED 1
@@ -575,6 +576,64 @@ static void test_graphs() {
         CUDA_OK(cudaGraphExecDestroy(exec));
         for (cudaEvent_t e : {fork, join}) CUDA_OK(cudaEventDestroy(e));
         for (cudaStream_t k : {s, side}) CUDA_OK(cudaStreamDestroy(k));
+    }
+}
+/* Nodes that are added keep the bytes that their arguments had then, until others are set: a graph that is launched
+   again without them computes what a former step asked for. */
+static void test_graph_nodes() {
+    FOR_SEEDS {
+        const int n = 128;
+        device<int> a(std::vector<int>((size_t)n, 1)), out((size_t)n);
+        cudaStream_t s;
+        cudaGraph_t graph = nullptr, part = nullptr;
+        cudaGraphExec_t exec;
+        cudaGraphNode_t node[3];
+        int step = 10, count = n;
+        int *to = a.p, *sum = out.p;
+        void *values[] = {&to, &count, &step}, *sums[] = {&to, &to, &sum, &count};
+        cudaKernelNodeParams params = {}, last = {};
+        CUDA_OK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+        CUDA_OK(cudaGraphCreate(&graph, 0));
+        params.func = (void *)(void (*)(int *, int, int))add;
+        params.gridDim = dim3(2), params.blockDim = dim3(64);
+        params.kernelParams = values;
+#ifdef EMULATED
+        if (seed == 0)
+            CUDA_IS(cudaGraphAddKernelNode(&node[0], graph, nullptr, 0, &params), cudaErrorInvalidDeviceFunction);
+#endif
+        NEO__KNOW_KERNEL(add);
+        NEO__KNOW_KERNEL(sum_into);
+        CUDA_OK(cudaGraphAddKernelNode(&node[0], graph, nullptr, 0, &params));
+        CUDA_OK(cudaStreamBeginCapture(s, cudaStreamCaptureModeRelaxed));
+        NEO__LAUNCH(add, 2, 64, 0, s, a.p, n, 100);
+        CUDA_OK(cudaStreamEndCapture(s, &part));
+        CUDA_OK(cudaGraphAddChildGraphNode(&node[1], graph, &node[0], 1, part));
+        CUDA_OK(cudaGraphDestroy(part));
+        last = params;
+        last.func = (void *)(void (*)(const int *, const int *, int *, int))sum_into;
+        last.gridDim = dim3(1), last.blockDim = dim3(n);
+        last.kernelParams = sums;
+        CUDA_OK(cudaGraphAddKernelNode(&node[2], graph, &node[1], 1, &last));
+        CUDA_OK(cudaGraphInstantiate(&exec, graph, 0));
+        int want = 1;
+        for (step = 11; step <= 13; step++) { /* nobody sets it */
+            CUDA_OK(cudaGraphLaunch(exec, s));
+            want += 110;
+        }
+        CUDA_OK(cudaGraphExecKernelNodeSetParams(exec, node[0], &params));
+        CUDA_OK(cudaGraphLaunch(exec, s)); /* with 14, */
+        step = 50;
+        CUDA_OK(cudaGraphExecKernelNodeSetParams(exec, node[0], &params)); /* which the launch before keeps */
+        CUDA_OK(cudaGraphLaunch(exec, s));
+        want += 114 + 150;
+        CUDA_OK(cudaStreamSynchronize(s));
+        for (int v : a.host()) CHECK_INT(v, want);
+        for (int v : out.host()) CHECK_INT(v, want + 1000 * want);
+        CUDA_IS(cudaGraphExecKernelNodeSetParams(exec, node[1], &params), cudaErrorInvalidValue); /* a child graph */
+        CUDA_IS(cudaGraphExecKernelNodeSetParams(exec, node[2], &params), cudaErrorInvalidValue); /* another kernel */
+        CUDA_OK(cudaGraphExecDestroy(exec));
+        CUDA_OK(cudaGraphDestroy(graph));
+        CUDA_OK(cudaStreamDestroy(s));
     }
 }
 static void test_capture_errors() {
@@ -1567,6 +1626,7 @@ int main(void) {
     RUN(test_legacy_stream);
     RUN(test_copies);
     RUN(test_graphs);
+    RUN(test_graph_nodes);
     RUN(test_capture_errors);
     RUN(test_limits);
     RUN(test_device_queries);

@@ -60,9 +60,9 @@ for file in "$W"/*.c "$W"/*.c++ "$W"/*.cpp; do
         if grep -q 'NEO_IMPLEMENTATION' "$file"; then # a neo.c: as it stands
             cp "$file" "$W/block.c"
         else
-            { echo '#define NEO_IMPLEMENTATION'; echo '#include "neo.h"'; cat "$file"; } >"$W/block.c"
+            { echo '#define NEO_IMPLEMENTATION'; echo '#include "neo_cuda.cuh"'; cat "$file"; } >"$W/block.c"
         fi
-        { echo '#define NEO_IMPLEMENTATION'; echo '#include "neo.h"'; echo 'int body(void);'; echo 'int body(void) {'
+        { echo '#define NEO_IMPLEMENTATION'; echo '#include "neo_cuda.cuh"'; echo 'int body(void);'; echo 'int body(void) {'
             cat "$file"; echo 'return 0; }'; } >"$W/body.c"
         if (cd "$W" && $build -I. -c -o block.o block.c) >"$W/log" 2>&1 ||
             (cd "$W" && $build -I. -c -o block.o body.c) >"$W/log2" 2>&1; then
