@@ -151,7 +151,8 @@ test-programs: $(programs) $(fuzzers) $(helpers)
 
 # Under AddressSanitizer, which the emulation of the device's memory works with.
 watched  = -O0 -g -Wall -Wextra -DNEO_NO_SIMD -I. -fsanitize=address -fno-omit-frame-pointer
-emulated = $(CXX) -std=c++17 $(watched) -ffp-contract=off -DNEO_CUDA_ON_CPU -Itests
+# (Rights to the device's pages come and go with every call: of little work memory that is quick.)
+emulated = $(CXX) -std=c++17 $(watched) -ffp-contract=off -DNEO_CUDA_ON_CPU '-DNEO__CUDA_WORK_BYTES=((size_t)1 << 20)' -Itests
 $(cuda_cpp): $(B)/tests/%: tests/%.cpp tests/cuda_on_cpu.h $(test_headers) neo_cuda.cuh neo.h | $(B)/tests
 	$(emulated) -o $@ $< -pthread
 $(B)/tests/emulated_cuda.o: examples/neo_cuda.cu tests/cuda_on_cpu.h neo_cuda.cuh neo.h | $(B)/tests

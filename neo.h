@@ -1971,6 +1971,36 @@ NEO__UNUSED static neo_status neo__no_data(const char *function, const char *nam
     return neo_fail(NEO_ERR_STATE, "%s: %s has no data, %s", function, name, t.absent);
 }
 
+/* ---- what ranks need of their devices ---- */
+/* out [n] = the tree over `count` pieces of n elements, of which piece i is a subtree of leaves[i] leaves: pieces
+   are pushed on a stack one by one, where two of equal size merge, below op above, rounded to dtype; what is
+   left folds from the top. Pieces and leaves are host arrays of addresses of one device; out may be a piece. */
+enum { NEO__COMBINE_PIECES = 256, NEO__COMBINE_STACK = 16 }; /* most pieces; leaves <= 4096: 13 subtrees can wait */
+typedef struct neo__combine_call {
+    neo_dtype dtype;
+    int reduce; /* 0: sum, 1: max, 2: min; a NaN wins */
+    int count;
+    const void *const *piece;
+    const int *leaves;
+    void *out;
+    int64_t n;
+} neo__combine_call;
+#ifdef __cplusplus
+extern "C" {
+#endif
+/* Host memory that the context's device copies fast; as neo_alloc without a device. */
+NEO_API void *neo__pinned_alloc(neo_ctx *ctx, size_t bytes);
+NEO_API void neo__pinned_free(neo_ctx *ctx, void *p, size_t bytes);
+/* From any thread, of a context with a device; what they read must be there (neo_ctx_synchronize), and what they
+   write is on return. move: memory of the host or of any device of the process; of no bytes: the device is only
+   made the thread's current one. */
+NEO_API neo_status neo__device_move(neo_ctx *ctx, void *to, const void *from, size_t bytes);
+NEO_API neo_status neo__device_combine(neo_ctx *ctx, const neo__combine_call *call);
+NEO_API void neo__device_destroy(neo_device *device); /* NULL is allowed */
+#ifdef __cplusplus
+}
+#endif
+
 /* The highest bit in which the numbers of two leaves differ: the level of the tree at which they join. */
 NEO__EVERYWHERE NEO__INLINE int neo__tree_level(int64_t a, int64_t b) {
     return 63 - __builtin_clzll((uint64_t)(a ^ b));
@@ -2743,6 +2773,9 @@ struct neo_device {
                        neo_place from_place, size_t bytes);
     neo_status (*fill)(neo_device *d, void *to, int byte, size_t bytes);
     neo_status (*synchronize)(neo_device *d);
+    /* From any thread, beside all other calls: see neo__device_move. */
+    neo_status (*move)(neo_device *d, void *to, const void *from, size_t bytes);
+    neo_status (*combine)(neo_device *d, const neo__combine_call *call);
     /* Dense operations. */
     neo_status (*gemm)(neo_device *d, const neo__gemm_call *call);
     neo_status (*column_sums)(neo_device *d, const neo__column_sums_call *call);
@@ -3226,6 +3259,34 @@ static void neo__data_free(neo_ctx *ctx, void *p, size_t bytes) {
     ctx->device->free(ctx->device, p, bytes);
     __atomic_fetch_sub(&ctx->bytes, bytes, __ATOMIC_RELAXED);
     __atomic_fetch_sub(&ctx->device_bytes, bytes, __ATOMIC_RELAXED);
+}
+NEO_API void *neo__pinned_alloc(neo_ctx *ctx, size_t bytes) {
+    if (!ctx->device) return neo_alloc(ctx, bytes);
+    if (bytes > SIZE_MAX / 2) return NULL;
+    void *p = ctx->device->host_alloc(ctx->device, bytes);
+    if (p) neo__count_alloc(ctx, bytes);
+    return p;
+}
+NEO_API void neo__pinned_free(neo_ctx *ctx, void *p, size_t bytes) {
+    if (!ctx->device) {
+        neo_free(ctx, p, bytes);
+        return;
+    }
+    if (!p) return;
+    ctx->device->host_free(ctx->device, p, bytes);
+    __atomic_fetch_sub(&ctx->bytes, bytes, __ATOMIC_RELAXED);
+}
+NEO_API neo_status neo__device_move(neo_ctx *ctx, void *to, const void *from, size_t bytes) {
+    return ctx->device->move(ctx->device, to, from, bytes);
+}
+NEO_API neo_status neo__device_combine(neo_ctx *ctx, const neo__combine_call *call) {
+    NEO__CHECK(call->count <= NEO__COMBINE_PIECES, NEO_ERR_UNSUPPORTED,
+               "a sum of %d subtrees of leaves on devices, which add up to %d (give fewer repro_shards)",
+               call->count, (int)NEO__COMBINE_PIECES);
+    return ctx->device->combine(ctx->device, call);
+}
+NEO_API void neo__device_destroy(neo_device *device) {
+    if (device) device->destroy(device);
 }
 NEO__INLINE neo_place neo__ctx_place(const neo_ctx *ctx) {
     return ctx && ctx->device ? NEO_DEVICE : NEO_HOST;

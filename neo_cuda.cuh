@@ -135,6 +135,7 @@ typedef struct neo__cuda {
     int ordinal, exact;
     int processors; /* streaming multiprocessors */
     cudaStream_t stream;
+    cudaStream_t exchange; /* of what ranks exchange: see neo__cuda_move */
     cublasLtHandle_t blas;
     char *work;        /* device memory for a call, work_bytes of it: see neo__cuda_reserve */
     size_t work_bytes;
@@ -438,6 +439,108 @@ static neo_status neo__cuda_tree_sum(neo_device *device, const neo_tensor *parts
         if (last) break;
     }
     return NEO_OK;
+}
+
+/* ---- what ranks exchange: on a stream of its own, so that it runs beside the work above; done on return ---- */
+static neo_status neo__cuda_exchanged(neo__cuda *d, const char *what) {
+    const cudaError_t error = cudaStreamSynchronize(d->exchange);
+    return error == cudaSuccess ? NEO_OK : neo__cuda_fail(d, error, what);
+}
+static neo_status neo__cuda_move(neo_device *device, void *to, const void *from, size_t bytes) {
+    neo__cuda *d = (neo__cuda *)device;
+    NEO__TRY(neo__cuda_enter(d));
+    if (bytes == 0) return NEO_OK;
+    NEO__CUDA_TRY(d, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, d->exchange));
+    return neo__cuda_exchanged(d, "a copy between ranks");
+}
+
+/* x op y, in the arithmetic of neo__merge (neo_comm.h). */
+template <class T> static __device__ T neo__cuda_merge_integer(int reduce, T x, T y) {
+    if (reduce == 0) return (T)((unsigned long long)x + (unsigned long long)y);
+    return reduce == 1 ? (x > y ? x : y) : (x < y ? x : y);
+}
+static __device__ float neo__cuda_merge_float(int reduce, float x, float y) {
+    if (reduce == 0) return __fadd_rn(x, y);
+    return (reduce == 1 ? y > x : y < x) || y != y ? y : x;
+}
+/* A number as it lies in memory, of dtype D. */
+template <int D> struct neo__cuda_number;
+#define NEO__CUDA_INTEGER(D, type)                                                                 \
+    template <> struct neo__cuda_number<D> {                                                       \
+        typedef type at;                                                                           \
+        static __device__ at merge(int reduce, at x, at y) {                                       \
+            return neo__cuda_merge_integer(reduce, x, y);                                          \
+        }                                                                                          \
+    };
+#define NEO__CUDA_FLOAT(D, type, decode, encode)                                                   \
+    template <> struct neo__cuda_number<D> {                                                       \
+        typedef type at;                                                                           \
+        static __device__ at merge(int reduce, at x, at y) {                                       \
+            return encode(neo__cuda_merge_float(reduce, decode(x), decode(y)));                    \
+        }                                                                                          \
+    };
+NEO__CUDA_INTEGER(NEO_I8, int8_t)
+NEO__CUDA_INTEGER(NEO_U8, uint8_t)
+NEO__CUDA_INTEGER(NEO_I32, int32_t)
+NEO__CUDA_INTEGER(NEO_I64, int64_t)
+NEO__CUDA_FLOAT(NEO_F32, float, (float), (float))
+NEO__CUDA_FLOAT(NEO_F16, uint16_t, neo__f32_from_f16, neo__f16_from_f32)
+NEO__CUDA_FLOAT(NEO_BF16, uint16_t, neo__f32_from_bf16, neo__bf16_from_f32)
+#undef NEO__CUDA_INTEGER
+#undef NEO__CUDA_FLOAT
+
+template <int D> struct neo__cuda_combine_job {
+    typedef typename neo__cuda_number<D>::at number;
+    const number *piece[NEO__COMBINE_PIECES];
+    int16_t leaves[NEO__COMBINE_PIECES];
+    int count, reduce;
+    number *out;
+    template <int W> __device__ void at(int64_t i) const {
+        number sum[NEO__COMBINE_STACK];
+        int held[NEO__COMBINE_STACK], depth = 0;
+        for (int p = 0; p < count; p++) {
+            number top = piece[p][i];
+            int mine = leaves[p];
+            for (; depth > 0 && held[depth - 1] == mine; mine *= 2, depth--)
+                top = neo__cuda_number<D>::merge(reduce, sum[depth - 1], top);
+            sum[depth] = top;
+            held[depth++] = mine;
+        }
+        for (; depth > 1; depth--)
+            sum[depth - 2] = neo__cuda_number<D>::merge(reduce, sum[depth - 2], sum[depth - 1]);
+        out[i] = sum[0];
+    }
+};
+template <int D> static neo_status neo__cuda_combine_as(neo__cuda *d, const neo__combine_call *call) {
+    neo__cuda_combine_job<D> job;
+    job.count = call->count;
+    job.reduce = call->reduce;
+    job.out = (typename neo__cuda_number<D>::at *)call->out;
+    for (int p = 0; p < call->count; p++) {
+        job.piece[p] = (const typename neo__cuda_number<D>::at *)call->piece[p];
+        job.leaves[p] = (int16_t)call->leaves[p];
+    }
+    NEO__LAUNCH((neo__cuda_each_kernel<neo__cuda_combine_job<D>, 1>),
+                neo__cuda_blocks(d, call->n, NEO__CUDA_THREADS), NEO__CUDA_THREADS, 0, d->exchange, job,
+                call->n);
+    return neo__cuda_launched(d, "combine");
+}
+static neo_status neo__cuda_combine(neo_device *device, const neo__combine_call *call) {
+    neo__cuda *d = (neo__cuda *)device;
+    neo_status status = NEO_ERR_UNSUPPORTED;
+    NEO__TRY(neo__cuda_enter(d));
+    if (call->n == 0) return NEO_OK;
+    switch (call->dtype) {
+    case NEO_F32: status = neo__cuda_combine_as<NEO_F32>(d, call); break;
+    case NEO_F16: status = neo__cuda_combine_as<NEO_F16>(d, call); break;
+    case NEO_BF16: status = neo__cuda_combine_as<NEO_BF16>(d, call); break;
+    case NEO_I8: status = neo__cuda_combine_as<NEO_I8>(d, call); break;
+    case NEO_U8: status = neo__cuda_combine_as<NEO_U8>(d, call); break;
+    case NEO_I32: status = neo__cuda_combine_as<NEO_I32>(d, call); break;
+    case NEO_I64: status = neo__cuda_combine_as<NEO_I64>(d, call); break;
+    default: return neo_fail(status, "%s: no reduction of %s", d->device.name, neo_dtype_name(call->dtype));
+    }
+    return status == NEO_OK ? neo__cuda_exchanged(d, "a sum over ranks") : status;
 }
 
 /* ---- >>cuda-tile ----
@@ -3283,6 +3386,7 @@ static void neo__cuda_destroy(neo_device *device) {
     if (d->result) (void)cudaFree(d->result);
     if (d->answer) (void)cudaFreeHost(d->answer);
     if (d->stream) (void)cudaStreamDestroy(d->stream);
+    if (d->exchange) (void)cudaStreamDestroy(d->exchange);
     (void)cudaGetLastError(); /* of a device that had failed */
     free(d->product);
     free(d);
@@ -3290,6 +3394,7 @@ static void neo__cuda_destroy(neo_device *device) {
 
 static neo_status neo__cuda_take(neo__cuda *d) {
     NEO__CUDA_TRY(d, cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking));
+    NEO__CUDA_TRY(d, cudaStreamCreateWithFlags(&d->exchange, cudaStreamNonBlocking));
     NEO__CUDA_TRY(d, cudaMalloc((void **)&d->result, NEO__CUDA_RESULT_BYTES));
     NEO__CUDA_TRY(d, cudaHostAlloc((void **)&d->answer, NEO__CUDA_ANSWER_BYTES,
                                    cudaHostAllocDefault));
@@ -3316,6 +3421,8 @@ static void neo__cuda_table(neo_device *t) {
     t->copy = neo__cuda_copy;
     t->fill = neo__cuda_fill;
     t->synchronize = neo__cuda_synchronize;
+    t->move = neo__cuda_move;
+    t->combine = neo__cuda_combine;
     t->gemm = neo__cuda_gemm;
     t->column_sums = neo__cuda_column_sums;
     t->activation = neo__cuda_activation;
