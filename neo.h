@@ -9398,13 +9398,13 @@ static void neo__bags_carry(neo_bags *b, const neo__bag_slot *slots, const float
     }
     if (b->slot_count) memcpy(b->kept_grad, grad, (size_t)b->kept_floats * sizeof *grad);
 }
+/* Instead of what was there, which the caller frees. */
 static neo_status neo__bags_device_work_alloc(neo_bags *b, const neo__bag_sizes *sizes,
                                               const char *fn) {
     size_t bytes = neo__bags_device_layout(sizes, NULL, NULL);
     char *work = (char *)neo__data_alloc(b->ctx, bytes);
     NEO__CHECK(work, NEO_ERR_MEMORY, "%s: no memory for %zu bytes of workspace on the device", fn,
                bytes);
-    neo__data_free(b->ctx, b->device_work, b->device_bytes);
     b->device_work = work;
     b->device_bytes = bytes;
     b->is_staged = 0;
@@ -9450,11 +9450,25 @@ static neo_status neo__bags_device_describe(neo_bags *b) {
     return d->copy(d, (void *)j->tables, NEO_DEVICE, b->job_tables, NEO_HOST,
                    (size_t)b->sizes.tables * sizeof *b->job_tables);
 }
+/* What was kept elsewhere on the device. */
+static neo_status neo__bags_device_carry(neo_bags *b, const uint64_t *key, const float *kept) {
+    neo_device *d = b->ctx->device;
+    size_t count = (size_t)b->slot_count;
+    b->job.slot_count = b->slot_count;
+    if (count == 0) return NEO_OK;
+    NEO__TRY(d->copy(d, b->job.slot_key, NEO_DEVICE, key, NEO_DEVICE, count * sizeof *key));
+    NEO__TRY(d->copy(d, b->job.kept, NEO_DEVICE, kept, NEO_DEVICE,
+                     count * (size_t)b->job.max_dim * sizeof *kept));
+    return d->bags_hash_slots(d, &b->job);
+}
 static neo_status neo__bags_work_alloc(neo_bags *b, int64_t max_batch, int64_t max_ids,
                                        int64_t max_kept_rows, const char *fn) {
     neo__bag_sizes sizes = b->sizes;
     const neo__bag_slot *slots = b->slots;
-    const float *grad = b->kept_grad;
+    const float *grad = b->kept_grad, *device_grad = b->job.kept;
+    const uint64_t *device_key = b->job.slot_key;
+    char *device_work = b->device_work;
+    size_t device_bytes = b->device_bytes;
     sizes.max_batch = max_batch;
     sizes.max_ids = max_ids;
     sizes.max_kept_rows = max_kept_rows;
@@ -9478,7 +9492,12 @@ static neo_status neo__bags_work_alloc(neo_bags *b, int64_t max_batch, int64_t m
     b->work = work;
     b->work_bytes = bytes;
     b->sizes = sizes;
-    if (sizes.device) return neo__bags_device_describe(b);
+    if (sizes.device) {
+        status = neo__bags_device_describe(b);
+        if (status == NEO_OK) status = neo__bags_device_carry(b, device_key, device_grad);
+        neo__data_free(b->ctx, device_work, device_bytes);
+        return status;
+    }
     for (int64_t t = 0; t < sizes.tables; t++)
         neo__bag_record_bits(&b->tables[t], b->bounds, max_batch, NEO__MAX(max_ids, b->slot_capacity));
     return NEO_OK;
@@ -9542,17 +9561,9 @@ NEO_API neo_status neo_bags_bytes(neo_ctx *ctx, const neo_bags_desc *desc,
     return NEO_OK;
 }
 
-/* What is kept on a device stays where it is until it is stepped or cleared. */
-static neo_status neo__bags_check_grows(const neo_bags *b, const char *fn) {
-    NEO__CHECK(!b->ctx->device || b->slot_count == 0, NEO_ERR_STATE,
-               "%s: bags '%s': %" PRId64 " rows of gradients are kept on a device: step or clear first",
-               fn, b->name, b->slot_count);
-    return NEO_OK;
-}
 NEO_API neo_status neo_bags_reserve(neo_bags *b, int64_t max_batch, int64_t max_ids) {
     NEO__CHECK(b, NEO_ERR_ARG, "neo_bags_reserve: bags is NULL");
     if (max_batch <= b->sizes.max_batch && max_ids <= b->sizes.max_ids) return NEO_OK;
-    NEO__TRY(neo__bags_check_grows(b, "neo_bags_reserve"));
     NEO__TRY(neo__bags_work_alloc(b, NEO__MAX(max_batch, b->sizes.max_batch),
                                   NEO__MAX(max_ids, b->sizes.max_ids), b->sizes.max_kept_rows,
                                   "neo_bags_reserve"));
@@ -9570,7 +9581,6 @@ NEO_API neo_status neo_bags_reserve_kept(neo_bags *b, int64_t max_kept_rows) {
     NEO__TRY(neo__bags_check_keeps(b, fn));
     NEO__TRY(neo__bags_check_kept_rows(max_kept_rows, fn));
     if (NEO__MIN(max_kept_rows, b->sizes.rows) <= b->slot_capacity) return NEO_OK;
-    NEO__TRY(neo__bags_check_grows(b, fn));
     NEO__TRY(neo__bags_work_alloc(b, b->sizes.max_batch, b->sizes.max_ids, max_kept_rows, fn));
     b->grow_count++;
     return NEO_OK;

@@ -63,6 +63,8 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_cuda_device_create(const neo_cuda_desc 
                                                             neo_device **device);
 NEO_API void neo_cuda_device_destroy(neo_device *device);
 NEO_API size_t neo_cuda_workspace_bytes(const neo_cuda_desc *desc);
+/* neo_cuda_device_count: how many GPUs there are; 0 without a driver, too. */
+NEO_API int neo_cuda_device_count(void);
 
 #ifdef __cplusplus
 }
@@ -3486,6 +3488,12 @@ NEO_API neo_status neo_cuda_device_create(const neo_cuda_desc *desc, neo_device 
 }
 NEO_API void neo_cuda_device_destroy(neo_device *device) {
     if (device) device->destroy(device);
+}
+NEO_API int neo_cuda_device_count(void) {
+    int count = 0;
+    if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+    (void)cudaGetLastError();
+    return 0;
 }
 NEO_API size_t neo_cuda_workspace_bytes(const neo_cuda_desc *desc) {
     const size_t own = NEO__CUDA_WORK_BYTES + NEO__CUDA_RESULT_BYTES;

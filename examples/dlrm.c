@@ -78,7 +78,7 @@ static const struct option {
     {"top", 's', offsetof(options, top), "A-B-1", "widths of the top MLP after its input", 0},
     {"shuffle", 'i', offsetof(options, shuffle), "N", "samples shuffled together; 0: file order", 1e9},
     {"bad-lines", 's', offsetof(options, bad_lines), "P", "error (stop; the default) or skip (and count)", 0},
-    {"device", 's', offsetof(options, device), "NAME", "cpu (default), or cuda, cuda:1 ...: a GPU, with one rank", 0},
+    {"device", 's', offsetof(options, device), "NAME", "cpu (default); cuda: the GPUs, one for each rank in turn; cuda:1 ...: that GPU", 0},
     {"exact", 'b', offsetof(options, exact), "", "on a GPU: matrix products with the bits of the CPU, slower", 0},
     {"threads", 'i', offsetof(options, threads), "N", "of each rank; 0: all cores, shared among the ranks", 256},
     {"seed", 'i', offsetof(options, seed), "N", "of initial weights and shuffling", 1e15},
@@ -645,6 +645,7 @@ typedef struct job {
     options o;
     const char *train_files[MAX_FILES], *test_files[MAX_FILES];
     int train_count, test_count;
+    device_choice device;
     char refused[1024]; /* why the options are refused, or "" */
     pthread_mutex_t lock;
     uint64_t said[64];  /* hashes of the last lines of the log */
@@ -747,9 +748,13 @@ static neo_status count_batch(run *r, int64_t size, neo_metrics *metrics, FILE *
     neo_tensor logits = neo_tensor_rows(r->logits, 0, size);
     TRY(neo_metrics_update(metrics, logits, neo_tensor_rows(r->labels, 0, size)));
     if (!predictions) return NEO_OK;
-    neo_tensor there = neo_ctx_device(r->m.ctx) ? neo_tensor_rows(r->m.logit, 0, size) : logits; /* of one rank */
-    TRY(neo_activation_forward(r->m.ctx, NEO_ACT_SIGMOID, there, there));
-    if (there.place == NEO_DEVICE) TRY(neo_tensor_copy(r->m.ctx, there, logits));
+    for (int64_t i = 0, n; i < size; i += n) { /* where the context computes, as many as fit there */
+        n = size - i < r->m.most_samples ? size - i : r->m.most_samples;
+        neo_tensor these = neo_tensor_rows(logits, i, n), there = these;
+        if (neo_ctx_device(r->m.ctx)) TRY(neo_tensor_copy(r->m.ctx, these, there = neo_tensor_rows(r->m.logit, 0, n)));
+        TRY(neo_activation_forward(r->m.ctx, NEO_ACT_SIGMOID, there, there));
+        if (there.place == NEO_DEVICE) TRY(neo_tensor_copy(r->m.ctx, there, these));
+    }
     for (int64_t i = 0; i < size; i++) fprintf(predictions, "%.9g\n", (double)((float *)logits.data)[i]);
     return NEO_OK;
 }
@@ -1252,8 +1257,9 @@ static neo_status parse_job(int argc, char **argv, job *j, neo_comm_desc *desc) 
     neo_comm_desc d = {.ctx = {.seed = 0, .logger = {log_stderr, j}}};
     TRY(parse_options(argc, argv, o));
     if (isa) TRY(neo_isa_parse(isa, &d.ctx.isa));
-    if (!o->help) TRY(device_open(o->device, o->exact != 0, &d.ctx.device));
-    if (d.ctx.device && o->ranks > 1) REFUSE("--device %s is for one rank, --ranks is %lld", o->device, (long long)o->ranks);
+    TRY(device_check(o->device));
+    j->device = (device_choice){o->device, o->exact != 0};
+    d.open_device = o->help ? NULL : device_open, d.open_user = &j->device;
     j->train_count = split_list(o->data, j->train_files, MAX_FILES);
     j->test_count = split_list(o->test, j->test_files, MAX_FILES);
     d.ctx.seed = (uint64_t)o->seed;
@@ -1274,7 +1280,6 @@ int main(int argc, char **argv) {
     neo_comm_desc desc = {.ranks = 1}; /* enough to say what is wrong with the options */
     if (parse_job(argc, argv, &j, &desc) != NEO_OK) snprintf(j.refused, sizeof j.refused, "%s", neo_last_error());
     neo_status status = neo_comm_init_env(&desc, run_rank, &j);
-    device_close(desc.ctx.device);
     if (status == NEO_OK) return 0;
     if (!j.told) fprintf(stderr, "dlrm: %s\n", neo_last_error());
     return 1;

@@ -456,7 +456,7 @@ static const struct option {
     {"clip", 'f', offsetof(options, clip), "X", "the norm of the gradients is limited to this (1); 0: it is not", 1e9},
     {"seed", 'i', offsetof(options, seed), "N", "of initial weights, windows of the text, and the sample (1)", 1e15},
     {"threads", 'i', offsetof(options, threads), "N", "of each rank; 0: all cores, shared among the ranks", 256},
-    {"device", 's', offsetof(options, device), "NAME", "cpu (default), or cuda, cuda:1 ...: a GPU, with one rank", 0},
+    {"device", 's', offsetof(options, device), "NAME", "cpu (default); cuda: the GPUs, one for each rank in turn; cuda:1 ...: that GPU", 0},
     {"exact", 'b', offsetof(options, exact), "", "on a GPU: matrix products with the bits of the CPU, slower", 0},
     {"ranks", 'i', offsetof(options, ranks), "W", "as threads (1); mpirun knows itself how many it starts", 1024},
     {"repro-shards", 'i', offsetof(options, repro_shards), "V", "leaves of a batch, whose gradients add by a tree; at least the ranks (and 0: as many)", 4096},
@@ -582,6 +582,7 @@ typedef struct job {
     options o;
     text text;
     neo_comm_desc comm;
+    device_choice device;
     char refused[1024]; /* why options or text are refused, or "" */
     pthread_mutex_t lock;
     uint64_t said;      /* hash of the last line of the log */
@@ -704,7 +705,8 @@ static size_t group_bytes(const run *r) {
     if (r->desc.mode == NEO_FSDP_DDP) sizes[0] = r->ranks, sizes[1] = 1;
     for (int i = 0; i < 2; i++)
         if (sizes[i] > 1)
-            bytes += neo_comm_workspace_bytes(&r->job->comm, sizes[i], neo_comm_get_backend(r->comm));
+            bytes += neo_comm_workspace_bytes(&r->job->comm, sizes[i], neo_comm_get_backend(r->comm)) +
+                     (neo_ctx_device(r->ctx) ? neo_comm_device_bytes(&r->job->comm, sizes[i], neo_comm_get_backend(r->comm)) : 0);
     return bytes;
 }
 static double sent_by(const neo_comm_stats *s, neo_comm_op op) {
@@ -929,8 +931,9 @@ static neo_status parse_job(int argc, char **argv, job *j) {
     neo_comm_desc d = {.ctx = {.seed = 0, .logger = {log_stderr, j}}};
     TRY(parse_options(argc, argv, o));
     if (isa) TRY(neo_isa_parse(isa, &d.ctx.isa));
-    if (!o->help) TRY(device_open(o->device, o->exact != 0, &d.ctx.device));
-    if (d.ctx.device && o->ranks > 1) REFUSE("--device %s is for one rank, --ranks is %lld", o->device, (long long)o->ranks);
+    TRY(device_check(o->device));
+    j->device = (device_choice){o->device, o->exact != 0};
+    d.open_device = o->help ? NULL : device_open, d.open_user = &j->device;
     if (!o->help) TRY(read_text(o, &j->text));
     d.ctx.seed = (uint64_t)o->seed;
     d.ctx.repro_shards = (int)o->repro_shards;
@@ -951,7 +954,6 @@ int main(int argc, char **argv) {
     if (parse_job(argc, argv, &j) != NEO_OK) snprintf(j.refused, sizeof j.refused, "%s", neo_last_error());
     neo_status status = neo_comm_init_env(&j.comm, run_rank, &j);
     free(j.text.data);
-    device_close(j.comm.ctx.device);
     if (status == NEO_OK) return 0;
     if (!j.told) fprintf(stderr, "gpt: %s\n", neo_last_error());
     return 1;
