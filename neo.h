@@ -8733,7 +8733,9 @@ struct neo_bags {
     neo__job_table *job_tables;
     neo__job_feature *job_features; /* as the device has them */
     neo__job_rule *job_rules;
-    float *host_stage; /* [NEO__BAG_HOST_STAGE] or a row; with max_kept_rows */
+    float *host_stage;   /* [NEO__BAG_HOST_STAGE] or a row; with max_kept_rows: */
+    uint64_t *host_keys; /* kept rows [host_first, host_end) and their keys, for kept_row */
+    int64_t host_first, host_end;
     char *device_work;
     size_t device_bytes;
     int64_t *stage_offsets; /* on the device: the host batch that was copied last */
@@ -8826,6 +8828,9 @@ static size_t neo__bags_host_layout(const neo__bag_sizes *s, char *base, neo_bag
     to->job_rules = (neo__job_rule *)neo__bag_carve(base, &at, tables, sizeof(neo__job_rule));
     to->host_stage =
         (float *)neo__bag_carve(base, &at, s->max_kept_rows ? stage : 0, sizeof(float));
+    to->host_keys = (uint64_t *)neo__bag_carve(
+        base, &at, s->max_kept_rows ? stage / (size_t)s->max_dim : 0, sizeof(uint64_t));
+    to->host_end = 0;
     return at;
 }
 static void neo__bags_device_kept_layout(const neo__bag_sizes *s, char *base, size_t *at,
@@ -10751,9 +10756,9 @@ static neo_status neo__bags_device_accumulate(neo__bags_back *k, neo_tensor dout
                                               const neo_leaves *leaves);
 static neo_status neo__bags_device_add_grad(neo_bags *b, int32_t table, const int64_t *rows,
                                             int64_t count, neo_tensor grad);
-static const float *neo__bags_device_kept_row(const neo_bags *b, int64_t i, int32_t *table,
+static const float *neo__bags_device_kept_row(neo_bags *b, int64_t i, int32_t *table,
                                               int64_t *row);
-static void neo__bags_device_grad_squares(const neo_bags *b, neo_exact *sum);
+static void neo__bags_device_grad_squares(neo_bags *b, neo_exact *sum);
 static neo_status neo__bags_device_step(neo_bags *b, float lr);
 static neo_status neo__bags_device_clear(neo_bags *b);
 
@@ -10847,7 +10852,7 @@ NEO_API neo_status neo_bags_add_grad(neo_bags *b, int32_t table, const int64_t *
 NEO_API int64_t neo_bags_kept_count(const neo_bags *b) { return b->slot_count; }
 NEO_API const float *neo_bags_kept_row(const neo_bags *b, int64_t i, int32_t *table, int64_t *row) {
     if (i < 0 || i >= b->slot_count) return NULL;
-    if (b->ctx->device) return neo__bags_device_kept_row(b, i, table, row);
+    if (b->ctx->device) return neo__bags_device_kept_row((neo_bags *)(uintptr_t)b, i, table, row);
     if (table) *table = b->slots[i].table;
     if (row) *row = b->slots[i].row;
     return b->kept_grad + b->slots[i].at;
@@ -10861,7 +10866,7 @@ NEO_API void neo_bags_grad_squares(const neo_bags *b, neo_exact *sum) {
     enum { BLOCKS = 64 };
     float block[BLOCKS];
     if (b->ctx->device) {
-        neo__bags_device_grad_squares(b, sum);
+        neo__bags_device_grad_squares((neo_bags *)(uintptr_t)b, sum);
         return;
     }
     neo__fp_state fp = neo__fp_enter();
@@ -10884,6 +10889,7 @@ NEO_API void neo_bags_scale_grads(neo_bags *b, float scale) {
         call.x = call.y = b->job.kept;
         call.factor = scale;
         call.count = b->slot_count * b->job.max_dim;
+        b->host_end = 0;
         if (call.count > 0 && d->blend(d, &call) != NEO_OK) return; /* a later call tells it too */
         return;
     }
@@ -11233,7 +11239,7 @@ static neo_status neo__bags_device_clear(neo_bags *b) {
     neo_device *d = b->ctx->device;
     if (b->job.max_kept)
         NEO__TRY(d->fill(d, b->job.hash_key, 0, (size_t)(b->job.hash_mask + 1) * sizeof(uint64_t)));
-    b->slot_count = b->job.slot_count = 0;
+    b->slot_count = b->job.slot_count = b->host_end = 0;
     return NEO_OK;
 }
 /* Back to `before` slots, after new ones did not fit. */
@@ -11249,6 +11255,7 @@ static neo_status neo__bags_device_slots(neo_bags *b, const char *fn, int64_t be
                                          int by_value) {
     neo_device *d = b->ctx->device;
     int64_t fresh = 0;
+    b->host_end = 0;
     b->job.slot_count = b->slot_count;
     NEO__TRY(d->bags_find_slots(d, &b->job, by_value, &fresh));
     if (fresh > b->slot_capacity - b->slot_count) return neo__bags_device_no_slot(b, fn, before);
@@ -11314,23 +11321,32 @@ static int32_t neo__bags_table_of(const neo_bags *b, int64_t key) {
     }
     return (int32_t)lo;
 }
-static const float *neo__bags_device_kept_row(const neo_bags *b, int64_t i, int32_t *table,
+static const float *neo__bags_device_kept_row(neo_bags *b, int64_t i, int32_t *table,
                                               int64_t *row) {
     neo_device *d = b->ctx->device;
-    uint64_t key = 0;
-    if (d->copy(d, &key, NEO_HOST, b->job.slot_key + i, NEO_DEVICE, sizeof key) != NEO_OK)
-        return NULL;
-    int32_t t = neo__bags_table_of(b, (int64_t)key);
+    int64_t dim = b->job.max_dim, most = NEO__MAX((int64_t)NEO__BAG_HOST_STAGE, dim) / dim;
+    if (i < b->host_first || i >= b->host_end) { /* as many as there is room for, which come next */
+        int64_t n = NEO__MIN(most, b->slot_count - i);
+        b->host_end = 0;
+        if (d->copy(d, b->host_keys, NEO_HOST, b->job.slot_key + i, NEO_DEVICE,
+                    (size_t)n * sizeof *b->host_keys) != NEO_OK ||
+            d->copy(d, b->host_stage, NEO_HOST, b->job.kept + i * dim, NEO_DEVICE,
+                    (size_t)(n * dim) * sizeof *b->host_stage) != NEO_OK)
+            return NULL;
+        b->host_first = i;
+        b->host_end = i + n;
+    }
+    int64_t key = (int64_t)b->host_keys[i - b->host_first];
+    int32_t t = neo__bags_table_of(b, key);
     if (table) *table = t;
-    if (row) *row = (int64_t)key - b->job_tables[t].first_key;
-    neo_status status = d->copy(d, b->host_stage, NEO_HOST, b->job.kept + i * b->job.max_dim,
-                                NEO_DEVICE, (size_t)b->tables[t].dim * sizeof(float));
-    return status == NEO_OK ? b->host_stage : NULL;
+    if (row) *row = key - b->job_tables[t].first_key;
+    return b->host_stage + (i - b->host_first) * dim;
 }
-static void neo__bags_device_grad_squares(const neo_bags *b, neo_exact *sum) {
+static void neo__bags_device_grad_squares(neo_bags *b, neo_exact *sum) {
     neo_device *d = b->ctx->device;
     int64_t blocks = neo__bag_blocks(b->job.max_dim), most = NEO__BAG_HOST_STAGE / blocks;
     if (most < 1) most = 1; /* a row's blocks are fewer than its floats */
+    b->host_end = 0;
     for (int64_t i = 0, count; i < b->slot_count; i += count) {
         count = NEO__MIN(most, b->slot_count - i);
         size_t bytes = (size_t)(count * blocks) * sizeof(float);
