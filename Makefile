@@ -31,7 +31,7 @@ compile_mpi = $(MPICC) -std=c11 -Wall -Wextra -I. $(CFLAGS) $(SANITIZE) -DNEO_CO
 libs        = -lm -pthread
 
 examples = $(patsubst examples/%.c,$(B)/%,$(wildcard examples/*.c))
-programs = $(patsubst tests/%.c,$(B)/tests/%,$(filter-out tests/test_device.c,$(wildcard tests/test_*.c tests/unit_*.c tests/large_*.c))) \
+programs = $(patsubst tests/%.c,$(B)/tests/%,$(filter-out $(wildcard tests/test_device*.c),$(wildcard tests/test_*.c tests/unit_*.c tests/large_*.c))) \
     $(cxx_programs)
 fuzzers  = $(patsubst tests/fuzz/%.c,$(B)/tests/%,$(wildcard tests/fuzz/fuzz_*.c))
 helpers  = $(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/make_*.c))
@@ -42,9 +42,11 @@ cxx_red_zones = $(if $(findstring address,$(SANITIZE)),$(shell $(CXX) -fsanitize
 # Tests in C++, where there is a compiler for it: of the emulation of CUDA on the processor, and of kernels by it.
 cxx_programs = $(if $(shell command -v $(CXX) 2>/dev/null),$(B)/tests/test_cuda_on_cpu)
 cuda_cpp = $(filter-out $(cxx_programs),$(patsubst tests/%.cpp,$(B)/tests/%,$(wildcard tests/test_cuda_*.cpp)))
-cuda_programs = $(if $(cxx_programs),$(B)/tests/test_device $(cuda_cpp) $(cuda_emulated))
+# Of devices, in C; those of ranks with devices hold their own copy of neo.
+device_ranks = $(B)/tests/test_device_comm $(B)/tests/test_device_shard
+cuda_programs = $(if $(cxx_programs),$(B)/tests/test_device $(device_ranks) $(cuda_cpp) $(cuda_emulated))
 cuda_emulated = $(B)/tests/emulated_dlrm $(B)/tests/emulated_gpt $(B)/tests/emulated_bench
-gpu_programs  = $(B)/tests/test_device_gpu $(addsuffix _gpu,$(filter-out %/test_cuda_on_cpu,$(patsubst tests/%.cpp,$(B)/tests/%, \
+gpu_programs  = $(B)/tests/test_device_gpu $(device_ranks:=_gpu) $(addsuffix _gpu,$(filter-out %/test_cuda_on_cpu,$(patsubst tests/%.cpp,$(B)/tests/%, \
     $(wildcard tests/test_cuda_*.cpp))))
 # Tests of neo_comm.h and of what is sharded: each holds its own copy of neo, and is compiled for MPI too.
 comm_programs = $(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/test_comm*.c tests/test_shard*.c tests/test_fsdp*.c))
@@ -151,17 +153,23 @@ test-programs: $(programs) $(fuzzers) $(helpers)
 
 # Under AddressSanitizer, which the emulation of the device's memory works with.
 watched  = -O0 -g -Wall -Wextra -DNEO_NO_SIMD -I. -fsanitize=address -fno-omit-frame-pointer
-# (Rights to the device's pages come and go with every call: of little work memory that is quick.)
-emulated = $(CXX) -std=c++17 $(watched) -ffp-contract=off -DNEO_CUDA_ON_CPU '-DNEO__CUDA_WORK_BYTES=((size_t)1 << 20)' -Itests
+emulated = $(CXX) -std=c++17 $(watched) -ffp-contract=off -DNEO_CUDA_ON_CPU -Itests
 $(cuda_cpp): $(B)/tests/%: tests/%.cpp tests/cuda_on_cpu.h $(test_headers) neo_cuda.cuh neo.h | $(B)/tests
 	$(emulated) -o $@ $< -pthread
+# Rights to the device's pages come and go with every call: with little work memory that is quick.
 $(B)/tests/emulated_cuda.o: examples/neo_cuda.cu tests/cuda_on_cpu.h neo_cuda.cuh neo.h | $(B)/tests
-	$(emulated) -c -o $@ -x c++ $<
+	$(emulated) '-DNEO__CUDA_WORK_BYTES=((size_t)1 << 20)' -c -o $@ -x c++ $<
 $(B)/tests/emulated_neo.o: tests/neo_impl.c tests/neo_assert.h neo.h | $(B)/tests
 	$(CC) -std=c11 $(watched) $(checked) -c -o $@ $<
 $(B)/tests/test_device: tests/test_device.c $(B)/tests/emulated_cuda.o $(B)/tests/emulated_neo.o $(B)/tests/neo_assert.o
 	$(CC) -std=c11 $(watched) -c -o $@.o $<
 	$(CXX) -fsanitize=address -o $@ $@.o $(filter %.o,$^) $(libs)
+$(device_ranks): $(B)/tests/%: tests/%.c $(test_headers) neo_comm.h neo_fsdp.h $(B)/tests/emulated_cuda.o $(B)/tests/neo_assert.o
+	$(CC) -std=c11 $(watched) $(checked) -c -o $@.o $<
+	$(CXX) -fsanitize=address -o $@ $@.o $(filter %.o,$^) $(libs)
+# Over MPI, device memory by way of pinned memory.
+$(B)/tests/test_device_comm_mpi: tests/test_device_comm.c tests/comm_ranks.h neo_comm.h $(B)/tests/emulated_cuda.o $(B)/tests/neo_assert.o
+	$(MPICC) -std=c11 $(watched) $(checked) -DNEO_COMM_MPI -DNEO_COMM_MPI_STAGED -o $@ $< $(filter %.o,$^) -lstdc++ $(libs)
 # The examples and the bench of a GPU on that device, for tests/test_cuda_bench.sh; -O0 compiles fastest.
 $(B)/tests/emulated_%: examples/%.c examples/device.h neo.h neo_comm.h neo_fsdp.h neo_cuda.cuh $(B)/tests/emulated_cuda.o
 	$(CC) -std=c11 -Wall -Wextra -DNEO_NO_SIMD -I. -DEXAMPLE_CUDA -c -o $@.o $<
@@ -229,6 +237,10 @@ $(B)/tests/test_cuda_%_gpu: tests/test_cuda_%.cpp $(test_headers) neo_cuda.cuh n
 	$(compile_cu) -o $@ -x cu $< $(libs_cu)
 $(B)/tests/test_device_gpu: tests/test_device.c $(test_headers) neo_cuda.cuh $(B)/neo_cuda.o $(B)/tests/neo.o $(B)/tests/neo_assert.o
 	$(compile) -c -o $@.o $<
+	$(NVCC) -o $@ $@.o $(filter %.o,$^) $(libs_cu)
+
+$(device_ranks:=_gpu): $(B)/tests/%_gpu: tests/%.c $(test_headers) neo_comm.h neo_fsdp.h neo_cuda.cuh $(B)/neo_cuda.o $(B)/tests/neo_assert.o
+	$(compile) $(checked) -c -o $@.o $<
 	$(NVCC) -o $@ $@.o $(filter %.o,$^) $(libs_cu)
 
 cuda-programs: $(B)/dlrm_cuda $(B)/gpt_cuda $(B)/bench/cuda

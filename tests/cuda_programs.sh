@@ -24,6 +24,8 @@ fi
 head -c 60000 examples/data/shakespeare/input.txt >"$W/text"
 dlrm_agrees "$dlrm" 4000 250
 gpt_agrees "$gpt" "$W/text" 20
+dlrm_ranks_agree "$dlrm" 4000 250
+gpt_ranks_agree "$gpt" "$W/text" 20
 agree "$dlrm" --synthetic 40000 --batch 2048 --dim 64 --bottom 13-512-256-64 --top 512-256-1 --repro-shards 8
 agree "$gpt" --data "$W/text" --steps 5 --layers 4 --heads 4 --width 256 --context 128 --batch 8 --sample 0
 agree "$dlrm" --format adult --data examples/data/adult/adult.data --test examples/data/adult/adult.test --dim 8 \

@@ -31,6 +31,8 @@ out" ]; then pass; else fail "the quick bench wrote files: $(ls "$W" | tr '\n' '
     dlrm_agrees "$B/tests/emulated_dlrm" 60 20
     head -c 4000 examples/data/shakespeare/input.txt >"$W/text"
     gpt_agrees "$B/tests/emulated_gpt" "$W/text" 2
+    dlrm_ranks_agree "$B/tests/emulated_dlrm" 60 20
+    gpt_ranks_agree "$B/tests/emulated_gpt" "$W/text" 2
     refused "a GPU that is not there" "ordinal is 9" "$B/tests/emulated_dlrm" --synthetic 60 --device cuda:9
 else
     skip "a GPU on the processor: there is no C++ compiler"

@@ -1,4 +1,4 @@
-/* test_comm_device: groups whose buffers are in device memory, each rank with a device of its own on one GPU (emulated
+/* test_device_comm: groups whose buffers are in device memory, each rank with a device of its own on one GPU (emulated
    on the CPU, or in `make test-cuda` a real one): every call against the same call on host memory, bit for bit, over
    threads or, compiled with NEO_COMM_MPI and started by mpirun, over MPI; its bytes, and what groups take. */
 #define NEO_COMM_IMPLEMENTATION
@@ -220,7 +220,7 @@ int main(void) {
         if (W != 4) bad += run_ranks(W, &d, rank_main, &d);
     if (started) {
         bad += run_ranks(started, &d, rank_main, &d);
-        return ranks_end("test_comm_device", bad);
+        return ranks_end("test_device_comm", bad);
     }
     neo_comm_desc plain = {.ctx = {.threads = 1}}, shared = plain, same = plain, late = plain, own = plain;
     neo_device *first = NULL;
@@ -235,5 +235,5 @@ int main(void) {
         expect_refused(&shared, never, NEO_ERR_ARG, "2 ranks would share one device");
         neo_cuda_device_destroy(shared.ctx.device);
     }
-    return ranks_end("test_comm_device", bad);
+    return ranks_end("test_device_comm", bad);
 }
