@@ -184,6 +184,8 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_comm_create_mpi(neo_ctx *ctx, const neo
              (which counts into the timeout); not while it is captured. NULL: one of the group's own; then
              inputs must be there when the call is made. What was called is done when the call, or
              neo_comm_wait, returns: no stream need be waited for.
+   Context   host's may have a device (neo_comm_desc.open_device) of the same GPU: then a call begins when what was
+             called on it is done, and it makes the sums.
    Memory    of the device and pinned, 2 segment_bytes (of host's desc) each, for sums. A few MiB are better
              than the default there.
    Bytes     as above, with no small case; control bytes are those of the agreement.
@@ -193,8 +195,8 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_comm_create_mpi(neo_ctx *ctx, const neo
              and NCCL's communicator is aborted. NEO_ERR_UNSUPPORTED: compiled without NEO_COMM_NCCL. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_comm_create_nccl(neo_comm *host, int device, void *stream,
                                                           neo_comm **comm);
-/* neo_comm_set_combine: fn makes the sums of a group of devices, and of those split from it later; NULL: the
-   processor does, by way of pinned memory. fn puts its kernels on the stream and returns; the arrays of its
+/* neo_comm_set_combine: fn makes the sums of a group over NCCL, and of those split from it later; NULL: the device of
+   the context does, or, if it has none, the processor, by way of pinned memory. fn puts its kernels on the stream and returns; the arrays of its
    argument are valid until then. It must keep the order: pieces are pushed on a stack one by one, and while
    the two on top have as many leaves, they become one of twice as many, below op above, rounded to
    dtype; in the end what is left is folded from the top. (The order of >>leaves in neo.h.)
@@ -2101,8 +2103,9 @@ static neo_status neo__comm_move(neo_comm *c, const neo__call *call, void *to, c
 static neo_status neo__comm_use_device(neo_comm *c, const neo__work *w) {
     return w->place == NEO_DEVICE ? neo__comm_move(c, &w->call, NULL, NULL, 0) : NEO_OK;
 }
-static neo_status neo__comm_combine(neo_comm *c, const neo__call *call, const int *leaves, int count, void *out,
-                                    int64_t n) {
+/* The sum of c->piece_from. */
+static neo_status neo__comm_device_sum(neo_comm *c, const neo__call *call, const int *leaves, int count, void *out,
+                                       int64_t n) {
     NEO__ZERO(neo__combine_call, sum);
     sum.dtype = (neo_dtype)call->dtype;
     sum.reduce = (int)call->reduce;
@@ -2111,7 +2114,11 @@ static neo_status neo__comm_combine(neo_comm *c, const neo__call *call, const in
     sum.leaves = leaves;
     sum.out = out;
     sum.n = n;
-    neo_status status = neo__device_combine(c->ctx, &sum);
+    return neo__device_combine(c->ctx, &sum);
+}
+static neo_status neo__comm_combine(neo_comm *c, const neo__call *call, const int *leaves, int count, void *out,
+                                    int64_t n) {
+    neo_status status = neo__comm_device_sum(c, call, leaves, count, out, n);
     return status == NEO_OK ? NEO_OK : neo__comm_device_failed(c, call, status);
 }
 #if defined(NEO_COMM_MPI)
@@ -4929,8 +4936,9 @@ static neo_status neo__mpi_run(const neo_comm_desc *desc, neo_comm_fn fn, void *
                     the clock. What fails or comes too late is told to the others and aborted.
    Two streams      transfers run on one (the user's, if there is one), copies and sums on the other,
                     which waits for what the user's had to do when the call began.
-   Sums             are made by the user's function on the device, else on the processor: the pieces
-                    come to pinned memory in two halves, one fetched while the other is added.
+   Sums             are made by the user's function on the device, else by the context's device, else
+                    on the processor: the pieces come to pinned memory in two halves, one fetched while
+                    the other is added.
    ------------------------------------------------------------------------------------------------ */
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 14, 0)
 #error "neo_comm.h: NEO_COMM_NCCL needs NCCL 2.14 or newer (communicators that do not block)"
@@ -5332,6 +5340,8 @@ static neo_status neo__nccl_combine(neo_comm *c, const neo__call *call, const vo
         status = count == 1 ? out == piece[0] ? NEO_OK : neo__nccl_move(c, out, piece[0], bytes)
                  : c->nccl->combine
                      ? neo__nccl_combine_device(c, call, piece, leaves, count, out, total)
+                 : neo_ctx_device(c->ctx) && piece == c->piece_from && count <= (int)NEO__COMBINE_PIECES
+                     ? neo__comm_device_sum(c, call, leaves, count, out, total)
                      : neo__nccl_combine_staged(c, call, piece, leaves, count, out, total);
     return status == NEO_OK ? NEO_OK : neo__nccl_failed(c, call, status);
 }

@@ -63,8 +63,9 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_cuda_device_create(const neo_cuda_desc 
                                                             neo_device **device);
 NEO_API void neo_cuda_device_destroy(neo_device *device);
 NEO_API size_t neo_cuda_workspace_bytes(const neo_cuda_desc *desc);
-/* neo_cuda_device_count: how many GPUs there are; 0 without a driver, too. */
+/* neo_cuda_device_count: how many GPUs there are; 0 without a driver, too. neo_cuda_ordinal: which one a device is. */
 NEO_API int neo_cuda_device_count(void);
+NEO_API int neo_cuda_ordinal(const neo_device *device);
 
 #ifdef __cplusplus
 }
@@ -3495,6 +3496,7 @@ NEO_API int neo_cuda_device_count(void) {
     (void)cudaGetLastError();
     return 0;
 }
+NEO_API int neo_cuda_ordinal(const neo_device *device) { return ((const neo__cuda *)device)->ordinal; }
 NEO_API size_t neo_cuda_workspace_bytes(const neo_cuda_desc *desc) {
     const size_t own = NEO__CUDA_WORK_BYTES + NEO__CUDA_RESULT_BYTES;
     return desc && desc->exact ? own : own + NEO__CUDA_BLAS_BYTES;

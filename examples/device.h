@@ -40,4 +40,18 @@ static inline neo_status device_open(int rank, int local, void *user, neo_device
                     "--device: this program was built without CUDA; `make cuda` builds one with it");
 #endif
 }
+/* What moves the memory of devices: NCCL, in a program that has it, between ranks with a GPU each; else comm. Destroy
+   it with device_group_end. Collective. */
+static inline neo_status device_group(neo_comm *comm, neo_comm **group) {
+    *group = comm;
+#if defined(EXAMPLE_CUDA) && defined(NEO_COMM_NCCL)
+    const neo_device *device = neo_ctx_device(neo_comm_ctx(comm));
+    if (device && neo_comm_size(comm) > 1)
+        return neo_comm_create_nccl(comm, neo_cuda_ordinal(device), NULL, group);
+#endif
+    return NEO_OK;
+}
+static inline void device_group_end(neo_comm *comm, neo_comm *group) {
+    if (group != comm) neo_comm_destroy(group);
+}
 #endif

@@ -236,7 +236,7 @@ static int split_list(char *text, const char **items, int most) {
 enum { BOTTOM, TOP }; /* the units of the dense layers */
 
 typedef struct model {
-    neo_comm *comm;
+    neo_comm *comm, *data; /* data: of tensors where the ranks compute */
     neo_ctx *ctx;
     neo_schema *schema, *test_schema; /* the same but for synthetic data, where test samples come later */
     neo_params *params[2]; /* of the bottom and the top MLP: the units of `dense` */
@@ -390,7 +390,8 @@ static neo_status create_units(model *m, const options *o) {
     neo_status status = parse_dense_shard(o->dense_shard, &d.mode);
     if (status == NEO_OK) status = parse_optimizer(o->optimizer, &d.optim.kind, &of_tables);
     TRY(agree(m->comm, status));
-    return neo_fsdp_create(m->comm, &d, &m->dense);
+    TRY(device_group(m->comm, &m->data));
+    return neo_fsdp_create(m->data, &d, &m->dense);
 }
 
 /* ---- tables and their plan -------------------------------------------------------------------- */
@@ -494,7 +495,7 @@ static neo_status create_tables(model *m, const options *o) {
     neo_plan *plan = NULL;
     neo_table_desc *tables = calloc((size_t)neo_schema_feature_count(m->schema) + 1, sizeof *tables);
     neo_status status = agree(m->comm, tables ? describe_tables(m, o, tables, &plan) : out_of_memory());
-    if (status == NEO_OK) status = agree(m->comm, neo_shard_create(m->comm, plan, &m->tables));
+    if (status == NEO_OK) status = agree(m->comm, neo_shard_create(m->data, plan, &m->tables));
     neo_plan_destroy(plan);
     free(tables);
     return status;
@@ -506,6 +507,7 @@ static void destroy_model(model *m) {
     neo_state_destroy(m->state);
     neo_shard_destroy(m->tables);
     neo_fsdp_destroy(m->dense);
+    device_group_end(m->comm, m->data);
     neo_mlp_destroy(m->top);
     neo_mlp_destroy(m->bottom);
     for (int i = 0; i < 2; i++) neo_params_destroy(m->params[i]);
@@ -1220,7 +1222,7 @@ static void stop(const run *r, job *j, neo_status status) {
 static neo_status run_rank(neo_comm *comm, void *user) {
     job *j = user;
     run r = {.comm = comm, .job = j, .o = &j->o, .rank = neo_comm_rank(comm), .ranks = neo_comm_size(comm),
-             .m = {.comm = comm, .ctx = neo_comm_ctx(comm)}};
+             .m = {.comm = comm, .data = comm, .ctx = neo_comm_ctx(comm)}};
     if (neo_comm_get_backend(comm) == NEO_BACKEND_MPI) j->silent = r.rank > 0;
     neo_status status = agree(comm, j->refused[0] ? neo_fail(NEO_ERR_ARG, "%s", j->refused) : NEO_OK);
     if (status == NEO_OK && j->o.help && r.rank == 0) print_help();

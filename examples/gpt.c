@@ -276,7 +276,7 @@ typedef struct text {
 } text;
 
 typedef struct trainer {
-    neo_comm *comm;
+    neo_comm *comm, *data; /* data: of tensors where the ranks compute */
     neo_fsdp *fsdp;
     model m;
     const text *text;
@@ -304,7 +304,7 @@ static neo_status create_fsdp(trainer *t, neo_fsdp_desc d, neo_fsdp_prediction *
     d.leaf_pieces = 1; /* the two gradients of the token table meet in each leaf */
     neo_status status = neo_fsdp_predict(t->m.ctx, &d, neo_comm_size(t->comm), neo_comm_rank(t->comm), predicted);
     TRY(neo_comm_agree(t->comm, status));
-    return neo_fsdp_create(t->comm, &d, &t->fsdp);
+    return neo_fsdp_create(t->data, &d, &t->fsdp);
 }
 
 /* Where the text of sequence `index` of a step begins: the same on any number of ranks. */
@@ -702,11 +702,13 @@ static size_t group_bytes(const run *r) {
     int factor = r->desc.factor ? r->desc.factor : r->ranks;
     int sizes[2] = {factor > 1 ? factor : r->ranks, factor > 1 ? r->ranks / factor : 1};
     size_t bytes = 0;
+    neo_comm_backend host = neo_comm_get_backend(r->comm);
     if (r->desc.mode == NEO_FSDP_DDP) sizes[0] = r->ranks, sizes[1] = 1;
     for (int i = 0; i < 2; i++)
         if (sizes[i] > 1)
-            bytes += neo_comm_workspace_bytes(&r->job->comm, sizes[i], neo_comm_get_backend(r->comm)) +
-                     (neo_ctx_device(r->ctx) ? neo_comm_device_bytes(&r->job->comm, sizes[i], neo_comm_get_backend(r->comm)) : 0);
+            bytes += neo_comm_workspace_bytes(&r->job->comm, sizes[i], host) +
+                     (r->t.data != r->comm ? neo_comm_workspace_bytes(&r->job->comm, sizes[i], NEO_BACKEND_NCCL)
+                      : neo_ctx_device(r->ctx) ? neo_comm_device_bytes(&r->job->comm, sizes[i], host) : 0);
     return bytes;
 }
 static double sent_by(const neo_comm_stats *s, neo_comm_op op) {
@@ -793,6 +795,7 @@ static neo_status prepare(run *r) {
 }
 static neo_status set_up(run *r) {
     TRY(agree(r->comm, prepare(r)));
+    TRY(device_group(r->comm, &r->t.data));
     size_t before = neo_ctx_memory(r->ctx).bytes;
     TRY(create_fsdp(&r->t, r->desc, &r->predicted));
     r->counted = neo_ctx_memory(r->ctx).bytes - before;
@@ -895,7 +898,7 @@ static neo_status run_rank(neo_comm *comm, void *user) {
     job *j = user;
     run *r = calloc(1, sizeof *r);
     if (!r) return neo_fail(NEO_ERR_MEMORY, "out of memory");
-    r->comm = comm, r->ctx = r->t.m.ctx = neo_comm_ctx(comm);
+    r->comm = r->t.data = comm, r->ctx = r->t.m.ctx = neo_comm_ctx(comm);
     r->job = j, r->o = &j->o;
     r->rank = neo_comm_rank(comm), r->ranks = neo_comm_size(comm);
     if (neo_comm_get_backend(comm) == NEO_BACKEND_MPI) j->silent = r->rank > 0;
@@ -906,6 +909,7 @@ static neo_status run_rank(neo_comm *comm, void *user) {
     neo_comm_wait_all(comm); /* after an error: nothing uses the buffers any more */
     neo_state_destroy(r->state);
     neo_fsdp_destroy(r->t.fsdp);
+    device_group_end(r->comm, r->t.data);
     destroy_model(&r->t.m);
     free(r);
     return status;
