@@ -257,7 +257,7 @@ $(B)/%_nccl: examples/%.c examples/device.h neo.h neo_comm.h neo_fsdp.h neo_cuda
 	$(MPICC) -o $@ $@.o $(B)/neo_cuda.o -L$(CUDA)/lib64 -Wl,-rpath,$(CUDA)/lib64 -lnccl -lcublasLt -lcudart -lstdc++ $(libs)
 nccl: $(B)/dlrm_nccl $(B)/gpt_nccl
 
-cuda-programs: $(B)/dlrm_cuda $(B)/gpt_cuda $(B)/bench/cuda $(if $(nccl_emulated),$(if $(shell command -v $(MPICC) 2>/dev/null),nccl))
+cuda-programs: $(B)/dlrm_cuda $(B)/gpt_cuda $(B)/bench/cuda $(if $(nccl_emulated),$(if $(shell command -v $(MPICC) 2>/dev/null),$(B)/dlrm_nccl))
 gpu-programs: $(gpu_programs) $(B)/dlrm_cuda $(B)/gpt_cuda
 gpu-bench: $(B)/bench/cuda
 
