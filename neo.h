@@ -1015,8 +1015,9 @@ NEO_API neo_status neo_jagged_transpose(neo_jagged_buffer *out, const neo_jagged
        gets it, with the same message; for that the call waits for the device
      - if the device fails in the middle of an update (NEO_ERR_DEVICE), some rows have been stepped and
        some not: go on from a checkpoint
-     - not yet: tables cut by columns whose optimizer needs sums over whole rows
-       (NEO_ERR_UNSUPPORTED); more than 2^31 - 1 ids in a batch
+     - of tables cut by columns whose optimizer needs sums over whole rows (neo_cut_sums) the block sums come to
+       the host and the totals go back
+     - not yet: more than 2^31 - 1 ids in a batch (NEO_ERR_UNSUPPORTED)
    ------------------------------------------------------------------------------------------------ */
 typedef struct neo_bags neo_bags;
 typedef enum neo_pooling { NEO_POOL_SUM, NEO_POOL_MEAN, NEO_POOL_NONE } neo_pooling;
@@ -2675,6 +2676,7 @@ typedef struct neo__job_table {
     int64_t rows, first_key;
     int64_t bucket_rows, first_row; /* see neo__bag_lookup */
     int32_t buckets, mean;
+    int32_t cut; /* see neo__job_cut */
 } neo__job_table;
 /* A feature in the batch of a call. The last one has the ends. */
 typedef struct neo__job_feature {
@@ -2683,6 +2685,12 @@ typedef struct neo__job_feature {
     int64_t out_at, out_stride; /* of its first bag, in floats; NEO_POOL_NONE: 0, of an id */
     int64_t pack_stride;        /* of its gradients in `packed`, from out_at on */
 } neo__job_feature;
+/* A table cut by columns whose step needs sums over whole rows: what the running round has and asks for. Its rows are
+   those of its slots, in their order: slot i is row cut_row[i]. Others: is_cut 0. */
+typedef struct neo__job_cut {
+    neo__bag_cut cut; /* total, blocks: on the device */
+    int is_cut;
+} neo__job_cut;
 /* The step of a table in a call. */
 typedef struct neo__job_rule {
     neo__bag_step step;
@@ -2755,6 +2763,11 @@ typedef struct neo__bags_job {
     int indirect; /* the gradient of a value is at grad_at[value], else at value grad_unit */
     int64_t grad_unit;
     int packs; /* gradients of MEAN tables are in `packed`, else all are in dout */
+    /* Tables cut by columns; NULL: none. */
+    neo__job_cut *cuts;  /* [table_count] */
+    uint32_t *cut_row;   /* [max_kept] */
+    float *cut_scratch;  /* [NEO__JOB_VECTORS][5 neo__bag_room(max_dim)] */
+    float *cut_blocks, *cut_totals;
     int keep, add; /* keep: sums are kept. add: they go on from what is kept, record by record */
     int64_t slot_count;
 } neo__bags_job;
@@ -2802,6 +2815,7 @@ struct neo_device {
                                  int64_t first_key); /* records of rows [j->records], sort */
     neo_status (*bags_update)(neo_device *d, const neo__bags_job *j); /* step or keep */
     neo_status (*bags_step_kept)(neo_device *d, const neo__bags_job *j);
+    neo_status (*bags_cut)(neo_device *d, const neo__bags_job *j); /* the block sums that cuts ask for */
     /* fresh: rows without a slot (host); then, give them slots from slot_count on. by_value: a row
        comes where its first record's value says, else in the order of the sort. */
     neo_status (*bags_find_slots)(neo_device *d, const neo__bags_job *j, int by_value,
@@ -8726,6 +8740,9 @@ struct neo_bags {
     int64_t *keep_at;      /* per record: see neo__bag_update */
     float *cut_blocks, *cut_totals;
     neo_cut_sums *cuts;
+    neo__job_cut *job_cuts; /* on a device: as it has them; keys of the slots and their rows among their table's */
+    uint64_t *cut_keys;
+    uint32_t *cut_row;
     neo_cut_sums_fn cut_sums;
     void *cut_sums_user;
     /* On a device: see >>impl-bags-device. */
@@ -8780,7 +8797,8 @@ NEO__INLINE int64_t neo__bags_most_tasks(int64_t threads) {
 /* Rows whose gradients can be kept, and their numbers. What backward keeps for a moment are rows of cut
    tables. */
 static int64_t neo__bags_kept_rows(const neo__bag_sizes *s) {
-    return NEO__MIN(NEO__MAX(s->max_kept_rows, NEO__MIN(s->max_ids, s->cut_rows)), s->rows);
+    int64_t cut = s->device && s->cut_tables ? s->rows : s->cut_rows; /* there all, with them */
+    return NEO__MIN(NEO__MAX(s->max_kept_rows, NEO__MIN(s->max_ids, cut)), s->rows);
 }
 static int64_t neo__bags_kept_floats(const neo__bag_sizes *s) {
     int64_t rows = neo__bags_kept_rows(s);
@@ -8831,6 +8849,13 @@ static size_t neo__bags_host_layout(const neo__bag_sizes *s, char *base, neo_bag
     to->host_keys = (uint64_t *)neo__bag_carve(
         base, &at, s->max_kept_rows ? stage / (size_t)s->max_dim : 0, sizeof(uint64_t));
     to->host_end = 0;
+    size_t rows = s->cut_tables ? (size_t)neo__bags_kept_rows(s) : 0, cuts = s->cut_tables ? tables : 0;
+    to->cut_keys = (uint64_t *)neo__bag_carve(base, &at, rows, sizeof(uint64_t));
+    to->cut_row = (uint32_t *)neo__bag_carve(base, &at, rows, sizeof(uint32_t));
+    to->cut_blocks = (float *)neo__bag_carve(base, &at, rows, 2 * (size_t)s->cut_blocks * sizeof(float));
+    to->cut_totals = (float *)neo__bag_carve(base, &at, rows, NEO__BAG_CUT_SUMS * sizeof(float));
+    to->cuts = (neo_cut_sums *)neo__bag_carve(base, &at, cuts, sizeof(neo_cut_sums));
+    to->job_cuts = (neo__job_cut *)neo__bag_carve(base, &at, cuts, sizeof(neo__job_cut));
     return at;
 }
 static void neo__bags_device_kept_layout(const neo__bag_sizes *s, char *base, size_t *at,
@@ -8848,6 +8873,13 @@ static void neo__bags_device_kept_layout(const neo__bag_sizes *s, char *base, si
         (float *)neo__bag_carve(base, at, neo__size_mul(rows, (size_t)s->max_dim), sizeof(float));
     j->hash_mask = (uint64_t)places - 1;
     j->max_kept = (int64_t)rows;
+    if (!s->cut_tables) return;
+    j->cuts = (neo__job_cut *)neo__bag_carve(base, at, (size_t)s->tables, sizeof(neo__job_cut));
+    j->cut_row = (uint32_t *)neo__bag_carve(base, at, rows, sizeof(uint32_t));
+    j->cut_blocks = (float *)neo__bag_carve(base, at, rows, 2 * (size_t)s->cut_blocks * sizeof(float));
+    j->cut_totals = (float *)neo__bag_carve(base, at, rows, NEO__BAG_CUT_SUMS * sizeof(float));
+    j->cut_scratch = (float *)neo__bag_carve(base, at, NEO__JOB_VECTORS,
+                                             5 * (size_t)neo__bag_room(s->max_dim) * sizeof(float));
 }
 /* And what the device has beside rows and state. */
 static size_t neo__bags_device_layout(const neo__bag_sizes *s, char *base, neo_bags *b) {
@@ -9073,12 +9105,6 @@ static neo_status neo__bags_desc_check(const neo_ctx *ctx, const neo_bags_desc *
                d->max_batch, d->max_ids);
     NEO__CHECK((unsigned)d->bounds <= NEO_BOUNDS_CLAMP, NEO_ERR_ARG,
                "%s: bounds policy %d does not exist", fn, (int)d->bounds);
-    for (int32_t t = 0; ctx->device && t < d->table_count; t++)
-        NEO__CHECK(
-            !neo__bag_is_cut(&d->tables[t]), NEO_ERR_UNSUPPORTED,
-            "%s: table '%s': its optimizer needs sums over whole rows, and a device cannot do "
-            "that of rows cut by columns: cut the table by rows",
-            fn, d->tables[t].name);
     return neo__bags_check_kept_rows(d->max_kept_rows, fn);
 }
 
@@ -9433,6 +9459,7 @@ static neo_status neo__bags_device_describe(neo_bags *b) {
         to->first_row = t->part.first_row;
         to->buckets = t->buckets;
         to->mean = t->pooling == NEO_POOL_MEAN;
+        to->cut = t->cut;
         key += t->rows;
     }
     memset(b->job_features, 0, (size_t)(b->sizes.features + 1) * sizeof *b->job_features);
@@ -11218,6 +11245,7 @@ static neo_status neo__bags_device_sort(const neo__bags_call *c) {
     job->packs = b->sizes.mean;
     return d->bags_sort(d, job);
 }
+static neo_status neo__bags_device_backward_cut(neo__bags_back *k);
 static neo_status neo__bags_device_backward(neo__bags_back *k, neo_tensor dout) {
     neo_bags *b = k->call.b;
     neo_device *d = b->ctx->device;
@@ -11226,6 +11254,7 @@ static neo_status neo__bags_device_backward(neo__bags_back *k, neo_tensor dout) 
     NEO__CHECK(b->slot_count == 0, NEO_ERR_STATE,
                "%s: bags '%s': %" PRId64 " rows of gradients are kept: step or clear first",
                k->call.fn, b->name, b->slot_count);
+    if (b->sizes.cut_tables) return neo__bags_device_backward_cut(k);
     NEO__TRY(neo__bags_device_rules(b, k->lr));
     NEO__TRY(neo__bags_device_sort(&k->call));
     NEO__TRY(d->bags_update(d, &b->job));
@@ -11356,6 +11385,91 @@ static void neo__bags_device_grad_squares(neo_bags *b, neo_exact *sum) {
         for (int64_t k = 0; k < count * blocks; k++) neo_exact_add(sum, b->host_stage[k]);
     }
 }
+/* ---- tables cut by columns ----
+   A step of theirs is one of gradients that are kept, those of backward too. In each round the device takes the step
+   on copies of the rows, which yields the block sums that can be had; they come to the host, whose function gives
+   the totals; these go to the device. In the end the step finds all totals there. */
+
+/* Slots of each table: their numbers among its own, and where its sums are. */
+static neo_status neo__bags_device_cut_begin(neo_bags *b) {
+    neo_device *d = b->ctx->device;
+    size_t count = (size_t)b->slot_count;
+    float *total = b->job.cut_totals;
+    memset(b->job_cuts, 0, (size_t)b->sizes.tables * sizeof *b->job_cuts);
+    if (count)
+        NEO__TRY(d->copy(d, b->cut_keys, NEO_HOST, b->job.slot_key, NEO_DEVICE, count * sizeof *b->cut_keys));
+    for (size_t i = 0; i < count; i++) {
+        neo__bag_cut *cut = &b->job_cuts[neo__bags_table_of(b, (int64_t)b->cut_keys[i])].cut;
+        b->cut_row[i] = (uint32_t)cut->rows++;
+    }
+    for (int64_t t = 0; t < b->sizes.tables; t++) {
+        neo__job_cut *c = &b->job_cuts[t];
+        c->is_cut = b->tables[t].cut;
+        c->cut.dim = (float)b->tables[t].part.dim;
+        c->cut.total = total;
+        c->cut.blocks_per_row = neo__bag_blocks(b->tables[t].dim);
+        if (c->is_cut) total += NEO__BAG_CUT_SUMS * c->cut.rows;
+    }
+    return count ? d->copy(d, b->job.cut_row, NEO_DEVICE, b->cut_row, NEO_HOST, count * sizeof *b->cut_row) : NEO_OK;
+}
+/* The sums that each cut table can have next; *count: of how many tables. */
+static neo_status neo__bags_device_cut_blocks(neo_bags *b, int32_t *count) {
+    neo_device *d = b->ctx->device;
+    float *blocks = b->job.cut_blocks;
+    *count = 0;
+    for (int64_t t = 0; t < b->sizes.tables; t++) {
+        neo__bag_cut *c = &b->job_cuts[t].cut;
+        c->want = b->job_cuts[t].is_cut ? neo__bag_cut_next(&b->tables[t].optim, c->have) : 0;
+        c->blocks = blocks;
+        if (c->want == 0) continue;
+        neo_cut_sums *cut = &b->cuts[(*count)++];
+        cut->table = (int32_t)t;
+        cut->sums = c->want;
+        cut->rows = c->rows;
+        cut->blocks_per_row = c->blocks_per_row;
+        cut->blocks = b->cut_blocks + (blocks - b->job.cut_blocks);
+        cut->total = b->cut_totals + (c->total - b->job.cut_totals) + c->have * c->rows;
+        blocks += c->want * c->rows * c->blocks_per_row;
+    }
+    size_t bytes = (size_t)(blocks - b->job.cut_blocks) * sizeof *blocks;
+    NEO__TRY(d->copy(d, b->job.cuts, NEO_DEVICE, b->job_cuts, NEO_HOST,
+                     (size_t)b->sizes.tables * sizeof *b->job_cuts));
+    if (bytes == 0) return NEO_OK;
+    NEO__TRY(d->bags_cut(d, &b->job));
+    return d->copy(d, b->cut_blocks, NEO_HOST, b->job.cut_blocks, NEO_DEVICE, bytes);
+}
+/* Sums over whole rows of what is kept. */
+static neo_status neo__bags_device_cut_rounds(neo_bags *b) {
+    neo_device *d = b->ctx->device;
+    int32_t count;
+    NEO__TRY(neo__bags_device_cut_begin(b));
+    for (;;) {
+        NEO__TRY(neo__bags_device_cut_blocks(b, &count));
+        if (count == 0) return NEO_OK;
+        NEO__TRY(b->cut_sums(b->cut_sums_user, b->cuts, count));
+        for (int32_t i = 0; i < count; i++) {
+            const neo_cut_sums *cut = &b->cuts[i];
+            size_t floats = (size_t)(cut->sums * cut->rows);
+            b->job_cuts[cut->table].cut.have += cut->sums;
+            if (floats)
+                NEO__TRY(d->copy(d, b->job.cut_totals + (cut->total - b->cut_totals), NEO_DEVICE, cut->total,
+                                 NEO_HOST, floats * sizeof(float)));
+        }
+    }
+}
+/* The gradients are kept for as long as the call takes. */
+static neo_status neo__bags_device_backward_cut(neo__bags_back *k) {
+    neo_bags *b = k->call.b;
+    neo_device *d = b->ctx->device;
+    NEO__TRY(neo__bags_device_sort(&k->call));
+    b->job.keep = 1;
+    NEO__TRY(neo__bags_device_slots(b, k->call.fn, 0, 0));
+    b->is_staged = 0;
+    NEO__TRY(d->bags_update(d, &b->job));
+    neo_status status = neo__bags_device_step(b, k->lr);
+    if (status != NEO_OK && b->slot_count) (void)neo__bags_device_clear(b);
+    return status;
+}
 static neo_status neo__bags_device_step(neo_bags *b, float lr) {
     neo_device *d = b->ctx->device;
     b->job.records = b->job.slot_count = b->slot_count;
@@ -11366,6 +11480,7 @@ static neo_status neo__bags_device_step(neo_bags *b, float lr) {
     b->job.dout = b->job.kept;
     b->job.aligned = b->job.max_dim % 4 == 0;
     NEO__TRY(neo__bags_device_rules(b, lr));
+    if (b->sizes.cut_tables) NEO__TRY(neo__bags_device_cut_rounds(b));
     if (b->slot_count) NEO__TRY(d->bags_step_kept(d, &b->job));
     NEO__TRY(neo__bags_device_clear(b));
     b->is_staged = 0;

@@ -2899,7 +2899,7 @@ static __device__ __forceinline__ int neo__bags_window(const neo__bags_job &j, i
 /* Lanes times fours of a row whose step is nothing but this; 0: another step. */
 static __host__ __device__ __forceinline__ int
 neo__bags_rowwise_fours(const neo__bags_job &j, const neo__job_table &t, const neo__job_rule &o) {
-    if (j.keep || t.store.dtype != NEO_F32 || o.step.kind != NEO_BAG_ROWWISE_ADAGRAD) return 0;
+    if (j.keep || t.cut || t.store.dtype != NEO_F32 || o.step.kind != NEO_BAG_ROWWISE_ADAGRAD) return 0;
     if (o.step.adjusts || o.step.max_norm > 0.0f || t.store.dim > NEO__BAGS_MOST_DIM) return 0;
     return neo__bags_lanes(t, j.aligned);
 }
@@ -3020,6 +3020,7 @@ static __device__ void neo__bags_step_row(const neo__bags_job &j, const neo__bag
     }
     __syncwarp(mask);
     neo__row_sums_warp sums = {NULL, 0, 0};
+    if (t.cut) sums.cut = &j.cuts[run.table].cut, sums.row = j.cut_row[run.begin];
     neo__bag_step_row_warp(&o.step, &sums, w, state[0], state[1], g, spare, dim);
     __syncwarp(mask);
     if (narrow) neo__rows_encode_warp(&t.store, run.row, w, word);
@@ -3148,6 +3149,43 @@ static neo_status neo__bags_step_kept(neo_device *device, const neo__bags_job *j
                     d->stream, *j);
     NEO__TRY(neo__cuda_launched(d, "bags: kept records"));
     return neo__bags_update(device, j);
+}
+
+/* The step of kept rows of tables that are cut, on copies of them: what it asks for is what counts. 16 lanes a row. */
+static __global__ void __launch_bounds__(32) neo__bags_cut_kernel(const neo__bags_job j) {
+    const int lane = threadIdx.x % 16, vector = (int)blockIdx.x * 2 + threadIdx.x / 16;
+    const unsigned mask = neo__mask_warp();
+    const int64_t room = neo__bag_room(j.max_dim);
+    float *g = j.cut_scratch + 5 * room * vector, *spare = g + room;
+    for (int64_t i = vector; i < j.slot_count; i += NEO__JOB_VECTORS) {
+        const int64_t key = (int64_t)j.slot_key[i];
+        const int table = neo__bags_table_of_key(j, key);
+        const neo__job_table &t = j.tables[table];
+        const int64_t row = key - t.first_key, dim = t.store.dim;
+        float *copy[3] = {spare + room, NULL, NULL};
+        if (j.cuts[table].cut.want == 0) continue;
+        for (int64_t c = lane; c < dim; c += 16) {
+            g[c] = j.kept[i * j.max_dim + c];
+            copy[0][c] = neo__bags_element(t.store, row, c);
+        }
+        for (int k = 0; k < 2; k++) {
+            if (!t.state[k]) continue;
+            copy[1 + k] = copy[k] ? copy[k] + room : spare + 2 * room;
+            for (int64_t c = lane; c < t.state_dim[k]; c += 16)
+                copy[1 + k][c] = t.state[k][row * t.state_dim[k] + c];
+        }
+        __syncwarp(mask);
+        neo__row_sums_warp sums = {&j.cuts[table].cut, j.cut_row[i], 0};
+        neo__bag_step_row_warp(&j.rules[table].step, &sums, copy[0], copy[1], copy[2], g, spare, dim);
+        __syncwarp(mask);
+    }
+}
+static neo_status neo__bags_cut(neo_device *device, const neo__bags_job *j) {
+    neo__cuda *d = (neo__cuda *)device;
+    NEO__TRY(neo__cuda_enter(d));
+    if (j->slot_count == 0) return NEO_OK;
+    NEO__LAUNCH(neo__bags_cut_kernel, NEO__JOB_VECTORS / 2, 32, 0, d->stream, *j);
+    return neo__cuda_launched(d, "bags: sums of cut rows");
 }
 
 /* ---- slots of kept rows ---- */
@@ -3320,6 +3358,7 @@ static void neo__bags_table(neo_device *t) {
     t->bags_sort_rows = neo__bags_sort_rows;
     t->bags_update = neo__bags_update;
     t->bags_step_kept = neo__bags_step_kept;
+    t->bags_cut = neo__bags_cut;
     t->bags_find_slots = neo__bags_find_slots;
     t->bags_give_slots = neo__bags_give_slots;
     t->bags_hash_slots = neo__bags_hash_slots;

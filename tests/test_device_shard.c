@@ -156,11 +156,27 @@ static void placements(void) {
     for (int p = 0; p < NEO_PLACEMENT_COUNT; p++) {
         ranks = p % 2 ? 4 : 3;
         if (p == NEO_TABLE_ROW_WISE || p == NEO_GRID) ranks = 4;
-        case_begin(p == NEO_COLUMN_WISE || p == NEO_GRID || p == NEO_TABLE_COLUMN_WISE ? NEO_BAG_ADAM : KINDS,
-                   p % 2 ? NEO_POOL_MEAN : NEO_POOL_SUM);
+        case_begin(KINDS, p % 2 ? NEO_POOL_MEAN : NEO_POOL_SUM);
         the.tables[1].dtype = NEO_BF16;
         for (int t = 0; t < SMALL.tables; t++) place(&the, t, (neo_placement)p, ranks);
         check_case(ctx, neo_placement_name((neo_placement)p));
+    }
+    neo_ctx_destroy(ctx);
+}
+/* Steps that need sums over whole rows of tables that are cut by columns: one round or several, of a batch and of
+   gradients that are kept. */
+static void cut_rows_sums(void) {
+    static const neo_bag_optim_kind kinds[] = {NEO_BAG_ROWWISE_ADAGRAD, NEO_BAG_PARTIAL_ADAM, NEO_BAG_LAMB,
+                                               NEO_BAG_PARTIAL_LAMB, NEO_BAG_LARS_SGD};
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, LEAVES);
+    for (int i = 0; i < 5; i++) {
+        ranks = 2 + i % 2;
+        case_begin((int)kinds[i], NEO_POOL_SUM);
+        case_tables(&the, &SMALL, (int)kinds[i], i % 4, NEO_POOL_SUM);
+        keeps = i % 2;
+        the.tables[2].dtype = NEO_F16;
+        for (int t = 0; t < SMALL.tables; t++) place(&the, t, t == 1 ? NEO_ROW_WISE : NEO_COLUMN_WISE, ranks);
+        check_case(ctx, "sums over rows that are cut");
     }
     neo_ctx_destroy(ctx);
 }
@@ -199,6 +215,7 @@ static void mixtures(void) {
 
 int main(void) {
     RUN(placements);
+    RUN(cut_rows_sums);
     RUN(no_pooling);
     RUN(mixtures);
     return test_end("test_device_shard");
