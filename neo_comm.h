@@ -196,10 +196,10 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_comm_create_mpi(neo_ctx *ctx, const neo
 NEO_API NEO__CHECK_UNUSED neo_status neo_comm_create_nccl(neo_comm *host, int device, void *stream,
                                                           neo_comm **comm);
 /* neo_comm_set_combine: fn makes the sums of a group over NCCL, and of those split from it later; NULL: the device of
-   the context does, or, if it has none, the processor, by way of pinned memory. fn puts its kernels on the stream and returns; the arrays of its
-   argument are valid until then. It must keep the order: pieces are pushed on a stack one by one, and while
-   the two on top have as many leaves, they become one of twice as many, below op above, rounded to
-   dtype; in the end what is left is folded from the top. (The order of >>leaves in neo.h.)
+   the context does, or, if it has none, the processor, by way of pinned memory. fn puts its kernels on the stream
+   and returns; the arrays of its argument are valid until then. It must keep the order: pieces are pushed on a
+   stack one by one, and while the two on top have as many leaves, they become one of twice as many, below op above,
+   rounded to dtype; in the end what is left is folded from the top. (The order of >>leaves in neo.h.)
    Errors   NEO_ERR_UNSUPPORTED: the buffers of this group are not on a device. */
 typedef struct neo_comm_pieces neo_comm_pieces;
 typedef neo_status (*neo_comm_device_combine_fn)(void *user, const neo_comm_pieces *pieces);
@@ -5601,7 +5601,8 @@ NEO_API size_t neo_comm_device_bytes(const neo_comm_desc *desc, int ranks, neo_c
     int shards = d.ctx.repro_shards > ranks ? d.ctx.repro_shards : ranks, slots;
     if (ranks < 1 || ranks > NEO__COMM_MAX_RANKS || backend == NEO_BACKEND_NCCL) return 0;
     int pieces = neo__pieces_total(shards, ranks), most = neo__comm_most_pieces(shards, ranks);
-    size_t segment = neo__segment_bytes(&d, pieces), stage = neo__comm_stage(ranks, pieces, most, segment, backend, &slots);
+    size_t segment = neo__segment_bytes(&d, pieces),
+           stage = neo__comm_stage(ranks, pieces, most, segment, backend, &slots);
     /* threads: a longer ring for the second segment of a sum */
     size_t ring = backend == NEO_BACKEND_THREADS
                       ? neo__seat_carve(NULL, NULL, ranks, 2 * most + 2) - neo__seat_carve(NULL, NULL, ranks, most + 2)

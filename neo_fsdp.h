@@ -4585,11 +4585,11 @@ static int64_t neo__shard_find_flow(const neo__shard_flow *flows, int64_t count,
     key.first_row = first_row;
     int64_t lo = 0;
     for (int64_t n = count; n > 1;) {
-        int64_t half = n / 2;
-        if (neo__shard_flow_order(&flows[lo + half], &key) <= 0)
-            lo += half, n -= half;
+        int64_t step = n / 2;
+        if (neo__shard_flow_order(&flows[lo + step], &key) <= 0)
+            lo += step, n -= step;
         else
-            n = half;
+            n = step;
     }
     return lo;
 }
@@ -4781,11 +4781,11 @@ static int64_t neo__shard_slices(const neo__shard_map *m, const neo__shard_part 
                                  int64_t *end) {
     int64_t lo = 0;
     for (int64_t n = m->cut_count; n > 1;) { /* the last one that is not after the part */
-        int64_t half = n / 2;
-        if (neo__shard_cut_order(&m->cuts[lo + half], part) <= 0)
-            lo += half, n -= half;
+        int64_t step = n / 2;
+        if (neo__shard_cut_order(&m->cuts[lo + step], part) <= 0)
+            lo += step, n -= step;
         else
-            n = half;
+            n = step;
     }
     int64_t first = lo;
     while (first > 0 && m->cuts[first - 1].table == part->table &&
@@ -7040,7 +7040,8 @@ static neo_status neo__shard_check_rows(const neo_shard *s, neo_tensor t, const 
     if (t.absent && !t.data) return neo__no_data(fn, what, t, NEO_ERR_STATE);
     NEO__CHECK(!t.data || (t.place == NEO_DEVICE) == (neo_ctx_device(s->ctx) != NULL), NEO_ERR_ARG,
                "%s: %s is in %s memory, but the context computes %s", fn, what,
-               t.place == NEO_DEVICE ? "a device's" : "host", t.place == NEO_DEVICE ? "on the processor" : "on a device");
+               t.place == NEO_DEVICE ? "a device's" : "host",
+               t.place == NEO_DEVICE ? "on the processor" : "on a device");
     NEO__CHECK(t.ndim == 2 && t.dtype == NEO_F32 && t.shape[0] == n && t.shape[1] == width &&
                    (t.stride[1] == 1 || width == 1) && (t.data || n == 0),
                NEO_ERR_SHAPE, "%s: %s must be f32 [%" PRId64 "][%" PRId64 "], last stride 1", fn,
@@ -7280,11 +7281,11 @@ static void neo__shard_grad_task(void *arg, int64_t task, int worker) {
 static int64_t neo__shard_route_place(const neo__shard_map *m, const neo__shard_route *r) {
     int64_t lo = m->route_begin[r->rank];
     for (int64_t n = m->route_begin[r->rank + 1] - lo; n > 1;) {
-        int64_t half = n / 2;
-        if (m->routes[lo + half].col <= r->col)
-            lo += half, n -= half;
+        int64_t step = n / 2;
+        if (m->routes[lo + step].col <= r->col)
+            lo += step, n -= step;
         else
-            n = half;
+            n = step;
     }
     return lo;
 }
