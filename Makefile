@@ -166,8 +166,11 @@ $(B)/tests/emulated_neo.o: tests/neo_impl.c tests/neo_assert.h neo.h | $(B)/test
 $(B)/tests/test_device: tests/test_device.c $(B)/tests/emulated_cuda.o $(B)/tests/emulated_neo.o $(B)/tests/neo_assert.o
 	$(CC) -std=c11 $(watched) -c -o $@.o $<
 	$(CXX) -fsanitize=address -o $@ $@.o $(filter %.o,$^) $(libs)
-$(device_ranks): $(B)/tests/%: tests/%.c $(test_headers) neo_comm.h neo_fsdp.h $(B)/tests/emulated_cuda.o $(B)/tests/neo_assert.o
-	$(CC) -std=c11 $(watched) $(checked) -c -o $@.o $<
+$(B)/tests/emu_controls.o: tests/emu_controls.cpp tests/cuda_on_cpu.h | $(B)/tests
+	$(emulated) -c -o $@ $<
+$(device_ranks): $(B)/tests/%: tests/%.c $(test_headers) neo_comm.h neo_fsdp.h $(B)/tests/emulated_cuda.o \
+    $(B)/tests/emu_controls.o $(B)/tests/neo_assert.o
+	$(CC) -std=c11 $(watched) $(checked) -DEMULATED -c -o $@.o $<
 	$(CXX) -fsanitize=address -o $@ $@.o $(filter %.o,$^) $(libs)
 # Over MPI, device memory by way of pinned memory.
 $(B)/tests/test_device_comm_mpi: tests/test_device_comm.c tests/comm_ranks.h neo_comm.h $(B)/tests/emulated_cuda.o $(B)/tests/neo_assert.o

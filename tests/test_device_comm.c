@@ -212,6 +212,62 @@ static void expect_refused(const neo_comm_desc *d, neo_comm_fn fn, neo_status ex
     fprintf(stderr, "%s, not %s with '%s': %s\n", neo_status_string(status), neo_status_string(expected), part, neo_last_error());
 }
 
+#if defined(EMULATED)
+/* Every call of CUDA that collectives make fails once, on one of two ranks: each comes back in time, with the device's
+   words or of the rank that has them, and leaves nothing behind. */
+void emu_fail_after(int64_t n);
+int emu_failed(void);
+int64_t emu_live(void);
+static int has_failed;
+static neo_status some_calls(neo_comm *comm, void *user) {
+    int64_t n = 3000, half = n / 2, at = *(int64_t *)user, counts[2] = {1000, 500}, theirs[2];
+    neo_comm *sub;
+    neo_tensor a, b;
+    neo_ticket ticket;
+    NEO__TRY(neo_comm_split_device(comm, 0, 0, &sub));
+    NEO__TRY(neo_tensor_alloc(neo_comm_ctx(comm), NEO_F32, 1, &n, &a));
+    NEO__TRY(neo_tensor_alloc(neo_comm_ctx(comm), NEO_F32, 1, &n, &b));
+    NEO__TRY(neo_tensor_zero(neo_comm_ctx(comm), a));
+    NEO__TRY(neo_comm_barrier(comm, NULL));
+    if (neo_comm_rank(comm) == 0) emu_fail_after(at);
+    for (int p = 0; p < 2; p++) theirs[p] = counts[neo_comm_rank(comm)];
+    neo_status status = neo_comm_all_reduce(sub, NEO_REDUCE_SUM, a.data, b.data, n, NEO_F32, NULL);
+    if (status == NEO_OK) status = neo_comm_all_gather(sub, a.data, b.data, half, NULL, NEO_F32, &ticket);
+    if (status == NEO_OK) status = neo_comm_all_to_allv(sub, a.data, counts, b.data, theirs, NEO_F32, NULL);
+    if (status == NEO_OK) status = neo_comm_broadcast(sub, b.data, n, NEO_F32, 0, NULL);
+    char why[400];
+    snprintf(why, sizeof why, "%s", status == NEO_OK ? "" : neo_last_error());
+    NEO__TRY(neo_comm_barrier(comm, NULL));
+    if (neo_comm_rank(comm) == 0) has_failed = emu_failed(), emu_fail_after(0);
+    NEO__TRY(neo_comm_barrier(comm, NULL));
+    neo_comm_destroy(sub);
+    neo_tensor_free(neo_comm_ctx(comm), &a);
+    neo_tensor_free(neo_comm_ctx(comm), &b);
+    return status == NEO_OK ? NEO_OK : neo_fail(status, "%s", why);
+}
+static void faults(neo_comm_desc d) {
+    int64_t at = 1, before = emu_live(), began = neo_time_ns();
+    int failed = 1;
+    d.timeout_ms = 10000;
+    for (; failed && at < 400; at++) {
+        neo_status status = neo_comm_spawn(2, &d, some_calls, &at, NULL);
+        failed = has_failed;
+        checks++;
+        if ((status == NEO_OK) == failed || emu_live() != before) {
+            failures++;
+            fprintf(stderr, "call %d of CUDA fails: %s: %s; %d objects are left\n", (int)at, neo_status_string(status),
+                    neo_last_error(), (int)(emu_live() - before));
+        }
+    }
+    checks++;
+    if (at > 20 && at < 400 && neo_time_ns() - began < (int64_t)60 * 1000000000) return;
+    failures++;
+    fprintf(stderr, "%d calls of CUDA have failed, in %.1f s\n", (int)at, (double)(neo_time_ns() - began) * 1e-9);
+}
+#else
+static void faults(neo_comm_desc d) { (void)d; }
+#endif
+
 int main(void) {
     int bad = 0, started = launched();
     /* segments of 4 KiB: most sums are of several */
@@ -235,5 +291,6 @@ int main(void) {
         expect_refused(&shared, never, NEO_ERR_ARG, "2 ranks would share one device");
         neo_cuda_device_destroy(shared.ctx.device);
     }
+    faults(own);
     return ranks_end("test_device_comm", bad);
 }
