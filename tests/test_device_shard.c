@@ -102,6 +102,14 @@ static neo_status run(neo_comm *comm, void *user) {
     size_t groups = 2 * neo_comm_workspace_bytes(d, ranks, NEO_BACKEND_THREADS);
     if (ranks % NODES || ranks == NODES) /* else inside nodes there may be two groups more */
         EXPECT(took == says.weight_bytes + says.state_bytes + says.exchange_bytes + says.workspace_bytes + groups);
+    neo_comm *devices;
+    neo_shard *none = NULL;
+    if (neo_ctx_device(ctx)) { /* ids are in host memory: the group that was split is the one to give */
+        TRY(neo_comm_split_device(comm, 0, rank, &devices));
+        EXPECT(neo_shard_create(devices, plan, &none) == NEO_ERR_ARG && !none);
+        EXPECT(strstr(neo_last_error(), "give the group that was split"));
+        neo_comm_destroy(devices);
+    }
     neo_plan_destroy(plan);
     for (int s = 0; s < the.steps; s++) TRY(one_step(shard, ctx, s, rank));
     TRY(neo_state_create(ctx, &state));
