@@ -3180,7 +3180,7 @@ static __global__ void __launch_bounds__(32) neo__bags_cut_kernel(const neo__bag
         __syncwarp(mask);
     }
 }
-static neo_status neo__bags_cut(neo_device *device, const neo__bags_job *j) {
+static neo_status neo__bags_cut_launch(neo_device *device, const neo__bags_job *j) {
     neo__cuda *d = (neo__cuda *)device;
     NEO__TRY(neo__cuda_enter(d));
     if (j->slot_count == 0) return NEO_OK;
@@ -3358,7 +3358,7 @@ static void neo__bags_table(neo_device *t) {
     t->bags_sort_rows = neo__bags_sort_rows;
     t->bags_update = neo__bags_update;
     t->bags_step_kept = neo__bags_step_kept;
-    t->bags_cut = neo__bags_cut;
+    t->bags_cut = neo__bags_cut_launch;
     t->bags_find_slots = neo__bags_find_slots;
     t->bags_give_slots = neo__bags_give_slots;
     t->bags_hash_slots = neo__bags_hash_slots;
