@@ -42,9 +42,13 @@ cxx_red_zones = $(if $(findstring address,$(SANITIZE)),$(shell $(CXX) -fsanitize
 # Tests in C++, where there is a compiler for it: of the emulation of CUDA on the processor, and of kernels by it.
 cxx_programs = $(if $(shell command -v $(CXX) 2>/dev/null),$(B)/tests/test_cuda_on_cpu)
 cuda_cpp = $(filter-out $(cxx_programs),$(patsubst tests/%.cpp,$(B)/tests/%,$(wildcard tests/test_cuda_*.cpp)))
-cuda_programs = $(if $(cxx_programs),$(B)/tests/test_device $(B)/tests/test_device_graph $(cuda_cpp) $(cuda_emulated))
-cuda_emulated = $(B)/tests/emulated_dlrm $(B)/tests/emulated_gpt $(B)/tests/emulated_bench
-gpu_programs  = $(B)/tests/test_device_gpu $(B)/tests/test_device_graph_gpu $(addsuffix _gpu,$(filter-out %/test_cuda_on_cpu,$(patsubst tests/%.cpp,$(B)/tests/%, \
+# Of devices, in C; those of ranks with devices hold their own copy of neo.
+device_ranks = $(B)/tests/test_device_comm $(B)/tests/test_device_shard
+device_ones  = $(B)/tests/test_device $(B)/tests/test_device_graph
+cuda_programs = $(if $(cxx_programs),$(device_ones) $(device_ranks) $(cuda_cpp) $(cuda_emulated))
+cuda_emulated = $(B)/tests/emulated_dlrm $(B)/tests/emulated_gpt $(B)/tests/emulated_bench $(nccl_emulated)
+nccl_emulated = $(if $(wildcard $(CUDA)/include/nccl.h),$(B)/tests/emulated_dlrm_nccl $(B)/tests/emulated_gpt_nccl)
+gpu_programs  = $(addsuffix _gpu,$(device_ones) $(device_ranks) $(filter-out %/test_cuda_on_cpu,$(patsubst tests/%.cpp,$(B)/tests/%, \
     $(wildcard tests/test_cuda_*.cpp))))
 # Tests of neo_comm.h and of what is sharded: each holds its own copy of neo, and is compiled for MPI too.
 comm_programs = $(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/test_comm*.c tests/test_shard*.c tests/test_fsdp*.c))
@@ -62,6 +66,7 @@ help:
 	@echo 'make test-full    the whole grids of which make test runs a part: collectives, all sizes and ways (half an hour)'
 	@echo 'make headers      neo.h and neo_comm.h under gcc and clang, C11 to C++17, all macros, -Werror'
 	@echo 'make cuda         neo_cuda.cuh under nvcc for sm_80 and sm_90, -Werror; build/dlrm_cuda, build/gpt_cuda'
+	@echo 'make nccl         build/dlrm_nccl, build/gpt_nccl: ranks of mpirun with a GPU each, tensors over NCCL'
 	@echo 'make test-cuda    on a GPU: the tests of neo_cuda.cuh, dlrm and gpt with the bits of the CPU, compute-sanitizer'
 	@echo 'make bench-cuda   on a GPU: figures, also in bench/results/cuda-<its name>.md'
 	@echo 'make bench        one line per figure; also build/bench.jsonl (BENCHES="gemm bags" BENCH_ARGS=--quick)'
@@ -154,17 +159,33 @@ watched  = -O0 -g -Wall -Wextra -DNEO_NO_SIMD -I. -fsanitize=address -fno-omit-f
 emulated = $(CXX) -std=c++17 $(watched) -ffp-contract=off -DNEO_CUDA_ON_CPU -Itests
 $(cuda_cpp): $(B)/tests/%: tests/%.cpp tests/cuda_on_cpu.h $(test_headers) neo_cuda.cuh neo.h | $(B)/tests
 	$(emulated) -o $@ $< -pthread
+# Rights to the device's pages come and go with every call: with little work memory that is quick.
 $(B)/tests/emulated_cuda.o: examples/neo_cuda.cu tests/cuda_on_cpu.h neo_cuda.cuh neo.h | $(B)/tests
-	$(emulated) -c -o $@ -x c++ $<
+	$(emulated) '-DNEO__CUDA_WORK_BYTES=((size_t)1 << 20)' -c -o $@ -x c++ $<
 $(B)/tests/emulated_neo.o: tests/neo_impl.c tests/neo_assert.h neo.h | $(B)/tests
 	$(CC) -std=c11 $(watched) $(checked) -c -o $@ $<
-$(B)/tests/test_device $(B)/tests/test_device_graph: $(B)/tests/%: tests/%.c $(test_headers) neo_cuda.cuh $(B)/tests/emulated_cuda.o $(B)/tests/emulated_neo.o $(B)/tests/neo_assert.o
+$(device_ones): $(B)/tests/%: tests/%.c $(test_headers) neo_cuda.cuh $(B)/tests/emulated_cuda.o $(B)/tests/emulated_neo.o $(B)/tests/neo_assert.o
 	$(CC) -std=c11 $(watched) -c -o $@.o $<
 	$(CXX) -fsanitize=address -o $@ $@.o $(filter %.o,$^) $(libs)
+$(B)/tests/emu_controls.o: tests/emu_controls.cpp tests/cuda_on_cpu.h | $(B)/tests
+	$(emulated) -c -o $@ $<
+$(device_ranks): $(B)/tests/%: tests/%.c $(test_headers) neo_comm.h neo_fsdp.h $(B)/tests/emulated_cuda.o \
+    $(B)/tests/emu_controls.o $(B)/tests/neo_assert.o
+	$(CC) -std=c11 $(watched) $(checked) -DEMULATED -c -o $@.o $<
+	$(CXX) -fsanitize=address -o $@ $@.o $(filter %.o,$^) $(libs)
+# Over MPI, device memory by way of pinned memory.
+$(B)/tests/test_device_comm_mpi: tests/test_device_comm.c tests/comm_ranks.h neo_comm.h $(B)/tests/emulated_cuda.o $(B)/tests/neo_assert.o
+	$(MPICC) -std=c11 $(watched) $(checked) -DNEO_COMM_MPI -DNEO_COMM_MPI_STAGED -o $@ $< $(filter %.o,$^) -lstdc++ $(libs)
 # The examples and the bench of a GPU on that device, for tests/test_cuda_bench.sh; -O0 compiles fastest.
 $(B)/tests/emulated_%: examples/%.c examples/device.h neo.h neo_comm.h neo_fsdp.h neo_cuda.cuh $(B)/tests/emulated_cuda.o
 	$(CC) -std=c11 -Wall -Wextra -DNEO_NO_SIMD -I. -DEXAMPLE_CUDA -c -o $@.o $<
 	$(CXX) -fsanitize=address -o $@ $@.o $(B)/tests/emulated_cuda.o $(libs)
+# And over the NCCL backend, on a stand-in for NCCL.
+$(B)/tests/nccl_on_cpu.o: tests/nccl_on_cpu.cpp tests/cuda_on_cpu.h | $(B)/tests
+	$(emulated) -c -o $@ $<
+$(B)/tests/emulated_%_nccl: examples/%.c examples/device.h neo.h neo_comm.h neo_fsdp.h $(B)/tests/emulated_cuda.o $(B)/tests/nccl_on_cpu.o
+	$(CC) -std=c11 -Wall -Wextra -DNEO_NO_SIMD -I. -isystem $(CUDA)/include -DEXAMPLE_CUDA -DNEO_COMM_NCCL -c -o $@.o $<
+	$(CXX) -fsanitize=address -o $@ $@.o $(B)/tests/emulated_cuda.o $(B)/tests/nccl_on_cpu.o $(libs)
 $(B)/tests/emulated_bench: bench/cuda.c bench/bench.h neo_cuda.cuh $(B)/tests/emulated_cuda.o $(B)/tests/emulated_neo.o \
     $(B)/tests/neo_assert.o
 	$(CC) -std=c11 $(watched) -c -o $@.o $<
@@ -230,7 +251,17 @@ $(B)/tests/test_device_gpu $(B)/tests/test_device_graph_gpu: $(B)/tests/%_gpu: t
 	$(compile) -c -o $@.o $<
 	$(NVCC) -o $@ $@.o $(filter %.o,$^) $(libs_cu)
 
-cuda-programs: $(B)/dlrm_cuda $(B)/gpt_cuda $(B)/bench/cuda
+$(device_ranks:=_gpu): $(B)/tests/%_gpu: tests/%.c $(test_headers) neo_comm.h neo_fsdp.h neo_cuda.cuh $(B)/neo_cuda.o $(B)/tests/neo_assert.o
+	$(compile) $(checked) -c -o $@.o $<
+	$(NVCC) -o $@ $@.o $(filter %.o,$^) $(libs_cu)
+
+# One rank per GPU, as MPI processes, with tensors over NCCL: mpirun -n 8 build/dlrm_nccl --device cuda ...
+$(B)/%_nccl: examples/%.c examples/device.h neo.h neo_comm.h neo_fsdp.h neo_cuda.cuh $(B)/neo_cuda.o
+	$(compile_mpi) -DEXAMPLE_CUDA -DNEO_COMM_NCCL -isystem $(CUDA)/include -c -o $@.o $<
+	$(MPICC) -o $@ $@.o $(B)/neo_cuda.o -L$(CUDA)/lib64 -Wl,-rpath,$(CUDA)/lib64 -lnccl -lcublasLt -lcudart -lstdc++ $(libs)
+nccl: $(B)/dlrm_nccl $(B)/gpt_nccl
+
+cuda-programs: $(B)/dlrm_cuda $(B)/gpt_cuda $(B)/bench/cuda $(if $(nccl_emulated),$(if $(shell command -v $(MPICC) 2>/dev/null),$(B)/dlrm_nccl))
 gpu-programs: $(gpu_programs) $(B)/dlrm_cuda $(B)/gpt_cuda
 gpu-bench: $(B)/bench/cuda
 
@@ -269,6 +300,6 @@ netns:
 clean:
 	rm -rf $(B)
 
-.PHONY: all help demo test test-programs headers asan ubsan tsan sanitized fuzz arm mingw cuda test-cuda bench-cuda cuda-programs gpu-programs gpu-bench bench mpi netns clean
+.PHONY: all help demo test test-programs headers asan ubsan tsan sanitized fuzz arm mingw cuda test-cuda bench-cuda cuda-programs nccl gpu-programs gpu-bench bench mpi netns clean
 .DELETE_ON_ERROR:
 .SECONDARY:

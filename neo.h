@@ -1028,8 +1028,9 @@ NEO_API neo_status neo_jagged_transpose(neo_jagged_buffer *out, const neo_jagged
        gets it, with the same message; for that the call waits for the device
      - if the device fails in the middle of an update (NEO_ERR_DEVICE), some rows have been stepped and
        some not: go on from a checkpoint
-     - not yet: tables cut by columns whose optimizer needs sums over whole rows
-       (NEO_ERR_UNSUPPORTED); more than 2^31 - 1 ids in a batch
+     - of tables cut by columns whose optimizer needs sums over whole rows (neo_cut_sums) the block sums come to
+       the host and the totals go back
+     - not yet: more than 2^31 - 1 ids in a batch (NEO_ERR_UNSUPPORTED)
    ------------------------------------------------------------------------------------------------ */
 typedef struct neo_bags neo_bags;
 typedef enum neo_pooling { NEO_POOL_SUM, NEO_POOL_MEAN, NEO_POOL_NONE } neo_pooling;
@@ -1984,6 +1985,36 @@ NEO__UNUSED static neo_status neo__no_data(const char *function, const char *nam
     return neo_fail(NEO_ERR_STATE, "%s: %s has no data, %s", function, name, t.absent);
 }
 
+/* ---- what ranks need of their devices ---- */
+/* out [n] = the tree over `count` pieces of n elements, of which piece i is a subtree of leaves[i] leaves: pieces
+   are pushed on a stack one by one, where two of equal size merge, below op above, rounded to dtype; what is
+   left folds from the top. Pieces and leaves are host arrays of addresses of one device; out may be a piece. */
+enum { NEO__COMBINE_PIECES = 256, NEO__COMBINE_STACK = 16 }; /* most pieces; leaves <= 4096: 13 subtrees can wait */
+typedef struct neo__combine_call {
+    neo_dtype dtype;
+    int reduce; /* 0: sum, 1: max, 2: min; a NaN wins */
+    int count;
+    const void *const *piece;
+    const int *leaves;
+    void *out;
+    int64_t n;
+} neo__combine_call;
+#ifdef __cplusplus
+extern "C" {
+#endif
+/* Host memory that the context's device copies fast; as neo_alloc without a device. */
+NEO_API void *neo__pinned_alloc(neo_ctx *ctx, size_t bytes);
+NEO_API void neo__pinned_free(neo_ctx *ctx, void *p, size_t bytes);
+/* From any thread, of a context with a device; what they read must be there (neo_ctx_synchronize), and what they
+   write is on return. move: memory of the host or of any device of the process; of no bytes: the device is only
+   made the thread's current one. */
+NEO_API neo_status neo__device_move(neo_ctx *ctx, void *to, const void *from, size_t bytes);
+NEO_API neo_status neo__device_combine(neo_ctx *ctx, const neo__combine_call *call);
+NEO_API void neo__device_destroy(neo_device *device); /* NULL is allowed */
+#ifdef __cplusplus
+}
+#endif
+
 /* The highest bit in which the numbers of two leaves differ: the level of the tree at which they join. */
 NEO__EVERYWHERE NEO__INLINE int neo__tree_level(int64_t a, int64_t b) {
     return 63 - __builtin_clzll((uint64_t)(a ^ b));
@@ -2700,6 +2731,7 @@ typedef struct neo__job_table {
     int64_t rows, first_key;
     int64_t bucket_rows, first_row; /* see neo__bag_lookup */
     int32_t buckets, mean;
+    int32_t cut; /* see neo__job_cut */
 } neo__job_table;
 /* A feature in the batch of a call. The last one has the ends. */
 typedef struct neo__job_feature {
@@ -2708,6 +2740,12 @@ typedef struct neo__job_feature {
     int64_t out_at, out_stride; /* of its first bag, in floats; NEO_POOL_NONE: 0, of an id */
     int64_t pack_stride;        /* of its gradients in `packed`, from out_at on */
 } neo__job_feature;
+/* A table cut by columns whose step needs sums over whole rows: what the running round has and asks for. Its rows are
+   those of its slots, in their order: slot i is row cut_row[i]. Others: is_cut 0. */
+typedef struct neo__job_cut {
+    neo__bag_cut cut; /* total, blocks: on the device */
+    int is_cut;
+} neo__job_cut;
 /* The step of a table in a call. */
 typedef struct neo__job_rule {
     neo__bag_step step;
@@ -2781,6 +2819,11 @@ typedef struct neo__bags_job {
     int indirect; /* the gradient of a value is at grad_at[value], else at value grad_unit */
     int64_t grad_unit;
     int packs; /* gradients of MEAN tables are in `packed`, else all are in dout */
+    /* Tables cut by columns; NULL: none. */
+    neo__job_cut *cuts;  /* [table_count] */
+    uint32_t *cut_row;   /* [max_kept] */
+    float *cut_scratch;  /* [NEO__JOB_VECTORS][5 neo__bag_room(max_dim)] */
+    float *cut_blocks, *cut_totals;
     int keep, add; /* keep: sums are kept. add: they go on from what is kept, record by record */
     int64_t slot_count;
 } neo__bags_job;
@@ -2804,6 +2847,9 @@ struct neo_device {
     neo_status (*synchronize)(neo_device *d);
     /* While it records: a counter that a call is going to advance; it goes back if the call has no effect. */
     void (*counts)(neo_device *d, int64_t *counter);
+    /* From any thread, beside all other calls: see neo__device_move. */
+    neo_status (*move)(neo_device *d, void *to, const void *from, size_t bytes);
+    neo_status (*combine)(neo_device *d, const neo__combine_call *call);
     /* Dense operations. */
     neo_status (*gemm)(neo_device *d, const neo__gemm_call *call);
     neo_status (*column_sums)(neo_device *d, const neo__column_sums_call *call);
@@ -2830,6 +2876,7 @@ struct neo_device {
                                  int64_t first_key); /* records of rows [j->records], sort */
     neo_status (*bags_update)(neo_device *d, const neo__bags_job *j); /* step or keep */
     neo_status (*bags_step_kept)(neo_device *d, const neo__bags_job *j);
+    neo_status (*bags_cut)(neo_device *d, const neo__bags_job *j); /* the block sums that cuts ask for */
     /* fresh: rows without a slot (host); then, give them slots from slot_count on. by_value: a row
        comes where its first record's value says, else in the order of the sort. */
     neo_status (*bags_find_slots)(neo_device *d, const neo__bags_job *j, int by_value,
@@ -3294,6 +3341,34 @@ static void neo__data_free(neo_ctx *ctx, void *p, size_t bytes) {
     ctx->device->free(ctx->device, p, bytes);
     __atomic_fetch_sub(&ctx->bytes, bytes, __ATOMIC_RELAXED);
     __atomic_fetch_sub(&ctx->device_bytes, bytes, __ATOMIC_RELAXED);
+}
+NEO_API void *neo__pinned_alloc(neo_ctx *ctx, size_t bytes) {
+    if (!ctx->device) return neo_alloc(ctx, bytes);
+    if (bytes > SIZE_MAX / 2) return NULL;
+    void *p = ctx->device->host_alloc(ctx->device, bytes);
+    if (p) neo__count_alloc(ctx, bytes);
+    return p;
+}
+NEO_API void neo__pinned_free(neo_ctx *ctx, void *p, size_t bytes) {
+    if (!ctx->device) {
+        neo_free(ctx, p, bytes);
+        return;
+    }
+    if (!p) return;
+    ctx->device->host_free(ctx->device, p, bytes);
+    __atomic_fetch_sub(&ctx->bytes, bytes, __ATOMIC_RELAXED);
+}
+NEO_API neo_status neo__device_move(neo_ctx *ctx, void *to, const void *from, size_t bytes) {
+    return ctx->device->move(ctx->device, to, from, bytes);
+}
+NEO_API neo_status neo__device_combine(neo_ctx *ctx, const neo__combine_call *call) {
+    NEO__CHECK(call->count <= NEO__COMBINE_PIECES, NEO_ERR_UNSUPPORTED,
+               "a sum of %d subtrees of leaves on devices, which add up to %d (give fewer repro_shards)",
+               call->count, (int)NEO__COMBINE_PIECES);
+    return ctx->device->combine(ctx->device, call);
+}
+NEO_API void neo__device_destroy(neo_device *device) {
+    if (device) device->destroy(device);
 }
 NEO__INLINE neo_place neo__ctx_place(const neo_ctx *ctx) {
     return ctx && ctx->device ? NEO_DEVICE : NEO_HOST;
@@ -9285,6 +9360,9 @@ struct neo_bags {
     int64_t *keep_at;      /* per record: see neo__bag_update */
     float *cut_blocks, *cut_totals;
     neo_cut_sums *cuts;
+    neo__job_cut *job_cuts; /* on a device: as it has them; keys of the slots and their rows among their table's */
+    uint64_t *cut_keys;
+    uint32_t *cut_row;
     neo_cut_sums_fn cut_sums;
     void *cut_sums_user;
     /* On a device: see >>impl-bags-device. */
@@ -9292,7 +9370,9 @@ struct neo_bags {
     neo__job_table *job_tables;
     neo__job_feature *job_features; /* as the device has them */
     neo__job_rule *job_rules;
-    float *host_stage; /* [NEO__BAG_HOST_STAGE] or a row; with max_kept_rows */
+    float *host_stage;   /* [NEO__BAG_HOST_STAGE] or a row; with max_kept_rows: */
+    uint64_t *host_keys; /* kept rows [host_first, host_end) and their keys, for kept_row */
+    int64_t host_first, host_end;
     char *device_work;
     size_t device_bytes;
     int64_t *stage_offsets; /* on the device: the host batch that was copied last */
@@ -9337,7 +9417,8 @@ NEO__INLINE int64_t neo__bags_most_tasks(int64_t threads) {
 /* Rows whose gradients can be kept, and their numbers. What backward keeps for a moment are rows of cut
    tables. */
 static int64_t neo__bags_kept_rows(const neo__bag_sizes *s) {
-    return NEO__MIN(NEO__MAX(s->max_kept_rows, NEO__MIN(s->max_ids, s->cut_rows)), s->rows);
+    int64_t cut = s->device && s->cut_tables ? s->rows : s->cut_rows; /* there all, with them */
+    return NEO__MIN(NEO__MAX(s->max_kept_rows, NEO__MIN(s->max_ids, cut)), s->rows);
 }
 static int64_t neo__bags_kept_floats(const neo__bag_sizes *s) {
     int64_t rows = neo__bags_kept_rows(s);
@@ -9385,6 +9466,16 @@ static size_t neo__bags_host_layout(const neo__bag_sizes *s, char *base, neo_bag
     to->job_rules = (neo__job_rule *)neo__bag_carve(base, &at, tables, sizeof(neo__job_rule));
     to->host_stage =
         (float *)neo__bag_carve(base, &at, s->max_kept_rows ? stage : 0, sizeof(float));
+    to->host_keys = (uint64_t *)neo__bag_carve(
+        base, &at, s->max_kept_rows ? stage / (size_t)s->max_dim : 0, sizeof(uint64_t));
+    to->host_end = 0;
+    size_t rows = s->cut_tables ? (size_t)neo__bags_kept_rows(s) : 0, cuts = s->cut_tables ? tables : 0;
+    to->cut_keys = (uint64_t *)neo__bag_carve(base, &at, rows, sizeof(uint64_t));
+    to->cut_row = (uint32_t *)neo__bag_carve(base, &at, rows, sizeof(uint32_t));
+    to->cut_blocks = (float *)neo__bag_carve(base, &at, rows, 2 * (size_t)s->cut_blocks * sizeof(float));
+    to->cut_totals = (float *)neo__bag_carve(base, &at, rows, NEO__BAG_CUT_SUMS * sizeof(float));
+    to->cuts = (neo_cut_sums *)neo__bag_carve(base, &at, cuts, sizeof(neo_cut_sums));
+    to->job_cuts = (neo__job_cut *)neo__bag_carve(base, &at, cuts, sizeof(neo__job_cut));
     return at;
 }
 static void neo__bags_device_kept_layout(const neo__bag_sizes *s, char *base, size_t *at,
@@ -9402,6 +9493,13 @@ static void neo__bags_device_kept_layout(const neo__bag_sizes *s, char *base, si
         (float *)neo__bag_carve(base, at, neo__size_mul(rows, (size_t)s->max_dim), sizeof(float));
     j->hash_mask = (uint64_t)places - 1;
     j->max_kept = (int64_t)rows;
+    if (!s->cut_tables) return;
+    j->cuts = (neo__job_cut *)neo__bag_carve(base, at, (size_t)s->tables, sizeof(neo__job_cut));
+    j->cut_row = (uint32_t *)neo__bag_carve(base, at, rows, sizeof(uint32_t));
+    j->cut_blocks = (float *)neo__bag_carve(base, at, rows, 2 * (size_t)s->cut_blocks * sizeof(float));
+    j->cut_totals = (float *)neo__bag_carve(base, at, rows, NEO__BAG_CUT_SUMS * sizeof(float));
+    j->cut_scratch = (float *)neo__bag_carve(base, at, NEO__JOB_VECTORS,
+                                             5 * (size_t)neo__bag_room(s->max_dim) * sizeof(float));
 }
 /* And what the device has beside rows and state. */
 static size_t neo__bags_device_layout(const neo__bag_sizes *s, char *base, neo_bags *b) {
@@ -9627,12 +9725,6 @@ static neo_status neo__bags_desc_check(const neo_ctx *ctx, const neo_bags_desc *
                d->max_batch, d->max_ids);
     NEO__CHECK((unsigned)d->bounds <= NEO_BOUNDS_CLAMP, NEO_ERR_ARG,
                "%s: bounds policy %d does not exist", fn, (int)d->bounds);
-    for (int32_t t = 0; ctx->device && t < d->table_count; t++)
-        NEO__CHECK(
-            !neo__bag_is_cut(&d->tables[t]), NEO_ERR_UNSUPPORTED,
-            "%s: table '%s': its optimizer needs sums over whole rows, and a device cannot do "
-            "that of rows cut by columns: cut the table by rows",
-            fn, d->tables[t].name);
     return neo__bags_check_kept_rows(d->max_kept_rows, fn);
 }
 
@@ -9957,13 +10049,13 @@ static void neo__bags_carry(neo_bags *b, const neo__bag_slot *slots, const float
     }
     if (b->slot_count) memcpy(b->kept_grad, grad, (size_t)b->kept_floats * sizeof *grad);
 }
+/* Instead of what was there, which the caller frees. */
 static neo_status neo__bags_device_work_alloc(neo_bags *b, const neo__bag_sizes *sizes,
                                               const char *fn) {
     size_t bytes = neo__bags_device_layout(sizes, NULL, NULL);
     char *work = (char *)neo__data_alloc(b->ctx, bytes);
     NEO__CHECK(work, NEO_ERR_MEMORY, "%s: no memory for %zu bytes of workspace on the device", fn,
                bytes);
-    neo__data_free(b->ctx, b->device_work, b->device_bytes);
     b->device_work = work;
     b->device_bytes = bytes;
     b->is_staged = 0;
@@ -9987,6 +10079,7 @@ static neo_status neo__bags_device_describe(neo_bags *b) {
         to->first_row = t->part.first_row;
         to->buckets = t->buckets;
         to->mean = t->pooling == NEO_POOL_MEAN;
+        to->cut = t->cut;
         key += t->rows;
     }
     memset(b->job_features, 0, (size_t)(b->sizes.features + 1) * sizeof *b->job_features);
@@ -10009,11 +10102,25 @@ static neo_status neo__bags_device_describe(neo_bags *b) {
     return d->copy(d, (void *)j->tables, NEO_DEVICE, b->job_tables, NEO_HOST,
                    (size_t)b->sizes.tables * sizeof *b->job_tables);
 }
+/* What was kept elsewhere on the device. */
+static neo_status neo__bags_device_carry(neo_bags *b, const uint64_t *key, const float *kept) {
+    neo_device *d = b->ctx->device;
+    size_t count = (size_t)b->slot_count;
+    b->job.slot_count = b->slot_count;
+    if (count == 0) return NEO_OK;
+    NEO__TRY(d->copy(d, b->job.slot_key, NEO_DEVICE, key, NEO_DEVICE, count * sizeof *key));
+    NEO__TRY(d->copy(d, b->job.kept, NEO_DEVICE, kept, NEO_DEVICE,
+                     count * (size_t)b->job.max_dim * sizeof *kept));
+    return d->bags_hash_slots(d, &b->job);
+}
 static neo_status neo__bags_work_alloc(neo_bags *b, int64_t max_batch, int64_t max_ids,
                                        int64_t max_kept_rows, const char *fn) {
     neo__bag_sizes sizes = b->sizes;
     const neo__bag_slot *slots = b->slots;
-    const float *grad = b->kept_grad;
+    const float *grad = b->kept_grad, *device_grad = b->job.kept;
+    const uint64_t *device_key = b->job.slot_key;
+    char *device_work = b->device_work;
+    size_t device_bytes = b->device_bytes;
     sizes.max_batch = max_batch;
     sizes.max_ids = max_ids;
     sizes.max_kept_rows = max_kept_rows;
@@ -10037,7 +10144,12 @@ static neo_status neo__bags_work_alloc(neo_bags *b, int64_t max_batch, int64_t m
     b->work = work;
     b->work_bytes = bytes;
     b->sizes = sizes;
-    if (sizes.device) return neo__bags_device_describe(b);
+    if (sizes.device) {
+        status = neo__bags_device_describe(b);
+        if (status == NEO_OK) status = neo__bags_device_carry(b, device_key, device_grad);
+        neo__data_free(b->ctx, device_work, device_bytes);
+        return status;
+    }
     for (int64_t t = 0; t < sizes.tables; t++)
         neo__bag_record_bits(&b->tables[t], b->bounds, max_batch, NEO__MAX(max_ids, b->slot_capacity));
     return NEO_OK;
@@ -10101,17 +10213,9 @@ NEO_API neo_status neo_bags_bytes(neo_ctx *ctx, const neo_bags_desc *desc,
     return NEO_OK;
 }
 
-/* What is kept on a device stays where it is until it is stepped or cleared. */
-static neo_status neo__bags_check_grows(const neo_bags *b, const char *fn) {
-    NEO__CHECK(!b->ctx->device || b->slot_count == 0, NEO_ERR_STATE,
-               "%s: bags '%s': %" PRId64 " rows of gradients are kept on a device: step or clear first",
-               fn, b->name, b->slot_count);
-    return NEO_OK;
-}
 NEO_API neo_status neo_bags_reserve(neo_bags *b, int64_t max_batch, int64_t max_ids) {
     NEO__CHECK(b, NEO_ERR_ARG, "neo_bags_reserve: bags is NULL");
     if (max_batch <= b->sizes.max_batch && max_ids <= b->sizes.max_ids) return NEO_OK;
-    NEO__TRY(neo__bags_check_grows(b, "neo_bags_reserve"));
     NEO__TRY(neo__bags_work_alloc(b, NEO__MAX(max_batch, b->sizes.max_batch),
                                   NEO__MAX(max_ids, b->sizes.max_ids), b->sizes.max_kept_rows,
                                   "neo_bags_reserve"));
@@ -10129,7 +10233,6 @@ NEO_API neo_status neo_bags_reserve_kept(neo_bags *b, int64_t max_kept_rows) {
     NEO__TRY(neo__bags_check_keeps(b, fn));
     NEO__TRY(neo__bags_check_kept_rows(max_kept_rows, fn));
     if (NEO__MIN(max_kept_rows, b->sizes.rows) <= b->slot_capacity) return NEO_OK;
-    NEO__TRY(neo__bags_check_grows(b, fn));
     NEO__TRY(neo__bags_work_alloc(b, b->sizes.max_batch, b->sizes.max_ids, max_kept_rows, fn));
     b->grow_count++;
     return NEO_OK;
@@ -11300,9 +11403,9 @@ static neo_status neo__bags_device_accumulate(neo__bags_back *k, neo_tensor dout
                                               const neo_leaves *leaves);
 static neo_status neo__bags_device_add_grad(neo_bags *b, int32_t table, const int64_t *rows,
                                             int64_t count, neo_tensor grad);
-static const float *neo__bags_device_kept_row(const neo_bags *b, int64_t i, int32_t *table,
+static const float *neo__bags_device_kept_row(neo_bags *b, int64_t i, int32_t *table,
                                               int64_t *row);
-static void neo__bags_device_grad_squares(const neo_bags *b, neo_exact *sum);
+static void neo__bags_device_grad_squares(neo_bags *b, neo_exact *sum);
 static neo_status neo__bags_device_step(neo_bags *b, float lr);
 static neo_status neo__bags_device_clear(neo_bags *b);
 
@@ -11396,7 +11499,7 @@ NEO_API neo_status neo_bags_add_grad(neo_bags *b, int32_t table, const int64_t *
 NEO_API int64_t neo_bags_kept_count(const neo_bags *b) { return b->slot_count; }
 NEO_API const float *neo_bags_kept_row(const neo_bags *b, int64_t i, int32_t *table, int64_t *row) {
     if (i < 0 || i >= b->slot_count) return NULL;
-    if (b->ctx->device) return neo__bags_device_kept_row(b, i, table, row);
+    if (b->ctx->device) return neo__bags_device_kept_row((neo_bags *)(uintptr_t)b, i, table, row);
     if (table) *table = b->slots[i].table;
     if (row) *row = b->slots[i].row;
     return b->kept_grad + b->slots[i].at;
@@ -11410,7 +11513,7 @@ NEO_API void neo_bags_grad_squares(const neo_bags *b, neo_exact *sum) {
     enum { BLOCKS = 64 };
     float block[BLOCKS];
     if (b->ctx->device) {
-        neo__bags_device_grad_squares(b, sum);
+        neo__bags_device_grad_squares((neo_bags *)(uintptr_t)b, sum);
         return;
     }
     neo__fp_state fp = neo__fp_enter();
@@ -11433,6 +11536,7 @@ NEO_API void neo_bags_scale_grads(neo_bags *b, float scale) {
         call.x = call.y = b->job.kept;
         call.factor = scale;
         call.count = b->slot_count * b->job.max_dim;
+        b->host_end = 0;
         if (call.count > 0 && d->blend(d, &call) != NEO_OK) return; /* a later call tells it too */
         return;
     }
@@ -11798,6 +11902,7 @@ static neo_status neo__bags_device_sort(const neo__bags_call *c) {
     job->packs = b->sizes.mean;
     return d->bags_sort(d, job);
 }
+static neo_status neo__bags_device_backward_cut(neo__bags_back *k);
 static neo_status neo__bags_device_backward(neo__bags_back *k, neo_tensor dout) {
     neo_bags *b = k->call.b;
     neo_device *d = b->ctx->device;
@@ -11806,6 +11911,7 @@ static neo_status neo__bags_device_backward(neo__bags_back *k, neo_tensor dout) 
     NEO__CHECK(b->slot_count == 0, NEO_ERR_STATE,
                "%s: bags '%s': %" PRId64 " rows of gradients are kept: step or clear first",
                k->call.fn, b->name, b->slot_count);
+    if (b->sizes.cut_tables) return neo__bags_device_backward_cut(k);
     NEO__TRY(neo__bags_device_rules(b, k->lr));
     NEO__TRY(neo__bags_device_sort(&k->call));
     NEO__TRY(d->bags_update(d, &b->job));
@@ -11819,7 +11925,7 @@ static neo_status neo__bags_device_clear(neo_bags *b) {
     neo_device *d = b->ctx->device;
     if (b->job.max_kept)
         NEO__TRY(d->fill(d, b->job.hash_key, 0, (size_t)(b->job.hash_mask + 1) * sizeof(uint64_t)));
-    b->slot_count = b->job.slot_count = 0;
+    b->slot_count = b->job.slot_count = b->host_end = 0;
     return NEO_OK;
 }
 /* Back to `before` slots, after new ones did not fit. */
@@ -11835,6 +11941,7 @@ static neo_status neo__bags_device_slots(neo_bags *b, const char *fn, int64_t be
                                          int by_value) {
     neo_device *d = b->ctx->device;
     int64_t fresh = 0;
+    b->host_end = 0;
     b->job.slot_count = b->slot_count;
     NEO__TRY(d->bags_find_slots(d, &b->job, by_value, &fresh));
     if (fresh > b->slot_capacity - b->slot_count) return neo__bags_device_no_slot(b, fn, before);
@@ -11900,23 +12007,32 @@ static int32_t neo__bags_table_of(const neo_bags *b, int64_t key) {
     }
     return (int32_t)lo;
 }
-static const float *neo__bags_device_kept_row(const neo_bags *b, int64_t i, int32_t *table,
+static const float *neo__bags_device_kept_row(neo_bags *b, int64_t i, int32_t *table,
                                               int64_t *row) {
     neo_device *d = b->ctx->device;
-    uint64_t key = 0;
-    if (d->copy(d, &key, NEO_HOST, b->job.slot_key + i, NEO_DEVICE, sizeof key) != NEO_OK)
-        return NULL;
-    int32_t t = neo__bags_table_of(b, (int64_t)key);
+    int64_t dim = b->job.max_dim, most = NEO__MAX((int64_t)NEO__BAG_HOST_STAGE, dim) / dim;
+    if (i < b->host_first || i >= b->host_end) { /* as many as there is room for, which come next */
+        int64_t n = NEO__MIN(most, b->slot_count - i);
+        b->host_end = 0;
+        if (d->copy(d, b->host_keys, NEO_HOST, b->job.slot_key + i, NEO_DEVICE,
+                    (size_t)n * sizeof *b->host_keys) != NEO_OK ||
+            d->copy(d, b->host_stage, NEO_HOST, b->job.kept + i * dim, NEO_DEVICE,
+                    (size_t)(n * dim) * sizeof *b->host_stage) != NEO_OK)
+            return NULL;
+        b->host_first = i;
+        b->host_end = i + n;
+    }
+    int64_t key = (int64_t)b->host_keys[i - b->host_first];
+    int32_t t = neo__bags_table_of(b, key);
     if (table) *table = t;
-    if (row) *row = (int64_t)key - b->job_tables[t].first_key;
-    neo_status status = d->copy(d, b->host_stage, NEO_HOST, b->job.kept + i * b->job.max_dim,
-                                NEO_DEVICE, (size_t)b->tables[t].dim * sizeof(float));
-    return status == NEO_OK ? b->host_stage : NULL;
+    if (row) *row = key - b->job_tables[t].first_key;
+    return b->host_stage + (i - b->host_first) * dim;
 }
-static void neo__bags_device_grad_squares(const neo_bags *b, neo_exact *sum) {
+static void neo__bags_device_grad_squares(neo_bags *b, neo_exact *sum) {
     neo_device *d = b->ctx->device;
     int64_t blocks = neo__bag_blocks(b->job.max_dim), most = NEO__BAG_HOST_STAGE / blocks;
     if (most < 1) most = 1; /* a row's blocks are fewer than its floats */
+    b->host_end = 0;
     for (int64_t i = 0, count; i < b->slot_count; i += count) {
         count = NEO__MIN(most, b->slot_count - i);
         size_t bytes = (size_t)(count * blocks) * sizeof(float);
@@ -11925,6 +12041,91 @@ static void neo__bags_device_grad_squares(const neo_bags *b, neo_exact *sum) {
             return; /* the device tells a later call too */
         for (int64_t k = 0; k < count * blocks; k++) neo_exact_add(sum, b->host_stage[k]);
     }
+}
+/* ---- tables cut by columns ----
+   A step of theirs is one of gradients that are kept, those of backward too. In each round the device takes the step
+   on copies of the rows, which yields the block sums that can be had; they come to the host, whose function gives
+   the totals; these go to the device. In the end the step finds all totals there. */
+
+/* Slots of each table: their numbers among its own, and where its sums are. */
+static neo_status neo__bags_device_cut_begin(neo_bags *b) {
+    neo_device *d = b->ctx->device;
+    size_t count = (size_t)b->slot_count;
+    float *total = b->job.cut_totals;
+    memset(b->job_cuts, 0, (size_t)b->sizes.tables * sizeof *b->job_cuts);
+    if (count)
+        NEO__TRY(d->copy(d, b->cut_keys, NEO_HOST, b->job.slot_key, NEO_DEVICE, count * sizeof *b->cut_keys));
+    for (size_t i = 0; i < count; i++) {
+        neo__bag_cut *cut = &b->job_cuts[neo__bags_table_of(b, (int64_t)b->cut_keys[i])].cut;
+        b->cut_row[i] = (uint32_t)cut->rows++;
+    }
+    for (int64_t t = 0; t < b->sizes.tables; t++) {
+        neo__job_cut *c = &b->job_cuts[t];
+        c->is_cut = b->tables[t].cut;
+        c->cut.dim = (float)b->tables[t].part.dim;
+        c->cut.total = total;
+        c->cut.blocks_per_row = neo__bag_blocks(b->tables[t].dim);
+        if (c->is_cut) total += NEO__BAG_CUT_SUMS * c->cut.rows;
+    }
+    return count ? d->copy(d, b->job.cut_row, NEO_DEVICE, b->cut_row, NEO_HOST, count * sizeof *b->cut_row) : NEO_OK;
+}
+/* The sums that each cut table can have next; *count: of how many tables. */
+static neo_status neo__bags_device_cut_blocks(neo_bags *b, int32_t *count) {
+    neo_device *d = b->ctx->device;
+    float *blocks = b->job.cut_blocks;
+    *count = 0;
+    for (int64_t t = 0; t < b->sizes.tables; t++) {
+        neo__bag_cut *c = &b->job_cuts[t].cut;
+        c->want = b->job_cuts[t].is_cut ? neo__bag_cut_next(&b->tables[t].optim, c->have) : 0;
+        c->blocks = blocks;
+        if (c->want == 0) continue;
+        neo_cut_sums *cut = &b->cuts[(*count)++];
+        cut->table = (int32_t)t;
+        cut->sums = c->want;
+        cut->rows = c->rows;
+        cut->blocks_per_row = c->blocks_per_row;
+        cut->blocks = b->cut_blocks + (blocks - b->job.cut_blocks);
+        cut->total = b->cut_totals + (c->total - b->job.cut_totals) + c->have * c->rows;
+        blocks += c->want * c->rows * c->blocks_per_row;
+    }
+    size_t bytes = (size_t)(blocks - b->job.cut_blocks) * sizeof *blocks;
+    NEO__TRY(d->copy(d, b->job.cuts, NEO_DEVICE, b->job_cuts, NEO_HOST,
+                     (size_t)b->sizes.tables * sizeof *b->job_cuts));
+    if (bytes == 0) return NEO_OK;
+    NEO__TRY(d->bags_cut(d, &b->job));
+    return d->copy(d, b->cut_blocks, NEO_HOST, b->job.cut_blocks, NEO_DEVICE, bytes);
+}
+/* Sums over whole rows of what is kept. */
+static neo_status neo__bags_device_cut_rounds(neo_bags *b) {
+    neo_device *d = b->ctx->device;
+    int32_t count;
+    NEO__TRY(neo__bags_device_cut_begin(b));
+    for (;;) {
+        NEO__TRY(neo__bags_device_cut_blocks(b, &count));
+        if (count == 0) return NEO_OK;
+        NEO__TRY(b->cut_sums(b->cut_sums_user, b->cuts, count));
+        for (int32_t i = 0; i < count; i++) {
+            const neo_cut_sums *cut = &b->cuts[i];
+            size_t floats = (size_t)(cut->sums * cut->rows);
+            b->job_cuts[cut->table].cut.have += cut->sums;
+            if (floats)
+                NEO__TRY(d->copy(d, b->job.cut_totals + (cut->total - b->cut_totals), NEO_DEVICE, cut->total,
+                                 NEO_HOST, floats * sizeof(float)));
+        }
+    }
+}
+/* The gradients are kept for as long as the call takes. */
+static neo_status neo__bags_device_backward_cut(neo__bags_back *k) {
+    neo_bags *b = k->call.b;
+    neo_device *d = b->ctx->device;
+    NEO__TRY(neo__bags_device_sort(&k->call));
+    b->job.keep = 1;
+    NEO__TRY(neo__bags_device_slots(b, k->call.fn, 0, 0));
+    b->is_staged = 0;
+    NEO__TRY(d->bags_update(d, &b->job));
+    neo_status status = neo__bags_device_step(b, k->lr);
+    if (status != NEO_OK && b->slot_count) (void)neo__bags_device_clear(b);
+    return status;
 }
 static neo_status neo__bags_device_step(neo_bags *b, float lr) {
     neo_device *d = b->ctx->device;
@@ -11936,6 +12137,7 @@ static neo_status neo__bags_device_step(neo_bags *b, float lr) {
     b->job.dout = b->job.kept;
     b->job.aligned = b->job.max_dim % 4 == 0;
     NEO__TRY(neo__bags_device_rules(b, lr));
+    if (b->sizes.cut_tables) NEO__TRY(neo__bags_device_cut_rounds(b));
     if (b->slot_count) NEO__TRY(d->bags_step_kept(d, &b->job));
     NEO__TRY(neo__bags_device_clear(b));
     b->is_staged = 0;

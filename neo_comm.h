@@ -82,8 +82,8 @@
 
    CONTENTS (grep -nE '^ *>>|---- >>' neo_comm.h is the map)
      >>comm-config >>comm >>comm-work >>comm-faults >>comm-collectives >>comm-data >>comm-stats
-     >>wire >>comm-platform >>impl-wire >>impl-comm-types >>impl-comm-core >>impl-collectives
-     >>impl-comm-calls >>impl-comm-data >>impl-threads >>impl-spawn >>impl-mpi >>impl-nccl
+     >>wire >>comm-platform >>impl-wire >>impl-comm-types >>impl-comm-core >>impl-comm-device
+     >>impl-collectives >>impl-comm-calls >>impl-comm-data >>impl-threads >>impl-spawn >>impl-mpi >>impl-nccl
 */
 #ifndef NEO_COMM_H
 #define NEO_COMM_H
@@ -95,6 +95,7 @@
      NEO_IMPLEMENTATION        emits neo.h and neo_comm.h
      NEO_COMM_IMPLEMENTATION   emits neo_comm.h alone (neo.h is implemented in another file)
      NEO_COMM_MPI              with the MPI backend: compile with mpicc
+     NEO_COMM_MPI_STAGED       device memory goes through pinned memory, even if MPI says that it takes it
      NEO_COMM_NCCL             with the NCCL backend, for programs that have device buffers: needs the CUDA
                                Toolkit and NCCL (-I$CUDA/include -L$CUDA/lib64 -lcudart -lnccl)
    ------------------------------------------------------------------------------------------------ */
@@ -127,6 +128,10 @@ typedef struct neo_link {
     double bandwidth; /* bytes per second; 0: as fast as memory */
 } neo_link;
 
+/* Opens a device for the context of a rank (as neo_cuda_device_create does), which is destroyed after that
+   context. local: the rank's place in its node; several ranks may take one GPU, but each as a device of its own. */
+typedef neo_status (*neo_comm_device_fn)(int rank, int local, void *user, neo_device **device);
+
 /* Zeros are good defaults. */
 typedef struct neo_comm_desc {
     neo_ctx_desc ctx;       /* of each rank's context. threads 0: of the threads backend one per rank, else
@@ -137,6 +142,8 @@ typedef struct neo_comm_desc {
     size_t segment_bytes;   /* pieces that MPI and NCCL move and add at a time; 0: 256 KiB */
     int queue_length;       /* asynchronous operations in flight (one more waits for a place); 0: 64 */
     neo_link link[NEO_LEVEL_COUNT]; /* threads: the model; zeros: none */
+    neo_comm_device_fn open_device; /* of each rank's context; NULL: ctx.device, which is one rank's alone */
+    void *open_user;
 } neo_comm_desc;
 
 /* neo_comm_init_env: run fn on every rank of this job. Under mpirun, mpiexec or srun (seen by their
@@ -147,7 +154,9 @@ typedef struct neo_comm_desc {
    a rank whose fn has returned waits for the others, up to ten times the timeout.
    Returns the status of fn on this process; of threads that of the first rank (in time) that failed, as
    others often fail as a consequence, with its message.
-   Errors   NEO_ERR_UNSUPPORTED: started by a launcher with several processes, but without NEO_COMM_MPI.
+   Errors   NEO_ERR_ARG: a ctx.device for several ranks of a process (each needs one of its own: open_device), or
+            open_device gave two ranks the same one; those of open_device.
+            NEO_ERR_UNSUPPORTED: started by a launcher with several processes, but without NEO_COMM_MPI.
             NEO_ERR_SYSTEM: the launcher is of another MPI than the program. */
 typedef neo_status (*neo_comm_fn)(neo_comm *comm, void *user);
 NEO_API neo_status neo_comm_init_env(const neo_comm_desc *desc, neo_comm_fn fn, void *user);
@@ -175,6 +184,8 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_comm_create_mpi(neo_ctx *ctx, const neo
              (which counts into the timeout); not while it is captured. NULL: one of the group's own; then
              inputs must be there when the call is made. What was called is done when the call, or
              neo_comm_wait, returns: no stream need be waited for.
+   Context   host's may have a device (neo_comm_desc.open_device) of the same GPU: then a call begins when what was
+             called on it is done, and it makes the sums.
    Memory    of the device and pinned, 2 segment_bytes (of host's desc) each, for sums. A few MiB are better
              than the default there.
    Bytes     as above, with no small case; control bytes are those of the agreement.
@@ -184,11 +195,11 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_comm_create_mpi(neo_ctx *ctx, const neo
              and NCCL's communicator is aborted. NEO_ERR_UNSUPPORTED: compiled without NEO_COMM_NCCL. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_comm_create_nccl(neo_comm *host, int device, void *stream,
                                                           neo_comm **comm);
-/* neo_comm_set_combine: fn makes the sums of a group of devices, and of those split from it later; NULL: the
-   processor does, by way of pinned memory. fn puts its kernels on the stream and returns; the arrays of its
-   argument are valid until then. It must keep the order: pieces are pushed on a stack one by one, and while
-   the two on top have as many leaves, they become one of twice as many, below op above, rounded to
-   dtype; in the end what is left is folded from the top. (The order of >>leaves in neo.h.)
+/* neo_comm_set_combine: fn makes the sums of a group over NCCL, and of those split from it later; NULL: the device of
+   the context does, or, if it has none, the processor, by way of pinned memory. fn puts its kernels on the stream
+   and returns; the arrays of its argument are valid until then. It must keep the order: pieces are pushed on a
+   stack one by one, and while the two on top have as many leaves, they become one of twice as many, below op above,
+   rounded to dtype; in the end what is left is folded from the top. (The order of >>leaves in neo.h.)
    Errors   NEO_ERR_UNSUPPORTED: the buffers of this group are not on a device. */
 typedef struct neo_comm_pieces neo_comm_pieces;
 typedef neo_status (*neo_comm_device_combine_fn)(void *user, const neo_comm_pieces *pieces);
@@ -214,6 +225,25 @@ NEO_API int neo_comm_world_rank(const neo_comm *comm, int rank);
             NEO_ERR_STATE: on MPI, two threads make groups at the same time. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_comm_split(neo_comm *comm, int color, int key, neo_comm **sub);
 NEO_API NEO__CHECK_UNUSED neo_status neo_comm_split_nodes(neo_comm *comm, neo_comm **local, neo_comm **cross);
+
+/* neo_comm_split_device: as neo_comm_split, a group whose buffers are in memory of the device of each rank's context
+   (and so those of groups split from it). Only numbers of the caller that say so stay in host memory: those of
+   neo_comm_agree, neo_comm_group. The calls and their bits are the same. Of a group over NCCL it is neo_comm_split.
+   Order     a call begins when all that was called on the context's device before it is done (it waits for that);
+             what is called after the call, or neo_comm_wait, finds its result.
+   Transfers threads: copies from device to device. MPI: a CUDA-aware one (Open MPI and MPICH can be asked) gets
+             device memory, any other pinned host memory, in pieces that are copied to and fro.
+   Sums      are made on the device; with more than 256 subtrees of leaves: NEO_ERR_UNSUPPORTED.
+   Memory    neo_comm_device_bytes, on the device and pinned, besides neo_comm_workspace_bytes.
+   Not here  rows on a narrow wire, two levels, gather_samples of host memory: NEO_ERR_UNSUPPORTED.
+   Errors    NEO_ERR_ARG: a rank's context has no device; the others get NEO_ERR_MEMORY. Those of neo_comm_split.
+             NEO_ERR_DEVICE in a call: the group is then broken, with the device's words.
+   neo_comm_place: where the buffers of a group are. neo_comm_host: the group of host memory below a group of devices
+   over NCCL, which lives as long; any other group itself. Numbers on the host go over it. */
+NEO_API NEO__CHECK_UNUSED neo_status neo_comm_split_device(neo_comm *comm, int color, int key, neo_comm **sub);
+NEO_API neo_place neo_comm_place(const neo_comm *comm);
+NEO_API neo_comm *neo_comm_host(neo_comm *comm);
+NEO_API size_t neo_comm_device_bytes(const neo_comm_desc *desc, int ranks, neo_comm_backend backend);
 
 /* neo_comm_workspace_bytes: exactly what a group of `ranks` takes from each rank's context; NCCL: beside its
    copy of the host group, which takes what a group of that backend does. */
@@ -409,8 +439,7 @@ NEO_API neo_status neo_comm_all_to_all_2level(neo_comm *local, neo_comm *cross, 
             broadcast. On a group of devices it runs on the host group: control bytes of the next call.
    Errors   those of >>comm-faults: then there is no agreement, and each rank has its own reason. */
 NEO_API neo_status neo_comm_agree(neo_comm *comm, neo_status mine);
-/* neo_comm_group: comm as what neo_save, neo_load and neo_state_digest_group want; valid as long as comm. Not of
-   devices. */
+/* neo_comm_group: comm as what neo_save, neo_load and neo_state_digest_group want; valid as long as comm. */
 NEO_API neo_group neo_comm_group(neo_comm *comm);
 
 /* neo_comm_samples: of a batch over all ranks this rank holds the samples [*first, *first + *count): those of its
@@ -585,6 +614,11 @@ NEO_API neo_status neo_comm_reduce_scatter_rows(neo_comm *comm, const neo_rows *
 
 #if defined(NEO_COMM_MPI)
 #include <mpi.h> /* outside extern "C": it may hold C++ */
+#if defined(OPEN_MPI) && defined(__has_include)
+#if __has_include(<mpi-ext.h>)
+#include <mpi-ext.h> /* does it take device memory? */
+#endif
+#endif
 #endif
 #if defined(NEO_COMM_NCCL)
 #include <cuda_runtime_api.h>
@@ -1261,6 +1295,7 @@ typedef struct neo__xfer {
     int held;         /* MPI: a receive of data, not posted before the call is agreed to */
     size_t posted;    /* MPI: bytes of data for which there is, or was, a request */
     int started;      /* MPI: its requests are valid */
+    size_t staged;    /* MPI: bytes of device memory whose request is on pinned memory */
 } neo__xfer;
 
 typedef struct neo__work {
@@ -1276,6 +1311,7 @@ typedef struct neo__work {
     int receives;
     int pieces; /* of a sum over leaves; 0: `in` is the one piece */
     const void *piece[NEO_MAX_SUBTREES];
+    neo_place place; /* of the buffers */
 } neo__work;
 
 typedef struct neo__transport {
@@ -1294,8 +1330,8 @@ typedef struct neo__transport {
     neo_status (*join)(neo_comm *sub, const int64_t *tokens);
     void (*leave)(neo_comm *comm);
     void (*drop)(neo_comm *comm);
-    int views; /* receives may look at the sender's memory */
-    /* For data that the processor cannot touch, in the memory of a device; NULL elsewhere. agree: do all ranks make
+    int views; /* receives may look at the sender's memory, if it is the host's */
+    /* Of groups over NCCL; NULL elsewhere. agree: do all ranks make
        this call? (messages carry no call then). copy: inside this rank's device. combine: as neo__combine. */
     neo_status (*agree)(neo_comm *comm, const neo__work *w);
     neo_status (*copy)(neo_comm *comm, void *to, const void *from, size_t bytes);
@@ -1354,6 +1390,13 @@ struct neo_comm {
     int xfer_count;
     char *segment[2]; /* MPI: [segment_bytes] each */
     neo_fault fault;
+
+    /* of devices: see >>impl-comm-device */
+    neo_place place, works_on; /* of the buffers of coming calls; of the operation that runs */
+    char *scratch, *staging;   /* on the device: [2][segment_bytes]; pinned: [2][stage_slots][stage_bytes] */
+    size_t stage_bytes;        /* 0: nothing is staged */
+    int stage_slots;
+    int direct; /* MPI takes device memory */
     neo_comm_stats stats;
 };
 
@@ -1440,6 +1483,9 @@ static neo_status neo__comm_check(neo_comm *comm, const char *function) {
 }
 
 static neo_status neo__work_run(neo_comm *comm, neo__work *w); /* >>impl-collectives */
+static neo_status neo__comm_use_device(neo_comm *comm, const neo__work *w); /* >>impl-comm-device */
+static neo_status neo__comm_device_make(neo_comm *comm);
+static void neo__comm_device_free(neo_comm *comm);
 
 /* What is done on purpose to this operation. 1: the rank is lost. */
 static int neo__comm_suffer(neo_comm *comm, const neo__work *w) {
@@ -1467,7 +1513,8 @@ static neo_status neo__comm_execute(neo_comm *comm, neo__work *w) {
         return neo_fail(comm->status, "%s", comm->message);
     }
     int64_t began = neo_time_ns();
-    neo_status status = comm->transport->agree ? comm->transport->agree(comm, w) : NEO_OK;
+    comm->works_on = w->place;
+    neo_status status = comm->transport->agree ? comm->transport->agree(comm, w) : neo__comm_use_device(comm, w);
     if (status == NEO_OK) status = neo__work_run(comm, w);
     neo_comm_counter *counter = &comm->stats.op[w->call.op];
     counter->calls++;
@@ -1528,10 +1575,14 @@ static neo__work *neo__work_slot(neo_comm *comm, int async, neo_status *status) 
     memset(w, 0, sizeof *w);
     w->in_counts = in_counts;
     w->out_counts = out_counts;
+    w->place = comm->place;
     return w;
 }
-/* Run it now, or hand it to the thread. */
+/* Run it now, or hand it to the thread. What the device still computes comes first. */
 static neo_status neo__work_issue(neo_comm *comm, neo__work *w, neo_ticket *ticket) {
+    if (w->place == NEO_DEVICE && neo_ctx_synchronize(comm->ctx) != NEO_OK)
+        return neo__comm_break(comm, NEO_ERR_DEVICE, "rank %d: %s: %.280s", comm->world[comm->rank],
+                               neo__call_name(&w->call).text, neo_last_error());
     if (!ticket) {
         int64_t began = neo_time_ns();
         neo_status status = neo__comm_execute(comm, w);
@@ -1777,6 +1828,7 @@ static void neo__comm_stop(neo_comm *c) {
     c->thread_runs = 0;
 }
 static void neo__comm_free(neo_comm *c) {
+    neo__comm_device_free(c);
     pthread_mutex_destroy(&c->lock);
     pthread_cond_destroy(&c->changed);
     if (!c->unfinished) neo_free(c->ctx, c, c->bytes);
@@ -1885,7 +1937,7 @@ static int neo__ballot_members(neo__ballot *b, int size, int64_t color) {
 }
 /* Two rounds: who goes where, then the parts that the members bring. */
 static neo_status neo__comm_split_by(neo_comm *comm, neo__ballot *ballots, int64_t *tokens,
-                                     int color, int key, neo_comm **out) {
+                                     int color, int key, neo_place where, neo_comm **out) {
     neo__ballot mine;
     mine.color = color < 0 ? -1 : color;
     mine.key = key;
@@ -1904,12 +1956,15 @@ static neo_status neo__comm_split_by(neo_comm *comm, neo__ballot *ballots, int64
             sub->node[p] = comm->node[ballots[p].rank];
         }
         if (sub) sub->backend = comm->backend;
+        if (sub && where == NEO_DEVICE) /* two segments of a sum are under way */
+            sub->place = where, sub->ring_length = 2 * sub->ring_length - 2;
         if (sub) status = comm->transport->member(sub, comm, &token);
+        if (sub && status == NEO_OK && where == NEO_DEVICE) status = neo__comm_device_make(sub);
     }
     /* All must know whether all have it before any goes on. */
     int64_t *place = (int64_t *)(void *)(tokens + comm->size);
     place[0] = status == NEO_OK ? token : 0;
-    place[1] = status == NEO_OK;
+    place[1] = status == NEO_OK ? 1 + (sub && sub->direct) : 0;
     neo_status met =
         neo_comm_all_gather(comm, place, tokens + comm->size + 2, 2, NULL, NEO_I64, NULL);
     if (met == NEO_OK && status == NEO_OK)
@@ -1919,7 +1974,12 @@ static neo_status neo__comm_split_by(neo_comm *comm, neo__ballot *ballots, int64
                                   comm->world[p]);
     if (met != NEO_OK) status = met;
     if (status == NEO_OK && sub) {
-        for (int p = 0; p < size; p++) tokens[p] = tokens[comm->size + 2 + 2 * ballots[p].rank];
+        for (int p = 0; p < size; p++) {
+            if ((int)tokens[comm->size + 2 + 2 * ballots[p].rank + 1] - 1 != sub->direct)
+                status = neo_fail(NEO_ERR_MISMATCH, "neo_comm_split_device: MPI takes device memory on some ranks "
+                                                    "and not on others");
+            tokens[p] = tokens[comm->size + 2 + 2 * ballots[p].rank];
+        }
         status = comm->transport->join(sub, tokens);
         sub->joined = status == NEO_OK;
     }
@@ -1932,12 +1992,13 @@ static neo_status neo__comm_split_by(neo_comm *comm, neo__ballot *ballots, int64
     *out = sub;
     return status;
 }
-NEO_API neo_status neo_comm_split(neo_comm *comm, int color, int key, neo_comm **sub) {
+static neo_status neo__comm_split_place(neo_comm *comm, int color, int key, neo_place where, neo_comm **sub) {
     NEO__CHECK(sub, NEO_ERR_ARG, "neo_comm_split: sub is NULL");
     *sub = NULL;
     NEO__TRY(neo__comm_check(comm, "neo_comm_split"));
     neo_comm_label(comm, NULL);
     if (comm->transport->split) return comm->transport->split(comm, color, key, sub);
+    neo_place was = comm->place;
     size_t n = (size_t)comm->size, ballot_bytes = n * sizeof(neo__ballot),
            token_bytes = (3 * n + 2) * sizeof(int64_t);
     char *block = (char *)neo_alloc(comm->ctx, ballot_bytes + token_bytes);
@@ -1945,12 +2006,24 @@ NEO_API neo_status neo_comm_split(neo_comm *comm, int color, int key, neo_comm *
         neo_comm_abort(comm, "no memory to split the group");
         return neo_fail(NEO_ERR_MEMORY, "neo_comm_split: no memory for %d ranks", comm->size);
     }
+    comm->place = NEO_HOST; /* of the ballots */
     neo_status status =
         neo__comm_split_by(comm, (neo__ballot *)(void *)block,
-                           (int64_t *)(void *)(block + ballot_bytes), color, key, sub);
+                           (int64_t *)(void *)(block + ballot_bytes), color, key, where, sub);
+    comm->place = was;
     neo_free(comm->ctx, block, ballot_bytes + token_bytes);
     neo__comm_adopt(comm, *sub);
     return status;
+}
+NEO_API neo_status neo_comm_split(neo_comm *comm, int color, int key, neo_comm **sub) {
+    return neo__comm_split_place(comm, color, key, comm ? comm->place : NEO_HOST, sub);
+}
+NEO_API neo_status neo_comm_split_device(neo_comm *comm, int color, int key, neo_comm **sub) {
+    return neo__comm_split_place(comm, color, key, NEO_DEVICE, sub);
+}
+NEO_API neo_place neo_comm_place(const neo_comm *comm) { return comm->place; }
+NEO_API neo_comm *neo_comm_host(neo_comm *comm) {
+    return comm->transport->host ? comm->transport->host(comm) : comm;
 }
 /* Ranks of a node, if nodes are equal and consecutive; else 0. */
 static int neo__comm_node_size(const neo_comm *c) {
@@ -1995,6 +2068,101 @@ NEO_API int neo_comm_subtrees(const neo_comm *comm, int rank, int64_t batch,
         first += subtree[i].count;
     }
     return n;
+}
+/* ------------------------------------------------------------------------------------------------
+   >>impl-comm-device
+
+   Groups whose buffers are in memory of devices (not over NCCL, which has its own). The way of the data:
+
+     caller      waits until its device has done what was called before, so that the inputs are there (neo__work_issue)
+     transfers   threads: the receiver's device copies from the sender's memory, on the same GPU or from another one.
+                 MPI: it gets addresses of the device if it takes them; else a send is copied to pinned memory (a slot
+                 of `staging` for each transfer under way) and a receive from there, a slot at a time
+     sums        the pieces of a segment come to `scratch`, on the device, where a kernel adds them in the order of the
+                 leaf tree; two segments are on their way, as on the host
+
+   Copies and sums run on a stream of the exchanges' own, whichever thread makes the call, and are done when they
+   return; so what is called on the device after the call finds the results. Scratch and staging are there from
+   the start: a call allocates nothing.
+   ------------------------------------------------------------------------------------------------ */
+static int neo__comm_views(const neo_comm *c) { return c->transport->views && c->works_on == NEO_HOST; }
+static char *neo__comm_segment(const neo_comm *c, int i) {
+    return c->scratch && c->works_on == NEO_DEVICE ? c->scratch + (size_t)i * c->segment_bytes : c->segment[i];
+}
+/* The device has failed: why is in neo_last_error, and the others are told. */
+static neo_status neo__comm_device_failed(neo_comm *c, const neo__call *call, neo_status status) {
+    char why[NEO__COMM_MESSAGE];
+    snprintf(why, sizeof why, "%.280s", neo_last_error());
+    return neo__comm_break(c, status, "rank %d: %s: %s", c->world[c->rank], neo__call_name(call).text, why);
+}
+static neo_status neo__comm_move(neo_comm *c, const neo__call *call, void *to, const void *from, size_t bytes) {
+    neo_status status = neo__device_move(c->ctx, to, from, bytes);
+    return status == NEO_OK ? NEO_OK : neo__comm_device_failed(c, call, status);
+}
+/* Before a call: the device is the current one of this thread, as MPI may want it. */
+static neo_status neo__comm_use_device(neo_comm *c, const neo__work *w) {
+    return w->place == NEO_DEVICE ? neo__comm_move(c, &w->call, NULL, NULL, 0) : NEO_OK;
+}
+/* The sum of c->piece_from. */
+static neo_status neo__comm_device_sum(neo_comm *c, const neo__call *call, const int *leaves, int count, void *out,
+                                       int64_t n) {
+    NEO__ZERO(neo__combine_call, sum);
+    sum.dtype = (neo_dtype)call->dtype;
+    sum.reduce = (int)call->reduce;
+    sum.count = count;
+    sum.piece = c->piece_from;
+    sum.leaves = leaves;
+    sum.out = out;
+    sum.n = n;
+    return neo__device_combine(c->ctx, &sum);
+}
+static neo_status neo__comm_combine(neo_comm *c, const neo__call *call, const int *leaves, int count, void *out,
+                                    int64_t n) {
+    neo_status status = neo__comm_device_sum(c, call, leaves, count, out, n);
+    return status == NEO_OK ? NEO_OK : neo__comm_device_failed(c, call, status);
+}
+#if defined(NEO_COMM_MPI)
+static int neo__mpi_takes_devices(void); /* >>impl-mpi */
+#endif
+/* Of `ranks` ranks with so many subtrees, `most` of one: *slots transfers may be under way in each half of c->xfer,
+   and a segment of a sum must fit into a slot, of which this is the size; 0: nothing is staged. */
+static size_t neo__comm_stage(int ranks, int subtrees, int most, size_t segment_bytes, neo_comm_backend backend,
+                              int *slots) {
+    int others = ranks > 1 ? ranks - 1 : 1, sums = most * others + subtrees;
+    *slots = sums > 2 * others ? sums : 2 * others;
+#if defined(NEO_COMM_MPI)
+    if (backend == NEO_BACKEND_MPI && ranks > 1 && !neo__mpi_takes_devices())
+        return (segment_bytes / (size_t)others + 63) / 64 * 64;
+#endif
+    (void)segment_bytes, (void)backend;
+    return 0;
+}
+static neo_status neo__comm_device_make(neo_comm *c) {
+    neo_tensor scratch;
+    int64_t bytes = 2 * (int64_t)c->segment_bytes;
+    int most = 0;
+    NEO__CHECK(neo_ctx_device(c->ctx), NEO_ERR_ARG, "neo_comm_split_device: the context of rank %d has no device",
+               c->world[c->rank]);
+    NEO__TRY(neo_tensor_alloc(c->ctx, NEO_U8, 1, &bytes, &scratch));
+    c->scratch = (char *)scratch.data;
+    for (int p = 0; p < c->size; p++)
+        most = NEO__MAX(most, c->pieces_of[p + 1] - c->pieces_of[p]);
+    c->stage_bytes =
+        neo__comm_stage(c->size, c->pieces_of[c->size], most, c->segment_bytes, c->backend, &c->stage_slots);
+    c->direct = c->stage_bytes == 0;
+    if (c->direct) return NEO_OK;
+    size_t all = 2 * (size_t)c->stage_slots * c->stage_bytes;
+    c->staging = (char *)neo__pinned_alloc(c->ctx, all);
+    NEO__CHECK(c->staging, NEO_ERR_MEMORY, "neo_comm_split_device: no memory for %zu pinned bytes", all);
+    return NEO_OK;
+}
+/* (MPI may still use the pinned memory of a group that has failed: then it is kept, as the group is.) */
+static void neo__comm_device_free(neo_comm *c) {
+    neo_tensor scratch = neo_tensor_1d(c->scratch, NEO_U8, 2 * (int64_t)c->segment_bytes);
+    scratch.place = NEO_DEVICE;
+    if (c->scratch && !(c->unfinished && c->direct)) neo_tensor_free(c->ctx, &scratch);
+    if (c->staging && !c->unfinished)
+        neo__pinned_free(c->ctx, c->staging, 2 * (size_t)c->stage_slots * c->stage_bytes);
 }
 /* ------------------------------------------------------------------------------------------------
    >>impl-collectives
@@ -2109,6 +2277,12 @@ static neo_status neo__round_start(neo_comm *c, const neo__call *call, neo__roun
 static neo_status neo__round_finish(neo_comm *c, const neo__call *call, neo__round *r) {
     return c->transport->finish(c, call, r->xfer, r->count);
 }
+/* What was to be done meanwhile has this status; if it failed, the group is broken, and finish takes back what others
+   might still read. */
+static neo_status neo__round_finish_after(neo_comm *c, const neo__call *call, neo__round *r, neo_status status) {
+    neo_status finished = neo__round_finish(c, call, r);
+    return status == NEO_OK ? finished : status;
+}
 static neo_status neo__round_run(neo_comm *c, const neo__call *call, neo__round *r) {
     NEO__TRY(neo__round_start(c, call, r));
     return neo__round_finish(c, call, r);
@@ -2160,13 +2334,13 @@ static size_t neo__reduce_whole(const neo__reducing *j, int p, int from) {
 static neo_status neo__reduce_start(neo_comm *c, const neo__call *call, const neo__reducing *j,
                                     int64_t s, neo__round *r) {
     size_t part = (size_t)neo__segment_count(j, c->rank, s) * j->size;
-    char *scratch = c->segment[s & 1];
+    char *scratch = neo__comm_segment(c, (int)(s & 1));
     r->xfer = c->xfer + (s & 1) * (c->xfer_count / 2);
     r->count = 0;
     for (int d = 1; d < c->size; d++) {
         int p = neo__peer_in_turn(c, d, 1);
         for (int k = j->pieces_of[p]; k < j->pieces_of[p + 1] && (s == 0 || part > 0); k++) {
-            neo__round_add(r, p, 0, scratch, part, s == 0 && k == j->pieces_of[p], 1)->whole =
+            neo__round_add(r, p, 0, scratch, part, s == 0 && k == j->pieces_of[p], neo__comm_views(c))->whole =
                 neo__reduce_whole(j, c->rank, p);
             if (scratch) scratch += (size_t)j->segment * j->size;
         }
@@ -2202,7 +2376,13 @@ static neo_status neo__reduce_finish(neo_comm *c, const neo__call *call, const n
     if (count > 0 && c->transport->combine)
         NEO__TRY(c->transport->combine(c, call, c->piece_from, j->leaves, j->pieces_of[c->size], to,
                                        count));
-    else if (count > 0)
+    else if (count > 0 && c->works_on == NEO_DEVICE) {
+        neo_status status = neo__comm_combine(c, call, j->leaves, j->pieces_of[c->size], to, count);
+        if (status != NEO_OK) { /* the others have been told: this takes back what they might still read */
+            (void)c->transport->finish(c, call, r->xfer + receives, r->count - receives);
+            return status;
+        }
+    } else if (count > 0)
         neo__combine(c->ctx, (neo_dtype)call->dtype, (neo_reduce)call->reduce, c->piece_from,
                      j->leaves, j->pieces_of[c->size], to, count);
     for (int i = 0; i < receives; i++) c->transport->release(c, &r->xfer[i]);
@@ -2224,7 +2404,7 @@ static neo_status neo__reduce_parts(neo_comm *c, const neo__work *w, const int64
     for (int p = 0; p < c->size; p++)
         most = offset[p + 1] - offset[p] > most ? offset[p + 1] - offset[p] : most;
     j.segment = most;
-    if (!c->transport->views) {
+    if (!neo__comm_views(c)) {
         int others =
             j.pieces_of[c->size] - 1; /* as many as any rank may receive: cut alike on all */
         int64_t fits =
@@ -2313,7 +2493,7 @@ static neo_status neo__all_reduce_run(neo_comm *c, const neo__work *w) {
     size_t size = w->each, bytes = (size_t)call->count * size;
     int one_each = !w->pieces || c->one_each;
     const void *mine = w->pieces ? w->piece[0] : w->in;
-    if (one_each && bytes <= NEO__SMALL_BYTES && !c->transport->combine)
+    if (one_each && bytes <= NEO__SMALL_BYTES && c->works_on == NEO_HOST)
         return c->size == 2 ? neo__all_reduce_pair(c, call, mine, w->out, bytes)
                             : neo__all_reduce_tree(c, call, mine, w->out, bytes);
     for (int p = 0; p <= c->size; p++) /* whole blocks of 16 elements, so that sums stay aligned */
@@ -2330,10 +2510,11 @@ static const int64_t *neo__offsets(const neo_comm *c, int64_t *offset, int64_t c
     for (int p = 0; p < c->size; p++) offset[p + 1] = offset[p] + neo__part(count, counts, p);
     return offset;
 }
-static neo_status neo__copy_part(neo_comm *c, void *to, const void *from, int64_t count,
-                                 size_t size) {
+static neo_status neo__copy_part(neo_comm *c, const neo__call *call, void *to, const void *from,
+                                 int64_t count, size_t size) {
     if (count == 0 || to == from) return NEO_OK;
     if (c->transport->copy) return c->transport->copy(c, to, from, (size_t)count * size);
+    if (c->works_on == NEO_DEVICE) return neo__comm_move(c, call, to, from, (size_t)count * size);
     memmove(to, from, (size_t)count * size);
     return NEO_OK;
 }
@@ -2358,9 +2539,10 @@ static neo_status neo__all_to_all_run(neo_comm *c, const neo__work *w) {
                        0);
     }
     NEO__TRY(neo__round_start(c, call, &r));
-    NEO__TRY(neo__copy_part(c, to + (size_t)out[c->rank] * size, from + (size_t)in[c->rank] * size,
-                            in[c->rank + 1] - in[c->rank], size));
-    return neo__round_finish(c, call, &r);
+    neo_status status =
+        neo__copy_part(c, call, to + (size_t)out[c->rank] * size, from + (size_t)in[c->rank] * size,
+                       in[c->rank + 1] - in[c->rank], size);
+    return neo__round_finish_after(c, call, &r, status);
 }
 static neo_status neo__broadcast_run(neo_comm *c, const neo__work *w) {
     size_t bytes = (size_t)w->call.count * w->each;
@@ -2390,12 +2572,10 @@ static neo_status neo__rooted_run(neo_comm *c, const neo__work *w, int gather) {
                        (size_t)(offset[p + 1] - offset[p]) * size, 1, 0);
     }
     NEO__TRY(neo__round_start(c, call, &r));
-    if (gather)
-        NEO__TRY(
-            neo__copy_part(c, (char *)w->out + (size_t)offset[c->rank] * size, w->in, mine, size));
-    else
-        NEO__TRY(neo__copy_part(c, w->out, all + (size_t)offset[c->rank] * size, mine, size));
-    return neo__round_finish(c, call, &r);
+    char *own = (char *)w->out + (size_t)offset[c->rank] * size;
+    neo_status status = gather ? neo__copy_part(c, call, own, w->in, mine, size)
+                               : neo__copy_part(c, call, w->out, all + (size_t)offset[c->rank] * size, mine, size);
+    return neo__round_finish_after(c, call, &r, status);
 }
 static neo_status neo__barrier_run(neo_comm *c, const neo__work *w) {
     for (int step = 1; step < c->size; step *= 2) {
@@ -2491,7 +2671,7 @@ static neo_status neo__work_run(neo_comm *c, neo__work *w) {
     case NEO_COMM_ALL_GATHER: {
         const int64_t *offset =
             neo__offsets(c, c->offset, w->count, w->has_in_counts ? w->in_counts : NULL);
-        NEO__TRY(neo__copy_part(c, (char *)w->out + (size_t)offset[c->rank] * w->each, w->in,
+        NEO__TRY(neo__copy_part(c, &w->call, (char *)w->out + (size_t)offset[c->rank] * w->each, w->in,
                                 offset[c->rank + 1] - offset[c->rank], w->each));
         return neo__gather_parts(c, &w->call, w->each, (char *)w->out, offset, 1);
     }
@@ -2812,7 +2992,7 @@ NEO_API size_t neo_comm_rows_bytes(const neo_comm *c, neo_wire wire, int64_t col
 static neo_status neo__rows_issue(neo_comm *c, neo__args *a, const neo_rows *rows, int64_t in_rows,
                                   int64_t out_rows, neo_ticket *ticket) {
     NEO__CHECK(rows, NEO_ERR_ARG, "%s: rows is NULL", a->function);
-    NEO__CHECK(!c->transport->combine, NEO_ERR_UNSUPPORTED, "%s: not on device memory",
+    NEO__CHECK(c->place == NEO_HOST, NEO_ERR_UNSUPPORTED, "%s: not on device memory",
                a->function);
     NEO__CHECK(rows->wire >= NEO_WIRE_F32 && rows->wire < NEO_WIRE_COUNT, NEO_ERR_ARG,
                "%s: no wire %d", a->function, (int)rows->wire);
@@ -2874,7 +3054,7 @@ NEO_API neo_status neo_comm_reduce_scatter_rows(neo_comm *c, const neo_rows *row
 static neo_status neo__check_2level(const char *function, const neo_comm *local,
                                     const neo_comm *cross, neo_reduce reduce, neo_dtype dtype) {
     NEO__CHECK(local && cross, NEO_ERR_ARG, "%s: local or cross is NULL", function);
-    NEO__CHECK(!local->transport->combine, NEO_ERR_UNSUPPORTED, "%s: not on device memory",
+    NEO__CHECK(local->place == NEO_HOST && cross->place == NEO_HOST, NEO_ERR_UNSUPPORTED, "%s: not on device memory",
                function);
     int floats = dtype != NEO_I8 && dtype != NEO_U8 && dtype != NEO_I32 && dtype != NEO_I64;
     NEO__CHECK(
@@ -3035,14 +3215,7 @@ static neo_status neo__agree_on_end(const neo_comm *comm, const int64_t *word, i
                     "neo_comm_agree: %d of %d ranks have come to the end, the others have not: rank%s %s",
                     ended, comm->size, ended == 1 ? "" : "s", list);
 }
-NEO_API neo_status neo_comm_agree(neo_comm *comm, neo_status mine) {
-    NEO__CHECK(comm, NEO_ERR_ARG, "neo_comm_agree: comm is NULL");
-    neo_comm_label(comm, NULL); /* of a call that was refused on this rank alone */
-    if (comm->transport->host) { /* its operations in flight use the host group */
-        NEO__TRY(neo__comm_drain(comm, comm->issued));
-        NEO__TRY(neo__comm_check(comm, "neo_comm_agree"));
-        return neo_comm_agree(comm->transport->host(comm), mine);
-    }
+static neo_status neo__agree_all(neo_comm *comm, neo_status mine) {
     int64_t *word = comm->slot[comm->queue_length].out_counts; /* [size], and not of an all_gather */
     int64_t own = (int64_t)mine;
     int ended = 0;
@@ -3055,9 +3228,32 @@ NEO_API neo_status neo_comm_agree(neo_comm *comm, neo_status mine) {
     if (ended == 0) return NEO_OK;
     return ended == comm->size ? NEO_END : neo__agree_on_end(comm, word, ended);
 }
+NEO_API neo_status neo_comm_agree(neo_comm *comm, neo_status mine) {
+    NEO__CHECK(comm, NEO_ERR_ARG, "neo_comm_agree: comm is NULL");
+    neo_comm_label(comm, NULL); /* of a call that was refused on this rank alone */
+    if (comm->transport->host) { /* its operations in flight use the host group */
+        NEO__TRY(neo__comm_drain(comm, comm->issued));
+        NEO__TRY(neo__comm_check(comm, "neo_comm_agree"));
+        return neo_comm_agree(comm->transport->host(comm), mine);
+    }
+    neo_place was = comm->place;
+    comm->place = NEO_HOST;
+    neo_status status = neo__agree_all(comm, mine);
+    comm->place = was;
+    return status;
+}
 static neo_status neo__group_agree(void *user, neo_status mine) { return neo_comm_agree((neo_comm *)user, mine); }
 static neo_status neo__group_sum(void *user, uint64_t *words, int count) {
-    return neo_comm_all_reduce((neo_comm *)user, NEO_REDUCE_SUM, words, words, count, NEO_I64, NULL);
+    neo_comm *comm = (neo_comm *)user;
+    if (comm->transport->host) {
+        NEO__TRY(neo__comm_drain(comm, comm->issued));
+        comm = comm->transport->host(comm);
+    }
+    neo_place was = comm->place;
+    comm->place = NEO_HOST;
+    neo_status status = neo_comm_all_reduce(comm, NEO_REDUCE_SUM, words, words, count, NEO_I64, NULL);
+    comm->place = was;
+    return status;
 }
 NEO_API neo_group neo_comm_group(neo_comm *comm) {
     neo_group group;
@@ -3659,9 +3855,13 @@ static neo_status neo__threads_receive(neo_comm *c, const neo__call *call, neo__
             __atomic_fetch_sub(&ring->reading, 1, __ATOMIC_SEQ_CST);
             return neo_fail(status, "%s", c->message);
         }
-        x->from = m->data;
-        if (!x->view && x->bytes) memcpy(x->data, m->data, x->bytes);
+        x->from = x->view ? m->data : x->data;
+        if (!x->view && x->bytes && c->works_on == NEO_DEVICE)
+            status = neo__comm_move(c, call, x->data, m->data, x->bytes);
+        else if (!x->view && x->bytes)
+            memcpy(x->data, m->data, x->bytes);
         if (!x->view) __atomic_fetch_sub(&ring->reading, 1, __ATOMIC_SEQ_CST);
+        if (status != NEO_OK) return status;
         x->copied = 1;
         if (m->arrives_ns) {
             neo_level level = neo__comm_level(c, x->peer);
@@ -3884,12 +4084,20 @@ typedef struct neo__rank_thread {
     struct neo__job *job;
     int rank;
     pthread_t thread;
+    neo_device *device; /* opened for it */
     neo_ctx *ctx;
     neo_comm *comm;
     neo_status status;
     int64_t order; /* in which it failed; 0: it did not */
     char message[NEO__COMM_MESSAGE];
 } neo__rank_thread;
+static neo_status neo__comm_open_device(const neo_comm_desc *d, int rank, int local, neo_device **device) {
+    *device = NULL;
+    NEO__CHECK(!d->ctx.device, NEO_ERR_ARG, "neo_comm: ctx.device and open_device are both given");
+    neo_status status = d->open_device(rank, local, d->open_user, device);
+    if (status != NEO_OK) *device = NULL;
+    return status;
+}
 static neo_status neo__rank_prepare(neo__job *job, int r) {
     neo__rank_thread *t = &job->rank[r];
     neo_ctx_desc ctx = job->desc.ctx;
@@ -3897,6 +4105,16 @@ static neo_status neo__rank_prepare(neo__job *job, int r) {
     t->rank = r;
     if (ctx.threads == 0) ctx.threads = 1;
     if (ctx.repro_shards == 0) ctx.repro_shards = job->ranks;
+    if (job->desc.open_device) {
+        int per_node = job->desc.ranks_per_node ? job->desc.ranks_per_node : job->ranks;
+        NEO__TRY(neo__comm_open_device(&job->desc, r, r % per_node, &ctx.device));
+        for (int p = 0; p < r && ctx.device; p++)
+            NEO__CHECK(job->rank[p].device != ctx.device, NEO_ERR_ARG,
+                       "neo_comm_spawn: open_device gave ranks %d and %d the same device: each needs one of its "
+                       "own (they may be of one GPU)",
+                       p, r);
+        t->device = ctx.device;
+    }
     NEO__TRY(neo_ctx_create(&ctx, &t->ctx));
     NEO__TRY(neo__comm_new(t->ctx, &job->desc, &neo__threads_transport, r, job->ranks, &t->comm));
     t->comm->backend = NEO_BACKEND_THREADS;
@@ -3960,6 +4178,10 @@ NEO_API neo_status neo_comm_spawn(int ranks, const neo_comm_desc *desc, neo_comm
     job.user = user;
     NEO__CHECK(fn, NEO_ERR_ARG, "neo_comm_spawn: fn is NULL");
     NEO__TRY(neo__comm_desc_check(&job.desc));
+    NEO__CHECK(ranks == 1 || !job.desc.ctx.device, NEO_ERR_ARG,
+               "neo_comm_spawn: %d ranks would share one device (ctx.device): give open_device, which opens one "
+               "for each (they may be of one GPU)",
+               ranks);
     for (int r = 0; rank_status && r < ranks; r++) rank_status[r] = NEO_ERR_STATE;
     neo_allocator from = job.desc.ctx.allocator;
     size_t bytes = (size_t)ranks * sizeof *job.rank;
@@ -3976,7 +4198,10 @@ NEO_API neo_status neo_comm_spawn(int ranks, const neo_comm_desc *desc, neo_comm
         job.seats = p->next;
         neo__seat_free(p);
     }
-    for (int r = 0; r < ranks; r++) neo_ctx_destroy(job.rank[r].ctx);
+    for (int r = 0; r < ranks; r++) {
+        neo_ctx_destroy(job.rank[r].ctx);
+        neo__device_destroy(job.rank[r].device);
+    }
     pthread_mutex_destroy(&job.lock);
     status = neo__job_result(&job, status, rank_status);
     if (from.alloc)
@@ -4005,7 +4230,8 @@ enum {
     NEO__MPI_BLOCK = 1 << 20,
     NEO__MPI_WINDOW = 64 << 20, /* more go one after another, so that a rank sees that they move */
     NEO__MPI_YIELDS = 200, /* turns without news before a waiting rank sleeps 20 us at a time */
-    NEO__MPI_DRAIN_NS = 200000000
+    NEO__MPI_DRAIN_NS = 200000000,
+    NEO__MPI_DEVICE = -1 /* in place of an error of MPI: the device failed, neo_last_error says why */
 };
 typedef struct neo__mpi_slip { /* a header with its data */
     neo__header header;
@@ -4066,6 +4292,7 @@ static int neo__mpi_started(void) {
 static neo_status neo__mpi_broken(neo_comm *c, const neo__call *call, int peer, int error) {
     char text[MPI_MAX_ERROR_STRING] = "";
     int length = 0;
+    if (error == NEO__MPI_DEVICE) return neo__comm_device_failed(c, call, NEO_ERR_DEVICE);
     MPI_Error_string(error, text, &length);
     return neo__comm_break(c, NEO_ERR_PEER, "rank %d: %s: rank %d: MPI: %.200s", c->world[c->rank],
                            neo__call_name(call).text, c->world[peer], text);
@@ -4082,6 +4309,27 @@ static void neo__mpi_set(neo__xfer *x, int i, MPI_Request r) {
     memcpy(&x->request[i], &r, sizeof r);
 }
 
+/* Does this MPI take addresses of device memory? */
+static int neo__mpi_takes_devices(void) {
+#if defined(NEO_COMM_MPI_STAGED)
+    return 0;
+#elif defined(MPIX_CUDA_AWARE_SUPPORT)
+    return MPIX_Query_cuda_support();
+#elif defined(MPIX_GPU_SUPPORT_CUDA)
+    int is = 0;
+    return MPIX_GPU_query_support(MPIX_GPU_SUPPORT_CUDA, &is) == MPI_SUCCESS && is;
+#else
+    return 0;
+#endif
+}
+/* Data that ride with the header: not those of a device. */
+static size_t neo__mpi_eager(const neo_comm *c) { return c->works_on == NEO_HOST ? (size_t)NEO__MPI_EAGER : 0; }
+/* The pinned memory of a transfer. */
+static char *neo__mpi_slot(const neo_comm *c, const neo__xfer *x) {
+    int64_t at = x - c->xfer, half = c->xfer_count / 2;
+    if (at >= half) at += c->stage_slots - half;
+    return c->staging + (size_t)at * c->stage_bytes;
+}
 static int neo__mpi_post(neo_comm *c, neo__xfer *x, int i, void *data, int count, MPI_Datatype type,
                          int which) {
     MPI_Request r = MPI_REQUEST_NULL;
@@ -4096,10 +4344,15 @@ static int neo__mpi_post_data(neo_comm *c, neo__xfer *x) {
     size_t most = NEO__MPI_WINDOW;
     if (c->segment_bytes > most) most = c->segment_bytes;
     most = (most + NEO__MPI_BLOCK - 1) / NEO__MPI_BLOCK * NEO__MPI_BLOCK;
+    int staged = c->works_on == NEO_DEVICE && !c->direct;
+    if (staged) most = c->stage_bytes;
     size_t now = x->bytes - x->posted < most ? x->bytes - x->posted : most;
     int blocks = (int)(now / NEO__MPI_BLOCK), rest = (int)(now % NEO__MPI_BLOCK);
-    char *at = (char *)x->data + x->posted;
+    char *at = staged ? neo__mpi_slot(c, x) : (char *)x->data + x->posted;
     int error = MPI_SUCCESS;
+    if (staged && x->send && neo__device_move(c->ctx, at, (char *)x->data + x->posted, now) != NEO_OK)
+        return NEO__MPI_DEVICE;
+    x->staged = staged && !x->send ? now : 0;
     if (blocks > 0) error = neo__mpi_post(c, x, 1, at, blocks, c->mpi->shared->block, 1);
     if (rest > 0 && error == MPI_SUCCESS)
         error = neo__mpi_post(c, x, 2, at + (size_t)blocks * NEO__MPI_BLOCK, rest, MPI_BYTE, 1);
@@ -4112,7 +4365,7 @@ static int neo__mpi_post_receive(neo_comm *c, neo__xfer *x) {
     neo__mpi *m = c->mpi;
     if (x->first) {
         m->agreed[x->peer] = 0;
-        x->held = x->bytes > NEO__MPI_EAGER;
+        x->held = x->bytes > neo__mpi_eager(c);
         x->posted = x->held ? 0 : x->bytes; /* with the header */
         return neo__mpi_post(c, x, 0, &m->in[x->peer], (int)sizeof *m->in, MPI_BYTE, 0);
     }
@@ -4122,7 +4375,7 @@ static int neo__mpi_post_receive(neo_comm *c, neo__xfer *x) {
 static int neo__mpi_post_send(neo_comm *c, const neo__call *call, neo__xfer *x) {
     if (!x->first) return neo__mpi_post_data(c, x);
     neo__mpi_slip *slip = &c->mpi->out[x->peer];
-    size_t rides = x->bytes <= NEO__MPI_EAGER ? x->bytes : 0;
+    size_t rides = x->bytes <= neo__mpi_eager(c) ? x->bytes : 0;
     slip->header.call = *call;
     slip->header.bytes = (int64_t)x->whole;
     if (rides) memcpy(slip->data, x->data, rides);
@@ -4197,7 +4450,7 @@ static void neo__mpi_give_up(neo_comm *c) {
 }
 static neo_status neo__mpi_start(neo_comm *c, const neo__call *call, neo__xfer *x) {
     x->done = x->held = 0;
-    x->posted = 0;
+    x->posted = x->staged = 0;
     x->from = x->data;
     for (int i = 0; i < 3; i++) neo__mpi_set(x, i, MPI_REQUEST_NULL);
     x->started = 1;
@@ -4223,6 +4476,11 @@ static int neo__mpi_look(neo_comm *c, neo__xfer *x, int *header_came, int *moved
         if (flag && i == 0 && !x->send) *header_came = 1;
         left += !flag;
     }
+    if (left == 0 && !x->held && x->staged > 0) { /* it has come: to the device */
+        char *to = (char *)x->data + (x->posted - x->staged);
+        if (neo__device_move(c->ctx, to, neo__mpi_slot(c, x), x->staged) != NEO_OK) return NEO__MPI_DEVICE;
+        x->staged = 0;
+    }
     if (left == 0 && !x->held && x->posted < x->bytes) return neo__mpi_post_data(c, x);
     x->done = left == 0 && !x->held;
     return MPI_SUCCESS;
@@ -4230,7 +4488,7 @@ static int neo__mpi_look(neo_comm *c, neo__xfer *x, int *header_came, int *moved
 static neo_status neo__mpi_header_came(neo_comm *c, const neo__call *call, neo__xfer *x) {
     const neo__mpi_slip *slip = &c->mpi->in[x->peer];
     NEO__TRY(neo__comm_agree(c, call, &slip->header.call, x, (size_t)slip->header.bytes));
-    if (x->bytes > 0 && x->bytes <= NEO__MPI_EAGER) memcpy(x->data, slip->data, x->bytes);
+    if (x->bytes > 0 && x->bytes <= neo__mpi_eager(c)) memcpy(x->data, slip->data, x->bytes);
     c->mpi->agreed[x->peer] = 1;
     return NEO_OK;
 }
@@ -4605,7 +4863,7 @@ static neo_status neo__mpi_world_check(void) {
 /* One rank of a launcher's job, from beginning to end. After a fault MPI is not finalised: that would
    wait for the lost. */
 static neo_status neo__mpi_run(const neo_comm_desc *desc, neo_comm_fn fn, void *user) {
-    int starts = !neo__mpi_started(), level = 0, local = 1;
+    int starts = !neo__mpi_started(), level = 0, local = 1, rank = 0, place = 0;
     neo_comm_desc d = *desc;
     neo_ctx *ctx = NULL;
     neo_comm *comm = NULL;
@@ -4623,13 +4881,19 @@ static neo_status neo__mpi_run(const neo_comm_desc *desc, neo_comm_fn fn, void *
     }
     if (MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node) == MPI_SUCCESS) {
         MPI_Comm_size(node, &local);
+        MPI_Comm_rank(node, &place);
         MPI_Comm_free(&node);
     }
     MPI_Comm_size(world, &d.ranks);
     if (d.ctx.threads == 0)
         d.ctx.threads = neo__comm_cores() > local ? neo__comm_cores() / local : 1;
     if (d.ctx.repro_shards == 0) d.ctx.repro_shards = d.ranks;
-    neo_status status = neo__mpi_vote(world, &d, neo_ctx_create(&d.ctx, &ctx));
+    neo_device *device = NULL;
+    MPI_Comm_rank(world, &rank);
+    neo_status status = d.open_device ? neo__comm_open_device(&d, rank, place, &device) : NEO_OK;
+    if (device) d.ctx.device = device;
+    if (status == NEO_OK) status = neo_ctx_create(&d.ctx, &ctx);
+    status = neo__mpi_vote(world, &d, status);
     if (status == NEO_OK) status = neo_comm_create_mpi(ctx, &d, &world, &comm);
     char message[NEO__COMM_MESSAGE] = "";
     if (status == NEO_OK) {
@@ -4646,6 +4910,7 @@ static neo_status neo__mpi_run(const neo_comm_desc *desc, neo_comm_fn fn, void *
     }
     neo__comm_end(comm);
     neo_ctx_destroy(ctx);
+    neo__device_destroy(device);
     if (starts && healthy) MPI_Finalize();
     return status == NEO_OK ? NEO_OK : neo_fail(status, "%s", message);
 }
@@ -4671,8 +4936,9 @@ static neo_status neo__mpi_run(const neo_comm_desc *desc, neo_comm_fn fn, void *
                     the clock. What fails or comes too late is told to the others and aborted.
    Two streams      transfers run on one (the user's, if there is one), copies and sums on the other,
                     which waits for what the user's had to do when the call began.
-   Sums             are made by the user's function on the device, else on the processor: the pieces
-                    come to pinned memory in two halves, one fetched while the other is added.
+   Sums             are made by the user's function on the device, else by the context's device, else
+                    on the processor: the pieces come to pinned memory in two halves, one fetched while
+                    the other is added.
    ------------------------------------------------------------------------------------------------ */
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 14, 0)
 #error "neo_comm.h: NEO_COMM_NCCL needs NCCL 2.14 or newer (communicators that do not block)"
@@ -5074,6 +5340,8 @@ static neo_status neo__nccl_combine(neo_comm *c, const neo__call *call, const vo
         status = count == 1 ? out == piece[0] ? NEO_OK : neo__nccl_move(c, out, piece[0], bytes)
                  : c->nccl->combine
                      ? neo__nccl_combine_device(c, call, piece, leaves, count, out, total)
+                 : neo_ctx_device(c->ctx) && piece == c->piece_from && count <= (int)NEO__COMBINE_PIECES
+                     ? neo__comm_device_sum(c, call, leaves, count, out, total)
                      : neo__nccl_combine_staged(c, call, piece, leaves, count, out, total);
     return status == NEO_OK ? NEO_OK : neo__nccl_failed(c, call, status);
 }
@@ -5209,6 +5477,7 @@ static neo_status neo__nccl_new(neo_comm *host, int device, void *stream, neo_co
     c->nccl->bytes = bytes;
     c->nccl->host = host;
     c->backend = NEO_BACKEND_NCCL;
+    c->place = NEO_DEVICE;
     c->inline_only = host->inline_only;
     for (int p = 0; p < c->size; p++) {
         c->world[p] = host->world[p];
@@ -5255,7 +5524,7 @@ static neo_status neo__nccl_split(neo_comm *c, int color, int key, neo_comm **ou
 NEO_API neo_status neo_comm_create_nccl(neo_comm *host, int device, void *stream, neo_comm **comm) {
     NEO__CHECK(host && comm, NEO_ERR_ARG, "neo_comm_create_nccl: an argument is NULL");
     *comm = NULL;
-    NEO__CHECK(host->backend != NEO_BACKEND_NCCL, NEO_ERR_ARG,
+    NEO__CHECK(host->place == NEO_HOST, NEO_ERR_ARG,
                "neo_comm_create_nccl: host is a group of devices itself (see neo_comm_split)");
     neo_comm *own = NULL;
     NEO__TRY(neo_comm_split(host, 0, 0, &own));
@@ -5316,17 +5585,36 @@ NEO_API neo_status neo_comm_set_combine(neo_comm *comm, neo_comm_device_combine_
     return neo_fail(NEO_ERR_UNSUPPORTED, "neo_comm_set_combine: compiled without NEO_COMM_NCCL");
 }
 #endif
-NEO_API size_t neo_comm_workspace_bytes(const neo_comm_desc *desc, int ranks,
-                                        neo_comm_backend backend) {
-    neo_comm_desc d = neo__comm_defaults(desc);
-    int shards = d.ctx.repro_shards > ranks ? d.ctx.repro_shards : ranks, most = 0;
-    if (ranks < 1 || ranks > NEO__COMM_MAX_RANKS) return 0;
+/* The most subtrees of a rank. */
+static int neo__comm_most_pieces(int shards, int ranks) {
+    int most = 0;
     for (int r = 0; r < ranks; r++) {
         int begin, end;
         neo__comm_leaves(shards, ranks, r, &begin, &end);
         int n = neo__subtrees(shards, begin, end, NULL);
         most = n > most ? n : most;
     }
+    return most;
+}
+NEO_API size_t neo_comm_device_bytes(const neo_comm_desc *desc, int ranks, neo_comm_backend backend) {
+    neo_comm_desc d = neo__comm_defaults(desc);
+    int shards = d.ctx.repro_shards > ranks ? d.ctx.repro_shards : ranks, slots;
+    if (ranks < 1 || ranks > NEO__COMM_MAX_RANKS || backend == NEO_BACKEND_NCCL) return 0;
+    int pieces = neo__pieces_total(shards, ranks), most = neo__comm_most_pieces(shards, ranks);
+    size_t segment = neo__segment_bytes(&d, pieces),
+           stage = neo__comm_stage(ranks, pieces, most, segment, backend, &slots);
+    /* threads: a longer ring for the second segment of a sum */
+    size_t ring = backend == NEO_BACKEND_THREADS
+                      ? neo__seat_carve(NULL, NULL, ranks, 2 * most + 2) - neo__seat_carve(NULL, NULL, ranks, most + 2)
+                      : 0;
+    return 2 * segment + 2 * (size_t)slots * stage + ring;
+}
+NEO_API size_t neo_comm_workspace_bytes(const neo_comm_desc *desc, int ranks,
+                                        neo_comm_backend backend) {
+    neo_comm_desc d = neo__comm_defaults(desc);
+    int shards = d.ctx.repro_shards > ranks ? d.ctx.repro_shards : ranks;
+    if (ranks < 1 || ranks > NEO__COMM_MAX_RANKS) return 0;
+    int most = neo__comm_most_pieces(shards, ranks);
     int pieces = neo__pieces_total(shards, ranks);
     size_t bytes = neo__comm_carve(NULL, NULL, ranks, pieces, d.queue_length,
                                    backend == NEO_BACKEND_MPI ? neo__segment_bytes(&d, pieces) : 0);

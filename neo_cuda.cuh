@@ -64,6 +64,9 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_cuda_device_create(const neo_cuda_desc 
                                                             neo_device **device);
 NEO_API void neo_cuda_device_destroy(neo_device *device);
 NEO_API size_t neo_cuda_workspace_bytes(const neo_cuda_desc *desc);
+/* neo_cuda_device_count: how many GPUs there are; 0 without a driver, too. neo_cuda_ordinal: which one a device is. */
+NEO_API int neo_cuda_device_count(void);
+NEO_API int neo_cuda_ordinal(const neo_device *device);
 
 /* ---- a training step as one launch ----
 
@@ -201,6 +204,7 @@ typedef struct neo__cuda {
     int ordinal, exact;
     int processors; /* streaming multiprocessors */
     cudaStream_t stream;
+    cudaStream_t exchange; /* of what ranks exchange: see neo__cuda_move */
     cublasLtHandle_t blas;
     char *work;        /* device memory for a call, work_bytes of it: see neo__cuda_reserve */
     size_t work_bytes;
@@ -978,6 +982,109 @@ static neo_status neo__cuda_tree_sum(neo_device *device, const neo_tensor *parts
         if (last) break;
     }
     return NEO_OK;
+}
+
+/* ---- what ranks exchange: on a stream of its own, so that it runs beside the work above; done on return ---- */
+static neo_status neo__cuda_exchanged(neo__cuda *d, const char *what) {
+    const cudaError_t error = cudaStreamSynchronize(d->exchange);
+    return error == cudaSuccess ? NEO_OK : neo__cuda_fail(d, error, what);
+}
+static neo_status neo__cuda_move(neo_device *device, void *to, const void *from, size_t bytes) {
+    neo__cuda *d = (neo__cuda *)device;
+    NEO__TRY(neo__cuda_enter(d));
+    if (bytes == 0) return NEO_OK;
+    NEO__CUDA_TRY(d, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, d->exchange));
+    return neo__cuda_exchanged(d, "a copy between ranks");
+}
+
+/* x op y, in the arithmetic of neo__merge (neo_comm.h). */
+template <class T> static __device__ T neo__cuda_merge_integer(int reduce, T x, T y) {
+    if (reduce == 0) return (T)((unsigned long long)x + (unsigned long long)y);
+    return reduce == 1 ? (x > y ? x : y) : (x < y ? x : y);
+}
+static __device__ float neo__cuda_merge_float(int reduce, float x, float y) {
+    if (reduce == 0) return __fadd_rn(x, y);
+    return (reduce == 1 ? y > x : y < x) || y != y ? y : x;
+}
+/* A number as it lies in memory, of dtype D. */
+template <int D> struct neo__cuda_number;
+#define NEO__CUDA_INTEGER(D, type)                                                                 \
+    template <> struct neo__cuda_number<D> {                                                       \
+        typedef type at;                                                                           \
+        static __device__ at merge(int reduce, at x, at y) {                                       \
+            return neo__cuda_merge_integer(reduce, x, y);                                          \
+        }                                                                                          \
+    };
+#define NEO__CUDA_FLOAT(D, type, decode, encode)                                                   \
+    template <> struct neo__cuda_number<D> {                                                       \
+        typedef type at;                                                                           \
+        static __device__ at merge(int reduce, at x, at y) {                                       \
+            return encode(neo__cuda_merge_float(reduce, decode(x), decode(y)));                    \
+        }                                                                                          \
+    };
+NEO__CUDA_INTEGER(NEO_I8, int8_t)
+NEO__CUDA_INTEGER(NEO_U8, uint8_t)
+NEO__CUDA_INTEGER(NEO_I32, int32_t)
+NEO__CUDA_INTEGER(NEO_I64, int64_t)
+NEO__CUDA_FLOAT(NEO_F32, float, (float), (float))
+NEO__CUDA_FLOAT(NEO_F16, uint16_t, neo__f32_from_f16, neo__f16_from_f32)
+NEO__CUDA_FLOAT(NEO_BF16, uint16_t, neo__f32_from_bf16, neo__bf16_from_f32)
+#undef NEO__CUDA_INTEGER
+#undef NEO__CUDA_FLOAT
+
+template <int D> struct neo__cuda_combine_job {
+    typedef typename neo__cuda_number<D>::at number;
+    const number *piece[NEO__COMBINE_PIECES];
+    int16_t leaves[NEO__COMBINE_PIECES];
+    int count, reduce;
+    number *out;
+    template <int W> __device__ void at(int64_t i) const {
+        number sum[NEO__COMBINE_STACK];
+        int held[NEO__COMBINE_STACK], depth = 0;
+        for (int p = 0; p < count; p++) {
+            number top = piece[p][i];
+            int mine = leaves[p];
+            for (; depth > 0 && held[depth - 1] == mine; mine *= 2, depth--)
+                top = neo__cuda_number<D>::merge(reduce, sum[depth - 1], top);
+            sum[depth] = top;
+            held[depth++] = mine;
+        }
+        for (; depth > 1; depth--)
+            sum[depth - 2] = neo__cuda_number<D>::merge(reduce, sum[depth - 2], sum[depth - 1]);
+        out[i] = sum[0];
+    }
+};
+template <int D> static neo_status neo__cuda_combine_as(neo__cuda *d, const neo__combine_call *call) {
+    neo__cuda_combine_job<D> job;
+    job.count = call->count;
+    job.reduce = call->reduce;
+    job.out = (typename neo__cuda_number<D>::at *)call->out;
+    for (int p = 0; p < call->count; p++) {
+        job.piece[p] = (const typename neo__cuda_number<D>::at *)call->piece[p];
+        job.leaves[p] = (int16_t)call->leaves[p];
+    }
+    NEO__LAUNCH((neo__cuda_each_kernel<neo__cuda_combine_job<D>, 1>),
+                neo__cuda_blocks(d, call->n, NEO__CUDA_THREADS), NEO__CUDA_THREADS, 0, d->exchange, job,
+                call->n); /* never a part of a recorded step, which another thread may be noting */
+    const cudaError_t error = cudaGetLastError();
+    return error == cudaSuccess ? NEO_OK : neo__cuda_fail(d, error, "combine");
+}
+static neo_status neo__cuda_combine(neo_device *device, const neo__combine_call *call) {
+    neo__cuda *d = (neo__cuda *)device;
+    neo_status status = NEO_ERR_UNSUPPORTED;
+    NEO__TRY(neo__cuda_enter(d));
+    if (call->n == 0) return NEO_OK;
+    switch (call->dtype) {
+    case NEO_F32: status = neo__cuda_combine_as<NEO_F32>(d, call); break;
+    case NEO_F16: status = neo__cuda_combine_as<NEO_F16>(d, call); break;
+    case NEO_BF16: status = neo__cuda_combine_as<NEO_BF16>(d, call); break;
+    case NEO_I8: status = neo__cuda_combine_as<NEO_I8>(d, call); break;
+    case NEO_U8: status = neo__cuda_combine_as<NEO_U8>(d, call); break;
+    case NEO_I32: status = neo__cuda_combine_as<NEO_I32>(d, call); break;
+    case NEO_I64: status = neo__cuda_combine_as<NEO_I64>(d, call); break;
+    default: return neo_fail(status, "%s: no reduction of %s", d->device.name, neo_dtype_name(call->dtype));
+    }
+    return status == NEO_OK ? neo__cuda_exchanged(d, "a sum over ranks") : status;
 }
 
 /* ---- >>cuda-tile ----
@@ -3429,7 +3536,7 @@ static __device__ __forceinline__ int neo__bags_window(const neo__bags_job &j, i
 /* Lanes times fours of a row whose step is nothing but this; 0: another step. */
 static __host__ __device__ __forceinline__ int
 neo__bags_rowwise_fours(const neo__bags_job &j, const neo__job_table &t, const neo__job_rule &o) {
-    if (j.keep || t.store.dtype != NEO_F32 || o.step.kind != NEO_BAG_ROWWISE_ADAGRAD) return 0;
+    if (j.keep || t.cut || t.store.dtype != NEO_F32 || o.step.kind != NEO_BAG_ROWWISE_ADAGRAD) return 0;
     if (o.step.adjusts || o.step.max_norm > 0.0f || t.store.dim > NEO__BAGS_MOST_DIM) return 0;
     return neo__bags_lanes(t, j.aligned);
 }
@@ -3551,6 +3658,7 @@ static __device__ void neo__bags_step_row(const neo__bags_job &j, const neo__bag
     }
     __syncwarp(mask);
     neo__row_sums_warp sums = {NULL, 0, 0};
+    if (t.cut) sums.cut = &j.cuts[run.table].cut, sums.row = j.cut_row[run.begin];
     neo__bag_step_row_warp(&o.step, &sums, w, state[0], state[1], g, spare, dim);
     __syncwarp(mask);
     if (narrow) neo__rows_encode_warp(&t.store, run.row, w, word);
@@ -3684,6 +3792,43 @@ static neo_status neo__bags_step_kept(neo_device *device, const neo__bags_job *j
                     d->stream, *j);
     NEO__TRY(neo__cuda_launched(d, "bags: kept records"));
     return neo__bags_update(device, j);
+}
+
+/* The step of kept rows of tables that are cut, on copies of them: what it asks for is what counts. 16 lanes a row. */
+static __global__ void __launch_bounds__(32) neo__bags_cut_kernel(const neo__bags_job j) {
+    const int lane = threadIdx.x % 16, vector = (int)blockIdx.x * 2 + threadIdx.x / 16;
+    const unsigned mask = neo__mask_warp();
+    const int64_t room = neo__bag_room(j.max_dim);
+    float *g = j.cut_scratch + 5 * room * vector, *spare = g + room;
+    for (int64_t i = vector; i < j.slot_count; i += NEO__JOB_VECTORS) {
+        const int64_t key = (int64_t)j.slot_key[i];
+        const int table = neo__bags_table_of_key(j, key);
+        const neo__job_table &t = j.tables[table];
+        const int64_t row = key - t.first_key, dim = t.store.dim;
+        float *copy[3] = {spare + room, NULL, NULL};
+        if (j.cuts[table].cut.want == 0) continue;
+        for (int64_t c = lane; c < dim; c += 16) {
+            g[c] = j.kept[i * j.max_dim + c];
+            copy[0][c] = neo__bags_element(t.store, row, c);
+        }
+        for (int k = 0; k < 2; k++) {
+            if (!t.state[k]) continue;
+            copy[1 + k] = copy[k] ? copy[k] + room : spare + 2 * room;
+            for (int64_t c = lane; c < t.state_dim[k]; c += 16)
+                copy[1 + k][c] = t.state[k][row * t.state_dim[k] + c];
+        }
+        __syncwarp(mask);
+        neo__row_sums_warp sums = {&j.cuts[table].cut, j.cut_row[i], 0};
+        neo__bag_step_row_warp(&j.rules[table].step, &sums, copy[0], copy[1], copy[2], g, spare, dim);
+        __syncwarp(mask);
+    }
+}
+static neo_status neo__bags_cut_launch(neo_device *device, const neo__bags_job *j) {
+    neo__cuda *d = (neo__cuda *)device;
+    NEO__TRY(neo__cuda_enter(d));
+    if (j->slot_count == 0) return NEO_OK;
+    NEO__CUDA_LAUNCH(neo__bags_cut_kernel, NEO__JOB_VECTORS / 2, 32, 0, d->stream, *j);
+    return neo__cuda_launched(d, "bags: sums of cut rows");
 }
 
 /* ---- slots of kept rows ---- */
@@ -3857,6 +4002,7 @@ static void neo__bags_table(neo_device *t) {
     t->bags_sort_rows = neo__bags_sort_rows;
     t->bags_update = neo__bags_update;
     t->bags_step_kept = neo__bags_step_kept;
+    t->bags_cut = neo__bags_cut_launch;
     t->bags_find_slots = neo__bags_find_slots;
     t->bags_give_slots = neo__bags_give_slots;
     t->bags_hash_slots = neo__bags_hash_slots;
@@ -3929,6 +4075,7 @@ static void neo__cuda_destroy(neo_device *device) {
     for (int i = 0; i < NEO__CUDA_SENDS; i++)
         if (d->sent[i]) (void)cudaEventDestroy(d->sent[i]);
     if (d->stream) (void)cudaStreamDestroy(d->stream);
+    if (d->exchange) (void)cudaStreamDestroy(d->exchange);
     (void)cudaGetLastError(); /* of a device that had failed */
     free(d->product);
     free(d);
@@ -3936,6 +4083,7 @@ static void neo__cuda_destroy(neo_device *device) {
 
 static neo_status neo__cuda_take(neo__cuda *d) {
     NEO__CUDA_TRY(d, cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking));
+    NEO__CUDA_TRY(d, cudaStreamCreateWithFlags(&d->exchange, cudaStreamNonBlocking));
     NEO__CUDA_TRY(d, cudaMalloc((void **)&d->result, NEO__CUDA_RESULT_BYTES));
     NEO__CUDA_TRY(d, cudaHostAlloc((void **)&d->answer, NEO__CUDA_ANSWER_BYTES,
                                    cudaHostAllocDefault));
@@ -3967,6 +4115,8 @@ static void neo__cuda_table(neo_device *t) {
     t->fill = neo__cuda_fill;
     t->synchronize = neo__cuda_synchronize;
     t->counts = neo__graph_counts;
+    t->move = neo__cuda_move;
+    t->combine = neo__cuda_combine;
     t->gemm = neo__cuda_gemm;
     t->column_sums = neo__cuda_column_sums;
     t->activation = neo__cuda_activation;
@@ -4031,6 +4181,13 @@ NEO_API neo_status neo_cuda_device_create(const neo_cuda_desc *desc, neo_device 
 NEO_API void neo_cuda_device_destroy(neo_device *device) {
     if (device) device->destroy(device);
 }
+NEO_API int neo_cuda_device_count(void) {
+    int count = 0;
+    if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+    (void)cudaGetLastError();
+    return 0;
+}
+NEO_API int neo_cuda_ordinal(const neo_device *device) { return ((const neo__cuda *)device)->ordinal; }
 NEO_API size_t neo_cuda_workspace_bytes(const neo_cuda_desc *desc) {
     const size_t own = NEO__CUDA_WORK_BYTES + NEO__CUDA_RESULT_BYTES;
     return desc && desc->exact ? own : own + NEO__CUDA_BLAS_BYTES;

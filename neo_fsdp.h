@@ -20,7 +20,6 @@
        features, which ranks cut by samples; a feature with fewer can be filled up with empty bags
      - tables of NEO_POOL_NONE that are cut by columns
      - gradients of your own (neo_bags_add_grad)
-     - several ranks on devices: on a context with a device one rank, with f32 wires, is all there is
 
    QUICK START
      In exactly one .c file:               In the others:
@@ -51,8 +50,8 @@
      >>fsdp-config >>plan >>shard >>fsdp >>impl-plan >>impl-plan-model >>impl-plan-buffers >>impl-plan-predict
      >>impl-plan-pieces >>impl-plan-options >>impl-plan-place >>impl-plan-differencing
      >>impl-plan-improve >>impl-plan-search >>impl-plan-why >>impl-plan-file >>impl-plan-calls
-     >>impl-calibrate >>impl-shard-map >>impl-shard >>impl-shard-rows >>impl-shard-nodes
-     >>impl-shard-cut >>impl-shard-none >>impl-shard-step >>impl-shard-weights
+     >>impl-calibrate >>impl-shard-map >>impl-shard >>impl-shard-device >>impl-shard-rows
+     >>impl-shard-nodes >>impl-shard-cut >>impl-shard-none >>impl-shard-step >>impl-shard-weights
      >>impl-shard-keep >>impl-shard-table >>impl-fsdp >>impl-fsdp-gather >>impl-fsdp-reduce
      >>impl-fsdp-step >>impl-fsdp-state
 */
@@ -315,8 +314,7 @@ typedef struct neo_shard neo_shard;
    Errors   NEO_ERR_ARG: another number of ranks than the plan's; repro_shards below the number of ranks.
             NEO_ERR_MISMATCH: another plan, or other tables, on some rank than on rank 0.
             NEO_ERR_UNSUPPORTED: a table that is not cut as a grid (the same rows in every slice
-            of columns); a table of NEO_POOL_NONE that is cut by columns; on a context with a device
-            anything but one rank with f32 wires. NEO_ERR_MEMORY.
+            of columns); a table of NEO_POOL_NONE that is cut by columns. NEO_ERR_MEMORY.
             If one rank fails, all do, with its message.
    neo_shard_bytes: exactly what create asks of the allocator on rank `rank`, the groups (see
    neo_comm_workspace_bytes) apart. ctx: as that of the ranks, for its threads and repro_shards. */
@@ -4423,6 +4421,16 @@ typedef struct neo__shard_map {
     neo_ctx *ctx;
 } neo__shard_map;
 
+/* The group on which ranks tell each other numbers in host memory: below one of devices over NCCL. */
+static neo_status neo__fsdp_host_group(neo_comm **comm, const char *fn) {
+    int devices = neo_comm_place(*comm) == NEO_DEVICE;
+    NEO__CHECK(!devices || neo_ctx_device(neo_comm_ctx(*comm)), NEO_ERR_ARG,
+               "%s: comm is a group of devices, but its context has none (neo_comm_desc.open_device)", fn);
+    *comm = neo_comm_host(*comm);
+    NEO__CHECK(neo_comm_place(*comm) == NEO_HOST, NEO_ERR_ARG,
+               "%s: comm is of neo_comm_split_device: give the group that was split", fn);
+    return NEO_OK;
+}
 /* memcpy and memset, of nothing too: then there may be no memory at all. */
 static void neo__shard_copy(void *to, const void *from, size_t bytes) {
     if (bytes) memcpy(to, from, bytes);
@@ -4577,11 +4585,11 @@ static int64_t neo__shard_find_flow(const neo__shard_flow *flows, int64_t count,
     key.first_row = first_row;
     int64_t lo = 0;
     for (int64_t n = count; n > 1;) {
-        int64_t half = n / 2;
-        if (neo__shard_flow_order(&flows[lo + half], &key) <= 0)
-            lo += half, n -= half;
+        int64_t step = n / 2;
+        if (neo__shard_flow_order(&flows[lo + step], &key) <= 0)
+            lo += step, n -= step;
         else
-            n = half;
+            n = step;
     }
     return lo;
 }
@@ -4773,11 +4781,11 @@ static int64_t neo__shard_slices(const neo__shard_map *m, const neo__shard_part 
                                  int64_t *end) {
     int64_t lo = 0;
     for (int64_t n = m->cut_count; n > 1;) { /* the last one that is not after the part */
-        int64_t half = n / 2;
-        if (neo__shard_cut_order(&m->cuts[lo + half], part) <= 0)
-            lo += half, n -= half;
+        int64_t step = n / 2;
+        if (neo__shard_cut_order(&m->cuts[lo + step], part) <= 0)
+            lo += step, n -= step;
         else
-            n = half;
+            n = step;
     }
     int64_t first = lo;
     while (first > 0 && m->cuts[first - 1].table == part->table &&
@@ -4978,6 +4986,7 @@ typedef struct neo__shard_sizes {
     int64_t grad_out, grad_in;                 /* floats: see >>impl-shard-weights */
     int64_t grad_sources, grad_routes, grad_pairs, grad_room;
     int64_t none_dim, none_bytes; /* of a row, on the wider wire: see >>impl-shard-none */
+    int64_t shown, shown_grads, there; /* floats: see >>impl-shard-device */
 } neo__shard_sizes;
 
 typedef enum neo__shard_phase {
@@ -5031,6 +5040,7 @@ struct neo_shard {
     /* that grow */
     neo__shard_buffer cut_out, cut_in, grad_out, grad_in;
     neo__shard_buffer none_local, none_out, none_in, none_replica;
+    neo__shard_buffer shown, shown_grads, there; /* see >>impl-shard-device; there: of the device */
     neo__shard_buffer source_ids, source_weights, ids_out, weights_out, ids_in,
         weights_in, replica_ids, replica_weights;
 };
@@ -5111,7 +5121,8 @@ static void neo__shard_size_grads(const neo__shard_map *m, neo__shard_sizes *s) 
             s->grad_in += floats * neo__shard_expect(m->ids_per_sample[f] * 1.25, s->share);
         if (part->rank != s->rank) continue;
         s->grad_out += floats * neo__shard_expect_rows(m, f, part->rows);
-        if (m->tables[part->table].dtype != NEO_F32 && part->cols > s->grad_room)
+        if ((m->tables[part->table].dtype != NEO_F32 || neo_ctx_device(m->ctx)) &&
+            part->cols > s->grad_room)
             s->grad_room = part->cols;
     }
     s->grad_room *= neo_ctx_threads(m->ctx);
@@ -5193,6 +5204,22 @@ static void neo__shard_size_nodes(const neo__shard_map *m, int leaves, neo__shar
     for (int r = node * m->per_node; r < (node + 1) * m->per_node; r++)
         s->peers_inside += m->width[r] - m->direct[r];
 }
+/* The caller's rows (and gradients of weights) in host memory; the most that the device has of rows at a time. */
+static void neo__shard_size_device(const neo__shard_map *m, neo__shard_sizes *s) {
+    int64_t ids = 0, grads;
+    for (int32_t f = 0; f < m->feature_count; f++)
+        ids += neo__shard_expect(m->ids_per_sample[f] * 1.25, s->share);
+    s->shown = s->none_dim ? ids * s->none_dim : s->share * m->feature_col[m->feature_count];
+    s->shown_grads = m->weight_grad ? ids : 0;
+    s->there = s->shown;
+    s->there = NEO__MAX(s->there, s->none_dim ? s->none_dim * s->route_ids : s->batch * s->width);
+    grads = s->none_dim ? s->none_dim * s->replica_ids : s->share * s->replica_width;
+    s->there = NEO__MAX(s->there, grads + (m->weight_grad ? s->replica_ids : 0));
+    for (int64_t i = 0; i < m->replica_count; i++) {
+        const neo_table_desc *t = &m->tables[m->feature_table[m->replicas[i]]];
+        s->there = NEO__MAX(s->there, t->rows * t->dim);
+    }
+}
 static neo__shard_sizes neo__shard_measure(const neo__shard_map *m, int leaves, int rank) {
     NEO__ZERO(neo__shard_sizes, s);
     s.rank = rank;
@@ -5219,6 +5246,7 @@ static neo__shard_sizes neo__shard_measure(const neo__shard_map *m, int leaves, 
     neo__shard_size_cuts(m, &s);
     neo__shard_size_kept(m, &s);
     neo__shard_size_grads(m, &s);
+    if (neo_ctx_device(m->ctx)) neo__shard_size_device(m, &s);
     return s;
 }
 static size_t neo__shard_layout(const neo__shard_map *m, const neo__shard_sizes *s, char *base,
@@ -5275,22 +5303,24 @@ static size_t neo__shard_layout(const neo__shard_map *m, const neo__shard_sizes 
 }
 static neo_status neo__shard_cut_sums(void *user, const neo_cut_sums *cuts,
                                       int32_t count); /* >>impl-shard-cut */
+static void neo__shard_there_free(neo_shard *s); /* >>impl-shard-device */
+static neo_status neo__shard_there(neo_shard *s, int64_t floats);
 
 /* ---- buffers that grow ---- */
 static neo_status neo__shard_reserve(neo_shard *s, neo__shard_buffer *b, int64_t count,
                                      size_t size) {
     size_t bytes = (size_t)count * size;
     if (bytes <= b->bytes) return NEO_OK;
-    void *p = neo_alloc(s->ctx, bytes);
+    void *p = neo__pinned_alloc(s->ctx, bytes);
     NEO__CHECK(p, NEO_ERR_MEMORY, "neo_shard: no memory for %zu bytes of ids", bytes);
     if (s->made) s->grow_count++;
-    neo_free(s->ctx, b->data, b->bytes);
+    neo__pinned_free(s->ctx, b->data, b->bytes);
     b->data = p;
     b->bytes = bytes;
     return NEO_OK;
 }
 /* Every buffer that grows, and what the plan expects of it, in elements. */
-enum { NEO__SHARD_BUFFERS = 20 };
+enum { NEO__SHARD_BUFFERS = 22 };
 typedef struct neo__shard_demand {
     neo__shard_buffer *buffer;
     int64_t count;
@@ -5308,17 +5338,18 @@ static void neo__shard_demands(neo_shard *s, const neo__shard_map *m, const neo_
                                                       &s->cut_out,        &s->cut_in,
                                                       &s->grad_out,       &s->grad_in,
                                                       &s->none_local,     &s->none_replica,
-                                                      &s->none_out,       &s->none_in};
+                                                      &s->none_out,       &s->none_in,
+                                                      &s->shown,          &s->shown_grads};
     int64_t counts[NEO__SHARD_BUFFERS] = {
         z->own_ids,   z->own_ids,     z->out_ids,     z->out_ids,   z->in_ids,
         z->in_ids,    z->replica_ids, z->replica_ids, z->route_ids, z->route_ids,
         z->route_ids, z->route_ids,   z->cut_out,     z->cut_in,    z->grad_out,
         z->grad_in,   z->none_dim * z->route_ids,     z->none_dim * z->replica_ids,
-        z->none_bytes * z->route_ids, z->none_bytes * z->own_ids};
+        z->none_bytes * z->route_ids, z->none_bytes * z->own_ids, z->shown, z->shown_grads};
     for (int i = 0; i < NEO__SHARD_BUFFERS; i++) {
         out[i].buffer = buffers[i];
         out[i].count = counts[i];
-        out[i].size = i >= 18   ? 1
+        out[i].size = i == 18 || i == 19 ? 1
                       : i >= 12 ? sizeof(float)
                       : i % 2   ? weight
                       : i == 6  ? sizeof(int64_t)
@@ -5433,6 +5464,7 @@ static neo_status neo__shard_map_bytes(neo_ctx *ctx, const neo__shard_map *m, in
     neo__shard_demands(&s, m, &z, demand);
     for (int i = 0; i < NEO__SHARD_BUFFERS; i++)
         memory->exchange_bytes += (size_t)demand[i].count * demand[i].size;
+    memory->exchange_bytes += (size_t)z.there * sizeof(float);
     NEO__TRY(neo__shard_lists_make(ctx, m, &l));
     neo_status status = NEO_OK;
     if (neo__shard_local_desc(m, &z, l.tables, l.feature_table, &d)) {
@@ -5476,11 +5508,12 @@ NEO_API void neo_shard_destroy(neo_shard *s) {
     neo_comm_destroy(s->cross);
     neo_bags_destroy(s->bags);
     neo_bags_destroy(s->replicas);
-    neo_free(s->ctx, s->work, s->work_bytes);
+    neo__pinned_free(s->ctx, s->work, s->work_bytes);
+    neo__shard_there_free(s);
     if (s->map) {
         neo__shard_demands(s, s->map, &s->sizes, demand);
         for (int i = 0; i < NEO__SHARD_BUFFERS; i++)
-            neo_free(s->ctx, demand[i].buffer->data, demand[i].buffer->bytes);
+            neo__pinned_free(s->ctx, demand[i].buffer->data, demand[i].buffer->bytes);
         neo__shard_map_destroy(s->map);
     }
     neo_free(s->ctx, s, sizeof *s);
@@ -5494,14 +5527,10 @@ static neo_status neo__shard_make(neo_shard *s, const neo_plan *plan, int rank) 
     NEO__TRY(neo__shard_map_create(s->ctx, plan, &s->map));
     const neo__shard_map *m = s->map;
     s->whole = neo__shard_is_whole(m);
-    NEO__CHECK(!neo_ctx_device(s->ctx) || s->whole, NEO_ERR_UNSUPPORTED,
-               "neo_shard_create: a plan of %d ranks, or with narrow wires, on a device: exchanges move host "
-               "memory only",
-               m->ranks);
     if (s->whole) return neo_bags_create(s->ctx, &m->desc, &s->bags);
     s->sizes = neo__shard_measure(m, neo_ctx_repro_shards(s->ctx), rank);
     s->work_bytes = neo__shard_layout(m, &s->sizes, NULL, s);
-    s->work = (char *)neo_alloc(s->ctx, s->work_bytes);
+    s->work = (char *)neo__pinned_alloc(s->ctx, s->work_bytes);
     NEO__CHECK(s->work, NEO_ERR_MEMORY, "neo_shard_create: no memory for %zu bytes", s->work_bytes);
     neo__shard_layout(m, &s->sizes, s->work, s);
     neo__shard_fill(s->kept_ids, 0, (size_t)s->sizes.kept_parts * sizeof *s->kept_ids);
@@ -5509,6 +5538,7 @@ static neo_status neo__shard_make(neo_shard *s, const neo_plan *plan, int rank) 
     for (int i = 0; i < NEO__SHARD_BUFFERS; i++)
         if (demand[i].count > 0 && demand[i].size > 0)
             NEO__TRY(neo__shard_reserve(s, demand[i].buffer, demand[i].count, demand[i].size));
+    if (s->sizes.there > 0) NEO__TRY(neo__shard_there(s, s->sizes.there));
     NEO__TRY(neo__shard_lists_make(s->ctx, m, &l));
     neo_status status = NEO_OK;
     for (int64_t p = m->part_begin[rank]; p < m->part_begin[rank + 1]; p++) {
@@ -5573,6 +5603,7 @@ static neo_status neo__shard_alike(neo_comm *comm, uint64_t mark) {
 NEO_API neo_status neo_shard_create(neo_comm *comm, const neo_plan *plan, neo_shard **out) {
     NEO__CHECK(comm && plan && out, NEO_ERR_ARG, "neo_shard_create: an argument is NULL");
     *out = NULL;
+    NEO__TRY(neo__fsdp_host_group(&comm, "neo_shard_create"));
     neo_ctx *ctx = neo_comm_ctx(comm);
     int ranks = neo_comm_size(comm), planned = neo_plan_desc_of(plan)->cluster.ranks;
     neo_shard *s = (neo_shard *)neo_alloc(ctx, sizeof *s);
@@ -5730,6 +5761,12 @@ static neo_status neo__shard_check_bags(const neo_jagged *j) {
                "features alike; fill up with empty bags");
     return NEO_OK;
 }
+static neo_status neo__shard_check_place(const neo_jagged *j) {
+    NEO__CHECK(j->place == NEO_HOST, NEO_ERR_UNSUPPORTED,
+               "neo_shard: the batch is in a device's memory: ranks exchange ids in host memory, as readers give "
+               "them");
+    return NEO_OK;
+}
 static neo_status neo__shard_check_batch(neo_shard *s, neo__shard_batch *b) {
     const neo__shard_map *m = s->map;
     const neo_jagged *j = &b->batch;
@@ -5743,6 +5780,7 @@ static neo_status neo__shard_check_batch(neo_shard *s, neo__shard_batch *b) {
                " (max_batch counts those of all ranks)",
                m->desc.name, global, m->desc.max_batch);
     NEO__TRY(neo__shard_check_bags(j));
+    NEO__TRY(neo__shard_check_place(j));
     NEO__CHECK(j->feature_count == m->feature_count, NEO_ERR_SHAPE,
                "neo_shard: the batch has %d features, bags '%s' has %d", j->feature_count,
                m->desc.name, m->feature_count);
@@ -5952,6 +5990,82 @@ static neo_status neo__shard_start(neo_shard *s, neo__shard_batch *b, const neo_
     b->batch = *batch;
     b->global = b->asked = global;
     return neo__shard_send_lengths(s, b);
+}
+/* ------------------------------------------------------------------------------------------------
+   >>impl-shard-device
+
+   On contexts with a device a rank's rows and optimizer state are in its device's memory, and looked up and stepped
+   there; between the ranks all is as on the host, in pinned memory, so that every plan and wire has the same bits:
+
+       ids        reader -> exchange -> batch of this rank's parts         (host; neo_bags takes it to the device)
+       forward    neo_bags -> there -> local -> exchange, sums -> shown -> the caller's out
+       backward   the caller's dout -> shown -> exchange -> local -> there -> neo_bags
+       copies     of data-parallel tables: their sums over leaves -> dense -> all-reduce -> there -> neo_bags
+
+   `there` is device memory, the rest host memory; what a step needs is there from the start. A table of gradients
+   of a data-parallel table comes row by row: such tables should be small.
+   ------------------------------------------------------------------------------------------------ */
+static void neo__shard_there_free(neo_shard *s) {
+    neo_tensor t = neo_tensor_1d(s->there.data, NEO_U8, (int64_t)s->there.bytes);
+    t.place = NEO_DEVICE;
+    if (s->there.data) neo_tensor_free(s->ctx, &t);
+}
+/* Room for so many floats on the device; what was there is lost if it grows. */
+static neo_status neo__shard_there(neo_shard *s, int64_t floats) {
+    neo_tensor t;
+    int64_t bytes = floats * (int64_t)sizeof(float);
+    if ((size_t)bytes <= s->there.bytes) return NEO_OK;
+    NEO__TRY(neo_tensor_alloc(s->ctx, NEO_U8, 1, &bytes, &t));
+    if (s->made) s->grow_count++;
+    neo__shard_there_free(s);
+    s->there.data = t.data;
+    s->there.bytes = (size_t)bytes;
+    return NEO_OK;
+}
+/* Dense rows as a tensor of `there`, the first of `more` floats. Without a device: the rows themselves. */
+static neo_status neo__shard_rows_there(neo_shard *s, neo_tensor rows, int64_t more, neo_tensor *t) {
+    int64_t floats = neo_tensor_count(rows);
+    *t = rows;
+    if (!neo_ctx_device(s->ctx)) return NEO_OK;
+    NEO__TRY(neo__shard_there(s, floats + more));
+    t->data = floats > 0 ? s->there.data : NULL;
+    t->place = NEO_DEVICE;
+    return NEO_OK;
+}
+/* The same, with their numbers. */
+static neo_status neo__shard_take_there(neo_shard *s, neo_tensor rows, int64_t more, neo_tensor *t) {
+    NEO__TRY(neo__shard_rows_there(s, rows, more, t));
+    return t->data && t->place == NEO_DEVICE ? neo_tensor_copy(s->ctx, rows, *t) : NEO_OK;
+}
+/* neo_bags_forward to rows in host memory. */
+static neo_status neo__shard_look_up(neo_shard *s, neo_bags *bags, const neo_jagged *j, neo_tensor rows) {
+    neo_tensor t;
+    NEO__TRY(neo__shard_rows_there(s, rows, 0, &t));
+    NEO__TRY(neo_bags_forward(bags, j, t));
+    return t.data && t.place == NEO_DEVICE ? neo_tensor_copy(s->ctx, t, rows) : NEO_OK;
+}
+/* n floats of the device to host memory. */
+static neo_status neo__shard_fetch(neo_shard *s, float *from, float *to, int64_t n) {
+    neo_tensor t = neo_tensor_1d(from, NEO_F32, n);
+    t.place = NEO_DEVICE;
+    return neo_tensor_copy(s->ctx, t, neo_tensor_1d(to, NEO_F32, n));
+}
+/* What stands for the caller's rows in host memory: they themselves without a device. */
+static neo_status neo__shard_show(neo_shard *s, neo_tensor t, neo_tensor *shown) {
+    *shown = t;
+    if (!neo_ctx_device(s->ctx)) return NEO_OK;
+    NEO__TRY(neo__shard_reserve(s, &s->shown, neo_tensor_count(t), sizeof(float)));
+    *shown = neo_tensor_2d(s->shown.data, NEO_F32, t.shape[0], t.shape[1]);
+    return NEO_OK;
+}
+/* From there to the caller (back: from the caller), whose rows need not be dense. */
+static neo_status neo__shard_bring(neo_shard *s, neo_tensor shown, neo_tensor t, int back) {
+    neo_tensor dense;
+    if (!neo_ctx_device(s->ctx) || neo_tensor_count(t) == 0) return NEO_OK;
+    NEO__TRY(neo__shard_rows_there(s, shown, 0, &dense));
+    if (!back) NEO__TRY(neo_tensor_copy(s->ctx, shown, dense));
+    NEO__TRY(back ? neo_tensor_copy(s->ctx, t, dense) : neo_tensor_copy(s->ctx, dense, t));
+    return back ? neo_tensor_copy(s->ctx, dense, shown) : NEO_OK;
 }
 /* ------------------------------------------------------------------------------------------------
    >>impl-shard-rows
@@ -6242,7 +6356,7 @@ static neo_status neo__shard_replicas_forward(neo_shard *s) {
     int64_t n = s->batches[s->current].batch.batch;
     NEO__TRY(neo__shard_replica_batch(s, 0, n, &j));
     if (s->map->none) NEO__TRY(neo__shard_none_replicas(s, 0, n, 0));
-    return neo_bags_forward(s->replicas, &j, neo__shard_replica_rows(s, &j, 0));
+    return neo__shard_look_up(s, s->replicas, &j, neo__shard_replica_rows(s, &j, 0));
 }
 /* Dense gradients of one subtree of leaves, and which rows it touched. */
 static neo_status neo__shard_replica_grads(neo_shard *s, const neo_leaves *leaves, float *dense) {
@@ -6254,7 +6368,9 @@ static neo_status neo__shard_replica_grads(neo_shard *s, const neo_leaves *leave
     int64_t end = neo_leaf_begin(b->global, V, leaves->first + leaves->count) - mine;
     NEO__TRY(neo__shard_replica_batch(s, begin, end, &j));
     if (s->map->none) NEO__TRY(neo__shard_none_replicas(s, begin, end, 1));
-    NEO__TRY(neo_bags_accumulate(s->replicas, &j, neo__shard_replica_rows(s, &j, begin), leaves));
+    neo_tensor rows;
+    NEO__TRY(neo__shard_take_there(s, neo__shard_replica_rows(s, &j, begin), 0, &rows));
+    NEO__TRY(neo_bags_accumulate(s->replicas, &j, rows, leaves));
     neo__shard_fill(dense, 0, (size_t)s->sizes.replica_floats * sizeof *dense);
     for (int64_t i = 0; i < neo_bags_kept_count(s->replicas); i++) {
         int32_t t;
@@ -6278,8 +6394,9 @@ static neo_status neo__shard_replicas_keep(neo_shard *s, const unsigned char *to
             memmove(sum + n * dim, sum + row * dim, (size_t)dim * sizeof *sum);
             s->replica_row[n++] = row;
         }
-        NEO__TRY(neo_bags_add_grad(s->replicas, t, s->replica_row, n,
-                                   neo_tensor_2d(sum, NEO_F32, n, dim)));
+        neo_tensor grads;
+        NEO__TRY(neo__shard_take_there(s, neo_tensor_2d(sum, NEO_F32, n, dim), 0, &grads));
+        NEO__TRY(neo_bags_add_grad(s->replicas, t, s->replica_row, n, grads));
         sum += rows * dim;
         touched += rows;
     }
@@ -6907,7 +7024,7 @@ NEO_API neo_status neo_shard_forward_begin(neo_shard *s, const neo_jagged *batch
     neo_status status = NEO_OK;
     if (s->map->none) status = neo__shard_none_reserve(s, b);
     if (status == NEO_OK && s->bags)
-        status = neo_bags_forward(s->bags, &b->local, neo__shard_local_rows(s, b));
+        status = neo__shard_look_up(s, s->bags, &b->local, neo__shard_local_rows(s, b));
     if (status == NEO_OK)
         status = s->map->none ? neo__shard_none_exchange(&move) : neo__shard_exchange(&move);
     if (status == NEO_OK && s->node) status = neo__shard_nodes_forward(&move);
@@ -6921,6 +7038,10 @@ static neo_status neo__shard_check_rows(const neo_shard *s, neo_tensor t, const 
     const neo_jagged *j = &s->batches[s->current].batch;
     int64_t n = s->map->none ? neo_jagged_id_count(j) : j->batch, width = neo_shard_out_width(s);
     if (t.absent && !t.data) return neo__no_data(fn, what, t, NEO_ERR_STATE);
+    NEO__CHECK(!t.data || (t.place == NEO_DEVICE) == (neo_ctx_device(s->ctx) != NULL), NEO_ERR_ARG,
+               "%s: %s is in %s memory, but the context computes %s", fn, what,
+               t.place == NEO_DEVICE ? "a device's" : "host",
+               t.place == NEO_DEVICE ? "on the processor" : "on a device");
     NEO__CHECK(t.ndim == 2 && t.dtype == NEO_F32 && t.shape[0] == n && t.shape[1] == width &&
                    (t.stride[1] == 1 || width == 1) && (t.data || n == 0),
                NEO_ERR_SHAPE, "%s: %s must be f32 [%" PRId64 "][%" PRId64 "], last stride 1", fn,
@@ -6939,7 +7060,10 @@ NEO_API neo_status neo_shard_forward_end(neo_shard *s, neo_tensor out) {
     }
     neo__shard_batch *b = &s->batches[s->current];
     neo__shard_move move = {s, b, 0};
-    neo__shard_rows k = neo__shard_rows_of(s, out);
+    neo_tensor shown;
+    neo_status showing = neo__shard_show(s, out, &shown);
+    if (showing != NEO_OK) return neo__shard_give_up(s, showing);
+    neo__shard_rows k = neo__shard_rows_of(s, shown);
     NEO__TRY(neo_comm_wait(s->rows, s->ticket));
     if (s->map->none) {
         neo__shard_none_rows(&k, 0);
@@ -6953,6 +7077,8 @@ NEO_API neo_status neo_shard_forward_end(neo_shard *s, neo_tensor out) {
         neo__shard_mid_rows(&k, 0);
     }
     if (s->replicas && !s->map->none) neo__shard_copy_replicas(&k, 0, 0);
+    neo_status brought = neo__shard_bring(s, shown, out, 0);
+    if (brought != NEO_OK) return neo__shard_give_up(s, brought);
     s->phase = NEO__SHARD_FORWARDED;
     return neo__shard_hurry(s);
 }
@@ -6967,11 +7093,13 @@ NEO_API neo_status neo_shard_backward_begin(neo_shard *s, neo_tensor dout) {
         return NEO_OK;
     }
     neo__shard_move move = {s, &s->batches[s->current], 1};
-    neo__shard_rows k = neo__shard_rows_of(s, dout);
+    neo_status status = neo__shard_show(s, dout, &s->dout);
+    if (status == NEO_OK) status = neo__shard_bring(s, s->dout, dout, 1);
+    if (status != NEO_OK) return neo__shard_give_up(s, status);
+    neo__shard_rows k = neo__shard_rows_of(s, s->dout);
     if (s->map->none) neo__shard_none_rows(&k, 1);
     else neo_parallel_for(s->ctx, k.tasks, neo__shard_pack_task, &k);
-    neo_status status =
-        s->map->none ? neo__shard_none_exchange(&move) : neo__shard_exchange(&move);
+    status = s->map->none ? neo__shard_none_exchange(&move) : neo__shard_exchange(&move);
     if (status == NEO_OK && s->node) {
         neo__shard_mid_rows(&k, 1);
         status = neo__shard_cross_exchange(&move);
@@ -7028,7 +7156,9 @@ static neo_status neo__shard_update(neo_shard *s, const neo__shard_batch *b, flo
     if (s->own_cut_rounds == 0) NEO__TRY(neo__shard_cut_rest(s));
     if (s->replicas && b) NEO__TRY(neo__shard_replicas_keep(s, s->touched));
     if (s->bags && b) {
-        NEO__TRY(neo_bags_backward(s->bags, &b->local, neo__shard_local_rows(s, b), lr));
+        neo_tensor rows;
+        NEO__TRY(neo__shard_take_there(s, neo__shard_local_rows(s, b), 0, &rows));
+        NEO__TRY(neo_bags_backward(s->bags, &b->local, rows, lr));
     } else if (s->bags) {
         NEO__TRY(neo_bags_step(s->bags, lr));
     }
@@ -7118,7 +7248,7 @@ static void neo__shard_grad_bag(const neo__shard_grads *k, const neo__shard_rout
     int64_t floats = neo__shard_grad_floats(part);
     for (int64_t i = offsets[0]; i < offsets[1]; i++, to += floats, dout += next) {
         int64_t id = neo__shard_id(&k->b->local, i);
-        if (w.dtype == NEO_F32)
+        if (w.dtype == NEO_F32 && w.place == NEO_HOST)
             row = (const float *)w.data + id * part->cols;
         else /* only reads, so threads may */
             (void)neo_bags_get_rows(s->bags, table, id, 1, room);
@@ -7151,11 +7281,11 @@ static void neo__shard_grad_task(void *arg, int64_t task, int worker) {
 static int64_t neo__shard_route_place(const neo__shard_map *m, const neo__shard_route *r) {
     int64_t lo = m->route_begin[r->rank];
     for (int64_t n = m->route_begin[r->rank + 1] - lo; n > 1;) {
-        int64_t half = n / 2;
-        if (m->routes[lo + half].col <= r->col)
-            lo += half, n -= half;
+        int64_t step = n / 2;
+        if (m->routes[lo + step].col <= r->col)
+            lo += step, n -= step;
         else
-            n = half;
+            n = step;
     }
     return lo;
 }
@@ -7216,8 +7346,14 @@ static neo_status neo__shard_grad_replicas(neo_shard *s, float *dweights) {
     NEO__TRY(neo__shard_replica_batch(s, 0, n, &j));
     if (m->none) NEO__TRY(neo__shard_none_replicas(s, 0, n, 1));
     NEO__TRY(neo__shard_reserve(s, &s->grad_out, neo_jagged_id_count(&j), sizeof(float)));
-    float *grad = (float *)s->grad_out.data;
-    NEO__TRY(neo_bags_weight_grad(s->replicas, &j, neo__shard_replica_rows(s, &j, 0), grad));
+    float *grad = (float *)s->grad_out.data, *made = grad;
+    neo_tensor rows = neo__shard_replica_rows(s, &j, 0), take;
+    int64_t ids = neo_jagged_id_count(&j);
+    NEO__TRY(neo__shard_take_there(s, rows, ids, &take));
+    if (take.place == NEO_DEVICE) made = (float *)s->there.data + neo_tensor_count(rows);
+    NEO__TRY(neo_bags_weight_grad(s->replicas, &j, take, made));
+    if (take.place == NEO_DEVICE && ids > 0)
+        NEO__TRY(neo__shard_fetch(s, made, grad, ids));
     neo__fp_state fp = neo__fp_enter();
     for (int64_t q = 0; q < m->replica_count; q++)
         for (int64_t i = 0; i < n; i++) {
@@ -7246,6 +7382,7 @@ static neo_status neo__shard_weight_grads(neo_shard *s, float *dweights) {
     NEO__TRY(neo__shard_reserve(s, &s->grad_in, in_floats, sizeof(float)));
     k.tasks = neo_ctx_threads(s->ctx) > 1 ? 4 * neo_ctx_threads(s->ctx) : 1;
     if (k.tasks > bags) k.tasks = bags;
+    if (neo_ctx_device(s->ctx)) k.tasks = bags > 0; /* which one thread at a time may ask */
     neo_parallel_for(s->ctx, k.tasks, neo__shard_grad_task, &k);
     NEO__TRY(
         neo_comm_all_to_allv(s->rows, s->grad_out.data, out, s->grad_in.data, in, NEO_F32, NULL));
@@ -7268,7 +7405,19 @@ NEO_API neo_status neo_shard_weight_grad(neo_shard *s, float *dweights) {
     NEO__CHECK(dweights || neo_jagged_id_count(batch) == 0, NEO_ERR_ARG, "%s: dweights is NULL",
                fn);
     if (s->whole) return neo_bags_weight_grad(s->bags, batch, s->dout, dweights);
-    neo_status status = neo__shard_weight_grads(s, dweights);
+    float *shown = dweights;
+    int64_t ids = neo_jagged_id_count(batch);
+    neo_status status = NEO_OK;
+    if (neo_ctx_device(s->ctx)) {
+        status = neo__shard_reserve(s, &s->shown_grads, ids, sizeof(float));
+        shown = (float *)s->shown_grads.data;
+    }
+    if (status == NEO_OK) status = neo__shard_weight_grads(s, shown);
+    if (status == NEO_OK && shown != dweights && ids > 0) {
+        neo_tensor to = neo_tensor_1d(dweights, NEO_F32, ids);
+        to.place = NEO_DEVICE;
+        status = neo_tensor_copy(s->ctx, neo_tensor_1d(shown, NEO_F32, ids), to);
+    }
     return status == NEO_OK ? NEO_OK : neo__shard_give_up(s, status);
 }
 
@@ -7308,7 +7457,9 @@ static neo_status neo__shard_keep(neo_shard *s) {
     if (!s->bags) return NEO_OK;
     NEO__TRY(neo__shard_keep_room(s, b));
     if (s->whole) return neo_bags_accumulate(s->bags, &b->batch, s->dout, NULL);
-    return neo_bags_accumulate(s->bags, &b->local, neo__shard_local_rows(s, b), NULL);
+    neo_tensor rows;
+    NEO__TRY(neo__shard_take_there(s, neo__shard_local_rows(s, b), 0, &rows));
+    return neo_bags_accumulate(s->bags, &b->local, rows, NULL);
 }
 NEO_API neo_status neo_shard_accumulate_end(neo_shard *s) {
     const char *fn = "neo_shard_accumulate_end";
@@ -8047,8 +8198,6 @@ static neo_status neo__fsdp_describe(neo_fsdp *f, neo_ctx *ctx, const neo_fsdp_d
                                      int rank) {
     int shards = neo_ctx_repro_shards(ctx), replicated = 0;
     NEO__TRY(neo__fsdp_check(d, ranks, rank, shards));
-    NEO__CHECK(!neo_ctx_device(ctx) || ranks == 1, NEO_ERR_UNSUPPORTED,
-               "neo_fsdp_create: %d ranks on a device: collectives move host memory only", ranks);
     NEO__CHECK(!d->host || !(neo_ctx_device(ctx) || neo_ctx_device(d->host)), NEO_ERR_UNSUPPORTED,
                "neo_fsdp_create: `host` goes with contexts without a device only");
     memset(f, 0, sizeof *f);
@@ -8510,13 +8659,15 @@ static neo_status neo__fsdp_alike(neo_comm *comm, uint64_t mark, const char *mes
     if (first != mark) status = neo_fail(NEO_ERR_MISMATCH, "%s than rank 0", message);
     return neo_comm_agree(comm, status);
 }
-/* Groups of its own, so that its calls do not wait behind the trainer's. */
-static neo_status neo__fsdp_split(neo_fsdp *f) {
+/* Groups of its own, so that its calls do not wait behind the trainer's: buffers are where the context computes. */
+static neo_status neo__fsdp_split(neo_fsdp *f, neo_comm *comm) {
     int cut = 0, whole = 0;
     for (int i = 0; i < f->unit_count; i++) cut |= !f->unit[i].whole, whole |= f->unit[i].whole;
-    if (cut) NEO__TRY(neo_comm_split(f->comm, f->rank / f->factor, f->rank, &f->shard));
-    if (cut && f->replicas > 1) NEO__TRY(neo_comm_split(f->comm, f->place, f->rank, &f->replica));
-    if (whole && f->ranks > 1) NEO__TRY(neo_comm_split(f->comm, 0, f->rank, &f->all));
+    neo_status (*split)(neo_comm *, int, int, neo_comm **) =
+        neo_ctx_device(f->ctx) ? neo_comm_split_device : neo_comm_split;
+    if (cut) NEO__TRY(split(comm, f->rank / f->factor, f->rank, &f->shard));
+    if (cut && f->replicas > 1) NEO__TRY(split(comm, f->place, f->rank, &f->replica));
+    if (whole && f->ranks > 1) NEO__TRY(split(comm, 0, f->rank, &f->all));
     return NEO_OK;
 }
 /* A set that is in another neo_fsdp has its words where this one's will be. */
@@ -8534,6 +8685,8 @@ NEO_API neo_status neo_fsdp_create(neo_comm *comm, const neo_fsdp_desc *desc, ne
     *out = NULL;
     neo_fsdp *f = NULL;
     neo_ctx *ctx = neo_comm_ctx(comm);
+    neo_comm *data = comm;
+    NEO__TRY(neo__fsdp_host_group(&comm, "neo_fsdp_create"));
     neo_status status =
         neo__fsdp_make_record(ctx, desc, neo_comm_size(comm), neo_comm_rank(comm), &f);
     if (status == NEO_OK) status = neo__fsdp_check_owner(f);
@@ -8541,7 +8694,7 @@ NEO_API neo_status neo_fsdp_create(neo_comm *comm, const neo_fsdp_desc *desc, ne
     if (status == NEO_OK)
         status = neo__fsdp_alike(comm, neo__fsdp_mark(f),
                                  "neo_fsdp_create: other units, parameters or options");
-    if (status == NEO_OK) f->comm = comm, status = neo__fsdp_split(f);
+    if (status == NEO_OK) f->comm = comm, status = neo__fsdp_split(f, data);
     if (status == NEO_OK) status = neo_comm_agree(comm, neo__fsdp_fill(f));
     if (status == NEO_OK) *out = f;
     else neo_fsdp_destroy(f);
@@ -9228,10 +9381,11 @@ NEO_API void neo_fsdp_reset_stats(neo_fsdp *f) {
    beginning of one.
    ------------------------------------------------------------------------------------------------ */
 static neo_status neo__fsdp_add_rectangle(neo_state *state, neo_state_kind kind, const char *name,
-                                          float *data, const neo_part *part, int64_t rows,
-                                          int64_t cols) {
+                                          float *data, neo_place place, const neo_part *part,
+                                          int64_t rows, int64_t cols) {
     neo_tensor t =
         part->cols ? neo_tensor_2d(data, NEO_F32, rows, cols) : neo_tensor_1d(data, NEO_F32, rows);
+    t.place = place;
     return rows > 0 && cols > 0 ? neo_state_add_part(state, kind, name, t, part) : NEO_OK;
 }
 /* Elements [first, first + count) of the tensor `whole`, at data. */
@@ -9249,7 +9403,7 @@ static neo_status neo__fsdp_add_run(neo_state *state, neo_state_kind kind, const
         int64_t wide = rows == 1 ? NEO__MIN(cols - col, count) : cols;
         part.first_row = row;
         part.first_col = col;
-        NEO__TRY(neo__fsdp_add_rectangle(state, kind, name, data, &part, rows, wide));
+        NEO__TRY(neo__fsdp_add_rectangle(state, kind, name, data, whole.place, &part, rows, wide));
         first += rows * wide, data += rows * wide, count -= rows * wide;
     }
     return NEO_OK;
@@ -9260,6 +9414,7 @@ static neo_status neo__fsdp_add_tensor(neo_state *state, neo_state_kind kind, co
                                        float *data) {
     neo_tensor whole = neo_params_at(u->params, i)->value;
     int64_t first, at, count = neo__fsdp_run(f, u, i, &first, &at);
+    whole.place = neo_ctx_device(f->host) ? NEO_DEVICE : NEO_HOST;
     if (!u->whole && neo_tensor_count(whole) > 0)
         return neo__fsdp_add_run(state, kind, name, data, whole, first, count,
                                  f->rank >= f->factor);

@@ -1,5 +1,6 @@
-/* device.h: what --device says, for the examples. A program built with -DEXAMPLE_CUDA and linked with neo_cuda.cu
-   (two lines, beside this file) knows `cuda`, the first GPU, and `cuda:1` and so on. */
+/* device.h: what --device says, for the examples: neo_comm_desc.open_device. A program built with -DEXAMPLE_CUDA and
+   linked with neo_cuda.cu (two lines, beside this file) knows `cuda`: the GPUs in turn, one for each rank of a machine
+   (if there are fewer, ranks share them), and `cuda:1`: that one for all. */
 #ifndef EXAMPLE_DEVICE_H
 #define EXAMPLE_DEVICE_H
 #include <stdlib.h>
@@ -8,21 +9,33 @@
 #include "neo_cuda.cuh"
 #endif
 
-/* *device: NULL for the CPU. */
-static inline neo_status device_open(const char *name, int exact, neo_device **device) {
-    *device = NULL;
-    if (strcmp(name, "cpu") == 0) return NEO_OK;
-    if (strncmp(name, "cuda", 4) != 0 || (name[4] != 0 && name[4] != ':'))
+typedef struct device_choice {
+    const char *name;
+    int exact;
+} device_choice;
+
+static inline neo_status device_check(const char *name) {
+    if (strcmp(name, "cpu") != 0 && (strncmp(name, "cuda", 4) != 0 || (name[4] != 0 && name[4] != ':')))
         return neo_fail(NEO_ERR_ARG, "--device: '%s' is none of cpu, cuda, cuda:N", name);
+    return NEO_OK;
+}
+/* user: a device_choice. *device: NULL for the CPU. */
+static inline neo_status device_open(int rank, int local, void *user, neo_device **device) {
+    const device_choice *choice = (const device_choice *)user;
+    (void)rank;
+    *device = NULL;
+    if (strcmp(choice->name, "cpu") == 0) return NEO_OK;
 #ifdef EXAMPLE_CUDA
+    const char *number = choice->name + 4;
     char *end = NULL;
-    long ordinal = name[4] ? strtol(name + 5, &end, 10) : 0;
-    if (end && (end == name + 5 || *end || ordinal < 0 || ordinal > 1023))
-        return neo_fail(NEO_ERR_ARG, "--device: '%s' does not end in the number of a GPU", name);
-    neo_cuda_desc desc = {(int)ordinal, exact};
+    int count = neo_cuda_device_count();
+    long ordinal = *number ? strtol(number + 1, &end, 10) : count > 0 ? local % count : 0;
+    if (end && (end == number + 1 || *end || ordinal < 0 || ordinal > 1023))
+        return neo_fail(NEO_ERR_ARG, "--device: '%s' does not end in the number of a GPU", choice->name);
+    neo_cuda_desc desc = {(int)ordinal, choice->exact};
     return neo_cuda_device_create(&desc, device);
 #else
-    (void)exact;
+    (void)local;
     return neo_fail(NEO_ERR_UNSUPPORTED,
                     "--device: this program was built without CUDA; `make cuda` builds one with it");
 #endif
@@ -72,11 +85,18 @@ static inline void graph_close(device_graph *graph) {
     (void)graph;
 #endif
 }
-static inline void device_close(neo_device *device) {
-#ifdef EXAMPLE_CUDA
-    neo_cuda_device_destroy(device);
-#else
-    (void)device;
+/* What moves the memory of devices: NCCL, in a program that has it, between ranks with a GPU each; else comm. Destroy
+   it with device_group_end. Collective. */
+static inline neo_status device_group(neo_comm *comm, neo_comm **group) {
+    *group = comm;
+#if defined(EXAMPLE_CUDA) && defined(NEO_COMM_NCCL)
+    const neo_device *device = neo_ctx_device(neo_comm_ctx(comm));
+    if (device && neo_comm_size(comm) > 1)
+        return neo_comm_create_nccl(comm, neo_cuda_ordinal(device), NULL, group);
 #endif
+    return NEO_OK;
+}
+static inline void device_group_end(neo_comm *comm, neo_comm *group) {
+    if (group != comm) neo_comm_destroy(group);
 }
 #endif

@@ -78,7 +78,7 @@ static const struct option {
     {"top", 's', offsetof(options, top), "A-B-1", "widths of the top MLP after its input", 0},
     {"shuffle", 'i', offsetof(options, shuffle), "N", "samples shuffled together; 0: file order", 1e9},
     {"bad-lines", 's', offsetof(options, bad_lines), "P", "error (stop; the default) or skip (and count)", 0},
-    {"device", 's', offsetof(options, device), "NAME", "cpu (default), or cuda, cuda:1 ...: a GPU, with one rank", 0},
+    {"device", 's', offsetof(options, device), "NAME", "cpu (default); cuda: the GPUs, one for each rank in turn; cuda:1 ...: that GPU", 0},
     {"exact", 'b', offsetof(options, exact), "", "on a GPU: matrix products with the bits of the CPU, slower", 0},
     {"graph", 's', offsetof(options, graph), "G", "on a GPU: on (a step is one launch; the default) or off", 0},
     {"threads", 'i', offsetof(options, threads), "N", "of each rank; 0: all cores, shared among the ranks", 256},
@@ -240,7 +240,7 @@ static int split_list(char *text, const char **items, int most) {
 enum { BOTTOM, TOP }; /* the units of the dense layers */
 
 typedef struct model {
-    neo_comm *comm;
+    neo_comm *comm, *data; /* data: of tensors where the ranks compute */
     neo_ctx *ctx;
     neo_schema *schema, *test_schema; /* the same but for synthetic data, where test samples come later */
     neo_params *params[2]; /* of the bottom and the top MLP: the units of `dense` */
@@ -400,7 +400,8 @@ static neo_status create_units(model *m, const options *o) {
     neo_status status = parse_dense_shard(o->dense_shard, &d.mode);
     if (status == NEO_OK) status = parse_optimizer(o->optimizer, &d.optim.kind, &of_tables);
     TRY(agree(m->comm, status));
-    return neo_fsdp_create(m->comm, &d, &m->dense);
+    TRY(device_group(m->comm, &m->data));
+    return neo_fsdp_create(m->data, &d, &m->dense);
 }
 
 /* ---- tables and their plan -------------------------------------------------------------------- */
@@ -504,7 +505,7 @@ static neo_status create_tables(model *m, const options *o) {
     neo_plan *plan = NULL;
     neo_table_desc *tables = calloc((size_t)neo_schema_feature_count(m->schema) + 1, sizeof *tables);
     neo_status status = agree(m->comm, tables ? describe_tables(m, o, tables, &plan) : out_of_memory());
-    if (status == NEO_OK) status = agree(m->comm, neo_shard_create(m->comm, plan, &m->tables));
+    if (status == NEO_OK) status = agree(m->comm, neo_shard_create(m->data, plan, &m->tables));
     neo_plan_destroy(plan);
     free(tables);
     return status;
@@ -517,6 +518,7 @@ static void destroy_model(model *m) {
     neo_state_destroy(m->state);
     neo_shard_destroy(m->tables);
     neo_fsdp_destroy(m->dense);
+    device_group_end(m->comm, m->data);
     neo_mlp_destroy(m->top);
     neo_mlp_destroy(m->bottom);
     for (int i = 0; i < 2; i++) neo_params_destroy(m->params[i]);
@@ -657,6 +659,7 @@ typedef struct job {
     options o;
     const char *train_files[MAX_FILES], *test_files[MAX_FILES];
     int train_count, test_count;
+    device_choice device;
     char refused[1024]; /* why the options are refused, or "" */
     pthread_mutex_t lock;
     uint64_t said[64];  /* hashes of the last lines of the log */
@@ -759,9 +762,13 @@ static neo_status count_batch(run *r, int64_t size, neo_metrics *metrics, FILE *
     neo_tensor logits = neo_tensor_rows(r->logits, 0, size);
     TRY(neo_metrics_update(metrics, logits, neo_tensor_rows(r->labels, 0, size)));
     if (!predictions) return NEO_OK;
-    neo_tensor there = neo_ctx_device(r->m.ctx) ? neo_tensor_rows(r->m.logit, 0, size) : logits; /* of one rank */
-    TRY(neo_activation_forward(r->m.ctx, NEO_ACT_SIGMOID, there, there));
-    if (there.place == NEO_DEVICE) TRY(neo_tensor_copy(r->m.ctx, there, logits));
+    for (int64_t i = 0, n; i < size; i += n) { /* where the context computes, as many as fit there */
+        n = size - i < r->m.most_samples ? size - i : r->m.most_samples;
+        neo_tensor these = neo_tensor_rows(logits, i, n), there = these;
+        if (neo_ctx_device(r->m.ctx)) TRY(neo_tensor_copy(r->m.ctx, these, there = neo_tensor_rows(r->m.logit, 0, n)));
+        TRY(neo_activation_forward(r->m.ctx, NEO_ACT_SIGMOID, there, there));
+        if (there.place == NEO_DEVICE) TRY(neo_tensor_copy(r->m.ctx, there, these));
+    }
     for (int64_t i = 0; i < size; i++) fprintf(predictions, "%.9g\n", (double)((float *)logits.data)[i]);
     return NEO_OK;
 }
@@ -1265,7 +1272,7 @@ static void stop(const run *r, job *j, neo_status status) {
 static neo_status run_rank(neo_comm *comm, void *user) {
     job *j = user;
     run r = {.comm = comm, .job = j, .o = &j->o, .rank = neo_comm_rank(comm), .ranks = neo_comm_size(comm),
-             .m = {.comm = comm, .ctx = neo_comm_ctx(comm)}};
+             .m = {.comm = comm, .data = comm, .ctx = neo_comm_ctx(comm)}};
     if (neo_comm_get_backend(comm) == NEO_BACKEND_MPI) j->silent = r.rank > 0;
     neo_status status = agree(comm, j->refused[0] ? neo_fail(NEO_ERR_ARG, "%s", j->refused) : NEO_OK);
     if (status == NEO_OK && j->o.help && r.rank == 0) print_help();
@@ -1302,8 +1309,9 @@ static neo_status parse_job(int argc, char **argv, job *j, neo_comm_desc *desc) 
     neo_comm_desc d = {.ctx = {.seed = 0, .logger = {log_stderr, j}}};
     TRY(parse_options(argc, argv, o));
     if (isa) TRY(neo_isa_parse(isa, &d.ctx.isa));
-    if (!o->help) TRY(device_open(o->device, o->exact != 0, &d.ctx.device));
-    if (d.ctx.device && o->ranks > 1) REFUSE("--device %s is for one rank, --ranks is %lld", o->device, (long long)o->ranks);
+    TRY(device_check(o->device));
+    j->device = (device_choice){o->device, o->exact != 0};
+    d.open_device = o->help ? NULL : device_open, d.open_user = &j->device;
     j->train_count = split_list(o->data, j->train_files, MAX_FILES);
     j->test_count = split_list(o->test, j->test_files, MAX_FILES);
     d.ctx.seed = (uint64_t)o->seed;
@@ -1324,7 +1332,6 @@ int main(int argc, char **argv) {
     neo_comm_desc desc = {.ranks = 1}; /* enough to say what is wrong with the options */
     if (parse_job(argc, argv, &j, &desc) != NEO_OK) snprintf(j.refused, sizeof j.refused, "%s", neo_last_error());
     neo_status status = neo_comm_init_env(&desc, run_rank, &j);
-    device_close(desc.ctx.device);
     if (status == NEO_OK) return 0;
     if (!j.told) fprintf(stderr, "dlrm: %s\n", neo_last_error());
     return 1;

@@ -302,7 +302,7 @@ typedef struct text {
 } text;
 
 typedef struct trainer {
-    neo_comm *comm;
+    neo_comm *comm, *data; /* data: of tensors where the ranks compute */
     neo_fsdp *fsdp;
     model m;
     const text *text;
@@ -330,7 +330,7 @@ static neo_status create_fsdp(trainer *t, neo_fsdp_desc d, neo_fsdp_prediction *
     d.leaf_pieces = 1; /* the two gradients of the token table meet in each leaf */
     neo_status status = neo_fsdp_predict(t->m.ctx, &d, neo_comm_size(t->comm), neo_comm_rank(t->comm), predicted);
     TRY(neo_comm_agree(t->comm, status));
-    return neo_fsdp_create(t->comm, &d, &t->fsdp);
+    return neo_fsdp_create(t->data, &d, &t->fsdp);
 }
 
 /* Where the text of sequence `index` of a step begins: the same on any number of ranks. */
@@ -482,7 +482,7 @@ static const struct option {
     {"clip", 'f', offsetof(options, clip), "X", "the norm of the gradients is limited to this (1); 0: it is not", 1e9},
     {"seed", 'i', offsetof(options, seed), "N", "of initial weights, windows of the text, and the sample (1)", 1e15},
     {"threads", 'i', offsetof(options, threads), "N", "of each rank; 0: all cores, shared among the ranks", 256},
-    {"device", 's', offsetof(options, device), "NAME", "cpu (default), or cuda, cuda:1 ...: a GPU, with one rank", 0},
+    {"device", 's', offsetof(options, device), "NAME", "cpu (default); cuda: the GPUs, one for each rank in turn; cuda:1 ...: that GPU", 0},
     {"exact", 'b', offsetof(options, exact), "", "on a GPU: matrix products with the bits of the CPU, slower", 0},
     {"ranks", 'i', offsetof(options, ranks), "W", "as threads (1); mpirun knows itself how many it starts", 1024},
     {"repro-shards", 'i', offsetof(options, repro_shards), "V", "leaves of a batch, whose gradients add by a tree; at least the ranks (and 0: as many)", 4096},
@@ -611,6 +611,7 @@ typedef struct job {
     options o;
     text text;
     neo_comm_desc comm;
+    device_choice device;
     char refused[1024]; /* why options or text are refused, or "" */
     pthread_mutex_t lock;
     uint64_t said;      /* hash of the last line of the log */
@@ -731,10 +732,13 @@ static size_t group_bytes(const run *r) {
     int factor = r->desc.factor ? r->desc.factor : r->ranks;
     int sizes[2] = {factor > 1 ? factor : r->ranks, factor > 1 ? r->ranks / factor : 1};
     size_t bytes = 0;
+    neo_comm_backend host = neo_comm_get_backend(r->comm);
     if (r->desc.mode == NEO_FSDP_DDP) sizes[0] = r->ranks, sizes[1] = 1;
     for (int i = 0; i < 2; i++)
         if (sizes[i] > 1)
-            bytes += neo_comm_workspace_bytes(&r->job->comm, sizes[i], neo_comm_get_backend(r->comm));
+            bytes += neo_comm_workspace_bytes(&r->job->comm, sizes[i], host) +
+                     (r->t.data != r->comm ? neo_comm_workspace_bytes(&r->job->comm, sizes[i], NEO_BACKEND_NCCL)
+                      : neo_ctx_device(r->ctx) ? neo_comm_device_bytes(&r->job->comm, sizes[i], host) : 0);
     return bytes;
 }
 static double sent_by(const neo_comm_stats *s, neo_comm_op op) {
@@ -822,6 +826,7 @@ static neo_status prepare(run *r) {
 }
 static neo_status set_up(run *r) {
     TRY(agree(r->comm, prepare(r)));
+    TRY(device_group(r->comm, &r->t.data));
     size_t before = neo_ctx_memory(r->ctx).bytes;
     TRY(create_fsdp(&r->t, r->desc, &r->predicted));
     r->counted = neo_ctx_memory(r->ctx).bytes - before;
@@ -924,7 +929,7 @@ static neo_status run_rank(neo_comm *comm, void *user) {
     job *j = user;
     run *r = calloc(1, sizeof *r);
     if (!r) return neo_fail(NEO_ERR_MEMORY, "out of memory");
-    r->comm = comm, r->ctx = r->t.m.ctx = neo_comm_ctx(comm);
+    r->comm = r->t.data = comm, r->ctx = r->t.m.ctx = neo_comm_ctx(comm);
     r->job = j, r->o = &j->o;
     r->rank = neo_comm_rank(comm), r->ranks = neo_comm_size(comm);
     if (neo_comm_get_backend(comm) == NEO_BACKEND_MPI) j->silent = r->rank > 0;
@@ -935,6 +940,7 @@ static neo_status run_rank(neo_comm *comm, void *user) {
     neo_comm_wait_all(comm); /* after an error: nothing uses the buffers any more */
     neo_state_destroy(r->state);
     neo_fsdp_destroy(r->t.fsdp);
+    device_group_end(r->comm, r->t.data);
     destroy_model(&r->t.m);
     free(r);
     return status;
@@ -960,8 +966,9 @@ static neo_status parse_job(int argc, char **argv, job *j) {
     neo_comm_desc d = {.ctx = {.seed = 0, .logger = {log_stderr, j}}};
     TRY(parse_options(argc, argv, o));
     if (isa) TRY(neo_isa_parse(isa, &d.ctx.isa));
-    if (!o->help) TRY(device_open(o->device, o->exact != 0, &d.ctx.device));
-    if (d.ctx.device && o->ranks > 1) REFUSE("--device %s is for one rank, --ranks is %lld", o->device, (long long)o->ranks);
+    TRY(device_check(o->device));
+    j->device = (device_choice){o->device, o->exact != 0};
+    d.open_device = o->help ? NULL : device_open, d.open_user = &j->device;
     if (!o->help) TRY(read_text(o, &j->text));
     d.ctx.seed = (uint64_t)o->seed;
     d.ctx.repro_shards = (int)o->repro_shards;
@@ -982,7 +989,6 @@ int main(int argc, char **argv) {
     if (parse_job(argc, argv, &j) != NEO_OK) snprintf(j.refused, sizeof j.refused, "%s", neo_last_error());
     neo_status status = neo_comm_init_env(&j.comm, run_rank, &j);
     free(j.text.data);
-    device_close(j.comm.ctx.device);
     if (status == NEO_OK) return 0;
     if (!j.told) fprintf(stderr, "gpt: %s\n", neo_last_error());
     return 1;

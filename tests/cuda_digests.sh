@@ -26,8 +26,21 @@ refused() {
     fi
 }
 
+# ranks_agree PROGRAM ARGUMENTS... -- RANKS...: several ranks, each with a device, have the digest of one on the CPU.
+ranks_agree() {
+    one=
+    while [ "$1" != -- ]; do
+        one="$one $1"
+        shift
+    done
+    shift
+    there=$(digest $one "$@" --device cuda --exact)
+    [ -n "$there" ] || echo "$one $* --device cuda --exact: $(tail -2 "$W/err")"
+    same "$one: one rank on the CPU, on devices $*" "$(digest $one)" "$there"
+}
+
 # dlrm_agrees PROGRAM SAMPLES BATCH, gpt_agrees PROGRAM TEXT STEPS: optimizers, dtypes, leaves, norms, micro-batches; steps
-# as graphs (dlrm's default) and not.
+# as graphs (dlrm's default) and not. dlrm_ranks_agree, gpt_ranks_agree, alike: plans, wires, ways to shard.
 dlrm_agrees() {
     model="--synthetic $2 --batch $3 --dim 8 --bottom 13-24-8 --top 24-1 --rows 300 --seed 3"
     while read -r options; do
@@ -40,6 +53,25 @@ dlrm_agrees() {
 --optimizer adamw --rows-dtype f16 --weight-decay 0.01
 --optimizer lamb --repro-shards 4 --rows-dtype i8
 --optimizer adagrad --repro-shards 4 --micro-batches 2 --clip-norm 0.02 --row-buckets 2
+END
+}
+dlrm_ranks_agree() {
+    model="--synthetic $2 --batch $3 --dim 16 --bottom 13-24-16 --top 24-1 --rows 200 --seed 3 --repro-shards 4"
+    while read -r options; do
+        ranks_agree "$1" $model $options
+    done <<END
+--optimizer adam --clip-norm 0.05 --micro-batches 2 -- --ranks 3 --plan rw --dense-shard full
+--optimizer adagrad --rows-dtype bf16 -- --ranks 4 --nodes 2 --plan twrw --pipeline off --dense-shard zero1
+--optimizer adagrad --wire-forward f16 --wire-backward bf16 -- --ranks 2 --plan dp
+END
+}
+gpt_ranks_agree() {
+    model="--data $2 --steps $3 --layers 1 --heads 2 --width 32 --context 16 --batch 4 --warmup 2 --sample 0 --repro-shards 4"
+    while read -r options; do
+        ranks_agree "$1" $model $options
+    done <<END
+-- --ranks 3 --shard full
+--accumulate 2 --dtype bf16 -- --ranks 4 --shard hybrid
 END
 }
 gpt_agrees() {

@@ -24,6 +24,18 @@ fi
 head -c 60000 examples/data/shakespeare/input.txt >"$W/text"
 dlrm_agrees "$dlrm" 4100 250
 gpt_agrees "$gpt" "$W/text" 20
+dlrm_ranks_agree "$dlrm" 4000 250
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+if [ -x "$B/dlrm_nccl" ] && have mpirun && [ "$(nvidia-smi -L | grep -c '^GPU')" -ge 2 ]; then
+    model="--synthetic 4000 --batch 250 --dim 16 --bottom 13-24-16 --rows 300 --repro-shards 4 --clip-norm 0.05"
+    for options in "" "--dense-shard full --plan rw"; do
+        same "dlrm over NCCL $options" "$(digest "$dlrm" $model)" \
+            "$(digest mpirun -n 2 "$B/dlrm_nccl" $model $options --device cuda --exact)"
+    done
+else
+    skip "dlrm over NCCL: it needs $B/dlrm_nccl, mpirun and two GPUs"
+fi
+gpt_ranks_agree "$gpt" "$W/text" 20
 agree "$dlrm" --synthetic 40000 --batch 2048 --dim 64 --bottom 13-512-256-64 --top 512-256-1 --repro-shards 8
 agree "$gpt" --data "$W/text" --steps 5 --layers 4 --heads 4 --width 256 --context 128 --batch 8 --sample 0
 agree "$dlrm" --format adult --data examples/data/adult/adult.data --test examples/data/adult/adult.test --dim 8 \

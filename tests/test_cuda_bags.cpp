@@ -692,8 +692,9 @@ static void errors(void) {
         check_same(m);
         SAME_ERROR(NEO_ERR_STATE, neo_bags_backward(m.bags[0], &good.j, t.t[0], 0.1f),
                    neo_bags_backward(m.bags[1], side(&good, 1, place), t.t[1], 0.1f));
-        /* What is kept moves with the CPU's workspace, not with the device's. */
-        CHECK_ERR(neo_bags_reserve(m.bags[1], 1000, 1000), NEO_ERR_STATE, "are kept on a device");
+        /* What is kept moves with the workspace. */
+        for (int k = 0; k < 2; k++) CHECK_OK(neo_bags_reserve(m.bags[k], 1000, 1000));
+        check_same(m);
         add_grads(m, 1, 2);
         check_same(m);
         for (int k = 0; k < 2; k++) CHECK_OK(neo_bags_step(m.bags[k], 0.1f));
@@ -708,13 +709,46 @@ static void errors(void) {
         backward(m, &good, place);
         check_same(m);
     }
+}
+
+/* ---- tables cut by columns: the sums along their rows come from elsewhere; or they do not, and nothing changes ---- */
+static int no_sums;
+static neo_status own_sums(void *, const neo_cut_sums *cuts, int32_t count) {
+    if (no_sums) return neo_fail(NEO_ERR_PEER, "no sums");
+    for (int32_t i = 0; i < count; i++)
+        for (int64_t r = 0; r < cuts[i].sums * cuts[i].rows; r++) {
+            cuts[i].total[r] = 0.5f; /* of the columns that are elsewhere */
+            for (int64_t b = 0; b < cuts[i].blocks_per_row; b++)
+                cuts[i].total[r] += cuts[i].blocks[r * cuts[i].blocks_per_row + b];
+        }
+    return NEO_OK;
+}
+static void cut_columns(void) {
     Model m;
     m.add(30, 16, NEO_BAG_ROWWISE_ADAGRAD);
-    m.make(4, 10);
-    neo_bags *none;
+    m.add(20, 48, NEO_BAG_PARTIAL_LAMB, NEO_BF16);
+    m.add(25, 8, NEO_BAG_SGD);
     m.tables[0].part.rows = 30, m.tables[0].part.dim = 32;
-    m.desc.cut_sums = [](void *, const neo_cut_sums *, int32_t) { return NEO_OK; };
-    CHECK_ERR(neo_bags_create(m.ctx[1], &m.desc, &none), NEO_ERR_UNSUPPORTED, "rows cut by columns");
+    m.tables[1].part.rows = 20, m.tables[1].part.dim = 64;
+    m.tables[1].optim.max_norm = 0.4f;
+    m.desc.cut_sums = own_sums;
+    m.make(16, 400);
+    Shape s;
+    s.batch = 16;
+    s.length = 6;
+    Batch b;
+    fill(&b, m, s);
+    Pair t(m, b);
+    for (int place = 0; place < 2; place++) {
+        no_sums = 1;
+        SAME_ERROR(NEO_ERR_PEER, neo_bags_backward(m.bags[0], &b.j, t.t[0], 0.1f),
+                   neo_bags_backward(m.bags[1], side(&b, 1, place), t.t[1], 0.1f));
+        check_same(m);
+        no_sums = 0;
+        forward(m, &b, place);
+        backward(m, &b, place);
+        check_same(m);
+    }
 }
 
 /* ---- a batch is copied once ---- */
@@ -833,6 +867,7 @@ int main(void) {
         RUN(rows_and_growth);
         RUN(large_keys);
         RUN(errors);
+    RUN(cut_columns);
         RUN(copies);
 #if defined(NEO_CUDA_ON_CPU)
         RUN(failures);

@@ -32,6 +32,16 @@ out" ]; then pass; else fail "the quick bench wrote files: $(ls "$W" | tr '\n' '
     head -c 4000 examples/data/shakespeare/input.txt >"$W/text"
     gpt_agrees "$B/tests/emulated_gpt" "$W/text" 2
     refused "a graph, perhaps" "neither on nor off" "$B/tests/emulated_dlrm" --synthetic 60 --graph perhaps
+    dlrm_ranks_agree "$B/tests/emulated_dlrm" 60 20
+    gpt_ranks_agree "$B/tests/emulated_gpt" "$W/text" 2
+    if [ -x "$B/tests/emulated_gpt_nccl" ]; then # over a stand-in for NCCL
+        model="--synthetic 60 --batch 20 --dim 8 --bottom 13-24-8 --top 24-1 --rows 300 --repro-shards 4 --clip-norm 0.05"
+        ranks_agree "$B/tests/emulated_dlrm_nccl" $model -- --ranks 3 --dense-shard full
+        model="--data $W/text --steps 2 --layers 1 --heads 2 --width 32 --context 16 --batch 4 --sample 0 --repro-shards 4"
+        ranks_agree "$B/tests/emulated_gpt_nccl" $model --dtype bf16 -- --ranks 4 --shard hybrid
+    else
+        skip "dlrm and gpt over NCCL: its header is not here"
+    fi
     refused "a GPU that is not there" "ordinal is 9" "$B/tests/emulated_dlrm" --synthetic 60 --device cuda:9
 else
     skip "a GPU on the processor: there is no C++ compiler"

@@ -99,12 +99,12 @@ fi
 cc_ -fPIC -shared -DNEO_SHARED -o "$W/libneo.so" tests/neo_impl.c -lm -pthread
 cc_ -DNEO_SHARED -o "$W/g" "$W/main.c" "$W/other.c" -L"$W" -lneo -lm -pthread
 check "an exported neo" "$W/g"
-if have nm; then # every function the header declares is there
+if have nm; then # every function the header declares is there (neo__...: what neo's other headers call)
     sed '/Stop here if you only want the API/q' neo.h >"$W/api.h"
     $CC -std=c11 -E -P -DNEO_SHARED neo.h 2>/dev/null | tr -d '\n' | tr ';' '\n' |
         grep -oE 'visibility\("default"\)\)\).* \**neo_[a-z0-9_]+\(' | grep -oE 'neo_[a-z0-9_]+\($' | tr -d '(' |
         sort -u >"$W/declared"
-    nm -D --defined-only "$W/libneo.so" | sed -n 's/.* T \(neo_.*\)/\1/p' | sort -u >"$W/exported"
+    nm -D --defined-only "$W/libneo.so" | sed -n 's/.* T \(neo_[^_].*\)/\1/p' | sort -u >"$W/exported"
     missing=$(comm -23 "$W/declared" "$W/exported" | tr '\n' ' ')
     extra=$(comm -13 "$W/declared" "$W/exported" | tr '\n' ' ')
     echo "link: $(wc -l <"$W/declared") functions declared, $(wc -l <"$W/exported") exported"

@@ -157,6 +157,28 @@ dlrm_killed() {
     same "dlrm, resumed after $name" "$(state "$W/resumed")" "$("$B/dlrm" $long --epochs $((step / 400 + 1)) 2>"$W/err" | grep '^state')"
 }
 
+# Device memory, of the emulation, by way of pinned memory.
+devices_over() {
+    if [ ! -f "$B/tests/emulated_cuda.o" ]; then
+        skip "$name: device memory: there is no C++ compiler"
+        return
+    fi
+    cp -p "$B/tests/emulated_cuda.o" "$P/tests"
+    if ! "$MAKE" --no-print-directory B="$P" MPICC="mpicc$suffix" "$P/tests/test_device_comm_mpi" >>"$B/logs/mpi_$name.build" 2>&1; then
+        fail "$name: test_device_comm does not build (see $B/logs/mpi_$name.build)"
+        return
+    fi
+    for n in 2 3; do # the launchers' own libraries lose memory
+        ASAN_OPTIONS=detect_leaks=0 start $n "$P/tests/test_device_comm_mpi"
+        status=$?
+        if [ $status = 0 ] && grep -qE "^test_device_comm: [1-9][0-9]* passed, 0 failed" "$W/out"; then
+            pass
+        else
+            fail "$name: test_device_comm on $n ranks: status $status: $(grep -v '^$' "$W/out" | head -6)"
+        fi
+    done
+}
+
 for kind in $kinds; do
     suffix=${kind#/}
     name=${suffix#.}
@@ -203,5 +225,6 @@ END
     dlrm_over
     gpt_over
     dlrm_killed
+    devices_over
 done
 finish test_mpi
