@@ -2839,11 +2839,23 @@ struct neo_device {
 #pragma GCC push_options
 #pragma GCC optimize("fp-contract=off")
 #if defined(NEO__COLD)
-/* Passes that take a seventh of the compile time and make nothing here faster. */
+/* Passes that take a quarter of the compile time and make nothing here faster. */
 #pragma GCC optimize("no-tree-vrp", "no-tree-pre", "no-code-hoisting", "no-gcse")
-#pragma GCC optimize("no-schedule-insns2")
+#pragma GCC optimize("no-schedule-insns2", "no-rerun-cse-after-loop", "no-dse", "no-tree-bit-ccp")
 #pragma GCC optimize("no-ipa-cp", "no-ipa-sra", "no-ipa-icf", "no-reorder-blocks-and-partition")
+/* Others do for kernels, which are compiled between NEO__FULL_BEGIN and NEO__FULL_END. */
+#pragma GCC optimize("no-thread-jumps", "no-tree-dominator-opts", "no-tree-pta", "ira-region=one")
+#pragma GCC optimize("no-tree-vectorize", "no-tree-slp-vectorize")
+#define NEO__FULL_BEGIN                                                                            \
+    _Pragma("GCC push_options")                                                                    \
+    _Pragma("GCC optimize(\"thread-jumps\", \"tree-dominator-opts\", \"tree-pta\")")                \
+    _Pragma("GCC optimize(\"ira-region=mixed\", \"tree-vectorize\", \"tree-slp-vectorize\")")
+#define NEO__FULL_END _Pragma("GCC pop_options")
 #endif
+#endif
+#ifndef NEO__FULL_BEGIN
+#define NEO__FULL_BEGIN
+#define NEO__FULL_END
 #endif
 
 #ifdef __cplusplus
@@ -4110,8 +4122,8 @@ NEO__COLD_END
 #define NEO__SPARE_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"O1\")")
 #define NEO__SPARE_END _Pragma("GCC pop_options")
 #else
-#define NEO__SPARE_BEGIN
-#define NEO__SPARE_END
+#define NEO__SPARE_BEGIN NEO__FULL_BEGIN
+#define NEO__SPARE_END NEO__FULL_END
 #endif
 
 #define NEO__PASS NEO__PASS_SCALAR
@@ -4127,7 +4139,9 @@ NEO__SPARE_END
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,f16c")
 #endif
+NEO__FULL_BEGIN
 #include NEO_HEADER
+NEO__FULL_END
 #if defined(__clang__)
 #pragma clang attribute pop
 #else
@@ -4145,7 +4159,9 @@ NEO__SPARE_END
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #endif
+NEO__FULL_BEGIN
 #include NEO_HEADER
+NEO__FULL_END
 #if defined(__clang__)
 #pragma clang attribute pop
 #else
@@ -4155,7 +4171,9 @@ NEO__SPARE_END
 #undef NEO__PASS
 #elif defined(NEO__ARM)
 #define NEO__PASS NEO__PASS_NEON
+NEO__FULL_BEGIN
 #include NEO_HEADER
+NEO__FULL_END
 #undef NEO__PASS
 #endif
 
