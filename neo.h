@@ -4988,6 +4988,7 @@ NEO_API void neo_exact_add(neo_exact *sum, float x) {
     sum->word[t.at + 1] += t.high;
 }
 
+NEO__COLD_BEGIN
 NEO_API void neo_exact_merge(neo_exact *sum, const neo_exact *other) {
     neo_exact o = *other;
     if (o.terms >= NEO__EXACT_TERMS) neo_exact_normalize(&o);
@@ -5037,6 +5038,7 @@ NEO_API double neo_exact_value(const neo_exact *sum) {
     uint64_t code = ((exponent - 1) << 52) + mantissa;
     return neo__f64_bits(code | (uint64_t)negative << 63);
 }
+NEO__COLD_END
 /* ------------------------------------------------------------------------------------------------
    >>impl-gemm
 
@@ -6517,6 +6519,7 @@ static void neo__embedding_grad_task(void *arg, int64_t index, int worker) {
         else memcpy(to, sums, (size_t)cols * sizeof *to);
     }
 }
+NEO__COLD_BEGIN
 /* Cut the table so that every task's sums fit its scratch and there are enough tasks. */
 static void neo__embedding_cut(neo__embedding_job *j) {
     const int64_t depth = neo__tree_depth(j->leaves.count),
@@ -6531,6 +6534,7 @@ static void neo__embedding_cut(neo__embedding_job *j) {
     NEO_ASSERT(j->in_place || j->area * depth * (int64_t)sizeof(float) <= NEO__WORKER_SCRATCH_BYTES);
     j->tasks = (j->rows + j->task_rows - 1) / j->task_rows * j->col_tasks;
 }
+NEO__COLD_END
 
 static neo_status neo__embedding_bad(const neo__embedding_job *j, const char *fn, int64_t position,
                                      int64_t id) {
@@ -6564,6 +6568,7 @@ static neo_status neo__embedding_begin(neo__embedding_job *j, neo_ctx *ctx, cons
     }
     return NEO_OK;
 }
+NEO__COLD_BEGIN
 static neo_status neo__embedding_on_device(const neo__embedding_job *j, const char *fn, int backward) {
     neo_device *device = j->ctx->device;
     int64_t bad = -1, id = 0;
@@ -6613,6 +6618,7 @@ NEO_API neo_status neo_embedding_backward(neo_ctx *ctx, const neo_leaves *leaves
     neo_parallel_for(ctx, j.tasks, neo__embedding_grad_task, &j);
     return NEO_OK;
 }
+NEO__COLD_END
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-attention
@@ -6986,6 +6992,7 @@ static void neo__loss_task(void *arg, int64_t i, int worker) {
         neo_exact_add(sum, j->label ? neo__cross_entropy_row(j, row) : neo__mse_row(j, row));
 }
 
+NEO__COLD_BEGIN
 /* A tensor of `rows` f32, [B] or [B][1]. */
 static neo_status neo__check_column(const neo_ctx *ctx, const char *function, const char *name, neo_tensor t,
                                     int64_t rows) {
@@ -7000,7 +7007,6 @@ static neo_status neo__check_column(const neo_ctx *ctx, const char *function, co
                t.shape[0], rows);
     return neo__check_place(ctx, t, function, name);
 }
-NEO__COLD_BEGIN
 static neo_status neo__loss_options(neo__loss_job *j, neo_ctx *ctx, const char *function,
                                     const neo_loss_desc *desc, neo_tensor x, neo_tensor dx) {
     memset(j, 0, sizeof *j);
@@ -7599,6 +7605,7 @@ struct neo__optim_job {
     int64_t first_block, block_count, tasks;
 };
 
+NEO__COLD_BEGIN
 static void neo__optim_task(void *arg, int64_t task, int worker) {
     const neo__optim_job *j = (const neo__optim_job *)arg;
     const neo_optim *o = j->optim;
@@ -7629,6 +7636,7 @@ static void neo__optim_task(void *arg, int64_t task, int worker) {
         block += (span.count + NEO__BLOCK - 1) / NEO__BLOCK;
     }
 }
+NEO__COLD_END
 /* fn on all blocks, or on those of one parameter. */
 static void neo__optim_run(neo_optim *o, const neo__step *step, int param, neo__optim_span_fn fn) {
     neo__optim_job j;
@@ -7643,6 +7651,7 @@ static void neo__optim_run(neo_optim *o, const neo__step *step, int param, neo__
     if (j.block_count > 0) neo_parallel_for(o->ctx, j.tasks, neo__optim_task, &j);
 }
 
+NEO__COLD_BEGIN
 /* A pass on the device, over all parameters or one. lr: of each parameter, or NULL. */
 static neo_status neo__optim_on_device(neo_optim *o, neo__optim_pass pass, const neo__step *step,
                                        const float *lr, neo_exact *sums, float *most) {
@@ -7667,6 +7676,7 @@ static neo_status neo__optim_on_device(neo_optim *o, neo__optim_pass pass, const
     call.most = most;
     return o->block_count > 0 ? device->optim(device, &call) : NEO_OK;
 }
+NEO__COLD_END
 
 /* ---- the gradient's norm ---- */
 static void neo__optim_norm_span(const neo__optim_job *j, const neo__optim_span *span,
@@ -7686,6 +7696,7 @@ static void neo__optim_norm_span(const neo__optim_job *j, const neo__optim_span 
         }
     }
 }
+NEO__COLD_BEGIN
 /* Adds `count` sums over the ranks of the group; then they are normalised. */
 static neo_status neo__optim_share(neo_optim *o, neo_exact *sums, int count) {
     if (o->group.size == 1) return NEO_OK;
@@ -7695,6 +7706,7 @@ static neo_status neo__optim_share(neo_optim *o, neo_exact *sums, int count) {
     for (int i = 0; i < count; i++) neo_exact_normalize(&sums[i]);
     return NEO_OK;
 }
+NEO__COLD_END
 static neo_status neo__optim_largest(neo_optim *o, float largest, double *norm) {
     neo_ctx *ctx = o->ctx;
     uint32_t most = neo__bits_f32(largest);
@@ -7711,6 +7723,7 @@ static neo_status neo__optim_largest(neo_optim *o, float largest, double *norm) 
     *norm = (double)neo__f32_bits(most);
     return NEO_OK;
 }
+NEO__COLD_BEGIN
 static neo_status neo__optim_norm(neo_optim *o, double *norm) {
     const int largest = o->desc.clip_norm_type > FLT_MAX;
     float most = 0.0f;
@@ -7734,6 +7747,7 @@ static neo_status neo__optim_norm(neo_optim *o, double *norm) {
     if (o->desc.clip_norm_type == 2.0f) *norm = sqrt(*norm);
     return NEO_OK;
 }
+NEO__COLD_END
 
 /* ---- the step ---- */
 static void neo__optim_step_span(const neo__optim_job *j, const neo__optim_span *span,
@@ -9670,6 +9684,7 @@ static neo_status neo__bags_device_weight_grad(neo__bags_call *c, neo_tensor dou
 
 /* ---- the checks of a call ---- */
 
+NEO__COLD_BEGIN
 /* Where the bags of each feature are, and the floats that go with them. Reads no offsets. */
 static neo_status neo__bags_place_bags(const neo__bags_call *c, neo_tensor t) {
     neo_bags *b = c->b;
@@ -9742,6 +9757,7 @@ static neo_status neo__bags_check_tensor(const neo__bags_call *c, neo_tensor t, 
     if (!t.data && rows > 0) return neo__no_data(c->fn, what, t, NEO_ERR_ARG);
     return NEO_OK;
 }
+NEO__COLD_END
 
 NEO__INLINE int64_t neo__bags_count_bad(const void *ids, int is_i32, int64_t k, int64_t end,
                                         int64_t rows) {
@@ -9774,6 +9790,7 @@ static void neo__bags_check_task(void *arg, int64_t i, int worker) {
     }
 }
 
+NEO__COLD_BEGIN
 static neo_status neo__bags_bad_id(const neo__bags_call *c, int64_t feature,
                                    const neo__jagged_place *at) {
     const neo__bag_table *table = &c->b->tables[c->b->features[feature].table];
@@ -9826,12 +9843,14 @@ static neo_status neo__bags_begin(neo__bags_call *c, neo_tensor t, const char *w
     }
     return NEO_OK;
 }
+NEO__COLD_END
 
 /* ---- work by cost ---- */
 typedef struct neo__bags_cut {
     int64_t feature, bag; /* bag: within its feature */
 } neo__bags_cut;
 
+NEO__COLD_BEGIN
 /* The first bag before which at least `target` of the cost lies. */
 static neo__bags_cut neo__bags_seek(const neo__bags_call *c, int64_t target) {
     const neo_bags *b = c->b;
@@ -9911,6 +9930,7 @@ static void neo__bags_each(neo__bags_call *c, int64_t i,
         each(c, f, &a);
     }
 }
+NEO__COLD_END
 
 /* ---- forward, weight_grad ---- */
 /* Sums of one row are the same in any order of buckets. */
@@ -9930,6 +9950,7 @@ static void neo__bags_forward_task(void *arg, int64_t i, int worker) {
     (void)worker;
     neo__bags_each((neo__bags_call *)arg, i, neo__bags_forward_each);
 }
+NEO__COLD_BEGIN
 NEO_API neo_status neo_bags_forward(neo_bags *b, const neo_jagged *batch, neo_tensor out) {
     NEO__ZERO(neo__bags_call, c);
     c.b = b;
@@ -9943,6 +9964,7 @@ NEO_API neo_status neo_bags_forward(neo_bags *b, const neo_jagged *batch, neo_te
     neo_parallel_for(b->ctx, c.tasks, neo__bags_forward_task, &c);
     return NEO_OK;
 }
+NEO__COLD_END
 
 static void neo__bags_weight_grad_each(neo__bags_call *c, int64_t f, const neo__bag_lookup *a) {
     (void)f;
@@ -9952,6 +9974,7 @@ static void neo__bags_weight_grad_task(void *arg, int64_t i, int worker) {
     (void)worker;
     neo__bags_each((neo__bags_call *)arg, i, neo__bags_weight_grad_each);
 }
+NEO__COLD_BEGIN
 NEO_API neo_status neo_bags_weight_grad(neo_bags *b, const neo_jagged *batch, neo_tensor dout,
                                         float *dweights) {
     NEO__ZERO(neo__bags_call, c);
@@ -9968,6 +9991,7 @@ NEO_API neo_status neo_bags_weight_grad(neo_bags *b, const neo_jagged *batch, ne
     neo_parallel_for(b->ctx, c.tasks, neo__bags_weight_grad_task, &c);
     return NEO_OK;
 }
+NEO__COLD_END
 /* ------------------------------------------------------------------------------------------------
    >>impl-bags-backward
 
@@ -10029,6 +10053,7 @@ NEO__INLINE void neo__bags_round(const neo__bags_call *c, const neo__bag_feature
     *end = p->bags;
     if (rounds > 1) neo__bags_leaf_bags(c, p, v, begin, end);
 }
+NEO__COLD_BEGIN
 /* The round in which bag `bag` of p is. */
 static int64_t neo__bags_round_of(const neo__bags_call *c, const neo__bag_feature *p, int64_t rounds,
                                   int64_t bag) {
@@ -10172,6 +10197,7 @@ static void neo__bags_plan(neo__bags_back *k) {
             k->pack_tasks += (p->bags + NEO__BAG_PACK_BAGS - 1) / NEO__BAG_PACK_BAGS;
     }
 }
+NEO__COLD_END
 
 /* ---- gather ---- */
 
@@ -10341,6 +10367,7 @@ static void neo__bags_place_digits(neo__bag_chunk *chunk, int64_t chunks) {
         }
     }
 }
+NEO__COLD_BEGIN
 /* The passes of all shared sorts; the first count is done. */
 static void neo__bags_sort_shared(neo__bags_back *k) {
     neo_bags *b = k->call.b;
@@ -10533,6 +10560,7 @@ static void neo__bags_step_shared(neo__bags_back *k) {
     k->step_tasks = NEO__MIN(neo__bags_most_tasks(b->sizes.threads), 1 + k->step_cost / 32768);
     neo_parallel_for(b->ctx, k->step_tasks, neo__bags_step_task, k);
 }
+NEO__COLD_END
 
 /* ---- gradients that are kept ----
 
@@ -10571,11 +10599,13 @@ static int neo__bags_find_slot(neo_bags *b, int64_t table, int64_t row, int64_t 
     *at = b->slots[b->slot_of[place] - 1].at;
     return 1;
 }
+NEO__COLD_BEGIN
 static neo_status neo__bags_no_slot(neo_bags *b, const char *fn, int64_t before) {
     neo__bags_drop_slots(b, before);
     return neo_fail(NEO_ERR_CAPACITY, "%s: bags '%s': gradients of more than %" PRId64
                     " rows (max_kept_rows)", fn, b->name, b->slot_capacity);
 }
+NEO__COLD_END
 /* Slots for the rows of all sorted records. */
 static neo_status neo__bags_keep_slots(neo__bags_back *k) {
     neo_bags *b = k->call.b;
@@ -10594,6 +10624,7 @@ static neo_status neo__bags_keep_slots(neo__bags_back *k) {
     }
     return NEO_OK;
 }
+NEO__COLD_BEGIN
 /* The tables of this walk: gather, sort, and step or keep. */
 static neo_status neo__bags_walk(neo__bags_back *k) {
     neo_bags *b = k->call.b;
@@ -10607,6 +10638,7 @@ static neo_status neo__bags_walk(neo__bags_back *k) {
     neo__bags_step_shared(k);
     return NEO_OK;
 }
+NEO__COLD_END
 
 /* What is kept as records, table by table, each a row; in the order of the slots. */
 static void neo__bags_kept_records(neo__bags_back *k) {
@@ -10635,6 +10667,7 @@ static void neo__bags_kept_records(neo__bags_back *k) {
         m->count++;
     }
 }
+NEO__COLD_BEGIN
 /* The sums that each cut table can have next, block by block, to b->cuts; returns of how many tables. */
 static int32_t neo__bags_cut_blocks(neo__bags_back *k) {
     neo_bags *b = k->call.b;
@@ -10691,6 +10724,7 @@ static void neo__bags_kept_begin(neo__bags_back *kept, neo_bags *b, const char *
     kept->call.fn = fn;
     kept->lr = lr;
 }
+NEO__COLD_END
 
 /* The same calls on a device: see >>impl-bags-device. */
 static neo_status neo__bags_device_backward(neo__bags_back *k, neo_tensor dout);
@@ -10704,6 +10738,7 @@ static void neo__bags_device_grad_squares(const neo_bags *b, neo_exact *sum);
 static neo_status neo__bags_device_step(neo_bags *b, float lr);
 static neo_status neo__bags_device_clear(neo_bags *b);
 
+NEO__COLD_BEGIN
 NEO_API neo_status neo_bags_backward(neo_bags *b, const neo_jagged *batch, neo_tensor dout,
                                      float lr) {
     neo__bags_back kept;
@@ -10739,7 +10774,6 @@ NEO_API neo_status neo_bags_backward(neo_bags *b, const neo_jagged *batch, neo_t
     return NEO_OK;
 }
 
-NEO__COLD_BEGIN
 static neo_status neo__bags_resolve_leaves(neo__bags_call *c, const neo_leaves *leaves) {
     if (!leaves) return NEO_OK;
     NEO__CHECK(!c->j->feature_bags, NEO_ERR_ARG, "%s: a batch with feature_bags has no leaves",
@@ -10838,6 +10872,7 @@ NEO_API void neo_bags_scale_grads(neo_bags *b, float scale) {
     for (int64_t i = 0; i < b->kept_floats; i++) b->kept_grad[i] *= scale;
     neo__fp_leave(fp);
 }
+NEO__COLD_BEGIN
 NEO_API neo_status neo_bags_step(neo_bags *b, float lr) {
     neo__bags_back k;
     const char *fn = "neo_bags_step";
@@ -11303,6 +11338,7 @@ static neo_status neo__bags_device_step(neo_bags *b, float lr) {
     b->steps++;
     return NEO_OK;
 }
+NEO__COLD_END
 /* ------------------------------------------------------------------------------------------------
    >>impl-schema
 
@@ -11674,6 +11710,7 @@ NEO__COLD_END
                             when the features differ). NEO_ERR_CORRUPT: the bytes are no such
                             block. On failure the schema is as before.
    ------------------------------------------------------------------------------------------------ */
+NEO__COLD_BEGIN
 static size_t neo__schema_save_size(const neo_schema *s) {
     size_t bytes = 16;
     if (!s->fitted) return 0;
@@ -11683,6 +11720,7 @@ static size_t neo__schema_save_size(const neo_schema *s) {
                      s->dicts[f].byte_count;
     return bytes;
 }
+NEO__COLD_END
 static char *neo__put_le(char *p, uint64_t value, int bytes) {
     for (int i = 0; i < bytes; i++) *p++ = (char)(unsigned char)(value >> (8 * i));
     return p;
@@ -11692,6 +11730,7 @@ static char *neo__put_bytes(char *p, const char *data, size_t bytes) {
     if (bytes) memcpy(p, data, bytes);
     return p + bytes;
 }
+NEO__COLD_BEGIN
 static neo_status neo__schema_save(const neo_schema *s, void *buf) {
     char *p = (char *)buf;
     NEO__CHECK(s->fitted, NEO_ERR_STATE, "the schema's dictionaries are not built yet");
@@ -11708,6 +11747,7 @@ static neo_status neo__schema_save(const neo_schema *s, void *buf) {
     NEO_ASSERT((size_t)(p - (char *)buf) == neo__schema_save_size(s));
     return NEO_OK;
 }
+NEO__COLD_END
 
 typedef struct neo__bytes_in {
     const char *p, *end;
@@ -11727,6 +11767,7 @@ static int neo__take_bytes(neo__bytes_in *in, neo__text *text) {
     in->p += bytes;
     return 1;
 }
+NEO__COLD_BEGIN
 /* Reads one dictionary into d. */
 static neo_status neo__dict_load(const neo_schema *s, int32_t f, neo__bytes_in *in, neo__dict *d) {
     static const char corrupt[] = "the saved dictionary of feature '%s' is damaged";
@@ -11755,7 +11796,6 @@ static neo_status neo__dict_load(const neo_schema *s, int32_t f, neo__bytes_in *
     }
     return NEO_OK;
 }
-NEO__COLD_BEGIN
 static int neo__dict_equal(const neo__dict *a, const neo__dict *b) {
     if (a->count != b->count || a->byte_count != b->byte_count) return 0;
     if (a->count == 0) return 1;
@@ -13588,6 +13628,7 @@ static neo_status neo__window_append(neo_reader *r, neo__window *w, neo__block *
     b->taken += n;
     return NEO_OK;
 }
+NEO__COLD_BEGIN
 /* The window is as full as it will be. */
 static void neo__window_close(neo_reader *r, neo__window *w) {
     w->end = r->place;
@@ -13596,6 +13637,7 @@ static void neo__window_close(neo_reader *r, neo__window *w) {
                                    : (w->count + r->desc.batch - 1) / r->desc.batch;
     if (w->order) neo__window_shuffle(r, w);
 }
+NEO__COLD_END
 static void neo__window_begin(neo_reader *r, neo__window *w, int64_t number) {
     w->state = NEO__WINDOW_FILLING;
     w->count = w->id_count = w->batches = w->assigned = w->done = 0;
@@ -13724,6 +13766,7 @@ static neo_status neo__gather_multi(neo_reader *r, const neo__window *w, int64_t
     }
     return NEO_OK;
 }
+NEO__COLD_BEGIN
 /* Batch k of a window: this rank's share. */
 static neo_status neo__reader_gather(neo_reader *r, const neo__window *w, int64_t k,
                                      neo__slot *slot) {
@@ -13762,6 +13805,7 @@ static neo_status neo__reader_gather(neo_reader *r, const neo__window *w, int64_
     }
     return NEO_OK;
 }
+NEO__COLD_END
 
 /* ---- the threads ---- */
 NEO__COLD_BEGIN
@@ -16346,10 +16390,12 @@ static void neo__digest_task(void *arg, int64_t task, int worker) {
     }
     __atomic_fetch_add(&job->sum, sum, __ATOMIC_RELAXED);
 }
+NEO__COLD_BEGIN
 static uint64_t neo__entry_key(const neo__state_entry *entry) {
     const neo_tensor *whole = &entry->whole;
     return neo__digest_key(entry->name, whole->dtype, whole->ndim, whole->shape);
 }
+NEO__COLD_END
 static uint64_t neo__slab_digest(neo_ctx *ctx, const neo__state_entry *entry, const neo__slab *slab) {
     neo__digest_job job;
     job.slab = slab;
@@ -16361,6 +16407,7 @@ static uint64_t neo__slab_digest(neo_ctx *ctx, const neo__state_entry *entry, co
     neo_parallel_for(ctx, job.tasks, neo__digest_task, &job);
     return job.sum;
 }
+NEO__COLD_BEGIN
 /* The sum over the elements of an entry. Memory of a device that cannot be read counts as nothing. */
 static uint64_t neo__entry_digest(const neo_state *state, const neo__state_entry *entry) {
     const neo__slab *slab = &entry->slab;
@@ -16384,6 +16431,7 @@ NEO_API uint64_t neo_state_digest(const neo_state *state) {
     }
     return neo__mix64(parts + neo__mix64(keys));
 }
+NEO__COLD_END
 /* ------------------------------------------------------------------------------------------------
    >>impl-group
 
