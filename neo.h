@@ -1924,6 +1924,18 @@ NEO_API neo_status neo_report_write(const neo_report *report, const char *path);
 #define NEO__COLD_BEGIN
 #define NEO__COLD_END
 #endif
+/* Between: gcc leaves out passes that take a fifth of the compile time, and speed up kernels that
+   branch and copy, and nothing else. */
+#if defined(NEO__COLD) && !defined(__clang__)
+#define NEO__LEAN_BEGIN                                                                            \
+    _Pragma("GCC push_options")                                                                    \
+    _Pragma("GCC optimize(\"no-thread-jumps\", \"no-tree-dominator-opts\", \"no-tree-pta\")")       \
+    _Pragma("GCC optimize(\"no-tree-vectorize\", \"no-tree-slp-vectorize\", \"ira-region=one\")")
+#define NEO__LEAN_END _Pragma("GCC pop_options")
+#else
+#define NEO__LEAN_BEGIN
+#define NEO__LEAN_END
+#endif
 
 /* One rounding mode for all of neo: to nearest even, denormals kept. Entry points and workers set it and put
    the caller's back. */
@@ -2843,20 +2855,9 @@ struct neo_device {
 #pragma GCC optimize("no-tree-vrp", "no-tree-pre", "no-code-hoisting", "no-gcse")
 #pragma GCC optimize("no-schedule-insns2", "no-rerun-cse-after-loop", "no-dse", "no-tree-bit-ccp")
 #pragma GCC optimize("no-ipa-cp", "no-ipa-sra", "no-ipa-icf", "no-reorder-blocks-and-partition")
-/* Others do for kernels, which are compiled between NEO__FULL_BEGIN and NEO__FULL_END. */
-#pragma GCC optimize("no-thread-jumps", "no-tree-dominator-opts", "no-tree-pta", "ira-region=one")
-#pragma GCC optimize("no-tree-vectorize", "no-tree-slp-vectorize")
-#define NEO__FULL_BEGIN                                                                            \
-    _Pragma("GCC push_options")                                                                    \
-    _Pragma("GCC optimize(\"thread-jumps\", \"tree-dominator-opts\", \"tree-pta\")")                \
-    _Pragma("GCC optimize(\"ira-region=mixed\", \"tree-vectorize\", \"tree-slp-vectorize\")")
-#define NEO__FULL_END _Pragma("GCC pop_options")
 #endif
 #endif
-#ifndef NEO__FULL_BEGIN
-#define NEO__FULL_BEGIN
-#define NEO__FULL_END
-#endif
+NEO__LEAN_BEGIN
 
 #ifdef __cplusplus
 extern "C" {
@@ -4122,10 +4123,11 @@ NEO__COLD_END
 #define NEO__SPARE_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"O1\")")
 #define NEO__SPARE_END _Pragma("GCC pop_options")
 #else
-#define NEO__SPARE_BEGIN NEO__FULL_BEGIN
-#define NEO__SPARE_END NEO__FULL_END
+#define NEO__SPARE_BEGIN
+#define NEO__SPARE_END
 #endif
 
+NEO__LEAN_END
 #define NEO__PASS NEO__PASS_SCALAR
 NEO__SPARE_BEGIN
 #include NEO_HEADER
@@ -4139,9 +4141,7 @@ NEO__SPARE_END
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,f16c")
 #endif
-NEO__FULL_BEGIN
 #include NEO_HEADER
-NEO__FULL_END
 #if defined(__clang__)
 #pragma clang attribute pop
 #else
@@ -4159,9 +4159,7 @@ NEO__FULL_END
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #endif
-NEO__FULL_BEGIN
 #include NEO_HEADER
-NEO__FULL_END
 #if defined(__clang__)
 #pragma clang attribute pop
 #else
@@ -4171,11 +4169,10 @@ NEO__FULL_END
 #undef NEO__PASS
 #elif defined(NEO__ARM)
 #define NEO__PASS NEO__PASS_NEON
-NEO__FULL_BEGIN
 #include NEO_HEADER
-NEO__FULL_END
 #undef NEO__PASS
 #endif
+NEO__LEAN_BEGIN
 
 #define NEO__BIND(isa)                                                                             \
     do {                                                                                           \
@@ -11339,6 +11336,7 @@ static neo_status neo__bags_device_step(neo_bags *b, float lr) {
     return NEO_OK;
 }
 NEO__COLD_END
+NEO__LEAN_END
 /* ------------------------------------------------------------------------------------------------
    >>impl-schema
 
@@ -13039,6 +13037,7 @@ static neo_status neo__block_parse_text(const neo_schema *s, const neo__parse_op
     }
     return fit_status;
 }
+NEO__LEAN_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-source
 
@@ -20076,6 +20075,7 @@ NEO_API neo_status neo_report_write(const neo_report *r, const char *path) {
     return status;
 }
 NEO__COLD_END
+NEO__LEAN_END
 #ifdef __cplusplus
 }
 #endif
@@ -20623,6 +20623,7 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(vcos)(NEO__VF x) {
     return c;
 }
 
+NEO__LEAN_BEGIN
 /* ---- >>kernels-vec ----
    A kernel's body is a macro over the way to load and store: NEO__LOOP runs it on whole vectors,
    then once on the masked rest; scalars have no rest. NEO__LONG_LOOP is for bodies next to which
@@ -21474,6 +21475,7 @@ static const neo__tensor_kernels NEO__FN(tensor_kernels) = {
     NEO__FN(f32_from_bf16s), NEO__FN(random_uniform), NEO__FN(random_normal),
 };
 #endif
+NEO__LEAN_END
 
 #if NEO__PASS != NEO__PASS_WARP
 /* ---- >>kernels-gemm ----
