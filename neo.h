@@ -1924,17 +1924,21 @@ NEO_API neo_status neo_report_write(const neo_report *report, const char *path);
 #define NEO__COLD_BEGIN
 #define NEO__COLD_END
 #endif
-/* Between: gcc leaves out passes that take a fifth of the compile time, and speed up kernels that
-   branch and copy, and nothing else. */
-#if defined(NEO__COLD) && !defined(__clang__)
+/* Between: gcc leaves out passes that take a fifth of the compile time, and speed up kernels and
+   parsers that branch and copy, and nothing else. NEO__HOST_BEGIN: code that hands work to kernels. */
+#if defined(NEO__COLD) && !defined(__clang__) && !defined(__OPTIMIZE_SIZE__)
 #define NEO__LEAN_BEGIN                                                                            \
     _Pragma("GCC push_options")                                                                    \
     _Pragma("GCC optimize(\"no-thread-jumps\", \"no-tree-dominator-opts\", \"no-tree-pta\")")       \
     _Pragma("GCC optimize(\"no-tree-vectorize\", \"no-tree-slp-vectorize\", \"ira-region=one\")")
 #define NEO__LEAN_END _Pragma("GCC pop_options")
+#define NEO__HOST_BEGIN NEO__LEAN_BEGIN _Pragma("GCC optimize(\"O1\")")
+#define NEO__HOST_END NEO__LEAN_END
 #else
 #define NEO__LEAN_BEGIN
 #define NEO__LEAN_END
+#define NEO__HOST_BEGIN
+#define NEO__HOST_END
 #endif
 
 /* One rounding mode for all of neo: to nearest even, denormals kept. Entry points and workers set it and put
@@ -2857,7 +2861,7 @@ struct neo_device {
 #pragma GCC optimize("no-ipa-cp", "no-ipa-sra", "no-ipa-icf", "no-reorder-blocks-and-partition")
 #endif
 #endif
-NEO__LEAN_BEGIN
+NEO__HOST_BEGIN
 
 #ifdef __cplusplus
 extern "C" {
@@ -4127,7 +4131,7 @@ NEO__COLD_END
 #define NEO__SPARE_END
 #endif
 
-NEO__LEAN_END
+NEO__HOST_END
 #define NEO__PASS NEO__PASS_SCALAR
 NEO__SPARE_BEGIN
 #include NEO_HEADER
@@ -4172,7 +4176,7 @@ NEO__SPARE_END
 #include NEO_HEADER
 #undef NEO__PASS
 #endif
-NEO__LEAN_BEGIN
+NEO__HOST_BEGIN
 
 #define NEO__BIND(isa)                                                                             \
     do {                                                                                           \
@@ -11336,7 +11340,7 @@ static neo_status neo__bags_device_step(neo_bags *b, float lr) {
     return NEO_OK;
 }
 NEO__COLD_END
-NEO__LEAN_END
+NEO__HOST_END
 /* ------------------------------------------------------------------------------------------------
    >>impl-schema
 
@@ -13037,7 +13041,7 @@ static neo_status neo__block_parse_text(const neo_schema *s, const neo__parse_op
     }
     return fit_status;
 }
-NEO__LEAN_BEGIN
+NEO__HOST_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-source
 
@@ -20075,7 +20079,7 @@ NEO_API neo_status neo_report_write(const neo_report *r, const char *path) {
     return status;
 }
 NEO__COLD_END
-NEO__LEAN_END
+NEO__HOST_END
 #ifdef __cplusplus
 }
 #endif
