@@ -22860,6 +22860,12 @@ NEO__KERNEL_FAR void NEO__FN(bag_merge_8_or_less)(const neo__bag_update *u, int6
     if (col < u->dim) NEO__FN(bag_merge_rest)(u, i, end, col, to);
 }
 
+/* All columns from col = 0 on. */
+NEO__KERNEL_FAR void NEO__FN(bag_merge_row)(const neo__bag_update *u, int64_t i, int64_t end, int64_t col,
+                                            float *to) {
+    for (; col < u->dim; col += 8 * NEO__W) NEO__FN(bag_merge_8_or_less)(u, i, end, col, to + col);
+}
+
 /* Records [i, end) of one row that lie in several leaves. */
 NEO__KERNEL_FAR void NEO__FN(bag_merge_leaves)(const neo__bag_update *u, int64_t i,
                                                     int64_t end, float *g) {
@@ -22925,10 +22931,24 @@ NEO__KERNEL_INLINE int NEO__FN(bag_one_leaf)(const neo__bag_update *u, int64_t a
     int leaf = neo__leaf_of(u->leaf, u->leaf_count, (int64_t)(u->records[at] & mask));
     return (int64_t)(u->records[end - 1] & mask) < u->leaf[leaf + 1];
 }
+/* Rows of 16 and 64 floats are merged in place, others by a function. */
+#if NEO__PASS == NEO__PASS_AVX512
+#define NEO__MERGE_16 NEO__FN(bag_merge_in_1)
+#define NEO__MERGE_64 NEO__FN(bag_merge_in_4)
+#elif NEO__PASS == NEO__PASS_AVX2
+#define NEO__MERGE_16 NEO__FN(bag_merge_in_2)
+#define NEO__MERGE_64 NEO__FN(bag_merge_in_8)
+#else
+#define NEO__MERGE_16 NEO__FN(bag_merge_in_4)
+#define NEO__MERGE_64 NEO__FN(bag_merge_row)
+#endif
+typedef void (*NEO__FN(bag_merge))(const neo__bag_update *u, int64_t i, int64_t end, int64_t col,
+                                   float *to);
 /* Merge the next rows, `most` at most: where their records begin to first, their gradients to g. Returns how
-   many. chunks: a row is this many vectors, or 0: any length. */
+   many. dim: 16, 64, or 0: by `merge`. */
 NEO__KERNEL_INLINE int64_t NEO__FN(bag_merge_group)(const neo__bag_update *u, NEO__FN(bag_walk) * k,
-                                             int64_t most, int64_t *first, float *g, int chunks) {
+                                             int64_t most, int64_t *first, float *g, int dim,
+                                             NEO__FN(bag_merge) merge) {
     int64_t n = 0;
     for (; n < most && k->at < u->count; n++, g += u->dim) {
         uint64_t key = u->records[k->at] >> u->low_bits;
@@ -22938,13 +22958,9 @@ NEO__KERNEL_INLINE int64_t NEO__FN(bag_merge_group)(const neo__bag_update *u, NE
         first[n] = at;
         k->at = end;
         if (!NEO__FN(bag_one_leaf)(u, at, end)) NEO__FN(bag_merge_leaves)(u, at, end, g);
-        else if (chunks == 8) NEO__FN(bag_merge_in_8)(u, at, end, 0, g);
-        else if (chunks == 4) NEO__FN(bag_merge_in_4)(u, at, end, 0, g);
-        else if (chunks == 2) NEO__FN(bag_merge_in_2)(u, at, end, 0, g);
-        else if (chunks == 1) NEO__FN(bag_merge_in_1)(u, at, end, 0, g);
-        else
-            for (int64_t col = 0; col < u->dim; col += 8 * NEO__W)
-                NEO__FN(bag_merge_8_or_less)(u, at, end, col, g + col);
+        else if (dim == 16) NEO__MERGE_16(u, at, end, 0, g);
+        else if (dim == 64) NEO__MERGE_64(u, at, end, 0, g);
+        else merge(u, at, end, 0, g);
     }
     return n;
 }
@@ -22997,12 +23013,12 @@ NEO__KERNEL_FAR void NEO__FN(bag_keep_group)(const neo__bag_update *u, const int
         for (int64_t c = 0; c < u->dim; c++) to[c] = at & 1 ? g[c] : to[c] + g[c];
     }
 }
-NEO__KERNEL_INLINE void NEO__FN(bag_update_as)(const neo__bag_update *u, int chunks) {
+NEO__KERNEL_INLINE void NEO__FN(bag_update_as)(const neo__bag_update *u, int dim, NEO__FN(bag_merge) merge) {
     int64_t row[NEO__BAG_GROUP], most = neo__bag_group(u->dim);
     NEO__FN(bag_walk) walk = {0, 0, 0, 0, 0, ~(uint64_t)0};
     walk.ahead = 2 * NEO__FN(bag_ahead)(u->dim);
     for (int64_t count = 1; count > 0;) {
-        count = NEO__FN(bag_merge_group)(u, &walk, most, row, u->scratch, chunks);
+        count = NEO__FN(bag_merge_group)(u, &walk, most, row, u->scratch, dim, merge);
         if (u->keep_at) {
             NEO__FN(bag_keep_group)(u, row, count, u->scratch);
             continue;
@@ -23012,16 +23028,23 @@ NEO__KERNEL_INLINE void NEO__FN(bag_update_as)(const neo__bag_update *u, int chu
     }
 }
 NEO__KERNEL void NEO__FN(bag_update)(const neo__bag_update *u) {
+    NEO__FN(bag_merge) merge = NEO__FN(bag_merge_row);
 #if NEO__PASS != NEO__PASS_SCALAR
     switch (u->dim) {
-    case 8 * NEO__W: NEO__FN(bag_update_as)(u, 8); return;
-    case 4 * NEO__W: NEO__FN(bag_update_as)(u, 4); return;
-    case 2 * NEO__W: NEO__FN(bag_update_as)(u, 2); return;
-    case NEO__W: NEO__FN(bag_update_as)(u, 1); return;
+    case 16: NEO__FN(bag_update_as)(u, 16, NULL); return;
+    case 64: NEO__FN(bag_update_as)(u, 64, NULL); return;
+#if NEO__PASS == NEO__PASS_AVX512
+    case 32: merge = NEO__FN(bag_merge_2); break;
+    case 128: merge = NEO__FN(bag_merge_8); break;
+#elif NEO__PASS == NEO__PASS_AVX2
+    case 32: merge = NEO__FN(bag_merge_4); break;
+#else
+    case 32: merge = NEO__FN(bag_merge_8); break;
+#endif
     default: break;
     }
 #endif
-    NEO__FN(bag_update_as)(u, 0);
+    NEO__FN(bag_update_as)(u, 0, merge);
 }
 
 static const neo__bag_kernels NEO__FN(bag_kernels) = {
@@ -23055,6 +23078,8 @@ static const neo__bag_kernels NEO__FN(bag_kernels) = {
 #undef NEO__LOAD_F16
 #undef NEO__BAG_SUM_ROWS
 #undef NEO__BAG_MERGE
+#undef NEO__MERGE_16
+#undef NEO__MERGE_64
 
 #undef NEO__ADD
 #undef NEO__ADD1
