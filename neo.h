@@ -20135,6 +20135,13 @@ NEO__HOST_END
 #else
 #define NEO__FN(name) neo__##name##_neon
 #endif
+/* AVX-512 takes from the AVX2 pass what its vectors make no faster in the whole: what is done once
+   per sample or row of a batch, once per run, or seldom. */
+#if NEO__PASS == NEO__PASS_AVX512
+#define NEO__FN8(name) neo__##name##_avx2
+#else
+#define NEO__FN8(name) NEO__FN(name)
+#endif
 
 #if NEO__PASS == NEO__PASS_WARP
 #define NEO__KERNEL NEO__UNUSED static __device__
@@ -20817,6 +20824,7 @@ NEO__KERNEL_INLINE int64_t NEO__FN(pad16)(float *t, int64_t n) {
     return groups;
 }
 #endif
+#if NEO__PASS != NEO__PASS_AVX512
 NEO__KERNEL float NEO__FN(vec_block_abs)(const float *x, int64_t n) {
     float t[NEO__KEEP_ROOM];
     NEO__KEEP_BEGIN(t);
@@ -20931,6 +20939,7 @@ NEO__KERNEL float NEO__FN(vec_mse_row)(const float *x, const float *y, float g, 
     }
     return sum;
 }
+#endif
 NEO__KERNEL float NEO__FN(vec_softmax_row)(const float *x, float *max, float *e, int64_t count) {
     float most = x[0], sum = 0.0f, t[NEO__KEEP_ROOM], lane[NEO__W];
     int64_t head = count - count % NEO__W;
@@ -21141,6 +21150,7 @@ NEO__KERNEL void NEO__FN(vec_adam)(const neo__step *s, float *w, const float *g,
     NEO__LOOP(NEO__BODY);
 #undef NEO__BODY
 }
+#if NEO__PASS != NEO__PASS_AVX512
 NEO__KERNEL void NEO__FN(vec_lamb_moments)(const neo__step *s, const float *g, float *m, float *v,
                                       int64_t n) {
     NEO__VF clip = NEO__SET(s->clip);
@@ -21177,17 +21187,18 @@ NEO__KERNEL void NEO__FN(vec_lamb_move)(const neo__step *s, float *w, const floa
     NEO__LOOP(NEO__BODY);
 #undef NEO__BODY
 }
+#endif
 
 #if NEO__PASS != NEO__PASS_WARP
 static const neo__vec_kernels NEO__FN(vec_kernels) = {
     NEO__FN(vec_add),
     NEO__FN(vec_act_forward),
     NEO__FN(vec_act_backward),
-    NEO__FN(vec_find_outside),
-    NEO__FN(vec_bce_logits),
-    NEO__FN(vec_bce),
-    NEO__FN(vec_mse),
-    NEO__FN(vec_mse_row),
+    NEO__FN8(vec_find_outside),
+    NEO__FN8(vec_bce_logits),
+    NEO__FN8(vec_bce),
+    NEO__FN8(vec_mse),
+    NEO__FN8(vec_mse_row),
     NEO__FN(vec_softmax_row),
     NEO__FN(vec_softmax_grad),
     NEO__FN(vec_norm_forward),
@@ -21196,15 +21207,15 @@ static const neo__vec_kernels NEO__FN(vec_kernels) = {
     NEO__FN(vec_softmax_tile),
     NEO__FN(vec_softmax_end),
     NEO__FN(vec_softmax_tile_grad),
-    NEO__FN(vec_block_abs),
-    NEO__FN(vec_block_square),
-    NEO__FN(vec_block_max),
+    NEO__FN8(vec_block_abs),
+    NEO__FN8(vec_block_square),
+    NEO__FN8(vec_block_max),
     NEO__FN(vec_sgd),
     NEO__FN(vec_adagrad),
     NEO__FN(vec_adam),
-    NEO__FN(vec_lamb_moments),
-    NEO__FN(vec_lamb_square),
-    NEO__FN(vec_lamb_move),
+    NEO__FN8(vec_lamb_moments),
+    NEO__FN8(vec_lamb_square),
+    NEO__FN8(vec_lamb_move),
 };
 #endif
 #undef NEO__KEEP
@@ -21416,7 +21427,7 @@ NEO__KERNEL_INLINE int NEO__FN(philox_fits)(uint64_t block, int64_t left) {
 }
 #endif
 
-#if NEO__PASS != NEO__PASS_WARP
+#if NEO__PASS != NEO__PASS_WARP && NEO__PASS != NEO__PASS_AVX512
 NEO__KERNEL void NEO__FN(random_uniform)(float *y, int64_t blocks, const neo__random_key *key,
                                     uint64_t first, float a, float scale, float top) {
     for (int64_t i = 0; i < blocks;) {
@@ -21452,7 +21463,7 @@ NEO__KERNEL_INLINE void NEO__FN(box_muller)(NEO__VI wr, NEO__VI wa, NEO__VF *z0,
     *z0 = NEO__MUL(r, cosine);
     *z1 = NEO__MUL(r, sine);
 }
-#if NEO__PASS != NEO__PASS_WARP
+#if NEO__PASS != NEO__PASS_WARP && NEO__PASS != NEO__PASS_AVX512
 NEO__KERNEL void NEO__FN(random_normal)(float *y, int64_t blocks, const neo__random_key *key,
                                    uint64_t first, float a, float scale) {
     for (int64_t i = 0; i < blocks;) {
@@ -21473,10 +21484,12 @@ NEO__KERNEL void NEO__FN(random_normal)(float *y, int64_t blocks, const neo__ran
         i += NEO__W;
     }
 }
+#endif
 
+#if NEO__PASS != NEO__PASS_WARP
 static const neo__tensor_kernels NEO__FN(tensor_kernels) = {
     NEO__FN(f16_from_f32s),  NEO__FN(f32_from_f16s),  NEO__FN(bf16_from_f32s),
-    NEO__FN(f32_from_bf16s), NEO__FN(random_uniform), NEO__FN(random_normal),
+    NEO__FN(f32_from_bf16s), NEO__FN8(random_uniform), NEO__FN8(random_normal),
 };
 #endif
 NEO__LEAN_END
@@ -22387,6 +22400,7 @@ NEO__KERNEL_FAR int64_t NEO__FN(bag_sum_rows)(const neo__bag_lookup *a, int64_t 
     }
     return next;
 }
+#if NEO__PASS != NEO__PASS_AVX512
 NEO__KERNEL void NEO__FN(bag_pool_careful)(const neo__bag_lookup *a) {
     enum { WIDTH = NEO__CAREFUL_WIDTH };
     float sum[NEO__PART_DEPTH * WIDTH];
@@ -22415,6 +22429,7 @@ NEO__KERNEL void NEO__FN(bag_pool_careful)(const neo__bag_lookup *a) {
         }
     }
 }
+#endif
 
 /* ---- the lookup of ids that are all inside, in one bucket ---- */
 
@@ -22504,6 +22519,7 @@ NEO__KERNEL void NEO__FN(bag_pool)(const neo__bag_lookup *a) {
 }
 
 /* ---- NEO_POOL_NONE, gradients of per-id weights, packing of gradients ---- */
+#if NEO__PASS != NEO__PASS_AVX512
 NEO__KERNEL void NEO__FN(bag_copy)(const neo__bag_lookup *a) {
     int64_t dim = a->dim, ahead = NEO__FN(bag_ahead)(dim), end = a->offsets[a->bags];
     float *to = a->out;
@@ -22519,6 +22535,7 @@ NEO__KERNEL void NEO__FN(bag_copy)(const neo__bag_lookup *a) {
         }
     }
 }
+#endif
 #endif
 
 /* sum + the sum of x[i] y[i]: products rounded, blocks of 16 by the fixed tree, blocks in order. */
@@ -22568,6 +22585,7 @@ NEO__KERNEL_INLINE float NEO__FN(row_mean)(NEO__FN(row_sums) * s, const float *g
 }
 
 #if NEO__PASS != NEO__PASS_WARP
+#if NEO__PASS != NEO__PASS_AVX512
 /* A row of a lookup . d. */
 NEO__KERNEL_FAR float NEO__FN(bag_dot)(const neo__bag_lookup *a, int64_t id, const float *d) {
     enum { WIDTH = 256 };
@@ -22594,6 +22612,7 @@ NEO__KERNEL void NEO__FN(bag_weight_grad)(const neo__bag_lookup *a, float *dweig
         }
     }
 }
+#endif
 
 NEO__KERNEL void NEO__FN(bag_pack)(float *to, int64_t to_stride, const float *from, int64_t from_stride,
                               int64_t bags, int64_t dim, const int64_t *offsets) {
@@ -22757,6 +22776,7 @@ NEO__KERNEL_FAR void NEO__FN(bag_step)(const neo__bag_update *k, int64_t row, fl
     NEO__SYNC();
     if (!k->weight) NEO__FN(rows_encode)(k->store, row, w, word);
 }
+#if NEO__PASS != NEO__PASS_AVX512
 /* Rows of a cut table. To ask for sums, the step is taken on a copy of the row. */
 NEO__KERNEL void NEO__FN(bag_update_cut)(const neo__bag_update *k, const neo__bag_cut *cut) {
     int64_t n = k->dim;
@@ -22783,6 +22803,7 @@ NEO__KERNEL void NEO__FN(bag_update_cut)(const neo__bag_update *k, const neo__ba
         NEO__FN(rows_encode)(k->store, row, to[0], word);
     }
 }
+#endif
 
 #if NEO__PASS != NEO__PASS_WARP
 /* ---- merging ---- */
@@ -23048,9 +23069,9 @@ NEO__KERNEL void NEO__FN(bag_update)(const neo__bag_update *u) {
 }
 
 static const neo__bag_kernels NEO__FN(bag_kernels) = {
-    NEO__FN(bag_pool),        NEO__FN(bag_pool_careful), NEO__FN(bag_copy),
-    NEO__FN(bag_weight_grad), NEO__FN(bag_pack),         NEO__FN(bag_update),
-    NEO__FN(bag_update_cut),  NEO__FN(row_blocks),       NEO__FN(rows_decode),
+    NEO__FN(bag_pool),        NEO__FN8(bag_pool_careful), NEO__FN8(bag_copy),
+    NEO__FN8(bag_weight_grad), NEO__FN(bag_pack),         NEO__FN(bag_update),
+    NEO__FN8(bag_update_cut),  NEO__FN(row_blocks),       NEO__FN(rows_decode),
     NEO__FN(rows_encode),
 };
 #endif
@@ -23096,6 +23117,7 @@ static const neo__bag_kernels NEO__FN(bag_kernels) = {
 #undef NEO__FMA
 #undef NEO__FMA1
 #undef NEO__FN
+#undef NEO__FN8
 #undef NEO__FNMA
 #undef NEO__GT
 #undef NEO__GTI
