@@ -1932,7 +1932,9 @@ NEO_API neo_status neo_report_write(const neo_report *report, const char *path);
     _Pragma("GCC optimize(\"no-thread-jumps\", \"no-tree-dominator-opts\", \"no-tree-pta\")")       \
     _Pragma("GCC optimize(\"no-tree-vectorize\", \"no-tree-slp-vectorize\", \"ira-region=one\")")
 #define NEO__LEAN_END _Pragma("GCC pop_options")
-#define NEO__HOST_BEGIN NEO__LEAN_BEGIN _Pragma("GCC optimize(\"O1\")")
+#define NEO__HOST_BEGIN                                                                            \
+    NEO__LEAN_BEGIN _Pragma("GCC optimize(\"O1\", \"no-ipa-pure-const\", \"no-ipa-modref\")")       \
+    _Pragma("GCC optimize(\"no-tree-reassoc\", \"no-tree-sink\", \"no-cprop-registers\")")
 #define NEO__HOST_END NEO__LEAN_END
 #else
 #define NEO__LEAN_BEGIN
@@ -4124,7 +4126,7 @@ NEO__COLD_END
     _Pragma("clang attribute push(__attribute__((minsize)), apply_to = function)")
 #define NEO__SPARE_END _Pragma("clang attribute pop")
 #elif defined(NEO__COLD) && (defined(NEO__X86) || defined(NEO__ARM))
-#define NEO__SPARE_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"O1\")")
+#define NEO__SPARE_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"Og\")")
 #define NEO__SPARE_END _Pragma("GCC pop_options")
 #else
 #define NEO__SPARE_BEGIN
