@@ -21729,7 +21729,7 @@ NEO__KERNEL_INLINE void NEO__FN(transpose4)(const float *const *row, int64_t k, 
 }
 
 /* to[k * ld + i] = row[i][k] for i < lanes <= NEO__W, k < rows; all NEO__W rows are read. */
-NEO__KERNEL_INLINE void NEO__FN(transpose)(float *to, int64_t ld, int64_t lanes, const float *const *row,
+NEO__KERNEL_FAR void NEO__FN(transpose)(float *to, int64_t ld, int64_t lanes, const float *const *row,
                                     int64_t rows) {
     int64_t k = 0;
     for (; k + 4 <= rows; k += 4, to += 4 * ld) {
