@@ -1938,6 +1938,24 @@ NEO_API neo_status neo_report_write(const neo_report *report, const char *path);
 #define NEO__COLD_BEGIN
 #define NEO__COLD_END
 #endif
+/* Between: gcc leaves out passes that take a fifth of the compile time, and speed up kernels and
+   parsers that branch and copy, and nothing else. NEO__HOST_BEGIN: code that hands work to kernels. */
+#if defined(NEO__COLD) && !defined(__clang__) && !defined(__OPTIMIZE_SIZE__)
+#define NEO__LEAN_BEGIN                                                                            \
+    _Pragma("GCC push_options")                                                                    \
+    _Pragma("GCC optimize(\"no-thread-jumps\", \"no-tree-dominator-opts\", \"no-tree-pta\")")       \
+    _Pragma("GCC optimize(\"no-tree-vectorize\", \"no-tree-slp-vectorize\", \"ira-region=one\")")
+#define NEO__LEAN_END _Pragma("GCC pop_options")
+#define NEO__HOST_BEGIN                                                                            \
+    NEO__LEAN_BEGIN _Pragma("GCC optimize(\"O1\", \"no-ipa-pure-const\", \"no-ipa-modref\")")       \
+    _Pragma("GCC optimize(\"no-tree-reassoc\", \"no-tree-sink\", \"no-cprop-registers\")")
+#define NEO__HOST_END NEO__LEAN_END
+#else
+#define NEO__LEAN_BEGIN
+#define NEO__LEAN_END
+#define NEO__HOST_BEGIN
+#define NEO__HOST_END
+#endif
 
 /* One rounding mode for all of neo: to nearest even, denormals kept. Entry points and workers set it and put
    the caller's back. */
@@ -2951,12 +2969,13 @@ struct neo_device {
 #pragma GCC push_options
 #pragma GCC optimize("fp-contract=off")
 #if defined(NEO__COLD)
-/* Passes that take a seventh of the compile time and make nothing here faster. */
+/* Passes that take a quarter of the compile time and make nothing here faster. */
 #pragma GCC optimize("no-tree-vrp", "no-tree-pre", "no-code-hoisting", "no-gcse")
-#pragma GCC optimize("no-schedule-insns2")
+#pragma GCC optimize("no-schedule-insns2", "no-rerun-cse-after-loop", "no-dse", "no-tree-bit-ccp")
 #pragma GCC optimize("no-ipa-cp", "no-ipa-sra", "no-ipa-icf", "no-reorder-blocks-and-partition")
 #endif
 #endif
+NEO__HOST_BEGIN
 
 #ifdef __cplusplus
 extern "C" {
@@ -4288,13 +4307,14 @@ NEO__COLD_END
     _Pragma("clang attribute push(__attribute__((minsize)), apply_to = function)")
 #define NEO__SPARE_END _Pragma("clang attribute pop")
 #elif defined(NEO__COLD) && (defined(NEO__X86) || defined(NEO__ARM))
-#define NEO__SPARE_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"O1\")")
+#define NEO__SPARE_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"Og\")")
 #define NEO__SPARE_END _Pragma("GCC pop_options")
 #else
 #define NEO__SPARE_BEGIN
 #define NEO__SPARE_END
 #endif
 
+NEO__HOST_END
 #define NEO__PASS NEO__PASS_SCALAR
 NEO__SPARE_BEGIN
 #include NEO_HEADER
@@ -4339,6 +4359,7 @@ NEO__SPARE_END
 #include NEO_HEADER
 #undef NEO__PASS
 #endif
+NEO__HOST_BEGIN
 
 #define NEO__BIND(isa)                                                                             \
     do {                                                                                           \
@@ -5159,6 +5180,7 @@ NEO_API void neo_exact_add(neo_exact *sum, float x) {
     sum->word[t.at + 1] += t.high;
 }
 
+NEO__COLD_BEGIN
 NEO_API void neo_exact_merge(neo_exact *sum, const neo_exact *other) {
     neo_exact o = *other;
     if (o.terms >= NEO__EXACT_TERMS) neo_exact_normalize(&o);
@@ -5208,6 +5230,7 @@ NEO_API double neo_exact_value(const neo_exact *sum) {
     uint64_t code = ((exponent - 1) << 52) + mantissa;
     return neo__f64_bits(code | (uint64_t)negative << 63);
 }
+NEO__COLD_END
 /* ------------------------------------------------------------------------------------------------
    >>impl-gemm
 
@@ -7132,6 +7155,7 @@ static void neo__embedding_grad_task(void *arg, int64_t index, int worker) {
         else memcpy(to, sums, (size_t)cols * sizeof *to);
     }
 }
+NEO__COLD_BEGIN
 /* Cut the table so that every task's sums fit its scratch and there are enough tasks. */
 static void neo__embedding_cut(neo__embedding_job *j) {
     const int64_t depth = neo__tree_depth(j->leaves.count),
@@ -7146,6 +7170,7 @@ static void neo__embedding_cut(neo__embedding_job *j) {
     NEO_ASSERT(j->in_place || j->area * depth * (int64_t)sizeof(float) <= NEO__WORKER_SCRATCH_BYTES);
     j->tasks = (j->rows + j->task_rows - 1) / j->task_rows * j->col_tasks;
 }
+NEO__COLD_END
 
 static neo_status neo__embedding_bad(const neo__embedding_job *j, const char *fn, int64_t position,
                                      int64_t id) {
@@ -7179,6 +7204,7 @@ static neo_status neo__embedding_begin(neo__embedding_job *j, neo_ctx *ctx, cons
     }
     return NEO_OK;
 }
+NEO__COLD_BEGIN
 /* An id that a device has found outside the table. */
 typedef struct neo__embedding_look {
     neo__embedding_job job;
@@ -7249,6 +7275,7 @@ NEO_API neo_status neo_embedding_backward(neo_ctx *ctx, const neo_leaves *leaves
     neo_parallel_for(ctx, j.tasks, neo__embedding_grad_task, &j);
     return NEO_OK;
 }
+NEO__COLD_END
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-attention
@@ -7622,6 +7649,7 @@ static void neo__loss_task(void *arg, int64_t i, int worker) {
         neo_exact_add(sum, j->label ? neo__cross_entropy_row(j, row) : neo__mse_row(j, row));
 }
 
+NEO__COLD_BEGIN
 /* A tensor of `rows` f32, [B] or [B][1]. */
 static neo_status neo__check_column(const neo_ctx *ctx, const char *function, const char *name, neo_tensor t,
                                     int64_t rows) {
@@ -7636,7 +7664,6 @@ static neo_status neo__check_column(const neo_ctx *ctx, const char *function, co
                t.shape[0], rows);
     return neo__check_place(ctx, t, function, name);
 }
-NEO__COLD_BEGIN
 static neo_status neo__loss_options(neo__loss_job *j, neo_ctx *ctx, const char *function,
                                     const neo_loss_desc *desc, neo_tensor x, neo_tensor dx) {
     memset(j, 0, sizeof *j);
@@ -8276,6 +8303,7 @@ struct neo__optim_job {
     int64_t first_block, block_count, tasks;
 };
 
+NEO__COLD_BEGIN
 static void neo__optim_task(void *arg, int64_t task, int worker) {
     const neo__optim_job *j = (const neo__optim_job *)arg;
     const neo_optim *o = j->optim;
@@ -8306,6 +8334,7 @@ static void neo__optim_task(void *arg, int64_t task, int worker) {
         block += (span.count + NEO__BLOCK - 1) / NEO__BLOCK;
     }
 }
+NEO__COLD_END
 /* fn on all blocks, or on those of one parameter. */
 static void neo__optim_run(neo_optim *o, const neo__step *step, int param, neo__optim_span_fn fn) {
     neo__optim_job j;
@@ -8320,6 +8349,7 @@ static void neo__optim_run(neo_optim *o, const neo__step *step, int param, neo__
     if (j.block_count > 0) neo_parallel_for(o->ctx, j.tasks, neo__optim_task, &j);
 }
 
+NEO__COLD_BEGIN
 /* A pass on the device, over all parameters or one. lr: of each parameter, or NULL. */
 static neo_status neo__optim_on_device(neo_optim *o, neo__optim_pass pass, const neo__step *step,
                                        const float *lr, neo_exact *sums, float *most) {
@@ -8344,6 +8374,7 @@ static neo_status neo__optim_on_device(neo_optim *o, neo__optim_pass pass, const
     call.most = most;
     return o->block_count > 0 ? device->optim(device, &call) : NEO_OK;
 }
+NEO__COLD_END
 
 /* ---- the gradient's norm ---- */
 static void neo__optim_norm_span(const neo__optim_job *j, const neo__optim_span *span,
@@ -8363,6 +8394,7 @@ static void neo__optim_norm_span(const neo__optim_job *j, const neo__optim_span 
         }
     }
 }
+NEO__COLD_BEGIN
 /* Adds `count` sums over the ranks of the group; then they are normalised. */
 static neo_status neo__optim_share(neo_optim *o, neo_exact *sums, int count) {
     if (o->group.size == 1) return NEO_OK;
@@ -8372,6 +8404,7 @@ static neo_status neo__optim_share(neo_optim *o, neo_exact *sums, int count) {
     for (int i = 0; i < count; i++) neo_exact_normalize(&sums[i]);
     return NEO_OK;
 }
+NEO__COLD_END
 static neo_status neo__optim_largest(neo_optim *o, float largest, double *norm) {
     neo_ctx *ctx = o->ctx;
     uint32_t most = neo__bits_f32(largest);
@@ -8388,6 +8421,7 @@ static neo_status neo__optim_largest(neo_optim *o, float largest, double *norm) 
     *norm = (double)neo__f32_bits(most);
     return NEO_OK;
 }
+NEO__COLD_BEGIN
 static neo_status neo__optim_norm(neo_optim *o, double *norm) {
     const int largest = o->desc.clip_norm_type > FLT_MAX;
     float most = 0.0f;
@@ -8411,6 +8445,7 @@ static neo_status neo__optim_norm(neo_optim *o, double *norm) {
     if (o->desc.clip_norm_type == 2.0f) *norm = sqrt(*norm);
     return NEO_OK;
 }
+NEO__COLD_END
 
 /* ---- the step ---- */
 static void neo__optim_step_span(const neo__optim_job *j, const neo__optim_span *span,
@@ -10375,6 +10410,7 @@ static neo_status neo__bags_device_weight_grad(neo__bags_call *c, neo_tensor dou
 
 /* ---- the checks of a call ---- */
 
+NEO__COLD_BEGIN
 /* Where the bags of each feature are, and the floats that go with them. Reads no offsets. */
 static neo_status neo__bags_place_bags(const neo__bags_call *c, neo_tensor t) {
     neo_bags *b = c->b;
@@ -10447,6 +10483,7 @@ static neo_status neo__bags_check_tensor(const neo__bags_call *c, neo_tensor t, 
     if (!t.data && rows > 0) return neo__no_data(c->fn, what, t, NEO_ERR_ARG);
     return NEO_OK;
 }
+NEO__COLD_END
 
 NEO__INLINE int64_t neo__bags_count_bad(const void *ids, int is_i32, int64_t k, int64_t end,
                                         int64_t rows) {
@@ -10479,6 +10516,7 @@ static void neo__bags_check_task(void *arg, int64_t i, int worker) {
     }
 }
 
+NEO__COLD_BEGIN
 static neo_status neo__bags_bad_id(const neo__bags_call *c, int64_t feature,
                                    const neo__jagged_place *at) {
     const neo__bag_table *table = &c->b->tables[c->b->features[feature].table];
@@ -10531,12 +10569,14 @@ static neo_status neo__bags_begin(neo__bags_call *c, neo_tensor t, const char *w
     }
     return NEO_OK;
 }
+NEO__COLD_END
 
 /* ---- work by cost ---- */
 typedef struct neo__bags_cut {
     int64_t feature, bag; /* bag: within its feature */
 } neo__bags_cut;
 
+NEO__COLD_BEGIN
 /* The first bag before which at least `target` of the cost lies. */
 static neo__bags_cut neo__bags_seek(const neo__bags_call *c, int64_t target) {
     const neo_bags *b = c->b;
@@ -10616,6 +10656,7 @@ static void neo__bags_each(neo__bags_call *c, int64_t i,
         each(c, f, &a);
     }
 }
+NEO__COLD_END
 
 /* ---- forward, weight_grad ---- */
 /* Sums of one row are the same in any order of buckets. */
@@ -10635,6 +10676,7 @@ static void neo__bags_forward_task(void *arg, int64_t i, int worker) {
     (void)worker;
     neo__bags_each((neo__bags_call *)arg, i, neo__bags_forward_each);
 }
+NEO__COLD_BEGIN
 NEO_API neo_status neo_bags_forward(neo_bags *b, const neo_jagged *batch, neo_tensor out) {
     NEO__ZERO(neo__bags_call, c);
     c.b = b;
@@ -10648,6 +10690,7 @@ NEO_API neo_status neo_bags_forward(neo_bags *b, const neo_jagged *batch, neo_te
     neo_parallel_for(b->ctx, c.tasks, neo__bags_forward_task, &c);
     return NEO_OK;
 }
+NEO__COLD_END
 
 static void neo__bags_weight_grad_each(neo__bags_call *c, int64_t f, const neo__bag_lookup *a) {
     (void)f;
@@ -10657,6 +10700,7 @@ static void neo__bags_weight_grad_task(void *arg, int64_t i, int worker) {
     (void)worker;
     neo__bags_each((neo__bags_call *)arg, i, neo__bags_weight_grad_each);
 }
+NEO__COLD_BEGIN
 NEO_API neo_status neo_bags_weight_grad(neo_bags *b, const neo_jagged *batch, neo_tensor dout,
                                         float *dweights) {
     NEO__ZERO(neo__bags_call, c);
@@ -10673,6 +10717,7 @@ NEO_API neo_status neo_bags_weight_grad(neo_bags *b, const neo_jagged *batch, ne
     neo_parallel_for(b->ctx, c.tasks, neo__bags_weight_grad_task, &c);
     return NEO_OK;
 }
+NEO__COLD_END
 /* ------------------------------------------------------------------------------------------------
    >>impl-bags-backward
 
@@ -10734,6 +10779,7 @@ NEO__INLINE void neo__bags_round(const neo__bags_call *c, const neo__bag_feature
     *end = p->bags;
     if (rounds > 1) neo__bags_leaf_bags(c, p, v, begin, end);
 }
+NEO__COLD_BEGIN
 /* The round in which bag `bag` of p is. */
 static int64_t neo__bags_round_of(const neo__bags_call *c, const neo__bag_feature *p, int64_t rounds,
                                   int64_t bag) {
@@ -10877,6 +10923,7 @@ static void neo__bags_plan(neo__bags_back *k) {
             k->pack_tasks += (p->bags + NEO__BAG_PACK_BAGS - 1) / NEO__BAG_PACK_BAGS;
     }
 }
+NEO__COLD_END
 
 /* ---- gather ---- */
 
@@ -11046,6 +11093,7 @@ static void neo__bags_place_digits(neo__bag_chunk *chunk, int64_t chunks) {
         }
     }
 }
+NEO__COLD_BEGIN
 /* The passes of all shared sorts; the first count is done. */
 static void neo__bags_sort_shared(neo__bags_back *k) {
     neo_bags *b = k->call.b;
@@ -11238,6 +11286,7 @@ static void neo__bags_step_shared(neo__bags_back *k) {
     k->step_tasks = NEO__MIN(neo__bags_most_tasks(b->sizes.threads), 1 + k->step_cost / 32768);
     neo_parallel_for(b->ctx, k->step_tasks, neo__bags_step_task, k);
 }
+NEO__COLD_END
 
 /* ---- gradients that are kept ----
 
@@ -11276,11 +11325,13 @@ static int neo__bags_find_slot(neo_bags *b, int64_t table, int64_t row, int64_t 
     *at = b->slots[b->slot_of[place] - 1].at;
     return 1;
 }
+NEO__COLD_BEGIN
 static neo_status neo__bags_no_slot(neo_bags *b, const char *fn, int64_t before) {
     neo__bags_drop_slots(b, before);
     return neo_fail(NEO_ERR_CAPACITY, "%s: bags '%s': gradients of more than %" PRId64
                     " rows (max_kept_rows)", fn, b->name, b->slot_capacity);
 }
+NEO__COLD_END
 /* Slots for the rows of all sorted records. */
 static neo_status neo__bags_keep_slots(neo__bags_back *k) {
     neo_bags *b = k->call.b;
@@ -11299,6 +11350,7 @@ static neo_status neo__bags_keep_slots(neo__bags_back *k) {
     }
     return NEO_OK;
 }
+NEO__COLD_BEGIN
 /* The tables of this walk: gather, sort, and step or keep. */
 static neo_status neo__bags_walk(neo__bags_back *k) {
     neo_bags *b = k->call.b;
@@ -11312,6 +11364,7 @@ static neo_status neo__bags_walk(neo__bags_back *k) {
     neo__bags_step_shared(k);
     return NEO_OK;
 }
+NEO__COLD_END
 
 /* What is kept as records, table by table, each a row; in the order of the slots. */
 static void neo__bags_kept_records(neo__bags_back *k) {
@@ -11340,6 +11393,7 @@ static void neo__bags_kept_records(neo__bags_back *k) {
         m->count++;
     }
 }
+NEO__COLD_BEGIN
 /* The sums that each cut table can have next, block by block, to b->cuts; returns of how many tables. */
 static int32_t neo__bags_cut_blocks(neo__bags_back *k) {
     neo_bags *b = k->call.b;
@@ -11396,6 +11450,7 @@ static void neo__bags_kept_begin(neo__bags_back *kept, neo_bags *b, const char *
     kept->call.fn = fn;
     kept->lr = lr;
 }
+NEO__COLD_END
 
 /* The same calls on a device: see >>impl-bags-device. */
 static neo_status neo__bags_device_backward(neo__bags_back *k, neo_tensor dout);
@@ -11409,6 +11464,7 @@ static void neo__bags_device_grad_squares(neo_bags *b, neo_exact *sum);
 static neo_status neo__bags_device_step(neo_bags *b, float lr);
 static neo_status neo__bags_device_clear(neo_bags *b);
 
+NEO__COLD_BEGIN
 NEO_API neo_status neo_bags_backward(neo_bags *b, const neo_jagged *batch, neo_tensor dout,
                                      float lr) {
     neo__bags_back kept;
@@ -11444,7 +11500,6 @@ NEO_API neo_status neo_bags_backward(neo_bags *b, const neo_jagged *batch, neo_t
     return NEO_OK;
 }
 
-NEO__COLD_BEGIN
 static neo_status neo__bags_resolve_leaves(neo__bags_call *c, const neo_leaves *leaves) {
     if (!leaves) return NEO_OK;
     NEO__CHECK(!c->j->feature_bags, NEO_ERR_ARG, "%s: a batch with feature_bags has no leaves",
@@ -11544,6 +11599,7 @@ NEO_API void neo_bags_scale_grads(neo_bags *b, float scale) {
     for (int64_t i = 0; i < b->kept_floats; i++) b->kept_grad[i] *= scale;
     neo__fp_leave(fp);
 }
+NEO__COLD_BEGIN
 NEO_API neo_status neo_bags_step(neo_bags *b, float lr) {
     neo__bags_back k;
     const char *fn = "neo_bags_step";
@@ -12144,6 +12200,8 @@ static neo_status neo__bags_device_step(neo_bags *b, float lr) {
     neo__count_step(b->ctx, &b->steps);
     return NEO_OK;
 }
+NEO__COLD_END
+NEO__HOST_END
 /* ------------------------------------------------------------------------------------------------
    >>impl-schema
 
@@ -12515,6 +12573,7 @@ NEO__COLD_END
                             when the features differ). NEO_ERR_CORRUPT: the bytes are no such
                             block. On failure the schema is as before.
    ------------------------------------------------------------------------------------------------ */
+NEO__COLD_BEGIN
 static size_t neo__schema_save_size(const neo_schema *s) {
     size_t bytes = 16;
     if (!s->fitted) return 0;
@@ -12524,6 +12583,7 @@ static size_t neo__schema_save_size(const neo_schema *s) {
                      s->dicts[f].byte_count;
     return bytes;
 }
+NEO__COLD_END
 static char *neo__put_le(char *p, uint64_t value, int bytes) {
     for (int i = 0; i < bytes; i++) *p++ = (char)(unsigned char)(value >> (8 * i));
     return p;
@@ -12533,6 +12593,7 @@ static char *neo__put_bytes(char *p, const char *data, size_t bytes) {
     if (bytes) memcpy(p, data, bytes);
     return p + bytes;
 }
+NEO__COLD_BEGIN
 static neo_status neo__schema_save(const neo_schema *s, void *buf) {
     char *p = (char *)buf;
     NEO__CHECK(s->fitted, NEO_ERR_STATE, "the schema's dictionaries are not built yet");
@@ -12549,6 +12610,7 @@ static neo_status neo__schema_save(const neo_schema *s, void *buf) {
     NEO_ASSERT((size_t)(p - (char *)buf) == neo__schema_save_size(s));
     return NEO_OK;
 }
+NEO__COLD_END
 
 typedef struct neo__bytes_in {
     const char *p, *end;
@@ -12568,6 +12630,7 @@ static int neo__take_bytes(neo__bytes_in *in, neo__text *text) {
     in->p += bytes;
     return 1;
 }
+NEO__COLD_BEGIN
 /* Reads one dictionary into d. */
 static neo_status neo__dict_load(const neo_schema *s, int32_t f, neo__bytes_in *in, neo__dict *d) {
     static const char corrupt[] = "the saved dictionary of feature '%s' is damaged";
@@ -12596,7 +12659,6 @@ static neo_status neo__dict_load(const neo_schema *s, int32_t f, neo__bytes_in *
     }
     return NEO_OK;
 }
-NEO__COLD_BEGIN
 static int neo__dict_equal(const neo__dict *a, const neo__dict *b) {
     if (a->count != b->count || a->byte_count != b->byte_count) return 0;
     if (a->count == 0) return 1;
@@ -13840,6 +13902,7 @@ static neo_status neo__block_parse_text(const neo_schema *s, const neo__parse_op
     }
     return fit_status;
 }
+NEO__HOST_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-source
 
@@ -14429,6 +14492,7 @@ static neo_status neo__window_append(neo_reader *r, neo__window *w, neo__block *
     b->taken += n;
     return NEO_OK;
 }
+NEO__COLD_BEGIN
 /* The window is as full as it will be. */
 static void neo__window_close(neo_reader *r, neo__window *w) {
     w->end = r->place;
@@ -14437,6 +14501,7 @@ static void neo__window_close(neo_reader *r, neo__window *w) {
                                    : (w->count + r->desc.batch - 1) / r->desc.batch;
     if (w->order) neo__window_shuffle(r, w);
 }
+NEO__COLD_END
 static void neo__window_begin(neo_reader *r, neo__window *w, int64_t number) {
     w->state = NEO__WINDOW_FILLING;
     w->count = w->id_count = w->batches = w->assigned = w->done = 0;
@@ -14565,6 +14630,7 @@ static neo_status neo__gather_multi(neo_reader *r, const neo__window *w, int64_t
     }
     return NEO_OK;
 }
+NEO__COLD_BEGIN
 /* Batch k of a window: this rank's share. */
 static neo_status neo__reader_gather(neo_reader *r, const neo__window *w, int64_t k,
                                      neo__slot *slot) {
@@ -14603,6 +14669,7 @@ static neo_status neo__reader_gather(neo_reader *r, const neo__window *w, int64_
     }
     return NEO_OK;
 }
+NEO__COLD_END
 
 /* ---- the threads ---- */
 NEO__COLD_BEGIN
@@ -17187,10 +17254,12 @@ static void neo__digest_task(void *arg, int64_t task, int worker) {
     }
     __atomic_fetch_add(&job->sum, sum, __ATOMIC_RELAXED);
 }
+NEO__COLD_BEGIN
 static uint64_t neo__entry_key(const neo__state_entry *entry) {
     const neo_tensor *whole = &entry->whole;
     return neo__digest_key(entry->name, whole->dtype, whole->ndim, whole->shape);
 }
+NEO__COLD_END
 static uint64_t neo__slab_digest(neo_ctx *ctx, const neo__state_entry *entry, const neo__slab *slab) {
     neo__digest_job job;
     job.slab = slab;
@@ -17202,6 +17271,7 @@ static uint64_t neo__slab_digest(neo_ctx *ctx, const neo__state_entry *entry, co
     neo_parallel_for(ctx, job.tasks, neo__digest_task, &job);
     return job.sum;
 }
+NEO__COLD_BEGIN
 /* The sum over the elements of an entry. Memory of a device that cannot be read counts as nothing. */
 static uint64_t neo__entry_digest(const neo_state *state, const neo__state_entry *entry) {
     const neo__slab *slab = &entry->slab;
@@ -17225,6 +17295,7 @@ NEO_API uint64_t neo_state_digest(const neo_state *state) {
     }
     return neo__mix64(parts + neo__mix64(keys));
 }
+NEO__COLD_END
 /* ------------------------------------------------------------------------------------------------
    >>impl-group
 
@@ -20869,6 +20940,7 @@ NEO_API neo_status neo_report_write(const neo_report *r, const char *path) {
     return status;
 }
 NEO__COLD_END
+NEO__HOST_END
 #ifdef __cplusplus
 }
 #endif
@@ -20923,6 +20995,13 @@ NEO__COLD_END
 #define NEO__FN(name) neo__##name##_warp
 #else
 #define NEO__FN(name) neo__##name##_neon
+#endif
+/* AVX-512 takes from the AVX2 pass what its vectors make no faster in the whole: what is done once
+   per sample or row of a batch, once per run, or seldom. */
+#if NEO__PASS == NEO__PASS_AVX512
+#define NEO__FN8(name) neo__##name##_avx2
+#else
+#define NEO__FN8(name) NEO__FN(name)
 #endif
 
 #if NEO__PASS == NEO__PASS_WARP
@@ -21416,6 +21495,7 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(vcos)(NEO__VF x) {
     return c;
 }
 
+NEO__LEAN_BEGIN
 /* ---- >>kernels-vec ----
    A kernel's body is a macro over the way to load and store: NEO__LOOP runs it on whole vectors,
    then once on the masked rest; scalars have no rest. NEO__LONG_LOOP is for bodies next to which
@@ -21605,6 +21685,7 @@ NEO__KERNEL_INLINE int64_t NEO__FN(pad16)(float *t, int64_t n) {
     return groups;
 }
 #endif
+#if NEO__PASS != NEO__PASS_AVX512
 NEO__KERNEL float NEO__FN(vec_block_abs)(const float *x, int64_t n) {
     float t[NEO__KEEP_ROOM];
     NEO__KEEP_BEGIN(t);
@@ -21719,6 +21800,7 @@ NEO__KERNEL float NEO__FN(vec_mse_row)(const float *x, const float *y, float g, 
     }
     return sum;
 }
+#endif
 NEO__KERNEL float NEO__FN(vec_softmax_row)(const float *x, float *max, float *e, int64_t count) {
     float most = x[0], sum = 0.0f, t[NEO__KEEP_ROOM], lane[NEO__W];
     int64_t head = count - count % NEO__W;
@@ -21929,6 +22011,7 @@ NEO__KERNEL void NEO__FN(vec_adam)(const neo__step *s, float *w, const float *g,
     NEO__LOOP(NEO__BODY);
 #undef NEO__BODY
 }
+#if NEO__PASS != NEO__PASS_AVX512
 NEO__KERNEL void NEO__FN(vec_lamb_moments)(const neo__step *s, const float *g, float *m, float *v,
                                       int64_t n) {
     NEO__VF clip = NEO__SET(s->clip);
@@ -21965,17 +22048,18 @@ NEO__KERNEL void NEO__FN(vec_lamb_move)(const neo__step *s, float *w, const floa
     NEO__LOOP(NEO__BODY);
 #undef NEO__BODY
 }
+#endif
 
 #if NEO__PASS != NEO__PASS_WARP
 static const neo__vec_kernels NEO__FN(vec_kernels) = {
     NEO__FN(vec_add),
     NEO__FN(vec_act_forward),
     NEO__FN(vec_act_backward),
-    NEO__FN(vec_find_outside),
-    NEO__FN(vec_bce_logits),
-    NEO__FN(vec_bce),
-    NEO__FN(vec_mse),
-    NEO__FN(vec_mse_row),
+    NEO__FN8(vec_find_outside),
+    NEO__FN8(vec_bce_logits),
+    NEO__FN8(vec_bce),
+    NEO__FN8(vec_mse),
+    NEO__FN8(vec_mse_row),
     NEO__FN(vec_softmax_row),
     NEO__FN(vec_softmax_grad),
     NEO__FN(vec_norm_forward),
@@ -21984,15 +22068,15 @@ static const neo__vec_kernels NEO__FN(vec_kernels) = {
     NEO__FN(vec_softmax_tile),
     NEO__FN(vec_softmax_end),
     NEO__FN(vec_softmax_tile_grad),
-    NEO__FN(vec_block_abs),
-    NEO__FN(vec_block_square),
-    NEO__FN(vec_block_max),
+    NEO__FN8(vec_block_abs),
+    NEO__FN8(vec_block_square),
+    NEO__FN8(vec_block_max),
     NEO__FN(vec_sgd),
     NEO__FN(vec_adagrad),
     NEO__FN(vec_adam),
-    NEO__FN(vec_lamb_moments),
-    NEO__FN(vec_lamb_square),
-    NEO__FN(vec_lamb_move),
+    NEO__FN8(vec_lamb_moments),
+    NEO__FN8(vec_lamb_square),
+    NEO__FN8(vec_lamb_move),
 };
 #endif
 #undef NEO__KEEP
@@ -22204,7 +22288,7 @@ NEO__KERNEL_INLINE int NEO__FN(philox_fits)(uint64_t block, int64_t left) {
 }
 #endif
 
-#if NEO__PASS != NEO__PASS_WARP
+#if NEO__PASS != NEO__PASS_WARP && NEO__PASS != NEO__PASS_AVX512
 NEO__KERNEL void NEO__FN(random_uniform)(float *y, int64_t blocks, const neo__random_key *key,
                                     uint64_t first, float a, float scale, float top) {
     for (int64_t i = 0; i < blocks;) {
@@ -22240,7 +22324,7 @@ NEO__KERNEL_INLINE void NEO__FN(box_muller)(NEO__VI wr, NEO__VI wa, NEO__VF *z0,
     *z0 = NEO__MUL(r, cosine);
     *z1 = NEO__MUL(r, sine);
 }
-#if NEO__PASS != NEO__PASS_WARP
+#if NEO__PASS != NEO__PASS_WARP && NEO__PASS != NEO__PASS_AVX512
 NEO__KERNEL void NEO__FN(random_normal)(float *y, int64_t blocks, const neo__random_key *key,
                                    uint64_t first, float a, float scale) {
     for (int64_t i = 0; i < blocks;) {
@@ -22261,12 +22345,15 @@ NEO__KERNEL void NEO__FN(random_normal)(float *y, int64_t blocks, const neo__ran
         i += NEO__W;
     }
 }
+#endif
 
+#if NEO__PASS != NEO__PASS_WARP
 static const neo__tensor_kernels NEO__FN(tensor_kernels) = {
     NEO__FN(f16_from_f32s),  NEO__FN(f32_from_f16s),  NEO__FN(bf16_from_f32s),
-    NEO__FN(f32_from_bf16s), NEO__FN(random_uniform), NEO__FN(random_normal),
+    NEO__FN(f32_from_bf16s), NEO__FN8(random_uniform), NEO__FN8(random_normal),
 };
 #endif
+NEO__LEAN_END
 
 #if NEO__PASS != NEO__PASS_WARP
 /* ---- >>kernels-gemm ----
@@ -22501,7 +22588,7 @@ NEO__KERNEL_INLINE void NEO__FN(transpose4)(const float *const *row, int64_t k, 
 }
 
 /* to[k * ld + i] = row[i][k] for i < lanes <= NEO__W, k < rows; all NEO__W rows are read. */
-NEO__KERNEL_INLINE void NEO__FN(transpose)(float *to, int64_t ld, int64_t lanes, const float *const *row,
+NEO__KERNEL_FAR void NEO__FN(transpose)(float *to, int64_t ld, int64_t lanes, const float *const *row,
                                     int64_t rows) {
     int64_t k = 0;
     for (; k + 4 <= rows; k += 4, to += 4 * ld) {
@@ -23291,6 +23378,7 @@ NEO__KERNEL_FAR int64_t NEO__FN(bag_sum_rows)(const neo__bag_lookup *a, int64_t 
     }
     return next;
 }
+#if NEO__PASS != NEO__PASS_AVX512
 NEO__KERNEL void NEO__FN(bag_pool_careful)(const neo__bag_lookup *a) {
     enum { WIDTH = NEO__CAREFUL_WIDTH };
     float sum[NEO__PART_DEPTH * WIDTH];
@@ -23319,6 +23407,7 @@ NEO__KERNEL void NEO__FN(bag_pool_careful)(const neo__bag_lookup *a) {
         }
     }
 }
+#endif
 
 /* ---- the lookup of ids that are all inside, in one bucket ---- */
 
@@ -23408,6 +23497,7 @@ NEO__KERNEL void NEO__FN(bag_pool)(const neo__bag_lookup *a) {
 }
 
 /* ---- NEO_POOL_NONE, gradients of per-id weights, packing of gradients ---- */
+#if NEO__PASS != NEO__PASS_AVX512
 NEO__KERNEL void NEO__FN(bag_copy)(const neo__bag_lookup *a) {
     int64_t dim = a->dim, ahead = NEO__FN(bag_ahead)(dim), end = a->offsets[a->bags];
     float *to = a->out;
@@ -23423,6 +23513,7 @@ NEO__KERNEL void NEO__FN(bag_copy)(const neo__bag_lookup *a) {
         }
     }
 }
+#endif
 #endif
 
 /* sum + the sum of x[i] y[i]: products rounded, blocks of 16 by the fixed tree, blocks in order. */
@@ -23472,6 +23563,7 @@ NEO__KERNEL_INLINE float NEO__FN(row_mean)(NEO__FN(row_sums) * s, const float *g
 }
 
 #if NEO__PASS != NEO__PASS_WARP
+#if NEO__PASS != NEO__PASS_AVX512
 /* A row of a lookup . d. */
 NEO__KERNEL_FAR float NEO__FN(bag_dot)(const neo__bag_lookup *a, int64_t id, const float *d) {
     enum { WIDTH = 256 };
@@ -23498,6 +23590,7 @@ NEO__KERNEL void NEO__FN(bag_weight_grad)(const neo__bag_lookup *a, float *dweig
         }
     }
 }
+#endif
 
 NEO__KERNEL void NEO__FN(bag_pack)(float *to, int64_t to_stride, const float *from, int64_t from_stride,
                               int64_t bags, int64_t dim, const int64_t *offsets) {
@@ -23661,6 +23754,7 @@ NEO__KERNEL_FAR void NEO__FN(bag_step)(const neo__bag_update *k, int64_t row, fl
     NEO__SYNC();
     if (!k->weight) NEO__FN(rows_encode)(k->store, row, w, word);
 }
+#if NEO__PASS != NEO__PASS_AVX512
 /* Rows of a cut table. To ask for sums, the step is taken on a copy of the row. */
 NEO__KERNEL void NEO__FN(bag_update_cut)(const neo__bag_update *k, const neo__bag_cut *cut) {
     int64_t n = k->dim;
@@ -23687,6 +23781,7 @@ NEO__KERNEL void NEO__FN(bag_update_cut)(const neo__bag_update *k, const neo__ba
         NEO__FN(rows_encode)(k->store, row, to[0], word);
     }
 }
+#endif
 
 #if NEO__PASS != NEO__PASS_WARP
 /* ---- merging ---- */
@@ -23764,6 +23859,12 @@ NEO__KERNEL_FAR void NEO__FN(bag_merge_8_or_less)(const neo__bag_update *u, int6
     if (col < u->dim) NEO__FN(bag_merge_rest)(u, i, end, col, to);
 }
 
+/* All columns from col = 0 on. */
+NEO__KERNEL_FAR void NEO__FN(bag_merge_row)(const neo__bag_update *u, int64_t i, int64_t end, int64_t col,
+                                            float *to) {
+    for (; col < u->dim; col += 8 * NEO__W) NEO__FN(bag_merge_8_or_less)(u, i, end, col, to + col);
+}
+
 /* Records [i, end) of one row that lie in several leaves. */
 NEO__KERNEL_FAR void NEO__FN(bag_merge_leaves)(const neo__bag_update *u, int64_t i,
                                                     int64_t end, float *g) {
@@ -23829,10 +23930,24 @@ NEO__KERNEL_INLINE int NEO__FN(bag_one_leaf)(const neo__bag_update *u, int64_t a
     int leaf = neo__leaf_of(u->leaf, u->leaf_count, (int64_t)(u->records[at] & mask));
     return (int64_t)(u->records[end - 1] & mask) < u->leaf[leaf + 1];
 }
+/* Rows of 16 and 64 floats are merged in place, others by a function. */
+#if NEO__PASS == NEO__PASS_AVX512
+#define NEO__MERGE_16 NEO__FN(bag_merge_in_1)
+#define NEO__MERGE_64 NEO__FN(bag_merge_in_4)
+#elif NEO__PASS == NEO__PASS_AVX2
+#define NEO__MERGE_16 NEO__FN(bag_merge_in_2)
+#define NEO__MERGE_64 NEO__FN(bag_merge_in_8)
+#else
+#define NEO__MERGE_16 NEO__FN(bag_merge_in_4)
+#define NEO__MERGE_64 NEO__FN(bag_merge_row)
+#endif
+typedef void (*NEO__FN(bag_merge))(const neo__bag_update *u, int64_t i, int64_t end, int64_t col,
+                                   float *to);
 /* Merge the next rows, `most` at most: where their records begin to first, their gradients to g. Returns how
-   many. chunks: a row is this many vectors, or 0: any length. */
+   many. dim: 16, 64, or 0: by `merge`. */
 NEO__KERNEL_INLINE int64_t NEO__FN(bag_merge_group)(const neo__bag_update *u, NEO__FN(bag_walk) * k,
-                                             int64_t most, int64_t *first, float *g, int chunks) {
+                                             int64_t most, int64_t *first, float *g, int dim,
+                                             NEO__FN(bag_merge) merge) {
     int64_t n = 0;
     for (; n < most && k->at < u->count; n++, g += u->dim) {
         uint64_t key = u->records[k->at] >> u->low_bits;
@@ -23842,13 +23957,9 @@ NEO__KERNEL_INLINE int64_t NEO__FN(bag_merge_group)(const neo__bag_update *u, NE
         first[n] = at;
         k->at = end;
         if (!NEO__FN(bag_one_leaf)(u, at, end)) NEO__FN(bag_merge_leaves)(u, at, end, g);
-        else if (chunks == 8) NEO__FN(bag_merge_in_8)(u, at, end, 0, g);
-        else if (chunks == 4) NEO__FN(bag_merge_in_4)(u, at, end, 0, g);
-        else if (chunks == 2) NEO__FN(bag_merge_in_2)(u, at, end, 0, g);
-        else if (chunks == 1) NEO__FN(bag_merge_in_1)(u, at, end, 0, g);
-        else
-            for (int64_t col = 0; col < u->dim; col += 8 * NEO__W)
-                NEO__FN(bag_merge_8_or_less)(u, at, end, col, g + col);
+        else if (dim == 16) NEO__MERGE_16(u, at, end, 0, g);
+        else if (dim == 64) NEO__MERGE_64(u, at, end, 0, g);
+        else merge(u, at, end, 0, g);
     }
     return n;
 }
@@ -23901,12 +24012,12 @@ NEO__KERNEL_FAR void NEO__FN(bag_keep_group)(const neo__bag_update *u, const int
         for (int64_t c = 0; c < u->dim; c++) to[c] = at & 1 ? g[c] : to[c] + g[c];
     }
 }
-NEO__KERNEL_INLINE void NEO__FN(bag_update_as)(const neo__bag_update *u, int chunks) {
+NEO__KERNEL_INLINE void NEO__FN(bag_update_as)(const neo__bag_update *u, int dim, NEO__FN(bag_merge) merge) {
     int64_t row[NEO__BAG_GROUP], most = neo__bag_group(u->dim);
     NEO__FN(bag_walk) walk = {0, 0, 0, 0, 0, ~(uint64_t)0};
     walk.ahead = 2 * NEO__FN(bag_ahead)(u->dim);
     for (int64_t count = 1; count > 0;) {
-        count = NEO__FN(bag_merge_group)(u, &walk, most, row, u->scratch, chunks);
+        count = NEO__FN(bag_merge_group)(u, &walk, most, row, u->scratch, dim, merge);
         if (u->keep_at) {
             NEO__FN(bag_keep_group)(u, row, count, u->scratch);
             continue;
@@ -23916,22 +24027,29 @@ NEO__KERNEL_INLINE void NEO__FN(bag_update_as)(const neo__bag_update *u, int chu
     }
 }
 NEO__KERNEL void NEO__FN(bag_update)(const neo__bag_update *u) {
+    NEO__FN(bag_merge) merge = NEO__FN(bag_merge_row);
 #if NEO__PASS != NEO__PASS_SCALAR
     switch (u->dim) {
-    case 8 * NEO__W: NEO__FN(bag_update_as)(u, 8); return;
-    case 4 * NEO__W: NEO__FN(bag_update_as)(u, 4); return;
-    case 2 * NEO__W: NEO__FN(bag_update_as)(u, 2); return;
-    case NEO__W: NEO__FN(bag_update_as)(u, 1); return;
+    case 16: NEO__FN(bag_update_as)(u, 16, NULL); return;
+    case 64: NEO__FN(bag_update_as)(u, 64, NULL); return;
+#if NEO__PASS == NEO__PASS_AVX512
+    case 32: merge = NEO__FN(bag_merge_2); break;
+    case 128: merge = NEO__FN(bag_merge_8); break;
+#elif NEO__PASS == NEO__PASS_AVX2
+    case 32: merge = NEO__FN(bag_merge_4); break;
+#else
+    case 32: merge = NEO__FN(bag_merge_8); break;
+#endif
     default: break;
     }
 #endif
-    NEO__FN(bag_update_as)(u, 0);
+    NEO__FN(bag_update_as)(u, 0, merge);
 }
 
 static const neo__bag_kernels NEO__FN(bag_kernels) = {
-    NEO__FN(bag_pool),        NEO__FN(bag_pool_careful), NEO__FN(bag_copy),
-    NEO__FN(bag_weight_grad), NEO__FN(bag_pack),         NEO__FN(bag_update),
-    NEO__FN(bag_update_cut),  NEO__FN(row_blocks),       NEO__FN(rows_decode),
+    NEO__FN(bag_pool),        NEO__FN8(bag_pool_careful), NEO__FN8(bag_copy),
+    NEO__FN8(bag_weight_grad), NEO__FN(bag_pack),         NEO__FN(bag_update),
+    NEO__FN8(bag_update_cut),  NEO__FN(row_blocks),       NEO__FN(rows_decode),
     NEO__FN(rows_encode),
 };
 #endif
@@ -23959,6 +24077,8 @@ static const neo__bag_kernels NEO__FN(bag_kernels) = {
 #undef NEO__LOAD_F16
 #undef NEO__BAG_SUM_ROWS
 #undef NEO__BAG_MERGE
+#undef NEO__MERGE_16
+#undef NEO__MERGE_64
 
 #undef NEO__ADD
 #undef NEO__ADD1
@@ -23975,6 +24095,7 @@ static const neo__bag_kernels NEO__FN(bag_kernels) = {
 #undef NEO__FMA
 #undef NEO__FMA1
 #undef NEO__FN
+#undef NEO__FN8
 #undef NEO__FNMA
 #undef NEO__GT
 #undef NEO__GTI
