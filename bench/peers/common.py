@@ -29,8 +29,7 @@ PROTOTYPES = {
         "write_tsv": (I, (S, L, L)), "read_tsv": (I, (S, I, L, L, P, P)),
     },
     "dlrm": {
-        "error": (S, ()), "start": (I, (I, L, L, L, S, S, P, P, P, P)), "run": (I, (I, P, P)), "stop": (I, ()),
-        "place": (I, (I,)), "write": (I, (S,)),
+        "error": (S, ()), "start": (I, (I, L, L, L, S, S, P, P, P, I)), "run": (I, (I, P)), "stop": (I, ()), "place": (I, (I,)),
     },
     "gpt": {
         "error": (S, ()), "start": (I, (I, I, I, I, I, I, S)), "run": (I, (I, P)), "stop": (I, ()), "write": (I, (S,)),
