@@ -70,6 +70,8 @@ help:
 	@echo 'make test-cuda    on a GPU: the tests of neo_cuda.cuh, dlrm and gpt with the bits of the CPU, compute-sanitizer'
 	@echo 'make bench-cuda   on a GPU: figures, also in bench/results/cuda-<its name>.md'
 	@echo 'make bench        one line per figure; also build/bench.jsonl (BENCHES="gemm bags" BENCH_ARGS=--quick)'
+	@echo 'make peers        the same work by PyTorch, FBGEMM, OpenBLAS, torchrec and pandas (installed below build/, 6 GB), in turns with neo;'
+	@echo '                  the table goes to bench/results/cpu.md (PEERS_ARGS="--quick --only gemm,bags --threads 1": to build/peers/cpu.md)'
 	@echo 'make mpi          build/dlrm_mpi, build/gpt_mpi, build/allreduce_mpi, build/tests/test_comm_mpi, build/bench/comm_mpi, with $$(MPICC)'
 	@echo 'make netns        the MPI test over TCP between network namespaces, and a link cut in the middle (root)'
 	@echo 'make asan         the tests under AddressSanitizer; likewise ubsan and tsan'
@@ -277,6 +279,24 @@ $(B)/bench/%: bench/%.c $(wildcard bench/*.h) $(B)/bench/neo.o
 bench: $(patsubst %,$(B)/bench/%,$(BENCHES))
 	@BENCH_ARGS="$(BENCH_ARGS)" sh tests/bench.sh $(B)/bench.jsonl $^
 
+# ---- peers: the same shapes by PyTorch, FBGEMM and others, in turns; bench/README.md ----
+
+PEERS = $(B)/peers
+
+$(PEERS)/libneo_%.so: bench/peers/neo_%.c $(wildcard bench/*.h bench/peers/*.h) examples/dlrm.c examples/gpt.c examples/device.h neo.h neo_comm.h neo_fsdp.h
+	@mkdir -p $(PEERS)
+	$(compile) -Wno-unused-function -fPIC -shared -o $@ $< $(libs)
+$(PEERS)/neo_start: bench/peers/neo_side.c bench/bench.h neo.h
+	@mkdir -p $(PEERS)
+	$(compile) -DNEO_SIDE_MAIN -o $@ $< $(libs)
+$(PEERS)/venv/ready: bench/peers/requirements.txt
+	python3 -m venv $(PEERS)/venv
+	$(PEERS)/venv/bin/pip install -q --no-deps -r $<
+	touch $@
+
+peers: $(PEERS)/venv/ready $(PEERS)/libneo_side.so $(PEERS)/libneo_dlrm.so $(PEERS)/libneo_gpt.so $(PEERS)/neo_start
+	NEO_PEERS_BUILD=$(PEERS) $(PEERS)/venv/bin/python bench/peers/run.py $(PEERS_ARGS)
+
 # They hold the implementations that neo.o has not.
 $(B)/bench/comm $(B)/bench/shard $(B)/bench/fsdp: neo_comm.h
 $(B)/bench/shard $(B)/bench/fsdp: neo_fsdp.h
@@ -300,6 +320,6 @@ netns:
 clean:
 	rm -rf $(B)
 
-.PHONY: all help demo test test-programs headers asan ubsan tsan sanitized fuzz arm mingw cuda test-cuda bench-cuda cuda-programs nccl gpu-programs gpu-bench bench mpi netns clean
+.PHONY: all help demo test test-programs headers asan ubsan tsan sanitized fuzz arm mingw cuda test-cuda bench-cuda cuda-programs nccl gpu-programs gpu-bench bench peers mpi netns clean
 .DELETE_ON_ERROR:
 .SECONDARY:

@@ -5105,8 +5105,10 @@ static neo__init_job neo__init_job_make(neo_ctx *ctx, neo_tensor t, const char *
     job.call.out = (float *)t.data;
     job.call.count = neo_tensor_count(t);
     job.tasks = neo__task_count(ctx, job.call.count, 1 << 14);
-    job.call.cols = stride ? t.shape[1] : NEO__MAX(job.call.count, (int64_t)1);
-    job.call.stride = stride ? stride : job.call.cols;
+    /* rows that follow one another are one run: short ones would not fill a vector */
+    int apart = stride && stride != t.shape[1];
+    job.call.cols = apart ? t.shape[1] : NEO__MAX(job.call.count, (int64_t)1);
+    job.call.stride = apart ? stride : job.call.cols;
     job.call.first = (uint64_t)first;
     job.call.init = init;
     job.call.scale = init.b - init.a;

@@ -27,8 +27,8 @@ static void load_peer(void) {
     setenv("OPENBLAS_THREAD_TIMEOUT", "4",
            1); /* its waiting threads spin otherwise, on our cores */
     /* A release older than the processor takes it for a Prescott: name what it would run. */
-    if (neo_isa_available(NEO_ISA_AVX512)) setenv("OPENBLAS_CORETYPE", "SkylakeX", 0);
-    else if (neo_isa_available(NEO_ISA_AVX2)) setenv("OPENBLAS_CORETYPE", "Haswell", 0);
+    if (neo_isa_available(NEO_ISA_AVX512)) setenv("OPENBLAS_CORETYPE", "SkylakeX", 1);
+    else if (neo_isa_available(NEO_ISA_AVX2)) setenv("OPENBLAS_CORETYPE", "Haswell", 1);
     void *lib = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
     if (!lib) {
         printf("# libopenblas.so.0 is not here: no peer\n");

@@ -1,0 +1,229 @@
+"""Embedding bags: 32 tables, 512 samples, 20 ids per bag. Forward, and backward with the optimizer's step, against
+FBGEMM's table-batched embeddings on the CPU (`TBE`, for training; `nbit TBE`, for inference) and torch.nn.EmbeddingBag
+(one module per table; backward with sparse gradients and torch.optim.Adagrad).
+
+All use the same rows in the same memory, so that no side has the better pages. Four batches take turns: one that is
+repeated would stay in the cache. Before it is timed, each forward is compared with neo's, and each backward's rows, from
+the same rows and an empty state.
+"""
+
+import ctypes
+import warnings
+
+from common import Neo, Report, Turns, begin, median, same, torch_with
+
+args = begin(__doc__)
+torch = torch_with(args)
+import numpy  # noqa: E402: after the cores are chosen
+
+warnings.filterwarnings("ignore", message="Sparse invariant checks")
+try:
+    from fbgemm_gpu.split_embedding_configs import EmbOptimType, SparseType
+    from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation, PoolingMode
+    from fbgemm_gpu.split_table_batched_embeddings_ops_inference import IntNBitTableBatchedEmbeddingBagsCodegen
+    from fbgemm_gpu.split_table_batched_embeddings_ops_training import ComputeDevice, SplitTableBatchedEmbeddingBagsCodegen
+
+    fbgemm = ""
+except Exception as error:  # it is a binary that may not fit this torch
+    fbgemm = "fbgemm_gpu does not load: %s" % error
+
+neo = Neo()
+ctx = neo.ctx(args.threads)
+forward_report, backward_report = Report(args, "bags forward"), Report(args, "bags backward")
+TABLES, SAMPLES, LENGTH, BATCHES, LR = 32, 512, 20, 4, 0.01
+IDS = TABLES * SAMPLES * LENGTH
+COPIED = 64 << 20  # bytes of a copy, the ceiling of backward: reads and writes
+spare = torch.ones(2, COPIED // 4)
+
+
+def draw(random, rows, zipf):
+    if not zipf:
+        return random.integers(0, rows, IDS)
+    cdf = numpy.cumsum(numpy.arange(1, rows + 1) ** -1.15)
+    return numpy.searchsorted(cdf, random.random(IDS) * cdf[-1]) * 7919 % rows  # the popular ones spread over the table
+
+
+class Case:
+    def __init__(self, rows, dim, dtype, zipf):
+        self.rows, self.dim, self.dtype = rows, dim, dtype
+        self.name = "%s D=%d rows=1e%d %s" % ("zipf" if zipf else "uniform", dim, len(str(rows)) - 1, "f16" if dtype else "f32")
+        torch_dtype = torch.float16 if dtype else torch.float32
+        random = numpy.random.default_rng(1)
+        self.weights = torch.empty(TABLES * rows * dim, dtype=torch_dtype)
+        self.weights.uniform_(-0.05, 0.05)
+        self.tables = [w.view(rows, dim) for w in self.weights.split(rows * dim)]
+        self.ids = [torch.from_numpy(draw(random, rows, zipf)) for _ in range(BATCHES)]
+        self.offsets = torch.arange(0, IDS + 1, LENGTH)
+        self.out = torch.zeros(SAMPLES, TABLES * dim)
+        self.dout = torch.rand(SAMPLES, TABLES * dim) - 0.5
+        self.bags = self.make_bags(0)
+
+    def make_bags(self, optim):
+        addresses = (ctypes.c_void_p * TABLES)(*[t.data_ptr() for t in self.tables])
+        return neo.bags(ctx, TABLES, self.rows, self.dim, self.dtype, optim, SAMPLES, IDS, addresses)
+
+    def neo_forward(self, i):
+        neo.bags_forward(self.bags, TABLES, SAMPLES, self.offsets.data_ptr(), self.ids[i % BATCHES].data_ptr(), self.out.data_ptr())
+
+    def neo_backward(self, i, bags=None):
+        neo.bags_backward(bags or self.bags, TABLES, SAMPLES, self.offsets.data_ptr(), self.ids[i % BATCHES].data_ptr(),
+                          self.dout.data_ptr(), LR)
+
+    # ---- peers ----
+
+    def torch_bags(self, trains=False):
+        """One module per table; they take the ids and offsets of their table, cut beforehand."""
+        modules = [torch.nn.EmbeddingBag(self.rows, self.dim, mode="sum", sparse=trains, _weight=t.detach()) for t in self.tables]
+        per_table = [[ids.view(TABLES, -1)[t].contiguous() for t in range(TABLES)] for ids in self.ids]
+        offsets = torch.arange(0, SAMPLES * LENGTH, LENGTH)
+        return modules, lambda i: [m(x, offsets) for m, x in zip(modules, per_table[i % BATCHES])]
+
+    def tbe(self):
+        precision = SparseType.FP16 if self.dtype else SparseType.FP32
+        tbe = SplitTableBatchedEmbeddingBagsCodegen(
+            [(self.rows, self.dim, EmbeddingLocation.HOST, ComputeDevice.CPU)] * TABLES, weights_precision=precision,
+            output_dtype=SparseType.FP32, optimizer=EmbOptimType.EXACT_ROWWISE_ADAGRAD, learning_rate=LR, eps=1e-8,
+            pooling_mode=PoolingMode.SUM, stochastic_rounding=False, device=torch.device("cpu"))
+        tbe.weights_host.data = self.weights  # the rows that neo uses
+        return tbe
+
+    def nbit(self):
+        precision = SparseType.FP16 if self.dtype else SparseType.FP32
+        tbe = IntNBitTableBatchedEmbeddingBagsCodegen(
+            [("t%d" % t, self.rows, self.dim, precision, EmbeddingLocation.HOST) for t in range(TABLES)], device="cpu",
+            output_dtype=SparseType.FP32, pooling_mode=PoolingMode.SUM)
+        size = 2 if self.dtype else 4
+        if self.dim * size % tbe.row_alignment:
+            return None
+        tbe.fill_random_weights()
+        if tbe.weights_host.numel() != self.weights.numel() * size:
+            return None  # it pads rows
+        tbe.weights_host = self.weights.view(torch.uint8)
+        tbe.weights_initialized = True
+        narrow = [(ids.to(torch.int32), self.offsets.to(torch.int32)) for ids in self.ids]
+        return lambda i: tbe(*narrow[i % BATCHES])
+
+    # ---- forward ----
+
+    def forward(self):
+        _, lookup = self.torch_bags()
+        subjects = {"neo": self.neo_forward}
+        if not fbgemm:
+            tbe = self.tbe()
+            subjects["TBE"] = lambda i: tbe(self.ids[i % BATCHES], self.offsets)
+            nbit = self.nbit()
+            if nbit:
+                subjects["nbit TBE"] = nbit
+        subjects["EmbeddingBag"] = lookup
+        with torch.no_grad():
+            for i in range(BATCHES):
+                self.neo_forward(i)
+                for name in list(subjects)[1:]:
+                    got = subjects[name](i)
+                    same("forward %s by %s" % (self.name, name), self.out, torch.cat(got, 1).float() if name == "EmbeddingBag" else got,
+                         2e-3 if self.dtype else 1e-5)  # torch rounds its sums to f16
+            turns = Turns(args, subjects, turns=15, calls=BATCHES).run()
+        row = self.dim * (2 if self.dtype else 4)
+        moved = IDS * (row + 8) + 4.0 * self.out.numel()
+        for name in list(subjects)[1:]:
+            target = 1.0 if "TBE" in name else None if self.dtype else 2.0 if self.dim == 16 else 1.3 if self.dim == 128 else None
+            forward_report.turns(self.name, turns, name, target, work=moved, unit="GB/s")
+        if fbgemm:
+            forward_report.skip(self.name, "TBE", fbgemm, 1.0)
+
+    # ---- backward ----
+
+    def touched(self, run):
+        """What `run`, once with batch 0, makes of the rows that it touches in two tables; then puts them back."""
+        chosen = (1, TABLES - 1)
+        rows = [self.ids[0].view(TABLES, -1)[t].unique() for t in chosen]
+        before = [self.tables[t][r].clone() for t, r in zip(chosen, rows)]
+        run(0)
+        steps = torch.cat([(self.tables[t][r].float() - b.float()).flatten() for t, r, b in zip(chosen, rows, before)])
+        for t, r, b in zip(chosen, rows, before):
+            self.tables[t][r] = b
+        return steps
+
+    def adagrad(self):
+        modules, lookup = self.torch_bags(trains=True)
+        optimizer = torch.optim.Adagrad([m.weight for m in modules], lr=LR, eps=1e-8)
+        grads = [g.contiguous() for g in self.dout.view(SAMPLES, TABLES, self.dim).unbind(1)]
+
+        def back(out):
+            optimizer.zero_grad()
+            torch.autograd.backward(out, grads)
+            optimizer.step()
+
+        return lookup, back  # back takes what lookup gives
+
+    def backward(self, elementwise):
+        """elementwise: also torch's Adagrad, whose state is as large as the tables."""
+        subjects, forwards = {"neo": self.neo_backward}, {}
+        tolerance = 5e-2 if self.dtype else 1e-3  # of the largest step; f16 rows are rounded to 2^-15
+        ours = self.touched(self.neo_backward)
+        if not fbgemm:
+            tbe = self.tbe()
+            grad = self.dout
+            forwards["TBE"] = lambda i: tbe(self.ids[i % BATCHES], self.offsets)
+            subjects["TBE"] = lambda out: out.backward(grad)
+            same("backward %s by TBE" % self.name, ours, self.touched(lambda i: subjects["TBE"](forwards["TBE"](i))), tolerance)
+        if elementwise:
+            forwards["sparse + Adagrad"], subjects["sparse + Adagrad"] = self.adagrad()
+            bags = self.make_bags(1)
+            ours = self.touched(lambda i: self.neo_backward(i, bags))
+            neo.bags_free(bags)
+            same("backward %s by torch" % self.name, ours,
+                 self.touched(lambda i: subjects["sparse + Adagrad"](forwards["sparse + Adagrad"](i))), tolerance)
+        subjects["copy"] = lambda i: neo.copy(ctx, spare[1].data_ptr(), spare[0].data_ptr(), COPIED)
+        turns = BackwardTurns(args, subjects, forwards).run()
+        row = self.dim * (2 if self.dtype else 4)
+        unique = sum(len(ids.view(TABLES, -1)[t].unique()) for ids in self.ids for t in range(TABLES)) / BATCHES
+        moved = unique * (2 * row + 8) + 4.0 * self.dout.numel() + 8 * IDS
+        share = 100 * moved / (2 * COPIED / median(turns.ns["copy"])) / median(turns.ns["neo"])
+        for name in list(subjects)[1:-1]:
+            backward_report.turns(self.name, turns, name, 2.0 if name == "TBE" else 5.0, work=moved, unit="GB/s", ceiling=share,
+                                  ceiling_target=50 if self.dim == 16 and "zipf" in self.name else 70)
+        if fbgemm:
+            backward_report.skip(self.name, "TBE", fbgemm, 2.0)
+
+    def close(self):
+        neo.bags_free(self.bags)
+
+
+class BackwardTurns(Turns):
+    """The backward of autograd needs a forward, which is not timed."""
+
+    def __init__(self, args, subjects, forwards):
+        self.forwards = forwards
+        super().__init__(args, subjects, turns=9, calls=BATCHES)
+
+    def time(self, name, calls):
+        if name not in self.forwards:
+            return super().time(name, calls)
+        run, forward, total = self.subjects[name], self.forwards[name], 0
+        for i in range(self.counter, self.counter + calls):
+            out = forward(i)
+            start = self.clock()
+            run(out)
+            total += self.clock() - start
+        self.counter += calls
+        return total / calls
+
+
+def run(rows, dim, dtype, elementwise):
+    for zipf in (0, 1):
+        case = Case(rows, dim, dtype, zipf)
+        case.forward()
+        case.backward(elementwise and not dtype)
+        case.close()
+
+
+for dim in (16, 64, 128):
+    run(100_000, dim, 0, True)
+    if not args.quick:
+        run(100_000, dim, 1, False)
+if not args.quick:
+    for dim in (16, 64):
+        run(1_000_000, dim, 0, False)
+        run(1_000_000, dim, 1, False)
+neo.ctx_free(ctx)

@@ -1,0 +1,97 @@
+"""One training step of the DLRM: forward, loss, backward, row-wise Adagrad on the tables, Adagrad on the layers; neo
+against PyTorch, eager and with torch.compile (which gets all but the tables)."""
+
+import ctypes
+
+from common import Neo, Report, Turns, begin, integers, same, torch_with
+
+args = begin(__doc__)
+torch = torch_with(args)
+from models import DENSE, LAYERS, TABLES, Dlrm  # noqa: E402: after the cores are chosen
+
+neo = Neo()
+LR, INITIAL, BATCHES = 0.01, 0.1, 8
+TARGETS = {("kaggle", 128): (4, 2), ("kaggle", 2048): (2, 1.5), ("mlperf", 128): (3, None), ("mlperf", 2048): (1.5, None)}
+
+
+def view(address, *shape):
+    """A tensor over memory of neo's."""
+    count = 1
+    for n in shape:
+        count *= n
+    return torch.frombuffer((ctypes.c_float * count).from_address(address), dtype=torch.float32).view(*shape)
+
+
+def parameters(model, shapes):
+    return [view(neo.dlrm_param(model, i), *shape) for i, shape in enumerate(shapes)]
+
+
+def measure(name, batch):
+    bottom, top, rows = LAYERS[name]
+    if args.quick:
+        rows //= 10
+    report = Report(args, "dlrm step")
+    what = "%s B=%d" % (name, batch)
+    model = neo.dlrm(args.threads, batch, rows, integers(bottom), len(bottom), integers(top), len(top), INITIAL, 0)
+    peer = Dlrm(bottom, top, rows, LR, INITIAL,
+                weights=[view(neo.dlrm_table(model, t), rows, bottom[-1]).clone() for t in range(TABLES)])
+    params = list(peer.dense.parameters())
+    ours = parameters(model, [p.shape for p in params])
+    if neo.dlrm_param(model, len(params)):
+        raise AssertionError("neo has other layers")
+    with torch.no_grad():
+        for p, o in zip(params, ours):
+            p.copy_(o)
+
+    dense = [torch.rand(batch, DENSE) for _ in range(BATCHES)]
+    label = [(torch.rand(batch) < 0.25).float() for _ in range(BATCHES)]
+    ids = [(torch.rand(TABLES, batch) ** 4 * rows).long() for _ in range(BATCHES)]  # a few rows are popular
+    offsets, all_offsets = torch.arange(batch), torch.arange(batch * TABLES + 1)
+    loss = ctypes.c_double()
+
+    def neo_step(i, want=None):
+        k = i % BATCHES
+        neo.dlrm_step(model, dense[k].data_ptr(), label[k].data_ptr(), all_offsets.data_ptr(), ids[k].data_ptr(), LR, want)
+
+    def step_of(m):
+        return lambda i: m.step(dense[i % BATCHES], label[i % BATCHES], ids[i % BATCHES], offsets)
+
+    subjects = {"neo": neo_step, "eager": step_of(peer)}
+    for i in range(3):
+        neo_step(i, ctypes.byref(loss))
+        theirs = float(subjects["eager"](i))
+        if not abs(loss.value - theirs) <= 1e-4 * abs(theirs):
+            raise AssertionError("%s: the loss of step %d is %g, PyTorch's %g" % (what, i, loss.value, theirs))
+    for p, o in zip(params, ours):
+        same(what + " layers", o, p, 1e-2)
+    t = TABLES - 1
+    same(what + " table", view(neo.dlrm_table(model, t), rows, bottom[-1]), peer.tables[t].weight, 1e-2, off=1e-3)
+
+    eager, compiled = TARGETS[name, batch]
+    failed = None
+    try:
+        other = Dlrm(bottom, top, rows, LR, INITIAL, compiled=True, share=peer)
+        run = step_of(other)
+        a = float(peer.dense(dense[0], torch.zeros(batch, TABLES, bottom[-1]), label[0]).detach())
+        b = float(other.run(dense[0], torch.zeros(batch, TABLES, bottom[-1]), label[0]).detach())
+        if not abs(a - b) <= 1e-4 * abs(a):
+            raise AssertionError("the compiled loss is %g, not %g" % (b, a))
+        for _ in range(3):
+            run(0)
+        subjects["compile"] = run
+    except AssertionError:
+        raise
+    except Exception as error:  # there is no compiler for it, for one
+        failed = "torch.compile: %s" % str(error).splitlines()[0][:100]
+    turns = Turns(args, subjects, turns=21, milliseconds=30).run()
+    report.turns(what, turns, "eager", eager)
+    if "compile" in subjects:
+        report.turns(what, turns, "compile", compiled)
+    else:
+        report.skip(what, "compile", failed, compiled)
+    neo.dlrm_free(model)
+
+
+for name in ("kaggle", "mlperf"):
+    for batch in (128, 2048):
+        measure(name, batch)

@@ -1,0 +1,66 @@
+"""One training step of examples/gpt.c (forward, loss, backward, clipping, AdamW; one rank) against PyTorch, eager, fused AdamW."""
+
+import ctypes
+import json
+import os
+import tempfile
+
+from common import Neo, Report, Turns, begin, torch_with
+
+args = begin(__doc__)
+torch = torch_with(args)
+from models import Gpt  # noqa: E402: after the cores are chosen
+
+neo, report = Neo("gpt"), Report(args, "gpt step")
+TEXT = b"examples/data/shakespeare/input.txt"
+
+
+def read_safetensors(path):
+    """{name: tensor} of f32 tensors."""
+    with open(path, "rb") as f:
+        size = int.from_bytes(f.read(8), "little")
+        header, data = json.loads(f.read(size)), f.read()
+    header.pop("__metadata__", None)
+    return {name: torch.frombuffer(bytearray(data[t["data_offsets"][0]: t["data_offsets"][1]]), dtype=torch.float32).view(t["shape"])
+            for name, t in header.items() if t["dtype"] == "F32"}
+
+
+class Peer:
+    def __init__(self, layers, heads, width, context, batch, weights):
+        self.model = Gpt(layers, heads, width, context, neo.vocabulary())
+        self.model.load_state_dict(weights)
+        self.optim = torch.optim.AdamW(self.model.parameters(), lr=0.002, betas=(0.9, 0.99), weight_decay=0.1, fused=True)
+        self.ids = torch.zeros(batch, context, dtype=torch.int64)
+        self.targets = torch.zeros_like(self.ids)
+
+    def step(self, number):
+        neo.batch(number, self.ids.data_ptr(), self.targets.data_ptr())
+        loss = self.model(self.ids, self.targets)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optim.step()
+        self.optim.zero_grad(set_to_none=True)
+        return loss.detach()
+
+
+def measure(layers, heads, width, context, batch, target, turns, milliseconds):
+    what = "%d layers, width %d, %d x %d" % (layers, width, batch, context)
+    neo.start(args.threads, layers, heads, width, context, batch, TEXT)
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, "weights")
+        neo.write(path.encode())
+        peer = Peer(layers, heads, width, context, batch, read_safetensors(path))
+    loss = ctypes.c_double()
+    for i in range(6):  # the rate warms up in neither; what a step is wrong by shows in those after it
+        neo.run(1, ctypes.byref(loss))
+        theirs = float(peer.step(i))
+        if not abs(loss.value - theirs) <= 2e-4 * theirs:
+            raise AssertionError("%s: the loss of step %d is %g, PyTorch's %g" % (what, i, loss.value, theirs))
+    result = Turns(args, {"neo": lambda i: neo.run(1, None), "eager": lambda i: peer.step(i)}, turns=turns,
+                   milliseconds=milliseconds).run()
+    report.turns(what, result, "eager", target)
+    neo.stop()
+
+
+measure(4, 4, 128, 64, 12, 1.5, 15, 100)
+measure(12, 12, 768, 64, 2 if args.quick else 12, 1.0, 5 if args.quick else 7, 1)

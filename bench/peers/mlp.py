@@ -1,0 +1,63 @@
+"""The layers of the two DLRMs: forward, dX and dW; neo against what torch.nn.functional.linear and its backward call
+(addmm and mm, into memory that is there already), and against OpenBLAS (without the bias)."""
+
+from common import Neo, Report, Turns, begin, median, openblas, same, torch_with
+
+args = begin(__doc__)
+torch = torch_with(args)
+neo, report, sgemm = Neo(), Report(args, "mlp"), openblas(args.threads)
+ctx = neo.ctx(args.threads)
+
+MODELS = {  # (in, out) of the layers
+    "kaggle": ([13, 512, 256, 64, 16], [367, 512, 256, 1]),
+    "mlperf": ([13, 512, 256, 128], [479, 1024, 1024, 512, 256, 1]),
+}
+SHAPES = sorted({(w[i], w[i + 1]) for model in MODELS.values() for w in model for i in range(len(w) - 1)})
+BATCHES = (128, 2048) if args.quick else (128, 2048, 16384)
+
+
+def roofline_ns(flops, moved, peak):
+    """The least time: multiply-adds at the peak, or the bytes, each once, at the rate at which so many bytes are read
+    again and again."""
+    return max(flops / (peak * args.threads), moved / neo.read(ctx, int(moved)))
+
+
+def measure(batch, n_in, n_out):
+    x, w, bias = torch.rand(batch, n_in) - 0.5, torch.rand(n_out, n_in) - 0.5, torch.rand(n_out) - 0.5
+    dz = torch.rand(batch, n_out) - 0.5
+    y, dx, dw = torch.zeros(batch, n_out), torch.zeros(batch, n_in), torch.zeros(n_out, n_in)
+    y2, dx2, dw2 = torch.zeros_like(y), torch.zeros_like(dx), torch.zeros_like(dw)
+    xp, wp, zp = x.data_ptr(), w.data_ptr(), dz.data_ptr()
+    shape = (ctx, batch, n_in, n_out)
+    wt, zt = w.t(), dz.t()
+    kinds = {
+        "forward": (lambda i: neo.linear(*shape, xp, wp, bias.data_ptr(), y.data_ptr(), 1),
+                    lambda i: torch.addmm(bias, x, wt, out=y2), y, y2,
+                    (0, 1, batch, n_out, n_in, xp, wp)),
+        "dX": (lambda i: neo.linear_back(*shape, xp, wp, zp, dx.data_ptr(), None, 1), lambda i: torch.mm(dz, w, out=dx2), dx, dx2,
+               (0, 0, batch, n_in, n_out, zp, wp)),
+        "dW": (lambda i: neo.linear_back(*shape, xp, wp, zp, None, dw.data_ptr(), 1), lambda i: torch.mm(zt, x, out=dw2), dw, dw2,
+               (1, 0, n_out, n_in, batch, zp, xp)),
+    }
+    flops, moved = 2.0 * batch * n_in * n_out, 4.0 * (batch * n_in + n_in * n_out + batch * n_out)
+    for kind, (ours, theirs, a, b, product) in kinds.items():
+        ours(0), theirs(0)
+        same("%s %d x %d x %d" % (kind, batch, n_in, n_out), a, b, 2e-5)
+        subjects = {"neo": ours, "torch": theirs}
+        if sgemm:
+            subjects["openblas"] = lambda i: neo.blas(sgemm, *product, b.data_ptr(), 1)
+        turns = Turns(args, subjects, turns=15, milliseconds=3)
+        peaks = [neo.fma()]
+        turns.run(between=lambda: peaks.append(neo.fma()))
+        what = "%s M=%d %d->%d" % (kind, batch, n_in, n_out)
+        if sgemm:
+            report.turns(what, turns, "openblas", None, work=flops, unit="GFLOP/s")
+        report.turns(what, turns, "torch", 0.8 if n_out == 1 else 1.0, work=flops,
+                     unit="GFLOP/s", label="F.linear",
+                     ceiling=100 * roofline_ns(flops, moved, median(peaks)) / median(turns.ns["neo"]), ceiling_target=60)
+
+
+for batch in BATCHES:
+    for n_in, n_out in SHAPES:
+        measure(batch, n_in, n_out)
+neo.ctx_free(ctx)

@@ -1,0 +1,332 @@
+/* neo_side.c: neo's side of the comparisons with peers: plain functions over plain pointers, which the scripts
+   call by ctypes in the peer's own process, so that neo and peer take turns.
+
+   As a library:  cc -O2 -fPIC -shared -I. bench/peers/neo_side.c -o libneo_side.so -lm -lpthread
+   As a program (-DNEO_SIDE_MAIN):  neo_start D BATCH THREADS makes a DLRM whose tables are left as the allocator
+   gives them, takes one step, prints a line and leaves: what a process costs before it trains.
+
+   Functions that can fail return 0, or a status that is not; neo_side_error says why. All floats are f32, all ids
+   and offsets i64, matrices row-major without gaps. Objects belong to one thread at a time. */
+#define NEO_IMPLEMENTATION
+#include "../bench.h"
+
+#define SIDE __attribute__((visibility("default")))
+#define TRY(call)                                                                                  \
+    do {                                                                                           \
+        neo_status try_status = (call);                                                            \
+        if (try_status != NEO_OK) return (int)try_status;                                          \
+    } while (0)
+
+SIDE const char *neo_side_error(void) { return neo_last_error(); }
+SIDE const char *neo_side_isa(void) {
+    return neo_isa_name(neo_isa_available(NEO_ISA_AVX512) ? NEO_ISA_AVX512
+                        : neo_isa_available(NEO_ISA_AVX2) ? NEO_ISA_AVX2
+                        : neo_isa_available(NEO_ISA_NEON) ? NEO_ISA_NEON
+                                                          : NEO_ISA_SCALAR);
+}
+SIDE void *neo_side_ctx(int threads) {
+    neo_ctx *ctx = NULL;
+    neo_ctx_desc desc = {.threads = threads, .seed = 1};
+    return neo_ctx_create(&desc, &ctx) == NEO_OK ? ctx : NULL;
+}
+SIDE void neo_side_ctx_free(void *ctx) { neo_ctx_destroy((neo_ctx *)ctx); }
+/* GFLOP/s of multiply-adds of one core, in one burst of 2 ms. */
+SIDE double neo_side_fma(void) { return bench_fma_once(); }
+/* Copies `bytes`, by all threads of the context. */
+SIDE int neo_side_copy(void *ctx, void *to, const void *from, int64_t bytes) {
+    bench_copy_job job = {(char *)to, (const char *)from, (size_t)bytes / 64};
+    neo_parallel_for((neo_ctx *)ctx, 64, bench_copy_task, &job);
+    return 0;
+}
+
+/* GB/s at which the context's threads together read a working set of `bytes`, again and again, the best of 5: what its
+   place in the caches allows. */
+typedef struct read_job {
+    const char *data;
+    int64_t piece, passes;
+} read_job;
+#if defined(__x86_64__)
+__attribute__((target("avx512f"))) static void read_avx512(const char *p, int64_t bytes) {
+    for (const char *end = p + bytes - 255; p < end; p += 256) {
+        __m512 a = _mm512_loadu_ps(p), b = _mm512_loadu_ps(p + 64), c = _mm512_loadu_ps(p + 128), d = _mm512_loadu_ps(p + 192);
+        __asm__ volatile("" : : "v"(a), "v"(b), "v"(c), "v"(d));
+    }
+}
+#endif
+static void read_plain(const char *p, int64_t bytes) {
+    uint64_t sum = 0, x;
+    for (int64_t i = 0; i + 8 <= bytes; i += 8) {
+        memcpy(&x, p + i, 8);
+        sum += x;
+    }
+    __asm__ volatile("" : : "r"(sum));
+}
+static void read_task(void *arg, int64_t i, int worker) {
+    const read_job *j = (const read_job *)arg;
+    (void)worker;
+    for (int64_t k = 0; k < j->passes; k++) {
+#if defined(__x86_64__)
+        if (neo_isa_available(NEO_ISA_AVX512)) {
+            read_avx512(j->data + i * j->piece, j->piece);
+            continue;
+        }
+#endif
+        read_plain(j->data + i * j->piece, j->piece);
+    }
+}
+SIDE double neo_side_read(void *ctx, int64_t bytes) {
+    int threads = neo_ctx_threads((neo_ctx *)ctx);
+    read_job j = {(char *)bench_alloc((size_t)bytes), bytes / threads, 1 + 20000000 / bytes};
+    double best = 0;
+    for (int i = 0; i < 5; i++) {
+        int64_t start = neo_time_ns();
+        neo_parallel_for((neo_ctx *)ctx, threads, read_task, &j);
+        best = fmax(best, (double)(j.piece * threads * j.passes) / (double)(neo_time_ns() - start));
+    }
+    free((void *)(uintptr_t)j.data);
+    return best;
+}
+
+/* ---- dense layers ---- */
+typedef void (*sgemm64)(int order, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
+                        int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc);
+
+/* c = op(a) op(b), `repeats` times; op(a) is [m][k], op(b) [k][n]. */
+SIDE int neo_side_gemm(void *ctx, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, float *a, float *b, float *c,
+                       int repeats) {
+    neo_gemm_desc d = {.trans_a = trans_a, .trans_b = trans_b};
+    for (int i = 0; i < repeats; i++)
+        TRY(neo_gemm((neo_ctx *)ctx, &d, neo_tensor_2d(a, NEO_F32, trans_a ? k : m, trans_a ? m : k),
+                     neo_tensor_2d(b, NEO_F32, trans_b ? n : k, trans_b ? k : n), neo_tensor_2d(c, NEO_F32, m, n)));
+    return 0;
+}
+/* The same by a BLAS whose cblas_sgemm takes 64-bit sizes. */
+SIDE int neo_side_blas(void *sgemm, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, float *a, float *b, float *c,
+                       int repeats) {
+    sgemm64 call;
+    memcpy(&call, &sgemm, sizeof call);
+    for (int i = 0; i < repeats; i++)
+        call(101, trans_a ? 112 : 111, trans_b ? 112 : 111, m, n, k, 1.0f, a, trans_a ? m : k, b, trans_b ? k : n, 0.0f, c, n);
+    return 0;
+}
+/* y [b][out] = x [b][in] w^T + bias, w [out][in]. */
+SIDE int neo_side_linear(void *ctx, int64_t b, int64_t in, int64_t out, float *x, float *w, float *bias, float *y, int repeats) {
+    for (int i = 0; i < repeats; i++)
+        TRY(neo_linear_forward((neo_ctx *)ctx, neo_tensor_2d(x, NEO_F32, b, in), neo_tensor_2d(w, NEO_F32, out, in),
+                               neo_tensor_1d(bias, NEO_F32, out), NEO_ACT_NONE, neo_tensor_2d(y, NEO_F32, b, out)));
+    return 0;
+}
+/* dx = dz w and dw = dz^T x; a pointer that is NULL: not computed. */
+SIDE int neo_side_linear_back(void *ctx, int64_t b, int64_t in, int64_t out, float *x, float *w, float *dz, float *dx, float *dw,
+                              int repeats) {
+    neo_tensor none = neo_tensor_none();
+    for (int i = 0; i < repeats; i++)
+        TRY(neo_linear_backward((neo_ctx *)ctx, NULL, neo_tensor_2d(x, NEO_F32, b, in), neo_tensor_2d(w, NEO_F32, out, in),
+                                neo_tensor_2d(dz, NEO_F32, b, out), dx ? neo_tensor_2d(dx, NEO_F32, b, in) : none,
+                                dw ? neo_tensor_2d(dw, NEO_F32, out, in) : none, none));
+    return 0;
+}
+
+/* ---- bags ---- */
+/* `weights`: [tables] addresses of rows of dtype (0: f32, 1: f16), used in place; NULL: neo's own memory.
+   optim: 0 row-wise Adagrad, 1 Adagrad. f16 rows are rounded to nearest. */
+SIDE void *neo_side_bags(void *ctx, int tables, int64_t rows, int64_t dim, int f16, int optim, int64_t max_batch, int64_t max_ids,
+                         void *const *weights) {
+    neo_table_desc *t = (neo_table_desc *)calloc((size_t)tables, sizeof *t);
+    char(*names)[16] = (char(*)[16])calloc((size_t)tables, sizeof *names);
+    neo_bags *bags = NULL;
+    for (int i = 0; t && names && i < tables; i++) {
+        snprintf(names[i], sizeof names[i], "t%d", i);
+        t[i] = (neo_table_desc){.name = names[i],
+                                .rows = rows,
+                                .dim = dim,
+                                .dtype = f16 ? NEO_F16 : NEO_F32,
+                                .round_nearest = 1,
+                                .weight = weights ? weights[i] : NULL,
+                                .optim = {.kind = optim ? NEO_BAG_ADAGRAD : NEO_BAG_ROWWISE_ADAGRAD}};
+        if (weights) t[i].init.kind = NEO_INIT_NONE;
+    }
+    neo_bags_desc d = {.tables = t, .table_count = tables, .max_batch = max_batch, .max_ids = max_ids};
+    if (!t || !names || neo_bags_create((neo_ctx *)ctx, &d, &bags) != NEO_OK) bags = NULL;
+    free(t);
+    free(names);
+    return bags;
+}
+SIDE void neo_side_bags_free(void *bags) { neo_bags_destroy((neo_bags *)bags); }
+static neo_jagged jagged(int tables, int64_t batch, const int64_t *offsets, const int64_t *ids) {
+    neo_jagged j = {.batch = batch, .feature_count = tables, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
+    return j;
+}
+/* out, dout [batch][tables dim]; offsets [tables batch + 1], ids of all tables. */
+SIDE int neo_side_bags_forward(void *bags, int tables, int64_t batch, const int64_t *offsets, const int64_t *ids, float *out) {
+    neo_jagged j = jagged(tables, batch, offsets, ids);
+    return (int)neo_bags_forward((neo_bags *)bags, &j, neo_tensor_2d(out, NEO_F32, batch, neo_bags_out_width((neo_bags *)bags)));
+}
+SIDE int neo_side_bags_backward(void *bags, int tables, int64_t batch, const int64_t *offsets, const int64_t *ids, float *dout,
+                                float lr) {
+    neo_jagged j = jagged(tables, batch, offsets, ids);
+    return (int)neo_bags_backward((neo_bags *)bags, &j, neo_tensor_2d(dout, NEO_F32, batch, neo_bags_out_width((neo_bags *)bags)),
+                                  lr);
+}
+/* k 0: the rows, 1: the optimizer's state. */
+SIDE void *neo_side_bags_data(void *bags, int table, int k) {
+    return k ? neo_bags_state((neo_bags *)bags, table, 0).data : neo_bags_weight((neo_bags *)bags, table).data;
+}
+
+/* ---- DLRM: one training step by the plain objects of neo.h ---- */
+enum { DENSE = 13, TABLES = 26 };
+typedef struct dlrm {
+    neo_ctx *ctx;
+    neo_params *params;
+    neo_mlp *bottom, *top;
+    neo_bags *bags;
+    neo_optim *optim;
+    int64_t batch, dim, width;
+    neo_tensor x, e, z, y, dx, de, dz, dy;
+} dlrm;
+
+SIDE void neo_side_dlrm_free(void *model) {
+    dlrm *m = (dlrm *)model;
+    if (!m) return;
+    neo_tensor *all[] = {&m->x, &m->e, &m->z, &m->y, &m->dx, &m->de, &m->dz, &m->dy};
+    for (int i = 0; m->ctx && i < 8; i++) neo_tensor_free(m->ctx, all[i]);
+    neo_optim_destroy(m->optim);
+    neo_bags_destroy(m->bags);
+    neo_mlp_destroy(m->top);
+    neo_mlp_destroy(m->bottom);
+    neo_params_destroy(m->params);
+    neo_ctx_destroy(m->ctx);
+    free(m);
+}
+static int make_mlp(dlrm *m, const char *name, int64_t in, const int64_t *widths, int count, neo_activation last, neo_mlp **mlp) {
+    neo_mlp_desc d = {.name = name, .width_count = count + 1, .max_batch = m->batch, .act = NEO_ACT_RELU, .last_act = last};
+    d.widths[0] = in;
+    memcpy(d.widths + 1, widths, (size_t)count * sizeof *widths);
+    TRY(neo_mlp_create(m->ctx, m->params, &d, mlp));
+    return 0;
+}
+static int make_dlrm(dlrm *m, const neo_ctx_desc *desc, int64_t rows, const int64_t *bottom, int bottoms, const int64_t *top,
+                     int tops, float initial, int no_init) {
+    neo_table_desc tables[TABLES];
+    char names[TABLES][8];
+    TRY(neo_ctx_create(desc, &m->ctx));
+    m->dim = bottom[bottoms - 1];
+    m->width = neo_interact_width(m->dim, TABLES, 0);
+    for (int t = 0; t < TABLES; t++) {
+        snprintf(names[t], sizeof names[t], "C%d", t + 1);
+        tables[t] = (neo_table_desc){.name = names[t], .rows = rows, .dim = m->dim, .optim = {.kind = NEO_BAG_ROWWISE_ADAGRAD}};
+        if (no_init) tables[t].init.kind = NEO_INIT_NONE;
+    }
+    TRY(neo_params_create(m->ctx, &m->params));
+    TRY(make_mlp(m, "bottom", DENSE, bottom, bottoms, NEO_ACT_RELU, &m->bottom));
+    TRY(make_mlp(m, "top", m->width, top, tops, NEO_ACT_NONE, &m->top));
+    neo_bags_desc bags = {.tables = tables, .table_count = TABLES, .max_batch = m->batch, .max_ids = m->batch * TABLES};
+    TRY(neo_bags_create(m->ctx, &bags, &m->bags));
+    neo_optim_desc optim = {.kind = NEO_OPTIM_ADAGRAD, .initial_accumulator = initial};
+    TRY(neo_optim_create(m->ctx, m->params, &optim, &m->optim));
+    neo_tensor *all[] = {&m->x, &m->dx, &m->e, &m->de, &m->z, &m->dz, &m->y, &m->dy};
+    const int64_t columns[] = {m->dim, TABLES * m->dim, m->width, 1};
+    for (int i = 0; i < 8; i++) {
+        int64_t shape[2] = {m->batch, columns[i / 2]};
+        TRY(neo_tensor_alloc(m->ctx, NEO_F32, 2, shape, all[i]));
+    }
+    return 0;
+}
+/* 13 dense numbers, 26 tables of `rows` rows, one id per sample and table. bottom, top: widths after the input, the
+   bottom's last is the tables' dim. Row-wise Adagrad on the tables, Adagrad from `initial` on the layers. */
+SIDE void *neo_side_dlrm(int threads, int64_t batch, int64_t rows, const int64_t *bottom, int bottoms, const int64_t *top, int tops,
+                         float initial, int no_init) {
+    neo_ctx_desc desc = {.threads = threads, .seed = 1};
+    dlrm *m = (dlrm *)calloc(1, sizeof *m);
+    if (!m) return NULL;
+    m->batch = batch;
+    if (make_dlrm(m, &desc, rows, bottom, bottoms, top, tops, initial, no_init) == 0) return m;
+    neo_side_dlrm_free(m);
+    return NULL;
+}
+/* Parameter i of the layers, in order: weight, bias, weight ...; NULL behind the last. */
+SIDE void *neo_side_dlrm_param(void *model, int i) {
+    dlrm *m = (dlrm *)model;
+    return i < neo_params_count(m->params) ? neo_params_at(m->params, i)->value.data : NULL;
+}
+SIDE void *neo_side_dlrm_table(void *model, int t) { return neo_bags_weight(((dlrm *)model)->bags, t).data; }
+/* dense [batch][13], label [batch]; ids [26][batch], offsets [26 batch + 1]; loss: NULL, or the mean. */
+SIDE int neo_side_dlrm_step(void *model, float *dense, float *label, const int64_t *offsets, const int64_t *ids, float lr,
+                            double *loss) {
+    dlrm *m = (dlrm *)model;
+    neo_jagged j = jagged(TABLES, m->batch, offsets, ids);
+    TRY(neo_mlp_forward(m->bottom, neo_tensor_2d(dense, NEO_F32, m->batch, DENSE), m->x));
+    TRY(neo_bags_forward(m->bags, &j, m->e));
+    TRY(neo_interact_forward(m->ctx, 0, m->x, m->e, m->z));
+    TRY(neo_mlp_forward(m->top, m->z, m->y));
+    TRY(neo_bce_with_logits(m->ctx, NULL, m->y, neo_tensor_1d(label, NEO_F32, m->batch), m->dy, loss));
+    TRY(neo_mlp_backward(m->top, NULL, m->dy, m->dz));
+    TRY(neo_interact_backward(m->ctx, 0, m->x, m->e, m->dz, m->dx, m->de));
+    TRY(neo_bags_backward(m->bags, &j, m->de, lr));
+    TRY(neo_mlp_backward(m->bottom, NULL, m->dx, neo_tensor_none()));
+    return (int)neo_optim_step(m->optim, lr);
+}
+
+/* ---- reader ---- */
+/* `count` generated samples as a Criteo TSV file. */
+SIDE int neo_side_write_tsv(const char *path, int64_t count, int64_t rows) {
+    neo_ctx *ctx;
+    neo_schema *schema;
+    neo_synthetic_desc d = {.samples = count, .rows = rows};
+    TRY(neo_ctx_create(NULL, &ctx));
+    neo_status status = neo_schema_synthetic(ctx, &d, &schema);
+    if (status == NEO_OK) {
+        status = neo_synthetic_write_tsv(ctx, schema, path, 0, count);
+        neo_schema_destroy(schema);
+    }
+    neo_ctx_destroy(ctx);
+    return (int)status;
+}
+/* Read the file once, `threads` parsing threads, all batches to their end. sums [3]: of labels, of dense numbers, of ids
+   (as doubles); NULL: batches are only taken. */
+SIDE int neo_side_read_tsv(const char *path, int threads, int64_t batch, int64_t rows, int64_t *samples, double *sums) {
+    neo_ctx *ctx;
+    neo_schema *schema = NULL;
+    neo_reader *reader = NULL;
+    neo_batch b;
+    neo_ctx_desc one = {.threads = 1};
+    TRY(neo_ctx_create(&one, &ctx));
+    neo_status status = neo_schema_criteo(ctx, NEO_IDS_HASH, rows, NULL, &schema);
+    neo_reader_desc d = {.schema = schema, .paths = &path, .path_count = 1, .batch = batch, .threads = threads};
+    if (status == NEO_OK) status = neo_reader_open(ctx, &d, &reader);
+    *samples = 0;
+    while (status == NEO_OK && (status = neo_reader_next(reader, &b)) == NEO_OK) {
+        *samples += b.size;
+        if (!sums) continue;
+        for (int64_t i = 0; i < b.size; i++) sums[0] += (double)((const float *)b.label.data)[i];
+        for (int64_t i = 0; i < b.size * DENSE; i++) sums[1] += (double)((const float *)b.dense.data)[i];
+        for (int64_t i = 0; i < b.size * TABLES; i++) sums[2] += (double)((const int64_t *)b.sparse.ids)[i];
+    }
+    neo_reader_close(reader);
+    neo_schema_destroy(schema);
+    neo_ctx_destroy(ctx);
+    return status == NEO_END ? 0 : (int)status;
+}
+
+#ifdef NEO_SIDE_MAIN
+int main(int argc, char **argv) {
+    int64_t batch = argc > 2 ? atoll(argv[2]) : 128, dim = argc > 1 ? atoll(argv[1]) : 16;
+    const int64_t bottom[] = {512, 256, dim == 16 ? 64 : dim, dim}, top[] = {512, 256, 1};
+    double loss = 0;
+    void *m = neo_side_dlrm(argc > 3 ? atoi(argv[3]) : 1, batch, 100000, bottom, 4, top, 3, 0, 1);
+    float *dense = (float *)bench_alloc((size_t)(batch * DENSE) * 4), *label = (float *)bench_alloc((size_t)batch * 4);
+    int64_t *ids = (int64_t *)bench_alloc((size_t)(batch * TABLES) * 8), *offsets = (int64_t *)bench_alloc((size_t)(batch * TABLES + 1) * 8);
+    bench_fill(dense, batch * DENSE);
+    for (int64_t i = 0; i <= batch * TABLES; i++) offsets[i] = i;
+    for (int64_t i = 0; i < batch * TABLES; i++) ids[i] = (int64_t)(bench_random() % 100000);
+    if (!m || neo_side_dlrm_step(m, dense, label, offsets, ids, 0.01f, &loss) != 0 || !isfinite(loss)) {
+        printf("failed: %s\n", neo_last_error());
+        return 1;
+    }
+    printf("step %.6f\n", loss);
+    fflush(stdout);
+    neo_side_dlrm_free(m);
+    free(dense), free(label), free(ids), free(offsets);
+    return 0;
+}
+#endif

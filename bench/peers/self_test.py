@@ -1,0 +1,138 @@
+"""Checks the scripts without the packages of the peers: that they compile, that they call neo's functions as these are
+defined, that these compute what they say, and that the table says what the lines say. tests/test_peers.sh runs it."""
+
+import array
+import ctypes
+import json
+import os
+import re
+import sys
+import tempfile
+
+import common
+import run
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+KINDS = {"int": ctypes.c_int, "int64_t": ctypes.c_int64, "float": ctypes.c_float, "double": ctypes.c_double}
+
+
+def kind_of(text):
+    """The ctypes type of a C parameter."""
+    if "char *" in text:
+        return ctypes.c_char_p
+    return ctypes.c_void_p if "*" in text else KINDS[text.strip().rsplit(" ", 1)[0]]
+
+
+def check_prototypes():
+    for library, functions in common.PROTOTYPES.items():
+        with open(os.path.join(HERE, "neo_%s.c" % library)) as f:
+            source = f.read()
+        found = dict(re.findall(r"^SIDE [\w \*]*?\bneo_%s_(\w+)\(([^)]*)\)" % library, source, re.M))
+        assert set(found) == set(functions), "%s: %s" % (library, sorted(set(found) ^ set(functions)))
+        for name, parameters in found.items():
+            wanted = [] if parameters == "void" else [kind_of(p) for p in parameters.replace("\n", " ").split(",")]
+            assert list(functions[name][1]) == wanted, "%s.%s: %s" % (library, name, parameters)
+
+
+def floats(values):
+    a = array.array("f", values)
+    return a, a.buffer_info()[0]
+
+
+def check_side():
+    neo = common.Neo()
+    ctx = neo.ctx(1)
+    a, pa = floats([1, 2, 3, 4, 5, 6])
+    b, pb = floats([1, 0, 2, -1, 1, 1])
+    c, pc = floats([0] * 4)
+    neo.gemm(ctx, 0, 0, 2, 2, 3, pa, pb, pc, 1)
+    assert list(c) == [1 + 4 + 3, -2 + 3, 4 + 10 + 6, -5 + 6], list(c)
+    bias, pbias = floats([10, 20])
+    neo.linear(ctx, 2, 3, 2, pa, pb, pbias, pc, 1)  # b is [2][3] here
+    assert list(c) == [1 + 6 + 10, -1 + 2 + 3 + 20, 4 + 12 + 10, -4 + 5 + 6 + 20], list(c)
+    one, pone = floats([1, 0, 0, 1])
+    dx, pdx = floats([0] * 6)
+    dw, pdw = floats([0] * 6)
+    neo.linear_back(ctx, 2, 3, 2, pa, pb, pone, pdx, pdw, 1)
+    assert (dx, dw) == (b, a), (list(dx), list(dw))
+    rows, prows = floats(range(32))
+    tables = (ctypes.c_void_p * 1)(prows)
+    bags = neo.bags(ctx, 1, 2, 16, 0, 0, 2, 4, tables)
+    ids, offsets = array.array("q", [0, 1, 1]), array.array("q", [0, 2, 3])
+    out, pout = floats([0] * 32)
+    neo.bags_forward(bags, 1, 2, offsets.buffer_info()[0], ids.buffer_info()[0], pout)
+    assert list(out) == [i + i + 16 for i in range(16)] + [i + 16 for i in range(16)], list(out)
+    neo.bags_backward(bags, 1, 2, offsets.buffer_info()[0], ids.buffer_info()[0], pout, 0.5)
+    assert rows[0] < 0 and rows[31] < 31, "no row has moved"
+    neo.bags_free(bags)
+    try:
+        neo.gemm(ctx, 0, 0, -1, 2, 3, pa, pb, pc, 1)
+        raise AssertionError("a bad shape is no error")
+    except RuntimeError as error:
+        assert str(error).startswith("gemm: "), error
+    widths, top = common.integers([8, 16]), common.integers([8, 1])
+    model = neo.dlrm(1, 4, 10, widths, 2, top, 2, 0.1, 0)
+    dense, pdense = floats([i % 7 / 7 for i in range(4 * 13)])
+    label, plabel = floats([0, 1, 0, 1])
+    ids, offsets = array.array("q", [i % 10 for i in range(104)]), array.array("q", range(105))
+    loss, losses = ctypes.c_double(), []
+    for _ in range(8):
+        neo.dlrm_step(model, pdense, plabel, offsets.buffer_info()[0], ids.buffer_info()[0], 0.05, ctypes.byref(loss))
+        losses.append(loss.value)
+    assert losses[-1] < losses[0], losses
+    neo.dlrm_free(model)
+    neo.ctx_free(ctx)
+
+
+def check_turns():
+    class Args:
+        threads, quick = 1, True
+
+    order = []
+    turns = common.Turns(Args, {"neo": lambda i: order.append("n"), "peer": lambda i: order.append("p")}, turns=15, calls=2).run()
+    assert len(turns.ratio("peer")) == 5 and "".join(order[2:]).startswith("nnn" + "ppp" + "ppp" + "nnn" + "nnn"), order
+    assert common.median([3, 1, 2]) == 2 and common.median([4, 1, 2, 3]) == 2.5
+    assert abs(common.spread([1, 2, 3, 4, 5]) - 200 / 3) < 1e-9
+
+
+def check_table():
+    lines = [dict(family="gemm", threads=1, quick=False, what="NT 8^3", peer="better of both", unit="GFLOP/s", neo=2.0, theirs=1.0,
+                  ratio=2.0, spread=1.0, target=0.95, ceiling=50.0),
+             dict(family="mlp", threads=1, quick=False, what="dW M=1", peer="F.linear", unit="GFLOP/s", neo=1.0, theirs=2.0, ratio=0.5,
+                  spread=3.0, target=1.0, ceiling=30.0, ceiling_target=60),
+             dict(family="mlp", threads=1, quick=False, what="dX M=1", peer="F.linear", unit="GFLOP/s", neo=2.0, theirs=1.0, ratio=2.0,
+                  spread=3.0, target=1.0, ceiling=70.0, ceiling_target=60),
+             dict(family="bags forward", threads=2, quick=False, what="uniform", peer="TBE", skipped="no package", target=1.0),
+             dict(family="start", threads=1, quick=False, what="start", peer="import torch", unit="ms", neo=51.0, theirs=100.0, ratio=2.0,
+                  spread=1.0, target=None, most=50.0)]
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, "lines"), os.path.join(directory, "table.md")
+        with open(path[0], "w") as f:
+            f.writelines(json.dumps(line) + "\n" for line in lines)
+        run.write_table(run.read_lines(path[0]), path[1], "a machine")
+        with open(path[1]) as f:
+            text = f.read()
+    for want in ("| NT 8^3 | 1 | 2 GFLOP/s | better of both 1 | 2.00 | 1 % | >= 0.95 | yes | 50 % |",
+                 "| dW M=1 | 1 | 1 GFLOP/s | F.linear 2 | 0.50 | 3 % | >= 1 | no | 30 % (no, >= 60) |",
+                 "| dX M=1 | 1 | 2 GFLOP/s | F.linear 1 | 2.00 | 3 % | >= 1 | yes | 70 % (yes, >= 60) |",
+                 "not measured: no package", "| start | 1 | 51 ms | import torch 100 | 2.00 | 1 % | <= 50 ms | no |",
+                 "| Layers of the DLRMs | 1 | 1 | 1 | dW M=1, F.linear: 0.50 |", "| Layers of the DLRMs | F.linear | 1 | 2 | 1.00 | 0.50 | >= 1.25 | no |",
+                 "- machine: a machine"):
+        assert want in text, "the table lacks: %s\n%s" % (want, text)
+
+
+def main():
+    for name in sorted(os.listdir(HERE)):
+        if name.endswith(".py"):
+            with open(os.path.join(HERE, name)) as f:
+                compile(f.read(), name, "exec")
+    check_prototypes()
+    check_turns()
+    check_table()
+    if len(sys.argv) > 1 and sys.argv[1] == "--side":
+        check_side()
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()
