@@ -140,11 +140,13 @@ class Turns:
     A turn of a subject is `calls` of it, after a pause in which the threads of the one before go to sleep and a call that
     wakes its own. With one thread the clock is the CPU time of the process, which others on the machine do not stop;
     with several it is the wall clock. A subject is a function of the number of the call, by which it can take its
-    batches in turn.
+    batches in turn; inner: how many times it does its work in a call, where that is not once (so that short calls of C are
+    not timed with the interpreter's).
     """
 
-    def __init__(self, args, subjects, turns=15, milliseconds=4.0, calls=None, pause=None):
+    def __init__(self, args, subjects, turns=15, milliseconds=4.0, calls=None, pause=None, inner=None):
         self.names = list(subjects)
+        self.inner = inner or {}
         self.subjects = subjects
         self.clock = time.process_time_ns if args.threads == 1 else time.perf_counter_ns
         self.pause = pause if pause is not None else (0 if args.threads == 1 else 0.03)
@@ -155,6 +157,7 @@ class Turns:
             self.time(name, 1)
             if not calls:
                 once = min(self.time(name, 1), self.time(name, 1))
+                once *= self.inner.get(name, 1)
                 self.calls[name] = max(1, min(5000, int(milliseconds * 1e6 / max(once, 100))))
         self.ns = {name: [] for name in self.names}
 
@@ -165,7 +168,7 @@ class Turns:
         start = self.clock()
         for i in range(first, first + calls):
             run(i)
-        return (self.clock() - start) / calls
+        return (self.clock() - start) / (calls * self.inner.get(name, 1))
 
     def turn(self, name):
         if self.pause:
@@ -213,10 +216,10 @@ class Report:
         self.args, self.family = args, family
 
     def line(self, **fields):
-        fields = dict(family=self.family, threads=self.args.threads, quick=self.args.quick, **fields)
+        fields = dict(family=self.family, threads=self.args.threads, quick=self.args.quick, load=os.getloadavg()[0], **fields)
         with open(self.args.out, "a") as f:
             f.write(json.dumps(fields) + "\n")
-        shown = {k: ("%.4g" % v if isinstance(v, float) else v) for k, v in fields.items() if k not in ("family", "quick", "ratios")}
+        shown = {k: ("%.4g" % v if isinstance(v, float) else v) for k, v in fields.items() if k not in ("family", "quick")}
         print(self.family, " ".join("%s=%s" % i for i in shown.items()), flush=True)
 
     def turns(self, what, turns, peer, target, work=None, unit="us", neo="neo", label=None, **more):

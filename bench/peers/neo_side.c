@@ -39,8 +39,8 @@ SIDE int neo_side_copy(void *ctx, void *to, const void *from, int64_t bytes) {
     return 0;
 }
 
-/* GB/s at which the context's threads together read a working set of `bytes`, again and again, the best of 5: what its
-   place in the caches allows. */
+/* GB/s at which the context's threads together read a working set of `bytes`, again and again, the best of 25 short bursts:
+   what its place in the caches allows. */
 typedef struct read_job {
     const char *data;
     int64_t piece, passes;
@@ -76,9 +76,9 @@ static void read_task(void *arg, int64_t i, int worker) {
 }
 SIDE double neo_side_read(void *ctx, int64_t bytes) {
     int threads = neo_ctx_threads((neo_ctx *)ctx);
-    read_job j = {(char *)bench_alloc((size_t)bytes), bytes / threads, 1 + 20000000 / bytes};
+    read_job j = {(char *)bench_alloc((size_t)bytes), bytes / threads, 1 + 6000000 / bytes};
     double best = 0;
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 25; i++) {
         int64_t start = neo_time_ns();
         neo_parallel_for((neo_ctx *)ctx, threads, read_task, &j);
         best = fmax(best, (double)(j.piece * threads * j.passes) / (double)(neo_time_ns() - start));

@@ -3,6 +3,7 @@
     python bench/peers/run.py [--quick] [--only gemm,mlp] [--threads 1,2] [--lines FILE] [--table FILE] [--table-only]
 
 --lines: where the figures go as JSON lines (build/peers/lines.jsonl), anew for the comparisons that run, kept of the others.
+--table-only: of what was measured before.
 --table: the table of all figures there (build/peers/cpu.md; `make peers` writes bench/results/cpu.md when it runs everything).
 """
 
@@ -63,17 +64,29 @@ def machine():
                                                              ", ".join(versions), os.getloadavg()[0])
 
 
+def disturbed(line):
+    return line["spread"] > 50 or (line["threads"] > 1 and line.get("load", 0) > line["threads"] + 1.5)
+
+
 def verdict(line):
-    """'yes', 'no', or '' where nothing is asked."""
+    """'yes', 'no', or '' where nothing is asked. Turns that differ by half of what they take say neither, nor do several
+    threads where others want the cores: then threads that spin wait for some that do not run."""
     if "skipped" in line:
         return "not measured"
+    if disturbed(line):
+        return "disturbed"
     bad = (line.get("target") is not None and line["ratio"] < line["target"]) or ("most" in line and line["neo"] > line["most"])
     asked = line.get("target") is not None or "most" in line
     return "no" if bad else "yes" if asked else ""
 
 
+def has_ceiling(line):
+    """A share above all, but for some noise: the ceiling was disturbed, and says nothing."""
+    return "ceiling_target" in line and line["ceiling"] <= 103
+
+
 def under_ceiling(line):
-    return "ceiling_target" in line and line["ceiling"] < line["ceiling_target"]
+    return has_ceiling(line) and line["ceiling"] < line["ceiling_target"]
 
 
 def figure(value):
@@ -87,7 +100,9 @@ def row(line):
     target = ">= %g" % line["target"] if line.get("target") is not None else "<= %g %s" % (line["most"], line["unit"]) \
         if "most" in line else ""
     ceiling = "%.0f %%" % line["ceiling"] if "ceiling" in line else ""
-    if "ceiling_target" in line:
+    if "ceiling_target" in line and not has_ceiling(line):
+        ceiling += " (disturbed)"
+    elif "ceiling_target" in line:
         ceiling += " (%s >= %g)" % ("no," if under_ceiling(line) else "yes,", line["ceiling_target"])
     return "| %s | %d | %s %s | %s %s | %.2f | %.0f %% | %s | %s | %s |" % (
         line["what"], line["threads"], figure(line["neo"]), line["unit"], line["peer"], figure(line["theirs"]), line["ratio"],
@@ -99,7 +114,7 @@ def means(lines):
     out = []
     groups = {}
     for line in lines:
-        if "ratio" in line and line.get("peer") != "better of both":
+        if "ratio" in line and not disturbed(line) and line.get("peer") != "better of both":
             groups.setdefault((line["family"], line["peer"], line["threads"]), []).append(line["ratio"])
     for (family, peer, threads), ratios in groups.items():
         wanted = [m for m in MEANS if m[1] == family and peer in m[2]]
@@ -127,8 +142,8 @@ def write_table(lines, path, about):
             text.append("| %s | %d | %d | %d | %s |" % (title, threads, len(asked) - len(missed), len(missed), "" if not worst else
                                                        "%s, %s: %.2f" % (worst["what"], worst["peer"], worst["ratio"])))
             low = [x for x in asked if under_ceiling(x)]
-            if any("ceiling_target" in x for x in asked):
-                count = sum("ceiling_target" in x for x in asked)
+            if any(has_ceiling(x) for x in asked):
+                count = sum(has_ceiling(x) for x in asked)
                 worst = min(low, key=lambda x: x["ceiling"] / x["ceiling_target"], default=None)
                 text.append("| %s, of the ceiling | %d | %d | %d | %s |" % (title, threads, count - len(low), len(low), "" if not worst else
                                                                          "%s: %.0f %%" % (worst["what"], worst["ceiling"])))
@@ -175,8 +190,7 @@ def main():
             if subprocess.run(command + (["--quick"] if args.quick else [])).returncode != 0:
                 failed.append("%s with %d threads" % (name, threads))
     parts = ["%s.%s.%d" % (args.lines, name, threads) for name in SCRIPTS for threads in (1, 2)]
-    lines = [line for part in parts for line in read_lines(part)] if not args.table_only else read_lines(args.lines) or \
-        [line for part in parts for line in read_lines(part)]
+    lines = [line for part in parts for line in read_lines(part)]
     with open(args.lines, "w") as f:
         f.writelines(json.dumps(line) + "\n" for line in lines)
     whole = not args.quick and set(chosen) == set(SCRIPTS) and not failed
