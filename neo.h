@@ -8002,7 +8002,7 @@ NEO_API neo_status neo_params_add(neo_params *p, const char *name, int ndim, con
     NEO__TRY(neo__params_reserve(p));
     if (init.kind == NEO_INIT_DEFAULT) init.kind = NEO_INIT_CONSTANT, init.a = 0.0f, init.b = 0.0f;
     if (p->deferred) NEO__TRY(neo__init_check(&init, name));
-    neo__param_slot *slot;
+    neo__param_slot *slot = NULL;
     NEO__TRY(neo__param_alloc(p, name, ndim, shape, count, &slot));
     slot->init = init;
 

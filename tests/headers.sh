@@ -419,9 +419,10 @@ done
 # ---- one translation unit must compile in a few seconds ----
 
 # Processor time, not the clock: the machine may be busy. `times` prints the children's as 0m1.234s.
+# The goal is 5 s of one core of today; the limit leaves room for a slow or busy one.
 seconds=$(sh -c "$CC -std=c11 -O2 -I. -c -o $W/neo.o $W/implement.c && times" 2>/dev/null | sed -n '2s/ .*//p')
 ms=$(echo "${seconds:-0m99s}" | awk -F '[ms]' '{ printf "%d", ($1 * 60 + $2) * 1000 }')
-echo "headers: one file with NEO_IMPLEMENTATION compiles in $ms ms at -O2 (goal 5000; not met yet; limit 30000)"
-if [ "$ms" -lt 30000 ]; then pass; else fail "compile time $ms ms"; fi
+echo "headers: one file with NEO_IMPLEMENTATION compiles in $ms ms at -O2 (goal 5000, limit 15000)"
+if [ "$ms" -lt 15000 ]; then pass; else fail "compile time $ms ms"; fi
 
 finish headers
