@@ -23932,21 +23932,24 @@ NEO__KERNEL_INLINE int NEO__FN(bag_one_leaf)(const neo__bag_update *u, int64_t a
     int leaf = neo__leaf_of(u->leaf, u->leaf_count, (int64_t)(u->records[at] & mask));
     return (int64_t)(u->records[end - 1] & mask) < u->leaf[leaf + 1];
 }
-/* Rows of 16 and 64 floats are merged in place, others by a function. */
+/* Rows of 16, 32 and 64 floats are merged in place, others by a function. */
 #if NEO__PASS == NEO__PASS_AVX512
 #define NEO__MERGE_16 NEO__FN(bag_merge_in_1)
+#define NEO__MERGE_32 NEO__FN(bag_merge_in_2)
 #define NEO__MERGE_64 NEO__FN(bag_merge_in_4)
 #elif NEO__PASS == NEO__PASS_AVX2
 #define NEO__MERGE_16 NEO__FN(bag_merge_in_2)
+#define NEO__MERGE_32 NEO__FN(bag_merge_in_4)
 #define NEO__MERGE_64 NEO__FN(bag_merge_in_8)
 #else
 #define NEO__MERGE_16 NEO__FN(bag_merge_in_4)
+#define NEO__MERGE_32 NEO__FN(bag_merge_in_8)
 #define NEO__MERGE_64 NEO__FN(bag_merge_row)
 #endif
 typedef void (*NEO__FN(bag_merge))(const neo__bag_update *u, int64_t i, int64_t end, int64_t col,
                                    float *to);
 /* Merge the next rows, `most` at most: where their records begin to first, their gradients to g. Returns how
-   many. dim: 16, 64, or 0: by `merge`. */
+   many. dim: 16, 32, 64, or 0: by `merge`. */
 NEO__KERNEL_INLINE int64_t NEO__FN(bag_merge_group)(const neo__bag_update *u, NEO__FN(bag_walk) * k,
                                              int64_t most, int64_t *first, float *g, int dim,
                                              NEO__FN(bag_merge) merge) {
@@ -23960,6 +23963,7 @@ NEO__KERNEL_INLINE int64_t NEO__FN(bag_merge_group)(const neo__bag_update *u, NE
         k->at = end;
         if (!NEO__FN(bag_one_leaf)(u, at, end)) NEO__FN(bag_merge_leaves)(u, at, end, g);
         else if (dim == 16) NEO__MERGE_16(u, at, end, 0, g);
+        else if (dim == 32) NEO__MERGE_32(u, at, end, 0, g);
         else if (dim == 64) NEO__MERGE_64(u, at, end, 0, g);
         else merge(u, at, end, 0, g);
     }
@@ -24033,14 +24037,10 @@ NEO__KERNEL void NEO__FN(bag_update)(const neo__bag_update *u) {
 #if NEO__PASS != NEO__PASS_SCALAR
     switch (u->dim) {
     case 16: NEO__FN(bag_update_as)(u, 16, NULL); return;
+    case 32: NEO__FN(bag_update_as)(u, 32, NULL); return;
     case 64: NEO__FN(bag_update_as)(u, 64, NULL); return;
 #if NEO__PASS == NEO__PASS_AVX512
-    case 32: merge = NEO__FN(bag_merge_2); break;
     case 128: merge = NEO__FN(bag_merge_8); break;
-#elif NEO__PASS == NEO__PASS_AVX2
-    case 32: merge = NEO__FN(bag_merge_4); break;
-#else
-    case 32: merge = NEO__FN(bag_merge_8); break;
 #endif
     default: break;
     }
@@ -24080,6 +24080,7 @@ static const neo__bag_kernels NEO__FN(bag_kernels) = {
 #undef NEO__BAG_SUM_ROWS
 #undef NEO__BAG_MERGE
 #undef NEO__MERGE_16
+#undef NEO__MERGE_32
 #undef NEO__MERGE_64
 
 #undef NEO__ADD
