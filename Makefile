@@ -195,7 +195,7 @@ $(B)/tests/emulated_bench: bench/cuda.c bench/bench.h neo_cuda.cuh $(B)/tests/em
 
 test:
 	@$(MAKE) --no-print-directory $(jobs) all test-programs $(cuda_programs)
-	@CC='$(CC)' B='$(B)' MAKE='$(MAKE)' JOBS='$(JOBS)' BESIDE='test_arm test_cuda test_cuda_bench test_fuzz test_link test_mingw test_mpi' \
+	@CC='$(CC)' B='$(B)' MAKE='$(MAKE)' JOBS='$(JOBS)' BESIDE='test_arm test_cuda test_cuda_bench test_fuzz test_link test_mingw' \
 	    sh tests/run.sh $(programs) $(fuzzers) $(scripts)
 
 test-full:
