@@ -656,7 +656,8 @@ typedef struct neo_mlp_desc {
     neo_mlp_init init;
     neo_dtype dtype;           /* of the products' operands: NEO_F32, or NEO_BF16: x, the gradients of
                                   layers' outputs and a copy of the weights are rounded to bf16, and
-                                  activations kept so; x, y, dy, dx and the parameters stay f32 */
+                                  activations kept so; x, y, dy, dx and the parameters stay f32.
+                                  Part of the numeric definition: neo_state_define it. Not on a device */
 } neo_mlp_desc;
 
 /* neo_mlp_create: add the layers' parameters to params and reserve activations for max_batch rows.
@@ -1567,7 +1568,8 @@ NEO_API neo_status neo_state_add_bags(neo_state *state, neo_bags *bags);
 NEO_API neo_status neo_state_add_schema(neo_state *state, neo_schema *schema);
 /* neo_state_define: a word of the numeric definition, for example ("optimizer", "adagrad"). Saved
    with a checkpoint; loading under another value is refused. Defining a key again replaces its
-   value. "repro_shards" and "seed" of the context are defined from the start. */
+   value. "repro_shards" and "seed" of the context are defined from the start, and
+   "<bags>.<table>.row_buckets" by _add_bags and _add_shard where it is above 1. */
 NEO_API neo_status neo_state_define(neo_state *state, const char *key, const char *value);
 NEO_API int neo_state_count(const neo_state *state);
 NEO_API const char *neo_state_name(const neo_state *state, int index);
@@ -1642,7 +1644,7 @@ typedef struct neo_save_desc {
    the bits of parts are not looked at. An old checkpoint that cannot be removed is only logged.
    Errors   NEO_ERR_IO (a full disk, no permission, ...): the message names the file; earlier
             checkpoints are untouched, and what was written is removed. Also: a rank does not see
-            what another one wrote. NEO_ERR_NOT_FOUND: the folder that dir should be made in.
+            what another one wrote. dir is made if it is missing, with its parents.
             NEO_ERR_MISMATCH: ranks differ in step, definition, or as neo_state_digest_group says.
             NEO_ERR_ARG, NEO_ERR_MEMORY; what the group's calls return. */
 NEO_API neo_status neo_save(neo_ctx *ctx, const neo_save_desc *desc, const neo_state *state);
@@ -1895,6 +1897,7 @@ NEO_API neo_status neo_report_write(const neo_report *report, const char *path);
     !defined(NEO__SHARED)
 #define NEO__SHARED
 
+#include <stdio.h>
 #include <string.h>
 #if defined(__x86_64__) || defined(_M_X64)
 #include <xmmintrin.h>
@@ -2044,6 +2047,15 @@ NEO__EVERYWHERE NEO__INLINE int64_t neo__bucket_begin(int64_t rows, int64_t buck
 /* The bucket of a row. */
 NEO__EVERYWHERE NEO__INLINE int64_t neo__bucket_of(int64_t rows, int64_t buckets, int64_t row) {
     return ((row + 1) * buckets - 1) / rows;
+}
+/* How a table's pooled sums add, where it is not in one run: a part of the numeric definition. */
+NEO__INLINE neo_status neo__state_define_buckets(neo_state *state, const char *bags, const char *table,
+                                                 int32_t row_buckets) {
+    char key[1024], text[16];
+    if (row_buckets <= 1) return NEO_OK;
+    snprintf(key, sizeof key, "%s.%s.row_buckets", bags, table);
+    snprintf(text, sizeof text, "%d", (int)row_buckets);
+    return neo_state_define(state, key, text);
 }
 #endif /* NEO__SHARED */
 
@@ -5684,8 +5696,9 @@ static neo_status neo__gemm_run(neo__gemm *g) {
 /* A matrix [rows][cols] with last stride 1. An output's rows may not overlap. */
 static neo_status neo__check_matrix_of(const neo_ctx *ctx, neo_dtype dtype, neo_tensor t, int64_t rows, int64_t cols,
                                        int output, const char *function, const char *name) {
-    NEO__CHECK(t.ndim == 2 && t.dtype == dtype, NEO_ERR_SHAPE, "%s: %s is not a two-dimensional %s tensor",
-               function, name, neo_dtype_name(dtype));
+    NEO__CHECK(t.ndim == 2 && t.dtype == dtype, NEO_ERR_SHAPE,
+               "%s: %s is of %d dimensions and %s, expected %s [%" PRId64 "][%" PRId64 "]", function, name,
+               (int)t.ndim, neo_dtype_name(t.dtype), neo_dtype_name(dtype), rows, cols);
     NEO__CHECK(rows >= 0 && cols >= 0, NEO_ERR_SHAPE, "%s: %s has a negative extent", function, name);
     NEO__CHECK(t.shape[0] == rows && t.shape[1] == cols, NEO_ERR_SHAPE,
                "%s: %s is [%" PRId64 "][%" PRId64 "], expected [%" PRId64 "][%" PRId64 "]",
@@ -5712,7 +5725,7 @@ static neo_status neo__check_product(const neo_ctx *ctx, neo_dtype dtype, neo_te
 NEO__INLINE neo_dtype neo__operand_dtype(neo_tensor t) { return t.dtype == NEO_BF16 ? NEO_BF16 : NEO_F32; }
 static neo_status neo__check_narrow(const neo_ctx *ctx, neo_dtype dtype, const char *function) {
     NEO__CHECK(!ctx->device || dtype != NEO_BF16, NEO_ERR_UNSUPPORTED,
-               "%s: products of bf16 are not made on a device", function);
+               "%s: products of bf16 are not made on a device yet: use f32 there", function);
     return NEO_OK;
 }
 static neo_status neo__check_vector(const neo_ctx *ctx, neo_tensor t, int64_t count, const char *function,
@@ -6342,8 +6355,8 @@ static neo_status neo__mlp_check(const neo_mlp_desc *d, const char *fn) {
     NEO__CHECK((unsigned)d->act <= (unsigned)NEO_ACT_HARDSWISH &&
                    (unsigned)d->last_act <= (unsigned)NEO_ACT_HARDSWISH,
                NEO_ERR_ARG, "%s: %s: unknown activation", fn, d->name);
-    NEO__CHECK(d->dtype == NEO_F32 || d->dtype == NEO_BF16, NEO_ERR_ARG, "%s: %s: dtype %d is neither f32 nor bf16",
-               fn, d->name, (int)d->dtype);
+    NEO__CHECK(d->dtype == NEO_F32 || d->dtype == NEO_BF16, NEO_ERR_ARG, "%s: %s: dtype %s is neither f32 nor bf16",
+               fn, d->name, neo_dtype_name(d->dtype));
     NEO__CHECK(d->init == NEO_MLP_INIT_DLRM || d->init == NEO_MLP_INIT_TORCH, NEO_ERR_ARG,
                "%s: %s: unknown initialiser %d", fn, d->name, (int)d->init);
     for (int i = 0; i < d->width_count; i++)
@@ -6486,7 +6499,8 @@ static neo_tensor neo__mlp_operand(const neo_mlp *mlp, int layer, neo_tensor t) 
 NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y) {
     const int64_t batch = x.shape[0];
     NEO__CHECK(mlp, NEO_ERR_ARG, "neo_mlp_forward: mlp is NULL");
-    NEO__CHECK(x.ndim == 2, NEO_ERR_SHAPE, "neo_mlp_forward: x must have two dimensions");
+    NEO__CHECK(x.ndim == 2, NEO_ERR_SHAPE, "neo_mlp_forward: x is of %d dimensions, expected f32 [B][%" PRId64 "]",
+               (int)x.ndim, mlp->widths[0]);
     NEO__CHECK(batch <= mlp->max_batch, NEO_ERR_CAPACITY,
                "neo_mlp_forward: a batch of %" PRId64 ", but max_batch is %" PRId64, batch,
                mlp->max_batch);
@@ -10262,7 +10276,7 @@ NEO_API neo_status neo_bags_reserve(neo_bags *b, int64_t max_batch, int64_t max_
 static neo_status neo__bags_check_keeps(const neo_bags *b, const char *fn) {
     NEO__CHECK(b, NEO_ERR_ARG, "%s: bags is NULL", fn);
     NEO__CHECK(b->sizes.max_kept_rows, NEO_ERR_STATE,
-               "%s: bags '%s' keeps no gradients: give max_kept_rows", fn, b->name);
+               "%s: bags '%s' keeps no gradients: set neo_bags_desc.max_kept_rows", fn, b->name);
     return NEO_OK;
 }
 NEO_API neo_status neo_bags_reserve_kept(neo_bags *b, int64_t max_kept_rows) {
@@ -17108,8 +17122,11 @@ NEO_API neo_status neo_state_add_bags(neo_state *state, neo_bags *bags) {
     NEO__TRY(neo__check_device(state->ctx, bags->ctx, "neo_state_add_bags", "bags are"));
     int before = state->count;
     neo_status status = NEO_OK;
-    for (int32_t i = 0; i < neo_bags_table_count(bags) && status == NEO_OK; i++)
-        status = neo__state_add_table(state, bags, i);
+    for (int32_t i = 0; i < neo_bags_table_count(bags) && status == NEO_OK; i++) {
+        const int32_t buckets = bags->sizes.none ? 0 : bags->tables[i].buckets;
+        status = neo__state_define_buckets(state, neo__bags_name(bags), neo_bags_table_name(bags, i), buckets);
+        if (status == NEO_OK) status = neo__state_add_table(state, bags, i);
+    }
     char name[1024];
     snprintf(name, sizeof name, "%s.step", neo__bags_name(bags));
     if (status == NEO_OK)

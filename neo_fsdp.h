@@ -7187,7 +7187,9 @@ NEO_API neo_status neo_shard_backward_end(neo_shard *s, float lr) {
 NEO_API neo_status neo_shard_forward(neo_shard *s, const neo_jagged *batch, int64_t global_batch,
                                      neo_tensor out) {
     NEO__TRY(neo_shard_forward_begin(s, batch, global_batch));
-    return neo_shard_forward_end(s, out);
+    neo_status status = neo_shard_forward_end(s, out);
+    if (s->phase == NEO__SHARD_FORWARD) s->phase = NEO__SHARD_IDLE; /* out is wrong: begin again */
+    return status;
 }
 NEO_API neo_status neo_shard_backward(neo_shard *s, neo_tensor dout, float lr) {
     NEO__TRY(neo_shard_backward_begin(s, dout));
@@ -7606,6 +7608,9 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *s) {
     if (s->whole) return neo_state_add_bags(state, s->bags);
     char name[1024];
     int64_t first = s->map->part_begin[s->sizes.rank], end = s->map->part_begin[s->sizes.rank + 1];
+    for (int32_t t = 0; t < s->map->table_count; t++)
+        NEO__TRY(neo__state_define_buckets(state, s->map->desc.name, s->map->tables[t].name,
+                                           s->map->tables[t].row_buckets));
     for (int k = 0; k < NEO__SHARD_TENSORS; k++) {
         neo_state_kind kind = k < 2 ? NEO_STATE_WEIGHT : NEO_STATE_OPTIMIZER;
         for (int64_t p = first; p < end; p++) {
