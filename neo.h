@@ -5556,6 +5556,18 @@ typedef struct neo__gemm_scratch {
     int pieces;
 } neo__gemm_scratch;
 
+/* Fetches the tile of C that comes after p on its row, or, behind panel p1, at n0 of the next row: sums
+   go on from there, and its lines lie a row of C apart. */
+static void neo__gemm_fetch_next(const neo__gemm *g, const neo__gemm_place *p, int64_t n0, int64_t p1) {
+    int64_t m = p->m0, n = p->n0 + p->cols;
+    if (n >= g->n || n >= p1 * g->width) m += p->rows, n = n0;
+    const int64_t end = NEO__MIN(m + p->rows, g->m), last = NEO__MIN(n + g->width, g->n) - 1;
+    for (; m < end; m++) {
+        for (int64_t j = n; j < last; j += 16) __builtin_prefetch(neo__gemm_at(g, m, j), 1);
+        __builtin_prefetch(neo__gemm_at(g, m, last), 1);
+    }
+}
+
 /* A row of tiles of a task in one segment; packed_a: its part of A, or NULL. */
 static void neo__gemm_tile_row(const neo__gemm *g, const neo__gemm_scratch *s, int64_t tile,
                                int64_t first_tile, const float *packed_a, int64_t p0, int64_t p1,
@@ -5588,6 +5600,7 @@ static void neo__gemm_tile_row(const neo__gemm *g, const neo__gemm_scratch *s, i
             t.b = g->b + k0 * g->b_k + p.n0;
             t.b_k = g->b_k;
         }
+        if (!p.first && !g->tree && !g->swapped) neo__gemm_fetch_next(g, &p, p0 * g->width, p1);
         if (g->tree)
             neo__gemm_tree_tile(g, &t, &p, s->piece, s->pieces,
                                 s->sums +
