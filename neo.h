@@ -3233,7 +3233,7 @@ static const char *neo__fp_self_check(void) {
 enum {
     NEO__ALIGN = 64,
     NEO__MAX_THREADS = 256,
-    NEO__WORKER_SCRATCH_BYTES = 2 << 20, /* per worker: packed tiles, leaf partial sums */
+    NEO__WORKER_SCRATCH_BYTES = 9 << 18, /* per worker: packed tiles, leaf partial sums */
     NEO__SHARED_SCRATCH_BYTES = 16 << 20 /* of the caller: packed operands shared by all workers */
 };
 
@@ -5250,7 +5250,8 @@ NEO__COLD_END
    ------------------------------------------------------------------------------------------------ */
 enum {
     NEO__GEMM_SEGMENT = 512,           /* of k */
-    NEO__GEMM_B_FLOATS = 1 << 18,      /* packed panels of a task: 1 MiB */
+    NEO__GEMM_B_FLOATS = 1 << 19,      /* packed panels of a task: 2 MiB */
+    NEO__GEMM_LEAF_B_FLOATS = 1 << 18, /* with leaves, whose sums take the rest: 1 MiB */
     NEO__GEMM_GROUP = 8,               /* rows of tiles packed together */
     NEO__GEMM_A_FLOATS = 16 * 8 * 512, /* their part of A: 256 KiB */
     NEO__GEMM_SUM_FLOATS = 160 << 10,  /* subtree sums: 640 KiB */
@@ -5267,10 +5268,12 @@ typedef struct neo__gemm_piece {
     int32_t merges;       /* of them, with this leaf */
     int32_t last;         /* the result is the whole sum */
 } neo__gemm_piece;
-NEO__STATIC_ASSERT((size_t)(NEO__GEMM_B_FLOATS + NEO__GEMM_A_FLOATS + NEO__GEMM_SUM_FLOATS) *
-                               sizeof(float) +
-                           NEO__GEMM_MAX_PIECES * sizeof(neo__gemm_piece) <=
-                       NEO__WORKER_SCRATCH_BYTES,
+NEO__STATIC_ASSERT((size_t)(NEO__GEMM_B_FLOATS + NEO__GEMM_A_FLOATS) * sizeof(float) <=
+                           NEO__WORKER_SCRATCH_BYTES &&
+                       (size_t)(NEO__GEMM_LEAF_B_FLOATS + NEO__GEMM_A_FLOATS + NEO__GEMM_SUM_FLOATS) *
+                                   sizeof(float) +
+                               NEO__GEMM_MAX_PIECES * sizeof(neo__gemm_piece) <=
+                           NEO__WORKER_SCRATCH_BYTES,
                    "a worker's scratch holds a task of >>impl-gemm");
 
 typedef struct neo__gemm {
@@ -5327,11 +5330,12 @@ static void neo__gemm_plan(neo__gemm *g) {
         g->last_width = lanes;
     g->even_tiles = (g->m / 2 + kern->rows / 2 - 1) / (kern->rows / 2);
     g->tiles = g->even_tiles + g->m % 2;
+    const int64_t floats = g->tree ? NEO__GEMM_LEAF_B_FLOATS : NEO__GEMM_B_FLOATS;
     g->segments = g->dots ? 1 : NEO__MAX(1, (g->k + NEO__GEMM_SEGMENT - 1) / NEO__GEMM_SEGMENT);
     g->depth = g->tree ? neo__tree_depth(g->leaves.count) : 0;
 
     const int64_t segment = (g->k + g->segments - 1) / g->segments;
-    int64_t cols = NEO__MAX(1, NEO__GEMM_B_FLOATS / (NEO__MAX(segment, 1) * g->width));
+    int64_t cols = NEO__MAX(1, floats / (NEO__MAX(segment, 1) * g->width));
     int64_t rows = g->tiles;
     cols = NEO__MIN(cols, g->panels);
     const int64_t sums =
@@ -5620,9 +5624,9 @@ static void neo__gemm_task(void *arg, int64_t index, int worker) {
     const int64_t t0 = g->tiles * row / g->row_tasks, t1 = g->tiles * (row + 1) / g->row_tasks;
     const int64_t p0 = g->panels * col / g->col_tasks, p1 = g->panels * (col + 1) / g->col_tasks;
     neo__gemm_scratch s;
-    s.b = (float *)(void *)neo__worker_scratch(g->ctx, worker);
-    s.a = s.b + NEO__GEMM_B_FLOATS;
-    s.sums = s.a + NEO__GEMM_A_FLOATS;
+    s.a = (float *)(void *)neo__worker_scratch(g->ctx, worker);
+    s.b = s.a + NEO__GEMM_A_FLOATS;
+    s.sums = s.b + NEO__GEMM_LEAF_B_FLOATS;
     s.piece = (neo__gemm_piece *)(void *)(s.sums + NEO__GEMM_SUM_FLOATS);
     s.pieces = 0;
     NEO__ZERO(neo__gemm_walk, walk);
