@@ -3245,7 +3245,7 @@ static const char *neo__fp_self_check(void) {
 enum {
     NEO__ALIGN = 64,
     NEO__MAX_THREADS = 256,
-    NEO__WORKER_SCRATCH_BYTES = 2 << 20, /* per worker: packed tiles, leaf partial sums */
+    NEO__WORKER_SCRATCH_BYTES = 9 << 18, /* per worker: packed tiles, leaf partial sums */
     NEO__SHARED_SCRATCH_BYTES = 16 << 20 /* of the caller: packed operands shared by all workers */
 };
 
@@ -5262,7 +5262,8 @@ NEO__COLD_END
    ------------------------------------------------------------------------------------------------ */
 enum {
     NEO__GEMM_SEGMENT = 512,           /* of k */
-    NEO__GEMM_B_FLOATS = 1 << 18,      /* packed panels of a task: 1 MiB */
+    NEO__GEMM_B_FLOATS = 1 << 19,      /* packed panels of a task: 2 MiB */
+    NEO__GEMM_LEAF_B_FLOATS = 1 << 18, /* with leaves, whose sums take the rest: 1 MiB */
     NEO__GEMM_GROUP = 8,               /* rows of tiles packed together */
     NEO__GEMM_A_FLOATS = 16 * 8 * 512, /* their part of A: 256 KiB */
     NEO__GEMM_SUM_FLOATS = 160 << 10,  /* subtree sums: 640 KiB */
@@ -5279,10 +5280,12 @@ typedef struct neo__gemm_piece {
     int32_t merges;       /* of them, with this leaf */
     int32_t last;         /* the result is the whole sum */
 } neo__gemm_piece;
-NEO__STATIC_ASSERT((size_t)(NEO__GEMM_B_FLOATS + NEO__GEMM_A_FLOATS + NEO__GEMM_SUM_FLOATS) *
-                               sizeof(float) +
-                           NEO__GEMM_MAX_PIECES * sizeof(neo__gemm_piece) <=
-                       NEO__WORKER_SCRATCH_BYTES,
+NEO__STATIC_ASSERT((size_t)(NEO__GEMM_B_FLOATS + NEO__GEMM_A_FLOATS) * sizeof(float) <=
+                           NEO__WORKER_SCRATCH_BYTES &&
+                       (size_t)(NEO__GEMM_LEAF_B_FLOATS + NEO__GEMM_A_FLOATS + NEO__GEMM_SUM_FLOATS) *
+                                   sizeof(float) +
+                               NEO__GEMM_MAX_PIECES * sizeof(neo__gemm_piece) <=
+                           NEO__WORKER_SCRATCH_BYTES,
                    "a worker's scratch holds a task of >>impl-gemm");
 
 typedef struct neo__gemm {
@@ -5339,11 +5342,12 @@ static void neo__gemm_plan(neo__gemm *g) {
         g->last_width = lanes;
     g->even_tiles = (g->m / 2 + kern->rows / 2 - 1) / (kern->rows / 2);
     g->tiles = g->even_tiles + g->m % 2;
+    const int64_t floats = g->tree ? NEO__GEMM_LEAF_B_FLOATS : NEO__GEMM_B_FLOATS;
     g->segments = g->dots ? 1 : NEO__MAX(1, (g->k + NEO__GEMM_SEGMENT - 1) / NEO__GEMM_SEGMENT);
     g->depth = g->tree ? neo__tree_depth(g->leaves.count) : 0;
 
     const int64_t segment = (g->k + g->segments - 1) / g->segments;
-    int64_t cols = NEO__MAX(1, NEO__GEMM_B_FLOATS / (NEO__MAX(segment, 1) * g->width));
+    int64_t cols = NEO__MAX(1, floats / (NEO__MAX(segment, 1) * g->width));
     int64_t rows = g->tiles;
     cols = NEO__MIN(cols, g->panels);
     const int64_t sums =
@@ -5568,6 +5572,18 @@ typedef struct neo__gemm_scratch {
     int pieces;
 } neo__gemm_scratch;
 
+/* Fetches the tile of C that comes after p on its row, or, behind panel p1, at n0 of the next row: sums
+   go on from there, and its lines lie a row of C apart. */
+static void neo__gemm_fetch_next(const neo__gemm *g, const neo__gemm_place *p, int64_t n0, int64_t p1) {
+    int64_t m = p->m0, n = p->n0 + p->cols;
+    if (n >= g->n || n >= p1 * g->width) m += p->rows, n = n0;
+    const int64_t end = NEO__MIN(m + p->rows, g->m), last = NEO__MIN(n + g->width, g->n) - 1;
+    for (; m < end; m++) {
+        for (int64_t j = n; j < last; j += 16) __builtin_prefetch(neo__gemm_at(g, m, j), 1);
+        __builtin_prefetch(neo__gemm_at(g, m, last), 1);
+    }
+}
+
 /* A row of tiles of a task in one segment; packed_a: its part of A, or NULL. */
 static void neo__gemm_tile_row(const neo__gemm *g, const neo__gemm_scratch *s, int64_t tile,
                                int64_t first_tile, const float *packed_a, int64_t p0, int64_t p1,
@@ -5600,6 +5616,7 @@ static void neo__gemm_tile_row(const neo__gemm *g, const neo__gemm_scratch *s, i
             t.b = g->b + k0 * g->b_k + p.n0;
             t.b_k = g->b_k;
         }
+        if (!p.first && !g->tree && !g->swapped) neo__gemm_fetch_next(g, &p, p0 * g->width, p1);
         if (g->tree)
             neo__gemm_tree_tile(g, &t, &p, s->piece, s->pieces,
                                 s->sums +
@@ -5619,9 +5636,9 @@ static void neo__gemm_task(void *arg, int64_t index, int worker) {
     const int64_t t0 = g->tiles * row / g->row_tasks, t1 = g->tiles * (row + 1) / g->row_tasks;
     const int64_t p0 = g->panels * col / g->col_tasks, p1 = g->panels * (col + 1) / g->col_tasks;
     neo__gemm_scratch s;
-    s.b = (float *)(void *)neo__worker_scratch(g->ctx, worker);
-    s.a = s.b + NEO__GEMM_B_FLOATS;
-    s.sums = s.a + NEO__GEMM_A_FLOATS;
+    s.a = (float *)(void *)neo__worker_scratch(g->ctx, worker);
+    s.b = s.a + NEO__GEMM_A_FLOATS;
+    s.sums = s.b + NEO__GEMM_LEAF_B_FLOATS;
     s.piece = (neo__gemm_piece *)(void *)(s.sums + NEO__GEMM_SUM_FLOATS);
     s.pieces = 0;
     NEO__ZERO(neo__gemm_walk, walk);
