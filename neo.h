@@ -560,7 +560,7 @@ typedef struct neo_gemm_desc {
    Errors    NEO_ERR_SHAPE: also of a dtype. NEO_ERR_UNSUPPORTED: bf16 on a device.
    Hook      with NEO_SGEMM defined (in the implementation file, as a function or macro
              NEO_SGEMM(trans_a, trans_b, M, N, K, a, lda, b, ldb, beta, c, ldc), row-major), it computes
-             beta c + op(a) op(b) of products of at least 2^15 multiply-adds, here and in the layers;
+             beta c + op(a) op(b) of f32 products of at least 2^15 multiply-adds, here and in the layers;
              not weight gradients over several leaves, whose order a BLAS does not know. */
 NEO_API neo_status neo_gemm(neo_ctx *ctx, const neo_gemm_desc *desc, neo_tensor a, neo_tensor b,
                             neo_tensor c);

@@ -3193,7 +3193,7 @@ static neo_status neo__agree_on_error(neo_comm *comm, int root, neo_status statu
         if (strncmp(mine, "rank ", 5) == 0)
             snprintf(text, sizeof text, "%s", mine);
         else
-            snprintf(text, sizeof text, "rank %d: %s", comm->world[comm->rank], mine);
+            snprintf(text, sizeof text, "rank %d: %.*s", comm->world[comm->rank], NEO__AGREE_BYTES - 20, mine);
     }
     NEO__TRY(neo_comm_broadcast(comm, text, (int64_t)sizeof text, NEO_U8, root, NULL));
     text[sizeof text - 1] = 0;
@@ -5635,7 +5635,9 @@ NEO_API size_t neo_comm_workspace_bytes(const neo_comm_desc *desc, int ranks,
 #ifdef __cplusplus
 }
 #endif
-#if defined(__GNUC__) && !defined(__clang__)
+#if defined(__clang__)
+#pragma STDC FP_CONTRACT DEFAULT
+#elif defined(__GNUC__)
 #pragma GCC pop_options
 #endif
 #endif /* implementation */

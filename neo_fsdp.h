@@ -9646,7 +9646,9 @@ NEO__COLD_END
 #ifdef __cplusplus
 }
 #endif
-#if defined(__GNUC__) && !defined(__clang__)
+#if defined(__clang__)
+#pragma STDC FP_CONTRACT DEFAULT
+#elif defined(__GNUC__)
 #pragma GCC pop_options
 #endif
 #endif /* implementation */

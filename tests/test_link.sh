@@ -122,4 +122,24 @@ else
     fail "two versions: the linker does not name neo_ctx_create: $(tail -1 "$W/skew")"
 fi
 
+# What the implementations tell the compiler ends with them: pragmas are balanced, and contraction is as before.
+printf '#define NEO_IMPLEMENTATION\n#include "neo_fsdp.h"\n' >"$W/pragmas.c"
+printf '#define NEO_COMM_IMPLEMENTATION\n#include "neo_comm.h"\n' >"$W/pragmas_comm.c"
+printf '#define NEO_FSDP_IMPLEMENTATION\n#include "neo_fsdp.h"\n' >"$W/pragmas_fsdp.c"
+for c in gcc clang; do
+    have $c || { skip "pragmas of $c: not installed"; continue; }
+    for f in pragmas pragmas_comm pragmas_fsdp; do
+        for flags in -O0 -O2 "-Os -DNEO_NO_SIMD"; do
+            $c -std=c11 -I. $flags -E "$W/$f.c" >"$W/pragmas.i" 2>>"$W/log"
+            left=$(awk '/^#pragma GCC push_options/ || /^#pragma clang attribute push/ { n++ }
+                /^#pragma GCC pop_options/ || /^#pragma clang attribute pop/ { n-- }
+                /^#pragma clang optimize/ { off = $4 == "off" }
+                /^#pragma STDC FP_CONTRACT/ { on = $4 != "OFF"; seen = 1 }
+                /^#pragma GCC (optimize|push_options)/ { seen = 1 }
+                END { print n + 0, off + 0, seen && clang ? !on : !seen }' clang=$([ $c = clang ] && echo 1 || echo 0) "$W/pragmas.i")
+            same "pragmas left by $c $flags $f" "$left" "0 0 0"
+        done
+    done
+done
+
 finish test_link

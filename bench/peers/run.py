@@ -4,7 +4,7 @@
 
 --lines: where the figures go as JSON lines (build/peers/lines.jsonl), anew for the comparisons that run, kept of the others.
 --table-only: of what was measured before.
---table: the table of all figures there (build/peers/cpu.md; `make peers` writes bench/results/cpu.md when it runs everything).
+--table: the table of all figures there (build/peers/cpu.md; bench/results/cpu.md when everything runs, with 1 and 2 threads).
 """
 
 import argparse
@@ -162,6 +162,12 @@ def write_table(lines, path, about):
         f.write("\n".join(text) + "\n")
 
 
+def table_path(args, failed, build):
+    """bench/results has figures of whole runs alone."""
+    whole = set(args.only.split(",")) == set(SCRIPTS) and not (args.quick or args.threads or args.table_only or failed)
+    return args.table or ("bench/results/cpu.md" if whole else os.path.join(build, "cpu.md"))
+
+
 def main():
     build = os.environ.get("NEO_PEERS_BUILD", "build/peers")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -189,12 +195,11 @@ def main():
             command = [sys.executable, os.path.join(HERE, name + ".py"), "--threads", str(threads), "--out", part]
             if subprocess.run(command + (["--quick"] if args.quick else [])).returncode != 0:
                 failed.append("%s with %d threads" % (name, threads))
-    parts = ["%s.%s.%d" % (args.lines, name, threads) for name in SCRIPTS for threads in (1, 2)]
+    parts = ["%s.%s.%d" % (args.lines, name, threads) for name in SCRIPTS for threads in sorted({1, 2, *counts})]
     lines = [line for part in parts for line in read_lines(part)]
     with open(args.lines, "w") as f:
         f.writelines(json.dumps(line) + "\n" for line in lines)
-    whole = not args.quick and set(chosen) == set(SCRIPTS) and not failed
-    table = args.table or ("bench/results/cpu.md" if whole else os.path.join(build, "cpu.md"))
+    table = table_path(args, failed, build)
     write_table(lines, table, about)
     print("the table is in", table)
     for name in failed:

@@ -1,6 +1,7 @@
 """Checks the scripts without the packages of the peers: that they compile, that they call neo's functions as these are
 defined, that these compute what they say, and that the table says what the lines say. tests/test_peers.sh runs it."""
 
+import argparse
 import array
 import ctypes
 import json
@@ -121,6 +122,13 @@ def check_table():
         assert want in text, "the table lacks: %s\n%s" % (want, text)
 
 
+def check_table_path():
+    for whole, changes in ((True, {}), (False, {"quick": True}), (False, {"threads": "1"}), (False, {"only": "gemm"}), (False, {"table_only": True})):
+        args = argparse.Namespace(**dict(dict(quick=False, only=",".join(run.SCRIPTS), threads="", table_only=False, table=None), **changes))
+        assert run.table_path(args, [], "b") == ("bench/results/cpu.md" if whole else os.path.join("b", "cpu.md")), changes
+        assert run.table_path(args, ["gemm with 1 threads"], "b") == os.path.join("b", "cpu.md"), changes
+
+
 def main():
     for name in sorted(os.listdir(HERE)):
         if name.endswith(".py"):
@@ -129,6 +137,7 @@ def main():
     check_prototypes()
     check_turns()
     check_table()
+    check_table_path()
     if len(sys.argv) > 1 and sys.argv[1] == "--side":
         check_side()
     print("ok")
