@@ -2023,11 +2023,18 @@ extern "C" {
 /* Host memory that the context's device copies fast; as neo_alloc without a device. */
 NEO_API void *neo__pinned_alloc(neo_ctx *ctx, size_t bytes);
 NEO_API void neo__pinned_free(neo_ctx *ctx, void *p, size_t bytes);
-/* From any thread, of a context with a device; what they read must be there (neo_ctx_synchronize), and what they
+/* From any thread, of a context with a device; what they read must be there (neo__event_wait), and what they
    write is on return. move: memory of the host or of any device of the process; of no bytes: the device is only
    made the thread's current one. */
 NEO_API neo_status neo__device_move(neo_ctx *ctx, void *to, const void *from, size_t bytes);
 NEO_API neo_status neo__device_combine(neo_ctx *ctx, const neo__combine_call *call);
+/* A point in the work of the context's device. make: NULL, with a reason, where there is none to be had. mark, by the
+   caller's thread: all that was called on the device so far; it goes on (but a step that is being recorded runs first,
+   to its end). wait, from any thread: until what was marked is done. A mark is waited for before the next is made. */
+NEO_API void *neo__event_make(neo_ctx *ctx);
+NEO_API void neo__event_free(neo_ctx *ctx, void *event);
+NEO_API neo_status neo__event_mark(neo_ctx *ctx, void *event);
+NEO_API neo_status neo__event_wait(neo_ctx *ctx, void *event);
 NEO_API void neo__device_destroy(neo_device *device); /* NULL is allowed */
 #ifdef __cplusplus
 }
@@ -2868,6 +2875,11 @@ struct neo_device {
     /* From any thread, beside all other calls: see neo__device_move. */
     neo_status (*move)(neo_device *d, void *to, const void *from, size_t bytes);
     neo_status (*combine)(neo_device *d, const neo__combine_call *call);
+    /* See neo__event_make; event_wait: from any thread. */
+    void *(*event_make)(neo_device *d);
+    void (*event_free)(neo_device *d, void *event);
+    neo_status (*event_mark)(neo_device *d, void *event);
+    neo_status (*event_wait)(neo_device *d, void *event);
     /* Dense operations. */
     neo_status (*gemm)(neo_device *d, const neo__gemm_call *call);
     neo_status (*column_sums)(neo_device *d, const neo__column_sums_call *call);
@@ -3385,6 +3397,16 @@ NEO_API neo_status neo__device_combine(neo_ctx *ctx, const neo__combine_call *ca
                "a sum of %d subtrees of leaves on devices, which add up to %d (give fewer repro_shards)",
                call->count, (int)NEO__COMBINE_PIECES);
     return ctx->device->combine(ctx->device, call);
+}
+NEO_API void *neo__event_make(neo_ctx *ctx) { return ctx->device->event_make(ctx->device); }
+NEO_API void neo__event_free(neo_ctx *ctx, void *event) {
+    if (event) ctx->device->event_free(ctx->device, event);
+}
+NEO_API neo_status neo__event_mark(neo_ctx *ctx, void *event) {
+    return ctx->device->event_mark(ctx->device, event);
+}
+NEO_API neo_status neo__event_wait(neo_ctx *ctx, void *event) {
+    return ctx->device->event_wait(ctx->device, event);
 }
 NEO_API void neo__device_destroy(neo_device *device) {
     if (device) device->destroy(device);

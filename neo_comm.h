@@ -229,8 +229,9 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_comm_split_nodes(neo_comm *comm, neo_co
 /* neo_comm_split_device: as neo_comm_split, a group whose buffers are in memory of the device of each rank's context
    (and so those of groups split from it). Only numbers of the caller that say so stay in host memory: those of
    neo_comm_agree, neo_comm_group. The calls and their bits are the same. Of a group over NCCL it is neo_comm_split.
-   Order     a call begins when all that was called on the context's device before it is done (it waits for that);
-             what is called after the call, or neo_comm_wait, finds its result.
+   Order     a call begins when all that was called on the context's device before it is done; with a ticket it
+             returns before (but a step that is recorded for a graph runs first), and the device goes on with what
+             is called meanwhile. What is called after the call, or neo_comm_wait, finds its result.
    Transfers threads: copies from device to device. MPI: a CUDA-aware one (Open MPI and MPICH can be asked) gets
              device memory, any other pinned host memory, in pieces that are copied to and fro.
    Sums      are made on the device; with more than 256 subtrees of leaves: NEO_ERR_UNSUPPORTED.
@@ -1312,6 +1313,7 @@ typedef struct neo__work {
     int pieces; /* of a sum over leaves; 0: `in` is the one piece */
     const void *piece[NEO_MAX_SUBTREES];
     neo_place place; /* of the buffers */
+    void *ready;     /* the slot's own: what the device was called to do before this call; NULL: no device */
 } neo__work;
 
 typedef struct neo__transport {
@@ -1483,7 +1485,8 @@ static neo_status neo__comm_check(neo_comm *comm, const char *function) {
 }
 
 static neo_status neo__work_run(neo_comm *comm, neo__work *w); /* >>impl-collectives */
-static neo_status neo__comm_use_device(neo_comm *comm, const neo__work *w); /* >>impl-comm-device */
+static neo_status neo__comm_mark_device(neo_comm *comm, const neo__work *w); /* >>impl-comm-device */
+static neo_status neo__comm_use_device(neo_comm *comm, const neo__work *w);
 static neo_status neo__comm_device_make(neo_comm *comm);
 static void neo__comm_device_free(neo_comm *comm);
 
@@ -1514,7 +1517,8 @@ static neo_status neo__comm_execute(neo_comm *comm, neo__work *w) {
     }
     int64_t began = neo_time_ns();
     comm->works_on = w->place;
-    neo_status status = comm->transport->agree ? comm->transport->agree(comm, w) : neo__comm_use_device(comm, w);
+    neo_status status = neo__comm_use_device(comm, w);
+    if (status == NEO_OK && comm->transport->agree) status = comm->transport->agree(comm, w);
     if (status == NEO_OK) status = neo__work_run(comm, w);
     neo_comm_counter *counter = &comm->stats.op[w->call.op];
     counter->calls++;
@@ -1572,17 +1576,17 @@ static neo__work *neo__work_slot(neo_comm *comm, int async, neo_status *status) 
     if (*status != NEO_OK) return NULL;
     neo__work *w = &comm->slot[async ? comm->issued % comm->queue_length : comm->queue_length];
     int64_t *in_counts = w->in_counts, *out_counts = w->out_counts;
+    void *ready = w->ready;
     memset(w, 0, sizeof *w);
     w->in_counts = in_counts;
     w->out_counts = out_counts;
+    w->ready = ready;
     w->place = comm->place;
     return w;
 }
-/* Run it now, or hand it to the thread. What the device still computes comes first. */
+/* Run it now, or hand it to the thread; what the device was called to do before comes first. */
 static neo_status neo__work_issue(neo_comm *comm, neo__work *w, neo_ticket *ticket) {
-    if (w->place == NEO_DEVICE && neo_ctx_synchronize(comm->ctx) != NEO_OK)
-        return neo__comm_break(comm, NEO_ERR_DEVICE, "rank %d: %s: %.280s", comm->world[comm->rank],
-                               neo__call_name(&w->call).text, neo_last_error());
+    NEO__TRY(neo__comm_mark_device(comm, w));
     if (!ticket) {
         int64_t began = neo_time_ns();
         neo_status status = neo__comm_execute(comm, w);
@@ -2074,7 +2078,10 @@ NEO_API int neo_comm_subtrees(const neo_comm *comm, int rank, int64_t batch,
 
    Groups whose buffers are in memory of devices (not over NCCL, which has its own). The way of the data:
 
-     caller      waits until its device has done what was called before, so that the inputs are there (neo__work_issue)
+     caller      marks what its device was called to do before (an event of the call's slot), and goes on
+     before      whoever runs the call, the rank's thread or, of one that blocks, its caller, waits for that: then the
+                 inputs are there, and nothing reads what the call writes. Ranks wait for their own devices alone: the
+                 first message says that the sender's is that far
      transfers   threads: the receiver's device copies from the sender's memory, on the same GPU or from another one.
                  MPI: it gets addresses of the device if it takes them; else a send is copied to pinned memory (a slot
                  of `staging` for each transfer under way) and a receive from there, a slot at a time
@@ -2099,9 +2106,22 @@ static neo_status neo__comm_move(neo_comm *c, const neo__call *call, void *to, c
     neo_status status = neo__device_move(c->ctx, to, from, bytes);
     return status == NEO_OK ? NEO_OK : neo__comm_device_failed(c, call, status);
 }
-/* Before a call: the device is the current one of this thread, as MPI may want it. */
+/* When a call is made. */
+static neo_status neo__comm_mark_device(neo_comm *c, const neo__work *w) {
+    neo_status status = w->ready ? neo__event_mark(c->ctx, w->ready) : NEO_OK;
+    return status == NEO_OK ? NEO_OK : neo__comm_device_failed(c, &w->call, NEO_ERR_DEVICE);
+}
+/* Before it runs. The device becomes the current one of this thread, as MPI may want it. */
 static neo_status neo__comm_use_device(neo_comm *c, const neo__work *w) {
-    return w->place == NEO_DEVICE ? neo__comm_move(c, &w->call, NULL, NULL, 0) : NEO_OK;
+    neo_status status = w->ready ? neo__event_wait(c->ctx, w->ready) : NEO_OK;
+    return status == NEO_OK ? NEO_OK : neo__comm_device_failed(c, &w->call, status);
+}
+static neo_status neo__comm_events_make(neo_comm *c) {
+    for (int i = 0; i <= c->queue_length && neo_ctx_device(c->ctx); i++) {
+        c->slot[i].ready = neo__event_make(c->ctx);
+        if (!c->slot[i].ready) return neo_fail(NEO_ERR_DEVICE, "neo_comm: %.280s", neo_last_error());
+    }
+    return NEO_OK;
 }
 /* The sum of c->piece_from. */
 static neo_status neo__comm_device_sum(neo_comm *c, const neo__call *call, const int *leaves, int count, void *out,
@@ -2143,6 +2163,7 @@ static neo_status neo__comm_device_make(neo_comm *c) {
     int most = 0;
     NEO__CHECK(neo_ctx_device(c->ctx), NEO_ERR_ARG, "neo_comm_split_device: the context of rank %d has no device",
                c->world[c->rank]);
+    NEO__TRY(neo__comm_events_make(c));
     NEO__TRY(neo_tensor_alloc(c->ctx, NEO_U8, 1, &bytes, &scratch));
     c->scratch = (char *)scratch.data;
     for (int p = 0; p < c->size; p++)
@@ -2160,6 +2181,7 @@ static neo_status neo__comm_device_make(neo_comm *c) {
 static void neo__comm_device_free(neo_comm *c) {
     neo_tensor scratch = neo_tensor_1d(c->scratch, NEO_U8, 2 * (int64_t)c->segment_bytes);
     scratch.place = NEO_DEVICE;
+    for (int i = 0; i <= c->queue_length; i++) neo__event_free(c->ctx, c->slot[i].ready);
     if (c->scratch && !(c->unfinished && c->direct)) neo_tensor_free(c->ctx, &scratch);
     if (c->staging && !c->unfinished)
         neo__pinned_free(c->ctx, c->staging, 2 * (size_t)c->stage_slots * c->stage_bytes);
@@ -5484,6 +5506,7 @@ static neo_status neo__nccl_new(neo_comm *host, int device, void *stream, neo_co
         c->node[p] = host->node[p];
     }
     *out = c;
+    NEO__TRY(neo__comm_events_make(c));
     NEO__TRY(neo__nccl_open(c, device, stream));
     return neo__nccl_connect(c);
 }

@@ -218,7 +218,7 @@ typedef struct neo__cuda {
     neo_cuda_graph *recording; /* see >>cuda-graph; NULL: calls run */
     neo_cuda_graph *launched;  /* the last that was; NULL: none that lives */
     struct neo__cuda_product *product; /* [NEO__CUDA_PRODUCTS] */
-    int failed;        /* CUDA gives nothing but errors from here on */
+    int failed;        /* 2: CUDA gives nothing but errors from here on, why is in failure; 1: that is being written */
     char failure[320];
 } neo__cuda;
 
@@ -229,10 +229,16 @@ static neo_status neo__cuda_fail(neo__cuda *d, cudaError_t error, const char *wh
     if (error == cudaErrorMemoryAllocation)
         return neo_fail(NEO_ERR_MEMORY, "%s: %s: out of device memory", d->device.name, what);
     const cudaError_t now = d->stream ? cudaStreamQuery(d->stream) : cudaSuccess;
-    d->failed = now != cudaSuccess && now != cudaErrorNotReady;
-    snprintf(d->failure, sizeof d->failure, "%s: %s: %s (%s)", d->device.name, what,
-             cudaGetErrorString(error), cudaGetErrorName(error));
-    return neo_fail(NEO_ERR_DEVICE, "%s", d->failure);
+    char why[sizeof d->failure];
+    int sound = 0;
+    snprintf(why, sizeof why, "%s: %s: %s (%s)", d->device.name, what, cudaGetErrorString(error),
+             cudaGetErrorName(error));
+    if (now != cudaSuccess && now != cudaErrorNotReady &&
+        __atomic_compare_exchange_n(&d->failed, &sound, 1, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+        memcpy(d->failure, why, sizeof why); /* of several threads the first */
+        __atomic_store_n(&d->failed, 2, __ATOMIC_RELEASE);
+    }
+    return neo_fail(NEO_ERR_DEVICE, "%s", why);
 }
 #define NEO__CUDA_TRY(d, call)                                                                     \
     do {                                                                                           \
@@ -240,9 +246,10 @@ static neo_status neo__cuda_fail(neo__cuda *d, cudaError_t error, const char *wh
         if (neo__error != cudaSuccess) return neo__cuda_fail(d, neo__error, #call);                \
     } while (0)
 
+static int neo__cuda_failed(const neo__cuda *d) { return __atomic_load_n(&d->failed, __ATOMIC_ACQUIRE) == 2; }
 /* Every operation begins with this: the device is sound, and the thread's current one. */
 static neo_status neo__cuda_enter(neo__cuda *d) {
-    if (d->failed) return neo_fail(NEO_ERR_DEVICE, "%s", d->failure);
+    if (neo__cuda_failed(d)) return neo_fail(NEO_ERR_DEVICE, "%s", d->failure);
     NEO__CUDA_TRY(d, cudaSetDevice(d->ordinal));
     return NEO_OK;
 }
@@ -374,7 +381,7 @@ static void neo__cuda_free(neo_device *device, void *p, size_t bytes) {
     (void)cudaSetDevice(d->ordinal);
     if (d->recording) (void)neo__graph_flush(d); /* what is recorded may use it */
     cudaError_t error = cudaFree(p); /* waits for the work that uses it */
-    if (error != cudaSuccess && !d->failed) (void)neo__cuda_fail(d, error, "cudaFree");
+    if (error != cudaSuccess && !neo__cuda_failed(d)) (void)neo__cuda_fail(d, error, "cudaFree");
 }
 static void *neo__cuda_host_alloc(neo_device *device, size_t bytes) {
     neo__cuda *d = (neo__cuda *)device;
@@ -394,7 +401,7 @@ static void neo__cuda_host_free(neo_device *device, void *p, size_t bytes) {
     if (!p) return;
     (void)cudaSetDevice(d->ordinal);
     cudaError_t error = cudaFreeHost(p);
-    if (error != cudaSuccess && !d->failed) (void)neo__cuda_fail(d, error, "cudaFreeHost");
+    if (error != cudaSuccess && !neo__cuda_failed(d)) (void)neo__cuda_fail(d, error, "cudaFreeHost");
 }
 static neo_status neo__cuda_copy(neo_device *device, void *to, neo_place to_place, const void *from,
                                  neo_place from_place, size_t bytes) {
@@ -995,6 +1002,34 @@ static neo_status neo__cuda_move(neo_device *device, void *to, const void *from,
     if (bytes == 0) return NEO_OK;
     NEO__CUDA_TRY(d, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, d->exchange));
     return neo__cuda_exchanged(d, "a copy between ranks");
+}
+
+/* Events: who waits for one sleeps. */
+static void *neo__cuda_event_make(neo_device *device) {
+    neo__cuda *d = (neo__cuda *)device;
+    cudaEvent_t event = NULL;
+    if (neo__cuda_enter(d) != NEO_OK) return NULL;
+    const cudaError_t error = cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync);
+    if (error == cudaSuccess) return (void *)event;
+    (void)neo__cuda_fail(d, error, "cudaEventCreateWithFlags");
+    return NULL;
+}
+static void neo__cuda_event_free(neo_device *device, void *event) {
+    (void)cudaSetDevice(((neo__cuda *)device)->ordinal);
+    (void)cudaEventDestroy((cudaEvent_t)event);
+}
+static neo_status neo__cuda_event_mark(neo_device *device, void *event) {
+    neo__cuda *d = (neo__cuda *)device;
+    NEO__TRY(neo__cuda_enter(d));
+    if (d->recording) NEO__TRY(neo__graph_flush(d));
+    NEO__CUDA_TRY(d, cudaEventRecord((cudaEvent_t)event, d->stream));
+    return NEO_OK;
+}
+static neo_status neo__cuda_event_wait(neo_device *device, void *event) {
+    neo__cuda *d = (neo__cuda *)device;
+    NEO__TRY(neo__cuda_enter(d));
+    const cudaError_t error = cudaEventSynchronize((cudaEvent_t)event);
+    return error == cudaSuccess ? NEO_OK : neo__cuda_fail(d, error, "work on the device");
 }
 
 /* x op y, in the arithmetic of neo__merge (neo_comm.h). */
@@ -4117,6 +4152,10 @@ static void neo__cuda_table(neo_device *t) {
     t->counts = neo__graph_counts;
     t->move = neo__cuda_move;
     t->combine = neo__cuda_combine;
+    t->event_make = neo__cuda_event_make;
+    t->event_free = neo__cuda_event_free;
+    t->event_mark = neo__cuda_event_mark;
+    t->event_wait = neo__cuda_event_wait;
     t->gemm = neo__cuda_gemm;
     t->column_sums = neo__cuda_column_sums;
     t->activation = neo__cuda_activation;

@@ -166,6 +166,64 @@ static neo_status rank_main(neo_comm *comm, void *user) {
     return NEO_OK;
 }
 
+/* ---- beside the device's work ---- */
+#if defined(EMULATED)
+void emu_set_lazy(int on);
+int64_t emu_queued(void);
+int64_t emu_waits(void);
+#else
+static void emu_set_lazy(int on) { (void)on; }
+static int64_t emu_waits(void) { return 0; }
+#endif
+/* A call with a ticket on what the device has been called to compute, but has not begun: the caller does not wait, the
+   call does, and not for what comes after it. Emulated, the device does nothing that is not waited for; more rounds
+   than the queue is long, so that slots and their events are used again. */
+static neo_status beside(neo_comm *comm, void *user) {
+    enum { N = 3000, ROUNDS = 9 };
+    int64_t n = N;
+    int W = neo_comm_size(comm), r = neo_comm_rank(comm);
+    neo_comm *sub;
+    neo_tensor a, b, later;
+    neo_ctx *ctx = neo_comm_ctx(comm);
+    float x[N], y[N];
+    (void)user;
+    EXPECT_OK(comm, neo_comm_split_device(comm, 0, r, &sub));
+    EXPECT_OK(comm, neo_tensor_alloc(ctx, NEO_F32, 1, &n, &a));
+    EXPECT_OK(comm, neo_tensor_alloc(ctx, NEO_F32, 1, &n, &b));
+    EXPECT_OK(comm, neo_tensor_alloc(ctx, NEO_F32, 1, &n, &later));
+    for (int round = 0; round < ROUNDS; round++) {
+        const int whole = round % 3 == 0;
+        neo_ticket ticket;
+        for (int64_t i = 0; i < n; i++) x[i] = (float)(i * (r + 1) + round), y[i] = 1.0f;
+        EXPECT_OK(comm, neo_tensor_copy(ctx, neo_tensor_1d(y, NEO_F32, n), later));
+        EXPECT_OK(comm, neo_ctx_synchronize(ctx));
+        EXPECT_OK(comm, neo_tensor_copy(ctx, neo_tensor_1d(x, NEO_F32, n), a));
+        int64_t waits = emu_waits();
+        EXPECT_OK(comm, whole ? neo_comm_all_reduce(sub, NEO_REDUCE_SUM, a.data, b.data, n, NEO_F32, &ticket)
+                              : neo_comm_all_gather(sub, a.data, b.data, n / W, NULL, NEO_F32, &ticket));
+        EXPECT(comm, emu_waits() == waits, "a call with a ticket waits for the device");
+        EXPECT_OK(comm, neo_tensor_zero(ctx, later));
+        EXPECT_OK(comm, neo_comm_wait(sub, ticket));
+        EXPECT_OK(comm, neo_comm_barrier(comm, NULL));
+#if defined(EMULATED)
+        EXPECT(comm, emu_queued() == W, "%d tasks wait, not one of each rank", (int)emu_queued());
+#endif
+        EXPECT_OK(comm, neo_comm_barrier(comm, NULL));
+        EXPECT_OK(comm, neo_tensor_copy(ctx, b, neo_tensor_1d(y, NEO_F32, n)));
+        int64_t part = n / W, wrong = 0;
+        for (int64_t i = 0; i < (whole ? n : part * W); i++) {
+            float is = whole ? (float)(i * W * (W + 1) / 2 + round * W) : (float)(i % part * (i / part + 1) + round);
+            wrong += !(y[i] == is);
+        }
+        EXPECT(comm, wrong == 0, "%d numbers differ in round %d", (int)wrong, round);
+    }
+    neo_comm_destroy(sub);
+    neo_tensor_free(ctx, &a);
+    neo_tensor_free(ctx, &b);
+    neo_tensor_free(ctx, &later);
+    return NEO_OK;
+}
+
 /* ---- errors ---- */
 static neo_status no_device(neo_comm *comm, void *user) {
     neo_comm *sub;
@@ -283,6 +341,10 @@ int main(void) {
     bad += run_ranks(2, &plain, no_device, NULL);
     own.open_device = open_device;
     bad += run_ranks(2, &own, diverges, NULL);
+    own.queue_length = 2;
+    emu_set_lazy(1);
+    for (int W = 1; W <= 3; W++) bad += run_ranks(W, &own, beside, NULL);
+    emu_set_lazy(0);
     same.open_device = same_device, same.open_user = &first;
     expect_refused(&same, never, NEO_ERR_ARG, "the same device");
     late.open_device = late_device;
