@@ -236,7 +236,8 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_comm_split_nodes(neo_comm *comm, neo_co
              device memory, any other pinned host memory, in pieces that are copied to and fro.
    Sums      are made on the device; with more than 256 subtrees of leaves: NEO_ERR_UNSUPPORTED.
    Memory    neo_comm_device_bytes, on the device and pinned, besides neo_comm_workspace_bytes.
-   Not here  rows on a narrow wire, two levels, gather_samples of host memory: NEO_ERR_UNSUPPORTED.
+   Rows      on a narrow wire are coded on the device, their workspace is in its memory, and stats must be NULL.
+   Not here  gather_samples of host memory: NEO_ERR_UNSUPPORTED.
    Errors    NEO_ERR_ARG: a rank's context has no device; the others get NEO_ERR_MEMORY. Those of neo_comm_split.
              NEO_ERR_DEVICE in a call: the group is then broken, with the device's words.
    neo_comm_place: where the buffers of a group are. neo_comm_host: the group of host memory below a group of devices
@@ -777,6 +778,10 @@ enum {
     NEO__WIRE_F16_MOST = 0x477FE000, /* 65504 */
     NEO__WIRE_TILE = 1024 /* numbers handled at a time: whole blocks, in the first-level cache */
 };
+NEO__STATIC_ASSERT((int)NEO_WIRE_F32 == (int)NEO__CODE_F32 && (int)NEO_WIRE_BF16 == (int)NEO__CODE_BF16 &&
+                       (int)NEO_WIRE_F8E4M3 == (int)NEO__CODE_F8E4M3 && (int)NEO_WIRE_I8 == (int)NEO__CODE_I8 &&
+                       (int)NEO_WIRE_I4 == (int)NEO__CODE_I4 && (int)NEO_WIRE_BLOCK == (int)NEO__CODE_BLOCK,
+                   "devices number wires as these are numbered");
 
 /* ---- one number ---- */
 NEO__INLINE int64_t neo__wire_min(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -2622,15 +2627,38 @@ static const int64_t *neo__out_counts(const neo__work *w) {
     return w->has_out_counts ? w->out_counts : NULL;
 }
 
-static void neo__rows_encode(const neo_comm *c, const neo__work *w, const void *from, int64_t rows,
-                             void *to) {
+/* On a device by its kernels, which give the same bytes; there decoded rows may be sums of `pieces`, one after
+   another. */
+static neo_status neo__rows_on_device(neo_comm *c, const neo__work *w, int decode, const void *from, int64_t rows,
+                                      void *to, int pieces) {
+    const neo__wire_job job = neo__wire_job_of(c->ctx, w->rows.wire, w->rows.exponent, w->rows.cols);
+    NEO__ZERO(neo__wire_call, call);
+    call.wire = (int)w->rows.wire;
+    call.factor = job.factor;
+    call.back = job.back;
+    call.rows = rows;
+    call.cols = w->rows.cols;
+    call.row_bytes = w->each;
+    call.in = from;
+    call.out = to;
+    call.pieces = pieces;
+    call.piece_bytes = (size_t)rows * w->each;
+    neo_status status = decode ? neo__device_decode(c->ctx, &call) : neo__device_encode(c->ctx, &call);
+    return status == NEO_OK ? NEO_OK : neo__comm_device_failed(c, &w->call, status);
+}
+static neo_status neo__rows_encode(neo_comm *c, const neo__work *w, const void *from, int64_t rows,
+                                   void *to) {
+    if (c->works_on == NEO_DEVICE) return neo__rows_on_device(c, w, 0, from, rows, to, 0);
     neo_wire_encode(c->ctx, w->rows.wire, w->rows.exponent, (const float *)from, rows, w->rows.cols,
                     w->rows.cols, to, w->rows.stats);
+    return NEO_OK;
 }
-static void neo__rows_decode(const neo_comm *c, const neo__work *w, const void *from, int64_t rows,
-                             void *to) {
+static neo_status neo__rows_decode(neo_comm *c, const neo__work *w, const void *from, int64_t rows,
+                                   void *to) {
+    if (c->works_on == NEO_DEVICE) return neo__rows_on_device(c, w, 1, from, rows, to, 1);
     neo_wire_decode(c->ctx, w->rows.wire, w->rows.exponent, from, rows, w->rows.cols, w->rows.cols,
                     (float *)to);
+    return NEO_OK;
 }
 static neo_status neo__rows_all_to_all(neo_comm *c, const neo__work *w) {
     int64_t in_rows = neo__parts_total(c->size, w->count, neo__in_counts(w));
@@ -2638,19 +2666,17 @@ static neo_status neo__rows_all_to_all(neo_comm *c, const neo__work *w) {
     neo__work coded = *w;
     coded.in = w->rows.workspace;
     coded.out = (char *)w->rows.workspace + (size_t)in_rows * w->each;
-    neo__rows_encode(c, w, w->in, in_rows, w->rows.workspace);
+    NEO__TRY(neo__rows_encode(c, w, w->in, in_rows, w->rows.workspace));
     NEO__TRY(neo__all_to_all_run(c, &coded));
-    neo__rows_decode(c, w, coded.out, out_rows, w->out);
-    return NEO_OK;
+    return neo__rows_decode(c, w, coded.out, out_rows, w->out);
 }
 static neo_status neo__rows_all_gather(neo_comm *c, const neo__work *w) {
     const int64_t *offset = neo__offsets(c, c->offset, w->count, neo__in_counts(w));
     int64_t mine = offset[c->rank + 1] - offset[c->rank];
     char *coded = (char *)w->rows.workspace;
-    neo__rows_encode(c, w, w->in, mine, coded + (size_t)offset[c->rank] * w->each);
+    NEO__TRY(neo__rows_encode(c, w, w->in, mine, coded + (size_t)offset[c->rank] * w->each));
     NEO__TRY(neo__gather_parts(c, &w->call, w->each, coded, offset, 1));
-    neo__rows_decode(c, w, coded, offset[c->size], w->out);
-    return NEO_OK;
+    return neo__rows_decode(c, w, coded, offset[c->size], w->out);
 }
 /* Every rank's rows of this rank's part, coded; then row by row decoded and added. */
 static neo_status neo__rows_reduce(neo_comm *c, const neo__work *w) {
@@ -2666,12 +2692,13 @@ static neo_status neo__rows_reduce(neo_comm *c, const neo__work *w) {
     coded.out = theirs;
     coded.has_out_counts = 1;
     for (int p = 0; p < c->size; p++) coded.out_counts[p] = mine;
-    neo__rows_encode(c, w, w->in, total, ours);
+    NEO__TRY(neo__rows_encode(c, w, w->in, total, ours));
     NEO__TRY(neo__all_to_all_run(c, &coded));
+    if (c->works_on == NEO_DEVICE) return neo__rows_on_device(c, w, 1, theirs, mine, w->out, c->size);
     for (int64_t i = 0; i < mine; i++) {
         for (int p = 0; p < c->size; p++) {
             float *to = row + (size_t)p * cols;
-            neo__rows_decode(c, w, theirs + (size_t)(p * mine + i) * w->each, 1, to);
+            (void)neo__rows_decode(c, w, theirs + (size_t)(p * mine + i) * w->each, 1, to);
             c->piece_from[p] = to;
         }
         neo__combine(c->ctx, NEO_F32, NEO_REDUCE_SUM, c->piece_from, c->ones, c->size,
@@ -3014,8 +3041,9 @@ NEO_API size_t neo_comm_rows_bytes(const neo_comm *c, neo_wire wire, int64_t col
 static neo_status neo__rows_issue(neo_comm *c, neo__args *a, const neo_rows *rows, int64_t in_rows,
                                   int64_t out_rows, neo_ticket *ticket) {
     NEO__CHECK(rows, NEO_ERR_ARG, "%s: rows is NULL", a->function);
-    NEO__CHECK(c->place == NEO_HOST, NEO_ERR_UNSUPPORTED, "%s: not on device memory",
-               a->function);
+    NEO__CHECK(!c->nccl, NEO_ERR_UNSUPPORTED, "%s: not over NCCL", a->function);
+    NEO__CHECK(c->place == NEO_HOST || !rows->stats, NEO_ERR_UNSUPPORTED,
+               "%s: no statistics of rows that a device codes (stats must be NULL)", a->function);
     NEO__CHECK(rows->wire >= NEO_WIRE_F32 && rows->wire < NEO_WIRE_COUNT, NEO_ERR_ARG,
                "%s: no wire %d", a->function, (int)rows->wire);
     NEO__CHECK(rows->cols >= 1 && rows->cols <= INT32_MAX, NEO_ERR_ARG, "%s: cols is %" PRId64,
@@ -3076,8 +3104,9 @@ NEO_API neo_status neo_comm_reduce_scatter_rows(neo_comm *c, const neo_rows *row
 static neo_status neo__check_2level(const char *function, const neo_comm *local,
                                     const neo_comm *cross, neo_reduce reduce, neo_dtype dtype) {
     NEO__CHECK(local && cross, NEO_ERR_ARG, "%s: local or cross is NULL", function);
-    NEO__CHECK(local->place == NEO_HOST && cross->place == NEO_HOST, NEO_ERR_UNSUPPORTED, "%s: not on device memory",
-               function);
+    NEO__CHECK(!local->nccl && !cross->nccl, NEO_ERR_UNSUPPORTED, "%s: not over NCCL", function);
+    NEO__CHECK(local->place == cross->place, NEO_ERR_ARG,
+               "%s: one of local and cross is a group of devices, the other is not", function);
     int floats = dtype != NEO_I8 && dtype != NEO_U8 && dtype != NEO_I32 && dtype != NEO_I64;
     NEO__CHECK(
         !floats || reduce != NEO_REDUCE_SUM || (local->size & (local->size - 1)) == 0,
@@ -3126,11 +3155,30 @@ NEO_API neo_status neo_comm_all_reduce_2level(neo_comm *local, neo_comm *cross, 
                             neo_comm_all_gather(local, mine, out, 0, counts, dtype, NULL));
 }
 /* Parts [h][l] -> [l][h], so that what goes to place l of every node lies together. */
-static void neo__by_place(char *to, const char *from, int nodes, int places, size_t bytes) {
+static neo_status neo__by_place(const neo_comm *c, void *out, const void *in, int nodes, int places, int64_t count,
+                                neo_dtype dtype) {
+    const size_t bytes = (size_t)count * neo_dtype_size(dtype);
+    const char *from = (const char *)in;
+    char *to = (char *)out;
+    if (bytes == 0) return NEO_OK;
+    if (c->place == NEO_DEVICE) {
+        const int64_t shape[3] = {places, nodes, count};
+        neo_tensor src = neo_tensor_nd((void *)(uintptr_t)in, dtype, 3, shape);
+        neo_tensor dst = neo_tensor_nd(out, dtype, 3, shape);
+        src.stride[0] = count;
+        src.stride[1] = places * count;
+        src.place = dst.place = NEO_DEVICE;
+        return neo_tensor_copy(c->ctx, src, dst);
+    }
     for (int l = 0; l < places; l++)
         for (int h = 0; h < nodes; h++)
             memcpy(to + (size_t)(l * nodes + h) * bytes, from + (size_t)(h * places + l) * bytes,
                    bytes);
+    return NEO_OK;
+}
+/* A rank whose device fails at this leaves both groups. */
+static neo_status neo__2level_sort(neo_comm *local, neo_comm *cross, neo_status status) {
+    return neo__2level_step(local, neo__2level_step(cross, status));
 }
 NEO_API neo_status neo_comm_reduce_scatter_2level(neo_comm *local, neo_comm *cross,
                                                   neo_reduce reduce, const void *in, void *out,
@@ -3148,7 +3196,7 @@ NEO_API neo_status neo_comm_reduce_scatter_2level(neo_comm *local, neo_comm *cro
     NEO__TRY(neo__check_apart(function, "out and workspace", out, bytes, workspace, whole));
     char *sorted = (char *)workspace,
          *mine = sorted + (size_t)local->rank * (size_t)cross->size * bytes;
-    if (bytes) neo__by_place(sorted, (const char *)in, cross->size, local->size, bytes);
+    NEO__TRY(neo__2level_sort(local, cross, neo__by_place(local, sorted, in, cross->size, local->size, count, dtype)));
     NEO__TRY(neo__2level_step(cross, neo_comm_reduce_scatter(local, reduce, sorted, mine,
                                                              count * cross->size, NULL, dtype, NULL)));
     return neo__2level_step(
@@ -3171,10 +3219,12 @@ NEO_API neo_status neo_comm_all_to_all_2level(neo_comm *local, neo_comm *cross, 
     NEO__TRY(neo__check_apart(function, "out and workspace", out, whole, workspace, whole));
     /* workspace [l][h]: to place l; after the first exchange out [l][h]: from place l of this node, for node h;
        turned to workspace [h][l]: for node h, from place l. */
-    if (bytes) neo__by_place((char *)workspace, (const char *)in, cross->size, local->size, bytes);
+    NEO__TRY(
+        neo__2level_sort(local, cross, neo__by_place(local, workspace, in, cross->size, local->size, count, dtype)));
     NEO__TRY(neo__2level_step(
         cross, neo_comm_all_to_all(local, workspace, out, count * cross->size, dtype, NULL)));
-    if (bytes) neo__by_place((char *)workspace, (const char *)out, local->size, cross->size, bytes);
+    NEO__TRY(
+        neo__2level_sort(local, cross, neo__by_place(local, workspace, out, local->size, cross->size, count, dtype)));
     return neo__2level_step(
         local, neo_comm_all_to_all(cross, workspace, out, count * local->size, dtype, NULL));
 }
