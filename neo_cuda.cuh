@@ -1223,6 +1223,7 @@ static __global__ void neo__cuda_encode_blocks(const neo__wire_call c, int64_t b
         uint32_t *out = (uint32_t *)(void *)((char *)c.out + (size_t)r * c.row_bytes + (size_t)k * step);
         float v[8];
         uint32_t largest = 0, word = 0;
+        NEO__UNROLL
         for (int p = 0; p < 8; p++) {
             const int i = lane + p * words;
             const int mine = lane < words && p < codes && i < count;
@@ -1236,8 +1237,9 @@ static __global__ void neo__cuda_encode_blocks(const neo__wire_call c, int64_t b
         }
         const float scale = neo__cuda_wire_scale(w, largest);
         const float inverse = scale > 0.0f ? __fdiv_rn(1.0f, scale) : 0.0f;
-        for (int p = 0; p < codes; p++)
-            if (scale == scale) word |= neo__cuda_wire_code(w, v[p], inverse) << p * w.bits;
+        NEO__UNROLL
+        for (int p = 0; p < 8; p++)
+            if (p < codes && scale == scale) word |= neo__cuda_wire_code(w, v[p], inverse) << p * w.bits;
         if (lane < words) out[1 + lane] = word;
         if (lane == 0 && count > 0) out[0] = __float_as_uint(scale);
     }

@@ -1,6 +1,7 @@
 /* test_device_comm: groups whose buffers are in device memory, each rank with a device of its own on one GPU (emulated
    on the CPU, or in `make test-cuda` a real one): every call against the same call on host memory, bit for bit, over
-   threads or, compiled with NEO_COMM_MPI and started by mpirun, over MPI; its bytes, and what groups take. */
+   threads or, compiled with NEO_COMM_MPI and started by mpirun, over MPI, rows on narrow wires with their coded bytes;
+   its bytes, what groups take, and that a call with a ticket waits for its inputs and its caller for nothing. */
 #define NEO_COMM_IMPLEMENTATION
 #include "comm_ranks.h"
 
@@ -294,9 +295,12 @@ static neo_status rank_main(neo_comm *comm, void *user) {
         EXPECT_ERR(comm, neo_comm_agree(p.there, mine), NEO_ERR_IO, "rank 0: no");
     }
     allocs = neo_ctx_memory(ctx).alloc_count;
-    EXPECT_OK(comm, rows_sweep(&p));
-    EXPECT(comm, neo_ctx_memory(ctx).alloc_count == allocs + 1, "a call with rows allocates");
-    if (neo_comm_size(comm) == 4) EXPECT_OK(comm, two_levels(&p));
+    if (neo_comm_size(comm) == 4) {
+        EXPECT_OK(comm, two_levels(&p));
+    } else if (neo_comm_size(comm) != 1) {
+        EXPECT_OK(comm, rows_sweep(&p));
+        EXPECT(comm, neo_ctx_memory(ctx).alloc_count == allocs + 1, "a call with rows allocates");
+    }
     neo_comm_destroy(again);
     neo_comm_destroy(p.there);
     neo_tensor_free(ctx, &p.dev_in);
@@ -469,8 +473,10 @@ int main(void) {
     int bad = 0, started = launched();
     /* segments of 4 KiB: most sums are of several */
     neo_comm_desc d = {.ctx = {.threads = 1, .repro_shards = 8}, .open_device = open_device, .segment_bytes = 4096};
-    d.ranks_per_node = 2;
-    for (int W = 1; W <= 5 && !started; W++) bad += run_ranks(W, &d, rank_main, &d);
+    for (int W = 1; W <= 5 && !started; W++) {
+        d.ranks_per_node = W == 4 ? 2 : 0;
+        bad += run_ranks(W, &d, rank_main, &d);
+    }
     if (started) {
         bad += run_ranks(started, &d, rank_main, &d);
         return ranks_end("test_device_comm", bad);
