@@ -436,6 +436,9 @@ static neo_status some_calls(neo_comm *comm, void *user) {
     if (status == NEO_OK) status = neo_comm_all_gather(sub, a.data, b.data, half, NULL, NEO_F32, &ticket);
     if (status == NEO_OK) status = neo_comm_all_to_allv(sub, a.data, counts, b.data, theirs, NEO_F32, NULL);
     if (status == NEO_OK) status = neo_comm_broadcast(sub, b.data, n, NEO_F32, 0, NULL);
+    neo_rows rows = {.wire = NEO_WIRE_I8, .cols = 70, .workspace = (float *)b.data + 2000, .workspace_bytes = 4000};
+    float *x = (float *)a.data, *y = (float *)b.data;
+    if (status == NEO_OK) status = neo_comm_reduce_scatter_rows(sub, &rows, x, y, 4, NULL, NULL);
     char why[400];
     snprintf(why, sizeof why, "%s", status == NEO_OK ? "" : neo_last_error());
     NEO__TRY(neo_comm_barrier(comm, NULL));
