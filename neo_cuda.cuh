@@ -1123,8 +1123,8 @@ static neo_status neo__cuda_combine(neo_device *device, const neo__combine_call 
 }
 
 /* ---- rows on a narrow wire: the layout and the arithmetic of >>impl-wire of neo_comm.h, whose bytes these are on any
-   machine. So every step is rounded by itself, and a NaN keeps its payload, where a GPU's arithmetic would give its own:
-   it becomes a quiet one, as the processor makes it. ---- */
+   machine. So every step is rounded by itself, and a NaN keeps its payload and becomes a quiet one, as the processor
+   makes it, where a GPU's arithmetic would give its own. ---- */
 static __device__ __forceinline__ float neo__cuda_wire_times(float x, float factor) {
     if (x != x) return __uint_as_float(__float_as_uint(x) | 0x400000u);
     if (factor != factor) return __uint_as_float(__float_as_uint(factor) | 0x400000u);
