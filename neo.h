@@ -2020,17 +2020,41 @@ typedef struct neo__combine_call {
     void *out;
     int64_t n;
 } neo__combine_call;
+/* Rows [rows][cols] of f32, one after another, to or from coded rows [rows][row_bytes] (see >>impl-wire of neo_comm.h,
+   whose bytes they are). Coded: numbers times `factor`; decoded: times `back`, 2^exponent and its inverse. Decoding,
+   in: pieces of so many bytes each; out is the tree over them, of one leaf each. */
+enum { NEO__CODE_F32, NEO__CODE_F16, NEO__CODE_BF16, NEO__CODE_F8E4M3, NEO__CODE_F8E5M2, NEO__CODE_I8, NEO__CODE_I4 };
+enum { NEO__CODE_BLOCK = 64 };
+typedef struct neo__wire_call {
+    int wire; /* one of these, which are neo_wire's */
+    float factor, back;
+    int64_t rows, cols;
+    size_t row_bytes;
+    const void *in;
+    void *out;
+    int pieces;
+    size_t piece_bytes;
+} neo__wire_call;
 #ifdef __cplusplus
 extern "C" {
 #endif
 /* Host memory that the context's device copies fast; as neo_alloc without a device. */
 NEO_API void *neo__pinned_alloc(neo_ctx *ctx, size_t bytes);
 NEO_API void neo__pinned_free(neo_ctx *ctx, void *p, size_t bytes);
-/* From any thread, of a context with a device; what they read must be there (neo_ctx_synchronize), and what they
+/* From any thread, of a context with a device; what they read must be there (neo__event_wait), and what they
    write is on return. move: memory of the host or of any device of the process; of no bytes: the device is only
    made the thread's current one. */
 NEO_API neo_status neo__device_move(neo_ctx *ctx, void *to, const void *from, size_t bytes);
 NEO_API neo_status neo__device_combine(neo_ctx *ctx, const neo__combine_call *call);
+NEO_API neo_status neo__device_encode(neo_ctx *ctx, const neo__wire_call *call);
+NEO_API neo_status neo__device_decode(neo_ctx *ctx, const neo__wire_call *call);
+/* A point in the work of the context's device. make: NULL, with a reason, where there is none to be had. mark, by the
+   caller's thread: all that was called on the device so far; it goes on (but a step that is being recorded runs first,
+   to its end). wait, from any thread: until what was marked is done. A mark is waited for before the next is made. */
+NEO_API void *neo__event_make(neo_ctx *ctx);
+NEO_API void neo__event_free(neo_ctx *ctx, void *event);
+NEO_API neo_status neo__event_mark(neo_ctx *ctx, void *event);
+NEO_API neo_status neo__event_wait(neo_ctx *ctx, void *event);
 NEO_API void neo__device_destroy(neo_device *device); /* NULL is allowed */
 #ifdef __cplusplus
 }
@@ -2880,6 +2904,13 @@ struct neo_device {
     /* From any thread, beside all other calls: see neo__device_move. */
     neo_status (*move)(neo_device *d, void *to, const void *from, size_t bytes);
     neo_status (*combine)(neo_device *d, const neo__combine_call *call);
+    neo_status (*encode)(neo_device *d, const neo__wire_call *call);
+    neo_status (*decode)(neo_device *d, const neo__wire_call *call);
+    /* See neo__event_make; event_wait: from any thread. */
+    void *(*event_make)(neo_device *d);
+    void (*event_free)(neo_device *d, void *event);
+    neo_status (*event_mark)(neo_device *d, void *event);
+    neo_status (*event_wait)(neo_device *d, void *event);
     /* Dense operations. */
     neo_status (*gemm)(neo_device *d, const neo__gemm_call *call);
     neo_status (*column_sums)(neo_device *d, const neo__column_sums_call *call);
@@ -3397,6 +3428,22 @@ NEO_API neo_status neo__device_combine(neo_ctx *ctx, const neo__combine_call *ca
                "a sum of %d subtrees of leaves on devices, which add up to %d (give fewer repro_shards)",
                call->count, (int)NEO__COMBINE_PIECES);
     return ctx->device->combine(ctx->device, call);
+}
+NEO_API neo_status neo__device_encode(neo_ctx *ctx, const neo__wire_call *call) {
+    return ctx->device->encode(ctx->device, call);
+}
+NEO_API neo_status neo__device_decode(neo_ctx *ctx, const neo__wire_call *call) {
+    return ctx->device->decode(ctx->device, call);
+}
+NEO_API void *neo__event_make(neo_ctx *ctx) { return ctx->device->event_make(ctx->device); }
+NEO_API void neo__event_free(neo_ctx *ctx, void *event) {
+    if (event) ctx->device->event_free(ctx->device, event);
+}
+NEO_API neo_status neo__event_mark(neo_ctx *ctx, void *event) {
+    return ctx->device->event_mark(ctx->device, event);
+}
+NEO_API neo_status neo__event_wait(neo_ctx *ctx, void *event) {
+    return ctx->device->event_wait(ctx->device, event);
 }
 NEO_API void neo__device_destroy(neo_device *device) {
     if (device) device->destroy(device);

@@ -229,13 +229,15 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_comm_split_nodes(neo_comm *comm, neo_co
 /* neo_comm_split_device: as neo_comm_split, a group whose buffers are in memory of the device of each rank's context
    (and so those of groups split from it). Only numbers of the caller that say so stay in host memory: those of
    neo_comm_agree, neo_comm_group. The calls and their bits are the same. Of a group over NCCL it is neo_comm_split.
-   Order     a call begins when all that was called on the context's device before it is done (it waits for that);
-             what is called after the call, or neo_comm_wait, finds its result.
+   Order     a call begins when all that was called on the context's device before it is done; with a ticket it
+             returns before (but a step that is recorded for a graph runs first), and the device goes on with what
+             is called meanwhile. What is called after the call, or neo_comm_wait, finds its result.
    Transfers threads: copies from device to device. MPI: a CUDA-aware one (Open MPI and MPICH can be asked) gets
              device memory, any other pinned host memory, in pieces that are copied to and fro.
    Sums      are made on the device; with more than 256 subtrees of leaves: NEO_ERR_UNSUPPORTED.
    Memory    neo_comm_device_bytes, on the device and pinned, besides neo_comm_workspace_bytes.
-   Not here  rows on a narrow wire, two levels, gather_samples of host memory: NEO_ERR_UNSUPPORTED.
+   Rows      on a narrow wire are coded on the device, their workspace is in its memory, and stats must be NULL.
+   Not here  gather_samples of host memory: NEO_ERR_UNSUPPORTED.
    Errors    NEO_ERR_ARG: a rank's context has no device; the others get NEO_ERR_MEMORY. Those of neo_comm_split.
              NEO_ERR_DEVICE in a call: the group is then broken, with the device's words.
    neo_comm_place: where the buffers of a group are. neo_comm_host: the group of host memory below a group of devices
@@ -776,6 +778,10 @@ enum {
     NEO__WIRE_F16_MOST = 0x477FE000, /* 65504 */
     NEO__WIRE_TILE = 1024 /* numbers handled at a time: whole blocks, in the first-level cache */
 };
+NEO__STATIC_ASSERT((int)NEO_WIRE_F32 == (int)NEO__CODE_F32 && (int)NEO_WIRE_BF16 == (int)NEO__CODE_BF16 &&
+                       (int)NEO_WIRE_F8E4M3 == (int)NEO__CODE_F8E4M3 && (int)NEO_WIRE_I8 == (int)NEO__CODE_I8 &&
+                       (int)NEO_WIRE_I4 == (int)NEO__CODE_I4 && (int)NEO_WIRE_BLOCK == (int)NEO__CODE_BLOCK,
+                   "devices number wires as these are numbered");
 
 /* ---- one number ---- */
 NEO__INLINE int64_t neo__wire_min(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -1312,6 +1318,7 @@ typedef struct neo__work {
     int pieces; /* of a sum over leaves; 0: `in` is the one piece */
     const void *piece[NEO_MAX_SUBTREES];
     neo_place place; /* of the buffers */
+    void *ready;     /* the slot's own: what the device was called to do before this call; NULL: no device */
 } neo__work;
 
 typedef struct neo__transport {
@@ -1483,7 +1490,8 @@ static neo_status neo__comm_check(neo_comm *comm, const char *function) {
 }
 
 static neo_status neo__work_run(neo_comm *comm, neo__work *w); /* >>impl-collectives */
-static neo_status neo__comm_use_device(neo_comm *comm, const neo__work *w); /* >>impl-comm-device */
+static neo_status neo__comm_mark_device(neo_comm *comm, const neo__work *w); /* >>impl-comm-device */
+static neo_status neo__comm_use_device(neo_comm *comm, const neo__work *w);
 static neo_status neo__comm_device_make(neo_comm *comm);
 static void neo__comm_device_free(neo_comm *comm);
 
@@ -1514,7 +1522,8 @@ static neo_status neo__comm_execute(neo_comm *comm, neo__work *w) {
     }
     int64_t began = neo_time_ns();
     comm->works_on = w->place;
-    neo_status status = comm->transport->agree ? comm->transport->agree(comm, w) : neo__comm_use_device(comm, w);
+    neo_status status = neo__comm_use_device(comm, w);
+    if (status == NEO_OK && comm->transport->agree) status = comm->transport->agree(comm, w);
     if (status == NEO_OK) status = neo__work_run(comm, w);
     neo_comm_counter *counter = &comm->stats.op[w->call.op];
     counter->calls++;
@@ -1572,17 +1581,17 @@ static neo__work *neo__work_slot(neo_comm *comm, int async, neo_status *status) 
     if (*status != NEO_OK) return NULL;
     neo__work *w = &comm->slot[async ? comm->issued % comm->queue_length : comm->queue_length];
     int64_t *in_counts = w->in_counts, *out_counts = w->out_counts;
+    void *ready = w->ready;
     memset(w, 0, sizeof *w);
     w->in_counts = in_counts;
     w->out_counts = out_counts;
+    w->ready = ready;
     w->place = comm->place;
     return w;
 }
-/* Run it now, or hand it to the thread. What the device still computes comes first. */
+/* Run it now, or hand it to the thread; what the device was called to do before comes first. */
 static neo_status neo__work_issue(neo_comm *comm, neo__work *w, neo_ticket *ticket) {
-    if (w->place == NEO_DEVICE && neo_ctx_synchronize(comm->ctx) != NEO_OK)
-        return neo__comm_break(comm, NEO_ERR_DEVICE, "rank %d: %s: %.280s", comm->world[comm->rank],
-                               neo__call_name(&w->call).text, neo_last_error());
+    NEO__TRY(neo__comm_mark_device(comm, w));
     if (!ticket) {
         int64_t began = neo_time_ns();
         neo_status status = neo__comm_execute(comm, w);
@@ -2074,7 +2083,10 @@ NEO_API int neo_comm_subtrees(const neo_comm *comm, int rank, int64_t batch,
 
    Groups whose buffers are in memory of devices (not over NCCL, which has its own). The way of the data:
 
-     caller      waits until its device has done what was called before, so that the inputs are there (neo__work_issue)
+     caller      marks what its device was called to do before (an event of the call's slot), and goes on
+     before      whoever runs the call, the rank's thread or, of one that blocks, its caller, waits for that: then the
+                 inputs are there, and nothing reads what the call writes. Ranks wait for their own devices alone: the
+                 first message says that the sender's is that far
      transfers   threads: the receiver's device copies from the sender's memory, on the same GPU or from another one.
                  MPI: it gets addresses of the device if it takes them; else a send is copied to pinned memory (a slot
                  of `staging` for each transfer under way) and a receive from there, a slot at a time
@@ -2099,9 +2111,22 @@ static neo_status neo__comm_move(neo_comm *c, const neo__call *call, void *to, c
     neo_status status = neo__device_move(c->ctx, to, from, bytes);
     return status == NEO_OK ? NEO_OK : neo__comm_device_failed(c, call, status);
 }
-/* Before a call: the device is the current one of this thread, as MPI may want it. */
+/* When a call is made. */
+static neo_status neo__comm_mark_device(neo_comm *c, const neo__work *w) {
+    neo_status status = w->ready ? neo__event_mark(c->ctx, w->ready) : NEO_OK;
+    return status == NEO_OK ? NEO_OK : neo__comm_device_failed(c, &w->call, NEO_ERR_DEVICE);
+}
+/* Before it runs. The device becomes the current one of this thread, as MPI may want it. */
 static neo_status neo__comm_use_device(neo_comm *c, const neo__work *w) {
-    return w->place == NEO_DEVICE ? neo__comm_move(c, &w->call, NULL, NULL, 0) : NEO_OK;
+    neo_status status = w->ready ? neo__event_wait(c->ctx, w->ready) : NEO_OK;
+    return status == NEO_OK ? NEO_OK : neo__comm_device_failed(c, &w->call, status);
+}
+static neo_status neo__comm_events_make(neo_comm *c) {
+    for (int i = 0; i <= c->queue_length && neo_ctx_device(c->ctx); i++) {
+        c->slot[i].ready = neo__event_make(c->ctx);
+        if (!c->slot[i].ready) return neo_fail(NEO_ERR_DEVICE, "neo_comm: %.280s", neo_last_error());
+    }
+    return NEO_OK;
 }
 /* The sum of c->piece_from. */
 static neo_status neo__comm_device_sum(neo_comm *c, const neo__call *call, const int *leaves, int count, void *out,
@@ -2143,6 +2168,7 @@ static neo_status neo__comm_device_make(neo_comm *c) {
     int most = 0;
     NEO__CHECK(neo_ctx_device(c->ctx), NEO_ERR_ARG, "neo_comm_split_device: the context of rank %d has no device",
                c->world[c->rank]);
+    NEO__TRY(neo__comm_events_make(c));
     NEO__TRY(neo_tensor_alloc(c->ctx, NEO_U8, 1, &bytes, &scratch));
     c->scratch = (char *)scratch.data;
     for (int p = 0; p < c->size; p++)
@@ -2160,6 +2186,7 @@ static neo_status neo__comm_device_make(neo_comm *c) {
 static void neo__comm_device_free(neo_comm *c) {
     neo_tensor scratch = neo_tensor_1d(c->scratch, NEO_U8, 2 * (int64_t)c->segment_bytes);
     scratch.place = NEO_DEVICE;
+    for (int i = 0; i <= c->queue_length; i++) neo__event_free(c->ctx, c->slot[i].ready);
     if (c->scratch && !(c->unfinished && c->direct)) neo_tensor_free(c->ctx, &scratch);
     if (c->staging && !c->unfinished)
         neo__pinned_free(c->ctx, c->staging, 2 * (size_t)c->stage_slots * c->stage_bytes);
@@ -2600,15 +2627,38 @@ static const int64_t *neo__out_counts(const neo__work *w) {
     return w->has_out_counts ? w->out_counts : NULL;
 }
 
-static void neo__rows_encode(const neo_comm *c, const neo__work *w, const void *from, int64_t rows,
-                             void *to) {
+/* On a device by its kernels, which give the same bytes; there decoded rows may be sums of `pieces`, one after
+   another. */
+static neo_status neo__rows_on_device(neo_comm *c, const neo__work *w, int decode, const void *from, int64_t rows,
+                                      void *to, int pieces) {
+    const neo__wire_job job = neo__wire_job_of(c->ctx, w->rows.wire, w->rows.exponent, w->rows.cols);
+    NEO__ZERO(neo__wire_call, call);
+    call.wire = (int)w->rows.wire;
+    call.factor = job.factor;
+    call.back = job.back;
+    call.rows = rows;
+    call.cols = w->rows.cols;
+    call.row_bytes = w->each;
+    call.in = from;
+    call.out = to;
+    call.pieces = pieces;
+    call.piece_bytes = (size_t)rows * w->each;
+    neo_status status = decode ? neo__device_decode(c->ctx, &call) : neo__device_encode(c->ctx, &call);
+    return status == NEO_OK ? NEO_OK : neo__comm_device_failed(c, &w->call, status);
+}
+static neo_status neo__rows_encode(neo_comm *c, const neo__work *w, const void *from, int64_t rows,
+                                   void *to) {
+    if (c->works_on == NEO_DEVICE) return neo__rows_on_device(c, w, 0, from, rows, to, 0);
     neo_wire_encode(c->ctx, w->rows.wire, w->rows.exponent, (const float *)from, rows, w->rows.cols,
                     w->rows.cols, to, w->rows.stats);
+    return NEO_OK;
 }
-static void neo__rows_decode(const neo_comm *c, const neo__work *w, const void *from, int64_t rows,
-                             void *to) {
+static neo_status neo__rows_decode(neo_comm *c, const neo__work *w, const void *from, int64_t rows,
+                                   void *to) {
+    if (c->works_on == NEO_DEVICE) return neo__rows_on_device(c, w, 1, from, rows, to, 1);
     neo_wire_decode(c->ctx, w->rows.wire, w->rows.exponent, from, rows, w->rows.cols, w->rows.cols,
                     (float *)to);
+    return NEO_OK;
 }
 static neo_status neo__rows_all_to_all(neo_comm *c, const neo__work *w) {
     int64_t in_rows = neo__parts_total(c->size, w->count, neo__in_counts(w));
@@ -2616,19 +2666,17 @@ static neo_status neo__rows_all_to_all(neo_comm *c, const neo__work *w) {
     neo__work coded = *w;
     coded.in = w->rows.workspace;
     coded.out = (char *)w->rows.workspace + (size_t)in_rows * w->each;
-    neo__rows_encode(c, w, w->in, in_rows, w->rows.workspace);
+    NEO__TRY(neo__rows_encode(c, w, w->in, in_rows, w->rows.workspace));
     NEO__TRY(neo__all_to_all_run(c, &coded));
-    neo__rows_decode(c, w, coded.out, out_rows, w->out);
-    return NEO_OK;
+    return neo__rows_decode(c, w, coded.out, out_rows, w->out);
 }
 static neo_status neo__rows_all_gather(neo_comm *c, const neo__work *w) {
     const int64_t *offset = neo__offsets(c, c->offset, w->count, neo__in_counts(w));
     int64_t mine = offset[c->rank + 1] - offset[c->rank];
     char *coded = (char *)w->rows.workspace;
-    neo__rows_encode(c, w, w->in, mine, coded + (size_t)offset[c->rank] * w->each);
+    NEO__TRY(neo__rows_encode(c, w, w->in, mine, coded + (size_t)offset[c->rank] * w->each));
     NEO__TRY(neo__gather_parts(c, &w->call, w->each, coded, offset, 1));
-    neo__rows_decode(c, w, coded, offset[c->size], w->out);
-    return NEO_OK;
+    return neo__rows_decode(c, w, coded, offset[c->size], w->out);
 }
 /* Every rank's rows of this rank's part, coded; then row by row decoded and added. */
 static neo_status neo__rows_reduce(neo_comm *c, const neo__work *w) {
@@ -2644,12 +2692,13 @@ static neo_status neo__rows_reduce(neo_comm *c, const neo__work *w) {
     coded.out = theirs;
     coded.has_out_counts = 1;
     for (int p = 0; p < c->size; p++) coded.out_counts[p] = mine;
-    neo__rows_encode(c, w, w->in, total, ours);
+    NEO__TRY(neo__rows_encode(c, w, w->in, total, ours));
     NEO__TRY(neo__all_to_all_run(c, &coded));
+    if (c->works_on == NEO_DEVICE) return neo__rows_on_device(c, w, 1, theirs, mine, w->out, c->size);
     for (int64_t i = 0; i < mine; i++) {
         for (int p = 0; p < c->size; p++) {
             float *to = row + (size_t)p * cols;
-            neo__rows_decode(c, w, theirs + (size_t)(p * mine + i) * w->each, 1, to);
+            (void)neo__rows_decode(c, w, theirs + (size_t)(p * mine + i) * w->each, 1, to);
             c->piece_from[p] = to;
         }
         neo__combine(c->ctx, NEO_F32, NEO_REDUCE_SUM, c->piece_from, c->ones, c->size,
@@ -2992,8 +3041,9 @@ NEO_API size_t neo_comm_rows_bytes(const neo_comm *c, neo_wire wire, int64_t col
 static neo_status neo__rows_issue(neo_comm *c, neo__args *a, const neo_rows *rows, int64_t in_rows,
                                   int64_t out_rows, neo_ticket *ticket) {
     NEO__CHECK(rows, NEO_ERR_ARG, "%s: rows is NULL", a->function);
-    NEO__CHECK(c->place == NEO_HOST, NEO_ERR_UNSUPPORTED, "%s: not on device memory",
-               a->function);
+    NEO__CHECK(!c->nccl, NEO_ERR_UNSUPPORTED, "%s: not over NCCL", a->function);
+    NEO__CHECK(c->place == NEO_HOST || !rows->stats, NEO_ERR_UNSUPPORTED,
+               "%s: no statistics of rows that a device codes (stats must be NULL)", a->function);
     NEO__CHECK(rows->wire >= NEO_WIRE_F32 && rows->wire < NEO_WIRE_COUNT, NEO_ERR_ARG,
                "%s: no wire %d", a->function, (int)rows->wire);
     NEO__CHECK(rows->cols >= 1 && rows->cols <= INT32_MAX, NEO_ERR_ARG, "%s: cols is %" PRId64,
@@ -3054,8 +3104,9 @@ NEO_API neo_status neo_comm_reduce_scatter_rows(neo_comm *c, const neo_rows *row
 static neo_status neo__check_2level(const char *function, const neo_comm *local,
                                     const neo_comm *cross, neo_reduce reduce, neo_dtype dtype) {
     NEO__CHECK(local && cross, NEO_ERR_ARG, "%s: local or cross is NULL", function);
-    NEO__CHECK(local->place == NEO_HOST && cross->place == NEO_HOST, NEO_ERR_UNSUPPORTED, "%s: not on device memory",
-               function);
+    NEO__CHECK(!local->nccl && !cross->nccl, NEO_ERR_UNSUPPORTED, "%s: not over NCCL", function);
+    NEO__CHECK(local->place == cross->place, NEO_ERR_ARG,
+               "%s: one of local and cross is a group of devices, the other is not", function);
     int floats = dtype != NEO_I8 && dtype != NEO_U8 && dtype != NEO_I32 && dtype != NEO_I64;
     NEO__CHECK(
         !floats || reduce != NEO_REDUCE_SUM || (local->size & (local->size - 1)) == 0,
@@ -3104,11 +3155,30 @@ NEO_API neo_status neo_comm_all_reduce_2level(neo_comm *local, neo_comm *cross, 
                             neo_comm_all_gather(local, mine, out, 0, counts, dtype, NULL));
 }
 /* Parts [h][l] -> [l][h], so that what goes to place l of every node lies together. */
-static void neo__by_place(char *to, const char *from, int nodes, int places, size_t bytes) {
+static neo_status neo__by_place(const neo_comm *c, void *out, const void *in, int nodes, int places, int64_t count,
+                                neo_dtype dtype) {
+    const size_t bytes = (size_t)count * neo_dtype_size(dtype);
+    const char *from = (const char *)in;
+    char *to = (char *)out;
+    if (bytes == 0) return NEO_OK;
+    if (c->place == NEO_DEVICE) {
+        const int64_t shape[3] = {places, nodes, count};
+        neo_tensor src = neo_tensor_nd((void *)(uintptr_t)in, dtype, 3, shape);
+        neo_tensor dst = neo_tensor_nd(out, dtype, 3, shape);
+        src.stride[0] = count;
+        src.stride[1] = places * count;
+        src.place = dst.place = NEO_DEVICE;
+        return neo_tensor_copy(c->ctx, src, dst);
+    }
     for (int l = 0; l < places; l++)
         for (int h = 0; h < nodes; h++)
             memcpy(to + (size_t)(l * nodes + h) * bytes, from + (size_t)(h * places + l) * bytes,
                    bytes);
+    return NEO_OK;
+}
+/* A rank whose device fails at this leaves both groups. */
+static neo_status neo__2level_sort(neo_comm *local, neo_comm *cross, neo_status status) {
+    return neo__2level_step(local, neo__2level_step(cross, status));
 }
 NEO_API neo_status neo_comm_reduce_scatter_2level(neo_comm *local, neo_comm *cross,
                                                   neo_reduce reduce, const void *in, void *out,
@@ -3126,7 +3196,7 @@ NEO_API neo_status neo_comm_reduce_scatter_2level(neo_comm *local, neo_comm *cro
     NEO__TRY(neo__check_apart(function, "out and workspace", out, bytes, workspace, whole));
     char *sorted = (char *)workspace,
          *mine = sorted + (size_t)local->rank * (size_t)cross->size * bytes;
-    if (bytes) neo__by_place(sorted, (const char *)in, cross->size, local->size, bytes);
+    NEO__TRY(neo__2level_sort(local, cross, neo__by_place(local, sorted, in, cross->size, local->size, count, dtype)));
     NEO__TRY(neo__2level_step(cross, neo_comm_reduce_scatter(local, reduce, sorted, mine,
                                                              count * cross->size, NULL, dtype, NULL)));
     return neo__2level_step(
@@ -3149,10 +3219,12 @@ NEO_API neo_status neo_comm_all_to_all_2level(neo_comm *local, neo_comm *cross, 
     NEO__TRY(neo__check_apart(function, "out and workspace", out, whole, workspace, whole));
     /* workspace [l][h]: to place l; after the first exchange out [l][h]: from place l of this node, for node h;
        turned to workspace [h][l]: for node h, from place l. */
-    if (bytes) neo__by_place((char *)workspace, (const char *)in, cross->size, local->size, bytes);
+    NEO__TRY(
+        neo__2level_sort(local, cross, neo__by_place(local, workspace, in, cross->size, local->size, count, dtype)));
     NEO__TRY(neo__2level_step(
         cross, neo_comm_all_to_all(local, workspace, out, count * cross->size, dtype, NULL)));
-    if (bytes) neo__by_place((char *)workspace, (const char *)out, local->size, cross->size, bytes);
+    NEO__TRY(
+        neo__2level_sort(local, cross, neo__by_place(local, workspace, out, local->size, cross->size, count, dtype)));
     return neo__2level_step(
         local, neo_comm_all_to_all(cross, workspace, out, count * local->size, dtype, NULL));
 }
@@ -5484,6 +5556,7 @@ static neo_status neo__nccl_new(neo_comm *host, int device, void *stream, neo_co
         c->node[p] = host->node[p];
     }
     *out = c;
+    NEO__TRY(neo__comm_events_make(c));
     NEO__TRY(neo__nccl_open(c, device, stream));
     return neo__nccl_connect(c);
 }

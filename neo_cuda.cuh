@@ -218,7 +218,7 @@ typedef struct neo__cuda {
     neo_cuda_graph *recording; /* see >>cuda-graph; NULL: calls run */
     neo_cuda_graph *launched;  /* the last that was; NULL: none that lives */
     struct neo__cuda_product *product; /* [NEO__CUDA_PRODUCTS] */
-    int failed;        /* CUDA gives nothing but errors from here on */
+    int failed;        /* 2: CUDA gives nothing but errors from here on, why is in failure; 1: that is being written */
     char failure[320];
 } neo__cuda;
 
@@ -229,10 +229,16 @@ static neo_status neo__cuda_fail(neo__cuda *d, cudaError_t error, const char *wh
     if (error == cudaErrorMemoryAllocation)
         return neo_fail(NEO_ERR_MEMORY, "%s: %s: out of device memory", d->device.name, what);
     const cudaError_t now = d->stream ? cudaStreamQuery(d->stream) : cudaSuccess;
-    d->failed = now != cudaSuccess && now != cudaErrorNotReady;
-    snprintf(d->failure, sizeof d->failure, "%s: %s: %s (%s)", d->device.name, what,
-             cudaGetErrorString(error), cudaGetErrorName(error));
-    return neo_fail(NEO_ERR_DEVICE, "%s", d->failure);
+    char why[sizeof d->failure];
+    int sound = 0;
+    snprintf(why, sizeof why, "%s: %s: %s (%s)", d->device.name, what, cudaGetErrorString(error),
+             cudaGetErrorName(error));
+    if (now != cudaSuccess && now != cudaErrorNotReady &&
+        __atomic_compare_exchange_n(&d->failed, &sound, 1, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+        memcpy(d->failure, why, sizeof why); /* of several threads the first */
+        __atomic_store_n(&d->failed, 2, __ATOMIC_RELEASE);
+    }
+    return neo_fail(NEO_ERR_DEVICE, "%s", why);
 }
 #define NEO__CUDA_TRY(d, call)                                                                     \
     do {                                                                                           \
@@ -240,9 +246,10 @@ static neo_status neo__cuda_fail(neo__cuda *d, cudaError_t error, const char *wh
         if (neo__error != cudaSuccess) return neo__cuda_fail(d, neo__error, #call);                \
     } while (0)
 
+static int neo__cuda_failed(const neo__cuda *d) { return __atomic_load_n(&d->failed, __ATOMIC_ACQUIRE) == 2; }
 /* Every operation begins with this: the device is sound, and the thread's current one. */
 static neo_status neo__cuda_enter(neo__cuda *d) {
-    if (d->failed) return neo_fail(NEO_ERR_DEVICE, "%s", d->failure);
+    if (neo__cuda_failed(d)) return neo_fail(NEO_ERR_DEVICE, "%s", d->failure);
     NEO__CUDA_TRY(d, cudaSetDevice(d->ordinal));
     return NEO_OK;
 }
@@ -374,7 +381,7 @@ static void neo__cuda_free(neo_device *device, void *p, size_t bytes) {
     (void)cudaSetDevice(d->ordinal);
     if (d->recording) (void)neo__graph_flush(d); /* what is recorded may use it */
     cudaError_t error = cudaFree(p); /* waits for the work that uses it */
-    if (error != cudaSuccess && !d->failed) (void)neo__cuda_fail(d, error, "cudaFree");
+    if (error != cudaSuccess && !neo__cuda_failed(d)) (void)neo__cuda_fail(d, error, "cudaFree");
 }
 static void *neo__cuda_host_alloc(neo_device *device, size_t bytes) {
     neo__cuda *d = (neo__cuda *)device;
@@ -394,7 +401,7 @@ static void neo__cuda_host_free(neo_device *device, void *p, size_t bytes) {
     if (!p) return;
     (void)cudaSetDevice(d->ordinal);
     cudaError_t error = cudaFreeHost(p);
-    if (error != cudaSuccess && !d->failed) (void)neo__cuda_fail(d, error, "cudaFreeHost");
+    if (error != cudaSuccess && !neo__cuda_failed(d)) (void)neo__cuda_fail(d, error, "cudaFreeHost");
 }
 static neo_status neo__cuda_copy(neo_device *device, void *to, neo_place to_place, const void *from,
                                  neo_place from_place, size_t bytes) {
@@ -997,6 +1004,34 @@ static neo_status neo__cuda_move(neo_device *device, void *to, const void *from,
     return neo__cuda_exchanged(d, "a copy between ranks");
 }
 
+/* Events: who waits for one sleeps. */
+static void *neo__cuda_event_make(neo_device *device) {
+    neo__cuda *d = (neo__cuda *)device;
+    cudaEvent_t event = NULL;
+    if (neo__cuda_enter(d) != NEO_OK) return NULL;
+    const cudaError_t error = cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync);
+    if (error == cudaSuccess) return (void *)event;
+    (void)neo__cuda_fail(d, error, "cudaEventCreateWithFlags");
+    return NULL;
+}
+static void neo__cuda_event_free(neo_device *device, void *event) {
+    (void)cudaSetDevice(((neo__cuda *)device)->ordinal);
+    (void)cudaEventDestroy((cudaEvent_t)event);
+}
+static neo_status neo__cuda_event_mark(neo_device *device, void *event) {
+    neo__cuda *d = (neo__cuda *)device;
+    NEO__TRY(neo__cuda_enter(d));
+    if (d->recording) NEO__TRY(neo__graph_flush(d));
+    NEO__CUDA_TRY(d, cudaEventRecord((cudaEvent_t)event, d->stream));
+    return NEO_OK;
+}
+static neo_status neo__cuda_event_wait(neo_device *device, void *event) {
+    neo__cuda *d = (neo__cuda *)device;
+    NEO__TRY(neo__cuda_enter(d));
+    const cudaError_t error = cudaEventSynchronize((cudaEvent_t)event);
+    return error == cudaSuccess ? NEO_OK : neo__cuda_fail(d, error, "work on the device");
+}
+
 /* x op y, in the arithmetic of neo__merge (neo_comm.h). */
 template <class T> static __device__ T neo__cuda_merge_integer(int reduce, T x, T y) {
     if (reduce == 0) return (T)((unsigned long long)x + (unsigned long long)y);
@@ -1085,6 +1120,197 @@ static neo_status neo__cuda_combine(neo_device *device, const neo__combine_call 
     default: return neo_fail(status, "%s: no reduction of %s", d->device.name, neo_dtype_name(call->dtype));
     }
     return status == NEO_OK ? neo__cuda_exchanged(d, "a sum over ranks") : status;
+}
+
+/* ---- rows on a narrow wire: the layout and the arithmetic of >>impl-wire of neo_comm.h, whose bytes these are on any
+   machine. So every step is rounded by itself, and a NaN keeps its payload and becomes a quiet one, as the processor
+   makes it, where a GPU's arithmetic would give its own. ---- */
+static __device__ __forceinline__ float neo__cuda_wire_times(float x, float factor) {
+    if (x != x) return __uint_as_float(__float_as_uint(x) | 0x400000u);
+    if (factor != factor) return __uint_as_float(__float_as_uint(factor) | 0x400000u);
+    return __fmul_rn(x, factor);
+}
+/* A finite x whose product is beyond f16's largest number gives that one. */
+static __device__ __forceinline__ float neo__cuda_wire_f16(float x, float factor) {
+    const uint32_t u = __float_as_uint(x), most = 0x477FE000u; /* 65504 */
+    const uint32_t y = __float_as_uint(neo__cuda_wire_times(x, factor));
+    const int beyond = (u & 0x7FFFFFFFu) < 0x7F800000u && (y & 0x7FFFFFFFu) > most;
+    return __uint_as_float(beyond ? (u & 0x80000000u) | most : y);
+}
+struct neo__cuda_wire { /* of f8: see neo__wire_f8_man and the two after it */
+    int bits, integer, man;
+    uint32_t normal, top, least;
+};
+static __device__ __forceinline__ neo__cuda_wire neo__cuda_wire_of(int wire) {
+    neo__cuda_wire w;
+    w.bits = wire == NEO__CODE_I4 ? 4 : 8;
+    w.integer = wire >= NEO__CODE_I8;
+    w.man = wire == NEO__CODE_F8E4M3 ? 3 : 2;
+    w.normal = (wire == NEO__CODE_F8E4M3 ? 127u - 6u : 127u - 14u) << 23;
+    w.top = wire == NEO__CODE_F8E4M3 ? 8u : 15u;
+    w.least = wire == NEO__CODE_F8E4M3 ? 0x2000u : 0x40u;
+    return w;
+}
+/* The scale of a block whose largest magnitude has these bits. */
+static __device__ float neo__cuda_wire_scale(const neo__cuda_wire &w, uint32_t largest) {
+    if (largest >= 0x7F800000u) return __uint_as_float(0x7FC00000u);
+    if (w.integer) {
+        if (largest <= 0x00400000u) return 0.0f;
+        const float scale = __fdiv_rn(__uint_as_float(largest), w.bits == 8 ? 127.0f : 7.0f);
+        const uint32_t to_17_bits = (__float_as_uint(scale) + 0x40u) & 0xFFFFFF80u;
+        return __uint_as_float(to_17_bits < 0x00800000u ? 0x00800000u : to_17_bits);
+    }
+    if (largest <= w.least) return 0.0f;
+    const uint32_t exponent = (largest + 0x1FFFFFu) >> 23;
+    return __uint_as_float((exponent > w.top ? exponent - w.top : 1u) << 23);
+}
+static __device__ uint32_t neo__cuda_wire_code(const neo__cuda_wire &w, float x, float inverse) {
+    const float v = __fmul_rn(x, inverse);
+    if (w.integer) return __float_as_uint(__fadd_rn(v, 12582912.0f)) & ((1u << w.bits) - 1u);
+    const int shift = 23 - w.man;
+    const uint32_t u = __float_as_uint(v), a = u & 0x7FFFFFFFu, power = a & 0x7F800000u;
+    const uint32_t exponent = power > w.normal ? power : w.normal, place = exponent + ((uint32_t)shift << 23);
+    const uint32_t places = __float_as_uint(__fadd_rn(__uint_as_float(a), __uint_as_float(place))) - place;
+    return (places + ((exponent - w.normal) >> shift)) | (u ^ a) >> 24;
+}
+static __device__ float neo__cuda_wire_value(const neo__cuda_wire &w, uint32_t code) {
+    if (w.integer) { /* the code's sign bit inverted: so much more, and then the last bits of a float */
+        const uint32_t half = 1u << (w.bits - 1);
+        return __fsub_rn(__uint_as_float((code ^ half) | 0x4B000000u), __fadd_rn(8388608.0f, (float)half));
+    }
+    const int shift = 23 - w.man;
+    const uint32_t a = code & 0x7Fu, place = w.normal + ((uint32_t)shift << 23);
+    const uint32_t normal = (a << shift) + (w.normal - (1u << 23));
+    const float small = __fsub_rn(__uint_as_float(a + place), __uint_as_float(place));
+    return __uint_as_float((a < (1u << w.man) ? __float_as_uint(small) : normal) | (code ^ a) << 24);
+}
+
+/* A thread codes what one word of a row holds: one f32, two f16 or bf16. */
+struct neo__cuda_encode_words {
+    neo__wire_call c;
+    int64_t words; /* of a row */
+    template <int W> __device__ void at(int64_t i) const {
+        const int64_t r = i / words, word = i - r * words;
+        const float *x = (const float *)c.in + r * c.cols;
+        uint32_t *out = (uint32_t *)(void *)((char *)c.out + (size_t)r * c.row_bytes) + word;
+        if (c.wire == NEO__CODE_F32) {
+            const float y = x[word];
+            *out = __float_as_uint(c.factor == 1.0f ? y : neo__cuda_wire_times(y, c.factor));
+            return;
+        }
+        uint32_t pair = 0;
+        for (int k = 0; k < 2 && 2 * word + k < c.cols; k++) {
+            const float y = x[2 * word + k];
+            const uint32_t half = c.wire == NEO__CODE_F16
+                                      ? neo__f16_from_f32(neo__cuda_wire_f16(y, c.factor))
+                                      : neo__bf16_from_f32(c.factor == 1.0f ? y : neo__cuda_wire_times(y, c.factor));
+            pair |= half << 16 * k;
+        }
+        *out = pair;
+    }
+};
+/* Sixteen threads code a block: a word each (of i4, half of them), whose numbers they compare first. */
+static __global__ void neo__cuda_encode_blocks(const neo__wire_call c, int64_t blocks, int64_t each) {
+    const neo__cuda_wire w = neo__cuda_wire_of(c.wire);
+    const int lane = threadIdx.x % 16, codes = 32 / w.bits, step = 4 + NEO__CODE_BLOCK / 8 * w.bits;
+    const int64_t groups = (int64_t)gridDim.x * (blockDim.x / 16);
+    const int64_t group = (int64_t)blockIdx.x * (blockDim.x / 16) + threadIdx.x / 16;
+    for (int64_t b = group; b - group % 2 < blocks; b += groups) { /* both halves of a warp, or none */
+        const int64_t r = b / each, k = b - r * each, left = c.cols - k * NEO__CODE_BLOCK;
+        const int count = b >= blocks ? 0 : left < NEO__CODE_BLOCK ? (int)left : NEO__CODE_BLOCK;
+        const int words = (count + codes - 1) / codes;
+        const float *x = (const float *)c.in + r * c.cols + k * NEO__CODE_BLOCK;
+        uint32_t *out = (uint32_t *)(void *)((char *)c.out + (size_t)r * c.row_bytes + (size_t)k * step);
+        float v[8];
+        uint32_t largest = 0, word = 0;
+        NEO__UNROLL
+        for (int p = 0; p < 8; p++) {
+            const int i = lane + p * words;
+            const int mine = lane < words && p < codes && i < count;
+            v[p] = mine ? c.factor == 1.0f ? x[i] : neo__cuda_wire_times(x[i], c.factor) : 0.0f;
+            const uint32_t a = __float_as_uint(v[p]) & 0x7FFFFFFFu;
+            largest = a > largest ? a : largest;
+        }
+        for (int other = 8; other > 0; other /= 2) {
+            const uint32_t a = __shfl_xor_sync(0xFFFFFFFFu, largest, other);
+            largest = a > largest ? a : largest;
+        }
+        const float scale = neo__cuda_wire_scale(w, largest);
+        const float inverse = scale > 0.0f ? __fdiv_rn(1.0f, scale) : 0.0f;
+        NEO__UNROLL
+        for (int p = 0; p < 8; p++)
+            if (p < codes && scale == scale) word |= neo__cuda_wire_code(w, v[p], inverse) << p * w.bits;
+        if (lane < words) out[1 + lane] = word;
+        if (lane == 0 && count > 0) out[0] = __float_as_uint(scale);
+    }
+}
+/* Number i of a coded row. */
+static __device__ float neo__cuda_wire_at(const neo__wire_call &c, const char *row, int64_t i) {
+    float x;
+    if (c.wire == NEO__CODE_F32) {
+        x = ((const float *)(const void *)row)[i];
+    } else if (c.wire <= NEO__CODE_BF16) {
+        const uint16_t half = ((const uint16_t *)(const void *)row)[i];
+        x = c.wire == NEO__CODE_F16 ? neo__f32_from_f16(half) : neo__f32_from_bf16(half);
+    } else {
+        const neo__cuda_wire w = neo__cuda_wire_of(c.wire);
+        const int64_t k = i / NEO__CODE_BLOCK, left = c.cols - k * NEO__CODE_BLOCK;
+        const int at = (int)(i % NEO__CODE_BLOCK), count = left < NEO__CODE_BLOCK ? (int)left : NEO__CODE_BLOCK;
+        const int codes = 32 / w.bits, words = (count + codes - 1) / codes;
+        const uint32_t *in = (const uint32_t *)(const void *)(row + k * (4 + NEO__CODE_BLOCK / 8 * w.bits));
+        const uint32_t code = in[1 + at % words] >> at / words * w.bits & ((1u << w.bits) - 1u);
+        x = neo__cuda_wire_times(neo__cuda_wire_value(w, code), __uint_as_float(in[0]));
+    }
+    return c.back == 1.0f ? x : neo__cuda_wire_times(x, c.back);
+}
+struct neo__cuda_decode_job {
+    neo__wire_call c;
+    template <int W> __device__ void at(int64_t i) const {
+        const int64_t r = i / c.cols, col = i - r * c.cols;
+        const char *row = (const char *)c.in + (size_t)r * c.row_bytes;
+        float sum[NEO__COMBINE_STACK];
+        int held[NEO__COMBINE_STACK], depth = 0;
+        for (int p = 0; p < c.pieces; p++) {
+            float top = neo__cuda_wire_at(c, row + (size_t)p * c.piece_bytes, col);
+            int mine = 1;
+            for (; depth > 0 && held[depth - 1] == mine; mine *= 2, depth--)
+                top = __fadd_rn(sum[depth - 1], top);
+            sum[depth] = top;
+            held[depth++] = mine;
+        }
+        for (; depth > 1; depth--) sum[depth - 2] = __fadd_rn(sum[depth - 2], sum[depth - 1]);
+        ((float *)c.out)[i] = sum[0];
+    }
+};
+/* Never a part of a recorded step, which another thread may be noting. */
+static neo_status neo__cuda_encode(neo_device *device, const neo__wire_call *call) {
+    neo__cuda *d = (neo__cuda *)device;
+    NEO__TRY(neo__cuda_enter(d));
+    if (call->rows == 0) return NEO_OK;
+    if (call->wire <= NEO__CODE_BF16) {
+        const int64_t words = (int64_t)call->row_bytes / 4;
+        const neo__cuda_encode_words job = {*call, words};
+        const unsigned grid = neo__cuda_blocks(d, call->rows * words, NEO__CUDA_THREADS);
+        NEO__LAUNCH((neo__cuda_each_kernel<neo__cuda_encode_words, 1>), grid, NEO__CUDA_THREADS, 0, d->exchange, job,
+                    call->rows * words);
+    } else {
+        const int64_t each = (call->cols + NEO__CODE_BLOCK - 1) / NEO__CODE_BLOCK;
+        NEO__LAUNCH(neo__cuda_encode_blocks, neo__cuda_blocks(d, call->rows * each, NEO__CUDA_THREADS / 16),
+                    NEO__CUDA_THREADS, 0, d->exchange, *call, call->rows * each, each);
+    }
+    const cudaError_t error = cudaGetLastError();
+    return error == cudaSuccess ? neo__cuda_exchanged(d, "coding of rows") : neo__cuda_fail(d, error, "encode");
+}
+static neo_status neo__cuda_decode(neo_device *device, const neo__wire_call *call) {
+    neo__cuda *d = (neo__cuda *)device;
+    NEO__TRY(neo__cuda_enter(d));
+    if (call->rows == 0) return NEO_OK;
+    const neo__cuda_decode_job job = {*call};
+    const unsigned grid = neo__cuda_blocks(d, call->rows * call->cols, NEO__CUDA_THREADS);
+    NEO__LAUNCH((neo__cuda_each_kernel<neo__cuda_decode_job, 1>), grid, NEO__CUDA_THREADS, 0, d->exchange, job,
+                call->rows * call->cols);
+    const cudaError_t error = cudaGetLastError();
+    return error == cudaSuccess ? neo__cuda_exchanged(d, "decoding of rows") : neo__cuda_fail(d, error, "decode");
 }
 
 /* ---- >>cuda-tile ----
@@ -4117,6 +4343,12 @@ static void neo__cuda_table(neo_device *t) {
     t->counts = neo__graph_counts;
     t->move = neo__cuda_move;
     t->combine = neo__cuda_combine;
+    t->encode = neo__cuda_encode;
+    t->decode = neo__cuda_decode;
+    t->event_make = neo__cuda_event_make;
+    t->event_free = neo__cuda_event_free;
+    t->event_mark = neo__cuda_event_mark;
+    t->event_wait = neo__cuda_event_wait;
     t->gemm = neo__cuda_gemm;
     t->column_sums = neo__cuda_column_sums;
     t->activation = neo__cuda_activation;

@@ -39,6 +39,11 @@
      neo_emu_set_order(seed)     0: natural order; else shuffles blocks, warps, lanes, streams,
                                  graph nodes. Until it is called: NEO_EMU_SEED of the environment, or 0; programs
                                  that call it add what neo_emu_seed() says, to try others.
+     neo_emu_set_lazy(on)        on: a wait runs the stream that it is for, and others only as events ask
+                                 (an event's: the stream that it was recorded in); so work that nothing
+                                 orders before what is waited for is not done
+     neo_emu_queued()            tasks that wait in streams
+     neo_emu_waits()             waits for streams, events or the device, of this thread so far
      neo_emu_set_memory(bytes)   device memory there is (2 GiB)
      neo_emu_set_device_count(n) 0: "no device"
      neo_emu_fail_after(n)       the n-th call from now (1 is the next) fails once; 0: never.
@@ -313,6 +318,7 @@ struct event_data {
     std::chrono::steady_clock::time_point time;
     std::shared_ptr<capture> in;          /* last recorded in this capture, after these nodes */
     std::vector<size_t> after;
+    struct ::CUstream_st *on = nullptr;   /* where it was last recorded */
 };
 struct queued {
     uint64_t number;                      /* in order of the calls, over all streams */
@@ -349,7 +355,7 @@ struct state {
     cudaError_t sticky = cudaSuccess;
     bool in_host_function = false, running = false;
     long fail_in = 0;
-    bool failed = false;
+    bool failed = false, lazy = false;
     int device_count = 1;
     uint64_t seed = 0, random = 0;
 
@@ -381,6 +387,7 @@ inline state &g() {
 inline thread_local cudaError_t last_error = cudaSuccess;
 inline thread_local int current_device = 0;
 inline thread_local cudaStreamCaptureMode thread_mode = cudaStreamCaptureModeGlobal;
+inline thread_local size_t thread_waits = 0;
 
 inline cudaError_t give(cudaError_t e) {
     if (e != cudaSuccess && e != cudaErrorNotReady) last_error = e;
@@ -1532,8 +1539,9 @@ inline bool run_one(CUstream_st *first) {
         if (may_run(o)) able.push_back(o);
     if (able.empty()) return false;
     CUstream_st *chosen = able[pick(able.size())];
-    if (first && std::find(able.begin(), able.end(), first) != able.end()) chosen = first;
-    if (!shuffled())
+    const bool its = first && std::find(able.begin(), able.end(), first) != able.end();
+    if (its) chosen = first;
+    if (!shuffled() && !(its && s.lazy))
         for (CUstream_st *o : able)
             if (o->queue.front().number < chosen->queue.front().number) chosen = o;
     queued q = std::move(chosen->queue.front());
@@ -1553,8 +1561,8 @@ template <class Done> cudaError_t run_until(CUstream_st *stream, Done done) {
     if (done()) return s.sticky;
     s.running = true;
     open_memory();
-    CUstream_st *prefer = nullptr;
-    if (shuffled() && coin()) {
+    CUstream_st *prefer = s.lazy ? stream : nullptr;
+    if (!s.lazy && shuffled() && coin()) {
         prefer = stream;
         if (coin() && !s.streams.empty()) prefer = s.streams[pick(s.streams.size())];
     }
@@ -2097,6 +2105,7 @@ inline cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     if (!s) return neo_emu::give(cudaErrorInvalidResourceHandle);
     if (s->in) return neo_emu::give(neo_emu::invalidate(*s->in, cudaErrorStreamCaptureUnsupported));
     NEO_EMU_TRY(neo_emu::check_unsafe());
+    neo_emu::thread_waits++;
     return neo_emu::give(neo_emu::run_stream(s));
 }
 namespace neo_emu {
@@ -2119,6 +2128,7 @@ inline cudaError_t cudaDeviceSynchronize() {
     NEO_EMU_ENTER();
     for (auto &c : neo_emu::g().captures)
         return neo_emu::give(neo_emu::invalidate(*c, cudaErrorStreamCaptureUnsupported));
+    neo_emu::thread_waits++;
     return neo_emu::give(neo_emu::run_everything());
 }
 
@@ -2162,6 +2172,7 @@ inline cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream = null
         return cudaSuccess;
     }));
     data->in.reset();
+    data->on = s;
     data->asked++;
     return cudaSuccess;
 }
@@ -2199,7 +2210,8 @@ inline cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     neo_emu::event_data *data = event->data.get();
     if (data->in) return neo_emu::give(cudaErrorCapturedEvent);
     NEO_EMU_TRY(neo_emu::check_unsafe());
-    return neo_emu::give(neo_emu::run_until(nullptr, [data] { return data->done >= data->asked; }));
+    neo_emu::thread_waits++;
+    return neo_emu::give(neo_emu::run_until(data->on, [data] { return data->done >= data->asked; }));
 }
 inline cudaError_t cudaEventQuery(cudaEvent_t event) {
     NEO_EMU_ENTER();
@@ -3344,6 +3356,17 @@ inline uint64_t neo_emu_seed() {
     const char *text = getenv("NEO_EMU_SEED");
     return text ? strtoull(text, nullptr, 10) : 0;
 }
+inline void neo_emu_set_lazy(bool on) {
+    NEO_EMU_LOCK;
+    neo_emu::g().lazy = on;
+}
+inline size_t neo_emu_queued() {
+    NEO_EMU_LOCK;
+    size_t tasks = neo_emu::g().legacy.queue.size();
+    for (CUstream_st *s : neo_emu::g().streams) tasks += s->queue.size();
+    return tasks;
+}
+inline size_t neo_emu_waits() { return neo_emu::thread_waits; }
 inline void neo_emu_set_memory(size_t bytes) {
     NEO_EMU_LOCK;
     neo_emu::g().budget = bytes;

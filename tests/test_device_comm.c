@@ -1,6 +1,7 @@
 /* test_device_comm: groups whose buffers are in device memory, each rank with a device of its own on one GPU (emulated
    on the CPU, or in `make test-cuda` a real one): every call against the same call on host memory, bit for bit, over
-   threads or, compiled with NEO_COMM_MPI and started by mpirun, over MPI; its bytes, and what groups take. */
+   threads or, compiled with NEO_COMM_MPI and started by mpirun, over MPI, rows on narrow wires with their coded bytes;
+   its bytes, what groups take, and that a call with a ticket waits for its inputs and its caller for nothing. */
 #define NEO_COMM_IMPLEMENTATION
 #include "comm_ranks.h"
 
@@ -124,6 +125,143 @@ static neo_status sweep(const pair *p) {
     EXPECT_OK(p->host, leaves(p, 3));
     return NEO_OK;
 }
+/* ---- rows on narrow wires ---- */
+static int is_nan(uint32_t u) { return (u & 0x7FFFFFFFu) > 0x7F800000u; }
+/* Numbers of every kind, block by block: of any bits at all, with Inf or NaN, denormals, ties of each wire, alike. */
+static float any_number(uint64_t seed, int64_t i) {
+    const uint64_t u = mixed(seed * 100003u + (uint64_t)i), kind = mixed(seed ^ (uint64_t)(i / 21)) % 10;
+    const float sign = u >> 40 & 1 ? 1.0f : -1.0f;
+    const int ties = (int)(u % 897) - 448;
+    float x = (float)((int)(u % 2001) - 1000) * 0x1p-10f;
+    switch (kind) {
+    case 0: return neo__f32_bits((uint32_t)(u >> 7));
+    case 1: return i % 3 ? x : neo__f32_bits((u & 1 ? 0x7F800001u : 0x7F800000u) + ((uint32_t)(u >> 20) & 0x803FFFFFu));
+    case 2: return neo__f32_bits((uint32_t)u % 0x00800000u) * sign;
+    case 3: return neo__f32_bits((uint32_t)u % 0x01800000u) * sign;
+    case 4: return neo__f32_bits(0x7F7FFFFFu - (uint32_t)u % 0x00800000u) * sign;
+    case 5: return 0.0f * sign;
+    case 6: return i % 21 ? (float)ties * 0.5f : 448.0f;
+    case 7: return i % 21 ? (float)(ties % 29) * 0.5f : 7.0f;
+    case 8: return neo__f32_bits(0x47700000u + (uint32_t)u % 0x00200000u) * sign; /* about f16's largest */
+    default: return x;
+    }
+}
+/* The rows' calls, the coded bytes too, which stand in the workspace. */
+typedef struct rows_shape {
+    neo_rows rows;
+    int64_t count, counts[16], total;
+    int salt;
+} rows_shape;
+static neo_status rows_calls(const pair *p, rows_shape *s, neo_tensor work) {
+    neo_comm *h = p->host, *d = p->there;
+    int W = neo_comm_size(h), r = neo_comm_rank(h);
+    int64_t cols = s->rows.cols, theirs[16], mine = s->counts[r];
+    float *in = (float *)(void *)p->in, *out = (float *)(void *)p->out;
+    float *din = (float *)p->dev_in.data, *dout = (float *)p->dev_out.data;
+    neo_rows on_host = s->rows, there = s->rows;
+    neo_ticket ticket;
+    for (int64_t i = 0; i < s->total * cols; i++) in[i] = any_number((uint64_t)(s->salt * 16 + r), i);
+    for (int q = 0; q < W; q++) theirs[q] = mine;
+    there.workspace = work.data, there.workspace_bytes = (size_t)neo_tensor_count(work);
+    for (int op = 0; op < 3; op++) {
+        size_t bytes = 0;
+        EXPECT_OK(h, send_in(p, (size_t)(s->total * cols) * 4));
+        if (op == 0) {
+            bytes = neo_comm_rows_bytes(h, s->rows.wire, cols, NEO_COMM_ALL_GATHER, mine, s->total);
+            EXPECT_OK(h, neo_comm_all_gather_rows(h, &on_host, in, out, 0, s->counts, NULL));
+            EXPECT_OK(h, neo_comm_all_gather_rows(d, &there, din, dout, 0, s->counts, NULL));
+        } else if (op == 1) {
+            bytes = neo_comm_rows_bytes(h, s->rows.wire, cols, NEO_COMM_ALL_TO_ALL, s->total, mine * W);
+            EXPECT_OK(h, neo_comm_all_to_allv_rows(h, &on_host, in, s->counts, out, theirs, NULL));
+            EXPECT_OK(h, neo_comm_all_to_allv_rows(d, &there, din, s->counts, dout, theirs, &ticket));
+            EXPECT_OK(h, neo_comm_wait(d, ticket));
+        } else {
+            bytes = (size_t)(s->total + mine * W) * neo_wire_row_bytes(s->rows.wire, cols);
+            EXPECT_OK(h, neo_comm_reduce_scatter_rows(h, &on_host, in, out, 0, s->counts, NULL));
+            EXPECT_OK(h, neo_comm_reduce_scatter_rows(d, &there, din, dout, 0, s->counts, NULL));
+        }
+        const char *wire = neo_wire_name(s->rows.wire);
+        EXPECT_OK(h, neo_tensor_copy(neo_comm_ctx(h), p->dev_out, bytes_of(p->back, (size_t)MOST * 8, NEO_HOST)));
+        int64_t wrong = 0;
+        for (int64_t i = 0; i < MOST * 2; i++) {
+            uint32_t a, b;
+            memcpy(&a, p->out + 4 * i, 4), memcpy(&b, p->back + 4 * i, 4);
+            wrong += a != b && !(op == 2 && is_nan(a) && is_nan(b)); /* of two NaNs a sum may have either's payload */
+        }
+        EXPECT(h, wrong == 0, "call %d: %d numbers of rows of %d as %s 2^%d differ", op, (int)wrong, (int)cols, wire,
+               s->rows.exponent);
+        if (bytes) EXPECT_OK(h, neo_tensor_copy(neo_comm_ctx(h), bytes_of(work.data, bytes, NEO_DEVICE),
+                                                bytes_of(p->back, bytes, NEO_HOST)));
+        EXPECT(h, memcmp(p->back, on_host.workspace, bytes) == 0, "call %d: coded bytes of rows of %d as %s 2^%d differ",
+               op, (int)cols, wire, s->rows.exponent);
+    }
+    return NEO_OK;
+}
+static neo_status rows_sweep(const pair *p) {
+    static const int64_t widths[] = {1, 2, 3, 7, 8, 9, 15, 17, 33, 63, 64, 65, 127, 130, 200};
+    static const int exponents[] = {0, 0, 3, -9, 120, -126};
+    neo_comm *h = p->host;
+    int W = neo_comm_size(h), salt = 0;
+    int64_t most = (int64_t)MOST * 8;
+    neo_tensor work;
+    char *room = (char *)malloc((size_t)most);
+    EXPECT_OK(h, neo_tensor_alloc(neo_comm_ctx(h), NEO_U8, 1, &most, &work));
+    for (int wire = 0; wire < (int)NEO_WIRE_COUNT; wire++)
+        for (int i = 0; i < 15; i++) {
+            rows_shape s = {.rows = {.wire = (neo_wire)wire, .exponent = exponents[(i + wire) % 6], .cols = widths[i]},
+                            .salt = ++salt};
+            s.rows.workspace = room, s.rows.workspace_bytes = (size_t)most;
+            for (int q = 0; q < W; q++) s.counts[q] = q == 1 ? i % 2 : 1 + (i + q) % 3, s.total += s.counts[q];
+            EXPECT_OK(h, rows_calls(p, &s, work));
+        }
+    neo_wire_stats stats = {0};
+    neo_rows measured = {.wire = NEO_WIRE_F16, .cols = 4, .stats = &stats};
+    EXPECT_ERR(h, neo_comm_all_gather_rows(p->there, &measured, NULL, NULL, 0, NULL, NULL), NEO_ERR_UNSUPPORTED,
+               "statistics");
+    neo_tensor_free(neo_comm_ctx(h), &work);
+    free(room);
+    return NEO_OK;
+}
+/* Two levels, on four ranks that are two nodes. */
+static neo_status two_levels(const pair *p) {
+    neo_comm *h = p->host, *local, *cross, *on_local, *on_cross;
+    neo_ctx *ctx = neo_comm_ctx(h);
+    int64_t most = (int64_t)MOST * 8;
+    neo_tensor work;
+    char *room = (char *)malloc((size_t)most);
+    EXPECT_OK(h, neo_tensor_alloc(ctx, NEO_U8, 1, &most, &work));
+    EXPECT_OK(h, neo_comm_split_nodes(h, &local, &cross));
+    EXPECT_OK(h, neo_comm_split_device(local, 0, neo_comm_rank(local), &on_local));
+    EXPECT_OK(h, neo_comm_split_device(cross, 0, neo_comm_rank(cross), &on_cross));
+    EXPECT_ERR(h, neo_comm_all_reduce_2level(on_local, cross, NEO_REDUCE_SUM, NULL, NULL, 0, NEO_F32), NEO_ERR_ARG,
+               "a group of devices");
+    void *in = p->in, *out = p->out, *din = p->dev_in.data, *dout = p->dev_out.data;
+    for (int64_t n = 0; n < 700; n = n * 6 + 1) {
+        neo_dtype dtype = n == 7 ? NEO_BF16 : n == 43 ? NEO_I64 : NEO_F32;
+        size_t bytes = (size_t)n * 4 * neo_dtype_size(dtype);
+        fill(h, p->in, dtype, n * 4, neo_comm_rank(h), (int)n);
+        EXPECT_OK(h, send_in(p, bytes));
+        EXPECT_OK(h, neo_comm_all_reduce_2level(local, cross, NEO_REDUCE_SUM, in, out, n, dtype));
+        EXPECT_OK(h, neo_comm_all_reduce_2level(on_local, on_cross, NEO_REDUCE_SUM, din, dout, n, dtype));
+        EXPECT_OK(h, compare(p, "all_reduce_2level", n, dtype));
+        EXPECT_OK(h, send_in(p, bytes));
+        EXPECT_OK(h, neo_comm_reduce_scatter_2level(local, cross, NEO_REDUCE_SUM, in, out, n, dtype, room));
+        EXPECT_OK(h, neo_comm_reduce_scatter_2level(on_local, on_cross, NEO_REDUCE_SUM, din, dout, n, dtype, work.data));
+        EXPECT_OK(h, compare(p, "reduce_scatter_2level", n, dtype));
+        EXPECT_OK(h, send_in(p, bytes));
+        EXPECT_OK(h, neo_comm_all_to_all_2level(local, cross, in, out, n, dtype, room));
+        EXPECT_OK(h, neo_comm_all_to_all_2level(on_local, on_cross, din, dout, n, dtype, work.data));
+        EXPECT_OK(h, compare(p, "all_to_all_2level", n, dtype));
+    }
+    neo_comm_destroy(on_local);
+    neo_comm_destroy(on_cross);
+    neo_comm_destroy(local);
+    neo_comm_destroy(cross);
+    neo_tensor_free(ctx, &work);
+    free(room);
+    return NEO_OK;
+}
+
 static neo_status rank_main(neo_comm *comm, void *user) {
     neo_ctx *ctx = neo_comm_ctx(comm);
     const neo_comm_desc *d = (const neo_comm_desc *)user;
@@ -156,13 +294,76 @@ static neo_status rank_main(neo_comm *comm, void *user) {
         neo_status mine = neo_comm_rank(comm) ? NEO_OK : neo_fail(NEO_ERR_IO, "no");
         EXPECT_ERR(comm, neo_comm_agree(p.there, mine), NEO_ERR_IO, "rank 0: no");
     }
-    neo_rows rows = {.wire = NEO_WIRE_F16, .cols = 4};
-    EXPECT_ERR(comm, neo_comm_all_gather_rows(p.there, &rows, NULL, NULL, 0, NULL, NULL), NEO_ERR_UNSUPPORTED, "device");
+    allocs = neo_ctx_memory(ctx).alloc_count;
+    if (neo_comm_size(comm) == 4) {
+        EXPECT_OK(comm, two_levels(&p));
+    } else if (neo_comm_size(comm) != 1) {
+        EXPECT_OK(comm, rows_sweep(&p));
+        EXPECT(comm, neo_ctx_memory(ctx).alloc_count == allocs + 1, "a call with rows allocates");
+    }
     neo_comm_destroy(again);
     neo_comm_destroy(p.there);
     neo_tensor_free(ctx, &p.dev_in);
     neo_tensor_free(ctx, &p.dev_out);
     free(p.in), free(p.out), free(p.back);
+    return NEO_OK;
+}
+
+/* ---- beside the device's work ---- */
+#if defined(EMULATED)
+void emu_set_lazy(int on);
+int64_t emu_queued(void);
+int64_t emu_waits(void);
+#else
+static void emu_set_lazy(int on) { (void)on; }
+static int64_t emu_waits(void) { return 0; }
+#endif
+/* A call with a ticket on what the device has been called to compute, but has not begun: the caller does not wait, the
+   call does, and not for what comes after it. Emulated, the device does nothing that is not waited for; more rounds
+   than the queue is long, so that slots and their events are used again. */
+static neo_status beside(neo_comm *comm, void *user) {
+    enum { N = 3000, ROUNDS = 9 };
+    int64_t n = N;
+    int W = neo_comm_size(comm), r = neo_comm_rank(comm);
+    neo_comm *sub;
+    neo_tensor a, b, later;
+    neo_ctx *ctx = neo_comm_ctx(comm);
+    float x[N], y[N];
+    (void)user;
+    EXPECT_OK(comm, neo_comm_split_device(comm, 0, r, &sub));
+    EXPECT_OK(comm, neo_tensor_alloc(ctx, NEO_F32, 1, &n, &a));
+    EXPECT_OK(comm, neo_tensor_alloc(ctx, NEO_F32, 1, &n, &b));
+    EXPECT_OK(comm, neo_tensor_alloc(ctx, NEO_F32, 1, &n, &later));
+    for (int round = 0; round < ROUNDS; round++) {
+        const int whole = round % 3 == 0;
+        neo_ticket ticket;
+        for (int64_t i = 0; i < n; i++) x[i] = (float)(i * (r + 1) + round), y[i] = 1.0f;
+        EXPECT_OK(comm, neo_tensor_copy(ctx, neo_tensor_1d(y, NEO_F32, n), later));
+        EXPECT_OK(comm, neo_ctx_synchronize(ctx));
+        EXPECT_OK(comm, neo_tensor_copy(ctx, neo_tensor_1d(x, NEO_F32, n), a));
+        int64_t waits = emu_waits();
+        EXPECT_OK(comm, whole ? neo_comm_all_reduce(sub, NEO_REDUCE_SUM, a.data, b.data, n, NEO_F32, &ticket)
+                              : neo_comm_all_gather(sub, a.data, b.data, n / W, NULL, NEO_F32, &ticket));
+        EXPECT(comm, emu_waits() == waits, "a call with a ticket waits for the device");
+        EXPECT_OK(comm, neo_tensor_zero(ctx, later));
+        EXPECT_OK(comm, neo_comm_wait(sub, ticket));
+        EXPECT_OK(comm, neo_comm_barrier(comm, NULL));
+#if defined(EMULATED)
+        EXPECT(comm, emu_queued() == W, "%d tasks wait, not one of each rank", (int)emu_queued());
+#endif
+        EXPECT_OK(comm, neo_comm_barrier(comm, NULL));
+        EXPECT_OK(comm, neo_tensor_copy(ctx, b, neo_tensor_1d(y, NEO_F32, n)));
+        int64_t part = n / W, wrong = 0;
+        for (int64_t i = 0; i < (whole ? n : part * W); i++) {
+            float is = whole ? (float)(i * W * (W + 1) / 2 + round * W) : (float)(i % part * (i / part + 1) + round);
+            wrong += !(y[i] == is);
+        }
+        EXPECT(comm, wrong == 0, "%d numbers differ in round %d", (int)wrong, round);
+    }
+    neo_comm_destroy(sub);
+    neo_tensor_free(ctx, &a);
+    neo_tensor_free(ctx, &b);
+    neo_tensor_free(ctx, &later);
     return NEO_OK;
 }
 
@@ -235,6 +436,9 @@ static neo_status some_calls(neo_comm *comm, void *user) {
     if (status == NEO_OK) status = neo_comm_all_gather(sub, a.data, b.data, half, NULL, NEO_F32, &ticket);
     if (status == NEO_OK) status = neo_comm_all_to_allv(sub, a.data, counts, b.data, theirs, NEO_F32, NULL);
     if (status == NEO_OK) status = neo_comm_broadcast(sub, b.data, n, NEO_F32, 0, NULL);
+    neo_rows rows = {.wire = NEO_WIRE_I8, .cols = 70, .workspace = (float *)b.data + 2000, .workspace_bytes = 4000};
+    float *x = (float *)a.data, *y = (float *)b.data;
+    if (status == NEO_OK) status = neo_comm_reduce_scatter_rows(sub, &rows, x, y, 4, NULL, NULL);
     char why[400];
     snprintf(why, sizeof why, "%s", status == NEO_OK ? "" : neo_last_error());
     NEO__TRY(neo_comm_barrier(comm, NULL));
@@ -272,8 +476,10 @@ int main(void) {
     int bad = 0, started = launched();
     /* segments of 4 KiB: most sums are of several */
     neo_comm_desc d = {.ctx = {.threads = 1, .repro_shards = 8}, .open_device = open_device, .segment_bytes = 4096};
-    for (int W = 1; W <= 5 && !started; W++)
-        if (W != 4) bad += run_ranks(W, &d, rank_main, &d);
+    for (int W = 1; W <= 5 && !started; W++) {
+        d.ranks_per_node = W == 4 ? 2 : 0;
+        bad += run_ranks(W, &d, rank_main, &d);
+    }
     if (started) {
         bad += run_ranks(started, &d, rank_main, &d);
         return ranks_end("test_device_comm", bad);
@@ -283,6 +489,10 @@ int main(void) {
     bad += run_ranks(2, &plain, no_device, NULL);
     own.open_device = open_device;
     bad += run_ranks(2, &own, diverges, NULL);
+    own.queue_length = 2;
+    emu_set_lazy(1);
+    for (int W = 1; W <= 3; W++) bad += run_ranks(W, &own, beside, NULL);
+    emu_set_lazy(0);
     same.open_device = same_device, same.open_user = &first;
     expect_refused(&same, never, NEO_ERR_ARG, "the same device");
     late.open_device = late_device;
