@@ -2,7 +2,7 @@
    live in the GPU's memory and compute there, by the same calls as on the CPU.
 
    WHAT IT DOES
-     - every layer, loss, optimizer and embedding table of neo.h on a GPU
+     - every layer, loss, optimizer and embedding table of neo.h on a GPU (not yet: products of bf16)
      - the same bits as the CPU, if neo_cuda_desc.exact is set: own kernels in the CPU's order of
        sums for everything. Without it large matrix products are cuBLASLt's: faster, within
        rounding of that
@@ -133,6 +133,9 @@ NEO_API neo_cuda_graph_stats neo_cuda_graph_get_stats(const neo_cuda_graph *grap
    neo.h at >>kernel-types: struct neo_device and the neo__x_call structs. Many kernels here are calls of functions of
    neo.h that end in _warp: the text of its CPU kernels, read once more for 16 lanes of a warp (see >>kernels there).
    ================================================================================================ */
+#if defined(NEO_CUDA_IMPLEMENTATION) && !defined(__CUDACC__) && !defined(NEO_CUDA_ON_CPU)
+#error "neo_cuda.cuh: NEO_CUDA_IMPLEMENTATION is for a .cu file, which nvcc compiles"
+#endif
 #if (defined(NEO_CUDA_IMPLEMENTATION) || defined(NEO_IMPLEMENTATION) || defined(NEO_STATIC)) &&    \
     !defined(NEO__CUDA_IMPLEMENTED) && (defined(__CUDACC__) || defined(NEO_CUDA_ON_CPU))
 #define NEO__CUDA_IMPLEMENTED

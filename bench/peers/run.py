@@ -133,6 +133,10 @@ def write_table(lines, path, about):
             "these ratios, in percent of it"]
     if any(line.get("quick") for line in lines):
         text.append("- a quick run: fewer turns, fewer and smaller shapes")
+    text.append("- targets are the project's own goals: one that is missed is work to do")
+    if "AMD" in about:
+        text.append("- on processors that are not Intel's PyTorch's MKL may use half of the vector width: ratios against torch (layers, "
+                    "DLRM, GPT) contain that; those against OpenBLAS do not")
     text += ["", "## Targets", "", "| what | threads | met | missed | worst of them |", "|---|---|---|---|---|"]
     for family, title in TITLES.items():
         for threads in sorted({x["threads"] for x in lines if x["family"] == family}):
