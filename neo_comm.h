@@ -237,7 +237,8 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_comm_split_nodes(neo_comm *comm, neo_co
    Memory    neo_comm_device_bytes, on the device and pinned, besides neo_comm_workspace_bytes.
    Not here  rows on a narrow wire, two levels, gather_samples of host memory: NEO_ERR_UNSUPPORTED.
    Errors    NEO_ERR_ARG: a rank's context has no device; the others get NEO_ERR_MEMORY. Those of neo_comm_split.
-             NEO_ERR_DEVICE in a call: the group is then broken, with the device's words.
+             NEO_ERR_DEVICE in a call, or the error of the step that the device records and runs for the call
+             (neo_cuda_graph_begin): the group is then broken, with the device's words.
    neo_comm_place: where the buffers of a group are. neo_comm_host: the group of host memory below a group of devices
    over NCCL, which lives as long; any other group itself. Numbers on the host go over it. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_comm_split_device(neo_comm *comm, int color, int key, neo_comm **sub);
@@ -1580,8 +1581,9 @@ static neo__work *neo__work_slot(neo_comm *comm, int async, neo_status *status) 
 }
 /* Run it now, or hand it to the thread. What the device still computes comes first. */
 static neo_status neo__work_issue(neo_comm *comm, neo__work *w, neo_ticket *ticket) {
-    if (w->place == NEO_DEVICE && neo_ctx_synchronize(comm->ctx) != NEO_OK)
-        return neo__comm_break(comm, NEO_ERR_DEVICE, "rank %d: %s: %.280s", comm->world[comm->rank],
+    neo_status before = w->place == NEO_DEVICE ? neo_ctx_synchronize(comm->ctx) : NEO_OK;
+    if (before != NEO_OK) /* of the device, or of a step that is being recorded */
+        return neo__comm_break(comm, before, "rank %d: %s: %.280s", comm->world[comm->rank],
                                neo__call_name(&w->call).text, neo_last_error());
     if (!ticket) {
         int64_t began = neo_time_ns();
