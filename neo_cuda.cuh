@@ -93,10 +93,10 @@ typedef struct neo_cuda_graph_stats {
     uint64_t updates;         /* launches in them that got other arguments */
 } neo_cuda_graph_stats;
 
-/* neo_cuda_graph_create: takes neo_cuda_graph_bytes of device memory, twice copy_bytes of pinned host memory and 6 MiB
-   of the host's. Graphs take what CUDA takes for them, when they are made. desc may be NULL. Destroy it before its
-   device; what it has launched ends first, what is recorded is forgotten. Then, and with calls outside begin and end,
-   the device works as without it.
+/* neo_cuda_graph_create: takes neo_cuda_graph_bytes of device memory, twice copy_bytes and 64 KiB of pinned host memory
+   and 3 MiB of the host's. A graph that is made takes what CUDA takes for it, and up to 3 MiB of the host's. desc may
+   be NULL. Destroy it before its device; what it has launched ends first, what is recorded is forgotten: it has no
+   effect. Then, and with calls outside begin and end, the device works as without it.
    neo_cuda_graph_begin, neo_cuda_graph_end: one step. Memory that a call reads may be used again when it returns, as
    always; what a call gives in host memory (a loss, neo_loss_desc.sum, the count of out-of-range ids) is written when
    the step is over, so it must live until then, as must the objects. A call that needs a number of the device at once
