@@ -1225,7 +1225,7 @@ NEO_API neo_status neo_bags_backward(neo_bags *bags, const neo_jagged *batch, ne
    Errors   NEO_ERR_RANGE: a row outside the table. NEO_ERR_SHAPE. NEO_ERR_CAPACITY, as above.
    neo_bags_kept_count, neo_bags_kept_row: what is kept: row i, in the order they came: its table, its
    number, and its gradient, as many floats as the table has columns. Valid until the next call that keeps,
-   steps or clears.
+   steps or clears. NULL: there is no row i, or the device failed (neo_last_error says how).
    neo_bags_grad_squares: add the squares of all kept gradients to sum, exactly but for one rounding in each
    product and in the tree of 16 columns: no order matters. neo_bags_scale_grads: multiply them.
    neo_bags_step: one optimizer step for each row that is kept; then none is. neo_bags_clear: forget them. */
