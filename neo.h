@@ -1226,7 +1226,7 @@ NEO_API neo_status neo_bags_backward(neo_bags *bags, const neo_jagged *batch, ne
    Errors   NEO_ERR_RANGE: a row outside the table. NEO_ERR_SHAPE. NEO_ERR_CAPACITY, as above.
    neo_bags_kept_count, neo_bags_kept_row: what is kept: row i, in the order they came: its table, its
    number, and its gradient, as many floats as the table has columns. Valid until the next call that keeps,
-   steps or clears.
+   steps or clears. NULL: there is no row i, or the device failed (neo_last_error says how).
    neo_bags_grad_squares: add the squares of all kept gradients to sum, exactly but for one rounding in each
    product and in the tree of 16 columns: no order matters. neo_bags_scale_grads: multiply them.
    neo_bags_step: one optimizer step for each row that is kept; then none is. neo_bags_clear: forget them. */
@@ -2888,6 +2888,7 @@ struct neo_device {
     /* Calls are kept, to run later as one: what does not depend on a batch's numbers stays the same from step to
        step (sizes are what is reserved, descriptions are always sent), and errors of data come at the end. */
     int32_t recording;
+    uint32_t forgotten; /* how often recorded calls were left out: what they would have told the device is not there */
     void (*destroy)(neo_device *d);
     /* Memory, 256-byte aligned; NULL: none. Host memory that the device reads fast, if there is such. */
     void *(*alloc)(neo_device *d, size_t bytes);
@@ -9496,6 +9497,7 @@ struct neo_bags {
     neo_jagged staged;
     int64_t staged_bags, staged_ids;
     int is_staged;
+    uint32_t forgotten; /* the device's, when it was last told something */
 };
 
 /* ---- layout ---- */
@@ -11797,6 +11799,14 @@ static neo_status neo__bags_device_stage(neo__bags_call *c, int have) {
     return d->copy(d, b->stage_weights, NEO_DEVICE, j->weights + job->id_base, NEO_HOST,
                    ids * sizeof *j->weights);
 }
+/* What was told in calls that had no effect is told again. */
+static void neo__bags_device_remind(neo_bags *b) {
+    if (b->forgotten == b->ctx->device->forgotten) return;
+    b->forgotten = b->ctx->device->forgotten;
+    b->is_staged = 0;
+    memset(b->job_features, 0xFF, (size_t)(b->sizes.features + 1) * sizeof *b->job_features);
+    memset(b->job_rules, 0xFF, (size_t)b->sizes.tables * sizeof *b->job_rules);
+}
 /* Where the features' bags and tensors are; the device is told when that has changed. */
 static neo_status neo__bags_device_features(neo__bags_call *c, neo_tensor t) {
     neo_bags *b = c->b;
@@ -11950,6 +11960,7 @@ static neo_status neo__bags_device_begin(neo__bags_call *c, neo_tensor t, const 
         "makes tensors there",
         c->fn, b->name, what);
     NEO__TRY(neo__bags_place_bags(c, t));
+    neo__bags_device_remind(b);
     NEO__TRY(neo__bags_device_features(c, t));
     b->job.out = c->out;
     b->job.dout = c->dout;
@@ -12272,6 +12283,7 @@ static neo_status neo__bags_device_step(neo_bags *b, float lr) {
     b->job.weights = NULL;
     b->job.dout = b->job.kept;
     b->job.aligned = b->job.max_dim % 4 == 0;
+    neo__bags_device_remind(b);
     NEO__TRY(neo__bags_device_rules(b, lr));
     if (b->sizes.cut_tables) NEO__TRY(neo__bags_device_cut_rounds(b));
     if (b->slot_count) NEO__TRY(d->bags_step_kept(d, &b->job));

@@ -239,7 +239,8 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_comm_split_nodes(neo_comm *comm, neo_co
    Rows      on a narrow wire are coded on the device, their workspace is in its memory, and stats must be NULL.
    Not here  gather_samples of host memory: NEO_ERR_UNSUPPORTED.
    Errors    NEO_ERR_ARG: a rank's context has no device; the others get NEO_ERR_MEMORY. Those of neo_comm_split.
-             NEO_ERR_DEVICE in a call: the group is then broken, with the device's words.
+             NEO_ERR_DEVICE in a call, or the error of the step that the device records and runs for the call
+             (neo_cuda_graph_begin): the group is then broken, with the device's words.
    neo_comm_place: where the buffers of a group are. neo_comm_host: the group of host memory below a group of devices
    over NCCL, which lives as long; any other group itself. Numbers on the host go over it. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_comm_split_device(neo_comm *comm, int color, int key, neo_comm **sub);
@@ -2114,7 +2115,7 @@ static neo_status neo__comm_move(neo_comm *c, const neo__call *call, void *to, c
 /* When a call is made. */
 static neo_status neo__comm_mark_device(neo_comm *c, const neo__work *w) {
     neo_status status = w->ready ? neo__event_mark(c->ctx, w->ready) : NEO_OK;
-    return status == NEO_OK ? NEO_OK : neo__comm_device_failed(c, &w->call, NEO_ERR_DEVICE);
+    return status == NEO_OK ? NEO_OK : neo__comm_device_failed(c, &w->call, status);
 }
 /* Before it runs. The device becomes the current one of this thread, as MPI may want it. */
 static neo_status neo__comm_use_device(neo_comm *c, const neo__work *w) {

@@ -93,10 +93,10 @@ typedef struct neo_cuda_graph_stats {
     uint64_t updates;         /* launches in them that got other arguments */
 } neo_cuda_graph_stats;
 
-/* neo_cuda_graph_create: takes neo_cuda_graph_bytes of device memory, twice copy_bytes of pinned host memory and 6 MiB
-   of the host's. Graphs take what CUDA takes for them, when they are made. desc may be NULL. Destroy it before its
-   device; what it has launched ends first, what is recorded is forgotten. Then, and with calls outside begin and end,
-   the device works as without it.
+/* neo_cuda_graph_create: takes neo_cuda_graph_bytes of device memory, twice copy_bytes and 64 KiB of pinned host memory
+   and 3 MiB of the host's. A graph that is made takes what CUDA takes for it, and up to 3 MiB of the host's. desc may
+   be NULL. Destroy it before its device; what it has launched ends first, what is recorded is forgotten: it has no
+   effect. Then, and with calls outside begin and end, the device works as without it.
    neo_cuda_graph_begin, neo_cuda_graph_end: one step. Memory that a call reads may be used again when it returns, as
    always; what a call gives in host memory (a loss, neo_loss_desc.sum, the count of out-of-range ids) is written when
    the step is over, so it must live until then, as must the objects. A call that needs a number of the device at once
@@ -232,12 +232,15 @@ static neo_status neo__cuda_fail(neo__cuda *d, cudaError_t error, const char *wh
     if (error == cudaErrorMemoryAllocation)
         return neo_fail(NEO_ERR_MEMORY, "%s: %s: out of device memory", d->device.name, what);
     const cudaError_t now = d->stream ? cudaStreamQuery(d->stream) : cudaSuccess;
+    (void)cudaGetLastError();
+    /* A stream that is being captured may not be asked; that capture fails, no more. */
+    const int lasts = now != cudaSuccess && now != cudaErrorNotReady && now != cudaErrorStreamCaptureUnsupported &&
+                      now != cudaErrorStreamCaptureInvalidated;
     char why[sizeof d->failure];
     int sound = 0;
     snprintf(why, sizeof why, "%s: %s: %s (%s)", d->device.name, what, cudaGetErrorString(error),
              cudaGetErrorName(error));
-    if (now != cudaSuccess && now != cudaErrorNotReady &&
-        __atomic_compare_exchange_n(&d->failed, &sound, 1, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    if (lasts && __atomic_compare_exchange_n(&d->failed, &sound, 1, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
         memcpy(d->failure, why, sizeof why); /* of several threads the first */
         __atomic_store_n(&d->failed, 2, __ATOMIC_RELEASE);
     }
@@ -278,8 +281,9 @@ typedef struct neo__cuda_op {
 /* Room for an operation and so many bytes of arguments; NULL: a failure, which neo__cuda_launched returns. */
 static neo__cuda_op *neo__graph_op(neo__cuda *d, size_t bytes);
 static void neo__graph_put(neo__cuda *d, neo__cuda_op *op, const void *value, size_t bytes);
-/* What was recorded runs, and is over on return. */
+/* What was recorded runs, and is over on return; run: a failure is returned by the next call. */
 static neo_status neo__graph_flush(neo__cuda *d);
+static void neo__graph_run(neo__cuda *d);
 /* Memory as the calls before have left it, while recording; to, from: on the device. */
 static neo_status neo__graph_fill(neo__cuda *d, void *to, int byte, size_t bytes);
 static neo_status neo__graph_copy(neo__cuda *d, void *to, const void *from, size_t bytes);
@@ -382,7 +386,7 @@ static void neo__cuda_free(neo_device *device, void *p, size_t bytes) {
     (void)bytes;
     if (!p) return;
     (void)cudaSetDevice(d->ordinal);
-    if (d->recording) (void)neo__graph_flush(d); /* what is recorded may use it */
+    if (d->recording) neo__graph_run(d); /* what is recorded may use it */
     cudaError_t error = cudaFree(p); /* waits for the work that uses it */
     if (error != cudaSuccess && !neo__cuda_failed(d)) (void)neo__cuda_fail(d, error, "cudaFree");
 }
@@ -513,12 +517,15 @@ static neo_status neo__cuda_add(neo__cuda *d, float *x, const float *y, int64_t 
 
    So one graph runs while the next is being noted, and none is launched before the last one's answers are read: what
    an error's message is made of is still there. */
+#ifndef NEO__GRAPH_OPS
+#define NEO__GRAPH_OPS 4096 /* operations of a graph at most; a step of more is several */
+#endif
 enum {
-    NEO__GRAPH_OPS = 4096,       /* operations of a graph at most; a step of more is several */
     NEO__GRAPH_TAPES = 8,
     NEO__GRAPH_DUES = 256,       /* answers of a graph */
     NEO__GRAPH_COUNTS = 1024,    /* counters that it advances */
     NEO__GRAPH_FIRST_ANSWER = 256, /* bytes; before it: the word that says stop */
+    NEO__GRAPH_COPY_ARGUMENTS = 64, /* bytes, at least what neo__graph_copy notes */
     NEO__GRAPH_ANSWER_BYTES = NEO__CUDA_ANSWER_BYTES
 };
 #define NEO__GRAPH_ARGUMENT_BYTES ((size_t)2 << 20)
@@ -578,12 +585,16 @@ static neo_status neo__graph_status(neo__cuda *d) {
     if (status != NEO_OK) neo__graph_stop_recording(d->recording);
     return status;
 }
+/* Room for one more operation: where there is none, what was noted runs. What goes into the notes beside an operation
+   (bytes to copy, an answer that is due) comes after this, so that both are of one graph. */
+static neo_status neo__graph_room(neo_cuda_graph *g, size_t argument_bytes) {
+    if (g->op_count == NEO__GRAPH_OPS || argument_bytes > NEO__GRAPH_ARGUMENT_BYTES - g->argument_bytes)
+        return neo__graph_launch(g);
+    return g->status;
+}
 static neo__cuda_op *neo__graph_op(neo__cuda *d, size_t bytes) {
     neo_cuda_graph *g = d->recording;
-    if (g->status != NEO_OK) return NULL;
-    if (g->op_count == NEO__GRAPH_OPS || bytes > NEO__GRAPH_ARGUMENT_BYTES - g->argument_bytes) {
-        if (neo__graph_launch(g) != NEO_OK) return NULL;
-    }
+    if (neo__graph_room(g, bytes) != NEO_OK) return NULL;
     neo__cuda_op *op = &g->op[g->op_count++];
     *op = neo__cuda_op();
     op->at = g->argument_bytes;
@@ -632,6 +643,8 @@ static neo_status neo__graph_fill(neo__cuda *d, void *to, int byte, size_t bytes
     return neo__cuda_each1(d, job, (int64_t)bytes, "fill");
 }
 static neo_status neo__graph_copy(neo__cuda *d, void *to, const void *from, size_t bytes) {
+    static_assert((sizeof(neo__graph_copy_job<float4>) + 15) / 16 * 16 + 16 <= NEO__GRAPH_COPY_ARGUMENTS,
+                  "see NEO__GRAPH_COPY_ARGUMENTS");
     const uintptr_t bits = (uintptr_t)to | (uintptr_t)from;
     if (bits % 16 == 0) {
         const neo__graph_copy_job<float4> job = {(char *)to, (const char *)from, (int64_t)bytes};
@@ -649,7 +662,7 @@ static neo_status neo__graph_send(neo__cuda *d, void *to, const void *from, size
     neo_cuda_graph *g = d->recording;
     const size_t room = (bytes + 255) / 256 * 256;
     *sent = 0;
-    if (g->status != NEO_OK) return neo__graph_status(d);
+    if (neo__graph_room(g, NEO__GRAPH_COPY_ARGUMENTS) != NEO_OK) return neo__graph_status(d);
     if (room > g->copy_bytes) return NEO_OK;
     if (room > g->copy_bytes - g->copied_bytes && neo__graph_launch(g) != NEO_OK) return neo__graph_status(d);
     const size_t at = g->copied_bytes;
@@ -662,7 +675,7 @@ static neo_status neo__graph_send(neo__cuda *d, void *to, const void *from, size
 static neo_status neo__graph_later(neo__cuda *d, const void *from, size_t bytes, const neo__later *later) {
     neo_cuda_graph *g = d->recording;
     const size_t room = (bytes + 255) / 256 * 256, job_room = (later->job_bytes + 63) / 64 * 64;
-    if (g->status != NEO_OK) return neo__graph_status(d);
+    if (neo__graph_room(g, NEO__GRAPH_COPY_ARGUMENTS) != NEO_OK) return neo__graph_status(d);
     if (g->due_count[g->side] == NEO__GRAPH_DUES || room > NEO__GRAPH_ANSWER_BYTES - g->answer_bytes ||
         job_room > NEO__GRAPH_JOB_BYTES - g->job_bytes[g->side]) {
         if (neo__graph_launch(g) != NEO_OK) return neo__graph_status(d); /* `from` stays as it is */
@@ -680,7 +693,15 @@ static neo_status neo__graph_later(neo__cuda *d, const void *from, size_t bytes,
 static int *neo__graph_stop(const neo__cuda *d) {
     return d->recording ? (int *)(void *)d->recording->answers : NULL;
 }
+/* Counters go back to what they were when `dues` answers of the side were due. */
+static void neo__graph_uncount(neo_cuda_graph *g, int side, int dues) {
+    for (int i = g->count_count[side] - 1; i >= 0 && g->count[side][i].dues >= dues; i--)
+        *g->count[side][i].counter = g->count[side][i].before;
+}
+/* No notes. Calls of which there are some have no effect. */
 static void neo__graph_forget(neo_cuda_graph *g) {
+    if (g->op_count) g->d->device.forgotten++;
+    neo__graph_uncount(g, g->side, 0);
     g->op_count = 0;
     g->argument_bytes = g->copied_bytes = 0;
     g->answer_bytes = NEO__GRAPH_FIRST_ANSWER;
@@ -689,16 +710,11 @@ static void neo__graph_forget(neo_cuda_graph *g) {
 }
 static void neo__graph_counts(neo_device *device, int64_t *counter) {
     neo_cuda_graph *g = ((neo__cuda *)device)->recording;
-    if (g->count_count[g->side] == NEO__GRAPH_COUNTS && neo__graph_launch(g) != NEO_OK) return;
+    if (g->count_count[g->side] == NEO__GRAPH_COUNTS) (void)neo__graph_launch(g); /* in any case there is room then */
     neo__graph_count *c = &g->count[g->side][g->count_count[g->side]++];
     c->counter = counter;
     c->before = *counter;
     c->dues = g->due_count[g->side];
-}
-/* Counters go back to what they were when `dues` answers of the side were due. */
-static void neo__graph_uncount(neo_cuda_graph *g, int side, int dues) {
-    for (int i = g->count_count[side] - 1; i >= 0 && g->count[side][i].dues >= dues; i--)
-        *g->count[side][i].counter = g->count[side][i].before;
 }
 static void neo__graph_stop_recording(neo_cuda_graph *g) {
     neo__graph_forget(g);
@@ -767,7 +783,7 @@ static neo_status neo__graph_build(neo_cuda_graph *g, neo__graph_tape *t) {
     NEO__CUDA_TRY(d, cudaGraphInstantiate(&t->exec, t->graph, 0));
     return NEO_OK;
 }
-/* A tape of the notes, in the place of the one that was not used for longest. Nothing runs meanwhile. */
+/* A tape of the notes, in the place of the one that was not used for longest (where it still runs, it ends first). */
 static neo_status neo__graph_record(neo_cuda_graph *g, neo__graph_tape **tape) {
     neo__graph_tape *t = &g->tape[0];
     for (int i = 1; i < NEO__GRAPH_TAPES; i++)
@@ -828,7 +844,7 @@ static neo_status neo__graph_collect(neo_cuda_graph *g) {
         const neo__graph_due *due = &g->due[side][i];
         status = due->fn(g->job[side] + due->job, g->answered + due->answer);
         if (status == NEO_OK) continue;
-        neo__graph_uncount(g, g->side, 0); /* what was noted since will not run */
+        neo__graph_forget(g); /* what was noted since will not run */
         neo__graph_uncount(g, side, i + 1);
     }
     d->recording = recording;
@@ -862,17 +878,24 @@ static neo_status neo__graph_go(neo_cuda_graph *g) {
 /* What was noted runs. A failure is kept: neo__graph_status returns it. */
 static neo_status neo__graph_launch(neo_cuda_graph *g) {
     if (g->status != NEO_OK) return g->status;
-    g->status = g->op_count ? neo__graph_go(g) : neo__graph_collect(g);
-    if (g->status != NEO_OK || g->op_count == 0) return g->status;
+    const int nothing = g->op_count == 0;
+    g->status = nothing ? neo__graph_collect(g) : neo__graph_go(g);
+    if (g->status != NEO_OK) neo__graph_forget(g);
+    if (g->status != NEO_OK || nothing) return g->status;
     g->flying = 1;
     g->d->launched = g;
     g->side = 1 - g->side;
+    g->op_count = 0;
     neo__graph_forget(g);
     return NEO_OK;
 }
-static neo_status neo__graph_flush(neo__cuda *d) {
+/* As neo__graph_flush; a failure is kept for the next call. */
+static void neo__graph_run(neo__cuda *d) {
     neo_cuda_graph *g = d->recording;
     if (neo__graph_launch(g) == NEO_OK) g->status = neo__graph_collect(g);
+}
+static neo_status neo__graph_flush(neo__cuda *d) {
+    neo__graph_run(d);
     return neo__graph_status(d);
 }
 

@@ -6376,6 +6376,7 @@ static neo_status neo__shard_replica_grads(neo_shard *s, const neo_leaves *leave
         int32_t t;
         int64_t row;
         const float *g = neo_bags_kept_row(s->replicas, i, &t, &row);
+        if (!g) return NEO_ERR_DEVICE; /* neo_last_error says why */
         int64_t dim = neo_bags_weight(s->replicas, t).shape[1];
         neo__shard_copy(dense + s->replica_at[2 * t] + row * dim, g, (size_t)dim * sizeof *g);
         s->touched[s->replica_at[2 * t + 1] + row] = 1;
@@ -6403,18 +6404,20 @@ static neo_status neo__shard_replicas_keep(neo_shard *s, const unsigned char *to
     return NEO_OK;
 }
 /* What is kept makes room in the neo_bags, which merges the next batch: it waits in dense_sum. */
-static void neo__shard_replicas_park(neo_shard *s) {
+static neo_status neo__shard_replicas_park(neo_shard *s) {
     neo__shard_fill(s->parked, 0, (size_t)s->sizes.kept_marks);
     for (int64_t i = 0; i < neo_bags_kept_count(s->replicas); i++) {
         int32_t t;
         int64_t row;
         const float *g = neo_bags_kept_row(s->replicas, i, &t, &row);
+        if (!g) return NEO_ERR_DEVICE; /* neo_last_error says why */
         int64_t dim = neo_bags_weight(s->replicas, t).shape[1];
         float *to = s->dense_sum + s->replica_at[2 * t] + row * dim;
         neo__shard_copy(to, g, (size_t)dim * sizeof *g);
         s->parked[s->replica_at[2 * t + 1] + row] = 1;
     }
     neo_bags_clear(s->replicas);
+    return NEO_OK;
 }
 /* Start the sums of their gradients over all ranks. */
 static neo_status neo__shard_replicas_backward(neo_shard *s) {
@@ -6432,7 +6435,7 @@ static neo_status neo__shard_replicas_backward(neo_shard *s) {
         floats += w.shape[0] * w.shape[1];
         rows += w.shape[0];
     }
-    if (parks) neo__shard_replicas_park(s);
+    if (parks) NEO__TRY(neo__shard_replicas_park(s));
     for (int i = 0; i < count; i++) {
         float *dense = s->dense + i * s->sizes.replica_floats;
         NEO__TRY(neo__shard_replica_grads(s, &subtree[i], dense));

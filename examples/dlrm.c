@@ -386,7 +386,8 @@ static neo_status create_dense(model *m, const options *o) {
     TRY(alloc_2d(m, 1, &m->logit, &m->dlogit));
     if (!neo_ctx_device(m->ctx)) return NEO_OK;
     size_t batch = (size_t)m->most_samples * (size_t)(dense * 4 + 4 + features * 16); /* numbers, label, ids, offsets */
-    if (strcmp(o->graph, "on") == 0) TRY(graph_open(neo_ctx_device(m->ctx), batch + 65536 + (size_t)features * 1024, &m->graph));
+    batch += 65536 + (size_t)features * 1024; /* what tables and their steps are described by */
+    if (strcmp(o->graph, "on") == 0) TRY(graph_open(neo_ctx_device(m->ctx), batch, &m->graph));
     TRY(neo_tensor_alloc(m->ctx, NEO_F32, 2, (int64_t[]){m->most_samples, dense}, &m->dense_in));
     return neo_tensor_alloc(m->ctx, NEO_F32, 2, (int64_t[]){m->most_samples, 1}, &m->label);
 }
@@ -578,6 +579,7 @@ static neo_status step_top(model *m, const neo_batch *batch, const part *parts, 
         TRY(neo_fsdp_backward_end(m->dense, TOP));
     }
     if (neo_comm_size(m->comm) == 1) return NEO_OK;
+    if (m->graph) TRY(neo_ctx_synchronize(m->ctx)); /* what is recorded runs: only then is the loss there */
     return neo_comm_all_reduce(m->comm, NEO_REDUCE_SUM, loss, loss, sizeof *loss / sizeof(int64_t), NEO_I64,
                                &m->loss_ticket); /* exact sums are integers: they add in any order */
 }
@@ -622,8 +624,8 @@ static neo_status step_kept(model *m, float lr) {
     return neo_fsdp_step_tables(m->dense, m->tables, lr);
 }
 
-/* One batch, and the step if it is the last of one; the sum of its losses, over all ranks, is left in m->loss[m->turn]. Between begin and end of the tables'
-   calls rows travel: with a pipeline the bottom MLP and the reductions run meanwhile, and the ids of the next batch
+/* One batch, and the step if it is the last of one; the sum of its losses, over all ranks, is left in m->loss[m->turn].
+   Between begin and end of the tables' calls rows travel: with a pipeline the bottom MLP and the reductions run meanwhile, and the ids of the next batch
    travel through the whole step. With --clip-norm or --micro-batches all gradients are there before a weight moves.
    next: NULL after the last batch of an epoch. */
 static neo_status train_batch(model *m, neo_batch *batch, const neo_batch *next, int last, float lr) {
@@ -914,8 +916,8 @@ static neo_status finish_batch(run *r, neo_progress *bar, step_under_way *s) {
 }
 /* train_batch, and the outcome of this batch; with a graph that of the one before, and this one runs on a GPU while the
    next is read and prepared. */
-static neo_status launch_batch(run *r, neo_progress *bar, neo_batch *batch, int last, int more, int64_t samples_before, float lr,
-                               step_under_way *s) {
+static neo_status launch_batch(run *r, neo_progress *bar, neo_batch *batch, int last, int more, int64_t samples_before,
+                               float lr, step_under_way *s) {
     r->m.turn = 1 - r->m.turn;
     TRY(graph_begin(r->m.graph));
     TRY(train_batch(&r->m, batch, more ? &r->next : NULL, last, lr));

@@ -1,8 +1,11 @@
 # cuda_digests.sh: to be read with `.` after harness.sh, W being a directory: the examples on a GPU against the
 # CPU, and what they refuse. The last line of a run is `state <digest of all weights and optimizer state>`.
 
-# digest PROGRAM ARGUMENTS...: of a run; empty if it failed (its messages are in $W/err).
-digest() { state_of "$@" --threads 1 </dev/null; }
+# digest PROGRAM ARGUMENTS...: of a run, and the last loss that it shows; empty if it failed (its messages are in $W/err).
+digest() {
+    state_of "$@" --threads 1 </dev/null
+    [ "$ended" != 0 ] || grep -o ' loss [0-9.]*' "$W/err" | tail -1
+}
 # agree PROGRAM ARGUMENTS...: the program has one digest on the CPU and on the device.
 agree() {
     there=$(digest "$@" --device cuda --exact)

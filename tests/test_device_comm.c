@@ -405,6 +405,60 @@ static neo_status diverges(neo_comm *comm, void *user) {
     neo_tensor_free(neo_comm_ctx(comm), &t);
     return NEO_OK;
 }
+/* Steps as graphs on every rank, with a sum over the ranks in the middle. The labels of one are wrong in the third: all
+   get that error, as they do without graphs, and none waits. */
+enum { STEP_ROWS = 40, BAD_RANK = 1 };
+static neo_status step_of_rank(neo_comm *comm, neo_comm *there, neo_tensor *t, float *label, double *loss) {
+    neo_ctx *ctx = neo_comm_ctx(comm);
+    neo_ticket ticket;
+    NEO__TRY(neo_tensor_copy(ctx, neo_tensor_1d(label, NEO_F32, STEP_ROWS), t[1]));
+    NEO__TRY(neo_bce_with_logits(ctx, NULL, t[0], t[1], t[2], loss));
+    NEO__TRY(neo_comm_all_reduce(there, NEO_REDUCE_SUM, t[2].data, t[3].data, STEP_ROWS, NEO_F32, &ticket));
+    NEO__TRY(neo_scale(ctx, t[0], 0.5f, NULL));
+    NEO__TRY(neo_comm_wait(there, ticket));
+    return neo_add(ctx, t[3], t[0]);
+}
+static neo_status graphs(neo_comm *comm, void *user) {
+    neo_ctx *ctx = neo_comm_ctx(comm);
+    int64_t n = STEP_ROWS, bad = *(int *)user;
+    int W = neo_comm_size(comm), rank = neo_comm_rank(comm);
+    float label[STEP_ROWS], x[STEP_ROWS], want[STEP_ROWS] = {0};
+    neo_comm *there;
+    neo_tensor t[4];
+    neo_cuda_graph *graph;
+    double loss = 0.0;
+    EXPECT_OK(comm, neo_comm_split_device(comm, 0, rank, &there));
+    for (int i = 0; i < 4; i++) EXPECT_OK(comm, neo_tensor_alloc(ctx, NEO_F32, 1, &n, &t[i]));
+    EXPECT_OK(comm, neo_tensor_zero(ctx, t[0]));
+    EXPECT_OK(comm, neo_cuda_graph_create((neo_device *)(uintptr_t)neo_ctx_device(ctx), NULL, &graph));
+    neo_status status = NEO_OK;
+    for (int step = 0; step < 4 && status == NEO_OK; step++) {
+        for (int i = 0; i < n; i++) label[i] = (float)((i + rank + step) % 2);
+        if (bad && step == 2 && rank == BAD_RANK) label[7] = 3.0f;
+        if (step == 0) EXPECT_OK(comm, neo_tensor_zero(ctx, t[0]));
+        status = neo_cuda_graph_begin(graph);
+        if (status == NEO_OK) status = step_of_rank(comm, there, t, label, &loss);
+        if (status == NEO_OK) status = neo_cuda_graph_end(graph);
+        if (status == NEO_OK && step % 2) status = neo_cuda_graph_wait(graph);
+    }
+    if (bad) {
+        EXPECT(comm, status == NEO_ERR_RANGE, "%s: %s", neo_status_string(status), neo_last_error());
+        EXPECT(comm, strstr(neo_last_error(), "rank 1: ") && strstr(neo_last_error(), "label of sample 7 is 3"), "%s",
+               neo_last_error());
+    } else {
+        EXPECT(comm, status == NEO_OK, "%s", neo_last_error());
+        for (int i = 0; i < n; i++) /* of logits that stay zero */
+            for (int r = 0; r < W; r++) want[i] += (0.5f - (float)((i + r + 3) % 2)) / (float)n;
+        EXPECT_OK(comm, neo_tensor_copy(ctx, t[3], neo_tensor_1d(x, NEO_F32, n)));
+        for (int i = 0; i < n; i++)
+            EXPECT(comm, want[i] - x[i] < 1e-6f && x[i] - want[i] < 1e-6f, "%g, not %g", (double)x[i], (double)want[i]);
+        EXPECT(comm, loss > 0.69 && loss < 0.7, "loss %g", loss);
+    }
+    neo_cuda_graph_destroy(graph);
+    neo_comm_destroy(there);
+    for (int i = 0; i < 4; i++) neo_tensor_free(ctx, &t[i]);
+    return NEO_OK;
+}
 static void expect_refused(const neo_comm_desc *d, neo_comm_fn fn, neo_status expected, const char *part) {
     neo_status status = neo_comm_spawn(2, d, fn, NULL, NULL);
     checks++;
@@ -493,6 +547,7 @@ int main(void) {
     emu_set_lazy(1);
     for (int W = 1; W <= 3; W++) bad += run_ranks(W, &own, beside, NULL);
     emu_set_lazy(0);
+    for (int spoilt = 0; spoilt < 2; spoilt++) bad += run_ranks(3, &own, graphs, &spoilt);
     same.open_device = same_device, same.open_user = &first;
     expect_refused(&same, never, NEO_ERR_ARG, "the same device");
     late.open_device = late_device;

@@ -9,6 +9,9 @@
 
 #include "../neo_cuda.cuh"
 
+#ifndef NEO__GRAPH_OPS
+#define NEO__GRAPH_OPS 4096 /* as in neo_cuda.cuh */
+#endif
 enum { FEATURES = 3, MOST_BATCH = 16, MOST_IDS = 200, WIDTH = 20, STEPS = 14 };
 
 static neo_device *gpu;
@@ -296,7 +299,86 @@ static void test_embedding_error(void) {
     free_trainer(&t);
 }
 
+/* What was recorded and left out leaves nothing behind: a step after one with an error, one of a graph that is destroyed
+   while it records. The same calls without a graph then do what they do on the CPU, which never heard of that step. */
+static void test_left_out(void) {
+    for (int destroyed = 0; destroyed < 2; destroyed++) {
+        Trainer t[2];
+        Batch first, bad, out, next;
+        double loss[2] = {-1.0, -1.0}, none;
+        test_seed = 41;
+        make_batch(&first, MOST_BATCH), make_batch(&bad, 12), make_batch(&out, 7), make_batch(&next, 7);
+        spoil(&bad, BAD_LABEL);
+        for (int i = 0; i < 2; i++) {
+            make_trainer(&t[i], i ? gpu : NULL, 2, 0.0f, i ? 1 << 16 : -1);
+            CHECK_OK(step(&t[i], &first, 0.1f, &none));
+        }
+        if (destroyed) {
+            CHECK_OK(neo_cuda_graph_begin(t[1].graph));
+            CHECK_OK(calls_of_a_step(&t[1], &out, 0.1f, &none));
+        } else {
+            CHECK_OK(step(&t[1], &bad, 0.1f, &none));
+            CHECK_ERR(step(&t[1], &out, 0.1f, &none), NEO_ERR_RANGE, "label");
+        }
+        neo_cuda_graph_destroy(t[1].graph);
+        t[1].graph = NULL;
+        for (int i = 0; i < 2; i++) CHECK_OK(step(&t[i], &next, 0.1f, &loss[i]));
+        CHECK(loss[0] == loss[1] && loss[0] > 0.0);
+        CHECK(neo_state_digest(t[0].state) == neo_state_digest(t[1].state));
+        for (int i = 0; i < 2; i++) free_trainer(&t[i]);
+    }
+}
+/* A call without a status that waits for the step: its error comes with the next one. */
+static void test_error_in_free(void) {
+    Trainer t;
+    Batch b;
+    double loss;
+    int64_t count = 5;
+    neo_tensor x;
+    make_trainer(&t, gpu, 1, 0.0f, 0);
+    REQUIRE_OK(neo_tensor_alloc(t.ctx, NEO_F32, 1, &count, &x));
+    test_seed = 47;
+    make_batch(&b, 8);
+    spoil(&b, BAD_LABEL);
+    CHECK_OK(neo_cuda_graph_begin(t.graph));
+    CHECK_OK(calls_of_a_step(&t, &b, 0.1f, &loss));
+    neo_tensor_free(t.ctx, &x);
+    CHECK_ERR(neo_cuda_graph_end(t.graph), NEO_ERR_RANGE, "label of sample 5");
+    free_trainer(&t);
+}
+
 /* ---- what a step may consist of ---- */
+
+/* A graph is full at any place of a step: the same bits, and the same error. */
+static void test_full(void) {
+    Trainer t[2];
+    Batch b;
+    double loss[2];
+    for (int i = 0; i < 2; i++) make_trainer(&t[i], i ? gpu : NULL, 2, 0.0f, i ? 0 : -1);
+    test_seed = 53;
+    uint64_t launches = 0;
+    for (int left = 0; left < 64; left++) {
+        const int wrong = left % 2;
+        make_batch(&b, MOST_BATCH);
+        if (wrong) spoil(&b, left % 4 == 1 ? BAD_LABEL : BAD_ID);
+        neo_status status = step(&t[0], &b, 0.1f, &loss[0]);
+        char text[512];
+        snprintf(text, sizeof text, "%s", wrong ? neo_last_error() : "");
+        const uint64_t before = neo_cuda_graph_get_stats(t[1].graph).launches;
+        CHECK_OK(neo_cuda_graph_begin(t[1].graph));
+        for (int k = left; k < NEO__GRAPH_OPS; k++) CHECK_OK(neo_scale(t[1].ctx, t[1].de, 0.5f, NULL));
+        neo_status there = calls_of_a_step(&t[1], &b, 0.1f, &loss[1]);
+        if (there == NEO_OK) there = neo_cuda_graph_end(t[1].graph);
+        if (there == NEO_OK) there = neo_cuda_graph_wait(t[1].graph);
+        if (there != status || (wrong && strcmp(neo_last_error(), text) != 0))
+            FAIL("room for %d: %s, on the CPU %s", left, neo_last_error(), text);
+        if (!wrong && loss[0] != loss[1]) FAIL("room for %d: loss %.17g, on the CPU %.17g", left, loss[1], loss[0]);
+        if (neo_state_digest(t[0].state) != neo_state_digest(t[1].state)) FAIL("room for %d: another digest", left);
+        if (!wrong) launches = neo_cuda_graph_get_stats(t[1].graph).launches - before;
+    }
+    CHECK_INT(launches, 1); /* in the end all of a step has room */
+    for (int i = 0; i < 2; i++) free_trainer(&t[i]);
+}
 
 /* A batch that lies on the device: what it holds changes between launches of one graph. */
 static void test_device_batch(void) {
@@ -354,7 +436,7 @@ static void test_sequences(void) {
     for (int i = 0; i < MOST_BATCH; i++) CHECK(x[i] == want);
     CHECK_INT(neo_cuda_graph_get_stats(t.graph).graphs, 22); /* 8 are kept, and they come in turn */
     CHECK_OK(neo_cuda_graph_begin(t.graph));
-    for (int k = 0; k < 4098; k++) CHECK_OK(neo_scale(t.ctx, t.label, k % 2 ? 2.0f : 0.5f, NULL));
+    for (int k = 0; k < NEO__GRAPH_OPS + 2; k++) CHECK_OK(neo_scale(t.ctx, t.label, k % 2 ? 2.0f : 0.5f, NULL));
     CHECK_OK(neo_cuda_graph_end(t.graph));
     CHECK_OK(neo_cuda_graph_begin(t.graph)); /* a copy to the host in the middle has what came before */
     CHECK_OK(neo_scale(t.ctx, t.label, 4.0f, NULL));
@@ -418,6 +500,9 @@ int main(void) {
     RUN(test_bits);
     RUN(test_wrong_data);
     RUN(test_embedding_error);
+    RUN(test_left_out);
+    RUN(test_error_in_free);
+    RUN(test_full);
     RUN(test_device_batch);
     RUN(test_sequences);
     RUN(test_misuse);
