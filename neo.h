@@ -5762,8 +5762,8 @@ static neo_status neo__gemm_run(neo__gemm *g) {
 static neo_status neo__check_matrix_of(const neo_ctx *ctx, neo_dtype dtype, neo_tensor t, int64_t rows, int64_t cols,
                                        int output, const char *function, const char *name) {
     NEO__CHECK(t.ndim == 2 && t.dtype == dtype, NEO_ERR_SHAPE,
-               "%s: %s is of %d dimensions and %s, expected %s [%" PRId64 "][%" PRId64 "]", function, name,
-               (int)t.ndim, neo_dtype_name(t.dtype), neo_dtype_name(dtype), rows, cols);
+               "%s: %s is not %s [%" PRId64 "][%" PRId64 "], but of %d dimensions and %s", function, name,
+               neo_dtype_name(dtype), rows, cols, (int)t.ndim, neo_dtype_name(t.dtype));
     NEO__CHECK(rows >= 0 && cols >= 0, NEO_ERR_SHAPE, "%s: %s has a negative extent", function, name);
     NEO__CHECK(t.shape[0] == rows && t.shape[1] == cols, NEO_ERR_SHAPE,
                "%s: %s is [%" PRId64 "][%" PRId64 "], expected [%" PRId64 "][%" PRId64 "]",

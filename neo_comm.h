@@ -3263,10 +3263,9 @@ static neo_status neo__agree_on_error(neo_comm *comm, int root, neo_status statu
     if (comm->rank == root) {
         const char *mine = neo_last_error();
         if (!mine[0]) mine = neo_status_string(status);
-        if (strncmp(mine, "rank ", 5) == 0)
-            snprintf(text, sizeof text, "%s", mine);
-        else
-            snprintf(text, sizeof text, "rank %d: %.*s", comm->world[comm->rank], NEO__AGREE_BYTES - 20, mine);
+        int head = strncmp(mine, "rank ", 5) == 0 ? 0 : snprintf(text, sizeof text, "rank %d: ", comm->world[comm->rank]);
+        size_t room = sizeof text - 1 - (size_t)head, length = strlen(mine);
+        memcpy(text + head, mine, length < room ? length : room);
     }
     NEO__TRY(neo_comm_broadcast(comm, text, (int64_t)sizeof text, NEO_U8, root, NULL));
     text[sizeof text - 1] = 0;

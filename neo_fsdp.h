@@ -3992,7 +3992,9 @@ static neo_status neo__plan_load_file(neo_plan *plan, const char *path, char **t
         return neo_fail(NEO_ERR_IO, "%s: cannot read: no plain file, or larger than 1 GiB", path);
     }
     *text = (char *)neo__plan_alloc(plan, (int64_t)size + 1, 1);
-    *bytes = *text ? fread(*text, 1, (size_t)size, f) : 0;
+    *bytes = 0; /* by getc, as with _FORTIFY_SOURCE gcc warns of fread where passes are left out */
+    for (int c; *text && *bytes < (size_t)size && (c = getc(f)) != EOF; ++*bytes)
+        (*text)[*bytes] = (char)c;
     fclose(f);
     if (!*text) return NEO_ERR_MEMORY;
     NEO__CHECK(*bytes == (size_t)size, NEO_ERR_IO, "%s: cannot read to the end", path);

@@ -302,19 +302,19 @@ static void errors(void) {
     neo_tensor c = neo_tensor_2d(f, NEO_F32, 4, 5), bad, none = neo_tensor_none();
     CHECK_OK(neo_gemm(ctx, NULL, a, b, c));
     CHECK_ERR(neo_gemm(ctx, NULL, a, neo_tensor_2d(f, NEO_F32, 3, 5), c), NEO_ERR_SHAPE,
-              ", expected bf16 [");
-    CHECK_ERR(neo_gemm(ctx, NULL, neo_tensor_2d(f, NEO_F32, 4, 3), b, c), NEO_ERR_SHAPE, "b is of 2 dimensions and bf16, expected f32 [");
-    CHECK_ERR(neo_gemm(ctx, NULL, a, b, neo_tensor_2d(h, NEO_F16, 4, 5)), NEO_ERR_SHAPE, "c is of 2 dimensions and f16, expected f32");
+              " is not bf16 [");
+    CHECK_ERR(neo_gemm(ctx, NULL, neo_tensor_2d(f, NEO_F32, 4, 3), b, c), NEO_ERR_SHAPE, "b is not f32 [");
+    CHECK_ERR(neo_gemm(ctx, NULL, a, b, neo_tensor_2d(h, NEO_F16, 4, 5)), NEO_ERR_SHAPE, "c is not f32 [");
     CHECK_ERR(neo_gemm(ctx, NULL, neo_tensor_2d(f, NEO_F32, 4, 3), neo_tensor_2d(f, NEO_F32, 3, 5),
-                       neo_tensor_2d(h, NEO_BF16, 4, 5)), NEO_ERR_SHAPE, "c is of 2 dimensions and bf16, expected f32");
+                       neo_tensor_2d(h, NEO_BF16, 4, 5)), NEO_ERR_SHAPE, "c is not f32 [");
     bad = b, bad.shape[0] = 2;
     CHECK_ERR(neo_gemm(ctx, NULL, a, bad, c), NEO_ERR_SHAPE, "b is [2][5]");
     CHECK_ERR(neo_linear_forward(ctx, neo_tensor_2d(f, NEO_F32, 4, 3), neo_tensor_2d(h, NEO_BF16, 5, 3), none,
-                                 NEO_ACT_NONE, c), NEO_ERR_SHAPE, ", expected bf16 [");
+                                 NEO_ACT_NONE, c), NEO_ERR_SHAPE, " is not bf16 [");
     CHECK_ERR(neo_linear_backward(ctx, NULL, a, neo_tensor_2d(h, NEO_BF16, 5, 3), c, none, none, none), NEO_ERR_SHAPE,
-              ", expected bf16 [");
+              " is not bf16 [");
     CHECK_ERR(neo_linear_backward(ctx, NULL, a, neo_tensor_2d(h, NEO_BF16, 5, 3), neo_tensor_2d(h, NEO_BF16, 4, 5),
-                                  none, neo_tensor_2d(h, NEO_BF16, 5, 3), none), NEO_ERR_SHAPE, "dw is of 2 dimensions and bf16, expected f32");
+                                  none, neo_tensor_2d(h, NEO_BF16, 5, 3), none), NEO_ERR_SHAPE, "dw is not f32 [");
     neo_params *params = NULL;
     neo_mlp *m = NULL;
     neo_mlp_desc d;

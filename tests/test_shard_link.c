@@ -340,7 +340,7 @@ static void run_order(const Set *set, int ranks, int nodes, neo_link local, neo_
     desc.link[NEO_LEVEL_LOCAL] = local;
     desc.link[NEO_LEVEL_CROSS] = cross;
     int pairs = 0, agree = 0;
-    for (int turn = 0; turn < 5 && (pairs == 0 || agree < ORDERED * pairs); turn++) { /* the machine may be busy */
+    for (int turn = 0; turn < 20 && (pairs == 0 || agree < ORDERED * pairs); turn++) { /* the machine may be busy */
         CHECK_OK(neo_comm_spawn(ranks, &desc, order_rank, &o, NULL));
         count_pairs(&o, &pairs, &agree);
     }
