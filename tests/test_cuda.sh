@@ -28,7 +28,7 @@ done
 # What a recorded step would not have: in neo_cuda.cuh launches are NEO__CUDA_LAUNCH, fills neo__cuda_set; but what
 # ranks exchange has a stream of its own.
 count() { grep -cE "(^|[^A-Z_])$1" neo_cuda.cuh; }
-if [ "$(count 'NEO__LAUNCH\(') $(count '<<<') $(count 'cudaMemsetAsync\(')" = '3 1 3' ]; then
+if [ "$(count 'NEO__LAUNCH\(') $(count '<<<') $(count 'cudaMemsetAsync\(')" = '6 1 3' ]; then
     pass
 else
     fail "neo_cuda.cuh: a launch or a fill that neo_cuda_graph_begin does not see: use NEO__CUDA_LAUNCH, neo__cuda_set"

@@ -72,7 +72,9 @@ static neo_status calls(const pair *p, const shape *s) {
     BOTH("all_to_allv", neo_comm_all_to_allv(h, in, s->counts, out, out_counts, s->dtype, NULL),
          neo_comm_all_to_allv(d, din, s->counts, dout, out_counts, s->dtype, NULL));
     BOTH("broadcast", (memcpy(out, in, (size_t)s->count * size), neo_comm_broadcast(h, out, s->count, s->dtype, W - 1, NULL)),
-         (s->count ? neo__device_move(neo_comm_ctx(h), dout, din, (size_t)s->count * size) : NEO_OK,
+         (s->count ? neo_tensor_copy(neo_comm_ctx(h), bytes_of(din, (size_t)s->count * size, NEO_DEVICE),
+                                     bytes_of(dout, (size_t)s->count * size, NEO_DEVICE))
+                   : NEO_OK,
           neo_comm_broadcast(d, dout, s->count, s->dtype, W - 1, NULL)));
     BOTH("gather", neo_comm_gather(h, in, out, 0, s->counts, s->dtype, 0, NULL),
          neo_comm_gather(d, din, dout, 0, s->counts, s->dtype, 0, NULL));
