@@ -3263,7 +3263,8 @@ static neo_status neo__agree_on_error(neo_comm *comm, int root, neo_status statu
     if (comm->rank == root) {
         const char *mine = neo_last_error();
         if (!mine[0]) mine = neo_status_string(status);
-        int head = strncmp(mine, "rank ", 5) == 0 ? 0 : snprintf(text, sizeof text, "rank %d: ", comm->world[comm->rank]);
+        int head = 0;
+        if (strncmp(mine, "rank ", 5) != 0) head = snprintf(text, sizeof text, "rank %d: ", comm->world[comm->rank]);
         size_t room = sizeof text - 1 - (size_t)head, length = strlen(mine);
         memcpy(text + head, mine, length < room ? length : room);
     }
