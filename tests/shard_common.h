@@ -121,6 +121,22 @@ static inline void place_anyhow(Case *c, int t, int ranks) {
             add_piece(c, t, (int)test_random() % ranks, row[k], row[k + 1] - row[k], col[i], col[i + 1] - col[i]);
 }
 
+/* A plan of all tables: of one placement, of each in turn, or anyhow. */
+enum { MIXED = NEO_PLACEMENT_COUNT, RANDOM };
+static inline void place_tables(Case *c, int plan, int ranks) {
+    for (int t = 0; t < c->set->tables; t++) {
+        if (plan >= RANDOM) place_anyhow(c, t, ranks);
+        else place(c, t, plan == MIXED ? (neo_placement)(t % NEO_PLACEMENT_COUNT) : (neo_placement)plan, ranks);
+    }
+}
+static inline void plan_of(Case *c, int ranks) {
+    c->plan.bags = &c->bags;
+    c->plan.cluster.ranks = ranks;
+    c->plan.cluster.ranks_per_node = ranks % NODES ? ranks : ranks / NODES;
+    c->plan.pipeline = c->prefetch != 0;
+    c->plan.weighted = c->weighted;
+}
+
 /* kind: of the optimizer of all tables; KINDS: each has another. options: of all; below 0: any. */
 static inline void case_tables(Case *c, const Set *set, int kind, int options, neo_pooling pooling) {
     c->set = set;
@@ -158,6 +174,17 @@ static inline void case_data(Case *c) {
         test_fill(c->dout[s], c->size[s] * c->width);
     }
 }
+/* Ids out of range, some of every feature: below 0, just above, far above. */
+static inline void spoil(Case *c) {
+    for (int s = 0; s < c->steps; s++)
+        for (int f = 0; f < c->set->features; f++)
+            for (int64_t k = c->offsets[s][f * c->size[s]]; k < c->offsets[s][(f + 1) * c->size[s]]; k++) {
+                int64_t rows = c->set->rows[c->set->feature_table[f]];
+                if (test_random() % 5 == 0) c->ids[s][k] = k % 3 == 0 ? -1 - k : k % 3 == 1 ? rows : rows + 1000000;
+            }
+}
+/* So few ids per sample that buffers have to grow. */
+static const double FEW_IDS[] = {0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01};
 /* What a wire makes of the rows of every feature. */
 static inline void through_wire(const Case *c, neo_ctx *ctx, neo_wire wire, float *rows, int64_t n) {
     char code[1024];
@@ -179,6 +206,19 @@ static inline void divide(const Case *c, int s, const float *from, float *to) {
                 to[i * c->width + d] = length > 1 ? from[i * c->width + d] / (float)length : from[i * c->width + d];
         }
 }
+/* The samples of all ranks. */
+static inline neo_jagged whole_batch(const Case *c, int s) {
+    return (neo_jagged){.batch = c->size[s], .feature_count = c->set->features, .id_dtype = NEO_I64, .offsets = c->offsets[s],
+                        .ids = c->ids[s], .weights = c->weighted ? c->weights[s] : NULL};
+}
+static inline uint64_t bags_digest(neo_ctx *ctx, neo_bags *bags) {
+    neo_state *state;
+    CHECK_OK(neo_state_create(ctx, &state));
+    CHECK_OK(neo_state_add_bags(state, bags));
+    uint64_t digest = neo_state_digest(state);
+    neo_state_destroy(state);
+    return digest;
+}
 /* With wires: sums are rounded, then divided; gradients divided, then rounded. */
 static inline void case_oracle(Case *c, neo_ctx *ctx) {
     neo_pooling pooling = c->tables[0].pooling;
@@ -190,8 +230,7 @@ static inline void case_oracle(Case *c, neo_ctx *ctx) {
     for (int s = 0; s < c->steps; s++) {
         int64_t n = c->size[s];
         float *dout = malloc(4 * (size_t)(n * c->width + 1));
-        neo_jagged j = {.batch = n, .feature_count = c->set->features, .id_dtype = NEO_I64, .offsets = c->offsets[s],
-                        .ids = c->ids[s], .weights = c->weighted ? c->weights[s] : NULL};
+        neo_jagged j = whole_batch(c, s);
         CHECK_OK(neo_bags_forward(c->oracle, &j, neo_tensor_2d(c->out[s], NEO_F32, n, c->width)));
         memcpy(dout, c->dout[s], 4 * (size_t)(n * c->width));
         if (narrow) {
@@ -203,11 +242,7 @@ static inline void case_oracle(Case *c, neo_ctx *ctx) {
         CHECK_OK(neo_bags_backward(c->oracle, &j, neo_tensor_2d(dout, NEO_F32, n, c->width), 0.05f));
         free(dout);
     }
-    neo_state *state;
-    CHECK_OK(neo_state_create(ctx, &state));
-    CHECK_OK(neo_state_add_bags(state, c->oracle));
-    c->digest = neo_state_digest(state);
-    neo_state_destroy(state);
+    c->digest = bags_digest(ctx, c->oracle);
 }
 static inline void case_free(Case *c) {
     for (int s = 0; s < c->steps; s++) {
@@ -242,6 +277,23 @@ static inline void mine_make(Mine *m, const Case *c, int s, int rank, int ranks)
     m->j = (neo_jagged){.batch = m->n, .feature_count = c->set->features, .id_dtype = NEO_I64, .offsets = m->offsets,
                         .ids = m->ids, .weights = c->weighted ? m->weights : NULL};
 }
+/* The same batch as a view into longer arrays: its first id is not number 0. */
+static inline void shift(Mine *m, int features) {
+    enum { BEFORE = 3 };
+    int64_t bags = m->n * features, ids = m->offsets[bags];
+    int64_t *moved = malloc(8 * (size_t)(ids + BEFORE));
+    float *weights = malloc(4 * (size_t)(ids + BEFORE));
+    for (int64_t k = 0; k < ids + BEFORE; k++) {
+        moved[k] = k < BEFORE ? INT64_MAX : m->ids[k - BEFORE];
+        weights[k] = k < BEFORE ? NAN : m->weights[k - BEFORE];
+    }
+    for (int64_t i = 0; i <= bags; i++) m->offsets[i] += BEFORE;
+    free(m->ids), free(m->weights);
+    m->ids = moved;
+    m->weights = weights;
+    m->j.ids = moved;
+    if (m->j.weights) m->j.weights = weights;
+}
 static inline void mine_free(Mine *m) { free(m->offsets), free(m->ids), free(m->weights); }
 
 /* What each rank finds is added up by rank 0: checks that fail. */
@@ -258,6 +310,78 @@ static int wrong[64];
         neo_status try_status = (call);                                                            \
         if (try_status != NEO_OK) return try_status;                                               \
     } while (0)
+#define EXPECT_ERR(call, code, text)                                                               \
+    do {                                                                                           \
+        neo_status got = (call);                                                                   \
+        EXPECT(got == (code) && strstr(neo_last_error(), text));                                   \
+        if (got != (code) || !strstr(neo_last_error(), text))                                      \
+            printf("  rank %d, line %d: %d '%s'\n", rank, __LINE__, (int)got, neo_last_error());   \
+    } while (0)
 
+static inline neo_status make(const Case *c, neo_comm *comm, neo_shard **shard) {
+    neo_plan *plan;
+    TRY(neo_plan_create_from(neo_comm_ctx(comm), &c->plan, c->pieces, c->piece_count, &plan));
+    neo_status status = neo_shard_create(comm, plan, shard);
+    neo_plan_destroy(plan);
+    return status;
+}
+/* And it takes what the plan says, to the byte. */
+static inline neo_status make_planned(const Case *c, neo_comm *comm, neo_shard **shard) {
+    neo_plan *plan;
+    neo_shard_memory m;
+    neo_ctx *ctx = neo_comm_ctx(comm);
+    int rank = neo_comm_rank(comm), ranks = neo_comm_size(comm);
+    neo_comm_desc group = {.ctx = {.repro_shards = LEAVES}};
+    TRY(neo_plan_create_from(ctx, &c->plan, c->pieces, c->piece_count, &plan));
+    TRY(neo_shard_bytes(ctx, plan, rank, &m));
+    size_t before = neo_ctx_memory(ctx).bytes, groups = 0;
+    TRY(neo_shard_create(comm, plan, shard));
+    if (!(*shard)->whole) groups = 2 * neo_comm_workspace_bytes(&group, ranks, neo_comm_get_backend(comm));
+    if ((*shard)->node)
+        groups += neo_comm_workspace_bytes(&group, (*shard)->map->per_node, neo_comm_get_backend(comm)) +
+                  neo_comm_workspace_bytes(&group, (*shard)->map->nodes, neo_comm_get_backend(comm));
+    EXPECT(neo_ctx_memory(ctx).bytes - before - groups == m.weight_bytes + m.state_bytes + m.exchange_bytes + m.workspace_bytes);
+    EXPECT(neo_plan_rank_of(plan, rank).buffer_bytes == (int64_t)(m.exchange_bytes + m.workspace_bytes));
+    neo_plan_destroy(plan);
+    return NEO_OK;
+}
+static inline neo_status check_digest(neo_comm *comm, neo_shard *shard, uint64_t want) {
+    neo_state *state;
+    neo_group all = neo_comm_group(comm);
+    uint64_t digest = 0;
+    int rank = neo_comm_rank(comm);
+    TRY(neo_state_create(neo_comm_ctx(comm), &state));
+    TRY(neo_state_add_shard(state, shard));
+    TRY(neo_state_digest_group(state, &all, &digest));
+    EXPECT(digest == want);
+    neo_state_destroy(state);
+    return NEO_OK;
+}
+
+/* ---- bytes, counted anew ---- */
+/* The rank of a sample of step s. */
+static inline int rank_of(const Case *c, int s, int64_t sample, int ranks) {
+    int r = 0;
+    while (neo_leaf_begin(c->size[s], LEAVES, LEAVES * (r + 1) / ranks) <= sample) r++;
+    return r;
+}
+/* Ids of step s whose row is in the piece and on another rank than their sample. */
+static inline int64_t ids_that_travel(const Case *c, int s, const neo_piece *piece) {
+    int64_t count = 0, n = c->size[s], rows = c->set->rows[piece->table];
+    for (int64_t bag = 0; bag < n * c->set->features && piece->rank != NEO_EVERY_RANK; bag++) {
+        if (c->set->feature_table[bag / n] != piece->table || rank_of(c, s, bag % n, c->plan.cluster.ranks) == piece->rank) continue;
+        for (int64_t k = c->offsets[s][bag]; k < c->offsets[s][bag + 1]; k++) {
+            int64_t id = c->ids[s][k];
+            if ((id < 0 || id >= rows) && c->bags.bounds == NEO_BOUNDS_DROP) continue;
+            id = id < 0 ? 0 : id >= rows ? rows - 1 : id;
+            count += id >= piece->first_row && id < piece->first_row + piece->rows;
+        }
+    }
+    return count;
+}
+static inline int64_t all_to_all_bytes(neo_comm *group) {
+    neo_comm_stats st = neo_comm_get_stats(group);
+    return st.op[NEO_COMM_ALL_TO_ALL].bytes[NEO_LEVEL_LOCAL] + st.op[NEO_COMM_ALL_TO_ALL].bytes[NEO_LEVEL_CROSS];
+}
 
 #endif

@@ -243,7 +243,7 @@ static neo_status run_rank(neo_comm *comm, void *user) {
    Sets of tables x optimizers x ranks x plans: each placement alone, a mix of all, and any grids on any ranks. The
    oracle of a set and an optimizer serves all plans. make test runs a part in which all pairs occur; with NEO_FULL
    in the environment, all. */
-enum { MIXED = NEO_PLACEMENT_COUNT, RANDOM, RANDOM_PLANS = 50, PLANS = RANDOM + RANDOM_PLANS };
+enum { RANDOM_PLANS = 50, PLANS = RANDOM + RANDOM_PLANS };
 
 static int64_t runs;
 /* Under mpirun, its ranks; then only their number is run. */
@@ -257,20 +257,6 @@ static void run_case(Case *c, const char *what, int ranks) {
     for (int r = 0; r < ranks; r++)
         if (wrong[r]) FAIL("%s: rank %d has %d wrong", what, r, wrong[r]);
     runs++;
-}
-static void place_all(Case *c, int plan, int ranks) {
-    c->piece_count = 0;
-    for (int t = 0; t < c->set->tables; t++) {
-        if (plan >= RANDOM) place_anyhow(c, t, ranks);
-        else place(c, t, plan == MIXED ? (neo_placement)(t % NEO_PLACEMENT_COUNT) : (neo_placement)plan, ranks);
-    }
-}
-static void plan_of(Case *c, int ranks) {
-    c->plan.bags = &c->bags;
-    c->plan.cluster.ranks = ranks;
-    c->plan.cluster.ranks_per_node = ranks % NODES ? ranks : ranks / NODES;
-    c->plan.pipeline = c->prefetch != 0;
-    c->plan.weighted = c->weighted;
 }
 /* Whether a cell of the grid is run: all, or as many that each two of its coordinates meet. */
 static int selected(int set, int kind, int w, int plan) {
@@ -298,7 +284,8 @@ static void plans_have_the_bits_of_one_rank(void) {
                     int ranks = RANKS[w];
                     if (!selected(set, kind, w, plan) || (job && neo_comm_size(job) != ranks)) continue;
                     c.prefetch = (plan + w) % 4;
-                    place_all(&c, plan, ranks);
+                    c.piece_count = 0;
+                    place_tables(&c, plan, ranks);
                     plan_of(&c, ranks);
                     snprintf(what, sizeof what, "%s, optimizer %d, plan %d on %d ranks", sets[set]->name, kind, plan, ranks);
                     run_case(&c, what, ranks);
@@ -330,7 +317,8 @@ static void wires_round_alike_under_every_plan(void) {
         }
         case_data(&c);
         case_oracle(&c, ctx);
-        place_all(&c, i % 3 ? RANDOM : MIXED, ranks);
+        c.piece_count = 0;
+        place_tables(&c, i % 3 ? RANDOM : MIXED, ranks);
         plan_of(&c, ranks);
         snprintf(what, sizeof what, "wires %s and %s on %d ranks", neo_wire_name(c.plan.wire_forward),
                  neo_wire_name(c.plan.wire_backward), ranks);

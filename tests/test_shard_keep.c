@@ -30,10 +30,6 @@ static int same_sum(const neo_exact *a, const neo_exact *b) {
     neo_exact_normalize(&x), neo_exact_normalize(&y);
     return memcmp(x.word, y.word, sizeof x.word) == 0 && x.nan == y.nan && x.pos_inf == y.pos_inf;
 }
-static neo_jagged whole_batch(const Case *c, int s) {
-    return (neo_jagged){.batch = c->size[s], .feature_count = c->set->features, .id_dtype = NEO_I64, .offsets = c->offsets[s],
-                        .ids = c->ids[s], .weights = c->weighted ? c->weights[s] : NULL};
-}
 /* dout of step s as it leaves the loss: scaled. */
 static void scaled_dout(const Keep *k, int s, int64_t begin, int64_t n, float *to) {
     for (int64_t i = 0; i < n * k->c.width; i++) to[i] = k->c.dout[s][begin * k->c.width + i] * k->scale;
@@ -71,11 +67,7 @@ static void keep_oracle(Keep *k, neo_ctx *ctx) {
         step++;
     }
     if (k->empty) CHECK_OK(neo_bags_step(bags, k->lr));
-    neo_state *state;
-    CHECK_OK(neo_state_create(ctx, &state));
-    CHECK_OK(neo_state_add_bags(state, bags));
-    k->digest = neo_state_digest(state);
-    neo_state_destroy(state);
+    k->digest = bags_digest(ctx, bags);
     neo_bags_destroy(bags);
 }
 
@@ -105,10 +97,6 @@ static int64_t cut_bytes(const Case *c, int first, int end) {
     }
     return bytes;
 }
-static int64_t row_bytes(const neo_shard *shard) {
-    neo_comm_stats st = neo_comm_get_stats(shard->rows); /* of no other group: a prefetch may be in flight */
-    return st.op[NEO_COMM_ALL_TO_ALL].bytes[NEO_LEVEL_LOCAL] + st.op[NEO_COMM_ALL_TO_ALL].bytes[NEO_LEVEL_CROSS];
-}
 static neo_status sum_squares(neo_comm *comm, neo_exact *sum) {
     neo_exact_normalize(sum);
     TRY(neo_comm_all_reduce(comm, NEO_REDUCE_SUM, sum, sum, (int64_t)(sizeof *sum / 8), NEO_I64, NULL));
@@ -132,38 +120,6 @@ static neo_status keep_batch(Keep *k, neo_shard *shard, int rank, const Mine *m,
     free(out);
     return status;
 }
-static neo_status check_digest(neo_comm *comm, neo_shard *shard, uint64_t want) {
-    neo_state *state;
-    neo_group all = neo_comm_group(comm);
-    uint64_t digest = 0;
-    int rank = neo_comm_rank(comm);
-    TRY(neo_state_create(neo_comm_ctx(comm), &state));
-    TRY(neo_state_add_shard(state, shard));
-    TRY(neo_state_digest_group(state, &all, &digest));
-    EXPECT(digest == want);
-    neo_state_destroy(state);
-    return NEO_OK;
-}
-static neo_status make(const Case *c, neo_comm *comm, neo_shard **shard) {
-    neo_plan *plan;
-    neo_shard_memory m;
-    neo_ctx *ctx = neo_comm_ctx(comm);
-    int rank = neo_comm_rank(comm), ranks = neo_comm_size(comm);
-    neo_comm_desc group = {.ctx = {.repro_shards = LEAVES}};
-    TRY(neo_plan_create_from(ctx, &c->plan, c->pieces, c->piece_count, &plan));
-    TRY(neo_shard_bytes(ctx, plan, rank, &m));
-    size_t before = neo_ctx_memory(ctx).bytes, groups = 0;
-    TRY(neo_shard_create(comm, plan, shard));
-    if (!(*shard)->whole) groups = 2 * neo_comm_workspace_bytes(&group, ranks, neo_comm_get_backend(comm));
-    if ((*shard)->node)
-        groups += neo_comm_workspace_bytes(&group, (*shard)->map->per_node, neo_comm_get_backend(comm)) +
-                  neo_comm_workspace_bytes(&group, (*shard)->map->nodes, neo_comm_get_backend(comm));
-    EXPECT(neo_ctx_memory(ctx).bytes - before - groups == m.weight_bytes + m.state_bytes + m.exchange_bytes + m.workspace_bytes);
-    neo_plan_rank of = neo_plan_rank_of(plan, rank);
-    EXPECT(of.buffer_bytes == (int64_t)(m.exchange_bytes + m.workspace_bytes));
-    neo_plan_destroy(plan);
-    return NEO_OK;
-}
 /* The step of batches [first, end). */
 static neo_status take_step(Keep *k, neo_comm *comm, neo_shard *shard, int step, int first, int end) {
     int rank = neo_comm_rank(comm);
@@ -174,9 +130,9 @@ static neo_status take_step(Keep *k, neo_comm *comm, neo_shard *shard, int step,
     TRY(sum_squares(comm, &squares));
     EXPECT(same_sum(&squares, &k->squares[step]));
     if (k->clip > 0) neo_shard_scale_grads(shard, clip_factor(k, &squares));
-    int64_t before = shard->whole ? 0 : row_bytes(shard);
+    int64_t before = shard->whole ? 0 : all_to_all_bytes(shard->rows);
     TRY(neo_shard_step(shard, k->lr));
-    int64_t sent = shard->whole ? 0 : row_bytes(shard) - before;
+    int64_t sent = shard->whole ? 0 : all_to_all_bytes(shard->rows) - before;
     TRY(neo_comm_all_reduce(comm, NEO_REDUCE_SUM, &sent, &sent, 1, NEO_I64, NULL));
     EXPECT(sent == cut_bytes(&k->c, first, end));
     EXPECT(neo_shard_kept_count(shard) == 0);
@@ -191,7 +147,7 @@ static neo_status run_rank(neo_comm *comm, void *user) {
     Mine mine[MAX_STEPS];
     float *spare = malloc(4 * (size_t)(BATCH * c->width));
     for (int s = 0; s < c->steps; s++) mine_make(&mine[s], c, s, rank, ranks);
-    TRY(make(c, comm, &shard));
+    TRY(make_planned(c, comm, &shard));
     int64_t allocs = neo_ctx_memory(ctx).alloc_count;
     for (int s = 0; s < c->steps; s++) {
         int last = s % k->micros == k->micros - 1 || s + 1 == c->steps;
@@ -224,19 +180,12 @@ static neo_status run_rank(neo_comm *comm, void *user) {
 }
 
 /* ---- the grid ---- */
-enum { MIXED = NEO_PLACEMENT_COUNT, RANDOM, PLANS };
+enum { PLANS = RANDOM + 1 };
 static int64_t runs;
 static void place_all(Case *c, int plan, int ranks) {
     c->piece_count = 0;
-    for (int t = 0; t < c->set->tables; t++) {
-        if (plan == RANDOM) place_anyhow(c, t, ranks);
-        else place(c, t, plan == MIXED ? (neo_placement)(t % NEO_PLACEMENT_COUNT) : (neo_placement)plan, ranks);
-    }
-    c->plan.bags = &c->bags;
-    c->plan.cluster.ranks = ranks;
-    c->plan.cluster.ranks_per_node = ranks % NODES ? ranks : ranks / NODES;
-    c->plan.pipeline = c->prefetch != 0;
-    c->plan.weighted = c->weighted;
+    place_tables(c, plan, ranks);
+    plan_of(c, ranks);
 }
 static void spawn(Keep *k, const char *what, int ranks) {
     neo_comm_desc desc = {.ctx = {.repro_shards = LEAVES, .seed = 1, .threads = 1 + (int)(runs % 3 == 0)},
@@ -324,7 +273,6 @@ static void wires_round_what_is_kept(void) {
 }
 /* Far more ids than planned: buffers grow, with what is kept in them. */
 static void what_is_kept_stays_where_buffers_grow(void) {
-    static const double few[9] = {0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01};
     cut_block = 16;
     for (int i = 0; i < 8; i++) {
         static Keep k;
@@ -341,7 +289,7 @@ static void what_is_kept_stays_where_buffers_grow(void) {
         k.scale = 1.0f;
         keep_oracle(&k, ctx);
         place_all(c, i < 4 ? RANDOM : i, ranks);
-        c->plan.ids_per_sample = few;
+        c->plan.ids_per_sample = FEW_IDS;
         if (ranks == 1) c->bags.max_ids = 4; /* one rank goes by that */
         spawn(&k, "few ids planned", ranks);
         CHECK(k.grown > 0);
@@ -376,13 +324,6 @@ static void run(Keep *k, neo_ctx *ctx, int ranks, neo_status (*fn)(neo_comm *, v
     case_free(&k->c);
     neo_ctx_destroy(ctx);
 }
-#define EXPECT_ERR(call, code, text)                                                               \
-    do {                                                                                           \
-        neo_status got = (call);                                                                   \
-        EXPECT(got == (code) && strstr(neo_last_error(), text));                                   \
-        if (got != (code) || !strstr(neo_last_error(), text))                                      \
-            printf("  rank %d, line %d: %d '%s'\n", rank, __LINE__, (int)got, neo_last_error());   \
-    } while (0)
 
 static neo_status not_planned(neo_comm *comm, void *user) {
     Keep *k = user;
@@ -390,7 +331,7 @@ static neo_status not_planned(neo_comm *comm, void *user) {
     neo_shard *shard;
     Mine m;
     int rank = neo_comm_rank(comm), one = neo_comm_size(comm) == 1;
-    TRY(make(c, comm, &shard));
+    TRY(make_planned(c, comm, &shard));
     mine_make(&m, c, 0, rank, neo_comm_size(comm));
     float *out = calloc((size_t)(m.n * c->width + 1), 4);
     neo_tensor t = neo_tensor_2d(out, NEO_F32, m.n, c->width);
@@ -417,7 +358,7 @@ static neo_status wrong_calls(neo_comm *comm, void *user) {
     char text[100];
     float *spare = calloc((size_t)(BATCH * c->width), 4);
     for (int s = 0; s < c->steps; s++) mine_make(&mine[s], c, s, rank, ranks);
-    TRY(make(c, comm, &shard));
+    TRY(make_planned(c, comm, &shard));
     for (int s = 0; s < c->steps; s += 2) {
         TRY(keep_batch(k, shard, rank, &mine[s], NULL, s, 1));
         int64_t kept = neo_shard_kept_count(shard);
@@ -500,7 +441,7 @@ static neo_status losing(neo_comm *comm, void *user) {
     Case *c = &e->k.c;
     int rank = neo_comm_rank(comm);
     neo_shard *shard;
-    neo_status status = make(c, comm, &shard);
+    neo_status status = make_planned(c, comm, &shard);
     if (status != NEO_OK) return status;
     if (rank == e->rank) {
         neo_fault kill = {NEO_FAULT_KILL, e->at, 0};
@@ -544,7 +485,7 @@ static neo_status starving(neo_comm *comm, void *user) {
     Case *c = &e->k.c;
     int rank = neo_comm_rank(comm);
     neo_shard *shard;
-    neo_status status = make(c, comm, &shard);
+    neo_status status = make_planned(c, comm, &shard);
     if (status != NEO_OK) return status;
     TRY(neo_comm_barrier(comm, NULL));
     if (rank == 0) e->meter.refuse_at = e->meter.calls + e->at;
@@ -561,7 +502,6 @@ static neo_status starving(neo_comm *comm, void *user) {
     return status;
 }
 static void without_memory_to_grow_all_ranks_end(void) {
-    static const double few[9] = {0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01};
     static Ended e;
     int failures = 0;
     for (e.at = 0;; e.at++) {
@@ -569,7 +509,7 @@ static void without_memory_to_grow_all_ranks_end(void) {
         neo_status status[3];
         begin(&e.k, &ctx, 3, KINDS);
         e.k.c.plan.kept_batches = 2;
-        e.k.c.plan.ids_per_sample = few;
+        e.k.c.plan.ids_per_sample = FEW_IDS;
         memset(&e.meter, 0, sizeof e.meter);
         e.meter.refuse_at = -1;
         neo_comm_desc d = {.ctx = {.repro_shards = LEAVES, .seed = 1, .allocator = {meter_alloc, meter_free, &e.meter}},
@@ -698,10 +638,7 @@ static void both_oracle(Both *b, neo_ctx *ctx) {
         CHECK_OK(neo_bags_step(bags, b->k.lr));
         b->norm = neo_optim_grad_norm(optim);
     }
-    CHECK_OK(neo_state_create(ctx, &state));
-    CHECK_OK(neo_state_add_bags(state, bags));
-    b->k.digest = neo_state_digest(state);
-    neo_state_destroy(state);
+    b->k.digest = bags_digest(ctx, bags);
     CHECK_OK(neo_state_create(ctx, &state));
     CHECK_OK(neo_state_add_params(state, set));
     CHECK_OK(neo_state_add_optim(state, optim));
@@ -754,7 +691,7 @@ static neo_status train_both(neo_comm *comm, void *user) {
     d.micro_batches = b->k.micros;
     if (neo_comm_size(comm) % (d.factor ? d.factor : 1)) d.factor = 0;
     TRY(neo_fsdp_create(comm, &d, &fsdp));
-    TRY(make(c, comm, &shard));
+    TRY(make_planned(c, comm, &shard));
     neo_exact infinite;
     neo_exact_zero(&infinite);
     for (int s = 0; s < c->steps; s++) {

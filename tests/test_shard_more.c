@@ -23,25 +23,6 @@ static neo_status step(const Case *c, neo_comm *comm, neo_shard *shard, int s) {
     mine_free(&m);
     return status;
 }
-static neo_status check_digest(const Case *c, neo_comm *comm, neo_shard *shard) {
-    neo_state *state;
-    neo_group all = neo_comm_group(comm);
-    uint64_t digest = 0;
-    int rank = neo_comm_rank(comm);
-    TRY(neo_state_create(neo_comm_ctx(comm), &state));
-    TRY(neo_state_add_shard(state, shard));
-    TRY(neo_state_digest_group(state, &all, &digest));
-    EXPECT(digest == c->digest);
-    neo_state_destroy(state);
-    return NEO_OK;
-}
-static neo_status make(const Case *c, neo_comm *comm, neo_shard **shard) {
-    neo_plan *plan;
-    TRY(neo_plan_create_from(neo_comm_ctx(comm), &c->plan, c->pieces, c->piece_count, &plan));
-    neo_status status = neo_shard_create(comm, plan, shard);
-    neo_plan_destroy(plan);
-    return status;
-}
 /* A case with an oracle, tables placed anyhow. */
 static void begin(Case *c, neo_ctx **ctx, int ranks, int kind, int pipeline) {
     memset(c, 0, sizeof *c);
@@ -106,7 +87,7 @@ static neo_status bad_batches(neo_comm *comm, void *user) {
         mine_free(&m);
         TRY(step(c, comm, shard, s)); /* and the good one */
     }
-    TRY(check_digest(c, comm, shard));
+    TRY(check_digest(comm, shard, c->digest));
     neo_shard_destroy(shard);
     return NEO_OK;
 }
@@ -168,7 +149,7 @@ static neo_status all_steps(neo_comm *comm, void *user) {
     neo_shard *shard;
     TRY(make(c, comm, &shard));
     for (int s = 0; s < c->steps; s++) TRY(step(c, comm, shard, s));
-    TRY(check_digest(c, comm, shard));
+    TRY(check_digest(comm, shard, c->digest));
     int64_t bad = neo_shard_get_stats(shard).out_of_range;
     int rank = neo_comm_rank(comm);
     TRY(neo_comm_all_reduce(comm, NEO_REDUCE_SUM, &bad, &bad, 1, NEO_I64, NULL));
@@ -196,13 +177,12 @@ static void ids_outside_are_dropped_or_clamped_as_on_one_rank(void) {
 }
 /* ---- more ids than planned ---- */
 static void buffers_grow_when_batches_are_larger_than_planned(void) {
-    static const double few[9] = {0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01};
     for (int i = 0; i < 8; i++) {
         Case c;
         neo_ctx *ctx;
         int ranks = 1 + i % 4;
         begin(&c, &ctx, ranks, i, 0);
-        c.plan.ids_per_sample = few;
+        c.plan.ids_per_sample = FEW_IDS;
         neo_comm_desc d = comm_desc();
         CHECK_OK(neo_comm_spawn(ranks, &d, all_steps, &c, NULL));
         end(&c, ctx, ranks);
@@ -328,7 +308,7 @@ static neo_status run_half(neo_comm *comm, void *user) {
     TRY(neo_state_add_shard(state, shard));
     if (q->half) TRY(neo_load(ctx, &(neo_load_desc){.dir = q->dir, .group = &all}, state, NULL));
     for (int s = 2 * q->half; s < 2 * q->half + 2; s++) TRY(step(c, comm, shard, s));
-    if (q->half) TRY(check_digest(c, comm, shard));
+    if (q->half) TRY(check_digest(comm, shard, c->digest));
     else TRY(neo_save(ctx, &(neo_save_desc){.dir = q->dir, .step = 2, .group = &all}, state));
     neo_state_destroy(state);
     neo_shard_destroy(shard);
@@ -389,7 +369,7 @@ static neo_status within_plan(neo_comm *comm, void *user) {
     for (int s = 2; s < c->steps; s++) TRY(step(c, comm, shard, s));
     EXPECT(neo_ctx_memory(ctx).peak_bytes - before <= planned + planned / 100);
     neo_state_destroy(state);
-    TRY(check_digest(c, comm, shard));
+    TRY(check_digest(comm, shard, c->digest));
     neo_shard_destroy(shard);
     neo_plan_destroy(plan);
     return NEO_OK;

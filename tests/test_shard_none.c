@@ -21,14 +21,6 @@ typedef struct None {
     int rank, ended;
 } None;
 
-static void spoil(Case *c) {
-    for (int s = 0; s < c->steps; s++)
-        for (int f = 0; f < c->set->features; f++)
-            for (int64_t k = c->offsets[s][f * c->size[s]]; k < c->offsets[s][(f + 1) * c->size[s]]; k++) {
-                int64_t rows = c->set->rows[c->set->feature_table[f]];
-                if (test_random() % 5 == 0) c->ids[s][k] = k % 3 == 0 ? -1 - k : k % 3 == 1 ? rows : rows + 1000000;
-            }
-}
 static void round_rows(neo_ctx *ctx, neo_wire wire, float *rows, int64_t n, int64_t dim) {
     char code[1024];
     for (int64_t i = 0; i < n; i++) {
@@ -42,8 +34,7 @@ static void none_oracle(None *g, neo_ctx *ctx) {
     for (int s = 0; s < c->steps; s++) {
         int64_t n = c->size[s], ids = c->offsets[s][c->set->features * n];
         neo_tensor out = neo_tensor_2d(c->out[s], NEO_F32, ids, g->dim), dout = neo_tensor_2d(c->dout[s], NEO_F32, ids, g->dim);
-        neo_jagged j = {.batch = n, .feature_count = c->set->features, .id_dtype = NEO_I64, .offsets = c->offsets[s],
-                        .ids = c->ids[s], .weights = c->weighted ? c->weights[s] : NULL};
+        neo_jagged j = whole_batch(c, s);
         float *had = malloc(4 * (size_t)(ids * g->dim + 1));
         memcpy(had, c->dout[s], 4 * (size_t)(ids * g->dim));
         g->dw[s] = malloc(4 * (size_t)(ids + 1));
@@ -55,74 +46,18 @@ static void none_oracle(None *g, neo_ctx *ctx) {
         memcpy(c->dout[s], had, 4 * (size_t)(ids * g->dim)); /* ranks have it as it was */
         free(had);
     }
-    neo_state *state;
-    CHECK_OK(neo_state_create(ctx, &state));
-    CHECK_OK(neo_state_add_bags(state, c->oracle));
-    c->digest = neo_state_digest(state);
-    neo_state_destroy(state);
+    c->digest = bags_digest(ctx, c->oracle);
 }
 static void none_free(None *g) {
     for (int s = 0; s < g->c.steps; s++) free(g->dw[s]);
     case_free(&g->c);
 }
 
-/* ---- bytes, counted anew ---- */
-static int rank_of(const Case *c, int s, int64_t sample, int ranks) {
-    int r = 0;
-    while (neo_leaf_begin(c->size[s], LEAVES, LEAVES * (r + 1) / ranks) <= sample) r++;
-    return r;
-}
-/* Ids whose row is on another rank than their sample. */
-static int64_t ids_that_travel(const Case *c, int s) {
-    int64_t count = 0, n = c->size[s];
-    for (int64_t p = 0; p < c->piece_count; p++) {
-        const neo_piece *piece = &c->pieces[p];
-        int64_t rows = c->set->rows[piece->table];
-        for (int64_t bag = 0; bag < n * c->set->features && piece->rank != NEO_EVERY_RANK; bag++) {
-            if (c->set->feature_table[bag / n] != piece->table || rank_of(c, s, bag % n, c->plan.cluster.ranks) == piece->rank) continue;
-            for (int64_t k = c->offsets[s][bag]; k < c->offsets[s][bag + 1]; k++) {
-                int64_t id = c->ids[s][k];
-                if ((id < 0 || id >= rows) && c->bags.bounds == NEO_BOUNDS_DROP) continue;
-                id = id < 0 ? 0 : id >= rows ? rows - 1 : id;
-                count += id >= piece->first_row && id < piece->first_row + piece->rows;
-            }
-        }
-    }
-    return count;
-}
-static int64_t bytes_of(neo_comm *group) {
-    neo_comm_stats st = neo_comm_get_stats(group);
-    return st.op[NEO_COMM_ALL_TO_ALL].bytes[NEO_LEVEL_LOCAL] + st.op[NEO_COMM_ALL_TO_ALL].bytes[NEO_LEVEL_CROSS];
-}
-static neo_status make(const None *g, neo_comm *comm, neo_shard **shard) {
-    const Case *c = &g->c;
-    neo_plan *plan;
-    neo_shard_memory m;
-    neo_ctx *ctx = neo_comm_ctx(comm);
-    int rank = neo_comm_rank(comm), ranks = neo_comm_size(comm);
-    neo_comm_desc group = {.ctx = {.repro_shards = LEAVES}};
-    TRY(neo_plan_create_from(ctx, &c->plan, c->pieces, c->piece_count, &plan));
-    TRY(neo_shard_bytes(ctx, plan, rank, &m));
-    size_t before = neo_ctx_memory(ctx).bytes, groups = 0;
-    TRY(neo_shard_create(comm, plan, shard));
-    if (!(*shard)->whole) groups = 2 * neo_comm_workspace_bytes(&group, ranks, neo_comm_get_backend(comm));
+static neo_status make_none(const None *g, neo_comm *comm, neo_shard **shard) {
+    int rank = neo_comm_rank(comm);
+    TRY(make_planned(&g->c, comm, shard));
     EXPECT((*shard)->node == NULL);
     EXPECT(neo_shard_out_width(*shard) == g->dim);
-    EXPECT(neo_ctx_memory(ctx).bytes - before - groups == m.weight_bytes + m.state_bytes + m.exchange_bytes + m.workspace_bytes);
-    EXPECT(neo_plan_rank_of(plan, rank).buffer_bytes == (int64_t)(m.exchange_bytes + m.workspace_bytes));
-    neo_plan_destroy(plan);
-    return NEO_OK;
-}
-static neo_status check_digest(neo_comm *comm, neo_shard *shard, uint64_t want) {
-    neo_state *state;
-    neo_group all = neo_comm_group(comm);
-    uint64_t digest = 0;
-    int rank = neo_comm_rank(comm);
-    TRY(neo_state_create(neo_comm_ctx(comm), &state));
-    TRY(neo_state_add_shard(state, shard));
-    TRY(neo_state_digest_group(state, &all, &digest));
-    EXPECT(digest == want);
-    neo_state_destroy(state);
     return NEO_OK;
 }
 /* One batch; rows are `gap` floats further apart than they are long. */
@@ -159,23 +94,6 @@ static neo_status one_batch(None *g, neo_shard *shard, int rank, int s, const Mi
     free(out), free(dw);
     return status;
 }
-/* The same batch as a view into longer arrays: its first id is not number 0. */
-static void shift(Mine *m, int features) {
-    enum { BEFORE = 3 };
-    int64_t bags = m->n * features, ids = m->offsets[bags];
-    int64_t *moved = malloc(8 * (size_t)(ids + BEFORE));
-    float *weights = malloc(4 * (size_t)(ids + BEFORE));
-    for (int64_t k = 0; k < ids + BEFORE; k++) {
-        moved[k] = k < BEFORE ? INT64_MAX : m->ids[k - BEFORE];
-        weights[k] = k < BEFORE ? NAN : m->weights[k - BEFORE];
-    }
-    for (int64_t i = 0; i <= bags; i++) m->offsets[i] += BEFORE;
-    free(m->ids), free(m->weights);
-    m->ids = moved;
-    m->weights = weights;
-    m->j.ids = moved;
-    if (m->j.weights) m->j.weights = weights;
-}
 static neo_status run_rank(neo_comm *comm, void *user) {
     None *g = user;
     Case *c = &g->c;
@@ -188,16 +106,17 @@ static neo_status run_rank(neo_comm *comm, void *user) {
         mine_make(&mine[s], c, s, rank, ranks);
         if (s % 2) shift(&mine[s], c->set->features);
     }
-    TRY(make(g, comm, &shard));
+    TRY(make_none(g, comm, &shard));
     int64_t allocs = neo_ctx_memory(ctx).alloc_count;
     for (int s = 0; s < c->steps; s++) {
         TRY(one_batch(g, shard, rank, s, &mine[s], s + 1 < c->steps ? &mine[s + 1] : NULL, s));
-        want += ids_that_travel(c, s) * (row + (g->weight_grad ? 4 : 0));
+        for (int64_t p = 0; p < c->piece_count; p++)
+            want += ids_that_travel(c, s, &c->pieces[p]) * (row + (g->weight_grad ? 4 : 0));
     }
     neo_shard_stats stats = neo_shard_get_stats(shard);
     EXPECT(neo_ctx_memory(ctx).alloc_count == allocs + stats.grow_count);
     if (rank == 0) g->grown = stats.grow_count;
-    sent = shard->whole ? 0 : bytes_of(shard->rows);
+    sent = shard->whole ? 0 : all_to_all_bytes(shard->rows);
     if (g->kept && !shard->whole) want = -1; /* a status besides: counted in test_shard_keep.c */
     TRY(neo_comm_all_reduce(comm, NEO_REDUCE_SUM, &sent, &sent, 1, NEO_I64, NULL));
     EXPECT(want < 0 || sent == want);
@@ -208,7 +127,7 @@ static neo_status run_rank(neo_comm *comm, void *user) {
 }
 
 /* ---- the grid ---- */
-enum { MIXED = 4, RANDOM, PLANS };
+enum { ROWS_MIXED = 4, ROWS_RANDOM, PLANS };
 static int64_t runs;
 /* Cut anywhere: nothing is summed, so buckets do not matter. */
 static void place_rows(Case *c, int t, int ranks) {
@@ -223,14 +142,10 @@ static void place_all(None *g, int plan, int ranks) {
     Case *c = &g->c;
     c->piece_count = 0;
     for (int t = 0; t < c->set->tables; t++) {
-        if (plan == RANDOM && test_random() % 6) place_rows(c, t, ranks);
-        else place(c, t, plan < MIXED ? WAYS[plan] : WAYS[plan == RANDOM ? 3 : t % 4], ranks);
+        if (plan == ROWS_RANDOM && test_random() % 6) place_rows(c, t, ranks);
+        else place(c, t, plan < ROWS_MIXED ? WAYS[plan] : WAYS[plan == ROWS_RANDOM ? 3 : t % 4], ranks);
     }
-    c->plan.bags = &c->bags;
-    c->plan.cluster.ranks = ranks;
-    c->plan.cluster.ranks_per_node = ranks % NODES ? ranks : ranks / NODES;
-    c->plan.pipeline = c->prefetch != 0;
-    c->plan.weighted = c->weighted;
+    plan_of(c, ranks);
     c->plan.kept_batches = g->kept;
     c->plan.weight_grad = g->weight_grad;
 }
@@ -301,7 +216,7 @@ static void wires_round_each_row(void) {
         case_data(c);
         if (i % 2) spoil(c);
         none_oracle(&g, ctx);
-        place_all(&g, i % 2 ? RANDOM : MIXED, ranks);
+        place_all(&g, i % 2 ? ROWS_RANDOM : ROWS_MIXED, ranks);
         snprintf(what, sizeof what, "wires %s and %s on %d ranks", neo_wire_name(c->plan.wire_forward),
                  neo_wire_name(c->plan.wire_backward), ranks);
         spawn(&g, what, ranks);
@@ -309,7 +224,6 @@ static void wires_round_each_row(void) {
         neo_ctx_destroy(ctx);
     }
 }
-static const double FEW[8] = {0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01};
 static void more_ids_than_planned(void) {
     static None g;
     neo_ctx *ctx;
@@ -319,7 +233,7 @@ static void more_ids_than_planned(void) {
         case_data(&g.c);
         none_oracle(&g, ctx);
         place_all(&g, plan, ranks);
-        g.c.plan.ids_per_sample = FEW;
+        g.c.plan.ids_per_sample = FEW_IDS;
         if (ranks == 1) g.c.bags.max_ids = 4;
         spawn(&g, "few ids planned", ranks);
         CHECK(g.grown > 0);
@@ -329,13 +243,6 @@ static void more_ids_than_planned(void) {
 }
 
 /* ---- what is refused ---- */
-#define EXPECT_ERR(call, code, text)                                                               \
-    do {                                                                                           \
-        neo_status got = (call);                                                                   \
-        EXPECT(got == (code) && strstr(neo_last_error(), text));                                   \
-        if (got != (code) || !strstr(neo_last_error(), text))                                      \
-            printf("  rank %d, line %d: %d '%s'\n", rank, __LINE__, (int)got, neo_last_error());   \
-    } while (0)
 /* Between the good calls of a run wrong ones: the digest is that of the good ones. */
 static neo_status wrong_calls(neo_comm *comm, void *user) {
     None *g = user;
@@ -344,7 +251,7 @@ static neo_status wrong_calls(neo_comm *comm, void *user) {
     neo_shard *shard;
     float none[1];
     char text[200];
-    TRY(make(g, comm, &shard));
+    TRY(make_none(g, comm, &shard));
     for (int s = 0; s < c->steps; s++) {
         Mine m;
         mine_make(&m, c, s, rank, ranks);
@@ -403,7 +310,7 @@ static void wrong_calls_change_nothing(void) {
         begin(&g, &ctx, &NARROW_ROWS, KINDS, 0);
         case_data(&g.c);
         none_oracle(&g, ctx);
-        place_all(&g, ranks % 2 ? MIXED : RANDOM, ranks);
+        place_all(&g, ranks % 2 ? ROWS_MIXED : ROWS_RANDOM, ranks);
         run(&g, ctx, ranks, wrong_calls);
     }
     begin(&g, &ctx, &WIDE_ROWS, KINDS, 0);
@@ -442,7 +349,7 @@ static neo_status ending(neo_comm *comm, void *user) {
     int rank = neo_comm_rank(comm), starves = g->meter.refuse_at != -2;
     neo_shard *shard;
     Mine m;
-    TRY(make(g, comm, &shard));
+    TRY(make_none(g, comm, &shard));
     TRY(neo_comm_barrier(comm, NULL));
     if (rank == 0 && starves) g->meter.refuse_at = g->meter.calls + g->at;
     TRY(neo_comm_barrier(comm, NULL));
@@ -468,8 +375,8 @@ static void what_cannot_go_on_ends_all(void) {
             begin(&g, &ctx, &NARROW_ROWS, KINDS, 0);
             case_data(&g.c);
             none_oracle(&g, ctx);
-            place_all(&g, MIXED, 3);
-            if (starves) g.c.plan.ids_per_sample = FEW;
+            place_all(&g, ROWS_MIXED, 3);
+            if (starves) g.c.plan.ids_per_sample = FEW_IDS;
             g.at = at;
             g.rank = at % 3;
             g.meter.refuse_at = starves ? -1 : -2;

@@ -86,32 +86,6 @@ static neo_status one_span(const Rows *g, neo_comm *comm, neo_shard *shard, neo_
     free(x), free(y), free(had);
     return NEO_OK;
 }
-static neo_status check_digest(neo_comm *comm, neo_shard *shard, neo_bags *oracle) {
-    neo_state *state;
-    neo_group all = neo_comm_group(comm);
-    uint64_t digest = 0;
-    int rank = neo_comm_rank(comm);
-    TRY(neo_state_create(neo_comm_ctx(comm), &state));
-    TRY(neo_state_add_bags(state, oracle));
-    uint64_t want = neo_state_digest(state);
-    neo_state_destroy(state);
-    TRY(neo_state_create(neo_comm_ctx(comm), &state));
-    TRY(neo_state_add_shard(state, shard));
-    TRY(neo_state_digest_group(state, &all, &digest));
-    EXPECT(digest == want);
-    neo_state_destroy(state);
-    return NEO_OK;
-}
-static neo_jagged whole_batch(const Case *c, int s) {
-    return (neo_jagged){.batch = c->size[s], .feature_count = c->set->features, .id_dtype = NEO_I64, .offsets = c->offsets[s], .ids = c->ids[s]};
-}
-static neo_status make(const Case *c, neo_comm *comm, neo_shard **shard) {
-    neo_plan *plan;
-    TRY(neo_plan_create_from(neo_comm_ctx(comm), &c->plan, c->pieces, c->piece_count, &plan));
-    TRY(neo_shard_create(comm, plan, shard));
-    neo_plan_destroy(plan);
-    return NEO_OK;
-}
 static neo_status run_rank(neo_comm *comm, void *user) {
     Rows *g = user;
     Case *c = &g->c;
@@ -154,14 +128,14 @@ static neo_status run_rank(neo_comm *comm, void *user) {
         }
         mine_free(&next);
     }
-    TRY(check_digest(comm, shard, oracle));
+    TRY(check_digest(comm, shard, bags_digest(neo_comm_ctx(comm), oracle)));
     neo_bags_destroy(oracle);
     neo_shard_destroy(shard);
     return NEO_OK;
 }
 
 /* ---- the grid ---- */
-enum { MIXED = NEO_PLACEMENT_COUNT, RANDOM, PLANS };
+enum { PLANS = RANDOM + 1 };
 static int64_t runs;
 /* dtype: of the rows; 4: each table has another. */
 static void begin(Rows *g, int ranks, int plan, neo_pooling pooling, int dtype) {
@@ -172,14 +146,9 @@ static void begin(Rows *g, int ranks, int plan, neo_pooling pooling, int dtype) 
     c->steps = 3;
     case_tables(c, &ZIPF, KINDS, -1, pooling);
     case_data(c);
-    for (int t = 0; t < c->set->tables; t++) {
-        c->tables[t].dtype = DTYPES[dtype == 4 ? t % 4 : dtype];
-        if (plan == RANDOM) place_anyhow(c, t, ranks);
-        else place(c, t, plan == MIXED ? (neo_placement)(t % NEO_PLACEMENT_COUNT) : (neo_placement)plan, ranks);
-    }
-    c->plan.bags = &c->bags;
-    c->plan.cluster.ranks = ranks;
-    c->plan.cluster.ranks_per_node = ranks % NODES ? ranks : ranks / NODES;
+    for (int t = 0; t < c->set->tables; t++) c->tables[t].dtype = DTYPES[dtype == 4 ? t % 4 : dtype];
+    place_tables(c, plan, ranks);
+    plan_of(c, ranks);
     memset(wrong, 0, sizeof wrong);
 }
 static void run(Rows *g, const char *what, neo_status (*fn)(neo_comm *, void *)) {
@@ -207,13 +176,6 @@ static void rows_are_those_of_one_rank(void) {
 }
 
 /* ---- what is refused ---- */
-#define EXPECT_ERR(call, code, text)                                                               \
-    do {                                                                                           \
-        neo_status got = (call);                                                                   \
-        EXPECT(got == (code) && strstr(neo_last_error(), text));                                   \
-        if (got != (code) || !strstr(neo_last_error(), text))                                      \
-            printf("  rank %d, line %d: %d '%s'\n", rank, __LINE__, (int)got, neo_last_error());   \
-    } while (0)
 /* Every wrong call, of the last rank alone: all have its words, nothing has changed, and the next call may be made. */
 static neo_status wrong_calls(neo_comm *comm, void *user) {
     Rows *g = user;
@@ -256,7 +218,7 @@ static neo_status wrong_calls(neo_comm *comm, void *user) {
     TRY(neo_shard_forward_end(shard, o));
     TRY(neo_shard_get_rows(shard, 0, 64, 0, NEO_EVERY_RANK, NULL)); /* nothing */
     TRY(neo_shard_set_rows(shard, 0, 0, 0, 0, NULL));
-    TRY(check_digest(comm, shard, oracle));
+    TRY(check_digest(comm, shard, bags_digest(neo_comm_ctx(comm), oracle)));
     TRY(neo_shard_backward_begin(shard, o));
     EXPECT_ERR(neo_shard_get_rows(shard, 0, 0, 1, 0, rows), NEO_ERR_STATE, "neo_shard_get_rows: call neo_shard_backward_end first");
     TRY(neo_shard_backward_end(shard, 0.05f));

@@ -19,15 +19,6 @@ typedef struct Grads {
     int rank, ended;
 } Grads;
 
-/* Ids out of range, some of every feature: below 0, just above, far above. */
-static void spoil(Case *c) {
-    for (int s = 0; s < c->steps; s++)
-        for (int f = 0; f < c->set->features; f++)
-            for (int64_t k = c->offsets[s][f * c->size[s]]; k < c->offsets[s][(f + 1) * c->size[s]]; k++) {
-                int64_t rows = c->set->rows[c->set->feature_table[f]];
-                if (test_random() % 5 == 0) c->ids[s][k] = k % 3 == 0 ? -1 - k : k % 3 == 1 ? rows : rows + 1000000;
-            }
-}
 static void grads_oracle(Grads *g, neo_ctx *ctx) {
     Case *c = &g->c;
     neo_pooling pooling[MAX_TABLES]; /* wires: of all tables the same, and divided here */
@@ -41,8 +32,7 @@ static void grads_oracle(Grads *g, neo_ctx *ctx) {
     for (int s = 0; s < c->steps; s++) {
         int64_t n = c->size[s], ids = c->offsets[s][c->set->features * n];
         float *dout = malloc(4 * (size_t)(n * c->width + 1));
-        neo_jagged j = {.batch = n, .feature_count = c->set->features, .id_dtype = NEO_I64, .offsets = c->offsets[s],
-                        .ids = c->ids[s], .weights = c->weighted ? c->weights[s] : NULL};
+        neo_jagged j = whole_batch(c, s);
         g->dw[s] = malloc(4 * (size_t)(ids + 1));
         memcpy(dout, c->dout[s], 4 * (size_t)(n * c->width));
         CHECK_OK(neo_bags_forward(c->oracle, &j, neo_tensor_2d(c->out[s], NEO_F32, n, c->width)));
@@ -52,81 +42,26 @@ static void grads_oracle(Grads *g, neo_ctx *ctx) {
         CHECK_OK(neo_bags_backward(c->oracle, &j, neo_tensor_2d(dout, NEO_F32, n, c->width), 0.05f));
         free(dout);
     }
-    neo_state *state;
-    CHECK_OK(neo_state_create(ctx, &state));
-    CHECK_OK(neo_state_add_bags(state, c->oracle));
-    c->digest = neo_state_digest(state);
-    neo_state_destroy(state);
+    c->digest = bags_digest(ctx, c->oracle);
 }
 static void grads_free(Grads *g) {
     for (int s = 0; s < g->c.steps; s++) free(g->dw[s]);
     case_free(&g->c);
 }
 
-/* ---- bytes, counted anew ---- */
-static int rank_of(const Case *c, int s, int64_t sample, int ranks) {
-    int r = 0;
-    while (neo_leaf_begin(c->size[s], LEAVES, LEAVES * (r + 1) / ranks) <= sample) r++;
-    return r;
-}
 static int64_t weight_bytes(const Case *c, int s) {
-    int64_t bytes = 0, n = c->size[s];
-    int ranks = c->plan.cluster.ranks;
+    int64_t bytes = 0;
     for (int64_t p = 0; p < c->piece_count; p++) {
         const neo_piece *piece = &c->pieces[p];
-        int64_t rows = c->set->rows[piece->table], floats = piece->first_col ? (piece->cols + 15) / 16 : 1;
-        for (int64_t bag = 0; bag < n * c->set->features && piece->rank != NEO_EVERY_RANK; bag++) {
-            if (c->set->feature_table[bag / n] != piece->table || rank_of(c, s, bag % n, ranks) == piece->rank) continue;
-            for (int64_t k = c->offsets[s][bag]; k < c->offsets[s][bag + 1]; k++) {
-                int64_t id = c->ids[s][k];
-                if ((id < 0 || id >= rows) && c->bags.bounds == NEO_BOUNDS_DROP) continue;
-                id = id < 0 ? 0 : id >= rows ? rows - 1 : id;
-                if (id >= piece->first_row && id < piece->first_row + piece->rows) bytes += 4 * floats;
-            }
-        }
+        bytes += 4 * (piece->first_col ? (piece->cols + 15) / 16 : 1) * ids_that_travel(c, s, piece);
     }
     return bytes;
-}
-static int64_t bytes_of(neo_comm *group) {
-    neo_comm_stats st = neo_comm_get_stats(group);
-    return st.op[NEO_COMM_ALL_TO_ALL].bytes[NEO_LEVEL_LOCAL] + st.op[NEO_COMM_ALL_TO_ALL].bytes[NEO_LEVEL_CROSS];
 }
 /* Bytes of one kind that all ranks have sent. */
 static neo_status all_bytes(neo_comm *comm, int64_t *bytes) {
     return neo_comm_all_reduce(comm, NEO_REDUCE_SUM, bytes, bytes, 1, NEO_I64, NULL);
 }
 
-static neo_status make(const Case *c, neo_comm *comm, neo_shard **shard) {
-    neo_plan *plan;
-    neo_shard_memory m;
-    neo_ctx *ctx = neo_comm_ctx(comm);
-    int rank = neo_comm_rank(comm), ranks = neo_comm_size(comm);
-    neo_comm_desc group = {.ctx = {.repro_shards = LEAVES}};
-    TRY(neo_plan_create_from(ctx, &c->plan, c->pieces, c->piece_count, &plan));
-    TRY(neo_shard_bytes(ctx, plan, rank, &m));
-    size_t before = neo_ctx_memory(ctx).bytes, groups = 0;
-    TRY(neo_shard_create(comm, plan, shard));
-    if (!(*shard)->whole) groups = 2 * neo_comm_workspace_bytes(&group, ranks, neo_comm_get_backend(comm));
-    if ((*shard)->node)
-        groups += neo_comm_workspace_bytes(&group, (*shard)->map->per_node, neo_comm_get_backend(comm)) +
-                  neo_comm_workspace_bytes(&group, (*shard)->map->nodes, neo_comm_get_backend(comm));
-    EXPECT(neo_ctx_memory(ctx).bytes - before - groups == m.weight_bytes + m.state_bytes + m.exchange_bytes + m.workspace_bytes);
-    EXPECT(neo_plan_rank_of(plan, rank).buffer_bytes == (int64_t)(m.exchange_bytes + m.workspace_bytes));
-    neo_plan_destroy(plan);
-    return NEO_OK;
-}
-static neo_status check_digest(neo_comm *comm, neo_shard *shard, uint64_t want) {
-    neo_state *state;
-    neo_group all = neo_comm_group(comm);
-    uint64_t digest = 0;
-    int rank = neo_comm_rank(comm);
-    TRY(neo_state_create(neo_comm_ctx(comm), &state));
-    TRY(neo_state_add_shard(state, shard));
-    TRY(neo_state_digest_group(state, &all, &digest));
-    EXPECT(digest == want);
-    neo_state_destroy(state);
-    return NEO_OK;
-}
 /* What came against the oracle: the ids of this rank's samples. */
 static void check_grads(const Grads *g, int s, const Mine *m, int rank, const float *dw) {
     const Case *c = &g->c;
@@ -151,17 +86,17 @@ static neo_status one_batch(Grads *g, neo_comm *comm, neo_shard *shard, int s, c
     if (status == NEO_OK) status = neo_shard_backward_begin(shard, o);
     if (status == NEO_OK && c->prefetch == 2 && next) status = neo_shard_prefetch(shard, &next->j, c->size[s + 1]);
     for (int i = 0; i < 1 + g->twice && status == NEO_OK; i++) {
-        int64_t before = count && !shard->whole ? bytes_of(shard->rows) : 0;
+        int64_t before = count && !shard->whole ? all_to_all_bytes(shard->rows) : 0;
         if (count && !shard->whole) { /* pooled rows may still be leaving */
             status = neo_comm_barrier(shard->rows, NULL);
-            before = bytes_of(shard->rows);
+            before = all_to_all_bytes(shard->rows);
         }
         for (int64_t k = 0; k < ids + 2; k++) dw[k] = 12345.0f;
         if (status == NEO_OK) status = neo_shard_weight_grad(shard, dw);
         if (status != NEO_OK) break;
         check_grads(g, s, m, rank, dw);
         EXPECT(dw[ids] == 12345.0f && dw[ids + 1] == 12345.0f);
-        int64_t sent = count && !shard->whole ? bytes_of(shard->rows) - before : 0;
+        int64_t sent = count && !shard->whole ? all_to_all_bytes(shard->rows) - before : 0;
         if (count) status = all_bytes(comm, &sent);
         if (count) EXPECT(status != NEO_OK || sent == (shard->whole ? 0 : weight_bytes(c, s)));
         if (status == NEO_OK && i == 0 && c->prefetch == 3 && next) status = neo_shard_prefetch(shard, &next->j, c->size[s + 1]);
@@ -170,23 +105,6 @@ static neo_status one_batch(Grads *g, neo_comm *comm, neo_shard *shard, int s, c
     if (status == NEO_OK && g->kept) status = neo_shard_step(shard, 0.05f);
     free(out), free(dw);
     return status;
-}
-/* The same batch as a view into longer arrays: its first id is not number 0. */
-static void shift(Mine *m, int features) {
-    enum { BEFORE = 3 };
-    int64_t bags = m->n * features, ids = m->offsets[bags];
-    int64_t *moved = malloc(8 * (size_t)(ids + BEFORE));
-    float *weights = malloc(4 * (size_t)(ids + BEFORE));
-    for (int64_t k = 0; k < ids + BEFORE; k++) {
-        moved[k] = k < BEFORE ? INT64_MAX : m->ids[k - BEFORE];
-        weights[k] = k < BEFORE ? NAN : m->weights[k - BEFORE];
-    }
-    for (int64_t i = 0; i <= bags; i++) m->offsets[i] += BEFORE;
-    free(m->ids), free(m->weights);
-    m->ids = moved;
-    m->weights = weights;
-    m->j.ids = moved;
-    if (m->j.weights) m->j.weights = weights;
 }
 static neo_status run_rank(neo_comm *comm, void *user) {
     Grads *g = user;
@@ -199,7 +117,7 @@ static neo_status run_rank(neo_comm *comm, void *user) {
         mine_make(&mine[s], c, s, rank, ranks);
         if (s % 2) shift(&mine[s], c->set->features);
     }
-    TRY(make(c, comm, &shard));
+    TRY(make_planned(c, comm, &shard));
     int64_t allocs = neo_ctx_memory(ctx).alloc_count;
     for (int s = 0; s < c->steps; s++)
         TRY(one_batch(g, comm, shard, s, &mine[s], s + 1 < c->steps ? &mine[s + 1] : NULL, 1));
@@ -213,19 +131,12 @@ static neo_status run_rank(neo_comm *comm, void *user) {
 }
 
 /* ---- the grid ---- */
-enum { MIXED = NEO_PLACEMENT_COUNT, RANDOM, PLANS };
+enum { PLANS = RANDOM + 1 };
 static int64_t runs;
 static void place_all(Case *c, int plan, int ranks) {
     c->piece_count = 0;
-    for (int t = 0; t < c->set->tables; t++) {
-        if (plan == RANDOM) place_anyhow(c, t, ranks);
-        else place(c, t, plan == MIXED ? (neo_placement)(t % NEO_PLACEMENT_COUNT) : (neo_placement)plan, ranks);
-    }
-    c->plan.bags = &c->bags;
-    c->plan.cluster.ranks = ranks;
-    c->plan.cluster.ranks_per_node = ranks % NODES ? ranks : ranks / NODES;
-    c->plan.pipeline = c->prefetch != 0;
-    c->plan.weighted = c->weighted;
+    place_tables(c, plan, ranks);
+    plan_of(c, ranks);
     c->plan.weight_grad = 1;
 }
 static void spawn(Grads *g, const char *what, int ranks) {
@@ -303,7 +214,6 @@ static void gradients_that_wires_round(void) {
         neo_ctx_destroy(ctx);
     }
 }
-static const double FEW[9] = {0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01};
 static void begin(Grads *g, neo_ctx **ctx, int ranks, int plan, neo_pooling pooling) {
     Case *c = &g->c;
     memset(g, 0, sizeof *g);
@@ -321,7 +231,7 @@ static void more_ids_than_planned(void) {
     neo_ctx *ctx;
     for (int plan = 0; plan < PLANS; plan++) {
         begin(&g, &ctx, 1 + plan % 4, plan, NEO_POOL_MEAN);
-        g.c.plan.ids_per_sample = FEW;
+        g.c.plan.ids_per_sample = FEW_IDS;
         if (g.c.plan.cluster.ranks == 1) g.c.bags.max_ids = 4; /* one rank goes by that */
         spawn(&g, "few ids planned", g.c.plan.cluster.ranks);
         CHECK(g.grown > 0);
@@ -341,8 +251,8 @@ static neo_status beside(neo_comm *comm, void *user) {
     int64_t ids[2], rows[2], nodes[2], more = 0, asked = 0;
     float *dw = malloc(40000);
     without.plan.weight_grad = 0;
-    TRY(make(&without, comm, &shard[0]));
-    TRY(make(c, comm, &shard[1]));
+    TRY(make_planned(&without, comm, &shard[0]));
+    TRY(make_planned(c, comm, &shard[1]));
     for (int i = 0; i < 2; i++) {
         for (int s = 0; s < c->steps; s++) {
             Mine m;
@@ -365,8 +275,8 @@ static neo_status beside(neo_comm *comm, void *user) {
             }
             mine_free(&m);
         }
-        ids[i] = bytes_of(shard[i]->ids), rows[i] = bytes_of(shard[i]->rows);
-        nodes[i] = shard[i]->node ? bytes_of(shard[i]->node) + bytes_of(shard[i]->cross) : 0;
+        ids[i] = all_to_all_bytes(shard[i]->ids), rows[i] = all_to_all_bytes(shard[i]->rows);
+        nodes[i] = shard[i]->node ? all_to_all_bytes(shard[i]->node) + all_to_all_bytes(shard[i]->cross) : 0;
         TRY(check_digest(comm, shard[i], c->digest));
     }
     rows[1] -= rows[0];
@@ -423,13 +333,6 @@ static void plans_count_gradients_of_weights(void) {
 }
 
 /* ---- what is refused ---- */
-#define EXPECT_ERR(call, code, text)                                                               \
-    do {                                                                                           \
-        neo_status got = (call);                                                                   \
-        EXPECT(got == (code) && strstr(neo_last_error(), text));                                   \
-        if (got != (code) || !strstr(neo_last_error(), text))                                      \
-            printf("  rank %d, line %d: %d '%s'\n", rank, __LINE__, (int)got, neo_last_error());   \
-    } while (0)
 
 static const char *const NOT_BEGUN = "neo_shard_weight_grad: no backward has begun";
 /* Between the good calls of a run every wrong one, some on one rank alone: the digest is that of the good ones. */
@@ -439,7 +342,7 @@ static neo_status wrong_calls(neo_comm *comm, void *user) {
     int rank = neo_comm_rank(comm), ranks = neo_comm_size(comm);
     neo_shard *shard;
     float *dw = calloc(10000, 4);
-    TRY(make(c, comm, &shard));
+    TRY(make_planned(c, comm, &shard));
     EXPECT_ERR(neo_shard_weight_grad(NULL, dw), NEO_ERR_ARG, "neo_shard_weight_grad: shard is NULL");
     for (int s = 0; s < c->steps; s++) {
         Mine m;
@@ -473,7 +376,7 @@ static neo_status not_planned(neo_comm *comm, void *user) {
     int rank = neo_comm_rank(comm);
     neo_shard *shard;
     float dw[1];
-    TRY(make(c, comm, &shard));
+    TRY(make_planned(c, comm, &shard));
     for (int s = 0; s < c->steps; s++) {
         Mine m;
         mine_make(&m, c, s, rank, neo_comm_size(comm));
@@ -525,7 +428,7 @@ static neo_status losing(neo_comm *comm, void *user) {
     Case *c = &g->c;
     int rank = neo_comm_rank(comm);
     neo_shard *shard;
-    neo_status status = make(c, comm, &shard);
+    neo_status status = make_planned(c, comm, &shard);
     if (status != NEO_OK) return status;
     if (rank == g->rank) {
         neo_fault kill = {NEO_FAULT_KILL, g->at, 0};
@@ -566,7 +469,7 @@ static neo_status starving(neo_comm *comm, void *user) {
     Case *c = &g->c;
     int rank = neo_comm_rank(comm);
     neo_shard *shard;
-    neo_status status = make(c, comm, &shard);
+    neo_status status = make_planned(c, comm, &shard);
     if (status != NEO_OK) return status;
     TRY(neo_comm_barrier(comm, NULL));
     if (rank == 0) g->meter.refuse_at = g->meter.calls + g->at;
@@ -586,7 +489,7 @@ static void without_memory_to_grow_all_ranks_end(void) {
         neo_ctx *ctx;
         neo_status status[3];
         begin(&g, &ctx, 3, MIXED, NEO_POOL_MEAN);
-        g.c.plan.ids_per_sample = FEW;
+        g.c.plan.ids_per_sample = FEW_IDS;
         g.at = at;
         g.meter.refuse_at = -1;
         neo_comm_desc d = {.ctx = {.repro_shards = LEAVES, .seed = 1, .allocator = {meter_alloc, meter_free, &g.meter}},
