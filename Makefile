@@ -60,7 +60,7 @@ all: $(examples)
 
 help:
 	@echo 'make              build the examples: build/dlrm, build/gpt, build/custom, build/bags,'
-	@echo '                  build/allreduce, build/plan'
+	@echo '                  build/allreduce, build/ranks, build/plan'
 	@echo 'make demo         train a recommendation model on the data in examples/data'
 	@echo 'make test         everything this machine can run; ends with the totals'
 	@echo 'make test-full    the whole grids of which make test runs a part: collectives, all sizes and ways (half an hour)'
@@ -72,7 +72,7 @@ help:
 	@echo 'make bench        one line per figure; also build/bench.jsonl (BENCHES="gemm bags" BENCH_ARGS=--quick)'
 	@echo 'make peers        the same work by PyTorch, FBGEMM, OpenBLAS, torchrec and pandas (installed below build/, 6 GB), in turns with neo;'
 	@echo '                  the table goes to bench/results/cpu.md (PEERS_ARGS="--quick --only gemm,bags --threads 1": to build/peers/cpu.md)'
-	@echo 'make mpi          build/dlrm_mpi, build/gpt_mpi, build/allreduce_mpi, build/tests/test_comm_mpi, build/bench/comm_mpi, with $$(MPICC)'
+	@echo 'make mpi          build/dlrm_mpi, build/gpt_mpi, build/allreduce_mpi, build/ranks_mpi, build/tests/test_comm_mpi, build/bench/comm_mpi, with $$(MPICC)'
 	@echo 'make netns        the MPI test over TCP between network namespaces, and a link cut in the middle (root)'
 	@echo 'make asan         the tests under AddressSanitizer; likewise ubsan and tsan'
 	@echo 'make fuzz         the parsers under libFuzzer, FUZZ_SECONDS=600 each (clang)'
@@ -88,7 +88,7 @@ $(B)/%: examples/%.c neo.h | $(B)/tests
 
 $(B)/allreduce: neo_comm.h
 $(B)/plan: neo_comm.h neo_fsdp.h examples/plans/sets.h
-$(B)/dlrm $(B)/dlrm_mpi $(B)/gpt $(B)/gpt_mpi: neo_comm.h neo_fsdp.h
+$(B)/dlrm $(B)/dlrm_mpi $(B)/gpt $(B)/gpt_mpi $(B)/ranks $(B)/ranks_mpi: neo_comm.h neo_fsdp.h
 
 demo: $(B)/dlrm
 	@rm -rf $(B)/demo && mkdir -p $(B)/demo
@@ -305,7 +305,7 @@ $(B)/bench/shard $(B)/bench/fsdp: neo_fsdp.h
 
 # ---- ranks as MPI processes: mpirun -n 4 build/dlrm_mpi ... ----
 
-mpi: $(B)/dlrm_mpi $(B)/gpt_mpi $(B)/allreduce_mpi $(B)/tests/test_comm_mpi $(B)/bench/comm_mpi
+mpi: $(B)/dlrm_mpi $(B)/gpt_mpi $(B)/allreduce_mpi $(B)/ranks_mpi $(B)/tests/test_comm_mpi $(B)/bench/comm_mpi
 
 $(B)/%_mpi: examples/%.c neo.h neo_comm.h | $(B)/tests
 	$(compile_mpi) -o $@ $< $(libs)

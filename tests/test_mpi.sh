@@ -54,11 +54,16 @@ start() {
     timeout -k 10 ${NEO_FULL:+1}150 mpirun$suffix $over -n "$ranks" "$@" >"$W/out" 2>&1 </dev/null
 }
 
-"$MAKE" --no-print-directory "$B/allreduce" "$B/dlrm" "$B/gpt" "$B/tests/make_npy" >"$B/logs/mpi.build" 2>&1
+"$MAKE" --no-print-directory "$B/allreduce" "$B/ranks" "$B/dlrm" "$B/gpt" "$B/tests/make_npy" >"$B/logs/mpi.build" 2>&1
 for n in 1 2 4 8; do
     digest=$(timeout 60 "$B/allreduce" --ranks $n 2>&1 | grep '^state')
     if [ $n = 1 ]; then expected=$digest; fi
     same "allreduce, $n threads" "$digest" "$expected"
+done
+for n in 1 2 3 8; do
+    digest=$(timeout 60 "$B/ranks" --ranks $n 2>&1 | grep '^state')
+    if [ $n = 1 ]; then expected_ranks=$digest; fi
+    same "ranks, $n threads" "$digest" "$expected_ranks"
 done
 
 # dlrm: digests of one rank, as threads. The lines are as many as MPICH's mpirun takes on standard input.
@@ -187,7 +192,7 @@ for kind in $kinds; do
     if mpirun$suffix --version 2>/dev/null | grep -qiE 'open.?mpi|openrte'; then over=--oversubscribe; fi
     P=$W/$name
     if ! "$MAKE" --no-print-directory ${JOBS:+-j$JOBS} B="$P" MPICC="mpicc$suffix" CFLAGS='-O1 -DNEO_NO_SIMD' \
-        "$P/allreduce_mpi" "$P/dlrm_mpi" "$P/gpt_mpi" \
+        "$P/allreduce_mpi" "$P/ranks_mpi" "$P/dlrm_mpi" "$P/gpt_mpi" \
         "$P/tests/test_comm_mpi" "$P/tests/test_comm_more_mpi" "$P/tests/test_comm_data_mpi" "$P/tests/test_shard_mpi" \
         "$P/tests/test_fsdp_mpi" "$P/tests/test_fsdp_state_mpi" \
         >"$B/logs/mpi_$name.build" 2>&1; then
@@ -213,6 +218,10 @@ END
     for n in 1 2 4 8; do
         start $n "$P/allreduce_mpi"
         same "allreduce, $n ranks of $name" "$(grep '^state' "$W/out")" "$expected"
+    done
+    for n in 2 3; do
+        start $n "$P/ranks_mpi"
+        same "ranks, $n ranks of $name" "$(grep '^state' "$W/out")" "$expected_ranks"
     done
     # More ranks than leaves: an error, and none waits for another.
     start 9 "$P/allreduce_mpi"
