@@ -325,7 +325,8 @@ NEO_API int64_t neo_time_ns(void);
    v where v B / V <= i < (v + 1) B / V (integer division); inside a leaf samples add in order; over
    leaves the sums add by a binary tree that splits n leaves at the largest power of two below n. V is
    neo_ctx_desc.repro_shards. A caller that holds only some leaves of a batch (a rank, or a step
-   computed in pieces) says so with a neo_leaves; NULL means all of them, with one row each.
+   computed in pieces) says so with a neo_leaves; NULL means all of them, with one row each (an error
+   inside the backward window of an fsdp unit over several ranks).
 
    A sample may be several rows, the positions of a sequence for one: rows_per_sample. Tensors have
    then that many times the samples of the leaves, and rows of a leaf add in order.
@@ -1501,15 +1502,13 @@ NEO_API neo_reader_stats neo_reader_get_stats(const neo_reader *reader);
 /* neo_npy_write, neo_npy_read: one array. read allocates (free with neo_tensor_free); f32, f16,
    i8, i32, i64, u8, C order, little-endian, versions 1 to 3; f64 is read as f32; a scalar as [1].
    Errors   NEO_ERR_FORMAT names file and byte offset. NEO_ERR_UNSUPPORTED: another dtype or order,
-   more
-            than NEO_MAX_DIMS dimensions. */
+            more than NEO_MAX_DIMS dimensions. */
 NEO_API neo_status neo_npy_write(neo_ctx *ctx, const char *path, neo_tensor t);
 NEO_API NEO__CHECK_UNUSED neo_status neo_npy_read(neo_ctx *ctx, const char *path, neo_tensor *t);
 /* neo_npy_export: what is left of a reader's epoch (on several ranks: of this rank's part) as the
    triple <prefix>dense.npy (f32), sparse.npy (i32) and labels.npy (i32 [N, 1]), as TorchRec's.
    Errors   NEO_ERR_UNSUPPORTED: a feature without exactly one id, a label that is not 0 or 1, an
-   id over
-            i32; those of the reader; NEO_ERR_IO. The files are then incomplete. */
+            id over i32; those of the reader; NEO_ERR_IO. The files are then incomplete. */
 NEO_API neo_status neo_npy_export(neo_ctx *ctx, neo_reader *reader, const char *prefix);
 
 /* neo_zipf: id of a Zipf law with exponent s > 0 over [0, rows), from a uniform u in [0, 1); 0 is
@@ -3327,6 +3326,7 @@ struct neo_ctx {
     size_t scratch_bytes;
     size_t bytes, peak_bytes, device_bytes; /* atomic */
     int64_t alloc_count;                    /* atomic */
+    int partial_batches; /* open windows in which other ranks have parts of the batch: leaves NULL are an error */
 };
 
 NEO__INLINE char *neo__worker_scratch(neo_ctx *ctx, int worker) {
@@ -3877,6 +3877,10 @@ static neo_status neo__leaves_resolve(const neo_ctx *ctx, const neo_leaves *leav
                                       neo_leaves *out, const char *function) {
     int shards = ctx->repro_shards;
     if (!leaves) {
+        NEO__CHECK(ctx->partial_batches == 0, NEO_ERR_ARG,
+                   "%s: leaves is NULL, which means that the %" PRId64 " rows are the whole batch, but this is the "
+                   "backward window of a unit over several ranks: give the leaves of neo_fsdp_piece",
+                   function, rows);
         out->batch = rows;
         out->first = 0;
         out->count = shards;

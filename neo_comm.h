@@ -153,7 +153,7 @@ typedef struct neo_comm_desc {
    groups split from it that it has not destroyed. Over MPI
    a rank whose fn has returned waits for the others, up to ten times the timeout.
    Returns the status of fn on this process; of threads that of the first rank (in time) that failed, as
-   others often fail as a consequence, with its message.
+   others often fail as a consequence, with its message, behind "rank <r>: " where not all ranks say the same.
    Errors   NEO_ERR_ARG: a ctx.device for several ranks of a process (each needs one of its own: open_device), or
             open_device gave two ranks the same one; those of open_device.
             NEO_ERR_UNSUPPORTED: started by a launcher with several processes, but without NEO_COMM_MPI.
@@ -4231,15 +4231,19 @@ static neo_status neo__job_run(neo__job *job) {
     return NEO_OK;
 }
 /* The first rank that failed speaks for the job. */
+/* What the first rank that failed said; which one it was, where not all say the same. */
 static neo_status neo__job_result(neo__job *job, neo_status status, neo_status *rank_status) {
     const neo__rank_thread *first = NULL;
+    int agree = 1;
     for (int r = 0; r < job->started; r++) {
         const neo__rank_thread *t = &job->rank[r];
         if (rank_status) rank_status[r] = t->status;
         if (t->order && (!first || t->order < first->order)) first = t;
     }
     if (status != NEO_OK || !first) return status;
-    return neo_fail(first->status, "%s", first->message);
+    for (int r = 0; r < job->started; r++) agree &= strcmp(job->rank[r].message, first->message) == 0;
+    if (agree || strncmp(first->message, "rank ", 5) == 0) return neo_fail(first->status, "%s", first->message);
+    return neo_fail(first->status, "rank %d: %s", first->rank, first->message);
 }
 NEO_API neo_status neo_comm_spawn(int ranks, const neo_comm_desc *desc, neo_comm_fn fn, void *user,
                                   neo_status *rank_status) {

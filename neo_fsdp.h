@@ -8710,10 +8710,16 @@ NEO_API neo_status neo_fsdp_create(neo_comm *comm, const neo_fsdp_desc *desc, ne
     else neo_fsdp_destroy(f);
     return status;
 }
+/* While a backward window of a unit that learns is open, gradients are of a part of the batch: the context
+   refuses leaves NULL, which stand for a whole one. */
+static int neo__fsdp_takes_part(const neo_fsdp *f, const neo__fsdp_unit *u) {
+    return u->open == NEO__FSDP_BACKWARD && !u->frozen && f->ranks > 1;
+}
 NEO_API void neo_fsdp_destroy(neo_fsdp *f) {
     if (!f) return;
     neo_comm *groups[] = {f->shard, f->replica, f->all};
     for (int i = 0; i < 3; i++) neo_comm_destroy(groups[i]); /* waits for what is under way */
+    for (int i = 0; i < f->unit_count; i++) f->ctx->partial_batches -= neo__fsdp_takes_part(f, &f->unit[i]);
     for (int i = 0; i < f->unit_count && f->owner; i++)
         for (int k = 0; k < f->unit[i].params_count; k++)
             neo_params_bind(f->unit[i].params, k, NULL, NULL, NULL);
@@ -8857,7 +8863,8 @@ static void neo__fsdp_open(neo_fsdp *f, int unit, neo__fsdp_window window) {
     if (f->windows < NEO__FSDP_HISTORY) f->history[f->windows] = word;
     f->windows++;
 }
-static void neo__fsdp_close(neo__fsdp_unit *u) {
+static void neo__fsdp_close(neo_fsdp *f, neo__fsdp_unit *u) {
+    f->ctx->partial_batches -= neo__fsdp_takes_part(f, u);
     u->open = NEO__FSDP_CLOSED;
     neo__fsdp_bind(u, NULL, NULL);
 }
@@ -8869,12 +8876,12 @@ NEO_API neo_status neo_fsdp_forward_begin(neo_fsdp *f, int unit) {
     neo__fsdp_open(f, unit, NEO__FSDP_FORWARD);
     neo__fsdp_bind(&f->unit[unit], values, NULL);
     neo_status status = neo__fsdp_prefetch(f, unit);
-    if (status != NEO_OK) neo__fsdp_close(&f->unit[unit]);
+    if (status != NEO_OK) neo__fsdp_close(f, &f->unit[unit]);
     return status;
 }
 NEO_API neo_status neo_fsdp_forward_end(neo_fsdp *f, int unit) {
     NEO__TRY(neo__fsdp_check_window(f, "neo_fsdp_forward_end", unit, NEO__FSDP_FORWARD));
-    neo__fsdp_close(&f->unit[unit]);
+    neo__fsdp_close(f, &f->unit[unit]);
     return NEO_OK;
 }
 
@@ -9131,8 +9138,9 @@ NEO_API neo_status neo_fsdp_backward_begin(neo_fsdp *f, int unit, int piece) {
     neo_status status = neo__fsdp_prefetch(f, unit);
     if (status == NEO_OK && !u->frozen) status = neo__fsdp_settle(f, u);
     if (status == NEO_OK && !u->frozen) status = neo__fsdp_window_of(f, unit, piece, &window);
+    f->ctx->partial_batches += neo__fsdp_takes_part(f, u);
     if (status != NEO_OK) {
-        u->open = NEO__FSDP_CLOSED;
+        neo__fsdp_close(f, u);
         return status;
     }
     u->piece = piece;
@@ -9146,7 +9154,7 @@ NEO_API neo_status neo_fsdp_backward_end(neo_fsdp *f, int unit) {
     neo__fsdp_unit *u = &f->unit[unit];
     if (!u->frozen && f->piece[u->piece].count > 0 && !neo_ctx_device(f->ctx))
         NEO__TRY(neo__fsdp_check_written(u));
-    neo__fsdp_close(u);
+    neo__fsdp_close(f, u);
     if (u->frozen) return NEO_OK;
     neo_dtype dtype = f->desc.reduce_dtype;
     if (u->own_window && u->bound != u->window[u->piece])
@@ -9191,7 +9199,7 @@ static void neo__fsdp_forget_squares(neo_fsdp *f) {
 static void neo__fsdp_begin_anew(neo_fsdp *f) {
     for (int i = 0; i < f->unit_count; i++) {
         neo__fsdp_unit *u = &f->unit[i];
-        if (u->open != NEO__FSDP_CLOSED) neo__fsdp_close(u);
+        if (u->open != NEO__FSDP_CLOSED) neo__fsdp_close(f, u);
         u->presence = NEO__FSDP_AWAY;
         u->slot = u->stage = u->lane = -1;
         u->filled = u->micro = 0;

@@ -432,7 +432,7 @@ static void test_bounds_error(void) {
     REQUIRE_OK(neo_bags_create(ctx, &m.desc, &bags));
     static const int64_t offsets[] = {0, 2, 3, 4, 6, 7, 9};
     int64_t ids[] = {1, 2, 3, 19, 4, 5, 6, 7, 9};
-    neo_jagged j = {2, 3, NEO_I64, offsets, ids, NULL, NULL};
+    neo_jagged j = {.batch = 2, .feature_count = 3, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
     float out[24], before[24], w[40];
     for (int i = 0; i < 24; i++) before[i] = out[i] = 3.5f;
     neo_tensor t = neo_tensor_2d(out, NEO_F32, 2, 12);
@@ -476,7 +476,7 @@ static void test_bounds_policies(void) {
     REQUIRE_OK(neo_bags_create(ctx, &m.desc, &bags));
     static const int64_t offsets[] = {0, 3};
     static const int64_t ids[] = {-1, 2, 11};
-    neo_jagged j = {1, 1, NEO_I64, offsets, ids, NULL, NULL};
+    neo_jagged j = {.batch = 1, .feature_count = 1, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
     float out[16];
     for (int i = 0; i < 3; i++) CHECK_OK(neo_bags_forward(bags, &j, neo_tensor_2d(out, NEO_F32, 1, 16)));
     CHECK_INT(neo_bags_get_stats(bags).out_of_range, 6);
@@ -542,7 +542,7 @@ static void test_errors_call(void) {
     REQUIRE_OK(neo_bags_create(ctx, &m.desc, &bags));
     int64_t offsets[] = {0, 2, 3, 4, 6, 6, 6, 7, 8};
     int64_t ids[] = {1, 2, 3, 9, 4, 5, 6, 7, 9};
-    neo_jagged j = {2, 2, NEO_I64, offsets, ids, NULL, NULL};
+    neo_jagged j = {.batch = 2, .feature_count = 2, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
     float out[60] = {0};
     neo_tensor t = neo_tensor_2d(out, NEO_F32, 2, 12);
     CHECK_OK(neo_bags_forward(bags, &j, t));
@@ -618,7 +618,7 @@ static void test_reserve(void) {
     neo_bags *bags = NULL;
     REQUIRE_OK(neo_bags_create(ctx, &m.desc, &bags));
     static const int64_t offsets[] = {0, 3, 4, 5}, ids[] = {1, 2, 3, 4, 5};
-    neo_jagged j = {3, 1, NEO_I64, offsets, ids, NULL, NULL};
+    neo_jagged j = {.batch = 3, .feature_count = 1, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
     float out[12];
     neo_tensor t = neo_tensor_2d(out, NEO_F32, 3, 4);
     CHECK_ERR(neo_bags_forward(bags, &j, t), NEO_ERR_CAPACITY, "reserved");
@@ -687,7 +687,7 @@ static void test_huge_table(void) {
     REQUIRE_OK(neo_bags_create(ctx, &m.desc, &bags));
     static const int64_t offsets[] = {0, 3, 5};
     int64_t ids[] = {rows - 1, 0, rows / 2, rows - 1, rows - 2};
-    neo_jagged j = {2, 1, NEO_I64, offsets, ids, NULL, NULL};
+    neo_jagged j = {.batch = 2, .feature_count = 1, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
     float d[16], out[16], *w = p;
     for (int i = 0; i < 16; i++) d[i] = i < 8 ? 1.0f : 10.0f;
     CHECK_OK(neo_bags_backward(bags, &j, neo_tensor_2d(d, NEO_F32, 2, 8), -1.0f));

@@ -244,7 +244,7 @@ static void test_duplicates(void) {
     neo_bags *bags = NULL;
     REQUIRE_OK(neo_bags_create(ctx, &m.desc, &bags));
     static const int64_t offsets[] = {0, 2}, ids[] = {1, 1};
-    neo_jagged j = {1, 1, NEO_I64, offsets, ids, NULL, NULL};
+    neo_jagged j = {.batch = 1, .feature_count = 1, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
     float d[4] = {3, -3, 1, 0};
     CHECK_OK(neo_bags_backward(bags, &j, neo_tensor_2d(d, NEO_F32, 1, 4), 1.0f));
     const float *w = (const float *)neo_bags_weight(bags, 0).data;
@@ -271,7 +271,7 @@ static void test_zero_gradient_is_touched(void) {
     neo_bags *bags = NULL;
     REQUIRE_OK(neo_bags_create(ctx, &m.desc, &bags));
     static const int64_t offsets[] = {0, 1, 2}, ids[] = {1, 1};
-    neo_jagged j = {2, 1, NEO_I64, offsets, ids, NULL, NULL};
+    neo_jagged j = {.batch = 2, .feature_count = 1, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
     float d[8] = {3, -3, 1, 0, -3, 3, -1, 0};
     CHECK_OK(neo_bags_backward(bags, &j, neo_tensor_2d(d, NEO_F32, 2, 4), 1.0f));
     const float *w = (const float *)neo_bags_weight(bags, 0).data;
@@ -293,7 +293,7 @@ static void test_zero_norms(void) {
         neo_bags *bags = NULL;
         REQUIRE_OK(neo_bags_create(ctx, &m.desc, &bags));
         static const int64_t offsets[] = {0, 1, 2}, ids[] = {0, 1};
-        neo_jagged j = {2, 1, NEO_I64, offsets, ids, NULL, NULL};
+        neo_jagged j = {.batch = 2, .feature_count = 1, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
         float d[40] = {0}, *w = (float *)neo_bags_weight(bags, 0).data;
         for (int k = 20; k < 40; k++) d[k] = 1.0f;
         for (int step = 0; step < 3; step++)
@@ -331,7 +331,7 @@ static void test_rowwise_bits(void) {
             neo_bags *bags = NULL;
             REQUIRE_OK(neo_bags_create(ctx, &m.desc, &bags));
             static const int64_t offsets[] = {0, 1}, ids[] = {1};
-            neo_jagged j = {1, 1, NEO_I64, offsets, ids, NULL, NULL};
+            neo_jagged j = {.batch = 1, .feature_count = 1, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
             float d[300], want[300];
             test_fill(d, dim);
             float *w = (float *)neo_bags_weight(bags, 0).data + dim;
@@ -358,9 +358,9 @@ static void test_empty_steps(void) {
     float before[12], d[16] = {0};
     memcpy(before, neo_bags_weight(bags, 0).data, sizeof before);
     static const int64_t offsets[] = {4, 4, 4, 4, 4};
-    neo_jagged j = {2, 2, NEO_I64, offsets, NULL, NULL, NULL};
+    neo_jagged j = {.batch = 2, .feature_count = 2, .id_dtype = NEO_I64, .offsets = offsets};
     CHECK_OK(neo_bags_backward(bags, &j, neo_tensor_2d(d, NEO_F32, 2, 8), 0.1f));
-    neo_jagged none = {0, 2, NEO_I64, NULL, NULL, NULL, NULL};
+    neo_jagged none = {.batch = 0, .feature_count = 2, .id_dtype = NEO_I64};
     CHECK_OK(neo_bags_backward(bags, &none, neo_tensor_2d(NULL, NEO_F32, 0, 8), 0.1f));
     CHECK_OK(neo_bags_forward(bags, &none, neo_tensor_2d(NULL, NEO_F32, 0, 8)));
     CHECK_BITS(before, neo_bags_weight(bags, 0).data, sizeof before);

@@ -242,7 +242,7 @@ static neo_bags *zeros(neo_ctx *ctx, neo_table_desc *t, neo_dtype dtype, int64_t
 static void put_rows(neo_bags *bags, const neo_table_desc *t, float *x, float lr) {
     int64_t *offsets = malloc(sizeof *offsets * (size_t)(t->rows + 1));
     for (int64_t i = 0; i <= t->rows; i++) offsets[i] = i;
-    neo_jagged j = {t->rows, 1, NEO_I64, offsets, offsets, NULL, NULL};
+    neo_jagged j = {.batch = t->rows, .feature_count = 1, .id_dtype = NEO_I64, .offsets = offsets, .ids = offsets};
     CHECK_OK(neo_bags_backward(bags, &j, neo_tensor_2d(x, NEO_F32, t->rows, t->dim), lr));
     free(offsets);
 }
@@ -626,7 +626,7 @@ static double trained_auc(neo_dtype type, int nearest) {
     float *out = malloc(sizeof *out * BATCH * FEATURES * DIM);
     int64_t offsets[FEATURES * BATCH + 1], ids[FEATURES * BATCH];
     neo_tensor t = neo_tensor_2d(out, NEO_F32, BATCH, FEATURES * DIM);
-    neo_jagged j = {BATCH, FEATURES, NEO_I64, offsets, ids, NULL, NULL};
+    neo_jagged j = {.batch = BATCH, .feature_count = FEATURES, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
     model_init(&m, FEATURES, rows, dims, FEATURES, NEO_POOL_SUM);
     for (int f = 0; f < FEATURES; f++) {
         m.table[f].dtype = type;

@@ -454,6 +454,9 @@ static neo_status windows(neo_comm *comm, void *user) {
         if (part.count)
             EXPECT_ERR(comm, neo_fsdp_backward_end(f, 2), NEO_ERR_STATE,
                        "no backward has written the gradient of 'layer.2.weight' in unit 'b.2'");
+        if (neo_comm_size(comm) > 1)
+            EXPECT_ERR(comm, layer_backward(ctx, &m, NULL, 2, rows, 0), NEO_ERR_ARG,
+                       "rows are the whole batch, but this is the backward window of a unit over several ranks");
         EXPECT_OK(comm, layer_backward(ctx, &m, &part, 2, rows, 0));
         EXPECT_OK(comm, neo_fsdp_backward_end(f, 2));
     }

@@ -72,7 +72,7 @@ static void test_validate(void) {
     int64_t offsets[] = {2, 4, 4, 5, 8};
     int64_t ids[] = {-7, -7, 0, 4, 1, 8, 9, 3};
     static const int64_t rows[] = {5, 10};
-    neo_jagged j = {2, 2, NEO_I64, offsets, ids, NULL, NULL};
+    neo_jagged j = {.batch = 2, .feature_count = 2, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
     CHECK_OK(neo_jagged_validate(&j, rows));
     ids[6] = 10;
     CHECK_ERR(neo_jagged_validate(&j, rows), NEO_ERR_RANGE,
@@ -341,7 +341,7 @@ static void test_damage(void) {
         }
         ids = malloc(sizeof *ids * (size_t)(n + 1)); /* exactly as long as the last offset says */
         for (int64_t k = 0; k < n; k++) ids[k] = (int64_t)test_random() % (test_random() % 64 ? 9 : 12);
-        neo_jagged j = {8, 3, NEO_I64, offsets, ids, NULL, NULL};
+        neo_jagged j = {.batch = 8, .feature_count = 3, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
         float out[8 * 18], before[8 * 18];
         for (int i = 0; i < 8 * 18; i++) before[i] = out[i] = 9.0f;
         neo_tensor t = neo_tensor_2d(out, NEO_F32, 8, 18);

@@ -285,7 +285,7 @@ static neo_tensor view(const piece *p) {
 }
 static neo_status add_to_state(world *w, const piece *p) {
     const tensor *t = &tensors[p->tensor];
-    neo_part part = {t->shape[0], t->ndim == 1 ? 0 : t->shape[1], p->row, p->col};
+    neo_part part = {t->shape[0], t->ndim == 1 ? 0 : t->shape[1], p->row, p->col, 0};
     if (p->whole) return neo_state_add(w->state[p->rank], t->kind, t->name, view(p));
     return neo_state_add_part(w->state[p->rank], t->kind, t->name, view(p), &part);
 }
@@ -784,7 +784,7 @@ static void memory(void) {
         int size = load ? 2 : 3;
         world_begin(&w, size, NULL);
         for (int r = 0; r < size; r++) {
-            neo_part part = {ROWS, COLS, load ? r * (ROWS / 2) : 0, load ? 0 : r * 8};
+            neo_part part = {ROWS, COLS, load ? r * (ROWS / 2) : 0, load ? 0 : r * 8, 0};
             neo_tensor t = neo_tensor_2d(load ? back : table, NEO_F32, ROWS, COLS);
             t = load ? neo_tensor_rows(t, part.first_row, ROWS / 2) : neo_tensor_slice(t, 1, part.first_col, 8);
             CHECK_OK(neo_state_create(w.ctx[r], &w.state[r]));
@@ -881,7 +881,7 @@ static void covered_not_once(void) {
     CHECK_INT(count_ending(""), 1);
     w.piece_count--; /* others think differently of its shape; or have all of it */
     make_states(&w);
-    neo_part part = {98, 16, 97, 0};
+    neo_part part = {98, 16, 97, 0, 0};
     static float row[16 * 97];
     neo_tensor last = neo_tensor_2d(row, NEO_F32, 1, 16);
     CHECK_OK(neo_state_add_part(w.state[2], NEO_STATE_WEIGHT, "bags.user.weight", last, &part));
@@ -900,27 +900,27 @@ static void bad_parts(void) {
     float x[64] = {0};
     REQUIRE_OK(neo_state_create(ctx, &s));
     neo_tensor t = neo_tensor_2d(x, NEO_F32, 4, 3), one = neo_tensor_1d(x, NEO_F32, 4);
-    neo_part whole = {10, 8, 2, 5}, run = {10, 0, 6, 0};
+    neo_part whole = {10, 8, 2, 5, 0}, run = {10, 0, 6, 0, 0};
     CHECK_OK(neo_state_add_part(s, NEO_STATE_WEIGHT, "t", t, &whole));
     CHECK_OK(neo_state_add_part(s, NEO_STATE_WEIGHT, "u", one, &run));
     static const struct {
         neo_part part;
         const char *message;
     } cases[] = {
-        {{10, 8, 5, 3}, "t: part [5:9,3:6] overlaps part [2:6,5:8]"},
-        {{10, 8, 7, 5}, "leave the tensor of 10 x 8"},
-        {{10, 8, 0, 6}, "leave the tensor of 10 x 8"},
-        {{10, 8, -1, 0}, "leave the tensor"},
-        {{10, 8, 0, INT64_MAX}, "leave the tensor"},
-        {{10, 9, 6, 0}, "t: a part of f32 [10, 9], another one is of f32 [10, 8]"},
-        {{0, 8, 0, 0}, "a whole of 0 rows"},
-        {{10, 0, 0, 0}, "a whole of 10 rows and 0 columns is none for a part of 2 dimensions"},
-        {{INT64_MAX / 4, 8, 0, 0}, "is none for a part"},
-        {{10, -8, 0, 0}, "is none for a part"},
+        {{10, 8, 5, 3, 0}, "t: part [5:9,3:6] overlaps part [2:6,5:8]"},
+        {{10, 8, 7, 5, 0}, "leave the tensor of 10 x 8"},
+        {{10, 8, 0, 6, 0}, "leave the tensor of 10 x 8"},
+        {{10, 8, -1, 0, 0}, "leave the tensor"},
+        {{10, 8, 0, INT64_MAX, 0}, "leave the tensor"},
+        {{10, 9, 6, 0, 0}, "t: a part of f32 [10, 9], another one is of f32 [10, 8]"},
+        {{0, 8, 0, 0, 0}, "a whole of 0 rows"},
+        {{10, 0, 0, 0, 0}, "a whole of 10 rows and 0 columns is none for a part of 2 dimensions"},
+        {{INT64_MAX / 4, 8, 0, 0, 0}, "is none for a part"},
+        {{10, -8, 0, 0, 0}, "is none for a part"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         CHECK_ERR(neo_state_add_part(s, NEO_STATE_WEIGHT, "t", t, &cases[i].part), NEO_ERR_ARG, cases[i].message);
-    neo_part ok = {10, 8, 6, 0};
+    neo_part ok = {10, 8, 6, 0, 0};
     CHECK_ERR(neo_state_add_part(s, NEO_STATE_OPTIMIZER, "t", t, &ok), NEO_ERR_ARG, "and another kind");
     neo_tensor half = t, wide = t, narrow = neo_tensor_2d(x, NEO_F32, 4, 3), none = t;
     half.dtype = NEO_F16;
@@ -963,7 +963,7 @@ static void other_tensors(void) {
     REQUIRE_OK(world_save(&saver, 3));
     world_make(&w, 3, 3, NULL);
     world_fill(&w, 1);
-    neo_part part = {97, 8, 0, 0};
+    neo_part part = {97, 8, 0, 0, 0};
     CHECK_OK(neo_state_add_part(w.state[1], NEO_STATE_WEIGHT, "new", neo_tensor_2d(x, NEO_F32, 97, 8), &part));
     CHECK_ERR(world_run(&w, LOAD), NEO_ERR_MISMATCH, "rank 1: ");
     CHECK(strstr(neo_last_error(), "it has no tensor new"));
@@ -986,7 +986,7 @@ static void other_tensors(void) {
     make_states(&w);
     CHECK(world_is(&w, 1));
     neo_state *s = NULL; /* one rank that wants a corner only, and one under other shapes */
-    neo_part corner = {97, 16, 90, 3}, other = {98, 16, 90, 3};
+    neo_part corner = {97, 16, 90, 3, 0}, other = {98, 16, 90, 3, 0};
     REQUIRE_OK(neo_state_create(w.ctx[0], &s));
     CHECK_OK(neo_state_add_part(s, NEO_STATE_WEIGHT, "bags.user.weight", neo_tensor_2d(x, NEO_F32, 7, 2), &other));
     neo_load_desc load;
@@ -1181,7 +1181,7 @@ static void foreign_weights(void) {
     neo_tensor t = neo_tensor_2d(file, NEO_F16, ROWS, COLS);
     REQUIRE_OK(neo_safetensors_write(ctx, at("/w.safetensors"), names, &t, 1, NULL, 0));
     REQUIRE_OK(neo_state_create(ctx, &s));
-    neo_part parts[] = {{ROWS, COLS, 0, 0}, {ROWS, COLS, 1000, 0}, {ROWS, COLS, 1000, 7}};
+    neo_part parts[] = {{ROWS, COLS, 0, 0, 0}, {ROWS, COLS, 1000, 0, 0}, {ROWS, COLS, 1000, 7, 0}};
     CHECK_OK(neo_state_add_part(s, NEO_STATE_WEIGHT, "t", neo_tensor_2d(rows, NEO_F32, 1000, COLS), &parts[0]));
     CHECK_OK(neo_state_add_part(s, NEO_STATE_WEIGHT, "t", neo_tensor_2d(cols, NEO_F32, 2000, 7), &parts[1]));
     CHECK_OK(neo_state_add_part(s, NEO_STATE_WEIGHT, "t", neo_tensor_2d(rest, NEO_F32, 2000, 33), &parts[2]));
