@@ -528,8 +528,8 @@ int main(void) {
     }
     if (!mpi) {
         bad += run_ranks(CROWD, NULL, crowd, NULL);
-        neo_comm_desc slow = {.timeout_ms = 150};
-        slow.link[NEO_LEVEL_LOCAL].bandwidth = 1e6; /* the message takes 0.3 s */
+        neo_comm_desc slow = {.timeout_ms = 600};
+        slow.link[NEO_LEVEL_LOCAL].bandwidth = 0.25e6; /* the message takes 1.2 s */
         bad += run_ranks(2, &slow, held_back, NULL);
         double hidden = 0;
         neo_comm_desc d = {0};
