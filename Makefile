@@ -22,7 +22,7 @@ DEMO_TRAIN = --epochs 10 --batch 256 --shuffle 32768 --optimizer adagrad --lr 0.
 DEMO_OUT   = --checkpoint $(B)/demo/checkpoint --report $(B)/demo/report.html --log $(B)/demo/log.jsonl
 DEMO_ARGS ?= $(DEMO_DATA) $(DEMO_MODEL) $(DEMO_TRAIN) $(DEMO_OUT)
 
-BENCHES      ?= gemm bags step reader comm shard fsdp
+BENCHES      ?= gemm bags step sweep reader comm shard fsdp
 FUZZ_SECONDS ?= 600
 
 compile     = $(CC) -std=c11 -Wall -Wextra -I. $(CFLAGS) $(SANITIZE)
@@ -300,8 +300,8 @@ peers: $(PEERS)/venv/ready $(PEERS)/libneo_side.so $(PEERS)/libneo_dlrm.so $(PEE
 	NEO_PEERS_BUILD=$(PEERS) $(PEERS)/venv/bin/python bench/peers/run.py $(PEERS_ARGS)
 
 # They hold the implementations that neo.o has not.
-$(B)/bench/comm $(B)/bench/shard $(B)/bench/fsdp: neo_comm.h
-$(B)/bench/shard $(B)/bench/fsdp: neo_fsdp.h
+$(B)/bench/comm $(B)/bench/sweep $(B)/bench/shard $(B)/bench/fsdp: neo_comm.h
+$(B)/bench/sweep $(B)/bench/shard $(B)/bench/fsdp: neo_fsdp.h
 
 # ---- ranks as MPI processes: mpirun -n 4 build/dlrm_mpi ... ----
 

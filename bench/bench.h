@@ -216,25 +216,25 @@ static double bench_fma_scalar(int64_t loops, float *sink) {
     return (double)loops * 12;
 }
 
-/* bench_fma_once: GFLOP/s of one core in one burst of about 2 ms. bench_fma_peak: the best of 9
+/* bench_fmas: so many loops; the multiply-adds done. bench_fma_once: GFLOP/s of one core in one burst of about 2 ms. bench_fma_peak: the best of 9
    bursts. Measure bursts next to what they are compared with: a shared machine's clock moves. */
-static inline double bench_fma_once(void) {
+static inline double bench_fmas(int64_t loops) {
     static float sink;
-    const int64_t loops = 400000;
-    int64_t start = neo_time_ns();
-    double fmas;
-#if defined(__x86_64__)
-    if (neo_isa_available(NEO_ISA_AVX512)) fmas = bench_fma_avx512(loops, &sink);
-    else if (neo_isa_available(NEO_ISA_AVX2)) fmas = bench_fma_avx2(loops, &sink);
-    else fmas = bench_fma_scalar(loops, &sink);
-#elif defined(__aarch64__)
-    fmas = bench_fma_neon(loops, &sink);
-#else
-    fmas = bench_fma_scalar(loops, &sink);
-#endif
-    double ns = (double)(neo_time_ns() - start);
     (void)bench_fma_scalar;
-    return 2.0 * fmas / ns;
+#if defined(__x86_64__)
+    if (neo_isa_available(NEO_ISA_AVX512)) return bench_fma_avx512(loops, &sink);
+    if (neo_isa_available(NEO_ISA_AVX2)) return bench_fma_avx2(loops, &sink);
+    return bench_fma_scalar(loops, &sink);
+#elif defined(__aarch64__)
+    return bench_fma_neon(loops, &sink);
+#else
+    return bench_fma_scalar(loops, &sink);
+#endif
+}
+static inline double bench_fma_once(void) {
+    int64_t start = neo_time_ns();
+    double fmas = bench_fmas(400000);
+    return 2.0 * fmas / (double)(neo_time_ns() - start);
 }
 static inline double bench_fma_peak(void) {
     double best = 0;
