@@ -2034,6 +2034,34 @@ typedef struct neo__wire_call {
     int pieces;
     size_t piece_bytes;
 } neo__wire_call;
+/* Rows of f32 of a matrix, to or from their places in coded memory, block by block of at most NEO__CODE_BLOCK columns:
+       to (encode)    a block is divided by the length of its bag, rounded, and coded to each of its parts
+       from           its parts are decoded and added (in the order of the list, see merges), the sum is rounded,
+                      and divided
+   A bag of one id or none divides nothing. A sum of several ends with + 0.0f. */
+typedef struct neo__rows_part {
+    int64_t before, stride, at; /* bytes: row i of so many rows is at rows before + i stride + at */
+    int32_t wire;               /* NEO__CODE_F32 .. */
+    int32_t merges; /* parts are pushed on a stack; then so often the two on top become one, below plus above */
+} neo__rows_part;
+typedef struct neo__rows_block {
+    int64_t col;  /* of the matrix */
+    int32_t cols; /* 1 .. NEO__CODE_BLOCK */
+    int32_t round; /* a wire; NEO__CODE_F32: not */
+    int32_t lengths; /* whose lengths; -1: is not divided */
+    int32_t first, parts;
+} neo__rows_block;
+enum { NEO__ROWS_STACK = 64 };
+typedef struct neo__rows_call {
+    int encode;
+    int64_t rows, stride; /* floats */
+    float *matrix;
+    char *coded;
+    const neo__rows_block *block; /* [blocks], in memory of the device, as all below */
+    int64_t blocks;
+    const neo__rows_part *part;
+    const int32_t *lengths; /* [][rows] */
+} neo__rows_call;
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -2047,6 +2075,8 @@ NEO_API neo_status neo__device_move(neo_ctx *ctx, void *to, const void *from, si
 NEO_API neo_status neo__device_combine(neo_ctx *ctx, const neo__combine_call *call);
 NEO_API neo_status neo__device_encode(neo_ctx *ctx, const neo__wire_call *call);
 NEO_API neo_status neo__device_decode(neo_ctx *ctx, const neo__wire_call *call);
+/* In the order of the calls on the device, as its operations; the caller goes on. */
+NEO_API neo_status neo__device_rows(neo_ctx *ctx, const neo__rows_call *call);
 /* A point in the work of the context's device. make: NULL, with a reason, where there is none to be had. mark, by the
    caller's thread: all that was called on the device so far; it goes on (but a step that is being recorded runs first,
    to its end). wait, from any thread: until what was marked is done. A mark is waited for before the next is made. */
@@ -2592,7 +2622,7 @@ struct neo__tensor_kernels {
    same name compute, with sums in the same order. Work runs in the order of the calls, behind the
    caller; what a call returns in host memory is there when it returns. A failure behind the caller's
    back is returned by a later call. One thread at a time. */
-enum { NEO__DEVICE_VERSION = 1 };
+enum { NEO__DEVICE_VERSION = 2 };
 
 /* What becomes of an answer that is not there yet when the call returns: a device that is recording a step
    (neo_device.recording) copies the job, calls fn with the copy and the answer once the step is over, and takes
@@ -2906,6 +2936,7 @@ struct neo_device {
     neo_status (*combine)(neo_device *d, const neo__combine_call *call);
     neo_status (*encode)(neo_device *d, const neo__wire_call *call);
     neo_status (*decode)(neo_device *d, const neo__wire_call *call);
+    neo_status (*rows)(neo_device *d, const neo__rows_call *call);
     /* See neo__event_make; event_wait: from any thread. */
     void *(*event_make)(neo_device *d);
     void (*event_free)(neo_device *d, void *event);
@@ -3435,6 +3466,9 @@ NEO_API neo_status neo__device_encode(neo_ctx *ctx, const neo__wire_call *call) 
 }
 NEO_API neo_status neo__device_decode(neo_ctx *ctx, const neo__wire_call *call) {
     return ctx->device->decode(ctx->device, call);
+}
+NEO_API neo_status neo__device_rows(neo_ctx *ctx, const neo__rows_call *call) {
+    return ctx->device->rows(ctx->device, call);
 }
 NEO_API void *neo__event_make(neo_ctx *ctx) { return ctx->device->event_make(ctx->device); }
 NEO_API void neo__event_free(neo_ctx *ctx, void *event) {

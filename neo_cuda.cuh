@@ -1339,6 +1339,118 @@ static neo_status neo__cuda_decode(neo_device *device, const neo__wire_call *cal
     return error == cudaSuccess ? neo__cuda_exchanged(d, "decoding of rows") : neo__cuda_fail(d, error, "decode");
 }
 
+/* ---- rows of a matrix to and from coded memory: sixteen threads have a block of a row, each up to eight numbers, of
+   which wires with scales put those `step` apart into a word ---- */
+static __device__ float neo__cuda_rows_at(const neo__rows_call &c, const neo__rows_part &part, int64_t row, int cols,
+                                          int i) {
+    neo__wire_call one = neo__wire_call();
+    one.wire = part.wire;
+    one.back = 1.0f;
+    one.cols = cols;
+    return neo__cuda_wire_at(one, c.coded + c.rows * part.before + row * part.stride + part.at, i);
+}
+static __device__ float neo__cuda_rows_sum(const neo__rows_call &c, const neo__rows_block &b, int64_t row, int i) {
+    const neo__rows_part *part = c.part + b.first;
+    if (b.parts == 1) return neo__cuda_rows_at(c, *part, row, b.cols, i);
+    float sum[NEO__ROWS_STACK];
+    int depth = 0;
+    for (int p = 0; p < b.parts; p++) {
+        sum[depth++] = neo__cuda_rows_at(c, part[p], row, b.cols, i);
+        for (int k = part[p].merges; k > 0; k--, depth--) sum[depth - 2] = __fadd_rn(sum[depth - 2], sum[depth - 1]);
+    }
+    return __fadd_rn(sum[0], 0.0f);
+}
+/* The scale of the numbers v of the threads of `mask`. */
+static __device__ float neo__cuda_rows_scale(const neo__cuda_wire &w, const float (&v)[8], unsigned mask) {
+    uint32_t largest = 0;
+    NEO__UNROLL
+    for (int k = 0; k < 8; k++) largest = NEO__MAX(largest, __float_as_uint(v[k]) & 0x7FFFFFFFu);
+    for (int other = 8; other > 0; other /= 2) {
+        const uint32_t a = __shfl_xor_sync(mask, largest, other, 16);
+        largest = NEO__MAX(largest, a);
+    }
+    return neo__cuda_wire_scale(w, largest);
+}
+/* What a wire makes of them. */
+static __device__ void neo__cuda_rows_round(int wire, float (&v)[8], unsigned mask) {
+    const neo__cuda_wire w = neo__cuda_wire_of(wire);
+    const float scale = wire > NEO__CODE_BF16 ? neo__cuda_rows_scale(w, v, mask) : 0.0f;
+    const float inverse = scale > 0.0f ? __fdiv_rn(1.0f, scale) : 0.0f;
+    NEO__UNROLL
+    for (int k = 0; k < 8; k++) {
+        if (wire == NEO__CODE_F16) {
+            v[k] = neo__f32_from_f16(neo__f16_from_f32(neo__cuda_wire_f16(v[k], 1.0f)));
+        } else if (wire == NEO__CODE_BF16) {
+            v[k] = neo__f32_from_bf16(neo__bf16_from_f32(v[k]));
+        } else {
+            const uint32_t code = scale == scale ? neo__cuda_wire_code(w, v[k], inverse) : 0u;
+            v[k] = neo__cuda_wire_times(neo__cuda_wire_value(w, code), scale);
+        }
+    }
+}
+static __device__ void neo__cuda_rows_put(int wire, char *to, const float (&v)[8], int cols, int step, int lane,
+                                          unsigned mask) {
+    if (wire > NEO__CODE_BF16) {
+        const neo__cuda_wire w = neo__cuda_wire_of(wire);
+        const float scale = neo__cuda_rows_scale(w, v, mask);
+        const float inverse = scale > 0.0f ? __fdiv_rn(1.0f, scale) : 0.0f;
+        uint32_t *out = (uint32_t *)(void *)to, word = 0;
+        NEO__UNROLL
+        for (int k = 0; k < 8; k++)
+            if (k < 32 / w.bits && scale == scale) word |= neo__cuda_wire_code(w, v[k], inverse) << k * w.bits;
+        if (lane < step) out[1 + lane] = word;
+        if (lane == 0) out[0] = __float_as_uint(scale);
+        return;
+    }
+    NEO__UNROLL
+    for (int k = 0; k < 4; k++) {
+        const int i = lane + k * step;
+        if (i > cols || (i == cols && (wire == NEO__CODE_F32 || i % 2 == 0))) continue;
+        if (wire == NEO__CODE_F32) ((float *)(void *)to)[i] = v[k];
+        else /* and zeros up to a whole word */
+            ((uint16_t *)(void *)to)[i] = i == cols                ? (uint16_t)0
+                                          : wire == NEO__CODE_BF16 ? neo__bf16_from_f32(v[k])
+                                                                   : neo__f16_from_f32(neo__cuda_wire_f16(v[k], 1.0f));
+    }
+}
+static __global__ void neo__cuda_rows_kernel(const neo__rows_call c) {
+    const int lane = threadIdx.x % 16;
+    const unsigned mask = 0xFFFFu << (threadIdx.x & 16);
+    const int64_t groups = (int64_t)gridDim.x * (blockDim.x / 16);
+    for (int64_t u = (int64_t)blockIdx.x * (blockDim.x / 16) + threadIdx.x / 16; u < c.rows * c.blocks; u += groups) {
+        const int64_t row = u / c.blocks;
+        const neo__rows_block b = c.block[u - row * c.blocks];
+        const int wire = c.encode ? c.part[b.first].wire : (int)NEO__CODE_F32, codes = wire == NEO__CODE_I4 ? 8 : 4;
+        const int step = wire > NEO__CODE_BF16 ? (b.cols + codes - 1) / codes : 16;
+        const int32_t length = b.lengths < 0 ? 1 : c.lengths[b.lengths * c.rows + row];
+        float *x = c.matrix + row * c.stride + b.col, v[8];
+        NEO__UNROLL
+        for (int k = 0; k < 8; k++) {
+            const int i = lane + k * step;
+            v[k] = k >= codes || lane >= step || i >= b.cols ? 0.0f : c.encode ? x[i] : neo__cuda_rows_sum(c, b, row, i);
+            if (c.encode && length > 1) v[k] = __fdiv_rn(v[k], (float)length);
+        }
+        if (b.round != NEO__CODE_F32) neo__cuda_rows_round(b.round, v, mask);
+        for (int p = 0; p < (c.encode ? b.parts : 0); p++) {
+            const neo__rows_part part = c.part[b.first + p];
+            neo__cuda_rows_put(wire, c.coded + c.rows * part.before + row * part.stride + part.at, v, b.cols, step, lane,
+                               mask);
+        }
+        NEO__UNROLL
+        for (int k = 0; k < 4; k++)
+            if (!c.encode && lane + k * step < b.cols)
+                x[lane + k * step] = length > 1 ? __fdiv_rn(v[k], (float)length) : v[k];
+    }
+}
+static neo_status neo__cuda_rows(neo_device *device, const neo__rows_call *call) {
+    neo__cuda *d = (neo__cuda *)device;
+    NEO__TRY(neo__cuda_enter(d));
+    if (call->rows == 0 || call->blocks == 0) return NEO_OK;
+    NEO__CUDA_LAUNCH(neo__cuda_rows_kernel, neo__cuda_blocks(d, call->rows * call->blocks, NEO__CUDA_THREADS / 16),
+                     NEO__CUDA_THREADS, 0, d->stream, *call);
+    return neo__cuda_launched(d, "rows");
+}
+
 /* ---- >>cuda-tile ----
    Products of all kinds (matrices, attention, the interaction) are tiles of M x N sums, each one
    chain of fused multiply-adds over k in order, as on the CPU. A block of threads takes a tile:
@@ -4371,6 +4483,7 @@ static void neo__cuda_table(neo_device *t) {
     t->combine = neo__cuda_combine;
     t->encode = neo__cuda_encode;
     t->decode = neo__cuda_decode;
+    t->rows = neo__cuda_rows;
     t->event_make = neo__cuda_event_make;
     t->event_free = neo__cuda_event_free;
     t->event_mark = neo__cuda_event_mark;

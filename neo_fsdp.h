@@ -51,7 +51,7 @@
      >>impl-plan-pieces >>impl-plan-options >>impl-plan-place >>impl-plan-differencing
      >>impl-plan-improve >>impl-plan-search >>impl-plan-why >>impl-plan-file >>impl-plan-calls
      >>impl-calibrate >>impl-shard-map >>impl-shard >>impl-shard-device >>impl-shard-rows
-     >>impl-shard-nodes >>impl-shard-cut >>impl-shard-none >>impl-shard-step >>impl-shard-weights
+     >>impl-shard-nodes >>impl-shard-there >>impl-shard-cut >>impl-shard-none >>impl-shard-step >>impl-shard-weights
      >>impl-shard-keep >>impl-shard-table >>impl-fsdp >>impl-fsdp-gather >>impl-fsdp-reduce
      >>impl-fsdp-step >>impl-fsdp-state
 */
@@ -4416,6 +4416,9 @@ typedef struct neo__shard_map {
     int64_t *remote_col;   /* [ranks]: direct of all ranks before */
     int64_t *columns;      /* [ranks]: lengths that a rank gets for each sample */
     int64_t *coded[2];     /* [ranks]: bytes of a coded row of the direct routes, of each wire */
+    int64_t *coded_at[2];  /* [ranks]: coded of all ranks before */
+    int32_t *mean_row;     /* [features]: its place among those of MEAN tables; -1: of others */
+    int32_t mean_count;
     neo__shard_mid *mids;  /* by node, and out_col */
     int64_t *mid_begin;    /* [nodes + 1] */
     int64_t *mid_width, *mid_coded[2]; /* [nodes] */
@@ -4470,6 +4473,7 @@ static size_t neo__shard_map_layout(neo__shard_map *m, char *base, size_t names)
     m->cuts =
         (neo__shard_part *)neo__shard_carve(base, &at, m->part_count, sizeof(neo__shard_part));
     m->replicas = (int32_t *)neo__shard_carve(base, &at, m->feature_count, sizeof(int32_t));
+    m->mean_row = (int32_t *)neo__shard_carve(base, &at, m->feature_count, sizeof(int32_t));
     m->part_begin = (int64_t *)neo__shard_carve(base, &at, ranks + 1, sizeof(int64_t));
     m->flow_begin = (int64_t *)neo__shard_carve(base, &at, ranks + 1, sizeof(int64_t));
     m->route_begin = (int64_t *)neo__shard_carve(base, &at, ranks + 1, sizeof(int64_t));
@@ -4483,6 +4487,7 @@ static size_t neo__shard_map_layout(neo__shard_map *m, char *base, size_t names)
     m->mid_width = (int64_t *)neo__shard_carve(base, &at, m->nodes, sizeof(int64_t));
     for (int i = 0; i < 2; i++) {
         m->coded[i] = (int64_t *)neo__shard_carve(base, &at, ranks, sizeof(int64_t));
+        m->coded_at[i] = (int64_t *)neo__shard_carve(base, &at, ranks, sizeof(int64_t));
         m->mid_coded[i] = (int64_t *)neo__shard_carve(base, &at, m->nodes, sizeof(int64_t));
     }
     return at;
@@ -4664,6 +4669,7 @@ static void neo__shard_map_features(neo__shard_map *m, const neo_plan_desc *desc
         m->feature_col[f + 1] = m->feature_col[f] + d->tables[m->feature_table[f]].dim;
         m->ids_per_sample[f] = desc->ids_per_sample ? desc->ids_per_sample[f] : even;
         m->first_feature[m->feature_table[f] + 1]++;
+        m->mean_row[f] = m->tables[m->feature_table[f]].pooling == NEO_POOL_MEAN ? m->mean_count++ : -1;
     }
     for (int32_t t = 0; t < m->table_count; t++) m->first_feature[t + 1] += m->first_feature[t];
     for (int32_t f = 0; f < m->feature_count; f++)
@@ -4852,6 +4858,7 @@ static void neo__shard_map_fill(neo__shard_map *m, const neo_plan_desc *desc,
         m->part_begin[r + 1] = part;
         neo__shard_map_rank(m, r);
         m->remote_col[r] = r > 0 ? m->remote_col[r - 1] + m->direct[r - 1] : 0;
+        for (int i = 0; i < 2; i++) m->coded_at[i][r] = r > 0 ? m->coded_at[i][r - 1] + m->coded[i][r - 1] : 0;
     }
     m->flow_begin[m->ranks] = m->flow_count;
     m->route_begin[m->ranks] = m->route_count;
@@ -4989,7 +4996,25 @@ typedef struct neo__shard_sizes {
     int64_t grad_sources, grad_routes, grad_pairs, grad_room;
     int64_t none_dim, none_bytes; /* of a row, on the wider wire: see >>impl-shard-none */
     int64_t shown, shown_grads, there; /* floats: see >>impl-shard-device */
+    int on_device; /* pooled rows and their gradients stay on devices: see >>impl-shard-there */
+    int64_t blocks, parts; /* then: of all lists */
 } neo__shard_sizes;
+/* What is to be done to all rows of a matrix: see >>impl-shard-there. */
+enum {
+    NEO__SHARD_SEND,   /* local to coded_local */
+    NEO__SHARD_TAKE,   /* coded_remote to out */
+    NEO__SHARD_RETURN, /* dout to coded_remote */
+    NEO__SHARD_GET,    /* coded_local to local */
+    NEO__SHARD_COPIES, /* replica_out to out, */
+    NEO__SHARD_COPIES_BACK, /* dout to replica_out */
+    NEO__SHARD_JOIN,   /* inside_in to mid_out */
+    NEO__SHARD_CROSS,  /* mid_out to mid_coded_out */
+    NEO__SHARD_TAKE_SUMS,   /* mid_coded_in to out */
+    NEO__SHARD_RETURN_SUMS, /* dout to mid_coded_in */
+    NEO__SHARD_GET_SUMS,    /* mid_coded_out to mid_out */
+    NEO__SHARD_SPREAD, /* mid_out to inside_in */
+    NEO__SHARD_LISTS
+};
 
 typedef enum neo__shard_phase {
     NEO__SHARD_IDLE,
@@ -5002,6 +5027,7 @@ struct neo_shard {
     neo_ctx *ctx;
     neo__shard_map *map;
     neo_comm *ids, *rows; /* groups of its own: lengths and ids; all else */
+    neo_comm *moves;      /* of devices: pooled rows and their gradients. NULL: they are in host memory */
     neo_comm *node,
         *cross; /* ranks of the node; those at its place in all nodes. NULL: nothing adds inside nodes */
     neo_bags *bags, *replicas; /* of the parts here; of data-parallel tables; or NULL */
@@ -5016,23 +5042,33 @@ struct neo_shard {
     int64_t steps, out_of_range, grow_count;
     int64_t forgotten; /* out_of_range of `bags` at the last reset, if whole */
     neo_wire_stats wire_stats[2];
-    neo_ticket ticket, cross_ticket;
+    neo_ticket ticket, move_ticket, cross_ticket;
     int own_cut_rounds, cut_round; /* rounds of sums that this rank asks for; done in this step */
     int kept_batches;              /* whose gradients are kept */
     size_t work_bytes;
     char *work;
+    char *rows_there; /* of the device; or NULL */
+    size_t rows_there_bytes;
     /* in work */
     int64_t *counts; /* [4][ranks] */
     int32_t *lengths_out, *lengths_in, *source_lengths;
     int64_t *source_at, *cursor; /* [sources + 1] */
     int64_t *flow_at;            /* [ranks][flows]: where the ids of a flow are in ids_in */
+    int32_t *bag_lengths; /* [mean features][samples of this rank] */
+    /* in work, or in rows_there */
     float *local, *remote;
     char *coded_local, *coded_remote;
     float *inside_out, *inside_in, *mid_out, *mid_in; /* see >>impl-shard-nodes */
     char *mid_coded_out, *mid_coded_in;
+    float *replica_out;
+    int32_t *lengths_there; /* bag_lengths */
+    neo__rows_block *block; /* of all lists: list i has [list[i], list[i + 1]) */
+    neo__rows_part *part;
+    int64_t list[NEO__SHARD_LISTS + 1];
+    /* in work */
     int64_t *replica_offsets;
     int64_t *replica_at; /* [tables][2]: a table's first number in dense, first row in touched */
-    float *replica_out, *dense, *dense_sum;
+    float *dense, *dense_sum;
     unsigned char *touched, *parked;
     int64_t *replica_row;
     int64_t *kept_ids; /* [parts]: of the batches that are kept */
@@ -5172,6 +5208,10 @@ static int64_t neo__shard_coded_bytes(const neo__shard_map *m, int rank, int pic
             most = m->coded[i][rank];
     return most;
 }
+/* Whether pooled rows and their gradients stay on devices. */
+static int neo__shard_stays_there(const neo__shard_map *m) {
+    return neo_ctx_device(m->ctx) && !m->none && !m->weight_grad;
+}
 static void neo__shard_size_rows(const neo__shard_map *m, neo__shard_sizes *s) {
     if (m->none) { /* a row for each id, instead of matrices */
         s->none_dim = m->tables[0].dim;
@@ -5183,22 +5223,23 @@ static void neo__shard_size_rows(const neo__shard_map *m, neo__shard_sizes *s) {
     s->width = m->width[s->rank];
     s->coded = neo__shard_coded_bytes(m, s->rank, m->direct[s->rank] < s->width);
     for (int r = 0; r < m->ranks; r++) {
-        s->remote_width += m->direct[r];
-        s->remote_coded += neo__shard_coded_bytes(m, r, 0);
+        s->remote_width += s->on_device ? 0 : m->direct[r];
+        s->remote_coded += neo__shard_coded_bytes(m, r, s->on_device);
     }
 }
 static void neo__shard_size_nodes(const neo__shard_map *m, int leaves, neo__shard_sizes *s) {
     int node = s->rank / m->per_node;
     if (m->mid_count == 0) return;
     for (int h = 0; h < m->nodes; h++) {
-        int64_t coded = 0;
-        for (int i = 0; i < 2; i++)
-            if (m->wire[i] != NEO_WIRE_F32 && m->mid_coded[i][h] > coded)
-                coded = m->mid_coded[i][h];
+        int64_t coded = 0, all = 0;
+        for (int i = 0; i < 2; i++) {
+            all = NEO__MAX(all, m->mid_coded[i][h]);
+            if (m->wire[i] != NEO_WIRE_F32) coded = NEO__MAX(coded, m->mid_coded[i][h]);
+        }
         s->place +=
             neo__shard_share(s->batch, leaves, m->ranks, h * m->per_node + s->rank % m->per_node);
-        s->mids += m->mid_width[h];
-        s->mids_coded += coded;
+        s->mids += s->on_device ? 0 : m->mid_width[h];
+        s->mids_coded += s->on_device ? all : coded;
         if (h == node) s->mid_coded = coded;
     }
     s->mid = m->mid_width[node];
@@ -5206,25 +5247,31 @@ static void neo__shard_size_nodes(const neo__shard_map *m, int leaves, neo__shar
     for (int r = node * m->per_node; r < (node + 1) * m->per_node; r++)
         s->peers_inside += m->width[r] - m->direct[r];
 }
+static void neo__shard_size_lists(const neo__shard_map *m, neo__shard_sizes *s); /* >>impl-shard-there */
 /* The caller's rows (and gradients of weights) in host memory; the most that the device has of rows at a time. */
 static void neo__shard_size_device(const neo__shard_map *m, neo__shard_sizes *s) {
     int64_t ids = 0, grads;
-    for (int32_t f = 0; f < m->feature_count; f++)
-        ids += neo__shard_expect(m->ids_per_sample[f] * 1.25, s->share);
-    s->shown = s->none_dim ? ids * s->none_dim : s->share * m->feature_col[m->feature_count];
-    s->shown_grads = m->weight_grad ? ids : 0;
-    s->there = s->shown;
-    s->there = NEO__MAX(s->there, s->none_dim ? s->none_dim * s->route_ids : s->batch * s->width);
-    grads = s->none_dim ? s->none_dim * s->replica_ids : s->share * s->replica_width;
-    s->there = NEO__MAX(s->there, grads + (m->weight_grad ? s->replica_ids : 0));
     for (int64_t i = 0; i < m->replica_count; i++) {
         const neo_table_desc *t = &m->tables[m->feature_table[m->replicas[i]]];
         s->there = NEO__MAX(s->there, t->rows * t->dim);
     }
+    if (s->on_device) {
+        neo__shard_size_lists(m, s);
+        return;
+    }
+    for (int32_t f = 0; f < m->feature_count; f++)
+        ids += neo__shard_expect(m->ids_per_sample[f] * 1.25, s->share);
+    s->shown = s->none_dim ? ids * s->none_dim : s->share * m->feature_col[m->feature_count];
+    s->shown_grads = m->weight_grad ? ids : 0;
+    s->there = NEO__MAX(s->there, s->shown);
+    s->there = NEO__MAX(s->there, s->none_dim ? s->none_dim * s->route_ids : s->batch * s->width);
+    grads = s->none_dim ? s->none_dim * s->replica_ids : s->share * s->replica_width;
+    s->there = NEO__MAX(s->there, grads + (m->weight_grad ? s->replica_ids : 0));
 }
 static neo__shard_sizes neo__shard_measure(const neo__shard_map *m, int leaves, int rank) {
     NEO__ZERO(neo__shard_sizes, s);
     s.rank = rank;
+    s.on_device = neo__shard_stays_there(m);
     s.slots = m->pipeline ? 2 : 1;
     s.batch = m->desc.max_batch;
     s.share = neo__shard_share(s.batch, leaves, m->ranks, rank);
@@ -5251,6 +5298,27 @@ static neo__shard_sizes neo__shard_measure(const neo__shard_map *m, int leaves, 
     if (neo_ctx_device(m->ctx)) neo__shard_size_device(m, &s);
     return s;
 }
+/* Pooled rows and what becomes of them, in host memory or on the device. */
+static size_t neo__shard_layout_rows(const neo__shard_map *m, const neo__shard_sizes *s, char *base, neo_shard *to) {
+    size_t at = 0;
+    to->local = (float *)neo__shard_carve(base, &at, s->batch * s->width, sizeof(float));
+    to->remote = (float *)neo__shard_carve(base, &at, s->share * s->remote_width, sizeof(float));
+    to->coded_local = (char *)neo__shard_carve(base, &at, s->batch * s->coded, 1);
+    to->coded_remote = (char *)neo__shard_carve(base, &at, s->share * s->remote_coded, 1);
+    to->inside_out = (float *)neo__shard_carve(base, &at, s->batch * s->inside, sizeof(float));
+    to->inside_in = (float *)neo__shard_carve(base, &at, s->place * s->peers_inside, sizeof(float));
+    to->mid_out = (float *)neo__shard_carve(base, &at, s->place * s->mid, sizeof(float));
+    to->mid_in = (float *)neo__shard_carve(base, &at, s->share * s->mids, sizeof(float));
+    to->mid_coded_out = (char *)neo__shard_carve(base, &at, s->place * s->mid_coded, 1);
+    to->mid_coded_in = (char *)neo__shard_carve(base, &at, s->share * s->mids_coded, 1);
+    to->replica_out =
+        (float *)neo__shard_carve(base, &at, s->share * s->replica_width, sizeof(float));
+    if (!s->on_device) return at;
+    to->lengths_there = (int32_t *)neo__shard_carve(base, &at, m->mean_count * s->share, sizeof(int32_t));
+    to->block = (neo__rows_block *)neo__shard_carve(base, &at, s->blocks, sizeof *to->block);
+    to->part = (neo__rows_part *)neo__shard_carve(base, &at, s->parts, sizeof *to->part);
+    return at;
+}
 static size_t neo__shard_layout(const neo__shard_map *m, const neo__shard_sizes *s, char *base,
                                 neo_shard *to) {
     size_t at = 0;
@@ -5273,22 +5341,10 @@ static size_t neo__shard_layout(const neo__shard_map *m, const neo__shard_sizes 
         b->whole =
             (int32_t *)neo__shard_carve(base, &at, s->late_flows * s->batch, sizeof(int32_t));
     }
-    to->local = (float *)neo__shard_carve(base, &at, s->batch * s->width, sizeof(float));
-    to->remote = (float *)neo__shard_carve(base, &at, s->share * s->remote_width, sizeof(float));
-    to->coded_local = (char *)neo__shard_carve(base, &at, s->batch * s->coded, 1);
-    to->coded_remote = (char *)neo__shard_carve(base, &at, s->share * s->remote_coded, 1);
-    to->inside_out = (float *)neo__shard_carve(base, &at, s->batch * s->inside, sizeof(float));
-    to->inside_in = (float *)neo__shard_carve(base, &at, s->place * s->peers_inside, sizeof(float));
-    to->mid_out = (float *)neo__shard_carve(base, &at, s->place * s->mid, sizeof(float));
-    to->mid_in = (float *)neo__shard_carve(base, &at, s->share * s->mids, sizeof(float));
-    to->mid_coded_out = (char *)neo__shard_carve(base, &at, s->place * s->mid_coded, 1);
-    to->mid_coded_in = (char *)neo__shard_carve(base, &at, s->share * s->mids_coded, 1);
     int64_t bags = s->replica_features * s->share;
     to->replica_offsets = (int64_t *)neo__shard_carve(base, &at, bags + 1, sizeof(int64_t));
     to->replica_at =
         (int64_t *)neo__shard_carve(base, &at, 2 * s->replica_features, sizeof(int64_t));
-    to->replica_out =
-        (float *)neo__shard_carve(base, &at, s->share * s->replica_width, sizeof(float));
     to->dense =
         (float *)neo__shard_carve(base, &at, s->subtrees * s->replica_floats, sizeof(float));
     to->dense_sum = (float *)neo__shard_carve(base, &at, s->replica_floats, sizeof(float));
@@ -5301,11 +5357,14 @@ static size_t neo__shard_layout(const neo__shard_map *m, const neo__shard_sizes 
     to->grad_in_at = (int64_t *)neo__shard_carve(base, &at, s->grad_routes, sizeof(int64_t));
     to->grad_out_at = (int64_t *)neo__shard_carve(base, &at, s->grad_pairs, sizeof(int64_t));
     to->grad_row = (float *)neo__shard_carve(base, &at, s->grad_room, sizeof(float));
+    if (!s->on_device) return at + neo__shard_layout_rows(m, s, base ? base + at : NULL, to);
+    to->bag_lengths = (int32_t *)neo__shard_carve(base, &at, m->mean_count * s->share, sizeof(int32_t));
     return at;
 }
 static neo_status neo__shard_cut_sums(void *user, const neo_cut_sums *cuts,
                                       int32_t count); /* >>impl-shard-cut */
 static void neo__shard_there_free(neo_shard *s); /* >>impl-shard-device */
+static neo_status neo__shard_there_make(neo_shard *s); /* >>impl-shard-there */
 static neo_status neo__shard_there(neo_shard *s, int64_t floats);
 
 /* ---- buffers that grow ---- */
@@ -5467,6 +5526,7 @@ static neo_status neo__shard_map_bytes(neo_ctx *ctx, const neo__shard_map *m, in
     for (int i = 0; i < NEO__SHARD_BUFFERS; i++)
         memory->exchange_bytes += (size_t)demand[i].count * demand[i].size;
     memory->exchange_bytes += (size_t)z.there * sizeof(float);
+    if (z.on_device) memory->exchange_bytes += neo__shard_layout_rows(m, &z, NULL, &s);
     NEO__TRY(neo__shard_lists_make(ctx, m, &l));
     neo_status status = NEO_OK;
     if (neo__shard_local_desc(m, &z, l.tables, l.feature_table, &d)) {
@@ -5506,6 +5566,7 @@ NEO_API void neo_shard_destroy(neo_shard *s) {
     if (!s) return;
     neo_comm_destroy(s->ids);
     neo_comm_destroy(s->rows);
+    neo_comm_destroy(s->moves);
     neo_comm_destroy(s->node);
     neo_comm_destroy(s->cross);
     neo_bags_destroy(s->bags);
@@ -5541,6 +5602,7 @@ static neo_status neo__shard_make(neo_shard *s, const neo_plan *plan, int rank) 
         if (demand[i].count > 0 && demand[i].size > 0)
             NEO__TRY(neo__shard_reserve(s, demand[i].buffer, demand[i].count, demand[i].size));
     if (s->sizes.there > 0) NEO__TRY(neo__shard_there(s, s->sizes.there));
+    if (s->sizes.on_device) NEO__TRY(neo__shard_there_make(s));
     NEO__TRY(neo__shard_lists_make(s->ctx, m, &l));
     neo_status status = NEO_OK;
     for (int64_t p = m->part_begin[rank]; p < m->part_begin[rank + 1]; p++) {
@@ -5592,18 +5654,35 @@ static uint64_t neo__shard_mark(const neo__shard_map *m, const neo_plan *plan, c
     }
     return h;
 }
-static neo_status neo__shard_alike(neo_comm *comm, uint64_t mark) {
-    uint64_t first = mark;
-    NEO__TRY(neo_comm_broadcast(comm, &first, 1, NEO_I64, 0, NULL));
+static neo_status neo__shard_alike(neo_comm *comm, uint64_t mark, int device) {
+    uint64_t first[2] = {mark, (uint64_t)device};
+    NEO__TRY(neo_comm_broadcast(comm, first, 2, NEO_I64, 0, NULL));
     neo_status status = NEO_OK;
-    if (first != mark)
+    if (first[1] != (uint64_t)device)
+        status = neo_fail(NEO_ERR_MISMATCH, "neo_shard_create: the context of this rank has %s device, that of rank 0 has "
+                                            "%s: all have one, or none",
+                          device ? "a" : "no", device ? "none" : "one");
+    else if (first[0] != mark)
         status = neo_fail(NEO_ERR_MISMATCH, "neo_shard_create: another plan, or other tables, wires or options, "
                                             "than rank 0 (ranks that measure, as neo_calibrate does, plan differently: "
                                             "broadcast what rank 0 found)");
     return neo_comm_agree(comm, status);
 }
+/* Groups of its own; data: the one that was given, of devices if it is over NCCL. */
+static neo_status neo__shard_split(neo_shard *s, neo_comm *comm, neo_comm *data) {
+    int rank = neo_comm_rank(comm), per_node = s->map->per_node;
+    neo_comm *from = s->sizes.on_device ? data : comm;
+    neo_status (*split)(neo_comm *, int, int, neo_comm **) = s->sizes.on_device ? neo_comm_split_device : neo_comm_split;
+    NEO__TRY(neo_comm_split(comm, 0, rank, &s->ids));
+    NEO__TRY(neo_comm_split(comm, 0, rank, &s->rows));
+    if (s->sizes.on_device) NEO__TRY(split(from, 0, rank, &s->moves));
+    if (!s->map->mid_count) return NEO_OK;
+    NEO__TRY(split(from, rank / per_node, rank, &s->node));
+    return split(from, rank % per_node, rank, &s->cross);
+}
 NEO_API neo_status neo_shard_create(neo_comm *comm, const neo_plan *plan, neo_shard **out) {
     NEO__CHECK(comm && plan && out, NEO_ERR_ARG, "neo_shard_create: an argument is NULL");
+    neo_comm *data = comm;
     *out = NULL;
     NEO__TRY(neo__fsdp_host_group(&comm, "neo_shard_create"));
     neo_ctx *ctx = neo_comm_ctx(comm);
@@ -5625,16 +5704,8 @@ NEO_API neo_status neo_shard_create(neo_comm *comm, const neo_plan *plan, neo_sh
         else status = neo__shard_make(s, plan, neo_comm_rank(comm));
     }
     status = neo_comm_agree(comm, status);
-    if (status == NEO_OK) status = neo__shard_alike(comm, neo__shard_mark(s->map, plan, ctx));
-    if (status == NEO_OK && !s->whole) {
-        status = neo_comm_split(comm, 0, neo_comm_rank(comm), &s->ids);
-        if (status == NEO_OK) status = neo_comm_split(comm, 0, neo_comm_rank(comm), &s->rows);
-        if (status == NEO_OK && s->map->mid_count) {
-            int rank = neo_comm_rank(comm), per_node = s->map->per_node;
-            status = neo_comm_split(comm, rank / per_node, rank, &s->node);
-            if (status == NEO_OK) status = neo_comm_split(comm, rank % per_node, rank, &s->cross);
-        }
-    }
+    if (status == NEO_OK) status = neo__shard_alike(comm, neo__shard_mark(s->map, plan, ctx), neo_ctx_device(ctx) != NULL);
+    if (status == NEO_OK && !s->whole) status = neo__shard_split(s, comm, data);
     if (status != NEO_OK) {
         neo_shard_destroy(s);
         return status;
@@ -5972,6 +6043,7 @@ static neo_status neo__shard_give_up(neo_shard *s, neo_status status) {
     snprintf(text, sizeof text, "%s", neo_last_error());
     neo_comm_abort(s->ids, text);
     neo_comm_abort(s->rows, text);
+    neo_comm_abort(s->moves, text);
     neo_comm_abort(s->node, text);
     neo_comm_abort(s->cross, text);
     return neo_fail(status, "%s", text);
@@ -6007,10 +6079,14 @@ static neo_status neo__shard_start(neo_shard *s, neo__shard_batch *b, const neo_
    `there` is device memory, the rest host memory; what a step needs is there from the start. A table of gradients
    of a data-parallel table comes row by row: such tables should be small.
    ------------------------------------------------------------------------------------------------ */
-static void neo__shard_there_free(neo_shard *s) {
-    neo_tensor t = neo_tensor_1d(s->there.data, NEO_U8, (int64_t)s->there.bytes);
+static void neo__shard_free_there(neo_shard *s, void *data, size_t bytes) {
+    neo_tensor t = neo_tensor_1d(data, NEO_U8, (int64_t)bytes);
     t.place = NEO_DEVICE;
-    if (s->there.data) neo_tensor_free(s->ctx, &t);
+    if (data) neo_tensor_free(s->ctx, &t);
+}
+static void neo__shard_there_free(neo_shard *s) {
+    neo__shard_free_there(s, s->there.data, s->there.bytes);
+    neo__shard_free_there(s, s->rows_there, s->rows_there_bytes);
 }
 /* Room for so many floats on the device; what was there is lost if it grows. */
 static neo_status neo__shard_there(neo_shard *s, int64_t floats) {
@@ -6019,16 +6095,16 @@ static neo_status neo__shard_there(neo_shard *s, int64_t floats) {
     if ((size_t)bytes <= s->there.bytes) return NEO_OK;
     NEO__TRY(neo_tensor_alloc(s->ctx, NEO_U8, 1, &bytes, &t));
     if (s->made) s->grow_count++;
-    neo__shard_there_free(s);
+    neo__shard_free_there(s, s->there.data, s->there.bytes);
     s->there.data = t.data;
     s->there.bytes = (size_t)bytes;
     return NEO_OK;
 }
-/* Dense rows as a tensor of `there`, the first of `more` floats. Without a device: the rows themselves. */
+/* Dense rows as a tensor of `there`, the first of `more` floats. Those of a device, or without one: themselves. */
 static neo_status neo__shard_rows_there(neo_shard *s, neo_tensor rows, int64_t more, neo_tensor *t) {
     int64_t floats = neo_tensor_count(rows);
     *t = rows;
-    if (!neo_ctx_device(s->ctx)) return NEO_OK;
+    if (!neo_ctx_device(s->ctx) || rows.place == NEO_DEVICE) return NEO_OK;
     NEO__TRY(neo__shard_there(s, floats + more));
     t->data = floats > 0 ? s->there.data : NULL;
     t->place = NEO_DEVICE;
@@ -6037,14 +6113,20 @@ static neo_status neo__shard_rows_there(neo_shard *s, neo_tensor rows, int64_t m
 /* The same, with their numbers. */
 static neo_status neo__shard_take_there(neo_shard *s, neo_tensor rows, int64_t more, neo_tensor *t) {
     NEO__TRY(neo__shard_rows_there(s, rows, more, t));
-    return t->data && t->place == NEO_DEVICE ? neo_tensor_copy(s->ctx, rows, *t) : NEO_OK;
+    return t->data && t->place != rows.place ? neo_tensor_copy(s->ctx, rows, *t) : NEO_OK;
 }
-/* neo_bags_forward to rows in host memory. */
+/* Rows of pooled numbers, where they are. */
+static neo_tensor neo__shard_matrix(const neo_shard *s, float *rows, int64_t count, int64_t cols) {
+    neo_tensor t = neo_tensor_2d(rows, NEO_F32, count, cols);
+    if (s->sizes.on_device) t.place = NEO_DEVICE;
+    return t;
+}
+/* neo_bags_forward to rows, wherever they are. */
 static neo_status neo__shard_look_up(neo_shard *s, neo_bags *bags, const neo_jagged *j, neo_tensor rows) {
     neo_tensor t;
     NEO__TRY(neo__shard_rows_there(s, rows, 0, &t));
     NEO__TRY(neo_bags_forward(bags, j, t));
-    return t.data && t.place == NEO_DEVICE ? neo_tensor_copy(s->ctx, t, rows) : NEO_OK;
+    return t.data && t.place != rows.place ? neo_tensor_copy(s->ctx, t, rows) : NEO_OK;
 }
 /* n floats of the device to host memory. */
 static neo_status neo__shard_fetch(neo_shard *s, float *from, float *to, int64_t n) {
@@ -6351,7 +6433,7 @@ static neo_tensor neo__shard_replica_rows(const neo_shard *s, const neo_jagged *
     if (s->map->none)
         return neo_tensor_2d(s->none_replica.data, NEO_F32, neo_jagged_id_count(j),
                              s->sizes.none_dim);
-    return neo_tensor_2d(s->replica_out + begin * width, NEO_F32, j->batch, width);
+    return neo__shard_matrix(s, s->replica_out + begin * width, j->batch, width);
 }
 static neo_status neo__shard_replicas_forward(neo_shard *s) {
     neo_jagged j;
@@ -6628,6 +6710,363 @@ static neo_status neo__shard_nodes_backward_end(const neo__shard_move *v) {
 }
 
 /* ------------------------------------------------------------------------------------------------
+   >>impl-shard-there
+
+   On devices pooled rows and their gradients never leave device memory: the device's kernels code and decode them on
+   its stream, and the groups of devices (threads, MPI, NCCL) move them from there to there, beside that stream:
+
+       forward    neo_bags -> local -SEND-> coded_local => coded_remote -TAKE-> out;  replica_out -COPIES-> out
+       backward   dout -RETURN-> coded_remote => coded_local -GET-> local -> neo_bags;  dout -COPIES_BACK-> replica_out
+       in nodes   local -> inside_out => inside_in -JOIN-> mid_out -CROSS-> mid_coded_out => mid_coded_in -TAKE_SUMS->
+                  out, and the same way back (RETURN_SUMS, GET_SUMS, SPREAD)
+
+   A coded row has all that one rank sends of a sample: the rows of a rank are consecutive, in local and in coded_local,
+   and coded_remote is, per rank, such rows of this rank's samples. `remote` and `mid_in` are not there: the kernel that
+   decodes also adds, rounds, divides and gives to the caller. An f32 wire sends local and mid_out as they lie.
+   What a kernel does to the rows of a matrix is a list (neo__rows_block), which is made once. Lengths of bags that
+   divide come with the batch. The bits are those of >>impl-shard-rows, step by step.
+   ------------------------------------------------------------------------------------------------ */
+typedef struct neo__shard_lister {
+    const neo__shard_map *m;
+    neo__rows_block *block; /* NULL: they are counted */
+    neo__rows_part *part;
+    int64_t blocks, parts;
+    int64_t new_blocks, new_parts; /* of the columns that came last: blocks, parts of each */
+} neo__shard_lister;
+
+/* Columns of the matrix, each block of which has so many parts; they come next. */
+static void neo__shard_list_cols(neo__shard_lister *l, int64_t col, int64_t cols, neo_wire round, int32_t lengths,
+                                 int64_t parts) {
+    l->new_blocks = (cols + NEO_WIRE_BLOCK - 1) / NEO_WIRE_BLOCK;
+    l->new_parts = parts;
+    for (int64_t k = 0; k < l->new_blocks && l->block; k++) {
+        neo__rows_block *b = &l->block[l->blocks + k];
+        b->col = col + k * NEO_WIRE_BLOCK;
+        b->cols = (int32_t)NEO__MIN(cols - k * NEO_WIRE_BLOCK, (int64_t)NEO_WIRE_BLOCK);
+        b->round = (int32_t)round;
+        b->lengths = lengths;
+        b->first = (int32_t)(l->parts + k * parts);
+        b->parts = (int32_t)parts;
+    }
+    l->blocks += l->new_blocks;
+    l->parts += l->new_blocks * parts;
+}
+/* Part i of all their blocks. */
+static void neo__shard_list_part(neo__shard_lister *l, int64_t i, int64_t before, int64_t stride, int64_t at,
+                                 neo_wire wire, int merges) {
+    int64_t step = (int64_t)neo_wire_row_bytes(wire, NEO_WIRE_BLOCK), first = l->parts - l->new_blocks * l->new_parts;
+    for (int64_t k = 0; k < l->new_blocks && l->part; k++) {
+        neo__rows_part *p = &l->part[first + k * l->new_parts + i];
+        p->before = before;
+        p->stride = stride;
+        p->at = at + k * step;
+        p->wire = (int32_t)wire;
+        p->merges = merges;
+    }
+}
+/* One route in the rows that come from its rank (local: in those of the rank itself). */
+static void neo__shard_list_route(neo__shard_lister *l, const neo__shard_route *r, int way, int64_t i, int local,
+                                  int merges) {
+    const neo__shard_map *m = l->m;
+    neo__shard_list_part(l, i, local ? 0 : m->coded_at[way][r->rank], m->coded[way][r->rank], r->coded[way], r->wire[way],
+                         merges);
+}
+/* One route among the inside columns of its node. */
+static void neo__shard_list_inside(neo__shard_lister *l, const neo__shard_route *r, int64_t i, int merges) {
+    const neo__shard_map *m = l->m;
+    int64_t before = 0, floats = (int64_t)sizeof(float);
+    for (int p = r->rank / m->per_node * m->per_node; p < r->rank; p++) before += neo__shard_inside_cols(m, p);
+    neo__shard_list_part(l, i, before * floats, neo__shard_inside_cols(m, r->rank) * floats,
+                         (r->col - m->direct[r->rank]) * floats, NEO_WIRE_F32, merges);
+}
+/* The routes [first, end) of pull, which add by the tree as in neo__shard_join. */
+static void neo__shard_list_sum(neo__shard_lister *l, int64_t first, int64_t end, int inside) {
+    const neo__shard_map *m = l->m;
+    int64_t number[NEO__ROWS_STACK];
+    int depth = 0;
+    for (int64_t i = first; i < end; i++) {
+        int before = depth + 1;
+        number[depth++] = m->pull[i].number;
+        while (depth >= 2 && (i + 1 == end || neo__tree_level(number[depth - 2], number[depth - 1]) <
+                                                  neo__tree_level(number[depth - 1], m->pull[i + 1].number))) {
+            depth--;
+            number[depth - 1] = number[depth];
+        }
+        if (inside) neo__shard_list_inside(l, &m->pull[i], i - first, before - depth);
+        else neo__shard_list_route(l, &m->pull[i], 0, i - first, 0, before - depth);
+    }
+}
+/* This rank's direct routes: between local and coded_local. */
+static void neo__shard_list_local(neo__shard_lister *l, int rank, int way) {
+    for (int64_t i = l->m->route_begin[rank]; i < l->m->inside_begin[rank]; i++) {
+        const neo__shard_route *r = &l->m->routes[i];
+        neo__shard_list_cols(l, r->col, r->cols, NEO_WIRE_F32, -1, 1);
+        neo__shard_list_route(l, r, way, 0, 1, 0);
+    }
+}
+/* All direct routes: from coded_remote to the caller's rows; and back. */
+static void neo__shard_list_take(neo__shard_lister *l) {
+    const neo__shard_map *m = l->m;
+    for (int64_t i = 0, end; i < m->route_count; i = end) {
+        const neo__shard_route *r = &m->pull[i];
+        end = neo__shard_pull_end(m, i);
+        if (m->parts[r->part].inside) continue;
+        neo__shard_list_cols(l, r->out_col, r->cols, end - i > 1 ? m->wire[0] : NEO_WIRE_F32, m->mean_row[r->feature],
+                             end - i);
+        neo__shard_list_sum(l, i, end, 0);
+    }
+}
+static void neo__shard_list_return(neo__shard_lister *l) {
+    const neo__shard_map *m = l->m;
+    for (int64_t i = 0; i < m->route_count; i++) {
+        const neo__shard_route *r = &m->routes[i];
+        if (m->parts[r->part].inside) continue;
+        neo__shard_list_cols(l, r->out_col, r->cols, NEO_WIRE_F32, m->mean_row[r->feature], 1);
+        neo__shard_list_route(l, r, 1, 0, 0, 0);
+    }
+}
+/* Data-parallel tables, rounded as if they had travelled. */
+static void neo__shard_list_copies(neo__shard_lister *l, int64_t width, int back) {
+    const neo__shard_map *m = l->m;
+    for (int64_t q = 0, col = 0; q < m->replica_count; q++) {
+        int32_t f = m->replicas[q];
+        int64_t dim = m->feature_col[f + 1] - m->feature_col[f], floats = (int64_t)sizeof(float);
+        neo__shard_list_cols(l, m->feature_col[f], dim, m->wire[back], m->mean_row[f], 1);
+        neo__shard_list_part(l, 0, 0, width * floats, col * floats, NEO_WIRE_F32, 0);
+        col += dim;
+    }
+}
+/* The sums of node h: add: of what the ranks of the node have, or what it becomes spread to them. */
+static void neo__shard_list_mids(neo__shard_lister *l, int h, int add) {
+    const neo__shard_map *m = l->m;
+    for (int64_t q = m->mid_begin[h]; q < m->mid_begin[h + 1]; q++) {
+        const neo__shard_mid *mid = &m->mids[q];
+        neo__shard_list_cols(l, mid->col, mid->cols, NEO_WIRE_F32, -1, mid->end - mid->first);
+        if (add) neo__shard_list_sum(l, mid->first, mid->end, 1);
+        for (int64_t i = mid->first; i < mid->end && !add; i++)
+            neo__shard_list_inside(l, &m->pull[i], i - mid->first, 0);
+    }
+}
+/* And on their way to another node: caller: between mid_coded_in and the caller's rows. */
+static void neo__shard_list_cross(neo__shard_lister *l, int h, int way, int caller) {
+    const neo__shard_map *m = l->m;
+    int64_t before = 0;
+    for (int k = 0; k < h && caller; k++) before += m->mid_coded[way][k];
+    for (int64_t q = m->mid_begin[h]; q < m->mid_begin[h + 1]; q++) {
+        const neo__shard_mid *mid = &m->mids[q];
+        neo__shard_list_cols(l, caller ? mid->out_col : mid->col, mid->cols, NEO_WIRE_F32,
+                             caller ? m->mean_row[mid->feature] : -1, 1);
+        neo__shard_list_part(l, 0, before, m->mid_coded[way][h], mid->coded[way], m->wire[way], 0);
+    }
+}
+static void neo__shard_list_one(neo__shard_lister *l, const neo__shard_sizes *z, int list) {
+    const neo__shard_map *m = l->m;
+    int nodes = m->mid_count > 0, node = z->rank / m->per_node;
+    switch (list) {
+    case NEO__SHARD_SEND: neo__shard_list_local(l, z->rank, 0); return;
+    case NEO__SHARD_GET: neo__shard_list_local(l, z->rank, 1); return;
+    case NEO__SHARD_TAKE: neo__shard_list_take(l); return;
+    case NEO__SHARD_RETURN: neo__shard_list_return(l); return;
+    case NEO__SHARD_COPIES: neo__shard_list_copies(l, z->replica_width, 0); return;
+    case NEO__SHARD_COPIES_BACK: neo__shard_list_copies(l, z->replica_width, 1); return;
+    default: break;
+    }
+    if (!nodes) return;
+    switch (list) {
+    case NEO__SHARD_JOIN: neo__shard_list_mids(l, node, 1); return;
+    case NEO__SHARD_SPREAD: neo__shard_list_mids(l, node, 0); return;
+    case NEO__SHARD_CROSS: neo__shard_list_cross(l, node, 0, 0); return;
+    case NEO__SHARD_GET_SUMS: neo__shard_list_cross(l, node, 1, 0); return;
+    default: break;
+    }
+    for (int h = 0; h < m->nodes; h++) neo__shard_list_cross(l, h, list == NEO__SHARD_RETURN_SUMS, 1);
+}
+static void neo__shard_list_all(neo__shard_lister *l, const neo__shard_sizes *z, int64_t *list) {
+    for (int i = 0; i < NEO__SHARD_LISTS; i++) {
+        if (list) list[i] = l->blocks;
+        neo__shard_list_one(l, z, i);
+    }
+    if (list) list[NEO__SHARD_LISTS] = l->blocks;
+}
+static void neo__shard_size_lists(const neo__shard_map *m, neo__shard_sizes *s) {
+    NEO__ZERO(neo__shard_lister, l);
+    l.m = m;
+    neo__shard_list_all(&l, s, NULL);
+    s->blocks = l.blocks;
+    s->parts = l.parts;
+}
+static neo_status neo__shard_send_there(neo_shard *s, void *there, const void *from, int64_t bytes) {
+    neo_tensor to = neo_tensor_1d(there, NEO_U8, bytes);
+    to.place = NEO_DEVICE;
+    return bytes > 0 ? neo_tensor_copy(s->ctx, neo_tensor_1d((void *)(uintptr_t)from, NEO_U8, bytes), to) : NEO_OK;
+}
+/* Memory of the device, with the lists in it. */
+static neo_status neo__shard_there_make(neo_shard *s) {
+    NEO__ZERO(neo__shard_lister, l);
+    neo_tensor t;
+    int64_t bytes = (int64_t)neo__shard_layout_rows(s->map, &s->sizes, NULL, s);
+    int64_t blocks = s->sizes.blocks * (int64_t)sizeof *l.block, parts = s->sizes.parts * (int64_t)sizeof *l.part;
+    if (bytes == 0) return NEO_OK;
+    NEO__CHECK(s->sizes.parts <= INT32_MAX, NEO_ERR_CAPACITY, "neo_shard_create: %" PRId64 " parts of rows",
+               s->sizes.parts);
+    NEO__TRY(neo_tensor_alloc(s->ctx, NEO_U8, 1, &bytes, &t));
+    s->rows_there = (char *)t.data;
+    s->rows_there_bytes = (size_t)bytes;
+    neo__shard_layout_rows(s->map, &s->sizes, s->rows_there, s);
+    if (blocks + parts == 0) return NEO_OK;
+    char *made = (char *)neo_alloc(s->ctx, (size_t)(blocks + parts)); /* both are of whole words of 64 bits */
+    NEO__CHECK(made, NEO_ERR_MEMORY, "neo_shard_create: no memory for %" PRId64 " bytes of lists", blocks + parts);
+    l.m = s->map;
+    l.block = (neo__rows_block *)(void *)made;
+    l.part = (neo__rows_part *)(void *)(made + blocks);
+    neo__shard_fill(made, 0, (size_t)(blocks + parts));
+    neo__shard_list_all(&l, &s->sizes, s->list);
+    neo_status status = neo__shard_send_there(s, s->block, made, blocks);
+    if (status == NEO_OK) status = neo__shard_send_there(s, s->part, made + blocks, parts);
+    neo_free(s->ctx, made, (size_t)(blocks + parts));
+    return status;
+}
+
+/* ---- a step ---- */
+static neo_status neo__shard_list_run(neo_shard *s, int list, float *matrix, int64_t stride, char *coded,
+                                      int64_t rows) {
+    NEO__ZERO(neo__rows_call, c);
+    c.encode = list == NEO__SHARD_SEND || list == NEO__SHARD_RETURN || list == NEO__SHARD_COPIES_BACK ||
+               list == NEO__SHARD_CROSS || list == NEO__SHARD_RETURN_SUMS || list == NEO__SHARD_SPREAD;
+    c.rows = rows;
+    c.stride = stride;
+    c.matrix = matrix;
+    c.coded = coded;
+    c.block = s->block + s->list[list];
+    c.blocks = s->list[list + 1] - s->list[list];
+    c.part = s->part;
+    c.lengths = s->lengths_there;
+    return c.blocks > 0 && rows > 0 ? neo__device_rows(s->ctx, &c) : NEO_OK;
+}
+/* The lengths of the bags that divide. */
+static neo_status neo__shard_there_lengths(neo_shard *s, const neo__shard_batch *b) {
+    const neo__shard_map *m = s->map;
+    int64_t n = b->batch.batch;
+    for (int32_t f = 0; f < m->feature_count; f++) {
+        const int64_t *offsets = b->batch.offsets + f * n;
+        int32_t *to = s->bag_lengths + m->mean_row[f] * n;
+        for (int64_t i = 0; i < n && m->mean_row[f] >= 0; i++)
+            to[i] = (int32_t)NEO__MIN(offsets[i + 1] - offsets[i], (int64_t)INT32_MAX);
+    }
+    return neo__shard_send_there(s, s->lengths_there, s->bag_lengths, m->mean_count * n * (int64_t)sizeof(int32_t));
+}
+/* Over NCCL one exchange at a time: kernels of two groups, begun in another order on another rank, would wait for each
+   other where a device does not run both. */
+static neo_status neo__shard_there_alone(neo_shard *s) {
+    return neo_comm_get_backend(s->moves) == NEO_BACKEND_NCCL ? neo_comm_wait(s->moves, s->move_ticket) : NEO_OK;
+}
+NEO__INLINE int neo__shard_sends_local(const neo__shard_move *v) {
+    return neo__shard_is_plain(v) && v->s->map->direct[v->s->sizes.rank] == v->s->sizes.width;
+}
+static neo_status neo__shard_there_exchange(const neo__shard_move *v) {
+    neo_shard *s = v->s;
+    const neo__shard_map *m = s->map;
+    int rank = s->sizes.rank;
+    int64_t *local = s->counts + 2 * m->ranks, *remote = s->counts + 3 * m->ranks;
+    char *here = neo__shard_sends_local(v) ? (char *)(void *)s->local : s->coded_local;
+    for (int r = 0; r < m->ranks; r++) {
+        local[r] = neo__shard_samples(v->b, r) * m->coded[v->way][rank];
+        remote[r] = neo__shard_samples(v->b, rank) * m->coded[v->way][r];
+    }
+    if (v->way) return neo_comm_all_to_allv(s->moves, s->coded_remote, remote, here, local, NEO_U8, &s->move_ticket);
+    if (here == s->coded_local)
+        NEO__TRY(neo__shard_list_run(s, NEO__SHARD_SEND, s->local, s->sizes.width, here, v->b->global));
+    return neo_comm_all_to_allv(s->moves, here, local, s->coded_remote, remote, NEO_U8, &s->move_ticket);
+}
+/* As neo__shard_inside_pick. */
+static neo_status neo__shard_there_pick(neo_shard *s, const neo__shard_batch *b, int back) {
+    const neo__shard_map *m = s->map;
+    int64_t cols = s->sizes.inside, width = s->sizes.width;
+    float *at = s->inside_out;
+    for (int place = 0; place < m->per_node; place++)
+        for (int r = place; r < m->ranks; r += m->per_node) {
+            int64_t n = neo__shard_samples(b, r);
+            if (n * cols == 0) continue;
+            float *first = s->local + b->start[r] * width + m->direct[s->sizes.rank];
+            neo_tensor rows = neo__shard_matrix(s, first, n, cols), picked = neo__shard_matrix(s, at, n, cols);
+            rows.stride[0] = width;
+            NEO__TRY(back ? neo_tensor_copy(s->ctx, picked, rows) : neo_tensor_copy(s->ctx, rows, picked));
+            at += n * cols;
+        }
+    return NEO_OK;
+}
+static neo_status neo__shard_there_cross(const neo__shard_move *v) {
+    neo_shard *s = v->s;
+    const neo__shard_map *m = s->map;
+    int node = s->sizes.rank / m->per_node, place = s->sizes.rank % m->per_node;
+    int64_t *out = s->counts, *in = s->counts + m->ranks;
+    char *from = neo__shard_is_plain(v) ? (char *)(void *)s->mid_out : s->mid_coded_out;
+    for (int h = 0; h < m->nodes; h++) {
+        out[h] = neo__shard_samples(v->b, h * m->per_node + place) * m->mid_coded[v->way][node];
+        in[h] = neo__shard_samples(v->b, s->sizes.rank) * m->mid_coded[v->way][h];
+    }
+    if (v->way) return neo_comm_all_to_allv(s->cross, s->mid_coded_in, in, from, out, NEO_U8, &s->cross_ticket);
+    return neo_comm_all_to_allv(s->cross, from, out, s->mid_coded_in, in, NEO_U8, &s->cross_ticket);
+}
+static neo_status neo__shard_there_nodes(const neo__shard_move *v) {
+    neo_shard *s = v->s;
+    int64_t n = neo__shard_place_count(s, v->b, s->sizes.rank % s->map->per_node);
+    NEO__TRY(neo__shard_there_pick(s, v->b, 0));
+    NEO__TRY(neo__shard_there_alone(s));
+    NEO__TRY(neo__shard_inside_exchange(s, v->b, 0));
+    NEO__TRY(neo__shard_list_run(s, NEO__SHARD_JOIN, s->mid_out, s->sizes.mid, (char *)(void *)s->inside_in, n));
+    if (!neo__shard_is_plain(v))
+        NEO__TRY(neo__shard_list_run(s, NEO__SHARD_CROSS, s->mid_out, s->sizes.mid, s->mid_coded_out, n));
+    return neo__shard_there_cross(v);
+}
+static neo_status neo__shard_there_nodes_back(const neo__shard_move *v) {
+    neo_shard *s = v->s;
+    int64_t n = neo__shard_place_count(s, v->b, s->sizes.rank % s->map->per_node);
+    NEO__TRY(neo_comm_wait(s->cross, s->cross_ticket));
+    if (!neo__shard_is_plain(v))
+        NEO__TRY(neo__shard_list_run(s, NEO__SHARD_GET_SUMS, s->mid_out, s->sizes.mid, s->mid_coded_out, n));
+    NEO__TRY(neo__shard_list_run(s, NEO__SHARD_SPREAD, s->mid_out, s->sizes.mid, (char *)(void *)s->inside_in, n));
+    NEO__TRY(neo__shard_inside_exchange(s, v->b, 1));
+    return neo__shard_there_pick(s, v->b, 1);
+}
+/* The four parts of a step, as those of rows in host memory. */
+static neo_status neo__shard_there_forward(const neo__shard_move *v) {
+    NEO__TRY(neo__shard_there_lengths(v->s, v->b));
+    NEO__TRY(neo__shard_there_exchange(v));
+    return v->s->node ? neo__shard_there_nodes(v) : NEO_OK;
+}
+static neo_status neo__shard_there_take(neo_shard *s, neo_tensor out) {
+    int64_t n = out.shape[0], stride = out.stride[0];
+    float *rows = (float *)out.data;
+    NEO__TRY(neo_comm_wait(s->moves, s->move_ticket));
+    NEO__TRY(neo__shard_list_run(s, NEO__SHARD_TAKE, rows, stride, s->coded_remote, n));
+    if (s->node) NEO__TRY(neo_comm_wait(s->cross, s->cross_ticket));
+    NEO__TRY(neo__shard_list_run(s, NEO__SHARD_TAKE_SUMS, rows, stride, s->mid_coded_in, n));
+    return neo__shard_list_run(s, NEO__SHARD_COPIES, rows, stride, (char *)(void *)s->replica_out, n);
+}
+static neo_status neo__shard_there_return(const neo__shard_move *v, neo_tensor dout) {
+    neo_shard *s = v->s;
+    int64_t n = dout.shape[0], stride = dout.stride[0];
+    float *rows = (float *)dout.data;
+    NEO__TRY(neo__shard_list_run(s, NEO__SHARD_RETURN, rows, stride, s->coded_remote, n));
+    NEO__TRY(neo__shard_there_exchange(v));
+    if (s->node) {
+        NEO__TRY(neo__shard_list_run(s, NEO__SHARD_RETURN_SUMS, rows, stride, s->mid_coded_in, n));
+        NEO__TRY(neo__shard_there_alone(s));
+        NEO__TRY(neo__shard_there_cross(v));
+    }
+    return neo__shard_list_run(s, NEO__SHARD_COPIES_BACK, rows, stride, (char *)(void *)s->replica_out, n);
+}
+static neo_status neo__shard_there_get(const neo__shard_move *v) {
+    neo_shard *s = v->s;
+    NEO__TRY(neo_comm_wait(s->moves, s->move_ticket));
+    if (s->replicas) NEO__TRY(neo_comm_wait(s->rows, s->ticket));
+    if (!neo__shard_sends_local(v))
+        NEO__TRY(neo__shard_list_run(s, NEO__SHARD_GET, s->local, s->sizes.width, s->coded_local, v->b->global));
+    return s->node ? neo__shard_there_nodes_back(v) : NEO_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------
    >>impl-shard-cut
 
    Tables cut by columns whose step needs sums over whole rows. A message from one rank to another has the block
@@ -6829,7 +7268,7 @@ static neo_tensor neo__shard_local_rows(const neo_shard *s, const neo__shard_bat
     if (s->map->none)
         return neo_tensor_2d(s->local, NEO_F32, b->offsets[s->sizes.routes * b->global],
                              s->sizes.none_dim);
-    return neo_tensor_2d(s->local, NEO_F32, b->global, s->sizes.width);
+    return neo__shard_matrix(s, s->local, b->global, s->sizes.width);
 }
 /* Room for the rows of a batch, and where they are: in counts, rows to each rank and from it. */
 static neo_status neo__shard_none_reserve(neo_shard *s, const neo__shard_batch *b) {
@@ -7031,8 +7470,10 @@ NEO_API neo_status neo_shard_forward_begin(neo_shard *s, const neo_jagged *batch
     if (status == NEO_OK && s->bags)
         status = neo__shard_look_up(s, s->bags, &b->local, neo__shard_local_rows(s, b));
     if (status == NEO_OK)
-        status = s->map->none ? neo__shard_none_exchange(&move) : neo__shard_exchange(&move);
-    if (status == NEO_OK && s->node) status = neo__shard_nodes_forward(&move);
+        status = s->moves       ? neo__shard_there_forward(&move)
+                 : s->map->none ? neo__shard_none_exchange(&move)
+                                : neo__shard_exchange(&move);
+    if (status == NEO_OK && s->node && !s->moves) status = neo__shard_nodes_forward(&move);
     if (status == NEO_OK && s->replicas) status = neo__shard_replicas_forward(s);
     if (status != NEO_OK) return neo__shard_give_up(s, status);
     s->phase = NEO__SHARD_FORWARD;
@@ -7065,6 +7506,12 @@ NEO_API neo_status neo_shard_forward_end(neo_shard *s, neo_tensor out) {
     }
     neo__shard_batch *b = &s->batches[s->current];
     neo__shard_move move = {s, b, 0};
+    if (s->moves) {
+        neo_status taken = neo__shard_there_take(s, out);
+        if (taken != NEO_OK) return neo__shard_give_up(s, taken);
+        s->phase = NEO__SHARD_FORWARDED;
+        return neo__shard_hurry(s);
+    }
     neo_tensor shown;
     neo_status showing = neo__shard_show(s, out, &shown);
     if (showing != NEO_OK) return neo__shard_give_up(s, showing);
@@ -7098,6 +7545,13 @@ NEO_API neo_status neo_shard_backward_begin(neo_shard *s, neo_tensor dout) {
         return NEO_OK;
     }
     neo__shard_move move = {s, &s->batches[s->current], 1};
+    if (s->moves) {
+        neo_status returned = neo__shard_there_return(&move, dout);
+        if (returned == NEO_OK && s->replicas) returned = neo__shard_replicas_backward(s);
+        if (returned != NEO_OK) return neo__shard_give_up(s, returned);
+        s->phase = NEO__SHARD_BACKWARD;
+        return NEO_OK;
+    }
     neo_status status = neo__shard_show(s, dout, &s->dout);
     if (status == NEO_OK) status = neo__shard_bring(s, s->dout, dout, 1);
     if (status != NEO_OK) return neo__shard_give_up(s, status);
@@ -7122,12 +7576,12 @@ static neo_status neo__shard_backward_come(neo_shard *s) {
     neo__shard_move move = {s, &s->batches[s->current], 1};
     NEO__TRY(neo__shard_hurry(s));
     if (s->came) return NEO_OK;
+    s->came = 1;
+    if (s->moves) return neo__shard_there_get(&move);
     NEO__TRY(neo_comm_wait(s->rows, s->ticket));
     if (s->map->none) neo__shard_none_code(&move, 1);
     else neo__shard_code_local(&move, 1);
-    if (s->node) NEO__TRY(neo__shard_nodes_backward_end(&move));
-    s->came = 1;
-    return NEO_OK;
+    return s->node ? neo__shard_nodes_backward_end(&move) : NEO_OK;
 }
 /* Those of bags that are divided here. */
 static void neo__shard_divide_task(void *arg, int64_t task, int worker) {
@@ -7539,6 +7993,16 @@ NEO_API neo_status neo_shard_step(neo_shard *s, float lr) {
 NEO_API int64_t neo_shard_out_width(const neo_shard *s) {
     return s->map->none ? s->map->tables[0].dim : s->map->feature_col[s->map->feature_count];
 }
+static void neo__shard_add_stats(neo_comm_stats *to, neo_comm_stats more) {
+    to->wait_ns += more.wait_ns;
+    for (int op = 0; op < (int)NEO_COMM_OP_COUNT; op++) {
+        neo_comm_counter *c = &to->op[op], *d = &more.op[op];
+        c->calls += d->calls;
+        c->time_ns += d->time_ns;
+        c->control_bytes += d->control_bytes;
+        for (int l = 0; l < (int)NEO_LEVEL_COUNT; l++) c->bytes[l] += d->bytes[l], c->messages[l] += d->messages[l];
+    }
+}
 NEO_API neo_shard_stats neo_shard_get_stats(const neo_shard *s) {
     neo_shard_stats st;
     neo__shard_fill(&st, 0, sizeof st);
@@ -7554,6 +8018,7 @@ NEO_API neo_shard_stats neo_shard_get_stats(const neo_shard *s) {
     }
     st.ids = neo_comm_get_stats(s->ids);
     st.rows = neo_comm_get_stats(s->rows);
+    if (s->moves) neo__shard_add_stats(&st.rows, neo_comm_get_stats(s->moves));
     if (s->node) {
         st.node = neo_comm_get_stats(s->node);
         st.cross = neo_comm_get_stats(s->cross);
@@ -7566,8 +8031,8 @@ NEO_API void neo_shard_reset_stats(neo_shard *s) {
     if (s->whole) s->forgotten = neo_bags_get_stats(s->bags).out_of_range;
     s->out_of_range = 0;
     neo__shard_fill(s->wire_stats, 0, sizeof s->wire_stats);
-    neo_comm *groups[] = {s->ids, s->rows, s->node, s->cross};
-    for (int i = 0; i < 4; i++)
+    neo_comm *groups[] = {s->ids, s->rows, s->moves, s->node, s->cross};
+    for (int i = 0; i < 5; i++)
         if (groups[i]) neo_comm_reset_stats(groups[i]);
 }
 

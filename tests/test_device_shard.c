@@ -1,7 +1,8 @@
 /* test_device_shard: neo_shard over several ranks, each with a device of its own on one GPU (emulated on the CPU, or in
    `make test-cuda` a real one), against the neo_bags of one rank on the CPU: pooled rows, gradients of weights, the
-   digest of weights and optimizer state, bit for bit, under every kind of placement, with wires and without; what it
-   takes, and that a step takes nothing. */
+   digest of weights and optimizer state, bit for bit, under every kind of placement, with wires and without; the bytes
+   that it sends, against the same ranks on the CPU; what it takes, and that a step takes nothing; that an error of one
+   rank's device reaches all. With NEO_COMM_NCCL: pooled rows over NCCL (emulated: over nccl_on_cpu.cpp). */
 #define NEO_IMPLEMENTATION
 #include "shard_common.h"
 
@@ -18,7 +19,7 @@ static const Set SMALL = {"small", 4, 5, 3, {64, 40, 5, 90}, {32, 16, 48, 7}, {0
 static Case the;
 static int ranks, keeps;
 static uint64_t digest[8];
-static int64_t grows[8];
+static int64_t grows[8], sent[8]; /* sent: bytes of pooled rows, and the like, on the CPU */
 
 /* A tensor on the device, or in host memory: rows a little apart. */
 typedef struct Place {
@@ -85,6 +86,24 @@ static neo_status refusals(neo_shard *shard, int rank) {
     mine_free(&m);
     return NEO_OK;
 }
+/* Do pooled rows stay on devices? */
+static int stays_there(const neo_ctx *ctx) {
+    return neo_ctx_device(ctx) && the.tables[0].pooling != NEO_POOL_NONE && !the.plan.weight_grad;
+}
+static size_t group_bytes(const neo_comm_desc *d, int size, int devices) {
+    return neo_comm_workspace_bytes(d, size, NEO_BACKEND_THREADS) +
+           (devices ? neo_comm_device_bytes(d, size, NEO_BACKEND_THREADS) : 0);
+}
+/* What rows have sent: the groups' counters. */
+static int64_t all_sent(const neo_shard *shard) {
+    const neo_shard_stats st = neo_shard_get_stats(shard);
+    const neo_comm_stats *of[3] = {&st.rows, &st.node, &st.cross};
+    int64_t bytes = 0;
+    for (int i = 0; i < 3; i++)
+        for (int op = 0; op < (int)NEO_COMM_OP_COUNT; op++)
+            bytes += of[i]->op[op].bytes[0] + of[i]->op[op].bytes[1];
+    return bytes;
+}
 static neo_status run(neo_comm *comm, void *user) {
     neo_plan *plan;
     neo_shard *shard;
@@ -96,13 +115,17 @@ static neo_status run(neo_comm *comm, void *user) {
     const neo_comm_desc *d = user;
     TRY(neo_plan_create_from(ctx, &the.plan, the.pieces, the.piece_count, &plan));
     TRY(neo_shard_bytes(ctx, plan, rank, &says));
+    neo_comm *devices, *data = comm;
+#if defined(NEO_COMM_NCCL)
+    if (neo_ctx_device(ctx)) TRY(neo_comm_create_nccl(comm, 0, NULL, &data));
+#endif
     size_t before = neo_ctx_memory(ctx).bytes;
-    TRY(neo_shard_create(comm, plan, &shard));
+    TRY(neo_shard_create(data, plan, &shard));
     size_t took = neo_ctx_memory(ctx).bytes - before;
-    size_t groups = 2 * neo_comm_workspace_bytes(d, ranks, NEO_BACKEND_THREADS);
-    if (ranks % NODES || ranks == NODES) /* else inside nodes there may be two groups more */
-        EXPECT(took == says.weight_bytes + says.state_bytes + says.exchange_bytes + says.workspace_bytes + groups);
-    neo_comm *devices;
+    size_t tells = says.weight_bytes + says.state_bytes + says.exchange_bytes + says.workspace_bytes + 2 * group_bytes(d, ranks, 0);
+    if (stays_there(ctx)) tells += group_bytes(d, ranks, 1);
+    if (shard->node) tells += group_bytes(d, ranks / NODES, neo_ctx_device(ctx) != NULL) + group_bytes(d, NODES, neo_ctx_device(ctx) != NULL);
+    if (data == comm) EXPECT(took == tells); /* NCCL's are not of the context's memory alone */
     neo_shard *none = NULL;
     if (neo_ctx_device(ctx)) { /* ids are in host memory: the group that was split is the one to give */
         TRY(neo_comm_split_device(comm, 0, rank, &devices));
@@ -112,16 +135,20 @@ static neo_status run(neo_comm *comm, void *user) {
     }
     neo_plan_destroy(plan);
     for (int s = 0; s < the.steps; s++) TRY(one_step(shard, ctx, s, rank));
+    if (neo_ctx_device(ctx) && sent[rank] >= 0 && stays_there(ctx) && data == comm) EXPECT(sent[rank] == all_sent(shard));
+    if (!neo_ctx_device(ctx)) sent[rank] = all_sent(shard);
+    EXPECT(!stays_there(ctx) || neo_shard_get_stats(shard).forward.numbers == 0); /* the processor codes nothing */
     TRY(neo_state_create(ctx, &state));
     TRY(neo_state_add_shard(state, shard));
     TRY(neo_state_digest_group(state, &group, &digest[rank]));
     neo_state_destroy(state);
-    float rows[5 * 48]; /* a table's rows come to all ranks, and go back */
+    float rows[5 * 64]; /* a table's rows come to all ranks, and go back */
     TRY(neo_shard_get_rows(shard, 2, 0, 5, NEO_EVERY_RANK, rows));
     TRY(neo_shard_set_rows(shard, 2, 0, 5, ranks - 1, rows));
     if (neo_ctx_device(ctx) && the.tables[0].pooling != NEO_POOL_NONE) TRY(refusals(shard, rank));
     TRY(neo_comm_agree(comm, NEO_OK));
     neo_shard_destroy(shard);
+    if (data != comm) neo_comm_destroy(data);
     return NEO_OK;
 }
 /* On the devices of ranks. NEO_POOL_NONE: against the same ranks on the CPU, else against one. */
@@ -136,7 +163,8 @@ static void check_case(neo_ctx *ctx, const char *what) {
     case_data(&the);
     if (the.tables[0].pooling != NEO_POOL_NONE) case_oracle(&the, ctx);
     memset(wrong, 0, sizeof wrong);
-    neo_status status = the.tables[0].pooling == NEO_POOL_NONE ? neo_comm_spawn(ranks, &d, run, &d, NULL) : NEO_OK;
+    for (int r = 0; r < 8; r++) sent[r] = -1;
+    neo_status status = the.tables[0].pooling == NEO_POOL_NONE || the.plan.wire_forward ? neo_comm_spawn(ranks, &d, run, &d, NULL) : NEO_OK;
     if (the.tables[0].pooling == NEO_POOL_NONE) the.digest = digest[0];
     d.open_device = open_device;
     if (status == NEO_OK) status = neo_comm_spawn(ranks, &d, run, &d, NULL);
@@ -221,10 +249,105 @@ static void mixtures(void) {
     neo_ctx_destroy(ctx);
 }
 
+/* Every wire, on two to five ranks, in nodes and not; MEAN, and kept gradients, too. */
+static void wires(void) {
+    static const neo_placement places[] = {NEO_TABLE_ROW_WISE, NEO_GRID, NEO_TABLE_COLUMN_WISE, NEO_ROW_WISE, NEO_COLUMN_WISE};
+    static const Set wide = {"wide", 4, 5, 3, {64, 40, 5, 90}, {130, 128, 64, 7}, {0, 1, 2, 3, 1}, 0};
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, LEAVES);
+    for (int i = 0; i < (int)NEO_WIRE_COUNT; i++) {
+        ranks = i % 2 ? 4 : i == 0 ? 2 : i == 2 ? 3 : 5;
+        case_begin(NEO_BAG_ADAGRAD, i % 3 ? NEO_POOL_MEAN : NEO_POOL_SUM);
+        cut_block = 64;
+        case_tables(&the, &wide, NEO_BAG_ROWWISE_ADAGRAD, 0, i % 3 ? NEO_POOL_MEAN : NEO_POOL_SUM);
+        the.weighted = i == 3;
+        keeps = i == 5;
+        the.plan.wire_forward = (neo_wire)((i + 1) % (int)NEO_WIRE_COUNT);
+        the.plan.wire_backward = (neo_wire)((i + 4) % (int)NEO_WIRE_COUNT);
+        for (int t = 0; t < wide.tables; t++)
+            if (t == 2) place(&the, t, NEO_DATA_PARALLEL, ranks);
+            else if (t == 3) place_anyhow(&the, t, ranks);
+            else place(&the, t, i % 2 ? places[(i / 2 + t) % 5] : t ? NEO_ROW_WISE : NEO_COLUMN_WISE, ranks);
+        check_case(ctx, "wires");
+    }
+    neo_ctx_destroy(ctx);
+}
+#if defined(EMULATED)
+/* Calls of CUDA that two steps make fail, each once, on one of three ranks: all get an error in time (but of what comes
+   behind the last exchange), and nothing is left. */
+void emu_fail_after(int64_t n);
+int emu_failed(void);
+int64_t emu_live(void);
+static int has_failed, failed[8], exchanged;
+static neo_status some_calls(neo_comm *comm, void *user) {
+    neo_plan *plan;
+    neo_shard *shard = NULL;
+    Mine m;
+    Place out, dout;
+    neo_ctx *ctx = neo_comm_ctx(comm);
+    int rank = neo_comm_rank(comm);
+    mine_make(&m, &the, 0, rank, ranks);
+    NEO__TRY(neo_plan_create_from(ctx, &the.plan, the.pieces, the.piece_count, &plan));
+    NEO__TRY(take(ctx, m.n, the.width, &out));
+    NEO__TRY(take(ctx, m.n, the.width, &dout));
+    NEO__TRY(neo_tensor_zero(ctx, dout.all));
+    NEO__TRY(neo_shard_create(comm, plan, &shard));
+    NEO__TRY(neo_comm_barrier(comm, NULL));
+    if (rank == 1) emu_fail_after(*(int64_t *)user);
+    NEO__TRY(neo_comm_barrier(comm, NULL));
+    neo_status status = NEO_OK;
+    for (int s = 0; s < 2 && status == NEO_OK; s++) {
+        status = neo_shard_forward(shard, &m.j, the.size[0], out.t);
+        if (status == NEO_OK) status = neo_shard_backward_begin(shard, dout.t);
+        if (rank == 1 && status == NEO_OK) exchanged = s;
+        if (status == NEO_OK) status = neo_shard_backward_end(shard, 0.05f);
+    }
+    if (status == NEO_OK) status = neo_ctx_synchronize(ctx);
+    failed[rank] = status != NEO_OK;
+    NEO__TRY(neo_comm_barrier(comm, NULL));
+    if (rank == 1) has_failed = emu_failed(), emu_fail_after(0);
+    NEO__TRY(neo_comm_barrier(comm, NULL));
+    neo_shard_destroy(shard);
+    neo_plan_destroy(plan);
+    neo_tensor_free(ctx, &out.all);
+    neo_tensor_free(ctx, &dout.all);
+    mine_free(&m);
+    return NEO_OK;
+}
+static void faults(void) {
+    neo_comm_desc d = {.ctx = {.threads = 1, .seed = 1, .repro_shards = LEAVES}, .ranks = 3, .timeout_ms = 10000,
+                       .open_device = open_device};
+    int64_t before = emu_live(), began = neo_time_ns(), at = 1;
+    ranks = 3;
+    case_begin(NEO_BAG_ADAGRAD, NEO_POOL_MEAN);
+    cut_block = 64;
+    the.plan.wire_forward = NEO_WIRE_I8, the.plan.wire_backward = NEO_WIRE_BF16;
+    for (int t = 0; t < SMALL.tables; t++) place(&the, t, t == 2 ? NEO_DATA_PARALLEL : t ? NEO_ROW_WISE : NEO_TABLE_WISE, ranks);
+    the.plan.bags = &the.bags;
+    the.plan.cluster.ranks = the.plan.cluster.ranks_per_node = ranks;
+    case_data(&the);
+    for (has_failed = 1; has_failed && at < 2000; at += 1 + at / 8) { /* thinned out: many are alike */
+        exchanged = 0;
+        neo_status status = neo_comm_spawn(ranks, &d, some_calls, &at, NULL);
+        int all = failed[0] && failed[1] && failed[2], any = failed[0] || failed[1] || failed[2];
+        if (status != NEO_OK || emu_live() != before || (has_failed ? !failed[1] || (!all && !exchanged) : any))
+            FAIL("call %d of CUDA fails: %d %d %d, %s: %s; %d objects are left", (int)at, failed[0], failed[1], failed[2],
+                 neo_status_string(status), neo_last_error(), (int)(emu_live() - before));
+    }
+    CHECK(at > 50 && at < 2000 && neo_time_ns() - began < (int64_t)120 * 1000000000);
+    case_free(&the);
+    memset(&the.plan, 0, sizeof the.plan);
+    the.piece_count = 0;
+}
+#else
+static void faults(void) {}
+#endif
+
 int main(void) {
     RUN(placements);
+    RUN(wires);
     RUN(cut_rows_sums);
     RUN(no_pooling);
     RUN(mixtures);
+    RUN(faults);
     return test_end("test_device_shard");
 }
