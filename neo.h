@@ -1230,17 +1230,19 @@ NEO_API neo_status neo_bags_backward(neo_bags *bags, const neo_jagged *batch, ne
    steps or clears. NULL: there is no row i, or the device failed (neo_last_error says how).
    neo_bags_grad_squares: add the squares of all kept gradients to sum, exactly but for one rounding in each
    product and in the tree of 16 columns: no order matters. neo_bags_scale_grads: multiply them.
-   neo_bags_step: one optimizer step for each row that is kept; then none is. neo_bags_clear: forget them. */
+   neo_bags_step: one optimizer step for each row that is kept; then none is. neo_bags_clear: forget them.
+   Errors   NEO_ERR_ARG: an argument is NULL. NEO_ERR_DEVICE, on a device alone: a call of it failed; sum, and
+   what is kept, are as before. */
 NEO_API neo_status neo_bags_accumulate(neo_bags *bags, const neo_jagged *batch, neo_tensor dout,
                                        const neo_leaves *leaves);
 NEO_API neo_status neo_bags_add_grad(neo_bags *bags, int32_t table, const int64_t *rows, int64_t count,
                                      neo_tensor grad);
 NEO_API int64_t neo_bags_kept_count(const neo_bags *bags);
 NEO_API const float *neo_bags_kept_row(const neo_bags *bags, int64_t i, int32_t *table, int64_t *row);
-NEO_API void neo_bags_grad_squares(const neo_bags *bags, neo_exact *sum);
-NEO_API void neo_bags_scale_grads(neo_bags *bags, float scale);
+NEO_API neo_status neo_bags_grad_squares(const neo_bags *bags, neo_exact *sum);
+NEO_API neo_status neo_bags_scale_grads(neo_bags *bags, float scale);
 NEO_API neo_status neo_bags_step(neo_bags *bags, float lr);
-NEO_API void neo_bags_clear(neo_bags *bags);
+NEO_API neo_status neo_bags_clear(neo_bags *bags);
 
 /* neo_bags_weight_grad: dweights[k] = the gradient of the per-id weight k of the batch (counted
    from its first id; a batch without weights stands for ones): dout of its bag . row. The sum has the
@@ -9535,6 +9537,7 @@ struct neo_bags {
     neo_jagged staged;
     int64_t staged_bags, staged_ids;
     int is_staged;
+    int hash_stale;     /* the hash table has keys of slots that are gone */
     uint32_t forgotten; /* the device's, when it was last told something */
 };
 
@@ -11580,7 +11583,7 @@ static neo_status neo__bags_device_add_grad(neo_bags *b, int32_t table, const in
                                             int64_t count, neo_tensor grad);
 static const float *neo__bags_device_kept_row(neo_bags *b, int64_t i, int32_t *table,
                                               int64_t *row);
-static void neo__bags_device_grad_squares(neo_bags *b, neo_exact *sum);
+static neo_status neo__bags_device_grad_squares(neo_bags *b, neo_exact *sum);
 static neo_status neo__bags_device_step(neo_bags *b, float lr);
 static neo_status neo__bags_device_clear(neo_bags *b);
 
@@ -11679,18 +11682,18 @@ NEO_API const float *neo_bags_kept_row(const neo_bags *b, int64_t i, int32_t *ta
     if (row) *row = b->slots[i].row;
     return b->kept_grad + b->slots[i].at;
 }
-NEO_API void neo_bags_clear(neo_bags *b) {
-    if (!b->ctx->device) neo__bags_drop_slots(b, 0);
-    else if (neo__bags_device_clear(b) != NEO_OK) return; /* the device tells a later call too */
+NEO_API neo_status neo_bags_clear(neo_bags *b) {
+    NEO__CHECK(b, NEO_ERR_ARG, "neo_bags_clear: bags is NULL");
+    if (b->ctx->device) return neo__bags_device_clear(b);
+    neo__bags_drop_slots(b, 0);
+    return NEO_OK;
 }
 NEO__COLD_END
-NEO_API void neo_bags_grad_squares(const neo_bags *b, neo_exact *sum) {
+NEO_API neo_status neo_bags_grad_squares(const neo_bags *b, neo_exact *sum) {
     enum { BLOCKS = 64 };
     float block[BLOCKS];
-    if (b->ctx->device) {
-        neo__bags_device_grad_squares((neo_bags *)(uintptr_t)b, sum);
-        return;
-    }
+    NEO__CHECK(b && sum, NEO_ERR_ARG, "neo_bags_grad_squares: bags or sum is NULL");
+    if (b->ctx->device) return neo__bags_device_grad_squares((neo_bags *)(uintptr_t)b, sum);
     neo__fp_state fp = neo__fp_enter();
     for (int64_t i = 0; i < b->slot_count; i++) {
         const float *g = b->kept_grad + b->slots[i].at;
@@ -11702,8 +11705,10 @@ NEO_API void neo_bags_grad_squares(const neo_bags *b, neo_exact *sum) {
         }
     }
     neo__fp_leave(fp);
+    return NEO_OK;
 }
-NEO_API void neo_bags_scale_grads(neo_bags *b, float scale) {
+NEO_API neo_status neo_bags_scale_grads(neo_bags *b, float scale) {
+    NEO__CHECK(b, NEO_ERR_ARG, "neo_bags_scale_grads: bags is NULL");
     neo_device *d = b->ctx->device;
     if (d) {
         NEO__ZERO(neo__blend_call, call);
@@ -11712,12 +11717,12 @@ NEO_API void neo_bags_scale_grads(neo_bags *b, float scale) {
         call.factor = scale;
         call.count = b->slot_count * b->job.max_dim;
         b->host_end = 0;
-        if (call.count > 0 && d->blend(d, &call) != NEO_OK) return; /* a later call tells it too */
-        return;
+        return call.count > 0 ? d->blend(d, &call) : NEO_OK;
     }
     neo__fp_state fp = neo__fp_enter();
     for (int64_t i = 0; i < b->kept_floats; i++) b->kept_grad[i] *= scale;
     neo__fp_leave(fp);
+    return NEO_OK;
 }
 NEO__COLD_BEGIN
 NEO_API neo_status neo_bags_step(neo_bags *b, float lr) {
@@ -12111,14 +12116,24 @@ static neo_status neo__bags_device_clear(neo_bags *b) {
     if (b->job.max_kept)
         NEO__TRY(d->fill(d, b->job.hash_key, 0, (size_t)(b->job.hash_mask + 1) * sizeof(uint64_t)));
     b->slot_count = b->job.slot_count = b->host_end = 0;
+    b->hash_stale = 0;
+    return NEO_OK;
+}
+/* `count` slots are left. What the hash table has of others must go before the next key is looked up; where the
+   device fails to do that now, the next call that keeps does it, or tells why not. */
+static neo_status neo__bags_device_drop_slots(neo_bags *b, int64_t count) {
+    neo_device *d = b->ctx->device;
+    b->hash_stale = 1;
+    b->slot_count = b->job.slot_count = count;
+    b->host_end = 0;
+    NEO__TRY(d->fill(d, b->job.hash_key, 0, (size_t)(b->job.hash_mask + 1) * sizeof(uint64_t)));
+    NEO__TRY(d->bags_hash_slots(d, &b->job));
+    b->hash_stale = 0;
     return NEO_OK;
 }
 /* Back to `before` slots, after new ones did not fit. */
 static neo_status neo__bags_device_no_slot(neo_bags *b, const char *fn, int64_t before) {
-    neo_device *d = b->ctx->device;
-    NEO__TRY(neo__bags_device_clear(b));
-    b->slot_count = b->job.slot_count = before;
-    NEO__TRY(d->bags_hash_slots(d, &b->job));
+    NEO__TRY(neo__bags_device_drop_slots(b, before));
     return neo__bags_no_slot(b, fn, before);
 }
 /* Slots for the rows of the sorted records. */
@@ -12126,6 +12141,7 @@ static neo_status neo__bags_device_slots(neo_bags *b, const char *fn, int64_t be
                                          int by_value) {
     neo_device *d = b->ctx->device;
     int64_t fresh = 0;
+    if (b->hash_stale) NEO__TRY(neo__bags_device_drop_slots(b, b->slot_count));
     b->host_end = 0;
     b->job.slot_count = b->slot_count;
     NEO__TRY(d->bags_find_slots(d, &b->job, by_value, &fresh));
@@ -12138,13 +12154,17 @@ static neo_status neo__bags_device_accumulate(neo__bags_back *k, neo_tensor dout
                                               const neo_leaves *leaves) {
     neo_bags *b = k->call.b;
     neo_device *d = b->ctx->device;
+    const int64_t before = b->slot_count;
     NEO__TRY(neo__bags_device_begin(&k->call, dout, "dout", 0));
     NEO__TRY(neo__bags_resolve_leaves(&k->call, leaves));
     NEO__TRY(neo__bags_device_sort(&k->call));
     b->job.keep = 1;
-    NEO__TRY(neo__bags_device_slots(b, k->call.fn, b->slot_count, 0));
+    NEO__TRY(neo__bags_device_slots(b, k->call.fn, before, 0));
     b->is_staged = 0;
-    return d->bags_update(d, &b->job);
+    neo_status status = d->bags_update(d, &b->job);
+    if (status != NEO_OK && b->slot_count > before && neo__bags_device_drop_slots(b, before) != NEO_OK)
+        return NEO_ERR_DEVICE; /* the next call that keeps drops them */
+    return status;
 }
 /* Slots for rows of a call's own, then their gradients, in pieces of what the workspace holds. */
 static neo_status neo__bags_device_add_grad(neo_bags *b, int32_t table, const int64_t *rows,
@@ -12213,19 +12233,21 @@ static const float *neo__bags_device_kept_row(neo_bags *b, int64_t i, int32_t *t
     if (row) *row = key - b->job_tables[t].first_key;
     return b->host_stage + (i - b->host_first) * dim;
 }
-static void neo__bags_device_grad_squares(neo_bags *b, neo_exact *sum) {
+static neo_status neo__bags_device_grad_squares(neo_bags *b, neo_exact *sum) {
     neo_device *d = b->ctx->device;
+    NEO__ZERO(neo_exact, squares);
     int64_t blocks = neo__bag_blocks(b->job.max_dim), most = NEO__BAG_HOST_STAGE / blocks;
     if (most < 1) most = 1; /* a row's blocks are fewer than its floats */
     b->host_end = 0;
     for (int64_t i = 0, count; i < b->slot_count; i += count) {
         count = NEO__MIN(most, b->slot_count - i);
         size_t bytes = (size_t)(count * blocks) * sizeof(float);
-        if (d->bags_squares(d, &b->job, i, count, b->job.stage) != NEO_OK ||
-            d->copy(d, b->host_stage, NEO_HOST, b->job.stage, NEO_DEVICE, bytes) != NEO_OK)
-            return; /* the device tells a later call too */
-        for (int64_t k = 0; k < count * blocks; k++) neo_exact_add(sum, b->host_stage[k]);
+        NEO__TRY(d->bags_squares(d, &b->job, i, count, b->job.stage));
+        NEO__TRY(d->copy(d, b->host_stage, NEO_HOST, b->job.stage, NEO_DEVICE, bytes));
+        for (int64_t k = 0; k < count * blocks; k++) neo_exact_add(&squares, b->host_stage[k]);
     }
+    neo_exact_merge(sum, &squares);
+    return NEO_OK;
 }
 /* ---- tables cut by columns ----
    A step of theirs is one of gradients that are kept, those of backward too. In each round the device takes the step
@@ -12325,7 +12347,10 @@ static neo_status neo__bags_device_step(neo_bags *b, float lr) {
     NEO__TRY(neo__bags_device_rules(b, lr));
     if (b->sizes.cut_tables) NEO__TRY(neo__bags_device_cut_rounds(b));
     if (b->slot_count) NEO__TRY(d->bags_step_kept(d, &b->job));
-    NEO__TRY(neo__bags_device_clear(b));
+    if (neo__bags_device_clear(b) != NEO_OK) { /* the step has been taken: what was kept is not, in any case */
+        b->slot_count = b->job.slot_count = b->host_end = 0;
+        b->hash_stale = 1;
+    }
     b->is_staged = 0;
     neo__count_step(b->ctx, &b->steps);
     return NEO_OK;

@@ -396,6 +396,10 @@ NEO_API neo_status neo_shard_weight_grad(neo_shard *shard, float *dweights);
    Exact: under every plan the same bits as on one rank.
    neo_shard_scale_grads: multiplies them, by the same number on all ranks. neo_shard_clear: forgets
    them, on all ranks. Of these four none is collective: no rank waits for another.
+   Errors    NEO_ERR_ARG: an argument is NULL. NEO_ERR_DEVICE, where ranks have devices alone: a call
+             of this rank's failed. sum is as before. Of what scale_grads or clear should have changed a
+             part may be: then they, grad_squares and the steps (these on all ranks) are NEO_ERR_STATE
+             until a neo_shard_clear of this rank succeeds.
 
    neo_shard_step: collective: one optimizer step for each row that is kept, on whichever ranks;
    then none is. A step of nothing is one too: it counts (the t of Adam). Not between begin and end
@@ -407,10 +411,10 @@ NEO_API neo_status neo_shard_weight_grad(neo_shard *shard, float *dweights);
 NEO_API neo_status neo_shard_accumulate_end(neo_shard *shard);
 NEO_API neo_status neo_shard_accumulate(neo_shard *shard, neo_tensor dout);
 NEO_API int64_t neo_shard_kept_count(const neo_shard *shard);
-NEO_API void neo_shard_grad_squares(const neo_shard *shard, neo_exact *sum);
-NEO_API void neo_shard_scale_grads(neo_shard *shard, float scale);
+NEO_API neo_status neo_shard_grad_squares(const neo_shard *shard, neo_exact *sum);
+NEO_API neo_status neo_shard_scale_grads(neo_shard *shard, float scale);
 NEO_API neo_status neo_shard_step(neo_shard *shard, float lr);
-NEO_API void neo_shard_clear(neo_shard *shard);
+NEO_API neo_status neo_shard_clear(neo_shard *shard);
 
 /* neo_shard_get_rows: rows [first, first + count) of a table as f32, [count][dim], whatever its
    dtype and wherever they lie: to rank `root`, or to all with NEO_EVERY_RANK. neo_shard_set_rows: writes
@@ -642,7 +646,9 @@ NEO_API neo_status neo_fsdp_step(neo_fsdp *fsdp, float lr);
    Errors   those of neo_shard_step, and NEO_ERR_STATE of neo_fsdp_step: nothing has changed, what
             is kept stays. Others of neo_fsdp_step: nothing has changed; all gradients are gone, the
             next step begins. NEO_ERR_ARG: an argument is NULL (here alone); clip_norm_type is 1 or
-            infinity. */
+            infinity. NEO_ERR_DEVICE: before the units step, on all ranks, as those others. After that, here
+            alone: the tables are broken, or, of one rank that has all of them, their gradients stay kept:
+            neo_shard_scale_grads by neo_fsdp_clip_factor, neo_shard_step. */
 NEO_API neo_status neo_fsdp_step_tables(neo_fsdp *fsdp, neo_shard *tables, float lr);
 /* What neo_fsdp_step_tables is made of, for gradients that something else holds.
    neo_fsdp_add_squares: before the step, on every rank: the sum of squares of gradients that no
@@ -5045,6 +5051,7 @@ struct neo_shard {
     neo_ticket ticket, move_ticket, cross_ticket;
     int own_cut_rounds, cut_round; /* rounds of sums that this rank asks for; done in this step */
     int kept_batches;              /* whose gradients are kept */
+    int torn;                      /* a part of what is kept has not been scaled or cleared with the rest */
     size_t work_bytes;
     char *work;
     char *rows_there; /* of the device; or NULL */
@@ -6465,8 +6472,7 @@ static neo_status neo__shard_replica_grads(neo_shard *s, const neo_leaves *leave
         neo__shard_copy(dense + s->replica_at[2 * t] + row * dim, g, (size_t)dim * sizeof *g);
         s->touched[s->replica_at[2 * t + 1] + row] = 1;
     }
-    neo_bags_clear(s->replicas);
-    return NEO_OK;
+    return neo_bags_clear(s->replicas);
 }
 /* dense_sum has gradients of all rows: those of touched ones, closed up, add to what is kept. */
 static neo_status neo__shard_replicas_keep(neo_shard *s, const unsigned char *touched) {
@@ -6500,8 +6506,7 @@ static neo_status neo__shard_replicas_park(neo_shard *s) {
         neo__shard_copy(to, g, (size_t)dim * sizeof *g);
         s->parked[s->replica_at[2 * t + 1] + row] = 1;
     }
-    neo_bags_clear(s->replicas);
-    return NEO_OK;
+    return neo_bags_clear(s->replicas);
 }
 /* Start the sums of their gradients over all ranks. */
 static neo_status neo__shard_replicas_backward(neo_shard *s) {
@@ -7948,19 +7953,44 @@ NEO_API int64_t neo_shard_kept_count(const neo_shard *s) {
     return (s->bags ? neo_bags_kept_count(s->bags) : 0) +
            (s->replicas ? neo_bags_kept_count(s->replicas) : 0);
 }
-NEO_API void neo_shard_grad_squares(const neo_shard *s, neo_exact *sum) {
-    if (s->bags) neo_bags_grad_squares(s->bags, sum);
-    if (s->replicas && s->sizes.rank == 0) neo_bags_grad_squares(s->replicas, sum);
+static neo_status neo__shard_check_torn(const neo_shard *s, const char *fn) {
+    NEO__CHECK(!s->torn, NEO_ERR_STATE,
+               "%s: bags '%s': a call of the device has failed in the middle of neo_shard_scale_grads or "
+               "neo_shard_clear: what is kept is of no use, call neo_shard_clear",
+               fn, s->map->desc.name);
+    return NEO_OK;
 }
-NEO_API void neo_shard_scale_grads(neo_shard *s, float scale) {
-    if (s->bags) neo_bags_scale_grads(s->bags, scale);
-    if (s->replicas) neo_bags_scale_grads(s->replicas, scale);
+NEO_API neo_status neo_shard_grad_squares(const neo_shard *s, neo_exact *sum) {
+    const char *fn = "neo_shard_grad_squares";
+    NEO__ZERO(neo_exact, squares);
+    NEO__CHECK(s && sum, NEO_ERR_ARG, "%s: shard or sum is NULL", fn);
+    NEO__TRY(neo__shard_check_torn(s, fn));
+    if (s->bags) NEO__TRY(neo_bags_grad_squares(s->bags, &squares));
+    if (s->replicas && s->sizes.rank == 0) NEO__TRY(neo_bags_grad_squares(s->replicas, &squares));
+    neo_exact_merge(sum, &squares);
+    return NEO_OK;
 }
-NEO_API void neo_shard_clear(neo_shard *s) {
-    if (s->bags) neo_bags_clear(s->bags);
-    if (s->replicas) neo_bags_clear(s->replicas);
+NEO_API neo_status neo_shard_scale_grads(neo_shard *s, float scale) {
+    const char *fn = "neo_shard_scale_grads";
+    NEO__CHECK(s, NEO_ERR_ARG, "%s: shard is NULL", fn);
+    NEO__TRY(neo__shard_check_torn(s, fn));
+    if (s->bags) NEO__TRY(neo_bags_scale_grads(s->bags, scale));
+    neo_status status = s->replicas ? neo_bags_scale_grads(s->replicas, scale) : NEO_OK;
+    s->torn = status != NEO_OK && s->bags;
+    return status;
+}
+/* Nothing is kept any more. */
+static void neo__shard_keep_none(neo_shard *s) {
     neo__shard_fill(s->kept_ids, 0, (size_t)s->sizes.kept_parts * sizeof *s->kept_ids);
-    s->kept_batches = 0;
+    s->kept_batches = s->torn = 0;
+}
+NEO_API neo_status neo_shard_clear(neo_shard *s) {
+    NEO__CHECK(s, NEO_ERR_ARG, "neo_shard_clear: shard is NULL");
+    s->torn = 1;
+    if (s->bags) NEO__TRY(neo_bags_clear(s->bags));
+    if (s->replicas) NEO__TRY(neo_bags_clear(s->replicas));
+    neo__shard_keep_none(s);
+    return NEO_OK;
 }
 /* Whether a step can be taken: what all ranks have found. */
 static neo_status neo__shard_check_step(const neo_shard *s, const char *fn, float lr) {
@@ -7969,6 +7999,7 @@ static neo_status neo__shard_check_step(const neo_shard *s, const char *fn, floa
     NEO__CHECK(s->phase == NEO__SHARD_IDLE || s->phase == NEO__SHARD_FORWARDED, NEO_ERR_STATE,
                "%s: call neo_shard_%s_end first", fn,
                s->phase == NEO__SHARD_FORWARD ? "forward" : "accumulate");
+    NEO__TRY(neo__shard_check_torn(s, fn));
     NEO__CHECK(lr - lr == 0.0f, NEO_ERR_NUMERIC, "%s: lr is %g", fn, (double)lr);
     return NEO_OK;
 }
@@ -7980,7 +8011,7 @@ static neo_status neo__shard_step_kept(neo_shard *s, float lr) {
     neo_status status = s->whole ? neo_bags_step(s->bags, lr) : neo__shard_update(s, NULL, lr);
     if (status != NEO_OK) return s->whole ? status : neo__shard_give_up(s, status);
     s->steps += !s->whole;
-    neo_shard_clear(s);
+    neo__shard_keep_none(s); /* the steps of neo_bags have left nothing */
     return NEO_OK;
 }
 NEO_API neo_status neo_shard_step(neo_shard *s, float lr) {
@@ -9763,14 +9794,17 @@ static neo_status neo__fsdp_diverged(const neo_fsdp *f) {
                     "of which agree",
                     (int)NEO__FSDP_HISTORY);
 }
-/* What ranks tell each other before a step: whether they opened the same windows, and whether all
-   gradients are finite. */
-static neo_status neo__fsdp_meet(neo_fsdp *f, int infinite, int *skip) {
+/* What ranks tell each other before a step: whether they opened the same windows, whether all gradients are
+   finite, and whether `status` is an error on one of them. */
+static neo_status neo__fsdp_meet(neo_fsdp *f, neo_status status, int infinite, int *skip) {
     int64_t mark = (int64_t)(f->windows_hash >> 1);
-    int64_t words[] = {mark, -mark, infinite};
+    int64_t words[] = {mark, -mark, status != NEO_OK ? 2 : infinite};
+    char why[512];
     *skip = infinite;
-    if (f->ranks == 1) return NEO_OK;
+    if (f->ranks == 1) return status;
+    snprintf(why, sizeof why, "%s", status != NEO_OK ? neo_last_error() : "");
     NEO__TRY(neo_comm_all_reduce(f->comm, NEO_REDUCE_MAX, words, words, 3, NEO_I64, NULL));
+    if (words[2] == 2) return neo_comm_agree(f->comm, status != NEO_OK ? neo_fail(status, "%s", why) : NEO_OK);
     *skip = words[2] != 0;
     return words[0] == -words[1] ? NEO_OK : neo__fsdp_diverged(f);
 }
@@ -9792,19 +9826,13 @@ static neo_status neo__fsdp_share_squares(neo_fsdp *f) {
     neo_optim_add_squares(f->optim, f->shard && f->place > 0 ? &none : &f->squares);
     return NEO_OK;
 }
-NEO_API neo_status neo_fsdp_step(neo_fsdp *f, float lr) {
+/* The step of gradients that are whole sums. status: an error on the way there; then there is none, on no rank. */
+static neo_status neo__fsdp_step_sums(neo_fsdp *f, neo_status status, float lr) {
     int skip = 0, infinite = 0;
-    NEO__CHECK(f, NEO_ERR_ARG, "neo_fsdp_step: fsdp is NULL");
-    f->clip_factor = 0.0f;
-    neo_status status = neo__fsdp_finish(f);
-    if (status != NEO_OK) { /* what lacks may still come */
-        neo__fsdp_forget_squares(f);
-        return status;
-    }
     double others = neo_exact_value(&f->squares);
-    status = neo__fsdp_unscale_all(f, &infinite);
+    if (status == NEO_OK) status = neo__fsdp_unscale_all(f, &infinite);
     infinite |= f->scaled && !(others - others == 0.0);
-    if (status == NEO_OK) status = neo__fsdp_meet(f, infinite, &skip);
+    status = neo__fsdp_meet(f, status, infinite, &skip);
     if (status == NEO_OK) neo__fsdp_rescale(f, skip);
     if (status == NEO_OK && !skip) status = neo__fsdp_share_squares(f);
     if (status == NEO_OK && !skip) status = neo_optim_step(f->optim, lr);
@@ -9814,8 +9842,24 @@ NEO_API neo_status neo_fsdp_step(neo_fsdp *f, float lr) {
     if (status == NEO_OK && !skip) f->clip_factor = neo_optim_clip_factor(f->optim);
     return status;
 }
-NEO_API neo_status neo_fsdp_step_tables(neo_fsdp *f, neo_shard *tables, float lr) {
+NEO_API neo_status neo_fsdp_step(neo_fsdp *f, float lr) {
+    NEO__CHECK(f, NEO_ERR_ARG, "neo_fsdp_step: fsdp is NULL");
+    f->clip_factor = 0.0f;
+    neo_status status = neo__fsdp_finish(f);
+    if (status == NEO_OK) return neo__fsdp_step_sums(f, NEO_OK, lr);
+    neo__fsdp_forget_squares(f); /* what lacks may still come */
+    return status;
+}
+/* The squares of what tables keep, where the step needs them, after it has been divided by the loss scale. */
+static neo_status neo__fsdp_tables_squares(neo_fsdp *f, neo_shard *tables) {
     NEO__ZERO(neo_exact, squares);
+    if (f->scaled) NEO__TRY(neo_shard_scale_grads(tables, 1.0f / f->scale));
+    if (!f->scaled && f->desc.optim.clip_norm <= 0.0f) return NEO_OK;
+    NEO__TRY(neo_shard_grad_squares(tables, &squares));
+    neo_fsdp_add_squares(f, &squares);
+    return NEO_OK;
+}
+NEO_API neo_status neo_fsdp_step_tables(neo_fsdp *f, neo_shard *tables, float lr) {
     NEO__CHECK(f && tables, NEO_ERR_ARG, "neo_fsdp_step_tables: an argument is NULL");
     const float type = f->desc.optim.clip_norm_type;
     NEO__CHECK(f->desc.optim.clip_norm <= 0.0f || type == 0.0f || type == 2.0f, NEO_ERR_ARG,
@@ -9823,18 +9867,18 @@ NEO_API neo_status neo_fsdp_step_tables(neo_fsdp *f, neo_shard *tables, float lr
     const int64_t skipped = f->skipped;
     NEO__TRY(neo__shard_agree_step(tables, "neo_fsdp_step_tables", lr));
     NEO__TRY(neo__fsdp_finish(f)); /* what lacks may still come */
-    if (f->scaled) neo_shard_scale_grads(tables, 1.0f / f->scale);
-    if (f->scaled || f->desc.optim.clip_norm > 0.0f) {
-        neo_shard_grad_squares(tables, &squares);
-        neo_fsdp_add_squares(f, &squares);
+    f->clip_factor = 0.0f;
+    neo_status status = neo__fsdp_step_sums(f, neo__fsdp_tables_squares(f, tables), lr);
+    if (status != NEO_OK) {
+        char why[512];
+        snprintf(why, sizeof why, "%s", neo_last_error());
+        (void)neo_shard_clear(tables); /* where it fails, the next step says so */
+        return neo_fail(status, "%s", why);
     }
-    neo_status status = neo_fsdp_step(f, lr);
-    if (status != NEO_OK || f->skipped != skipped) {
-        neo_shard_clear(tables);
-        return status;
-    }
-    if (f->clip_factor != 1.0f) neo_shard_scale_grads(tables, f->clip_factor);
-    return neo__shard_step_kept(tables, lr);
+    if (f->skipped != skipped) return neo_shard_clear(tables);
+    if (f->clip_factor != 1.0f) status = neo_shard_scale_grads(tables, f->clip_factor);
+    if (status != NEO_OK && !tables->whole) return neo__shard_give_up(tables, status); /* the units have stepped */
+    return status == NEO_OK ? neo__shard_step_kept(tables, lr) : status;
 }
 NEO_API float neo_fsdp_loss_scale(const neo_fsdp *f) { return f->scaled ? f->scale : 1.0f; }
 NEO_API neo_fsdp_stats neo_fsdp_get_stats(const neo_fsdp *f) {

@@ -120,14 +120,14 @@ static void several_batches_add_up(void) {
     }
     neo_exact sum;
     neo_exact_zero(&sum);
-    neo_bags_grad_squares(bags, &sum);
+    CHECK_OK(neo_bags_grad_squares(bags, &sum));
     CHECK_NEAR(neo_exact_value(&sum), squares, squares * 1e-6);
-    neo_bags_scale_grads(bags, 0.5f);
+    CHECK_OK(neo_bags_scale_grads(bags, 0.5f));
     neo_exact_zero(&sum);
-    neo_bags_grad_squares(bags, &sum);
+    CHECK_OK(neo_bags_grad_squares(bags, &sum));
     CHECK_NEAR(neo_exact_value(&sum), squares / 4, squares * 1e-6);
     CHECK(neo_bags_kept_row(bags, seen, NULL, NULL) == NULL);
-    neo_bags_clear(bags);
+    CHECK_OK(neo_bags_clear(bags));
     CHECK_INT(neo_bags_kept_count(bags), 0);
     neo_bags_destroy(bags);
     neo_ctx_destroy(ctx);
@@ -223,7 +223,7 @@ static void subtrees_of_leaves_make_the_batch(void) {
                 touched[t][row] = 1;
                 memcpy(dense[t][p] + row * dims[t], g, (size_t)dims[t] * 4);
             }
-            neo_bags_clear(kept);
+            CHECK_OK(neo_bags_clear(kept));
         }
         for (int t = 0; t < 2; t++) {
             neo_tensor parts[8];
@@ -286,7 +286,7 @@ static void errors_of_kept_gradients(void) {
     CHECK_ERR(neo_bags_add_grad(bags, 0, &row, 1, neo_tensor_2d(one, NEO_F32, 1, 16)), NEO_ERR_RANGE, "'t0': rows[0] is 50");
     CHECK_ERR(neo_bags_add_grad(bags, 0, &row, 1, neo_tensor_2d(one, NEO_F32, 1, 8)), NEO_ERR_SHAPE, "'t0'");
     CHECK_ERR(neo_bags_step(bags, NAN), NEO_ERR_NUMERIC, "lr");
-    neo_bags_clear(bags);
+    CHECK_OK(neo_bags_clear(bags));
     CHECK_OK(neo_bags_backward(bags, &b.j, d.t, 1));
     neo_bags_destroy(bags);
     batch_free(&b);

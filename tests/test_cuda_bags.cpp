@@ -494,13 +494,13 @@ static void kept(void) {
             neo_exact sum[2];
             for (int k = 0; k < 2; k++) {
                 memset(&sum[k], 0, sizeof sum[k]);
-                neo_bags_grad_squares(m.bags[k], &sum[k]);
-                neo_bags_scale_grads(m.bags[k], 0.37f);
+                CHECK_OK(neo_bags_grad_squares(m.bags[k], &sum[k]));
+                CHECK_OK(neo_bags_scale_grads(m.bags[k], 0.37f));
             }
             CHECK(neo_exact_value(&sum[0]) == neo_exact_value(&sum[1]) && neo_exact_value(&sum[0]) > 0);
             check_same(m);
             if (step == 1) {
-                for (int k = 0; k < 2; k++) neo_bags_clear(m.bags[k]);
+                for (int k = 0; k < 2; k++) CHECK_OK(neo_bags_clear(m.bags[k]));
             } else {
                 for (int k = 0; k < 2; k++) CHECK_OK(neo_bags_step(m.bags[k], 0.05f));
             }
@@ -841,6 +841,66 @@ static void failures(void) {
     }
     CHECK(failed > 8 && made);
 }
+/* Calls on gradients that are kept, each call of CUDA in them failing once: where one says so, nothing has changed and
+   the same call works; a step that has been taken is one, whatever becomes of what it forgets. */
+static const char *const kept_call_name[] = {"grad_squares", "scale_grads", "clear", "step", "accumulate"};
+static neo_status kept_call(const Model &m, int call, int k, Batch *b, const Pair &dout, neo_exact *sum) {
+    switch (call) {
+    case 0: return neo_bags_grad_squares(m.bags[k], sum);
+    case 1: return neo_bags_scale_grads(m.bags[k], 0.75f);
+    case 2: return neo_bags_clear(m.bags[k]);
+    case 3: return neo_bags_step(m.bags[k], 0.1f);
+    default: return neo_bags_accumulate(m.bags[k], &b->j, dout.t[k], NULL);
+    }
+}
+static void kept_failures(void) {
+    for (int call = 0; call < 5; call++) {
+        Model m;
+        m.add(40, 12, NEO_BAG_ADAM);
+        m.add(20, 5, NEO_BAG_ROWWISE_ADAGRAD);
+        m.desc.max_kept_rows = 60;
+        m.make(16, 300);
+        int failed = 0, told = 0;
+        for (int n = 1; n < 60; n++) {
+            Shape s;
+            Batch b;
+            fill(&b, m, s);
+            Pair dout(m, b);
+            neo_exact sum[2] = {};
+            for (int k = 0; k < 2; k++) neo_exact_add(&sum[k], 3.0f);
+            for (int k = 0; k < 2 && call < 4; k++) CHECK_OK(neo_bags_accumulate(m.bags[k], &b.j, dout.t[k], NULL));
+            const int64_t kept = neo_bags_kept_count(m.bags[1]);
+            neo_emu_fail_after(n);
+            neo_status status = kept_call(m, call, 1, &b, dout, &sum[1]);
+            const int has_failed = neo_emu_failed();
+            neo_emu_fail_after(0);
+            failed += has_failed, told += status != NEO_OK;
+            if (status != NEO_OK) {
+                CHECK(has_failed && status == NEO_ERR_DEVICE && strstr(neo_last_error(), "cuda:0"));
+                CHECK(neo_exact_value(&sum[1]) == 3.0);
+                CHECK_INT(neo_bags_kept_count(m.bags[1]), kept);
+                check_same(m);
+                CHECK_OK(kept_call(m, call, 1, &b, dout, &sum[1]));
+            } else CHECK(!has_failed || call == 3);
+            CHECK_OK(kept_call(m, call, 0, &b, dout, &sum[0]));
+            CHECK(neo_exact_value(&sum[0]) == neo_exact_value(&sum[1]));
+            check_same(m);
+            for (int k = 0; k < 2 && call != 3; k++) CHECK_OK(neo_bags_clear(m.bags[k]));
+            if (test_errors) {
+                FAIL("%s, call %d of CUDA", kept_call_name[call], n);
+                return;
+            }
+            if (!has_failed) break;
+        }
+        CHECK(failed > 0 && failed < 58 && told == failed - (call == 3 ? 2 : 0)); /* 2: of the step's clear */;
+    }
+    Model m;
+    neo_exact sum;
+    neo_exact_zero(&sum);
+    CHECK_ERR(neo_bags_grad_squares(NULL, &sum), NEO_ERR_ARG, "bags or sum is NULL");
+    CHECK_ERR(neo_bags_scale_grads(NULL, 1), NEO_ERR_ARG, "neo_bags_scale_grads: bags is NULL");
+    CHECK_ERR(neo_bags_clear(NULL), NEO_ERR_ARG, "neo_bags_clear: bags is NULL");
+}
 #endif
 
 int main(void) {
@@ -871,6 +931,7 @@ int main(void) {
         RUN(copies);
 #if defined(NEO_CUDA_ON_CPU)
         RUN(failures);
+        RUN(kept_failures);
 #endif
         if (live_bytes() != live) printf("memory of the device was lost\n"), test_failed++;
         neo_cuda_device_destroy(gpu);

@@ -338,8 +338,84 @@ static void faults(void) {
     memset(&the.plan, 0, sizeof the.plan);
     the.piece_count = 0;
 }
-#else
-static void faults(void) {}
+/* Calls on gradients that are kept, where one call of CUDA fails on rank 0: what it leaves half done no rank steps with,
+   until it is cleared. */
+static neo_status keep_batch(neo_shard *shard, const Mine *m, neo_tensor out) {
+    TRY(neo_shard_forward(shard, &m->j, the.size[0], out));
+    TRY(neo_shard_backward_begin(shard, out));
+    return neo_shard_accumulate_end(shard);
+}
+static neo_status one_failure(neo_comm *comm, neo_shard *shard, int call, int64_t n, int64_t *seen) {
+    int rank = neo_comm_rank(comm), torn;
+    neo_status status = NEO_OK;
+    neo_exact squares;
+    neo_exact_zero(&squares);
+    TRY(neo_comm_barrier(comm, NULL));
+    if (rank == 0) {
+        emu_fail_after(n);
+        status = call == 0 ? neo_shard_scale_grads(shard, 0.5f) : call == 1 ? neo_shard_clear(shard) : neo_shard_grad_squares(shard, &squares);
+        seen[0] = emu_failed();
+        emu_fail_after(0);
+        EXPECT((status == NEO_OK) == (seen[0] == 0) && (status == NEO_OK || status == NEO_ERR_DEVICE));
+        seen[1] = neo_shard_grad_squares(shard, &squares) == NEO_ERR_STATE;
+        if (call == 2) EXPECT(seen[1] == 0 && (status == NEO_OK || neo_exact_value(&squares) > 0));
+    }
+    TRY(neo_comm_broadcast(comm, seen, 2, NEO_I64, 0, NULL));
+    torn = (int)seen[1];
+    if (torn) {
+        EXPECT(neo_shard_step(shard, 0.1f) == NEO_ERR_STATE);
+        EXPECT(strstr(neo_last_error(), "what is kept is of no use, call neo_shard_clear"));
+        if (rank == 0) EXPECT(neo_shard_scale_grads(shard, 0.5f) == NEO_ERR_STATE);
+    } else if (call != 1) {
+        TRY(neo_shard_scale_grads(shard, 0.5f));
+        TRY(neo_shard_step(shard, 0.1f));
+    }
+    TRY(neo_shard_clear(shard));
+    EXPECT(neo_shard_kept_count(shard) == 0);
+    return NEO_OK;
+}
+static neo_status failing(neo_comm *comm, void *user) {
+    neo_plan *plan;
+    neo_shard *shard;
+    Mine m;
+    Place out;
+    neo_ctx *ctx = neo_comm_ctx(comm);
+    int rank = neo_comm_rank(comm), torn[3] = {0};
+    (void)user;
+    mine_make(&m, &the, 0, rank, ranks);
+    TRY(neo_plan_create_from(ctx, &the.plan, the.pieces, the.piece_count, &plan));
+    TRY(neo_shard_create(comm, plan, &shard));
+    neo_plan_destroy(plan);
+    TRY(take(ctx, m.n, the.width, &out));
+    for (int call = 0; call < 3; call++) {
+        int64_t seen[2] = {1, 0};
+        for (int64_t n = 1; n < 30 && seen[0]; n++) {
+            TRY(keep_batch(shard, &m, out.t));
+            TRY(one_failure(comm, shard, call, n, seen));
+            torn[call] += (int)seen[1];
+        }
+        EXPECT(!seen[0]);
+    }
+    EXPECT(torn[0] > 0 && torn[1] > torn[0] && torn[2] == 0);
+    neo_shard_destroy(shard);
+    neo_tensor_free(ctx, &out.all);
+    mine_free(&m);
+    return NEO_OK;
+}
+static void kept_failures(void) {
+    neo_comm_desc d = {.ctx = {.threads = 1, .seed = 1, .repro_shards = LEAVES}, .ranks = 2, .open_device = open_device};
+    ranks = 2;
+    case_begin(NEO_BAG_ADAGRAD, NEO_POOL_SUM);
+    for (int t = 0; t < SMALL.tables; t++) place(&the, t, t == 2 ? NEO_DATA_PARALLEL : NEO_TABLE_WISE, ranks);
+    the.plan.bags = &the.bags;
+    the.plan.cluster.ranks = the.plan.cluster.ranks_per_node = ranks;
+    the.plan.kept_batches = 1;
+    case_data(&the);
+    memset(wrong, 0, sizeof wrong);
+    if (neo_comm_spawn(ranks, &d, failing, NULL, NULL) != NEO_OK) FAIL("%s", neo_last_error());
+    CHECK(wrong[0] == 0 && wrong[1] == 0);
+    case_free(&the);
+}
 #endif
 
 int main(void) {
@@ -348,6 +424,9 @@ int main(void) {
     RUN(cut_rows_sums);
     RUN(no_pooling);
     RUN(mixtures);
+#if defined(EMULATED)
     RUN(faults);
+    RUN(kept_failures);
+#endif
     return test_end("test_device_shard");
 }

@@ -59,10 +59,10 @@ static void keep_oracle(Keep *k, neo_ctx *ctx) {
         CHECK_OK(neo_bags_accumulate(bags, &j, neo_tensor_2d(dout, NEO_F32, n, c->width), NULL));
         free(dout);
         if (s % k->micros != k->micros - 1 && s + 1 < c->steps) continue;
-        neo_bags_scale_grads(bags, 1.0f / k->scale);
+        CHECK_OK(neo_bags_scale_grads(bags, 1.0f / k->scale));
         neo_exact_zero(&k->squares[step]);
-        neo_bags_grad_squares(bags, &k->squares[step]);
-        if (k->clip > 0) neo_bags_scale_grads(bags, clip_factor(k, &k->squares[step]));
+        CHECK_OK(neo_bags_grad_squares(bags, &k->squares[step]));
+        if (k->clip > 0) CHECK_OK(neo_bags_scale_grads(bags, clip_factor(k, &k->squares[step])));
         CHECK_OK(neo_bags_step(bags, k->lr));
         step++;
     }
@@ -124,12 +124,12 @@ static neo_status keep_batch(Keep *k, neo_shard *shard, int rank, const Mine *m,
 static neo_status take_step(Keep *k, neo_comm *comm, neo_shard *shard, int step, int first, int end) {
     int rank = neo_comm_rank(comm);
     neo_exact squares;
-    neo_shard_scale_grads(shard, 1.0f / k->scale);
+    TRY(neo_shard_scale_grads(shard, 1.0f / k->scale));
     neo_exact_zero(&squares);
-    neo_shard_grad_squares(shard, &squares);
+    TRY(neo_shard_grad_squares(shard, &squares));
     TRY(sum_squares(comm, &squares));
     EXPECT(same_sum(&squares, &k->squares[step]));
-    if (k->clip > 0) neo_shard_scale_grads(shard, clip_factor(k, &squares));
+    if (k->clip > 0) TRY(neo_shard_scale_grads(shard, clip_factor(k, &squares)));
     int64_t before = shard->whole ? 0 : all_to_all_bytes(shard->rows);
     TRY(neo_shard_step(shard, k->lr));
     int64_t sent = shard->whole ? 0 : all_to_all_bytes(shard->rows) - before;
@@ -154,7 +154,7 @@ static neo_status run_rank(neo_comm *comm, void *user) {
         if (k->clears && last) { /* in place of those before, which come again */
             int again = first;
             TRY(keep_batch(k, shard, rank, &mine[0], NULL, 0, s == 0));
-            neo_shard_clear(shard);
+            TRY(neo_shard_clear(shard));
             EXPECT(neo_shard_kept_count(shard) == 0);
             for (; again < s; again++) TRY(keep_batch(k, shard, rank, &mine[again], NULL, again, 1));
         }
@@ -625,16 +625,16 @@ static void both_oracle(Both *b, neo_ctx *ctx) {
         }
         if (s % b->k.micros != b->k.micros - 1) continue;
         if (b->overflow / b->k.micros == s / b->k.micros && b->overflow >= 0) {
-            neo_bags_clear(bags);
+            CHECK_OK(neo_bags_clear(bags));
             b->skipped++;
             continue;
         }
         neo_exact squares;
         neo_exact_zero(&squares);
-        neo_bags_grad_squares(bags, &squares);
+        CHECK_OK(neo_bags_grad_squares(bags, &squares));
         neo_optim_add_squares(optim, &squares);
         CHECK_OK(neo_optim_step(optim, b->k.lr));
-        neo_bags_scale_grads(bags, neo_optim_clip_factor(optim));
+        CHECK_OK(neo_bags_scale_grads(bags, neo_optim_clip_factor(optim)));
         CHECK_OK(neo_bags_step(bags, b->k.lr));
         b->norm = neo_optim_grad_norm(optim);
     }
