@@ -526,6 +526,7 @@ enum {
     NEO__GRAPH_COUNTS = 1024,    /* counters that it advances */
     NEO__GRAPH_FIRST_ANSWER = 256, /* bytes; before it: the word that says stop */
     NEO__GRAPH_COPY_ARGUMENTS = 64, /* bytes, at least what neo__graph_copy notes */
+    NEO__GRAPH_STOP_ARGUMENTS = 4096, /* and a launch that says stop: as many as a kernel may have */
     NEO__GRAPH_ANSWER_BYTES = NEO__CUDA_ANSWER_BYTES
 };
 #define NEO__GRAPH_ARGUMENT_BYTES ((size_t)2 << 20)
@@ -585,16 +586,16 @@ static neo_status neo__graph_status(neo__cuda *d) {
     if (status != NEO_OK) neo__graph_stop_recording(d->recording);
     return status;
 }
-/* Room for one more operation: where there is none, what was noted runs. What goes into the notes beside an operation
-   (bytes to copy, an answer that is due) comes after this, so that both are of one graph. */
-static neo_status neo__graph_room(neo_cuda_graph *g, size_t argument_bytes) {
-    if (g->op_count == NEO__GRAPH_OPS || argument_bytes > NEO__GRAPH_ARGUMENT_BYTES - g->argument_bytes)
+/* Room for more operations, with their arguments: where there is none, what was noted runs. What goes into the notes
+   beside an operation (bytes to copy, an answer that is due) comes after this, so that both are of one graph. */
+static neo_status neo__graph_room(neo_cuda_graph *g, int ops, size_t argument_bytes) {
+    if (ops > NEO__GRAPH_OPS - g->op_count || argument_bytes > NEO__GRAPH_ARGUMENT_BYTES - g->argument_bytes)
         return neo__graph_launch(g);
     return g->status;
 }
 static neo__cuda_op *neo__graph_op(neo__cuda *d, size_t bytes) {
     neo_cuda_graph *g = d->recording;
-    if (neo__graph_room(g, bytes) != NEO_OK) return NULL;
+    if (neo__graph_room(g, 1, bytes) != NEO_OK) return NULL;
     neo__cuda_op *op = &g->op[g->op_count++];
     *op = neo__cuda_op();
     op->at = g->argument_bytes;
@@ -662,7 +663,7 @@ static neo_status neo__graph_send(neo__cuda *d, void *to, const void *from, size
     neo_cuda_graph *g = d->recording;
     const size_t room = (bytes + 255) / 256 * 256;
     *sent = 0;
-    if (neo__graph_room(g, NEO__GRAPH_COPY_ARGUMENTS) != NEO_OK) return neo__graph_status(d);
+    if (neo__graph_room(g, 1, NEO__GRAPH_COPY_ARGUMENTS) != NEO_OK) return neo__graph_status(d);
     if (room > g->copy_bytes) return NEO_OK;
     if (room > g->copy_bytes - g->copied_bytes && neo__graph_launch(g) != NEO_OK) return neo__graph_status(d);
     const size_t at = g->copied_bytes;
@@ -671,16 +672,25 @@ static neo_status neo__graph_send(neo__cuda *d, void *to, const void *from, size
     *sent = 1;
     return neo__graph_copy(d, to, g->block + at, bytes);
 }
-/* What `bytes` at `from`, on the device, hold now goes to the call's function when the step is over. */
+/* Room for an answer and a launch before it, which says stop: the word is that of one graph, and the next does not run
+   only if the answer is of the first, too. */
+static neo_status neo__graph_answer_room(neo__cuda *d, size_t bytes, const neo__later *later) {
+    neo_cuda_graph *g = d->recording;
+    const size_t room = (bytes + 255) / 256 * 256, job_room = (later->job_bytes + 63) / 64 * 64;
+    if (neo__graph_room(g, 2, NEO__GRAPH_STOP_ARGUMENTS + NEO__GRAPH_COPY_ARGUMENTS) != NEO_OK)
+        return neo__graph_status(d);
+    if (g->due_count[g->side] < NEO__GRAPH_DUES && room <= NEO__GRAPH_ANSWER_BYTES - g->answer_bytes &&
+        job_room <= NEO__GRAPH_JOB_BYTES - g->job_bytes[g->side])
+        return NEO_OK;
+    return neo__graph_launch(g) == NEO_OK ? NEO_OK : neo__graph_status(d);
+}
+/* What `bytes` at `from`, on the device, hold now goes to the call's function when the step is over; after
+   neo__graph_answer_room. */
 static neo_status neo__graph_later(neo__cuda *d, const void *from, size_t bytes, const neo__later *later) {
     neo_cuda_graph *g = d->recording;
     const size_t room = (bytes + 255) / 256 * 256, job_room = (later->job_bytes + 63) / 64 * 64;
-    if (neo__graph_room(g, NEO__GRAPH_COPY_ARGUMENTS) != NEO_OK) return neo__graph_status(d);
-    if (g->due_count[g->side] == NEO__GRAPH_DUES || room > NEO__GRAPH_ANSWER_BYTES - g->answer_bytes ||
-        job_room > NEO__GRAPH_JOB_BYTES - g->job_bytes[g->side]) {
-        if (neo__graph_launch(g) != NEO_OK) return neo__graph_status(d); /* `from` stays as it is */
-    }
     const int side = g->side;
+    if (g->status != NEO_OK) return neo__graph_status(d);
     neo__graph_due *due = &g->due[side][g->due_count[side]++];
     due->fn = later->fn;
     due->job = g->job_bytes[side], due->answer = g->answer_bytes;
@@ -2343,6 +2353,7 @@ static neo_status neo__cuda_embedding(neo_device *device, const neo__embedding_c
     else NEO__TRY(neo__cuda_embedding_forward(d, &c, bad));
     if (d->recording && call->later.fn) {
         const neo__cuda_word *found = bad;
+        NEO__TRY(neo__graph_answer_room(d, sizeof *bad, &call->later));
         NEO__CUDA_LAUNCH(neo__cuda_stop_kernel, 1, 1, 0, d->stream, found, neo__graph_stop(d));
         return neo__graph_later(d, bad, sizeof *bad, &call->later);
     }
@@ -2827,6 +2838,7 @@ static neo_status neo__cuda_loss(neo_device *device, const neo__loss_call *call)
                     d->stream, c, r);
     NEO__TRY(neo__cuda_launched(d, "loss"));
     if (d->recording && call->later.fn) {
+        NEO__TRY(neo__graph_answer_room(d, sizeof *r, &call->later));
         NEO__CUDA_LAUNCH(neo__cuda_loss_stop_kernel, 1, 1, 0, d->stream, c, r, neo__graph_stop(d));
         return neo__graph_later(d, r, sizeof *r, &call->later);
     }
@@ -3380,6 +3392,7 @@ static neo_status neo__bags_check(neo_device *device, const neo__bags_job *j,
                 NEO__BAGS_THREADS, 0, d->stream, *j);
     NEO__TRY(neo__cuda_launched(d, "bags: check"));
     if (d->recording && later) {
+        NEO__TRY(neo__graph_answer_room(d, sizeof *found, later));
         NEO__CUDA_LAUNCH(neo__bags_stop_kernel, 1, 1, 0, d->stream, *j, neo__graph_stop(d));
         return neo__graph_later(d, j->found, sizeof *found, later);
     }

@@ -308,7 +308,9 @@ typedef struct trainer {
     const text *text;
     int64_t batch, micro_batches; /* sequences of a micro-batch, on all ranks */
     neo_schedule schedule;
-    neo_exact loss;               /* the sum over the positions that this rank has seen */
+    device_graph *graph;          /* or NULL */
+    neo_exact loss[2];            /* sums over this rank's positions: of a step, and of the one before, which a GPU may still run */
+    int turn;                     /* which is this step's */
 } trainer;
 
 /* Units of the FSDP: the root, open around the blocks, and the blocks. */
@@ -380,33 +382,41 @@ static neo_status backward(trainer *t, const neo_leaves *part, int piece) {
 }
 /* dlogits: in place of the logits, or none. positions: of all ranks and micro-batches. */
 static neo_status loss(trainer *t, int64_t positions, neo_tensor dlogits) {
-    neo_loss_desc d = {.batch = positions, .sum = &t->loss, .scale = neo_fsdp_loss_scale(t->fsdp)};
+    neo_loss_desc d = {.batch = positions, .sum = &t->loss[t->turn], .scale = neo_fsdp_loss_scale(t->fsdp)};
     return neo_cross_entropy(t->m.ctx, &d, used(&t->m, t->m.logits), used(&t->m, t->m.targets), dlogits, NULL);
 }
 
-static neo_status train_step(trainer *t, int64_t step) {
+/* Forward and backward of this rank's sequences in a piece of a micro-batch. */
+static neo_status train_piece(trainer *t, int64_t step, int64_t micro, int piece) {
     model *m = &t->m;
-    int64_t first, positions = t->batch * t->micro_batches * m->context;
-    m->length = m->context;
-    for (int64_t micro = 0; micro < t->micro_batches; micro++)
-        for (int piece = 0; piece < neo_fsdp_pieces(t->fsdp); piece++) {
-            neo_leaves part = neo_fsdp_piece(t->fsdp, piece, t->batch);
-            int64_t count = sequences_of(t, &part, &first);
-            for (int64_t i = 0; i < count; i++)
-                put_sequence(m, t->text, window_of(t, step, micro * t->batch + first + i), i);
-            TRY(send(m, count * m->context));
-            TRY(forward(t));
-            TRY(loss(t, positions, used(m, m->logits)));
-            TRY(backward(t, &part, piece));
-        }
-    return neo_fsdp_step(t->fsdp, neo_schedule_lr(&t->schedule, step));
+    neo_leaves part = neo_fsdp_piece(t->fsdp, piece, t->batch);
+    int64_t first, count = sequences_of(t, &part, &first);
+    for (int64_t i = 0; i < count; i++) put_sequence(m, t->text, window_of(t, step, micro * t->batch + first + i), i);
+    TRY(send(m, count * m->context));
+    TRY(forward(t));
+    TRY(loss(t, t->batch * t->micro_batches * m->context, used(m, m->logits)));
+    return backward(t, &part, piece);
+}
+/* With a graph each piece is a launch, the last with the optimizer's step; its outcome comes with the next, so that one
+   is prepared while a GPU computes the other. The loss is in loss[step % 2] when the step is over. */
+static neo_status train_step(trainer *t, int64_t step) {
+    int64_t pieces = neo_fsdp_pieces(t->fsdp), count = pieces * t->micro_batches;
+    t->m.length = t->m.context;
+    t->turn = (int)(step % 2);
+    for (int64_t i = 0; i < count; i++) {
+        TRY(graph_begin(t->graph));
+        TRY(train_piece(t, step, i / pieces, (int)(i % pieces)));
+        if (i == count - 1) TRY(neo_fsdp_step(t->fsdp, neo_schedule_lr(&t->schedule, step)));
+        TRY(graph_end(t->graph));
+    }
+    return NEO_OK;
 }
 
-/* The sum of t->loss over all ranks: of integers, so in any order the same. */
-static neo_status sum_loss(trainer *t, double *sum) {
-    TRY(neo_comm_all_reduce(t->comm, NEO_REDUCE_SUM, &t->loss, &t->loss, sizeof t->loss / sizeof(int64_t), NEO_I64, NULL));
-    *sum = neo_exact_value(&t->loss);
-    neo_exact_zero(&t->loss);
+/* The sum of `mine` over all ranks: of integers, so in any order the same. */
+static neo_status sum_loss(trainer *t, neo_exact *mine, double *sum) {
+    TRY(neo_comm_all_reduce(t->comm, NEO_REDUCE_SUM, mine, mine, sizeof *mine / sizeof(int64_t), NEO_I64, NULL));
+    *sum = neo_exact_value(mine);
+    neo_exact_zero(mine);
     return NEO_OK;
 }
 
@@ -425,7 +435,7 @@ static neo_status evaluate(trainer *t, int64_t from, int64_t to, double *mean) {
             TRY(loss(t, total * m->context, neo_tensor_none()));
         }
     TRY(neo_fsdp_cancel(t->fsdp)); /* what was gathered is forgotten: the next step does not differ from others */
-    TRY(sum_loss(t, mean));
+    TRY(sum_loss(t, &t->loss[t->turn], mean));
     *mean /= (double)(total * m->context);
     return NEO_OK;
 }
@@ -453,7 +463,7 @@ static neo_status draw_next(trainer *t, int64_t count, double temperature, int64
 /* ---- options ---------------------------------------------------------------------------------- */
 
 typedef struct options {
-    char *data, *shard, *accumulate_mode, *dtype, *products, *checkpoint, *load, *prefix, *prompt, *device;
+    char *data, *shard, *accumulate_mode, *dtype, *products, *checkpoint, *load, *prefix, *prompt, *device, *graph;
     int64_t layers, heads, width, context, batch, steps, warmup, seed, threads, ranks, repro_shards, factor, slots,
         accumulate, every, eval_every, sample;
     double lr, min_lr, weight_decay, beta2, clip, temperature;
@@ -484,6 +494,7 @@ static const struct option {
     {"threads", 'i', offsetof(options, threads), "N", "of each rank; 0: all cores, shared among the ranks", 256},
     {"device", 's', offsetof(options, device), "NAME", "cpu (default); cuda: the GPUs, one for each rank in turn; cuda:1 ...: that GPU", 0},
     {"exact", 'b', offsetof(options, exact), "", "on a GPU: matrix products with the bits of the CPU, slower", 0},
+    {"graph", 's', offsetof(options, graph), "G", "on a GPU: on (forward, backward and step are one launch; the default) or off", 0},
     {"ranks", 'i', offsetof(options, ranks), "W", "as threads (1); mpirun knows itself how many it starts", 1024},
     {"repro-shards", 'i', offsetof(options, repro_shards), "V", "leaves of a batch, whose gradients add by a tree; at least the ranks (and 0: as many)", 4096},
     {"shard", 's', offsetof(options, shard), "S", "none, zero1, zero2, full (the default) or hybrid (full in groups of ranks)", 0},
@@ -538,6 +549,7 @@ static neo_status check_options(const options *o) {
     if (strcmp(o->dtype, "f32") && strcmp(o->dtype, "bf16")) REFUSE("--dtype %s: neither f32 nor bf16", o->dtype);
     if (strcmp(o->products, "f32") && strcmp(o->products, "bf16"))
         REFUSE("--products %s: neither f32 nor bf16", o->products);
+    if (strcmp(o->graph, "on") && strcmp(o->graph, "off")) REFUSE("--graph %s: neither on nor off", o->graph);
     if (o->factor && strcmp(o->shard, "hybrid")) REFUSE("--factor needs --shard hybrid");
     if ((o->resume || o->every) && !o->checkpoint) REFUSE("--resume and --every need --checkpoint");
     if (o->checkpoint && !o->checkpoint[0]) REFUSE("--checkpoint needs the name of a directory");
@@ -628,6 +640,7 @@ typedef struct run {
     int rank, ranks;
     neo_state *state;
     int64_t step;           /* steps taken, in all runs */
+    int64_t seen;           /* of them those whose loss was summed: with a graph one less */
     neo_fsdp_desc desc;     /* without units */
     neo_fsdp_prediction predicted;
     size_t counted;         /* bytes that neo_fsdp_create took */
@@ -815,7 +828,7 @@ static neo_status prepare(run *r) {
     t->micro_batches = o->accumulate;
     t->schedule = (neo_schedule){.kind = NEO_SCHEDULE_COSINE, .lr = (float)o->lr, .end_lr = (float)o->min_lr,
                                  .warmup_steps = o->warmup, .total_steps = o->steps};
-    neo_exact_zero(&t->loss);
+    for (int i = 0; i < 2; i++) neo_exact_zero(&t->loss[i]);
     t->m.ctx = r->ctx;
     t->m.layers = o->layers, t->m.heads = o->heads, t->m.width = o->width, t->m.context = o->context;
     t->m.vocabulary = t->text->vocabulary;
@@ -824,18 +837,35 @@ static neo_status prepare(run *r) {
     int64_t leaf = (o->batch + neo_ctx_repro_shards(r->ctx) - 1) / neo_ctx_repro_shards(r->ctx); /* a piece is one */
     return create_model(&t->m, leaf * o->context);
 }
+/* From the host come the ids and targets of a piece. */
+static neo_status open_graph(run *r) {
+    trainer *t = &r->t;
+    if (strcmp(r->o->graph, "off") == 0) return NEO_OK;
+    return graph_open(neo_ctx_device(r->ctx), 2 * (neo_tensor_bytes(t->m.ids) + 256), &t->graph);
+}
 static neo_status set_up(run *r) {
     TRY(agree(r->comm, prepare(r)));
     TRY(device_group(r->comm, &r->t.data));
     size_t before = neo_ctx_memory(r->ctx).bytes;
     TRY(create_fsdp(&r->t, r->desc, &r->predicted));
     r->counted = neo_ctx_memory(r->ctx).bytes - before;
+    TRY(agree(r->comm, open_graph(r)));
     TRY(agree(r->comm, create_state(r)));
     return restore(r);
 }
 
 static neo_status validate(run *r, double *mean) {
     return evaluate(&r->t, r->t.text->train, r->t.text->length, mean);
+}
+/* The mean losses of the steps up to `until`, which are over, for the bar; *mean: the last one. */
+static neo_status see_losses(run *r, int64_t until, neo_progress *bar, double *mean) {
+    const int64_t sequences = r->o->batch * r->o->accumulate;
+    for (; r->seen < until; r->seen++) {
+        TRY(sum_loss(&r->t, &r->t.loss[r->seen % 2], mean));
+        *mean /= (double)(sequences * r->o->context);
+        neo_progress_update(bar, sequences * (r->seen + 1), *mean);
+    }
+    return NEO_OK;
 }
 static neo_status train(run *r) {
     const options *o = r->o;
@@ -847,16 +877,19 @@ static neo_status train(run *r) {
         say(r, "nothing left to train: the run has had its %lld steps\n", (long long)o->steps);
         return NEO_OK;
     }
+    r->seen = first;
     if (o->steps) neo_progress_begin(&bar);
     while (r->step < o->steps) {
         if (o->memory) neo_fsdp_reset_stats(r->t.fsdp);
         TRY(train_step(&r->t, r->step++));
-        TRY(sum_loss(&r->t, &mean));
-        mean /= (double)(sequences * o->context);
-        neo_progress_update(&bar, sequences * r->step, mean);
-        if (o->memory && r->step == o->steps) TRY(count_traffic(r));
-        if (o->every && r->step % o->every == 0 && r->step < o->steps) TRY(save(r));
-        if (o->eval_every && r->step % o->eval_every == 0 && r->step < o->steps) {
+        int last = r->step == o->steps, saves = o->every && r->step % o->every == 0 && !last;
+        int validates = o->eval_every && r->step % o->eval_every == 0 && !last;
+        int over = !r->t.graph || last || saves || validates;
+        if (over) TRY(graph_wait(r->t.graph));
+        TRY(see_losses(r, over ? r->step : r->step - 1, &bar, &mean));
+        if (o->memory && last) TRY(count_traffic(r));
+        if (saves) TRY(save(r));
+        if (validates) {
             double val;
             TRY(validate(r, &val));
             if (r->rank == 0) printf("step %lld  train loss %.4f  val loss %.4f\n", (long long)r->step, mean, val);
@@ -938,6 +971,7 @@ static neo_status run_rank(neo_comm *comm, void *user) {
     if (status == NEO_OK && !j->o.help) status = run_all(r);
     if (status != NEO_OK) stop(r, j, status);
     neo_comm_wait_all(comm); /* after an error: nothing uses the buffers any more */
+    graph_close(r->t.graph);
     neo_state_destroy(r->state);
     neo_fsdp_destroy(r->t.fsdp);
     device_group_end(r->comm, r->t.data);
@@ -980,7 +1014,7 @@ static neo_status parse_job(int argc, char **argv, job *j) {
 
 int main(int argc, char **argv) {
     static job j = {.o = {.data = "examples/data/shakespeare/input.txt", .shard = "full", .accumulate_mode = "each",
-                          .dtype = "f32", .products = "f32", .device = "cpu", .prefix = "transformer.", .layers = 4, .heads = 4, .width = 128,
+                          .dtype = "f32", .products = "f32", .device = "cpu", .graph = "on", .prefix = "transformer.", .layers = 4, .heads = 4, .width = 128,
                           .context = 64, .batch = 12, .steps = 2000, .warmup = 100, .seed = 1, .ranks = 1,
                           .accumulate = 1, .sample = 300, .lr = 2e-3, .min_lr = 1e-4, .weight_decay = 0.1,
                           .beta2 = 0.99, .clip = 1, .temperature = 0.8},

@@ -43,7 +43,7 @@ ranks_agree() {
 }
 
 # dlrm_agrees PROGRAM SAMPLES BATCH, gpt_agrees PROGRAM TEXT STEPS: optimizers, dtypes, leaves, norms, micro-batches; steps
-# as graphs (dlrm's default) and not. dlrm_ranks_agree, gpt_ranks_agree, alike: plans, wires, ways to shard.
+# as graphs (the default) and not. dlrm_ranks_agree, gpt_ranks_agree, alike: plans, wires, ways to shard.
 dlrm_agrees() {
     model="--synthetic $2 --batch $3 --dim 8 --bottom 13-24-8 --top 24-1 --rows 300 --seed 3"
     while read -r options; do
@@ -74,6 +74,7 @@ gpt_ranks_agree() {
         ranks_agree "$1" $model $options
     done <<END
 -- --ranks 3 --shard full
+--graph off -- --ranks 2 --shard zero2
 --accumulate 2 --dtype bf16 -- --ranks 4 --shard hybrid
 END
 }
@@ -82,7 +83,8 @@ gpt_agrees() {
     while read -r options; do
         agree "$1" $model $options
     done <<END
---repro-shards 1
+--repro-shards 1 --eval-every 1
+--repro-shards 1 --graph off
 --repro-shards 4 --accumulate 2 --recompute
 --repro-shards 4 --shard none --dtype bf16 --clip 0
 END

@@ -32,6 +32,7 @@ out" ]; then pass; else fail "the quick bench wrote files: $(ls "$W" | tr '\n' '
     head -c 4000 examples/data/shakespeare/input.txt >"$W/text"
     gpt_agrees "$B/tests/emulated_gpt" "$W/text" 2
     refused "a graph, perhaps" "neither on nor off" "$B/tests/emulated_dlrm" --synthetic 60 --graph perhaps
+    refused "a graph of gpt, perhaps" "neither on nor off" "$B/tests/emulated_gpt" --data "$W/text" --graph perhaps
     dlrm_ranks_agree "$B/tests/emulated_dlrm" 60 20
     gpt_ranks_agree "$B/tests/emulated_gpt" "$W/text" 2
     if [ -x "$B/tests/emulated_gpt_nccl" ]; then # over a stand-in for NCCL

@@ -350,32 +350,34 @@ static void test_error_in_free(void) {
 /* ---- what a step may consist of ---- */
 
 /* A graph is full at any place of a step: the same bits, and the same error. */
-static void test_full(void) {
-    Trainer t[2];
+static void full_after(Trainer *t, int left, int wrong, uint64_t *launches) {
     Batch b;
     double loss[2];
+    char text[512];
+    make_batch(&b, MOST_BATCH);
+    if (wrong) spoil(&b, wrong == 1 ? BAD_LABEL : BAD_ID);
+    neo_status status = step(&t[0], &b, 0.1f, &loss[0]);
+    snprintf(text, sizeof text, "%s", wrong ? neo_last_error() : "");
+    const uint64_t before = neo_cuda_graph_get_stats(t[1].graph).launches;
+    CHECK_OK(neo_cuda_graph_begin(t[1].graph));
+    for (int k = left; k < NEO__GRAPH_OPS; k++) CHECK_OK(neo_scale(t[1].ctx, t[1].de, 0.5f, NULL));
+    neo_status there = calls_of_a_step(&t[1], &b, 0.1f, &loss[1]);
+    if (there == NEO_OK) there = neo_cuda_graph_end(t[1].graph);
+    if (there == NEO_OK) there = neo_cuda_graph_wait(t[1].graph);
+    if (there != status || (wrong && strcmp(neo_last_error(), text) != 0))
+        FAIL("room for %d: %s, on the CPU %s", left, neo_last_error(), text);
+    if (!wrong && loss[0] != loss[1]) FAIL("room for %d: loss %.17g, on the CPU %.17g", left, loss[1], loss[0]);
+    if (neo_state_digest(t[0].state) != neo_state_digest(t[1].state))
+        FAIL("room for %d, error %d: another digest", left, wrong);
+    *launches = neo_cuda_graph_get_stats(t[1].graph).launches - before;
+}
+static void test_full(void) {
+    Trainer t[2];
     for (int i = 0; i < 2; i++) make_trainer(&t[i], i ? gpu : NULL, 2, 0.0f, i ? 0 : -1);
     test_seed = 53;
     uint64_t launches = 0;
-    for (int left = 0; left < 64; left++) {
-        const int wrong = left % 2;
-        make_batch(&b, MOST_BATCH);
-        if (wrong) spoil(&b, left % 4 == 1 ? BAD_LABEL : BAD_ID);
-        neo_status status = step(&t[0], &b, 0.1f, &loss[0]);
-        char text[512];
-        snprintf(text, sizeof text, "%s", wrong ? neo_last_error() : "");
-        const uint64_t before = neo_cuda_graph_get_stats(t[1].graph).launches;
-        CHECK_OK(neo_cuda_graph_begin(t[1].graph));
-        for (int k = left; k < NEO__GRAPH_OPS; k++) CHECK_OK(neo_scale(t[1].ctx, t[1].de, 0.5f, NULL));
-        neo_status there = calls_of_a_step(&t[1], &b, 0.1f, &loss[1]);
-        if (there == NEO_OK) there = neo_cuda_graph_end(t[1].graph);
-        if (there == NEO_OK) there = neo_cuda_graph_wait(t[1].graph);
-        if (there != status || (wrong && strcmp(neo_last_error(), text) != 0))
-            FAIL("room for %d: %s, on the CPU %s", left, neo_last_error(), text);
-        if (!wrong && loss[0] != loss[1]) FAIL("room for %d: loss %.17g, on the CPU %.17g", left, loss[1], loss[0]);
-        if (neo_state_digest(t[0].state) != neo_state_digest(t[1].state)) FAIL("room for %d: another digest", left);
-        if (!wrong) launches = neo_cuda_graph_get_stats(t[1].graph).launches - before;
-    }
+    for (int left = 0; left < 64; left++)
+        for (int wrong = 2; wrong >= 0; wrong--) full_after(t, left, wrong, &launches);
     CHECK_INT(launches, 1); /* in the end all of a step has room */
     for (int i = 0; i < 2; i++) free_trainer(&t[i]);
 }
