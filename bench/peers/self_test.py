@@ -46,16 +46,20 @@ def check_side():
     a, pa = floats([1, 2, 3, 4, 5, 6])
     b, pb = floats([1, 0, 2, -1, 1, 1])
     c, pc = floats([0] * 4)
-    neo.gemm(ctx, 0, 0, 2, 2, 3, pa, pb, pc, 1)
+    neo.gemm(ctx, 0, 0, 0, 2, 2, 3, pa, pb, pc, 1)
     assert list(c) == [1 + 4 + 3, -2 + 3, 4 + 10 + 6, -5 + 6], list(c)
     bias, pbias = floats([10, 20])
-    neo.linear(ctx, 2, 3, 2, pa, pb, pbias, pc, 1)  # b is [2][3] here
+    neo.linear(ctx, 0, 2, 3, 2, pa, pb, pbias, pc, 1)  # b is [2][3] here
     assert list(c) == [1 + 6 + 10, -1 + 2 + 3 + 20, 4 + 12 + 10, -4 + 5 + 6 + 20], list(c)
     one, pone = floats([1, 0, 0, 1])
     dx, pdx = floats([0] * 6)
     dw, pdw = floats([0] * 6)
-    neo.linear_back(ctx, 2, 3, 2, pa, pb, pone, pdx, pdw, 1)
+    neo.linear_back(ctx, 0, 2, 3, 2, pa, pb, pone, pdx, pdw, 1)
     assert (dx, dw) == (b, a), (list(dx), list(dw))
+    half = array.array("H", [bits >> 16 for bits in array.array("I", a.tobytes() + b.tobytes())])  # small integers are bf16, too
+    ph = half.buffer_info()[0]
+    neo.gemm(ctx, 1, 0, 0, 2, 2, 3, ph, ph + 12, pc, 1)
+    assert list(array.array("f", array.array("I", [x << 16 for x in array.array("H", c.tobytes())[:4]]).tobytes())) == [8, 1, 20, 1], list(c)
     rows, prows = floats(range(32))
     tables = (ctypes.c_void_p * 1)(prows)
     bags = neo.bags(ctx, 1, 2, 16, 0, 0, 2, 4, tables)
@@ -67,12 +71,18 @@ def check_side():
     assert rows[0] < 0 and rows[31] < 31, "no row has moved"
     neo.bags_free(bags)
     try:
-        neo.gemm(ctx, 0, 0, -1, 2, 3, pa, pb, pc, 1)
+        neo.gemm(ctx, 0, 0, 0, -1, 2, 3, pa, pb, pc, 1)
         raise AssertionError("a bad shape is no error")
     except RuntimeError as error:
         assert str(error).startswith("gemm: "), error
     widths, top = common.integers([8, 16]), common.integers([8, 1])
-    model = neo.dlrm(1, 4, 10, widths, 2, top, 2, 0.1, 0)
+    for bf16 in (0, 1):
+        check_dlrm(neo, bf16, widths, top)
+    neo.ctx_free(ctx)
+
+
+def check_dlrm(neo, bf16, widths, top):
+    model = neo.dlrm(1, bf16, 4, 10, widths, 2, top, 2, 0.1, 0)
     dense, pdense = floats([i % 7 / 7 for i in range(4 * 13)])
     label, plabel = floats([0, 1, 0, 1])
     ids, offsets = array.array("q", [i % 10 for i in range(104)]), array.array("q", range(105))
@@ -82,7 +92,6 @@ def check_side():
         losses.append(loss.value)
     assert losses[-1] < losses[0], losses
     neo.dlrm_free(model)
-    neo.ctx_free(ctx)
 
 
 def check_turns():
@@ -91,7 +100,7 @@ def check_turns():
 
     order = []
     turns = common.Turns(Args, {"neo": lambda i: order.append("n"), "peer": lambda i: order.append("p")}, turns=15, calls=2).run()
-    assert len(turns.ratio("peer")) == 5 and "".join(order[2:]).startswith("nnn" + "ppp" + "ppp" + "nnn" + "nnn"), order
+    assert len(turns.ratio("peer")) == 5 and "".join(order[4:]).startswith("nnn" + "ppp" + "ppp" + "nnn" + "nnn"), order
     assert common.median([3, 1, 2]) == 2 and common.median([4, 1, 2, 3]) == 2.5
     assert abs(common.spread([1, 2, 3, 4, 5]) - 200 / 3) < 1e-9
 
