@@ -114,11 +114,14 @@ def torch_with(args):
 
 
 def available_bytes():
-    """Of memory, by the system or, if that is less, by NEO_PEERS_MEMORY (GB)."""
+    """Of memory, by the system or, if that is less, of the NEO_PEERS_MEMORY (GB) that this process may have."""
     with open("/proc/meminfo") as f:
         free = 1024 * int(next(line.split()[1] for line in f if line.startswith("MemAvailable")))
     most = os.environ.get("NEO_PEERS_MEMORY")
-    return min(free, int(float(most) * 1e9)) if most else free
+    if not most:
+        return free
+    with open("/proc/self/statm") as f:
+        return min(free, int(float(most) * 1e9) - int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE"))
 
 
 # ---- figures ----
