@@ -50,7 +50,7 @@ SIDE int neo_gpt_start(int threads, int layers, int heads, int width, int contex
     options *o = &gpt.job.o;
     memset(&gpt, 0, sizeof gpt);
     pthread_mutex_init(&gpt.job.lock, NULL);
-    *o = (options){.data = (char *)(uintptr_t)text, .shard = "none", .accumulate_mode = "each", .dtype = "f32", .device = "cpu",
+    *o = (options){.data = (char *)(uintptr_t)text, .shard = "none", .accumulate_mode = "each", .dtype = "f32", .products = "f32", .device = "cpu",
                    .prompt = NULL, .layers = layers, .heads = heads, .width = width, .context = context, .batch = batch,
                    .steps = 1000000000, .accumulate = 1, .lr = 0.002, .min_lr = 0.002, .weight_decay = 0.1, .beta2 = 0.99,
                    .clip = 1, .ranks = 1, .prefix = "transformer."};

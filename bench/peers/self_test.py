@@ -92,6 +92,33 @@ def check_dlrm(neo, bf16, widths, top):
     neo.dlrm_free(model)
 
 
+def check_examples():
+    """Two ranks of the DLRM, and the GPT, take steps."""
+    dlrm, loss, losses = common.Neo("dlrm"), ctypes.c_double(), []
+    dense, pdense = floats([i % 7 / 7 for i in range(2 * 8 * 13)])
+    label, plabel = floats([0, 1] * 8)
+    ids = array.array("q", [i % 10 for i in range(2 * 26 * 8)])
+    dlrm.start(2, 16, 8, 10, b"13-32-16", b"32-1", pdense, plabel, ids.buffer_info()[0], 2)
+    assert {dlrm.place(t) for t in range(26)} == {0, 1}, "tables are not whole on both ranks"
+    for _ in range(8):
+        dlrm.run(1, ctypes.byref(loss))
+        losses.append(loss.value)
+    dlrm.stop()
+    assert 0 < losses[-1] < losses[0], losses
+    gpt = common.Neo("gpt")
+    with tempfile.NamedTemporaryFile() as f:
+        f.write(b"abcdefgh " * 200)
+        f.flush()
+        gpt.start(1, 1, 2, 16, 8, 2, f.name.encode())
+        assert gpt.vocabulary() == 9, gpt.vocabulary()
+        losses = []
+        for _ in range(8):
+            gpt.run(1, ctypes.byref(loss))
+            losses.append(loss.value)
+        gpt.stop()
+    assert 0 < losses[-1] < losses[0], losses
+
+
 def check_turns():
     class Args:
         threads, quick = 1, True
@@ -186,6 +213,7 @@ def main():
     check_runs()
     if len(sys.argv) > 1 and sys.argv[1] == "--side":
         check_side()
+        check_examples()
     print("ok")
 
 
