@@ -71,7 +71,7 @@ help:
 	@echo 'make bench-cuda   on a GPU: figures, also in bench/results/cuda-<its name>.md'
 	@echo 'make bench        one line per figure; also build/bench.jsonl (BENCHES="gemm bags" BENCH_ARGS=--quick)'
 	@echo 'make peers        the same work by PyTorch, FBGEMM, OpenBLAS, torchrec and pandas (installed below build/, 6 GB), in turns with neo;'
-	@echo '                  the table goes to bench/results/cpu.md (PEERS_ARGS="--quick --only gemm,bags --threads 1": to build/peers/cpu.md)'
+	@echo '                  bench/results/cpu.md has the latest whole runs of each (PEERS_ARGS="--only gemm,bags --threads 1"; --quick: build/peers/quick.md)'
 	@echo 'make mpi          build/dlrm_mpi, build/gpt_mpi, build/allreduce_mpi, build/ranks_mpi, build/tests/test_comm_mpi, build/bench/comm_mpi, with $$(MPICC)'
 	@echo 'make netns        the MPI test over TCP between network namespaces, and a link cut in the middle (root)'
 	@echo 'make asan         the tests under AddressSanitizer; likewise ubsan and tsan'

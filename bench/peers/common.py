@@ -19,12 +19,13 @@ P, I, L, F, D, S = (ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctypes.c_floa
 # name: (result, arguments) of the functions in neo_side.c, neo_dlrm.c and neo_gpt.c
 PROTOTYPES = {
     "side": {
-        "error": (S, ()), "isa": (S, ()), "ctx": (P, (I,)), "ctx_free": (None, (P,)), "fma": (D, ()), "copy": (I, (P, P, P, L)), "read": (D, (P, L)),
-        "gemm": (I, (P, I, I, L, L, L, P, P, P, I)), "blas": (I, (P, I, I, L, L, L, P, P, P, I)),
-        "linear": (I, (P, L, L, L, P, P, P, P, I)), "linear_back": (I, (P, L, L, L, P, P, P, P, P, I)),
+        "error": (S, ()), "isa": (S, ()), "bf16_isa": (S, ()), "ctx": (P, (I,)), "ctx_free": (None, (P,)),
+        "fma": (D, ()), "bf16": (D, ()), "copy": (I, (P, P, P, L)), "read": (D, (P, L)),
+        "gemm": (I, (P, I, I, I, L, L, L, P, P, P, I)), "blas": (I, (P, I, I, L, L, L, P, P, P, I)),
+        "linear": (I, (P, I, L, L, L, P, P, P, P, I)), "linear_back": (I, (P, I, L, L, L, P, P, P, P, P, I)),
         "bags": (P, (P, I, L, L, I, I, L, L, P)), "bags_free": (None, (P,)),
         "bags_forward": (I, (P, I, L, P, P, P)), "bags_backward": (I, (P, I, L, P, P, P, F)), "bags_data": (P, (P, I, I)),
-        "dlrm": (P, (I, L, L, P, I, P, I, F, I)), "dlrm_free": (None, (P,)), "dlrm_param": (P, (P, I)),
+        "dlrm": (P, (I, I, L, L, P, I, P, I, F, I)), "dlrm_free": (None, (P,)), "dlrm_param": (P, (P, I)),
         "dlrm_table": (P, (P, I)), "dlrm_step": (I, (P, P, P, P, P, F, P)),
         "write_tsv": (I, (S, L, L)), "read_tsv": (I, (S, I, L, L, P, P)),
     },
@@ -112,6 +113,17 @@ def torch_with(args):
     return torch
 
 
+def available_bytes():
+    """Of memory, by the system or, if that is less, of the NEO_PEERS_MEMORY (GB) that this process may have."""
+    with open("/proc/meminfo") as f:
+        free = 1024 * int(next(line.split()[1] for line in f if line.startswith("MemAvailable")))
+    most = os.environ.get("NEO_PEERS_MEMORY")
+    if not most:
+        return free
+    with open("/proc/self/statm") as f:
+        return min(free, int(float(most) * 1e9) - int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE"))
+
+
 # ---- figures ----
 
 
@@ -137,11 +149,11 @@ def spread(values):
 class Turns:
     """Takes turns among neo and peers: neo p q, q p neo, neo p q ... so that what disturbs the machine hits all alike.
 
-    A turn of a subject is `calls` of it, after a pause in which the threads of the one before go to sleep and a call that
-    wakes its own. With one thread the clock is the CPU time of the process, which others on the machine do not stop;
+    A turn of a subject is `calls` of it, after a pause in which the threads of another one before go to sleep, and a call
+    that wakes its own, where it is short. With one thread the clock is the CPU time of the process, which others on the machine do not stop;
     with several it is the wall clock. A subject is a function of the number of the call, by which it can take its
     batches in turn; inner: how many times it does its work in a call, where that is not once (so that short calls of C are
-    not timed with the interpreter's).
+    not timed with the interpreter's). calls: of a turn; but one of a subject that takes more than 50 ms.
     """
 
     def __init__(self, args, subjects, turns=15, milliseconds=4.0, calls=None, pause=None, inner=None):
@@ -149,16 +161,19 @@ class Turns:
         self.inner = inner or {}
         self.subjects = subjects
         self.clock = time.process_time_ns if args.threads == 1 else time.perf_counter_ns
-        self.pause = pause if pause is not None else (0 if args.threads == 1 else 0.03)
+        self.pause = lambda before: pause if pause is not None else 0 if args.threads == 1 else 0.03 if before == "openblas" else 0.01
+        self.before = None
         self.turns = max(5, turns // 3) if args.quick else turns
-        self.calls, self.counter = {}, 0
+        self.calls, self.slow, self.counter = {}, {}, 0
         for name in self.names:
-            self.calls[name] = calls
             self.time(name, 1)
-            if not calls:
-                once = min(self.time(name, 1), self.time(name, 1))
-                once *= self.inner.get(name, 1)
-                self.calls[name] = max(1, min(5000, int(milliseconds * 1e6 / max(once, 100))))
+            once = self.time(name, 1) * self.inner.get(name, 1)
+            self.slow[name] = once > 5e7
+            if not calls and not self.slow[name]:
+                once = min(once, self.time(name, 1) * self.inner.get(name, 1))
+            self.calls[name] = calls or max(1, min(5000, int(milliseconds * 1e6 / max(once, 100))))
+            if self.slow[name]:
+                self.calls[name] = 1
         self.ns = {name: [] for name in self.names}
 
     def time(self, name, calls):
@@ -171,9 +186,11 @@ class Turns:
         return (self.clock() - start) / (calls * self.inner.get(name, 1))
 
     def turn(self, name):
-        if self.pause:
-            time.sleep(self.pause)
-        self.time(name, 1)
+        if self.pause(self.before) and self.before != name:
+            time.sleep(self.pause(self.before))
+        self.before = name
+        if not self.slow[name]:
+            self.time(name, 1)
         return self.time(name, self.calls[name])
 
     def run(self, between=None):

@@ -1,11 +1,12 @@
 """The layers of the two DLRMs: forward, dX and dW; neo against what torch.nn.functional.linear and its backward call
-(addmm and mm, into memory that is there already), and against OpenBLAS (without the bias)."""
+(addmm and mm, into memory that is there already), and against OpenBLAS (without the bias). Then of bf16, against PyTorch
+alone, whose bias and dW are bf16 where neo's are f32; they are judged where the processor has AMX."""
 
 from common import Neo, Report, Turns, begin, median, openblas, same, torch_with
 
 args = begin(__doc__)
 torch = torch_with(args)
-neo, report, sgemm = Neo(), Report(args, "mlp"), openblas(args.threads)
+neo, sgemm = Neo(), openblas(args.threads)
 ctx = neo.ctx(args.threads)
 
 MODELS = {  # (in, out) of the layers
@@ -22,19 +23,21 @@ def roofline_ns(flops, moved, peak):
     return max(flops / (peak * args.threads), moved / neo.read(ctx, int(moved)))
 
 
-def measure(batch, n_in, n_out):
-    x, w, bias = torch.rand(batch, n_in) - 0.5, torch.rand(n_out, n_in) - 0.5, torch.rand(n_out) - 0.5
-    dz = torch.rand(batch, n_out) - 0.5
-    y, dx, dw = torch.zeros(batch, n_out), torch.zeros(batch, n_in), torch.zeros(n_out, n_in)
-    y2, dx2, dw2 = torch.zeros_like(y), torch.zeros_like(dx), torch.zeros_like(dw)
+def measure(batch, n_in, n_out, bf16=0):
+    dtype, peak = (torch.bfloat16, neo.bf16) if bf16 else (torch.float32, neo.fma)
+    x, w, dz = ((torch.rand(*s) - 0.5).to(dtype) for s in ((batch, n_in), (n_out, n_in), (batch, n_out)))
+    bias2 = (torch.rand(n_out) - 0.5).to(dtype)
+    bias = bias2.float()
+    y, dx, dw = torch.zeros_like(dz), torch.zeros_like(x), torch.zeros(n_out, n_in)
+    y2, dx2, dw2 = torch.zeros_like(y), torch.zeros_like(dx), torch.zeros_like(w)
     xp, wp, zp = x.data_ptr(), w.data_ptr(), dz.data_ptr()
-    shape = (ctx, batch, n_in, n_out)
+    shape = (ctx, bf16, batch, n_in, n_out)
     wt, zt = w.t(), dz.t()
-    flops, moved = 2.0 * batch * n_in * n_out, 4.0 * (batch * n_in + n_in * n_out + batch * n_out)
+    flops, moved = 2.0 * batch * n_in * n_out, (2.0 if bf16 else 4.0) * (batch * n_in + n_in * n_out + batch * n_out)
     inner = 16 if flops < 1e7 else 1
     kinds = {
         "forward": (lambda i: neo.linear(*shape, xp, wp, bias.data_ptr(), y.data_ptr(), inner),
-                    lambda i: torch.addmm(bias, x, wt, out=y2), y, y2,
+                    lambda i: torch.addmm(bias2, x, wt, out=y2), y, y2,
                     (0, 1, batch, n_out, n_in, xp, wp)),
         "dX": (lambda i: neo.linear_back(*shape, xp, wp, zp, dx.data_ptr(), None, inner), lambda i: torch.mm(dz, w, out=dx2), dx, dx2,
                (0, 0, batch, n_in, n_out, zp, wp)),
@@ -43,14 +46,20 @@ def measure(batch, n_in, n_out):
     }
     for kind, (ours, theirs, a, b, product) in kinds.items():
         ours(0), theirs(0)
-        same("%s %d x %d x %d" % (kind, batch, n_in, n_out), a, b, 2e-5)
+        same("%s %d x %d x %d" % (kind, batch, n_in, n_out), a.float(), b.float(), 1e-2 if bf16 else 2e-5)
         subjects = {"neo": ours, "torch": theirs}
-        if sgemm:
+        if sgemm and not bf16:
             subjects["openblas"] = lambda i: neo.blas(sgemm, *product, b.data_ptr(), inner)
-        turns = Turns(args, subjects, turns=15, milliseconds=3, inner={"neo": inner, "openblas": inner})
-        peaks = [neo.fma()]
-        turns.run(between=lambda: peaks.append(neo.fma()))
+        turns = Turns(args, subjects, turns=9 if bf16 or batch > 2048 else 15, milliseconds=2 if bf16 else 3, inner={"neo": inner, "openblas": inner})
+        peaks = [peak()]
+        turns.run(between=lambda: peaks.append(peak()))
         what = "%s M=%d %d->%d" % (kind, batch, n_in, n_out)
+        if bf16:
+            target = None if not amx else 0.8 if n_out == 1 else 1.0
+            Report(args, "mlp bf16").turns(what, turns, "torch", target, work=flops, unit="GFLOP/s", label="F.linear",
+                                           ceiling=100 * roofline_ns(flops, moved, max(peaks)) / median(turns.ns["neo"]))
+            continue
+        report = Report(args, "mlp")
         if sgemm:
             report.turns(what, turns, "openblas", None, work=flops, unit="GFLOP/s")
         report.turns(what, turns, "torch", 0.8 if n_out == 1 else 1.0, work=flops,
@@ -58,7 +67,10 @@ def measure(batch, n_in, n_out):
                      ceiling=100 * roofline_ns(flops, moved, max(peaks)) / median(turns.ns["neo"]), ceiling_target=60)
 
 
+amx = neo.bf16_isa() == b"amx"
 for batch in BATCHES:
     for n_in, n_out in SHAPES:
         measure(batch, n_in, n_out)
+        if batch <= 2048:
+            measure(batch, n_in, n_out, bf16=1)
 neo.ctx_free(ctx)

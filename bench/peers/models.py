@@ -62,9 +62,9 @@ class RowwiseAdagrad:
 
 class Dlrm:
     """The whole, with its optimizers. compiled: forward and backward of what is dense by torch.compile; the sparse
-    gradients of the tables are beyond it."""
+    gradients of the tables are beyond it. autocast: what is dense computes in bf16, parameters and loss are f32."""
 
-    def __init__(self, bottom, top, rows, lr, initial, compiled=False, share=None, weights=None):
+    def __init__(self, bottom, top, rows, lr, initial, compiled=False, share=None, weights=None, autocast=False):
         self.dense = share.dense if share else Dense(bottom, top)
         self.tables = share.tables if share else [
             torch.nn.EmbeddingBag(rows, bottom[-1], mode="sum", sparse=True,
@@ -73,11 +73,13 @@ class Dlrm:
             self.dense.parameters(), lr=lr, initial_accumulator_value=initial, eps=1e-10, fused=True)
         self.table_optim = share.table_optim if share else RowwiseAdagrad([t.weight for t in self.tables], lr)
         self.run = torch.compile(self.dense, dynamic=False) if compiled else self.dense
+        self.autocast = autocast
 
     def step(self, dense, label, ids, offsets):
         """ids: [tables][batch]"""
         pooled = torch.stack([t(i, offsets) for t, i in zip(self.tables, ids)], 1)
-        loss = self.run(dense, pooled, label)
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.autocast):
+            loss = self.run(dense, pooled, label)
         loss.backward()
         self.table_optim.step()
         self.optim.step()

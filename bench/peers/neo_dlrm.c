@@ -94,7 +94,7 @@ SIDE int neo_dlrm_start(int ranks, int64_t dim, int64_t batch, int64_t rows, con
                         const float *label, const int64_t *ids, int batches) {
     memset(&dlrm, 0, sizeof dlrm);
     if (batches < 1 || batches > MAX_BATCHES) return (int)neo_fail(NEO_ERR_ARG, "1 to %d batches", (int)MAX_BATCHES);
-    dlrm.o = (options){.format = "criteo", .device = "cpu", .optimizer = "adagrad", .schedule = "constant", .plan = "tw",
+    dlrm.o = (options){.format = "criteo", .device = "cpu", .graph = "off", .dtype = "f32", .optimizer = "adagrad", .schedule = "constant", .plan = "tw",
                        .rows_dtype = "f32", .wire_forward = "f32", .wire_backward = "f32", .pipeline = "on", .dense_shard = "none",
                        .bottom = (char *)(uintptr_t)bottom, .top = (char *)(uintptr_t)top, .synthetic = batch, .rows = rows,
                        .batch = batch, .dim = dim, .micro_batches = 1, .ranks = ranks, .nodes = 1, .lr = 0.01};

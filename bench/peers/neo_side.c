@@ -5,7 +5,7 @@
    As a program (-DNEO_SIDE_MAIN):  neo_start D BATCH THREADS makes a DLRM whose tables are left as the allocator
    gives them, takes one step, prints a line and leaves: what a process costs before it trains.
 
-   Functions that can fail return 0, or a status that is not; neo_side_error says why. All floats are f32, all ids
+   Functions that can fail return 0, or a status that is not; neo_side_error says why. Floats are f32 unless said, ids
    and offsets i64, matrices row-major without gaps. Objects belong to one thread at a time. */
 #define NEO_IMPLEMENTATION
 #include "../bench.h"
@@ -24,6 +24,12 @@ SIDE const char *neo_side_isa(void) {
                         : neo_isa_available(NEO_ISA_NEON) ? NEO_ISA_NEON
                                                           : NEO_ISA_SCALAR);
 }
+/* What multiplies bf16. */
+SIDE const char *neo_side_bf16_isa(void) {
+    return neo_isa_name(neo_isa_available(NEO_ISA_AMX)          ? NEO_ISA_AMX
+                        : neo_isa_available(NEO_ISA_AVX512BF16) ? NEO_ISA_AVX512BF16
+                                                                : NEO_ISA_SCALAR);
+}
 SIDE void *neo_side_ctx(int threads) {
     neo_ctx *ctx = NULL;
     neo_ctx_desc desc = {.threads = threads, .seed = 1};
@@ -32,6 +38,8 @@ SIDE void *neo_side_ctx(int threads) {
 SIDE void neo_side_ctx_free(void *ctx) { neo_ctx_destroy((neo_ctx *)ctx); }
 /* GFLOP/s of multiply-adds of one core, in one burst of 2 ms. */
 SIDE double neo_side_fma(void) { return bench_fma_once(); }
+/* The same of what multiplies bf16. */
+SIDE double neo_side_bf16(void) { return bench_bf16_once(); }
 /* Copies `bytes`, by all threads of the context. */
 SIDE int neo_side_copy(void *ctx, void *to, const void *from, int64_t bytes) {
     bench_copy_job job = {(char *)to, (const char *)from, (size_t)bytes / 64};
@@ -91,13 +99,15 @@ SIDE double neo_side_read(void *ctx, int64_t bytes) {
 typedef void (*sgemm64)(int order, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
                         int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc);
 
-/* c = op(a) op(b), `repeats` times; op(a) is [m][k], op(b) [k][n]. */
-SIDE int neo_side_gemm(void *ctx, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, float *a, float *b, float *c,
+static neo_dtype dtype_of(int bf16) { return bf16 ? NEO_BF16 : NEO_F32; }
+/* c = op(a) op(b), `repeats` times; op(a) is [m][k], op(b) [k][n]. All f32, or bf16. */
+SIDE int neo_side_gemm(void *ctx, int bf16, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, void *a, void *b, void *c,
                        int repeats) {
     neo_gemm_desc d = {.trans_a = trans_a, .trans_b = trans_b};
+    const neo_dtype t = dtype_of(bf16);
     for (int i = 0; i < repeats; i++)
-        TRY(neo_gemm((neo_ctx *)ctx, &d, neo_tensor_2d(a, NEO_F32, trans_a ? k : m, trans_a ? m : k),
-                     neo_tensor_2d(b, NEO_F32, trans_b ? n : k, trans_b ? k : n), neo_tensor_2d(c, NEO_F32, m, n)));
+        TRY(neo_gemm((neo_ctx *)ctx, &d, neo_tensor_2d(a, t, trans_a ? k : m, trans_a ? m : k),
+                     neo_tensor_2d(b, t, trans_b ? n : k, trans_b ? k : n), neo_tensor_2d(c, t, m, n)));
     return 0;
 }
 /* The same by a BLAS whose cblas_sgemm takes 64-bit sizes. */
@@ -109,20 +119,22 @@ SIDE int neo_side_blas(void *sgemm, int trans_a, int trans_b, int64_t m, int64_t
         call(101, trans_a ? 112 : 111, trans_b ? 112 : 111, m, n, k, 1.0f, a, trans_a ? m : k, b, trans_b ? k : n, 0.0f, c, n);
     return 0;
 }
-/* y [b][out] = x [b][in] w^T + bias, w [out][in]. */
-SIDE int neo_side_linear(void *ctx, int64_t b, int64_t in, int64_t out, float *x, float *w, float *bias, float *y, int repeats) {
+/* y [b][out] = x [b][in] w^T + bias, w [out][in]. All f32, or bf16 with a bias of f32. */
+SIDE int neo_side_linear(void *ctx, int bf16, int64_t b, int64_t in, int64_t out, void *x, void *w, float *bias, void *y, int repeats) {
+    const neo_dtype t = dtype_of(bf16);
     for (int i = 0; i < repeats; i++)
-        TRY(neo_linear_forward((neo_ctx *)ctx, neo_tensor_2d(x, NEO_F32, b, in), neo_tensor_2d(w, NEO_F32, out, in),
-                               neo_tensor_1d(bias, NEO_F32, out), NEO_ACT_NONE, neo_tensor_2d(y, NEO_F32, b, out)));
+        TRY(neo_linear_forward((neo_ctx *)ctx, neo_tensor_2d(x, t, b, in), neo_tensor_2d(w, t, out, in), neo_tensor_1d(bias, NEO_F32, out),
+                               NEO_ACT_NONE, neo_tensor_2d(y, t, b, out)));
     return 0;
 }
-/* dx = dz w and dw = dz^T x; a pointer that is NULL: not computed. */
-SIDE int neo_side_linear_back(void *ctx, int64_t b, int64_t in, int64_t out, float *x, float *w, float *dz, float *dx, float *dw,
+/* dx = dz w and dw = dz^T x; a pointer that is NULL: not computed. All f32, or bf16 with dw of f32. */
+SIDE int neo_side_linear_back(void *ctx, int bf16, int64_t b, int64_t in, int64_t out, void *x, void *w, void *dz, void *dx, float *dw,
                               int repeats) {
+    const neo_dtype t = dtype_of(bf16);
     neo_tensor none = neo_tensor_none();
     for (int i = 0; i < repeats; i++)
-        TRY(neo_linear_backward((neo_ctx *)ctx, NULL, neo_tensor_2d(x, NEO_F32, b, in), neo_tensor_2d(w, NEO_F32, out, in),
-                                neo_tensor_2d(dz, NEO_F32, b, out), dx ? neo_tensor_2d(dx, NEO_F32, b, in) : none,
+        TRY(neo_linear_backward((neo_ctx *)ctx, NULL, neo_tensor_2d(x, t, b, in), neo_tensor_2d(w, t, out, in),
+                                neo_tensor_2d(dz, t, b, out), dx ? neo_tensor_2d(dx, t, b, in) : none,
                                 dw ? neo_tensor_2d(dw, NEO_F32, out, in) : none, none));
     return 0;
 }
@@ -182,6 +194,7 @@ typedef struct dlrm {
     neo_bags *bags;
     neo_optim *optim;
     int64_t batch, dim, width;
+    neo_dtype dtype; /* of what the layers multiply */
     neo_tensor x, e, z, y, dx, de, dz, dy;
 } dlrm;
 
@@ -199,7 +212,8 @@ SIDE void neo_side_dlrm_free(void *model) {
     free(m);
 }
 static int make_mlp(dlrm *m, const char *name, int64_t in, const int64_t *widths, int count, neo_activation last, neo_mlp **mlp) {
-    neo_mlp_desc d = {.name = name, .width_count = count + 1, .max_batch = m->batch, .act = NEO_ACT_RELU, .last_act = last};
+    neo_mlp_desc d = {.name = name, .width_count = count + 1, .max_batch = m->batch, .act = NEO_ACT_RELU, .last_act = last,
+                      .dtype = m->dtype};
     d.widths[0] = in;
     memcpy(d.widths + 1, widths, (size_t)count * sizeof *widths);
     TRY(neo_mlp_create(m->ctx, m->params, &d, mlp));
@@ -233,13 +247,15 @@ static int make_dlrm(dlrm *m, const neo_ctx_desc *desc, int64_t rows, const int6
     return 0;
 }
 /* 13 dense numbers, 26 tables of `rows` rows, one id per sample and table. bottom, top: widths after the input, the
-   bottom's last is the tables' dim. Row-wise Adagrad on the tables, Adagrad from `initial` on the layers. */
-SIDE void *neo_side_dlrm(int threads, int64_t batch, int64_t rows, const int64_t *bottom, int bottoms, const int64_t *top, int tops,
+   bottom's last is the tables' dim. Row-wise Adagrad on the tables, Adagrad from `initial` on the layers. bf16: what the
+   layers multiply, while their parameters and sums are f32. */
+SIDE void *neo_side_dlrm(int threads, int bf16, int64_t batch, int64_t rows, const int64_t *bottom, int bottoms, const int64_t *top, int tops,
                          float initial, int no_init) {
     neo_ctx_desc desc = {.threads = threads, .seed = 1};
     dlrm *m = (dlrm *)calloc(1, sizeof *m);
     if (!m) return NULL;
     m->batch = batch;
+    m->dtype = dtype_of(bf16);
     if (make_dlrm(m, &desc, rows, bottom, bottoms, top, tops, initial, no_init) == 0) return m;
     neo_side_dlrm_free(m);
     return NULL;
@@ -313,7 +329,7 @@ int main(int argc, char **argv) {
     int64_t batch = argc > 2 ? atoll(argv[2]) : 128, dim = argc > 1 ? atoll(argv[1]) : 16;
     const int64_t bottom[] = {512, 256, dim == 16 ? 64 : dim, dim}, top[] = {512, 256, 1};
     double loss = 0;
-    void *m = neo_side_dlrm(argc > 3 ? atoi(argv[3]) : 1, batch, 100000, bottom, 4, top, 3, 0, 1);
+    void *m = neo_side_dlrm(argc > 3 ? atoi(argv[3]) : 1, 0, batch, 100000, bottom, 4, top, 3, 0, 1);
     float *dense = (float *)bench_alloc((size_t)(batch * DENSE) * 4), *label = (float *)bench_alloc((size_t)batch * 4);
     int64_t *ids = (int64_t *)bench_alloc((size_t)(batch * TABLES) * 8), *offsets = (int64_t *)bench_alloc((size_t)(batch * TABLES + 1) * 8);
     bench_fill(dense, batch * DENSE);

@@ -85,7 +85,7 @@ def measure(batch, directory):
     if min(place) < 0 or len(set(place)) != RANKS:
         raise AssertionError("tables are not whole on both ranks: %s" % place)
     # initial values depend on names and seed alone: those of one rank
-    one = side.dlrm(1, batch, rows, integers(bottom), len(bottom), integers(top), len(top), 0, 0)
+    one = side.dlrm(1, 0, batch, rows, integers(bottom), len(bottom), integers(top), len(top), 0, 0)
     shapes, n_in = [], DENSE
     for widths in (bottom, top):
         for n_out in widths:

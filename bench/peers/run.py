@@ -1,26 +1,29 @@
 """Runs the comparisons and writes their table.
 
-    python bench/peers/run.py [--quick] [--only gemm,mlp] [--threads 1,2] [--lines FILE] [--table FILE] [--table-only]
+    python bench/peers/run.py [--quick] [--only gemm,mlp] [--threads 1,2] [--report]
 
---lines: where the figures go as JSON lines (build/peers/lines.jsonl), anew for the comparisons that run, kept of the others.
---table-only: of what was measured before.
---table: the table of all figures there (build/peers/cpu.md; bench/results/cpu.md when everything runs, with 1 and 2 threads).
+What a comparison gives with a number of threads is kept in build/peers/results, until the same has run again without error; quick
+runs apart from whole ones. bench/results/cpu.md is then written from the whole runs that are there, and says when each was and
+which there are none of; a quick run is in build/peers/quick.md. --report: only write the tables.
 """
 
 import argparse
+import glob
 import json
 import math
 import os
 import platform
 import subprocess
 import sys
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 # script, does it run with one thread, and with several
 SCRIPTS = {"gemm": (1, 1), "mlp": (1, 1), "bags": (1, 1), "dlrm": (1, 1), "ranks": (0, 1), "gpt": (1, 1), "reader": (1, 0),
            "start": (1, 0)}
-TITLES = {
-    "gemm": "Matrix products f32", "mlp": "Layers of the DLRMs", "bags forward": "Bags, forward",
+TITLES = {  # of the families of figures
+    "gemm": "Matrix products f32", "gemm bf16": "Matrix products bf16", "mlp": "Layers of the DLRMs",
+    "mlp bf16": "Layers of the DLRMs, bf16", "bags forward": "Bags, forward",
     "bags backward": "Bags, backward with the optimizer's step", "dlrm step": "DLRM, one step",
     "two-rank step": "DLRM on two ranks, one step", "gpt step": "GPT, one step", "reader": "Reader", "start": "Start of a process",
 }
@@ -33,11 +36,27 @@ def geometric_mean(values):
     return math.exp(sum(math.log(v) for v in values) / len(values)) if values else math.nan
 
 
-def read_lines(path):
-    if not os.path.exists(path):
-        return []
-    with open(path) as f:
-        return [json.loads(line) for line in f if line.strip()]
+def result_path(build, name, threads, quick):
+    return os.path.join(build, "results", "%s.%d%s.json" % (name, threads, ".quick" if quick else ""))
+
+
+def read_results(build, quick):
+    """{(comparison, threads): what run_one kept}"""
+    found = {}
+    for path in sorted(glob.glob(os.path.join(build, "results", "*.json"))):
+        name, threads = os.path.basename(path).split(".")[:2]
+        if path == result_path(build, name, int(threads), quick) and name in SCRIPTS:
+            with open(path) as f:
+                found[name, int(threads)] = json.load(f)
+    return {key: found[key] for key in in_order(found)}
+
+
+def in_order(runs):
+    return sorted(runs, key=lambda run: (list(SCRIPTS).index(run[0]), run[1]))
+
+
+def all_runs(counts):
+    return [(name, threads) for name in SCRIPTS for threads in counts if SCRIPTS[name][threads > 1]]
 
 
 def machine():
@@ -60,8 +79,7 @@ def machine():
         except metadata.PackageNotFoundError:
             pass
     compiler = subprocess.run([os.environ.get("CC", "cc"), "--version"], capture_output=True, text=True).stdout.splitlines()
-    return "%s, %d cores, %s; %s; %s; load average %.1f" % (model, len(os.sched_getaffinity(0)), flags, (compiler or ["?"])[0],
-                                                             ", ".join(versions), os.getloadavg()[0])
+    return "%s, %d cores, %s; %s; %s" % (model, len(os.sched_getaffinity(0)), flags, (compiler or ["?"])[0], ", ".join(versions))
 
 
 def disturbed(line):
@@ -126,17 +144,38 @@ def means(lines):
 HEADER = "| what | threads | neo | peer | ratio | spread | target | met | of the ceiling |\n|---|---|---|---|---|---|---|---|---|"
 
 
-def write_table(lines, path, about):
-    text = ["# CPU: neo and its peers, side by side", "", "By `make peers`; bench/README.md says how each figure is measured.", "",
-            "- machine: " + about,
-            "- ratio: the peer's time over neo's, the median over turns (above 1: neo is faster); spread: the distance of the quartiles of "
-            "these ratios, in percent of it"]
-    if any(line.get("quick") for line in lines):
+def when(results):
+    """The table of what was measured when, on which of the machines, and of what was not."""
+    machines = machines_of(results)
+    text = ["| comparison | threads | measured | load average, before and after | it took | machine |", "|---|---|---|---|---|---|"]
+    for name, threads in in_order({*all_runs((1, 2)), *results}):
+        r = results.get((name, threads))
+        text.append("| %s | %d | not measured | | | |" % (name, threads) if not r else "| %s | %d | %s | %.1f, %.1f | %.0f s | %d |" % (
+            name, threads, r["date"], *r["load"], r["seconds"], machines.index(r["machine"]) + 1))
+    return text
+
+
+def machines_of(results):
+    return sorted({r["machine"] for r in results.values()})
+
+
+def write_table(results, path):
+    lines = [line for r in results.values() for line in r["lines"]]
+    machines = machines_of(results)
+    text = ["# CPU: neo and its peers, side by side", "", "By `make peers`; bench/README.md says how each figure is measured.", ""]
+    text += ["- machine %d: %s" % (i + 1, m) for i, m in enumerate(machines)]
+    text.append("- ratio: the peer's time over neo's, the median over turns (above 1: neo is faster); spread: the distance of the quartiles of "
+                "these ratios, in percent of it")
+    if any(r["quick"] for r in results.values()):
         text.append("- a quick run: fewer turns, fewer and smaller shapes")
     text.append("- targets are the project's own goals: one that is missed is work to do")
-    if "AMD" in about:
+    if any("AMD" in m for m in machines):
         text.append("- on processors that are not Intel's PyTorch's MKL may use half of the vector width: ratios against torch (layers, "
                     "DLRM, GPT) contain that; those against OpenBLAS do not")
+    if any("amx_bf16" not in m for m in machines) and any("bf16" in line["family"] + line["what"] for line in lines):
+        text.append("- figures of bf16 have no targets where the processor has no AMX: neo then computes what AMX would, bit for bit, by other "
+                    "instructions, and PyTorch does not")
+    text += ["", "## When", ""] + when(results)
     text += ["", "## Targets", "", "| what | threads | met | missed | worst of them |", "|---|---|---|---|---|"]
     for family, title in TITLES.items():
         for threads in sorted({x["threads"] for x in lines if x["family"] == family}):
@@ -166,10 +205,36 @@ def write_table(lines, path, about):
         f.write("\n".join(text) + "\n")
 
 
-def table_path(args, failed, build):
-    """bench/results has figures of whole runs alone."""
-    whole = set(args.only.split(",")) == set(SCRIPTS) and not (args.quick or args.threads or args.table_only or failed)
-    return args.table or ("bench/results/cpu.md" if whole else os.path.join(build, "cpu.md"))
+def write_tables(build):
+    """bench/results has figures of whole runs alone; without one it stays as it is."""
+    for quick, path in ((True, os.path.join(build, "quick.md")), (False, "bench/results/cpu.md")):
+        results = read_results(build, quick)
+        if results:
+            write_table(results, path)
+            print("the table of %s runs is in %s" % ("quick" if quick else "whole", path))
+
+
+def run_one(build, name, threads, quick):
+    """Whether it ran to its end; only then its figures take the place of those before."""
+    path = result_path(build, name, threads, quick)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    part, load, start = path + ".part", os.getloadavg()[0], time.time()
+    if os.path.exists(part):
+        os.remove(part)
+    command = [sys.executable, os.path.join(HERE, name + ".py"), "--threads", str(threads), "--out", part]
+    done = subprocess.run(command + (["--quick"] if quick else [])).returncode == 0
+    if done:
+        with open(part) as f:
+            lines = [json.loads(line) for line in f]
+        result = dict(date=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(start)), seconds=time.time() - start, machine=machine(),
+                      load=[load, os.getloadavg()[0]], quick=quick, lines=lines)
+        with open(path + ".new", "w") as f:
+            json.dump(result, f, indent=0)
+        os.replace(path + ".new", path)
+        print("# %s with %d threads took %.0f s" % (name, threads, result["seconds"]), flush=True)
+    if os.path.exists(part):
+        os.remove(part)
+    return done
 
 
 def main():
@@ -178,9 +243,7 @@ def main():
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", default=",".join(SCRIPTS))
     parser.add_argument("--threads", default="")
-    parser.add_argument("--lines", default=os.path.join(build, "lines.jsonl"))
-    parser.add_argument("--table")
-    parser.add_argument("--table-only", action="store_true")
+    parser.add_argument("--report", action="store_true")
     args = parser.parse_args()
     cores = len(os.sched_getaffinity(0))
     counts = [int(t) for t in args.threads.split(",") if t] or [1, 2][: min(cores, 2)]
@@ -188,26 +251,11 @@ def main():
     unknown = [name for name in chosen if name not in SCRIPTS]
     if unknown:
         raise SystemExit("no comparison %s: there are %s" % (", ".join(unknown), ", ".join(SCRIPTS)))
-    failed, about = [], machine()
-    for name in [] if args.table_only else SCRIPTS:
-        for threads in counts:
-            if name not in chosen or not SCRIPTS[name][threads > 1]:
-                continue
-            part = "%s.%s.%d" % (args.lines, name, threads)
-            if os.path.exists(part):
-                os.remove(part)
-            command = [sys.executable, os.path.join(HERE, name + ".py"), "--threads", str(threads), "--out", part]
-            if subprocess.run(command + (["--quick"] if args.quick else [])).returncode != 0:
-                failed.append("%s with %d threads" % (name, threads))
-    parts = ["%s.%s.%d" % (args.lines, name, threads) for name in SCRIPTS for threads in sorted({1, 2, *counts})]
-    lines = [line for part in parts for line in read_lines(part)]
-    with open(args.lines, "w") as f:
-        f.writelines(json.dumps(line) + "\n" for line in lines)
-    table = table_path(args, failed, build)
-    write_table(lines, table, about)
-    print("the table is in", table)
-    for name in failed:
-        print("FAILED:", name)
+    runs = [] if args.report else [run for run in all_runs(counts) if run[0] in chosen]
+    failed = [run for run in runs if not run_one(build, *run, args.quick)]
+    write_tables(build)
+    for run in failed:
+        print("FAILED: %s with %d threads" % run)
     return 1 if failed else 0
 
 

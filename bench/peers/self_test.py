@@ -1,10 +1,8 @@
 """Checks the scripts without the packages of the peers: that they compile, that they call neo's functions as these are
 defined, that these compute what they say, and that the table says what the lines say. tests/test_peers.sh runs it."""
 
-import argparse
 import array
 import ctypes
-import json
 import os
 import re
 import sys
@@ -46,16 +44,20 @@ def check_side():
     a, pa = floats([1, 2, 3, 4, 5, 6])
     b, pb = floats([1, 0, 2, -1, 1, 1])
     c, pc = floats([0] * 4)
-    neo.gemm(ctx, 0, 0, 2, 2, 3, pa, pb, pc, 1)
+    neo.gemm(ctx, 0, 0, 0, 2, 2, 3, pa, pb, pc, 1)
     assert list(c) == [1 + 4 + 3, -2 + 3, 4 + 10 + 6, -5 + 6], list(c)
     bias, pbias = floats([10, 20])
-    neo.linear(ctx, 2, 3, 2, pa, pb, pbias, pc, 1)  # b is [2][3] here
+    neo.linear(ctx, 0, 2, 3, 2, pa, pb, pbias, pc, 1)  # b is [2][3] here
     assert list(c) == [1 + 6 + 10, -1 + 2 + 3 + 20, 4 + 12 + 10, -4 + 5 + 6 + 20], list(c)
     one, pone = floats([1, 0, 0, 1])
     dx, pdx = floats([0] * 6)
     dw, pdw = floats([0] * 6)
-    neo.linear_back(ctx, 2, 3, 2, pa, pb, pone, pdx, pdw, 1)
+    neo.linear_back(ctx, 0, 2, 3, 2, pa, pb, pone, pdx, pdw, 1)
     assert (dx, dw) == (b, a), (list(dx), list(dw))
+    half = array.array("H", [bits >> 16 for bits in array.array("I", a.tobytes() + b.tobytes())])  # small integers are bf16, too
+    ph = half.buffer_info()[0]
+    neo.gemm(ctx, 1, 0, 0, 2, 2, 3, ph, ph + 12, pc, 1)
+    assert list(array.array("f", array.array("I", [x << 16 for x in array.array("H", c.tobytes())[:4]]).tobytes())) == [8, 1, 20, 1], list(c)
     rows, prows = floats(range(32))
     tables = (ctypes.c_void_p * 1)(prows)
     bags = neo.bags(ctx, 1, 2, 16, 0, 0, 2, 4, tables)
@@ -67,12 +69,18 @@ def check_side():
     assert rows[0] < 0 and rows[31] < 31, "no row has moved"
     neo.bags_free(bags)
     try:
-        neo.gemm(ctx, 0, 0, -1, 2, 3, pa, pb, pc, 1)
+        neo.gemm(ctx, 0, 0, 0, -1, 2, 3, pa, pb, pc, 1)
         raise AssertionError("a bad shape is no error")
     except RuntimeError as error:
         assert str(error).startswith("gemm: "), error
     widths, top = common.integers([8, 16]), common.integers([8, 1])
-    model = neo.dlrm(1, 4, 10, widths, 2, top, 2, 0.1, 0)
+    for bf16 in (0, 1):
+        check_dlrm(neo, bf16, widths, top)
+    neo.ctx_free(ctx)
+
+
+def check_dlrm(neo, bf16, widths, top):
+    model = neo.dlrm(1, bf16, 4, 10, widths, 2, top, 2, 0.1, 0)
     dense, pdense = floats([i % 7 / 7 for i in range(4 * 13)])
     label, plabel = floats([0, 1, 0, 1])
     ids, offsets = array.array("q", [i % 10 for i in range(104)]), array.array("q", range(105))
@@ -82,7 +90,33 @@ def check_side():
         losses.append(loss.value)
     assert losses[-1] < losses[0], losses
     neo.dlrm_free(model)
-    neo.ctx_free(ctx)
+
+
+def check_examples():
+    """Two ranks of the DLRM, and the GPT, take steps."""
+    dlrm, loss, losses = common.Neo("dlrm"), ctypes.c_double(), []
+    dense, pdense = floats([i % 7 / 7 for i in range(2 * 8 * 13)])
+    label, plabel = floats([0, 1] * 8)
+    ids = array.array("q", [i % 10 for i in range(2 * 26 * 8)])
+    dlrm.start(2, 16, 8, 10, b"13-32-16", b"32-1", pdense, plabel, ids.buffer_info()[0], 2)
+    assert {dlrm.place(t) for t in range(26)} == {0, 1}, "tables are not whole on both ranks"
+    for _ in range(8):
+        dlrm.run(1, ctypes.byref(loss))
+        losses.append(loss.value)
+    dlrm.stop()
+    assert 0 < losses[-1] < losses[0], losses
+    gpt = common.Neo("gpt")
+    with tempfile.NamedTemporaryFile() as f:
+        f.write(b"abcdefgh " * 200)
+        f.flush()
+        gpt.start(1, 1, 2, 16, 8, 2, f.name.encode())
+        assert gpt.vocabulary() == 9, gpt.vocabulary()
+        losses = []
+        for _ in range(8):
+            gpt.run(1, ctypes.byref(loss))
+            losses.append(loss.value)
+        gpt.stop()
+    assert 0 < losses[-1] < losses[0], losses
 
 
 def check_turns():
@@ -91,7 +125,7 @@ def check_turns():
 
     order = []
     turns = common.Turns(Args, {"neo": lambda i: order.append("n"), "peer": lambda i: order.append("p")}, turns=15, calls=2).run()
-    assert len(turns.ratio("peer")) == 5 and "".join(order[2:]).startswith("nnn" + "ppp" + "ppp" + "nnn" + "nnn"), order
+    assert len(turns.ratio("peer")) == 5 and "".join(order[4:]).startswith("nnn" + "ppp" + "ppp" + "nnn" + "nnn"), order
     assert common.median([3, 1, 2]) == 2 and common.median([4, 1, 2, 3]) == 2.5
     assert abs(common.spread([1, 2, 3, 4, 5]) - 200 / 3) < 1e-9
 
@@ -106,27 +140,66 @@ def check_table():
              dict(family="bags forward", threads=2, quick=False, what="uniform", peer="TBE", skipped="no package", target=1.0),
              dict(family="start", threads=1, quick=False, what="start", peer="import torch", unit="ms", neo=51.0, theirs=100.0, ratio=2.0,
                   spread=1.0, target=None, most=50.0)]
+    result = dict(date="2026-01-02 03:04 UTC", seconds=61.0, machine="a machine", load=[0.5, 1.25], quick=False, lines=lines)
     with tempfile.TemporaryDirectory() as directory:
-        path = os.path.join(directory, "lines"), os.path.join(directory, "table.md")
-        with open(path[0], "w") as f:
-            f.writelines(json.dumps(line) + "\n" for line in lines)
-        run.write_table(run.read_lines(path[0]), path[1], "a machine")
-        with open(path[1]) as f:
+        path = os.path.join(directory, "table.md")
+        run.write_table({("gemm", 1): result}, path)
+        with open(path) as f:
             text = f.read()
     for want in ("| NT 8^3 | 1 | 2 GFLOP/s | better of both 1 | 2.00 | 1 % | >= 0.95 | yes | 50 % |",
                  "| dW M=1 | 1 | 1 GFLOP/s | F.linear 2 | 0.50 | 3 % | >= 1 | no | 30 % (no, >= 60) |",
                  "| dX M=1 | 1 | 2 GFLOP/s | F.linear 1 | 2.00 | 3 % | >= 1 | yes | 70 % (yes, >= 60) |",
                  "not measured: no package", "| start | 1 | 51 ms | import torch 100 | 2.00 | 1 % | <= 50 ms | no |",
                  "| Layers of the DLRMs | 1 | 1 | 1 | dW M=1, F.linear: 0.50 |", "| Layers of the DLRMs | F.linear | 1 | 2 | 1.00 | 0.50 | >= 1.25 | no |",
-                 "- machine: a machine"):
+                 "- machine 1: a machine", "| gemm | 1 | 2026-01-02 03:04 UTC | 0.5, 1.2 | 61 s | 1 |", "| bags | 2 | not measured | | | |"):
         assert want in text, "the table lacks: %s\n%s" % (want, text)
 
 
-def check_table_path():
-    for whole, changes in ((True, {}), (False, {"quick": True}), (False, {"threads": "1"}), (False, {"only": "gemm"}), (False, {"table_only": True})):
-        args = argparse.Namespace(**dict(dict(quick=False, only=",".join(run.SCRIPTS), threads="", table_only=False, table=None), **changes))
-        assert run.table_path(args, [], "b") == ("bench/results/cpu.md" if whole else os.path.join("b", "cpu.md")), changes
-        assert run.table_path(args, ["gemm with 1 threads"], "b") == os.path.join("b", "cpu.md"), changes
+SCRIPT = """import json, sys
+with open(sys.argv[sys.argv.index("--out") + 1], "a") as f:
+    f.write(json.dumps(dict(family="%s", threads=int(sys.argv[2]), what="some", peer="none", unit="us", neo=1.0, theirs=%g, ratio=%g,
+                            spread=1.0, target=None)) + chr(10))
+sys.exit(%d)
+"""
+
+
+def check_runs():
+    """Scripts that stand in for two comparisons: what is kept, what the tables then say."""
+    def write(name, family, figure, status):
+        with open(os.path.join(directory, name + ".py"), "w") as f:
+            f.write(SCRIPT % (family, figure, figure, status))
+
+    def main(*arguments):
+        sys.argv = ["run.py", *arguments]
+        status = run.main()
+        with open("bench/results/cpu.md" if os.path.exists("bench/results/cpu.md") else os.devnull) as f:
+            return status, f.read()
+
+    before = os.getcwd(), run.HERE, sys.argv, os.environ.get("NEO_PEERS_BUILD"), run.SCRIPTS
+    with tempfile.TemporaryDirectory() as directory:
+        try:
+            run.HERE, run.SCRIPTS = directory, {"gemm": (1, 0), "start": (1, 0)}
+            os.environ["NEO_PEERS_BUILD"] = os.path.join(directory, "b")
+            os.chdir(directory)
+            write("gemm", "gemm", 2, 0)
+            write("start", "start", 3, 0)
+            assert main("--quick", "--threads", "1") == (0, ""), "a quick run writes no table of whole ones"
+            assert os.path.exists("b/quick.md")
+            status, text = main("--only", "gemm", "--threads", "1")
+            assert status == 0 and "| some | 1 | 1 us | none 2 | 2.00 |" in text and "| start | 1 | not measured | | | |" in text, text
+            status, text = main("--only", "start")
+            assert status == 0 and "none 2 | 2.00" in text and "none 3 | 3.00" in text and "not measured" not in text, text
+            write("gemm", "gemm", 9, 1)
+            status, text = main("--only", "gemm")
+            assert status == 1 and "none 2 | 2.00" in text and "none 9" not in text, "a run that failed takes the place of one before"
+            os.remove("bench/results/cpu.md")
+            assert main("--report") == (0, text)
+        finally:
+            os.chdir(before[0])
+            run.HERE, sys.argv, run.SCRIPTS = before[1], before[2], before[4]
+            os.environ.pop("NEO_PEERS_BUILD")
+            if before[3] is not None:
+                os.environ["NEO_PEERS_BUILD"] = before[3]
 
 
 def main():
@@ -137,9 +210,10 @@ def main():
     check_prototypes()
     check_turns()
     check_table()
-    check_table_path()
+    check_runs()
     if len(sys.argv) > 1 and sys.argv[1] == "--side":
         check_side()
+        check_examples()
     print("ok")
 
 
