@@ -403,7 +403,7 @@ static neo_status refusals(neo_comm *host, void *user) {
     memset(&rows, 0, sizeof rows);
     rows.cols = 4;
     EXPECT_ERR(host, neo_comm_all_gather_rows(gpu, &rows, (const float *)p, (float *)p, 1, NULL, NULL),
-               NEO_ERR_UNSUPPORTED, "not over NCCL");
+               NEO_ERR_UNSUPPORTED, "the context's device codes the rows");
     EXPECT_ERR(host, neo_comm_all_reduce(gpu, NEO_REDUCE_SUM, p, (char *)p + 4, 2, NEO_F32, NULL), NEO_ERR_ARG, "overlap");
     EXPECT_OK(host, neo_comm_barrier(gpu, NULL)); /* nothing was sent, and it works on */
     cudaFree(p);
