@@ -47,7 +47,8 @@ device_ranks = $(B)/tests/test_device_comm $(B)/tests/test_device_shard
 device_ones  = $(B)/tests/test_device $(B)/tests/test_device_graph
 cuda_programs = $(if $(cxx_programs),$(device_ones) $(device_ranks) $(cuda_cpp) $(cuda_emulated))
 cuda_emulated = $(B)/tests/emulated_dlrm $(B)/tests/emulated_gpt $(B)/tests/emulated_bench $(nccl_emulated)
-nccl_emulated = $(if $(wildcard $(CUDA)/include/nccl.h),$(B)/tests/emulated_dlrm_nccl $(B)/tests/emulated_gpt_nccl)
+nccl_emulated = $(if $(wildcard $(CUDA)/include/nccl.h),$(B)/tests/emulated_dlrm_nccl $(B)/tests/emulated_gpt_nccl $(device_nccl))
+device_nccl   = $(device_ranks:=_nccl)
 gpu_programs  = $(addsuffix _gpu,$(device_ones) $(device_ranks) $(filter-out %/test_cuda_on_cpu,$(patsubst tests/%.cpp,$(B)/tests/%, \
     $(wildcard tests/test_cuda_*.cpp))))
 # Tests of neo_comm.h and of what is sharded: each holds its own copy of neo, and is compiled for MPI too.
@@ -190,6 +191,10 @@ $(B)/tests/nccl_on_cpu.o: tests/nccl_on_cpu.cpp tests/cuda_on_cpu.h | $(B)/tests
 $(B)/tests/emulated_%_nccl: examples/%.c examples/device.h neo.h neo_comm.h neo_fsdp.h $(B)/tests/emulated_cuda.o $(B)/tests/nccl_on_cpu.o
 	$(CC) -std=c11 -Wall -Wextra -DNEO_NO_SIMD -I. -isystem $(CUDA)/include -DEXAMPLE_CUDA -DNEO_COMM_NCCL -c -o $@.o $<
 	$(CXX) -fsanitize=address -o $@ $@.o $(B)/tests/emulated_cuda.o $(B)/tests/nccl_on_cpu.o $(libs)
+$(device_nccl): $(B)/tests/%_nccl: tests/%.c $(test_headers) neo_comm.h neo_fsdp.h $(B)/tests/emulated_cuda.o \
+    $(B)/tests/emu_controls.o $(B)/tests/nccl_on_cpu.o $(B)/tests/neo_assert.o
+	$(CC) -std=c11 $(watched) $(checked) -DEMULATED -DNEO_COMM_NCCL -isystem $(CUDA)/include -c -o $@.o $<
+	$(CXX) -fsanitize=address -o $@ $@.o $(filter %.o,$^) $(libs)
 $(B)/tests/emulated_bench: bench/cuda.c bench/bench.h neo_cuda.cuh $(B)/tests/emulated_cuda.o $(B)/tests/emulated_neo.o \
     $(B)/tests/neo_assert.o
 	$(CC) -std=c11 $(watched) -c -o $@.o $<

@@ -189,7 +189,8 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_comm_create_mpi(neo_ctx *ctx, const neo
    Memory    of the device and pinned, 2 segment_bytes (of host's desc) each, for sums. A few MiB are better
              than the default there.
    Bytes     as above, with no small case; control bytes are those of the agreement.
-   Not here  rows on a narrow wire, two levels, rebuild: NEO_ERR_UNSUPPORTED.
+   Rows      on a narrow wire are coded by the context's device: without one NEO_ERR_UNSUPPORTED.
+   Not here  rebuild: NEO_ERR_UNSUPPORTED.
    Errors    NEO_ERR_ARG: no such device, or host is on devices itself. NEO_ERR_MEMORY. NEO_ERR_SYSTEM and
              NEO_ERR_PEER: CUDA or NCCL fail (the message has their words); a failed call breaks the group,
              and NCCL's communicator is aborted. NEO_ERR_UNSUPPORTED: compiled without NEO_COMM_NCCL. */
@@ -1340,8 +1341,10 @@ typedef struct neo__transport {
     void (*drop)(neo_comm *comm);
     int views; /* receives may look at the sender's memory, if it is the host's */
     /* Of groups over NCCL; NULL elsewhere. agree: do all ranks make
-       this call? (messages carry no call then). copy: inside this rank's device. combine: as neo__combine. */
+       this call? (messages carry no call then). come: what the user's stream has to do is done, and copy may run
+       outside of a call. copy: inside this rank's device. combine: as neo__combine. */
     neo_status (*agree)(neo_comm *comm, const neo__work *w);
+    neo_status (*come)(neo_comm *comm);
     neo_status (*copy)(neo_comm *comm, void *to, const void *from, size_t bytes);
     neo_status (*combine)(neo_comm *comm, const neo__call *call, const void *const *piece,
                           const int *leaves, int count, void *out, int64_t n);
@@ -3042,7 +3045,9 @@ NEO_API size_t neo_comm_rows_bytes(const neo_comm *c, neo_wire wire, int64_t col
 static neo_status neo__rows_issue(neo_comm *c, neo__args *a, const neo_rows *rows, int64_t in_rows,
                                   int64_t out_rows, neo_ticket *ticket) {
     NEO__CHECK(rows, NEO_ERR_ARG, "%s: rows is NULL", a->function);
-    NEO__CHECK(!c->nccl, NEO_ERR_UNSUPPORTED, "%s: not over NCCL", a->function);
+    NEO__CHECK(c->place == NEO_HOST || neo_ctx_device(c->ctx), NEO_ERR_UNSUPPORTED,
+               "%s: the context's device codes the rows of a group over NCCL, and it has none "
+               "(neo_comm_desc.open_device)", a->function);
     NEO__CHECK(c->place == NEO_HOST || !rows->stats, NEO_ERR_UNSUPPORTED,
                "%s: no statistics of rows that a device codes (stats must be NULL)", a->function);
     NEO__CHECK(rows->wire >= NEO_WIRE_F32 && rows->wire < NEO_WIRE_COUNT, NEO_ERR_ARG,
@@ -3105,7 +3110,6 @@ NEO_API neo_status neo_comm_reduce_scatter_rows(neo_comm *c, const neo_rows *row
 static neo_status neo__check_2level(const char *function, const neo_comm *local,
                                     const neo_comm *cross, neo_reduce reduce, neo_dtype dtype) {
     NEO__CHECK(local && cross, NEO_ERR_ARG, "%s: local or cross is NULL", function);
-    NEO__CHECK(!local->nccl && !cross->nccl, NEO_ERR_UNSUPPORTED, "%s: not over NCCL", function);
     NEO__CHECK(local->place == cross->place, NEO_ERR_ARG,
                "%s: one of local and cross is a group of devices, the other is not", function);
     int floats = dtype != NEO_I8 && dtype != NEO_U8 && dtype != NEO_I32 && dtype != NEO_I64;
@@ -3156,13 +3160,14 @@ NEO_API neo_status neo_comm_all_reduce_2level(neo_comm *local, neo_comm *cross, 
                             neo_comm_all_gather(local, mine, out, 0, counts, dtype, NULL));
 }
 /* Parts [h][l] -> [l][h], so that what goes to place l of every node lies together. */
-static neo_status neo__by_place(const neo_comm *c, void *out, const void *in, int nodes, int places, int64_t count,
+static neo_status neo__by_place(neo_comm *c, void *out, const void *in, int nodes, int places, int64_t count,
                                 neo_dtype dtype) {
     const size_t bytes = (size_t)count * neo_dtype_size(dtype);
     const char *from = (const char *)in;
     char *to = (char *)out;
     if (bytes == 0) return NEO_OK;
-    if (c->place == NEO_DEVICE) {
+    if (c->transport->come) NEO__TRY(c->transport->come(c));
+    if (c->place == NEO_DEVICE && neo_ctx_device(c->ctx)) {
         const int64_t shape[3] = {places, nodes, count};
         neo_tensor src = neo_tensor_nd((void *)(uintptr_t)in, dtype, 3, shape);
         neo_tensor dst = neo_tensor_nd(out, dtype, 3, shape);
@@ -3172,9 +3177,12 @@ static neo_status neo__by_place(const neo_comm *c, void *out, const void *in, in
         return neo_tensor_copy(c->ctx, src, dst);
     }
     for (int l = 0; l < places; l++)
-        for (int h = 0; h < nodes; h++)
-            memcpy(to + (size_t)(l * nodes + h) * bytes, from + (size_t)(h * places + l) * bytes,
-                   bytes);
+        for (int h = 0; h < nodes; h++) {
+            char *at = to + (size_t)(l * nodes + h) * bytes;
+            const char *part = from + (size_t)(h * places + l) * bytes;
+            if (!c->transport->copy) memcpy(at, part, bytes);
+            else NEO__TRY(c->transport->copy(c, at, part, bytes));
+        }
     return NEO_OK;
 }
 /* A rank whose device fails at this leaves both groups. */
@@ -4054,6 +4062,7 @@ static const neo__transport neo__threads_transport = {
     NULL,
     NULL,
     NULL,
+    NULL,
 };
 
 /* ---- after a fault ---- */
@@ -4779,6 +4788,7 @@ static const neo__transport neo__mpi_transport = {
     NULL,
     NULL,
     NULL,
+    NULL,
 };
 
 /* Nodes by host name: the node of a rank is numbered by the first rank on it. */
@@ -5245,7 +5255,13 @@ static neo_status neo__nccl_begin(neo_comm *c) {
     NEO__CUDA(cudaStreamWaitEvent, n->work, n->begun, 0);
     return c->size == 1 ? neo__nccl_wait(c, n->begun) : NEO_OK;
 }
-/* What can fail here comes first, so that the others hear of it in the exchange. */
+static neo_status neo__nccl_come(neo_comm *c) {
+    neo_status status = neo__nccl_begin(c);
+    if (status == NEO_OK) status = neo__nccl_wait(c, c->nccl->begun);
+    return status == NEO_OK ? NEO_OK : neo__nccl_failed(c, &c->nccl->call, status);
+}
+/* What can fail here comes first, so that the others hear of it in the exchange. Rows are coded on a stream of the
+   context's device, once they are there. */
 static neo_status neo__nccl_agree(neo_comm *c, const neo__work *w) {
     c->nccl->call = w->call;
     neo_status status = neo__nccl_begin(c);
@@ -5254,6 +5270,10 @@ static neo_status neo__nccl_agree(neo_comm *c, const neo__work *w) {
                                               : neo__nccl_agree_all(c, w);
     neo__nccl_count_control(c, &w->call);
     if (status != NEO_OK) neo__nccl_abort(c->nccl);
+    if (status == NEO_OK && w->rows.cols) {
+        status = neo__nccl_wait(c, c->nccl->begun);
+        if (status != NEO_OK) return neo__nccl_failed(c, &w->call, status);
+    }
     return status;
 }
 
@@ -5485,6 +5505,7 @@ static const neo__transport neo__nccl_transport = {
     neo__nccl_drop,
     0,
     neo__nccl_agree,
+    neo__nccl_come,
     neo__nccl_copy,
     neo__nccl_combine,
     neo__nccl_split,

@@ -1437,14 +1437,15 @@ static __global__ void neo__cuda_rows_kernel(const neo__rows_call c) {
         NEO__UNROLL
         for (int k = 0; k < 8; k++) {
             const int i = lane + k * step;
-            v[k] = k >= codes || lane >= step || i >= b.cols ? 0.0f : c.encode ? x[i] : neo__cuda_rows_sum(c, b, row, i);
+            v[k] = 0.0f;
+            if (k < codes && lane < step && i < b.cols) v[k] = c.encode ? x[i] : neo__cuda_rows_sum(c, b, row, i);
             if (c.encode && length > 1) v[k] = __fdiv_rn(v[k], (float)length);
         }
         if (b.round != NEO__CODE_F32) neo__cuda_rows_round(b.round, v, mask);
         for (int p = 0; p < (c.encode ? b.parts : 0); p++) {
             const neo__rows_part part = c.part[b.first + p];
-            neo__cuda_rows_put(wire, c.coded + c.rows * part.before + row * part.stride + part.at, v, b.cols, step, lane,
-                               mask);
+            char *to = c.coded + c.rows * part.before + row * part.stride + part.at;
+            neo__cuda_rows_put(wire, to, v, b.cols, step, lane, mask);
         }
         NEO__UNROLL
         for (int k = 0; k < 4; k++)

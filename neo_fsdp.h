@@ -312,12 +312,16 @@ typedef struct neo_shard neo_shard;
 /* neo_shard_create: the rank's part of the plan: memory, initial values (those of the whole tables), groups of
    its own. Collective: all ranks with the same plan. The plan may be destroyed after.
    Errors   NEO_ERR_ARG: another number of ranks than the plan's; repro_shards below the number of ranks.
-            NEO_ERR_MISMATCH: another plan, or other tables, on some rank than on rank 0.
+            NEO_ERR_MISMATCH: another plan, or other tables, on some rank than on rank 0; a device on some ranks only.
             NEO_ERR_UNSUPPORTED: a table that is not cut as a grid (the same rows in every slice
             of columns); a table of NEO_POOL_NONE that is cut by columns. NEO_ERR_MEMORY.
-            If one rank fails, all do, with its message.
+                     If one rank fails, all do, with its message.
+   Devices  Where contexts have one, out and dout are in its memory, and pooled rows go from device to device, coded
+            there: over threads and MPI by a group of neo_comm_split_device, over NCCL (comm is a group of
+            neo_comm_create_nccl) by that. Ids, and all rows of NEO_POOL_NONE or with weight_grad, go through the host.
    neo_shard_bytes: exactly what create asks of the allocator on rank `rank`, the groups (see
-   neo_comm_workspace_bytes) apart. ctx: as that of the ranks, for its threads and repro_shards. */
+   neo_comm_workspace_bytes, and of devices neo_comm_device_bytes) apart. ctx: as that of the ranks, for its threads,
+   its repro_shards, and whether it has a device. */
 typedef struct neo_shard_memory {
     size_t weight_bytes, state_bytes; /* of tables */
     size_t exchange_bytes;            /* ids, pooled rows, gradients under way */
@@ -444,7 +448,7 @@ typedef struct neo_shard_stats {
     int64_t grow_count;
     neo_comm_stats ids, rows;   /* of its groups: lengths and ids; all else, */
     neo_comm_stats node, cross; /* but what adds inside nodes, and crosses then */
-    neo_wire_stats forward, backward; /* of rows that this rank coded */
+    neo_wire_stats forward, backward; /* of rows that this rank's processor coded; none of those of a device */
 } neo_shard_stats;
 NEO_API neo_shard_stats neo_shard_get_stats(const neo_shard *shard);
 NEO_API void neo_shard_reset_stats(neo_shard *shard);
@@ -5666,9 +5670,9 @@ static neo_status neo__shard_alike(neo_comm *comm, uint64_t mark, int device) {
     NEO__TRY(neo_comm_broadcast(comm, first, 2, NEO_I64, 0, NULL));
     neo_status status = NEO_OK;
     if (first[1] != (uint64_t)device)
-        status = neo_fail(NEO_ERR_MISMATCH, "neo_shard_create: the context of this rank has %s device, that of rank 0 has "
-                                            "%s: all have one, or none",
-                          device ? "a" : "no", device ? "none" : "one");
+        status = neo_fail(NEO_ERR_MISMATCH,
+                          "neo_shard_create: the context of this rank has %s device, that of rank 0 has %s: all have "
+                          "one, or none", device ? "a" : "no", device ? "none" : "one");
     else if (first[0] != mark)
         status = neo_fail(NEO_ERR_MISMATCH, "neo_shard_create: another plan, or other tables, wires or options, "
                                             "than rank 0 (ranks that measure, as neo_calibrate does, plan differently: "
@@ -5679,7 +5683,8 @@ static neo_status neo__shard_alike(neo_comm *comm, uint64_t mark, int device) {
 static neo_status neo__shard_split(neo_shard *s, neo_comm *comm, neo_comm *data) {
     int rank = neo_comm_rank(comm), per_node = s->map->per_node;
     neo_comm *from = s->sizes.on_device ? data : comm;
-    neo_status (*split)(neo_comm *, int, int, neo_comm **) = s->sizes.on_device ? neo_comm_split_device : neo_comm_split;
+    neo_status (*split)(neo_comm *, int, int, neo_comm **) =
+        s->sizes.on_device ? neo_comm_split_device : neo_comm_split;
     NEO__TRY(neo_comm_split(comm, 0, rank, &s->ids));
     NEO__TRY(neo_comm_split(comm, 0, rank, &s->rows));
     if (s->sizes.on_device) NEO__TRY(split(from, 0, rank, &s->moves));
@@ -5711,7 +5716,8 @@ NEO_API neo_status neo_shard_create(neo_comm *comm, const neo_plan *plan, neo_sh
         else status = neo__shard_make(s, plan, neo_comm_rank(comm));
     }
     status = neo_comm_agree(comm, status);
-    if (status == NEO_OK) status = neo__shard_alike(comm, neo__shard_mark(s->map, plan, ctx), neo_ctx_device(ctx) != NULL);
+    if (status == NEO_OK)
+        status = neo__shard_alike(comm, neo__shard_mark(s->map, plan, ctx), neo_ctx_device(ctx) != NULL);
     if (status == NEO_OK && !s->whole) status = neo__shard_split(s, comm, data);
     if (status != NEO_OK) {
         neo_shard_destroy(s);
@@ -6076,12 +6082,14 @@ static neo_status neo__shard_start(neo_shard *s, neo__shard_batch *b, const neo_
    >>impl-shard-device
 
    On contexts with a device a rank's rows and optimizer state are in its device's memory, and looked up and stepped
-   there; between the ranks all is as on the host, in pinned memory, so that every plan and wire has the same bits:
+   there. Pooled rows and their gradients stay there, too (see >>impl-shard-there); what else ranks exchange is in
+   pinned host memory, as without a device:
 
-       ids        reader -> exchange -> batch of this rank's parts         (host; neo_bags takes it to the device)
+       ids        reader -> exchange -> batch of this rank's parts         (neo_bags takes it to the device)
+       copies     of data-parallel tables: their sums over leaves -> dense -> all-reduce -> there -> neo_bags
+   and with NEO_POOL_NONE or gradients of weights
        forward    neo_bags -> there -> local -> exchange, sums -> shown -> the caller's out
        backward   the caller's dout -> shown -> exchange -> local -> there -> neo_bags
-       copies     of data-parallel tables: their sums over leaves -> dense -> all-reduce -> there -> neo_bags
 
    `there` is device memory, the rest host memory; what a step needs is there from the start. A table of gradients
    of a data-parallel table comes row by row: such tables should be small.
@@ -6773,8 +6781,8 @@ static void neo__shard_list_part(neo__shard_lister *l, int64_t i, int64_t before
 static void neo__shard_list_route(neo__shard_lister *l, const neo__shard_route *r, int way, int64_t i, int local,
                                   int merges) {
     const neo__shard_map *m = l->m;
-    neo__shard_list_part(l, i, local ? 0 : m->coded_at[way][r->rank], m->coded[way][r->rank], r->coded[way], r->wire[way],
-                         merges);
+    int64_t before = local ? 0 : m->coded_at[way][r->rank];
+    neo__shard_list_part(l, i, before, m->coded[way][r->rank], r->coded[way], r->wire[way], merges);
 }
 /* One route among the inside columns of its node. */
 static void neo__shard_list_inside(neo__shard_lister *l, const neo__shard_route *r, int64_t i, int merges) {

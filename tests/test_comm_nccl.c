@@ -337,6 +337,37 @@ static neo_status splits(neo_comm *host, void *user) {
     return NEO_OK;
 }
 
+/* ---- two levels, of contexts without a device ---- */
+static neo_status two_levels(neo_comm *host, void *user) {
+    enum { COUNT = 37 };
+    int size = neo_comm_size(host), rank = neo_comm_rank(host);
+    neo_comm *gpu = NULL, *on[2][2] = {{NULL, NULL}, {NULL, NULL}};
+    size_t bytes = (size_t)size * COUNT * sizeof(float);
+    float *in = (float *)on_host(bytes), *out = (float *)on_host(bytes), *room = (float *)on_host(bytes);
+    (void)user;
+    EXPECT_OK(host, neo_comm_create_nccl(host, device_of(host), NULL, &gpu));
+    EXPECT_OK(host, neo_comm_split_nodes(host, &on[0][0], &on[0][1]));
+    EXPECT_OK(host, neo_comm_split_nodes(gpu, &on[1][0], &on[1][1]));
+    for (int i = 0; i < size * COUNT; i++) in[i] = (float)((i * 37 + rank * 11) % 101) * 0.37f;
+    for (int op = 0; op < 3; op++) {
+        void *din = on_device(host, in, bytes), *dout = on_device(host, out, bytes), *work = on_device(host, NULL, bytes);
+        for (int there = 0; there < 2; there++) {
+            neo_comm *local = on[there][0], *cross = on[there][1];
+            const void *x = there ? din : in;
+            void *y = there ? dout : out, *w = there ? work : room;
+            EXPECT_OK(host, op == 0   ? neo_comm_all_reduce_2level(local, cross, NEO_REDUCE_SUM, x, y, size * COUNT, NEO_F32)
+                            : op == 1 ? neo_comm_reduce_scatter_2level(local, cross, NEO_REDUCE_SUM, x, y, COUNT, NEO_F32, w)
+                                      : neo_comm_all_to_all_2level(local, cross, x, y, COUNT, NEO_F32, w));
+        }
+        expect_device(host, dout, out, bytes, "two levels");
+        cudaFree(din), cudaFree(work);
+    }
+    for (int i = 0; i < 4; i++) neo_comm_destroy(on[i / 2][i % 2]);
+    neo_comm_destroy(gpu);
+    free(in), free(out), free(room);
+    return NEO_OK;
+}
+
 /* ---- many in flight ---- */
 static neo_status flights(neo_comm *host, void *user) {
     enum { N = 12, COUNT = 700 };
@@ -403,7 +434,7 @@ static neo_status refusals(neo_comm *host, void *user) {
     memset(&rows, 0, sizeof rows);
     rows.cols = 4;
     EXPECT_ERR(host, neo_comm_all_gather_rows(gpu, &rows, (const float *)p, (float *)p, 1, NULL, NULL),
-               NEO_ERR_UNSUPPORTED, "not over NCCL");
+               NEO_ERR_UNSUPPORTED, "the context's device codes the rows");
     EXPECT_ERR(host, neo_comm_all_reduce(gpu, NEO_REDUCE_SUM, p, (char *)p + 4, 2, NEO_F32, NULL), NEO_ERR_ARG, "overlap");
     EXPECT_OK(host, neo_comm_barrier(gpu, NULL)); /* nothing was sent, and it works on */
     cudaFree(p);
@@ -946,6 +977,7 @@ int main(int argc, char **argv) {
         bad += run_ranks(w, &d, every, &d);
         d.ctx.repro_shards = 0;
         bad += run_ranks(w, &d, splits, NULL);
+        if (w % 2 == 0) bad += run_ranks(w, &d, two_levels, NULL);
         bad += run_ranks(w, &d, flights, NULL);
         bad += run_ranks(w, &d, refusals, NULL);
 #ifndef NEO_REAL_NCCL

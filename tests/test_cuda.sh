@@ -8,7 +8,7 @@ log=$B/tmp/cuda.log
 mkdir -p "$B/tmp"
 
 found=0
-for source in tests/test_device*.c tests/test_cuda_*.cpp; do
+for source in tests/test_device*.c tests/test_cuda_*.cpp test_device_comm_nccl test_device_shard_nccl; do
     [ "$source" = tests/test_cuda_on_cpu.cpp ] && continue # it is run by itself
     program=$(basename "$source")
     program=$B/tests/${program%.c*}
