@@ -2058,6 +2058,8 @@ NEO_API void neo__event_free(neo_ctx *ctx, void *event);
 NEO_API neo_status neo__event_mark(neo_ctx *ctx, void *event);
 NEO_API neo_status neo__event_wait(neo_ctx *ctx, void *event);
 NEO_API void neo__device_destroy(neo_device *device); /* NULL is allowed */
+/* A counter is about to change: while a step is recorded, it goes back if the calls from here on have no effect. */
+NEO_API void neo__device_counts(neo_ctx *ctx, int64_t *counter);
 #ifdef __cplusplus
 }
 #endif
@@ -3474,9 +3476,12 @@ static neo_status neo__data_write(neo_ctx *ctx, void *to, neo_place place, const
     memcpy(to, from, bytes);
     return NEO_OK;
 }
+NEO_API void neo__device_counts(neo_ctx *ctx, int64_t *counter) {
+    if (ctx->device && ctx->device->recording) ctx->device->counts(ctx->device, counter);
+}
 /* One step more, of an object whose step the device has been told to make. */
 static void neo__count_step(neo_ctx *ctx, int64_t *steps) {
-    if (ctx->device && ctx->device->recording) ctx->device->counts(ctx->device, steps);
+    neo__device_counts(ctx, steps);
     ++*steps;
 }
 /* Parameters and states of one context work on another only if both compute in the same place. */
