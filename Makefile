@@ -43,7 +43,7 @@ cxx_red_zones = $(if $(findstring address,$(SANITIZE)),$(shell $(CXX) -fsanitize
 cxx_programs = $(if $(shell command -v $(CXX) 2>/dev/null),$(B)/tests/test_cuda_on_cpu)
 cuda_cpp = $(filter-out $(cxx_programs),$(patsubst tests/%.cpp,$(B)/tests/%,$(wildcard tests/test_cuda_*.cpp)))
 # Of devices, in C; those of ranks with devices hold their own copy of neo.
-device_ranks = $(B)/tests/test_device_comm $(B)/tests/test_device_shard
+device_ranks = $(addprefix $(B)/tests/,test_device_comm test_device_shard test_device_fsdp)
 device_ones  = $(B)/tests/test_device $(B)/tests/test_device_graph
 cuda_programs = $(if $(cxx_programs),$(device_ones) $(device_ranks) $(cuda_cpp) $(cuda_emulated))
 cuda_emulated = $(B)/tests/emulated_dlrm $(B)/tests/emulated_gpt $(B)/tests/emulated_bench $(nccl_emulated)

@@ -558,7 +558,9 @@ typedef struct neo_gemm_desc {
              0, and even + odd is added to it; denormals are zeros until the bias. c of bf16 is rounded
              once, at the end.
    Aliasing  c may not overlap a, b or bias.
-   Errors    NEO_ERR_SHAPE: also of a dtype. NEO_ERR_UNSUPPORTED: bf16 on a device.
+   Devices   with neo_cuda_desc.exact the same bits; without, large products are cuBLASLt's (of bf16: its
+             operands, sums in f32), whose order of terms is its own.
+   Errors    NEO_ERR_SHAPE: also of a dtype.
    Hook      with NEO_SGEMM defined (in the implementation file, as a function or macro
              NEO_SGEMM(trans_a, trans_b, M, N, K, a, lda, b, ldb, beta, c, ldc), row-major), it computes
              beta c + op(a) op(b) of f32 products of at least 2^15 multiply-adds, here and in the layers;
@@ -631,8 +633,7 @@ NEO_API neo_status neo_activation_backward(neo_ctx *ctx, neo_activation act, neo
    before the activation). dw and dbias add in the order of the leaf tree.
    Shapes   x [B][in], w [out][in], dz [B][out]; dx [B][in], dw [out][in], dbias [out], each or none. x, w
             and dz may be bf16, all three; dx then is bf16 or f32; dw and dbias always are f32.
-   leaves   NULL: the rows are the whole batch. Errors: NEO_ERR_SHAPE; NEO_ERR_ARG: bad leaves;
-            NEO_ERR_UNSUPPORTED: bf16 on a device.
+   leaves   NULL: the rows are the whole batch. Errors: NEO_ERR_SHAPE; NEO_ERR_ARG: bad leaves.
    Memory   uses the context's scratch; allocates nothing. */
 NEO_API neo_status neo_linear_forward(neo_ctx *ctx, neo_tensor x, neo_tensor w, neo_tensor bias,
                                       neo_activation act, neo_tensor y);
@@ -658,11 +659,11 @@ typedef struct neo_mlp_desc {
     neo_dtype dtype;           /* of the products' operands: NEO_F32, or NEO_BF16: x, the gradients of
                                   layers' outputs and a copy of the weights are rounded to bf16, and
                                   activations kept so; x, y, dy, dx and the parameters stay f32.
-                                  Part of the numeric definition: neo_state_define it. Not on a device */
+                                  Part of the numeric definition: neo_state_define it */
 } neo_mlp_desc;
 
 /* neo_mlp_create: add the layers' parameters to params and reserve activations for max_batch rows.
-   Errors   NEO_ERR_ARG; NEO_ERR_MEMORY; NEO_ERR_UNSUPPORTED: bf16 on a device.
+   Errors   NEO_ERR_ARG; NEO_ERR_MEMORY.
    neo_mlp_workspace_bytes: exactly what create takes from the allocator besides the parameters.
    The parameters belong to params and outlive the mlp. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_mlp_create(neo_ctx *ctx, neo_params *params,
@@ -2087,6 +2088,8 @@ NEO_API void neo__event_free(neo_ctx *ctx, void *event);
 NEO_API neo_status neo__event_mark(neo_ctx *ctx, void *event);
 NEO_API neo_status neo__event_wait(neo_ctx *ctx, void *event);
 NEO_API void neo__device_destroy(neo_device *device); /* NULL is allowed */
+/* A counter is about to change: while a step is recorded, it goes back if the calls from here on have no effect. */
+NEO_API void neo__device_counts(neo_ctx *ctx, int64_t *counter);
 #ifdef __cplusplus
 }
 #endif
@@ -2675,10 +2678,13 @@ typedef struct neo__gemm_call {
     neo__gemm_finish finish;
     int tree; /* k is the row of a batch: each leaf is a chain from 0, leaves add by the tree */
     neo__leaf_cut leaves;
+    int narrow;                       /* a and b are addresses of bf16: see >>impl-bf16 */
+    int narrow_c, narrow_y, narrow_z; /* then: so is c; so are those of finish */
 } neo__gemm_call;
 /* to[j] = the sum of column j by leaves; zeros of no leaves. */
 typedef struct neo__column_sums_call {
     const float *from;
+    int narrow; /* it is the address of bf16 */
     int64_t from_row, cols;
     float *to;
     neo__leaf_cut leaves;
@@ -2691,6 +2697,7 @@ typedef struct neo__activation_call {
     const float *z, *y, *dy; /* forward: only z */
     float *out;
     int64_t z_row, y_row, dy_row, out_row;
+    int narrow; /* z and out are addresses of bf16 */
 } neo__activation_call;
 typedef struct neo__norm_call {
     int centered, backward;
@@ -3508,9 +3515,12 @@ static neo_status neo__data_write(neo_ctx *ctx, void *to, neo_place place, const
     memcpy(to, from, bytes);
     return NEO_OK;
 }
+NEO_API void neo__device_counts(neo_ctx *ctx, int64_t *counter) {
+    if (ctx->device && ctx->device->recording) ctx->device->counts(ctx->device, counter);
+}
 /* One step more, of an object whose step the device has been told to make. */
 static void neo__count_step(neo_ctx *ctx, int64_t *steps) {
-    if (ctx->device && ctx->device->recording) ctx->device->counts(ctx->device, steps);
+    neo__device_counts(ctx, steps);
     ++*steps;
 }
 /* Parameters and states of one context work on another only if both compute in the same place. */
@@ -5828,11 +5838,6 @@ static neo_status neo__check_product(const neo_ctx *ctx, neo_dtype dtype, neo_te
 }
 /* Of a product's operands, by one of them. */
 NEO__INLINE neo_dtype neo__operand_dtype(neo_tensor t) { return t.dtype == NEO_BF16 ? NEO_BF16 : NEO_F32; }
-static neo_status neo__check_narrow(const neo_ctx *ctx, neo_dtype dtype, const char *function) {
-    NEO__CHECK(!ctx->device || dtype != NEO_BF16, NEO_ERR_UNSUPPORTED,
-               "%s: products of bf16 are not made on a device yet: use f32 there", function);
-    return NEO_OK;
-}
 static neo_status neo__check_vector(const neo_ctx *ctx, neo_tensor t, int64_t count, const char *function,
                                     const char *name) {
     NEO__CHECK(t.ndim == 1 && t.dtype == NEO_F32 && t.shape[0] == count, NEO_ERR_SHAPE,
@@ -6166,8 +6171,29 @@ static void neo__bf16_plan(neo__bf16 *g) {
     g->row_tasks = (g->row_tiles + rows - 1) / rows;
     g->col_tasks = (g->panels + cols - 1) / cols;
 }
+static neo_status neo__bf16_on_device(const neo__bf16 *g) {
+    NEO__ZERO(neo__gemm_call, call);
+    call.m = g->m, call.n = g->n, call.k = g->k;
+    call.a = (const float *)(const void *)g->a, call.a_row = g->a_row, call.a_k = g->a_k;
+    call.b = (const float *)(const void *)g->b, call.b_k = g->b_k, call.b_col = g->b_col;
+    call.c = (float *)g->c.data, call.c_row = g->c.stride[0];
+    call.beta = g->beta;
+    call.bias = g->bias;
+    call.finish.act = g->finish.act;
+    call.finish.backward = g->finish.backward;
+    call.finish.y = (float *)g->finish.y.data, call.finish.y_row = g->finish.y.stride[0];
+    call.finish.z = (float *)g->finish.z.data, call.finish.z_row = g->finish.z.stride[0];
+    call.tree = g->tree;
+    if (g->tree) call.leaves = neo__leaf_cut_of(g->ctx, &g->leaves);
+    call.narrow = 1;
+    call.narrow_c = g->c.dtype == NEO_BF16;
+    call.narrow_y = g->finish.y.dtype == NEO_BF16;
+    call.narrow_z = g->finish.z.dtype == NEO_BF16;
+    return g->ctx->device->gemm(g->ctx->device, &call);
+}
 static neo_status neo__bf16_run(neo__bf16 *g) {
     if (g->m == 0 || g->n == 0) return NEO_OK;
+    if (g->ctx->device) return neo__bf16_on_device(g);
     neo__bf16_plan(g);
     neo_parallel_for(g->ctx, g->row_tasks * g->col_tasks, neo__bf16_task, g);
     return NEO_OK;
@@ -6189,7 +6215,6 @@ NEO_API neo_status neo_gemm(neo_ctx *ctx, const neo_gemm_desc *desc, neo_tensor 
     g.n = c.shape[1];
     g.k = a.shape[d.trans_a ? 0 : 1];
     const neo_dtype dtype = neo__operand_dtype(a);
-    NEO__TRY(neo__check_narrow(ctx, dtype, "neo_gemm"));
     NEO__TRY(neo__check_matrix_of(ctx, dtype, a, d.trans_a ? g.k : g.m, d.trans_a ? g.m : g.k, 0,
                                   "neo_gemm", "a"));
     NEO__TRY(neo__check_matrix_of(ctx, dtype, b, d.trans_b ? g.n : g.k, d.trans_b ? g.k : g.n, 0,
@@ -6285,12 +6310,13 @@ static void neo__linear_grads_task(void *arg, int64_t index, int worker) {
 
 static neo_status neo__linear_grads_on_device(neo__linear_grads *g) {
     neo_device *device = g->dw.ctx->device;
-    g->dw.tree = 1; /* also of one leaf: products of a leaf have the same shape on any number of ranks */
-    if (g->dw.c) NEO__TRY(neo__gemm_run(&g->dw));
+    g->dw.tree = g->narrow.tree = 1; /* also of one leaf: its product has the same shape on any number of ranks */
+    if (g->dw.c) NEO__TRY(g->is_narrow ? neo__bf16_run(&g->narrow) : neo__gemm_run(&g->dw));
     if (!g->dbias || g->out == 0) return NEO_OK;
     NEO__ZERO(neo__column_sums_call, sums);
     sums.from = g->dz;
     sums.from_row = g->dz_row;
+    sums.narrow = g->is_narrow;
     sums.cols = g->out;
     sums.to = g->dbias;
     sums.leaves = neo__leaf_cut_of(g->dw.ctx, &g->dw.leaves);
@@ -6314,7 +6340,6 @@ static neo_status neo__linear_grads_run(neo_ctx *ctx, const neo_leaves *leaves, 
     g.dz_row = dz.stride[0];
     g.out = dz.shape[1];
     g.dbias = neo__f32(dbias);
-    if (ctx->device) return neo__linear_grads_on_device(&g);
     if (dz.dtype == NEO_BF16) {
         neo__bf16 *b = &g.narrow;
         b->ctx = ctx;
@@ -6326,11 +6351,12 @@ static neo_status neo__linear_grads_run(neo_ctx *ctx, const neo_leaves *leaves, 
         b->tree = g.dw.tree;
         g.is_narrow = 1;
         g.narrow_dz = neo__halves(dz);
-        if (dw.data && b->m > 0 && b->n > 0) {
-            neo__bf16_plan(b);
-            g.dw_tasks = b->row_tasks * b->col_tasks;
-        }
-    } else if (dw.data && g.dw.m > 0 && g.dw.n > 0 && !neo__gemm_by_hook(&g.dw)) {
+    }
+    if (ctx->device) return neo__linear_grads_on_device(&g);
+    if (g.is_narrow && dw.data && g.dw.m > 0 && g.dw.n > 0) {
+        neo__bf16_plan(&g.narrow);
+        g.dw_tasks = g.narrow.row_tasks * g.narrow.col_tasks;
+    } else if (!g.is_narrow && dw.data && g.dw.m > 0 && g.dw.n > 0 && !neo__gemm_by_hook(&g.dw)) {
         neo__gemm_plan(&g.dw);
         g.dw_tasks = g.dw.row_tasks * g.dw.col_tasks;
     }
@@ -6389,7 +6415,6 @@ NEO_API neo_status neo_linear_forward(neo_ctx *ctx, neo_tensor x, neo_tensor w, 
                "%s: unknown activation %d", fn, (int)act);
     const int64_t batch = x.shape[0], in = w.shape[1], out = w.shape[0];
     const neo_dtype dtype = neo__operand_dtype(w);
-    NEO__TRY(neo__check_narrow(ctx, dtype, fn));
     NEO__TRY(neo__check_matrix_of(ctx, dtype, w, out, in, 0, fn, "w"));
     NEO__TRY(neo__check_matrix_of(ctx, dtype, x, batch, in, 0, fn, "x"));
     NEO__TRY(neo__check_product(ctx, dtype, y, batch, out, fn, "y"));
@@ -6407,7 +6432,6 @@ NEO_API neo_status neo_linear_backward(neo_ctx *ctx, const neo_leaves *leaves, n
     neo_leaves held;
     NEO__TRY(neo__check_ctx(fn, ctx));
     const neo_dtype dtype = neo__operand_dtype(w);
-    NEO__TRY(neo__check_narrow(ctx, dtype, fn));
     NEO__TRY(neo__check_matrix_of(ctx, dtype, w, out, in, 0, fn, "w"));
     NEO__TRY(neo__check_matrix_of(ctx, dtype, x, batch, in, 0, fn, "x"));
     NEO__TRY(neo__check_matrix_of(ctx, dtype, dz, batch, out, 0, fn, "dz"));
@@ -6539,7 +6563,6 @@ NEO_API neo_status neo_mlp_create(neo_ctx *ctx, neo_params *params, const neo_ml
     NEO__CHECK(ctx && params, NEO_ERR_ARG, "neo_mlp_create: ctx or params is NULL");
     NEO__TRY(neo__check_device(ctx, neo__params_ctx(params), "neo_mlp_create", "params are"));
     NEO__TRY(neo__mlp_check(desc, "neo_mlp_create"));
-    NEO__TRY(neo__check_narrow(ctx, desc->dtype, "neo_mlp_create"));
     char name[256];
     NEO__CHECK(strlen(desc->name) + 24 <= sizeof name, NEO_ERR_ARG,
                "neo_mlp_create: the name is too long");
@@ -6685,6 +6708,7 @@ static neo_status neo__mlp_last_on_device(const neo__mlp_last *l) {
     call.y = neo__f32(l->y), call.y_row = l->y.stride[0];
     call.dy = neo__f32(l->dy), call.dy_row = l->dy.stride[0];
     call.out = neo__f32(l->dz), call.out_row = call.cols;
+    call.narrow = l->dz.dtype == NEO_BF16;
     return call.rows > 0 ? device->activation(device, &call) : NEO_OK;
 }
 NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_tensor dy,

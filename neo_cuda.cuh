@@ -2,7 +2,7 @@
    live in the GPU's memory and compute there, by the same calls as on the CPU.
 
    WHAT IT DOES
-     - every layer, loss, optimizer and embedding table of neo.h on a GPU (not yet: products of bf16)
+     - every layer, loss, optimizer and embedding table of neo.h on a GPU, products of bf16 too
      - the same bits as the CPU, if neo_cuda_desc.exact is set: own kernels in the CPU's order of
        sums for everything. Without it large matrix products are cuBLASLt's: faster, within
        rounding of that
@@ -942,6 +942,32 @@ static NEO__EVERYWHERE int neo__cuda_act_reads_y(neo_activation act) {
     return act == NEO_ACT_RELU || act == NEO_ACT_SIGMOID || act == NEO_ACT_TANH;
 }
 
+/* Number i at an address of f32 or, `narrow`, of bf16. */
+static __device__ __forceinline__ float neo__cuda_wide_get(const float *p, int64_t i, int narrow) {
+    return narrow ? neo__f32_from_bf16(((const uint16_t *)(const void *)p)[i]) : p[i];
+}
+static __device__ __forceinline__ void neo__cuda_wide_put(float *p, int64_t i, int narrow, float x) {
+    if (narrow) ((uint16_t *)(void *)p)[i] = neo__bf16_from_f32(x);
+    else p[i] = x;
+}
+static const float *neo__cuda_wide_at(const float *p, int64_t i, int narrow) {
+    return narrow ? (const float *)(const void *)((const uint16_t *)(const void *)p + i) : p + i;
+}
+
+/* Where z and out are bf16. */
+struct neo__cuda_act_narrow_job {
+    neo__activation_call c;
+    template <int W> __device__ void at(int64_t i) const {
+        const int64_t row = i / c.cols, col = i % c.cols;
+        const int needs_z = !c.backward || neo__cuda_act_reads_z(c.act);
+        const int needs_y = c.backward && neo__cuda_act_reads_y(c.act);
+        const float z = needs_z ? neo__cuda_wide_get(c.z, row * c.z_row + col, 1) : 0.0f;
+        const float y = needs_y ? c.y[row * c.y_row + col] : 0.0f;
+        const float out = c.backward ? neo__cuda_act_back(c.act, z, y, c.dy[row * c.dy_row + col])
+                                     : neo__cuda_act(c.act, z);
+        neo__cuda_wide_put(c.out, row * c.out_row + col, 1, out);
+    }
+};
 struct neo__cuda_act_job {
     neo__activation_call c;
     int whole; /* rows lie one behind the other */
@@ -964,6 +990,10 @@ static neo_status neo__cuda_activation(neo_device *device, const neo__activation
     neo__cuda *d = (neo__cuda *)device;
     NEO__TRY(neo__cuda_enter(d));
     neo__cuda_act_job job;
+    if (call->narrow) {
+        const neo__cuda_act_narrow_job narrow = {*call};
+        return neo__cuda_each1(d, narrow, call->rows * call->cols, "activation");
+    }
     job.c = *call;
     const int64_t cols = call->cols;
     job.whole = call->rows == 1 || ((!call->z || call->z_row == cols) &&
@@ -1571,17 +1601,17 @@ struct neo__cuda_leaf_sums { /* of rows and columns of C: leaf[..] [row_count][c
 static __device__ __forceinline__ void neo__cuda_gemm_put(const neo__gemm_call &g, int64_t i,
                                                           int64_t j, float c) {
     const neo__gemm_finish &f = g.finish;
-    float *at = g.c + i * g.c_row + j;
+    float out = c;
     if (f.backward) {
-        const float z = neo__cuda_act_reads_z(f.act) ? f.z[i * f.z_row + j] : 0.0f;
-        const float y = neo__cuda_act_reads_y(f.act) ? f.y[i * f.y_row + j] : 0.0f;
-        *at = neo__cuda_act_back(f.act, z, y, c);
+        const float z = neo__cuda_act_reads_z(f.act) ? neo__cuda_wide_get(f.z, i * f.z_row + j, g.narrow_z) : 0.0f;
+        const float y = neo__cuda_act_reads_y(f.act) ? neo__cuda_wide_get(f.y, i * f.y_row + j, g.narrow_y) : 0.0f;
+        out = neo__cuda_act_back(f.act, z, y, c);
     } else if (f.y) {
-        *at = c;
-        f.y[i * f.y_row + j] = neo__cuda_act(f.act, c);
+        neo__cuda_wide_put(f.y, i * f.y_row + j, g.narrow_y, neo__cuda_act(f.act, c));
     } else {
-        *at = neo__cuda_act(f.act, c);
+        out = neo__cuda_act(f.act, c);
     }
+    neo__cuda_wide_put(g.c, i * g.c_row + j, g.narrow_c, out);
 }
 
 template <class T, bool A_K, bool B_K>
@@ -1638,9 +1668,103 @@ static void neo__cuda_gemm_launch(neo__cuda *d, const neo__gemm_call *g,
     else if (g->b_k == 1) neo__cuda_gemm_launch3<T, false, true>(d, g, part);
     else neo__cuda_gemm_launch3<T, false, false>(d, g, part);
 }
+/* ---- of bf16: see >>impl-bf16 ----
+   A block of 32 k is in shared memory as f32; a thread has two chains for each of its sums, which add to it behind
+   the block. Denormals are zeros; whether a result is one is decided after rounding. */
+typedef neo__cuda_tile<64, 64, 32, 4, 4> neo__cuda_narrow64;
+typedef neo__cuda_tile<16, 16, 32, 1, 1> neo__cuda_narrow16;
+static __device__ __forceinline__ float neo__cuda_flush(float x) {
+    return neo__bits_f32(x) & 0x7F800000u ? x : neo__f32_bits(neo__bits_f32(x) & 0x80000000u);
+}
+/* Of a result r that is at most 2^-126. What rounds to that among denormals, whose last place is twice as large as that
+   of numbers just below it, may have been smaller. */
+static __device__ float neo__cuda_flush_tiny(float a, float b, float sum, float r) {
+    const double least = 0x1.ffffffp-127, sign = neo__bits_f32(r) >> 31 ? -1.0 : 1.0;
+    if (fabsf(r) < 0x1p-126f) return neo__cuda_flush(r);
+    const double x = sign * (double)a * (double)b, y = sign * (double)sum; /* exact */
+    const double total = x + y, part = total - x;
+    if (total < least || (total == least && (x - (total - part)) + (y - part) < 0.0))
+        return neo__f32_bits(neo__bits_f32(r) & 0x80000000u);
+    return r;
+}
+static __device__ __forceinline__ float neo__cuda_narrow_fma(float a, float b, float sum) {
+    const float r = __fmaf_rn(a, b, sum);
+    return fabsf(r) > 0x1p-126f ? r : neo__cuda_flush_tiny(a, b, sum, r);
+}
+/* M rows of 32 k of an operand, those from `rows` and from `count` on zeros. */
+template <int M, int THREADS>
+static __device__ __forceinline__ void neo__cuda_narrow_stage(float (*to)[M + 4], const uint16_t *from, int64_t row,
+                                                              int64_t k, int64_t rows, int64_t count) {
+    for (int x = (int)threadIdx.x; x < 32 * M; x += THREADS) {
+        const int i = k == 1 ? x / 32 : x % M, at = k == 1 ? x % 32 : x / M; /* neighbours in memory */
+        to[at][i] = i < rows && at < count ? neo__cuda_flush(neo__f32_from_bf16(from[i * row + at * k])) : 0.0f;
+    }
+}
+template <class T>
+static __device__ __forceinline__ void neo__cuda_narrow_chain(const typename T::shared &s,
+                                                              float (&sum)[T::TM][T::TN], int k) {
+    for (int i = 0; i < T::TM; i++)
+        for (int j = 0; j < T::TN; j++)
+            sum[i][j] = neo__cuda_narrow_fma(s.a[k][T::row(i)], s.b[k][T::col(j)], sum[i][j]);
+}
+template <class T>
+static __global__ void __launch_bounds__(T::THREADS)
+    neo__cuda_narrow_kernel(const neo__gemm_call g, const neo__cuda_leaf_sums part) {
+    __shared__ typename T::shared s;
+    const int64_t rows = part.m1 - part.m0, width = part.n1 - part.n0, cols = (width + T::N - 1) / T::N;
+    const int64_t m0 = part.m0 + blockIdx.x / cols * T::M, n0 = part.n0 + blockIdx.x % cols * T::N;
+    const int leaf = (int)blockIdx.y;
+    const int64_t begin = part.sums ? neo__leaf_row(&g.leaves, leaf) : 0;
+    const int64_t end = part.sums ? neo__leaf_row(&g.leaves, leaf + 1) : g.k;
+    const uint16_t *a = (const uint16_t *)(const void *)g.a + m0 * g.a_row;
+    const uint16_t *b = (const uint16_t *)(const void *)g.b + n0 * g.b_col;
+    float sum[T::TM][T::TN] = {};
+    for (int i = 0; i < T::TM && !part.sums && g.beta != 0.0f; i++)
+        for (int j = 0; j < T::TN; j++) {
+            const int64_t m = m0 + T::row(i), n = n0 + T::col(j);
+            if (m < part.m1 && n < part.n1)
+                sum[i][j] = __fmul_rn(g.beta, neo__cuda_wide_get(g.c, m * g.c_row + n, g.narrow_c));
+        }
+    for (int64_t k = begin; k < end; k += 32) {
+        float even[T::TM][T::TN] = {}, odd[T::TM][T::TN] = {};
+        neo__cuda_narrow_stage<T::M, T::THREADS>(s.a, a + k * g.a_k, g.a_row, g.a_k, part.m1 - m0, end - k);
+        neo__cuda_narrow_stage<T::N, T::THREADS>(s.b, b + k * g.b_k, g.b_col, g.b_k, part.n1 - n0, end - k);
+        __syncthreads();
+        for (int at = 0; at < 32; at += 2) {
+            neo__cuda_narrow_chain<T>(s, even, at);
+            neo__cuda_narrow_chain<T>(s, odd, at + 1);
+        }
+        __syncthreads();
+        for (int i = 0; i < T::TM; i++)
+            for (int j = 0; j < T::TN; j++) {
+                const float both = neo__cuda_flush(__fadd_rn(even[i][j], odd[i][j]));
+                sum[i][j] = neo__cuda_flush(__fadd_rn(neo__cuda_flush(sum[i][j]), both));
+            }
+    }
+    for (int i = 0; i < T::TM; i++)
+        for (int j = 0; j < T::TN; j++) {
+            const int64_t m = m0 + T::row(i), n = n0 + T::col(j);
+            if (m >= part.m1 || n >= part.n1) continue;
+            if (part.sums) part.sums[(leaf * rows + m - part.m0) * width + n - part.n0] = sum[i][j];
+            else neo__cuda_gemm_put(g, m, n, g.bias ? __fadd_rn(sum[i][j], g.bias[n]) : sum[i][j]);
+        }
+}
+template <class T>
+static void neo__cuda_narrow_launch(neo__cuda *d, const neo__gemm_call *g, const neo__cuda_leaf_sums *part) {
+    const int64_t tiles = ((part->m1 - part->m0 + T::M - 1) / T::M) * ((part->n1 - part->n0 + T::N - 1) / T::N);
+    const dim3 grid((unsigned)tiles, part->sums ? (unsigned)g->leaves.count : 1u);
+    NEO__CUDA_LAUNCH(neo__cuda_narrow_kernel<T>, grid, T::THREADS, 0, d->stream, *g, *part);
+}
+
 /* The largest tile of which there are enough for all processors. */
 static neo_status neo__cuda_gemm_part(neo__cuda *d, const neo__gemm_call *g,
                                       const neo__cuda_leaf_sums *part) {
+    if (g->narrow) {
+        const int large = part->m1 - part->m0 > 32 && part->n1 - part->n0 > 32;
+        if (large) neo__cuda_narrow_launch<neo__cuda_narrow64>(d, g, part);
+        else neo__cuda_narrow_launch<neo__cuda_narrow16>(d, g, part);
+        return neo__cuda_launched(d, "gemm");
+    }
     const int64_t m = part->m1 - part->m0, n = part->n1 - part->n0;
     const int64_t leaves = part->sums ? g->leaves.count : 1;
     const int64_t large = ((m + 127) / 128) * ((n + 127) / 128) * leaves;
@@ -1683,10 +1807,10 @@ static neo_status neo__cuda_gemm_own(neo__cuda *d, const neo__gemm_call *g) {
 }
 
 /* ---- >>cuda-blas ----
-   Large products by cuBLASLt, in f32 throughout (no TF32). A row-major matrix is a column-major one
-   transposed, so C^T = B^T A^T is asked for. The algorithm of a shape is the first that cuBLASLt
-   advises and that does not split k; it is kept, so a shape has the same bits for as long as the
-   device lives, and in every process with the same library and GPU.
+   Large products by cuBLASLt, in f32 throughout (no TF32), or of operands of bf16 with sums in f32. A
+   row-major matrix is a column-major one transposed, so C^T = B^T A^T is asked for. The algorithm of a
+   shape is the first that cuBLASLt advises and that does not split k; it is kept, so a shape has the
+   same bits for as long as the device lives, and in every process with the same library and GPU.
 
    With leaves every leaf is a product of its own, and the tree is walked as on the CPU: the waiting
    sums stand in the work memory. C is cut in rows so that these fit; how does not depend on how
@@ -1694,7 +1818,7 @@ static neo_status neo__cuda_gemm_own(neo__cuda *d, const neo__gemm_call *g) {
 typedef struct neo__cuda_shape { /* all that an algorithm may depend on */
     int64_t m, n, k, a_ld, b_ld, c_ld;
     int32_t a_turned, b_turned, beta, epilogue;
-    uint32_t a_align, b_align, c_align, used;
+    uint32_t a_align, b_align, c_align, used; /* used: 1 for operands of f32, 2 for those of bf16 */
 } neo__cuda_shape;
 typedef struct neo__cuda_product {
     neo__cuda_shape shape;
@@ -1730,6 +1854,7 @@ static neo_status neo__cuda_product_describe(neo__cuda *d, neo__cuda_product *p)
     const cublasOperation_t b_op = s->a_turned ? CUBLAS_OP_N : CUBLAS_OP_T;
     const cublasLtEpilogue_t epilogue = (cublasLtEpilogue_t)s->epilogue;
     const uint64_t m = (uint64_t)s->m, n = (uint64_t)s->n, k = (uint64_t)s->k;
+    const cudaDataType type = s->used == 2 ? CUDA_R_16BF : CUDA_R_32F;
     NEO__CUDA_BLAS(d, cublasLtMatmulDescCreate(&p->matmul, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     NEO__CUDA_BLAS(d, cublasLtMatmulDescSetAttribute(p->matmul, CUBLASLT_MATMUL_DESC_TRANSA, &a_op,
                                                      sizeof a_op));
@@ -1737,9 +1862,9 @@ static neo_status neo__cuda_product_describe(neo__cuda *d, neo__cuda_product *p)
                                                      sizeof b_op));
     NEO__CUDA_BLAS(d, cublasLtMatmulDescSetAttribute(p->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE,
                                                      &epilogue, sizeof epilogue));
-    NEO__CUDA_BLAS(d, cublasLtMatrixLayoutCreate(&p->a, CUDA_R_32F, s->b_turned ? k : n,
+    NEO__CUDA_BLAS(d, cublasLtMatrixLayoutCreate(&p->a, type, s->b_turned ? k : n,
                                                  s->b_turned ? n : k, s->b_ld));
-    NEO__CUDA_BLAS(d, cublasLtMatrixLayoutCreate(&p->b, CUDA_R_32F, s->a_turned ? k : m,
+    NEO__CUDA_BLAS(d, cublasLtMatrixLayoutCreate(&p->b, type, s->a_turned ? k : m,
                                                  s->a_turned ? m : k, s->a_ld));
     NEO__CUDA_BLAS(d, cublasLtMatrixLayoutCreate(&p->c, CUDA_R_32F, n, m, s->c_ld));
     return NEO_OK;
@@ -1822,9 +1947,10 @@ static neo_status neo__cuda_product_of(neo__cuda *d, const neo__cuda_shape *shap
 }
 
 /* What a row distance lets an address be a multiple of, whichever row it is; less if it is not. */
-static uint32_t neo__cuda_align(const float *p, int64_t ld) {
-    uint32_t align = ld % 4 == 0 ? 16 : ld % 2 == 0 ? 8 : 4;
-    while ((uintptr_t)p % align != 0) align /= 2;
+static uint32_t neo__cuda_align(const float *p, int64_t ld, int narrow) {
+    const int64_t bytes = ld * (narrow ? 2 : 4);
+    uint32_t align = 16;
+    while ((uintptr_t)p % align != 0 || bytes % align != 0) align /= 2;
     return align;
 }
 typedef struct neo__cuda_multiplication {
@@ -1860,10 +1986,10 @@ static neo_status neo__cuda_multiply(neo__cuda *d, const neo__gemm_call *g, int 
     s.c_ld = g->c_row;
     s.beta = g->beta == 0.0f ? 0 : 1;
     s.epilogue = epilogue;
-    s.a_align = neo__cuda_align(g->a, s.a_ld);
-    s.b_align = neo__cuda_align(g->b, s.b_ld);
-    s.c_align = neo__cuda_align(g->c, s.c_ld);
-    s.used = 1;
+    s.a_align = neo__cuda_align(g->a, s.a_ld, g->narrow);
+    s.b_align = neo__cuda_align(g->b, s.b_ld, g->narrow);
+    s.c_align = neo__cuda_align(g->c, s.c_ld, 0);
+    s.used = g->narrow ? 2 : 1;
     *done = 0;
     if (s.a_ld < (s.a_turned ? s.k : s.m) || s.b_ld < (s.b_turned ? s.k : s.n) || s.c_ld < s.n)
         return NEO_OK; /* one row, rows that overlap or run backwards */
@@ -1886,7 +2012,9 @@ struct neo__cuda_gemm_finish_job {
     int64_t m0;        /* row of C of from's first */
     template <int W> __device__ void at(int64_t e) const {
         const int64_t i = m0 + e / g.n, j = e % g.n;
-        const float c = from ? from[e] : g.c[i * g.c_row + j];
+        float c = from ? from[e] : g.c[i * g.c_row + j];
+        if (from && g.beta != 0.0f)
+            c = __fadd_rn(__fmul_rn(g.beta, neo__cuda_wide_get(g.c, i * g.c_row + j, g.narrow_c)), c);
         neo__cuda_gemm_put(g, i, j, g.bias ? __fadd_rn(c, g.bias[j]) : c);
     }
 };
@@ -1901,6 +2029,29 @@ static neo_status neo__cuda_gemm_blas(neo__cuda *d, const neo__gemm_call *g, int
     job.g.bias = NULL;
     return neo__cuda_each1(d, job, g->m * g->n, "gemm");
 }
+/* Of bf16: sums in f32 go to C, or where that is bf16 to the work memory, as many rows at a time as it holds. */
+static neo_status neo__cuda_narrow_blas(neo__cuda *d, const neo__gemm_call *g, int *done) {
+    const int64_t room = (int64_t)(NEO__CUDA_WORK_BYTES / sizeof(float)) / g->n;
+    const int64_t most = g->narrow_c ? NEO__MIN(room, g->m) : g->m;
+    *done = 0;
+    if (most == 0) return NEO_OK;
+    for (int64_t m0 = 0; m0 < g->m; m0 += most) {
+        const int64_t rows = NEO__MIN(most, g->m - m0);
+        neo__gemm_call part = *g;
+        part.m = rows, part.bias = NULL, part.narrow_c = 0;
+        part.a = neo__cuda_wide_at(g->a, m0 * g->a_row, 1);
+        memset(&part.finish, 0, sizeof part.finish);
+        if (g->narrow_c) part.c = (float *)(void *)d->work, part.c_row = g->n, part.beta = 0.0f;
+        NEO__TRY(neo__cuda_multiply(d, &part, CUBLASLT_EPILOGUE_DEFAULT, done));
+        if (!*done && !g->narrow_c) return NEO_OK;
+        if (!*done) NEO__TRY(neo__cuda_gemm_own(d, &part));
+        const neo__cuda_gemm_finish_job job = {*g, g->narrow_c ? part.c : NULL, m0};
+        if (g->narrow_c || g->bias || g->finish.y || g->finish.act != NEO_ACT_NONE)
+            NEO__TRY(neo__cuda_each1(d, job, rows * g->n, "gemm"));
+    }
+    *done = 1;
+    return NEO_OK;
+}
 /* Rows [m0, m0 + rows) of C by leaves. A leaf's product goes to the slot on top of the stack. */
 static neo_status neo__cuda_blas_tree(neo__cuda *d, const neo__gemm_call *g, int64_t m0,
                                       int64_t rows, int64_t slot_floats, int *done) {
@@ -1910,8 +2061,8 @@ static neo_status neo__cuda_blas_tree(neo__cuda *d, const neo__gemm_call *g, int
         const int64_t k1 = neo__leaf_row(&g->leaves, leaf + 1);
         neo__gemm_call part = *g;
         part.m = rows, part.k = k1 - k0;
-        part.a += m0 * g->a_row + k0 * g->a_k;
-        part.b += k0 * g->b_k;
+        part.a = neo__cuda_wide_at(g->a, m0 * g->a_row + k0 * g->a_k, g->narrow);
+        part.b = neo__cuda_wide_at(g->b, k0 * g->b_k, g->narrow);
         part.c = slot + height * slot_floats, part.c_row = g->n;
         part.beta = 0.0f, part.bias = NULL;
         *done = 0;
@@ -1956,7 +2107,7 @@ static neo_status neo__cuda_gemm(neo_device *device, const neo__gemm_call *call)
     if (g.tree) g.beta = 0.0f, g.bias = NULL;
     if (!d->exact && g.k > 0 && neo__cuda_is_large(&g)) {
         if (g.tree) NEO__TRY(neo__cuda_gemm_blas_leaves(d, &g, &done));
-        else NEO__TRY(neo__cuda_gemm_blas(d, &g, &done));
+        else NEO__TRY(g.narrow ? neo__cuda_narrow_blas(d, &g, &done) : neo__cuda_gemm_blas(d, &g, &done));
     }
     return done ? NEO_OK : neo__cuda_gemm_own(d, &g);
 }
@@ -1970,6 +2121,7 @@ enum { NEO__COLUMN_ROWS = 128 };
 typedef struct neo__cuda_columns {
     const float *dy, *x, *stats; /* x NULL: only the first sum, of dy */
     int64_t dy_row, x_row, c0, cols;
+    int narrow; /* dy is bf16 */
     int centered;
     neo__leaf_cut leaves;
     float *sums;
@@ -1988,7 +2140,7 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS)
         const int rows = (int)NEO__MIN(end - r0, (int64_t)NEO__COLUMN_ROWS);
         for (int i = warp; i < rows && column < c.cols; i += NEO__CUDA_THREADS / 32) {
             const int64_t r = r0 + i;
-            dy[i][lane] = c.dy[r * c.dy_row + at];
+            dy[i][lane] = neo__cuda_wide_get(c.dy, r * c.dy_row + at, c.narrow);
             if (!c.x) continue;
             const float mean = c.centered ? c.stats[2 * r] : 0.0f;
             const float scale = c.stats[c.centered ? 2 * r + 1 : r];
@@ -2048,6 +2200,7 @@ static neo_status neo__cuda_column_sums(neo_device *device, const neo__column_su
     NEO__TRY(neo__cuda_enter(d));
     NEO__ZERO(neo__cuda_columns, c);
     c.dy = call->from, c.dy_row = call->from_row;
+    c.narrow = call->narrow;
     c.cols = call->cols;
     c.leaves = call->leaves;
     c.sum = call->to;

@@ -628,7 +628,12 @@ NEO_API int64_t neo_fsdp_samples(const neo_fsdp *fsdp, int piece, int64_t batch,
             NEO_ERR_CAPACITY: more units without `keep` open than slots, or for backward than 2 (1
             with one slot). On this rank alone: the others wait until their timeout.
             NEO_ERR_DIVERGED: ranks open different units; the message names both, here or, if all
-            had what they opened, in neo_fsdp_step. Those of >>comm-faults. */
+            had what they opened, in neo_fsdp_step. Those of >>comm-faults. An error of backward_end but
+            NEO_ERR_STATE: the window is closed and its gradients are lost, though what ranks exchange
+            goes on as far as it can; neo_fsdp_step is that error then, on all ranks, and the next step
+            begins. Where a step that is recorded for a graph fails before backward windows in it, the
+            gradients since the last neo_fsdp_step are void, as after neo_fsdp_cancel (where that is so on
+            one rank of several, it comes first). */
 NEO_API neo_status neo_fsdp_forward_begin(neo_fsdp *fsdp, int unit);
 NEO_API neo_status neo_fsdp_forward_end(neo_fsdp *fsdp, int unit);
 NEO_API neo_status neo_fsdp_backward_begin(neo_fsdp *fsdp, int unit, int piece);
@@ -7652,6 +7657,7 @@ NEO_API neo_status neo_shard_backward_end(neo_shard *s, float lr) {
     neo_status status = neo__shard_backward_ready(s);
     if (status == NEO_OK) status = neo__shard_update(s, &s->batches[s->current], lr);
     if (status != NEO_OK) return neo__shard_give_up(s, status);
+    neo__device_counts(s->ctx, &s->steps);
     s->steps++;
     s->phase = NEO__SHARD_IDLE;
     return NEO_OK;
@@ -8018,6 +8024,7 @@ static neo_status neo__shard_agree_step(neo_shard *s, const char *fn, float lr) 
 static neo_status neo__shard_step_kept(neo_shard *s, float lr) {
     neo_status status = s->whole ? neo_bags_step(s->bags, lr) : neo__shard_update(s, NULL, lr);
     if (status != NEO_OK) return s->whole ? status : neo__shard_give_up(s, status);
+    if (!s->whole) neo__device_counts(s->ctx, &s->steps);
     s->steps += !s->whole;
     neo__shard_keep_none(s); /* the steps of neo_bags have left nothing */
     return NEO_OK;
@@ -8487,6 +8494,9 @@ struct neo_fsdp {
     float clip_factor;          /* of the last step; 0: it was not taken */
     int has_squares;            /* of others, for the next step */
     neo_exact squares;
+    int64_t calls, seen;        /* backward windows that opened and closed; as many, but where some had no effect */
+    neo_status failed;          /* of this rank's work on gradients since the last step, */
+    char failure[512];          /* and why: the step tells all ranks */
     char *text;
     size_t record_bytes, runs_bytes, optim_bytes;
     size_t master_bytes, shard_bytes; /* masters; with gradients */
@@ -9248,6 +9258,17 @@ static neo_status neo__fsdp_wait(neo_fsdp *f, neo_comm *group, neo_ticket ticket
    which the sweep will need last: on the way forward the first unit, on the way back the last. What is
    in a slot stays good until the step. Values on a narrow wire arrive in a stage.
    ------------------------------------------------------------------------------------------------ */
+/* One more, of what goes back if a step that is recorded fails before the calls from here on. */
+static void neo__fsdp_count(const neo_fsdp *f, int64_t *counter) {
+    neo__device_counts(f->ctx, counter);
+    ++*counter;
+}
+/* Where calls have gone back so, gradients hold anything: those of this step are void. */
+static neo_status neo__fsdp_recall(neo_fsdp *f) {
+    if (f->seen == f->calls) return NEO_OK;
+    f->seen = f->calls;
+    return neo_fsdp_cancel(f);
+}
 /* A slot for unit u that may be taken, or -1. */
 static int neo__fsdp_find_slot(const neo_fsdp *f, int u) {
     int best = -1;
@@ -9349,12 +9370,13 @@ static neo_status neo__fsdp_hold(neo_fsdp *f, int unit, float **values) {
     *values = u->slotted ? f->slot[u->slot] : u->stays ? u->full : u->master;
     return NEO_OK;
 }
-static neo_status neo__fsdp_check_window(const neo_fsdp *f, const char *function, int unit,
+static neo_status neo__fsdp_check_window(neo_fsdp *f, const char *function, int unit,
                                          neo__fsdp_window open) {
     static const char *const state[] = {"closed", "open for forward", "open for backward"};
     NEO__CHECK(f, NEO_ERR_ARG, "%s: fsdp is NULL", function);
     NEO__CHECK(unit >= 0 && unit < f->unit_count, NEO_ERR_ARG, "%s: unit %d of %d", function, unit,
                f->unit_count);
+    NEO__TRY(neo__fsdp_recall(f));
     NEO__CHECK(f->unit[unit].open == open, NEO_ERR_STATE, "%s: unit '%s' is %s", function,
                f->unit[unit].name, state[f->unit[unit].open]);
     return NEO_OK;
@@ -9393,9 +9415,19 @@ NEO_API neo_status neo_fsdp_forward_end(neo_fsdp *f, int unit) {
    >>impl-fsdp-reduce
 
    What happens to the gradients of a unit when the backward window of a piece closes, and when that of
-   the last piece does.
+   the last piece does. Where a call of this rank's device fails on the way, the reductions go on all the
+   same, so that no rank waits for one that never comes; the step then tells all ranks, and none steps.
    ------------------------------------------------------------------------------------------------ */
 static neo_status neo__fsdp_finish_lane(neo_fsdp *f, neo__fsdp_lane *lane);
+static void neo__fsdp_note(neo_fsdp *f, neo_status status) {
+    if (status == NEO_OK || f->failed != NEO_OK) return;
+    f->failed = status;
+    snprintf(f->failure, sizeof f->failure, "%s", neo_last_error());
+}
+/* That failure, if there is one. */
+static neo_status neo__fsdp_noted(const neo_fsdp *f) {
+    return f->failed == NEO_OK ? NEO_OK : neo_fail(f->failed, "%s", f->failure);
+}
 /* A free lane, among the first `lanes`: if there is none, the reduction that began first is finished.
    NULL: its error, or all of them are windows. */
 static neo__fsdp_lane *neo__fsdp_take_lane(neo_fsdp *f, int unit, int lanes, neo_status *status) {
@@ -9427,13 +9459,13 @@ static void neo__fsdp_free_lane(neo_fsdp *f, neo__fsdp_lane *lane) {
 
 /* ---- pieces to subtrees ---- */
 /* below += above, elements [at, at + n) of two pieces. */
-static neo_status neo__fsdp_merge(neo_fsdp *f, void *below, const void *above, int64_t at, int64_t n) {
+static void neo__fsdp_merge(neo_fsdp *f, void *below, const void *above, int64_t at, int64_t n) {
     neo_dtype dtype = f->desc.reduce_dtype;
-    return neo__fsdp_add(f, neo__fsdp_place(below, at, dtype), dtype, neo__fsdp_place(above, at, dtype),
-                         dtype, n);
+    neo__fsdp_note(f, neo__fsdp_add(f, neo__fsdp_place(below, at, dtype), dtype, neo__fsdp_place(above, at, dtype),
+                                    dtype, n));
 }
 /* Adds the pieces of every maximal subtree, in the order of the leaf tree; f->send: where sums are. */
-static neo_status neo__fsdp_merge_pieces(neo_fsdp *f, void *const *piece, int64_t at, int64_t n) {
+static void neo__fsdp_merge_pieces(neo_fsdp *f, void *const *piece, int64_t at, int64_t n) {
     for (int s = 0; s < f->subtree_count; s++) {
         int leaves[64], from[64], depth = 0; /* a stack: sizes fall */
         int end = f->subtree[s].first + f->subtree[s].count;
@@ -9441,34 +9473,31 @@ static neo_status neo__fsdp_merge_pieces(neo_fsdp *f, void *const *piece, int64_
             leaves[depth] = f->piece[i].count;
             from[depth++] = i;
             for (; depth > 1 && leaves[depth - 1] == leaves[depth - 2]; depth--) {
-                NEO__TRY(
-                    neo__fsdp_merge(f, piece[from[depth - 2]], piece[from[depth - 1]], at, n));
+                neo__fsdp_merge(f, piece[from[depth - 2]], piece[from[depth - 1]], at, n);
                 leaves[depth - 2] *= 2;
             }
         }
         for (; depth > 1; depth--)
-            NEO__TRY(neo__fsdp_merge(f, piece[from[depth - 2]], piece[from[depth - 1]], at, n));
+            neo__fsdp_merge(f, piece[from[depth - 2]], piece[from[depth - 1]], at, n);
         f->send[s] = neo__fsdp_place(piece[from[0]], at, f->desc.reduce_dtype);
     }
-    return NEO_OK;
 }
 /* Sums over leaves, narrowed piece by piece if they were kept in f32. */
-static neo_status neo__fsdp_narrow_pieces(neo_fsdp *f, float *const *window, void *const *narrow,
-                                    int64_t at, int64_t n) {
+static void neo__fsdp_narrow_pieces(neo_fsdp *f, float *const *window, void *const *narrow, int64_t at,
+                                    int64_t n) {
     neo_dtype dtype = f->desc.reduce_dtype;
     for (int i = 0; i < f->own_pieces; i++)
-        NEO__TRY(neo__fsdp_convert(f, window[i] + at, NEO_F32, neo__fsdp_place(narrow[i], at, dtype),
-                                   dtype, n));
-    return NEO_OK;
+        neo__fsdp_note(f, neo__fsdp_convert(f, window[i] + at, NEO_F32, neo__fsdp_place(narrow[i], at, dtype),
+                                            dtype, n));
 }
 
 /* ---- a unit that is cut ---- */
 /* The chunk of a sum goes to the gradient: the first of a step is copied, others are added. */
-static neo_status neo__fsdp_collect(neo_fsdp *f, const void *sum, float *grad, int64_t n, neo_dtype dtype,
-                                    int micro) {
-    if (sum == (const void *)grad) return NEO_OK;
-    if (micro > 0) return neo__fsdp_add(f, grad, NEO_F32, sum, dtype, n);
-    return neo__fsdp_convert(f, sum, dtype, grad, NEO_F32, n);
+static void neo__fsdp_collect(neo_fsdp *f, const void *sum, float *grad, int64_t n, neo_dtype dtype,
+                              int micro) {
+    if (sum == (const void *)grad) return;
+    neo__fsdp_note(f, micro > 0 ? neo__fsdp_add(f, grad, NEO_F32, sum, dtype, n)
+                                : neo__fsdp_convert(f, sum, dtype, grad, NEO_F32, n));
 }
 /* The reduce-scatter of a lane is done: what comes after it begins. */
 static neo_status neo__fsdp_advance_lane(neo_fsdp *f, neo__fsdp_lane *lane) {
@@ -9478,7 +9507,7 @@ static neo_status neo__fsdp_advance_lane(neo_fsdp *f, neo__fsdp_lane *lane) {
     if (lane->state != NEO__FSDP_SCATTER || f->replicas == 1) return NEO_OK;
     NEO__TRY(neo__fsdp_wait(f, f->shard, lane->ticket));
     if (f->in_groups) {
-        NEO__TRY(neo__fsdp_collect(f, sum, u->grad, u->chunk, dtype, u->micro - 1));
+        neo__fsdp_collect(f, sum, u->grad, u->chunk, dtype, u->micro - 1);
         if (u->micro < f->desc.micro_batches) {
             neo__fsdp_free_lane(f, lane);
             return NEO_OK;
@@ -9498,8 +9527,8 @@ static neo_status neo__fsdp_finish_lane(neo_fsdp *f, neo__fsdp_lane *lane) {
     NEO__TRY(
         neo__fsdp_wait(f, lane->state == NEO__FSDP_JOIN ? f->replica : f->shard, lane->ticket));
     if (lane->reduced && !f->in_groups)
-        NEO__TRY(neo__fsdp_collect(f, lane->reduced, u->grad, u->chunk, f->desc.reduce_dtype,
-                          f->local ? 0 : u->micro - 1));
+        neo__fsdp_collect(f, lane->reduced, u->grad, u->chunk, f->desc.reduce_dtype,
+                          f->local ? 0 : u->micro - 1);
     neo__fsdp_free_lane(f, lane);
     return NEO_OK;
 }
@@ -9517,13 +9546,13 @@ static neo_status neo__fsdp_scatter(neo_fsdp *f, int unit) {
     float *const *window = u->own_window ? u->window : borrowed;
     void *const *narrow = u->own_narrow ? u->narrow : lane->narrow;
     if (f->narrow && !u->own_narrow)
-        NEO__TRY(neo__fsdp_narrow_pieces(f, window, narrow, 0, u->elements));
+        neo__fsdp_narrow_pieces(f, window, narrow, 0, u->elements);
     void *piece[1];
     piece[0] = window[0];
     void *const *parts = f->narrow        ? narrow
                          : u->own_window ? (void *const *)window
                                          : (void *const *)piece;
-    NEO__TRY(neo__fsdp_merge_pieces(f, parts, 0, u->elements));
+    neo__fsdp_merge_pieces(f, parts, 0, u->elements);
     void *sum = lane->reduced ? lane->reduced : u->grad;
     neo_comm_label(f->shard, u->name);
     if (f->replicas == 1)
@@ -9545,8 +9574,9 @@ static neo_status neo__fsdp_finish_bucket(neo_fsdp *f, neo__fsdp_bucket *b) {
     const void *from = f->narrow ? f->whole_narrow[0] : f->whole_window[0];
     if (!b->launched) return NEO_OK;
     if (f->all) NEO__TRY(neo__fsdp_wait(f, f->all, b->ticket));
-    NEO__TRY(neo__fsdp_collect(f, neo__fsdp_place(from, b->first, dtype), f->whole_grad + b->first, b->count,
-                      dtype, b->micro++));
+    neo__fsdp_collect(f, neo__fsdp_place(from, b->first, dtype), f->whole_grad + b->first, b->count, dtype,
+                      b->micro);
+    b->micro++;
     b->launched = 0;
     b->waits = b->units;
     return NEO_OK;
@@ -9557,9 +9587,8 @@ static neo_status neo__fsdp_launch_buckets(neo_fsdp *f, const neo__fsdp_unit *u)
         neo__fsdp_bucket *b = &f->bucket[i];
         if (!neo__fsdp_in_bucket(u, b) || --b->waits > 0) continue;
         if (f->narrow && f->local)
-            NEO__TRY(neo__fsdp_narrow_pieces(f, f->whole_window, f->whole_narrow, b->first, b->count));
-        NEO__TRY(neo__fsdp_merge_pieces(f, f->narrow ? f->whole_narrow : (void *const *)f->whole_window,
-                                        b->first, b->count));
+            neo__fsdp_narrow_pieces(f, f->whole_window, f->whole_narrow, b->first, b->count);
+        neo__fsdp_merge_pieces(f, f->narrow ? f->whole_narrow : (void *const *)f->whole_window, b->first, b->count);
         b->launched = 1;
         if (!f->all) continue;
         neo_comm_label(f->all, "a bucket of gradients");
@@ -9647,6 +9676,8 @@ NEO_API neo_status neo_fsdp_backward_begin(neo_fsdp *f, int unit, int piece) {
         neo__fsdp_close(f, u);
         return status;
     }
+    neo__fsdp_count(f, &f->calls);
+    f->seen = f->calls;
     u->piece = piece;
     u->bound = window;
     if (window && !neo_ctx_device(f->ctx)) neo__fsdp_mark_grads(u, window);
@@ -9661,18 +9692,19 @@ NEO_API neo_status neo_fsdp_backward_end(neo_fsdp *f, int unit) {
     neo__fsdp_close(f, u);
     if (u->frozen) return NEO_OK;
     neo_dtype dtype = f->desc.reduce_dtype;
+    const neo_status before = f->failed;
     if (u->own_window && u->bound != u->window[u->piece])
-        NEO__TRY(neo__fsdp_add(f, u->window[u->piece], NEO_F32, u->bound, NEO_F32, u->elements));
+        neo__fsdp_note(f, neo__fsdp_add(f, u->window[u->piece], NEO_F32, u->bound, NEO_F32, u->elements));
     if (u->own_narrow && !f->local)
-        NEO__TRY(neo__fsdp_convert(f, u->bound, NEO_F32, u->narrow[u->piece], dtype, u->elements));
+        neo__fsdp_note(f, neo__fsdp_convert(f, u->bound, NEO_F32, u->narrow[u->piece], dtype, u->elements));
+    neo__fsdp_count(f, &f->calls);
+    f->seen = f->calls;
     int last = ++u->filled == f->pieces;
     int travels = last && (!f->local || u->micro == f->desc.micro_batches - 1);
     if (u->lane >= 0 && (!travels || u->whole)) neo__fsdp_free_lane(f, &f->lane[u->lane]);
-    if (!last) return NEO_OK;
-    u->filled = 0;
-    u->micro++;
-    if (!travels) return NEO_OK;
-    return u->whole ? neo__fsdp_launch_buckets(f, u) : neo__fsdp_scatter(f, unit);
+    if (last) u->filled = 0, u->micro++;
+    if (travels) neo__fsdp_note(f, u->whole ? neo__fsdp_launch_buckets(f, u) : neo__fsdp_scatter(f, unit));
+    return before == NEO_OK ? neo__fsdp_noted(f) : NEO_OK; /* once */
 }
 
 /* ---- pieces ---- */
@@ -9714,6 +9746,7 @@ static void neo__fsdp_begin_anew(neo_fsdp *f) {
         f->bucket[b].waits = f->bucket[b].units;
         f->bucket[b].launched = f->bucket[b].micro = 0;
     }
+    f->failed = NEO_OK;
     f->stage_unit[0] = f->stage_unit[1] = -1;
     f->backward = 0;
     f->windows = 0;
@@ -9734,6 +9767,7 @@ NEO_API neo_status neo_fsdp_cancel(neo_fsdp *f) {
 /* All gradients are whole sums. */
 static neo_status neo__fsdp_finish(neo_fsdp *f) {
     int micros = f->desc.micro_batches;
+    NEO__TRY(neo__fsdp_recall(f));
     for (int i = 0; i < f->unit_count; i++)
         NEO__CHECK(f->unit[i].open == NEO__FSDP_CLOSED, NEO_ERR_STATE,
                    "neo_fsdp_step: unit '%s' is in a window", f->unit[i].name);
@@ -9845,8 +9879,7 @@ static neo_status neo__fsdp_step_sums(neo_fsdp *f, neo_status status, float lr) 
     if (status == NEO_OK && !skip) status = neo__fsdp_share_squares(f);
     if (status == NEO_OK && !skip) status = neo_optim_step(f->optim, lr);
     neo__fsdp_begin_anew(f);
-    f->skipped += status == NEO_OK && skip;
-    f->steps += status == NEO_OK && !skip;
+    if (status == NEO_OK) neo__fsdp_count(f, skip ? &f->skipped : &f->steps);
     if (status == NEO_OK && !skip) f->clip_factor = neo_optim_clip_factor(f->optim);
     return status;
 }
@@ -9854,13 +9887,14 @@ NEO_API neo_status neo_fsdp_step(neo_fsdp *f, float lr) {
     NEO__CHECK(f, NEO_ERR_ARG, "neo_fsdp_step: fsdp is NULL");
     f->clip_factor = 0.0f;
     neo_status status = neo__fsdp_finish(f);
-    if (status == NEO_OK) return neo__fsdp_step_sums(f, NEO_OK, lr);
+    if (status == NEO_OK) return neo__fsdp_step_sums(f, neo__fsdp_noted(f), lr);
     neo__fsdp_forget_squares(f); /* what lacks may still come */
     return status;
 }
 /* The squares of what tables keep, where the step needs them, after it has been divided by the loss scale. */
 static neo_status neo__fsdp_tables_squares(neo_fsdp *f, neo_shard *tables) {
     NEO__ZERO(neo_exact, squares);
+    NEO__TRY(neo__fsdp_noted(f));
     if (f->scaled) NEO__TRY(neo_shard_scale_grads(tables, 1.0f / f->scale));
     if (!f->scaled && f->desc.optim.clip_norm <= 0.0f) return NEO_OK;
     NEO__TRY(neo_shard_grad_squares(tables, &squares));

@@ -56,6 +56,7 @@ dlrm_agrees() {
 --optimizer adamw --rows-dtype f16 --weight-decay 0.01
 --optimizer lamb --repro-shards 4 --rows-dtype i8
 --optimizer adagrad --repro-shards 4 --micro-batches 2 --clip-norm 0.02 --row-buckets 2
+--optimizer adagrad --repro-shards 4 --dtype bf16
 END
 }
 dlrm_ranks_agree() {
@@ -66,6 +67,7 @@ dlrm_ranks_agree() {
 --optimizer adam --clip-norm 0.05 --micro-batches 2 -- --ranks 3 --plan rw --dense-shard full
 --optimizer adagrad --rows-dtype bf16 -- --ranks 4 --nodes 2 --plan twrw --pipeline off --dense-shard zero1
 --optimizer adagrad --wire-forward f16 --wire-backward bf16 -- --ranks 2 --plan dp
+--optimizer adagrad --dtype bf16 -- --ranks 3 --dense-shard full
 END
 }
 gpt_ranks_agree() {
@@ -87,5 +89,6 @@ gpt_agrees() {
 --repro-shards 1 --graph off
 --repro-shards 4 --accumulate 2 --recompute
 --repro-shards 4 --shard none --dtype bf16 --clip 0
+--repro-shards 4 --products bf16
 END
 }

@@ -20,6 +20,7 @@ enum { MARGIN = 64, MOST_ARRAYS = 32 };
 typedef struct both {
     char *host, *device;
     size_t bytes; /* margins included */
+    size_t size;  /* of an element: 2 of bf16 */
 } both;
 static both arrays[MOST_ARRAYS];
 static int array_count;
@@ -30,6 +31,7 @@ static size_t skew;
 static void *make(int64_t n, size_t size) {
     both *a = &arrays[array_count++];
     a->bytes = 2 * MARGIN + skew + (size_t)n * size;
+    a->size = size;
     a->host = (char *)malloc(a->bytes);
     a->device = (char *)gpu->alloc(gpu, a->bytes);
     if (!a->host || !a->device || array_count == MOST_ARRAYS) {
@@ -70,10 +72,14 @@ static void compare(const char *what, double tolerance) {
         const both *a = &arrays[i];
         char *back = (char *)malloc(a->bytes);
         CHECK_OK(gpu->copy(gpu, back, NEO_HOST, a->device, NEO_DEVICE, a->bytes));
-        for (size_t at = 0; at + 4 <= a->bytes; at += 4) {
+        const size_t step = a->size == 2 ? 2 : 4;
+        for (size_t at = 0; at + step <= a->bytes; at += step) {
+            uint32_t x_bits = 0, y_bits = 0;
             float x, y;
-            memcpy(&x, a->host + at, 4);
-            memcpy(&y, back + at, 4);
+            memcpy((char *)&x_bits + 4 - step, a->host + at, step);
+            memcpy((char *)&y_bits + 4 - step, back + at, step);
+            x = neo__f32_bits(x_bits), y = neo__f32_bits(y_bits);
+            if (step == 2 && tolerance > 0.0 && fabs((double)x - (double)y) <= fabs((double)x) / 128) continue;
             if (memcmp(&x, &y, 4) == 0 || (x != x && y != y)) continue;
             if (tolerance > 0.0 && fabs((double)x - (double)y) <= tolerance * (1.0 + fabs((double)x))) continue;
             FAIL("%s: array %d, byte %ld: host %.9g (%08x), device %.9g (%08x)", what, i, (long)at - MARGIN,
@@ -581,6 +587,174 @@ static void test_gemm_blas(void) {
     free(out);
     free(again);
     drop();
+    neo_cuda_device_destroy(gpu);
+    gpu = exact;
+}
+
+/* ---- products of bf16 ---- */
+enum { PLAIN, TINY };
+/* TINY: products about the smallest normal number, denormals, zeros. */
+static uint16_t *halves(int64_t n, int kind) {
+    uint16_t *x = (uint16_t *)make(n, 2);
+    for (int64_t i = 0; i < n; i++) {
+        const uint32_t r = test_random();
+        if (kind == PLAIN) x[i] = neo__bf16_from_f32(test_uniform());
+        else if (r % 16 == 0) x[i] = (uint16_t)(r >> 16 & 0x807F); /* a denormal */
+        else if (r % 16 == 1) x[i] = (uint16_t)(r >> 16 & 0x8000);
+        else x[i] = (uint16_t)((r >> 16 & 0x807F) | (58 + r % 11) << 7); /* 2^-69 to 2^-59 */
+    }
+    return x;
+}
+/* What is checked: a product, which of c, y, z are bf16, numbers. */
+typedef struct narrow_case {
+    gemm_case g;
+    int c, y, z, kind;
+} narrow_case;
+static neo_tensor either(int narrow, int64_t rows, int64_t cols, int64_t ld, int kind) {
+    void *p = narrow ? (void *)halves(rows * ld, kind) : floats(rows * ld);
+    neo_tensor t = neo_tensor_2d(p, narrow ? NEO_BF16 : NEO_F32, rows, cols);
+    t.stride[0] = ld;
+    for (int64_t i = 0; !narrow && kind == TINY && i < rows * ld; i++) ((float *)p)[i] *= 0x1p-125f;
+    return t;
+}
+static neo_ctx *device_ctx(int shards) {
+    neo_ctx_desc d = {};
+    neo_ctx *ctx = NULL;
+    d.threads = 1;
+    d.repro_shards = shards;
+    d.device = gpu;
+    CHECK_OK(neo_ctx_create(&d, &ctx));
+    return ctx;
+}
+static neo_tensor on_device(neo_tensor t) {
+    t.data = there_of(t.data);
+    t.place = NEO_DEVICE;
+    return t;
+}
+static void narrow_check(neo_ctx *ctx, const narrow_case *n, double tolerance) {
+    const gemm_case *t = &n->g;
+    const int64_t a_ld = (t->trans_a ? t->m : t->k) + t->pad, b_ld = (t->trans_b ? t->k : t->n) + t->pad;
+    const int64_t c_ld = t->n + 2 * t->pad;
+    NEO__ZERO(neo__bf16, g);
+    g.ctx = cpu;
+    g.m = t->m, g.n = t->n, g.k = t->k;
+    g.a = halves((t->trans_a ? t->k : t->m) * a_ld, n->kind), g.b = halves((t->trans_b ? t->n : t->k) * b_ld, n->kind);
+    g.a_row = t->trans_a ? 1 : a_ld, g.a_k = t->trans_a ? a_ld : 1;
+    g.b_k = t->trans_b ? 1 : b_ld, g.b_col = t->trans_b ? b_ld : 1;
+    g.c = either(n->c, t->m, t->n, c_ld, n->kind);
+    g.beta = t->beta;
+    if (t->bias) g.bias = floats(t->n);
+    g.finish.act = t->act;
+    g.finish.backward = t->backward;
+    if (t->apart || t->backward) g.finish.y = either(n->y, t->m, t->n, c_ld, PLAIN);
+    if (t->backward) g.finish.z = either(n->z, t->m, t->n, c_ld, PLAIN);
+    upload();
+    neo__bf16 d = g;
+    d.ctx = ctx;
+    d.a = there(g.a), d.b = there(g.b), d.bias = there(g.bias);
+    d.c = on_device(g.c), d.finish.y = on_device(g.finish.y), d.finish.z = on_device(g.finish.z);
+    CHECK_OK(neo__bf16_run(&g));
+    CHECK_OK(neo__bf16_run(&d));
+    char what[200];
+    snprintf(what, sizeof what, "bf16 %dx%dx%d trans %d%d beta %g bias %d act %d backward %d apart %d pad %d, bf16 are %d%d%d, "
+             "numbers %d", (int)t->m, (int)t->n, (int)t->k, t->trans_a, t->trans_b, (double)t->beta, t->bias, (int)t->act,
+             t->backward, t->apart, t->pad, n->c, n->y, n->z, n->kind);
+    compare(what, tolerance);
+}
+static void test_narrow(void) {
+    static const int64_t deep[] = {31, 32, 33, 64, 95};
+    static const float betas[] = {0.0f, 1.0f, 0.5f};
+    neo_ctx *ctx = device_ctx(1);
+    for (int i = 0; i < GEMM_SIZES; i++)
+        for (int trans = 0; trans < 4; trans++)
+            for (int option = 0; option < 12; option++) {
+                if (skipped(i >= 18 ? 40 : 6)) continue;
+                const int64_t k = option % 2 ? deep[(i + option) % 5] : gemm_sizes[i][2];
+                const narrow_case n = {{gemm_sizes[i][0], gemm_sizes[i][1], k, trans & 1, trans >> 1, betas[option % 3],
+                                        option & 1, option % 3, NEO_ACT_NONE, 0, 0}, option / 6, 0, 0, option / 3 % 2};
+                narrow_check(ctx, &n, 0.0);
+            }
+    for (int act = NEO_ACT_NONE; act <= NEO_ACT_HARDSWISH; act++)
+        for (int option = 0; option < 12; option++) {
+            if (skipped(2)) continue;
+            const narrow_case n = {{option % 2 ? 7 : 70, 33, 37, 0, 1, 0.0f, option % 3 < 2, act % 2, (neo_activation)act,
+                                    option % 3 == 2, option % 3 == 1}, option / 2 % 2, option / 3 % 2, option / 6, PLAIN};
+            narrow_check(ctx, &n, 0.0);
+        }
+    neo_ctx_destroy(ctx);
+}
+/* A sum whose exact value lies about half a unit below the smallest normal number, by little. */
+static void test_narrow_tiny(void) {
+    enum { CASES = 64 };
+    neo_ctx *ctx = device_ctx(1);
+    NEO__ZERO(neo__bf16, g);
+    g.ctx = cpu;
+    g.m = g.n = CASES, g.k = 7;
+    uint16_t *a = halves(CASES * 7, PLAIN), *b = halves(CASES * 7, PLAIN);
+    memset(a, 0, CASES * 7 * 2), memset(b, 0, CASES * 7 * 2);
+    for (int i = 0; i < CASES; i++) { /* of even k: 2^-126 less what is near 2^-151 */
+        const float sign = i & 1 ? -1.0f : 1.0f;
+        a[7 * i] = neo__bf16_from_f32(sign * 0x1p-63f), b[7 * i] = neo__bf16_from_f32(0x1p-63f);
+        a[7 * i + 2] = neo__bf16_from_f32(-sign * 0x1p-75f * (1.0f + (float)(i % 8 - 4) / 128.0f));
+        b[7 * i + 2] = neo__bf16_from_f32((i & 2 ? 0x1p-76f : 0x1p-75f) * (1.0f + (float)(i / 8) / 128.0f));
+        a[7 * i + 4] = neo__bf16_from_f32(sign * 0x1p-63f), b[7 * i + 4] = neo__bf16_from_f32(i & 4 ? 0x1p-60f : 0.0f);
+    }
+    g.a = a, g.a_row = 7, g.a_k = 1, g.b = b, g.b_k = 1, g.b_col = 7;
+    g.c = either(0, CASES, CASES, CASES, PLAIN);
+    upload();
+    neo__bf16 d = g;
+    d.ctx = ctx, d.a = there(a), d.b = there(b), d.c = on_device(g.c);
+    CHECK_OK(neo__bf16_run(&g));
+    CHECK_OK(neo__bf16_run(&d));
+    int zeros = 0, least = 0;
+    for (int i = 0; i < CASES * CASES; i++) {
+        const float x = fabsf(((float *)g.c.data)[i]);
+        zeros += x == 0.0f, least += x == 0x1p-126f;
+    }
+    CHECK(zeros > 100 && least > 100);
+    same("bf16 about the smallest normal number");
+    neo_ctx_destroy(ctx);
+}
+static void narrow_leaves_check(const struct leaf_case *l, int64_t out, int64_t in, int pad, double tolerance) {
+    neo_ctx *ctx[2] = {ctx_of(l->shards), device_ctx(l->shards)};
+    const neo__leaf_cut cut = cut_of(&l->leaves, l->shards);
+    const int64_t rows = rows_of(&cut);
+    neo_tensor x = either(1, rows, in, in + pad, PLAIN), dz = either(1, rows, out, out + pad, PLAIN);
+    neo_tensor w = either(1, out, in, in, PLAIN), dw = either(0, out, in, in + pad, PLAIN), db = column(floats(out), out);
+    upload();
+    CHECK_OK(neo_linear_backward(ctx[0], &l->leaves, x, w, dz, neo_tensor_none(), dw, db));
+    CHECK_OK(neo_linear_backward(ctx[1], &l->leaves, on_device(x), on_device(w), on_device(dz), neo_tensor_none(),
+                                 on_device(dw), on_device(db)));
+    char what[100];
+    snprintf(what, sizeof what, "bf16, leaves %d of %d, batch %d, %dx%d", l->leaves.count, l->shards,
+             (int)l->leaves.batch, (int)out, (int)in);
+    compare(what, tolerance);
+    for (int i = 0; i < 2; i++) neo_ctx_destroy(ctx[i]);
+}
+static void test_narrow_leaves(void) {
+    static const int64_t sizes[][2] = {{1, 1}, {1, 40}, {40, 1}, {66, 35}, {70, 129}};
+    for (int l = 0; l < LEAF_CASES; l++)
+        for (int i = 0; i < 5; i++)
+            if (!skipped(i == 4 ? 5 : 2)) narrow_leaves_check(&leaf_cases[l], sizes[i][0], sizes[i][1], i % 2, 0.0);
+}
+/* By cuBLASLt: sums in another order, of f32; the same bits again; outputs of bf16 by way of the work memory. */
+static void test_narrow_blas(void) {
+    neo_device *exact = gpu;
+    gpu = device_make(0);
+    neo_ctx *ctx = device_ctx(1);
+    for (int i = 0; i < 24; i++) {
+        const int64_t rows = i == 5 ? 400 : 64 + i % 5; /* 400 of bf16: in parts */
+        const narrow_case n = {{rows, 66 + i % 3, i == 5 ? 40 : 70 + i % 2, i & 1, i >> 1 & 1, i % 3 == 0 ? 0.5f : 0.0f,
+                                i % 4 > 0, i % 5, (neo_activation)(i % 6), i % 4 == 0, i % 4 == 1},
+                               i & 1, i >> 1 & 1, i >> 2 & 1, PLAIN};
+        narrow_check(ctx, &n, 1e-5);
+    }
+    for (int l = 0; l < LEAF_CASES; l++) narrow_leaves_check(&leaf_cases[l], 70, 64 + l % 3, l % 2, 1e-5);
+    neo__cuda *d = (neo__cuda *)gpu;
+    int used[3] = {0, 0, 0};
+    for (int i = 0; i < NEO__CUDA_PRODUCTS; i++) used[d->product[i].shape.used] += d->product[i].matmul != NULL;
+    CHECK(used[1] == 0 && used[2] > 20);
+    neo_ctx_destroy(ctx);
     neo_cuda_device_destroy(gpu);
     gpu = exact;
 }
@@ -1137,6 +1311,10 @@ int main(void) {
     RUN(test_gemm_signs);
     RUN(test_gemm_leaves);
     RUN(test_gemm_blas);
+    RUN(test_narrow);
+    RUN(test_narrow_tiny);
+    RUN(test_narrow_leaves);
+    RUN(test_narrow_blas);
     RUN(test_norm);
     RUN(test_embedding);
     RUN(test_embedding_bad);

@@ -41,6 +41,14 @@ static neo_tensor numbers(int64_t rows, int64_t cols) {
     test_fill((float *)t.data, neo_tensor_count(t));
     return t;
 }
+static neo_tensor halves(int64_t rows, int64_t cols) {
+    neo_tensor wide = numbers(rows, cols), t = wide;
+    count--;
+    CHECK_OK(neo_tensor_alloc(cpu_ctx, NEO_BF16, wide.ndim, wide.shape, &t));
+    CHECK_OK(neo_tensor_convert(cpu_ctx, wide, t, NULL));
+    neo_tensor_free(cpu_ctx, &wide);
+    return host[count++] = t;
+}
 static neo_tensor integers(int64_t n, int64_t below) {
     neo_tensor t = add(NEO_I64, n, 0);
     for (int64_t i = 0; i < n; i++) ((int64_t *)t.data)[i] = (int64_t)(test_random() % (uint32_t)below);
@@ -152,6 +160,12 @@ static neo_status linear(neo_ctx *ctx, neo_tensor *t, const void *arg) {
     if (status == NEO_OK) status = neo_linear_backward(ctx, NULL, t[0], t[1], t[6], t[7], t[8], t[9]);
     return status;
 }
+static neo_status narrow_linear(neo_ctx *ctx, neo_tensor *t, const void *arg) {
+    (void)arg;
+    neo_status status = neo_linear_forward(ctx, t[0], t[1], t[2], NEO_ACT_TANH, t[3]);
+    if (status == NEO_OK) status = neo_linear_backward(ctx, NULL, t[0], t[1], t[4], t[5], t[6], t[7]);
+    return status;
+}
 static void test_products(void) {
     for (int i = 0; i < 8; i++) {
         neo_gemm_desc d = {i & 1, i >> 1 & 1, i & 4 ? 0.5f : 0.0f, NEO_ACT_RELU, NULL};
@@ -167,6 +181,22 @@ static void test_products(void) {
         numbers(19, 5), numbers(19, 5), numbers(19, 5), numbers(19, 5);
         numbers(19, 6), numbers(5, 6), numbers(5, 0);
         BOTH(linear, &a);
+    }
+    for (int i = 0; i < 16; i++) { /* of bf16 */
+        neo_gemm_desc d = {i & 1, i >> 1 & 1, i & 4 ? 0.5f : 0.0f, NEO_ACT_RELU, NULL};
+        const int64_t m = 37, n = 21, k = 50;
+        halves(d.trans_a ? k : m, d.trans_a ? m : k);
+        halves(d.trans_b ? n : k, d.trans_b ? k : n);
+        if (i & 8) halves(m, n);
+        else numbers(m, n);
+        BOTH(gemm, &d);
+    }
+    for (int i = 0; i < 2; i++) {
+        halves(19, 6), halves(5, 6), numbers(5, 0); /* x, w, bias */
+        if (i) halves(19, 5), halves(19, 5), halves(19, 6);
+        else numbers(19, 5), halves(19, 5), numbers(19, 6);
+        numbers(5, 6), numbers(5, 0);
+        BOTH(narrow_linear, NULL);
     }
 }
 static neo_status norms(neo_ctx *ctx, neo_tensor *t, const void *arg) {
@@ -297,6 +327,8 @@ typedef struct model {
 } model;
 enum { ROWS = 23, IN = 7, OUT = 3 };
 static neo_optim_desc optims[7];
+static neo_dtype products = NEO_F32; /* of the model, */
+static neo_activation first_act = NEO_ACT_GELU, last_act = NEO_ACT_SIGMOID;
 static void set_optims(void) {
     memset(optims, 0, sizeof optims);
     for (int i = 0; i < 5; i++) {
@@ -319,8 +351,9 @@ static neo_status model_create(model *m, neo_ctx *ctx, const neo_optim_desc *opt
     d.width_count = 4;
     d.widths[0] = IN, d.widths[1] = 40, d.widths[2] = 33, d.widths[3] = OUT;
     d.max_batch = ROWS;
-    d.act = NEO_ACT_GELU;
-    d.last_act = NEO_ACT_SIGMOID;
+    d.act = first_act;
+    d.last_act = last_act;
+    d.dtype = products;
     m->ctx = ctx;
     if ((status = neo_params_create(ctx, &m->params)) != NEO_OK) return status;
     m->before = neo_ctx_memory(ctx).bytes;
@@ -354,8 +387,8 @@ static void model_step(model *m) {
     CHECK_OK(neo_optim_step(m->optim, 0.05f));
     CHECK_INT(neo_ctx_memory(m->ctx).alloc_count, before);
 }
-static void test_models(void) {
-    for (int i = 0; i < 7; i++)
+static void models(int from, int end) {
+    for (int i = from; i < end; i++)
         for (int shards = 1; shards <= 8; shards += 7) {
             neo_ctx *ctx[2] = {make_ctx(NULL, shards), make_ctx(gpu, shards)};
             model m[2];
@@ -374,6 +407,19 @@ static void test_models(void) {
                 neo_ctx_destroy(ctx[k]);
             }
         }
+}
+static void test_models(void) { models(0, 7); }
+/* Of bf16: activations that read z, y or neither; a last layer with and without one. */
+static void test_narrow_models(void) {
+    static const neo_activation acts[][2] = {{NEO_ACT_RELU, NEO_ACT_NONE}, {NEO_ACT_GELU, NEO_ACT_SIGMOID},
+                                             {NEO_ACT_TANH, NEO_ACT_HARDSWISH}, {NEO_ACT_NONE, NEO_ACT_RELU}};
+    products = NEO_BF16;
+    for (int i = 0; i < 4; i++) {
+        first_act = acts[i][0], last_act = acts[i][1];
+        models(i, i + 1);
+    }
+    products = NEO_F32;
+    first_act = NEO_ACT_GELU, last_act = NEO_ACT_SIGMOID;
 }
 /* Saved on one, loaded on the other, and on. */
 static void test_checkpoints(void) {
@@ -509,6 +555,7 @@ int main(void) {
     RUN(test_layers);
     RUN(test_losses);
     RUN(test_models);
+    RUN(test_narrow_models);
     RUN(test_checkpoints);
     RUN(test_metrics);
     RUN(test_gradcheck);
