@@ -7980,7 +7980,7 @@ struct neo_fsdp {
     float scale;                /* now, and good steps since it changed */
     int64_t good_steps;
     int64_t steps, skipped, gathers, hits, wait_ns;
-    float clip_factor;          /* of the last step; 0: it was not taken */
+    int64_t clipped;            /* count of the optimizer's steps after the last one; 0: it was not taken */
     int has_squares;            /* of others, for the next step */
     neo_exact squares;
     char *text;
@@ -9305,7 +9305,11 @@ NEO_API void neo_fsdp_add_squares(neo_fsdp *f, const neo_exact *squares) {
     neo_exact_merge(&f->squares, squares);
     f->has_squares = 1;
 }
-NEO_API float neo_fsdp_clip_factor(const neo_fsdp *f) { return f->clip_factor; }
+/* A recorded step may turn out not to be taken: then its count goes back. */
+NEO_API float neo_fsdp_clip_factor(const neo_fsdp *f) {
+    const float factor = neo_optim_clip_factor(f->optim);
+    return f->clipped > 0 && f->clipped == neo_optim_step_count(f->optim) ? factor : 0.0f;
+}
 /* The squares of all ranks: the first place of every sharding group puts them into its norm. */
 static neo_status neo__fsdp_share_squares(neo_fsdp *f) {
     NEO__ZERO(neo_exact, none);
@@ -9319,10 +9323,17 @@ static neo_status neo__fsdp_share_squares(neo_fsdp *f) {
     neo_optim_add_squares(f->optim, f->shard && f->place > 0 ? &none : &f->squares);
     return NEO_OK;
 }
+/* A step is taken, or is being recorded on a device: there it goes back if it turns out not to be. */
+static void neo__fsdp_count(neo_fsdp *f) {
+    neo_device *d = (neo_device *)(uintptr_t)neo_ctx_device(f->ctx);
+    if (d && d->recording) d->counts(d, &f->steps);
+    f->steps++;
+    f->clipped = neo_optim_step_count(f->optim);
+}
 NEO_API neo_status neo_fsdp_step(neo_fsdp *f, float lr) {
     int skip = 0, infinite = 0;
     NEO__CHECK(f, NEO_ERR_ARG, "neo_fsdp_step: fsdp is NULL");
-    f->clip_factor = 0.0f;
+    f->clipped = 0;
     neo_status status = neo__fsdp_finish(f);
     if (status != NEO_OK) { /* what lacks may still come */
         neo__fsdp_forget_squares(f);
@@ -9337,8 +9348,7 @@ NEO_API neo_status neo_fsdp_step(neo_fsdp *f, float lr) {
     if (status == NEO_OK && !skip) status = neo_optim_step(f->optim, lr);
     neo__fsdp_begin_anew(f);
     f->skipped += status == NEO_OK && skip;
-    f->steps += status == NEO_OK && !skip;
-    if (status == NEO_OK && !skip) f->clip_factor = neo_optim_clip_factor(f->optim);
+    if (status == NEO_OK && !skip) neo__fsdp_count(f);
     return status;
 }
 NEO_API neo_status neo_fsdp_step_tables(neo_fsdp *f, neo_shard *tables, float lr) {
@@ -9360,7 +9370,8 @@ NEO_API neo_status neo_fsdp_step_tables(neo_fsdp *f, neo_shard *tables, float lr
         neo_shard_clear(tables);
         return status;
     }
-    if (f->clip_factor != 1.0f) neo_shard_scale_grads(tables, f->clip_factor);
+    const float factor = neo_fsdp_clip_factor(f);
+    if (factor != 1.0f) neo_shard_scale_grads(tables, factor);
     return neo__shard_step_kept(tables, lr);
 }
 NEO_API float neo_fsdp_loss_scale(const neo_fsdp *f) { return f->scaled ? f->scale : 1.0f; }
