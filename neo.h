@@ -864,8 +864,8 @@ NEO_API neo_status neo_optim_step(neo_optim *optim, float lr);
 NEO_API void neo_optim_count_elsewhere(neo_optim *optim, int index);
 /* neo_optim_add_squares: gradients that others hold count in the norm of the next step (a 2-norm),
    by the sum of their squares; with a group each rank adds those that no other does.
-   neo_optim_clip_factor: what the last step multiplied gradients by, 1 without clipping: those of
-   the others are to be, too. So one norm is of all (bags made with max_kept_rows, and
+   neo_optim_clip_factor: what the last step multiplied gradients by, 1 without clipping (while a device records: what
+   is recorded runs first): those of the others are to be, too. So one norm is of all (bags made with max_kept_rows, and
    neo_bags_accumulate instead of neo_bags_backward):
        neo_exact_zero(&squares);
        neo_bags_grad_squares(bags, &squares);
@@ -878,7 +878,8 @@ NEO_API void neo_optim_count_elsewhere(neo_optim *optim, int index);
 NEO_API void neo_optim_add_squares(neo_optim *optim, const neo_exact *squares);
 NEO_API float neo_optim_clip_factor(const neo_optim *optim);
 NEO_API int64_t neo_optim_step_count(const neo_optim *optim);
-/* neo_optim_grad_norm: the norm before clipping of the last step; 0 without clipping. */
+/* neo_optim_grad_norm: the norm before clipping of the last step (while a device records: as the factor); 0 without
+   clipping. */
 NEO_API double neo_optim_grad_norm(const neo_optim *optim);
 /* neo_optim_state_count, _at: the tensors that a resumed run needs, in the order of the parameters:
    <name>.<parameter>.momentum_buffer (SGD with momentum), .sum (Adagrad), .exp_avg and .exp_avg_sq (Adam
@@ -2606,6 +2607,56 @@ NEO__EVERYWHERE NEO__INLINE neo__exact_term neo__exact_place(float x) {
     return t;
 }
 
+/* neo_exact_normalize, and the bits of neo_exact_value. */
+NEO__EVERYWHERE NEO__INLINE void neo__exact_carry(neo_exact *sum) {
+    int64_t carry = 0;
+    for (int i = 0; i < NEO_EXACT_WORDS - 1; i++) {
+        int64_t word = sum->word[i] + carry;
+        int64_t digit = (int64_t)((uint64_t)word & 0xFFFFFFFFu);
+        carry = (word - digit) / ((int64_t)1 << 32);
+        sum->word[i] = digit;
+    }
+    sum->word[NEO_EXACT_WORDS - 1] += carry;
+    sum->terms = 1; /* digits as large as one term can make them */
+}
+NEO__EVERYWHERE NEO__INLINE uint64_t neo__exact_round(neo_exact s) {
+    if (s.nan || (s.pos_inf && s.neg_inf)) return 0x7FF8000000000000u;
+    if (s.pos_inf) return 0x7FF0000000000000u;
+    if (s.neg_inf) return 0xFFF0000000000000u;
+    neo__exact_carry(&s);
+    int negative = s.word[NEO_EXACT_WORDS - 1] < 0;
+    if (negative) {
+        for (int i = 0; i < NEO_EXACT_WORDS; i++) s.word[i] = -s.word[i];
+        neo__exact_carry(&s);
+    }
+    uint32_t digit[NEO_EXACT_WORDS + 1]; /* the top word as two digits */
+    for (int i = 0; i < NEO_EXACT_WORDS; i++) digit[i] = (uint32_t)s.word[i];
+    digit[NEO_EXACT_WORDS] = (uint32_t)((uint64_t)s.word[NEO_EXACT_WORDS - 1] >> 32);
+    int top = NEO_EXACT_WORDS;
+    while (top >= 0 && digit[top] == 0) top--;
+    if (top < 0) return 0;
+    int bits = 32; /* of the top digit */
+    while (!(digit[top] >> (bits - 1))) bits--;
+
+    /* The first 64 bits, then round to 53 by the bits that remain. */
+    uint64_t head = 0;
+    int sticky = 0, low = 32 * top + bits - 64; /* position of head's last bit */
+    for (int i = top; i >= 0; i--) {
+        int shift = 32 * i - low;
+        if (shift >= 0) head |= (uint64_t)digit[i] << shift;
+        else if (shift > -32)
+            head |= digit[i] >> -shift, sticky |= (digit[i] << (32 + shift)) != 0;
+        else sticky |= digit[i] != 0;
+    }
+    uint64_t rest = head & 0x7FFu, mantissa = head >> 11;
+    if (rest > 0x400u || (rest == 0x400u && (sticky || (mantissa & 1)))) mantissa++;
+    /* The value is at least 2^-149 and below 2^256: a normal double. A carry of the rounding runs
+       into the exponent. */
+    uint64_t exponent = (uint64_t)(low + 11 + 52 - 160 + 1023);
+    uint64_t code = ((exponent - 1) << 52) + mantissa;
+    return code | (uint64_t)negative << 63;
+}
+
 /* Kernels over n >= 0 contiguous elements; the random ones over whole blocks of four elements. */
 struct neo__tensor_kernels {
     void (*f16_from_f32)(uint16_t *y, const float *x, int64_t n);
@@ -2810,7 +2861,22 @@ typedef struct neo__optim_call {
     int64_t span_count;
     neo_exact *sums; /* host; added to */
     float *most;     /* host; a NaN above all */
+    /* While the device records: a norm with `later` leaves sums and most alone; the factor that limits it to
+       clip_norm stays there, and a step with clip_there takes it for step.clip. A norm that is not finite stops
+       the recorded step. */
+    float clip_norm;
+    int clip_there;
+    neo__later later; /* answer: neo__optim_found */
 } neo__optim_call;
+typedef struct neo__optim_found {
+    double norm;
+    float clip;
+} neo__optim_found;
+/* min(1, clip_norm/(norm + 1e-6)) */
+NEO__EVERYWHERE NEO__INLINE double neo__optim_factor(float clip_norm, double norm) {
+    const double factor = (double)clip_norm / (norm + 1e-6);
+    return factor > 1.0 ? 1.0 : factor;
+}
 
 /* ---- embedding bags of a device: see >>impl-bags-device ---- */
 
@@ -2938,8 +3004,10 @@ struct neo_device {
                        neo_place from_place, size_t bytes);
     neo_status (*fill)(neo_device *d, void *to, int byte, size_t bytes);
     neo_status (*synchronize)(neo_device *d);
-    /* While it records: a counter that a call is going to advance; it goes back if the call has no effect. */
+    /* While it records: a counter that a call is going to advance; it goes back if the call has no effect. settle: what
+       is recorded runs and is over, with its answers; a failure is returned by the next call. */
     void (*counts)(neo_device *d, int64_t *counter);
+    void (*settle)(neo_device *d);
     /* From any thread, beside all other calls: see neo__device_move. */
     neo_status (*move)(neo_device *d, void *to, const void *from, size_t bytes);
     neo_status (*combine)(neo_device *d, const neo__combine_call *call);
@@ -5266,17 +5334,7 @@ NEO__COLD_END
 
 NEO_API void neo_exact_zero(neo_exact *sum) { memset(sum, 0, sizeof *sum); }
 
-NEO_API void neo_exact_normalize(neo_exact *sum) {
-    int64_t carry = 0;
-    for (int i = 0; i < NEO_EXACT_WORDS - 1; i++) {
-        int64_t word = sum->word[i] + carry;
-        int64_t digit = (int64_t)((uint64_t)word & 0xFFFFFFFFu);
-        carry = (word - digit) / ((int64_t)1 << 32);
-        sum->word[i] = digit;
-    }
-    sum->word[NEO_EXACT_WORDS - 1] += carry;
-    sum->terms = 1; /* digits as large as one term can make them */
-}
+NEO_API void neo_exact_normalize(neo_exact *sum) { neo__exact_carry(sum); }
 
 NEO_API void neo_exact_add(neo_exact *sum, float x) {
     const neo__exact_term t = neo__exact_place(x);
@@ -5305,42 +5363,7 @@ NEO_API void neo_exact_merge(neo_exact *sum, const neo_exact *other) {
 }
 
 NEO_API double neo_exact_value(const neo_exact *sum) {
-    if (sum->nan || (sum->pos_inf && sum->neg_inf)) return neo__f64_bits(0x7FF8000000000000u);
-    if (sum->pos_inf) return neo__f64_bits(0x7FF0000000000000u);
-    if (sum->neg_inf) return neo__f64_bits(0xFFF0000000000000u);
-    neo_exact s = *sum;
-    neo_exact_normalize(&s);
-    int negative = s.word[NEO_EXACT_WORDS - 1] < 0;
-    if (negative) {
-        for (int i = 0; i < NEO_EXACT_WORDS; i++) s.word[i] = -s.word[i];
-        neo_exact_normalize(&s);
-    }
-    uint32_t digit[NEO_EXACT_WORDS + 1]; /* the top word as two digits */
-    for (int i = 0; i < NEO_EXACT_WORDS; i++) digit[i] = (uint32_t)s.word[i];
-    digit[NEO_EXACT_WORDS] = (uint32_t)((uint64_t)s.word[NEO_EXACT_WORDS - 1] >> 32);
-    int top = NEO_EXACT_WORDS;
-    while (top >= 0 && digit[top] == 0) top--;
-    if (top < 0) return 0.0;
-    int bits = 32; /* of the top digit */
-    while (!(digit[top] >> (bits - 1))) bits--;
-
-    /* The first 64 bits, then round to 53 by the bits that remain. */
-    uint64_t head = 0;
-    int sticky = 0, low = 32 * top + bits - 64; /* position of head's last bit */
-    for (int i = top; i >= 0; i--) {
-        int shift = 32 * i - low;
-        if (shift >= 0) head |= (uint64_t)digit[i] << shift;
-        else if (shift > -32)
-            head |= digit[i] >> -shift, sticky |= (digit[i] << (32 + shift)) != 0;
-        else sticky |= digit[i] != 0;
-    }
-    uint64_t rest = head & 0x7FFu, mantissa = head >> 11;
-    if (rest > 0x400u || (rest == 0x400u && (sticky || (mantissa & 1)))) mantissa++;
-    /* The value is at least 2^-149 and below 2^256: a normal double. A carry of the rounding runs
-       into the exponent. */
-    uint64_t exponent = (uint64_t)(low + 11 + 52 - 160 + 1023);
-    uint64_t code = ((exponent - 1) << 52) + mantissa;
-    return neo__f64_bits(code | (uint64_t)negative << 63);
+    return neo__f64_bits(neo__exact_round(*sum));
 }
 NEO__COLD_END
 /* ------------------------------------------------------------------------------------------------
@@ -8236,6 +8259,7 @@ struct neo_optim {
     int64_t step;
     double grad_norm;
     float clip_factor;   /* of the last step */
+    int later;           /* that is being recorded: norm and factor come when it is over */
     int has_squares;     /* of others, for the next one */
     neo_exact squares;
 };
@@ -8419,8 +8443,18 @@ NEO_API void neo_optim_destroy(neo_optim *o) {
     neo_free(o->ctx, o, o->bytes);
 }
 NEO_API int64_t neo_optim_step_count(const neo_optim *o) { return o->step; }
-NEO_API double neo_optim_grad_norm(const neo_optim *o) { return o->grad_norm; }
-NEO_API float neo_optim_clip_factor(const neo_optim *o) { return o->clip_factor; }
+/* What the last step has found, if that is still being recorded. */
+static void neo__optim_settle(const neo_optim *o) {
+    if (o->later && o->ctx->device->recording) o->ctx->device->settle(o->ctx->device);
+}
+NEO_API double neo_optim_grad_norm(const neo_optim *o) {
+    neo__optim_settle(o);
+    return o->grad_norm;
+}
+NEO_API float neo_optim_clip_factor(const neo_optim *o) {
+    neo__optim_settle(o);
+    return o->clip_factor;
+}
 NEO_API void neo_optim_add_squares(neo_optim *o, const neo_exact *squares) {
     neo_exact_merge(&o->squares, squares);
     o->has_squares = 1;
@@ -8495,11 +8529,8 @@ static void neo__optim_run(neo_optim *o, const neo__step *step, int param, neo__
 }
 
 NEO__COLD_BEGIN
-/* A pass on the device, over all parameters or one. lr: of each parameter, or NULL. */
-static neo_status neo__optim_on_device(neo_optim *o, neo__optim_pass pass, const neo__step *step,
-                                       const float *lr, neo_exact *sums, float *most) {
-    neo_device *device = o->ctx->device;
-    NEO__ZERO(neo__optim_call, call);
+/* A pass on the device, over all parameters. lr: of each, or NULL. */
+static neo_status neo__optim_on_device(neo_optim *o, neo__optim_call *call, const float *lr) {
     for (int i = 0; i < o->param_count; i++) {
         const neo_param *p = neo_params_at(o->params, i);
         neo__optim_span *span = &o->spans[i];
@@ -8510,14 +8541,10 @@ static neo_status neo__optim_on_device(neo_optim *o, neo__optim_pass pass, const
         span->elsewhere = o->slot[i].elsewhere;
         span->lr = lr ? lr[i] : 0.0f;
     }
-    call.pass = pass;
-    call.kind = o->desc.kind;
-    if (step) call.step = *step;
-    call.spans = o->spans;
-    call.span_count = o->param_count;
-    call.sums = sums;
-    call.most = most;
-    return o->block_count > 0 ? device->optim(device, &call) : NEO_OK;
+    call->kind = o->desc.kind;
+    call->spans = o->spans;
+    call->span_count = o->param_count;
+    return o->block_count > 0 ? o->ctx->device->optim(o->ctx->device, call) : NEO_OK;
 }
 NEO__COLD_END
 
@@ -8567,17 +8594,21 @@ static neo_status neo__optim_largest(neo_optim *o, float largest, double *norm) 
     return NEO_OK;
 }
 NEO__COLD_BEGIN
+static neo__optim_pass neo__optim_norm_pass(const neo_optim *o) {
+    if (o->desc.clip_norm_type > FLT_MAX) return NEO__OPTIM_NORM_INF;
+    return o->desc.clip_norm_type == 1.0f ? NEO__OPTIM_NORM_1 : NEO__OPTIM_NORM_2;
+}
 static neo_status neo__optim_norm(neo_optim *o, double *norm) {
     const int largest = o->desc.clip_norm_type > FLT_MAX;
     float most = 0.0f;
     neo_exact sum;
     neo_exact_zero(&sum);
     if (o->ctx->device) {
-        NEO__TRY(neo__optim_on_device(o,
-                                      largest                          ? NEO__OPTIM_NORM_INF
-                                      : o->desc.clip_norm_type == 1.0f ? NEO__OPTIM_NORM_1
-                                                                       : NEO__OPTIM_NORM_2,
-                                      NULL, NULL, &sum, &most));
+        NEO__ZERO(neo__optim_call, call);
+        call.pass = neo__optim_norm_pass(o);
+        call.sums = &sum;
+        call.most = &most;
+        NEO__TRY(neo__optim_on_device(o, &call, NULL));
     } else {
         neo__exact_start(o->ctx, 2); /* the second holds the largest element */
         neo__optim_run(o, NULL, -1, neo__optim_norm_span);
@@ -8589,6 +8620,42 @@ static neo_status neo__optim_norm(neo_optim *o, double *norm) {
     *norm = neo_exact_value(&sum);
     if (o->desc.clip_norm_type == 2.0f) *norm = sqrt(*norm);
     return NEO_OK;
+}
+static neo_status neo__optim_check_norm(double norm, int64_t step) {
+    NEO__CHECK(norm - norm == 0.0, NEO_ERR_NUMERIC, "neo_optim_step: the gradient's norm is %g at step %" PRId64, norm,
+               step);
+    return NEO_OK;
+}
+/* Clipping in a recorded step: norm and factor are the device's, and come here when the step is over. */
+typedef struct neo__optim_look {
+    neo_optim *o;
+    int64_t step;
+} neo__optim_look;
+static neo_status neo__optim_answered(void *job, const void *answer) {
+    const neo__optim_look *look = (const neo__optim_look *)job;
+    neo__optim_found found;
+    memcpy(&found, answer, sizeof found);
+    look->o->later = 0;
+    NEO__TRY(neo__optim_check_norm(found.norm, look->step));
+    look->o->grad_norm = found.norm;
+    look->o->clip_factor = found.clip;
+    return NEO_OK;
+}
+static neo_status neo__optim_clip_later(neo_optim *o) {
+    const neo__optim_look look = {o, o->step + 1};
+    NEO__ZERO(neo__optim_call, call);
+    call.pass = neo__optim_norm_pass(o);
+    call.clip_norm = o->desc.clip_norm;
+    call.later.fn = neo__optim_answered;
+    call.later.job = &look;
+    call.later.job_bytes = sizeof look;
+    return neo__optim_on_device(o, &call, NULL);
+}
+/* 1 if the device alone makes the norm: nobody adds to it on the host, which would have to know it under LAMB. */
+static int neo__optim_clips_later(const neo_optim *o) {
+    const neo_device *device = o->ctx->device;
+    return device && device->recording && o->group.size == 1 && !o->has_squares && o->block_count > 0 &&
+           o->desc.kind != NEO_OPTIM_LAMB;
 }
 NEO__COLD_END
 
@@ -8628,8 +8695,13 @@ static void neo__optim_lamb_span(const neo__optim_job *j, const neo__optim_span 
 NEO__COLD_BEGIN
 static neo_status neo__optim_lamb_sums(neo_optim *o, const neo__step *step) {
     for (int i = 0; i < 2 * o->param_count; i++) neo_exact_zero(&o->norm[i]);
-    if (o->ctx->device)
-        NEO__TRY(neo__optim_on_device(o, NEO__OPTIM_LAMB_MOMENTS, step, NULL, o->norm, NULL));
+    if (o->ctx->device) {
+        NEO__ZERO(neo__optim_call, call);
+        call.pass = NEO__OPTIM_LAMB_MOMENTS;
+        call.step = *step;
+        call.sums = o->norm;
+        NEO__TRY(neo__optim_on_device(o, &call, NULL));
+    }
     for (int i = 0; i < o->param_count && !o->ctx->device; i++) {
         neo__exact_start(o->ctx, 2);
         neo__optim_run(o, step, i, neo__optim_lamb_span);
@@ -8640,6 +8712,14 @@ static neo_status neo__optim_lamb_sums(neo_optim *o, const neo__step *step) {
         for (int k = 0; k < 2 && o->slot[i].elsewhere; k++) neo_exact_zero(&o->norm[2 * i + k]);
     return neo__optim_share(o, o->norm, 2 * o->param_count);
 }
+/* clip_there: the device has the factor. */
+static neo_status neo__optim_step_there(neo_optim *o, const neo__step *step, int clip_there, const float *lr) {
+    NEO__ZERO(neo__optim_call, call);
+    call.pass = NEO__OPTIM_STEP;
+    call.step = *step;
+    call.clip_there = clip_there;
+    return neo__optim_on_device(o, &call, lr);
+}
 static neo_status neo__optim_lamb(neo_optim *o, const neo__step *step, float lr) {
     NEO__TRY(neo__optim_lamb_sums(o, step));
     for (int i = 0; i < o->param_count; i++) {
@@ -8649,7 +8729,7 @@ static neo_status neo__optim_lamb(neo_optim *o, const neo__step *step, float lr)
         if (o->ctx->device) o->rates[i] = s.lr;
         else neo__optim_run(o, &s, i, neo__optim_step_span);
     }
-    return o->ctx->device ? neo__optim_on_device(o, NEO__OPTIM_STEP, step, o->rates, NULL, NULL) : NEO_OK;
+    return o->ctx->device ? neo__optim_step_there(o, step, 0, o->rates) : NEO_OK;
 }
 
 /* The numbers of step t = 1, 2, ... */
@@ -8679,6 +8759,7 @@ static neo__step neo__optim_numbers(const neo_optim_desc *d, int64_t t, double l
 static neo_status neo__optim_step_inside(neo_optim *o, float lr) {
     const neo_optim_desc *d = &o->desc;
     double clip = 1.0, norm = 0.0;
+    int later = 0;
     NEO__CHECK(lr - lr == 0.0f, NEO_ERR_NUMERIC, "neo_optim_step: lr is %g", (double)lr);
     NEO__CHECK(neo_params_count(o->params) == o->param_count, NEO_ERR_STATE,
                "neo_optim_step: the set has %d parameters, had %d at neo_optim_create",
@@ -8693,18 +8774,18 @@ static neo_status neo__optim_step_inside(neo_optim *o, float lr) {
         NEO__CHECK(!o->has_squares || d->clip_norm_type == 2.0f, NEO_ERR_ARG,
                    "neo_optim_step: squares were added to a norm of clip_norm_type %g, not 2",
                    (double)d->clip_norm_type);
-        NEO__TRY(neo__optim_norm(o, &norm));
-        NEO__CHECK(norm - norm == 0.0, NEO_ERR_NUMERIC,
-                   "neo_optim_step: the gradient's norm is %g at step %" PRId64, norm,
-                   o->step + 1);
-        clip = (double)d->clip_norm / (norm + 1e-6);
-        if (clip > 1.0) clip = 1.0;
+        o->later = later = neo__optim_clips_later(o);
+        if (later) NEO__TRY(neo__optim_clip_later(o));
+        else NEO__TRY(neo__optim_norm(o, &norm));
+        NEO__TRY(neo__optim_check_norm(norm, o->step + 1));
+        clip = neo__optim_factor(d->clip_norm, norm);
     }
     neo__step s = neo__optim_numbers(d, o->step + 1, (double)lr, clip);
     if (d->kind == NEO_OPTIM_LAMB) NEO__TRY(neo__optim_lamb(o, &s, lr));
-    else if (o->ctx->device) NEO__TRY(neo__optim_on_device(o, NEO__OPTIM_STEP, &s, NULL, NULL, NULL));
+    else if (o->ctx->device) NEO__TRY(neo__optim_step_there(o, &s, later, NULL));
     else neo__optim_run(o, &s, -1, neo__optim_step_span);
     neo__count_step(o->ctx, &o->step);
+    if (later) return NEO_OK;
     o->grad_norm = norm;
     o->clip_factor = s.clip;
     return NEO_OK;

@@ -99,8 +99,10 @@ typedef struct neo_cuda_graph_stats {
    effect. Then, and with calls outside begin and end, the device works as without it.
    neo_cuda_graph_begin, neo_cuda_graph_end: one step. Memory that a call reads may be used again when it returns, as
    always; what a call gives in host memory (a loss, neo_loss_desc.sum, the count of out-of-range ids) is written when
-   the step is over, so it must live until then, as must the objects. A call that needs a number of the device at once
-   (a norm that clips, kept gradients of embedding rows, a copy to the host) waits: such a step is several graphs.
+   the step is over, so it must live until then, as must the objects; so is the norm of an optimizer that clips. A call
+   that needs a number of the device at once waits: such a step is several graphs. These are a norm that is over ranks,
+   or over gradients of tables too (neo_optim_add_squares); the norms of LAMB; a scale of losses; gradients of embedding
+   rows that are kept; a copy to the host.
    A batch that does not fit into copy_bytes is right, but not overlapped.
    neo_cuda_graph_wait: until the step that was last ended is over.
    Errors   of the step, where it is waited for: in wait, in the next end, or in a call that waits. What data are at
@@ -511,7 +513,8 @@ static neo_status neo__cuda_add(neo__cuda *d, float *x, const float *y, int64_t 
    What the host gets. Answers that a call can wait for (neo__later) are copied to `answers` by kernels, come back with
    one copy behind the graph, and go to the calls' functions when the host waits: in the next neo_cuda_graph_end, or
    in neo_cuda_graph_wait. An answer that is an error sets the first word of `answers`, and kernels that write weights
-   or states do nothing from there on. An answer that a call needs at once (a norm that clips) ends the graph there:
+   or states do nothing from there on; so does a norm that clips, whose factor the optimizer's kernels find on the
+   device. An answer that a call needs at once (the number of new rows whose gradients are kept) ends the graph there:
    what was noted is launched and waited for, and the rest of the step is one more graph. After an error counters on
    the host (steps of an optimizer) go back to what they were before the calls that had no effect.
 
@@ -907,6 +910,10 @@ static void neo__graph_run(neo__cuda *d) {
 static neo_status neo__graph_flush(neo__cuda *d) {
     neo__graph_run(d);
     return neo__graph_status(d);
+}
+static void neo__graph_settle(neo_device *device) {
+    neo__cuda *d = (neo__cuda *)device;
+    if (d->recording) neo__graph_run(d);
 }
 
 /* ---- activations: the functions of >>kernels-vec, of which a thread takes single numbers ---- */
@@ -3218,12 +3225,21 @@ typedef struct neo__cuda_optim_job {
     neo__cuda_word *sums; /* [2 spans] or [1], NEO__CUDA_EXACT words each */
     unsigned *most;
     const int *stop; /* see >>cuda-graph */
+    const float *clip; /* instead of the step's; or NULL */
 } neo__cuda_optim_job;
+/* What a norm that clips a recorded step leaves for that step. */
+typedef struct neo__cuda_clip {
+    neo__optim_found found; /* first: the answer */
+    unsigned most;
+    neo__cuda_word sum[NEO__CUDA_EXACT];
+} neo__cuda_clip;
+NEO__STATIC_ASSERT(sizeof(neo__cuda_clip) <= NEO__CUDA_RESULT_BYTES, "it lies there");
 
 static __device__ __forceinline__ void neo__cuda_optim_step(const neo__cuda_optim_job &o,
                                                             const neo__optim_span &span, int64_t at,
                                                             int64_t n) {
     neo__step step = o.step;
+    if (o.clip) step.clip = *o.clip;
     float *w = span.w + at, *a = span.state[0] ? span.state[0] + at : NULL;
     float *b = span.state[1] ? span.state[1] + at : NULL;
     const float *g = span.grad + at;
@@ -3281,6 +3297,18 @@ static __global__ void neo__cuda_optim_kernel(const neo__cuda_optim_job o,
     }
     if (sums) neo__cuda_exact_end(o.sums, block);
 }
+static __global__ void neo__cuda_clip_kernel(neo__cuda_clip *c, neo__optim_pass pass, float clip_norm, int *stop) {
+    neo_exact sum;
+    double norm;
+    memcpy(&sum, c->sum, sizeof sum);
+    const uint64_t bits = neo__exact_round(sum);
+    memcpy(&norm, &bits, sizeof norm);
+    if (pass == NEO__OPTIM_NORM_INF) norm = (double)neo__f32_bits(c->most);
+    if (pass == NEO__OPTIM_NORM_2 && norm > 0.0) norm = __dsqrt_rn(norm); /* a NaN stays that NaN */
+    if (!(norm - norm == 0.0)) *stop = 1;
+    c->found.norm = norm;
+    c->found.clip = (float)neo__optim_factor(clip_norm, norm);
+}
 /* Adds what the device has summed to the caller's. */
 static neo_status neo__cuda_optim_answer(neo__cuda *d, const neo__optim_call *c,
                                          const neo__cuda_word *sums, int64_t count) {
@@ -3317,7 +3345,8 @@ static neo_status neo__cuda_optim_launch(neo__cuda *d, const neo__optim_call *c,
 }
 static neo_status neo__cuda_optim_call(neo_device *device, const neo__optim_call *call) {
     neo__cuda *d = (neo__cuda *)device;
-    const int lamb = call->pass == NEO__OPTIM_LAMB_MOMENTS;
+    const int lamb = call->pass == NEO__OPTIM_LAMB_MOMENTS, later = d->recording && call->later.fn;
+    neo__cuda_clip *clip = (neo__cuda_clip *)(void *)d->result;
     const int64_t sums = lamb ? 2 * call->span_count : 1;
     NEO__TRY(neo__cuda_enter(d));
     if (call->span_count == 0) return NEO_OK;
@@ -3327,7 +3356,12 @@ static neo_status neo__cuda_optim_call(neo_device *device, const neo__optim_call
     o.step = call->step;
     o.most = (unsigned *)(void *)d->result;
     o.stop = neo__graph_stop(d);
-    if (call->pass != NEO__OPTIM_STEP) {
+    if (call->clip_there) o.clip = &clip->found.clip;
+    if (later) {
+        o.sums = clip->sum;
+        o.most = &clip->most;
+        NEO__TRY(neo__cuda_set(d, clip, 0, sizeof *clip));
+    } else if (call->pass != NEO__OPTIM_STEP) {
         NEO__TRY(neo__cuda_reserve(d, (size_t)sums * sizeof(neo_exact)));
         o.sums = (neo__cuda_word *)(void *)d->work;
         NEO__TRY(neo__cuda_set(d, o.sums, 0, (size_t)sums * sizeof(neo_exact)));
@@ -3335,6 +3369,12 @@ static neo_status neo__cuda_optim_call(neo_device *device, const neo__optim_call
     }
     NEO__TRY(neo__cuda_optim_launch(d, call, &o));
     if (call->pass == NEO__OPTIM_STEP) return NEO_OK;
+    if (later) {
+        NEO__TRY(neo__graph_answer_room(d, sizeof clip->found, &call->later));
+        NEO__CUDA_LAUNCH(neo__cuda_clip_kernel, 1, 1, 0, d->stream, clip, call->pass, call->clip_norm,
+                    neo__graph_stop(d));
+        return neo__graph_later(d, &clip->found, sizeof clip->found, &call->later);
+    }
     if (call->pass != NEO__OPTIM_NORM_INF) return neo__cuda_optim_answer(d, call, o.sums, sums);
     NEO__TRY(neo__cuda_answer(d, o.most, sizeof *o.most));
     const uint32_t most = *(const uint32_t *)(const void *)d->answer;
@@ -4646,6 +4686,7 @@ static void neo__cuda_table(neo_device *t) {
     t->fill = neo__cuda_fill;
     t->synchronize = neo__cuda_synchronize;
     t->counts = neo__graph_counts;
+    t->settle = neo__graph_settle;
     t->move = neo__cuda_move;
     t->combine = neo__cuda_combine;
     t->encode = neo__cuda_encode;

@@ -8491,7 +8491,7 @@ struct neo_fsdp {
     float scale;                /* now, and good steps since it changed */
     int64_t good_steps;
     int64_t steps, skipped, gathers, hits, wait_ns;
-    float clip_factor;          /* of the last step; 0: it was not taken */
+    int64_t clipped;            /* count of the optimizer's steps after the last one; 0: it was not taken */
     int has_squares;            /* of others, for the next step */
     neo_exact squares;
     int64_t calls, seen;        /* backward windows that opened and closed; as many, but where some had no effect */
@@ -9854,7 +9854,11 @@ NEO_API void neo_fsdp_add_squares(neo_fsdp *f, const neo_exact *squares) {
     neo_exact_merge(&f->squares, squares);
     f->has_squares = 1;
 }
-NEO_API float neo_fsdp_clip_factor(const neo_fsdp *f) { return f->clip_factor; }
+/* A recorded step may turn out not to be taken: then its count goes back. */
+NEO_API float neo_fsdp_clip_factor(const neo_fsdp *f) {
+    const float factor = neo_optim_clip_factor(f->optim);
+    return f->clipped > 0 && f->clipped == neo_optim_step_count(f->optim) ? factor : 0.0f;
+}
 /* The squares of all ranks: the first place of every sharding group puts them into its norm. */
 static neo_status neo__fsdp_share_squares(neo_fsdp *f) {
     NEO__ZERO(neo_exact, none);
@@ -9880,12 +9884,12 @@ static neo_status neo__fsdp_step_sums(neo_fsdp *f, neo_status status, float lr) 
     if (status == NEO_OK && !skip) status = neo_optim_step(f->optim, lr);
     neo__fsdp_begin_anew(f);
     if (status == NEO_OK) neo__fsdp_count(f, skip ? &f->skipped : &f->steps);
-    if (status == NEO_OK && !skip) f->clip_factor = neo_optim_clip_factor(f->optim);
+    if (status == NEO_OK && !skip) f->clipped = neo_optim_step_count(f->optim);
     return status;
 }
 NEO_API neo_status neo_fsdp_step(neo_fsdp *f, float lr) {
     NEO__CHECK(f, NEO_ERR_ARG, "neo_fsdp_step: fsdp is NULL");
-    f->clip_factor = 0.0f;
+    f->clipped = 0;
     neo_status status = neo__fsdp_finish(f);
     if (status == NEO_OK) return neo__fsdp_step_sums(f, neo__fsdp_noted(f), lr);
     neo__fsdp_forget_squares(f); /* what lacks may still come */
@@ -9909,7 +9913,7 @@ NEO_API neo_status neo_fsdp_step_tables(neo_fsdp *f, neo_shard *tables, float lr
     const int64_t skipped = f->skipped;
     NEO__TRY(neo__shard_agree_step(tables, "neo_fsdp_step_tables", lr));
     NEO__TRY(neo__fsdp_finish(f)); /* what lacks may still come */
-    f->clip_factor = 0.0f;
+    f->clipped = 0;
     neo_status status = neo__fsdp_step_sums(f, neo__fsdp_tables_squares(f, tables), lr);
     if (status != NEO_OK) {
         char why[512];
@@ -9918,7 +9922,8 @@ NEO_API neo_status neo_fsdp_step_tables(neo_fsdp *f, neo_shard *tables, float lr
         return neo_fail(status, "%s", why);
     }
     if (f->skipped != skipped) return neo_shard_clear(tables);
-    if (f->clip_factor != 1.0f) status = neo_shard_scale_grads(tables, f->clip_factor);
+    const float factor = neo_fsdp_clip_factor(f);
+    if (factor != 1.0f) status = neo_shard_scale_grads(tables, factor);
     if (status != NEO_OK && !tables->whole) return neo__shard_give_up(tables, status); /* the units have stepped */
     return status == NEO_OK ? neo__shard_step_kept(tables, lr) : status;
 }

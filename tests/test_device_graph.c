@@ -85,6 +85,7 @@ static void make_tables(Trainer *t) {
     d.max_ids = MOST_IDS;
     CHECK_OK(neo_bags_create(t->ctx, &d, &t->bags));
 }
+static float clip_type; /* of the trainers that are made next */
 /* device: NULL is the CPU. copy_bytes: of a graph; -1: without one. */
 static void make_trainer(Trainer *t, neo_device *device, int shards, float clip_norm, int64_t copy_bytes) {
     neo_ctx_desc c;
@@ -104,6 +105,7 @@ static void make_trainer(Trainer *t, neo_device *device, int shards, float clip_
     layers.act = NEO_ACT_RELU;
     optim.kind = NEO_OPTIM_ADAM;
     optim.clip_norm = clip_norm;
+    optim.clip_norm_type = clip_type;
     CHECK_OK(neo_ctx_create(&c, &t->ctx));
     CHECK_OK(neo_params_create(t->ctx, &t->params));
     CHECK_OK(neo_mlp_create(t->ctx, t->params, &layers, &t->mlp));
@@ -180,18 +182,23 @@ static void train(Trainer *t, uint64_t seed, double *losses) {
     if (t->graph) CHECK_OK(neo_cuda_graph_wait(t->graph));
 }
 static void test_bits(void) {
-    static const struct { int shards; float clip; int64_t copy_bytes; } cases[] = {
-        {4, 0.0f, 1 << 16}, {1, 0.05f, 1 << 16}, {3, 0.0f, 512}}; /* 512: some copies are too big for a step */
-    for (int c = 0; c < 3; c++) {
+    static const struct { int shards; float clip, type; int64_t copy_bytes; } cases[] = {
+        {4, 0.0f, 2.0f, 1 << 16}, {1, 0.05f, 2.0f, 1 << 16}, {2, 0.3f, 1.0f, 1 << 16}, {1, 0.02f, INFINITY, 1 << 16},
+        {3, 0.0f, 2.0f, 512}}; /* 512: some copies are too big for a step */
+    for (int c = 0; c < 5; c++) {
         Trainer t[3];
         double losses[3][STEPS];
         uint64_t digest[3];
+        clip_type = cases[c].type;
         for (int i = 0; i < 3; i++) {
             make_trainer(&t[i], i ? gpu : NULL, cases[c].shards, cases[c].clip, i == 2 ? cases[c].copy_bytes : -1);
             train(&t[i], 17, losses[i]);
             digest[i] = neo_state_digest(t[i].state);
         }
+        CHECK(neo_optim_clip_factor(t[0].optim) < 1.0f || cases[c].clip == 0.0f);
         for (int i = 1; i < 3; i++) {
+            CHECK(neo_optim_clip_factor(t[i].optim) == neo_optim_clip_factor(t[0].optim));
+            CHECK(neo_optim_grad_norm(t[i].optim) == neo_optim_grad_norm(t[0].optim));
             if (digest[i] != digest[0]) FAIL("case %d: trainer %d has another digest than the CPU", c, i);
             for (int s = 0; s < STEPS; s++)
                 if (memcmp(&losses[i][s], &losses[0][s], sizeof losses[0][s]) != 0)
@@ -200,7 +207,7 @@ static void test_bits(void) {
         }
         const neo_cuda_graph_stats stats = neo_cuda_graph_get_stats(t[2].graph);
         CHECK_INT(stats.steps, STEPS);
-        if (cases[c].clip == 0.0f && cases[c].copy_bytes == 1 << 16) {
+        if (cases[c].copy_bytes == 1 << 16) {
             CHECK_INT(stats.launches, STEPS); /* one a step; products of 1 and of 2 rows have other kernels */
             CHECK_INT(stats.graphs, 3);
             CHECK(stats.updates > 0);
@@ -209,6 +216,69 @@ static void test_bits(void) {
         }
         for (int i = 0; i < 3; i++) free_trainer(&t[i]);
     }
+    clip_type = 2.0f;
+}
+/* Norm and factor are asked for in the step itself: what was recorded runs first. */
+static void test_norm_asked(void) {
+    Trainer t[2];
+    for (int i = 0; i < 2; i++) make_trainer(&t[i], i ? gpu : NULL, 1, 0.05f, i ? 1 << 16 : -1);
+    test_seed = 59;
+    for (int s = 0; s < 3; s++) {
+        Batch b;
+        double loss[2], norm[2];
+        make_batch(&b, MOST_BATCH);
+        for (int i = 0; i < 2; i++) {
+            if (i) CHECK_OK(neo_cuda_graph_begin(t[i].graph));
+            CHECK_OK(calls_of_a_step(&t[i], &b, 0.1f, &loss[i]));
+            norm[i] = s ? (double)neo_optim_clip_factor(t[i].optim) : neo_optim_grad_norm(t[i].optim);
+            CHECK_OK(neo_scale(t[i].ctx, t[i].de, (float)norm[i], NULL));
+            if (i) CHECK_OK(neo_cuda_graph_end(t[i].graph));
+        }
+        CHECK(norm[0] == norm[1] && norm[0] > 0.0);
+    }
+    CHECK_INT(neo_cuda_graph_get_stats(t[1].graph).launches, 6);
+    for (int i = 0; i < 2; i++) free_trainer(&t[i]);
+}
+/* A gradient that is not finite, at any place of a graph that gets full: the CPU's error, and no weight has changed. A
+   getter that has to run what is recorded leaves the error to the next call. */
+static void test_norm_error(void) {
+    static const float bad[3] = {INFINITY, -INFINITY, NAN};
+    for (int type = 0; type < 3; type++) {
+        Trainer t[2];
+        clip_type = type == 0 ? INFINITY : (float)type;
+        for (int i = 0; i < 2; i++) make_trainer(&t[i], i ? gpu : NULL, 1, 0.05f, i ? 1 << 16 : -1);
+        test_seed = 61;
+        for (int left = 0; left < 10; left++) {
+            char text[2][512];
+            for (int i = 0; i < 2; i++) {
+                const neo_tensor grad = neo_params_at(t[i].params, 1)->grad; /* a bias */
+                float x[64] = {0.0f, bad[left % 3]};
+                const uint64_t before = neo_state_digest(t[i].state);
+                const float norm = (float)neo_optim_grad_norm(t[i].optim);
+                neo_status status = NEO_OK;
+                if (i) CHECK_OK(neo_cuda_graph_begin(t[i].graph));
+                for (int k = left; i && k < NEO__GRAPH_OPS; k++) CHECK_OK(neo_scale(t[i].ctx, t[i].de, 0.5f, NULL));
+                CHECK_OK(neo_tensor_copy(t[i].ctx, neo_tensor_1d(x, NEO_F32, neo_tensor_count(grad)), grad));
+                status = neo_optim_step(t[i].optim, 0.1f);
+                if (i && left == 9) CHECK((float)neo_optim_grad_norm(t[i].optim) == norm);
+                if (i && status == NEO_OK) status = neo_cuda_graph_end(t[i].graph);
+                if (i && status == NEO_OK) status = neo_cuda_graph_wait(t[i].graph);
+                snprintf(text[i], sizeof text[i], "%s", neo_last_error());
+                if (status != NEO_ERR_NUMERIC) FAIL("type %d, room for %d, trainer %d: status %d", type, left, i, (int)status);
+                CHECK(neo_state_digest(t[i].state) == before);
+                CHECK((float)neo_optim_grad_norm(t[i].optim) == norm);
+            }
+            if (strcmp(text[1], text[0]) != 0) FAIL("type %d, room for %d: %s, on the CPU %s", type, left, text[1], text[0]);
+            Batch b; /* and training goes on */
+            double loss[2];
+            make_batch(&b, MOST_BATCH);
+            for (int i = 0; i < 2; i++) CHECK_OK(step(&t[i], &b, 0.1f, &loss[i]));
+            CHECK_OK(neo_cuda_graph_wait(t[1].graph));
+            CHECK(neo_state_digest(t[1].state) == neo_state_digest(t[0].state));
+        }
+        for (int i = 0; i < 2; i++) free_trainer(&t[i]);
+    }
+    clip_type = 2.0f;
 }
 
 /* ---- errors ---- */
@@ -373,7 +443,7 @@ static void full_after(Trainer *t, int left, int wrong, uint64_t *launches) {
 }
 static void test_full(void) {
     Trainer t[2];
-    for (int i = 0; i < 2; i++) make_trainer(&t[i], i ? gpu : NULL, 2, 0.0f, i ? 0 : -1);
+    for (int i = 0; i < 2; i++) make_trainer(&t[i], i ? gpu : NULL, 2, 0.05f, i ? 0 : -1);
     test_seed = 53;
     uint64_t launches = 0;
     for (int left = 0; left < 64; left++)
@@ -500,6 +570,8 @@ int main(void) {
         return 1;
     }
     RUN(test_bits);
+    RUN(test_norm_asked);
+    RUN(test_norm_error);
     RUN(test_wrong_data);
     RUN(test_embedding_error);
     RUN(test_left_out);

@@ -418,8 +418,75 @@ static void kept_failures(void) {
     case_free(&the);
 }
 #endif
+/* A unit of one rank that clips, its steps at once on the CPU and recorded on the device. The third has a gradient that
+   is not finite: it is not taken, which the recorded one learns late. */
+enum { CLIP_COUNT = 300, CLIP_STEPS = 5 };
+typedef struct Clipped {
+    neo_status status[CLIP_STEPS];
+    char text[CLIP_STEPS][300];
+    float factor[CLIP_STEPS];
+    double norm[CLIP_STEPS];
+    int64_t steps;
+    float w[CLIP_COUNT];
+} Clipped;
+static neo_status clipped_step(neo_fsdp *f, neo_ctx *ctx, const neo_param *p, int step) {
+    float g[CLIP_COUNT];
+    for (int i = 0; i < CLIP_COUNT; i++) g[i] = (float)((i * 7 + step) % 23 - 11) * 0.01f;
+    if (step == 2) g[299] = NAN;
+    NEO__TRY(neo_fsdp_backward_begin(f, 0, 0));
+    NEO__TRY(neo_tensor_copy(ctx, neo_tensor_1d(g, NEO_F32, CLIP_COUNT), p->grad));
+    NEO__TRY(neo_fsdp_backward_end(f, 0));
+    return neo_fsdp_step(f, 0.1f);
+}
+static neo_status clips(neo_comm *comm, void *user) {
+    Clipped *c = user;
+    neo_ctx *ctx = neo_comm_ctx(comm);
+    neo_device *device = (neo_device *)(uintptr_t)neo_ctx_device(ctx);
+    int64_t count = CLIP_COUNT;
+    const neo_param *p;
+    neo_params *params;
+    neo_fsdp_unit unit = {.name = "u"};
+    neo_fsdp_desc d = {.units = &unit, .unit_count = 1, .optim = {.kind = NEO_OPTIM_ADAMW, .clip_norm = 0.5f}};
+    neo_fsdp *f;
+    neo_cuda_graph *graph = NULL;
+    TRY(neo_params_create_deferred(ctx, &params));
+    TRY(neo_params_add(params, "w", 1, &count, (neo_init){NEO_INIT_NORMAL, 0, 1}, &p));
+    unit.params = params;
+    TRY(neo_fsdp_create(comm, &d, &f));
+    if (device) TRY(neo_cuda_graph_create(device, NULL, &graph));
+    for (int s = 0; s < CLIP_STEPS; s++) {
+        if (graph) TRY(neo_cuda_graph_begin(graph));
+        neo_status status = clipped_step(f, ctx, p, s);
+        if (graph && status == NEO_OK) status = neo_cuda_graph_end(graph);
+        if (graph && status == NEO_OK) status = neo_cuda_graph_wait(graph);
+        c->status[s] = status;
+        snprintf(c->text[s], sizeof c->text[s], "%s", status == NEO_OK ? "" : neo_last_error());
+        c->factor[s] = neo_fsdp_clip_factor(f);
+        c->norm[s] = neo_fsdp_get_stats(f).grad_norm;
+    }
+    c->steps = neo_fsdp_get_stats(f).steps;
+    TRY(neo_fsdp_forward_begin(f, 0));
+    TRY(neo_tensor_copy(ctx, p->value, neo_tensor_1d(c->w, NEO_F32, count)));
+    TRY(neo_fsdp_forward_end(f, 0));
+    if (graph) CHECK_INT((int64_t)neo_cuda_graph_get_stats(graph).launches, CLIP_STEPS);
+    neo_cuda_graph_destroy(graph);
+    neo_fsdp_destroy(f);
+    neo_params_destroy(params);
+    return NEO_OK;
+}
+static void recorded_clip(void) {
+    static Clipped at_once, recorded;
+    neo_comm_desc d = {.ctx = {.threads = 1, .seed = 4}};
+    CHECK_OK(neo_comm_spawn(1, &d, clips, &at_once, NULL));
+    d.open_device = open_device;
+    CHECK_OK(neo_comm_spawn(1, &d, clips, &recorded, NULL));
+    CHECK(at_once.status[2] == NEO_ERR_NUMERIC && at_once.factor[2] == 0.0f && at_once.steps == CLIP_STEPS - 1);
+    CHECK(at_once.factor[1] > 0.0f && at_once.factor[1] < 1.0f);
+    CHECK(memcmp(&at_once, &recorded, sizeof at_once) == 0);
+}
 
 int main(void) {
+    RUN(recorded_clip);
     RUN(placements);
     RUN(wires);
     RUN(cut_rows_sums);
