@@ -3155,8 +3155,10 @@ static void neo__advise_huge(void *p, size_t size) {
 #endif
 static void *neo__aligned_alloc(size_t size, size_t align) {
     void *p = NULL;
-    if (posix_memalign(&p, align, size) != 0) return NULL;
-    if (size >= (size_t)8 << 20) {
+    const size_t huge = (size_t)2 << 20;
+    const int large = size >= huge; /* begins where a huge page does: else a few megabytes have none inside */
+    if (posix_memalign(&p, large && align < huge ? huge : align, size) != 0) return NULL;
+    if (large) {
         int error = errno; /* advice that is refused is not an error */
         neo__advise_huge(p, size);
         errno = error;
