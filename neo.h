@@ -2398,6 +2398,9 @@ NEO__EVERYWHERE NEO__INLINE int64_t neo__bag_scratch(int64_t dim) {
     return (rows < 5 ? 5 : rows) * dim;
 }
 
+/* A short row of zeros. */
+static NEO__UNUSED const float neo__bag_zeros[32] = {0};
+
 /* Sorted occurrences of one table, to merge per row and apply. A record is row << low_bits | low;
    low is a row of grad, or (grad_row given) an index into grad_row and grad_weight. leaf[v] is the
    first low of leaf v. Records begin and end at row boundaries. */
@@ -3259,8 +3262,10 @@ static void neo__advise_huge(void *p, size_t size) {
 #endif
 static void *neo__aligned_alloc(size_t size, size_t align) {
     void *p = NULL;
-    if (posix_memalign(&p, align, size) != 0) return NULL;
-    if (size >= (size_t)8 << 20) {
+    const size_t huge = (size_t)2 << 20;
+    const int large = size >= huge; /* begins where a huge page does: else a few megabytes have none inside */
+    if (posix_memalign(&p, large && align < huge ? huge : align, size) != 0) return NULL;
+    if (large) {
         int error = errno; /* advice that is refused is not an error */
         neo__advise_huge(p, size);
         errno = error;
@@ -22426,16 +22431,17 @@ NEO__KERNEL void NEO__FN(f32_from_f16s)(float *y, const uint16_t *x, int64_t n) 
     for (; i + NEO__W <= n; i += NEO__W) NEO__STORE(y + i, NEO__LOAD_F16(x + i));
     for (; i < n; i++) y[i] = neo__f32_from_f16(x[i]);
 }
+NEO__KERNEL_INLINE NEO__VI NEO__FN(bf16_near)(NEO__VI u) {
+    NEO__VI top = NEO__SHRI(u, 16);
+    NEO__VI lsb = NEO__ANDI(top, NEO__SETI(1));
+    NEO__VI rounded = NEO__SHRI(NEO__ADDI(NEO__ADDI(u, lsb), NEO__SETI(0x7FFF)), 16);
+    NEO__VM nan = NEO__GTI(NEO__ANDI(u, NEO__SETI(0x7FFFFFFF)), NEO__SETI(0x7F800000));
+    return NEO__SELECTI(nan, NEO__ORI(top, NEO__SETI(0x40)), rounded);
+}
 NEO__KERNEL void NEO__FN(bf16_from_f32s)(uint16_t *y, const float *x, int64_t n) {
     int64_t i = 0;
-    for (; i + NEO__W <= n; i += NEO__W) {
-        NEO__VI u = NEO__LOADI((const void *)(x + i));
-        NEO__VI top = NEO__SHRI(u, 16);
-        NEO__VI lsb = NEO__ANDI(top, NEO__SETI(1));
-        NEO__VI rounded = NEO__SHRI(NEO__ADDI(NEO__ADDI(u, lsb), NEO__SETI(0x7FFF)), 16);
-        NEO__VM nan = NEO__GTI(NEO__ANDI(u, NEO__SETI(0x7FFFFFFF)), NEO__SETI(0x7F800000));
-        NEO__STORE_H(y + i, NEO__SELECTI(nan, NEO__ORI(top, NEO__SETI(0x40)), rounded));
-    }
+    for (; i + NEO__W <= n; i += NEO__W)
+        NEO__STORE_H(y + i, NEO__FN(bf16_near)(NEO__LOADI((const void *)(x + i))));
     for (; i < n; i++) y[i] = neo__bf16_from_f32(x[i]);
 }
 NEO__KERNEL void NEO__FN(f32_from_bf16s)(float *y, const uint16_t *x, int64_t n) {
@@ -22447,7 +22453,6 @@ NEO__KERNEL void NEO__FN(f32_from_bf16s)(float *y, const uint16_t *x, int64_t n)
     }
     for (; i < n; i++) y[i] = neo__f32_from_bf16(x[i]);
 }
-#undef NEO__STORE_F16
 #endif
 
 /* Philox in lanes: lane l of a group of NEO__W blocks computes block NEO__FN(lane_blocks)[l], an
@@ -23858,6 +23863,7 @@ NEO__KERNEL void NEO__FN(bag_weight_grad)(const neo__bag_lookup *a, float *dweig
 NEO__KERNEL void NEO__FN(bag_pack)(float *to, int64_t to_stride, const float *from, int64_t from_stride,
                               int64_t bags, int64_t dim, const int64_t *offsets) {
     for (int64_t b = 0; b < bags; b++, to += to_stride, from += from_stride) {
+        if (b + 16 < bags) NEO__FN(bag_fetch_row)(from + 16 * from_stride, dim);
         int64_t length = offsets ? offsets[b + 1] - offsets[b] : 1;
         if (length == 0) continue;
         NEO__VF w = NEO__SET((float)length);
@@ -24079,6 +24085,35 @@ NEO__KERNEL_INLINE const float *NEO__FN(bag_grad)(const neo__bag_update *u, int6
         EACH(NEO__X_ADDW)                                                                         \
         EACH(NEO__X_STORE)                                                                        \
     }                                                                                             \
+    /* The same for `rows` rows: row r is records [first[r], first[r + 1]), and is N vectors. The second record  \
+       of a short row is added without a branch, zeros in its place if there is none: they change no sum, which  \
+       is never -0, and where runs end is hard to predict. */                                     \
+    NEO__KERNEL_INLINE NEO__UNUSED void NEO__FN(bag_merge_rows_##N)(const neo__bag_update *u,     \
+                                                                    const int64_t *first, int64_t rows, float *to) { \
+        const uint64_t *record = u->records, mask = ((uint64_t)1 << u->low_bits) - 1;             \
+        const float *grad = u->grad, *row;                                                        \
+        const int64_t stride = u->grad_stride;                                                    \
+        const NEO__VF w = NEO__SET(0.0f);                                                         \
+        for (int64_t r = 0; r < rows; r++, to += (N)*NEO__W) {                                    \
+            int64_t i = first[r], end = first[r + 1];                                             \
+            EACH(NEO__X_ZERO)                                                                     \
+            row = grad + (int64_t)(record[i++] & mask) * stride;                                  \
+            EACH(NEO__X_ADD)                                                                      \
+            if ((N)*NEO__W <= 32) {                                                               \
+                const uintptr_t none = (uintptr_t)neo__bag_zeros, some = (uintptr_t)0 - (uintptr_t)(i < end); \
+                row = grad + (int64_t)(record[i - (i == end)] & mask) * stride;                   \
+                row = (const float *)(none ^ ((none ^ (uintptr_t)row) & some));                   \
+                i++;                                                                              \
+                EACH(NEO__X_ADD)                                                                  \
+            }                                                                                     \
+            for (; i < end; i++) {                                                                \
+                row = grad + (int64_t)(record[i] & mask) * stride;                                \
+                EACH(NEO__X_ADD)                                                                  \
+            }                                                                                     \
+            EACH(NEO__X_ADDW)                                                                     \
+            EACH(NEO__X_STORE)                                                                    \
+        }                                                                                         \
+    }                                                                                             \
     NEO__KERNEL_FAR void NEO__FN(bag_merge_##N)(const neo__bag_update *u, int64_t i,         \
                                                      int64_t end, int64_t col, float *to) {       \
         NEO__FN(bag_merge_in_##N)(u, i, end, col, to);                                            \
@@ -24153,35 +24188,61 @@ NEO__KERNEL_FAR void NEO__FN(bag_merge_leaves)(const neo__bag_update *u, int64_t
 }
 
 /* Fetch the weights and state of a row into the second-level cache: the first has few lines on
-   their way at a time, and the gradients need them. */
+   their way at a time, and the gradients need them. (As if to be read: a fetch to write goes to the first.) */
 NEO__KERNEL_INLINE void NEO__FN(bag_fetch_state)(const neo__bag_update *u, int64_t row) {
     const char *w = u->store->data + row * u->store->row_bytes;
-    for (int64_t c = 0; c < u->store->row_bytes; c += 64) __builtin_prefetch(w + c, 1, 2);
-    if (u->store->scale) __builtin_prefetch(u->store->scale + 2 * row, 1, 2);
+    for (int64_t c = 0; c < u->store->row_bytes; c += 64) __builtin_prefetch(w + c, 0, 2);
+    if (u->store->scale) __builtin_prefetch(u->store->scale + 2 * row, 0, 2);
     for (int k = 0; k < 2 && u->state[k]; k++) {
         const float *m = u->state[k] + row * u->state_dim[k];
-        for (int64_t c = 0; c < u->state_dim[k]; c += 16) __builtin_prefetch(m + c, 1, 2);
+        for (int64_t c = 0; c < u->state_dim[k]; c += 16) __builtin_prefetch(m + c, 0, 2);
     }
 }
 
-/* The walk over the records: `at` is the next one. Two cursors run ahead: `rows` fetches weights,
-   a number of rows ahead (not of records: hot rows have long runs), `grads` gradient rows, a number
-   of records ahead. */
+/* The walk over the records. first[begin] ... first[end - 1] are the first records of the next rows, first[end]
+   is the record behind them when all are found; records before `scanned` have been looked at, of which the last
+   was of row `last`. Weights are fetched when a row is found, `ahead` rows before its turn (not records: hot
+   rows have long runs); gradient rows before `grads` have been, `ahead` records before theirs. */
+enum { NEO__FN(BAG_ROOM) = 512 };
 typedef struct NEO__FN(bag_walk) {
-    int64_t at, rows, waiting, grads, ahead;
+    int64_t scanned, begin, end, grads, ahead;
     uint64_t last;
+    int64_t first[NEO__FN(BAG_ROOM)];
 } NEO__FN(bag_walk);
-NEO__KERNEL_INLINE void NEO__FN(bag_walk_fetch)(const neo__bag_update *u, NEO__FN(bag_walk) * k,
-                                         int64_t end) {
-    for (; k->waiting < k->ahead && k->rows < u->count; k->rows++) {
-        uint64_t next = u->records[k->rows] >> u->low_bits;
-        if (next == k->last) continue;
-        k->last = next;
-        k->waiting++;
-        NEO__FN(bag_fetch_state)(u, (int64_t)next);
+/* Find rows until there are `ahead` behind the next `most`. No branch depends on where rows begin. */
+NEO__KERNEL_INLINE void NEO__FN(bag_walk_on)(const neo__bag_update *u, NEO__FN(bag_walk) * k, int64_t most,
+                                             int dim) {
+    const uint64_t *record = u->records;
+    if (k->begin + k->ahead + most >= NEO__FN(BAG_ROOM)) {
+        memmove(k->first, k->first + k->begin, (size_t)(k->end - k->begin + 1) * sizeof *k->first);
+        k->end -= k->begin;
+        k->begin = 0;
     }
-    k->waiting--;
-    if (!u->fetch_grads) return;
+    int64_t rows = k->end, i = k->scanned, count = u->count, want = k->begin + k->ahead + most;
+    uint64_t last = k->last;
+    for (const int low = u->low_bits; i < count && rows < want; i++) {
+        uint64_t row = record[i] >> low;
+        k->first[rows] = i;
+        rows += row != last;
+        last = row;
+    }
+    if (dim && u->weight && !u->state[1] && u->state_dim[0] <= 1) { /* the most common */
+        const float *state = u->state[0] ? u->state[0] : u->weight;
+        for (int64_t r = k->end; r < rows; r++) {
+            int64_t row = (int64_t)(record[k->first[r]] >> u->low_bits);
+            for (int c = 0; c < dim; c += 16) __builtin_prefetch(u->weight + row * dim + c, 0, 2);
+            __builtin_prefetch(state + row, 0, 2);
+        }
+    } else {
+        for (int64_t r = k->end; r < rows; r++)
+            NEO__FN(bag_fetch_state)(u, (int64_t)(record[k->first[r]] >> u->low_bits));
+    }
+    if (i == count) k->first[rows] = count;
+    k->end = rows;
+    k->scanned = i;
+    k->last = last;
+}
+NEO__KERNEL_FAR void NEO__FN(bag_fetch_grads)(const neo__bag_update *u, NEO__FN(bag_walk) * k, int64_t end) {
     float weight;
     for (int64_t stop = NEO__MIN(end + k->ahead, u->count); k->grads < stop; k->grads++)
         NEO__FN(bag_fetch_row)(NEO__FN(bag_grad)(u, k->grads, &weight), u->dim);
@@ -24193,79 +24254,133 @@ NEO__KERNEL_INLINE int NEO__FN(bag_one_leaf)(const neo__bag_update *u, int64_t a
     int leaf = neo__leaf_of(u->leaf, u->leaf_count, (int64_t)(u->records[at] & mask));
     return (int64_t)(u->records[end - 1] & mask) < u->leaf[leaf + 1];
 }
-/* Rows of 16, 32 and 64 floats are merged in place, others by a function. */
+/* Rows of 16, 32, 64 and 128 floats. */
 #if NEO__PASS == NEO__PASS_AVX512
-#define NEO__MERGE_16 NEO__FN(bag_merge_in_1)
-#define NEO__MERGE_32 NEO__FN(bag_merge_in_2)
-#define NEO__MERGE_64 NEO__FN(bag_merge_in_4)
+#define NEO__MERGE_16 NEO__FN(bag_merge_rows_1)
+#define NEO__MERGE_32 NEO__FN(bag_merge_rows_2)
+#define NEO__MERGE_64 NEO__FN(bag_merge_rows_4)
+#define NEO__MERGE_128 NEO__FN(bag_merge_rows_8)
 #elif NEO__PASS == NEO__PASS_AVX2
-#define NEO__MERGE_16 NEO__FN(bag_merge_in_2)
-#define NEO__MERGE_32 NEO__FN(bag_merge_in_4)
-#define NEO__MERGE_64 NEO__FN(bag_merge_in_8)
-#else
-#define NEO__MERGE_16 NEO__FN(bag_merge_in_4)
-#define NEO__MERGE_32 NEO__FN(bag_merge_in_8)
-#define NEO__MERGE_64 NEO__FN(bag_merge_row)
+#define NEO__MERGE_16 NEO__FN(bag_merge_rows_2)
+#define NEO__MERGE_32 NEO__FN(bag_merge_rows_4)
+#define NEO__MERGE_64 NEO__FN(bag_merge_rows_8)
+#elif NEO__PASS != NEO__PASS_SCALAR
+#define NEO__MERGE_16 NEO__FN(bag_merge_rows_4)
+#define NEO__MERGE_32 NEO__FN(bag_merge_rows_8)
 #endif
-typedef void (*NEO__FN(bag_merge))(const neo__bag_update *u, int64_t i, int64_t end, int64_t col,
-                                   float *to);
-/* Merge the next rows, `most` at most: where their records begin to first, their gradients to g. Returns how
-   many. dim: 16, 32, 64, or 0: by `merge`. */
-NEO__KERNEL_INLINE int64_t NEO__FN(bag_merge_group)(const neo__bag_update *u, NEO__FN(bag_walk) * k,
-                                             int64_t most, int64_t *first, float *g, int dim,
-                                             NEO__FN(bag_merge) merge) {
-    int64_t n = 0;
-    for (; n < most && k->at < u->count; n++, g += u->dim) {
-        uint64_t key = u->records[k->at] >> u->low_bits;
-        int64_t at = k->at, end = at + 1;
-        while (end < u->count && u->records[end] >> u->low_bits == key) end++;
-        NEO__FN(bag_walk_fetch)(u, k, end);
-        first[n] = at;
-        k->at = end;
-        if (!NEO__FN(bag_one_leaf)(u, at, end)) NEO__FN(bag_merge_leaves)(u, at, end, g);
-        else if (dim == 16) NEO__MERGE_16(u, at, end, 0, g);
-        else if (dim == 32) NEO__MERGE_32(u, at, end, 0, g);
-        else if (dim == 64) NEO__MERGE_64(u, at, end, 0, g);
-        else merge(u, at, end, 0, g);
+/* Merge the next `count` rows of the walk into g. dim: 16, 32, 64, 128, or 0: any. */
+NEO__KERNEL_INLINE void NEO__FN(bag_merge_group)(const neo__bag_update *u, NEO__FN(bag_walk) * k, int64_t count,
+                                                 float *g, int dim) {
+    const int64_t *first = k->first + k->begin;
+    (void)dim;
+    if (!u->grad_row && u->leaf_count == 1 && !u->fetch_grads) {
+#ifdef NEO__MERGE_16
+        if (dim == 16) { NEO__MERGE_16(u, first, count, g); return; }
+        if (dim == 32) { NEO__MERGE_32(u, first, count, g); return; }
+#endif
+#ifdef NEO__MERGE_64
+        if (dim == 64) { NEO__MERGE_64(u, first, count, g); return; }
+#endif
+#ifdef NEO__MERGE_128
+        if (dim == 128) { NEO__MERGE_128(u, first, count, g); return; }
+#endif
     }
-    return n;
+    for (int64_t r = 0; r < count; r++, g += u->dim) {
+        int64_t at = first[r], end = first[r + 1];
+        if (u->fetch_grads) NEO__FN(bag_fetch_grads)(u, k, end);
+        if (NEO__FN(bag_one_leaf)(u, at, end)) NEO__FN(bag_merge_row)(u, at, end, 0, g);
+        else NEO__FN(bag_merge_leaves)(u, at, end, g);
+    }
 }
-/* Row-wise Adagrad on a group: sums, then rates, then rows, so that rows overlap. */
-NEO__KERNEL_INLINE void NEO__FN(bag_rowwise_group)(const neo__bag_update *u, const int64_t *row,
-                                            int64_t count, const float *g, int64_t n) {
+
+/* ---- plain steps of a group: w -= rate g, and a rate per row ----
+   Sums, then rates, then rows, so that rows overlap. */
+
+/* The rates of row-wise Adagrad (or of plain SGD), and its state. */
+NEO__KERNEL_INLINE void NEO__FN(bag_rates)(const neo__bag_update *u, const int64_t *row, int64_t count,
+                                           const float *g, int64_t n, float *rate) {
     const neo__bag_step *o = &u->step;
-    float rate[NEO__BAG_GROUP], s[NEO__BAG_GROUP];
-    for (int64_t r = 0; r < count; r++)
-        s[r] = u->state[0][row[r]] + NEO__FN(row_dot_in)(g + r * n, g + r * n, n) / (float)n;
-    for (int64_t r = 0; r < count; r += NEO__W) {
-        NEO__VF x = NEO__ADD(NEO__SQRT(NEO__FN(load_left)(s + r, count - r)), NEO__SET(o->eps));
-        NEO__FN(store_left)(rate + r, NEO__DIV(NEO__SET(o->lr), x), count - r);
+    float mean[NEO__BAG_GROUP], s[NEO__BAG_GROUP];
+    if (o->kind == NEO_BAG_SGD) {
+        for (int64_t r = 0; r < count; r++) rate[r] = o->lr;
+        return;
     }
     for (int64_t r = 0; r < count; r++) {
-        u->state[0][row[r]] = s[r];
+        mean[r] = NEO__FN(row_dot_in)(g + r * n, g + r * n, n);
+        s[r] = u->state[0][row[r]];
+    }
+    for (int64_t r = 0; r < count; r += NEO__W) {
+        NEO__VF x = NEO__DIV(NEO__FN(load_left)(mean + r, count - r), NEO__SET((float)n));
+        x = NEO__ADD(NEO__FN(load_left)(s + r, count - r), x);
+        NEO__FN(store_left)(s + r, x, count - r);
+        x = NEO__ADD(NEO__SQRT(x), NEO__SET(o->eps));
+        NEO__FN(store_left)(rate + r, NEO__DIV(NEO__SET(o->lr), x), count - r);
+    }
+    for (int64_t r = 0; r < count; r++) u->state[0][row[r]] = s[r];
+}
+NEO__KERNEL_INLINE void NEO__FN(bag_plain_group)(const neo__bag_update *u, const int64_t *row, int64_t count,
+                                                 const float *g, int64_t n) {
+    float rate[NEO__BAG_GROUP];
+    NEO__FN(bag_rates)(u, row, count, g, n, rate);
+    for (int64_t r = 0; r < count; r++)
         NEO__FN(bag_descend_in)(rate[r], g + r * n, u->weight + row[r] * n, n);
+}
+#if NEO__PASS != NEO__PASS_SCALAR
+/* A row of f16 or bf16, of whole vectors: decoded, stepped and rounded in registers. */
+NEO__KERNEL_INLINE void NEO__FN(bag_descend_narrow)(const neo__bag_rows *t, int64_t row, float rate,
+                                                    const float *g, const float *word) {
+    char *to = t->data + row * t->row_bytes;
+    NEO__VF r = NEO__SET(rate), none = NEO__SET(0.0f);
+    const int is_f16 = t->dtype == NEO_F16;
+    if (word) word += neo__bag_number(t, row) % 4;
+    for (int64_t c = 0; c < t->dim; c += NEO__W, to += 2 * NEO__W) {
+        NEO__VF x = NEO__FNMA(r, NEO__LOAD(g + c), NEO__FN(row_load)(t->dtype, to, none, none));
+        if (word) {
+            NEO__VI bits = NEO__AS_I(NEO__LOAD(word + c));
+            NEO__STORE_H(to, is_f16 ? NEO__FN(f16_round)(x, bits) : NEO__FN(bf16_round)(x, bits));
+        } else if (is_f16) NEO__STORE_F16((uint16_t *)(void *)to, x);
+        else NEO__STORE_H(to, NEO__FN(bf16_near)(NEO__AS_I(x)));
     }
 }
+NEO__KERNEL_FAR void NEO__FN(bag_narrow_group)(const neo__bag_update *u, const int64_t *row, int64_t count,
+                                               const float *g, const float *word) {
+    float rate[NEO__BAG_GROUP];
+    NEO__FN(bag_rates)(u, row, count, g, u->dim, rate);
+    for (int64_t r = 0; r < count; r++) {
+        NEO__FN(bag_descend_narrow)(u->store, row[r], rate[r], g + r * u->dim, word);
+        if (word) word += 4 * neo__bag_blocks_of(u->store, row[r]);
+    }
+}
+#endif
 NEO__KERNEL_FAR void NEO__FN(bag_step_group)(const neo__bag_update *u, const int64_t *row,
                                                   int64_t count, float *g) {
-    if (u->weight && u->step.kind == NEO_BAG_ROWWISE_ADAGRAD && !u->step.adjusts &&
-        !(u->step.max_norm > 0.0f)) {
+    const neo__bag_step *o = &u->step;
+    int plain = (o->kind == NEO_BAG_ROWWISE_ADAGRAD || o->kind == NEO_BAG_SGD) && !o->adjusts &&
+                !(o->max_norm > 0.0f);
+    if (u->weight && plain) {
 #if NEO__PASS != NEO__PASS_SCALAR
-        switch (u->dim) { /* short rows gain from a known length */
-        case 16: NEO__FN(bag_rowwise_group)(u, row, count, g, 16); return;
-        case 64: NEO__FN(bag_rowwise_group)(u, row, count, g, 64); return;
+        switch (u->dim) { /* rows gain from a known length */
+        case 16: NEO__FN(bag_plain_group)(u, row, count, g, 16); return;
+        case 64: NEO__FN(bag_plain_group)(u, row, count, g, 64); return;
+        case 128: NEO__FN(bag_plain_group)(u, row, count, g, 128); return;
         default: break;
         }
 #endif
-        NEO__FN(bag_rowwise_group)(u, row, count, g, u->dim);
+        NEO__FN(bag_plain_group)(u, row, count, g, u->dim);
         return;
     }
     float *spare = u->scratch + neo__bag_group(u->dim) * u->dim;
     float *word = NULL;
-    if (!u->weight && u->round && count > 0) {
+    if (!u->weight && u->round) {
         word = u->scratch + neo__bag_scratch(u->dim) + neo__bag_room(u->dim);
         NEO__FN(rows_words)(u->store, row, count, u->round, word);
     }
+#if NEO__PASS != NEO__PASS_SCALAR
+    if (plain && u->store->dtype != NEO_I8 && u->dim % 16 == 0) {
+        NEO__FN(bag_narrow_group)(u, row, count, g, word);
+        return;
+    }
+#endif
     for (int64_t r = 0; r < count; r++) {
         NEO__FN(bag_step)(u, row[r], g + r * u->dim, spare, word);
         if (word) word += 4 * neo__bag_blocks_of(u->store, row[r]);
@@ -24279,34 +24394,37 @@ NEO__KERNEL_FAR void NEO__FN(bag_keep_group)(const neo__bag_update *u, const int
         for (int64_t c = 0; c < u->dim; c++) to[c] = at & 1 ? g[c] : to[c] + g[c];
     }
 }
-NEO__KERNEL_INLINE void NEO__FN(bag_update_as)(const neo__bag_update *u, int dim, NEO__FN(bag_merge) merge) {
+NEO__KERNEL_INLINE void NEO__FN(bag_update_as)(const neo__bag_update *u, int dim) {
     int64_t row[NEO__BAG_GROUP], most = neo__bag_group(u->dim);
-    NEO__FN(bag_walk) walk = {0, 0, 0, 0, 0, ~(uint64_t)0};
-    walk.ahead = 2 * NEO__FN(bag_ahead)(u->dim);
-    for (int64_t count = 1; count > 0;) {
-        count = NEO__FN(bag_merge_group)(u, &walk, most, row, u->scratch, dim, merge);
+    NEO__FN(bag_walk) walk;
+    walk.scanned = walk.begin = walk.end = walk.grads = 0;
+    walk.last = ~(uint64_t)0;
+    walk.ahead = u->dim <= 32 ? 64 : u->dim <= 128 ? 32 : 16;
+    for (;;) {
+        NEO__FN(bag_walk_on)(u, &walk, most, dim);
+        const int64_t count = NEO__MIN(walk.end - walk.begin, most), *first = walk.first + walk.begin;
+        if (count == 0) return;
+        NEO__FN(bag_merge_group)(u, &walk, count, u->scratch, dim);
         if (u->keep_at) {
-            NEO__FN(bag_keep_group)(u, row, count, u->scratch);
-            continue;
+            NEO__FN(bag_keep_group)(u, first, count, u->scratch);
+        } else {
+            for (int64_t r = 0; r < count; r++) row[r] = (int64_t)(u->records[first[r]] >> u->low_bits);
+            NEO__FN(bag_step_group)(u, row, count, u->scratch);
         }
-        for (int64_t r = 0; r < count; r++) row[r] = (int64_t)(u->records[row[r]] >> u->low_bits);
-        NEO__FN(bag_step_group)(u, row, count, u->scratch);
+        walk.begin += count;
     }
 }
 NEO__KERNEL void NEO__FN(bag_update)(const neo__bag_update *u) {
-    NEO__FN(bag_merge) merge = NEO__FN(bag_merge_row);
 #if NEO__PASS != NEO__PASS_SCALAR
     switch (u->dim) {
-    case 16: NEO__FN(bag_update_as)(u, 16, NULL); return;
-    case 32: NEO__FN(bag_update_as)(u, 32, NULL); return;
-    case 64: NEO__FN(bag_update_as)(u, 64, NULL); return;
-#if NEO__PASS == NEO__PASS_AVX512
-    case 128: merge = NEO__FN(bag_merge_8); break;
-#endif
+    case 16: NEO__FN(bag_update_as)(u, 16); return;
+    case 32: NEO__FN(bag_update_as)(u, 32); return;
+    case 64: NEO__FN(bag_update_as)(u, 64); return;
+    case 128: NEO__FN(bag_update_as)(u, 128); return;
     default: break;
     }
 #endif
-    NEO__FN(bag_update_as)(u, 0, merge);
+    NEO__FN(bag_update_as)(u, 0);
 }
 
 static const neo__bag_kernels NEO__FN(bag_kernels) = {
@@ -24338,11 +24456,13 @@ static const neo__bag_kernels NEO__FN(bag_kernels) = {
 #undef NEO__LOAD_H
 #undef NEO__STORE_H
 #undef NEO__LOAD_F16
+#undef NEO__STORE_F16
 #undef NEO__BAG_SUM_ROWS
 #undef NEO__BAG_MERGE
 #undef NEO__MERGE_16
 #undef NEO__MERGE_32
 #undef NEO__MERGE_64
+#undef NEO__MERGE_128
 
 #undef NEO__ADD
 #undef NEO__ADD1
