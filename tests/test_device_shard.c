@@ -271,6 +271,35 @@ static void wires(void) {
     }
     neo_ctx_destroy(ctx);
 }
+/* A device on rank 0 alone: refused on all. */
+static neo_status open_first(int rank, int local, void *user, neo_device **device) {
+    *device = NULL;
+    return rank ? NEO_OK : open_device(rank, local, user, device);
+}
+static neo_status not_alike(neo_comm *comm, void *user) {
+    neo_plan *plan;
+    neo_shard *shard = NULL;
+    int rank = neo_comm_rank(comm);
+    (void)user;
+    TRY(neo_plan_create_from(neo_comm_ctx(comm), &the.plan, the.pieces, the.piece_count, &plan));
+    EXPECT(neo_shard_create(comm, plan, &shard) == NEO_ERR_MISMATCH && !shard);
+    EXPECT(strstr(neo_last_error(), "all have one, or none"));
+    neo_plan_destroy(plan);
+    return NEO_OK;
+}
+static void one_device(void) {
+    neo_comm_desc d = {.ctx = {.threads = 1, .seed = 1, .repro_shards = LEAVES}, .ranks = 2, .open_device = open_first};
+    ranks = 2;
+    case_begin(NEO_BAG_ADAGRAD, NEO_POOL_SUM);
+    for (int t = 0; t < SMALL.tables; t++) place(&the, t, NEO_TABLE_WISE, ranks);
+    the.plan.bags = &the.bags;
+    the.plan.cluster.ranks = the.plan.cluster.ranks_per_node = ranks;
+    memset(wrong, 0, sizeof wrong);
+    CHECK_OK(neo_comm_spawn(ranks, &d, not_alike, NULL, NULL));
+    CHECK(!wrong[0] && !wrong[1]);
+    memset(&the.plan, 0, sizeof the.plan);
+    the.piece_count = 0;
+}
 #if defined(EMULATED)
 /* Calls of CUDA that two steps make fail, each once, on whichever of three ranks: all get an error in time (but of what
    comes behind the last exchange), and nothing is left. */
@@ -487,6 +516,7 @@ static void recorded_clip(void) {
 
 int main(void) {
     RUN(recorded_clip);
+    RUN(one_device);
     RUN(placements);
     RUN(wires);
     RUN(cut_rows_sums);
