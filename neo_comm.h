@@ -237,7 +237,8 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_comm_split_nodes(neo_comm *comm, neo_co
              device memory, any other pinned host memory, in pieces that are copied to and fro.
    Sums      are made on the device; with more than 256 subtrees of leaves: NEO_ERR_UNSUPPORTED.
    Memory    neo_comm_device_bytes, on the device and pinned, besides neo_comm_workspace_bytes.
-   Rows      on a narrow wire are coded on the device, their workspace is in its memory, and stats must be NULL.
+   Rows      on a narrow wire are coded on the device, their workspace is in its memory, and neo_rows.stats is
+             NULL (NEO_ERR_UNSUPPORTED).
    Not here  gather_samples of host memory: NEO_ERR_UNSUPPORTED.
    Errors    NEO_ERR_ARG: a rank's context has no device; the others get NEO_ERR_MEMORY. Those of neo_comm_split.
              NEO_ERR_DEVICE in a call, or the error of the step that the device records and runs for the call
@@ -584,7 +585,9 @@ typedef struct neo_rows {
     int64_t cols;  /* required */
     void *workspace;
     size_t workspace_bytes;
-    neo_wire_stats *stats; /* what coding this rank's rows did, added up; or NULL */
+    neo_wire_stats *stats; /* what coding this rank's rows did, added up; or NULL. NULL on a group of devices: these are
+                              sums in double over one number after another, which a device has no order for;
+                              neo_wire_encode measures a copy of the rows on the host */
 } neo_rows;
 /* neo_comm_rows_bytes: workspace for one of the calls below: op NEO_COMM_ALL_TO_ALL, NEO_COMM_ALL_GATHER or
    NEO_COMM_REDUCE_SCATTER; in_rows, out_rows: of this rank's in and out. */
