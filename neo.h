@@ -11260,25 +11260,69 @@ static void neo__bag_scatter(uint64_t *NEO__RESTRICT to, const uint64_t *NEO__RE
     uint64_t mask = ((uint64_t)1 << bits) - 1;
     for (int64_t i = 0; i < n; i++) to[at[from[i] >> shift & mask]++] = from[i];
 }
-/* Sort the records of a table by row on one thread. All digits are counted in one go. */
-static void neo__bag_sort(neo__bag_merge *m, const neo__bag_table *t) {
+/* Counts become places. */
+static void neo__bag_count_to_place(int64_t *count) {
+    for (int64_t d = 0, sum = 0; d < NEO__BAG_DIGITS; d++) {
+        int64_t n = count[d];
+        count[d] = sum;
+        sum += n;
+    }
+}
+/* The records of feature p, which has its table for itself and only good ids, by their lowest digit: straight
+   from the ids, without writing them down in order first. All digits are counted. */
+NEO__INLINE void neo__bags_gather_by_digit(const neo__bags_call *c, const neo__bag_feature *p, int64_t low,
+                                           int is_i32, int bits, int passes,
+                                           int64_t (*NEO__RESTRICT count)[NEO__BAG_DIGITS]) {
+    const void *ids = c->j->ids;
+    const int64_t *offsets = c->j->offsets + p->first_bag;
+    const int low_bits = c->b->tables[p->table].low_bits;
+    const int64_t mask = ((int64_t)1 << bits) - 1, begin = offsets[0], end = offsets[p->bags];
+    uint64_t *NEO__RESTRICT to = c->b->merge[p->table].from;
+    if (passes == 2) {
+        for (int64_t k = begin; k < end; k++) {
+            int64_t row = neo__jagged_id(ids, is_i32, k);
+            count[0][row & mask]++;
+            count[1][row >> bits]++;
+        }
+    } else {
+        for (int pass = 0; pass < passes; pass++)
+            for (int64_t k = begin; k < end; k++) count[pass][neo__jagged_id(ids, is_i32, k) >> pass * bits & mask]++;
+    }
+    for (int pass = 0; pass < passes; pass++) neo__bag_count_to_place(count[pass]);
+    for (int64_t bag = 0, k = begin; bag < p->bags; bag++, low++) {
+        for (int64_t stop = offsets[bag + 1]; k < stop; k++) {
+            int64_t row = neo__jagged_id(ids, is_i32, k);
+            to[count[0][row & mask]++] = (uint64_t)row << low_bits | (uint64_t)low;
+        }
+    }
+}
+/* Gather the records of table ti, sorted by row, on one thread. All digits are counted in one go. */
+static void neo__bags_gather_sorted(const neo__bags_call *c, int64_t ti) {
     enum { MOST_PASSES = (64 + NEO__BAG_DIGIT_BITS - 1) / NEO__BAG_DIGIT_BITS };
+    const neo_bags *b = c->b;
+    const neo__bag_table *t = &b->tables[ti];
+    neo__bag_merge *m = &b->merge[ti];
     int64_t count[MOST_PASSES][NEO__BAG_DIGITS];
     int passes = neo__bag_passes(t->row_bits), bits = neo__bag_digit_bits(t->row_bits);
-    if (m->count <= 32) {
-        neo__bag_sort_few(m->from, m->count, t->low_bits);
-        return;
-    }
+    int64_t f = t->feature_count ? b->table_features[t->first_feature] : 0;
+    int few = m->count <= 32, straight = !few && passes > 0 && t->feature_count == 1 && b->features[f].bad == 0 &&
+                                         !b->sizes.none && !m->indirect;
     memset(count, 0, (size_t)passes * sizeof count[0]);
-    neo__bag_count_digits(m->from, m->count, t->low_bits, bits, passes, count[0]);
-    for (int pass = 0; pass < passes; pass++) {
-        int64_t *at = count[pass];
-        for (int64_t d = 0, sum = 0; d < NEO__BAG_DIGITS; d++) {
-            int64_t n = at[d];
-            at[d] = sum;
-            sum += n;
+    if (straight) {
+        const int64_t low = b->feature_leaf[f * b->sizes.shards];
+        if (c->j->id_dtype == NEO_I32) neo__bags_gather_by_digit(c, &b->features[f], low, 1, bits, passes, count);
+        else neo__bags_gather_by_digit(c, &b->features[f], low, 0, bits, passes, count);
+    } else {
+        neo__bags_gather(c, ti, 0, m->count);
+        if (few) {
+            neo__bag_sort_few(m->from, m->count, t->low_bits);
+            return;
         }
-        neo__bag_scatter(m->to, m->from, m->count, t->low_bits + pass * bits, bits, at);
+        neo__bag_count_digits(m->from, m->count, t->low_bits, bits, passes, count[0]);
+        for (int pass = 0; pass < passes; pass++) neo__bag_count_to_place(count[pass]);
+    }
+    for (int pass = straight; pass < passes; pass++) {
+        neo__bag_scatter(m->to, m->from, m->count, t->low_bits + pass * bits, bits, count[pass]);
         uint64_t *other = m->from;
         m->from = m->to;
         m->to = other;
@@ -11486,8 +11530,7 @@ static void neo__bags_do_table(neo__bags_back *k, int64_t ti, int worker) {
         int32_t f = b->table_features[t->first_feature + q];
         neo__bags_pack(&k->call, f, 0, b->features[f].bags);
     }
-    neo__bags_gather(&k->call, ti, 0, m->count);
-    neo__bag_sort(m, t);
+    neo__bags_gather_sorted(&k->call, ti);
     neo__bags_step_records(k, ti, 0, m->kept, worker);
 }
 /* First the chunks of shared sorts, then packing for them, then whole tables. */
