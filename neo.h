@@ -2157,6 +2157,8 @@ typedef struct neo__tile {
     int64_t merges, merge_step;
     const float *bias; /* then + bias; NULL: none */
     int relu;          /* then relu */
+    const float *fetch; /* what the next tiles need, to be fetched ahead: a line per k, `fetch_step` apart, */
+    int64_t fetch_step, fetch_row; /* after every 32 lines `fetch_row` behind the first of them; NULL: nothing */
 } neo__tile;
 typedef void (*neo__tile_fn)(const neo__tile *t);
 
@@ -3243,8 +3245,9 @@ static int neo__core_count(void) {
     if (cores < 1) cores = 1;
     return allowed > 0 && allowed < cores ? allowed : (int)cores;
 }
-/* Large blocks ask for huge pages where the system gives them on request: random rows of a large table then
-   cost fewer page walks (lookups of uniform ids run about 1.3 times as fast). */
+/* Large blocks are aligned to huge pages and ask for them where the system gives them on request: random rows of a
+   large table then cost fewer page walks (lookups of uniform ids run about 1.3 times as fast), and so do columns of a
+   weight, whose elements are rows apart. */
 #if defined(__linux__)
 #if !defined(__cplusplus) && !defined(MADV_HUGEPAGE)
 extern int madvise(void *begin, size_t size, int advice); /* hidden under _POSIX_C_SOURCE */
@@ -5379,8 +5382,10 @@ NEO__COLD_END
    written transposed), and blocks of k store their partial sums and go on from there. A tile (see
    >>kernels-gemm) holds about 14 x 32 sums in registers. C is cut into rectangles of tiles, the
    tasks; each goes over k in segments, packs the segment's panels of B into its worker's scratch
-   (they stay in the second-level cache), then takes tile rows one by one: packs the row's part of A
-   where that pays (it stays in the first level), and runs along the panels.
+   (they stay near), packs A by blocks of tile rows where that pays (a row's part stays in the
+   first-level cache), and runs along the panels row by row. Where C has few rows, B is read once and
+   its reading counts: then panels are packed in small groups, and the tiles of a group fetch what
+   the next group is packed of. Tiles of a large C are fetched ahead, too.
 
    With leaves (see >>impl-leaves), k is the sample: each leaf's sum starts at zero and merges into
    the tree while it is in registers; the waiting subtree sums of a tile stand in the worker's
@@ -5388,10 +5393,14 @@ NEO__COLD_END
    ------------------------------------------------------------------------------------------------ */
 enum {
     NEO__GEMM_SEGMENT = 512,           /* of k */
-    NEO__GEMM_B_FLOATS = 1 << 19,      /* packed panels of a task: 2 MiB */
+    NEO__GEMM_A_FLOATS = 1 << 16,      /* packed rows of a block: 256 KiB */
+    NEO__GEMM_B_FLOATS = 1 << 19,      /* packed panels of a group: 2 MiB */
     NEO__GEMM_LEAF_B_FLOATS = 1 << 18, /* with leaves, whose sums take the rest: 1 MiB */
-    NEO__GEMM_GROUP = 8,               /* rows of tiles packed together */
-    NEO__GEMM_A_FLOATS = 16 * 8 * 512, /* their part of A: 256 KiB */
+    NEO__GEMM_FEW_ROWS = 256,          /* of A up to so many: they are one block of */
+    NEO__GEMM_FEW_A_FLOATS = 1 << 18,  /* 1 MiB, and the next group of */
+    NEO__GEMM_FEW_B_FLOATS = 1 << 16,  /* 256 KiB is fetched while one is multiplied */
+    NEO__GEMM_FETCH_FLOATS = 1 << 16,  /* C of so many is fetched ahead: 256 KiB */
+    NEO__GEMM_FETCH_DEPTH = 32,        /* where sums have so many k */
     NEO__GEMM_SUM_FLOATS = 160 << 10,  /* subtree sums: 640 KiB */
     NEO__GEMM_MAX_PIECES = 4096 + 1,   /* of a segment: as many as there are leaves, and one cut */
     NEO__GEMM_GRAIN = 1 << 17,         /* multiply-adds that are worth a task */
@@ -5408,6 +5417,9 @@ typedef struct neo__gemm_piece {
 } neo__gemm_piece;
 NEO__STATIC_ASSERT((size_t)(NEO__GEMM_B_FLOATS + NEO__GEMM_A_FLOATS) * sizeof(float) <=
                            NEO__WORKER_SCRATCH_BYTES &&
+                       (size_t)(NEO__GEMM_FEW_A_FLOATS + NEO__GEMM_FEW_B_FLOATS) * sizeof(float) <=
+                           NEO__WORKER_SCRATCH_BYTES &&
+                       NEO__GEMM_FEW_A_FLOATS >= (NEO__GEMM_FEW_ROWS + 16) * NEO__GEMM_SEGMENT &&
                        (size_t)(NEO__GEMM_LEAF_B_FLOATS + NEO__GEMM_A_FLOATS + NEO__GEMM_SUM_FLOATS) *
                                    sizeof(float) +
                                NEO__GEMM_MAX_PIECES * sizeof(neo__gemm_piece) <=
@@ -5434,6 +5446,8 @@ typedef struct neo__gemm {
     int64_t tiles,
         even_tiles; /* rows of tiles; those with an even number of rows, which come first */
     int64_t task_tiles, task_panels, row_tasks, col_tasks;
+    int64_t block_tiles, group_panels; /* of a task, packed together; it has one block, or one group */
+    int64_t a_floats;                  /* of the scratch: for a block; then for a group */
     int depth; /* of the tree: waiting subtree sums of a tile */
 } neo__gemm;
 
@@ -5468,14 +5482,17 @@ static void neo__gemm_plan(neo__gemm *g) {
         g->last_width = lanes;
     g->even_tiles = (g->m / 2 + kern->rows / 2 - 1) / (kern->rows / 2);
     g->tiles = g->even_tiles + g->m % 2;
-    const int64_t floats = g->tree ? NEO__GEMM_LEAF_B_FLOATS : NEO__GEMM_B_FLOATS;
     g->segments = g->dots ? 1 : NEO__MAX(1, (g->k + NEO__GEMM_SEGMENT - 1) / NEO__GEMM_SEGMENT);
     g->depth = g->tree ? neo__tree_depth(g->leaves.count) : 0;
 
-    const int64_t segment = (g->k + g->segments - 1) / g->segments;
-    int64_t cols = NEO__MAX(1, floats / (NEO__MAX(segment, 1) * g->width));
+    const int64_t segment = NEO__MAX(1, (g->k + g->segments - 1) / g->segments);
+    const int few = !g->tree && g->m <= NEO__GEMM_FEW_ROWS;
+    const int64_t b_floats = g->tree ? NEO__GEMM_LEAF_B_FLOATS : few ? NEO__GEMM_FEW_B_FLOATS : NEO__GEMM_B_FLOATS;
+    g->a_floats = few ? NEO__GEMM_FEW_A_FLOATS : NEO__GEMM_A_FLOATS;
+    g->group_panels = NEO__MAX(1, b_floats / (segment * g->width));
+    g->block_tiles = few ? NEO__MAX(1, g->tiles) : NEO__MAX(1, g->a_floats / (segment * kern->rows));
+    int64_t cols = few ? g->panels : NEO__MIN(g->group_panels, g->panels);
     int64_t rows = g->tiles;
-    cols = NEO__MIN(cols, g->panels);
     const int64_t sums =
         g->tree ? NEO__GEMM_SUM_FLOATS / (g->depth * kern->rows * g->width) : INT64_MAX;
     const int64_t enough = g->ctx->threads == 1 ? 1 : 4 * (int64_t)g->ctx->threads;
@@ -5696,7 +5713,35 @@ typedef struct neo__gemm_scratch {
     float *b, *a, *sums;
     neo__gemm_piece *piece;
     int pieces;
+    const float *next;     /* of B, what is packed next: */
+    int64_t strip, strips; /* fetched meanwhile, strip by strip */
 } neo__gemm_scratch;
+
+/* Panels [p0, p1) of B from k0 on are packed next. A strip is a line of every k, or, where lines go along k, a
+   column. */
+static void neo__gemm_fetch_begin(const neo__gemm *g, neo__gemm_scratch *s, int64_t p0, int64_t p1,
+                                  int64_t k0) {
+    const int64_t n0 = p0 * g->width, cols = NEO__MIN(p1 * g->width, g->n) - n0;
+    s->next = g->b + k0 * g->b_k + n0 * g->b_col;
+    s->strip = 0;
+    s->strips = g->b_col == 1 ? (cols + 15) / 16 : cols;
+}
+/* t, of t->k steps, fetches as many strips as it can. */
+static void neo__gemm_fetch_strips(const neo__gemm *g, neo__gemm_scratch *s, neo__tile *t) {
+    t->fetch = NULL;
+    t->fetch_step = t->fetch_row = 0;
+    if (s->strip >= s->strips) return;
+    if (g->b_col == 1) {
+        t->fetch = s->next + 16 * s->strip++;
+        t->fetch_step = g->b_k;
+        t->fetch_row = 32 * g->b_k;
+    } else { /* 32 lines of a column: 512 k */
+        t->fetch = s->next + s->strip * g->b_col;
+        t->fetch_step = 16;
+        t->fetch_row = g->b_col;
+        s->strip += (t->k + 31) / 32;
+    }
+}
 
 /* Fetches the tile of C that comes after p on its row, or, behind panel p1, at n0 of the next row: sums
    go on from there, and its lines lie a row of C apart. */
@@ -5710,8 +5755,9 @@ static void neo__gemm_fetch_next(const neo__gemm *g, const neo__gemm_place *p, i
     }
 }
 
-/* A row of tiles of a task in one segment; packed_a: its part of A, or NULL. */
-static void neo__gemm_tile_row(const neo__gemm *g, const neo__gemm_scratch *s, int64_t tile,
+/* A row of tiles along the panels [p0, p1), in one segment; packed_a: its part of A, or NULL. Packed panels begin
+   at s->b. */
+static void neo__gemm_tile_row(const neo__gemm *g, neo__gemm_scratch *s, int64_t tile,
                                int64_t first_tile, const float *packed_a, int64_t p0, int64_t p1,
                                int64_t k0, int64_t k1) {
     NEO__ZERO(neo__tile, t);
@@ -5725,6 +5771,8 @@ static void neo__gemm_tile_row(const neo__gemm *g, const neo__gemm_scratch *s, i
     t.a_k = packed_a ? p.rows : g->a_k;
     const float *a = t.a;
     const int64_t slot_floats = g->depth * (int64_t)g->ctx->gemm->rows * g->width;
+    const int fetch_c = !g->swapped && k1 - k0 >= NEO__GEMM_FETCH_DEPTH && (p.final || !g->tree) &&
+                        (!p.first || g->m * g->n >= NEO__GEMM_FETCH_FLOATS);
     for (int64_t panel = p0; panel < p1; panel++) {
         p.n0 = panel * g->width;
         p.cols = NEO__MIN(g->width, g->n - p.n0);
@@ -5742,7 +5790,8 @@ static void neo__gemm_tile_row(const neo__gemm *g, const neo__gemm_scratch *s, i
             t.b = g->b + k0 * g->b_k + p.n0;
             t.b_k = g->b_k;
         }
-        if (!p.first && !g->tree && !g->swapped) neo__gemm_fetch_next(g, &p, p0 * g->width, p1);
+        if (s->strips > 0) neo__gemm_fetch_strips(g, s, &t);
+        if (fetch_c) neo__gemm_fetch_next(g, &p, p0 * g->width, p1);
         if (g->tree)
             neo__gemm_tree_tile(g, &t, &p, s->piece, s->pieces,
                                 s->sums +
@@ -5756,32 +5805,49 @@ static void neo__gemm_tile_row(const neo__gemm *g, const neo__gemm_scratch *s, i
         neo__gemm_finish_rows(g, p.m0, p.m0 + p.rows, n0, n1);
 }
 
+/* Rows of tiles [t0, t1), panels [p0, p1). */
+typedef struct neo__gemm_area {
+    int64_t t0, t1, p0, p1;
+} neo__gemm_area;
+/* A segment of a task. While a group of panels is multiplied, what is packed next is fetched: the group behind it, or
+   the first one of the next segment. */
+static void neo__gemm_segment(const neo__gemm *g, neo__gemm_scratch *s, const neo__gemm_area *area, int64_t k0,
+                              int64_t k1) {
+    for (int64_t b0 = area->t0; b0 < area->t1; b0 += g->block_tiles) {
+        const int64_t b1 = NEO__MIN(b0 + g->block_tiles, area->t1);
+        if (g->pack_a) neo__gemm_pack_a(g, s->a, b0, b1, k0, k1);
+        for (int64_t p0 = area->p0, p1; p0 < area->p1; p0 = p1) {
+            p1 = NEO__MIN(p0 + g->group_panels, area->p1);
+            if (b0 == area->t0) neo__gemm_pack_b(g, s->b, p0, p1, k0, k1);
+            s->strips = 0;
+            if (g->pack_b && p1 < area->p1)
+                neo__gemm_fetch_begin(g, s, p1, NEO__MIN(p1 + g->group_panels, area->p1), k0);
+            else if (g->pack_b && b1 == area->t1 && k1 < g->k)
+                neo__gemm_fetch_begin(g, s, area->p0, NEO__MIN(area->p0 + g->group_panels, area->p1), k1);
+            for (int64_t t = b0; t < b1; t++) {
+                const int64_t rows = neo__gemm_tile_begin(g, t) - neo__gemm_tile_begin(g, b0);
+                neo__gemm_tile_row(g, s, t, area->t0, g->pack_a ? s->a + rows * (k1 - k0) : NULL, p0, p1, k0, k1);
+            }
+        }
+    }
+}
+
 static void neo__gemm_task(void *arg, int64_t index, int worker) {
     const neo__gemm *g = (const neo__gemm *)arg;
     const int64_t row = index / g->col_tasks, col = index % g->col_tasks;
-    const int64_t t0 = g->tiles * row / g->row_tasks, t1 = g->tiles * (row + 1) / g->row_tasks;
-    const int64_t p0 = g->panels * col / g->col_tasks, p1 = g->panels * (col + 1) / g->col_tasks;
-    neo__gemm_scratch s;
+    neo__gemm_area area;
+    area.t0 = g->tiles * row / g->row_tasks, area.t1 = g->tiles * (row + 1) / g->row_tasks;
+    area.p0 = g->panels * col / g->col_tasks, area.p1 = g->panels * (col + 1) / g->col_tasks;
+    NEO__ZERO(neo__gemm_scratch, s);
     s.a = (float *)(void *)neo__worker_scratch(g->ctx, worker);
-    s.b = s.a + NEO__GEMM_A_FLOATS;
+    s.b = s.a + g->a_floats;
     s.sums = s.b + NEO__GEMM_LEAF_B_FLOATS;
     s.piece = (neo__gemm_piece *)(void *)(s.sums + NEO__GEMM_SUM_FLOATS);
-    s.pieces = 0;
     NEO__ZERO(neo__gemm_walk, walk);
     for (int64_t i = 0; i < g->segments; i++) {
         const int64_t k0 = g->k * i / g->segments, k1 = g->k * (i + 1) / g->segments;
         if (g->tree) s.pieces = neo__gemm_pieces(g, &walk, k1, s.piece);
-        neo__gemm_pack_b(g, s.b, p0, p1, k0, k1);
-        for (int64_t t = t0; t < t1; t++) {
-            const float *a = NULL;
-            const int64_t group = t0 + (t - t0) / NEO__GEMM_GROUP * NEO__GEMM_GROUP;
-            if (g->pack_a) {
-                if (t == group)
-                    neo__gemm_pack_a(g, s.a, group, NEO__MIN(group + NEO__GEMM_GROUP, t1), k0, k1);
-                a = s.a + (neo__gemm_tile_begin(g, t) - neo__gemm_tile_begin(g, group)) * (k1 - k0);
-            }
-            neo__gemm_tile_row(g, &s, t, t0, a, p0, p1, k0, k1);
-        }
+        neo__gemm_segment(g, &s, &area, k0, k1);
     }
 }
 
@@ -22699,6 +22765,7 @@ NEO__LEAN_END
 #define NEO__GROUP_LIST(X) X(0) X(1)
 #endif
 
+#define NEO__FETCH(p) __builtin_prefetch(p, 0, 2) /* to the second level */
 #define NEO__TILE_DECLARE(r, g, i) NEO__VF c##r##_0 = zero, c##r##_1 = zero;
 #define NEO__TILE_INIT(r, g, i)                                                                    \
     if (rows > r) {                                                                                \
@@ -22743,13 +22810,20 @@ NEO__KERNEL_INLINE void NEO__FN(tile)(const neo__tile *t, const int rows, const 
     const NEO__VF zero = NEO__SET(0.0f);
     NEO__GROUP_LIST(NEO__TILE_GROUP)
     NEO__ROW_LIST(NEO__TILE_DECLARE)
+    const float *fetch = t->fetch ? t->fetch : b;
+    const int64_t fetch_step = t->fetch_step, fetch_row = t->fetch_row, lines = t->fetch ? 32 : t->k;
     if (t->init) { NEO__ROW_LIST(NEO__TILE_INIT) }
-    for (int64_t k = t->k; k > 0; k--) {
-        NEO__VF b0 = NEO__LOAD(b), b1 = vecs > 1 ? NEO__LOAD(b + NEO__W) : b0;
-        NEO__ROW_LIST(NEO__TILE_FMA)
-        NEO__GROUP_LIST(NEO__TILE_STEP)
-        b += b_k;
-        (void)b1;
+    for (int64_t left = t->k; left > 0; left -= lines, fetch += fetch_row) {
+        const float *line = fetch;
+        for (int64_t k = NEO__MIN(left, lines); k > 0; k--) {
+            NEO__VF b0 = NEO__LOAD(b), b1 = vecs > 1 ? NEO__LOAD(b + NEO__W) : b0;
+            NEO__FETCH(line);
+            line += fetch_step;
+            NEO__ROW_LIST(NEO__TILE_FMA)
+            NEO__GROUP_LIST(NEO__TILE_STEP)
+            b += b_k;
+            (void)b1;
+        }
     }
     const float *merge = t->merge;
     for (int64_t i = t->merges; i > 0; i--) {

@@ -160,6 +160,7 @@ static void deep_and_narrow(void) {
         {40, 48, 1024, 0, 1, 0.0f, 0, NEO_ACT_NONE, 0},
         {256, 256, 64, 1, 1, 1.0f, 1, NEO_ACT_RELU, 0},
         {65, 400, 530, 0, 0, 0.0f, 0, NEO_ACT_NONE, 7},
+        {65, 400, 1030, 0, 1, 0.5f, 1, NEO_ACT_RELU, 3},
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) check(&list[i], all_ctx, all_count);
 }
