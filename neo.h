@@ -23267,12 +23267,13 @@ NEO__KERNEL void NEO__FN(bf16_tile)(const neo__bf16_tile *t) {
     const NEO__VF zero = NEO__SET(0.0f);
     for (int64_t blocks = t->blocks; blocks > 0; blocks--) {
         NEO__ROW_LIST_6(NEO__DOT_START)
-        for (int i = 0; i < 8; i++, b += 64) {
+        int left = 8; /* counted down to the end: of a loop that may not run at all gcc keeps the sums in memory */
+        do {
             NEO__VF b0 = NEO__LOAD(b), b1 = NEO__LOAD(b + 16), b2 = NEO__LOAD(b + 32), b3 = NEO__LOAD(b + 48);
             NEO__VF even, odd;
             NEO__ROW_LIST_6(NEO__DOT_STEP)
-            a0 += 2 * a_word, a1 += 2 * a_word;
-        }
+            a0 += 2 * a_word, a1 += 2 * a_word, b += 64;
+        } while (--left > 0);
         NEO__ROW_LIST_6(NEO__DOT_STORE)
     }
 }
