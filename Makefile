@@ -162,13 +162,15 @@ watched  = -O0 -g -Wall -Wextra -DNEO_NO_SIMD -I. -fsanitize=address -fno-omit-f
 emulated = $(CXX) -std=c++17 $(watched) -ffp-contract=off -DNEO_CUDA_ON_CPU -Itests
 $(cuda_cpp): $(B)/tests/%: tests/%.cpp tests/cuda_on_cpu.h $(test_headers) neo_cuda.cuh neo.h | $(B)/tests
 	$(emulated) -o $@ $< -pthread
-# Graphs are full after fewer operations, so that a test reaches that.
-few_ops = -DNEO__GRAPH_OPS=256
+# Graphs are full after fewer operations and get old sooner, so that a test reaches that.
+few_ops = -DNEO__GRAPH_OPS=256 -DNEO__GRAPH_AGE=40
 # Rights to the device's pages come and go with every call: with little work memory that is quick.
 $(B)/tests/emulated_cuda.o: examples/neo_cuda.cu tests/cuda_on_cpu.h neo_cuda.cuh neo.h | $(B)/tests
 	$(emulated) '-DNEO__CUDA_WORK_BYTES=((size_t)1 << 20)' $(few_ops) -c -o $@ -x c++ $<
 $(B)/tests/emulated_neo.o: tests/neo_impl.c tests/neo_assert.h neo.h | $(B)/tests
 	$(CC) -std=c11 $(watched) $(checked) -c -o $@ $<
+$(B)/tests/test_device_graph: libs += -Wl,--wrap=calloc
+$(B)/tests/test_device_graph: few_ops += -DCOUNT_CALLOC
 $(device_ones): $(B)/tests/%: tests/%.c $(test_headers) neo_cuda.cuh $(B)/tests/emulated_cuda.o $(B)/tests/emulated_neo.o $(B)/tests/neo_assert.o
 	$(CC) -std=c11 $(watched) $(few_ops) -c -o $@.o $<
 	$(CXX) -fsanitize=address -o $@ $@.o $(filter %.o,$^) $(libs)

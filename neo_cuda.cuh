@@ -80,23 +80,29 @@ NEO_API int neo_cuda_ordinal(const neo_device *device);
        }
 
    Results, bits and messages are those of the same calls without a graph. A graph is made when a sequence of launches
-   comes for the first time (the last, shorter batch of an epoch has one of its own where its kernels differ), and a
-   few are kept. Without neo_cuda_graph_wait a step's outcome comes with the next neo_cuda_graph_end, so that the host
-   prepares one step while the GPU computes the other. */
+   comes for the first time (the last, shorter batch of an epoch has one of its own where its kernels differ), and kept
+   as long as there is room. Without neo_cuda_graph_wait a step's outcome comes with the next neo_cuda_graph_end, so
+   that the host prepares one step while the GPU computes the other. */
 typedef struct neo_cuda_graph neo_cuda_graph;
 typedef struct neo_cuda_graph_desc {
-    size_t copy_bytes; /* of host memory that a step copies to the device (its batch); 0: 4 MiB */
+    size_t copy_bytes;  /* of host memory that a step copies to the device (its batch); 0: 4 MiB */
+    size_t graph_bytes; /* of the host's, for what the graphs that are kept were made of: a launch takes 112 bytes and
+                           its arguments, which are some 100 to 4,000; 0: 16 MiB */
 } neo_cuda_graph_desc;
 typedef struct neo_cuda_graph_stats {
     uint64_t steps, launches; /* graphs launched: as many as steps where no call had to wait in the middle of one */
+    uint64_t plain;           /* of them those for which there was no room: kernel by kernel */
     uint64_t graphs;          /* that were made */
     uint64_t updates;         /* launches in them that got other arguments */
 } neo_cuda_graph_stats;
 
-/* neo_cuda_graph_create: takes neo_cuda_graph_bytes of device memory, twice copy_bytes and 64 KiB of pinned host memory
-   and 3 MiB of the host's. A graph that is made takes what CUDA takes for it, and up to 3 MiB of the host's. desc may
-   be NULL. Destroy it before its device; what it has launched ends first, what is recorded is forgotten: it has no
-   effect. Then, and with calls outside begin and end, the device works as without it.
+/* neo_cuda_graph_create: takes neo_cuda_graph_bytes of device memory and neo_cuda_graph_host_bytes of the host's, of
+   which twice copy_bytes and 64 KiB are pinned; nothing later. desc may be NULL. But CUDA takes memory of both when a
+   graph is made, in a first step and in one with another sequence of launches: it does not say how much. It grows with
+   the launches of the graphs that are kept, which graph_bytes limits. A sequence for which there is no room runs kernel
+   by kernel, with the same results, unless a graph that was not used for 1,024 launches can go for it.
+   Destroy it before its device; what it has launched ends first, what is recorded is forgotten: it has no effect. Then,
+   and with calls outside begin and end, the device works as without it.
    neo_cuda_graph_begin, neo_cuda_graph_end: one step. Memory that a call reads may be used again when it returns, as
    always; what a call gives in host memory (a loss, neo_loss_desc.sum, the count of out-of-range ids) is written when
    the step is over, so it must live until then, as must the objects; so is the norm of an optimizer that clips. A call
@@ -116,6 +122,7 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_cuda_graph_create(neo_device *device, c
                                                            neo_cuda_graph **graph);
 NEO_API void neo_cuda_graph_destroy(neo_cuda_graph *graph);
 NEO_API size_t neo_cuda_graph_bytes(const neo_cuda_graph_desc *desc);
+NEO_API size_t neo_cuda_graph_host_bytes(const neo_cuda_graph_desc *desc);
 NEO_API NEO__CHECK_UNUSED neo_status neo_cuda_graph_begin(neo_cuda_graph *graph);
 NEO_API NEO__CHECK_UNUSED neo_status neo_cuda_graph_end(neo_cuda_graph *graph);
 NEO_API NEO__CHECK_UNUSED neo_status neo_cuda_graph_wait(neo_cuda_graph *graph);
@@ -503,7 +510,9 @@ static neo_status neo__cuda_add(neo__cuda *d, float *x, const float *y, int64_t 
    (a `tape`, with the notes it was made of), and a later step with the same kernels in the same order is a launch of
    it. Arguments that differ from the tape's (sizes of a batch, the number of the step, a learning rate) are set in
    their nodes before the launch, so nothing of a former step can be left in them; those of libraries cannot be set, so
-   another shape of a product is another tape.
+   another shape of a product is another tape. Tapes have pieces of one block. Where no piece is free, the notes are
+   launched one by one (neo__graph_play): a cycle of more graphs than there is room for would otherwise make each of
+   them anew every time.
 
    What the host gives. Bytes that a step copies to the device are gathered in pinned memory at the time of the call,
    travel with one copy on a stream of their own, while the step before computes, and then lie at an address that no
@@ -523,8 +532,11 @@ static neo_status neo__cuda_add(neo__cuda *d, float *x, const float *y, int64_t 
 #ifndef NEO__GRAPH_OPS
 #define NEO__GRAPH_OPS 4096 /* operations of a graph at most; a step of more is several */
 #endif
+#ifndef NEO__GRAPH_AGE
+#define NEO__GRAPH_AGE 1024 /* launches, after which a graph goes if another needs the room */
+#endif
 enum {
-    NEO__GRAPH_TAPES = 8,
+    NEO__GRAPH_TAPES = 256,
     NEO__GRAPH_DUES = 256,       /* answers of a graph */
     NEO__GRAPH_COUNTS = 1024,    /* counters that it advances */
     NEO__GRAPH_FIRST_ANSWER = 256, /* bytes; before it: the word that says stop */
@@ -535,10 +547,12 @@ enum {
 #define NEO__GRAPH_ARGUMENT_BYTES ((size_t)2 << 20)
 #define NEO__GRAPH_JOB_BYTES ((size_t)1 << 18)
 #define NEO__GRAPH_COPY_BYTES ((size_t)4 << 20)
+#define NEO__GRAPH_POOL_BYTES ((size_t)16 << 20)
 
 typedef struct neo__graph_tape {
-    cudaGraph_t graph; /* NULL: this tape is free */
+    cudaGraph_t graph;
     cudaGraphExec_t exec;
+    size_t at, bytes; /* its piece of the pool: */
     cudaGraphNode_t *node;
     neo__cuda_op *op;
     char *arguments;
@@ -576,7 +590,10 @@ struct neo_cuda_graph {
     int due_count[2], count_count[2];
     size_t job_bytes[2];
     int flying; /* a graph was launched; its answers are those of the other side */
-    neo__graph_tape tape[NEO__GRAPH_TAPES];
+    neo__graph_tape tape[NEO__GRAPH_TAPES]; /* as their pieces lie in the pool */
+    int tape_count;
+    char *pool;
+    size_t pool_bytes;
     neo_cuda_graph_stats stats;
 };
 
@@ -737,18 +754,41 @@ static void neo__graph_stop_recording(neo_cuda_graph *g) {
 }
 
 /* ---- tapes ---- */
-static void neo__graph_drop(neo__graph_tape *t) {
+/* Where it still runs, it ends first. */
+static void neo__graph_drop(neo_cuda_graph *g, int i) {
+    neo__graph_tape *t = &g->tape[i];
     if (t->exec) (void)cudaGraphExecDestroy(t->exec);
     if (t->graph) (void)cudaGraphDestroy(t->graph);
-    free(t->node);
-    free(t->op);
-    free(t->arguments);
-    memset(t, 0, sizeof *t);
+    g->tape_count--;
+    memmove(t, t + 1, (size_t)(g->tape_count - i) * sizeof *t);
+}
+/* The number of a new tape, and where its piece begins; -1: there is no room. */
+static int neo__graph_place(const neo_cuda_graph *g, size_t bytes, size_t *at) {
+    *at = 0;
+    if (g->tape_count == NEO__GRAPH_TAPES) return -1;
+    for (int i = 0; i <= g->tape_count; i++) {
+        const size_t end = i < g->tape_count ? g->tape[i].at : g->pool_bytes;
+        if (end - *at >= bytes) return i;
+        if (i < g->tape_count) *at = end + g->tape[i].bytes;
+    }
+    return -1;
+}
+/* The same after tapes went that were not used for long. */
+static int neo__graph_make_room(neo_cuda_graph *g, size_t bytes, size_t *at) {
+    for (;;) {
+        const int place = neo__graph_place(g, bytes, at);
+        int oldest = 0;
+        if (place >= 0) return place;
+        for (int i = 1; i < g->tape_count; i++)
+            if (g->tape[i].used < g->tape[oldest].used) oldest = i;
+        if (bytes > g->pool_bytes || g->stats.launches - g->tape[oldest].used < NEO__GRAPH_AGE) return -1;
+        neo__graph_drop(g, oldest);
+    }
 }
 static int neo__graph_dim_same(dim3 a, dim3 b) { return a.x == b.x && a.y == b.y && a.z == b.z; }
 /* The notes are the tape's but for arguments and grids of kernels. */
 static int neo__graph_fits(const neo_cuda_graph *g, const neo__graph_tape *t) {
-    if (!t->exec || t->op_count != g->op_count || t->argument_bytes != g->argument_bytes) return 0;
+    if (t->op_count != g->op_count || t->argument_bytes != g->argument_bytes) return 0;
     for (int i = 0; i < g->op_count; i++) {
         const neo__cuda_op *a = &g->op[i], *b = &t->op[i];
         if (a->kernel != b->kernel || a->issue != b->issue || a->at != b->at || a->bytes != b->bytes) return 0;
@@ -796,30 +836,51 @@ static neo_status neo__graph_build(neo_cuda_graph *g, neo__graph_tape *t) {
     NEO__CUDA_TRY(d, cudaGraphInstantiate(&t->exec, t->graph, 0));
     return NEO_OK;
 }
-/* A tape of the notes, in the place of the one that was not used for longest (where it still runs, it ends first). */
+/* A tape of the notes; NULL: there is no room for one. */
 static neo_status neo__graph_record(neo_cuda_graph *g, neo__graph_tape **tape) {
-    neo__graph_tape *t = &g->tape[0];
-    for (int i = 1; i < NEO__GRAPH_TAPES; i++)
-        if (g->tape[i].used < t->used) t = &g->tape[i];
-    neo__graph_drop(t);
-    const size_t count = (size_t)g->op_count;
-    t->node = (cudaGraphNode_t *)calloc(count, sizeof *t->node);
-    t->op = (neo__cuda_op *)malloc(count * sizeof *t->op);
-    t->arguments = (char *)malloc(g->argument_bytes + 1);
+    const size_t count = (size_t)g->op_count, ops = (count * sizeof *g->op + 15) / 16 * 16;
+    const size_t nodes = (count * sizeof(cudaGraphNode_t) + 15) / 16 * 16;
+    size_t at;
+    const int place = neo__graph_make_room(g, g->argument_bytes + ops + nodes, &at);
+    *tape = NULL;
+    if (place < 0) return NEO_OK;
+    neo__graph_tape *t = &g->tape[place];
+    memmove(t + 1, t, (size_t)(g->tape_count++ - place) * sizeof *t);
+    *t = neo__graph_tape();
+    t->at = at;
+    t->bytes = g->argument_bytes + ops + nodes;
+    t->arguments = g->pool + at;
+    t->op = (neo__cuda_op *)(void *)(t->arguments + g->argument_bytes);
+    t->node = (cudaGraphNode_t *)(void *)(t->arguments + g->argument_bytes + ops);
     t->op_count = g->op_count;
     t->argument_bytes = g->argument_bytes;
-    neo_status status = NEO_OK;
-    if (!t->node || !t->op || !t->arguments)
-        status = neo_fail(NEO_ERR_MEMORY, "neo_cuda_graph: no memory for a graph of %d launches", g->op_count);
-    if (status == NEO_OK) {
-        memcpy(t->op, g->op, count * sizeof *t->op);
-        memcpy(t->arguments, g->arguments, g->argument_bytes);
-        status = neo__graph_build(g, t);
+    memcpy(t->op, g->op, count * sizeof *t->op);
+    memcpy(t->arguments, g->arguments, g->argument_bytes);
+    const neo_status status = neo__graph_build(g, t);
+    if (status != NEO_OK) {
+        neo__graph_drop(g, place);
+        return status;
     }
-    if (status != NEO_OK) neo__graph_drop(t);
-    else g->stats.graphs++;
+    g->stats.graphs++;
     *tape = t;
-    return status;
+    return NEO_OK;
+}
+/* The notes without a graph. */
+static neo_status neo__graph_play(neo_cuda_graph *g) {
+    neo__cuda *d = g->d;
+    void *pointer[NEO__GRAPH_ARGUMENTS];
+    cudaKernelNodeParams p;
+    for (int i = 0; i < g->op_count; i++) {
+        const neo__cuda_op *op = &g->op[i];
+        if (op->issue) {
+            NEO__TRY(op->issue(d, g->arguments + op->at));
+            continue;
+        }
+        neo__graph_node_params(op, g->arguments, pointer, &p);
+        NEO__CUDA_TRY(d, cudaLaunchKernel(op->kernel, op->grid, op->block, pointer, op->shared, d->stream));
+    }
+    g->stats.plain++;
+    return NEO_OK;
 }
 /* The tape's kernels get the arguments of the notes. */
 static neo_status neo__graph_update(neo_cuda_graph *g, neo__graph_tape *t) {
@@ -868,7 +929,7 @@ static neo_status neo__graph_collect(neo_cuda_graph *g) {
 static neo_status neo__graph_go(neo_cuda_graph *g) {
     neo__cuda *d = g->d;
     neo__graph_tape *tape = NULL;
-    for (int i = 0; i < NEO__GRAPH_TAPES && !tape; i++)
+    for (int i = 0; i < g->tape_count && !tape; i++)
         if (neo__graph_fits(g, &g->tape[i])) tape = &g->tape[i];
     if (tape) NEO__TRY(neo__graph_update(g, tape));
     else NEO__TRY(neo__graph_record(g, &tape));
@@ -882,10 +943,12 @@ static neo_status neo__graph_go(neo_cuda_graph *g) {
     }
     NEO__TRY(neo__graph_collect(g));
     NEO__CUDA_TRY(d, cudaMemsetAsync(g->answers, 0, NEO__GRAPH_FIRST_ANSWER, d->stream));
-    NEO__CUDA_TRY(d, cudaGraphLaunch(tape->exec, d->stream));
+    if (tape) NEO__CUDA_TRY(d, cudaGraphLaunch(tape->exec, d->stream));
+    else NEO__TRY(neo__graph_play(g));
     NEO__CUDA_TRY(d, cudaMemcpyAsync(g->answered, g->answers, g->answer_bytes, cudaMemcpyDeviceToHost, d->stream));
     NEO__CUDA_TRY(d, cudaEventRecord(g->done, d->stream));
-    tape->used = ++g->stats.launches;
+    g->stats.launches++;
+    if (tape) tape->used = g->stats.launches;
     return NEO_OK;
 }
 /* What was noted runs. A failure is kept: neo__graph_status returns it. */
@@ -4776,29 +4839,52 @@ static size_t neo__graph_copy_room(const neo_cuda_graph_desc *desc) {
     const size_t bytes = desc && desc->copy_bytes ? desc->copy_bytes : NEO__GRAPH_COPY_BYTES;
     return (bytes + 255) / 256 * 256;
 }
+static size_t neo__graph_pool_room(const neo_cuda_graph_desc *desc) {
+    const size_t bytes = desc && desc->graph_bytes ? desc->graph_bytes : NEO__GRAPH_POOL_BYTES;
+    return (bytes + 15) / 16 * 16;
+}
+/* Places in one allocation, from `base` on; how long it is. g may be NULL. */
+static size_t neo__graph_carve(neo_cuda_graph *g, char *base, size_t pool_bytes) {
+    const size_t dues = NEO__GRAPH_DUES * sizeof(neo__graph_due), ops = NEO__GRAPH_OPS * sizeof(neo__cuda_op);
+    const size_t counts = NEO__GRAPH_COUNTS * sizeof(neo__graph_count), jobs = NEO__GRAPH_JOB_BYTES;
+    const size_t sizes[9] = {(sizeof *g + 63) / 64 * 64, jobs, jobs, dues, dues, counts, counts, ops,
+                             NEO__GRAPH_ARGUMENT_BYTES};
+    char *at[10];
+    size_t bytes = 0;
+    for (int i = 0; i < 9; i++) {
+        at[i] = g ? base + bytes : NULL;
+        bytes += (sizes[i] + 63) / 64 * 64;
+    }
+    if (!g) return bytes + pool_bytes;
+    for (int i = 0; i < 2; i++) {
+        g->job[i] = at[1 + i];
+        g->due[i] = (neo__graph_due *)(void *)at[3 + i];
+        g->count[i] = (neo__graph_count *)(void *)at[5 + i];
+    }
+    g->op = (neo__cuda_op *)(void *)at[7];
+    g->arguments = at[8];
+    g->pool = base + bytes;
+    g->pool_bytes = pool_bytes;
+    return bytes + pool_bytes;
+}
 static neo_status neo__graph_take(neo_cuda_graph *g) {
     neo__cuda *d = g->d;
     const unsigned pinned = cudaHostAllocDefault;
-    int whole = 1;
     NEO__CUDA_TRY(d, cudaStreamCreateWithFlags(&g->copies, cudaStreamNonBlocking));
     NEO__CUDA_TRY(d, cudaEventCreateWithFlags(&g->arrived, cudaEventDisableTiming));
     NEO__CUDA_TRY(d, cudaEventCreateWithFlags(&g->done, cudaEventDisableTiming));
     for (int i = 0; i < 2; i++) {
         NEO__CUDA_TRY(d, cudaHostAlloc((void **)&g->pinned[i], g->copy_bytes, pinned));
         NEO__CUDA_TRY(d, cudaMalloc((void **)&g->room[i], g->copy_bytes));
-        g->due[i] = (neo__graph_due *)calloc(NEO__GRAPH_DUES, sizeof *g->due[i]);
-        g->job[i] = (char *)calloc(1, NEO__GRAPH_JOB_BYTES);
-        g->count[i] = (neo__graph_count *)calloc(NEO__GRAPH_COUNTS, sizeof *g->count[i]);
     }
     NEO__CUDA_TRY(d, cudaMalloc((void **)&g->block, g->copy_bytes));
     NEO__CUDA_TRY(d, cudaMalloc((void **)&g->answers, NEO__GRAPH_ANSWER_BYTES));
     NEO__CUDA_TRY(d, cudaHostAlloc((void **)&g->answered, NEO__GRAPH_ANSWER_BYTES, pinned));
-    g->op = (neo__cuda_op *)calloc(NEO__GRAPH_OPS, sizeof *g->op);
-    g->arguments = (char *)calloc(1, NEO__GRAPH_ARGUMENT_BYTES);
-    for (int i = 0; i < 2; i++) whole = whole && g->due[i] && g->job[i] && g->count[i];
-    NEO__CHECK(whole && g->op && g->arguments, NEO_ERR_MEMORY,
-               "neo_cuda_graph_create: no memory for the notes of a step");
     return NEO_OK;
+}
+NEO_API size_t neo_cuda_graph_host_bytes(const neo_cuda_graph_desc *desc) {
+    return 2 * neo__graph_copy_room(desc) + NEO__GRAPH_ANSWER_BYTES +
+           neo__graph_carve(NULL, NULL, neo__graph_pool_room(desc));
 }
 NEO_API size_t neo_cuda_graph_bytes(const neo_cuda_graph_desc *desc) {
     return 3 * neo__graph_copy_room(desc) + NEO__GRAPH_ANSWER_BYTES;
@@ -4812,10 +4898,14 @@ NEO_API neo_status neo_cuda_graph_create(neo_device *device, const neo_cuda_grap
                "neo_cuda_graph_create: %s is no device of neo_cuda_device_create", device->name);
     NEO__CHECK(!desc || desc->copy_bytes <= SIZE_MAX / 16, NEO_ERR_ARG,
                "neo_cuda_graph_create: copy_bytes is %zu", desc ? desc->copy_bytes : 0);
+    NEO__CHECK(!desc || desc->graph_bytes <= SIZE_MAX / 16, NEO_ERR_ARG,
+               "neo_cuda_graph_create: graph_bytes is %zu", desc ? desc->graph_bytes : 0);
     neo__cuda *d = (neo__cuda *)device;
     NEO__TRY(neo__cuda_enter(d));
-    neo_cuda_graph *g = (neo_cuda_graph *)calloc(1, sizeof *g);
-    NEO__CHECK(g, NEO_ERR_MEMORY, "neo_cuda_graph_create: no memory");
+    const size_t pool_bytes = neo__graph_pool_room(desc), bytes = neo__graph_carve(NULL, NULL, pool_bytes);
+    neo_cuda_graph *g = (neo_cuda_graph *)calloc(1, bytes); /* what is not used yet is not there yet */
+    NEO__CHECK(g, NEO_ERR_MEMORY, "neo_cuda_graph_create: no memory for the notes of steps: %zu bytes", bytes);
+    (void)neo__graph_carve(g, (char *)g, pool_bytes);
     g->d = d;
     g->copy_bytes = neo__graph_copy_room(desc);
     neo_status status = neo__graph_take(g);
@@ -4830,13 +4920,10 @@ NEO_API void neo_cuda_graph_destroy(neo_cuda_graph *g) {
     if (g->d->launched == g) g->d->launched = NULL;
     if (g->copies) (void)cudaStreamSynchronize(g->copies);
     (void)cudaStreamSynchronize(g->d->stream);
-    for (int i = 0; i < NEO__GRAPH_TAPES; i++) neo__graph_drop(&g->tape[i]);
+    while (g->tape_count > 0) neo__graph_drop(g, g->tape_count - 1);
     for (int i = 0; i < 2; i++) {
         if (g->pinned[i]) (void)cudaFreeHost(g->pinned[i]);
         if (g->room[i]) (void)cudaFree(g->room[i]);
-        free(g->due[i]);
-        free(g->job[i]);
-        free(g->count[i]);
     }
     if (g->block) (void)cudaFree(g->block);
     if (g->answers) (void)cudaFree(g->answers);
@@ -4845,8 +4932,6 @@ NEO_API void neo_cuda_graph_destroy(neo_cuda_graph *g) {
     if (g->done) (void)cudaEventDestroy(g->done);
     if (g->copies) (void)cudaStreamDestroy(g->copies);
     (void)cudaGetLastError();
-    free(g->op);
-    free(g->arguments);
     free(g);
 }
 NEO_API neo_status neo_cuda_graph_begin(neo_cuda_graph *g) {

@@ -669,7 +669,7 @@ static double time_phases(model *m, const batch *b) {
 static double measure_graph(model *m, int there, const batch *b) {
     double t[ROUNDS];
     neo_cuda_graph *g;
-    const neo_cuda_graph_desc desc = {there ? 0 : (size_t)m->samples * 1024};
+    const neo_cuda_graph_desc desc = {there ? 0 : (size_t)m->samples * 1024, 0};
     BENCH_OK(neo_cuda_graph_create(neo_ctx_device(m->ctx), &desc, &g));
     for (int i = 0; i < BATCHES; i++) graph_step(g, m, &b[i]);
     BENCH_OK(neo_cuda_graph_wait(g));

@@ -50,7 +50,7 @@ typedef struct device_graph device_graph;
 static inline neo_status graph_open(neo_device *device, size_t copy_bytes, device_graph **graph) {
     *graph = NULL;
 #ifdef EXAMPLE_CUDA
-    neo_cuda_graph_desc desc = {copy_bytes};
+    neo_cuda_graph_desc desc = {copy_bytes, 0};
     if (device) return neo_cuda_graph_create(device, &desc, graph);
 #else
     (void)device, (void)copy_bytes;

@@ -2324,6 +2324,14 @@ inline cudaError_t make_node(const cudaKernelNodeParams *p, node *made) {
     return cudaSuccess;
 }
 } // namespace neo_emu
+inline cudaError_t cudaLaunchKernel(const void *func, dim3 gridDim, dim3 blockDim, void **args, size_t sharedMem,
+                                    cudaStream_t stream) {
+    NEO_EMU_ENTER(cudaErrorLaunchOutOfResources);
+    const cudaKernelNodeParams p = {const_cast<void *>(func), gridDim, blockDim, (unsigned)sharedMem, args, nullptr};
+    neo_emu::node made;
+    NEO_EMU_TRY(neo_emu::make_node(&p, &made));
+    return neo_emu::give(neo_emu::submit(stream, made.run));
+}
 inline cudaError_t cudaGraphAddKernelNode(cudaGraphNode_t *pGraphNode, cudaGraph_t graph,
                                           const cudaGraphNode_t *pDependencies, size_t numDependencies,
                                           const cudaKernelNodeParams *pNodeParams) {

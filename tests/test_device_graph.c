@@ -11,6 +11,7 @@
 
 #ifndef NEO__GRAPH_OPS
 #define NEO__GRAPH_OPS 4096 /* as in neo_cuda.cuh */
+#define NEO__GRAPH_AGE 1024
 #endif
 enum { FEATURES = 3, MOST_BATCH = 16, MOST_IDS = 200, WIDTH = 20, STEPS = 14 };
 
@@ -85,7 +86,8 @@ static void make_tables(Trainer *t) {
     d.max_ids = MOST_IDS;
     CHECK_OK(neo_bags_create(t->ctx, &d, &t->bags));
 }
-static float clip_type; /* of the trainers that are made next */
+static float clip_type; /* of the trainers that are made next, */
+static size_t pool;     /* and of their graphs' room */
 /* device: NULL is the CPU. copy_bytes: of a graph; -1: without one. */
 static void make_trainer(Trainer *t, neo_device *device, int shards, float clip_norm, int64_t copy_bytes) {
     neo_ctx_desc c;
@@ -118,7 +120,7 @@ static void make_trainer(Trainer *t, neo_device *device, int shards, float clip_
     t->e = alloc(t, WIDTH), t->de = alloc(t, WIDTH);
     t->logit = alloc(t, 1), t->dlogit = alloc(t, 1), t->label = alloc(t, 1);
     if (copy_bytes < 0) return;
-    const neo_cuda_graph_desc d = {(size_t)copy_bytes};
+    const neo_cuda_graph_desc d = {(size_t)copy_bytes, pool};
     CHECK_OK(neo_cuda_graph_create(device, &d, &t->graph));
 }
 static void free_trainer(Trainer *t) {
@@ -486,7 +488,7 @@ static void test_device_batch(void) {
     for (int k = 0; k < 3; k++) neo_tensor_free(t[1].ctx, &mem[k]);
     for (int i = 0; i < 2; i++) free_trainer(&t[i]);
 }
-/* Sequences of launches of their own, more than are kept; and one that is longer than a graph. */
+/* Sequences of launches of their own; and one that is longer than a graph. */
 static void test_sequences(void) {
     Trainer t;
     float x[MOST_BATCH], want = 1.0f;
@@ -506,7 +508,8 @@ static void test_sequences(void) {
     CHECK_OK(neo_cuda_graph_end(t.graph));
     CHECK_OK(neo_tensor_copy(t.ctx, t.label, neo_tensor_2d(x, NEO_F32, MOST_BATCH, 1)));
     for (int i = 0; i < MOST_BATCH; i++) CHECK(x[i] == want);
-    CHECK_INT(neo_cuda_graph_get_stats(t.graph).graphs, 22); /* 8 are kept, and they come in turn */
+    CHECK_INT(neo_cuda_graph_get_stats(t.graph).graphs, 11);
+    CHECK_INT(neo_cuda_graph_get_stats(t.graph).plain, 0);
     CHECK_OK(neo_cuda_graph_begin(t.graph));
     for (int k = 0; k < NEO__GRAPH_OPS + 2; k++) CHECK_OK(neo_scale(t.ctx, t.label, k % 2 ? 2.0f : 0.5f, NULL));
     CHECK_OK(neo_cuda_graph_end(t.graph));
@@ -517,14 +520,83 @@ static void test_sequences(void) {
     CHECK_OK(neo_cuda_graph_end(t.graph));
     free_trainer(&t);
 }
+/* Steps of `ops` launches. */
+static void scales(Trainer *t, int ops, int steps) {
+    for (int s = 0; s < steps; s++) {
+        CHECK_OK(neo_cuda_graph_begin(t->graph));
+        for (int k = 0; k < ops; k++) CHECK_OK(neo_scale(t->ctx, t->label, (s + k) % 2 ? 2.0f : 0.5f, NULL));
+        CHECK_OK(neo_cuda_graph_end(t->graph));
+    }
+}
+/* What there is no room for runs without a graph; a graph that is old goes for another. */
+static void test_room(void) {
+    Trainer t;
+    neo_cuda_graph_stats s;
+    pool = 3200; /* for 7 and for 6 launches of some 200 bytes with their arguments, but not for 40 */
+    make_trainer(&t, gpu, 1, 0.0f, 0);
+    scales(&t, 7, 3);
+    scales(&t, 6, 3);
+    s = neo_cuda_graph_get_stats(t.graph);
+    CHECK(s.graphs == 2 && s.plain == 0);
+    scales(&t, 40, 2);
+    scales(&t, 5, NEO__GRAPH_AGE - 8); /* 7 was used first; from its 3rd launch on it is not old enough */
+    s = neo_cuda_graph_get_stats(t.graph);
+    if (s.graphs != 2 || s.plain != NEO__GRAPH_AGE - 6) FAIL("%d graphs, %d plain", (int)s.graphs, (int)s.plain);
+    scales(&t, 5, 10);
+    s = neo_cuda_graph_get_stats(t.graph);
+    CHECK(s.graphs == 3 && s.plain < NEO__GRAPH_AGE && s.launches == NEO__GRAPH_AGE + 10);
+    scales(&t, 6, 1); /* it is there still */
+    CHECK_INT(neo_cuda_graph_get_stats(t.graph).graphs, 3);
+    free_trainer(&t);
+    pool = 0;
+}
+/* What is taken on the host is what is said, and a step that makes graphs takes nothing more. */
+#if defined(COUNT_CALLOC)
+static int64_t taken;
+void *__wrap_calloc(size_t count, size_t size);
+void *__real_calloc(size_t count, size_t size);
+void *__wrap_calloc(size_t count, size_t size) {
+    taken += (int64_t)(count * size);
+    return __real_calloc(count, size);
+}
+static void test_host_bytes(void) {
+    static const neo_cuda_graph_desc cases[3] = {{0, 0}, {1000, 0}, {70000, 123456}};
+    static const size_t pinned[3] = {2 * ((size_t)4 << 20) + 65536, 2 * 1024 + 65536, 2 * 70144 + 65536};
+    Trainer t;
+    Batch b;
+    double loss;
+    make_trainer(&t, gpu, 1, 0.05f, -1);
+    test_seed = 67;
+    for (int c = 0; c < 3; c++) {
+        const int64_t before = taken;
+        CHECK_OK(neo_cuda_graph_create(gpu, &cases[c], &t.graph));
+        CHECK_INT(taken - before, (int64_t)(neo_cuda_graph_host_bytes(&cases[c]) - pinned[c]));
+        for (int64_t size = MOST_BATCH; size > 0; size /= 2) {
+            make_batch(&b, size);
+            const int64_t start = taken;
+            CHECK_OK(step(&t, &b, 0.1f, &loss));
+            CHECK_OK(neo_cuda_graph_wait(t.graph));
+            CHECK_INT(taken - start, 0);
+        }
+        CHECK(neo_cuda_graph_get_stats(t.graph).graphs > 1);
+        neo_cuda_graph_destroy(t.graph);
+    }
+    t.graph = NULL;
+    CHECK(neo_cuda_graph_host_bytes(NULL) == neo_cuda_graph_host_bytes(&cases[0]));
+    free_trainer(&t);
+}
+#else
+static void test_host_bytes(void) {}
+#endif
 static void test_misuse(void) {
     Trainer t;
     Batch b;
     double loss;
     neo_cuda_graph *other = NULL;
-    const neo_cuda_graph_desc huge = {SIZE_MAX};
+    const neo_cuda_graph_desc huge = {SIZE_MAX, 0}, large = {0, SIZE_MAX};
     make_trainer(&t, gpu, 1, 0.0f, 0);
     CHECK_ERR(neo_cuda_graph_create(gpu, &huge, &other), NEO_ERR_ARG, "copy_bytes");
+    CHECK_ERR(neo_cuda_graph_create(gpu, &large, &other), NEO_ERR_ARG, "graph_bytes");
     CHECK_ERR(neo_cuda_graph_create(NULL, NULL, &other), NEO_ERR_ARG, "device is NULL");
     CHECK(other == NULL);
     CHECK_OK(neo_cuda_graph_create(gpu, NULL, &other));
@@ -579,6 +651,8 @@ int main(void) {
     RUN(test_full);
     RUN(test_device_batch);
     RUN(test_sequences);
+    RUN(test_room);
+    RUN(test_host_bytes);
     RUN(test_misuse);
     neo_cuda_device_destroy(gpu);
     return test_end("test_device_graph");
