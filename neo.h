@@ -2091,6 +2091,8 @@ NEO_API neo_status neo__event_wait(neo_ctx *ctx, void *event);
 NEO_API void neo__device_destroy(neo_device *device); /* NULL is allowed */
 /* A counter is about to change: while a step is recorded, it goes back if the calls from here on have no effect. */
 NEO_API void neo__device_counts(neo_ctx *ctx, int64_t *counter);
+/* From here on (+1), or no longer (-1), gradients are of a part of a batch: leaves NULL are refused. */
+NEO_API void neo__ctx_take_parts(neo_ctx *ctx, int windows);
 #ifdef __cplusplus
 }
 #endif
@@ -3591,6 +3593,7 @@ static neo_status neo__data_write(neo_ctx *ctx, void *to, neo_place place, const
     memcpy(to, from, bytes);
     return NEO_OK;
 }
+NEO_API void neo__ctx_take_parts(neo_ctx *ctx, int windows) { ctx->partial_batches += windows; }
 NEO_API void neo__device_counts(neo_ctx *ctx, int64_t *counter) {
     if (ctx->device && ctx->device->recording) ctx->device->counts(ctx->device, counter);
 }

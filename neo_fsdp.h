@@ -9233,7 +9233,7 @@ NEO_API void neo_fsdp_destroy(neo_fsdp *f) {
     if (!f) return;
     neo_comm *groups[] = {f->shard, f->replica, f->all};
     for (int i = 0; i < 3; i++) neo_comm_destroy(groups[i]); /* waits for what is under way */
-    for (int i = 0; i < f->unit_count; i++) f->ctx->partial_batches -= neo__fsdp_takes_part(f, &f->unit[i]);
+    for (int i = 0; i < f->unit_count; i++) neo__ctx_take_parts(f->ctx, -neo__fsdp_takes_part(f, &f->unit[i]));
     for (int i = 0; i < f->unit_count && f->owner; i++)
         for (int k = 0; k < f->unit[i].params_count; k++)
             neo_params_bind(f->unit[i].params, k, NULL, NULL, NULL);
@@ -9390,7 +9390,7 @@ static void neo__fsdp_open(neo_fsdp *f, int unit, neo__fsdp_window window) {
     f->windows++;
 }
 static void neo__fsdp_close(neo_fsdp *f, neo__fsdp_unit *u) {
-    f->ctx->partial_batches -= neo__fsdp_takes_part(f, u);
+    neo__ctx_take_parts(f->ctx, -neo__fsdp_takes_part(f, u));
     u->open = NEO__FSDP_CLOSED;
     neo__fsdp_bind(u, NULL, NULL);
 }
@@ -9671,7 +9671,7 @@ NEO_API neo_status neo_fsdp_backward_begin(neo_fsdp *f, int unit, int piece) {
     neo_status status = neo__fsdp_prefetch(f, unit);
     if (status == NEO_OK && !u->frozen) status = neo__fsdp_settle(f, u);
     if (status == NEO_OK && !u->frozen) status = neo__fsdp_window_of(f, unit, piece, &window);
-    f->ctx->partial_batches += neo__fsdp_takes_part(f, u);
+    neo__ctx_take_parts(f->ctx, neo__fsdp_takes_part(f, u));
     if (status != NEO_OK) {
         neo__fsdp_close(f, u);
         return status;
