@@ -391,7 +391,8 @@ NEO_API neo_tensor neo_tensor_nd(void *data, neo_dtype dtype, int ndim, const in
 NEO_API neo_tensor neo_tensor_none(void);
 
 /* neo_tensor_slice: [first, first + count) of dimension dim. neo_tensor_rows: of dimension 0.
-   Out of range gives neo_tensor_none(). Views of an absent tensor are absent as it is. */
+   Out of range gives neo_tensor_none(), of rows with a reason for messages in `absent`. Views of an absent tensor
+   are absent as it is. */
 NEO_API neo_tensor neo_tensor_slice(neo_tensor t, int dim, int64_t first, int64_t count);
 NEO_API neo_tensor neo_tensor_rows(neo_tensor t, int64_t first, int64_t count);
 NEO_API neo_tensor neo_tensor_transpose(neo_tensor t, int dim_a, int dim_b);
@@ -4716,7 +4717,9 @@ NEO_API neo_tensor neo_tensor_slice(neo_tensor t, int dim, int64_t first, int64_
     return t;
 }
 NEO_API neo_tensor neo_tensor_rows(neo_tensor t, int64_t first, int64_t count) {
-    return neo_tensor_slice(t, 0, first, count);
+    neo_tensor rows = neo_tensor_slice(t, 0, first, count);
+    if (neo__given(t) && !neo__given(rows)) rows.absent = "for neo_tensor_rows was asked for rows outside of a tensor";
+    return rows;
 }
 NEO_API neo_tensor neo_tensor_transpose(neo_tensor t, int dim_a, int dim_b) {
     if (dim_a < 0 || dim_a >= t.ndim || dim_b < 0 || dim_b >= t.ndim) return neo_tensor_none();
@@ -5908,6 +5911,7 @@ static neo_status neo__gemm_run(neo__gemm *g) {
 /* A matrix [rows][cols] with last stride 1. An output's rows may not overlap. */
 static neo_status neo__check_matrix_of(const neo_ctx *ctx, neo_dtype dtype, neo_tensor t, int64_t rows, int64_t cols,
                                        int output, const char *function, const char *name) {
+    if (t.absent && t.ndim == 0) return neo__no_data(function, name, t, NEO_ERR_SHAPE);
     NEO__CHECK(t.ndim == 2 && t.dtype == dtype, NEO_ERR_SHAPE,
                "%s: %s is not %s [%" PRId64 "][%" PRId64 "], but of %d dimensions and %s", function, name,
                neo_dtype_name(dtype), rows, cols, (int)t.ndim, neo_dtype_name(t.dtype));
@@ -6724,6 +6728,7 @@ static neo_tensor neo__mlp_operand(const neo_mlp *mlp, int layer, neo_tensor t) 
 NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y) {
     const int64_t batch = x.shape[0];
     NEO__CHECK(mlp, NEO_ERR_ARG, "neo_mlp_forward: mlp is NULL");
+    if (x.absent && x.ndim == 0) return neo__no_data("neo_mlp_forward", "x", x, NEO_ERR_SHAPE);
     NEO__CHECK(x.ndim == 2, NEO_ERR_SHAPE, "neo_mlp_forward: x is of %d dimensions, expected f32 [B][%" PRId64 "]",
                (int)x.ndim, mlp->widths[0]);
     NEO__CHECK(batch <= mlp->max_batch, NEO_ERR_CAPACITY,
@@ -6976,6 +6981,7 @@ NEO__COLD_BEGIN
 /* t is contiguous f32 of `like`'s shape. */
 static neo_status neo__check_like(const neo_ctx *ctx, const char *function, const char *name, neo_tensor t,
                                   neo_tensor like) {
+    if (t.absent && t.ndim == 0) return neo__no_data(function, name, t, NEO_ERR_SHAPE);
     NEO__CHECK(t.dtype == NEO_F32 && t.ndim >= 1 && t.ndim <= NEO_MAX_DIMS && neo_tensor_is_contiguous(t),
                NEO_ERR_SHAPE, "%s: %s is not a contiguous f32 tensor", function, name);
     int64_t count = neo__shape_count(t.ndim, t.shape);

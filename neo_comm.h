@@ -4216,7 +4216,10 @@ static void *neo__rank_main(void *arg) {
     neo__rank_thread *t = (neo__rank_thread *)arg;
     t->status = t->job->fn(t->comm, t->job->user);
     if (t->status != NEO_OK) {
-        snprintf(t->message, sizeof t->message, "%.390s", neo_last_error());
+        const char *why = neo_last_error();
+        if (*why) snprintf(t->message, sizeof t->message, "%.390s", why);
+        else snprintf(t->message, sizeof t->message, "its function returned '%s' without a message (neo_fail gives one)",
+                      neo_status_string(t->status));
         t->order = __atomic_add_fetch(&t->job->failures, 1, __ATOMIC_ACQ_REL);
         if (!t->comm->lost) neo__comm_give_up(t->comm, t->message);
     }

@@ -7508,8 +7508,11 @@ static neo_status neo__shard_check_rows(const neo_shard *s, neo_tensor t, const 
                t.place == NEO_DEVICE ? "on the processor" : "on a device");
     NEO__CHECK(t.ndim == 2 && t.dtype == NEO_F32 && t.shape[0] == n && t.shape[1] == width &&
                    (t.stride[1] == 1 || width == 1) && (t.data || n == 0),
-               NEO_ERR_SHAPE, "%s: %s must be f32 [%" PRId64 "][%" PRId64 "], last stride 1", fn,
-               what, n, width);
+               NEO_ERR_SHAPE,
+               "%s: %s must be f32 [%" PRId64 "][%" PRId64 "], last stride 1 (%s of this rank; the dims of all "
+               "features); it is %s of %d dimensions, [%" PRId64 "][%" PRId64 "]",
+               fn, what, n, width, s->map->none ? "ids" : "samples", neo_dtype_name(t.dtype), (int)t.ndim,
+               t.ndim > 0 ? t.shape[0] : 0, t.ndim > 1 ? t.shape[1] : 0);
     return NEO_OK;
 }
 NEO_API neo_status neo_shard_forward_end(neo_shard *s, neo_tensor out) {
@@ -9372,7 +9375,8 @@ static neo_status neo__fsdp_hold(neo_fsdp *f, int unit, float **values) {
 }
 static neo_status neo__fsdp_check_window(neo_fsdp *f, const char *function, int unit,
                                          neo__fsdp_window open) {
-    static const char *const state[] = {"closed", "open for forward", "open for backward"};
+    static const char *const state[] = {"closed", "open for forward (neo_fsdp_forward_end closes it)",
+                                        "open for backward (neo_fsdp_backward_end closes it)"};
     NEO__CHECK(f, NEO_ERR_ARG, "%s: fsdp is NULL", function);
     NEO__CHECK(unit >= 0 && unit < f->unit_count, NEO_ERR_ARG, "%s: unit %d of %d", function, unit,
                f->unit_count);
@@ -9770,7 +9774,8 @@ static neo_status neo__fsdp_finish(neo_fsdp *f) {
     NEO__TRY(neo__fsdp_recall(f));
     for (int i = 0; i < f->unit_count; i++)
         NEO__CHECK(f->unit[i].open == NEO__FSDP_CLOSED, NEO_ERR_STATE,
-                   "neo_fsdp_step: unit '%s' is in a window", f->unit[i].name);
+                   "neo_fsdp_step: unit '%s' is in a window: neo_fsdp_%s_end comes first", f->unit[i].name,
+                   f->unit[i].open == NEO__FSDP_FORWARD ? "forward" : "backward");
     for (int i = 0; i < f->unit_count; i++) {
         const neo__fsdp_unit *u = &f->unit[i];
         NEO__CHECK(u->frozen || u->micro == micros, NEO_ERR_STATE,
