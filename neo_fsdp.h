@@ -9782,8 +9782,8 @@ static neo_status neo__fsdp_finish_all(neo_fsdp *f) {
     for (int i = 0; i < f->bucket_count; i++) NEO__TRY(neo__fsdp_finish_bucket(f, &f->bucket[i]));
     return NEO_OK;
 }
-/* All gradients become whole sums. NEO_ERR_STATE: some are not there yet, here alone. Other errors are noted: one may be
-   of this rank alone, while others are on their way into the step, which tells all. */
+/* All gradients become whole sums. NEO_ERR_STATE: some are not there yet, here alone. Other errors are noted: one
+   may be of this rank alone, while others are on their way into the step, which tells all. */
 static neo_status neo__fsdp_finish(neo_fsdp *f) {
     int micros = f->desc.micro_batches;
     NEO__TRY(neo__fsdp_recall(f));
