@@ -5518,6 +5518,7 @@ static void neo__gemm_plan(neo__gemm *g) {
     g->col_tasks = (g->panels + g->task_panels - 1) / g->task_panels;
     g->pack_b = !g->dots && (g->b_col != 1 || rows >= 3);
     g->pack_a = g->a_row == 1 ? cols >= 4 : cols >= 12 || (g->a_row % 1024 == 0 && cols >= 2);
+    if (g->dots && g->k > g->a_floats) g->pack_a = 0; /* all of k is one segment, which has no room */
 }
 
 /* ---- leaves ---- */

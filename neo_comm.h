@@ -4245,7 +4245,6 @@ static neo_status neo__job_run(neo__job *job) {
     }
     return NEO_OK;
 }
-/* The first rank that failed speaks for the job. */
 /* What the first rank that failed said; which one it was, where not all say the same. */
 static neo_status neo__job_result(neo__job *job, neo_status status, neo_status *rank_status) {
     const neo__rank_thread *first = NULL;

@@ -6966,10 +6966,10 @@ static neo_status neo__shard_there_lengths(neo_shard *s, const neo__shard_batch 
     const neo__shard_map *m = s->map;
     int64_t n = b->batch.batch;
     for (int32_t f = 0; f < m->feature_count; f++) {
+        if (m->mean_row[f] < 0) continue;
         const int64_t *offsets = b->batch.offsets + f * n;
         int32_t *to = s->bag_lengths + m->mean_row[f] * n;
-        for (int64_t i = 0; i < n && m->mean_row[f] >= 0; i++)
-            to[i] = (int32_t)NEO__MIN(offsets[i + 1] - offsets[i], (int64_t)INT32_MAX);
+        for (int64_t i = 0; i < n; i++) to[i] = (int32_t)NEO__MIN(offsets[i + 1] - offsets[i], (int64_t)INT32_MAX);
     }
     return neo__shard_send_there(s, s->lengths_there, s->bag_lengths, m->mean_count * n * (int64_t)sizeof(int32_t));
 }
@@ -9757,18 +9757,37 @@ static void neo__fsdp_begin_anew(neo_fsdp *f) {
     f->windows_hash = 0;
     neo__fsdp_forget_squares(f);
 }
-NEO_API neo_status neo_fsdp_cancel(neo_fsdp *f) {
-    NEO__CHECK(f, NEO_ERR_ARG, "neo_fsdp_cancel: fsdp is NULL");
+/* Until nothing is under way. */
+static neo_status neo__fsdp_drain(neo_fsdp *f) {
     neo_comm *groups[] = {f->shard, f->replica, f->all};
     neo_status status = NEO_OK;
     for (int i = 0; i < 3; i++) {
         neo_status one = groups[i] ? neo_comm_wait_all(groups[i]) : NEO_OK;
         if (status == NEO_OK) status = one;
     }
+    return status;
+}
+NEO_API neo_status neo_fsdp_cancel(neo_fsdp *f) {
+    NEO__CHECK(f, NEO_ERR_ARG, "neo_fsdp_cancel: fsdp is NULL");
+    neo_status status = neo__fsdp_drain(f);
     neo__fsdp_begin_anew(f);
     return status;
 }
-/* All gradients are whole sums. */
+/* What is under way ends. */
+static neo_status neo__fsdp_finish_all(neo_fsdp *f) {
+    for (;;) { /* in the order in which they began */
+        neo__fsdp_lane *first = NULL;
+        for (int i = 0; i < f->lane_count; i++)
+            if (f->lane[i].state != NEO__FSDP_FREE && (!first || f->lane[i].since < first->since))
+                first = &f->lane[i];
+        if (!first) break;
+        NEO__TRY(neo__fsdp_finish_lane(f, first));
+    }
+    for (int i = 0; i < f->bucket_count; i++) NEO__TRY(neo__fsdp_finish_bucket(f, &f->bucket[i]));
+    return NEO_OK;
+}
+/* All gradients become whole sums. NEO_ERR_STATE: some are not there yet, here alone. Other errors are noted: one
+   may be of this rank alone, while others are on their way into the step, which tells all. */
 static neo_status neo__fsdp_finish(neo_fsdp *f) {
     int micros = f->desc.micro_batches;
     NEO__TRY(neo__fsdp_recall(f));
@@ -9783,15 +9802,8 @@ static neo_status neo__fsdp_finish(neo_fsdp *f) {
                    "micro-batches, and %d of %d pieces of one",
                    u->name, u->micro, micros, u->filled, f->pieces);
     }
-    for (;;) { /* in the order in which they began */
-        neo__fsdp_lane *first = NULL;
-        for (int i = 0; i < f->lane_count; i++)
-            if (f->lane[i].state != NEO__FSDP_FREE && (!first || f->lane[i].since < first->since))
-                first = &f->lane[i];
-        if (!first) break;
-        NEO__TRY(neo__fsdp_finish_lane(f, first));
-    }
-    for (int i = 0; i < f->bucket_count; i++) NEO__TRY(neo__fsdp_finish_bucket(f, &f->bucket[i]));
+    neo__fsdp_note(f, neo__fsdp_finish_all(f));
+    if (f->failed != NEO_OK) (void)neo__fsdp_drain(f); /* that is another consequence of it */
     return NEO_OK;
 }
 /* Divides the gradients by the loss scale; *infinite: one of this rank's is not finite. */
@@ -9850,7 +9862,8 @@ static neo_status neo__fsdp_meet(neo_fsdp *f, neo_status status, int infinite, i
     *skip = infinite;
     if (f->ranks == 1) return status;
     snprintf(why, sizeof why, "%s", status != NEO_OK ? neo_last_error() : "");
-    NEO__TRY(neo_comm_all_reduce(f->comm, NEO_REDUCE_MAX, words, words, 3, NEO_I64, NULL));
+    const neo_status met = neo_comm_all_reduce(f->comm, NEO_REDUCE_MAX, words, words, 3, NEO_I64, NULL);
+    if (met != NEO_OK) return status != NEO_OK ? neo_fail(status, "%s", why) : met;
     if (words[2] == 2) return neo_comm_agree(f->comm, status != NEO_OK ? neo_fail(status, "%s", why) : NEO_OK);
     *skip = words[2] != 0;
     return words[0] == -words[1] ? NEO_OK : neo__fsdp_diverged(f);

@@ -280,6 +280,30 @@ static void errors(void) {
     CHECK_ERR(neo_gemm(ctx, &desc, a, b, c), NEO_ERR_SHAPE, "a is [4][3], expected [4][4]");
 }
 
+/* A column so long that it has no room packed: rows of a overlap, sums are exact. */
+static void long_column(void) {
+    enum { M = 128, K = 6000000 }; /* more than all scratch of one thread */
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    float *v = calloc(M + K, sizeof *v), *x = calloc(K, sizeof *x), y[M];
+    CHECK(v && x);
+    for (int i = 0; v && x && i < M + K; i++) v[i] = (float)(i % 3 - 1);
+    for (int i = 0; v && x && i < K; i++) x[i] = (float)(i % 7 - 3);
+    neo_tensor a = neo_tensor_2d(v, NEO_F32, M, K);
+    a.stride[0] = 1;
+    if (v && x) {
+        CHECK_OK(neo_gemm(ctx, NULL, a, neo_tensor_2d(x, NEO_F32, K, 1), neo_tensor_2d(y, NEO_F32, M, 1)));
+        int wrong = 0;
+        for (int i = 0; i < M; i += 37) {
+            int64_t sum = 0;
+            for (int k = 0; k < K; k++) sum += ((i + k) % 3 - 1) * (k % 7 - 3);
+            wrong += y[i] != (float)sum;
+        }
+        CHECK_INT(wrong, 0);
+    }
+    free(v);
+    free(x);
+    neo_ctx_destroy(ctx);
+}
 static void allocates_nothing(void) {
     neo_ctx *ctx = all_ctx[all_count - 1];
     int64_t before = neo_ctx_memory(ctx).alloc_count;
@@ -294,6 +318,7 @@ int main(void) {
     RUN(odd_shapes);
     RUN(deep_and_narrow);
     RUN(many_threads);
+    RUN(long_column);
     RUN(exact_integers);
     RUN(double_reference);
     RUN(activations);
