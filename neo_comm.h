@@ -4218,8 +4218,9 @@ static void *neo__rank_main(void *arg) {
     if (t->status != NEO_OK) {
         const char *why = neo_last_error();
         if (*why) snprintf(t->message, sizeof t->message, "%.390s", why);
-        else snprintf(t->message, sizeof t->message, "its function returned '%s' without a message (neo_fail gives one)",
-                      neo_status_string(t->status));
+        else
+            snprintf(t->message, sizeof t->message, "its function returned '%s' without a message (neo_fail gives one)",
+                     neo_status_string(t->status));
         t->order = __atomic_add_fetch(&t->job->failures, 1, __ATOMIC_ACQ_REL);
         if (!t->comm->lost) neo__comm_give_up(t->comm, t->message);
     }
