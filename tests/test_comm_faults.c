@@ -680,7 +680,9 @@ static void scene_run(scene *s) {
         scene_open(s);
         neo_status status = scene_spawn(s, s->fn, rank_status);
         neo_status want = s->hit == RETURN_ERROR ? NEO_ERR_IO : NEO_OK;
-        CHECK(s, (neo_comm *)NULL, status == want && (want == NEO_OK || strcmp(neo_last_error(), "the disk is full") == 0),
+        char text[64];
+        snprintf(text, sizeof text, "rank %d: the disk is full", s->culprit);
+        CHECK(s, (neo_comm *)NULL, status == want && (want == NEO_OK || strcmp(neo_last_error(), text) == 0),
               "the job: %s: %s", neo_status_string(status), neo_last_error());
         for (int r = 0; r < s->ranks; r++)
             CHECK(s, (neo_comm *)NULL, rank_status[r] == (r == s->culprit ? want : NEO_OK), "rank %d: %s", r,
