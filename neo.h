@@ -2151,6 +2151,7 @@ typedef struct neo__tile {
     const float *b;
     int64_t b_k;
     int64_t b_col, b_cols; /* dots: b[k + j * b_col], j < b_cols <= 2 lanes */
+    int64_t rows, panels, b_panel; /* rows8: panels are b_panel floats apart in b */
     const float *init;     /* sums start there; NULL: at zero */
     int64_t init_row;
     float *c;
@@ -2161,7 +2162,8 @@ typedef struct neo__tile {
     const float *bias; /* then + bias; NULL: none */
     int relu;          /* then relu */
     const float *fetch; /* what the next tiles need, to be fetched ahead: a line per k, `fetch_step` apart, */
-    int64_t fetch_step, fetch_row; /* after every 32 lines `fetch_row` behind the first of them; NULL: nothing */
+    int64_t fetch_step, fetch_row; /* after every 32 lines `fetch_row` behind the first of them; dots: b of the
+                                      next 2 lanes columns, all of it; NULL: nothing */
 } neo__tile;
 typedef void (*neo__tile_fn)(const neo__tile *t);
 
@@ -2185,7 +2187,7 @@ struct neo__gemm_kernels {
                   row */
     const neo__tile_fn *tile1; /* [rows / 2]: lanes columns; 1, 2, 4, 6 .. rows rows */
     const neo__tile_fn *tile2; /* 2 lanes columns */
-    neo__tile_fn row8;         /* 8 lanes columns, one row */
+    neo__tile_fn rows8;        /* t->panels of 8 lanes columns, t->rows rows, one after another */
     neo__tile_fn
         dots; /* 2 lanes columns, one row: b is read in place, transposed; no merges, no bias */
     /* to[k * width + j] = from[k * ld + j] for j < cols, 0 for cols <= j < width; k < rows */
@@ -5407,9 +5409,11 @@ enum {
     NEO__GEMM_FEW_B_FLOATS = 1 << 16,  /* 256 KiB is fetched while one is multiplied */
     NEO__GEMM_FETCH_FLOATS = 1 << 16,  /* C of so many is fetched ahead: 256 KiB */
     NEO__GEMM_FETCH_DEPTH = 32,        /* where sums have so many k */
+    NEO__GEMM_FAR_FLOATS = 1 << 17,    /* of an operand so many do not stay near: 512 KiB */
     NEO__GEMM_SUM_FLOATS = 160 << 10,  /* subtree sums: 640 KiB */
     NEO__GEMM_MAX_PIECES = 4096 + 1,   /* of a segment: as many as there are leaves, and one cut */
     NEO__GEMM_GRAIN = 1 << 17,         /* multiply-adds that are worth a task */
+    NEO__GEMM_SHALLOW = 16,            /* up to so many k, C is written row by row */
     NEO__GEMM_SWAP_COLS = 4            /* up to so many columns, lanes go over rows */
 };
 
@@ -5447,8 +5451,9 @@ typedef struct neo__gemm {
     /* planned */
     int swapped; /* m, n, a, b are those of C transposed */
     int dots;    /* one column: the wide operand is transposed on the way, not packed */
+    int by_rows; /* few k: the rows of a tile are written one after another, over all panels */
     int pack_a, pack_b;
-    int64_t width, last_width, panels, segments;
+    int64_t tile_rows, width, last_width, panels, segments; /* tile_rows: of the largest tile */
     int64_t tiles,
         even_tiles; /* rows of tiles; those with an even number of rows, which come first */
     int64_t task_tiles, task_panels, row_tasks, col_tasks;
@@ -5472,6 +5477,8 @@ static void neo__gemm_swap(neo__gemm *g) {
 static void neo__gemm_plan(neo__gemm *g) {
     const neo__gemm_kernels *kern = g->ctx->gemm;
     const int64_t lanes = kern->lanes, dear = g->b_col != 1 ? 4 : 1;
+    g->by_rows = !g->tree && g->k <= NEO__GEMM_SHALLOW && g->n >= 8 * lanes &&
+                 (g->beta == 0.0f || g->beta == 1.0f);
     if (g->k == 0) { /* operands may have no memory */
         g->a = g->b = g->c;
         g->a_row = g->a_k = g->b_k = g->b_col = 0;
@@ -5481,12 +5488,16 @@ static void neo__gemm_plan(neo__gemm *g) {
     g->dots = g->swapped && g->m == 1 && g->b_k == 1;
     g->width = 2 * lanes;
     if (!g->dots && g->n <= lanes) g->width = lanes;
-    if (!g->dots && g->m == 1 && g->n > 2 * lanes) g->width = 8 * lanes;
+    g->tile_rows = kern->rows;
+    if (!g->dots && (g->m == 1 || g->by_rows) && g->n > 2 * lanes) {
+        g->width = 8 * lanes;
+        g->tile_rows = NEO__TILE_MAX_FLOATS / g->width;
+    }
     g->panels = (g->n + g->width - 1) / g->width;
     g->last_width = g->width;
     if (!g->dots && g->width == 2 * lanes && g->n - (g->panels - 1) * g->width <= lanes)
         g->last_width = lanes;
-    g->even_tiles = (g->m / 2 + kern->rows / 2 - 1) / (kern->rows / 2);
+    g->even_tiles = (g->m / 2 + g->tile_rows / 2 - 1) / (g->tile_rows / 2);
     g->tiles = g->even_tiles + g->m % 2;
     g->segments = g->dots ? 1 : NEO__MAX(1, (g->k + NEO__GEMM_SEGMENT - 1) / NEO__GEMM_SEGMENT);
     g->depth = g->tree ? neo__tree_depth(g->leaves.count) : 0;
@@ -5496,19 +5507,19 @@ static void neo__gemm_plan(neo__gemm *g) {
     const int64_t b_floats = g->tree ? NEO__GEMM_LEAF_B_FLOATS : few ? NEO__GEMM_FEW_B_FLOATS : NEO__GEMM_B_FLOATS;
     g->a_floats = few ? NEO__GEMM_FEW_A_FLOATS : NEO__GEMM_A_FLOATS;
     g->group_panels = NEO__MAX(1, b_floats / (segment * g->width));
-    g->block_tiles = few ? NEO__MAX(1, g->tiles) : NEO__MAX(1, g->a_floats / (segment * kern->rows));
+    g->block_tiles = few ? NEO__MAX(1, g->tiles) : NEO__MAX(1, g->a_floats / (segment * g->tile_rows));
     int64_t cols = few ? g->panels : NEO__MIN(g->group_panels, g->panels);
     int64_t rows = g->tiles;
     const int64_t sums =
-        g->tree ? NEO__GEMM_SUM_FLOATS / (g->depth * kern->rows * g->width) : INT64_MAX;
+        g->tree ? NEO__GEMM_SUM_FLOATS / (g->depth * g->tile_rows * g->width) : INT64_MAX;
     const int64_t enough = g->ctx->threads == 1 ? 1 : 4 * (int64_t)g->ctx->threads;
     for (;;) {
         int64_t tasks = ((g->tiles + rows - 1) / rows) * ((g->panels + cols - 1) / cols);
-        double work = (double)(rows * kern->rows) * (double)(cols * g->width) * (double)g->k;
+        double work = (double)(rows * g->tile_rows) * (double)(cols * g->width) * (double)g->k;
         int fits = rows <= sums / cols;
         if (fits && (tasks >= enough || work < 2.0 * (double)NEO__GEMM_GRAIN)) break;
         if (rows == 1 && cols == 1) break;
-        if (cols == 1 || (rows > 1 && rows * kern->rows >= dear * cols * g->width))
+        if (cols == 1 || (rows > 1 && rows * g->tile_rows >= dear * cols * g->width))
             rows = (rows + 1) / 2;
         else cols = (cols + 1) / 2;
     }
@@ -5516,9 +5527,11 @@ static void neo__gemm_plan(neo__gemm *g) {
     g->task_panels = NEO__MAX(cols, 1);
     g->row_tasks = (g->tiles + g->task_tiles - 1) / g->task_tiles;
     g->col_tasks = (g->panels + g->task_panels - 1) / g->task_panels;
-    g->pack_b = !g->dots && (g->b_col != 1 || rows >= 3);
-    g->pack_a = g->a_row == 1 ? cols >= 4 : cols >= 12 || (g->a_row % 1024 == 0 && cols >= 2);
+    g->pack_b = !g->dots && (g->b_col != 1 || (rows >= 3 && !g->by_rows));
+    if (g->a_row == 1) g->pack_a = cols >= 4 || (g->a_k >= 512 && segment * g->m >= NEO__GEMM_FAR_FLOATS);
+    else g->pack_a = cols >= 12 || (g->a_row % 1024 == 0 && cols >= 2);
     if (g->dots && g->k > g->a_floats) g->pack_a = 0; /* all of k is one segment, which has no room */
+    if (g->by_rows) g->pack_a = 0;
 }
 
 /* ---- leaves ---- */
@@ -5571,7 +5584,7 @@ NEO__INLINE void neo__gemm_kernel(const neo__gemm *g, const neo__tile *t, int64_
     if (g->dots) kern->dots(t);
     else if (width == kern->lanes) kern->tile1[rows / 2](t);
     else if (width == 2 * kern->lanes) kern->tile2[rows / 2](t);
-    else kern->row8(t);
+    else kern->rows8(t);
 }
 
 /* Where a tile is narrower than its panel, or C is scaled or transposed, the sums pass through a
@@ -5633,7 +5646,7 @@ static void neo__gemm_tree_tile(const neo__gemm *g, neo__tile *t, const neo__gem
                                 const neo__gemm_piece *piece, int pieces, float *sums) {
     float buffer[NEO__TILE_MAX_FLOATS];
     const float *a = t->a, *b = t->b;
-    const int64_t step = (int64_t)g->ctx->gemm->rows * g->width;
+    const int64_t step = g->tile_rows * g->width;
     const int direct = p->cols == p->width;
     t->bias = NULL;
     t->relu = 0;
@@ -5702,9 +5715,13 @@ NEO__INLINE int64_t neo__gemm_tile_begin(const neo__gemm *g, int64_t tile) {
 static void neo__gemm_pack_a(const neo__gemm *g, float *to, int64_t t0, int64_t t1, int64_t k0,
                              int64_t k1) {
     const neo__gemm_kernels *kern = g->ctx->gemm;
-    const int64_t base = neo__gemm_tile_begin(g, t0), step = g->a_row == 1 ? 32 : k1 - k0;
+    const int64_t base = neo__gemm_tile_begin(g, t0), end = neo__gemm_tile_begin(g, t1);
+    const int64_t step = g->a_row == 1 ? 32 : k1 - k0;
     for (int64_t k = k0; k < k1; k += step) {
         const int64_t count = NEO__MIN(step, k1 - k);
+        if (g->a_row == 1)
+            for (int64_t i = k + step; i < NEO__MIN(k + 2 * step, k1); i++)
+                for (int64_t j = base; j < end; j += 16) __builtin_prefetch(g->a + j + i * g->a_k, 0, 2);
         for (int64_t t = t0; t < t1; t++) {
             const int64_t m0 = neo__gemm_tile_begin(g, t),
                           rows = neo__gemm_tile_begin(g, t + 1) - m0;
@@ -5771,31 +5788,37 @@ static void neo__gemm_tile_row(const neo__gemm *g, neo__gemm_scratch *s, int64_t
     neo__gemm_place p;
     p.m0 = neo__gemm_tile_begin(g, tile);
     p.rows = neo__gemm_tile_begin(g, tile + 1) - p.m0;
+    t.rows = p.rows;
     p.first = k0 == 0;
     p.final = k1 == g->k;
     t.a = packed_a ? packed_a : g->a + p.m0 * g->a_row + k0 * g->a_k;
     t.a_row = packed_a ? 1 : g->a_row;
     t.a_k = packed_a ? p.rows : g->a_k;
     const float *a = t.a;
-    const int64_t slot_floats = g->depth * (int64_t)g->ctx->gemm->rows * g->width;
+    const int64_t slot_floats = g->depth * g->tile_rows * g->width;
     const int fetch_c = !g->swapped && k1 - k0 >= NEO__GEMM_FETCH_DEPTH && (p.final || !g->tree) &&
                         (!p.first || g->m * g->n >= NEO__GEMM_FETCH_FLOATS);
-    for (int64_t panel = p0; panel < p1; panel++) {
+    for (int64_t panel = p0; panel < p1; panel += t.panels) {
+        t.panels = g->by_rows ? NEO__MAX(1, NEO__MIN(p1, g->n / g->width) - panel) : 1;
         p.n0 = panel * g->width;
-        p.cols = NEO__MIN(g->width, g->n - p.n0);
-        p.width = panel == g->panels - 1 ? g->last_width : g->width;
+        p.cols = NEO__MIN(t.panels * g->width, g->n - p.n0);
+        p.width = panel == g->panels - 1 ? g->last_width : t.panels * g->width;
         t.a = a;
         t.k = k1 - k0;
         if (g->dots) {
             t.b = g->b + p.n0 * g->b_col;
             t.b_col = g->b_col;
             t.b_cols = p.cols;
+            const int ahead = g->n * g->k >= NEO__GEMM_FAR_FLOATS && p.n0 + 2 * g->width <= g->n;
+            t.fetch = ahead ? t.b + g->width * t.b_col : NULL;
         } else if (g->pack_b || p.cols < p.width) {
             t.b = s->b + (panel - p0) * g->width * (k1 - k0);
-            t.b_k = p.width;
+            t.b_k = t.panels > 1 ? g->width : p.width;
+            t.b_panel = g->width * t.k;
         } else {
             t.b = g->b + k0 * g->b_k + p.n0;
             t.b_k = g->b_k;
+            t.b_panel = g->width;
         }
         if (s->strips > 0) neo__gemm_fetch_strips(g, s, &t);
         if (fetch_c) neo__gemm_fetch_next(g, &p, p0 * g->width, p1);
@@ -22867,12 +22890,13 @@ NEO__TILE_SIZES(NEO__TILE_DEFINE)
 static const neo__tile_fn NEO__FN(tile1)[] = {NEO__TILE_SIZES(NEO__TILE1_NAME)};
 static const neo__tile_fn NEO__FN(tile2)[] = {NEO__TILE_SIZES(NEO__TILE2_NAME)};
 
-/* One row needs more columns to have enough independent sums. */
+/* A row needs more columns to have enough independent sums. */
 #define NEO__EIGHT(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
-NEO__KERNEL void NEO__FN(row8)(const neo__tile *t) {
-    const float *a = t->a, *b = t->b, *merge = t->merge;
+NEO__KERNEL_INLINE void NEO__FN(row8)(const neo__tile *t, const float *a, const float *b, const float *init,
+                                      const float *bias, float *c) {
+    const float *merge = t->merge;
     const NEO__VF zero = NEO__SET(0.0f);
-#define NEO__ROW8_START(v) NEO__VF c##v = t->init ? NEO__LOAD(t->init + v * NEO__W) : zero;
+#define NEO__ROW8_START(v) NEO__VF c##v = init ? NEO__LOAD(init + v * NEO__W) : zero;
     NEO__EIGHT(NEO__ROW8_START)
     for (int64_t k = t->k; k > 0; k--) {
         const NEO__VF av = NEO__SET(*a);
@@ -22886,16 +22910,24 @@ NEO__KERNEL void NEO__FN(row8)(const neo__tile *t) {
         NEO__EIGHT(NEO__ROW8_MERGE)
         merge -= t->merge_step;
     }
-    if (t->bias) {
-#define NEO__ROW8_BIAS(v) c##v = NEO__ADD(c##v, NEO__LOAD(t->bias + v * NEO__W));
+    if (bias) {
+#define NEO__ROW8_BIAS(v) c##v = NEO__ADD(c##v, NEO__LOAD(bias + v * NEO__W));
         NEO__EIGHT(NEO__ROW8_BIAS)
     }
     if (t->relu) {
 #define NEO__ROW8_RELU(v) c##v = NEO__MAX_(zero, c##v);
         NEO__EIGHT(NEO__ROW8_RELU)
     }
-#define NEO__ROW8_STORE(v) NEO__STORE(t->c + v * NEO__W, c##v);
+#define NEO__ROW8_STORE(v) NEO__STORE(c + v * NEO__W, c##v);
     NEO__EIGHT(NEO__ROW8_STORE)
+}
+NEO__KERNEL void NEO__FN(rows8)(const neo__tile *t) {
+    for (int64_t i = 0; i < t->rows; i++)
+        for (int64_t p = 0; p < t->panels; p++) {
+            const int64_t j = p * 8 * NEO__W;
+            NEO__FN(row8)(t, t->a + i * t->a_row, t->b + p * t->b_panel, t->init ? t->init + i * t->init_row + j : NULL,
+                          t->bias ? t->bias + j : NULL, t->c + i * t->c_row + j);
+        }
 }
 
 /* ---- packing ---- */
@@ -23028,6 +23060,8 @@ NEO__KERNEL void NEO__FN(dots)(const neo__tile *t) {
     int64_t k = 0;
     for (; k + 4 <= t->k; k += 4) {
         NEO__VF v0[4], v1[4];
+        for (int64_t i = k % 16 / 4; t->fetch && i < 2 * NEO__W; i += 4)
+            __builtin_prefetch(t->fetch + k / 16 * 16 + i * t->b_col, 0, 2);
         NEO__FN(transpose4)(row, k, v0);
         NEO__FN(transpose4)(row + NEO__W, k, v1);
 #define NEO__DOTS_STEP(i)                                                                          \
@@ -23350,7 +23384,7 @@ static const neo__gemm_kernels NEO__FN(gemm_kernels) = {
     NEO__W,
     NEO__FN(tile1),
     NEO__FN(tile2),
-    NEO__FN(row8),
+    NEO__FN(rows8),
     NEO__FN(dots),
     NEO__FN(pack),
     NEO__FN(pack_transposed),

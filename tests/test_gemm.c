@@ -144,6 +144,21 @@ static void odd_shapes(void) {
     }
 }
 
+/* Few k: C is written row by row, over whole panels and a part of one. */
+static void few_k(void) {
+    static const int64_t cols[] = {8, 63, 64, 65, 127, 128, 129, 256, 300, 513};
+    for (size_t j = 0; j < sizeof cols / sizeof *cols; j++)
+        for (int64_t k = 0; k <= 18; k += k < 2 ? 1 : 1 + test_random() % 5) {
+            const uint32_t r = test_random();
+            product p = {1 + test_random() % 40, cols[j], k, r & 1, r >> 1 & 1, 0.0f, 0, NEO_ACT_NONE, 0};
+            p.beta = (r >> 2 & 3) == 0 ? 1.0f : (r >> 2 & 3) == 1 ? -0.5f : 0.0f;
+            p.bias = r >> 4 & 1;
+            p.act = r >> 5 & 1 ? NEO_ACT_RELU : NEO_ACT_NONE;
+            p.pad = r >> 6 & 7;
+            check(&p, all_ctx, all_count);
+        }
+}
+
 static void deep_and_narrow(void) {
     static const product list[] = {
         {3, 5, 513, 0, 1, 0.0f, 1, NEO_ACT_RELU, 0},
@@ -161,6 +176,9 @@ static void deep_and_narrow(void) {
         {256, 256, 64, 1, 1, 1.0f, 1, NEO_ACT_RELU, 0},
         {65, 400, 530, 0, 0, 0.0f, 0, NEO_ACT_NONE, 7},
         {65, 400, 1030, 0, 1, 0.5f, 1, NEO_ACT_RELU, 3},
+        {600, 1, 256, 0, 1, 0.0f, 1, NEO_ACT_RELU, 0}, /* operands of more than a cache holds */
+        {1050, 1, 131, 0, 1, 0.0f, 0, NEO_ACT_NONE, 5},
+        {516, 13, 700, 1, 0, 0.0f, 1, NEO_ACT_NONE, 0},
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) check(&list[i], all_ctx, all_count);
 }
@@ -316,6 +334,7 @@ int main(void) {
     make_contexts();
     RUN(small_shapes);
     RUN(odd_shapes);
+    RUN(few_k);
     RUN(deep_and_narrow);
     RUN(many_threads);
     RUN(long_column);
