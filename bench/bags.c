@@ -8,14 +8,14 @@
    Everything is verified first. A round measures ceiling, neo, neo, ceiling; the figure is the median over rounds.
 
      bags.forward.<ids>.d<D>    ceiling: the plain loop: no checks, tables in turn, rows fetched ahead at the
-                                better of several distances; its fastest round
+                                best of several distances (gather.h); its fastest round
      bags.backward.<ids>.d<D>   ceiling: every touched row read and written once, its state too, dout and ids
                                 read once, at the copy bandwidth of this run
      bags.forward.<dtype>.d<D>, bags.backward.<dtype>.d<D>
                                 narrow rows, uniform ids, against f32 rows in the same rounds (the ratio is the
                                 speed-up); verified to be the lookup of the decoded rows
    GB/s count the bytes of the ceiling's definition: for forward every looked-up row, out and ids. */
-#include "bench.h"
+#include "gather.h"
 
 enum { TABLES = 32, ROWS = 100000, BATCH = 512, LENGTH = 20, BATCHES = 4, ROUNDS = 11, QUICK_ROUNDS = 4 };
 enum { BAGS = TABLES * BATCH, IDS = BAGS * LENGTH };
@@ -28,69 +28,18 @@ typedef struct subject {
     int64_t *offsets;
     double unique; /* touched rows of a batch, over all tables; the mean over batches */
     float *out, *want;
-    int ahead; /* of the plain loop */
+    gather plain; /* the plain loop, for any of the tables */
     int turn;
 } subject;
 
-/* ---- the plain loop ---- */
-#define GATHER(SUFFIX, TARGET, WIDTH, VECTOR, ZERO, LOAD, ADD, STORE)                              \
-    TARGET static void gather_##SUFFIX(const float *table, const int64_t *ids, float *out, int64_t stride, \
-                                       int64_t dim, int64_t ahead, const int64_t *ids_end) {       \
-        for (int b = 0; b < BATCH; b++, out += stride) {                                           \
-            int64_t c = 0;                                                                         \
-            for (; c + 4 * WIDTH <= dim; c += 4 * WIDTH) {                                         \
-                VECTOR s0 = ZERO, s1 = ZERO, s2 = ZERO, s3 = ZERO;                                 \
-                for (int k = b * LENGTH; k < (b + 1) * LENGTH; k++) {                              \
-                    if (ids + k + ahead < ids_end) {                                               \
-                        const float *next = table + ids[k + ahead] * dim + c;                      \
-                        for (int f = 0; f < 4 * WIDTH; f += 16) __builtin_prefetch(next + f);      \
-                    }                                                                              \
-                    const float *row = table + ids[k] * dim + c;                                   \
-                    s0 = ADD(s0, LOAD(row)), s1 = ADD(s1, LOAD(row + WIDTH));                      \
-                    s2 = ADD(s2, LOAD(row + 2 * WIDTH)), s3 = ADD(s3, LOAD(row + 3 * WIDTH));      \
-                }                                                                                  \
-                STORE(out + c, s0), STORE(out + c + WIDTH, s1);                                    \
-                STORE(out + c + 2 * WIDTH, s2), STORE(out + c + 3 * WIDTH, s3);                    \
-            }                                                                                      \
-            for (; c < dim; c += WIDTH) {                                                          \
-                VECTOR s = ZERO;                                                                   \
-                for (int k = b * LENGTH; k < (b + 1) * LENGTH; k++) {                              \
-                    if (ids + k + ahead < ids_end) __builtin_prefetch(table + ids[k + ahead] * dim + c); \
-                    s = ADD(s, LOAD(table + ids[k] * dim + c));                                    \
-                }                                                                                  \
-                STORE(out + c, s);                                                                 \
-            }                                                                                      \
-        }                                                                                          \
-    }
-#define PLAIN_LOAD(p) (*(p))
-#define PLAIN_ADD(a, b) ((a) + (b))
-#define PLAIN_STORE(p, v) (*(p) = (v))
-GATHER(plain, , 1, float, 0.0f, PLAIN_LOAD, PLAIN_ADD, PLAIN_STORE)
-#if defined(__x86_64__)
-GATHER(avx2, __attribute__((target("avx2"))), 8, __m256, _mm256_setzero_ps(), _mm256_loadu_ps, _mm256_add_ps,
-       _mm256_storeu_ps)
-GATHER(avx512, __attribute__((target("avx512f"))), 16, __m512, _mm512_setzero_ps(), _mm512_loadu_ps,
-       _mm512_add_ps, _mm512_storeu_ps)
-#elif defined(__aarch64__)
-GATHER(neon, , 4, float32x4_t, vdupq_n_f32(0), vld1q_f32, vaddq_f32, vst1q_f32)
-#endif
-
 static void gather_table(void *arg, int64_t t, int worker) {
     subject *s = (subject *)arg;
+    gather g = s->plain;
     (void)worker;
-    const int64_t *ids = (const int64_t *)s->batch[s->turn].ids + t * BATCH * LENGTH;
-    const float *table = (const float *)neo_bags_weight(s->bags, (int32_t)t).data;
-    float *out = s->want + t * s->dim;
-    const int64_t *end = ids + BATCH * LENGTH;
-#if defined(__x86_64__)
-    if (neo_isa_available(NEO_ISA_AVX512)) gather_avx512(table, ids, out, s->width, s->dim, s->ahead, end);
-    else if (neo_isa_available(NEO_ISA_AVX2)) gather_avx2(table, ids, out, s->width, s->dim, s->ahead, end);
-    else gather_plain(table, ids, out, s->width, s->dim, s->ahead, end);
-#elif defined(__aarch64__)
-    gather_neon(table, ids, out, s->width, s->dim, s->ahead, end);
-#else
-    gather_plain(table, ids, out, s->width, s->dim, s->ahead, end);
-#endif
+    g.table = neo_bags_weight(s->bags, (int32_t)t).data;
+    g.ids = (const int64_t *)s->batch[s->turn].ids + t * BATCH * LENGTH;
+    g.out = s->want + t * s->dim;
+    gather_run(&g);
 }
 
 /* ---- batches ---- */
@@ -188,18 +137,7 @@ static void verify(subject *s) {
     free(g), free(before), free(state_before);
 }
 
-/* The distance ahead at which the plain loop is fastest. */
-static void choose_ahead(subject *s) {
-    static const int ahead[] = {8, 12, 16, 24, 32, 48, 64};
-    double best = 1e9;
-    int chosen = 16;
-    for (int i = 0; i < 7; i++) {
-        s->ahead = ahead[i];
-        double t = fmin(time_of(s, run_gather), time_of(s, run_gather));
-        if (t < best) best = t, chosen = ahead[i];
-    }
-    s->ahead = chosen;
-}
+static void run_gather_batches(void *s) { time_of((subject *)s, run_gather); }
 
 static void measure(subject *s, const char *ids, double copy) {
     int rounds = bench.quick ? QUICK_ROUNDS : ROUNDS;
@@ -236,7 +174,8 @@ static subject subject_make(int64_t dim, neo_dtype dtype) {
         tables[t].optim.kind = NEO_BAG_ROWWISE_ADAGRAD;
     }
     neo_bags_desc desc = {.tables = tables, .table_count = TABLES, .max_batch = BATCH, .max_ids = IDS};
-    subject s = {.ctx = bench_ctx(0, 1), .dim = dim, .width = TABLES * dim, .ahead = 16};
+    subject s = {.ctx = bench_ctx(0, 1), .dim = dim, .width = TABLES * dim};
+    s.plain = (gather){.bags = BATCH, .length = LENGTH, .stride = s.width, .dim = dim, .ahead = 16};
     BENCH_OK(neo_bags_create(s.ctx, &desc, &s.bags));
     return s;
 }
@@ -283,7 +222,7 @@ static void bench_dim(int64_t dim, double copy) {
     for (int zipf = 0; zipf < 2; zipf++) {
         make_batches(&s, zipf);
         verify(&s);
-        choose_ahead(&s);
+        gather_choose(&s.plain, run_gather_batches, &s);
         measure(&s, zipf ? "zipf" : "uniform", copy);
         for (int n = 0; n < BATCHES; n++) free((void *)(uintptr_t)s.batch[n].ids);
         free(s.offsets);

@@ -148,6 +148,18 @@ class Case:
 
     # ---- forward ----
 
+    def gather(self):
+        """The best plain loop over neo's rows, the ceiling; None where there is none for such rows."""
+        addresses = (ctypes.c_void_p * TABLES)(*[t.data_ptr() for t in self.neo_tables])
+        out = torch.zeros_like(self.out)
+        lookup = lambda i: (ctx, TABLES, addresses, self.dtype, self.dim, SAMPLES, LENGTH, self.ids[i % BATCHES].data_ptr(), out.data_ptr())
+        how = neo.gather_best(*lookup(0))
+        if neo.gather(*lookup(0), how):
+            return None
+        self.neo_forward(0)
+        same("the plain loop of %s" % self.name, self.out, out, 0)
+        return lambda i: neo.gather(*lookup(i), how)
+
     def forward(self):
         _, lookup = self.torch_bags()
         subjects = {"neo": self.neo_forward}
@@ -164,12 +176,19 @@ class Case:
                     got = subjects[name](i)
                     same("forward %s by %s" % (self.name, name), self.out, torch.cat(got, 1).float() if name == "EmbeddingBag" else got,
                          2e-3 if self.dtype else 1e-5)  # torch rounds its sums to f16
+            gather = self.gather()
+            if gather:
+                subjects["gather"] = gather
             turns = Turns(args, subjects, turns=11, calls=BATCHES).run()
+        more = {}
+        if gather:
+            del subjects["gather"]
+            more = dict(ceiling=100 * median(turns.ns["gather"]) / median(turns.ns["neo"]), ceiling_target=90)
         row = self.dim * (2 if self.dtype else 4)
         moved = IDS * (row + 8) + 4.0 * self.out.numel()
         for name in list(subjects)[1:]:
             target = 1.0 if "TBE" in name else None if self.dtype else 2.0 if self.dim == 16 else 1.3 if self.dim == 128 else None
-            forward_report.turns(self.name, turns, name, target, work=moved, unit="GB/s")
+            forward_report.turns(self.name, turns, name, target, work=moved, unit="GB/s", **more)
         if fbgemm:
             forward_report.skip(self.name, "TBE", fbgemm, 1.0)
 

@@ -8,7 +8,7 @@
    Functions that can fail return 0, or a status that is not; neo_side_error says why. Floats are f32 unless said, ids
    and offsets i64, matrices row-major without gaps. Objects belong to one thread at a time. */
 #define NEO_IMPLEMENTATION
-#include "../bench.h"
+#include "../gather.h"
 
 #define SIDE __attribute__((visibility("default")))
 #define TRY(call)                                                                                  \
@@ -183,6 +183,48 @@ SIDE int neo_side_bags_backward(void *bags, int tables, int64_t batch, const int
 /* k 0: the rows, 1: the optimizer's state. */
 SIDE void *neo_side_bags_data(void *bags, int table, int k) {
     return k ? neo_bags_state((neo_bags *)bags, table, 0).data : neo_bags_weight((neo_bags *)bags, table).data;
+}
+
+/* The best plain loop of the same lookup (gather.h). weights [tables] addresses of rows, all bags of `length` ids. how: what
+   neo_side_gather_best says. Returns 0, or -1: there is no such loop for these rows. */
+typedef struct gather_job {
+    gather plain;
+    neo_ctx *ctx;
+    const void *const *weights;
+    const int64_t *ids;
+    float *out;
+    int tables;
+} gather_job;
+static void gather_table(void *arg, int64_t t, int worker) {
+    const gather_job *j = (const gather_job *)arg;
+    gather g = j->plain;
+    (void)worker;
+    g.table = j->weights[t];
+    g.ids = j->ids + t * g.bags * g.length;
+    g.out = j->out + t * g.dim;
+    gather_run(&g);
+}
+static void gather_tables(void *job) { neo_parallel_for(((gather_job *)job)->ctx, ((gather_job *)job)->tables, gather_table, job); }
+static gather_job gather_job_make(void *ctx, int tables, const void *const *weights, int f16, int64_t dim, int64_t batch, int64_t length,
+                                  const int64_t *ids, float *out) {
+    gather_job j = {.ctx = (neo_ctx *)ctx, .weights = weights, .ids = ids, .out = out, .tables = tables};
+    j.plain = (gather){.f16 = f16, .bags = batch, .length = length, .stride = tables * dim, .dim = dim};
+    return j;
+}
+SIDE int neo_side_gather(void *ctx, int tables, const void *const *weights, int f16, int64_t dim, int64_t batch, int64_t length,
+                         const int64_t *ids, float *out, int how) {
+    gather_job j = gather_job_make(ctx, tables, weights, f16, dim, batch, length, ids, out);
+    if (!gather_possible(&j.plain)) return -1;
+    j.plain.ahead = how / 2, j.plain.far = how % 2;
+    gather_tables(&j);
+    return 0;
+}
+/* How rows are best fetched ahead. */
+SIDE int neo_side_gather_best(void *ctx, int tables, const void *const *weights, int f16, int64_t dim, int64_t batch, int64_t length,
+                              const int64_t *ids, float *out) {
+    gather_job j = gather_job_make(ctx, tables, weights, f16, dim, batch, length, ids, out);
+    if (gather_possible(&j.plain)) gather_choose(&j.plain, gather_tables, &j);
+    return (int)(2 * j.plain.ahead + j.plain.far);
 }
 
 /* ---- DLRM: one training step by the plain objects of neo.h ---- */

@@ -184,11 +184,11 @@ def write_table(results, path):
             worst = min(missed, key=lambda x: x["ratio"] / (x.get("target") or 1), default=None)
             text.append("| %s | %d | %d | %d | %s |" % (title, threads, len(asked) - len(missed), len(missed), "" if not worst else
                                                        "%s, %s: %.2f" % (worst["what"], worst["peer"], worst["ratio"])))
-            low = [x for x in asked if under_ceiling(x)]
-            if any(has_ceiling(x) for x in asked):
-                count = sum(has_ceiling(x) for x in asked)
+            shares = {x["what"]: x for x in asked if has_ceiling(x)}  # the same beside each peer
+            low = [x for x in shares.values() if under_ceiling(x)]
+            if shares:
                 worst = min(low, key=lambda x: x["ceiling"] / x["ceiling_target"], default=None)
-                text.append("| %s, of the ceiling | %d | %d | %d | %s |" % (title, threads, count - len(low), len(low), "" if not worst else
+                text.append("| %s, of the ceiling | %d | %d | %d | %s |" % (title, threads, len(shares) - len(low), len(low), "" if not worst else
                                                                          "%s: %.0f %%" % (worst["what"], worst["ceiling"])))
     text += ["", "## Geometric means of the ratios", "", "| family | peer | threads | figures | mean | least | target | met |",
              "|---|---|---|---|---|---|---|---|"]
