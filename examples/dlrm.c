@@ -180,6 +180,8 @@ static neo_status check_options(const options *o) {
     if (o->checkpoint && !o->checkpoint[0]) REFUSE("--checkpoint needs the name of a directory");
     if ((o->eval || o->predict) && !has_test) REFUSE("--eval and --predict need --test");
     if (o->eval && !o->checkpoint && !o->load) REFUSE("--eval needs --checkpoint or --load");
+    if (o->columns && strcmp(o->format, "delimited") && strcmp(o->format, "adult"))
+        REFUSE("--columns is for --format delimited or adult, not %s", o->format);
     if (from_stdin && o->epochs > 1) REFUSE("--data - can be read once: use --epochs 1");
     if (from_stdin && o->test && strcmp(o->test, "-") == 0) REFUSE("--data and --test cannot both be -");
     if (o->test && strcmp(o->test, "-") == 0 && !reads_only(o))
@@ -193,6 +195,7 @@ static neo_status parse_options(int argc, char **argv, options *o) {
         const struct option *opt = NULL;
         for (int k = 0; k < OPTION_COUNT; k++)
             if (strncmp(argv[i], "--", 2) == 0 && strcmp(argv[i] + 2, OPTIONS[k].name) == 0) opt = &OPTIONS[k];
+        if (strcmp(argv[i], "-h") == 0) return o->help = 1, NEO_OK;
         if (!opt) REFUSE("%s: no such option (--help lists them)", argv[i]);
         if (opt->kind == 'b') *(int64_t *)((char *)o + opt->offset) = 1;
         else if (i + 1 == argc) REFUSE("--%s: needs a value", opt->name);

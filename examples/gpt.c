@@ -561,6 +561,7 @@ static neo_status parse_options(int argc, char **argv, options *o) {
         const struct option *opt = NULL;
         for (int k = 0; k < OPTION_COUNT; k++)
             if (strncmp(argv[i], "--", 2) == 0 && strcmp(argv[i] + 2, OPTIONS[k].name) == 0) opt = &OPTIONS[k];
+        if (strcmp(argv[i], "-h") == 0) return o->help = 1, NEO_OK;
         if (!opt) REFUSE("%s: no such option (--help lists them)", argv[i]);
         if (opt->kind == 'b') *(int64_t *)((char *)o + opt->offset) = 1;
         else if (i + 1 == argc) REFUSE("--%s: needs a value", opt->name);

@@ -52,8 +52,8 @@ typedef struct source {
 } source;
 
 static void fail_at(const source *s, const char *what, const char *word) {
-    fprintf(stderr, "plan: %s:%d: %s%s%s%s\n", s->path, s->line, what, word[0] ? " '" : "", word,
-            word[0] ? "'" : "");
+    fprintf(stderr, s->line ? "plan: %s:%d: " : "plan: %s: ", s->path, s->line); /* an option has no lines */
+    fprintf(stderr, "%s%s%s%s\n", what, word[0] ? " '" : "", word, word[0] ? "'" : "");
     exit(1);
 }
 static void *more(void *p, size_t bytes) {
@@ -510,6 +510,7 @@ int main(int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
         int k = 0;
         while (k < OPTIONS && strcmp(argv[i], NAMES[k])) k++;
+        if (strcmp(argv[i], "-h") == 0) k = OPT_HELP;
         if (k == OPTIONS && (argv[i][0] == '-' || files == 2))
             return fprintf(stderr, "plan: %s: no such option (--help lists them)\n", argv[i]), 2;
         if (k == OPTIONS)
@@ -524,6 +525,7 @@ int main(int argc, char **argv) {
     if (given[OPT_HELP]) return printf("%s", HELP), 0;
     if (given[OPT_SET]) return print_set(given[OPT_SET]);
     if (files < 2) return fprintf(stderr, "%s", HELP), 2;
+    if (given[OPT_PLAN] && given[OPT_ALL]) return fprintf(stderr, "plan: --plan and --all both say where tables are: leave one out\n"), 2;
 
     job j = {.optimizer = NEO_BAG_ROWWISE_ADAGRAD};
     read_file(&j, file[0], "model", model_line);

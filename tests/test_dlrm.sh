@@ -166,6 +166,7 @@ same "micro-batches, resumed" "$(digest $micro --ranks 4 --plan cw --checkpoint 
 rm -r "$W/micro/$(ls "$W/micro" | tail -1)"
 refused "other micro-batches" 'micro_batches' $micro --micro-batches 2 --checkpoint "$W/micro" --resume
 refused "no micro-batches" 'micro-batches must be at least 1' $model --micro-batches 0
+refused "columns of a format that has them" "is for --format delimited or adult, not criteo" $model --columns x
 refused "a norm below 0" 'clip-norm -1: not a number' $model --clip-norm -1
 # Rows cut for fewer ranks than there are buckets, and for none: another definition, the same on one rank.
 fewer=$(on 1 --row-buckets 2)
