@@ -312,7 +312,8 @@ typedef struct neo_shard neo_shard;
 /* neo_shard_create: the rank's part of the plan: memory, initial values (those of the whole tables), groups of
    its own. Collective: all ranks with the same plan. The plan may be destroyed after.
    Errors   NEO_ERR_ARG: another number of ranks than the plan's; repro_shards below the number of ranks.
-            NEO_ERR_MISMATCH: another plan, or other tables, on some rank than on rank 0; a device on some ranks only.
+            NEO_ERR_MISMATCH: another plan, or other tables, on some rank than on rank 0, and which of
+            these; a device on some ranks only.
             NEO_ERR_UNSUPPORTED: a table that is not cut as a grid (the same rows in every slice
             of columns); a table of NEO_POOL_NONE that is cut by columns. NEO_ERR_MEMORY.
                      If one rank fails, all do, with its message.
@@ -5637,52 +5638,68 @@ static neo_status neo__shard_make(neo_shard *s, const neo_plan *plan, int rank) 
     neo__shard_lists_free(&l);
     return status;
 }
-/* What must be alike on all ranks, as one number: the plan, and all that its tables are. */
-static uint64_t neo__shard_hash_number(uint64_t h, double x) {
+/* What must be alike on all ranks: a number for each thing, so that an error can say which is not. */
+enum { NEO__ALIKE_THINGS = 10 };
+typedef struct neo__alike {
+    uint64_t mark[NEO__ALIKE_THINGS];
+    const char *other[NEO__ALIKE_THINGS]; /* "another seed": what is said where it differs */
+    int count;
+} neo__alike;
+/* The mark of one more thing, to be hashed into. */
+static uint64_t *neo__alike_add(neo__alike *a, const char *other, uint64_t word) {
+    a->other[a->count] = other;
+    a->mark[a->count] = word;
+    return &a->mark[a->count++];
+}
+static void neo__alike_number(uint64_t *mark, double x) {
     uint64_t word;
     memcpy(&word, &x, sizeof word);
-    return neo__plan_hash(h, word);
+    *mark = neo__plan_hash(*mark, word);
 }
-static uint64_t neo__shard_hash_optim(uint64_t h, const neo_bag_optim *o) {
-    const double x[] = {(double)o->weight_decay, (double)o->eps, (double)o->initial_accumulator,
-                        (double)o->momentum, (double)o->eta, (double)o->lr_scale,
-                        (double)o->clip_gradient, (double)o->max_norm, o->beta1, o->beta2};
-    h = neo__plan_hash(neo__plan_hash(h, (uint64_t)o->kind), (uint64_t)o->decay);
-    for (size_t i = 0; i < sizeof x / sizeof *x; i++) h = neo__shard_hash_number(h, x[i]);
-    return h;
-}
-static uint64_t neo__shard_mark(const neo__shard_map *m, const neo_plan *plan, const neo_ctx *ctx) {
-    uint64_t h = neo__plan_hash(neo_plan_digest(plan), neo_ctx_seed(ctx));
-    h = neo__plan_hash(h, (uint64_t)neo_ctx_repro_shards(ctx));
-    h = neo__plan_hash(neo__plan_hash(h, neo_hash(m->desc.name)), (uint64_t)m->desc.bounds);
-    h = neo__plan_hash(neo__plan_hash(h, (uint64_t)m->desc.max_batch), (uint64_t)m->pipeline);
-    h = neo__plan_hash(neo__plan_hash(h, (uint64_t)m->weighted), (uint64_t)m->per_node);
-    h = neo__plan_hash(neo__plan_hash(h, (uint64_t)m->kept_batches), (uint64_t)m->weight_grad);
-    for (int i = 0; i < 2; i++) h = neo__plan_hash(h, (uint64_t)m->wire[i]);
-    for (int32_t f = 0; f < m->feature_count; f++) h = neo__plan_hash(h, (uint64_t)m->feature_table[f]);
-    for (int32_t t = 0; t < m->table_count; t++) {
-        const neo_table_desc *d = &m->tables[t];
-        h = neo__plan_hash(neo__plan_hash(h, neo_hash(d->name)), (uint64_t)d->pooling);
-        h = neo__plan_hash(neo__plan_hash(h, (uint64_t)d->row_buckets), (uint64_t)d->dtype);
-        h = neo__plan_hash(neo__plan_hash(h, (uint64_t)d->round_nearest), (uint64_t)d->init.kind);
-        h = neo__shard_hash_number(neo__shard_hash_number(h, (double)d->init.a), (double)d->init.b);
-        h = neo__shard_hash_optim(h, &d->optim);
-    }
-    return h;
-}
-static neo_status neo__shard_alike(neo_comm *comm, uint64_t mark, int device) {
-    uint64_t first[2] = {mark, (uint64_t)device};
-    NEO__TRY(neo_comm_broadcast(comm, first, 2, NEO_I64, 0, NULL));
+static neo_status neo__alike_check(neo_comm *comm, const neo__alike *a, const char *fn) {
+    uint64_t first[NEO__ALIKE_THINGS];
+    memcpy(first, a->mark, sizeof first);
+    NEO__TRY(neo_comm_broadcast(comm, first, a->count, NEO_I64, 0, NULL));
+    int i = 0;
+    while (i < a->count && first[i] == a->mark[i]) i++;
     neo_status status = NEO_OK;
-    if (first[1] != (uint64_t)device)
-        status = neo_fail(NEO_ERR_MISMATCH,
-                          "neo_shard_create: the context of this rank has %s device, that of rank 0 has %s: all have "
-                          "one, or none", device ? "a" : "no", device ? "none" : "one");
-    else if (first[0] != mark)
-        status = neo_fail(NEO_ERR_MISMATCH, "neo_shard_create: another plan, or other tables, wires or options, "
-                                            "than rank 0 (ranks that measure, as neo_calibrate does, plan differently: "
-                                            "broadcast what rank 0 found)");
+    if (i < a->count) status = neo_fail(NEO_ERR_MISMATCH, "%s: %s than rank 0", fn, a->other[i]);
     return neo_comm_agree(comm, status);
+}
+static void neo__shard_mark_table(uint64_t *mark, const neo_table_desc *d) {
+    const neo_bag_optim *o = &d->optim;
+    const uint64_t whole[] = {neo_hash(d->name),           (uint64_t)d->pooling, (uint64_t)d->row_buckets,
+                              (uint64_t)d->dtype,          (uint64_t)o->kind,    (uint64_t)d->round_nearest,
+                              (uint64_t)d->init.kind,      (uint64_t)o->decay};
+    const double real[] = {(double)d->init.a,   (double)d->init.b,           (double)o->weight_decay,
+                           (double)o->eps,      (double)o->initial_accumulator, (double)o->momentum,
+                           (double)o->eta,      (double)o->lr_scale,         (double)o->clip_gradient,
+                           (double)o->max_norm, o->beta1,                    o->beta2};
+    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++) *mark = neo__plan_hash(*mark, whole[i]);
+    for (size_t i = 0; i < sizeof real / sizeof *real; i++) neo__alike_number(mark, real[i]);
+}
+static void neo__shard_alike(neo__alike *a, const neo__shard_map *m, const neo_plan *plan, const neo_ctx *ctx) {
+    neo__alike_add(a, "another context (of some ranks it has a device, of some none)", neo_ctx_device(ctx) != NULL);
+    neo__alike_add(a, "another seed of the context", neo_ctx_seed(ctx));
+    neo__alike_add(a, "other repro_shards of the context", (uint64_t)neo_ctx_repro_shards(ctx));
+    uint64_t *mark = neo__alike_add(a, "other bags: name, bounds or max_batch", neo_hash(m->desc.name));
+    *mark = neo__plan_hash(*mark, (uint64_t)m->desc.bounds);
+    *mark = neo__plan_hash(*mark, (uint64_t)m->desc.max_batch);
+    mark = neo__alike_add(a, "other tables of features", (uint64_t)m->feature_count);
+    for (int32_t f = 0; f < m->feature_count; f++) *mark = neo__plan_hash(*mark, (uint64_t)m->feature_table[f]);
+    mark = neo__alike_add(a, "other tables: names, dtypes, pooling, initial values or optimizers",
+                          (uint64_t)m->table_count);
+    for (int32_t t = 0; t < m->table_count; t++) neo__shard_mark_table(mark, &m->tables[t]);
+    mark = neo__alike_add(a, "other wires", (uint64_t)m->wire[0]);
+    *mark = neo__plan_hash(*mark, (uint64_t)m->wire[1]);
+    mark = neo__alike_add(a, "another pipeline, weighted, weight_grad, kept_batches or ranks_per_node of the plan",
+                          (uint64_t)m->pipeline);
+    const int64_t options[] = {m->weighted, m->weight_grad, m->kept_batches, m->per_node};
+    for (int i = 0; i < 4; i++) *mark = neo__plan_hash(*mark, (uint64_t)options[i]);
+    neo__alike_add(a,
+                   "another plan (ranks that measure, as neo_calibrate does, plan differently: broadcast what rank 0 "
+                   "found)",
+                   neo_plan_digest(plan));
 }
 /* Groups of its own; data: the one that was given, of devices if it is over NCCL. */
 static neo_status neo__shard_split(neo_shard *s, neo_comm *comm, neo_comm *data) {
@@ -5721,8 +5738,11 @@ NEO_API neo_status neo_shard_create(neo_comm *comm, const neo_plan *plan, neo_sh
         else status = neo__shard_make(s, plan, neo_comm_rank(comm));
     }
     status = neo_comm_agree(comm, status);
-    if (status == NEO_OK)
-        status = neo__shard_alike(comm, neo__shard_mark(s->map, plan, ctx), neo_ctx_device(ctx) != NULL);
+    NEO__ZERO(neo__alike, alike);
+    if (status == NEO_OK) {
+        neo__shard_alike(&alike, s->map, plan, ctx);
+        status = neo__alike_check(comm, &alike, "neo_shard_create");
+    }
     if (status == NEO_OK && !s->whole) status = neo__shard_split(s, comm, data);
     if (status != NEO_OK) {
         neo_shard_destroy(s);
@@ -9132,59 +9152,38 @@ static neo_status neo__fsdp_fill(neo_fsdp *f) {
     for (int i = 0; i < f->unit_count; i++) neo__fsdp_bind(&f->unit[i], NULL, NULL);
     return NEO_OK;
 }
-/* What ranks must have alike. */
-static uint64_t neo__fsdp_mark(const neo_fsdp *f) {
+static void neo__fsdp_mark_unit(uint64_t *mark, const neo__fsdp_unit *u) {
+    *mark = neo__plan_hash(*mark, (uint64_t)(u->keep * 4 + u->whole * 2 + u->frozen));
+    for (int k = 0; k < u->params_count; k++) {
+        const neo_param *p = neo_params_at(u->params, k);
+        neo_init init = neo_params_initializer(u->params, k);
+        *mark = neo__plan_hash(neo__plan_hash(*mark, neo_hash(p->name)), (uint64_t)init.kind);
+        neo__alike_number(mark, (double)init.a);
+        neo__alike_number(mark, (double)init.b);
+        for (int j = 0; j < p->value.ndim; j++) *mark = neo__plan_hash(*mark, (uint64_t)p->value.shape[j]);
+    }
+}
+static void neo__fsdp_alike(neo__alike *a, const neo_fsdp *f) {
     const neo_fsdp_desc *d = &f->desc;
     const neo_optim_desc *o = &d->optim;
-    const int64_t whole[] = {(int64_t)d->mode,
-                             f->factor,
-                             d->slots,
-                             d->no_prefetch,
-                             d->micro_batches,
-                             d->groups,
-                             d->leaf_pieces,
-                             (int64_t)d->param_dtype,
-                             (int64_t)d->reduce_dtype,
-                             d->loss_scale_window,
-                             f->unit_count,
-                             f->shards,
-                             (int64_t)o->kind,
-                             o->nesterov};
-    const double real[] = {(double)d->loss_scale,
-                           (double)o->weight_decay,
-                           (double)o->momentum,
-                           (double)o->dampening,
-                           (double)o->lr_decay,
-                           (double)o->initial_accumulator,
-                           o->beta1,
-                           o->beta2,
-                           (double)o->eps,
-                           (double)o->clip_norm,
-                           (double)o->clip_norm_type};
-    uint64_t h = neo__plan_hash(neo_hash(o->name), neo_ctx_seed(f->ctx));
-    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
-        h = neo__plan_hash(h, (uint64_t)whole[i]);
-    for (size_t i = 0; i < sizeof real / sizeof *real; i++) h = neo__shard_hash_number(h, real[i]);
-    for (int i = 0; i < f->unit_count; i++) {
-        const neo__fsdp_unit *u = &f->unit[i];
-        h = neo__plan_hash(h, (uint64_t)(u->keep * 4 + u->whole * 2 + u->frozen));
-        for (int k = 0; k < u->params_count; k++) {
-            const neo_param *p = neo_params_at(u->params, k);
-            neo_init init = neo_params_initializer(u->params, k);
-            h = neo__plan_hash(neo__plan_hash(h, neo_hash(p->name)), (uint64_t)init.kind);
-            h = neo__shard_hash_number(neo__shard_hash_number(h, (double)init.a), (double)init.b);
-            for (int j = 0; j < p->value.ndim; j++)
-                h = neo__plan_hash(h, (uint64_t)p->value.shape[j]);
-        }
-    }
-    return h;
-}
-static neo_status neo__fsdp_alike(neo_comm *comm, uint64_t mark, const char *message) {
-    uint64_t first = mark;
-    NEO__TRY(neo_comm_broadcast(comm, &first, 1, NEO_I64, 0, NULL));
-    neo_status status = NEO_OK;
-    if (first != mark) status = neo_fail(NEO_ERR_MISMATCH, "%s than rank 0", message);
-    return neo_comm_agree(comm, status);
+    const int64_t options[] = {d->slots, d->no_prefetch, d->micro_batches, d->groups, d->leaf_pieces};
+    const double optim[] = {(double)o->kind,      (double)o->nesterov,       (double)o->weight_decay,
+                            (double)o->momentum,  (double)o->dampening,      (double)o->lr_decay,
+                            (double)o->eps,       (double)o->initial_accumulator, o->beta1,
+                            (double)o->clip_norm, (double)o->clip_norm_type, o->beta2};
+    neo__alike_add(a, "another seed of the context", neo_ctx_seed(f->ctx));
+    uint64_t *mark = neo__alike_add(a, "another mode or factor", (uint64_t)d->mode);
+    *mark = neo__plan_hash(neo__plan_hash(*mark, (uint64_t)f->factor), (uint64_t)f->shards);
+    mark = neo__alike_add(a, "other slots, no_prefetch, micro_batches, groups or leaf_pieces", 0);
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) *mark = neo__plan_hash(*mark, (uint64_t)options[i]);
+    mark = neo__alike_add(a, "another param_dtype, reduce_dtype or loss_scale", (uint64_t)d->param_dtype);
+    *mark = neo__plan_hash(neo__plan_hash(*mark, (uint64_t)d->reduce_dtype), (uint64_t)d->loss_scale_window);
+    neo__alike_number(mark, (double)d->loss_scale);
+    mark = neo__alike_add(a, "another optimizer", neo_hash(o->name));
+    for (size_t i = 0; i < sizeof optim / sizeof *optim; i++) neo__alike_number(mark, optim[i]);
+    mark = neo__alike_add(a, "other units or parameters: names, shapes, initial values, or what is kept or frozen",
+                          (uint64_t)f->unit_count);
+    for (int i = 0; i < f->unit_count; i++) neo__fsdp_mark_unit(mark, &f->unit[i]);
 }
 /* Groups of its own, so that its calls do not wait behind the trainer's: buffers are where the context computes. */
 static neo_status neo__fsdp_split(neo_fsdp *f, neo_comm *comm) {
@@ -9218,9 +9217,11 @@ NEO_API neo_status neo_fsdp_create(neo_comm *comm, const neo_fsdp_desc *desc, ne
         neo__fsdp_make_record(ctx, desc, neo_comm_size(comm), neo_comm_rank(comm), &f);
     if (status == NEO_OK) status = neo__fsdp_check_owner(f);
     status = neo_comm_agree(comm, status);
-    if (status == NEO_OK)
-        status = neo__fsdp_alike(comm, neo__fsdp_mark(f),
-                                 "neo_fsdp_create: other units, parameters or options");
+    NEO__ZERO(neo__alike, alike);
+    if (status == NEO_OK) {
+        neo__fsdp_alike(&alike, f);
+        status = neo__alike_check(comm, &alike, "neo_fsdp_create");
+    }
     if (status == NEO_OK) f->comm = comm, status = neo__fsdp_split(f, data);
     if (status == NEO_OK) status = neo_comm_agree(comm, neo__fsdp_fill(f));
     if (status == NEO_OK) *out = f;
@@ -10209,8 +10210,9 @@ NEO_API neo_status neo_fsdp_write_safetensors(neo_fsdp *f, const char *path, int
                "%s: units on a device: neo_save writes them", fn);
     NEO__ZERO(neo__fsdp_writer, w);
     neo__fsdp_layout_writer(&w, f, with_state, NULL);
-    NEO__TRY(neo__fsdp_alike(f->comm, with_state != 0,
-                             "neo_fsdp_write_safetensors: another with_state"));
+    NEO__ZERO(neo__alike, alike);
+    neo__alike_add(&alike, "another with_state", with_state != 0);
+    NEO__TRY(neo__alike_check(f->comm, &alike, fn));
     neo_status status = NEO_OK;
     if (!path && f->rank == 0) status = neo_fail(NEO_ERR_ARG, "%s: path is NULL", fn);
     if (w.bytes && status == NEO_OK) {

@@ -564,6 +564,14 @@ static void one_rank(neo_fsdp_desc *d, neo_fsdp_unit *u, int rank) {
     (void)u;
     if (rank == 2) d->slots = 1;
 }
+static void other_eps(neo_fsdp_desc *d, neo_fsdp_unit *u, int rank) {
+    (void)u;
+    if (rank == 2) d->optim.eps = 1e-3f;
+}
+static void other_unit(neo_fsdp_desc *d, neo_fsdp_unit *u, int rank) {
+    (void)d;
+    if (rank == 2) u[1].keep = !u[1].keep;
+}
 static void one_rank_bad(neo_fsdp_desc *d, neo_fsdp_unit *u, int rank) {
     (void)u;
     if (rank == 2) d->slots = -1;
@@ -581,7 +589,9 @@ static const Refusal refusals[] = {
     {"micro-batches that add in 3 groups", NEO_ERR_UNSUPPORTED, groups},
     {"not in 4 groups of 8 leaves", NEO_ERR_UNSUPPORTED, leafwise},
     {"eps is -1", NEO_ERR_ARG, eps},
-    {"other units, parameters or options than rank 0", NEO_ERR_MISMATCH, one_rank},
+    {"rank 2: neo_fsdp_create: other slots, no_prefetch, micro_batches", NEO_ERR_MISMATCH, one_rank},
+    {"another optimizer than rank 0", NEO_ERR_MISMATCH, other_eps},
+    {"other units or parameters", NEO_ERR_MISMATCH, other_unit},
     {"rank 2: neo_fsdp_create: slots", NEO_ERR_ARG, one_rank_bad},
 };
 static neo_status refused(neo_comm *comm, void *user) {

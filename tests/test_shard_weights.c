@@ -403,7 +403,7 @@ static neo_status unlike_plans(neo_comm *comm, void *user) {
     neo_shard *shard;
     d.weight_grad = rank;
     TRY(neo_plan_create_from(neo_comm_ctx(comm), &d, g->c.pieces, g->c.piece_count, &plan));
-    EXPECT_ERR(neo_shard_create(comm, plan, &shard), NEO_ERR_MISMATCH, "another plan, or other tables");
+    EXPECT_ERR(neo_shard_create(comm, plan, &shard), NEO_ERR_MISMATCH, "another pipeline, weighted, weight_grad, kept_batches");
     EXPECT(shard == NULL);
     neo_plan_destroy(plan);
     return NEO_OK;
