@@ -42,6 +42,12 @@ static inline void bench_fail(const char *what) {
     bench.failed = 1;
 }
 
+/* Leaves the function with what a call returns, if it is not NEO_OK. */
+#define BENCH_TRY(call)                                                                            \
+    do {                                                                                           \
+        neo_status bench_status = (call);                                                          \
+        if (bench_status != NEO_OK) return bench_status;                                           \
+    } while (0)
 /* Leaves the program when a call that must work does not. */
 #define BENCH_OK(call)                                                                             \
     do {                                                                                           \

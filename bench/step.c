@@ -30,7 +30,7 @@ static uint64_t digest_after(int threads, neo_isa isa, int shards, const data *d
     BENCH_OK(neo_state_add_bags(state, m.bags));
     uint64_t digest = neo_state_digest(state);
     neo_state_destroy(state);
-    free_model(&m);
+    model_free(&m);
     return digest;
 }
 
@@ -88,9 +88,9 @@ static void bench_batch(int64_t batch, double copy_gbs) {
     bench_report(name, 100 * (cost - 1), "percent", -1, NULL, 0);
     if (batch >= 2048 && cost > 1.1) printf("# %s: above the goal of 10 %%\n", name);
 
-    free_model(&eight);
+    model_free(&eight);
     free_data(ctx, &d);
-    free_model(&one);
+    model_free(&one);
 }
 
 int main(int argc, char **argv) {

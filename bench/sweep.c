@@ -339,7 +339,7 @@ static void bench_step(void) {
     take_turns(&w, run_step_point, &s);
     for (int i = 0; i < w.count; i++) {
         free_data(s.m[i].ctx, &s.d[i]);
-        free_model(&s.m[i]);
+        model_free(&s.m[i]);
     }
     free(s.stream);
 }

@@ -9,13 +9,9 @@
    and offsets i64, matrices row-major without gaps. Objects belong to one thread at a time. */
 #define NEO_IMPLEMENTATION
 #include "../gather.h"
+#include "../model.h"
 
 #define SIDE __attribute__((visibility("default")))
-#define TRY(call)                                                                                  \
-    do {                                                                                           \
-        neo_status try_status = (call);                                                            \
-        if (try_status != NEO_OK) return (int)try_status;                                          \
-    } while (0)
 
 SIDE const char *neo_side_error(void) { return neo_last_error(); }
 SIDE const char *neo_side_isa(void) {
@@ -106,7 +102,7 @@ SIDE int neo_side_gemm(void *ctx, int bf16, int trans_a, int trans_b, int64_t m,
     neo_gemm_desc d = {.trans_a = trans_a, .trans_b = trans_b};
     const neo_dtype t = dtype_of(bf16);
     for (int i = 0; i < repeats; i++)
-        TRY(neo_gemm((neo_ctx *)ctx, &d, neo_tensor_2d(a, t, trans_a ? k : m, trans_a ? m : k),
+        BENCH_TRY(neo_gemm((neo_ctx *)ctx, &d, neo_tensor_2d(a, t, trans_a ? k : m, trans_a ? m : k),
                      neo_tensor_2d(b, t, trans_b ? n : k, trans_b ? k : n), neo_tensor_2d(c, t, m, n)));
     return 0;
 }
@@ -123,7 +119,7 @@ SIDE int neo_side_blas(void *sgemm, int trans_a, int trans_b, int64_t m, int64_t
 SIDE int neo_side_linear(void *ctx, int bf16, int64_t b, int64_t in, int64_t out, void *x, void *w, float *bias, void *y, int repeats) {
     const neo_dtype t = dtype_of(bf16);
     for (int i = 0; i < repeats; i++)
-        TRY(neo_linear_forward((neo_ctx *)ctx, neo_tensor_2d(x, t, b, in), neo_tensor_2d(w, t, out, in), neo_tensor_1d(bias, NEO_F32, out),
+        BENCH_TRY(neo_linear_forward((neo_ctx *)ctx, neo_tensor_2d(x, t, b, in), neo_tensor_2d(w, t, out, in), neo_tensor_1d(bias, NEO_F32, out),
                                NEO_ACT_NONE, neo_tensor_2d(y, t, b, out)));
     return 0;
 }
@@ -133,7 +129,7 @@ SIDE int neo_side_linear_back(void *ctx, int bf16, int64_t b, int64_t in, int64_
     const neo_dtype t = dtype_of(bf16);
     neo_tensor none = neo_tensor_none();
     for (int i = 0; i < repeats; i++)
-        TRY(neo_linear_backward((neo_ctx *)ctx, NULL, neo_tensor_2d(x, t, b, in), neo_tensor_2d(w, t, out, in),
+        BENCH_TRY(neo_linear_backward((neo_ctx *)ctx, NULL, neo_tensor_2d(x, t, b, in), neo_tensor_2d(w, t, out, in),
                                 neo_tensor_2d(dz, t, b, out), dx ? neo_tensor_2d(dx, t, b, in) : none,
                                 dw ? neo_tensor_2d(dw, NEO_F32, out, in) : none, none));
     return 0;
@@ -227,102 +223,37 @@ SIDE int neo_side_gather_best(void *ctx, int tables, const void *const *weights,
     return (int)(2 * j.plain.ahead + j.plain.far);
 }
 
-/* ---- DLRM: one training step by the plain objects of neo.h ---- */
-enum { DENSE = 13, TABLES = 26 };
-typedef struct dlrm {
-    neo_ctx *ctx;
-    neo_params *params;
-    neo_mlp *bottom, *top;
-    neo_bags *bags;
-    neo_optim *optim;
-    int64_t batch, dim, width;
-    neo_dtype dtype; /* of what the layers multiply */
-    neo_tensor x, e, z, y, dx, de, dz, dy;
-} dlrm;
-
-SIDE void neo_side_dlrm_free(void *model) {
-    dlrm *m = (dlrm *)model;
-    if (!m) return;
-    neo_tensor *all[] = {&m->x, &m->e, &m->z, &m->y, &m->dx, &m->de, &m->dz, &m->dy};
-    for (int i = 0; m->ctx && i < 8; i++) neo_tensor_free(m->ctx, all[i]);
-    neo_optim_destroy(m->optim);
-    neo_bags_destroy(m->bags);
-    neo_mlp_destroy(m->top);
-    neo_mlp_destroy(m->bottom);
-    neo_params_destroy(m->params);
-    neo_ctx_destroy(m->ctx);
+/* ---- DLRM: one training step by the plain objects of neo.h (model.h) ---- */
+SIDE void neo_side_dlrm_free(void *m) {
+    if (m) model_free((model *)m);
     free(m);
-}
-static int make_mlp(dlrm *m, const char *name, int64_t in, const int64_t *widths, int count, neo_activation last, neo_mlp **mlp) {
-    neo_mlp_desc d = {.name = name, .width_count = count + 1, .max_batch = m->batch, .act = NEO_ACT_RELU, .last_act = last,
-                      .dtype = m->dtype};
-    d.widths[0] = in;
-    memcpy(d.widths + 1, widths, (size_t)count * sizeof *widths);
-    TRY(neo_mlp_create(m->ctx, m->params, &d, mlp));
-    return 0;
-}
-static int make_dlrm(dlrm *m, const neo_ctx_desc *desc, int64_t rows, const int64_t *bottom, int bottoms, const int64_t *top,
-                     int tops, float initial, int no_init) {
-    neo_table_desc tables[TABLES];
-    char names[TABLES][8];
-    TRY(neo_ctx_create(desc, &m->ctx));
-    m->dim = bottom[bottoms - 1];
-    m->width = neo_interact_width(m->dim, TABLES, 0);
-    for (int t = 0; t < TABLES; t++) {
-        snprintf(names[t], sizeof names[t], "C%d", t + 1);
-        tables[t] = (neo_table_desc){.name = names[t], .rows = rows, .dim = m->dim, .optim = {.kind = NEO_BAG_ROWWISE_ADAGRAD}};
-        if (no_init) tables[t].init.kind = NEO_INIT_NONE;
-    }
-    TRY(neo_params_create(m->ctx, &m->params));
-    TRY(make_mlp(m, "bottom", DENSE, bottom, bottoms, NEO_ACT_RELU, &m->bottom));
-    TRY(make_mlp(m, "top", m->width, top, tops, NEO_ACT_NONE, &m->top));
-    neo_bags_desc bags = {.tables = tables, .table_count = TABLES, .max_batch = m->batch, .max_ids = m->batch * TABLES};
-    TRY(neo_bags_create(m->ctx, &bags, &m->bags));
-    neo_optim_desc optim = {.kind = NEO_OPTIM_ADAGRAD, .initial_accumulator = initial};
-    TRY(neo_optim_create(m->ctx, m->params, &optim, &m->optim));
-    neo_tensor *all[] = {&m->x, &m->dx, &m->e, &m->de, &m->z, &m->dz, &m->y, &m->dy};
-    const int64_t columns[] = {m->dim, TABLES * m->dim, m->width, 1};
-    for (int i = 0; i < 8; i++) {
-        int64_t shape[2] = {m->batch, columns[i / 2]};
-        TRY(neo_tensor_alloc(m->ctx, NEO_F32, 2, shape, all[i]));
-    }
-    return 0;
 }
 /* 13 dense numbers, 26 tables of `rows` rows, one id per sample and table. bottom, top: widths after the input, the
    bottom's last is the tables' dim. Row-wise Adagrad on the tables, Adagrad from `initial` on the layers. bf16: what the
    layers multiply, while their parameters and sums are f32. */
 SIDE void *neo_side_dlrm(int threads, int bf16, int64_t batch, int64_t rows, const int64_t *bottom, int bottoms, const int64_t *top, int tops,
                          float initial, int no_init) {
-    neo_ctx_desc desc = {.threads = threads, .seed = 1};
-    dlrm *m = (dlrm *)calloc(1, sizeof *m);
-    if (!m) return NULL;
-    m->batch = batch;
-    m->dtype = dtype_of(bf16);
-    if (make_dlrm(m, &desc, rows, bottom, bottoms, top, tops, initial, no_init) == 0) return m;
-    neo_side_dlrm_free(m);
+    const model_desc d = {.batch = batch, .rows = rows, .bottom = bottom, .bottoms = bottoms, .top = top, .tops = tops,
+                          .dtype = dtype_of(bf16), .initial = initial, .no_init = no_init};
+    neo_ctx *ctx = (neo_ctx *)neo_side_ctx(threads);
+    model *m = ctx ? (model *)calloc(1, sizeof *m) : NULL;
+    if (m && model_create(ctx, &d, m) == NEO_OK) return m;
+    if (m) neo_side_dlrm_free(m);
+    else neo_ctx_destroy(ctx);
     return NULL;
 }
 /* Parameter i of the layers, in order: weight, bias, weight ...; NULL behind the last. */
-SIDE void *neo_side_dlrm_param(void *model, int i) {
-    dlrm *m = (dlrm *)model;
+SIDE void *neo_side_dlrm_param(void *dlrm, int i) {
+    model *m = (model *)dlrm;
     return i < neo_params_count(m->params) ? neo_params_at(m->params, i)->value.data : NULL;
 }
-SIDE void *neo_side_dlrm_table(void *model, int t) { return neo_bags_weight(((dlrm *)model)->bags, t).data; }
+SIDE void *neo_side_dlrm_table(void *dlrm, int t) { return neo_bags_weight(((model *)dlrm)->bags, t).data; }
 /* dense [batch][13], label [batch]; ids [26][batch], offsets [26 batch + 1]; loss: NULL, or the mean. */
-SIDE int neo_side_dlrm_step(void *model, float *dense, float *label, const int64_t *offsets, const int64_t *ids, float lr,
+SIDE int neo_side_dlrm_step(void *dlrm, float *dense, float *label, const int64_t *offsets, const int64_t *ids, float lr,
                             double *loss) {
-    dlrm *m = (dlrm *)model;
+    model *m = (model *)dlrm;
     neo_jagged j = jagged(TABLES, m->batch, offsets, ids);
-    TRY(neo_mlp_forward(m->bottom, neo_tensor_2d(dense, NEO_F32, m->batch, DENSE), m->x));
-    TRY(neo_bags_forward(m->bags, &j, m->e));
-    TRY(neo_interact_forward(m->ctx, 0, m->x, m->e, m->z));
-    TRY(neo_mlp_forward(m->top, m->z, m->y));
-    TRY(neo_bce_with_logits(m->ctx, NULL, m->y, neo_tensor_1d(label, NEO_F32, m->batch), m->dy, loss));
-    TRY(neo_mlp_backward(m->top, NULL, m->dy, m->dz));
-    TRY(neo_interact_backward(m->ctx, 0, m->x, m->e, m->dz, m->dx, m->de));
-    TRY(neo_bags_backward(m->bags, &j, m->de, lr));
-    TRY(neo_mlp_backward(m->bottom, NULL, m->dx, neo_tensor_none()));
-    return (int)neo_optim_step(m->optim, lr);
+    return (int)model_step(m, neo_tensor_2d(dense, NEO_F32, m->batch, DENSE), neo_tensor_1d(label, NEO_F32, m->batch), &j, lr, loss);
 }
 
 /* ---- reader ---- */
@@ -331,7 +262,7 @@ SIDE int neo_side_write_tsv(const char *path, int64_t count, int64_t rows) {
     neo_ctx *ctx;
     neo_schema *schema;
     neo_synthetic_desc d = {.samples = count, .rows = rows};
-    TRY(neo_ctx_create(NULL, &ctx));
+    BENCH_TRY(neo_ctx_create(NULL, &ctx));
     neo_status status = neo_schema_synthetic(ctx, &d, &schema);
     if (status == NEO_OK) {
         status = neo_synthetic_write_tsv(ctx, schema, path, 0, count);
@@ -348,7 +279,7 @@ SIDE int neo_side_read_tsv(const char *path, int threads, int64_t batch, int64_t
     neo_reader *reader = NULL;
     neo_batch b;
     neo_ctx_desc one = {.threads = 1};
-    TRY(neo_ctx_create(&one, &ctx));
+    BENCH_TRY(neo_ctx_create(&one, &ctx));
     neo_status status = neo_schema_criteo(ctx, NEO_IDS_HASH, rows, NULL, &schema);
     neo_reader_desc d = {.schema = schema, .paths = &path, .path_count = 1, .batch = batch, .threads = threads};
     if (status == NEO_OK) status = neo_reader_open(ctx, &d, &reader);
