@@ -5679,7 +5679,7 @@ static void neo__shard_mark_table(uint64_t *mark, const neo_table_desc *d) {
     for (size_t i = 0; i < sizeof real / sizeof *real; i++) neo__alike_number(mark, real[i]);
 }
 static void neo__shard_alike(neo__alike *a, const neo__shard_map *m, const neo_plan *plan, const neo_ctx *ctx) {
-    neo__alike_add(a, "another context (of some ranks it has a device, of some none)", neo_ctx_device(ctx) != NULL);
+    neo__alike_add(a, "another kind of context (with a device: all have one, or none)", neo_ctx_device(ctx) != NULL);
     neo__alike_add(a, "another seed of the context", neo_ctx_seed(ctx));
     neo__alike_add(a, "other repro_shards of the context", (uint64_t)neo_ctx_repro_shards(ctx));
     uint64_t *mark = neo__alike_add(a, "other bags: name, bounds or max_batch", neo_hash(m->desc.name));
@@ -6588,18 +6588,29 @@ static int64_t neo__shard_place_count(const neo_shard *s, const neo__shard_batch
     for (int r = place; r < s->map->ranks; r += s->map->per_node) n += neo__shard_samples(b, r);
     return n;
 }
+/* n rows of this rank's inside columns, at `rows` of local, to `packed`, or back. */
+static neo_status neo__shard_inside_rows(neo_shard *s, float *rows, int64_t n, float *packed, int back) {
+    const int64_t cols = s->sizes.inside, width = s->sizes.width;
+    if (!s->sizes.on_device) {
+        neo__shard_pick(rows, n, width, cols, packed, back);
+        return NEO_OK;
+    }
+    if (n * cols == 0) return NEO_OK;
+    neo_tensor wide = neo__shard_matrix(s, rows, n, cols), narrow = neo__shard_matrix(s, packed, n, cols);
+    wide.stride[0] = width;
+    return back ? neo_tensor_copy(s->ctx, narrow, wide) : neo_tensor_copy(s->ctx, wide, narrow);
+}
 /* This rank's inside columns of local, in order of the places they go to or come from. */
-static void neo__shard_inside_pick(neo_shard *s, const neo__shard_batch *b, int back) {
+static neo_status neo__shard_inside_pick(neo_shard *s, const neo__shard_batch *b, int back) {
     const neo__shard_map *m = s->map;
-    int64_t cols = s->sizes.inside, width = s->sizes.width;
-    float *at = s->inside_out;
+    float *at = s->inside_out, *local = s->local + m->direct[s->sizes.rank];
     for (int place = 0; place < m->per_node; place++)
         for (int r = place; r < m->ranks; r += m->per_node) {
             int64_t n = neo__shard_samples(b, r);
-            neo__shard_pick(s->local + b->start[r] * width + m->direct[s->sizes.rank], n, width,
-                            cols, at, back);
-            at += n * cols;
+            NEO__TRY(neo__shard_inside_rows(s, local + b->start[r] * s->sizes.width, n, at, back));
+            at += n * s->sizes.inside;
         }
+    return NEO_OK;
 }
 /* Between inside_out and inside_in. */
 static neo_status neo__shard_inside_exchange(neo_shard *s, const neo__shard_batch *b, int back) {
@@ -6733,7 +6744,7 @@ static void neo__shard_mid_rows(const neo__shard_rows *k, int back) {
 }
 /* From local to mid_in begun; from mid_in to local begun, and ended. */
 static neo_status neo__shard_nodes_forward(const neo__shard_move *v) {
-    neo__shard_inside_pick(v->s, v->b, 0);
+    NEO__TRY(neo__shard_inside_pick(v->s, v->b, 0));
     NEO__TRY(neo__shard_inside_exchange(v->s, v->b, 0));
     neo__shard_mid_join(v->s, v->b, 0);
     return neo__shard_cross_exchange(v);
@@ -6743,8 +6754,7 @@ static neo_status neo__shard_nodes_backward_end(const neo__shard_move *v) {
     neo__shard_mid_code_all(v, 1, 1);
     neo__shard_mid_join(v->s, v->b, 1);
     NEO__TRY(neo__shard_inside_exchange(v->s, v->b, 1));
-    neo__shard_inside_pick(v->s, v->b, 1);
-    return NEO_OK;
+    return neo__shard_inside_pick(v->s, v->b, 1);
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -7016,23 +7026,6 @@ static neo_status neo__shard_there_exchange(const neo__shard_move *v) {
         NEO__TRY(neo__shard_list_run(s, NEO__SHARD_SEND, s->local, s->sizes.width, here, v->b->global));
     return neo_comm_all_to_allv(s->moves, here, local, s->coded_remote, remote, NEO_U8, &s->move_ticket);
 }
-/* As neo__shard_inside_pick. */
-static neo_status neo__shard_there_pick(neo_shard *s, const neo__shard_batch *b, int back) {
-    const neo__shard_map *m = s->map;
-    int64_t cols = s->sizes.inside, width = s->sizes.width;
-    float *at = s->inside_out;
-    for (int place = 0; place < m->per_node; place++)
-        for (int r = place; r < m->ranks; r += m->per_node) {
-            int64_t n = neo__shard_samples(b, r);
-            if (n * cols == 0) continue;
-            float *first = s->local + b->start[r] * width + m->direct[s->sizes.rank];
-            neo_tensor rows = neo__shard_matrix(s, first, n, cols), picked = neo__shard_matrix(s, at, n, cols);
-            rows.stride[0] = width;
-            NEO__TRY(back ? neo_tensor_copy(s->ctx, picked, rows) : neo_tensor_copy(s->ctx, rows, picked));
-            at += n * cols;
-        }
-    return NEO_OK;
-}
 static neo_status neo__shard_there_cross(const neo__shard_move *v) {
     neo_shard *s = v->s;
     const neo__shard_map *m = s->map;
@@ -7049,7 +7042,7 @@ static neo_status neo__shard_there_cross(const neo__shard_move *v) {
 static neo_status neo__shard_there_nodes(const neo__shard_move *v) {
     neo_shard *s = v->s;
     int64_t n = neo__shard_place_count(s, v->b, s->sizes.rank % s->map->per_node);
-    NEO__TRY(neo__shard_there_pick(s, v->b, 0));
+    NEO__TRY(neo__shard_inside_pick(s, v->b, 0));
     NEO__TRY(neo__shard_there_alone(s));
     NEO__TRY(neo__shard_inside_exchange(s, v->b, 0));
     NEO__TRY(neo__shard_list_run(s, NEO__SHARD_JOIN, s->mid_out, s->sizes.mid, (char *)(void *)s->inside_in, n));
@@ -7065,7 +7058,7 @@ static neo_status neo__shard_there_nodes_back(const neo__shard_move *v) {
         NEO__TRY(neo__shard_list_run(s, NEO__SHARD_GET_SUMS, s->mid_out, s->sizes.mid, s->mid_coded_out, n));
     NEO__TRY(neo__shard_list_run(s, NEO__SHARD_SPREAD, s->mid_out, s->sizes.mid, (char *)(void *)s->inside_in, n));
     NEO__TRY(neo__shard_inside_exchange(s, v->b, 1));
-    return neo__shard_there_pick(s, v->b, 1);
+    return neo__shard_inside_pick(s, v->b, 1);
 }
 /* The four parts of a step, as those of rows in host memory. */
 static neo_status neo__shard_there_forward(const neo__shard_move *v) {
