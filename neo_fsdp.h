@@ -346,7 +346,8 @@ NEO_API neo_status neo_shard_bytes(neo_ctx *ctx, const neo_plan *plan, int rank,
    Errors    those of neo_bags_forward, of whichever rank: all ranks return the status and message of the lowest
              one, and the next call may be made. NEO_ERR_STATE (out of order), a NULL argument, a wrong out or
              dout: on this rank alone, for which the others wait until their timeout. NEO_ERR_CAPACITY: more samples
-             than the plan's. Those of >>comm-faults: the shard is then broken.
+             than the plan's. NEO_ERR_DIVERGED: another global_batch on some rank; and those of >>comm-faults: the
+            shard is then broken.
    Memory    nothing is allocated, unless a batch has more ids than planned: then buffers grow, counted. */
 NEO_API neo_status neo_shard_prefetch(neo_shard *shard, const neo_jagged *batch, int64_t global_batch);
 NEO_API neo_status neo_shard_forward_begin(neo_shard *shard, const neo_jagged *batch, int64_t global_batch);
@@ -5980,11 +5981,22 @@ static int64_t neo__shard_place_flows(neo_shard *s, const neo__shard_batch *b, i
     s->flow_at[m->ranks * flows] = total;
     return total;
 }
+/* How many lengths come follows from global_batch alone, and nothing was agreed on before. */
+static neo_status neo__shard_wait_lengths(neo_shard *s, const neo__shard_batch *b) {
+    neo_status status = neo_comm_wait(s->ids, b->ticket);
+    if (status != NEO_ERR_DIVERGED) return status;
+    char why[sizeof b->error];
+    snprintf(why, sizeof why, "%s", neo_last_error());
+    return neo_fail(status,
+                    "neo_shard: the ranks do not give the same global_batch, which is %" PRId64
+                    " here, or do not begin batches in the same order (%s)",
+                    b->asked, why);
+}
 static neo_status neo__shard_send_ids(neo_shard *s, neo__shard_batch *b) {
     const neo__shard_map *m = s->map;
     int64_t *out = s->counts, *in = s->counts + m->ranks, at = 0, total = 0;
     size_t size = neo_dtype_size(m->id_dtype);
-    NEO__TRY(neo_comm_wait(s->ids, b->ticket));
+    NEO__TRY(neo__shard_wait_lengths(s, b));
     NEO__TRY(neo__shard_agree(s, b));
     int64_t in_ids = neo__shard_place_flows(s, b, in);
     for (int r = 0; r < m->ranks; r++) {

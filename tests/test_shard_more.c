@@ -104,6 +104,32 @@ static void a_bad_batch_of_one_rank_stops_all_and_breaks_nothing(void) {
     }
 }
 
+/* ---- ranks that do not mean the same batch ---- */
+static neo_status other_global(neo_comm *comm, void *user) {
+    Case *c = user;
+    int rank = neo_comm_rank(comm);
+    neo_shard *shard;
+    Mine m;
+    mine_make(&m, c, 0, rank, neo_comm_size(comm));
+    float *out = malloc(4 * (size_t)(m.n * c->width + 1));
+    TRY(make(c, comm, &shard));
+    neo_status status = neo_shard_forward(shard, &m.j, c->size[0] - (rank == 1), neo_tensor_2d(out, NEO_F32, m.n, c->width));
+    free(out);
+    mine_free(&m);
+    neo_shard_destroy(shard);
+    return status;
+}
+static void another_global_batch_is_named(void) {
+    for (int ranks = 2; ranks <= 3; ranks++) {
+        Case c;
+        neo_ctx *ctx;
+        begin(&c, &ctx, ranks, 0, 0);
+        neo_comm_desc d = comm_desc();
+        CHECK_ERR(neo_comm_spawn(ranks, &d, other_global, &c, NULL), NEO_ERR_DIVERGED, "do not give the same global_batch");
+        end(&c, ctx, ranks);
+    }
+}
+
 /* ---- calls out of order ---- */
 static neo_status out_of_order(neo_comm *comm, void *user) {
     Case *c = user;
@@ -471,6 +497,7 @@ static void rows_cut_without_buckets_add_nearly_alike(void) {
 
 int main(void) {
     RUN(a_bad_batch_of_one_rank_stops_all_and_breaks_nothing);
+    RUN(another_global_batch_is_named);
     RUN(calls_out_of_order_are_refused);
     RUN(ids_outside_are_dropped_or_clamped_as_on_one_rank);
     RUN(buffers_grow_when_batches_are_larger_than_planned);
