@@ -6846,6 +6846,8 @@ NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_
     NEO__CHECK(mlp->forward_done, NEO_ERR_STATE, "neo_mlp_backward: there was no forward");
     const int64_t batch = mlp->in.shape[0];
     neo_leaves held;
+    NEO__CHECK(dy.ndim != 2 || dy.shape[0] == batch, NEO_ERR_SHAPE,
+               "%s: dy has %" PRId64 " rows, the last neo_mlp_forward had %" PRId64, fn, dy.shape[0], batch);
     NEO__TRY(neo__check_matrix(ctx, dy, batch, mlp->widths[layers], 0, fn, "dy"));
     if (neo__given(dx)) NEO__TRY(neo__check_matrix(ctx, dx, batch, mlp->widths[0], 1, fn, "dx"));
     NEO__TRY(neo__mlp_present(mlp, 0, fn));
