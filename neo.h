@@ -23409,7 +23409,7 @@ static const neo__gemm_kernels NEO__FN(gemm_kernels) = {
 #define NEO__X_STORE(i) NEO__STORE(to + (i)*NEO__W, s##i);
 /* One prefetch per cache line of a chunk. */
 #define NEO__X_FETCH(i)                                                                           \
-    if ((i)*NEO__W % 16 == 0) __builtin_prefetch(row + (i)*NEO__W);
+    if ((i)*NEO__W % 16 == 0) NEO__FETCH(row + (i)*NEO__W);
 
 /* Vectors of a row of which `left` columns remain: a whole one, or its first part. */
 NEO__KERNEL_INLINE NEO__VF NEO__FN(load_left)(const float *p, int64_t left) {
@@ -23635,12 +23635,12 @@ NEO__KERNEL_INLINE int64_t NEO__FN(bag_ahead)(int64_t dim) {
     return dim <= 16 ? 48 : dim <= 32 ? 32 : dim <= 64 ? 24 : dim <= 128 ? 16 : 8;
 }
 NEO__KERNEL_INLINE void NEO__FN(bag_fetch_row)(const float *row, int64_t dim) {
-    for (int64_t c = 0; c < dim; c += 16) __builtin_prefetch(row + c);
+    for (int64_t c = 0; c < dim; c += 16) NEO__FETCH(row + c);
 }
 NEO__KERNEL_INLINE void NEO__FN(bag_fetch_id)(const neo__bag_rows *t, int64_t id) {
     const char *row = t->data + id * t->row_bytes;
-    for (int64_t c = 0; c < t->row_bytes; c += 64) __builtin_prefetch(row + c);
-    if (t->scale) __builtin_prefetch(t->scale + 2 * id);
+    for (int64_t c = 0; c < t->row_bytes; c += 64) NEO__FETCH(row + c);
+    if (t->scale) NEO__FETCH(t->scale + 2 * id);
 }
 /* Fetch rows [k, k_end) of the ids, which may run on into the next lookup. */
 NEO__KERNEL_FAR void NEO__FN(bag_fetch_ahead)(const neo__bag_lookup *a, int is_i32, int64_t k,
