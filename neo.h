@@ -23814,55 +23814,77 @@ NEO__KERNEL void NEO__FN(bag_pool_careful)(const neo__bag_lookup *a) {
 /* ---- the lookup of ids that are all inside, in one bucket ---- */
 
 #if NEO__PASS != NEO__PASS_SCALAR
-/* Narrow rows: a bag, n vectors of columns from col on. An id without a weight has weight 1, which
-   rounds as the sum does. Ids before fetch_end fetch the row `ahead` of them. */
+/* Narrow rows: bags [b, b_end), n vectors of columns from col on. An id without a weight has weight 1, which
+   rounds as the sum does. */
+#define NEO__X_FETCH_H(i)                                                                         \
+    if ((i)*NEO__W % 32 == 0) NEO__FETCH(next + (i)*NEO__W * 2);
+#define NEO__X_FETCH_B(i)                                                                         \
+    if ((i)*NEO__W % 64 == 0) NEO__FETCH(next + (i)*NEO__W);
 #define NEO__X_FMA_F16(i) s##i = NEO__FMA(w, NEO__LOAD_F16(row + (i)*NEO__W * 2), s##i);
 #define NEO__X_FMA_BF16(i)                                                                        \
     s##i = NEO__FMA(w, NEO__AS_F(NEO__SHLI(NEO__LOAD_H(row + (i)*NEO__W * 2), 16)), s##i);
 #define NEO__X_FMA_I8(i)                                                                          \
     s##i = NEO__FMA(w, NEO__FMA(NEO__TO_F(NEO__LOAD_B(row + (i)*NEO__W)), scale, bias), s##i);
+/* The sum of rows [k, k_end) of the ids; FETCH: of the row `ahead` of one. */
+#define NEO__NARROW_SUM(EACH, FETCH, EXTRA, X)                                                    \
+    for (; k < k_end; k++) {                                                                      \
+        const int64_t id = neo__jagged_id(a->ids, is_i32, k);                                     \
+        const char *row = data + id * row_bytes;                                                  \
+        NEO__VF w = NEO__SET(weights ? weights[k] : 1.0f);                                        \
+        if (fetch) {                                                                              \
+            const char *next = data + neo__jagged_id(a->ids, is_i32, k + ahead) * row_bytes;      \
+            EACH(FETCH)                                                                           \
+        }                                                                                         \
+        EXTRA                                                                                     \
+        EACH(X)                                                                                   \
+    }
+#define NEO__NARROW_SCALE                                                                         \
+    NEO__VF scale = NEO__SET(t->scale[2 * id]), bias = NEO__SET(t->scale[2 * id + 1]);            \
+    if (fetch && col == 0) NEO__FETCH(t->scale + 2 * neo__jagged_id(a->ids, is_i32, k + ahead));
 #define NEO__BAG_NARROW(N, EACH)                                                                  \
-    NEO__KERNEL_FAR void NEO__FN(bag_narrow_##N)(const neo__bag_lookup *a, int64_t b,        \
-                                                      int64_t col, int64_t ahead,                 \
-                                                      int64_t fetch_end) {                        \
+    NEO__KERNEL_FAR void NEO__FN(bag_narrow_##N)(const neo__bag_lookup *a, int64_t b, int64_t b_end, int64_t col) { \
         const neo__bag_rows *t = a->store;                                                        \
-        int64_t k = a->offsets[b], k_end = a->offsets[b + 1], length = k_end - k;                 \
-        int64_t skip = t->dtype == NEO_I8 ? col : 2 * col;                                        \
+        const neo_dtype dtype = t->dtype;                                                         \
+        const int is_i32 = a->is_i32;                                                             \
+        const float *weights = a->weights;                                                        \
+        const int64_t row_bytes = t->row_bytes, ahead = NEO__FN(bag_ahead)(row_bytes / 4);        \
+        const int64_t near_end = a->offsets[a->bags] - ahead;                                     \
+        const char *data = t->data + (dtype == NEO_I8 ? col : 2 * col);                           \
         float *to = a->out + b * a->out_stride + col;                                             \
-        EACH(NEO__X_ZERO)                                                                         \
-        for (; k < k_end; k++) {                                                                  \
-            int64_t id = neo__jagged_id(a->ids, a->is_i32, k);                                    \
-            const char *row = t->data + id * t->row_bytes + skip;                                 \
-            NEO__VF w = NEO__SET(a->weights ? a->weights[k] : 1.0f);                              \
-            if (k < fetch_end)                                                                    \
-                NEO__FN(bag_fetch_id)(t, neo__jagged_id(a->ids, a->is_i32, k + ahead));           \
-            if (t->dtype == NEO_F16) {                                                            \
-                EACH(NEO__X_FMA_F16)                                                              \
-            } else if (t->dtype == NEO_BF16) {                                                    \
-                EACH(NEO__X_FMA_BF16)                                                             \
+        for (; b < b_end; b++, to += a->out_stride) {                                             \
+            int64_t k = a->offsets[b], k_end = a->offsets[b + 1], length = k_end - k;             \
+            const int fetch = k_end <= near_end;                                                  \
+            EACH(NEO__X_ZERO)                                                                     \
+            if (!fetch && col == 0) NEO__FN(bag_fetch_ahead)(a, is_i32, k + ahead, k_end + ahead); \
+            if (dtype == NEO_F16) {                                                               \
+                NEO__NARROW_SUM(EACH, NEO__X_FETCH_H, , NEO__X_FMA_F16)                           \
+            } else if (dtype == NEO_BF16) {                                                       \
+                NEO__NARROW_SUM(EACH, NEO__X_FETCH_H, , NEO__X_FMA_BF16)                          \
             } else {                                                                              \
-                NEO__VF scale = NEO__SET(t->scale[2 * id]), bias = NEO__SET(t->scale[2 * id + 1]); \
-                EACH(NEO__X_FMA_I8)                                                               \
+                NEO__NARROW_SUM(EACH, NEO__X_FETCH_B, NEO__NARROW_SCALE, NEO__X_FMA_I8)           \
             }                                                                                     \
+            if (a->mean && length > 1) {                                                          \
+                NEO__VF w = NEO__SET((float)length);                                              \
+                EACH(NEO__X_DIV)                                                                  \
+            }                                                                                     \
+            EACH(NEO__X_STORE)                                                                    \
         }                                                                                         \
-        if (a->mean && length > 1) {                                                              \
-            NEO__VF w = NEO__SET((float)length);                                                  \
-            EACH(NEO__X_DIV)                                                                      \
-        }                                                                                         \
-        EACH(NEO__X_STORE)                                                                        \
     }
 NEO__BAG_NARROW(4, NEO__EACH4)
 NEO__BAG_NARROW(1, NEO__EACH1)
 NEO__KERNEL_FAR void NEO__FN(bag_pool_narrow)(const neo__bag_lookup *a) {
-    int64_t ahead = NEO__FN(bag_ahead)(a->store->row_bytes / 4);
+    if (a->dim == 4 * NEO__W) {
+        NEO__FN(bag_narrow_4)(a, 0, a->bags, 0);
+        return;
+    }
+    if (a->dim == NEO__W) {
+        NEO__FN(bag_narrow_1)(a, 0, a->bags, 0);
+        return;
+    }
     for (int64_t b = 0; b < a->bags; b++) {
         int64_t col = 0, k = a->offsets[b], k_end = a->offsets[b + 1];
-        int64_t fetch_end = k_end <= a->offsets[a->bags] - ahead ? k_end : -1;
-        if (fetch_end < 0) NEO__FN(bag_fetch_ahead)(a, a->is_i32, k + ahead, k_end + ahead);
-        for (; col + 4 * NEO__W <= a->dim; col += 4 * NEO__W, fetch_end = -1)
-            NEO__FN(bag_narrow_4)(a, b, col, ahead, fetch_end);
-        for (; col + NEO__W <= a->dim; col += NEO__W, fetch_end = -1)
-            NEO__FN(bag_narrow_1)(a, b, col, ahead, fetch_end);
+        for (; col + 4 * NEO__W <= a->dim; col += 4 * NEO__W) NEO__FN(bag_narrow_4)(a, b, b + 1, col);
+        for (; col + NEO__W <= a->dim; col += NEO__W) NEO__FN(bag_narrow_1)(a, b, b + 1, col);
         if (col == a->dim) continue;
         float *to = a->out + b * a->out_stride;
         NEO__FN(bag_sum_rows)(a, k, k_end, 0, a->rows, col, a->dim - col, to + col);
@@ -24452,69 +24474,84 @@ NEO__KERNEL_INLINE void NEO__FN(bag_rates)(const neo__bag_update *u, const int64
     }
     for (int64_t r = 0; r < count; r++) u->state[0][row[r]] = s[r];
 }
-NEO__KERNEL_INLINE void NEO__FN(bag_plain_group)(const neo__bag_update *u, const int64_t *row, int64_t count,
-                                                 const float *g, int64_t n) {
-    float rate[NEO__BAG_GROUP];
-    NEO__FN(bag_rates)(u, row, count, g, n, rate);
-    for (int64_t r = 0; r < count; r++)
-        NEO__FN(bag_descend_in)(rate[r], g + r * n, u->weight + row[r] * n, n);
-}
 #if NEO__PASS != NEO__PASS_SCALAR
-/* A row of f16 or bf16, of whole vectors: decoded, stepped and rounded in registers. */
-NEO__KERNEL_INLINE void NEO__FN(bag_descend_narrow)(const neo__bag_rows *t, int64_t row, float rate,
-                                                    const float *g, const float *word) {
+/* Rows of f16 or bf16, n columns in whole vectors: decoded, stepped and rounded in registers. */
+NEO__KERNEL_FAR void NEO__FN(bag_descend_random)(const neo__bag_rows *t, int64_t row, float rate, const float *g,
+                                                 const float *word) {
     char *to = t->data + row * t->row_bytes;
     NEO__VF r = NEO__SET(rate), none = NEO__SET(0.0f);
     const int is_f16 = t->dtype == NEO_F16;
-    if (word) word += neo__bag_number(t, row) % 4;
+    word += neo__bag_number(t, row) % 4;
     for (int64_t c = 0; c < t->dim; c += NEO__W, to += 2 * NEO__W) {
         NEO__VF x = NEO__FNMA(r, NEO__LOAD(g + c), NEO__FN(row_load)(t->dtype, to, none, none));
-        if (word) {
-            NEO__VI bits = NEO__AS_I(NEO__LOAD(word + c));
-            NEO__STORE_H(to, is_f16 ? NEO__FN(f16_round)(x, bits) : NEO__FN(bf16_round)(x, bits));
-        } else if (is_f16) NEO__STORE_F16((uint16_t *)(void *)to, x);
-        else NEO__STORE_H(to, NEO__FN(bf16_near)(NEO__AS_I(x)));
+        NEO__VI bits = NEO__AS_I(NEO__LOAD(word + c));
+        NEO__STORE_H(to, is_f16 ? NEO__FN(f16_round)(x, bits) : NEO__FN(bf16_round)(x, bits));
     }
 }
-NEO__KERNEL_FAR void NEO__FN(bag_narrow_group)(const neo__bag_update *u, const int64_t *row, int64_t count,
-                                               const float *g, const float *word) {
-    float rate[NEO__BAG_GROUP];
-    NEO__FN(bag_rates)(u, row, count, g, u->dim, rate);
-    for (int64_t r = 0; r < count; r++) {
-        NEO__FN(bag_descend_narrow)(u->store, row[r], rate[r], g + r * u->dim, word);
-        if (word) word += 4 * neo__bag_blocks_of(u->store, row[r]);
+NEO__KERNEL_INLINE void NEO__FN(bag_descend_near)(float rate, const float *g, uint16_t *to, int64_t n, int is_f16) {
+    NEO__VF r = NEO__SET(rate), none = NEO__SET(0.0f);
+    for (int64_t c = 0; c < n; c += NEO__W) {
+        NEO__VF x = NEO__FN(row_load)(is_f16 ? NEO_F16 : NEO_BF16, (const char *)(to + c), none, none);
+        x = NEO__FNMA(r, NEO__LOAD(g + c), x);
+        if (is_f16) NEO__STORE_F16(to + c, x);
+        else NEO__STORE_H(to + c, NEO__FN(bf16_near)(NEO__AS_I(x)));
+    }
+}
+NEO__KERNEL_INLINE void NEO__FN(bag_narrow_group)(const neo__bag_update *u, const int64_t *row, int64_t count,
+                                                  const float *g, int64_t n, const float *rate, const float *word) {
+    uint16_t *to = (uint16_t *)(void *)u->store->data;
+    if (word) {
+        for (int64_t r = 0; r < count; r++) {
+            NEO__FN(bag_descend_random)(u->store, row[r], rate[r], g + r * n, word);
+            word += 4 * neo__bag_blocks_of(u->store, row[r]);
+        }
+    } else if (u->store->dtype == NEO_F16) {
+        for (int64_t r = 0; r < count; r++) NEO__FN(bag_descend_near)(rate[r], g + r * n, to + row[r] * n, n, 1);
+    } else {
+        for (int64_t r = 0; r < count; r++) NEO__FN(bag_descend_near)(rate[r], g + r * n, to + row[r] * n, n, 0);
     }
 }
 #endif
+/* Rows of f32; or of f16 or bf16, in whole vectors. */
+NEO__KERNEL_INLINE void NEO__FN(bag_plain_group)(const neo__bag_update *u, const int64_t *row, int64_t count,
+                                                 const float *g, int64_t n, const float *word) {
+    float rate[NEO__BAG_GROUP];
+    NEO__FN(bag_rates)(u, row, count, g, n, rate);
+#if NEO__PASS != NEO__PASS_SCALAR
+    if (!u->weight) {
+        NEO__FN(bag_narrow_group)(u, row, count, g, n, rate, word);
+        return;
+    }
+#endif
+    (void)word;
+    for (int64_t r = 0; r < count; r++)
+        NEO__FN(bag_descend_in)(rate[r], g + r * n, u->weight + row[r] * n, n);
+}
 NEO__KERNEL_FAR void NEO__FN(bag_step_group)(const neo__bag_update *u, const int64_t *row,
                                                   int64_t count, float *g) {
     const neo__bag_step *o = &u->step;
     int plain = (o->kind == NEO_BAG_ROWWISE_ADAGRAD || o->kind == NEO_BAG_SGD) && !o->adjusts &&
                 !(o->max_norm > 0.0f);
-    if (u->weight && plain) {
-#if NEO__PASS != NEO__PASS_SCALAR
-        switch (u->dim) { /* rows gain from a known length */
-        case 16: NEO__FN(bag_plain_group)(u, row, count, g, 16); return;
-        case 64: NEO__FN(bag_plain_group)(u, row, count, g, 64); return;
-        case 128: NEO__FN(bag_plain_group)(u, row, count, g, 128); return;
-        default: break;
-        }
-#endif
-        NEO__FN(bag_plain_group)(u, row, count, g, u->dim);
-        return;
-    }
     float *spare = u->scratch + neo__bag_group(u->dim) * u->dim;
     float *word = NULL;
     if (!u->weight && u->round) {
         word = u->scratch + neo__bag_scratch(u->dim) + neo__bag_room(u->dim);
         NEO__FN(rows_words)(u->store, row, count, u->round, word);
     }
-#if NEO__PASS != NEO__PASS_SCALAR
-    if (plain && u->store->dtype != NEO_I8 && u->dim % 16 == 0) {
-        NEO__FN(bag_narrow_group)(u, row, count, g, word);
+#if NEO__PASS == NEO__PASS_SCALAR
+    if (plain && u->weight) {
+#else
+    if (plain && (u->weight || (u->store->dtype != NEO_I8 && u->dim % 16 == 0))) {
+        switch (u->dim) { /* rows gain from a known length */
+        case 16: NEO__FN(bag_plain_group)(u, row, count, g, 16, word); return;
+        case 64: NEO__FN(bag_plain_group)(u, row, count, g, 64, word); return;
+        case 128: NEO__FN(bag_plain_group)(u, row, count, g, 128, word); return;
+        default: break;
+        }
+#endif
+        NEO__FN(bag_plain_group)(u, row, count, g, u->dim, word);
         return;
     }
-#endif
     for (int64_t r = 0; r < count; r++) {
         NEO__FN(bag_step)(u, row[r], g + r * u->dim, spare, word);
         if (word) word += 4 * neo__bag_blocks_of(u->store, row[r]);
@@ -24581,6 +24618,10 @@ static const neo__bag_kernels NEO__FN(bag_kernels) = {
 #undef NEO__X_FETCH
 #undef NEO__BAG_POOL
 #undef NEO__BAG_NARROW
+#undef NEO__NARROW_SUM
+#undef NEO__NARROW_SCALE
+#undef NEO__X_FETCH_H
+#undef NEO__X_FETCH_B
 #undef NEO__X_FMA_F16
 #undef NEO__X_FMA_BF16
 #undef NEO__X_FMA_I8
