@@ -21361,7 +21361,8 @@ NEO__HOST_END
      NEO__AND_M(m, k) NEO__ANY(m)
      NEO__ADDI SUBI MULI ANDI ORI XORI SHLI(v, n) SHRI(v, n) (logical) SRAI(v, n)   i32 lanes, n constant
      NEO__GTI(a, b) EQI(a, b): mask   NEO__SELECTI(m, a, b)
-     NEO__TO_I(v): to i32, nearest even   NEO__TO_F(vi)   NEO__AS_I(v) NEO__AS_F(vi): the same bits
+     NEO__TO_I(v): to i32, nearest even, NEO__TRUNC_I(v): towards zero   NEO__TO_F(vi)
+     NEO__AS_I(v) NEO__AS_F(vi): the same bits
      NEO__LOADI(p) NEO__STOREI(p, v)              i32
      NEO__TREE16(p): the sum of 16 floats at p by the fixed tree (i + 8, + 4, + 2, + 1)
      NEO__SPILL(p, v)                             the lanes of v to an array that scalar code reads
@@ -21456,6 +21457,7 @@ NEO__HOST_END
 #define NEO__EQI(a, b) ((a) == (b))
 #define NEO__SELECTI(m, a, b) ((m) ? (a) : (b))
 #define NEO__TO_I(v) neo__round_to_i32(v)
+#define NEO__TRUNC_I(v) ((int32_t)(v))
 #define NEO__TO_F(v) ((float)(v))
 #define NEO__AS_I(v) ((int32_t)neo__bits_f32(v))
 #define NEO__AS_F(v) neo__f32_bits((uint32_t)(v))
@@ -21526,6 +21528,7 @@ NEO__KERNEL_INLINE float NEO__FN(min)(float a, float b) { return a < b ? a : b; 
 #define NEO__EQI(a, b) ((a) == (b))
 #define NEO__SELECTI(m, a, b) ((m) ? (a) : (b))
 #define NEO__TO_I(v) NEO__FN(round_to_i32)(v)
+#define NEO__TRUNC_I(v) ((int32_t)(v))
 #define NEO__TO_F(v) ((float)(v))
 #define NEO__AS_I(v) ((int32_t)neo__bits_f32(v))
 #define NEO__AS_F(v) neo__f32_bits((uint32_t)(v))
@@ -21584,6 +21587,7 @@ NEO__KERNEL_INLINE float NEO__FN(tree16)(float v) {
 #define NEO__EQI(a, b) _mm512_cmpeq_epi32_mask(a, b)
 #define NEO__SELECTI(m, a, b) _mm512_mask_blend_epi32(m, b, a)
 #define NEO__TO_I(v) _mm512_cvtps_epi32(v)
+#define NEO__TRUNC_I(v) _mm512_cvttps_epi32(v)
 #define NEO__TO_F(v) _mm512_cvtepi32_ps(v)
 #define NEO__AS_I(v) _mm512_castps_si512(v)
 #define NEO__AS_F(v) _mm512_castsi512_ps(v)
@@ -21642,6 +21646,7 @@ NEO__KERNEL_INLINE __m256i NEO__FN(lanes)(int64_t n) {
 #define NEO__EQI(a, b) _mm256_castsi256_ps(_mm256_cmpeq_epi32(a, b))
 #define NEO__SELECTI(m, a, b) _mm256_blendv_epi8(b, a, _mm256_castps_si256(m))
 #define NEO__TO_I(v) _mm256_cvtps_epi32(v)
+#define NEO__TRUNC_I(v) _mm256_cvttps_epi32(v)
 #define NEO__TO_F(v) _mm256_cvtepi32_ps(v)
 #define NEO__AS_I(v) _mm256_castps_si256(v)
 #define NEO__AS_F(v) _mm256_castsi256_ps(v)
@@ -21711,6 +21716,7 @@ NEO__KERNEL_INLINE float32x4_t NEO__FN(min)(float32x4_t a, float32x4_t b) {
 #define NEO__EQI(a, b) vceqq_s32(a, b)
 #define NEO__SELECTI(m, a, b) vbslq_s32(m, a, b)
 #define NEO__TO_I(v) vcvtnq_s32_f32(v)
+#define NEO__TRUNC_I(v) vcvtq_s32_f32(v)
 #define NEO__TO_F(v) vcvtq_f32_s32(v)
 #define NEO__AS_I(v) vreinterpretq_s32_f32(v)
 #define NEO__AS_F(v) vreinterpretq_f32_s32(v)
@@ -22576,7 +22582,8 @@ NEO__KERNEL void NEO__FN(f32_from_bf16s)(float *y, const uint16_t *x, int64_t n)
 
 /* Philox in lanes: lane l of a group of NEO__W blocks computes block NEO__FN(lane_blocks)[l], an
    order chosen so that a transpose inside 128-bit lanes (NEO__FN(store_blocks)) puts whole blocks
-   next to each other. mul_wide: the high and low halves of the products of unsigned lanes. */
+   next to each other. mul_wide: the high and low halves of the products of unsigned lanes; x86 multiplies even lanes
+   alone, and keeps even and odd lanes apart until the end. */
 #if NEO__PASS == NEO__PASS_SCALAR || NEO__PASS == NEO__PASS_WARP
 #if NEO__PASS == NEO__PASS_WARP
 #define NEO__LANE_BLOCKS NEO__FN(lane)()
@@ -22596,12 +22603,10 @@ NEO__KERNEL_INLINE void NEO__FN(store_blocks)(float *y, const float v[4]) {
 }
 #elif NEO__PASS == NEO__PASS_AVX512
 #define NEO__LANE_BLOCKS _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15)
-NEO__KERNEL_INLINE void NEO__FN(mul_wide)(__m512i a, uint32_t m, __m512i *hi, __m512i *lo) {
-    __m512i k = _mm512_set1_epi32((int)m);
-    __m512i even = _mm512_mul_epu32(a, k), odd = _mm512_mul_epu32(_mm512_srli_epi64(a, 32), k);
-    *hi = _mm512_mask_blend_epi32(0xAAAA, _mm512_srli_epi64(even, 32), odd);
-    *lo = _mm512_mask_blend_epi32(0xAAAA, even, _mm512_slli_epi64(odd, 32));
-}
+#define NEO__MUL_EVEN(a, b) _mm512_mul_epu32(a, b)
+#define NEO__HIGH(a) _mm512_srli_epi64(a, 32)
+#define NEO__XOR3(a, b, c) _mm512_ternarylogic_epi32(a, b, c, 0x96)
+#define NEO__MERGE_EVEN(even, odd) _mm512_mask_shuffle_epi32(even, 0xAAAA, odd, (_MM_PERM_ENUM)0xA0)
 NEO__KERNEL_INLINE void NEO__FN(store_blocks)(float *y, const __m512 v[4]) {
     __m512 a = _mm512_unpacklo_ps(v[0], v[1]), b = _mm512_unpackhi_ps(v[0], v[1]);
     __m512 c = _mm512_unpacklo_ps(v[2], v[3]), d = _mm512_unpackhi_ps(v[2], v[3]);
@@ -22612,12 +22617,10 @@ NEO__KERNEL_INLINE void NEO__FN(store_blocks)(float *y, const __m512 v[4]) {
 }
 #elif NEO__PASS == NEO__PASS_AVX2
 #define NEO__LANE_BLOCKS _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7)
-NEO__KERNEL_INLINE void NEO__FN(mul_wide)(__m256i a, uint32_t m, __m256i *hi, __m256i *lo) {
-    __m256i k = _mm256_set1_epi32((int)m);
-    __m256i even = _mm256_mul_epu32(a, k), odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), k);
-    *hi = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xAA);
-    *lo = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA);
-}
+#define NEO__MUL_EVEN(a, b) _mm256_mul_epu32(a, b)
+#define NEO__HIGH(a) _mm256_srli_epi64(a, 32)
+#define NEO__XOR3(a, b, c) _mm256_xor_si256(_mm256_xor_si256(a, b), c)
+#define NEO__MERGE_EVEN(even, odd) _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA)
 NEO__KERNEL_INLINE void NEO__FN(store_blocks)(float *y, const __m256 v[4]) {
     __m256 a = _mm256_unpacklo_ps(v[0], v[1]), b = _mm256_unpackhi_ps(v[0], v[1]);
     __m256 c = _mm256_unpacklo_ps(v[2], v[3]), d = _mm256_unpackhi_ps(v[2], v[3]);
@@ -22646,6 +22649,31 @@ NEO__KERNEL_INLINE void NEO__FN(store_blocks)(float *y, const float32x4_t v[4]) 
 #endif
 
 /* Of the blocks whose numbers are in x[0] (low half) and x[1]. */
+#ifdef NEO__MUL_EVEN
+/* One round of the even lanes; what is in the odd lanes does not matter. */
+NEO__KERNEL_INLINE void NEO__FN(philox_round)(NEO__VI x[4], NEO__VI k0, NEO__VI k1) {
+    NEO__VI p0 = NEO__MUL_EVEN(x[0], NEO__SETI((int32_t)NEO__PHILOX_M0));
+    NEO__VI p1 = NEO__MUL_EVEN(x[2], NEO__SETI((int32_t)NEO__PHILOX_M1));
+    x[0] = NEO__XOR3(NEO__HIGH(p1), x[1], k0);
+    x[2] = NEO__XOR3(NEO__HIGH(p0), x[3], k1);
+    x[1] = p1;
+    x[3] = p0;
+}
+NEO__KERNEL_INLINE void NEO__FN(philox_rounds)(const neo__random_key *key, NEO__VI x[4]) {
+    uint32_t k0 = (uint32_t)key->seed, k1 = (uint32_t)(key->seed >> 32);
+    NEO__VI even[4] = {x[0], x[1], NEO__SETI((int32_t)(uint32_t)key->h), NEO__SETI((int32_t)(uint32_t)(key->h >> 32))};
+    NEO__VI odd[4] = {NEO__HIGH(x[0]), NEO__HIGH(x[1]), even[2], even[3]};
+    for (int round = 0; round < 10; round++, k0 += NEO__PHILOX_W0, k1 += NEO__PHILOX_W1) {
+        NEO__FN(philox_round)(even, NEO__SETI((int32_t)k0), NEO__SETI((int32_t)k1));
+        NEO__FN(philox_round)(odd, NEO__SETI((int32_t)k0), NEO__SETI((int32_t)k1));
+    }
+    for (int i = 0; i < 4; i++) x[i] = NEO__MERGE_EVEN(even[i], odd[i]);
+}
+#undef NEO__MUL_EVEN
+#undef NEO__HIGH
+#undef NEO__XOR3
+#undef NEO__MERGE_EVEN
+#else
 NEO__KERNEL_INLINE void NEO__FN(philox_rounds)(const neo__random_key *key, NEO__VI x[4]) {
     uint32_t k0 = (uint32_t)key->seed, k1 = (uint32_t)(key->seed >> 32);
     x[2] = NEO__SETI((int32_t)(uint32_t)key->h);
@@ -22662,6 +22690,7 @@ NEO__KERNEL_INLINE void NEO__FN(philox_rounds)(const neo__random_key *key, NEO__
         k1 += NEO__PHILOX_W1;
     }
 }
+#endif
 /* Blocks [first, first + NEO__W), which may not cross a multiple of 2^32. */
 NEO__KERNEL_INLINE void NEO__FN(philox_lanes)(const neo__random_key *key, uint64_t first, NEO__VI x[4]) {
     x[0] = NEO__ADDI(NEO__SETI((int32_t)(uint32_t)first), NEO__LANE_BLOCKS);
@@ -23500,11 +23529,11 @@ NEO__KERNEL_INLINE NEO__VI NEO__FN(f16_round)(NEO__VF x, NEO__VI r) {
     code = NEO__SELECTI(NEO__GTI(code, NEO__SETI(0x7C00)), NEO__SETI(0x7C00), code);
     NEO__VM denormal = NEO__GTI(NEO__SETI(0x38800000), a);
     NEO__VF y = NEO__SELECT(denormal, NEO__MUL(NEO__AS_F(a), NEO__SET(0x1p24f)), NEO__SET(0.0f));
-    NEO__VI n = NEO__FN(floor_i)(y);
+    NEO__VI n = NEO__TRUNC_I(y);
     y = NEO__MUL(NEO__SUB(y, NEO__TO_F(n)), NEO__SET(65536.0f));
-    NEO__VI high = NEO__FN(floor_i)(y);
+    NEO__VI high = NEO__TRUNC_I(y);
     y = NEO__MUL(NEO__SUB(y, NEO__TO_F(high)), NEO__SET(65536.0f));
-    NEO__VI rest = NEO__ORI(NEO__SHLI(high, 16), NEO__FN(floor_i)(y));
+    NEO__VI rest = NEO__ORI(NEO__SHLI(high, 16), NEO__TRUNC_I(y));
     /* rest + r >= 2^32: rest > ~r, unsigned */
     NEO__VI over = NEO__XORI(r, NEO__SETI(INT32_MAX));
     NEO__VM up = NEO__GTI(NEO__XORI(rest, NEO__SETI(INT32_MIN)), over);
@@ -24692,6 +24721,7 @@ static const neo__bag_kernels NEO__FN(bag_kernels) = {
 #undef NEO__SYNC
 #undef NEO__TO_F
 #undef NEO__TO_I
+#undef NEO__TRUNC_I
 #undef NEO__TREE16
 #undef NEO__VF
 #undef NEO__VI
