@@ -24594,8 +24594,16 @@ NEO__KERNEL_FAR void NEO__FN(bag_keep_group)(const neo__bag_update *u, const int
         for (int64_t c = 0; c < u->dim; c++) to[c] = at & 1 ? g[c] : to[c] + g[c];
     }
 }
+/* Fetch the rows of the next group from the second-level cache into the first while their gradients are merged. Rows of a
+   line are loaded in time without it, and long ones would not find room. */
+NEO__KERNEL_INLINE void NEO__FN(bag_fetch_near)(const neo__bag_update *u, const int64_t *row, int64_t count, int dim) {
+    const int64_t bytes = dim && u->weight ? (int64_t)dim * 4 : u->store->row_bytes;
+    for (int64_t r = 0; r < count; r++)
+        for (int64_t c = 0; c < bytes; c += 64) __builtin_prefetch(u->store->data + row[r] * bytes + c);
+}
 NEO__KERNEL_INLINE void NEO__FN(bag_update_as)(const neo__bag_update *u, int dim) {
     int64_t row[NEO__BAG_GROUP], most = neo__bag_group(u->dim);
+    const int near = !u->keep_at && u->store->row_bytes > 64 && u->store->row_bytes <= 256;
     NEO__FN(bag_walk) walk;
     walk.scanned = walk.begin = walk.end = walk.grads = 0;
     walk.last = ~(uint64_t)0;
@@ -24604,13 +24612,11 @@ NEO__KERNEL_INLINE void NEO__FN(bag_update_as)(const neo__bag_update *u, int dim
         NEO__FN(bag_walk_on)(u, &walk, most, dim);
         const int64_t count = NEO__MIN(walk.end - walk.begin, most), *first = walk.first + walk.begin;
         if (count == 0) return;
+        for (int64_t r = 0; r < count; r++) row[r] = (int64_t)(u->records[first[r]] >> u->low_bits);
+        if (near) NEO__FN(bag_fetch_near)(u, row, count, dim);
         NEO__FN(bag_merge_group)(u, &walk, count, u->scratch, dim);
-        if (u->keep_at) {
-            NEO__FN(bag_keep_group)(u, first, count, u->scratch);
-        } else {
-            for (int64_t r = 0; r < count; r++) row[r] = (int64_t)(u->records[first[r]] >> u->low_bits);
-            NEO__FN(bag_step_group)(u, row, count, u->scratch);
-        }
+        if (u->keep_at) NEO__FN(bag_keep_group)(u, first, count, u->scratch);
+        else NEO__FN(bag_step_group)(u, row, count, u->scratch);
         walk.begin += count;
     }
 }
