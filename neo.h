@@ -9649,8 +9649,14 @@ typedef struct neo__bag_merge {
     neo__random_key round;
 } neo__bag_merge;
 
-/* NEO__BAG_CUT_SUMS: sums over a row that a step may need at most. */
-enum { NEO__BAG_DIGIT_BITS = 9, NEO__BAG_DIGITS = 1 << NEO__BAG_DIGIT_BITS, NEO__BAG_CUT_SUMS = 4 };
+/* NEO__BAG_COUNTS: digits of all passes of a sort on one thread, at most. NEO__BAG_CUT_SUMS: sums over a row that a
+   step may need at most. */
+enum {
+    NEO__BAG_DIGIT_BITS = 9,
+    NEO__BAG_DIGITS = 1 << NEO__BAG_DIGIT_BITS,
+    NEO__BAG_COUNTS = 4096,
+    NEO__BAG_CUT_SUMS = 4
+};
 /* A piece of a table whose sort is shared by all threads. */
 typedef struct neo__bag_chunk {
     int64_t table, begin, end;
@@ -11309,6 +11315,17 @@ NEO__INLINE int neo__bag_digit_bits(int row_bits) {
     int passes = neo__bag_passes(row_bits);
     return passes ? (row_bits + passes - 1) / passes : 0;
 }
+/* Of n records that one thread sorts: wider digits if that saves a pass, but not so many of them that adding up their
+   counts costs as much. */
+static int neo__bag_whole_digit_bits(int row_bits, int64_t n) {
+    int bits = neo__bag_digit_bits(row_bits);
+    for (int passes = neo__bag_passes(row_bits) - 1; passes > 0; passes--) {
+        int wide = (row_bits + passes - 1) / passes;
+        if (wide > NEO__BAG_DIGIT_BITS + 2 || passes << wide > NEO__BAG_COUNTS || (int64_t)4 << wide > n) break;
+        bits = wide;
+    }
+    return bits;
+}
 static void neo__bag_sort_few(uint64_t *r, int64_t n, int shift) {
     for (int64_t i = 1; i < n; i++) {
         uint64_t x = r[i];
@@ -11317,16 +11334,17 @@ static void neo__bag_sort_few(uint64_t *r, int64_t n, int shift) {
         r[at] = x;
     }
 }
-/* count[pass][digit] of n records, for `passes` digits from bit `shift` on. */
+/* count[pass][1 << bits] of n records, for `passes` digits from bit `shift` on. */
 static void neo__bag_count_digits(const uint64_t *record, int64_t n, int shift, int bits,
                                   int passes, int64_t *count) {
     uint64_t mask = ((uint64_t)1 << bits) - 1;
+    const int64_t digits = (int64_t)1 << bits;
     int pass = 0;
-    for (; pass + 2 <= passes; pass += 2, count += 2 * NEO__BAG_DIGITS, shift += 2 * bits) {
+    for (; pass + 2 <= passes; pass += 2, count += 2 * digits, shift += 2 * bits) {
         for (int64_t i = 0; i < n; i++) {
             uint64_t x = record[i] >> shift;
             count[x & mask]++;
-            count[NEO__BAG_DIGITS + (x >> bits & mask)]++;
+            count[(uint64_t)digits + (x >> bits & mask)]++;
         }
     }
     for (int64_t i = 0; pass < passes && i < n; i++) count[record[i] >> shift & mask]++;
@@ -11337,68 +11355,94 @@ static void neo__bag_scatter(uint64_t *NEO__RESTRICT to, const uint64_t *NEO__RE
     for (int64_t i = 0; i < n; i++) to[at[from[i] >> shift & mask]++] = from[i];
 }
 /* Counts become places. */
-static void neo__bag_count_to_place(int64_t *count) {
-    for (int64_t d = 0, sum = 0; d < NEO__BAG_DIGITS; d++) {
+static void neo__bag_count_to_place(int64_t *count, int64_t digits) {
+    for (int64_t d = 0, sum = 0; d < digits; d++) {
         int64_t n = count[d];
         count[d] = sum;
         sum += n;
     }
 }
 /* The records of feature p, which has its table for itself and only good ids, by their lowest digit: straight
-   from the ids, without writing them down in order first. All digits are counted. */
-NEO__INLINE void neo__bags_gather_by_digit(const neo__bags_call *c, const neo__bag_feature *p, int64_t low,
-                                           int is_i32, int bits, int passes,
-                                           int64_t (*NEO__RESTRICT count)[NEO__BAG_DIGITS]) {
+   from the ids, without writing them down in order first. All digits are counted. (Each loop is a function of its own:
+   together they are short of registers.) */
+NEO__INLINE void neo__bags_count_ids(const neo__bags_call *c, const neo__bag_feature *p, int is_i32, int bits,
+                                     int passes, int64_t *NEO__RESTRICT count) {
     const void *ids = c->j->ids;
     const int64_t *offsets = c->j->offsets + p->first_bag;
-    const int low_bits = c->b->tables[p->table].low_bits;
-    const int64_t mask = ((int64_t)1 << bits) - 1, begin = offsets[0], end = offsets[p->bags];
-    uint64_t *NEO__RESTRICT to = c->b->merge[p->table].from;
-    if (passes == 2) {
+    const int64_t digits = (int64_t)1 << bits, mask = digits - 1, begin = offsets[0], end = offsets[p->bags];
+    int pass = 0;
+    for (; pass + 2 <= passes; pass += 2, count += 2 * digits) {
+        int64_t *NEO__RESTRICT next = count + digits;
         for (int64_t k = begin; k < end; k++) {
-            int64_t row = neo__jagged_id(ids, is_i32, k);
-            count[0][row & mask]++;
-            count[1][row >> bits]++;
+            int64_t row = neo__jagged_id(ids, is_i32, k) >> pass * bits;
+            count[row & mask]++;
+            next[row >> bits & mask]++;
         }
-    } else {
-        for (int pass = 0; pass < passes; pass++)
-            for (int64_t k = begin; k < end; k++) count[pass][neo__jagged_id(ids, is_i32, k) >> pass * bits & mask]++;
     }
-    for (int pass = 0; pass < passes; pass++) neo__bag_count_to_place(count[pass]);
-    for (int64_t bag = 0, k = begin; bag < p->bags; bag++, low++) {
-        for (int64_t stop = offsets[bag + 1]; k < stop; k++) {
+    for (int64_t k = begin; pass < passes && k < end; k++)
+        count[neo__jagged_id(ids, is_i32, k) >> pass * bits & mask]++;
+}
+static NEO__NOINLINE void neo__bags_count_i32(const neo__bags_call *c, const neo__bag_feature *p, int bits, int passes,
+                                              int64_t *count) {
+    neo__bags_count_ids(c, p, 1, bits, passes, count);
+}
+static NEO__NOINLINE void neo__bags_count_i64(const neo__bags_call *c, const neo__bag_feature *p, int bits, int passes,
+                                              int64_t *count) {
+    neo__bags_count_ids(c, p, 0, bits, passes, count);
+}
+NEO__INLINE void neo__bags_place_ids_by(const neo__bags_call *c, const neo__bag_feature *p, int64_t low, int is_i32,
+                                        int bits, int64_t *NEO__RESTRICT at) {
+    const void *ids = c->j->ids;
+    const int64_t *offsets = c->j->offsets + p->first_bag, *last = offsets + p->bags;
+    const int low_bits = c->b->tables[p->table].low_bits;
+    const int64_t mask = ((int64_t)1 << bits) - 1;
+    uint64_t *NEO__RESTRICT to = c->b->merge[p->table].from;
+    for (int64_t k = offsets[0]; offsets < last; offsets++, low++) {
+        for (int64_t stop = offsets[1]; k < stop; k++) {
             int64_t row = neo__jagged_id(ids, is_i32, k);
-            to[count[0][row & mask]++] = (uint64_t)row << low_bits | (uint64_t)low;
+            to[at[row & mask]++] = (uint64_t)row << low_bits | (uint64_t)low;
         }
     }
 }
+static NEO__NOINLINE void neo__bags_place_i32(const neo__bags_call *c, const neo__bag_feature *p, int64_t low, int bits,
+                                              int64_t *at) {
+    neo__bags_place_ids_by(c, p, low, 1, bits, at);
+}
+static NEO__NOINLINE void neo__bags_place_i64(const neo__bags_call *c, const neo__bag_feature *p, int64_t low, int bits,
+                                              int64_t *at) {
+    neo__bags_place_ids_by(c, p, low, 0, bits, at);
+}
 /* Gather the records of table ti, sorted by row, on one thread. All digits are counted in one go. */
 static void neo__bags_gather_sorted(const neo__bags_call *c, int64_t ti) {
-    enum { MOST_PASSES = (64 + NEO__BAG_DIGIT_BITS - 1) / NEO__BAG_DIGIT_BITS };
     const neo_bags *b = c->b;
     const neo__bag_table *t = &b->tables[ti];
     neo__bag_merge *m = &b->merge[ti];
-    int64_t count[MOST_PASSES][NEO__BAG_DIGITS];
-    int passes = neo__bag_passes(t->row_bits), bits = neo__bag_digit_bits(t->row_bits);
+    int64_t count[NEO__BAG_COUNTS];
+    const int bits = neo__bag_whole_digit_bits(t->row_bits, m->count);
+    const int passes = bits ? (t->row_bits + bits - 1) / bits : 0;
+    const int64_t digits = (int64_t)1 << bits;
     int64_t f = t->feature_count ? b->table_features[t->first_feature] : 0;
     int few = m->count <= 32, straight = !few && passes > 0 && t->feature_count == 1 && b->features[f].bad == 0 &&
                                          !b->sizes.none && !m->indirect;
-    memset(count, 0, (size_t)passes * sizeof count[0]);
+    memset(count, 0, (size_t)(passes * digits) * sizeof *count);
+    const int is_i32 = c->j->id_dtype == NEO_I32;
     if (straight) {
-        const int64_t low = b->feature_leaf[f * b->sizes.shards];
-        if (c->j->id_dtype == NEO_I32) neo__bags_gather_by_digit(c, &b->features[f], low, 1, bits, passes, count);
-        else neo__bags_gather_by_digit(c, &b->features[f], low, 0, bits, passes, count);
+        (is_i32 ? neo__bags_count_i32 : neo__bags_count_i64)(c, &b->features[f], bits, passes, count);
     } else {
         neo__bags_gather(c, ti, 0, m->count);
         if (few) {
             neo__bag_sort_few(m->from, m->count, t->low_bits);
             return;
         }
-        neo__bag_count_digits(m->from, m->count, t->low_bits, bits, passes, count[0]);
-        for (int pass = 0; pass < passes; pass++) neo__bag_count_to_place(count[pass]);
+        neo__bag_count_digits(m->from, m->count, t->low_bits, bits, passes, count);
+    }
+    for (int pass = 0; pass < passes; pass++) neo__bag_count_to_place(count + pass * digits, digits);
+    if (straight) {
+        const int64_t low = b->feature_leaf[f * b->sizes.shards];
+        (is_i32 ? neo__bags_place_i32 : neo__bags_place_i64)(c, &b->features[f], low, bits, count);
     }
     for (int pass = straight; pass < passes; pass++) {
-        neo__bag_scatter(m->to, m->from, m->count, t->low_bits + pass * bits, bits, count[pass]);
+        neo__bag_scatter(m->to, m->from, m->count, t->low_bits + pass * bits, bits, count + pass * digits);
         uint64_t *other = m->from;
         m->from = m->to;
         m->to = other;
