@@ -23783,18 +23783,30 @@ NEO__BAG_POOL(4, NEO__EACH4)
 NEO__BAG_POOL(2, NEO__EACH2)
 NEO__BAG_POOL(1, NEO__EACH1)
 
-/* The last n < NEO__W columns. */
-NEO__KERNEL_FAR void NEO__FN(bag_chunk_rest)(const neo__bag_lookup *a, int64_t b,
-                                                  int64_t col) {
-    const int64_t length = a->offsets[b + 1] - a->offsets[b];
-    NEO__VF s = NEO__SET(0.0f);
-    for (int64_t k = a->offsets[b]; k < a->offsets[b + 1]; k++) {
-        const float *row = a->table + neo__jagged_id(a->ids, a->is_i32, k) * a->dim + col;
-        NEO__VF x = NEO__LOADN(row, a->dim - col);
-        s = a->weights ? NEO__FMA(NEO__SET(a->weights[k]), x, s) : NEO__ADD(s, x);
+/* The last n < NEO__W columns of bags [b, b_end). */
+NEO__KERNEL_FAR void NEO__FN(bag_chunk_rest)(const neo__bag_lookup *a, int64_t b, int64_t b_end, int64_t col) {
+    const int64_t dim = a->dim, n = dim - col, ahead = NEO__FN(bag_ahead)(dim);
+    const int64_t near_end = a->offsets[a->bags] - ahead;
+    const int is_i32 = a->is_i32;
+    const float *table = a->table + col;
+    float *to = a->out + b * a->out_stride + col;
+    for (; b < b_end; b++, to += a->out_stride) {
+        int64_t k = a->offsets[b], k_end = a->offsets[b + 1], length = k_end - k;
+        const int fetch = k_end <= near_end;
+        NEO__VF s = NEO__SET(0.0f);
+        if (!fetch && col == 0) NEO__FN(bag_fetch_ahead)(a, is_i32, k + ahead, k_end + ahead);
+        for (; k < k_end; k++) {
+            NEO__VF x = NEO__LOADN(table + neo__jagged_id(a->ids, is_i32, k) * dim, n);
+            if (fetch) {
+                const float *row = table + neo__jagged_id(a->ids, is_i32, k + ahead) * dim;
+                NEO__FETCH(row);
+                NEO__FETCH(row + NEO__W - 1); /* the line of lanes that are not read is waited for too */
+            }
+            s = a->weights ? NEO__FMA(NEO__SET(a->weights[k]), x, s) : NEO__ADD(s, x);
+        }
+        if (a->mean && length > 1) s = NEO__DIV(s, NEO__SET((float)length));
+        NEO__STOREN(to, s, n);
     }
-    if (a->mean && length > 1) s = NEO__DIV(s, NEO__SET((float)length));
-    NEO__STOREN(a->out + b * a->out_stride + col, s, a->dim - col);
 }
 
 /* ---- the careful lookup ---- */
@@ -23982,6 +23994,14 @@ NEO__KERNEL void NEO__FN(bag_pool)(const neo__bag_lookup *a) {
     case NEO__W: NEO__FN(bag_rows_1)(a); return;
     default: break;
     }
+    if (dim < NEO__W) {
+#if NEO__PASS == NEO__PASS_AVX512
+        NEO__FN8(bag_pool)(a); /* a part of a vector is read with the line that the rest of it would be in */
+#else
+        NEO__FN(bag_chunk_rest)(a, 0, a->bags, 0);
+#endif
+        return;
+    }
 #endif
     for (int64_t b = 0; b < a->bags; b++) {
         int64_t col = 0;
@@ -23989,7 +24009,7 @@ NEO__KERNEL void NEO__FN(bag_pool)(const neo__bag_lookup *a) {
         if (col + 4 * NEO__W <= dim) NEO__FN(bag_chunk_4)(a, b, col), col += 4 * NEO__W;
         if (col + 2 * NEO__W <= dim) NEO__FN(bag_chunk_2)(a, b, col), col += 2 * NEO__W;
         if (col + NEO__W <= dim) NEO__FN(bag_chunk_1)(a, b, col), col += NEO__W;
-        if (col < dim) NEO__FN(bag_chunk_rest)(a, b, col);
+        if (col < dim) NEO__FN(bag_chunk_rest)(a, b, b + 1, col);
     }
 }
 
@@ -24022,7 +24042,9 @@ NEO__KERNEL_INLINE float NEO__FN(row_dot_on)(float sum, const float *x, const fl
         sum = NEO__ADD1(sum, NEO__TREE16(q));
     }
     if (n > 0) {
-        for (int64_t i = 0; i < 16; i++) q[i] = i < n ? NEO__MUL1(x[i], y[i]) : 0.0f;
+        for (int i = 0; i < 16; i += NEO__W)
+            NEO__STORE(q + i, i < n ? NEO__MUL(NEO__FN(load_left)(x + i, n - i), NEO__FN(load_left)(y + i, n - i))
+                                    : NEO__SET(0.0f));
         sum = NEO__ADD1(sum, NEO__TREE16(q));
     }
     return sum;
@@ -24363,6 +24385,21 @@ NEO__KERNEL_FAR void NEO__FN(bag_merge_rest)(const neo__bag_update *u, int64_t i
     s = NEO__ADD(s, NEO__SET(0.0f));
     NEO__STOREN(to, s, u->dim - col);
 }
+#if NEO__PASS != NEO__PASS_SCALAR
+/* Rows shorter than a vector, as bag_merge_rows_1. */
+NEO__KERNEL_FAR void NEO__FN(bag_merge_rows_rest)(const neo__bag_update *u, const int64_t *first, int64_t rows,
+                                                  float *to) {
+    const uint64_t *record = u->records, mask = ((uint64_t)1 << u->low_bits) - 1;
+    const int64_t stride = u->grad_stride, n = u->dim;
+    const float *grad = u->grad;
+    for (int64_t r = 0; r < rows; r++, to += n) {
+        NEO__VF s = NEO__SET(0.0f);
+        for (int64_t i = first[r]; i < first[r + 1]; i++)
+            s = NEO__ADD(s, NEO__LOADN(grad + (int64_t)(record[i] & mask) * stride, n));
+        NEO__STOREN(to, NEO__ADD(s, NEO__SET(0.0f)), n);
+    }
+}
+#endif
 /* Columns [col, col + 8 vectors), or what there is of them. */
 NEO__KERNEL_FAR void NEO__FN(bag_merge_8_or_less)(const neo__bag_update *u, int64_t i,
                                                        int64_t end, int64_t col, float *to) {
@@ -24503,6 +24540,10 @@ NEO__KERNEL_INLINE void NEO__FN(bag_merge_group)(const neo__bag_update *u, NEO__
     const int64_t *first = k->first + k->begin;
     (void)dim;
     if (!u->grad_row && u->leaf_count == 1 && !u->fetch_grads) {
+#if NEO__PASS != NEO__PASS_SCALAR
+        if (!dim && u->dim < NEO__W) { NEO__FN(bag_merge_rows_rest)(u, first, count, g); return; }
+        if (!dim && u->dim == NEO__W) { NEO__FN(bag_merge_rows_1)(u, first, count, g); return; }
+#endif
 #ifdef NEO__MERGE_16
         if (dim == 16) { NEO__MERGE_16(u, first, count, g); return; }
         if (dim == 32) { NEO__MERGE_32(u, first, count, g); return; }
@@ -24672,6 +24713,12 @@ NEO__KERNEL void NEO__FN(bag_update)(const neo__bag_update *u) {
     case 64: NEO__FN(bag_update_as)(u, 64); return;
     case 128: NEO__FN(bag_update_as)(u, 128); return;
     default: break;
+    }
+#endif
+#if NEO__PASS == NEO__PASS_AVX512
+    if (u->dim == 8) { /* a part of a vector that is stored and soon loaded waits for the store */
+        NEO__FN8(bag_update)(u);
+        return;
     }
 #endif
     NEO__FN(bag_update_as)(u, 0);
