@@ -22705,8 +22705,9 @@ NEO__KERNEL_INLINE void NEO__FN(philox_round)(NEO__VI x[4], NEO__VI k0, NEO__VI 
 }
 NEO__KERNEL_INLINE void NEO__FN(philox_rounds)(const neo__random_key *key, NEO__VI x[4]) {
     uint32_t k0 = (uint32_t)key->seed, k1 = (uint32_t)(key->seed >> 32);
-    NEO__VI even[4] = {x[0], x[1], NEO__SETI((int32_t)(uint32_t)key->h), NEO__SETI((int32_t)(uint32_t)(key->h >> 32))};
-    NEO__VI odd[4] = {NEO__HIGH(x[0]), NEO__HIGH(x[1]), even[2], even[3]};
+    NEO__VI h0 = NEO__SETI((int32_t)(uint32_t)key->h), h1 = NEO__SETI((int32_t)(uint32_t)(key->h >> 32));
+    NEO__VI even[4] = {x[0], x[1], h0, h1};
+    NEO__VI odd[4] = {NEO__HIGH(x[0]), NEO__HIGH(x[1]), h0, h1};
     for (int round = 0; round < 10; round++, k0 += NEO__PHILOX_W0, k1 += NEO__PHILOX_W1) {
         NEO__FN(philox_round)(even, NEO__SETI((int32_t)k0), NEO__SETI((int32_t)k1));
         NEO__FN(philox_round)(odd, NEO__SETI((int32_t)k0), NEO__SETI((int32_t)k1));
@@ -23702,8 +23703,8 @@ NEO__KERNEL_FAR void NEO__FN(rows_encode)(const neo__bag_rows *t, int64_t row, f
 }
 
 #if NEO__PASS != NEO__PASS_WARP
-/* Rows fetched ahead of their use: far enough to cover memory, not so far that they leave the
-   cache. */
+/* Rows fetched ahead of their use: far enough to cover memory, not so far that they leave the cache. They go to the
+   second level, which has more lines on their way at a time than the first: many more are then fetched per second. */
 NEO__KERNEL_INLINE int64_t NEO__FN(bag_ahead)(int64_t dim) {
     return dim <= 16 ? 48 : dim <= 32 ? 32 : dim <= 64 ? 24 : dim <= 128 ? 16 : 8;
 }
@@ -24679,8 +24680,8 @@ NEO__KERNEL_FAR void NEO__FN(bag_keep_group)(const neo__bag_update *u, const int
         for (int64_t c = 0; c < u->dim; c++) to[c] = at & 1 ? g[c] : to[c] + g[c];
     }
 }
-/* Fetch the rows of the next group from the second-level cache into the first while their gradients are merged. Rows of a
-   line are loaded in time without it, and long ones would not find room. */
+/* Fetch the rows of the next group from the second-level cache into the first while their gradients are merged.
+   Rows of a line are loaded in time without it, and long ones would not find room. */
 NEO__KERNEL_INLINE void NEO__FN(bag_fetch_near)(const neo__bag_update *u, const int64_t *row, int64_t count, int dim) {
     const int64_t bytes = dim && u->weight ? (int64_t)dim * 4 : u->store->row_bytes;
     for (int64_t r = 0; r < count; r++)

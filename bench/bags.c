@@ -7,8 +7,8 @@
    popular rows spread over the table. Several batches take turns (one repeated would stay in the cache).
    Everything is verified first. A round measures ceiling, neo, neo, ceiling; the figure is the median over rounds.
 
-     bags.forward.<ids>.d<D>    ceiling: the plain loop: no checks, tables in turn, rows fetched ahead at the
-                                better of several distances; its fastest round
+     bags.forward.<ids>.d<D>    ceiling: the plain loop: no checks, tables in turn, rows fetched ahead to the
+                                second-level cache at the better of several distances; its fastest round
      bags.backward.<ids>.d<D>   ceiling: every touched row read and written once, its state too, dout and ids
                                 read once, at the copy bandwidth of this run
      bags.forward.<dtype>.d<D>, bags.backward.<dtype>.d<D>
@@ -43,7 +43,7 @@ typedef struct subject {
                 for (int k = b * LENGTH; k < (b + 1) * LENGTH; k++) {                              \
                     if (ids + k + ahead < ids_end) {                                               \
                         const float *next = table + ids[k + ahead] * dim + c;                      \
-                        for (int f = 0; f < 4 * WIDTH; f += 16) __builtin_prefetch(next + f);      \
+                        for (int f = 0; f < 4 * WIDTH; f += 16) __builtin_prefetch(next + f, 0, 2); \
                     }                                                                              \
                     const float *row = table + ids[k] * dim + c;                                   \
                     s0 = ADD(s0, LOAD(row)), s1 = ADD(s1, LOAD(row + WIDTH));                      \
@@ -55,7 +55,7 @@ typedef struct subject {
             for (; c < dim; c += WIDTH) {                                                          \
                 VECTOR s = ZERO;                                                                   \
                 for (int k = b * LENGTH; k < (b + 1) * LENGTH; k++) {                              \
-                    if (ids + k + ahead < ids_end) __builtin_prefetch(table + ids[k + ahead] * dim + c); \
+                    if (ids + k + ahead < ids_end) __builtin_prefetch(table + ids[k + ahead] * dim + c, 0, 2); \
                     s = ADD(s, LOAD(table + ids[k] * dim + c));                                    \
                 }                                                                                  \
                 STORE(out + c, s);                                                                 \
