@@ -9674,8 +9674,14 @@ typedef struct neo__bag_merge {
     neo__random_key round;
 } neo__bag_merge;
 
-/* NEO__BAG_CUT_SUMS: sums over a row that a step may need at most. */
-enum { NEO__BAG_DIGIT_BITS = 9, NEO__BAG_DIGITS = 1 << NEO__BAG_DIGIT_BITS, NEO__BAG_CUT_SUMS = 4 };
+/* NEO__BAG_COUNTS: digits of all passes of a sort on one thread, at most. NEO__BAG_CUT_SUMS: sums over a row that a
+   step may need at most. */
+enum {
+    NEO__BAG_DIGIT_BITS = 9,
+    NEO__BAG_DIGITS = 1 << NEO__BAG_DIGIT_BITS,
+    NEO__BAG_COUNTS = 4096,
+    NEO__BAG_CUT_SUMS = 4
+};
 /* A piece of a table whose sort is shared by all threads. */
 typedef struct neo__bag_chunk {
     int64_t table, begin, end;
@@ -11334,6 +11340,17 @@ NEO__INLINE int neo__bag_digit_bits(int row_bits) {
     int passes = neo__bag_passes(row_bits);
     return passes ? (row_bits + passes - 1) / passes : 0;
 }
+/* Of n records that one thread sorts: wider digits if that saves a pass, but not so many of them that adding up their
+   counts costs as much. */
+static int neo__bag_whole_digit_bits(int row_bits, int64_t n) {
+    int bits = neo__bag_digit_bits(row_bits);
+    for (int passes = neo__bag_passes(row_bits) - 1; passes > 0; passes--) {
+        int wide = (row_bits + passes - 1) / passes;
+        if (wide > NEO__BAG_DIGIT_BITS + 2 || passes << wide > NEO__BAG_COUNTS || (int64_t)4 << wide > n) break;
+        bits = wide;
+    }
+    return bits;
+}
 static void neo__bag_sort_few(uint64_t *r, int64_t n, int shift) {
     for (int64_t i = 1; i < n; i++) {
         uint64_t x = r[i];
@@ -11342,16 +11359,17 @@ static void neo__bag_sort_few(uint64_t *r, int64_t n, int shift) {
         r[at] = x;
     }
 }
-/* count[pass][digit] of n records, for `passes` digits from bit `shift` on. */
+/* count[pass][1 << bits] of n records, for `passes` digits from bit `shift` on. */
 static void neo__bag_count_digits(const uint64_t *record, int64_t n, int shift, int bits,
                                   int passes, int64_t *count) {
     uint64_t mask = ((uint64_t)1 << bits) - 1;
+    const int64_t digits = (int64_t)1 << bits;
     int pass = 0;
-    for (; pass + 2 <= passes; pass += 2, count += 2 * NEO__BAG_DIGITS, shift += 2 * bits) {
+    for (; pass + 2 <= passes; pass += 2, count += 2 * digits, shift += 2 * bits) {
         for (int64_t i = 0; i < n; i++) {
             uint64_t x = record[i] >> shift;
             count[x & mask]++;
-            count[NEO__BAG_DIGITS + (x >> bits & mask)]++;
+            count[(uint64_t)digits + (x >> bits & mask)]++;
         }
     }
     for (int64_t i = 0; pass < passes && i < n; i++) count[record[i] >> shift & mask]++;
@@ -11362,68 +11380,94 @@ static void neo__bag_scatter(uint64_t *NEO__RESTRICT to, const uint64_t *NEO__RE
     for (int64_t i = 0; i < n; i++) to[at[from[i] >> shift & mask]++] = from[i];
 }
 /* Counts become places. */
-static void neo__bag_count_to_place(int64_t *count) {
-    for (int64_t d = 0, sum = 0; d < NEO__BAG_DIGITS; d++) {
+static void neo__bag_count_to_place(int64_t *count, int64_t digits) {
+    for (int64_t d = 0, sum = 0; d < digits; d++) {
         int64_t n = count[d];
         count[d] = sum;
         sum += n;
     }
 }
 /* The records of feature p, which has its table for itself and only good ids, by their lowest digit: straight
-   from the ids, without writing them down in order first. All digits are counted. */
-NEO__INLINE void neo__bags_gather_by_digit(const neo__bags_call *c, const neo__bag_feature *p, int64_t low,
-                                           int is_i32, int bits, int passes,
-                                           int64_t (*NEO__RESTRICT count)[NEO__BAG_DIGITS]) {
+   from the ids, without writing them down in order first. All digits are counted. (Each loop is a function of its own:
+   together they are short of registers.) */
+NEO__INLINE void neo__bags_count_ids(const neo__bags_call *c, const neo__bag_feature *p, int is_i32, int bits,
+                                     int passes, int64_t *NEO__RESTRICT count) {
     const void *ids = c->j->ids;
     const int64_t *offsets = c->j->offsets + p->first_bag;
-    const int low_bits = c->b->tables[p->table].low_bits;
-    const int64_t mask = ((int64_t)1 << bits) - 1, begin = offsets[0], end = offsets[p->bags];
-    uint64_t *NEO__RESTRICT to = c->b->merge[p->table].from;
-    if (passes == 2) {
+    const int64_t digits = (int64_t)1 << bits, mask = digits - 1, begin = offsets[0], end = offsets[p->bags];
+    int pass = 0;
+    for (; pass + 2 <= passes; pass += 2, count += 2 * digits) {
+        int64_t *NEO__RESTRICT next = count + digits;
         for (int64_t k = begin; k < end; k++) {
-            int64_t row = neo__jagged_id(ids, is_i32, k);
-            count[0][row & mask]++;
-            count[1][row >> bits]++;
+            int64_t row = neo__jagged_id(ids, is_i32, k) >> pass * bits;
+            count[row & mask]++;
+            next[row >> bits & mask]++;
         }
-    } else {
-        for (int pass = 0; pass < passes; pass++)
-            for (int64_t k = begin; k < end; k++) count[pass][neo__jagged_id(ids, is_i32, k) >> pass * bits & mask]++;
     }
-    for (int pass = 0; pass < passes; pass++) neo__bag_count_to_place(count[pass]);
-    for (int64_t bag = 0, k = begin; bag < p->bags; bag++, low++) {
-        for (int64_t stop = offsets[bag + 1]; k < stop; k++) {
+    for (int64_t k = begin; pass < passes && k < end; k++)
+        count[neo__jagged_id(ids, is_i32, k) >> pass * bits & mask]++;
+}
+static NEO__NOINLINE void neo__bags_count_i32(const neo__bags_call *c, const neo__bag_feature *p, int bits, int passes,
+                                              int64_t *count) {
+    neo__bags_count_ids(c, p, 1, bits, passes, count);
+}
+static NEO__NOINLINE void neo__bags_count_i64(const neo__bags_call *c, const neo__bag_feature *p, int bits, int passes,
+                                              int64_t *count) {
+    neo__bags_count_ids(c, p, 0, bits, passes, count);
+}
+NEO__INLINE void neo__bags_place_ids_by(const neo__bags_call *c, const neo__bag_feature *p, int64_t low, int is_i32,
+                                        int bits, int64_t *NEO__RESTRICT at) {
+    const void *ids = c->j->ids;
+    const int64_t *offsets = c->j->offsets + p->first_bag, *last = offsets + p->bags;
+    const int low_bits = c->b->tables[p->table].low_bits;
+    const int64_t mask = ((int64_t)1 << bits) - 1;
+    uint64_t *NEO__RESTRICT to = c->b->merge[p->table].from;
+    for (int64_t k = offsets[0]; offsets < last; offsets++, low++) {
+        for (int64_t stop = offsets[1]; k < stop; k++) {
             int64_t row = neo__jagged_id(ids, is_i32, k);
-            to[count[0][row & mask]++] = (uint64_t)row << low_bits | (uint64_t)low;
+            to[at[row & mask]++] = (uint64_t)row << low_bits | (uint64_t)low;
         }
     }
 }
+static NEO__NOINLINE void neo__bags_place_i32(const neo__bags_call *c, const neo__bag_feature *p, int64_t low, int bits,
+                                              int64_t *at) {
+    neo__bags_place_ids_by(c, p, low, 1, bits, at);
+}
+static NEO__NOINLINE void neo__bags_place_i64(const neo__bags_call *c, const neo__bag_feature *p, int64_t low, int bits,
+                                              int64_t *at) {
+    neo__bags_place_ids_by(c, p, low, 0, bits, at);
+}
 /* Gather the records of table ti, sorted by row, on one thread. All digits are counted in one go. */
 static void neo__bags_gather_sorted(const neo__bags_call *c, int64_t ti) {
-    enum { MOST_PASSES = (64 + NEO__BAG_DIGIT_BITS - 1) / NEO__BAG_DIGIT_BITS };
     const neo_bags *b = c->b;
     const neo__bag_table *t = &b->tables[ti];
     neo__bag_merge *m = &b->merge[ti];
-    int64_t count[MOST_PASSES][NEO__BAG_DIGITS];
-    int passes = neo__bag_passes(t->row_bits), bits = neo__bag_digit_bits(t->row_bits);
+    int64_t count[NEO__BAG_COUNTS];
+    const int bits = neo__bag_whole_digit_bits(t->row_bits, m->count);
+    const int passes = bits ? (t->row_bits + bits - 1) / bits : 0;
+    const int64_t digits = (int64_t)1 << bits;
     int64_t f = t->feature_count ? b->table_features[t->first_feature] : 0;
     int few = m->count <= 32, straight = !few && passes > 0 && t->feature_count == 1 && b->features[f].bad == 0 &&
                                          !b->sizes.none && !m->indirect;
-    memset(count, 0, (size_t)passes * sizeof count[0]);
+    memset(count, 0, (size_t)(passes * digits) * sizeof *count);
+    const int is_i32 = c->j->id_dtype == NEO_I32;
     if (straight) {
-        const int64_t low = b->feature_leaf[f * b->sizes.shards];
-        if (c->j->id_dtype == NEO_I32) neo__bags_gather_by_digit(c, &b->features[f], low, 1, bits, passes, count);
-        else neo__bags_gather_by_digit(c, &b->features[f], low, 0, bits, passes, count);
+        (is_i32 ? neo__bags_count_i32 : neo__bags_count_i64)(c, &b->features[f], bits, passes, count);
     } else {
         neo__bags_gather(c, ti, 0, m->count);
         if (few) {
             neo__bag_sort_few(m->from, m->count, t->low_bits);
             return;
         }
-        neo__bag_count_digits(m->from, m->count, t->low_bits, bits, passes, count[0]);
-        for (int pass = 0; pass < passes; pass++) neo__bag_count_to_place(count[pass]);
+        neo__bag_count_digits(m->from, m->count, t->low_bits, bits, passes, count);
+    }
+    for (int pass = 0; pass < passes; pass++) neo__bag_count_to_place(count + pass * digits, digits);
+    if (straight) {
+        const int64_t low = b->feature_leaf[f * b->sizes.shards];
+        (is_i32 ? neo__bags_place_i32 : neo__bags_place_i64)(c, &b->features[f], low, bits, count);
     }
     for (int pass = straight; pass < passes; pass++) {
-        neo__bag_scatter(m->to, m->from, m->count, t->low_bits + pass * bits, bits, count[pass]);
+        neo__bag_scatter(m->to, m->from, m->count, t->low_bits + pass * bits, bits, count + pass * digits);
         uint64_t *other = m->from;
         m->from = m->to;
         m->to = other;
@@ -21386,7 +21430,8 @@ NEO__HOST_END
      NEO__AND_M(m, k) NEO__ANY(m)
      NEO__ADDI SUBI MULI ANDI ORI XORI SHLI(v, n) SHRI(v, n) (logical) SRAI(v, n)   i32 lanes, n constant
      NEO__GTI(a, b) EQI(a, b): mask   NEO__SELECTI(m, a, b)
-     NEO__TO_I(v): to i32, nearest even   NEO__TO_F(vi)   NEO__AS_I(v) NEO__AS_F(vi): the same bits
+     NEO__TO_I(v): to i32, nearest even, NEO__TRUNC_I(v): towards zero   NEO__TO_F(vi)
+     NEO__AS_I(v) NEO__AS_F(vi): the same bits
      NEO__LOADI(p) NEO__STOREI(p, v)              i32
      NEO__TREE16(p): the sum of 16 floats at p by the fixed tree (i + 8, + 4, + 2, + 1)
      NEO__SPILL(p, v)                             the lanes of v to an array that scalar code reads
@@ -21481,6 +21526,7 @@ NEO__HOST_END
 #define NEO__EQI(a, b) ((a) == (b))
 #define NEO__SELECTI(m, a, b) ((m) ? (a) : (b))
 #define NEO__TO_I(v) neo__round_to_i32(v)
+#define NEO__TRUNC_I(v) ((int32_t)(v))
 #define NEO__TO_F(v) ((float)(v))
 #define NEO__AS_I(v) ((int32_t)neo__bits_f32(v))
 #define NEO__AS_F(v) neo__f32_bits((uint32_t)(v))
@@ -21551,6 +21597,7 @@ NEO__KERNEL_INLINE float NEO__FN(min)(float a, float b) { return a < b ? a : b; 
 #define NEO__EQI(a, b) ((a) == (b))
 #define NEO__SELECTI(m, a, b) ((m) ? (a) : (b))
 #define NEO__TO_I(v) NEO__FN(round_to_i32)(v)
+#define NEO__TRUNC_I(v) ((int32_t)(v))
 #define NEO__TO_F(v) ((float)(v))
 #define NEO__AS_I(v) ((int32_t)neo__bits_f32(v))
 #define NEO__AS_F(v) neo__f32_bits((uint32_t)(v))
@@ -21609,6 +21656,7 @@ NEO__KERNEL_INLINE float NEO__FN(tree16)(float v) {
 #define NEO__EQI(a, b) _mm512_cmpeq_epi32_mask(a, b)
 #define NEO__SELECTI(m, a, b) _mm512_mask_blend_epi32(m, b, a)
 #define NEO__TO_I(v) _mm512_cvtps_epi32(v)
+#define NEO__TRUNC_I(v) _mm512_cvttps_epi32(v)
 #define NEO__TO_F(v) _mm512_cvtepi32_ps(v)
 #define NEO__AS_I(v) _mm512_castps_si512(v)
 #define NEO__AS_F(v) _mm512_castsi512_ps(v)
@@ -21667,6 +21715,7 @@ NEO__KERNEL_INLINE __m256i NEO__FN(lanes)(int64_t n) {
 #define NEO__EQI(a, b) _mm256_castsi256_ps(_mm256_cmpeq_epi32(a, b))
 #define NEO__SELECTI(m, a, b) _mm256_blendv_epi8(b, a, _mm256_castps_si256(m))
 #define NEO__TO_I(v) _mm256_cvtps_epi32(v)
+#define NEO__TRUNC_I(v) _mm256_cvttps_epi32(v)
 #define NEO__TO_F(v) _mm256_cvtepi32_ps(v)
 #define NEO__AS_I(v) _mm256_castps_si256(v)
 #define NEO__AS_F(v) _mm256_castsi256_ps(v)
@@ -21736,6 +21785,7 @@ NEO__KERNEL_INLINE float32x4_t NEO__FN(min)(float32x4_t a, float32x4_t b) {
 #define NEO__EQI(a, b) vceqq_s32(a, b)
 #define NEO__SELECTI(m, a, b) vbslq_s32(m, a, b)
 #define NEO__TO_I(v) vcvtnq_s32_f32(v)
+#define NEO__TRUNC_I(v) vcvtq_s32_f32(v)
 #define NEO__TO_F(v) vcvtq_f32_s32(v)
 #define NEO__AS_I(v) vreinterpretq_s32_f32(v)
 #define NEO__AS_F(v) vreinterpretq_f32_s32(v)
@@ -22601,7 +22651,8 @@ NEO__KERNEL void NEO__FN(f32_from_bf16s)(float *y, const uint16_t *x, int64_t n)
 
 /* Philox in lanes: lane l of a group of NEO__W blocks computes block NEO__FN(lane_blocks)[l], an
    order chosen so that a transpose inside 128-bit lanes (NEO__FN(store_blocks)) puts whole blocks
-   next to each other. mul_wide: the high and low halves of the products of unsigned lanes. */
+   next to each other. mul_wide: the high and low halves of the products of unsigned lanes; x86 multiplies even lanes
+   alone, and keeps even and odd lanes apart until the end. */
 #if NEO__PASS == NEO__PASS_SCALAR || NEO__PASS == NEO__PASS_WARP
 #if NEO__PASS == NEO__PASS_WARP
 #define NEO__LANE_BLOCKS NEO__FN(lane)()
@@ -22621,12 +22672,10 @@ NEO__KERNEL_INLINE void NEO__FN(store_blocks)(float *y, const float v[4]) {
 }
 #elif NEO__PASS == NEO__PASS_AVX512
 #define NEO__LANE_BLOCKS _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15)
-NEO__KERNEL_INLINE void NEO__FN(mul_wide)(__m512i a, uint32_t m, __m512i *hi, __m512i *lo) {
-    __m512i k = _mm512_set1_epi32((int)m);
-    __m512i even = _mm512_mul_epu32(a, k), odd = _mm512_mul_epu32(_mm512_srli_epi64(a, 32), k);
-    *hi = _mm512_mask_blend_epi32(0xAAAA, _mm512_srli_epi64(even, 32), odd);
-    *lo = _mm512_mask_blend_epi32(0xAAAA, even, _mm512_slli_epi64(odd, 32));
-}
+#define NEO__MUL_EVEN(a, b) _mm512_mul_epu32(a, b)
+#define NEO__HIGH(a) _mm512_srli_epi64(a, 32)
+#define NEO__XOR3(a, b, c) _mm512_ternarylogic_epi32(a, b, c, 0x96)
+#define NEO__MERGE_EVEN(even, odd) _mm512_mask_shuffle_epi32(even, 0xAAAA, odd, (_MM_PERM_ENUM)0xA0)
 NEO__KERNEL_INLINE void NEO__FN(store_blocks)(float *y, const __m512 v[4]) {
     __m512 a = _mm512_unpacklo_ps(v[0], v[1]), b = _mm512_unpackhi_ps(v[0], v[1]);
     __m512 c = _mm512_unpacklo_ps(v[2], v[3]), d = _mm512_unpackhi_ps(v[2], v[3]);
@@ -22637,12 +22686,10 @@ NEO__KERNEL_INLINE void NEO__FN(store_blocks)(float *y, const __m512 v[4]) {
 }
 #elif NEO__PASS == NEO__PASS_AVX2
 #define NEO__LANE_BLOCKS _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7)
-NEO__KERNEL_INLINE void NEO__FN(mul_wide)(__m256i a, uint32_t m, __m256i *hi, __m256i *lo) {
-    __m256i k = _mm256_set1_epi32((int)m);
-    __m256i even = _mm256_mul_epu32(a, k), odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), k);
-    *hi = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xAA);
-    *lo = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA);
-}
+#define NEO__MUL_EVEN(a, b) _mm256_mul_epu32(a, b)
+#define NEO__HIGH(a) _mm256_srli_epi64(a, 32)
+#define NEO__XOR3(a, b, c) _mm256_xor_si256(_mm256_xor_si256(a, b), c)
+#define NEO__MERGE_EVEN(even, odd) _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA)
 NEO__KERNEL_INLINE void NEO__FN(store_blocks)(float *y, const __m256 v[4]) {
     __m256 a = _mm256_unpacklo_ps(v[0], v[1]), b = _mm256_unpackhi_ps(v[0], v[1]);
     __m256 c = _mm256_unpacklo_ps(v[2], v[3]), d = _mm256_unpackhi_ps(v[2], v[3]);
@@ -22671,6 +22718,32 @@ NEO__KERNEL_INLINE void NEO__FN(store_blocks)(float *y, const float32x4_t v[4]) 
 #endif
 
 /* Of the blocks whose numbers are in x[0] (low half) and x[1]. */
+#ifdef NEO__MUL_EVEN
+/* One round of the even lanes; what is in the odd lanes does not matter. */
+NEO__KERNEL_INLINE void NEO__FN(philox_round)(NEO__VI x[4], NEO__VI k0, NEO__VI k1) {
+    NEO__VI p0 = NEO__MUL_EVEN(x[0], NEO__SETI((int32_t)NEO__PHILOX_M0));
+    NEO__VI p1 = NEO__MUL_EVEN(x[2], NEO__SETI((int32_t)NEO__PHILOX_M1));
+    x[0] = NEO__XOR3(NEO__HIGH(p1), x[1], k0);
+    x[2] = NEO__XOR3(NEO__HIGH(p0), x[3], k1);
+    x[1] = p1;
+    x[3] = p0;
+}
+NEO__KERNEL_INLINE void NEO__FN(philox_rounds)(const neo__random_key *key, NEO__VI x[4]) {
+    uint32_t k0 = (uint32_t)key->seed, k1 = (uint32_t)(key->seed >> 32);
+    NEO__VI h0 = NEO__SETI((int32_t)(uint32_t)key->h), h1 = NEO__SETI((int32_t)(uint32_t)(key->h >> 32));
+    NEO__VI even[4] = {x[0], x[1], h0, h1};
+    NEO__VI odd[4] = {NEO__HIGH(x[0]), NEO__HIGH(x[1]), h0, h1};
+    for (int round = 0; round < 10; round++, k0 += NEO__PHILOX_W0, k1 += NEO__PHILOX_W1) {
+        NEO__FN(philox_round)(even, NEO__SETI((int32_t)k0), NEO__SETI((int32_t)k1));
+        NEO__FN(philox_round)(odd, NEO__SETI((int32_t)k0), NEO__SETI((int32_t)k1));
+    }
+    for (int i = 0; i < 4; i++) x[i] = NEO__MERGE_EVEN(even[i], odd[i]);
+}
+#undef NEO__MUL_EVEN
+#undef NEO__HIGH
+#undef NEO__XOR3
+#undef NEO__MERGE_EVEN
+#else
 NEO__KERNEL_INLINE void NEO__FN(philox_rounds)(const neo__random_key *key, NEO__VI x[4]) {
     uint32_t k0 = (uint32_t)key->seed, k1 = (uint32_t)(key->seed >> 32);
     x[2] = NEO__SETI((int32_t)(uint32_t)key->h);
@@ -22687,6 +22760,7 @@ NEO__KERNEL_INLINE void NEO__FN(philox_rounds)(const neo__random_key *key, NEO__
         k1 += NEO__PHILOX_W1;
     }
 }
+#endif
 /* Blocks [first, first + NEO__W), which may not cross a multiple of 2^32. */
 NEO__KERNEL_INLINE void NEO__FN(philox_lanes)(const neo__random_key *key, uint64_t first, NEO__VI x[4]) {
     x[0] = NEO__ADDI(NEO__SETI((int32_t)(uint32_t)first), NEO__LANE_BLOCKS);
@@ -23445,7 +23519,7 @@ static const neo__gemm_kernels NEO__FN(gemm_kernels) = {
 #define NEO__X_STORE(i) NEO__STORE(to + (i)*NEO__W, s##i);
 /* One prefetch per cache line of a chunk. */
 #define NEO__X_FETCH(i)                                                                           \
-    if ((i)*NEO__W % 16 == 0) __builtin_prefetch(row + (i)*NEO__W);
+    if ((i)*NEO__W % 16 == 0) NEO__FETCH(row + (i)*NEO__W);
 
 /* Vectors of a row of which `left` columns remain: a whole one, or its first part. */
 NEO__KERNEL_INLINE NEO__VF NEO__FN(load_left)(const float *p, int64_t left) {
@@ -23536,11 +23610,11 @@ NEO__KERNEL_INLINE NEO__VI NEO__FN(f16_round)(NEO__VF x, NEO__VI r) {
     code = NEO__SELECTI(NEO__GTI(code, NEO__SETI(0x7C00)), NEO__SETI(0x7C00), code);
     NEO__VM denormal = NEO__GTI(NEO__SETI(0x38800000), a);
     NEO__VF y = NEO__SELECT(denormal, NEO__MUL(NEO__AS_F(a), NEO__SET(0x1p24f)), NEO__SET(0.0f));
-    NEO__VI n = NEO__FN(floor_i)(y);
+    NEO__VI n = NEO__TRUNC_I(y);
     y = NEO__MUL(NEO__SUB(y, NEO__TO_F(n)), NEO__SET(65536.0f));
-    NEO__VI high = NEO__FN(floor_i)(y);
+    NEO__VI high = NEO__TRUNC_I(y);
     y = NEO__MUL(NEO__SUB(y, NEO__TO_F(high)), NEO__SET(65536.0f));
-    NEO__VI rest = NEO__ORI(NEO__SHLI(high, 16), NEO__FN(floor_i)(y));
+    NEO__VI rest = NEO__ORI(NEO__SHLI(high, 16), NEO__TRUNC_I(y));
     /* rest + r >= 2^32: rest > ~r, unsigned */
     NEO__VI over = NEO__XORI(r, NEO__SETI(INT32_MAX));
     NEO__VM up = NEO__GTI(NEO__XORI(rest, NEO__SETI(INT32_MIN)), over);
@@ -23665,18 +23739,18 @@ NEO__KERNEL_FAR void NEO__FN(rows_encode)(const neo__bag_rows *t, int64_t row, f
 }
 
 #if NEO__PASS != NEO__PASS_WARP
-/* Rows fetched ahead of their use: far enough to cover memory, not so far that they leave the
-   cache. */
+/* Rows fetched ahead of their use: far enough to cover memory, not so far that they leave the cache. They go to the
+   second level, which has more lines on their way at a time than the first: many more are then fetched per second. */
 NEO__KERNEL_INLINE int64_t NEO__FN(bag_ahead)(int64_t dim) {
     return dim <= 16 ? 48 : dim <= 32 ? 32 : dim <= 64 ? 24 : dim <= 128 ? 16 : 8;
 }
 NEO__KERNEL_INLINE void NEO__FN(bag_fetch_row)(const float *row, int64_t dim) {
-    for (int64_t c = 0; c < dim; c += 16) __builtin_prefetch(row + c);
+    for (int64_t c = 0; c < dim; c += 16) NEO__FETCH(row + c);
 }
 NEO__KERNEL_INLINE void NEO__FN(bag_fetch_id)(const neo__bag_rows *t, int64_t id) {
     const char *row = t->data + id * t->row_bytes;
-    for (int64_t c = 0; c < t->row_bytes; c += 64) __builtin_prefetch(row + c);
-    if (t->scale) __builtin_prefetch(t->scale + 2 * id);
+    for (int64_t c = 0; c < t->row_bytes; c += 64) NEO__FETCH(row + c);
+    if (t->scale) NEO__FETCH(t->scale + 2 * id);
 }
 /* Fetch rows [k, k_end) of the ids, which may run on into the next lookup. */
 NEO__KERNEL_FAR void NEO__FN(bag_fetch_ahead)(const neo__bag_lookup *a, int is_i32, int64_t k,
@@ -23746,18 +23820,30 @@ NEO__BAG_POOL(4, NEO__EACH4)
 NEO__BAG_POOL(2, NEO__EACH2)
 NEO__BAG_POOL(1, NEO__EACH1)
 
-/* The last n < NEO__W columns. */
-NEO__KERNEL_FAR void NEO__FN(bag_chunk_rest)(const neo__bag_lookup *a, int64_t b,
-                                                  int64_t col) {
-    const int64_t length = a->offsets[b + 1] - a->offsets[b];
-    NEO__VF s = NEO__SET(0.0f);
-    for (int64_t k = a->offsets[b]; k < a->offsets[b + 1]; k++) {
-        const float *row = a->table + neo__jagged_id(a->ids, a->is_i32, k) * a->dim + col;
-        NEO__VF x = NEO__LOADN(row, a->dim - col);
-        s = a->weights ? NEO__FMA(NEO__SET(a->weights[k]), x, s) : NEO__ADD(s, x);
+/* The last n < NEO__W columns of bags [b, b_end). */
+NEO__KERNEL_FAR void NEO__FN(bag_chunk_rest)(const neo__bag_lookup *a, int64_t b, int64_t b_end, int64_t col) {
+    const int64_t dim = a->dim, n = dim - col, ahead = NEO__FN(bag_ahead)(dim);
+    const int64_t near_end = a->offsets[a->bags] - ahead;
+    const int is_i32 = a->is_i32;
+    const float *table = a->table + col;
+    float *to = a->out + b * a->out_stride + col;
+    for (; b < b_end; b++, to += a->out_stride) {
+        int64_t k = a->offsets[b], k_end = a->offsets[b + 1], length = k_end - k;
+        const int fetch = k_end <= near_end;
+        NEO__VF s = NEO__SET(0.0f);
+        if (!fetch && col == 0) NEO__FN(bag_fetch_ahead)(a, is_i32, k + ahead, k_end + ahead);
+        for (; k < k_end; k++) {
+            NEO__VF x = NEO__LOADN(table + neo__jagged_id(a->ids, is_i32, k) * dim, n);
+            if (fetch) {
+                const float *row = table + neo__jagged_id(a->ids, is_i32, k + ahead) * dim;
+                NEO__FETCH(row);
+                NEO__FETCH(row + NEO__W - 1); /* the line of lanes that are not read is waited for too */
+            }
+            s = a->weights ? NEO__FMA(NEO__SET(a->weights[k]), x, s) : NEO__ADD(s, x);
+        }
+        if (a->mean && length > 1) s = NEO__DIV(s, NEO__SET((float)length));
+        NEO__STOREN(to, s, n);
     }
-    if (a->mean && length > 1) s = NEO__DIV(s, NEO__SET((float)length));
-    NEO__STOREN(a->out + b * a->out_stride + col, s, a->dim - col);
 }
 
 /* ---- the careful lookup ---- */
@@ -23850,55 +23936,77 @@ NEO__KERNEL void NEO__FN(bag_pool_careful)(const neo__bag_lookup *a) {
 /* ---- the lookup of ids that are all inside, in one bucket ---- */
 
 #if NEO__PASS != NEO__PASS_SCALAR
-/* Narrow rows: a bag, n vectors of columns from col on. An id without a weight has weight 1, which
-   rounds as the sum does. Ids before fetch_end fetch the row `ahead` of them. */
+/* Narrow rows: bags [b, b_end), n vectors of columns from col on. An id without a weight has weight 1, which
+   rounds as the sum does. */
+#define NEO__X_FETCH_H(i)                                                                         \
+    if ((i)*NEO__W % 32 == 0) NEO__FETCH(next + (i)*NEO__W * 2);
+#define NEO__X_FETCH_B(i)                                                                         \
+    if ((i)*NEO__W % 64 == 0) NEO__FETCH(next + (i)*NEO__W);
 #define NEO__X_FMA_F16(i) s##i = NEO__FMA(w, NEO__LOAD_F16(row + (i)*NEO__W * 2), s##i);
 #define NEO__X_FMA_BF16(i)                                                                        \
     s##i = NEO__FMA(w, NEO__AS_F(NEO__SHLI(NEO__LOAD_H(row + (i)*NEO__W * 2), 16)), s##i);
 #define NEO__X_FMA_I8(i)                                                                          \
     s##i = NEO__FMA(w, NEO__FMA(NEO__TO_F(NEO__LOAD_B(row + (i)*NEO__W)), scale, bias), s##i);
+/* The sum of rows [k, k_end) of the ids; FETCH: of the row `ahead` of one. */
+#define NEO__NARROW_SUM(EACH, FETCH, EXTRA, X)                                                    \
+    for (; k < k_end; k++) {                                                                      \
+        const int64_t id = neo__jagged_id(a->ids, is_i32, k);                                     \
+        const char *row = data + id * row_bytes;                                                  \
+        NEO__VF w = NEO__SET(weights ? weights[k] : 1.0f);                                        \
+        if (fetch) {                                                                              \
+            const char *next = data + neo__jagged_id(a->ids, is_i32, k + ahead) * row_bytes;      \
+            EACH(FETCH)                                                                           \
+        }                                                                                         \
+        EXTRA                                                                                     \
+        EACH(X)                                                                                   \
+    }
+#define NEO__NARROW_SCALE                                                                         \
+    NEO__VF scale = NEO__SET(t->scale[2 * id]), bias = NEO__SET(t->scale[2 * id + 1]);            \
+    if (fetch && col == 0) NEO__FETCH(t->scale + 2 * neo__jagged_id(a->ids, is_i32, k + ahead));
 #define NEO__BAG_NARROW(N, EACH)                                                                  \
-    NEO__KERNEL_FAR void NEO__FN(bag_narrow_##N)(const neo__bag_lookup *a, int64_t b,        \
-                                                      int64_t col, int64_t ahead,                 \
-                                                      int64_t fetch_end) {                        \
+    NEO__KERNEL_FAR void NEO__FN(bag_narrow_##N)(const neo__bag_lookup *a, int64_t b, int64_t b_end, int64_t col) { \
         const neo__bag_rows *t = a->store;                                                        \
-        int64_t k = a->offsets[b], k_end = a->offsets[b + 1], length = k_end - k;                 \
-        int64_t skip = t->dtype == NEO_I8 ? col : 2 * col;                                        \
+        const neo_dtype dtype = t->dtype;                                                         \
+        const int is_i32 = a->is_i32;                                                             \
+        const float *weights = a->weights;                                                        \
+        const int64_t row_bytes = t->row_bytes, ahead = NEO__FN(bag_ahead)(row_bytes / 4);        \
+        const int64_t near_end = a->offsets[a->bags] - ahead;                                     \
+        const char *data = t->data + (dtype == NEO_I8 ? col : 2 * col);                           \
         float *to = a->out + b * a->out_stride + col;                                             \
-        EACH(NEO__X_ZERO)                                                                         \
-        for (; k < k_end; k++) {                                                                  \
-            int64_t id = neo__jagged_id(a->ids, a->is_i32, k);                                    \
-            const char *row = t->data + id * t->row_bytes + skip;                                 \
-            NEO__VF w = NEO__SET(a->weights ? a->weights[k] : 1.0f);                              \
-            if (k < fetch_end)                                                                    \
-                NEO__FN(bag_fetch_id)(t, neo__jagged_id(a->ids, a->is_i32, k + ahead));           \
-            if (t->dtype == NEO_F16) {                                                            \
-                EACH(NEO__X_FMA_F16)                                                              \
-            } else if (t->dtype == NEO_BF16) {                                                    \
-                EACH(NEO__X_FMA_BF16)                                                             \
+        for (; b < b_end; b++, to += a->out_stride) {                                             \
+            int64_t k = a->offsets[b], k_end = a->offsets[b + 1], length = k_end - k;             \
+            const int fetch = k_end <= near_end;                                                  \
+            EACH(NEO__X_ZERO)                                                                     \
+            if (!fetch && col == 0) NEO__FN(bag_fetch_ahead)(a, is_i32, k + ahead, k_end + ahead); \
+            if (dtype == NEO_F16) {                                                               \
+                NEO__NARROW_SUM(EACH, NEO__X_FETCH_H, , NEO__X_FMA_F16)                           \
+            } else if (dtype == NEO_BF16) {                                                       \
+                NEO__NARROW_SUM(EACH, NEO__X_FETCH_H, , NEO__X_FMA_BF16)                          \
             } else {                                                                              \
-                NEO__VF scale = NEO__SET(t->scale[2 * id]), bias = NEO__SET(t->scale[2 * id + 1]); \
-                EACH(NEO__X_FMA_I8)                                                               \
+                NEO__NARROW_SUM(EACH, NEO__X_FETCH_B, NEO__NARROW_SCALE, NEO__X_FMA_I8)           \
             }                                                                                     \
+            if (a->mean && length > 1) {                                                          \
+                NEO__VF w = NEO__SET((float)length);                                              \
+                EACH(NEO__X_DIV)                                                                  \
+            }                                                                                     \
+            EACH(NEO__X_STORE)                                                                    \
         }                                                                                         \
-        if (a->mean && length > 1) {                                                              \
-            NEO__VF w = NEO__SET((float)length);                                                  \
-            EACH(NEO__X_DIV)                                                                      \
-        }                                                                                         \
-        EACH(NEO__X_STORE)                                                                        \
     }
 NEO__BAG_NARROW(4, NEO__EACH4)
 NEO__BAG_NARROW(1, NEO__EACH1)
 NEO__KERNEL_FAR void NEO__FN(bag_pool_narrow)(const neo__bag_lookup *a) {
-    int64_t ahead = NEO__FN(bag_ahead)(a->store->row_bytes / 4);
+    if (a->dim == 4 * NEO__W) {
+        NEO__FN(bag_narrow_4)(a, 0, a->bags, 0);
+        return;
+    }
+    if (a->dim == NEO__W) {
+        NEO__FN(bag_narrow_1)(a, 0, a->bags, 0);
+        return;
+    }
     for (int64_t b = 0; b < a->bags; b++) {
         int64_t col = 0, k = a->offsets[b], k_end = a->offsets[b + 1];
-        int64_t fetch_end = k_end <= a->offsets[a->bags] - ahead ? k_end : -1;
-        if (fetch_end < 0) NEO__FN(bag_fetch_ahead)(a, a->is_i32, k + ahead, k_end + ahead);
-        for (; col + 4 * NEO__W <= a->dim; col += 4 * NEO__W, fetch_end = -1)
-            NEO__FN(bag_narrow_4)(a, b, col, ahead, fetch_end);
-        for (; col + NEO__W <= a->dim; col += NEO__W, fetch_end = -1)
-            NEO__FN(bag_narrow_1)(a, b, col, ahead, fetch_end);
+        for (; col + 4 * NEO__W <= a->dim; col += 4 * NEO__W) NEO__FN(bag_narrow_4)(a, b, b + 1, col);
+        for (; col + NEO__W <= a->dim; col += NEO__W) NEO__FN(bag_narrow_1)(a, b, b + 1, col);
         if (col == a->dim) continue;
         float *to = a->out + b * a->out_stride;
         NEO__FN(bag_sum_rows)(a, k, k_end, 0, a->rows, col, a->dim - col, to + col);
@@ -23923,6 +24031,14 @@ NEO__KERNEL void NEO__FN(bag_pool)(const neo__bag_lookup *a) {
     case NEO__W: NEO__FN(bag_rows_1)(a); return;
     default: break;
     }
+    if (dim < NEO__W) {
+#if NEO__PASS == NEO__PASS_AVX512
+        NEO__FN8(bag_pool)(a); /* a part of a vector is read with the line that the rest of it would be in */
+#else
+        NEO__FN(bag_chunk_rest)(a, 0, a->bags, 0);
+#endif
+        return;
+    }
 #endif
     for (int64_t b = 0; b < a->bags; b++) {
         int64_t col = 0;
@@ -23930,7 +24046,7 @@ NEO__KERNEL void NEO__FN(bag_pool)(const neo__bag_lookup *a) {
         if (col + 4 * NEO__W <= dim) NEO__FN(bag_chunk_4)(a, b, col), col += 4 * NEO__W;
         if (col + 2 * NEO__W <= dim) NEO__FN(bag_chunk_2)(a, b, col), col += 2 * NEO__W;
         if (col + NEO__W <= dim) NEO__FN(bag_chunk_1)(a, b, col), col += NEO__W;
-        if (col < dim) NEO__FN(bag_chunk_rest)(a, b, col);
+        if (col < dim) NEO__FN(bag_chunk_rest)(a, b, b + 1, col);
     }
 }
 
@@ -23963,7 +24079,9 @@ NEO__KERNEL_INLINE float NEO__FN(row_dot_on)(float sum, const float *x, const fl
         sum = NEO__ADD1(sum, NEO__TREE16(q));
     }
     if (n > 0) {
-        for (int64_t i = 0; i < 16; i++) q[i] = i < n ? NEO__MUL1(x[i], y[i]) : 0.0f;
+        for (int i = 0; i < 16; i += NEO__W)
+            NEO__STORE(q + i, i < n ? NEO__MUL(NEO__FN(load_left)(x + i, n - i), NEO__FN(load_left)(y + i, n - i))
+                                    : NEO__SET(0.0f));
         sum = NEO__ADD1(sum, NEO__TREE16(q));
     }
     return sum;
@@ -24304,6 +24422,21 @@ NEO__KERNEL_FAR void NEO__FN(bag_merge_rest)(const neo__bag_update *u, int64_t i
     s = NEO__ADD(s, NEO__SET(0.0f));
     NEO__STOREN(to, s, u->dim - col);
 }
+#if NEO__PASS != NEO__PASS_SCALAR
+/* Rows shorter than a vector, as bag_merge_rows_1. */
+NEO__KERNEL_FAR void NEO__FN(bag_merge_rows_rest)(const neo__bag_update *u, const int64_t *first, int64_t rows,
+                                                  float *to) {
+    const uint64_t *record = u->records, mask = ((uint64_t)1 << u->low_bits) - 1;
+    const int64_t stride = u->grad_stride, n = u->dim;
+    const float *grad = u->grad;
+    for (int64_t r = 0; r < rows; r++, to += n) {
+        NEO__VF s = NEO__SET(0.0f);
+        for (int64_t i = first[r]; i < first[r + 1]; i++)
+            s = NEO__ADD(s, NEO__LOADN(grad + (int64_t)(record[i] & mask) * stride, n));
+        NEO__STOREN(to, NEO__ADD(s, NEO__SET(0.0f)), n);
+    }
+}
+#endif
 /* Columns [col, col + 8 vectors), or what there is of them. */
 NEO__KERNEL_FAR void NEO__FN(bag_merge_8_or_less)(const neo__bag_update *u, int64_t i,
                                                        int64_t end, int64_t col, float *to) {
@@ -24444,6 +24577,10 @@ NEO__KERNEL_INLINE void NEO__FN(bag_merge_group)(const neo__bag_update *u, NEO__
     const int64_t *first = k->first + k->begin;
     (void)dim;
     if (!u->grad_row && u->leaf_count == 1 && !u->fetch_grads) {
+#if NEO__PASS != NEO__PASS_SCALAR
+        if (!dim && u->dim < NEO__W) { NEO__FN(bag_merge_rows_rest)(u, first, count, g); return; }
+        if (!dim && u->dim == NEO__W) { NEO__FN(bag_merge_rows_1)(u, first, count, g); return; }
+#endif
 #ifdef NEO__MERGE_16
         if (dim == 16) { NEO__MERGE_16(u, first, count, g); return; }
         if (dim == 32) { NEO__MERGE_32(u, first, count, g); return; }
@@ -24488,69 +24625,84 @@ NEO__KERNEL_INLINE void NEO__FN(bag_rates)(const neo__bag_update *u, const int64
     }
     for (int64_t r = 0; r < count; r++) u->state[0][row[r]] = s[r];
 }
-NEO__KERNEL_INLINE void NEO__FN(bag_plain_group)(const neo__bag_update *u, const int64_t *row, int64_t count,
-                                                 const float *g, int64_t n) {
-    float rate[NEO__BAG_GROUP];
-    NEO__FN(bag_rates)(u, row, count, g, n, rate);
-    for (int64_t r = 0; r < count; r++)
-        NEO__FN(bag_descend_in)(rate[r], g + r * n, u->weight + row[r] * n, n);
-}
 #if NEO__PASS != NEO__PASS_SCALAR
-/* A row of f16 or bf16, of whole vectors: decoded, stepped and rounded in registers. */
-NEO__KERNEL_INLINE void NEO__FN(bag_descend_narrow)(const neo__bag_rows *t, int64_t row, float rate,
-                                                    const float *g, const float *word) {
+/* Rows of f16 or bf16, n columns in whole vectors: decoded, stepped and rounded in registers. */
+NEO__KERNEL_FAR void NEO__FN(bag_descend_random)(const neo__bag_rows *t, int64_t row, float rate, const float *g,
+                                                 const float *word) {
     char *to = t->data + row * t->row_bytes;
     NEO__VF r = NEO__SET(rate), none = NEO__SET(0.0f);
     const int is_f16 = t->dtype == NEO_F16;
-    if (word) word += neo__bag_number(t, row) % 4;
+    word += neo__bag_number(t, row) % 4;
     for (int64_t c = 0; c < t->dim; c += NEO__W, to += 2 * NEO__W) {
         NEO__VF x = NEO__FNMA(r, NEO__LOAD(g + c), NEO__FN(row_load)(t->dtype, to, none, none));
-        if (word) {
-            NEO__VI bits = NEO__AS_I(NEO__LOAD(word + c));
-            NEO__STORE_H(to, is_f16 ? NEO__FN(f16_round)(x, bits) : NEO__FN(bf16_round)(x, bits));
-        } else if (is_f16) NEO__STORE_F16((uint16_t *)(void *)to, x);
-        else NEO__STORE_H(to, NEO__FN(bf16_near)(NEO__AS_I(x)));
+        NEO__VI bits = NEO__AS_I(NEO__LOAD(word + c));
+        NEO__STORE_H(to, is_f16 ? NEO__FN(f16_round)(x, bits) : NEO__FN(bf16_round)(x, bits));
     }
 }
-NEO__KERNEL_FAR void NEO__FN(bag_narrow_group)(const neo__bag_update *u, const int64_t *row, int64_t count,
-                                               const float *g, const float *word) {
-    float rate[NEO__BAG_GROUP];
-    NEO__FN(bag_rates)(u, row, count, g, u->dim, rate);
-    for (int64_t r = 0; r < count; r++) {
-        NEO__FN(bag_descend_narrow)(u->store, row[r], rate[r], g + r * u->dim, word);
-        if (word) word += 4 * neo__bag_blocks_of(u->store, row[r]);
+NEO__KERNEL_INLINE void NEO__FN(bag_descend_near)(float rate, const float *g, uint16_t *to, int64_t n, int is_f16) {
+    NEO__VF r = NEO__SET(rate), none = NEO__SET(0.0f);
+    for (int64_t c = 0; c < n; c += NEO__W) {
+        NEO__VF x = NEO__FN(row_load)(is_f16 ? NEO_F16 : NEO_BF16, (const char *)(to + c), none, none);
+        x = NEO__FNMA(r, NEO__LOAD(g + c), x);
+        if (is_f16) NEO__STORE_F16(to + c, x);
+        else NEO__STORE_H(to + c, NEO__FN(bf16_near)(NEO__AS_I(x)));
+    }
+}
+NEO__KERNEL_INLINE void NEO__FN(bag_narrow_group)(const neo__bag_update *u, const int64_t *row, int64_t count,
+                                                  const float *g, int64_t n, const float *rate, const float *word) {
+    uint16_t *to = (uint16_t *)(void *)u->store->data;
+    if (word) {
+        for (int64_t r = 0; r < count; r++) {
+            NEO__FN(bag_descend_random)(u->store, row[r], rate[r], g + r * n, word);
+            word += 4 * neo__bag_blocks_of(u->store, row[r]);
+        }
+    } else if (u->store->dtype == NEO_F16) {
+        for (int64_t r = 0; r < count; r++) NEO__FN(bag_descend_near)(rate[r], g + r * n, to + row[r] * n, n, 1);
+    } else {
+        for (int64_t r = 0; r < count; r++) NEO__FN(bag_descend_near)(rate[r], g + r * n, to + row[r] * n, n, 0);
     }
 }
 #endif
+/* Rows of f32; or of f16 or bf16, in whole vectors. */
+NEO__KERNEL_INLINE void NEO__FN(bag_plain_group)(const neo__bag_update *u, const int64_t *row, int64_t count,
+                                                 const float *g, int64_t n, const float *word) {
+    float rate[NEO__BAG_GROUP];
+    NEO__FN(bag_rates)(u, row, count, g, n, rate);
+#if NEO__PASS != NEO__PASS_SCALAR
+    if (!u->weight) {
+        NEO__FN(bag_narrow_group)(u, row, count, g, n, rate, word);
+        return;
+    }
+#endif
+    (void)word;
+    for (int64_t r = 0; r < count; r++)
+        NEO__FN(bag_descend_in)(rate[r], g + r * n, u->weight + row[r] * n, n);
+}
 NEO__KERNEL_FAR void NEO__FN(bag_step_group)(const neo__bag_update *u, const int64_t *row,
                                                   int64_t count, float *g) {
     const neo__bag_step *o = &u->step;
     int plain = (o->kind == NEO_BAG_ROWWISE_ADAGRAD || o->kind == NEO_BAG_SGD) && !o->adjusts &&
                 !(o->max_norm > 0.0f);
-    if (u->weight && plain) {
-#if NEO__PASS != NEO__PASS_SCALAR
-        switch (u->dim) { /* rows gain from a known length */
-        case 16: NEO__FN(bag_plain_group)(u, row, count, g, 16); return;
-        case 64: NEO__FN(bag_plain_group)(u, row, count, g, 64); return;
-        case 128: NEO__FN(bag_plain_group)(u, row, count, g, 128); return;
-        default: break;
-        }
-#endif
-        NEO__FN(bag_plain_group)(u, row, count, g, u->dim);
-        return;
-    }
     float *spare = u->scratch + neo__bag_group(u->dim) * u->dim;
     float *word = NULL;
     if (!u->weight && u->round) {
         word = u->scratch + neo__bag_scratch(u->dim) + neo__bag_room(u->dim);
         NEO__FN(rows_words)(u->store, row, count, u->round, word);
     }
-#if NEO__PASS != NEO__PASS_SCALAR
-    if (plain && u->store->dtype != NEO_I8 && u->dim % 16 == 0) {
-        NEO__FN(bag_narrow_group)(u, row, count, g, word);
+#if NEO__PASS == NEO__PASS_SCALAR
+    if (plain && u->weight) {
+#else
+    if (plain && (u->weight || (u->store->dtype != NEO_I8 && u->dim % 16 == 0))) {
+        switch (u->dim) { /* rows gain from a known length */
+        case 16: NEO__FN(bag_plain_group)(u, row, count, g, 16, word); return;
+        case 64: NEO__FN(bag_plain_group)(u, row, count, g, 64, word); return;
+        case 128: NEO__FN(bag_plain_group)(u, row, count, g, 128, word); return;
+        default: break;
+        }
+#endif
+        NEO__FN(bag_plain_group)(u, row, count, g, u->dim, word);
         return;
     }
-#endif
     for (int64_t r = 0; r < count; r++) {
         NEO__FN(bag_step)(u, row[r], g + r * u->dim, spare, word);
         if (word) word += 4 * neo__bag_blocks_of(u->store, row[r]);
@@ -24564,8 +24716,16 @@ NEO__KERNEL_FAR void NEO__FN(bag_keep_group)(const neo__bag_update *u, const int
         for (int64_t c = 0; c < u->dim; c++) to[c] = at & 1 ? g[c] : to[c] + g[c];
     }
 }
+/* Fetch the rows of the next group from the second-level cache into the first while their gradients are merged.
+   Rows of a line are loaded in time without it, and long ones would not find room. */
+NEO__KERNEL_INLINE void NEO__FN(bag_fetch_near)(const neo__bag_update *u, const int64_t *row, int64_t count, int dim) {
+    const int64_t bytes = dim && u->weight ? (int64_t)dim * 4 : u->store->row_bytes;
+    for (int64_t r = 0; r < count; r++)
+        for (int64_t c = 0; c < bytes; c += 64) __builtin_prefetch(u->store->data + row[r] * bytes + c);
+}
 NEO__KERNEL_INLINE void NEO__FN(bag_update_as)(const neo__bag_update *u, int dim) {
     int64_t row[NEO__BAG_GROUP], most = neo__bag_group(u->dim);
+    const int near = !u->keep_at && u->store->row_bytes > 64 && u->store->row_bytes <= 256;
     NEO__FN(bag_walk) walk;
     walk.scanned = walk.begin = walk.end = walk.grads = 0;
     walk.last = ~(uint64_t)0;
@@ -24574,13 +24734,11 @@ NEO__KERNEL_INLINE void NEO__FN(bag_update_as)(const neo__bag_update *u, int dim
         NEO__FN(bag_walk_on)(u, &walk, most, dim);
         const int64_t count = NEO__MIN(walk.end - walk.begin, most), *first = walk.first + walk.begin;
         if (count == 0) return;
+        for (int64_t r = 0; r < count; r++) row[r] = (int64_t)(u->records[first[r]] >> u->low_bits);
+        if (near) NEO__FN(bag_fetch_near)(u, row, count, dim);
         NEO__FN(bag_merge_group)(u, &walk, count, u->scratch, dim);
-        if (u->keep_at) {
-            NEO__FN(bag_keep_group)(u, first, count, u->scratch);
-        } else {
-            for (int64_t r = 0; r < count; r++) row[r] = (int64_t)(u->records[first[r]] >> u->low_bits);
-            NEO__FN(bag_step_group)(u, row, count, u->scratch);
-        }
+        if (u->keep_at) NEO__FN(bag_keep_group)(u, first, count, u->scratch);
+        else NEO__FN(bag_step_group)(u, row, count, u->scratch);
         walk.begin += count;
     }
 }
@@ -24592,6 +24750,12 @@ NEO__KERNEL void NEO__FN(bag_update)(const neo__bag_update *u) {
     case 64: NEO__FN(bag_update_as)(u, 64); return;
     case 128: NEO__FN(bag_update_as)(u, 128); return;
     default: break;
+    }
+#endif
+#if NEO__PASS == NEO__PASS_AVX512
+    if (u->dim == 8) { /* a part of a vector that is stored and soon loaded waits for the store */
+        NEO__FN8(bag_update)(u);
+        return;
     }
 #endif
     NEO__FN(bag_update_as)(u, 0);
@@ -24617,6 +24781,10 @@ static const neo__bag_kernels NEO__FN(bag_kernels) = {
 #undef NEO__X_FETCH
 #undef NEO__BAG_POOL
 #undef NEO__BAG_NARROW
+#undef NEO__NARROW_SUM
+#undef NEO__NARROW_SCALE
+#undef NEO__X_FETCH_H
+#undef NEO__X_FETCH_B
 #undef NEO__X_FMA_F16
 #undef NEO__X_FMA_BF16
 #undef NEO__X_FMA_I8
@@ -24687,6 +24855,7 @@ static const neo__bag_kernels NEO__FN(bag_kernels) = {
 #undef NEO__SYNC
 #undef NEO__TO_F
 #undef NEO__TO_I
+#undef NEO__TRUNC_I
 #undef NEO__TREE16
 #undef NEO__VF
 #undef NEO__VI

@@ -285,10 +285,11 @@ static void test_same_bits(void) {
     }
 }
 
-/* One table that holds most of the batch, with a hot row: the shared sort, 1 to 3 digits. */
+/* One table that holds most of the batch, with a hot row: the shared sort, 1 to 3 digits, against the sort on one
+   thread, whose digits may be wider (from 2000 rows on one instead of two, from 700000 two instead of three). */
 static void test_shared_sort(void) {
-    static const int64_t row_counts[] = {2, 500, 100000, 3000000};
-    for (int i = 0; i < 4; i++) {
+    static const int64_t row_counts[] = {2, 500, 100000, 3000000, 2000, 1000, 700000};
+    for (int i = 0; i < 7; i++) {
         int64_t rows[] = {row_counts[i], 10}, dims[] = {1, 2};
         Model m;
         model_init(&m, 2, rows, dims, 2 + i % 2, NEO_POOL_SUM);
