@@ -7626,7 +7626,7 @@ typedef enum neo__attention_part {
     NEO__ATTENTION_OF_QUERIES, /* rows are queries, terms keys: those far behind the last that is seen */
     NEO__ATTENTION_OF_KEYS     /* rows are keys, terms queries: those before the first that sees one of a tile */
 } neo__attention_part;
-/* c [m][cols] = x y, or c + x y: k terms each, y packed in panels, cols rounded up to whole ones. Terms that are left
+/* c [m][cols] = x y, or c + x y: k terms each, y packed in panels, cols rounded up to half ones. Terms that are left
    out are zeros. Those in front add nothing to a sum that starts at +0. Those behind can turn -0 to +0, so their
    number is one for all instruction sets. */
 static void neo__attention_product(const neo__attention *a, neo__attention_ahead *ahead, neo__attention_part part,
@@ -7656,7 +7656,8 @@ static void neo__attention_product(const neo__attention *a, neo__attention_ahead
             t.c = c + i * c_row + j;
             t.init = add ? t.c : NULL;
             neo__attention_fetch(ahead, &t);
-            kern->tile2[rows / 2](&t);
+            if (last - j > kern->lanes) kern->tile2[rows / 2](&t);
+            else kern->tile1[rows / 2](&t);
         }
     }
 }
