@@ -22439,21 +22439,21 @@ NEO__KERNEL void NEO__FN(vec_softmax_tile)(float *s, int64_t keys, float scale, 
     float most = old, lane[NEO__W];
     NEO__VF vs = NEO__SET(scale), vm = NEO__SET(most), zero = NEO__SET(0.0f);
     NEO__VF first = NEO__SET(NEO__MUL1(s[0], scale)); /* beyond the keys: no new maximum, no slow exponential */
-    int64_t i;
+    int64_t at;
     NEO__SYNC();
-    for (i = 0; i < keys; i += NEO__W) {
-        NEO__VF v = NEO__SELECT(NEO__FN(first_lanes)(keys - i), NEO__MUL(NEO__LOAD(s + i), vs), first);
-        NEO__STORE(s + i, v);
+    for (at = 0; at < keys; at += NEO__W) {
+        NEO__VF v = NEO__SELECT(NEO__FN(first_lanes)(keys - at), NEO__MUL(NEO__LOAD(s + at), vs), first);
+        NEO__STORE(s + at, v);
         vm = NEO__MAX_(vm, v);
     }
     NEO__SPILL(lane, vm);
     for (int l = 0; l < NEO__W; l++) most = lane[l] > most ? lane[l] : most;
     vm = NEO__SET(most);
-    for (i = 0; i < keys; i += NEO__W) {
-        NEO__VF p = NEO__FN(vexp)(NEO__SUB(NEO__LOAD(s + i), vm));
-        NEO__STORE(s + i, NEO__SELECT(NEO__FN(first_lanes)(keys - i), p, zero));
+    for (at = 0; at < keys; at += NEO__W) {
+        NEO__VF p = NEO__FN(vexp)(NEO__SUB(NEO__LOAD(s + at), vm));
+        NEO__STORE(s + at, NEO__SELECT(NEO__FN(first_lanes)(keys - at), p, zero));
     }
-    for (; i < NEO__KEYS; i += NEO__W) NEO__STORE(s + i, zero);
+    for (; at < NEO__KEYS; at += NEO__W) NEO__STORE(s + at, zero);
     const float tile = NEO__FN(lane_sum)(s, NEO__KEYS / 16), before = *sum;
     NEO__SYNC();
     *max = most;
