@@ -7167,9 +7167,8 @@ NEO__COLD_END
    ------------------------------------------------------------------------------------------------
    */
 enum {
-    NEO__NORM_COLS = 64,  /* columns of dweight and dbias that a task adds */
-    NEO__NORM_DEPTH = 16, /* subtree sums waiting: more than any tree of 4096 leaves has */
-    NEO__NORM_AHEAD = 8   /* rows are fetched so many ahead */
+    NEO__NORM_COLS = 64, /* columns of dweight and dbias that a task adds */
+    NEO__NORM_DEPTH = 16 /* subtree sums waiting: more than any tree of 4096 leaves has */
 };
 typedef struct neo__norm_job {
     neo_ctx *ctx;
@@ -7219,16 +7218,10 @@ static void neo__norm_grads_task(void *arg, int64_t index, int worker) {
         neo__leaf_rows(j->ctx, &j->leaves, leaf, &begin, &end);
         float *slot = sums + height * step;
         memset(slot, 0, (size_t)step * sizeof *slot);
-        for (int64_t i = begin; i < end; i++) {
-            const int64_t ahead = NEO__MIN(i + NEO__NORM_AHEAD, j->rows - 1);
-            for (int64_t c = 0; c < cols; c += 16) { /* processors do not foresee parts of rows */
-                __builtin_prefetch(j->x + ahead * j->x_row + j0 + c, 0, 2);
-                __builtin_prefetch(j->dy + ahead * j->dy_row + j0 + c, 0, 2);
-            }
+        for (int64_t i = begin; i < end; i++)
             j->ctx->vec->norm_add(j->x + i * j->x_row + j0, j->dy + i * j->dy_row + j0,
                                   neo__norm_stats(j, i), j->centered, j->dweight ? slot : NULL,
                                   j->dbias ? slot + NEO__NORM_COLS : NULL, cols);
-        }
         const int merges = leaf == j->leaves.count - 1 ? height : neo__tree_merges(leaf);
         for (int i = 0; i < merges; i++, slot -= step) j->ctx->vec->add(slot - step, slot, step);
         height += 1 - merges;
