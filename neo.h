@@ -7563,10 +7563,14 @@ NEO__COLD_END
    Forward, per tile of queries: S = Q K^T, P from S row by row, O = fade O + P V. Backward, per
    tile of keys, over tiles of queries: S and dP = dY V^T, then P and dS = scale P (dP - delta) with
    delta = dY Y row by row, dV += P^T dY, dK += dS^T Q, dQ += dS K. Products are tiles of
-   >>kernels-gemm over operands packed in panels; P and dS are read transposed in place.
+   >>kernels-gemm over operands packed in panels; P and dS are read transposed in place. Causal
+   tiles on the diagonal leave out terms that are zero, or whose sum nobody reads.
    ------------------------------------------------------------------------------------------------
    */
-enum { NEO__ATTENTION_SIDE = NEO__KEYS * NEO_MAX_HEAD_DIM }; /* floats of a packed operand */
+enum {
+    NEO__ATTENTION_SIDE = NEO__KEYS * NEO_MAX_HEAD_DIM, /* floats of a packed operand */
+    NEO__ATTENTION_TERMS = 16 /* in a causal tile the terms of a query's sums end at a multiple of so many */
+};
 NEO__STATIC_ASSERT((8 * (size_t)NEO__ATTENTION_SIDE + 2 * NEO__KEYS * NEO__KEYS) * sizeof(float) <=
                        NEO__WORKER_SCRATCH_BYTES,
                    "a worker's scratch holds the tiles of >>impl-attention");
@@ -7599,27 +7603,79 @@ static void neo__attention_flip(const neo__attention *a, float *to, const float 
         a->ctx->gemm->pack_transposed(to + j * a->dim, width, from + j * ld, ld, a->dim,
                                       NEO__MIN(width, count - j));
 }
-/* c [m][cols] = x y, or c + x y: k terms each, y packed in panels, cols rounded up to whole ones.
-   */
-static void neo__attention_product(const neo__attention *a, int64_t m, int64_t cols, int64_t k,
-                                   const float *x, int64_t x_row, int64_t x_k, const float *y,
-                                   float *c, int64_t c_row, int add) {
+/* Rows of operands that come next. They lie apart and are a few lines each, which processors do not foresee; so the
+   products of now fetch them, per term a line of the next row. */
+typedef struct neo__attention_ahead {
+    const float *from[8];
+    int64_t row[8], rows, lines; /* from one row to the next; rows of each, and lines of a row */
+    int count, at;
+    int64_t i, line; /* row and line that are next, of from[at] */
+} neo__attention_ahead;
+static void neo__attention_ahead_begin(const neo__attention *a, neo__attention_ahead *ahead) {
+    memset(ahead, 0, sizeof *ahead);
+    ahead->rows = NEO__MIN((int64_t)NEO__KEYS, a->length);
+    ahead->lines = (a->dim + 15) / 16;
+}
+static void neo__attention_expect(const neo__attention *a, neo__attention_ahead *ahead, neo_tensor t, int64_t sequence,
+                                  int64_t head, int64_t i) {
+    if (!t.data) return;
+    ahead->from[ahead->count] = neo__attention_at(a, t, sequence, head, i);
+    ahead->row[ahead->count++] = t.stride[0];
+}
+NEO__INLINE void neo__attention_fetch(neo__attention_ahead *ahead, neo__tile *t) {
+    t->fetch = NULL;
+    if (ahead->at == ahead->count) return;
+    const int64_t row = ahead->row[ahead->at];
+    t->fetch = ahead->from[ahead->at] + ahead->i * row + ahead->line * 16;
+    t->fetch_step = row;
+    t->fetch_row = 32 * row;
+    ahead->i += t->k;
+    if (ahead->i < ahead->rows) return;
+    ahead->i = 0;
+    if (++ahead->line < ahead->lines) return;
+    ahead->line = 0;
+    ahead->at++;
+}
+
+/* What a product leaves out where query i sees the keys 0 .. i alone. */
+typedef enum neo__attention_part {
+    NEO__ATTENTION_WHOLE,
+    NEO__ATTENTION_SCORES,     /* rows are queries, columns keys: panels of keys that no query of a tile sees */
+    NEO__ATTENTION_OF_QUERIES, /* rows are queries, terms keys: those far behind the last that is seen */
+    NEO__ATTENTION_OF_KEYS     /* rows are keys, terms queries: those before the first that sees one of a tile */
+} neo__attention_part;
+/* c [m][cols] = x y, or c + x y: k terms each, y packed in panels, cols rounded up to half ones. Terms that are left
+   out are zeros. Those in front add nothing to a sum that starts at +0. Those behind can turn -0 to +0, so their
+   number is one for all instruction sets. */
+static void neo__attention_product(const neo__attention *a, neo__attention_ahead *ahead, neo__attention_part part,
+                                   int64_t m, int64_t cols, int64_t k, const float *x, int64_t x_row, int64_t x_k,
+                                   const float *y, float *c, int64_t c_row, int add) {
     const neo__gemm_kernels *kern = a->ctx->gemm;
     const int64_t width = 2 * kern->lanes;
     NEO__ZERO(neo__tile, t);
-    t.k = k;
     t.a_row = x_row, t.a_k = x_k;
     t.b_k = width;
     t.c_row = t.init_row = c_row;
     for (int64_t i = 0, rows; i < m; i += rows) {
+        int64_t begin = 0, end = k, last = cols;
         rows = NEO__MIN((int64_t)kern->rows, m - i);
+        if (part == NEO__ATTENTION_OF_QUERIES) {
+            end = (i / NEO__ATTENTION_TERMS + 1) * NEO__ATTENTION_TERMS;
+            rows = NEO__MIN(rows, end - i);
+            end = NEO__MIN(end, k);
+        }
         if (rows > 1) rows -= rows & 1;
-        t.a = x + i * x_row;
-        for (int64_t j = 0; j < cols; j += width) {
-            t.b = y + j * k;
+        if (part == NEO__ATTENTION_SCORES) last = NEO__MIN(last, i + rows);
+        if (part == NEO__ATTENTION_OF_KEYS) begin = i;
+        t.k = end - begin;
+        t.a = x + i * x_row + begin * x_k;
+        for (int64_t j = 0; j < last; j += width) {
+            t.b = y + j * k + begin * width;
             t.c = c + i * c_row + j;
             t.init = add ? t.c : NULL;
-            kern->tile2[rows / 2](&t);
+            neo__attention_fetch(ahead, &t);
+            if (last - j > kern->lanes) kern->tile2[rows / 2](&t);
+            else kern->tile1[rows / 2](&t);
         }
     }
 }
@@ -7628,6 +7684,20 @@ NEO__INLINE int64_t neo__attention_seen(const neo__attention *a, int64_t i, int6
     return a->causal ? NEO__MIN(i - k0 + 1, n) : n;
 }
 
+/* k0: of the tile of keys that follows in the same task; 0: none, but a task that may be this worker's. */
+static void neo__attention_forward_ahead(const neo__attention *a, neo__attention_ahead *ahead, int64_t index,
+                                         int64_t k0) {
+    neo__attention_ahead_begin(a, ahead);
+    if (k0 == 0) index += a->ctx->threads;
+    const int64_t tile = index % a->tiles, head = index / a->tiles % a->heads,
+                  sequence = index / a->tiles / a->heads;
+    if (sequence >= a->sequences) return;
+    neo__attention_expect(a, ahead, a->k, sequence, head, k0);
+    neo__attention_expect(a, ahead, a->v, sequence, head, k0);
+    if (k0 > 0) return;
+    neo__attention_expect(a, ahead, a->q, sequence, head, tile * NEO__KEYS);
+    neo__attention_expect(a, ahead, a->y, sequence, head, tile * NEO__KEYS);
+}
 static void neo__attention_forward_task(void *arg, int64_t index, int worker) {
     const neo__attention *a = (const neo__attention *)arg;
     const neo__vec_kernels *vec = a->ctx->vec;
@@ -7643,17 +7713,23 @@ static void neo__attention_forward_task(void *arg, int64_t index, int worker) {
         sum[i] = 0.0f;
     }
     memset(out, 0, (size_t)(m * a->wide) * sizeof *out);
-    for (int64_t k0 = 0; k0 < (a->causal ? q0 + m : a->length); k0 += NEO__KEYS) {
+    const int64_t end = a->causal ? q0 + m : a->length;
+    for (int64_t k0 = 0; k0 < end; k0 += NEO__KEYS) {
         const int64_t n = NEO__MIN((int64_t)NEO__KEYS, a->length - k0);
+        const int diagonal = a->causal && k0 == q0;
+        neo__attention_ahead ahead;
+        neo__attention_forward_ahead(a, &ahead, index, k0 + NEO__KEYS < end ? k0 + NEO__KEYS : 0);
         neo__attention_flip(a, keys, neo__attention_at(a, a->k, sequence, head, k0), a->k.stride[0],
                             n);
         neo__attention_pack(a, values, neo__attention_at(a, a->v, sequence, head, k0),
                             a->v.stride[0], n);
-        neo__attention_product(a, m, n, a->dim, q, a->q.stride[0], 1, keys, s, NEO__KEYS, 0);
+        neo__attention_product(a, &ahead, diagonal ? NEO__ATTENTION_SCORES : NEO__ATTENTION_WHOLE, m, n, a->dim, q,
+                               a->q.stride[0], 1, keys, s, NEO__KEYS, 0);
         for (int64_t i = 0; i < m; i++)
             vec->softmax_tile(s + i * NEO__KEYS, neo__attention_seen(a, q0 + i, k0, n), a->scale,
                               &max[i], &sum[i], out + i * a->wide, a->dim);
-        neo__attention_product(a, m, a->dim, n, s, NEO__KEYS, 1, values, out, a->wide, 1);
+        neo__attention_product(a, &ahead, diagonal ? NEO__ATTENTION_OF_QUERIES : NEO__ATTENTION_WHOLE, m, a->dim, n,
+                               s, NEO__KEYS, 1, values, out, a->wide, 1);
     }
     for (int64_t i = 0; i < m; i++) {
         const float lse = vec->softmax_end(out + i * a->wide, max[i], sum[i], a->dim);
@@ -7701,14 +7777,18 @@ static void neo__attention_copy(const neo__attention *a, float *to, int64_t to_r
 /* The tile of n keys from k0, packed in s, with the tile of queries from q0; first: of those it
    meets. */
 static void neo__attention_pair(const neo__attention *a, const neo__attention_scratch *s,
-                                int64_t sequence, int64_t head, int64_t k0, int64_t n, int64_t q0,
-                                int first) {
+                                neo__attention_ahead *ahead, int64_t sequence, int64_t head, int64_t k0, int64_t n,
+                                int64_t q0, int first) {
     const int64_t m = NEO__MIN((int64_t)NEO__KEYS, a->length - q0), wide = a->wide;
+    const int diagonal = a->causal && q0 == k0;
+    const neo__attention_part scores = diagonal ? NEO__ATTENTION_SCORES : NEO__ATTENTION_WHOLE;
+    const neo__attention_part of_queries = diagonal ? NEO__ATTENTION_OF_QUERIES : NEO__ATTENTION_WHOLE;
+    const neo__attention_part of_keys = diagonal ? NEO__ATTENTION_OF_KEYS : NEO__ATTENTION_WHOLE;
     const float *q = neo__attention_at(a, a->q, sequence, head, q0);
     const float *dy = neo__attention_at(a, a->dy, sequence, head, q0);
-    neo__attention_product(a, m, n, a->dim, q, a->q.stride[0], 1, s->keys_flipped, s->p, NEO__KEYS,
-                           0);
-    neo__attention_product(a, m, n, a->dim, dy, a->dy.stride[0], 1, s->values_flipped, s->ds,
+    neo__attention_product(a, ahead, scores, m, n, a->dim, q, a->q.stride[0], 1, s->keys_flipped, s->p,
+                           NEO__KEYS, 0);
+    neo__attention_product(a, ahead, scores, m, n, a->dim, dy, a->dy.stride[0], 1, s->values_flipped, s->ds,
                            NEO__KEYS, 0);
     for (int64_t i = 0; i < m; i++) {
         const int64_t row = sequence * a->length + q0 + i;
@@ -7719,18 +7799,42 @@ static void neo__attention_pair(const neo__attention *a, const neo__attention_sc
     }
     if (a->dv.data) {
         neo__attention_pack(a, s->dy, dy, a->dy.stride[0], m);
-        neo__attention_product(a, n, a->dim, m, s->p, 1, NEO__KEYS, s->dy, s->dv, wide, !first);
+        neo__attention_product(a, ahead, of_keys, n, a->dim, m, s->p, 1, NEO__KEYS, s->dy, s->dv, wide, !first);
     }
     if (a->dk.data) {
         neo__attention_pack(a, s->queries, q, a->q.stride[0], m);
-        neo__attention_product(a, n, a->dim, m, s->ds, 1, NEO__KEYS, s->queries, s->dk, wide,
+        neo__attention_product(a, ahead, of_keys, n, a->dim, m, s->ds, 1, NEO__KEYS, s->queries, s->dk, wide,
                                !first);
     }
     if (a->dq.data) {
         float *dq = neo__attention_at(a, a->dq, sequence, head, q0);
         if (k0 > 0) neo__attention_copy(a, s->dq, wide, dq, a->dq.stride[0], m);
-        neo__attention_product(a, m, a->dim, n, s->ds, NEO__KEYS, 1, s->keys, s->dq, wide, k0 > 0);
+        neo__attention_product(a, ahead, of_queries, m, a->dim, n, s->ds, NEO__KEYS, 1, s->keys, s->dq, wide,
+                               k0 > 0);
         neo__attention_copy(a, dq, a->dq.stride[0], s->dq, wide, m);
+    }
+}
+/* What the pair behind that of (k0, q0) needs, here or in a task that may be this worker's. */
+static void neo__attention_backward_ahead(const neo__attention *a, neo__attention_ahead *ahead, int64_t index,
+                                          int64_t k0, int64_t q0) {
+    int new_keys = 0;
+    neo__attention_ahead_begin(a, ahead);
+    q0 += NEO__KEYS;
+    if (q0 >= a->length) k0 += NEO__KEYS, q0 = a->causal ? k0 : 0, new_keys = 1;
+    if (k0 >= a->length) index += a->ctx->threads, k0 = q0 = 0;
+    const int64_t head = index % a->heads, sequence = index / a->heads;
+    if (sequence >= a->sequences) return;
+    if (new_keys) {
+        neo__attention_expect(a, ahead, a->k, sequence, head, k0);
+        neo__attention_expect(a, ahead, a->v, sequence, head, k0);
+    }
+    neo__attention_expect(a, ahead, a->q, sequence, head, q0);
+    neo__attention_expect(a, ahead, a->dy, sequence, head, q0);
+    neo__attention_expect(a, ahead, a->y, sequence, head, q0);
+    neo__attention_expect(a, ahead, a->dq, sequence, head, q0);
+    if (new_keys) {
+        neo__attention_expect(a, ahead, a->dk, sequence, head, k0);
+        neo__attention_expect(a, ahead, a->dv, sequence, head, k0);
     }
 }
 static void neo__attention_backward_task(void *arg, int64_t index, int worker) {
@@ -7744,8 +7848,11 @@ static void neo__attention_backward_task(void *arg, int64_t index, int worker) {
         neo__attention_flip(a, s.values_flipped, neo__attention_at(a, a->v, sequence, head, k0),
                             a->v.stride[0], n);
         if (a->dq.data) neo__attention_pack(a, s.keys, k, a->k.stride[0], n);
-        for (int64_t q0 = start; q0 < a->length; q0 += NEO__KEYS)
-            neo__attention_pair(a, &s, sequence, head, k0, n, q0, q0 == start);
+        for (int64_t q0 = start; q0 < a->length; q0 += NEO__KEYS) {
+            neo__attention_ahead ahead;
+            neo__attention_backward_ahead(a, &ahead, index, k0, q0);
+            neo__attention_pair(a, &s, &ahead, sequence, head, k0, n, q0, q0 == start);
+        }
         if (a->dk.data)
             neo__attention_copy(a, neo__attention_at(a, a->dk, sequence, head, k0), a->dk.stride[0],
                                 s.dk, a->wide, n);
@@ -21836,15 +21943,24 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(vexp)(NEO__VF x) {
                                0x1.6a4d6p-10f};
     x = NEO__MIN_(NEO__SET(89.0f), x); /* e^89 overflows, e^-104 rounds to 0; a NaN stays */
     x = NEO__MAX_(NEO__SET(-104.0f), x);
-    NEO__VI n = NEO__TO_I(NEO__MUL(x, NEO__SET(0x1.715476p+0f)));
-    NEO__VF k = NEO__TO_F(n);
+    NEO__VF k = NEO__MUL(x, NEO__SET(0x1.715476p+0f));
+#if NEO__PASS == NEO__PASS_AVX512
+    k = _mm512_roundscale_ps(k, 8); /* to nearest even */
+#else
+    NEO__VI n = NEO__TO_I(k);
+    k = NEO__TO_F(n);
+#endif
     NEO__VF r = NEO__FNMA(k, NEO__SET(0x1.62e43p-1f), x);
     r = NEO__FNMA(k, NEO__SET(-0x1.05c61p-29f), r);
     NEO__VF p = NEO__FMA(NEO__MUL(r, r), NEO__FN(vpoly)(r, q, 5), r);
     p = NEO__ADD(NEO__SET(1.0f), p);
+#if NEO__PASS == NEO__PASS_AVX512
+    return _mm512_scalef_ps(p, k); /* rounds once, too */
+#else
     NEO__VI half = NEO__SRAI(n, 1);
     p = NEO__MUL(p, NEO__FN(vpow2i)(half));
     return NEO__MUL(p, NEO__FN(vpow2i)(NEO__SUBI(n, half)));
+#endif
 }
 
 /* k ln 2 + log(1 + f) for f in [sqrt(1/2) - 1, sqrt(2) - 1]: f - f^2/2 + f^3 p(f). */
@@ -22379,31 +22495,43 @@ NEO__KERNEL void NEO__FN(vec_norm_add)(const float *x, const float *dy, const fl
 }
 
 /* ---- attention: one query, one tile of keys ---- */
+/* Lanes i < n, where n >= 1 may be more than all. What the last vector holds beyond them is chosen by this mask,
+   for a vector that single floats were stored to is slow to load. */
+NEO__KERNEL_INLINE NEO__VM NEO__FN(first_lanes)(int64_t n) {
+    static const int32_t lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    return NEO__GTI(NEO__SETI((int32_t)n), NEO__LOADI(lane));
+}
 NEO__KERNEL void NEO__FN(vec_softmax_tile)(float *s, int64_t keys, float scale, float *max, float *sum,
                                       float *out, int64_t n) {
     const float old = *max;
     float most = old, lane[NEO__W];
-    NEO__VF vs = NEO__SET(scale), vm = NEO__SET(most);
-    for (int64_t i = 0; i < keys; i += NEO__W) NEO__STORE(s + i, NEO__MUL(NEO__LOAD(s + i), vs));
+    NEO__VF vs = NEO__SET(scale), vm = NEO__SET(most), zero = NEO__SET(0.0f);
+    NEO__VF first = NEO__SET(NEO__MUL1(s[0], scale)); /* beyond the keys: no new maximum, no slow exponential */
+    int64_t at;
     NEO__SYNC();
-    for (int64_t i = keys; i % NEO__W != 0; i++)
-        s[i] = s[0]; /* no new maximum, and no slow exponential */
-    NEO__SYNC();
-    for (int64_t i = 0; i < keys; i += NEO__W) vm = NEO__MAX_(vm, NEO__LOAD(s + i));
+    for (at = 0; at < keys; at += NEO__W) {
+        NEO__VF v = NEO__SELECT(NEO__FN(first_lanes)(keys - at), NEO__MUL(NEO__LOAD(s + at), vs), first);
+        NEO__STORE(s + at, v);
+        vm = NEO__MAX_(vm, v);
+    }
     NEO__SPILL(lane, vm);
     for (int l = 0; l < NEO__W; l++) most = lane[l] > most ? lane[l] : most;
     vm = NEO__SET(most);
-    for (int64_t i = 0; i < keys; i += NEO__W)
-        NEO__STORE(s + i, NEO__FN(vexp)(NEO__SUB(NEO__LOAD(s + i), vm)));
-    for (int64_t i = keys; i < NEO__KEYS; i++) s[i] = 0.0f;
+    for (at = 0; at < keys; at += NEO__W) {
+        NEO__VF p = NEO__FN(vexp)(NEO__SUB(NEO__LOAD(s + at), vm));
+        NEO__STORE(s + at, NEO__SELECT(NEO__FN(first_lanes)(keys - at), p, zero));
+    }
+    for (; at < NEO__KEYS; at += NEO__W) NEO__STORE(s + at, zero);
+    const float tile = NEO__FN(lane_sum)(s, NEO__KEYS / 16), before = *sum;
+    NEO__SYNC();
+    *max = most;
+    if (before == 0.0f || old == most) { /* the first tile, or nothing fades */
+        *sum = NEO__ADD1(before, tile);
+        return;
+    }
     NEO__VF vf = NEO__FN(vexp)(NEO__SUB(NEO__SET(old), vm));
     NEO__SPILL(lane, vf);
-    float before = NEO__MUL1(*sum, lane[0]);
-    float tile = NEO__FN(lane_sum)(s, NEO__KEYS / 16);
-    NEO__SYNC();
-    *sum = NEO__ADD1(before, tile);
-    if (old == most) return;
-    *max = most;
+    *sum = NEO__ADD1(NEO__MUL1(before, lane[0]), tile);
 #define NEO__BODY(L, S) S(out, NEO__MUL(L(out), vf));
     NEO__LOOP(NEO__BODY);
 #undef NEO__BODY
@@ -22419,13 +22547,19 @@ NEO__KERNEL float NEO__FN(vec_softmax_end)(float *out, float max, float sum, int
 }
 NEO__KERNEL void NEO__FN(vec_softmax_tile_grad)(float *s, float *dp, int64_t keys, float scale,
                                            float lse, float delta) {
-    NEO__VF vs = NEO__SET(scale), vl = NEO__SET(lse), vd = NEO__SET(delta);
-    for (int64_t i = 0; i < keys; i += NEO__W) {
+    NEO__VF vs = NEO__SET(scale), vl = NEO__SET(lse), vd = NEO__SET(delta), zero = NEO__SET(0.0f);
+    int64_t i;
+    for (i = 0; i < keys; i += NEO__W) {
+        NEO__VM seen = NEO__FN(first_lanes)(keys - i);
         NEO__VF p = NEO__FN(vexp)(NEO__SUB(NEO__MUL(NEO__LOAD(s + i), vs), vl));
-        NEO__STORE(s + i, p);
-        NEO__STORE(dp + i, NEO__MUL(NEO__MUL(p, NEO__SUB(NEO__LOAD(dp + i), vd)), vs));
+        NEO__VF ds = NEO__MUL(NEO__MUL(p, NEO__SUB(NEO__LOAD(dp + i), vd)), vs);
+        NEO__STORE(s + i, NEO__SELECT(seen, p, zero));
+        NEO__STORE(dp + i, NEO__SELECT(seen, ds, zero));
     }
-    for (int64_t i = keys; i < NEO__KEYS; i++) s[i] = dp[i] = 0.0f;
+    for (; i < NEO__KEYS; i += NEO__W) {
+        NEO__STORE(s + i, zero);
+        NEO__STORE(dp + i, zero);
+    }
 }
 
 /* ---- optimizer steps: torch.optim's formulas, products and sums fused where they meet ---- */
@@ -23213,11 +23347,21 @@ NEO__KERNEL_INLINE int64_t NEO__FN(triangle)(const neo__interact *job, int64_t i
     return job->dim + (job->diagonal ? i * (i + 1) / 2 : i * (i - 1) / 2);
 }
 
+/* t fetches lines from *at on, of what the next sample reads or writes: many rows at once, which processors do not
+   foresee. */
+NEO__KERNEL_INLINE void NEO__FN(interact_fetch)(neo__tile *t, const float **at, const float *end) {
+    if (*at >= end) return;
+    t->fetch = *at;
+    t->fetch_step = 16;
+    t->fetch_row = 32 * 16;
+    *at += 16 * t->k;
+}
 NEO__KERNEL void NEO__FN(interact_forward)(const neo__interact *job, int64_t sample, float *panel) {
     const int64_t n = job->features + 1, dim = job->dim, diagonal = job->diagonal != 0;
     const int64_t ld = (n + NEO__W - 1) / NEO__W * NEO__W;
     const int64_t chunk = NEO__MAX(1, NEO__INTERACT_FLOATS / ld); /* of dim: one, but for huge T */
     float *z = job->z + sample * job->z_row, sum[NEO__TILE_MAX_FLOATS];
+    const float *ahead = job->e + (sample + 1) * job->e_row, *ahead_end = ahead + job->features * dim;
     NEO__FN(copy)(z, job->x + sample * job->x_row, dim);
     for (int64_t d = 0; d < dim || d == 0; d += chunk) {
         for (int64_t j = 0; j < n; j += NEO__W) {
@@ -23243,6 +23387,7 @@ NEO__KERNEL void NEO__FN(interact_forward)(const neo__interact *job, int64_t sam
                                                      ? z[NEO__FN(triangle)(job, i0 + i) + j0 + j]
                                                      : 0.0f;
                 }
+                NEO__FN(interact_fetch)(&t, &ahead, ahead_end);
                 NEO__FN(run_tile)(&t, NEO__FN(tile_rows)(rows), width);
                 for (int64_t i = NEO__MAX(0, j0 - i0 + 1 - diagonal); i < rows; i++)
                     NEO__FN(copy)(z + NEO__FN(triangle)(job, i0 + i) + j0, sum + i * width,
@@ -23280,6 +23425,9 @@ NEO__KERNEL void NEO__FN(interact_columns)(const neo__interact *job, int64_t sam
     const int64_t n = job->features + 1;
     const float *dz = job->dz + sample * job->dz_row;
     float sum[NEO__TILE_MAX_FLOATS];
+    const int64_t floats = job->features * cols;
+    const float *e = job->e + (sample + 1) * job->e_row + d, *e_end = e + floats;
+    const float *to = job->de ? job->de + (sample + 1) * job->de_row + d : NULL, *to_end = to ? to + floats : NULL;
     for (int64_t i0 = job->dx ? 0 : 1, end = job->de ? n : 1, rows; i0 < end; i0 += rows) {
         /* the odd row goes to the first tile, which passes through `sum` anyhow */
         rows = end - i0 > NEO__ROWS ? NEO__ROWS - ((end - i0) & 1) : end - i0;
@@ -23302,6 +23450,8 @@ NEO__KERNEL void NEO__FN(interact_columns)(const neo__interact *job, int64_t sam
                 NEO__FN(copy)(sum, dz + d + j, part);
                 tile.init = sum, tile.init_row = width;
             }
+            if (e < e_end) NEO__FN(interact_fetch)(&tile, &e, e_end);
+            else if (to) NEO__FN(interact_fetch)(&tile, &to, to_end);
             NEO__FN(run_tile)(&tile, ld, width);
             panel += n * width;
             if (in_place) continue;

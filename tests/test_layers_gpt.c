@@ -451,6 +451,35 @@ static void attention_large(void) {
     FREE(&q, &k, &v, &y, &dx, &dk, &dv, &lse);
     neo_ctx_destroy(ctx);
 }
+/* Products that underflow make a sum of -0, which a term of +0 behind it turns to +0: keys that a query does not see
+   have such terms, and how many of them are added may not depend on the instruction set. */
+static void attention_zeros(void) {
+    enum { T = 64, D = 3 };
+    box q = box_make(T, D, 0), k = box_make(T, D, 0), v = box_make(T, D, 0), lse = box_make(T, 1, 0), first;
+    for (int64_t i = 0; i < T; i++)
+        for (int64_t d = 0; d < D; d++) {
+            row_of(q.t, i)[d] = 1;
+            row_of(k.t, i)[d] = i == 0 ? -30.0f : 0.0f; /* key 0 weighs e^-90 */
+            row_of(v.t, i)[d] = i == 0 ? -1e-20f : i < 40 ? -0.0f : 1.0f;
+        }
+    contexts_make(1);
+    for (int i = 0; i < context_count; i++) {
+        box y = box_make(T, D, 0), dq = box_make(T, D, 0), dk = box_make(T, D, 0), dv = box_make(T, D, 0);
+        attention_case c = {{T, 1, 1, 1.0f}, 1, D, q.t, k.t, v.t, y.t, lse.t, v.t, dq.t, dk.t, dv.t};
+        CHECK_OK(attention_forward(contexts[i], &c));
+        CHECK(row_of(y.t, 1)[0] == 0 && signbit(row_of(y.t, 1)[0]));
+        if (i == 0) first = y;
+        else {
+            if (memcmp(y.t.data, first.t.data, T * D * 4))
+                FAIL("%s has other zeros", neo_isa_name(neo_ctx_isa(contexts[i])));
+            FREE(&y);
+        }
+        FREE(&dq, &dk, &dv);
+    }
+    FREE(&first, &q, &k, &v, &lse);
+    contexts_free();
+}
+
 /* A sequence gives the same bits alone; a causal row does not change with what follows it. */
 static void attention_alone(void) {
     enum { B = 3, T = 90, H = 2, D = 20, COLS = H * D };
@@ -728,6 +757,7 @@ int main(void) {
     RUN(embedding_parts);
     RUN(attention);
     RUN(attention_large);
+    RUN(attention_zeros);
     RUN(attention_alone);
     RUN(gradients);
     RUN(residuals);
