@@ -23271,7 +23271,7 @@ NEO__KERNEL void NEO__FN(dots)(const neo__tile *t) {
     for (; k + 4 <= t->k; k += 4) {
         NEO__VF v0[4], v1[4];
         for (int64_t i = k % 16 / 4; t->fetch && i < 2 * NEO__W; i += 4)
-            __builtin_prefetch(t->fetch + k / 16 * 16 + i * t->b_col, 0, 2);
+            NEO__FETCH(t->fetch + k / 16 * 16 + i * t->b_col);
         NEO__FN(transpose4)(row, k, v0);
         NEO__FN(transpose4)(row + NEO__W, k, v1);
 #define NEO__DOTS_STEP(i)                                                                          \
