@@ -7786,6 +7786,8 @@ static void neo__attention_pair(const neo__attention *a, const neo__attention_sc
     const neo__attention_part of_keys = diagonal ? NEO__ATTENTION_OF_KEYS : NEO__ATTENTION_WHOLE;
     const float *q = neo__attention_at(a, a->q, sequence, head, q0);
     const float *dy = neo__attention_at(a, a->dy, sequence, head, q0);
+    float delta[NEO__KEYS];
+    for (int64_t i = 0; i < m; i++) delta[i] = neo__attention_delta(a, sequence, head, q0 + i);
     neo__attention_product(a, ahead, scores, m, n, a->dim, q, a->q.stride[0], 1, s->keys_flipped, s->p,
                            NEO__KEYS, 0);
     neo__attention_product(a, ahead, scores, m, n, a->dim, dy, a->dy.stride[0], 1, s->values_flipped, s->ds,
@@ -7794,8 +7796,7 @@ static void neo__attention_pair(const neo__attention *a, const neo__attention_sc
         const int64_t row = sequence * a->length + q0 + i;
         a->ctx->vec->softmax_tile_grad(s->p + i * NEO__KEYS, s->ds + i * NEO__KEYS,
                                        neo__attention_seen(a, q0 + i, k0, n), a->scale,
-                                       neo__f32(a->lse)[row * a->lse.stride[0] + head],
-                                       neo__attention_delta(a, sequence, head, q0 + i));
+                                       neo__f32(a->lse)[row * a->lse.stride[0] + head], delta[i]);
     }
     if (a->dv.data) {
         neo__attention_pack(a, s->dy, dy, a->dy.stride[0], m);
