@@ -7569,7 +7569,7 @@ NEO__COLD_END
    */
 enum {
     NEO__ATTENTION_SIDE = NEO__KEYS * NEO_MAX_HEAD_DIM, /* floats of a packed operand */
-    NEO__ATTENTION_TERMS = 16 /* in a causal tile the terms of a query's sums end at a multiple of so many */
+    NEO__ATTENTION_TERMS = 16 /* in a causal tile the terms of a sum begin and end at multiples of so many */
 };
 NEO__STATIC_ASSERT((8 * (size_t)NEO__ATTENTION_SIDE + 2 * NEO__KEYS * NEO__KEYS) * sizeof(float) <=
                        NEO__WORKER_SCRATCH_BYTES,
@@ -7642,11 +7642,10 @@ typedef enum neo__attention_part {
     NEO__ATTENTION_WHOLE,
     NEO__ATTENTION_SCORES,     /* rows are queries, columns keys: panels of keys that no query of a tile sees */
     NEO__ATTENTION_OF_QUERIES, /* rows are queries, terms keys: those far behind the last that is seen */
-    NEO__ATTENTION_OF_KEYS     /* rows are keys, terms queries: those before the first that sees one of a tile */
+    NEO__ATTENTION_OF_KEYS     /* rows are keys, terms queries: those far before the first that sees it */
 } neo__attention_part;
 /* c [m][cols] = x y, or c + x y: k terms each, y packed in panels, cols rounded up to half ones. Terms that are left
-   out are zeros. Those in front add nothing to a sum that starts at +0. Those behind can turn -0 to +0, so their
-   number is one for all instruction sets. */
+   out have a factor 0; which they are is the same for all instruction sets, as 0 can turn -0 to +0, or meet infinity. */
 static void neo__attention_product(const neo__attention *a, neo__attention_ahead *ahead, neo__attention_part part,
                                    int64_t m, int64_t cols, int64_t k, const float *x, int64_t x_row, int64_t x_k,
                                    const float *y, float *c, int64_t c_row, int add) {
@@ -7659,14 +7658,14 @@ static void neo__attention_product(const neo__attention *a, neo__attention_ahead
     for (int64_t i = 0, rows; i < m; i += rows) {
         int64_t begin = 0, end = k, last = cols;
         rows = NEO__MIN((int64_t)kern->rows, m - i);
-        if (part == NEO__ATTENTION_OF_QUERIES) {
-            end = (i / NEO__ATTENTION_TERMS + 1) * NEO__ATTENTION_TERMS;
-            rows = NEO__MIN(rows, end - i);
-            end = NEO__MIN(end, k);
+        if (part == NEO__ATTENTION_OF_QUERIES || part == NEO__ATTENTION_OF_KEYS) {
+            const int64_t block = i / NEO__ATTENTION_TERMS * NEO__ATTENTION_TERMS, next = block + NEO__ATTENTION_TERMS;
+            rows = NEO__MIN(rows, next - i);
+            if (part == NEO__ATTENTION_OF_KEYS) begin = block;
+            else end = NEO__MIN(next, k);
         }
         if (rows > 1) rows -= rows & 1;
         if (part == NEO__ATTENTION_SCORES) last = NEO__MIN(last, i + rows);
-        if (part == NEO__ATTENTION_OF_KEYS) begin = i;
         t.k = end - begin;
         t.a = x + i * x_row + begin * x_k;
         for (int64_t j = 0; j < last; j += width) {

@@ -480,6 +480,42 @@ static void attention_zeros(void) {
     contexts_free();
 }
 
+/* 0 times infinity: which sums of a causal tile it spoils may not depend on the instruction set. */
+static void attention_infinite(void) {
+    enum { T = 70, D = 5 };
+    box in[4], first[4], lse = box_make(T, 1, 0); /* q, k, v, dy; y, dq, dk, dv */
+    for (int i = 0; i < 4; i++) {
+        in[i] = box_make(T, D, 0);
+        for (int64_t j = 0; j < T * D; j++) ((float *)in[i].t.data)[j] = (float)((j * 7 + i) % 11) - 5.0f;
+    }
+    row_of(in[2].t, 37)[1] = INFINITY;
+    row_of(in[3].t, 45)[2] = INFINITY;
+    contexts_make(1);
+    for (int i = 0; i < context_count; i++) {
+        box out[4];
+        for (int b = 0; b < 4; b++) out[b] = box_make(T, D, 0);
+        attention_case c = {{T, 1, 1, 0.1f}, 1, D,       in[0].t,  in[1].t,  in[2].t,  out[0].t,
+                            lse.t,           in[3].t, out[1].t, out[2].t, out[3].t};
+        CHECK_OK(attention_forward(contexts[i], &c));
+        CHECK_OK(attention_backward(contexts[i], &c));
+        for (int b = 0; b < 4; b++) {
+            if (i == 0) first[b] = out[b];
+            for (int64_t j = 0; j < T * D; j++) {
+                const float x = ((float *)out[b].t.data)[j], y = ((float *)first[b].t.data)[j];
+                if (isnan(x) ? !isnan(y) : memcmp(&x, &y, 4) != 0) {
+                    FAIL("%s: output %d, row %d: %g, not %g", neo_isa_name(neo_ctx_isa(contexts[i])), b, (int)(j / D),
+                         (double)x, (double)y);
+                    break;
+                }
+            }
+            if (i > 0) FREE(&out[b]);
+        }
+    }
+    for (int b = 0; b < 4; b++) FREE(&in[b], &first[b]);
+    FREE(&lse);
+    contexts_free();
+}
+
 /* A sequence gives the same bits alone; a causal row does not change with what follows it. */
 static void attention_alone(void) {
     enum { B = 3, T = 90, H = 2, D = 20, COLS = H * D };
@@ -758,6 +794,7 @@ int main(void) {
     RUN(attention);
     RUN(attention_large);
     RUN(attention_zeros);
+    RUN(attention_infinite);
     RUN(attention_alone);
     RUN(gradients);
     RUN(residuals);
