@@ -7645,7 +7645,7 @@ typedef enum neo__attention_part {
     NEO__ATTENTION_OF_KEYS     /* rows are keys, terms queries: those far before the first that sees it */
 } neo__attention_part;
 /* c [m][cols] = x y, or c + x y: k terms each, y packed in panels, cols rounded up to half ones. Terms that are left
-   out have a factor 0; which they are is the same for all instruction sets, as 0 can turn -0 to +0, or meet infinity. */
+   out have a factor 0; which is the same on all instruction sets: 0 can turn -0 to +0, or meet infinity. */
 static void neo__attention_product(const neo__attention *a, neo__attention_ahead *ahead, neo__attention_part part,
                                    int64_t m, int64_t cols, int64_t k, const float *x, int64_t x_row, int64_t x_k,
                                    const float *y, float *c, int64_t c_row, int add) {
