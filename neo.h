@@ -23347,21 +23347,11 @@ NEO__KERNEL_INLINE int64_t NEO__FN(triangle)(const neo__interact *job, int64_t i
     return job->dim + (job->diagonal ? i * (i + 1) / 2 : i * (i - 1) / 2);
 }
 
-/* t fetches lines from *at on, of what the next sample reads or writes: many rows at once, which processors do not
-   foresee. */
-NEO__KERNEL_INLINE void NEO__FN(interact_fetch)(neo__tile *t, const float **at, const float *end) {
-    if (*at >= end) return;
-    t->fetch = *at;
-    t->fetch_step = 16;
-    t->fetch_row = 32 * 16;
-    *at += 16 * t->k;
-}
 NEO__KERNEL void NEO__FN(interact_forward)(const neo__interact *job, int64_t sample, float *panel) {
     const int64_t n = job->features + 1, dim = job->dim, diagonal = job->diagonal != 0;
     const int64_t ld = (n + NEO__W - 1) / NEO__W * NEO__W;
     const int64_t chunk = NEO__MAX(1, NEO__INTERACT_FLOATS / ld); /* of dim: one, but for huge T */
     float *z = job->z + sample * job->z_row, sum[NEO__TILE_MAX_FLOATS];
-    const float *ahead = job->e + (sample + 1) * job->e_row, *ahead_end = ahead + job->features * dim;
     NEO__FN(copy)(z, job->x + sample * job->x_row, dim);
     for (int64_t d = 0; d < dim || d == 0; d += chunk) {
         for (int64_t j = 0; j < n; j += NEO__W) {
@@ -23387,7 +23377,6 @@ NEO__KERNEL void NEO__FN(interact_forward)(const neo__interact *job, int64_t sam
                                                      ? z[NEO__FN(triangle)(job, i0 + i) + j0 + j]
                                                      : 0.0f;
                 }
-                NEO__FN(interact_fetch)(&t, &ahead, ahead_end);
                 NEO__FN(run_tile)(&t, NEO__FN(tile_rows)(rows), width);
                 for (int64_t i = NEO__MAX(0, j0 - i0 + 1 - diagonal); i < rows; i++)
                     NEO__FN(copy)(z + NEO__FN(triangle)(job, i0 + i) + j0, sum + i * width,
@@ -23425,9 +23414,6 @@ NEO__KERNEL void NEO__FN(interact_columns)(const neo__interact *job, int64_t sam
     const int64_t n = job->features + 1;
     const float *dz = job->dz + sample * job->dz_row;
     float sum[NEO__TILE_MAX_FLOATS];
-    const int64_t floats = job->features * cols;
-    const float *e = job->e + (sample + 1) * job->e_row + d, *e_end = e + floats;
-    const float *to = job->de ? job->de + (sample + 1) * job->de_row + d : NULL, *to_end = to ? to + floats : NULL;
     for (int64_t i0 = job->dx ? 0 : 1, end = job->de ? n : 1, rows; i0 < end; i0 += rows) {
         /* the odd row goes to the first tile, which passes through `sum` anyhow */
         rows = end - i0 > NEO__ROWS ? NEO__ROWS - ((end - i0) & 1) : end - i0;
@@ -23450,8 +23436,6 @@ NEO__KERNEL void NEO__FN(interact_columns)(const neo__interact *job, int64_t sam
                 NEO__FN(copy)(sum, dz + d + j, part);
                 tile.init = sum, tile.init_row = width;
             }
-            if (e < e_end) NEO__FN(interact_fetch)(&tile, &e, e_end);
-            else if (to) NEO__FN(interact_fetch)(&tile, &to, to_end);
             NEO__FN(run_tile)(&tile, ld, width);
             panel += n * width;
             if (in_place) continue;
