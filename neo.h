@@ -745,7 +745,8 @@ typedef struct neo_attention_desc {
    Numerics a sequence's result depends on itself alone. Products add by fma in order of dim, of
             keys (y, dq) and of queries (dk, dv); keys are taken in tiles of 64: the maximum so far,
             and the sum of a tile over 16 lanes and their tree. No matrix [T][T] is kept. Values
-            must be finite, those that a causal row does not see too.
+            must be finite, those that a causal row does not see too. A causal sum
+            over keys (y before its division, dq) ends with + 0.0f.
    Aliasing outputs overlap no input and no other output.
    Errors   NEO_ERR_ARG: length or heads below 1, a scale that is not finite. NEO_ERR_SHAPE: also
             rows that are not whole sequences, columns that are not whole heads.
@@ -7568,8 +7569,7 @@ NEO__COLD_END
    ------------------------------------------------------------------------------------------------
    */
 enum {
-    NEO__ATTENTION_SIDE = NEO__KEYS * NEO_MAX_HEAD_DIM, /* floats of a packed operand */
-    NEO__ATTENTION_TERMS = 16 /* in a causal tile the terms of a query's sums end at a multiple of so many */
+    NEO__ATTENTION_SIDE = NEO__KEYS * NEO_MAX_HEAD_DIM /* floats of a packed operand */
 };
 NEO__STATIC_ASSERT((8 * (size_t)NEO__ATTENTION_SIDE + 2 * NEO__KEYS * NEO__KEYS) * sizeof(float) <=
                        NEO__WORKER_SCRATCH_BYTES,
@@ -7641,30 +7641,28 @@ NEO__INLINE void neo__attention_fetch(neo__attention_ahead *ahead, neo__tile *t)
 typedef enum neo__attention_part {
     NEO__ATTENTION_WHOLE,
     NEO__ATTENTION_SCORES,     /* rows are queries, columns keys: panels of keys that no query of a tile sees */
-    NEO__ATTENTION_OF_QUERIES, /* rows are queries, terms keys: those far behind the last that is seen */
+    NEO__ATTENTION_OF_QUERIES, /* rows are queries, terms keys: those behind the last that a tile sees */
     NEO__ATTENTION_OF_KEYS     /* rows are keys, terms queries: those before the first that sees one of a tile */
 } neo__attention_part;
 /* c [m][cols] = x y, or c + x y: k terms each, y packed in panels, cols rounded up to half ones. Terms that are left
-   out are zeros. Those in front add nothing to a sum that starts at +0. Those behind can turn -0 to +0, so their
-   number is one for all instruction sets. */
+   out are zeros. Those in front add nothing to a sum that starts at +0. Those behind can turn -0 to +0, so +0 is added
+   to such sums at their end: how many terms were left out, which depends on the rows of a tile, does not matter. */
 static void neo__attention_product(const neo__attention *a, neo__attention_ahead *ahead, neo__attention_part part,
                                    int64_t m, int64_t cols, int64_t k, const float *x, int64_t x_row, int64_t x_k,
                                    const float *y, float *c, int64_t c_row, int add) {
+    static const float zeros[32] = {0.0f}; /* the columns of a tile, of any path */
     const neo__gemm_kernels *kern = a->ctx->gemm;
     const int64_t width = 2 * kern->lanes;
     NEO__ZERO(neo__tile, t);
     t.a_row = x_row, t.a_k = x_k;
     t.b_k = width;
     t.c_row = t.init_row = c_row;
+    t.bias = part == NEO__ATTENTION_OF_QUERIES ? zeros : NULL;
     for (int64_t i = 0, rows; i < m; i += rows) {
         int64_t begin = 0, end = k, last = cols;
         rows = NEO__MIN((int64_t)kern->rows, m - i);
-        if (part == NEO__ATTENTION_OF_QUERIES) {
-            end = (i / NEO__ATTENTION_TERMS + 1) * NEO__ATTENTION_TERMS;
-            rows = NEO__MIN(rows, end - i);
-            end = NEO__MIN(end, k);
-        }
         if (rows > 1) rows -= rows & 1;
+        if (part == NEO__ATTENTION_OF_QUERIES) end = i + rows;
         if (part == NEO__ATTENTION_SCORES) last = NEO__MIN(last, i + rows);
         if (part == NEO__ATTENTION_OF_KEYS) begin = i;
         t.k = end - begin;
