@@ -745,7 +745,8 @@ typedef struct neo_attention_desc {
    Numerics a sequence's result depends on itself alone. Products add by fma in order of dim, of
             keys (y, dq) and of queries (dk, dv); keys are taken in tiles of 64: the maximum so far,
             and the sum of a tile over 16 lanes and their tree. No matrix [T][T] is kept. Values
-            must be finite, those that a causal row does not see too.
+            must be finite, those that a causal row does not see too. A causal sum
+            over keys (y before its division, dq) ends with + 0.0f.
    Aliasing outputs overlap no input and no other output.
    Errors   NEO_ERR_ARG: length or heads below 1, a scale that is not finite. NEO_ERR_SHAPE: also
             rows that are not whole sequences, columns that are not whole heads.
@@ -7645,16 +7646,20 @@ typedef enum neo__attention_part {
     NEO__ATTENTION_OF_KEYS     /* rows are keys, terms queries: those far before the first that sees it */
 } neo__attention_part;
 /* c [m][cols] = x y, or c + x y: k terms each, y packed in panels, cols rounded up to half ones. Terms that are left
-   out have a factor 0; which is the same on all instruction sets: 0 can turn -0 to +0, or meet infinity. */
+   out are zeros, the same ones on all instruction sets, should one meet infinity. Those in front add nothing to a sum
+   that starts at +0. Those behind can turn -0 to +0: +0 is added to such sums at their end, so that devices may take
+   all terms. */
 static void neo__attention_product(const neo__attention *a, neo__attention_ahead *ahead, neo__attention_part part,
                                    int64_t m, int64_t cols, int64_t k, const float *x, int64_t x_row, int64_t x_k,
                                    const float *y, float *c, int64_t c_row, int add) {
+    static const float zeros[32] = {0.0f}; /* the columns of a tile, of any path */
     const neo__gemm_kernels *kern = a->ctx->gemm;
     const int64_t width = 2 * kern->lanes;
     NEO__ZERO(neo__tile, t);
     t.a_row = x_row, t.a_k = x_k;
     t.b_k = width;
     t.c_row = t.init_row = c_row;
+    t.bias = part == NEO__ATTENTION_OF_QUERIES ? zeros : NULL;
     for (int64_t i = 0, rows; i < m; i += rows) {
         int64_t begin = 0, end = k, last = cols;
         rows = NEO__MIN((int64_t)kern->rows, m - i);

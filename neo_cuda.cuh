@@ -2660,6 +2660,10 @@ static __device__ __forceinline__ int64_t neo__cuda_seen(const neo__attention_ca
                                                          int64_t k0, int64_t n) {
     return c.causal ? NEO__MIN(i - k0 + 1, n) : n;
 }
+/* Causal sums over keys end with + 0, which makes -0 +0, as on the CPU, where they have fewer terms. */
+static __device__ __forceinline__ float neo__cuda_no_minus(const neo__attention_call &c, float x) {
+    return c.causal ? __fadd_rn(x, 0.0f) : x;
+}
 
 template <int PARTS>
 static __global__ void __launch_bounds__(NEO__CUDA_THREADS)
@@ -2696,7 +2700,7 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS)
             c.v + (h.row0 + k0) * c.v_row + column, c.v_row, cols);
     }
     neo__cuda_put<PARTS>(out, m, cols, c.y + (h.row0 + q0) * c.y_row + column, c.y_row,
-                         [=](int i, float x) { return __fdiv_rn(x, sum[i]); });
+                         [=](int i, float x) { return __fdiv_rn(neo__cuda_no_minus(c, x), sum[i]); });
     for (int i = (int)threadIdx.x; c.lse && h.col0 == 0 && i < m; i += NEO__CUDA_THREADS)
         c.lse[(h.row0 + q0 + i) * c.lse_row + h.head] =
             __fadd_rn(max[i], neo__vlog_warp(sum[i]));
@@ -2772,7 +2776,7 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS)
             c.k + (h.row0 + k0) * c.k_row + column, c.k_row, cols);
     }
     neo__cuda_put<PARTS>(dq, m, cols, c.dq + (h.row0 + q0) * c.dq_row + column, c.dq_row,
-                         neo__cuda_same);
+                         [=](int, float x) { return neo__cuda_no_minus(c, x); });
 }
 template <int PARTS>
 static neo_status neo__cuda_attention_run(neo__cuda *d, const neo__attention_call *c) {

@@ -916,6 +916,36 @@ static void test_attention(void) {
             for (int option = 0; option < 4; option++)
                 if (!skipped(3)) attention_check(sizes[i][0], sizes[i][1], sizes[i][2], sizes[i][3], causal, option);
 }
+/* Zeros of both signs: a sum whose products underflow to -0 may not depend on how many of the terms of keys that a
+   query does not see are added. */
+static void test_attention_zeros(void) {
+    enum { T = 64, D = 3 };
+    float *q = floats(T * D), *k = floats(T * D), *v = floats(T * D), *y = floats(T * D), *lse = floats(T);
+    float *dy = floats(T * D), *dq = floats(T * D), *dk = floats(T * D), *dv = floats(T * D);
+    for (int i = 0; i < T * D; i++) {
+        q[i] = 1.0f;
+        k[i] = i < D ? -30.0f : 0.0f; /* key 0 weighs e^-90 */
+        v[i] = i < D ? -1e-20f : i < 40 * D ? -0.0f : 1.0f;
+    }
+    upload();
+    NEO__ZERO(neo_attention_desc, desc);
+    desc.length = T, desc.heads = 1, desc.causal = 1, desc.scale = 1.0f;
+    const neo_tensor qt = matrix(q, T, D, D), kt = matrix(k, T, D, D), vt = matrix(v, T, D, D);
+    const neo_tensor yt = matrix(y, T, D, D), lt = matrix(lse, T, 1, 1);
+    CHECK_OK(neo_attention_forward(cpu, &desc, qt, kt, vt, yt, lt));
+    CHECK_OK(neo_attention_backward(cpu, &desc, qt, kt, vt, yt, lt, matrix(dy, T, D, D), matrix(dq, T, D, D),
+                                    matrix(dk, T, D, D), matrix(dv, T, D, D)));
+    NEO__ZERO(neo__attention_call, c);
+    c.causal = 1, c.length = T, c.heads = 1, c.dim = D, c.sequences = 1, c.scale = 1.0f;
+    c.q = there(q), c.k = there(k), c.v = there(v), c.y = there(y), c.lse = there(lse);
+    c.q_row = c.k_row = c.v_row = c.y_row = c.dy_row = c.dq_row = c.dk_row = c.dv_row = D;
+    c.lse_row = 1;
+    CHECK_OK(gpu->attention(gpu, &c));
+    c.backward = 1;
+    c.dy = there(dy), c.dq = there(dq), c.dk = there(dk), c.dv = there(dv);
+    CHECK_OK(gpu->attention(gpu, &c));
+    same("attention of zeros");
+}
 
 /* ---- interaction ---- */
 static void interact_check(int64_t batch, int64_t features, int64_t dim, int diagonal, int pad, int parts) {
@@ -1319,6 +1349,7 @@ int main(void) {
     RUN(test_embedding);
     RUN(test_embedding_bad);
     RUN(test_attention);
+    RUN(test_attention_zeros);
     RUN(test_interact);
     RUN(test_losses);
     RUN(test_losses_bad);
