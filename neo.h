@@ -5716,13 +5716,9 @@ NEO__INLINE int64_t neo__gemm_tile_begin(const neo__gemm *g, int64_t tile) {
 static void neo__gemm_pack_a(const neo__gemm *g, float *to, int64_t t0, int64_t t1, int64_t k0,
                              int64_t k1) {
     const neo__gemm_kernels *kern = g->ctx->gemm;
-    const int64_t base = neo__gemm_tile_begin(g, t0), end = neo__gemm_tile_begin(g, t1);
-    const int64_t step = g->a_row == 1 ? 32 : k1 - k0;
+    const int64_t base = neo__gemm_tile_begin(g, t0), step = g->a_row == 1 ? 32 : k1 - k0;
     for (int64_t k = k0; k < k1; k += step) {
         const int64_t count = NEO__MIN(step, k1 - k);
-        if (g->a_row == 1)
-            for (int64_t i = k + step; i < NEO__MIN(k + 2 * step, k1); i++)
-                for (int64_t j = base; j < end; j += 16) __builtin_prefetch(g->a + j + i * g->a_k, 0, 2);
         for (int64_t t = t0; t < t1; t++) {
             const int64_t m0 = neo__gemm_tile_begin(g, t),
                           rows = neo__gemm_tile_begin(g, t + 1) - m0;
@@ -5768,6 +5764,16 @@ static void neo__gemm_fetch_strips(const neo__gemm *g, neo__gemm_scratch *s, neo
     }
 }
 
+/* y, whose activation's derivative the rows of p are multiplied with in the end: tile after tile of the row fetches as
+   many of its lines as it has steps for, in 32 rows. */
+static void neo__gemm_fetch_y(const neo__gemm *g, const neo__gemm_place *p, int64_t n0, int64_t p1, neo__tile *t) {
+    const int64_t n = n0 + (p->n0 - n0) / g->width * (t->k / 32) * 16;
+    if (n >= NEO__MIN(p1 * g->width, g->n)) return;
+    t->fetch = g->finish.y + p->m0 * g->finish.y_row + n;
+    t->fetch_step = g->finish.y_row;
+    t->fetch_row = 16;
+}
+
 /* Fetches the tile of C that comes after p on its row, or, behind panel p1, at n0 of the next row: sums
    go on from there, and its lines lie a row of C apart. */
 static void neo__gemm_fetch_next(const neo__gemm *g, const neo__gemm_place *p, int64_t n0, int64_t p1) {
@@ -5799,6 +5805,7 @@ static void neo__gemm_tile_row(const neo__gemm *g, neo__gemm_scratch *s, int64_t
     const int64_t slot_floats = g->depth * g->tile_rows * g->width;
     const int fetch_c = !g->swapped && k1 - k0 >= NEO__GEMM_FETCH_DEPTH && (p.final || !g->tree) &&
                         (!p.first || g->m * g->n >= NEO__GEMM_FETCH_FLOATS);
+    const int fetch_y = p.final && s->strips == 0 && g->finish.backward && g->finish.y && !g->swapped;
     for (int64_t panel = p0; panel < p1; panel += t.panels) {
         t.panels = g->by_rows ? NEO__MAX(1, NEO__MIN(p1, g->n / g->width) - panel) : 1;
         p.n0 = panel * g->width;
@@ -5822,6 +5829,7 @@ static void neo__gemm_tile_row(const neo__gemm *g, neo__gemm_scratch *s, int64_t
             t.b_panel = g->width;
         }
         if (s->strips > 0) neo__gemm_fetch_strips(g, s, &t);
+        if (fetch_y) t.fetch = NULL, neo__gemm_fetch_y(g, &p, p0 * g->width, p1, &t);
         if (fetch_c) neo__gemm_fetch_next(g, &p, p0 * g->width, p1);
         if (g->tree)
             neo__gemm_tree_tile(g, &t, &p, s->piece, s->pieces,
@@ -23150,6 +23158,7 @@ NEO__KERNEL void NEO__FN(pack)(float *to, int64_t width, const float *from, int6
                           int64_t cols) {
     if (width == cols && width <= NEO__W) { /* a row of tiles of A */
         for (int64_t k = 0; k < rows; k++, from += ld, to += width) {
+            __builtin_prefetch(from + 32); /* of the tile after the next */
             if (width == NEO__W) NEO__STORE(to, NEO__LOAD(from));
             else NEO__STOREN(to, NEO__LOADN(from, width), width);
         }
