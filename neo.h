@@ -23433,8 +23433,9 @@ NEO__KERNEL void NEO__FN(interact_columns)(const neo__interact *job, int64_t sam
     const float *dz = job->dz + sample * job->dz_row;
     float sum[NEO__TILE_MAX_FLOATS];
     const int64_t floats = job->features * cols;
-    const float *e = job->e + (sample + 1) * job->e_row + d, *e_end = e + floats;
-    const float *to = job->de ? job->de + (sample + 1) * job->de_row + d : NULL, *to_end = to ? to + floats : NULL;
+    const float *e = floats ? job->e + (sample + 1) * job->e_row + d : NULL, *e_end = e ? e + floats : NULL;
+    const float *to = floats && job->de ? job->de + (sample + 1) * job->de_row + d : NULL;
+    const float *to_end = to ? to + floats : NULL;
     for (int64_t i0 = job->dx ? 0 : 1, end = job->de ? n : 1, rows; i0 < end; i0 += rows) {
         /* the odd row goes to the first tile, which passes through `sum` anyhow */
         rows = end - i0 > NEO__ROWS ? NEO__ROWS - ((end - i0) & 1) : end - i0;
