@@ -295,7 +295,7 @@ PEERS = $(B)/peers
 $(PEERS)/libneo_%.so: bench/peers/neo_%.c $(wildcard bench/*.h bench/peers/*.h) examples/dlrm.c examples/gpt.c examples/device.h neo.h neo_comm.h neo_fsdp.h
 	@mkdir -p $(PEERS)
 	$(compile) -Wno-unused-function -fPIC -shared -o $@ $< $(libs)
-$(PEERS)/neo_start: bench/peers/neo_side.c bench/bench.h neo.h
+$(PEERS)/neo_start: bench/peers/neo_side.c $(wildcard bench/*.h) neo.h
 	@mkdir -p $(PEERS)
 	$(compile) -DNEO_SIDE_MAIN -o $@ $< $(libs)
 $(PEERS)/venv/ready: bench/peers/requirements.txt

@@ -5414,7 +5414,8 @@ enum {
     NEO__GEMM_SUM_FLOATS = 160 << 10,  /* subtree sums: 640 KiB */
     NEO__GEMM_MAX_PIECES = 4096 + 1,   /* of a segment: as many as there are leaves, and one cut */
     NEO__GEMM_GRAIN = 1 << 17,         /* multiply-adds that are worth a task */
-    NEO__GEMM_SHALLOW = 16,            /* up to so many k, C is written row by row */
+    NEO__GEMM_SHALLOW = 16,            /* up to so many k, and B of so many floats (32 KiB), */
+    NEO__GEMM_SHALLOW_FLOATS = 1 << 13, /* C is written row by row */
     NEO__GEMM_SWAP_COLS = 4            /* up to so many columns, lanes go over rows */
 };
 
@@ -5472,14 +5473,21 @@ static void neo__gemm_swap(neo__gemm *g) {
     g->swapped = 1;
 }
 
+/* Whether C is written row by row. Every row reads all of B, which must stay in the first-level cache; and of the last
+   panel little may be missing, for all of it is multiplied, nor may much of C be in it, for it passes a buffer. */
+static int neo__gemm_is_shallow(const neo__gemm *g) {
+    const int64_t width = 8 * g->ctx->gemm->lanes, rest = g->n % width;
+    if (g->tree || g->k > NEO__GEMM_SHALLOW || g->n < width || g->k * g->n > NEO__GEMM_SHALLOW_FLOATS) return 0;
+    if (rest > 0 && NEO__MAX(rest, width - rest) > g->n / 8) return 0;
+    return g->beta == 0.0f || g->beta == 1.0f;
+}
 /* Cut C into tasks: panels that fit the scratch, then halves of the longer side until there are
    enough. Panels that have to be transposed are dear: every task of a column packs them again, so
    columns are cut more readily. */
 static void neo__gemm_plan(neo__gemm *g) {
     const neo__gemm_kernels *kern = g->ctx->gemm;
     const int64_t lanes = kern->lanes, dear = g->b_col != 1 ? 4 : 1;
-    g->by_rows = !g->tree && g->k <= NEO__GEMM_SHALLOW && g->n >= 8 * lanes &&
-                 (g->beta == 0.0f || g->beta == 1.0f);
+    g->by_rows = neo__gemm_is_shallow(g);
     if (g->k == 0) { /* operands may have no memory */
         g->a = g->b = g->c;
         g->a_row = g->a_k = g->b_k = g->b_col = 0;

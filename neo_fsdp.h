@@ -347,7 +347,7 @@ NEO_API neo_status neo_shard_bytes(neo_ctx *ctx, const neo_plan *plan, int rank,
              one, and the next call may be made. NEO_ERR_STATE (out of order), a NULL argument, a wrong out or
              dout: on this rank alone, for which the others wait until their timeout. NEO_ERR_CAPACITY: more samples
              than the plan's. NEO_ERR_DIVERGED: another global_batch on some rank; and those of >>comm-faults: the
-            shard is then broken.
+             shard is then broken.
    Memory    nothing is allocated, unless a batch has more ids than planned: then buffers grow, counted. */
 NEO_API neo_status neo_shard_prefetch(neo_shard *shard, const neo_jagged *batch, int64_t global_batch);
 NEO_API neo_status neo_shard_forward_begin(neo_shard *shard, const neo_jagged *batch, int64_t global_batch);
