@@ -5410,7 +5410,8 @@ enum {
     NEO__GEMM_FEW_B_FLOATS = 1 << 16,  /* 256 KiB is fetched while one is multiplied */
     NEO__GEMM_FETCH_FLOATS = 1 << 16,  /* C of so many is fetched ahead: 256 KiB */
     NEO__GEMM_FETCH_DEPTH = 32,        /* where sums have so many k */
-    NEO__GEMM_FAR_FLOATS = 1 << 17,    /* of an operand so many do not stay near: 512 KiB */
+    NEO__GEMM_FAR_FLOATS = 1 << 17,    /* an operand of so many is not near: 512 KiB; */
+    NEO__GEMM_VAST_FLOATS = 1 << 21,   /* of so many, it comes from memory: 8 MiB */
     NEO__GEMM_SUM_FLOATS = 160 << 10,  /* subtree sums: 640 KiB */
     NEO__GEMM_MAX_PIECES = 4096 + 1,   /* of a segment: as many as there are leaves, and one cut */
     NEO__GEMM_GRAIN = 1 << 17,         /* multiply-adds that are worth a task */
@@ -5537,7 +5538,7 @@ static void neo__gemm_plan(neo__gemm *g) {
     g->row_tasks = (g->tiles + g->task_tiles - 1) / g->task_tiles;
     g->col_tasks = (g->panels + g->task_panels - 1) / g->task_panels;
     g->pack_b = !g->dots && (g->b_col != 1 || (rows >= 3 && !g->by_rows));
-    if (g->a_row == 1) g->pack_a = cols >= 4 || (g->a_k >= 512 && segment * g->m >= NEO__GEMM_FAR_FLOATS);
+    if (g->a_row == 1) g->pack_a = cols >= 4 || (g->a_k >= 512 && g->m * g->k >= NEO__GEMM_VAST_FLOATS);
     else g->pack_a = cols >= 12 || (g->a_row % 1024 == 0 && cols >= 2);
     if (g->dots && g->k > g->a_floats) g->pack_a = 0; /* all of k is one segment, which has no room */
     if (g->by_rows) g->pack_a = 0;
