@@ -21965,13 +21965,8 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(vexp)(NEO__VF x) {
                                0x1.6a4d6p-10f};
     x = NEO__MIN_(NEO__SET(89.0f), x); /* e^89 overflows, e^-104 rounds to 0; a NaN stays */
     x = NEO__MAX_(NEO__SET(-104.0f), x);
-    NEO__VF k = NEO__MUL(x, NEO__SET(0x1.715476p+0f));
-#if NEO__PASS == NEO__PASS_AVX512
-    k = _mm512_roundscale_ps(k, 8); /* to nearest even */
-#else
-    NEO__VI n = NEO__TO_I(k);
-    k = NEO__TO_F(n);
-#endif
+    NEO__VI n = NEO__TO_I(NEO__MUL(x, NEO__SET(0x1.715476p+0f)));
+    NEO__VF k = NEO__TO_F(n);
     NEO__VF r = NEO__FNMA(k, NEO__SET(0x1.62e43p-1f), x);
     r = NEO__FNMA(k, NEO__SET(-0x1.05c61p-29f), r);
     NEO__VF p = NEO__FMA(NEO__MUL(r, r), NEO__FN(vpoly)(r, q, 5), r);
