@@ -5474,12 +5474,14 @@ static void neo__gemm_swap(neo__gemm *g) {
     g->swapped = 1;
 }
 
-/* Whether C is written row by row. Every row reads all of B, which must stay in the first-level cache; and of the last
-   panel little may be missing, for all of it is multiplied, nor may much of C be in it, for it passes a buffer. */
+/* Whether C is written row by row: where there is next to no k, or C stays in no cache, its writing counts. Every row
+   reads all of B, which must stay in the first-level cache; and of the last panel little may be missing, for all of it
+   is multiplied, nor may much of C be in it, for it passes a buffer. */
 static int neo__gemm_is_shallow(const neo__gemm *g) {
     const int64_t width = 8 * g->ctx->gemm->lanes, rest = g->n % width;
     if (g->tree || g->k > NEO__GEMM_SHALLOW || g->n < width || g->k * g->n > NEO__GEMM_SHALLOW_FLOATS) return 0;
     if (rest > 0 && NEO__MAX(rest, width - rest) > g->n / 8) return 0;
+    if (g->k > NEO__GEMM_SHALLOW / 4 && g->m * g->n < NEO__GEMM_VAST_FLOATS) return 0;
     return g->beta == 0.0f || g->beta == 1.0f;
 }
 /* Cut C into tasks: panels that fit the scratch, then halves of the longer side until there are
