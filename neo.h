@@ -9813,6 +9813,7 @@ enum {
     NEO__BAG_COUNTS = 4096,
     NEO__BAG_CUT_SUMS = 4
 };
+NEO__STATIC_ASSERT((63 / NEO__BAG_DIGIT_BITS + 1) * NEO__BAG_DIGITS <= NEO__BAG_COUNTS, "digits of a whole record");
 /* A piece of a table whose sort is shared by all threads. */
 typedef struct neo__bag_chunk {
     int64_t table, begin, end;

@@ -348,6 +348,7 @@ NEO_API neo_status neo_shard_bytes(neo_ctx *ctx, const neo_plan *plan, int rank,
              dout: on this rank alone, for which the others wait until their timeout. NEO_ERR_CAPACITY: more samples
              than the plan's. NEO_ERR_DIVERGED: another global_batch on some rank; and those of >>comm-faults: the
              shard is then broken.
+   lr        the same on all ranks; nothing checks that, and other rows would step otherwise.
    Memory    nothing is allocated, unless a batch has more ids than planned: then buffers grow, counted. */
 NEO_API neo_status neo_shard_prefetch(neo_shard *shard, const neo_jagged *batch, int64_t global_batch);
 NEO_API neo_status neo_shard_forward_begin(neo_shard *shard, const neo_jagged *batch, int64_t global_batch);
@@ -5643,10 +5644,10 @@ static neo_status neo__shard_make(neo_shard *s, const neo_plan *plan, int rank) 
 enum { NEO__ALIKE_THINGS = 10 };
 typedef struct neo__alike {
     uint64_t mark[NEO__ALIKE_THINGS];
-    const char *other[NEO__ALIKE_THINGS]; /* "another seed": what is said where it differs */
+    const char *other[NEO__ALIKE_THINGS]; /* what is said where it differs */
     int count;
 } neo__alike;
-/* The mark of one more thing, to be hashed into. */
+/* The mark of one more thing, to be hashed into; NEO__ALIKE_THINGS at most. */
 static uint64_t *neo__alike_add(neo__alike *a, const char *other, uint64_t word) {
     a->other[a->count] = other;
     a->mark[a->count] = word;
@@ -5664,7 +5665,7 @@ static neo_status neo__alike_check(neo_comm *comm, const neo__alike *a, const ch
     int i = 0;
     while (i < a->count && first[i] == a->mark[i]) i++;
     neo_status status = NEO_OK;
-    if (i < a->count) status = neo_fail(NEO_ERR_MISMATCH, "%s: %s than rank 0", fn, a->other[i]);
+    if (i < a->count) status = neo_fail(NEO_ERR_MISMATCH, "%s: %s", fn, a->other[i]);
     return neo_comm_agree(comm, status);
 }
 static void neo__shard_mark_table(uint64_t *mark, const neo_table_desc *d) {
@@ -5680,26 +5681,27 @@ static void neo__shard_mark_table(uint64_t *mark, const neo_table_desc *d) {
     for (size_t i = 0; i < sizeof real / sizeof *real; i++) neo__alike_number(mark, real[i]);
 }
 static void neo__shard_alike(neo__alike *a, const neo__shard_map *m, const neo_plan *plan, const neo_ctx *ctx) {
-    neo__alike_add(a, "another kind of context (with a device: all have one, or none)", neo_ctx_device(ctx) != NULL);
-    neo__alike_add(a, "another seed of the context", neo_ctx_seed(ctx));
-    neo__alike_add(a, "other repro_shards of the context", (uint64_t)neo_ctx_repro_shards(ctx));
-    uint64_t *mark = neo__alike_add(a, "other bags: name, bounds or max_batch", neo_hash(m->desc.name));
+    neo__alike_add(a, "a device on this rank or on rank 0 alone: all have one, or none",
+                   neo_ctx_device(ctx) != NULL);
+    neo__alike_add(a, "another seed of the context than rank 0", neo_ctx_seed(ctx));
+    neo__alike_add(a, "other repro_shards of the context than rank 0", (uint64_t)neo_ctx_repro_shards(ctx));
+    uint64_t *mark = neo__alike_add(a, "other bags than rank 0: name, bounds or max_batch", neo_hash(m->desc.name));
     *mark = neo__plan_hash(*mark, (uint64_t)m->desc.bounds);
     *mark = neo__plan_hash(*mark, (uint64_t)m->desc.max_batch);
-    mark = neo__alike_add(a, "other tables of features", (uint64_t)m->feature_count);
+    mark = neo__alike_add(a, "other tables of features than rank 0", (uint64_t)m->feature_count);
     for (int32_t f = 0; f < m->feature_count; f++) *mark = neo__plan_hash(*mark, (uint64_t)m->feature_table[f]);
-    mark = neo__alike_add(a, "other tables: names, dtypes, pooling, initial values or optimizers",
+    mark = neo__alike_add(a, "other tables than rank 0: names, dtypes, pooling, initial values or optimizers",
                           (uint64_t)m->table_count);
     for (int32_t t = 0; t < m->table_count; t++) neo__shard_mark_table(mark, &m->tables[t]);
-    mark = neo__alike_add(a, "other wires", (uint64_t)m->wire[0]);
+    mark = neo__alike_add(a, "other wires than rank 0", (uint64_t)m->wire[0]);
     *mark = neo__plan_hash(*mark, (uint64_t)m->wire[1]);
-    mark = neo__alike_add(a, "another pipeline, weighted, weight_grad, kept_batches or ranks_per_node of the plan",
+    mark = neo__alike_add(a, "another pipeline, weighted, weight_grad, kept_batches or ranks_per_node than rank 0",
                           (uint64_t)m->pipeline);
     const int64_t options[] = {m->weighted, m->weight_grad, m->kept_batches, m->per_node};
     for (int i = 0; i < 4; i++) *mark = neo__plan_hash(*mark, (uint64_t)options[i]);
     neo__alike_add(a,
-                   "another plan (ranks that measure, as neo_calibrate does, plan differently: broadcast what rank 0 "
-                   "found)",
+                   "another plan than rank 0: of tables of other rows or columns, or of other figures (what "
+                   "neo_calibrate measures differs: broadcast rank 0's)",
                    neo_plan_digest(plan));
 }
 /* Groups of its own; data: the one that was given, of devices if it is over NCCL. */
@@ -9176,17 +9178,17 @@ static void neo__fsdp_alike(neo__alike *a, const neo_fsdp *f) {
                             (double)o->momentum,  (double)o->dampening,      (double)o->lr_decay,
                             (double)o->eps,       (double)o->initial_accumulator, o->beta1,
                             (double)o->clip_norm, (double)o->clip_norm_type, o->beta2};
-    neo__alike_add(a, "another seed of the context", neo_ctx_seed(f->ctx));
-    uint64_t *mark = neo__alike_add(a, "another mode or factor", (uint64_t)d->mode);
+    neo__alike_add(a, "another seed of the context than rank 0", neo_ctx_seed(f->ctx));
+    uint64_t *mark = neo__alike_add(a, "another mode or factor than rank 0", (uint64_t)d->mode);
     *mark = neo__plan_hash(neo__plan_hash(*mark, (uint64_t)f->factor), (uint64_t)f->shards);
-    mark = neo__alike_add(a, "other slots, no_prefetch, micro_batches, groups or leaf_pieces", 0);
+    mark = neo__alike_add(a, "other slots, no_prefetch, micro_batches, groups or leaf_pieces than rank 0", 0);
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) *mark = neo__plan_hash(*mark, (uint64_t)options[i]);
-    mark = neo__alike_add(a, "another param_dtype, reduce_dtype or loss_scale", (uint64_t)d->param_dtype);
+    mark = neo__alike_add(a, "another param_dtype, reduce_dtype or loss_scale than rank 0", (uint64_t)d->param_dtype);
     *mark = neo__plan_hash(neo__plan_hash(*mark, (uint64_t)d->reduce_dtype), (uint64_t)d->loss_scale_window);
     neo__alike_number(mark, (double)d->loss_scale);
-    mark = neo__alike_add(a, "another optimizer", neo_hash(o->name));
+    mark = neo__alike_add(a, "another optimizer than rank 0, or of other options", neo_hash(o->name));
     for (size_t i = 0; i < sizeof optim / sizeof *optim; i++) neo__alike_number(mark, optim[i]);
-    mark = neo__alike_add(a, "other units or parameters: names, shapes, initial values, or what is kept or frozen",
+    mark = neo__alike_add(a, "other units than rank 0: parameters, shapes, initial values, or what is kept or frozen",
                           (uint64_t)f->unit_count);
     for (int i = 0; i < f->unit_count; i++) neo__fsdp_mark_unit(mark, &f->unit[i]);
 }
@@ -10216,7 +10218,7 @@ NEO_API neo_status neo_fsdp_write_safetensors(neo_fsdp *f, const char *path, int
     NEO__ZERO(neo__fsdp_writer, w);
     neo__fsdp_layout_writer(&w, f, with_state, NULL);
     NEO__ZERO(neo__alike, alike);
-    neo__alike_add(&alike, "another with_state", with_state != 0);
+    neo__alike_add(&alike, "another with_state than rank 0", with_state != 0);
     NEO__TRY(neo__alike_check(f->comm, &alike, fn));
     neo_status status = NEO_OK;
     if (!path && f->rank == 0) status = neo_fail(NEO_ERR_ARG, "%s: path is NULL", fn);

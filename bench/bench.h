@@ -140,7 +140,7 @@ static inline void bench_report(const char *name, double value, const char *unit
     printf("\n");
     fflush(stdout);
     if (ceiling_percent > (bench.most > 0 ? bench.most : 100.0) + noise || !isfinite(value)) {
-        printf("bench FAILED: %s is at %.1f %% of its ceiling: the ceiling is wrong\n", name,
+        printf("bench FAILED: %s is at %.1f %% of its ceiling: it is wrong, or others used the machine then\n", name,
                ceiling_percent);
         bench.failed = 1;
     }

@@ -21,7 +21,7 @@ typedef struct gather {
         VECTOR sum[COUNT];                                                                         \
         _Pragma("GCC unroll 8") for (int v = 0; v < COUNT; v++) sum[v] = ZERO;                     \
         for (const int64_t *stop = id + g->length, *at = id; at < stop; at++) {                    \
-            if (at + g->ahead < end) {                                                             \
+            if (end - at > g->ahead) {                                                             \
                 const ROW *next = table + at[g->ahead] * g->dim + c;                               \
                 for (int f = 0; f < COUNT * WIDTH; f += 64 / (int)sizeof(ROW)) {                   \
                     if (g->far) __builtin_prefetch(next + f, 0, 2);                                \

@@ -11,7 +11,7 @@ static const int64_t BOTTOM[] = {DENSE, 512, 256, 64, DIM}, TOP[] = {WIDTH, 512,
 
 typedef struct model_desc {
     int64_t batch, rows;        /* samples; rows of every table */
-    const int64_t *bottom, *top; /* widths behind the input; the bottom's last is the tables' dim; NULL: Criteo Kaggle's */
+    const int64_t *bottom, *top; /* widths behind the input; the bottom's last is the tables' dim; NULL: Kaggle's */
     int bottoms, tops;
     neo_dtype dtype; /* of what the layers multiply, NEO_F32 or NEO_BF16; parameters and sums are f32 */
     float initial;   /* of the layers' Adagrad */
@@ -35,10 +35,10 @@ typedef struct data {
     neo_jagged_buffer *ids[BATCHES];
 } data;
 
-static inline neo_status model_mlp(const model *m, const char *name, int64_t in, const int64_t *widths, int count, neo_activation last,
-                                   neo_mlp **mlp) {
-    neo_mlp_desc d = {.name = name, .width_count = count + 1, .max_batch = m->batch, .act = NEO_ACT_RELU, .last_act = last,
-                      .dtype = m->dtype};
+static inline neo_status model_mlp(const model *m, const char *name, int64_t in, const int64_t *widths, int count,
+                                   neo_activation last, neo_mlp **mlp) {
+    neo_mlp_desc d = {.name = name, .width_count = count + 1, .max_batch = m->batch, .act = NEO_ACT_RELU,
+                      .last_act = last, .dtype = m->dtype};
     d.widths[0] = in;
     memcpy(d.widths + 1, widths, (size_t)count * sizeof *widths);
     return neo_mlp_create(m->ctx, m->params, &d, mlp);
@@ -53,7 +53,8 @@ static inline neo_status model_create(neo_ctx *ctx, const model_desc *d, model *
     m->width = neo_interact_width(m->dim, TABLES, 0);
     for (int t = 0; t < TABLES; t++) {
         snprintf(names[t], sizeof names[t], "C%d", t + 1);
-        tables[t] = (neo_table_desc){.name = names[t], .rows = d->rows, .dim = m->dim, .optim = {.kind = NEO_BAG_ROWWISE_ADAGRAD}};
+        tables[t] = (neo_table_desc){.name = names[t], .rows = d->rows, .dim = m->dim,
+                                     .optim = {.kind = NEO_BAG_ROWWISE_ADAGRAD}};
         if (d->no_init) tables[t].init.kind = NEO_INIT_NONE;
     }
     BENCH_TRY(neo_params_create(ctx, &m->params));
@@ -61,11 +62,12 @@ static inline neo_status model_create(neo_ctx *ctx, const model_desc *d, model *
     BENCH_TRY(model_mlp(m, "top", m->width, layers->top, layers->tops, NEO_ACT_NONE, &m->top));
     BENCH_TRY(neo_bags_create(ctx, &(neo_bags_desc){.tables = tables, .table_count = TABLES, .max_batch = d->batch,
                                                     .max_ids = d->batch * TABLES}, &m->bags));
-    BENCH_TRY(neo_optim_create(ctx, m->params, &(neo_optim_desc){.kind = NEO_OPTIM_ADAGRAD, .initial_accumulator = d->initial},
-                               &m->optim));
+    BENCH_TRY(neo_optim_create(ctx, m->params, &(neo_optim_desc){.kind = NEO_OPTIM_ADAGRAD,
+                                                                 .initial_accumulator = d->initial}, &m->optim));
     neo_tensor *all[] = {&m->x, &m->dx, &m->e, &m->de, &m->z, &m->dz, &m->y, &m->dy};
     const int64_t columns[] = {m->dim, TABLES * m->dim, m->width, 1};
-    for (int i = 0; i < 8; i++) BENCH_TRY(neo_tensor_alloc(ctx, NEO_F32, 2, (int64_t[]){d->batch, columns[i / 2]}, all[i]));
+    for (int i = 0; i < 8; i++)
+        BENCH_TRY(neo_tensor_alloc(ctx, NEO_F32, 2, (int64_t[]){d->batch, columns[i / 2]}, all[i]));
     return NEO_OK;
 }
 static inline void model_free(model *m) {
@@ -79,7 +81,8 @@ static inline void model_free(model *m) {
     neo_ctx_destroy(m->ctx);
 }
 /* Forward, backward and the optimizers' steps. loss: NULL, or the mean. */
-static inline neo_status model_step(model *m, neo_tensor dense, neo_tensor label, const neo_jagged *ids, float lr, double *loss) {
+static inline neo_status model_step(model *m, neo_tensor dense, neo_tensor label, const neo_jagged *ids, float lr,
+                                    double *loss) {
     BENCH_TRY(neo_mlp_forward(m->bottom, dense, m->x));
     BENCH_TRY(neo_bags_forward(m->bags, ids, m->e));
     BENCH_TRY(neo_interact_forward(m->ctx, 0, m->x, m->e, m->z));

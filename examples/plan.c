@@ -83,7 +83,7 @@ static double number(const source *s, const char *text, double least, double mos
     for (size_t i = 0; end != text && i < sizeof UNITS / sizeof UNITS[0]; i++)
         if (strcmp(end, UNITS[i].name) == 0 && x * UNITS[i].factor >= least && x * UNITS[i].factor <= most)
             return x * UNITS[i].factor;
-    fail_at(s, "not a number, or out of range:", text);
+    fail_at(s, "not a number, or out of range (K, M, G, T, KiB, MiB, GiB, TiB may follow, as in 32GiB):", text);
     return 0;
 }
 static const char *word_at(const source *s, int i) {

@@ -591,7 +591,7 @@ static const Refusal refusals[] = {
     {"eps is -1", NEO_ERR_ARG, eps},
     {"rank 2: neo_fsdp_create: other slots, no_prefetch, micro_batches", NEO_ERR_MISMATCH, one_rank},
     {"another optimizer than rank 0", NEO_ERR_MISMATCH, other_eps},
-    {"other units or parameters", NEO_ERR_MISMATCH, other_unit},
+    {"other units than rank 0", NEO_ERR_MISMATCH, other_unit},
     {"rank 2: neo_fsdp_create: slots", NEO_ERR_ARG, one_rank_bad},
 };
 static neo_status refused(neo_comm *comm, void *user) {

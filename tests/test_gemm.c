@@ -178,7 +178,8 @@ static void deep_and_narrow(void) {
         {65, 400, 1030, 0, 1, 0.5f, 1, NEO_ACT_RELU, 3},
         {600, 1, 256, 0, 1, 0.0f, 1, NEO_ACT_RELU, 0}, /* operands of more than a cache holds */
         {1050, 1, 131, 0, 1, 0.0f, 0, NEO_ACT_NONE, 5},
-        {516, 13, 700, 1, 0, 0.0f, 1, NEO_ACT_NONE, 0},
+        {512, 13, 4200, 1, 0, 0.0f, 1, NEO_ACT_NONE, 0},
+        {4100, 512, 13, 0, 1, 0.0f, 1, NEO_ACT_RELU, 0},
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) check(&list[i], all_ctx, all_count);
 }

@@ -74,8 +74,8 @@ refuse() {
 good_model='batch 100\ntable a 100x16 2\n'
 good_cluster='ranks 4 2\n'
 refuse "a word" 'batch 100\ncable a 100x16 2\n' "$good_cluster" "bad.model:2: nothing that a model has: 'cable'"
-refuse "a number" 'batch ten\n' "$good_cluster" "bad.model:1: not a number, or out of range: 'ten'"
-refuse "a unit" "$good_model" 'ranks 4 2\nmemory 3GB\n' "bad.cluster:2: not a number, or out of range: '3GB'"
+refuse "a number" 'batch ten\n' "$good_cluster" "bad.model:1: not a number, or out of range (K, M, G, T, KiB, MiB, GiB, TiB may follow, as in 32GiB): 'ten'"
+refuse "a unit" "$good_model" 'ranks 4 2\nmemory 3GB\n' "bad.cluster:2: not a number, or out of range (K, M, G, T, KiB, MiB, GiB, TiB may follow, as in 32GiB): '3GB'"
 refuse "a size" 'batch 100\n\ntable a 100 2\n' "$good_cluster" "bad.model:3: not rows x columns, as 1000x64: '100'"
 refuse "too little" 'batch 100\ntable a 100x16\n' "$good_cluster" "bad.model:2: more words are wanted after 'table'"
 refuse "too much" 'batch 100 7\n' "$good_cluster" "bad.model:1: more than belongs on the line: '7'"
@@ -87,7 +87,7 @@ refuse "a wire" 'wire f32 f31\n' "$good_cluster" "bad.model:1: not a wire (f32, 
 refuse "no tables" 'batch 100\n' "$good_cluster" "bad.model: has no table"
 refuse "no batch" 'table a 1x1 1\n' "$good_cluster" "bad.model: has no batch"
 refuse "no ranks" "$good_model" 'memory 3GiB\n' "bad.cluster: has no ranks"
-refuse "ranks" "$good_model" 'ranks 0 2\n' "bad.cluster:1: not a number, or out of range: '0'"
+refuse "ranks" "$good_model" 'ranks 0 2\n' "bad.cluster:1: not a number, or out of range (K, M, G, T, KiB, MiB, GiB, TiB may follow, as in 32GiB): '0'"
 if "$B/plan" "$W/nowhere" $P/laptop.cluster 2>"$W/err"; then fail "a missing file is accepted"; elif grep -q "nowhere: cannot open" "$W/err"; then pass; else fail "$(cat "$W/err")"; fi
 if "$B/plan" --help | grep -q -- '--svg FILE'; then pass; else fail "--help"; fi
 if "$B/plan" --colour 2>/dev/null; then fail "an unknown option is accepted"; else pass; fi
