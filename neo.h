@@ -24880,7 +24880,7 @@ NEO__KERNEL_INLINE void NEO__FN(bag_fetch_near)(const neo__bag_update *u, const 
 }
 NEO__KERNEL_INLINE void NEO__FN(bag_update_as)(const neo__bag_update *u, int dim) {
     int64_t row[NEO__BAG_GROUP], most = neo__bag_group(u->dim);
-    const int near = !u->keep_at && u->store->row_bytes > 64 && u->store->row_bytes <= 256;
+    const int fetches = !u->keep_at && u->store->row_bytes > 64 && u->store->row_bytes <= 256;
     NEO__FN(bag_walk) walk;
     walk.scanned = walk.begin = walk.end = walk.grads = 0;
     walk.last = ~(uint64_t)0;
@@ -24890,7 +24890,7 @@ NEO__KERNEL_INLINE void NEO__FN(bag_update_as)(const neo__bag_update *u, int dim
         const int64_t count = NEO__MIN(walk.end - walk.begin, most), *first = walk.first + walk.begin;
         if (count == 0) return;
         for (int64_t r = 0; r < count; r++) row[r] = (int64_t)(u->records[first[r]] >> u->low_bits);
-        if (near) NEO__FN(bag_fetch_near)(u, row, count, dim);
+        if (fetches) NEO__FN(bag_fetch_near)(u, row, count, dim);
         NEO__FN(bag_merge_group)(u, &walk, count, u->scratch, dim);
         if (u->keep_at) NEO__FN(bag_keep_group)(u, first, count, u->scratch);
         else NEO__FN(bag_step_group)(u, row, count, u->scratch);
