@@ -1928,10 +1928,11 @@ NEO_API neo_status neo_report_write(const neo_report *report, const char *path);
 #define NEO__EVERYWHERE
 #endif
 
-/* Code that runs once per file, model or call is compiled without optimization: optimizing it
-   takes half of the compile time and gains nothing. Loops over samples, ids and elements stay
-   outside; so do calls of open, read and poll, whose checks in glibc (_FORTIFY_SOURCE) need the
-   optimizer. NEO_NO_COLD compiles everything at the level of the command line. */
+/* Implementations are cold by default: code that runs once per file, model or call is compiled
+   without optimization, since optimizing it takes half of the compile time and gains nothing.
+   NEO__HOT_BEGIN .. NEO__HOT_END hold the loops over samples, ids and elements, and calls of open,
+   read and poll, whose checks in glibc (_FORTIFY_SOURCE) need the optimizer. NEO_NO_COLD compiles
+   everything at the level of the command line. */
 #if defined(__OPTIMIZE__) && !defined(NEO_NO_COLD) && !defined(__CUDACC__) &&                       \
     (defined(__GNUC__) || defined(__clang__))
 #define NEO__COLD 1
@@ -1946,6 +1947,8 @@ NEO_API neo_status neo_report_write(const neo_report *report, const char *path);
 #define NEO__COLD_BEGIN
 #define NEO__COLD_END
 #endif
+#define NEO__HOT_BEGIN NEO__COLD_END
+#define NEO__HOT_END NEO__COLD_BEGIN
 /* Between: gcc leaves out passes that take a fifth of the compile time, and speed up kernels and
    parsers that branch and copy, and nothing else. NEO__HOST_BEGIN: code that hands work to kernels. */
 #if defined(NEO__COLD) && !defined(__clang__) && !defined(__OPTIMIZE_SIZE__)
@@ -3138,6 +3141,8 @@ struct neo_device {
 #endif
 #endif
 NEO__HOST_BEGIN
+NEO__COLD_BEGIN
+NEO__HOT_BEGIN
 
 #ifdef __cplusplus
 extern "C" {
@@ -3458,7 +3463,7 @@ NEO__INLINE char *neo__shared_scratch(neo_ctx *ctx) {
     return ctx->scratch + (size_t)ctx->threads * NEO__WORKER_SCRATCH_BYTES;
 }
 
-NEO__COLD_BEGIN
+NEO__HOT_END
 static void *neo__default_alloc(size_t size, size_t align, void *user) {
     (void)user;
     return neo__aligned_alloc(size, align);
@@ -3636,7 +3641,7 @@ NEO_API void neo_log(neo_ctx *ctx, neo_log_level level, const char *format, ...)
     va_end(args);
     ctx->logger.log(level, text, ctx->logger.user);
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 
 /* ---- the pool ---- */
 enum { NEO__SPINS = 4000 }; /* polls before parking: about 50 us, more than the gap between two kernels */
@@ -3699,7 +3704,7 @@ static void neo__pool_run(neo__pool *pool, int64_t count, neo_task_fn task, void
     neo__mutex_unlock(&pool->lock);
 }
 
-NEO__COLD_BEGIN
+NEO__HOT_END
 static void neo__pool_stop(neo__pool *pool, int started) {
     neo__mutex_lock(&pool->lock);
     pool->quit = 1;
@@ -3730,7 +3735,7 @@ static neo_status neo__pool_start(neo__pool *pool, neo__worker *workers, int wor
     }
     return NEO_OK;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 
 /* A user's executor runs on threads whose rounding mode neo does not know. */
 typedef struct neo__guarded_task {
@@ -3773,7 +3778,7 @@ NEO__INLINE void neo__task_range(int64_t count, int64_t tasks, int64_t i, int64_
 }
 
 /* ---- instruction sets ---- */
-NEO__COLD_BEGIN
+NEO__HOT_END
 NEO_API const char *neo_isa_name(neo_isa isa) {
     switch (isa) {
     case NEO_ISA_BEST: return "best";
@@ -3965,7 +3970,7 @@ NEO_API neo_memory neo_ctx_memory(const neo_ctx *ctx) {
     m.alloc_count = __atomic_load_n(&ctx->alloc_count, __ATOMIC_RELAXED);
     return m;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-leaves
@@ -4444,7 +4449,7 @@ static neo_status neo__dir_list(const char *path, neo__dir_fn fn, void *user) {
 }
 #endif
 
-NEO__COLD_BEGIN
+NEO__HOT_END
 /* neo__dir_make: the directory and those above it; one that exists is fine. */
 static neo_status neo__dir_make(const char *path) {
     char part[NEO__PATH_BYTES];
@@ -4486,7 +4491,7 @@ static neo_status neo__tree_remove_at(const char *path, int depth) {
 /* neo__tree_remove: a file, or a directory with everything in it (links are removed, not
    followed). Nothing there is fine. Stops at the first failure. */
 static neo_status neo__tree_remove(const char *path) { return neo__tree_remove_at(path, 0); }
-NEO__COLD_END
+NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>isa
 
@@ -4507,6 +4512,8 @@ NEO__COLD_END
 #define NEO__SPARE_END
 #endif
 
+NEO__HOT_END
+NEO__COLD_END
 NEO__HOST_END
 #define NEO__PASS NEO__PASS_SCALAR
 NEO__SPARE_BEGIN
@@ -4553,6 +4560,8 @@ NEO__SPARE_END
 #undef NEO__PASS
 #endif
 NEO__HOST_BEGIN
+NEO__COLD_BEGIN
+NEO__HOT_BEGIN
 
 #define NEO__BIND(isa)                                                                             \
     do {                                                                                           \
@@ -4662,7 +4671,7 @@ NEO__UNUSED static double neo__cos_f64(double x) {
    ------------------------------------------------------------------------------------------------ */
 enum { NEO__RUN = 256, NEO__ELEMENT_GRAIN = 1 << 15 };
 
-NEO__COLD_BEGIN
+NEO__HOT_END
 NEO_API size_t neo_dtype_size(neo_dtype dtype) {
     switch (dtype) {
     case NEO_F32:
@@ -4824,7 +4833,7 @@ static neo_status neo__same_shape(neo_tensor a, neo_tensor b, const char *functi
                    a.shape[d], b.shape[d]);
     return NEO_OK;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 
 typedef struct neo__walk {
     neo_ctx *ctx;
@@ -5052,7 +5061,7 @@ static void neo__copy_task(void *arg, int64_t task, int worker) {
     }
 }
 
-NEO__COLD_BEGIN
+NEO__HOT_END
 static neo_status neo__walk_on_device(const neo__walk *w) {
     NEO__ZERO(neo__convert_call, call);
     call.src = w->src;
@@ -5194,7 +5203,7 @@ NEO_API neo_status neo_tree_sum(neo_ctx *ctx, const neo_tensor *parts, int count
     neo_parallel_for(ctx, job.n ? job.tasks : 0, neo__tree_sum_task, &job);
     return NEO_OK;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-random
    ------------------------------------------------------------------------------------------------ */
@@ -5261,7 +5270,7 @@ static void neo__init_task(void *arg, int64_t task, int worker) {
         }
     }
 }
-NEO__COLD_BEGIN
+NEO__HOT_END
 /* The largest float below x. */
 static float neo__float_below(float x) {
     uint32_t u = neo__bits_f32(x);
@@ -5338,7 +5347,7 @@ NEO_API neo_status neo_tensor_init(neo_ctx *ctx, neo_tensor t, const char *name,
     neo__fp_leave(fp);
     return status;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-exact
 
@@ -5367,7 +5376,7 @@ NEO_API void neo_exact_add(neo_exact *sum, float x) {
     sum->word[t.at + 1] += t.high;
 }
 
-NEO__COLD_BEGIN
+NEO__HOT_END
 NEO_API void neo_exact_merge(neo_exact *sum, const neo_exact *other) {
     neo_exact o = *other;
     if (o.terms >= NEO__EXACT_TERMS) neo_exact_normalize(&o);
@@ -5382,7 +5391,7 @@ NEO_API void neo_exact_merge(neo_exact *sum, const neo_exact *other) {
 NEO_API double neo_exact_value(const neo_exact *sum) {
     return neo__f64_bits(neo__exact_round(*sum));
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-gemm
 
@@ -6291,7 +6300,7 @@ static void neo__bf16_task(void *arg, int64_t index, int worker) {
     neo__bf16_move(g, c, t0, t1, p0, p1, 1);
 }
 
-NEO__COLD_BEGIN
+NEO__HOT_END
 /* Cut C into tasks: as large as the scratch allows, then halves of the longer side until there are
    enough. */
 static void neo__bf16_plan(neo__bf16 *g) {
@@ -6386,7 +6395,7 @@ NEO_API neo_status neo_gemm(neo_ctx *ctx, const neo_gemm_desc *desc, neo_tensor 
     g.finish.act = d.act;
     return neo__gemm_run(&g);
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-linear
@@ -6618,7 +6627,7 @@ NEO__INLINE int neo__act_needs_z(neo_activation act) {
     return act == NEO_ACT_GELU || act == NEO_ACT_HARDSWISH;
 }
 
-NEO__COLD_BEGIN
+NEO__HOT_END
 static neo_status neo__mlp_check(const neo_mlp_desc *d, const char *fn) {
     NEO__CHECK(d && d->name && d->name[0], NEO_ERR_ARG, "%s: a name is required", fn);
     NEO__CHECK(d->width_count >= 2 && d->width_count <= NEO_MAX_LAYERS + 1, NEO_ERR_ARG,
@@ -6902,7 +6911,7 @@ NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_
     }
     return NEO_OK;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-interact
@@ -6932,7 +6941,7 @@ static void neo__interact_task(void *arg, int64_t index, int worker) {
     }
 }
 
-NEO__COLD_BEGIN
+NEO__HOT_END
 NEO_API int64_t neo_interact_width(int64_t dim, int64_t features, int diagonal) {
     return dim + features * (features + 1) / 2 + (diagonal ? features + 1 : 0);
 }
@@ -6996,7 +7005,7 @@ NEO_API neo_status neo_interact_backward(neo_ctx *ctx, int diagonal, neo_tensor 
     r.job.de = neo__f32(de), r.job.de_row = de.stride[0];
     return dx.data || de.data ? neo__interact_run_all(&r) : NEO_OK;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-activation
@@ -7023,7 +7032,7 @@ static void neo__activation_task(void *arg, int64_t i, int worker) {
     else j->ctx->vec->act_forward(j->act, z, j->out + begin, end - begin);
 }
 
-NEO__COLD_BEGIN
+NEO__HOT_END
 /* t is contiguous f32 of `like`'s shape. */
 static neo_status neo__check_like(const neo_ctx *ctx, const char *function, const char *name, neo_tensor t,
                                   neo_tensor like) {
@@ -7101,7 +7110,7 @@ NEO_API neo_status neo_activation_backward(neo_ctx *ctx, neo_activation act, neo
     job.count = neo_tensor_count(dy);
     return neo__activation_run(&job);
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 
 /* ---- neo_add, neo_scale, neo_round ---- */
 typedef struct neo__blend_job {
@@ -7153,7 +7162,7 @@ static void neo__blend_task(void *arg, int64_t i, int worker) {
     for (; begin < end; begin += NEO__BLOCK)
         neo__blend_block(j, begin, NEO__MIN(end - begin, (int64_t)NEO__BLOCK));
 }
-NEO__COLD_BEGIN
+NEO__HOT_END
 /* finite: may be NULL. */
 static neo_status neo__blend_run(neo__blend_job *j, int *finite) {
     neo_device *device = j->ctx->device;
@@ -7201,7 +7210,7 @@ NEO_API neo_status neo_round(neo_ctx *ctx, neo_dtype dtype, neo_tensor x, neo_te
     j.call.dtype = dtype;
     return neo__blend_run(&j, NULL);
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-norm
@@ -7276,7 +7285,7 @@ static void neo__norm_grads_task(void *arg, int64_t index, int worker) {
     if (j->dbias) memcpy(j->dbias + j0, sums + NEO__NORM_COLS, (size_t)cols * sizeof *sums);
 }
 
-NEO__COLD_BEGIN
+NEO__HOT_END
 /* x, stats and what belongs to the columns. */
 static neo_status neo__norm_begin(neo__norm_job *j, neo_ctx *ctx, const char *fn, int centered,
                                   neo_tensor x, neo_tensor weight, neo_tensor stats) {
@@ -7375,7 +7384,7 @@ NEO_API neo_status neo_rms_norm_backward(neo_ctx *ctx, const neo_leaves *leaves,
     NEO__TRY(neo__norm_begin(&job, ctx, "neo_rms_norm_backward", 0, x, weight, stats));
     return neo__norm_backward(&job, leaves, dy, dx, dweight, neo_tensor_none());
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-embedding
@@ -7449,7 +7458,7 @@ static void neo__embedding_grad_task(void *arg, int64_t index, int worker) {
         else memcpy(to, sums, (size_t)cols * sizeof *to);
     }
 }
-NEO__COLD_BEGIN
+NEO__HOT_END
 /* Cut the table so that every task's sums fit its scratch and there are enough tasks. */
 static void neo__embedding_cut(neo__embedding_job *j) {
     const int64_t depth = neo__tree_depth(j->leaves.count),
@@ -7464,7 +7473,7 @@ static void neo__embedding_cut(neo__embedding_job *j) {
     NEO_ASSERT(j->in_place || j->area * depth * (int64_t)sizeof(float) <= NEO__WORKER_SCRATCH_BYTES);
     j->tasks = (j->rows + j->task_rows - 1) / j->task_rows * j->col_tasks;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 
 static neo_status neo__embedding_bad(const neo__embedding_job *j, const char *fn, int64_t position,
                                      int64_t id) {
@@ -7498,7 +7507,7 @@ static neo_status neo__embedding_begin(neo__embedding_job *j, neo_ctx *ctx, cons
     }
     return NEO_OK;
 }
-NEO__COLD_BEGIN
+NEO__HOT_END
 /* An id that a device has found outside the table. */
 typedef struct neo__embedding_look {
     neo__embedding_job job;
@@ -7569,7 +7578,7 @@ NEO_API neo_status neo_embedding_backward(neo_ctx *ctx, const neo_leaves *leaves
     neo_parallel_for(ctx, j.tasks, neo__embedding_grad_task, &j);
     return NEO_OK;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-attention
@@ -7886,7 +7895,7 @@ static void neo__attention_backward_task(void *arg, int64_t index, int worker) {
     }
 }
 
-NEO__COLD_BEGIN
+NEO__HOT_END
 static neo_status neo__attention_begin(neo__attention *a, neo_ctx *ctx, const char *fn,
                                        const neo_attention_desc *d, neo_tensor q, neo_tensor k,
                                        neo_tensor v, neo_tensor y) {
@@ -7970,7 +7979,7 @@ NEO_API neo_status neo_attention_backward(neo_ctx *ctx, const neo_attention_desc
     neo_parallel_for(ctx, a.sequences * a.heads, neo__attention_backward_task, &a);
     return NEO_OK;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-losses
@@ -8054,7 +8063,7 @@ static void neo__loss_task(void *arg, int64_t i, int worker) {
         neo_exact_add(sum, j->label ? neo__cross_entropy_row(j, row) : neo__mse_row(j, row));
 }
 
-NEO__COLD_BEGIN
+NEO__HOT_END
 /* A tensor of `rows` f32, [B] or [B][1]. */
 static neo_status neo__check_column(const neo_ctx *ctx, const char *function, const char *name, neo_tensor t,
                                     int64_t rows) {
@@ -8237,7 +8246,7 @@ NEO_API neo_status neo_mse(neo_ctx *ctx, const neo_loss_desc *desc, neo_tensor p
     if (job.width == 1) job.kernel = ctx->vec->mse;
     return neo__loss_run(&job, NEO__LOSS_MSE, NULL, desc, loss);
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 
 NEO_API neo_status neo_cross_entropy(neo_ctx *ctx, const neo_loss_desc *desc, neo_tensor logit,
                                      neo_tensor label, neo_tensor dlogit, double *loss) {
@@ -8292,7 +8301,7 @@ NEO__INLINE int64_t neo__block_pad(int64_t count) {
     return (count + NEO__BLOCK - 1) / NEO__BLOCK * NEO__BLOCK;
 }
 
-NEO__COLD_BEGIN
+NEO__HOT_END
 static neo_status neo__params_make(neo_ctx *ctx, neo_params **out, int deferred, const char *fn) {
     NEO__CHECK(out, NEO_ERR_ARG, "%s: params is NULL", fn);
     *out = NULL;
@@ -8451,7 +8460,7 @@ NEO_API const neo_param *neo_params_find(const neo_params *p, const char *name) 
         if (strcmp(p->slot[i]->param.name, name) == 0) return &p->slot[i]->param;
     return NULL;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-optim
@@ -8501,7 +8510,7 @@ struct neo_optim {
     neo_exact squares;
 };
 
-NEO__COLD_BEGIN
+NEO__HOT_END
 /* Names of the state an optimizer keeps per element; the count is returned. */
 static int neo__optim_states(const neo_optim_desc *d, const char *names[2]) {
     names[0] = names[1] = NULL;
@@ -8706,7 +8715,7 @@ NEO_API neo_tensor neo_optim_state_at(neo_optim *o, int i, const char **name, in
     if (param) *param = known && i < last ? i / o->state_count : -1;
     return known ? o->entry[i].tensor : neo_tensor_none();
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 
 /* ---- work over blocks ---- */
 typedef struct neo__optim_job neo__optim_job;
@@ -8719,7 +8728,7 @@ struct neo__optim_job {
     int64_t first_block, block_count, tasks;
 };
 
-NEO__COLD_BEGIN
+NEO__HOT_END
 static void neo__optim_task(void *arg, int64_t task, int worker) {
     const neo__optim_job *j = (const neo__optim_job *)arg;
     const neo_optim *o = j->optim;
@@ -8750,7 +8759,7 @@ static void neo__optim_task(void *arg, int64_t task, int worker) {
         block += (span.count + NEO__BLOCK - 1) / NEO__BLOCK;
     }
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 /* fn on all blocks, or on those of one parameter. */
 static void neo__optim_run(neo_optim *o, const neo__step *step, int param, neo__optim_span_fn fn) {
     neo__optim_job j;
@@ -8765,7 +8774,7 @@ static void neo__optim_run(neo_optim *o, const neo__step *step, int param, neo__
     if (j.block_count > 0) neo_parallel_for(o->ctx, j.tasks, neo__optim_task, &j);
 }
 
-NEO__COLD_BEGIN
+NEO__HOT_END
 /* A pass on the device, over all parameters. lr: of each, or NULL. */
 static neo_status neo__optim_on_device(neo_optim *o, neo__optim_call *call, const float *lr) {
     for (int i = 0; i < o->param_count; i++) {
@@ -8783,7 +8792,7 @@ static neo_status neo__optim_on_device(neo_optim *o, neo__optim_call *call, cons
     call->span_count = o->param_count;
     return o->block_count > 0 ? o->ctx->device->optim(o->ctx->device, call) : NEO_OK;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 
 /* ---- the gradient's norm ---- */
 static void neo__optim_norm_span(const neo__optim_job *j, const neo__optim_span *span,
@@ -8803,7 +8812,7 @@ static void neo__optim_norm_span(const neo__optim_job *j, const neo__optim_span 
         }
     }
 }
-NEO__COLD_BEGIN
+NEO__HOT_END
 /* Adds `count` sums over the ranks of the group; then they are normalised. */
 static neo_status neo__optim_share(neo_optim *o, neo_exact *sums, int count) {
     if (o->group.size == 1) return NEO_OK;
@@ -8813,7 +8822,7 @@ static neo_status neo__optim_share(neo_optim *o, neo_exact *sums, int count) {
     for (int i = 0; i < count; i++) neo_exact_normalize(&sums[i]);
     return NEO_OK;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 static neo_status neo__optim_largest(neo_optim *o, float largest, double *norm) {
     neo_ctx *ctx = o->ctx;
     uint32_t most = neo__bits_f32(largest);
@@ -8830,7 +8839,7 @@ static neo_status neo__optim_largest(neo_optim *o, float largest, double *norm) 
     *norm = (double)neo__f32_bits(most);
     return NEO_OK;
 }
-NEO__COLD_BEGIN
+NEO__HOT_END
 static neo__optim_pass neo__optim_norm_pass(const neo_optim *o) {
     if (o->desc.clip_norm_type > FLT_MAX) return NEO__OPTIM_NORM_INF;
     return o->desc.clip_norm_type == 1.0f ? NEO__OPTIM_NORM_1 : NEO__OPTIM_NORM_2;
@@ -8894,7 +8903,7 @@ static int neo__optim_clips_later(const neo_optim *o) {
     return device && device->recording && o->group.size == 1 && !o->has_squares && o->block_count > 0 &&
            o->desc.kind != NEO_OPTIM_LAMB;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 
 /* ---- the step ---- */
 static void neo__optim_step_span(const neo__optim_job *j, const neo__optim_span *span,
@@ -8929,7 +8938,7 @@ static void neo__optim_lamb_span(const neo__optim_job *j, const neo__optim_span 
                       vec->lamb_square(j->step, w, span->state[0] + at, span->state[1] + at, n));
     }
 }
-NEO__COLD_BEGIN
+NEO__HOT_END
 static neo_status neo__optim_lamb_sums(neo_optim *o, const neo__step *step) {
     for (int i = 0; i < 2 * o->param_count; i++) neo_exact_zero(&o->norm[i]);
     if (o->ctx->device) {
@@ -9061,12 +9070,12 @@ NEO_API float neo_schedule_lr(const neo_schedule *schedule, int64_t step) {
     neo__fp_leave(fp);
     return lr;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-gradcheck
    ------------------------------------------------------------------------------------------------ */
-NEO__COLD_BEGIN
+NEO__HOT_END
 /* Central difference at one element: the step that counts is the one the f32 value really took. */
 static neo_status neo__numeric_slope(const neo_gradcheck_desc *d, int64_t element, double step,
                                      double *slope) {
@@ -9124,7 +9133,7 @@ NEO_API neo_status neo_gradcheck(const neo_gradcheck_desc *d, neo_gradcheck_resu
                name, r.failed, r.checked, r.worst_element, r.analytic, r.numeric);
     return NEO_OK;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-jagged
 
@@ -9156,7 +9165,7 @@ NEO_API int64_t neo_jagged_id_count(const neo_jagged *j) {
     return bags > 0 ? j->offsets[bags] - j->offsets[0] : 0;
 }
 
-NEO__COLD_BEGIN
+NEO__HOT_END
 /* The struct, its pointers and counts, and the first and last offset. */
 static neo_status neo__jagged_check(const neo_jagged *j, const char *fn) {
     NEO__CHECK(j, NEO_ERR_ARG, "%s: the batch is NULL", fn);
@@ -9188,7 +9197,7 @@ static neo_status neo__jagged_check(const neo_jagged *j, const char *fn) {
     NEO__CHECK(j->ids || j->offsets[bags] == j->offsets[0], NEO_ERR_ARG, "%s: ids is NULL", fn);
     return NEO_OK;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 
 /* Every offset. After it, [offsets[bag], offsets[bag + 1]) may be followed for every bag. */
 static neo_status neo__jagged_check_offsets(const neo_jagged *j, const char *fn) {
@@ -9226,7 +9235,7 @@ static int neo__jagged_find_bad(const neo_jagged *j, int32_t t, int64_t rows,
     return 0;
 }
 
-NEO__COLD_BEGIN
+NEO__HOT_END
 NEO_API neo_status neo_jagged_validate(const neo_jagged *j, const int64_t *rows) {
     const char *fn = "neo_jagged_validate";
     NEO__TRY(neo__jagged_check(j, fn));
@@ -9334,7 +9343,7 @@ NEO_API neo_status neo_jagged_reserve(neo_jagged_buffer *b, int64_t max_bags, in
     b->grow_count++;
     return NEO_OK;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 
 /* ---- writers: what they share ---- */
 
@@ -9555,7 +9564,7 @@ static neo_status neo__jagged_write_runs(neo_jagged_buffer *b, const neo__jagged
     return NEO_OK;
 }
 
-NEO__COLD_BEGIN
+NEO__HOT_END
 /* The sources of a writer can be followed, and are not the buffer itself. */
 static neo_status neo__jagged_check_sources(const neo_jagged_buffer *b,
                                             const neo_jagged *const *parts, int count,
@@ -9665,7 +9674,7 @@ NEO_API neo_status neo_jagged_transpose(neo_jagged_buffer *b, const neo_jagged *
     r.run_count = r.features_out * r.batch_out;
     return neo__jagged_write_runs(b, &r);
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>bag-optim
 
@@ -9694,7 +9703,7 @@ NEO__COLD_END
      max_norm n        if |w| > n: w = (n / |w|) w
    ------------------------------------------------------------------------------------------------ */
 
-NEO__COLD_BEGIN
+NEO__HOT_END
 /* Defaults filled in. */
 static neo_bag_optim neo__bag_optim_resolve(const neo_bag_optim *from) {
     neo_bag_optim o = *from;
@@ -9739,7 +9748,7 @@ static neo__bag_step neo__bag_step_make(const neo_bag_optim *o, float lr, int64_
     s.max_norm = o->max_norm;
     return s;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-bags
 
@@ -9892,7 +9901,7 @@ struct neo_bags {
 
 /* ---- layout ---- */
 
-NEO__COLD_BEGIN
+NEO__HOT_END
 /* The next `bytes` of a block, 64-byte aligned; NULL while only counting. */
 static void *neo__bag_carve(char *base, size_t *at, size_t count, size_t size) {
     size_t here = *at;
@@ -10401,7 +10410,7 @@ static void neo__bags_describe(neo_bags *b, const neo_bags_desc *d, char *text) 
     b->cut_sums = d->cut_sums;
     b->cut_sums_user = d->cut_sums_user;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 
 typedef struct neo__bag_fill {
     float *to, value;
@@ -10419,7 +10428,7 @@ static void neo__bag_fill_task(void *arg, int64_t i, int worker) {
     }
 }
 
-NEO__COLD_BEGIN
+NEO__HOT_END
 /* Zeros where the context computes. */
 static neo_status neo__bags_zero(const neo_bags *b, void *p, size_t bytes) {
     neo_device *d = b->ctx->device;
@@ -10857,7 +10866,7 @@ NEO_API void neo_bags_set_steps(neo_bags *b, int64_t steps) { b->steps = steps; 
    tensors are "<bags>.<table>.weight", ".scale", ".momentum1", ".momentum2", and "<bags>.step". */
 static NEO__UNUSED const char *neo__bags_name(const neo_bags *b) { return b->name; }
 static NEO__UNUSED int64_t *neo__bags_steps(neo_bags *b) { return &b->steps; }
-NEO__COLD_END
+NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-bags-forward
    ------------------------------------------------------------------------------------------------ */
@@ -10882,7 +10891,7 @@ static neo_status neo__bags_device_weight_grad(neo__bags_call *c, neo_tensor dou
 
 /* ---- the checks of a call ---- */
 
-NEO__COLD_BEGIN
+NEO__HOT_END
 /* Where the bags of each feature are, and the floats that go with them. Reads no offsets. */
 static neo_status neo__bags_place_bags(const neo__bags_call *c, neo_tensor t) {
     neo_bags *b = c->b;
@@ -10955,7 +10964,7 @@ static neo_status neo__bags_check_tensor(const neo__bags_call *c, neo_tensor t, 
     if (!t.data && rows > 0) return neo__no_data(c->fn, what, t, NEO_ERR_ARG);
     return NEO_OK;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 
 NEO__INLINE int64_t neo__bags_count_bad(const void *ids, int is_i32, int64_t k, int64_t end,
                                         int64_t rows) {
@@ -10988,7 +10997,7 @@ static void neo__bags_check_task(void *arg, int64_t i, int worker) {
     }
 }
 
-NEO__COLD_BEGIN
+NEO__HOT_END
 static neo_status neo__bags_bad_id(const neo__bags_call *c, int64_t feature,
                                    const neo__jagged_place *at) {
     const neo__bag_table *table = &c->b->tables[c->b->features[feature].table];
@@ -11041,14 +11050,14 @@ static neo_status neo__bags_begin(neo__bags_call *c, neo_tensor t, const char *w
     }
     return NEO_OK;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 
 /* ---- work by cost ---- */
 typedef struct neo__bags_cut {
     int64_t feature, bag; /* bag: within its feature */
 } neo__bags_cut;
 
-NEO__COLD_BEGIN
+NEO__HOT_END
 /* The first bag before which at least `target` of the cost lies. */
 static neo__bags_cut neo__bags_seek(const neo__bags_call *c, int64_t target) {
     const neo_bags *b = c->b;
@@ -11128,7 +11137,7 @@ static void neo__bags_each(neo__bags_call *c, int64_t i,
         each(c, f, &a);
     }
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 
 /* ---- forward, weight_grad ---- */
 /* Sums of one row are the same in any order of buckets. */
@@ -11148,7 +11157,7 @@ static void neo__bags_forward_task(void *arg, int64_t i, int worker) {
     (void)worker;
     neo__bags_each((neo__bags_call *)arg, i, neo__bags_forward_each);
 }
-NEO__COLD_BEGIN
+NEO__HOT_END
 NEO_API neo_status neo_bags_forward(neo_bags *b, const neo_jagged *batch, neo_tensor out) {
     NEO__ZERO(neo__bags_call, c);
     c.b = b;
@@ -11162,7 +11171,7 @@ NEO_API neo_status neo_bags_forward(neo_bags *b, const neo_jagged *batch, neo_te
     neo_parallel_for(b->ctx, c.tasks, neo__bags_forward_task, &c);
     return NEO_OK;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 
 static void neo__bags_weight_grad_each(neo__bags_call *c, int64_t f, const neo__bag_lookup *a) {
     (void)f;
@@ -11172,7 +11181,7 @@ static void neo__bags_weight_grad_task(void *arg, int64_t i, int worker) {
     (void)worker;
     neo__bags_each((neo__bags_call *)arg, i, neo__bags_weight_grad_each);
 }
-NEO__COLD_BEGIN
+NEO__HOT_END
 NEO_API neo_status neo_bags_weight_grad(neo_bags *b, const neo_jagged *batch, neo_tensor dout,
                                         float *dweights) {
     NEO__ZERO(neo__bags_call, c);
@@ -11189,7 +11198,7 @@ NEO_API neo_status neo_bags_weight_grad(neo_bags *b, const neo_jagged *batch, ne
     neo_parallel_for(b->ctx, c.tasks, neo__bags_weight_grad_task, &c);
     return NEO_OK;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-bags-backward
 
@@ -11251,7 +11260,7 @@ NEO__INLINE void neo__bags_round(const neo__bags_call *c, const neo__bag_feature
     *end = p->bags;
     if (rounds > 1) neo__bags_leaf_bags(c, p, v, begin, end);
 }
-NEO__COLD_BEGIN
+NEO__HOT_END
 /* The round in which bag `bag` of p is. */
 static int64_t neo__bags_round_of(const neo__bags_call *c, const neo__bag_feature *p, int64_t rounds,
                                   int64_t bag) {
@@ -11395,7 +11404,7 @@ static void neo__bags_plan(neo__bags_back *k) {
             k->pack_tasks += (p->bags + NEO__BAG_PACK_BAGS - 1) / NEO__BAG_PACK_BAGS;
     }
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 
 /* ---- gather ---- */
 
@@ -11647,7 +11656,7 @@ static void neo__bags_place_digits(neo__bag_chunk *chunk, int64_t chunks) {
         }
     }
 }
-NEO__COLD_BEGIN
+NEO__HOT_END
 /* The passes of all shared sorts; the first count is done. */
 static void neo__bags_sort_shared(neo__bags_back *k) {
     neo_bags *b = k->call.b;
@@ -11839,7 +11848,7 @@ static void neo__bags_step_shared(neo__bags_back *k) {
     k->step_tasks = NEO__MIN(neo__bags_most_tasks(b->sizes.threads), 1 + k->step_cost / 32768);
     neo_parallel_for(b->ctx, k->step_tasks, neo__bags_step_task, k);
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 
 /* ---- gradients that are kept ----
 
@@ -11878,13 +11887,13 @@ static int neo__bags_find_slot(neo_bags *b, int64_t table, int64_t row, int64_t 
     *at = b->slots[b->slot_of[place] - 1].at;
     return 1;
 }
-NEO__COLD_BEGIN
+NEO__HOT_END
 static neo_status neo__bags_no_slot(neo_bags *b, const char *fn, int64_t before) {
     neo__bags_drop_slots(b, before);
     return neo_fail(NEO_ERR_CAPACITY, "%s: bags '%s': gradients of more than %" PRId64
                     " rows (max_kept_rows)", fn, b->name, b->slot_capacity);
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 /* Slots for the rows of all sorted records. */
 static neo_status neo__bags_keep_slots(neo__bags_back *k) {
     neo_bags *b = k->call.b;
@@ -11903,7 +11912,7 @@ static neo_status neo__bags_keep_slots(neo__bags_back *k) {
     }
     return NEO_OK;
 }
-NEO__COLD_BEGIN
+NEO__HOT_END
 /* The tables of this walk: gather, sort, and step or keep. */
 static neo_status neo__bags_walk(neo__bags_back *k) {
     neo_bags *b = k->call.b;
@@ -11917,7 +11926,7 @@ static neo_status neo__bags_walk(neo__bags_back *k) {
     neo__bags_step_shared(k);
     return NEO_OK;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 
 /* What is kept as records, table by table, each a row; in the order of the slots. */
 static void neo__bags_kept_records(neo__bags_back *k) {
@@ -11946,7 +11955,7 @@ static void neo__bags_kept_records(neo__bags_back *k) {
         m->count++;
     }
 }
-NEO__COLD_BEGIN
+NEO__HOT_END
 /* The sums that each cut table can have next, block by block, to b->cuts; returns of how many tables. */
 static int32_t neo__bags_cut_blocks(neo__bags_back *k) {
     neo_bags *b = k->call.b;
@@ -12003,7 +12012,7 @@ static void neo__bags_kept_begin(neo__bags_back *kept, neo_bags *b, const char *
     kept->call.fn = fn;
     kept->lr = lr;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 
 /* The same calls on a device: see >>impl-bags-device. */
 static neo_status neo__bags_device_backward(neo__bags_back *k, neo_tensor dout);
@@ -12017,7 +12026,7 @@ static neo_status neo__bags_device_grad_squares(neo_bags *b, neo_exact *sum);
 static neo_status neo__bags_device_step(neo_bags *b, float lr);
 static neo_status neo__bags_device_clear(neo_bags *b);
 
-NEO__COLD_BEGIN
+NEO__HOT_END
 NEO_API neo_status neo_bags_backward(neo_bags *b, const neo_jagged *batch, neo_tensor dout,
                                      float lr) {
     neo__bags_back kept;
@@ -12118,7 +12127,7 @@ NEO_API neo_status neo_bags_clear(neo_bags *b) {
     neo__bags_drop_slots(b, 0);
     return NEO_OK;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 NEO_API neo_status neo_bags_grad_squares(const neo_bags *b, neo_exact *sum) {
     enum { BLOCKS = 64 };
     float block[BLOCKS];
@@ -12154,7 +12163,7 @@ NEO_API neo_status neo_bags_scale_grads(neo_bags *b, float scale) {
     neo__fp_leave(fp);
     return NEO_OK;
 }
-NEO__COLD_BEGIN
+NEO__HOT_END
 NEO_API neo_status neo_bags_step(neo_bags *b, float lr) {
     neo__bags_back k;
     const char *fn = "neo_bags_step";
@@ -12787,6 +12796,8 @@ static neo_status neo__bags_device_step(neo_bags *b, float lr) {
 }
 NEO__COLD_END
 NEO__HOST_END
+NEO__COLD_BEGIN
+NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-schema
 
@@ -13012,7 +13023,7 @@ struct neo_schema {
     neo__synthetic *synthetic;
 };
 
-NEO__COLD_BEGIN
+NEO__HOT_END
 /* Memory for `features` features and the record's shape. The first member set is ctx. */
 static neo_status neo__schema_begin(neo_ctx *ctx, const char *function, neo_format format,
                                     neo_schema **out) {
@@ -13086,7 +13097,7 @@ NEO_API neo_feature neo_schema_feature(const neo_schema *s, int32_t feature) {
     return f;
 }
 NEO_API int neo_schema_is_fitted(const neo_schema *s) { return s->fitted; }
-NEO__COLD_END
+NEO__HOT_BEGIN
 
 /* Criteo's words are 32-bit numbers; a dictionary keeps their four bytes, lowest first. */
 static uint64_t neo__criteo_hash(const void *word, size_t bytes) {
@@ -13099,7 +13110,7 @@ static neo__dict_hash neo__schema_hash(const neo_schema *s) {
     return s->format == NEO_FORMAT_CRITEO ? neo__criteo_hash : neo__hash_bytes;
 }
 
-NEO__COLD_BEGIN
+NEO__HOT_END
 static neo_status neo__criteo_init(neo_schema *s, neo_ids ids, int64_t max_rows,
                                    const int64_t *rows) {
     NEO__TRY(
@@ -13139,7 +13150,7 @@ NEO_API neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids, int64_t max_rows
         neo_schema_destroy(s);
     return status;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-dictionary-file
@@ -13158,7 +13169,7 @@ NEO__COLD_END
                             when the features differ). NEO_ERR_CORRUPT: the bytes are no such
                             block. On failure the schema is as before.
    ------------------------------------------------------------------------------------------------ */
-NEO__COLD_BEGIN
+NEO__HOT_END
 static size_t neo__schema_save_size(const neo_schema *s) {
     size_t bytes = 16;
     if (!s->fitted) return 0;
@@ -13168,7 +13179,7 @@ static size_t neo__schema_save_size(const neo_schema *s) {
                      s->dicts[f].byte_count;
     return bytes;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 static char *neo__put_le(char *p, uint64_t value, int bytes) {
     for (int i = 0; i < bytes; i++) *p++ = (char)(unsigned char)(value >> (8 * i));
     return p;
@@ -13178,7 +13189,7 @@ static char *neo__put_bytes(char *p, const char *data, size_t bytes) {
     if (bytes) memcpy(p, data, bytes);
     return p + bytes;
 }
-NEO__COLD_BEGIN
+NEO__HOT_END
 static neo_status neo__schema_save(const neo_schema *s, void *buf) {
     char *p = (char *)buf;
     NEO__CHECK(s->fitted, NEO_ERR_STATE, "the schema's dictionaries are not built yet");
@@ -13195,7 +13206,7 @@ static neo_status neo__schema_save(const neo_schema *s, void *buf) {
     NEO_ASSERT((size_t)(p - (char *)buf) == neo__schema_save_size(s));
     return NEO_OK;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 
 typedef struct neo__bytes_in {
     const char *p, *end;
@@ -13215,7 +13226,7 @@ static int neo__take_bytes(neo__bytes_in *in, neo__text *text) {
     in->p += bytes;
     return 1;
 }
-NEO__COLD_BEGIN
+NEO__HOT_END
 /* Reads one dictionary into d. */
 static neo_status neo__dict_load(const neo_schema *s, int32_t f, neo__bytes_in *in, neo__dict *d) {
     static const char corrupt[] = "the saved dictionary of feature '%s' is damaged";
@@ -13296,7 +13307,7 @@ static neo_status neo__schema_load(neo_schema *s, const void *buf, size_t bytes,
     else neo__schema_install(s, dicts, 0);
     return status;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-number
 
@@ -13495,7 +13506,7 @@ static neo__text neo__trim(const char *p, const char *end) {
 static int neo__text_is(neo__text t, const char *word) {
     return t.bytes == strlen(word) && memcmp(t.p, word, t.bytes) == 0;
 }
-NEO__COLD_BEGIN
+NEO__HOT_END
 static neo_status neo__describe_fail(const neo__describe *d, const char *format, ...)
     NEO__PRINTF(2, 3);
 static neo_status neo__describe_fail(const neo__describe *d, const char *format, ...) {
@@ -13876,7 +13887,7 @@ NEO_API neo_status neo_schema_parse(neo_ctx *ctx, const char *path_or_text, neo_
         neo_schema_destroy(s);
     return status;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-parse
 
@@ -13976,7 +13987,7 @@ typedef struct neo__parse_options {
 static int64_t neo__synthetic_ids(const neo_schema *s, int64_t samples);
 
 /* ---- messages ---- */
-NEO__COLD_BEGIN
+NEO__HOT_END
 static void neo__issue_set(neo__issue *e, neo_status status, int64_t column, const char *format,
                            ...) NEO__PRINTF(4, 5);
 static void neo__issue_set(neo__issue *e, neo_status status, int64_t column, const char *format,
@@ -14008,7 +14019,7 @@ static neo__quoted neo__quote(const char *p, size_t bytes) {
     q.text[n] = 0;
     return q;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 
 /* ---- samples ---- */
 static float *neo__block_record(const neo_schema *s, const neo__block *b, int64_t sample) {
@@ -14050,7 +14061,7 @@ static int neo__line_whole(const char *line, const char *end, neo__issue *e) {
     if (nul) neo__issue_set(e, NEO_ERR_FORMAT, nul - line + 1, "a NUL byte");
     return nul == NULL;
 }
-NEO__COLD_BEGIN
+NEO__HOT_END
 /* What is wrong with a line that the parser refused. */
 static void neo__criteo_issue(const char *line, const char *end, int may_lack_label,
                               neo__issue *e) {
@@ -14102,7 +14113,7 @@ static void neo__criteo_issue(const char *line, const char *end, int may_lack_la
     }
     neo__issue_set(e, NEO_ERR_FORMAT, end - line + 1, "expected the end of the line");
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 
 /* The dense fields; the place after them, or NULL. */
 static const char *neo__criteo_dense(const neo_schema *s, const char *p, float *dense) {
@@ -14487,7 +14498,11 @@ static neo_status neo__block_parse_text(const neo_schema *s, const neo__parse_op
     }
     return fit_status;
 }
+NEO__HOT_END
+NEO__COLD_END
 NEO__HOST_BEGIN
+NEO__COLD_BEGIN
+NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-source
 
@@ -14581,7 +14596,7 @@ static neo_status neo__source_read_pipe(neo__source *source, char *data, size_t 
     }
 #endif
 }
-NEO__COLD_BEGIN
+NEO__HOT_END
 /* Fewer bytes than asked for: the end (of a pipe: 0 bytes). */
 static neo_status neo__source_fill(neo__source *source, char *data, size_t bytes, size_t *got) {
     *got = 0;
@@ -14905,7 +14920,7 @@ NEO_API neo_status neo_schema_fit(neo_schema *s, const char *const *paths, int p
     neo__schema_install(s, dicts, status == NEO_END);
     return status == NEO_END ? NEO_OK : status;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-reader
 
@@ -15077,7 +15092,7 @@ static neo_status neo__window_append(neo_reader *r, neo__window *w, neo__block *
     b->taken += n;
     return NEO_OK;
 }
-NEO__COLD_BEGIN
+NEO__HOT_END
 /* The window is as full as it will be. */
 static void neo__window_close(neo_reader *r, neo__window *w) {
     w->end = r->place;
@@ -15086,7 +15101,7 @@ static void neo__window_close(neo_reader *r, neo__window *w) {
                                    : (w->count + r->desc.batch - 1) / r->desc.batch;
     if (w->order) neo__window_shuffle(r, w);
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 static void neo__window_begin(neo_reader *r, neo__window *w, int64_t number) {
     w->state = NEO__WINDOW_FILLING;
     w->count = w->id_count = w->batches = w->assigned = w->done = 0;
@@ -15095,7 +15110,7 @@ static void neo__window_begin(neo_reader *r, neo__window *w, int64_t number) {
     w->begin = r->place;
     w->bad_begin = r->bad;
 }
-NEO__COLD_BEGIN
+NEO__HOT_END
 /* What the block tells beside its samples, once these are taken. */
 static neo_status neo__reader_block_done(neo_reader *r, neo__block *b) {
     char text[NEO__ERROR_BYTES];
@@ -15148,7 +15163,7 @@ static neo_status neo__reader_fill(neo_reader *r, neo__block *b, neo__window *w,
     }
     return NEO_OK;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 
 /* ---- gathering batches ---- */
 static void neo__position_set(const neo_reader *r, neo_position *p, int64_t samples,
@@ -15215,7 +15230,7 @@ static neo_status neo__gather_multi(neo_reader *r, const neo__window *w, int64_t
     }
     return NEO_OK;
 }
-NEO__COLD_BEGIN
+NEO__HOT_END
 /* Batch k of a window: this rank's share. */
 static neo_status neo__reader_gather(neo_reader *r, const neo__window *w, int64_t k,
                                      neo__slot *slot) {
@@ -15254,10 +15269,10 @@ static neo_status neo__reader_gather(neo_reader *r, const neo__window *w, int64_
     }
     return NEO_OK;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 
 /* ---- the threads ---- */
-NEO__COLD_BEGIN
+NEO__HOT_END
 static void neo__reader_finish(neo_reader *r, neo_status status) { /* locked */
     r->end_number = r->closed_batches;
     r->end_status = status;
@@ -15751,7 +15766,7 @@ NEO_API neo_reader_stats neo_reader_get_stats(const neo_reader *r) {
     stats.grow_count = __atomic_load_n(&r->stats.grow_count, __ATOMIC_RELAXED);
     return stats;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-npy
 
@@ -15764,7 +15779,7 @@ enum { NEO__NPY_HEADER_BYTES = 65536, NEO__NPY_EXPORT_BYTES = 128, NEO__NPY_MADE
 typedef struct neo__npy_in {
     const char *path, *begin, *p, *end;
 } neo__npy_in;
-NEO__COLD_BEGIN
+NEO__HOT_END
 static neo_status neo__npy_fail(const neo__npy_in *in, neo_status status, const char *what) {
     return neo_fail(status, "%s: byte %d: %s", in->path, (int)(in->p - in->begin), what);
 }
@@ -15949,7 +15964,7 @@ static neo_status neo__npy_open(neo_ctx *ctx, neo__file *f, const char *path,
     if (status != NEO_OK) (void)neo__file_close(f);
     return status;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 
 /* ---- single arrays ---- */
 static neo_status neo__npy_read_f64(neo_ctx *ctx, const neo__file *f, const neo__npy_info *info,
@@ -15967,7 +15982,7 @@ static neo_status neo__npy_read_f64(neo_ctx *ctx, const neo__file *f, const neo_
     neo_free(ctx, piece, PIECE * sizeof(double));
     return status;
 }
-NEO__COLD_BEGIN
+NEO__HOT_END
 NEO_API neo_status neo_npy_read(neo_ctx *ctx, const char *path, neo_tensor *t) {
     NEO__CHECK(ctx && path && t, NEO_ERR_ARG, "neo_npy_read: an argument is NULL");
     neo__file f;
@@ -16142,7 +16157,7 @@ static neo_status neo__source_npy(neo__source *source, neo__block *b) {
     b->file_end = source->offset == source->rows;
     return NEO_OK;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 static double neo__npy_number(const neo__npy_info *info, const char *p) {
     double d;
     float f;
@@ -16254,7 +16269,7 @@ static neo_status neo__npy_scan(neo_ctx *ctx, const neo__file *f, const neo__npy
     neo_free(ctx, piece, NEO__CHUNK_BYTES);
     return status;
 }
-NEO__COLD_BEGIN
+NEO__HOT_END
 static neo_status neo__npy_schema_triple(neo_schema *s, const char *prefix, char *paths, int first,
                                          const int64_t *rows) {
     neo__file files[NEO__NPY_FILES];
@@ -16307,7 +16322,7 @@ NEO_API neo_status neo_schema_npy(neo_ctx *ctx, const char *const *prefixes, int
         neo_schema_destroy(s);
     return status;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 
 /* ---- export ---- */
 typedef struct neo__npy_out {
@@ -16350,7 +16365,7 @@ static neo_status neo__npy_out_batch(neo__npy_out *out, const neo_batch *batch) 
     NEO__TRY(neo__file_write(&out->files[1], out->cells + n, (size_t)(n * t) * 4));
     return neo__file_write(&out->files[2], out->cells, (size_t)n * 4);
 }
-NEO__COLD_BEGIN
+NEO__HOT_END
 /* The headers, for what has been written; at the start with 0 rows. */
 static neo_status neo__npy_out_headers(neo__npy_out *out, const neo_schema *s) {
     for (int k = 0; k < NEO__NPY_FILES; k++) {
@@ -16394,7 +16409,7 @@ NEO_API neo_status neo_npy_export(neo_ctx *ctx, neo_reader *reader, const char *
     neo_free(ctx, out, sizeof *out);
     return status;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-synthetic
 
@@ -16598,7 +16613,7 @@ static neo_status neo__block_parse(const neo_schema *s, const neo__parse_options
 }
 
 /* ---- the schema ---- */
-NEO__COLD_BEGIN
+NEO__HOT_END
 static neo_status neo__synthetic_measure(neo_schema *s) {
     neo__synthetic *g = s->synthetic;
     double n = (double)NEO__SYNTHETIC_PROBE, signal = (double)g->desc.signal;
@@ -16697,7 +16712,7 @@ NEO_API neo_status neo_schema_synthetic(neo_ctx *ctx, const neo_synthetic_desc *
         neo_schema_destroy(s);
     return status;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 
 /* ---- what is best, and as text ---- */
 static void neo__synthetic_best(const neo_schema *s, int64_t first, int64_t count, int64_t *bag,
@@ -16713,7 +16728,7 @@ static void neo__synthetic_best(const neo_schema *s, int64_t first, int64_t coun
     }
     *logloss = loss / (double)count;
 }
-NEO__COLD_BEGIN
+NEO__HOT_END
 NEO_API neo_status neo_schema_best(const neo_schema *s, int64_t first, int64_t count, double *auc,
                                    double *logloss) {
     NEO__CHECK(s && auc && logloss, NEO_ERR_ARG, "neo_schema_best: an argument is NULL");
@@ -16741,7 +16756,7 @@ NEO_API neo_status neo_schema_best(const neo_schema *s, int64_t first, int64_t c
               : neo_fail(NEO_ERR_MEMORY, "neo_schema_best: no memory for %" PRId64 " samples",
                           count);
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 
 static char *neo__put_decimal(char *p, uint32_t value) {
     char digits[10];
@@ -16771,7 +16786,7 @@ static char *neo__synthetic_line(const neo_schema *s, int64_t sample, char *p) {
     *p++ = '\n';
     return p;
 }
-NEO__COLD_BEGIN
+NEO__HOT_END
 NEO_API neo_status neo_synthetic_write_tsv(neo_ctx *ctx, const neo_schema *s, const char *path,
                                            int64_t first, int64_t count) {
     enum { BUFFER = 1 << 16, LINE = 1024 };
@@ -16802,7 +16817,7 @@ NEO_API neo_status neo_synthetic_write_tsv(neo_ctx *ctx, const neo_schema *s, co
     neo_status closed = neo__file_close(&f);
     return status != NEO_OK ? status : closed;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-json
 
@@ -16822,7 +16837,7 @@ typedef struct neo__json {
 } neo__json;
 enum { NEO__JSON_DEPTH = 64 };
 
-NEO__COLD_BEGIN
+NEO__HOT_END
 static neo_status neo__json_fail(const neo__json *j, size_t at, const char *what) {
     return neo_fail(NEO_ERR_FORMAT, "%s: byte %" PRIu64 ": %s", j->file, j->offset + at, what);
 }
@@ -17142,7 +17157,7 @@ static void neo__out_string(neo__out *out, const char *s) {
     }
     neo__out_bytes(out, "\"", 1);
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-crc32c
 
@@ -17312,7 +17327,7 @@ struct neo_state {
 /* The tensor in the state file that holds the dictionaries. */
 #define NEO__SCHEMA_NAME "schema"
 
-NEO__COLD_BEGIN
+NEO__HOT_END
 /* neo__grow: *items holds at least `need` items afterwards; the old ones are kept. */
 static neo_status neo__grow(neo_ctx *ctx, void **items, int *capacity, int need,
                             size_t item_bytes) {
@@ -17766,7 +17781,7 @@ NEO_API const char *neo_state_name(const neo_state *state, int index) {
 NEO_API neo_tensor neo_state_tensor(const neo_state *state, int index) {
     return index >= 0 && index < state->count ? state->entries[index].tensor : neo_tensor_none();
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 
 /* ---- digest ---- */
 #define NEO__DIGEST_INDEX UINT64_C(0x9E3779B97F4A7C15)
@@ -17842,12 +17857,12 @@ static void neo__digest_task(void *arg, int64_t task, int worker) {
     }
     __atomic_fetch_add(&job->sum, sum, __ATOMIC_RELAXED);
 }
-NEO__COLD_BEGIN
+NEO__HOT_END
 static uint64_t neo__entry_key(const neo__state_entry *entry) {
     const neo_tensor *whole = &entry->whole;
     return neo__digest_key(entry->name, whole->dtype, whole->ndim, whole->shape);
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 static uint64_t neo__slab_digest(neo_ctx *ctx, const neo__state_entry *entry, const neo__slab *slab) {
     neo__digest_job job;
     job.slab = slab;
@@ -17859,7 +17874,7 @@ static uint64_t neo__slab_digest(neo_ctx *ctx, const neo__state_entry *entry, co
     neo_parallel_for(ctx, job.tasks, neo__digest_task, &job);
     return job.sum;
 }
-NEO__COLD_BEGIN
+NEO__HOT_END
 /* The sum over the elements of an entry. Memory of a device that cannot be read counts as nothing. */
 static uint64_t neo__entry_digest(const neo_state *state, const neo__state_entry *entry) {
     const neo__slab *slab = &entry->slab;
@@ -17883,7 +17898,7 @@ NEO_API uint64_t neo_state_digest(const neo_state *state) {
     }
     return neo__mix64(parts + neo__mix64(keys));
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-group
 
@@ -17920,7 +17935,7 @@ typedef struct neo__census {
 } neo__census;
 enum { NEO__MEET_WORDS = 1 << 16 }; /* of one sum */
 
-NEO__COLD_BEGIN
+NEO__HOT_END
 /* All ranks go on, or none: with the status and message of the lowest that cannot. */
 static neo_status neo__meet_agree(const neo__meet *meet, neo_status status) {
     if (meet->group.size == 1) return status;
@@ -18238,7 +18253,7 @@ NEO_API neo_status neo_state_digest_group(const neo_state *state, const neo_grou
     neo__meet_end(&meet);
     return status;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-safetensors
 
@@ -18307,7 +18322,7 @@ struct neo_safetensors {
 };
 
 /* ---- reading the header ---- */
-NEO__COLD_BEGIN
+NEO__HOT_END
 static neo_status neo__st_parse_dtype(neo__json *j, neo__st_tensor *t) {
     char *name = NULL;
     size_t at = j->at;
@@ -19048,7 +19063,7 @@ NEO_API neo_status neo_load_safetensors(neo_ctx *ctx, const char *path, const ne
     if (status == NEO_OK && loaded) *loaded = count;
     return status;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-checkpoint
 
@@ -19101,7 +19116,7 @@ typedef enum neo__ckpt_suffix {
 } neo__ckpt_suffix;
 static const char *const neo__ckpt_suffixes[] = {"", ".old", ".partial"};
 
-NEO__COLD_BEGIN
+NEO__HOT_END
 /* <dir>/step-<step><suffix> into out[NEO__PATH_BYTES]. */
 static neo_status neo__ckpt_path(char *out, const char *dir, int64_t step,
                                  neo__ckpt_suffix suffix) {
@@ -20235,7 +20250,7 @@ NEO_API neo_status neo_load(neo_ctx *ctx, const neo_load_desc *desc, neo_state *
     neo__meet_end(&meet);
     return status;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-metrics
 
@@ -20329,7 +20344,7 @@ NEO_API double neo_auc(const float *score, const float *label, int64_t count, vo
     return auc;
 }
 
-NEO__COLD_BEGIN
+NEO__HOT_END
 NEO_API neo_status neo_metrics_create(neo_ctx *ctx, const neo_metrics_desc *desc,
                                       neo_metrics **out) {
     NEO__CHECK(ctx && desc && out, NEO_ERR_ARG,
@@ -20376,7 +20391,7 @@ NEO_API void neo_metrics_reset(neo_metrics *m) {
     memset(&m->lifetime, 0, sizeof m->lifetime);
     m->positives = m->negatives = 0;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 
 /* ---- updates ---- */
 /* A tensor of a device, brought to half of the context's scratch. */
@@ -20461,7 +20476,7 @@ NEO_API neo_status neo_metrics_update(neo_metrics *m, neo_tensor logit, neo_tens
 }
 
 /* ---- values ---- */
-NEO__COLD_BEGIN
+NEO__HOT_END
 static void neo__metric_values_of(const neo__metric_sums *s, double auc, int64_t auc_count,
                                   neo_metric_values *v) {
     double nan = neo__f64_bits(0x7FF8000000000000u), n = (double)s->count, p = (double)s->positive;
@@ -20490,7 +20505,7 @@ NEO_API neo_status neo_metrics_lifetime(neo_metrics *m, neo_metric_values *value
     neo__fp_leave(fp);
     return NEO_OK;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 NEO_API neo_status neo_metrics_window(neo_metrics *m, neo_metric_values *values) {
     NEO__CHECK(m && values, NEO_ERR_ARG, "neo_metrics_window: metrics or values is NULL");
     NEO__CHECK(m->window, NEO_ERR_STATE,
@@ -20520,7 +20535,7 @@ NEO_API neo_status neo_metrics_window(neo_metrics *m, neo_metric_values *values)
    ------------------------------------------------------------------------------------------------ */
 enum { NEO__PROGRESS_BYTES = 1024, NEO__PROGRESS_COLUMNS = 200 };
 
-NEO__COLD_BEGIN
+NEO__HOT_END
 /* Three significant digits and a letter: 950, 1.23k, 45.6M. Room for 32 bytes. */
 static void neo__human(double x, char *out) {
     static const char unit[] = {'k', 'M', 'G', 'T', 'P'};
@@ -20637,7 +20652,7 @@ NEO_API void neo_progress_end(neo_progress *p, double loss) {
     p->last_ns = neo_time_ns();
     neo__progress_draw(p, loss, 1);
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-jsonl
 
@@ -20656,7 +20671,7 @@ struct neo_jsonl {
     char line[NEO__JSONL_BYTES + 1];
 };
 
-NEO__COLD_BEGIN
+NEO__HOT_END
 NEO__INLINE size_t neo__put(char *out, size_t bytes, size_t used, const char *text, size_t n) {
     for (size_t i = 0; i < n; i++)
         if (used + i < bytes) out[used + i] = text[i];
@@ -20792,7 +20807,7 @@ NEO_API neo_status neo_jsonl_end(neo_jsonl *log) {
     if (status != NEO_OK) log->torn = 1;
     return status;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-report
 
@@ -20841,7 +20856,7 @@ struct neo_report {
 };
 
 /* ---- collecting ---- */
-NEO__COLD_BEGIN
+NEO__HOT_END
 static neo_status neo__report_memory(void) {
     return neo_fail(NEO_ERR_MEMORY, "neo_report: no memory for another entry");
 }

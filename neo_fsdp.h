@@ -747,6 +747,8 @@ NEO_API size_t neo_fsdp_write_bytes(const neo_fsdp *fsdp, int with_state);
 #ifdef __cplusplus
 extern "C" {
 #endif
+NEO__COLD_BEGIN
+NEO__HOT_BEGIN
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-plan
@@ -844,7 +846,7 @@ struct neo_plan {
     } blocks[NEO__PLAN_BLOCKS];
 };
 
-NEO__COLD_BEGIN
+NEO__HOT_END
 /* Zeroed memory that goes with the plan; NULL if there is none (neo_last_error says so). */
 static void *neo__plan_alloc(neo_plan *plan, int64_t count, size_t size) {
     size_t n = count > 0 ? (size_t)count : 1, bytes = n * size;
@@ -1154,7 +1156,7 @@ static neo_status neo__plan_tables(neo_plan *plan) {
     }
     return NEO_OK;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 
 static neo_status neo__plan_new(neo_ctx *ctx, const neo_plan_desc *desc, const char *fn,
                                 neo_plan **out) {
@@ -1569,7 +1571,7 @@ static void neo__plan_shape_cut(const neo_plan *plan, int32_t table, neo__plan_s
     }
 }
 
-NEO__COLD_BEGIN
+NEO__HOT_END
 static int neo__plan_compare(int64_t a, int64_t b) { return (a > b) - (a < b); }
 static int neo__plan_piece_order(const void *x, const void *y) {
     const neo_piece *a = (const neo_piece *)x, *b = (const neo_piece *)y;
@@ -1752,7 +1754,7 @@ static neo_status neo__plan_fill(neo_plan *plan, const neo_piece *pieces, int64_
     neo__plan_finish(plan);
     return neo__plan_check_budget(plan, fn);
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-plan-options
@@ -3474,7 +3476,7 @@ static neo_status neo__plan_run(neo_plan *plan, const char *fn) {
     return status;
 }
 
-NEO__COLD_BEGIN
+NEO__HOT_END
 /* ------------------------------------------------------------------------------------------------
    >>impl-plan-why
    ------------------------------------------------------------------------------------------------ */
@@ -4356,7 +4358,7 @@ NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster) {
     if (status == NEO_OK) *cluster = found;
     return status;
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-shard-map
 
@@ -8183,7 +8185,7 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *s) {
    its parts; those of all ranks stand one after another, by rank and part, in what is gathered and
    scattered. Rows go in chunks, so that a table need not fit into the call's memory.
    ------------------------------------------------------------------------------------------------ */
-NEO__COLD_BEGIN
+NEO__HOT_END
 #ifndef NEO__SHARD_CHUNK
 #define NEO__SHARD_CHUNK (1 << 20) /* floats; tests choose fewer */
 #endif
@@ -8387,7 +8389,7 @@ NEO_API neo_status neo_shard_set_rows(neo_shard *s, int32_t table, int64_t first
     k.in = rows;
     return neo__shard_span_run(&k);
 }
-NEO__COLD_END
+NEO__HOT_BEGIN
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-fsdp
@@ -10085,7 +10087,7 @@ NEO_API neo_status neo_state_add_fsdp(neo_state *state, neo_fsdp *f) {
    cut is one gather to rank 0, in the group of its place; before it all ranks agree to go on, so that
    what stops rank 0 stops them all there. Ranks of other groups only agree. Rank 0 makes a pass when
    the file asks for its first tensor. */
-NEO__COLD_BEGIN
+NEO__HOT_END
 typedef struct neo__fsdp_writer {
     neo_fsdp *f;
     int kinds;   /* passes of a unit that is trained: 1 and those of the state */
