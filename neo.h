@@ -1968,6 +1968,100 @@ NEO_API neo_status neo_report_write(const neo_report *report, const char *path);
 #define NEO__HOST_END
 #endif
 
+/* ---- memory: sizes, one block cut into arrays, an arena ---- */
+
+/* Sizes saturate at SIZE_MAX, which no allocator grants. */
+NEO__INLINE size_t neo__size_mul(size_t a, size_t b) {
+    return a != 0 && b > SIZE_MAX / a ? SIZE_MAX : a * b;
+}
+NEO__INLINE size_t neo__size_add(size_t a, size_t b) { return b > SIZE_MAX - a ? SIZE_MAX : a + b; }
+
+/* Memory for `function`, not cleared; NULL with "<function>: no memory for N bytes" in neo_last_error. */
+NEO__UNUSED static void *neo__alloc_for(neo_ctx *ctx, size_t bytes, const char *function) {
+    void *p = neo_alloc(ctx, bytes);
+    if (!p) neo_fail(NEO_ERR_MEMORY, "%s: no memory for %zu bytes", function, bytes);
+    return p;
+}
+
+/* One block cut into arrays, each 64-byte aligned. A layout function runs twice: with block NULL it
+   leaves every pointer NULL and counts bytes in `at`; with a block of that size it sets them. */
+typedef struct neo__carve {
+    char *block;
+    size_t at;
+} neo__carve;
+NEO__UNUSED static void neo__carve_next(neo__carve *c, void *pointer, size_t size, size_t count) {
+    const size_t bytes = neo__size_mul(size, count);
+    void *here = c->block ? c->block + c->at : NULL;
+    memcpy(pointer, &here, sizeof here); /* the pointer's type is the caller's */
+    c->at = neo__size_add(c->at, neo__size_add(bytes, 63) & ~(size_t)63);
+}
+/* NEO__CARVE(&carve, to->ids, n): to->ids = the next n of its elements. */
+#define NEO__CARVE(carve, pointer, count)                                                          \
+    neo__carve_next(carve, &(pointer), sizeof *(pointer), (size_t)(count))
+
+/* Cleared memory in chunks, freed at once: for what an object names and lists while it is made. */
+typedef struct neo__arena_chunk {
+    struct neo__arena_chunk *next;
+    size_t bytes;
+} neo__arena_chunk;
+typedef struct neo__arena {
+    neo_ctx *ctx;
+    neo__arena_chunk *chunks;
+    char *at;
+    size_t left;
+} neo__arena;
+/* NULL when there is no memory. */
+NEO__UNUSED static void *neo__arena_alloc(neo__arena *a, size_t bytes) {
+    enum { HEADER = 64, CHUNK = 8192 };
+    bytes = neo__size_add(bytes, 15) & ~(size_t)15;
+    if (bytes > a->left) {
+        size_t size = neo__size_add(NEO__MAX(bytes, (size_t)CHUNK), HEADER);
+        neo__arena_chunk *chunk = (neo__arena_chunk *)neo_alloc(a->ctx, size);
+        if (!chunk) return NULL;
+        memset(chunk, 0, size);
+        chunk->next = a->chunks;
+        chunk->bytes = size;
+        a->chunks = chunk;
+        a->at = (char *)chunk + HEADER;
+        a->left = size - HEADER;
+    }
+    char *p = a->at;
+    a->at += bytes;
+    a->left -= bytes;
+    return p;
+}
+NEO__UNUSED static char *neo__arena_text(neo__arena *a, const char *text, size_t bytes) {
+    char *p = (char *)neo__arena_alloc(a, neo__size_add(bytes, 1));
+    if (p) memcpy(p, text, bytes);
+    return p;
+}
+NEO__UNUSED static void neo__arena_free(neo__arena *a) {
+    while (a->chunks) {
+        neo__arena_chunk *next = a->chunks->next;
+        neo_free(a->ctx, a->chunks, a->chunks->bytes);
+        a->chunks = next;
+    }
+    a->at = NULL;
+    a->left = 0;
+}
+
+/* ---- an error over a clean-up: keep the message, clean up with calls that may fail, restore ---- */
+enum { NEO__ERROR_BYTES = 512 };
+typedef struct neo__kept_error {
+    neo_status status;
+    char text[NEO__ERROR_BYTES];
+} neo__kept_error;
+NEO__UNUSED static neo__kept_error neo__error_keep(neo_status status) {
+    neo__kept_error e;
+    e.status = status;
+    snprintf(e.text, sizeof e.text, "%s", neo_last_error());
+    return e;
+}
+/* Returns the kept status; NEO_OK leaves neo_last_error alone. */
+NEO__UNUSED static neo_status neo__error_restore(const neo__kept_error *e) {
+    return e->status == NEO_OK ? NEO_OK : neo_fail(e->status, "%s", e->text);
+}
+
 /* One rounding mode for all of neo: to nearest even, denormals kept. Entry points and workers set it and put
    the caller's back. */
 #if defined(__x86_64__) || defined(_M_X64)
@@ -3305,7 +3399,6 @@ static void neo__cpu_pause(void) {
 /* ------------------------------------------------------------------------------------------------
    >>impl-status
    ------------------------------------------------------------------------------------------------ */
-enum { NEO__ERROR_BYTES = 512 };
 static NEO__THREAD_LOCAL char neo__error_text[NEO__ERROR_BYTES];
 
 NEO_API neo_status neo_fail(neo_status status, const char *format, ...) {
@@ -3334,11 +3427,6 @@ NEO_API const char *neo_status_string(neo_status status) {
     return (unsigned)status < (unsigned)NEO_STATUS_COUNT ? text[status] : "unknown status";
 }
 
-/* Size arithmetic that saturates: a product or sum that overflows gives SIZE_MAX, which no allocator grants. */
-NEO__INLINE size_t neo__size_mul(size_t a, size_t b) {
-    return a != 0 && b > SIZE_MAX / a ? SIZE_MAX : a * b;
-}
-NEO__INLINE size_t neo__size_add(size_t a, size_t b) { return b > SIZE_MAX - a ? SIZE_MAX : a + b; }
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-fp
@@ -12809,52 +12897,6 @@ NEO__HOT_BEGIN
    beside the records) and per feature where its ids end, counted from there.
    ------------------------------------------------------------------------------------------------ */
 enum { NEO__CRITEO_DENSE = 13, NEO__CRITEO_FEATURES = 26, NEO__LOG_TABLE = 4097 };
-
-/* ---- arena ---- */
-typedef struct neo__arena_chunk {
-    struct neo__arena_chunk *next;
-    size_t bytes;
-} neo__arena_chunk;
-typedef struct neo__arena {
-    neo_ctx *ctx;
-    neo__arena_chunk *chunks;
-    char *at;
-    size_t left;
-} neo__arena;
-
-/* Cleared memory that lives as long as the arena; NULL when there is none. */
-static void *neo__arena_alloc(neo__arena *a, size_t bytes) {
-    enum { HEADER = 64, CHUNK = 8192 };
-    bytes = neo__size_add(bytes, 15) & ~(size_t)15;
-    if (bytes > a->left) {
-        size_t size = neo__size_add(NEO__MAX(bytes, (size_t)CHUNK), HEADER);
-        neo__arena_chunk *chunk = (neo__arena_chunk *)neo__alloc_zero(a->ctx, size);
-        if (!chunk) return NULL;
-        chunk->next = a->chunks;
-        chunk->bytes = size;
-        a->chunks = chunk;
-        a->at = (char *)chunk + HEADER;
-        a->left = size - HEADER;
-    }
-    char *p = a->at;
-    a->at += bytes;
-    a->left -= bytes;
-    return p;
-}
-static char *neo__arena_text(neo__arena *a, const char *text, size_t bytes) {
-    char *p = (char *)neo__arena_alloc(a, neo__size_add(bytes, 1));
-    if (p) memcpy(p, text, bytes);
-    return p;
-}
-static void neo__arena_free(neo__arena *a) {
-    while (a->chunks) {
-        neo__arena_chunk *next = a->chunks->next;
-        neo_free(a->ctx, a->chunks, a->chunks->bytes);
-        a->chunks = next;
-    }
-    a->at = NULL;
-    a->left = 0;
-}
 
 /* ---- dictionaries: words to ids 1, 2, ... in order of insertion; open addressing ---- */
 typedef struct neo__dict {

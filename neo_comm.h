@@ -1674,10 +1674,6 @@ static int neo__overlap(const void *a, size_t a_bytes, const void *b, size_t b_b
 
 /* ---- create, destroy ---- */
 /* Everything a rank holds for a group, in one block: counted first (block NULL), then placed. */
-typedef struct neo__carve {
-    char *block;
-    size_t at;
-} neo__carve;
 static void *neo__carve_take(neo__carve *c, size_t count, size_t bytes) {
     c->at = (c->at + 63) / 64 * 64;
     void *p = c->block ? c->block + c->at : NULL;
