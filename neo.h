@@ -43,7 +43,7 @@
      >>impl-gemm >>impl-bf16 >>impl-linear >>impl-mlp >>impl-interact >>impl-activation >>impl-norm
      >>impl-embedding >>impl-attention >>impl-losses
      >>impl-params >>impl-optim >>impl-gradcheck >>impl-jagged >>bag-optim >>impl-bags
-     >>impl-bags-forward >>impl-bags-backward >>impl-bags-device >>impl-schema
+     >>impl-bags-forward >>impl-bags-backward >>impl-bags-device >>impl-cpu >>impl-schema
      >>impl-dictionary-file >>impl-number >>impl-columns >>impl-parse >>impl-source
      >>impl-reader >>impl-npy >>impl-synthetic
      >>impl-json >>impl-crc32c >>impl-state >>impl-group >>impl-safetensors >>impl-checkpoint
@@ -2810,10 +2810,14 @@ NEO__EVERYWHERE NEO__INLINE int64_t neo__leaf_row(const neo__leaf_cut *c, int i)
             neo__leaf_begin(c->batch, c->shards, c->first)) *
            c->rows_per_sample;
 }
-/* How many merges follow when leaf number `leaf` (from 0) has been pushed: its trailing one bits. */
-NEO__EVERYWHERE NEO__INLINE int neo__tree_merges(int64_t leaf) {
+/* The walk over the leaf tree, see >>impl-leaves: leaf 0, 1 .. count - 1 is pushed on a stack of
+   *height subtree sums. Returns how often the two on top then become one, the lower plus the upper:
+   once for every trailing one bit of the leaf's number, and after the last leaf until one is left. */
+NEO__EVERYWHERE NEO__INLINE int neo__tree_push(int *height, int leaf, int count) {
     int merges = 0;
-    for (; leaf & 1; leaf >>= 1) merges++;
+    for (int rest = leaf; rest & 1; rest >>= 1) merges++;
+    if (leaf == count - 1) merges = *height;
+    *height += 1 - merges;
     return merges;
 }
 
@@ -3487,6 +3491,10 @@ static const char *neo__fp_self_check(void) {
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-ctx
+
+   A context: its memory, its threads, and the devices that compute. Each public operation checks its
+   arguments, fills one record (neo__x_call) and calls ctx->on->x(ctx->on, &record). `on` is the
+   accelerator's table or the CPU's; only code for which the place of memory matters asks ctx->device.
    ------------------------------------------------------------------------------------------------ */
 enum {
     NEO__ALIGN = 64,
@@ -3530,7 +3538,9 @@ struct neo_ctx {
     neo_isa isa;
     int repro_shards;
     uint64_t seed;
-    neo_device *device; /* NULL: the CPU */
+    neo_device *device; /* the accelerator, or NULL */
+    neo_device *on;     /* the device that computes: the accelerator, or &cpu; never NULL */
+    neo_device cpu;     /* this machine's processor as a device, see >>impl-cpu */
     const neo__gemm_kernels *gemm; /* of the instruction set */
     const neo__bf16_kernels *bf16; /* NULL: by the f32 ones */
     const neo__vec_kernels *vec;
@@ -3544,6 +3554,10 @@ struct neo_ctx {
     int partial_batches; /* open windows in which other ranks have parts of the batch: leaves NULL are an error */
 };
 
+/* The context of a CPU's table. */
+NEO__INLINE neo_ctx *neo__cpu_ctx(neo_device *d) {
+    return (neo_ctx *)(void *)((char *)d - offsetof(neo_ctx, cpu));
+}
 NEO__INLINE char *neo__worker_scratch(neo_ctx *ctx, int worker) {
     return ctx->scratch + (size_t)worker * NEO__WORKER_SCRATCH_BYTES;
 }
@@ -3570,23 +3584,36 @@ static void neo__count_alloc(neo_ctx *ctx, size_t bytes) {
                                                       __ATOMIC_RELAXED)) {
     }
 }
-NEO_API void *neo_alloc(neo_ctx *ctx, size_t bytes) {
+/* Memory of a device, or memory of the host that it reads fast (pinned); counted. */
+static void *neo__alloc_on(neo_ctx *ctx, neo_device *d, int pinned, size_t bytes) {
     if (bytes > SIZE_MAX / 2) return NULL;
     if (bytes == 0) bytes = 1;
-    void *p = ctx->allocator.alloc(bytes, NEO__ALIGN, ctx->allocator.user);
-    if (p) neo__count_alloc(ctx, bytes);
+    void *p = pinned ? d->host_alloc(d, bytes) : d->alloc(d, bytes);
+    if (!p) return NULL;
+    neo__count_alloc(ctx, bytes);
+    if (d == ctx->device && !pinned)
+        __atomic_fetch_add(&ctx->device_bytes, bytes, __ATOMIC_RELAXED);
     return p;
+}
+static void neo__free_on(neo_ctx *ctx, neo_device *d, int pinned, void *p, size_t bytes) {
+    if (!p) return;
+    if (bytes == 0) bytes = 1;
+    __atomic_fetch_sub(&ctx->bytes, bytes, __ATOMIC_RELAXED);
+    if (d == ctx->device && !pinned)
+        __atomic_fetch_sub(&ctx->device_bytes, bytes, __ATOMIC_RELAXED);
+    if (pinned) d->host_free(d, p, bytes);
+    else d->free(d, p, bytes);
+}
+NEO_API void *neo_alloc(neo_ctx *ctx, size_t bytes) {
+    return neo__alloc_on(ctx, &ctx->cpu, 0, bytes);
+}
+NEO_API void neo_free(neo_ctx *ctx, void *ptr, size_t bytes) {
+    neo__free_on(ctx, &ctx->cpu, 0, ptr, bytes);
 }
 static void *neo__alloc_zero(neo_ctx *ctx, size_t bytes) {
     void *p = neo_alloc(ctx, bytes);
     if (p) memset(p, 0, bytes);
     return p;
-}
-NEO_API void neo_free(neo_ctx *ctx, void *ptr, size_t bytes) {
-    if (!ptr) return;
-    if (bytes == 0) bytes = 1;
-    __atomic_fetch_sub(&ctx->bytes, bytes, __ATOMIC_RELAXED);
-    ctx->allocator.free(ptr, bytes, ctx->allocator.user);
 }
 /* A copy of a string in the context's memory; free with neo__string_free. */
 static char *neo__string_copy(neo_ctx *ctx, const char *s) {
@@ -3598,71 +3625,46 @@ static char *neo__string_copy(neo_ctx *ctx, const char *s) {
 static void neo__string_free(neo_ctx *ctx, char *s) {
     if (s) neo_free(ctx, s, strlen(s) + 1);
 }
-/* Memory of the context's device, or without one as neo_alloc; for what kernels work on. */
+/* Memory of the device that computes; for what kernels work on. */
 static void *neo__data_alloc(neo_ctx *ctx, size_t bytes) {
-    if (!ctx->device) return neo_alloc(ctx, bytes);
-    if (bytes > SIZE_MAX / 2) return NULL;
-    if (bytes == 0) bytes = 1;
-    void *p = ctx->device->alloc(ctx->device, bytes);
-    if (!p) return NULL;
-    neo__count_alloc(ctx, bytes);
-    __atomic_fetch_add(&ctx->device_bytes, bytes, __ATOMIC_RELAXED);
-    return p;
+    return neo__alloc_on(ctx, ctx->on, 0, bytes);
 }
 static void neo__data_free(neo_ctx *ctx, void *p, size_t bytes) {
-    if (!ctx->device) {
-        neo_free(ctx, p, bytes);
-        return;
-    }
-    if (!p) return;
-    if (bytes == 0) bytes = 1;
-    ctx->device->free(ctx->device, p, bytes);
-    __atomic_fetch_sub(&ctx->bytes, bytes, __ATOMIC_RELAXED);
-    __atomic_fetch_sub(&ctx->device_bytes, bytes, __ATOMIC_RELAXED);
+    neo__free_on(ctx, ctx->on, 0, p, bytes);
 }
 NEO_API void *neo__pinned_alloc(neo_ctx *ctx, size_t bytes) {
-    if (!ctx->device) return neo_alloc(ctx, bytes);
-    if (bytes > SIZE_MAX / 2) return NULL;
-    void *p = ctx->device->host_alloc(ctx->device, bytes);
-    if (p) neo__count_alloc(ctx, bytes);
-    return p;
+    return neo__alloc_on(ctx, ctx->on, 1, bytes);
 }
 NEO_API void neo__pinned_free(neo_ctx *ctx, void *p, size_t bytes) {
-    if (!ctx->device) {
-        neo_free(ctx, p, bytes);
-        return;
-    }
-    if (!p) return;
-    ctx->device->host_free(ctx->device, p, bytes);
-    __atomic_fetch_sub(&ctx->bytes, bytes, __ATOMIC_RELAXED);
+    neo__free_on(ctx, ctx->on, 1, p, bytes);
 }
 NEO_API neo_status neo__device_move(neo_ctx *ctx, void *to, const void *from, size_t bytes) {
-    return ctx->device->move(ctx->device, to, from, bytes);
+    return ctx->on->move(ctx->on, to, from, bytes);
 }
 NEO_API neo_status neo__device_combine(neo_ctx *ctx, const neo__combine_call *call) {
     NEO__CHECK(call->count <= NEO__COMBINE_PIECES, NEO_ERR_UNSUPPORTED,
                "a sum of %d subtrees of leaves on devices, which add up to %d (give fewer repro_shards)",
                call->count, (int)NEO__COMBINE_PIECES);
-    return ctx->device->combine(ctx->device, call);
+    return ctx->on->combine(ctx->on, call);
 }
 NEO_API neo_status neo__device_encode(neo_ctx *ctx, const neo__wire_call *call) {
-    return ctx->device->encode(ctx->device, call);
+    return ctx->on->encode(ctx->on, call);
 }
 NEO_API neo_status neo__device_decode(neo_ctx *ctx, const neo__wire_call *call) {
-    return ctx->device->decode(ctx->device, call);
+    return ctx->on->decode(ctx->on, call);
 }
 NEO_API neo_status neo__device_rows(neo_ctx *ctx, const neo__rows_call *call) {
-    return ctx->device->rows(ctx->device, call);
+    return ctx->on->rows(ctx->on, call);
 }
-NEO_API void *neo__event_make(neo_ctx *ctx) { return ctx->device->event_make(ctx->device); }
+NEO_API void *neo__event_make(neo_ctx *ctx) { return ctx->on->event_make(ctx->on); }
 NEO_API void neo__event_free(neo_ctx *ctx, void *event) {
-    if (event) ctx->device->event_free(ctx->device, event);
+    if (event) ctx->on->event_free(ctx->on, event);
 }
 NEO_API neo_status neo__event_mark(neo_ctx *ctx, void *event) {
-    return ctx->device->event_mark(ctx->device, event);
+    return ctx->on->event_mark(ctx->on, event);
 }
 NEO_API neo_status neo__event_wait(neo_ctx *ctx, void *event) {
-    return ctx->device->event_wait(ctx->device, event);
+    return ctx->on->event_wait(ctx->on, event);
 }
 NEO_API void neo__device_destroy(neo_device *device) {
     if (device) device->destroy(device);
@@ -3670,29 +3672,27 @@ NEO_API void neo__device_destroy(neo_device *device) {
 NEO__INLINE neo_place neo__ctx_place(const neo_ctx *ctx) {
     return ctx && ctx->device ? NEO_DEVICE : NEO_HOST;
 }
+/* The device in whose memory `place` is. */
+NEO__INLINE neo_device *neo__device_at(neo_ctx *ctx, neo_place place) {
+    return place == NEO_DEVICE ? ctx->on : &ctx->cpu;
+}
 static neo_status neo__data_zero(neo_ctx *ctx, void *p, size_t bytes) {
-    if (ctx->device) return bytes ? ctx->device->fill(ctx->device, p, 0, bytes) : NEO_OK;
-    memset(p, 0, bytes);
-    return NEO_OK;
+    return bytes ? ctx->on->fill(ctx->on, p, 0, bytes) : NEO_OK;
 }
 /* Between memory of a tensor and host memory. */
 static neo_status neo__data_read(neo_ctx *ctx, void *to, const void *from, neo_place place,
                                  size_t bytes) {
-    if (place == NEO_DEVICE)
-        return ctx->device->copy(ctx->device, to, NEO_HOST, from, NEO_DEVICE, bytes);
-    memcpy(to, from, bytes);
-    return NEO_OK;
+    neo_device *d = neo__device_at(ctx, place);
+    return d->copy(d, to, NEO_HOST, from, place, bytes);
 }
 static neo_status neo__data_write(neo_ctx *ctx, void *to, neo_place place, const void *from,
                                   size_t bytes) {
-    if (place == NEO_DEVICE)
-        return ctx->device->copy(ctx->device, to, NEO_DEVICE, from, NEO_HOST, bytes);
-    memcpy(to, from, bytes);
-    return NEO_OK;
+    neo_device *d = neo__device_at(ctx, place);
+    return d->copy(d, to, place, from, NEO_HOST, bytes);
 }
 NEO_API void neo__ctx_take_parts(neo_ctx *ctx, int windows) { ctx->partial_batches += windows; }
 NEO_API void neo__device_counts(neo_ctx *ctx, int64_t *counter) {
-    if (ctx->device && ctx->device->recording) ctx->device->counts(ctx->device, counter);
+    if (ctx->on->recording) ctx->on->counts(ctx->on, counter);
 }
 /* One step more, of an object whose step the device has been told to make. */
 static void neo__count_step(neo_ctx *ctx, int64_t *steps) {
@@ -3704,7 +3704,7 @@ static neo_status neo__check_device(const neo_ctx *ctx, const neo_ctx *other, co
                                     const char *name) {
     NEO__CHECK(ctx->device == other->device, NEO_ERR_ARG,
                "%s: %s of a context that computes elsewhere (%s, here %s)", function, name,
-               other->device ? other->device->name : "cpu", ctx->device ? ctx->device->name : "cpu");
+               other->on->name, ctx->on->name);
     return NEO_OK;
 }
 /* A tensor with data is where the context computes. */
@@ -3715,7 +3715,7 @@ static neo_status neo__check_place(const neo_ctx *ctx, neo_tensor t, const char 
         return neo_fail(NEO_ERR_ARG,
                         "%s: %s is in host memory, but the context computes on %s: neo_tensor_alloc "
                         "makes tensors there, neo_tensor_copy takes data there",
-                        function, name, ctx->device->name);
+                        function, name, ctx->on->name);
     return neo_fail(NEO_ERR_ARG, "%s: %s is in a device's memory, but the context has no device",
                     function, name);
 }
@@ -3865,6 +3865,28 @@ NEO__INLINE void neo__task_range(int64_t count, int64_t tasks, int64_t i, int64_
     *end = NEO__MIN(units * (i + 1) / tasks * unit, count);
 }
 
+/* An operation of the CPU over `count` pieces (rows, elements): a record, cut into tasks. */
+typedef struct neo__cpu_job {
+    neo_ctx *ctx;
+    const void *call; /* the operation's record, neo__x_call */
+    int64_t count, tasks;
+} neo__cpu_job;
+/* The pieces [begin, end) of task `index`, cut at multiples of `unit`. */
+NEO__INLINE void neo__cpu_range(const neo__cpu_job *job, int64_t index, int64_t unit, int64_t *begin,
+                                int64_t *end) {
+    neo__task_range(job->count, job->tasks, index, unit, begin, end);
+}
+/* task(job, index, worker) over all pieces; each task has at least `grain` of them. */
+static void neo__cpu_run(neo_device *d, const void *call, int64_t count, int64_t grain,
+                         neo_task_fn task) {
+    neo__cpu_job job;
+    job.ctx = neo__cpu_ctx(d);
+    job.call = call;
+    job.count = count;
+    job.tasks = neo__task_count(job.ctx, count, grain);
+    if (count > 0) neo_parallel_for(job.ctx, job.tasks, task, &job);
+}
+
 /* ---- instruction sets ---- */
 NEO__HOT_END
 NEO_API const char *neo_isa_name(neo_isa isa) {
@@ -3950,7 +3972,8 @@ static neo_isa neo__isa_best(void) {
         if (neo_isa_available((neo_isa)i)) return (neo_isa)i;
     return NEO_ISA_SCALAR;
 }
-static void neo__isa_bind(neo_ctx *ctx); /* sets the kernel tables; see >>isa */
+static void neo__isa_bind(neo_ctx *ctx);        /* sets the kernel tables; see >>isa */
+static void neo__cpu_device_init(neo_ctx *ctx); /* fills ctx->cpu; see >>impl-cpu */
 
 /* ---- create, destroy ---- */
 /* A table of another version may lack what calls will need. */
@@ -4008,7 +4031,9 @@ NEO_API neo_status neo_ctx_create(const neo_ctx_desc *desc, neo_ctx **out) {
     ctx->isa = d.isa == NEO_ISA_BEST ? neo__isa_best() : d.isa;
     ctx->repro_shards = d.repro_shards ? d.repro_shards : 1;
     ctx->seed = d.seed;
+    neo__cpu_device_init(ctx);
     ctx->device = d.device;
+    ctx->on = d.device ? d.device : &ctx->cpu;
     ctx->bytes = ctx->peak_bytes = sizeof *ctx;
     ctx->alloc_count = 1;
     neo__isa_bind(ctx);
@@ -4048,7 +4073,7 @@ NEO_API int neo_ctx_repro_shards(const neo_ctx *ctx) { return ctx->repro_shards;
 NEO_API uint64_t neo_ctx_seed(const neo_ctx *ctx) { return ctx->seed; }
 NEO_API neo_device *neo_ctx_device(const neo_ctx *ctx) { return ctx->device; }
 NEO_API neo_status neo_ctx_synchronize(neo_ctx *ctx) {
-    return ctx->device ? ctx->device->synchronize(ctx->device) : NEO_OK;
+    return ctx->on->synchronize(ctx->on);
 }
 NEO_API neo_memory neo_ctx_memory(const neo_ctx *ctx) {
     neo_memory m;
@@ -4894,9 +4919,9 @@ NEO_API neo_status neo_tensor_alloc(neo_ctx *ctx, neo_dtype dtype, int ndim, con
 }
 NEO_API void neo_tensor_free(neo_ctx *ctx, neo_tensor *t) {
     if (!t) return;
-    if (t->data && t->place == NEO_HOST) neo_free(ctx, t->data, neo_tensor_bytes(*t));
-    if (t->data && t->place == NEO_DEVICE && ctx->device)
-        neo__data_free(ctx, t->data, neo_tensor_bytes(*t)); /* another context's is not this one's to free */
+    neo_device *d = neo__device_at(ctx, t->place);
+    if (t->place == NEO_HOST || ctx->device) /* else another context's, not this one's to free */
+        neo__free_on(ctx, d, 0, t->data, neo_tensor_bytes(*t));
     *t = neo_tensor_none();
 }
 
@@ -5673,8 +5698,7 @@ static int neo__gemm_pieces(const neo__gemm *g, neo__gemm_walk *walk, int64_t en
             break;
         }
         p->last = last;
-        p->merges = last ? walk->height : neo__tree_merges(walk->leaf);
-        walk->height += 1 - p->merges;
+        p->merges = neo__tree_push(&walk->height, walk->leaf, g->leaves.count);
         walk->open = 0;
         walk->leaf++;
     }
@@ -6381,8 +6405,7 @@ static void neo__bf16_task(void *arg, int64_t index, int worker) {
         neo__bf16_multiply(g, slot, scratch, t0, t1, p0, p1, begin, end);
         if (kern && kern->end) kern->end();
         neo__fp_leave(fp);
-        int merges = !g->tree ? 0 : leaf == g->leaves.count - 1 ? height : neo__tree_merges(leaf);
-        height += 1 - merges;
+        int merges = neo__tree_push(&height, leaf, g->tree ? g->leaves.count : 1);
         for (; merges > 0; merges--, slot -= step) g->ctx->vec->add(slot - step, slot, step);
     }
     neo__bf16_move(g, c, t0, t1, p0, p1, 1);
@@ -6534,10 +6557,9 @@ static void neo__linear_bias_task(const neo__linear_grads *g, int64_t j0, int wo
         neo__leaf_rows(ctx, &g->dw.leaves, leaf, &begin, &end);
         float *slot = sums + height * NEO__BIAS_COLS;
         neo__linear_bias_leaf(g, slot, begin, end, j0, cols);
-        int merges = leaf == g->dw.leaves.count - 1 ? height : neo__tree_merges(leaf);
-        for (int i = 0; i < merges; i++, slot -= NEO__BIAS_COLS)
+        int merges = neo__tree_push(&height, leaf, g->dw.leaves.count);
+        for (; merges > 0; merges--, slot -= NEO__BIAS_COLS)
             ctx->vec->add(slot - NEO__BIAS_COLS, slot, cols);
-        height += 1 - merges;
         NEO_ASSERT(height < NEO__BIAS_DEPTH);
     }
     if (g->dw.leaves.count > 0) memcpy(g->dbias + j0, sums, (size_t)cols * sizeof *sums);
@@ -7364,9 +7386,8 @@ static void neo__norm_grads_task(void *arg, int64_t index, int worker) {
             j->ctx->vec->norm_add(j->x + i * j->x_row + j0, j->dy + i * j->dy_row + j0,
                                   neo__norm_stats(j, i), j->centered, j->dweight ? slot : NULL,
                                   j->dbias ? slot + NEO__NORM_COLS : NULL, cols);
-        const int merges = leaf == j->leaves.count - 1 ? height : neo__tree_merges(leaf);
-        for (int i = 0; i < merges; i++, slot -= step) j->ctx->vec->add(slot - step, slot, step);
-        height += 1 - merges;
+        int merges = neo__tree_push(&height, leaf, j->leaves.count);
+        for (; merges > 0; merges--, slot -= step) j->ctx->vec->add(slot - step, slot, step);
         NEO_ASSERT(height < NEO__NORM_DEPTH);
     }
     if (j->dweight) memcpy(j->dweight + j0, sums, (size_t)cols * sizeof *sums);
@@ -7536,10 +7557,8 @@ static void neo__embedding_grad_task(void *arg, int64_t index, int worker) {
         neo__leaf_rows(j->ctx, &j->leaves, leaf, &begin, &end);
         memset(slot, 0, (size_t)area * sizeof *slot);
         neo__embedding_add(j, begin, end, r0, r1, c0, cols, slot, cols);
-        const int merges = leaf == j->leaves.count - 1 ? height : neo__tree_merges(leaf);
-        for (int i = 0; i < merges; i++, slot -= j->area)
-            j->ctx->vec->add(slot - j->area, slot, area);
-        height += 1 - merges;
+        int merges = neo__tree_push(&height, leaf, j->leaves.count);
+        for (; merges > 0; merges--, slot -= j->area) j->ctx->vec->add(slot - j->area, slot, area);
     }
     for (int64_t r = 0; r < r1 - r0; r++, to += j->to_row, sums += cols) {
         if (j->add) j->ctx->vec->add(to, sums, cols);
@@ -12886,6 +12905,70 @@ NEO__COLD_END
 NEO__HOST_END
 NEO__COLD_BEGIN
 NEO__HOT_BEGIN
+/* ------------------------------------------------------------------------------------------------
+   >>impl-cpu
+
+   This machine's processor as a device: its table has one row per operation. Memory is the context's
+   allocator's; operations are the neo__cpu_x functions of the sections above, which cut a record
+   into tasks for the context's threads. Work is done when a call returns, so there is nothing to
+   wait for, and nothing is ever recorded.
+   ------------------------------------------------------------------------------------------------ */
+static void *neo__cpu_alloc(neo_device *d, size_t bytes) {
+    const neo_allocator *allocator = &neo__cpu_ctx(d)->allocator;
+    return allocator->alloc(bytes, NEO__ALIGN, allocator->user);
+}
+static void neo__cpu_free(neo_device *d, void *p, size_t bytes) {
+    const neo_allocator *allocator = &neo__cpu_ctx(d)->allocator;
+    allocator->free(p, bytes, allocator->user);
+}
+static neo_status neo__cpu_copy(neo_device *d, void *to, neo_place to_place, const void *from,
+                                neo_place from_place, size_t bytes) {
+    (void)d;
+    (void)to_place;
+    (void)from_place;
+    if (bytes) memcpy(to, from, bytes);
+    return NEO_OK;
+}
+static neo_status neo__cpu_move(neo_device *d, void *to, const void *from, size_t bytes) {
+    return neo__cpu_copy(d, to, NEO_HOST, from, NEO_HOST, bytes);
+}
+static neo_status neo__cpu_fill(neo_device *d, void *to, int byte, size_t bytes) {
+    (void)d;
+    memset(to, byte, bytes);
+    return NEO_OK;
+}
+static neo_status neo__cpu_synchronize(neo_device *d) {
+    (void)d;
+    return NEO_OK;
+}
+
+static void *neo__cpu_event_make(neo_device *d) { return d; } /* of all events */
+static void neo__cpu_event_free(neo_device *d, void *event) {
+    (void)d;
+    (void)event;
+}
+static neo_status neo__cpu_event(neo_device *d, void *event) {
+    (void)d;
+    (void)event;
+    return NEO_OK;
+}
+
+static void neo__cpu_device_init(neo_ctx *ctx) {
+    neo_device *d = &ctx->cpu;
+    d->bytes = (uint32_t)sizeof *d;
+    d->version = NEO__DEVICE_VERSION;
+    snprintf(d->name, sizeof d->name, "cpu");
+    d->alloc = d->host_alloc = neo__cpu_alloc;
+    d->free = d->host_free = neo__cpu_free;
+    d->copy = neo__cpu_copy;
+    d->move = neo__cpu_move;
+    d->fill = neo__cpu_fill;
+    d->synchronize = neo__cpu_synchronize;
+    d->event_make = neo__cpu_event_make;
+    d->event_free = neo__cpu_event_free;
+    d->event_mark = d->event_wait = neo__cpu_event;
+}
+
 /* ------------------------------------------------------------------------------------------------
    >>impl-schema
 

@@ -1081,11 +1081,12 @@ static __device__ __forceinline__ neo__floats<W> neo__cuda_tree(int count, Part 
     int height = 0;
     for (int i = 0; i < count; i++) {
         top = part(i);
-        for (int m = i == count - 1 ? height : neo__tree_merges(i); m > 0; m--) {
-            height--;
-            for (int w = 0; w < W; w++) top.v[w] = __fadd_rn(stack[height].v[w], top.v[w]);
+        int below = height; /* subtrees under top */
+        for (int merges = neo__tree_push(&height, i, count); merges > 0; merges--) {
+            below--;
+            for (int w = 0; w < W; w++) top.v[w] = __fadd_rn(stack[below].v[w], top.v[w]);
         }
-        if (i < count - 1) stack[height++] = top;
+        if (i < count - 1) stack[below] = top;
     }
     return top;
 }
@@ -2142,11 +2143,10 @@ static neo_status neo__cuda_blas_tree(neo__cuda *d, const neo__gemm_call *g, int
             part.tree = 0;
             NEO__TRY(neo__cuda_gemm_own(d, &part));
         }
-        const int merges = leaf == g->leaves.count - 1 ? height : neo__tree_merges(leaf);
-        for (int i = 0; i < merges; i++, height--)
-            NEO__TRY(neo__cuda_add(d, slot + (height - 1) * slot_floats,
-                                   slot + height * slot_floats, rows * g->n));
-        height++;
+        int top = height;
+        for (int merges = neo__tree_push(&height, leaf, g->leaves.count); merges > 0; merges--, top--)
+            NEO__TRY(neo__cuda_add(d, slot + (top - 1) * slot_floats, slot + top * slot_floats,
+                                   rows * g->n));
     }
     *done = 1;
     const neo__cuda_gemm_finish_job job = {*g, slot, m0};
