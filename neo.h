@@ -2931,7 +2931,7 @@ typedef struct neo__init_call {
     float scale, top;
     neo__random_key key;
 } neo__init_call;
-/* dst = src in dst's dtype, any strides; the same dtype: a copy. */
+/* dst = src in dst's dtype, any strides, src.shape is the shape of both; the same dtype: a copy. */
 typedef struct neo__convert_call {
     neo_tensor src, dst;
     int64_t count;
@@ -2939,6 +2939,13 @@ typedef struct neo__convert_call {
     int64_t first;
     neo__random_key key;
 } neo__convert_call;
+/* out = the sum by the leaf tree of `count` parts of n numbers each, which may be overwritten. */
+typedef struct neo__tree_sum_call {
+    const neo_tensor *parts; /* host */
+    int count;
+    float *out;
+    int64_t n;
+} neo__tree_sum_call;
 /* Elementwise, `count` numbers: x += y, rounded to x's dtype; x *= factor (f32); y = x rounded to dtype
    (f32). */
 typedef enum neo__blend_kind { NEO__BLEND_ADD, NEO__BLEND_SCALE, NEO__BLEND_ROUND } neo__blend_kind;
@@ -3143,8 +3150,7 @@ struct neo_device {
     neo_status (*loss)(neo_device *d, const neo__loss_call *call);
     neo_status (*init)(neo_device *d, const neo__init_call *call);
     neo_status (*convert)(neo_device *d, const neo__convert_call *call);
-    /* out = the sum by the leaf tree of the parts (a host array), n numbers each, which may be overwritten */
-    neo_status (*tree_sum)(neo_device *d, const neo_tensor *parts, int count, float *out, int64_t n);
+    neo_status (*tree_sum)(neo_device *d, const neo__tree_sum_call *call);
     neo_status (*optim)(neo_device *d, const neo__optim_call *call);
     /* Embedding bags: see >>impl-bags-device. */
     size_t (*bags_temp_bytes)(neo_device *d, int64_t max_records, int wide);
@@ -4946,17 +4952,97 @@ static neo_status neo__same_shape(neo_tensor a, neo_tensor b, const char *functi
                    a.shape[d], b.shape[d]);
     return NEO_OK;
 }
+
+/* ---- public calls: tensors in host memory are converted and copied by the CPU in any context ---- */
+/* Two contiguous tensors are walked as one dimension. */
+static neo__convert_call neo__convert_call_make(neo_tensor src, neo_tensor dst) {
+    NEO__ZERO(neo__convert_call, call);
+    const int64_t count = neo_tensor_count(src);
+    call.src = src;
+    call.dst = dst;
+    call.count = count;
+    if (src.ndim == 0 || (neo_tensor_is_contiguous(src) && neo_tensor_is_contiguous(dst))) {
+        call.src = neo_tensor_1d(src.data, src.dtype, count);
+        call.dst = neo_tensor_1d(dst.data, dst.dtype, count);
+        call.src.place = src.place;
+        call.dst.place = dst.place;
+    }
+    return call;
+}
+static neo_status neo__convert(neo_ctx *ctx, const neo__convert_call *call) {
+    neo_device *d = neo__device_at(ctx, call->src.place);
+    return call->count ? d->convert(d, call) : NEO_OK;
+}
+NEO_API neo_status neo_tensor_convert(neo_ctx *ctx, neo_tensor src, neo_tensor dst,
+                                      const neo_convert_desc *desc) {
+    static const char *const fn = "neo_tensor_convert";
+    NEO__TRY(neo__check_ctx(fn, ctx));
+    NEO__TRY(neo__same_shape(src, dst, fn));
+    if (src.dtype == dst.dtype) return neo_tensor_copy(ctx, src, dst);
+    NEO__CHECK(src.place == dst.place, NEO_ERR_ARG,
+               "%s: src and dst are not both in host memory or in the device's", fn);
+    if (src.place == NEO_DEVICE) NEO__TRY(neo__check_place(ctx, src, fn, "src"));
+    neo__convert_call call = neo__convert_call_make(src, dst);
+    if (desc && desc->rounding == NEO_ROUND_STOCHASTIC) {
+        NEO__CHECK(desc->name, NEO_ERR_ARG, "%s: stochastic rounding needs a name", fn);
+        NEO__CHECK(desc->first >= 0, NEO_ERR_ARG, "%s: first is %" PRId64, fn, desc->first);
+        call.stochastic = 1;
+        call.first = desc->first;
+        call.key =
+            neo__random_key_make(ctx->seed, neo_hash(desc->name), desc->step, NEO_STREAM_ROUNDING);
+    }
+    return neo__convert(ctx, &call);
+}
+NEO_API neo_status neo_tensor_copy(neo_ctx *ctx, neo_tensor src, neo_tensor dst) {
+    static const char *const fn = "neo_tensor_copy";
+    NEO__TRY(neo__check_ctx(fn, ctx));
+    NEO__TRY(neo__same_shape(src, dst, fn));
+    NEO__CHECK(src.dtype == dst.dtype, NEO_ERR_SHAPE, "%s: src is %s, dst %s", fn,
+               neo_dtype_name(src.dtype), neo_dtype_name(dst.dtype));
+    /* either may be in host memory, so neo__check_place is too strict */
+    NEO__CHECK(ctx->device || (src.place == NEO_HOST && dst.place == NEO_HOST), NEO_ERR_ARG,
+               "%s: %s is in a device's memory, but the context has no device", fn,
+               src.place == NEO_HOST ? "dst" : "src");
+    if (src.place != dst.place) {
+        NEO__CHECK(neo_tensor_is_contiguous(src) && neo_tensor_is_contiguous(dst), NEO_ERR_SHAPE,
+                   "%s: between host and device src and dst must be contiguous", fn);
+        return ctx->on->copy(ctx->on, dst.data, dst.place, src.data, src.place,
+                             neo_tensor_bytes(src));
+    }
+    neo__convert_call call = neo__convert_call_make(src, dst);
+    return neo__convert(ctx, &call);
+}
+NEO_API neo_status neo_tensor_zero(neo_ctx *ctx, neo_tensor t) {
+    static const char *const fn = "neo_tensor_zero";
+    NEO__TRY(neo__check_ctx(fn, ctx));
+    NEO__TRY(neo__tensor_check(t, fn, "t"));
+    NEO__CHECK(neo_tensor_is_contiguous(t), NEO_ERR_SHAPE, "%s: t is not contiguous", fn);
+    if (t.place == NEO_DEVICE) NEO__TRY(neo__check_place(ctx, t, fn, "t"));
+    neo_device *d = neo__device_at(ctx, t.place);
+    const size_t bytes = neo_tensor_bytes(t);
+    return bytes ? d->fill(d, t.data, 0, bytes) : NEO_OK;
+}
+NEO_API neo_status neo_tree_sum(neo_ctx *ctx, const neo_tensor *parts, int count, neo_tensor out) {
+    NEO__CHECK(ctx && parts && count > 0, NEO_ERR_ARG,
+               "neo_tree_sum: ctx or parts is NULL, or count < 1");
+    NEO__TRY(neo__tensor_check(out, "neo_tree_sum", "out"));
+    for (int i = 0; i <= count; i++) {
+        neo_tensor t = i < count ? parts[i] : out;
+        NEO__TRY(neo__same_shape(t, out, "neo_tree_sum"));
+        NEO__CHECK(t.dtype == NEO_F32 && neo_tensor_is_contiguous(t), NEO_ERR_SHAPE,
+                   "neo_tree_sum: tensor %d is not contiguous f32", i);
+        NEO__TRY(neo__check_place(ctx, t, "neo_tree_sum", i < count ? "a part" : "out"));
+    }
+    NEO__ZERO(neo__tree_sum_call, call);
+    call.parts = parts;
+    call.count = count;
+    call.out = (float *)out.data;
+    call.n = neo_tensor_count(out);
+    return ctx->on->tree_sum(ctx->on, &call);
+}
 NEO__HOT_BEGIN
 
-typedef struct neo__walk {
-    neo_ctx *ctx;
-    neo_tensor src, dst;
-    int64_t count, tasks;
-    int stochastic;
-    int64_t first;
-    neo__random_key key;
-} neo__walk;
-
+/* ---- the CPU: a walk over runs ---- */
 /* A run of both tensors: pointers, strides in elements, index of its first element. */
 typedef struct neo__run {
     const char *src;
@@ -4964,37 +5050,22 @@ typedef struct neo__run {
     int64_t src_stride, dst_stride, count, index;
 } neo__run;
 
-static void neo__walk_init(neo__walk *w, neo_ctx *ctx, neo_tensor src, neo_tensor dst) {
-    memset(w, 0, sizeof *w);
-    w->ctx = ctx;
-    w->count = neo_tensor_count(src);
-    if (src.ndim == 0 || (neo_tensor_is_contiguous(src) && neo_tensor_is_contiguous(dst))) {
-        const neo_place from = src.place, to = dst.place;
-        src = neo_tensor_1d(src.data, src.dtype, w->count);
-        dst = neo_tensor_1d(dst.data, dst.dtype, w->count);
-        src.place = from;
-        dst.place = to;
-    }
-    w->src = src;
-    w->dst = dst;
-    w->tasks = neo__task_count(ctx, w->count, NEO__ELEMENT_GRAIN);
-}
-static void neo__walk_run(const neo__walk *w, int64_t index, int64_t end, neo__run *run) {
+static void neo__run_find(const neo__convert_call *c, int64_t index, int64_t end, neo__run *run) {
     int64_t rest = index, src = 0, dst = 0, column = 0;
-    int last = w->src.ndim - 1;
+    int last = c->src.ndim - 1;
     for (int d = last; d >= 0; d--) {
-        int64_t i = rest % w->src.shape[d];
-        rest /= w->src.shape[d];
-        src += i * w->src.stride[d];
-        dst += i * w->dst.stride[d];
+        int64_t i = rest % c->src.shape[d];
+        rest /= c->src.shape[d];
+        src += i * c->src.stride[d];
+        dst += i * c->dst.stride[d];
         if (d == last) column = i;
     }
-    run->src = (const char *)w->src.data + src * (int64_t)neo_dtype_size(w->src.dtype);
-    run->dst = (char *)w->dst.data + dst * (int64_t)neo_dtype_size(w->dst.dtype);
-    run->src_stride = w->src.stride[last];
-    run->dst_stride = w->dst.stride[last];
+    run->src = (const char *)c->src.data + src * (int64_t)neo_dtype_size(c->src.dtype);
+    run->dst = (char *)c->dst.data + dst * (int64_t)neo_dtype_size(c->dst.dtype);
+    run->src_stride = c->src.stride[last];
+    run->dst_stride = c->dst.stride[last];
     run->index = index;
-    run->count = NEO__MIN(NEO__MIN(end - index, w->src.shape[last] - column), (int64_t)NEO__RUN);
+    run->count = NEO__MIN(NEO__MIN(end - index, c->src.shape[last] - column), (int64_t)NEO__RUN);
 }
 
 /* Elements of 1, 2, 4 or 8 bytes between strided places. */
@@ -5055,13 +5126,13 @@ static void neo__decode_int(neo_dtype dtype, const void *x, int64_t *y, int64_t 
     }
 }
 /* Random words of elements [index, index + n), or NULL when rounding to nearest. */
-static const uint32_t *neo__run_random(const neo__walk *w, int64_t index, uint32_t *out,
+static const uint32_t *neo__run_random(const neo__convert_call *c, int64_t index, uint32_t *out,
                                        int64_t n) {
-    if (!w->stochastic) return NULL;
+    if (!c->stochastic) return NULL;
     uint32_t block[4];
-    uint64_t at = (uint64_t)w->first + (uint64_t)index;
+    uint64_t at = (uint64_t)c->first + (uint64_t)index;
     for (int64_t i = 0; i < n; i++, at++) {
-        if (i == 0 || at % 4 == 0) neo__random_block(&w->key, at / 4, block);
+        if (i == 0 || at % 4 == 0) neo__random_block(&c->key, at / 4, block);
         out[i] = block[at % 4];
     }
     return out;
@@ -5111,14 +5182,14 @@ static void neo__encode_int(neo_dtype dtype, const int64_t *x, void *y, int64_t 
     }
 }
 
-static void neo__convert_run(const neo__walk *w, const neo__run *run) {
+static void neo__convert_run(neo_ctx *ctx, const neo__convert_call *c, const neo__run *run) {
     union {
         int64_t i[NEO__RUN];
         float f[NEO__RUN];
     } wide, packed_src, packed_dst;
     int64_t ints[NEO__RUN];
     uint32_t random[NEO__RUN];
-    neo_dtype from = w->src.dtype, to = w->dst.dtype;
+    neo_dtype from = c->src.dtype, to = c->dst.dtype;
     int64_t n = run->count;
     const void *src = run->src;
     void *dst = run->dst_stride == 1 ? (void *)run->dst : (void *)packed_dst.i;
@@ -5126,12 +5197,12 @@ static void neo__convert_run(const neo__walk *w, const neo__run *run) {
         neo__move((char *)packed_src.i, 1, run->src, run->src_stride, neo_dtype_size(from), n);
         src = packed_src.i;
     }
-    const uint32_t *r = neo__run_random(w, run->index, random, n);
+    const uint32_t *r = neo__run_random(c, run->index, random, n);
     if (neo__is_float(from)) {
         const float *x = from == NEO_F32 ? (const float *)src : wide.f;
-        if (from != NEO_F32) neo__decode_float(w->ctx, from, src, wide.f, n);
+        if (from != NEO_F32) neo__decode_float(ctx, from, src, wide.f, n);
         if (neo__is_float(to)) {
-            neo__encode_float(w->ctx, to, x, dst, r, n);
+            neo__encode_float(ctx, to, x, dst, r, n);
         } else {
             for (int64_t i = 0; i < n; i++)
                 ints[i] = neo__int_from_f32(x[i], r != NULL, r ? r[i] : 0);
@@ -5142,7 +5213,7 @@ static void neo__convert_run(const neo__walk *w, const neo__run *run) {
         if (neo__is_float(to)) {
             for (int64_t i = 0; i < n; i++)
                 wide.f[i] = to == NEO_F32 ? (float)ints[i] : neo__f32_from_int_odd(ints[i]);
-            neo__encode_float(w->ctx, to, wide.f, dst, r, n);
+            neo__encode_float(ctx, to, wide.f, dst, r, n);
         } else {
             neo__encode_int(to, ints, dst, n);
         }
@@ -5150,133 +5221,79 @@ static void neo__convert_run(const neo__walk *w, const neo__run *run) {
     if (run->dst_stride != 1)
         neo__move(run->dst, run->dst_stride, (const char *)packed_dst.i, 1, neo_dtype_size(to), n);
 }
-static void neo__convert_task(void *arg, int64_t task, int worker) {
-    const neo__walk *w = (const neo__walk *)arg;
+static void neo__convert_task(void *arg, int64_t index, int worker) {
+    const neo__cpu_job *job = (const neo__cpu_job *)arg;
+    const neo__convert_call *c = (const neo__convert_call *)job->call;
     int64_t begin, end;
     (void)worker;
-    neo__task_range(w->count, w->tasks, task, NEO__RUN, &begin, &end);
+    neo__cpu_range(job, index, NEO__RUN, &begin, &end);
     for (neo__run run; begin < end; begin += run.count) {
-        neo__walk_run(w, begin, end, &run);
-        neo__convert_run(w, &run);
+        neo__run_find(c, begin, end, &run);
+        neo__convert_run(job->ctx, c, &run);
     }
 }
-static void neo__copy_task(void *arg, int64_t task, int worker) {
-    const neo__walk *w = (const neo__walk *)arg;
+static void neo__copy_task(void *arg, int64_t index, int worker) {
+    const neo__cpu_job *job = (const neo__cpu_job *)arg;
+    const neo__convert_call *c = (const neo__convert_call *)job->call;
+    const size_t size = neo_dtype_size(c->src.dtype);
     int64_t begin, end;
     (void)worker;
-    neo__task_range(w->count, w->tasks, task, NEO__RUN, &begin, &end);
+    neo__cpu_range(job, index, NEO__RUN, &begin, &end);
     for (neo__run run; begin < end; begin += run.count) {
-        neo__walk_run(w, begin, end, &run);
-        if (w->src.ndim == 1 && run.src_stride == 1 && run.dst_stride == 1)
-            run.count = end - begin;
-        neo__move(run.dst, run.dst_stride, run.src, run.src_stride, neo_dtype_size(w->src.dtype),
-                  run.count);
+        neo__run_find(c, begin, end, &run);
+        if (c->src.ndim == 1 && run.src_stride == 1 && run.dst_stride == 1) run.count = end - begin;
+        neo__move(run.dst, run.dst_stride, run.src, run.src_stride, size, run.count);
     }
 }
-
-NEO__HOT_END
-static neo_status neo__walk_on_device(const neo__walk *w) {
-    NEO__ZERO(neo__convert_call, call);
-    call.src = w->src;
-    call.dst = w->dst;
-    call.count = w->count;
-    call.stochastic = w->stochastic;
-    call.first = w->first;
-    call.key = w->key;
-    return w->count ? w->ctx->device->convert(w->ctx->device, &call) : NEO_OK;
-}
-NEO_API neo_status neo_tensor_convert(neo_ctx *ctx, neo_tensor src, neo_tensor dst,
-                                      const neo_convert_desc *desc) {
-    NEO__TRY(neo__check_ctx("neo_tensor_convert", ctx));
-    NEO__TRY(neo__same_shape(src, dst, "neo_tensor_convert"));
-    if (src.dtype == dst.dtype) return neo_tensor_copy(ctx, src, dst);
-    NEO__CHECK(src.place == dst.place, NEO_ERR_ARG,
-               "neo_tensor_convert: src and dst are not both in host memory or in the device's");
-    if (src.place == NEO_DEVICE) NEO__TRY(neo__check_place(ctx, src, "neo_tensor_convert", "src"));
-    neo__walk w;
-    neo__walk_init(&w, ctx, src, dst);
-    if (desc && desc->rounding == NEO_ROUND_STOCHASTIC) {
-        NEO__CHECK(desc->name, NEO_ERR_ARG,
-                   "neo_tensor_convert: stochastic rounding needs a name");
-        NEO__CHECK(desc->first >= 0, NEO_ERR_ARG, "neo_tensor_convert: first is %" PRId64,
-                   desc->first);
-        w.stochastic = 1;
-        w.first = desc->first;
-        w.key =
-            neo__random_key_make(ctx->seed, neo_hash(desc->name), desc->step, NEO_STREAM_ROUNDING);
-    }
-    if (src.place == NEO_DEVICE) return neo__walk_on_device(&w);
-    neo_parallel_for(ctx, w.count ? w.tasks : 0, neo__convert_task, &w);
+static neo_status neo__cpu_convert(neo_device *d, const neo__convert_call *call) {
+    const int copies = call->src.dtype == call->dst.dtype;
+    neo__cpu_run(d, call, call->count, NEO__ELEMENT_GRAIN,
+                 copies ? neo__copy_task : neo__convert_task);
     return NEO_OK;
 }
-NEO_API neo_status neo_tensor_copy(neo_ctx *ctx, neo_tensor src, neo_tensor dst) {
-    NEO__TRY(neo__check_ctx("neo_tensor_copy", ctx));
-    NEO__TRY(neo__same_shape(src, dst, "neo_tensor_copy"));
-    NEO__CHECK(src.dtype == dst.dtype, NEO_ERR_SHAPE, "neo_tensor_copy: src is %s, dst %s",
-               neo_dtype_name(src.dtype), neo_dtype_name(dst.dtype));
-    NEO__CHECK(ctx->device || (src.place == NEO_HOST && dst.place == NEO_HOST), NEO_ERR_ARG,
-               "neo_tensor_copy: %s is in a device's memory, but the context has no device",
-               src.place == NEO_HOST ? "dst" : "src");
-    if (src.place != dst.place) {
-        NEO__CHECK(neo_tensor_is_contiguous(src) && neo_tensor_is_contiguous(dst), NEO_ERR_SHAPE,
-                   "neo_tensor_copy: between host and device src and dst must be contiguous");
-        return ctx->device->copy(ctx->device, dst.data, dst.place, src.data, src.place,
-                                 neo_tensor_bytes(src));
-    }
-    neo__walk w;
-    neo__walk_init(&w, ctx, src, dst);
-    if (src.place == NEO_DEVICE) return neo__walk_on_device(&w);
-    neo_parallel_for(ctx, w.count ? w.tasks : 0, neo__copy_task, &w);
-    return NEO_OK;
-}
-static void neo__zero_task(void *arg, int64_t task, int worker) {
-    const neo__walk *w = (const neo__walk *)arg;
-    int64_t begin, end, size = (int64_t)neo_dtype_size(w->dst.dtype);
+typedef struct neo__fill {
+    char *to;
+    int byte;
+} neo__fill;
+static void neo__fill_task(void *arg, int64_t index, int worker) {
+    const neo__cpu_job *job = (const neo__cpu_job *)arg;
+    const neo__fill *fill = (const neo__fill *)job->call;
+    int64_t begin, end;
     (void)worker;
-    neo__task_range(w->count, w->tasks, task, NEO__RUN, &begin, &end);
-    memset((char *)w->dst.data + begin * size, 0, (size_t)((end - begin) * size));
+    neo__cpu_range(job, index, 4096, &begin, &end);
+    memset(fill->to + begin, fill->byte, (size_t)(end - begin));
 }
-NEO_API neo_status neo_tensor_zero(neo_ctx *ctx, neo_tensor t) {
-    NEO__TRY(neo__check_ctx("neo_tensor_zero", ctx));
-    NEO__TRY(neo__tensor_check(t, "neo_tensor_zero", "t"));
-    NEO__CHECK(neo_tensor_is_contiguous(t), NEO_ERR_SHAPE, "neo_tensor_zero: t is not contiguous");
-    if (t.place == NEO_DEVICE) {
-        NEO__TRY(neo__check_place(ctx, t, "neo_tensor_zero", "t"));
-        return neo__data_zero(ctx, t.data, neo_tensor_bytes(t));
-    }
-    neo__walk w;
-    neo__walk_init(&w, ctx, t, t);
-    neo_parallel_for(ctx, w.count ? w.tasks : 0, neo__zero_task, &w);
+static neo_status neo__cpu_fill(neo_device *d, void *to, int byte, size_t bytes) {
+    neo__fill fill;
+    fill.to = (char *)to;
+    fill.byte = byte;
+    neo__cpu_run(d, &fill, (int64_t)bytes, 4 * NEO__ELEMENT_GRAIN, neo__fill_task);
     return NEO_OK;
 }
-
-/* ---- the tree over parts ---- */
-typedef struct neo__tree_sum_job {
-    neo_ctx *ctx;
-    const neo_tensor *parts;
-    int count;
-    float *out;
-    int64_t n, tasks;
-} neo__tree_sum_job;
 
 /* Adding part i + s to part i for s = 1, 2, 4 ... is the tree that splits at the largest power of
    two. */
-static void neo__tree_sum_task(void *arg, int64_t task, int worker) {
-    const neo__tree_sum_job *job = (const neo__tree_sum_job *)arg;
+static void neo__tree_sum_task(void *arg, int64_t index, int worker) {
+    const neo__cpu_job *job = (const neo__cpu_job *)arg;
+    const neo__tree_sum_call *c = (const neo__tree_sum_call *)job->call;
+    float *first = (float *)c->parts[0].data;
     int64_t begin, end;
     (void)worker;
-    neo__task_range(job->n, job->tasks, task, 1024, &begin, &end);
+    neo__cpu_range(job, index, 1024, &begin, &end);
     for (int64_t at = begin; at < end; at += 1024) { /* pieces that stay in the cache */
         int64_t n = NEO__MIN(end - at, (int64_t)1024);
-        for (int s = 1; s < job->count; s *= 2)
-            for (int i = 0; i + s < job->count; i += 2 * s)
-                job->ctx->vec->add((float *)job->parts[i].data + at,
-                                   (const float *)job->parts[i + s].data + at, n);
-        if (job->out != (float *)job->parts[0].data)
-            memcpy(job->out + at, (const float *)job->parts[0].data + at,
-                   (size_t)n * sizeof(float));
+        for (int s = 1; s < c->count; s *= 2)
+            for (int i = 0; i + s < c->count; i += 2 * s)
+                job->ctx->vec->add((float *)c->parts[i].data + at,
+                                   (const float *)c->parts[i + s].data + at, n);
+        if (c->out != first) memcpy(c->out + at, first + at, (size_t)n * sizeof(float));
     }
 }
+static neo_status neo__cpu_tree_sum(neo_device *d, const neo__tree_sum_call *call) {
+    neo__cpu_run(d, call, call->n, 1 << 14, neo__tree_sum_task);
+    return NEO_OK;
+}
+
 NEO_API void neo_floats_decode(const neo_ctx *ctx, neo_dtype dtype, const void *src, float *dst, int64_t count) {
     neo__fp_state fp = neo__fp_enter();
     neo__decode_float(ctx, dtype, src, dst, count);
@@ -5292,31 +5309,6 @@ NEO_API void neo_floats_add(const neo_ctx *ctx, float *x, const float *y, int64_
     ctx->vec->add(x, y, count);
     neo__fp_leave(fp);
 }
-
-NEO_API neo_status neo_tree_sum(neo_ctx *ctx, const neo_tensor *parts, int count, neo_tensor out) {
-    NEO__CHECK(ctx && parts && count > 0, NEO_ERR_ARG,
-               "neo_tree_sum: ctx or parts is NULL, or count < 1");
-    NEO__TRY(neo__tensor_check(out, "neo_tree_sum", "out"));
-    for (int i = 0; i <= count; i++) {
-        neo_tensor t = i < count ? parts[i] : out;
-        NEO__TRY(neo__same_shape(t, out, "neo_tree_sum"));
-        NEO__CHECK(t.dtype == NEO_F32 && neo_tensor_is_contiguous(t), NEO_ERR_SHAPE,
-                   "neo_tree_sum: tensor %d is not contiguous f32", i);
-        NEO__TRY(neo__check_place(ctx, t, "neo_tree_sum", i < count ? "a part" : "out"));
-    }
-    if (ctx->device)
-        return ctx->device->tree_sum(ctx->device, parts, count, (float *)out.data, neo_tensor_count(out));
-    neo__tree_sum_job job;
-    job.ctx = ctx;
-    job.parts = parts;
-    job.count = count;
-    job.out = (float *)out.data;
-    job.n = neo_tensor_count(out);
-    job.tasks = neo__task_count(ctx, job.n, 1 << 14);
-    neo_parallel_for(ctx, job.n ? job.tasks : 0, neo__tree_sum_task, &job);
-    return NEO_OK;
-}
-NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-random
    ------------------------------------------------------------------------------------------------ */
@@ -5348,40 +5340,43 @@ NEO_API float neo_random_normal(uint64_t seed, uint64_t name_hash, int64_t step,
 }
 
 /* ---- initial values ---- */
-typedef struct neo__init_job {
-    neo_ctx *ctx;
-    neo__init_call call;
-    int64_t tasks;
-} neo__init_job;
-
-static void neo__init_blocks(const neo__init_job *job, float *y, int64_t blocks, uint64_t block) {
-    if (job->call.init.kind == NEO_INIT_UNIFORM)
-        job->ctx->tensor->uniform(y, blocks, &job->call.key, block, job->call.init.a, job->call.scale, job->call.top);
-    else job->ctx->tensor->normal(y, blocks, &job->call.key, block, job->call.init.a, job->call.init.b);
+static void neo__init_blocks(neo_ctx *ctx, const neo__init_call *c, float *y, int64_t blocks,
+                             uint64_t block) {
+    if (c->init.kind == NEO_INIT_UNIFORM)
+        ctx->tensor->uniform(y, blocks, &c->key, block, c->init.a, c->scale, c->top);
+    else ctx->tensor->normal(y, blocks, &c->key, block, c->init.a, c->init.b);
 }
-/* Whole blocks go straight to memory; the ragged ends through a block of their own. */
-static void neo__init_task(void *arg, int64_t task, int worker) {
-    const neo__init_job *job = (const neo__init_job *)arg;
-    int64_t i, end;
-    (void)worker;
-    neo__task_range(job->call.count, job->tasks, task, 256, &i, &end);
-    if (job->call.init.kind == NEO_INIT_CONSTANT) {
-        for (; i < end; i++) job->call.out[i] = job->call.init.a;
+/* Elements [i, end). Whole blocks go straight to memory; the ragged ends through a block of their
+   own. */
+static void neo__init_values(neo_ctx *ctx, const neo__init_call *c, int64_t i, int64_t end) {
+    if (c->init.kind == NEO_INIT_CONSTANT) {
+        for (; i < end; i++) c->out[i] = c->init.a;
         return;
     }
     while (i < end) {
-        int64_t row = i / job->call.cols, left = NEO__MIN(end, (row + 1) * job->call.cols) - i;
-        uint64_t at = job->call.first + (uint64_t)(i + row * (job->call.stride - job->call.cols));
+        int64_t row = i / c->cols, left = NEO__MIN(end, (row + 1) * c->cols) - i;
+        uint64_t at = c->first + (uint64_t)(i + row * (c->stride - c->cols));
         int64_t blocks = left / 4;
         if (at % 4 == 0 && blocks > 0) {
-            neo__init_blocks(job, job->call.out + i, blocks, at / 4);
+            neo__init_blocks(ctx, c, c->out + i, blocks, at / 4);
             i += 4 * blocks;
         } else {
             float y[4];
-            neo__init_blocks(job, y, 1, at / 4);
-            for (uint64_t w = at % 4; w < 4 && left > 0; w++, left--) job->call.out[i++] = y[w];
+            neo__init_blocks(ctx, c, y, 1, at / 4);
+            for (uint64_t w = at % 4; w < 4 && left > 0; w++, left--) c->out[i++] = y[w];
         }
     }
+}
+static void neo__init_task(void *arg, int64_t index, int worker) {
+    const neo__cpu_job *job = (const neo__cpu_job *)arg;
+    int64_t begin, end;
+    (void)worker;
+    neo__cpu_range(job, index, 256, &begin, &end);
+    neo__init_values(job->ctx, (const neo__init_call *)job->call, begin, end);
+}
+static neo_status neo__cpu_init(neo_device *d, const neo__init_call *call) {
+    neo__cpu_run(d, call, call->count, 1 << 14, neo__init_task);
+    return NEO_OK;
 }
 NEO__HOT_END
 /* The largest float below x. */
@@ -5415,24 +5410,22 @@ static neo_status neo__init_check(const neo_init *init, const char *name) {
     }
     return NEO_OK;
 }
-static neo__init_job neo__init_job_make(neo_ctx *ctx, neo_tensor t, const char *name, neo_init init,
-                                        int64_t first, int64_t stride) {
-    neo__init_job job;
-    job.ctx = ctx;
-    job.call.out = (float *)t.data;
-    job.call.count = neo_tensor_count(t);
-    job.tasks = neo__task_count(ctx, job.call.count, 1 << 14);
+static neo__init_call neo__init_call_make(const neo_ctx *ctx, neo_tensor t, const char *name,
+                                          neo_init init, int64_t first, int64_t stride) {
+    NEO__ZERO(neo__init_call, call);
+    call.out = (float *)t.data;
+    call.count = neo_tensor_count(t);
     /* rows that follow one another are one run: short ones would not fill a vector */
     int apart = stride && stride != t.shape[1];
-    job.call.cols = apart ? t.shape[1] : NEO__MAX(job.call.count, (int64_t)1);
-    job.call.stride = apart ? stride : job.call.cols;
-    job.call.first = (uint64_t)first;
-    job.call.init = init;
-    job.call.scale = init.b - init.a;
-    job.call.top = neo__float_below(init.b);
-    job.call.key = neo__random_key_make(ctx->seed, neo_hash(name), 0, NEO_STREAM_INIT);
-    if (init.kind == NEO_INIT_UNIFORM && init.a == init.b) job.call.init.kind = NEO_INIT_CONSTANT;
-    return job;
+    call.cols = apart ? t.shape[1] : NEO__MAX(call.count, (int64_t)1);
+    call.stride = apart ? stride : call.cols;
+    call.first = (uint64_t)first;
+    call.init = init;
+    call.scale = init.b - init.a;
+    call.top = neo__float_below(init.b);
+    call.key = neo__random_key_make(ctx->seed, neo_hash(name), 0, NEO_STREAM_INIT);
+    if (init.kind == NEO_INIT_UNIFORM && init.a == init.b) call.init.kind = NEO_INIT_CONSTANT;
+    return call;
 }
 /* stride: elements of the whole parameter from one row of t, a matrix, to the next; 0: t is one run of them. */
 static neo_status neo__tensor_init(neo_ctx *ctx, neo_tensor t, const char *name, neo_init init,
@@ -5444,14 +5437,10 @@ static neo_status neo__tensor_init(neo_ctx *ctx, neo_tensor t, const char *name,
     NEO__CHECK(first >= 0, NEO_ERR_ARG, "neo_tensor_init: %s: first is %" PRId64, name, first);
     NEO__TRY(neo__init_check(&init, name));
     if (t.place == NEO_DEVICE) NEO__TRY(neo__check_place(ctx, t, "neo_tensor_init", name));
-    neo__init_job job = neo__init_job_make(ctx, t, name, init, first, stride);
-    if (t.place == NEO_DEVICE)
-        return init.kind != NEO_INIT_NONE && job.call.count > 0
-                   ? ctx->device->init(ctx->device, &job.call)
-                   : NEO_OK;
-    if (init.kind != NEO_INIT_NONE)
-        neo_parallel_for(ctx, job.call.count ? job.tasks : 0, neo__init_task, &job);
-    return NEO_OK;
+    if (init.kind == NEO_INIT_NONE || neo_tensor_count(t) == 0) return NEO_OK;
+    neo_device *d = neo__device_at(ctx, t.place);
+    neo__init_call call = neo__init_call_make(ctx, t, name, init, first, stride);
+    return d->init(d, &call);
 }
 NEO_API neo_status neo_tensor_init(neo_ctx *ctx, neo_tensor t, const char *name, neo_init init,
                                    int64_t first) {
@@ -10572,20 +10561,20 @@ static neo_status neo__bags_alloc_tables(neo_bags *b, const char *fn) {
 typedef struct neo__bag_init {
     neo_bags *b;
     const neo__bag_table *table;
-    neo__init_job row; /* of row 0 */
+    neo__init_call row; /* of row 0 */
     int64_t tasks;
 } neo__bag_init;
 static void neo__bag_init_task(void *arg, int64_t i, int worker) {
     const neo__bag_init *job = (const neo__bag_init *)arg;
     const neo__bag_table *t = job->table;
-    neo__init_job row = job->row;
+    neo__init_call row = job->row;
     int64_t begin, end;
-    row.call.out = job->b->scratch + worker * job->b->sizes.scratch;
+    row.out = job->b->scratch + worker * job->b->sizes.scratch;
     neo__task_range(t->rows, job->tasks, i, 1, &begin, &end);
     for (; begin < end; begin++) {
-        row.call.first = t->store.first + (uint64_t)begin * t->store.stride;
-        neo__init_task(&row, 0, worker);
-        job->b->ctx->bag->encode(&t->store, begin, row.call.out, NULL);
+        row.first = t->store.first + (uint64_t)begin * t->store.stride;
+        neo__init_values(job->b->ctx, &row, 0, row.count);
+        job->b->ctx->bag->encode(&t->store, begin, row.out, NULL);
     }
 }
 static neo_status neo__bags_init_weight(neo_bags *b, const neo__bag_table *t, neo_init init) {
@@ -10599,9 +10588,8 @@ static neo_status neo__bags_init_weight(neo_bags *b, const neo__bag_table *t, ne
     NEO__TRY(neo__init_check(&init, t->weight_name));
     job.b = b;
     job.table = t;
-    job.row = neo__init_job_make(b->ctx, neo_tensor_2d(b->scratch, NEO_F32, 1, t->dim),
-                                 t->weight_name, init, first, stride);
-    job.row.tasks = 1;
+    job.row = neo__init_call_make(b->ctx, neo_tensor_2d(b->scratch, NEO_F32, 1, t->dim),
+                                  t->weight_name, init, first, stride);
     job.tasks = neo__task_count(b->ctx, t->rows, 1 + (1 << 14) / t->dim);
     neo_parallel_for(b->ctx, job.tasks, neo__bag_init_task, &job);
     return NEO_OK;
@@ -10617,10 +10605,10 @@ static neo_status neo__bags_device_init_weight(neo_bags *b, int64_t table, neo_i
     for (int64_t row = 0, count; row < t->rows; row += count) {
         count = NEO__MIN(most, t->rows - row);
         float *to = whole ? (float *)(void *)t->store.data : b->job.stage;
-        neo__init_job job = neo__init_job_make(b->ctx, neo_tensor_2d(to, NEO_F32, count, t->dim),
-                                               t->weight_name, init, 0, t->part.dim);
-        job.call.first = neo__bag_number(&t->store, row);
-        NEO__TRY(d->init(d, &job.call));
+        neo__init_call call = neo__init_call_make(b->ctx, neo_tensor_2d(to, NEO_F32, count, t->dim),
+                                                  t->weight_name, init, 0, t->part.dim);
+        call.first = neo__bag_number(&t->store, row);
+        NEO__TRY(d->init(d, &call));
         if (!whole) NEO__TRY(d->bags_rows(d, &b->job, (int)table, row, count, to, 1));
     }
     return NEO_OK;
@@ -12932,11 +12920,6 @@ static neo_status neo__cpu_copy(neo_device *d, void *to, neo_place to_place, con
 static neo_status neo__cpu_move(neo_device *d, void *to, const void *from, size_t bytes) {
     return neo__cpu_copy(d, to, NEO_HOST, from, NEO_HOST, bytes);
 }
-static neo_status neo__cpu_fill(neo_device *d, void *to, int byte, size_t bytes) {
-    (void)d;
-    memset(to, byte, bytes);
-    return NEO_OK;
-}
 static neo_status neo__cpu_synchronize(neo_device *d) {
     (void)d;
     return NEO_OK;
@@ -12967,6 +12950,9 @@ static void neo__cpu_device_init(neo_ctx *ctx) {
     d->event_make = neo__cpu_event_make;
     d->event_free = neo__cpu_event_free;
     d->event_mark = d->event_wait = neo__cpu_event;
+    d->init = neo__cpu_init;
+    d->convert = neo__cpu_convert;
+    d->tree_sum = neo__cpu_tree_sum;
 }
 
 /* ------------------------------------------------------------------------------------------------

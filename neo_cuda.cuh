@@ -1105,9 +1105,10 @@ struct neo__cuda_tree_job {
 };
 /* As many parts as a launch takes are a subtree, so they add into the first of them, and these
    firsts are the parts of the tree above. */
-static neo_status neo__cuda_tree_sum(neo_device *device, const neo_tensor *parts, int count, float *out,
-                                     int64_t n) {
+static neo_status neo__cuda_tree_sum(neo_device *device, const neo__tree_sum_call *call) {
     neo__cuda *d = (neo__cuda *)device;
+    const neo_tensor *parts = call->parts;
+    const int64_t count = call->count;
     NEO__TRY(neo__cuda_enter(d));
     for (int64_t step = 1; count > 0; step *= NEO__CUDA_PARTS) {
         const int last = step * NEO__CUDA_PARTS >= count;
@@ -1119,9 +1120,9 @@ static neo_status neo__cuda_tree_sum(neo_device *device, const neo_tensor *parts
                 bits |= (uintptr_t)parts[i].data;
                 job.part[job.count++] = (const float *)parts[i].data;
             }
-            job.out = last ? out : (float *)parts[first].data;
+            job.out = last ? call->out : (float *)parts[first].data;
             const int aligned = neo__cuda_aligned((const void *)bits, job.out, NULL, NULL);
-            NEO__TRY(neo__cuda_each(d, job, n, aligned, "tree_sum"));
+            NEO__TRY(neo__cuda_each(d, job, call->n, aligned, "tree_sum"));
         }
         if (last) break;
     }
