@@ -7548,83 +7548,136 @@ enum {
 NEO__STATIC_ASSERT((8 * (size_t)NEO__ATTENTION_SIDE + 2 * NEO__KEYS * NEO__KEYS) * sizeof(float) <=
                        NEO__WORKER_SCRATCH_BYTES,
                    "a worker's scratch holds the tiles of >>impl-attention");
+
+NEO__HOT_END
+/* The sizes, and the tensors that both directions read. */
+static neo_status neo__attention_begin(neo__attention_call *call, neo_ctx *ctx, const char *fn,
+                                       const neo_attention_desc *d, neo_tensor q, neo_tensor k,
+                                       neo_tensor v, neo_tensor y) {
+    memset(call, 0, sizeof *call);
+    NEO__TRY(neo__check_ctx(fn, ctx));
+    NEO__CHECK(d, NEO_ERR_ARG, "%s: desc is NULL", fn);
+    NEO__CHECK(d->length >= 1 && d->heads >= 1, NEO_ERR_ARG,
+               "%s: a length of %" PRId64 " and %" PRId64 " heads, both must be 1 or more", fn,
+               d->length, d->heads);
+    NEO__CHECK(d->scale - d->scale == 0.0f, NEO_ERR_ARG, "%s: scale is %g", fn, (double)d->scale);
+    const int64_t rows = q.shape[0], cols = q.shape[1], dim = cols / d->heads;
+    NEO__TRY(neo__check_matrix(ctx, q, rows, cols, 0, fn, "q"));
+    NEO__TRY(neo__check_matrix(ctx, k, rows, cols, 0, fn, "k"));
+    NEO__TRY(neo__check_matrix(ctx, v, rows, cols, 0, fn, "v"));
+    NEO__CHECK(rows % d->length == 0, NEO_ERR_SHAPE,
+               "%s: q has %" PRId64 " rows, not whole sequences of %" PRId64, fn, rows, d->length);
+    NEO__CHECK(cols > 0 && cols % d->heads == 0, NEO_ERR_SHAPE,
+               "%s: q has %" PRId64 " columns, not whole ones of %" PRId64 " heads", fn, cols,
+               d->heads);
+    NEO__CHECK(dim <= NEO_MAX_HEAD_DIM, NEO_ERR_UNSUPPORTED,
+               "%s: heads of %" PRId64 " columns, more than %d", fn, dim, (int)NEO_MAX_HEAD_DIM);
+    call->causal = d->causal != 0;
+    call->length = d->length, call->heads = d->heads, call->dim = dim;
+    call->sequences = rows / d->length;
+    call->scale = d->scale == 0.0f ? (float)(1.0 / sqrt((double)dim)) : d->scale;
+    call->q = neo__f32(q), call->q_row = q.stride[0];
+    call->k = neo__f32(k), call->k_row = k.stride[0];
+    call->v = neo__f32(v), call->v_row = v.stride[0];
+    call->y = neo__f32(y), call->y_row = y.stride[0];
+    return NEO_OK;
+}
+NEO_API neo_status neo_attention_forward(neo_ctx *ctx, const neo_attention_desc *desc, neo_tensor q,
+                                         neo_tensor k, neo_tensor v, neo_tensor y, neo_tensor lse) {
+    static const char *const fn = "neo_attention_forward";
+    neo__attention_call call;
+    NEO__TRY(neo__attention_begin(&call, ctx, fn, desc, q, k, v, y));
+    const int64_t rows = q.shape[0], cols = q.shape[1];
+    NEO__TRY(neo__check_matrix(ctx, y, rows, cols, 1, fn, "y"));
+    if (neo__given(lse)) NEO__TRY(neo__check_matrix(ctx, lse, rows, call.heads, 1, fn, "lse"));
+    call.lse = neo__f32(lse), call.lse_row = lse.stride[0];
+    return rows > 0 ? ctx->on->attention(ctx->on, &call) : NEO_OK;
+}
+NEO_API neo_status neo_attention_backward(neo_ctx *ctx, const neo_attention_desc *desc,
+                                          neo_tensor q, neo_tensor k, neo_tensor v, neo_tensor y,
+                                          neo_tensor lse, neo_tensor dy, neo_tensor dq,
+                                          neo_tensor dk, neo_tensor dv) {
+    static const char *const fn = "neo_attention_backward";
+    neo__attention_call call;
+    NEO__TRY(neo__attention_begin(&call, ctx, fn, desc, q, k, v, y));
+    const int64_t rows = q.shape[0], cols = q.shape[1];
+    NEO__TRY(neo__check_matrix(ctx, y, rows, cols, 0, fn, "y"));
+    NEO__TRY(neo__check_matrix(ctx, lse, rows, call.heads, 0, fn, "lse"));
+    NEO__TRY(neo__check_matrix(ctx, dy, rows, cols, 0, fn, "dy"));
+    if (neo__given(dq)) NEO__TRY(neo__check_matrix(ctx, dq, rows, cols, 1, fn, "dq"));
+    if (neo__given(dk)) NEO__TRY(neo__check_matrix(ctx, dk, rows, cols, 1, fn, "dk"));
+    if (neo__given(dv)) NEO__TRY(neo__check_matrix(ctx, dv, rows, cols, 1, fn, "dv"));
+    call.backward = 1;
+    call.lse = neo__f32(lse), call.lse_row = lse.stride[0];
+    call.dy = neo__f32(dy), call.dy_row = dy.stride[0];
+    call.dq = neo__f32(dq), call.dq_row = dq.stride[0];
+    call.dk = neo__f32(dk), call.dk_row = dk.stride[0];
+    call.dv = neo__f32(dv), call.dv_row = dv.stride[0];
+    return rows > 0 ? ctx->on->attention(ctx->on, &call) : NEO_OK;
+}
+NEO__HOT_BEGIN
+
+/* ---- the CPU ---- */
+/* A head of a sequence. */
 typedef struct neo__attention {
     neo_ctx *ctx;
-    int64_t length, heads, dim, wide; /* wide: dim, filled up to whole panels */
-    int64_t sequences, tiles;         /* tiles: of a sequence */
-    int causal;
-    float scale;
-    neo_tensor q, k, v, y, lse, dy, dq, dk, dv;
+    const neo__attention_call *call;
+    int64_t wide;       /* dim, filled up to whole panels */
+    int64_t first, col; /* the head's part of a tensor: rows from `first`, columns from `col` */
 } neo__attention;
-
-/* Row i of a sequence in the columns of a head. */
-NEO__INLINE float *neo__attention_at(const neo__attention *a, neo_tensor t, int64_t sequence,
-                                     int64_t head, int64_t i) {
-    return neo__f32(t) + (sequence * a->length + i) * t.stride[0] + head * a->dim;
+static neo__attention neo__attention_head(const neo__cpu_job *job, int64_t head) {
+    neo__attention a;
+    const neo__attention_call *c = (const neo__attention_call *)job->call;
+    const int64_t width = 2 * (int64_t)job->ctx->gemm->lanes;
+    a.ctx = job->ctx;
+    a.call = c;
+    a.wide = (c->dim + width - 1) / width * width;
+    a.first = head / c->heads * c->length;
+    a.col = head % c->heads * c->dim;
+    return a;
+}
+/* Row i of the head. */
+NEO__INLINE const float *neo__attention_at(const neo__attention *a, const float *matrix,
+                                           int64_t row_step, int64_t i) {
+    return matrix + (a->first + i) * row_step + a->col;
+}
+NEO__INLINE float *neo__attention_out(const neo__attention *a, float *matrix, int64_t row_step,
+                                      int64_t i) {
+    return matrix + (a->first + i) * row_step + a->col;
+}
+NEO__INLINE float *neo__attention_lse(const neo__attention *a, int64_t i) {
+    return a->call->lse + (a->first + i) * a->call->lse_row + a->col / a->call->dim;
 }
 /* Panels of rows [count][dim], one behind the other. */
 static void neo__attention_pack(const neo__attention *a, float *to, const float *from, int64_t ld,
                                 int64_t count) {
-    const int64_t width = 2 * a->ctx->gemm->lanes;
-    for (int64_t j = 0; j < a->dim; j += width)
-        a->ctx->gemm->pack(to + j * count, width, from + j, ld, count, NEO__MIN(width, a->dim - j));
+    const int64_t width = 2 * a->ctx->gemm->lanes, dim = a->call->dim;
+    for (int64_t j = 0; j < dim; j += width)
+        a->ctx->gemm->pack(to + j * count, width, from + j, ld, count, NEO__MIN(width, dim - j));
 }
 /* The same transposed: panels [dim][width] of `count` columns. */
 static void neo__attention_flip(const neo__attention *a, float *to, const float *from, int64_t ld,
                                 int64_t count) {
-    const int64_t width = 2 * a->ctx->gemm->lanes;
+    const int64_t width = 2 * a->ctx->gemm->lanes, dim = a->call->dim;
     for (int64_t j = 0; j < count; j += width)
-        a->ctx->gemm->pack_transposed(to + j * a->dim, width, from + j * ld, ld, a->dim,
+        a->ctx->gemm->pack_transposed(to + j * dim, width, from + j * ld, ld, dim,
                                       NEO__MIN(width, count - j));
 }
-/* Rows of operands that come next. They lie apart and are a few lines each, which processors do not foresee; so the
-   products of now fetch them, per term a line of the next row. */
-typedef struct neo__attention_ahead {
-    const float *from[8];
-    int64_t row[8], rows, lines; /* from one row to the next; rows of each, and lines of a row */
-    int count, at;
-    int64_t i, line; /* row and line that are next, of from[at] */
-} neo__attention_ahead;
-static void neo__attention_ahead_begin(const neo__attention *a, neo__attention_ahead *ahead) {
-    memset(ahead, 0, sizeof *ahead);
-    ahead->rows = NEO__MIN((int64_t)NEO__KEYS, a->length);
-    ahead->lines = (a->dim + 15) / 16;
-}
-static void neo__attention_expect(const neo__attention *a, neo__attention_ahead *ahead, neo_tensor t, int64_t sequence,
-                                  int64_t head, int64_t i) {
-    if (!t.data) return;
-    ahead->from[ahead->count] = neo__attention_at(a, t, sequence, head, i);
-    ahead->row[ahead->count++] = t.stride[0];
-}
-NEO__INLINE void neo__attention_fetch(neo__attention_ahead *ahead, neo__tile *t) {
-    t->fetch = NULL;
-    if (ahead->at == ahead->count) return;
-    const int64_t row = ahead->row[ahead->at];
-    t->fetch = ahead->from[ahead->at] + ahead->i * row + ahead->line * 16;
-    t->fetch_step = row;
-    t->fetch_row = 32 * row;
-    ahead->i += t->k;
-    if (ahead->i < ahead->rows) return;
-    ahead->i = 0;
-    if (++ahead->line < ahead->lines) return;
-    ahead->line = 0;
-    ahead->at++;
-}
 
-/* What a product leaves out where query i sees the keys 0 .. i alone. */
+/* The terms a product leaves out where query i sees the keys 0 .. i alone. */
 typedef enum neo__attention_part {
     NEO__ATTENTION_WHOLE,
-    NEO__ATTENTION_SCORES,     /* rows are queries, columns keys: panels of keys that no query of a tile sees */
+    NEO__ATTENTION_SCORES,     /* rows are queries, columns keys: panels that no query of a tile sees */
     NEO__ATTENTION_OF_QUERIES, /* rows are queries, terms keys: those far behind the last that is seen */
     NEO__ATTENTION_OF_KEYS     /* rows are keys, terms queries: those far before the first that sees it */
 } neo__attention_part;
-/* c [m][cols] = x y, or c + x y: k terms each, y packed in panels, cols rounded up to half ones. Terms that are left
-   out are zeros, the same ones on all instruction sets, should one meet infinity. Those in front add nothing to a sum
-   that starts at +0. Those behind can turn -0 to +0: +0 is added to such sums at their end, so that devices may take
-   all terms. */
-static void neo__attention_product(const neo__attention *a, neo__attention_ahead *ahead, neo__attention_part part,
-                                   int64_t m, int64_t cols, int64_t k, const float *x, int64_t x_row, int64_t x_k,
-                                   const float *y, float *c, int64_t c_row, int add) {
+/* c [m][cols] = x y, or c + x y: k terms each, y packed in panels, cols rounded up to half ones.
+   Terms that are left out are zeros, the same ones on all instruction sets, should one meet
+   infinity. Those in front add nothing to a sum that starts at +0. Those behind can turn -0 to +0:
+   +0 is added to such sums at their end, so that devices may take all terms. */
+static void neo__attention_product(const neo__attention *a, neo__attention_part part, int64_t m,
+                                   int64_t cols, int64_t k, const float *x, int64_t x_row,
+                                   int64_t x_k, const float *y, float *c, int64_t c_row, int add) {
     static const float zeros[32] = {0.0f}; /* the columns of a tile, of any path */
     const neo__gemm_kernels *kern = a->ctx->gemm;
     const int64_t width = 2 * kern->lanes;
@@ -7637,7 +7690,8 @@ static void neo__attention_product(const neo__attention *a, neo__attention_ahead
         int64_t begin = 0, end = k, last = cols;
         rows = NEO__MIN((int64_t)kern->rows, m - i);
         if (part == NEO__ATTENTION_OF_QUERIES || part == NEO__ATTENTION_OF_KEYS) {
-            const int64_t block = i / NEO__ATTENTION_TERMS * NEO__ATTENTION_TERMS, next = block + NEO__ATTENTION_TERMS;
+            const int64_t block = i / NEO__ATTENTION_TERMS * NEO__ATTENTION_TERMS;
+            const int64_t next = block + NEO__ATTENTION_TERMS;
             rows = NEO__MIN(rows, next - i);
             if (part == NEO__ATTENTION_OF_KEYS) begin = block;
             else end = NEO__MIN(next, k);
@@ -7650,7 +7704,6 @@ static void neo__attention_product(const neo__attention *a, neo__attention_ahead
             t.b = y + j * k + begin * width;
             t.c = c + i * c_row + j;
             t.init = add ? t.c : NULL;
-            neo__attention_fetch(ahead, &t);
             if (last - j > kern->lanes) kern->tile2[rows / 2](&t);
             else kern->tile1[rows / 2](&t);
         }
@@ -7658,72 +7711,59 @@ static void neo__attention_product(const neo__attention *a, neo__attention_ahead
 }
 /* Keys of the tile from k0 that query i sees; n: keys of the tile. */
 NEO__INLINE int64_t neo__attention_seen(const neo__attention *a, int64_t i, int64_t k0, int64_t n) {
-    return a->causal ? NEO__MIN(i - k0 + 1, n) : n;
+    return a->call->causal ? NEO__MIN(i - k0 + 1, n) : n;
 }
 
-/* k0: of the tile of keys that follows in the same task; 0: none, but a task that may be this worker's. */
-static void neo__attention_forward_ahead(const neo__attention *a, neo__attention_ahead *ahead, int64_t index,
-                                         int64_t k0) {
-    neo__attention_ahead_begin(a, ahead);
-    if (k0 == 0) index += a->ctx->threads;
-    const int64_t tile = index % a->tiles, head = index / a->tiles % a->heads,
-                  sequence = index / a->tiles / a->heads;
-    if (sequence >= a->sequences) return;
-    neo__attention_expect(a, ahead, a->k, sequence, head, k0);
-    neo__attention_expect(a, ahead, a->v, sequence, head, k0);
-    if (k0 > 0) return;
-    neo__attention_expect(a, ahead, a->q, sequence, head, tile * NEO__KEYS);
-    neo__attention_expect(a, ahead, a->y, sequence, head, tile * NEO__KEYS);
-}
-static void neo__attention_forward_task(void *arg, int64_t index, int worker) {
-    const neo__attention *a = (const neo__attention *)arg;
+/* The tile of queries from q0, over all tiles of keys. */
+static void neo__attention_forward_tile(const neo__attention *a, int64_t q0, float *keys) {
+    const neo__attention_call *c = a->call;
     const neo__vec_kernels *vec = a->ctx->vec;
-    const int64_t head = index / a->tiles % a->heads, sequence = index / a->tiles / a->heads;
-    const int64_t q0 = index % a->tiles * NEO__KEYS,
-                  m = NEO__MIN((int64_t)NEO__KEYS, a->length - q0);
-    float *keys = (float *)(void *)neo__worker_scratch(a->ctx, worker);
+    const int64_t m = NEO__MIN((int64_t)NEO__KEYS, c->length - q0);
     float *values = keys + NEO__ATTENTION_SIDE, *out = values + NEO__ATTENTION_SIDE;
     float *s = out + NEO__ATTENTION_SIDE, max[NEO__KEYS], sum[NEO__KEYS];
-    const float *q = neo__attention_at(a, a->q, sequence, head, q0);
+    const float *q = neo__attention_at(a, c->q, c->q_row, q0);
     for (int64_t i = 0; i < m; i++) {
         max[i] = neo__f32_bits(0xFF800000u);
         sum[i] = 0.0f;
     }
     memset(out, 0, (size_t)(m * a->wide) * sizeof *out);
-    const int64_t end = a->causal ? q0 + m : a->length;
+    const int64_t end = c->causal ? q0 + m : c->length;
     for (int64_t k0 = 0; k0 < end; k0 += NEO__KEYS) {
-        const int64_t n = NEO__MIN((int64_t)NEO__KEYS, a->length - k0);
-        const int diagonal = a->causal && k0 == q0;
-        neo__attention_ahead ahead;
-        neo__attention_forward_ahead(a, &ahead, index, k0 + NEO__KEYS < end ? k0 + NEO__KEYS : 0);
-        neo__attention_flip(a, keys, neo__attention_at(a, a->k, sequence, head, k0), a->k.stride[0],
-                            n);
-        neo__attention_pack(a, values, neo__attention_at(a, a->v, sequence, head, k0),
-                            a->v.stride[0], n);
-        neo__attention_product(a, &ahead, diagonal ? NEO__ATTENTION_SCORES : NEO__ATTENTION_WHOLE, m, n, a->dim, q,
-                               a->q.stride[0], 1, keys, s, NEO__KEYS, 0);
+        const int64_t n = NEO__MIN((int64_t)NEO__KEYS, c->length - k0);
+        const int diagonal = c->causal && k0 == q0;
+        neo__attention_flip(a, keys, neo__attention_at(a, c->k, c->k_row, k0), c->k_row, n);
+        neo__attention_pack(a, values, neo__attention_at(a, c->v, c->v_row, k0), c->v_row, n);
+        neo__attention_product(a, diagonal ? NEO__ATTENTION_SCORES : NEO__ATTENTION_WHOLE, m, n,
+                               c->dim, q, c->q_row, 1, keys, s, NEO__KEYS, 0);
         for (int64_t i = 0; i < m; i++)
-            vec->softmax_tile(s + i * NEO__KEYS, neo__attention_seen(a, q0 + i, k0, n), a->scale,
-                              &max[i], &sum[i], out + i * a->wide, a->dim);
-        neo__attention_product(a, &ahead, diagonal ? NEO__ATTENTION_OF_QUERIES : NEO__ATTENTION_WHOLE, m, a->dim, n,
-                               s, NEO__KEYS, 1, values, out, a->wide, 1);
+            vec->softmax_tile(s + i * NEO__KEYS, neo__attention_seen(a, q0 + i, k0, n), c->scale,
+                              &max[i], &sum[i], out + i * a->wide, c->dim);
+        neo__attention_product(a, diagonal ? NEO__ATTENTION_OF_QUERIES : NEO__ATTENTION_WHOLE, m,
+                               c->dim, n, s, NEO__KEYS, 1, values, out, a->wide, 1);
     }
     for (int64_t i = 0; i < m; i++) {
-        const float lse = vec->softmax_end(out + i * a->wide, max[i], sum[i], a->dim);
-        memcpy(neo__attention_at(a, a->y, sequence, head, q0 + i), out + i * a->wide,
-               (size_t)a->dim * sizeof *out);
-        if (a->lse.data)
-            neo__f32(a->lse)[(sequence * a->length + q0 + i) * a->lse.stride[0] + head] = lse;
+        const float lse = vec->softmax_end(out + i * a->wide, max[i], sum[i], c->dim);
+        memcpy(neo__attention_out(a, c->y, c->y_row, q0 + i), out + i * a->wide,
+               (size_t)c->dim * sizeof *out);
+        if (c->lse) *neo__attention_lse(a, q0 + i) = lse;
     }
+}
+static void neo__attention_forward_task(void *arg, int64_t index, int worker) {
+    const neo__cpu_job *job = (const neo__cpu_job *)arg;
+    const neo__attention_call *c = (const neo__attention_call *)job->call;
+    const int64_t tiles = (c->length + NEO__KEYS - 1) / NEO__KEYS;
+    const neo__attention a = neo__attention_head(job, index / tiles);
+    neo__attention_forward_tile(&a, index % tiles * NEO__KEYS,
+                                (float *)(void *)neo__worker_scratch(job->ctx, worker));
 }
 
 /* The operands and sums of a worker in the backward. */
 typedef struct neo__attention_scratch {
     float *keys_flipped, *values_flipped, *keys, *queries, *dy, *dk, *dv, *dq, *p, *ds;
 } neo__attention_scratch;
-static neo__attention_scratch neo__attention_scratch_of(const neo__attention *a, int worker) {
+static neo__attention_scratch neo__attention_scratch_of(neo_ctx *ctx, int worker) {
     neo__attention_scratch s;
-    float *at = (float *)(void *)neo__worker_scratch(a->ctx, worker);
+    float *at = (float *)(void *)neo__worker_scratch(ctx, worker);
     s.keys_flipped = at;
     s.values_flipped = at + NEO__ATTENTION_SIDE;
     s.keys = at + 2 * NEO__ATTENTION_SIDE;
@@ -7737,194 +7777,97 @@ static neo__attention_scratch neo__attention_scratch_of(const neo__attention *a,
     return s;
 }
 /* dY Y of row i: blocks of 16 columns by their tree, in order. */
-static float neo__attention_delta(const neo__attention *a, int64_t sequence, int64_t head,
-                                  int64_t i) {
+static float neo__attention_delta(const neo__attention *a, int64_t i) {
+    const neo__attention_call *c = a->call;
     float part[NEO_MAX_HEAD_DIM / 16], sum = 0.0f;
-    a->ctx->bag->blocks(neo__attention_at(a, a->dy, sequence, head, i),
-                        neo__attention_at(a, a->y, sequence, head, i), a->dim, part);
-    for (int64_t b = 0; b < (a->dim + 15) / 16; b++) sum += part[b];
+    a->ctx->bag->blocks(neo__attention_at(a, c->dy, c->dy_row, i),
+                        neo__attention_at(a, c->y, c->y_row, i), c->dim, part);
+    for (int64_t b = 0; b < (c->dim + 15) / 16; b++) sum += part[b];
     return sum;
 }
 /* Between arrays [rows][dim] of which the rows lie apart. */
 static void neo__attention_copy(const neo__attention *a, float *to, int64_t to_row,
                                 const float *from, int64_t from_row, int64_t rows) {
     for (int64_t i = 0; i < rows; i++)
-        memcpy(to + i * to_row, from + i * from_row, (size_t)a->dim * sizeof *to);
+        memcpy(to + i * to_row, from + i * from_row, (size_t)a->call->dim * sizeof *to);
 }
 /* The tile of n keys from k0, packed in s, with the tile of queries from q0; first: of those it
    meets. */
 static void neo__attention_pair(const neo__attention *a, const neo__attention_scratch *s,
-                                neo__attention_ahead *ahead, int64_t sequence, int64_t head, int64_t k0, int64_t n,
-                                int64_t q0, int first) {
-    const int64_t m = NEO__MIN((int64_t)NEO__KEYS, a->length - q0), wide = a->wide;
-    const int diagonal = a->causal && q0 == k0;
-    const neo__attention_part scores = diagonal ? NEO__ATTENTION_SCORES : NEO__ATTENTION_WHOLE;
-    const neo__attention_part of_queries = diagonal ? NEO__ATTENTION_OF_QUERIES : NEO__ATTENTION_WHOLE;
-    const neo__attention_part of_keys = diagonal ? NEO__ATTENTION_OF_KEYS : NEO__ATTENTION_WHOLE;
-    const float *q = neo__attention_at(a, a->q, sequence, head, q0);
-    const float *dy = neo__attention_at(a, a->dy, sequence, head, q0);
+                                int64_t k0, int64_t n, int64_t q0, int first) {
+    const neo__attention_call *c = a->call;
+    const int64_t m = NEO__MIN((int64_t)NEO__KEYS, c->length - q0), dim = c->dim, wide = a->wide;
+    const int diagonal = c->causal && q0 == k0;
+    const neo__attention_part whole = NEO__ATTENTION_WHOLE;
+    const neo__attention_part scores = diagonal ? NEO__ATTENTION_SCORES : whole;
+    const neo__attention_part of_queries = diagonal ? NEO__ATTENTION_OF_QUERIES : whole;
+    const neo__attention_part of_keys = diagonal ? NEO__ATTENTION_OF_KEYS : whole;
+    const float *q = neo__attention_at(a, c->q, c->q_row, q0);
+    const float *dy = neo__attention_at(a, c->dy, c->dy_row, q0);
     float delta[NEO__KEYS];
-    for (int64_t i = 0; i < m; i++) delta[i] = neo__attention_delta(a, sequence, head, q0 + i);
-    neo__attention_product(a, ahead, scores, m, n, a->dim, q, a->q.stride[0], 1, s->keys_flipped, s->p,
+    for (int64_t i = 0; i < m; i++) delta[i] = neo__attention_delta(a, q0 + i);
+    neo__attention_product(a, scores, m, n, dim, q, c->q_row, 1, s->keys_flipped, s->p, NEO__KEYS,
+                           0);
+    neo__attention_product(a, scores, m, n, dim, dy, c->dy_row, 1, s->values_flipped, s->ds,
                            NEO__KEYS, 0);
-    neo__attention_product(a, ahead, scores, m, n, a->dim, dy, a->dy.stride[0], 1, s->values_flipped, s->ds,
-                           NEO__KEYS, 0);
-    for (int64_t i = 0; i < m; i++) {
-        const int64_t row = sequence * a->length + q0 + i;
+    for (int64_t i = 0; i < m; i++)
         a->ctx->vec->softmax_tile_grad(s->p + i * NEO__KEYS, s->ds + i * NEO__KEYS,
-                                       neo__attention_seen(a, q0 + i, k0, n), a->scale,
-                                       neo__f32(a->lse)[row * a->lse.stride[0] + head], delta[i]);
-    }
-    if (a->dv.data) {
-        neo__attention_pack(a, s->dy, dy, a->dy.stride[0], m);
-        neo__attention_product(a, ahead, of_keys, n, a->dim, m, s->p, 1, NEO__KEYS, s->dy, s->dv, wide, !first);
-    }
-    if (a->dk.data) {
-        neo__attention_pack(a, s->queries, q, a->q.stride[0], m);
-        neo__attention_product(a, ahead, of_keys, n, a->dim, m, s->ds, 1, NEO__KEYS, s->queries, s->dk, wide,
+                                       neo__attention_seen(a, q0 + i, k0, n), c->scale,
+                                       *neo__attention_lse(a, q0 + i), delta[i]);
+    if (c->dv) {
+        neo__attention_pack(a, s->dy, dy, c->dy_row, m);
+        neo__attention_product(a, of_keys, n, dim, m, s->p, 1, NEO__KEYS, s->dy, s->dv, wide,
                                !first);
     }
-    if (a->dq.data) {
-        float *dq = neo__attention_at(a, a->dq, sequence, head, q0);
-        if (k0 > 0) neo__attention_copy(a, s->dq, wide, dq, a->dq.stride[0], m);
-        neo__attention_product(a, ahead, of_queries, m, a->dim, n, s->ds, NEO__KEYS, 1, s->keys, s->dq, wide,
+    if (c->dk) {
+        neo__attention_pack(a, s->queries, q, c->q_row, m);
+        neo__attention_product(a, of_keys, n, dim, m, s->ds, 1, NEO__KEYS, s->queries, s->dk, wide,
+                               !first);
+    }
+    if (c->dq) {
+        float *dq = neo__attention_out(a, c->dq, c->dq_row, q0);
+        if (k0 > 0) neo__attention_copy(a, s->dq, wide, dq, c->dq_row, m);
+        neo__attention_product(a, of_queries, m, dim, n, s->ds, NEO__KEYS, 1, s->keys, s->dq, wide,
                                k0 > 0);
-        neo__attention_copy(a, dq, a->dq.stride[0], s->dq, wide, m);
-    }
-}
-/* What the pair behind that of (k0, q0) needs, here or in a task that may be this worker's. */
-static void neo__attention_backward_ahead(const neo__attention *a, neo__attention_ahead *ahead, int64_t index,
-                                          int64_t k0, int64_t q0) {
-    int new_keys = 0;
-    neo__attention_ahead_begin(a, ahead);
-    q0 += NEO__KEYS;
-    if (q0 >= a->length) k0 += NEO__KEYS, q0 = a->causal ? k0 : 0, new_keys = 1;
-    if (k0 >= a->length) index += a->ctx->threads, k0 = q0 = 0;
-    const int64_t head = index % a->heads, sequence = index / a->heads;
-    if (sequence >= a->sequences) return;
-    if (new_keys) {
-        neo__attention_expect(a, ahead, a->k, sequence, head, k0);
-        neo__attention_expect(a, ahead, a->v, sequence, head, k0);
-    }
-    neo__attention_expect(a, ahead, a->q, sequence, head, q0);
-    neo__attention_expect(a, ahead, a->dy, sequence, head, q0);
-    neo__attention_expect(a, ahead, a->y, sequence, head, q0);
-    neo__attention_expect(a, ahead, a->dq, sequence, head, q0);
-    if (new_keys) {
-        neo__attention_expect(a, ahead, a->dk, sequence, head, k0);
-        neo__attention_expect(a, ahead, a->dv, sequence, head, k0);
+        neo__attention_copy(a, dq, c->dq_row, s->dq, wide, m);
     }
 }
 static void neo__attention_backward_task(void *arg, int64_t index, int worker) {
-    const neo__attention *a = (const neo__attention *)arg;
-    const int64_t head = index % a->heads, sequence = index / a->heads;
-    const neo__attention_scratch s = neo__attention_scratch_of(a, worker);
-    for (int64_t k0 = 0; k0 < a->length; k0 += NEO__KEYS) {
-        const int64_t n = NEO__MIN((int64_t)NEO__KEYS, a->length - k0), start = a->causal ? k0 : 0;
-        const float *k = neo__attention_at(a, a->k, sequence, head, k0);
-        neo__attention_flip(a, s.keys_flipped, k, a->k.stride[0], n);
-        neo__attention_flip(a, s.values_flipped, neo__attention_at(a, a->v, sequence, head, k0),
-                            a->v.stride[0], n);
-        if (a->dq.data) neo__attention_pack(a, s.keys, k, a->k.stride[0], n);
-        for (int64_t q0 = start; q0 < a->length; q0 += NEO__KEYS) {
-            neo__attention_ahead ahead;
-            neo__attention_backward_ahead(a, &ahead, index, k0, q0);
-            neo__attention_pair(a, &s, &ahead, sequence, head, k0, n, q0, q0 == start);
-        }
-        if (a->dk.data)
-            neo__attention_copy(a, neo__attention_at(a, a->dk, sequence, head, k0), a->dk.stride[0],
-                                s.dk, a->wide, n);
-        if (a->dv.data)
-            neo__attention_copy(a, neo__attention_at(a, a->dv, sequence, head, k0), a->dv.stride[0],
-                                s.dv, a->wide, n);
+    const neo__cpu_job *job = (const neo__cpu_job *)arg;
+    const neo__attention_call *c = (const neo__attention_call *)job->call;
+    const neo__attention a = neo__attention_head(job, index);
+    const neo__attention_scratch s = neo__attention_scratch_of(job->ctx, worker);
+    for (int64_t k0 = 0; k0 < c->length; k0 += NEO__KEYS) {
+        const int64_t n = NEO__MIN((int64_t)NEO__KEYS, c->length - k0);
+        const int64_t start = c->causal ? k0 : 0;
+        const float *k = neo__attention_at(&a, c->k, c->k_row, k0);
+        const float *v = neo__attention_at(&a, c->v, c->v_row, k0);
+        neo__attention_flip(&a, s.keys_flipped, k, c->k_row, n);
+        neo__attention_flip(&a, s.values_flipped, v, c->v_row, n);
+        if (c->dq) neo__attention_pack(&a, s.keys, k, c->k_row, n);
+        for (int64_t q0 = start; q0 < c->length; q0 += NEO__KEYS)
+            neo__attention_pair(&a, &s, k0, n, q0, q0 == start);
+        if (c->dk)
+            neo__attention_copy(&a, neo__attention_out(&a, c->dk, c->dk_row, k0), c->dk_row, s.dk,
+                                a.wide, n);
+        if (c->dv)
+            neo__attention_copy(&a, neo__attention_out(&a, c->dv, c->dv_row, k0), c->dv_row, s.dv,
+                                a.wide, n);
     }
 }
-
-NEO__HOT_END
-static neo_status neo__attention_begin(neo__attention *a, neo_ctx *ctx, const char *fn,
-                                       const neo_attention_desc *d, neo_tensor q, neo_tensor k,
-                                       neo_tensor v, neo_tensor y) {
-    memset(a, 0, sizeof *a);
-    NEO__TRY(neo__check_ctx(fn, ctx));
-    NEO__CHECK(d, NEO_ERR_ARG, "%s: desc is NULL", fn);
-    NEO__CHECK(d->length >= 1 && d->heads >= 1, NEO_ERR_ARG,
-               "%s: a length of %" PRId64 " and %" PRId64 " heads, both must be 1 or more", fn,
-               d->length, d->heads);
-    NEO__CHECK(d->scale - d->scale == 0.0f, NEO_ERR_ARG, "%s: scale is %g", fn, (double)d->scale);
-    const int64_t rows = q.shape[0], cols = q.shape[1];
-    NEO__TRY(neo__check_matrix(ctx, q, rows, cols, 0, fn, "q"));
-    NEO__TRY(neo__check_matrix(ctx, k, rows, cols, 0, fn, "k"));
-    NEO__TRY(neo__check_matrix(ctx, v, rows, cols, 0, fn, "v"));
-    NEO__CHECK(rows % d->length == 0, NEO_ERR_SHAPE,
-               "%s: q has %" PRId64 " rows, not whole sequences of %" PRId64, fn, rows, d->length);
-    NEO__CHECK(cols > 0 && cols % d->heads == 0, NEO_ERR_SHAPE,
-               "%s: q has %" PRId64 " columns, not whole ones of %" PRId64 " heads", fn, cols,
-               d->heads);
-    a->ctx = ctx;
-    a->length = d->length;
-    a->heads = d->heads;
-    a->dim = cols / d->heads;
-    NEO__CHECK(a->dim <= NEO_MAX_HEAD_DIM, NEO_ERR_UNSUPPORTED,
-               "%s: heads of %" PRId64 " columns, more than %d", fn, a->dim, (int)NEO_MAX_HEAD_DIM);
-    const int64_t width = 2 * (int64_t)ctx->gemm->lanes;
-    a->wide = (a->dim + width - 1) / width * width;
-    a->sequences = rows / d->length;
-    a->tiles = (d->length + NEO__KEYS - 1) / NEO__KEYS;
-    a->causal = d->causal != 0;
-    a->scale = d->scale == 0.0f ? (float)(1.0 / sqrt((double)a->dim)) : d->scale;
-    a->q = q, a->k = k, a->v = v, a->y = y;
+/* Forward, a task is a tile of queries of a head; backward, a head. */
+static neo_status neo__cpu_attention(neo_device *d, const neo__attention_call *call) {
+    const int64_t heads = call->sequences * call->heads;
+    const int64_t tiles = (call->length + NEO__KEYS - 1) / NEO__KEYS;
+    neo__cpu_job job;
+    job.ctx = neo__cpu_ctx(d);
+    job.call = call;
+    job.count = job.tasks = call->backward ? heads : heads * tiles;
+    neo_parallel_for(job.ctx, job.tasks,
+                     call->backward ? neo__attention_backward_task : neo__attention_forward_task,
+                     &job);
     return NEO_OK;
 }
-static neo_status neo__attention_on_device(const neo__attention *a, int backward) {
-    NEO__ZERO(neo__attention_call, call);
-    call.backward = backward;
-    call.causal = a->causal;
-    call.length = a->length, call.heads = a->heads, call.dim = a->dim;
-    call.sequences = a->sequences;
-    call.scale = a->scale;
-    call.q = neo__f32(a->q), call.q_row = a->q.stride[0];
-    call.k = neo__f32(a->k), call.k_row = a->k.stride[0];
-    call.v = neo__f32(a->v), call.v_row = a->v.stride[0];
-    call.y = neo__f32(a->y), call.y_row = a->y.stride[0];
-    call.lse = neo__f32(a->lse), call.lse_row = a->lse.stride[0];
-    call.dy = neo__f32(a->dy), call.dy_row = a->dy.stride[0];
-    call.dq = neo__f32(a->dq), call.dq_row = a->dq.stride[0];
-    call.dk = neo__f32(a->dk), call.dk_row = a->dk.stride[0];
-    call.dv = neo__f32(a->dv), call.dv_row = a->dv.stride[0];
-    return a->sequences > 0 ? a->ctx->device->attention(a->ctx->device, &call) : NEO_OK;
-}
-NEO_API neo_status neo_attention_forward(neo_ctx *ctx, const neo_attention_desc *desc, neo_tensor q,
-                                         neo_tensor k, neo_tensor v, neo_tensor y, neo_tensor lse) {
-    static const char *const fn = "neo_attention_forward";
-    neo__attention a;
-    NEO__TRY(neo__attention_begin(&a, ctx, fn, desc, q, k, v, y));
-    NEO__TRY(neo__check_matrix(ctx, y, q.shape[0], q.shape[1], 1, fn, "y"));
-    if (neo__given(lse)) NEO__TRY(neo__check_matrix(ctx, lse, q.shape[0], a.heads, 1, fn, "lse"));
-    a.lse = lse;
-    if (ctx->device) return neo__attention_on_device(&a, 0);
-    neo_parallel_for(ctx, a.sequences * a.heads * a.tiles, neo__attention_forward_task, &a);
-    return NEO_OK;
-}
-NEO_API neo_status neo_attention_backward(neo_ctx *ctx, const neo_attention_desc *desc,
-                                          neo_tensor q, neo_tensor k, neo_tensor v, neo_tensor y,
-                                          neo_tensor lse, neo_tensor dy, neo_tensor dq,
-                                          neo_tensor dk, neo_tensor dv) {
-    static const char *const fn = "neo_attention_backward";
-    const int64_t rows = q.shape[0], cols = q.shape[1];
-    neo__attention a;
-    NEO__TRY(neo__attention_begin(&a, ctx, fn, desc, q, k, v, y));
-    NEO__TRY(neo__check_matrix(ctx, y, rows, cols, 0, fn, "y"));
-    NEO__TRY(neo__check_matrix(ctx, lse, rows, a.heads, 0, fn, "lse"));
-    NEO__TRY(neo__check_matrix(ctx, dy, rows, cols, 0, fn, "dy"));
-    if (neo__given(dq)) NEO__TRY(neo__check_matrix(ctx, dq, rows, cols, 1, fn, "dq"));
-    if (neo__given(dk)) NEO__TRY(neo__check_matrix(ctx, dk, rows, cols, 1, fn, "dk"));
-    if (neo__given(dv)) NEO__TRY(neo__check_matrix(ctx, dv, rows, cols, 1, fn, "dv"));
-    a.lse = lse, a.dy = dy, a.dq = dq, a.dk = dk, a.dv = dv;
-    if (ctx->device) return neo__attention_on_device(&a, 1);
-    neo_parallel_for(ctx, a.sequences * a.heads, neo__attention_backward_task, &a);
-    return NEO_OK;
-}
-NEO__HOT_BEGIN
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-losses
@@ -8253,8 +8196,9 @@ static neo_status neo__params_make(neo_ctx *ctx, neo_params **out, int deferred,
     NEO__CHECK(out, NEO_ERR_ARG, "%s: params is NULL", fn);
     *out = NULL;
     NEO__TRY(neo__check_ctx(fn, ctx));
-    neo_params *p = (neo_params *)neo__alloc_zero(ctx, sizeof *p);
-    NEO__CHECK(p, NEO_ERR_MEMORY, "%s: no memory for %zu bytes", fn, sizeof *p);
+    neo_params *p = (neo_params *)neo__alloc_for(ctx, sizeof *p, fn);
+    if (!p) return NEO_ERR_MEMORY;
+    memset(p, 0, sizeof *p);
     p->ctx = ctx;
     p->deferred = deferred;
     *out = p;
@@ -8274,10 +8218,7 @@ static void neo__param_free(neo_ctx *ctx, neo__param_slot *slot) {
 static const neo_ctx *neo__params_ctx(const neo_params *p) { return p->ctx; }
 /* Takes back the parameters added after the first `count`. */
 static void neo__params_truncate(neo_params *p, int count) {
-    while (p->count > count) {
-        neo__param_slot *slot = p->slot[--p->count];
-        neo__param_free(p->ctx, slot);
-    }
+    while (p->count > count) neo__param_free(p->ctx, p->slot[--p->count]);
 }
 
 NEO_API void neo_params_destroy(neo_params *p) {
@@ -8292,8 +8233,8 @@ static neo_status neo__params_reserve(neo_params *p) {
     if (p->count < p->capacity) return NEO_OK;
     int capacity = p->capacity ? 2 * p->capacity : 16;
     size_t bytes = (size_t)capacity * sizeof *p->slot;
-    neo__param_slot **slot = (neo__param_slot **)neo__alloc_zero(p->ctx, bytes);
-    NEO__CHECK(slot, NEO_ERR_MEMORY, "neo_params_add: no memory for %zu bytes", bytes);
+    neo__param_slot **slot = (neo__param_slot **)neo__alloc_for(p->ctx, bytes, "neo_params_add");
+    if (!slot) return NEO_ERR_MEMORY;
     if (p->count) memcpy(slot, p->slot, (size_t)p->count * sizeof *slot);
     neo_free(p->ctx, p->slot, (size_t)p->capacity * sizeof *p->slot);
     p->slot = slot;
@@ -8346,9 +8287,7 @@ static neo_status neo__param_alloc(neo_params *p, const char *name, int ndim, co
     slot->param.value.place = slot->param.grad.place = neo__ctx_place(p->ctx);
     if (p->deferred) slot->param.value.absent = slot->param.grad.absent = neo__params_absent;
     *out = slot;
-    if (!data) return NEO_OK;
-    size_t used = p->ctx->device ? 0 : (size_t)count * sizeof(float); /* the value comes later */
-    neo_status status = neo__data_zero(p->ctx, data + used, 2 * padded - used);
+    neo_status status = neo__data_zero(p->ctx, data, 2 * padded);
     if (status != NEO_OK) neo__param_free(p->ctx, slot);
     return status;
 }
@@ -8425,11 +8364,6 @@ NEO__HOT_BEGIN
    Over a group the sums of all ranks are added, in one exchange for the clip norm and one for the norms of
    all parameters that LAMB wants. A largest element travels as this rank's word among zeros.
    ------------------------------------------------------------------------------------------------ */
-typedef struct neo__optim_slot {
-    float *state[2];
-    int64_t first_block; /* of the parameter, counting over all */
-    int elsewhere;       /* another rank counts it in norms */
-} neo__optim_slot;
 typedef struct neo__optim_entry {
     const char *name;
     neo_tensor tensor;
@@ -8441,14 +8375,12 @@ struct neo_optim {
     size_t bytes, data_bytes;
     float *data;
     int param_count, state_count; /* state_count: per element */
-    neo__optim_slot *slot;
-    neo__optim_span *spans; /* of a device: [param_count] */
-    float *rates;           /* of LAMB on a device: lr of each parameter */
+    neo__optim_span *spans;       /* [param_count]: whole parameters, addresses as of the last step */
     neo__optim_entry *entry;
+    char *names;
     neo_group group;   /* size 1 without one */
     neo_exact *norm;   /* LAMB: of each parameter the squares of its weights and of its direction */
     uint64_t *largest; /* of each rank, with a group */
-    int64_t block_count;
     int64_t step;
     double grad_norm;
     float clip_factor;   /* of the last step */
@@ -8474,58 +8406,59 @@ static int neo__optim_states(const neo_optim_desc *d, const char *names[2]) {
     return 0;
 }
 
-/* Where things lie in the allocation. */
-typedef struct neo__optim_layout {
-    size_t slot, entry, names, norm, largest, spans, rates, bytes, state; /* state: apart */
-} neo__optim_layout;
-static neo__optim_layout neo__optim_plan(const neo_params *params, const neo_optim_desc *d) {
+/* The record and its arrays in one block. Counts without a block. */
+static neo_optim neo__optim_layout(const neo_params *params, const neo_optim_desc *d,
+                                   neo__carve *carve) {
+    NEO__ZERO(neo_optim, o);
     const char *kinds[2];
-    int states = neo__optim_states(d, kinds), count = neo_params_count(params);
-    const char *name = d->name ? d->name : "optim";
-    size_t prefix = strlen(name) + 1, names = prefix + prefix + strlen("step") + 1, state = 0;
-    for (int i = 0; i < count; i++) {
+    const size_t prefix = strlen(d->name ? d->name : "optim") + 1;
+    size_t names = prefix + prefix + strlen("step") + 1;
+    neo_optim *self;
+    o.param_count = neo_params_count(params);
+    o.state_count = neo__optim_states(d, kinds);
+    for (int i = 0; i < o.param_count; i++) {
         const neo_param *p = neo_params_at(params, i);
-        for (int s = 0; s < states; s++) {
+        const size_t bytes = (size_t)neo__block_pad(neo_tensor_count(p->value)) * sizeof(float);
+        for (int s = 0; s < o.state_count; s++) {
             names += prefix + strlen(p->name) + 1 + strlen(kinds[s]) + 1;
-            state += (size_t)neo__block_pad(neo_tensor_count(p->value)) * sizeof(float);
+            o.data_bytes += bytes;
         }
     }
-    neo__optim_layout l;
-    l.slot = neo__align_up(sizeof(neo_optim));
-    l.entry = neo__align_up(l.slot + (size_t)count * sizeof(neo__optim_slot));
-    l.names =
-        neo__align_up(l.entry + ((size_t)count * (size_t)states + 1) * sizeof(neo__optim_entry));
-    l.norm = neo__align_up(l.names + names);
-    l.largest = l.norm + (d->kind == NEO_OPTIM_LAMB ? 2 * (size_t)count * sizeof(neo_exact) : 0);
-    l.spans = l.largest + (d->group ? (size_t)d->group->size * sizeof(uint64_t) : 0);
-    l.rates = l.spans + (params->ctx->device ? (size_t)count * sizeof(neo__optim_span) : 0);
-    l.bytes = l.rates + (params->ctx->device ? (size_t)count * sizeof(float) : 0);
-    l.state = state;
-    return l;
+    NEO__CARVE(carve, self, 1);
+    NEO__CARVE(carve, o.spans, o.param_count);
+    NEO__CARVE(carve, o.entry, o.param_count * o.state_count + 1);
+    NEO__CARVE(carve, o.names, names);
+    NEO__CARVE(carve, o.norm, d->kind == NEO_OPTIM_LAMB ? 2 * o.param_count : 0);
+    NEO__CARVE(carve, o.largest, d->group ? d->group->size : 0);
+    o.bytes = carve->at;
+    return o;
 }
 NEO_API size_t neo_optim_state_bytes(const neo_params *params, const neo_optim_desc *desc) {
-    const neo__optim_layout l = neo__optim_plan(params, desc);
-    return neo__size_add(l.bytes, l.state);
+    NEO__ZERO(neo__carve, carve);
+    const neo_optim o = neo__optim_layout(params, desc, &carve);
+    return neo__size_add(o.bytes, o.data_bytes);
 }
 
-static neo_status neo__optim_number(const char *name, double x, double low, double high) {
-    NEO__CHECK(x >= low && x <= high, NEO_ERR_ARG, "neo_optim_create: %s is %g, not in [%g, %g]",
-               name, x, low, high);
-    return NEO_OK;
-}
 static neo_status neo__optim_check(const neo_optim_desc *d) {
     const double most = (double)FLT_MAX, below_one = 1.0 - 0x1p-53;
     NEO__CHECK(d->kind >= NEO_OPTIM_SGD && d->kind <= NEO_OPTIM_LAMB, NEO_ERR_ARG,
                "neo_optim_create: no optimizer kind %d", (int)d->kind);
-    NEO__TRY(neo__optim_number("weight_decay", (double)d->weight_decay, 0, most));
-    NEO__TRY(neo__optim_number("momentum", (double)d->momentum, 0, most));
-    NEO__TRY(neo__optim_number("dampening", (double)d->dampening, -most, most));
-    NEO__TRY(neo__optim_number("lr_decay", (double)d->lr_decay, 0, most));
-    NEO__TRY(neo__optim_number("initial_accumulator", (double)d->initial_accumulator, 0, most));
-    NEO__TRY(neo__optim_number("beta1", d->beta1, -most, below_one));
-    NEO__TRY(neo__optim_number("beta2", d->beta2, -most, below_one));
-    NEO__TRY(neo__optim_number("eps", (double)d->eps, 0, most));
-    NEO__TRY(neo__optim_number("clip_norm", (double)d->clip_norm, 0, most));
+    const struct {
+        const char *name;
+        double value, low, high;
+    } field[] = {{"weight_decay", (double)d->weight_decay, 0, most},
+                 {"momentum", (double)d->momentum, 0, most},
+                 {"dampening", (double)d->dampening, -most, most},
+                 {"lr_decay", (double)d->lr_decay, 0, most},
+                 {"initial_accumulator", (double)d->initial_accumulator, 0, most},
+                 {"beta1", d->beta1, -most, below_one},
+                 {"beta2", d->beta2, -most, below_one},
+                 {"eps", (double)d->eps, 0, most},
+                 {"clip_norm", (double)d->clip_norm, 0, most}};
+    for (size_t i = 0; i < sizeof field / sizeof *field; i++)
+        NEO__CHECK(field[i].value >= field[i].low && field[i].value <= field[i].high, NEO_ERR_ARG,
+                   "neo_optim_create: %s is %g, not in [%g, %g]", field[i].name, field[i].value,
+                   field[i].low, field[i].high);
     float type = d->clip_norm_type;
     NEO__CHECK(type == 0.0f || type == 1.0f || type == 2.0f || type > FLT_MAX, NEO_ERR_ARG,
                "neo_optim_create: clip_norm_type is %g, not 1, 2 or infinity", (double)type);
@@ -8552,34 +8485,25 @@ static const char *neo__optim_name(char **at, const char *a, const char *b, cons
     *at = name + room;
     return name;
 }
-static neo_status neo__optim_fill(neo_optim *o, const neo__optim_layout *l) {
-    char *memory = (char *)o, *names = memory + l->names;
+static neo_status neo__optim_fill(neo_optim *o) {
+    char *names = o->names;
     float *state = o->data;
     const char *kinds[2], *prefix = o->desc.name ? o->desc.name : "optim";
     const neo_init start = {NEO_INIT_CONSTANT, o->desc.initial_accumulator, 0.0f};
-    neo__optim_entry *entry = (neo__optim_entry *)(void *)(memory + l->entry);
+    neo__optim_entry *entry = o->entry;
+    neo__optim_states(&o->desc, kinds);
     memcpy(names, prefix, strlen(prefix) + 1);
     o->desc.name = names;
     names += strlen(prefix) + 1;
-    o->entry = entry;
-    o->slot = (neo__optim_slot *)(void *)(memory + l->slot);
-    o->norm = (neo_exact *)(void *)(memory + l->norm);
-    o->largest = (uint64_t *)(void *)(memory + l->largest);
-    o->spans = (neo__optim_span *)(void *)(memory + l->spans);
-    o->rates = (float *)(void *)(memory + l->rates);
     if (o->data_bytes) NEO__TRY(neo__data_zero(o->ctx, o->data, o->data_bytes));
     o->group.size = 1;
     if (o->desc.group) o->group = *o->desc.group;
     o->desc.group = NULL;
-    o->param_count = neo_params_count(o->params);
-    o->state_count = neo__optim_states(&o->desc, kinds);
     for (int i = 0; i < o->param_count; i++) {
         const neo_param *p = neo_params_at(o->params, i);
-        int64_t count = neo_tensor_count(p->value), padded = neo__block_pad(count);
-        o->slot[i].first_block = o->block_count;
-        o->block_count += padded / NEO__BLOCK;
-        for (int s = 0; s < o->state_count; s++, entry++, state += padded) {
-            o->slot[i].state[s] = state;
+        const int64_t count = o->spans[i].count = neo_tensor_count(p->value);
+        for (int s = 0; s < o->state_count; s++, entry++, state += neo__block_pad(count)) {
+            o->spans[i].state[s] = state;
             entry->name = neo__optim_name(&names, o->desc.name, p->name, kinds[s]);
             entry->tensor = p->value;
             entry->tensor.data = state;
@@ -8609,23 +8533,25 @@ NEO_API neo_status neo_optim_create(neo_ctx *ctx, neo_params *params, const neo_
     NEO__TRY(neo__check_device(ctx, params->ctx, "neo_optim_create", "params are"));
     NEO__TRY(neo__optim_present(params));
     NEO__TRY(neo__optim_check(desc));
-    neo__optim_layout l = neo__optim_plan(params, desc);
-    neo_optim *o = (neo_optim *)neo__alloc_zero(ctx, l.bytes);
-    float *data = o && l.state ? (float *)neo__data_alloc(ctx, l.state) : NULL;
-    if (!o || (!data && l.state)) {
-        neo_free(ctx, o, l.bytes);
+    NEO__ZERO(neo__carve, carve);
+    const neo_optim sizes = neo__optim_layout(params, desc, &carve);
+    neo_optim *o = (neo_optim *)neo__alloc_zero(ctx, sizes.bytes);
+    float *data = o && sizes.data_bytes ? (float *)neo__data_alloc(ctx, sizes.data_bytes) : NULL;
+    if (!o || (!data && sizes.data_bytes)) {
+        neo_free(ctx, o, sizes.bytes);
         return neo_fail(NEO_ERR_MEMORY, "neo_optim_create: no memory for %zu bytes of state",
-                        neo__size_add(l.bytes, l.state));
+                        neo__size_add(sizes.bytes, sizes.data_bytes));
     }
+    carve.block = (char *)o;
+    carve.at = 0;
+    *o = neo__optim_layout(params, desc, &carve);
     o->ctx = ctx;
     o->params = params;
     o->desc = *desc;
-    o->bytes = l.bytes;
     o->data = data ? data : (float *)(void *)o; /* states without elements have an address too */
-    o->data_bytes = l.state;
     o->clip_factor = 1.0f;
     neo__optim_defaults(&o->desc);
-    neo_status status = neo__optim_fill(o, &l);
+    neo_status status = neo__optim_fill(o);
     if (status != NEO_OK) neo_optim_destroy(o);
     else *out = o;
     return status;
@@ -8636,9 +8562,9 @@ NEO_API void neo_optim_destroy(neo_optim *o) {
     neo_free(o->ctx, o, o->bytes);
 }
 NEO_API int64_t neo_optim_step_count(const neo_optim *o) { return o->step; }
-/* What the last step has found, if that is still being recorded. */
+/* Norm and factor of the last step come now, if it is still being recorded. */
 static void neo__optim_settle(const neo_optim *o) {
-    if (o->later && o->ctx->device->recording) o->ctx->device->settle(o->ctx->device);
+    if (o->later && o->ctx->on->recording) o->ctx->on->settle(o->ctx->on);
 }
 NEO_API double neo_optim_grad_norm(const neo_optim *o) {
     neo__optim_settle(o);
@@ -8653,7 +8579,7 @@ NEO_API void neo_optim_add_squares(neo_optim *o, const neo_exact *squares) {
     o->has_squares = 1;
 }
 NEO_API void neo_optim_count_elsewhere(neo_optim *o, int index) {
-    if (index >= 0 && index < o->param_count) o->slot[index].elsewhere = 1;
+    if (index >= 0 && index < o->param_count) o->spans[index].elsewhere = 1;
 }
 NEO_API int neo_optim_state_count(const neo_optim *o) { return o->param_count * o->state_count + 1; }
 NEO_API neo_tensor neo_optim_state_at(neo_optim *o, int i, const char **name, int *param) {
@@ -8662,104 +8588,29 @@ NEO_API neo_tensor neo_optim_state_at(neo_optim *o, int i, const char **name, in
     if (param) *param = known && i < last ? i / o->state_count : -1;
     return known ? o->entry[i].tensor : neo_tensor_none();
 }
-NEO__HOT_BEGIN
 
-/* ---- work over blocks ---- */
-typedef struct neo__optim_job neo__optim_job;
-typedef void (*neo__optim_span_fn)(const neo__optim_job *job, const neo__optim_span *span,
-                                   int worker);
-struct neo__optim_job {
-    neo_optim *optim;
-    neo__optim_span_fn fn;
-    const neo__step *step;
-    int64_t first_block, block_count, tasks;
-};
-
-NEO__HOT_END
-static void neo__optim_task(void *arg, int64_t task, int worker) {
-    const neo__optim_job *j = (const neo__optim_job *)arg;
-    const neo_optim *o = j->optim;
-    int64_t block, end;
-    neo__task_range(j->block_count, j->tasks, task, 1, &block, &end);
-    block += j->first_block;
-    end += j->first_block;
-    int i = 0, high = o->param_count; /* the last parameter that starts at or before block */
-    while (high - i > 1) {
-        int middle = i + (high - i) / 2;
-        if (o->slot[middle].first_block <= block) i = middle;
-        else high = middle;
-    }
-    for (; i < o->param_count && block < end; i++) {
-        const neo_param *p = neo_params_at(o->params, i);
-        const neo__optim_slot *slot = &o->slot[i];
-        int64_t at = (block - slot->first_block) * NEO__BLOCK;
-        int64_t last =
-            NEO__MIN((end - slot->first_block) * NEO__BLOCK, neo_tensor_count(p->value));
-        if (at >= last) continue;
-        neo__optim_span span;
-        span.w = (float *)p->value.data + at;
-        span.grad = (const float *)p->grad.data + at;
-        for (int s = 0; s < 2; s++) span.state[s] = slot->state[s] ? slot->state[s] + at : NULL;
-        span.count = last - at;
-        span.elsewhere = slot->elsewhere;
-        j->fn(j, &span, worker);
-        block += (span.count + NEO__BLOCK - 1) / NEO__BLOCK;
-    }
-}
-NEO__HOT_BEGIN
-/* fn on all blocks, or on those of one parameter. */
-static void neo__optim_run(neo_optim *o, const neo__step *step, int param, neo__optim_span_fn fn) {
-    neo__optim_job j;
-    j.optim = o;
-    j.fn = fn;
-    j.step = step;
-    j.first_block = param < 0 ? 0 : o->slot[param].first_block;
-    int64_t end =
-        param < 0 || param + 1 == o->param_count ? o->block_count : o->slot[param + 1].first_block;
-    j.block_count = end - j.first_block;
-    j.tasks = neo__task_count(o->ctx, j.block_count, NEO__VEC_GRAIN / NEO__BLOCK);
-    if (j.block_count > 0) neo_parallel_for(o->ctx, j.tasks, neo__optim_task, &j);
-}
-
-NEO__HOT_END
-/* A pass on the device, over all parameters. lr: of each, or NULL. */
-static neo_status neo__optim_on_device(neo_optim *o, neo__optim_call *call, const float *lr) {
-    for (int i = 0; i < o->param_count; i++) {
-        const neo_param *p = neo_params_at(o->params, i);
-        neo__optim_span *span = &o->spans[i];
-        span->w = (float *)p->value.data;
-        span->grad = (const float *)p->grad.data;
-        for (int s = 0; s < 2; s++) span->state[s] = o->slot[i].state[s];
-        span->count = neo_tensor_count(p->value);
-        span->elsewhere = o->slot[i].elsewhere;
-        span->lr = lr ? lr[i] : 0.0f;
-    }
+/* ---- one pass over all parameters ---- */
+static neo_status neo__optim_run(neo_optim *o, neo__optim_call *call) {
     call->kind = o->desc.kind;
     call->spans = o->spans;
     call->span_count = o->param_count;
-    return o->block_count > 0 ? o->ctx->device->optim(o->ctx->device, call) : NEO_OK;
+    return o->ctx->on->optim(o->ctx->on, call);
 }
-NEO__HOT_BEGIN
-
-/* ---- the gradient's norm ---- */
-static void neo__optim_norm_span(const neo__optim_job *j, const neo__optim_span *span,
-                                 int worker) {
-    const neo__vec_kernels *vec = j->optim->ctx->vec;
-    neo_exact *sum = neo__worker_exact(j->optim->ctx, worker);
-    float type = j->optim->desc.clip_norm_type, *most = (float *)(void *)(sum + 1);
-    if (span->elsewhere) return;
-    for (int64_t at = 0; at < span->count; at += NEO__BLOCK) {
-        int64_t n = NEO__MIN(span->count - at, (int64_t)NEO__BLOCK);
-        const float *g = span->grad + at;
-        if (type == 1.0f) neo_exact_add(sum, vec->block_abs(g, n));
-        else if (type == 2.0f) neo_exact_add(sum, vec->block_square(g, n));
-        else {
-            float max = vec->block_max(g, n);
-            if (neo__bits_f32(max) > neo__bits_f32(*most)) *most = max;
-        }
+/* Addresses may change between steps: those of a sharded set do. */
+static neo_status neo__optim_bind(neo_optim *o) {
+    NEO__CHECK(neo_params_count(o->params) == o->param_count, NEO_ERR_STATE,
+               "neo_optim_step: the set has %d parameters, had %d at neo_optim_create",
+               neo_params_count(o->params), o->param_count);
+    for (int i = 0; i < o->param_count; i++) {
+        const neo_param *p = neo_params_at(o->params, i);
+        const neo_tensor t = p->value.data ? p->grad : p->value;
+        if (t.absent && !t.data && neo_tensor_count(t) > 0)
+            return neo__no_data("neo_optim_step", p->name, t, NEO_ERR_STATE);
+        o->spans[i].w = neo__f32(p->value);
+        o->spans[i].grad = neo__f32(p->grad);
     }
+    return NEO_OK;
 }
-NEO__HOT_END
 /* Adds `count` sums over the ranks of the group; then they are normalised. */
 static neo_status neo__optim_share(neo_optim *o, neo_exact *sums, int count) {
     if (o->group.size == 1) return NEO_OK;
@@ -8769,14 +8620,10 @@ static neo_status neo__optim_share(neo_optim *o, neo_exact *sums, int count) {
     for (int i = 0; i < count; i++) neo_exact_normalize(&sums[i]);
     return NEO_OK;
 }
-NEO__HOT_BEGIN
-static neo_status neo__optim_largest(neo_optim *o, float largest, double *norm) {
-    neo_ctx *ctx = o->ctx;
+
+/* ---- the gradient's norm ---- */
+static neo_status neo__optim_share_largest(neo_optim *o, float largest, double *norm) {
     uint32_t most = neo__bits_f32(largest);
-    for (int w = 0; w < ctx->threads && !ctx->device; w++) {
-        float max = *(const float *)(const void *)(neo__worker_exact(ctx, w) + 1);
-        most = NEO__MAX(most, neo__bits_f32(max));
-    }
     if (o->group.size > 1) {
         memset(o->largest, 0, (size_t)o->group.size * sizeof *o->largest);
         o->largest[o->group.rank] = most;
@@ -8786,143 +8633,80 @@ static neo_status neo__optim_largest(neo_optim *o, float largest, double *norm) 
     *norm = (double)neo__f32_bits(most);
     return NEO_OK;
 }
-NEO__HOT_END
 static neo__optim_pass neo__optim_norm_pass(const neo_optim *o) {
     if (o->desc.clip_norm_type > FLT_MAX) return NEO__OPTIM_NORM_INF;
     return o->desc.clip_norm_type == 1.0f ? NEO__OPTIM_NORM_1 : NEO__OPTIM_NORM_2;
 }
 static neo_status neo__optim_norm(neo_optim *o, double *norm) {
-    const int largest = o->desc.clip_norm_type > FLT_MAX;
     float most = 0.0f;
     neo_exact sum;
     neo_exact_zero(&sum);
-    if (o->ctx->device) {
-        NEO__ZERO(neo__optim_call, call);
-        call.pass = neo__optim_norm_pass(o);
-        call.sums = &sum;
-        call.most = &most;
-        NEO__TRY(neo__optim_on_device(o, &call, NULL));
-    } else {
-        neo__exact_start(o->ctx, 2); /* the second holds the largest element */
-        neo__optim_run(o, NULL, -1, neo__optim_norm_span);
-        sum = neo__exact_finish(o->ctx, 0);
-    }
-    if (largest) return neo__optim_largest(o, most, norm);
+    NEO__ZERO(neo__optim_call, call);
+    call.pass = neo__optim_norm_pass(o);
+    call.sums = &sum;
+    call.most = &most;
+    NEO__TRY(neo__optim_run(o, &call));
+    if (call.pass == NEO__OPTIM_NORM_INF) return neo__optim_share_largest(o, most, norm);
     neo_exact_merge(&sum, &o->squares);
     NEO__TRY(neo__optim_share(o, &sum, 1));
     *norm = neo_exact_value(&sum);
-    if (o->desc.clip_norm_type == 2.0f) *norm = sqrt(*norm);
+    if (call.pass == NEO__OPTIM_NORM_2) *norm = sqrt(*norm);
     return NEO_OK;
 }
 static neo_status neo__optim_check_norm(double norm, int64_t step) {
-    NEO__CHECK(norm - norm == 0.0, NEO_ERR_NUMERIC, "neo_optim_step: the gradient's norm is %g at step %" PRId64, norm,
-               step);
+    NEO__CHECK(norm - norm == 0.0, NEO_ERR_NUMERIC,
+               "neo_optim_step: the gradient's norm is %g at step %" PRId64, norm, step);
     return NEO_OK;
 }
-/* Clipping in a recorded step: norm and factor are the device's, and come here when the step is over. */
-typedef struct neo__optim_look {
+/* While a step is recorded the norm need not come to the host, unless others must be added to it
+   (ranks, tables) or LAMB needs it. Norm and factor come as an answer: see struct neo__later. */
+static int neo__optim_norm_stays_on_device(const neo_optim *o) {
+    return o->ctx->on->recording && o->group.size == 1 && !o->has_squares && o->param_count > 0 &&
+           o->desc.kind != NEO_OPTIM_LAMB;
+}
+typedef struct neo__optim_clip {
     neo_optim *o;
     int64_t step;
-} neo__optim_look;
-static neo_status neo__optim_answered(void *job, const void *answer) {
-    const neo__optim_look *look = (const neo__optim_look *)job;
+} neo__optim_clip;
+static neo_status neo__optim_clip_answer(void *job, const void *answer) {
+    const neo__optim_clip *clip = (const neo__optim_clip *)job;
     neo__optim_found found;
     memcpy(&found, answer, sizeof found);
-    look->o->later = 0;
-    NEO__TRY(neo__optim_check_norm(found.norm, look->step));
-    look->o->grad_norm = found.norm;
-    look->o->clip_factor = found.clip;
+    clip->o->later = 0;
+    NEO__TRY(neo__optim_check_norm(found.norm, clip->step));
+    clip->o->grad_norm = found.norm;
+    clip->o->clip_factor = found.clip;
     return NEO_OK;
 }
-static neo_status neo__optim_clip_later(neo_optim *o) {
-    const neo__optim_look look = {o, o->step + 1};
+static neo_status neo__optim_clip_on_device(neo_optim *o) {
+    const neo__optim_clip clip = {o, o->step + 1};
     NEO__ZERO(neo__optim_call, call);
     call.pass = neo__optim_norm_pass(o);
     call.clip_norm = o->desc.clip_norm;
-    call.later.fn = neo__optim_answered;
-    call.later.job = &look;
-    call.later.job_bytes = sizeof look;
-    return neo__optim_on_device(o, &call, NULL);
+    call.later.fn = neo__optim_clip_answer;
+    call.later.job = &clip;
+    call.later.job_bytes = sizeof clip;
+    return neo__optim_run(o, &call);
 }
-/* 1 if the device alone makes the norm: nobody adds to it on the host, which would have to know it under LAMB. */
-static int neo__optim_clips_later(const neo_optim *o) {
-    const neo_device *device = o->ctx->device;
-    return device && device->recording && o->group.size == 1 && !o->has_squares && o->block_count > 0 &&
-           o->desc.kind != NEO_OPTIM_LAMB;
-}
-NEO__HOT_BEGIN
 
 /* ---- the step ---- */
-static void neo__optim_step_span(const neo__optim_job *j, const neo__optim_span *span,
-                                 int worker) {
-    const neo__vec_kernels *vec = j->optim->ctx->vec;
-    (void)worker;
-    switch (j->optim->desc.kind) {
-    case NEO_OPTIM_SGD: vec->sgd(j->step, span->w, span->grad, span->state[0], span->count); break;
-    case NEO_OPTIM_ADAGRAD:
-        vec->adagrad(j->step, span->w, span->grad, span->state[0], span->count);
-        break;
-    case NEO_OPTIM_ADAM:
-    case NEO_OPTIM_ADAMW:
-        vec->adam(j->step, span->w, span->grad, span->state[0], span->state[1], span->count);
-        break;
-    case NEO_OPTIM_LAMB:
-        vec->lamb_move(j->step, span->w, span->state[0], span->state[1], span->count);
-        break;
-    }
-}
-/* LAMB's moments, and the square sums of weights and direction. */
-static void neo__optim_lamb_span(const neo__optim_job *j, const neo__optim_span *span,
-                                 int worker) {
-    const neo__vec_kernels *vec = j->optim->ctx->vec;
-    neo_exact *sum = neo__worker_exact(j->optim->ctx, worker);
-    vec->lamb_moments(j->step, span->grad, span->state[0], span->state[1], span->count);
-    for (int64_t at = 0; at < span->count; at += NEO__BLOCK) {
-        int64_t n = NEO__MIN(span->count - at, (int64_t)NEO__BLOCK);
-        const float *w = span->w + at;
-        neo_exact_add(sum, vec->block_square(w, n));
-        neo_exact_add(sum + 1,
-                      vec->lamb_square(j->step, w, span->state[0] + at, span->state[1] + at, n));
-    }
-}
-NEO__HOT_END
-static neo_status neo__optim_lamb_sums(neo_optim *o, const neo__step *step) {
+/* The trust ratio of each parameter enters its span's lr. */
+static neo_status neo__optim_lamb_rates(neo_optim *o, const neo__step *step, float lr) {
     for (int i = 0; i < 2 * o->param_count; i++) neo_exact_zero(&o->norm[i]);
-    if (o->ctx->device) {
-        NEO__ZERO(neo__optim_call, call);
-        call.pass = NEO__OPTIM_LAMB_MOMENTS;
-        call.step = *step;
-        call.sums = o->norm;
-        NEO__TRY(neo__optim_on_device(o, &call, NULL));
-    }
-    for (int i = 0; i < o->param_count && !o->ctx->device; i++) {
-        neo__exact_start(o->ctx, 2);
-        neo__optim_run(o, step, i, neo__optim_lamb_span);
-        o->norm[2 * i] = neo__exact_finish(o->ctx, 0);
-        o->norm[2 * i + 1] = neo__exact_finish(o->ctx, 1);
-    }
-    for (int i = 0; i < o->param_count; i++)
-        for (int k = 0; k < 2 && o->slot[i].elsewhere; k++) neo_exact_zero(&o->norm[2 * i + k]);
-    return neo__optim_share(o, o->norm, 2 * o->param_count);
-}
-/* clip_there: the device has the factor. */
-static neo_status neo__optim_step_there(neo_optim *o, const neo__step *step, int clip_there, const float *lr) {
     NEO__ZERO(neo__optim_call, call);
-    call.pass = NEO__OPTIM_STEP;
+    call.pass = NEO__OPTIM_LAMB_MOMENTS;
     call.step = *step;
-    call.clip_there = clip_there;
-    return neo__optim_on_device(o, &call, lr);
-}
-static neo_status neo__optim_lamb(neo_optim *o, const neo__step *step, float lr) {
-    NEO__TRY(neo__optim_lamb_sums(o, step));
+    call.sums = o->norm;
+    NEO__TRY(neo__optim_run(o, &call));
+    for (int i = 0; i < o->param_count; i++)
+        for (int k = 0; k < 2 && o->spans[i].elsewhere; k++) neo_exact_zero(&o->norm[2 * i + k]);
+    NEO__TRY(neo__optim_share(o, o->norm, 2 * o->param_count));
     for (int i = 0; i < o->param_count; i++) {
-        neo__step s = *step;
-        double w = sqrt(neo_exact_value(&o->norm[2 * i])), u = sqrt(neo_exact_value(&o->norm[2 * i + 1]));
-        s.lr = (float)(w > 0.0 && u > 0.0 ? (double)lr * (w / u) : (double)lr);
-        if (o->ctx->device) o->rates[i] = s.lr;
-        else neo__optim_run(o, &s, i, neo__optim_step_span);
+        const double w = sqrt(neo_exact_value(&o->norm[2 * i]));
+        const double u = sqrt(neo_exact_value(&o->norm[2 * i + 1]));
+        o->spans[i].lr = (float)(w > 0.0 && u > 0.0 ? (double)lr * (w / u) : (double)lr);
     }
-    return o->ctx->device ? neo__optim_step_there(o, step, 0, o->rates) : NEO_OK;
+    return NEO_OK;
 }
 
 /* The numbers of step t = 1, 2, ... */
@@ -8954,33 +8738,26 @@ static neo_status neo__optim_step_inside(neo_optim *o, float lr) {
     double clip = 1.0, norm = 0.0;
     int later = 0;
     NEO__CHECK(lr - lr == 0.0f, NEO_ERR_NUMERIC, "neo_optim_step: lr is %g", (double)lr);
-    NEO__CHECK(neo_params_count(o->params) == o->param_count, NEO_ERR_STATE,
-               "neo_optim_step: the set has %d parameters, had %d at neo_optim_create",
-               neo_params_count(o->params), o->param_count);
-    for (int i = 0; i < o->param_count; i++) {
-        const neo_param *p = neo_params_at(o->params, i);
-        const neo_tensor t = p->value.data ? p->grad : p->value;
-        if (t.absent && !t.data && neo_tensor_count(t) > 0)
-            return neo__no_data("neo_optim_step", p->name, t, NEO_ERR_STATE);
-    }
+    NEO__TRY(neo__optim_bind(o));
     if (d->clip_norm > 0.0f) {
         NEO__CHECK(!o->has_squares || d->clip_norm_type == 2.0f, NEO_ERR_ARG,
                    "neo_optim_step: squares were added to a norm of clip_norm_type %g, not 2",
                    (double)d->clip_norm_type);
-        o->later = later = neo__optim_clips_later(o);
-        if (later) NEO__TRY(neo__optim_clip_later(o));
-        else NEO__TRY(neo__optim_norm(o, &norm));
+        o->later = later = neo__optim_norm_stays_on_device(o);
+        NEO__TRY(later ? neo__optim_clip_on_device(o) : neo__optim_norm(o, &norm));
         NEO__TRY(neo__optim_check_norm(norm, o->step + 1));
         clip = neo__optim_factor(d->clip_norm, norm);
     }
-    neo__step s = neo__optim_numbers(d, o->step + 1, (double)lr, clip);
-    if (d->kind == NEO_OPTIM_LAMB) NEO__TRY(neo__optim_lamb(o, &s, lr));
-    else if (o->ctx->device) NEO__TRY(neo__optim_step_there(o, &s, later, NULL));
-    else neo__optim_run(o, &s, -1, neo__optim_step_span);
+    NEO__ZERO(neo__optim_call, call);
+    call.pass = NEO__OPTIM_STEP;
+    call.step = neo__optim_numbers(d, o->step + 1, (double)lr, clip);
+    call.clip_there = later;
+    if (d->kind == NEO_OPTIM_LAMB) NEO__TRY(neo__optim_lamb_rates(o, &call.step, lr));
+    NEO__TRY(neo__optim_run(o, &call));
     neo__count_step(o->ctx, &o->step);
     if (later) return NEO_OK;
     o->grad_norm = norm;
-    o->clip_factor = s.clip;
+    o->clip_factor = call.step.clip;
     return NEO_OK;
 }
 NEO_API neo_status neo_optim_step(neo_optim *o, float lr) {
@@ -8992,6 +8769,115 @@ NEO_API neo_status neo_optim_step(neo_optim *o, float lr) {
     o->has_squares = 0;
     return status;
 }
+
+NEO__HOT_BEGIN
+
+/* ---- the CPU: tasks are blocks of NEO__BLOCK elements, counted through all spans ---- */
+static void neo__optim_step_span(const neo_ctx *ctx, const neo__optim_call *c,
+                                 const neo__optim_span *span) {
+    const neo__vec_kernels *vec = ctx->vec;
+    neo__step step = c->step;
+    float *const *state = span->state;
+    switch (c->kind) {
+    case NEO_OPTIM_SGD: vec->sgd(&step, span->w, span->grad, state[0], span->count); break;
+    case NEO_OPTIM_ADAGRAD: vec->adagrad(&step, span->w, span->grad, state[0], span->count); break;
+    case NEO_OPTIM_ADAM:
+    case NEO_OPTIM_ADAMW:
+        vec->adam(&step, span->w, span->grad, state[0], state[1], span->count);
+        break;
+    case NEO_OPTIM_LAMB:
+        step.lr = span->lr;
+        vec->lamb_move(&step, span->w, state[0], state[1], span->count);
+        break;
+    }
+}
+/* LAMB's moments, and the square sums of weights and direction. */
+static void neo__optim_lamb_span(const neo_ctx *ctx, const neo__optim_call *c,
+                                 const neo__optim_span *span, neo_exact *sums) {
+    const neo__vec_kernels *vec = ctx->vec;
+    float *m = span->state[0], *v = span->state[1];
+    vec->lamb_moments(&c->step, span->grad, m, v, span->count);
+    for (int64_t at = 0; at < span->count; at += NEO__BLOCK) {
+        const int64_t n = NEO__MIN(span->count - at, (int64_t)NEO__BLOCK);
+        const float *w = span->w + at;
+        neo_exact_add(sums, vec->block_square(w, n));
+        neo_exact_add(sums + 1, vec->lamb_square(&c->step, w, m + at, v + at, n));
+    }
+}
+static void neo__optim_norm_span(const neo_ctx *ctx, neo__optim_pass pass,
+                                 const neo__optim_span *span, neo_exact *sum, float *most) {
+    const neo__vec_kernels *vec = ctx->vec;
+    for (int64_t at = 0; at < span->count; at += NEO__BLOCK) {
+        const int64_t n = NEO__MIN(span->count - at, (int64_t)NEO__BLOCK);
+        const float *g = span->grad + at;
+        if (pass == NEO__OPTIM_NORM_1) neo_exact_add(sum, vec->block_abs(g, n));
+        else if (pass == NEO__OPTIM_NORM_2) neo_exact_add(sum, vec->block_square(g, n));
+        else {
+            const float max = vec->block_max(g, n);
+            if (neo__bits_f32(max) > neo__bits_f32(*most)) *most = max;
+        }
+    }
+}
+/* Sums of a worker: two, or one with the largest element behind it. */
+NEO__INLINE float *neo__optim_most(neo_ctx *ctx, int worker) {
+    return (float *)(void *)(neo__worker_exact(ctx, worker) + 1);
+}
+static void neo__optim_task(void *arg, int64_t index, int worker) {
+    const neo__cpu_job *job = (const neo__cpu_job *)arg;
+    const neo__optim_call *c = (const neo__optim_call *)job->call;
+    neo_exact *sums = neo__worker_exact(job->ctx, worker);
+    int64_t begin, end, first = 0, blocks = 0; /* first: block of the span */
+    neo__cpu_range(job, index, 1, &begin, &end);
+    for (int64_t i = 0; i < c->span_count && first < end; i++, first += blocks) {
+        neo__optim_span span = c->spans[i];
+        blocks = (span.count + NEO__BLOCK - 1) / NEO__BLOCK;
+        const int64_t at = NEO__MAX(begin - first, (int64_t)0) * NEO__BLOCK;
+        const int64_t last = NEO__MIN((end - first) * NEO__BLOCK, span.count);
+        if (at >= last) continue;
+        span.w += at;
+        span.grad += at;
+        for (int s = 0; s < 2; s++) span.state[s] = span.state[s] ? span.state[s] + at : NULL;
+        span.count = last - at;
+        if (c->pass == NEO__OPTIM_STEP) neo__optim_step_span(job->ctx, c, &span);
+        else if (c->pass == NEO__OPTIM_LAMB_MOMENTS) neo__optim_lamb_span(job->ctx, c, &span, sums);
+        else if (!span.elsewhere)
+            neo__optim_norm_span(job->ctx, c->pass, &span, sums, neo__optim_most(job->ctx, worker));
+    }
+}
+static void neo__optim_spans(neo_device *d, const neo__optim_call *c) {
+    int64_t blocks = 0;
+    for (int64_t i = 0; i < c->span_count; i++)
+        blocks += (c->spans[i].count + NEO__BLOCK - 1) / NEO__BLOCK;
+    if (c->pass != NEO__OPTIM_STEP) neo__exact_start(neo__cpu_ctx(d), 2);
+    neo__cpu_run(d, c, blocks, NEO__VEC_GRAIN / NEO__BLOCK, neo__optim_task);
+}
+static neo_status neo__cpu_optim(neo_device *d, const neo__optim_call *call) {
+    neo_ctx *ctx = neo__cpu_ctx(d);
+    neo__optim_call one = *call; /* parameter, whose sums LAMB wants apart */
+    one.span_count = 1;
+    for (int64_t i = 0; call->pass == NEO__OPTIM_LAMB_MOMENTS && i < call->span_count; i++) {
+        one.spans = &call->spans[i];
+        neo__optim_spans(d, &one);
+        for (int k = 0; k < 2; k++) {
+            const neo_exact sum = neo__exact_finish(ctx, k);
+            neo_exact_merge(&call->sums[2 * i + k], &sum);
+        }
+    }
+    if (call->pass == NEO__OPTIM_LAMB_MOMENTS) return NEO_OK;
+    neo__optim_spans(d, call);
+    if (call->pass == NEO__OPTIM_STEP) return NEO_OK;
+    if (call->pass != NEO__OPTIM_NORM_INF) {
+        const neo_exact sum = neo__exact_finish(ctx, 0);
+        neo_exact_merge(call->sums, &sum);
+        return NEO_OK;
+    }
+    for (int w = 0; w < ctx->threads; w++) {
+        const float most = *neo__optim_most(ctx, w);
+        if (neo__bits_f32(most) > neo__bits_f32(*call->most)) *call->most = most;
+    }
+    return NEO_OK;
+}
+NEO__HOT_END
 
 /* ---- schedules ---- */
 static double neo__schedule_lr_f64(const neo_schedule *s, int64_t step) {
@@ -12807,8 +12693,10 @@ static void neo__cpu_device_init(neo_ctx *ctx) {
     d->blend = neo__cpu_blend;
     d->norm = neo__cpu_norm;
     d->embedding = neo__cpu_embedding;
+    d->attention = neo__cpu_attention;
     d->interact = neo__cpu_interact;
     d->loss = neo__cpu_loss;
+    d->optim = neo__cpu_optim;
     d->init = neo__cpu_init;
     d->convert = neo__cpu_convert;
     d->tree_sum = neo__cpu_tree_sum;
