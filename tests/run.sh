@@ -55,7 +55,7 @@ report() {
     grep -v '^skipped ' "$log" | grep -vxF -- "$line"
     if [ -n "$line" ]; then
         read -r p f s <<END
-$(echo "$line" | sed 's|^[a-z0-9_/]*: \([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) skipped/\1 \2 \3|')
+$(echo "$line" | sed 's|^[a-z0-9_/]*: \([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) skipped|\1 \2 \3|')
 END
         if [ "$status" -ne 0 ] && [ "$f" = 0 ]; then f=1; fi
     else
