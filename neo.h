@@ -122,7 +122,7 @@
 #define NEO__PRINTF(f, a)
 #endif
 
-/* What the implementations of neo's headers share. */
+/* Shared by the implementations of neo's headers. */
 #ifndef NEO_ASSERT
 #define NEO_ASSERT(x) ((void)0)
 #endif
@@ -295,7 +295,7 @@ NEO_API const char *neo_isa_name(neo_isa isa);
 NEO_API neo_status neo_isa_parse(const char *name, neo_isa *isa);
 NEO_API int neo_isa_available(neo_isa isa);
 
-/* What the context's allocator has handed out. */
+/* Memory that the context's allocator has handed out. */
 typedef struct neo_memory {
     size_t bytes;        /* now, in the device's memory too */
     size_t device_bytes; /* of bytes: in the device's memory */
@@ -367,8 +367,8 @@ typedef enum neo_dtype {
 
 enum { NEO_MAX_DIMS = 4 };
 
-/* Where memory is: where the program runs, or on the context's device. On a context without a device
-   all memory is host memory. */
+/* The place of memory: the host, or the context's device. A context without a device has host memory
+   only. */
 typedef enum neo_place { NEO_HOST, NEO_DEVICE } neo_place;
 
 typedef struct neo_tensor {
@@ -1078,9 +1078,9 @@ typedef struct neo_bag_optim {
     float max_norm;            /* 0: off; else a touched row's 2-norm is cut to this after its step */
 } neo_bag_optim;
 
-/* Where a table lies in a larger one, of which it holds the columns from first_col and the rows from
-   first_row on. Initial values, row buckets, norms and means are then those of the larger table. Zeros: a
-   table by itself. */
+/* The position of a table in a larger one: it holds the larger table's columns from first_col and its
+   rows from first_row on. Initial values, row buckets, norms and means are then those of the larger
+   table. Zeros: a table by itself. */
 typedef struct neo_table_part {
     int64_t rows, dim; /* of the larger table */
     int64_t first_row, first_col;
@@ -1423,8 +1423,8 @@ typedef struct neo_batch { /* views; for how long: neo_reader_desc.hold */
     int64_t global_size;   /* samples over all ranks: the batch of neo_leaves and of the loss */
 } neo_batch;
 
-/* Where the bytes of standard input come from, if not from this process: neo_comm_input of neo_comm.h
-   gives every rank those of rank 0. read: the next bytes, 1 to `bytes` of them, to buffer. *got 0 and
+/* A source of bytes in place of this process's standard input: neo_comm_input of neo_comm.h gives
+   every rank those of rank 0. read: the next bytes, 1 to `bytes` of them, to buffer. *got 0 and
    NEO_OK: nothing has come for a while (it returns within 0.1 s, so that closing the reader need not
    wait for it). NEO_END: the end. Other statuses, with neo_fail, end the stream.
    Threads: called from the reader's threads, one at a time, in the order of the bytes. */
@@ -1544,8 +1544,8 @@ NEO_API void neo_state_destroy(neo_state *state);
             a part in a file: "[0:8]", "[0:8,0:4]") or not UTF-8, or t is not contiguous. */
 NEO_API neo_status neo_state_add(neo_state *state, neo_state_kind kind, const char *name,
                                  neo_tensor t);
-/* Where a part of a tensor is, when ranks hold tensors in parts: rectangles of a tensor of two
-   dimensions, or runs of one of one dimension. */
+/* A part of a tensor that ranks hold in parts: a rectangle of a tensor of two dimensions, a run of a
+   tensor of one. */
 typedef struct neo_part {
     int64_t rows, cols;           /* of the whole tensor; cols 0: it has one dimension */
     int64_t first_row, first_col; /* where the part begins */
@@ -1586,8 +1586,8 @@ NEO_API neo_tensor neo_state_tensor(const neo_state *state, int index);
    uses the context's. */
 NEO_API uint64_t neo_state_digest(const neo_state *state);
 
-/* How ranks meet that save, load or digest together; neo_comm.h makes one of a communicator. Both
-   calls are collective: every rank makes them, in the same order. NULL where a group is asked for,
+/* The ranks that save, load or digest together; neo_comm.h makes one of a communicator. Both calls
+   are collective: every rank makes them, in the same order. NULL where a group is asked for,
    or size 1: this rank alone. */
 typedef struct neo_group { /* (>>optim has it too) */
     int rank, size;
@@ -2208,7 +2208,8 @@ NEO__EVERYWHERE NEO__INLINE int64_t neo__bucket_begin(int64_t rows, int64_t buck
 NEO__EVERYWHERE NEO__INLINE int64_t neo__bucket_of(int64_t rows, int64_t buckets, int64_t row) {
     return ((row + 1) * buckets - 1) / rows;
 }
-/* How a table's pooled sums add, where it is not in one run: a part of the numeric definition. */
+/* Record in a state how a table's pooled sums add, where row buckets cut them: a part of the numeric
+   definition. */
 NEO__INLINE neo_status neo__state_define_buckets(neo_state *state, const char *bags, const char *table,
                                                  int32_t row_buckets) {
     char key[1024], text[16];
@@ -2232,7 +2233,7 @@ NEO__INLINE neo_status neo__state_define_buckets(neo_state *state, const char *b
 #ifndef NEO_HEADER
 #define NEO_HEADER "neo.h"
 #endif
-/* What the kernels' text at the end of this file is read for; see >>isa. */
+/* The targets for which the kernels' text at the end of this file is read; see >>isa. */
 #define NEO__PASS_SCALAR 1
 #define NEO__PASS_AVX2 2
 #define NEO__PASS_AVX512 3
@@ -2389,7 +2390,7 @@ struct neo__vec_kernels {
        on. */
     void (*softmax_tile_grad)(float *s, float *dp, int64_t n, float scale, float lse, float delta);
 
-    /* Of one block, n <= NEO__BLOCK: sum of |x|, sum of squares, largest |x| (a NaN above all). */
+    /* Sum of |x|, sum of squares, largest |x| (a NaN above all) of one block, n <= NEO__BLOCK. */
     float (*block_abs)(const float *x, int64_t n);
     float (*block_square)(const float *x, int64_t n);
     float (*block_max)(const float *x, int64_t n);
@@ -22928,7 +22929,7 @@ NEO__KERNEL_INLINE void NEO__FN(store_blocks)(float *y, const float32x4_t v[4]) 
 }
 #endif
 
-/* Of the blocks whose numbers are in x[0] (low half) and x[1]. */
+/* Philox of the blocks whose numbers are in x[0] (low half) and x[1]. */
 #ifdef NEO__MUL_EVEN
 /* One round of the even lanes; what is in the odd lanes does not matter. */
 NEO__KERNEL_INLINE void NEO__FN(philox_round)(NEO__VI x[4], NEO__VI k0, NEO__VI k1) {
@@ -23420,7 +23421,7 @@ NEO__KERNEL_INLINE const float *NEO__FN(interact_row)(const neo__interact *job, 
     return i == 0 ? job->x + sample * job->x_row
                   : job->e + sample * job->e_row + (i - 1) * job->dim;
 }
-/* Where row i of the triangle begins. */
+/* The position of the triangle's row i in z. */
 NEO__KERNEL_INLINE int64_t NEO__FN(triangle)(const neo__interact *job, int64_t i) {
     return job->dim + (job->diagonal ? i * (i + 1) / 2 : i * (i - 1) / 2);
 }
