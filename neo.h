@@ -43,7 +43,7 @@
      >>impl-gemm >>impl-bf16 >>impl-linear >>impl-mlp >>impl-interact >>impl-activation >>impl-norm
      >>impl-embedding >>impl-attention >>impl-losses
      >>impl-params >>impl-optim >>impl-gradcheck >>impl-jagged >>bag-optim >>impl-bags
-     >>impl-bags-forward >>impl-bags-backward >>impl-bags-device >>impl-schema
+     >>impl-bags-forward >>impl-bags-backward >>impl-bags-device >>impl-cpu >>impl-schema
      >>impl-dictionary-file >>impl-number >>impl-columns >>impl-parse >>impl-source
      >>impl-reader >>impl-npy >>impl-synthetic
      >>impl-json >>impl-crc32c >>impl-state >>impl-group >>impl-safetensors >>impl-checkpoint
@@ -2273,12 +2273,13 @@ enum {
 };
 
 /* Samples of the dot interaction; see >>impl-interact. */
-typedef struct neo__interact {
-    int64_t dim, features, diagonal;
+typedef struct neo__interact_call {
+    int backward;
+    int64_t batch, dim, features, diagonal;
     const float *x, *e, *dz;
     float *z, *dx, *de;
     int64_t x_row, e_row, z_row, dz_row, dx_row, de_row;
-} neo__interact;
+} neo__interact_call;
 
 struct neo__gemm_kernels {
     int rows;  /* of the largest tile */
@@ -2297,8 +2298,8 @@ struct neo__gemm_kernels {
                             int64_t cols);
     /* to[j] = the sum over rows, in order from 0, of from[row * ld + j]; j < cols */
     void (*column_sums)(float *to, const float *from, int64_t ld, int64_t rows, int64_t cols);
-    void (*interact_forward)(const neo__interact *job, int64_t sample, float *scratch);
-    void (*interact_backward)(const neo__interact *job, int64_t sample, float *scratch);
+    void (*interact_forward)(const neo__interact_call *job, int64_t sample, float *scratch);
+    void (*interact_backward)(const neo__interact_call *job, int64_t sample, float *scratch);
 };
 
 /* A tile of a bf16 product: c[r * cols + j] += a b over `blocks` blocks of 32 k; see >>impl-bf16. Words
@@ -2811,10 +2812,14 @@ NEO__EVERYWHERE NEO__INLINE int64_t neo__leaf_row(const neo__leaf_cut *c, int i)
             neo__leaf_begin(c->batch, c->shards, c->first)) *
            c->rows_per_sample;
 }
-/* How many merges follow when leaf number `leaf` (from 0) has been pushed: its trailing one bits. */
-NEO__EVERYWHERE NEO__INLINE int neo__tree_merges(int64_t leaf) {
+/* The walk over the leaf tree, see >>impl-leaves: leaf 0, 1 .. count - 1 is pushed on a stack of
+   *height subtree sums. Returns how often the two on top then become one, the lower plus the upper:
+   once for every trailing one bit of the leaf's number, and after the last leaf until one is left. */
+NEO__EVERYWHERE NEO__INLINE int neo__tree_push(int *height, int leaf, int count) {
     int merges = 0;
-    for (; leaf & 1; leaf >>= 1) merges++;
+    for (int rest = leaf; rest & 1; rest >>= 1) merges++;
+    if (leaf == count - 1) merges = *height;
+    *height += 1 - merges;
     return merges;
 }
 
@@ -2849,6 +2854,11 @@ typedef struct neo__column_sums_call {
     float *to;
     neo__leaf_cut leaves;
 } neo__column_sums_call;
+/* dw, a product by leaves, and dbias, column sums; c or to NULL: not wanted. */
+typedef struct neo__linear_grads_call {
+    neo__gemm_call dw;
+    neo__column_sums_call dbias;
+} neo__linear_grads_call;
 /* out = act(z), or dy act'(z, y), row by row. */
 typedef struct neo__activation_call {
     neo_activation act;
@@ -2928,7 +2938,7 @@ typedef struct neo__init_call {
     float scale, top;
     neo__random_key key;
 } neo__init_call;
-/* dst = src in dst's dtype, any strides; the same dtype: a copy. */
+/* dst = src in dst's dtype, any strides, src.shape is the shape of both; the same dtype: a copy. */
 typedef struct neo__convert_call {
     neo_tensor src, dst;
     int64_t count;
@@ -2936,6 +2946,13 @@ typedef struct neo__convert_call {
     int64_t first;
     neo__random_key key;
 } neo__convert_call;
+/* out = the sum by the leaf tree of `count` parts of n numbers each, which may be overwritten. */
+typedef struct neo__tree_sum_call {
+    const neo_tensor *parts; /* host */
+    int count;
+    float *out;
+    int64_t n;
+} neo__tree_sum_call;
 /* Elementwise, `count` numbers: x += y, rounded to x's dtype; x *= factor (f32); y = x rounded to dtype
    (f32). */
 typedef enum neo__blend_kind { NEO__BLEND_ADD, NEO__BLEND_SCALE, NEO__BLEND_ROUND } neo__blend_kind;
@@ -3130,18 +3147,17 @@ struct neo_device {
     neo_status (*event_wait)(neo_device *d, void *event);
     /* Dense operations. */
     neo_status (*gemm)(neo_device *d, const neo__gemm_call *call);
-    neo_status (*column_sums)(neo_device *d, const neo__column_sums_call *call);
+    neo_status (*linear_grads)(neo_device *d, const neo__linear_grads_call *call);
     neo_status (*activation)(neo_device *d, const neo__activation_call *call);
     neo_status (*blend)(neo_device *d, const neo__blend_call *call);
     neo_status (*norm)(neo_device *d, const neo__norm_call *call);
     neo_status (*embedding)(neo_device *d, const neo__embedding_call *call);
     neo_status (*attention)(neo_device *d, const neo__attention_call *call);
-    neo_status (*interact)(neo_device *d, const neo__interact *call, int64_t batch, int backward);
+    neo_status (*interact)(neo_device *d, const neo__interact_call *call);
     neo_status (*loss)(neo_device *d, const neo__loss_call *call);
     neo_status (*init)(neo_device *d, const neo__init_call *call);
     neo_status (*convert)(neo_device *d, const neo__convert_call *call);
-    /* out = the sum by the leaf tree of the parts (a host array), n numbers each, which may be overwritten */
-    neo_status (*tree_sum)(neo_device *d, const neo_tensor *parts, int count, float *out, int64_t n);
+    neo_status (*tree_sum)(neo_device *d, const neo__tree_sum_call *call);
     neo_status (*optim)(neo_device *d, const neo__optim_call *call);
     /* Embedding bags: see >>impl-bags-device. */
     size_t (*bags_temp_bytes)(neo_device *d, int64_t max_records, int wide);
@@ -3488,6 +3504,10 @@ static const char *neo__fp_self_check(void) {
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-ctx
+
+   A context: its memory, its threads, and the devices that compute. Each public operation checks its
+   arguments, fills one record (neo__x_call) and calls ctx->on->x(ctx->on, &record). `on` is the
+   accelerator's table or the CPU's; only code for which the place of memory matters asks ctx->device.
    ------------------------------------------------------------------------------------------------ */
 enum {
     NEO__ALIGN = 64,
@@ -3531,7 +3551,9 @@ struct neo_ctx {
     neo_isa isa;
     int repro_shards;
     uint64_t seed;
-    neo_device *device; /* NULL: the CPU */
+    neo_device *device; /* the accelerator, or NULL */
+    neo_device *on;     /* the device that computes: the accelerator, or &cpu; never NULL */
+    neo_device cpu;     /* this machine's processor as a device, see >>impl-cpu */
     const neo__gemm_kernels *gemm; /* of the instruction set */
     const neo__bf16_kernels *bf16; /* NULL: by the f32 ones */
     const neo__vec_kernels *vec;
@@ -3545,6 +3567,10 @@ struct neo_ctx {
     int partial_batches; /* open windows in which other ranks have parts of the batch: leaves NULL are an error */
 };
 
+/* The context of a CPU's table. */
+NEO__INLINE neo_ctx *neo__cpu_ctx(neo_device *d) {
+    return (neo_ctx *)(void *)((char *)d - offsetof(neo_ctx, cpu));
+}
 NEO__INLINE char *neo__worker_scratch(neo_ctx *ctx, int worker) {
     return ctx->scratch + (size_t)worker * NEO__WORKER_SCRATCH_BYTES;
 }
@@ -3571,23 +3597,36 @@ static void neo__count_alloc(neo_ctx *ctx, size_t bytes) {
                                                       __ATOMIC_RELAXED)) {
     }
 }
-NEO_API void *neo_alloc(neo_ctx *ctx, size_t bytes) {
+/* Memory of a device, or memory of the host that it reads fast (pinned); counted. */
+static void *neo__alloc_on(neo_ctx *ctx, neo_device *d, int pinned, size_t bytes) {
     if (bytes > SIZE_MAX / 2) return NULL;
     if (bytes == 0) bytes = 1;
-    void *p = ctx->allocator.alloc(bytes, NEO__ALIGN, ctx->allocator.user);
-    if (p) neo__count_alloc(ctx, bytes);
+    void *p = pinned ? d->host_alloc(d, bytes) : d->alloc(d, bytes);
+    if (!p) return NULL;
+    neo__count_alloc(ctx, bytes);
+    if (d == ctx->device && !pinned)
+        __atomic_fetch_add(&ctx->device_bytes, bytes, __ATOMIC_RELAXED);
     return p;
+}
+static void neo__free_on(neo_ctx *ctx, neo_device *d, int pinned, void *p, size_t bytes) {
+    if (!p) return;
+    if (bytes == 0) bytes = 1;
+    __atomic_fetch_sub(&ctx->bytes, bytes, __ATOMIC_RELAXED);
+    if (d == ctx->device && !pinned)
+        __atomic_fetch_sub(&ctx->device_bytes, bytes, __ATOMIC_RELAXED);
+    if (pinned) d->host_free(d, p, bytes);
+    else d->free(d, p, bytes);
+}
+NEO_API void *neo_alloc(neo_ctx *ctx, size_t bytes) {
+    return neo__alloc_on(ctx, &ctx->cpu, 0, bytes);
+}
+NEO_API void neo_free(neo_ctx *ctx, void *ptr, size_t bytes) {
+    neo__free_on(ctx, &ctx->cpu, 0, ptr, bytes);
 }
 static void *neo__alloc_zero(neo_ctx *ctx, size_t bytes) {
     void *p = neo_alloc(ctx, bytes);
     if (p) memset(p, 0, bytes);
     return p;
-}
-NEO_API void neo_free(neo_ctx *ctx, void *ptr, size_t bytes) {
-    if (!ptr) return;
-    if (bytes == 0) bytes = 1;
-    __atomic_fetch_sub(&ctx->bytes, bytes, __ATOMIC_RELAXED);
-    ctx->allocator.free(ptr, bytes, ctx->allocator.user);
 }
 /* A copy of a string in the context's memory; free with neo__string_free. */
 static char *neo__string_copy(neo_ctx *ctx, const char *s) {
@@ -3599,71 +3638,46 @@ static char *neo__string_copy(neo_ctx *ctx, const char *s) {
 static void neo__string_free(neo_ctx *ctx, char *s) {
     if (s) neo_free(ctx, s, strlen(s) + 1);
 }
-/* Memory of the context's device, or without one as neo_alloc; for what kernels work on. */
+/* Memory of the device that computes; for what kernels work on. */
 static void *neo__data_alloc(neo_ctx *ctx, size_t bytes) {
-    if (!ctx->device) return neo_alloc(ctx, bytes);
-    if (bytes > SIZE_MAX / 2) return NULL;
-    if (bytes == 0) bytes = 1;
-    void *p = ctx->device->alloc(ctx->device, bytes);
-    if (!p) return NULL;
-    neo__count_alloc(ctx, bytes);
-    __atomic_fetch_add(&ctx->device_bytes, bytes, __ATOMIC_RELAXED);
-    return p;
+    return neo__alloc_on(ctx, ctx->on, 0, bytes);
 }
 static void neo__data_free(neo_ctx *ctx, void *p, size_t bytes) {
-    if (!ctx->device) {
-        neo_free(ctx, p, bytes);
-        return;
-    }
-    if (!p) return;
-    if (bytes == 0) bytes = 1;
-    ctx->device->free(ctx->device, p, bytes);
-    __atomic_fetch_sub(&ctx->bytes, bytes, __ATOMIC_RELAXED);
-    __atomic_fetch_sub(&ctx->device_bytes, bytes, __ATOMIC_RELAXED);
+    neo__free_on(ctx, ctx->on, 0, p, bytes);
 }
 NEO_API void *neo__pinned_alloc(neo_ctx *ctx, size_t bytes) {
-    if (!ctx->device) return neo_alloc(ctx, bytes);
-    if (bytes > SIZE_MAX / 2) return NULL;
-    void *p = ctx->device->host_alloc(ctx->device, bytes);
-    if (p) neo__count_alloc(ctx, bytes);
-    return p;
+    return neo__alloc_on(ctx, ctx->on, 1, bytes);
 }
 NEO_API void neo__pinned_free(neo_ctx *ctx, void *p, size_t bytes) {
-    if (!ctx->device) {
-        neo_free(ctx, p, bytes);
-        return;
-    }
-    if (!p) return;
-    ctx->device->host_free(ctx->device, p, bytes);
-    __atomic_fetch_sub(&ctx->bytes, bytes, __ATOMIC_RELAXED);
+    neo__free_on(ctx, ctx->on, 1, p, bytes);
 }
 NEO_API neo_status neo__device_move(neo_ctx *ctx, void *to, const void *from, size_t bytes) {
-    return ctx->device->move(ctx->device, to, from, bytes);
+    return ctx->on->move(ctx->on, to, from, bytes);
 }
 NEO_API neo_status neo__device_combine(neo_ctx *ctx, const neo__combine_call *call) {
     NEO__CHECK(call->count <= NEO__COMBINE_PIECES, NEO_ERR_UNSUPPORTED,
                "a sum of %d subtrees of leaves on devices, which add up to %d (give fewer repro_shards)",
                call->count, (int)NEO__COMBINE_PIECES);
-    return ctx->device->combine(ctx->device, call);
+    return ctx->on->combine(ctx->on, call);
 }
 NEO_API neo_status neo__device_encode(neo_ctx *ctx, const neo__wire_call *call) {
-    return ctx->device->encode(ctx->device, call);
+    return ctx->on->encode(ctx->on, call);
 }
 NEO_API neo_status neo__device_decode(neo_ctx *ctx, const neo__wire_call *call) {
-    return ctx->device->decode(ctx->device, call);
+    return ctx->on->decode(ctx->on, call);
 }
 NEO_API neo_status neo__device_rows(neo_ctx *ctx, const neo__rows_call *call) {
-    return ctx->device->rows(ctx->device, call);
+    return ctx->on->rows(ctx->on, call);
 }
-NEO_API void *neo__event_make(neo_ctx *ctx) { return ctx->device->event_make(ctx->device); }
+NEO_API void *neo__event_make(neo_ctx *ctx) { return ctx->on->event_make(ctx->on); }
 NEO_API void neo__event_free(neo_ctx *ctx, void *event) {
-    if (event) ctx->device->event_free(ctx->device, event);
+    if (event) ctx->on->event_free(ctx->on, event);
 }
 NEO_API neo_status neo__event_mark(neo_ctx *ctx, void *event) {
-    return ctx->device->event_mark(ctx->device, event);
+    return ctx->on->event_mark(ctx->on, event);
 }
 NEO_API neo_status neo__event_wait(neo_ctx *ctx, void *event) {
-    return ctx->device->event_wait(ctx->device, event);
+    return ctx->on->event_wait(ctx->on, event);
 }
 NEO_API void neo__device_destroy(neo_device *device) {
     if (device) device->destroy(device);
@@ -3671,29 +3685,29 @@ NEO_API void neo__device_destroy(neo_device *device) {
 NEO__INLINE neo_place neo__ctx_place(const neo_ctx *ctx) {
     return ctx && ctx->device ? NEO_DEVICE : NEO_HOST;
 }
-static neo_status neo__data_zero(neo_ctx *ctx, void *p, size_t bytes) {
-    if (ctx->device) return bytes ? ctx->device->fill(ctx->device, p, 0, bytes) : NEO_OK;
-    memset(p, 0, bytes);
-    return NEO_OK;
+/* The device in whose memory `place` is. */
+NEO__INLINE neo_device *neo__device_at(neo_ctx *ctx, neo_place place) {
+    return place == NEO_DEVICE ? ctx->on : &ctx->cpu;
 }
-/* Between memory of a tensor and host memory. */
+static neo_status neo__data_zero(neo_ctx *ctx, void *p, size_t bytes) {
+    return bytes ? ctx->on->fill(ctx->on, p, 0, bytes) : NEO_OK;
+}
+/* Between memory of a tensor and host memory; ctx may be NULL if both are the host's. */
 static neo_status neo__data_read(neo_ctx *ctx, void *to, const void *from, neo_place place,
                                  size_t bytes) {
-    if (place == NEO_DEVICE)
-        return ctx->device->copy(ctx->device, to, NEO_HOST, from, NEO_DEVICE, bytes);
+    if (place == NEO_DEVICE) return ctx->on->copy(ctx->on, to, NEO_HOST, from, place, bytes);
     memcpy(to, from, bytes);
     return NEO_OK;
 }
 static neo_status neo__data_write(neo_ctx *ctx, void *to, neo_place place, const void *from,
                                   size_t bytes) {
-    if (place == NEO_DEVICE)
-        return ctx->device->copy(ctx->device, to, NEO_DEVICE, from, NEO_HOST, bytes);
+    if (place == NEO_DEVICE) return ctx->on->copy(ctx->on, to, place, from, NEO_HOST, bytes);
     memcpy(to, from, bytes);
     return NEO_OK;
 }
 NEO_API void neo__ctx_take_parts(neo_ctx *ctx, int windows) { ctx->partial_batches += windows; }
 NEO_API void neo__device_counts(neo_ctx *ctx, int64_t *counter) {
-    if (ctx->device && ctx->device->recording) ctx->device->counts(ctx->device, counter);
+    if (ctx->on->recording) ctx->on->counts(ctx->on, counter);
 }
 /* One step more, of an object whose step the device has been told to make. */
 static void neo__count_step(neo_ctx *ctx, int64_t *steps) {
@@ -3705,7 +3719,7 @@ static neo_status neo__check_device(const neo_ctx *ctx, const neo_ctx *other, co
                                     const char *name) {
     NEO__CHECK(ctx->device == other->device, NEO_ERR_ARG,
                "%s: %s of a context that computes elsewhere (%s, here %s)", function, name,
-               other->device ? other->device->name : "cpu", ctx->device ? ctx->device->name : "cpu");
+               other->on->name, ctx->on->name);
     return NEO_OK;
 }
 /* A tensor with data is where the context computes. */
@@ -3716,7 +3730,7 @@ static neo_status neo__check_place(const neo_ctx *ctx, neo_tensor t, const char 
         return neo_fail(NEO_ERR_ARG,
                         "%s: %s is in host memory, but the context computes on %s: neo_tensor_alloc "
                         "makes tensors there, neo_tensor_copy takes data there",
-                        function, name, ctx->device->name);
+                        function, name, ctx->on->name);
     return neo_fail(NEO_ERR_ARG, "%s: %s is in a device's memory, but the context has no device",
                     function, name);
 }
@@ -3866,6 +3880,28 @@ NEO__INLINE void neo__task_range(int64_t count, int64_t tasks, int64_t i, int64_
     *end = NEO__MIN(units * (i + 1) / tasks * unit, count);
 }
 
+/* An operation of the CPU over `count` pieces (rows, elements): a record, cut into tasks. */
+typedef struct neo__cpu_job {
+    neo_ctx *ctx;
+    const void *call; /* the operation's record, neo__x_call */
+    int64_t count, tasks;
+} neo__cpu_job;
+/* The pieces [begin, end) of task `index`, cut at multiples of `unit`. */
+NEO__INLINE void neo__cpu_range(const neo__cpu_job *job, int64_t index, int64_t unit, int64_t *begin,
+                                int64_t *end) {
+    neo__task_range(job->count, job->tasks, index, unit, begin, end);
+}
+/* task(job, index, worker) over all pieces; each task has at least `grain` of them. */
+static void neo__cpu_run(neo_device *d, const void *call, int64_t count, int64_t grain,
+                         neo_task_fn task) {
+    neo__cpu_job job;
+    job.ctx = neo__cpu_ctx(d);
+    job.call = call;
+    job.count = count;
+    job.tasks = neo__task_count(job.ctx, count, grain);
+    if (count > 0) neo_parallel_for(job.ctx, job.tasks, task, &job);
+}
+
 /* ---- instruction sets ---- */
 NEO__HOT_END
 NEO_API const char *neo_isa_name(neo_isa isa) {
@@ -3951,7 +3987,8 @@ static neo_isa neo__isa_best(void) {
         if (neo_isa_available((neo_isa)i)) return (neo_isa)i;
     return NEO_ISA_SCALAR;
 }
-static void neo__isa_bind(neo_ctx *ctx); /* sets the kernel tables; see >>isa */
+static void neo__isa_bind(neo_ctx *ctx);        /* sets the kernel tables; see >>isa */
+static void neo__cpu_device_init(neo_ctx *ctx); /* fills ctx->cpu; see >>impl-cpu */
 
 /* ---- create, destroy ---- */
 /* A table of another version may lack what calls will need. */
@@ -4009,7 +4046,9 @@ NEO_API neo_status neo_ctx_create(const neo_ctx_desc *desc, neo_ctx **out) {
     ctx->isa = d.isa == NEO_ISA_BEST ? neo__isa_best() : d.isa;
     ctx->repro_shards = d.repro_shards ? d.repro_shards : 1;
     ctx->seed = d.seed;
+    neo__cpu_device_init(ctx);
     ctx->device = d.device;
+    ctx->on = d.device ? d.device : &ctx->cpu;
     ctx->bytes = ctx->peak_bytes = sizeof *ctx;
     ctx->alloc_count = 1;
     neo__isa_bind(ctx);
@@ -4049,7 +4088,7 @@ NEO_API int neo_ctx_repro_shards(const neo_ctx *ctx) { return ctx->repro_shards;
 NEO_API uint64_t neo_ctx_seed(const neo_ctx *ctx) { return ctx->seed; }
 NEO_API neo_device *neo_ctx_device(const neo_ctx *ctx) { return ctx->device; }
 NEO_API neo_status neo_ctx_synchronize(neo_ctx *ctx) {
-    return ctx->device ? ctx->device->synchronize(ctx->device) : NEO_OK;
+    return ctx->on->synchronize(ctx->on);
 }
 NEO_API neo_memory neo_ctx_memory(const neo_ctx *ctx) {
     neo_memory m;
@@ -4097,8 +4136,8 @@ static neo_status neo__leaves_check_tree(const neo_leaves *leaves, int shards,
 /* The leaves of a call: those of `leaves`, or all of a batch of `rows`. Checks that they hold `rows`
    samples and are a whole subtree. */
 static neo_status neo__leaves_resolve(const neo_ctx *ctx, const neo_leaves *leaves, int64_t rows,
-                                      neo_leaves *out, const char *function) {
-    int shards = ctx->repro_shards;
+                                      neo__leaf_cut *out, const char *function) {
+    const int shards = out->shards = ctx->repro_shards;
     if (!leaves) {
         NEO__CHECK(ctx->partial_batches == 0, NEO_ERR_ARG,
                    "%s: leaves is NULL, which means that the %" PRId64 " rows are the whole batch, but this is the "
@@ -4110,15 +4149,17 @@ static neo_status neo__leaves_resolve(const neo_ctx *ctx, const neo_leaves *leav
         out->rows_per_sample = 1;
         return NEO_OK;
     }
-    *out = *leaves;
-    if (out->rows_per_sample == 0) out->rows_per_sample = 1;
+    out->batch = leaves->batch;
+    out->first = leaves->first;
+    out->count = leaves->count;
+    out->rows_per_sample = leaves->rows_per_sample ? leaves->rows_per_sample : 1;
     NEO__CHECK(out->rows_per_sample > 0, NEO_ERR_ARG,
                "%s: rows_per_sample of the leaves is %" PRId64, function, out->rows_per_sample);
     NEO__CHECK(out->batch >= 0 && out->first >= 0 && out->count >= 0 &&
                    out->first <= shards - out->count,
                NEO_ERR_ARG, "%s: %d leaves from %d are not within the %d of the context", function,
                out->count, out->first, shards);
-    NEO__TRY(neo__leaves_check_tree(out, shards, function));
+    NEO__TRY(neo__leaves_check_tree(leaves, shards, function));
     const int64_t each = out->rows_per_sample;
     int64_t samples = neo_leaf_begin(out->batch, shards, out->first + out->count) -
                       neo_leaf_begin(out->batch, shards, out->first);
@@ -4129,21 +4170,10 @@ static neo_status neo__leaves_resolve(const neo_ctx *ctx, const neo_leaves *leav
                rows);
     return NEO_OK;
 }
-static neo__leaf_cut neo__leaf_cut_of(const neo_ctx *ctx, const neo_leaves *held) {
-    neo__leaf_cut cut;
-    cut.batch = held->batch;
-    cut.rows_per_sample = held->rows_per_sample;
-    cut.shards = ctx->repro_shards;
-    cut.first = held->first;
-    cut.count = held->count;
-    return cut;
-}
-/* Row range of leaf `i` (0 .. count - 1) of the resolved leaves, relative to the caller's rows. */
-NEO__INLINE void neo__leaf_rows(const neo_ctx *ctx, const neo_leaves *leaves, int i, int64_t *begin, int64_t *end) {
-    const int64_t each = leaves->rows_per_sample;
-    int64_t base = neo_leaf_begin(leaves->batch, ctx->repro_shards, leaves->first);
-    *begin = (neo_leaf_begin(leaves->batch, ctx->repro_shards, leaves->first + i) - base) * each;
-    *end = (neo_leaf_begin(leaves->batch, ctx->repro_shards, leaves->first + i + 1) - base) * each;
+/* Rows [begin, end) of leaf i (0 .. count - 1), among the caller's rows. */
+NEO__INLINE void neo__leaf_rows(const neo__leaf_cut *leaves, int i, int64_t *begin, int64_t *end) {
+    *begin = neo__leaf_row(leaves, i);
+    *end = neo__leaf_row(leaves, i + 1);
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -4895,9 +4925,9 @@ NEO_API neo_status neo_tensor_alloc(neo_ctx *ctx, neo_dtype dtype, int ndim, con
 }
 NEO_API void neo_tensor_free(neo_ctx *ctx, neo_tensor *t) {
     if (!t) return;
-    if (t->data && t->place == NEO_HOST) neo_free(ctx, t->data, neo_tensor_bytes(*t));
-    if (t->data && t->place == NEO_DEVICE && ctx->device)
-        neo__data_free(ctx, t->data, neo_tensor_bytes(*t)); /* another context's is not this one's to free */
+    neo_device *d = neo__device_at(ctx, t->place);
+    if (t->place == NEO_HOST || ctx->device) /* else another context's, not this one's to free */
+        neo__free_on(ctx, d, 0, t->data, neo_tensor_bytes(*t));
     *t = neo_tensor_none();
 }
 
@@ -4922,17 +4952,97 @@ static neo_status neo__same_shape(neo_tensor a, neo_tensor b, const char *functi
                    a.shape[d], b.shape[d]);
     return NEO_OK;
 }
+
+/* ---- public calls: tensors in host memory are converted and copied by the CPU in any context ---- */
+/* Two contiguous tensors are walked as one dimension. */
+static neo__convert_call neo__convert_call_make(neo_tensor src, neo_tensor dst) {
+    NEO__ZERO(neo__convert_call, call);
+    const int64_t count = neo_tensor_count(src);
+    call.src = src;
+    call.dst = dst;
+    call.count = count;
+    if (src.ndim == 0 || (neo_tensor_is_contiguous(src) && neo_tensor_is_contiguous(dst))) {
+        call.src = neo_tensor_1d(src.data, src.dtype, count);
+        call.dst = neo_tensor_1d(dst.data, dst.dtype, count);
+        call.src.place = src.place;
+        call.dst.place = dst.place;
+    }
+    return call;
+}
+static neo_status neo__convert(neo_ctx *ctx, const neo__convert_call *call) {
+    neo_device *d = neo__device_at(ctx, call->src.place);
+    return call->count ? d->convert(d, call) : NEO_OK;
+}
+NEO_API neo_status neo_tensor_convert(neo_ctx *ctx, neo_tensor src, neo_tensor dst,
+                                      const neo_convert_desc *desc) {
+    static const char *const fn = "neo_tensor_convert";
+    NEO__TRY(neo__check_ctx(fn, ctx));
+    NEO__TRY(neo__same_shape(src, dst, fn));
+    if (src.dtype == dst.dtype) return neo_tensor_copy(ctx, src, dst);
+    NEO__CHECK(src.place == dst.place, NEO_ERR_ARG,
+               "%s: src and dst are not both in host memory or in the device's", fn);
+    if (src.place == NEO_DEVICE) NEO__TRY(neo__check_place(ctx, src, fn, "src"));
+    neo__convert_call call = neo__convert_call_make(src, dst);
+    if (desc && desc->rounding == NEO_ROUND_STOCHASTIC) {
+        NEO__CHECK(desc->name, NEO_ERR_ARG, "%s: stochastic rounding needs a name", fn);
+        NEO__CHECK(desc->first >= 0, NEO_ERR_ARG, "%s: first is %" PRId64, fn, desc->first);
+        call.stochastic = 1;
+        call.first = desc->first;
+        call.key =
+            neo__random_key_make(ctx->seed, neo_hash(desc->name), desc->step, NEO_STREAM_ROUNDING);
+    }
+    return neo__convert(ctx, &call);
+}
+NEO_API neo_status neo_tensor_copy(neo_ctx *ctx, neo_tensor src, neo_tensor dst) {
+    static const char *const fn = "neo_tensor_copy";
+    NEO__TRY(neo__check_ctx(fn, ctx));
+    NEO__TRY(neo__same_shape(src, dst, fn));
+    NEO__CHECK(src.dtype == dst.dtype, NEO_ERR_SHAPE, "%s: src is %s, dst %s", fn,
+               neo_dtype_name(src.dtype), neo_dtype_name(dst.dtype));
+    /* either may be in host memory, so neo__check_place is too strict */
+    NEO__CHECK(ctx->device || (src.place == NEO_HOST && dst.place == NEO_HOST), NEO_ERR_ARG,
+               "%s: %s is in a device's memory, but the context has no device", fn,
+               src.place == NEO_HOST ? "dst" : "src");
+    if (src.place != dst.place) {
+        NEO__CHECK(neo_tensor_is_contiguous(src) && neo_tensor_is_contiguous(dst), NEO_ERR_SHAPE,
+                   "%s: between host and device src and dst must be contiguous", fn);
+        return ctx->on->copy(ctx->on, dst.data, dst.place, src.data, src.place,
+                             neo_tensor_bytes(src));
+    }
+    neo__convert_call call = neo__convert_call_make(src, dst);
+    return neo__convert(ctx, &call);
+}
+NEO_API neo_status neo_tensor_zero(neo_ctx *ctx, neo_tensor t) {
+    static const char *const fn = "neo_tensor_zero";
+    NEO__TRY(neo__check_ctx(fn, ctx));
+    NEO__TRY(neo__tensor_check(t, fn, "t"));
+    NEO__CHECK(neo_tensor_is_contiguous(t), NEO_ERR_SHAPE, "%s: t is not contiguous", fn);
+    if (t.place == NEO_DEVICE) NEO__TRY(neo__check_place(ctx, t, fn, "t"));
+    neo_device *d = neo__device_at(ctx, t.place);
+    const size_t bytes = neo_tensor_bytes(t);
+    return bytes ? d->fill(d, t.data, 0, bytes) : NEO_OK;
+}
+NEO_API neo_status neo_tree_sum(neo_ctx *ctx, const neo_tensor *parts, int count, neo_tensor out) {
+    NEO__CHECK(ctx && parts && count > 0, NEO_ERR_ARG,
+               "neo_tree_sum: ctx or parts is NULL, or count < 1");
+    NEO__TRY(neo__tensor_check(out, "neo_tree_sum", "out"));
+    for (int i = 0; i <= count; i++) {
+        neo_tensor t = i < count ? parts[i] : out;
+        NEO__TRY(neo__same_shape(t, out, "neo_tree_sum"));
+        NEO__CHECK(t.dtype == NEO_F32 && neo_tensor_is_contiguous(t), NEO_ERR_SHAPE,
+                   "neo_tree_sum: tensor %d is not contiguous f32", i);
+        NEO__TRY(neo__check_place(ctx, t, "neo_tree_sum", i < count ? "a part" : "out"));
+    }
+    NEO__ZERO(neo__tree_sum_call, call);
+    call.parts = parts;
+    call.count = count;
+    call.out = (float *)out.data;
+    call.n = neo_tensor_count(out);
+    return ctx->on->tree_sum(ctx->on, &call);
+}
 NEO__HOT_BEGIN
 
-typedef struct neo__walk {
-    neo_ctx *ctx;
-    neo_tensor src, dst;
-    int64_t count, tasks;
-    int stochastic;
-    int64_t first;
-    neo__random_key key;
-} neo__walk;
-
+/* ---- the CPU: a walk over runs ---- */
 /* A run of both tensors: pointers, strides in elements, index of its first element. */
 typedef struct neo__run {
     const char *src;
@@ -4940,37 +5050,22 @@ typedef struct neo__run {
     int64_t src_stride, dst_stride, count, index;
 } neo__run;
 
-static void neo__walk_init(neo__walk *w, neo_ctx *ctx, neo_tensor src, neo_tensor dst) {
-    memset(w, 0, sizeof *w);
-    w->ctx = ctx;
-    w->count = neo_tensor_count(src);
-    if (src.ndim == 0 || (neo_tensor_is_contiguous(src) && neo_tensor_is_contiguous(dst))) {
-        const neo_place from = src.place, to = dst.place;
-        src = neo_tensor_1d(src.data, src.dtype, w->count);
-        dst = neo_tensor_1d(dst.data, dst.dtype, w->count);
-        src.place = from;
-        dst.place = to;
-    }
-    w->src = src;
-    w->dst = dst;
-    w->tasks = neo__task_count(ctx, w->count, NEO__ELEMENT_GRAIN);
-}
-static void neo__walk_run(const neo__walk *w, int64_t index, int64_t end, neo__run *run) {
+static void neo__run_find(const neo__convert_call *c, int64_t index, int64_t end, neo__run *run) {
     int64_t rest = index, src = 0, dst = 0, column = 0;
-    int last = w->src.ndim - 1;
+    int last = c->src.ndim - 1;
     for (int d = last; d >= 0; d--) {
-        int64_t i = rest % w->src.shape[d];
-        rest /= w->src.shape[d];
-        src += i * w->src.stride[d];
-        dst += i * w->dst.stride[d];
+        int64_t i = rest % c->src.shape[d];
+        rest /= c->src.shape[d];
+        src += i * c->src.stride[d];
+        dst += i * c->dst.stride[d];
         if (d == last) column = i;
     }
-    run->src = (const char *)w->src.data + src * (int64_t)neo_dtype_size(w->src.dtype);
-    run->dst = (char *)w->dst.data + dst * (int64_t)neo_dtype_size(w->dst.dtype);
-    run->src_stride = w->src.stride[last];
-    run->dst_stride = w->dst.stride[last];
+    run->src = (const char *)c->src.data + src * (int64_t)neo_dtype_size(c->src.dtype);
+    run->dst = (char *)c->dst.data + dst * (int64_t)neo_dtype_size(c->dst.dtype);
+    run->src_stride = c->src.stride[last];
+    run->dst_stride = c->dst.stride[last];
     run->index = index;
-    run->count = NEO__MIN(NEO__MIN(end - index, w->src.shape[last] - column), (int64_t)NEO__RUN);
+    run->count = NEO__MIN(NEO__MIN(end - index, c->src.shape[last] - column), (int64_t)NEO__RUN);
 }
 
 /* Elements of 1, 2, 4 or 8 bytes between strided places. */
@@ -5031,13 +5126,13 @@ static void neo__decode_int(neo_dtype dtype, const void *x, int64_t *y, int64_t 
     }
 }
 /* Random words of elements [index, index + n), or NULL when rounding to nearest. */
-static const uint32_t *neo__run_random(const neo__walk *w, int64_t index, uint32_t *out,
+static const uint32_t *neo__run_random(const neo__convert_call *c, int64_t index, uint32_t *out,
                                        int64_t n) {
-    if (!w->stochastic) return NULL;
+    if (!c->stochastic) return NULL;
     uint32_t block[4];
-    uint64_t at = (uint64_t)w->first + (uint64_t)index;
+    uint64_t at = (uint64_t)c->first + (uint64_t)index;
     for (int64_t i = 0; i < n; i++, at++) {
-        if (i == 0 || at % 4 == 0) neo__random_block(&w->key, at / 4, block);
+        if (i == 0 || at % 4 == 0) neo__random_block(&c->key, at / 4, block);
         out[i] = block[at % 4];
     }
     return out;
@@ -5087,14 +5182,14 @@ static void neo__encode_int(neo_dtype dtype, const int64_t *x, void *y, int64_t 
     }
 }
 
-static void neo__convert_run(const neo__walk *w, const neo__run *run) {
+static void neo__convert_run(neo_ctx *ctx, const neo__convert_call *c, const neo__run *run) {
     union {
         int64_t i[NEO__RUN];
         float f[NEO__RUN];
     } wide, packed_src, packed_dst;
     int64_t ints[NEO__RUN];
     uint32_t random[NEO__RUN];
-    neo_dtype from = w->src.dtype, to = w->dst.dtype;
+    neo_dtype from = c->src.dtype, to = c->dst.dtype;
     int64_t n = run->count;
     const void *src = run->src;
     void *dst = run->dst_stride == 1 ? (void *)run->dst : (void *)packed_dst.i;
@@ -5102,12 +5197,12 @@ static void neo__convert_run(const neo__walk *w, const neo__run *run) {
         neo__move((char *)packed_src.i, 1, run->src, run->src_stride, neo_dtype_size(from), n);
         src = packed_src.i;
     }
-    const uint32_t *r = neo__run_random(w, run->index, random, n);
+    const uint32_t *r = neo__run_random(c, run->index, random, n);
     if (neo__is_float(from)) {
         const float *x = from == NEO_F32 ? (const float *)src : wide.f;
-        if (from != NEO_F32) neo__decode_float(w->ctx, from, src, wide.f, n);
+        if (from != NEO_F32) neo__decode_float(ctx, from, src, wide.f, n);
         if (neo__is_float(to)) {
-            neo__encode_float(w->ctx, to, x, dst, r, n);
+            neo__encode_float(ctx, to, x, dst, r, n);
         } else {
             for (int64_t i = 0; i < n; i++)
                 ints[i] = neo__int_from_f32(x[i], r != NULL, r ? r[i] : 0);
@@ -5118,7 +5213,7 @@ static void neo__convert_run(const neo__walk *w, const neo__run *run) {
         if (neo__is_float(to)) {
             for (int64_t i = 0; i < n; i++)
                 wide.f[i] = to == NEO_F32 ? (float)ints[i] : neo__f32_from_int_odd(ints[i]);
-            neo__encode_float(w->ctx, to, wide.f, dst, r, n);
+            neo__encode_float(ctx, to, wide.f, dst, r, n);
         } else {
             neo__encode_int(to, ints, dst, n);
         }
@@ -5126,133 +5221,79 @@ static void neo__convert_run(const neo__walk *w, const neo__run *run) {
     if (run->dst_stride != 1)
         neo__move(run->dst, run->dst_stride, (const char *)packed_dst.i, 1, neo_dtype_size(to), n);
 }
-static void neo__convert_task(void *arg, int64_t task, int worker) {
-    const neo__walk *w = (const neo__walk *)arg;
+static void neo__convert_task(void *arg, int64_t index, int worker) {
+    const neo__cpu_job *job = (const neo__cpu_job *)arg;
+    const neo__convert_call *c = (const neo__convert_call *)job->call;
     int64_t begin, end;
     (void)worker;
-    neo__task_range(w->count, w->tasks, task, NEO__RUN, &begin, &end);
+    neo__cpu_range(job, index, NEO__RUN, &begin, &end);
     for (neo__run run; begin < end; begin += run.count) {
-        neo__walk_run(w, begin, end, &run);
-        neo__convert_run(w, &run);
+        neo__run_find(c, begin, end, &run);
+        neo__convert_run(job->ctx, c, &run);
     }
 }
-static void neo__copy_task(void *arg, int64_t task, int worker) {
-    const neo__walk *w = (const neo__walk *)arg;
+static void neo__copy_task(void *arg, int64_t index, int worker) {
+    const neo__cpu_job *job = (const neo__cpu_job *)arg;
+    const neo__convert_call *c = (const neo__convert_call *)job->call;
+    const size_t size = neo_dtype_size(c->src.dtype);
     int64_t begin, end;
     (void)worker;
-    neo__task_range(w->count, w->tasks, task, NEO__RUN, &begin, &end);
+    neo__cpu_range(job, index, NEO__RUN, &begin, &end);
     for (neo__run run; begin < end; begin += run.count) {
-        neo__walk_run(w, begin, end, &run);
-        if (w->src.ndim == 1 && run.src_stride == 1 && run.dst_stride == 1)
-            run.count = end - begin;
-        neo__move(run.dst, run.dst_stride, run.src, run.src_stride, neo_dtype_size(w->src.dtype),
-                  run.count);
+        neo__run_find(c, begin, end, &run);
+        if (c->src.ndim == 1 && run.src_stride == 1 && run.dst_stride == 1) run.count = end - begin;
+        neo__move(run.dst, run.dst_stride, run.src, run.src_stride, size, run.count);
     }
 }
-
-NEO__HOT_END
-static neo_status neo__walk_on_device(const neo__walk *w) {
-    NEO__ZERO(neo__convert_call, call);
-    call.src = w->src;
-    call.dst = w->dst;
-    call.count = w->count;
-    call.stochastic = w->stochastic;
-    call.first = w->first;
-    call.key = w->key;
-    return w->count ? w->ctx->device->convert(w->ctx->device, &call) : NEO_OK;
-}
-NEO_API neo_status neo_tensor_convert(neo_ctx *ctx, neo_tensor src, neo_tensor dst,
-                                      const neo_convert_desc *desc) {
-    NEO__TRY(neo__check_ctx("neo_tensor_convert", ctx));
-    NEO__TRY(neo__same_shape(src, dst, "neo_tensor_convert"));
-    if (src.dtype == dst.dtype) return neo_tensor_copy(ctx, src, dst);
-    NEO__CHECK(src.place == dst.place, NEO_ERR_ARG,
-               "neo_tensor_convert: src and dst are not both in host memory or in the device's");
-    if (src.place == NEO_DEVICE) NEO__TRY(neo__check_place(ctx, src, "neo_tensor_convert", "src"));
-    neo__walk w;
-    neo__walk_init(&w, ctx, src, dst);
-    if (desc && desc->rounding == NEO_ROUND_STOCHASTIC) {
-        NEO__CHECK(desc->name, NEO_ERR_ARG,
-                   "neo_tensor_convert: stochastic rounding needs a name");
-        NEO__CHECK(desc->first >= 0, NEO_ERR_ARG, "neo_tensor_convert: first is %" PRId64,
-                   desc->first);
-        w.stochastic = 1;
-        w.first = desc->first;
-        w.key =
-            neo__random_key_make(ctx->seed, neo_hash(desc->name), desc->step, NEO_STREAM_ROUNDING);
-    }
-    if (src.place == NEO_DEVICE) return neo__walk_on_device(&w);
-    neo_parallel_for(ctx, w.count ? w.tasks : 0, neo__convert_task, &w);
+static neo_status neo__cpu_convert(neo_device *d, const neo__convert_call *call) {
+    const int copies = call->src.dtype == call->dst.dtype;
+    neo__cpu_run(d, call, call->count, NEO__ELEMENT_GRAIN,
+                 copies ? neo__copy_task : neo__convert_task);
     return NEO_OK;
 }
-NEO_API neo_status neo_tensor_copy(neo_ctx *ctx, neo_tensor src, neo_tensor dst) {
-    NEO__TRY(neo__check_ctx("neo_tensor_copy", ctx));
-    NEO__TRY(neo__same_shape(src, dst, "neo_tensor_copy"));
-    NEO__CHECK(src.dtype == dst.dtype, NEO_ERR_SHAPE, "neo_tensor_copy: src is %s, dst %s",
-               neo_dtype_name(src.dtype), neo_dtype_name(dst.dtype));
-    NEO__CHECK(ctx->device || (src.place == NEO_HOST && dst.place == NEO_HOST), NEO_ERR_ARG,
-               "neo_tensor_copy: %s is in a device's memory, but the context has no device",
-               src.place == NEO_HOST ? "dst" : "src");
-    if (src.place != dst.place) {
-        NEO__CHECK(neo_tensor_is_contiguous(src) && neo_tensor_is_contiguous(dst), NEO_ERR_SHAPE,
-                   "neo_tensor_copy: between host and device src and dst must be contiguous");
-        return ctx->device->copy(ctx->device, dst.data, dst.place, src.data, src.place,
-                                 neo_tensor_bytes(src));
-    }
-    neo__walk w;
-    neo__walk_init(&w, ctx, src, dst);
-    if (src.place == NEO_DEVICE) return neo__walk_on_device(&w);
-    neo_parallel_for(ctx, w.count ? w.tasks : 0, neo__copy_task, &w);
-    return NEO_OK;
-}
-static void neo__zero_task(void *arg, int64_t task, int worker) {
-    const neo__walk *w = (const neo__walk *)arg;
-    int64_t begin, end, size = (int64_t)neo_dtype_size(w->dst.dtype);
+typedef struct neo__fill {
+    char *to;
+    int byte;
+} neo__fill;
+static void neo__fill_task(void *arg, int64_t index, int worker) {
+    const neo__cpu_job *job = (const neo__cpu_job *)arg;
+    const neo__fill *fill = (const neo__fill *)job->call;
+    int64_t begin, end;
     (void)worker;
-    neo__task_range(w->count, w->tasks, task, NEO__RUN, &begin, &end);
-    memset((char *)w->dst.data + begin * size, 0, (size_t)((end - begin) * size));
+    neo__cpu_range(job, index, 4096, &begin, &end);
+    memset(fill->to + begin, fill->byte, (size_t)(end - begin));
 }
-NEO_API neo_status neo_tensor_zero(neo_ctx *ctx, neo_tensor t) {
-    NEO__TRY(neo__check_ctx("neo_tensor_zero", ctx));
-    NEO__TRY(neo__tensor_check(t, "neo_tensor_zero", "t"));
-    NEO__CHECK(neo_tensor_is_contiguous(t), NEO_ERR_SHAPE, "neo_tensor_zero: t is not contiguous");
-    if (t.place == NEO_DEVICE) {
-        NEO__TRY(neo__check_place(ctx, t, "neo_tensor_zero", "t"));
-        return neo__data_zero(ctx, t.data, neo_tensor_bytes(t));
-    }
-    neo__walk w;
-    neo__walk_init(&w, ctx, t, t);
-    neo_parallel_for(ctx, w.count ? w.tasks : 0, neo__zero_task, &w);
+static neo_status neo__cpu_fill(neo_device *d, void *to, int byte, size_t bytes) {
+    neo__fill fill;
+    fill.to = (char *)to;
+    fill.byte = byte;
+    neo__cpu_run(d, &fill, (int64_t)bytes, 4 * NEO__ELEMENT_GRAIN, neo__fill_task);
     return NEO_OK;
 }
-
-/* ---- the tree over parts ---- */
-typedef struct neo__tree_sum_job {
-    neo_ctx *ctx;
-    const neo_tensor *parts;
-    int count;
-    float *out;
-    int64_t n, tasks;
-} neo__tree_sum_job;
 
 /* Adding part i + s to part i for s = 1, 2, 4 ... is the tree that splits at the largest power of
    two. */
-static void neo__tree_sum_task(void *arg, int64_t task, int worker) {
-    const neo__tree_sum_job *job = (const neo__tree_sum_job *)arg;
+static void neo__tree_sum_task(void *arg, int64_t index, int worker) {
+    const neo__cpu_job *job = (const neo__cpu_job *)arg;
+    const neo__tree_sum_call *c = (const neo__tree_sum_call *)job->call;
+    float *first = (float *)c->parts[0].data;
     int64_t begin, end;
     (void)worker;
-    neo__task_range(job->n, job->tasks, task, 1024, &begin, &end);
+    neo__cpu_range(job, index, 1024, &begin, &end);
     for (int64_t at = begin; at < end; at += 1024) { /* pieces that stay in the cache */
         int64_t n = NEO__MIN(end - at, (int64_t)1024);
-        for (int s = 1; s < job->count; s *= 2)
-            for (int i = 0; i + s < job->count; i += 2 * s)
-                job->ctx->vec->add((float *)job->parts[i].data + at,
-                                   (const float *)job->parts[i + s].data + at, n);
-        if (job->out != (float *)job->parts[0].data)
-            memcpy(job->out + at, (const float *)job->parts[0].data + at,
-                   (size_t)n * sizeof(float));
+        for (int s = 1; s < c->count; s *= 2)
+            for (int i = 0; i + s < c->count; i += 2 * s)
+                job->ctx->vec->add((float *)c->parts[i].data + at,
+                                   (const float *)c->parts[i + s].data + at, n);
+        if (c->out != first) memcpy(c->out + at, first + at, (size_t)n * sizeof(float));
     }
 }
+static neo_status neo__cpu_tree_sum(neo_device *d, const neo__tree_sum_call *call) {
+    neo__cpu_run(d, call, call->n, 1 << 14, neo__tree_sum_task);
+    return NEO_OK;
+}
+
 NEO_API void neo_floats_decode(const neo_ctx *ctx, neo_dtype dtype, const void *src, float *dst, int64_t count) {
     neo__fp_state fp = neo__fp_enter();
     neo__decode_float(ctx, dtype, src, dst, count);
@@ -5268,31 +5309,6 @@ NEO_API void neo_floats_add(const neo_ctx *ctx, float *x, const float *y, int64_
     ctx->vec->add(x, y, count);
     neo__fp_leave(fp);
 }
-
-NEO_API neo_status neo_tree_sum(neo_ctx *ctx, const neo_tensor *parts, int count, neo_tensor out) {
-    NEO__CHECK(ctx && parts && count > 0, NEO_ERR_ARG,
-               "neo_tree_sum: ctx or parts is NULL, or count < 1");
-    NEO__TRY(neo__tensor_check(out, "neo_tree_sum", "out"));
-    for (int i = 0; i <= count; i++) {
-        neo_tensor t = i < count ? parts[i] : out;
-        NEO__TRY(neo__same_shape(t, out, "neo_tree_sum"));
-        NEO__CHECK(t.dtype == NEO_F32 && neo_tensor_is_contiguous(t), NEO_ERR_SHAPE,
-                   "neo_tree_sum: tensor %d is not contiguous f32", i);
-        NEO__TRY(neo__check_place(ctx, t, "neo_tree_sum", i < count ? "a part" : "out"));
-    }
-    if (ctx->device)
-        return ctx->device->tree_sum(ctx->device, parts, count, (float *)out.data, neo_tensor_count(out));
-    neo__tree_sum_job job;
-    job.ctx = ctx;
-    job.parts = parts;
-    job.count = count;
-    job.out = (float *)out.data;
-    job.n = neo_tensor_count(out);
-    job.tasks = neo__task_count(ctx, job.n, 1 << 14);
-    neo_parallel_for(ctx, job.n ? job.tasks : 0, neo__tree_sum_task, &job);
-    return NEO_OK;
-}
-NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-random
    ------------------------------------------------------------------------------------------------ */
@@ -5324,40 +5340,43 @@ NEO_API float neo_random_normal(uint64_t seed, uint64_t name_hash, int64_t step,
 }
 
 /* ---- initial values ---- */
-typedef struct neo__init_job {
-    neo_ctx *ctx;
-    neo__init_call call;
-    int64_t tasks;
-} neo__init_job;
-
-static void neo__init_blocks(const neo__init_job *job, float *y, int64_t blocks, uint64_t block) {
-    if (job->call.init.kind == NEO_INIT_UNIFORM)
-        job->ctx->tensor->uniform(y, blocks, &job->call.key, block, job->call.init.a, job->call.scale, job->call.top);
-    else job->ctx->tensor->normal(y, blocks, &job->call.key, block, job->call.init.a, job->call.init.b);
+static void neo__init_blocks(neo_ctx *ctx, const neo__init_call *c, float *y, int64_t blocks,
+                             uint64_t block) {
+    if (c->init.kind == NEO_INIT_UNIFORM)
+        ctx->tensor->uniform(y, blocks, &c->key, block, c->init.a, c->scale, c->top);
+    else ctx->tensor->normal(y, blocks, &c->key, block, c->init.a, c->init.b);
 }
-/* Whole blocks go straight to memory; the ragged ends through a block of their own. */
-static void neo__init_task(void *arg, int64_t task, int worker) {
-    const neo__init_job *job = (const neo__init_job *)arg;
-    int64_t i, end;
-    (void)worker;
-    neo__task_range(job->call.count, job->tasks, task, 256, &i, &end);
-    if (job->call.init.kind == NEO_INIT_CONSTANT) {
-        for (; i < end; i++) job->call.out[i] = job->call.init.a;
+/* Elements [i, end). Whole blocks go straight to memory; the ragged ends through a block of their
+   own. */
+static void neo__init_values(neo_ctx *ctx, const neo__init_call *c, int64_t i, int64_t end) {
+    if (c->init.kind == NEO_INIT_CONSTANT) {
+        for (; i < end; i++) c->out[i] = c->init.a;
         return;
     }
     while (i < end) {
-        int64_t row = i / job->call.cols, left = NEO__MIN(end, (row + 1) * job->call.cols) - i;
-        uint64_t at = job->call.first + (uint64_t)(i + row * (job->call.stride - job->call.cols));
+        int64_t row = i / c->cols, left = NEO__MIN(end, (row + 1) * c->cols) - i;
+        uint64_t at = c->first + (uint64_t)(i + row * (c->stride - c->cols));
         int64_t blocks = left / 4;
         if (at % 4 == 0 && blocks > 0) {
-            neo__init_blocks(job, job->call.out + i, blocks, at / 4);
+            neo__init_blocks(ctx, c, c->out + i, blocks, at / 4);
             i += 4 * blocks;
         } else {
             float y[4];
-            neo__init_blocks(job, y, 1, at / 4);
-            for (uint64_t w = at % 4; w < 4 && left > 0; w++, left--) job->call.out[i++] = y[w];
+            neo__init_blocks(ctx, c, y, 1, at / 4);
+            for (uint64_t w = at % 4; w < 4 && left > 0; w++, left--) c->out[i++] = y[w];
         }
     }
+}
+static void neo__init_task(void *arg, int64_t index, int worker) {
+    const neo__cpu_job *job = (const neo__cpu_job *)arg;
+    int64_t begin, end;
+    (void)worker;
+    neo__cpu_range(job, index, 256, &begin, &end);
+    neo__init_values(job->ctx, (const neo__init_call *)job->call, begin, end);
+}
+static neo_status neo__cpu_init(neo_device *d, const neo__init_call *call) {
+    neo__cpu_run(d, call, call->count, 1 << 14, neo__init_task);
+    return NEO_OK;
 }
 NEO__HOT_END
 /* The largest float below x. */
@@ -5391,24 +5410,22 @@ static neo_status neo__init_check(const neo_init *init, const char *name) {
     }
     return NEO_OK;
 }
-static neo__init_job neo__init_job_make(neo_ctx *ctx, neo_tensor t, const char *name, neo_init init,
-                                        int64_t first, int64_t stride) {
-    neo__init_job job;
-    job.ctx = ctx;
-    job.call.out = (float *)t.data;
-    job.call.count = neo_tensor_count(t);
-    job.tasks = neo__task_count(ctx, job.call.count, 1 << 14);
+static neo__init_call neo__init_call_make(const neo_ctx *ctx, neo_tensor t, const char *name,
+                                          neo_init init, int64_t first, int64_t stride) {
+    NEO__ZERO(neo__init_call, call);
+    call.out = (float *)t.data;
+    call.count = neo_tensor_count(t);
     /* rows that follow one another are one run: short ones would not fill a vector */
     int apart = stride && stride != t.shape[1];
-    job.call.cols = apart ? t.shape[1] : NEO__MAX(job.call.count, (int64_t)1);
-    job.call.stride = apart ? stride : job.call.cols;
-    job.call.first = (uint64_t)first;
-    job.call.init = init;
-    job.call.scale = init.b - init.a;
-    job.call.top = neo__float_below(init.b);
-    job.call.key = neo__random_key_make(ctx->seed, neo_hash(name), 0, NEO_STREAM_INIT);
-    if (init.kind == NEO_INIT_UNIFORM && init.a == init.b) job.call.init.kind = NEO_INIT_CONSTANT;
-    return job;
+    call.cols = apart ? t.shape[1] : NEO__MAX(call.count, (int64_t)1);
+    call.stride = apart ? stride : call.cols;
+    call.first = (uint64_t)first;
+    call.init = init;
+    call.scale = init.b - init.a;
+    call.top = neo__float_below(init.b);
+    call.key = neo__random_key_make(ctx->seed, neo_hash(name), 0, NEO_STREAM_INIT);
+    if (init.kind == NEO_INIT_UNIFORM && init.a == init.b) call.init.kind = NEO_INIT_CONSTANT;
+    return call;
 }
 /* stride: elements of the whole parameter from one row of t, a matrix, to the next; 0: t is one run of them. */
 static neo_status neo__tensor_init(neo_ctx *ctx, neo_tensor t, const char *name, neo_init init,
@@ -5420,14 +5437,10 @@ static neo_status neo__tensor_init(neo_ctx *ctx, neo_tensor t, const char *name,
     NEO__CHECK(first >= 0, NEO_ERR_ARG, "neo_tensor_init: %s: first is %" PRId64, name, first);
     NEO__TRY(neo__init_check(&init, name));
     if (t.place == NEO_DEVICE) NEO__TRY(neo__check_place(ctx, t, "neo_tensor_init", name));
-    neo__init_job job = neo__init_job_make(ctx, t, name, init, first, stride);
-    if (t.place == NEO_DEVICE)
-        return init.kind != NEO_INIT_NONE && job.call.count > 0
-                   ? ctx->device->init(ctx->device, &job.call)
-                   : NEO_OK;
-    if (init.kind != NEO_INIT_NONE)
-        neo_parallel_for(ctx, job.call.count ? job.tasks : 0, neo__init_task, &job);
-    return NEO_OK;
+    if (init.kind == NEO_INIT_NONE || neo_tensor_count(t) == 0) return NEO_OK;
+    neo_device *d = neo__device_at(ctx, t.place);
+    neo__init_call call = neo__init_call_make(ctx, t, name, init, first, stride);
+    return d->init(d, &call);
 }
 NEO_API neo_status neo_tensor_init(neo_ctx *ctx, neo_tensor t, const char *name, neo_init init,
                                    int64_t first) {
@@ -5537,38 +5550,28 @@ NEO__STATIC_ASSERT((size_t)(NEO__GEMM_B_FLOATS + NEO__GEMM_A_FLOATS) * sizeof(fl
                            NEO__WORKER_SCRATCH_BYTES,
                    "a worker's scratch holds a task of >>impl-gemm");
 
+/* A product and its plan. */
 typedef struct neo__gemm {
     neo_ctx *ctx;
-    int64_t m, n, k;
-    const float *a, *b;
-    int64_t a_row, a_k, b_k, b_col; /* strides; of each operand one is 1 */
-    float *c;
-    int64_t c_row;
-    float beta;
-    const float *bias;
-    neo__gemm_finish finish;
-    neo_leaves leaves;
-    int tree; /* sum by leaves */
-    /* planned */
-    int swapped; /* m, n, a, b are those of C transposed */
+    neo__gemm_call call; /* swapped: m, n, a, b are those of C transposed */
+    int tree;            /* of several leaves */
+    int swapped;
     int dots;    /* one column: the wide operand is transposed on the way, not packed */
     int by_rows; /* few k: the rows of a tile are written one after another, over all panels */
     int pack_a, pack_b;
     int64_t tile_rows, width, last_width, panels, segments; /* tile_rows: of the largest tile */
-    int64_t tiles,
-        even_tiles; /* rows of tiles; those with an even number of rows, which come first */
+    int64_t tiles, even_tiles; /* rows of tiles; those with an even number of rows come first */
     int64_t task_tiles, task_panels, row_tasks, col_tasks;
     int64_t block_tiles, group_panels; /* of a task, packed together; it has one block, or one group */
     int64_t a_floats;                  /* of the scratch: for a block; then for a group */
-    int depth; /* of the tree: waiting subtree sums of a tile */
+    int depth;                         /* of the tree: waiting subtree sums of a tile */
 } neo__gemm;
 
 static void neo__gemm_swap(neo__gemm *g) {
-    const float *a = g->a;
-    int64_t m = g->m, a_row = g->a_row, a_k = g->a_k;
-    g->m = g->n, g->n = m;
-    g->a = g->b, g->a_row = g->b_col, g->a_k = g->b_k;
-    g->b = a, g->b_col = a_row, g->b_k = a_k;
+    const neo__gemm_call old = g->call;
+    g->call.m = old.n, g->call.n = old.m;
+    g->call.a = old.b, g->call.a_row = old.b_col, g->call.a_k = old.b_k;
+    g->call.b = old.a, g->call.b_col = old.a_row, g->call.b_k = old.a_k;
     g->swapped = 1;
 }
 
@@ -5576,44 +5579,44 @@ static void neo__gemm_swap(neo__gemm *g) {
    reads all of B, which must stay in the first-level cache; and of the last panel little may be missing, for all of it
    is multiplied, nor may much of C be in it, for it passes a buffer. */
 static int neo__gemm_is_shallow(const neo__gemm *g) {
-    const int64_t width = 8 * g->ctx->gemm->lanes, rest = g->n % width;
-    if (g->tree || g->k > NEO__GEMM_SHALLOW || g->n < width || g->k * g->n > NEO__GEMM_SHALLOW_FLOATS) return 0;
-    if (rest > 0 && NEO__MAX(rest, width - rest) > g->n / 8) return 0;
-    if (g->k > NEO__GEMM_SHALLOW / 4 && g->m * g->n < NEO__GEMM_VAST_FLOATS) return 0;
-    return g->beta == 0.0f || g->beta == 1.0f;
+    const int64_t width = 8 * g->ctx->gemm->lanes, rest = g->call.n % width;
+    if (g->tree || g->call.k > NEO__GEMM_SHALLOW || g->call.n < width || g->call.k * g->call.n > NEO__GEMM_SHALLOW_FLOATS) return 0;
+    if (rest > 0 && NEO__MAX(rest, width - rest) > g->call.n / 8) return 0;
+    if (g->call.k > NEO__GEMM_SHALLOW / 4 && g->call.m * g->call.n < NEO__GEMM_VAST_FLOATS) return 0;
+    return g->call.beta == 0.0f || g->call.beta == 1.0f;
 }
 /* Cut C into tasks: panels that fit the scratch, then halves of the longer side until there are
    enough. Panels that have to be transposed are dear: every task of a column packs them again, so
    columns are cut more readily. */
 static void neo__gemm_plan(neo__gemm *g) {
     const neo__gemm_kernels *kern = g->ctx->gemm;
-    const int64_t lanes = kern->lanes, dear = g->b_col != 1 ? 4 : 1;
+    const int64_t lanes = kern->lanes, dear = g->call.b_col != 1 ? 4 : 1;
     g->by_rows = neo__gemm_is_shallow(g);
-    if (g->k == 0) { /* operands may have no memory */
-        g->a = g->b = g->c;
-        g->a_row = g->a_k = g->b_k = g->b_col = 0;
+    if (g->call.k == 0) { /* operands may have no memory */
+        g->call.a = g->call.b = g->call.c;
+        g->call.a_row = g->call.a_k = g->call.b_k = g->call.b_col = 0;
     }
-    if (!g->tree && g->n <= NEO__GEMM_SWAP_COLS && g->m >= 2 * lanes && g->m > g->n)
+    if (!g->tree && g->call.n <= NEO__GEMM_SWAP_COLS && g->call.m >= 2 * lanes && g->call.m > g->call.n)
         neo__gemm_swap(g);
-    g->dots = g->swapped && g->m == 1 && g->b_k == 1;
+    g->dots = g->swapped && g->call.m == 1 && g->call.b_k == 1;
     g->width = 2 * lanes;
-    if (!g->dots && g->n <= lanes) g->width = lanes;
+    if (!g->dots && g->call.n <= lanes) g->width = lanes;
     g->tile_rows = kern->rows;
-    if (!g->dots && (g->m == 1 || g->by_rows) && g->n > 2 * lanes) {
+    if (!g->dots && (g->call.m == 1 || g->by_rows) && g->call.n > 2 * lanes) {
         g->width = 8 * lanes;
         g->tile_rows = NEO__TILE_MAX_FLOATS / g->width;
     }
-    g->panels = (g->n + g->width - 1) / g->width;
+    g->panels = (g->call.n + g->width - 1) / g->width;
     g->last_width = g->width;
-    if (!g->dots && g->width == 2 * lanes && g->n - (g->panels - 1) * g->width <= lanes)
+    if (!g->dots && g->width == 2 * lanes && g->call.n - (g->panels - 1) * g->width <= lanes)
         g->last_width = lanes;
-    g->even_tiles = (g->m / 2 + g->tile_rows / 2 - 1) / (g->tile_rows / 2);
-    g->tiles = g->even_tiles + g->m % 2;
-    g->segments = g->dots ? 1 : NEO__MAX(1, (g->k + NEO__GEMM_SEGMENT - 1) / NEO__GEMM_SEGMENT);
-    g->depth = g->tree ? neo__tree_depth(g->leaves.count) : 0;
+    g->even_tiles = (g->call.m / 2 + g->tile_rows / 2 - 1) / (g->tile_rows / 2);
+    g->tiles = g->even_tiles + g->call.m % 2;
+    g->segments = g->dots ? 1 : NEO__MAX(1, (g->call.k + NEO__GEMM_SEGMENT - 1) / NEO__GEMM_SEGMENT);
+    g->depth = g->tree ? neo__tree_depth(g->call.leaves.count) : 0;
 
-    const int64_t segment = NEO__MAX(1, (g->k + g->segments - 1) / g->segments);
-    const int few = !g->tree && g->m <= NEO__GEMM_FEW_ROWS;
+    const int64_t segment = NEO__MAX(1, (g->call.k + g->segments - 1) / g->segments);
+    const int few = !g->tree && g->call.m <= NEO__GEMM_FEW_ROWS;
     const int64_t b_floats = g->tree ? NEO__GEMM_LEAF_B_FLOATS : few ? NEO__GEMM_FEW_B_FLOATS : NEO__GEMM_B_FLOATS;
     g->a_floats = few ? NEO__GEMM_FEW_A_FLOATS : NEO__GEMM_A_FLOATS;
     g->group_panels = NEO__MAX(1, b_floats / (segment * g->width));
@@ -5625,7 +5628,7 @@ static void neo__gemm_plan(neo__gemm *g) {
     const int64_t enough = g->ctx->threads == 1 ? 1 : 4 * (int64_t)g->ctx->threads;
     for (;;) {
         int64_t tasks = ((g->tiles + rows - 1) / rows) * ((g->panels + cols - 1) / cols);
-        double work = (double)(rows * g->tile_rows) * (double)(cols * g->width) * (double)g->k;
+        double work = (double)(rows * g->tile_rows) * (double)(cols * g->width) * (double)g->call.k;
         int fits = rows <= sums / cols;
         if (fits && (tasks >= enough || work < 2.0 * (double)NEO__GEMM_GRAIN)) break;
         if (rows == 1 && cols == 1) break;
@@ -5637,10 +5640,10 @@ static void neo__gemm_plan(neo__gemm *g) {
     g->task_panels = NEO__MAX(cols, 1);
     g->row_tasks = (g->tiles + g->task_tiles - 1) / g->task_tiles;
     g->col_tasks = (g->panels + g->task_panels - 1) / g->task_panels;
-    g->pack_b = !g->dots && (g->b_col != 1 || (rows >= 3 && !g->by_rows));
-    if (g->a_row == 1) g->pack_a = cols >= 4 || (g->a_k >= 512 && g->m * g->k >= NEO__GEMM_VAST_FLOATS);
-    else g->pack_a = cols >= 12 || (g->a_row % 1024 == 0 && cols >= 2);
-    if (g->dots && g->k > g->a_floats) g->pack_a = 0; /* all of k is one segment, which has no room */
+    g->pack_b = !g->dots && (g->call.b_col != 1 || (rows >= 3 && !g->by_rows));
+    if (g->call.a_row == 1) g->pack_a = cols >= 4 || (g->call.a_k >= 512 && g->call.m * g->call.k >= NEO__GEMM_VAST_FLOATS);
+    else g->pack_a = cols >= 12 || (g->call.a_row % 1024 == 0 && cols >= 2);
+    if (g->dots && g->call.k > g->a_floats) g->pack_a = 0; /* all of k is one segment, which has no room */
     if (g->by_rows) g->pack_a = 0;
 }
 
@@ -5655,12 +5658,12 @@ static int neo__gemm_pieces(const neo__gemm *g, neo__gemm_walk *walk, int64_t en
                             neo__gemm_piece *piece) {
     const int64_t base = walk->k;
     int count = 0;
-    while (walk->leaf < g->leaves.count) {
+    while (walk->leaf < g->call.leaves.count) {
         int64_t leaf_begin, leaf_end;
-        neo__leaf_rows(g->ctx, &g->leaves, walk->leaf, &leaf_begin, &leaf_end);
+        neo__leaf_rows(&g->call.leaves, walk->leaf, &leaf_begin, &leaf_end);
         const int64_t stop = NEO__MIN(leaf_end, end);
         if (leaf_end > end && stop == walk->k) break;
-        const int last = walk->leaf == g->leaves.count - 1;
+        const int last = walk->leaf == g->call.leaves.count - 1;
         neo__gemm_piece *p = &piece[count++];
         p->begin = (int32_t)(walk->k - base);
         p->count = (int32_t)(stop - walk->k);
@@ -5674,8 +5677,7 @@ static int neo__gemm_pieces(const neo__gemm *g, neo__gemm_walk *walk, int64_t en
             break;
         }
         p->last = last;
-        p->merges = last ? walk->height : neo__tree_merges(walk->leaf);
-        walk->height += 1 - p->merges;
+        p->merges = neo__tree_push(&walk->height, walk->leaf, g->call.leaves.count);
         walk->open = 0;
         walk->leaf++;
     }
@@ -5700,27 +5702,27 @@ NEO__INLINE void neo__gemm_kernel(const neo__gemm *g, const neo__tile *t, int64_
 /* Where a tile is narrower than its panel, or C is scaled or transposed, the sums pass through a
    buffer. */
 NEO__INLINE float *neo__gemm_at(const neo__gemm *g, int64_t m, int64_t n) {
-    return g->c + (g->swapped ? n * g->c_row + m : m * g->c_row + n);
+    return g->call.c + (g->swapped ? n * g->call.c_row + m : m * g->call.c_row + n);
 }
 static void neo__gemm_gather(const neo__gemm *g, const neo__gemm_place *p, float scale,
                              float *buffer) {
     for (int64_t i = 0; i < p->rows; i++) {
         const float *c = neo__gemm_at(g, p->m0 + i, p->n0);
-        const int64_t step = g->swapped ? g->c_row : 1;
+        const int64_t step = g->swapped ? g->call.c_row : 1;
         for (int64_t j = 0; j < p->cols; j++) buffer[i * p->width + j] = scale * c[j * step];
         for (int64_t j = p->cols; j < p->width; j++) buffer[i * p->width + j] = 0.0f;
     }
 }
 static void neo__gemm_scatter(const neo__gemm *g, const neo__gemm_place *p, const float *buffer) {
-    const float *bias = g->swapped && p->final ? g->bias : NULL;
+    const float *bias = g->swapped && p->final ? g->call.bias : NULL;
     for (int64_t i = 0; i < p->rows; i++, buffer += p->width) {
         float *c = neo__gemm_at(g, p->m0 + i, p->n0);
         if (!g->swapped) {
             memcpy(c, buffer, (size_t)p->cols * sizeof *c);
         } else if (bias) {
-            for (int64_t j = 0; j < p->cols; j++) c[j * g->c_row] = buffer[j] + bias[p->m0 + i];
+            for (int64_t j = 0; j < p->cols; j++) c[j * g->call.c_row] = buffer[j] + bias[p->m0 + i];
         } else {
-            for (int64_t j = 0; j < p->cols; j++) c[j * g->c_row] = buffer[j];
+            for (int64_t j = 0; j < p->cols; j++) c[j * g->call.c_row] = buffer[j];
         }
     }
 }
@@ -5728,22 +5730,22 @@ static void neo__gemm_scatter(const neo__gemm *g, const neo__gemm_place *p, cons
 /* t holds the operands of the segment; its k and everything about C is set here. */
 static void neo__gemm_tile(const neo__gemm *g, neo__tile *t, const neo__gemm_place *p) {
     float buffer[NEO__TILE_MAX_FLOATS], bias[NEO__TILE_MAX_FLOATS];
-    const float scale = p->first ? g->beta : 1.0f;
+    const float scale = p->first ? g->call.beta : 1.0f;
     const int direct = p->cols == p->width && !g->swapped && (scale == 0.0f || scale == 1.0f);
     t->c = direct ? neo__gemm_at(g, p->m0, p->n0) : buffer;
-    t->c_row = direct ? g->c_row : p->width;
+    t->c_row = direct ? g->call.c_row : p->width;
     t->init = scale != 0.0f ? t->c : NULL;
     t->init_row = t->c_row;
     if (!direct && t->init) neo__gemm_gather(g, p, scale, buffer);
     t->bias = NULL;
     t->relu = 0;
     if (p->final && !g->swapped) {
-        t->relu = g->finish.act == NEO_ACT_RELU && !g->finish.backward && !g->finish.y;
-        if (g->bias && direct) {
-            t->bias = g->bias + p->n0;
-        } else if (g->bias) {
+        t->relu = g->call.finish.act == NEO_ACT_RELU && !g->call.finish.backward && !g->call.finish.y;
+        if (g->call.bias && direct) {
+            t->bias = g->call.bias + p->n0;
+        } else if (g->call.bias) {
             for (int64_t j = 0; j < p->width; j++)
-                bias[j] = j < p->cols ? g->bias[p->n0 + j] : 0.0f;
+                bias[j] = j < p->cols ? g->call.bias[p->n0 + j] : 0.0f;
             t->bias = bias;
         }
     }
@@ -5772,7 +5774,7 @@ static void neo__gemm_tree_tile(const neo__gemm *g, neo__tile *t, const neo__gem
         t->merge = slot - step;
         if (piece->last && direct) {
             t->c = neo__gemm_at(g, p->m0, p->n0);
-            t->c_row = g->c_row;
+            t->c_row = g->call.c_row;
         } else {
             t->c = piece->last ? buffer : slot - piece->merges * step;
             t->c_row = p->width;
@@ -5786,14 +5788,14 @@ static void neo__gemm_tree_tile(const neo__gemm *g, neo__tile *t, const neo__gem
 /* Rows [m0, m1), columns [n0, n1) of C as the caller knows it are done. */
 static void neo__gemm_finish_rows(const neo__gemm *g, int64_t m0, int64_t m1, int64_t n0,
                                   int64_t n1) {
-    const neo__gemm_finish *f = &g->finish;
+    const neo__gemm_finish *f = &g->call.finish;
     const neo__vec_kernels *vec = g->ctx->vec;
     if (f->act == NEO_ACT_NONE && !f->y) return;
-    const int whole = g->c_row == n1 - n0 && (!f->y || f->y_row == g->c_row) &&
-                      (!f->z || f->z_row == g->c_row); /* contiguous: one call */
+    const int whole = g->call.c_row == n1 - n0 && (!f->y || f->y_row == g->call.c_row) &&
+                      (!f->z || f->z_row == g->call.c_row); /* contiguous: one call */
     const int64_t calls = whole ? 1 : m1 - m0, count = whole ? (m1 - m0) * (n1 - n0) : n1 - n0;
     for (int64_t i = m0; i < m0 + calls; i++) {
-        float *c = g->c + i * g->c_row + n0, *y = f->y ? f->y + i * f->y_row + n0 : NULL;
+        float *c = g->call.c + i * g->call.c_row + n0, *y = f->y ? f->y + i * f->y_row + n0 : NULL;
         const float *z = f->z ? f->z + i * f->z_row + n0 : NULL;
         if (f->backward) vec->act_backward(f->act, z, y, c, c, count);
         else vec->act_forward(f->act, c, y ? y : c, count);
@@ -5805,36 +5807,36 @@ static void neo__gemm_pack_b(const neo__gemm *g, float *to, int64_t p0, int64_t 
                              int64_t k1) {
     const neo__gemm_kernels *kern = g->ctx->gemm;
     for (int64_t p = p0; p < p1 && !g->dots; p++) {
-        const int64_t n0 = p * g->width, cols = NEO__MIN(g->width, g->n - n0);
+        const int64_t n0 = p * g->width, cols = NEO__MIN(g->width, g->call.n - n0);
         const int64_t width = p == g->panels - 1 ? g->last_width : g->width;
         float *panel = to + (p - p0) * g->width * (k1 - k0);
         if (!g->pack_b && cols == width) continue;
-        const float *from = g->b + k0 * g->b_k + n0 * g->b_col;
-        if (g->b_col == 1) kern->pack(panel, width, from, g->b_k, k1 - k0, cols);
-        else kern->pack_transposed(panel, width, from, g->b_col, k1 - k0, cols);
+        const float *from = g->call.b + k0 * g->call.b_k + n0 * g->call.b_col;
+        if (g->call.b_col == 1) kern->pack(panel, width, from, g->call.b_k, k1 - k0, cols);
+        else kern->pack_transposed(panel, width, from, g->call.b_col, k1 - k0, cols);
     }
 }
 /* First row of a row of tiles. All have about as many rows, in twos; an odd last row has a tile of
    its own. */
 NEO__INLINE int64_t neo__gemm_tile_begin(const neo__gemm *g, int64_t tile) {
-    if (tile > g->even_tiles) return g->m;
-    return g->even_tiles ? g->m / 2 * tile / g->even_tiles * 2 : 0;
+    if (tile > g->even_tiles) return g->call.m;
+    return g->even_tiles ? g->call.m / 2 * tile / g->even_tiles * 2 : 0;
 }
 /* A's rows of tiles [t0, t1), k in [k0, k1), each to its own panel. Where A lies k-major, a few k
    at a time for all of them: its lines are longer than a tile, and far apart. */
 static void neo__gemm_pack_a(const neo__gemm *g, float *to, int64_t t0, int64_t t1, int64_t k0,
                              int64_t k1) {
     const neo__gemm_kernels *kern = g->ctx->gemm;
-    const int64_t base = neo__gemm_tile_begin(g, t0), step = g->a_row == 1 ? 32 : k1 - k0;
+    const int64_t base = neo__gemm_tile_begin(g, t0), step = g->call.a_row == 1 ? 32 : k1 - k0;
     for (int64_t k = k0; k < k1; k += step) {
         const int64_t count = NEO__MIN(step, k1 - k);
         for (int64_t t = t0; t < t1; t++) {
             const int64_t m0 = neo__gemm_tile_begin(g, t),
                           rows = neo__gemm_tile_begin(g, t + 1) - m0;
-            const float *from = g->a + m0 * g->a_row + k * g->a_k;
+            const float *from = g->call.a + m0 * g->call.a_row + k * g->call.a_k;
             float *panel = to + (m0 - base) * (k1 - k0) + (k - k0) * rows;
-            if (g->a_row == 1) kern->pack(panel, rows, from, g->a_k, count, rows);
-            else kern->pack_transposed(panel, rows, from, g->a_row, count, rows);
+            if (g->call.a_row == 1) kern->pack(panel, rows, from, g->call.a_k, count, rows);
+            else kern->pack_transposed(panel, rows, from, g->call.a_row, count, rows);
         }
     }
 }
@@ -5851,24 +5853,24 @@ typedef struct neo__gemm_scratch {
    column. */
 static void neo__gemm_fetch_begin(const neo__gemm *g, neo__gemm_scratch *s, int64_t p0, int64_t p1,
                                   int64_t k0) {
-    const int64_t n0 = p0 * g->width, cols = NEO__MIN(p1 * g->width, g->n) - n0;
-    s->next = g->b + k0 * g->b_k + n0 * g->b_col;
+    const int64_t n0 = p0 * g->width, cols = NEO__MIN(p1 * g->width, g->call.n) - n0;
+    s->next = g->call.b + k0 * g->call.b_k + n0 * g->call.b_col;
     s->strip = 0;
-    s->strips = g->b_col == 1 ? (cols + 15) / 16 : cols;
+    s->strips = g->call.b_col == 1 ? (cols + 15) / 16 : cols;
 }
 /* t, of t->k steps, fetches as many strips as it can. */
 static void neo__gemm_fetch_strips(const neo__gemm *g, neo__gemm_scratch *s, neo__tile *t) {
     t->fetch = NULL;
     t->fetch_step = t->fetch_row = 0;
     if (s->strip >= s->strips) return;
-    if (g->b_col == 1) {
+    if (g->call.b_col == 1) {
         t->fetch = s->next + 16 * s->strip++;
-        t->fetch_step = g->b_k;
-        t->fetch_row = 32 * g->b_k;
+        t->fetch_step = g->call.b_k;
+        t->fetch_row = 32 * g->call.b_k;
     } else { /* 32 lines of a column: 512 k */
-        t->fetch = s->next + s->strip * g->b_col;
+        t->fetch = s->next + s->strip * g->call.b_col;
         t->fetch_step = 16;
-        t->fetch_row = g->b_col;
+        t->fetch_row = g->call.b_col;
         s->strip += (t->k + 31) / 32;
     }
 }
@@ -5877,9 +5879,9 @@ static void neo__gemm_fetch_strips(const neo__gemm *g, neo__gemm_scratch *s, neo
    many of its lines as it has steps for, in 32 rows. */
 static void neo__gemm_fetch_y(const neo__gemm *g, const neo__gemm_place *p, int64_t n0, int64_t p1, neo__tile *t) {
     const int64_t n = n0 + (p->n0 - n0) / g->width * (t->k / 32) * 16;
-    if (n >= NEO__MIN(p1 * g->width, g->n)) return;
-    t->fetch = g->finish.y + p->m0 * g->finish.y_row + n;
-    t->fetch_step = g->finish.y_row;
+    if (n >= NEO__MIN(p1 * g->width, g->call.n)) return;
+    t->fetch = g->call.finish.y + p->m0 * g->call.finish.y_row + n;
+    t->fetch_step = g->call.finish.y_row;
     t->fetch_row = 16;
 }
 
@@ -5887,8 +5889,8 @@ static void neo__gemm_fetch_y(const neo__gemm *g, const neo__gemm_place *p, int6
    go on from there, and its lines lie a row of C apart. */
 static void neo__gemm_fetch_next(const neo__gemm *g, const neo__gemm_place *p, int64_t n0, int64_t p1) {
     int64_t m = p->m0, n = p->n0 + p->cols;
-    if (n >= g->n || n >= p1 * g->width) m += p->rows, n = n0;
-    const int64_t end = NEO__MIN(m + p->rows, g->m), last = NEO__MIN(n + g->width, g->n) - 1;
+    if (n >= g->call.n || n >= p1 * g->width) m += p->rows, n = n0;
+    const int64_t end = NEO__MIN(m + p->rows, g->call.m), last = NEO__MIN(n + g->width, g->call.n) - 1;
     for (; m < end; m++) {
         for (int64_t j = n; j < last; j += 16) __builtin_prefetch(neo__gemm_at(g, m, j), 1);
         __builtin_prefetch(neo__gemm_at(g, m, last), 1);
@@ -5906,35 +5908,35 @@ static void neo__gemm_tile_row(const neo__gemm *g, neo__gemm_scratch *s, int64_t
     p.rows = neo__gemm_tile_begin(g, tile + 1) - p.m0;
     t.rows = p.rows;
     p.first = k0 == 0;
-    p.final = k1 == g->k;
-    t.a = packed_a ? packed_a : g->a + p.m0 * g->a_row + k0 * g->a_k;
-    t.a_row = packed_a ? 1 : g->a_row;
-    t.a_k = packed_a ? p.rows : g->a_k;
+    p.final = k1 == g->call.k;
+    t.a = packed_a ? packed_a : g->call.a + p.m0 * g->call.a_row + k0 * g->call.a_k;
+    t.a_row = packed_a ? 1 : g->call.a_row;
+    t.a_k = packed_a ? p.rows : g->call.a_k;
     const float *a = t.a;
     const int64_t slot_floats = g->depth * g->tile_rows * g->width;
     const int fetch_c = !g->swapped && k1 - k0 >= NEO__GEMM_FETCH_DEPTH && (p.final || !g->tree) &&
-                        (!p.first || g->m * g->n >= NEO__GEMM_FETCH_FLOATS);
-    const int fetch_y = p.final && s->strips == 0 && g->finish.backward && g->finish.y && !g->swapped;
+                        (!p.first || g->call.m * g->call.n >= NEO__GEMM_FETCH_FLOATS);
+    const int fetch_y = p.final && s->strips == 0 && g->call.finish.backward && g->call.finish.y && !g->swapped;
     for (int64_t panel = p0; panel < p1; panel += t.panels) {
-        t.panels = g->by_rows ? NEO__MAX(1, NEO__MIN(p1, g->n / g->width) - panel) : 1;
+        t.panels = g->by_rows ? NEO__MAX(1, NEO__MIN(p1, g->call.n / g->width) - panel) : 1;
         p.n0 = panel * g->width;
-        p.cols = NEO__MIN(t.panels * g->width, g->n - p.n0);
+        p.cols = NEO__MIN(t.panels * g->width, g->call.n - p.n0);
         p.width = panel == g->panels - 1 ? g->last_width : t.panels * g->width;
         t.a = a;
         t.k = k1 - k0;
         if (g->dots) {
-            t.b = g->b + p.n0 * g->b_col;
-            t.b_col = g->b_col;
+            t.b = g->call.b + p.n0 * g->call.b_col;
+            t.b_col = g->call.b_col;
             t.b_cols = p.cols;
-            const int ahead = g->n * g->k >= NEO__GEMM_FAR_FLOATS && p.n0 + 2 * g->width <= g->n;
+            const int ahead = g->call.n * g->call.k >= NEO__GEMM_FAR_FLOATS && p.n0 + 2 * g->width <= g->call.n;
             t.fetch = ahead ? t.b + g->width * t.b_col : NULL;
         } else if (g->pack_b || p.cols < p.width) {
             t.b = s->b + (panel - p0) * g->width * (k1 - k0);
             t.b_k = t.panels > 1 ? g->width : p.width;
             t.b_panel = g->width * t.k;
         } else {
-            t.b = g->b + k0 * g->b_k + p.n0;
-            t.b_k = g->b_k;
+            t.b = g->call.b + k0 * g->call.b_k + p.n0;
+            t.b_k = g->call.b_k;
             t.b_panel = g->width;
         }
         if (s->strips > 0) neo__gemm_fetch_strips(g, s, &t);
@@ -5947,9 +5949,9 @@ static void neo__gemm_tile_row(const neo__gemm *g, neo__gemm_scratch *s, int64_t
         else neo__gemm_tile(g, &t, &p);
     }
     if (!p.final) return;
-    const int64_t n0 = p0 * g->width, n1 = NEO__MIN(p1 * g->width, g->n);
+    const int64_t n0 = p0 * g->width, n1 = NEO__MIN(p1 * g->width, g->call.n);
     if (g->swapped) neo__gemm_finish_rows(g, n0, n1, p.m0, p.m0 + p.rows);
-    else if (g->finish.act != NEO_ACT_RELU || g->finish.backward || g->finish.y)
+    else if (g->call.finish.act != NEO_ACT_RELU || g->call.finish.backward || g->call.finish.y)
         neo__gemm_finish_rows(g, p.m0, p.m0 + p.rows, n0, n1);
 }
 
@@ -5970,7 +5972,7 @@ static void neo__gemm_segment(const neo__gemm *g, neo__gemm_scratch *s, const ne
             s->strips = 0;
             if (g->pack_b && p1 < area->p1)
                 neo__gemm_fetch_begin(g, s, p1, NEO__MIN(p1 + g->group_panels, area->p1), k0);
-            else if (g->pack_b && b1 == area->t1 && k1 < g->k)
+            else if (g->pack_b && b1 == area->t1 && k1 < g->call.k)
                 neo__gemm_fetch_begin(g, s, area->p0, NEO__MIN(area->p0 + g->group_panels, area->p1), k1);
             for (int64_t t = b0; t < b1; t++) {
                 const int64_t rows = neo__gemm_tile_begin(g, t) - neo__gemm_tile_begin(g, b0);
@@ -5993,7 +5995,7 @@ static void neo__gemm_task(void *arg, int64_t index, int worker) {
     s.piece = (neo__gemm_piece *)(void *)(s.sums + NEO__GEMM_SUM_FLOATS);
     NEO__ZERO(neo__gemm_walk, walk);
     for (int64_t i = 0; i < g->segments; i++) {
-        const int64_t k0 = g->k * i / g->segments, k1 = g->k * (i + 1) / g->segments;
+        const int64_t k0 = g->call.k * i / g->segments, k1 = g->call.k * (i + 1) / g->segments;
         if (g->tree) s.pieces = neo__gemm_pieces(g, &walk, k1, s.piece);
         neo__gemm_segment(g, &s, &area, k0, k1);
     }
@@ -6004,20 +6006,20 @@ static void neo__gemm_task(void *arg, int64_t index, int worker) {
 static void neo__gemm_finish_task(void *arg, int64_t row, int worker) {
     const neo__gemm *g = (const neo__gemm *)arg;
     (void)worker;
-    if (g->bias) g->ctx->vec->add(g->c + row * g->c_row, g->bias, g->n);
-    neo__gemm_finish_rows(g, row, row + 1, 0, g->n);
+    if (g->call.bias) g->ctx->vec->add(g->call.c + row * g->call.c_row, g->call.bias, g->call.n);
+    neo__gemm_finish_rows(g, row, row + 1, 0, g->call.n);
 }
 static int neo__gemm_by_hook(neo__gemm *g) {
-    if (g->tree || (double)g->m * (double)g->n * (double)g->k < 32768.0) return 0;
-    const int trans_a = g->a_k != 1, trans_b = g->b_col != 1;
-    const int64_t a_cols = trans_a ? g->m : g->k, b_cols = trans_b ? g->k : g->n;
-    int64_t lda = trans_a ? g->a_k : g->a_row, ldb = trans_b ? g->b_col : g->b_k, ldc = g->c_row;
-    if ((trans_a ? g->k : g->m) == 1) lda = a_cols; /* a BLAS checks the distance even of one row */
-    if ((trans_b ? g->n : g->k) == 1) ldb = b_cols;
-    if (g->m == 1) ldc = g->n;
-    if (lda < a_cols || ldb < b_cols || ldc < g->n) return 0; /* rows that overlap or run backwards */
-    NEO_SGEMM(trans_a, trans_b, g->m, g->n, g->k, g->a, lda, g->b, ldb, g->beta, g->c, ldc);
-    neo_parallel_for(g->ctx, g->m, neo__gemm_finish_task, g);
+    if (g->tree || (double)g->call.m * (double)g->call.n * (double)g->call.k < 32768.0) return 0;
+    const int trans_a = g->call.a_k != 1, trans_b = g->call.b_col != 1;
+    const int64_t a_cols = trans_a ? g->call.m : g->call.k, b_cols = trans_b ? g->call.k : g->call.n;
+    int64_t lda = trans_a ? g->call.a_k : g->call.a_row, ldb = trans_b ? g->call.b_col : g->call.b_k, ldc = g->call.c_row;
+    if ((trans_a ? g->call.k : g->call.m) == 1) lda = a_cols; /* a BLAS checks the distance even of one row */
+    if ((trans_b ? g->call.n : g->call.k) == 1) ldb = b_cols;
+    if (g->call.m == 1) ldc = g->call.n;
+    if (lda < a_cols || ldb < b_cols || ldc < g->call.n) return 0; /* rows that overlap or run backwards */
+    NEO_SGEMM(trans_a, trans_b, g->call.m, g->call.n, g->call.k, g->call.a, lda, g->call.b, ldb, g->call.beta, g->call.c, ldc);
+    neo_parallel_for(g->ctx, g->call.m, neo__gemm_finish_task, g);
     return 1;
 }
 #else
@@ -6027,25 +6029,26 @@ static int neo__gemm_by_hook(const neo__gemm *g) {
 }
 #endif
 
-static neo_status neo__gemm_on_device(const neo__gemm *g) {
-    NEO__ZERO(neo__gemm_call, call);
-    call.m = g->m, call.n = g->n, call.k = g->k;
-    call.a = g->a, call.a_row = g->a_row, call.a_k = g->a_k;
-    call.b = g->b, call.b_k = g->b_k, call.b_col = g->b_col;
-    call.c = g->c, call.c_row = g->c_row;
-    call.beta = g->beta;
-    call.bias = g->bias;
-    call.finish = g->finish;
-    call.tree = g->tree;
-    if (g->tree) call.leaves = neo__leaf_cut_of(g->ctx, &g->leaves);
-    return g->ctx->device->gemm(g->ctx->device, &call);
+/* The product of a record; nothing is planned yet. */
+static void neo__gemm_begin(neo__gemm *g, neo_ctx *ctx, const neo__gemm_call *call) {
+    memset(g, 0, sizeof *g);
+    g->ctx = ctx;
+    g->call = *call;
+    g->tree = call->tree && call->leaves.count > 1;
 }
-static neo_status neo__gemm_run(neo__gemm *g) {
-    if (g->m == 0 || g->n == 0) return NEO_OK;
-    if (g->ctx->device) return neo__gemm_on_device(g);
-    if (neo__gemm_by_hook(g)) return NEO_OK;
-    neo__gemm_plan(g);
-    neo_parallel_for(g->ctx, g->row_tasks * g->col_tasks, neo__gemm_task, g);
+static void neo__bf16_run(neo_ctx *ctx, const neo__gemm_call *call); /* see >>impl-bf16 */
+static neo_status neo__cpu_gemm(neo_device *d, const neo__gemm_call *call) {
+    neo_ctx *ctx = neo__cpu_ctx(d);
+    neo__gemm g;
+    if (call->m == 0 || call->n == 0) return NEO_OK;
+    if (call->narrow) {
+        neo__bf16_run(ctx, call);
+        return NEO_OK;
+    }
+    neo__gemm_begin(&g, ctx, call);
+    if (neo__gemm_by_hook(&g)) return NEO_OK;
+    neo__gemm_plan(&g);
+    neo_parallel_for(ctx, g.row_tasks * g.col_tasks, neo__gemm_task, &g);
     return NEO_OK;
 }
 
@@ -6090,7 +6093,61 @@ static neo_status neo__check_vector(const neo_ctx *ctx, neo_tensor t, int64_t co
                name);
     return neo__check_place(ctx, t, function, name);
 }
+static neo_status neo__check_activation(const char *function, neo_activation act) {
+    NEO__CHECK((unsigned)act <= (unsigned)NEO_ACT_HARDSWISH, NEO_ERR_ARG,
+               "%s: no activation %d", function, (int)act);
+    return NEO_OK;
+}
 NEO__INLINE float *neo__f32(neo_tensor t) { return (float *)t.data; }
+
+/* c = a b; trans_a, trans_b: of that operand transposed. The shapes have been checked. */
+static neo__gemm_call neo__gemm_call_make(neo_tensor a, int trans_a, neo_tensor b, int trans_b,
+                                          neo_tensor c) {
+    NEO__ZERO(neo__gemm_call, call);
+    call.m = a.shape[trans_a ? 1 : 0];
+    call.n = b.shape[trans_b ? 0 : 1];
+    call.k = a.shape[trans_a ? 0 : 1];
+    call.a = neo__f32(a);
+    call.a_row = trans_a ? 1 : a.stride[0];
+    call.a_k = trans_a ? a.stride[0] : 1;
+    call.b = neo__f32(b);
+    call.b_k = trans_b ? 1 : b.stride[0];
+    call.b_col = trans_b ? b.stride[0] : 1;
+    call.c = neo__f32(c);
+    call.c_row = c.stride[0];
+    call.narrow = a.dtype == NEO_BF16;
+    call.narrow_c = c.dtype == NEO_BF16;
+    return call;
+}
+static void neo__gemm_call_finish(neo__gemm_call *call, neo_activation act, int backward,
+                                  neo_tensor y, neo_tensor z) {
+    call->finish.act = act;
+    call->finish.backward = backward;
+    call->finish.y = neo__f32(y), call->finish.y_row = y.stride[0];
+    call->finish.z = neo__f32(z), call->finish.z_row = z.stride[0];
+    call->narrow_y = y.dtype == NEO_BF16;
+    call->narrow_z = z.dtype == NEO_BF16;
+}
+NEO_API neo_status neo_gemm(neo_ctx *ctx, const neo_gemm_desc *desc, neo_tensor a, neo_tensor b,
+                            neo_tensor c) {
+    static const char *const fn = "neo_gemm";
+    NEO__TRY(neo__check_ctx(fn, ctx));
+    NEO__ZERO(neo_gemm_desc, d);
+    if (desc) d = *desc;
+    NEO__CHECK(a.ndim == 2 && b.ndim == 2 && c.ndim == 2, NEO_ERR_SHAPE,
+               "%s: a, b and c must have two dimensions", fn);
+    NEO__TRY(neo__check_activation(fn, d.act));
+    const int64_t m = c.shape[0], n = c.shape[1], k = a.shape[d.trans_a ? 0 : 1];
+    const neo_dtype dtype = neo__operand_dtype(a);
+    NEO__TRY(neo__check_matrix_of(ctx, dtype, a, d.trans_a ? k : m, d.trans_a ? m : k, 0, fn, "a"));
+    NEO__TRY(neo__check_matrix_of(ctx, dtype, b, d.trans_b ? n : k, d.trans_b ? k : n, 0, fn, "b"));
+    NEO__TRY(neo__check_product(ctx, dtype, c, m, n, fn, "c"));
+    neo__gemm_call call = neo__gemm_call_make(a, d.trans_a, b, d.trans_b, c);
+    call.beta = d.beta;
+    call.bias = d.bias;
+    call.finish.act = d.act;
+    return ctx->on->gemm(ctx->on, &call);
+}
 /* ------------------------------------------------------------------------------------------------
    >>impl-bf16
 
@@ -6126,30 +6183,18 @@ NEO__STATIC_ASSERT((size_t)(NEO__BF16_C_FLOATS + NEO__BF16_B_FLOATS + NEO__BF16_
                             NEO__BF16_SPARE_FLOATS) * sizeof(float) <= NEO__WORKER_SCRATCH_BYTES,
                    "a worker's scratch holds a task of >>impl-bf16");
 
-/* What happens to a finished matrix c; y and z are f32 or bf16. */
-typedef struct neo__finish {
-    neo_activation act;
-    int backward; /* 0: y = act(c). 1: c = c act'(z, y) */
-    neo_tensor y; /* none: c itself (forward) */
-    neo_tensor z; /* backward */
-} neo__finish;
-
+/* A product of bf16 and its plan. */
 typedef struct neo__bf16 {
     neo_ctx *ctx;
-    int64_t m, n, k;
-    const uint16_t *a, *b;
-    int64_t a_row, a_k, b_k, b_col; /* strides; of each operand one is 1 */
-    neo_tensor c;
-    float beta;
-    const float *bias;
-    neo__finish finish;
-    neo_leaves leaves;
-    int tree; /* sum by leaves */
-    /* planned */
-    int rows, cols, depth;      /* of a tile; of the tree */
-    int64_t row_tiles, panels;  /* of C */
+    const neo__gemm_call *call;
+    int tree;                  /* of several leaves */
+    int rows, cols, depth;     /* of a tile; of the tree */
+    int64_t row_tiles, panels; /* of C */
     int64_t row_tasks, col_tasks;
 } neo__bf16;
+NEO__INLINE const uint16_t *neo__halves(const float *address) {
+    return (const uint16_t *)(const void *)address;
+}
 
 /* ---- kernels ---- */
 NEO__INLINE float neo__bf16_flush(float x) {
@@ -6257,31 +6302,31 @@ static void neo__bf16_pack_b(const neo__bf16 *g, float *to, float *spare, int64_
                              int64_t count) {
     const int64_t words = neo__bf16_words(g, count);
     for (int64_t p = p0; p < p1; p++, to += words * g->cols) {
-        const int64_t n0 = p * g->cols, cols = NEO__MIN((int64_t)g->cols, g->n - n0);
-        const uint16_t *from = g->b + k0 * g->b_k + n0 * g->b_col;
-        if (g->b_col == 1) {
-            neo__bf16_pack_cols(g, to, g->cols, from, g->b_k, count, cols);
+        const int64_t n0 = p * g->cols, cols = NEO__MIN((int64_t)g->cols, g->call->n - n0);
+        const uint16_t *from = neo__halves(g->call->b) + k0 * g->call->b_k + n0 * g->call->b_col;
+        if (g->call->b_col == 1) {
+            neo__bf16_pack_cols(g, to, g->cols, from, g->call->b_k, count, cols);
             continue;
         }
         for (int64_t j = 0; j < cols; j++)
-            neo__bf16_pack_row(g, spare + j * NEO__BF16_LINE, from + j * g->b_col, count);
+            neo__bf16_pack_row(g, spare + j * NEO__BF16_LINE, from + j * g->call->b_col, count);
         g->ctx->gemm->pack_transposed(to, g->cols, spare, NEO__BF16_LINE, words, cols);
     }
 }
 /* Rows of tiles [t0, t1); a_row and a_word of t say how they lie. */
 static void neo__bf16_pack_a(const neo__bf16 *g, neo__bf16_tile *t, float *to, float *spare, int64_t t0,
                              int64_t t1, int64_t k0, int64_t count) {
-    const int64_t m0 = t0 * g->rows, rows = (t1 - t0) * g->rows, there = NEO__MIN(rows, g->m - m0);
-    const int64_t words = neo__bf16_words(g, count), by_cols = g->a_row == 1 && g->a_k != 1;
+    const int64_t m0 = t0 * g->rows, rows = (t1 - t0) * g->rows, there = NEO__MIN(rows, g->call->m - m0);
+    const int64_t words = neo__bf16_words(g, count), by_cols = g->call->a_row == 1 && g->call->a_k != 1;
     const int64_t width = (rows + 15) / 16 * 16;
-    const uint16_t *from = g->a + m0 * g->a_row + k0 * g->a_k;
+    const uint16_t *from = neo__halves(g->call->a) + m0 * g->call->a_row + k0 * g->call->a_k;
     const int turn = by_cols && g->ctx->bf16 && !g->ctx->bf16->chains;
     t->a_row = by_cols && !turn ? 1 : NEO__BF16_LINE;
     t->a_word = by_cols && !turn ? width : 1;
-    if (by_cols) neo__bf16_pack_cols(g, turn ? spare : to, width, from, g->a_k, count, there);
+    if (by_cols) neo__bf16_pack_cols(g, turn ? spare : to, width, from, g->call->a_k, count, there);
     if (turn) g->ctx->gemm->pack_transposed(to, NEO__BF16_LINE, spare, width, rows, words);
     for (int64_t i = 0; i < rows && !by_cols; i++)
-        if (i < there) neo__bf16_pack_row(g, to + i * NEO__BF16_LINE, from + i * g->a_row, count);
+        if (i < there) neo__bf16_pack_row(g, to + i * NEO__BF16_LINE, from + i * g->call->a_row, count);
         else memset(to + i * NEO__BF16_LINE, 0, (size_t)words * sizeof *to);
 }
 
@@ -6316,43 +6361,50 @@ static void neo__bf16_multiply(const neo__bf16 *g, float *c, float *scratch, int
     }
 }
 
-/* Columns [j, j + n) of row i of t, as f32. */
-static const float *neo__row_of(const neo__bf16 *g, neo_tensor t, int64_t i, int64_t j, int64_t n, float *room) {
-    if (!t.data) return NULL;
-    if (t.dtype == NEO_F32) return (const float *)t.data + i * t.stride[0] + j;
-    g->ctx->tensor->f32_from_bf16(room, (const uint16_t *)t.data + i * t.stride[0] + j, n);
+/* Columns [j, j + n) of row i of a matrix of f32 or bf16, as f32. */
+static const float *neo__bf16_row_of(const neo__bf16 *g, const float *matrix, int64_t row_step,
+                                     int narrow, int64_t i, int64_t j, int64_t n, float *room) {
+    const int64_t at = i * row_step + j;
+    if (!matrix) return NULL;
+    if (!narrow) return matrix + at;
+    g->ctx->tensor->f32_from_bf16(room, neo__halves(matrix) + at, n);
     return room;
 }
-static void neo__row_to(const neo__bf16 *g, neo_tensor t, int64_t i, int64_t j, int64_t n, const float *x) {
-    const int64_t at = i * t.stride[0] + j;
-    if (t.dtype == NEO_F32) memcpy((float *)t.data + at, x, (size_t)n * sizeof *x);
-    else g->ctx->tensor->bf16_from_f32((uint16_t *)t.data + at, x, n);
+static void neo__bf16_row_to(const neo__bf16 *g, float *matrix, int64_t row_step, int narrow,
+                             int64_t i, int64_t j, int64_t n, const float *x) {
+    const int64_t at = i * row_step + j;
+    if (!narrow) memcpy(matrix + at, x, (size_t)n * sizeof *x);
+    else g->ctx->tensor->bf16_from_f32((uint16_t *)(void *)matrix + at, x, n);
 }
 /* x: the sums of columns [j, j + n) of row i. */
 static void neo__bf16_finish_row(const neo__bf16 *g, int64_t i, int64_t j, int64_t n, float *x) {
     float y[NEO__BF16_SIDE], z[NEO__BF16_SIDE];
-    const neo__finish *f = &g->finish;
+    const neo__gemm_call *call = g->call;
+    const neo__gemm_finish *f = &call->finish;
     const neo__vec_kernels *vec = g->ctx->vec;
-    if (g->bias) vec->add(x, g->bias + j, n);
+    if (call->bias) vec->add(x, call->bias + j, n);
     if (f->backward) {
-        const float *y_row = neo__row_of(g, f->y, i, j, n, y), *z_row = neo__row_of(g, f->z, i, j, n, z);
+        const float *y_row = neo__bf16_row_of(g, f->y, f->y_row, call->narrow_y, i, j, n, y);
+        const float *z_row = neo__bf16_row_of(g, f->z, f->z_row, call->narrow_z, i, j, n, z);
         vec->act_backward(f->act, z_row, y_row, x, x, n);
-    } else if (f->y.data) {
+    } else if (f->y) {
         vec->act_forward(f->act, x, y, n);
-        neo__row_to(g, f->y, i, j, n, y);
+        neo__bf16_row_to(g, f->y, f->y_row, call->narrow_y, i, j, n, y);
     } else if (f->act != NEO_ACT_NONE) {
         vec->act_forward(f->act, x, x, n);
     }
-    neo__row_to(g, g->c, i, j, n, x);
+    neo__bf16_row_to(g, call->c, call->c_row, call->narrow_c, i, j, n, x);
 }
 /* Between C and the tiles of a task: to them, times beta, or from them and finished. */
 static void neo__bf16_move(const neo__bf16 *g, float *c, int64_t t0, int64_t t1, int64_t p0, int64_t p1, int out) {
     float row[NEO__BF16_SIDE], room[NEO__BF16_SIDE];
-    const int64_t n0 = p0 * g->cols, n = NEO__MIN(p1 * g->cols, g->n) - n0;
-    for (int64_t i = t0 * g->rows; i < NEO__MIN(t1 * g->rows, g->m); i++) {
+    const int64_t n0 = p0 * g->cols, n = NEO__MIN(p1 * g->cols, g->call->n) - n0;
+    for (int64_t i = t0 * g->rows; i < NEO__MIN(t1 * g->rows, g->call->m); i++) {
         float *from = c + (i / g->rows - t0) * (p1 - p0) * g->rows * g->cols + i % g->rows * g->cols;
-        const float *old = out ? NULL : neo__row_of(g, g->c, i, n0, n, room);
-        for (int64_t j = 0; old && j < n; j++) row[j] = g->beta * old[j];
+        const float *old =
+            out ? NULL
+                : neo__bf16_row_of(g, g->call->c, g->call->c_row, g->call->narrow_c, i, n0, n, room);
+        for (int64_t j = 0; old && j < n; j++) row[j] = g->call->beta * old[j];
         for (int64_t j = 0; j < n; j += g->cols, from += (int64_t)g->rows * g->cols) {
             const size_t bytes = (size_t)NEO__MIN((int64_t)g->cols, n - j) * sizeof *row;
             if (out) memcpy(row + j, from, bytes);
@@ -6371,19 +6423,18 @@ static void neo__bf16_task(void *arg, int64_t index, int worker) {
     const int64_t step = (t1 - t0) * g->rows * (p1 - p0) * g->cols;
     float *c = (float *)(void *)neo__worker_scratch(g->ctx, worker), *scratch = c + NEO__BF16_C_FLOATS;
     int height = 0;
-    for (int leaf = 0; leaf < (g->tree ? g->leaves.count : 1); leaf++) {
+    for (int leaf = 0; leaf < (g->tree ? g->call->leaves.count : 1); leaf++) {
         float *slot = c + height * step;
-        int64_t begin = 0, end = g->k;
-        if (g->tree) neo__leaf_rows(g->ctx, &g->leaves, leaf, &begin, &end);
+        int64_t begin = 0, end = g->call->k;
+        if (g->tree) neo__leaf_rows(&g->call->leaves, leaf, &begin, &end);
         memset(slot, 0, (size_t)step * sizeof *slot);
-        if (g->beta != 0.0f) neo__bf16_move(g, slot, t0, t1, p0, p1, 0);
+        if (g->call->beta != 0.0f) neo__bf16_move(g, slot, t0, t1, p0, p1, 0);
         neo__fp_state fp = neo__fp_enter_flushing();
         if (kern && kern->begin) kern->begin();
         neo__bf16_multiply(g, slot, scratch, t0, t1, p0, p1, begin, end);
         if (kern && kern->end) kern->end();
         neo__fp_leave(fp);
-        int merges = !g->tree ? 0 : leaf == g->leaves.count - 1 ? height : neo__tree_merges(leaf);
-        height += 1 - merges;
+        int merges = neo__tree_push(&height, leaf, g->tree ? g->call->leaves.count : 1);
         for (; merges > 0; merges--, slot -= step) g->ctx->vec->add(slot - step, slot, step);
     }
     neo__bf16_move(g, c, t0, t1, p0, p1, 1);
@@ -6396,9 +6447,9 @@ static void neo__bf16_plan(neo__bf16 *g) {
     const neo__bf16_kernels *kern = g->ctx->bf16;
     g->rows = kern ? kern->rows : g->ctx->gemm->rows;
     g->cols = kern ? kern->cols : 2 * g->ctx->gemm->lanes;
-    g->depth = g->tree ? neo__tree_depth(g->leaves.count) : 1;
-    g->row_tiles = (g->m + g->rows - 1) / g->rows;
-    g->panels = (g->n + g->cols - 1) / g->cols;
+    g->depth = g->tree ? neo__tree_depth(g->call->leaves.count) : 1;
+    g->row_tiles = (g->call->m + g->rows - 1) / g->rows;
+    g->panels = (g->call->n + g->cols - 1) / g->cols;
     int64_t rows = NEO__MIN(g->row_tiles, (int64_t)NEO__BF16_SIDE / g->rows);
     int64_t cols = NEO__MIN(g->panels, (int64_t)NEO__BF16_SIDE / g->cols);
     const int64_t enough = g->ctx->threads == 1 ? 1 : 4 * (int64_t)g->ctx->threads;
@@ -6406,7 +6457,7 @@ static void neo__bf16_plan(neo__bf16 *g) {
         const int64_t tasks = ((g->row_tiles + rows - 1) / rows) * ((g->panels + cols - 1) / cols);
         const int64_t floats = rows * g->rows * cols * g->cols;
         const int fits = floats * g->depth <= NEO__BF16_C_FLOATS;
-        if (fits && (tasks >= enough || (double)floats * (double)g->k < 2.0 * (double)NEO__GEMM_GRAIN)) break;
+        if (fits && (tasks >= enough || (double)floats * (double)g->call->k < 2.0 * (double)NEO__GEMM_GRAIN)) break;
         if (rows == 1 && cols == 1) break;
         if (cols == 1 || (rows > 1 && rows * g->rows >= cols * g->cols)) rows = (rows + 1) / 2;
         else cols = (cols + 1) / 2;
@@ -6414,77 +6465,18 @@ static void neo__bf16_plan(neo__bf16 *g) {
     g->row_tasks = (g->row_tiles + rows - 1) / rows;
     g->col_tasks = (g->panels + cols - 1) / cols;
 }
-static neo_status neo__bf16_on_device(const neo__bf16 *g) {
-    NEO__ZERO(neo__gemm_call, call);
-    call.m = g->m, call.n = g->n, call.k = g->k;
-    call.a = (const float *)(const void *)g->a, call.a_row = g->a_row, call.a_k = g->a_k;
-    call.b = (const float *)(const void *)g->b, call.b_k = g->b_k, call.b_col = g->b_col;
-    call.c = (float *)g->c.data, call.c_row = g->c.stride[0];
-    call.beta = g->beta;
-    call.bias = g->bias;
-    call.finish.act = g->finish.act;
-    call.finish.backward = g->finish.backward;
-    call.finish.y = (float *)g->finish.y.data, call.finish.y_row = g->finish.y.stride[0];
-    call.finish.z = (float *)g->finish.z.data, call.finish.z_row = g->finish.z.stride[0];
-    call.tree = g->tree;
-    if (g->tree) call.leaves = neo__leaf_cut_of(g->ctx, &g->leaves);
-    call.narrow = 1;
-    call.narrow_c = g->c.dtype == NEO_BF16;
-    call.narrow_y = g->finish.y.dtype == NEO_BF16;
-    call.narrow_z = g->finish.z.dtype == NEO_BF16;
-    return g->ctx->device->gemm(g->ctx->device, &call);
-}
-static neo_status neo__bf16_run(neo__bf16 *g) {
-    if (g->m == 0 || g->n == 0) return NEO_OK;
-    if (g->ctx->device) return neo__bf16_on_device(g);
+static void neo__bf16_begin(neo__bf16 *g, neo_ctx *ctx, const neo__gemm_call *call) {
+    memset(g, 0, sizeof *g);
+    g->ctx = ctx;
+    g->call = call;
+    g->tree = call->tree && call->leaves.count > 1;
     neo__bf16_plan(g);
-    neo_parallel_for(g->ctx, g->row_tasks * g->col_tasks, neo__bf16_task, g);
-    return NEO_OK;
 }
-NEO__INLINE const uint16_t *neo__halves(neo_tensor t) { return (const uint16_t *)t.data; }
-
-NEO_API neo_status neo_gemm(neo_ctx *ctx, const neo_gemm_desc *desc, neo_tensor a, neo_tensor b,
-                            neo_tensor c) {
-    NEO__TRY(neo__check_ctx("neo_gemm", ctx));
-    NEO__ZERO(neo_gemm_desc, d);
-    if (desc) d = *desc;
-    NEO__CHECK(a.ndim == 2 && b.ndim == 2 && c.ndim == 2, NEO_ERR_SHAPE,
-               "neo_gemm: a, b and c must have two dimensions");
-    NEO__CHECK((unsigned)d.act <= (unsigned)NEO_ACT_HARDSWISH, NEO_ERR_ARG,
-               "neo_gemm: unknown activation %d", (int)d.act);
-    NEO__ZERO(neo__gemm, g);
-    g.ctx = ctx;
-    g.m = c.shape[0];
-    g.n = c.shape[1];
-    g.k = a.shape[d.trans_a ? 0 : 1];
-    const neo_dtype dtype = neo__operand_dtype(a);
-    NEO__TRY(neo__check_matrix_of(ctx, dtype, a, d.trans_a ? g.k : g.m, d.trans_a ? g.m : g.k, 0,
-                                  "neo_gemm", "a"));
-    NEO__TRY(neo__check_matrix_of(ctx, dtype, b, d.trans_b ? g.n : g.k, d.trans_b ? g.k : g.n, 0,
-                                  "neo_gemm", "b"));
-    NEO__TRY(neo__check_product(ctx, dtype, c, g.m, g.n, "neo_gemm", "c"));
-    g.a_row = d.trans_a ? 1 : a.stride[0];
-    g.a_k = d.trans_a ? a.stride[0] : 1;
-    g.b_k = d.trans_b ? 1 : b.stride[0];
-    g.b_col = d.trans_b ? b.stride[0] : 1;
-    if (dtype == NEO_BF16) {
-        NEO__ZERO(neo__bf16, narrow);
-        narrow.ctx = ctx;
-        narrow.m = g.m, narrow.n = g.n, narrow.k = g.k;
-        narrow.a = neo__halves(a), narrow.a_row = g.a_row, narrow.a_k = g.a_k;
-        narrow.b = neo__halves(b), narrow.b_k = g.b_k, narrow.b_col = g.b_col;
-        narrow.c = c, narrow.beta = d.beta, narrow.bias = d.bias;
-        narrow.finish.act = d.act;
-        return neo__bf16_run(&narrow);
-    }
-    g.a = neo__f32(a), g.b = neo__f32(b), g.c = neo__f32(c);
-    g.c_row = c.stride[0];
-    g.beta = d.beta;
-    g.bias = d.bias;
-    g.finish.act = d.act;
-    return neo__gemm_run(&g);
+static void neo__bf16_run(neo_ctx *ctx, const neo__gemm_call *call) {
+    neo__bf16 g;
+    neo__bf16_begin(&g, ctx, call);
+    neo_parallel_for(ctx, g.row_tasks * g.col_tasks, neo__bf16_task, &g);
 }
-NEO__HOT_BEGIN
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-linear
@@ -6498,173 +6490,40 @@ enum {
     NEO__BIAS_DEPTH = 16  /* subtree sums waiting: more than any tree of 4096 leaves has */
 };
 
-typedef struct neo__linear_grads {
-    neo__gemm dw;
-    neo__bf16 narrow; /* in its place: of bf16 */
-    int64_t dw_tasks;
-    const float *dz;
-    const uint16_t *narrow_dz;
-    int is_narrow;
-    int64_t dz_row, out;
-    float *dbias;
-} neo__linear_grads;
 
-/* sums[j] = the sum of the rows [begin, end) of columns [j0, j0 + cols) of dz, in order from 0. */
-static void neo__linear_bias_leaf(const neo__linear_grads *g, float *sums, int64_t begin, int64_t end, int64_t j0,
-                                  int64_t cols) {
-    const neo_ctx *ctx = g->dw.ctx;
-    float row[NEO__BIAS_COLS];
-    if (!g->is_narrow) {
-        ctx->gemm->column_sums(sums, g->dz + begin * g->dz_row + j0, g->dz_row, end - begin, cols);
-        return;
-    }
-    for (int64_t j = 0; j < cols; j++) sums[j] = 0.0f;
-    for (; begin < end; begin++) {
-        ctx->tensor->f32_from_bf16(row, g->narrow_dz + begin * g->dz_row + j0, cols);
-        ctx->vec->add(sums, row, cols);
-    }
-}
-
-static void neo__linear_bias_task(const neo__linear_grads *g, int64_t j0, int worker) {
-    neo_ctx *ctx = g->dw.ctx;
-    const int64_t cols = NEO__MIN((int64_t)NEO__BIAS_COLS, g->out - j0);
-    float *sums = (float *)(void *)neo__worker_scratch(ctx, worker);
-    int height = 0;
-    for (int leaf = 0; leaf < g->dw.leaves.count; leaf++) {
-        int64_t begin, end;
-        neo__leaf_rows(ctx, &g->dw.leaves, leaf, &begin, &end);
-        float *slot = sums + height * NEO__BIAS_COLS;
-        neo__linear_bias_leaf(g, slot, begin, end, j0, cols);
-        int merges = leaf == g->dw.leaves.count - 1 ? height : neo__tree_merges(leaf);
-        for (int i = 0; i < merges; i++, slot -= NEO__BIAS_COLS)
-            ctx->vec->add(slot - NEO__BIAS_COLS, slot, cols);
-        height += 1 - merges;
-        NEO_ASSERT(height < NEO__BIAS_DEPTH);
-    }
-    if (g->dw.leaves.count > 0) memcpy(g->dbias + j0, sums, (size_t)cols * sizeof *sums);
-    else memset(g->dbias + j0, 0, (size_t)cols * sizeof *sums);
-}
-static void neo__linear_grads_task(void *arg, int64_t index, int worker) {
-    neo__linear_grads *g = (neo__linear_grads *)arg;
-    if (index < g->dw_tasks && g->is_narrow) neo__bf16_task(&g->narrow, index, worker);
-    else if (index < g->dw_tasks) neo__gemm_task(&g->dw, index, worker);
-    else neo__linear_bias_task(g, (index - g->dw_tasks) * NEO__BIAS_COLS, worker);
-}
-
-static neo_status neo__linear_grads_on_device(neo__linear_grads *g) {
-    neo_device *device = g->dw.ctx->device;
-    g->dw.tree = g->narrow.tree = 1; /* also of one leaf: its product has the same shape on any number of ranks */
-    if (g->dw.c) NEO__TRY(g->is_narrow ? neo__bf16_run(&g->narrow) : neo__gemm_run(&g->dw));
-    if (!g->dbias || g->out == 0) return NEO_OK;
-    NEO__ZERO(neo__column_sums_call, sums);
-    sums.from = g->dz;
-    sums.from_row = g->dz_row;
-    sums.narrow = g->is_narrow;
-    sums.cols = g->out;
-    sums.to = g->dbias;
-    sums.leaves = neo__leaf_cut_of(g->dw.ctx, &g->dw.leaves);
-    return device->column_sums(device, &sums);
-}
-/* dw and dbias of checked tensors. */
-static neo_status neo__linear_grads_run(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor x,
-                                  neo_tensor dz, neo_tensor dw, neo_tensor dbias) {
-    NEO__ZERO(neo__linear_grads, g);
-    g.dw.ctx = ctx;
-    g.dw.m = dz.shape[1];
-    g.dw.n = x.shape[1];
-    g.dw.k = x.shape[0];
-    g.dw.a = neo__f32(dz), g.dw.a_row = 1, g.dw.a_k = dz.stride[0];
-    g.dw.b = neo__f32(x), g.dw.b_k = x.stride[0], g.dw.b_col = 1;
-    g.dw.c = neo__f32(dw), g.dw.c_row = dw.stride[0];
-    g.dw.leaves = *leaves;
-    g.dw.tree = leaves->count > 1;
-    g.dz =
-        dz.shape[0] > 0 ? neo__f32(dz) : neo__f32(dbias); /* a batch of none may have no memory */
-    g.dz_row = dz.stride[0];
-    g.out = dz.shape[1];
-    g.dbias = neo__f32(dbias);
-    if (dz.dtype == NEO_BF16) {
-        neo__bf16 *b = &g.narrow;
-        b->ctx = ctx;
-        b->m = g.dw.m, b->n = g.dw.n, b->k = g.dw.k;
-        b->a = neo__halves(dz), b->a_row = 1, b->a_k = dz.stride[0];
-        b->b = neo__halves(x), b->b_k = x.stride[0], b->b_col = 1;
-        b->c = dw;
-        b->leaves = g.dw.leaves;
-        b->tree = g.dw.tree;
-        g.is_narrow = 1;
-        g.narrow_dz = neo__halves(dz);
-    }
-    if (ctx->device) return neo__linear_grads_on_device(&g);
-    if (g.is_narrow && dw.data && g.dw.m > 0 && g.dw.n > 0) {
-        neo__bf16_plan(&g.narrow);
-        g.dw_tasks = g.narrow.row_tasks * g.narrow.col_tasks;
-    } else if (!g.is_narrow && dw.data && g.dw.m > 0 && g.dw.n > 0 && !neo__gemm_by_hook(&g.dw)) {
-        neo__gemm_plan(&g.dw);
-        g.dw_tasks = g.dw.row_tasks * g.dw.col_tasks;
-    }
-    const int64_t bias_tasks = dbias.data ? (g.out + NEO__BIAS_COLS - 1) / NEO__BIAS_COLS : 0;
-    neo_parallel_for(ctx, g.dw_tasks + bias_tasks, neo__linear_grads_task, &g);
-    return NEO_OK;
-}
-
-static neo_status neo__linear_product(neo__gemm *g, neo_tensor a, neo_tensor b, neo_tensor c, const neo__finish *f) {
-    if (a.dtype == NEO_BF16) {
-        NEO__ZERO(neo__bf16, narrow);
-        narrow.ctx = g->ctx;
-        narrow.m = g->m, narrow.n = g->n, narrow.k = g->k;
-        narrow.a = neo__halves(a), narrow.a_row = g->a_row, narrow.a_k = g->a_k;
-        narrow.b = neo__halves(b), narrow.b_k = g->b_k, narrow.b_col = g->b_col;
-        narrow.c = c;
-        narrow.bias = g->bias;
-        narrow.finish = *f;
-        return neo__bf16_run(&narrow);
-    }
-    g->a = neo__f32(a), g->b = neo__f32(b);
-    g->c = neo__f32(c), g->c_row = c.stride[0];
-    g->finish.act = f->act;
-    g->finish.backward = f->backward;
-    g->finish.y = neo__f32(f->y), g->finish.y_row = f->y.stride[0];
-    g->finish.z = neo__f32(f->z), g->finish.z_row = f->z.stride[0];
-    return neo__gemm_run(g);
-}
-/* y = x w^T + bias, then what `finish` says. */
-static neo_status neo__linear_run(neo_ctx *ctx, neo_tensor x, neo_tensor w, neo_tensor bias, neo_tensor y,
-                            const neo__finish *finish) {
-    NEO__ZERO(neo__gemm, g);
-    g.ctx = ctx;
-    g.m = x.shape[0], g.n = w.shape[0], g.k = w.shape[1];
-    g.a_row = x.stride[0], g.a_k = 1;
-    g.b_k = 1, g.b_col = w.stride[0];
-    g.bias = neo__f32(bias);
-    return neo__linear_product(&g, x, w, y, finish);
-}
-/* dx = dz w, then what `finish` says. */
-static neo_status neo__linear_dx_run(neo_ctx *ctx, neo_tensor w, neo_tensor dz, neo_tensor dx,
-                               const neo__finish *finish) {
-    NEO__ZERO(neo__gemm, g);
-    g.ctx = ctx;
-    g.m = dz.shape[0], g.n = w.shape[1], g.k = w.shape[0];
-    g.a_row = dz.stride[0], g.a_k = 1;
-    g.b_k = w.stride[0], g.b_col = 1;
-    return neo__linear_product(&g, dz, w, dx, finish);
+NEO__HOT_END
+/* dw and dbias of checked tensors. Also of one leaf the record says `tree`: a device's product then
+   has the same shape on any number of ranks. */
+static neo_status neo__linear_grads(neo_ctx *ctx, const neo__leaf_cut *leaves, neo_tensor x,
+                                    neo_tensor dz, neo_tensor dw, neo_tensor dbias) {
+    NEO__ZERO(neo__linear_grads_call, call);
+    call.dw = neo__gemm_call_make(dz, 1, x, 0, dw);
+    call.dw.tree = 1;
+    call.dw.leaves = *leaves;
+    call.dbias.from = neo__f32(dz);
+    call.dbias.from_row = dz.stride[0];
+    call.dbias.narrow = dz.dtype == NEO_BF16;
+    call.dbias.cols = dz.shape[1];
+    call.dbias.to = neo__f32(dbias);
+    call.dbias.leaves = *leaves;
+    return ctx->on->linear_grads(ctx->on, &call);
 }
 
 NEO_API neo_status neo_linear_forward(neo_ctx *ctx, neo_tensor x, neo_tensor w, neo_tensor bias,
                                       neo_activation act, neo_tensor y) {
     static const char *const fn = "neo_linear_forward";
     NEO__TRY(neo__check_ctx(fn, ctx));
-    NEO__CHECK((unsigned)act <= (unsigned)NEO_ACT_HARDSWISH, NEO_ERR_ARG,
-               "%s: unknown activation %d", fn, (int)act);
+    NEO__TRY(neo__check_activation(fn, act));
     const int64_t batch = x.shape[0], in = w.shape[1], out = w.shape[0];
     const neo_dtype dtype = neo__operand_dtype(w);
     NEO__TRY(neo__check_matrix_of(ctx, dtype, w, out, in, 0, fn, "w"));
     NEO__TRY(neo__check_matrix_of(ctx, dtype, x, batch, in, 0, fn, "x"));
     NEO__TRY(neo__check_product(ctx, dtype, y, batch, out, fn, "y"));
     if (neo__given(bias)) NEO__TRY(neo__check_vector(ctx, bias, out, fn, "bias"));
-    NEO__ZERO(neo__finish, finish);
-    finish.act = act;
-    return neo__linear_run(ctx, x, w, bias, y, &finish);
+    neo__gemm_call call = neo__gemm_call_make(x, 0, w, 1, y);
+    call.bias = neo__f32(bias);
+    call.finish.act = act;
+    return ctx->on->gemm(ctx->on, &call);
 }
 
 NEO_API neo_status neo_linear_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor x,
@@ -6672,7 +6531,7 @@ NEO_API neo_status neo_linear_backward(neo_ctx *ctx, const neo_leaves *leaves, n
                                        neo_tensor dbias) {
     static const char *const fn = "neo_linear_backward";
     const int64_t batch = dz.shape[0], in = w.shape[1], out = w.shape[0];
-    neo_leaves held;
+    neo__leaf_cut held;
     NEO__TRY(neo__check_ctx(fn, ctx));
     const neo_dtype dtype = neo__operand_dtype(w);
     NEO__TRY(neo__check_matrix_of(ctx, dtype, w, out, in, 0, fn, "w"));
@@ -6682,9 +6541,83 @@ NEO_API neo_status neo_linear_backward(neo_ctx *ctx, const neo_leaves *leaves, n
     if (neo__given(dw)) NEO__TRY(neo__check_matrix(ctx, dw, out, in, 1, fn, "dw"));
     if (neo__given(dbias)) NEO__TRY(neo__check_vector(ctx, dbias, out, fn, "dbias"));
     NEO__TRY(neo__leaves_resolve(ctx, leaves, batch, &held, fn));
-    NEO__ZERO(neo__finish, finish);
-    if (dw.data || dbias.data) NEO__TRY(neo__linear_grads_run(ctx, &held, x, dz, dw, dbias));
-    return dx.data ? neo__linear_dx_run(ctx, w, dz, dx, &finish) : NEO_OK;
+    if (dw.data || dbias.data) NEO__TRY(neo__linear_grads(ctx, &held, x, dz, dw, dbias));
+    if (!dx.data) return NEO_OK;
+    const neo__gemm_call call = neo__gemm_call_make(dz, 0, w, 0, dx);
+    return ctx->on->gemm(ctx->on, &call);
+}
+NEO__HOT_BEGIN
+
+/* ---- the CPU: both in one parallel region ---- */
+typedef struct neo__linear_job {
+    neo_ctx *ctx;
+    neo__gemm dw;
+    neo__bf16 narrow; /* in its place: of bf16 */
+    int64_t dw_tasks;
+    const neo__column_sums_call *dbias;
+} neo__linear_job;
+
+/* sums[j] = the sum of the rows [begin, end) of columns [j0, j0 + cols) of dz, in order from 0. */
+static void neo__linear_bias_leaf(const neo_ctx *ctx, const neo__column_sums_call *c, float *sums,
+                                  int64_t begin, int64_t end, int64_t j0, int64_t cols) {
+    float row[NEO__BIAS_COLS];
+    if (!c->narrow && begin < end) {
+        const float *from = c->from + begin * c->from_row + j0;
+        ctx->gemm->column_sums(sums, from, c->from_row, end - begin, cols);
+        return;
+    }
+    for (int64_t j = 0; j < cols; j++) sums[j] = 0.0f;
+    for (; begin < end; begin++) {
+        ctx->tensor->f32_from_bf16(row, neo__halves(c->from) + begin * c->from_row + j0, cols);
+        ctx->vec->add(sums, row, cols);
+    }
+}
+static void neo__linear_bias_task(neo_ctx *ctx, const neo__column_sums_call *c, int64_t j0,
+                                  int worker) {
+    const int64_t cols = NEO__MIN((int64_t)NEO__BIAS_COLS, c->cols - j0);
+    const int count = c->leaves.count;
+    float *sums = (float *)(void *)neo__worker_scratch(ctx, worker);
+    int height = 0;
+    for (int leaf = 0; leaf < count; leaf++) {
+        int64_t begin, end;
+        float *slot = sums + height * NEO__BIAS_COLS;
+        neo__leaf_rows(&c->leaves, leaf, &begin, &end);
+        neo__linear_bias_leaf(ctx, c, slot, begin, end, j0, cols);
+        int merges = neo__tree_push(&height, leaf, count);
+        for (; merges > 0; merges--, slot -= NEO__BIAS_COLS)
+            ctx->vec->add(slot - NEO__BIAS_COLS, slot, cols);
+        NEO_ASSERT(height < NEO__BIAS_DEPTH);
+    }
+    if (count > 0) memcpy(c->to + j0, sums, (size_t)cols * sizeof *sums);
+    else memset(c->to + j0, 0, (size_t)cols * sizeof *sums);
+}
+static void neo__linear_grads_task(void *arg, int64_t index, int worker) {
+    neo__linear_job *job = (neo__linear_job *)arg;
+    if (index >= job->dw_tasks)
+        neo__linear_bias_task(job->ctx, job->dbias, (index - job->dw_tasks) * NEO__BIAS_COLS, worker);
+    else if (job->narrow.call) neo__bf16_task(&job->narrow, index, worker);
+    else neo__gemm_task(&job->dw, index, worker);
+}
+static neo_status neo__cpu_linear_grads(neo_device *d, const neo__linear_grads_call *call) {
+    NEO__ZERO(neo__linear_job, job);
+    neo_ctx *ctx = job.ctx = neo__cpu_ctx(d);
+    const neo__gemm_call *dw = &call->dw;
+    const int has_dw = dw->c && dw->m > 0 && dw->n > 0;
+    job.dbias = &call->dbias;
+    if (has_dw && dw->narrow) {
+        neo__bf16_begin(&job.narrow, ctx, dw);
+        job.dw_tasks = job.narrow.row_tasks * job.narrow.col_tasks;
+    } else if (has_dw) {
+        neo__gemm_begin(&job.dw, ctx, dw);
+        if (!neo__gemm_by_hook(&job.dw)) {
+            neo__gemm_plan(&job.dw);
+            job.dw_tasks = job.dw.row_tasks * job.dw.col_tasks;
+        }
+    }
+    const int64_t bias_cols = call->dbias.to ? call->dbias.cols : 0;
+    const int64_t bias_tasks = (bias_cols + NEO__BIAS_COLS - 1) / NEO__BIAS_COLS;
+    neo_parallel_for(ctx, job.dw_tasks + bias_tasks, neo__linear_grads_task, &job);
+    return NEO_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -6737,38 +6670,38 @@ static neo_status neo__mlp_check(const neo_mlp_desc *d, const char *fn) {
     return NEO_OK;
 }
 
-/* A buffer of rows x width at `bytes` behind base, whose address goes to *to unless base is NULL. */
-static void neo__mlp_place(const neo_mlp_desc *d, char *base, size_t *bytes, void **to, int64_t rows, int64_t width) {
-    size_t piece = neo__size_mul(neo__size_mul((size_t)rows, (size_t)width), neo_dtype_size(d->dtype));
-    piece = neo__size_add(piece, NEO__ALIGN - 1) / NEO__ALIGN * NEO__ALIGN;
-    if (base && piece) *to = base + *bytes;
-    *bytes = neo__size_add(*bytes, piece);
+/* A buffer [rows][width] of the mlp's dtype; NULL if it has no elements. */
+static void neo__mlp_carve(const neo_mlp_desc *d, neo__carve *carve, void **to, int64_t rows,
+                           int64_t width) {
+    const size_t count = neo__size_mul((size_t)rows, (size_t)width);
+    if (count) neo__carve_next(carve, to, neo_dtype_size(d->dtype), count);
 }
-/* Lays the buffers out from `base` (NULL: counts only) and returns their bytes. */
-static size_t neo__mlp_layout(neo_mlp *mlp, const neo_mlp_desc *d, char *base) {
-    NEO__ZERO(neo_mlp, none);
-    if (!mlp) mlp = &none;
+static void neo__mlp_layout(neo_mlp *mlp, const neo_mlp_desc *d, neo__carve *carve) {
     const int layers = d->width_count - 1, narrow = d->dtype == NEO_BF16;
     const int last_dz = d->last_act != NEO_ACT_NONE || narrow; /* dy is not taken as it is */
-    size_t bytes = 0;
     int64_t widest = last_dz ? d->widths[layers] : 0;
     for (int i = 0; i < layers - 1; i++) widest = NEO__MAX(widest, d->widths[i + 1]);
     for (int i = 0; i < layers; i++) {
         const int last = i == layers - 1, keeps_z = neo__act_needs_z(last ? d->last_act : d->act);
-        neo__mlp_place(d, base, &bytes, &mlp->y[i], d->max_batch, last ? 0 : d->widths[i + 1]);
-        neo__mlp_place(d, base, &bytes, &mlp->z[i], d->max_batch, keeps_z ? d->widths[i + 1] : 0);
+        neo__mlp_carve(d, carve, &mlp->y[i], d->max_batch, last ? 0 : d->widths[i + 1]);
+        neo__mlp_carve(d, carve, &mlp->z[i], d->max_batch, keeps_z ? d->widths[i + 1] : 0);
     }
-    neo__mlp_place(d, base, &bytes, &mlp->dz[0], d->max_batch, widest);
-    neo__mlp_place(d, base, &bytes, &mlp->dz[1], d->max_batch, last_dz + layers > 2 ? widest : 0);
+    neo__mlp_carve(d, carve, &mlp->dz[0], d->max_batch, widest);
+    neo__mlp_carve(d, carve, &mlp->dz[1], d->max_batch, last_dz + layers > 2 ? widest : 0);
     for (int i = 0; i <= layers && narrow; i++)
-        neo__mlp_place(d, base, &bytes, &mlp->narrow[i], i < layers ? d->widths[i + 1] : d->max_batch,
+        neo__mlp_carve(d, carve, &mlp->narrow[i], i < layers ? d->widths[i + 1] : d->max_batch,
                        d->widths[i < layers ? i : 0]);
-    return bytes;
+}
+static size_t neo__mlp_data_bytes(const neo_mlp_desc *d) {
+    NEO__ZERO(neo_mlp, mlp);
+    NEO__ZERO(neo__carve, carve);
+    neo__mlp_layout(&mlp, d, &carve);
+    return carve.at;
 }
 
 NEO_API size_t neo_mlp_workspace_bytes(const neo_mlp_desc *desc) {
     return neo__mlp_check(desc, "neo_mlp_workspace_bytes") == NEO_OK
-               ? neo__size_add(sizeof(neo_mlp), neo__mlp_layout(NULL, desc, NULL))
+               ? neo__size_add(sizeof(neo_mlp), neo__mlp_data_bytes(desc))
                : 0;
 }
 
@@ -6809,7 +6742,7 @@ NEO_API neo_status neo_mlp_create(neo_ctx *ctx, neo_params *params, const neo_ml
     char name[256];
     NEO__CHECK(strlen(desc->name) + 24 <= sizeof name, NEO_ERR_ARG,
                "neo_mlp_create: the name is too long");
-    const size_t bytes = neo__mlp_layout(NULL, desc, NULL);
+    const size_t bytes = neo__mlp_data_bytes(desc);
     neo_mlp *mlp = (neo_mlp *)neo__alloc_zero(ctx, sizeof *mlp);
     char *data = mlp && bytes ? (char *)neo__data_alloc(ctx, bytes) : NULL;
     if (!mlp || (!data && bytes)) {
@@ -6817,7 +6750,8 @@ NEO_API neo_status neo_mlp_create(neo_ctx *ctx, neo_params *params, const neo_ml
         return neo_fail(NEO_ERR_MEMORY, "neo_mlp_create: %s: no memory for %zu bytes", desc->name,
                         bytes);
     }
-    neo__mlp_layout(mlp, desc, data);
+    neo__carve carve = {data, 0};
+    neo__mlp_layout(mlp, desc, &carve);
     mlp->ctx = ctx;
     mlp->data = data;
     mlp->data_bytes = bytes;
@@ -6861,40 +6795,42 @@ static neo_tensor neo__mlp_rows(const neo_mlp *mlp, void *data, int64_t rows, in
     t.place = neo__ctx_place(mlp->ctx);
     return t;
 }
-/* What products take for weight `layer`, or for x after the last. */
+/* The operand of products for weight `layer`, or for x after the last. */
 static neo_tensor neo__mlp_operand(const neo_mlp *mlp, int layer, neo_tensor t) {
     if (mlp->dtype == NEO_F32) return t;
     return neo__mlp_rows(mlp, mlp->narrow[layer], t.shape[0], t.shape[1]);
 }
 
 NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y) {
+    static const char *const fn = "neo_mlp_forward";
     const int64_t batch = x.shape[0];
-    NEO__CHECK(mlp, NEO_ERR_ARG, "neo_mlp_forward: mlp is NULL");
-    if (x.absent && x.ndim == 0) return neo__no_data("neo_mlp_forward", "x", x, NEO_ERR_SHAPE);
-    NEO__CHECK(x.ndim == 2, NEO_ERR_SHAPE, "neo_mlp_forward: x is of %d dimensions, expected f32 [B][%" PRId64 "]",
-               (int)x.ndim, mlp->widths[0]);
+    NEO__CHECK(mlp, NEO_ERR_ARG, "%s: mlp is NULL", fn);
+    neo_ctx *ctx = mlp->ctx;
+    if (x.absent && x.ndim == 0) return neo__no_data(fn, "x", x, NEO_ERR_SHAPE);
+    NEO__CHECK(x.ndim == 2, NEO_ERR_SHAPE,
+               "%s: x is of %d dimensions, expected f32 [B][%" PRId64 "]", fn, (int)x.ndim,
+               mlp->widths[0]);
     NEO__CHECK(batch <= mlp->max_batch, NEO_ERR_CAPACITY,
-               "neo_mlp_forward: a batch of %" PRId64 ", but max_batch is %" PRId64, batch,
-               mlp->max_batch);
-    NEO__TRY(neo__check_matrix(mlp->ctx, x, batch, mlp->widths[0], 0, "neo_mlp_forward", "x"));
-    NEO__TRY(neo__check_matrix(mlp->ctx, y, batch, mlp->widths[mlp->layers], 1, "neo_mlp_forward",
-                               "y"));
-    NEO__TRY(neo__mlp_present(mlp, 0, "neo_mlp_forward"));
+               "%s: a batch of %" PRId64 ", but max_batch is %" PRId64, fn, batch, mlp->max_batch);
+    NEO__TRY(neo__check_matrix(ctx, x, batch, mlp->widths[0], 0, fn, "x"));
+    NEO__TRY(neo__check_matrix(ctx, y, batch, mlp->widths[mlp->layers], 1, fn, "y"));
+    NEO__TRY(neo__mlp_present(mlp, 0, fn));
     const neo_tensor first = neo__mlp_operand(mlp, mlp->layers, x);
     neo_tensor in = first;
-    if (mlp->dtype != NEO_F32) NEO__TRY(neo_tensor_convert(mlp->ctx, x, first, NULL));
+    if (mlp->dtype != NEO_F32) NEO__TRY(neo_tensor_convert(ctx, x, first, NULL));
     for (int i = 0; i < mlp->layers; i++) {
         const int last = i == mlp->layers - 1;
         neo_tensor out = last ? y : neo__mlp_rows(mlp, mlp->y[i], batch, mlp->widths[i + 1]), sums = out;
         neo_tensor weight = neo__mlp_operand(mlp, i, mlp->weight[i]->value);
-        NEO__ZERO(neo__finish, finish);
-        finish.act = last ? mlp->last_act : mlp->act;
-        if (mlp->z[i]) { /* c is z; the activation goes on to y */
+        if (mlp->z[i]) /* c is z; the activation goes on to y */
             sums = neo__mlp_rows(mlp, mlp->z[i], batch, mlp->widths[i + 1]);
-            finish.y = out;
-        }
-        if (mlp->dtype != NEO_F32) NEO__TRY(neo_tensor_convert(mlp->ctx, mlp->weight[i]->value, weight, NULL));
-        NEO__TRY(neo__linear_run(mlp->ctx, in, weight, mlp->bias[i]->value, sums, &finish));
+        if (mlp->dtype != NEO_F32)
+            NEO__TRY(neo_tensor_convert(ctx, mlp->weight[i]->value, weight, NULL));
+        neo__gemm_call call = neo__gemm_call_make(in, 0, weight, 1, sums);
+        call.bias = neo__f32(mlp->bias[i]->value);
+        neo__gemm_call_finish(&call, last ? mlp->last_act : mlp->act, 0,
+                              mlp->z[i] ? out : neo_tensor_none(), neo_tensor_none());
+        NEO__TRY(ctx->on->gemm(ctx->on, &call));
         in = out;
     }
     mlp->in = first;
@@ -6903,57 +6839,20 @@ NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y) {
     return NEO_OK;
 }
 
-/* dz of the last layer from dy, row by row (rows may be apart). */
-typedef struct neo__mlp_last {
-    const neo_mlp *mlp;
-    neo_tensor dy, dz, y;
-    const void *z;
-    int64_t tasks;
-} neo__mlp_last;
-/* Row i of bf16, some columns at a time. */
-static void neo__mlp_last_row(const neo__mlp_last *l, int64_t i) {
-    const neo_mlp *mlp = l->mlp;
-    const neo__tensor_kernels *kern = mlp->ctx->tensor;
-    const int64_t width = l->dz.shape[1];
-    float z[256], dz[256];
-    for (int64_t j = 0, n; j < width; j += n) {
-        const float *dy = neo__f32(l->dy) + i * l->dy.stride[0] + j;
-        n = NEO__MIN(width - j, 256);
-        if (l->z) kern->f32_from_bf16(z, (const uint16_t *)l->z + i * width + j, n);
-        if (mlp->last_act != NEO_ACT_NONE)
-            mlp->ctx->vec->act_backward(mlp->last_act, l->z ? z : NULL, neo__f32(l->y) + i * l->y.stride[0] + j, dy,
-                                        dz, n);
-        kern->bf16_from_f32((uint16_t *)l->dz.data + i * width + j, mlp->last_act != NEO_ACT_NONE ? dz : dy, n);
-    }
-}
-static void neo__mlp_last_task(void *arg, int64_t index, int worker) {
-    const neo__mlp_last *l = (const neo__mlp_last *)arg;
-    const int64_t width = l->dz.shape[1];
-    int64_t begin, end;
-    (void)worker;
-    neo__task_range(l->dz.shape[0], l->tasks, index, 1, &begin, &end);
-    for (; begin < end && l->dz.dtype == NEO_BF16; begin++) neo__mlp_last_row(l, begin);
-    const int whole = l->dy.stride[0] == width && l->y.stride[0] == width;
-    const int64_t count = whole ? (end - begin) * width : width;
-    for (int64_t i = begin; i < (whole ? NEO__MIN(begin + 1, end) : end); i++)
-        l->mlp->ctx->vec->act_backward(
-            l->mlp->last_act, l->z ? (const float *)l->z + i * width : NULL, neo__f32(l->y) + i * l->y.stride[0],
-            neo__f32(l->dy) + i * l->dy.stride[0], neo__f32(l->dz) + i * width, count);
-}
-
-static neo_status neo__mlp_last_on_device(const neo__mlp_last *l) {
-    neo_device *device = l->mlp->ctx->device;
+/* dz of the last layer from dy, whose rows may be apart. */
+static neo_status neo__mlp_last_dz(const neo_mlp *mlp, neo_tensor dy, neo_tensor dz) {
+    neo_ctx *ctx = mlp->ctx;
     NEO__ZERO(neo__activation_call, call);
-    call.act = l->mlp->last_act;
+    call.act = mlp->last_act;
     call.backward = 1;
-    call.rows = l->dz.shape[0];
-    call.cols = l->dz.shape[1];
-    call.z = (const float *)l->z, call.z_row = call.cols;
-    call.y = neo__f32(l->y), call.y_row = l->y.stride[0];
-    call.dy = neo__f32(l->dy), call.dy_row = l->dy.stride[0];
-    call.out = neo__f32(l->dz), call.out_row = call.cols;
-    call.narrow = l->dz.dtype == NEO_BF16;
-    return call.rows > 0 ? device->activation(device, &call) : NEO_OK;
+    call.rows = dz.shape[0];
+    call.cols = dz.shape[1];
+    call.z = (const float *)mlp->z[mlp->layers - 1], call.z_row = call.cols;
+    call.y = neo__f32(mlp->out), call.y_row = mlp->out.stride[0];
+    call.dy = neo__f32(dy), call.dy_row = dy.stride[0];
+    call.out = neo__f32(dz), call.out_row = call.cols;
+    call.narrow = dz.dtype == NEO_BF16;
+    return call.rows > 0 ? ctx->on->activation(ctx->on, &call) : NEO_OK;
 }
 NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_tensor dy,
                                     neo_tensor dx) {
@@ -6963,9 +6862,10 @@ NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_
     const int layers = mlp->layers;
     NEO__CHECK(mlp->forward_done, NEO_ERR_STATE, "neo_mlp_backward: there was no forward");
     const int64_t batch = mlp->in.shape[0];
-    neo_leaves held;
+    neo__leaf_cut held;
     NEO__CHECK(dy.ndim != 2 || dy.shape[0] == batch, NEO_ERR_SHAPE,
-               "%s: dy has %" PRId64 " rows, the last neo_mlp_forward had %" PRId64, fn, dy.shape[0], batch);
+               "%s: dy has %" PRId64 " rows, the last neo_mlp_forward had %" PRId64, fn,
+               dy.shape[0], batch);
     NEO__TRY(neo__check_matrix(ctx, dy, batch, mlp->widths[layers], 0, fn, "dy"));
     if (neo__given(dx)) NEO__TRY(neo__check_matrix(ctx, dx, batch, mlp->widths[0], 1, fn, "dx"));
     NEO__TRY(neo__mlp_present(mlp, 0, fn));
@@ -6974,28 +6874,20 @@ NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_
     int turn = 0;
     neo_tensor dz = dy;
     if (mlp->last_act != NEO_ACT_NONE || mlp->dtype != NEO_F32) {
-        NEO__ZERO(neo__mlp_last, l);
         dz = neo__mlp_rows(mlp, mlp->dz[turn++ & 1], batch, mlp->widths[layers]);
-        l.mlp = mlp, l.dy = dy, l.dz = dz, l.y = mlp->out, l.z = mlp->z[layers - 1];
-        l.tasks = neo__task_count(ctx, batch, 1 + 8192 / mlp->widths[layers]);
-        if (ctx->device) NEO__TRY(neo__mlp_last_on_device(&l));
-        else neo_parallel_for(ctx, l.tasks, neo__mlp_last_task, &l);
+        NEO__TRY(neo__mlp_last_dz(mlp, dy, dz));
     }
     for (int i = layers - 1; i >= 0; i--) {
         neo_tensor in = i == 0 ? mlp->in : neo__mlp_rows(mlp, mlp->y[i - 1], batch, mlp->widths[i]);
-        NEO__TRY(neo__linear_grads_run(ctx, &held, in, dz, mlp->weight[i]->grad, mlp->bias[i]->grad));
-        NEO__ZERO(neo__finish, finish);
-        neo_tensor weight = neo__mlp_operand(mlp, i, mlp->weight[i]->value);
-        if (i == 0) {
-            if (dx.data) NEO__TRY(neo__linear_dx_run(ctx, weight, dz, dx, &finish));
-            break;
-        }
-        neo_tensor below = neo__mlp_rows(mlp, mlp->dz[turn++ & 1], batch, mlp->widths[i]);
-        finish.act = mlp->act;
-        finish.backward = 1;
-        finish.y = neo__mlp_rows(mlp, mlp->y[i - 1], batch, mlp->widths[i]);
-        finish.z = neo__mlp_rows(mlp, mlp->z[i - 1], batch, mlp->widths[i]);
-        NEO__TRY(neo__linear_dx_run(ctx, weight, dz, below, &finish));
+        neo_tensor weight = neo__mlp_operand(mlp, i, mlp->weight[i]->value), below = dx;
+        NEO__TRY(neo__linear_grads(ctx, &held, in, dz, mlp->weight[i]->grad, mlp->bias[i]->grad));
+        if (i == 0 && !dx.data) break;
+        if (i > 0) below = neo__mlp_rows(mlp, mlp->dz[turn++ & 1], batch, mlp->widths[i]);
+        neo__gemm_call call = neo__gemm_call_make(dz, 0, weight, 0, below);
+        if (i > 0)
+            neo__gemm_call_finish(&call, mlp->act, 1, in,
+                                  neo__mlp_rows(mlp, mlp->z[i - 1], batch, mlp->widths[i]));
+        NEO__TRY(ctx->on->gemm(ctx->on, &call));
         dz = below;
     }
     return NEO_OK;
@@ -7012,32 +6904,15 @@ NEO__STATIC_ASSERT((size_t)NEO__INTERACT_FLOATS / 4 * 5 * sizeof(float) <=
                        NEO__WORKER_SCRATCH_BYTES,
                    "a worker's scratch holds a sample of >>impl-interact");
 
-typedef struct neo__interact_run {
-    neo_ctx *ctx;
-    neo__interact job;
-    int64_t batch, tasks;
-    int backward;
-} neo__interact_run;
-
-static void neo__interact_task(void *arg, int64_t index, int worker) {
-    const neo__interact_run *r = (const neo__interact_run *)arg;
-    float *scratch = (float *)(void *)neo__worker_scratch(r->ctx, worker);
-    int64_t begin, end;
-    neo__task_range(r->batch, r->tasks, index, 1, &begin, &end);
-    for (int64_t i = begin; i < end; i++) {
-        if (r->backward) r->ctx->gemm->interact_backward(&r->job, i, scratch);
-        else r->ctx->gemm->interact_forward(&r->job, i, scratch);
-    }
-}
-
 NEO__HOT_END
 NEO_API int64_t neo_interact_width(int64_t dim, int64_t features, int diagonal) {
     return dim + features * (features + 1) / 2 + (diagonal ? features + 1 : 0);
 }
 
 /* The sizes that x, e and z must agree on. */
-static neo_status neo__interact_prepare(neo_ctx *ctx, int diagonal, neo_tensor x, neo_tensor e,
-                                        neo__interact_run *r, const char *fn) {
+static neo_status neo__interact_begin(neo_ctx *ctx, int diagonal, neo_tensor x, neo_tensor e,
+                                      neo__interact_call *call, const char *fn) {
+    memset(call, 0, sizeof *call);
     NEO__TRY(neo__check_ctx(fn, ctx));
     NEO__CHECK(x.ndim == 2 && e.ndim == 2, NEO_ERR_SHAPE, "%s: x and e must have two dimensions",
                fn);
@@ -7048,78 +6923,65 @@ static neo_status neo__interact_prepare(neo_ctx *ctx, int diagonal, neo_tensor x
     NEO__CHECK(features <= NEO__INTERACT_MAX_FEATURES, NEO_ERR_UNSUPPORTED,
                "%s: %" PRId64 " features, more than %d", fn, features,
                (int)NEO__INTERACT_MAX_FEATURES);
-    memset(r, 0, sizeof *r);
-    r->ctx = ctx;
-    r->batch = batch;
-    r->tasks = neo__task_count(ctx, batch, 1 + (1 << 16) / ((features + 1) * (features + 1) * dim));
-    r->job.dim = dim;
-    r->job.features = features;
-    r->job.diagonal = diagonal != 0;
-    r->job.x = neo__f32(x), r->job.x_row = x.stride[0];
-    r->job.e = neo__f32(e), r->job.e_row = e.stride[0];
-    return NEO_OK;
-}
-
-static neo_status neo__interact_run_all(neo__interact_run *r) {
-    neo_device *device = r->ctx->device;
-    if (r->batch == 0) return NEO_OK;
-    if (device) return device->interact(device, &r->job, r->batch, r->backward);
-    neo_parallel_for(r->ctx, r->tasks, neo__interact_task, r);
+    call->batch = batch;
+    call->dim = dim;
+    call->features = features;
+    call->diagonal = diagonal != 0;
+    call->x = neo__f32(x), call->x_row = x.stride[0];
+    call->e = neo__f32(e), call->e_row = e.stride[0];
     return NEO_OK;
 }
 NEO_API neo_status neo_interact_forward(neo_ctx *ctx, int diagonal, neo_tensor x, neo_tensor e,
                                         neo_tensor z) {
     static const char *const fn = "neo_interact_forward";
-    neo__interact_run r;
-    NEO__TRY(neo__interact_prepare(ctx, diagonal, x, e, &r, fn));
-    const int64_t width = neo_interact_width(r.job.dim, r.job.features, diagonal);
-    NEO__TRY(neo__check_matrix(ctx, z, r.batch, width, 1, fn, "z"));
-    r.job.z = neo__f32(z), r.job.z_row = z.stride[0];
-    return neo__interact_run_all(&r);
+    neo__interact_call call;
+    NEO__TRY(neo__interact_begin(ctx, diagonal, x, e, &call, fn));
+    const int64_t width = neo_interact_width(call.dim, call.features, diagonal);
+    NEO__TRY(neo__check_matrix(ctx, z, call.batch, width, 1, fn, "z"));
+    call.z = neo__f32(z), call.z_row = z.stride[0];
+    return call.batch > 0 ? ctx->on->interact(ctx->on, &call) : NEO_OK;
 }
-
 NEO_API neo_status neo_interact_backward(neo_ctx *ctx, int diagonal, neo_tensor x, neo_tensor e,
                                          neo_tensor dz, neo_tensor dx, neo_tensor de) {
     static const char *const fn = "neo_interact_backward";
-    neo__interact_run r;
-    NEO__TRY(neo__interact_prepare(ctx, diagonal, x, e, &r, fn));
-    const int64_t width = neo_interact_width(r.job.dim, r.job.features, diagonal);
-    NEO__TRY(neo__check_matrix(ctx, dz, r.batch, width, 0, fn, "dz"));
-    if (neo__given(dx)) NEO__TRY(neo__check_matrix(ctx, dx, r.batch, r.job.dim, 1, fn, "dx"));
+    neo__interact_call call;
+    NEO__TRY(neo__interact_begin(ctx, diagonal, x, e, &call, fn));
+    const int64_t width = neo_interact_width(call.dim, call.features, diagonal);
+    NEO__TRY(neo__check_matrix(ctx, dz, call.batch, width, 0, fn, "dz"));
+    if (neo__given(dx)) NEO__TRY(neo__check_matrix(ctx, dx, call.batch, call.dim, 1, fn, "dx"));
     if (neo__given(de))
-        NEO__TRY(neo__check_matrix(ctx, de, r.batch, r.job.features * r.job.dim, 1, fn, "de"));
-    r.backward = 1;
-    r.job.dz = neo__f32(dz), r.job.dz_row = dz.stride[0];
-    r.job.dx = neo__f32(dx), r.job.dx_row = dx.stride[0];
-    r.job.de = neo__f32(de), r.job.de_row = de.stride[0];
-    return dx.data || de.data ? neo__interact_run_all(&r) : NEO_OK;
+        NEO__TRY(neo__check_matrix(ctx, de, call.batch, call.features * call.dim, 1, fn, "de"));
+    call.backward = 1;
+    call.dz = neo__f32(dz), call.dz_row = dz.stride[0];
+    call.dx = neo__f32(dx), call.dx_row = dx.stride[0];
+    call.de = neo__f32(de), call.de_row = de.stride[0];
+    const int wanted = call.batch > 0 && (call.dx || call.de);
+    return wanted ? ctx->on->interact(ctx->on, &call) : NEO_OK;
 }
 NEO__HOT_BEGIN
+
+static void neo__interact_task(void *arg, int64_t index, int worker) {
+    const neo__cpu_job *job = (const neo__cpu_job *)arg;
+    const neo__interact_call *c = (const neo__interact_call *)job->call;
+    const neo__gemm_kernels *kern = job->ctx->gemm;
+    float *scratch = (float *)(void *)neo__worker_scratch(job->ctx, worker);
+    int64_t begin, end;
+    neo__cpu_range(job, index, 1, &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        if (c->backward) kern->interact_backward(c, i, scratch);
+        else kern->interact_forward(c, i, scratch);
+    }
+}
+static neo_status neo__cpu_interact(neo_device *d, const neo__interact_call *c) {
+    const int64_t vectors = c->features + 1;
+    neo__cpu_run(d, c, c->batch, 1 + (1 << 16) / (vectors * vectors * c->dim), neo__interact_task);
+    return NEO_OK;
+}
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-activation
    ------------------------------------------------------------------------------------------------ */
 enum { NEO__VEC_GRAIN = 16384 }; /* elements of elementwise work worth a task */
-
-typedef struct neo__activation_job {
-    neo_ctx *ctx;
-    neo_activation act;
-    int backward;
-    const float *z, *y, *dy; /* forward: only z */
-    float *out;
-    int64_t count, tasks;
-} neo__activation_job;
-
-static void neo__activation_task(void *arg, int64_t i, int worker) {
-    const neo__activation_job *j = (const neo__activation_job *)arg;
-    int64_t begin, end;
-    (void)worker;
-    neo__task_range(j->count, j->tasks, i, 16, &begin, &end);
-    const float *z = j->z ? j->z + begin : NULL, *y = j->y ? j->y + begin : NULL;
-    if (j->backward)
-        j->ctx->vec->act_backward(j->act, z, y, j->dy + begin, j->out + begin, end - begin);
-    else j->ctx->vec->act_forward(j->act, z, j->out + begin, end - begin);
-}
 
 NEO__HOT_END
 /* t is contiguous f32 of `like`'s shape. */
@@ -7139,81 +7001,142 @@ static neo_status neo__check_like(const neo_ctx *ctx, const char *function, cons
                function, name, neo_tensor_count(t), neo_tensor_count(like));
     return neo__check_place(ctx, t, function, name);
 }
-static neo_status neo__check_activation(const char *function, neo_activation act) {
-    NEO__CHECK(act >= NEO_ACT_NONE && act <= NEO_ACT_HARDSWISH, NEO_ERR_ARG,
-               "%s: no activation %d", function, (int)act);
-    return NEO_OK;
-}
-static neo_status neo__activation_run(neo__activation_job *j) {
-    neo_device *device = j->ctx->device;
-    if (device) {
-        NEO__ZERO(neo__activation_call, call);
-        call.act = j->act;
-        call.backward = j->backward;
-        call.rows = 1;
-        call.cols = j->count;
-        call.z = j->z, call.y = j->y, call.dy = j->dy;
-        call.out = j->out;
-        return j->count > 0 ? device->activation(device, &call) : NEO_OK;
-    }
-    j->tasks = neo__task_count(j->ctx, j->count, NEO__VEC_GRAIN);
-    neo_parallel_for(j->ctx, j->tasks, neo__activation_task, j);
-    return NEO_OK;
-}
-
 NEO_API neo_status neo_activation_forward(neo_ctx *ctx, neo_activation act, neo_tensor z,
                                           neo_tensor y) {
-    const char *function = "neo_activation_forward";
-    NEO__TRY(neo__check_ctx(function, ctx));
-    NEO__TRY(neo__check_activation(function, act));
-    NEO__TRY(neo__check_like(ctx, function, "z", z, z));
-    NEO__TRY(neo__check_like(ctx, function, "y", y, z));
-    NEO__ZERO(neo__activation_job, job);
-    job.ctx = ctx;
-    job.act = act;
-    job.z = (const float *)z.data;
-    job.out = (float *)y.data;
-    job.count = neo_tensor_count(z);
-    return neo__activation_run(&job);
+    static const char *const fn = "neo_activation_forward";
+    NEO__TRY(neo__check_ctx(fn, ctx));
+    NEO__TRY(neo__check_activation(fn, act));
+    NEO__TRY(neo__check_like(ctx, fn, "z", z, z));
+    NEO__TRY(neo__check_like(ctx, fn, "y", y, z));
+    NEO__ZERO(neo__activation_call, call);
+    call.act = act;
+    call.rows = 1;
+    call.cols = neo_tensor_count(z);
+    call.z = neo__f32(z);
+    call.out = neo__f32(y);
+    return call.cols > 0 ? ctx->on->activation(ctx->on, &call) : NEO_OK;
 }
-
 NEO_API neo_status neo_activation_backward(neo_ctx *ctx, neo_activation act, neo_tensor z,
                                            neo_tensor y, neo_tensor dy, neo_tensor dz) {
-    const char *function = "neo_activation_backward";
-    int needs_z = act == NEO_ACT_GELU || act == NEO_ACT_HARDSWISH;
+    static const char *const fn = "neo_activation_backward";
+    int needs_z = neo__act_needs_z(act);
     int needs_y = act == NEO_ACT_RELU || act == NEO_ACT_SIGMOID || act == NEO_ACT_TANH;
-    NEO__TRY(neo__check_ctx(function, ctx));
-    NEO__TRY(neo__check_activation(function, act));
-    NEO__TRY(neo__check_like(ctx, function, "dy", dy, dy));
-    NEO__TRY(neo__check_like(ctx, function, "dz", dz, dy));
-    if (needs_z) NEO__TRY(neo__check_like(ctx, function, "z", z, dy));
-    if (needs_y) NEO__TRY(neo__check_like(ctx, function, "y", y, dy));
-    NEO__ZERO(neo__activation_job, job);
-    job.ctx = ctx;
-    job.act = act;
-    job.backward = 1;
-    if (needs_z) job.z = (const float *)z.data;
-    if (needs_y) job.y = (const float *)y.data;
-    job.dy = (const float *)dy.data;
-    job.out = (float *)dz.data;
-    job.count = neo_tensor_count(dy);
-    return neo__activation_run(&job);
+    NEO__TRY(neo__check_ctx(fn, ctx));
+    NEO__TRY(neo__check_activation(fn, act));
+    NEO__TRY(neo__check_like(ctx, fn, "dy", dy, dy));
+    NEO__TRY(neo__check_like(ctx, fn, "dz", dz, dy));
+    if (needs_z) NEO__TRY(neo__check_like(ctx, fn, "z", z, dy));
+    if (needs_y) NEO__TRY(neo__check_like(ctx, fn, "y", y, dy));
+    NEO__ZERO(neo__activation_call, call);
+    call.act = act;
+    call.backward = 1;
+    call.rows = 1;
+    call.cols = neo_tensor_count(dy);
+    if (needs_z) call.z = neo__f32(z);
+    if (needs_y) call.y = neo__f32(y);
+    call.dy = neo__f32(dy);
+    call.out = neo__f32(dz);
+    return call.cols > 0 ? ctx->on->activation(ctx->on, &call) : NEO_OK;
+}
+
+/* ---- neo_add, neo_scale, neo_round ---- */
+static neo_status neo__blend_begin(neo__blend_call *call, neo_ctx *ctx, const char *fn,
+                                   neo__blend_kind kind, neo_tensor x, neo_tensor y) {
+    neo_tensor like_x = x, like_y = y;
+    memset(call, 0, sizeof *call);
+    NEO__TRY(neo__check_ctx(fn, ctx));
+    NEO__CHECK(kind != NEO__BLEND_ADD || (neo__is_float(x.dtype) && neo__is_float(y.dtype)),
+               NEO_ERR_SHAPE, "%s: x is %s, y %s, both must be floats", fn, neo_dtype_name(x.dtype),
+               neo_dtype_name(y.dtype));
+    if (kind == NEO__BLEND_ADD) like_x.dtype = like_y.dtype = NEO_F32; /* for the next checks */
+    NEO__TRY(neo__check_like(ctx, fn, "x", like_x, like_x));
+    NEO__TRY(neo__check_like(ctx, fn, "y", like_y, like_x));
+    call->kind = kind;
+    call->x = x.data, call->x_dtype = x.dtype;
+    call->y = y.data, call->y_dtype = y.dtype;
+    call->count = neo_tensor_count(x);
+    return NEO_OK;
+}
+static neo_status neo__blend(neo_ctx *ctx, const neo__blend_call *call) {
+    return call->count > 0 ? ctx->on->blend(ctx->on, call) : NEO_OK;
+}
+NEO_API neo_status neo_add(neo_ctx *ctx, neo_tensor x, neo_tensor y) {
+    neo__blend_call call;
+    NEO__TRY(neo__blend_begin(&call, ctx, "neo_add", NEO__BLEND_ADD, x, y));
+    return neo__blend(ctx, &call);
+}
+NEO_API neo_status neo_scale(neo_ctx *ctx, neo_tensor x, float factor, int *finite) {
+    neo__blend_call call;
+    int infinite = 0;
+    NEO__TRY(neo__blend_begin(&call, ctx, "neo_scale", NEO__BLEND_SCALE, x, x));
+    call.factor = factor;
+    call.infinite = finite ? &infinite : NULL;
+    NEO__TRY(neo__blend(ctx, &call));
+    if (finite) *finite = !infinite;
+    return NEO_OK;
+}
+NEO_API neo_status neo_round(neo_ctx *ctx, neo_dtype dtype, neo_tensor x, neo_tensor y) {
+    neo__blend_call call;
+    NEO__CHECK(neo__is_float(dtype) && dtype != NEO_F32, NEO_ERR_ARG,
+               "neo_round: dtype is %s, not a float narrower than f32", neo_dtype_name(dtype));
+    NEO__TRY(neo__blend_begin(&call, ctx, "neo_round", NEO__BLEND_ROUND, x, y));
+    call.dtype = dtype;
+    return neo__blend(ctx, &call);
 }
 NEO__HOT_BEGIN
 
-/* ---- neo_add, neo_scale, neo_round ---- */
-typedef struct neo__blend_job {
-    neo_ctx *ctx;
-    neo__blend_call call;
-    int64_t tasks;
-    int infinite; /* atomic */
-} neo__blend_job;
+/* ---- the CPU ---- */
+/* Columns [begin, end) of row i; of bf16, some at a time. */
+static void neo__activation_row(const neo_ctx *ctx, const neo__activation_call *c, int64_t i,
+                                int64_t begin, int64_t end) {
+    enum { WIDE = 256 };
+    float wide_z[WIDE], wide_out[WIDE];
+    for (int64_t j = begin, n; j < end; j += n) {
+        const float *z = c->z ? c->z + i * c->z_row + j : NULL;
+        const float *y = c->y ? c->y + i * c->y_row + j : NULL;
+        const float *dy = c->backward ? c->dy + i * c->dy_row + j : NULL;
+        float *out = c->out + i * c->out_row + j;
+        n = end - j;
+        if (c->narrow) {
+            const uint16_t *halves = (const uint16_t *)(const void *)c->z;
+            n = NEO__MIN(n, (int64_t)WIDE);
+            if (z) ctx->tensor->f32_from_bf16(wide_z, halves + i * c->z_row + j, n);
+            if (z) z = wide_z;
+            out = wide_out;
+        }
+        if (c->backward) ctx->vec->act_backward(c->act, z, y, dy, out, n);
+        else ctx->vec->act_forward(c->act, z, out, n);
+        if (c->narrow)
+            ctx->tensor->bf16_from_f32((uint16_t *)(void *)c->out + i * c->out_row + j, out, n);
+    }
+}
+/* Pieces are rows, or the elements of one row. */
+static void neo__activation_task(void *arg, int64_t index, int worker) {
+    const neo__cpu_job *job = (const neo__cpu_job *)arg;
+    const neo__activation_call *c = (const neo__activation_call *)job->call;
+    int64_t begin, end;
+    (void)worker;
+    neo__cpu_range(job, index, c->rows == 1 ? 16 : 1, &begin, &end);
+    if (c->rows == 1) neo__activation_row(job->ctx, c, 0, begin, end);
+    for (; c->rows > 1 && begin < end; begin++)
+        neo__activation_row(job->ctx, c, begin, 0, c->cols);
+}
+static neo_status neo__cpu_activation(neo_device *d, const neo__activation_call *call) {
+    neo__activation_call c = *call;
+    const int64_t cols = c.cols;
+    const int one_run = (!c.z || c.z_row == cols) && (!c.y || c.y_row == cols) &&
+                        (!c.dy || c.dy_row == cols) && c.out_row == cols;
+    if (one_run) c.cols *= c.rows, c.rows = 1;
+    if (c.rows == 1) neo__cpu_run(d, &c, c.cols, NEO__VEC_GRAIN, neo__activation_task);
+    else neo__cpu_run(d, &c, c.rows, 1 + NEO__VEC_GRAIN / 2 / cols, neo__activation_task);
+    return NEO_OK;
+}
+
 NEO__INLINE void *neo__element(const void *base, int64_t at, neo_dtype dtype) {
     return (char *)(uintptr_t)base + (size_t)at * neo_dtype_size(dtype);
 }
 /* n <= NEO__BLOCK elements from `at` on. */
-static void neo__blend_block(neo__blend_job *j, int64_t at, int64_t n) {
-    const neo__blend_call *c = &j->call;
+static void neo__blend_block(const neo_ctx *ctx, const neo__blend_call *c, int64_t at, int64_t n) {
     float wide_x[NEO__BLOCK], wide_y[NEO__BLOCK];
     uint16_t narrow[NEO__BLOCK];
     void *x = neo__element(c->x, at, c->x_dtype), *y = neo__element(c->y, at, c->y_dtype);
@@ -7221,85 +7144,41 @@ static void neo__blend_block(neo__blend_job *j, int64_t at, int64_t n) {
     int infinite = 0;
     switch (c->kind) {
     case NEO__BLEND_ADD:
-        if (c->y_dtype != NEO_F32) neo__decode_float(j->ctx, c->y_dtype, y, from = wide_y, n);
-        if (to == wide_x) neo__decode_float(j->ctx, c->x_dtype, x, to, n);
-        j->ctx->vec->add(to, from, n);
-        if (to == wide_x) neo__encode_float(j->ctx, c->x_dtype, to, x, NULL, n);
+        if (c->y_dtype != NEO_F32) neo__decode_float(ctx, c->y_dtype, y, from = wide_y, n);
+        if (to == wide_x) neo__decode_float(ctx, c->x_dtype, x, to, n);
+        ctx->vec->add(to, from, n);
+        if (to == wide_x) neo__encode_float(ctx, c->x_dtype, to, x, NULL, n);
         break;
     case NEO__BLEND_SCALE:
         for (int64_t i = 0; i < n; i++) {
             infinite |= (neo__bits_f32(to[i]) & 0x7F800000u) == 0x7F800000u;
             to[i] *= c->factor;
         }
-        if (infinite) __atomic_store_n(&j->infinite, 1, __ATOMIC_RELAXED);
+        if (infinite && c->infinite) __atomic_store_n(c->infinite, 1, __ATOMIC_RELAXED);
         break;
     case NEO__BLEND_ROUND:
-        neo__encode_float(j->ctx, c->dtype, to, narrow, NULL, n);
-        neo__decode_float(j->ctx, c->dtype, narrow, from, n);
+        neo__encode_float(ctx, c->dtype, to, narrow, NULL, n);
+        neo__decode_float(ctx, c->dtype, narrow, from, n);
         break;
     }
 }
-static void neo__blend_task(void *arg, int64_t i, int worker) {
-    neo__blend_job *j = (neo__blend_job *)arg;
+static void neo__blend_task(void *arg, int64_t index, int worker) {
+    const neo__cpu_job *job = (const neo__cpu_job *)arg;
+    const neo__blend_call *c = (const neo__blend_call *)job->call;
     int64_t begin, end;
     (void)worker;
-    neo__task_range(j->call.count, j->tasks, i, NEO__BLOCK, &begin, &end);
-    if (j->call.kind == NEO__BLEND_ADD && j->call.x_dtype == NEO_F32 && j->call.y_dtype == NEO_F32) {
-        j->ctx->vec->add((float *)j->call.x + begin, (const float *)j->call.y + begin, end - begin);
+    neo__cpu_range(job, index, NEO__BLOCK, &begin, &end);
+    if (c->kind == NEO__BLEND_ADD && c->x_dtype == NEO_F32 && c->y_dtype == NEO_F32) {
+        job->ctx->vec->add((float *)c->x + begin, (const float *)c->y + begin, end - begin);
         return;
     }
     for (; begin < end; begin += NEO__BLOCK)
-        neo__blend_block(j, begin, NEO__MIN(end - begin, (int64_t)NEO__BLOCK));
+        neo__blend_block(job->ctx, c, begin, NEO__MIN(end - begin, (int64_t)NEO__BLOCK));
 }
-NEO__HOT_END
-/* finite: may be NULL. */
-static neo_status neo__blend_run(neo__blend_job *j, int *finite) {
-    neo_device *device = j->ctx->device;
-    j->call.infinite = finite ? &j->infinite : NULL;
-    if (j->call.count > 0 && device) NEO__TRY(device->blend(device, &j->call));
-    j->tasks = neo__task_count(j->ctx, j->call.count, NEO__VEC_GRAIN);
-    if (j->call.count > 0 && !device) neo_parallel_for(j->ctx, j->tasks, neo__blend_task, j);
-    if (finite) *finite = !j->infinite;
+static neo_status neo__cpu_blend(neo_device *d, const neo__blend_call *call) {
+    neo__cpu_run(d, call, call->count, NEO__VEC_GRAIN, neo__blend_task);
     return NEO_OK;
 }
-static neo_status neo__blend_check(neo__blend_job *j, neo_ctx *ctx, const char *fn,
-                                   neo__blend_kind kind, neo_tensor x, neo_tensor y) {
-    neo_tensor like_x = x, like_y = y;
-    memset(j, 0, sizeof *j);
-    NEO__TRY(neo__check_ctx(fn, ctx));
-    NEO__CHECK(kind != NEO__BLEND_ADD || (neo__is_float(x.dtype) && neo__is_float(y.dtype)),
-               NEO_ERR_SHAPE, "%s: x is %s, y %s, both must be floats", fn, neo_dtype_name(x.dtype),
-               neo_dtype_name(y.dtype));
-    if (kind == NEO__BLEND_ADD) like_x.dtype = like_y.dtype = NEO_F32; /* what the check wants */
-    NEO__TRY(neo__check_like(ctx, fn, "x", like_x, like_x));
-    NEO__TRY(neo__check_like(ctx, fn, "y", like_y, like_x));
-    j->ctx = ctx;
-    j->call.kind = kind;
-    j->call.x = x.data, j->call.x_dtype = x.dtype;
-    j->call.y = y.data, j->call.y_dtype = y.dtype;
-    j->call.count = neo_tensor_count(x);
-    return NEO_OK;
-}
-NEO_API neo_status neo_add(neo_ctx *ctx, neo_tensor x, neo_tensor y) {
-    neo__blend_job j;
-    NEO__TRY(neo__blend_check(&j, ctx, "neo_add", NEO__BLEND_ADD, x, y));
-    return neo__blend_run(&j, NULL);
-}
-NEO_API neo_status neo_scale(neo_ctx *ctx, neo_tensor x, float factor, int *finite) {
-    neo__blend_job j;
-    NEO__TRY(neo__blend_check(&j, ctx, "neo_scale", NEO__BLEND_SCALE, x, x));
-    j.call.factor = factor;
-    return neo__blend_run(&j, finite);
-}
-NEO_API neo_status neo_round(neo_ctx *ctx, neo_dtype dtype, neo_tensor x, neo_tensor y) {
-    neo__blend_job j;
-    NEO__CHECK(neo__is_float(dtype) && dtype != NEO_F32, NEO_ERR_ARG,
-               "neo_round: dtype is %s, not a float narrower than f32", neo_dtype_name(dtype));
-    NEO__TRY(neo__blend_check(&j, ctx, "neo_round", NEO__BLEND_ROUND, x, y));
-    j.call.dtype = dtype;
-    return neo__blend_run(&j, NULL);
-}
-NEO__HOT_BEGIN
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-norm
@@ -7313,167 +7192,153 @@ enum {
     NEO__NORM_COLS = 64, /* columns of dweight and dbias that a task adds */
     NEO__NORM_DEPTH = 16 /* subtree sums waiting: more than any tree of 4096 leaves has */
 };
-typedef struct neo__norm_job {
-    neo_ctx *ctx;
-    const char *fn;
-    int centered;
-    int64_t rows, cols, tasks;
-    float eps;
-    const float *x, *weight, *bias, *dy;
-    float *stats, *y, *dx, *dweight, *dbias;
-    int64_t x_row, y_row, dy_row, dx_row;
-    neo_leaves leaves;
-} neo__norm_job;
-
-NEO__INLINE float *neo__norm_stats(const neo__norm_job *j, int64_t row) {
-    return j->stats + row * (j->centered ? 2 : 1);
-}
-static void neo__norm_forward_task(void *arg, int64_t index, int worker) {
-    const neo__norm_job *j = (const neo__norm_job *)arg;
-    int64_t begin, end;
-    (void)worker;
-    neo__task_range(j->rows, j->tasks, index, 1, &begin, &end);
-    for (int64_t i = begin; i < end; i++)
-        j->ctx->vec->norm_forward(j->x + i * j->x_row, j->weight, j->bias, j->eps, j->centered,
-                                  j->y + i * j->y_row, neo__norm_stats(j, i), j->cols);
-}
-static void neo__norm_dx_task(void *arg, int64_t index, int worker) {
-    const neo__norm_job *j = (const neo__norm_job *)arg;
-    int64_t begin, end;
-    (void)worker;
-    neo__task_range(j->rows, j->tasks, index, 1, &begin, &end);
-    for (int64_t i = begin; i < end; i++)
-        j->ctx->vec->norm_backward(j->x + i * j->x_row, j->weight, j->dy + i * j->dy_row,
-                                   neo__norm_stats(j, i), j->centered, j->dx + i * j->dx_row,
-                                   j->cols);
-}
-/* A slot of the tree: NEO__NORM_COLS of dweight, then as many of dbias. */
-static void neo__norm_grads_task(void *arg, int64_t index, int worker) {
-    const neo__norm_job *j = (const neo__norm_job *)arg;
-    const int64_t j0 = index * NEO__NORM_COLS,
-                  cols = NEO__MIN((int64_t)NEO__NORM_COLS, j->cols - j0);
-    const int64_t step = 2 * (int64_t)NEO__NORM_COLS;
-    float *sums = (float *)(void *)neo__worker_scratch(j->ctx, worker);
-    int height = 0;
-    memset(sums, 0, (size_t)step * sizeof *sums);
-    for (int leaf = 0; leaf < j->leaves.count; leaf++) {
-        int64_t begin, end;
-        neo__leaf_rows(j->ctx, &j->leaves, leaf, &begin, &end);
-        float *slot = sums + height * step;
-        memset(slot, 0, (size_t)step * sizeof *slot);
-        for (int64_t i = begin; i < end; i++)
-            j->ctx->vec->norm_add(j->x + i * j->x_row + j0, j->dy + i * j->dy_row + j0,
-                                  neo__norm_stats(j, i), j->centered, j->dweight ? slot : NULL,
-                                  j->dbias ? slot + NEO__NORM_COLS : NULL, cols);
-        const int merges = leaf == j->leaves.count - 1 ? height : neo__tree_merges(leaf);
-        for (int i = 0; i < merges; i++, slot -= step) j->ctx->vec->add(slot - step, slot, step);
-        height += 1 - merges;
-        NEO_ASSERT(height < NEO__NORM_DEPTH);
-    }
-    if (j->dweight) memcpy(j->dweight + j0, sums, (size_t)cols * sizeof *sums);
-    if (j->dbias) memcpy(j->dbias + j0, sums + NEO__NORM_COLS, (size_t)cols * sizeof *sums);
-}
 
 NEO__HOT_END
-/* x, stats and what belongs to the columns. */
-static neo_status neo__norm_begin(neo__norm_job *j, neo_ctx *ctx, const char *fn, int centered,
+/* x, stats and the weights of the columns. */
+static neo_status neo__norm_begin(neo__norm_call *call, neo_ctx *ctx, const char *fn, int centered,
                                   neo_tensor x, neo_tensor weight, neo_tensor stats) {
-    memset(j, 0, sizeof *j);
+    memset(call, 0, sizeof *call);
     NEO__TRY(neo__check_ctx(fn, ctx));
-    j->ctx = ctx;
-    j->fn = fn;
-    j->centered = centered;
-    j->rows = x.shape[0];
-    j->cols = x.shape[1];
-    NEO__TRY(neo__check_matrix(ctx, x, j->rows, j->cols, 0, fn, "x"));
-    NEO__CHECK(j->cols > 0, NEO_ERR_SHAPE, "%s: x has no columns", fn);
-    if (neo__given(weight)) NEO__TRY(neo__check_vector(ctx, weight, j->cols, fn, "weight"));
+    const int64_t rows = x.shape[0], cols = x.shape[1];
+    NEO__TRY(neo__check_matrix(ctx, x, rows, cols, 0, fn, "x"));
+    NEO__CHECK(cols > 0, NEO_ERR_SHAPE, "%s: x has no columns", fn);
+    if (neo__given(weight)) NEO__TRY(neo__check_vector(ctx, weight, cols, fn, "weight"));
     if (centered) {
-        NEO__TRY(neo__check_matrix(ctx, stats, j->rows, 2, 1, fn, "stats"));
+        NEO__TRY(neo__check_matrix(ctx, stats, rows, 2, 1, fn, "stats"));
         NEO__CHECK(neo_tensor_is_contiguous(stats), NEO_ERR_SHAPE, "%s: stats is not contiguous",
                    fn);
     } else {
-        NEO__TRY(neo__check_vector(ctx, stats, j->rows, fn, "stats"));
+        NEO__TRY(neo__check_vector(ctx, stats, rows, fn, "stats"));
     }
-    j->x = neo__f32(x), j->x_row = x.stride[0];
-    j->weight = neo__f32(weight);
-    j->stats = neo__f32(stats);
-    j->tasks = neo__task_count(ctx, j->rows, 1 + NEO__VEC_GRAIN / 4 / j->cols);
+    call->centered = centered;
+    call->rows = rows, call->cols = cols;
+    call->x = neo__f32(x), call->x_row = x.stride[0];
+    call->weight = neo__f32(weight);
+    call->stats = neo__f32(stats);
     return NEO_OK;
 }
-static neo_status neo__norm_on_device(const neo__norm_job *j, int backward) {
-    NEO__ZERO(neo__norm_call, call);
-    call.centered = j->centered;
-    call.backward = backward;
-    call.rows = j->rows, call.cols = j->cols;
-    call.eps = j->eps;
-    call.x = j->x, call.x_row = j->x_row;
-    call.weight = j->weight, call.bias = j->bias;
-    call.stats = j->stats;
-    call.y = j->y, call.y_row = j->y_row;
-    call.dy = j->dy, call.dy_row = j->dy_row;
-    call.dx = j->dx, call.dx_row = j->dx_row;
-    call.dweight = j->dweight, call.dbias = j->dbias;
-    if (backward) call.leaves = neo__leaf_cut_of(j->ctx, &j->leaves);
-    return backward || j->rows > 0 ? j->ctx->device->norm(j->ctx->device, &call) : NEO_OK;
+static neo_status neo__norm_forward(neo_ctx *ctx, const char *fn, neo__norm_call *call,
+                                    neo_tensor bias, float eps, neo_tensor y) {
+    NEO__TRY(neo__check_matrix(ctx, y, call->rows, call->cols, 1, fn, "y"));
+    if (neo__given(bias)) NEO__TRY(neo__check_vector(ctx, bias, call->cols, fn, "bias"));
+    NEO__CHECK(eps >= 0.0f && eps <= FLT_MAX, NEO_ERR_ARG, "%s: eps is %g", fn, (double)eps);
+    call->bias = neo__f32(bias);
+    call->eps = eps;
+    call->y = neo__f32(y), call->y_row = y.stride[0];
+    return call->rows > 0 ? ctx->on->norm(ctx->on, call) : NEO_OK;
 }
-static neo_status neo__norm_forward(neo__norm_job *j, neo_tensor bias, float eps, neo_tensor y) {
-    NEO__TRY(neo__check_matrix(j->ctx, y, j->rows, j->cols, 1, j->fn, "y"));
-    if (neo__given(bias)) NEO__TRY(neo__check_vector(j->ctx, bias, j->cols, j->fn, "bias"));
-    NEO__CHECK(eps >= 0.0f && eps <= FLT_MAX, NEO_ERR_ARG, "%s: eps is %g", j->fn, (double)eps);
-    j->bias = neo__f32(bias);
-    j->eps = eps;
-    j->y = neo__f32(y), j->y_row = y.stride[0];
-    if (j->ctx->device) return neo__norm_on_device(j, 0);
-    if (j->rows > 0) neo_parallel_for(j->ctx, j->tasks, neo__norm_forward_task, j);
-    return NEO_OK;
-}
-static neo_status neo__norm_backward(neo__norm_job *j, const neo_leaves *leaves, neo_tensor dy,
-                                     neo_tensor dx, neo_tensor dweight, neo_tensor dbias) {
-    NEO__TRY(neo__check_matrix(j->ctx, dy, j->rows, j->cols, 0, j->fn, "dy"));
-    if (neo__given(dx)) NEO__TRY(neo__check_matrix(j->ctx, dx, j->rows, j->cols, 1, j->fn, "dx"));
-    if (neo__given(dweight)) NEO__TRY(neo__check_vector(j->ctx, dweight, j->cols, j->fn, "dweight"));
-    if (neo__given(dbias)) NEO__TRY(neo__check_vector(j->ctx, dbias, j->cols, j->fn, "dbias"));
-    NEO__TRY(neo__leaves_resolve(j->ctx, leaves, j->rows, &j->leaves, j->fn));
-    j->dy = neo__f32(dy), j->dy_row = dy.stride[0];
-    j->dx = neo__f32(dx), j->dx_row = dx.stride[0];
-    j->dweight = neo__f32(dweight);
-    j->dbias = neo__f32(dbias);
-    if (j->ctx->device) return neo__norm_on_device(j, 1);
-    const int64_t chunks = (j->cols + NEO__NORM_COLS - 1) / NEO__NORM_COLS;
-    if (j->dweight || j->dbias) neo_parallel_for(j->ctx, chunks, neo__norm_grads_task, j);
-    if (j->dx && j->rows > 0) neo_parallel_for(j->ctx, j->tasks, neo__norm_dx_task, j);
-    return NEO_OK;
+static neo_status neo__norm_backward(neo_ctx *ctx, const char *fn, neo__norm_call *call,
+                                     const neo_leaves *leaves, neo_tensor dy, neo_tensor dx,
+                                     neo_tensor dweight, neo_tensor dbias) {
+    const int64_t rows = call->rows, cols = call->cols;
+    NEO__TRY(neo__check_matrix(ctx, dy, rows, cols, 0, fn, "dy"));
+    if (neo__given(dx)) NEO__TRY(neo__check_matrix(ctx, dx, rows, cols, 1, fn, "dx"));
+    if (neo__given(dweight)) NEO__TRY(neo__check_vector(ctx, dweight, cols, fn, "dweight"));
+    if (neo__given(dbias)) NEO__TRY(neo__check_vector(ctx, dbias, cols, fn, "dbias"));
+    NEO__TRY(neo__leaves_resolve(ctx, leaves, rows, &call->leaves, fn));
+    call->backward = 1;
+    call->dy = neo__f32(dy), call->dy_row = dy.stride[0];
+    call->dx = neo__f32(dx), call->dx_row = dx.stride[0];
+    call->dweight = neo__f32(dweight);
+    call->dbias = neo__f32(dbias);
+    return ctx->on->norm(ctx->on, call);
 }
 
 NEO_API neo_status neo_layer_norm_forward(neo_ctx *ctx, neo_tensor x, neo_tensor weight,
                                           neo_tensor bias, float eps, neo_tensor y,
                                           neo_tensor stats) {
-    neo__norm_job job;
-    NEO__TRY(neo__norm_begin(&job, ctx, "neo_layer_norm_forward", 1, x, weight, stats));
-    return neo__norm_forward(&job, bias, eps, y);
+    static const char *const fn = "neo_layer_norm_forward";
+    neo__norm_call call;
+    NEO__TRY(neo__norm_begin(&call, ctx, fn, 1, x, weight, stats));
+    return neo__norm_forward(ctx, fn, &call, bias, eps, y);
 }
 NEO_API neo_status neo_layer_norm_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor x,
                                            neo_tensor weight, neo_tensor stats, neo_tensor dy,
                                            neo_tensor dx, neo_tensor dweight, neo_tensor dbias) {
-    neo__norm_job job;
-    NEO__TRY(neo__norm_begin(&job, ctx, "neo_layer_norm_backward", 1, x, weight, stats));
-    return neo__norm_backward(&job, leaves, dy, dx, dweight, dbias);
+    static const char *const fn = "neo_layer_norm_backward";
+    neo__norm_call call;
+    NEO__TRY(neo__norm_begin(&call, ctx, fn, 1, x, weight, stats));
+    return neo__norm_backward(ctx, fn, &call, leaves, dy, dx, dweight, dbias);
 }
 NEO_API neo_status neo_rms_norm_forward(neo_ctx *ctx, neo_tensor x, neo_tensor weight, float eps,
                                         neo_tensor y, neo_tensor stats) {
-    neo__norm_job job;
-    NEO__TRY(neo__norm_begin(&job, ctx, "neo_rms_norm_forward", 0, x, weight, stats));
-    return neo__norm_forward(&job, neo_tensor_none(), eps, y);
+    static const char *const fn = "neo_rms_norm_forward";
+    neo__norm_call call;
+    NEO__TRY(neo__norm_begin(&call, ctx, fn, 0, x, weight, stats));
+    return neo__norm_forward(ctx, fn, &call, neo_tensor_none(), eps, y);
 }
 NEO_API neo_status neo_rms_norm_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor x,
                                          neo_tensor weight, neo_tensor stats, neo_tensor dy,
                                          neo_tensor dx, neo_tensor dweight) {
-    neo__norm_job job;
-    NEO__TRY(neo__norm_begin(&job, ctx, "neo_rms_norm_backward", 0, x, weight, stats));
-    return neo__norm_backward(&job, leaves, dy, dx, dweight, neo_tensor_none());
+    static const char *const fn = "neo_rms_norm_backward";
+    neo__norm_call call;
+    NEO__TRY(neo__norm_begin(&call, ctx, fn, 0, x, weight, stats));
+    return neo__norm_backward(ctx, fn, &call, leaves, dy, dx, dweight, neo_tensor_none());
 }
 NEO__HOT_BEGIN
+
+/* ---- the CPU ---- */
+NEO__INLINE float *neo__norm_stats(const neo__norm_call *c, int64_t row) {
+    return c->stats + row * (c->centered ? 2 : 1);
+}
+/* y, or dx. */
+static void neo__norm_rows_task(void *arg, int64_t index, int worker) {
+    const neo__cpu_job *job = (const neo__cpu_job *)arg;
+    const neo__norm_call *c = (const neo__norm_call *)job->call;
+    const neo__vec_kernels *vec = job->ctx->vec;
+    int64_t i, end;
+    (void)worker;
+    neo__cpu_range(job, index, 1, &i, &end);
+    for (; i < end; i++) {
+        const float *x = c->x + i * c->x_row;
+        float *stats = neo__norm_stats(c, i);
+        if (c->backward)
+            vec->norm_backward(x, c->weight, c->dy + i * c->dy_row, stats, c->centered,
+                               c->dx + i * c->dx_row, c->cols);
+        else
+            vec->norm_forward(x, c->weight, c->bias, c->eps, c->centered, c->y + i * c->y_row,
+                              stats, c->cols);
+    }
+}
+/* dweight and dbias of columns [j0, j0 + cols). A slot of the tree: NEO__NORM_COLS of dweight, then
+   as many of dbias. */
+static void neo__norm_grads(neo_ctx *ctx, const neo__norm_call *c, int64_t j0, int64_t cols,
+                            float *sums) {
+    const int64_t step = 2 * (int64_t)NEO__NORM_COLS;
+    const int count = c->leaves.count;
+    int height = 0;
+    memset(sums, 0, (size_t)step * sizeof *sums);
+    for (int leaf = 0; leaf < count; leaf++) {
+        int64_t i, end;
+        neo__leaf_rows(&c->leaves, leaf, &i, &end);
+        float *slot = sums + height * step;
+        memset(slot, 0, (size_t)step * sizeof *slot);
+        for (; i < end; i++)
+            ctx->vec->norm_add(c->x + i * c->x_row + j0, c->dy + i * c->dy_row + j0,
+                               neo__norm_stats(c, i), c->centered, c->dweight ? slot : NULL,
+                               c->dbias ? slot + NEO__NORM_COLS : NULL, cols);
+        int merges = neo__tree_push(&height, leaf, count);
+        for (; merges > 0; merges--, slot -= step) ctx->vec->add(slot - step, slot, step);
+        NEO_ASSERT(height < NEO__NORM_DEPTH);
+    }
+    if (c->dweight) memcpy(c->dweight + j0, sums, (size_t)cols * sizeof *sums);
+    if (c->dbias) memcpy(c->dbias + j0, sums + NEO__NORM_COLS, (size_t)cols * sizeof *sums);
+}
+static void neo__norm_grads_task(void *arg, int64_t index, int worker) {
+    const neo__cpu_job *job = (const neo__cpu_job *)arg;
+    float *sums = (float *)(void *)neo__worker_scratch(job->ctx, worker);
+    int64_t j, end;
+    neo__cpu_range(job, index, NEO__NORM_COLS, &j, &end);
+    for (; j < end; j += NEO__NORM_COLS)
+        neo__norm_grads(job->ctx, (const neo__norm_call *)job->call, j,
+                        NEO__MIN(end - j, (int64_t)NEO__NORM_COLS), sums);
+}
+static neo_status neo__cpu_norm(neo_device *d, const neo__norm_call *c) {
+    if (c->dweight || c->dbias) neo__cpu_run(d, c, c->cols, NEO__NORM_COLS, neo__norm_grads_task);
+    if (!c->backward || c->dx)
+        neo__cpu_run(d, c, c->rows, 1 + NEO__VEC_GRAIN / 4 / c->cols, neo__norm_rows_task);
+    return NEO_OK;
+}
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-embedding
@@ -7485,189 +7350,181 @@ NEO__HOT_BEGIN
    ------------------------------------------------------------------------------------------------
    */
 enum { NEO__EMBEDDING_COLS = 256 }; /* columns of a task */
-typedef struct neo__embedding_job {
-    neo_ctx *ctx;
-    const void *ids;
-    int is_i32, add, in_place;
-    int64_t count, rows, dim, tasks;
-    const float *from; /* table or dout */
-    float *to;         /* out or dtable */
-    int64_t from_row, to_row;
-    int64_t task_rows, col_tasks, area; /* area: floats of a subtree's sums */
-    neo_leaves leaves;
-} neo__embedding_job;
 
-static void neo__embedding_task(void *arg, int64_t index, int worker) {
-    const neo__embedding_job *j = (const neo__embedding_job *)arg;
-    int64_t begin, end;
-    (void)worker;
-    neo__task_range(j->count, j->tasks, index, 1, &begin, &end);
-    for (int64_t i = begin; i < end; i++)
-        memcpy(j->to + i * j->to_row, j->from + neo__jagged_id(j->ids, j->is_i32, i) * j->from_row,
-               (size_t)j->dim * sizeof *j->to);
-}
-/* Adds rows [begin, end) of dout to sums of rows [r0, r1) of the table, columns [c0, c0 + cols). */
-static void neo__embedding_add(const neo__embedding_job *j, int64_t begin, int64_t end, int64_t r0,
-                               int64_t r1, int64_t c0, int64_t cols, float *sums, int64_t step) {
-    for (int64_t i = begin; i < end; i++) {
-        const int64_t id = neo__jagged_id(j->ids, j->is_i32, i);
-        if (id < r0 || id >= r1) continue;
-        j->ctx->vec->add(sums + (id - r0) * step, j->from + i * j->from_row + c0, cols);
-    }
-}
-static void neo__embedding_grad_task(void *arg, int64_t index, int worker) {
-    const neo__embedding_job *j = (const neo__embedding_job *)arg;
-    const int64_t r0 = index / j->col_tasks * j->task_rows,
-                  r1 = NEO__MIN(r0 + j->task_rows, j->rows);
-    const int64_t c0 = index % j->col_tasks * NEO__EMBEDDING_COLS;
-    const int64_t cols = NEO__MIN(j->dim - c0, (int64_t)NEO__EMBEDDING_COLS);
-    const int64_t area = (r1 - r0) * cols;
-    float *to = j->to + r0 * j->to_row + c0,
-          *sums = (float *)(void *)neo__worker_scratch(j->ctx, worker);
-    if (j->in_place) {
-        for (int64_t r = 0; r < r1 - r0; r++)
-            memset(to + r * j->to_row, 0, (size_t)cols * sizeof *to);
-        neo__embedding_add(j, 0, j->count, r0, r1, c0, cols, to, j->to_row);
-        return;
-    }
-    int height = 0;
-    for (int leaf = 0; leaf < j->leaves.count; leaf++) {
-        int64_t begin, end;
-        float *slot = sums + height * j->area;
-        neo__leaf_rows(j->ctx, &j->leaves, leaf, &begin, &end);
-        memset(slot, 0, (size_t)area * sizeof *slot);
-        neo__embedding_add(j, begin, end, r0, r1, c0, cols, slot, cols);
-        const int merges = leaf == j->leaves.count - 1 ? height : neo__tree_merges(leaf);
-        for (int i = 0; i < merges; i++, slot -= j->area)
-            j->ctx->vec->add(slot - j->area, slot, area);
-        height += 1 - merges;
-    }
-    for (int64_t r = 0; r < r1 - r0; r++, to += j->to_row, sums += cols) {
-        if (j->add) j->ctx->vec->add(to, sums, cols);
-        else memcpy(to, sums, (size_t)cols * sizeof *to);
-    }
-}
 NEO__HOT_END
-/* Cut the table so that every task's sums fit its scratch and there are enough tasks. */
-static void neo__embedding_cut(neo__embedding_job *j) {
-    const int64_t depth = neo__tree_depth(j->leaves.count),
-                  cols = NEO__MIN(j->dim, (int64_t)NEO__EMBEDDING_COLS);
-    const int64_t room = NEO__WORKER_SCRATCH_BYTES / (int64_t)sizeof(float) / depth / cols;
-    const int64_t wanted = j->ctx->threads == 1 ? 1 : 4 * (int64_t)j->ctx->threads;
-    j->col_tasks = (j->dim + NEO__EMBEDDING_COLS - 1) / NEO__EMBEDDING_COLS;
-    const int64_t row_tasks = NEO__MAX((wanted + j->col_tasks - 1) / j->col_tasks, 1);
-    j->task_rows = NEO__MAX((j->rows + row_tasks - 1) / row_tasks, 1);
-    if (!j->in_place) j->task_rows = NEO__MIN(j->task_rows, room);
-    j->area = j->task_rows * cols;
-    NEO_ASSERT(j->in_place || j->area * depth * (int64_t)sizeof(float) <= NEO__WORKER_SCRATCH_BYTES);
-    j->tasks = (j->rows + j->task_rows - 1) / j->task_rows * j->col_tasks;
-}
-NEO__HOT_BEGIN
-
-static neo_status neo__embedding_bad(const neo__embedding_job *j, const char *fn, int64_t position,
-                                     int64_t id) {
-    return neo_fail(NEO_ERR_RANGE,
-                    "%s: the id at position %" PRId64 " is %" PRId64 ", not in [0, %" PRId64 ")", fn,
-                    position, id, j->rows);
-}
-/* Fills the job: ids, a table of `rows` rows, the matrix of their rows. */
-static neo_status neo__embedding_begin(neo__embedding_job *j, neo_ctx *ctx, const char *fn,
+/* ids, a table of `rows` rows, the matrix of their rows. */
+static neo_status neo__embedding_begin(neo__embedding_call *call, neo_ctx *ctx, const char *fn,
                                        neo_tensor ids, neo_tensor table, neo_tensor each,
-                                       const char *const names[2], int forward) {
-    memset(j, 0, sizeof *j);
+                                       int backward) {
+    const int64_t count = ids.shape[0], rows = table.shape[0], dim = table.shape[1];
+    memset(call, 0, sizeof *call);
     NEO__TRY(neo__check_ctx(fn, ctx));
-    NEO__CHECK(ids.ndim == 1 && (ids.dtype == NEO_I32 || ids.dtype == NEO_I64) &&
-                   ids.shape[0] >= 0 && neo_tensor_is_contiguous(ids),
+    NEO__CHECK(ids.ndim == 1 && (ids.dtype == NEO_I32 || ids.dtype == NEO_I64) && count >= 0 &&
+                   neo_tensor_is_contiguous(ids),
                NEO_ERR_SHAPE, "%s: ids is not a contiguous i32 or i64 tensor [N]", fn);
-    j->ctx = ctx;
-    j->count = ids.shape[0];
-    j->rows = table.shape[0];
-    j->dim = table.shape[1];
-    if (!ids.data && j->count > 0) return neo__no_data(fn, "ids", ids, NEO_ERR_SHAPE);
-    NEO__TRY(neo__check_matrix(ctx, table, j->rows, j->dim, !forward, fn, names[0]));
-    NEO__TRY(neo__check_matrix(ctx, each, j->count, j->dim, forward, fn, names[1]));
-    j->ids = ids.data;
-    j->is_i32 = ids.dtype == NEO_I32;
+    if (!ids.data && count > 0) return neo__no_data(fn, "ids", ids, NEO_ERR_SHAPE);
+    NEO__TRY(neo__check_matrix(ctx, table, rows, dim, backward, fn, backward ? "dtable" : "table"));
+    NEO__TRY(neo__check_matrix(ctx, each, count, dim, !backward, fn, backward ? "dout" : "out"));
     NEO__TRY(neo__check_place(ctx, ids, fn, "ids"));
-    if (ctx->device) return NEO_OK; /* it looks for a bad id itself */
-    for (int64_t i = 0; i < j->count; i++) {
-        const int64_t id = neo__jagged_id(j->ids, j->is_i32, i);
-        if (id < 0 || id >= j->rows) return neo__embedding_bad(j, fn, i, id);
-    }
+    const neo_tensor from = backward ? each : table, to = backward ? table : each;
+    call->backward = backward;
+    call->ids = ids.data;
+    call->is_i32 = ids.dtype == NEO_I32;
+    call->count = count, call->rows = rows, call->dim = dim;
+    call->from = neo__f32(from), call->from_row = from.stride[0];
+    call->to = neo__f32(to), call->to_row = to.stride[0];
     return NEO_OK;
 }
-NEO__HOT_END
-/* An id that a device has found outside the table. */
-typedef struct neo__embedding_look {
-    neo__embedding_job job;
+/* The ids of a call, kept until the device has looked at them: see struct neo__later. */
+typedef struct neo__embedding_ids {
+    neo_ctx *ctx;
     const char *fn;
-} neo__embedding_look;
-static neo_status neo__embedding_bad_there(const neo__embedding_job *j, const char *fn, int64_t bad) {
-    const size_t size = j->is_i32 ? sizeof(int32_t) : sizeof(int64_t);
-    const char *from = (const char *)j->ids + (size_t)bad * size;
+    const void *ids;
+    int is_i32;
+    int64_t rows;
+} neo__embedding_ids;
+static neo_status neo__embedding_report_bad_id(const neo__embedding_ids *l, int64_t position) {
+    const size_t size = l->is_i32 ? sizeof(int32_t) : sizeof(int64_t);
+    const char *from = (const char *)l->ids + (size_t)position * size;
     int64_t id = 0;
     int32_t narrow = 0;
-    NEO__TRY(neo__data_read(j->ctx, j->is_i32 ? (void *)&narrow : (void *)&id, from, NEO_DEVICE, size));
-    return neo__embedding_bad(j, fn, bad, j->is_i32 ? narrow : id);
+    void *to = l->is_i32 ? (void *)&narrow : (void *)&id;
+    NEO__TRY(neo__data_read(l->ctx, to, from, neo__ctx_place(l->ctx), size));
+    if (l->is_i32) id = narrow;
+    return neo_fail(NEO_ERR_RANGE,
+                    "%s: the id at position %" PRId64 " is %" PRId64 ", not in [0, %" PRId64 ")",
+                    l->fn, position, id, l->rows);
 }
-static neo_status neo__embedding_answered(void *job, const void *answer) {
-    const neo__embedding_look *look = (const neo__embedding_look *)job;
+static neo_status neo__embedding_answer(void *job, const void *answer) {
     uint64_t bad;
     memcpy(&bad, answer, sizeof bad);
-    return bad == UINT64_MAX ? NEO_OK : neo__embedding_bad_there(&look->job, look->fn, (int64_t)bad);
+    if (bad == UINT64_MAX) return NEO_OK;
+    return neo__embedding_report_bad_id((const neo__embedding_ids *)job, (int64_t)bad);
 }
-static neo_status neo__embedding_on_device(const neo__embedding_job *j, const char *fn, int backward) {
-    neo_device *device = j->ctx->device;
-    neo__embedding_look look;
+static neo_status neo__embedding(neo_ctx *ctx, const char *fn, neo__embedding_call *call) {
+    NEO__ZERO(neo__embedding_ids, ids);
     int64_t bad = -1;
-    memset(&look, 0, sizeof look);
-    look.job = *j;
-    look.fn = fn;
-    NEO__ZERO(neo__embedding_call, call);
-    call.backward = backward;
-    call.is_i32 = j->is_i32;
-    call.add = j->add;
-    call.ids = j->ids;
-    call.count = j->count, call.rows = j->rows, call.dim = j->dim;
-    call.from = j->from, call.from_row = j->from_row;
-    call.to = j->to, call.to_row = j->to_row;
-    if (backward) call.leaves = neo__leaf_cut_of(j->ctx, &j->leaves);
-    call.bad = &bad;
-    call.later.fn = neo__embedding_answered;
-    call.later.job = &look;
-    call.later.job_bytes = sizeof look;
-    NEO__TRY(device->embedding(device, &call));
-    return bad < 0 ? NEO_OK : neo__embedding_bad_there(j, fn, bad);
+    ids.ctx = ctx;
+    ids.fn = fn;
+    ids.ids = call->ids;
+    ids.is_i32 = call->is_i32;
+    ids.rows = call->rows;
+    call->bad = &bad;
+    call->later.fn = neo__embedding_answer;
+    call->later.job = &ids;
+    call->later.job_bytes = sizeof ids;
+    NEO__TRY(ctx->on->embedding(ctx->on, call));
+    return bad < 0 ? NEO_OK : neo__embedding_report_bad_id(&ids, bad);
 }
 NEO_API neo_status neo_embedding_forward(neo_ctx *ctx, neo_tensor ids, neo_tensor table,
                                          neo_tensor out) {
-    static const char *const names[2] = {"table", "out"};
-    neo__embedding_job j;
-    NEO__TRY(neo__embedding_begin(&j, ctx, "neo_embedding_forward", ids, table, out, names, 1));
-    j.from = neo__f32(table), j.from_row = table.stride[0];
-    j.to = neo__f32(out), j.to_row = out.stride[0];
-    j.tasks = neo__task_count(ctx, j.count, 1 + NEO__VEC_GRAIN / NEO__MAX(j.dim, 1));
-    if (ctx->device) return j.count > 0 ? neo__embedding_on_device(&j, "neo_embedding_forward", 0) : NEO_OK;
-    if (j.count > 0 && j.dim > 0) neo_parallel_for(ctx, j.tasks, neo__embedding_task, &j);
-    return NEO_OK;
+    static const char *const fn = "neo_embedding_forward";
+    neo__embedding_call call;
+    NEO__TRY(neo__embedding_begin(&call, ctx, fn, ids, table, out, 0));
+    return call.count > 0 ? neo__embedding(ctx, fn, &call) : NEO_OK;
 }
 NEO_API neo_status neo_embedding_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor ids,
                                           neo_tensor dout, neo_tensor dtable, int add) {
-    static const char *const names[2] = {"dtable", "dout"}, *const fn = "neo_embedding_backward";
-    neo__embedding_job j;
-    NEO__TRY(neo__embedding_begin(&j, ctx, fn, ids, dtable, dout, names, 0));
-    NEO__TRY(neo__leaves_resolve(ctx, leaves, j.count, &j.leaves, fn));
-    j.from = neo__f32(dout), j.from_row = dout.stride[0];
-    j.to = neo__f32(dtable), j.to_row = dtable.stride[0];
-    j.add = add != 0;
-    if (ctx->device) return neo__embedding_on_device(&j, fn, 1);
-    j.in_place = !add && j.leaves.count <= 1; /* of no leaves: zeros */
-    if (j.rows == 0 || j.dim == 0 || (add && j.leaves.count == 0)) return NEO_OK;
-    neo__embedding_cut(&j);
-    neo_parallel_for(ctx, j.tasks, neo__embedding_grad_task, &j);
-    return NEO_OK;
+    static const char *const fn = "neo_embedding_backward";
+    neo__embedding_call call;
+    NEO__TRY(neo__embedding_begin(&call, ctx, fn, ids, dtable, dout, 1));
+    NEO__TRY(neo__leaves_resolve(ctx, leaves, call.count, &call.leaves, fn));
+    call.add = add != 0;
+    return neo__embedding(ctx, fn, &call);
 }
 NEO__HOT_BEGIN
+
+/* ---- the CPU ---- */
+static void neo__embedding_task(void *arg, int64_t index, int worker) {
+    const neo__cpu_job *job = (const neo__cpu_job *)arg;
+    const neo__embedding_call *c = (const neo__embedding_call *)job->call;
+    int64_t begin, end;
+    (void)worker;
+    neo__cpu_range(job, index, 1, &begin, &end);
+    for (int64_t i = begin; i < end; i++)
+        memcpy(c->to + i * c->to_row, c->from + neo__jagged_id(c->ids, c->is_i32, i) * c->from_row,
+               (size_t)c->dim * sizeof *c->to);
+}
+/* The gradient of the table, cut into ranges of rows and columns. */
+typedef struct neo__embedding_cut {
+    neo_ctx *ctx;
+    const neo__embedding_call *call;
+    int in_place;
+    int64_t task_rows, col_tasks, area; /* area: floats of a subtree's sums */
+} neo__embedding_cut;
+/* Adds rows [begin, end) of dout to sums of rows [r0, r1) of the table, columns [c0, c0 + cols). */
+static void neo__embedding_add(const neo__embedding_cut *j, int64_t begin, int64_t end, int64_t r0,
+                               int64_t r1, int64_t c0, int64_t cols, float *sums, int64_t step) {
+    const neo__embedding_call *c = j->call;
+    for (int64_t i = begin; i < end; i++) {
+        const int64_t id = neo__jagged_id(c->ids, c->is_i32, i);
+        if (id < r0 || id >= r1) continue;
+        j->ctx->vec->add(sums + (id - r0) * step, c->from + i * c->from_row + c0, cols);
+    }
+}
+static void neo__embedding_grad_task(void *arg, int64_t index, int worker) {
+    const neo__embedding_cut *j = (const neo__embedding_cut *)arg;
+    const neo__embedding_call *c = j->call;
+    const neo__vec_kernels *vec = j->ctx->vec;
+    const int64_t r0 = index / j->col_tasks * j->task_rows;
+    const int64_t r1 = NEO__MIN(r0 + j->task_rows, c->rows);
+    const int64_t c0 = index % j->col_tasks * NEO__EMBEDDING_COLS;
+    const int64_t cols = NEO__MIN(c->dim - c0, (int64_t)NEO__EMBEDDING_COLS);
+    const int64_t area = (r1 - r0) * cols;
+    float *to = c->to + r0 * c->to_row + c0;
+    float *sums = (float *)(void *)neo__worker_scratch(j->ctx, worker);
+    if (j->in_place) {
+        for (int64_t r = 0; r < r1 - r0; r++)
+            memset(to + r * c->to_row, 0, (size_t)cols * sizeof *to);
+        neo__embedding_add(j, 0, c->count, r0, r1, c0, cols, to, c->to_row);
+        return;
+    }
+    int height = 0;
+    for (int leaf = 0; leaf < c->leaves.count; leaf++) {
+        int64_t begin, end;
+        float *slot = sums + height * j->area;
+        neo__leaf_rows(&c->leaves, leaf, &begin, &end);
+        memset(slot, 0, (size_t)area * sizeof *slot);
+        neo__embedding_add(j, begin, end, r0, r1, c0, cols, slot, cols);
+        int merges = neo__tree_push(&height, leaf, c->leaves.count);
+        for (; merges > 0; merges--, slot -= j->area) vec->add(slot - j->area, slot, area);
+    }
+    for (int64_t r = 0; r < r1 - r0; r++, to += c->to_row, sums += cols) {
+        if (c->add) vec->add(to, sums, cols);
+        else memcpy(to, sums, (size_t)cols * sizeof *to);
+    }
+}
+/* Every task's sums fit its scratch, and there are enough tasks. */
+static void neo__embedding_grad(neo_ctx *ctx, const neo__embedding_call *c) {
+    neo__embedding_cut j;
+    j.ctx = ctx;
+    j.call = c;
+    j.in_place = !c->add && c->leaves.count <= 1; /* of no leaves: zeros */
+    const int64_t depth = neo__tree_depth(c->leaves.count);
+    const int64_t cols = NEO__MIN(c->dim, (int64_t)NEO__EMBEDDING_COLS);
+    const int64_t room = NEO__WORKER_SCRATCH_BYTES / (int64_t)sizeof(float) / depth / cols;
+    const int64_t wanted = ctx->threads == 1 ? 1 : 4 * (int64_t)ctx->threads;
+    j.col_tasks = (c->dim + NEO__EMBEDDING_COLS - 1) / NEO__EMBEDDING_COLS;
+    const int64_t row_tasks = NEO__MAX((wanted + j.col_tasks - 1) / j.col_tasks, 1);
+    j.task_rows = NEO__MAX((c->rows + row_tasks - 1) / row_tasks, 1);
+    if (!j.in_place) j.task_rows = NEO__MIN(j.task_rows, room);
+    j.area = j.task_rows * cols;
+    neo_parallel_for(ctx, (c->rows + j.task_rows - 1) / j.task_rows * j.col_tasks,
+                     neo__embedding_grad_task, &j);
+}
+static neo_status neo__cpu_embedding(neo_device *d, const neo__embedding_call *c) {
+    for (int64_t i = 0; i < c->count; i++) {
+        const int64_t id = neo__jagged_id(c->ids, c->is_i32, i);
+        if (id >= 0 && id < c->rows) continue;
+        *c->bad = i;
+        return NEO_OK;
+    }
+    if (c->rows == 0 || c->dim == 0) return NEO_OK;
+    if (!c->backward)
+        neo__cpu_run(d, c, c->count, 1 + NEO__VEC_GRAIN / c->dim, neo__embedding_task);
+    else if (!c->add || c->leaves.count > 0) neo__embedding_grad(neo__cpu_ctx(d), c);
+    return NEO_OK;
+}
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-attention
@@ -8077,20 +7934,6 @@ NEO__HOT_BEGIN
    neo_exact, so no order of tasks, leaves or ranks shows. Every worker adds to a sum of its own
    (in its scratch); they are merged at the end. Labels are checked before anything is written.
    ------------------------------------------------------------------------------------------------ */
-typedef void (*neo__loss_kernel)(const float *x, const float *y, const float *weight, float g,
-                                 float *loss, float *dx, int64_t n);
-typedef struct neo__loss_job {
-    neo_ctx *ctx;
-    const char *function;
-    neo__loss_kernel kernel; /* samples of one element; else row by row */
-    const float *x, *y, *weight;
-    const int64_t *label; /* cross entropy */
-    float *dx;
-    int64_t rows, width, batch, tasks;
-    double scale;
-    float g; /* gradients are multiplied by this */
-} neo__loss_job;
-
 NEO__INLINE neo_exact *neo__worker_exact(neo_ctx *ctx, int worker) {
     return (neo_exact *)(void *)neo__worker_scratch(ctx, worker);
 }
@@ -8104,52 +7947,6 @@ static neo_exact neo__exact_finish(neo_ctx *ctx, int index) {
     for (int w = 0; w < ctx->threads; w++)
         neo_exact_merge(&sum, neo__worker_exact(ctx, w) + index);
     return sum;
-}
-
-static void neo__loss_elements(const neo__loss_job *j, int64_t begin, int64_t end,
-                               neo_exact *sum) {
-    float loss[NEO__BLOCK];
-    for (int64_t at = begin; at < end; at += NEO__BLOCK) {
-        int64_t n = NEO__MIN(end - at, (int64_t)NEO__BLOCK);
-        j->kernel(j->x + at, j->y + at, j->weight ? j->weight + at : NULL, j->g, loss,
-                  j->dx ? j->dx + at : NULL, n);
-        for (int64_t i = 0; i < n; i++) neo_exact_add(sum, loss[i]);
-    }
-}
-static float neo__mse_row(const neo__loss_job *j, int64_t row) {
-    float weight = j->weight ? j->weight[row] : 1.0f;
-    int64_t at = row * j->width;
-    float squares = j->ctx->vec->mse_row(j->x + at, j->y + at, weight * j->g,
-                                         j->dx ? j->dx + at : NULL, j->width);
-    return weight * (squares / (float)j->width);
-}
-/* With m the largest logit and s = sum e^(x - m): loss log s - (x_label - m), slope e^(x - m)/s -
-   (1 at label). */
-static float neo__cross_entropy_row(const neo__loss_job *j, int64_t row) {
-    float weight = j->weight ? j->weight[row] : 1.0f, max = 0.0f, g = weight * j->g;
-    int64_t label = j->label[row];
-    const float *x = j->x + row * j->width;
-    float *dx = j->dx ? j->dx + row * j->width : NULL;
-    float x_label = x[label]; /* dx may be x */
-    float sum = j->ctx->vec->softmax_row(x, &max, dx, j->width);
-    if (dx) {
-        float p = dx[label] / sum;
-        j->ctx->vec->softmax_grad(dx, sum, g, j->width);
-        dx[label] = (p - 1.0f) * g;
-    }
-    return weight * (neo__vlog_scalar(sum) - (x_label - max));
-}
-static void neo__loss_task(void *arg, int64_t i, int worker) {
-    const neo__loss_job *j = (const neo__loss_job *)arg;
-    neo_exact *sum = neo__worker_exact(j->ctx, worker);
-    int64_t begin, end;
-    neo__task_range(j->rows, j->tasks, i, 1, &begin, &end);
-    if (j->kernel) {
-        neo__loss_elements(j, begin, end, sum);
-        return;
-    }
-    for (int64_t row = begin; row < end; row++)
-        neo_exact_add(sum, j->label ? neo__cross_entropy_row(j, row) : neo__mse_row(j, row));
 }
 
 NEO__HOT_END
@@ -8167,197 +7964,259 @@ static neo_status neo__check_column(const neo_ctx *ctx, const char *function, co
                t.shape[0], rows);
     return neo__check_place(ctx, t, function, name);
 }
-static neo_status neo__loss_options(neo__loss_job *j, neo_ctx *ctx, const char *function,
-                                    const neo_loss_desc *desc, neo_tensor x, neo_tensor dx) {
-    memset(j, 0, sizeof *j);
-    j->ctx = ctx;
-    j->function = function;
-    j->rows = j->batch = x.shape[0];
-    j->width = x.ndim == 2 ? x.shape[1] : 1;
-    j->x = (const float *)x.data;
-    j->dx = (float *)dx.data;
-    j->scale = 1.0;
-    if (!desc) return NEO_OK;
-    if (desc->batch != 0) j->batch = desc->batch;
-    if (desc->scale != 0.0f) j->scale = (double)desc->scale;
-    NEO__CHECK(j->scale > 0.0 && j->scale < (double)FLT_MAX, NEO_ERR_ARG, "%s: scale is %g", function, j->scale);
-    NEO__CHECK(j->batch >= j->rows, NEO_ERR_ARG,
-               "%s: batch is %" PRId64 ", less than the %" PRId64 " rows given", function,
-               j->batch, j->rows);
-    if (neo__given(desc->weight))
-        NEO__TRY(neo__check_column(ctx, function, "weight", desc->weight, j->rows));
-    j->weight = (const float *)desc->weight.data;
-    return NEO_OK;
-}
-static neo_status neo__loss_outside(const neo__loss_job *j, const char *name, int64_t at, double x) {
-    return neo_fail(NEO_ERR_RANGE, "%s: %s of sample %" PRId64 " is %g, not in [0, 1]", j->function,
-                    name, at, x);
-}
-static neo_status neo__check_range(const neo__loss_job *j, const char *name, const float *x) {
-    int64_t at = j->ctx->vec->find_outside(x, 0.0f, 1.0f, j->rows);
-    return at == j->rows ? NEO_OK : neo__loss_outside(j, name, at, (double)x[at]);
-}
-static neo_status neo__loss_bad_class(const neo__loss_job *j, int64_t at, int64_t label) {
+/* A loss and what its caller wants of it, kept until the device has an answer: see struct
+   neo__later. */
+typedef struct neo__loss {
+    neo_ctx *ctx;
+    const char *fn;
+    neo__loss_kind kind;
+    const char *names[2]; /* of x and its labels */
+    int64_t batch, width;
+    double scale;
+    const int64_t *label; /* of cross entropy */
+    neo_exact *sum;       /* or NULL */
+    double *loss;         /* or NULL */
+} neo__loss;
+static neo_status neo__loss_report_bad_input(const neo__loss *l, int64_t sample, int is_x,
+                                             double value) {
+    int64_t label = 0;
+    if (l->kind != NEO__LOSS_CROSS_ENTROPY)
+        return neo_fail(NEO_ERR_RANGE, "%s: %s of sample %" PRId64 " is %g, not in [0, 1]", l->fn,
+                        l->names[is_x ? 0 : 1], sample, value);
+    NEO__TRY(neo__data_read(l->ctx, &label, l->label + sample, neo__ctx_place(l->ctx),
+                            sizeof label));
     return neo_fail(NEO_ERR_RANGE,
                     "%s: label of sample %" PRId64 " is %" PRId64 ", not in [0, %" PRId64 ")",
-                    j->function, at, label, j->width);
+                    l->fn, sample, label, l->width);
 }
-/* The sum of the losses goes to where the caller wants it. */
-static void neo__loss_give(const neo__loss_job *j, const neo_exact *sum, neo_exact *to, double *loss) {
-    if (loss) *loss = j->batch > 0 ? neo_exact_value(sum) / (double)j->batch : 0.0;
-    if (to) neo_exact_merge(to, sum);
+static void neo__loss_give(const neo__loss *l, const neo_exact *sum) {
+    if (l->loss) *l->loss = l->batch > 0 ? neo_exact_value(sum) / (double)l->batch : 0.0;
+    if (l->sum) neo_exact_merge(l->sum, sum);
 }
-/* What a loss on a device was asked, until it has the answer. */
-typedef struct neo__loss_look {
-    neo__loss_job job;
-    neo__loss_kind kind;
-    const char *names[2]; /* of x and labels */
-    neo_exact *sum;
-    double *loss;
-} neo__loss_look;
-static neo_status neo__loss_bad(const neo__loss_look *l, int64_t bad, int what, double value) {
-    if (l->kind == NEO__LOSS_CROSS_ENTROPY) return neo__loss_bad_class(&l->job, bad, (int64_t)value);
-    return neo__loss_outside(&l->job, l->names[what ? 0 : 1], bad, value);
-}
-static neo_status neo__loss_answered(void *job, const void *answer) {
-    const neo__loss_look *l = (const neo__loss_look *)job;
+static neo_status neo__loss_answer(void *job, const void *answer) {
+    const neo__loss *l = (const neo__loss *)job;
     neo__loss_found found;
     memcpy(&found, answer, sizeof found);
-    const int what = found.bad[0] == UINT64_MAX;
-    if (found.bad[what] != UINT64_MAX) return neo__loss_bad(l, (int64_t)found.bad[what], what, found.value);
-    neo__loss_give(&l->job, &found.sum, l->sum, l->loss);
+    const int is_x = found.bad[0] == UINT64_MAX;
+    if (found.bad[is_x] != UINT64_MAX)
+        return neo__loss_report_bad_input(l, (int64_t)found.bad[is_x], is_x, found.value);
+    neo__loss_give(l, &found.sum);
     return NEO_OK;
 }
-/* The sum of the losses of a device; what is wrong with the labels. names: of x and labels. */
-static neo_status neo__loss_on_device(const neo__loss_job *j, neo__loss_kind kind,
-                                      const char *const names[2], const neo_loss_desc *desc, double *loss) {
-    neo_device *device = j->ctx->device;
+static neo_status neo__loss_begin(neo__loss *l, neo__loss_call *call, neo_ctx *ctx, const char *fn,
+                                  neo__loss_kind kind, const neo_loss_desc *desc, neo_tensor x,
+                                  neo_tensor dx, double *loss) {
+    memset(l, 0, sizeof *l);
+    memset(call, 0, sizeof *call);
+    call->kind = l->kind = kind;
+    call->rows = l->batch = x.shape[0];
+    call->width = l->width = x.ndim == 2 ? x.shape[1] : 1;
+    call->x = neo__f32(x);
+    call->dx = neo__f32(dx);
+    l->ctx = ctx;
+    l->fn = fn;
+    l->scale = 1.0;
+    l->loss = loss;
+    if (!desc) return NEO_OK;
+    l->sum = desc->sum;
+    if (desc->batch != 0) l->batch = desc->batch;
+    if (desc->scale != 0.0f) l->scale = (double)desc->scale;
+    NEO__CHECK(l->scale > 0.0 && l->scale < (double)FLT_MAX, NEO_ERR_ARG, "%s: scale is %g", fn,
+               l->scale);
+    NEO__CHECK(l->batch >= call->rows, NEO_ERR_ARG,
+               "%s: batch is %" PRId64 ", less than the %" PRId64 " rows given", fn, l->batch,
+               call->rows);
+    if (neo__given(desc->weight))
+        NEO__TRY(neo__check_column(ctx, fn, "weight", desc->weight, call->rows));
+    call->weight = neo__f32(desc->weight);
+    return NEO_OK;
+}
+/* The gradient's factor is numerator/(batch divisor); divisor: the outputs of one sample. */
+static float neo__loss_factor(const neo__loss *l) {
+    const double numerator = l->kind == NEO__LOSS_MSE ? 2.0 : 1.0;
+    const int64_t divisor = l->kind == NEO__LOSS_MSE ? l->width : 1;
+    if (l->batch == 0 || divisor == 0) return 0.0f;
+    return (float)(l->scale * numerator / ((double)l->batch * (double)divisor));
+}
+static neo_status neo__loss_inside(const neo__loss *l, neo__loss_call *call) {
+    neo_device *d = l->ctx->on;
+    const int empty = call->rows == 0 || call->width == 0;
     int64_t bad = -1;
-    int what = 0;
+    int is_x = 0;
     double value = 0.0;
     neo_exact sum;
-    neo__loss_look look;
-    memset(&look, 0, sizeof look);
     neo_exact_zero(&sum);
-    look.job = *j;
-    look.kind = kind;
-    for (int i = 0; i < 2 && names; i++) look.names[i] = names[i];
-    look.sum = desc ? desc->sum : NULL;
-    look.loss = loss;
-    NEO__ZERO(neo__loss_call, call);
-    call.kind = kind;
-    call.x = j->x, call.y = j->y, call.weight = j->weight, call.label = j->label;
-    call.dx = j->dx;
-    call.rows = j->rows, call.width = j->width;
-    call.g = j->g;
-    call.sum = &sum;
-    call.bad = &bad, call.bad_what = &what, call.value = &value;
-    call.later.fn = neo__loss_answered;
-    call.later.job = &look;
-    call.later.job_bytes = sizeof look;
-    const int empty = j->rows == 0 || j->width == 0;
-    if (!empty) NEO__TRY(device->loss(device, &call));
-    if (!empty && device->recording) return NEO_OK;
-    if (bad >= 0) return neo__loss_bad(&look, bad, what, value);
-    neo__loss_give(j, &sum, look.sum, loss);
+    call->g = neo__loss_factor(l);
+    call->sum = &sum;
+    call->bad = &bad, call->bad_what = &is_x, call->value = &value;
+    call->later.fn = neo__loss_answer;
+    call->later.job = l;
+    call->later.job_bytes = sizeof *l;
+    if (!empty) NEO__TRY(d->loss(d, call));
+    if (!empty && d->recording) return NEO_OK;
+    if (bad >= 0) return neo__loss_report_bad_input(l, bad, is_x, value);
+    neo__loss_give(l, &sum);
     return NEO_OK;
 }
-/* The gradient's factor is numerator/(batch divisor); divisor: the outputs of one sample. names: of x
-   and labels, for messages. */
-static neo_status neo__loss_run(neo__loss_job *j, neo__loss_kind kind, const char *const names[2],
-                                const neo_loss_desc *desc, double *loss) {
-    enum { NEO__LOSS_GRAIN = 8192 };
+static neo_status neo__loss_run(const neo__loss *l, neo__loss_call *call) {
     neo__fp_state fp = neo__fp_enter();
-    double numerator = kind == NEO__LOSS_MSE ? 2.0 : 1.0;
-    int64_t divisor = kind == NEO__LOSS_MSE ? j->width : 1;
-    neo_status status = NEO_OK;
-    neo_exact sum;
-    neo_exact_zero(&sum);
-    double batch = (double)j->batch;
-    j->g = j->batch > 0 && divisor > 0 ? (float)(j->scale * numerator / (batch * (double)divisor)) : 0.0f;
-    if (j->ctx->device) {
-        status = neo__loss_on_device(j, kind, names, desc, loss);
-        neo__fp_leave(fp);
-        return status;
-    }
-    if (j->width > 0) {
-        neo__exact_start(j->ctx, 1);
-        j->tasks = neo__task_count(j->ctx, j->rows, 1 + NEO__LOSS_GRAIN / j->width);
-        neo_parallel_for(j->ctx, j->tasks, neo__loss_task, j);
-        sum = neo__exact_finish(j->ctx, 0);
-    }
-    neo__loss_give(j, &sum, desc ? desc->sum : NULL, loss);
+    neo_status status = neo__loss_inside(l, call);
     neo__fp_leave(fp);
-    return NEO_OK;
+    return status;
 }
 
-static neo_status neo__bce_run(neo_ctx *ctx, const char *function, const neo_loss_desc *desc,
-                               const char *const names[3], const neo_tensor x, neo_tensor label,
-                               neo_tensor dx, int logits, double *loss) {
-    neo__loss_job job;
-    NEO__TRY(neo__check_ctx(function, ctx));
-    NEO__TRY(neo__check_column(ctx, function, names[0], x, x.shape[0]));
-    NEO__TRY(neo__check_column(ctx, function, names[1], label, x.shape[0]));
-    if (neo__given(dx)) NEO__TRY(neo__check_column(ctx, function, names[2], dx, x.shape[0]));
-    NEO__TRY(neo__loss_options(&job, ctx, function, desc, x, dx));
-    job.y = (const float *)label.data;
-    job.kernel = logits ? ctx->vec->bce_logits : ctx->vec->bce;
-    if (!ctx->device) {
-        NEO__TRY(neo__check_range(&job, names[1], job.y));
-        if (!logits) NEO__TRY(neo__check_range(&job, names[0], job.x));
-    }
-    return neo__loss_run(&job, logits ? NEO__LOSS_BCE_LOGITS : NEO__LOSS_BCE, names, desc, loss);
+static neo_status neo__bce(neo_ctx *ctx, const char *fn, neo__loss_kind kind,
+                           const neo_loss_desc *desc, const char *const names[3], neo_tensor x,
+                           neo_tensor label, neo_tensor dx, double *loss) {
+    neo__loss l;
+    neo__loss_call call;
+    NEO__TRY(neo__check_ctx(fn, ctx));
+    NEO__TRY(neo__check_column(ctx, fn, names[0], x, x.shape[0]));
+    NEO__TRY(neo__check_column(ctx, fn, names[1], label, x.shape[0]));
+    if (neo__given(dx)) NEO__TRY(neo__check_column(ctx, fn, names[2], dx, x.shape[0]));
+    NEO__TRY(neo__loss_begin(&l, &call, ctx, fn, kind, desc, x, dx, loss));
+    l.names[0] = names[0], l.names[1] = names[1];
+    call.y = neo__f32(label);
+    return neo__loss_run(&l, &call);
 }
-
 NEO_API neo_status neo_bce_with_logits(neo_ctx *ctx, const neo_loss_desc *desc, neo_tensor logit,
                                        neo_tensor label, neo_tensor dlogit, double *loss) {
-    const char *names[3] = {"logit", "label", "dlogit"};
-    return neo__bce_run(ctx, "neo_bce_with_logits", desc, names, logit, label, dlogit, 1, loss);
+    static const char *const names[3] = {"logit", "label", "dlogit"};
+    return neo__bce(ctx, "neo_bce_with_logits", NEO__LOSS_BCE_LOGITS, desc, names, logit, label,
+                    dlogit, loss);
 }
 NEO_API neo_status neo_bce(neo_ctx *ctx, const neo_loss_desc *desc, neo_tensor prob,
                            neo_tensor label, neo_tensor dprob, double *loss) {
-    const char *names[3] = {"prob", "label", "dprob"};
-    return neo__bce_run(ctx, "neo_bce", desc, names, prob, label, dprob, 0, loss);
+    static const char *const names[3] = {"prob", "label", "dprob"};
+    return neo__bce(ctx, "neo_bce", NEO__LOSS_BCE, desc, names, prob, label, dprob, loss);
 }
 
 NEO_API neo_status neo_mse(neo_ctx *ctx, const neo_loss_desc *desc, neo_tensor pred,
                            neo_tensor target, neo_tensor dpred, double *loss) {
-    const char *function = "neo_mse";
-    neo__loss_job job;
-    NEO__TRY(neo__check_ctx(function, ctx));
-    NEO__TRY(neo__check_like(ctx, function, "pred", pred, pred));
-    NEO__TRY(neo__check_like(ctx, function, "target", target, pred));
-    if (neo__given(dpred)) NEO__TRY(neo__check_like(ctx, function, "dpred", dpred, pred));
+    static const char *const fn = "neo_mse";
+    neo__loss l;
+    neo__loss_call call;
+    NEO__TRY(neo__check_ctx(fn, ctx));
+    NEO__TRY(neo__check_like(ctx, fn, "pred", pred, pred));
+    NEO__TRY(neo__check_like(ctx, fn, "target", target, pred));
+    if (neo__given(dpred)) NEO__TRY(neo__check_like(ctx, fn, "dpred", dpred, pred));
     NEO__CHECK(pred.ndim == 1 || pred.ndim == 2, NEO_ERR_SHAPE,
-               "%s: pred has %d dimensions, not 1 or 2", function, (int)pred.ndim);
-    NEO__TRY(neo__loss_options(&job, ctx, function, desc, pred, dpred));
-    job.y = (const float *)target.data;
-    if (job.width == 1) job.kernel = ctx->vec->mse;
-    return neo__loss_run(&job, NEO__LOSS_MSE, NULL, desc, loss);
+               "%s: pred has %d dimensions, not 1 or 2", fn, (int)pred.ndim);
+    NEO__TRY(neo__loss_begin(&l, &call, ctx, fn, NEO__LOSS_MSE, desc, pred, dpred, loss));
+    call.y = neo__f32(target);
+    return neo__loss_run(&l, &call);
+}
+NEO_API neo_status neo_cross_entropy(neo_ctx *ctx, const neo_loss_desc *desc, neo_tensor logit,
+                                     neo_tensor label, neo_tensor dlogit, double *loss) {
+    static const char *const fn = "neo_cross_entropy";
+    neo__loss l;
+    neo__loss_call call;
+    NEO__TRY(neo__check_ctx(fn, ctx));
+    NEO__TRY(neo__check_like(ctx, fn, "logit", logit, logit));
+    NEO__CHECK(logit.ndim == 2 && logit.shape[1] > 0, NEO_ERR_SHAPE,
+               "%s: logit is not [B][C] with C > 0", fn);
+    if (neo__given(dlogit)) NEO__TRY(neo__check_like(ctx, fn, "dlogit", dlogit, logit));
+    if (label.absent && !label.data) return neo__no_data(fn, "label", label, NEO_ERR_SHAPE);
+    NEO__CHECK((label.data || logit.shape[0] == 0) && label.dtype == NEO_I64 && label.ndim == 1 &&
+                   neo_tensor_is_contiguous(label) && label.shape[0] == logit.shape[0],
+               NEO_ERR_SHAPE, "%s: label is not a contiguous i64 tensor of %" PRId64 " samples", fn,
+               logit.shape[0]);
+    NEO__TRY(neo__loss_begin(&l, &call, ctx, fn, NEO__LOSS_CROSS_ENTROPY, desc, logit, dlogit,
+                             loss));
+    NEO__TRY(neo__check_place(ctx, label, fn, "label"));
+    call.label = l.label = (const int64_t *)label.data;
+    return neo__loss_run(&l, &call);
 }
 NEO__HOT_BEGIN
 
-NEO_API neo_status neo_cross_entropy(neo_ctx *ctx, const neo_loss_desc *desc, neo_tensor logit,
-                                     neo_tensor label, neo_tensor dlogit, double *loss) {
-    const char *function = "neo_cross_entropy";
-    neo__loss_job job;
-    NEO__TRY(neo__check_ctx(function, ctx));
-    NEO__TRY(neo__check_like(ctx, function, "logit", logit, logit));
-    NEO__CHECK(logit.ndim == 2 && logit.shape[1] > 0, NEO_ERR_SHAPE,
-               "%s: logit is not [B][C] with C > 0", function);
-    if (neo__given(dlogit)) NEO__TRY(neo__check_like(ctx, function, "dlogit", dlogit, logit));
-    if (label.absent && !label.data) return neo__no_data(function, "label", label, NEO_ERR_SHAPE);
-    NEO__CHECK((label.data || logit.shape[0] == 0) && label.dtype == NEO_I64 && label.ndim == 1 &&
-                   neo_tensor_is_contiguous(label) && label.shape[0] == logit.shape[0],
-               NEO_ERR_SHAPE, "%s: label is not a contiguous i64 tensor of %" PRId64 " samples",
-               function, logit.shape[0]);
-    NEO__TRY(neo__loss_options(&job, ctx, function, desc, logit, dlogit));
-    job.label = (const int64_t *)label.data;
-    NEO__TRY(neo__check_place(ctx, label, function, "label"));
-    for (int64_t i = 0; i < job.rows && !ctx->device; i++)
-        if (job.label[i] < 0 || job.label[i] >= job.width)
-            return neo__loss_bad_class(&job, i, job.label[i]);
-    return neo__loss_run(&job, NEO__LOSS_CROSS_ENTROPY, NULL, desc, loss);
+/* ---- the CPU ---- */
+/* The kernel for samples of one element; NULL: row by row. */
+typedef void (*neo__loss_kernel)(const float *x, const float *y, const float *weight, float g,
+                                 float *loss, float *dx, int64_t n);
+static neo__loss_kernel neo__loss_kernel_of(const neo_ctx *ctx, const neo__loss_call *c) {
+    switch (c->kind) {
+    case NEO__LOSS_BCE_LOGITS: return ctx->vec->bce_logits;
+    case NEO__LOSS_BCE: return ctx->vec->bce;
+    case NEO__LOSS_MSE: return c->width == 1 ? ctx->vec->mse : NULL;
+    case NEO__LOSS_CROSS_ENTROPY: break;
+    }
+    return NULL;
+}
+static void neo__loss_elements(neo__loss_kernel kernel, const neo__loss_call *c, int64_t begin,
+                               int64_t end, neo_exact *sum) {
+    float loss[NEO__BLOCK];
+    for (int64_t at = begin; at < end; at += NEO__BLOCK) {
+        int64_t n = NEO__MIN(end - at, (int64_t)NEO__BLOCK);
+        kernel(c->x + at, c->y + at, c->weight ? c->weight + at : NULL, c->g, loss,
+               c->dx ? c->dx + at : NULL, n);
+        for (int64_t i = 0; i < n; i++) neo_exact_add(sum, loss[i]);
+    }
+}
+static float neo__mse_row(const neo_ctx *ctx, const neo__loss_call *c, int64_t row) {
+    float weight = c->weight ? c->weight[row] : 1.0f;
+    int64_t at = row * c->width;
+    float squares = ctx->vec->mse_row(c->x + at, c->y + at, weight * c->g,
+                                      c->dx ? c->dx + at : NULL, c->width);
+    return weight * (squares / (float)c->width);
+}
+/* With m the largest logit and s = sum e^(x - m): loss log s - (x_label - m), slope e^(x - m)/s -
+   (1 at label). */
+static float neo__cross_entropy_row(const neo_ctx *ctx, const neo__loss_call *c, int64_t row) {
+    float weight = c->weight ? c->weight[row] : 1.0f, max = 0.0f, g = weight * c->g;
+    int64_t label = c->label[row];
+    const float *x = c->x + row * c->width;
+    float *dx = c->dx ? c->dx + row * c->width : NULL;
+    float x_label = x[label]; /* dx may be x */
+    float sum = ctx->vec->softmax_row(x, &max, dx, c->width);
+    if (dx) {
+        float p = dx[label] / sum;
+        ctx->vec->softmax_grad(dx, sum, g, c->width);
+        dx[label] = (p - 1.0f) * g;
+    }
+    return weight * (neo__vlog_scalar(sum) - (x_label - max));
+}
+static void neo__loss_task(void *arg, int64_t index, int worker) {
+    const neo__cpu_job *job = (const neo__cpu_job *)arg;
+    const neo__loss_call *c = (const neo__loss_call *)job->call;
+    const neo__loss_kernel kernel = neo__loss_kernel_of(job->ctx, c);
+    neo_exact *sum = neo__worker_exact(job->ctx, worker);
+    int64_t begin, end;
+    neo__cpu_range(job, index, 1, &begin, &end);
+    if (kernel) {
+        neo__loss_elements(kernel, c, begin, end, sum);
+        return;
+    }
+    for (int64_t row = begin; row < end; row++)
+        neo_exact_add(sum, c->kind == NEO__LOSS_MSE ? neo__mse_row(job->ctx, c, row)
+                                                    : neo__cross_entropy_row(job->ctx, c, row));
+}
+/* Finds the first label, then the first probability, that is outside; nothing is written then. */
+static int neo__loss_find_bad(const neo_ctx *ctx, const neo__loss_call *c) {
+    const float *checked[2] = {NULL, NULL};
+    if (c->kind == NEO__LOSS_BCE_LOGITS || c->kind == NEO__LOSS_BCE) checked[0] = c->y;
+    if (c->kind == NEO__LOSS_BCE) checked[1] = c->x;
+    for (int k = 0; k < 2 && checked[k]; k++) {
+        const int64_t at = ctx->vec->find_outside(checked[k], 0.0f, 1.0f, c->rows);
+        if (at == c->rows) continue;
+        *c->bad = at, *c->bad_what = k, *c->value = (double)checked[k][at];
+        return 1;
+    }
+    for (int64_t i = 0; c->kind == NEO__LOSS_CROSS_ENTROPY && i < c->rows; i++) {
+        if (c->label[i] >= 0 && c->label[i] < c->width) continue;
+        *c->bad = i, *c->bad_what = 0, *c->value = (double)c->label[i];
+        return 1;
+    }
+    return 0;
+}
+static neo_status neo__cpu_loss(neo_device *d, const neo__loss_call *c) {
+    enum { GRAIN = 8192 };
+    neo_ctx *ctx = neo__cpu_ctx(d);
+    if (neo__loss_find_bad(ctx, c)) return NEO_OK;
+    neo__exact_start(ctx, 1);
+    neo__cpu_run(d, c, c->rows, 1 + GRAIN / c->width, neo__loss_task);
+    const neo_exact sum = neo__exact_finish(ctx, 0);
+    neo_exact_merge(c->sum, &sum);
+    return NEO_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -10554,20 +10413,20 @@ static neo_status neo__bags_alloc_tables(neo_bags *b, const char *fn) {
 typedef struct neo__bag_init {
     neo_bags *b;
     const neo__bag_table *table;
-    neo__init_job row; /* of row 0 */
+    neo__init_call row; /* of row 0 */
     int64_t tasks;
 } neo__bag_init;
 static void neo__bag_init_task(void *arg, int64_t i, int worker) {
     const neo__bag_init *job = (const neo__bag_init *)arg;
     const neo__bag_table *t = job->table;
-    neo__init_job row = job->row;
+    neo__init_call row = job->row;
     int64_t begin, end;
-    row.call.out = job->b->scratch + worker * job->b->sizes.scratch;
+    row.out = job->b->scratch + worker * job->b->sizes.scratch;
     neo__task_range(t->rows, job->tasks, i, 1, &begin, &end);
     for (; begin < end; begin++) {
-        row.call.first = t->store.first + (uint64_t)begin * t->store.stride;
-        neo__init_task(&row, 0, worker);
-        job->b->ctx->bag->encode(&t->store, begin, row.call.out, NULL);
+        row.first = t->store.first + (uint64_t)begin * t->store.stride;
+        neo__init_values(job->b->ctx, &row, 0, row.count);
+        job->b->ctx->bag->encode(&t->store, begin, row.out, NULL);
     }
 }
 static neo_status neo__bags_init_weight(neo_bags *b, const neo__bag_table *t, neo_init init) {
@@ -10581,9 +10440,8 @@ static neo_status neo__bags_init_weight(neo_bags *b, const neo__bag_table *t, ne
     NEO__TRY(neo__init_check(&init, t->weight_name));
     job.b = b;
     job.table = t;
-    job.row = neo__init_job_make(b->ctx, neo_tensor_2d(b->scratch, NEO_F32, 1, t->dim),
-                                 t->weight_name, init, first, stride);
-    job.row.tasks = 1;
+    job.row = neo__init_call_make(b->ctx, neo_tensor_2d(b->scratch, NEO_F32, 1, t->dim),
+                                  t->weight_name, init, first, stride);
     job.tasks = neo__task_count(b->ctx, t->rows, 1 + (1 << 14) / t->dim);
     neo_parallel_for(b->ctx, job.tasks, neo__bag_init_task, &job);
     return NEO_OK;
@@ -10599,10 +10457,10 @@ static neo_status neo__bags_device_init_weight(neo_bags *b, int64_t table, neo_i
     for (int64_t row = 0, count; row < t->rows; row += count) {
         count = NEO__MIN(most, t->rows - row);
         float *to = whole ? (float *)(void *)t->store.data : b->job.stage;
-        neo__init_job job = neo__init_job_make(b->ctx, neo_tensor_2d(to, NEO_F32, count, t->dim),
-                                               t->weight_name, init, 0, t->part.dim);
-        job.call.first = neo__bag_number(&t->store, row);
-        NEO__TRY(d->init(d, &job.call));
+        neo__init_call call = neo__init_call_make(b->ctx, neo_tensor_2d(to, NEO_F32, count, t->dim),
+                                                  t->weight_name, init, 0, t->part.dim);
+        call.first = neo__bag_number(&t->store, row);
+        NEO__TRY(d->init(d, &call));
         if (!whole) NEO__TRY(d->bags_rows(d, &b->job, (int)table, row, count, to, 1));
     }
     return NEO_OK;
@@ -10966,7 +10824,7 @@ typedef struct neo__bags_call {
     float *out;
     const float *dout;
     float *dweights;
-    neo_leaves leaves; /* of a batch that is a part of one; count 0: the batch is whole */
+    neo__leaf_cut leaves; /* of a batch that is a part of one; count 0: the batch is whole */
     int64_t tasks, cost;
     int bad_offsets; /* atomic */
 } neo__bags_call;
@@ -11335,8 +11193,8 @@ NEO__INLINE int64_t neo__bags_leaf_count(const neo__bags_call *c) {
 /* Bags of feature p in leaf v: [*begin, *end). */
 NEO__INLINE void neo__bags_leaf_bags(const neo__bags_call *c, const neo__bag_feature *p, int64_t v,
                                      int64_t *begin, int64_t *end) {
-    neo_leaves all = {p->bags, 0, 0, 1};
-    neo__leaf_rows(c->b->ctx, c->leaves.count ? &c->leaves : &all, (int)v, begin, end);
+    neo__leaf_cut all = {p->bags, 1, (int)c->b->sizes.shards, 0, 0};
+    neo__leaf_rows(c->leaves.count ? &c->leaves : &all, (int)v, begin, end);
 }
 /* Features of a table are walked leaf by leaf when it has several and there are leaves. */
 NEO__INLINE int64_t neo__bags_rounds(const neo__bags_call *c, const neo__bag_table *t) {
@@ -12887,6 +12745,76 @@ NEO__COLD_END
 NEO__HOST_END
 NEO__COLD_BEGIN
 NEO__HOT_BEGIN
+/* ------------------------------------------------------------------------------------------------
+   >>impl-cpu
+
+   This machine's processor as a device: its table has one row per operation. Memory is the context's
+   allocator's; operations are the neo__cpu_x functions of the sections above, which cut a record
+   into tasks for the context's threads. Work is done when a call returns, so there is nothing to
+   wait for, and nothing is ever recorded.
+   ------------------------------------------------------------------------------------------------ */
+static void *neo__cpu_alloc(neo_device *d, size_t bytes) {
+    const neo_allocator *allocator = &neo__cpu_ctx(d)->allocator;
+    return allocator->alloc(bytes, NEO__ALIGN, allocator->user);
+}
+static void neo__cpu_free(neo_device *d, void *p, size_t bytes) {
+    const neo_allocator *allocator = &neo__cpu_ctx(d)->allocator;
+    allocator->free(p, bytes, allocator->user);
+}
+static neo_status neo__cpu_copy(neo_device *d, void *to, neo_place to_place, const void *from,
+                                neo_place from_place, size_t bytes) {
+    (void)d;
+    (void)to_place;
+    (void)from_place;
+    if (bytes) memcpy(to, from, bytes);
+    return NEO_OK;
+}
+static neo_status neo__cpu_move(neo_device *d, void *to, const void *from, size_t bytes) {
+    return neo__cpu_copy(d, to, NEO_HOST, from, NEO_HOST, bytes);
+}
+static neo_status neo__cpu_synchronize(neo_device *d) {
+    (void)d;
+    return NEO_OK;
+}
+
+static void *neo__cpu_event_make(neo_device *d) { return d; } /* of all events */
+static void neo__cpu_event_free(neo_device *d, void *event) {
+    (void)d;
+    (void)event;
+}
+static neo_status neo__cpu_event(neo_device *d, void *event) {
+    (void)d;
+    (void)event;
+    return NEO_OK;
+}
+
+static void neo__cpu_device_init(neo_ctx *ctx) {
+    neo_device *d = &ctx->cpu;
+    d->bytes = (uint32_t)sizeof *d;
+    d->version = NEO__DEVICE_VERSION;
+    snprintf(d->name, sizeof d->name, "cpu");
+    d->alloc = d->host_alloc = neo__cpu_alloc;
+    d->free = d->host_free = neo__cpu_free;
+    d->copy = neo__cpu_copy;
+    d->move = neo__cpu_move;
+    d->fill = neo__cpu_fill;
+    d->synchronize = neo__cpu_synchronize;
+    d->event_make = neo__cpu_event_make;
+    d->event_free = neo__cpu_event_free;
+    d->event_mark = d->event_wait = neo__cpu_event;
+    d->gemm = neo__cpu_gemm;
+    d->linear_grads = neo__cpu_linear_grads;
+    d->activation = neo__cpu_activation;
+    d->blend = neo__cpu_blend;
+    d->norm = neo__cpu_norm;
+    d->embedding = neo__cpu_embedding;
+    d->interact = neo__cpu_interact;
+    d->loss = neo__cpu_loss;
+    d->init = neo__cpu_init;
+    d->convert = neo__cpu_convert;
+    d->tree_sum = neo__cpu_tree_sum;
+}
+
 /* ------------------------------------------------------------------------------------------------
    >>impl-schema
 
@@ -23416,17 +23344,17 @@ NEO__KERNEL_INLINE void NEO__FN(run_tile)(const neo__tile *t, int64_t rows, int6
 /* The tile that holds `rows` rows: an odd number takes one more, whose sums nobody reads. */
 NEO__KERNEL_INLINE int64_t NEO__FN(tile_rows)(int64_t rows) { return rows == 1 ? 1 : rows + (rows & 1); }
 /* Row i of T of a sample. */
-NEO__KERNEL_INLINE const float *NEO__FN(interact_row)(const neo__interact *job, int64_t sample,
+NEO__KERNEL_INLINE const float *NEO__FN(interact_row)(const neo__interact_call *job, int64_t sample,
                                                int64_t i) {
     return i == 0 ? job->x + sample * job->x_row
                   : job->e + sample * job->e_row + (i - 1) * job->dim;
 }
 /* The position of the triangle's row i in z. */
-NEO__KERNEL_INLINE int64_t NEO__FN(triangle)(const neo__interact *job, int64_t i) {
+NEO__KERNEL_INLINE int64_t NEO__FN(triangle)(const neo__interact_call *job, int64_t i) {
     return job->dim + (job->diagonal ? i * (i + 1) / 2 : i * (i - 1) / 2);
 }
 
-NEO__KERNEL void NEO__FN(interact_forward)(const neo__interact *job, int64_t sample, float *panel) {
+NEO__KERNEL void NEO__FN(interact_forward)(const neo__interact_call *job, int64_t sample, float *panel) {
     const int64_t n = job->features + 1, dim = job->dim, diagonal = job->diagonal != 0;
     const int64_t ld = (n + NEO__W - 1) / NEO__W * NEO__W;
     const int64_t chunk = NEO__MAX(1, NEO__INTERACT_FLOATS / ld); /* of dim: one, but for huge T */
@@ -23467,7 +23395,7 @@ NEO__KERNEL void NEO__FN(interact_forward)(const neo__interact *job, int64_t sam
 
 /* s[j * ld + i] = S(i0 + i, j) for all j: left of the diagonal block, the block, right of it. A row
    that pads the tile is zero. */
-NEO__KERNEL_INLINE void NEO__FN(interact_factors)(const neo__interact *job, const float *dz, int64_t i0,
+NEO__KERNEL_INLINE void NEO__FN(interact_factors)(const neo__interact_call *job, const float *dz, int64_t i0,
                                            int64_t rows, int64_t ld, float *s) {
     const int64_t n = job->features + 1;
     for (int64_t r = 0; r < rows && i0 > 0; r += NEO__W) {
@@ -23488,7 +23416,7 @@ NEO__KERNEL_INLINE void NEO__FN(interact_factors)(const neo__interact *job, cons
 }
 
 /* Columns [d, d + cols) of dT; t is T's columns there, one panel after the other. */
-NEO__KERNEL void NEO__FN(interact_columns)(const neo__interact *job, int64_t sample, int64_t d,
+NEO__KERNEL void NEO__FN(interact_columns)(const neo__interact_call *job, int64_t sample, int64_t d,
                                       int64_t cols, const float *t, float *s) {
     const int64_t n = job->features + 1;
     const float *dz = job->dz + sample * job->dz_row;
@@ -23525,7 +23453,7 @@ NEO__KERNEL void NEO__FN(interact_columns)(const neo__interact *job, int64_t sam
         }
     }
 }
-NEO__KERNEL void NEO__FN(interact_backward)(const neo__interact *job, int64_t sample, float *scratch) {
+NEO__KERNEL void NEO__FN(interact_backward)(const neo__interact_call *job, int64_t sample, float *scratch) {
     const int64_t n = job->features + 1;
     const int64_t most = NEO__INTERACT_FLOATS / n / (2 * NEO__W) * (2 * NEO__W);
     float *s = scratch + NEO__INTERACT_FLOATS;
