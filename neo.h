@@ -1902,8 +1902,24 @@ NEO_API neo_status neo_report_write(const neo_report *report, const char *path);
     !defined(NEO__SHARED)
 #define NEO__SHARED
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#if defined(_WIN32)
+#ifndef WIN32_LEAN_AND_MEAN
+#define WIN32_LEAN_AND_MEAN
+#endif
+#ifndef NOMINMAX
+#define NOMINMAX
+#endif
+#include <windows.h>
+#else
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+#endif
 #if defined(__x86_64__) || defined(_M_X64)
 #include <xmmintrin.h>
 #endif
@@ -2061,6 +2077,146 @@ NEO__UNUSED static neo__kept_error neo__error_keep(neo_status status) {
 NEO__UNUSED static neo_status neo__error_restore(const neo__kept_error *e) {
     return e->status == NEO_OK ? NEO_OK : neo_fail(e->status, "%s", e->text);
 }
+
+/* ---- threads, mutexes, conditions: POSIX or Windows ---- */
+#if defined(_WIN32)
+typedef SRWLOCK neo__mutex;
+typedef CONDITION_VARIABLE neo__cond;
+typedef HANDLE neo__thread;
+NEO__UNUSED static void neo__mutex_init(neo__mutex *m) { InitializeSRWLock(m); }
+NEO__UNUSED static void neo__mutex_destroy(neo__mutex *m) { (void)m; }
+NEO__UNUSED static void neo__mutex_lock(neo__mutex *m) { AcquireSRWLockExclusive(m); }
+NEO__UNUSED static void neo__mutex_unlock(neo__mutex *m) { ReleaseSRWLockExclusive(m); }
+NEO__UNUSED static void neo__cond_init(neo__cond *c) { InitializeConditionVariable(c); }
+NEO__UNUSED static void neo__cond_destroy(neo__cond *c) { (void)c; }
+NEO__UNUSED static void neo__cond_signal(neo__cond *c) { WakeConditionVariable(c); }
+NEO__UNUSED static void neo__cond_broadcast(neo__cond *c) { WakeAllConditionVariable(c); }
+NEO__UNUSED static void neo__cond_wait(neo__cond *c, neo__mutex *m) {
+    SleepConditionVariableSRW(c, m, INFINITE, 0);
+}
+/* Until neo_time_ns() is until_ns at most. 0: the time has come. */
+NEO__UNUSED static int neo__cond_wait_until(neo__cond *c, neo__mutex *m, int64_t until_ns) {
+    int64_t left = (until_ns - neo_time_ns() + 999999) / 1000000;
+    if (left <= 0) return 0;
+    return SleepConditionVariableSRW(c, m, (DWORD)NEO__MIN(left, 1000000000), 0) != 0;
+}
+NEO__UNUSED static void neo__thread_yield(void) { SwitchToThread(); }
+NEO__UNUSED static void neo__thread_sleep(int64_t ns) { Sleep((DWORD)((ns + 999999) / 1000000)); }
+NEO__UNUSED static int neo__core_count(void) {
+    SYSTEM_INFO info;
+    GetSystemInfo(&info);
+    return (int)info.dwNumberOfProcessors;
+}
+#else
+typedef pthread_mutex_t neo__mutex;
+typedef pthread_cond_t neo__cond;
+typedef pthread_t neo__thread;
+/* Conditions count time as neo_time_ns does, where the system can. */
+#if defined(__APPLE__)
+#define NEO__COND_CLOCK CLOCK_REALTIME
+#else
+#define NEO__COND_CLOCK CLOCK_MONOTONIC
+#endif
+NEO__UNUSED static void neo__mutex_init(neo__mutex *m) { pthread_mutex_init(m, NULL); }
+NEO__UNUSED static void neo__mutex_destroy(neo__mutex *m) { pthread_mutex_destroy(m); }
+NEO__UNUSED static void neo__mutex_lock(neo__mutex *m) { pthread_mutex_lock(m); }
+NEO__UNUSED static void neo__mutex_unlock(neo__mutex *m) { pthread_mutex_unlock(m); }
+NEO__UNUSED static void neo__cond_init(neo__cond *c) {
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+#if !defined(__APPLE__)
+    pthread_condattr_setclock(&attr, NEO__COND_CLOCK);
+#endif
+    pthread_cond_init(c, &attr);
+    pthread_condattr_destroy(&attr);
+}
+NEO__UNUSED static void neo__cond_destroy(neo__cond *c) { pthread_cond_destroy(c); }
+NEO__UNUSED static void neo__cond_signal(neo__cond *c) { pthread_cond_signal(c); }
+NEO__UNUSED static void neo__cond_broadcast(neo__cond *c) { pthread_cond_broadcast(c); }
+NEO__UNUSED static void neo__cond_wait(neo__cond *c, neo__mutex *m) { pthread_cond_wait(c, m); }
+/* Until neo_time_ns() is until_ns at most. 0: the time has come. */
+NEO__UNUSED static int neo__cond_wait_until(neo__cond *c, neo__mutex *m, int64_t until_ns) {
+    struct timespec t;
+    int64_t left = until_ns - neo_time_ns();
+    if (left <= 0) return 0;
+    clock_gettime(NEO__COND_CLOCK, &t);
+    int64_t ns = (int64_t)t.tv_nsec + left % 1000000000;
+    t.tv_sec += (time_t)(left / 1000000000 + ns / 1000000000);
+    t.tv_nsec = (long)(ns % 1000000000);
+    return pthread_cond_timedwait(c, m, &t) == 0;
+}
+NEO__UNUSED static void neo__thread_yield(void) { sched_yield(); }
+NEO__UNUSED static void neo__thread_sleep(int64_t ns) {
+    struct timespec t;
+    t.tv_sec = (time_t)(ns / 1000000000);
+    t.tv_nsec = (long)(ns % 1000000000);
+    while (nanosleep(&t, &t) != 0 && errno == EINTR) continue;
+}
+/* Cores this process may run on: the affinity mask where the system tells (Linux), else all. */
+NEO__UNUSED static int neo__core_count(void) {
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    int allowed = 0;
+    char line[1024];
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && fgets(line, sizeof line, f)) {
+        if (strncmp(line, "Cpus_allowed:", 13) != 0) continue;
+        for (const char *p = line + 13; *p; p++) {
+            int digit = *p >= '0' && *p <= '9' ? *p - '0' : *p >= 'a' && *p <= 'f' ? *p - 'a' + 10 : 0;
+            for (; digit; digit &= digit - 1) allowed++;
+        }
+        break;
+    }
+    if (f) fclose(f);
+    if (cores < 1) cores = 1;
+    return allowed > 0 && allowed < cores ? allowed : (int)cores;
+}
+#endif
+
+/* A thread's entry; kept by the starter until the thread is joined. */
+typedef struct neo__thread_start {
+    void (*fn)(void *arg);
+    void *arg;
+} neo__thread_start;
+/* neo__thread_run: 1, or 0 and errno. neo__thread_create: the same for threads of neo's own, which
+   block all signals: signals are for the program's threads. */
+#if defined(_WIN32)
+NEO__UNUSED static DWORD WINAPI neo__thread_main(LPVOID p) {
+    neo__thread_start *s = (neo__thread_start *)p;
+    s->fn(s->arg);
+    return 0;
+}
+NEO__UNUSED static int neo__thread_run(neo__thread *t, neo__thread_start *start) {
+    *t = CreateThread(NULL, 0, neo__thread_main, start, 0, NULL);
+    errno = EAGAIN;
+    return *t != NULL;
+}
+NEO__UNUSED static int neo__thread_create(neo__thread *t, neo__thread_start *start) {
+    return neo__thread_run(t, start);
+}
+NEO__UNUSED static void neo__thread_join(neo__thread t) {
+    WaitForSingleObject(t, INFINITE);
+    CloseHandle(t);
+}
+#else
+NEO__UNUSED static void *neo__thread_main(void *p) {
+    neo__thread_start *s = (neo__thread_start *)p;
+    s->fn(s->arg);
+    return NULL;
+}
+NEO__UNUSED static int neo__thread_run(neo__thread *t, neo__thread_start *start) {
+    errno = pthread_create(t, NULL, neo__thread_main, start);
+    return errno == 0;
+}
+NEO__UNUSED static int neo__thread_create(neo__thread *t, neo__thread_start *start) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int done = neo__thread_run(t, start);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return done;
+}
+NEO__UNUSED static void neo__thread_join(neo__thread t) { pthread_join(t, NULL); }
+#endif
 
 /* One rounding mode for all of neo: to nearest even, denormals kept. Entry points and workers set it and put
    the caller's back. */
@@ -3189,21 +3345,11 @@ struct neo_device {
 #if (defined(NEO_IMPLEMENTATION) || defined(NEO_STATIC)) && !defined(NEO__IMPLEMENTED)
 #define NEO__IMPLEMENTED
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #if defined(_WIN32)
-#ifndef WIN32_LEAN_AND_MEAN
-#define WIN32_LEAN_AND_MEAN
-#endif
-#ifndef NOMINMAX
-#define NOMINMAX
-#endif
-#include <windows.h>
 #include <direct.h>
 #include <io.h>
 #include <malloc.h>
@@ -3211,16 +3357,11 @@ struct neo_device {
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
-#include <sched.h>
-#include <signal.h>
-#include <time.h>
 #if defined(__linux__)
 #include <sys/mman.h>
 #endif
 #include <sys/stat.h>
 #include <sys/types.h>
-#include <unistd.h>
 #endif
 
 #if !defined(NEO_NO_SIMD) && (defined(__x86_64__) || defined(_M_X64)) && !defined(__CUDACC__)
@@ -3269,61 +3410,9 @@ extern "C" {
 /* ------------------------------------------------------------------------------------------------
    >>platform
 
-   Everything that differs between POSIX and Windows: threads, clock, aligned memory, files.
+   Everything else that differs between POSIX and Windows: clock, aligned memory, files.
    ------------------------------------------------------------------------------------------------ */
 #if defined(_WIN32)
-typedef SRWLOCK neo__mutex;
-typedef CONDITION_VARIABLE neo__cond;
-typedef HANDLE neo__thread;
-static void neo__mutex_init(neo__mutex *m) { InitializeSRWLock(m); }
-static void neo__mutex_destroy(neo__mutex *m) { (void)m; }
-static void neo__mutex_lock(neo__mutex *m) { AcquireSRWLockExclusive(m); }
-static void neo__mutex_unlock(neo__mutex *m) { ReleaseSRWLockExclusive(m); }
-static void neo__cond_init(neo__cond *c) { InitializeConditionVariable(c); }
-static void neo__cond_destroy(neo__cond *c) { (void)c; }
-static void neo__cond_wait(neo__cond *c, neo__mutex *m) { SleepConditionVariableSRW(c, m, INFINITE, 0); }
-static void neo__cond_signal(neo__cond *c) { WakeConditionVariable(c); }
-static void neo__cond_broadcast(neo__cond *c) { WakeAllConditionVariable(c); }
-#else
-typedef pthread_mutex_t neo__mutex;
-typedef pthread_cond_t neo__cond;
-typedef pthread_t neo__thread;
-static void neo__mutex_init(neo__mutex *m) { pthread_mutex_init(m, NULL); }
-static void neo__mutex_destroy(neo__mutex *m) { pthread_mutex_destroy(m); }
-static void neo__mutex_lock(neo__mutex *m) { pthread_mutex_lock(m); }
-static void neo__mutex_unlock(neo__mutex *m) { pthread_mutex_unlock(m); }
-static void neo__cond_init(neo__cond *c) { pthread_cond_init(c, NULL); }
-static void neo__cond_destroy(neo__cond *c) { pthread_cond_destroy(c); }
-static void neo__cond_wait(neo__cond *c, neo__mutex *m) { pthread_cond_wait(c, m); }
-static void neo__cond_signal(neo__cond *c) { pthread_cond_signal(c); }
-static void neo__cond_broadcast(neo__cond *c) { pthread_cond_broadcast(c); }
-#endif
-
-/* A thread's entry; kept by the starter until the thread is joined. */
-typedef struct neo__thread_start {
-    void (*fn)(void *arg);
-    void *arg;
-} neo__thread_start;
-
-#if defined(_WIN32)
-static DWORD WINAPI neo__thread_main(LPVOID p) {
-    neo__thread_start *s = (neo__thread_start *)p;
-    s->fn(s->arg);
-    return 0;
-}
-static int neo__thread_create(neo__thread *t, neo__thread_start *start) {
-    *t = CreateThread(NULL, 0, neo__thread_main, start, 0, NULL);
-    return *t != NULL;
-}
-static void neo__thread_join(neo__thread t) {
-    WaitForSingleObject(t, INFINITE);
-    CloseHandle(t);
-}
-static int neo__core_count(void) {
-    SYSTEM_INFO info;
-    GetSystemInfo(&info);
-    return (int)info.dwNumberOfProcessors;
-}
 static void *neo__aligned_alloc(size_t size, size_t align) { return _aligned_malloc(size, align); }
 static void neo__aligned_free(void *p) { _aligned_free(p); }
 NEO_API int64_t neo_time_ns(void) {
@@ -3333,40 +3422,6 @@ NEO_API int64_t neo_time_ns(void) {
     return (int64_t)(t.QuadPart / f.QuadPart * 1000000000 + t.QuadPart % f.QuadPart * 1000000000 / f.QuadPart);
 }
 #else
-static void *neo__thread_main(void *p) {
-    neo__thread_start *s = (neo__thread_start *)p;
-    s->fn(s->arg);
-    return NULL;
-}
-/* Signals are for the program's own threads: those of neo block all of them. */
-static int neo__thread_create(neo__thread *t, neo__thread_start *start) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(t, NULL, neo__thread_main, start);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error == 0;
-}
-static void neo__thread_join(neo__thread t) { pthread_join(t, NULL); }
-
-/* Cores this process may run on: the affinity mask where the system tells (Linux), else all. */
-static int neo__core_count(void) {
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    int allowed = 0;
-    char line[1024];
-    FILE *f = fopen("/proc/self/status", "r");
-    while (f && fgets(line, sizeof line, f)) {
-        if (strncmp(line, "Cpus_allowed:", 13) != 0) continue;
-        for (const char *p = line + 13; *p; p++) {
-            int digit = *p >= '0' && *p <= '9' ? *p - '0' : *p >= 'a' && *p <= 'f' ? *p - 'a' + 10 : 0;
-            for (; digit; digit &= digit - 1) allowed++;
-        }
-        break;
-    }
-    if (f) fclose(f);
-    if (cores < 1) cores = 1;
-    return allowed > 0 && allowed < cores ? allowed : (int)cores;
-}
 /* Large blocks are aligned to huge pages and ask for them where the system gives them on request: random rows of a
    large table then cost fewer page walks (lookups of uniform ids run about 1.3 times as fast), and so do columns of a
    weight, whose elements are rows apart. */

@@ -9258,9 +9258,9 @@ NEO_API void neo_fsdp_destroy(neo_fsdp *f) {
 }
 
 static neo_status neo__fsdp_wait(neo_fsdp *f, neo_comm *group, neo_ticket ticket) {
-    int64_t began = neo_time_ns();
+    int64_t began = neo_comm_time_ns(group);
     neo_status status = neo_comm_wait(group, ticket);
-    f->wait_ns += neo_time_ns() - began;
+    f->wait_ns += neo_comm_time_ns(group) - began;
     return status;
 }
 

@@ -358,93 +358,134 @@ static neo_status disagreement(neo_comm *comm, void *user) {
     neo_free(ctx, out, room);
     return NEO_OK;
 }
-/* ---- what the link model holds back is not late ---- */
+/* ---- the virtual clock: all times below are exact, on any machine ---- */
+enum { LATENCY_NS = 20000 };
+static neo_comm_desc virtual_links(int ranks_per_node, double bandwidth) {
+    neo_comm_desc d = {.ranks_per_node = ranks_per_node, .virtual_clock = 1};
+    for (int l = 0; l < NEO_LEVEL_COUNT; l++) d.link[l] = (neo_link){.latency_us = LATENCY_NS / 1000, .bandwidth = bandwidth};
+    return d;
+}
+/* Time passes in neo_comm_sleep and on links, for all ranks alike, and nowhere else. */
+static neo_status clock_stands(neo_comm *comm, void *user) {
+    enum { MS = 1000000 };
+    int rank = neo_comm_rank(comm);
+    neo_ticket ticket;
+    (void)user;
+    EXPECT(comm, neo_comm_time_ns(comm) == 0, "time begins at %" PRId64, neo_comm_time_ns(comm));
+    for (int i = 0; i < 5; i++) EXPECT_OK(comm, neo_comm_barrier(comm, i % 2 ? &ticket : NULL));
+    EXPECT_OK(comm, neo_comm_wait_all(comm));
+    EXPECT(comm, neo_comm_time_ns(comm) == 0, "barriers take %" PRId64, neo_comm_time_ns(comm));
+    neo_comm_sleep(comm, (int64_t)3600000 * MS * (rank + 1)); /* hours */
+    EXPECT(comm, neo_comm_time_ns(comm) == (int64_t)3600000 * MS * (rank + 1), "%" PRId64, neo_comm_time_ns(comm));
+    neo_comm_sleep(comm, 0);
+    neo_comm_reset_stats(comm);
+    neo_comm_stats before = neo_comm_get_stats(comm);
+    neo_comm *sub = NULL;
+    EXPECT_OK(comm, neo_comm_split(comm, 0, -rank, &sub));
+    int64_t last = (int64_t)3600000 * MS * neo_comm_size(comm);
+    EXPECT(comm, neo_comm_time_ns(sub) == last && neo_comm_time_ns(comm) == last, "%" PRId64, neo_comm_time_ns(sub));
+    int64_t waited = neo_comm_get_stats(comm).wait_ns - before.wait_ns;
+    EXPECT(comm, waited == last - (int64_t)3600000 * MS * (rank + 1), "waited %" PRId64, waited);
+    EXPECT_OK(sub, neo_comm_barrier(sub, &ticket)); /* beside a computation */
+    neo_comm_sleep(sub, MS);
+    EXPECT_OK(sub, neo_comm_wait(sub, ticket));
+    EXPECT(comm, neo_comm_time_ns(comm) == last + MS, "%" PRId64, neo_comm_time_ns(comm));
+    neo_comm_destroy(sub);
+    EXPECT_OK(comm, neo_comm_barrier(comm, NULL));
+    neo_comm_input *input;
+    EXPECT_ERR(comm, neo_comm_input_open(comm, NULL, &input), NEO_ERR_UNSUPPORTED, "virtual clock");
+    return NEO_OK;
+}
+/* A rank that comes a moment after the timeout: all others give up at exactly that moment, with the same words. One
+   that comes at the timeout comes in time. */
+static neo_status on_the_stroke(neo_comm *comm, void *user) {
+    int64_t late_ns = *(const int64_t *)user, began = neo_comm_time_ns(comm);
+    int rank = neo_comm_rank(comm), late = rank == 1;
+    if (late) neo_comm_sleep(comm, late_ns);
+    neo_status status = neo_comm_barrier(comm, NULL);
+    int64_t took = neo_comm_time_ns(comm) - began;
+    if (late_ns > 600000000) {
+        EXPECT(comm, status == NEO_ERR_TIMEOUT && strstr(neo_last_error(), "rank 0: barrier #0: rank 1 did not come within 600 ms"),
+               "%s", neo_last_error());
+        EXPECT(comm, took == (late ? late_ns : 600000000), "took %" PRId64, took);
+    } else {
+        EXPECT(comm, status == NEO_OK, "%s", neo_last_error());
+        EXPECT(comm, took == late_ns, "took %" PRId64, took);
+    }
+    return NEO_OK;
+}
+/* What the link model holds back is not late: a message of 1.2 s, where the timeout is 0.6 s. */
 static neo_status held_back(neo_comm *comm, void *user) {
     static uint8_t data[2][300000];
     (void)user;
     EXPECT_OK(comm, neo_comm_broadcast(comm, data[neo_comm_rank(comm)], sizeof data[0], NEO_U8, 0, NULL));
+    EXPECT(comm, neo_comm_time_ns(comm) == 1200000000, "the message took %" PRId64, neo_comm_time_ns(comm));
     EXPECT_OK(comm, neo_comm_barrier(comm, NULL));
     return NEO_OK;
 }
 
-/* ---- overlap: an all-to-all behind a computation of its length costs next to nothing ---- */
-static void compute_until(int64_t ns) {
-    volatile double x = 1;
-    while (neo_time_ns() < ns) x = x * 1.0000001 + 1e-9;
-}
+/* Overlap: an all-to-all behind a computation of its length, or longer, costs nothing; behind a shorter one the rest. */
 static neo_status overlap(neo_comm *comm, void *user) {
-    enum { OVERLAP_COUNT = 1 << 20 }; /* 4 MiB to each rank: 42 ms at 100 MB/s */
-    double *hidden = (double *)user, best = 0;
+    enum { OVERLAP_COUNT = 1 << 20 }; /* 4 MiB to each rank */
     int w = neo_comm_size(comm);
     neo_ctx *ctx = neo_comm_ctx(comm);
     size_t room = (size_t)w * OVERLAP_COUNT * sizeof(float);
     float *in = (float *)neo_alloc(ctx, room), *out = (float *)neo_alloc(ctx, room);
+    (void)user;
     memset(in, 0, room);
-    for (int turn = 0; turn < 40; turn++) { /* the machine may be busy with other things */
+    EXPECT_OK(comm, neo_comm_barrier(comm, NULL));
+    int64_t began = neo_comm_time_ns(comm);
+    EXPECT_OK(comm, neo_comm_all_to_all(comm, in, out, OVERLAP_COUNT, NEO_F32, NULL));
+    int64_t alone = neo_comm_time_ns(comm) - began;
+    EXPECT(comm, alone == 41943040 + LATENCY_NS, "4 MiB at 100 MB/s took %" PRId64, alone);
+    for (int k = 0; k < 5; k++) {
+        int64_t compute = alone * k / 2;
         neo_ticket ticket;
         EXPECT_OK(comm, neo_comm_barrier(comm, NULL));
-        int64_t began = neo_time_ns();
-        EXPECT_OK(comm, neo_comm_all_to_all(comm, in, out, OVERLAP_COUNT, NEO_F32, NULL));
-        int64_t alone = neo_time_ns() - began;
-        EXPECT_OK(comm, neo_comm_barrier(comm, NULL));
-        began = neo_time_ns();
+        neo_comm_reset_stats(comm);
+        began = neo_comm_time_ns(comm);
         EXPECT_OK(comm, neo_comm_all_to_all(comm, in, out, OVERLAP_COUNT, NEO_F32, &ticket));
-        compute_until(began + alone);
+        neo_comm_sleep(comm, compute);
         EXPECT_OK(comm, neo_comm_wait(comm, ticket));
-        int64_t both = neo_time_ns() - began;
-        double share = 1 - (double)(both - alone) / (double)alone;
-        best = share > best ? share : best;
-        int64_t enough = best >= 0.95;
-        EXPECT_OK(comm, neo_comm_all_reduce(comm, NEO_REDUCE_MIN, &enough, &enough, 1, NEO_I64, NULL));
-        if (enough) break;
+        int64_t both = neo_comm_time_ns(comm) - began, exposed = compute < alone ? alone - compute : 0;
+        EXPECT(comm, both == compute + exposed, "behind %" PRId64 ": %" PRId64, compute, both);
+        neo_comm_stats stats = neo_comm_get_stats(comm);
+        EXPECT(comm, stats.wait_ns == exposed && stats.op[NEO_COMM_ALL_TO_ALL].time_ns == alone, "waited %" PRId64,
+               stats.wait_ns);
     }
-    if (neo_comm_rank(comm) == 0) *hidden = best;
     neo_free(ctx, in, room);
     neo_free(ctx, out, room);
     return NEO_OK;
 }
-
-/* ---- the link model: calls in which all ranks send at once take what the bytes of the busiest level take: no link
-   waits while another has two messages ---- */
+/* Calls in which all ranks send at once take what the bytes of the busiest level take: no link waits while another has
+   two messages. */
 static neo_status by_the_link(neo_comm *comm, void *user) {
-    enum { LINK_PART = 20000, TURNS = 20 }; /* 80 KB to each other rank: 8 ms at 10 MB/s */
-    double *longest = (double *)user;
+    enum { LINK_PART = 20000 }; /* 80 KB to each other rank: 8 ms at 10 MB/s */
     int w = neo_comm_size(comm), rank = neo_comm_rank(comm), mates = 0;
     neo_ctx *ctx = neo_comm_ctx(comm);
+    (void)user;
     for (int p = 0; p < w; p++) mates += neo_comm_node(comm, p) == neo_comm_node(comm, rank);
     int most = mates - 1 > w - mates ? mates - 1 : w - mates; /* parts that go over one level */
     size_t room = (size_t)w * LINK_PART * sizeof(float);
     float *in = (float *)neo_alloc(ctx, room), *out = (float *)neo_alloc(ctx, room);
     memset(in, 0, room);
     for (int call = 0; call < 3; call++) {
-        int64_t best = INT64_MAX;
-        double needs = 1e9 * most * LINK_PART * sizeof(float) / 10e6;
-        for (int turn = 0; turn < TURNS; turn++) { /* the machine may be busy with other things */
-            EXPECT_OK(comm, neo_comm_barrier(comm, NULL));
-            int64_t began = neo_time_ns();
-            if (call == 0) EXPECT_OK(comm, neo_comm_all_to_all(comm, in, out, LINK_PART, NEO_F32, NULL));
-            if (call == 1) EXPECT_OK(comm, neo_comm_all_gather(comm, in, out, LINK_PART, NULL, NEO_F32, NULL));
-            if (call == 2) EXPECT_OK(comm, neo_comm_reduce_scatter(comm, NEO_REDUCE_SUM, in, out, LINK_PART, NULL, NEO_F32, NULL));
-            int64_t took = neo_time_ns() - began;
-            EXPECT_OK(comm, neo_comm_all_reduce(comm, NEO_REDUCE_MAX, &took, &took, 1, NEO_I64, NULL));
-            best = took < best ? took : best;
-            if ((double)best < 1.1 * needs) break; /* alike on all ranks */
-        }
-        EXPECT(comm, (double)best > 0.99 * needs, "call %d took %.2f ms, its bytes %.2f ms", call, 1e-6 * (double)best, 1e-6 * needs);
-        if (rank == 0 && (double)best / needs > *longest) *longest = (double)best / needs;
+        int64_t needs = (int64_t)most * LINK_PART * (int64_t)sizeof(float) * 100;
+        EXPECT_OK(comm, neo_comm_barrier(comm, NULL));
+        int64_t began = neo_comm_time_ns(comm);
+        if (call == 0) EXPECT_OK(comm, neo_comm_all_to_all(comm, in, out, LINK_PART, NEO_F32, NULL));
+        if (call == 1) EXPECT_OK(comm, neo_comm_all_gather(comm, in, out, LINK_PART, NULL, NEO_F32, NULL));
+        if (call == 2) EXPECT_OK(comm, neo_comm_reduce_scatter(comm, NEO_REDUCE_SUM, in, out, LINK_PART, NULL, NEO_F32, NULL));
+        int64_t took = neo_comm_time_ns(comm) - began;
+        EXPECT(comm, took == needs + LATENCY_NS, "call %d took %" PRId64 ", its bytes %" PRId64, call, took, needs);
     }
     neo_free(ctx, in, room);
     neo_free(ctx, out, room);
     return NEO_OK;
 }
 
-/* ---- many ranks on few cores: they get through, and a rank that waits sleeps ---- */
+/* ---- many ranks on few cores: they get through ---- */
 enum { CROWD = 64 };
-static double cpu_seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 static neo_status crowd(neo_comm *comm, void *user) {
     static float in[CROWD][CROWD * 10], out[CROWD][CROWD * 10];
     int rank = neo_comm_rank(comm), size = neo_comm_size(comm);
@@ -462,15 +503,6 @@ static neo_status crowd(neo_comm *comm, void *user) {
             EXPECT(comm, theirs[i] == (float)(1000 * (size * (size - 1) / 2) + i * size), "all_reduce: element %d", i);
     }
     EXPECT_OK(comm, neo_comm_barrier(comm, NULL));
-    double began = cpu_seconds();
-    if (rank == size - 1) {
-        struct timespec half = {0, 500000000};
-        nanosleep(&half, NULL);
-    }
-    EXPECT_OK(comm, neo_comm_barrier(comm, NULL));
-    if (rank == size - 1)
-        EXPECT(comm, cpu_seconds() - began < 0.25, "63 ranks waited for 0.5 s and used %.2f s of the cores",
-               cpu_seconds() - began);
     return NEO_OK;
 }
 
@@ -528,33 +560,19 @@ int main(void) {
     }
     if (!mpi) {
         bad += run_ranks(CROWD, NULL, crowd, NULL);
-        neo_comm_desc slow = {.timeout_ms = 600};
-        slow.link[NEO_LEVEL_LOCAL].bandwidth = 0.25e6; /* the message takes 1.2 s */
-        bad += run_ranks(2, &slow, held_back, NULL);
-        double hidden = 0;
-        neo_comm_desc d = {0};
-        for (int l = 0; l < NEO_LEVEL_COUNT; l++) d.link[l] = (neo_link){.latency_us = 20, .bandwidth = 100e6};
-        bad += run_ranks(2, &d, overlap, &hidden);
-        printf("comm: %.1f %% of an all_to_all at 100 MB/s hidden behind computation\n", 100 * hidden);
+        neo_comm_desc d = {.timeout_ms = -1, .virtual_clock = 1};
+        for (int w = 1; w <= 8; w++) bad += run_ranks(w, &d, clock_stands, NULL);
+        d.timeout_ms = 600;
+        for (int w = 2; w <= 8; w++)
+            for (int64_t late = 599999999; late <= 600000001; late++) bad += run_ranks(w, &d, on_the_stroke, &late);
+        d.link[NEO_LEVEL_LOCAL].bandwidth = 0.25e6;
+        bad += run_ranks(2, &d, held_back, NULL);
+        d = virtual_links(0, 100e6);
+        bad += run_ranks(2, &d, overlap, NULL);
         static const int worlds[][2] = {{4, 4}, {4, 2}, {6, 3}, {8, 4}}; /* ranks, and of a node */
-        for (int l = 0; l < NEO_LEVEL_COUNT; l++) d.link[l] = (neo_link){.latency_us = 20, .bandwidth = 10e6};
         for (int i = 0; i < 4; i++) {
-            double longest = 0;
-            d.ranks_per_node = worlds[i][1];
-            bad += run_ranks(worlds[i][0], &d, by_the_link, &longest);
-            printf("comm: calls of %d ranks, %d of a node, take %.2f of what their bytes take at 10 MB/s\n",
-                   worlds[i][0], worlds[i][1], longest);
-            checks++;
-            failures += !(longest > 0 && longest < (i == 0 ? 1.2 : 1.3)); /* 1.5 or more where links wait */
-        }
-        double load = 0; /* waking up takes long where other programs wait for the cores too */
-        int busy = getloadavg(&load, 1) == 1 && load > (double)neo__comm_cores() + 1.5;
-        if (hidden < 0.9 && busy) {
-            skipped++;
-            printf("skipped test_comm_more: overlap: the machine is busy (load %.1f)\n", load);
-        } else {
-            checks++;
-            failures += !(hidden >= 0.9);
+            d = virtual_links(worlds[i][1], 10e6);
+            bad += run_ranks(worlds[i][0], &d, by_the_link, NULL);
         }
     }
     return ranks_end("comm/groups", bad);

@@ -4,8 +4,8 @@
 #
 # Each job is tests/comm/fault_rank.c on four ranks, of which rank 1 has the fault. The others write what they saw to
 # files, and leave; the files are judged, and not what the launcher makes of it. Every rank that is left must have seen
-# one of the three kinds of error, in time (20 s; the timeouts are below 1 s), with a message that names ranks and
-# operation, and the same words from every later call.
+# one of the three kinds of error, with a message that names ranks and operation, and the same words from every later
+# call. How fast is not judged.
 #
 # Launchers end a job when one process is lost, unless asked not to: OpenMPI by --enable-recovery; hydra, of MPICH, by
 # -disable-auto-cleanup, but when one is killed by a signal it signals the others all the same (4.0.2): there each rank
@@ -67,7 +67,7 @@ launch() {
         else
             more='-n 4'
         fi
-        timeout -k 5 60 mpirun"$suffix" $more "$folder/rank" "$folder/$n" "$fault" "$operation" $async \
+        timeout -k 5 300 mpirun"$suffix" $more "$folder/rank" "$folder/$n" "$fault" "$operation" $async \
             >"$folder/$n/log" 2>&1 </dev/null
     done
 }
@@ -77,11 +77,10 @@ tab=$(printf '\t')
 saw() {
     awk -F "$tab" -v kinds="^($2)\$" -v form="$3" '
         function wrong(why) { if (!bad++) print why ": " $0 }
-        $1 == "fault" { seen++; status = $2; text = $4; if ($2 !~ kinds || $4 !~ form) wrong("status or message") }
-        $1 == "again" { agains++; if ($2 != status || $4 != text) wrong("a later call says something else") }
-        $1 == "end" { ends++; if ($2 != status || $4 != text) wrong("neo_comm_init_env says something else") }
+        $1 == "fault" { seen++; status = $2; text = $3; if ($2 !~ kinds || $3 !~ form) wrong("status or message") }
+        $1 == "again" { agains++; if ($2 != status || $3 != text) wrong("a later call says something else") }
+        $1 == "end" { ends++; if ($2 != status || $3 != text) wrong("neo_comm_init_env says something else") }
         $1 == "checks" { checked++; if ($2 < 1 || $3 != 0) wrong("failed checks") }
-        $1 != "end" && $1 != "checks" && $3 > 20000 { wrong("late") }
         END { if (!bad && (seen != 1 || agains != 2 || ends != 1 || checked != 1)) print "the file is not complete" }
     ' "$1"
 }
@@ -89,23 +88,22 @@ saw() {
 diverged() {
     awk -F "$tab" '
         function wrong(why) { if (!bad++) print why ": " $0 }
-        $1 == "again" { if ($2 != status || $4 != text) wrong("a later call says something else"); agains++; next }
+        $1 == "again" { if ($2 != status || $3 != text) wrong("a later call says something else"); agains++; next }
         $1 == "end" { ends++; if ($2 != "OK") wrong("the job") ; next }
         $1 == "checks" { checked++; if ($2 < 1 || $3 != 0) wrong("failed checks"); next }
         {
-            seen++; status = $2; text = $4
+            seen++; status = $2; text = $3
             kind = "^DIVERGED$"
             if ($1 ~ /^(root|other)\//) kind = "^(DIVERGED|TIMEOUT)$"
             if ($1 ~ /^late\//) kind = "^TIMEOUT$"
             if ($2 !~ kind) wrong("status")
-            if ($2 == "TIMEOUT" && $4 !~ /^rank [0-3]: [a-z_/]+ #[0-9]+.*: rank [0-3] did not come within 700 ms$/) wrong("message")
-            if ($2 == "DIVERGED" && $4 !~ /^rank 1: [a-z_/]+ #[0-9]+.*, but rank [0-3]: [a-z_/]+ #[0-9]+/ &&
-                $4 !~ /^rank [0-3]: [a-z_/]+ #[0-9]+.*, but rank 1: [a-z_/]+ #[0-9]+/ &&
-                $4 !~ /^rank [0-3]: [a-z_/]+ #[0-9]+.*: expects [0-9]+ bytes from rank 1, which sends [0-9]+/) wrong("message")
-            if ($1 ~ /^label\// && $4 !~ /^rank 1: .* of .h[.]3., but/ &&
-                $4 !~ /, but rank 1: .* of .h[.]3.$/) wrong("his label")
-            if ($1 ~ /^label\/.*l/ && $4 !~ / of .h[.]2./) wrong("the label of the others")
-            if ($3 > 20000) wrong("late")
+            if ($2 == "TIMEOUT" && $3 !~ /^rank [0-3]: [a-z_/]+ #[0-9]+.*: rank [0-3] did not come within 700 ms$/) wrong("message")
+            if ($2 == "DIVERGED" && $3 !~ /^rank 1: [a-z_/]+ #[0-9]+.*, but rank [0-3]: [a-z_/]+ #[0-9]+/ &&
+                $3 !~ /^rank [0-3]: [a-z_/]+ #[0-9]+.*, but rank 1: [a-z_/]+ #[0-9]+/ &&
+                $3 !~ /^rank [0-3]: [a-z_/]+ #[0-9]+.*: expects [0-9]+ bytes from rank 1, which sends [0-9]+/) wrong("message")
+            if ($1 ~ /^label\// && $3 !~ /^rank 1: .* of .h[.]3., but/ &&
+                $3 !~ /, but rank 1: .* of .h[.]3.$/) wrong("his label")
+            if ($1 ~ /^label\/.*l/ && $3 !~ / of .h[.]2./) wrong("the label of the others")
         }
         END { if (!bad && (seen < 21 || agains != seen || ends != 1 || checked != 1)) print "the file is not complete" }
     ' "$1"

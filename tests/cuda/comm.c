@@ -509,15 +509,16 @@ static neo_status some_calls(neo_comm *comm, void *user) {
     NEO__TRY(neo_comm_barrier(comm, NULL));
     if (neo_comm_rank(comm) == 0) has_failed = emu_failed(), emu_fail_after(0);
     NEO__TRY(neo_comm_barrier(comm, NULL));
+    EXPECT(comm, neo_comm_time_ns(comm) == 0, "a timeout struck: %s", why);
     neo_comm_destroy(sub);
     neo_tensor_free(neo_comm_ctx(comm), &a);
     neo_tensor_free(neo_comm_ctx(comm), &b);
     return status == NEO_OK ? NEO_OK : neo_fail(status, "%s", why);
 }
 static void faults(neo_comm_desc d) {
-    int64_t at = 1, before = emu_live(), began = neo_time_ns();
+    int64_t at = 1, before = emu_live();
     int failed = 1;
-    d.timeout_ms = 10000;
+    d.virtual_clock = 1; /* none waits for a timeout, which would move it */
     for (; failed && at < 400; at++) {
         neo_status status = neo_comm_spawn(2, &d, some_calls, &at, NULL);
         failed = has_failed;
@@ -529,9 +530,9 @@ static void faults(neo_comm_desc d) {
         }
     }
     checks++;
-    if (at > 20 && at < 400 && neo_time_ns() - began < (int64_t)60 * 1000000000) return;
+    if (at > 20 && at < 400) return;
     failures++;
-    fprintf(stderr, "%d calls of CUDA have failed, in %.1f s\n", (int)at, (double)(neo_time_ns() - began) * 1e-9);
+    fprintf(stderr, "%d calls of CUDA have failed\n", (int)at);
 }
 #else
 static void faults(neo_comm_desc d) { (void)d; }

@@ -1,6 +1,5 @@
-/* slow_links.c: how long sharded tables take where the links are slow: threads as ranks, under the link model.
-
-   The links are so slow, and the tables so small, that a step takes what its messages take. */
+/* slow_links.c: how long sharded tables take where the links are slow: threads as ranks, under the link model and
+   the virtual clock. A step takes what its messages and its declared computations take, to the nanosecond. */
 #define NEO_IMPLEMENTATION
 #include "common.h"
 
@@ -9,12 +8,6 @@ static const Set LONG = {"long", 6, 8, 32, {300, 200, 500, 1000, 64, 400}, {32, 
 /* Tables of all sizes: copies of some are cheap. */
 static const Set SIZES = {"sizes", 10, 12, 6, {8, 16, 600, 40, 700, 9, 200, 24, 100, 300},
                           {32, 64, 16, 48, 32, 64, 80, 32, 16, 128}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 2, 6}, 0};
-/* ThreadSanitizer makes computations several times longer, which no link hides and no plan predicts. */
-#if defined(__SANITIZE_THREAD__)
-static const double HIDDEN = 0.4, OFF_HALF = 0.1, ORDERED = 0.7;
-#else
-static const double HIDDEN = 0.8, OFF_HALF = 0.05, ORDERED = 0.9;
-#endif
 /* The steps whose batch is full: see case_data. */
 enum { FULL_STEPS = 4 };
 static const int FULL[FULL_STEPS] = {0, 3, 4, 7};
@@ -42,8 +35,7 @@ static neo_status digest_of(neo_comm *comm, neo_shard *shard, uint64_t *digest) 
        min(F, b) + min(B, 2 b) + I
    where the links are idle for I: 3 t + 2 b - B >= I. With b = C/4 and t = C/12, C = I + F + B, communication is
    half of the step. Hidden are the parts of hideable by which the time in the calls is shorter than C, and the step
-   than C + 3 b + 3 t: what a busy machine adds to a step counts against the pipeline, so of several turns the best
-   step of each batch says what it can do. Layers take a time here, but no core, as if they ran on a device. */
+   than C + 3 b + 3 t. */
 typedef struct Times {
     int64_t step, exposed; /* ns from step to step; of it in the calls */
 } Times;
@@ -52,27 +44,21 @@ typedef struct Rank {
     neo_shard *shard;
     Mine mine[FULL_STEPS];
     float *out[FULL_STEPS], *dout[FULL_STEPS];
-    Times best[FULL_STEPS];
+    Times sum; /* of a turn */
     int64_t width;
 } Rank;
 typedef struct Found {
     const Case *c;
     double hidden, saved, half;
-    int turns;
 } Found;
 
-static void compute_for(int64_t ns) {
-    struct timespec t = {ns / 1000000000, ns % 1000000000};
-    nanosleep(&t, NULL);
-}
 static neo_tensor rows_of(const Rank *r, int s, float *rows) {
     return neo_tensor_2d(rows, NEO_F32, r->mine[s].n, r->width);
 }
-/* What ids, rows and gradients take by themselves: the shortest time, of the slower rank. */
+/* What ids, rows and gradients take by themselves: the sum over the batches, each of the slower rank. */
 static neo_status measure_links(Rank *r, int64_t link[3]) {
-    link[0] = link[1] = link[2] = INT64_MAX;
-    for (int i = 0; i < 2 * FULL_STEPS; i++) {
-        int s = i % FULL_STEPS;
+    link[0] = link[1] = link[2] = 0;
+    for (int s = 0; s < FULL_STEPS; s++) {
         TRY(neo_comm_barrier(r->comm, NULL));
         neo_shard_reset_stats(r->shard);
         TRY(neo_shard_forward(r->shard, &r->mine[s].j, BATCH, rows_of(r, s, r->out[s])));
@@ -82,53 +68,50 @@ static neo_status measure_links(Rank *r, int64_t link[3]) {
         int64_t now[3] = {forward.ids.wait_ns, forward.rows.wait_ns, neo_shard_get_stats(r->shard).rows.wait_ns};
         now[2] -= now[1];
         TRY(most_of(r->comm, now, 3));
-        for (int k = 0; k < 3; k++) link[k] = now[k] < link[k] ? now[k] : link[k];
+        for (int k = 0; k < 3; k++) link[k] += now[k] / FULL_STEPS;
     }
     return NEO_OK;
 }
 static neo_status take_step(Rank *r, int s, int pipeline, int64_t b, int64_t t, int64_t *exposed) {
     neo_jagged *next = &r->mine[(s + 1) % FULL_STEPS].j;
-    int64_t began = neo_time_ns();
+    int64_t began = neo_comm_time_ns(r->comm);
     TRY(neo_shard_forward_begin(r->shard, &r->mine[s].j, BATCH));
     if (pipeline) TRY(neo_shard_prefetch(r->shard, next, BATCH));
     if (!pipeline) TRY(neo_shard_forward_end(r->shard, rows_of(r, s, r->out[s])));
-    *exposed = neo_time_ns() - began;
-    compute_for(b);
-    began = neo_time_ns();
+    *exposed = neo_comm_time_ns(r->comm) - began;
+    neo_comm_sleep(r->comm, b);
+    began = neo_comm_time_ns(r->comm);
     if (pipeline) TRY(neo_shard_forward_end(r->shard, rows_of(r, s, r->out[s])));
-    *exposed += neo_time_ns() - began;
-    compute_for(3 * t);
-    began = neo_time_ns();
+    *exposed += neo_comm_time_ns(r->comm) - began;
+    neo_comm_sleep(r->comm, 3 * t);
+    began = neo_comm_time_ns(r->comm);
     TRY(neo_shard_backward_begin(r->shard, rows_of(r, s, r->dout[s])));
     if (!pipeline) TRY(neo_shard_backward_end(r->shard, 0.05f));
-    *exposed += neo_time_ns() - began;
-    compute_for(2 * b);
-    began = neo_time_ns();
+    *exposed += neo_comm_time_ns(r->comm) - began;
+    neo_comm_sleep(r->comm, 2 * b);
+    began = neo_comm_time_ns(r->comm);
     if (pipeline) TRY(neo_shard_backward_end(r->shard, 0.05f));
-    *exposed += neo_time_ns() - began;
+    *exposed += neo_comm_time_ns(r->comm) - began;
     return NEO_OK;
 }
 /* A turn: each batch once; times are those of the slower rank. */
 static neo_status take_turn(Rank *r, int pipeline, int64_t b, int64_t t) {
+    r->sum = (Times){0, 0};
     TRY(neo_comm_barrier(r->comm, NULL));
-    int64_t began = neo_time_ns();
+    int64_t began = neo_comm_time_ns(r->comm);
     for (int s = 0; s < FULL_STEPS; s++) {
         int64_t x[2] = {0, 0}, end;
         TRY(take_step(r, s, pipeline, b, t, &x[1]));
         TRY(neo_comm_barrier(r->comm, NULL));
-        end = neo_time_ns();
+        end = neo_comm_time_ns(r->comm);
         x[0] = end - began;
         began = end;
         TRY(most_of(r->comm, x, 2));
-        if (x[0] < r->best[s].step) r->best[s] = (Times){x[0], x[1]};
+        r->sum.step += x[0], r->sum.exposed += x[1];
     }
     return NEO_OK;
 }
-static Times best_of(const Rank *r) {
-    Times mean = {0, 0};
-    for (int s = 0; s < FULL_STEPS; s++) mean.step += r->best[s].step, mean.exposed += r->best[s].exposed;
-    return (Times){mean.step / FULL_STEPS, mean.exposed / FULL_STEPS};
-}
+static Times mean_of(const Rank *r) { return (Times){r->sum.step / FULL_STEPS, r->sum.exposed / FULL_STEPS}; }
 static void rank_init(Rank *r, neo_comm *comm, const Case *c) {
     r->comm = comm;
     r->width = c->width;
@@ -153,9 +136,8 @@ static neo_status shard_of(neo_comm *comm, const Case *c, int pipeline, neo_shar
 }
 static int64_t less(int64_t a, int64_t b) { return a < b ? a : b; }
 static neo_status pipeline_rank(neo_comm *comm, void *user) {
-    enum { TURNS = 20 };
     Found *found = user;
-    int rank = neo_comm_rank(comm), enough = 0;
+    int rank = neo_comm_rank(comm);
     Rank with[2]; /* without a pipeline, and with one */
     int64_t link[3];
     uint64_t digest[3];
@@ -171,19 +153,14 @@ static neo_status pipeline_rank(neo_comm *comm, void *user) {
     int64_t hideable = less(link[1], b) + less(link[2], 2 * b) + link[0];
     EXPECT(3 * t + 2 * b - link[2] >= link[0] && hideable > all / 2);
     for (int p = 0; p < 2; p++) TRY(take_turn(&with[p], p, 0, 0)); /* fills the pipeline */
-    for (int p = 0; p < 2; p++)
-        for (int s = 0; s < FULL_STEPS; s++) with[p].best[s].step = INT64_MAX;
-    for (int turn = 0; turn < TURNS && !enough; turn++) {
-        for (int p = 0; p < 2; p++) TRY(take_turn(&with[p], p, b, t));
-        for (int s = 0; s < FULL_STEPS; s++)
-            EXPECT(memcmp(with[0].out[s], with[1].out[s], 4 * (size_t)(with[0].mine[s].n * with[0].width)) == 0);
-        Times off = best_of(&with[0]), on = best_of(&with[1]); /* alike on all ranks */
-        Found now = {found->c, (double)(all - on.exposed) / (double)hideable,
-                     (double)(all + 3 * b + 3 * t - on.step) / (double)hideable,
-                     (double)off.exposed / (double)off.step, turn + 1};
-        enough = turn > 1 && now.hidden >= HIDDEN + 0.1 && now.saved >= HIDDEN + 0.1 && fabs(now.half - 0.5) <= OFF_HALF;
-        if (rank == 0) *found = now;
-    }
+    for (int p = 0; p < 2; p++) TRY(take_turn(&with[p], p, b, t));
+    for (int s = 0; s < FULL_STEPS; s++)
+        EXPECT(memcmp(with[0].out[s], with[1].out[s], 4 * (size_t)(with[0].mine[s].n * with[0].width)) == 0);
+    Times off = mean_of(&with[0]), on = mean_of(&with[1]); /* alike on all ranks */
+    if (rank == 0)
+        *found = (Found){found->c, (double)(all - on.exposed) / (double)hideable,
+                         (double)(all + 3 * b + 3 * t - on.step) / (double)hideable,
+                         (double)off.exposed / (double)off.step};
     for (int p = 0; p < 2; p++) {
         TRY(neo_shard_forward_begin(with[p].shard, &with[p].mine[0].j, BATCH)); /* takes what was prefetched */
         TRY(neo_shard_forward_end(with[p].shard, rows_of(&with[p], 0, with[p].out[0])));
@@ -194,14 +171,15 @@ static neo_status pipeline_rank(neo_comm *comm, void *user) {
     EXPECT(digest[0] == digest[1]);
     EXPECT(digest[0] != digest[2]);
     if (rank == 0)
-        printf("  links: ids %.1f ms, rows %.1f ms, gradients %.1f ms; hideable %.1f ms of %.1f ms\n",
+        printf("  links: ids %.3f ms, rows %.3f ms, gradients %.3f ms; hideable %.3f ms of %.3f ms; a step %.3f ms without "
+               "a pipeline, %.3f ms with one\n",
                1e-6 * (double)link[0], 1e-6 * (double)link[1], 1e-6 * (double)link[2], 1e-6 * (double)hideable,
-               1e-6 * (double)all);
+               1e-6 * (double)all, 1e-6 * (double)off.step, 1e-6 * (double)on.step);
     return NEO_OK;
 }
 static void a_pipeline_hides_communication(void) {
     static Case c;
-    Found found = {&c, 0, 0, 0, 0};
+    Found found = {&c, 0, 0, 0};
     enum { RANKS = 2 };
     memset(&c, 0, sizeof c);
     memset(wrong, 0, sizeof wrong);
@@ -210,22 +188,22 @@ static void a_pipeline_hides_communication(void) {
     case_data(&c);
     c.plan.bags = &c.bags;
     c.plan.cluster.ranks = RANKS;
-    neo_comm_desc desc = {.ctx = {.repro_shards = LEAVES, .seed = 1, .threads = 1}};
+    neo_comm_desc desc = {.ctx = {.repro_shards = LEAVES, .seed = 1, .threads = 1}, .virtual_clock = 1};
     desc.link[NEO_LEVEL_LOCAL] = (neo_link){50, 5e5};
     CHECK_OK(neo_comm_spawn(RANKS, &desc, pipeline_rank, &found, NULL));
     for (int r = 0; r < RANKS; r++) CHECK_INT(wrong[r], 0);
-    printf("  %d turns: communication is %.0f %% of a step; of what can be hidden, %.1f %% is, and %.1f %% is saved\n",
-           found.turns, 100 * found.half, 100 * found.hidden, 100 * found.saved);
-    CHECK(fabs(found.half - 0.5) <= OFF_HALF);
-    CHECK(found.hidden >= HIDDEN);
-    CHECK(found.saved >= HIDDEN);
+    printf("  communication is %.4f %% of a step; of what can be hidden, %.4f %% is, and %.4f %% is saved\n",
+           100 * found.half, 100 * found.hidden, 100 * found.saved);
+    CHECK(fabs(found.half - 0.5) <= 0.001);
+    CHECK(found.hidden >= 0.9999 && found.hidden <= 1);
+    CHECK(found.saved >= 0.99 && found.saved <= 1);
     case_free(&c);
 }
 
 /* ---- plans are ordered as their steps are ----
 
    Of a set of tables and a cluster: each placement, the planner's own plans, and tables cut anyhow. Of the pairs whose
-   measured times differ by more than a tenth, nine in ten must be in the order of the predictions. */
+   measured times differ by more than a tenth, 19 in 20 must be in the order of the predictions. */
 enum { MAX_PLANS = 20, CUTS = 3 };
 typedef struct Order {
     const Case *c;
@@ -237,23 +215,20 @@ typedef struct Order {
     neo_plan_step step[MAX_PLANS];
 } Order;
 
-/* The shortest of several steps, each of the slowest rank. */
+/* The shortest step of all batches, each of the slowest rank. */
 static neo_status time_plan(neo_comm *comm, const Case *c, const neo_plan *plan, double *seconds) {
-    enum { TIMED = 8, ENOUGH = 80000000 };
     Rank r;
-    int64_t best = INT64_MAX, all = 0;
+    int64_t best = INT64_MAX;
     rank_init(&r, comm, c);
     TRY(neo_shard_create(comm, plan, &r.shard));
-    for (int i = 0; i < TIMED && (i < 2 || all < ENOUGH); i++) {
-        int s = i % FULL_STEPS;
+    for (int s = 0; s < FULL_STEPS; s++) {
         TRY(neo_comm_barrier(comm, NULL));
-        int64_t began = neo_time_ns();
+        int64_t began = neo_comm_time_ns(comm);
         TRY(neo_shard_forward(r.shard, &r.mine[s].j, BATCH, rows_of(&r, s, r.out[s])));
         TRY(neo_shard_backward(r.shard, rows_of(&r, s, r.dout[s]), 0.05f));
-        int64_t took = neo_time_ns() - began;
+        int64_t took = neo_comm_time_ns(comm) - began;
         TRY(most_of(comm, &took, 1));
         best = less(best, took);
-        all += took;
     }
     *seconds = 1e-9 * (double)best;
     neo_shard_destroy(r.shard);
@@ -266,7 +241,7 @@ static neo_status add_plan(neo_comm *comm, Order *o, neo_plan *plan, int i, cons
     if (neo_comm_rank(comm) == 0) {
         o->step[i] = neo_plan_step_of(plan);
         o->predicted[i] = o->step[i].plain;
-        if (o->measured[i] == 0 || seconds < o->measured[i]) o->measured[i] = seconds;
+        o->measured[i] = seconds;
         snprintf(o->name[i], sizeof o->name[i], "%s", name);
         o->count = i + 1;
     }
@@ -336,17 +311,15 @@ static void run_order(const Set *set, int ranks, int nodes, neo_link local, neo_
         o.cut[i] = malloc(sizeof *o.cut[i] * (size_t)c.piece_count);
         memcpy(o.cut[i], c.pieces, sizeof *o.cut[i] * (size_t)c.piece_count);
     }
-    neo_comm_desc desc = {.ctx = {.repro_shards = LEAVES, .seed = 1, .threads = 1}, .ranks_per_node = ranks / nodes};
+    neo_comm_desc desc = {.ctx = {.repro_shards = LEAVES, .seed = 1, .threads = 1}, .ranks_per_node = ranks / nodes, .virtual_clock = 1};
     desc.link[NEO_LEVEL_LOCAL] = local;
     desc.link[NEO_LEVEL_CROSS] = cross;
     int pairs = 0, agree = 0;
-    for (int turn = 0; turn < 20 && (pairs == 0 || agree < ORDERED * pairs); turn++) { /* the machine may be busy */
-        CHECK_OK(neo_comm_spawn(ranks, &desc, order_rank, &o, NULL));
-        count_pairs(&o, &pairs, &agree);
-    }
+    CHECK_OK(neo_comm_spawn(ranks, &desc, order_rank, &o, NULL));
+    count_pairs(&o, &pairs, &agree);
     printf("  %s on %d ranks, %d nodes: the order of %d of %d pairs of %d plans is as predicted\n", set->name, ranks,
            nodes, agree, pairs, o.count);
-    if (getenv("NEO_FULL") || agree < ORDERED * pairs)
+    if (getenv("NEO_FULL") || agree < 0.95 * pairs)
         for (int i = 0; i < o.count; i++)
             printf("    %-14s measured %7.2f ms, predicted %7.2f ms: ids %.2f, lookup %.2f, forward %.2f, backward %.2f, "
                    "update %.2f, reduce %.2f\n", o.name[i], 1e3 * o.measured[i], 1e3 * o.predicted[i],
@@ -354,7 +327,7 @@ static void run_order(const Set *set, int ranks, int nodes, neo_link local, neo_
                    1e3 * o.step[i].update, 1e3 * o.step[i].reduce);
     CHECK_INT(o.count, NEO_PLACEMENT_COUNT + 3 + CUTS);
     CHECK(pairs >= 20);
-    CHECK(agree >= ORDERED * pairs);
+    CHECK(agree >= 0.95 * pairs);
     for (int i = 0; i < CUTS; i++) free(o.cut[i]);
     case_free(&c);
 }
