@@ -1,11 +1,13 @@
 /* numbers.c: what readers are made of, from inside: decimal numbers against
-   strtof (which is correct in glibc), logarithms of whole numbers, dictionaries
+   strtof (which is correct in glibc) and against bits worked out by hand, under every
+   locale that is installed, logarithms of whole numbers, dictionaries
    saved and loaded from good and damaged bytes, and blocks so small that every
    line meets their borders. */
 #define NEO__CHUNK_BYTES 4096
 #define NEO__LINE_BYTES 1024
 #define NEO_IMPLEMENTATION
 #include "common.h"
+#include <locale.h>
 
 /* Dictionaries from a block of bytes, as neo_load does. */
 static neo_status load_words(neo_schema *s, const void *bytes, size_t count) {
@@ -85,6 +87,37 @@ static void numbers(void) {
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         if (neo__number(bad[i], strlen(bad[i]), &x) != NEO__NUMBER_BAD)
             FAIL("'%s' is taken for a number", bad[i]);
+}
+
+/* Texts next to or on the middle between two floats, and the bits of the nearest (ties: the even one). */
+static void hard_numbers(void) {
+    static const struct {
+        const char *text;
+        uint32_t bits;
+    } cases[] = {
+        {"16777217", 0x4B800000u},           {"16777217.000000000000000000000001", 0x4B800001u},
+        {"16777219", 0x4B800002u},           {"1.00000005960464477539062500", 0x3F800000u},
+        {"1.000000059604644775390625001", 0x3F800001u},
+        {"1.000000059604644775390624999", 0x3F800000u},
+        {"7.0064923216240853546186479164495806564013097093825788587853e-46", 0x00000000u},
+        {"7.0064923216240853546186479164495806564013097093825788587854e-46", 0x00000001u},
+        {"1.1754943508222875e-38", 0x00800000u},
+        {"1.17549428e-38", 0x007FFFFFu},     {"3.4028234663852886e38", 0x7F7FFFFFu},
+        {"340282356779733661637539395458142568447", 0x7F7FFFFFu},
+        {"8589973e9", 0x59F42448u},          {"0.1", 0x3DCCCCCDu},
+    };
+    static const char *const locales[] = {"C", "", "de_DE.UTF-8", "de_DE", "fr_FR.UTF-8", "ps_AF"};
+    for (size_t l = 0; l < sizeof locales / sizeof locales[0]; l++) {
+        if (!setlocale(LC_NUMERIC, locales[l])) continue;
+        for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+            float x = 0.0f;
+            int kind = neo__number(cases[i].text, strlen(cases[i].text), &x);
+            uint32_t bits = neo__bits_f32(x);
+            if (kind != NEO__NUMBER_OK || bits != cases[i].bits)
+                FAIL("%s under '%s': %08x, expected %08x", cases[i].text, locales[l], bits, cases[i].bits);
+        }
+    }
+    setlocale(LC_NUMERIC, "C");
 }
 
 static void logarithms(void) {
@@ -193,7 +226,7 @@ static void many_words(void) {
     for (int round = 0; round < 2; round++) {
         for (int i = 0; i < 60000; i++) {
             int n = snprintf(word, sizeof word, "w%d", i);
-            REQUIRE(neo__dict_add(ctx, &d, neo__hash_bytes, word, (size_t)n));
+            REQUIRE_OK(neo__dict_add(ctx, &d, neo__hash_bytes, word, (size_t)n));
         }
     }
     CHECK_INT(d.count, 50000);
@@ -277,6 +310,7 @@ int main(void) {
     ctx = test_ctx(2, NEO_ISA_BEST, 1);
     size_t bytes = neo_ctx_memory(ctx).bytes;
     RUN(numbers);
+    RUN(hard_numbers);
     RUN(logarithms);
     RUN(hashes_agree);
     RUN(dictionaries_round_trip);
