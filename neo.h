@@ -43,7 +43,7 @@
      >>impl-gemm >>impl-bf16 >>impl-linear >>impl-mlp >>impl-interact >>impl-activation >>impl-norm
      >>impl-embedding >>impl-attention >>impl-losses
      >>impl-params >>impl-optim >>impl-gradcheck >>impl-jagged >>bag-optim >>impl-bags
-     >>impl-bags-forward >>impl-bags-backward >>impl-bags-device >>impl-schema
+     >>impl-bags-forward >>impl-bags-backward >>impl-bags-device >>impl-cpu >>impl-schema
      >>impl-dictionary-file >>impl-number >>impl-columns >>impl-parse >>impl-source
      >>impl-reader >>impl-npy >>impl-synthetic
      >>impl-json >>impl-crc32c >>impl-state >>impl-group >>impl-safetensors >>impl-checkpoint
@@ -2810,10 +2810,14 @@ NEO__EVERYWHERE NEO__INLINE int64_t neo__leaf_row(const neo__leaf_cut *c, int i)
             neo__leaf_begin(c->batch, c->shards, c->first)) *
            c->rows_per_sample;
 }
-/* How many merges follow when leaf number `leaf` (from 0) has been pushed: its trailing one bits. */
-NEO__EVERYWHERE NEO__INLINE int neo__tree_merges(int64_t leaf) {
+/* The walk over the leaf tree, see >>impl-leaves: leaf 0, 1 .. count - 1 is pushed on a stack of
+   *height subtree sums. Returns how often the two on top then become one, the lower plus the upper:
+   once for every trailing one bit of the leaf's number, and after the last leaf until one is left. */
+NEO__EVERYWHERE NEO__INLINE int neo__tree_push(int *height, int leaf, int count) {
     int merges = 0;
-    for (; leaf & 1; leaf >>= 1) merges++;
+    for (int rest = leaf; rest & 1; rest >>= 1) merges++;
+    if (leaf == count - 1) merges = *height;
+    *height += 1 - merges;
     return merges;
 }
 
@@ -2927,7 +2931,7 @@ typedef struct neo__init_call {
     float scale, top;
     neo__random_key key;
 } neo__init_call;
-/* dst = src in dst's dtype, any strides; the same dtype: a copy. */
+/* dst = src in dst's dtype, any strides, src.shape is the shape of both; the same dtype: a copy. */
 typedef struct neo__convert_call {
     neo_tensor src, dst;
     int64_t count;
@@ -2935,6 +2939,13 @@ typedef struct neo__convert_call {
     int64_t first;
     neo__random_key key;
 } neo__convert_call;
+/* out = the sum by the leaf tree of `count` parts of n numbers each, which may be overwritten. */
+typedef struct neo__tree_sum_call {
+    const neo_tensor *parts; /* host */
+    int count;
+    float *out;
+    int64_t n;
+} neo__tree_sum_call;
 /* Elementwise, `count` numbers: x += y, rounded to x's dtype; x *= factor (f32); y = x rounded to dtype
    (f32). */
 typedef enum neo__blend_kind { NEO__BLEND_ADD, NEO__BLEND_SCALE, NEO__BLEND_ROUND } neo__blend_kind;
@@ -3139,8 +3150,7 @@ struct neo_device {
     neo_status (*loss)(neo_device *d, const neo__loss_call *call);
     neo_status (*init)(neo_device *d, const neo__init_call *call);
     neo_status (*convert)(neo_device *d, const neo__convert_call *call);
-    /* out = the sum by the leaf tree of the parts (a host array), n numbers each, which may be overwritten */
-    neo_status (*tree_sum)(neo_device *d, const neo_tensor *parts, int count, float *out, int64_t n);
+    neo_status (*tree_sum)(neo_device *d, const neo__tree_sum_call *call);
     neo_status (*optim)(neo_device *d, const neo__optim_call *call);
     /* Embedding bags: see >>impl-bags-device. */
     size_t (*bags_temp_bytes)(neo_device *d, int64_t max_records, int wide);
@@ -3487,6 +3497,10 @@ static const char *neo__fp_self_check(void) {
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-ctx
+
+   A context: its memory, its threads, and the devices that compute. Each public operation checks its
+   arguments, fills one record (neo__x_call) and calls ctx->on->x(ctx->on, &record). `on` is the
+   accelerator's table or the CPU's; only code for which the place of memory matters asks ctx->device.
    ------------------------------------------------------------------------------------------------ */
 enum {
     NEO__ALIGN = 64,
@@ -3530,7 +3544,9 @@ struct neo_ctx {
     neo_isa isa;
     int repro_shards;
     uint64_t seed;
-    neo_device *device; /* NULL: the CPU */
+    neo_device *device; /* the accelerator, or NULL */
+    neo_device *on;     /* the device that computes: the accelerator, or &cpu; never NULL */
+    neo_device cpu;     /* this machine's processor as a device, see >>impl-cpu */
     const neo__gemm_kernels *gemm; /* of the instruction set */
     const neo__bf16_kernels *bf16; /* NULL: by the f32 ones */
     const neo__vec_kernels *vec;
@@ -3544,6 +3560,10 @@ struct neo_ctx {
     int partial_batches; /* open windows in which other ranks have parts of the batch: leaves NULL are an error */
 };
 
+/* The context of a CPU's table. */
+NEO__INLINE neo_ctx *neo__cpu_ctx(neo_device *d) {
+    return (neo_ctx *)(void *)((char *)d - offsetof(neo_ctx, cpu));
+}
 NEO__INLINE char *neo__worker_scratch(neo_ctx *ctx, int worker) {
     return ctx->scratch + (size_t)worker * NEO__WORKER_SCRATCH_BYTES;
 }
@@ -3570,23 +3590,36 @@ static void neo__count_alloc(neo_ctx *ctx, size_t bytes) {
                                                       __ATOMIC_RELAXED)) {
     }
 }
-NEO_API void *neo_alloc(neo_ctx *ctx, size_t bytes) {
+/* Memory of a device, or memory of the host that it reads fast (pinned); counted. */
+static void *neo__alloc_on(neo_ctx *ctx, neo_device *d, int pinned, size_t bytes) {
     if (bytes > SIZE_MAX / 2) return NULL;
     if (bytes == 0) bytes = 1;
-    void *p = ctx->allocator.alloc(bytes, NEO__ALIGN, ctx->allocator.user);
-    if (p) neo__count_alloc(ctx, bytes);
+    void *p = pinned ? d->host_alloc(d, bytes) : d->alloc(d, bytes);
+    if (!p) return NULL;
+    neo__count_alloc(ctx, bytes);
+    if (d == ctx->device && !pinned)
+        __atomic_fetch_add(&ctx->device_bytes, bytes, __ATOMIC_RELAXED);
     return p;
+}
+static void neo__free_on(neo_ctx *ctx, neo_device *d, int pinned, void *p, size_t bytes) {
+    if (!p) return;
+    if (bytes == 0) bytes = 1;
+    __atomic_fetch_sub(&ctx->bytes, bytes, __ATOMIC_RELAXED);
+    if (d == ctx->device && !pinned)
+        __atomic_fetch_sub(&ctx->device_bytes, bytes, __ATOMIC_RELAXED);
+    if (pinned) d->host_free(d, p, bytes);
+    else d->free(d, p, bytes);
+}
+NEO_API void *neo_alloc(neo_ctx *ctx, size_t bytes) {
+    return neo__alloc_on(ctx, &ctx->cpu, 0, bytes);
+}
+NEO_API void neo_free(neo_ctx *ctx, void *ptr, size_t bytes) {
+    neo__free_on(ctx, &ctx->cpu, 0, ptr, bytes);
 }
 static void *neo__alloc_zero(neo_ctx *ctx, size_t bytes) {
     void *p = neo_alloc(ctx, bytes);
     if (p) memset(p, 0, bytes);
     return p;
-}
-NEO_API void neo_free(neo_ctx *ctx, void *ptr, size_t bytes) {
-    if (!ptr) return;
-    if (bytes == 0) bytes = 1;
-    __atomic_fetch_sub(&ctx->bytes, bytes, __ATOMIC_RELAXED);
-    ctx->allocator.free(ptr, bytes, ctx->allocator.user);
 }
 /* A copy of a string in the context's memory; free with neo__string_free. */
 static char *neo__string_copy(neo_ctx *ctx, const char *s) {
@@ -3598,71 +3631,46 @@ static char *neo__string_copy(neo_ctx *ctx, const char *s) {
 static void neo__string_free(neo_ctx *ctx, char *s) {
     if (s) neo_free(ctx, s, strlen(s) + 1);
 }
-/* Memory of the context's device, or without one as neo_alloc; for what kernels work on. */
+/* Memory of the device that computes; for what kernels work on. */
 static void *neo__data_alloc(neo_ctx *ctx, size_t bytes) {
-    if (!ctx->device) return neo_alloc(ctx, bytes);
-    if (bytes > SIZE_MAX / 2) return NULL;
-    if (bytes == 0) bytes = 1;
-    void *p = ctx->device->alloc(ctx->device, bytes);
-    if (!p) return NULL;
-    neo__count_alloc(ctx, bytes);
-    __atomic_fetch_add(&ctx->device_bytes, bytes, __ATOMIC_RELAXED);
-    return p;
+    return neo__alloc_on(ctx, ctx->on, 0, bytes);
 }
 static void neo__data_free(neo_ctx *ctx, void *p, size_t bytes) {
-    if (!ctx->device) {
-        neo_free(ctx, p, bytes);
-        return;
-    }
-    if (!p) return;
-    if (bytes == 0) bytes = 1;
-    ctx->device->free(ctx->device, p, bytes);
-    __atomic_fetch_sub(&ctx->bytes, bytes, __ATOMIC_RELAXED);
-    __atomic_fetch_sub(&ctx->device_bytes, bytes, __ATOMIC_RELAXED);
+    neo__free_on(ctx, ctx->on, 0, p, bytes);
 }
 NEO_API void *neo__pinned_alloc(neo_ctx *ctx, size_t bytes) {
-    if (!ctx->device) return neo_alloc(ctx, bytes);
-    if (bytes > SIZE_MAX / 2) return NULL;
-    void *p = ctx->device->host_alloc(ctx->device, bytes);
-    if (p) neo__count_alloc(ctx, bytes);
-    return p;
+    return neo__alloc_on(ctx, ctx->on, 1, bytes);
 }
 NEO_API void neo__pinned_free(neo_ctx *ctx, void *p, size_t bytes) {
-    if (!ctx->device) {
-        neo_free(ctx, p, bytes);
-        return;
-    }
-    if (!p) return;
-    ctx->device->host_free(ctx->device, p, bytes);
-    __atomic_fetch_sub(&ctx->bytes, bytes, __ATOMIC_RELAXED);
+    neo__free_on(ctx, ctx->on, 1, p, bytes);
 }
 NEO_API neo_status neo__device_move(neo_ctx *ctx, void *to, const void *from, size_t bytes) {
-    return ctx->device->move(ctx->device, to, from, bytes);
+    return ctx->on->move(ctx->on, to, from, bytes);
 }
 NEO_API neo_status neo__device_combine(neo_ctx *ctx, const neo__combine_call *call) {
     NEO__CHECK(call->count <= NEO__COMBINE_PIECES, NEO_ERR_UNSUPPORTED,
                "a sum of %d subtrees of leaves on devices, which add up to %d (give fewer repro_shards)",
                call->count, (int)NEO__COMBINE_PIECES);
-    return ctx->device->combine(ctx->device, call);
+    return ctx->on->combine(ctx->on, call);
 }
 NEO_API neo_status neo__device_encode(neo_ctx *ctx, const neo__wire_call *call) {
-    return ctx->device->encode(ctx->device, call);
+    return ctx->on->encode(ctx->on, call);
 }
 NEO_API neo_status neo__device_decode(neo_ctx *ctx, const neo__wire_call *call) {
-    return ctx->device->decode(ctx->device, call);
+    return ctx->on->decode(ctx->on, call);
 }
 NEO_API neo_status neo__device_rows(neo_ctx *ctx, const neo__rows_call *call) {
-    return ctx->device->rows(ctx->device, call);
+    return ctx->on->rows(ctx->on, call);
 }
-NEO_API void *neo__event_make(neo_ctx *ctx) { return ctx->device->event_make(ctx->device); }
+NEO_API void *neo__event_make(neo_ctx *ctx) { return ctx->on->event_make(ctx->on); }
 NEO_API void neo__event_free(neo_ctx *ctx, void *event) {
-    if (event) ctx->device->event_free(ctx->device, event);
+    if (event) ctx->on->event_free(ctx->on, event);
 }
 NEO_API neo_status neo__event_mark(neo_ctx *ctx, void *event) {
-    return ctx->device->event_mark(ctx->device, event);
+    return ctx->on->event_mark(ctx->on, event);
 }
 NEO_API neo_status neo__event_wait(neo_ctx *ctx, void *event) {
-    return ctx->device->event_wait(ctx->device, event);
+    return ctx->on->event_wait(ctx->on, event);
 }
 NEO_API void neo__device_destroy(neo_device *device) {
     if (device) device->destroy(device);
@@ -3670,29 +3678,27 @@ NEO_API void neo__device_destroy(neo_device *device) {
 NEO__INLINE neo_place neo__ctx_place(const neo_ctx *ctx) {
     return ctx && ctx->device ? NEO_DEVICE : NEO_HOST;
 }
+/* The device in whose memory `place` is. */
+NEO__INLINE neo_device *neo__device_at(neo_ctx *ctx, neo_place place) {
+    return place == NEO_DEVICE ? ctx->on : &ctx->cpu;
+}
 static neo_status neo__data_zero(neo_ctx *ctx, void *p, size_t bytes) {
-    if (ctx->device) return bytes ? ctx->device->fill(ctx->device, p, 0, bytes) : NEO_OK;
-    memset(p, 0, bytes);
-    return NEO_OK;
+    return bytes ? ctx->on->fill(ctx->on, p, 0, bytes) : NEO_OK;
 }
 /* Between memory of a tensor and host memory. */
 static neo_status neo__data_read(neo_ctx *ctx, void *to, const void *from, neo_place place,
                                  size_t bytes) {
-    if (place == NEO_DEVICE)
-        return ctx->device->copy(ctx->device, to, NEO_HOST, from, NEO_DEVICE, bytes);
-    memcpy(to, from, bytes);
-    return NEO_OK;
+    neo_device *d = neo__device_at(ctx, place);
+    return d->copy(d, to, NEO_HOST, from, place, bytes);
 }
 static neo_status neo__data_write(neo_ctx *ctx, void *to, neo_place place, const void *from,
                                   size_t bytes) {
-    if (place == NEO_DEVICE)
-        return ctx->device->copy(ctx->device, to, NEO_DEVICE, from, NEO_HOST, bytes);
-    memcpy(to, from, bytes);
-    return NEO_OK;
+    neo_device *d = neo__device_at(ctx, place);
+    return d->copy(d, to, place, from, NEO_HOST, bytes);
 }
 NEO_API void neo__ctx_take_parts(neo_ctx *ctx, int windows) { ctx->partial_batches += windows; }
 NEO_API void neo__device_counts(neo_ctx *ctx, int64_t *counter) {
-    if (ctx->device && ctx->device->recording) ctx->device->counts(ctx->device, counter);
+    if (ctx->on->recording) ctx->on->counts(ctx->on, counter);
 }
 /* One step more, of an object whose step the device has been told to make. */
 static void neo__count_step(neo_ctx *ctx, int64_t *steps) {
@@ -3704,7 +3710,7 @@ static neo_status neo__check_device(const neo_ctx *ctx, const neo_ctx *other, co
                                     const char *name) {
     NEO__CHECK(ctx->device == other->device, NEO_ERR_ARG,
                "%s: %s of a context that computes elsewhere (%s, here %s)", function, name,
-               other->device ? other->device->name : "cpu", ctx->device ? ctx->device->name : "cpu");
+               other->on->name, ctx->on->name);
     return NEO_OK;
 }
 /* A tensor with data is where the context computes. */
@@ -3715,7 +3721,7 @@ static neo_status neo__check_place(const neo_ctx *ctx, neo_tensor t, const char 
         return neo_fail(NEO_ERR_ARG,
                         "%s: %s is in host memory, but the context computes on %s: neo_tensor_alloc "
                         "makes tensors there, neo_tensor_copy takes data there",
-                        function, name, ctx->device->name);
+                        function, name, ctx->on->name);
     return neo_fail(NEO_ERR_ARG, "%s: %s is in a device's memory, but the context has no device",
                     function, name);
 }
@@ -3865,6 +3871,28 @@ NEO__INLINE void neo__task_range(int64_t count, int64_t tasks, int64_t i, int64_
     *end = NEO__MIN(units * (i + 1) / tasks * unit, count);
 }
 
+/* An operation of the CPU over `count` pieces (rows, elements): a record, cut into tasks. */
+typedef struct neo__cpu_job {
+    neo_ctx *ctx;
+    const void *call; /* the operation's record, neo__x_call */
+    int64_t count, tasks;
+} neo__cpu_job;
+/* The pieces [begin, end) of task `index`, cut at multiples of `unit`. */
+NEO__INLINE void neo__cpu_range(const neo__cpu_job *job, int64_t index, int64_t unit, int64_t *begin,
+                                int64_t *end) {
+    neo__task_range(job->count, job->tasks, index, unit, begin, end);
+}
+/* task(job, index, worker) over all pieces; each task has at least `grain` of them. */
+static void neo__cpu_run(neo_device *d, const void *call, int64_t count, int64_t grain,
+                         neo_task_fn task) {
+    neo__cpu_job job;
+    job.ctx = neo__cpu_ctx(d);
+    job.call = call;
+    job.count = count;
+    job.tasks = neo__task_count(job.ctx, count, grain);
+    if (count > 0) neo_parallel_for(job.ctx, job.tasks, task, &job);
+}
+
 /* ---- instruction sets ---- */
 NEO__HOT_END
 NEO_API const char *neo_isa_name(neo_isa isa) {
@@ -3950,7 +3978,8 @@ static neo_isa neo__isa_best(void) {
         if (neo_isa_available((neo_isa)i)) return (neo_isa)i;
     return NEO_ISA_SCALAR;
 }
-static void neo__isa_bind(neo_ctx *ctx); /* sets the kernel tables; see >>isa */
+static void neo__isa_bind(neo_ctx *ctx);        /* sets the kernel tables; see >>isa */
+static void neo__cpu_device_init(neo_ctx *ctx); /* fills ctx->cpu; see >>impl-cpu */
 
 /* ---- create, destroy ---- */
 /* A table of another version may lack what calls will need. */
@@ -4008,7 +4037,9 @@ NEO_API neo_status neo_ctx_create(const neo_ctx_desc *desc, neo_ctx **out) {
     ctx->isa = d.isa == NEO_ISA_BEST ? neo__isa_best() : d.isa;
     ctx->repro_shards = d.repro_shards ? d.repro_shards : 1;
     ctx->seed = d.seed;
+    neo__cpu_device_init(ctx);
     ctx->device = d.device;
+    ctx->on = d.device ? d.device : &ctx->cpu;
     ctx->bytes = ctx->peak_bytes = sizeof *ctx;
     ctx->alloc_count = 1;
     neo__isa_bind(ctx);
@@ -4048,7 +4079,7 @@ NEO_API int neo_ctx_repro_shards(const neo_ctx *ctx) { return ctx->repro_shards;
 NEO_API uint64_t neo_ctx_seed(const neo_ctx *ctx) { return ctx->seed; }
 NEO_API neo_device *neo_ctx_device(const neo_ctx *ctx) { return ctx->device; }
 NEO_API neo_status neo_ctx_synchronize(neo_ctx *ctx) {
-    return ctx->device ? ctx->device->synchronize(ctx->device) : NEO_OK;
+    return ctx->on->synchronize(ctx->on);
 }
 NEO_API neo_memory neo_ctx_memory(const neo_ctx *ctx) {
     neo_memory m;
@@ -4894,9 +4925,9 @@ NEO_API neo_status neo_tensor_alloc(neo_ctx *ctx, neo_dtype dtype, int ndim, con
 }
 NEO_API void neo_tensor_free(neo_ctx *ctx, neo_tensor *t) {
     if (!t) return;
-    if (t->data && t->place == NEO_HOST) neo_free(ctx, t->data, neo_tensor_bytes(*t));
-    if (t->data && t->place == NEO_DEVICE && ctx->device)
-        neo__data_free(ctx, t->data, neo_tensor_bytes(*t)); /* another context's is not this one's to free */
+    neo_device *d = neo__device_at(ctx, t->place);
+    if (t->place == NEO_HOST || ctx->device) /* else another context's, not this one's to free */
+        neo__free_on(ctx, d, 0, t->data, neo_tensor_bytes(*t));
     *t = neo_tensor_none();
 }
 
@@ -4921,17 +4952,97 @@ static neo_status neo__same_shape(neo_tensor a, neo_tensor b, const char *functi
                    a.shape[d], b.shape[d]);
     return NEO_OK;
 }
+
+/* ---- public calls: tensors in host memory are converted and copied by the CPU in any context ---- */
+/* Two contiguous tensors are walked as one dimension. */
+static neo__convert_call neo__convert_call_make(neo_tensor src, neo_tensor dst) {
+    NEO__ZERO(neo__convert_call, call);
+    const int64_t count = neo_tensor_count(src);
+    call.src = src;
+    call.dst = dst;
+    call.count = count;
+    if (src.ndim == 0 || (neo_tensor_is_contiguous(src) && neo_tensor_is_contiguous(dst))) {
+        call.src = neo_tensor_1d(src.data, src.dtype, count);
+        call.dst = neo_tensor_1d(dst.data, dst.dtype, count);
+        call.src.place = src.place;
+        call.dst.place = dst.place;
+    }
+    return call;
+}
+static neo_status neo__convert(neo_ctx *ctx, const neo__convert_call *call) {
+    neo_device *d = neo__device_at(ctx, call->src.place);
+    return call->count ? d->convert(d, call) : NEO_OK;
+}
+NEO_API neo_status neo_tensor_convert(neo_ctx *ctx, neo_tensor src, neo_tensor dst,
+                                      const neo_convert_desc *desc) {
+    static const char *const fn = "neo_tensor_convert";
+    NEO__TRY(neo__check_ctx(fn, ctx));
+    NEO__TRY(neo__same_shape(src, dst, fn));
+    if (src.dtype == dst.dtype) return neo_tensor_copy(ctx, src, dst);
+    NEO__CHECK(src.place == dst.place, NEO_ERR_ARG,
+               "%s: src and dst are not both in host memory or in the device's", fn);
+    if (src.place == NEO_DEVICE) NEO__TRY(neo__check_place(ctx, src, fn, "src"));
+    neo__convert_call call = neo__convert_call_make(src, dst);
+    if (desc && desc->rounding == NEO_ROUND_STOCHASTIC) {
+        NEO__CHECK(desc->name, NEO_ERR_ARG, "%s: stochastic rounding needs a name", fn);
+        NEO__CHECK(desc->first >= 0, NEO_ERR_ARG, "%s: first is %" PRId64, fn, desc->first);
+        call.stochastic = 1;
+        call.first = desc->first;
+        call.key =
+            neo__random_key_make(ctx->seed, neo_hash(desc->name), desc->step, NEO_STREAM_ROUNDING);
+    }
+    return neo__convert(ctx, &call);
+}
+NEO_API neo_status neo_tensor_copy(neo_ctx *ctx, neo_tensor src, neo_tensor dst) {
+    static const char *const fn = "neo_tensor_copy";
+    NEO__TRY(neo__check_ctx(fn, ctx));
+    NEO__TRY(neo__same_shape(src, dst, fn));
+    NEO__CHECK(src.dtype == dst.dtype, NEO_ERR_SHAPE, "%s: src is %s, dst %s", fn,
+               neo_dtype_name(src.dtype), neo_dtype_name(dst.dtype));
+    /* either may be in host memory, so neo__check_place is too strict */
+    NEO__CHECK(ctx->device || (src.place == NEO_HOST && dst.place == NEO_HOST), NEO_ERR_ARG,
+               "%s: %s is in a device's memory, but the context has no device", fn,
+               src.place == NEO_HOST ? "dst" : "src");
+    if (src.place != dst.place) {
+        NEO__CHECK(neo_tensor_is_contiguous(src) && neo_tensor_is_contiguous(dst), NEO_ERR_SHAPE,
+                   "%s: between host and device src and dst must be contiguous", fn);
+        return ctx->on->copy(ctx->on, dst.data, dst.place, src.data, src.place,
+                             neo_tensor_bytes(src));
+    }
+    neo__convert_call call = neo__convert_call_make(src, dst);
+    return neo__convert(ctx, &call);
+}
+NEO_API neo_status neo_tensor_zero(neo_ctx *ctx, neo_tensor t) {
+    static const char *const fn = "neo_tensor_zero";
+    NEO__TRY(neo__check_ctx(fn, ctx));
+    NEO__TRY(neo__tensor_check(t, fn, "t"));
+    NEO__CHECK(neo_tensor_is_contiguous(t), NEO_ERR_SHAPE, "%s: t is not contiguous", fn);
+    if (t.place == NEO_DEVICE) NEO__TRY(neo__check_place(ctx, t, fn, "t"));
+    neo_device *d = neo__device_at(ctx, t.place);
+    const size_t bytes = neo_tensor_bytes(t);
+    return bytes ? d->fill(d, t.data, 0, bytes) : NEO_OK;
+}
+NEO_API neo_status neo_tree_sum(neo_ctx *ctx, const neo_tensor *parts, int count, neo_tensor out) {
+    NEO__CHECK(ctx && parts && count > 0, NEO_ERR_ARG,
+               "neo_tree_sum: ctx or parts is NULL, or count < 1");
+    NEO__TRY(neo__tensor_check(out, "neo_tree_sum", "out"));
+    for (int i = 0; i <= count; i++) {
+        neo_tensor t = i < count ? parts[i] : out;
+        NEO__TRY(neo__same_shape(t, out, "neo_tree_sum"));
+        NEO__CHECK(t.dtype == NEO_F32 && neo_tensor_is_contiguous(t), NEO_ERR_SHAPE,
+                   "neo_tree_sum: tensor %d is not contiguous f32", i);
+        NEO__TRY(neo__check_place(ctx, t, "neo_tree_sum", i < count ? "a part" : "out"));
+    }
+    NEO__ZERO(neo__tree_sum_call, call);
+    call.parts = parts;
+    call.count = count;
+    call.out = (float *)out.data;
+    call.n = neo_tensor_count(out);
+    return ctx->on->tree_sum(ctx->on, &call);
+}
 NEO__HOT_BEGIN
 
-typedef struct neo__walk {
-    neo_ctx *ctx;
-    neo_tensor src, dst;
-    int64_t count, tasks;
-    int stochastic;
-    int64_t first;
-    neo__random_key key;
-} neo__walk;
-
+/* ---- the CPU: a walk over runs ---- */
 /* A run of both tensors: pointers, strides in elements, index of its first element. */
 typedef struct neo__run {
     const char *src;
@@ -4939,37 +5050,22 @@ typedef struct neo__run {
     int64_t src_stride, dst_stride, count, index;
 } neo__run;
 
-static void neo__walk_init(neo__walk *w, neo_ctx *ctx, neo_tensor src, neo_tensor dst) {
-    memset(w, 0, sizeof *w);
-    w->ctx = ctx;
-    w->count = neo_tensor_count(src);
-    if (src.ndim == 0 || (neo_tensor_is_contiguous(src) && neo_tensor_is_contiguous(dst))) {
-        const neo_place from = src.place, to = dst.place;
-        src = neo_tensor_1d(src.data, src.dtype, w->count);
-        dst = neo_tensor_1d(dst.data, dst.dtype, w->count);
-        src.place = from;
-        dst.place = to;
-    }
-    w->src = src;
-    w->dst = dst;
-    w->tasks = neo__task_count(ctx, w->count, NEO__ELEMENT_GRAIN);
-}
-static void neo__walk_run(const neo__walk *w, int64_t index, int64_t end, neo__run *run) {
+static void neo__run_find(const neo__convert_call *c, int64_t index, int64_t end, neo__run *run) {
     int64_t rest = index, src = 0, dst = 0, column = 0;
-    int last = w->src.ndim - 1;
+    int last = c->src.ndim - 1;
     for (int d = last; d >= 0; d--) {
-        int64_t i = rest % w->src.shape[d];
-        rest /= w->src.shape[d];
-        src += i * w->src.stride[d];
-        dst += i * w->dst.stride[d];
+        int64_t i = rest % c->src.shape[d];
+        rest /= c->src.shape[d];
+        src += i * c->src.stride[d];
+        dst += i * c->dst.stride[d];
         if (d == last) column = i;
     }
-    run->src = (const char *)w->src.data + src * (int64_t)neo_dtype_size(w->src.dtype);
-    run->dst = (char *)w->dst.data + dst * (int64_t)neo_dtype_size(w->dst.dtype);
-    run->src_stride = w->src.stride[last];
-    run->dst_stride = w->dst.stride[last];
+    run->src = (const char *)c->src.data + src * (int64_t)neo_dtype_size(c->src.dtype);
+    run->dst = (char *)c->dst.data + dst * (int64_t)neo_dtype_size(c->dst.dtype);
+    run->src_stride = c->src.stride[last];
+    run->dst_stride = c->dst.stride[last];
     run->index = index;
-    run->count = NEO__MIN(NEO__MIN(end - index, w->src.shape[last] - column), (int64_t)NEO__RUN);
+    run->count = NEO__MIN(NEO__MIN(end - index, c->src.shape[last] - column), (int64_t)NEO__RUN);
 }
 
 /* Elements of 1, 2, 4 or 8 bytes between strided places. */
@@ -5030,13 +5126,13 @@ static void neo__decode_int(neo_dtype dtype, const void *x, int64_t *y, int64_t 
     }
 }
 /* Random words of elements [index, index + n), or NULL when rounding to nearest. */
-static const uint32_t *neo__run_random(const neo__walk *w, int64_t index, uint32_t *out,
+static const uint32_t *neo__run_random(const neo__convert_call *c, int64_t index, uint32_t *out,
                                        int64_t n) {
-    if (!w->stochastic) return NULL;
+    if (!c->stochastic) return NULL;
     uint32_t block[4];
-    uint64_t at = (uint64_t)w->first + (uint64_t)index;
+    uint64_t at = (uint64_t)c->first + (uint64_t)index;
     for (int64_t i = 0; i < n; i++, at++) {
-        if (i == 0 || at % 4 == 0) neo__random_block(&w->key, at / 4, block);
+        if (i == 0 || at % 4 == 0) neo__random_block(&c->key, at / 4, block);
         out[i] = block[at % 4];
     }
     return out;
@@ -5086,14 +5182,14 @@ static void neo__encode_int(neo_dtype dtype, const int64_t *x, void *y, int64_t 
     }
 }
 
-static void neo__convert_run(const neo__walk *w, const neo__run *run) {
+static void neo__convert_run(neo_ctx *ctx, const neo__convert_call *c, const neo__run *run) {
     union {
         int64_t i[NEO__RUN];
         float f[NEO__RUN];
     } wide, packed_src, packed_dst;
     int64_t ints[NEO__RUN];
     uint32_t random[NEO__RUN];
-    neo_dtype from = w->src.dtype, to = w->dst.dtype;
+    neo_dtype from = c->src.dtype, to = c->dst.dtype;
     int64_t n = run->count;
     const void *src = run->src;
     void *dst = run->dst_stride == 1 ? (void *)run->dst : (void *)packed_dst.i;
@@ -5101,12 +5197,12 @@ static void neo__convert_run(const neo__walk *w, const neo__run *run) {
         neo__move((char *)packed_src.i, 1, run->src, run->src_stride, neo_dtype_size(from), n);
         src = packed_src.i;
     }
-    const uint32_t *r = neo__run_random(w, run->index, random, n);
+    const uint32_t *r = neo__run_random(c, run->index, random, n);
     if (neo__is_float(from)) {
         const float *x = from == NEO_F32 ? (const float *)src : wide.f;
-        if (from != NEO_F32) neo__decode_float(w->ctx, from, src, wide.f, n);
+        if (from != NEO_F32) neo__decode_float(ctx, from, src, wide.f, n);
         if (neo__is_float(to)) {
-            neo__encode_float(w->ctx, to, x, dst, r, n);
+            neo__encode_float(ctx, to, x, dst, r, n);
         } else {
             for (int64_t i = 0; i < n; i++)
                 ints[i] = neo__int_from_f32(x[i], r != NULL, r ? r[i] : 0);
@@ -5117,7 +5213,7 @@ static void neo__convert_run(const neo__walk *w, const neo__run *run) {
         if (neo__is_float(to)) {
             for (int64_t i = 0; i < n; i++)
                 wide.f[i] = to == NEO_F32 ? (float)ints[i] : neo__f32_from_int_odd(ints[i]);
-            neo__encode_float(w->ctx, to, wide.f, dst, r, n);
+            neo__encode_float(ctx, to, wide.f, dst, r, n);
         } else {
             neo__encode_int(to, ints, dst, n);
         }
@@ -5125,133 +5221,79 @@ static void neo__convert_run(const neo__walk *w, const neo__run *run) {
     if (run->dst_stride != 1)
         neo__move(run->dst, run->dst_stride, (const char *)packed_dst.i, 1, neo_dtype_size(to), n);
 }
-static void neo__convert_task(void *arg, int64_t task, int worker) {
-    const neo__walk *w = (const neo__walk *)arg;
+static void neo__convert_task(void *arg, int64_t index, int worker) {
+    const neo__cpu_job *job = (const neo__cpu_job *)arg;
+    const neo__convert_call *c = (const neo__convert_call *)job->call;
     int64_t begin, end;
     (void)worker;
-    neo__task_range(w->count, w->tasks, task, NEO__RUN, &begin, &end);
+    neo__cpu_range(job, index, NEO__RUN, &begin, &end);
     for (neo__run run; begin < end; begin += run.count) {
-        neo__walk_run(w, begin, end, &run);
-        neo__convert_run(w, &run);
+        neo__run_find(c, begin, end, &run);
+        neo__convert_run(job->ctx, c, &run);
     }
 }
-static void neo__copy_task(void *arg, int64_t task, int worker) {
-    const neo__walk *w = (const neo__walk *)arg;
+static void neo__copy_task(void *arg, int64_t index, int worker) {
+    const neo__cpu_job *job = (const neo__cpu_job *)arg;
+    const neo__convert_call *c = (const neo__convert_call *)job->call;
+    const size_t size = neo_dtype_size(c->src.dtype);
     int64_t begin, end;
     (void)worker;
-    neo__task_range(w->count, w->tasks, task, NEO__RUN, &begin, &end);
+    neo__cpu_range(job, index, NEO__RUN, &begin, &end);
     for (neo__run run; begin < end; begin += run.count) {
-        neo__walk_run(w, begin, end, &run);
-        if (w->src.ndim == 1 && run.src_stride == 1 && run.dst_stride == 1)
-            run.count = end - begin;
-        neo__move(run.dst, run.dst_stride, run.src, run.src_stride, neo_dtype_size(w->src.dtype),
-                  run.count);
+        neo__run_find(c, begin, end, &run);
+        if (c->src.ndim == 1 && run.src_stride == 1 && run.dst_stride == 1) run.count = end - begin;
+        neo__move(run.dst, run.dst_stride, run.src, run.src_stride, size, run.count);
     }
 }
-
-NEO__HOT_END
-static neo_status neo__walk_on_device(const neo__walk *w) {
-    NEO__ZERO(neo__convert_call, call);
-    call.src = w->src;
-    call.dst = w->dst;
-    call.count = w->count;
-    call.stochastic = w->stochastic;
-    call.first = w->first;
-    call.key = w->key;
-    return w->count ? w->ctx->device->convert(w->ctx->device, &call) : NEO_OK;
-}
-NEO_API neo_status neo_tensor_convert(neo_ctx *ctx, neo_tensor src, neo_tensor dst,
-                                      const neo_convert_desc *desc) {
-    NEO__TRY(neo__check_ctx("neo_tensor_convert", ctx));
-    NEO__TRY(neo__same_shape(src, dst, "neo_tensor_convert"));
-    if (src.dtype == dst.dtype) return neo_tensor_copy(ctx, src, dst);
-    NEO__CHECK(src.place == dst.place, NEO_ERR_ARG,
-               "neo_tensor_convert: src and dst are not both in host memory or in the device's");
-    if (src.place == NEO_DEVICE) NEO__TRY(neo__check_place(ctx, src, "neo_tensor_convert", "src"));
-    neo__walk w;
-    neo__walk_init(&w, ctx, src, dst);
-    if (desc && desc->rounding == NEO_ROUND_STOCHASTIC) {
-        NEO__CHECK(desc->name, NEO_ERR_ARG,
-                   "neo_tensor_convert: stochastic rounding needs a name");
-        NEO__CHECK(desc->first >= 0, NEO_ERR_ARG, "neo_tensor_convert: first is %" PRId64,
-                   desc->first);
-        w.stochastic = 1;
-        w.first = desc->first;
-        w.key =
-            neo__random_key_make(ctx->seed, neo_hash(desc->name), desc->step, NEO_STREAM_ROUNDING);
-    }
-    if (src.place == NEO_DEVICE) return neo__walk_on_device(&w);
-    neo_parallel_for(ctx, w.count ? w.tasks : 0, neo__convert_task, &w);
+static neo_status neo__cpu_convert(neo_device *d, const neo__convert_call *call) {
+    const int copies = call->src.dtype == call->dst.dtype;
+    neo__cpu_run(d, call, call->count, NEO__ELEMENT_GRAIN,
+                 copies ? neo__copy_task : neo__convert_task);
     return NEO_OK;
 }
-NEO_API neo_status neo_tensor_copy(neo_ctx *ctx, neo_tensor src, neo_tensor dst) {
-    NEO__TRY(neo__check_ctx("neo_tensor_copy", ctx));
-    NEO__TRY(neo__same_shape(src, dst, "neo_tensor_copy"));
-    NEO__CHECK(src.dtype == dst.dtype, NEO_ERR_SHAPE, "neo_tensor_copy: src is %s, dst %s",
-               neo_dtype_name(src.dtype), neo_dtype_name(dst.dtype));
-    NEO__CHECK(ctx->device || (src.place == NEO_HOST && dst.place == NEO_HOST), NEO_ERR_ARG,
-               "neo_tensor_copy: %s is in a device's memory, but the context has no device",
-               src.place == NEO_HOST ? "dst" : "src");
-    if (src.place != dst.place) {
-        NEO__CHECK(neo_tensor_is_contiguous(src) && neo_tensor_is_contiguous(dst), NEO_ERR_SHAPE,
-                   "neo_tensor_copy: between host and device src and dst must be contiguous");
-        return ctx->device->copy(ctx->device, dst.data, dst.place, src.data, src.place,
-                                 neo_tensor_bytes(src));
-    }
-    neo__walk w;
-    neo__walk_init(&w, ctx, src, dst);
-    if (src.place == NEO_DEVICE) return neo__walk_on_device(&w);
-    neo_parallel_for(ctx, w.count ? w.tasks : 0, neo__copy_task, &w);
-    return NEO_OK;
-}
-static void neo__zero_task(void *arg, int64_t task, int worker) {
-    const neo__walk *w = (const neo__walk *)arg;
-    int64_t begin, end, size = (int64_t)neo_dtype_size(w->dst.dtype);
+typedef struct neo__fill {
+    char *to;
+    int byte;
+} neo__fill;
+static void neo__fill_task(void *arg, int64_t index, int worker) {
+    const neo__cpu_job *job = (const neo__cpu_job *)arg;
+    const neo__fill *fill = (const neo__fill *)job->call;
+    int64_t begin, end;
     (void)worker;
-    neo__task_range(w->count, w->tasks, task, NEO__RUN, &begin, &end);
-    memset((char *)w->dst.data + begin * size, 0, (size_t)((end - begin) * size));
+    neo__cpu_range(job, index, 4096, &begin, &end);
+    memset(fill->to + begin, fill->byte, (size_t)(end - begin));
 }
-NEO_API neo_status neo_tensor_zero(neo_ctx *ctx, neo_tensor t) {
-    NEO__TRY(neo__check_ctx("neo_tensor_zero", ctx));
-    NEO__TRY(neo__tensor_check(t, "neo_tensor_zero", "t"));
-    NEO__CHECK(neo_tensor_is_contiguous(t), NEO_ERR_SHAPE, "neo_tensor_zero: t is not contiguous");
-    if (t.place == NEO_DEVICE) {
-        NEO__TRY(neo__check_place(ctx, t, "neo_tensor_zero", "t"));
-        return neo__data_zero(ctx, t.data, neo_tensor_bytes(t));
-    }
-    neo__walk w;
-    neo__walk_init(&w, ctx, t, t);
-    neo_parallel_for(ctx, w.count ? w.tasks : 0, neo__zero_task, &w);
+static neo_status neo__cpu_fill(neo_device *d, void *to, int byte, size_t bytes) {
+    neo__fill fill;
+    fill.to = (char *)to;
+    fill.byte = byte;
+    neo__cpu_run(d, &fill, (int64_t)bytes, 4 * NEO__ELEMENT_GRAIN, neo__fill_task);
     return NEO_OK;
 }
-
-/* ---- the tree over parts ---- */
-typedef struct neo__tree_sum_job {
-    neo_ctx *ctx;
-    const neo_tensor *parts;
-    int count;
-    float *out;
-    int64_t n, tasks;
-} neo__tree_sum_job;
 
 /* Adding part i + s to part i for s = 1, 2, 4 ... is the tree that splits at the largest power of
    two. */
-static void neo__tree_sum_task(void *arg, int64_t task, int worker) {
-    const neo__tree_sum_job *job = (const neo__tree_sum_job *)arg;
+static void neo__tree_sum_task(void *arg, int64_t index, int worker) {
+    const neo__cpu_job *job = (const neo__cpu_job *)arg;
+    const neo__tree_sum_call *c = (const neo__tree_sum_call *)job->call;
+    float *first = (float *)c->parts[0].data;
     int64_t begin, end;
     (void)worker;
-    neo__task_range(job->n, job->tasks, task, 1024, &begin, &end);
+    neo__cpu_range(job, index, 1024, &begin, &end);
     for (int64_t at = begin; at < end; at += 1024) { /* pieces that stay in the cache */
         int64_t n = NEO__MIN(end - at, (int64_t)1024);
-        for (int s = 1; s < job->count; s *= 2)
-            for (int i = 0; i + s < job->count; i += 2 * s)
-                job->ctx->vec->add((float *)job->parts[i].data + at,
-                                   (const float *)job->parts[i + s].data + at, n);
-        if (job->out != (float *)job->parts[0].data)
-            memcpy(job->out + at, (const float *)job->parts[0].data + at,
-                   (size_t)n * sizeof(float));
+        for (int s = 1; s < c->count; s *= 2)
+            for (int i = 0; i + s < c->count; i += 2 * s)
+                job->ctx->vec->add((float *)c->parts[i].data + at,
+                                   (const float *)c->parts[i + s].data + at, n);
+        if (c->out != first) memcpy(c->out + at, first + at, (size_t)n * sizeof(float));
     }
 }
+static neo_status neo__cpu_tree_sum(neo_device *d, const neo__tree_sum_call *call) {
+    neo__cpu_run(d, call, call->n, 1 << 14, neo__tree_sum_task);
+    return NEO_OK;
+}
+
 NEO_API void neo_floats_decode(const neo_ctx *ctx, neo_dtype dtype, const void *src, float *dst, int64_t count) {
     neo__fp_state fp = neo__fp_enter();
     neo__decode_float(ctx, dtype, src, dst, count);
@@ -5267,31 +5309,6 @@ NEO_API void neo_floats_add(const neo_ctx *ctx, float *x, const float *y, int64_
     ctx->vec->add(x, y, count);
     neo__fp_leave(fp);
 }
-
-NEO_API neo_status neo_tree_sum(neo_ctx *ctx, const neo_tensor *parts, int count, neo_tensor out) {
-    NEO__CHECK(ctx && parts && count > 0, NEO_ERR_ARG,
-               "neo_tree_sum: ctx or parts is NULL, or count < 1");
-    NEO__TRY(neo__tensor_check(out, "neo_tree_sum", "out"));
-    for (int i = 0; i <= count; i++) {
-        neo_tensor t = i < count ? parts[i] : out;
-        NEO__TRY(neo__same_shape(t, out, "neo_tree_sum"));
-        NEO__CHECK(t.dtype == NEO_F32 && neo_tensor_is_contiguous(t), NEO_ERR_SHAPE,
-                   "neo_tree_sum: tensor %d is not contiguous f32", i);
-        NEO__TRY(neo__check_place(ctx, t, "neo_tree_sum", i < count ? "a part" : "out"));
-    }
-    if (ctx->device)
-        return ctx->device->tree_sum(ctx->device, parts, count, (float *)out.data, neo_tensor_count(out));
-    neo__tree_sum_job job;
-    job.ctx = ctx;
-    job.parts = parts;
-    job.count = count;
-    job.out = (float *)out.data;
-    job.n = neo_tensor_count(out);
-    job.tasks = neo__task_count(ctx, job.n, 1 << 14);
-    neo_parallel_for(ctx, job.n ? job.tasks : 0, neo__tree_sum_task, &job);
-    return NEO_OK;
-}
-NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-random
    ------------------------------------------------------------------------------------------------ */
@@ -5323,40 +5340,43 @@ NEO_API float neo_random_normal(uint64_t seed, uint64_t name_hash, int64_t step,
 }
 
 /* ---- initial values ---- */
-typedef struct neo__init_job {
-    neo_ctx *ctx;
-    neo__init_call call;
-    int64_t tasks;
-} neo__init_job;
-
-static void neo__init_blocks(const neo__init_job *job, float *y, int64_t blocks, uint64_t block) {
-    if (job->call.init.kind == NEO_INIT_UNIFORM)
-        job->ctx->tensor->uniform(y, blocks, &job->call.key, block, job->call.init.a, job->call.scale, job->call.top);
-    else job->ctx->tensor->normal(y, blocks, &job->call.key, block, job->call.init.a, job->call.init.b);
+static void neo__init_blocks(neo_ctx *ctx, const neo__init_call *c, float *y, int64_t blocks,
+                             uint64_t block) {
+    if (c->init.kind == NEO_INIT_UNIFORM)
+        ctx->tensor->uniform(y, blocks, &c->key, block, c->init.a, c->scale, c->top);
+    else ctx->tensor->normal(y, blocks, &c->key, block, c->init.a, c->init.b);
 }
-/* Whole blocks go straight to memory; the ragged ends through a block of their own. */
-static void neo__init_task(void *arg, int64_t task, int worker) {
-    const neo__init_job *job = (const neo__init_job *)arg;
-    int64_t i, end;
-    (void)worker;
-    neo__task_range(job->call.count, job->tasks, task, 256, &i, &end);
-    if (job->call.init.kind == NEO_INIT_CONSTANT) {
-        for (; i < end; i++) job->call.out[i] = job->call.init.a;
+/* Elements [i, end). Whole blocks go straight to memory; the ragged ends through a block of their
+   own. */
+static void neo__init_values(neo_ctx *ctx, const neo__init_call *c, int64_t i, int64_t end) {
+    if (c->init.kind == NEO_INIT_CONSTANT) {
+        for (; i < end; i++) c->out[i] = c->init.a;
         return;
     }
     while (i < end) {
-        int64_t row = i / job->call.cols, left = NEO__MIN(end, (row + 1) * job->call.cols) - i;
-        uint64_t at = job->call.first + (uint64_t)(i + row * (job->call.stride - job->call.cols));
+        int64_t row = i / c->cols, left = NEO__MIN(end, (row + 1) * c->cols) - i;
+        uint64_t at = c->first + (uint64_t)(i + row * (c->stride - c->cols));
         int64_t blocks = left / 4;
         if (at % 4 == 0 && blocks > 0) {
-            neo__init_blocks(job, job->call.out + i, blocks, at / 4);
+            neo__init_blocks(ctx, c, c->out + i, blocks, at / 4);
             i += 4 * blocks;
         } else {
             float y[4];
-            neo__init_blocks(job, y, 1, at / 4);
-            for (uint64_t w = at % 4; w < 4 && left > 0; w++, left--) job->call.out[i++] = y[w];
+            neo__init_blocks(ctx, c, y, 1, at / 4);
+            for (uint64_t w = at % 4; w < 4 && left > 0; w++, left--) c->out[i++] = y[w];
         }
     }
+}
+static void neo__init_task(void *arg, int64_t index, int worker) {
+    const neo__cpu_job *job = (const neo__cpu_job *)arg;
+    int64_t begin, end;
+    (void)worker;
+    neo__cpu_range(job, index, 256, &begin, &end);
+    neo__init_values(job->ctx, (const neo__init_call *)job->call, begin, end);
+}
+static neo_status neo__cpu_init(neo_device *d, const neo__init_call *call) {
+    neo__cpu_run(d, call, call->count, 1 << 14, neo__init_task);
+    return NEO_OK;
 }
 NEO__HOT_END
 /* The largest float below x. */
@@ -5390,24 +5410,22 @@ static neo_status neo__init_check(const neo_init *init, const char *name) {
     }
     return NEO_OK;
 }
-static neo__init_job neo__init_job_make(neo_ctx *ctx, neo_tensor t, const char *name, neo_init init,
-                                        int64_t first, int64_t stride) {
-    neo__init_job job;
-    job.ctx = ctx;
-    job.call.out = (float *)t.data;
-    job.call.count = neo_tensor_count(t);
-    job.tasks = neo__task_count(ctx, job.call.count, 1 << 14);
+static neo__init_call neo__init_call_make(const neo_ctx *ctx, neo_tensor t, const char *name,
+                                          neo_init init, int64_t first, int64_t stride) {
+    NEO__ZERO(neo__init_call, call);
+    call.out = (float *)t.data;
+    call.count = neo_tensor_count(t);
     /* rows that follow one another are one run: short ones would not fill a vector */
     int apart = stride && stride != t.shape[1];
-    job.call.cols = apart ? t.shape[1] : NEO__MAX(job.call.count, (int64_t)1);
-    job.call.stride = apart ? stride : job.call.cols;
-    job.call.first = (uint64_t)first;
-    job.call.init = init;
-    job.call.scale = init.b - init.a;
-    job.call.top = neo__float_below(init.b);
-    job.call.key = neo__random_key_make(ctx->seed, neo_hash(name), 0, NEO_STREAM_INIT);
-    if (init.kind == NEO_INIT_UNIFORM && init.a == init.b) job.call.init.kind = NEO_INIT_CONSTANT;
-    return job;
+    call.cols = apart ? t.shape[1] : NEO__MAX(call.count, (int64_t)1);
+    call.stride = apart ? stride : call.cols;
+    call.first = (uint64_t)first;
+    call.init = init;
+    call.scale = init.b - init.a;
+    call.top = neo__float_below(init.b);
+    call.key = neo__random_key_make(ctx->seed, neo_hash(name), 0, NEO_STREAM_INIT);
+    if (init.kind == NEO_INIT_UNIFORM && init.a == init.b) call.init.kind = NEO_INIT_CONSTANT;
+    return call;
 }
 /* stride: elements of the whole parameter from one row of t, a matrix, to the next; 0: t is one run of them. */
 static neo_status neo__tensor_init(neo_ctx *ctx, neo_tensor t, const char *name, neo_init init,
@@ -5419,14 +5437,10 @@ static neo_status neo__tensor_init(neo_ctx *ctx, neo_tensor t, const char *name,
     NEO__CHECK(first >= 0, NEO_ERR_ARG, "neo_tensor_init: %s: first is %" PRId64, name, first);
     NEO__TRY(neo__init_check(&init, name));
     if (t.place == NEO_DEVICE) NEO__TRY(neo__check_place(ctx, t, "neo_tensor_init", name));
-    neo__init_job job = neo__init_job_make(ctx, t, name, init, first, stride);
-    if (t.place == NEO_DEVICE)
-        return init.kind != NEO_INIT_NONE && job.call.count > 0
-                   ? ctx->device->init(ctx->device, &job.call)
-                   : NEO_OK;
-    if (init.kind != NEO_INIT_NONE)
-        neo_parallel_for(ctx, job.call.count ? job.tasks : 0, neo__init_task, &job);
-    return NEO_OK;
+    if (init.kind == NEO_INIT_NONE || neo_tensor_count(t) == 0) return NEO_OK;
+    neo_device *d = neo__device_at(ctx, t.place);
+    neo__init_call call = neo__init_call_make(ctx, t, name, init, first, stride);
+    return d->init(d, &call);
 }
 NEO_API neo_status neo_tensor_init(neo_ctx *ctx, neo_tensor t, const char *name, neo_init init,
                                    int64_t first) {
@@ -5673,8 +5687,7 @@ static int neo__gemm_pieces(const neo__gemm *g, neo__gemm_walk *walk, int64_t en
             break;
         }
         p->last = last;
-        p->merges = last ? walk->height : neo__tree_merges(walk->leaf);
-        walk->height += 1 - p->merges;
+        p->merges = neo__tree_push(&walk->height, walk->leaf, g->leaves.count);
         walk->open = 0;
         walk->leaf++;
     }
@@ -6381,8 +6394,7 @@ static void neo__bf16_task(void *arg, int64_t index, int worker) {
         neo__bf16_multiply(g, slot, scratch, t0, t1, p0, p1, begin, end);
         if (kern && kern->end) kern->end();
         neo__fp_leave(fp);
-        int merges = !g->tree ? 0 : leaf == g->leaves.count - 1 ? height : neo__tree_merges(leaf);
-        height += 1 - merges;
+        int merges = neo__tree_push(&height, leaf, g->tree ? g->leaves.count : 1);
         for (; merges > 0; merges--, slot -= step) g->ctx->vec->add(slot - step, slot, step);
     }
     neo__bf16_move(g, c, t0, t1, p0, p1, 1);
@@ -6534,10 +6546,9 @@ static void neo__linear_bias_task(const neo__linear_grads *g, int64_t j0, int wo
         neo__leaf_rows(ctx, &g->dw.leaves, leaf, &begin, &end);
         float *slot = sums + height * NEO__BIAS_COLS;
         neo__linear_bias_leaf(g, slot, begin, end, j0, cols);
-        int merges = leaf == g->dw.leaves.count - 1 ? height : neo__tree_merges(leaf);
-        for (int i = 0; i < merges; i++, slot -= NEO__BIAS_COLS)
+        int merges = neo__tree_push(&height, leaf, g->dw.leaves.count);
+        for (; merges > 0; merges--, slot -= NEO__BIAS_COLS)
             ctx->vec->add(slot - NEO__BIAS_COLS, slot, cols);
-        height += 1 - merges;
         NEO_ASSERT(height < NEO__BIAS_DEPTH);
     }
     if (g->dw.leaves.count > 0) memcpy(g->dbias + j0, sums, (size_t)cols * sizeof *sums);
@@ -7364,9 +7375,8 @@ static void neo__norm_grads_task(void *arg, int64_t index, int worker) {
             j->ctx->vec->norm_add(j->x + i * j->x_row + j0, j->dy + i * j->dy_row + j0,
                                   neo__norm_stats(j, i), j->centered, j->dweight ? slot : NULL,
                                   j->dbias ? slot + NEO__NORM_COLS : NULL, cols);
-        const int merges = leaf == j->leaves.count - 1 ? height : neo__tree_merges(leaf);
-        for (int i = 0; i < merges; i++, slot -= step) j->ctx->vec->add(slot - step, slot, step);
-        height += 1 - merges;
+        int merges = neo__tree_push(&height, leaf, j->leaves.count);
+        for (; merges > 0; merges--, slot -= step) j->ctx->vec->add(slot - step, slot, step);
         NEO_ASSERT(height < NEO__NORM_DEPTH);
     }
     if (j->dweight) memcpy(j->dweight + j0, sums, (size_t)cols * sizeof *sums);
@@ -7536,10 +7546,8 @@ static void neo__embedding_grad_task(void *arg, int64_t index, int worker) {
         neo__leaf_rows(j->ctx, &j->leaves, leaf, &begin, &end);
         memset(slot, 0, (size_t)area * sizeof *slot);
         neo__embedding_add(j, begin, end, r0, r1, c0, cols, slot, cols);
-        const int merges = leaf == j->leaves.count - 1 ? height : neo__tree_merges(leaf);
-        for (int i = 0; i < merges; i++, slot -= j->area)
-            j->ctx->vec->add(slot - j->area, slot, area);
-        height += 1 - merges;
+        int merges = neo__tree_push(&height, leaf, j->leaves.count);
+        for (; merges > 0; merges--, slot -= j->area) j->ctx->vec->add(slot - j->area, slot, area);
     }
     for (int64_t r = 0; r < r1 - r0; r++, to += j->to_row, sums += cols) {
         if (j->add) j->ctx->vec->add(to, sums, cols);
@@ -10535,20 +10543,20 @@ static neo_status neo__bags_alloc_tables(neo_bags *b, const char *fn) {
 typedef struct neo__bag_init {
     neo_bags *b;
     const neo__bag_table *table;
-    neo__init_job row; /* of row 0 */
+    neo__init_call row; /* of row 0 */
     int64_t tasks;
 } neo__bag_init;
 static void neo__bag_init_task(void *arg, int64_t i, int worker) {
     const neo__bag_init *job = (const neo__bag_init *)arg;
     const neo__bag_table *t = job->table;
-    neo__init_job row = job->row;
+    neo__init_call row = job->row;
     int64_t begin, end;
-    row.call.out = job->b->work.scratch + worker * job->b->sizes.scratch;
+    row.out = job->b->work.scratch + worker * job->b->sizes.scratch;
     neo__task_range(t->rows, job->tasks, i, 1, &begin, &end);
     for (; begin < end; begin++) {
-        row.call.first = t->store.first + (uint64_t)begin * t->store.stride;
-        neo__init_task(&row, 0, worker);
-        job->b->ctx->bag->encode(&t->store, begin, row.call.out, NULL);
+        row.first = t->store.first + (uint64_t)begin * t->store.stride;
+        neo__init_values(job->b->ctx, &row, 0, row.count);
+        job->b->ctx->bag->encode(&t->store, begin, row.out, NULL);
     }
 }
 static neo_status neo__bags_init_weight(neo_bags *b, const neo__bag_table *t, neo_init init) {
@@ -10562,9 +10570,8 @@ static neo_status neo__bags_init_weight(neo_bags *b, const neo__bag_table *t, ne
     NEO__TRY(neo__init_check(&init, t->weight_name));
     job.b = b;
     job.table = t;
-    job.row = neo__init_job_make(b->ctx, neo_tensor_2d(b->work.scratch, NEO_F32, 1, t->dim),
-                                 t->weight_name, init, first, stride);
-    job.row.tasks = 1;
+    job.row = neo__init_call_make(b->ctx, neo_tensor_2d(b->work.scratch, NEO_F32, 1, t->dim),
+                                  t->weight_name, init, first, stride);
     job.tasks = neo__task_count(b->ctx, t->rows, 1 + (1 << 14) / t->dim);
     neo_parallel_for(b->ctx, job.tasks, neo__bag_init_task, &job);
     return NEO_OK;
@@ -10580,10 +10587,10 @@ static neo_status neo__bags_device_init_weight(neo_bags *b, int64_t table, neo_i
     for (int64_t row = 0, count; row < t->rows; row += count) {
         count = NEO__MIN(most, t->rows - row);
         float *to = whole ? (float *)(void *)t->store.data : b->job.stage;
-        neo__init_job job = neo__init_job_make(b->ctx, neo_tensor_2d(to, NEO_F32, count, t->dim),
-                                               t->weight_name, init, 0, t->part.dim);
-        job.call.first = neo__bag_number(&t->store, row);
-        NEO__TRY(d->init(d, &job.call));
+        neo__init_call call = neo__init_call_make(b->ctx, neo_tensor_2d(to, NEO_F32, count, t->dim),
+                                                  t->weight_name, init, 0, t->part.dim);
+        call.first = neo__bag_number(&t->store, row);
+        NEO__TRY(d->init(d, &call));
         if (!whole) NEO__TRY(d->bags_rows(d, &b->job, (int)table, row, count, to, 1));
     }
     return NEO_OK;
@@ -12866,6 +12873,68 @@ NEO__COLD_END
 NEO__HOST_END
 NEO__COLD_BEGIN
 NEO__HOT_BEGIN
+/* ------------------------------------------------------------------------------------------------
+   >>impl-cpu
+
+   This machine's processor as a device: its table has one row per operation. Memory is the context's
+   allocator's; operations are the neo__cpu_x functions of the sections above, which cut a record
+   into tasks for the context's threads. Work is done when a call returns, so there is nothing to
+   wait for, and nothing is ever recorded.
+   ------------------------------------------------------------------------------------------------ */
+static void *neo__cpu_alloc(neo_device *d, size_t bytes) {
+    const neo_allocator *allocator = &neo__cpu_ctx(d)->allocator;
+    return allocator->alloc(bytes, NEO__ALIGN, allocator->user);
+}
+static void neo__cpu_free(neo_device *d, void *p, size_t bytes) {
+    const neo_allocator *allocator = &neo__cpu_ctx(d)->allocator;
+    allocator->free(p, bytes, allocator->user);
+}
+static neo_status neo__cpu_copy(neo_device *d, void *to, neo_place to_place, const void *from,
+                                neo_place from_place, size_t bytes) {
+    (void)d;
+    (void)to_place;
+    (void)from_place;
+    if (bytes) memcpy(to, from, bytes);
+    return NEO_OK;
+}
+static neo_status neo__cpu_move(neo_device *d, void *to, const void *from, size_t bytes) {
+    return neo__cpu_copy(d, to, NEO_HOST, from, NEO_HOST, bytes);
+}
+static neo_status neo__cpu_synchronize(neo_device *d) {
+    (void)d;
+    return NEO_OK;
+}
+
+static void *neo__cpu_event_make(neo_device *d) { return d; } /* of all events */
+static void neo__cpu_event_free(neo_device *d, void *event) {
+    (void)d;
+    (void)event;
+}
+static neo_status neo__cpu_event(neo_device *d, void *event) {
+    (void)d;
+    (void)event;
+    return NEO_OK;
+}
+
+static void neo__cpu_device_init(neo_ctx *ctx) {
+    neo_device *d = &ctx->cpu;
+    d->bytes = (uint32_t)sizeof *d;
+    d->version = NEO__DEVICE_VERSION;
+    snprintf(d->name, sizeof d->name, "cpu");
+    d->alloc = d->host_alloc = neo__cpu_alloc;
+    d->free = d->host_free = neo__cpu_free;
+    d->copy = neo__cpu_copy;
+    d->move = neo__cpu_move;
+    d->fill = neo__cpu_fill;
+    d->synchronize = neo__cpu_synchronize;
+    d->event_make = neo__cpu_event_make;
+    d->event_free = neo__cpu_event_free;
+    d->event_mark = d->event_wait = neo__cpu_event;
+    d->init = neo__cpu_init;
+    d->convert = neo__cpu_convert;
+    d->tree_sum = neo__cpu_tree_sum;
+}
+
 /* ------------------------------------------------------------------------------------------------
    >>impl-schema
 

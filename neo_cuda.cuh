@@ -1081,11 +1081,12 @@ static __device__ __forceinline__ neo__floats<W> neo__cuda_tree(int count, Part 
     int height = 0;
     for (int i = 0; i < count; i++) {
         top = part(i);
-        for (int m = i == count - 1 ? height : neo__tree_merges(i); m > 0; m--) {
-            height--;
-            for (int w = 0; w < W; w++) top.v[w] = __fadd_rn(stack[height].v[w], top.v[w]);
+        int below = height; /* subtrees under top */
+        for (int merges = neo__tree_push(&height, i, count); merges > 0; merges--) {
+            below--;
+            for (int w = 0; w < W; w++) top.v[w] = __fadd_rn(stack[below].v[w], top.v[w]);
         }
-        if (i < count - 1) stack[height++] = top;
+        if (i < count - 1) stack[below] = top;
     }
     return top;
 }
@@ -1104,9 +1105,10 @@ struct neo__cuda_tree_job {
 };
 /* As many parts as a launch takes are a subtree, so they add into the first of them, and these
    firsts are the parts of the tree above. */
-static neo_status neo__cuda_tree_sum(neo_device *device, const neo_tensor *parts, int count, float *out,
-                                     int64_t n) {
+static neo_status neo__cuda_tree_sum(neo_device *device, const neo__tree_sum_call *call) {
     neo__cuda *d = (neo__cuda *)device;
+    const neo_tensor *parts = call->parts;
+    const int64_t count = call->count;
     NEO__TRY(neo__cuda_enter(d));
     for (int64_t step = 1; count > 0; step *= NEO__CUDA_PARTS) {
         const int last = step * NEO__CUDA_PARTS >= count;
@@ -1118,9 +1120,9 @@ static neo_status neo__cuda_tree_sum(neo_device *device, const neo_tensor *parts
                 bits |= (uintptr_t)parts[i].data;
                 job.part[job.count++] = (const float *)parts[i].data;
             }
-            job.out = last ? out : (float *)parts[first].data;
+            job.out = last ? call->out : (float *)parts[first].data;
             const int aligned = neo__cuda_aligned((const void *)bits, job.out, NULL, NULL);
-            NEO__TRY(neo__cuda_each(d, job, n, aligned, "tree_sum"));
+            NEO__TRY(neo__cuda_each(d, job, call->n, aligned, "tree_sum"));
         }
         if (last) break;
     }
@@ -2142,11 +2144,10 @@ static neo_status neo__cuda_blas_tree(neo__cuda *d, const neo__gemm_call *g, int
             part.tree = 0;
             NEO__TRY(neo__cuda_gemm_own(d, &part));
         }
-        const int merges = leaf == g->leaves.count - 1 ? height : neo__tree_merges(leaf);
-        for (int i = 0; i < merges; i++, height--)
-            NEO__TRY(neo__cuda_add(d, slot + (height - 1) * slot_floats,
-                                   slot + height * slot_floats, rows * g->n));
-        height++;
+        int top = height;
+        for (int merges = neo__tree_push(&height, leaf, g->leaves.count); merges > 0; merges--, top--)
+            NEO__TRY(neo__cuda_add(d, slot + (top - 1) * slot_floats, slot + top * slot_floats,
+                                   rows * g->n));
     }
     *done = 1;
     const neo__cuda_gemm_finish_job job = {*g, slot, m0};

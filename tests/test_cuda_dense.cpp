@@ -414,7 +414,8 @@ static void test_tree_sum(void) {
             }
             float *to = own ? out : all;
             CHECK_OK(neo_tree_sum(cpu, part, count, column(to, n)));
-            CHECK_OK(gpu->tree_sum(gpu, device, count, there(to), n));
+            const neo__tree_sum_call call = {device, count, there(to), n};
+            CHECK_OK(gpu->tree_sum(gpu, &call));
             if (count > 1) { /* parts may be overwritten: only the sum counts */
                 float *sum = (float *)malloc((size_t)n * 4);
                 CHECK_OK(gpu->copy(gpu, sum, NEO_HOST, there(to), NEO_DEVICE, (size_t)n * 4));
@@ -580,7 +581,8 @@ static void test_gemm_blas(void) {
             parts[r] = column(g.c, m * n);
             CHECK_OK(gpu->gemm(gpu, &g));
         }
-        if (ranks == 2) CHECK_OK(gpu->tree_sum(gpu, parts, 2, (float *)parts[0].data, m * n));
+        const neo__tree_sum_call both = {parts, 2, (float *)parts[0].data, m * n};
+        if (ranks == 2) CHECK_OK(gpu->tree_sum(gpu, &both));
         CHECK_OK(gpu->copy(gpu, ranks == 1 ? out : again, NEO_HOST, parts[0].data, NEO_DEVICE, (size_t)(m * n) * 4));
     }
     CHECK_BITS(out, again, (size_t)(m * n) * 4);
