@@ -9874,245 +9874,227 @@ typedef struct neo__bag_sizes {
     size_t temp_bytes;               /* of the device's sort */
 } neo__bag_sizes;
 
+/* What backward works with on the CPU. */
+typedef struct neo__bags_work {
+    uint64_t *records[2];
+    int64_t *grad_row; /* see neo__bag_update */
+    float *grad_weight;
+    float *packed;         /* gradients, bag after bag in canonical order */
+    int64_t *leaf;         /* [tables][shards + 1] */
+    int64_t *feature_leaf; /* [features][shards] */
+    neo__bag_merge *merge; /* [tables + 1] */
+    neo__bag_chunk *chunks;
+    float *scratch; /* per worker sizes.scratch */
+} neo__bags_work;
+
+/* Gradients that are kept between calls. */
+typedef struct neo__bags_kept {
+    int64_t count, capacity; /* slots */
+    /* On the CPU. */
+    neo__bag_slot *slots;
+    uint32_t *slot_of; /* hash table of (table, row): slot + 1, 0 is empty; mask + 1 of them */
+    uint64_t mask;
+    int64_t floats; /* of all slots */
+    float *grad;
+    int64_t *keep_at; /* per record: see neo__bag_update */
+    /* On a device: copies for the host of the rows [stage_first, stage_end) and their keys. */
+    float *stage; /* [NEO__BAG_HOST_STAGE] or a row */
+    uint64_t *stage_keys;
+    int64_t stage_first, stage_end;
+    int stale; /* the hash table has keys of slots that are gone */
+} neo__bags_kept;
+
+/* Tables cut by columns, whose steps need sums over whole rows. */
+typedef struct neo__bags_cut_tables {
+    neo_cut_sums_fn fn;
+    void *user;
+    neo_cut_sums *sums; /* of the running round */
+    float *blocks, *totals;
+    /* On a device: as it has them; keys of the slots and their rows among their table's. */
+    neo__job_cut *cuts;
+    uint64_t *keys;
+    uint32_t *row;
+} neo__bags_cut_tables;
+
+/* Copies of what a device has been told. */
+typedef struct neo__bags_told {
+    neo__job_table *tables;
+    neo__job_feature *features;
+    neo__job_rule *rules;
+    uint32_t forgotten; /* the device's count when it was last told something */
+} neo__bags_told;
+
+/* The host batch that was copied to the device last. */
+typedef struct neo__bags_staged {
+    int64_t *offsets;
+    void *ids;
+    float *weights;
+    neo_jagged batch; /* the caller's arrays */
+    int64_t bags, id_count;
+    int fresh; /* it has been looked at, and no backward has taken it */
+} neo__bags_staged;
+
 struct neo_bags {
     neo_ctx *ctx;
     char *name;
     neo__bag_sizes sizes;
     neo_bounds bounds;
     neo__bag_table *tables;
-    neo__bag_feature *features; /* [features + 1]: the last has the ends */
-    int32_t *table_features;    /* features, table by table */
+    int32_t *table_features; /* features, table by table */
     int64_t steps, out_of_range, grow_count;
-    size_t meta_bytes, work_bytes;
-    char *work;
-    /* in work */
-    uint64_t *records[2];
-    int64_t *grad_row;
-    float *grad_weight;
-    float *packed;
-    int64_t *leaf;         /* [tables][shards + 1] */
-    int64_t *feature_leaf; /* [features][shards] */
-    neo__bag_merge *merge; /* [tables + 1] */
-    neo__bag_chunk *chunks;
-    float *scratch; /* per worker sizes.scratch */
-    /* kept gradients */
-    neo__bag_slot *slots;
-    uint32_t *slot_of;     /* hash table of (table, row): slot + 1, 0 is empty; a power of two of them */
-    uint64_t slot_mask;
-    int64_t slot_count, slot_capacity, kept_floats;
-    float *kept_grad;
-    int64_t *keep_at;      /* per record: see neo__bag_update */
-    float *cut_blocks, *cut_totals;
-    neo_cut_sums *cuts;
-    neo__job_cut *job_cuts; /* on a device: as it has them; keys of the slots and their rows among their table's */
-    uint64_t *cut_keys;
-    uint32_t *cut_row;
-    neo_cut_sums_fn cut_sums;
-    void *cut_sums_user;
-    /* On a device: see >>impl-bags-device. */
-    neo__bags_job job;
-    neo__job_table *job_tables;
-    neo__job_feature *job_features; /* as the device has them */
-    neo__job_rule *job_rules;
-    float *host_stage;   /* [NEO__BAG_HOST_STAGE] or a row; with max_kept_rows: */
-    uint64_t *host_keys; /* kept rows [host_first, host_end) and their keys, for kept_row */
-    int64_t host_first, host_end;
-    char *device_work;
-    size_t device_bytes;
-    int64_t *stage_offsets; /* on the device: the host batch that was copied last */
-    void *stage_ids;
-    float *stage_weights;
-    neo_jagged staged;
-    int64_t staged_bags, staged_ids;
-    int is_staged;
-    int hash_stale;     /* the hash table has keys of slots that are gone */
-    uint32_t forgotten; /* the device's, when it was last told something */
+    neo__bag_feature *features; /* of the running call; [features + 1]: the last has the ends */
+    neo__bags_work work;
+    neo__bags_kept kept;
+    neo__bags_cut_tables cut;
+    neo__bags_job job; /* on a device: see >>impl-bags-device */
+    neo__bags_told told;
+    neo__bags_staged staged;
+    struct {
+        char *work, *device;
+        size_t meta_bytes, work_bytes, device_bytes;
+    } memory;
 };
 
-/* ---- layout ---- */
+/* ---- layout: each function is a list of arrays, see neo__carve ---- */
 
 NEO__HOT_END
-/* The next `bytes` of a block, 64-byte aligned; NULL while only counting. */
-static void *neo__bag_carve(char *base, size_t *at, size_t count, size_t size) {
-    size_t here = *at;
-    *at = neo__size_add(here, neo__size_add(neo__size_mul(count, size), 63) & ~(size_t)63);
-    return base ? base + here : NULL;
-}
-static size_t neo__bags_meta_layout(const neo__bag_sizes *s, char *base, neo_bags **bags,
-                                    char **names) {
-    size_t at = 0;
+static void neo__bags_meta_layout(const neo__bag_sizes *s, neo__carve *c, neo_bags **bags,
+                                  char **names) {
     NEO__ZERO(neo_bags, none);
-    neo_bags *b = (neo_bags *)neo__bag_carve(base, &at, 1, sizeof *b);
-    neo_bags *to = b ? b : &none;
-    to->tables =
-        (neo__bag_table *)neo__bag_carve(base, &at, (size_t)s->tables, sizeof(neo__bag_table));
-    to->features = (neo__bag_feature *)neo__bag_carve(base, &at, (size_t)s->features + 1,
-                                                      sizeof(neo__bag_feature));
-    to->table_features =
-        (int32_t *)neo__bag_carve(base, &at, (size_t)s->features, sizeof(int32_t));
-    char *text = (char *)neo__bag_carve(base, &at, s->name_bytes, 1);
-    if (bags) *bags = b;
-    if (names) *names = text;
-    return at;
+    NEO__CARVE(c, *bags, 1);
+    neo_bags *to = *bags ? *bags : &none;
+    NEO__CARVE(c, to->tables, s->tables);
+    NEO__CARVE(c, to->features, s->features + 1);
+    NEO__CARVE(c, to->table_features, s->features);
+    NEO__CARVE(c, *names, s->name_bytes);
 }
 
-/* Pieces a call is cut into, and pieces of shared sorts, at most. */
+/* The most pieces of a call, and of shared sorts. */
 NEO__INLINE int64_t neo__bags_most_tasks(int64_t threads) {
     return threads == 1 ? 1 : 8 * threads;
 }
-/* Rows whose gradients can be kept, and their numbers. What backward keeps for a moment are rows of cut
-   tables. */
+/* Capacity for kept gradients, in rows and in floats. Backward itself keeps gradients for a moment: those of
+   cut tables on the CPU, on a device all if a table is cut. */
 static int64_t neo__bags_kept_rows(const neo__bag_sizes *s) {
-    int64_t cut = s->device && s->cut_tables ? s->rows : s->cut_rows; /* there all, with them */
+    int64_t cut = s->device && s->cut_tables ? s->rows : s->cut_rows;
     return NEO__MIN(NEO__MAX(s->max_kept_rows, NEO__MIN(s->max_ids, cut)), s->rows);
 }
-static int64_t neo__bags_kept_floats(const neo__bag_sizes *s) {
-    int64_t rows = neo__bags_kept_rows(s);
-    size_t most = neo__size_mul((size_t)rows, (size_t)(s->max_kept_rows ? s->max_dim : s->cut_dim));
-    return (int64_t)NEO__MIN(most, (size_t)(s->max_kept_rows ? s->floats : s->cut_floats));
+static size_t neo__bags_kept_floats(const neo__bag_sizes *s) {
+    size_t most = s->max_kept_rows ? (size_t)s->floats : (size_t)s->cut_floats;
+    int64_t dim = s->max_kept_rows ? s->max_dim : s->cut_dim;
+    return NEO__MIN(neo__size_mul((size_t)neo__bags_kept_rows(s), (size_t)dim), most);
 }
-/* Slots of the hash table: at most half are used. */
+/* Places of the hash table: at most half are used. */
 static int64_t neo__bags_slot_places(int64_t rows) {
     int64_t n = rows ? 16 : 0;
     while (n < 2 * rows) n *= 2;
     return n;
 }
-/* What steps of rows that are kept, and cuts, need. */
-static void neo__bags_kept_layout(const neo__bag_sizes *s, char *base, size_t *at, neo_bags *to) {
-    size_t rows = (size_t)neo__bags_kept_rows(s), tables = (size_t)s->tables;
-    size_t cut_rows = s->cut_tables ? rows : 0;
-    to->slots = (neo__bag_slot *)neo__bag_carve(base, at, rows, sizeof(neo__bag_slot));
-    to->slot_of = (uint32_t *)neo__bag_carve(base, at, (size_t)neo__bags_slot_places((int64_t)rows),
-                                             sizeof(uint32_t));
-    to->kept_grad =
-        (float *)neo__bag_carve(base, at, (size_t)neo__bags_kept_floats(s), sizeof(float));
-    to->keep_at =
-        (int64_t *)neo__bag_carve(base, at, rows ? (size_t)s->max_ids : 0, sizeof(int64_t));
-    to->cut_blocks = (float *)neo__bag_carve(base, at, cut_rows,
-                                             2 * (size_t)s->cut_blocks * sizeof(float));
-    to->cut_totals =
-        (float *)neo__bag_carve(base, at, cut_rows, NEO__BAG_CUT_SUMS * sizeof(float));
-    to->cuts = (neo_cut_sums *)neo__bag_carve(base, at, s->cut_tables ? tables : 0,
-                                              sizeof(neo_cut_sums));
+/* Gradients of MEAN tables on a device, of all on the CPU. */
+static size_t neo__bags_pack_floats(const neo__bag_sizes *s) {
+    return neo__size_mul((size_t)s->max_batch, (size_t)s->width);
 }
-/* On a device: floats of rows that are on their way, in its memory and in the host's. */
+static void neo__bags_cut_layout(const neo__bag_sizes *s, neo__carve *c, neo__bags_cut_tables *to) {
+    size_t rows = s->cut_tables ? (size_t)neo__bags_kept_rows(s) : 0;
+    NEO__CARVE(c, to->blocks, neo__size_mul(rows, 2 * (size_t)s->cut_blocks));
+    NEO__CARVE(c, to->totals, neo__size_mul(rows, NEO__BAG_CUT_SUMS));
+    NEO__CARVE(c, to->sums, s->cut_tables ? s->tables : 0);
+    if (!s->device) return;
+    NEO__CARVE(c, to->keys, rows);
+    NEO__CARVE(c, to->row, rows);
+    NEO__CARVE(c, to->cuts, s->cut_tables ? s->tables : 0);
+}
+/* Floats of rows on their way between host and device: in the device's memory, in the host's. */
 #ifndef NEO__BAG_STAGE
 #define NEO__BAG_STAGE (1 << 20)
 #endif
 enum { NEO__BAG_HOST_STAGE = 1 << 14 };
-/* What stays on the host. */
-static size_t neo__bags_host_layout(const neo__bag_sizes *s, char *base, neo_bags *b) {
-    NEO__ZERO(neo_bags, none);
-    neo_bags *to = b ? b : &none;
-    size_t at = 0, tables = (size_t)s->tables,
-           stage = (size_t)NEO__MAX(s->max_dim, (int64_t)NEO__BAG_HOST_STAGE);
-    to->job_tables = (neo__job_table *)neo__bag_carve(base, &at, tables, sizeof(neo__job_table));
-    to->job_features = (neo__job_feature *)neo__bag_carve(base, &at, (size_t)s->features + 1,
-                                                          sizeof(neo__job_feature));
-    to->job_rules = (neo__job_rule *)neo__bag_carve(base, &at, tables, sizeof(neo__job_rule));
-    to->host_stage =
-        (float *)neo__bag_carve(base, &at, s->max_kept_rows ? stage : 0, sizeof(float));
-    to->host_keys = (uint64_t *)neo__bag_carve(
-        base, &at, s->max_kept_rows ? stage / (size_t)s->max_dim : 0, sizeof(uint64_t));
-    to->host_end = 0;
-    size_t rows = s->cut_tables ? (size_t)neo__bags_kept_rows(s) : 0, cuts = s->cut_tables ? tables : 0;
-    to->cut_keys = (uint64_t *)neo__bag_carve(base, &at, rows, sizeof(uint64_t));
-    to->cut_row = (uint32_t *)neo__bag_carve(base, &at, rows, sizeof(uint32_t));
-    to->cut_blocks = (float *)neo__bag_carve(base, &at, rows, 2 * (size_t)s->cut_blocks * sizeof(float));
-    to->cut_totals = (float *)neo__bag_carve(base, &at, rows, NEO__BAG_CUT_SUMS * sizeof(float));
-    to->cuts = (neo_cut_sums *)neo__bag_carve(base, &at, cuts, sizeof(neo_cut_sums));
-    to->job_cuts = (neo__job_cut *)neo__bag_carve(base, &at, cuts, sizeof(neo__job_cut));
-    return at;
+/* The host's part of the workspace. On the CPU it is all of it. */
+static void neo__bags_work_layout(const neo__bag_sizes *s, neo__carve *c, neo_bags *to) {
+    int64_t kept = neo__bags_kept_rows(s), ids = NEO__MAX(s->max_ids, kept);
+    if (s->device) {
+        int64_t stage = s->max_kept_rows ? NEO__MAX(s->max_dim, (int64_t)NEO__BAG_HOST_STAGE) : 0;
+        NEO__CARVE(c, to->told.tables, s->tables);
+        NEO__CARVE(c, to->told.features, s->features + 1);
+        NEO__CARVE(c, to->told.rules, s->tables);
+        NEO__CARVE(c, to->kept.stage, stage);
+        NEO__CARVE(c, to->kept.stage_keys, stage / s->max_dim);
+        neo__bags_cut_layout(s, c, &to->cut);
+        return;
+    }
+    int64_t chunks = s->threads == 1 ? 0 : neo__bags_most_tasks(s->threads);
+    if (kept) chunks = neo__bags_most_tasks(s->threads) + s->tables + 4;
+    NEO__CARVE(c, to->work.records[0], ids);
+    NEO__CARVE(c, to->work.records[1], ids);
+    NEO__CARVE(c, to->work.grad_row, ids);
+    NEO__CARVE(c, to->work.grad_weight, ids);
+    NEO__CARVE(c, to->work.packed, s->none ? 0 : neo__bags_pack_floats(s));
+    NEO__CARVE(c, to->work.leaf, s->tables * (s->shards + 1));
+    NEO__CARVE(c, to->work.feature_leaf, s->features * s->shards);
+    NEO__CARVE(c, to->work.merge, s->tables + 1);
+    NEO__CARVE(c, to->work.chunks, chunks);
+    NEO__CARVE(c, to->work.scratch, s->threads * s->scratch);
+    NEO__CARVE(c, to->kept.slots, kept);
+    NEO__CARVE(c, to->kept.slot_of, neo__bags_slot_places(kept));
+    NEO__CARVE(c, to->kept.grad, neo__bags_kept_floats(s));
+    NEO__CARVE(c, to->kept.keep_at, kept ? s->max_ids : 0);
+    neo__bags_cut_layout(s, c, &to->cut);
 }
-static void neo__bags_device_kept_layout(const neo__bag_sizes *s, char *base, size_t *at,
-                                         neo__bags_job *j) {
-    size_t rows = (size_t)neo__bags_kept_rows(s),
-           places = (size_t)neo__bags_slot_places((int64_t)rows);
-    size_t records = rows ? (size_t)j->max_records : 0, more = rows ? records + 1 : 0;
-    j->slot_key = (uint64_t *)neo__bag_carve(base, at, rows, sizeof(uint64_t));
-    j->hash_key = (uint64_t *)neo__bag_carve(base, at, places, sizeof(uint64_t));
-    j->hash_slot = (uint32_t *)neo__bag_carve(base, at, places, sizeof(uint32_t));
-    j->fresh = (uint32_t *)neo__bag_carve(base, at, more, sizeof(uint32_t));
-    j->place = (uint32_t *)neo__bag_carve(base, at, more, sizeof(uint32_t));
-    j->keep_at = (uint32_t *)neo__bag_carve(base, at, records, sizeof(uint32_t));
-    j->kept =
-        (float *)neo__bag_carve(base, at, neo__size_mul(rows, (size_t)s->max_dim), sizeof(float));
-    j->hash_mask = (uint64_t)places - 1;
-    j->max_kept = (int64_t)rows;
-    if (!s->cut_tables) return;
-    j->cuts = (neo__job_cut *)neo__bag_carve(base, at, (size_t)s->tables, sizeof(neo__job_cut));
-    j->cut_row = (uint32_t *)neo__bag_carve(base, at, rows, sizeof(uint32_t));
-    j->cut_blocks = (float *)neo__bag_carve(base, at, rows, 2 * (size_t)s->cut_blocks * sizeof(float));
-    j->cut_totals = (float *)neo__bag_carve(base, at, rows, NEO__BAG_CUT_SUMS * sizeof(float));
-    j->cut_scratch = (float *)neo__bag_carve(base, at, NEO__JOB_VECTORS,
-                                             5 * (size_t)neo__bag_room(s->max_dim) * sizeof(float));
-}
-/* And what the device has beside rows and state. */
-static size_t neo__bags_device_layout(const neo__bag_sizes *s, char *base, neo_bags *b) {
-    NEO__ZERO(neo_bags, none);
-    neo_bags *to = b ? b : &none;
+/* The device's part, beside rows and state. */
+static void neo__bags_device_layout(const neo__bag_sizes *s, neo__carve *c, neo_bags *to) {
     neo__bags_job *j = &to->job;
-    size_t at = 0, tables = (size_t)s->tables, features = (size_t)s->features + 1,
-           ids = (size_t)s->max_ids, key_bytes = s->wide ? sizeof(uint64_t) : sizeof(uint32_t);
+    size_t kept = (size_t)neo__bags_kept_rows(s), ids = (size_t)s->max_ids,
+           records = NEO__MAX(ids, kept), key_bytes = s->wide ? sizeof(uint64_t) : sizeof(uint32_t),
+           kept_records = kept ? records : 0, places = (size_t)neo__bags_slot_places((int64_t)kept);
     j->max_ids = s->max_ids;
-    j->max_records = NEO__MAX(s->max_ids, neo__bags_kept_rows(s));
+    j->max_records = (int64_t)records;
+    j->max_kept = (int64_t)kept;
+    j->hash_mask = (uint64_t)places - 1;
     j->scratch_floats = s->job_scratch;
     j->stage_floats = NEO__MAX(neo__bag_room(s->max_dim), (int64_t)NEO__BAG_STAGE);
     j->temp_bytes = s->temp_bytes;
-    size_t records = (size_t)j->max_records;
-    j->tables = (neo__job_table *)neo__bag_carve(base, &at, tables, sizeof(neo__job_table));
-    j->features = (neo__job_feature *)neo__bag_carve(base, &at, features, sizeof(neo__job_feature));
-    j->rules = (neo__job_rule *)neo__bag_carve(base, &at, tables, sizeof(neo__job_rule));
-    j->found = (neo__bags_found *)neo__bag_carve(base, &at, 1, sizeof(neo__bags_found));
+    NEO__CARVE(c, j->tables, s->tables);
+    NEO__CARVE(c, j->features, s->features + 1);
+    NEO__CARVE(c, j->rules, s->tables);
+    NEO__CARVE(c, j->found, 1);
     size_t bags = neo__size_mul((size_t)s->max_batch, (size_t)s->features);
-    to->stage_offsets =
-        (int64_t *)neo__bag_carve(base, &at, neo__size_add(bags, 1), sizeof(int64_t));
-    to->stage_ids = neo__bag_carve(base, &at, ids, sizeof(int64_t));
-    to->stage_weights = (float *)neo__bag_carve(base, &at, ids, sizeof(float));
+    NEO__CARVE(c, to->staged.offsets, neo__size_add(bags, 1));
+    neo__carve_next(c, &to->staged.ids, sizeof(int64_t), ids);
+    NEO__CARVE(c, to->staged.weights, ids);
     for (int i = 0; i < 2; i++) {
-        j->keys[i] = neo__bag_carve(base, &at, records, key_bytes);
-        j->values[i] = (uint32_t *)neo__bag_carve(base, &at, records, sizeof(uint32_t));
+        neo__carve_next(c, &j->keys[i], key_bytes, records);
+        NEO__CARVE(c, j->values[i], records);
     }
-    j->grad_at = (int64_t *)neo__bag_carve(base, &at, ids, sizeof(int64_t));
-    j->packed = (float *)neo__bag_carve(
-        base, &at, s->mean ? neo__size_mul((size_t)s->max_batch, (size_t)s->width) : 0,
-        sizeof(float));
-    j->longs = (unsigned long long *)neo__bag_carve(base, &at, records / NEO__JOB_LONG + 2,
-                                                    sizeof(unsigned long long));
-    j->temp = neo__bag_carve(base, &at, j->temp_bytes, 1);
-    j->scratch = (float *)neo__bag_carve(
-        base, &at, s->job_scratch > NEO__JOB_SHARED_FLOATS ? NEO__JOB_VECTORS : 0,
-        neo__size_mul((size_t)s->job_scratch, sizeof(float)));
-    if (s->job_scratch <= NEO__JOB_SHARED_FLOATS) j->scratch = NULL;
-    j->stage = (float *)neo__bag_carve(base, &at, (size_t)j->stage_floats, sizeof(float));
-    neo__bags_device_kept_layout(s, base, &at, j);
-    return at;
+    NEO__CARVE(c, j->grad_at, ids);
+    NEO__CARVE(c, j->packed, s->mean ? neo__bags_pack_floats(s) : 0);
+    NEO__CARVE(c, j->longs, records / NEO__JOB_LONG + 2);
+    neo__carve_next(c, &j->temp, 1, j->temp_bytes);
+    j->scratch = NULL;
+    if (s->job_scratch > NEO__JOB_SHARED_FLOATS)
+        NEO__CARVE(c, j->scratch, neo__size_mul(NEO__JOB_VECTORS, (size_t)s->job_scratch));
+    NEO__CARVE(c, j->stage, j->stage_floats);
+    NEO__CARVE(c, j->slot_key, kept);
+    NEO__CARVE(c, j->hash_key, places);
+    NEO__CARVE(c, j->hash_slot, places);
+    NEO__CARVE(c, j->fresh, kept ? records + 1 : 0);
+    NEO__CARVE(c, j->place, kept ? records + 1 : 0);
+    NEO__CARVE(c, j->keep_at, kept_records);
+    NEO__CARVE(c, j->kept, neo__size_mul(kept, (size_t)s->max_dim));
+    if (!s->cut_tables) return;
+    NEO__CARVE(c, j->cuts, s->tables);
+    NEO__CARVE(c, j->cut_row, kept);
+    NEO__CARVE(c, j->cut_blocks, neo__size_mul(kept, 2 * (size_t)s->cut_blocks));
+    NEO__CARVE(c, j->cut_totals, neo__size_mul(kept, NEO__BAG_CUT_SUMS));
+    NEO__CARVE(c, j->cut_scratch, NEO__JOB_VECTORS * 5 * neo__bag_room(s->max_dim));
 }
-static size_t neo__bags_work_layout(const neo__bag_sizes *s, char *base, neo_bags *b) {
-    if (s->device) return neo__bags_host_layout(s, base, b);
+/* The bytes of a workspace: on the host, on the device. */
+static void neo__bags_work_bytes(const neo__bag_sizes *s, size_t *host, size_t *device) {
+    neo__carve count = {NULL, 0}, device_count = {NULL, 0};
     NEO__ZERO(neo_bags, none);
-    neo_bags *to = b ? b : &none;
-    int64_t kept = neo__bags_kept_rows(s);
-    size_t at = 0, ids = (size_t)NEO__MAX(s->max_ids, kept), tables = (size_t)s->tables,
-           threads = (size_t)s->threads;
-    int64_t chunks = s->threads == 1 ? 0 : neo__bags_most_tasks(s->threads);
-    for (int i = 0; i < 2; i++)
-        to->records[i] = (uint64_t *)neo__bag_carve(base, &at, ids, sizeof(uint64_t));
-    to->grad_row = (int64_t *)neo__bag_carve(base, &at, ids, sizeof(int64_t));
-    to->grad_weight = (float *)neo__bag_carve(base, &at, ids, sizeof(float));
-    to->packed = (float *)neo__bag_carve(
-        base, &at, s->none ? 0 : neo__size_mul((size_t)s->max_batch, (size_t)s->width),
-        sizeof(float));
-    to->leaf =
-        (int64_t *)neo__bag_carve(base, &at, tables * ((size_t)s->shards + 1), sizeof(int64_t));
-    to->feature_leaf = (int64_t *)neo__bag_carve(
-        base, &at, (size_t)s->features * (size_t)s->shards, sizeof(int64_t));
-    to->merge = (neo__bag_merge *)neo__bag_carve(base, &at, tables + 1, sizeof(neo__bag_merge));
-    if (kept) chunks = neo__bags_most_tasks(s->threads) + s->tables + 4;
-    to->chunks = (neo__bag_chunk *)neo__bag_carve(base, &at, (size_t)chunks, sizeof(neo__bag_chunk));
-    to->scratch = (float *)neo__bag_carve(base, &at, threads, (size_t)s->scratch * sizeof(float));
-    neo__bags_kept_layout(s, base, &at, to);
-    return at;
+    neo__bags_work_layout(s, &count, &none);
+    if (s->device) neo__bags_device_layout(s, &device_count, &none);
+    *host = count.at;
+    *device = device_count.at;
 }
 
 /* ---- descriptions: checks ---- */
@@ -10386,9 +10368,9 @@ NEO_API void neo_bags_destroy(neo_bags *b) {
         for (int k = 0; k < 2; k++)
             neo__data_free(b->ctx, t->state[k], neo__bag_bytes(t->rows, t->state_dim[k]));
     }
-    neo__data_free(b->ctx, b->device_work, b->device_bytes);
-    neo_free(b->ctx, b->work, b->work_bytes);
-    neo_free(b->ctx, b, b->meta_bytes);
+    neo__data_free(b->ctx, b->memory.device, b->memory.device_bytes);
+    neo_free(b->ctx, b->memory.work, b->memory.work_bytes);
+    neo_free(b->ctx, b, b->memory.meta_bytes);
 }
 
 /* Copy the description. Names go to `text`. */
@@ -10437,8 +10419,8 @@ static void neo__bags_describe(neo_bags *b, const neo_bags_desc *d, char *text) 
         for (int32_t f = 0; f < b->sizes.features; f++)
             if (b->features[f].table == i) b->table_features[at++] = f;
     }
-    b->cut_sums = d->cut_sums;
-    b->cut_sums_user = d->cut_sums_user;
+    b->cut.fn = d->cut_sums;
+    b->cut.user = d->cut_sums_user;
 }
 NEO__HOT_BEGIN
 
@@ -10503,7 +10485,7 @@ static void neo__bag_init_task(void *arg, int64_t i, int worker) {
     const neo__bag_table *t = job->table;
     neo__init_call row = job->row;
     int64_t begin, end;
-    row.out = job->b->scratch + worker * job->b->sizes.scratch;
+    row.out = job->b->work.scratch + worker * job->b->sizes.scratch;
     neo__task_range(t->rows, job->tasks, i, 1, &begin, &end);
     for (; begin < end; begin++) {
         row.first = t->store.first + (uint64_t)begin * t->store.stride;
@@ -10522,7 +10504,7 @@ static neo_status neo__bags_init_weight(neo_bags *b, const neo__bag_table *t, ne
     NEO__TRY(neo__init_check(&init, t->weight_name));
     job.b = b;
     job.table = t;
-    job.row = neo__init_call_make(b->ctx, neo_tensor_2d(b->scratch, NEO_F32, 1, t->dim),
+    job.row = neo__init_call_make(b->ctx, neo_tensor_2d(b->work.scratch, NEO_F32, 1, t->dim),
                                   t->weight_name, init, first, stride);
     job.tasks = neo__task_count(b->ctx, t->rows, 1 + (1 << 14) / t->dim);
     neo_parallel_for(b->ctx, job.tasks, neo__bag_init_task, &job);
@@ -10588,24 +10570,13 @@ static neo_status neo__bags_init_tables(neo_bags *b, const neo_bags_desc *d) {
 /* What is kept, as it was: slots in their order, and a hash table of its new size. */
 static uint64_t neo__bag_slot_place(const neo_bags *b, int32_t table, int64_t row);
 static void neo__bags_carry(neo_bags *b, const neo__bag_slot *slots, const float *grad) {
-    for (int64_t i = 0; i < b->slot_count; i++) {
-        b->slots[i] = slots[i];
-        b->slot_of[neo__bag_slot_place(b, slots[i].table, slots[i].row)] = (uint32_t)(i + 1);
+    b->kept.mask = (uint64_t)neo__bags_slot_places(b->kept.capacity) - 1;
+    if (b->kept.capacity) memset(b->kept.slot_of, 0, (size_t)(b->kept.mask + 1) * sizeof *b->kept.slot_of);
+    for (int64_t i = 0; i < b->kept.count; i++) {
+        b->kept.slots[i] = slots[i];
+        b->kept.slot_of[neo__bag_slot_place(b, slots[i].table, slots[i].row)] = (uint32_t)(i + 1);
     }
-    if (b->slot_count) memcpy(b->kept_grad, grad, (size_t)b->kept_floats * sizeof *grad);
-}
-/* Instead of what was there, which the caller frees. */
-static neo_status neo__bags_device_work_alloc(neo_bags *b, const neo__bag_sizes *sizes,
-                                              const char *fn) {
-    size_t bytes = neo__bags_device_layout(sizes, NULL, NULL);
-    char *work = (char *)neo__data_alloc(b->ctx, bytes);
-    NEO__CHECK(work, NEO_ERR_MEMORY, "%s: no memory for %zu bytes of workspace on the device", fn,
-               bytes);
-    b->device_work = work;
-    b->device_bytes = bytes;
-    b->is_staged = 0;
-    neo__bags_device_layout(sizes, work, b);
-    return NEO_OK;
+    if (b->kept.count) memcpy(b->kept.grad, grad, (size_t)b->kept.floats * sizeof *grad);
 }
 /* The parts of a job that no call changes, and the tables for the device. */
 static neo_status neo__bags_device_describe(neo_bags *b) {
@@ -10614,7 +10585,7 @@ static neo_status neo__bags_device_describe(neo_bags *b) {
     int64_t key = 0;
     for (int64_t i = 0; i < b->sizes.tables; i++) {
         const neo__bag_table *t = &b->tables[i];
-        neo__job_table *to = &b->job_tables[i];
+        neo__job_table *to = &b->told.tables[i];
         memset(to, 0, sizeof *to); /* its padding goes to the device too */
         to->store = t->store;
         for (int k = 0; k < 2; k++) to->state[k] = t->state[k], to->state_dim[k] = t->state_dim[k];
@@ -10627,8 +10598,8 @@ static neo_status neo__bags_device_describe(neo_bags *b) {
         to->cut = t->cut;
         key += t->rows;
     }
-    memset(b->job_features, 0, (size_t)(b->sizes.features + 1) * sizeof *b->job_features);
-    memset(b->job_rules, 0, (size_t)b->sizes.tables * sizeof *b->job_rules);
+    memset(b->told.features, 0, (size_t)(b->sizes.features + 1) * sizeof *b->told.features);
+    memset(b->told.rules, 0, (size_t)b->sizes.tables * sizeof *b->told.rules);
     j->table_count = (int32_t)b->sizes.tables;
     j->feature_count = (int32_t)b->sizes.features;
     j->none = b->sizes.none;
@@ -10636,68 +10607,72 @@ static neo_status neo__bags_device_describe(neo_bags *b) {
     j->bounds = b->bounds;
     j->key_count = key;
     j->max_dim = b->sizes.max_dim;
-    j->host_tables = b->job_tables;
-    j->host_features = b->job_features;
-    j->host_rules = b->job_rules;
+    j->host_tables = b->told.tables;
+    j->host_features = b->told.features;
+    j->host_rules = b->told.rules;
     if (j->max_kept)
         NEO__TRY(d->fill(d, j->hash_key, 0, (size_t)(j->hash_mask + 1) * sizeof *j->hash_key));
     if (j->max_kept)
         NEO__TRY(
             d->fill(d, j->kept, 0, (size_t)j->max_kept * (size_t)j->max_dim * sizeof *j->kept));
-    return d->copy(d, (void *)j->tables, NEO_DEVICE, b->job_tables, NEO_HOST,
-                   (size_t)b->sizes.tables * sizeof *b->job_tables);
+    return d->copy(d, (void *)j->tables, NEO_DEVICE, b->told.tables, NEO_HOST,
+                   (size_t)b->sizes.tables * sizeof *b->told.tables);
 }
 /* What was kept elsewhere on the device. */
 static neo_status neo__bags_device_carry(neo_bags *b, const uint64_t *key, const float *kept) {
     neo_device *d = b->ctx->device;
-    size_t count = (size_t)b->slot_count;
-    b->job.slot_count = b->slot_count;
+    size_t count = (size_t)b->kept.count;
+    b->job.slot_count = b->kept.count;
     if (count == 0) return NEO_OK;
     NEO__TRY(d->copy(d, b->job.slot_key, NEO_DEVICE, key, NEO_DEVICE, count * sizeof *key));
     NEO__TRY(d->copy(d, b->job.kept, NEO_DEVICE, kept, NEO_DEVICE,
                      count * (size_t)b->job.max_dim * sizeof *kept));
     return d->bags_hash_slots(d, &b->job);
 }
+/* A workspace of these capacities instead of what was there. What is kept goes with it. */
 static neo_status neo__bags_work_alloc(neo_bags *b, int64_t max_batch, int64_t max_ids,
                                        int64_t max_kept_rows, const char *fn) {
+    const neo_bags old = *b;
     neo__bag_sizes sizes = b->sizes;
-    const neo__bag_slot *slots = b->slots;
-    const float *grad = b->kept_grad, *device_grad = b->job.kept;
-    const uint64_t *device_key = b->job.slot_key;
-    char *device_work = b->device_work;
-    size_t device_bytes = b->device_bytes;
     sizes.max_batch = max_batch;
     sizes.max_ids = max_ids;
     sizes.max_kept_rows = max_kept_rows;
     NEO__TRY(neo__bags_record_check(b, &sizes, fn));
     neo__bags_ask_device(b->ctx, &sizes);
-    size_t bytes = neo__bags_work_layout(&sizes, NULL, NULL);
-    char *work = (char *)neo_alloc(b->ctx, bytes);
-    NEO__CHECK(work, NEO_ERR_MEMORY, "%s: no memory for %zu bytes of workspace", fn, bytes);
-    neo_status status = sizes.device ? neo__bags_device_work_alloc(b, &sizes, fn) : NEO_OK;
-    if (status != NEO_OK) {
-        neo_free(b->ctx, work, bytes);
-        return status;
+    size_t bytes, device_bytes;
+    neo__bags_work_bytes(&sizes, &bytes, &device_bytes);
+    neo__carve work = {NULL, 0}, device = {NULL, 0};
+    work.block = (char *)neo_alloc(b->ctx, bytes);
+    NEO__CHECK(work.block, NEO_ERR_MEMORY, "%s: no memory for %zu bytes of workspace", fn, bytes);
+    if (sizes.device) device.block = (char *)neo__data_alloc(b->ctx, device_bytes);
+    if (sizes.device && !device.block) {
+        neo_free(b->ctx, work.block, bytes);
+        return neo_fail(NEO_ERR_MEMORY, "%s: no memory for %zu bytes of workspace on the device",
+                        fn, device_bytes);
     }
-    neo__bags_work_layout(&sizes, work, b);
-    b->slot_capacity = sizes.device ? b->job.max_kept : neo__bags_kept_rows(&sizes);
-    b->slot_mask = (uint64_t)neo__bags_slot_places(b->slot_capacity) - 1;
-    if (b->slot_capacity && !sizes.device)
-        memset(b->slot_of, 0, (size_t)(b->slot_mask + 1) * sizeof *b->slot_of);
-    if (!sizes.device) neo__bags_carry(b, slots, grad);
-    neo_free(b->ctx, b->work, b->work_bytes);
-    b->work = work;
-    b->work_bytes = bytes;
     b->sizes = sizes;
+    b->memory.work = work.block;
+    b->memory.work_bytes = bytes;
+    neo__bags_work_layout(&sizes, &work, b);
+    b->kept.capacity = neo__bags_kept_rows(&sizes);
+    neo_status status = NEO_OK;
     if (sizes.device) {
+        b->memory.device = device.block;
+        b->memory.device_bytes = device_bytes;
+        b->staged.fresh = 0;
+        b->kept.stage_end = 0;
+        neo__bags_device_layout(&sizes, &device, b);
         status = neo__bags_device_describe(b);
-        if (status == NEO_OK) status = neo__bags_device_carry(b, device_key, device_grad);
-        neo__data_free(b->ctx, device_work, device_bytes);
-        return status;
+        if (status == NEO_OK) status = neo__bags_device_carry(b, old.job.slot_key, old.job.kept);
+        neo__data_free(b->ctx, old.memory.device, old.memory.device_bytes);
+    } else {
+        neo__bags_carry(b, old.kept.slots, old.kept.grad);
+        for (int64_t t = 0; t < sizes.tables; t++)
+            neo__bag_record_bits(&b->tables[t], b->bounds, max_batch,
+                                 NEO__MAX(max_ids, b->kept.capacity));
     }
-    for (int64_t t = 0; t < sizes.tables; t++)
-        neo__bag_record_bits(&b->tables[t], b->bounds, max_batch, NEO__MAX(max_ids, b->slot_capacity));
-    return NEO_OK;
+    neo_free(b->ctx, old.memory.work, old.memory.work_bytes);
+    return status;
 }
 
 NEO_API neo_status neo_bags_create(neo_ctx *ctx, const neo_bags_desc *desc, neo_bags **out) {
@@ -10706,13 +10681,16 @@ NEO_API neo_status neo_bags_create(neo_ctx *ctx, const neo_bags_desc *desc, neo_
     *out = NULL;
     NEO__TRY(neo__bags_desc_check(ctx, desc, fn));
     neo__bag_sizes sizes = neo__bags_sizes_of(ctx, desc);
-    size_t bytes = neo__bags_meta_layout(&sizes, NULL, NULL, NULL);
-    char *base = (char *)neo__alloc_zero(ctx, bytes), *names = NULL;
-    NEO__CHECK(base, NEO_ERR_MEMORY, "%s: no memory for %zu bytes", fn, bytes);
-    neo_bags *b = NULL;
-    neo__bags_meta_layout(&sizes, base, &b, &names);
+    neo__carve count = {NULL, 0}, meta = {NULL, 0};
+    neo_bags *b;
+    char *names;
+    neo__bags_meta_layout(&sizes, &count, &b, &names);
+    meta.block = (char *)neo__alloc_for(ctx, count.at, fn);
+    if (!meta.block) return NEO_ERR_MEMORY;
+    memset(meta.block, 0, count.at);
+    neo__bags_meta_layout(&sizes, &meta, &b, &names);
     b->ctx = ctx;
-    b->meta_bytes = bytes;
+    b->memory.meta_bytes = count.at;
     b->sizes = sizes;
     neo__bags_describe(b, desc, names);
     neo_status status = neo__bags_alloc_tables(b, fn);
@@ -10738,11 +10716,13 @@ NEO_API neo_status neo_bags_bytes(neo_ctx *ctx, const neo_bags_desc *desc,
     memset(memory, 0, sizeof *memory);
     neo__bag_sizes sizes = neo__bags_sizes_of(ctx, desc);
     neo__bags_ask_device(ctx, &sizes);
-    memory->workspace_bytes = neo__size_add(neo__bags_meta_layout(&sizes, NULL, NULL, NULL),
-                                            neo__bags_work_layout(&sizes, NULL, NULL));
-    if (sizes.device)
-        memory->workspace_bytes =
-            neo__size_add(memory->workspace_bytes, neo__bags_device_layout(&sizes, NULL, NULL));
+    neo__carve meta = {NULL, 0};
+    neo_bags *none;
+    char *names;
+    size_t work, device;
+    neo__bags_meta_layout(&sizes, &meta, &none, &names);
+    neo__bags_work_bytes(&sizes, &work, &device);
+    memory->workspace_bytes = neo__size_add(meta.at, neo__size_add(work, device));
     for (int32_t t = 0; t < desc->table_count; t++) {
         const neo_table_desc *d = &desc->tables[t];
         if (!d->weight)
@@ -10777,7 +10757,7 @@ NEO_API neo_status neo_bags_reserve_kept(neo_bags *b, int64_t max_kept_rows) {
     const char *fn = "neo_bags_reserve_kept";
     NEO__TRY(neo__bags_check_keeps(b, fn));
     NEO__TRY(neo__bags_check_kept_rows(max_kept_rows, fn));
-    if (NEO__MIN(max_kept_rows, b->sizes.rows) <= b->slot_capacity) return NEO_OK;
+    if (NEO__MIN(max_kept_rows, b->sizes.rows) <= b->kept.capacity) return NEO_OK;
     NEO__TRY(neo__bags_work_alloc(b, b->sizes.max_batch, b->sizes.max_ids, max_kept_rows, fn));
     b->grow_count++;
     return NEO_OK;
@@ -10818,7 +10798,7 @@ static neo_status neo__bags_check_rows(const neo_bags *b, int32_t table, int64_t
 static neo_status neo__bags_device_rows(const neo_bags *b, int32_t table, int64_t first,
                                         int64_t count, float *to, const float *from) {
     neo_device *d = b->ctx->device;
-    const neo__job_table *t = &b->job_tables[table];
+    const neo__job_table *t = &b->told.tables[table];
     int64_t dim = t->store.dim, most = b->job.stage_floats / dim;
     if (t->store.dtype == NEO_F32) {
         char *rows = t->store.data + first * t->store.row_bytes;
@@ -10863,8 +10843,8 @@ NEO_API neo_status neo_bags_set_rows(neo_bags *b, int32_t table, int64_t first, 
         if (t->dtype == NEO_F32) {
             memcpy(t->data + (first + i) * t->row_bytes, from, bytes);
         } else {
-            memcpy(b->scratch, from, bytes);
-            b->ctx->bag->encode(t, first + i, b->scratch, NULL);
+            memcpy(b->work.scratch, from, bytes);
+            b->ctx->bag->encode(t, first + i, b->work.scratch, NULL);
         }
     }
     neo__fp_leave(fp);
@@ -11307,9 +11287,9 @@ static int64_t neo__bags_round_of(const neo__bags_call *c, const neo__bag_featur
 static void neo__bags_plan_leaves(const neo__bags_call *c, int64_t ti) {
     neo_bags *b = c->b;
     const neo__bag_table *t = &b->tables[ti];
-    const neo__bag_merge *m = &b->merge[ti];
+    const neo__bag_merge *m = &b->work.merge[ti];
     int64_t shards = b->sizes.shards, leaves = neo__bags_leaf_count(c), low = 0, occurrence = 0;
-    int64_t *leaf = b->leaf + ti * (shards + 1);
+    int64_t *leaf = b->work.leaf + ti * (shards + 1);
     for (int64_t v = 0; v < leaves; v++) {
         leaf[v] = m->indirect ? occurrence : low;
         for (int32_t q = 0; q < t->feature_count; q++) {
@@ -11318,7 +11298,7 @@ static void neo__bags_plan_leaves(const neo__bags_call *c, int64_t ti) {
             const int64_t *offsets = c->j->offsets + p->first_bag;
             int64_t begin, end;
             neo__bags_leaf_bags(c, p, v, &begin, &end);
-            b->feature_leaf[f * shards + v] = low - begin;
+            b->work.feature_leaf[f * shards + v] = low - begin;
             if (p->bags == 0) continue;
             occurrence += offsets[end] - offsets[begin];
             if (b->sizes.none) low = offsets[end] - c->j->offsets[0];
@@ -11340,7 +11320,7 @@ static void neo__bags_plan_table(neo__bags_back *k, int64_t ti) {
     neo__bags_call *c = &k->call;
     neo_bags *b = c->b;
     const neo__bag_table *t = &b->tables[ti];
-    neo__bag_merge *m = &b->merge[ti];
+    neo__bag_merge *m = &b->work.merge[ti];
     int64_t dropped = 0;
     memset(m, 0, sizeof *m);
     m->keep = k->keep;
@@ -11370,12 +11350,12 @@ static void neo__bags_plan_table(neo__bags_back *k, int64_t ti) {
 
 /* The buffers of a table: `first` counts occurrences, `pack` floats. */
 static void neo__bags_give_buffers(const neo_bags *b, int64_t ti, int64_t first, int64_t pack) {
-    neo__bag_merge *m = &b->merge[ti];
+    neo__bag_merge *m = &b->work.merge[ti];
     m->first = first;
-    m->from = b->records[0] + first;
-    m->to = b->records[1] + first;
+    m->from = b->work.records[0] + first;
+    m->to = b->work.records[1] + first;
     if (m->pack) {
-        m->grad = m->pack_to = b->packed + pack;
+        m->grad = m->pack_to = b->work.packed + pack;
         m->grad_stride = b->tables[ti].dim;
     }
 }
@@ -11387,7 +11367,7 @@ static void neo__bags_plan_buffers(neo__bags_back *k) {
     for (int whole = 0; whole < 2; whole++) {
         if (whole) k->whole_ids = first, k->whole_pack = pack;
         for (int64_t ti = 0; ti < b->sizes.tables; ti++) {
-            const neo__bag_merge *m = &b->merge[ti];
+            const neo__bag_merge *m = &b->work.merge[ti];
             int64_t packed = m->pack ? m->bags * b->tables[ti].dim : 0;
             if (m->whole != whole) continue;
             neo__bags_give_buffers(b, ti, first, pack);
@@ -11408,15 +11388,15 @@ static void neo__bags_plan_chunks(neo__bags_back *k) {
     int64_t threads = b->sizes.threads,
             most = NEO__MAX((int64_t)NEO__BAG_CHUNK, k->whole_ids / (4 * threads) + 1);
     for (int64_t ti = 0; ti < b->sizes.tables; ti++) {
-        const neo__bag_merge *m = &b->merge[ti];
+        const neo__bag_merge *m = &b->work.merge[ti];
         int64_t pieces = m->whole ? 0 : (m->count + most - 1) / most;
         for (int64_t i = 0; i < pieces; i++) {
-            neo__bag_chunk *chunk = &b->chunks[k->chunk_count++];
+            neo__bag_chunk *chunk = &b->work.chunks[k->chunk_count++];
             chunk->table = ti;
             neo__task_range(m->count, pieces, i, 1, &chunk->begin, &chunk->end);
         }
     }
-    NEO_ASSERT(k->chunk_count <= neo__bags_most_tasks(threads) + (b->slot_capacity ? b->sizes.tables + 4 : 0));
+    NEO_ASSERT(k->chunk_count <= neo__bags_most_tasks(threads) + (b->kept.capacity ? b->sizes.tables + 4 : 0));
 }
 
 static void neo__bags_plan(neo__bags_back *k) {
@@ -11429,7 +11409,7 @@ static void neo__bags_plan(neo__bags_back *k) {
     for (int64_t f = 0; f <= b->sizes.features; f++) {
         neo__bag_feature *p = &b->features[f];
         p->pack_task = k->pack_tasks;
-        if (f < b->sizes.features && b->merge[p->table].pack && !b->merge[p->table].whole)
+        if (f < b->sizes.features && b->work.merge[p->table].pack && !b->work.merge[p->table].whole)
             k->pack_tasks += (p->bags + NEO__BAG_PACK_BAGS - 1) / NEO__BAG_PACK_BAGS;
     }
 }
@@ -11445,7 +11425,7 @@ NEO__INLINE void neo__bags_record_run(const neo__bags_call *c, int64_t f, int64_
     const neo_bags *b = c->b;
     const neo__bag_feature *p = &b->features[f];
     const neo__bag_table *t = &b->tables[p->table];
-    const neo__bag_merge *m = &b->merge[p->table];
+    const neo__bag_merge *m = &b->work.merge[p->table];
     const int64_t *offsets = c->j->offsets + p->first_bag;
     uint64_t *to = m->from + number;
     int low_bits = t->low_bits;
@@ -11458,8 +11438,8 @@ NEO__INLINE void neo__bags_record_run(const neo__bags_call *c, int64_t f, int64_
                     row = b->bounds == NEO_BOUNDS_DROP ? t->rows : row < 0 ? 0 : t->rows - 1;
                 low = b->sizes.none ? k - c->j->offsets[0] : low_of_bag + bag;
                 if (m->indirect) {
-                    b->grad_row[m->first + number] = low;
-                    if (c->j->weights) b->grad_weight[m->first + number] = c->j->weights[k];
+                    b->work.grad_row[m->first + number] = low;
+                    if (c->j->weights) b->work.grad_weight[m->first + number] = c->j->weights[k];
                     low = number;
                 }
             }
@@ -11488,9 +11468,9 @@ static void neo__bags_gather(const neo__bags_call *c, int64_t ti, int64_t begin,
                     if (offsets[mid] <= base + lo) bag = mid;
                     else bag_end = mid;
                 }
-                int64_t low = b->feature_leaf[f * b->sizes.shards + v], from = base + lo,
+                int64_t low = b->work.feature_leaf[f * b->sizes.shards + v], from = base + lo,
                         to = base + hi;
-                int plain = p->bad == 0 && !b->sizes.none && !b->merge[ti].indirect;
+                int plain = p->bad == 0 && !b->sizes.none && !b->work.merge[ti].indirect;
                 int is_i32 = c->j->id_dtype == NEO_I32;
                 if (plain && is_i32)
                     neo__bags_record_run(c, f, bag, from, to, low, number + lo, 1, 1);
@@ -11591,7 +11571,7 @@ NEO__INLINE void neo__bags_place_ids_by(const neo__bags_call *c, const neo__bag_
     const int64_t *offsets = c->j->offsets + p->first_bag, *last = offsets + p->bags;
     const int low_bits = c->b->tables[p->table].low_bits;
     const int64_t mask = ((int64_t)1 << bits) - 1;
-    uint64_t *NEO__RESTRICT to = c->b->merge[p->table].from;
+    uint64_t *NEO__RESTRICT to = c->b->work.merge[p->table].from;
     for (int64_t k = offsets[0]; offsets < last; offsets++, low++) {
         for (int64_t stop = offsets[1]; k < stop; k++) {
             int64_t row = neo__jagged_id(ids, is_i32, k);
@@ -11611,7 +11591,7 @@ static NEO__NOINLINE void neo__bags_place_i64(const neo__bags_call *c, const neo
 static void neo__bags_gather_sorted(const neo__bags_call *c, int64_t ti) {
     const neo_bags *b = c->b;
     const neo__bag_table *t = &b->tables[ti];
-    neo__bag_merge *m = &b->merge[ti];
+    neo__bag_merge *m = &b->work.merge[ti];
     int64_t count[NEO__BAG_COUNTS];
     const int bits = neo__bag_whole_digit_bits(t->row_bits, m->count);
     const int passes = bits ? (t->row_bits + bits - 1) / bits : 0;
@@ -11633,7 +11613,7 @@ static void neo__bags_gather_sorted(const neo__bags_call *c, int64_t ti) {
     }
     for (int pass = 0; pass < passes; pass++) neo__bag_count_to_place(count + pass * digits, digits);
     if (straight) {
-        const int64_t low = b->feature_leaf[f * b->sizes.shards];
+        const int64_t low = b->work.feature_leaf[f * b->sizes.shards];
         (is_i32 ? neo__bags_place_i32 : neo__bags_place_i64)(c, &b->features[f], low, bits, count);
     }
     for (int pass = straight; pass < passes; pass++) {
@@ -11647,7 +11627,7 @@ static void neo__bags_gather_sorted(const neo__bags_call *c, int64_t ti) {
 /* Count the digits of one chunk; gathers before the first pass. */
 static void neo__bags_count_chunk(neo__bags_back *k, neo__bag_chunk *chunk) {
     const neo_bags *b = k->call.b;
-    const neo__bag_merge *m = &b->merge[chunk->table];
+    const neo__bag_merge *m = &b->work.merge[chunk->table];
     const neo__bag_table *t = &b->tables[chunk->table];
     int passes = neo__bag_passes(t->row_bits), bits = neo__bag_digit_bits(t->row_bits);
     if (k->pass == 0) neo__bags_gather(&k->call, chunk->table, chunk->begin, chunk->end);
@@ -11659,13 +11639,13 @@ static void neo__bags_count_chunk(neo__bags_back *k, neo__bag_chunk *chunk) {
 static void neo__bags_count_task(void *arg, int64_t i, int worker) {
     neo__bags_back *k = (neo__bags_back *)arg;
     (void)worker;
-    neo__bags_count_chunk(k, &k->call.b->chunks[i]);
+    neo__bags_count_chunk(k, &k->call.b->work.chunks[i]);
 }
 static void neo__bags_scatter_task(void *arg, int64_t task, int worker) {
     neo__bags_back *k = (neo__bags_back *)arg;
     const neo_bags *b = k->call.b;
-    neo__bag_chunk *chunk = &b->chunks[task];
-    const neo__bag_merge *m = &b->merge[chunk->table];
+    neo__bag_chunk *chunk = &b->work.chunks[task];
+    const neo__bag_merge *m = &b->work.merge[chunk->table];
     const neo__bag_table *t = &b->tables[chunk->table];
     int passes = neo__bag_passes(t->row_bits), bits = neo__bag_digit_bits(t->row_bits);
     int shift = t->low_bits + k->pass * bits;
@@ -11691,20 +11671,20 @@ static void neo__bags_sort_shared(neo__bags_back *k) {
     neo_bags *b = k->call.b;
     int passes = 0;
     for (int64_t i = 0; i < k->chunk_count; i++)
-        passes = NEO__MAX(passes, neo__bag_passes(b->tables[b->chunks[i].table].row_bits));
+        passes = NEO__MAX(passes, neo__bag_passes(b->tables[b->work.chunks[i].table].row_bits));
     for (k->pass = 0; k->pass < passes; k->pass++) {
         if (k->pass > 0) neo_parallel_for(b->ctx, k->chunk_count, neo__bags_count_task, k);
         for (int64_t i = 0, end; i < k->chunk_count; i = end) {
             end = i + 1;
-            while (end < k->chunk_count && b->chunks[end].table == b->chunks[i].table) end++;
-            if (k->pass < neo__bag_passes(b->tables[b->chunks[i].table].row_bits))
-                neo__bags_place_digits(b->chunks + i, end - i);
+            while (end < k->chunk_count && b->work.chunks[end].table == b->work.chunks[i].table) end++;
+            if (k->pass < neo__bag_passes(b->tables[b->work.chunks[i].table].row_bits))
+                neo__bags_place_digits(b->work.chunks + i, end - i);
         }
         neo_parallel_for(b->ctx, k->chunk_count, neo__bags_scatter_task, k);
         for (int64_t i = 0; i < k->chunk_count; i++) {
-            neo__bag_merge *m = &b->merge[b->chunks[i].table];
-            if (i > 0 && b->chunks[i - 1].table == b->chunks[i].table) continue;
-            if (k->pass >= neo__bag_passes(b->tables[b->chunks[i].table].row_bits)) continue;
+            neo__bag_merge *m = &b->work.merge[b->work.chunks[i].table];
+            if (i > 0 && b->work.chunks[i - 1].table == b->work.chunks[i].table) continue;
+            if (k->pass >= neo__bag_passes(b->tables[b->work.chunks[i].table].row_bits)) continue;
             uint64_t *other = m->from;
             m->from = m->to;
             m->to = other;
@@ -11726,8 +11706,8 @@ static void neo__bags_pack(const neo__bags_call *c, int64_t f, int64_t bag, int6
         neo__bags_round(c, p, rounds, v, &begin, &stop);
         stop = NEO__MIN(stop, end);
         if (stop <= bag) continue;
-        int64_t low = bag + b->feature_leaf[f * b->sizes.shards + v];
-        b->ctx->bag->pack(b->merge[p->table].pack_to + low * t->dim, t->dim,
+        int64_t low = bag + b->work.feature_leaf[f * b->sizes.shards + v];
+        b->ctx->bag->pack(b->work.merge[p->table].pack_to + low * t->dim, t->dim,
                           c->dout + p->out_at + bag * p->out_stride, p->out_stride, stop - bag,
                           t->dim, t->pooling == NEO_POOL_MEAN ? offsets + bag : NULL);
         bag = stop;
@@ -11755,13 +11735,13 @@ static void neo__bags_seek_record(const neo__bags_back *k, int64_t target, int64
     int64_t lo = 0, hi = b->sizes.tables;
     while (lo < hi) {
         int64_t mid = (lo + hi + 1) / 2;
-        if (b->merge[mid].cost_begin <= target) lo = mid;
+        if (b->work.merge[mid].cost_begin <= target) lo = mid;
         else hi = mid - 1;
     }
     *table = lo;
     *record = 0;
     if (lo == b->sizes.tables) return;
-    const neo__bag_merge *m = &b->merge[lo];
+    const neo__bag_merge *m = &b->work.merge[lo];
     int shift = b->tables[lo].low_bits;
     int64_t at = (target - m->cost_begin) / neo__bag_cost(b->tables[lo].dim);
     if (at > 0 && at < m->kept && m->from[at] >> shift == m->from[at - 1] >> shift) {
@@ -11780,16 +11760,16 @@ static void neo__bags_step_records(const neo__bags_back *k, int64_t ti, int64_t 
                                    int worker) {
     const neo_bags *b = k->call.b;
     const neo__bag_table *t = &b->tables[ti];
-    const neo__bag_merge *m = &b->merge[ti];
+    const neo__bag_merge *m = &b->work.merge[ti];
     NEO__ZERO(neo__bag_update, u);
     u.records = m->from + begin;
     u.count = end - begin;
     u.low_bits = t->low_bits;
     u.grad = m->grad;
     u.grad_stride = m->grad_stride;
-    u.grad_row = m->indirect ? b->grad_row + m->first : NULL;
-    u.grad_weight = k->call.j && k->call.j->weights ? b->grad_weight + m->first : NULL;
-    u.leaf = b->leaf + ti * (b->sizes.shards + 1);
+    u.grad_row = m->indirect ? b->work.grad_row + m->first : NULL;
+    u.grad_weight = k->call.j && k->call.j->weights ? b->work.grad_weight + m->first : NULL;
+    u.leaf = b->work.leaf + ti * (b->sizes.shards + 1);
     u.leaf_count = k->call.j ? (int)neo__bags_leaf_count(&k->call) : 1;
     u.store = &t->store;
     u.weight = t->store.dtype == NEO_F32 ? (float *)(void *)t->store.data : NULL;
@@ -11801,9 +11781,9 @@ static void neo__bags_step_records(const neo__bags_back *k, int64_t ti, int64_t 
     u.step = m->step;
     u.round = t->round_nearest ? NULL : &m->round;
     u.fetch_grads = !m->pack || m->bags * t->dim > NEO__BAG_NEAR_FLOATS;
-    u.scratch = b->scratch + worker * b->sizes.scratch;
-    u.keep_at = m->keep ? b->keep_at + m->first + begin : NULL;
-    u.keep_to = b->kept_grad;
+    u.scratch = b->work.scratch + worker * b->sizes.scratch;
+    u.keep_at = m->keep ? b->kept.keep_at + m->first + begin : NULL;
+    u.keep_to = b->kept.grad;
     if (k->call.j || !t->cut) {
         b->ctx->bag->update(&u);
         return;
@@ -11826,7 +11806,7 @@ static void neo__bags_step_task(void *arg, int64_t i, int worker) {
     i++;
     neo__bags_seek_record(k, cost / tasks * i + cost % tasks * i / tasks, &table_end, &record_end);
     for (; table <= table_end && table < k->call.b->sizes.tables; table++, record = 0) {
-        const neo__bag_merge *m = &k->call.b->merge[table];
+        const neo__bag_merge *m = &k->call.b->work.merge[table];
         int64_t end = table == table_end ? record_end : m->kept;
         if (!m->whole && record < end) neo__bags_step_records(k, table, record, end, worker);
     }
@@ -11836,7 +11816,7 @@ static void neo__bags_step_task(void *arg, int64_t i, int worker) {
 static void neo__bags_do_table(neo__bags_back *k, int64_t ti, int worker) {
     neo_bags *b = k->call.b;
     const neo__bag_table *t = &b->tables[ti];
-    neo__bag_merge *m = &b->merge[ti];
+    neo__bag_merge *m = &b->work.merge[ti];
     if (m->count == 0) return;
     if (k->reuse)
         neo__bags_give_buffers(b, ti, k->whole_ids + worker * k->reuse_ids,
@@ -11853,7 +11833,7 @@ static void neo__bags_first_task(void *arg, int64_t i, int worker) {
     neo__bags_back *k = (neo__bags_back *)arg;
     neo_bags *b = k->call.b;
     if (i < k->chunk_count) {
-        neo__bags_count_chunk(k, &b->chunks[i]);
+        neo__bags_count_chunk(k, &b->work.chunks[i]);
         return;
     }
     i -= k->chunk_count;
@@ -11862,7 +11842,7 @@ static void neo__bags_first_task(void *arg, int64_t i, int worker) {
         return;
     }
     i -= k->pack_tasks;
-    if (b->merge[i].whole) neo__bags_do_table(k, i, worker);
+    if (b->work.merge[i].whole) neo__bags_do_table(k, i, worker);
 }
 
 /* Shared tables, cut in pieces of equal cost. */
@@ -11870,9 +11850,9 @@ static void neo__bags_step_shared(neo__bags_back *k) {
     neo_bags *b = k->call.b;
     k->step_cost = 0;
     for (int64_t t = 0; t <= b->sizes.tables; t++) {
-        b->merge[t].cost_begin = k->step_cost;
-        if (t < b->sizes.tables && !b->merge[t].whole)
-            k->step_cost += b->merge[t].kept * neo__bag_cost(b->tables[t].dim);
+        b->work.merge[t].cost_begin = k->step_cost;
+        if (t < b->sizes.tables && !b->work.merge[t].whole)
+            k->step_cost += b->work.merge[t].kept * neo__bag_cost(b->tables[t].dim);
     }
     k->step_tasks = NEO__MIN(neo__bags_most_tasks(b->sizes.threads), 1 + k->step_cost / 32768);
     neo_parallel_for(b->ctx, k->step_tasks, neo__bags_step_task, k);
@@ -11885,50 +11865,50 @@ NEO__HOT_BEGIN
    depends on no thread; then the sums are made and added by all threads. */
 
 static uint64_t neo__bag_slot_place(const neo_bags *b, int32_t table, int64_t row) {
-    uint64_t i = neo__mix64((uint64_t)row * 0x9E3779B97F4A7C15u + (uint64_t)table) & b->slot_mask;
-    for (; b->slot_of[i]; i = (i + 1) & b->slot_mask) {
-        const neo__bag_slot *slot = &b->slots[b->slot_of[i] - 1];
+    uint64_t i = neo__mix64((uint64_t)row * 0x9E3779B97F4A7C15u + (uint64_t)table) & b->kept.mask;
+    for (; b->kept.slot_of[i]; i = (i + 1) & b->kept.mask) {
+        const neo__bag_slot *slot = &b->kept.slots[b->kept.slot_of[i] - 1];
         if (slot->row == row && slot->table == table) break;
     }
     return i;
 }
 /* Forget all slots from `count` on: in reverse order, so that no chain of the hash table breaks. */
 static void neo__bags_drop_slots(neo_bags *b, int64_t count) {
-    while (b->slot_count > count) {
-        const neo__bag_slot *slot = &b->slots[--b->slot_count];
-        b->slot_of[neo__bag_slot_place(b, slot->table, slot->row)] = 0;
-        b->kept_floats = slot->at;
+    while (b->kept.count > count) {
+        const neo__bag_slot *slot = &b->kept.slots[--b->kept.count];
+        b->kept.slot_of[neo__bag_slot_place(b, slot->table, slot->row)] = 0;
+        b->kept.floats = slot->at;
     }
 }
 /* The slot of a row, made if it is not there. 0: no room. */
 static int neo__bags_find_slot(neo_bags *b, int64_t table, int64_t row, int64_t *at, int *fresh) {
     uint64_t place = neo__bag_slot_place(b, (int32_t)table, row);
-    *fresh = b->slot_of[place] == 0;
+    *fresh = b->kept.slot_of[place] == 0;
     if (*fresh) {
-        if (b->slot_count == b->slot_capacity) return 0;
-        neo__bag_slot *slot = &b->slots[b->slot_count++];
+        if (b->kept.count == b->kept.capacity) return 0;
+        neo__bag_slot *slot = &b->kept.slots[b->kept.count++];
         slot->table = (int32_t)table;
         slot->row = row;
-        slot->at = b->kept_floats;
-        b->kept_floats += b->tables[table].dim;
-        b->slot_of[place] = (uint32_t)b->slot_count;
+        slot->at = b->kept.floats;
+        b->kept.floats += b->tables[table].dim;
+        b->kept.slot_of[place] = (uint32_t)b->kept.count;
     }
-    *at = b->slots[b->slot_of[place] - 1].at;
+    *at = b->kept.slots[b->kept.slot_of[place] - 1].at;
     return 1;
 }
 NEO__HOT_END
 static neo_status neo__bags_no_slot(neo_bags *b, const char *fn, int64_t before) {
     neo__bags_drop_slots(b, before);
     return neo_fail(NEO_ERR_CAPACITY, "%s: bags '%s': gradients of more than %" PRId64
-                    " rows (max_kept_rows)", fn, b->name, b->slot_capacity);
+                    " rows (max_kept_rows)", fn, b->name, b->kept.capacity);
 }
 NEO__HOT_BEGIN
 /* Slots for the rows of all sorted records. */
 static neo_status neo__bags_keep_slots(neo__bags_back *k) {
     neo_bags *b = k->call.b;
-    int64_t before = b->slot_count;
+    int64_t before = b->kept.count;
     for (int64_t ti = 0; ti < b->sizes.tables; ti++) {
-        const neo__bag_merge *m = &b->merge[ti];
+        const neo__bag_merge *m = &b->work.merge[ti];
         int shift = b->tables[ti].low_bits;
         for (int64_t i = 0; i < m->kept; i++) {
             int64_t at;
@@ -11936,7 +11916,7 @@ static neo_status neo__bags_keep_slots(neo__bags_back *k) {
             if (i > 0 && m->from[i] >> shift == m->from[i - 1] >> shift) continue;
             if (!neo__bags_find_slot(b, ti, (int64_t)(m->from[i] >> shift), &at, &fresh))
                 return neo__bags_no_slot(b, k->call.fn, before);
-            b->keep_at[m->first + i] = at << 1 | fresh;
+            b->kept.keep_at[m->first + i] = at << 1 | fresh;
         }
     }
     return NEO_OK;
@@ -11961,14 +11941,14 @@ NEO__HOT_BEGIN
 static void neo__bags_kept_records(neo__bags_back *k) {
     neo_bags *b = k->call.b;
     int64_t first = 0;
-    memset(b->merge, 0, (size_t)(b->sizes.tables + 1) * sizeof *b->merge);
-    for (int64_t i = 0; i < b->slot_count; i++) b->merge[b->slots[i].table].kept++;
+    memset(b->work.merge, 0, (size_t)(b->sizes.tables + 1) * sizeof *b->work.merge);
+    for (int64_t i = 0; i < b->kept.count; i++) b->work.merge[b->kept.slots[i].table].kept++;
     neo__fp_state fp = neo__fp_enter();
     for (int64_t t = 0; t < b->sizes.tables; t++) {
-        neo__bag_merge *m = &b->merge[t];
+        neo__bag_merge *m = &b->work.merge[t];
         m->first = first;
-        m->from = b->records[0] + first;
-        m->grad = b->kept_grad;
+        m->from = b->work.records[0] + first;
+        m->grad = b->kept.grad;
         m->grad_stride = 1;
         m->indirect = 1;
         m->step = neo__bag_step_make(&b->tables[t].optim, k->lr, b->steps + 1);
@@ -11976,27 +11956,27 @@ static void neo__bags_kept_records(neo__bags_back *k) {
         first += m->kept;
     }
     neo__fp_leave(fp);
-    for (int64_t i = 0; i < b->slot_count; i++) {
-        const neo__bag_slot *slot = &b->slots[i];
-        neo__bag_merge *m = &b->merge[slot->table];
-        b->grad_row[m->first + m->count] = slot->at;
+    for (int64_t i = 0; i < b->kept.count; i++) {
+        const neo__bag_slot *slot = &b->kept.slots[i];
+        neo__bag_merge *m = &b->work.merge[slot->table];
+        b->work.grad_row[m->first + m->count] = slot->at;
         m->from[m->count] = (uint64_t)slot->row << b->tables[slot->table].low_bits | (uint64_t)m->count;
         m->count++;
     }
 }
 NEO__HOT_END
-/* The sums that each cut table can have next, block by block, to b->cuts; returns of how many tables. */
+/* The sums that each cut table can have next, block by block, to b->cut.sums; returns of how many tables. */
 static int32_t neo__bags_cut_blocks(neo__bags_back *k) {
     neo_bags *b = k->call.b;
-    float *blocks = b->cut_blocks;
+    float *blocks = b->cut.blocks;
     int32_t count = 0;
     for (int64_t t = 0; t < b->sizes.tables; t++) {
         const neo__bag_table *table = &b->tables[t];
-        neo__bag_merge *m = &b->merge[t];
+        neo__bag_merge *m = &b->work.merge[t];
         m->want = table->cut ? neo__bag_cut_next(&table->optim, m->have) : 0;
         m->whole = m->want == 0; /* not in this walk */
         if (m->want == 0) continue;
-        neo_cut_sums *cut = &b->cuts[count++];
+        neo_cut_sums *cut = &b->cut.sums[count++];
         cut->table = (int32_t)t;
         cut->sums = m->want;
         cut->rows = m->kept;
@@ -12011,14 +11991,14 @@ static int32_t neo__bags_cut_blocks(neo__bags_back *k) {
 /* Sums over whole rows: rounds of computing what can be had, and asking for the rest of it. */
 static neo_status neo__bags_cut_rounds(neo__bags_back *k) {
     neo_bags *b = k->call.b;
-    float *total = b->cut_totals;
+    float *total = b->cut.totals;
     for (int64_t t = 0; t < b->sizes.tables; t++) {
         b->tables[t].total = total;
-        if (b->tables[t].cut) total += NEO__BAG_CUT_SUMS * b->merge[t].kept;
+        if (b->tables[t].cut) total += NEO__BAG_CUT_SUMS * b->work.merge[t].kept;
     }
     for (int32_t count; (count = neo__bags_cut_blocks(k)) > 0;) {
-        NEO__TRY(b->cut_sums(b->cut_sums_user, b->cuts, count));
-        for (int64_t t = 0; t < b->sizes.tables; t++) b->merge[t].have += b->merge[t].want;
+        NEO__TRY(b->cut.fn(b->cut.user, b->cut.sums, count));
+        for (int64_t t = 0; t < b->sizes.tables; t++) b->work.merge[t].have += b->work.merge[t].want;
     }
     return NEO_OK;
 }
@@ -12029,7 +12009,7 @@ static void neo__bags_step_kept(neo__bags_back *k) {
     for (int64_t t = 0; t < b->sizes.tables; t++) {
         const neo__bag_table *table = &b->tables[t];
         int next = table->cut;
-        for (int *have = &b->merge[t].have; next; *have += next)
+        for (int *have = &b->work.merge[t].have; next; *have += next)
             next = neo__bag_cut_next(&table->optim, *have);
     }
     neo__bags_step_shared(k);
@@ -12068,9 +12048,9 @@ NEO_API neo_status neo_bags_backward(neo_bags *b, const neo_jagged *batch, neo_t
     if (b && b->ctx->device) return neo__bags_device_backward(&k, dout);
     NEO__TRY(neo__bags_begin(&k.call, dout, "dout"));
     NEO__CHECK(neo__bags_finite(lr), NEO_ERR_NUMERIC, "%s: lr is %g", k.call.fn, (double)lr);
-    NEO__CHECK(b->slot_count == 0, NEO_ERR_STATE,
+    NEO__CHECK(b->kept.count == 0, NEO_ERR_STATE,
                "%s: bags '%s': %" PRId64 " rows of gradients are kept: step or clear first", k.call.fn, b->name,
-               b->slot_count);
+               b->kept.count);
     neo__bags_kept_begin(&kept, b, k.call.fn, lr);
     if (b->sizes.cut_tables) {
         k.keep = 1;
@@ -12127,28 +12107,28 @@ NEO_API neo_status neo_bags_add_grad(neo_bags *b, int32_t table, const int64_t *
                    "%s: table '%s': rows[%" PRId64 "] is %" PRId64 ", not in [0, %" PRId64 ")", fn, t->name, i,
                    rows[i], t->rows);
     if (b->ctx->device) return neo__bags_device_add_grad(b, table, rows, count, grad);
-    int64_t before = b->slot_count, at;
+    int64_t before = b->kept.count, at;
     int fresh;
     for (int64_t i = 0; i < count; i++) { /* all rows have a place before a kept number changes */
         if (!neo__bags_find_slot(b, table, rows[i], &at, &fresh)) return neo__bags_no_slot(b, fn, before);
-        if (fresh) memset(b->kept_grad + at, 0, (size_t)t->dim * sizeof(float));
+        if (fresh) memset(b->kept.grad + at, 0, (size_t)t->dim * sizeof(float));
     }
     neo__fp_state fp = neo__fp_enter();
     for (int64_t i = 0; i < count; i++) {
         const float *from = (const float *)grad.data + i * grad.stride[0];
         neo__bags_find_slot(b, table, rows[i], &at, &fresh);
-        for (int64_t c = 0; c < t->dim; c++) b->kept_grad[at + c] += from[c];
+        for (int64_t c = 0; c < t->dim; c++) b->kept.grad[at + c] += from[c];
     }
     neo__fp_leave(fp);
     return NEO_OK;
 }
-NEO_API int64_t neo_bags_kept_count(const neo_bags *b) { return b->slot_count; }
+NEO_API int64_t neo_bags_kept_count(const neo_bags *b) { return b->kept.count; }
 NEO_API const float *neo_bags_kept_row(const neo_bags *b, int64_t i, int32_t *table, int64_t *row) {
-    if (i < 0 || i >= b->slot_count) return NULL;
+    if (i < 0 || i >= b->kept.count) return NULL;
     if (b->ctx->device) return neo__bags_device_kept_row((neo_bags *)(uintptr_t)b, i, table, row);
-    if (table) *table = b->slots[i].table;
-    if (row) *row = b->slots[i].row;
-    return b->kept_grad + b->slots[i].at;
+    if (table) *table = b->kept.slots[i].table;
+    if (row) *row = b->kept.slots[i].row;
+    return b->kept.grad + b->kept.slots[i].at;
 }
 NEO_API neo_status neo_bags_clear(neo_bags *b) {
     NEO__CHECK(b, NEO_ERR_ARG, "neo_bags_clear: bags is NULL");
@@ -12163,9 +12143,9 @@ NEO_API neo_status neo_bags_grad_squares(const neo_bags *b, neo_exact *sum) {
     NEO__CHECK(b && sum, NEO_ERR_ARG, "neo_bags_grad_squares: bags or sum is NULL");
     if (b->ctx->device) return neo__bags_device_grad_squares((neo_bags *)(uintptr_t)b, sum);
     neo__fp_state fp = neo__fp_enter();
-    for (int64_t i = 0; i < b->slot_count; i++) {
-        const float *g = b->kept_grad + b->slots[i].at;
-        int64_t dim = b->tables[b->slots[i].table].dim;
+    for (int64_t i = 0; i < b->kept.count; i++) {
+        const float *g = b->kept.grad + b->kept.slots[i].at;
+        int64_t dim = b->tables[b->kept.slots[i].table].dim;
         for (int64_t c = 0; c < dim; c += 16 * BLOCKS) {
             int64_t n = NEO__MIN(dim - c, (int64_t)(16 * BLOCKS));
             b->ctx->bag->blocks(g + c, g + c, n, block);
@@ -12183,12 +12163,12 @@ NEO_API neo_status neo_bags_scale_grads(neo_bags *b, float scale) {
         call.kind = NEO__BLEND_SCALE;
         call.x = call.y = b->job.kept;
         call.factor = scale;
-        call.count = b->slot_count * b->job.max_dim;
-        b->host_end = 0;
+        call.count = b->kept.count * b->job.max_dim;
+        b->kept.stage_end = 0;
         return call.count > 0 ? d->blend(d, &call) : NEO_OK;
     }
     neo__fp_state fp = neo__fp_enter();
-    for (int64_t i = 0; i < b->kept_floats; i++) b->kept_grad[i] *= scale;
+    for (int64_t i = 0; i < b->kept.floats; i++) b->kept.grad[i] *= scale;
     neo__fp_leave(fp);
     return NEO_OK;
 }
@@ -12270,11 +12250,11 @@ static neo_status neo__bags_device_check_batch(const neo__bags_call *c) {
 }
 /* It is the host batch that forward has copied, by its arrays and their lengths. */
 static int neo__bags_is_staged(const neo_bags *b, const neo_jagged *j) {
-    const neo_jagged *s = &b->staged;
-    return b->is_staged && j->place == NEO_HOST && s->offsets == j->offsets && s->ids == j->ids &&
+    const neo_jagged *s = &b->staged.batch;
+    return b->staged.fresh && j->place == NEO_HOST && s->offsets == j->offsets && s->ids == j->ids &&
            s->weights == j->weights && s->feature_bags == j->feature_bags &&
            s->id_dtype == j->id_dtype && s->batch == j->batch &&
-           b->staged_bags == neo_jagged_bag_count(j) && b->staged_ids == neo_jagged_id_count(j);
+           b->staged.bags == neo_jagged_bag_count(j) && b->staged.id_count == neo_jagged_id_count(j);
 }
 /* The batch as the job sees it; a host batch is copied unless `have` says that it is there. */
 static neo_status neo__bags_device_stage(neo__bags_call *c, int have) {
@@ -12294,29 +12274,29 @@ static neo_status neo__bags_device_stage(neo__bags_call *c, int have) {
     }
     job->most_ids = neo_jagged_id_count(j);
     job->id_base = job->bags ? j->offsets[0] : 0;
-    job->offsets = b->stage_offsets;
-    job->ids = b->stage_ids;
-    job->weights = j->weights ? b->stage_weights : NULL;
+    job->offsets = b->staged.offsets;
+    job->ids = b->staged.ids;
+    job->weights = j->weights ? b->staged.weights : NULL;
     if (have || job->bags == 0) return NEO_OK;
     size_t ids = (size_t)job->most_ids, id_bytes = neo_dtype_size(j->id_dtype);
-    b->is_staged = 0;
-    NEO__TRY(d->copy(d, b->stage_offsets, NEO_DEVICE, j->offsets, NEO_HOST,
+    b->staged.fresh = 0;
+    NEO__TRY(d->copy(d, b->staged.offsets, NEO_DEVICE, j->offsets, NEO_HOST,
                      (size_t)(job->bags + 1) * sizeof *j->offsets));
     if (ids == 0) return NEO_OK;
-    NEO__TRY(d->copy(d, b->stage_ids, NEO_DEVICE,
+    NEO__TRY(d->copy(d, b->staged.ids, NEO_DEVICE,
                      (const char *)j->ids + (size_t)job->id_base * id_bytes, NEO_HOST,
                      ids * id_bytes));
     if (!j->weights) return NEO_OK;
-    return d->copy(d, b->stage_weights, NEO_DEVICE, j->weights + job->id_base, NEO_HOST,
+    return d->copy(d, b->staged.weights, NEO_DEVICE, j->weights + job->id_base, NEO_HOST,
                    ids * sizeof *j->weights);
 }
 /* What was told in calls that had no effect is told again. */
 static void neo__bags_device_remind(neo_bags *b) {
-    if (b->forgotten == b->ctx->device->forgotten) return;
-    b->forgotten = b->ctx->device->forgotten;
-    b->is_staged = 0;
-    memset(b->job_features, 0xFF, (size_t)(b->sizes.features + 1) * sizeof *b->job_features);
-    memset(b->job_rules, 0xFF, (size_t)b->sizes.tables * sizeof *b->job_rules);
+    if (b->told.forgotten == b->ctx->device->forgotten) return;
+    b->told.forgotten = b->ctx->device->forgotten;
+    b->staged.fresh = 0;
+    memset(b->told.features, 0xFF, (size_t)(b->sizes.features + 1) * sizeof *b->told.features);
+    memset(b->told.rules, 0xFF, (size_t)b->sizes.tables * sizeof *b->told.rules);
 }
 /* Where the features' bags and tensors are; the device is told when that has changed. */
 static neo_status neo__bags_device_features(neo__bags_call *c, neo_tensor t) {
@@ -12336,16 +12316,16 @@ static neo_status neo__bags_device_features(neo__bags_call *c, neo_tensor t) {
         now.pack_stride = c->j->feature_bags ? dim : b->sizes.width;
         if (f < b->sizes.features && ((now.out_at | now.out_stride | now.pack_stride) & 3))
             whole = 0;
-        if (memcmp(&now, &b->job_features[f], sizeof now) == 0) continue;
-        b->job_features[f] = now;
+        if (memcmp(&now, &b->told.features[f], sizeof now) == 0) continue;
+        b->told.features[f] = now;
         changed = 1;
     }
     job->aligned = whole;
     job->out_rows = b->sizes.none ? t.shape[0] : 0;
     if (!changed) return NEO_OK;
-    size_t bytes = (size_t)(b->sizes.features + 1) * sizeof *b->job_features;
-    neo_status status = d->copy(d, job->features, NEO_DEVICE, b->job_features, NEO_HOST, bytes);
-    if (status != NEO_OK) memset(b->job_features, 0xFF, bytes); /* the device has not been told */
+    size_t bytes = (size_t)(b->sizes.features + 1) * sizeof *b->told.features;
+    neo_status status = d->copy(d, job->features, NEO_DEVICE, b->told.features, NEO_HOST, bytes);
+    if (status != NEO_OK) memset(b->told.features, 0xFF, bytes); /* the device has not been told */
     return status;
 }
 
@@ -12409,10 +12389,10 @@ static neo_status neo__bags_device_bad_id(const neo__bags_look *l, int64_t k) {
 static neo_status neo__bags_device_looked(void *job, const void *answer) {
     neo__bags_look *l = (neo__bags_look *)job;
     neo_bags *b = l->b;
-    const int was_staged = b->is_staged;
+    const int was_staged = b->staged.fresh;
     neo__bags_found found;
     memcpy(&found, answer, sizeof found);
-    b->is_staged = 0; /* a bad batch is to be looked at again */
+    b->staged.fresh = 0; /* a bad batch is to be looked at again */
     int64_t ids = found.last - found.first;
     NEO__CHECK(found.first >= 0, NEO_ERR_FORMAT, "%s: offsets[0] is %" PRId64, l->fn, found.first);
     NEO__CHECK(ids >= 0, NEO_ERR_FORMAT, "%s: offsets go from %" PRId64 " down to %" PRId64, l->fn,
@@ -12427,7 +12407,7 @@ static neo_status neo__bags_device_looked(void *job, const void *answer) {
     if (found.bag) return neo__bags_device_bad_offset(l, (int64_t)~found.bag);
     if (found.id && b->bounds == NEO_BOUNDS_ERROR)
         return neo__bags_device_bad_id(l, found.first + (int64_t)~found.id);
-    b->is_staged = was_staged;
+    b->staged.fresh = was_staged;
     if (l->forward) b->out_of_range += (int64_t)found.count;
     l->ids = ids;
     return NEO_OK;
@@ -12480,12 +12460,12 @@ static neo_status neo__bags_device_begin(neo__bags_call *c, neo_tensor t, const 
     NEO__TRY(neo__bags_device_stage(c, have));
     if (b->ctx->device->recording && b->job.most_ids > 0) b->job.most_ids = b->sizes.max_ids;
     if (have) return NEO_OK;
-    b->is_staged = 0;
+    b->staged.fresh = 0;
     NEO__TRY(neo__bags_device_look(c, forward));
-    b->is_staged = forward && c->j->place == NEO_HOST;
-    b->staged = *c->j;
-    b->staged_bags = b->job.bags;
-    b->staged_ids = ids;
+    b->staged.fresh = forward && c->j->place == NEO_HOST;
+    b->staged.batch = *c->j;
+    b->staged.bags = b->job.bags;
+    b->staged.id_count = ids;
     return NEO_OK;
 }
 
@@ -12522,15 +12502,15 @@ static neo_status neo__bags_device_rules(neo_bags *b, float lr) {
         if (!neo__bag_counts_steps(t->optim.kind)) now.step.fix1 = now.step.fix2 = 1.0f;
         if (draws) now.round = neo__bags_round_key(b, t);
         now.nearest = t->round_nearest;
-        if (memcmp(&now, &b->job_rules[i], sizeof now) == 0) continue;
-        b->job_rules[i] = now;
+        if (memcmp(&now, &b->told.rules[i], sizeof now) == 0) continue;
+        b->told.rules[i] = now;
         changed = 1;
     }
     neo__fp_leave(fp);
     if (!changed) return NEO_OK;
-    size_t bytes = (size_t)b->sizes.tables * sizeof *b->job_rules;
-    neo_status status = d->copy(d, b->job.rules, NEO_DEVICE, b->job_rules, NEO_HOST, bytes);
-    if (status != NEO_OK) memset(b->job_rules, 0xFF, bytes); /* the device has not been told */
+    size_t bytes = (size_t)b->sizes.tables * sizeof *b->told.rules;
+    neo_status status = d->copy(d, b->job.rules, NEO_DEVICE, b->told.rules, NEO_HOST, bytes);
+    if (status != NEO_OK) memset(b->told.rules, 0xFF, bytes); /* the device has not been told */
     return status;
 }
 /* How the call's leaves and gradients are numbered; then records, sorted. */
@@ -12549,7 +12529,7 @@ static neo_status neo__bags_device_sort(const neo__bags_call *c) {
     for (int64_t i = 0; i < b->sizes.tables; i++)
         if (b->tables[i].feature_count > 1 && leaves > 1) job->leaf_sort = 1;
     for (int64_t f = 0; f < b->sizes.features; f++) {
-        const neo__job_feature *p = &b->job_features[f];
+        const neo__job_feature *p = &b->told.features[f];
         int64_t stride = NEO__MAX(p->out_stride, p->pack_stride);
         floats = NEO__MAX(floats, p->out_at + NEO__MAX(p->bags, job->out_rows) * stride);
     }
@@ -12566,14 +12546,14 @@ static neo_status neo__bags_device_backward(neo__bags_back *k, neo_tensor dout) 
     neo_device *d = b->ctx->device;
     NEO__TRY(neo__bags_device_begin(&k->call, dout, "dout", 0));
     NEO__CHECK(neo__bags_finite(k->lr), NEO_ERR_NUMERIC, "%s: lr is %g", k->call.fn, (double)k->lr);
-    NEO__CHECK(b->slot_count == 0, NEO_ERR_STATE,
+    NEO__CHECK(b->kept.count == 0, NEO_ERR_STATE,
                "%s: bags '%s': %" PRId64 " rows of gradients are kept: step or clear first",
-               k->call.fn, b->name, b->slot_count);
+               k->call.fn, b->name, b->kept.count);
     if (b->sizes.cut_tables) return neo__bags_device_backward_cut(k);
     NEO__TRY(neo__bags_device_rules(b, k->lr));
     NEO__TRY(neo__bags_device_sort(&k->call));
     NEO__TRY(d->bags_update(d, &b->job));
-    b->is_staged = 0;
+    b->staged.fresh = 0;
     neo__count_step(b->ctx, &b->steps);
     return NEO_OK;
 }
@@ -12583,20 +12563,20 @@ static neo_status neo__bags_device_clear(neo_bags *b) {
     neo_device *d = b->ctx->device;
     if (b->job.max_kept)
         NEO__TRY(d->fill(d, b->job.hash_key, 0, (size_t)(b->job.hash_mask + 1) * sizeof(uint64_t)));
-    b->slot_count = b->job.slot_count = b->host_end = 0;
-    b->hash_stale = 0;
+    b->kept.count = b->job.slot_count = b->kept.stage_end = 0;
+    b->kept.stale = 0;
     return NEO_OK;
 }
 /* `count` slots are left. What the hash table has of others must go before the next key is looked up; where the
    device fails to do that now, the next call that keeps does it, or tells why not. */
 static neo_status neo__bags_device_drop_slots(neo_bags *b, int64_t count) {
     neo_device *d = b->ctx->device;
-    b->hash_stale = 1;
-    b->slot_count = b->job.slot_count = count;
-    b->host_end = 0;
+    b->kept.stale = 1;
+    b->kept.count = b->job.slot_count = count;
+    b->kept.stage_end = 0;
     NEO__TRY(d->fill(d, b->job.hash_key, 0, (size_t)(b->job.hash_mask + 1) * sizeof(uint64_t)));
     NEO__TRY(d->bags_hash_slots(d, &b->job));
-    b->hash_stale = 0;
+    b->kept.stale = 0;
     return NEO_OK;
 }
 /* Back to `before` slots, after new ones did not fit. */
@@ -12609,28 +12589,28 @@ static neo_status neo__bags_device_slots(neo_bags *b, const char *fn, int64_t be
                                          int by_value) {
     neo_device *d = b->ctx->device;
     int64_t fresh = 0;
-    if (b->hash_stale) NEO__TRY(neo__bags_device_drop_slots(b, b->slot_count));
-    b->host_end = 0;
-    b->job.slot_count = b->slot_count;
+    if (b->kept.stale) NEO__TRY(neo__bags_device_drop_slots(b, b->kept.count));
+    b->kept.stage_end = 0;
+    b->job.slot_count = b->kept.count;
     NEO__TRY(d->bags_find_slots(d, &b->job, by_value, &fresh));
-    if (fresh > b->slot_capacity - b->slot_count) return neo__bags_device_no_slot(b, fn, before);
+    if (fresh > b->kept.capacity - b->kept.count) return neo__bags_device_no_slot(b, fn, before);
     NEO__TRY(d->bags_give_slots(d, &b->job, by_value));
-    b->slot_count += fresh;
+    b->kept.count += fresh;
     return NEO_OK;
 }
 static neo_status neo__bags_device_accumulate(neo__bags_back *k, neo_tensor dout,
                                               const neo_leaves *leaves) {
     neo_bags *b = k->call.b;
     neo_device *d = b->ctx->device;
-    const int64_t before = b->slot_count;
+    const int64_t before = b->kept.count;
     NEO__TRY(neo__bags_device_begin(&k->call, dout, "dout", 0));
     NEO__TRY(neo__bags_resolve_leaves(&k->call, leaves));
     NEO__TRY(neo__bags_device_sort(&k->call));
     b->job.keep = 1;
     NEO__TRY(neo__bags_device_slots(b, k->call.fn, before, 0));
-    b->is_staged = 0;
+    b->staged.fresh = 0;
     neo_status status = d->bags_update(d, &b->job);
-    if (status != NEO_OK && b->slot_count > before && neo__bags_device_drop_slots(b, before) != NEO_OK)
+    if (status != NEO_OK && b->kept.count > before && neo__bags_device_drop_slots(b, before) != NEO_OK)
         return NEO_ERR_DEVICE; /* the next call that keeps drops them */
     return status;
 }
@@ -12640,13 +12620,13 @@ static neo_status neo__bags_device_add_grad(neo_bags *b, int32_t table, const in
     neo_device *d = b->ctx->device;
     neo__bags_job *job = &b->job;
     const char *fn = "neo_bags_add_grad";
-    int64_t before = b->slot_count, dim = job->max_dim;
+    int64_t before = b->kept.count, dim = job->max_dim;
     NEO__CHECK(
         !grad.data || grad.place == NEO_DEVICE, NEO_ERR_ARG,
         "%s: bags '%s': grad is in host memory, but the context computes on a device: neo_tensor_alloc "
         "makes tensors there",
         fn, b->name);
-    b->is_staged = 0;
+    b->staged.fresh = 0;
     job->weights = NULL;
     job->leaf_bits = job->leaf_sort = job->indirect = job->packs = 0;
     job->keep = job->add = 1;
@@ -12655,18 +12635,18 @@ static neo_status neo__bags_device_add_grad(neo_bags *b, int32_t table, const in
         for (int64_t i = 0; i < count; i += job->records) {
             job->records = NEO__MIN(count - i, job->max_ids);
             if (pass == 0 || count > job->max_ids) {
-                NEO__TRY(d->copy(d, b->stage_ids, NEO_DEVICE, rows + i, NEO_HOST,
+                NEO__TRY(d->copy(d, b->staged.ids, NEO_DEVICE, rows + i, NEO_HOST,
                                  (size_t)job->records * sizeof *rows));
-                NEO__TRY(d->bags_sort_rows(d, job, (const int64_t *)b->stage_ids,
-                                           b->job_tables[table].first_key));
+                NEO__TRY(d->bags_sort_rows(d, job, (const int64_t *)b->staged.ids,
+                                           b->told.tables[table].first_key));
                 NEO__TRY(neo__bags_device_slots(b, fn, before, 1));
             }
             job->dout = (const float *)grad.data + i * grad.stride[0];
             if (pass == 1) NEO__TRY(d->bags_update(d, job));
         }
-        if (pass == 0 && b->slot_count > before)
+        if (pass == 0 && b->kept.count > before)
             NEO__TRY(d->fill(d, job->kept + before * dim, 0,
-                             (size_t)((b->slot_count - before) * dim) * sizeof(float)));
+                             (size_t)((b->kept.count - before) * dim) * sizeof(float)));
     }
     return NEO_OK;
 }
@@ -12675,7 +12655,7 @@ static int32_t neo__bags_table_of(const neo_bags *b, int64_t key) {
     int64_t lo = 0, hi = b->sizes.tables;
     while (lo + 1 < hi) {
         int64_t mid = (lo + hi) / 2;
-        if (b->job_tables[mid].first_key <= key) lo = mid;
+        if (b->told.tables[mid].first_key <= key) lo = mid;
         else hi = mid;
     }
     return (int32_t)lo;
@@ -12684,35 +12664,35 @@ static const float *neo__bags_device_kept_row(neo_bags *b, int64_t i, int32_t *t
                                               int64_t *row) {
     neo_device *d = b->ctx->device;
     int64_t dim = b->job.max_dim, most = NEO__MAX((int64_t)NEO__BAG_HOST_STAGE, dim) / dim;
-    if (i < b->host_first || i >= b->host_end) { /* as many as there is room for, which come next */
-        int64_t n = NEO__MIN(most, b->slot_count - i);
-        b->host_end = 0;
-        if (d->copy(d, b->host_keys, NEO_HOST, b->job.slot_key + i, NEO_DEVICE,
-                    (size_t)n * sizeof *b->host_keys) != NEO_OK ||
-            d->copy(d, b->host_stage, NEO_HOST, b->job.kept + i * dim, NEO_DEVICE,
-                    (size_t)(n * dim) * sizeof *b->host_stage) != NEO_OK)
+    if (i < b->kept.stage_first || i >= b->kept.stage_end) { /* as many as there is room for, which come next */
+        int64_t n = NEO__MIN(most, b->kept.count - i);
+        b->kept.stage_end = 0;
+        if (d->copy(d, b->kept.stage_keys, NEO_HOST, b->job.slot_key + i, NEO_DEVICE,
+                    (size_t)n * sizeof *b->kept.stage_keys) != NEO_OK ||
+            d->copy(d, b->kept.stage, NEO_HOST, b->job.kept + i * dim, NEO_DEVICE,
+                    (size_t)(n * dim) * sizeof *b->kept.stage) != NEO_OK)
             return NULL;
-        b->host_first = i;
-        b->host_end = i + n;
+        b->kept.stage_first = i;
+        b->kept.stage_end = i + n;
     }
-    int64_t key = (int64_t)b->host_keys[i - b->host_first];
+    int64_t key = (int64_t)b->kept.stage_keys[i - b->kept.stage_first];
     int32_t t = neo__bags_table_of(b, key);
     if (table) *table = t;
-    if (row) *row = key - b->job_tables[t].first_key;
-    return b->host_stage + (i - b->host_first) * dim;
+    if (row) *row = key - b->told.tables[t].first_key;
+    return b->kept.stage + (i - b->kept.stage_first) * dim;
 }
 static neo_status neo__bags_device_grad_squares(neo_bags *b, neo_exact *sum) {
     neo_device *d = b->ctx->device;
     NEO__ZERO(neo_exact, squares);
     int64_t blocks = neo__bag_blocks(b->job.max_dim), most = NEO__BAG_HOST_STAGE / blocks;
     if (most < 1) most = 1; /* a row's blocks are fewer than its floats */
-    b->host_end = 0;
-    for (int64_t i = 0, count; i < b->slot_count; i += count) {
-        count = NEO__MIN(most, b->slot_count - i);
+    b->kept.stage_end = 0;
+    for (int64_t i = 0, count; i < b->kept.count; i += count) {
+        count = NEO__MIN(most, b->kept.count - i);
         size_t bytes = (size_t)(count * blocks) * sizeof(float);
         NEO__TRY(d->bags_squares(d, &b->job, i, count, b->job.stage));
-        NEO__TRY(d->copy(d, b->host_stage, NEO_HOST, b->job.stage, NEO_DEVICE, bytes));
-        for (int64_t k = 0; k < count * blocks; k++) neo_exact_add(&squares, b->host_stage[k]);
+        NEO__TRY(d->copy(d, b->kept.stage, NEO_HOST, b->job.stage, NEO_DEVICE, bytes));
+        for (int64_t k = 0; k < count * blocks; k++) neo_exact_add(&squares, b->kept.stage[k]);
     }
     neo_exact_merge(sum, &squares);
     return NEO_OK;
@@ -12725,24 +12705,24 @@ static neo_status neo__bags_device_grad_squares(neo_bags *b, neo_exact *sum) {
 /* Slots of each table: their numbers among its own, and where its sums are. */
 static neo_status neo__bags_device_cut_begin(neo_bags *b) {
     neo_device *d = b->ctx->device;
-    size_t count = (size_t)b->slot_count;
+    size_t count = (size_t)b->kept.count;
     float *total = b->job.cut_totals;
-    memset(b->job_cuts, 0, (size_t)b->sizes.tables * sizeof *b->job_cuts);
+    memset(b->cut.cuts, 0, (size_t)b->sizes.tables * sizeof *b->cut.cuts);
     if (count)
-        NEO__TRY(d->copy(d, b->cut_keys, NEO_HOST, b->job.slot_key, NEO_DEVICE, count * sizeof *b->cut_keys));
+        NEO__TRY(d->copy(d, b->cut.keys, NEO_HOST, b->job.slot_key, NEO_DEVICE, count * sizeof *b->cut.keys));
     for (size_t i = 0; i < count; i++) {
-        neo__bag_cut *cut = &b->job_cuts[neo__bags_table_of(b, (int64_t)b->cut_keys[i])].cut;
-        b->cut_row[i] = (uint32_t)cut->rows++;
+        neo__bag_cut *cut = &b->cut.cuts[neo__bags_table_of(b, (int64_t)b->cut.keys[i])].cut;
+        b->cut.row[i] = (uint32_t)cut->rows++;
     }
     for (int64_t t = 0; t < b->sizes.tables; t++) {
-        neo__job_cut *c = &b->job_cuts[t];
+        neo__job_cut *c = &b->cut.cuts[t];
         c->is_cut = b->tables[t].cut;
         c->cut.dim = (float)b->tables[t].part.dim;
         c->cut.total = total;
         c->cut.blocks_per_row = neo__bag_blocks(b->tables[t].dim);
         if (c->is_cut) total += NEO__BAG_CUT_SUMS * c->cut.rows;
     }
-    return count ? d->copy(d, b->job.cut_row, NEO_DEVICE, b->cut_row, NEO_HOST, count * sizeof *b->cut_row) : NEO_OK;
+    return count ? d->copy(d, b->job.cut_row, NEO_DEVICE, b->cut.row, NEO_HOST, count * sizeof *b->cut.row) : NEO_OK;
 }
 /* The sums that each cut table can have next; *count: of how many tables. */
 static neo_status neo__bags_device_cut_blocks(neo_bags *b, int32_t *count) {
@@ -12750,25 +12730,25 @@ static neo_status neo__bags_device_cut_blocks(neo_bags *b, int32_t *count) {
     float *blocks = b->job.cut_blocks;
     *count = 0;
     for (int64_t t = 0; t < b->sizes.tables; t++) {
-        neo__bag_cut *c = &b->job_cuts[t].cut;
-        c->want = b->job_cuts[t].is_cut ? neo__bag_cut_next(&b->tables[t].optim, c->have) : 0;
+        neo__bag_cut *c = &b->cut.cuts[t].cut;
+        c->want = b->cut.cuts[t].is_cut ? neo__bag_cut_next(&b->tables[t].optim, c->have) : 0;
         c->blocks = blocks;
         if (c->want == 0) continue;
-        neo_cut_sums *cut = &b->cuts[(*count)++];
+        neo_cut_sums *cut = &b->cut.sums[(*count)++];
         cut->table = (int32_t)t;
         cut->sums = c->want;
         cut->rows = c->rows;
         cut->blocks_per_row = c->blocks_per_row;
-        cut->blocks = b->cut_blocks + (blocks - b->job.cut_blocks);
-        cut->total = b->cut_totals + (c->total - b->job.cut_totals) + c->have * c->rows;
+        cut->blocks = b->cut.blocks + (blocks - b->job.cut_blocks);
+        cut->total = b->cut.totals + (c->total - b->job.cut_totals) + c->have * c->rows;
         blocks += c->want * c->rows * c->blocks_per_row;
     }
     size_t bytes = (size_t)(blocks - b->job.cut_blocks) * sizeof *blocks;
-    NEO__TRY(d->copy(d, b->job.cuts, NEO_DEVICE, b->job_cuts, NEO_HOST,
-                     (size_t)b->sizes.tables * sizeof *b->job_cuts));
+    NEO__TRY(d->copy(d, b->job.cuts, NEO_DEVICE, b->cut.cuts, NEO_HOST,
+                     (size_t)b->sizes.tables * sizeof *b->cut.cuts));
     if (bytes == 0) return NEO_OK;
     NEO__TRY(d->bags_cut(d, &b->job));
-    return d->copy(d, b->cut_blocks, NEO_HOST, b->job.cut_blocks, NEO_DEVICE, bytes);
+    return d->copy(d, b->cut.blocks, NEO_HOST, b->job.cut_blocks, NEO_DEVICE, bytes);
 }
 /* Sums over whole rows of what is kept. */
 static neo_status neo__bags_device_cut_rounds(neo_bags *b) {
@@ -12778,13 +12758,13 @@ static neo_status neo__bags_device_cut_rounds(neo_bags *b) {
     for (;;) {
         NEO__TRY(neo__bags_device_cut_blocks(b, &count));
         if (count == 0) return NEO_OK;
-        NEO__TRY(b->cut_sums(b->cut_sums_user, b->cuts, count));
+        NEO__TRY(b->cut.fn(b->cut.user, b->cut.sums, count));
         for (int32_t i = 0; i < count; i++) {
-            const neo_cut_sums *cut = &b->cuts[i];
+            const neo_cut_sums *cut = &b->cut.sums[i];
             size_t floats = (size_t)(cut->sums * cut->rows);
-            b->job_cuts[cut->table].cut.have += cut->sums;
+            b->cut.cuts[cut->table].cut.have += cut->sums;
             if (floats)
-                NEO__TRY(d->copy(d, b->job.cut_totals + (cut->total - b->cut_totals), NEO_DEVICE, cut->total,
+                NEO__TRY(d->copy(d, b->job.cut_totals + (cut->total - b->cut.totals), NEO_DEVICE, cut->total,
                                  NEO_HOST, floats * sizeof(float)));
         }
     }
@@ -12796,15 +12776,15 @@ static neo_status neo__bags_device_backward_cut(neo__bags_back *k) {
     NEO__TRY(neo__bags_device_sort(&k->call));
     b->job.keep = 1;
     NEO__TRY(neo__bags_device_slots(b, k->call.fn, 0, 0));
-    b->is_staged = 0;
+    b->staged.fresh = 0;
     NEO__TRY(d->bags_update(d, &b->job));
     neo_status status = neo__bags_device_step(b, k->lr);
-    if (status != NEO_OK && b->slot_count) (void)neo__bags_device_clear(b);
+    if (status != NEO_OK && b->kept.count) (void)neo__bags_device_clear(b);
     return status;
 }
 static neo_status neo__bags_device_step(neo_bags *b, float lr) {
     neo_device *d = b->ctx->device;
-    b->job.records = b->job.slot_count = b->slot_count;
+    b->job.records = b->job.slot_count = b->kept.count;
     b->job.leaf_bits = b->job.leaf_sort = b->job.indirect = b->job.keep = b->job.add = 0;
     b->job.packs = 0;
     b->job.grad_unit = b->job.max_dim;
@@ -12814,12 +12794,12 @@ static neo_status neo__bags_device_step(neo_bags *b, float lr) {
     neo__bags_device_remind(b);
     NEO__TRY(neo__bags_device_rules(b, lr));
     if (b->sizes.cut_tables) NEO__TRY(neo__bags_device_cut_rounds(b));
-    if (b->slot_count) NEO__TRY(d->bags_step_kept(d, &b->job));
+    if (b->kept.count) NEO__TRY(d->bags_step_kept(d, &b->job));
     if (neo__bags_device_clear(b) != NEO_OK) { /* the step has been taken: what was kept is not, in any case */
-        b->slot_count = b->job.slot_count = b->host_end = 0;
-        b->hash_stale = 1;
+        b->kept.count = b->job.slot_count = b->kept.stage_end = 0;
+        b->kept.stale = 1;
     }
-    b->is_staged = 0;
+    b->staged.fresh = 0;
     neo__count_step(b->ctx, &b->steps);
     return NEO_OK;
 }
