@@ -34,10 +34,26 @@
    THREADS
      A context and the objects made from it belong to one thread at a time; distinct contexts are independent.
 
+   A NEW OPERATION, x (example: the norms)
+     1. >>layers        its public calls, neo_x_forward and neo_x_backward, with their comment
+     2. >>kernel-types  its record, neo__x_call: sizes, addresses, distances between rows. In struct
+                        neo_device its row: neo_status (*x)(neo_device *d, const neo__x_call *call)
+     3. >>impl-x        the public calls check their tensors (neo__check_matrix, neo__leaves_resolve),
+                        fill the record and end in ctx->on->x(ctx->on, &call)
+     4. below them      the CPU's neo__cpu_x: neo__cpu_run cuts the record into tasks, between
+                        NEO__HOT_BEGIN and NEO__HOT_END. Sums over samples walk the leaves by
+                        neo__tree_push. Loops over columns are kernels, at >>kernels-vec
+     5. >>impl-cpu      the row d->x = neo__cpu_x
+     6. neo_cuda.cuh    neo__cuda_x in a section of its own, over the same kernels (neo__vec_x_warp),
+                        and its row in neo__cuda_table
+     7. tests           a function and its BOTH(x, ..) in tests/cuda/device.c, which compares the bits
+                        of both devices; the numbers themselves in tests/core
+
    CONTENTS (grep -nE '^ *>>|---- >>' neo.h is the map)
      >>config >>status >>ctx >>leaves >>tensor >>random >>exact >>gemm >>params >>layers
      >>losses >>optim >>gradcheck >>jagged >>bags >>schema >>reader >>state >>checkpoint
-     >>safetensors >>metrics >>progress >>jsonl >>report >>shared >>kernel-types >>platform
+     >>safetensors >>metrics >>progress >>jsonl >>report >>shared >>kernel-types >>deferred-answers
+     >>platform
      >>impl-status >>impl-fp
      >>impl-ctx >>impl-leaves >>files >>isa >>impl-math >>impl-tensor >>impl-random >>impl-exact
      >>impl-gemm >>impl-bf16 >>impl-linear >>impl-mlp >>impl-interact >>impl-activation >>impl-norm
@@ -2976,9 +2992,11 @@ struct neo__tensor_kernels {
    back is returned by a later call. One thread at a time. */
 enum { NEO__DEVICE_VERSION = 2 };
 
-/* What becomes of an answer that is not there yet when the call returns: a device that is recording a step
-   (neo_device.recording) copies the job, calls fn with the copy and the answer once the step is over, and takes
-   fn's status for the step's. */
+/* ---- >>deferred-answers ----
+   A device checks ids and labels, and sums losses and norms, behind the caller. It answers in host
+   memory when the call returns; but while it records a step (neo_device.recording) there is no
+   answer yet. Then it copies the job of a neo__later, and when the step is over it calls fn with
+   that copy and the answer, and takes fn's status for the step's. */
 typedef struct neo__later {
     neo_status (*fn)(void *job, const void *answer);
     const void *job;
@@ -7455,7 +7473,7 @@ static neo_status neo__embedding_begin(neo__embedding_call *call, neo_ctx *ctx, 
     call->to = neo__f32(to), call->to_row = to.stride[0];
     return NEO_OK;
 }
-/* The ids of a call, kept until the device has looked at them: see struct neo__later. */
+/* The ids of a call, kept until the device has looked at them: see >>deferred-answers. */
 typedef struct neo__embedding_ids {
     neo_ctx *ctx;
     const char *fn;
@@ -7987,8 +8005,8 @@ static neo_status neo__check_column(const neo_ctx *ctx, const char *function, co
                t.shape[0], rows);
     return neo__check_place(ctx, t, function, name);
 }
-/* A loss and what its caller wants of it, kept until the device has an answer: see struct
-   neo__later. */
+/* A loss and the places its caller wants it in, kept for the device's answer: see
+   >>deferred-answers. */
 typedef struct neo__loss {
     neo_ctx *ctx;
     const char *fn;
@@ -8740,7 +8758,7 @@ static neo_status neo__optim_check_norm(double norm, int64_t step) {
     return NEO_OK;
 }
 /* While a step is recorded the norm need not come to the host, unless others must be added to it
-   (ranks, tables) or LAMB needs it. Norm and factor come as an answer: see struct neo__later. */
+   (ranks, tables) or LAMB needs it. Norm and factor come later: see >>deferred-answers. */
 static int neo__optim_norm_stays_on_device(const neo_optim *o) {
     return o->ctx->on->recording && o->group.size == 1 && !o->has_squares && o->param_count > 0 &&
            o->desc.kind != NEO_OPTIM_LAMB;
