@@ -3606,9 +3606,10 @@ static const char *neo__fp_self_check(void) {
 /* ------------------------------------------------------------------------------------------------
    >>impl-ctx
 
-   A context: its memory, its threads, and the devices that compute. Each public operation checks its
-   arguments, fills one record (neo__x_call) and calls ctx->on->x(ctx->on, &record). `on` is the
-   accelerator's table or the CPU's; only code for which the place of memory matters asks ctx->device.
+   A context: its memory, its threads, and the devices that compute. Each public operation checks
+   its arguments, fills one record (neo__x_call) and calls ctx->on->x(ctx->on, &record). `on` is the
+   accelerator's table or the CPU's; only code for which the place of memory matters asks
+   ctx->device.
    ------------------------------------------------------------------------------------------------ */
 enum {
     NEO__ALIGN = 64,
@@ -3617,8 +3618,8 @@ enum {
     NEO__SHARED_SCRATCH_BYTES = 16 << 20 /* of the caller: packed operands shared by all workers */
 };
 
-/* Threads that park while idle. A job is open from the moment it is published until its tasks are handed out;
-   workers join while it is open, so one that wakes late is not waited for. */
+/* Threads that park while idle. A job is open from the moment it is published until its tasks are
+   handed out; workers join while it is open, so one that wakes late is not waited for. */
 typedef struct neo__pool {
     neo__mutex lock;
     neo__cond wake, done;
@@ -3665,7 +3666,8 @@ struct neo_ctx {
     size_t scratch_bytes;
     size_t bytes, peak_bytes, device_bytes; /* atomic */
     int64_t alloc_count;                    /* atomic */
-    int partial_batches; /* open windows in which other ranks have parts of the batch: leaves NULL are an error */
+    int partial_batches; /* open windows in which other ranks have parts of the batch: leaves NULL
+                            are an error */
 };
 
 /* The context of a CPU's table. */
@@ -3694,8 +3696,8 @@ static void neo__count_alloc(neo_ctx *ctx, size_t bytes) {
     __atomic_fetch_add(&ctx->alloc_count, 1, __ATOMIC_RELAXED);
     size_t now = __atomic_add_fetch(&ctx->bytes, bytes, __ATOMIC_RELAXED);
     size_t peak = __atomic_load_n(&ctx->peak_bytes, __ATOMIC_RELAXED);
-    while (now > peak && !__atomic_compare_exchange_n(&ctx->peak_bytes, &peak, now, 1, __ATOMIC_RELAXED,
-                                                      __ATOMIC_RELAXED)) {
+    while (now > peak && !__atomic_compare_exchange_n(&ctx->peak_bytes, &peak, now, 1,
+                                                      __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
     }
 }
 /* Memory of a device, or memory of the host that it reads fast (pinned); counted. */
@@ -3756,9 +3758,10 @@ NEO_API neo_status neo__device_move(neo_ctx *ctx, void *to, const void *from, si
     return ctx->on->move(ctx->on, to, from, bytes);
 }
 NEO_API neo_status neo__device_combine(neo_ctx *ctx, const neo__combine_call *call) {
-    NEO__CHECK(call->count <= NEO__COMBINE_PIECES, NEO_ERR_UNSUPPORTED,
-               "a sum of %d subtrees of leaves on devices, which add up to %d (give fewer repro_shards)",
-               call->count, (int)NEO__COMBINE_PIECES);
+    NEO__CHECK(
+        call->count <= NEO__COMBINE_PIECES, NEO_ERR_UNSUPPORTED,
+        "a sum of %d subtrees of leaves on devices, which add up to %d (give fewer repro_shards)",
+        call->count, (int)NEO__COMBINE_PIECES);
     return ctx->on->combine(ctx->on, call);
 }
 NEO_API neo_status neo__device_encode(neo_ctx *ctx, const neo__wire_call *call) {
@@ -3828,10 +3831,11 @@ static neo_status neo__check_place(const neo_ctx *ctx, neo_tensor t, const char 
                                    const char *name) {
     if (!t.data || t.place == neo__ctx_place(ctx)) return NEO_OK;
     if (ctx && ctx->device)
-        return neo_fail(NEO_ERR_ARG,
-                        "%s: %s is in host memory, but the context computes on %s: neo_tensor_alloc "
-                        "makes tensors there, neo_tensor_copy takes data there",
-                        function, name, ctx->on->name);
+        return neo_fail(
+            NEO_ERR_ARG,
+            "%s: %s is in host memory, but the context computes on %s: neo_tensor_alloc "
+            "makes tensors there, neo_tensor_copy takes data there",
+            function, name, ctx->on->name);
     return neo_fail(NEO_ERR_ARG, "%s: %s is in a device's memory, but the context has no device",
                     function, name);
 }
@@ -3848,7 +3852,9 @@ NEO_API void neo_log(neo_ctx *ctx, neo_log_level level, const char *format, ...)
 NEO__HOT_BEGIN
 
 /* ---- the pool ---- */
-enum { NEO__SPINS = 4000 }; /* polls before parking: about 50 us, more than the gap between two kernels */
+enum {
+    NEO__SPINS = 4000
+}; /* polls before parking: about 50 us, more than the gap between two kernels */
 
 static void neo__pool_take(neo__pool *pool, int worker) {
     neo__fp_state fp = neo__fp_enter();
@@ -3882,7 +3888,8 @@ static void neo__worker_main(void *arg) {
         if (!join) continue;
         neo__pool_take(pool, self->index);
         neo__mutex_lock(&pool->lock);
-        if (__atomic_sub_fetch(&pool->active, 1, __ATOMIC_RELEASE) == 0) neo__cond_signal(&pool->done);
+        if (__atomic_sub_fetch(&pool->active, 1, __ATOMIC_RELEASE) == 0)
+            neo__cond_signal(&pool->done);
         neo__mutex_unlock(&pool->lock);
     }
 }
@@ -3904,7 +3911,8 @@ static void neo__pool_run(neo__pool *pool, int64_t count, neo_task_fn task, void
         neo__cpu_pause();
     neo__mutex_lock(&pool->lock);
     pool->open = 0;
-    while (__atomic_load_n(&pool->active, __ATOMIC_ACQUIRE) != 0) neo__cond_wait(&pool->done, &pool->lock);
+    while (__atomic_load_n(&pool->active, __ATOMIC_ACQUIRE) != 0)
+        neo__cond_wait(&pool->done, &pool->lock);
     neo__mutex_unlock(&pool->lock);
 }
 
@@ -3974,8 +3982,8 @@ NEO__INLINE int64_t neo__task_count(const neo_ctx *ctx, int64_t count, int64_t g
     return tasks < 1 ? 1 : tasks > most ? most : tasks;
 }
 /* The piece [begin, end) of task i, cut at multiples of `unit`. */
-NEO__INLINE void neo__task_range(int64_t count, int64_t tasks, int64_t i, int64_t unit, int64_t *begin,
-                                 int64_t *end) {
+NEO__INLINE void neo__task_range(int64_t count, int64_t tasks, int64_t i, int64_t unit,
+                                 int64_t *begin, int64_t *end) {
     int64_t units = (count + unit - 1) / unit;
     *begin = NEO__MIN(units * i / tasks * unit, count);
     *end = NEO__MIN(units * (i + 1) / tasks * unit, count);
@@ -3988,8 +3996,8 @@ typedef struct neo__cpu_job {
     int64_t count, tasks;
 } neo__cpu_job;
 /* The pieces [begin, end) of task `index`, cut at multiples of `unit`. */
-NEO__INLINE void neo__cpu_range(const neo__cpu_job *job, int64_t index, int64_t unit, int64_t *begin,
-                                int64_t *end) {
+NEO__INLINE void neo__cpu_range(const neo__cpu_job *job, int64_t index, int64_t unit,
+                                int64_t *begin, int64_t *end) {
     neo__task_range(job->count, job->tasks, index, unit, begin, end);
 }
 /* task(job, index, worker) over all pieces; each task has at least `grain` of them. */
@@ -4025,8 +4033,10 @@ NEO_API neo_status neo_isa_parse(const char *name, neo_isa *isa) {
             return NEO_OK;
         }
     }
-    return neo_fail(NEO_ERR_ARG, "neo_isa_parse: '%s' is none of best, scalar, avx2, avx512, neon, avx512bf16, amx",
-                     name ? name : "(null)");
+    return neo_fail(
+        NEO_ERR_ARG,
+        "neo_isa_parse: '%s' is none of best, scalar, avx2, avx512, neon, avx512bf16, amx",
+        name ? name : "(null)");
 }
 #if defined(NEO__X86_BF16)
 /* The processor has AMX's tiles and their bf16 products (CPUID 7), the system keeps their state
@@ -4040,7 +4050,10 @@ static int neo__amx_available(void) {
     __asm__ __volatile__("xgetbv" : "=a"(xcr0), "=d"(high) : "c"(0));
     if ((xcr0 >> 17 & 3) != 3) return 0;
     int64_t result = 158; /* arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) */
-    __asm__ __volatile__("syscall" : "+a"(result) : "D"((int64_t)0x1023), "S"((int64_t)18) : "rcx", "r11", "memory");
+    __asm__ __volatile__("syscall"
+                         : "+a"(result)
+                         : "D"((int64_t)0x1023), "S"((int64_t)18)
+                         : "rcx", "r11", "memory");
     return result == 0;
 #else
     return 0;
@@ -4096,7 +4109,8 @@ static void neo__cpu_device_init(neo_ctx *ctx); /* fills ctx->cpu; see >>impl-cp
 static neo_status neo__device_check(const neo_device *d) {
     if (!d) return NEO_OK;
     NEO__CHECK(d->bytes == sizeof *d && d->version == NEO__DEVICE_VERSION, NEO_ERR_MISMATCH,
-               "neo_ctx_create: the device is of version %u, this neo.h of version %d: they must come from "
+               "neo_ctx_create: the device is of version %u, this neo.h of version %d: they must "
+               "come from "
                "one copy of neo",
                (unsigned)d->version, NEO__DEVICE_VERSION);
     const char *const first = (const char *)d + offsetof(neo_device, alloc);
@@ -4110,7 +4124,8 @@ static neo_status neo__device_check(const neo_device *d) {
 }
 static neo_status neo__ctx_check(const neo_ctx_desc *d) {
     NEO__CHECK(d->threads >= 0 && d->threads <= NEO__MAX_THREADS, NEO_ERR_ARG,
-               "neo_ctx_create: threads is %d, not in 0 (all cores) .. %d", d->threads, NEO__MAX_THREADS);
+               "neo_ctx_create: threads is %d, not in 0 (all cores) .. %d", d->threads,
+               NEO__MAX_THREADS);
     NEO__CHECK(d->repro_shards >= 0 && d->repro_shards <= 4096, NEO_ERR_ARG,
                "neo_ctx_create: repro_shards is %d, not in 0 .. 4096", d->repro_shards);
     NEO__CHECK(!d->allocator.alloc == !d->allocator.free, NEO_ERR_ARG,
@@ -4123,7 +4138,8 @@ static neo_status neo__ctx_check(const neo_ctx_desc *d) {
     neo__fp_state fp = neo__fp_enter();
     const char *broken = neo__fp_self_check();
     neo__fp_leave(fp);
-    NEO__CHECK(!broken, NEO_ERR_NUMERIC, "neo_ctx_create: the compiler changed arithmetic: %s", broken);
+    NEO__CHECK(!broken, NEO_ERR_NUMERIC, "neo_ctx_create: the compiler changed arithmetic: %s",
+               broken);
     return NEO_OK;
 }
 
@@ -4154,7 +4170,8 @@ NEO_API neo_status neo_ctx_create(const neo_ctx_desc *desc, neo_ctx **out) {
     ctx->alloc_count = 1;
     neo__isa_bind(ctx);
 
-    ctx->scratch_bytes = (size_t)ctx->threads * NEO__WORKER_SCRATCH_BYTES + NEO__SHARED_SCRATCH_BYTES;
+    ctx->scratch_bytes =
+        (size_t)ctx->threads * NEO__WORKER_SCRATCH_BYTES + NEO__SHARED_SCRATCH_BYTES;
     ctx->scratch = (char *)neo_alloc(ctx, ctx->scratch_bytes);
     size_t worker_bytes = (size_t)(ctx->threads - 1) * sizeof(neo__worker);
     neo__worker *workers = (neo__worker *)neo__alloc_zero(ctx, worker_bytes);
@@ -4204,10 +4221,10 @@ NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-leaves
 
-   The tree over n leaves, n > 1, has the first p leaves on the left and the rest on the right, p the largest
-   power of two below n. Walking the leaves in order, that tree is a binary counter: a stack of subtree sums
-   of falling sizes; pushing a leaf merges equal sizes, and at the end the stack merges from the top down.
-   So log2(V) + 1 buffers are enough.
+   The tree over n leaves, n > 1, has the first p leaves on the left and the rest on the right, p
+   the largest power of two below n. Walking the leaves in order, that tree is a binary counter: a
+   stack of subtree sums of falling sizes; pushing a leaf merges equal sizes, and at the end the
+   stack merges from the top down. So log2(V) + 1 buffers are enough.
    ------------------------------------------------------------------------------------------------ */
 NEO_API int64_t neo_leaf_begin(int64_t batch, int shards, int leaf) {
     return shards < 1 ? 0 : neo__leaf_begin(batch, shards, leaf);
@@ -4234,16 +4251,18 @@ static neo_status neo__leaves_check_tree(const neo_leaves *leaves, int shards,
                leaves->first, leaves->first + leaves->count, shards);
     return NEO_OK;
 }
-/* The leaves of a call: those of `leaves`, or all of a batch of `rows`. Checks that they hold `rows`
-   samples and are a whole subtree. */
+/* The leaves of a call: those of `leaves`, or all of a batch of `rows`. Checks that they hold
+   `rows` samples and are a whole subtree. */
 static neo_status neo__leaves_resolve(const neo_ctx *ctx, const neo_leaves *leaves, int64_t rows,
                                       neo__leaf_cut *out, const char *function) {
     const int shards = out->shards = ctx->repro_shards;
     if (!leaves) {
-        NEO__CHECK(ctx->partial_batches == 0, NEO_ERR_ARG,
-                   "%s: leaves is NULL, which means that the %" PRId64 " rows are the whole batch, but this is the "
-                   "backward window of a unit over several ranks: give the leaves of neo_fsdp_piece",
-                   function, rows);
+        NEO__CHECK(
+            ctx->partial_batches == 0, NEO_ERR_ARG,
+            "%s: leaves is NULL, which means that the %" PRId64
+            " rows are the whole batch, but this is the "
+            "backward window of a unit over several ranks: give the leaves of neo_fsdp_piece",
+            function, rows);
         out->batch = rows;
         out->first = 0;
         out->count = shards;
@@ -4715,8 +4734,8 @@ NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>isa
 
-   The kernels' text is at the end of this file and is read once per instruction set: the header includes itself
-   with NEO__PASS set. (If you rename the file, set NEO_HEADER to its name.)
+   The kernels' text is at the end of this file and is read once per instruction set: the header
+   includes itself with NEO__PASS set. (If you rename the file, set NEO_HEADER to its name.)
    ------------------------------------------------------------------------------------------------ */
 /* Where there are vectors the scalar kernels are the reference, and all but never run: they are
    compiled with little optimization, but not without any, because tests run them. */
@@ -4888,7 +4907,10 @@ NEO__UNUSED static double neo__cos_f64(double x) {
    packed into a small buffer where its stride is not 1, so that the inner loops see contiguous
    data only.
    ------------------------------------------------------------------------------------------------ */
-enum { NEO__RUN = 256, NEO__ELEMENT_GRAIN = 1 << 15 };
+enum {
+    NEO__RUN = 256,
+    NEO__ELEMENT_GRAIN = 1 << 15
+};
 
 NEO__HOT_END
 NEO_API size_t neo_dtype_size(neo_dtype dtype) {
@@ -4949,7 +4971,8 @@ NEO_API neo_tensor neo_tensor_slice(neo_tensor t, int dim, int64_t first, int64_
 }
 NEO_API neo_tensor neo_tensor_rows(neo_tensor t, int64_t first, int64_t count) {
     neo_tensor rows = neo_tensor_slice(t, 0, first, count);
-    if (neo__given(t) && !neo__given(rows)) rows.absent = "for neo_tensor_rows was asked for rows outside of a tensor";
+    if (neo__given(t) && !neo__given(rows))
+        rows.absent = "for neo_tensor_rows was asked for rows outside of a tensor";
     return rows;
 }
 NEO_API neo_tensor neo_tensor_transpose(neo_tensor t, int dim_a, int dim_b) {
@@ -5053,7 +5076,7 @@ static neo_status neo__same_shape(neo_tensor a, neo_tensor b, const char *functi
     return NEO_OK;
 }
 
-/* ---- public calls: tensors in host memory are converted and copied by the CPU in any context ---- */
+/* ---- public calls: the CPU converts and copies what is in host memory, in any context ---- */
 /* Two contiguous tensors are walked as one dimension. */
 static neo__convert_call neo__convert_call_make(neo_tensor src, neo_tensor dst) {
     NEO__ZERO(neo__convert_call, call);
@@ -5394,12 +5417,14 @@ static neo_status neo__cpu_tree_sum(neo_device *d, const neo__tree_sum_call *cal
     return NEO_OK;
 }
 
-NEO_API void neo_floats_decode(const neo_ctx *ctx, neo_dtype dtype, const void *src, float *dst, int64_t count) {
+NEO_API void neo_floats_decode(const neo_ctx *ctx, neo_dtype dtype, const void *src, float *dst,
+                               int64_t count) {
     neo__fp_state fp = neo__fp_enter();
     neo__decode_float(ctx, dtype, src, dst, count);
     neo__fp_leave(fp);
 }
-NEO_API void neo_floats_encode(const neo_ctx *ctx, neo_dtype dtype, const float *src, void *dst, int64_t count) {
+NEO_API void neo_floats_encode(const neo_ctx *ctx, neo_dtype dtype, const float *src, void *dst,
+                               int64_t count) {
     neo__fp_state fp = neo__fp_enter();
     neo__encode_float(ctx, dtype, src, dst, NULL, count);
     neo__fp_leave(fp);
@@ -5527,7 +5552,8 @@ static neo__init_call neo__init_call_make(const neo_ctx *ctx, neo_tensor t, cons
     if (init.kind == NEO_INIT_UNIFORM && init.a == init.b) call.init.kind = NEO_INIT_CONSTANT;
     return call;
 }
-/* stride: elements of the whole parameter from one row of t, a matrix, to the next; 0: t is one run of them. */
+/* stride: elements of the whole parameter from one row of t, a matrix, to the next; 0: t is one run
+   of them. */
 static neo_status neo__tensor_init(neo_ctx *ctx, neo_tensor t, const char *name, neo_init init,
                                    int64_t first, int64_t stride) {
     NEO__CHECK(ctx && name, NEO_ERR_ARG, "neo_tensor_init: ctx or name is NULL");
@@ -5603,9 +5629,9 @@ NEO__HOT_BEGIN
    >>kernels-gemm) holds about 14 x 32 sums in registers. C is cut into rectangles of tiles, the
    tasks; each goes over k in segments, packs the segment's panels of B into its worker's scratch
    (they stay near), packs A by blocks of tile rows where that pays (a row's part stays in the
-   first-level cache), and runs along the panels row by row. Where C has few rows, B is read once and
-   its reading counts: then panels are packed in small groups, and the tiles of a group fetch what
-   the next group is packed of. Tiles of a large C are fetched ahead, too.
+   first-level cache), and runs along the panels row by row. Where C has few rows, B is read once
+   and its reading counts: then panels are packed in small groups, and the tiles of a group fetch
+   what the next group is packed of. Tiles of a large C are fetched ahead, too.
 
    With leaves (see >>impl-leaves), k is the sample: each leaf's sum starts at zero and merges into
    the tree while it is in registers; the waiting subtree sums of a tile stand in the worker's
@@ -5644,7 +5670,8 @@ NEO__STATIC_ASSERT((size_t)(NEO__GEMM_B_FLOATS + NEO__GEMM_A_FLOATS) * sizeof(fl
                        (size_t)(NEO__GEMM_FEW_A_FLOATS + NEO__GEMM_FEW_B_FLOATS) * sizeof(float) <=
                            NEO__WORKER_SCRATCH_BYTES &&
                        NEO__GEMM_FEW_A_FLOATS >= (NEO__GEMM_FEW_ROWS + 16) * NEO__GEMM_SEGMENT &&
-                       (size_t)(NEO__GEMM_LEAF_B_FLOATS + NEO__GEMM_A_FLOATS + NEO__GEMM_SUM_FLOATS) *
+                       (size_t)(NEO__GEMM_LEAF_B_FLOATS + NEO__GEMM_A_FLOATS +
+                                NEO__GEMM_SUM_FLOATS) *
                                    sizeof(float) +
                                NEO__GEMM_MAX_PIECES * sizeof(neo__gemm_piece) <=
                            NEO__WORKER_SCRATCH_BYTES,
@@ -5662,7 +5689,7 @@ typedef struct neo__gemm {
     int64_t tile_rows, width, last_width, panels, segments; /* tile_rows: of the largest tile */
     int64_t tiles, even_tiles; /* rows of tiles; those with an even number of rows come first */
     int64_t task_tiles, task_panels, row_tasks, col_tasks;
-    int64_t block_tiles, group_panels; /* of a task, packed together; it has one block, or one group */
+    int64_t block_tiles, group_panels; /* of a task, packed together; there is one block or group */
     int64_t a_floats;                  /* of the scratch: for a block; then for a group */
     int depth;                         /* of the tree: waiting subtree sums of a tile */
 } neo__gemm;
@@ -5675,14 +5702,18 @@ static void neo__gemm_swap(neo__gemm *g) {
     g->swapped = 1;
 }
 
-/* Whether C is written row by row: where there is next to no k, or C stays in no cache, its writing counts. Every row
-   reads all of B, which must stay in the first-level cache; and of the last panel little may be missing, for all of it
-   is multiplied, nor may much of C be in it, for it passes a buffer. */
+/* Whether C is written row by row: where there is next to no k, or C stays in no cache, its writing
+   counts. Every row reads all of B, which must stay in the first-level cache; and of the last panel
+   little may be missing, for all of it is multiplied, nor may much of C be in it, for it passes a
+   buffer. */
 static int neo__gemm_is_shallow(const neo__gemm *g) {
     const int64_t width = 8 * g->ctx->gemm->lanes, rest = g->call.n % width;
-    if (g->tree || g->call.k > NEO__GEMM_SHALLOW || g->call.n < width || g->call.k * g->call.n > NEO__GEMM_SHALLOW_FLOATS) return 0;
+    if (g->tree || g->call.k > NEO__GEMM_SHALLOW || g->call.n < width ||
+        g->call.k * g->call.n > NEO__GEMM_SHALLOW_FLOATS)
+        return 0;
     if (rest > 0 && NEO__MAX(rest, width - rest) > g->call.n / 8) return 0;
-    if (g->call.k > NEO__GEMM_SHALLOW / 4 && g->call.m * g->call.n < NEO__GEMM_VAST_FLOATS) return 0;
+    if (g->call.k > NEO__GEMM_SHALLOW / 4 && g->call.m * g->call.n < NEO__GEMM_VAST_FLOATS)
+        return 0;
     return g->call.beta == 0.0f || g->call.beta == 1.0f;
 }
 /* Cut C into tasks: panels that fit the scratch, then halves of the longer side until there are
@@ -5696,7 +5727,8 @@ static void neo__gemm_plan(neo__gemm *g) {
         g->call.a = g->call.b = g->call.c;
         g->call.a_row = g->call.a_k = g->call.b_k = g->call.b_col = 0;
     }
-    if (!g->tree && g->call.n <= NEO__GEMM_SWAP_COLS && g->call.m >= 2 * lanes && g->call.m > g->call.n)
+    if (!g->tree && g->call.n <= NEO__GEMM_SWAP_COLS && g->call.m >= 2 * lanes &&
+        g->call.m > g->call.n)
         neo__gemm_swap(g);
     g->dots = g->swapped && g->call.m == 1 && g->call.b_k == 1;
     g->width = 2 * lanes;
@@ -5712,15 +5744,19 @@ static void neo__gemm_plan(neo__gemm *g) {
         g->last_width = lanes;
     g->even_tiles = (g->call.m / 2 + g->tile_rows / 2 - 1) / (g->tile_rows / 2);
     g->tiles = g->even_tiles + g->call.m % 2;
-    g->segments = g->dots ? 1 : NEO__MAX(1, (g->call.k + NEO__GEMM_SEGMENT - 1) / NEO__GEMM_SEGMENT);
+    g->segments =
+        g->dots ? 1 : NEO__MAX(1, (g->call.k + NEO__GEMM_SEGMENT - 1) / NEO__GEMM_SEGMENT);
     g->depth = g->tree ? neo__tree_depth(g->call.leaves.count) : 0;
 
     const int64_t segment = NEO__MAX(1, (g->call.k + g->segments - 1) / g->segments);
     const int few = !g->tree && g->call.m <= NEO__GEMM_FEW_ROWS;
-    const int64_t b_floats = g->tree ? NEO__GEMM_LEAF_B_FLOATS : few ? NEO__GEMM_FEW_B_FLOATS : NEO__GEMM_B_FLOATS;
+    const int64_t b_floats = g->tree ? NEO__GEMM_LEAF_B_FLOATS
+                             : few   ? NEO__GEMM_FEW_B_FLOATS
+                                     : NEO__GEMM_B_FLOATS;
     g->a_floats = few ? NEO__GEMM_FEW_A_FLOATS : NEO__GEMM_A_FLOATS;
     g->group_panels = NEO__MAX(1, b_floats / (segment * g->width));
-    g->block_tiles = few ? NEO__MAX(1, g->tiles) : NEO__MAX(1, g->a_floats / (segment * g->tile_rows));
+    g->block_tiles =
+        few ? NEO__MAX(1, g->tiles) : NEO__MAX(1, g->a_floats / (segment * g->tile_rows));
     int64_t cols = few ? g->panels : NEO__MIN(g->group_panels, g->panels);
     int64_t rows = g->tiles;
     const int64_t sums =
@@ -5741,9 +5777,12 @@ static void neo__gemm_plan(neo__gemm *g) {
     g->row_tasks = (g->tiles + g->task_tiles - 1) / g->task_tiles;
     g->col_tasks = (g->panels + g->task_panels - 1) / g->task_panels;
     g->pack_b = !g->dots && (g->call.b_col != 1 || (rows >= 3 && !g->by_rows));
-    if (g->call.a_row == 1) g->pack_a = cols >= 4 || (g->call.a_k >= 512 && g->call.m * g->call.k >= NEO__GEMM_VAST_FLOATS);
+    if (g->call.a_row == 1)
+        g->pack_a =
+            cols >= 4 || (g->call.a_k >= 512 && g->call.m * g->call.k >= NEO__GEMM_VAST_FLOATS);
     else g->pack_a = cols >= 12 || (g->call.a_row % 1024 == 0 && cols >= 2);
-    if (g->dots && g->call.k > g->a_floats) g->pack_a = 0; /* all of k is one segment, which has no room */
+    if (g->dots && g->call.k > g->a_floats)
+        g->pack_a = 0; /* all of k is one segment, which has no room */
     if (g->by_rows) g->pack_a = 0;
 }
 
@@ -5820,7 +5859,8 @@ static void neo__gemm_scatter(const neo__gemm *g, const neo__gemm_place *p, cons
         if (!g->swapped) {
             memcpy(c, buffer, (size_t)p->cols * sizeof *c);
         } else if (bias) {
-            for (int64_t j = 0; j < p->cols; j++) c[j * g->call.c_row] = buffer[j] + bias[p->m0 + i];
+            for (int64_t j = 0; j < p->cols; j++)
+                c[j * g->call.c_row] = buffer[j] + bias[p->m0 + i];
         } else {
             for (int64_t j = 0; j < p->cols; j++) c[j * g->call.c_row] = buffer[j];
         }
@@ -5840,7 +5880,8 @@ static void neo__gemm_tile(const neo__gemm *g, neo__tile *t, const neo__gemm_pla
     t->bias = NULL;
     t->relu = 0;
     if (p->final && !g->swapped) {
-        t->relu = g->call.finish.act == NEO_ACT_RELU && !g->call.finish.backward && !g->call.finish.y;
+        t->relu =
+            g->call.finish.act == NEO_ACT_RELU && !g->call.finish.backward && !g->call.finish.y;
         if (g->call.bias && direct) {
             t->bias = g->call.bias + p->n0;
         } else if (g->call.bias) {
@@ -5949,8 +5990,8 @@ typedef struct neo__gemm_scratch {
     int64_t strip, strips; /* fetched meanwhile, strip by strip */
 } neo__gemm_scratch;
 
-/* Panels [p0, p1) of B from k0 on are packed next. A strip is a line of every k, or, where lines go along k, a
-   column. */
+/* Panels [p0, p1) of B from k0 on are packed next. A strip is a line of every k, or, where lines go
+   along k, a column. */
 static void neo__gemm_fetch_begin(const neo__gemm *g, neo__gemm_scratch *s, int64_t p0, int64_t p1,
                                   int64_t k0) {
     const int64_t n0 = p0 * g->width, cols = NEO__MIN(p1 * g->width, g->call.n) - n0;
@@ -5975,9 +6016,10 @@ static void neo__gemm_fetch_strips(const neo__gemm *g, neo__gemm_scratch *s, neo
     }
 }
 
-/* y, whose activation's derivative the rows of p are multiplied with in the end: tile after tile of the row fetches as
-   many of its lines as it has steps for, in 32 rows. */
-static void neo__gemm_fetch_y(const neo__gemm *g, const neo__gemm_place *p, int64_t n0, int64_t p1, neo__tile *t) {
+/* y, whose activation's derivative the rows of p are multiplied with in the end: tile after tile of
+   the row fetches as many of its lines as it has steps for, in 32 rows. */
+static void neo__gemm_fetch_y(const neo__gemm *g, const neo__gemm_place *p, int64_t n0, int64_t p1,
+                              neo__tile *t) {
     const int64_t n = n0 + (p->n0 - n0) / g->width * (t->k / 32) * 16;
     if (n >= NEO__MIN(p1 * g->width, g->call.n)) return;
     t->fetch = g->call.finish.y + p->m0 * g->call.finish.y_row + n;
@@ -5985,20 +6027,22 @@ static void neo__gemm_fetch_y(const neo__gemm *g, const neo__gemm_place *p, int6
     t->fetch_row = 16;
 }
 
-/* Fetches the tile of C that comes after p on its row, or, behind panel p1, at n0 of the next row: sums
-   go on from there, and its lines lie a row of C apart. */
-static void neo__gemm_fetch_next(const neo__gemm *g, const neo__gemm_place *p, int64_t n0, int64_t p1) {
+/* Fetches the tile of C that comes after p on its row, or, behind panel p1, at n0 of the next row:
+   sums go on from there, and its lines lie a row of C apart. */
+static void neo__gemm_fetch_next(const neo__gemm *g, const neo__gemm_place *p, int64_t n0,
+                                 int64_t p1) {
     int64_t m = p->m0, n = p->n0 + p->cols;
     if (n >= g->call.n || n >= p1 * g->width) m += p->rows, n = n0;
-    const int64_t end = NEO__MIN(m + p->rows, g->call.m), last = NEO__MIN(n + g->width, g->call.n) - 1;
+    const int64_t end = NEO__MIN(m + p->rows, g->call.m);
+    const int64_t last = NEO__MIN(n + g->width, g->call.n) - 1;
     for (; m < end; m++) {
         for (int64_t j = n; j < last; j += 16) __builtin_prefetch(neo__gemm_at(g, m, j), 1);
         __builtin_prefetch(neo__gemm_at(g, m, last), 1);
     }
 }
 
-/* A row of tiles along the panels [p0, p1), in one segment; packed_a: its part of A, or NULL. Packed panels begin
-   at s->b. */
+/* A row of tiles along the panels [p0, p1), in one segment; packed_a: its part of A, or NULL.
+   Packed panels begin at s->b. */
 static void neo__gemm_tile_row(const neo__gemm *g, neo__gemm_scratch *s, int64_t tile,
                                int64_t first_tile, const float *packed_a, int64_t p0, int64_t p1,
                                int64_t k0, int64_t k1) {
@@ -6016,7 +6060,8 @@ static void neo__gemm_tile_row(const neo__gemm *g, neo__gemm_scratch *s, int64_t
     const int64_t slot_floats = g->depth * g->tile_rows * g->width;
     const int fetch_c = !g->swapped && k1 - k0 >= NEO__GEMM_FETCH_DEPTH && (p.final || !g->tree) &&
                         (!p.first || g->call.m * g->call.n >= NEO__GEMM_FETCH_FLOATS);
-    const int fetch_y = p.final && s->strips == 0 && g->call.finish.backward && g->call.finish.y && !g->swapped;
+    const int fetch_y =
+        p.final && s->strips == 0 && g->call.finish.backward && g->call.finish.y && !g->swapped;
     for (int64_t panel = p0; panel < p1; panel += t.panels) {
         t.panels = g->by_rows ? NEO__MAX(1, NEO__MIN(p1, g->call.n / g->width) - panel) : 1;
         p.n0 = panel * g->width;
@@ -6028,7 +6073,8 @@ static void neo__gemm_tile_row(const neo__gemm *g, neo__gemm_scratch *s, int64_t
             t.b = g->call.b + p.n0 * g->call.b_col;
             t.b_col = g->call.b_col;
             t.b_cols = p.cols;
-            const int ahead = g->call.n * g->call.k >= NEO__GEMM_FAR_FLOATS && p.n0 + 2 * g->width <= g->call.n;
+            const int ahead =
+                g->call.n * g->call.k >= NEO__GEMM_FAR_FLOATS && p.n0 + 2 * g->width <= g->call.n;
             t.fetch = ahead ? t.b + g->width * t.b_col : NULL;
         } else if (g->pack_b || p.cols < p.width) {
             t.b = s->b + (panel - p0) * g->width * (k1 - k0);
@@ -6059,10 +6105,10 @@ static void neo__gemm_tile_row(const neo__gemm *g, neo__gemm_scratch *s, int64_t
 typedef struct neo__gemm_area {
     int64_t t0, t1, p0, p1;
 } neo__gemm_area;
-/* A segment of a task. While a group of panels is multiplied, what is packed next is fetched: the group behind it, or
-   the first one of the next segment. */
-static void neo__gemm_segment(const neo__gemm *g, neo__gemm_scratch *s, const neo__gemm_area *area, int64_t k0,
-                              int64_t k1) {
+/* A segment of a task. While a group of panels is multiplied, what is packed next is fetched: the
+   group behind it, or the first one of the next segment. */
+static void neo__gemm_segment(const neo__gemm *g, neo__gemm_scratch *s, const neo__gemm_area *area,
+                              int64_t k0, int64_t k1) {
     for (int64_t b0 = area->t0; b0 < area->t1; b0 += g->block_tiles) {
         const int64_t b1 = NEO__MIN(b0 + g->block_tiles, area->t1);
         if (g->pack_a) neo__gemm_pack_a(g, s->a, b0, b1, k0, k1);
@@ -6073,10 +6119,12 @@ static void neo__gemm_segment(const neo__gemm *g, neo__gemm_scratch *s, const ne
             if (g->pack_b && p1 < area->p1)
                 neo__gemm_fetch_begin(g, s, p1, NEO__MIN(p1 + g->group_panels, area->p1), k0);
             else if (g->pack_b && b1 == area->t1 && k1 < g->call.k)
-                neo__gemm_fetch_begin(g, s, area->p0, NEO__MIN(area->p0 + g->group_panels, area->p1), k1);
+                neo__gemm_fetch_begin(g, s, area->p0,
+                                      NEO__MIN(area->p0 + g->group_panels, area->p1), k1);
             for (int64_t t = b0; t < b1; t++) {
                 const int64_t rows = neo__gemm_tile_begin(g, t) - neo__gemm_tile_begin(g, b0);
-                neo__gemm_tile_row(g, s, t, area->t0, g->pack_a ? s->a + rows * (k1 - k0) : NULL, p0, p1, k0, k1);
+                neo__gemm_tile_row(g, s, t, area->t0, g->pack_a ? s->a + rows * (k1 - k0) : NULL,
+                                   p0, p1, k0, k1);
             }
         }
     }
@@ -6112,13 +6160,18 @@ static void neo__gemm_finish_task(void *arg, int64_t row, int worker) {
 static int neo__gemm_by_hook(neo__gemm *g) {
     if (g->tree || (double)g->call.m * (double)g->call.n * (double)g->call.k < 32768.0) return 0;
     const int trans_a = g->call.a_k != 1, trans_b = g->call.b_col != 1;
-    const int64_t a_cols = trans_a ? g->call.m : g->call.k, b_cols = trans_b ? g->call.k : g->call.n;
-    int64_t lda = trans_a ? g->call.a_k : g->call.a_row, ldb = trans_b ? g->call.b_col : g->call.b_k, ldc = g->call.c_row;
-    if ((trans_a ? g->call.k : g->call.m) == 1) lda = a_cols; /* a BLAS checks the distance even of one row */
+    const int64_t a_cols = trans_a ? g->call.m : g->call.k;
+    const int64_t b_cols = trans_b ? g->call.k : g->call.n;
+    int64_t lda = trans_a ? g->call.a_k : g->call.a_row;
+    int64_t ldb = trans_b ? g->call.b_col : g->call.b_k, ldc = g->call.c_row;
+    if ((trans_a ? g->call.k : g->call.m) == 1)
+        lda = a_cols; /* a BLAS checks the distance even of one row */
     if ((trans_b ? g->call.n : g->call.k) == 1) ldb = b_cols;
     if (g->call.m == 1) ldc = g->call.n;
-    if (lda < a_cols || ldb < b_cols || ldc < g->call.n) return 0; /* rows that overlap or run backwards */
-    NEO_SGEMM(trans_a, trans_b, g->call.m, g->call.n, g->call.k, g->call.a, lda, g->call.b, ldb, g->call.beta, g->call.c, ldc);
+    if (lda < a_cols || ldb < b_cols || ldc < g->call.n)
+        return 0; /* rows that overlap or run backwards */
+    NEO_SGEMM(trans_a, trans_b, g->call.m, g->call.n, g->call.k, g->call.a, lda, g->call.b, ldb,
+              g->call.beta, g->call.c, ldc);
     neo_parallel_for(g->ctx, g->call.m, neo__gemm_finish_task, g);
     return 1;
 }
@@ -6154,13 +6207,15 @@ static neo_status neo__cpu_gemm(neo_device *d, const neo__gemm_call *call) {
 
 /* ---- checks ---- */
 /* A matrix [rows][cols] with last stride 1. An output's rows may not overlap. */
-static neo_status neo__check_matrix_of(const neo_ctx *ctx, neo_dtype dtype, neo_tensor t, int64_t rows, int64_t cols,
-                                       int output, const char *function, const char *name) {
+static neo_status neo__check_matrix_of(const neo_ctx *ctx, neo_dtype dtype, neo_tensor t,
+                                       int64_t rows, int64_t cols, int output, const char *function,
+                                       const char *name) {
     if (t.absent && t.ndim == 0) return neo__no_data(function, name, t, NEO_ERR_SHAPE);
     NEO__CHECK(t.ndim == 2 && t.dtype == dtype, NEO_ERR_SHAPE,
-               "%s: %s is not %s [%" PRId64 "][%" PRId64 "], but of %d dimensions and %s", function, name,
-               neo_dtype_name(dtype), rows, cols, (int)t.ndim, neo_dtype_name(t.dtype));
-    NEO__CHECK(rows >= 0 && cols >= 0, NEO_ERR_SHAPE, "%s: %s has a negative extent", function, name);
+               "%s: %s is not %s [%" PRId64 "][%" PRId64 "], but of %d dimensions and %s", function,
+               name, neo_dtype_name(dtype), rows, cols, (int)t.ndim, neo_dtype_name(t.dtype));
+    NEO__CHECK(rows >= 0 && cols >= 0, NEO_ERR_SHAPE, "%s: %s has a negative extent", function,
+               name);
     NEO__CHECK(t.shape[0] == rows && t.shape[1] == cols, NEO_ERR_SHAPE,
                "%s: %s is [%" PRId64 "][%" PRId64 "], expected [%" PRId64 "][%" PRId64 "]",
                function, name, t.shape[0], t.shape[1], rows, cols);
@@ -6172,20 +6227,23 @@ static neo_status neo__check_matrix_of(const neo_ctx *ctx, neo_dtype dtype, neo_
                "%s: the rows of %s overlap (stride %" PRId64 ")", function, name, t.stride[0]);
     return neo__check_place(ctx, t, function, name);
 }
-static neo_status neo__check_matrix(const neo_ctx *ctx, neo_tensor t, int64_t rows, int64_t cols, int output,
-                                    const char *function, const char *name) {
+static neo_status neo__check_matrix(const neo_ctx *ctx, neo_tensor t, int64_t rows, int64_t cols,
+                                    int output, const char *function, const char *name) {
     return neo__check_matrix_of(ctx, NEO_F32, t, rows, cols, output, function, name);
 }
 /* Of a product whose operands are of `dtype`: what it writes. */
-static neo_status neo__check_product(const neo_ctx *ctx, neo_dtype dtype, neo_tensor t, int64_t rows, int64_t cols,
-                                     const char *function, const char *name) {
+static neo_status neo__check_product(const neo_ctx *ctx, neo_dtype dtype, neo_tensor t,
+                                     int64_t rows, int64_t cols, const char *function,
+                                     const char *name) {
     const neo_dtype own = dtype == NEO_BF16 && t.dtype == NEO_BF16 ? NEO_BF16 : NEO_F32;
     return neo__check_matrix_of(ctx, own, t, rows, cols, 1, function, name);
 }
 /* Of a product's operands, by one of them. */
-NEO__INLINE neo_dtype neo__operand_dtype(neo_tensor t) { return t.dtype == NEO_BF16 ? NEO_BF16 : NEO_F32; }
-static neo_status neo__check_vector(const neo_ctx *ctx, neo_tensor t, int64_t count, const char *function,
-                                    const char *name) {
+NEO__INLINE neo_dtype neo__operand_dtype(neo_tensor t) {
+    return t.dtype == NEO_BF16 ? NEO_BF16 : NEO_F32;
+}
+static neo_status neo__check_vector(const neo_ctx *ctx, neo_tensor t, int64_t count,
+                                    const char *function, const char *name) {
     NEO__CHECK(t.ndim == 1 && t.dtype == NEO_F32 && t.shape[0] == count, NEO_ERR_SHAPE,
                "%s: %s is not an f32 tensor [%" PRId64 "]", function, name, count);
     if (count > 0 && !t.data) return neo__no_data(function, name, t, NEO_ERR_SHAPE);
@@ -6251,23 +6309,23 @@ NEO_API neo_status neo_gemm(neo_ctx *ctx, const neo_gemm_desc *desc, neo_tensor 
 /* ------------------------------------------------------------------------------------------------
    >>impl-bf16
 
-   C = beta C + A B for bf16 operands, with sums in f32. In every block of 32 k, counted from the first
-   k of the product (of the leaf), two chains of fused multiply-adds start at zero, one over even k and
-   one over odd k, in order; their sum is added to C. The last block is filled up with zeros. Denormals
-   of operands, of C and of every result on the way are zeros of their sign, where a result counts as
-   denormal if it is after rounding. That is what AMX does (TDPBF16PS: two chains a tile row, then a
-   sum), so the other paths follow:
-     vdpbf16ps adds the two products of a pair to one sum, the high one first, each rounded: so pairs
-       are made of two even or of two odd k, and no multiply-add is wasted;
+   C = beta C + A B for bf16 operands, with sums in f32. In every block of 32 k, counted from the
+   first k of the product (of the leaf), two chains of fused multiply-adds start at zero, one over
+   even k and one over odd k, in order; their sum is added to C. The last block is filled up with
+   zeros. Denormals of operands, of C and of every result on the way are zeros of their sign, where
+   a result counts as denormal if it is after rounding. That is what AMX does (TDPBF16PS: two chains
+   a tile row, then a sum), so the other paths follow:
+     vdpbf16ps adds the two products of a pair to one sum, the high one first, each rounded: so
+       pairs are made of two even or of two odd k, and no multiply-add is wasted;
      the f32 kernels, with MXCSR or FPCR set to flush, make each chain a product of 16 k. AArch64
        decides before rounding what is denormal: where a flag says that something was flushed, the
        block is done again
      in plain C, for the scalar path, which is the reference.
 
-   C is cut into rectangles, the tasks; each keeps its part of C as f32 in its worker's scratch, tile
-   after tile, goes over k in segments, packs the panels of B, then groups of rows of A, and runs all
-   tiles of a panel over the group. Then rows are finished: bias, activation, rounding to C's dtype. With
-   leaves the scratch holds the subtree sums that wait, each a whole rectangle.
+   C is cut into rectangles, the tasks; each keeps its part of C as f32 in its worker's scratch,
+   tile after tile, goes over k in segments, packs the panels of B, then groups of rows of A, and
+   runs all tiles of a panel over the group. Then rows are finished: bias, activation, rounding to
+   C's dtype. With leaves the scratch holds the subtree sums that wait, each a whole rectangle.
    ------------------------------------------------------------------------------------------------ */
 enum {
     NEO__BF16_WORDS = 256,             /* of a packed row: 256 or 512 k */
@@ -6304,20 +6362,25 @@ NEO__INLINE float neo__bf16_flush(float x) {
 static float neo__bf16_chain(const float *a, int64_t a_step, const float *b, int64_t b_step) {
     float sum = 0.0f;
     for (int i = 0; i < 16; i++, a += a_step, b += b_step) {
-        double exact = neo__fma_odd(neo__bf16_flush(*a), neo__bf16_flush(*b), sum), size = fabs(exact);
-        uint32_t small = size >= 0x1.ffffffp-127 ? 0x00800000u : 0; /* half a unit below rounds up */
-        sum = size < 0x1p-126 ? neo__f32_bits(small | (uint32_t)(neo__bits_f64(exact) >> 32 & 0x80000000u))
-                              : (float)exact;
+        double exact = neo__fma_odd(neo__bf16_flush(*a), neo__bf16_flush(*b), sum);
+        double size = fabs(exact);
+        uint32_t small =
+            size >= 0x1.ffffffp-127 ? 0x00800000u : 0; /* half a unit below rounds up */
+        sum = size < 0x1p-126
+                  ? neo__f32_bits(small | (uint32_t)(neo__bits_f64(exact) >> 32 & 0x80000000u))
+                  : (float)exact;
     }
     return sum;
 }
 /* sums = those of one block. */
-static void neo__bf16_block_plain(const neo__bf16_tile *t, const float *a, const float *b, float *sums) {
+static void neo__bf16_block_plain(const neo__bf16_tile *t, const float *a, const float *b,
+                                  float *sums) {
     for (int r = 0; r < t->rows; r++)
         for (int j = 0; j < t->cols; j++) {
             const float *ar = a + r * t->a_row, *bj = b + j;
             float even = neo__bf16_chain(ar, 2 * t->a_word, bj, 2 * (int64_t)t->cols);
-            float odd = neo__bf16_chain(ar + t->a_word, 2 * t->a_word, bj + t->cols, 2 * (int64_t)t->cols);
+            float odd =
+                neo__bf16_chain(ar + t->a_word, 2 * t->a_word, bj + t->cols, 2 * (int64_t)t->cols);
             sums[r * t->cols + j] = neo__bf16_flush(even + odd);
         }
 }
@@ -6325,7 +6388,8 @@ static void neo__bf16_tile_plain(const neo__bf16_tile *t) {
     float sums[NEO__TILE_MAX_FLOATS];
     for (int64_t i = 0; i < t->blocks; i++) {
         neo__bf16_block_plain(t, t->a + 32 * i * t->a_word, t->b + 32 * i * t->cols, sums);
-        for (int j = 0; j < t->rows * t->cols; j++) t->c[j] = neo__bf16_flush(neo__bf16_flush(t->c[j]) + sums[j]);
+        for (int j = 0; j < t->rows * t->cols; j++)
+            t->c[j] = neo__bf16_flush(neo__bf16_flush(t->c[j]) + sums[j]);
     }
 }
 /* Denormals flushed until neo__fp_leave. Kernels are called through pointers, so nothing that they
@@ -6381,8 +6445,8 @@ static void neo__bf16_pack_row(const neo__bf16 *g, float *to, const uint16_t *fr
     for (; count % 32; count++) to[count] = 0.0f;
 }
 /* The same of `cols` rows of k side by side, zeros up to `width`. */
-static void neo__bf16_pack_cols(const neo__bf16 *g, float *to, int64_t width, const uint16_t *from, int64_t ld,
-                                int64_t count, int64_t cols) {
+static void neo__bf16_pack_cols(const neo__bf16 *g, float *to, int64_t width, const uint16_t *from,
+                                int64_t ld, int64_t count, int64_t cols) {
     const neo__bf16_kernels *kern = g->ctx->bf16;
     if (kern) {
         kern->pack(to, width, from, ld, count, cols, kern->chains);
@@ -6398,8 +6462,8 @@ static void neo__bf16_pack_cols(const neo__bf16 *g, float *to, int64_t width, co
 NEO__INLINE int64_t neo__bf16_words(const neo__bf16 *g, int64_t count) {
     return (count + 31) / 32 * (g->ctx->bf16 ? 16 : 32);
 }
-static void neo__bf16_pack_b(const neo__bf16 *g, float *to, float *spare, int64_t p0, int64_t p1, int64_t k0,
-                             int64_t count) {
+static void neo__bf16_pack_b(const neo__bf16 *g, float *to, float *spare, int64_t p0, int64_t p1,
+                             int64_t k0, int64_t count) {
     const int64_t words = neo__bf16_words(g, count);
     for (int64_t p = p0; p < p1; p++, to += words * g->cols) {
         const int64_t n0 = p * g->cols, cols = NEO__MIN((int64_t)g->cols, g->call->n - n0);
@@ -6414,10 +6478,12 @@ static void neo__bf16_pack_b(const neo__bf16 *g, float *to, float *spare, int64_
     }
 }
 /* Rows of tiles [t0, t1); a_row and a_word of t say how they lie. */
-static void neo__bf16_pack_a(const neo__bf16 *g, neo__bf16_tile *t, float *to, float *spare, int64_t t0,
-                             int64_t t1, int64_t k0, int64_t count) {
-    const int64_t m0 = t0 * g->rows, rows = (t1 - t0) * g->rows, there = NEO__MIN(rows, g->call->m - m0);
-    const int64_t words = neo__bf16_words(g, count), by_cols = g->call->a_row == 1 && g->call->a_k != 1;
+static void neo__bf16_pack_a(const neo__bf16 *g, neo__bf16_tile *t, float *to, float *spare,
+                             int64_t t0, int64_t t1, int64_t k0, int64_t count) {
+    const int64_t m0 = t0 * g->rows, rows = (t1 - t0) * g->rows;
+    const int64_t there = NEO__MIN(rows, g->call->m - m0);
+    const int64_t words = neo__bf16_words(g, count);
+    const int64_t by_cols = g->call->a_row == 1 && g->call->a_k != 1;
     const int64_t width = (rows + 15) / 16 * 16;
     const uint16_t *from = neo__halves(g->call->a) + m0 * g->call->a_row + k0 * g->call->a_k;
     const int turn = by_cols && g->ctx->bf16 && !g->ctx->bf16->chains;
@@ -6426,25 +6492,29 @@ static void neo__bf16_pack_a(const neo__bf16 *g, neo__bf16_tile *t, float *to, f
     if (by_cols) neo__bf16_pack_cols(g, turn ? spare : to, width, from, g->call->a_k, count, there);
     if (turn) g->ctx->gemm->pack_transposed(to, NEO__BF16_LINE, spare, width, rows, words);
     for (int64_t i = 0; i < rows && !by_cols; i++)
-        if (i < there) neo__bf16_pack_row(g, to + i * NEO__BF16_LINE, from + i * g->call->a_row, count);
+        if (i < there)
+            neo__bf16_pack_row(g, to + i * NEO__BF16_LINE, from + i * g->call->a_row, count);
         else memset(to + i * NEO__BF16_LINE, 0, (size_t)words * sizeof *to);
 }
 
 /* c, whose tiles are zero or as they were: of k in [begin, end). */
-static void neo__bf16_multiply(const neo__bf16 *g, float *c, float *scratch, int64_t t0, int64_t t1, int64_t p0,
-                               int64_t p1, int64_t begin, int64_t end) {
+static void neo__bf16_multiply(const neo__bf16 *g, float *c, float *scratch, int64_t t0, int64_t t1,
+                               int64_t p0, int64_t p1, int64_t begin, int64_t end) {
     const neo__bf16_kernels *kern = g->ctx->bf16;
-    void (*const tile)(const neo__bf16_tile *) = kern                               ? kern->tile
-                                                 : g->ctx->isa == NEO_ISA_SCALAR ? neo__bf16_tile_plain
-                                                                                 : neo__bf16_tile_by_f32;
+    void (*const tile)(const neo__bf16_tile *) = kern ? kern->tile
+                                                 : g->ctx->isa == NEO_ISA_SCALAR
+                                                     ? neo__bf16_tile_plain
+                                                     : neo__bf16_tile_by_f32;
     float *b = scratch, *a = b + NEO__BF16_B_FLOATS, *spare = a + NEO__BF16_A_FLOATS;
-    const int64_t segment = (int64_t)NEO__BF16_WORDS * (kern ? 2 : 1), tile_floats = (int64_t)g->rows * g->cols;
+    const int64_t segment = (int64_t)NEO__BF16_WORDS * (kern ? 2 : 1);
+    const int64_t tile_floats = (int64_t)g->rows * g->cols;
     const int64_t group = NEO__BF16_GROUP / g->rows;
     NEO__ZERO(neo__bf16_tile, t);
     t.f32 = g->ctx->gemm, t.add = g->ctx->vec->add;
     t.rows = g->rows, t.cols = g->cols;
     for (int64_t k0 = begin; k0 < end; k0 += segment) {
-        const int64_t count = NEO__MIN(segment, end - k0), panel = neo__bf16_words(g, count) * g->cols;
+        const int64_t count = NEO__MIN(segment, end - k0);
+        const int64_t panel = neo__bf16_words(g, count) * g->cols;
         t.blocks = (count + 31) / 32;
         neo__bf16_pack_b(g, b, spare, p0, p1, k0, count);
         for (int64_t at = t0; at < t1; at += group) {
@@ -6496,14 +6566,16 @@ static void neo__bf16_finish_row(const neo__bf16 *g, int64_t i, int64_t j, int64
     neo__bf16_row_to(g, call->c, call->c_row, call->narrow_c, i, j, n, x);
 }
 /* Between C and the tiles of a task: to them, times beta, or from them and finished. */
-static void neo__bf16_move(const neo__bf16 *g, float *c, int64_t t0, int64_t t1, int64_t p0, int64_t p1, int out) {
+static void neo__bf16_move(const neo__bf16 *g, float *c, int64_t t0, int64_t t1, int64_t p0,
+                           int64_t p1, int out) {
     float row[NEO__BF16_SIDE], room[NEO__BF16_SIDE];
     const int64_t n0 = p0 * g->cols, n = NEO__MIN(p1 * g->cols, g->call->n) - n0;
     for (int64_t i = t0 * g->rows; i < NEO__MIN(t1 * g->rows, g->call->m); i++) {
-        float *from = c + (i / g->rows - t0) * (p1 - p0) * g->rows * g->cols + i % g->rows * g->cols;
-        const float *old =
-            out ? NULL
-                : neo__bf16_row_of(g, g->call->c, g->call->c_row, g->call->narrow_c, i, n0, n, room);
+        float *from =
+            c + (i / g->rows - t0) * (p1 - p0) * g->rows * g->cols + i % g->rows * g->cols;
+        const float *old = out ? NULL
+                               : neo__bf16_row_of(g, g->call->c, g->call->c_row, g->call->narrow_c,
+                                                  i, n0, n, room);
         for (int64_t j = 0; old && j < n; j++) row[j] = g->call->beta * old[j];
         for (int64_t j = 0; j < n; j += g->cols, from += (int64_t)g->rows * g->cols) {
             const size_t bytes = (size_t)NEO__MIN((int64_t)g->cols, n - j) * sizeof *row;
@@ -6518,10 +6590,12 @@ static void neo__bf16_task(void *arg, int64_t index, int worker) {
     const neo__bf16 *g = (const neo__bf16 *)arg;
     const neo__bf16_kernels *kern = g->ctx->bf16;
     const int64_t row = index / g->col_tasks, col = index % g->col_tasks;
-    const int64_t t0 = g->row_tiles * row / g->row_tasks, t1 = g->row_tiles * (row + 1) / g->row_tasks;
+    const int64_t t0 = g->row_tiles * row / g->row_tasks;
+    const int64_t t1 = g->row_tiles * (row + 1) / g->row_tasks;
     const int64_t p0 = g->panels * col / g->col_tasks, p1 = g->panels * (col + 1) / g->col_tasks;
     const int64_t step = (t1 - t0) * g->rows * (p1 - p0) * g->cols;
-    float *c = (float *)(void *)neo__worker_scratch(g->ctx, worker), *scratch = c + NEO__BF16_C_FLOATS;
+    float *c = (float *)(void *)neo__worker_scratch(g->ctx, worker),
+          *scratch = c + NEO__BF16_C_FLOATS;
     int height = 0;
     for (int leaf = 0; leaf < (g->tree ? g->call->leaves.count : 1); leaf++) {
         float *slot = c + height * step;
@@ -6557,7 +6631,9 @@ static void neo__bf16_plan(neo__bf16 *g) {
         const int64_t tasks = ((g->row_tiles + rows - 1) / rows) * ((g->panels + cols - 1) / cols);
         const int64_t floats = rows * g->rows * cols * g->cols;
         const int fits = floats * g->depth <= NEO__BF16_C_FLOATS;
-        if (fits && (tasks >= enough || (double)floats * (double)g->call->k < 2.0 * (double)NEO__GEMM_GRAIN)) break;
+        if (fits && (tasks >= enough ||
+                     (double)floats * (double)g->call->k < 2.0 * (double)NEO__GEMM_GRAIN))
+            break;
         if (rows == 1 && cols == 1) break;
         if (cols == 1 || (rows > 1 && rows * g->rows >= cols * g->cols)) rows = (rows + 1) / 2;
         else cols = (cols + 1) / 2;
@@ -6692,7 +6768,8 @@ static void neo__linear_bias_task(neo_ctx *ctx, const neo__column_sums_call *c, 
 static void neo__linear_grads_task(void *arg, int64_t index, int worker) {
     neo__linear_job *job = (neo__linear_job *)arg;
     if (index >= job->dw_tasks)
-        neo__linear_bias_task(job->ctx, job->dbias, (index - job->dw_tasks) * NEO__BIAS_COLS, worker);
+        neo__linear_bias_task(job->ctx, job->dbias, (index - job->dw_tasks) * NEO__BIAS_COLS,
+                              worker);
     else if (job->narrow.call) neo__bf16_task(&job->narrow, index, worker);
     else neo__gemm_task(&job->dw, index, worker);
 }
@@ -6721,9 +6798,10 @@ static neo_status neo__cpu_linear_grads(neo_device *d, const neo__linear_grads_c
 /* ------------------------------------------------------------------------------------------------
    >>impl-mlp
 
-   Besides the record, one block of the device's memory: the hidden layers' outputs y (and z, where the
-   activation's derivative is a function of z), then two buffers that the gradients of layers take in
-   turn. In bf16 all of them are, and copies of the weights and of x, made in each forward, follow.
+   Besides the record, one block of the device's memory: the hidden layers' outputs y (and z, where
+   the activation's derivative is a function of z), then two buffers that the gradients of layers
+   take in turn. In bf16 all of them are, and copies of the weights and of x, made in each forward,
+   follow.
    ------------------------------------------------------------------------------------------------ */
 struct neo_mlp {
     neo_ctx *ctx;
@@ -6758,8 +6836,8 @@ static neo_status neo__mlp_check(const neo_mlp_desc *d, const char *fn) {
     NEO__CHECK((unsigned)d->act <= (unsigned)NEO_ACT_HARDSWISH &&
                    (unsigned)d->last_act <= (unsigned)NEO_ACT_HARDSWISH,
                NEO_ERR_ARG, "%s: %s: unknown activation", fn, d->name);
-    NEO__CHECK(d->dtype == NEO_F32 || d->dtype == NEO_BF16, NEO_ERR_ARG, "%s: %s: dtype %s is neither f32 nor bf16",
-               fn, d->name, neo_dtype_name(d->dtype));
+    NEO__CHECK(d->dtype == NEO_F32 || d->dtype == NEO_BF16, NEO_ERR_ARG,
+               "%s: %s: dtype %s is neither f32 nor bf16", fn, d->name, neo_dtype_name(d->dtype));
     NEO__CHECK(d->init == NEO_MLP_INIT_DLRM || d->init == NEO_MLP_INIT_TORCH, NEO_ERR_ARG,
                "%s: %s: unknown initialiser %d", fn, d->name, (int)d->init);
     for (int i = 0; i < d->width_count; i++)
@@ -6918,7 +6996,8 @@ NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y) {
     if (mlp->dtype != NEO_F32) NEO__TRY(neo_tensor_convert(ctx, x, first, NULL));
     for (int i = 0; i < mlp->layers; i++) {
         const int last = i == mlp->layers - 1;
-        neo_tensor out = last ? y : neo__mlp_rows(mlp, mlp->y[i], batch, mlp->widths[i + 1]), sums = out;
+        neo_tensor out = last ? y : neo__mlp_rows(mlp, mlp->y[i], batch, mlp->widths[i + 1]),
+                   sums = out;
         neo_tensor weight = neo__mlp_operand(mlp, i, mlp->weight[i]->value);
         if (mlp->z[i]) /* c is z; the activation goes on to y */
             sums = neo__mlp_rows(mlp, mlp->z[i], batch, mlp->widths[i + 1]);
@@ -7079,14 +7158,17 @@ static neo_status neo__cpu_interact(neo_device *d, const neo__interact_call *c) 
 /* ------------------------------------------------------------------------------------------------
    >>impl-activation
    ------------------------------------------------------------------------------------------------ */
-enum { NEO__VEC_GRAIN = 16384 }; /* elements of elementwise work worth a task */
+enum {
+    NEO__VEC_GRAIN = 16384
+}; /* elements of elementwise work worth a task */
 
 NEO__HOT_END
 /* t is contiguous f32 of `like`'s shape. */
-static neo_status neo__check_like(const neo_ctx *ctx, const char *function, const char *name, neo_tensor t,
-                                  neo_tensor like) {
+static neo_status neo__check_like(const neo_ctx *ctx, const char *function, const char *name,
+                                  neo_tensor t, neo_tensor like) {
     if (t.absent && t.ndim == 0) return neo__no_data(function, name, t, NEO_ERR_SHAPE);
-    NEO__CHECK(t.dtype == NEO_F32 && t.ndim >= 1 && t.ndim <= NEO_MAX_DIMS && neo_tensor_is_contiguous(t),
+    NEO__CHECK(t.dtype == NEO_F32 && t.ndim >= 1 && t.ndim <= NEO_MAX_DIMS &&
+                   neo_tensor_is_contiguous(t),
                NEO_ERR_SHAPE, "%s: %s is not a contiguous f32 tensor", function, name);
     int64_t count = neo__shape_count(t.ndim, t.shape);
     NEO__CHECK(count >= 0, NEO_ERR_SHAPE, "%s: %s has a negative extent", function, name);
@@ -7642,7 +7724,8 @@ static neo_status neo__cpu_embedding(neo_device *d, const neo__embedding_call *c
    */
 enum {
     NEO__ATTENTION_SIDE = NEO__KEYS * NEO_MAX_HEAD_DIM, /* floats of a packed operand */
-    NEO__ATTENTION_TERMS = 16 /* in a causal tile the terms of a sum begin and end at multiples of so many */
+    NEO__ATTENTION_TERMS =
+        16 /* in a causal tile the terms of a sum begin and end at multiples of so many */
 };
 NEO__STATIC_ASSERT((8 * (size_t)NEO__ATTENTION_SIDE + 2 * NEO__KEYS * NEO__KEYS) * sizeof(float) <=
                        NEO__WORKER_SCRATCH_BYTES,
@@ -7766,9 +7849,9 @@ static void neo__attention_flip(const neo__attention *a, float *to, const float 
 /* The terms a product leaves out where query i sees the keys 0 .. i alone. */
 typedef enum neo__attention_part {
     NEO__ATTENTION_WHOLE,
-    NEO__ATTENTION_SCORES,     /* rows are queries, columns keys: panels that no query of a tile sees */
-    NEO__ATTENTION_OF_QUERIES, /* rows are queries, terms keys: those far behind the last that is seen */
-    NEO__ATTENTION_OF_KEYS     /* rows are keys, terms queries: those far before the first that sees it */
+    NEO__ATTENTION_SCORES,     /* rows: queries, columns: keys; panels that no query of a tile sees */
+    NEO__ATTENTION_OF_QUERIES, /* rows: queries, terms: keys; those far behind the last one seen */
+    NEO__ATTENTION_OF_KEYS     /* rows: keys, terms: queries; those far before the first to see it */
 } neo__attention_part;
 /* c [m][cols] = x y, or c + x y: k terms each, y packed in panels, cols rounded up to half ones.
    Terms that are left out are zeros, the same ones on all instruction sets, should one meet
@@ -7992,8 +8075,8 @@ static neo_exact neo__exact_finish(neo_ctx *ctx, int index) {
 
 NEO__HOT_END
 /* A tensor of `rows` f32, [B] or [B][1]. */
-static neo_status neo__check_column(const neo_ctx *ctx, const char *function, const char *name, neo_tensor t,
-                                    int64_t rows) {
+static neo_status neo__check_column(const neo_ctx *ctx, const char *function, const char *name,
+                                    neo_tensor t, int64_t rows) {
     if (!t.data && t.absent && rows > 0) return neo__no_data(function, name, t, NEO_ERR_SHAPE);
     NEO__CHECK((t.data || rows == 0) && t.dtype == NEO_F32 &&
                    (t.ndim == 1 || (t.ndim == 2 && t.shape[1] == 1)) && neo_tensor_is_contiguous(t),
@@ -8264,8 +8347,8 @@ static neo_status neo__cpu_loss(neo_device *d, const neo__loss_call *c) {
    >>impl-params
 
    A parameter is its record with its name, and a block of the device's memory: its value and its
-   gradient, both filled up with zeros to a multiple of NEO__BLOCK elements. In a deferred set it has
-   no such block.
+   gradient, both filled up with zeros to a multiple of NEO__BLOCK elements. In a deferred set it
+   has no such block.
    ------------------------------------------------------------------------------------------------ */
 typedef struct neo__param_slot {
     neo_param param; /* first: a neo_param handed out is a slot */
@@ -8363,7 +8446,8 @@ static neo_status neo__params_check(const neo_params *p, const char *name, int n
 /* The memory of a parameter, gradient and padding zero. */
 static neo_status neo__param_alloc(neo_params *p, const char *name, int ndim, const int64_t *shape,
                                    int64_t count, neo__param_slot **out) {
-    size_t name_bytes = strlen(name) + 1, bytes = neo__size_add(sizeof(neo__param_slot), name_bytes);
+    size_t name_bytes = strlen(name) + 1;
+    size_t bytes = neo__size_add(sizeof(neo__param_slot), name_bytes);
     size_t padded = p->deferred ? 0 : (size_t)neo__block_pad(count) * sizeof(float);
     char *memory = (char *)neo_alloc(p->ctx, bytes);
     char *data = memory && padded ? (char *)neo__data_alloc(p->ctx, 2 * padded) : NULL;
@@ -8460,8 +8544,9 @@ NEO__HOT_BEGIN
    gradients before any weight moves; the gradients themselves stay as they are, the factor enters
    the step.
 
-   Over a group the sums of all ranks are added, in one exchange for the clip norm and one for the norms of
-   all parameters that LAMB wants. A largest element travels as this rank's word among zeros.
+   Over a group the sums of all ranks are added, in one exchange for the clip norm and one for the
+   norms of all parameters that LAMB wants. A largest element travels as this rank's word among
+   zeros.
    ------------------------------------------------------------------------------------------------ */
 typedef struct neo__optim_entry {
     const char *name;
@@ -8474,7 +8559,7 @@ struct neo_optim {
     size_t bytes, data_bytes;
     float *data;
     int param_count, state_count; /* state_count: per element */
-    neo__optim_span *spans;       /* [param_count]: whole parameters, addresses as of the last step */
+    neo__optim_span *spans; /* [param_count]: whole parameters, addresses as of the last step */
     neo__optim_entry *entry;
     char *names;
     neo_group group;   /* size 1 without one */
@@ -8680,7 +8765,9 @@ NEO_API void neo_optim_add_squares(neo_optim *o, const neo_exact *squares) {
 NEO_API void neo_optim_count_elsewhere(neo_optim *o, int index) {
     if (index >= 0 && index < o->param_count) o->spans[index].elsewhere = 1;
 }
-NEO_API int neo_optim_state_count(const neo_optim *o) { return o->param_count * o->state_count + 1; }
+NEO_API int neo_optim_state_count(const neo_optim *o) {
+    return o->param_count * o->state_count + 1;
+}
 NEO_API neo_tensor neo_optim_state_at(neo_optim *o, int i, const char **name, int *param) {
     int known = i >= 0 && i < neo_optim_state_count(o), last = o->param_count * o->state_count;
     if (name) *name = known ? o->entry[i].name : NULL;
@@ -8998,7 +9085,8 @@ static double neo__schedule_lr_f64(const neo_schedule *s, int64_t step) {
 }
 NEO_API float neo_schedule_lr(const neo_schedule *schedule, int64_t step) {
     neo__fp_state fp = neo__fp_enter();
-    volatile float lr = (float)neo__schedule_lr_f64(schedule, step); /* rounded before leave, not after */
+    volatile float lr =
+        (float)neo__schedule_lr_f64(schedule, step); /* rounded before leave, not after */
     neo__fp_leave(fp);
     return lr;
 }
