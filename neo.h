@@ -2983,14 +2983,14 @@ struct neo__tensor_kernels {
                    float scale);
 };
 
-/* ---- a device: memory and operations of another processor ----
+/* ---- a device: memory and operations of a processor ----
 
-   Calls arrive with shapes checked and tensors resolved to addresses in the device's memory (unless
-   "host" is said) and distances between rows, in elements. They compute what the CPU's tasks of the
-   same name compute, with sums in the same order. Work runs in the order of the calls, behind the
-   caller; what a call returns in host memory is there when it returns. A failure behind the caller's
-   back is returned by a later call. One thread at a time. */
-enum { NEO__DEVICE_VERSION = 2 };
+   The host's processor is one (see >>impl-cpu), a GPU another. Calls arrive with shapes checked and
+   tensors resolved to addresses in the device's memory (unless "host" is said) and distances
+   between rows, in elements. All devices add in the same order. Work of a GPU runs in the order of
+   the calls, behind the caller; results that a call returns in host memory are there when it
+   returns. A failure behind the caller's back is returned by a later call. One thread at a time. */
+enum { NEO__DEVICE_VERSION = 3 };
 
 /* ---- >>deferred-answers ----
    A device checks ids and labels, and sums losses and norms, behind the caller. It answers in host
@@ -3017,8 +3017,9 @@ NEO__EVERYWHERE NEO__INLINE int64_t neo__leaf_row(const neo__leaf_cut *c, int i)
            c->rows_per_sample;
 }
 /* The walk over the leaf tree, see >>impl-leaves: leaf 0, 1 .. count - 1 is pushed on a stack of
-   *height subtree sums. Returns how often the two on top then become one, the lower plus the upper:
-   once for every trailing one bit of the leaf's number, and after the last leaf until one is left. */
+   *height subtree sums. Returns how often the two on top then become one, the lower plus the
+   upper: once for every trailing one bit of the leaf's number, and after the last leaf until one
+   is left. */
 NEO__EVERYWHERE NEO__INLINE int neo__tree_push(int *height, int leaf, int count) {
     int merges = 0;
     for (int rest = leaf; rest & 1; rest >>= 1) merges++;
@@ -3119,8 +3120,8 @@ typedef struct neo__loss_call {
     float *dx;
     int64_t rows, width;
     float g;
-    /* Host. bad: the first sample whose label (bad_what 0) or probability (1) is outside, or -1; value:
-       that number. Then nothing is written. In both arrays the label goes first. */
+    /* Host. bad: the first sample whose label (bad_what 0) or probability (1) is outside, or -1;
+       value: that number. Then nothing is written. The label goes first. */
     neo_exact *sum; /* the losses are added */
     int64_t *bad;
     int *bad_what;
@@ -3191,9 +3192,9 @@ typedef struct neo__optim_call {
     int64_t span_count;
     neo_exact *sums; /* host; added to */
     float *most;     /* host; a NaN above all */
-    /* While the device records: a norm with `later` leaves sums and most alone; the factor that limits it to
-       clip_norm stays there, and a step with clip_there takes it for step.clip. A norm that is not finite stops
-       the recorded step. */
+    /* While the device records: a norm with `later` leaves sums and most alone; the factor that
+       limits it to clip_norm stays there, and a step with clip_there takes it for step.clip. A norm
+       that is not finite stops the recorded step. */
     float clip_norm;
     int clip_there;
     neo__later later; /* answer: neo__optim_found */

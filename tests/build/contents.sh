@@ -26,6 +26,9 @@ for h in neo.h neo_comm.h neo_fsdp.h neo_cuda.cuh; do
         grep -nE '(^|[^a-zA-Z0-9_.>])(abort|exit|_exit|printf|puts|perror|assert)\(' |
         grep -vE '^[0-9]+: *(//|\*|[A-Za-z ,]*[A-Z][a-z])' | head -3)
     if [ -z "$calls" ]; then pass; else fail "$h prints or exits: $calls"; fi
+    # NEO__HOT blocks do not nest: what follows a nested one would be compiled cold.
+    nested=$(awk '/^NEO__HOT_BEGIN/ && ++hot != 1 || /^NEO__HOT_END/ && --hot != 0 { print NR; exit }' $h)
+    if [ -z "$nested" ]; then pass; else fail "$h:$nested: NEO__HOT_BEGIN and NEO__HOT_END do not alternate"; fi
     if grep -q '	' $h; then fail "$h has tabs"; else pass; fi
     if grep -q ' $' $h; then fail "$h has blanks at line ends"; else pass; fi
     if sed '/Stop here if you only want the API/q' $h | grep -q 'Stop here'; then pass; else fail "no stop line in $h"; fi
