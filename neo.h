@@ -2272,12 +2272,13 @@ enum {
 };
 
 /* Samples of the dot interaction; see >>impl-interact. */
-typedef struct neo__interact {
-    int64_t dim, features, diagonal;
+typedef struct neo__interact_call {
+    int backward;
+    int64_t batch, dim, features, diagonal;
     const float *x, *e, *dz;
     float *z, *dx, *de;
     int64_t x_row, e_row, z_row, dz_row, dx_row, de_row;
-} neo__interact;
+} neo__interact_call;
 
 struct neo__gemm_kernels {
     int rows;  /* of the largest tile */
@@ -2296,8 +2297,8 @@ struct neo__gemm_kernels {
                             int64_t cols);
     /* to[j] = the sum over rows, in order from 0, of from[row * ld + j]; j < cols */
     void (*column_sums)(float *to, const float *from, int64_t ld, int64_t rows, int64_t cols);
-    void (*interact_forward)(const neo__interact *job, int64_t sample, float *scratch);
-    void (*interact_backward)(const neo__interact *job, int64_t sample, float *scratch);
+    void (*interact_forward)(const neo__interact_call *job, int64_t sample, float *scratch);
+    void (*interact_backward)(const neo__interact_call *job, int64_t sample, float *scratch);
 };
 
 /* A tile of a bf16 product: c[r * cols + j] += a b over `blocks` blocks of 32 k; see >>impl-bf16. Words
@@ -2852,6 +2853,11 @@ typedef struct neo__column_sums_call {
     float *to;
     neo__leaf_cut leaves;
 } neo__column_sums_call;
+/* dw, a product by leaves, and dbias, column sums; c or to NULL: not wanted. */
+typedef struct neo__linear_grads_call {
+    neo__gemm_call dw;
+    neo__column_sums_call dbias;
+} neo__linear_grads_call;
 /* out = act(z), or dy act'(z, y), row by row. */
 typedef struct neo__activation_call {
     neo_activation act;
@@ -3143,13 +3149,13 @@ struct neo_device {
     neo_status (*event_wait)(neo_device *d, void *event);
     /* Dense operations. */
     neo_status (*gemm)(neo_device *d, const neo__gemm_call *call);
-    neo_status (*column_sums)(neo_device *d, const neo__column_sums_call *call);
+    neo_status (*linear_grads)(neo_device *d, const neo__linear_grads_call *call);
     neo_status (*activation)(neo_device *d, const neo__activation_call *call);
     neo_status (*blend)(neo_device *d, const neo__blend_call *call);
     neo_status (*norm)(neo_device *d, const neo__norm_call *call);
     neo_status (*embedding)(neo_device *d, const neo__embedding_call *call);
     neo_status (*attention)(neo_device *d, const neo__attention_call *call);
-    neo_status (*interact)(neo_device *d, const neo__interact *call, int64_t batch, int backward);
+    neo_status (*interact)(neo_device *d, const neo__interact_call *call);
     neo_status (*loss)(neo_device *d, const neo__loss_call *call);
     neo_status (*init)(neo_device *d, const neo__init_call *call);
     neo_status (*convert)(neo_device *d, const neo__convert_call *call);
@@ -3688,16 +3694,18 @@ NEO__INLINE neo_device *neo__device_at(neo_ctx *ctx, neo_place place) {
 static neo_status neo__data_zero(neo_ctx *ctx, void *p, size_t bytes) {
     return bytes ? ctx->on->fill(ctx->on, p, 0, bytes) : NEO_OK;
 }
-/* Between memory of a tensor and host memory. */
+/* Between memory of a tensor and host memory; ctx may be NULL if both are the host's. */
 static neo_status neo__data_read(neo_ctx *ctx, void *to, const void *from, neo_place place,
                                  size_t bytes) {
-    neo_device *d = neo__device_at(ctx, place);
-    return d->copy(d, to, NEO_HOST, from, place, bytes);
+    if (place == NEO_DEVICE) return ctx->on->copy(ctx->on, to, NEO_HOST, from, place, bytes);
+    memcpy(to, from, bytes);
+    return NEO_OK;
 }
 static neo_status neo__data_write(neo_ctx *ctx, void *to, neo_place place, const void *from,
                                   size_t bytes) {
-    neo_device *d = neo__device_at(ctx, place);
-    return d->copy(d, to, place, from, NEO_HOST, bytes);
+    if (place == NEO_DEVICE) return ctx->on->copy(ctx->on, to, place, from, NEO_HOST, bytes);
+    memcpy(to, from, bytes);
+    return NEO_OK;
 }
 NEO_API void neo__ctx_take_parts(neo_ctx *ctx, int windows) { ctx->partial_batches += windows; }
 NEO_API void neo__device_counts(neo_ctx *ctx, int64_t *counter) {
@@ -4130,8 +4138,8 @@ static neo_status neo__leaves_check_tree(const neo_leaves *leaves, int shards,
 /* The leaves of a call: those of `leaves`, or all of a batch of `rows`. Checks that they hold `rows`
    samples and are a whole subtree. */
 static neo_status neo__leaves_resolve(const neo_ctx *ctx, const neo_leaves *leaves, int64_t rows,
-                                      neo_leaves *out, const char *function) {
-    int shards = ctx->repro_shards;
+                                      neo__leaf_cut *out, const char *function) {
+    const int shards = out->shards = ctx->repro_shards;
     if (!leaves) {
         NEO__CHECK(ctx->partial_batches == 0, NEO_ERR_ARG,
                    "%s: leaves is NULL, which means that the %" PRId64 " rows are the whole batch, but this is the "
@@ -4143,15 +4151,17 @@ static neo_status neo__leaves_resolve(const neo_ctx *ctx, const neo_leaves *leav
         out->rows_per_sample = 1;
         return NEO_OK;
     }
-    *out = *leaves;
-    if (out->rows_per_sample == 0) out->rows_per_sample = 1;
+    out->batch = leaves->batch;
+    out->first = leaves->first;
+    out->count = leaves->count;
+    out->rows_per_sample = leaves->rows_per_sample ? leaves->rows_per_sample : 1;
     NEO__CHECK(out->rows_per_sample > 0, NEO_ERR_ARG,
                "%s: rows_per_sample of the leaves is %" PRId64, function, out->rows_per_sample);
     NEO__CHECK(out->batch >= 0 && out->first >= 0 && out->count >= 0 &&
                    out->first <= shards - out->count,
                NEO_ERR_ARG, "%s: %d leaves from %d are not within the %d of the context", function,
                out->count, out->first, shards);
-    NEO__TRY(neo__leaves_check_tree(out, shards, function));
+    NEO__TRY(neo__leaves_check_tree(leaves, shards, function));
     const int64_t each = out->rows_per_sample;
     int64_t samples = neo_leaf_begin(out->batch, shards, out->first + out->count) -
                       neo_leaf_begin(out->batch, shards, out->first);
@@ -4162,21 +4172,10 @@ static neo_status neo__leaves_resolve(const neo_ctx *ctx, const neo_leaves *leav
                rows);
     return NEO_OK;
 }
-static neo__leaf_cut neo__leaf_cut_of(const neo_ctx *ctx, const neo_leaves *held) {
-    neo__leaf_cut cut;
-    cut.batch = held->batch;
-    cut.rows_per_sample = held->rows_per_sample;
-    cut.shards = ctx->repro_shards;
-    cut.first = held->first;
-    cut.count = held->count;
-    return cut;
-}
-/* Row range of leaf `i` (0 .. count - 1) of the resolved leaves, relative to the caller's rows. */
-NEO__INLINE void neo__leaf_rows(const neo_ctx *ctx, const neo_leaves *leaves, int i, int64_t *begin, int64_t *end) {
-    const int64_t each = leaves->rows_per_sample;
-    int64_t base = neo_leaf_begin(leaves->batch, ctx->repro_shards, leaves->first);
-    *begin = (neo_leaf_begin(leaves->batch, ctx->repro_shards, leaves->first + i) - base) * each;
-    *end = (neo_leaf_begin(leaves->batch, ctx->repro_shards, leaves->first + i + 1) - base) * each;
+/* Rows [begin, end) of leaf i (0 .. count - 1), among the caller's rows. */
+NEO__INLINE void neo__leaf_rows(const neo__leaf_cut *leaves, int i, int64_t *begin, int64_t *end) {
+    *begin = neo__leaf_row(leaves, i);
+    *end = neo__leaf_row(leaves, i + 1);
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -5553,38 +5552,28 @@ NEO__STATIC_ASSERT((size_t)(NEO__GEMM_B_FLOATS + NEO__GEMM_A_FLOATS) * sizeof(fl
                            NEO__WORKER_SCRATCH_BYTES,
                    "a worker's scratch holds a task of >>impl-gemm");
 
+/* A product and its plan. */
 typedef struct neo__gemm {
     neo_ctx *ctx;
-    int64_t m, n, k;
-    const float *a, *b;
-    int64_t a_row, a_k, b_k, b_col; /* strides; of each operand one is 1 */
-    float *c;
-    int64_t c_row;
-    float beta;
-    const float *bias;
-    neo__gemm_finish finish;
-    neo_leaves leaves;
-    int tree; /* sum by leaves */
-    /* planned */
-    int swapped; /* m, n, a, b are those of C transposed */
+    neo__gemm_call call; /* swapped: m, n, a, b are those of C transposed */
+    int tree;            /* of several leaves */
+    int swapped;
     int dots;    /* one column: the wide operand is transposed on the way, not packed */
     int by_rows; /* few k: the rows of a tile are written one after another, over all panels */
     int pack_a, pack_b;
     int64_t tile_rows, width, last_width, panels, segments; /* tile_rows: of the largest tile */
-    int64_t tiles,
-        even_tiles; /* rows of tiles; those with an even number of rows, which come first */
+    int64_t tiles, even_tiles; /* rows of tiles; those with an even number of rows come first */
     int64_t task_tiles, task_panels, row_tasks, col_tasks;
     int64_t block_tiles, group_panels; /* of a task, packed together; it has one block, or one group */
     int64_t a_floats;                  /* of the scratch: for a block; then for a group */
-    int depth; /* of the tree: waiting subtree sums of a tile */
+    int depth;                         /* of the tree: waiting subtree sums of a tile */
 } neo__gemm;
 
 static void neo__gemm_swap(neo__gemm *g) {
-    const float *a = g->a;
-    int64_t m = g->m, a_row = g->a_row, a_k = g->a_k;
-    g->m = g->n, g->n = m;
-    g->a = g->b, g->a_row = g->b_col, g->a_k = g->b_k;
-    g->b = a, g->b_col = a_row, g->b_k = a_k;
+    const neo__gemm_call old = g->call;
+    g->call.m = old.n, g->call.n = old.m;
+    g->call.a = old.b, g->call.a_row = old.b_col, g->call.a_k = old.b_k;
+    g->call.b = old.a, g->call.b_col = old.a_row, g->call.b_k = old.a_k;
     g->swapped = 1;
 }
 
@@ -5592,44 +5581,44 @@ static void neo__gemm_swap(neo__gemm *g) {
    reads all of B, which must stay in the first-level cache; and of the last panel little may be missing, for all of it
    is multiplied, nor may much of C be in it, for it passes a buffer. */
 static int neo__gemm_is_shallow(const neo__gemm *g) {
-    const int64_t width = 8 * g->ctx->gemm->lanes, rest = g->n % width;
-    if (g->tree || g->k > NEO__GEMM_SHALLOW || g->n < width || g->k * g->n > NEO__GEMM_SHALLOW_FLOATS) return 0;
-    if (rest > 0 && NEO__MAX(rest, width - rest) > g->n / 8) return 0;
-    if (g->k > NEO__GEMM_SHALLOW / 4 && g->m * g->n < NEO__GEMM_VAST_FLOATS) return 0;
-    return g->beta == 0.0f || g->beta == 1.0f;
+    const int64_t width = 8 * g->ctx->gemm->lanes, rest = g->call.n % width;
+    if (g->tree || g->call.k > NEO__GEMM_SHALLOW || g->call.n < width || g->call.k * g->call.n > NEO__GEMM_SHALLOW_FLOATS) return 0;
+    if (rest > 0 && NEO__MAX(rest, width - rest) > g->call.n / 8) return 0;
+    if (g->call.k > NEO__GEMM_SHALLOW / 4 && g->call.m * g->call.n < NEO__GEMM_VAST_FLOATS) return 0;
+    return g->call.beta == 0.0f || g->call.beta == 1.0f;
 }
 /* Cut C into tasks: panels that fit the scratch, then halves of the longer side until there are
    enough. Panels that have to be transposed are dear: every task of a column packs them again, so
    columns are cut more readily. */
 static void neo__gemm_plan(neo__gemm *g) {
     const neo__gemm_kernels *kern = g->ctx->gemm;
-    const int64_t lanes = kern->lanes, dear = g->b_col != 1 ? 4 : 1;
+    const int64_t lanes = kern->lanes, dear = g->call.b_col != 1 ? 4 : 1;
     g->by_rows = neo__gemm_is_shallow(g);
-    if (g->k == 0) { /* operands may have no memory */
-        g->a = g->b = g->c;
-        g->a_row = g->a_k = g->b_k = g->b_col = 0;
+    if (g->call.k == 0) { /* operands may have no memory */
+        g->call.a = g->call.b = g->call.c;
+        g->call.a_row = g->call.a_k = g->call.b_k = g->call.b_col = 0;
     }
-    if (!g->tree && g->n <= NEO__GEMM_SWAP_COLS && g->m >= 2 * lanes && g->m > g->n)
+    if (!g->tree && g->call.n <= NEO__GEMM_SWAP_COLS && g->call.m >= 2 * lanes && g->call.m > g->call.n)
         neo__gemm_swap(g);
-    g->dots = g->swapped && g->m == 1 && g->b_k == 1;
+    g->dots = g->swapped && g->call.m == 1 && g->call.b_k == 1;
     g->width = 2 * lanes;
-    if (!g->dots && g->n <= lanes) g->width = lanes;
+    if (!g->dots && g->call.n <= lanes) g->width = lanes;
     g->tile_rows = kern->rows;
-    if (!g->dots && (g->m == 1 || g->by_rows) && g->n > 2 * lanes) {
+    if (!g->dots && (g->call.m == 1 || g->by_rows) && g->call.n > 2 * lanes) {
         g->width = 8 * lanes;
         g->tile_rows = NEO__TILE_MAX_FLOATS / g->width;
     }
-    g->panels = (g->n + g->width - 1) / g->width;
+    g->panels = (g->call.n + g->width - 1) / g->width;
     g->last_width = g->width;
-    if (!g->dots && g->width == 2 * lanes && g->n - (g->panels - 1) * g->width <= lanes)
+    if (!g->dots && g->width == 2 * lanes && g->call.n - (g->panels - 1) * g->width <= lanes)
         g->last_width = lanes;
-    g->even_tiles = (g->m / 2 + g->tile_rows / 2 - 1) / (g->tile_rows / 2);
-    g->tiles = g->even_tiles + g->m % 2;
-    g->segments = g->dots ? 1 : NEO__MAX(1, (g->k + NEO__GEMM_SEGMENT - 1) / NEO__GEMM_SEGMENT);
-    g->depth = g->tree ? neo__tree_depth(g->leaves.count) : 0;
+    g->even_tiles = (g->call.m / 2 + g->tile_rows / 2 - 1) / (g->tile_rows / 2);
+    g->tiles = g->even_tiles + g->call.m % 2;
+    g->segments = g->dots ? 1 : NEO__MAX(1, (g->call.k + NEO__GEMM_SEGMENT - 1) / NEO__GEMM_SEGMENT);
+    g->depth = g->tree ? neo__tree_depth(g->call.leaves.count) : 0;
 
-    const int64_t segment = NEO__MAX(1, (g->k + g->segments - 1) / g->segments);
-    const int few = !g->tree && g->m <= NEO__GEMM_FEW_ROWS;
+    const int64_t segment = NEO__MAX(1, (g->call.k + g->segments - 1) / g->segments);
+    const int few = !g->tree && g->call.m <= NEO__GEMM_FEW_ROWS;
     const int64_t b_floats = g->tree ? NEO__GEMM_LEAF_B_FLOATS : few ? NEO__GEMM_FEW_B_FLOATS : NEO__GEMM_B_FLOATS;
     g->a_floats = few ? NEO__GEMM_FEW_A_FLOATS : NEO__GEMM_A_FLOATS;
     g->group_panels = NEO__MAX(1, b_floats / (segment * g->width));
@@ -5641,7 +5630,7 @@ static void neo__gemm_plan(neo__gemm *g) {
     const int64_t enough = g->ctx->threads == 1 ? 1 : 4 * (int64_t)g->ctx->threads;
     for (;;) {
         int64_t tasks = ((g->tiles + rows - 1) / rows) * ((g->panels + cols - 1) / cols);
-        double work = (double)(rows * g->tile_rows) * (double)(cols * g->width) * (double)g->k;
+        double work = (double)(rows * g->tile_rows) * (double)(cols * g->width) * (double)g->call.k;
         int fits = rows <= sums / cols;
         if (fits && (tasks >= enough || work < 2.0 * (double)NEO__GEMM_GRAIN)) break;
         if (rows == 1 && cols == 1) break;
@@ -5653,10 +5642,10 @@ static void neo__gemm_plan(neo__gemm *g) {
     g->task_panels = NEO__MAX(cols, 1);
     g->row_tasks = (g->tiles + g->task_tiles - 1) / g->task_tiles;
     g->col_tasks = (g->panels + g->task_panels - 1) / g->task_panels;
-    g->pack_b = !g->dots && (g->b_col != 1 || (rows >= 3 && !g->by_rows));
-    if (g->a_row == 1) g->pack_a = cols >= 4 || (g->a_k >= 512 && g->m * g->k >= NEO__GEMM_VAST_FLOATS);
-    else g->pack_a = cols >= 12 || (g->a_row % 1024 == 0 && cols >= 2);
-    if (g->dots && g->k > g->a_floats) g->pack_a = 0; /* all of k is one segment, which has no room */
+    g->pack_b = !g->dots && (g->call.b_col != 1 || (rows >= 3 && !g->by_rows));
+    if (g->call.a_row == 1) g->pack_a = cols >= 4 || (g->call.a_k >= 512 && g->call.m * g->call.k >= NEO__GEMM_VAST_FLOATS);
+    else g->pack_a = cols >= 12 || (g->call.a_row % 1024 == 0 && cols >= 2);
+    if (g->dots && g->call.k > g->a_floats) g->pack_a = 0; /* all of k is one segment, which has no room */
     if (g->by_rows) g->pack_a = 0;
 }
 
@@ -5671,12 +5660,12 @@ static int neo__gemm_pieces(const neo__gemm *g, neo__gemm_walk *walk, int64_t en
                             neo__gemm_piece *piece) {
     const int64_t base = walk->k;
     int count = 0;
-    while (walk->leaf < g->leaves.count) {
+    while (walk->leaf < g->call.leaves.count) {
         int64_t leaf_begin, leaf_end;
-        neo__leaf_rows(g->ctx, &g->leaves, walk->leaf, &leaf_begin, &leaf_end);
+        neo__leaf_rows(&g->call.leaves, walk->leaf, &leaf_begin, &leaf_end);
         const int64_t stop = NEO__MIN(leaf_end, end);
         if (leaf_end > end && stop == walk->k) break;
-        const int last = walk->leaf == g->leaves.count - 1;
+        const int last = walk->leaf == g->call.leaves.count - 1;
         neo__gemm_piece *p = &piece[count++];
         p->begin = (int32_t)(walk->k - base);
         p->count = (int32_t)(stop - walk->k);
@@ -5690,7 +5679,7 @@ static int neo__gemm_pieces(const neo__gemm *g, neo__gemm_walk *walk, int64_t en
             break;
         }
         p->last = last;
-        p->merges = neo__tree_push(&walk->height, walk->leaf, g->leaves.count);
+        p->merges = neo__tree_push(&walk->height, walk->leaf, g->call.leaves.count);
         walk->open = 0;
         walk->leaf++;
     }
@@ -5715,27 +5704,27 @@ NEO__INLINE void neo__gemm_kernel(const neo__gemm *g, const neo__tile *t, int64_
 /* Where a tile is narrower than its panel, or C is scaled or transposed, the sums pass through a
    buffer. */
 NEO__INLINE float *neo__gemm_at(const neo__gemm *g, int64_t m, int64_t n) {
-    return g->c + (g->swapped ? n * g->c_row + m : m * g->c_row + n);
+    return g->call.c + (g->swapped ? n * g->call.c_row + m : m * g->call.c_row + n);
 }
 static void neo__gemm_gather(const neo__gemm *g, const neo__gemm_place *p, float scale,
                              float *buffer) {
     for (int64_t i = 0; i < p->rows; i++) {
         const float *c = neo__gemm_at(g, p->m0 + i, p->n0);
-        const int64_t step = g->swapped ? g->c_row : 1;
+        const int64_t step = g->swapped ? g->call.c_row : 1;
         for (int64_t j = 0; j < p->cols; j++) buffer[i * p->width + j] = scale * c[j * step];
         for (int64_t j = p->cols; j < p->width; j++) buffer[i * p->width + j] = 0.0f;
     }
 }
 static void neo__gemm_scatter(const neo__gemm *g, const neo__gemm_place *p, const float *buffer) {
-    const float *bias = g->swapped && p->final ? g->bias : NULL;
+    const float *bias = g->swapped && p->final ? g->call.bias : NULL;
     for (int64_t i = 0; i < p->rows; i++, buffer += p->width) {
         float *c = neo__gemm_at(g, p->m0 + i, p->n0);
         if (!g->swapped) {
             memcpy(c, buffer, (size_t)p->cols * sizeof *c);
         } else if (bias) {
-            for (int64_t j = 0; j < p->cols; j++) c[j * g->c_row] = buffer[j] + bias[p->m0 + i];
+            for (int64_t j = 0; j < p->cols; j++) c[j * g->call.c_row] = buffer[j] + bias[p->m0 + i];
         } else {
-            for (int64_t j = 0; j < p->cols; j++) c[j * g->c_row] = buffer[j];
+            for (int64_t j = 0; j < p->cols; j++) c[j * g->call.c_row] = buffer[j];
         }
     }
 }
@@ -5743,22 +5732,22 @@ static void neo__gemm_scatter(const neo__gemm *g, const neo__gemm_place *p, cons
 /* t holds the operands of the segment; its k and everything about C is set here. */
 static void neo__gemm_tile(const neo__gemm *g, neo__tile *t, const neo__gemm_place *p) {
     float buffer[NEO__TILE_MAX_FLOATS], bias[NEO__TILE_MAX_FLOATS];
-    const float scale = p->first ? g->beta : 1.0f;
+    const float scale = p->first ? g->call.beta : 1.0f;
     const int direct = p->cols == p->width && !g->swapped && (scale == 0.0f || scale == 1.0f);
     t->c = direct ? neo__gemm_at(g, p->m0, p->n0) : buffer;
-    t->c_row = direct ? g->c_row : p->width;
+    t->c_row = direct ? g->call.c_row : p->width;
     t->init = scale != 0.0f ? t->c : NULL;
     t->init_row = t->c_row;
     if (!direct && t->init) neo__gemm_gather(g, p, scale, buffer);
     t->bias = NULL;
     t->relu = 0;
     if (p->final && !g->swapped) {
-        t->relu = g->finish.act == NEO_ACT_RELU && !g->finish.backward && !g->finish.y;
-        if (g->bias && direct) {
-            t->bias = g->bias + p->n0;
-        } else if (g->bias) {
+        t->relu = g->call.finish.act == NEO_ACT_RELU && !g->call.finish.backward && !g->call.finish.y;
+        if (g->call.bias && direct) {
+            t->bias = g->call.bias + p->n0;
+        } else if (g->call.bias) {
             for (int64_t j = 0; j < p->width; j++)
-                bias[j] = j < p->cols ? g->bias[p->n0 + j] : 0.0f;
+                bias[j] = j < p->cols ? g->call.bias[p->n0 + j] : 0.0f;
             t->bias = bias;
         }
     }
@@ -5787,7 +5776,7 @@ static void neo__gemm_tree_tile(const neo__gemm *g, neo__tile *t, const neo__gem
         t->merge = slot - step;
         if (piece->last && direct) {
             t->c = neo__gemm_at(g, p->m0, p->n0);
-            t->c_row = g->c_row;
+            t->c_row = g->call.c_row;
         } else {
             t->c = piece->last ? buffer : slot - piece->merges * step;
             t->c_row = p->width;
@@ -5801,14 +5790,14 @@ static void neo__gemm_tree_tile(const neo__gemm *g, neo__tile *t, const neo__gem
 /* Rows [m0, m1), columns [n0, n1) of C as the caller knows it are done. */
 static void neo__gemm_finish_rows(const neo__gemm *g, int64_t m0, int64_t m1, int64_t n0,
                                   int64_t n1) {
-    const neo__gemm_finish *f = &g->finish;
+    const neo__gemm_finish *f = &g->call.finish;
     const neo__vec_kernels *vec = g->ctx->vec;
     if (f->act == NEO_ACT_NONE && !f->y) return;
-    const int whole = g->c_row == n1 - n0 && (!f->y || f->y_row == g->c_row) &&
-                      (!f->z || f->z_row == g->c_row); /* contiguous: one call */
+    const int whole = g->call.c_row == n1 - n0 && (!f->y || f->y_row == g->call.c_row) &&
+                      (!f->z || f->z_row == g->call.c_row); /* contiguous: one call */
     const int64_t calls = whole ? 1 : m1 - m0, count = whole ? (m1 - m0) * (n1 - n0) : n1 - n0;
     for (int64_t i = m0; i < m0 + calls; i++) {
-        float *c = g->c + i * g->c_row + n0, *y = f->y ? f->y + i * f->y_row + n0 : NULL;
+        float *c = g->call.c + i * g->call.c_row + n0, *y = f->y ? f->y + i * f->y_row + n0 : NULL;
         const float *z = f->z ? f->z + i * f->z_row + n0 : NULL;
         if (f->backward) vec->act_backward(f->act, z, y, c, c, count);
         else vec->act_forward(f->act, c, y ? y : c, count);
@@ -5820,36 +5809,36 @@ static void neo__gemm_pack_b(const neo__gemm *g, float *to, int64_t p0, int64_t 
                              int64_t k1) {
     const neo__gemm_kernels *kern = g->ctx->gemm;
     for (int64_t p = p0; p < p1 && !g->dots; p++) {
-        const int64_t n0 = p * g->width, cols = NEO__MIN(g->width, g->n - n0);
+        const int64_t n0 = p * g->width, cols = NEO__MIN(g->width, g->call.n - n0);
         const int64_t width = p == g->panels - 1 ? g->last_width : g->width;
         float *panel = to + (p - p0) * g->width * (k1 - k0);
         if (!g->pack_b && cols == width) continue;
-        const float *from = g->b + k0 * g->b_k + n0 * g->b_col;
-        if (g->b_col == 1) kern->pack(panel, width, from, g->b_k, k1 - k0, cols);
-        else kern->pack_transposed(panel, width, from, g->b_col, k1 - k0, cols);
+        const float *from = g->call.b + k0 * g->call.b_k + n0 * g->call.b_col;
+        if (g->call.b_col == 1) kern->pack(panel, width, from, g->call.b_k, k1 - k0, cols);
+        else kern->pack_transposed(panel, width, from, g->call.b_col, k1 - k0, cols);
     }
 }
 /* First row of a row of tiles. All have about as many rows, in twos; an odd last row has a tile of
    its own. */
 NEO__INLINE int64_t neo__gemm_tile_begin(const neo__gemm *g, int64_t tile) {
-    if (tile > g->even_tiles) return g->m;
-    return g->even_tiles ? g->m / 2 * tile / g->even_tiles * 2 : 0;
+    if (tile > g->even_tiles) return g->call.m;
+    return g->even_tiles ? g->call.m / 2 * tile / g->even_tiles * 2 : 0;
 }
 /* A's rows of tiles [t0, t1), k in [k0, k1), each to its own panel. Where A lies k-major, a few k
    at a time for all of them: its lines are longer than a tile, and far apart. */
 static void neo__gemm_pack_a(const neo__gemm *g, float *to, int64_t t0, int64_t t1, int64_t k0,
                              int64_t k1) {
     const neo__gemm_kernels *kern = g->ctx->gemm;
-    const int64_t base = neo__gemm_tile_begin(g, t0), step = g->a_row == 1 ? 32 : k1 - k0;
+    const int64_t base = neo__gemm_tile_begin(g, t0), step = g->call.a_row == 1 ? 32 : k1 - k0;
     for (int64_t k = k0; k < k1; k += step) {
         const int64_t count = NEO__MIN(step, k1 - k);
         for (int64_t t = t0; t < t1; t++) {
             const int64_t m0 = neo__gemm_tile_begin(g, t),
                           rows = neo__gemm_tile_begin(g, t + 1) - m0;
-            const float *from = g->a + m0 * g->a_row + k * g->a_k;
+            const float *from = g->call.a + m0 * g->call.a_row + k * g->call.a_k;
             float *panel = to + (m0 - base) * (k1 - k0) + (k - k0) * rows;
-            if (g->a_row == 1) kern->pack(panel, rows, from, g->a_k, count, rows);
-            else kern->pack_transposed(panel, rows, from, g->a_row, count, rows);
+            if (g->call.a_row == 1) kern->pack(panel, rows, from, g->call.a_k, count, rows);
+            else kern->pack_transposed(panel, rows, from, g->call.a_row, count, rows);
         }
     }
 }
@@ -5866,24 +5855,24 @@ typedef struct neo__gemm_scratch {
    column. */
 static void neo__gemm_fetch_begin(const neo__gemm *g, neo__gemm_scratch *s, int64_t p0, int64_t p1,
                                   int64_t k0) {
-    const int64_t n0 = p0 * g->width, cols = NEO__MIN(p1 * g->width, g->n) - n0;
-    s->next = g->b + k0 * g->b_k + n0 * g->b_col;
+    const int64_t n0 = p0 * g->width, cols = NEO__MIN(p1 * g->width, g->call.n) - n0;
+    s->next = g->call.b + k0 * g->call.b_k + n0 * g->call.b_col;
     s->strip = 0;
-    s->strips = g->b_col == 1 ? (cols + 15) / 16 : cols;
+    s->strips = g->call.b_col == 1 ? (cols + 15) / 16 : cols;
 }
 /* t, of t->k steps, fetches as many strips as it can. */
 static void neo__gemm_fetch_strips(const neo__gemm *g, neo__gemm_scratch *s, neo__tile *t) {
     t->fetch = NULL;
     t->fetch_step = t->fetch_row = 0;
     if (s->strip >= s->strips) return;
-    if (g->b_col == 1) {
+    if (g->call.b_col == 1) {
         t->fetch = s->next + 16 * s->strip++;
-        t->fetch_step = g->b_k;
-        t->fetch_row = 32 * g->b_k;
+        t->fetch_step = g->call.b_k;
+        t->fetch_row = 32 * g->call.b_k;
     } else { /* 32 lines of a column: 512 k */
-        t->fetch = s->next + s->strip * g->b_col;
+        t->fetch = s->next + s->strip * g->call.b_col;
         t->fetch_step = 16;
-        t->fetch_row = g->b_col;
+        t->fetch_row = g->call.b_col;
         s->strip += (t->k + 31) / 32;
     }
 }
@@ -5892,9 +5881,9 @@ static void neo__gemm_fetch_strips(const neo__gemm *g, neo__gemm_scratch *s, neo
    many of its lines as it has steps for, in 32 rows. */
 static void neo__gemm_fetch_y(const neo__gemm *g, const neo__gemm_place *p, int64_t n0, int64_t p1, neo__tile *t) {
     const int64_t n = n0 + (p->n0 - n0) / g->width * (t->k / 32) * 16;
-    if (n >= NEO__MIN(p1 * g->width, g->n)) return;
-    t->fetch = g->finish.y + p->m0 * g->finish.y_row + n;
-    t->fetch_step = g->finish.y_row;
+    if (n >= NEO__MIN(p1 * g->width, g->call.n)) return;
+    t->fetch = g->call.finish.y + p->m0 * g->call.finish.y_row + n;
+    t->fetch_step = g->call.finish.y_row;
     t->fetch_row = 16;
 }
 
@@ -5902,8 +5891,8 @@ static void neo__gemm_fetch_y(const neo__gemm *g, const neo__gemm_place *p, int6
    go on from there, and its lines lie a row of C apart. */
 static void neo__gemm_fetch_next(const neo__gemm *g, const neo__gemm_place *p, int64_t n0, int64_t p1) {
     int64_t m = p->m0, n = p->n0 + p->cols;
-    if (n >= g->n || n >= p1 * g->width) m += p->rows, n = n0;
-    const int64_t end = NEO__MIN(m + p->rows, g->m), last = NEO__MIN(n + g->width, g->n) - 1;
+    if (n >= g->call.n || n >= p1 * g->width) m += p->rows, n = n0;
+    const int64_t end = NEO__MIN(m + p->rows, g->call.m), last = NEO__MIN(n + g->width, g->call.n) - 1;
     for (; m < end; m++) {
         for (int64_t j = n; j < last; j += 16) __builtin_prefetch(neo__gemm_at(g, m, j), 1);
         __builtin_prefetch(neo__gemm_at(g, m, last), 1);
@@ -5921,35 +5910,35 @@ static void neo__gemm_tile_row(const neo__gemm *g, neo__gemm_scratch *s, int64_t
     p.rows = neo__gemm_tile_begin(g, tile + 1) - p.m0;
     t.rows = p.rows;
     p.first = k0 == 0;
-    p.final = k1 == g->k;
-    t.a = packed_a ? packed_a : g->a + p.m0 * g->a_row + k0 * g->a_k;
-    t.a_row = packed_a ? 1 : g->a_row;
-    t.a_k = packed_a ? p.rows : g->a_k;
+    p.final = k1 == g->call.k;
+    t.a = packed_a ? packed_a : g->call.a + p.m0 * g->call.a_row + k0 * g->call.a_k;
+    t.a_row = packed_a ? 1 : g->call.a_row;
+    t.a_k = packed_a ? p.rows : g->call.a_k;
     const float *a = t.a;
     const int64_t slot_floats = g->depth * g->tile_rows * g->width;
     const int fetch_c = !g->swapped && k1 - k0 >= NEO__GEMM_FETCH_DEPTH && (p.final || !g->tree) &&
-                        (!p.first || g->m * g->n >= NEO__GEMM_FETCH_FLOATS);
-    const int fetch_y = p.final && s->strips == 0 && g->finish.backward && g->finish.y && !g->swapped;
+                        (!p.first || g->call.m * g->call.n >= NEO__GEMM_FETCH_FLOATS);
+    const int fetch_y = p.final && s->strips == 0 && g->call.finish.backward && g->call.finish.y && !g->swapped;
     for (int64_t panel = p0; panel < p1; panel += t.panels) {
-        t.panels = g->by_rows ? NEO__MAX(1, NEO__MIN(p1, g->n / g->width) - panel) : 1;
+        t.panels = g->by_rows ? NEO__MAX(1, NEO__MIN(p1, g->call.n / g->width) - panel) : 1;
         p.n0 = panel * g->width;
-        p.cols = NEO__MIN(t.panels * g->width, g->n - p.n0);
+        p.cols = NEO__MIN(t.panels * g->width, g->call.n - p.n0);
         p.width = panel == g->panels - 1 ? g->last_width : t.panels * g->width;
         t.a = a;
         t.k = k1 - k0;
         if (g->dots) {
-            t.b = g->b + p.n0 * g->b_col;
-            t.b_col = g->b_col;
+            t.b = g->call.b + p.n0 * g->call.b_col;
+            t.b_col = g->call.b_col;
             t.b_cols = p.cols;
-            const int ahead = g->n * g->k >= NEO__GEMM_FAR_FLOATS && p.n0 + 2 * g->width <= g->n;
+            const int ahead = g->call.n * g->call.k >= NEO__GEMM_FAR_FLOATS && p.n0 + 2 * g->width <= g->call.n;
             t.fetch = ahead ? t.b + g->width * t.b_col : NULL;
         } else if (g->pack_b || p.cols < p.width) {
             t.b = s->b + (panel - p0) * g->width * (k1 - k0);
             t.b_k = t.panels > 1 ? g->width : p.width;
             t.b_panel = g->width * t.k;
         } else {
-            t.b = g->b + k0 * g->b_k + p.n0;
-            t.b_k = g->b_k;
+            t.b = g->call.b + k0 * g->call.b_k + p.n0;
+            t.b_k = g->call.b_k;
             t.b_panel = g->width;
         }
         if (s->strips > 0) neo__gemm_fetch_strips(g, s, &t);
@@ -5962,9 +5951,9 @@ static void neo__gemm_tile_row(const neo__gemm *g, neo__gemm_scratch *s, int64_t
         else neo__gemm_tile(g, &t, &p);
     }
     if (!p.final) return;
-    const int64_t n0 = p0 * g->width, n1 = NEO__MIN(p1 * g->width, g->n);
+    const int64_t n0 = p0 * g->width, n1 = NEO__MIN(p1 * g->width, g->call.n);
     if (g->swapped) neo__gemm_finish_rows(g, n0, n1, p.m0, p.m0 + p.rows);
-    else if (g->finish.act != NEO_ACT_RELU || g->finish.backward || g->finish.y)
+    else if (g->call.finish.act != NEO_ACT_RELU || g->call.finish.backward || g->call.finish.y)
         neo__gemm_finish_rows(g, p.m0, p.m0 + p.rows, n0, n1);
 }
 
@@ -5985,7 +5974,7 @@ static void neo__gemm_segment(const neo__gemm *g, neo__gemm_scratch *s, const ne
             s->strips = 0;
             if (g->pack_b && p1 < area->p1)
                 neo__gemm_fetch_begin(g, s, p1, NEO__MIN(p1 + g->group_panels, area->p1), k0);
-            else if (g->pack_b && b1 == area->t1 && k1 < g->k)
+            else if (g->pack_b && b1 == area->t1 && k1 < g->call.k)
                 neo__gemm_fetch_begin(g, s, area->p0, NEO__MIN(area->p0 + g->group_panels, area->p1), k1);
             for (int64_t t = b0; t < b1; t++) {
                 const int64_t rows = neo__gemm_tile_begin(g, t) - neo__gemm_tile_begin(g, b0);
@@ -6008,7 +5997,7 @@ static void neo__gemm_task(void *arg, int64_t index, int worker) {
     s.piece = (neo__gemm_piece *)(void *)(s.sums + NEO__GEMM_SUM_FLOATS);
     NEO__ZERO(neo__gemm_walk, walk);
     for (int64_t i = 0; i < g->segments; i++) {
-        const int64_t k0 = g->k * i / g->segments, k1 = g->k * (i + 1) / g->segments;
+        const int64_t k0 = g->call.k * i / g->segments, k1 = g->call.k * (i + 1) / g->segments;
         if (g->tree) s.pieces = neo__gemm_pieces(g, &walk, k1, s.piece);
         neo__gemm_segment(g, &s, &area, k0, k1);
     }
@@ -6019,20 +6008,20 @@ static void neo__gemm_task(void *arg, int64_t index, int worker) {
 static void neo__gemm_finish_task(void *arg, int64_t row, int worker) {
     const neo__gemm *g = (const neo__gemm *)arg;
     (void)worker;
-    if (g->bias) g->ctx->vec->add(g->c + row * g->c_row, g->bias, g->n);
-    neo__gemm_finish_rows(g, row, row + 1, 0, g->n);
+    if (g->call.bias) g->ctx->vec->add(g->call.c + row * g->call.c_row, g->call.bias, g->call.n);
+    neo__gemm_finish_rows(g, row, row + 1, 0, g->call.n);
 }
 static int neo__gemm_by_hook(neo__gemm *g) {
-    if (g->tree || (double)g->m * (double)g->n * (double)g->k < 32768.0) return 0;
-    const int trans_a = g->a_k != 1, trans_b = g->b_col != 1;
-    const int64_t a_cols = trans_a ? g->m : g->k, b_cols = trans_b ? g->k : g->n;
-    int64_t lda = trans_a ? g->a_k : g->a_row, ldb = trans_b ? g->b_col : g->b_k, ldc = g->c_row;
-    if ((trans_a ? g->k : g->m) == 1) lda = a_cols; /* a BLAS checks the distance even of one row */
-    if ((trans_b ? g->n : g->k) == 1) ldb = b_cols;
-    if (g->m == 1) ldc = g->n;
-    if (lda < a_cols || ldb < b_cols || ldc < g->n) return 0; /* rows that overlap or run backwards */
-    NEO_SGEMM(trans_a, trans_b, g->m, g->n, g->k, g->a, lda, g->b, ldb, g->beta, g->c, ldc);
-    neo_parallel_for(g->ctx, g->m, neo__gemm_finish_task, g);
+    if (g->tree || (double)g->call.m * (double)g->call.n * (double)g->call.k < 32768.0) return 0;
+    const int trans_a = g->call.a_k != 1, trans_b = g->call.b_col != 1;
+    const int64_t a_cols = trans_a ? g->call.m : g->call.k, b_cols = trans_b ? g->call.k : g->call.n;
+    int64_t lda = trans_a ? g->call.a_k : g->call.a_row, ldb = trans_b ? g->call.b_col : g->call.b_k, ldc = g->call.c_row;
+    if ((trans_a ? g->call.k : g->call.m) == 1) lda = a_cols; /* a BLAS checks the distance even of one row */
+    if ((trans_b ? g->call.n : g->call.k) == 1) ldb = b_cols;
+    if (g->call.m == 1) ldc = g->call.n;
+    if (lda < a_cols || ldb < b_cols || ldc < g->call.n) return 0; /* rows that overlap or run backwards */
+    NEO_SGEMM(trans_a, trans_b, g->call.m, g->call.n, g->call.k, g->call.a, lda, g->call.b, ldb, g->call.beta, g->call.c, ldc);
+    neo_parallel_for(g->ctx, g->call.m, neo__gemm_finish_task, g);
     return 1;
 }
 #else
@@ -6042,25 +6031,26 @@ static int neo__gemm_by_hook(const neo__gemm *g) {
 }
 #endif
 
-static neo_status neo__gemm_on_device(const neo__gemm *g) {
-    NEO__ZERO(neo__gemm_call, call);
-    call.m = g->m, call.n = g->n, call.k = g->k;
-    call.a = g->a, call.a_row = g->a_row, call.a_k = g->a_k;
-    call.b = g->b, call.b_k = g->b_k, call.b_col = g->b_col;
-    call.c = g->c, call.c_row = g->c_row;
-    call.beta = g->beta;
-    call.bias = g->bias;
-    call.finish = g->finish;
-    call.tree = g->tree;
-    if (g->tree) call.leaves = neo__leaf_cut_of(g->ctx, &g->leaves);
-    return g->ctx->device->gemm(g->ctx->device, &call);
+/* The product of a record; nothing is planned yet. */
+static void neo__gemm_begin(neo__gemm *g, neo_ctx *ctx, const neo__gemm_call *call) {
+    memset(g, 0, sizeof *g);
+    g->ctx = ctx;
+    g->call = *call;
+    g->tree = call->tree && call->leaves.count > 1;
 }
-static neo_status neo__gemm_run(neo__gemm *g) {
-    if (g->m == 0 || g->n == 0) return NEO_OK;
-    if (g->ctx->device) return neo__gemm_on_device(g);
-    if (neo__gemm_by_hook(g)) return NEO_OK;
-    neo__gemm_plan(g);
-    neo_parallel_for(g->ctx, g->row_tasks * g->col_tasks, neo__gemm_task, g);
+static void neo__bf16_run(neo_ctx *ctx, const neo__gemm_call *call); /* see >>impl-bf16 */
+static neo_status neo__cpu_gemm(neo_device *d, const neo__gemm_call *call) {
+    neo_ctx *ctx = neo__cpu_ctx(d);
+    neo__gemm g;
+    if (call->m == 0 || call->n == 0) return NEO_OK;
+    if (call->narrow) {
+        neo__bf16_run(ctx, call);
+        return NEO_OK;
+    }
+    neo__gemm_begin(&g, ctx, call);
+    if (neo__gemm_by_hook(&g)) return NEO_OK;
+    neo__gemm_plan(&g);
+    neo_parallel_for(ctx, g.row_tasks * g.col_tasks, neo__gemm_task, &g);
     return NEO_OK;
 }
 
@@ -6105,7 +6095,61 @@ static neo_status neo__check_vector(const neo_ctx *ctx, neo_tensor t, int64_t co
                name);
     return neo__check_place(ctx, t, function, name);
 }
+static neo_status neo__check_activation(const char *function, neo_activation act) {
+    NEO__CHECK((unsigned)act <= (unsigned)NEO_ACT_HARDSWISH, NEO_ERR_ARG,
+               "%s: no activation %d", function, (int)act);
+    return NEO_OK;
+}
 NEO__INLINE float *neo__f32(neo_tensor t) { return (float *)t.data; }
+
+/* c = a b; trans_a, trans_b: of that operand transposed. The shapes have been checked. */
+static neo__gemm_call neo__gemm_call_make(neo_tensor a, int trans_a, neo_tensor b, int trans_b,
+                                          neo_tensor c) {
+    NEO__ZERO(neo__gemm_call, call);
+    call.m = a.shape[trans_a ? 1 : 0];
+    call.n = b.shape[trans_b ? 0 : 1];
+    call.k = a.shape[trans_a ? 0 : 1];
+    call.a = neo__f32(a);
+    call.a_row = trans_a ? 1 : a.stride[0];
+    call.a_k = trans_a ? a.stride[0] : 1;
+    call.b = neo__f32(b);
+    call.b_k = trans_b ? 1 : b.stride[0];
+    call.b_col = trans_b ? b.stride[0] : 1;
+    call.c = neo__f32(c);
+    call.c_row = c.stride[0];
+    call.narrow = a.dtype == NEO_BF16;
+    call.narrow_c = c.dtype == NEO_BF16;
+    return call;
+}
+static void neo__gemm_call_finish(neo__gemm_call *call, neo_activation act, int backward,
+                                  neo_tensor y, neo_tensor z) {
+    call->finish.act = act;
+    call->finish.backward = backward;
+    call->finish.y = neo__f32(y), call->finish.y_row = y.stride[0];
+    call->finish.z = neo__f32(z), call->finish.z_row = z.stride[0];
+    call->narrow_y = y.dtype == NEO_BF16;
+    call->narrow_z = z.dtype == NEO_BF16;
+}
+NEO_API neo_status neo_gemm(neo_ctx *ctx, const neo_gemm_desc *desc, neo_tensor a, neo_tensor b,
+                            neo_tensor c) {
+    static const char *const fn = "neo_gemm";
+    NEO__TRY(neo__check_ctx(fn, ctx));
+    NEO__ZERO(neo_gemm_desc, d);
+    if (desc) d = *desc;
+    NEO__CHECK(a.ndim == 2 && b.ndim == 2 && c.ndim == 2, NEO_ERR_SHAPE,
+               "%s: a, b and c must have two dimensions", fn);
+    NEO__TRY(neo__check_activation(fn, d.act));
+    const int64_t m = c.shape[0], n = c.shape[1], k = a.shape[d.trans_a ? 0 : 1];
+    const neo_dtype dtype = neo__operand_dtype(a);
+    NEO__TRY(neo__check_matrix_of(ctx, dtype, a, d.trans_a ? k : m, d.trans_a ? m : k, 0, fn, "a"));
+    NEO__TRY(neo__check_matrix_of(ctx, dtype, b, d.trans_b ? n : k, d.trans_b ? k : n, 0, fn, "b"));
+    NEO__TRY(neo__check_product(ctx, dtype, c, m, n, fn, "c"));
+    neo__gemm_call call = neo__gemm_call_make(a, d.trans_a, b, d.trans_b, c);
+    call.beta = d.beta;
+    call.bias = d.bias;
+    call.finish.act = d.act;
+    return ctx->on->gemm(ctx->on, &call);
+}
 /* ------------------------------------------------------------------------------------------------
    >>impl-bf16
 
@@ -6141,30 +6185,18 @@ NEO__STATIC_ASSERT((size_t)(NEO__BF16_C_FLOATS + NEO__BF16_B_FLOATS + NEO__BF16_
                             NEO__BF16_SPARE_FLOATS) * sizeof(float) <= NEO__WORKER_SCRATCH_BYTES,
                    "a worker's scratch holds a task of >>impl-bf16");
 
-/* What happens to a finished matrix c; y and z are f32 or bf16. */
-typedef struct neo__finish {
-    neo_activation act;
-    int backward; /* 0: y = act(c). 1: c = c act'(z, y) */
-    neo_tensor y; /* none: c itself (forward) */
-    neo_tensor z; /* backward */
-} neo__finish;
-
+/* A product of bf16 and its plan. */
 typedef struct neo__bf16 {
     neo_ctx *ctx;
-    int64_t m, n, k;
-    const uint16_t *a, *b;
-    int64_t a_row, a_k, b_k, b_col; /* strides; of each operand one is 1 */
-    neo_tensor c;
-    float beta;
-    const float *bias;
-    neo__finish finish;
-    neo_leaves leaves;
-    int tree; /* sum by leaves */
-    /* planned */
-    int rows, cols, depth;      /* of a tile; of the tree */
-    int64_t row_tiles, panels;  /* of C */
+    const neo__gemm_call *call;
+    int tree;                  /* of several leaves */
+    int rows, cols, depth;     /* of a tile; of the tree */
+    int64_t row_tiles, panels; /* of C */
     int64_t row_tasks, col_tasks;
 } neo__bf16;
+NEO__INLINE const uint16_t *neo__halves(const float *address) {
+    return (const uint16_t *)(const void *)address;
+}
 
 /* ---- kernels ---- */
 NEO__INLINE float neo__bf16_flush(float x) {
@@ -6272,31 +6304,31 @@ static void neo__bf16_pack_b(const neo__bf16 *g, float *to, float *spare, int64_
                              int64_t count) {
     const int64_t words = neo__bf16_words(g, count);
     for (int64_t p = p0; p < p1; p++, to += words * g->cols) {
-        const int64_t n0 = p * g->cols, cols = NEO__MIN((int64_t)g->cols, g->n - n0);
-        const uint16_t *from = g->b + k0 * g->b_k + n0 * g->b_col;
-        if (g->b_col == 1) {
-            neo__bf16_pack_cols(g, to, g->cols, from, g->b_k, count, cols);
+        const int64_t n0 = p * g->cols, cols = NEO__MIN((int64_t)g->cols, g->call->n - n0);
+        const uint16_t *from = neo__halves(g->call->b) + k0 * g->call->b_k + n0 * g->call->b_col;
+        if (g->call->b_col == 1) {
+            neo__bf16_pack_cols(g, to, g->cols, from, g->call->b_k, count, cols);
             continue;
         }
         for (int64_t j = 0; j < cols; j++)
-            neo__bf16_pack_row(g, spare + j * NEO__BF16_LINE, from + j * g->b_col, count);
+            neo__bf16_pack_row(g, spare + j * NEO__BF16_LINE, from + j * g->call->b_col, count);
         g->ctx->gemm->pack_transposed(to, g->cols, spare, NEO__BF16_LINE, words, cols);
     }
 }
 /* Rows of tiles [t0, t1); a_row and a_word of t say how they lie. */
 static void neo__bf16_pack_a(const neo__bf16 *g, neo__bf16_tile *t, float *to, float *spare, int64_t t0,
                              int64_t t1, int64_t k0, int64_t count) {
-    const int64_t m0 = t0 * g->rows, rows = (t1 - t0) * g->rows, there = NEO__MIN(rows, g->m - m0);
-    const int64_t words = neo__bf16_words(g, count), by_cols = g->a_row == 1 && g->a_k != 1;
+    const int64_t m0 = t0 * g->rows, rows = (t1 - t0) * g->rows, there = NEO__MIN(rows, g->call->m - m0);
+    const int64_t words = neo__bf16_words(g, count), by_cols = g->call->a_row == 1 && g->call->a_k != 1;
     const int64_t width = (rows + 15) / 16 * 16;
-    const uint16_t *from = g->a + m0 * g->a_row + k0 * g->a_k;
+    const uint16_t *from = neo__halves(g->call->a) + m0 * g->call->a_row + k0 * g->call->a_k;
     const int turn = by_cols && g->ctx->bf16 && !g->ctx->bf16->chains;
     t->a_row = by_cols && !turn ? 1 : NEO__BF16_LINE;
     t->a_word = by_cols && !turn ? width : 1;
-    if (by_cols) neo__bf16_pack_cols(g, turn ? spare : to, width, from, g->a_k, count, there);
+    if (by_cols) neo__bf16_pack_cols(g, turn ? spare : to, width, from, g->call->a_k, count, there);
     if (turn) g->ctx->gemm->pack_transposed(to, NEO__BF16_LINE, spare, width, rows, words);
     for (int64_t i = 0; i < rows && !by_cols; i++)
-        if (i < there) neo__bf16_pack_row(g, to + i * NEO__BF16_LINE, from + i * g->a_row, count);
+        if (i < there) neo__bf16_pack_row(g, to + i * NEO__BF16_LINE, from + i * g->call->a_row, count);
         else memset(to + i * NEO__BF16_LINE, 0, (size_t)words * sizeof *to);
 }
 
@@ -6331,43 +6363,50 @@ static void neo__bf16_multiply(const neo__bf16 *g, float *c, float *scratch, int
     }
 }
 
-/* Columns [j, j + n) of row i of t, as f32. */
-static const float *neo__row_of(const neo__bf16 *g, neo_tensor t, int64_t i, int64_t j, int64_t n, float *room) {
-    if (!t.data) return NULL;
-    if (t.dtype == NEO_F32) return (const float *)t.data + i * t.stride[0] + j;
-    g->ctx->tensor->f32_from_bf16(room, (const uint16_t *)t.data + i * t.stride[0] + j, n);
+/* Columns [j, j + n) of row i of a matrix of f32 or bf16, as f32. */
+static const float *neo__bf16_row_of(const neo__bf16 *g, const float *matrix, int64_t row_step,
+                                     int narrow, int64_t i, int64_t j, int64_t n, float *room) {
+    const int64_t at = i * row_step + j;
+    if (!matrix) return NULL;
+    if (!narrow) return matrix + at;
+    g->ctx->tensor->f32_from_bf16(room, neo__halves(matrix) + at, n);
     return room;
 }
-static void neo__row_to(const neo__bf16 *g, neo_tensor t, int64_t i, int64_t j, int64_t n, const float *x) {
-    const int64_t at = i * t.stride[0] + j;
-    if (t.dtype == NEO_F32) memcpy((float *)t.data + at, x, (size_t)n * sizeof *x);
-    else g->ctx->tensor->bf16_from_f32((uint16_t *)t.data + at, x, n);
+static void neo__bf16_row_to(const neo__bf16 *g, float *matrix, int64_t row_step, int narrow,
+                             int64_t i, int64_t j, int64_t n, const float *x) {
+    const int64_t at = i * row_step + j;
+    if (!narrow) memcpy(matrix + at, x, (size_t)n * sizeof *x);
+    else g->ctx->tensor->bf16_from_f32((uint16_t *)(void *)matrix + at, x, n);
 }
 /* x: the sums of columns [j, j + n) of row i. */
 static void neo__bf16_finish_row(const neo__bf16 *g, int64_t i, int64_t j, int64_t n, float *x) {
     float y[NEO__BF16_SIDE], z[NEO__BF16_SIDE];
-    const neo__finish *f = &g->finish;
+    const neo__gemm_call *call = g->call;
+    const neo__gemm_finish *f = &call->finish;
     const neo__vec_kernels *vec = g->ctx->vec;
-    if (g->bias) vec->add(x, g->bias + j, n);
+    if (call->bias) vec->add(x, call->bias + j, n);
     if (f->backward) {
-        const float *y_row = neo__row_of(g, f->y, i, j, n, y), *z_row = neo__row_of(g, f->z, i, j, n, z);
+        const float *y_row = neo__bf16_row_of(g, f->y, f->y_row, call->narrow_y, i, j, n, y);
+        const float *z_row = neo__bf16_row_of(g, f->z, f->z_row, call->narrow_z, i, j, n, z);
         vec->act_backward(f->act, z_row, y_row, x, x, n);
-    } else if (f->y.data) {
+    } else if (f->y) {
         vec->act_forward(f->act, x, y, n);
-        neo__row_to(g, f->y, i, j, n, y);
+        neo__bf16_row_to(g, f->y, f->y_row, call->narrow_y, i, j, n, y);
     } else if (f->act != NEO_ACT_NONE) {
         vec->act_forward(f->act, x, x, n);
     }
-    neo__row_to(g, g->c, i, j, n, x);
+    neo__bf16_row_to(g, call->c, call->c_row, call->narrow_c, i, j, n, x);
 }
 /* Between C and the tiles of a task: to them, times beta, or from them and finished. */
 static void neo__bf16_move(const neo__bf16 *g, float *c, int64_t t0, int64_t t1, int64_t p0, int64_t p1, int out) {
     float row[NEO__BF16_SIDE], room[NEO__BF16_SIDE];
-    const int64_t n0 = p0 * g->cols, n = NEO__MIN(p1 * g->cols, g->n) - n0;
-    for (int64_t i = t0 * g->rows; i < NEO__MIN(t1 * g->rows, g->m); i++) {
+    const int64_t n0 = p0 * g->cols, n = NEO__MIN(p1 * g->cols, g->call->n) - n0;
+    for (int64_t i = t0 * g->rows; i < NEO__MIN(t1 * g->rows, g->call->m); i++) {
         float *from = c + (i / g->rows - t0) * (p1 - p0) * g->rows * g->cols + i % g->rows * g->cols;
-        const float *old = out ? NULL : neo__row_of(g, g->c, i, n0, n, room);
-        for (int64_t j = 0; old && j < n; j++) row[j] = g->beta * old[j];
+        const float *old =
+            out ? NULL
+                : neo__bf16_row_of(g, g->call->c, g->call->c_row, g->call->narrow_c, i, n0, n, room);
+        for (int64_t j = 0; old && j < n; j++) row[j] = g->call->beta * old[j];
         for (int64_t j = 0; j < n; j += g->cols, from += (int64_t)g->rows * g->cols) {
             const size_t bytes = (size_t)NEO__MIN((int64_t)g->cols, n - j) * sizeof *row;
             if (out) memcpy(row + j, from, bytes);
@@ -6386,18 +6425,18 @@ static void neo__bf16_task(void *arg, int64_t index, int worker) {
     const int64_t step = (t1 - t0) * g->rows * (p1 - p0) * g->cols;
     float *c = (float *)(void *)neo__worker_scratch(g->ctx, worker), *scratch = c + NEO__BF16_C_FLOATS;
     int height = 0;
-    for (int leaf = 0; leaf < (g->tree ? g->leaves.count : 1); leaf++) {
+    for (int leaf = 0; leaf < (g->tree ? g->call->leaves.count : 1); leaf++) {
         float *slot = c + height * step;
-        int64_t begin = 0, end = g->k;
-        if (g->tree) neo__leaf_rows(g->ctx, &g->leaves, leaf, &begin, &end);
+        int64_t begin = 0, end = g->call->k;
+        if (g->tree) neo__leaf_rows(&g->call->leaves, leaf, &begin, &end);
         memset(slot, 0, (size_t)step * sizeof *slot);
-        if (g->beta != 0.0f) neo__bf16_move(g, slot, t0, t1, p0, p1, 0);
+        if (g->call->beta != 0.0f) neo__bf16_move(g, slot, t0, t1, p0, p1, 0);
         neo__fp_state fp = neo__fp_enter_flushing();
         if (kern && kern->begin) kern->begin();
         neo__bf16_multiply(g, slot, scratch, t0, t1, p0, p1, begin, end);
         if (kern && kern->end) kern->end();
         neo__fp_leave(fp);
-        int merges = neo__tree_push(&height, leaf, g->tree ? g->leaves.count : 1);
+        int merges = neo__tree_push(&height, leaf, g->tree ? g->call->leaves.count : 1);
         for (; merges > 0; merges--, slot -= step) g->ctx->vec->add(slot - step, slot, step);
     }
     neo__bf16_move(g, c, t0, t1, p0, p1, 1);
@@ -6410,9 +6449,9 @@ static void neo__bf16_plan(neo__bf16 *g) {
     const neo__bf16_kernels *kern = g->ctx->bf16;
     g->rows = kern ? kern->rows : g->ctx->gemm->rows;
     g->cols = kern ? kern->cols : 2 * g->ctx->gemm->lanes;
-    g->depth = g->tree ? neo__tree_depth(g->leaves.count) : 1;
-    g->row_tiles = (g->m + g->rows - 1) / g->rows;
-    g->panels = (g->n + g->cols - 1) / g->cols;
+    g->depth = g->tree ? neo__tree_depth(g->call->leaves.count) : 1;
+    g->row_tiles = (g->call->m + g->rows - 1) / g->rows;
+    g->panels = (g->call->n + g->cols - 1) / g->cols;
     int64_t rows = NEO__MIN(g->row_tiles, (int64_t)NEO__BF16_SIDE / g->rows);
     int64_t cols = NEO__MIN(g->panels, (int64_t)NEO__BF16_SIDE / g->cols);
     const int64_t enough = g->ctx->threads == 1 ? 1 : 4 * (int64_t)g->ctx->threads;
@@ -6420,7 +6459,7 @@ static void neo__bf16_plan(neo__bf16 *g) {
         const int64_t tasks = ((g->row_tiles + rows - 1) / rows) * ((g->panels + cols - 1) / cols);
         const int64_t floats = rows * g->rows * cols * g->cols;
         const int fits = floats * g->depth <= NEO__BF16_C_FLOATS;
-        if (fits && (tasks >= enough || (double)floats * (double)g->k < 2.0 * (double)NEO__GEMM_GRAIN)) break;
+        if (fits && (tasks >= enough || (double)floats * (double)g->call->k < 2.0 * (double)NEO__GEMM_GRAIN)) break;
         if (rows == 1 && cols == 1) break;
         if (cols == 1 || (rows > 1 && rows * g->rows >= cols * g->cols)) rows = (rows + 1) / 2;
         else cols = (cols + 1) / 2;
@@ -6428,77 +6467,18 @@ static void neo__bf16_plan(neo__bf16 *g) {
     g->row_tasks = (g->row_tiles + rows - 1) / rows;
     g->col_tasks = (g->panels + cols - 1) / cols;
 }
-static neo_status neo__bf16_on_device(const neo__bf16 *g) {
-    NEO__ZERO(neo__gemm_call, call);
-    call.m = g->m, call.n = g->n, call.k = g->k;
-    call.a = (const float *)(const void *)g->a, call.a_row = g->a_row, call.a_k = g->a_k;
-    call.b = (const float *)(const void *)g->b, call.b_k = g->b_k, call.b_col = g->b_col;
-    call.c = (float *)g->c.data, call.c_row = g->c.stride[0];
-    call.beta = g->beta;
-    call.bias = g->bias;
-    call.finish.act = g->finish.act;
-    call.finish.backward = g->finish.backward;
-    call.finish.y = (float *)g->finish.y.data, call.finish.y_row = g->finish.y.stride[0];
-    call.finish.z = (float *)g->finish.z.data, call.finish.z_row = g->finish.z.stride[0];
-    call.tree = g->tree;
-    if (g->tree) call.leaves = neo__leaf_cut_of(g->ctx, &g->leaves);
-    call.narrow = 1;
-    call.narrow_c = g->c.dtype == NEO_BF16;
-    call.narrow_y = g->finish.y.dtype == NEO_BF16;
-    call.narrow_z = g->finish.z.dtype == NEO_BF16;
-    return g->ctx->device->gemm(g->ctx->device, &call);
-}
-static neo_status neo__bf16_run(neo__bf16 *g) {
-    if (g->m == 0 || g->n == 0) return NEO_OK;
-    if (g->ctx->device) return neo__bf16_on_device(g);
+static void neo__bf16_begin(neo__bf16 *g, neo_ctx *ctx, const neo__gemm_call *call) {
+    memset(g, 0, sizeof *g);
+    g->ctx = ctx;
+    g->call = call;
+    g->tree = call->tree && call->leaves.count > 1;
     neo__bf16_plan(g);
-    neo_parallel_for(g->ctx, g->row_tasks * g->col_tasks, neo__bf16_task, g);
-    return NEO_OK;
 }
-NEO__INLINE const uint16_t *neo__halves(neo_tensor t) { return (const uint16_t *)t.data; }
-
-NEO_API neo_status neo_gemm(neo_ctx *ctx, const neo_gemm_desc *desc, neo_tensor a, neo_tensor b,
-                            neo_tensor c) {
-    NEO__TRY(neo__check_ctx("neo_gemm", ctx));
-    NEO__ZERO(neo_gemm_desc, d);
-    if (desc) d = *desc;
-    NEO__CHECK(a.ndim == 2 && b.ndim == 2 && c.ndim == 2, NEO_ERR_SHAPE,
-               "neo_gemm: a, b and c must have two dimensions");
-    NEO__CHECK((unsigned)d.act <= (unsigned)NEO_ACT_HARDSWISH, NEO_ERR_ARG,
-               "neo_gemm: unknown activation %d", (int)d.act);
-    NEO__ZERO(neo__gemm, g);
-    g.ctx = ctx;
-    g.m = c.shape[0];
-    g.n = c.shape[1];
-    g.k = a.shape[d.trans_a ? 0 : 1];
-    const neo_dtype dtype = neo__operand_dtype(a);
-    NEO__TRY(neo__check_matrix_of(ctx, dtype, a, d.trans_a ? g.k : g.m, d.trans_a ? g.m : g.k, 0,
-                                  "neo_gemm", "a"));
-    NEO__TRY(neo__check_matrix_of(ctx, dtype, b, d.trans_b ? g.n : g.k, d.trans_b ? g.k : g.n, 0,
-                                  "neo_gemm", "b"));
-    NEO__TRY(neo__check_product(ctx, dtype, c, g.m, g.n, "neo_gemm", "c"));
-    g.a_row = d.trans_a ? 1 : a.stride[0];
-    g.a_k = d.trans_a ? a.stride[0] : 1;
-    g.b_k = d.trans_b ? 1 : b.stride[0];
-    g.b_col = d.trans_b ? b.stride[0] : 1;
-    if (dtype == NEO_BF16) {
-        NEO__ZERO(neo__bf16, narrow);
-        narrow.ctx = ctx;
-        narrow.m = g.m, narrow.n = g.n, narrow.k = g.k;
-        narrow.a = neo__halves(a), narrow.a_row = g.a_row, narrow.a_k = g.a_k;
-        narrow.b = neo__halves(b), narrow.b_k = g.b_k, narrow.b_col = g.b_col;
-        narrow.c = c, narrow.beta = d.beta, narrow.bias = d.bias;
-        narrow.finish.act = d.act;
-        return neo__bf16_run(&narrow);
-    }
-    g.a = neo__f32(a), g.b = neo__f32(b), g.c = neo__f32(c);
-    g.c_row = c.stride[0];
-    g.beta = d.beta;
-    g.bias = d.bias;
-    g.finish.act = d.act;
-    return neo__gemm_run(&g);
+static void neo__bf16_run(neo_ctx *ctx, const neo__gemm_call *call) {
+    neo__bf16 g;
+    neo__bf16_begin(&g, ctx, call);
+    neo_parallel_for(ctx, g.row_tasks * g.col_tasks, neo__bf16_task, &g);
 }
-NEO__HOT_BEGIN
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-linear
@@ -6512,172 +6492,40 @@ enum {
     NEO__BIAS_DEPTH = 16  /* subtree sums waiting: more than any tree of 4096 leaves has */
 };
 
-typedef struct neo__linear_grads {
-    neo__gemm dw;
-    neo__bf16 narrow; /* in its place: of bf16 */
-    int64_t dw_tasks;
-    const float *dz;
-    const uint16_t *narrow_dz;
-    int is_narrow;
-    int64_t dz_row, out;
-    float *dbias;
-} neo__linear_grads;
 
-/* sums[j] = the sum of the rows [begin, end) of columns [j0, j0 + cols) of dz, in order from 0. */
-static void neo__linear_bias_leaf(const neo__linear_grads *g, float *sums, int64_t begin, int64_t end, int64_t j0,
-                                  int64_t cols) {
-    const neo_ctx *ctx = g->dw.ctx;
-    float row[NEO__BIAS_COLS];
-    if (!g->is_narrow) {
-        ctx->gemm->column_sums(sums, g->dz + begin * g->dz_row + j0, g->dz_row, end - begin, cols);
-        return;
-    }
-    for (int64_t j = 0; j < cols; j++) sums[j] = 0.0f;
-    for (; begin < end; begin++) {
-        ctx->tensor->f32_from_bf16(row, g->narrow_dz + begin * g->dz_row + j0, cols);
-        ctx->vec->add(sums, row, cols);
-    }
-}
-
-static void neo__linear_bias_task(const neo__linear_grads *g, int64_t j0, int worker) {
-    neo_ctx *ctx = g->dw.ctx;
-    const int64_t cols = NEO__MIN((int64_t)NEO__BIAS_COLS, g->out - j0);
-    float *sums = (float *)(void *)neo__worker_scratch(ctx, worker);
-    int height = 0;
-    for (int leaf = 0; leaf < g->dw.leaves.count; leaf++) {
-        int64_t begin, end;
-        neo__leaf_rows(ctx, &g->dw.leaves, leaf, &begin, &end);
-        float *slot = sums + height * NEO__BIAS_COLS;
-        neo__linear_bias_leaf(g, slot, begin, end, j0, cols);
-        int merges = neo__tree_push(&height, leaf, g->dw.leaves.count);
-        for (; merges > 0; merges--, slot -= NEO__BIAS_COLS)
-            ctx->vec->add(slot - NEO__BIAS_COLS, slot, cols);
-        NEO_ASSERT(height < NEO__BIAS_DEPTH);
-    }
-    if (g->dw.leaves.count > 0) memcpy(g->dbias + j0, sums, (size_t)cols * sizeof *sums);
-    else memset(g->dbias + j0, 0, (size_t)cols * sizeof *sums);
-}
-static void neo__linear_grads_task(void *arg, int64_t index, int worker) {
-    neo__linear_grads *g = (neo__linear_grads *)arg;
-    if (index < g->dw_tasks && g->is_narrow) neo__bf16_task(&g->narrow, index, worker);
-    else if (index < g->dw_tasks) neo__gemm_task(&g->dw, index, worker);
-    else neo__linear_bias_task(g, (index - g->dw_tasks) * NEO__BIAS_COLS, worker);
-}
-
-static neo_status neo__linear_grads_on_device(neo__linear_grads *g) {
-    neo_device *device = g->dw.ctx->device;
-    g->dw.tree = g->narrow.tree = 1; /* also of one leaf: its product has the same shape on any number of ranks */
-    if (g->dw.c) NEO__TRY(g->is_narrow ? neo__bf16_run(&g->narrow) : neo__gemm_run(&g->dw));
-    if (!g->dbias || g->out == 0) return NEO_OK;
-    NEO__ZERO(neo__column_sums_call, sums);
-    sums.from = g->dz;
-    sums.from_row = g->dz_row;
-    sums.narrow = g->is_narrow;
-    sums.cols = g->out;
-    sums.to = g->dbias;
-    sums.leaves = neo__leaf_cut_of(g->dw.ctx, &g->dw.leaves);
-    return device->column_sums(device, &sums);
-}
-/* dw and dbias of checked tensors. */
-static neo_status neo__linear_grads_run(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor x,
-                                  neo_tensor dz, neo_tensor dw, neo_tensor dbias) {
-    NEO__ZERO(neo__linear_grads, g);
-    g.dw.ctx = ctx;
-    g.dw.m = dz.shape[1];
-    g.dw.n = x.shape[1];
-    g.dw.k = x.shape[0];
-    g.dw.a = neo__f32(dz), g.dw.a_row = 1, g.dw.a_k = dz.stride[0];
-    g.dw.b = neo__f32(x), g.dw.b_k = x.stride[0], g.dw.b_col = 1;
-    g.dw.c = neo__f32(dw), g.dw.c_row = dw.stride[0];
-    g.dw.leaves = *leaves;
-    g.dw.tree = leaves->count > 1;
-    g.dz =
-        dz.shape[0] > 0 ? neo__f32(dz) : neo__f32(dbias); /* a batch of none may have no memory */
-    g.dz_row = dz.stride[0];
-    g.out = dz.shape[1];
-    g.dbias = neo__f32(dbias);
-    if (dz.dtype == NEO_BF16) {
-        neo__bf16 *b = &g.narrow;
-        b->ctx = ctx;
-        b->m = g.dw.m, b->n = g.dw.n, b->k = g.dw.k;
-        b->a = neo__halves(dz), b->a_row = 1, b->a_k = dz.stride[0];
-        b->b = neo__halves(x), b->b_k = x.stride[0], b->b_col = 1;
-        b->c = dw;
-        b->leaves = g.dw.leaves;
-        b->tree = g.dw.tree;
-        g.is_narrow = 1;
-        g.narrow_dz = neo__halves(dz);
-    }
-    if (ctx->device) return neo__linear_grads_on_device(&g);
-    if (g.is_narrow && dw.data && g.dw.m > 0 && g.dw.n > 0) {
-        neo__bf16_plan(&g.narrow);
-        g.dw_tasks = g.narrow.row_tasks * g.narrow.col_tasks;
-    } else if (!g.is_narrow && dw.data && g.dw.m > 0 && g.dw.n > 0 && !neo__gemm_by_hook(&g.dw)) {
-        neo__gemm_plan(&g.dw);
-        g.dw_tasks = g.dw.row_tasks * g.dw.col_tasks;
-    }
-    const int64_t bias_tasks = dbias.data ? (g.out + NEO__BIAS_COLS - 1) / NEO__BIAS_COLS : 0;
-    neo_parallel_for(ctx, g.dw_tasks + bias_tasks, neo__linear_grads_task, &g);
-    return NEO_OK;
-}
-
-static neo_status neo__linear_product(neo__gemm *g, neo_tensor a, neo_tensor b, neo_tensor c, const neo__finish *f) {
-    if (a.dtype == NEO_BF16) {
-        NEO__ZERO(neo__bf16, narrow);
-        narrow.ctx = g->ctx;
-        narrow.m = g->m, narrow.n = g->n, narrow.k = g->k;
-        narrow.a = neo__halves(a), narrow.a_row = g->a_row, narrow.a_k = g->a_k;
-        narrow.b = neo__halves(b), narrow.b_k = g->b_k, narrow.b_col = g->b_col;
-        narrow.c = c;
-        narrow.bias = g->bias;
-        narrow.finish = *f;
-        return neo__bf16_run(&narrow);
-    }
-    g->a = neo__f32(a), g->b = neo__f32(b);
-    g->c = neo__f32(c), g->c_row = c.stride[0];
-    g->finish.act = f->act;
-    g->finish.backward = f->backward;
-    g->finish.y = neo__f32(f->y), g->finish.y_row = f->y.stride[0];
-    g->finish.z = neo__f32(f->z), g->finish.z_row = f->z.stride[0];
-    return neo__gemm_run(g);
-}
-/* y = x w^T + bias, then what `finish` says. */
-static neo_status neo__linear_run(neo_ctx *ctx, neo_tensor x, neo_tensor w, neo_tensor bias, neo_tensor y,
-                            const neo__finish *finish) {
-    NEO__ZERO(neo__gemm, g);
-    g.ctx = ctx;
-    g.m = x.shape[0], g.n = w.shape[0], g.k = w.shape[1];
-    g.a_row = x.stride[0], g.a_k = 1;
-    g.b_k = 1, g.b_col = w.stride[0];
-    g.bias = neo__f32(bias);
-    return neo__linear_product(&g, x, w, y, finish);
-}
-/* dx = dz w, then what `finish` says. */
-static neo_status neo__linear_dx_run(neo_ctx *ctx, neo_tensor w, neo_tensor dz, neo_tensor dx,
-                               const neo__finish *finish) {
-    NEO__ZERO(neo__gemm, g);
-    g.ctx = ctx;
-    g.m = dz.shape[0], g.n = w.shape[1], g.k = w.shape[0];
-    g.a_row = dz.stride[0], g.a_k = 1;
-    g.b_k = w.stride[0], g.b_col = 1;
-    return neo__linear_product(&g, dz, w, dx, finish);
+NEO__HOT_END
+/* dw and dbias of checked tensors. Also of one leaf the record says `tree`: a device's product then
+   has the same shape on any number of ranks. */
+static neo_status neo__linear_grads(neo_ctx *ctx, const neo__leaf_cut *leaves, neo_tensor x,
+                                    neo_tensor dz, neo_tensor dw, neo_tensor dbias) {
+    NEO__ZERO(neo__linear_grads_call, call);
+    call.dw = neo__gemm_call_make(dz, 1, x, 0, dw);
+    call.dw.tree = 1;
+    call.dw.leaves = *leaves;
+    call.dbias.from = neo__f32(dz);
+    call.dbias.from_row = dz.stride[0];
+    call.dbias.narrow = dz.dtype == NEO_BF16;
+    call.dbias.cols = dz.shape[1];
+    call.dbias.to = neo__f32(dbias);
+    call.dbias.leaves = *leaves;
+    return ctx->on->linear_grads(ctx->on, &call);
 }
 
 NEO_API neo_status neo_linear_forward(neo_ctx *ctx, neo_tensor x, neo_tensor w, neo_tensor bias,
                                       neo_activation act, neo_tensor y) {
     static const char *const fn = "neo_linear_forward";
     NEO__TRY(neo__check_ctx(fn, ctx));
-    NEO__CHECK((unsigned)act <= (unsigned)NEO_ACT_HARDSWISH, NEO_ERR_ARG,
-               "%s: unknown activation %d", fn, (int)act);
+    NEO__TRY(neo__check_activation(fn, act));
     const int64_t batch = x.shape[0], in = w.shape[1], out = w.shape[0];
     const neo_dtype dtype = neo__operand_dtype(w);
     NEO__TRY(neo__check_matrix_of(ctx, dtype, w, out, in, 0, fn, "w"));
     NEO__TRY(neo__check_matrix_of(ctx, dtype, x, batch, in, 0, fn, "x"));
     NEO__TRY(neo__check_product(ctx, dtype, y, batch, out, fn, "y"));
     if (neo__given(bias)) NEO__TRY(neo__check_vector(ctx, bias, out, fn, "bias"));
-    NEO__ZERO(neo__finish, finish);
-    finish.act = act;
-    return neo__linear_run(ctx, x, w, bias, y, &finish);
+    neo__gemm_call call = neo__gemm_call_make(x, 0, w, 1, y);
+    call.bias = neo__f32(bias);
+    call.finish.act = act;
+    return ctx->on->gemm(ctx->on, &call);
 }
 
 NEO_API neo_status neo_linear_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor x,
@@ -6685,7 +6533,7 @@ NEO_API neo_status neo_linear_backward(neo_ctx *ctx, const neo_leaves *leaves, n
                                        neo_tensor dbias) {
     static const char *const fn = "neo_linear_backward";
     const int64_t batch = dz.shape[0], in = w.shape[1], out = w.shape[0];
-    neo_leaves held;
+    neo__leaf_cut held;
     NEO__TRY(neo__check_ctx(fn, ctx));
     const neo_dtype dtype = neo__operand_dtype(w);
     NEO__TRY(neo__check_matrix_of(ctx, dtype, w, out, in, 0, fn, "w"));
@@ -6695,9 +6543,83 @@ NEO_API neo_status neo_linear_backward(neo_ctx *ctx, const neo_leaves *leaves, n
     if (neo__given(dw)) NEO__TRY(neo__check_matrix(ctx, dw, out, in, 1, fn, "dw"));
     if (neo__given(dbias)) NEO__TRY(neo__check_vector(ctx, dbias, out, fn, "dbias"));
     NEO__TRY(neo__leaves_resolve(ctx, leaves, batch, &held, fn));
-    NEO__ZERO(neo__finish, finish);
-    if (dw.data || dbias.data) NEO__TRY(neo__linear_grads_run(ctx, &held, x, dz, dw, dbias));
-    return dx.data ? neo__linear_dx_run(ctx, w, dz, dx, &finish) : NEO_OK;
+    if (dw.data || dbias.data) NEO__TRY(neo__linear_grads(ctx, &held, x, dz, dw, dbias));
+    if (!dx.data) return NEO_OK;
+    const neo__gemm_call call = neo__gemm_call_make(dz, 0, w, 0, dx);
+    return ctx->on->gemm(ctx->on, &call);
+}
+NEO__HOT_BEGIN
+
+/* ---- the CPU: both in one parallel region ---- */
+typedef struct neo__linear_job {
+    neo_ctx *ctx;
+    neo__gemm dw;
+    neo__bf16 narrow; /* in its place: of bf16 */
+    int64_t dw_tasks;
+    const neo__column_sums_call *dbias;
+} neo__linear_job;
+
+/* sums[j] = the sum of the rows [begin, end) of columns [j0, j0 + cols) of dz, in order from 0. */
+static void neo__linear_bias_leaf(const neo_ctx *ctx, const neo__column_sums_call *c, float *sums,
+                                  int64_t begin, int64_t end, int64_t j0, int64_t cols) {
+    float row[NEO__BIAS_COLS];
+    if (!c->narrow && begin < end) {
+        const float *from = c->from + begin * c->from_row + j0;
+        ctx->gemm->column_sums(sums, from, c->from_row, end - begin, cols);
+        return;
+    }
+    for (int64_t j = 0; j < cols; j++) sums[j] = 0.0f;
+    for (; begin < end; begin++) {
+        ctx->tensor->f32_from_bf16(row, neo__halves(c->from) + begin * c->from_row + j0, cols);
+        ctx->vec->add(sums, row, cols);
+    }
+}
+static void neo__linear_bias_task(neo_ctx *ctx, const neo__column_sums_call *c, int64_t j0,
+                                  int worker) {
+    const int64_t cols = NEO__MIN((int64_t)NEO__BIAS_COLS, c->cols - j0);
+    const int count = c->leaves.count;
+    float *sums = (float *)(void *)neo__worker_scratch(ctx, worker);
+    int height = 0;
+    for (int leaf = 0; leaf < count; leaf++) {
+        int64_t begin, end;
+        float *slot = sums + height * NEO__BIAS_COLS;
+        neo__leaf_rows(&c->leaves, leaf, &begin, &end);
+        neo__linear_bias_leaf(ctx, c, slot, begin, end, j0, cols);
+        int merges = neo__tree_push(&height, leaf, count);
+        for (; merges > 0; merges--, slot -= NEO__BIAS_COLS)
+            ctx->vec->add(slot - NEO__BIAS_COLS, slot, cols);
+        NEO_ASSERT(height < NEO__BIAS_DEPTH);
+    }
+    if (count > 0) memcpy(c->to + j0, sums, (size_t)cols * sizeof *sums);
+    else memset(c->to + j0, 0, (size_t)cols * sizeof *sums);
+}
+static void neo__linear_grads_task(void *arg, int64_t index, int worker) {
+    neo__linear_job *job = (neo__linear_job *)arg;
+    if (index >= job->dw_tasks)
+        neo__linear_bias_task(job->ctx, job->dbias, (index - job->dw_tasks) * NEO__BIAS_COLS, worker);
+    else if (job->narrow.call) neo__bf16_task(&job->narrow, index, worker);
+    else neo__gemm_task(&job->dw, index, worker);
+}
+static neo_status neo__cpu_linear_grads(neo_device *d, const neo__linear_grads_call *call) {
+    NEO__ZERO(neo__linear_job, job);
+    neo_ctx *ctx = job.ctx = neo__cpu_ctx(d);
+    const neo__gemm_call *dw = &call->dw;
+    const int has_dw = dw->c && dw->m > 0 && dw->n > 0;
+    job.dbias = &call->dbias;
+    if (has_dw && dw->narrow) {
+        neo__bf16_begin(&job.narrow, ctx, dw);
+        job.dw_tasks = job.narrow.row_tasks * job.narrow.col_tasks;
+    } else if (has_dw) {
+        neo__gemm_begin(&job.dw, ctx, dw);
+        if (!neo__gemm_by_hook(&job.dw)) {
+            neo__gemm_plan(&job.dw);
+            job.dw_tasks = job.dw.row_tasks * job.dw.col_tasks;
+        }
+    }
+    const int64_t bias_cols = call->dbias.to ? call->dbias.cols : 0;
+    const int64_t bias_tasks = (bias_cols + NEO__BIAS_COLS - 1) / NEO__BIAS_COLS;
+    neo_parallel_for(ctx, job.dw_tasks + bias_tasks, neo__linear_grads_task, &job);
+    return NEO_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -6750,38 +6672,38 @@ static neo_status neo__mlp_check(const neo_mlp_desc *d, const char *fn) {
     return NEO_OK;
 }
 
-/* A buffer of rows x width at `bytes` behind base, whose address goes to *to unless base is NULL. */
-static void neo__mlp_place(const neo_mlp_desc *d, char *base, size_t *bytes, void **to, int64_t rows, int64_t width) {
-    size_t piece = neo__size_mul(neo__size_mul((size_t)rows, (size_t)width), neo_dtype_size(d->dtype));
-    piece = neo__size_add(piece, NEO__ALIGN - 1) / NEO__ALIGN * NEO__ALIGN;
-    if (base && piece) *to = base + *bytes;
-    *bytes = neo__size_add(*bytes, piece);
+/* A buffer [rows][width] of the mlp's dtype; NULL if it has no elements. */
+static void neo__mlp_carve(const neo_mlp_desc *d, neo__carve *carve, void **to, int64_t rows,
+                           int64_t width) {
+    const size_t count = neo__size_mul((size_t)rows, (size_t)width);
+    if (count) neo__carve_next(carve, to, neo_dtype_size(d->dtype), count);
 }
-/* Lays the buffers out from `base` (NULL: counts only) and returns their bytes. */
-static size_t neo__mlp_layout(neo_mlp *mlp, const neo_mlp_desc *d, char *base) {
-    NEO__ZERO(neo_mlp, none);
-    if (!mlp) mlp = &none;
+static void neo__mlp_layout(neo_mlp *mlp, const neo_mlp_desc *d, neo__carve *carve) {
     const int layers = d->width_count - 1, narrow = d->dtype == NEO_BF16;
     const int last_dz = d->last_act != NEO_ACT_NONE || narrow; /* dy is not taken as it is */
-    size_t bytes = 0;
     int64_t widest = last_dz ? d->widths[layers] : 0;
     for (int i = 0; i < layers - 1; i++) widest = NEO__MAX(widest, d->widths[i + 1]);
     for (int i = 0; i < layers; i++) {
         const int last = i == layers - 1, keeps_z = neo__act_needs_z(last ? d->last_act : d->act);
-        neo__mlp_place(d, base, &bytes, &mlp->y[i], d->max_batch, last ? 0 : d->widths[i + 1]);
-        neo__mlp_place(d, base, &bytes, &mlp->z[i], d->max_batch, keeps_z ? d->widths[i + 1] : 0);
+        neo__mlp_carve(d, carve, &mlp->y[i], d->max_batch, last ? 0 : d->widths[i + 1]);
+        neo__mlp_carve(d, carve, &mlp->z[i], d->max_batch, keeps_z ? d->widths[i + 1] : 0);
     }
-    neo__mlp_place(d, base, &bytes, &mlp->dz[0], d->max_batch, widest);
-    neo__mlp_place(d, base, &bytes, &mlp->dz[1], d->max_batch, last_dz + layers > 2 ? widest : 0);
+    neo__mlp_carve(d, carve, &mlp->dz[0], d->max_batch, widest);
+    neo__mlp_carve(d, carve, &mlp->dz[1], d->max_batch, last_dz + layers > 2 ? widest : 0);
     for (int i = 0; i <= layers && narrow; i++)
-        neo__mlp_place(d, base, &bytes, &mlp->narrow[i], i < layers ? d->widths[i + 1] : d->max_batch,
+        neo__mlp_carve(d, carve, &mlp->narrow[i], i < layers ? d->widths[i + 1] : d->max_batch,
                        d->widths[i < layers ? i : 0]);
-    return bytes;
+}
+static size_t neo__mlp_data_bytes(const neo_mlp_desc *d) {
+    NEO__ZERO(neo_mlp, mlp);
+    NEO__ZERO(neo__carve, carve);
+    neo__mlp_layout(&mlp, d, &carve);
+    return carve.at;
 }
 
 NEO_API size_t neo_mlp_workspace_bytes(const neo_mlp_desc *desc) {
     return neo__mlp_check(desc, "neo_mlp_workspace_bytes") == NEO_OK
-               ? neo__size_add(sizeof(neo_mlp), neo__mlp_layout(NULL, desc, NULL))
+               ? neo__size_add(sizeof(neo_mlp), neo__mlp_data_bytes(desc))
                : 0;
 }
 
@@ -6822,7 +6744,7 @@ NEO_API neo_status neo_mlp_create(neo_ctx *ctx, neo_params *params, const neo_ml
     char name[256];
     NEO__CHECK(strlen(desc->name) + 24 <= sizeof name, NEO_ERR_ARG,
                "neo_mlp_create: the name is too long");
-    const size_t bytes = neo__mlp_layout(NULL, desc, NULL);
+    const size_t bytes = neo__mlp_data_bytes(desc);
     neo_mlp *mlp = (neo_mlp *)neo__alloc_zero(ctx, sizeof *mlp);
     char *data = mlp && bytes ? (char *)neo__data_alloc(ctx, bytes) : NULL;
     if (!mlp || (!data && bytes)) {
@@ -6830,7 +6752,8 @@ NEO_API neo_status neo_mlp_create(neo_ctx *ctx, neo_params *params, const neo_ml
         return neo_fail(NEO_ERR_MEMORY, "neo_mlp_create: %s: no memory for %zu bytes", desc->name,
                         bytes);
     }
-    neo__mlp_layout(mlp, desc, data);
+    neo__carve carve = {data, 0};
+    neo__mlp_layout(mlp, desc, &carve);
     mlp->ctx = ctx;
     mlp->data = data;
     mlp->data_bytes = bytes;
@@ -6874,40 +6797,42 @@ static neo_tensor neo__mlp_rows(const neo_mlp *mlp, void *data, int64_t rows, in
     t.place = neo__ctx_place(mlp->ctx);
     return t;
 }
-/* What products take for weight `layer`, or for x after the last. */
+/* The operand of products for weight `layer`, or for x after the last. */
 static neo_tensor neo__mlp_operand(const neo_mlp *mlp, int layer, neo_tensor t) {
     if (mlp->dtype == NEO_F32) return t;
     return neo__mlp_rows(mlp, mlp->narrow[layer], t.shape[0], t.shape[1]);
 }
 
 NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y) {
+    static const char *const fn = "neo_mlp_forward";
     const int64_t batch = x.shape[0];
-    NEO__CHECK(mlp, NEO_ERR_ARG, "neo_mlp_forward: mlp is NULL");
-    if (x.absent && x.ndim == 0) return neo__no_data("neo_mlp_forward", "x", x, NEO_ERR_SHAPE);
-    NEO__CHECK(x.ndim == 2, NEO_ERR_SHAPE, "neo_mlp_forward: x is of %d dimensions, expected f32 [B][%" PRId64 "]",
-               (int)x.ndim, mlp->widths[0]);
+    NEO__CHECK(mlp, NEO_ERR_ARG, "%s: mlp is NULL", fn);
+    neo_ctx *ctx = mlp->ctx;
+    if (x.absent && x.ndim == 0) return neo__no_data(fn, "x", x, NEO_ERR_SHAPE);
+    NEO__CHECK(x.ndim == 2, NEO_ERR_SHAPE,
+               "%s: x is of %d dimensions, expected f32 [B][%" PRId64 "]", fn, (int)x.ndim,
+               mlp->widths[0]);
     NEO__CHECK(batch <= mlp->max_batch, NEO_ERR_CAPACITY,
-               "neo_mlp_forward: a batch of %" PRId64 ", but max_batch is %" PRId64, batch,
-               mlp->max_batch);
-    NEO__TRY(neo__check_matrix(mlp->ctx, x, batch, mlp->widths[0], 0, "neo_mlp_forward", "x"));
-    NEO__TRY(neo__check_matrix(mlp->ctx, y, batch, mlp->widths[mlp->layers], 1, "neo_mlp_forward",
-                               "y"));
-    NEO__TRY(neo__mlp_present(mlp, 0, "neo_mlp_forward"));
+               "%s: a batch of %" PRId64 ", but max_batch is %" PRId64, fn, batch, mlp->max_batch);
+    NEO__TRY(neo__check_matrix(ctx, x, batch, mlp->widths[0], 0, fn, "x"));
+    NEO__TRY(neo__check_matrix(ctx, y, batch, mlp->widths[mlp->layers], 1, fn, "y"));
+    NEO__TRY(neo__mlp_present(mlp, 0, fn));
     const neo_tensor first = neo__mlp_operand(mlp, mlp->layers, x);
     neo_tensor in = first;
-    if (mlp->dtype != NEO_F32) NEO__TRY(neo_tensor_convert(mlp->ctx, x, first, NULL));
+    if (mlp->dtype != NEO_F32) NEO__TRY(neo_tensor_convert(ctx, x, first, NULL));
     for (int i = 0; i < mlp->layers; i++) {
         const int last = i == mlp->layers - 1;
         neo_tensor out = last ? y : neo__mlp_rows(mlp, mlp->y[i], batch, mlp->widths[i + 1]), sums = out;
         neo_tensor weight = neo__mlp_operand(mlp, i, mlp->weight[i]->value);
-        NEO__ZERO(neo__finish, finish);
-        finish.act = last ? mlp->last_act : mlp->act;
-        if (mlp->z[i]) { /* c is z; the activation goes on to y */
+        if (mlp->z[i]) /* c is z; the activation goes on to y */
             sums = neo__mlp_rows(mlp, mlp->z[i], batch, mlp->widths[i + 1]);
-            finish.y = out;
-        }
-        if (mlp->dtype != NEO_F32) NEO__TRY(neo_tensor_convert(mlp->ctx, mlp->weight[i]->value, weight, NULL));
-        NEO__TRY(neo__linear_run(mlp->ctx, in, weight, mlp->bias[i]->value, sums, &finish));
+        if (mlp->dtype != NEO_F32)
+            NEO__TRY(neo_tensor_convert(ctx, mlp->weight[i]->value, weight, NULL));
+        neo__gemm_call call = neo__gemm_call_make(in, 0, weight, 1, sums);
+        call.bias = neo__f32(mlp->bias[i]->value);
+        neo__gemm_call_finish(&call, last ? mlp->last_act : mlp->act, 0,
+                              mlp->z[i] ? out : neo_tensor_none(), neo_tensor_none());
+        NEO__TRY(ctx->on->gemm(ctx->on, &call));
         in = out;
     }
     mlp->in = first;
@@ -6916,57 +6841,20 @@ NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y) {
     return NEO_OK;
 }
 
-/* dz of the last layer from dy, row by row (rows may be apart). */
-typedef struct neo__mlp_last {
-    const neo_mlp *mlp;
-    neo_tensor dy, dz, y;
-    const void *z;
-    int64_t tasks;
-} neo__mlp_last;
-/* Row i of bf16, some columns at a time. */
-static void neo__mlp_last_row(const neo__mlp_last *l, int64_t i) {
-    const neo_mlp *mlp = l->mlp;
-    const neo__tensor_kernels *kern = mlp->ctx->tensor;
-    const int64_t width = l->dz.shape[1];
-    float z[256], dz[256];
-    for (int64_t j = 0, n; j < width; j += n) {
-        const float *dy = neo__f32(l->dy) + i * l->dy.stride[0] + j;
-        n = NEO__MIN(width - j, 256);
-        if (l->z) kern->f32_from_bf16(z, (const uint16_t *)l->z + i * width + j, n);
-        if (mlp->last_act != NEO_ACT_NONE)
-            mlp->ctx->vec->act_backward(mlp->last_act, l->z ? z : NULL, neo__f32(l->y) + i * l->y.stride[0] + j, dy,
-                                        dz, n);
-        kern->bf16_from_f32((uint16_t *)l->dz.data + i * width + j, mlp->last_act != NEO_ACT_NONE ? dz : dy, n);
-    }
-}
-static void neo__mlp_last_task(void *arg, int64_t index, int worker) {
-    const neo__mlp_last *l = (const neo__mlp_last *)arg;
-    const int64_t width = l->dz.shape[1];
-    int64_t begin, end;
-    (void)worker;
-    neo__task_range(l->dz.shape[0], l->tasks, index, 1, &begin, &end);
-    for (; begin < end && l->dz.dtype == NEO_BF16; begin++) neo__mlp_last_row(l, begin);
-    const int whole = l->dy.stride[0] == width && l->y.stride[0] == width;
-    const int64_t count = whole ? (end - begin) * width : width;
-    for (int64_t i = begin; i < (whole ? NEO__MIN(begin + 1, end) : end); i++)
-        l->mlp->ctx->vec->act_backward(
-            l->mlp->last_act, l->z ? (const float *)l->z + i * width : NULL, neo__f32(l->y) + i * l->y.stride[0],
-            neo__f32(l->dy) + i * l->dy.stride[0], neo__f32(l->dz) + i * width, count);
-}
-
-static neo_status neo__mlp_last_on_device(const neo__mlp_last *l) {
-    neo_device *device = l->mlp->ctx->device;
+/* dz of the last layer from dy, whose rows may be apart. */
+static neo_status neo__mlp_last_dz(const neo_mlp *mlp, neo_tensor dy, neo_tensor dz) {
+    neo_ctx *ctx = mlp->ctx;
     NEO__ZERO(neo__activation_call, call);
-    call.act = l->mlp->last_act;
+    call.act = mlp->last_act;
     call.backward = 1;
-    call.rows = l->dz.shape[0];
-    call.cols = l->dz.shape[1];
-    call.z = (const float *)l->z, call.z_row = call.cols;
-    call.y = neo__f32(l->y), call.y_row = l->y.stride[0];
-    call.dy = neo__f32(l->dy), call.dy_row = l->dy.stride[0];
-    call.out = neo__f32(l->dz), call.out_row = call.cols;
-    call.narrow = l->dz.dtype == NEO_BF16;
-    return call.rows > 0 ? device->activation(device, &call) : NEO_OK;
+    call.rows = dz.shape[0];
+    call.cols = dz.shape[1];
+    call.z = (const float *)mlp->z[mlp->layers - 1], call.z_row = call.cols;
+    call.y = neo__f32(mlp->out), call.y_row = mlp->out.stride[0];
+    call.dy = neo__f32(dy), call.dy_row = dy.stride[0];
+    call.out = neo__f32(dz), call.out_row = call.cols;
+    call.narrow = dz.dtype == NEO_BF16;
+    return call.rows > 0 ? ctx->on->activation(ctx->on, &call) : NEO_OK;
 }
 NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_tensor dy,
                                     neo_tensor dx) {
@@ -6976,9 +6864,10 @@ NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_
     const int layers = mlp->layers;
     NEO__CHECK(mlp->forward_done, NEO_ERR_STATE, "neo_mlp_backward: there was no forward");
     const int64_t batch = mlp->in.shape[0];
-    neo_leaves held;
+    neo__leaf_cut held;
     NEO__CHECK(dy.ndim != 2 || dy.shape[0] == batch, NEO_ERR_SHAPE,
-               "%s: dy has %" PRId64 " rows, the last neo_mlp_forward had %" PRId64, fn, dy.shape[0], batch);
+               "%s: dy has %" PRId64 " rows, the last neo_mlp_forward had %" PRId64, fn,
+               dy.shape[0], batch);
     NEO__TRY(neo__check_matrix(ctx, dy, batch, mlp->widths[layers], 0, fn, "dy"));
     if (neo__given(dx)) NEO__TRY(neo__check_matrix(ctx, dx, batch, mlp->widths[0], 1, fn, "dx"));
     NEO__TRY(neo__mlp_present(mlp, 0, fn));
@@ -6987,28 +6876,20 @@ NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_
     int turn = 0;
     neo_tensor dz = dy;
     if (mlp->last_act != NEO_ACT_NONE || mlp->dtype != NEO_F32) {
-        NEO__ZERO(neo__mlp_last, l);
         dz = neo__mlp_rows(mlp, mlp->dz[turn++ & 1], batch, mlp->widths[layers]);
-        l.mlp = mlp, l.dy = dy, l.dz = dz, l.y = mlp->out, l.z = mlp->z[layers - 1];
-        l.tasks = neo__task_count(ctx, batch, 1 + 8192 / mlp->widths[layers]);
-        if (ctx->device) NEO__TRY(neo__mlp_last_on_device(&l));
-        else neo_parallel_for(ctx, l.tasks, neo__mlp_last_task, &l);
+        NEO__TRY(neo__mlp_last_dz(mlp, dy, dz));
     }
     for (int i = layers - 1; i >= 0; i--) {
         neo_tensor in = i == 0 ? mlp->in : neo__mlp_rows(mlp, mlp->y[i - 1], batch, mlp->widths[i]);
-        NEO__TRY(neo__linear_grads_run(ctx, &held, in, dz, mlp->weight[i]->grad, mlp->bias[i]->grad));
-        NEO__ZERO(neo__finish, finish);
-        neo_tensor weight = neo__mlp_operand(mlp, i, mlp->weight[i]->value);
-        if (i == 0) {
-            if (dx.data) NEO__TRY(neo__linear_dx_run(ctx, weight, dz, dx, &finish));
-            break;
-        }
-        neo_tensor below = neo__mlp_rows(mlp, mlp->dz[turn++ & 1], batch, mlp->widths[i]);
-        finish.act = mlp->act;
-        finish.backward = 1;
-        finish.y = neo__mlp_rows(mlp, mlp->y[i - 1], batch, mlp->widths[i]);
-        finish.z = neo__mlp_rows(mlp, mlp->z[i - 1], batch, mlp->widths[i]);
-        NEO__TRY(neo__linear_dx_run(ctx, weight, dz, below, &finish));
+        neo_tensor weight = neo__mlp_operand(mlp, i, mlp->weight[i]->value), below = dx;
+        NEO__TRY(neo__linear_grads(ctx, &held, in, dz, mlp->weight[i]->grad, mlp->bias[i]->grad));
+        if (i == 0 && !dx.data) break;
+        if (i > 0) below = neo__mlp_rows(mlp, mlp->dz[turn++ & 1], batch, mlp->widths[i]);
+        neo__gemm_call call = neo__gemm_call_make(dz, 0, weight, 0, below);
+        if (i > 0)
+            neo__gemm_call_finish(&call, mlp->act, 1, in,
+                                  neo__mlp_rows(mlp, mlp->z[i - 1], batch, mlp->widths[i]));
+        NEO__TRY(ctx->on->gemm(ctx->on, &call));
         dz = below;
     }
     return NEO_OK;
@@ -7025,32 +6906,15 @@ NEO__STATIC_ASSERT((size_t)NEO__INTERACT_FLOATS / 4 * 5 * sizeof(float) <=
                        NEO__WORKER_SCRATCH_BYTES,
                    "a worker's scratch holds a sample of >>impl-interact");
 
-typedef struct neo__interact_run {
-    neo_ctx *ctx;
-    neo__interact job;
-    int64_t batch, tasks;
-    int backward;
-} neo__interact_run;
-
-static void neo__interact_task(void *arg, int64_t index, int worker) {
-    const neo__interact_run *r = (const neo__interact_run *)arg;
-    float *scratch = (float *)(void *)neo__worker_scratch(r->ctx, worker);
-    int64_t begin, end;
-    neo__task_range(r->batch, r->tasks, index, 1, &begin, &end);
-    for (int64_t i = begin; i < end; i++) {
-        if (r->backward) r->ctx->gemm->interact_backward(&r->job, i, scratch);
-        else r->ctx->gemm->interact_forward(&r->job, i, scratch);
-    }
-}
-
 NEO__HOT_END
 NEO_API int64_t neo_interact_width(int64_t dim, int64_t features, int diagonal) {
     return dim + features * (features + 1) / 2 + (diagonal ? features + 1 : 0);
 }
 
 /* The sizes that x, e and z must agree on. */
-static neo_status neo__interact_prepare(neo_ctx *ctx, int diagonal, neo_tensor x, neo_tensor e,
-                                        neo__interact_run *r, const char *fn) {
+static neo_status neo__interact_begin(neo_ctx *ctx, int diagonal, neo_tensor x, neo_tensor e,
+                                      neo__interact_call *call, const char *fn) {
+    memset(call, 0, sizeof *call);
     NEO__TRY(neo__check_ctx(fn, ctx));
     NEO__CHECK(x.ndim == 2 && e.ndim == 2, NEO_ERR_SHAPE, "%s: x and e must have two dimensions",
                fn);
@@ -7061,78 +6925,65 @@ static neo_status neo__interact_prepare(neo_ctx *ctx, int diagonal, neo_tensor x
     NEO__CHECK(features <= NEO__INTERACT_MAX_FEATURES, NEO_ERR_UNSUPPORTED,
                "%s: %" PRId64 " features, more than %d", fn, features,
                (int)NEO__INTERACT_MAX_FEATURES);
-    memset(r, 0, sizeof *r);
-    r->ctx = ctx;
-    r->batch = batch;
-    r->tasks = neo__task_count(ctx, batch, 1 + (1 << 16) / ((features + 1) * (features + 1) * dim));
-    r->job.dim = dim;
-    r->job.features = features;
-    r->job.diagonal = diagonal != 0;
-    r->job.x = neo__f32(x), r->job.x_row = x.stride[0];
-    r->job.e = neo__f32(e), r->job.e_row = e.stride[0];
-    return NEO_OK;
-}
-
-static neo_status neo__interact_run_all(neo__interact_run *r) {
-    neo_device *device = r->ctx->device;
-    if (r->batch == 0) return NEO_OK;
-    if (device) return device->interact(device, &r->job, r->batch, r->backward);
-    neo_parallel_for(r->ctx, r->tasks, neo__interact_task, r);
+    call->batch = batch;
+    call->dim = dim;
+    call->features = features;
+    call->diagonal = diagonal != 0;
+    call->x = neo__f32(x), call->x_row = x.stride[0];
+    call->e = neo__f32(e), call->e_row = e.stride[0];
     return NEO_OK;
 }
 NEO_API neo_status neo_interact_forward(neo_ctx *ctx, int diagonal, neo_tensor x, neo_tensor e,
                                         neo_tensor z) {
     static const char *const fn = "neo_interact_forward";
-    neo__interact_run r;
-    NEO__TRY(neo__interact_prepare(ctx, diagonal, x, e, &r, fn));
-    const int64_t width = neo_interact_width(r.job.dim, r.job.features, diagonal);
-    NEO__TRY(neo__check_matrix(ctx, z, r.batch, width, 1, fn, "z"));
-    r.job.z = neo__f32(z), r.job.z_row = z.stride[0];
-    return neo__interact_run_all(&r);
+    neo__interact_call call;
+    NEO__TRY(neo__interact_begin(ctx, diagonal, x, e, &call, fn));
+    const int64_t width = neo_interact_width(call.dim, call.features, diagonal);
+    NEO__TRY(neo__check_matrix(ctx, z, call.batch, width, 1, fn, "z"));
+    call.z = neo__f32(z), call.z_row = z.stride[0];
+    return call.batch > 0 ? ctx->on->interact(ctx->on, &call) : NEO_OK;
 }
-
 NEO_API neo_status neo_interact_backward(neo_ctx *ctx, int diagonal, neo_tensor x, neo_tensor e,
                                          neo_tensor dz, neo_tensor dx, neo_tensor de) {
     static const char *const fn = "neo_interact_backward";
-    neo__interact_run r;
-    NEO__TRY(neo__interact_prepare(ctx, diagonal, x, e, &r, fn));
-    const int64_t width = neo_interact_width(r.job.dim, r.job.features, diagonal);
-    NEO__TRY(neo__check_matrix(ctx, dz, r.batch, width, 0, fn, "dz"));
-    if (neo__given(dx)) NEO__TRY(neo__check_matrix(ctx, dx, r.batch, r.job.dim, 1, fn, "dx"));
+    neo__interact_call call;
+    NEO__TRY(neo__interact_begin(ctx, diagonal, x, e, &call, fn));
+    const int64_t width = neo_interact_width(call.dim, call.features, diagonal);
+    NEO__TRY(neo__check_matrix(ctx, dz, call.batch, width, 0, fn, "dz"));
+    if (neo__given(dx)) NEO__TRY(neo__check_matrix(ctx, dx, call.batch, call.dim, 1, fn, "dx"));
     if (neo__given(de))
-        NEO__TRY(neo__check_matrix(ctx, de, r.batch, r.job.features * r.job.dim, 1, fn, "de"));
-    r.backward = 1;
-    r.job.dz = neo__f32(dz), r.job.dz_row = dz.stride[0];
-    r.job.dx = neo__f32(dx), r.job.dx_row = dx.stride[0];
-    r.job.de = neo__f32(de), r.job.de_row = de.stride[0];
-    return dx.data || de.data ? neo__interact_run_all(&r) : NEO_OK;
+        NEO__TRY(neo__check_matrix(ctx, de, call.batch, call.features * call.dim, 1, fn, "de"));
+    call.backward = 1;
+    call.dz = neo__f32(dz), call.dz_row = dz.stride[0];
+    call.dx = neo__f32(dx), call.dx_row = dx.stride[0];
+    call.de = neo__f32(de), call.de_row = de.stride[0];
+    const int wanted = call.batch > 0 && (call.dx || call.de);
+    return wanted ? ctx->on->interact(ctx->on, &call) : NEO_OK;
 }
 NEO__HOT_BEGIN
+
+static void neo__interact_task(void *arg, int64_t index, int worker) {
+    const neo__cpu_job *job = (const neo__cpu_job *)arg;
+    const neo__interact_call *c = (const neo__interact_call *)job->call;
+    const neo__gemm_kernels *kern = job->ctx->gemm;
+    float *scratch = (float *)(void *)neo__worker_scratch(job->ctx, worker);
+    int64_t begin, end;
+    neo__cpu_range(job, index, 1, &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        if (c->backward) kern->interact_backward(c, i, scratch);
+        else kern->interact_forward(c, i, scratch);
+    }
+}
+static neo_status neo__cpu_interact(neo_device *d, const neo__interact_call *c) {
+    const int64_t vectors = c->features + 1;
+    neo__cpu_run(d, c, c->batch, 1 + (1 << 16) / (vectors * vectors * c->dim), neo__interact_task);
+    return NEO_OK;
+}
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-activation
    ------------------------------------------------------------------------------------------------ */
 enum { NEO__VEC_GRAIN = 16384 }; /* elements of elementwise work worth a task */
-
-typedef struct neo__activation_job {
-    neo_ctx *ctx;
-    neo_activation act;
-    int backward;
-    const float *z, *y, *dy; /* forward: only z */
-    float *out;
-    int64_t count, tasks;
-} neo__activation_job;
-
-static void neo__activation_task(void *arg, int64_t i, int worker) {
-    const neo__activation_job *j = (const neo__activation_job *)arg;
-    int64_t begin, end;
-    (void)worker;
-    neo__task_range(j->count, j->tasks, i, 16, &begin, &end);
-    const float *z = j->z ? j->z + begin : NULL, *y = j->y ? j->y + begin : NULL;
-    if (j->backward)
-        j->ctx->vec->act_backward(j->act, z, y, j->dy + begin, j->out + begin, end - begin);
-    else j->ctx->vec->act_forward(j->act, z, j->out + begin, end - begin);
-}
 
 NEO__HOT_END
 /* t is contiguous f32 of `like`'s shape. */
@@ -7152,81 +7003,142 @@ static neo_status neo__check_like(const neo_ctx *ctx, const char *function, cons
                function, name, neo_tensor_count(t), neo_tensor_count(like));
     return neo__check_place(ctx, t, function, name);
 }
-static neo_status neo__check_activation(const char *function, neo_activation act) {
-    NEO__CHECK(act >= NEO_ACT_NONE && act <= NEO_ACT_HARDSWISH, NEO_ERR_ARG,
-               "%s: no activation %d", function, (int)act);
-    return NEO_OK;
-}
-static neo_status neo__activation_run(neo__activation_job *j) {
-    neo_device *device = j->ctx->device;
-    if (device) {
-        NEO__ZERO(neo__activation_call, call);
-        call.act = j->act;
-        call.backward = j->backward;
-        call.rows = 1;
-        call.cols = j->count;
-        call.z = j->z, call.y = j->y, call.dy = j->dy;
-        call.out = j->out;
-        return j->count > 0 ? device->activation(device, &call) : NEO_OK;
-    }
-    j->tasks = neo__task_count(j->ctx, j->count, NEO__VEC_GRAIN);
-    neo_parallel_for(j->ctx, j->tasks, neo__activation_task, j);
-    return NEO_OK;
-}
-
 NEO_API neo_status neo_activation_forward(neo_ctx *ctx, neo_activation act, neo_tensor z,
                                           neo_tensor y) {
-    const char *function = "neo_activation_forward";
-    NEO__TRY(neo__check_ctx(function, ctx));
-    NEO__TRY(neo__check_activation(function, act));
-    NEO__TRY(neo__check_like(ctx, function, "z", z, z));
-    NEO__TRY(neo__check_like(ctx, function, "y", y, z));
-    NEO__ZERO(neo__activation_job, job);
-    job.ctx = ctx;
-    job.act = act;
-    job.z = (const float *)z.data;
-    job.out = (float *)y.data;
-    job.count = neo_tensor_count(z);
-    return neo__activation_run(&job);
+    static const char *const fn = "neo_activation_forward";
+    NEO__TRY(neo__check_ctx(fn, ctx));
+    NEO__TRY(neo__check_activation(fn, act));
+    NEO__TRY(neo__check_like(ctx, fn, "z", z, z));
+    NEO__TRY(neo__check_like(ctx, fn, "y", y, z));
+    NEO__ZERO(neo__activation_call, call);
+    call.act = act;
+    call.rows = 1;
+    call.cols = neo_tensor_count(z);
+    call.z = neo__f32(z);
+    call.out = neo__f32(y);
+    return call.cols > 0 ? ctx->on->activation(ctx->on, &call) : NEO_OK;
 }
-
 NEO_API neo_status neo_activation_backward(neo_ctx *ctx, neo_activation act, neo_tensor z,
                                            neo_tensor y, neo_tensor dy, neo_tensor dz) {
-    const char *function = "neo_activation_backward";
-    int needs_z = act == NEO_ACT_GELU || act == NEO_ACT_HARDSWISH;
+    static const char *const fn = "neo_activation_backward";
+    int needs_z = neo__act_needs_z(act);
     int needs_y = act == NEO_ACT_RELU || act == NEO_ACT_SIGMOID || act == NEO_ACT_TANH;
-    NEO__TRY(neo__check_ctx(function, ctx));
-    NEO__TRY(neo__check_activation(function, act));
-    NEO__TRY(neo__check_like(ctx, function, "dy", dy, dy));
-    NEO__TRY(neo__check_like(ctx, function, "dz", dz, dy));
-    if (needs_z) NEO__TRY(neo__check_like(ctx, function, "z", z, dy));
-    if (needs_y) NEO__TRY(neo__check_like(ctx, function, "y", y, dy));
-    NEO__ZERO(neo__activation_job, job);
-    job.ctx = ctx;
-    job.act = act;
-    job.backward = 1;
-    if (needs_z) job.z = (const float *)z.data;
-    if (needs_y) job.y = (const float *)y.data;
-    job.dy = (const float *)dy.data;
-    job.out = (float *)dz.data;
-    job.count = neo_tensor_count(dy);
-    return neo__activation_run(&job);
+    NEO__TRY(neo__check_ctx(fn, ctx));
+    NEO__TRY(neo__check_activation(fn, act));
+    NEO__TRY(neo__check_like(ctx, fn, "dy", dy, dy));
+    NEO__TRY(neo__check_like(ctx, fn, "dz", dz, dy));
+    if (needs_z) NEO__TRY(neo__check_like(ctx, fn, "z", z, dy));
+    if (needs_y) NEO__TRY(neo__check_like(ctx, fn, "y", y, dy));
+    NEO__ZERO(neo__activation_call, call);
+    call.act = act;
+    call.backward = 1;
+    call.rows = 1;
+    call.cols = neo_tensor_count(dy);
+    if (needs_z) call.z = neo__f32(z);
+    if (needs_y) call.y = neo__f32(y);
+    call.dy = neo__f32(dy);
+    call.out = neo__f32(dz);
+    return call.cols > 0 ? ctx->on->activation(ctx->on, &call) : NEO_OK;
+}
+
+/* ---- neo_add, neo_scale, neo_round ---- */
+static neo_status neo__blend_begin(neo__blend_call *call, neo_ctx *ctx, const char *fn,
+                                   neo__blend_kind kind, neo_tensor x, neo_tensor y) {
+    neo_tensor like_x = x, like_y = y;
+    memset(call, 0, sizeof *call);
+    NEO__TRY(neo__check_ctx(fn, ctx));
+    NEO__CHECK(kind != NEO__BLEND_ADD || (neo__is_float(x.dtype) && neo__is_float(y.dtype)),
+               NEO_ERR_SHAPE, "%s: x is %s, y %s, both must be floats", fn, neo_dtype_name(x.dtype),
+               neo_dtype_name(y.dtype));
+    if (kind == NEO__BLEND_ADD) like_x.dtype = like_y.dtype = NEO_F32; /* for the next checks */
+    NEO__TRY(neo__check_like(ctx, fn, "x", like_x, like_x));
+    NEO__TRY(neo__check_like(ctx, fn, "y", like_y, like_x));
+    call->kind = kind;
+    call->x = x.data, call->x_dtype = x.dtype;
+    call->y = y.data, call->y_dtype = y.dtype;
+    call->count = neo_tensor_count(x);
+    return NEO_OK;
+}
+static neo_status neo__blend(neo_ctx *ctx, const neo__blend_call *call) {
+    return call->count > 0 ? ctx->on->blend(ctx->on, call) : NEO_OK;
+}
+NEO_API neo_status neo_add(neo_ctx *ctx, neo_tensor x, neo_tensor y) {
+    neo__blend_call call;
+    NEO__TRY(neo__blend_begin(&call, ctx, "neo_add", NEO__BLEND_ADD, x, y));
+    return neo__blend(ctx, &call);
+}
+NEO_API neo_status neo_scale(neo_ctx *ctx, neo_tensor x, float factor, int *finite) {
+    neo__blend_call call;
+    int infinite = 0;
+    NEO__TRY(neo__blend_begin(&call, ctx, "neo_scale", NEO__BLEND_SCALE, x, x));
+    call.factor = factor;
+    call.infinite = finite ? &infinite : NULL;
+    NEO__TRY(neo__blend(ctx, &call));
+    if (finite) *finite = !infinite;
+    return NEO_OK;
+}
+NEO_API neo_status neo_round(neo_ctx *ctx, neo_dtype dtype, neo_tensor x, neo_tensor y) {
+    neo__blend_call call;
+    NEO__CHECK(neo__is_float(dtype) && dtype != NEO_F32, NEO_ERR_ARG,
+               "neo_round: dtype is %s, not a float narrower than f32", neo_dtype_name(dtype));
+    NEO__TRY(neo__blend_begin(&call, ctx, "neo_round", NEO__BLEND_ROUND, x, y));
+    call.dtype = dtype;
+    return neo__blend(ctx, &call);
 }
 NEO__HOT_BEGIN
 
-/* ---- neo_add, neo_scale, neo_round ---- */
-typedef struct neo__blend_job {
-    neo_ctx *ctx;
-    neo__blend_call call;
-    int64_t tasks;
-    int infinite; /* atomic */
-} neo__blend_job;
+/* ---- the CPU ---- */
+/* Columns [begin, end) of row i; of bf16, some at a time. */
+static void neo__activation_row(const neo_ctx *ctx, const neo__activation_call *c, int64_t i,
+                                int64_t begin, int64_t end) {
+    enum { WIDE = 256 };
+    float wide_z[WIDE], wide_out[WIDE];
+    for (int64_t j = begin, n; j < end; j += n) {
+        const float *z = c->z ? c->z + i * c->z_row + j : NULL;
+        const float *y = c->y ? c->y + i * c->y_row + j : NULL;
+        const float *dy = c->backward ? c->dy + i * c->dy_row + j : NULL;
+        float *out = c->out + i * c->out_row + j;
+        n = end - j;
+        if (c->narrow) {
+            const uint16_t *halves = (const uint16_t *)(const void *)c->z;
+            n = NEO__MIN(n, (int64_t)WIDE);
+            if (z) ctx->tensor->f32_from_bf16(wide_z, halves + i * c->z_row + j, n);
+            if (z) z = wide_z;
+            out = wide_out;
+        }
+        if (c->backward) ctx->vec->act_backward(c->act, z, y, dy, out, n);
+        else ctx->vec->act_forward(c->act, z, out, n);
+        if (c->narrow)
+            ctx->tensor->bf16_from_f32((uint16_t *)(void *)c->out + i * c->out_row + j, out, n);
+    }
+}
+/* Pieces are rows, or the elements of one row. */
+static void neo__activation_task(void *arg, int64_t index, int worker) {
+    const neo__cpu_job *job = (const neo__cpu_job *)arg;
+    const neo__activation_call *c = (const neo__activation_call *)job->call;
+    int64_t begin, end;
+    (void)worker;
+    neo__cpu_range(job, index, c->rows == 1 ? 16 : 1, &begin, &end);
+    if (c->rows == 1) neo__activation_row(job->ctx, c, 0, begin, end);
+    for (; c->rows > 1 && begin < end; begin++)
+        neo__activation_row(job->ctx, c, begin, 0, c->cols);
+}
+static neo_status neo__cpu_activation(neo_device *d, const neo__activation_call *call) {
+    neo__activation_call c = *call;
+    const int64_t cols = c.cols;
+    const int one_run = (!c.z || c.z_row == cols) && (!c.y || c.y_row == cols) &&
+                        (!c.dy || c.dy_row == cols) && c.out_row == cols;
+    if (one_run) c.cols *= c.rows, c.rows = 1;
+    if (c.rows == 1) neo__cpu_run(d, &c, c.cols, NEO__VEC_GRAIN, neo__activation_task);
+    else neo__cpu_run(d, &c, c.rows, 1 + NEO__VEC_GRAIN / 2 / cols, neo__activation_task);
+    return NEO_OK;
+}
+
 NEO__INLINE void *neo__element(const void *base, int64_t at, neo_dtype dtype) {
     return (char *)(uintptr_t)base + (size_t)at * neo_dtype_size(dtype);
 }
 /* n <= NEO__BLOCK elements from `at` on. */
-static void neo__blend_block(neo__blend_job *j, int64_t at, int64_t n) {
-    const neo__blend_call *c = &j->call;
+static void neo__blend_block(const neo_ctx *ctx, const neo__blend_call *c, int64_t at, int64_t n) {
     float wide_x[NEO__BLOCK], wide_y[NEO__BLOCK];
     uint16_t narrow[NEO__BLOCK];
     void *x = neo__element(c->x, at, c->x_dtype), *y = neo__element(c->y, at, c->y_dtype);
@@ -7234,85 +7146,41 @@ static void neo__blend_block(neo__blend_job *j, int64_t at, int64_t n) {
     int infinite = 0;
     switch (c->kind) {
     case NEO__BLEND_ADD:
-        if (c->y_dtype != NEO_F32) neo__decode_float(j->ctx, c->y_dtype, y, from = wide_y, n);
-        if (to == wide_x) neo__decode_float(j->ctx, c->x_dtype, x, to, n);
-        j->ctx->vec->add(to, from, n);
-        if (to == wide_x) neo__encode_float(j->ctx, c->x_dtype, to, x, NULL, n);
+        if (c->y_dtype != NEO_F32) neo__decode_float(ctx, c->y_dtype, y, from = wide_y, n);
+        if (to == wide_x) neo__decode_float(ctx, c->x_dtype, x, to, n);
+        ctx->vec->add(to, from, n);
+        if (to == wide_x) neo__encode_float(ctx, c->x_dtype, to, x, NULL, n);
         break;
     case NEO__BLEND_SCALE:
         for (int64_t i = 0; i < n; i++) {
             infinite |= (neo__bits_f32(to[i]) & 0x7F800000u) == 0x7F800000u;
             to[i] *= c->factor;
         }
-        if (infinite) __atomic_store_n(&j->infinite, 1, __ATOMIC_RELAXED);
+        if (infinite && c->infinite) __atomic_store_n(c->infinite, 1, __ATOMIC_RELAXED);
         break;
     case NEO__BLEND_ROUND:
-        neo__encode_float(j->ctx, c->dtype, to, narrow, NULL, n);
-        neo__decode_float(j->ctx, c->dtype, narrow, from, n);
+        neo__encode_float(ctx, c->dtype, to, narrow, NULL, n);
+        neo__decode_float(ctx, c->dtype, narrow, from, n);
         break;
     }
 }
-static void neo__blend_task(void *arg, int64_t i, int worker) {
-    neo__blend_job *j = (neo__blend_job *)arg;
+static void neo__blend_task(void *arg, int64_t index, int worker) {
+    const neo__cpu_job *job = (const neo__cpu_job *)arg;
+    const neo__blend_call *c = (const neo__blend_call *)job->call;
     int64_t begin, end;
     (void)worker;
-    neo__task_range(j->call.count, j->tasks, i, NEO__BLOCK, &begin, &end);
-    if (j->call.kind == NEO__BLEND_ADD && j->call.x_dtype == NEO_F32 && j->call.y_dtype == NEO_F32) {
-        j->ctx->vec->add((float *)j->call.x + begin, (const float *)j->call.y + begin, end - begin);
+    neo__cpu_range(job, index, NEO__BLOCK, &begin, &end);
+    if (c->kind == NEO__BLEND_ADD && c->x_dtype == NEO_F32 && c->y_dtype == NEO_F32) {
+        job->ctx->vec->add((float *)c->x + begin, (const float *)c->y + begin, end - begin);
         return;
     }
     for (; begin < end; begin += NEO__BLOCK)
-        neo__blend_block(j, begin, NEO__MIN(end - begin, (int64_t)NEO__BLOCK));
+        neo__blend_block(job->ctx, c, begin, NEO__MIN(end - begin, (int64_t)NEO__BLOCK));
 }
-NEO__HOT_END
-/* finite: may be NULL. */
-static neo_status neo__blend_run(neo__blend_job *j, int *finite) {
-    neo_device *device = j->ctx->device;
-    j->call.infinite = finite ? &j->infinite : NULL;
-    if (j->call.count > 0 && device) NEO__TRY(device->blend(device, &j->call));
-    j->tasks = neo__task_count(j->ctx, j->call.count, NEO__VEC_GRAIN);
-    if (j->call.count > 0 && !device) neo_parallel_for(j->ctx, j->tasks, neo__blend_task, j);
-    if (finite) *finite = !j->infinite;
+static neo_status neo__cpu_blend(neo_device *d, const neo__blend_call *call) {
+    neo__cpu_run(d, call, call->count, NEO__VEC_GRAIN, neo__blend_task);
     return NEO_OK;
 }
-static neo_status neo__blend_check(neo__blend_job *j, neo_ctx *ctx, const char *fn,
-                                   neo__blend_kind kind, neo_tensor x, neo_tensor y) {
-    neo_tensor like_x = x, like_y = y;
-    memset(j, 0, sizeof *j);
-    NEO__TRY(neo__check_ctx(fn, ctx));
-    NEO__CHECK(kind != NEO__BLEND_ADD || (neo__is_float(x.dtype) && neo__is_float(y.dtype)),
-               NEO_ERR_SHAPE, "%s: x is %s, y %s, both must be floats", fn, neo_dtype_name(x.dtype),
-               neo_dtype_name(y.dtype));
-    if (kind == NEO__BLEND_ADD) like_x.dtype = like_y.dtype = NEO_F32; /* what the check wants */
-    NEO__TRY(neo__check_like(ctx, fn, "x", like_x, like_x));
-    NEO__TRY(neo__check_like(ctx, fn, "y", like_y, like_x));
-    j->ctx = ctx;
-    j->call.kind = kind;
-    j->call.x = x.data, j->call.x_dtype = x.dtype;
-    j->call.y = y.data, j->call.y_dtype = y.dtype;
-    j->call.count = neo_tensor_count(x);
-    return NEO_OK;
-}
-NEO_API neo_status neo_add(neo_ctx *ctx, neo_tensor x, neo_tensor y) {
-    neo__blend_job j;
-    NEO__TRY(neo__blend_check(&j, ctx, "neo_add", NEO__BLEND_ADD, x, y));
-    return neo__blend_run(&j, NULL);
-}
-NEO_API neo_status neo_scale(neo_ctx *ctx, neo_tensor x, float factor, int *finite) {
-    neo__blend_job j;
-    NEO__TRY(neo__blend_check(&j, ctx, "neo_scale", NEO__BLEND_SCALE, x, x));
-    j.call.factor = factor;
-    return neo__blend_run(&j, finite);
-}
-NEO_API neo_status neo_round(neo_ctx *ctx, neo_dtype dtype, neo_tensor x, neo_tensor y) {
-    neo__blend_job j;
-    NEO__CHECK(neo__is_float(dtype) && dtype != NEO_F32, NEO_ERR_ARG,
-               "neo_round: dtype is %s, not a float narrower than f32", neo_dtype_name(dtype));
-    NEO__TRY(neo__blend_check(&j, ctx, "neo_round", NEO__BLEND_ROUND, x, y));
-    j.call.dtype = dtype;
-    return neo__blend_run(&j, NULL);
-}
-NEO__HOT_BEGIN
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-norm
@@ -7326,166 +7194,153 @@ enum {
     NEO__NORM_COLS = 64, /* columns of dweight and dbias that a task adds */
     NEO__NORM_DEPTH = 16 /* subtree sums waiting: more than any tree of 4096 leaves has */
 };
-typedef struct neo__norm_job {
-    neo_ctx *ctx;
-    const char *fn;
-    int centered;
-    int64_t rows, cols, tasks;
-    float eps;
-    const float *x, *weight, *bias, *dy;
-    float *stats, *y, *dx, *dweight, *dbias;
-    int64_t x_row, y_row, dy_row, dx_row;
-    neo_leaves leaves;
-} neo__norm_job;
-
-NEO__INLINE float *neo__norm_stats(const neo__norm_job *j, int64_t row) {
-    return j->stats + row * (j->centered ? 2 : 1);
-}
-static void neo__norm_forward_task(void *arg, int64_t index, int worker) {
-    const neo__norm_job *j = (const neo__norm_job *)arg;
-    int64_t begin, end;
-    (void)worker;
-    neo__task_range(j->rows, j->tasks, index, 1, &begin, &end);
-    for (int64_t i = begin; i < end; i++)
-        j->ctx->vec->norm_forward(j->x + i * j->x_row, j->weight, j->bias, j->eps, j->centered,
-                                  j->y + i * j->y_row, neo__norm_stats(j, i), j->cols);
-}
-static void neo__norm_dx_task(void *arg, int64_t index, int worker) {
-    const neo__norm_job *j = (const neo__norm_job *)arg;
-    int64_t begin, end;
-    (void)worker;
-    neo__task_range(j->rows, j->tasks, index, 1, &begin, &end);
-    for (int64_t i = begin; i < end; i++)
-        j->ctx->vec->norm_backward(j->x + i * j->x_row, j->weight, j->dy + i * j->dy_row,
-                                   neo__norm_stats(j, i), j->centered, j->dx + i * j->dx_row,
-                                   j->cols);
-}
-/* A slot of the tree: NEO__NORM_COLS of dweight, then as many of dbias. */
-static void neo__norm_grads_task(void *arg, int64_t index, int worker) {
-    const neo__norm_job *j = (const neo__norm_job *)arg;
-    const int64_t j0 = index * NEO__NORM_COLS,
-                  cols = NEO__MIN((int64_t)NEO__NORM_COLS, j->cols - j0);
-    const int64_t step = 2 * (int64_t)NEO__NORM_COLS;
-    float *sums = (float *)(void *)neo__worker_scratch(j->ctx, worker);
-    int height = 0;
-    memset(sums, 0, (size_t)step * sizeof *sums);
-    for (int leaf = 0; leaf < j->leaves.count; leaf++) {
-        int64_t begin, end;
-        neo__leaf_rows(j->ctx, &j->leaves, leaf, &begin, &end);
-        float *slot = sums + height * step;
-        memset(slot, 0, (size_t)step * sizeof *slot);
-        for (int64_t i = begin; i < end; i++)
-            j->ctx->vec->norm_add(j->x + i * j->x_row + j0, j->dy + i * j->dy_row + j0,
-                                  neo__norm_stats(j, i), j->centered, j->dweight ? slot : NULL,
-                                  j->dbias ? slot + NEO__NORM_COLS : NULL, cols);
-        int merges = neo__tree_push(&height, leaf, j->leaves.count);
-        for (; merges > 0; merges--, slot -= step) j->ctx->vec->add(slot - step, slot, step);
-        NEO_ASSERT(height < NEO__NORM_DEPTH);
-    }
-    if (j->dweight) memcpy(j->dweight + j0, sums, (size_t)cols * sizeof *sums);
-    if (j->dbias) memcpy(j->dbias + j0, sums + NEO__NORM_COLS, (size_t)cols * sizeof *sums);
-}
 
 NEO__HOT_END
-/* x, stats and what belongs to the columns. */
-static neo_status neo__norm_begin(neo__norm_job *j, neo_ctx *ctx, const char *fn, int centered,
+/* x, stats and the weights of the columns. */
+static neo_status neo__norm_begin(neo__norm_call *call, neo_ctx *ctx, const char *fn, int centered,
                                   neo_tensor x, neo_tensor weight, neo_tensor stats) {
-    memset(j, 0, sizeof *j);
+    memset(call, 0, sizeof *call);
     NEO__TRY(neo__check_ctx(fn, ctx));
-    j->ctx = ctx;
-    j->fn = fn;
-    j->centered = centered;
-    j->rows = x.shape[0];
-    j->cols = x.shape[1];
-    NEO__TRY(neo__check_matrix(ctx, x, j->rows, j->cols, 0, fn, "x"));
-    NEO__CHECK(j->cols > 0, NEO_ERR_SHAPE, "%s: x has no columns", fn);
-    if (neo__given(weight)) NEO__TRY(neo__check_vector(ctx, weight, j->cols, fn, "weight"));
+    const int64_t rows = x.shape[0], cols = x.shape[1];
+    NEO__TRY(neo__check_matrix(ctx, x, rows, cols, 0, fn, "x"));
+    NEO__CHECK(cols > 0, NEO_ERR_SHAPE, "%s: x has no columns", fn);
+    if (neo__given(weight)) NEO__TRY(neo__check_vector(ctx, weight, cols, fn, "weight"));
     if (centered) {
-        NEO__TRY(neo__check_matrix(ctx, stats, j->rows, 2, 1, fn, "stats"));
+        NEO__TRY(neo__check_matrix(ctx, stats, rows, 2, 1, fn, "stats"));
         NEO__CHECK(neo_tensor_is_contiguous(stats), NEO_ERR_SHAPE, "%s: stats is not contiguous",
                    fn);
     } else {
-        NEO__TRY(neo__check_vector(ctx, stats, j->rows, fn, "stats"));
+        NEO__TRY(neo__check_vector(ctx, stats, rows, fn, "stats"));
     }
-    j->x = neo__f32(x), j->x_row = x.stride[0];
-    j->weight = neo__f32(weight);
-    j->stats = neo__f32(stats);
-    j->tasks = neo__task_count(ctx, j->rows, 1 + NEO__VEC_GRAIN / 4 / j->cols);
+    call->centered = centered;
+    call->rows = rows, call->cols = cols;
+    call->x = neo__f32(x), call->x_row = x.stride[0];
+    call->weight = neo__f32(weight);
+    call->stats = neo__f32(stats);
     return NEO_OK;
 }
-static neo_status neo__norm_on_device(const neo__norm_job *j, int backward) {
-    NEO__ZERO(neo__norm_call, call);
-    call.centered = j->centered;
-    call.backward = backward;
-    call.rows = j->rows, call.cols = j->cols;
-    call.eps = j->eps;
-    call.x = j->x, call.x_row = j->x_row;
-    call.weight = j->weight, call.bias = j->bias;
-    call.stats = j->stats;
-    call.y = j->y, call.y_row = j->y_row;
-    call.dy = j->dy, call.dy_row = j->dy_row;
-    call.dx = j->dx, call.dx_row = j->dx_row;
-    call.dweight = j->dweight, call.dbias = j->dbias;
-    if (backward) call.leaves = neo__leaf_cut_of(j->ctx, &j->leaves);
-    return backward || j->rows > 0 ? j->ctx->device->norm(j->ctx->device, &call) : NEO_OK;
+static neo_status neo__norm_forward(neo_ctx *ctx, const char *fn, neo__norm_call *call,
+                                    neo_tensor bias, float eps, neo_tensor y) {
+    NEO__TRY(neo__check_matrix(ctx, y, call->rows, call->cols, 1, fn, "y"));
+    if (neo__given(bias)) NEO__TRY(neo__check_vector(ctx, bias, call->cols, fn, "bias"));
+    NEO__CHECK(eps >= 0.0f && eps <= FLT_MAX, NEO_ERR_ARG, "%s: eps is %g", fn, (double)eps);
+    call->bias = neo__f32(bias);
+    call->eps = eps;
+    call->y = neo__f32(y), call->y_row = y.stride[0];
+    return call->rows > 0 ? ctx->on->norm(ctx->on, call) : NEO_OK;
 }
-static neo_status neo__norm_forward(neo__norm_job *j, neo_tensor bias, float eps, neo_tensor y) {
-    NEO__TRY(neo__check_matrix(j->ctx, y, j->rows, j->cols, 1, j->fn, "y"));
-    if (neo__given(bias)) NEO__TRY(neo__check_vector(j->ctx, bias, j->cols, j->fn, "bias"));
-    NEO__CHECK(eps >= 0.0f && eps <= FLT_MAX, NEO_ERR_ARG, "%s: eps is %g", j->fn, (double)eps);
-    j->bias = neo__f32(bias);
-    j->eps = eps;
-    j->y = neo__f32(y), j->y_row = y.stride[0];
-    if (j->ctx->device) return neo__norm_on_device(j, 0);
-    if (j->rows > 0) neo_parallel_for(j->ctx, j->tasks, neo__norm_forward_task, j);
-    return NEO_OK;
-}
-static neo_status neo__norm_backward(neo__norm_job *j, const neo_leaves *leaves, neo_tensor dy,
-                                     neo_tensor dx, neo_tensor dweight, neo_tensor dbias) {
-    NEO__TRY(neo__check_matrix(j->ctx, dy, j->rows, j->cols, 0, j->fn, "dy"));
-    if (neo__given(dx)) NEO__TRY(neo__check_matrix(j->ctx, dx, j->rows, j->cols, 1, j->fn, "dx"));
-    if (neo__given(dweight)) NEO__TRY(neo__check_vector(j->ctx, dweight, j->cols, j->fn, "dweight"));
-    if (neo__given(dbias)) NEO__TRY(neo__check_vector(j->ctx, dbias, j->cols, j->fn, "dbias"));
-    NEO__TRY(neo__leaves_resolve(j->ctx, leaves, j->rows, &j->leaves, j->fn));
-    j->dy = neo__f32(dy), j->dy_row = dy.stride[0];
-    j->dx = neo__f32(dx), j->dx_row = dx.stride[0];
-    j->dweight = neo__f32(dweight);
-    j->dbias = neo__f32(dbias);
-    if (j->ctx->device) return neo__norm_on_device(j, 1);
-    const int64_t chunks = (j->cols + NEO__NORM_COLS - 1) / NEO__NORM_COLS;
-    if (j->dweight || j->dbias) neo_parallel_for(j->ctx, chunks, neo__norm_grads_task, j);
-    if (j->dx && j->rows > 0) neo_parallel_for(j->ctx, j->tasks, neo__norm_dx_task, j);
-    return NEO_OK;
+static neo_status neo__norm_backward(neo_ctx *ctx, const char *fn, neo__norm_call *call,
+                                     const neo_leaves *leaves, neo_tensor dy, neo_tensor dx,
+                                     neo_tensor dweight, neo_tensor dbias) {
+    const int64_t rows = call->rows, cols = call->cols;
+    NEO__TRY(neo__check_matrix(ctx, dy, rows, cols, 0, fn, "dy"));
+    if (neo__given(dx)) NEO__TRY(neo__check_matrix(ctx, dx, rows, cols, 1, fn, "dx"));
+    if (neo__given(dweight)) NEO__TRY(neo__check_vector(ctx, dweight, cols, fn, "dweight"));
+    if (neo__given(dbias)) NEO__TRY(neo__check_vector(ctx, dbias, cols, fn, "dbias"));
+    NEO__TRY(neo__leaves_resolve(ctx, leaves, rows, &call->leaves, fn));
+    call->backward = 1;
+    call->dy = neo__f32(dy), call->dy_row = dy.stride[0];
+    call->dx = neo__f32(dx), call->dx_row = dx.stride[0];
+    call->dweight = neo__f32(dweight);
+    call->dbias = neo__f32(dbias);
+    return ctx->on->norm(ctx->on, call);
 }
 
 NEO_API neo_status neo_layer_norm_forward(neo_ctx *ctx, neo_tensor x, neo_tensor weight,
                                           neo_tensor bias, float eps, neo_tensor y,
                                           neo_tensor stats) {
-    neo__norm_job job;
-    NEO__TRY(neo__norm_begin(&job, ctx, "neo_layer_norm_forward", 1, x, weight, stats));
-    return neo__norm_forward(&job, bias, eps, y);
+    static const char *const fn = "neo_layer_norm_forward";
+    neo__norm_call call;
+    NEO__TRY(neo__norm_begin(&call, ctx, fn, 1, x, weight, stats));
+    return neo__norm_forward(ctx, fn, &call, bias, eps, y);
 }
 NEO_API neo_status neo_layer_norm_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor x,
                                            neo_tensor weight, neo_tensor stats, neo_tensor dy,
                                            neo_tensor dx, neo_tensor dweight, neo_tensor dbias) {
-    neo__norm_job job;
-    NEO__TRY(neo__norm_begin(&job, ctx, "neo_layer_norm_backward", 1, x, weight, stats));
-    return neo__norm_backward(&job, leaves, dy, dx, dweight, dbias);
+    static const char *const fn = "neo_layer_norm_backward";
+    neo__norm_call call;
+    NEO__TRY(neo__norm_begin(&call, ctx, fn, 1, x, weight, stats));
+    return neo__norm_backward(ctx, fn, &call, leaves, dy, dx, dweight, dbias);
 }
 NEO_API neo_status neo_rms_norm_forward(neo_ctx *ctx, neo_tensor x, neo_tensor weight, float eps,
                                         neo_tensor y, neo_tensor stats) {
-    neo__norm_job job;
-    NEO__TRY(neo__norm_begin(&job, ctx, "neo_rms_norm_forward", 0, x, weight, stats));
-    return neo__norm_forward(&job, neo_tensor_none(), eps, y);
+    static const char *const fn = "neo_rms_norm_forward";
+    neo__norm_call call;
+    NEO__TRY(neo__norm_begin(&call, ctx, fn, 0, x, weight, stats));
+    return neo__norm_forward(ctx, fn, &call, neo_tensor_none(), eps, y);
 }
 NEO_API neo_status neo_rms_norm_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor x,
                                          neo_tensor weight, neo_tensor stats, neo_tensor dy,
                                          neo_tensor dx, neo_tensor dweight) {
-    neo__norm_job job;
-    NEO__TRY(neo__norm_begin(&job, ctx, "neo_rms_norm_backward", 0, x, weight, stats));
-    return neo__norm_backward(&job, leaves, dy, dx, dweight, neo_tensor_none());
+    static const char *const fn = "neo_rms_norm_backward";
+    neo__norm_call call;
+    NEO__TRY(neo__norm_begin(&call, ctx, fn, 0, x, weight, stats));
+    return neo__norm_backward(ctx, fn, &call, leaves, dy, dx, dweight, neo_tensor_none());
 }
 NEO__HOT_BEGIN
+
+/* ---- the CPU ---- */
+NEO__INLINE float *neo__norm_stats(const neo__norm_call *c, int64_t row) {
+    return c->stats + row * (c->centered ? 2 : 1);
+}
+/* y, or dx. */
+static void neo__norm_rows_task(void *arg, int64_t index, int worker) {
+    const neo__cpu_job *job = (const neo__cpu_job *)arg;
+    const neo__norm_call *c = (const neo__norm_call *)job->call;
+    const neo__vec_kernels *vec = job->ctx->vec;
+    int64_t i, end;
+    (void)worker;
+    neo__cpu_range(job, index, 1, &i, &end);
+    for (; i < end; i++) {
+        const float *x = c->x + i * c->x_row;
+        float *stats = neo__norm_stats(c, i);
+        if (c->backward)
+            vec->norm_backward(x, c->weight, c->dy + i * c->dy_row, stats, c->centered,
+                               c->dx + i * c->dx_row, c->cols);
+        else
+            vec->norm_forward(x, c->weight, c->bias, c->eps, c->centered, c->y + i * c->y_row,
+                              stats, c->cols);
+    }
+}
+/* dweight and dbias of columns [j0, j0 + cols). A slot of the tree: NEO__NORM_COLS of dweight, then
+   as many of dbias. */
+static void neo__norm_grads(neo_ctx *ctx, const neo__norm_call *c, int64_t j0, int64_t cols,
+                            float *sums) {
+    const int64_t step = 2 * (int64_t)NEO__NORM_COLS;
+    const int count = c->leaves.count;
+    int height = 0;
+    memset(sums, 0, (size_t)step * sizeof *sums);
+    for (int leaf = 0; leaf < count; leaf++) {
+        int64_t i, end;
+        neo__leaf_rows(&c->leaves, leaf, &i, &end);
+        float *slot = sums + height * step;
+        memset(slot, 0, (size_t)step * sizeof *slot);
+        for (; i < end; i++)
+            ctx->vec->norm_add(c->x + i * c->x_row + j0, c->dy + i * c->dy_row + j0,
+                               neo__norm_stats(c, i), c->centered, c->dweight ? slot : NULL,
+                               c->dbias ? slot + NEO__NORM_COLS : NULL, cols);
+        int merges = neo__tree_push(&height, leaf, count);
+        for (; merges > 0; merges--, slot -= step) ctx->vec->add(slot - step, slot, step);
+        NEO_ASSERT(height < NEO__NORM_DEPTH);
+    }
+    if (c->dweight) memcpy(c->dweight + j0, sums, (size_t)cols * sizeof *sums);
+    if (c->dbias) memcpy(c->dbias + j0, sums + NEO__NORM_COLS, (size_t)cols * sizeof *sums);
+}
+static void neo__norm_grads_task(void *arg, int64_t index, int worker) {
+    const neo__cpu_job *job = (const neo__cpu_job *)arg;
+    float *sums = (float *)(void *)neo__worker_scratch(job->ctx, worker);
+    int64_t j, end;
+    neo__cpu_range(job, index, NEO__NORM_COLS, &j, &end);
+    for (; j < end; j += NEO__NORM_COLS)
+        neo__norm_grads(job->ctx, (const neo__norm_call *)job->call, j,
+                        NEO__MIN(end - j, (int64_t)NEO__NORM_COLS), sums);
+}
+static neo_status neo__cpu_norm(neo_device *d, const neo__norm_call *c) {
+    if (c->dweight || c->dbias) neo__cpu_run(d, c, c->cols, NEO__NORM_COLS, neo__norm_grads_task);
+    if (!c->backward || c->dx)
+        neo__cpu_run(d, c, c->rows, 1 + NEO__VEC_GRAIN / 4 / c->cols, neo__norm_rows_task);
+    return NEO_OK;
+}
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-embedding
@@ -7497,187 +7352,181 @@ NEO__HOT_BEGIN
    ------------------------------------------------------------------------------------------------
    */
 enum { NEO__EMBEDDING_COLS = 256 }; /* columns of a task */
-typedef struct neo__embedding_job {
-    neo_ctx *ctx;
-    const void *ids;
-    int is_i32, add, in_place;
-    int64_t count, rows, dim, tasks;
-    const float *from; /* table or dout */
-    float *to;         /* out or dtable */
-    int64_t from_row, to_row;
-    int64_t task_rows, col_tasks, area; /* area: floats of a subtree's sums */
-    neo_leaves leaves;
-} neo__embedding_job;
 
-static void neo__embedding_task(void *arg, int64_t index, int worker) {
-    const neo__embedding_job *j = (const neo__embedding_job *)arg;
-    int64_t begin, end;
-    (void)worker;
-    neo__task_range(j->count, j->tasks, index, 1, &begin, &end);
-    for (int64_t i = begin; i < end; i++)
-        memcpy(j->to + i * j->to_row, j->from + neo__jagged_id(j->ids, j->is_i32, i) * j->from_row,
-               (size_t)j->dim * sizeof *j->to);
-}
-/* Adds rows [begin, end) of dout to sums of rows [r0, r1) of the table, columns [c0, c0 + cols). */
-static void neo__embedding_add(const neo__embedding_job *j, int64_t begin, int64_t end, int64_t r0,
-                               int64_t r1, int64_t c0, int64_t cols, float *sums, int64_t step) {
-    for (int64_t i = begin; i < end; i++) {
-        const int64_t id = neo__jagged_id(j->ids, j->is_i32, i);
-        if (id < r0 || id >= r1) continue;
-        j->ctx->vec->add(sums + (id - r0) * step, j->from + i * j->from_row + c0, cols);
-    }
-}
-static void neo__embedding_grad_task(void *arg, int64_t index, int worker) {
-    const neo__embedding_job *j = (const neo__embedding_job *)arg;
-    const int64_t r0 = index / j->col_tasks * j->task_rows,
-                  r1 = NEO__MIN(r0 + j->task_rows, j->rows);
-    const int64_t c0 = index % j->col_tasks * NEO__EMBEDDING_COLS;
-    const int64_t cols = NEO__MIN(j->dim - c0, (int64_t)NEO__EMBEDDING_COLS);
-    const int64_t area = (r1 - r0) * cols;
-    float *to = j->to + r0 * j->to_row + c0,
-          *sums = (float *)(void *)neo__worker_scratch(j->ctx, worker);
-    if (j->in_place) {
-        for (int64_t r = 0; r < r1 - r0; r++)
-            memset(to + r * j->to_row, 0, (size_t)cols * sizeof *to);
-        neo__embedding_add(j, 0, j->count, r0, r1, c0, cols, to, j->to_row);
-        return;
-    }
-    int height = 0;
-    for (int leaf = 0; leaf < j->leaves.count; leaf++) {
-        int64_t begin, end;
-        float *slot = sums + height * j->area;
-        neo__leaf_rows(j->ctx, &j->leaves, leaf, &begin, &end);
-        memset(slot, 0, (size_t)area * sizeof *slot);
-        neo__embedding_add(j, begin, end, r0, r1, c0, cols, slot, cols);
-        int merges = neo__tree_push(&height, leaf, j->leaves.count);
-        for (; merges > 0; merges--, slot -= j->area) j->ctx->vec->add(slot - j->area, slot, area);
-    }
-    for (int64_t r = 0; r < r1 - r0; r++, to += j->to_row, sums += cols) {
-        if (j->add) j->ctx->vec->add(to, sums, cols);
-        else memcpy(to, sums, (size_t)cols * sizeof *to);
-    }
-}
 NEO__HOT_END
-/* Cut the table so that every task's sums fit its scratch and there are enough tasks. */
-static void neo__embedding_cut(neo__embedding_job *j) {
-    const int64_t depth = neo__tree_depth(j->leaves.count),
-                  cols = NEO__MIN(j->dim, (int64_t)NEO__EMBEDDING_COLS);
-    const int64_t room = NEO__WORKER_SCRATCH_BYTES / (int64_t)sizeof(float) / depth / cols;
-    const int64_t wanted = j->ctx->threads == 1 ? 1 : 4 * (int64_t)j->ctx->threads;
-    j->col_tasks = (j->dim + NEO__EMBEDDING_COLS - 1) / NEO__EMBEDDING_COLS;
-    const int64_t row_tasks = NEO__MAX((wanted + j->col_tasks - 1) / j->col_tasks, 1);
-    j->task_rows = NEO__MAX((j->rows + row_tasks - 1) / row_tasks, 1);
-    if (!j->in_place) j->task_rows = NEO__MIN(j->task_rows, room);
-    j->area = j->task_rows * cols;
-    NEO_ASSERT(j->in_place || j->area * depth * (int64_t)sizeof(float) <= NEO__WORKER_SCRATCH_BYTES);
-    j->tasks = (j->rows + j->task_rows - 1) / j->task_rows * j->col_tasks;
-}
-NEO__HOT_BEGIN
-
-static neo_status neo__embedding_bad(const neo__embedding_job *j, const char *fn, int64_t position,
-                                     int64_t id) {
-    return neo_fail(NEO_ERR_RANGE,
-                    "%s: the id at position %" PRId64 " is %" PRId64 ", not in [0, %" PRId64 ")", fn,
-                    position, id, j->rows);
-}
-/* Fills the job: ids, a table of `rows` rows, the matrix of their rows. */
-static neo_status neo__embedding_begin(neo__embedding_job *j, neo_ctx *ctx, const char *fn,
+/* ids, a table of `rows` rows, the matrix of their rows. */
+static neo_status neo__embedding_begin(neo__embedding_call *call, neo_ctx *ctx, const char *fn,
                                        neo_tensor ids, neo_tensor table, neo_tensor each,
-                                       const char *const names[2], int forward) {
-    memset(j, 0, sizeof *j);
+                                       int backward) {
+    const int64_t count = ids.shape[0], rows = table.shape[0], dim = table.shape[1];
+    memset(call, 0, sizeof *call);
     NEO__TRY(neo__check_ctx(fn, ctx));
-    NEO__CHECK(ids.ndim == 1 && (ids.dtype == NEO_I32 || ids.dtype == NEO_I64) &&
-                   ids.shape[0] >= 0 && neo_tensor_is_contiguous(ids),
+    NEO__CHECK(ids.ndim == 1 && (ids.dtype == NEO_I32 || ids.dtype == NEO_I64) && count >= 0 &&
+                   neo_tensor_is_contiguous(ids),
                NEO_ERR_SHAPE, "%s: ids is not a contiguous i32 or i64 tensor [N]", fn);
-    j->ctx = ctx;
-    j->count = ids.shape[0];
-    j->rows = table.shape[0];
-    j->dim = table.shape[1];
-    if (!ids.data && j->count > 0) return neo__no_data(fn, "ids", ids, NEO_ERR_SHAPE);
-    NEO__TRY(neo__check_matrix(ctx, table, j->rows, j->dim, !forward, fn, names[0]));
-    NEO__TRY(neo__check_matrix(ctx, each, j->count, j->dim, forward, fn, names[1]));
-    j->ids = ids.data;
-    j->is_i32 = ids.dtype == NEO_I32;
+    if (!ids.data && count > 0) return neo__no_data(fn, "ids", ids, NEO_ERR_SHAPE);
+    NEO__TRY(neo__check_matrix(ctx, table, rows, dim, backward, fn, backward ? "dtable" : "table"));
+    NEO__TRY(neo__check_matrix(ctx, each, count, dim, !backward, fn, backward ? "dout" : "out"));
     NEO__TRY(neo__check_place(ctx, ids, fn, "ids"));
-    if (ctx->device) return NEO_OK; /* it looks for a bad id itself */
-    for (int64_t i = 0; i < j->count; i++) {
-        const int64_t id = neo__jagged_id(j->ids, j->is_i32, i);
-        if (id < 0 || id >= j->rows) return neo__embedding_bad(j, fn, i, id);
-    }
+    const neo_tensor from = backward ? each : table, to = backward ? table : each;
+    call->backward = backward;
+    call->ids = ids.data;
+    call->is_i32 = ids.dtype == NEO_I32;
+    call->count = count, call->rows = rows, call->dim = dim;
+    call->from = neo__f32(from), call->from_row = from.stride[0];
+    call->to = neo__f32(to), call->to_row = to.stride[0];
     return NEO_OK;
 }
-NEO__HOT_END
-/* An id that a device has found outside the table. */
-typedef struct neo__embedding_look {
-    neo__embedding_job job;
+/* The ids of a call, kept until the device has looked at them: see struct neo__later. */
+typedef struct neo__embedding_ids {
+    neo_ctx *ctx;
     const char *fn;
-} neo__embedding_look;
-static neo_status neo__embedding_bad_there(const neo__embedding_job *j, const char *fn, int64_t bad) {
-    const size_t size = j->is_i32 ? sizeof(int32_t) : sizeof(int64_t);
-    const char *from = (const char *)j->ids + (size_t)bad * size;
+    const void *ids;
+    int is_i32;
+    int64_t rows;
+} neo__embedding_ids;
+static neo_status neo__embedding_report_bad_id(const neo__embedding_ids *l, int64_t position) {
+    const size_t size = l->is_i32 ? sizeof(int32_t) : sizeof(int64_t);
+    const char *from = (const char *)l->ids + (size_t)position * size;
     int64_t id = 0;
     int32_t narrow = 0;
-    NEO__TRY(neo__data_read(j->ctx, j->is_i32 ? (void *)&narrow : (void *)&id, from, NEO_DEVICE, size));
-    return neo__embedding_bad(j, fn, bad, j->is_i32 ? narrow : id);
+    void *to = l->is_i32 ? (void *)&narrow : (void *)&id;
+    NEO__TRY(neo__data_read(l->ctx, to, from, neo__ctx_place(l->ctx), size));
+    if (l->is_i32) id = narrow;
+    return neo_fail(NEO_ERR_RANGE,
+                    "%s: the id at position %" PRId64 " is %" PRId64 ", not in [0, %" PRId64 ")",
+                    l->fn, position, id, l->rows);
 }
-static neo_status neo__embedding_answered(void *job, const void *answer) {
-    const neo__embedding_look *look = (const neo__embedding_look *)job;
+static neo_status neo__embedding_answer(void *job, const void *answer) {
     uint64_t bad;
     memcpy(&bad, answer, sizeof bad);
-    return bad == UINT64_MAX ? NEO_OK : neo__embedding_bad_there(&look->job, look->fn, (int64_t)bad);
+    if (bad == UINT64_MAX) return NEO_OK;
+    return neo__embedding_report_bad_id((const neo__embedding_ids *)job, (int64_t)bad);
 }
-static neo_status neo__embedding_on_device(const neo__embedding_job *j, const char *fn, int backward) {
-    neo_device *device = j->ctx->device;
-    neo__embedding_look look;
+static neo_status neo__embedding(neo_ctx *ctx, const char *fn, neo__embedding_call *call) {
+    NEO__ZERO(neo__embedding_ids, ids);
     int64_t bad = -1;
-    memset(&look, 0, sizeof look);
-    look.job = *j;
-    look.fn = fn;
-    NEO__ZERO(neo__embedding_call, call);
-    call.backward = backward;
-    call.is_i32 = j->is_i32;
-    call.add = j->add;
-    call.ids = j->ids;
-    call.count = j->count, call.rows = j->rows, call.dim = j->dim;
-    call.from = j->from, call.from_row = j->from_row;
-    call.to = j->to, call.to_row = j->to_row;
-    if (backward) call.leaves = neo__leaf_cut_of(j->ctx, &j->leaves);
-    call.bad = &bad;
-    call.later.fn = neo__embedding_answered;
-    call.later.job = &look;
-    call.later.job_bytes = sizeof look;
-    NEO__TRY(device->embedding(device, &call));
-    return bad < 0 ? NEO_OK : neo__embedding_bad_there(j, fn, bad);
+    ids.ctx = ctx;
+    ids.fn = fn;
+    ids.ids = call->ids;
+    ids.is_i32 = call->is_i32;
+    ids.rows = call->rows;
+    call->bad = &bad;
+    call->later.fn = neo__embedding_answer;
+    call->later.job = &ids;
+    call->later.job_bytes = sizeof ids;
+    NEO__TRY(ctx->on->embedding(ctx->on, call));
+    return bad < 0 ? NEO_OK : neo__embedding_report_bad_id(&ids, bad);
 }
 NEO_API neo_status neo_embedding_forward(neo_ctx *ctx, neo_tensor ids, neo_tensor table,
                                          neo_tensor out) {
-    static const char *const names[2] = {"table", "out"};
-    neo__embedding_job j;
-    NEO__TRY(neo__embedding_begin(&j, ctx, "neo_embedding_forward", ids, table, out, names, 1));
-    j.from = neo__f32(table), j.from_row = table.stride[0];
-    j.to = neo__f32(out), j.to_row = out.stride[0];
-    j.tasks = neo__task_count(ctx, j.count, 1 + NEO__VEC_GRAIN / NEO__MAX(j.dim, 1));
-    if (ctx->device) return j.count > 0 ? neo__embedding_on_device(&j, "neo_embedding_forward", 0) : NEO_OK;
-    if (j.count > 0 && j.dim > 0) neo_parallel_for(ctx, j.tasks, neo__embedding_task, &j);
-    return NEO_OK;
+    static const char *const fn = "neo_embedding_forward";
+    neo__embedding_call call;
+    NEO__TRY(neo__embedding_begin(&call, ctx, fn, ids, table, out, 0));
+    return call.count > 0 ? neo__embedding(ctx, fn, &call) : NEO_OK;
 }
 NEO_API neo_status neo_embedding_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor ids,
                                           neo_tensor dout, neo_tensor dtable, int add) {
-    static const char *const names[2] = {"dtable", "dout"}, *const fn = "neo_embedding_backward";
-    neo__embedding_job j;
-    NEO__TRY(neo__embedding_begin(&j, ctx, fn, ids, dtable, dout, names, 0));
-    NEO__TRY(neo__leaves_resolve(ctx, leaves, j.count, &j.leaves, fn));
-    j.from = neo__f32(dout), j.from_row = dout.stride[0];
-    j.to = neo__f32(dtable), j.to_row = dtable.stride[0];
-    j.add = add != 0;
-    if (ctx->device) return neo__embedding_on_device(&j, fn, 1);
-    j.in_place = !add && j.leaves.count <= 1; /* of no leaves: zeros */
-    if (j.rows == 0 || j.dim == 0 || (add && j.leaves.count == 0)) return NEO_OK;
-    neo__embedding_cut(&j);
-    neo_parallel_for(ctx, j.tasks, neo__embedding_grad_task, &j);
-    return NEO_OK;
+    static const char *const fn = "neo_embedding_backward";
+    neo__embedding_call call;
+    NEO__TRY(neo__embedding_begin(&call, ctx, fn, ids, dtable, dout, 1));
+    NEO__TRY(neo__leaves_resolve(ctx, leaves, call.count, &call.leaves, fn));
+    call.add = add != 0;
+    return neo__embedding(ctx, fn, &call);
 }
 NEO__HOT_BEGIN
+
+/* ---- the CPU ---- */
+static void neo__embedding_task(void *arg, int64_t index, int worker) {
+    const neo__cpu_job *job = (const neo__cpu_job *)arg;
+    const neo__embedding_call *c = (const neo__embedding_call *)job->call;
+    int64_t begin, end;
+    (void)worker;
+    neo__cpu_range(job, index, 1, &begin, &end);
+    for (int64_t i = begin; i < end; i++)
+        memcpy(c->to + i * c->to_row, c->from + neo__jagged_id(c->ids, c->is_i32, i) * c->from_row,
+               (size_t)c->dim * sizeof *c->to);
+}
+/* The gradient of the table, cut into ranges of rows and columns. */
+typedef struct neo__embedding_cut {
+    neo_ctx *ctx;
+    const neo__embedding_call *call;
+    int in_place;
+    int64_t task_rows, col_tasks, area; /* area: floats of a subtree's sums */
+} neo__embedding_cut;
+/* Adds rows [begin, end) of dout to sums of rows [r0, r1) of the table, columns [c0, c0 + cols). */
+static void neo__embedding_add(const neo__embedding_cut *j, int64_t begin, int64_t end, int64_t r0,
+                               int64_t r1, int64_t c0, int64_t cols, float *sums, int64_t step) {
+    const neo__embedding_call *c = j->call;
+    for (int64_t i = begin; i < end; i++) {
+        const int64_t id = neo__jagged_id(c->ids, c->is_i32, i);
+        if (id < r0 || id >= r1) continue;
+        j->ctx->vec->add(sums + (id - r0) * step, c->from + i * c->from_row + c0, cols);
+    }
+}
+static void neo__embedding_grad_task(void *arg, int64_t index, int worker) {
+    const neo__embedding_cut *j = (const neo__embedding_cut *)arg;
+    const neo__embedding_call *c = j->call;
+    const neo__vec_kernels *vec = j->ctx->vec;
+    const int64_t r0 = index / j->col_tasks * j->task_rows;
+    const int64_t r1 = NEO__MIN(r0 + j->task_rows, c->rows);
+    const int64_t c0 = index % j->col_tasks * NEO__EMBEDDING_COLS;
+    const int64_t cols = NEO__MIN(c->dim - c0, (int64_t)NEO__EMBEDDING_COLS);
+    const int64_t area = (r1 - r0) * cols;
+    float *to = c->to + r0 * c->to_row + c0;
+    float *sums = (float *)(void *)neo__worker_scratch(j->ctx, worker);
+    if (j->in_place) {
+        for (int64_t r = 0; r < r1 - r0; r++)
+            memset(to + r * c->to_row, 0, (size_t)cols * sizeof *to);
+        neo__embedding_add(j, 0, c->count, r0, r1, c0, cols, to, c->to_row);
+        return;
+    }
+    int height = 0;
+    for (int leaf = 0; leaf < c->leaves.count; leaf++) {
+        int64_t begin, end;
+        float *slot = sums + height * j->area;
+        neo__leaf_rows(&c->leaves, leaf, &begin, &end);
+        memset(slot, 0, (size_t)area * sizeof *slot);
+        neo__embedding_add(j, begin, end, r0, r1, c0, cols, slot, cols);
+        int merges = neo__tree_push(&height, leaf, c->leaves.count);
+        for (; merges > 0; merges--, slot -= j->area) vec->add(slot - j->area, slot, area);
+    }
+    for (int64_t r = 0; r < r1 - r0; r++, to += c->to_row, sums += cols) {
+        if (c->add) vec->add(to, sums, cols);
+        else memcpy(to, sums, (size_t)cols * sizeof *to);
+    }
+}
+/* Every task's sums fit its scratch, and there are enough tasks. */
+static void neo__embedding_grad(neo_ctx *ctx, const neo__embedding_call *c) {
+    neo__embedding_cut j;
+    j.ctx = ctx;
+    j.call = c;
+    j.in_place = !c->add && c->leaves.count <= 1; /* of no leaves: zeros */
+    const int64_t depth = neo__tree_depth(c->leaves.count);
+    const int64_t cols = NEO__MIN(c->dim, (int64_t)NEO__EMBEDDING_COLS);
+    const int64_t room = NEO__WORKER_SCRATCH_BYTES / (int64_t)sizeof(float) / depth / cols;
+    const int64_t wanted = ctx->threads == 1 ? 1 : 4 * (int64_t)ctx->threads;
+    j.col_tasks = (c->dim + NEO__EMBEDDING_COLS - 1) / NEO__EMBEDDING_COLS;
+    const int64_t row_tasks = NEO__MAX((wanted + j.col_tasks - 1) / j.col_tasks, 1);
+    j.task_rows = NEO__MAX((c->rows + row_tasks - 1) / row_tasks, 1);
+    if (!j.in_place) j.task_rows = NEO__MIN(j.task_rows, room);
+    j.area = j.task_rows * cols;
+    neo_parallel_for(ctx, (c->rows + j.task_rows - 1) / j.task_rows * j.col_tasks,
+                     neo__embedding_grad_task, &j);
+}
+static neo_status neo__cpu_embedding(neo_device *d, const neo__embedding_call *c) {
+    for (int64_t i = 0; i < c->count; i++) {
+        const int64_t id = neo__jagged_id(c->ids, c->is_i32, i);
+        if (id >= 0 && id < c->rows) continue;
+        *c->bad = i;
+        return NEO_OK;
+    }
+    if (c->rows == 0 || c->dim == 0) return NEO_OK;
+    if (!c->backward)
+        neo__cpu_run(d, c, c->count, 1 + NEO__VEC_GRAIN / c->dim, neo__embedding_task);
+    else if (!c->add || c->leaves.count > 0) neo__embedding_grad(neo__cpu_ctx(d), c);
+    return NEO_OK;
+}
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-attention
@@ -7702,83 +7551,136 @@ enum {
 NEO__STATIC_ASSERT((8 * (size_t)NEO__ATTENTION_SIDE + 2 * NEO__KEYS * NEO__KEYS) * sizeof(float) <=
                        NEO__WORKER_SCRATCH_BYTES,
                    "a worker's scratch holds the tiles of >>impl-attention");
+
+NEO__HOT_END
+/* The sizes, and the tensors that both directions read. */
+static neo_status neo__attention_begin(neo__attention_call *call, neo_ctx *ctx, const char *fn,
+                                       const neo_attention_desc *d, neo_tensor q, neo_tensor k,
+                                       neo_tensor v, neo_tensor y) {
+    memset(call, 0, sizeof *call);
+    NEO__TRY(neo__check_ctx(fn, ctx));
+    NEO__CHECK(d, NEO_ERR_ARG, "%s: desc is NULL", fn);
+    NEO__CHECK(d->length >= 1 && d->heads >= 1, NEO_ERR_ARG,
+               "%s: a length of %" PRId64 " and %" PRId64 " heads, both must be 1 or more", fn,
+               d->length, d->heads);
+    NEO__CHECK(d->scale - d->scale == 0.0f, NEO_ERR_ARG, "%s: scale is %g", fn, (double)d->scale);
+    const int64_t rows = q.shape[0], cols = q.shape[1], dim = cols / d->heads;
+    NEO__TRY(neo__check_matrix(ctx, q, rows, cols, 0, fn, "q"));
+    NEO__TRY(neo__check_matrix(ctx, k, rows, cols, 0, fn, "k"));
+    NEO__TRY(neo__check_matrix(ctx, v, rows, cols, 0, fn, "v"));
+    NEO__CHECK(rows % d->length == 0, NEO_ERR_SHAPE,
+               "%s: q has %" PRId64 " rows, not whole sequences of %" PRId64, fn, rows, d->length);
+    NEO__CHECK(cols > 0 && cols % d->heads == 0, NEO_ERR_SHAPE,
+               "%s: q has %" PRId64 " columns, not whole ones of %" PRId64 " heads", fn, cols,
+               d->heads);
+    NEO__CHECK(dim <= NEO_MAX_HEAD_DIM, NEO_ERR_UNSUPPORTED,
+               "%s: heads of %" PRId64 " columns, more than %d", fn, dim, (int)NEO_MAX_HEAD_DIM);
+    call->causal = d->causal != 0;
+    call->length = d->length, call->heads = d->heads, call->dim = dim;
+    call->sequences = rows / d->length;
+    call->scale = d->scale == 0.0f ? (float)(1.0 / sqrt((double)dim)) : d->scale;
+    call->q = neo__f32(q), call->q_row = q.stride[0];
+    call->k = neo__f32(k), call->k_row = k.stride[0];
+    call->v = neo__f32(v), call->v_row = v.stride[0];
+    call->y = neo__f32(y), call->y_row = y.stride[0];
+    return NEO_OK;
+}
+NEO_API neo_status neo_attention_forward(neo_ctx *ctx, const neo_attention_desc *desc, neo_tensor q,
+                                         neo_tensor k, neo_tensor v, neo_tensor y, neo_tensor lse) {
+    static const char *const fn = "neo_attention_forward";
+    neo__attention_call call;
+    NEO__TRY(neo__attention_begin(&call, ctx, fn, desc, q, k, v, y));
+    const int64_t rows = q.shape[0], cols = q.shape[1];
+    NEO__TRY(neo__check_matrix(ctx, y, rows, cols, 1, fn, "y"));
+    if (neo__given(lse)) NEO__TRY(neo__check_matrix(ctx, lse, rows, call.heads, 1, fn, "lse"));
+    call.lse = neo__f32(lse), call.lse_row = lse.stride[0];
+    return rows > 0 ? ctx->on->attention(ctx->on, &call) : NEO_OK;
+}
+NEO_API neo_status neo_attention_backward(neo_ctx *ctx, const neo_attention_desc *desc,
+                                          neo_tensor q, neo_tensor k, neo_tensor v, neo_tensor y,
+                                          neo_tensor lse, neo_tensor dy, neo_tensor dq,
+                                          neo_tensor dk, neo_tensor dv) {
+    static const char *const fn = "neo_attention_backward";
+    neo__attention_call call;
+    NEO__TRY(neo__attention_begin(&call, ctx, fn, desc, q, k, v, y));
+    const int64_t rows = q.shape[0], cols = q.shape[1];
+    NEO__TRY(neo__check_matrix(ctx, y, rows, cols, 0, fn, "y"));
+    NEO__TRY(neo__check_matrix(ctx, lse, rows, call.heads, 0, fn, "lse"));
+    NEO__TRY(neo__check_matrix(ctx, dy, rows, cols, 0, fn, "dy"));
+    if (neo__given(dq)) NEO__TRY(neo__check_matrix(ctx, dq, rows, cols, 1, fn, "dq"));
+    if (neo__given(dk)) NEO__TRY(neo__check_matrix(ctx, dk, rows, cols, 1, fn, "dk"));
+    if (neo__given(dv)) NEO__TRY(neo__check_matrix(ctx, dv, rows, cols, 1, fn, "dv"));
+    call.backward = 1;
+    call.lse = neo__f32(lse), call.lse_row = lse.stride[0];
+    call.dy = neo__f32(dy), call.dy_row = dy.stride[0];
+    call.dq = neo__f32(dq), call.dq_row = dq.stride[0];
+    call.dk = neo__f32(dk), call.dk_row = dk.stride[0];
+    call.dv = neo__f32(dv), call.dv_row = dv.stride[0];
+    return rows > 0 ? ctx->on->attention(ctx->on, &call) : NEO_OK;
+}
+NEO__HOT_BEGIN
+
+/* ---- the CPU ---- */
+/* A head of a sequence. */
 typedef struct neo__attention {
     neo_ctx *ctx;
-    int64_t length, heads, dim, wide; /* wide: dim, filled up to whole panels */
-    int64_t sequences, tiles;         /* tiles: of a sequence */
-    int causal;
-    float scale;
-    neo_tensor q, k, v, y, lse, dy, dq, dk, dv;
+    const neo__attention_call *call;
+    int64_t wide;       /* dim, filled up to whole panels */
+    int64_t first, col; /* the head's part of a tensor: rows from `first`, columns from `col` */
 } neo__attention;
-
-/* Row i of a sequence in the columns of a head. */
-NEO__INLINE float *neo__attention_at(const neo__attention *a, neo_tensor t, int64_t sequence,
-                                     int64_t head, int64_t i) {
-    return neo__f32(t) + (sequence * a->length + i) * t.stride[0] + head * a->dim;
+static neo__attention neo__attention_head(const neo__cpu_job *job, int64_t head) {
+    neo__attention a;
+    const neo__attention_call *c = (const neo__attention_call *)job->call;
+    const int64_t width = 2 * (int64_t)job->ctx->gemm->lanes;
+    a.ctx = job->ctx;
+    a.call = c;
+    a.wide = (c->dim + width - 1) / width * width;
+    a.first = head / c->heads * c->length;
+    a.col = head % c->heads * c->dim;
+    return a;
+}
+/* Row i of the head. */
+NEO__INLINE const float *neo__attention_at(const neo__attention *a, const float *matrix,
+                                           int64_t row_step, int64_t i) {
+    return matrix + (a->first + i) * row_step + a->col;
+}
+NEO__INLINE float *neo__attention_out(const neo__attention *a, float *matrix, int64_t row_step,
+                                      int64_t i) {
+    return matrix + (a->first + i) * row_step + a->col;
+}
+NEO__INLINE float *neo__attention_lse(const neo__attention *a, int64_t i) {
+    return a->call->lse + (a->first + i) * a->call->lse_row + a->col / a->call->dim;
 }
 /* Panels of rows [count][dim], one behind the other. */
 static void neo__attention_pack(const neo__attention *a, float *to, const float *from, int64_t ld,
                                 int64_t count) {
-    const int64_t width = 2 * a->ctx->gemm->lanes;
-    for (int64_t j = 0; j < a->dim; j += width)
-        a->ctx->gemm->pack(to + j * count, width, from + j, ld, count, NEO__MIN(width, a->dim - j));
+    const int64_t width = 2 * a->ctx->gemm->lanes, dim = a->call->dim;
+    for (int64_t j = 0; j < dim; j += width)
+        a->ctx->gemm->pack(to + j * count, width, from + j, ld, count, NEO__MIN(width, dim - j));
 }
 /* The same transposed: panels [dim][width] of `count` columns. */
 static void neo__attention_flip(const neo__attention *a, float *to, const float *from, int64_t ld,
                                 int64_t count) {
-    const int64_t width = 2 * a->ctx->gemm->lanes;
+    const int64_t width = 2 * a->ctx->gemm->lanes, dim = a->call->dim;
     for (int64_t j = 0; j < count; j += width)
-        a->ctx->gemm->pack_transposed(to + j * a->dim, width, from + j * ld, ld, a->dim,
+        a->ctx->gemm->pack_transposed(to + j * dim, width, from + j * ld, ld, dim,
                                       NEO__MIN(width, count - j));
 }
-/* Rows of operands that come next. They lie apart and are a few lines each, which processors do not foresee; so the
-   products of now fetch them, per term a line of the next row. */
-typedef struct neo__attention_ahead {
-    const float *from[8];
-    int64_t row[8], rows, lines; /* from one row to the next; rows of each, and lines of a row */
-    int count, at;
-    int64_t i, line; /* row and line that are next, of from[at] */
-} neo__attention_ahead;
-static void neo__attention_ahead_begin(const neo__attention *a, neo__attention_ahead *ahead) {
-    memset(ahead, 0, sizeof *ahead);
-    ahead->rows = NEO__MIN((int64_t)NEO__KEYS, a->length);
-    ahead->lines = (a->dim + 15) / 16;
-}
-static void neo__attention_expect(const neo__attention *a, neo__attention_ahead *ahead, neo_tensor t, int64_t sequence,
-                                  int64_t head, int64_t i) {
-    if (!t.data) return;
-    ahead->from[ahead->count] = neo__attention_at(a, t, sequence, head, i);
-    ahead->row[ahead->count++] = t.stride[0];
-}
-NEO__INLINE void neo__attention_fetch(neo__attention_ahead *ahead, neo__tile *t) {
-    t->fetch = NULL;
-    if (ahead->at == ahead->count) return;
-    const int64_t row = ahead->row[ahead->at];
-    t->fetch = ahead->from[ahead->at] + ahead->i * row + ahead->line * 16;
-    t->fetch_step = row;
-    t->fetch_row = 32 * row;
-    ahead->i += t->k;
-    if (ahead->i < ahead->rows) return;
-    ahead->i = 0;
-    if (++ahead->line < ahead->lines) return;
-    ahead->line = 0;
-    ahead->at++;
-}
 
-/* What a product leaves out where query i sees the keys 0 .. i alone. */
+/* The terms a product leaves out where query i sees the keys 0 .. i alone. */
 typedef enum neo__attention_part {
     NEO__ATTENTION_WHOLE,
-    NEO__ATTENTION_SCORES,     /* rows are queries, columns keys: panels of keys that no query of a tile sees */
+    NEO__ATTENTION_SCORES,     /* rows are queries, columns keys: panels that no query of a tile sees */
     NEO__ATTENTION_OF_QUERIES, /* rows are queries, terms keys: those far behind the last that is seen */
     NEO__ATTENTION_OF_KEYS     /* rows are keys, terms queries: those far before the first that sees it */
 } neo__attention_part;
-/* c [m][cols] = x y, or c + x y: k terms each, y packed in panels, cols rounded up to half ones. Terms that are left
-   out are zeros, the same ones on all instruction sets, should one meet infinity. Those in front add nothing to a sum
-   that starts at +0. Those behind can turn -0 to +0: +0 is added to such sums at their end, so that devices may take
-   all terms. */
-static void neo__attention_product(const neo__attention *a, neo__attention_ahead *ahead, neo__attention_part part,
-                                   int64_t m, int64_t cols, int64_t k, const float *x, int64_t x_row, int64_t x_k,
-                                   const float *y, float *c, int64_t c_row, int add) {
+/* c [m][cols] = x y, or c + x y: k terms each, y packed in panels, cols rounded up to half ones.
+   Terms that are left out are zeros, the same ones on all instruction sets, should one meet
+   infinity. Those in front add nothing to a sum that starts at +0. Those behind can turn -0 to +0:
+   +0 is added to such sums at their end, so that devices may take all terms. */
+static void neo__attention_product(const neo__attention *a, neo__attention_part part, int64_t m,
+                                   int64_t cols, int64_t k, const float *x, int64_t x_row,
+                                   int64_t x_k, const float *y, float *c, int64_t c_row, int add) {
     static const float zeros[32] = {0.0f}; /* the columns of a tile, of any path */
     const neo__gemm_kernels *kern = a->ctx->gemm;
     const int64_t width = 2 * kern->lanes;
@@ -7791,7 +7693,8 @@ static void neo__attention_product(const neo__attention *a, neo__attention_ahead
         int64_t begin = 0, end = k, last = cols;
         rows = NEO__MIN((int64_t)kern->rows, m - i);
         if (part == NEO__ATTENTION_OF_QUERIES || part == NEO__ATTENTION_OF_KEYS) {
-            const int64_t block = i / NEO__ATTENTION_TERMS * NEO__ATTENTION_TERMS, next = block + NEO__ATTENTION_TERMS;
+            const int64_t block = i / NEO__ATTENTION_TERMS * NEO__ATTENTION_TERMS;
+            const int64_t next = block + NEO__ATTENTION_TERMS;
             rows = NEO__MIN(rows, next - i);
             if (part == NEO__ATTENTION_OF_KEYS) begin = block;
             else end = NEO__MIN(next, k);
@@ -7804,7 +7707,6 @@ static void neo__attention_product(const neo__attention *a, neo__attention_ahead
             t.b = y + j * k + begin * width;
             t.c = c + i * c_row + j;
             t.init = add ? t.c : NULL;
-            neo__attention_fetch(ahead, &t);
             if (last - j > kern->lanes) kern->tile2[rows / 2](&t);
             else kern->tile1[rows / 2](&t);
         }
@@ -7812,72 +7714,59 @@ static void neo__attention_product(const neo__attention *a, neo__attention_ahead
 }
 /* Keys of the tile from k0 that query i sees; n: keys of the tile. */
 NEO__INLINE int64_t neo__attention_seen(const neo__attention *a, int64_t i, int64_t k0, int64_t n) {
-    return a->causal ? NEO__MIN(i - k0 + 1, n) : n;
+    return a->call->causal ? NEO__MIN(i - k0 + 1, n) : n;
 }
 
-/* k0: of the tile of keys that follows in the same task; 0: none, but a task that may be this worker's. */
-static void neo__attention_forward_ahead(const neo__attention *a, neo__attention_ahead *ahead, int64_t index,
-                                         int64_t k0) {
-    neo__attention_ahead_begin(a, ahead);
-    if (k0 == 0) index += a->ctx->threads;
-    const int64_t tile = index % a->tiles, head = index / a->tiles % a->heads,
-                  sequence = index / a->tiles / a->heads;
-    if (sequence >= a->sequences) return;
-    neo__attention_expect(a, ahead, a->k, sequence, head, k0);
-    neo__attention_expect(a, ahead, a->v, sequence, head, k0);
-    if (k0 > 0) return;
-    neo__attention_expect(a, ahead, a->q, sequence, head, tile * NEO__KEYS);
-    neo__attention_expect(a, ahead, a->y, sequence, head, tile * NEO__KEYS);
-}
-static void neo__attention_forward_task(void *arg, int64_t index, int worker) {
-    const neo__attention *a = (const neo__attention *)arg;
+/* The tile of queries from q0, over all tiles of keys. */
+static void neo__attention_forward_tile(const neo__attention *a, int64_t q0, float *keys) {
+    const neo__attention_call *c = a->call;
     const neo__vec_kernels *vec = a->ctx->vec;
-    const int64_t head = index / a->tiles % a->heads, sequence = index / a->tiles / a->heads;
-    const int64_t q0 = index % a->tiles * NEO__KEYS,
-                  m = NEO__MIN((int64_t)NEO__KEYS, a->length - q0);
-    float *keys = (float *)(void *)neo__worker_scratch(a->ctx, worker);
+    const int64_t m = NEO__MIN((int64_t)NEO__KEYS, c->length - q0);
     float *values = keys + NEO__ATTENTION_SIDE, *out = values + NEO__ATTENTION_SIDE;
     float *s = out + NEO__ATTENTION_SIDE, max[NEO__KEYS], sum[NEO__KEYS];
-    const float *q = neo__attention_at(a, a->q, sequence, head, q0);
+    const float *q = neo__attention_at(a, c->q, c->q_row, q0);
     for (int64_t i = 0; i < m; i++) {
         max[i] = neo__f32_bits(0xFF800000u);
         sum[i] = 0.0f;
     }
     memset(out, 0, (size_t)(m * a->wide) * sizeof *out);
-    const int64_t end = a->causal ? q0 + m : a->length;
+    const int64_t end = c->causal ? q0 + m : c->length;
     for (int64_t k0 = 0; k0 < end; k0 += NEO__KEYS) {
-        const int64_t n = NEO__MIN((int64_t)NEO__KEYS, a->length - k0);
-        const int diagonal = a->causal && k0 == q0;
-        neo__attention_ahead ahead;
-        neo__attention_forward_ahead(a, &ahead, index, k0 + NEO__KEYS < end ? k0 + NEO__KEYS : 0);
-        neo__attention_flip(a, keys, neo__attention_at(a, a->k, sequence, head, k0), a->k.stride[0],
-                            n);
-        neo__attention_pack(a, values, neo__attention_at(a, a->v, sequence, head, k0),
-                            a->v.stride[0], n);
-        neo__attention_product(a, &ahead, diagonal ? NEO__ATTENTION_SCORES : NEO__ATTENTION_WHOLE, m, n, a->dim, q,
-                               a->q.stride[0], 1, keys, s, NEO__KEYS, 0);
+        const int64_t n = NEO__MIN((int64_t)NEO__KEYS, c->length - k0);
+        const int diagonal = c->causal && k0 == q0;
+        neo__attention_flip(a, keys, neo__attention_at(a, c->k, c->k_row, k0), c->k_row, n);
+        neo__attention_pack(a, values, neo__attention_at(a, c->v, c->v_row, k0), c->v_row, n);
+        neo__attention_product(a, diagonal ? NEO__ATTENTION_SCORES : NEO__ATTENTION_WHOLE, m, n,
+                               c->dim, q, c->q_row, 1, keys, s, NEO__KEYS, 0);
         for (int64_t i = 0; i < m; i++)
-            vec->softmax_tile(s + i * NEO__KEYS, neo__attention_seen(a, q0 + i, k0, n), a->scale,
-                              &max[i], &sum[i], out + i * a->wide, a->dim);
-        neo__attention_product(a, &ahead, diagonal ? NEO__ATTENTION_OF_QUERIES : NEO__ATTENTION_WHOLE, m, a->dim, n,
-                               s, NEO__KEYS, 1, values, out, a->wide, 1);
+            vec->softmax_tile(s + i * NEO__KEYS, neo__attention_seen(a, q0 + i, k0, n), c->scale,
+                              &max[i], &sum[i], out + i * a->wide, c->dim);
+        neo__attention_product(a, diagonal ? NEO__ATTENTION_OF_QUERIES : NEO__ATTENTION_WHOLE, m,
+                               c->dim, n, s, NEO__KEYS, 1, values, out, a->wide, 1);
     }
     for (int64_t i = 0; i < m; i++) {
-        const float lse = vec->softmax_end(out + i * a->wide, max[i], sum[i], a->dim);
-        memcpy(neo__attention_at(a, a->y, sequence, head, q0 + i), out + i * a->wide,
-               (size_t)a->dim * sizeof *out);
-        if (a->lse.data)
-            neo__f32(a->lse)[(sequence * a->length + q0 + i) * a->lse.stride[0] + head] = lse;
+        const float lse = vec->softmax_end(out + i * a->wide, max[i], sum[i], c->dim);
+        memcpy(neo__attention_out(a, c->y, c->y_row, q0 + i), out + i * a->wide,
+               (size_t)c->dim * sizeof *out);
+        if (c->lse) *neo__attention_lse(a, q0 + i) = lse;
     }
+}
+static void neo__attention_forward_task(void *arg, int64_t index, int worker) {
+    const neo__cpu_job *job = (const neo__cpu_job *)arg;
+    const neo__attention_call *c = (const neo__attention_call *)job->call;
+    const int64_t tiles = (c->length + NEO__KEYS - 1) / NEO__KEYS;
+    const neo__attention a = neo__attention_head(job, index / tiles);
+    neo__attention_forward_tile(&a, index % tiles * NEO__KEYS,
+                                (float *)(void *)neo__worker_scratch(job->ctx, worker));
 }
 
 /* The operands and sums of a worker in the backward. */
 typedef struct neo__attention_scratch {
     float *keys_flipped, *values_flipped, *keys, *queries, *dy, *dk, *dv, *dq, *p, *ds;
 } neo__attention_scratch;
-static neo__attention_scratch neo__attention_scratch_of(const neo__attention *a, int worker) {
+static neo__attention_scratch neo__attention_scratch_of(neo_ctx *ctx, int worker) {
     neo__attention_scratch s;
-    float *at = (float *)(void *)neo__worker_scratch(a->ctx, worker);
+    float *at = (float *)(void *)neo__worker_scratch(ctx, worker);
     s.keys_flipped = at;
     s.values_flipped = at + NEO__ATTENTION_SIDE;
     s.keys = at + 2 * NEO__ATTENTION_SIDE;
@@ -7891,194 +7780,97 @@ static neo__attention_scratch neo__attention_scratch_of(const neo__attention *a,
     return s;
 }
 /* dY Y of row i: blocks of 16 columns by their tree, in order. */
-static float neo__attention_delta(const neo__attention *a, int64_t sequence, int64_t head,
-                                  int64_t i) {
+static float neo__attention_delta(const neo__attention *a, int64_t i) {
+    const neo__attention_call *c = a->call;
     float part[NEO_MAX_HEAD_DIM / 16], sum = 0.0f;
-    a->ctx->bag->blocks(neo__attention_at(a, a->dy, sequence, head, i),
-                        neo__attention_at(a, a->y, sequence, head, i), a->dim, part);
-    for (int64_t b = 0; b < (a->dim + 15) / 16; b++) sum += part[b];
+    a->ctx->bag->blocks(neo__attention_at(a, c->dy, c->dy_row, i),
+                        neo__attention_at(a, c->y, c->y_row, i), c->dim, part);
+    for (int64_t b = 0; b < (c->dim + 15) / 16; b++) sum += part[b];
     return sum;
 }
 /* Between arrays [rows][dim] of which the rows lie apart. */
 static void neo__attention_copy(const neo__attention *a, float *to, int64_t to_row,
                                 const float *from, int64_t from_row, int64_t rows) {
     for (int64_t i = 0; i < rows; i++)
-        memcpy(to + i * to_row, from + i * from_row, (size_t)a->dim * sizeof *to);
+        memcpy(to + i * to_row, from + i * from_row, (size_t)a->call->dim * sizeof *to);
 }
 /* The tile of n keys from k0, packed in s, with the tile of queries from q0; first: of those it
    meets. */
 static void neo__attention_pair(const neo__attention *a, const neo__attention_scratch *s,
-                                neo__attention_ahead *ahead, int64_t sequence, int64_t head, int64_t k0, int64_t n,
-                                int64_t q0, int first) {
-    const int64_t m = NEO__MIN((int64_t)NEO__KEYS, a->length - q0), wide = a->wide;
-    const int diagonal = a->causal && q0 == k0;
-    const neo__attention_part scores = diagonal ? NEO__ATTENTION_SCORES : NEO__ATTENTION_WHOLE;
-    const neo__attention_part of_queries = diagonal ? NEO__ATTENTION_OF_QUERIES : NEO__ATTENTION_WHOLE;
-    const neo__attention_part of_keys = diagonal ? NEO__ATTENTION_OF_KEYS : NEO__ATTENTION_WHOLE;
-    const float *q = neo__attention_at(a, a->q, sequence, head, q0);
-    const float *dy = neo__attention_at(a, a->dy, sequence, head, q0);
+                                int64_t k0, int64_t n, int64_t q0, int first) {
+    const neo__attention_call *c = a->call;
+    const int64_t m = NEO__MIN((int64_t)NEO__KEYS, c->length - q0), dim = c->dim, wide = a->wide;
+    const int diagonal = c->causal && q0 == k0;
+    const neo__attention_part whole = NEO__ATTENTION_WHOLE;
+    const neo__attention_part scores = diagonal ? NEO__ATTENTION_SCORES : whole;
+    const neo__attention_part of_queries = diagonal ? NEO__ATTENTION_OF_QUERIES : whole;
+    const neo__attention_part of_keys = diagonal ? NEO__ATTENTION_OF_KEYS : whole;
+    const float *q = neo__attention_at(a, c->q, c->q_row, q0);
+    const float *dy = neo__attention_at(a, c->dy, c->dy_row, q0);
     float delta[NEO__KEYS];
-    for (int64_t i = 0; i < m; i++) delta[i] = neo__attention_delta(a, sequence, head, q0 + i);
-    neo__attention_product(a, ahead, scores, m, n, a->dim, q, a->q.stride[0], 1, s->keys_flipped, s->p,
+    for (int64_t i = 0; i < m; i++) delta[i] = neo__attention_delta(a, q0 + i);
+    neo__attention_product(a, scores, m, n, dim, q, c->q_row, 1, s->keys_flipped, s->p, NEO__KEYS,
+                           0);
+    neo__attention_product(a, scores, m, n, dim, dy, c->dy_row, 1, s->values_flipped, s->ds,
                            NEO__KEYS, 0);
-    neo__attention_product(a, ahead, scores, m, n, a->dim, dy, a->dy.stride[0], 1, s->values_flipped, s->ds,
-                           NEO__KEYS, 0);
-    for (int64_t i = 0; i < m; i++) {
-        const int64_t row = sequence * a->length + q0 + i;
+    for (int64_t i = 0; i < m; i++)
         a->ctx->vec->softmax_tile_grad(s->p + i * NEO__KEYS, s->ds + i * NEO__KEYS,
-                                       neo__attention_seen(a, q0 + i, k0, n), a->scale,
-                                       neo__f32(a->lse)[row * a->lse.stride[0] + head], delta[i]);
-    }
-    if (a->dv.data) {
-        neo__attention_pack(a, s->dy, dy, a->dy.stride[0], m);
-        neo__attention_product(a, ahead, of_keys, n, a->dim, m, s->p, 1, NEO__KEYS, s->dy, s->dv, wide, !first);
-    }
-    if (a->dk.data) {
-        neo__attention_pack(a, s->queries, q, a->q.stride[0], m);
-        neo__attention_product(a, ahead, of_keys, n, a->dim, m, s->ds, 1, NEO__KEYS, s->queries, s->dk, wide,
+                                       neo__attention_seen(a, q0 + i, k0, n), c->scale,
+                                       *neo__attention_lse(a, q0 + i), delta[i]);
+    if (c->dv) {
+        neo__attention_pack(a, s->dy, dy, c->dy_row, m);
+        neo__attention_product(a, of_keys, n, dim, m, s->p, 1, NEO__KEYS, s->dy, s->dv, wide,
                                !first);
     }
-    if (a->dq.data) {
-        float *dq = neo__attention_at(a, a->dq, sequence, head, q0);
-        if (k0 > 0) neo__attention_copy(a, s->dq, wide, dq, a->dq.stride[0], m);
-        neo__attention_product(a, ahead, of_queries, m, a->dim, n, s->ds, NEO__KEYS, 1, s->keys, s->dq, wide,
+    if (c->dk) {
+        neo__attention_pack(a, s->queries, q, c->q_row, m);
+        neo__attention_product(a, of_keys, n, dim, m, s->ds, 1, NEO__KEYS, s->queries, s->dk, wide,
+                               !first);
+    }
+    if (c->dq) {
+        float *dq = neo__attention_out(a, c->dq, c->dq_row, q0);
+        if (k0 > 0) neo__attention_copy(a, s->dq, wide, dq, c->dq_row, m);
+        neo__attention_product(a, of_queries, m, dim, n, s->ds, NEO__KEYS, 1, s->keys, s->dq, wide,
                                k0 > 0);
-        neo__attention_copy(a, dq, a->dq.stride[0], s->dq, wide, m);
-    }
-}
-/* What the pair behind that of (k0, q0) needs, here or in a task that may be this worker's. */
-static void neo__attention_backward_ahead(const neo__attention *a, neo__attention_ahead *ahead, int64_t index,
-                                          int64_t k0, int64_t q0) {
-    int new_keys = 0;
-    neo__attention_ahead_begin(a, ahead);
-    q0 += NEO__KEYS;
-    if (q0 >= a->length) k0 += NEO__KEYS, q0 = a->causal ? k0 : 0, new_keys = 1;
-    if (k0 >= a->length) index += a->ctx->threads, k0 = q0 = 0;
-    const int64_t head = index % a->heads, sequence = index / a->heads;
-    if (sequence >= a->sequences) return;
-    if (new_keys) {
-        neo__attention_expect(a, ahead, a->k, sequence, head, k0);
-        neo__attention_expect(a, ahead, a->v, sequence, head, k0);
-    }
-    neo__attention_expect(a, ahead, a->q, sequence, head, q0);
-    neo__attention_expect(a, ahead, a->dy, sequence, head, q0);
-    neo__attention_expect(a, ahead, a->y, sequence, head, q0);
-    neo__attention_expect(a, ahead, a->dq, sequence, head, q0);
-    if (new_keys) {
-        neo__attention_expect(a, ahead, a->dk, sequence, head, k0);
-        neo__attention_expect(a, ahead, a->dv, sequence, head, k0);
+        neo__attention_copy(a, dq, c->dq_row, s->dq, wide, m);
     }
 }
 static void neo__attention_backward_task(void *arg, int64_t index, int worker) {
-    const neo__attention *a = (const neo__attention *)arg;
-    const int64_t head = index % a->heads, sequence = index / a->heads;
-    const neo__attention_scratch s = neo__attention_scratch_of(a, worker);
-    for (int64_t k0 = 0; k0 < a->length; k0 += NEO__KEYS) {
-        const int64_t n = NEO__MIN((int64_t)NEO__KEYS, a->length - k0), start = a->causal ? k0 : 0;
-        const float *k = neo__attention_at(a, a->k, sequence, head, k0);
-        neo__attention_flip(a, s.keys_flipped, k, a->k.stride[0], n);
-        neo__attention_flip(a, s.values_flipped, neo__attention_at(a, a->v, sequence, head, k0),
-                            a->v.stride[0], n);
-        if (a->dq.data) neo__attention_pack(a, s.keys, k, a->k.stride[0], n);
-        for (int64_t q0 = start; q0 < a->length; q0 += NEO__KEYS) {
-            neo__attention_ahead ahead;
-            neo__attention_backward_ahead(a, &ahead, index, k0, q0);
-            neo__attention_pair(a, &s, &ahead, sequence, head, k0, n, q0, q0 == start);
-        }
-        if (a->dk.data)
-            neo__attention_copy(a, neo__attention_at(a, a->dk, sequence, head, k0), a->dk.stride[0],
-                                s.dk, a->wide, n);
-        if (a->dv.data)
-            neo__attention_copy(a, neo__attention_at(a, a->dv, sequence, head, k0), a->dv.stride[0],
-                                s.dv, a->wide, n);
+    const neo__cpu_job *job = (const neo__cpu_job *)arg;
+    const neo__attention_call *c = (const neo__attention_call *)job->call;
+    const neo__attention a = neo__attention_head(job, index);
+    const neo__attention_scratch s = neo__attention_scratch_of(job->ctx, worker);
+    for (int64_t k0 = 0; k0 < c->length; k0 += NEO__KEYS) {
+        const int64_t n = NEO__MIN((int64_t)NEO__KEYS, c->length - k0);
+        const int64_t start = c->causal ? k0 : 0;
+        const float *k = neo__attention_at(&a, c->k, c->k_row, k0);
+        const float *v = neo__attention_at(&a, c->v, c->v_row, k0);
+        neo__attention_flip(&a, s.keys_flipped, k, c->k_row, n);
+        neo__attention_flip(&a, s.values_flipped, v, c->v_row, n);
+        if (c->dq) neo__attention_pack(&a, s.keys, k, c->k_row, n);
+        for (int64_t q0 = start; q0 < c->length; q0 += NEO__KEYS)
+            neo__attention_pair(&a, &s, k0, n, q0, q0 == start);
+        if (c->dk)
+            neo__attention_copy(&a, neo__attention_out(&a, c->dk, c->dk_row, k0), c->dk_row, s.dk,
+                                a.wide, n);
+        if (c->dv)
+            neo__attention_copy(&a, neo__attention_out(&a, c->dv, c->dv_row, k0), c->dv_row, s.dv,
+                                a.wide, n);
     }
 }
-
-NEO__HOT_END
-static neo_status neo__attention_begin(neo__attention *a, neo_ctx *ctx, const char *fn,
-                                       const neo_attention_desc *d, neo_tensor q, neo_tensor k,
-                                       neo_tensor v, neo_tensor y) {
-    memset(a, 0, sizeof *a);
-    NEO__TRY(neo__check_ctx(fn, ctx));
-    NEO__CHECK(d, NEO_ERR_ARG, "%s: desc is NULL", fn);
-    NEO__CHECK(d->length >= 1 && d->heads >= 1, NEO_ERR_ARG,
-               "%s: a length of %" PRId64 " and %" PRId64 " heads, both must be 1 or more", fn,
-               d->length, d->heads);
-    NEO__CHECK(d->scale - d->scale == 0.0f, NEO_ERR_ARG, "%s: scale is %g", fn, (double)d->scale);
-    const int64_t rows = q.shape[0], cols = q.shape[1];
-    NEO__TRY(neo__check_matrix(ctx, q, rows, cols, 0, fn, "q"));
-    NEO__TRY(neo__check_matrix(ctx, k, rows, cols, 0, fn, "k"));
-    NEO__TRY(neo__check_matrix(ctx, v, rows, cols, 0, fn, "v"));
-    NEO__CHECK(rows % d->length == 0, NEO_ERR_SHAPE,
-               "%s: q has %" PRId64 " rows, not whole sequences of %" PRId64, fn, rows, d->length);
-    NEO__CHECK(cols > 0 && cols % d->heads == 0, NEO_ERR_SHAPE,
-               "%s: q has %" PRId64 " columns, not whole ones of %" PRId64 " heads", fn, cols,
-               d->heads);
-    a->ctx = ctx;
-    a->length = d->length;
-    a->heads = d->heads;
-    a->dim = cols / d->heads;
-    NEO__CHECK(a->dim <= NEO_MAX_HEAD_DIM, NEO_ERR_UNSUPPORTED,
-               "%s: heads of %" PRId64 " columns, more than %d", fn, a->dim, (int)NEO_MAX_HEAD_DIM);
-    const int64_t width = 2 * (int64_t)ctx->gemm->lanes;
-    a->wide = (a->dim + width - 1) / width * width;
-    a->sequences = rows / d->length;
-    a->tiles = (d->length + NEO__KEYS - 1) / NEO__KEYS;
-    a->causal = d->causal != 0;
-    a->scale = d->scale == 0.0f ? (float)(1.0 / sqrt((double)a->dim)) : d->scale;
-    a->q = q, a->k = k, a->v = v, a->y = y;
+/* Forward, a task is a tile of queries of a head; backward, a head. */
+static neo_status neo__cpu_attention(neo_device *d, const neo__attention_call *call) {
+    const int64_t heads = call->sequences * call->heads;
+    const int64_t tiles = (call->length + NEO__KEYS - 1) / NEO__KEYS;
+    neo__cpu_job job;
+    job.ctx = neo__cpu_ctx(d);
+    job.call = call;
+    job.count = job.tasks = call->backward ? heads : heads * tiles;
+    neo_parallel_for(job.ctx, job.tasks,
+                     call->backward ? neo__attention_backward_task : neo__attention_forward_task,
+                     &job);
     return NEO_OK;
 }
-static neo_status neo__attention_on_device(const neo__attention *a, int backward) {
-    NEO__ZERO(neo__attention_call, call);
-    call.backward = backward;
-    call.causal = a->causal;
-    call.length = a->length, call.heads = a->heads, call.dim = a->dim;
-    call.sequences = a->sequences;
-    call.scale = a->scale;
-    call.q = neo__f32(a->q), call.q_row = a->q.stride[0];
-    call.k = neo__f32(a->k), call.k_row = a->k.stride[0];
-    call.v = neo__f32(a->v), call.v_row = a->v.stride[0];
-    call.y = neo__f32(a->y), call.y_row = a->y.stride[0];
-    call.lse = neo__f32(a->lse), call.lse_row = a->lse.stride[0];
-    call.dy = neo__f32(a->dy), call.dy_row = a->dy.stride[0];
-    call.dq = neo__f32(a->dq), call.dq_row = a->dq.stride[0];
-    call.dk = neo__f32(a->dk), call.dk_row = a->dk.stride[0];
-    call.dv = neo__f32(a->dv), call.dv_row = a->dv.stride[0];
-    return a->sequences > 0 ? a->ctx->device->attention(a->ctx->device, &call) : NEO_OK;
-}
-NEO_API neo_status neo_attention_forward(neo_ctx *ctx, const neo_attention_desc *desc, neo_tensor q,
-                                         neo_tensor k, neo_tensor v, neo_tensor y, neo_tensor lse) {
-    static const char *const fn = "neo_attention_forward";
-    neo__attention a;
-    NEO__TRY(neo__attention_begin(&a, ctx, fn, desc, q, k, v, y));
-    NEO__TRY(neo__check_matrix(ctx, y, q.shape[0], q.shape[1], 1, fn, "y"));
-    if (neo__given(lse)) NEO__TRY(neo__check_matrix(ctx, lse, q.shape[0], a.heads, 1, fn, "lse"));
-    a.lse = lse;
-    if (ctx->device) return neo__attention_on_device(&a, 0);
-    neo_parallel_for(ctx, a.sequences * a.heads * a.tiles, neo__attention_forward_task, &a);
-    return NEO_OK;
-}
-NEO_API neo_status neo_attention_backward(neo_ctx *ctx, const neo_attention_desc *desc,
-                                          neo_tensor q, neo_tensor k, neo_tensor v, neo_tensor y,
-                                          neo_tensor lse, neo_tensor dy, neo_tensor dq,
-                                          neo_tensor dk, neo_tensor dv) {
-    static const char *const fn = "neo_attention_backward";
-    const int64_t rows = q.shape[0], cols = q.shape[1];
-    neo__attention a;
-    NEO__TRY(neo__attention_begin(&a, ctx, fn, desc, q, k, v, y));
-    NEO__TRY(neo__check_matrix(ctx, y, rows, cols, 0, fn, "y"));
-    NEO__TRY(neo__check_matrix(ctx, lse, rows, a.heads, 0, fn, "lse"));
-    NEO__TRY(neo__check_matrix(ctx, dy, rows, cols, 0, fn, "dy"));
-    if (neo__given(dq)) NEO__TRY(neo__check_matrix(ctx, dq, rows, cols, 1, fn, "dq"));
-    if (neo__given(dk)) NEO__TRY(neo__check_matrix(ctx, dk, rows, cols, 1, fn, "dk"));
-    if (neo__given(dv)) NEO__TRY(neo__check_matrix(ctx, dv, rows, cols, 1, fn, "dv"));
-    a.lse = lse, a.dy = dy, a.dq = dq, a.dk = dk, a.dv = dv;
-    if (ctx->device) return neo__attention_on_device(&a, 1);
-    neo_parallel_for(ctx, a.sequences * a.heads, neo__attention_backward_task, &a);
-    return NEO_OK;
-}
-NEO__HOT_BEGIN
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-losses
@@ -8087,20 +7879,6 @@ NEO__HOT_BEGIN
    neo_exact, so no order of tasks, leaves or ranks shows. Every worker adds to a sum of its own
    (in its scratch); they are merged at the end. Labels are checked before anything is written.
    ------------------------------------------------------------------------------------------------ */
-typedef void (*neo__loss_kernel)(const float *x, const float *y, const float *weight, float g,
-                                 float *loss, float *dx, int64_t n);
-typedef struct neo__loss_job {
-    neo_ctx *ctx;
-    const char *function;
-    neo__loss_kernel kernel; /* samples of one element; else row by row */
-    const float *x, *y, *weight;
-    const int64_t *label; /* cross entropy */
-    float *dx;
-    int64_t rows, width, batch, tasks;
-    double scale;
-    float g; /* gradients are multiplied by this */
-} neo__loss_job;
-
 NEO__INLINE neo_exact *neo__worker_exact(neo_ctx *ctx, int worker) {
     return (neo_exact *)(void *)neo__worker_scratch(ctx, worker);
 }
@@ -8114,52 +7892,6 @@ static neo_exact neo__exact_finish(neo_ctx *ctx, int index) {
     for (int w = 0; w < ctx->threads; w++)
         neo_exact_merge(&sum, neo__worker_exact(ctx, w) + index);
     return sum;
-}
-
-static void neo__loss_elements(const neo__loss_job *j, int64_t begin, int64_t end,
-                               neo_exact *sum) {
-    float loss[NEO__BLOCK];
-    for (int64_t at = begin; at < end; at += NEO__BLOCK) {
-        int64_t n = NEO__MIN(end - at, (int64_t)NEO__BLOCK);
-        j->kernel(j->x + at, j->y + at, j->weight ? j->weight + at : NULL, j->g, loss,
-                  j->dx ? j->dx + at : NULL, n);
-        for (int64_t i = 0; i < n; i++) neo_exact_add(sum, loss[i]);
-    }
-}
-static float neo__mse_row(const neo__loss_job *j, int64_t row) {
-    float weight = j->weight ? j->weight[row] : 1.0f;
-    int64_t at = row * j->width;
-    float squares = j->ctx->vec->mse_row(j->x + at, j->y + at, weight * j->g,
-                                         j->dx ? j->dx + at : NULL, j->width);
-    return weight * (squares / (float)j->width);
-}
-/* With m the largest logit and s = sum e^(x - m): loss log s - (x_label - m), slope e^(x - m)/s -
-   (1 at label). */
-static float neo__cross_entropy_row(const neo__loss_job *j, int64_t row) {
-    float weight = j->weight ? j->weight[row] : 1.0f, max = 0.0f, g = weight * j->g;
-    int64_t label = j->label[row];
-    const float *x = j->x + row * j->width;
-    float *dx = j->dx ? j->dx + row * j->width : NULL;
-    float x_label = x[label]; /* dx may be x */
-    float sum = j->ctx->vec->softmax_row(x, &max, dx, j->width);
-    if (dx) {
-        float p = dx[label] / sum;
-        j->ctx->vec->softmax_grad(dx, sum, g, j->width);
-        dx[label] = (p - 1.0f) * g;
-    }
-    return weight * (neo__vlog_scalar(sum) - (x_label - max));
-}
-static void neo__loss_task(void *arg, int64_t i, int worker) {
-    const neo__loss_job *j = (const neo__loss_job *)arg;
-    neo_exact *sum = neo__worker_exact(j->ctx, worker);
-    int64_t begin, end;
-    neo__task_range(j->rows, j->tasks, i, 1, &begin, &end);
-    if (j->kernel) {
-        neo__loss_elements(j, begin, end, sum);
-        return;
-    }
-    for (int64_t row = begin; row < end; row++)
-        neo_exact_add(sum, j->label ? neo__cross_entropy_row(j, row) : neo__mse_row(j, row));
 }
 
 NEO__HOT_END
@@ -8177,197 +7909,259 @@ static neo_status neo__check_column(const neo_ctx *ctx, const char *function, co
                t.shape[0], rows);
     return neo__check_place(ctx, t, function, name);
 }
-static neo_status neo__loss_options(neo__loss_job *j, neo_ctx *ctx, const char *function,
-                                    const neo_loss_desc *desc, neo_tensor x, neo_tensor dx) {
-    memset(j, 0, sizeof *j);
-    j->ctx = ctx;
-    j->function = function;
-    j->rows = j->batch = x.shape[0];
-    j->width = x.ndim == 2 ? x.shape[1] : 1;
-    j->x = (const float *)x.data;
-    j->dx = (float *)dx.data;
-    j->scale = 1.0;
-    if (!desc) return NEO_OK;
-    if (desc->batch != 0) j->batch = desc->batch;
-    if (desc->scale != 0.0f) j->scale = (double)desc->scale;
-    NEO__CHECK(j->scale > 0.0 && j->scale < (double)FLT_MAX, NEO_ERR_ARG, "%s: scale is %g", function, j->scale);
-    NEO__CHECK(j->batch >= j->rows, NEO_ERR_ARG,
-               "%s: batch is %" PRId64 ", less than the %" PRId64 " rows given", function,
-               j->batch, j->rows);
-    if (neo__given(desc->weight))
-        NEO__TRY(neo__check_column(ctx, function, "weight", desc->weight, j->rows));
-    j->weight = (const float *)desc->weight.data;
-    return NEO_OK;
-}
-static neo_status neo__loss_outside(const neo__loss_job *j, const char *name, int64_t at, double x) {
-    return neo_fail(NEO_ERR_RANGE, "%s: %s of sample %" PRId64 " is %g, not in [0, 1]", j->function,
-                    name, at, x);
-}
-static neo_status neo__check_range(const neo__loss_job *j, const char *name, const float *x) {
-    int64_t at = j->ctx->vec->find_outside(x, 0.0f, 1.0f, j->rows);
-    return at == j->rows ? NEO_OK : neo__loss_outside(j, name, at, (double)x[at]);
-}
-static neo_status neo__loss_bad_class(const neo__loss_job *j, int64_t at, int64_t label) {
+/* A loss and what its caller wants of it, kept until the device has an answer: see struct
+   neo__later. */
+typedef struct neo__loss {
+    neo_ctx *ctx;
+    const char *fn;
+    neo__loss_kind kind;
+    const char *names[2]; /* of x and its labels */
+    int64_t batch, width;
+    double scale;
+    const int64_t *label; /* of cross entropy */
+    neo_exact *sum;       /* or NULL */
+    double *loss;         /* or NULL */
+} neo__loss;
+static neo_status neo__loss_report_bad_input(const neo__loss *l, int64_t sample, int is_x,
+                                             double value) {
+    int64_t label = 0;
+    if (l->kind != NEO__LOSS_CROSS_ENTROPY)
+        return neo_fail(NEO_ERR_RANGE, "%s: %s of sample %" PRId64 " is %g, not in [0, 1]", l->fn,
+                        l->names[is_x ? 0 : 1], sample, value);
+    NEO__TRY(neo__data_read(l->ctx, &label, l->label + sample, neo__ctx_place(l->ctx),
+                            sizeof label));
     return neo_fail(NEO_ERR_RANGE,
                     "%s: label of sample %" PRId64 " is %" PRId64 ", not in [0, %" PRId64 ")",
-                    j->function, at, label, j->width);
+                    l->fn, sample, label, l->width);
 }
-/* The sum of the losses goes to where the caller wants it. */
-static void neo__loss_give(const neo__loss_job *j, const neo_exact *sum, neo_exact *to, double *loss) {
-    if (loss) *loss = j->batch > 0 ? neo_exact_value(sum) / (double)j->batch : 0.0;
-    if (to) neo_exact_merge(to, sum);
+static void neo__loss_give(const neo__loss *l, const neo_exact *sum) {
+    if (l->loss) *l->loss = l->batch > 0 ? neo_exact_value(sum) / (double)l->batch : 0.0;
+    if (l->sum) neo_exact_merge(l->sum, sum);
 }
-/* What a loss on a device was asked, until it has the answer. */
-typedef struct neo__loss_look {
-    neo__loss_job job;
-    neo__loss_kind kind;
-    const char *names[2]; /* of x and labels */
-    neo_exact *sum;
-    double *loss;
-} neo__loss_look;
-static neo_status neo__loss_bad(const neo__loss_look *l, int64_t bad, int what, double value) {
-    if (l->kind == NEO__LOSS_CROSS_ENTROPY) return neo__loss_bad_class(&l->job, bad, (int64_t)value);
-    return neo__loss_outside(&l->job, l->names[what ? 0 : 1], bad, value);
-}
-static neo_status neo__loss_answered(void *job, const void *answer) {
-    const neo__loss_look *l = (const neo__loss_look *)job;
+static neo_status neo__loss_answer(void *job, const void *answer) {
+    const neo__loss *l = (const neo__loss *)job;
     neo__loss_found found;
     memcpy(&found, answer, sizeof found);
-    const int what = found.bad[0] == UINT64_MAX;
-    if (found.bad[what] != UINT64_MAX) return neo__loss_bad(l, (int64_t)found.bad[what], what, found.value);
-    neo__loss_give(&l->job, &found.sum, l->sum, l->loss);
+    const int is_x = found.bad[0] == UINT64_MAX;
+    if (found.bad[is_x] != UINT64_MAX)
+        return neo__loss_report_bad_input(l, (int64_t)found.bad[is_x], is_x, found.value);
+    neo__loss_give(l, &found.sum);
     return NEO_OK;
 }
-/* The sum of the losses of a device; what is wrong with the labels. names: of x and labels. */
-static neo_status neo__loss_on_device(const neo__loss_job *j, neo__loss_kind kind,
-                                      const char *const names[2], const neo_loss_desc *desc, double *loss) {
-    neo_device *device = j->ctx->device;
+static neo_status neo__loss_begin(neo__loss *l, neo__loss_call *call, neo_ctx *ctx, const char *fn,
+                                  neo__loss_kind kind, const neo_loss_desc *desc, neo_tensor x,
+                                  neo_tensor dx, double *loss) {
+    memset(l, 0, sizeof *l);
+    memset(call, 0, sizeof *call);
+    call->kind = l->kind = kind;
+    call->rows = l->batch = x.shape[0];
+    call->width = l->width = x.ndim == 2 ? x.shape[1] : 1;
+    call->x = neo__f32(x);
+    call->dx = neo__f32(dx);
+    l->ctx = ctx;
+    l->fn = fn;
+    l->scale = 1.0;
+    l->loss = loss;
+    if (!desc) return NEO_OK;
+    l->sum = desc->sum;
+    if (desc->batch != 0) l->batch = desc->batch;
+    if (desc->scale != 0.0f) l->scale = (double)desc->scale;
+    NEO__CHECK(l->scale > 0.0 && l->scale < (double)FLT_MAX, NEO_ERR_ARG, "%s: scale is %g", fn,
+               l->scale);
+    NEO__CHECK(l->batch >= call->rows, NEO_ERR_ARG,
+               "%s: batch is %" PRId64 ", less than the %" PRId64 " rows given", fn, l->batch,
+               call->rows);
+    if (neo__given(desc->weight))
+        NEO__TRY(neo__check_column(ctx, fn, "weight", desc->weight, call->rows));
+    call->weight = neo__f32(desc->weight);
+    return NEO_OK;
+}
+/* The gradient's factor is numerator/(batch divisor); divisor: the outputs of one sample. */
+static float neo__loss_factor(const neo__loss *l) {
+    const double numerator = l->kind == NEO__LOSS_MSE ? 2.0 : 1.0;
+    const int64_t divisor = l->kind == NEO__LOSS_MSE ? l->width : 1;
+    if (l->batch == 0 || divisor == 0) return 0.0f;
+    return (float)(l->scale * numerator / ((double)l->batch * (double)divisor));
+}
+static neo_status neo__loss_inside(const neo__loss *l, neo__loss_call *call) {
+    neo_device *d = l->ctx->on;
+    const int empty = call->rows == 0 || call->width == 0;
     int64_t bad = -1;
-    int what = 0;
+    int is_x = 0;
     double value = 0.0;
     neo_exact sum;
-    neo__loss_look look;
-    memset(&look, 0, sizeof look);
     neo_exact_zero(&sum);
-    look.job = *j;
-    look.kind = kind;
-    for (int i = 0; i < 2 && names; i++) look.names[i] = names[i];
-    look.sum = desc ? desc->sum : NULL;
-    look.loss = loss;
-    NEO__ZERO(neo__loss_call, call);
-    call.kind = kind;
-    call.x = j->x, call.y = j->y, call.weight = j->weight, call.label = j->label;
-    call.dx = j->dx;
-    call.rows = j->rows, call.width = j->width;
-    call.g = j->g;
-    call.sum = &sum;
-    call.bad = &bad, call.bad_what = &what, call.value = &value;
-    call.later.fn = neo__loss_answered;
-    call.later.job = &look;
-    call.later.job_bytes = sizeof look;
-    const int empty = j->rows == 0 || j->width == 0;
-    if (!empty) NEO__TRY(device->loss(device, &call));
-    if (!empty && device->recording) return NEO_OK;
-    if (bad >= 0) return neo__loss_bad(&look, bad, what, value);
-    neo__loss_give(j, &sum, look.sum, loss);
+    call->g = neo__loss_factor(l);
+    call->sum = &sum;
+    call->bad = &bad, call->bad_what = &is_x, call->value = &value;
+    call->later.fn = neo__loss_answer;
+    call->later.job = l;
+    call->later.job_bytes = sizeof *l;
+    if (!empty) NEO__TRY(d->loss(d, call));
+    if (!empty && d->recording) return NEO_OK;
+    if (bad >= 0) return neo__loss_report_bad_input(l, bad, is_x, value);
+    neo__loss_give(l, &sum);
     return NEO_OK;
 }
-/* The gradient's factor is numerator/(batch divisor); divisor: the outputs of one sample. names: of x
-   and labels, for messages. */
-static neo_status neo__loss_run(neo__loss_job *j, neo__loss_kind kind, const char *const names[2],
-                                const neo_loss_desc *desc, double *loss) {
-    enum { NEO__LOSS_GRAIN = 8192 };
+static neo_status neo__loss_run(const neo__loss *l, neo__loss_call *call) {
     neo__fp_state fp = neo__fp_enter();
-    double numerator = kind == NEO__LOSS_MSE ? 2.0 : 1.0;
-    int64_t divisor = kind == NEO__LOSS_MSE ? j->width : 1;
-    neo_status status = NEO_OK;
-    neo_exact sum;
-    neo_exact_zero(&sum);
-    double batch = (double)j->batch;
-    j->g = j->batch > 0 && divisor > 0 ? (float)(j->scale * numerator / (batch * (double)divisor)) : 0.0f;
-    if (j->ctx->device) {
-        status = neo__loss_on_device(j, kind, names, desc, loss);
-        neo__fp_leave(fp);
-        return status;
-    }
-    if (j->width > 0) {
-        neo__exact_start(j->ctx, 1);
-        j->tasks = neo__task_count(j->ctx, j->rows, 1 + NEO__LOSS_GRAIN / j->width);
-        neo_parallel_for(j->ctx, j->tasks, neo__loss_task, j);
-        sum = neo__exact_finish(j->ctx, 0);
-    }
-    neo__loss_give(j, &sum, desc ? desc->sum : NULL, loss);
+    neo_status status = neo__loss_inside(l, call);
     neo__fp_leave(fp);
-    return NEO_OK;
+    return status;
 }
 
-static neo_status neo__bce_run(neo_ctx *ctx, const char *function, const neo_loss_desc *desc,
-                               const char *const names[3], const neo_tensor x, neo_tensor label,
-                               neo_tensor dx, int logits, double *loss) {
-    neo__loss_job job;
-    NEO__TRY(neo__check_ctx(function, ctx));
-    NEO__TRY(neo__check_column(ctx, function, names[0], x, x.shape[0]));
-    NEO__TRY(neo__check_column(ctx, function, names[1], label, x.shape[0]));
-    if (neo__given(dx)) NEO__TRY(neo__check_column(ctx, function, names[2], dx, x.shape[0]));
-    NEO__TRY(neo__loss_options(&job, ctx, function, desc, x, dx));
-    job.y = (const float *)label.data;
-    job.kernel = logits ? ctx->vec->bce_logits : ctx->vec->bce;
-    if (!ctx->device) {
-        NEO__TRY(neo__check_range(&job, names[1], job.y));
-        if (!logits) NEO__TRY(neo__check_range(&job, names[0], job.x));
-    }
-    return neo__loss_run(&job, logits ? NEO__LOSS_BCE_LOGITS : NEO__LOSS_BCE, names, desc, loss);
+static neo_status neo__bce(neo_ctx *ctx, const char *fn, neo__loss_kind kind,
+                           const neo_loss_desc *desc, const char *const names[3], neo_tensor x,
+                           neo_tensor label, neo_tensor dx, double *loss) {
+    neo__loss l;
+    neo__loss_call call;
+    NEO__TRY(neo__check_ctx(fn, ctx));
+    NEO__TRY(neo__check_column(ctx, fn, names[0], x, x.shape[0]));
+    NEO__TRY(neo__check_column(ctx, fn, names[1], label, x.shape[0]));
+    if (neo__given(dx)) NEO__TRY(neo__check_column(ctx, fn, names[2], dx, x.shape[0]));
+    NEO__TRY(neo__loss_begin(&l, &call, ctx, fn, kind, desc, x, dx, loss));
+    l.names[0] = names[0], l.names[1] = names[1];
+    call.y = neo__f32(label);
+    return neo__loss_run(&l, &call);
 }
-
 NEO_API neo_status neo_bce_with_logits(neo_ctx *ctx, const neo_loss_desc *desc, neo_tensor logit,
                                        neo_tensor label, neo_tensor dlogit, double *loss) {
-    const char *names[3] = {"logit", "label", "dlogit"};
-    return neo__bce_run(ctx, "neo_bce_with_logits", desc, names, logit, label, dlogit, 1, loss);
+    static const char *const names[3] = {"logit", "label", "dlogit"};
+    return neo__bce(ctx, "neo_bce_with_logits", NEO__LOSS_BCE_LOGITS, desc, names, logit, label,
+                    dlogit, loss);
 }
 NEO_API neo_status neo_bce(neo_ctx *ctx, const neo_loss_desc *desc, neo_tensor prob,
                            neo_tensor label, neo_tensor dprob, double *loss) {
-    const char *names[3] = {"prob", "label", "dprob"};
-    return neo__bce_run(ctx, "neo_bce", desc, names, prob, label, dprob, 0, loss);
+    static const char *const names[3] = {"prob", "label", "dprob"};
+    return neo__bce(ctx, "neo_bce", NEO__LOSS_BCE, desc, names, prob, label, dprob, loss);
 }
 
 NEO_API neo_status neo_mse(neo_ctx *ctx, const neo_loss_desc *desc, neo_tensor pred,
                            neo_tensor target, neo_tensor dpred, double *loss) {
-    const char *function = "neo_mse";
-    neo__loss_job job;
-    NEO__TRY(neo__check_ctx(function, ctx));
-    NEO__TRY(neo__check_like(ctx, function, "pred", pred, pred));
-    NEO__TRY(neo__check_like(ctx, function, "target", target, pred));
-    if (neo__given(dpred)) NEO__TRY(neo__check_like(ctx, function, "dpred", dpred, pred));
+    static const char *const fn = "neo_mse";
+    neo__loss l;
+    neo__loss_call call;
+    NEO__TRY(neo__check_ctx(fn, ctx));
+    NEO__TRY(neo__check_like(ctx, fn, "pred", pred, pred));
+    NEO__TRY(neo__check_like(ctx, fn, "target", target, pred));
+    if (neo__given(dpred)) NEO__TRY(neo__check_like(ctx, fn, "dpred", dpred, pred));
     NEO__CHECK(pred.ndim == 1 || pred.ndim == 2, NEO_ERR_SHAPE,
-               "%s: pred has %d dimensions, not 1 or 2", function, (int)pred.ndim);
-    NEO__TRY(neo__loss_options(&job, ctx, function, desc, pred, dpred));
-    job.y = (const float *)target.data;
-    if (job.width == 1) job.kernel = ctx->vec->mse;
-    return neo__loss_run(&job, NEO__LOSS_MSE, NULL, desc, loss);
+               "%s: pred has %d dimensions, not 1 or 2", fn, (int)pred.ndim);
+    NEO__TRY(neo__loss_begin(&l, &call, ctx, fn, NEO__LOSS_MSE, desc, pred, dpred, loss));
+    call.y = neo__f32(target);
+    return neo__loss_run(&l, &call);
+}
+NEO_API neo_status neo_cross_entropy(neo_ctx *ctx, const neo_loss_desc *desc, neo_tensor logit,
+                                     neo_tensor label, neo_tensor dlogit, double *loss) {
+    static const char *const fn = "neo_cross_entropy";
+    neo__loss l;
+    neo__loss_call call;
+    NEO__TRY(neo__check_ctx(fn, ctx));
+    NEO__TRY(neo__check_like(ctx, fn, "logit", logit, logit));
+    NEO__CHECK(logit.ndim == 2 && logit.shape[1] > 0, NEO_ERR_SHAPE,
+               "%s: logit is not [B][C] with C > 0", fn);
+    if (neo__given(dlogit)) NEO__TRY(neo__check_like(ctx, fn, "dlogit", dlogit, logit));
+    if (label.absent && !label.data) return neo__no_data(fn, "label", label, NEO_ERR_SHAPE);
+    NEO__CHECK((label.data || logit.shape[0] == 0) && label.dtype == NEO_I64 && label.ndim == 1 &&
+                   neo_tensor_is_contiguous(label) && label.shape[0] == logit.shape[0],
+               NEO_ERR_SHAPE, "%s: label is not a contiguous i64 tensor of %" PRId64 " samples", fn,
+               logit.shape[0]);
+    NEO__TRY(neo__loss_begin(&l, &call, ctx, fn, NEO__LOSS_CROSS_ENTROPY, desc, logit, dlogit,
+                             loss));
+    NEO__TRY(neo__check_place(ctx, label, fn, "label"));
+    call.label = l.label = (const int64_t *)label.data;
+    return neo__loss_run(&l, &call);
 }
 NEO__HOT_BEGIN
 
-NEO_API neo_status neo_cross_entropy(neo_ctx *ctx, const neo_loss_desc *desc, neo_tensor logit,
-                                     neo_tensor label, neo_tensor dlogit, double *loss) {
-    const char *function = "neo_cross_entropy";
-    neo__loss_job job;
-    NEO__TRY(neo__check_ctx(function, ctx));
-    NEO__TRY(neo__check_like(ctx, function, "logit", logit, logit));
-    NEO__CHECK(logit.ndim == 2 && logit.shape[1] > 0, NEO_ERR_SHAPE,
-               "%s: logit is not [B][C] with C > 0", function);
-    if (neo__given(dlogit)) NEO__TRY(neo__check_like(ctx, function, "dlogit", dlogit, logit));
-    if (label.absent && !label.data) return neo__no_data(function, "label", label, NEO_ERR_SHAPE);
-    NEO__CHECK((label.data || logit.shape[0] == 0) && label.dtype == NEO_I64 && label.ndim == 1 &&
-                   neo_tensor_is_contiguous(label) && label.shape[0] == logit.shape[0],
-               NEO_ERR_SHAPE, "%s: label is not a contiguous i64 tensor of %" PRId64 " samples",
-               function, logit.shape[0]);
-    NEO__TRY(neo__loss_options(&job, ctx, function, desc, logit, dlogit));
-    job.label = (const int64_t *)label.data;
-    NEO__TRY(neo__check_place(ctx, label, function, "label"));
-    for (int64_t i = 0; i < job.rows && !ctx->device; i++)
-        if (job.label[i] < 0 || job.label[i] >= job.width)
-            return neo__loss_bad_class(&job, i, job.label[i]);
-    return neo__loss_run(&job, NEO__LOSS_CROSS_ENTROPY, NULL, desc, loss);
+/* ---- the CPU ---- */
+/* The kernel for samples of one element; NULL: row by row. */
+typedef void (*neo__loss_kernel)(const float *x, const float *y, const float *weight, float g,
+                                 float *loss, float *dx, int64_t n);
+static neo__loss_kernel neo__loss_kernel_of(const neo_ctx *ctx, const neo__loss_call *c) {
+    switch (c->kind) {
+    case NEO__LOSS_BCE_LOGITS: return ctx->vec->bce_logits;
+    case NEO__LOSS_BCE: return ctx->vec->bce;
+    case NEO__LOSS_MSE: return c->width == 1 ? ctx->vec->mse : NULL;
+    case NEO__LOSS_CROSS_ENTROPY: break;
+    }
+    return NULL;
+}
+static void neo__loss_elements(neo__loss_kernel kernel, const neo__loss_call *c, int64_t begin,
+                               int64_t end, neo_exact *sum) {
+    float loss[NEO__BLOCK];
+    for (int64_t at = begin; at < end; at += NEO__BLOCK) {
+        int64_t n = NEO__MIN(end - at, (int64_t)NEO__BLOCK);
+        kernel(c->x + at, c->y + at, c->weight ? c->weight + at : NULL, c->g, loss,
+               c->dx ? c->dx + at : NULL, n);
+        for (int64_t i = 0; i < n; i++) neo_exact_add(sum, loss[i]);
+    }
+}
+static float neo__mse_row(const neo_ctx *ctx, const neo__loss_call *c, int64_t row) {
+    float weight = c->weight ? c->weight[row] : 1.0f;
+    int64_t at = row * c->width;
+    float squares = ctx->vec->mse_row(c->x + at, c->y + at, weight * c->g,
+                                      c->dx ? c->dx + at : NULL, c->width);
+    return weight * (squares / (float)c->width);
+}
+/* With m the largest logit and s = sum e^(x - m): loss log s - (x_label - m), slope e^(x - m)/s -
+   (1 at label). */
+static float neo__cross_entropy_row(const neo_ctx *ctx, const neo__loss_call *c, int64_t row) {
+    float weight = c->weight ? c->weight[row] : 1.0f, max = 0.0f, g = weight * c->g;
+    int64_t label = c->label[row];
+    const float *x = c->x + row * c->width;
+    float *dx = c->dx ? c->dx + row * c->width : NULL;
+    float x_label = x[label]; /* dx may be x */
+    float sum = ctx->vec->softmax_row(x, &max, dx, c->width);
+    if (dx) {
+        float p = dx[label] / sum;
+        ctx->vec->softmax_grad(dx, sum, g, c->width);
+        dx[label] = (p - 1.0f) * g;
+    }
+    return weight * (neo__vlog_scalar(sum) - (x_label - max));
+}
+static void neo__loss_task(void *arg, int64_t index, int worker) {
+    const neo__cpu_job *job = (const neo__cpu_job *)arg;
+    const neo__loss_call *c = (const neo__loss_call *)job->call;
+    const neo__loss_kernel kernel = neo__loss_kernel_of(job->ctx, c);
+    neo_exact *sum = neo__worker_exact(job->ctx, worker);
+    int64_t begin, end;
+    neo__cpu_range(job, index, 1, &begin, &end);
+    if (kernel) {
+        neo__loss_elements(kernel, c, begin, end, sum);
+        return;
+    }
+    for (int64_t row = begin; row < end; row++)
+        neo_exact_add(sum, c->kind == NEO__LOSS_MSE ? neo__mse_row(job->ctx, c, row)
+                                                    : neo__cross_entropy_row(job->ctx, c, row));
+}
+/* Finds the first label, then the first probability, that is outside; nothing is written then. */
+static int neo__loss_find_bad(const neo_ctx *ctx, const neo__loss_call *c) {
+    const float *checked[2] = {NULL, NULL};
+    if (c->kind == NEO__LOSS_BCE_LOGITS || c->kind == NEO__LOSS_BCE) checked[0] = c->y;
+    if (c->kind == NEO__LOSS_BCE) checked[1] = c->x;
+    for (int k = 0; k < 2 && checked[k]; k++) {
+        const int64_t at = ctx->vec->find_outside(checked[k], 0.0f, 1.0f, c->rows);
+        if (at == c->rows) continue;
+        *c->bad = at, *c->bad_what = k, *c->value = (double)checked[k][at];
+        return 1;
+    }
+    for (int64_t i = 0; c->kind == NEO__LOSS_CROSS_ENTROPY && i < c->rows; i++) {
+        if (c->label[i] >= 0 && c->label[i] < c->width) continue;
+        *c->bad = i, *c->bad_what = 0, *c->value = (double)c->label[i];
+        return 1;
+    }
+    return 0;
+}
+static neo_status neo__cpu_loss(neo_device *d, const neo__loss_call *c) {
+    enum { GRAIN = 8192 };
+    neo_ctx *ctx = neo__cpu_ctx(d);
+    if (neo__loss_find_bad(ctx, c)) return NEO_OK;
+    neo__exact_start(ctx, 1);
+    neo__cpu_run(d, c, c->rows, 1 + GRAIN / c->width, neo__loss_task);
+    const neo_exact sum = neo__exact_finish(ctx, 0);
+    neo_exact_merge(c->sum, &sum);
+    return NEO_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -8405,8 +8199,9 @@ static neo_status neo__params_make(neo_ctx *ctx, neo_params **out, int deferred,
     NEO__CHECK(out, NEO_ERR_ARG, "%s: params is NULL", fn);
     *out = NULL;
     NEO__TRY(neo__check_ctx(fn, ctx));
-    neo_params *p = (neo_params *)neo__alloc_zero(ctx, sizeof *p);
-    NEO__CHECK(p, NEO_ERR_MEMORY, "%s: no memory for %zu bytes", fn, sizeof *p);
+    neo_params *p = (neo_params *)neo__alloc_for(ctx, sizeof *p, fn);
+    if (!p) return NEO_ERR_MEMORY;
+    memset(p, 0, sizeof *p);
     p->ctx = ctx;
     p->deferred = deferred;
     *out = p;
@@ -8426,10 +8221,7 @@ static void neo__param_free(neo_ctx *ctx, neo__param_slot *slot) {
 static const neo_ctx *neo__params_ctx(const neo_params *p) { return p->ctx; }
 /* Takes back the parameters added after the first `count`. */
 static void neo__params_truncate(neo_params *p, int count) {
-    while (p->count > count) {
-        neo__param_slot *slot = p->slot[--p->count];
-        neo__param_free(p->ctx, slot);
-    }
+    while (p->count > count) neo__param_free(p->ctx, p->slot[--p->count]);
 }
 
 NEO_API void neo_params_destroy(neo_params *p) {
@@ -8444,8 +8236,8 @@ static neo_status neo__params_reserve(neo_params *p) {
     if (p->count < p->capacity) return NEO_OK;
     int capacity = p->capacity ? 2 * p->capacity : 16;
     size_t bytes = (size_t)capacity * sizeof *p->slot;
-    neo__param_slot **slot = (neo__param_slot **)neo__alloc_zero(p->ctx, bytes);
-    NEO__CHECK(slot, NEO_ERR_MEMORY, "neo_params_add: no memory for %zu bytes", bytes);
+    neo__param_slot **slot = (neo__param_slot **)neo__alloc_for(p->ctx, bytes, "neo_params_add");
+    if (!slot) return NEO_ERR_MEMORY;
     if (p->count) memcpy(slot, p->slot, (size_t)p->count * sizeof *slot);
     neo_free(p->ctx, p->slot, (size_t)p->capacity * sizeof *p->slot);
     p->slot = slot;
@@ -8498,9 +8290,7 @@ static neo_status neo__param_alloc(neo_params *p, const char *name, int ndim, co
     slot->param.value.place = slot->param.grad.place = neo__ctx_place(p->ctx);
     if (p->deferred) slot->param.value.absent = slot->param.grad.absent = neo__params_absent;
     *out = slot;
-    if (!data) return NEO_OK;
-    size_t used = p->ctx->device ? 0 : (size_t)count * sizeof(float); /* the value comes later */
-    neo_status status = neo__data_zero(p->ctx, data + used, 2 * padded - used);
+    neo_status status = neo__data_zero(p->ctx, data, 2 * padded);
     if (status != NEO_OK) neo__param_free(p->ctx, slot);
     return status;
 }
@@ -8577,11 +8367,6 @@ NEO__HOT_BEGIN
    Over a group the sums of all ranks are added, in one exchange for the clip norm and one for the norms of
    all parameters that LAMB wants. A largest element travels as this rank's word among zeros.
    ------------------------------------------------------------------------------------------------ */
-typedef struct neo__optim_slot {
-    float *state[2];
-    int64_t first_block; /* of the parameter, counting over all */
-    int elsewhere;       /* another rank counts it in norms */
-} neo__optim_slot;
 typedef struct neo__optim_entry {
     const char *name;
     neo_tensor tensor;
@@ -8593,14 +8378,12 @@ struct neo_optim {
     size_t bytes, data_bytes;
     float *data;
     int param_count, state_count; /* state_count: per element */
-    neo__optim_slot *slot;
-    neo__optim_span *spans; /* of a device: [param_count] */
-    float *rates;           /* of LAMB on a device: lr of each parameter */
+    neo__optim_span *spans;       /* [param_count]: whole parameters, addresses as of the last step */
     neo__optim_entry *entry;
+    char *names;
     neo_group group;   /* size 1 without one */
     neo_exact *norm;   /* LAMB: of each parameter the squares of its weights and of its direction */
     uint64_t *largest; /* of each rank, with a group */
-    int64_t block_count;
     int64_t step;
     double grad_norm;
     float clip_factor;   /* of the last step */
@@ -8626,58 +8409,59 @@ static int neo__optim_states(const neo_optim_desc *d, const char *names[2]) {
     return 0;
 }
 
-/* Where things lie in the allocation. */
-typedef struct neo__optim_layout {
-    size_t slot, entry, names, norm, largest, spans, rates, bytes, state; /* state: apart */
-} neo__optim_layout;
-static neo__optim_layout neo__optim_plan(const neo_params *params, const neo_optim_desc *d) {
+/* The record and its arrays in one block. Counts without a block. */
+static neo_optim neo__optim_layout(const neo_params *params, const neo_optim_desc *d,
+                                   neo__carve *carve) {
+    NEO__ZERO(neo_optim, o);
     const char *kinds[2];
-    int states = neo__optim_states(d, kinds), count = neo_params_count(params);
-    const char *name = d->name ? d->name : "optim";
-    size_t prefix = strlen(name) + 1, names = prefix + prefix + strlen("step") + 1, state = 0;
-    for (int i = 0; i < count; i++) {
+    const size_t prefix = strlen(d->name ? d->name : "optim") + 1;
+    size_t names = prefix + prefix + strlen("step") + 1;
+    neo_optim *self;
+    o.param_count = neo_params_count(params);
+    o.state_count = neo__optim_states(d, kinds);
+    for (int i = 0; i < o.param_count; i++) {
         const neo_param *p = neo_params_at(params, i);
-        for (int s = 0; s < states; s++) {
+        const size_t bytes = (size_t)neo__block_pad(neo_tensor_count(p->value)) * sizeof(float);
+        for (int s = 0; s < o.state_count; s++) {
             names += prefix + strlen(p->name) + 1 + strlen(kinds[s]) + 1;
-            state += (size_t)neo__block_pad(neo_tensor_count(p->value)) * sizeof(float);
+            o.data_bytes += bytes;
         }
     }
-    neo__optim_layout l;
-    l.slot = neo__align_up(sizeof(neo_optim));
-    l.entry = neo__align_up(l.slot + (size_t)count * sizeof(neo__optim_slot));
-    l.names =
-        neo__align_up(l.entry + ((size_t)count * (size_t)states + 1) * sizeof(neo__optim_entry));
-    l.norm = neo__align_up(l.names + names);
-    l.largest = l.norm + (d->kind == NEO_OPTIM_LAMB ? 2 * (size_t)count * sizeof(neo_exact) : 0);
-    l.spans = l.largest + (d->group ? (size_t)d->group->size * sizeof(uint64_t) : 0);
-    l.rates = l.spans + (params->ctx->device ? (size_t)count * sizeof(neo__optim_span) : 0);
-    l.bytes = l.rates + (params->ctx->device ? (size_t)count * sizeof(float) : 0);
-    l.state = state;
-    return l;
+    NEO__CARVE(carve, self, 1);
+    NEO__CARVE(carve, o.spans, o.param_count);
+    NEO__CARVE(carve, o.entry, o.param_count * o.state_count + 1);
+    NEO__CARVE(carve, o.names, names);
+    NEO__CARVE(carve, o.norm, d->kind == NEO_OPTIM_LAMB ? 2 * o.param_count : 0);
+    NEO__CARVE(carve, o.largest, d->group ? d->group->size : 0);
+    o.bytes = carve->at;
+    return o;
 }
 NEO_API size_t neo_optim_state_bytes(const neo_params *params, const neo_optim_desc *desc) {
-    const neo__optim_layout l = neo__optim_plan(params, desc);
-    return neo__size_add(l.bytes, l.state);
+    NEO__ZERO(neo__carve, carve);
+    const neo_optim o = neo__optim_layout(params, desc, &carve);
+    return neo__size_add(o.bytes, o.data_bytes);
 }
 
-static neo_status neo__optim_number(const char *name, double x, double low, double high) {
-    NEO__CHECK(x >= low && x <= high, NEO_ERR_ARG, "neo_optim_create: %s is %g, not in [%g, %g]",
-               name, x, low, high);
-    return NEO_OK;
-}
 static neo_status neo__optim_check(const neo_optim_desc *d) {
     const double most = (double)FLT_MAX, below_one = 1.0 - 0x1p-53;
     NEO__CHECK(d->kind >= NEO_OPTIM_SGD && d->kind <= NEO_OPTIM_LAMB, NEO_ERR_ARG,
                "neo_optim_create: no optimizer kind %d", (int)d->kind);
-    NEO__TRY(neo__optim_number("weight_decay", (double)d->weight_decay, 0, most));
-    NEO__TRY(neo__optim_number("momentum", (double)d->momentum, 0, most));
-    NEO__TRY(neo__optim_number("dampening", (double)d->dampening, -most, most));
-    NEO__TRY(neo__optim_number("lr_decay", (double)d->lr_decay, 0, most));
-    NEO__TRY(neo__optim_number("initial_accumulator", (double)d->initial_accumulator, 0, most));
-    NEO__TRY(neo__optim_number("beta1", d->beta1, -most, below_one));
-    NEO__TRY(neo__optim_number("beta2", d->beta2, -most, below_one));
-    NEO__TRY(neo__optim_number("eps", (double)d->eps, 0, most));
-    NEO__TRY(neo__optim_number("clip_norm", (double)d->clip_norm, 0, most));
+    const struct {
+        const char *name;
+        double value, low, high;
+    } field[] = {{"weight_decay", (double)d->weight_decay, 0, most},
+                 {"momentum", (double)d->momentum, 0, most},
+                 {"dampening", (double)d->dampening, -most, most},
+                 {"lr_decay", (double)d->lr_decay, 0, most},
+                 {"initial_accumulator", (double)d->initial_accumulator, 0, most},
+                 {"beta1", d->beta1, -most, below_one},
+                 {"beta2", d->beta2, -most, below_one},
+                 {"eps", (double)d->eps, 0, most},
+                 {"clip_norm", (double)d->clip_norm, 0, most}};
+    for (size_t i = 0; i < sizeof field / sizeof *field; i++)
+        NEO__CHECK(field[i].value >= field[i].low && field[i].value <= field[i].high, NEO_ERR_ARG,
+                   "neo_optim_create: %s is %g, not in [%g, %g]", field[i].name, field[i].value,
+                   field[i].low, field[i].high);
     float type = d->clip_norm_type;
     NEO__CHECK(type == 0.0f || type == 1.0f || type == 2.0f || type > FLT_MAX, NEO_ERR_ARG,
                "neo_optim_create: clip_norm_type is %g, not 1, 2 or infinity", (double)type);
@@ -8704,34 +8488,25 @@ static const char *neo__optim_name(char **at, const char *a, const char *b, cons
     *at = name + room;
     return name;
 }
-static neo_status neo__optim_fill(neo_optim *o, const neo__optim_layout *l) {
-    char *memory = (char *)o, *names = memory + l->names;
+static neo_status neo__optim_fill(neo_optim *o) {
+    char *names = o->names;
     float *state = o->data;
     const char *kinds[2], *prefix = o->desc.name ? o->desc.name : "optim";
     const neo_init start = {NEO_INIT_CONSTANT, o->desc.initial_accumulator, 0.0f};
-    neo__optim_entry *entry = (neo__optim_entry *)(void *)(memory + l->entry);
+    neo__optim_entry *entry = o->entry;
+    neo__optim_states(&o->desc, kinds);
     memcpy(names, prefix, strlen(prefix) + 1);
     o->desc.name = names;
     names += strlen(prefix) + 1;
-    o->entry = entry;
-    o->slot = (neo__optim_slot *)(void *)(memory + l->slot);
-    o->norm = (neo_exact *)(void *)(memory + l->norm);
-    o->largest = (uint64_t *)(void *)(memory + l->largest);
-    o->spans = (neo__optim_span *)(void *)(memory + l->spans);
-    o->rates = (float *)(void *)(memory + l->rates);
     if (o->data_bytes) NEO__TRY(neo__data_zero(o->ctx, o->data, o->data_bytes));
     o->group.size = 1;
     if (o->desc.group) o->group = *o->desc.group;
     o->desc.group = NULL;
-    o->param_count = neo_params_count(o->params);
-    o->state_count = neo__optim_states(&o->desc, kinds);
     for (int i = 0; i < o->param_count; i++) {
         const neo_param *p = neo_params_at(o->params, i);
-        int64_t count = neo_tensor_count(p->value), padded = neo__block_pad(count);
-        o->slot[i].first_block = o->block_count;
-        o->block_count += padded / NEO__BLOCK;
-        for (int s = 0; s < o->state_count; s++, entry++, state += padded) {
-            o->slot[i].state[s] = state;
+        const int64_t count = o->spans[i].count = neo_tensor_count(p->value);
+        for (int s = 0; s < o->state_count; s++, entry++, state += neo__block_pad(count)) {
+            o->spans[i].state[s] = state;
             entry->name = neo__optim_name(&names, o->desc.name, p->name, kinds[s]);
             entry->tensor = p->value;
             entry->tensor.data = state;
@@ -8761,23 +8536,25 @@ NEO_API neo_status neo_optim_create(neo_ctx *ctx, neo_params *params, const neo_
     NEO__TRY(neo__check_device(ctx, params->ctx, "neo_optim_create", "params are"));
     NEO__TRY(neo__optim_present(params));
     NEO__TRY(neo__optim_check(desc));
-    neo__optim_layout l = neo__optim_plan(params, desc);
-    neo_optim *o = (neo_optim *)neo__alloc_zero(ctx, l.bytes);
-    float *data = o && l.state ? (float *)neo__data_alloc(ctx, l.state) : NULL;
-    if (!o || (!data && l.state)) {
-        neo_free(ctx, o, l.bytes);
+    NEO__ZERO(neo__carve, carve);
+    const neo_optim sizes = neo__optim_layout(params, desc, &carve);
+    neo_optim *o = (neo_optim *)neo__alloc_zero(ctx, sizes.bytes);
+    float *data = o && sizes.data_bytes ? (float *)neo__data_alloc(ctx, sizes.data_bytes) : NULL;
+    if (!o || (!data && sizes.data_bytes)) {
+        neo_free(ctx, o, sizes.bytes);
         return neo_fail(NEO_ERR_MEMORY, "neo_optim_create: no memory for %zu bytes of state",
-                        neo__size_add(l.bytes, l.state));
+                        neo__size_add(sizes.bytes, sizes.data_bytes));
     }
+    carve.block = (char *)o;
+    carve.at = 0;
+    *o = neo__optim_layout(params, desc, &carve);
     o->ctx = ctx;
     o->params = params;
     o->desc = *desc;
-    o->bytes = l.bytes;
     o->data = data ? data : (float *)(void *)o; /* states without elements have an address too */
-    o->data_bytes = l.state;
     o->clip_factor = 1.0f;
     neo__optim_defaults(&o->desc);
-    neo_status status = neo__optim_fill(o, &l);
+    neo_status status = neo__optim_fill(o);
     if (status != NEO_OK) neo_optim_destroy(o);
     else *out = o;
     return status;
@@ -8788,9 +8565,9 @@ NEO_API void neo_optim_destroy(neo_optim *o) {
     neo_free(o->ctx, o, o->bytes);
 }
 NEO_API int64_t neo_optim_step_count(const neo_optim *o) { return o->step; }
-/* What the last step has found, if that is still being recorded. */
+/* Norm and factor of the last step come now, if it is still being recorded. */
 static void neo__optim_settle(const neo_optim *o) {
-    if (o->later && o->ctx->device->recording) o->ctx->device->settle(o->ctx->device);
+    if (o->later && o->ctx->on->recording) o->ctx->on->settle(o->ctx->on);
 }
 NEO_API double neo_optim_grad_norm(const neo_optim *o) {
     neo__optim_settle(o);
@@ -8805,7 +8582,7 @@ NEO_API void neo_optim_add_squares(neo_optim *o, const neo_exact *squares) {
     o->has_squares = 1;
 }
 NEO_API void neo_optim_count_elsewhere(neo_optim *o, int index) {
-    if (index >= 0 && index < o->param_count) o->slot[index].elsewhere = 1;
+    if (index >= 0 && index < o->param_count) o->spans[index].elsewhere = 1;
 }
 NEO_API int neo_optim_state_count(const neo_optim *o) { return o->param_count * o->state_count + 1; }
 NEO_API neo_tensor neo_optim_state_at(neo_optim *o, int i, const char **name, int *param) {
@@ -8814,104 +8591,29 @@ NEO_API neo_tensor neo_optim_state_at(neo_optim *o, int i, const char **name, in
     if (param) *param = known && i < last ? i / o->state_count : -1;
     return known ? o->entry[i].tensor : neo_tensor_none();
 }
-NEO__HOT_BEGIN
 
-/* ---- work over blocks ---- */
-typedef struct neo__optim_job neo__optim_job;
-typedef void (*neo__optim_span_fn)(const neo__optim_job *job, const neo__optim_span *span,
-                                   int worker);
-struct neo__optim_job {
-    neo_optim *optim;
-    neo__optim_span_fn fn;
-    const neo__step *step;
-    int64_t first_block, block_count, tasks;
-};
-
-NEO__HOT_END
-static void neo__optim_task(void *arg, int64_t task, int worker) {
-    const neo__optim_job *j = (const neo__optim_job *)arg;
-    const neo_optim *o = j->optim;
-    int64_t block, end;
-    neo__task_range(j->block_count, j->tasks, task, 1, &block, &end);
-    block += j->first_block;
-    end += j->first_block;
-    int i = 0, high = o->param_count; /* the last parameter that starts at or before block */
-    while (high - i > 1) {
-        int middle = i + (high - i) / 2;
-        if (o->slot[middle].first_block <= block) i = middle;
-        else high = middle;
-    }
-    for (; i < o->param_count && block < end; i++) {
-        const neo_param *p = neo_params_at(o->params, i);
-        const neo__optim_slot *slot = &o->slot[i];
-        int64_t at = (block - slot->first_block) * NEO__BLOCK;
-        int64_t last =
-            NEO__MIN((end - slot->first_block) * NEO__BLOCK, neo_tensor_count(p->value));
-        if (at >= last) continue;
-        neo__optim_span span;
-        span.w = (float *)p->value.data + at;
-        span.grad = (const float *)p->grad.data + at;
-        for (int s = 0; s < 2; s++) span.state[s] = slot->state[s] ? slot->state[s] + at : NULL;
-        span.count = last - at;
-        span.elsewhere = slot->elsewhere;
-        j->fn(j, &span, worker);
-        block += (span.count + NEO__BLOCK - 1) / NEO__BLOCK;
-    }
-}
-NEO__HOT_BEGIN
-/* fn on all blocks, or on those of one parameter. */
-static void neo__optim_run(neo_optim *o, const neo__step *step, int param, neo__optim_span_fn fn) {
-    neo__optim_job j;
-    j.optim = o;
-    j.fn = fn;
-    j.step = step;
-    j.first_block = param < 0 ? 0 : o->slot[param].first_block;
-    int64_t end =
-        param < 0 || param + 1 == o->param_count ? o->block_count : o->slot[param + 1].first_block;
-    j.block_count = end - j.first_block;
-    j.tasks = neo__task_count(o->ctx, j.block_count, NEO__VEC_GRAIN / NEO__BLOCK);
-    if (j.block_count > 0) neo_parallel_for(o->ctx, j.tasks, neo__optim_task, &j);
-}
-
-NEO__HOT_END
-/* A pass on the device, over all parameters. lr: of each, or NULL. */
-static neo_status neo__optim_on_device(neo_optim *o, neo__optim_call *call, const float *lr) {
-    for (int i = 0; i < o->param_count; i++) {
-        const neo_param *p = neo_params_at(o->params, i);
-        neo__optim_span *span = &o->spans[i];
-        span->w = (float *)p->value.data;
-        span->grad = (const float *)p->grad.data;
-        for (int s = 0; s < 2; s++) span->state[s] = o->slot[i].state[s];
-        span->count = neo_tensor_count(p->value);
-        span->elsewhere = o->slot[i].elsewhere;
-        span->lr = lr ? lr[i] : 0.0f;
-    }
+/* ---- one pass over all parameters ---- */
+static neo_status neo__optim_run(neo_optim *o, neo__optim_call *call) {
     call->kind = o->desc.kind;
     call->spans = o->spans;
     call->span_count = o->param_count;
-    return o->block_count > 0 ? o->ctx->device->optim(o->ctx->device, call) : NEO_OK;
+    return o->ctx->on->optim(o->ctx->on, call);
 }
-NEO__HOT_BEGIN
-
-/* ---- the gradient's norm ---- */
-static void neo__optim_norm_span(const neo__optim_job *j, const neo__optim_span *span,
-                                 int worker) {
-    const neo__vec_kernels *vec = j->optim->ctx->vec;
-    neo_exact *sum = neo__worker_exact(j->optim->ctx, worker);
-    float type = j->optim->desc.clip_norm_type, *most = (float *)(void *)(sum + 1);
-    if (span->elsewhere) return;
-    for (int64_t at = 0; at < span->count; at += NEO__BLOCK) {
-        int64_t n = NEO__MIN(span->count - at, (int64_t)NEO__BLOCK);
-        const float *g = span->grad + at;
-        if (type == 1.0f) neo_exact_add(sum, vec->block_abs(g, n));
-        else if (type == 2.0f) neo_exact_add(sum, vec->block_square(g, n));
-        else {
-            float max = vec->block_max(g, n);
-            if (neo__bits_f32(max) > neo__bits_f32(*most)) *most = max;
-        }
+/* Addresses may change between steps: those of a sharded set do. */
+static neo_status neo__optim_bind(neo_optim *o) {
+    NEO__CHECK(neo_params_count(o->params) == o->param_count, NEO_ERR_STATE,
+               "neo_optim_step: the set has %d parameters, had %d at neo_optim_create",
+               neo_params_count(o->params), o->param_count);
+    for (int i = 0; i < o->param_count; i++) {
+        const neo_param *p = neo_params_at(o->params, i);
+        const neo_tensor t = p->value.data ? p->grad : p->value;
+        if (t.absent && !t.data && neo_tensor_count(t) > 0)
+            return neo__no_data("neo_optim_step", p->name, t, NEO_ERR_STATE);
+        o->spans[i].w = neo__f32(p->value);
+        o->spans[i].grad = neo__f32(p->grad);
     }
+    return NEO_OK;
 }
-NEO__HOT_END
 /* Adds `count` sums over the ranks of the group; then they are normalised. */
 static neo_status neo__optim_share(neo_optim *o, neo_exact *sums, int count) {
     if (o->group.size == 1) return NEO_OK;
@@ -8921,14 +8623,10 @@ static neo_status neo__optim_share(neo_optim *o, neo_exact *sums, int count) {
     for (int i = 0; i < count; i++) neo_exact_normalize(&sums[i]);
     return NEO_OK;
 }
-NEO__HOT_BEGIN
-static neo_status neo__optim_largest(neo_optim *o, float largest, double *norm) {
-    neo_ctx *ctx = o->ctx;
+
+/* ---- the gradient's norm ---- */
+static neo_status neo__optim_share_largest(neo_optim *o, float largest, double *norm) {
     uint32_t most = neo__bits_f32(largest);
-    for (int w = 0; w < ctx->threads && !ctx->device; w++) {
-        float max = *(const float *)(const void *)(neo__worker_exact(ctx, w) + 1);
-        most = NEO__MAX(most, neo__bits_f32(max));
-    }
     if (o->group.size > 1) {
         memset(o->largest, 0, (size_t)o->group.size * sizeof *o->largest);
         o->largest[o->group.rank] = most;
@@ -8938,143 +8636,80 @@ static neo_status neo__optim_largest(neo_optim *o, float largest, double *norm) 
     *norm = (double)neo__f32_bits(most);
     return NEO_OK;
 }
-NEO__HOT_END
 static neo__optim_pass neo__optim_norm_pass(const neo_optim *o) {
     if (o->desc.clip_norm_type > FLT_MAX) return NEO__OPTIM_NORM_INF;
     return o->desc.clip_norm_type == 1.0f ? NEO__OPTIM_NORM_1 : NEO__OPTIM_NORM_2;
 }
 static neo_status neo__optim_norm(neo_optim *o, double *norm) {
-    const int largest = o->desc.clip_norm_type > FLT_MAX;
     float most = 0.0f;
     neo_exact sum;
     neo_exact_zero(&sum);
-    if (o->ctx->device) {
-        NEO__ZERO(neo__optim_call, call);
-        call.pass = neo__optim_norm_pass(o);
-        call.sums = &sum;
-        call.most = &most;
-        NEO__TRY(neo__optim_on_device(o, &call, NULL));
-    } else {
-        neo__exact_start(o->ctx, 2); /* the second holds the largest element */
-        neo__optim_run(o, NULL, -1, neo__optim_norm_span);
-        sum = neo__exact_finish(o->ctx, 0);
-    }
-    if (largest) return neo__optim_largest(o, most, norm);
+    NEO__ZERO(neo__optim_call, call);
+    call.pass = neo__optim_norm_pass(o);
+    call.sums = &sum;
+    call.most = &most;
+    NEO__TRY(neo__optim_run(o, &call));
+    if (call.pass == NEO__OPTIM_NORM_INF) return neo__optim_share_largest(o, most, norm);
     neo_exact_merge(&sum, &o->squares);
     NEO__TRY(neo__optim_share(o, &sum, 1));
     *norm = neo_exact_value(&sum);
-    if (o->desc.clip_norm_type == 2.0f) *norm = sqrt(*norm);
+    if (call.pass == NEO__OPTIM_NORM_2) *norm = sqrt(*norm);
     return NEO_OK;
 }
 static neo_status neo__optim_check_norm(double norm, int64_t step) {
-    NEO__CHECK(norm - norm == 0.0, NEO_ERR_NUMERIC, "neo_optim_step: the gradient's norm is %g at step %" PRId64, norm,
-               step);
+    NEO__CHECK(norm - norm == 0.0, NEO_ERR_NUMERIC,
+               "neo_optim_step: the gradient's norm is %g at step %" PRId64, norm, step);
     return NEO_OK;
 }
-/* Clipping in a recorded step: norm and factor are the device's, and come here when the step is over. */
-typedef struct neo__optim_look {
+/* While a step is recorded the norm need not come to the host, unless others must be added to it
+   (ranks, tables) or LAMB needs it. Norm and factor come as an answer: see struct neo__later. */
+static int neo__optim_norm_stays_on_device(const neo_optim *o) {
+    return o->ctx->on->recording && o->group.size == 1 && !o->has_squares && o->param_count > 0 &&
+           o->desc.kind != NEO_OPTIM_LAMB;
+}
+typedef struct neo__optim_clip {
     neo_optim *o;
     int64_t step;
-} neo__optim_look;
-static neo_status neo__optim_answered(void *job, const void *answer) {
-    const neo__optim_look *look = (const neo__optim_look *)job;
+} neo__optim_clip;
+static neo_status neo__optim_clip_answer(void *job, const void *answer) {
+    const neo__optim_clip *clip = (const neo__optim_clip *)job;
     neo__optim_found found;
     memcpy(&found, answer, sizeof found);
-    look->o->later = 0;
-    NEO__TRY(neo__optim_check_norm(found.norm, look->step));
-    look->o->grad_norm = found.norm;
-    look->o->clip_factor = found.clip;
+    clip->o->later = 0;
+    NEO__TRY(neo__optim_check_norm(found.norm, clip->step));
+    clip->o->grad_norm = found.norm;
+    clip->o->clip_factor = found.clip;
     return NEO_OK;
 }
-static neo_status neo__optim_clip_later(neo_optim *o) {
-    const neo__optim_look look = {o, o->step + 1};
+static neo_status neo__optim_clip_on_device(neo_optim *o) {
+    const neo__optim_clip clip = {o, o->step + 1};
     NEO__ZERO(neo__optim_call, call);
     call.pass = neo__optim_norm_pass(o);
     call.clip_norm = o->desc.clip_norm;
-    call.later.fn = neo__optim_answered;
-    call.later.job = &look;
-    call.later.job_bytes = sizeof look;
-    return neo__optim_on_device(o, &call, NULL);
+    call.later.fn = neo__optim_clip_answer;
+    call.later.job = &clip;
+    call.later.job_bytes = sizeof clip;
+    return neo__optim_run(o, &call);
 }
-/* 1 if the device alone makes the norm: nobody adds to it on the host, which would have to know it under LAMB. */
-static int neo__optim_clips_later(const neo_optim *o) {
-    const neo_device *device = o->ctx->device;
-    return device && device->recording && o->group.size == 1 && !o->has_squares && o->block_count > 0 &&
-           o->desc.kind != NEO_OPTIM_LAMB;
-}
-NEO__HOT_BEGIN
 
 /* ---- the step ---- */
-static void neo__optim_step_span(const neo__optim_job *j, const neo__optim_span *span,
-                                 int worker) {
-    const neo__vec_kernels *vec = j->optim->ctx->vec;
-    (void)worker;
-    switch (j->optim->desc.kind) {
-    case NEO_OPTIM_SGD: vec->sgd(j->step, span->w, span->grad, span->state[0], span->count); break;
-    case NEO_OPTIM_ADAGRAD:
-        vec->adagrad(j->step, span->w, span->grad, span->state[0], span->count);
-        break;
-    case NEO_OPTIM_ADAM:
-    case NEO_OPTIM_ADAMW:
-        vec->adam(j->step, span->w, span->grad, span->state[0], span->state[1], span->count);
-        break;
-    case NEO_OPTIM_LAMB:
-        vec->lamb_move(j->step, span->w, span->state[0], span->state[1], span->count);
-        break;
-    }
-}
-/* LAMB's moments, and the square sums of weights and direction. */
-static void neo__optim_lamb_span(const neo__optim_job *j, const neo__optim_span *span,
-                                 int worker) {
-    const neo__vec_kernels *vec = j->optim->ctx->vec;
-    neo_exact *sum = neo__worker_exact(j->optim->ctx, worker);
-    vec->lamb_moments(j->step, span->grad, span->state[0], span->state[1], span->count);
-    for (int64_t at = 0; at < span->count; at += NEO__BLOCK) {
-        int64_t n = NEO__MIN(span->count - at, (int64_t)NEO__BLOCK);
-        const float *w = span->w + at;
-        neo_exact_add(sum, vec->block_square(w, n));
-        neo_exact_add(sum + 1,
-                      vec->lamb_square(j->step, w, span->state[0] + at, span->state[1] + at, n));
-    }
-}
-NEO__HOT_END
-static neo_status neo__optim_lamb_sums(neo_optim *o, const neo__step *step) {
+/* The trust ratio of each parameter enters its span's lr. */
+static neo_status neo__optim_lamb_rates(neo_optim *o, const neo__step *step, float lr) {
     for (int i = 0; i < 2 * o->param_count; i++) neo_exact_zero(&o->norm[i]);
-    if (o->ctx->device) {
-        NEO__ZERO(neo__optim_call, call);
-        call.pass = NEO__OPTIM_LAMB_MOMENTS;
-        call.step = *step;
-        call.sums = o->norm;
-        NEO__TRY(neo__optim_on_device(o, &call, NULL));
-    }
-    for (int i = 0; i < o->param_count && !o->ctx->device; i++) {
-        neo__exact_start(o->ctx, 2);
-        neo__optim_run(o, step, i, neo__optim_lamb_span);
-        o->norm[2 * i] = neo__exact_finish(o->ctx, 0);
-        o->norm[2 * i + 1] = neo__exact_finish(o->ctx, 1);
-    }
-    for (int i = 0; i < o->param_count; i++)
-        for (int k = 0; k < 2 && o->slot[i].elsewhere; k++) neo_exact_zero(&o->norm[2 * i + k]);
-    return neo__optim_share(o, o->norm, 2 * o->param_count);
-}
-/* clip_there: the device has the factor. */
-static neo_status neo__optim_step_there(neo_optim *o, const neo__step *step, int clip_there, const float *lr) {
     NEO__ZERO(neo__optim_call, call);
-    call.pass = NEO__OPTIM_STEP;
+    call.pass = NEO__OPTIM_LAMB_MOMENTS;
     call.step = *step;
-    call.clip_there = clip_there;
-    return neo__optim_on_device(o, &call, lr);
-}
-static neo_status neo__optim_lamb(neo_optim *o, const neo__step *step, float lr) {
-    NEO__TRY(neo__optim_lamb_sums(o, step));
+    call.sums = o->norm;
+    NEO__TRY(neo__optim_run(o, &call));
+    for (int i = 0; i < o->param_count; i++)
+        for (int k = 0; k < 2 && o->spans[i].elsewhere; k++) neo_exact_zero(&o->norm[2 * i + k]);
+    NEO__TRY(neo__optim_share(o, o->norm, 2 * o->param_count));
     for (int i = 0; i < o->param_count; i++) {
-        neo__step s = *step;
-        double w = sqrt(neo_exact_value(&o->norm[2 * i])), u = sqrt(neo_exact_value(&o->norm[2 * i + 1]));
-        s.lr = (float)(w > 0.0 && u > 0.0 ? (double)lr * (w / u) : (double)lr);
-        if (o->ctx->device) o->rates[i] = s.lr;
-        else neo__optim_run(o, &s, i, neo__optim_step_span);
+        const double w = sqrt(neo_exact_value(&o->norm[2 * i]));
+        const double u = sqrt(neo_exact_value(&o->norm[2 * i + 1]));
+        o->spans[i].lr = (float)(w > 0.0 && u > 0.0 ? (double)lr * (w / u) : (double)lr);
     }
-    return o->ctx->device ? neo__optim_step_there(o, step, 0, o->rates) : NEO_OK;
+    return NEO_OK;
 }
 
 /* The numbers of step t = 1, 2, ... */
@@ -9106,33 +8741,26 @@ static neo_status neo__optim_step_inside(neo_optim *o, float lr) {
     double clip = 1.0, norm = 0.0;
     int later = 0;
     NEO__CHECK(lr - lr == 0.0f, NEO_ERR_NUMERIC, "neo_optim_step: lr is %g", (double)lr);
-    NEO__CHECK(neo_params_count(o->params) == o->param_count, NEO_ERR_STATE,
-               "neo_optim_step: the set has %d parameters, had %d at neo_optim_create",
-               neo_params_count(o->params), o->param_count);
-    for (int i = 0; i < o->param_count; i++) {
-        const neo_param *p = neo_params_at(o->params, i);
-        const neo_tensor t = p->value.data ? p->grad : p->value;
-        if (t.absent && !t.data && neo_tensor_count(t) > 0)
-            return neo__no_data("neo_optim_step", p->name, t, NEO_ERR_STATE);
-    }
+    NEO__TRY(neo__optim_bind(o));
     if (d->clip_norm > 0.0f) {
         NEO__CHECK(!o->has_squares || d->clip_norm_type == 2.0f, NEO_ERR_ARG,
                    "neo_optim_step: squares were added to a norm of clip_norm_type %g, not 2",
                    (double)d->clip_norm_type);
-        o->later = later = neo__optim_clips_later(o);
-        if (later) NEO__TRY(neo__optim_clip_later(o));
-        else NEO__TRY(neo__optim_norm(o, &norm));
+        o->later = later = neo__optim_norm_stays_on_device(o);
+        NEO__TRY(later ? neo__optim_clip_on_device(o) : neo__optim_norm(o, &norm));
         NEO__TRY(neo__optim_check_norm(norm, o->step + 1));
         clip = neo__optim_factor(d->clip_norm, norm);
     }
-    neo__step s = neo__optim_numbers(d, o->step + 1, (double)lr, clip);
-    if (d->kind == NEO_OPTIM_LAMB) NEO__TRY(neo__optim_lamb(o, &s, lr));
-    else if (o->ctx->device) NEO__TRY(neo__optim_step_there(o, &s, later, NULL));
-    else neo__optim_run(o, &s, -1, neo__optim_step_span);
+    NEO__ZERO(neo__optim_call, call);
+    call.pass = NEO__OPTIM_STEP;
+    call.step = neo__optim_numbers(d, o->step + 1, (double)lr, clip);
+    call.clip_there = later;
+    if (d->kind == NEO_OPTIM_LAMB) NEO__TRY(neo__optim_lamb_rates(o, &call.step, lr));
+    NEO__TRY(neo__optim_run(o, &call));
     neo__count_step(o->ctx, &o->step);
     if (later) return NEO_OK;
     o->grad_norm = norm;
-    o->clip_factor = s.clip;
+    o->clip_factor = call.step.clip;
     return NEO_OK;
 }
 NEO_API neo_status neo_optim_step(neo_optim *o, float lr) {
@@ -9144,6 +8772,115 @@ NEO_API neo_status neo_optim_step(neo_optim *o, float lr) {
     o->has_squares = 0;
     return status;
 }
+
+NEO__HOT_BEGIN
+
+/* ---- the CPU: tasks are blocks of NEO__BLOCK elements, counted through all spans ---- */
+static void neo__optim_step_span(const neo_ctx *ctx, const neo__optim_call *c,
+                                 const neo__optim_span *span) {
+    const neo__vec_kernels *vec = ctx->vec;
+    neo__step step = c->step;
+    float *const *state = span->state;
+    switch (c->kind) {
+    case NEO_OPTIM_SGD: vec->sgd(&step, span->w, span->grad, state[0], span->count); break;
+    case NEO_OPTIM_ADAGRAD: vec->adagrad(&step, span->w, span->grad, state[0], span->count); break;
+    case NEO_OPTIM_ADAM:
+    case NEO_OPTIM_ADAMW:
+        vec->adam(&step, span->w, span->grad, state[0], state[1], span->count);
+        break;
+    case NEO_OPTIM_LAMB:
+        step.lr = span->lr;
+        vec->lamb_move(&step, span->w, state[0], state[1], span->count);
+        break;
+    }
+}
+/* LAMB's moments, and the square sums of weights and direction. */
+static void neo__optim_lamb_span(const neo_ctx *ctx, const neo__optim_call *c,
+                                 const neo__optim_span *span, neo_exact *sums) {
+    const neo__vec_kernels *vec = ctx->vec;
+    float *m = span->state[0], *v = span->state[1];
+    vec->lamb_moments(&c->step, span->grad, m, v, span->count);
+    for (int64_t at = 0; at < span->count; at += NEO__BLOCK) {
+        const int64_t n = NEO__MIN(span->count - at, (int64_t)NEO__BLOCK);
+        const float *w = span->w + at;
+        neo_exact_add(sums, vec->block_square(w, n));
+        neo_exact_add(sums + 1, vec->lamb_square(&c->step, w, m + at, v + at, n));
+    }
+}
+static void neo__optim_norm_span(const neo_ctx *ctx, neo__optim_pass pass,
+                                 const neo__optim_span *span, neo_exact *sum, float *most) {
+    const neo__vec_kernels *vec = ctx->vec;
+    for (int64_t at = 0; at < span->count; at += NEO__BLOCK) {
+        const int64_t n = NEO__MIN(span->count - at, (int64_t)NEO__BLOCK);
+        const float *g = span->grad + at;
+        if (pass == NEO__OPTIM_NORM_1) neo_exact_add(sum, vec->block_abs(g, n));
+        else if (pass == NEO__OPTIM_NORM_2) neo_exact_add(sum, vec->block_square(g, n));
+        else {
+            const float max = vec->block_max(g, n);
+            if (neo__bits_f32(max) > neo__bits_f32(*most)) *most = max;
+        }
+    }
+}
+/* Sums of a worker: two, or one with the largest element behind it. */
+NEO__INLINE float *neo__optim_most(neo_ctx *ctx, int worker) {
+    return (float *)(void *)(neo__worker_exact(ctx, worker) + 1);
+}
+static void neo__optim_task(void *arg, int64_t index, int worker) {
+    const neo__cpu_job *job = (const neo__cpu_job *)arg;
+    const neo__optim_call *c = (const neo__optim_call *)job->call;
+    neo_exact *sums = neo__worker_exact(job->ctx, worker);
+    int64_t begin, end, first = 0, blocks = 0; /* first: block of the span */
+    neo__cpu_range(job, index, 1, &begin, &end);
+    for (int64_t i = 0; i < c->span_count && first < end; i++, first += blocks) {
+        neo__optim_span span = c->spans[i];
+        blocks = (span.count + NEO__BLOCK - 1) / NEO__BLOCK;
+        const int64_t at = NEO__MAX(begin - first, (int64_t)0) * NEO__BLOCK;
+        const int64_t last = NEO__MIN((end - first) * NEO__BLOCK, span.count);
+        if (at >= last) continue;
+        span.w += at;
+        span.grad += at;
+        for (int s = 0; s < 2; s++) span.state[s] = span.state[s] ? span.state[s] + at : NULL;
+        span.count = last - at;
+        if (c->pass == NEO__OPTIM_STEP) neo__optim_step_span(job->ctx, c, &span);
+        else if (c->pass == NEO__OPTIM_LAMB_MOMENTS) neo__optim_lamb_span(job->ctx, c, &span, sums);
+        else if (!span.elsewhere)
+            neo__optim_norm_span(job->ctx, c->pass, &span, sums, neo__optim_most(job->ctx, worker));
+    }
+}
+static void neo__optim_spans(neo_device *d, const neo__optim_call *c) {
+    int64_t blocks = 0;
+    for (int64_t i = 0; i < c->span_count; i++)
+        blocks += (c->spans[i].count + NEO__BLOCK - 1) / NEO__BLOCK;
+    if (c->pass != NEO__OPTIM_STEP) neo__exact_start(neo__cpu_ctx(d), 2);
+    neo__cpu_run(d, c, blocks, NEO__VEC_GRAIN / NEO__BLOCK, neo__optim_task);
+}
+static neo_status neo__cpu_optim(neo_device *d, const neo__optim_call *call) {
+    neo_ctx *ctx = neo__cpu_ctx(d);
+    neo__optim_call one = *call; /* parameter, whose sums LAMB wants apart */
+    one.span_count = 1;
+    for (int64_t i = 0; call->pass == NEO__OPTIM_LAMB_MOMENTS && i < call->span_count; i++) {
+        one.spans = &call->spans[i];
+        neo__optim_spans(d, &one);
+        for (int k = 0; k < 2; k++) {
+            const neo_exact sum = neo__exact_finish(ctx, k);
+            neo_exact_merge(&call->sums[2 * i + k], &sum);
+        }
+    }
+    if (call->pass == NEO__OPTIM_LAMB_MOMENTS) return NEO_OK;
+    neo__optim_spans(d, call);
+    if (call->pass == NEO__OPTIM_STEP) return NEO_OK;
+    if (call->pass != NEO__OPTIM_NORM_INF) {
+        const neo_exact sum = neo__exact_finish(ctx, 0);
+        neo_exact_merge(call->sums, &sum);
+        return NEO_OK;
+    }
+    for (int w = 0; w < ctx->threads; w++) {
+        const float most = *neo__optim_most(ctx, w);
+        if (neo__bits_f32(most) > neo__bits_f32(*call->most)) *call->most = most;
+    }
+    return NEO_OK;
+}
+NEO__HOT_END
 
 /* ---- schedules ---- */
 static double neo__schedule_lr_f64(const neo_schedule *s, int64_t step) {
@@ -11164,8 +10901,7 @@ NEO__INLINE void neo__bags_leaf_bags(const neo__bags_call *c, const neo__bag_fea
                                      int64_t *begin, int64_t *end) {
     neo__leaf_cut cut = c->leaves;
     if (cut.count == 0) cut.batch = p->bags, cut.rows_per_sample = 1;
-    *begin = neo__leaf_row(&cut, (int)v);
-    *end = neo__leaf_row(&cut, (int)v + 1);
+    neo__leaf_rows(&cut, (int)v, begin, end);
 }
 /* Features of a table are walked leaf by leaf when it has several and there are leaves. */
 NEO__INLINE int64_t neo__bags_rounds(const neo__bags_call *c, const neo__bag_table *t) {
@@ -12334,19 +12070,12 @@ static neo_status neo__bags_rules(neo_bags *b, float lr) {
     if (status != NEO_OK) memset(b->told.rules, 0xFF, bytes); /* the device has not been told */
     return status;
 }
-/* The numbering of the call's leaves and gradients; then records, sorted. leaves: NULL, or resolved. */
-static neo_status neo__bags_sort(neo_bags *b, const neo_leaves *leaves, int keep) {
+/* The numbering of the call's gradients; then records, sorted. leaves.count 0: the batch is whole. */
+static neo_status neo__bags_sort(neo_bags *b, neo__leaf_cut leaves, int keep) {
     neo__bags_job *job = &b->job;
-    int64_t count = b->sizes.shards, floats = 0;
-    NEO__ZERO(neo__leaf_cut, cut);
-    cut.shards = (int)count;
-    if (leaves && leaves->count) {
-        cut.batch = leaves->batch;
-        cut.rows_per_sample = leaves->rows_per_sample;
-        cut.first = leaves->first;
-        count = cut.count = leaves->count;
-    }
-    job->leaves = cut;
+    int64_t count = leaves.count ? leaves.count : b->sizes.shards, floats = 0;
+    leaves.shards = (int)b->sizes.shards;
+    job->leaves = leaves;
     job->leaf_bits = neo__bits_for((uint64_t)count - 1);
     job->leaf_sort = 0;
     for (int64_t i = 0; i < b->sizes.tables; i++)
@@ -12403,7 +12132,7 @@ static int64_t neo__bags_slot_at(const neo_bags *b, int64_t i) {
     return i < b->kept.count ? b->kept.slots[i].at : b->kept.floats;
 }
 /* The gradients of the record's batch are added to those kept. */
-static neo_status neo__bags_keep(neo_bags *b, const neo_leaves *leaves, const char *fn) {
+static neo_status neo__bags_keep(neo_bags *b, neo__leaf_cut leaves, const char *fn) {
     neo_device *on = b->ctx->on;
     const int64_t before = b->kept.count;
     NEO__TRY(neo__bags_sort(b, leaves, 1));
@@ -12417,14 +12146,14 @@ static neo_status neo__bags_keep(neo_bags *b, const neo_leaves *leaves, const ch
 NEO_API neo_status neo_bags_accumulate(neo_bags *b, const neo_jagged *batch, neo_tensor dout,
                                        const neo_leaves *leaves) {
     static const char *const fn = "neo_bags_accumulate";
-    NEO__ZERO(neo_leaves, held);
+    NEO__ZERO(neo__leaf_cut, held);
     NEO__TRY(neo__bags_check_keeps(b, fn));
     NEO__TRY(neo__bags_begin(b, batch, dout, 0, fn));
     NEO__CHECK(!leaves || !batch->feature_bags, NEO_ERR_ARG,
                "%s: a batch with feature_bags has no leaves", fn);
     if (leaves) NEO__TRY(neo__leaves_resolve(b->ctx, leaves, batch->batch, &held, fn));
     b->job.only_cut = -1;
-    return neo__bags_keep(b, &held, fn);
+    return neo__bags_keep(b, held, fn);
 }
 NEO_API neo_status neo_bags_add_grad(neo_bags *b, int32_t table, const int64_t *rows, int64_t count,
                                      neo_tensor grad) {
@@ -12531,10 +12260,6 @@ NEO_API neo_status neo_bags_grad_squares(const neo_bags *bags, neo_exact *sum) {
 }
 NEO_API neo_status neo_bags_scale_grads(neo_bags *b, float scale) {
     NEO__CHECK(b, NEO_ERR_ARG, "neo_bags_scale_grads: bags is NULL");
-    if (!b->ctx->device) {
-        for (int64_t i = 0; i < b->kept.floats; i++) b->kept.grad[i] *= scale;
-        return NEO_OK;
-    }
     NEO__ZERO(neo__blend_call, call);
     call.kind = NEO__BLEND_SCALE;
     call.x = call.y = b->job.kept;
@@ -12631,6 +12356,7 @@ static neo_status neo__bags_step_kept(neo_bags *b, float lr, int others) {
     neo_device *on = b->ctx->on;
     neo__bags_job *job = &b->job;
     const neo__bags_job batch = *job;
+    NEO__ZERO(neo__leaf_cut, whole);
     job->records = job->slot_count = b->kept.count;
     job->leaf_bits = job->leaf_sort = job->indirect = job->keep = job->add = job->packs = 0;
     job->grad_unit = job->max_dim;
@@ -12646,7 +12372,7 @@ static neo_status neo__bags_step_kept(neo_bags *b, float lr, int others) {
     if (others) {
         *job = batch;
         job->only_cut = 0;
-        NEO__TRY(neo__bags_sort(b, NULL, 0));
+        NEO__TRY(neo__bags_sort(b, whole, 0));
         NEO__TRY(on->bags_update(on, job));
     }
     neo__count_step(b->ctx, &b->steps);
@@ -12655,6 +12381,7 @@ static neo_status neo__bags_step_kept(neo_bags *b, float lr, int others) {
 NEO_API neo_status neo_bags_backward(neo_bags *b, const neo_jagged *batch, neo_tensor dout,
                                      float lr) {
     static const char *const fn = "neo_bags_backward";
+    NEO__ZERO(neo__leaf_cut, whole);
     NEO__TRY(neo__bags_begin(b, batch, dout, 0, fn));
     NEO__CHECK(neo__bags_finite(lr), NEO_ERR_NUMERIC, "%s: lr is %g", fn, (double)lr);
     NEO__CHECK(b->kept.count == 0, NEO_ERR_STATE,
@@ -12664,13 +12391,13 @@ NEO_API neo_status neo_bags_backward(neo_bags *b, const neo_jagged *batch, neo_t
     if (b->sizes.cut_tables) { /* gradients are kept while the call runs: an accelerator's of all tables */
         const int others = !b->ctx->device;
         if (others) b->job.only_cut = 1;
-        NEO__TRY(neo__bags_keep(b, NULL, fn));
+        NEO__TRY(neo__bags_keep(b, whole, fn));
         neo_status status = neo__bags_step_kept(b, lr, others);
         if (status != NEO_OK && b->kept.count) (void)neo__bags_drop_slots(b, 0);
         return status;
     }
     NEO__TRY(neo__bags_rules(b, lr));
-    NEO__TRY(neo__bags_sort(b, NULL, 0));
+    NEO__TRY(neo__bags_sort(b, whole, 0));
     NEO__TRY(b->ctx->on->bags_update(b->ctx->on, &b->job));
     b->view.fresh = 0;
     neo__count_step(b->ctx, &b->steps);
@@ -12743,6 +12470,16 @@ static void neo__cpu_device_init(neo_ctx *ctx) {
     d->event_make = neo__cpu_event_make;
     d->event_free = neo__cpu_event_free;
     d->event_mark = d->event_wait = neo__cpu_event;
+    d->gemm = neo__cpu_gemm;
+    d->linear_grads = neo__cpu_linear_grads;
+    d->activation = neo__cpu_activation;
+    d->blend = neo__cpu_blend;
+    d->norm = neo__cpu_norm;
+    d->embedding = neo__cpu_embedding;
+    d->attention = neo__cpu_attention;
+    d->interact = neo__cpu_interact;
+    d->loss = neo__cpu_loss;
+    d->optim = neo__cpu_optim;
     d->init = neo__cpu_init;
     d->convert = neo__cpu_convert;
     d->tree_sum = neo__cpu_tree_sum;
@@ -23278,17 +23015,17 @@ NEO__KERNEL_INLINE void NEO__FN(run_tile)(const neo__tile *t, int64_t rows, int6
 /* The tile that holds `rows` rows: an odd number takes one more, whose sums nobody reads. */
 NEO__KERNEL_INLINE int64_t NEO__FN(tile_rows)(int64_t rows) { return rows == 1 ? 1 : rows + (rows & 1); }
 /* Row i of T of a sample. */
-NEO__KERNEL_INLINE const float *NEO__FN(interact_row)(const neo__interact *job, int64_t sample,
+NEO__KERNEL_INLINE const float *NEO__FN(interact_row)(const neo__interact_call *job, int64_t sample,
                                                int64_t i) {
     return i == 0 ? job->x + sample * job->x_row
                   : job->e + sample * job->e_row + (i - 1) * job->dim;
 }
 /* Where row i of the triangle begins. */
-NEO__KERNEL_INLINE int64_t NEO__FN(triangle)(const neo__interact *job, int64_t i) {
+NEO__KERNEL_INLINE int64_t NEO__FN(triangle)(const neo__interact_call *job, int64_t i) {
     return job->dim + (job->diagonal ? i * (i + 1) / 2 : i * (i - 1) / 2);
 }
 
-NEO__KERNEL void NEO__FN(interact_forward)(const neo__interact *job, int64_t sample, float *panel) {
+NEO__KERNEL void NEO__FN(interact_forward)(const neo__interact_call *job, int64_t sample, float *panel) {
     const int64_t n = job->features + 1, dim = job->dim, diagonal = job->diagonal != 0;
     const int64_t ld = (n + NEO__W - 1) / NEO__W * NEO__W;
     const int64_t chunk = NEO__MAX(1, NEO__INTERACT_FLOATS / ld); /* of dim: one, but for huge T */
@@ -23329,7 +23066,7 @@ NEO__KERNEL void NEO__FN(interact_forward)(const neo__interact *job, int64_t sam
 
 /* s[j * ld + i] = S(i0 + i, j) for all j: left of the diagonal block, the block, right of it. A row
    that pads the tile is zero. */
-NEO__KERNEL_INLINE void NEO__FN(interact_factors)(const neo__interact *job, const float *dz, int64_t i0,
+NEO__KERNEL_INLINE void NEO__FN(interact_factors)(const neo__interact_call *job, const float *dz, int64_t i0,
                                            int64_t rows, int64_t ld, float *s) {
     const int64_t n = job->features + 1;
     for (int64_t r = 0; r < rows && i0 > 0; r += NEO__W) {
@@ -23350,7 +23087,7 @@ NEO__KERNEL_INLINE void NEO__FN(interact_factors)(const neo__interact *job, cons
 }
 
 /* Columns [d, d + cols) of dT; t is T's columns there, one panel after the other. */
-NEO__KERNEL void NEO__FN(interact_columns)(const neo__interact *job, int64_t sample, int64_t d,
+NEO__KERNEL void NEO__FN(interact_columns)(const neo__interact_call *job, int64_t sample, int64_t d,
                                       int64_t cols, const float *t, float *s) {
     const int64_t n = job->features + 1;
     const float *dz = job->dz + sample * job->dz_row;
@@ -23387,7 +23124,7 @@ NEO__KERNEL void NEO__FN(interact_columns)(const neo__interact *job, int64_t sam
         }
     }
 }
-NEO__KERNEL void NEO__FN(interact_backward)(const neo__interact *job, int64_t sample, float *scratch) {
+NEO__KERNEL void NEO__FN(interact_backward)(const neo__interact_call *job, int64_t sample, float *scratch) {
     const int64_t n = job->features + 1;
     const int64_t most = NEO__INTERACT_FLOATS / n / (2 * NEO__W) * (2 * NEO__W);
     float *s = scratch + NEO__INTERACT_FLOATS;

@@ -2266,9 +2266,7 @@ static neo_status neo__cuda_columns_run(neo__cuda *d, neo__cuda_columns c, const
     }
     return NEO_OK;
 }
-static neo_status neo__cuda_column_sums(neo_device *device, const neo__column_sums_call *call) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
+static neo_status neo__cuda_column_sums(neo__cuda *d, const neo__column_sums_call *call) {
     NEO__ZERO(neo__cuda_columns, c);
     c.dy = call->from, c.dy_row = call->from_row;
     c.narrow = call->narrow;
@@ -2276,6 +2274,12 @@ static neo_status neo__cuda_column_sums(neo_device *device, const neo__column_su
     c.leaves = call->leaves;
     c.sum = call->to;
     return neo__cuda_columns_run(d, c, "column_sums");
+}
+static neo_status neo__cuda_linear_grads(neo_device *device, const neo__linear_grads_call *call) {
+    if (call->dw.c) NEO__TRY(neo__cuda_gemm(device, &call->dw));
+    if (!call->dbias.to || call->dbias.cols == 0) return NEO_OK;
+    NEO__TRY(neo__cuda_enter((neo__cuda *)device));
+    return neo__cuda_column_sums((neo__cuda *)device, &call->dbias);
 }
 
 /* ---- >>cuda-norm ----
@@ -2807,7 +2811,7 @@ static neo_status neo__cuda_attention(neo_device *device, const neo__attention_c
    Forward: a block takes a sample and a tile of 32 x 32 of T T^t, on or below the diagonal.
    Backward: dT = S T, S symmetric and made of dz where it is read; a block takes 32 rows and 32
    columns of dT. */
-static __device__ __forceinline__ int64_t neo__cuda_triangle(const neo__interact &job, int64_t i) {
+static __device__ __forceinline__ int64_t neo__cuda_triangle(const neo__interact_call &job, int64_t i) {
     return job.dim + (job.diagonal ? i * (i + 1) / 2 : i * (i - 1) / 2);
 }
 /* Row i of T of a sample, whose rows of x and e begin there. */
@@ -2817,7 +2821,7 @@ static __device__ __forceinline__ const float *neo__cuda_interact_row(const floa
     return i == 0 ? x : e + (i - 1) * dim;
 }
 static __global__ void __launch_bounds__(neo__cuda_tile32::THREADS)
-    neo__cuda_interact_kernel(const neo__interact job) {
+    neo__cuda_interact_kernel(const neo__interact_call job) {
     typedef neo__cuda_tile32 T;
     __shared__ T::shared s;
     const int64_t n = job.features + 1, dim = job.dim, sample = blockIdx.x;
@@ -2844,7 +2848,7 @@ static __global__ void __launch_bounds__(neo__cuda_tile32::THREADS)
         }
 }
 static __global__ void __launch_bounds__(neo__cuda_tile32::THREADS)
-    neo__cuda_interact_back_kernel(const neo__interact job, int64_t col_tiles) {
+    neo__cuda_interact_back_kernel(const neo__interact_call job, int64_t col_tiles) {
     typedef neo__cuda_tile32 T;
     __shared__ T::shared s;
     const int64_t n = job.features + 1, dim = job.dim, sample = blockIdx.x;
@@ -2874,18 +2878,17 @@ static __global__ void __launch_bounds__(neo__cuda_tile32::THREADS)
             if (i > 0 && job.de) job.de[sample * job.de_row + (i - 1) * dim + d] = sum[a][b];
         }
 }
-static neo_status neo__cuda_interact(neo_device *device, const neo__interact *call, int64_t batch,
-                                     int backward) {
+static neo_status neo__cuda_interact(neo_device *device, const neo__interact_call *call) {
     neo__cuda *d = (neo__cuda *)device;
     NEO__TRY(neo__cuda_enter(d));
-    if (batch == 0 || call->dim == 0) return NEO_OK;
+    if (call->batch == 0 || call->dim == 0) return NEO_OK;
     const int64_t rows = (call->features + 1 + 31) / 32, cols = (call->dim + 31) / 32;
-    const int64_t tiles = backward ? rows * cols : rows * (rows + 1) / 2;
+    const int64_t tiles = call->backward ? rows * cols : rows * (rows + 1) / 2;
     NEO__CHECK(tiles <= 65535, NEO_ERR_UNSUPPORTED,
                "%s: interact: %lld features of %lld columns are too many", d->device.name,
                (long long)call->features, (long long)call->dim);
-    const dim3 grid((unsigned)batch, (unsigned)tiles);
-    if (backward)
+    const dim3 grid((unsigned)call->batch, (unsigned)tiles);
+    if (call->backward)
         NEO__CUDA_LAUNCH(neo__cuda_interact_back_kernel, grid, neo__cuda_tile32::THREADS, 0, d->stream,
                     *call, cols);
     else
@@ -4768,7 +4771,7 @@ static void neo__cuda_table(neo_device *t) {
     t->event_mark = neo__cuda_event_mark;
     t->event_wait = neo__cuda_event_wait;
     t->gemm = neo__cuda_gemm;
-    t->column_sums = neo__cuda_column_sums;
+    t->linear_grads = neo__cuda_linear_grads;
     t->activation = neo__cuda_activation;
     t->blend = neo__cuda_blend;
     t->norm = neo__cuda_norm;

@@ -443,25 +443,24 @@ static void gemm_check(const gemm_case *t, double tolerance) {
     const int64_t c_ld = t->n + 2 * t->pad;
     float *a = floats((t->trans_a ? t->k : t->m) * a_ld), *b = floats((t->trans_b ? t->n : t->k) * b_ld);
     float *c = floats(t->m * c_ld), *y = floats(t->m * c_ld), *z = floats(t->m * c_ld), *bias = floats(t->n);
-    NEO__ZERO(neo__gemm, g);
-    NEO__ZERO(neo__gemm_call, d);
-    g.ctx = cpu;
-    g.m = d.m = t->m, g.n = d.n = t->n, g.k = d.k = t->k;
-    g.a_row = d.a_row = t->trans_a ? 1 : a_ld, g.a_k = d.a_k = t->trans_a ? a_ld : 1;
-    g.b_k = d.b_k = t->trans_b ? 1 : b_ld, g.b_col = d.b_col = t->trans_b ? b_ld : 1;
-    g.c_row = d.c_row = c_ld;
-    g.beta = d.beta = t->beta;
-    g.a = a, g.b = b, g.c = c, d.a = there(a), d.b = there(b), d.c = there(c);
-    if (t->bias) g.bias = bias, d.bias = there(bias);
+    NEO__ZERO(neo__gemm_call, g);
+    g.m = t->m, g.n = t->n, g.k = t->k;
+    g.a_row = t->trans_a ? 1 : a_ld, g.a_k = t->trans_a ? a_ld : 1;
+    g.b_k = t->trans_b ? 1 : b_ld, g.b_col = t->trans_b ? b_ld : 1;
+    g.c_row = c_ld;
+    g.beta = t->beta;
+    g.a = a, g.b = b, g.c = c;
+    if (t->bias) g.bias = bias;
     g.finish.act = t->act;
     g.finish.backward = t->backward;
     g.finish.y_row = g.finish.z_row = c_ld;
     if (t->apart || t->backward) g.finish.y = y;
     if (t->backward) g.finish.z = z;
-    d.finish = g.finish;
+    neo__gemm_call d = g;
+    d.a = there(a), d.b = there(b), d.c = there(c), d.bias = there(g.bias);
     d.finish.y = there(g.finish.y), d.finish.z = there(g.finish.z);
     upload();
-    neo__gemm_run(&g);
+    CHECK_OK(cpu->on->gemm(cpu->on, &g));
     CHECK_OK(gpu->gemm(gpu, &d));
     char what[160];
     snprintf(what, sizeof what, "gemm %dx%dx%d trans %d%d beta %g bias %d act %d backward %d apart %d pad %d", (int)t->m,
@@ -533,12 +532,12 @@ static void leaves_check(const struct leaf_case *l, int64_t out, int64_t in, int
     g.c = there(dw), g.c_row = in + pad;
     g.tree = 1;
     g.leaves = cut;
-    CHECK_OK(gpu->gemm(gpu, &g));
-    NEO__ZERO(neo__column_sums_call, s);
-    s.from = there(dz), s.from_row = out + pad, s.cols = out;
-    s.to = there(db);
-    s.leaves = cut;
-    CHECK_OK(gpu->column_sums(gpu, &s));
+    NEO__ZERO(neo__linear_grads_call, grads);
+    grads.dw = g;
+    grads.dbias.from = there(dz), grads.dbias.from_row = out + pad, grads.dbias.cols = out;
+    grads.dbias.to = there(db);
+    grads.dbias.leaves = cut;
+    CHECK_OK(gpu->linear_grads(gpu, &grads));
     char what[100];
     snprintf(what, sizeof what, "leaves %d of %d, batch %d, %dx%d", l->leaves.count, l->shards, (int)l->leaves.batch,
              (int)out, (int)in);
@@ -633,30 +632,33 @@ static neo_tensor on_device(neo_tensor t) {
     t.place = NEO_DEVICE;
     return t;
 }
-static void narrow_check(neo_ctx *ctx, const narrow_case *n, double tolerance) {
+static void narrow_check(const narrow_case *n, double tolerance) {
     const gemm_case *t = &n->g;
     const int64_t a_ld = (t->trans_a ? t->m : t->k) + t->pad, b_ld = (t->trans_b ? t->k : t->n) + t->pad;
     const int64_t c_ld = t->n + 2 * t->pad;
-    NEO__ZERO(neo__bf16, g);
-    g.ctx = cpu;
+    uint16_t *a = halves((t->trans_a ? t->k : t->m) * a_ld, n->kind);
+    uint16_t *b = halves((t->trans_b ? t->n : t->k) * b_ld, n->kind);
+    const neo_tensor none = neo_tensor_none(), c = either(n->c, t->m, t->n, c_ld, n->kind);
+    const float *bias = t->bias ? floats(t->n) : NULL;
+    const neo_tensor y = t->apart || t->backward ? either(n->y, t->m, t->n, c_ld, PLAIN) : none;
+    const neo_tensor z = t->backward ? either(n->z, t->m, t->n, c_ld, PLAIN) : none;
+    upload();
+    NEO__ZERO(neo__gemm_call, g);
+    g.narrow = 1, g.narrow_c = n->c;
     g.m = t->m, g.n = t->n, g.k = t->k;
-    g.a = halves((t->trans_a ? t->k : t->m) * a_ld, n->kind), g.b = halves((t->trans_b ? t->n : t->k) * b_ld, n->kind);
+    g.a = (const float *)(const void *)a, g.b = (const float *)(const void *)b;
     g.a_row = t->trans_a ? 1 : a_ld, g.a_k = t->trans_a ? a_ld : 1;
     g.b_k = t->trans_b ? 1 : b_ld, g.b_col = t->trans_b ? b_ld : 1;
-    g.c = either(n->c, t->m, t->n, c_ld, n->kind);
+    g.c = (float *)c.data, g.c_row = c_ld;
     g.beta = t->beta;
-    if (t->bias) g.bias = floats(t->n);
-    g.finish.act = t->act;
-    g.finish.backward = t->backward;
-    if (t->apart || t->backward) g.finish.y = either(n->y, t->m, t->n, c_ld, PLAIN);
-    if (t->backward) g.finish.z = either(n->z, t->m, t->n, c_ld, PLAIN);
-    upload();
-    neo__bf16 d = g;
-    d.ctx = ctx;
-    d.a = there(g.a), d.b = there(g.b), d.bias = there(g.bias);
-    d.c = on_device(g.c), d.finish.y = on_device(g.finish.y), d.finish.z = on_device(g.finish.z);
-    CHECK_OK(neo__bf16_run(&g));
-    CHECK_OK(neo__bf16_run(&d));
+    g.bias = bias;
+    neo__gemm_call_finish(&g, t->act, t->backward, y, z);
+    neo__gemm_call d = g;
+    d.a = there(g.a), d.b = there(g.b), d.bias = there(bias);
+    d.c = (float *)there_of(c.data);
+    d.finish.y = (float *)there_of(y.data), d.finish.z = (const float *)there_of(z.data);
+    CHECK_OK(cpu->on->gemm(cpu->on, &g));
+    CHECK_OK(gpu->gemm(gpu, &d));
     char what[200];
     snprintf(what, sizeof what, "bf16 %dx%dx%d trans %d%d beta %g bias %d act %d backward %d apart %d pad %d, bf16 are %d%d%d, "
              "numbers %d", (int)t->m, (int)t->n, (int)t->k, t->trans_a, t->trans_b, (double)t->beta, t->bias, (int)t->act,
@@ -666,7 +668,6 @@ static void narrow_check(neo_ctx *ctx, const narrow_case *n, double tolerance) {
 static void test_narrow(void) {
     static const int64_t deep[] = {31, 32, 33, 64, 95};
     static const float betas[] = {0.0f, 1.0f, 0.5f};
-    neo_ctx *ctx = device_ctx(1);
     for (int i = 0; i < GEMM_SIZES; i++)
         for (int trans = 0; trans < 4; trans++)
             for (int option = 0; option < 12; option++) {
@@ -674,23 +675,21 @@ static void test_narrow(void) {
                 const int64_t k = option % 2 ? deep[(i + option) % 5] : gemm_sizes[i][2];
                 const narrow_case n = {{gemm_sizes[i][0], gemm_sizes[i][1], k, trans & 1, trans >> 1, betas[option % 3],
                                         option & 1, option % 3, NEO_ACT_NONE, 0, 0}, option / 6, 0, 0, option / 3 % 2};
-                narrow_check(ctx, &n, 0.0);
+                narrow_check(&n, 0.0);
             }
     for (int act = NEO_ACT_NONE; act <= NEO_ACT_HARDSWISH; act++)
         for (int option = 0; option < 12; option++) {
             if (skipped(2)) continue;
             const narrow_case n = {{option % 2 ? 7 : 70, 33, 37, 0, 1, 0.0f, option % 3 < 2, act % 2, (neo_activation)act,
                                     option % 3 == 2, option % 3 == 1}, option / 2 % 2, option / 3 % 2, option / 6, PLAIN};
-            narrow_check(ctx, &n, 0.0);
+            narrow_check(&n, 0.0);
         }
-    neo_ctx_destroy(ctx);
 }
 /* A sum whose exact value lies about half a unit below the smallest normal number, by little. */
 static void test_narrow_tiny(void) {
     enum { CASES = 64 };
-    neo_ctx *ctx = device_ctx(1);
-    NEO__ZERO(neo__bf16, g);
-    g.ctx = cpu;
+    NEO__ZERO(neo__gemm_call, g);
+    g.narrow = 1;
     g.m = g.n = CASES, g.k = 7;
     uint16_t *a = halves(CASES * 7, PLAIN), *b = halves(CASES * 7, PLAIN);
     memset(a, 0, CASES * 7 * 2), memset(b, 0, CASES * 7 * 2);
@@ -701,21 +700,21 @@ static void test_narrow_tiny(void) {
         b[7 * i + 2] = neo__bf16_from_f32((i & 2 ? 0x1p-76f : 0x1p-75f) * (1.0f + (float)(i / 8) / 128.0f));
         a[7 * i + 4] = neo__bf16_from_f32(sign * 0x1p-63f), b[7 * i + 4] = neo__bf16_from_f32(i & 4 ? 0x1p-60f : 0.0f);
     }
-    g.a = a, g.a_row = 7, g.a_k = 1, g.b = b, g.b_k = 1, g.b_col = 7;
-    g.c = either(0, CASES, CASES, CASES, PLAIN);
+    g.a = (const float *)(const void *)a, g.a_row = 7, g.a_k = 1;
+    g.b = (const float *)(const void *)b, g.b_k = 1, g.b_col = 7;
+    g.c = floats(CASES * CASES), g.c_row = CASES;
     upload();
-    neo__bf16 d = g;
-    d.ctx = ctx, d.a = there(a), d.b = there(b), d.c = on_device(g.c);
-    CHECK_OK(neo__bf16_run(&g));
-    CHECK_OK(neo__bf16_run(&d));
+    neo__gemm_call d = g;
+    d.a = there(g.a), d.b = there(g.b), d.c = there(g.c);
+    CHECK_OK(cpu->on->gemm(cpu->on, &g));
+    CHECK_OK(gpu->gemm(gpu, &d));
     int zeros = 0, least = 0;
     for (int i = 0; i < CASES * CASES; i++) {
-        const float x = fabsf(((float *)g.c.data)[i]);
+        const float x = fabsf(g.c[i]);
         zeros += x == 0.0f, least += x == 0x1p-126f;
     }
     CHECK(zeros > 100 && least > 100);
     same("bf16 about the smallest normal number");
-    neo_ctx_destroy(ctx);
 }
 static void narrow_leaves_check(const struct leaf_case *l, int64_t out, int64_t in, int pad, double tolerance) {
     neo_ctx *ctx[2] = {ctx_of(l->shards), device_ctx(l->shards)};
@@ -743,20 +742,18 @@ static void test_narrow_leaves(void) {
 static void test_narrow_blas(void) {
     neo_device *exact = gpu;
     gpu = device_make(0);
-    neo_ctx *ctx = device_ctx(1);
     for (int i = 0; i < 24; i++) {
         const int64_t rows = i == 5 ? 400 : 64 + i % 5; /* 400 of bf16: in parts */
         const narrow_case n = {{rows, 66 + i % 3, i == 5 ? 40 : 70 + i % 2, i & 1, i >> 1 & 1, i % 3 == 0 ? 0.5f : 0.0f,
                                 i % 4 > 0, i % 5, (neo_activation)(i % 6), i % 4 == 0, i % 4 == 1},
                                i & 1, i >> 1 & 1, i >> 2 & 1, PLAIN};
-        narrow_check(ctx, &n, 1e-5);
+        narrow_check(&n, 1e-5);
     }
     for (int l = 0; l < LEAF_CASES; l++) narrow_leaves_check(&leaf_cases[l], 70, 64 + l % 3, l % 2, 1e-5);
     neo__cuda *d = (neo__cuda *)gpu;
     int used[3] = {0, 0, 0};
     for (int i = 0; i < NEO__CUDA_PRODUCTS; i++) used[d->product[i].shape.used] += d->product[i].matmul != NULL;
     CHECK(used[1] == 0 && used[2] > 20);
-    neo_ctx_destroy(ctx);
     neo_cuda_device_destroy(gpu);
     gpu = exact;
 }
@@ -960,14 +957,15 @@ static void interact_check(int64_t batch, int64_t features, int64_t dim, int dia
     CHECK_OK(neo_interact_backward(cpu, diagonal, xt, et, matrix(dz, batch, width, width + pad),
                                    parts == 1 ? neo_tensor_none() : matrix(dx, batch, dim, dim + pad),
                                    parts == 2 ? neo_tensor_none() : matrix(de, batch, cols, cols + pad)));
-    NEO__ZERO(neo__interact, c);
-    c.dim = dim, c.features = features, c.diagonal = diagonal;
+    NEO__ZERO(neo__interact_call, c);
+    c.batch = batch, c.dim = dim, c.features = features, c.diagonal = diagonal;
     c.x = there(x), c.e = there(e), c.z = there(z);
     c.x_row = c.dx_row = dim + pad, c.e_row = c.de_row = cols + pad, c.z_row = c.dz_row = width + pad;
-    CHECK_OK(gpu->interact(gpu, &c, batch, 0));
+    CHECK_OK(gpu->interact(gpu, &c));
+    c.backward = 1;
     c.dz = there(dz);
     c.dx = parts == 1 ? NULL : there(dx), c.de = parts == 2 ? NULL : there(de);
-    CHECK_OK(gpu->interact(gpu, &c, batch, 1));
+    CHECK_OK(gpu->interact(gpu, &c));
     same("interact");
 }
 static void test_interact(void) {
