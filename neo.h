@@ -23319,19 +23319,9 @@ static const neo__gemm_kernels NEO__FN(gemm_kernels) = {
 
    Sums run down the rows in registers: a chunk of 8, 4, 2 or 1 vectors of columns, or a rest narrower than
    a vector, at a time. Which chunk a column is in changes nothing: every column is a chain of its own. */
-#define NEO__EACH1(X) X(0)
-#define NEO__EACH2(X) X(0) X(1)
-#define NEO__EACH4(X) NEO__EACH2(X) X(2) X(3)
-#define NEO__EACH8(X) NEO__EACH4(X) X(4) X(5) X(6) X(7)
-#define NEO__X_ZERO(i) NEO__VF s##i = NEO__SET(0.0f);
-#define NEO__X_ADD(i) s##i = NEO__ADD(s##i, NEO__LOAD(row + (i)*NEO__W));
-#define NEO__X_FMA(i) s##i = NEO__FMA(w, NEO__LOAD(row + (i)*NEO__W), s##i);
-#define NEO__X_DIV(i) s##i = NEO__DIV(s##i, w);
-#define NEO__X_ADDW(i) s##i = NEO__ADD(s##i, w);
-#define NEO__X_STORE(i) NEO__STORE(to + (i)*NEO__W, s##i);
-/* One prefetch per cache line of a chunk. */
-#define NEO__X_FETCH(i)                                                                           \
-    if ((i)*NEO__W % 16 == 0) NEO__FETCH(row + (i)*NEO__W);
+/* For each vector i of a chunk. The count is a constant in every caller, so that the loop is unrolled
+   and sums s[i] stay in registers. */
+#define NEO__EACH(i, count) _Pragma("GCC unroll 8") for (int i = 0; i < (count); i++)
 
 /* Vectors of a row of which `left` columns remain: a whole one, or its first part. */
 NEO__KERNEL_INLINE NEO__VF NEO__FN(load_left)(const float *p, int64_t left) {
@@ -23574,63 +23564,68 @@ NEO__KERNEL_FAR void NEO__FN(bag_fetch_ahead)(const neo__bag_lookup *a, int is_i
         NEO__FN(bag_fetch_id)(a->next_store, neo__jagged_id(a->ids, is_i32, a->next_id + k - end));
 }
 
-/* The sum of rows [k, k_end) of the ids, `dim` floats apart. */
-#define NEO__BAG_SUM_ROWS(EACH, AHEAD)                                                            \
-    if (a->weights) {                                                                             \
-        for (; k < k_end; k++) {                                                                  \
-            const float *row;                                                                     \
-            AHEAD                                                                                 \
-            NEO__VF w = NEO__SET(a->weights[k]);                                                  \
-            row = a->table + neo__jagged_id(a->ids, is_i32, k) * dim + col;                       \
-            EACH(NEO__X_FMA)                                                                      \
-        }                                                                                         \
-    } else {                                                                                      \
-        for (; k < k_end; k++) {                                                                  \
-            const float *row;                                                                     \
-            AHEAD                                                                                 \
-            row = a->table + neo__jagged_id(a->ids, is_i32, k) * dim + col;                       \
-            EACH(NEO__X_ADD)                                                                      \
-        }                                                                                         \
+/* s += rows [k, k_end) of the ids, `dim` floats apart; with `fetches`, rows `ahead` of them are fetched. */
+NEO__KERNEL_INLINE void NEO__FN(bag_sum)(const neo__bag_lookup *a, NEO__VF *s, int count, int64_t k, int64_t k_end,
+                                         int64_t col, int64_t dim, int is_i32, int weighted, int64_t ahead,
+                                         int fetches) {
+    for (; k < k_end; k++) {
+        const float *row;
+        if (fetches) {
+            row = a->table + neo__jagged_id(a->ids, is_i32, k + ahead) * dim + col;
+            NEO__EACH(i, count) if (i * NEO__W % 16 == 0) NEO__FETCH(row + i * NEO__W);
+        }
+        NEO__VF w = NEO__SET(weighted ? a->weights[k] : 0.0f);
+        row = a->table + neo__jagged_id(a->ids, is_i32, k) * dim + col;
+        NEO__EACH(i, count) {
+            NEO__VF x = NEO__LOAD(row + i * NEO__W);
+            s[i] = weighted ? NEO__FMA(w, x, s[i]) : NEO__ADD(s[i], x);
+        }
     }
-/* bags_<n>: bags [b, b_end), n vectors of columns from col on. Near the end of the lookup the rows
-   fetched ahead are those of the next one. rows_<n>: all bags, when a row is n vectors (then dim is a
-   constant). */
-#define NEO__BAG_POOL(N, EACH)                                                                    \
-    NEO__KERNEL_INLINE void NEO__FN(bag_bags_as_##N)(const neo__bag_lookup *a, int64_t b, int64_t b_end, \
-                                              int64_t col, int64_t dim, int is_i32) {             \
-        const int64_t ahead = NEO__FN(bag_ahead)(dim);                                            \
-        int64_t k = a->offsets[b], near_end = a->offsets[a->bags] - ahead;                        \
-        float *to = a->out + b * a->out_stride + col;                                             \
-        for (; b < b_end; b++, to += a->out_stride) {                                             \
-            int64_t k_end = a->offsets[b + 1], length = k_end - k;                                \
-            EACH(NEO__X_ZERO)                                                                     \
-            if (k_end <= near_end) {                                                              \
-                NEO__BAG_SUM_ROWS(                                                                \
-                    EACH, row = a->table + neo__jagged_id(a->ids, is_i32, k + ahead) * dim + col; \
-                    EACH(NEO__X_FETCH))                                                           \
-            } else {                                                                              \
-                if (col == 0) NEO__FN(bag_fetch_ahead)(a, is_i32, k + ahead, k_end + ahead);      \
-                NEO__BAG_SUM_ROWS(EACH, )                                                         \
-            }                                                                                     \
-            if (a->mean && length > 1) {                                                          \
-                NEO__VF w = NEO__SET((float)length);                                              \
-                EACH(NEO__X_DIV)                                                                  \
-            }                                                                                     \
-            EACH(NEO__X_STORE)                                                                    \
-        }                                                                                         \
-    }                                                                                             \
-    NEO__KERNEL_FAR NEO__UNUSED void NEO__FN(bag_rows_##N)(const neo__bag_lookup *a) {       \
-        if (a->is_i32) NEO__FN(bag_bags_as_##N)(a, 0, a->bags, 0, (N)*NEO__W, 1);                 \
-        else NEO__FN(bag_bags_as_##N)(a, 0, a->bags, 0, (N)*NEO__W, 0);                           \
-    }                                                                                             \
-    NEO__KERNEL_FAR void NEO__FN(bag_chunk_##N)(const neo__bag_lookup *a, int64_t b,         \
-                                                     int64_t col) {                               \
-        NEO__FN(bag_bags_as_##N)(a, b, b + 1, col, a->dim, a->is_i32);                            \
+}
+/* The sums of a bag to their place, divided by its length if it has a mean. */
+NEO__KERNEL_INLINE void NEO__FN(bag_store)(float *to, NEO__VF *s, int count, int divides, int64_t length) {
+    if (divides && length > 1) {
+        NEO__VF w = NEO__SET((float)length);
+        NEO__EACH(i, count) s[i] = NEO__DIV(s[i], w);
     }
-NEO__BAG_POOL(8, NEO__EACH8)
-NEO__BAG_POOL(4, NEO__EACH4)
-NEO__BAG_POOL(2, NEO__EACH2)
-NEO__BAG_POOL(1, NEO__EACH1)
+    NEO__EACH(i, count) NEO__STORE(to + i * NEO__W, s[i]);
+}
+/* Bags [b, b_end), `count` vectors of columns from col on. Near the end of the lookup the rows fetched
+   ahead are those of the next one. */
+NEO__KERNEL_INLINE void NEO__FN(bag_bags)(const neo__bag_lookup *a, int64_t b, int64_t b_end, int64_t col, int64_t dim,
+                                          int is_i32, int count) {
+    const int64_t ahead = NEO__FN(bag_ahead)(dim);
+    int64_t k = a->offsets[b], near_end = a->offsets[a->bags] - ahead;
+    float *to = a->out + b * a->out_stride + col;
+    for (; b < b_end; b++, to += a->out_stride) {
+        int64_t k_end = a->offsets[b + 1], length = k_end - k;
+        NEO__VF s[8];
+        NEO__EACH(i, count) s[i] = NEO__SET(0.0f);
+        if (k_end <= near_end) {
+            if (a->weights) NEO__FN(bag_sum)(a, s, count, k, k_end, col, dim, is_i32, 1, ahead, 1);
+            else NEO__FN(bag_sum)(a, s, count, k, k_end, col, dim, is_i32, 0, ahead, 1);
+        } else {
+            if (col == 0) NEO__FN(bag_fetch_ahead)(a, is_i32, k + ahead, k_end + ahead);
+            if (a->weights) NEO__FN(bag_sum)(a, s, count, k, k_end, col, dim, is_i32, 1, ahead, 0);
+            else NEO__FN(bag_sum)(a, s, count, k, k_end, col, dim, is_i32, 0, ahead, 0);
+        }
+        k = k_end;
+        NEO__FN(bag_store)(to, s, count, a->mean, length);
+    }
+}
+/* rows_<n>: all bags, when a row is n vectors (then dim is a constant). chunk_<n>: a part of one bag. */
+#define NEO__BAG_POOL(N)                                                                          \
+    NEO__KERNEL_FAR NEO__UNUSED void NEO__FN(bag_rows_##N)(const neo__bag_lookup *a) {            \
+        if (a->is_i32) NEO__FN(bag_bags)(a, 0, a->bags, 0, (N)*NEO__W, 1, N);                     \
+        else NEO__FN(bag_bags)(a, 0, a->bags, 0, (N)*NEO__W, 0, N);                               \
+    }                                                                                             \
+    NEO__KERNEL_FAR void NEO__FN(bag_chunk_##N)(const neo__bag_lookup *a, int64_t b, int64_t col) { \
+        NEO__FN(bag_bags)(a, b, b + 1, col, a->dim, a->is_i32, N);                                \
+    }
+NEO__BAG_POOL(8)
+NEO__BAG_POOL(4)
+NEO__BAG_POOL(2)
+NEO__BAG_POOL(1)
 
 /* The last n < NEO__W columns of bags [b, b_end). */
 NEO__KERNEL_FAR void NEO__FN(bag_chunk_rest)(const neo__bag_lookup *a, int64_t b, int64_t b_end, int64_t col) {
@@ -23748,64 +23743,54 @@ NEO__KERNEL void NEO__FN(bag_pool_careful)(const neo__bag_lookup *a) {
 /* ---- the lookup of ids that are all inside, in one bucket ---- */
 
 #if NEO__PASS != NEO__PASS_SCALAR
-/* Narrow rows: bags [b, b_end), n vectors of columns from col on. An id without a weight has weight 1, which
-   rounds as the sum does. */
-#define NEO__X_FETCH_H(i)                                                                         \
-    if ((i)*NEO__W % 32 == 0) NEO__FETCH(next + (i)*NEO__W * 2);
-#define NEO__X_FETCH_B(i)                                                                         \
-    if ((i)*NEO__W % 64 == 0) NEO__FETCH(next + (i)*NEO__W);
-#define NEO__X_FMA_F16(i) s##i = NEO__FMA(w, NEO__LOAD_F16(row + (i)*NEO__W * 2), s##i);
-#define NEO__X_FMA_BF16(i)                                                                        \
-    s##i = NEO__FMA(w, NEO__AS_F(NEO__SHLI(NEO__LOAD_H(row + (i)*NEO__W * 2), 16)), s##i);
-#define NEO__X_FMA_I8(i)                                                                          \
-    s##i = NEO__FMA(w, NEO__FMA(NEO__TO_F(NEO__LOAD_B(row + (i)*NEO__W)), scale, bias), s##i);
-/* The sum of rows [k, k_end) of the ids; FETCH: of the row `ahead` of one. */
-#define NEO__NARROW_SUM(EACH, FETCH, EXTRA, X)                                                    \
-    for (; k < k_end; k++) {                                                                      \
-        const int64_t id = neo__jagged_id(a->ids, is_i32, k);                                     \
-        const char *row = data + id * row_bytes;                                                  \
-        NEO__VF w = NEO__SET(weights ? weights[k] : 1.0f);                                        \
-        if (fetch) {                                                                              \
-            const char *next = data + neo__jagged_id(a->ids, is_i32, k + ahead) * row_bytes;      \
-            EACH(FETCH)                                                                           \
-        }                                                                                         \
-        EXTRA                                                                                     \
-        EACH(X)                                                                                   \
+/* s += narrow rows [k, k_end) of the ids. An id without a weight has weight 1, which rounds as the sum does. */
+NEO__KERNEL_INLINE void NEO__FN(bag_sum_narrow)(const neo__bag_lookup *a, neo_dtype dtype, NEO__VF *s, int count,
+                                                int64_t k, int64_t k_end, int64_t col, int64_t ahead, int fetches) {
+    const neo__bag_rows *t = a->store;
+    const int is_i32 = a->is_i32, size = dtype == NEO_I8 ? 1 : 2;
+    const float *weights = a->weights;
+    const int64_t row_bytes = t->row_bytes;
+    const char *data = t->data + col * size;
+    NEO__VF scale = NEO__SET(0.0f), bias = scale;
+    for (; k < k_end; k++) {
+        const int64_t id = neo__jagged_id(a->ids, is_i32, k);
+        const char *row = data + id * row_bytes;
+        NEO__VF w = NEO__SET(weights ? weights[k] : 1.0f);
+        if (fetches) {
+            const int64_t next_id = neo__jagged_id(a->ids, is_i32, k + ahead);
+            const char *next = data + next_id * row_bytes;
+            NEO__EACH(i, count) if (i * NEO__W * size % 64 == 0) NEO__FETCH(next + i * NEO__W * size);
+            if (dtype == NEO_I8 && col == 0) NEO__FETCH(t->scale + 2 * next_id);
+        }
+        if (dtype == NEO_I8) scale = NEO__SET(t->scale[2 * id]), bias = NEO__SET(t->scale[2 * id + 1]);
+        NEO__EACH(i, count)
+            s[i] = NEO__FMA(w, NEO__FN(row_load)(dtype, row + i * NEO__W * size, scale, bias), s[i]);
     }
-#define NEO__NARROW_SCALE                                                                         \
-    NEO__VF scale = NEO__SET(t->scale[2 * id]), bias = NEO__SET(t->scale[2 * id + 1]);            \
-    if (fetch && col == 0) NEO__FETCH(t->scale + 2 * neo__jagged_id(a->ids, is_i32, k + ahead));
-#define NEO__BAG_NARROW(N, EACH)                                                                  \
-    NEO__KERNEL_FAR void NEO__FN(bag_narrow_##N)(const neo__bag_lookup *a, int64_t b, int64_t b_end, int64_t col) { \
-        const neo__bag_rows *t = a->store;                                                        \
-        const neo_dtype dtype = t->dtype;                                                         \
-        const int is_i32 = a->is_i32;                                                             \
-        const float *weights = a->weights;                                                        \
-        const int64_t row_bytes = t->row_bytes, ahead = NEO__FN(bag_ahead)(row_bytes / 4);        \
-        const int64_t near_end = a->offsets[a->bags] - ahead;                                     \
-        const char *data = t->data + (dtype == NEO_I8 ? col : 2 * col);                           \
-        float *to = a->out + b * a->out_stride + col;                                             \
-        for (; b < b_end; b++, to += a->out_stride) {                                             \
-            int64_t k = a->offsets[b], k_end = a->offsets[b + 1], length = k_end - k;             \
-            const int fetch = k_end <= near_end;                                                  \
-            EACH(NEO__X_ZERO)                                                                     \
-            if (!fetch && col == 0) NEO__FN(bag_fetch_ahead)(a, is_i32, k + ahead, k_end + ahead); \
-            if (dtype == NEO_F16) {                                                               \
-                NEO__NARROW_SUM(EACH, NEO__X_FETCH_H, , NEO__X_FMA_F16)                           \
-            } else if (dtype == NEO_BF16) {                                                       \
-                NEO__NARROW_SUM(EACH, NEO__X_FETCH_H, , NEO__X_FMA_BF16)                          \
-            } else {                                                                              \
-                NEO__NARROW_SUM(EACH, NEO__X_FETCH_B, NEO__NARROW_SCALE, NEO__X_FMA_I8)           \
-            }                                                                                     \
-            if (a->mean && length > 1) {                                                          \
-                NEO__VF w = NEO__SET((float)length);                                              \
-                EACH(NEO__X_DIV)                                                                  \
-            }                                                                                     \
-            EACH(NEO__X_STORE)                                                                    \
-        }                                                                                         \
+}
+/* Narrow rows: bags [b, b_end), `count` vectors of columns from col on. */
+NEO__KERNEL_INLINE void NEO__FN(bag_bags_narrow)(const neo__bag_lookup *a, int64_t b, int64_t b_end, int64_t col,
+                                                 int count) {
+    const neo_dtype dtype = a->store->dtype;
+    const int64_t ahead = NEO__FN(bag_ahead)(a->store->row_bytes / 4), near_end = a->offsets[a->bags] - ahead;
+    float *to = a->out + b * a->out_stride + col;
+    for (; b < b_end; b++, to += a->out_stride) {
+        int64_t k = a->offsets[b], k_end = a->offsets[b + 1];
+        const int fetches = k_end <= near_end;
+        NEO__VF s[8];
+        NEO__EACH(i, count) s[i] = NEO__SET(0.0f);
+        if (!fetches && col == 0) NEO__FN(bag_fetch_ahead)(a, a->is_i32, k + ahead, k_end + ahead);
+        if (dtype == NEO_F16) NEO__FN(bag_sum_narrow)(a, NEO_F16, s, count, k, k_end, col, ahead, fetches);
+        else if (dtype == NEO_BF16) NEO__FN(bag_sum_narrow)(a, NEO_BF16, s, count, k, k_end, col, ahead, fetches);
+        else NEO__FN(bag_sum_narrow)(a, NEO_I8, s, count, k, k_end, col, ahead, fetches);
+        NEO__FN(bag_store)(to, s, count, a->mean, k_end - k);
     }
-NEO__BAG_NARROW(4, NEO__EACH4)
-NEO__BAG_NARROW(1, NEO__EACH1)
+}
+NEO__KERNEL_FAR void NEO__FN(bag_narrow_4)(const neo__bag_lookup *a, int64_t b, int64_t b_end, int64_t col) {
+    NEO__FN(bag_bags_narrow)(a, b, b_end, col, 4);
+}
+NEO__KERNEL_FAR void NEO__FN(bag_narrow_1)(const neo__bag_lookup *a, int64_t b, int64_t b_end, int64_t col) {
+    NEO__FN(bag_bags_narrow)(a, b, b_end, col, 1);
+}
 NEO__KERNEL_FAR void NEO__FN(bag_pool_narrow)(const neo__bag_lookup *a) {
     if (a->dim == 4 * NEO__W) {
         NEO__FN(bag_narrow_4)(a, 0, a->bags, 0);
@@ -24161,67 +24146,67 @@ NEO__KERNEL_INLINE const float *NEO__FN(bag_grad)(const neo__bag_update *u, int6
     *weight = u->grad_weight ? u->grad_weight[low] : 1.0f;
     return u->grad + (u->grad_row ? u->grad_row[low] : (int64_t)low) * u->grad_stride;
 }
-/* to = the sum of records [i, end), one row in one leaf, in order, + 0.0f; a chunk of columns. */
-#define NEO__BAG_MERGE(N, EACH)                                                                   \
-    NEO__KERNEL_INLINE void NEO__FN(bag_merge_in_##N)(const neo__bag_update *u, int64_t i, int64_t end,  \
-                                               int64_t col, float *to) {                          \
-        float weight;                                                                             \
-        EACH(NEO__X_ZERO)                                                                         \
-        if (!u->grad_row) {                                                                       \
-            const float *grad = u->grad + col;                                                    \
-            const uint64_t *record = u->records, mask = ((uint64_t)1 << u->low_bits) - 1;         \
-            int64_t stride = u->grad_stride;                                                      \
-            for (; i < end; i++) {                                                                \
-                const float *row = grad + (int64_t)(record[i] & mask) * stride;                   \
-                EACH(NEO__X_ADD)                                                                  \
-            }                                                                                     \
-        }                                                                                         \
-        for (; i < end; i++) {                                                                    \
-            const float *row = NEO__FN(bag_grad)(u, i, &weight) + col;                            \
-            NEO__VF w = NEO__SET(weight);                                                         \
-            EACH(NEO__X_FMA)                                                                      \
-        }                                                                                         \
-        NEO__VF w = NEO__SET(0.0f);                                                               \
-        EACH(NEO__X_ADDW)                                                                         \
-        EACH(NEO__X_STORE)                                                                        \
-    }                                                                                             \
-    /* The same for `rows` rows: row r is records [first[r], first[r + 1]), and is N vectors. The second record  \
-       of a short row is added without a branch, zeros in its place if there is none: they change no sum, which  \
-       is never -0, and where runs end is hard to predict. */                                     \
-    NEO__KERNEL_INLINE NEO__UNUSED void NEO__FN(bag_merge_rows_##N)(const neo__bag_update *u,     \
-                                                                    const int64_t *first, int64_t rows, float *to) { \
-        const uint64_t *record = u->records, mask = ((uint64_t)1 << u->low_bits) - 1;             \
-        const float *grad = u->grad, *row;                                                        \
-        const int64_t stride = u->grad_stride;                                                    \
-        const NEO__VF w = NEO__SET(0.0f);                                                         \
-        for (int64_t r = 0; r < rows; r++, to += (N)*NEO__W) {                                    \
-            int64_t i = first[r], end = first[r + 1];                                             \
-            EACH(NEO__X_ZERO)                                                                     \
-            row = grad + (int64_t)(record[i++] & mask) * stride;                                  \
-            EACH(NEO__X_ADD)                                                                      \
-            if ((N)*NEO__W <= 32) {                                                               \
-                const uintptr_t none = (uintptr_t)neo__bag_zeros, some = (uintptr_t)0 - (uintptr_t)(i < end); \
-                row = grad + (int64_t)(record[i - (i == end)] & mask) * stride;                   \
-                row = (const float *)(none ^ ((none ^ (uintptr_t)row) & some));                   \
-                i++;                                                                              \
-                EACH(NEO__X_ADD)                                                                  \
-            }                                                                                     \
-            for (; i < end; i++) {                                                                \
-                row = grad + (int64_t)(record[i] & mask) * stride;                                \
-                EACH(NEO__X_ADD)                                                                  \
-            }                                                                                     \
-            EACH(NEO__X_ADDW)                                                                     \
-            EACH(NEO__X_STORE)                                                                    \
-        }                                                                                         \
-    }                                                                                             \
-    NEO__KERNEL_FAR void NEO__FN(bag_merge_##N)(const neo__bag_update *u, int64_t i,         \
-                                                     int64_t end, int64_t col, float *to) {       \
-        NEO__FN(bag_merge_in_##N)(u, i, end, col, to);                                            \
+/* s += the gradient rows of records [i, end). */
+NEO__KERNEL_INLINE void NEO__FN(bag_add_records)(NEO__VF *s, int count, const float *grad, int64_t stride,
+                                                 const uint64_t *record, uint64_t mask, int64_t i, int64_t end) {
+    for (; i < end; i++) {
+        const float *row = grad + (int64_t)(record[i] & mask) * stride;
+        NEO__EACH(c, count) s[c] = NEO__ADD(s[c], NEO__LOAD(row + c * NEO__W));
     }
-NEO__BAG_MERGE(8, NEO__EACH8)
-NEO__BAG_MERGE(4, NEO__EACH4)
-NEO__BAG_MERGE(2, NEO__EACH2)
-NEO__BAG_MERGE(1, NEO__EACH1)
+}
+/* to = the sums + 0.0f */
+NEO__KERNEL_INLINE void NEO__FN(bag_store_sums)(float *to, const NEO__VF *s, int count) {
+    NEO__EACH(c, count) NEO__STORE(to + c * NEO__W, NEO__ADD(s[c], NEO__SET(0.0f)));
+}
+/* to = the sum of records [i, end), one row in one leaf, in order, + 0.0f; a chunk of columns. */
+NEO__KERNEL_INLINE void NEO__FN(bag_merge)(const neo__bag_update *u, int64_t i, int64_t end, int64_t col, float *to,
+                                           int count) {
+    NEO__VF s[8];
+    NEO__EACH(c, count) s[c] = NEO__SET(0.0f);
+    if (!u->grad_row)
+        NEO__FN(bag_add_records)(s, count, u->grad + col, u->grad_stride, u->records,
+                                 ((uint64_t)1 << u->low_bits) - 1, i, end);
+    for (; u->grad_row && i < end; i++) {
+        float weight;
+        const float *row = NEO__FN(bag_grad)(u, i, &weight) + col;
+        NEO__VF w = NEO__SET(weight);
+        NEO__EACH(c, count) s[c] = NEO__FMA(w, NEO__LOAD(row + c * NEO__W), s[c]);
+    }
+    NEO__FN(bag_store_sums)(to, s, count);
+}
+/* The same for `rows` rows of `count` vectors: row r is records [first[r], first[r + 1]). The second record of a
+   short row is added without a branch, zeros in its place if there is none: they change no sum, which is never
+   -0, and where runs end is hard to predict. */
+NEO__KERNEL_INLINE NEO__UNUSED void NEO__FN(bag_merge_rows)(const neo__bag_update *u, const int64_t *first,
+                                                            int64_t rows, float *to, int count) {
+    const uint64_t *record = u->records, mask = ((uint64_t)1 << u->low_bits) - 1;
+    const float *grad = u->grad;
+    const int64_t stride = u->grad_stride;
+    for (int64_t r = 0; r < rows; r++, to += count * NEO__W) {
+        int64_t i = first[r], end = first[r + 1];
+        const float *row = grad + (int64_t)(record[i++] & mask) * stride;
+        NEO__VF s[8];
+        NEO__EACH(c, count) s[c] = NEO__ADD(NEO__SET(0.0f), NEO__LOAD(row + c * NEO__W));
+        if (count * NEO__W <= 32) {
+            const uintptr_t none = (uintptr_t)neo__bag_zeros, some = (uintptr_t)0 - (uintptr_t)(i < end);
+            row = grad + (int64_t)(record[i - (i == end)] & mask) * stride;
+            row = (const float *)(none ^ ((none ^ (uintptr_t)row) & some));
+            i++;
+            NEO__EACH(c, count) s[c] = NEO__ADD(s[c], NEO__LOAD(row + c * NEO__W));
+        }
+        NEO__FN(bag_add_records)(s, count, grad, stride, record, mask, i, end);
+        NEO__FN(bag_store_sums)(to, s, count);
+    }
+}
+#define NEO__BAG_MERGE(N)                                                                          \
+    NEO__KERNEL_FAR void NEO__FN(bag_merge_##N)(const neo__bag_update *u, int64_t i, int64_t end, \
+                                                int64_t col, float *to) {                         \
+        NEO__FN(bag_merge)(u, i, end, col, to, N);                                                \
+    }
+NEO__BAG_MERGE(8)
+NEO__BAG_MERGE(4)
+NEO__BAG_MERGE(2)
+NEO__BAG_MERGE(1)
 NEO__KERNEL_FAR void NEO__FN(bag_merge_rest)(const neo__bag_update *u, int64_t i, int64_t end,
                                                   int64_t col, float *to) {
     NEO__VF s = NEO__SET(0.0f);
@@ -24369,20 +24354,6 @@ NEO__KERNEL_INLINE int NEO__FN(bag_one_leaf)(const neo__bag_update *u, int64_t a
     int leaf = neo__leaf_of(u->leaf, u->leaf_count, (int64_t)(u->records[at] & mask));
     return (int64_t)(u->records[end - 1] & mask) < u->leaf[leaf + 1];
 }
-/* Rows of 16, 32, 64 and 128 floats. */
-#if NEO__PASS == NEO__PASS_AVX512
-#define NEO__MERGE_16 NEO__FN(bag_merge_rows_1)
-#define NEO__MERGE_32 NEO__FN(bag_merge_rows_2)
-#define NEO__MERGE_64 NEO__FN(bag_merge_rows_4)
-#define NEO__MERGE_128 NEO__FN(bag_merge_rows_8)
-#elif NEO__PASS == NEO__PASS_AVX2
-#define NEO__MERGE_16 NEO__FN(bag_merge_rows_2)
-#define NEO__MERGE_32 NEO__FN(bag_merge_rows_4)
-#define NEO__MERGE_64 NEO__FN(bag_merge_rows_8)
-#elif NEO__PASS != NEO__PASS_SCALAR
-#define NEO__MERGE_16 NEO__FN(bag_merge_rows_4)
-#define NEO__MERGE_32 NEO__FN(bag_merge_rows_8)
-#endif
 /* Merge the next `count` rows of the walk into g. dim: 16, 32, 64, 128, or 0: any. */
 NEO__KERNEL_INLINE void NEO__FN(bag_merge_group)(const neo__bag_update *u, NEO__FN(bag_walk) * k, int64_t count,
                                                  float *g, int dim) {
@@ -24391,17 +24362,8 @@ NEO__KERNEL_INLINE void NEO__FN(bag_merge_group)(const neo__bag_update *u, NEO__
     if (!u->grad_row && u->leaf_count == 1 && !u->fetch_grads) {
 #if NEO__PASS != NEO__PASS_SCALAR
         if (!dim && u->dim < NEO__W) { NEO__FN(bag_merge_rows_rest)(u, first, count, g); return; }
-        if (!dim && u->dim == NEO__W) { NEO__FN(bag_merge_rows_1)(u, first, count, g); return; }
-#endif
-#ifdef NEO__MERGE_16
-        if (dim == 16) { NEO__MERGE_16(u, first, count, g); return; }
-        if (dim == 32) { NEO__MERGE_32(u, first, count, g); return; }
-#endif
-#ifdef NEO__MERGE_64
-        if (dim == 64) { NEO__MERGE_64(u, first, count, g); return; }
-#endif
-#ifdef NEO__MERGE_128
-        if (dim == 128) { NEO__MERGE_128(u, first, count, g); return; }
+        if (!dim && u->dim == NEO__W) { NEO__FN(bag_merge_rows)(u, first, count, g, 1); return; }
+        if (dim && dim <= 8 * NEO__W) { NEO__FN(bag_merge_rows)(u, first, count, g, dim / NEO__W); return; }
 #endif
     }
     for (int64_t r = 0; r < count; r++, g += u->dim) {
@@ -24580,26 +24542,8 @@ static const neo__bag_kernels NEO__FN(bag_kernels) = {
     NEO__FN(rows_encode),
 };
 #endif
-#undef NEO__EACH1
-#undef NEO__EACH2
-#undef NEO__EACH4
-#undef NEO__EACH8
-#undef NEO__X_ZERO
-#undef NEO__X_ADD
-#undef NEO__X_FMA
-#undef NEO__X_DIV
-#undef NEO__X_ADDW
-#undef NEO__X_STORE
-#undef NEO__X_FETCH
+#undef NEO__EACH
 #undef NEO__BAG_POOL
-#undef NEO__BAG_NARROW
-#undef NEO__NARROW_SUM
-#undef NEO__NARROW_SCALE
-#undef NEO__X_FETCH_H
-#undef NEO__X_FETCH_B
-#undef NEO__X_FMA_F16
-#undef NEO__X_FMA_BF16
-#undef NEO__X_FMA_I8
 #undef NEO__LANE_BLOCKS
 #undef NEO__LOAD_B
 #undef NEO__STORE_B
@@ -24607,12 +24551,7 @@ static const neo__bag_kernels NEO__FN(bag_kernels) = {
 #undef NEO__STORE_H
 #undef NEO__LOAD_F16
 #undef NEO__STORE_F16
-#undef NEO__BAG_SUM_ROWS
 #undef NEO__BAG_MERGE
-#undef NEO__MERGE_16
-#undef NEO__MERGE_32
-#undef NEO__MERGE_64
-#undef NEO__MERGE_128
 
 #undef NEO__ADD
 #undef NEO__ADD1
