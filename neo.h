@@ -6491,9 +6491,6 @@ enum {
     NEO__BIAS_COLS = 256, /* columns of db that a task adds */
     NEO__BIAS_DEPTH = 16  /* subtree sums waiting: more than any tree of 4096 leaves has */
 };
-
-
-NEO__HOT_END
 /* dw and dbias of checked tensors. Also of one leaf the record says `tree`: a device's product then
    has the same shape on any number of ranks. */
 static neo_status neo__linear_grads(neo_ctx *ctx, const neo__leaf_cut *leaves, neo_tensor x,
