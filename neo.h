@@ -43,7 +43,7 @@
      >>impl-gemm >>impl-bf16 >>impl-linear >>impl-mlp >>impl-interact >>impl-activation >>impl-norm
      >>impl-embedding >>impl-attention >>impl-losses
      >>impl-params >>impl-optim >>impl-gradcheck >>impl-jagged >>bag-optim >>impl-bags
-     >>impl-bags-forward >>impl-bags-backward >>impl-bags-device >>impl-cpu >>impl-schema
+     >>impl-bags-forward >>impl-bags-backward >>impl-bags-calls >>impl-cpu >>impl-schema
      >>impl-dictionary-file >>impl-number >>impl-columns >>impl-parse >>impl-source
      >>impl-reader >>impl-npy >>impl-synthetic
      >>impl-json >>impl-crc32c >>impl-state >>impl-group >>impl-safetensors >>impl-checkpoint
@@ -3190,7 +3190,7 @@ NEO__EVERYWHERE NEO__INLINE double neo__optim_factor(float clip_norm, double nor
     return factor > 1.0 ? 1.0 : factor;
 }
 
-/* ---- embedding bags of a device: see >>impl-bags-device ---- */
+/* ---- embedding bags of a device: see >>impl-bags-calls ---- */
 
 /* A table; written when the object is made. Rows are numbered through all tables: this one's from
    first_key on. */
@@ -3240,6 +3240,9 @@ NEO__EVERYWHERE NEO__INLINE int64_t neo__job_scratch(neo_dtype dtype, int64_t di
 }
 /* A call on an object with its parts, all on the device unless "host" is said. */
 typedef struct neo__bags_job {
+    neo_bags *object; /* host: for the CPU */
+    int32_t table;    /* for the CPU: of sort_rows */
+    int only_cut;     /* for the CPU: tables cut by columns (1), the others (0), all (-1) */
     int32_t table_count, feature_count;
     int none, wide; /* none: NEO_POOL_NONE. wide: keys are 64 bits, else 32 */
     neo_bounds bounds;
@@ -3345,7 +3348,7 @@ struct neo_device {
     neo_status (*convert)(neo_device *d, const neo__convert_call *call);
     neo_status (*tree_sum)(neo_device *d, const neo__tree_sum_call *call);
     neo_status (*optim)(neo_device *d, const neo__optim_call *call);
-    /* Embedding bags: see >>impl-bags-device. */
+    /* Embedding bags: see >>impl-bags-calls. */
     size_t (*bags_temp_bytes)(neo_device *d, int64_t max_records, int wide);
     neo_status (*bags_check)(neo_device *d, const neo__bags_job *j, neo__bags_found *found /* host */,
                              const neo__later *later /* answer: neo__bags_found. NULL: found is waited for */);
@@ -3362,7 +3365,7 @@ struct neo_device {
     neo_status (*bags_find_slots)(neo_device *d, const neo__bags_job *j, int by_value,
                                   int64_t *fresh);
     neo_status (*bags_give_slots)(neo_device *d, const neo__bags_job *j, int by_value);
-    neo_status (*bags_hash_slots)(neo_device *d, const neo__bags_job *j); /* from slot_key alone */
+    neo_status (*bags_drop_slots)(neo_device *d, const neo__bags_job *j); /* from slot_count on */
     /* out[i] = sum of squares of block i of 16 columns of kept rows [first, first + count) */
     neo_status (*bags_squares)(neo_device *d, const neo__bags_job *j, int64_t first, int64_t count,
                                float *out);
@@ -9080,7 +9083,7 @@ NEO_API int64_t neo_jagged_id_count(const neo_jagged *j) {
 }
 
 NEO__HOT_END
-/* The struct, its pointers and counts, and the first and last offset. */
+/* The struct, its pointers and counts, and of a batch on the host the first and last offset. */
 static neo_status neo__jagged_check(const neo_jagged *j, const char *fn) {
     NEO__CHECK(j, NEO_ERR_ARG, "%s: the batch is NULL", fn);
     NEO__CHECK(j->feature_count >= 0, NEO_ERR_ARG, "%s: feature_count is %d", fn,
@@ -9103,6 +9106,10 @@ static neo_status neo__jagged_check(const neo_jagged *j, const char *fn) {
     int64_t bags = neo_jagged_bag_count(j);
     if (bags == 0) return NEO_OK;
     NEO__CHECK(j->offsets, NEO_ERR_ARG, "%s: offsets is NULL", fn);
+    if (j->place == NEO_DEVICE) {
+        NEO__CHECK(j->ids, NEO_ERR_ARG, "%s: ids is NULL", fn);
+        return NEO_OK;
+    }
     NEO__CHECK(j->offsets[0] >= 0, NEO_ERR_FORMAT, "%s: offsets[0] is %" PRId64, fn,
                j->offsets[0]);
     NEO__CHECK(j->offsets[bags] >= j->offsets[0], NEO_ERR_FORMAT,
@@ -9674,6 +9681,7 @@ NEO__HOT_BEGIN
    bad batch changes nothing and the inner loops need no checks. Work is cut by cost (floats
    moved), not by table: a task finds the bag where its share of the whole begins and ends.
    ------------------------------------------------------------------------------------------------ */
+NEO__HOT_END
 typedef struct neo__bag_table {
     char *name, *weight_name; /* weight_name: of the tensor, "<bags>.<table>.weight" */
     int64_t rows, dim;
@@ -9689,7 +9697,6 @@ typedef struct neo__bag_table {
     int row_bits, low_bits;               /* of a record: see >>impl-bags-backward */
     neo_table_part part;                  /* of a table by itself: all of it */
     int cut;                              /* its optimizer needs columns that are elsewhere */
-    float *total;                         /* of this step: see neo__bag_cut */
 } neo__bag_table;
 
 /* A row whose gradient is kept, at kept_grad + at. */
@@ -9714,9 +9721,7 @@ typedef struct neo__bag_feature {
 typedef struct neo__bag_merge {
     int whole, pack,
         indirect; /* indirect: records have occurrence numbers, for grad_row and grad_weight */
-    int keep;      /* sums are kept, not stepped */
-    int have, want; /* of a cut table: see neo__bag_cut */
-    float *blocks;
+    int keep; /* sums are kept, not stepped */
     int64_t bags, count, kept; /* count: occurrences; kept: those not dropped */
     int64_t first;             /* where its occurrences begin in the buffers */
     uint64_t *from, *to;       /* its records, and room for as many */
@@ -9724,8 +9729,6 @@ typedef struct neo__bag_merge {
     int64_t grad_stride;
     float *pack_to;
     int64_t cost_begin; /* of all shared tables before */
-    neo__bag_step step;
-    neo__random_key round;
 } neo__bag_merge;
 
 /* NEO__BAG_COUNTS: digits of all passes of a sort on one thread, at most. NEO__BAG_CUT_SUMS: sums over a row that a
@@ -9758,6 +9761,29 @@ typedef struct neo__bag_sizes {
     size_t temp_bytes;               /* of the device's sort */
 } neo__bag_sizes;
 
+/* A record on its way through tasks. */
+typedef struct neo__bags_call {
+    neo_bags *b;
+    const neo_jagged *j;
+    float *out;
+    const float *dout;
+    float *dweights;
+    neo__leaf_cut leaves; /* count 0: the samples of every feature are a batch */
+    int64_t tasks, cost;
+} neo__bags_call;
+/* Backward's walk over the tables of the running call; see >>impl-bags-backward. */
+typedef struct neo__bags_walk {
+    neo__bags_call call;
+    int of_kept; /* over the slots of what is kept, not over a batch */
+    int keep;    /* sums are kept, not stepped */
+    int64_t chunk_count, pack_tasks;
+    int64_t step_cost, step_tasks;
+    int pass;                      /* of the shared sorts */
+    int reuse;                     /* whole tables: buffers per worker, else per table */
+    int64_t reuse_ids, reuse_pack; /* size of a worker's buffers */
+    int64_t whole_ids, whole_pack; /* where the buffers of whole tables begin */
+} neo__bags_walk;
+
 /* What backward works with on the CPU. */
 typedef struct neo__bags_work {
     uint64_t *records[2];
@@ -9769,6 +9795,11 @@ typedef struct neo__bags_work {
     neo__bag_merge *merge; /* [tables + 1] */
     neo__bag_chunk *chunks;
     float *scratch; /* per worker sizes.scratch */
+    /* Of the running call. */
+    neo__bags_found found; /* atomic */
+    int64_t cost;          /* of all bags */
+    neo__bags_walk walk;   /* from sort to update */
+    const int64_t *rows;   /* of add_grad */
 } neo__bags_work;
 
 /* Gradients that are kept between calls. */
@@ -9782,7 +9813,7 @@ typedef struct neo__bags_kept {
     float *grad;
     int64_t *keep_at; /* per record: see neo__bag_update */
     /* On a device: copies for the host of the rows [stage_first, stage_end) and their keys. */
-    float *stage; /* [NEO__BAG_HOST_STAGE] or a row */
+    float *stage; /* [NEO__BAG_HOST_STAGE] or a row; on the CPU the job's */
     uint64_t *stage_keys;
     int64_t stage_first, stage_end;
     int stale; /* the hash table has keys of slots that are gone */
@@ -9794,29 +9825,31 @@ typedef struct neo__bags_cut_tables {
     void *user;
     neo_cut_sums *sums; /* of the running round */
     float *blocks, *totals;
-    /* On a device: as it has them; keys of the slots and their rows among their table's. */
-    neo__job_cut *cuts;
+    neo__job_cut *cuts; /* [tables], as the device has them */
+    /* On a device: keys of the slots, and their rows among their table's. */
     uint64_t *keys;
     uint32_t *row;
 } neo__bags_cut_tables;
 
-/* Copies of what a device has been told. */
+/* Descriptions for the device, as it was told last. The CPU reads them here. */
 typedef struct neo__bags_told {
     neo__job_table *tables;
-    neo__job_feature *features;
+    neo__job_feature *features; /* [features + 1]: the last has the ends */
     neo__job_rule *rules;
     uint32_t forgotten; /* the device's count when it was last told something */
 } neo__bags_told;
 
-/* The host batch that was copied to the device last. */
-typedef struct neo__bags_staged {
-    int64_t *offsets;
-    void *ids;
-    float *weights;
+/* A batch that a call has looked at: every offset and id. Forward's is taken again by the first backward that
+   gets the same arrays if it is a copy on a device. The CPU looks again: ids in the caller's memory may have
+   changed, and a bad id must not be trained. */
+typedef struct neo__bags_view {
     neo_jagged batch; /* the caller's arrays */
-    int64_t bags, id_count;
-    int fresh; /* it has been looked at, and no backward has taken it */
-} neo__bags_staged;
+    int64_t bags, ids;
+    int fresh; /* a copy that has been looked at, and that no backward has taken */
+    int64_t *copy_offsets; /* room on a device for a batch of the host */
+    void *copy_ids;
+    float *copy_weights;
+} neo__bags_view;
 
 struct neo_bags {
     neo_ctx *ctx;
@@ -9827,12 +9860,12 @@ struct neo_bags {
     int32_t *table_features; /* features, table by table */
     int64_t steps, out_of_range, grow_count;
     neo__bag_feature *features; /* of the running call; [features + 1]: the last has the ends */
+    neo__bags_job job;          /* the record of the running call */
+    neo__bags_view view;        /* its batch */
+    neo__bags_told told;
     neo__bags_work work;
     neo__bags_kept kept;
     neo__bags_cut_tables cut;
-    neo__bags_job job; /* on a device: see >>impl-bags-device */
-    neo__bags_told told;
-    neo__bags_staged staged;
     struct {
         char *work, *device;
         size_t meta_bytes, work_bytes, device_bytes;
@@ -9841,7 +9874,6 @@ struct neo_bags {
 
 /* ---- layout: each function is a list of arrays, see neo__carve ---- */
 
-NEO__HOT_END
 static void neo__bags_meta_layout(const neo__bag_sizes *s, neo__carve *c, neo_bags **bags,
                                   char **names) {
     NEO__ZERO(neo_bags, none);
@@ -9883,36 +9915,32 @@ static void neo__bags_cut_layout(const neo__bag_sizes *s, neo__carve *c, neo__ba
     NEO__CARVE(c, to->blocks, neo__size_mul(rows, 2 * (size_t)s->cut_blocks));
     NEO__CARVE(c, to->totals, neo__size_mul(rows, NEO__BAG_CUT_SUMS));
     NEO__CARVE(c, to->sums, s->cut_tables ? s->tables : 0);
+    NEO__CARVE(c, to->cuts, s->cut_tables ? s->tables : 0);
     if (!s->device) return;
     NEO__CARVE(c, to->keys, rows);
     NEO__CARVE(c, to->row, rows);
-    NEO__CARVE(c, to->cuts, s->cut_tables ? s->tables : 0);
 }
 /* Floats of rows on their way between host and device: in the device's memory, in the host's. */
 #ifndef NEO__BAG_STAGE
 #define NEO__BAG_STAGE (1 << 20)
 #endif
-enum { NEO__BAG_HOST_STAGE = 1 << 14 };
-/* The host's part of the workspace. On the CPU it is all of it. */
-static void neo__bags_work_layout(const neo__bag_sizes *s, neo__carve *c, neo_bags *to) {
+enum { NEO__BAG_HOST_STAGE = 1 << 14, NEO__BAG_CPU_STAGE = 1 << 10 };
+/* The CPU's workspace. Rows on their way use the room for packed gradients. */
+static void neo__bags_cpu_layout(const neo__bag_sizes *s, neo__carve *c, neo_bags *to) {
     int64_t kept = neo__bags_kept_rows(s), ids = NEO__MAX(s->max_ids, kept);
-    if (s->device) {
-        int64_t stage = s->max_kept_rows ? NEO__MAX(s->max_dim, (int64_t)NEO__BAG_HOST_STAGE) : 0;
-        NEO__CARVE(c, to->told.tables, s->tables);
-        NEO__CARVE(c, to->told.features, s->features + 1);
-        NEO__CARVE(c, to->told.rules, s->tables);
-        NEO__CARVE(c, to->kept.stage, stage);
-        NEO__CARVE(c, to->kept.stage_keys, stage / s->max_dim);
-        neo__bags_cut_layout(s, c, &to->cut);
-        return;
-    }
     int64_t chunks = s->threads == 1 ? 0 : neo__bags_most_tasks(s->threads);
     if (kept) chunks = neo__bags_most_tasks(s->threads) + s->tables + 4;
     NEO__CARVE(c, to->work.records[0], ids);
     NEO__CARVE(c, to->work.records[1], ids);
     NEO__CARVE(c, to->work.grad_row, ids);
     NEO__CARVE(c, to->work.grad_weight, ids);
-    NEO__CARVE(c, to->work.packed, s->none ? 0 : neo__bags_pack_floats(s));
+    neo__bags_job *j = &to->job;
+    j->stage_floats = NEO__MAX(neo__bag_room(s->max_dim), (int64_t)NEO__BAG_CPU_STAGE);
+    if (!s->none) j->stage_floats = (int64_t)NEO__MAX((size_t)j->stage_floats, neo__bags_pack_floats(s));
+    NEO__CARVE(c, to->work.packed, j->stage_floats);
+    j->stage = to->kept.stage = to->work.packed;
+    j->max_ids = s->max_ids;
+    j->max_kept = kept;
     NEO__CARVE(c, to->work.leaf, s->tables * (s->shards + 1));
     NEO__CARVE(c, to->work.feature_leaf, s->features * s->shards);
     NEO__CARVE(c, to->work.merge, s->tables + 1);
@@ -9922,7 +9950,27 @@ static void neo__bags_work_layout(const neo__bag_sizes *s, neo__carve *c, neo_ba
     NEO__CARVE(c, to->kept.slot_of, neo__bags_slot_places(kept));
     NEO__CARVE(c, to->kept.grad, neo__bags_kept_floats(s));
     NEO__CARVE(c, to->kept.keep_at, kept ? s->max_ids : 0);
+    j->kept = to->kept.grad;
+    j->tables = to->told.tables;
+    j->features = to->told.features;
+    j->rules = to->told.rules;
+    j->cuts = to->cut.cuts;
+    j->cut_blocks = to->cut.blocks;
+    j->cut_totals = to->cut.totals;
+}
+/* The host's part of the workspace. */
+static void neo__bags_host_layout(const neo__bag_sizes *s, neo__carve *c, neo_bags *to) {
+    NEO__CARVE(c, to->told.tables, s->tables);
+    NEO__CARVE(c, to->told.features, s->features + 1);
+    NEO__CARVE(c, to->told.rules, s->tables);
     neo__bags_cut_layout(s, c, &to->cut);
+    if (!s->device) {
+        neo__bags_cpu_layout(s, c, to);
+        return;
+    }
+    int64_t stage = s->max_kept_rows ? NEO__MAX(s->max_dim, (int64_t)NEO__BAG_HOST_STAGE) : 0;
+    NEO__CARVE(c, to->kept.stage, stage);
+    NEO__CARVE(c, to->kept.stage_keys, stage / s->max_dim);
 }
 /* The device's part, beside rows and state. */
 static void neo__bags_device_layout(const neo__bag_sizes *s, neo__carve *c, neo_bags *to) {
@@ -9942,9 +9990,9 @@ static void neo__bags_device_layout(const neo__bag_sizes *s, neo__carve *c, neo_
     NEO__CARVE(c, j->rules, s->tables);
     NEO__CARVE(c, j->found, 1);
     size_t bags = neo__size_mul((size_t)s->max_batch, (size_t)s->features);
-    NEO__CARVE(c, to->staged.offsets, neo__size_add(bags, 1));
-    neo__carve_next(c, &to->staged.ids, sizeof(int64_t), ids);
-    NEO__CARVE(c, to->staged.weights, ids);
+    NEO__CARVE(c, to->view.copy_offsets, neo__size_add(bags, 1));
+    neo__carve_next(c, &to->view.copy_ids, sizeof(int64_t), ids);
+    NEO__CARVE(c, to->view.copy_weights, ids);
     for (int i = 0; i < 2; i++) {
         neo__carve_next(c, &j->keys[i], key_bytes, records);
         NEO__CARVE(c, j->values[i], records);
@@ -9975,7 +10023,7 @@ static void neo__bags_device_layout(const neo__bag_sizes *s, neo__carve *c, neo_
 static void neo__bags_work_bytes(const neo__bag_sizes *s, size_t *host, size_t *device) {
     neo__carve count = {NULL, 0}, device_count = {NULL, 0};
     NEO__ZERO(neo_bags, none);
-    neo__bags_work_layout(s, &count, &none);
+    neo__bags_host_layout(s, &count, &none);
     if (s->device) neo__bags_device_layout(s, &device_count, &none);
     *host = count.at;
     *device = device_count.at;
@@ -10306,32 +10354,7 @@ static void neo__bags_describe(neo_bags *b, const neo_bags_desc *d, char *text) 
     b->cut.fn = d->cut_sums;
     b->cut.user = d->cut_sums_user;
 }
-NEO__HOT_BEGIN
 
-typedef struct neo__bag_fill {
-    float *to, value;
-    int64_t count, tasks;
-} neo__bag_fill;
-static void neo__bag_fill_task(void *arg, int64_t i, int worker) {
-    neo__bag_fill *f = (neo__bag_fill *)arg;
-    (void)worker;
-    int64_t begin, end;
-    neo__task_range(f->count, f->tasks, i, 1024, &begin, &end);
-    if (f->value == 0.0f) {
-        memset(f->to + begin, 0, (size_t)(end - begin) * sizeof *f->to);
-    } else {
-        for (int64_t k = begin; k < end; k++) f->to[k] = f->value;
-    }
-}
-
-NEO__HOT_END
-/* Zeros where the context computes. */
-static neo_status neo__bags_zero(const neo_bags *b, void *p, size_t bytes) {
-    neo_device *d = b->ctx->device;
-    if (d) return d->fill(d, p, 0, bytes);
-    memset(p, 0, bytes);
-    return NEO_OK;
-}
 /* All memory is asked for before the first value is written: a weight may be the user's. */
 static neo_status neo__bags_alloc_tables(neo_bags *b, const char *fn) {
     for (int64_t i = 0; i < b->sizes.tables; i++) {
@@ -10346,7 +10369,7 @@ static neo_status neo__bags_alloc_tables(neo_bags *b, const char *fn) {
             NEO__CHECK(t->store.scale, NEO_ERR_MEMORY,
                        "%s: table '%s': no memory for %zu bytes of scales", fn, t->name,
                        scale_bytes);
-            NEO__TRY(neo__bags_zero(b, t->store.scale, scale_bytes));
+            NEO__TRY(neo__data_zero(b->ctx, t->store.scale, scale_bytes));
         }
         for (int k = 0; k < 2 && t->state_dim[k]; k++) {
             size_t bytes = neo__bag_bytes(t->rows, t->state_dim[k]);
@@ -10357,48 +10380,11 @@ static neo_status neo__bags_alloc_tables(neo_bags *b, const char *fn) {
     }
     return NEO_OK;
 }
-/* Initial values of narrow rows: each row in f32, then rounded. */
-typedef struct neo__bag_init {
-    neo_bags *b;
-    const neo__bag_table *table;
-    neo__init_call row; /* of row 0 */
-    int64_t tasks;
-} neo__bag_init;
-static void neo__bag_init_task(void *arg, int64_t i, int worker) {
-    const neo__bag_init *job = (const neo__bag_init *)arg;
-    const neo__bag_table *t = job->table;
-    neo__init_call row = job->row;
-    int64_t begin, end;
-    row.out = job->b->work.scratch + worker * job->b->sizes.scratch;
-    neo__task_range(t->rows, job->tasks, i, 1, &begin, &end);
-    for (; begin < end; begin++) {
-        row.first = t->store.first + (uint64_t)begin * t->store.stride;
-        neo__init_values(job->b->ctx, &row, 0, row.count);
-        job->b->ctx->bag->encode(&t->store, begin, row.out, NULL);
-    }
-}
-static neo_status neo__bags_init_weight(neo_bags *b, const neo__bag_table *t, neo_init init) {
-    int64_t first = (int64_t)t->store.first, stride = t->part.dim;
-    if (init.kind == NEO_INIT_NONE) return NEO_OK;
-    if (t->store.dtype == NEO_F32) {
-        neo_tensor weight = neo_tensor_2d(t->store.data, NEO_F32, t->rows, t->dim);
-        return neo__tensor_init(b->ctx, weight, t->weight_name, init, first, stride);
-    }
-    neo__bag_init job;
-    NEO__TRY(neo__init_check(&init, t->weight_name));
-    job.b = b;
-    job.table = t;
-    job.row = neo__init_call_make(b->ctx, neo_tensor_2d(b->work.scratch, NEO_F32, 1, t->dim),
-                                  t->weight_name, init, first, stride);
-    job.tasks = neo__task_count(b->ctx, t->rows, 1 + (1 << 14) / t->dim);
-    neo_parallel_for(b->ctx, job.tasks, neo__bag_init_task, &job);
-    return NEO_OK;
-}
-/* On a device narrow rows are made in its stage, some at a time. */
-static neo_status neo__bags_device_init_weight(neo_bags *b, int64_t table, neo_init init) {
+/* Narrow rows are made as f32 in the stage, some at a time, then rounded. */
+static neo_status neo__bags_init_weight(neo_bags *b, int64_t table, neo_init init) {
     const neo__bag_table *t = &b->tables[table];
-    neo_device *d = b->ctx->device;
-    int whole = t->store.dtype == NEO_F32;
+    neo_device *on = b->ctx->on;
+    const int whole = t->store.dtype == NEO_F32;
     int64_t most = whole ? t->rows : b->job.stage_floats / t->dim;
     if (init.kind == NEO_INIT_NONE) return NEO_OK;
     NEO__TRY(neo__init_check(&init, t->weight_name));
@@ -10408,20 +10394,19 @@ static neo_status neo__bags_device_init_weight(neo_bags *b, int64_t table, neo_i
         neo__init_call call = neo__init_call_make(b->ctx, neo_tensor_2d(to, NEO_F32, count, t->dim),
                                                   t->weight_name, init, 0, t->part.dim);
         call.first = neo__bag_number(&t->store, row);
-        NEO__TRY(d->init(d, &call));
-        if (!whole) NEO__TRY(d->bags_rows(d, &b->job, (int)table, row, count, to, 1));
+        NEO__TRY(on->init(on, &call));
+        if (!whole) NEO__TRY(on->bags_rows(on, &b->job, (int)table, row, count, to, 1));
     }
     return NEO_OK;
 }
-static neo_status neo__bags_device_fill(neo_bags *b, float *to, int64_t count, float value) {
-    neo_device *d = b->ctx->device;
+static neo_status neo__bags_fill(neo_bags *b, float *to, int64_t count, float value) {
     NEO__ZERO(neo__init_call, call);
-    if (value == 0.0f) return d->fill(d, to, 0, (size_t)count * sizeof *to);
+    if (value == 0.0f) return neo__data_zero(b->ctx, to, (size_t)count * sizeof *to);
     call.out = to;
     call.count = call.cols = call.stride = count;
     call.init.kind = NEO_INIT_CONSTANT;
     call.init.a = value;
-    return d->init(d, &call);
+    return b->ctx->on->init(b->ctx->on, &call);
 }
 static neo_status neo__bags_init_tables(neo_bags *b, const neo_bags_desc *d) {
     for (int64_t i = 0; i < b->sizes.tables; i++) {
@@ -10432,20 +10417,11 @@ static neo_status neo__bags_init_tables(neo_bags *b, const neo_bags_desc *d) {
             init.b = (float)(1.0 / sqrt((double)t->part.rows));
             init.a = -init.b;
         }
-        if (b->ctx->device) NEO__TRY(neo__bags_device_init_weight(b, i, init));
-        else NEO__TRY(neo__bags_init_weight(b, t, init));
+        NEO__TRY(neo__bags_init_weight(b, i, init));
         for (int k = 0; k < 2 && t->state_dim[k]; k++) {
             int sums = t->optim.kind == NEO_BAG_ADAGRAD || t->optim.kind == NEO_BAG_ROWWISE_ADAGRAD;
-            neo__bag_fill fill;
-            fill.to = t->state[k];
-            fill.count = t->rows * t->state_dim[k];
-            fill.value = sums ? t->optim.initial_accumulator : 0.0f;
-            if (b->ctx->device) {
-                NEO__TRY(neo__bags_device_fill(b, fill.to, fill.count, fill.value));
-                continue;
-            }
-            fill.tasks = neo__task_count(b->ctx, fill.count, 65536);
-            neo_parallel_for(b->ctx, fill.tasks, neo__bag_fill_task, &fill);
+            NEO__TRY(neo__bags_fill(b, t->state[k], t->rows * t->state_dim[k],
+                                    sums ? t->optim.initial_accumulator : 0.0f));
         }
     }
     return NEO_OK;
@@ -10462,9 +10438,19 @@ static void neo__bags_carry(neo_bags *b, const neo__bag_slot *slots, const float
     }
     if (b->kept.count) memcpy(b->kept.grad, grad, (size_t)b->kept.floats * sizeof *grad);
 }
-/* The parts of a job that no call changes, and the tables for the device. */
-static neo_status neo__bags_device_describe(neo_bags *b) {
-    neo_device *d = b->ctx->device;
+/* A copy between the object's arrays and the device's. On the CPU many are one array. */
+static neo_status neo__bags_send(const neo_bags *b, void *to, const void *from, size_t bytes) {
+    neo_device *on = b->ctx->on;
+    if (to == from || bytes == 0) return NEO_OK;
+    return on->copy(on, to, NEO_DEVICE, from, NEO_HOST, bytes);
+}
+static neo_status neo__bags_fetch(const neo_bags *b, void *to, const void *from, size_t bytes) {
+    neo_device *on = b->ctx->on;
+    if (to == from || bytes == 0) return NEO_OK;
+    return on->copy(on, to, NEO_HOST, from, NEO_DEVICE, bytes);
+}
+/* The parts of the record that no call changes, and the tables for the device. */
+static neo_status neo__bags_describe_job(neo_bags *b) {
     neo__bags_job *j = &b->job;
     int64_t key = 0;
     for (int64_t i = 0; i < b->sizes.tables; i++) {
@@ -10494,13 +10480,15 @@ static neo_status neo__bags_device_describe(neo_bags *b) {
     j->host_tables = b->told.tables;
     j->host_features = b->told.features;
     j->host_rules = b->told.rules;
-    if (j->max_kept)
-        NEO__TRY(d->fill(d, j->hash_key, 0, (size_t)(j->hash_mask + 1) * sizeof *j->hash_key));
-    if (j->max_kept)
-        NEO__TRY(
-            d->fill(d, j->kept, 0, (size_t)j->max_kept * (size_t)j->max_dim * sizeof *j->kept));
-    return d->copy(d, (void *)j->tables, NEO_DEVICE, b->told.tables, NEO_HOST,
-                   (size_t)b->sizes.tables * sizeof *b->told.tables);
+    j->object = b;
+    if (b->sizes.device && j->max_kept) {
+        size_t floats = (size_t)j->max_kept * (size_t)j->max_dim;
+        NEO__TRY(neo__data_zero(b->ctx, j->hash_key,
+                                (size_t)(j->hash_mask + 1) * sizeof *j->hash_key));
+        NEO__TRY(neo__data_zero(b->ctx, j->kept, floats * sizeof *j->kept));
+    }
+    return neo__bags_send(b, (void *)(uintptr_t)j->tables, b->told.tables,
+                          (size_t)b->sizes.tables * sizeof *b->told.tables);
 }
 /* What was kept elsewhere on the device. */
 static neo_status neo__bags_device_carry(neo_bags *b, const uint64_t *key, const float *kept) {
@@ -10511,7 +10499,7 @@ static neo_status neo__bags_device_carry(neo_bags *b, const uint64_t *key, const
     NEO__TRY(d->copy(d, b->job.slot_key, NEO_DEVICE, key, NEO_DEVICE, count * sizeof *key));
     NEO__TRY(d->copy(d, b->job.kept, NEO_DEVICE, kept, NEO_DEVICE,
                      count * (size_t)b->job.max_dim * sizeof *kept));
-    return d->bags_hash_slots(d, &b->job);
+    return d->bags_drop_slots(d, &b->job);
 }
 /* A workspace of these capacities instead of what was there. What is kept goes with it. */
 static neo_status neo__bags_work_alloc(neo_bags *b, int64_t max_batch, int64_t max_ids,
@@ -10537,16 +10525,18 @@ static neo_status neo__bags_work_alloc(neo_bags *b, int64_t max_batch, int64_t m
     b->sizes = sizes;
     b->memory.work = work.block;
     b->memory.work_bytes = bytes;
-    neo__bags_work_layout(&sizes, &work, b);
+    neo__bags_host_layout(&sizes, &work, b);
     b->kept.capacity = neo__bags_kept_rows(&sizes);
     neo_status status = NEO_OK;
     if (sizes.device) {
         b->memory.device = device.block;
         b->memory.device_bytes = device_bytes;
-        b->staged.fresh = 0;
+        b->view.fresh = 0;
         b->kept.stage_end = 0;
         neo__bags_device_layout(&sizes, &device, b);
-        status = neo__bags_device_describe(b);
+    }
+    status = neo__bags_describe_job(b);
+    if (sizes.device) {
         if (status == NEO_OK) status = neo__bags_device_carry(b, old.job.slot_key, old.job.kept);
         neo__data_free(b->ctx, old.memory.device, old.memory.device_bytes);
     } else {
@@ -10678,61 +10668,35 @@ static neo_status neo__bags_check_rows(const neo_bags *b, int32_t table, int64_t
                count, first, t->rows);
     return NEO_OK;
 }
-/* On a device: through its stage, unless rows are f32. */
-static neo_status neo__bags_device_rows(const neo_bags *b, int32_t table, int64_t first,
-                                        int64_t count, float *to, const float *from) {
-    neo_device *d = b->ctx->device;
-    const neo__job_table *t = &b->told.tables[table];
-    int64_t dim = t->store.dim, most = b->job.stage_floats / dim;
-    if (t->store.dtype == NEO_F32) {
-        char *rows = t->store.data + first * t->store.row_bytes;
-        size_t bytes = (size_t)(count * t->store.row_bytes);
-        if (count == 0) return NEO_OK;
-        return to ? d->copy(d, to, NEO_HOST, rows, NEO_DEVICE, bytes)
-                  : d->copy(d, rows, NEO_DEVICE, from, NEO_HOST, bytes);
+/* Rows of f32 are copied, others pass through the stage. */
+static neo_status neo__bags_move_rows(const neo_bags *b, int32_t table, int64_t first, int64_t count,
+                                      float *to, const float *from) {
+    neo_device *on = b->ctx->on;
+    const neo__bag_rows *t = &b->tables[table].store;
+    int64_t dim = t->dim, most = b->job.stage_floats / dim;
+    if (t->dtype == NEO_F32) {
+        char *rows = t->data + first * t->row_bytes;
+        size_t bytes = (size_t)(count * t->row_bytes);
+        return to ? neo__bags_fetch(b, to, rows, bytes) : neo__bags_send(b, rows, from, bytes);
     }
     for (int64_t i = 0, n; i < count; i += n) {
         n = NEO__MIN(most, count - i);
         size_t bytes = (size_t)(n * dim) * sizeof(float);
-        if (!to) NEO__TRY(d->copy(d, b->job.stage, NEO_DEVICE, from + i * dim, NEO_HOST, bytes));
-        NEO__TRY(d->bags_rows(d, &b->job, (int)table, first + i, n, b->job.stage, !to));
-        if (to) NEO__TRY(d->copy(d, to + i * dim, NEO_HOST, b->job.stage, NEO_DEVICE, bytes));
+        if (!to) NEO__TRY(neo__bags_send(b, b->job.stage, from + i * dim, bytes));
+        NEO__TRY(on->bags_rows(on, &b->job, (int)table, first + i, n, b->job.stage, !to));
+        if (to) NEO__TRY(neo__bags_fetch(b, to + i * dim, b->job.stage, bytes));
     }
     return NEO_OK;
 }
 NEO_API neo_status neo_bags_get_rows(const neo_bags *b, int32_t table, int64_t first,
                                      int64_t count, float *rows) {
     NEO__TRY(neo__bags_check_rows(b, table, first, count, rows, "neo_bags_get_rows"));
-    if (b->ctx->device) return neo__bags_device_rows(b, table, first, count, rows, NULL);
-    const neo__bag_rows *t = &b->tables[table].store;
-    neo__fp_state fp = neo__fp_enter();
-    for (int64_t i = 0; i < count; i++) {
-        float *to = rows + i * t->dim;
-        const char *from = t->data + (first + i) * t->row_bytes;
-        if (t->dtype == NEO_F32) memcpy(to, from, (size_t)t->row_bytes);
-        else b->ctx->bag->decode(t, first + i, 0, t->dim, to);
-    }
-    neo__fp_leave(fp);
-    return NEO_OK;
+    return neo__bags_move_rows(b, table, first, count, rows, NULL);
 }
 NEO_API neo_status neo_bags_set_rows(neo_bags *b, int32_t table, int64_t first, int64_t count,
                                      const float *rows) {
     NEO__TRY(neo__bags_check_rows(b, table, first, count, rows, "neo_bags_set_rows"));
-    if (b->ctx->device) return neo__bags_device_rows(b, table, first, count, NULL, rows);
-    const neo__bag_rows *t = &b->tables[table].store;
-    neo__fp_state fp = neo__fp_enter();
-    for (int64_t i = 0; i < count; i++) {
-        const float *from = rows + i * t->dim;
-        size_t bytes = (size_t)t->dim * sizeof *from;
-        if (t->dtype == NEO_F32) {
-            memcpy(t->data + (first + i) * t->row_bytes, from, bytes);
-        } else {
-            memcpy(b->work.scratch, from, bytes);
-            b->ctx->bag->encode(t, first + i, b->work.scratch, NULL);
-        }
-    }
-    neo__fp_leave(fp);
-    return NEO_OK;
+    return neo__bags_move_rows(b, table, first, count, NULL, rows);
 }
 /* State k is one float per row. */
 static int neo__bag_state_per_row(neo_bag_optim_kind kind, int k) {
@@ -10759,198 +10723,49 @@ NEO_API void neo_bags_set_steps(neo_bags *b, int64_t steps) { b->steps = steps; 
    tensors are "<bags>.<table>.weight", ".scale", ".momentum1", ".momentum2", and "<bags>.step". */
 static NEO__UNUSED const char *neo__bags_name(const neo_bags *b) { return b->name; }
 static NEO__UNUSED int64_t *neo__bags_steps(neo_bags *b) { return &b->steps; }
-NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-bags-forward
+
+   The CPU's look at a batch and its lookups, for the record that >>impl-bags-calls fills. Work is cut
+   by cost (floats moved), not by table: a task finds the bag where its share of the whole begins and
+   ends. Nothing here changes a table.
    ------------------------------------------------------------------------------------------------ */
-typedef struct neo__bags_call {
-    neo_bags *b;
-    const neo_jagged *j;
-    const char *fn;
-    float *out;
-    const float *dout;
-    float *dweights;
-    neo__leaf_cut leaves; /* of a batch that is a part of one; count 0: the batch is whole */
-    int64_t tasks, cost;
-    int bad_offsets; /* atomic */
-} neo__bags_call;
+static neo__bags_call neo__bags_call_make(const neo__bags_job *job) {
+    neo_bags *b = job->object;
+    neo__bags_call c;
+    c.b = b;
+    c.j = &b->view.batch;
+    c.out = job->out;
+    c.dout = job->dout;
+    c.dweights = job->dweights;
+    c.leaves = job->leaves;
+    c.cost = b->work.cost;
+    c.tasks = NEO__MIN(neo__bags_most_tasks(b->sizes.threads), 1 + c.cost / 32768);
+    return c;
+}
 
 /* Floats a bag and an id stand for, what each costs on top in instructions included. */
 NEO__INLINE int64_t neo__bag_cost(int64_t dim) { return dim + 16; }
 
-/* The same calls on a device: see >>impl-bags-device. */
-static neo_status neo__bags_device_forward(neo__bags_call *c, neo_tensor out);
-static neo_status neo__bags_device_weight_grad(neo__bags_call *c, neo_tensor dout);
-
-/* ---- the checks of a call ---- */
-
-NEO__HOT_END
-/* Where the bags of each feature are, and the floats that go with them. Reads no offsets. */
-static neo_status neo__bags_place_bags(const neo__bags_call *c, neo_tensor t) {
-    neo_bags *b = c->b;
-    const neo_jagged *j = c->j;
-    int64_t features = b->sizes.features, at = 0;
-    for (int64_t f = 0; f <= features; f++) {
-        neo__bag_feature *p = &b->features[f];
-        int64_t dim = f < features ? b->tables[p->table].dim : 0;
-        p->first_bag = neo__jagged_first_bag(j, f);
-        p->bags = f < features ? neo__jagged_first_bag(j, f + 1) - p->first_bag : 0;
-        NEO__CHECK(p->bags <= b->sizes.max_batch, NEO_ERR_CAPACITY,
-                   "%s: bags '%s': feature %" PRId64 " has %" PRId64
-                   " samples, reserved are %" PRId64 " (neo_bags_reserve grows it)",
-                   c->fn, b->name, f, p->bags, b->sizes.max_batch);
-        p->bad = 0;
-        p->out_stride = j->feature_bags && !b->sizes.none ? dim : t.stride[0];
-        p->out_at = j->feature_bags ? at : p->col;
-        at += p->bags * dim;
-    }
-    return NEO_OK;
-}
-/* Where their ids are. Offsets have been checked. */
-static void neo__bags_place_ids(neo__bags_call *c) {
-    neo_bags *b = c->b;
-    const int64_t *offsets = c->j->offsets;
-    int64_t any = neo_jagged_bag_count(c->j) > 0;
+/* Where the ids of features are, and what they cost. Offsets have been checked. */
+static void neo__bags_place_ids(neo_bags *b) {
+    const int64_t *offsets = b->view.batch.offsets;
+    const int any = b->job.bags > 0;
+    b->work.cost = 0;
     for (int64_t f = 0; f <= b->sizes.features; f++) {
         neo__bag_feature *p = &b->features[f];
-        p->cost_begin = c->cost;
+        p->cost_begin = b->work.cost;
         p->first_id = any ? offsets[p->first_bag] : 0;
         p->ids = any ? offsets[p->first_bag + p->bags] - p->first_id : 0;
         if (b->sizes.none && any) p->out_at = (p->first_id - offsets[0]) * p->out_stride;
         if (f < b->sizes.features)
-            c->cost += (p->ids + p->bags) * neo__bag_cost(b->tables[p->table].dim);
+            b->work.cost += (p->ids + p->bags) * neo__bag_cost(b->tables[p->table].dim);
     }
 }
-
-static neo_status neo__bags_check_tensor(const neo__bags_call *c, neo_tensor t, const char *what) {
-    const neo_jagged *j = c->j;
-    const neo__bag_sizes *s = &c->b->sizes;
-    int64_t rows = !s->none                 ? j->batch
-                   : j->place == NEO_DEVICE ? t.shape[0]
-                                            : neo_jagged_id_count(j),
-            cols = s->none ? s->max_dim : s->width;
-    if (j->feature_bags && !s->none) {
-        int64_t count = 0;
-        for (int64_t f = 0; f < s->features; f++)
-            count += (j->feature_bags[f + 1] - j->feature_bags[f]) *
-                     c->b->tables[c->b->features[f].table].dim;
-        NEO__CHECK(t.ndim == 1 && t.dtype == NEO_F32 && t.shape[0] == count, NEO_ERR_SHAPE,
-                   "%s: bags '%s': with feature_bags %s must be a 1-d f32 tensor of %" PRId64
-                   " elements",
-                   c->fn, c->b->name, what, count);
-        NEO__CHECK(t.stride[0] == 1 || count <= 1, NEO_ERR_SHAPE,
-                   "%s: bags '%s': %s is not contiguous", c->fn, c->b->name, what);
-        if (!t.data && count > 0) return neo__no_data(c->fn, what, t, NEO_ERR_ARG);
-        return NEO_OK;
-    }
-    NEO__CHECK(t.ndim == 2 && t.dtype == NEO_F32 && t.shape[0] == rows && t.shape[1] == cols,
-               NEO_ERR_SHAPE,
-               "%s: bags '%s': %s must be f32 [%" PRId64 "][%" PRId64
-               "], it is %s with %d dimensions [%" PRId64 "][%" PRId64 "]",
-               c->fn, c->b->name, what, rows, cols, neo_dtype_name(t.dtype), t.ndim, t.shape[0],
-               t.shape[1]);
-    NEO__CHECK((t.stride[1] == 1 || cols == 1) && (t.stride[0] >= cols || rows <= 1),
-               NEO_ERR_SHAPE,
-               "%s: bags '%s': the strides of %s are %" PRId64 ", %" PRId64
-               ", not at least %" PRId64 ", 1",
-               c->fn, c->b->name, what, t.stride[0], t.stride[1], cols);
-    if (!t.data && rows > 0) return neo__no_data(c->fn, what, t, NEO_ERR_ARG);
-    return NEO_OK;
-}
-NEO__HOT_BEGIN
-
-NEO__INLINE int64_t neo__bags_count_bad(const void *ids, int is_i32, int64_t k, int64_t end,
-                                        int64_t rows) {
-    int64_t bad = 0;
-    for (; k < end; k++) bad += (uint64_t)neo__jagged_id(ids, is_i32, k) >= (uint64_t)rows;
-    return bad;
-}
-/* Bags of task i: offsets that never decrease and stay inside, then ids. */
-static void neo__bags_check_task(void *arg, int64_t i, int worker) {
-    neo__bags_call *c = (neo__bags_call *)arg;
-    const neo_jagged *j = c->j;
-    neo_bags *b = c->b;
-    (void)worker;
-    int64_t begin, end, last = neo_jagged_bag_count(j);
-    neo__task_range(last, c->tasks, i, 1, &begin, &end);
-    int bad = 0;
-    for (int64_t k = begin; k < end; k++) bad |= j->offsets[k + 1] < j->offsets[k];
-    if (bad || j->offsets[begin] < j->offsets[0] || j->offsets[end] > j->offsets[last]) {
-        __atomic_store_n(&c->bad_offsets, 1, __ATOMIC_RELAXED);
-        return;
-    }
-    for (int64_t f = 0; f < b->sizes.features; f++) {
-        neo__bag_feature *p = &b->features[f];
-        int64_t lo = NEO__MAX(begin, p->first_bag), hi = NEO__MIN(end, p->first_bag + p->bags);
-        if (lo >= hi) continue;
-        int64_t rows = b->tables[p->table].rows, k = j->offsets[lo], k_end = j->offsets[hi];
-        int64_t count = j->id_dtype == NEO_I32 ? neo__bags_count_bad(j->ids, 1, k, k_end, rows)
-                                               : neo__bags_count_bad(j->ids, 0, k, k_end, rows);
-        if (count) __atomic_fetch_add(&p->bad, count, __ATOMIC_RELAXED);
-    }
-}
-
-NEO__HOT_END
-static neo_status neo__bags_bad_id(const neo__bags_call *c, int64_t feature,
-                                   const neo__jagged_place *at) {
-    const neo__bag_table *table = &c->b->tables[c->b->features[feature].table];
-    return neo_fail(NEO_ERR_RANGE,
-                    "%s: bags '%s': table '%s' (feature %" PRId64 "), sample %" PRId64
-                    ", position %" PRId64 ": id %" PRId64 " is not in [0, %" PRId64 ")",
-                    c->fn, c->b->name, table->name, feature, at->sample, at->position, at->id,
-                    table->rows);
-}
-/* What can be said of a batch before its offsets are read. */
-static neo_status neo__bags_check_sizes(const neo__bags_call *c) {
-    const neo_bags *b = c->b;
-    if (!c->j) return NEO_OK;
-    NEO__CHECK(c->j->feature_count == b->sizes.features, NEO_ERR_SHAPE,
-               "%s: the batch has %d features, bags '%s' has %" PRId64, c->fn, c->j->feature_count,
-               b->name, b->sizes.features);
-    NEO__CHECK(c->j->feature_bags || c->j->batch <= b->sizes.max_batch, NEO_ERR_CAPACITY,
-               "%s: bags '%s': the batch has %" PRId64 " samples, reserved are %" PRId64
-               " (neo_bags_reserve grows it)",
-               c->fn, b->name, c->j->batch, b->sizes.max_batch);
-    return NEO_OK;
-}
-/* Everything that can be wrong with a batch and the tensor that goes with it. */
-static neo_status neo__bags_begin(neo__bags_call *c, neo_tensor t, const char *what) {
-    neo_bags *b = c->b;
-    NEO__CHECK(b, NEO_ERR_ARG, "%s: bags is NULL", c->fn);
-    NEO__CHECK(!c->j || c->j->place == NEO_HOST, NEO_ERR_ARG,
-               "%s: bags '%s': the batch is on a device, the context has none", c->fn, b->name);
-    NEO__TRY(neo__bags_check_sizes(c));
-    NEO__TRY(neo__jagged_check(c->j, c->fn));
-    int64_t ids = neo_jagged_id_count(c->j), bags = neo_jagged_bag_count(c->j);
-    NEO__CHECK(ids <= b->sizes.max_ids, NEO_ERR_CAPACITY,
-               "%s: bags '%s': the batch has %" PRId64 " ids, reserved are %" PRId64
-               " (neo_bags_reserve grows it)",
-               c->fn, b->name, ids, b->sizes.max_ids);
-    NEO__TRY(neo__bags_check_tensor(c, t, what));
-    NEO__TRY(neo__bags_place_bags(c, t));
-    c->tasks = NEO__MIN(neo__bags_most_tasks(b->sizes.threads), 1 + (bags + ids) / 4096);
-    neo_parallel_for(b->ctx, bags ? c->tasks : 0, neo__bags_check_task, c);
-    if (c->bad_offsets) {
-        NEO__TRY(neo__jagged_check_offsets(c->j, c->fn));
-        return neo_fail(NEO_ERR_FORMAT, "%s: offsets decrease", c->fn);
-    }
-    neo__bags_place_ids(c);
-    for (int64_t f = 0; b->bounds == NEO_BOUNDS_ERROR && f < b->sizes.features; f++) {
-        const neo__bag_table *table = &b->tables[b->features[f].table];
-        neo__jagged_place at;
-        if (b->features[f].bad && neo__jagged_find_bad(c->j, (int32_t)f, table->rows, &at))
-            return neo__bags_bad_id(c, f, &at);
-    }
-    return NEO_OK;
-}
-NEO__HOT_BEGIN
-
-/* ---- work by cost ---- */
 typedef struct neo__bags_cut {
     int64_t feature, bag; /* bag: within its feature */
 } neo__bags_cut;
 
-NEO__HOT_END
 /* The first bag before which at least `target` of the cost lies. */
 static neo__bags_cut neo__bags_seek(const neo__bags_call *c, int64_t target) {
     const neo_bags *b = c->b;
@@ -10975,10 +10790,6 @@ static neo__bags_cut neo__bags_seek(const neo__bags_call *c, int64_t target) {
     cut.bag = lo;
     return cut;
 }
-static void neo__bags_cut_tasks(neo__bags_call *c) {
-    c->tasks = NEO__MIN(neo__bags_most_tasks(c->b->sizes.threads), 1 + c->cost / 32768);
-}
-
 /* Bags [bag, end) of feature f as a lookup. */
 static neo__bag_lookup neo__bags_lookup(const neo__bags_call *c, int64_t f, int64_t bag,
                                         int64_t end) {
@@ -11014,6 +10825,8 @@ static neo__bag_lookup neo__bags_lookup(const neo__bags_call *c, int64_t f, int6
     return a;
 }
 
+NEO__HOT_BEGIN
+
 /* Call `each` for the bags of task i, feature by feature. */
 static void neo__bags_each(neo__bags_call *c, int64_t i,
                            void (*each)(neo__bags_call *c, int64_t f, const neo__bag_lookup *a)) {
@@ -11030,9 +10843,51 @@ static void neo__bags_each(neo__bags_call *c, int64_t i,
         each(c, f, &a);
     }
 }
-NEO__HOT_BEGIN
 
-/* ---- forward, weight_grad ---- */
+/* ---- every offset and id ---- */
+
+NEO__INLINE int64_t neo__bags_count_bad(const void *ids, int is_i32, int64_t k, int64_t end,
+                                        int64_t rows) {
+    int64_t bad = 0;
+    for (; k < end; k++) bad += (uint64_t)neo__jagged_id(ids, is_i32, k) >= (uint64_t)rows;
+    return bad;
+}
+/* Note the first of several positions: as ~position, the largest of which stays. */
+static void neo__bags_note(unsigned long long *to, int64_t position) {
+    unsigned long long note = ~(unsigned long long)position, old = __atomic_load_n(to, __ATOMIC_RELAXED);
+    while (old < note && !__atomic_compare_exchange_n(to, &old, note, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        continue;
+}
+/* Bags of task i: offsets that never decrease and stay inside, then ids. */
+static void neo__bags_check_task(void *arg, int64_t i, int worker) {
+    neo__bags_call *c = (neo__bags_call *)arg;
+    const neo_jagged *j = c->j;
+    neo_bags *b = c->b;
+    const int is_i32 = j->id_dtype == NEO_I32;
+    int64_t begin, end, last = b->job.bags;
+    (void)worker;
+    neo__task_range(last, c->tasks, i, 1, &begin, &end);
+    int bad = 0;
+    for (int64_t k = begin; k < end; k++) bad |= j->offsets[k + 1] < j->offsets[k];
+    for (int64_t k = begin; bad && k < end; k++)
+        if (j->offsets[k + 1] < j->offsets[k]) neo__bags_note(&b->work.found.bag, k);
+    if (bad || j->offsets[begin] < j->offsets[0] || j->offsets[end] > j->offsets[last]) return;
+    for (int64_t f = 0; f < b->sizes.features; f++) {
+        neo__bag_feature *p = &b->features[f];
+        int64_t lo = NEO__MAX(begin, p->first_bag), hi = NEO__MIN(end, p->first_bag + p->bags);
+        if (lo >= hi) continue;
+        int64_t rows = b->tables[p->table].rows, k = j->offsets[lo], k_end = j->offsets[hi];
+        int64_t count = is_i32 ? neo__bags_count_bad(j->ids, 1, k, k_end, rows)
+                               : neo__bags_count_bad(j->ids, 0, k, k_end, rows);
+        if (count == 0) continue;
+        __atomic_fetch_add(&p->bad, count, __ATOMIC_RELAXED);
+        while ((uint64_t)neo__jagged_id(j->ids, is_i32, k) < (uint64_t)rows) k++;
+        neo__bags_note(&b->work.found.id, k - j->offsets[0]);
+    }
+}
+
+/* ---- lookups ---- */
+
 /* Sums of one row are the same in any order of buckets. */
 static int neo__bags_are_single(const neo__bag_lookup *a) {
     int64_t most = 0;
@@ -11050,22 +10905,6 @@ static void neo__bags_forward_task(void *arg, int64_t i, int worker) {
     (void)worker;
     neo__bags_each((neo__bags_call *)arg, i, neo__bags_forward_each);
 }
-NEO__HOT_END
-NEO_API neo_status neo_bags_forward(neo_bags *b, const neo_jagged *batch, neo_tensor out) {
-    NEO__ZERO(neo__bags_call, c);
-    c.b = b;
-    c.j = batch;
-    c.fn = "neo_bags_forward";
-    c.out = (float *)out.data;
-    if (b && b->ctx->device) return neo__bags_device_forward(&c, out);
-    NEO__TRY(neo__bags_begin(&c, out, "out"));
-    for (int64_t f = 0; f < b->sizes.features; f++) b->out_of_range += b->features[f].bad;
-    neo__bags_cut_tasks(&c);
-    neo_parallel_for(b->ctx, c.tasks, neo__bags_forward_task, &c);
-    return NEO_OK;
-}
-NEO__HOT_BEGIN
-
 static void neo__bags_weight_grad_each(neo__bags_call *c, int64_t f, const neo__bag_lookup *a) {
     (void)f;
     c->b->ctx->bag->weight_grad(a, c->dweights + (a->offsets[0] - c->j->offsets[0]));
@@ -11075,23 +10914,35 @@ static void neo__bags_weight_grad_task(void *arg, int64_t i, int worker) {
     neo__bags_each((neo__bags_call *)arg, i, neo__bags_weight_grad_each);
 }
 NEO__HOT_END
-NEO_API neo_status neo_bags_weight_grad(neo_bags *b, const neo_jagged *batch, neo_tensor dout,
-                                        float *dweights) {
-    NEO__ZERO(neo__bags_call, c);
-    c.b = b;
-    c.j = batch;
-    c.fn = "neo_bags_weight_grad";
-    c.dout = (const float *)dout.data;
-    c.dweights = dweights;
-    if (b && b->ctx->device) return neo__bags_device_weight_grad(&c, dout);
-    NEO__TRY(neo__bags_begin(&c, dout, "dout"));
-    NEO__CHECK(dweights || neo_jagged_id_count(batch) == 0, NEO_ERR_ARG, "%s: dweights is NULL",
-               c.fn);
-    neo__bags_cut_tasks(&c);
-    neo_parallel_for(b->ctx, c.tasks, neo__bags_weight_grad_task, &c);
+
+/* ---- the rows of the CPU's table ---- */
+static neo_status neo__cpu_bags_check(neo_device *d, const neo__bags_job *job,
+                                      neo__bags_found *found, const neo__later *later) {
+    neo_bags *b = job->object;
+    neo__bags_call c = neo__bags_call_make(job);
+    const int64_t *offsets = job->offsets;
+    (void)later;
+    memset(&b->work.found, 0, sizeof b->work.found);
+    c.tasks = NEO__MIN(neo__bags_most_tasks(b->sizes.threads), 1 + (job->bags + job->most_ids) / 4096);
+    neo_parallel_for(neo__cpu_ctx(d), job->bags ? c.tasks : 0, neo__bags_check_task, &c);
+    if (!b->work.found.bag) neo__bags_place_ids(b);
+    for (int64_t f = 0; f < b->sizes.features; f++)
+        b->work.found.count += (unsigned long long)b->features[f].bad;
+    b->work.found.first = job->bags ? offsets[0] : 0;
+    b->work.found.last = job->bags ? offsets[job->bags] : 0;
+    *found = b->work.found;
     return NEO_OK;
 }
-NEO__HOT_BEGIN
+static neo_status neo__cpu_bags_forward(neo_device *d, const neo__bags_job *job) {
+    neo__bags_call c = neo__bags_call_make(job);
+    neo_parallel_for(neo__cpu_ctx(d), c.tasks, neo__bags_forward_task, &c);
+    return NEO_OK;
+}
+static neo_status neo__cpu_bags_weight_grad(neo_device *d, const neo__bags_job *job) {
+    neo__bags_call c = neo__bags_call_make(job);
+    neo_parallel_for(neo__cpu_ctx(d), c.tasks, neo__bags_weight_grad_task, &c);
+    return NEO_OK;
+}
 /* ------------------------------------------------------------------------------------------------
    >>impl-bags-backward
 
@@ -11118,19 +10969,9 @@ NEO__HOT_BEGIN
    ------------------------------------------------------------------------------------------------ */
 enum { NEO__BAG_PACK_BAGS = 128, NEO__BAG_CHUNK = 2048, NEO__BAG_NEAR_FLOATS = 1 << 17 };
 
-typedef struct neo__bags_back {
-    neo__bags_call call;
-    float lr;
-    int keep, all; /* keep: sums are kept, of all tables or of cut ones; else tables not cut step */
-    int64_t chunk_count, pack_tasks;
-    int64_t step_cost, step_tasks;
-    int pass;                      /* of the shared sorts */
-    int reuse;                     /* whole tables: buffers per worker, else per table */
-    int64_t reuse_ids, reuse_pack; /* size of a worker's buffers */
-    int64_t whole_ids, whole_pack; /* where the buffers of whole tables begin */
-} neo__bags_back;
 
-/* ---- plan ---- */
+NEO__HOT_BEGIN
+/* ---- leaves ---- */
 
 /* Leaves of the batch. */
 NEO__INLINE int64_t neo__bags_leaf_count(const neo__bags_call *c) {
@@ -11139,8 +10980,9 @@ NEO__INLINE int64_t neo__bags_leaf_count(const neo__bags_call *c) {
 /* Bags of feature p in leaf v: [*begin, *end). */
 NEO__INLINE void neo__bags_leaf_bags(const neo__bags_call *c, const neo__bag_feature *p, int64_t v,
                                      int64_t *begin, int64_t *end) {
-    neo__leaf_cut all = {p->bags, 1, (int)c->b->sizes.shards, 0, 0};
-    neo__leaf_rows(c->leaves.count ? &c->leaves : &all, (int)v, begin, end);
+    neo__leaf_cut cut = c->leaves;
+    if (cut.count == 0) cut.batch = p->bags, cut.rows_per_sample = 1;
+    neo__leaf_rows(&cut, (int)v, begin, end);
 }
 /* Features of a table are walked leaf by leaf when it has several and there are leaves. */
 NEO__INLINE int64_t neo__bags_rounds(const neo__bags_call *c, const neo__bag_table *t) {
@@ -11153,7 +10995,6 @@ NEO__INLINE void neo__bags_round(const neo__bags_call *c, const neo__bag_feature
     *end = p->bags;
     if (rounds > 1) neo__bags_leaf_bags(c, p, v, begin, end);
 }
-NEO__HOT_END
 /* The round in which bag `bag` of p is. */
 static int64_t neo__bags_round_of(const neo__bags_call *c, const neo__bag_feature *p, int64_t rounds,
                                   int64_t bag) {
@@ -11167,71 +11008,6 @@ static int64_t neo__bags_round_of(const neo__bags_call *c, const neo__bag_featur
     return v;
 }
 
-/* The first low of every leaf of table ti, and of every (feature, leaf): minus its first bag. */
-static void neo__bags_plan_leaves(const neo__bags_call *c, int64_t ti) {
-    neo_bags *b = c->b;
-    const neo__bag_table *t = &b->tables[ti];
-    const neo__bag_merge *m = &b->work.merge[ti];
-    int64_t shards = b->sizes.shards, leaves = neo__bags_leaf_count(c), low = 0, occurrence = 0;
-    int64_t *leaf = b->work.leaf + ti * (shards + 1);
-    for (int64_t v = 0; v < leaves; v++) {
-        leaf[v] = m->indirect ? occurrence : low;
-        for (int32_t q = 0; q < t->feature_count; q++) {
-            int32_t f = b->table_features[t->first_feature + q];
-            const neo__bag_feature *p = &b->features[f];
-            const int64_t *offsets = c->j->offsets + p->first_bag;
-            int64_t begin, end;
-            neo__bags_leaf_bags(c, p, v, &begin, &end);
-            b->work.feature_leaf[f * shards + v] = low - begin;
-            if (p->bags == 0) continue;
-            occurrence += offsets[end] - offsets[begin];
-            if (b->sizes.none) low = offsets[end] - c->j->offsets[0];
-            else low += end - begin;
-        }
-        if (b->sizes.none && v == 0 && t->feature_count && !m->indirect)
-            leaf[0] = b->features[b->table_features[t->first_feature]].first_id -
-                      (neo_jagged_bag_count(c->j) ? c->j->offsets[0] : 0);
-    }
-    leaf[leaves] = INT64_MAX;
-}
-
-/* The random numbers by which this step rounds. */
-static neo__random_key neo__bags_round_key(const neo_bags *b, const neo__bag_table *t) {
-    return neo__random_key_make(b->ctx->seed, t->name_hash, b->steps + 1, NEO_STREAM_ROUNDING);
-}
-/* How table ti is done. Buffers come later. */
-static void neo__bags_plan_table(neo__bags_back *k, int64_t ti) {
-    neo__bags_call *c = &k->call;
-    neo_bags *b = c->b;
-    const neo__bag_table *t = &b->tables[ti];
-    neo__bag_merge *m = &b->work.merge[ti];
-    int64_t dropped = 0;
-    memset(m, 0, sizeof *m);
-    m->keep = k->keep;
-    m->whole = 1;
-    if (!k->all && k->keep != t->cut) return; /* not in this walk */
-    for (int32_t q = 0; q < t->feature_count; q++) {
-        const neo__bag_feature *p = &b->features[b->table_features[t->first_feature + q]];
-        m->count += p->ids;
-        m->bags += p->bags;
-        dropped += p->bad;
-    }
-    m->kept = m->count - (b->bounds == NEO_BOUNDS_DROP ? dropped : 0);
-    m->whole = !m->keep && (b->sizes.threads == 1 || (m->count + m->bags) * neo__bag_cost(t->dim) <=
-                                                         c->cost / (4 * b->sizes.threads));
-    m->indirect = c->j->weights || (b->sizes.none && t->feature_count > 1 && b->sizes.shards > 1);
-    m->step = neo__bag_step_make(&t->optim, k->lr, b->steps + 1);
-    m->round = neo__bags_round_key(b, t);
-    m->pack = !b->sizes.none &&
-              (t->pooling == NEO_POOL_MEAN || t->feature_count > 1 || m->count >= 4 * m->bags);
-    if (!m->pack && t->feature_count) {
-        const neo__bag_feature *p = &b->features[b->table_features[t->first_feature]];
-        m->grad = c->dout + (b->sizes.none ? 0 : p->out_at);
-        m->grad_stride = p->out_stride;
-    }
-    neo__bags_plan_leaves(c, ti);
-}
-
 /* The buffers of a table: `first` counts occurrences, `pack` floats. */
 static void neo__bags_give_buffers(const neo_bags *b, int64_t ti, int64_t first, int64_t pack) {
     neo__bag_merge *m = &b->work.merge[ti];
@@ -11243,62 +11019,6 @@ static void neo__bags_give_buffers(const neo_bags *b, int64_t ti, int64_t first,
         m->grad_stride = b->tables[ti].dim;
     }
 }
-/* Shared tables first; whole tables after them, each in its place, or all in one place per worker
-   when these places fit into the same room. */
-static void neo__bags_plan_buffers(neo__bags_back *k) {
-    const neo_bags *b = k->call.b;
-    int64_t first = 0, pack = 0, threads = b->sizes.threads, ids = 0, floats = 0;
-    for (int whole = 0; whole < 2; whole++) {
-        if (whole) k->whole_ids = first, k->whole_pack = pack;
-        for (int64_t ti = 0; ti < b->sizes.tables; ti++) {
-            const neo__bag_merge *m = &b->work.merge[ti];
-            int64_t packed = m->pack ? m->bags * b->tables[ti].dim : 0;
-            if (m->whole != whole) continue;
-            neo__bags_give_buffers(b, ti, first, pack);
-            first += m->count;
-            pack += packed;
-            if (whole) ids = NEO__MAX(ids, m->count), floats = NEO__MAX(floats, packed);
-        }
-    }
-    k->reuse_ids = (ids + 7) / 8 * 8;
-    k->reuse_pack = (floats + 15) / 16 * 16;
-    k->reuse = k->whole_ids + k->reuse_ids * threads <= b->sizes.max_ids &&
-               k->whole_pack + k->reuse_pack * threads <= b->sizes.max_batch * b->sizes.width;
-}
-
-/* Pieces of the sort of shared tables. There are fewer than 4 threads of these. */
-static void neo__bags_plan_chunks(neo__bags_back *k) {
-    neo_bags *b = k->call.b;
-    int64_t threads = b->sizes.threads,
-            most = NEO__MAX((int64_t)NEO__BAG_CHUNK, k->whole_ids / (4 * threads) + 1);
-    for (int64_t ti = 0; ti < b->sizes.tables; ti++) {
-        const neo__bag_merge *m = &b->work.merge[ti];
-        int64_t pieces = m->whole ? 0 : (m->count + most - 1) / most;
-        for (int64_t i = 0; i < pieces; i++) {
-            neo__bag_chunk *chunk = &b->work.chunks[k->chunk_count++];
-            chunk->table = ti;
-            neo__task_range(m->count, pieces, i, 1, &chunk->begin, &chunk->end);
-        }
-    }
-    NEO_ASSERT(k->chunk_count <= neo__bags_most_tasks(threads) + (b->kept.capacity ? b->sizes.tables + 4 : 0));
-}
-
-static void neo__bags_plan(neo__bags_back *k) {
-    neo_bags *b = k->call.b;
-    k->chunk_count = k->pack_tasks = k->step_cost = 0;
-    k->pass = 0;
-    for (int64_t ti = 0; ti < b->sizes.tables; ti++) neo__bags_plan_table(k, ti);
-    neo__bags_plan_buffers(k);
-    neo__bags_plan_chunks(k);
-    for (int64_t f = 0; f <= b->sizes.features; f++) {
-        neo__bag_feature *p = &b->features[f];
-        p->pack_task = k->pack_tasks;
-        if (f < b->sizes.features && b->work.merge[p->table].pack && !b->work.merge[p->table].whole)
-            k->pack_tasks += (p->bags + NEO__BAG_PACK_BAGS - 1) / NEO__BAG_PACK_BAGS;
-    }
-}
-NEO__HOT_BEGIN
-
 /* ---- gather ---- */
 
 /* Records of ids [k, end) of feature f, which begin in bag `bag`; to[0] is occurrence `number` of
@@ -11509,7 +11229,7 @@ static void neo__bags_gather_sorted(const neo__bags_call *c, int64_t ti) {
 }
 
 /* Count the digits of one chunk; gathers before the first pass. */
-static void neo__bags_count_chunk(neo__bags_back *k, neo__bag_chunk *chunk) {
+static void neo__bags_count_chunk(neo__bags_walk *k, neo__bag_chunk *chunk) {
     const neo_bags *b = k->call.b;
     const neo__bag_merge *m = &b->work.merge[chunk->table];
     const neo__bag_table *t = &b->tables[chunk->table];
@@ -11521,12 +11241,12 @@ static void neo__bags_count_chunk(neo__bags_back *k, neo__bag_chunk *chunk) {
                           t->low_bits + k->pass * bits, bits, 1, chunk->count);
 }
 static void neo__bags_count_task(void *arg, int64_t i, int worker) {
-    neo__bags_back *k = (neo__bags_back *)arg;
+    neo__bags_walk *k = (neo__bags_walk *)arg;
     (void)worker;
     neo__bags_count_chunk(k, &k->call.b->work.chunks[i]);
 }
 static void neo__bags_scatter_task(void *arg, int64_t task, int worker) {
-    neo__bags_back *k = (neo__bags_back *)arg;
+    neo__bags_walk *k = (neo__bags_walk *)arg;
     const neo_bags *b = k->call.b;
     neo__bag_chunk *chunk = &b->work.chunks[task];
     const neo__bag_merge *m = &b->work.merge[chunk->table];
@@ -11549,33 +11269,6 @@ static void neo__bags_place_digits(neo__bag_chunk *chunk, int64_t chunks) {
         }
     }
 }
-NEO__HOT_END
-/* The passes of all shared sorts; the first count is done. */
-static void neo__bags_sort_shared(neo__bags_back *k) {
-    neo_bags *b = k->call.b;
-    int passes = 0;
-    for (int64_t i = 0; i < k->chunk_count; i++)
-        passes = NEO__MAX(passes, neo__bag_passes(b->tables[b->work.chunks[i].table].row_bits));
-    for (k->pass = 0; k->pass < passes; k->pass++) {
-        if (k->pass > 0) neo_parallel_for(b->ctx, k->chunk_count, neo__bags_count_task, k);
-        for (int64_t i = 0, end; i < k->chunk_count; i = end) {
-            end = i + 1;
-            while (end < k->chunk_count && b->work.chunks[end].table == b->work.chunks[i].table) end++;
-            if (k->pass < neo__bag_passes(b->tables[b->work.chunks[i].table].row_bits))
-                neo__bags_place_digits(b->work.chunks + i, end - i);
-        }
-        neo_parallel_for(b->ctx, k->chunk_count, neo__bags_scatter_task, k);
-        for (int64_t i = 0; i < k->chunk_count; i++) {
-            neo__bag_merge *m = &b->work.merge[b->work.chunks[i].table];
-            if (i > 0 && b->work.chunks[i - 1].table == b->work.chunks[i].table) continue;
-            if (k->pass >= neo__bag_passes(b->tables[b->work.chunks[i].table].row_bits)) continue;
-            uint64_t *other = m->from;
-            m->from = m->to;
-            m->to = other;
-        }
-    }
-}
-
 /* ---- pack ---- */
 
 /* Gradients of bags [bag, end) of feature f, to their places in canonical order. */
@@ -11613,7 +11306,7 @@ static void neo__bags_pack_task(const neo__bags_call *c, int64_t task) {
 /* ---- merge and step ---- */
 
 /* The record of which table is `target` of the cost; at the begin of a row. */
-static void neo__bags_seek_record(const neo__bags_back *k, int64_t target, int64_t *table,
+static void neo__bags_seek_record(const neo__bags_walk *k, int64_t target, int64_t *table,
                                   int64_t *record) {
     const neo_bags *b = k->call.b;
     int64_t lo = 0, hi = b->sizes.tables;
@@ -11640,7 +11333,7 @@ static void neo__bags_seek_record(const neo__bags_back *k, int64_t target, int64
     *record = NEO__MIN(at, m->kept);
 }
 
-static void neo__bags_step_records(const neo__bags_back *k, int64_t ti, int64_t begin, int64_t end,
+static void neo__bags_step_records(const neo__bags_walk *k, int64_t ti, int64_t begin, int64_t end,
                                    int worker) {
     const neo_bags *b = k->call.b;
     const neo__bag_table *t = &b->tables[ti];
@@ -11652,9 +11345,9 @@ static void neo__bags_step_records(const neo__bags_back *k, int64_t ti, int64_t 
     u.grad = m->grad;
     u.grad_stride = m->grad_stride;
     u.grad_row = m->indirect ? b->work.grad_row + m->first : NULL;
-    u.grad_weight = k->call.j && k->call.j->weights ? b->work.grad_weight + m->first : NULL;
+    u.grad_weight = !k->of_kept && k->call.j->weights ? b->work.grad_weight + m->first : NULL;
     u.leaf = b->work.leaf + ti * (b->sizes.shards + 1);
-    u.leaf_count = k->call.j ? (int)neo__bags_leaf_count(&k->call) : 1;
+    u.leaf_count = k->of_kept ? 1 : (int)neo__bags_leaf_count(&k->call);
     u.store = &t->store;
     u.weight = t->store.dtype == NEO_F32 ? (float *)(void *)t->store.data : NULL;
     u.dim = t->dim;
@@ -11662,29 +11355,24 @@ static void neo__bags_step_records(const neo__bags_back *k, int64_t ti, int64_t 
         u.state[i] = t->state[i];
         u.state_dim[i] = t->state_dim[i];
     }
-    u.step = m->step;
-    u.round = t->round_nearest ? NULL : &m->round;
+    u.step = b->told.rules[ti].step;
+    u.round = t->round_nearest ? NULL : &b->told.rules[ti].round;
     u.fetch_grads = !m->pack || m->bags * t->dim > NEO__BAG_NEAR_FLOATS;
     u.scratch = b->work.scratch + worker * b->sizes.scratch;
     u.keep_at = m->keep ? b->kept.keep_at + m->first + begin : NULL;
     u.keep_to = b->kept.grad;
-    if (k->call.j || !t->cut) {
+    if (!k->of_kept || !t->cut) {
         b->ctx->bag->update(&u);
         return;
     }
-    neo__bag_cut cut;
-    cut.have = m->have;
-    cut.want = m->want;
-    cut.dim = (float)t->part.dim;
-    cut.total = t->total + begin;
-    cut.rows = m->kept;
-    cut.blocks_per_row = neo__bag_blocks(t->dim);
-    cut.blocks = m->blocks + (m->want ? begin * cut.blocks_per_row : 0);
+    neo__bag_cut cut = b->cut.cuts[ti].cut;
+    cut.total += begin;
+    if (cut.want) cut.blocks += begin * cut.blocks_per_row;
     b->ctx->bag->update_cut(&u, &cut);
 }
 
 static void neo__bags_step_task(void *arg, int64_t i, int worker) {
-    neo__bags_back *k = (neo__bags_back *)arg;
+    neo__bags_walk *k = (neo__bags_walk *)arg;
     int64_t table, record, table_end, record_end, cost = k->step_cost, tasks = k->step_tasks;
     neo__bags_seek_record(k, cost / tasks * i + cost % tasks * i / tasks, &table, &record);
     i++;
@@ -11697,7 +11385,7 @@ static void neo__bags_step_task(void *arg, int64_t i, int worker) {
 }
 
 /* A whole table. */
-static void neo__bags_do_table(neo__bags_back *k, int64_t ti, int worker) {
+static void neo__bags_do_table(neo__bags_walk *k, int64_t ti, int worker) {
     neo_bags *b = k->call.b;
     const neo__bag_table *t = &b->tables[ti];
     neo__bag_merge *m = &b->work.merge[ti];
@@ -11712,38 +11400,19 @@ static void neo__bags_do_table(neo__bags_back *k, int64_t ti, int worker) {
     neo__bags_gather_sorted(&k->call, ti);
     neo__bags_step_records(k, ti, 0, m->kept, worker);
 }
-/* First the chunks of shared sorts, then packing for them, then whole tables. */
-static void neo__bags_first_task(void *arg, int64_t i, int worker) {
-    neo__bags_back *k = (neo__bags_back *)arg;
-    neo_bags *b = k->call.b;
-    if (i < k->chunk_count) {
-        neo__bags_count_chunk(k, &b->work.chunks[i]);
-        return;
-    }
-    i -= k->chunk_count;
-    if (i < k->pack_tasks) {
-        neo__bags_pack_task(&k->call, i);
-        return;
-    }
-    i -= k->pack_tasks;
-    if (b->work.merge[i].whole) neo__bags_do_table(k, i, worker);
+/* First the chunks of shared sorts, then packing for them. */
+static void neo__bags_shared_task(void *arg, int64_t i, int worker) {
+    neo__bags_walk *k = (neo__bags_walk *)arg;
+    (void)worker;
+    if (i < k->chunk_count) neo__bags_count_chunk(k, &k->call.b->work.chunks[i]);
+    else neo__bags_pack_task(&k->call, i - k->chunk_count);
+}
+static void neo__bags_whole_task(void *arg, int64_t i, int worker) {
+    neo__bags_walk *k = (neo__bags_walk *)arg;
+    if (k->call.b->work.merge[i].whole) neo__bags_do_table(k, i, worker);
 }
 
-/* Shared tables, cut in pieces of equal cost. */
-static void neo__bags_step_shared(neo__bags_back *k) {
-    neo_bags *b = k->call.b;
-    k->step_cost = 0;
-    for (int64_t t = 0; t <= b->sizes.tables; t++) {
-        b->work.merge[t].cost_begin = k->step_cost;
-        if (t < b->sizes.tables && !b->work.merge[t].whole)
-            k->step_cost += b->work.merge[t].kept * neo__bag_cost(b->tables[t].dim);
-    }
-    k->step_tasks = NEO__MIN(neo__bags_most_tasks(b->sizes.threads), 1 + k->step_cost / 32768);
-    neo_parallel_for(b->ctx, k->step_tasks, neo__bags_step_task, k);
-}
-NEO__HOT_BEGIN
-
-/* ---- gradients that are kept ----
+/* ---- kept gradients ----
 
    A hash table finds the slot of a (table, row). Rows get their slots one by one, so that what is kept where
    depends on no thread; then the sums are made and added by all threads. */
@@ -11757,7 +11426,7 @@ static uint64_t neo__bag_slot_place(const neo_bags *b, int32_t table, int64_t ro
     return i;
 }
 /* Forget all slots from `count` on: in reverse order, so that no chain of the hash table breaks. */
-static void neo__bags_drop_slots(neo_bags *b, int64_t count) {
+static void neo__bags_pop_slots(neo_bags *b, int64_t count) {
     while (b->kept.count > count) {
         const neo__bag_slot *slot = &b->kept.slots[--b->kept.count];
         b->kept.slot_of[neo__bag_slot_place(b, slot->table, slot->row)] = 0;
@@ -11780,54 +11449,29 @@ static int neo__bags_find_slot(neo_bags *b, int64_t table, int64_t row, int64_t 
     *at = b->kept.slots[b->kept.slot_of[place] - 1].at;
     return 1;
 }
-NEO__HOT_END
-static neo_status neo__bags_no_slot(neo_bags *b, const char *fn, int64_t before) {
-    neo__bags_drop_slots(b, before);
-    return neo_fail(NEO_ERR_CAPACITY, "%s: bags '%s': gradients of more than %" PRId64
-                    " rows (max_kept_rows)", fn, b->name, b->kept.capacity);
-}
-NEO__HOT_BEGIN
-/* Slots for the rows of all sorted records. */
-static neo_status neo__bags_keep_slots(neo__bags_back *k) {
+/* Slots for the rows of all sorted records; returns how many are new, or one more than there is room for. */
+static int64_t neo__bags_keep_slots(neo__bags_walk *k) {
     neo_bags *b = k->call.b;
-    int64_t before = b->kept.count;
+    int64_t before = b->kept.count, at;
+    int fresh;
     for (int64_t ti = 0; ti < b->sizes.tables; ti++) {
         const neo__bag_merge *m = &b->work.merge[ti];
         int shift = b->tables[ti].low_bits;
         for (int64_t i = 0; i < m->kept; i++) {
-            int64_t at;
-            int fresh;
-            if (i > 0 && m->from[i] >> shift == m->from[i - 1] >> shift) continue;
-            if (!neo__bags_find_slot(b, ti, (int64_t)(m->from[i] >> shift), &at, &fresh))
-                return neo__bags_no_slot(b, k->call.fn, before);
+            uint64_t row = m->from[i] >> shift;
+            if (i > 0 && row == m->from[i - 1] >> shift) continue;
+            if (!neo__bags_find_slot(b, ti, (int64_t)row, &at, &fresh))
+                return b->kept.capacity - before + 1;
             b->kept.keep_at[m->first + i] = at << 1 | fresh;
         }
     }
-    return NEO_OK;
+    return b->kept.count - before;
 }
-NEO__HOT_END
-/* The tables of this walk: gather, sort, and step or keep. */
-static neo_status neo__bags_walk(neo__bags_back *k) {
-    neo_bags *b = k->call.b;
-    neo__fp_state fp = neo__fp_enter();
-    neo__bags_plan(k);
-    neo__fp_leave(fp);
-    neo_parallel_for(b->ctx, k->chunk_count + k->pack_tasks + b->sizes.tables, neo__bags_first_task, k);
-    if (!k->chunk_count) return NEO_OK;
-    neo__bags_sort_shared(k);
-    if (k->keep) NEO__TRY(neo__bags_keep_slots(k));
-    neo__bags_step_shared(k);
-    return NEO_OK;
-}
-NEO__HOT_BEGIN
-
 /* What is kept as records, table by table, each a row; in the order of the slots. */
-static void neo__bags_kept_records(neo__bags_back *k) {
-    neo_bags *b = k->call.b;
+static void neo__bags_kept_records(neo_bags *b) {
     int64_t first = 0;
     memset(b->work.merge, 0, (size_t)(b->sizes.tables + 1) * sizeof *b->work.merge);
     for (int64_t i = 0; i < b->kept.count; i++) b->work.merge[b->kept.slots[i].table].kept++;
-    neo__fp_state fp = neo__fp_enter();
     for (int64_t t = 0; t < b->sizes.tables; t++) {
         neo__bag_merge *m = &b->work.merge[t];
         m->first = first;
@@ -11835,11 +11479,8 @@ static void neo__bags_kept_records(neo__bags_back *k) {
         m->grad = b->kept.grad;
         m->grad_stride = 1;
         m->indirect = 1;
-        m->step = neo__bag_step_make(&b->tables[t].optim, k->lr, b->steps + 1);
-        m->round = neo__bags_round_key(b, &b->tables[t]);
         first += m->kept;
     }
-    neo__fp_leave(fp);
     for (int64_t i = 0; i < b->kept.count; i++) {
         const neo__bag_slot *slot = &b->kept.slots[i];
         neo__bag_merge *m = &b->work.merge[slot->table];
@@ -11848,232 +11489,326 @@ static void neo__bags_kept_records(neo__bags_back *k) {
         m->count++;
     }
 }
-NEO__HOT_END
-/* The sums that each cut table can have next, block by block, to b->cut.sums; returns of how many tables. */
-static int32_t neo__bags_cut_blocks(neo__bags_back *k) {
-    neo_bags *b = k->call.b;
-    float *blocks = b->cut.blocks;
-    int32_t count = 0;
-    for (int64_t t = 0; t < b->sizes.tables; t++) {
-        const neo__bag_table *table = &b->tables[t];
-        neo__bag_merge *m = &b->work.merge[t];
-        m->want = table->cut ? neo__bag_cut_next(&table->optim, m->have) : 0;
-        m->whole = m->want == 0; /* not in this walk */
-        if (m->want == 0) continue;
-        neo_cut_sums *cut = &b->cut.sums[count++];
-        cut->table = (int32_t)t;
-        cut->sums = m->want;
-        cut->rows = m->kept;
-        cut->blocks_per_row = neo__bag_blocks(table->dim);
-        cut->blocks = m->blocks = blocks;
-        cut->total = table->total + m->have * m->kept;
-        blocks += m->want * m->kept * cut->blocks_per_row;
-    }
-    neo__bags_step_shared(k);
-    return count;
-}
-/* Sums over whole rows: rounds of computing what can be had, and asking for the rest of it. */
-static neo_status neo__bags_cut_rounds(neo__bags_back *k) {
-    neo_bags *b = k->call.b;
-    float *total = b->cut.totals;
-    for (int64_t t = 0; t < b->sizes.tables; t++) {
-        b->tables[t].total = total;
-        if (b->tables[t].cut) total += NEO__BAG_CUT_SUMS * b->work.merge[t].kept;
-    }
-    for (int32_t count; (count = neo__bags_cut_blocks(k)) > 0;) {
-        NEO__TRY(b->cut.fn(b->cut.user, b->cut.sums, count));
-        for (int64_t t = 0; t < b->sizes.tables; t++) b->work.merge[t].have += b->work.merge[t].want;
-    }
-    return NEO_OK;
-}
-/* One step of each row that is kept. The sums of cut tables are there. */
-static void neo__bags_step_kept(neo__bags_back *k) {
-    neo_bags *b = k->call.b;
-    neo__bags_kept_records(k);
-    for (int64_t t = 0; t < b->sizes.tables; t++) {
-        const neo__bag_table *table = &b->tables[t];
-        int next = table->cut;
-        for (int *have = &b->work.merge[t].have; next; *have += next)
-            next = neo__bag_cut_next(&table->optim, *have);
-    }
-    neo__bags_step_shared(k);
-    neo__bags_drop_slots(b, 0);
-}
-static void neo__bags_kept_begin(neo__bags_back *kept, neo_bags *b, const char *fn, float lr) {
-    memset(kept, 0, sizeof *kept);
-    kept->call.b = b;
-    kept->call.fn = fn;
-    kept->lr = lr;
-}
-NEO__HOT_BEGIN
-
-/* The same calls on a device: see >>impl-bags-device. */
-static neo_status neo__bags_device_backward(neo__bags_back *k, neo_tensor dout);
-static neo_status neo__bags_device_accumulate(neo__bags_back *k, neo_tensor dout,
-                                              const neo_leaves *leaves);
-static neo_status neo__bags_device_add_grad(neo_bags *b, int32_t table, const int64_t *rows,
-                                            int64_t count, neo_tensor grad);
-static const float *neo__bags_device_kept_row(neo_bags *b, int64_t i, int32_t *table,
-                                              int64_t *row);
-static neo_status neo__bags_device_grad_squares(neo_bags *b, neo_exact *sum);
-static neo_status neo__bags_device_step(neo_bags *b, float lr);
-static neo_status neo__bags_device_clear(neo_bags *b);
-
-NEO__HOT_END
-NEO_API neo_status neo_bags_backward(neo_bags *b, const neo_jagged *batch, neo_tensor dout,
-                                     float lr) {
-    neo__bags_back kept;
-    NEO__ZERO(neo__bags_back, k);
-    k.call.b = b;
-    k.call.j = batch;
-    k.call.fn = "neo_bags_backward";
-    k.call.dout = (const float *)dout.data;
-    k.lr = lr;
-    if (b && b->ctx->device) return neo__bags_device_backward(&k, dout);
-    NEO__TRY(neo__bags_begin(&k.call, dout, "dout"));
-    NEO__CHECK(neo__bags_finite(lr), NEO_ERR_NUMERIC, "%s: lr is %g", k.call.fn, (double)lr);
-    NEO__CHECK(b->kept.count == 0, NEO_ERR_STATE,
-               "%s: bags '%s': %" PRId64 " rows of gradients are kept: step or clear first", k.call.fn, b->name,
-               b->kept.count);
-    neo__bags_kept_begin(&kept, b, k.call.fn, lr);
-    if (b->sizes.cut_tables) {
-        k.keep = 1;
-        neo_status status = neo__bags_walk(&k);
-        if (status == NEO_OK) {
-            neo__bags_kept_records(&kept);
-            status = neo__bags_cut_rounds(&kept);
-        }
-        if (status != NEO_OK) {
-            neo__bags_drop_slots(b, 0);
-            return status;
-        }
-        k.keep = 0;
-    }
-    NEO__TRY(neo__bags_walk(&k));
-    if (b->sizes.cut_tables) neo__bags_step_kept(&kept);
-    b->steps++;
-    return NEO_OK;
-}
-
-static neo_status neo__bags_resolve_leaves(neo__bags_call *c, const neo_leaves *leaves) {
-    if (!leaves) return NEO_OK;
-    NEO__CHECK(!c->j->feature_bags, NEO_ERR_ARG, "%s: a batch with feature_bags has no leaves",
-               c->fn);
-    return neo__leaves_resolve(c->b->ctx, leaves, c->j->batch, &c->leaves, c->fn);
-}
-NEO_API neo_status neo_bags_accumulate(neo_bags *b, const neo_jagged *batch, neo_tensor dout,
-                                       const neo_leaves *leaves) {
-    NEO__ZERO(neo__bags_back, k);
-    k.call.b = b;
-    k.call.j = batch;
-    k.call.fn = "neo_bags_accumulate";
-    k.call.dout = (const float *)dout.data;
-    k.keep = k.all = 1;
-    NEO__TRY(neo__bags_check_keeps(b, k.call.fn));
-    if (b->ctx->device) return neo__bags_device_accumulate(&k, dout, leaves);
-    NEO__TRY(neo__bags_begin(&k.call, dout, "dout"));
-    NEO__TRY(neo__bags_resolve_leaves(&k.call, leaves));
-    return neo__bags_walk(&k);
-}
-NEO_API neo_status neo_bags_add_grad(neo_bags *b, int32_t table, const int64_t *rows, int64_t count,
-                                     neo_tensor grad) {
-    const char *fn = "neo_bags_add_grad";
-    NEO__TRY(neo__bags_check_keeps(b, fn));
-    NEO__CHECK(table >= 0 && table < b->sizes.tables && count >= 0 && (rows || count == 0), NEO_ERR_ARG,
-               "%s: bags '%s': table %d, %" PRId64 " rows", fn, b->name, table, count);
-    const neo__bag_table *t = &b->tables[table];
-    NEO__CHECK(grad.ndim == 2 && grad.dtype == NEO_F32 && grad.shape[0] == count && grad.shape[1] == t->dim &&
-                   (grad.stride[1] == 1 || t->dim == 1),
-               NEO_ERR_SHAPE, "%s: table '%s': grad must be f32 [%" PRId64 "][%" PRId64 "]", fn, t->name, count,
-               t->dim);
-    for (int64_t i = 0; i < count; i++)
-        NEO__CHECK(rows[i] >= 0 && rows[i] < t->rows, NEO_ERR_RANGE,
-                   "%s: table '%s': rows[%" PRId64 "] is %" PRId64 ", not in [0, %" PRId64 ")", fn, t->name, i,
-                   rows[i], t->rows);
-    if (b->ctx->device) return neo__bags_device_add_grad(b, table, rows, count, grad);
-    int64_t before = b->kept.count, at;
-    int fresh;
-    for (int64_t i = 0; i < count; i++) { /* all rows have a place before a kept number changes */
-        if (!neo__bags_find_slot(b, table, rows[i], &at, &fresh)) return neo__bags_no_slot(b, fn, before);
-        if (fresh) memset(b->kept.grad + at, 0, (size_t)t->dim * sizeof(float));
-    }
+/* dout of a call's own rows, added to what is kept of them. */
+static void neo__bags_add_rows(const neo__bags_job *job) {
+    const neo_bags *b = job->object;
+    const int64_t dim = b->tables[job->table].dim;
     neo__fp_state fp = neo__fp_enter();
-    for (int64_t i = 0; i < count; i++) {
-        const float *from = (const float *)grad.data + i * grad.stride[0];
-        neo__bags_find_slot(b, table, rows[i], &at, &fresh);
-        for (int64_t c = 0; c < t->dim; c++) b->kept.grad[at + c] += from[c];
+    for (int64_t i = 0; i < job->records; i++) {
+        const float *from = job->dout + i * job->grad_unit;
+        float *to = b->kept.grad + b->kept.keep_at[i];
+        for (int64_t c = 0; c < dim; c++) to[c] += from[c];
     }
     neo__fp_leave(fp);
+}
+
+/* ---- rows to f32 and back ---- */
+typedef struct neo__bag_rows_job {
+    const neo_bags *b;
+    const neo__bag_rows *table;
+    int64_t first;
+    float *rows;
+    int write;
+} neo__bag_rows_job;
+static void neo__bag_rows_task(void *arg, int64_t index, int worker) {
+    const neo__cpu_job *job = (const neo__cpu_job *)arg;
+    const neo__bag_rows_job *r = (const neo__bag_rows_job *)job->call;
+    const int64_t dim = r->table->dim;
+    float *w = r->b->work.scratch + worker * r->b->sizes.scratch; /* encoding fills a row up */
+    int64_t begin, end;
+    neo__cpu_range(job, index, 1, &begin, &end);
+    for (; begin < end; begin++) {
+        float *row = r->rows + begin * dim;
+        if (!r->write) {
+            job->ctx->bag->decode(r->table, r->first + begin, 0, dim, row);
+            continue;
+        }
+        memcpy(w, row, (size_t)dim * sizeof *w);
+        job->ctx->bag->encode(r->table, r->first + begin, w, NULL);
+    }
+}
+NEO__HOT_END
+
+/* ---- plan ---- */
+
+/* The first low of every leaf of table ti, and of every (feature, leaf): minus its first bag. */
+static void neo__bags_plan_leaves(const neo__bags_call *c, int64_t ti) {
+    neo_bags *b = c->b;
+    const neo__bag_table *t = &b->tables[ti];
+    const neo__bag_merge *m = &b->work.merge[ti];
+    int64_t shards = b->sizes.shards, leaves = neo__bags_leaf_count(c), low = 0, occurrence = 0;
+    int64_t *leaf = b->work.leaf + ti * (shards + 1);
+    for (int64_t v = 0; v < leaves; v++) {
+        leaf[v] = m->indirect ? occurrence : low;
+        for (int32_t q = 0; q < t->feature_count; q++) {
+            int32_t f = b->table_features[t->first_feature + q];
+            const neo__bag_feature *p = &b->features[f];
+            const int64_t *offsets = c->j->offsets + p->first_bag;
+            int64_t begin, end;
+            neo__bags_leaf_bags(c, p, v, &begin, &end);
+            b->work.feature_leaf[f * shards + v] = low - begin;
+            if (p->bags == 0) continue;
+            occurrence += offsets[end] - offsets[begin];
+            if (b->sizes.none) low = offsets[end] - c->j->offsets[0];
+            else low += end - begin;
+        }
+        if (b->sizes.none && v == 0 && t->feature_count && !m->indirect)
+            leaf[0] = b->features[b->table_features[t->first_feature]].first_id -
+                      (neo_jagged_bag_count(c->j) ? c->j->offsets[0] : 0);
+    }
+    leaf[leaves] = INT64_MAX;
+}
+
+/* How table ti is done. Buffers come later. */
+static void neo__bags_plan_table(neo__bags_walk *k, int64_t ti) {
+    neo__bags_call *c = &k->call;
+    neo_bags *b = c->b;
+    const neo__bag_table *t = &b->tables[ti];
+    neo__bag_merge *m = &b->work.merge[ti];
+    int64_t dropped = 0;
+    memset(m, 0, sizeof *m);
+    m->keep = k->keep;
+    m->whole = 1;
+    if (k->call.b->job.only_cut >= 0 && k->call.b->job.only_cut != t->cut) return; /* not in this walk */
+    for (int32_t q = 0; q < t->feature_count; q++) {
+        const neo__bag_feature *p = &b->features[b->table_features[t->first_feature + q]];
+        m->count += p->ids;
+        m->bags += p->bags;
+        dropped += p->bad;
+    }
+    m->kept = m->count - (b->bounds == NEO_BOUNDS_DROP ? dropped : 0);
+    m->whole = !m->keep && (b->sizes.threads == 1 || (m->count + m->bags) * neo__bag_cost(t->dim) <=
+                                                         c->cost / (4 * b->sizes.threads));
+    m->indirect = c->j->weights || (b->sizes.none && t->feature_count > 1 && b->sizes.shards > 1);
+    m->pack = !b->sizes.none &&
+              (t->pooling == NEO_POOL_MEAN || t->feature_count > 1 || m->count >= 4 * m->bags);
+    if (!m->pack && t->feature_count) {
+        const neo__bag_feature *p = &b->features[b->table_features[t->first_feature]];
+        m->grad = c->dout + (b->sizes.none ? 0 : p->out_at);
+        m->grad_stride = p->out_stride;
+    }
+    neo__bags_plan_leaves(c, ti);
+}
+
+/* Shared tables first; whole tables after them, each in its place, or all in one place per worker
+   when these places fit into the same room. */
+static void neo__bags_plan_buffers(neo__bags_walk *k) {
+    const neo_bags *b = k->call.b;
+    int64_t first = 0, pack = 0, threads = b->sizes.threads, ids = 0, floats = 0;
+    for (int whole = 0; whole < 2; whole++) {
+        if (whole) k->whole_ids = first, k->whole_pack = pack;
+        for (int64_t ti = 0; ti < b->sizes.tables; ti++) {
+            const neo__bag_merge *m = &b->work.merge[ti];
+            int64_t packed = m->pack ? m->bags * b->tables[ti].dim : 0;
+            if (m->whole != whole) continue;
+            neo__bags_give_buffers(b, ti, first, pack);
+            first += m->count;
+            pack += packed;
+            if (whole) ids = NEO__MAX(ids, m->count), floats = NEO__MAX(floats, packed);
+        }
+    }
+    k->reuse_ids = (ids + 7) / 8 * 8;
+    k->reuse_pack = (floats + 15) / 16 * 16;
+    k->reuse = k->whole_ids + k->reuse_ids * threads <= b->sizes.max_ids &&
+               k->whole_pack + k->reuse_pack * threads <= b->sizes.max_batch * b->sizes.width;
+}
+
+/* Pieces of the sort of shared tables. There are fewer than 4 threads of these. */
+static void neo__bags_plan_chunks(neo__bags_walk *k) {
+    neo_bags *b = k->call.b;
+    int64_t threads = b->sizes.threads,
+            most = NEO__MAX((int64_t)NEO__BAG_CHUNK, k->whole_ids / (4 * threads) + 1);
+    for (int64_t ti = 0; ti < b->sizes.tables; ti++) {
+        const neo__bag_merge *m = &b->work.merge[ti];
+        int64_t pieces = m->whole ? 0 : (m->count + most - 1) / most;
+        for (int64_t i = 0; i < pieces; i++) {
+            neo__bag_chunk *chunk = &b->work.chunks[k->chunk_count++];
+            chunk->table = ti;
+            neo__task_range(m->count, pieces, i, 1, &chunk->begin, &chunk->end);
+        }
+    }
+    NEO_ASSERT(k->chunk_count <= neo__bags_most_tasks(threads) + (b->kept.capacity ? b->sizes.tables + 4 : 0));
+}
+
+static void neo__bags_plan(neo__bags_walk *k) {
+    neo_bags *b = k->call.b;
+    k->chunk_count = k->pack_tasks = k->step_cost = 0;
+    k->pass = 0;
+    for (int64_t ti = 0; ti < b->sizes.tables; ti++) neo__bags_plan_table(k, ti);
+    neo__bags_plan_buffers(k);
+    neo__bags_plan_chunks(k);
+    for (int64_t f = 0; f <= b->sizes.features; f++) {
+        neo__bag_feature *p = &b->features[f];
+        p->pack_task = k->pack_tasks;
+        if (f < b->sizes.features && b->work.merge[p->table].pack && !b->work.merge[p->table].whole)
+            k->pack_tasks += (p->bags + NEO__BAG_PACK_BAGS - 1) / NEO__BAG_PACK_BAGS;
+    }
+}
+
+/* The passes of all shared sorts; the first count is done. */
+static void neo__bags_sort_shared(neo__bags_walk *k) {
+    neo_bags *b = k->call.b;
+    int passes = 0;
+    for (int64_t i = 0; i < k->chunk_count; i++)
+        passes = NEO__MAX(passes, neo__bag_passes(b->tables[b->work.chunks[i].table].row_bits));
+    for (k->pass = 0; k->pass < passes; k->pass++) {
+        if (k->pass > 0) neo_parallel_for(b->ctx, k->chunk_count, neo__bags_count_task, k);
+        for (int64_t i = 0, end; i < k->chunk_count; i = end) {
+            end = i + 1;
+            while (end < k->chunk_count && b->work.chunks[end].table == b->work.chunks[i].table) end++;
+            if (k->pass < neo__bag_passes(b->tables[b->work.chunks[i].table].row_bits))
+                neo__bags_place_digits(b->work.chunks + i, end - i);
+        }
+        neo_parallel_for(b->ctx, k->chunk_count, neo__bags_scatter_task, k);
+        for (int64_t i = 0; i < k->chunk_count; i++) {
+            neo__bag_merge *m = &b->work.merge[b->work.chunks[i].table];
+            if (i > 0 && b->work.chunks[i - 1].table == b->work.chunks[i].table) continue;
+            if (k->pass >= neo__bag_passes(b->tables[b->work.chunks[i].table].row_bits)) continue;
+            uint64_t *other = m->from;
+            m->from = m->to;
+            m->to = other;
+        }
+    }
+}
+
+/* Shared tables, cut in pieces of equal cost. */
+static void neo__bags_step_shared(neo__bags_walk *k) {
+    neo_bags *b = k->call.b;
+    k->step_cost = 0;
+    for (int64_t t = 0; t <= b->sizes.tables; t++) {
+        b->work.merge[t].cost_begin = k->step_cost;
+        if (t < b->sizes.tables && !b->work.merge[t].whole)
+            k->step_cost += b->work.merge[t].kept * neo__bag_cost(b->tables[t].dim);
+    }
+    if (k->step_cost == 0) return;
+    k->step_tasks = NEO__MIN(neo__bags_most_tasks(b->sizes.threads), 1 + k->step_cost / 32768);
+    neo_parallel_for(b->ctx, k->step_tasks, neo__bags_step_task, k);
+}
+
+/* ---- the rows of the CPU's table ----
+
+   Sort plans all tables, and gathers, packs and sorts the shared ones; update does whole tables, and
+   steps or keeps the shared ones. Between them the plan is in the workspace. */
+static neo_status neo__cpu_bags_sort(neo_device *d, const neo__bags_job *job) {
+    neo_bags *b = job->object;
+    neo__bags_walk *k = &b->work.walk;
+    memset(k, 0, sizeof *k);
+    k->call = neo__bags_call_make(job);
+    k->keep = job->keep;
+    neo__bags_plan(k);
+    neo_parallel_for(neo__cpu_ctx(d), k->chunk_count + k->pack_tasks, neo__bags_shared_task, k);
+    neo__bags_sort_shared(k);
     return NEO_OK;
 }
-NEO_API int64_t neo_bags_kept_count(const neo_bags *b) { return b->kept.count; }
-NEO_API const float *neo_bags_kept_row(const neo_bags *b, int64_t i, int32_t *table, int64_t *row) {
-    if (i < 0 || i >= b->kept.count) return NULL;
-    if (b->ctx->device) return neo__bags_device_kept_row((neo_bags *)(uintptr_t)b, i, table, row);
-    if (table) *table = b->kept.slots[i].table;
-    if (row) *row = b->kept.slots[i].row;
-    return b->kept.grad + b->kept.slots[i].at;
-}
-NEO_API neo_status neo_bags_clear(neo_bags *b) {
-    NEO__CHECK(b, NEO_ERR_ARG, "neo_bags_clear: bags is NULL");
-    if (b->ctx->device) return neo__bags_device_clear(b);
-    neo__bags_drop_slots(b, 0);
+/* Records of rows of a call's own are the row numbers. */
+static neo_status neo__cpu_bags_sort_rows(neo_device *d, const neo__bags_job *job,
+                                          const int64_t *rows, int64_t first_key) {
+    (void)d;
+    (void)first_key;
+    job->object->work.rows = rows;
     return NEO_OK;
 }
-NEO__HOT_BEGIN
-NEO_API neo_status neo_bags_grad_squares(const neo_bags *b, neo_exact *sum) {
-    enum { BLOCKS = 64 };
-    float block[BLOCKS];
-    NEO__CHECK(b && sum, NEO_ERR_ARG, "neo_bags_grad_squares: bags or sum is NULL");
-    if (b->ctx->device) return neo__bags_device_grad_squares((neo_bags *)(uintptr_t)b, sum);
-    neo__fp_state fp = neo__fp_enter();
-    for (int64_t i = 0; i < b->kept.count; i++) {
+static neo_status neo__cpu_bags_find_slots(neo_device *d, const neo__bags_job *job, int by_value,
+                                           int64_t *fresh) {
+    neo_bags *b = job->object;
+    const int64_t before = b->kept.count;
+    int64_t at;
+    int is_fresh;
+    (void)d;
+    if (!by_value) {
+        *fresh = neo__bags_keep_slots(&b->work.walk);
+        return NEO_OK;
+    }
+    *fresh = b->kept.capacity - before + 1;
+    for (int64_t i = 0; i < job->records; i++) {
+        if (!neo__bags_find_slot(b, job->table, b->work.rows[i], &at, &is_fresh)) return NEO_OK;
+        b->kept.keep_at[i] = at;
+    }
+    *fresh = b->kept.count - before;
+    return NEO_OK;
+}
+static neo_status neo__cpu_bags_give_slots(neo_device *d, const neo__bags_job *job, int by_value) {
+    (void)d, (void)job, (void)by_value; /* finding has given them */
+    return NEO_OK;
+}
+static neo_status neo__cpu_bags_drop_slots(neo_device *d, const neo__bags_job *job) {
+    (void)d;
+    neo__bags_pop_slots(job->object, job->slot_count);
+    return NEO_OK;
+}
+static neo_status neo__cpu_bags_update(neo_device *d, const neo__bags_job *job) {
+    neo_bags *b = job->object;
+    if (job->add) {
+        neo__bags_add_rows(job);
+        return NEO_OK;
+    }
+    neo_parallel_for(neo__cpu_ctx(d), b->sizes.tables, neo__bags_whole_task, &b->work.walk);
+    neo__bags_step_shared(&b->work.walk);
+    return NEO_OK;
+}
+/* All that is kept, as the records of a walk; with cut: of tables that ask for sums. */
+static void neo__bags_step_slots(const neo__bags_job *job, int cut) {
+    neo_bags *b = job->object;
+    neo__bags_walk *k = &b->work.walk;
+    memset(k, 0, sizeof *k);
+    k->call = neo__bags_call_make(job);
+    k->of_kept = 1;
+    neo__bags_kept_records(b);
+    for (int64_t t = 0; cut && t < b->sizes.tables; t++)
+        b->work.merge[t].whole = !b->cut.cuts[t].cut.want; /* not in this walk */
+    neo__bags_step_shared(k);
+}
+static neo_status neo__cpu_bags_step_kept(neo_device *d, const neo__bags_job *job) {
+    (void)d;
+    neo__bags_step_slots(job, 0);
+    return NEO_OK;
+}
+static neo_status neo__cpu_bags_cut(neo_device *d, const neo__bags_job *job) {
+    (void)d;
+    neo__bags_step_slots(job, 1);
+    return NEO_OK;
+}
+static neo_status neo__cpu_bags_squares(neo_device *d, const neo__bags_job *job, int64_t first,
+                                        int64_t count, float *out) {
+    const neo_bags *b = job->object;
+    const int64_t blocks = neo__bag_blocks(job->max_dim);
+    (void)d;
+    for (int64_t i = first; i < first + count; i++, out += blocks) {
         const float *g = b->kept.grad + b->kept.slots[i].at;
-        int64_t dim = b->tables[b->kept.slots[i].table].dim;
-        for (int64_t c = 0; c < dim; c += 16 * BLOCKS) {
-            int64_t n = NEO__MIN(dim - c, (int64_t)(16 * BLOCKS));
-            b->ctx->bag->blocks(g + c, g + c, n, block);
-            for (int64_t k = 0; k < neo__bag_blocks(n); k++) neo_exact_add(sum, block[k]);
-        }
+        int64_t dim = b->tables[b->kept.slots[i].table].dim, own = neo__bag_blocks(dim);
+        b->ctx->bag->blocks(g, g, dim, out);
+        memset(out + own, 0, (size_t)(blocks - own) * sizeof *out);
     }
-    neo__fp_leave(fp);
     return NEO_OK;
 }
-NEO_API neo_status neo_bags_scale_grads(neo_bags *b, float scale) {
-    NEO__CHECK(b, NEO_ERR_ARG, "neo_bags_scale_grads: bags is NULL");
-    neo_device *d = b->ctx->device;
-    if (d) {
-        NEO__ZERO(neo__blend_call, call);
-        call.kind = NEO__BLEND_SCALE;
-        call.x = call.y = b->job.kept;
-        call.factor = scale;
-        call.count = b->kept.count * b->job.max_dim;
-        b->kept.stage_end = 0;
-        return call.count > 0 ? d->blend(d, &call) : NEO_OK;
-    }
-    neo__fp_state fp = neo__fp_enter();
-    for (int64_t i = 0; i < b->kept.floats; i++) b->kept.grad[i] *= scale;
-    neo__fp_leave(fp);
+static neo_status neo__cpu_bags_rows(neo_device *d, const neo__bags_job *job, int table,
+                                     int64_t first, int64_t count, float *rows, int write) {
+    neo__bag_rows_job to;
+    to.b = job->object;
+    to.table = &job->object->tables[table].store;
+    to.first = first;
+    to.rows = rows;
+    to.write = write;
+    neo__cpu_run(d, &to, count, 1 + (1 << 14) / to.table->dim, neo__bag_rows_task);
     return NEO_OK;
 }
-NEO__HOT_END
-NEO_API neo_status neo_bags_step(neo_bags *b, float lr) {
-    neo__bags_back k;
-    const char *fn = "neo_bags_step";
-    NEO__TRY(neo__bags_check_keeps(b, fn));
-    NEO__CHECK(neo__bags_finite(lr), NEO_ERR_NUMERIC, "%s: lr is %g", fn, (double)lr);
-    if (b->ctx->device) return neo__bags_device_step(b, lr);
-    neo__bags_kept_begin(&k, b, fn, lr);
-    if (b->sizes.cut_tables) {
-        neo__bags_kept_records(&k);
-        NEO__TRY(neo__bags_cut_rounds(&k));
-    }
-    neo__bags_step_kept(&k);
-    b->steps++;
-    return NEO_OK;
+static void neo__cpu_bags_init(neo_device *d) {
+    d->bags_check = neo__cpu_bags_check;
+    d->bags_forward = neo__cpu_bags_forward;
+    d->bags_weight_grad = neo__cpu_bags_weight_grad;
+    d->bags_sort = neo__cpu_bags_sort;
+    d->bags_sort_rows = neo__cpu_bags_sort_rows;
+    d->bags_update = neo__cpu_bags_update;
+    d->bags_step_kept = neo__cpu_bags_step_kept;
+    d->bags_cut = neo__cpu_bags_cut;
+    d->bags_find_slots = neo__cpu_bags_find_slots;
+    d->bags_give_slots = neo__cpu_bags_give_slots;
+    d->bags_drop_slots = neo__cpu_bags_drop_slots;
+    d->bags_squares = neo__cpu_bags_squares;
+    d->bags_rows = neo__cpu_bags_rows;
 }
 /* ------------------------------------------------------------------------------------------------
-   >>impl-bags-device
+   >>impl-bags-calls
 
    The same object on a context with a device.
 
@@ -12110,110 +11845,91 @@ NEO_API neo_status neo_bags_step(neo_bags *b, float lr) {
    is left to chance, what it finds is not.
    ------------------------------------------------------------------------------------------------ */
 
-/* ---- the batch ---- */
+/* ---- a batch: what can be wrong with it ---- */
 
-/* What neo__jagged_check looks at, but for the offsets. */
-static neo_status neo__bags_device_check_batch(const neo__bags_call *c) {
-    NEO__CHECK(c->j, NEO_ERR_ARG, "%s: the batch is NULL", c->fn);
-    if (c->j->place == NEO_HOST) return neo__jagged_check(c->j, c->fn);
-    neo_jagged j = *c->j;
-    j.batch = 0; /* without bags no offsets are read */
-    j.feature_bags = NULL;
-    NEO__TRY(neo__jagged_check(&j, c->fn));
-    j = *c->j;
-    for (int32_t t = 0; j.feature_bags && t < j.feature_count; t++)
-        NEO__CHECK(j.feature_bags[0] == 0 && j.feature_bags[t] <= j.feature_bags[t + 1],
-                   NEO_ERR_FORMAT, "%s: feature_bags begin above 0 or decrease at feature %d",
-                   c->fn, t);
-    NEO__CHECK(j.feature_bags ||
-                   (j.batch >= 0 && j.batch < INT64_MAX / 16 / NEO__MAX(j.feature_count, 1)),
-               NEO_ERR_ARG, "%s: batch is %" PRId64, c->fn, j.batch);
-    NEO__CHECK(neo_jagged_bag_count(&j) == 0 || (j.offsets && j.ids), NEO_ERR_ARG,
-               "%s: offsets or ids is NULL", c->fn);
-    return NEO_OK;
-}
-/* It is the host batch that forward has copied, by its arrays and their lengths. */
-static int neo__bags_is_staged(const neo_bags *b, const neo_jagged *j) {
-    const neo_jagged *s = &b->staged.batch;
-    return b->staged.fresh && j->place == NEO_HOST && s->offsets == j->offsets && s->ids == j->ids &&
-           s->weights == j->weights && s->feature_bags == j->feature_bags &&
-           s->id_dtype == j->id_dtype && s->batch == j->batch &&
-           b->staged.bags == neo_jagged_bag_count(j) && b->staged.id_count == neo_jagged_id_count(j);
-}
-/* The batch as the job sees it; a host batch is copied unless `have` says that it is there. */
-static neo_status neo__bags_device_stage(neo__bags_call *c, int have) {
-    neo_bags *b = c->b;
-    neo_device *d = b->ctx->device;
-    const neo_jagged *j = c->j;
-    neo__bags_job *job = &b->job;
-    job->is_i32 = j->id_dtype == NEO_I32;
-    job->bags = neo_jagged_bag_count(j);
-    if (j->place == NEO_DEVICE) {
-        job->offsets = j->offsets;
-        job->ids = j->ids;
-        job->weights = j->weights;
-        job->id_base = 0;
-        job->most_ids = job->bags ? job->max_ids : 0;
+static neo_status neo__bags_check_tensor(const neo_bags *b, const neo_jagged *j, neo_tensor t,
+                                          const char *what, const char *fn) {
+    const neo__bag_sizes *s = &b->sizes;
+    int64_t rows = !s->none                 ? j->batch
+                   : j->place == NEO_DEVICE ? t.shape[0]
+                                            : neo_jagged_id_count(j),
+            cols = s->none ? s->max_dim : s->width;
+    if (j->feature_bags && !s->none) {
+        int64_t count = 0;
+        for (int64_t f = 0; f < s->features; f++)
+            count += (j->feature_bags[f + 1] - j->feature_bags[f]) *
+                     b->tables[b->features[f].table].dim;
+        NEO__CHECK(t.ndim == 1 && t.dtype == NEO_F32 && t.shape[0] == count, NEO_ERR_SHAPE,
+                   "%s: bags '%s': with feature_bags %s must be a 1-d f32 tensor of %" PRId64
+                   " elements",
+                   fn, b->name, what, count);
+        NEO__CHECK(t.stride[0] == 1 || count <= 1, NEO_ERR_SHAPE,
+                   "%s: bags '%s': %s is not contiguous", fn, b->name, what);
+        if (!t.data && count > 0) return neo__no_data(fn, what, t, NEO_ERR_ARG);
         return NEO_OK;
     }
-    job->most_ids = neo_jagged_id_count(j);
-    job->id_base = job->bags ? j->offsets[0] : 0;
-    job->offsets = b->staged.offsets;
-    job->ids = b->staged.ids;
-    job->weights = j->weights ? b->staged.weights : NULL;
-    if (have || job->bags == 0) return NEO_OK;
-    size_t ids = (size_t)job->most_ids, id_bytes = neo_dtype_size(j->id_dtype);
-    b->staged.fresh = 0;
-    NEO__TRY(d->copy(d, b->staged.offsets, NEO_DEVICE, j->offsets, NEO_HOST,
-                     (size_t)(job->bags + 1) * sizeof *j->offsets));
-    if (ids == 0) return NEO_OK;
-    NEO__TRY(d->copy(d, b->staged.ids, NEO_DEVICE,
-                     (const char *)j->ids + (size_t)job->id_base * id_bytes, NEO_HOST,
-                     ids * id_bytes));
-    if (!j->weights) return NEO_OK;
-    return d->copy(d, b->staged.weights, NEO_DEVICE, j->weights + job->id_base, NEO_HOST,
-                   ids * sizeof *j->weights);
+    NEO__CHECK(t.ndim == 2 && t.dtype == NEO_F32 && t.shape[0] == rows && t.shape[1] == cols,
+               NEO_ERR_SHAPE,
+               "%s: bags '%s': %s must be f32 [%" PRId64 "][%" PRId64
+               "], it is %s with %d dimensions [%" PRId64 "][%" PRId64 "]",
+               fn, b->name, what, rows, cols, neo_dtype_name(t.dtype), t.ndim, t.shape[0],
+               t.shape[1]);
+    NEO__CHECK((t.stride[1] == 1 || cols == 1) && (t.stride[0] >= cols || rows <= 1),
+               NEO_ERR_SHAPE,
+               "%s: bags '%s': the strides of %s are %" PRId64 ", %" PRId64
+               ", not at least %" PRId64 ", 1",
+               fn, b->name, what, t.stride[0], t.stride[1], cols);
+    if (!t.data && rows > 0) return neo__no_data(fn, what, t, NEO_ERR_ARG);
+    return NEO_OK;
 }
-/* What was told in calls that had no effect is told again. */
-static void neo__bags_device_remind(neo_bags *b) {
-    if (b->told.forgotten == b->ctx->device->forgotten) return;
-    b->told.forgotten = b->ctx->device->forgotten;
-    b->staged.fresh = 0;
-    memset(b->told.features, 0xFF, (size_t)(b->sizes.features + 1) * sizeof *b->told.features);
-    memset(b->told.rules, 0xFF, (size_t)b->sizes.tables * sizeof *b->told.rules);
-}
-/* Where the features' bags and tensors are; the device is told when that has changed. */
-static neo_status neo__bags_device_features(neo__bags_call *c, neo_tensor t) {
-    neo_bags *b = c->b;
-    neo_device *d = b->ctx->device;
-    neo__bags_job *job = &b->job;
-    int changed = d->recording != 0, whole = ((uintptr_t)t.data & 15) == 0;
-    for (int64_t f = 0; f <= b->sizes.features; f++) {
-        const neo__bag_feature *p = &b->features[f];
-        int64_t dim = f < b->sizes.features ? b->tables[p->table].dim : 0;
+
+/* Positions of the features' bags in the batch, in the tensor that goes with it, and in gradients
+   that are packed; the device is told when they have changed. Reads no offsets. */
+static neo_status neo__bags_place(neo_bags *b, const neo_jagged *j, neo_tensor t, const char *fn) {
+    int64_t features = b->sizes.features, at = 0;
+    int changed = b->ctx->on->recording != 0, whole = ((uintptr_t)t.data & 15) == 0;
+    for (int64_t f = 0; f <= features; f++) {
+        neo__bag_feature *p = &b->features[f];
+        const int last = f == features;
+        int64_t dim = last ? 0 : b->tables[p->table].dim;
+        p->first_bag = neo__jagged_first_bag(j, f);
+        p->bags = last ? 0 : neo__jagged_first_bag(j, f + 1) - p->first_bag;
+        NEO__CHECK(p->bags <= b->sizes.max_batch, NEO_ERR_CAPACITY,
+                   "%s: bags '%s': feature %" PRId64 " has %" PRId64
+                   " samples, reserved are %" PRId64 " (neo_bags_reserve grows it)",
+                   fn, b->name, f, p->bags, b->sizes.max_batch);
+        p->bad = 0;
+        p->out_stride = j->feature_bags && !b->sizes.none ? dim : t.stride[0];
+        p->out_at = j->feature_bags ? at : p->col;
+        at += p->bags * dim;
         NEO__ZERO(neo__job_feature, now);
         now.table = p->table;
         now.first_bag = p->first_bag;
         now.bags = p->bags;
         now.out_at = b->sizes.none ? 0 : p->out_at;
         now.out_stride = p->out_stride;
-        now.pack_stride = c->j->feature_bags ? dim : b->sizes.width;
-        if (f < b->sizes.features && ((now.out_at | now.out_stride | now.pack_stride) & 3))
-            whole = 0;
+        now.pack_stride = j->feature_bags ? dim : b->sizes.width;
+        if (!last && ((now.out_at | now.out_stride | now.pack_stride) & 3)) whole = 0;
         if (memcmp(&now, &b->told.features[f], sizeof now) == 0) continue;
         b->told.features[f] = now;
         changed = 1;
     }
-    job->aligned = whole;
-    job->out_rows = b->sizes.none ? t.shape[0] : 0;
+    b->job.aligned = whole;
+    b->job.out_rows = b->sizes.none ? t.shape[0] : 0;
     if (!changed) return NEO_OK;
-    size_t bytes = (size_t)(b->sizes.features + 1) * sizeof *b->told.features;
-    neo_status status = d->copy(d, job->features, NEO_DEVICE, b->told.features, NEO_HOST, bytes);
+    size_t bytes = (size_t)(features + 1) * sizeof *b->told.features;
+    neo_status status = neo__bags_send(b, b->job.features, b->told.features, bytes);
     if (status != NEO_OK) memset(b->told.features, 0xFF, bytes); /* the device has not been told */
     return status;
 }
-
-/* ---- what is wrong with it ---- */
+/* What a discarded recording told the device is told again. */
+static void neo__bags_remind(neo_bags *b) {
+    if (b->told.forgotten == b->ctx->on->forgotten) return;
+    b->told.forgotten = b->ctx->on->forgotten;
+    b->view.fresh = 0;
+    memset(b->told.features, 0xFF, (size_t)(b->sizes.features + 1) * sizeof *b->told.features);
+    memset(b->told.rules, 0xFF, (size_t)b->sizes.tables * sizeof *b->told.rules);
+}
 
 /* A look at a batch until its answer is there. What the object has of a call may be the next one's by then. */
 typedef struct neo__bags_look {
@@ -12225,158 +11941,195 @@ typedef struct neo__bags_look {
     int64_t ids; /* that it has, when it is good; else -1 */
 } neo__bags_look;
 
-static neo_status neo__bags_device_offset(const neo__bags_look *l, int64_t i, int64_t *offset) {
-    neo_device *d = l->b->ctx->device;
-    return d->copy(d, offset, NEO_HOST, l->job.offsets + i, NEO_DEVICE, sizeof *offset);
+static neo_status neo__bags_offset(const neo__bags_look *l, int64_t i, int64_t *offset) {
+    return neo__bags_fetch(l->b, offset, l->job.offsets + i, sizeof *offset);
 }
-static int64_t neo__bags_device_feature_of(const neo__bags_look *l, int64_t bag) {
+static int64_t neo__bags_look_feature(const neo__bags_look *l, int64_t bag) {
     int64_t f = 0;
     while (f + 1 < l->b->sizes.features && neo__jagged_first_bag(&l->batch, f + 1) <= bag) f++;
     return f;
 }
-static neo_status neo__bags_device_bad_offset(const neo__bags_look *l, int64_t bag) {
-    int64_t f = neo__bags_device_feature_of(l, bag), here, next;
-    NEO__TRY(neo__bags_device_offset(l, bag, &here));
-    NEO__TRY(neo__bags_device_offset(l, bag + 1, &next));
+static neo_status neo__bags_bad_offset(const neo__bags_look *l, int64_t bag) {
+    int64_t f = neo__bags_look_feature(l, bag), here, next;
+    NEO__TRY(neo__bags_offset(l, bag, &here));
+    NEO__TRY(neo__bags_offset(l, bag + 1, &next));
     return neo_fail(NEO_ERR_FORMAT,
                     "%s: offsets decrease at feature %d, sample %" PRId64 ": offsets[%" PRId64
                     "] is %" PRId64 ", the next is %" PRId64,
                     l->fn, (int)f, bag - neo__jagged_first_bag(&l->batch, f), bag, here, next);
 }
-static neo_status neo__bags_device_bad_id(const neo__bags_look *l, int64_t k) {
+/* k: as offsets count. */
+static neo_status neo__bags_bad_id(const neo__bags_look *l, int64_t k) {
     const neo_bags *b = l->b;
-    neo_device *d = b->ctx->device;
-    int64_t lo = 0, hi = l->job.bags, begin, id = 0;
-    int32_t narrow = 0;
-    while (lo + 1 < hi) { /* the last bag that begins at or before k */
-        int64_t mid = lo + (hi - lo) / 2;
-        NEO__TRY(neo__bags_device_offset(l, mid, &begin));
-        if (begin <= k) lo = mid;
+    int64_t bag = 0, hi = l->job.bags, begin, ids[1] = {0};
+    while (bag + 1 < hi) { /* the last bag that begins at or before k */
+        int64_t mid = bag + (hi - bag) / 2;
+        NEO__TRY(neo__bags_offset(l, mid, &begin));
+        if (begin <= k) bag = mid;
         else hi = mid;
     }
-    NEO__TRY(neo__bags_device_offset(l, lo, &begin));
-    int64_t at = k - l->job.id_base, f = neo__bags_device_feature_of(l, lo);
-    if (l->job.is_i32) {
-        const int32_t *ids = (const int32_t *)l->job.ids;
-        NEO__TRY(d->copy(d, &narrow, NEO_HOST, ids + at, NEO_DEVICE, sizeof narrow));
-        id = narrow;
-    } else {
-        const int64_t *ids = (const int64_t *)l->job.ids;
-        NEO__TRY(d->copy(d, &id, NEO_HOST, ids + at, NEO_DEVICE, sizeof id));
-    }
-    neo__jagged_place place = {lo - neo__jagged_first_bag(&l->batch, f), k - begin, id};
-    NEO__ZERO(neo__bags_call, c);
-    c.b = l->b;
-    c.fn = l->fn;
-    return neo__bags_bad_id(&c, f, &place);
+    NEO__TRY(neo__bags_offset(l, bag, &begin));
+    const size_t size = l->job.is_i32 ? sizeof(int32_t) : sizeof(int64_t);
+    const char *at = (const char *)l->job.ids + (size_t)(k - l->job.id_base) * size;
+    NEO__TRY(neo__bags_fetch(b, ids, at, size));
+    int64_t f = neo__bags_look_feature(l, bag);
+    const neo__bag_table *table = &b->tables[b->features[f].table];
+    return neo_fail(NEO_ERR_RANGE,
+                    "%s: bags '%s': table '%s' (feature %" PRId64 "), sample %" PRId64
+                    ", position %" PRId64 ": id %" PRId64 " is not in [0, %" PRId64 ")",
+                    l->fn, b->name, table->name, f, bag - neo__jagged_first_bag(&l->batch, f),
+                    k - begin, neo__jagged_id(ids, l->job.is_i32, 0), table->rows);
 }
-static neo_status neo__bags_device_looked(void *job, const void *answer) {
+static neo_status neo__bags_check_ids(const neo_bags *b, int64_t ids, const char *fn) {
+    NEO__CHECK(ids <= b->sizes.max_ids, NEO_ERR_CAPACITY,
+               "%s: bags '%s': the batch has %" PRId64 " ids, reserved are %" PRId64
+               " (neo_bags_reserve grows it)",
+               fn, b->name, ids, b->sizes.max_ids);
+    return NEO_OK;
+}
+static neo_status neo__bags_looked(void *job, const void *answer) {
     neo__bags_look *l = (neo__bags_look *)job;
     neo_bags *b = l->b;
-    const int was_staged = b->staged.fresh;
+    const int was_fresh = b->view.fresh;
     neo__bags_found found;
     memcpy(&found, answer, sizeof found);
-    b->staged.fresh = 0; /* a bad batch is to be looked at again */
+    b->view.fresh = 0; /* a bad batch is to be looked at again */
     int64_t ids = found.last - found.first;
     NEO__CHECK(found.first >= 0, NEO_ERR_FORMAT, "%s: offsets[0] is %" PRId64, l->fn, found.first);
     NEO__CHECK(ids >= 0, NEO_ERR_FORMAT, "%s: offsets go from %" PRId64 " down to %" PRId64, l->fn,
                found.first, found.last);
-    NEO__CHECK(ids <= b->sizes.max_ids, NEO_ERR_CAPACITY,
-               "%s: bags '%s': the batch has %" PRId64 " ids, reserved are %" PRId64
-               " (neo_bags_reserve grows it)",
-               l->fn, b->name, ids, b->sizes.max_ids);
+    NEO__TRY(neo__bags_check_ids(b, ids, l->fn));
     NEO__CHECK(!b->sizes.none || ids == l->job.out_rows, NEO_ERR_SHAPE,
                "%s: bags '%s': the batch has %" PRId64 " ids, the tensor %" PRId64 " rows", l->fn,
                b->name, ids, l->job.out_rows);
-    if (found.bag) return neo__bags_device_bad_offset(l, (int64_t)~found.bag);
+    if (found.bag) return neo__bags_bad_offset(l, (int64_t)~found.bag);
     if (found.id && b->bounds == NEO_BOUNDS_ERROR)
-        return neo__bags_device_bad_id(l, found.first + (int64_t)~found.id);
-    b->staged.fresh = was_staged;
+        return neo__bags_bad_id(l, found.first + (int64_t)~found.id);
+    b->view.fresh = was_fresh;
     if (l->forward) b->out_of_range += (int64_t)found.count;
     l->ids = ids;
     return NEO_OK;
 }
-/* Look at every offset and id. Where bags of features vary, the host's list of them may not live as long as a recorded
-   step: then the look is waited for. */
-static neo_status neo__bags_device_look(neo__bags_call *c, int forward) {
-    neo_bags *b = c->b;
-    neo_device *d = b->ctx->device;
+/* Look at every offset and id. Where bags of features vary, the host's list of them may not live as
+   long as a recorded step: then the look is waited for. */
+static neo_status neo__bags_look_at(neo_bags *b, const char *fn, int forward) {
+    neo_device *on = b->ctx->on;
     NEO__ZERO(neo__bags_found, found);
     NEO__ZERO(neo__bags_look, look);
-    const neo__later later = {neo__bags_device_looked, &look, sizeof look};
-    const int waits = !d->recording || c->j->feature_bags != NULL;
+    const neo__later later = {neo__bags_looked, &look, sizeof look};
+    const int waits = !on->recording || b->view.batch.feature_bags != NULL;
     look.b = b;
-    look.fn = c->fn;
-    look.batch = *c->j;
+    look.fn = fn;
+    look.batch = b->view.batch;
     look.job = b->job;
     look.forward = forward;
     look.ids = -1;
-    NEO__TRY(d->bags_check(d, &b->job, &found, waits ? NULL : &later));
+    NEO__TRY(on->bags_check(on, &b->job, &found, waits ? NULL : &later));
     if (b->job.bags == 0 || !waits) return NEO_OK;
-    NEO__TRY(neo__bags_device_looked(&look, &found));
-    if (!d->recording) b->job.most_ids = look.ids;
+    NEO__TRY(neo__bags_looked(&look, &found));
+    if (!on->recording) b->job.most_ids = look.ids;
     return NEO_OK;
 }
-/* neo__bags_begin, and the job's batch and tensors. */
-static neo_status neo__bags_device_begin(neo__bags_call *c, neo_tensor t, const char *what,
-                                         int forward) {
-    neo_bags *b = c->b;
-    NEO__TRY(neo__bags_check_sizes(c));
-    NEO__TRY(neo__bags_device_check_batch(c));
-    int64_t ids = c->j->place == NEO_HOST ? neo_jagged_id_count(c->j) : 0;
-    NEO__CHECK(ids <= b->sizes.max_ids, NEO_ERR_CAPACITY,
-               "%s: bags '%s': the batch has %" PRId64 " ids, reserved are %" PRId64
+
+/* ---- a batch: its view ---- */
+
+/* The view is a copy of this host batch, by its arrays and their lengths. */
+static int neo__bags_is_viewed(const neo_bags *b, const neo_jagged *j) {
+    const neo_jagged *s = &b->view.batch;
+    return b->view.fresh && j->place == NEO_HOST && s->offsets == j->offsets && s->ids == j->ids &&
+           s->weights == j->weights && s->feature_bags == j->feature_bags &&
+           s->id_dtype == j->id_dtype && s->batch == j->batch &&
+           b->view.bags == neo_jagged_bag_count(j) && b->view.ids == neo_jagged_id_count(j);
+}
+/* The batch as the record has it: where the context computes, or copied to there unless `have`. */
+static neo_status neo__bags_stage(neo_bags *b, const neo_jagged *j, int have) {
+    neo__bags_job *job = &b->job;
+    job->is_i32 = j->id_dtype == NEO_I32;
+    job->bags = neo_jagged_bag_count(j);
+    job->most_ids = job->bags ? job->max_ids : 0;
+    if (j->place == NEO_HOST) job->most_ids = neo_jagged_id_count(j);
+    if (j->place == neo__ctx_place(b->ctx)) {
+        job->offsets = j->offsets;
+        job->ids = j->ids;
+        job->weights = j->weights;
+        job->id_base = 0;
+        return NEO_OK;
+    }
+    job->id_base = job->bags ? j->offsets[0] : 0;
+    job->offsets = b->view.copy_offsets;
+    job->ids = b->view.copy_ids;
+    job->weights = j->weights ? b->view.copy_weights : NULL;
+    if (have || job->bags == 0) return NEO_OK;
+    size_t ids = (size_t)job->most_ids, id_bytes = neo_dtype_size(j->id_dtype);
+    NEO__TRY(neo__bags_send(b, b->view.copy_offsets, j->offsets,
+                            (size_t)(job->bags + 1) * sizeof *j->offsets));
+    if (ids == 0) return NEO_OK;
+    NEO__TRY(neo__bags_send(b, b->view.copy_ids,
+                            (const char *)j->ids + (size_t)job->id_base * id_bytes, ids * id_bytes));
+    if (!j->weights) return NEO_OK;
+    return neo__bags_send(b, b->view.copy_weights, j->weights + job->id_base,
+                          ids * sizeof *j->weights);
+}
+/* Everything that can be wrong with a batch and the tensor that goes with it; then the record has both. */
+static neo_status neo__bags_begin(neo_bags *b, const neo_jagged *j, neo_tensor t, int forward,
+                                  const char *fn) {
+    const char *what = forward ? "out" : "dout";
+    NEO__CHECK(b, NEO_ERR_ARG, "%s: bags is NULL", fn);
+    NEO__CHECK(!j || j->place == NEO_HOST || b->ctx->device, NEO_ERR_ARG,
+               "%s: bags '%s': the batch is on a device, the context has none", fn, b->name);
+    NEO__CHECK(!j || j->feature_count == b->sizes.features, NEO_ERR_SHAPE,
+               "%s: the batch has %d features, bags '%s' has %" PRId64, fn, j->feature_count,
+               b->name, b->sizes.features);
+    NEO__CHECK(!j || j->feature_bags || j->batch <= b->sizes.max_batch, NEO_ERR_CAPACITY,
+               "%s: bags '%s': the batch has %" PRId64 " samples, reserved are %" PRId64
                " (neo_bags_reserve grows it)",
-               c->fn, b->name, ids, b->sizes.max_ids);
-    NEO__TRY(neo__bags_check_tensor(c, t, what));
-    NEO__CHECK(
-        !t.data || t.place == NEO_DEVICE, NEO_ERR_ARG,
-        "%s: bags '%s': %s is in host memory, but the context computes on a device: neo_tensor_alloc "
-        "makes tensors there",
-        c->fn, b->name, what);
-    NEO__TRY(neo__bags_place_bags(c, t));
-    neo__bags_device_remind(b);
-    NEO__TRY(neo__bags_device_features(c, t));
-    b->job.out = c->out;
-    b->job.dout = c->dout;
-    b->job.dweights = c->dweights;
-    int have = !forward && neo__bags_is_staged(b, c->j);
-    NEO__TRY(neo__bags_device_stage(c, have));
-    if (b->ctx->device->recording && b->job.most_ids > 0) b->job.most_ids = b->sizes.max_ids;
+               fn, b->name, j->batch, b->sizes.max_batch);
+    NEO__TRY(neo__jagged_check(j, fn));
+    int64_t ids = j->place == NEO_HOST ? neo_jagged_id_count(j) : 0;
+    NEO__TRY(neo__bags_check_ids(b, ids, fn));
+    NEO__TRY(neo__bags_check_tensor(b, j, t, what, fn));
+    NEO__TRY(neo__check_place(b->ctx, t, fn, what));
+    neo__bags_remind(b);
+    NEO__TRY(neo__bags_place(b, j, t, fn));
+    b->job.out = forward ? (float *)t.data : NULL;
+    b->job.dout = forward ? NULL : (const float *)t.data;
+    const int have = !forward && neo__bags_is_viewed(b, j);
+    if (!have) b->view.fresh = 0;
+    NEO__TRY(neo__bags_stage(b, j, have));
+    if (b->ctx->on->recording && b->job.most_ids > 0) b->job.most_ids = b->sizes.max_ids;
     if (have) return NEO_OK;
-    b->staged.fresh = 0;
-    NEO__TRY(neo__bags_device_look(c, forward));
-    b->staged.fresh = forward && c->j->place == NEO_HOST;
-    b->staged.batch = *c->j;
-    b->staged.bags = b->job.bags;
-    b->staged.id_count = ids;
+    b->view.batch = *j;
+    b->view.bags = b->job.bags;
+    b->view.ids = ids;
+    NEO__TRY(neo__bags_look_at(b, fn, forward));
+    b->view.fresh = forward && b->ctx->device && j->place == NEO_HOST;
     return NEO_OK;
 }
 
 /* ---- forward, weight_grad ---- */
-static neo_status neo__bags_device_forward(neo__bags_call *c, neo_tensor out) {
-    neo_device *d = c->b->ctx->device;
-    NEO__TRY(neo__bags_device_begin(c, out, "out", 1));
-    return d->bags_forward(d, &c->b->job);
+NEO_API neo_status neo_bags_forward(neo_bags *b, const neo_jagged *batch, neo_tensor out) {
+    NEO__TRY(neo__bags_begin(b, batch, out, 1, "neo_bags_forward"));
+    return b->ctx->on->bags_forward(b->ctx->on, &b->job);
 }
-static neo_status neo__bags_device_weight_grad(neo__bags_call *c, neo_tensor dout) {
-    neo_device *d = c->b->ctx->device;
-    NEO__TRY(neo__bags_device_begin(c, dout, "dout", 0));
-    NEO__CHECK(c->dweights || c->b->job.most_ids == 0, NEO_ERR_ARG, "%s: dweights is NULL", c->fn);
-    return d->bags_weight_grad(d, &c->b->job);
+NEO_API neo_status neo_bags_weight_grad(neo_bags *b, const neo_jagged *batch, neo_tensor dout,
+                                        float *dweights) {
+    static const char *const fn = "neo_bags_weight_grad";
+    NEO__TRY(neo__bags_begin(b, batch, dout, 0, fn));
+    NEO__CHECK(dweights || b->job.most_ids == 0, NEO_ERR_ARG, "%s: dweights is NULL", fn);
+    b->job.dweights = dweights;
+    return b->ctx->on->bags_weight_grad(b->ctx->on, &b->job);
 }
 
-/* ---- backward ---- */
+/* ---- the numbers of a step, and sorted records ---- */
 
 /* Its step depends on how many there have been. */
 static int neo__bag_counts_steps(neo_bag_optim_kind kind) {
     return kind == NEO_BAG_ADAM || kind == NEO_BAG_PARTIAL_ADAM || kind == NEO_BAG_LAMB ||
            kind == NEO_BAG_PARTIAL_LAMB;
 }
-/* The numbers of this step, for the device if they are not those of the last. */
-static neo_status neo__bags_device_rules(neo_bags *b, float lr) {
-    neo_device *d = b->ctx->device;
-    int changed = d->recording != 0;
+/* The numbers of this step; the device is told if they are not those of the last. */
+static neo_status neo__bags_rules(neo_bags *b, float lr) {
+    int changed = b->ctx->on->recording != 0;
     neo__fp_state fp = neo__fp_enter();
     for (int64_t i = 0; i < b->sizes.tables; i++) {
         const neo__bag_table *t = &b->tables[i];
@@ -12384,7 +12137,8 @@ static neo_status neo__bags_device_rules(neo_bags *b, float lr) {
         NEO__ZERO(neo__job_rule, now);
         now.step = neo__bag_step_make(&t->optim, lr, b->steps + 1);
         if (!neo__bag_counts_steps(t->optim.kind)) now.step.fix1 = now.step.fix2 = 1.0f;
-        if (draws) now.round = neo__bags_round_key(b, t);
+        if (draws) now.round = neo__random_key_make(b->ctx->seed, t->name_hash, b->steps + 1,
+                                                    NEO_STREAM_ROUNDING);
         now.nearest = t->round_nearest;
         if (memcmp(&now, &b->told.rules[i], sizeof now) == 0) continue;
         b->told.rules[i] = now;
@@ -12393,25 +12147,20 @@ static neo_status neo__bags_device_rules(neo_bags *b, float lr) {
     neo__fp_leave(fp);
     if (!changed) return NEO_OK;
     size_t bytes = (size_t)b->sizes.tables * sizeof *b->told.rules;
-    neo_status status = d->copy(d, b->job.rules, NEO_DEVICE, b->told.rules, NEO_HOST, bytes);
+    neo_status status = neo__bags_send(b, b->job.rules, b->told.rules, bytes);
     if (status != NEO_OK) memset(b->told.rules, 0xFF, bytes); /* the device has not been told */
     return status;
 }
-/* How the call's leaves and gradients are numbered; then records, sorted. */
-static neo_status neo__bags_device_sort(const neo__bags_call *c) {
-    neo_bags *b = c->b;
-    neo_device *d = b->ctx->device;
+/* The numbering of the call's gradients; then records, sorted. leaves.count 0: the batch is whole. */
+static neo_status neo__bags_sort(neo_bags *b, neo__leaf_cut leaves, int keep) {
     neo__bags_job *job = &b->job;
-    int64_t leaves = neo__bags_leaf_count(c), floats = 0;
-    job->leaves.batch = c->leaves.batch;
-    job->leaves.rows_per_sample = c->leaves.rows_per_sample;
-    job->leaves.shards = (int)b->sizes.shards;
-    job->leaves.first = c->leaves.first;
-    job->leaves.count = c->leaves.count;
-    job->leaf_bits = neo__bits_for((uint64_t)leaves - 1);
+    int64_t count = leaves.count ? leaves.count : b->sizes.shards, floats = 0;
+    leaves.shards = (int)b->sizes.shards;
+    job->leaves = leaves;
+    job->leaf_bits = neo__bits_for((uint64_t)count - 1);
     job->leaf_sort = 0;
     for (int64_t i = 0; i < b->sizes.tables; i++)
-        if (b->tables[i].feature_count > 1 && leaves > 1) job->leaf_sort = 1;
+        if (b->tables[i].feature_count > 1 && count > 1) job->leaf_sort = 1;
     for (int64_t f = 0; f < b->sizes.features; f++) {
         const neo__job_feature *p = &b->told.features[f];
         int64_t stride = NEO__MAX(p->out_stride, p->pack_stride);
@@ -12420,97 +12169,94 @@ static neo_status neo__bags_device_sort(const neo__bags_call *c) {
     job->grad_unit = job->aligned ? 4 : 1;
     job->indirect = job->weights || floats / job->grad_unit > UINT32_MAX;
     job->records = job->most_ids;
-    job->keep = job->add = 0;
+    job->keep = keep;
+    job->add = 0;
     job->packs = b->sizes.mean;
-    return d->bags_sort(d, job);
-}
-static neo_status neo__bags_device_backward_cut(neo__bags_back *k);
-static neo_status neo__bags_device_backward(neo__bags_back *k, neo_tensor dout) {
-    neo_bags *b = k->call.b;
-    neo_device *d = b->ctx->device;
-    NEO__TRY(neo__bags_device_begin(&k->call, dout, "dout", 0));
-    NEO__CHECK(neo__bags_finite(k->lr), NEO_ERR_NUMERIC, "%s: lr is %g", k->call.fn, (double)k->lr);
-    NEO__CHECK(b->kept.count == 0, NEO_ERR_STATE,
-               "%s: bags '%s': %" PRId64 " rows of gradients are kept: step or clear first",
-               k->call.fn, b->name, b->kept.count);
-    if (b->sizes.cut_tables) return neo__bags_device_backward_cut(k);
-    NEO__TRY(neo__bags_device_rules(b, k->lr));
-    NEO__TRY(neo__bags_device_sort(&k->call));
-    NEO__TRY(d->bags_update(d, &b->job));
-    b->staged.fresh = 0;
-    neo__count_step(b->ctx, &b->steps);
-    return NEO_OK;
+    return b->ctx->on->bags_sort(b->ctx->on, job);
 }
 
-/* ---- gradients that are kept ---- */
-static neo_status neo__bags_device_clear(neo_bags *b) {
-    neo_device *d = b->ctx->device;
-    if (b->job.max_kept)
-        NEO__TRY(d->fill(d, b->job.hash_key, 0, (size_t)(b->job.hash_mask + 1) * sizeof(uint64_t)));
-    b->kept.count = b->job.slot_count = b->kept.stage_end = 0;
-    b->kept.stale = 0;
-    return NEO_OK;
-}
-/* `count` slots are left. What the hash table has of others must go before the next key is looked up; where the
-   device fails to do that now, the next call that keeps does it, or tells why not. */
-static neo_status neo__bags_device_drop_slots(neo_bags *b, int64_t count) {
-    neo_device *d = b->ctx->device;
+/* ---- kept gradients ---- */
+
+/* Slots from `count` on are forgotten. The hash table must lose them before the next key is looked up;
+   where the device fails to do that now, the next call that keeps does it, or tells why not. */
+static neo_status neo__bags_drop_slots(neo_bags *b, int64_t count) {
+    neo_device *on = b->ctx->on;
     b->kept.stale = 1;
-    b->kept.count = b->job.slot_count = count;
     b->kept.stage_end = 0;
-    NEO__TRY(d->fill(d, b->job.hash_key, 0, (size_t)(b->job.hash_mask + 1) * sizeof(uint64_t)));
-    NEO__TRY(d->bags_hash_slots(d, &b->job));
-    b->kept.stale = 0;
-    return NEO_OK;
+    b->job.slot_count = count;
+    neo_status status = on->bags_drop_slots(on, &b->job);
+    b->kept.count = count;
+    if (status == NEO_OK) b->kept.stale = 0;
+    return status;
 }
-/* Back to `before` slots, after new ones did not fit. */
-static neo_status neo__bags_device_no_slot(neo_bags *b, const char *fn, int64_t before) {
-    NEO__TRY(neo__bags_device_drop_slots(b, before));
-    return neo__bags_no_slot(b, fn, before);
-}
-/* Slots for the rows of the sorted records. */
-static neo_status neo__bags_device_slots(neo_bags *b, const char *fn, int64_t before,
-                                         int by_value) {
-    neo_device *d = b->ctx->device;
+/* Slots for the rows of the sorted records; when new ones do not fit, back to `before` slots. */
+static neo_status neo__bags_slots(neo_bags *b, const char *fn, int64_t before, int by_value) {
+    neo_device *on = b->ctx->on;
     int64_t fresh = 0;
-    if (b->kept.stale) NEO__TRY(neo__bags_device_drop_slots(b, b->kept.count));
+    if (b->kept.stale) NEO__TRY(neo__bags_drop_slots(b, b->kept.count));
     b->kept.stage_end = 0;
-    b->job.slot_count = b->kept.count;
-    NEO__TRY(d->bags_find_slots(d, &b->job, by_value, &fresh));
-    if (fresh > b->kept.capacity - b->kept.count) return neo__bags_device_no_slot(b, fn, before);
-    NEO__TRY(d->bags_give_slots(d, &b->job, by_value));
-    b->kept.count += fresh;
+    const int64_t count = b->job.slot_count = b->kept.count;
+    NEO__TRY(on->bags_find_slots(on, &b->job, by_value, &fresh));
+    if (fresh > b->kept.capacity - count) {
+        NEO__TRY(neo__bags_drop_slots(b, before));
+        return neo_fail(NEO_ERR_CAPACITY,
+                        "%s: bags '%s': gradients of more than %" PRId64 " rows (max_kept_rows)", fn,
+                        b->name, b->kept.capacity);
+    }
+    NEO__TRY(on->bags_give_slots(on, &b->job, by_value));
+    b->kept.count = count + fresh;
     return NEO_OK;
 }
-static neo_status neo__bags_device_accumulate(neo__bags_back *k, neo_tensor dout,
-                                              const neo_leaves *leaves) {
-    neo_bags *b = k->call.b;
-    neo_device *d = b->ctx->device;
+/* The first float of slot i, or behind the last slot. */
+static int64_t neo__bags_slot_at(const neo_bags *b, int64_t i) {
+    if (b->ctx->device) return i * b->job.max_dim;
+    return i < b->kept.count ? b->kept.slots[i].at : b->kept.floats;
+}
+/* The gradients of the record's batch are added to those kept. */
+static neo_status neo__bags_keep(neo_bags *b, neo__leaf_cut leaves, const char *fn) {
+    neo_device *on = b->ctx->on;
     const int64_t before = b->kept.count;
-    NEO__TRY(neo__bags_device_begin(&k->call, dout, "dout", 0));
-    NEO__TRY(neo__bags_resolve_leaves(&k->call, leaves));
-    NEO__TRY(neo__bags_device_sort(&k->call));
-    b->job.keep = 1;
-    NEO__TRY(neo__bags_device_slots(b, k->call.fn, before, 0));
-    b->staged.fresh = 0;
-    neo_status status = d->bags_update(d, &b->job);
-    if (status != NEO_OK && b->kept.count > before && neo__bags_device_drop_slots(b, before) != NEO_OK)
+    NEO__TRY(neo__bags_sort(b, leaves, 1));
+    NEO__TRY(neo__bags_slots(b, fn, before, 0));
+    b->view.fresh = 0;
+    neo_status status = on->bags_update(on, &b->job);
+    if (status != NEO_OK && b->kept.count > before && neo__bags_drop_slots(b, before) != NEO_OK)
         return NEO_ERR_DEVICE; /* the next call that keeps drops them */
     return status;
 }
-/* Slots for rows of a call's own, then their gradients, in pieces of what the workspace holds. */
-static neo_status neo__bags_device_add_grad(neo_bags *b, int32_t table, const int64_t *rows,
-                                            int64_t count, neo_tensor grad) {
-    neo_device *d = b->ctx->device;
-    neo__bags_job *job = &b->job;
+NEO_API neo_status neo_bags_accumulate(neo_bags *b, const neo_jagged *batch, neo_tensor dout,
+                                       const neo_leaves *leaves) {
+    static const char *const fn = "neo_bags_accumulate";
+    NEO__ZERO(neo__leaf_cut, held);
+    NEO__TRY(neo__bags_check_keeps(b, fn));
+    NEO__TRY(neo__bags_begin(b, batch, dout, 0, fn));
+    NEO__CHECK(!leaves || !batch->feature_bags, NEO_ERR_ARG,
+               "%s: a batch with feature_bags has no leaves", fn);
+    if (leaves) NEO__TRY(neo__leaves_resolve(b->ctx, leaves, batch->batch, &held, fn));
+    b->job.only_cut = -1;
+    return neo__bags_keep(b, held, fn);
+}
+NEO_API neo_status neo_bags_add_grad(neo_bags *b, int32_t table, const int64_t *rows, int64_t count,
+                                     neo_tensor grad) {
     const char *fn = "neo_bags_add_grad";
-    int64_t before = b->kept.count, dim = job->max_dim;
-    NEO__CHECK(
-        !grad.data || grad.place == NEO_DEVICE, NEO_ERR_ARG,
-        "%s: bags '%s': grad is in host memory, but the context computes on a device: neo_tensor_alloc "
-        "makes tensors there",
-        fn, b->name);
-    b->staged.fresh = 0;
+    NEO__TRY(neo__bags_check_keeps(b, fn));
+    NEO__CHECK(table >= 0 && table < b->sizes.tables && count >= 0 && (rows || count == 0), NEO_ERR_ARG,
+               "%s: bags '%s': table %d, %" PRId64 " rows", fn, b->name, table, count);
+    const neo__bag_table *t = &b->tables[table];
+    NEO__CHECK(grad.ndim == 2 && grad.dtype == NEO_F32 && grad.shape[0] == count && grad.shape[1] == t->dim &&
+                   (grad.stride[1] == 1 || t->dim == 1),
+               NEO_ERR_SHAPE, "%s: table '%s': grad must be f32 [%" PRId64 "][%" PRId64 "]", fn, t->name, count,
+               t->dim);
+    for (int64_t i = 0; i < count; i++)
+        NEO__CHECK(rows[i] >= 0 && rows[i] < t->rows, NEO_ERR_RANGE,
+                   "%s: table '%s': rows[%" PRId64 "] is %" PRId64 ", not in [0, %" PRId64 ")", fn, t->name, i,
+                   rows[i], t->rows);
+    NEO__TRY(neo__check_place(b->ctx, grad, fn, "grad"));
+    neo_device *on = b->ctx->on;
+    neo__bags_job *job = &b->job;
+    const int64_t before = b->kept.count;
+    b->view.fresh = 0;
+    job->table = table;
     job->weights = NULL;
     job->leaf_bits = job->leaf_sort = job->indirect = job->packs = 0;
     job->keep = job->add = 1;
@@ -12519,18 +12265,21 @@ static neo_status neo__bags_device_add_grad(neo_bags *b, int32_t table, const in
         for (int64_t i = 0; i < count; i += job->records) {
             job->records = NEO__MIN(count - i, job->max_ids);
             if (pass == 0 || count > job->max_ids) {
-                NEO__TRY(d->copy(d, b->staged.ids, NEO_DEVICE, rows + i, NEO_HOST,
-                                 (size_t)job->records * sizeof *rows));
-                NEO__TRY(d->bags_sort_rows(d, job, (const int64_t *)b->staged.ids,
-                                           b->told.tables[table].first_key));
-                NEO__TRY(neo__bags_device_slots(b, fn, before, 1));
+                const int64_t *piece = rows + i;
+                if (b->ctx->device) {
+                    piece = (const int64_t *)b->view.copy_ids;
+                    NEO__TRY(neo__bags_send(b, b->view.copy_ids, rows + i,
+                                            (size_t)job->records * sizeof *rows));
+                }
+                NEO__TRY(on->bags_sort_rows(on, job, piece, b->told.tables[table].first_key));
+                NEO__TRY(neo__bags_slots(b, fn, before, 1));
             }
             job->dout = (const float *)grad.data + i * grad.stride[0];
-            if (pass == 1) NEO__TRY(d->bags_update(d, job));
+            if (pass == 1) NEO__TRY(on->bags_update(on, job));
         }
-        if (pass == 0 && b->kept.count > before)
-            NEO__TRY(d->fill(d, job->kept + before * dim, 0,
-                             (size_t)((b->kept.count - before) * dim) * sizeof(float)));
+        if (pass == 1 || b->kept.count == before) continue;
+        int64_t at = neo__bags_slot_at(b, before), end = neo__bags_slot_at(b, b->kept.count);
+        NEO__TRY(neo__data_zero(b->ctx, job->kept + at, (size_t)(end - at) * sizeof *job->kept));
     }
     return NEO_OK;
 }
@@ -12544,17 +12293,17 @@ static int32_t neo__bags_table_of(const neo_bags *b, int64_t key) {
     }
     return (int32_t)lo;
 }
-static const float *neo__bags_device_kept_row(neo_bags *b, int64_t i, int32_t *table,
+NEO_API int64_t neo_bags_kept_count(const neo_bags *b) { return b->kept.count; }
+static const float *neo__bags_fetch_kept_row(neo_bags *b, int64_t i, int32_t *table,
                                               int64_t *row) {
-    neo_device *d = b->ctx->device;
     int64_t dim = b->job.max_dim, most = NEO__MAX((int64_t)NEO__BAG_HOST_STAGE, dim) / dim;
     if (i < b->kept.stage_first || i >= b->kept.stage_end) { /* as many as there is room for, which come next */
         int64_t n = NEO__MIN(most, b->kept.count - i);
         b->kept.stage_end = 0;
-        if (d->copy(d, b->kept.stage_keys, NEO_HOST, b->job.slot_key + i, NEO_DEVICE,
-                    (size_t)n * sizeof *b->kept.stage_keys) != NEO_OK ||
-            d->copy(d, b->kept.stage, NEO_HOST, b->job.kept + i * dim, NEO_DEVICE,
-                    (size_t)(n * dim) * sizeof *b->kept.stage) != NEO_OK)
+        if (neo__bags_fetch(b, b->kept.stage_keys, b->job.slot_key + i,
+                            (size_t)n * sizeof *b->kept.stage_keys) != NEO_OK ||
+            neo__bags_fetch(b, b->kept.stage, b->job.kept + i * dim,
+                            (size_t)(n * dim) * sizeof *b->kept.stage) != NEO_OK)
             return NULL;
         b->kept.stage_first = i;
         b->kept.stage_end = i + n;
@@ -12565,38 +12314,66 @@ static const float *neo__bags_device_kept_row(neo_bags *b, int64_t i, int32_t *t
     if (row) *row = key - b->told.tables[t].first_key;
     return b->kept.stage + (i - b->kept.stage_first) * dim;
 }
-static neo_status neo__bags_device_grad_squares(neo_bags *b, neo_exact *sum) {
-    neo_device *d = b->ctx->device;
+NEO_API const float *neo_bags_kept_row(const neo_bags *b, int64_t i, int32_t *table, int64_t *row) {
+    if (i < 0 || i >= b->kept.count) return NULL;
+    if (b->ctx->device) return neo__bags_fetch_kept_row((neo_bags *)(uintptr_t)b, i, table, row);
+    if (table) *table = b->kept.slots[i].table;
+    if (row) *row = b->kept.slots[i].row;
+    return b->kept.grad + b->kept.slots[i].at;
+}
+NEO_API neo_status neo_bags_grad_squares(const neo_bags *bags, neo_exact *sum) {
+    NEO__CHECK(bags && sum, NEO_ERR_ARG, "neo_bags_grad_squares: bags or sum is NULL");
+    neo_bags *b = (neo_bags *)(uintptr_t)bags;
+    neo_device *on = b->ctx->on;
     NEO__ZERO(neo_exact, squares);
-    int64_t blocks = neo__bag_blocks(b->job.max_dim), most = NEO__BAG_HOST_STAGE / blocks;
-    if (most < 1) most = 1; /* a row's blocks are fewer than its floats */
+    const int64_t blocks = neo__bag_blocks(b->job.max_dim),
+                  most = NEO__MAX(NEO__BAG_CPU_STAGE / blocks, (int64_t)1); /* a row has fewer blocks than floats */
     b->kept.stage_end = 0;
     for (int64_t i = 0, count; i < b->kept.count; i += count) {
         count = NEO__MIN(most, b->kept.count - i);
-        size_t bytes = (size_t)(count * blocks) * sizeof(float);
-        NEO__TRY(d->bags_squares(d, &b->job, i, count, b->job.stage));
-        NEO__TRY(d->copy(d, b->kept.stage, NEO_HOST, b->job.stage, NEO_DEVICE, bytes));
+        NEO__TRY(on->bags_squares(on, &b->job, i, count, b->job.stage));
+        NEO__TRY(neo__bags_fetch(b, b->kept.stage, b->job.stage,
+                                 (size_t)(count * blocks) * sizeof(float)));
         for (int64_t k = 0; k < count * blocks; k++) neo_exact_add(&squares, b->kept.stage[k]);
     }
     neo_exact_merge(sum, &squares);
     return NEO_OK;
 }
+NEO_API neo_status neo_bags_scale_grads(neo_bags *b, float scale) {
+    NEO__CHECK(b, NEO_ERR_ARG, "neo_bags_scale_grads: bags is NULL");
+    NEO__ZERO(neo__blend_call, call);
+    call.kind = NEO__BLEND_SCALE;
+    call.x = call.y = b->job.kept;
+    call.factor = scale;
+    call.count = neo__bags_slot_at(b, b->kept.count);
+    b->kept.stage_end = 0;
+    return call.count > 0 ? b->ctx->on->blend(b->ctx->on, &call) : NEO_OK;
+}
+NEO_API neo_status neo_bags_clear(neo_bags *b) {
+    NEO__CHECK(b, NEO_ERR_ARG, "neo_bags_clear: bags is NULL");
+    const int64_t count = b->kept.count;
+    neo_status status = neo__bags_drop_slots(b, 0);
+    if (status != NEO_OK) b->kept.count = count; /* they stay kept; the hash table is made again */
+    return status;
+}
+
 /* ---- tables cut by columns ----
    A step of theirs is one of gradients that are kept, those of backward too. In each round the device takes the step
    on copies of the rows, which yields the block sums that can be had; they come to the host, whose function gives
    the totals; these go to the device. In the end the step finds all totals there. */
 
 /* Slots of each table: their numbers among its own, and where its sums are. */
-static neo_status neo__bags_device_cut_begin(neo_bags *b) {
-    neo_device *d = b->ctx->device;
-    size_t count = (size_t)b->kept.count;
+static neo_status neo__bags_cut_begin(neo_bags *b) {
+    const size_t count = (size_t)b->kept.count;
     float *total = b->job.cut_totals;
     memset(b->cut.cuts, 0, (size_t)b->sizes.tables * sizeof *b->cut.cuts);
-    if (count)
-        NEO__TRY(d->copy(d, b->cut.keys, NEO_HOST, b->job.slot_key, NEO_DEVICE, count * sizeof *b->cut.keys));
+    if (b->ctx->device)
+        NEO__TRY(neo__bags_fetch(b, b->cut.keys, b->job.slot_key, count * sizeof *b->cut.keys));
     for (size_t i = 0; i < count; i++) {
-        neo__bag_cut *cut = &b->cut.cuts[neo__bags_table_of(b, (int64_t)b->cut.keys[i])].cut;
-        b->cut.row[i] = (uint32_t)cut->rows++;
+        int32_t table = b->ctx->device ? neo__bags_table_of(b, (int64_t)b->cut.keys[i])
+                                       : b->kept.slots[i].table;
+        int64_t row = b->cut.cuts[table].cut.rows++;
+        if (b->ctx->device) b->cut.row[i] = (uint32_t)row;
     }
     for (int64_t t = 0; t < b->sizes.tables; t++) {
         neo__job_cut *c = &b->cut.cuts[t];
@@ -12606,11 +12383,11 @@ static neo_status neo__bags_device_cut_begin(neo_bags *b) {
         c->cut.blocks_per_row = neo__bag_blocks(b->tables[t].dim);
         if (c->is_cut) total += NEO__BAG_CUT_SUMS * c->cut.rows;
     }
-    return count ? d->copy(d, b->job.cut_row, NEO_DEVICE, b->cut.row, NEO_HOST, count * sizeof *b->cut.row) : NEO_OK;
+    return neo__bags_send(b, b->job.cut_row, b->cut.row, count * sizeof *b->cut.row);
 }
 /* The sums that each cut table can have next; *count: of how many tables. */
-static neo_status neo__bags_device_cut_blocks(neo_bags *b, int32_t *count) {
-    neo_device *d = b->ctx->device;
+static neo_status neo__bags_cut_blocks(neo_bags *b, int32_t *count) {
+    neo_device *on = b->ctx->on;
     float *blocks = b->job.cut_blocks;
     *count = 0;
     for (int64_t t = 0; t < b->sizes.tables; t++) {
@@ -12628,64 +12405,90 @@ static neo_status neo__bags_device_cut_blocks(neo_bags *b, int32_t *count) {
         blocks += c->want * c->rows * c->blocks_per_row;
     }
     size_t bytes = (size_t)(blocks - b->job.cut_blocks) * sizeof *blocks;
-    NEO__TRY(d->copy(d, b->job.cuts, NEO_DEVICE, b->cut.cuts, NEO_HOST,
-                     (size_t)b->sizes.tables * sizeof *b->cut.cuts));
+    NEO__TRY(neo__bags_send(b, b->job.cuts, b->cut.cuts,
+                            (size_t)b->sizes.tables * sizeof *b->cut.cuts));
     if (bytes == 0) return NEO_OK;
-    NEO__TRY(d->bags_cut(d, &b->job));
-    return d->copy(d, b->cut.blocks, NEO_HOST, b->job.cut_blocks, NEO_DEVICE, bytes);
+    NEO__TRY(on->bags_cut(on, &b->job));
+    return neo__bags_fetch(b, b->cut.blocks, b->job.cut_blocks, bytes);
 }
 /* Sums over whole rows of what is kept. */
-static neo_status neo__bags_device_cut_rounds(neo_bags *b) {
-    neo_device *d = b->ctx->device;
+static neo_status neo__bags_cut_rounds(neo_bags *b) {
     int32_t count;
-    NEO__TRY(neo__bags_device_cut_begin(b));
+    NEO__TRY(neo__bags_cut_begin(b));
     for (;;) {
-        NEO__TRY(neo__bags_device_cut_blocks(b, &count));
+        NEO__TRY(neo__bags_cut_blocks(b, &count));
         if (count == 0) return NEO_OK;
         NEO__TRY(b->cut.fn(b->cut.user, b->cut.sums, count));
         for (int32_t i = 0; i < count; i++) {
             const neo_cut_sums *cut = &b->cut.sums[i];
             size_t floats = (size_t)(cut->sums * cut->rows);
             b->cut.cuts[cut->table].cut.have += cut->sums;
-            if (floats)
-                NEO__TRY(d->copy(d, b->job.cut_totals + (cut->total - b->cut.totals), NEO_DEVICE, cut->total,
-                                 NEO_HOST, floats * sizeof(float)));
+            NEO__TRY(neo__bags_send(b, b->job.cut_totals + (cut->total - b->cut.totals), cut->total,
+                                    floats * sizeof(float)));
         }
     }
 }
-/* The gradients are kept for as long as the call takes. */
-static neo_status neo__bags_device_backward_cut(neo__bags_back *k) {
-    neo_bags *b = k->call.b;
-    neo_device *d = b->ctx->device;
-    NEO__TRY(neo__bags_device_sort(&k->call));
-    b->job.keep = 1;
-    NEO__TRY(neo__bags_device_slots(b, k->call.fn, 0, 0));
-    b->staged.fresh = 0;
-    NEO__TRY(d->bags_update(d, &b->job));
-    neo_status status = neo__bags_device_step(b, k->lr);
-    if (status != NEO_OK && b->kept.count) (void)neo__bags_device_clear(b);
-    return status;
-}
-static neo_status neo__bags_device_step(neo_bags *b, float lr) {
-    neo_device *d = b->ctx->device;
-    b->job.records = b->job.slot_count = b->kept.count;
-    b->job.leaf_bits = b->job.leaf_sort = b->job.indirect = b->job.keep = b->job.add = 0;
-    b->job.packs = 0;
-    b->job.grad_unit = b->job.max_dim;
-    b->job.weights = NULL;
-    b->job.dout = b->job.kept;
-    b->job.aligned = b->job.max_dim % 4 == 0;
-    neo__bags_device_remind(b);
-    NEO__TRY(neo__bags_device_rules(b, lr));
-    if (b->sizes.cut_tables) NEO__TRY(neo__bags_device_cut_rounds(b));
-    if (b->kept.count) NEO__TRY(d->bags_step_kept(d, &b->job));
-    if (neo__bags_device_clear(b) != NEO_OK) { /* the step has been taken: what was kept is not, in any case */
-        b->kept.count = b->job.slot_count = b->kept.stage_end = 0;
-        b->kept.stale = 1;
+
+/* ---- steps ---- */
+
+/* One step of each row that is kept; then none is. The sums of cut tables are asked for before anything
+   changes. others: tables that are not cut then step by the record's batch. */
+static neo_status neo__bags_step_kept(neo_bags *b, float lr, int others) {
+    neo_device *on = b->ctx->on;
+    neo__bags_job *job = &b->job;
+    const neo__bags_job batch = *job;
+    NEO__ZERO(neo__leaf_cut, whole);
+    job->records = job->slot_count = b->kept.count;
+    job->leaf_bits = job->leaf_sort = job->indirect = job->keep = job->add = job->packs = 0;
+    job->grad_unit = job->max_dim;
+    job->weights = NULL;
+    job->dout = job->kept;
+    job->aligned = job->max_dim % 4 == 0;
+    neo__bags_remind(b);
+    NEO__TRY(neo__bags_rules(b, lr));
+    if (b->sizes.cut_tables) NEO__TRY(neo__bags_cut_rounds(b));
+    if (b->kept.count) NEO__TRY(on->bags_step_kept(on, job));
+    (void)neo__bags_drop_slots(b, 0); /* the step has been taken: what was kept is not, in any case */
+    b->view.fresh = 0;
+    if (others) {
+        *job = batch;
+        job->only_cut = 0;
+        NEO__TRY(neo__bags_sort(b, whole, 0));
+        NEO__TRY(on->bags_update(on, job));
     }
-    b->staged.fresh = 0;
     neo__count_step(b->ctx, &b->steps);
     return NEO_OK;
+}
+NEO_API neo_status neo_bags_backward(neo_bags *b, const neo_jagged *batch, neo_tensor dout,
+                                     float lr) {
+    static const char *const fn = "neo_bags_backward";
+    NEO__ZERO(neo__leaf_cut, whole);
+    NEO__TRY(neo__bags_begin(b, batch, dout, 0, fn));
+    NEO__CHECK(neo__bags_finite(lr), NEO_ERR_NUMERIC, "%s: lr is %g", fn, (double)lr);
+    NEO__CHECK(b->kept.count == 0, NEO_ERR_STATE,
+               "%s: bags '%s': %" PRId64 " rows of gradients are kept: step or clear first", fn,
+               b->name, b->kept.count);
+    b->job.only_cut = -1;
+    if (b->sizes.cut_tables) { /* gradients are kept while the call runs: an accelerator's of all tables */
+        const int others = !b->ctx->device;
+        if (others) b->job.only_cut = 1;
+        NEO__TRY(neo__bags_keep(b, whole, fn));
+        neo_status status = neo__bags_step_kept(b, lr, others);
+        if (status != NEO_OK && b->kept.count) (void)neo__bags_drop_slots(b, 0);
+        return status;
+    }
+    NEO__TRY(neo__bags_rules(b, lr));
+    NEO__TRY(neo__bags_sort(b, whole, 0));
+    NEO__TRY(b->ctx->on->bags_update(b->ctx->on, &b->job));
+    b->view.fresh = 0;
+    neo__count_step(b->ctx, &b->steps);
+    return NEO_OK;
+}
+NEO_API neo_status neo_bags_step(neo_bags *b, float lr) {
+    static const char *const fn = "neo_bags_step";
+    NEO__TRY(neo__bags_check_keeps(b, fn));
+    NEO__CHECK(neo__bags_finite(lr), NEO_ERR_NUMERIC, "%s: lr is %g", fn, (double)lr);
+    return neo__bags_step_kept(b, lr, 0);
 }
 NEO__COLD_END
 NEO__HOST_END
@@ -12761,6 +12564,7 @@ static void neo__cpu_device_init(neo_ctx *ctx) {
     d->init = neo__cpu_init;
     d->convert = neo__cpu_convert;
     d->tree_sum = neo__cpu_tree_sum;
+    neo__cpu_bags_init(d);
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -23388,19 +23192,9 @@ static const neo__gemm_kernels NEO__FN(gemm_kernels) = {
 
    Sums run down the rows in registers: a chunk of 8, 4, 2 or 1 vectors of columns, or a rest narrower than
    a vector, at a time. Which chunk a column is in changes nothing: every column is a chain of its own. */
-#define NEO__EACH1(X) X(0)
-#define NEO__EACH2(X) X(0) X(1)
-#define NEO__EACH4(X) NEO__EACH2(X) X(2) X(3)
-#define NEO__EACH8(X) NEO__EACH4(X) X(4) X(5) X(6) X(7)
-#define NEO__X_ZERO(i) NEO__VF s##i = NEO__SET(0.0f);
-#define NEO__X_ADD(i) s##i = NEO__ADD(s##i, NEO__LOAD(row + (i)*NEO__W));
-#define NEO__X_FMA(i) s##i = NEO__FMA(w, NEO__LOAD(row + (i)*NEO__W), s##i);
-#define NEO__X_DIV(i) s##i = NEO__DIV(s##i, w);
-#define NEO__X_ADDW(i) s##i = NEO__ADD(s##i, w);
-#define NEO__X_STORE(i) NEO__STORE(to + (i)*NEO__W, s##i);
-/* One prefetch per cache line of a chunk. */
-#define NEO__X_FETCH(i)                                                                           \
-    if ((i)*NEO__W % 16 == 0) NEO__FETCH(row + (i)*NEO__W);
+/* For each vector i of a chunk. The count is a constant in every caller, so that the loop is unrolled
+   and sums s[i] stay in registers. */
+#define NEO__EACH(i, count) _Pragma("GCC unroll 8") for (int i = 0; i < (count); i++)
 
 /* Vectors of a row of which `left` columns remain: a whole one, or its first part. */
 NEO__KERNEL_INLINE NEO__VF NEO__FN(load_left)(const float *p, int64_t left) {
@@ -23643,63 +23437,68 @@ NEO__KERNEL_FAR void NEO__FN(bag_fetch_ahead)(const neo__bag_lookup *a, int is_i
         NEO__FN(bag_fetch_id)(a->next_store, neo__jagged_id(a->ids, is_i32, a->next_id + k - end));
 }
 
-/* The sum of rows [k, k_end) of the ids, `dim` floats apart. */
-#define NEO__BAG_SUM_ROWS(EACH, AHEAD)                                                            \
-    if (a->weights) {                                                                             \
-        for (; k < k_end; k++) {                                                                  \
-            const float *row;                                                                     \
-            AHEAD                                                                                 \
-            NEO__VF w = NEO__SET(a->weights[k]);                                                  \
-            row = a->table + neo__jagged_id(a->ids, is_i32, k) * dim + col;                       \
-            EACH(NEO__X_FMA)                                                                      \
-        }                                                                                         \
-    } else {                                                                                      \
-        for (; k < k_end; k++) {                                                                  \
-            const float *row;                                                                     \
-            AHEAD                                                                                 \
-            row = a->table + neo__jagged_id(a->ids, is_i32, k) * dim + col;                       \
-            EACH(NEO__X_ADD)                                                                      \
-        }                                                                                         \
+/* s += rows [k, k_end) of the ids, `dim` floats apart; with `fetches`, rows `ahead` of them are fetched. */
+NEO__KERNEL_INLINE void NEO__FN(bag_sum)(const neo__bag_lookup *a, NEO__VF *s, int count, int64_t k, int64_t k_end,
+                                         int64_t col, int64_t dim, int is_i32, int weighted, int64_t ahead,
+                                         int fetches) {
+    for (; k < k_end; k++) {
+        const float *row;
+        if (fetches) {
+            row = a->table + neo__jagged_id(a->ids, is_i32, k + ahead) * dim + col;
+            NEO__EACH(i, count) if (i * NEO__W % 16 == 0) NEO__FETCH(row + i * NEO__W);
+        }
+        NEO__VF w = NEO__SET(weighted ? a->weights[k] : 0.0f);
+        row = a->table + neo__jagged_id(a->ids, is_i32, k) * dim + col;
+        NEO__EACH(i, count) {
+            NEO__VF x = NEO__LOAD(row + i * NEO__W);
+            s[i] = weighted ? NEO__FMA(w, x, s[i]) : NEO__ADD(s[i], x);
+        }
     }
-/* bags_<n>: bags [b, b_end), n vectors of columns from col on. Near the end of the lookup the rows
-   fetched ahead are those of the next one. rows_<n>: all bags, when a row is n vectors (then dim is a
-   constant). */
-#define NEO__BAG_POOL(N, EACH)                                                                    \
-    NEO__KERNEL_INLINE void NEO__FN(bag_bags_as_##N)(const neo__bag_lookup *a, int64_t b, int64_t b_end, \
-                                              int64_t col, int64_t dim, int is_i32) {             \
-        const int64_t ahead = NEO__FN(bag_ahead)(dim);                                            \
-        int64_t k = a->offsets[b], near_end = a->offsets[a->bags] - ahead;                        \
-        float *to = a->out + b * a->out_stride + col;                                             \
-        for (; b < b_end; b++, to += a->out_stride) {                                             \
-            int64_t k_end = a->offsets[b + 1], length = k_end - k;                                \
-            EACH(NEO__X_ZERO)                                                                     \
-            if (k_end <= near_end) {                                                              \
-                NEO__BAG_SUM_ROWS(                                                                \
-                    EACH, row = a->table + neo__jagged_id(a->ids, is_i32, k + ahead) * dim + col; \
-                    EACH(NEO__X_FETCH))                                                           \
-            } else {                                                                              \
-                if (col == 0) NEO__FN(bag_fetch_ahead)(a, is_i32, k + ahead, k_end + ahead);      \
-                NEO__BAG_SUM_ROWS(EACH, )                                                         \
-            }                                                                                     \
-            if (a->mean && length > 1) {                                                          \
-                NEO__VF w = NEO__SET((float)length);                                              \
-                EACH(NEO__X_DIV)                                                                  \
-            }                                                                                     \
-            EACH(NEO__X_STORE)                                                                    \
-        }                                                                                         \
-    }                                                                                             \
-    NEO__KERNEL_FAR NEO__UNUSED void NEO__FN(bag_rows_##N)(const neo__bag_lookup *a) {       \
-        if (a->is_i32) NEO__FN(bag_bags_as_##N)(a, 0, a->bags, 0, (N)*NEO__W, 1);                 \
-        else NEO__FN(bag_bags_as_##N)(a, 0, a->bags, 0, (N)*NEO__W, 0);                           \
-    }                                                                                             \
-    NEO__KERNEL_FAR void NEO__FN(bag_chunk_##N)(const neo__bag_lookup *a, int64_t b,         \
-                                                     int64_t col) {                               \
-        NEO__FN(bag_bags_as_##N)(a, b, b + 1, col, a->dim, a->is_i32);                            \
+}
+/* The sums of a bag to their place, divided by its length if it has a mean. */
+NEO__KERNEL_INLINE void NEO__FN(bag_store)(float *to, NEO__VF *s, int count, int divides, int64_t length) {
+    if (divides && length > 1) {
+        NEO__VF w = NEO__SET((float)length);
+        NEO__EACH(i, count) s[i] = NEO__DIV(s[i], w);
     }
-NEO__BAG_POOL(8, NEO__EACH8)
-NEO__BAG_POOL(4, NEO__EACH4)
-NEO__BAG_POOL(2, NEO__EACH2)
-NEO__BAG_POOL(1, NEO__EACH1)
+    NEO__EACH(i, count) NEO__STORE(to + i * NEO__W, s[i]);
+}
+/* Bags [b, b_end), `count` vectors of columns from col on. Near the end of the lookup the rows fetched
+   ahead are those of the next one. */
+NEO__KERNEL_INLINE void NEO__FN(bag_bags)(const neo__bag_lookup *a, int64_t b, int64_t b_end, int64_t col, int64_t dim,
+                                          int is_i32, int count) {
+    const int64_t ahead = NEO__FN(bag_ahead)(dim);
+    int64_t k = a->offsets[b], near_end = a->offsets[a->bags] - ahead;
+    float *to = a->out + b * a->out_stride + col;
+    for (; b < b_end; b++, to += a->out_stride) {
+        int64_t k_end = a->offsets[b + 1], length = k_end - k;
+        NEO__VF s[8];
+        NEO__EACH(i, count) s[i] = NEO__SET(0.0f);
+        if (k_end <= near_end) {
+            if (a->weights) NEO__FN(bag_sum)(a, s, count, k, k_end, col, dim, is_i32, 1, ahead, 1);
+            else NEO__FN(bag_sum)(a, s, count, k, k_end, col, dim, is_i32, 0, ahead, 1);
+        } else {
+            if (col == 0) NEO__FN(bag_fetch_ahead)(a, is_i32, k + ahead, k_end + ahead);
+            if (a->weights) NEO__FN(bag_sum)(a, s, count, k, k_end, col, dim, is_i32, 1, ahead, 0);
+            else NEO__FN(bag_sum)(a, s, count, k, k_end, col, dim, is_i32, 0, ahead, 0);
+        }
+        k = k_end;
+        NEO__FN(bag_store)(to, s, count, a->mean, length);
+    }
+}
+/* rows_<n>: all bags, when a row is n vectors (then dim is a constant). chunk_<n>: a part of one bag. */
+#define NEO__BAG_POOL(N)                                                                          \
+    NEO__KERNEL_FAR NEO__UNUSED void NEO__FN(bag_rows_##N)(const neo__bag_lookup *a) {            \
+        if (a->is_i32) NEO__FN(bag_bags)(a, 0, a->bags, 0, (N)*NEO__W, 1, N);                     \
+        else NEO__FN(bag_bags)(a, 0, a->bags, 0, (N)*NEO__W, 0, N);                               \
+    }                                                                                             \
+    NEO__KERNEL_FAR void NEO__FN(bag_chunk_##N)(const neo__bag_lookup *a, int64_t b, int64_t col) { \
+        NEO__FN(bag_bags)(a, b, b + 1, col, a->dim, a->is_i32, N);                                \
+    }
+NEO__BAG_POOL(8)
+NEO__BAG_POOL(4)
+NEO__BAG_POOL(2)
+NEO__BAG_POOL(1)
 
 /* The last n < NEO__W columns of bags [b, b_end). */
 NEO__KERNEL_FAR void NEO__FN(bag_chunk_rest)(const neo__bag_lookup *a, int64_t b, int64_t b_end, int64_t col) {
@@ -23817,64 +23616,54 @@ NEO__KERNEL void NEO__FN(bag_pool_careful)(const neo__bag_lookup *a) {
 /* ---- the lookup of ids that are all inside, in one bucket ---- */
 
 #if NEO__PASS != NEO__PASS_SCALAR
-/* Narrow rows: bags [b, b_end), n vectors of columns from col on. An id without a weight has weight 1, which
-   rounds as the sum does. */
-#define NEO__X_FETCH_H(i)                                                                         \
-    if ((i)*NEO__W % 32 == 0) NEO__FETCH(next + (i)*NEO__W * 2);
-#define NEO__X_FETCH_B(i)                                                                         \
-    if ((i)*NEO__W % 64 == 0) NEO__FETCH(next + (i)*NEO__W);
-#define NEO__X_FMA_F16(i) s##i = NEO__FMA(w, NEO__LOAD_F16(row + (i)*NEO__W * 2), s##i);
-#define NEO__X_FMA_BF16(i)                                                                        \
-    s##i = NEO__FMA(w, NEO__AS_F(NEO__SHLI(NEO__LOAD_H(row + (i)*NEO__W * 2), 16)), s##i);
-#define NEO__X_FMA_I8(i)                                                                          \
-    s##i = NEO__FMA(w, NEO__FMA(NEO__TO_F(NEO__LOAD_B(row + (i)*NEO__W)), scale, bias), s##i);
-/* The sum of rows [k, k_end) of the ids; FETCH: of the row `ahead` of one. */
-#define NEO__NARROW_SUM(EACH, FETCH, EXTRA, X)                                                    \
-    for (; k < k_end; k++) {                                                                      \
-        const int64_t id = neo__jagged_id(a->ids, is_i32, k);                                     \
-        const char *row = data + id * row_bytes;                                                  \
-        NEO__VF w = NEO__SET(weights ? weights[k] : 1.0f);                                        \
-        if (fetch) {                                                                              \
-            const char *next = data + neo__jagged_id(a->ids, is_i32, k + ahead) * row_bytes;      \
-            EACH(FETCH)                                                                           \
-        }                                                                                         \
-        EXTRA                                                                                     \
-        EACH(X)                                                                                   \
+/* s += narrow rows [k, k_end) of the ids. An id without a weight has weight 1, which rounds as the sum does. */
+NEO__KERNEL_INLINE void NEO__FN(bag_sum_narrow)(const neo__bag_lookup *a, neo_dtype dtype, NEO__VF *s, int count,
+                                                int64_t k, int64_t k_end, int64_t col, int64_t ahead, int fetches) {
+    const neo__bag_rows *t = a->store;
+    const int is_i32 = a->is_i32, size = dtype == NEO_I8 ? 1 : 2;
+    const float *weights = a->weights;
+    const int64_t row_bytes = t->row_bytes;
+    const char *data = t->data + col * size;
+    NEO__VF scale = NEO__SET(0.0f), bias = scale;
+    for (; k < k_end; k++) {
+        const int64_t id = neo__jagged_id(a->ids, is_i32, k);
+        const char *row = data + id * row_bytes;
+        NEO__VF w = NEO__SET(weights ? weights[k] : 1.0f);
+        if (fetches) {
+            const int64_t next_id = neo__jagged_id(a->ids, is_i32, k + ahead);
+            const char *next = data + next_id * row_bytes;
+            NEO__EACH(i, count) if (i * NEO__W * size % 64 == 0) NEO__FETCH(next + i * NEO__W * size);
+            if (dtype == NEO_I8 && col == 0) NEO__FETCH(t->scale + 2 * next_id);
+        }
+        if (dtype == NEO_I8) scale = NEO__SET(t->scale[2 * id]), bias = NEO__SET(t->scale[2 * id + 1]);
+        NEO__EACH(i, count)
+            s[i] = NEO__FMA(w, NEO__FN(row_load)(dtype, row + i * NEO__W * size, scale, bias), s[i]);
     }
-#define NEO__NARROW_SCALE                                                                         \
-    NEO__VF scale = NEO__SET(t->scale[2 * id]), bias = NEO__SET(t->scale[2 * id + 1]);            \
-    if (fetch && col == 0) NEO__FETCH(t->scale + 2 * neo__jagged_id(a->ids, is_i32, k + ahead));
-#define NEO__BAG_NARROW(N, EACH)                                                                  \
-    NEO__KERNEL_FAR void NEO__FN(bag_narrow_##N)(const neo__bag_lookup *a, int64_t b, int64_t b_end, int64_t col) { \
-        const neo__bag_rows *t = a->store;                                                        \
-        const neo_dtype dtype = t->dtype;                                                         \
-        const int is_i32 = a->is_i32;                                                             \
-        const float *weights = a->weights;                                                        \
-        const int64_t row_bytes = t->row_bytes, ahead = NEO__FN(bag_ahead)(row_bytes / 4);        \
-        const int64_t near_end = a->offsets[a->bags] - ahead;                                     \
-        const char *data = t->data + (dtype == NEO_I8 ? col : 2 * col);                           \
-        float *to = a->out + b * a->out_stride + col;                                             \
-        for (; b < b_end; b++, to += a->out_stride) {                                             \
-            int64_t k = a->offsets[b], k_end = a->offsets[b + 1], length = k_end - k;             \
-            const int fetch = k_end <= near_end;                                                  \
-            EACH(NEO__X_ZERO)                                                                     \
-            if (!fetch && col == 0) NEO__FN(bag_fetch_ahead)(a, is_i32, k + ahead, k_end + ahead); \
-            if (dtype == NEO_F16) {                                                               \
-                NEO__NARROW_SUM(EACH, NEO__X_FETCH_H, , NEO__X_FMA_F16)                           \
-            } else if (dtype == NEO_BF16) {                                                       \
-                NEO__NARROW_SUM(EACH, NEO__X_FETCH_H, , NEO__X_FMA_BF16)                          \
-            } else {                                                                              \
-                NEO__NARROW_SUM(EACH, NEO__X_FETCH_B, NEO__NARROW_SCALE, NEO__X_FMA_I8)           \
-            }                                                                                     \
-            if (a->mean && length > 1) {                                                          \
-                NEO__VF w = NEO__SET((float)length);                                              \
-                EACH(NEO__X_DIV)                                                                  \
-            }                                                                                     \
-            EACH(NEO__X_STORE)                                                                    \
-        }                                                                                         \
+}
+/* Narrow rows: bags [b, b_end), `count` vectors of columns from col on. */
+NEO__KERNEL_INLINE void NEO__FN(bag_bags_narrow)(const neo__bag_lookup *a, int64_t b, int64_t b_end, int64_t col,
+                                                 int count) {
+    const neo_dtype dtype = a->store->dtype;
+    const int64_t ahead = NEO__FN(bag_ahead)(a->store->row_bytes / 4), near_end = a->offsets[a->bags] - ahead;
+    float *to = a->out + b * a->out_stride + col;
+    for (; b < b_end; b++, to += a->out_stride) {
+        int64_t k = a->offsets[b], k_end = a->offsets[b + 1];
+        const int fetches = k_end <= near_end;
+        NEO__VF s[8];
+        NEO__EACH(i, count) s[i] = NEO__SET(0.0f);
+        if (!fetches && col == 0) NEO__FN(bag_fetch_ahead)(a, a->is_i32, k + ahead, k_end + ahead);
+        if (dtype == NEO_F16) NEO__FN(bag_sum_narrow)(a, NEO_F16, s, count, k, k_end, col, ahead, fetches);
+        else if (dtype == NEO_BF16) NEO__FN(bag_sum_narrow)(a, NEO_BF16, s, count, k, k_end, col, ahead, fetches);
+        else NEO__FN(bag_sum_narrow)(a, NEO_I8, s, count, k, k_end, col, ahead, fetches);
+        NEO__FN(bag_store)(to, s, count, a->mean, k_end - k);
     }
-NEO__BAG_NARROW(4, NEO__EACH4)
-NEO__BAG_NARROW(1, NEO__EACH1)
+}
+NEO__KERNEL_FAR void NEO__FN(bag_narrow_4)(const neo__bag_lookup *a, int64_t b, int64_t b_end, int64_t col) {
+    NEO__FN(bag_bags_narrow)(a, b, b_end, col, 4);
+}
+NEO__KERNEL_FAR void NEO__FN(bag_narrow_1)(const neo__bag_lookup *a, int64_t b, int64_t b_end, int64_t col) {
+    NEO__FN(bag_bags_narrow)(a, b, b_end, col, 1);
+}
 NEO__KERNEL_FAR void NEO__FN(bag_pool_narrow)(const neo__bag_lookup *a) {
     if (a->dim == 4 * NEO__W) {
         NEO__FN(bag_narrow_4)(a, 0, a->bags, 0);
@@ -24230,67 +24019,67 @@ NEO__KERNEL_INLINE const float *NEO__FN(bag_grad)(const neo__bag_update *u, int6
     *weight = u->grad_weight ? u->grad_weight[low] : 1.0f;
     return u->grad + (u->grad_row ? u->grad_row[low] : (int64_t)low) * u->grad_stride;
 }
-/* to = the sum of records [i, end), one row in one leaf, in order, + 0.0f; a chunk of columns. */
-#define NEO__BAG_MERGE(N, EACH)                                                                   \
-    NEO__KERNEL_INLINE void NEO__FN(bag_merge_in_##N)(const neo__bag_update *u, int64_t i, int64_t end,  \
-                                               int64_t col, float *to) {                          \
-        float weight;                                                                             \
-        EACH(NEO__X_ZERO)                                                                         \
-        if (!u->grad_row) {                                                                       \
-            const float *grad = u->grad + col;                                                    \
-            const uint64_t *record = u->records, mask = ((uint64_t)1 << u->low_bits) - 1;         \
-            int64_t stride = u->grad_stride;                                                      \
-            for (; i < end; i++) {                                                                \
-                const float *row = grad + (int64_t)(record[i] & mask) * stride;                   \
-                EACH(NEO__X_ADD)                                                                  \
-            }                                                                                     \
-        }                                                                                         \
-        for (; i < end; i++) {                                                                    \
-            const float *row = NEO__FN(bag_grad)(u, i, &weight) + col;                            \
-            NEO__VF w = NEO__SET(weight);                                                         \
-            EACH(NEO__X_FMA)                                                                      \
-        }                                                                                         \
-        NEO__VF w = NEO__SET(0.0f);                                                               \
-        EACH(NEO__X_ADDW)                                                                         \
-        EACH(NEO__X_STORE)                                                                        \
-    }                                                                                             \
-    /* The same for `rows` rows: row r is records [first[r], first[r + 1]), and is N vectors. The second record  \
-       of a short row is added without a branch, zeros in its place if there is none: they change no sum, which  \
-       is never -0, and where runs end is hard to predict. */                                     \
-    NEO__KERNEL_INLINE NEO__UNUSED void NEO__FN(bag_merge_rows_##N)(const neo__bag_update *u,     \
-                                                                    const int64_t *first, int64_t rows, float *to) { \
-        const uint64_t *record = u->records, mask = ((uint64_t)1 << u->low_bits) - 1;             \
-        const float *grad = u->grad, *row;                                                        \
-        const int64_t stride = u->grad_stride;                                                    \
-        const NEO__VF w = NEO__SET(0.0f);                                                         \
-        for (int64_t r = 0; r < rows; r++, to += (N)*NEO__W) {                                    \
-            int64_t i = first[r], end = first[r + 1];                                             \
-            EACH(NEO__X_ZERO)                                                                     \
-            row = grad + (int64_t)(record[i++] & mask) * stride;                                  \
-            EACH(NEO__X_ADD)                                                                      \
-            if ((N)*NEO__W <= 32) {                                                               \
-                const uintptr_t none = (uintptr_t)neo__bag_zeros, some = (uintptr_t)0 - (uintptr_t)(i < end); \
-                row = grad + (int64_t)(record[i - (i == end)] & mask) * stride;                   \
-                row = (const float *)(none ^ ((none ^ (uintptr_t)row) & some));                   \
-                i++;                                                                              \
-                EACH(NEO__X_ADD)                                                                  \
-            }                                                                                     \
-            for (; i < end; i++) {                                                                \
-                row = grad + (int64_t)(record[i] & mask) * stride;                                \
-                EACH(NEO__X_ADD)                                                                  \
-            }                                                                                     \
-            EACH(NEO__X_ADDW)                                                                     \
-            EACH(NEO__X_STORE)                                                                    \
-        }                                                                                         \
-    }                                                                                             \
-    NEO__KERNEL_FAR void NEO__FN(bag_merge_##N)(const neo__bag_update *u, int64_t i,         \
-                                                     int64_t end, int64_t col, float *to) {       \
-        NEO__FN(bag_merge_in_##N)(u, i, end, col, to);                                            \
+/* s += the gradient rows of records [i, end). */
+NEO__KERNEL_INLINE void NEO__FN(bag_add_records)(NEO__VF *s, int count, const float *grad, int64_t stride,
+                                                 const uint64_t *record, uint64_t mask, int64_t i, int64_t end) {
+    for (; i < end; i++) {
+        const float *row = grad + (int64_t)(record[i] & mask) * stride;
+        NEO__EACH(c, count) s[c] = NEO__ADD(s[c], NEO__LOAD(row + c * NEO__W));
     }
-NEO__BAG_MERGE(8, NEO__EACH8)
-NEO__BAG_MERGE(4, NEO__EACH4)
-NEO__BAG_MERGE(2, NEO__EACH2)
-NEO__BAG_MERGE(1, NEO__EACH1)
+}
+/* to = the sums + 0.0f */
+NEO__KERNEL_INLINE void NEO__FN(bag_store_sums)(float *to, const NEO__VF *s, int count) {
+    NEO__EACH(c, count) NEO__STORE(to + c * NEO__W, NEO__ADD(s[c], NEO__SET(0.0f)));
+}
+/* to = the sum of records [i, end), one row in one leaf, in order, + 0.0f; a chunk of columns. */
+NEO__KERNEL_INLINE void NEO__FN(bag_merge)(const neo__bag_update *u, int64_t i, int64_t end, int64_t col, float *to,
+                                           int count) {
+    NEO__VF s[8];
+    NEO__EACH(c, count) s[c] = NEO__SET(0.0f);
+    if (!u->grad_row)
+        NEO__FN(bag_add_records)(s, count, u->grad + col, u->grad_stride, u->records,
+                                 ((uint64_t)1 << u->low_bits) - 1, i, end);
+    for (; u->grad_row && i < end; i++) {
+        float weight;
+        const float *row = NEO__FN(bag_grad)(u, i, &weight) + col;
+        NEO__VF w = NEO__SET(weight);
+        NEO__EACH(c, count) s[c] = NEO__FMA(w, NEO__LOAD(row + c * NEO__W), s[c]);
+    }
+    NEO__FN(bag_store_sums)(to, s, count);
+}
+/* The same for `rows` rows of `count` vectors: row r is records [first[r], first[r + 1]). The second record of a
+   short row is added without a branch, zeros in its place if there is none: they change no sum, which is never
+   -0, and where runs end is hard to predict. */
+NEO__KERNEL_INLINE NEO__UNUSED void NEO__FN(bag_merge_rows)(const neo__bag_update *u, const int64_t *first,
+                                                            int64_t rows, float *to, int count) {
+    const uint64_t *record = u->records, mask = ((uint64_t)1 << u->low_bits) - 1;
+    const float *grad = u->grad;
+    const int64_t stride = u->grad_stride;
+    for (int64_t r = 0; r < rows; r++, to += count * NEO__W) {
+        int64_t i = first[r], end = first[r + 1];
+        const float *row = grad + (int64_t)(record[i++] & mask) * stride;
+        NEO__VF s[8];
+        NEO__EACH(c, count) s[c] = NEO__ADD(NEO__SET(0.0f), NEO__LOAD(row + c * NEO__W));
+        if (count * NEO__W <= 32) {
+            const uintptr_t none = (uintptr_t)neo__bag_zeros, some = (uintptr_t)0 - (uintptr_t)(i < end);
+            row = grad + (int64_t)(record[i - (i == end)] & mask) * stride;
+            row = (const float *)(none ^ ((none ^ (uintptr_t)row) & some));
+            i++;
+            NEO__EACH(c, count) s[c] = NEO__ADD(s[c], NEO__LOAD(row + c * NEO__W));
+        }
+        NEO__FN(bag_add_records)(s, count, grad, stride, record, mask, i, end);
+        NEO__FN(bag_store_sums)(to, s, count);
+    }
+}
+#define NEO__BAG_MERGE(N)                                                                          \
+    NEO__KERNEL_FAR void NEO__FN(bag_merge_##N)(const neo__bag_update *u, int64_t i, int64_t end, \
+                                                int64_t col, float *to) {                         \
+        NEO__FN(bag_merge)(u, i, end, col, to, N);                                                \
+    }
+NEO__BAG_MERGE(8)
+NEO__BAG_MERGE(4)
+NEO__BAG_MERGE(2)
+NEO__BAG_MERGE(1)
 NEO__KERNEL_FAR void NEO__FN(bag_merge_rest)(const neo__bag_update *u, int64_t i, int64_t end,
                                                   int64_t col, float *to) {
     NEO__VF s = NEO__SET(0.0f);
@@ -24438,20 +24227,6 @@ NEO__KERNEL_INLINE int NEO__FN(bag_one_leaf)(const neo__bag_update *u, int64_t a
     int leaf = neo__leaf_of(u->leaf, u->leaf_count, (int64_t)(u->records[at] & mask));
     return (int64_t)(u->records[end - 1] & mask) < u->leaf[leaf + 1];
 }
-/* Rows of 16, 32, 64 and 128 floats. */
-#if NEO__PASS == NEO__PASS_AVX512
-#define NEO__MERGE_16 NEO__FN(bag_merge_rows_1)
-#define NEO__MERGE_32 NEO__FN(bag_merge_rows_2)
-#define NEO__MERGE_64 NEO__FN(bag_merge_rows_4)
-#define NEO__MERGE_128 NEO__FN(bag_merge_rows_8)
-#elif NEO__PASS == NEO__PASS_AVX2
-#define NEO__MERGE_16 NEO__FN(bag_merge_rows_2)
-#define NEO__MERGE_32 NEO__FN(bag_merge_rows_4)
-#define NEO__MERGE_64 NEO__FN(bag_merge_rows_8)
-#elif NEO__PASS != NEO__PASS_SCALAR
-#define NEO__MERGE_16 NEO__FN(bag_merge_rows_4)
-#define NEO__MERGE_32 NEO__FN(bag_merge_rows_8)
-#endif
 /* Merge the next `count` rows of the walk into g. dim: 16, 32, 64, 128, or 0: any. */
 NEO__KERNEL_INLINE void NEO__FN(bag_merge_group)(const neo__bag_update *u, NEO__FN(bag_walk) * k, int64_t count,
                                                  float *g, int dim) {
@@ -24460,17 +24235,8 @@ NEO__KERNEL_INLINE void NEO__FN(bag_merge_group)(const neo__bag_update *u, NEO__
     if (!u->grad_row && u->leaf_count == 1 && !u->fetch_grads) {
 #if NEO__PASS != NEO__PASS_SCALAR
         if (!dim && u->dim < NEO__W) { NEO__FN(bag_merge_rows_rest)(u, first, count, g); return; }
-        if (!dim && u->dim == NEO__W) { NEO__FN(bag_merge_rows_1)(u, first, count, g); return; }
-#endif
-#ifdef NEO__MERGE_16
-        if (dim == 16) { NEO__MERGE_16(u, first, count, g); return; }
-        if (dim == 32) { NEO__MERGE_32(u, first, count, g); return; }
-#endif
-#ifdef NEO__MERGE_64
-        if (dim == 64) { NEO__MERGE_64(u, first, count, g); return; }
-#endif
-#ifdef NEO__MERGE_128
-        if (dim == 128) { NEO__MERGE_128(u, first, count, g); return; }
+        if (!dim && u->dim == NEO__W) { NEO__FN(bag_merge_rows)(u, first, count, g, 1); return; }
+        if (dim && dim <= 8 * NEO__W) { NEO__FN(bag_merge_rows)(u, first, count, g, dim / NEO__W); return; }
 #endif
     }
     for (int64_t r = 0; r < count; r++, g += u->dim) {
@@ -24649,26 +24415,8 @@ static const neo__bag_kernels NEO__FN(bag_kernels) = {
     NEO__FN(rows_encode),
 };
 #endif
-#undef NEO__EACH1
-#undef NEO__EACH2
-#undef NEO__EACH4
-#undef NEO__EACH8
-#undef NEO__X_ZERO
-#undef NEO__X_ADD
-#undef NEO__X_FMA
-#undef NEO__X_DIV
-#undef NEO__X_ADDW
-#undef NEO__X_STORE
-#undef NEO__X_FETCH
+#undef NEO__EACH
 #undef NEO__BAG_POOL
-#undef NEO__BAG_NARROW
-#undef NEO__NARROW_SUM
-#undef NEO__NARROW_SCALE
-#undef NEO__X_FETCH_H
-#undef NEO__X_FETCH_B
-#undef NEO__X_FMA_F16
-#undef NEO__X_FMA_BF16
-#undef NEO__X_FMA_I8
 #undef NEO__LANE_BLOCKS
 #undef NEO__LOAD_B
 #undef NEO__STORE_B
@@ -24676,12 +24424,7 @@ static const neo__bag_kernels NEO__FN(bag_kernels) = {
 #undef NEO__STORE_H
 #undef NEO__LOAD_F16
 #undef NEO__STORE_F16
-#undef NEO__BAG_SUM_ROWS
 #undef NEO__BAG_MERGE
-#undef NEO__MERGE_16
-#undef NEO__MERGE_32
-#undef NEO__MERGE_64
-#undef NEO__MERGE_128
 
 #undef NEO__ADD
 #undef NEO__ADD1
