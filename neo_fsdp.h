@@ -50,9 +50,9 @@
      >>fsdp-config >>plan >>shard >>fsdp >>impl-plan >>impl-plan-model >>impl-plan-buffers >>impl-plan-predict
      >>impl-plan-pieces >>impl-plan-options >>impl-plan-place >>impl-plan-differencing
      >>impl-plan-improve >>impl-plan-search >>impl-plan-why >>impl-plan-file >>impl-plan-calls
-     >>impl-calibrate >>impl-shard-map >>impl-shard >>impl-shard-device >>impl-shard-rows
-     >>impl-shard-nodes >>impl-shard-there >>impl-shard-cut >>impl-shard-none >>impl-shard-step >>impl-shard-weights
-     >>impl-shard-keep >>impl-shard-table >>impl-fsdp >>impl-fsdp-gather >>impl-fsdp-reduce
+     >>impl-calibrate >>impl-shard-map >>impl-shard >>impl-shard-ids >>impl-shard-device
+     >>impl-shard-rows >>impl-shard-nodes >>impl-shard-copies >>impl-shard-cut >>impl-shard-none >>impl-shard-step
+     >>impl-shard-weights >>impl-shard-keep >>impl-shard-table >>impl-fsdp >>impl-fsdp-gather >>impl-fsdp-reduce
      >>impl-fsdp-step >>impl-fsdp-state
 */
 #ifndef NEO_FSDP_H
@@ -6112,7 +6112,7 @@ static neo_status neo__shard_start(neo_shard *s, neo__shard_batch *b, const neo_
    >>impl-shard-device
 
    On contexts with a device a rank's rows and optimizer state are in its device's memory, and looked up and stepped
-   there. Pooled rows and their gradients stay there, too (see >>impl-shard-there); what else ranks exchange is in
+   there. Pooled rows and their gradients stay there, too (see >>impl-shard-rows); what else ranks exchange is in
    pinned host memory, as without a device:
 
        ids        reader -> exchange -> batch of this rank's parts         (neo_bags takes it to the device)
