@@ -2350,6 +2350,7 @@ typedef struct neo__rows_call {
     int64_t blocks;
     const neo__rows_part *part;
     const int32_t *lengths; /* [][rows] */
+    struct neo_wire_stats *stats; /* of what encoding did, on the CPU; or NULL */
 } neo__rows_call;
 #ifdef __cplusplus
 extern "C" {
