@@ -675,6 +675,7 @@ NEO_API neo_status neo_comm_reduce_scatter_rows(neo_comm *comm, const neo_rows *
 #ifdef __cplusplus
 extern "C" {
 #endif
+NEO__COLD_BEGIN
 
 enum {
     NEO__LEFT = -1, /* pseudo-root: this rank's function has returned */
@@ -791,6 +792,7 @@ static void neo__clock_sleep(neo__clock *k, int64_t ns, int order) {
     if (k) (void)neo__clock_wait(k, NULL, NULL, neo__clock_now(k) + ns, order);
     else neo__thread_sleep(ns);
 }
+NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-wire
 
@@ -1324,6 +1326,7 @@ NEO_API void neo_wire_decode(const neo_ctx *ctx, neo_wire wire, int exponent, co
 }
 #undef NEO__WIRE_SSE
 #undef NEO__WIRE_LESS
+NEO__HOT_END
 /* ------------------------------------------------------------------------------------------------
    >>impl-comm-types
 
@@ -1599,6 +1602,7 @@ static int neo__comm_suffer(neo_comm *comm, const neo__work *w) {
         neo_comm_sleep(comm, (int64_t)comm->failure.injected.ms * 1000000);
     return comm->failure.injected.kind == NEO_FAULT_KILL;
 }
+NEO__HOT_BEGIN
 static neo_status neo__comm_execute(neo_comm *comm, neo__work *w) {
     NEO__TRY(neo__comm_check(comm, "neo_comm"));
     if (neo__comm_suffer(comm, w)) {
@@ -1705,6 +1709,7 @@ static neo_status neo__work_issue(neo_comm *comm, neo__work *w, neo_ticket *tick
     }
     return NEO_OK;
 }
+NEO__HOT_END
 NEO_API neo_status neo_comm_wait(neo_comm *comm, neo_ticket ticket) {
     NEO__CHECK(comm, NEO_ERR_ARG, "neo_comm_wait: comm is NULL");
     NEO__CHECK(ticket >= 0 && ticket < comm->queue.issued, NEO_ERR_ARG,
@@ -2310,6 +2315,7 @@ enum {
 };
 
 /* ---- arithmetic: x = x op y ---- */
+NEO__HOT_BEGIN
 #define NEO__INTEGERS(type, wide)                                                                  \
     do {                                                                                           \
         type *a = (type *)x;                                                                       \
@@ -2628,6 +2634,7 @@ static neo_status neo__all_reduce_run(neo_comm *c, const neo__work *w) {
         neo__reduce_parts(c, w, c->scratch.offset, (char *)w->out + (size_t)c->scratch.offset[c->rank] * size));
     return neo__gather_parts(c, call, w->each, (char *)w->out, c->scratch.offset, 0);
 }
+NEO__HOT_END
 
 /* ---- the others ---- */
 static const int64_t *neo__offsets(const neo_comm *c, int64_t *offset, int64_t count,
@@ -3832,6 +3839,7 @@ static void neo__seat_drop(neo__seat *p) {
     neo__mutex_unlock(&p->job->lock);
     neo__seat_free(p);
 }
+NEO__HOT_BEGIN
 static void neo__seat_wake(neo__seat *p) {
     neo__mutex_lock(&p->lock);
     __atomic_fetch_add(&p->events, 1, __ATOMIC_RELEASE);
@@ -4116,6 +4124,7 @@ static neo_status neo__threads_finish(neo_comm *c, const neo__call *call, neo__x
     neo__seat_waits(c, -1);
     return status == NEO_OK ? NEO_OK : neo__threads_retract(c, x, count, status);
 }
+NEO__HOT_END
 
 static void neo__threads_leave(neo_comm *c) {
     /* Who sees that this rank has left must see before why, if it knows. */
@@ -5839,6 +5848,7 @@ NEO_API size_t neo_comm_workspace_bytes(const neo_comm_desc *desc, int ranks,
 #endif
     return bytes;
 }
+NEO__COLD_END
 
 #ifdef __cplusplus
 }
