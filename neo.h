@@ -2132,11 +2132,12 @@ NEO__UNUSED static int neo__cond_wait_until(neo__cond *c, neo__mutex *m, int64_t
 }
 NEO__UNUSED static void neo__thread_yield(void) { SwitchToThread(); }
 NEO__UNUSED static void neo__thread_sleep(int64_t ns) { Sleep((DWORD)((ns + 999999) / 1000000)); }
-NEO__UNUSED static int neo__core_count(void) {
+NEO__UNUSED static int neo__cores_online(void) {
     SYSTEM_INFO info;
     GetSystemInfo(&info);
     return (int)info.dwNumberOfProcessors;
 }
+NEO__UNUSED static int neo__core_count(void) { return neo__cores_online(); }
 #else
 typedef pthread_mutex_t neo__mutex;
 typedef pthread_cond_t neo__cond;
@@ -2182,10 +2183,12 @@ NEO__UNUSED static void neo__thread_sleep(int64_t ns) {
     t.tv_nsec = (long)(ns % 1000000000);
     while (nanosleep(&t, &t) != 0 && errno == EINTR) continue;
 }
+NEO__UNUSED static int neo__cores_online(void) {
+    return (int)NEO__MAX(sysconf(_SC_NPROCESSORS_ONLN), 1);
+}
 /* Cores this process may run on: the affinity mask where the system tells (Linux), else all. */
 NEO__UNUSED static int neo__core_count(void) {
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    int allowed = 0;
+    int cores = neo__cores_online(), allowed = 0;
     char line[1024];
     FILE *f = fopen("/proc/self/status", "r");
     while (f && fgets(line, sizeof line, f)) {
@@ -2197,8 +2200,7 @@ NEO__UNUSED static int neo__core_count(void) {
         break;
     }
     if (f) fclose(f);
-    if (cores < 1) cores = 1;
-    return allowed > 0 && allowed < cores ? allowed : (int)cores;
+    return allowed > 0 && allowed < cores ? allowed : cores;
 }
 #endif
 
