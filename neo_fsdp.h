@@ -48,7 +48,7 @@
 
    CONTENTS (grep -nE '^ *>>|---- >>' neo_fsdp.h is the map)
      >>fsdp-config >>plan >>shard >>fsdp >>impl-plan >>impl-plan-model >>impl-plan-buffers >>impl-plan-predict
-     >>impl-plan-pieces >>impl-plan-options >>impl-plan-place >>impl-plan-differencing
+     >>impl-plan-pieces >>impl-plan-options >>impl-plan-place
      >>impl-plan-improve >>impl-plan-search >>impl-plan-why >>impl-plan-file >>impl-plan-calls
      >>impl-calibrate >>impl-shard-map >>impl-shard >>impl-shard-ids >>impl-shard-device
      >>impl-shard-rows >>impl-shard-nodes >>impl-shard-copies >>impl-shard-cut >>impl-shard-none >>impl-shard-step
@@ -757,7 +757,7 @@ NEO__HOT_BEGIN
    rank) and what they predict. Numbers that decide are doubles, made by + - * / alone, in a fixed order;
    ties go to the lower index: every machine makes the same plan.
    ------------------------------------------------------------------------------------------------ */
-enum { NEO__PLAN_MAX_RANKS = 4096, NEO__PLAN_MAX_KEPT = 1 << 16, NEO__PLAN_BLOCKS = 40 };
+enum { NEO__PLAN_MAX_RANKS = 4096, NEO__PLAN_MAX_KEPT = 1 << 16 };
 /* What a piece, a table or a rank takes: seconds of the phases, and bytes. */
 enum {
     NEO__PLAN_IDS,
@@ -839,38 +839,24 @@ struct neo_plan {
     neo_plan_step step;
     double reduce_bytes; /* dense gradients */
     double sample_bytes; /* buffers of a rank for its samples */
-    int block_count;
-    struct {
-        void *at;
-        size_t bytes;
-    } blocks[NEO__PLAN_BLOCKS];
+    neo__arena kept;     /* the description and the facts of its tables */
+    neo__arena placed;   /* pieces, and what they predict */
+    neo__arena work;     /* of a search or of a reader; freed when it ends */
 };
 
 NEO__HOT_END
-/* Zeroed memory that goes with the plan; NULL if there is none (neo_last_error says so). */
-static void *neo__plan_alloc(neo_plan *plan, int64_t count, size_t size) {
-    size_t n = count > 0 ? (size_t)count : 1, bytes = n * size;
-    NEO_ASSERT(plan->block_count < NEO__PLAN_BLOCKS);
-    void *p = bytes / size == n ? neo_alloc(plan->ctx, bytes) : NULL;
-    if (!p) {
-        (void)neo_fail(NEO_ERR_MEMORY, "neo_plan: no memory for %zu bytes", bytes);
-        return NULL;
-    }
-    memset(p, 0, bytes);
-    plan->blocks[plan->block_count].at = p;
-    plan->blocks[plan->block_count++].bytes = bytes;
+/* Cleared memory of one of the plan's arenas; NULL if there is none (neo_last_error says so). */
+static void *neo__plan_alloc(neo__arena *arena, int64_t count, size_t size) {
+    size_t bytes = neo__size_mul((size_t)(count > 0 ? count : 1), size);
+    void *p = neo__arena_alloc(arena, bytes);
+    if (!p) (void)neo_fail(NEO_ERR_MEMORY, "neo_plan: no memory for %zu bytes", bytes);
     return p;
-}
-/* Gives back blocks [begin, end): working memory of a search. */
-static void neo__plan_release(neo_plan *plan, int begin, int end) {
-    for (int i = begin; i < end; i++)
-        neo_free(plan->ctx, plan->blocks[i].at, plan->blocks[i].bytes);
-    for (int i = end; i < plan->block_count; i++) plan->blocks[begin + i - end] = plan->blocks[i];
-    plan->block_count -= end - begin;
 }
 NEO_API void neo_plan_destroy(neo_plan *plan) {
     if (!plan) return;
-    neo__plan_release(plan, 0, plan->block_count);
+    neo__arena_free(&plan->work);
+    neo__arena_free(&plan->placed);
+    neo__arena_free(&plan->kept);
     neo_free(plan->ctx, plan, sizeof *plan);
 }
 
@@ -903,34 +889,46 @@ static int32_t neo__plan_features(const neo_bags_desc *bags) {
 }
 static int neo__plan_positive(double x) { return x >= 0.0 && x - x == 0.0; }
 
+/* The numbers of a cluster that may be left 0 for a default. */
+typedef struct neo__plan_field {
+    const char *name;
+    double *value, otherwise;
+} neo__plan_field;
+enum { NEO__PLAN_FIELDS = 14 };
+static void neo__plan_cluster_fields(neo_cluster *c, neo__plan_field *to) {
+    neo_link *local = &c->link[NEO_LEVEL_LOCAL], *cross = &c->link[NEO_LEVEL_CROSS];
+    neo_calibration *by = &c->calibration;
+    const neo__plan_field fields[NEO__PLAN_FIELDS] = {
+        {"memory_bandwidth", &c->memory_bandwidth, 10e9},
+        {"flops", &c->flops, 50e9},
+        {"link[NEO_LEVEL_LOCAL].latency_us", &local->latency_us, 0.0},
+        {"link[NEO_LEVEL_LOCAL].bandwidth", &local->bandwidth, 5e9},
+        {"link[NEO_LEVEL_CROSS].latency_us", &cross->latency_us, 0.0},
+        {"link[NEO_LEVEL_CROSS].bandwidth", &cross->bandwidth, 1e9},
+        {"calibration.lookup", &by->lookup, 1.0},
+        {"calibration.update", &by->update, 2.0},
+        {"calibration.copy", &by->copy, 1.0},
+        {"calibration.bucketed", &by->bucketed, 1.5},
+        {"calibration.id", &by->id, 64.0},
+        {"calibration.sort", &by->sort, 64.0},
+        {"calibration.row", &by->row, 64.0},
+        {"calibration.kept", &by->kept, 256.0}};
+    memcpy(to, fields, sizeof fields);
+}
 static neo_status neo__plan_check_cluster(const neo_cluster *c, const char *fn) {
+    neo_cluster copy = *c;
+    neo__plan_field field[NEO__PLAN_FIELDS];
     NEO__CHECK(c->ranks >= 1 && c->ranks <= NEO__PLAN_MAX_RANKS, NEO_ERR_ARG,
                "%s: cluster.ranks is %d, not in 1 .. %d", fn, c->ranks, (int)NEO__PLAN_MAX_RANKS);
     NEO__CHECK(c->ranks_per_node >= 0, NEO_ERR_ARG, "%s: cluster.ranks_per_node is %d", fn,
                c->ranks_per_node);
     NEO__CHECK(c->memory_bytes >= 0, NEO_ERR_ARG, "%s: cluster.memory_bytes is %" PRId64, fn,
                c->memory_bytes);
-    const struct {
-        const char *name;
-        double value;
-    } field[] = {{"memory_bandwidth", c->memory_bandwidth},
-                 {"flops", c->flops},
-                 {"link[NEO_LEVEL_LOCAL].latency_us", c->link[NEO_LEVEL_LOCAL].latency_us},
-                 {"link[NEO_LEVEL_LOCAL].bandwidth", c->link[NEO_LEVEL_LOCAL].bandwidth},
-                 {"link[NEO_LEVEL_CROSS].latency_us", c->link[NEO_LEVEL_CROSS].latency_us},
-                 {"link[NEO_LEVEL_CROSS].bandwidth", c->link[NEO_LEVEL_CROSS].bandwidth},
-                 {"calibration.lookup", c->calibration.lookup},
-                 {"calibration.update", c->calibration.update},
-                 {"calibration.copy", c->calibration.copy},
-                 {"calibration.bucketed", c->calibration.bucketed},
-                 {"calibration.id", c->calibration.id},
-                 {"calibration.sort", c->calibration.sort},
-                 {"calibration.row", c->calibration.row},
-                 {"calibration.kept", c->calibration.kept}};
-    for (size_t i = 0; i < sizeof field / sizeof *field; i++)
-        NEO__CHECK(neo__plan_positive(field[i].value), NEO_ERR_ARG,
+    neo__plan_cluster_fields(&copy, field);
+    for (int i = 0; i < NEO__PLAN_FIELDS; i++)
+        NEO__CHECK(neo__plan_positive(*field[i].value), NEO_ERR_ARG,
                    "%s: cluster.%s is %g, not a finite number from 0 up", fn, field[i].name,
-                   field[i].value);
+                   *field[i].value);
     return NEO_OK;
 }
 static neo_status neo__plan_check(neo_ctx *ctx, const neo_plan_desc *d, const char *fn) {
@@ -969,36 +967,33 @@ static neo_status neo__plan_check(neo_ctx *ctx, const neo_plan_desc *d, const ch
     return NEO_OK;
 }
 
+static neo_status neo__plan_copy_text(neo_plan *plan, const char **text) {
+    size_t bytes = *text ? strlen(*text) : 0;
+    if (*text && !(*text = neo__arena_text(&plan->kept, *text, bytes)))
+        return neo_fail(NEO_ERR_MEMORY, "neo_plan: no memory for %zu bytes", bytes);
+    return NEO_OK;
+}
 static neo_status neo__plan_copy(neo_plan *plan, const neo_plan_desc *d) {
     const neo_bags_desc *from = d->bags;
     int32_t tables = from->table_count, features = neo__plan_features(from);
-    size_t text_bytes = from->name ? strlen(from->name) + 1 : 1;
-    for (int32_t t = 0; t < tables; t++) text_bytes += strlen(from->tables[t].name) + 1;
-    neo_table_desc *table = (neo_table_desc *)neo__plan_alloc(plan, tables, sizeof *table);
-    int32_t *feature = (int32_t *)neo__plan_alloc(plan, features, sizeof *feature);
-    double *ids = (double *)neo__plan_alloc(plan, features, sizeof *ids);
-    unsigned *allowed = (unsigned *)neo__plan_alloc(plan, tables, sizeof *allowed);
-    char *text = (char *)neo__plan_alloc(plan, (int64_t)text_bytes, 1);
-    if (!table || !feature || !ids || !allowed || !text) return NEO_ERR_MEMORY;
+    neo__arena *kept = &plan->kept;
+    neo_table_desc *table = (neo_table_desc *)neo__plan_alloc(kept, tables, sizeof *table);
+    int32_t *feature = (int32_t *)neo__plan_alloc(kept, features, sizeof *feature);
+    double *ids = (double *)neo__plan_alloc(kept, features, sizeof *ids);
+    unsigned *allowed = (unsigned *)neo__plan_alloc(kept, tables, sizeof *allowed);
+    if (!table || !feature || !ids || !allowed) return NEO_ERR_MEMORY;
     plan->desc = *d;
     plan->bags = *from;
-    if (from->name) {
-        size_t n = strlen(from->name) + 1;
-        plan->bags.name = (const char *)memcpy(text, from->name, n);
-        text += n;
-    }
+    NEO__TRY(neo__plan_copy_text(plan, &plan->bags.name));
     for (int32_t t = 0; t < tables; t++) {
-        size_t n = strlen(from->tables[t].name) + 1;
         table[t] = from->tables[t];
-        table[t].name = (const char *)memcpy(text, from->tables[t].name, n);
-        text += n;
+        NEO__TRY(neo__plan_copy_text(plan, &table[t].name));
         allowed[t] = d->table_placements ? d->table_placements[t] : 0;
     }
+    double even = (double)from->max_ids / ((double)from->max_batch * (double)features);
     for (int32_t f = 0; f < features; f++) {
         feature[f] = from->feature_table ? from->feature_table[f] : f;
-        ids[f] = d->ids_per_sample
-                     ? d->ids_per_sample[f]
-                     : (double)from->max_ids / ((double)from->max_batch * (double)features);
+        ids[f] = d->ids_per_sample ? d->ids_per_sample[f] : even;
     }
     plan->bags.tables = table;
     plan->bags.feature_table = feature;
@@ -1009,29 +1004,19 @@ static neo_status neo__plan_copy(neo_plan *plan, const neo_plan_desc *d) {
     return NEO_OK;
 }
 
-static double neo__plan_or(double x, double otherwise) { return x > 0.0 ? x : otherwise; }
 static void neo__plan_defaults(neo_plan *plan) {
+    const neo_plan_desc *d = &plan->desc;
     neo_cluster *c = &plan->desc.cluster;
+    neo__plan_field field[NEO__PLAN_FIELDS];
+    neo__plan_cluster_fields(c, field);
+    for (int i = 0; i < NEO__PLAN_FIELDS; i++)
+        if (*field[i].value <= 0.0) *field[i].value = field[i].otherwise;
     if (c->ranks_per_node == 0 || c->ranks_per_node > c->ranks) c->ranks_per_node = c->ranks;
-    c->memory_bandwidth = neo__plan_or(c->memory_bandwidth, 10e9);
-    c->flops = neo__plan_or(c->flops, 50e9);
-    c->link[NEO_LEVEL_LOCAL].bandwidth = neo__plan_or(c->link[NEO_LEVEL_LOCAL].bandwidth, 5e9);
-    c->link[NEO_LEVEL_CROSS].bandwidth = neo__plan_or(c->link[NEO_LEVEL_CROSS].bandwidth, 1e9);
-    c->calibration.lookup = neo__plan_or(c->calibration.lookup, 1.0);
-    c->calibration.update = neo__plan_or(c->calibration.update, 2.0);
-    c->calibration.copy = neo__plan_or(c->calibration.copy, 1.0);
-    c->calibration.bucketed = neo__plan_or(c->calibration.bucketed, 1.5);
-    c->calibration.id = neo__plan_or(c->calibration.id, 64.0);
-    c->calibration.sort = neo__plan_or(c->calibration.sort, 64.0);
-    c->calibration.row = neo__plan_or(c->calibration.row, 64.0);
-    c->calibration.kept = neo__plan_or(c->calibration.kept, 256.0);
     plan->per_node = c->ranks_per_node;
     plan->nodes = (c->ranks + plan->per_node - 1) / plan->per_node;
     plan->last_node = c->ranks - (plan->nodes - 1) * plan->per_node;
-    plan->block =
-        plan->desc.wire_forward >= NEO_WIRE_F8E4M3 || plan->desc.wire_backward >= NEO_WIRE_F8E4M3
-            ? (int64_t)NEO_WIRE_BLOCK
-            : (int64_t)NEO_PLAN_BLOCK;
+    int scaled = d->wire_forward >= NEO_WIRE_F8E4M3 || d->wire_backward >= NEO_WIRE_F8E4M3;
+    plan->block = scaled ? (int64_t)NEO_WIRE_BLOCK : (int64_t)NEO_PLAN_BLOCK;
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -1124,7 +1109,8 @@ static neo_status neo__plan_row_bytes(neo_plan *plan, const neo_table_desc *tabl
 static neo_status neo__plan_tables(neo_plan *plan) {
     const neo_bags_desc *bags = &plan->bags;
     double all_ids = 0.0;
-    plan->table = (neo__plan_table *)neo__plan_alloc(plan, bags->table_count, sizeof *plan->table);
+    plan->table = (neo__plan_table *)neo__plan_alloc(&plan->kept, bags->table_count,
+                                                     sizeof *plan->table);
     if (!plan->table) return NEO_ERR_MEMORY;
     for (int32_t f = 0; f < bags->feature_count; f++) {
         neo__plan_table *t = &plan->table[bags->feature_table[f]];
@@ -1163,10 +1149,10 @@ static neo_status neo__plan_new(neo_ctx *ctx, const neo_plan_desc *desc, const c
     NEO__CHECK(out, NEO_ERR_ARG, "%s: plan is NULL", fn);
     *out = NULL;
     NEO__TRY(neo__plan_check(ctx, desc, fn));
-    neo_plan *plan = (neo_plan *)neo_alloc(ctx, sizeof *plan);
-    NEO__CHECK(plan, NEO_ERR_MEMORY, "%s: no memory for %zu bytes", fn, sizeof *plan);
+    neo_plan *plan = (neo_plan *)neo__alloc_for(ctx, sizeof *plan, fn);
+    if (!plan) return NEO_ERR_MEMORY;
     memset(plan, 0, sizeof *plan);
-    plan->ctx = ctx;
+    plan->ctx = plan->kept.ctx = plan->placed.ctx = plan->work.ctx = ctx;
     neo_status status = neo__plan_copy(plan, desc);
     if (status == NEO_OK) {
         neo__plan_defaults(plan);
@@ -1642,63 +1628,64 @@ static neo_status neo__plan_check_piece(const neo_plan *plan, const neo_piece *p
                fn, name, i, p->first_row, t->buckets);
     return NEO_OK;
 }
-/* Of a table: pieces [0, count), sorted. */
+static neo_status neo__plan_hole(const char *fn, const char *name, int64_t row, int64_t col) {
+    return neo_fail(NEO_ERR_ARG, "%s: table '%s': row %" PRId64 ", column %" PRId64
+                    " is in no piece", fn, name, row, col);
+}
+/* Pieces [0, count) of a table, sorted: row and col are where the next one has to begin. */
 static neo_status neo__plan_check_tiles(const neo_plan *plan, int32_t table, const neo_piece *p,
                                         int64_t count, const char *fn) {
     const neo__plan_table *t = &plan->table[table];
     const char *name = plan->bags.tables[table].name;
-    int64_t col = 0, row = 0;
+    int64_t col = 0, row = t->rows;
     NEO__CHECK(count > 0, NEO_ERR_ARG, "%s: table '%s' has no pieces", fn, name);
-    for (int64_t i = 0; i < count; i++) {
-        NEO__CHECK(p[i].rank != NEO_EVERY_RANK || count == 1, NEO_ERR_ARG,
+    for (int64_t i = 0; i < count; i++, p++) {
+        NEO__CHECK(p->rank != NEO_EVERY_RANK || count == 1, NEO_ERR_ARG,
                    "%s: table '%s' is on every rank, and in other pieces too", fn, name);
-        int opens = i == 0 || p[i].first_col != p[i - 1].first_col;
-        NEO__CHECK(!opens || i == 0 || row == t->rows, NEO_ERR_ARG,
-                   "%s: table '%s': row %" PRId64 ", column %" PRId64 " is in no piece", fn, name,
-                   row, p[i - 1].first_col);
-        NEO__CHECK(!opens || p[i].first_col <= col, NEO_ERR_ARG,
-                   "%s: table '%s': row 0, column %" PRId64 " is in no piece", fn, name, col);
-        NEO__CHECK(!opens || p[i].first_col == col, NEO_ERR_ARG,
-                   "%s: table '%s': column %" PRId64
-                   " (of a piece on rank %d) is inside another slice, which ends "
-                   "at column %" PRId64,
-                   fn, name, p[i].first_col, p[i].rank, col);
-        if (opens) row = 0, col += p[i].cols;
-        NEO__CHECK(p[i].first_col + p[i].cols == col, NEO_ERR_ARG,
-                   "%s: table '%s': the pieces at column %" PRId64
-                   " (on ranks %d and %d) differ in their columns: "
-                   "cut columns first, then rows",
-                   fn, name, p[i].first_col, p[i - 1].rank, p[i].rank);
-        NEO__CHECK(p[i].first_row <= row, NEO_ERR_ARG,
-                   "%s: table '%s': row %" PRId64 ", column %" PRId64 " is in no piece", fn, name,
-                   row, p[i].first_col);
-        NEO__CHECK(p[i].first_row == row, NEO_ERR_ARG,
+        if (i == 0 || p->first_col != p[-1].first_col) { /* a slice begins */
+            if (row < t->rows) return neo__plan_hole(fn, name, row, p[-1].first_col);
+            if (p->first_col > col) return neo__plan_hole(fn, name, 0, col);
+            NEO__CHECK(p->first_col == col, NEO_ERR_ARG,
+                       "%s: table '%s': column %" PRId64 " (of a piece on rank %d) is inside "
+                       "another slice, which ends at column %" PRId64,
+                       fn, name, p->first_col, p->rank, col);
+            row = 0;
+            col += p->cols;
+        }
+        NEO__CHECK(p->first_col + p->cols == col, NEO_ERR_ARG,
+                   "%s: table '%s': the pieces at column %" PRId64 " (on ranks %d and %d) differ "
+                   "in their columns: cut columns first, then rows",
+                   fn, name, p->first_col, p[-1].rank, p->rank);
+        if (p->first_row > row) return neo__plan_hole(fn, name, row, p->first_col);
+        NEO__CHECK(p->first_row == row, NEO_ERR_ARG,
                    "%s: table '%s': row %" PRId64 ", column %" PRId64
                    " is in two pieces, on ranks %d and %d",
-                   fn, name, p[i].first_row, p[i].first_col, p[i - 1].rank, p[i].rank);
-        row += p[i].rows;
+                   fn, name, p->first_row, p->first_col, p[-1].rank, p->rank);
+        row += p->rows;
     }
-    NEO__CHECK(row == t->rows, NEO_ERR_ARG,
-               "%s: table '%s': row %" PRId64 ", column %" PRId64 " is in no piece", fn, name, row,
-               p[count - 1].first_col);
-    NEO__CHECK(col == t->dim, NEO_ERR_ARG,
-               "%s: table '%s': row 0, column %" PRId64 " is in no piece", fn, name, col);
-    return NEO_OK;
+    if (row < t->rows) return neo__plan_hole(fn, name, row, p[-1].first_col);
+    return col < t->dim ? neo__plan_hole(fn, name, 0, col) : NEO_OK;
 }
 
-/* Takes memory for `count` pieces, of which `held` (those on every rank counted on each) are indexed. */
-static neo_status neo__plan_hold(neo_plan *plan, int64_t count, int64_t held) {
+static void neo__plan_layout(neo_plan *plan, neo__carve *carve, int64_t held) {
     int32_t ranks = plan->desc.cluster.ranks;
+    NEO__CARVE(carve, plan->piece, plan->piece_count);
+    NEO__CARVE(carve, plan->cut, plan->piece_count);
+    NEO__CARVE(carve, plan->rank_first, ranks + 1);
+    NEO__CARVE(carve, plan->rank_piece, held);
+    NEO__CARVE(carve, plan->rank, ranks);
+}
+/* Makes room for `count` pieces in place of those before; held: with copies counted on each rank. */
+static neo_status neo__plan_hold(neo_plan *plan, int64_t count, int64_t held) {
+    NEO__ZERO(neo__carve, carve);
+    neo__arena_free(&plan->placed);
     plan->piece_count = count;
-    plan->piece = (neo_piece *)neo__plan_alloc(plan, count, sizeof *plan->piece);
-    plan->cut = (neo__plan_cut *)neo__plan_alloc(plan, count, sizeof *plan->cut);
-    plan->rank_first =
-        (int64_t *)neo__plan_alloc(plan, (int64_t)ranks + 1, sizeof *plan->rank_first);
-    plan->rank_piece = (int64_t *)neo__plan_alloc(plan, held, sizeof *plan->rank_piece);
-    plan->rank = (neo_plan_rank *)neo__plan_alloc(plan, ranks, sizeof *plan->rank);
-    return plan->piece && plan->cut && plan->rank_first && plan->rank_piece && plan->rank
-               ? NEO_OK
-               : NEO_ERR_MEMORY;
+    neo__plan_layout(plan, &carve, held);
+    carve.block = (char *)neo__plan_alloc(&plan->placed, (int64_t)carve.at, 1);
+    if (!carve.block) return NEO_ERR_MEMORY;
+    carve.at = 0;
+    neo__plan_layout(plan, &carve, held);
+    return NEO_OK;
 }
 /* From the sorted pieces: tables, the index by rank, predictions. */
 static void neo__plan_finish(neo_plan *plan) {
@@ -1879,7 +1866,6 @@ static void neo__plan_option_add(const neo_plan *plan, const neo__plan_table *t,
     o->row_parts = (int32_t)row_parts;
     neo__plan_option_cost(plan, t, o);
 }
-static int64_t neo__plan_least(int64_t a, int64_t b) { return a < b ? a : b; }
 /* Numbers of parts that are tried below the most: 2, 3, 4, 6, 8, 12 ... */
 static int64_t neo__plan_next_parts(int64_t n) {
     return (n & (n - 1)) == 0 ? (n == 2 ? 3 : n + n / 2) : n / 3 * 4;
@@ -1889,46 +1875,28 @@ static int64_t neo__plan_next_parts(int64_t n) {
 static void neo__plan_options_of(const neo_plan *plan, const neo__plan_table *t,
                                  neo_placement placement, int few, neo__plan_options *to) {
     int64_t ranks = plan->desc.cluster.ranks, units = neo__plan_row_units(t);
-    int64_t in_node = neo__plan_least(units, plan->per_node), most;
+    int64_t in_node = NEO__MIN(units, plan->per_node), cols = 1, rows = 1; /* at most */
+    int node = placement == NEO_TABLE_ROW_WISE || placement == NEO_TABLE_COLUMN_WISE ||
+               placement == NEO_GRID;
+    int unit = node ? NEO__UNIT_NODE : NEO__UNIT_RANK;
     if (neo__plan_reason(plan, t, placement)) return;
-    switch (placement) {
-    case NEO_TABLE_WISE: neo__plan_option_add(plan, t, placement, NEO__UNIT_RANK, 1, 1, to); break;
-    case NEO_DATA_PARALLEL:
-        neo__plan_option_add(plan, t, placement, NEO__UNIT_ALL, 0, 0, to);
-        break;
-    case NEO_COLUMN_WISE:
-        most = neo__plan_least(t->blocks, ranks);
-        for (int64_t k = 2; !few && k < most; k = neo__plan_next_parts(k))
-            neo__plan_option_add(plan, t, placement, NEO__UNIT_RANK, k, 1, to);
-        neo__plan_option_add(plan, t, placement, NEO__UNIT_RANK, most, 1, to);
-        break;
-    case NEO_ROW_WISE:
-        most = neo__plan_least(units, ranks);
-        for (int64_t k = 2; !few && k < most; k *= 2)
-            neo__plan_option_add(plan, t, placement, NEO__UNIT_RANK, 1, k, to);
-        if (!few && most == ranks && units % ranks != 0 &&
-            units < 16 * ranks) { /* parts of as many buckets */
-            int64_t even = units / ((units + ranks - 1) / ranks);
-            if (even > 1) neo__plan_option_add(plan, t, placement, NEO__UNIT_RANK, 1, even, to);
-        }
-        neo__plan_option_add(plan, t, placement, most == ranks ? NEO__UNIT_ALL : NEO__UNIT_RANK, 1,
-                             most, to);
-        break;
-    case NEO_TABLE_ROW_WISE:
-        neo__plan_option_add(plan, t, placement, NEO__UNIT_NODE, 1, in_node, to);
-        break;
-    case NEO_TABLE_COLUMN_WISE:
-        neo__plan_option_add(plan, t, placement, NEO__UNIT_NODE,
-                             neo__plan_least(t->blocks, plan->per_node), 1, to);
-        break;
-    case NEO_GRID:
-        most = neo__plan_least(t->blocks, plan->nodes);
-        for (int64_t k = 2; !few && k < most; k *= 2)
-            neo__plan_option_add(plan, t, placement, NEO__UNIT_NODE, k, in_node, to);
-        neo__plan_option_add(plan, t, placement, NEO__UNIT_NODE, most, in_node, to);
-        break;
-    case NEO_PLACEMENT_COUNT: break;
-    }
+    if (placement == NEO_DATA_PARALLEL) cols = rows = 0, unit = NEO__UNIT_ALL;
+    if (placement == NEO_COLUMN_WISE) cols = NEO__MIN(t->blocks, ranks);
+    if (placement == NEO_TABLE_COLUMN_WISE) cols = NEO__MIN(t->blocks, plan->per_node);
+    if (placement == NEO_TABLE_ROW_WISE || placement == NEO_GRID) rows = in_node;
+    if (placement == NEO_GRID) cols = NEO__MIN(t->blocks, plan->nodes);
+    if (placement == NEO_ROW_WISE) rows = NEO__MIN(units, ranks);
+    if (placement == NEO_COLUMN_WISE && !few)
+        for (int64_t k = 2; k < cols; k = neo__plan_next_parts(k))
+            neo__plan_option_add(plan, t, placement, unit, k, rows, to);
+    if (placement == NEO_GRID && !few)
+        for (int64_t k = 2; k < cols; k *= 2)
+            neo__plan_option_add(plan, t, placement, unit, k, rows, to);
+    if (placement == NEO_ROW_WISE && !few)
+        for (int64_t k = 2; k < rows; k *= 2)
+            neo__plan_option_add(plan, t, placement, unit, 1, k, to);
+    if (placement == NEO_ROW_WISE && rows == ranks) unit = NEO__UNIT_ALL;
+    neo__plan_option_add(plan, t, placement, unit, cols, rows, to);
 }
 static void neo__plan_options_make(const neo_plan *plan, const neo__plan_table *t,
                                    neo__plan_options *to) {
@@ -1942,59 +1910,76 @@ static void neo__plan_options_make(const neo_plan *plan, const neo__plan_table *
         neo__plan_options_of(plan, t, (neo_placement)p, 0, to);
 }
 
+NEO__HOT_END
+
 /* ------------------------------------------------------------------------------------------------
    >>impl-plan-place
 
-   Given an option for each table, pieces go to ranks longest first: to where the phases grow least above
-   their mean, then to the least loaded rank. What goes to whole nodes comes before what goes to single
-   ranks, which then levels them out. Other orders are for tight memory (fullest first; time and memory
-   weighed) and for many ranks (the node first, then the rank).
+   A draft of a plan is an option for each table and a rank for each of its pieces, which have seats in
+   one list over all tables. Pieces go to ranks heaviest first: those on whole nodes before those on
+   single ranks, which level the load. A piece goes where the phases grow least above their mean, then
+   to the least loaded rank; where memory is the goal, to the emptiest rank.
    ------------------------------------------------------------------------------------------------ */
-typedef enum neo__plan_place_mode {
-    NEO__PLACE_TIME,
-    NEO__PLACE_NODE_FIRST,
-    NEO__PLACE_MIXED,
-    NEO__PLACE_MEMORY
-} neo__plan_place_mode;
+typedef enum neo__plan_goal { NEO__GOAL_TIME, NEO__GOAL_MEMORY } neo__plan_goal;
 typedef struct neo__plan_key {
     double first, second;
     int64_t at;
 } neo__plan_key;
+typedef struct neo__plan_draft {
+    int32_t *choice, *seat; /* [tables] an option, [seats] a rank */
+} neo__plan_draft;
+/* What moves as a whole: a piece on a rank, or the pieces that a slice has on a node. */
+typedef struct neo__plan_group {
+    int32_t table, parts;
+    int64_t seat; /* the first */
+} neo__plan_group;
+/* The draft of the least memory so far. */
+typedef struct neo__plan_lean {
+    neo__plan_draft draft;
+    double *extra; /* as of the search */
+    double spread; /* sum of squares of ranks' bytes: lower is more even */
+    int64_t bytes; /* of the fullest rank; below 0: none yet */
+} neo__plan_lean;
 
 typedef struct neo__plan_search {
     neo_plan *plan;
     int32_t tables, ranks, nodes, per_node;
-    double cap;                 /* bytes of a rank */
     neo__plan_options *options; /* [tables] */
-    int64_t *seat_first; /* [tables + 1]: its pieces are seats [first, next first), at most */
+    int64_t *seat_first;        /* [tables + 1]: a table's seats are [first, next first), at most */
     int64_t seats;
-    int32_t *choice, *seat; /* an option for each table, a rank for each piece */
-    int32_t *best_choice, *best_seat, *old_choice, *kept_choice, *kept_seat;
-    int32_t *lean_choice, *lean_seat; /* of the least memory so far */
-    double *extra;      /* [ranks] bytes of a rank beside what the search adds up */
-    double *weighed;    /* [ranks] the same, of the plan that was built last */
-    double *lean_extra; /* [ranks] the same, of lean */
-    double lean_spread;
-    int64_t lean_bytes; /* of its fullest rank; below 0: none yet */
+    neo__plan_draft now, best;
+    neo__plan_lean lean;
+    double best_value; /* of the best draft; below 0: none yet */
+    /* loads of the draft at hand */
+    neo__plan_load *load, *seat_load; /* [ranks], [seats] */
+    double target[NEO__PLAN_TIMES];   /* means over ranks */
+    double reduce_bytes;
+    /* limits */
+    double cap;       /* bytes of a rank */
+    double *extra;    /* [ranks] bytes beside those that the search adds up */
+    double *weighed;  /* [ranks] the same, of the plan that was built last */
+    double level;     /* weight of the busiest rank's load in the value */
+    double mean_cost; /* seconds of all tables by their cheapest options */
     int64_t weighings; /* left */
-    neo__plan_load *seat_load, *load; /* of a piece; [ranks] */
-    int32_t *head, *next;        /* lists of the seats on a rank, for improvements */
-    int32_t *seat_table;
-    neo__plan_key *order, *key;
-    double *node_seconds;
-    uint8_t *bin_choice;
-    double target[NEO__PLAN_TIMES], mean_seconds, mean_bytes, reduce_bytes;
-    double best_value; /* below 0: none yet */
-    double level;      /* weight of the busiest rank's load in the value */
-    double mean_cost;
+    /* groups of a kind, and the ranks of a place where one sits: 1, or those of a node */
+    neo__plan_group *group; /* [seats] */
+    int32_t groups, width;
+    /* scratch */
+    neo__plan_key *order, *key; /* [tables], [ranks] */
+    neo__plan_load *trial;      /* [2 per_node] loads of two places after a move */
+    int32_t *turn;              /* [tables] in the order of refinement */
+    int32_t *tried;             /* [tables] the choice that was placed last */
+    int32_t *every_rank;        /* [ranks] 0, 1, 2 ... */
 } neo__plan_search;
 
 static const neo__plan_option *neo__plan_search_option(const neo__plan_search *s, int64_t table) {
-    return &s->options[table].at[s->choice[table]];
+    return &s->options[table].at[s->now.choice[table]];
+}
+static int32_t neo__plan_option_parts(const neo__plan_option *o) {
+    return o->unit == NEO__UNIT_ALL ? 0 : o->col_parts * o->row_parts;
 }
 static int32_t neo__plan_search_parts(const neo__plan_search *s, int64_t table) {
-    const neo__plan_option *o = neo__plan_search_option(s, table);
-    return o->unit == NEO__UNIT_ALL ? 0 : o->col_parts * o->row_parts;
+    return neo__plan_option_parts(neo__plan_search_option(s, table));
 }
 static int neo__plan_key_order(const void *x, const void *y) {
     const neo__plan_key *a = (const neo__plan_key *)x, *b = (const neo__plan_key *)y;
@@ -2003,148 +1988,106 @@ static int neo__plan_key_order(const void *x, const void *y) {
     return (a->at > b->at) - (a->at < b->at);
 }
 static int neo__plan_key_less(const neo__plan_key *a, const neo__plan_key *b) {
-    if (a->first != b->first) return a->first < b->first;
-    if (a->second != b->second) return a->second < b->second;
-    return a->at < b->at;
+    return neo__plan_key_order(a, b) < 0;
 }
 
-/* How good it is to add x to a load; lower is better. 0: it does not fit. */
-static int neo__plan_search_score(const neo__plan_search *s, neo__plan_place_mode mode, const neo__plan_load *have,
-                             const neo__plan_load *x, neo__plan_key *key) {
+NEO__HOT_BEGIN
+/* The key of a rank that gets x, lower is better; 0: x does not fit. */
+static int neo__plan_search_score(const neo__plan_search *s, neo__plan_goal goal, int32_t rank,
+                                  const neo__plan_load *x, neo__plan_key *key) {
+    const neo__plan_load *have = &s->load[rank];
     double bytes = have->at[NEO__PLAN_BYTES] + x->at[NEO__PLAN_BYTES], above = 0.0;
     double seconds = have->at[NEO__PLAN_SECONDS] + x->at[NEO__PLAN_SECONDS];
     if (bytes > s->cap) return 0;
     for (int i = 0; i < NEO__PLAN_PHASES; i++) {
-        double y = have->at[i] + x->at[i];
-        if (y > s->target[i]) above += y - s->target[i];
+        double phase = have->at[i] + x->at[i];
+        if (phase > s->target[i]) above += phase - s->target[i];
     }
-    if (mode == NEO__PLACE_MEMORY) {
-        key->first = bytes;
-        key->second = seconds;
-    } else if (mode == NEO__PLACE_MIXED) {
-        double a = s->mean_seconds > 0.0 ? seconds / s->mean_seconds : 0.0,
-               b = bytes / s->mean_bytes;
-        key->first = a > b ? a : b;
-        key->second = a + b;
-    } else {
-        key->first = above;
-        key->second = seconds;
-    }
+    key->first = goal == NEO__GOAL_MEMORY ? bytes : above;
+    key->second = seconds;
+    key->at = rank;
     return 1;
+}
+/* The `want` best of ranks [begin, end) to s->key, best first; returns how many there are. */
+static int32_t neo__plan_search_best(neo__plan_search *s, neo__plan_goal goal,
+                                     const neo__plan_load *x, int32_t begin, int32_t end,
+                                     int32_t want) {
+    int32_t count = 0;
+    neo__plan_key key;
+    for (int32_t r = begin; r < end; r++) {
+        if (!neo__plan_search_score(s, goal, r, x, &key)) continue;
+        if (count == want && !neo__plan_key_less(&key, &s->key[count - 1])) continue;
+        int32_t i = count < want ? count++ : count - 1;
+        for (; i > 0 && neo__plan_key_less(&key, &s->key[i - 1]); i--) s->key[i] = s->key[i - 1];
+        s->key[i] = key;
+    }
+    return count;
 }
 static void neo__plan_search_put(neo__plan_search *s, int64_t table, int32_t part, int32_t rank) {
     int64_t seat = s->seat_first[table] + part;
     const neo__plan_option *o = neo__plan_search_option(s, table);
-    s->seat[seat] = rank;
+    s->now.seat[seat] = rank;
     s->seat_load[seat] = neo__plan_part_load(s->plan, &s->plan->table[table], o, part);
     neo__plan_load_add(&s->load[rank], &s->seat_load[seat]);
-    s->node_seconds[rank / s->per_node] += s->seat_load[seat].at[NEO__PLAN_SECONDS];
 }
-/* The `want` best of ranks [begin, end) to s->key, best first; returns how many there are. */
-static int32_t neo__plan_search_best(neo__plan_search *s, neo__plan_place_mode mode, const neo__plan_load *x,
-                                int32_t begin, int32_t end, int32_t want) {
-    int32_t count = 0;
-    neo__plan_key k;
-    for (int32_t r = begin; r < end; r++) {
-        k.at = r;
-        if (!neo__plan_search_score(s, mode, &s->load[r], x, &k)) continue;
-        if (want > 32) {
-            s->key[count++] = k;
+NEO__HOT_END
+
+/* The later parts of an equal cut are the larger ones, mostly: they get the better ranks. */
+static int neo__plan_search_place_ranks(neo__plan_search *s, neo__plan_goal goal, int64_t table) {
+    const neo__plan_option *o = neo__plan_search_option(s, table);
+    int32_t parts = neo__plan_option_parts(o);
+    if (neo__plan_search_best(s, goal, &o->worst, 0, s->ranks, parts) < parts) return 0;
+    for (int32_t i = 0; i < parts; i++)
+        neo__plan_search_put(s, table, i, (int32_t)s->key[parts - 1 - i].at);
+    return 1;
+}
+/* Slices of an option that lie on nodes of their own. */
+static int32_t neo__plan_option_slices(const neo__plan_option *o) {
+    return o->placement == NEO_GRID ? o->col_parts : 1;
+}
+/* A slice, whose parts are [first, first + parts), to the node whose ranks are the best for it, in
+   rising order of ranks. Earlier slices of the table have their nodes. */
+static int neo__plan_search_place_slice(neo__plan_search *s, neo__plan_goal goal, int64_t table,
+                                        int32_t first, int32_t parts) {
+    const neo__plan_option *o = neo__plan_search_option(s, table);
+    const int32_t *seat = s->now.seat + s->seat_first[table];
+    neo__plan_key best, node;
+    best.at = -1;
+    for (node.at = 0; node.at < s->nodes; node.at++) {
+        int32_t begin = (int32_t)node.at * s->per_node, taken = 0;
+        for (int32_t j = 0; j < first; j += parts) taken |= seat[j] / s->per_node == node.at;
+        if (taken || neo__plan_search_best(s, goal, &o->worst, begin, begin + s->per_node, parts) <
+                         parts)
             continue;
-        }
-        if (count == want && !neo__plan_key_less(&k, &s->key[count - 1])) continue;
-        int32_t i = count < want ? count++ : count - 1;
-        for (; i > 0 && neo__plan_key_less(&k, &s->key[i - 1]); i--) s->key[i] = s->key[i - 1];
-        s->key[i] = k;
-    }
-    if (want > 32) {
-        qsort(s->key, (size_t)count, sizeof *s->key, neo__plan_key_order);
-        count = count < want ? count : want;
-    }
-    return count;
-}
-/* Heavy parts to the best ranks: parts differ by a block at most. */
-static int neo__plan_search_place_ranks(neo__plan_search *s, neo__plan_place_mode mode, int64_t table) {
-    const neo__plan_option *o = neo__plan_search_option(s, table);
-    int32_t parts = o->col_parts * o->row_parts;
-    if (neo__plan_search_best(s, mode, &o->worst, 0, s->ranks, parts) < parts) return 0;
-    for (int32_t i = 0; i < parts;
-         i++) { /* the larger parts of an equal cut are the later ones, mostly */
-        int32_t rank = (int32_t)s->key[parts - 1 - i].at;
-        neo__plan_search_put(s, table, i, rank);
-    }
-    return 1;
-}
-/* Each part to the least loaded node that has room, and there to the best rank. */
-static int neo__plan_search_place_node_first(neo__plan_search *s, int64_t table) {
-    const neo__plan_option *o = neo__plan_search_option(s, table);
-    int32_t parts = o->col_parts * o->row_parts;
-    int64_t first = s->seat_first[table];
-    for (int32_t i = 0; i < parts; i++) {
-        neo__plan_key best, k;
-        best.at = -1;
-        for (int32_t n = 0; n < s->nodes; n++) {
-            if (best.at >= 0 && s->node_seconds[n] >= best.first) continue;
-            int32_t end = (n + 1) * s->per_node, rank = -1;
-            neo__plan_key inner;
-            for (int32_t r = n * s->per_node; r < (end < s->ranks ? end : s->ranks); r++) {
-                int taken = 0;
-                for (int32_t j = 0; j < i; j++) taken |= s->seat[first + j] == r;
-                k.at = r;
-                if (taken || !neo__plan_search_score(s, NEO__PLACE_TIME, &s->load[r], &o->worst, &k))
-                    continue;
-                if (rank < 0 || neo__plan_key_less(&k, &inner)) inner = k, rank = r;
-            }
-            if (rank < 0) continue;
-            best.first = s->node_seconds[n];
-            best.at = rank;
-        }
-        if (best.at < 0) return 0;
-        neo__plan_search_put(s, table, i, (int32_t)best.at);
-    }
-    return 1;
-}
-/* Slices go to different nodes; inside, the parts go to the best ranks, in rising order. */
-static int neo__plan_search_place_nodes(neo__plan_search *s, neo__plan_place_mode mode, int64_t table) {
-    const neo__plan_option *o = neo__plan_search_option(s, table);
-    int grid = o->placement == NEO_GRID;
-    int32_t slices = grid ? o->col_parts : 1, parts = o->col_parts * o->row_parts / slices;
-    int64_t first = s->seat_first[table];
-    for (int32_t c = 0; c < slices; c++) {
-        neo__plan_key best, k;
-        best.at = -1;
-        best.first = best.second = 0.0;
-        for (int32_t n = 0; n < s->nodes; n++) {
-            int taken = 0;
-            for (int32_t j = 0; j < c; j++)
-                taken |= s->seat[first + (int64_t)j * parts] / s->per_node == n;
-            if (taken) continue;
-            int32_t got =
-                neo__plan_search_best(s, mode, &o->worst, n * s->per_node, (n + 1) * s->per_node, parts);
-            if (got < parts) continue;
-            k.first = k.second = 0.0; /* the node's worst rank decides, then all of them */
-            for (int32_t i = 0; i < parts; i++)
-                k.first += s->key[i].first, k.second += s->key[i].second;
-            k.at = n;
-            if (best.at < 0 || neo__plan_key_less(&k, &best)) best = k;
-        }
-        if (best.at < 0) return 0;
-        int32_t begin = (int32_t)best.at * s->per_node;
-        (void)neo__plan_search_best(s, mode, &o->worst, begin, begin + s->per_node, parts);
-        for (int32_t i = 0; i < parts; i++) {
-            for (int32_t j = i; j > 0 && s->key[j].at < s->key[j - 1].at; j--) {
-                neo__plan_key swap = s->key[j];
-                s->key[j] = s->key[j - 1];
-                s->key[j - 1] = swap;
-            }
-        }
+        node.first = node.second = 0.0;
         for (int32_t i = 0; i < parts; i++)
-            neo__plan_search_put(s, table, c * parts + i, (int32_t)s->key[i].at);
+            node.first += s->key[i].first, node.second += s->key[i].second;
+        if (best.at < 0 || neo__plan_key_less(&node, &best)) best = node;
     }
+    if (best.at < 0) return 0;
+    int32_t begin = (int32_t)best.at * s->per_node;
+    (void)neo__plan_search_best(s, goal, &o->worst, begin, begin + s->per_node, parts);
+    for (int32_t i = 0; i < parts; i++) s->key[i].first = s->key[i].second = 0.0;
+    qsort(s->key, (size_t)parts, sizeof *s->key, neo__plan_key_order);
+    for (int32_t i = 0; i < parts; i++)
+        neo__plan_search_put(s, table, first + i, (int32_t)s->key[i].at);
     return 1;
+}
+static int neo__plan_search_place_nodes(neo__plan_search *s, neo__plan_goal goal, int64_t table) {
+    const neo__plan_option *o = neo__plan_search_option(s, table);
+    int32_t all = neo__plan_option_parts(o), parts = all / neo__plan_option_slices(o);
+    for (int32_t first = 0; first < all; first += parts)
+        if (!neo__plan_search_place_slice(s, goal, table, first, parts)) return 0;
+    return 1;
+}
+static int neo__plan_search_place_table(neo__plan_search *s, neo__plan_goal goal, int64_t table) {
+    int32_t unit = neo__plan_search_option(s, table)->unit;
+    return unit == NEO__UNIT_ALL    ? 1
+           : unit == NEO__UNIT_NODE ? neo__plan_search_place_nodes(s, goal, table)
+                                    : neo__plan_search_place_ranks(s, goal, table);
 }
 
-/* What all ranks have in any case, and the means. */
+/* Loads of ranks before any piece is placed, and the means. */
 static void neo__plan_search_begin(neo__plan_search *s) {
     NEO__ZERO(neo__plan_load, all);
     NEO__ZERO(neo__plan_load, sum);
@@ -2159,828 +2102,404 @@ static void neo__plan_search_begin(neo__plan_search *s) {
         s->load[r] = all;
         s->load[r].at[NEO__PLAN_BYTES] += s->extra[r];
     }
-    for (int32_t n = 0; n < s->nodes; n++) s->node_seconds[n] = 0.0;
     for (int i = 0; i < NEO__PLAN_TIMES; i++) s->target[i] = all.at[i] + sum.at[i] / s->ranks;
-    s->mean_seconds = s->target[NEO__PLAN_SECONDS];
-    s->mean_bytes = all.at[NEO__PLAN_BYTES] + sum.at[NEO__PLAN_BYTES] / s->ranks;
 }
-/* Places every table; 0 if one finds no room. */
-static int neo__plan_search_place(neo__plan_search *s, neo__plan_place_mode mode) {
-    neo__plan_search_begin(s);
-    if (s->load[0].at[NEO__PLAN_BYTES] > s->cap) return 0;
+/* Tables to s->order, those with the largest load `by` of a piece first. */
+static void neo__plan_search_sort(neo__plan_search *s, int by) {
     for (int32_t t = 0; t < s->tables; t++) {
-        const neo__plan_option *o = neo__plan_search_option(s, t);
-        double seconds = o->worst.at[NEO__PLAN_SECONDS], bytes = o->worst.at[NEO__PLAN_BYTES];
-        double a = s->mean_seconds > 0.0 ? seconds / s->mean_seconds : 0.0,
-               b = bytes / s->mean_bytes;
+        const neo__plan_load *worst = &neo__plan_search_option(s, t)->worst;
         s->order[t].at = t;
-        s->order[t].first = mode == NEO__PLACE_MEMORY  ? -bytes
-                            : mode == NEO__PLACE_MIXED ? -(a > b ? a : b)
-                                                       : -seconds;
-        s->order[t].second = -bytes;
+        s->order[t].first = -worst->at[by];
+        s->order[t].second = -worst->at[NEO__PLAN_BYTES];
     }
     qsort(s->order, (size_t)s->tables, sizeof *s->order, neo__plan_key_order);
+}
+/* Places every table; 0 if one finds no room. */
+static int neo__plan_search_place(neo__plan_search *s, neo__plan_goal goal) {
+    neo__plan_search_begin(s);
+    if (s->load[0].at[NEO__PLAN_BYTES] > s->cap) return 0;
+    neo__plan_search_sort(s, goal == NEO__GOAL_MEMORY ? NEO__PLAN_BYTES : NEO__PLAN_SECONDS);
     for (int nodes = 1; nodes >= 0; nodes--) {
         for (int32_t i = 0; i < s->tables; i++) {
-            int64_t table = s->order[i].at;
-            int32_t unit = neo__plan_search_option(s, table)->unit;
-            int ok = 1;
-            if (unit == NEO__UNIT_NODE && nodes) ok = neo__plan_search_place_nodes(s, mode, table);
-            if (unit == NEO__UNIT_RANK && !nodes)
-                ok = mode == NEO__PLACE_NODE_FIRST ? neo__plan_search_place_node_first(s, table)
-                                                   : neo__plan_search_place_ranks(s, mode, table);
-            if (!ok) return 0;
+            int64_t t = s->order[i].at;
+            if ((neo__plan_search_option(s, t)->unit == NEO__UNIT_NODE) == nodes &&
+                !neo__plan_search_place_table(s, goal, t))
+                return 0;
         }
     }
     return 1;
 }
 
-/* What the search minimises: the step, and a little of the busiest rank's load: it levels what no phase asks
-   for, and leads out of places where one phase alone has no better neighbour. Pipelined, where a phase may be
-   hidden, also a little of the plain step. */
+/* What the search minimises: the step, and a little of the busiest rank's load, which levels phases
+   that no step waits for and leads out of places where one phase has no better neighbour. Pipelined,
+   where a phase may be hidden, also a little of the plain step. */
 static double neo__plan_search_value(const neo__plan_search *s, const double *most) {
     neo_plan_step step = neo__plan_step_make(s->plan, most, s->reduce_bytes);
     double value = s->plan->desc.pipeline ? step.pipelined + 0.001 * step.plain : step.plain;
     return value + s->level * most[NEO__PLAN_SECONDS];
 }
-static void neo__plan_search_most(const neo__plan_search *s, double *most) {
-    for (int i = 0; i < NEO__PLAN_TIMES; i++) {
-        most[i] = s->load[0].at[i];
-        for (int32_t r = 1; r < s->ranks; r++)
-            if (s->load[r].at[i] > most[i]) most[i] = s->load[r].at[i];
-    }
-}
-
-/* ------------------------------------------------------------------------------------------------
-   >>impl-plan-differencing
-
-   The largest differencing method of Karmarkar and Karp for W ranks: every piece is a partition of its own (one
-   part with it, W - 1 empty ones); the two partitions whose largest and smallest part differ most become
-   one, the largest part of the one with the smallest of the other, and so on, until there is one. What
-   ranks have already is one more partition, whose parts carry their ranks' numbers. Seconds are
-   differenced; memory and different ranks for the pieces of a table are seen to afterwards.
-   ------------------------------------------------------------------------------------------------ */
-typedef struct neo__subset {
-    double seconds;
-    int32_t first, last; /* seats, linked by the search's next; -1: none */
-    int32_t rank;        /* -1: any */
-    int32_t next;        /* part of the partition, a smaller one; -1: the others are empty */
-} neo__subset;
-typedef struct neo__plan_partition {
-    double spread;
-    int32_t head, count, ranked, index; /* index decides ties */
-} neo__plan_partition;
-enum { NEO__DIFFERENCED_PARTS = 64 };
-
-static int neo__plan_partition_above(const neo__plan_partition *a, const neo__plan_partition *b) {
-    return a->spread != b->spread ? a->spread > b->spread : a->index < b->index;
-}
-static void neo__plan_partition_sink(neo__plan_partition *heap, int32_t count, int32_t i) {
-    for (;;) {
-        int32_t top = i, l = 2 * i + 1, r = l + 1;
-        if (l < count && neo__plan_partition_above(&heap[l], &heap[top])) top = l;
-        if (r < count && neo__plan_partition_above(&heap[r], &heap[top])) top = r;
-        if (top == i) return;
-        neo__plan_partition swap = heap[i];
-        heap[i] = heap[top];
-        heap[top] = swap;
-        i = top;
-    }
-}
-static void neo__subset_join(neo__subset *to, const neo__subset *x, int32_t *next) {
-    to->seconds += x->seconds;
-    if (x->first < 0) return;
-    if (to->first < 0)
-        to->first = x->first;
-    else
-        next[to->last] = x->first;
-    to->last = x->last;
-}
-/* The parts s->key[0 .. count), which are sorted, become a partition. */
-static void neo__plan_partition_chain(neo__plan_search *s, neo__subset *part, int32_t count,
-                                      neo__plan_partition *to) {
-    to->head = -1;
-    to->count = count;
-    for (int32_t i = count - 1; i >= 0; i--) {
-        part[s->key[i].at].next = to->head;
-        to->head = (int32_t)s->key[i].at;
-    }
-    to->spread = -s->key[0].first + (count < s->ranks ? 0.0 : s->key[count - 1].first);
-}
-/* Sorts the parts in keys [begin, end): the largest first. */
-static void neo__plan_partition_sort(neo__plan_search *s, const neo__subset *part, int32_t begin,
-                                     int32_t end) {
-    for (int32_t i = begin; i < end; i++) {
-        s->key[i].first = -part[s->key[i].at].seconds;
-        s->key[i].second = 0.0;
-    }
-    if (end - begin > 1)
-        qsort(s->key + begin, (size_t)(end - begin), sizeof *s->key, neo__plan_key_order);
-}
-/* Only the smallest parts of one partition change when they get those of another: they are sorted,
-   and merged with the others, which are in order. */
-static void neo__plan_partition_merge(neo__plan_search *s, neo__subset *part,
-                                      neo__plan_partition *a, neo__plan_partition *b) {
-    int32_t count = 0, same, i, k, ranks = s->ranks;
-    if (b->ranked) {
-        neo__plan_partition swap = *a;
-        *a = *b;
-        *b = swap;
-    }
-    for (int32_t p = a->head; p >= 0; p = part[p].next, count++) {
-        s->key[count].first = -part[p].seconds;
-        s->key[count].second = 0.0;
-        s->key[count].at = p;
-    }
-    same = count < ranks - b->count ? count : ranks - b->count;
-    for (int32_t p = b->head, with = ranks - 1; p >= 0; p = part[p].next, with--) {
-        if (with < a->count)
-            neo__subset_join(&part[s->key[with].at], &part[p], s->next);
-        else
-            s->key[count++].at = p;
-    }
-    neo__plan_partition_sort(s, part, same, count);
-    for (i = same; i > 0 && neo__plan_key_less(&s->key[same], &s->key[i - 1]);) i--;
-    /* From i on they mix; the sorted ones that change wait beyond all parts. */
-    memcpy(s->key + ranks, s->key + same, (size_t)(count - same) * sizeof *s->key);
-    k = count - same;
-    for (int32_t to = count - 1, from = same - 1; k > 0; to--) {
-        int other = from >= i && neo__plan_key_less(&s->key[ranks + k - 1], &s->key[from]);
-        s->key[to] = other ? s->key[from--] : s->key[ranks + --k];
-    }
-    neo__plan_partition_chain(s, part, count, a);
-}
-/* The tables that take part: on ranks of their own, in few enough parts. */
-static int neo__plan_search_differenced(const neo__plan_search *s, int64_t table) {
-    return neo__plan_search_option(s, table)->unit == NEO__UNIT_RANK &&
-           neo__plan_search_parts(s, table) <= NEO__DIFFERENCED_PARTS;
-}
-/* Gives the seats of those tables a rank; loads are not touched. */
-static void neo__plan_search_difference(neo__plan_search *s, neo__subset *part, neo__plan_partition *heap) {
-    int32_t parts = 0, count = 1;
-    for (int32_t r = 0; r < s->ranks; r++, parts++) {
-        part[parts].seconds = s->load[r].at[NEO__PLAN_SECONDS];
-        part[parts].first = part[parts].last = -1;
-        part[parts].rank = r;
-        s->key[r].at = parts;
-    }
-    neo__plan_partition_sort(s, part, 0, s->ranks);
-    neo__plan_partition_chain(s, part, s->ranks, &heap[0]);
-    heap[0].ranked = 1;
-    heap[0].index = 0;
-    for (int32_t t = 0; t < s->tables; t++) {
-        int32_t n = neo__plan_search_differenced(s, t) ? neo__plan_search_parts(s, t) : 0;
-        for (int32_t i = 0; i < n; i++, parts++) {
-            int64_t seat = s->seat_first[t] + i;
-            neo__plan_load x =
-                neo__plan_part_load(s->plan, &s->plan->table[t], neo__plan_search_option(s, t), i);
-            part[parts].seconds = x.at[NEO__PLAN_SECONDS];
-            part[parts].first = part[parts].last = (int32_t)seat;
-            part[parts].rank = -1;
-            s->next[seat] = -1;
-            s->key[0].at = parts;
-            neo__plan_partition_sort(s, part, 0, 1);
-            neo__plan_partition_chain(s, part, 1, &heap[count]);
-            if (s->ranks == 1) heap[count].spread = 0.0;
-            heap[count].ranked = 0;
-            heap[count].index = count;
-            count++;
-        }
-    }
-    for (int32_t i = count / 2; i >= 0; i--) neo__plan_partition_sink(heap, count, i);
-    while (count > 1) { /* the second becomes one with the first; the last takes its place */
-        int32_t second = count > 2 && neo__plan_partition_above(&heap[2], &heap[1]) ? 2 : 1;
-        neo__plan_partition_merge(s, part, &heap[0], &heap[second]);
-        heap[second] = heap[--count];
-        if (second < count) neo__plan_partition_sink(heap, count, second);
-        neo__plan_partition_sink(heap, count, 0);
-    }
-    for (int32_t p = heap[0].head; p >= 0; p = part[p].next)
-        for (int32_t seat = part[p].first; seat >= 0; seat = s->next[seat])
-            s->seat[seat] = part[p].rank;
-}
-/* Puts the pieces of a table where differencing wants them, or else on the best rank. */
-static int neo__plan_search_settle(neo__plan_search *s, int64_t table) {
-    int32_t parts = neo__plan_search_parts(s, table), wanted[NEO__DIFFERENCED_PARTS];
-    int64_t first = s->seat_first[table];
-    for (int32_t i = 0; i < parts; i++) wanted[i] = s->seat[first + i];
-    for (int32_t i = 0; i < parts; i++) {
-        neo__plan_load x =
-            neo__plan_part_load(s->plan, &s->plan->table[table], neo__plan_search_option(s, table), i);
-        neo__plan_key k, best;
-        best.at = -1;
-        for (int32_t n = -1; n < s->ranks; n++) {
-            int32_t r = n < 0 ? wanted[i] : n, taken = 0;
-            for (int32_t j = 0; j < i; j++) taken |= s->seat[first + j] == r;
-            k.at = r;
-            if (taken || !neo__plan_search_score(s, NEO__PLACE_TIME, &s->load[r], &x, &k)) continue;
-            if (best.at < 0 || neo__plan_key_less(&k, &best)) best = k;
-            if (n < 0) break;
-        }
-        if (best.at < 0) return 0;
-        neo__plan_search_put(s, table, i, (int32_t)best.at);
-    }
-    return 1;
-}
-/* Places every table by differencing; what takes no part is placed before. */
-static int neo__plan_search_place_differenced(neo__plan_search *s) {
-    int blocks = s->plan->block_count, ok = 1;
-    int64_t pieces = 1;
-    neo__plan_search_begin(s);
-    if (s->load[0].at[NEO__PLAN_BYTES] > s->cap) return 0;
-    for (int32_t t = 0; t < s->tables; t++) {
-        s->order[t].at = t;
-        s->order[t].first = -neo__plan_search_option(s, t)->worst.at[NEO__PLAN_SECONDS];
-        s->order[t].second = 0.0;
-        if (neo__plan_search_differenced(s, t)) pieces += neo__plan_search_parts(s, t);
-    }
-    qsort(s->order, (size_t)s->tables, sizeof *s->order, neo__plan_key_order);
-    neo__subset *part = (neo__subset *)neo__plan_alloc(s->plan, pieces + s->ranks, sizeof *part);
-    neo__plan_partition *heap = (neo__plan_partition *)neo__plan_alloc(s->plan, pieces + 1, sizeof *heap);
-    if (!part || !heap) ok = 0;
-    for (int32_t i = 0; ok && i < s->tables; i++) {
-        int32_t unit = neo__plan_search_option(s, s->order[i].at)->unit;
-        if (unit == NEO__UNIT_NODE)
-            ok = neo__plan_search_place_nodes(s, NEO__PLACE_TIME, s->order[i].at);
-    }
-    for (int32_t i = 0; ok && i < s->tables; i++) {
-        int64_t t = s->order[i].at;
-        if (neo__plan_search_option(s, t)->unit == NEO__UNIT_RANK && !neo__plan_search_differenced(s, t))
-            ok = neo__plan_search_place_ranks(s, NEO__PLACE_TIME, t);
-    }
-    if (ok) neo__plan_search_difference(s, part, heap);
-    for (int32_t i = 0; ok && i < s->tables; i++)
-        if (neo__plan_search_differenced(s, s->order[i].at)) ok = neo__plan_search_settle(s, s->order[i].at);
-    neo__plan_release(s->plan, blocks, s->plan->block_count);
-    return ok;
-}
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-plan-improve
 
-   A finished placement gets better by moving a piece away from the slowest rank of a phase, or by exchanging it for a
-   piece of another rank. A step is taken if the predicted step becomes shorter, or stays and the phase's
-   slowest rank gets faster. What is tried is limited by a count, not by a clock.
+   Improve a placement by moving one group away from the slowest place of a phase, or exchanging it for
+   a group of another place. A place is a rank, where pieces move, or a node, where slices move. A move
+   is taken if the predicted step becomes shorter, or stays and the phase's slowest place gets faster.
+   By the same moves ranks above the cap are brought below it: the phase is then memory. A count
+   limits what is tried, not a clock.
    ------------------------------------------------------------------------------------------------ */
-enum { NEO__TOP = 3 };
+enum { NEO__PLAN_REPAIR_WORK = 200000 };
+enum { NEO__PLAN_TOP = 3 }; /* as two places change in a move, the slowest other is among three */
 typedef struct neo__plan_top {
-    double most[NEO__PLAN_TIMES][NEO__TOP]; /* the largest loads, and where */
-    int32_t rank[NEO__PLAN_TIMES][NEO__TOP];
+    double most[NEO__PLAN_LOADS][NEO__PLAN_TOP]; /* the largest loads, and where */
+    int32_t place[NEO__PLAN_LOADS][NEO__PLAN_TOP];
     double value;
 } neo__plan_top;
-typedef struct neo__seat_move {
-    int32_t seat, other; /* other: the seat it is exchanged for, or -1 */
-    int32_t to;
-    double value, phase; /* afterwards: of the step, of the slower of the two ranks in the phase */
-} neo__seat_move;
+typedef struct neo__plan_move {
+    int32_t group, other; /* other: the group it is exchanged for, or -1 */
+    int32_t from, to;     /* places */
+    double value, phase;  /* afterwards: of the step, of the slower of the two places in the phase */
+} neo__plan_move;
 
-static void neo__plan_top_insert(neo__plan_top *top, int p, double x, int32_t rank) {
-    int k = NEO__TOP;
-    while (k > 0 && (top->rank[p][k - 1] < 0 || x > top->most[p][k - 1])) k--;
-    if (k == NEO__TOP) return;
-    for (int j = NEO__TOP - 1; j > k; j--)
-        top->most[p][j] = top->most[p][j - 1], top->rank[p][j] = top->rank[p][j - 1];
+/* Collects what can move: pieces on ranks (NEO__UNIT_RANK), or slices on nodes (NEO__UNIT_NODE). */
+static void neo__plan_search_groups(neo__plan_search *s, int32_t unit) {
+    s->groups = 0;
+    s->width = unit == NEO__UNIT_NODE ? s->per_node : 1;
+    for (int32_t t = 0; t < s->tables; t++) {
+        const neo__plan_option *o = neo__plan_search_option(s, t);
+        int32_t all = neo__plan_option_parts(o);
+        int32_t parts = unit == NEO__UNIT_NODE ? all / neo__plan_option_slices(o) : 1;
+        for (int32_t first = 0; o->unit == unit && first < all; first += parts) {
+            neo__plan_group *g = &s->group[s->groups++];
+            g->table = t;
+            g->parts = parts;
+            g->seat = s->seat_first[t] + first;
+        }
+    }
+}
+NEO__HOT_BEGIN
+static int32_t neo__plan_group_place(const neo__plan_search *s, int32_t group) {
+    int32_t rank = s->now.seat[s->group[group].seat];
+    return s->width == 1 ? rank : rank / s->width;
+}
+static double neo__plan_group_load(const neo__plan_search *s, int32_t group, int phase) {
+    return s->seat_load[s->group[group].seat].at[phase];
+}
+static void neo__plan_top_insert(neo__plan_top *top, int p, double x, int32_t place) {
+    int k = NEO__PLAN_TOP;
+    while (k > 0 && (top->place[p][k - 1] < 0 || x > top->most[p][k - 1])) k--;
+    if (k == NEO__PLAN_TOP) return;
+    for (int j = NEO__PLAN_TOP - 1; j > k; j--)
+        top->most[p][j] = top->most[p][j - 1], top->place[p][j] = top->place[p][j - 1];
     top->most[p][k] = x;
-    top->rank[p][k] = rank;
+    top->place[p][k] = place;
+}
+/* Raises `most` to the loads of `count` ranks. */
+static void neo__plan_most(const neo__plan_load *load, int32_t count, double *most) {
+    for (int32_t r = 0; r < count; r++)
+        for (int p = 0; p < NEO__PLAN_LOADS; p++)
+            if (load[r].at[p] > most[p]) most[p] = load[r].at[p];
 }
 static void neo__plan_top_find(const neo__plan_search *s, neo__plan_top *top) {
-    double most[NEO__PLAN_TIMES];
-    for (int p = 0; p < NEO__PLAN_TIMES; p++) {
-        for (int k = 0; k < NEO__TOP; k++) top->most[p][k] = 0.0, top->rank[p][k] = -1;
-        for (int32_t r = 0; r < s->ranks; r++) neo__plan_top_insert(top, p, s->load[r].at[p], r);
-        most[p] = top->most[p][0];
+    double all[NEO__PLAN_LOADS] = {0.0};
+    memset(top->most, 0, sizeof top->most);
+    memset(top->place, -1, sizeof top->place);
+    for (int32_t place = 0; place < s->ranks / s->width; place++) {
+        double most[NEO__PLAN_LOADS] = {0.0};
+        neo__plan_most(s->load + (int64_t)place * s->width, s->width, most);
+        for (int p = 0; p < NEO__PLAN_LOADS; p++) neo__plan_top_insert(top, p, most[p], place);
     }
-    top->value = neo__plan_search_value(s, most);
-}
-/* The value after rank a has the load x, and b has y. */
-static double neo__plan_top_value(const neo__plan_search *s, const neo__plan_top *top, int32_t a,
-                             const neo__plan_load *x, int32_t b, const neo__plan_load *y) {
-    double most[NEO__PLAN_TIMES];
-    for (int p = 0; p < NEO__PLAN_TIMES; p++) {
-        double m = x->at[p] > y->at[p] ? x->at[p] : y->at[p];
-        for (int k = 0; k < NEO__TOP; k++) {
-            if (top->rank[p][k] < 0 || top->rank[p][k] == a || top->rank[p][k] == b) continue;
-            if (top->most[p][k] > m) m = top->most[p][k];
-            break;
-        }
-        most[p] = m;
-    }
-    return neo__plan_search_value(s, most);
-}
-static int neo__plan_search_sits(const neo__plan_search *s, int64_t table, int32_t rank, int32_t but) {
-    int64_t first = s->seat_first[table], parts = neo__plan_search_parts(s, table);
-    for (int64_t i = 0; i < parts; i++)
-        if (first + i != but && s->seat[first + i] == rank) return 1;
-    return 0;
-}
-/* Is the move, of `seat` of a rank to `to` (against `other`), allowed and better than *best? */
-static void neo__plan_move_try(const neo__plan_search *s, const neo__plan_top *top, int p, int32_t seat,
-                          int32_t other, int32_t to, neo__seat_move *best) {
-    int32_t from = s->seat[seat], table = s->seat_table[seat];
-    neo__plan_load x = s->load[from], y = s->load[to];
-    for (int i = 0; i < NEO__PLAN_LOADS; i++) {
-        double d = s->seat_load[seat].at[i] - (other >= 0 ? s->seat_load[other].at[i] : 0.0);
-        x.at[i] -= d;
-        y.at[i] += d;
-    }
-    double phase = x.at[p] > y.at[p] ? x.at[p] : y.at[p];
-    if (phase >= top->most[p][0]) return;
-    if (x.at[NEO__PLAN_BYTES] > s->cap || y.at[NEO__PLAN_BYTES] > s->cap) return;
-    double value = neo__plan_top_value(s, top, from, &x, to, &y);
-    if (value > best->value || (value == best->value && phase >= best->phase)) return;
-    if (neo__plan_search_sits(s, table, to, seat)) return;
-    if (other >= 0 && neo__plan_search_sits(s, s->seat_table[other], from, other)) return;
-    best->seat = seat;
-    best->other = other;
-    best->to = to;
-    best->value = value;
-    best->phase = phase;
-}
-static void neo__plan_search_link(neo__plan_search *s) {
-    for (int32_t r = 0; r < s->ranks; r++) s->head[r] = -1;
-    for (int32_t t = s->tables - 1; t >= 0; t--) {
-        if (neo__plan_search_option(s, t)->unit != NEO__UNIT_RANK) continue;
-        int32_t parts = neo__plan_search_parts(s, t);
-        for (int32_t i = parts - 1; i >= 0; i--) {
-            int32_t seat = (int32_t)s->seat_first[t] + i, rank = s->seat[seat];
-            s->seat_table[seat] = t;
-            s->next[seat] = s->head[rank];
-            s->head[rank] = seat;
-        }
-    }
-}
-static void neo__plan_search_reseat(neo__plan_search *s, int32_t seat, int32_t to) {
-    int32_t *link = &s->head[s->seat[seat]];
-    while (*link != seat) link = &s->next[*link];
-    *link = s->next[seat];
-    for (int i = 0; i < NEO__PLAN_LOADS; i++) {
-        s->load[s->seat[seat]].at[i] -= s->seat_load[seat].at[i];
-        s->load[to].at[i] += s->seat_load[seat].at[i];
-    }
-    s->seat[seat] = to;
-    s->next[seat] = s->head[to];
-    s->head[to] = seat;
-}
-/* The best move away from the slowest rank of a phase. */
-static int neo__plan_search_move(neo__plan_search *s, const neo__plan_top *top, int p, int64_t *work) {
-    int32_t from = top->rank[p][0];
-    neo__seat_move best;
-    best.seat = -1;
-    best.value = top->value;
-    best.phase = top->most[p][0];
-    for (int32_t seat = s->head[from]; seat >= 0 && *work > 0; seat = s->next[seat]) {
-        for (int32_t to = 0; to < s->ranks; to++)
-            if (to != from) neo__plan_move_try(s, top, p, seat, -1, to, &best);
-        *work -= s->ranks;
-        if (s->seat_load[seat].at[p] <= 0.0) continue;
-        for (int32_t to = 0; to<s->ranks && * work> 0; to++) {
-            if (to == from || s->load[to].at[p] >= top->most[p][0]) continue;
-            for (int32_t other = s->head[to]; other >= 0; other = s->next[other], (*work)--)
-                if (s->seat_load[other].at[p] < s->seat_load[seat].at[p])
-                    neo__plan_move_try(s, top, p, seat, other, to, &best);
-        }
-    }
-    if (best.seat < 0) return 0;
-    if (best.other >= 0) neo__plan_search_reseat(s, best.other, from);
-    neo__plan_search_reseat(s, best.seat, best.to);
-    return 1;
-}
-/* ---- the same for what lies on whole nodes: a slice moves with all its parts, or two are exchanged ---- */
-typedef struct neo__plan_group {
-    int32_t table, slice, parts;
-    int64_t seat;
-} neo__plan_group;
-typedef struct neo__plan_node_move {
-    neo__plan_group group, other; /* other.table -1: none */
-    int32_t to;
-    double value, phase;
-} neo__plan_node_move;
-
-/* Group i of a table that lies on nodes; 0: it has not so many. */
-static int neo__plan_group_at(const neo__plan_search *s, int32_t table, int32_t i, neo__plan_group *g) {
-    const neo__plan_option *o = neo__plan_search_option(s, table);
-    int32_t slices = o->placement == NEO_GRID ? o->col_parts : 1;
-    if (o->unit != NEO__UNIT_NODE || i >= slices) return 0;
-    g->table = table;
-    g->slice = i;
-    g->parts = o->col_parts * o->row_parts / slices;
-    g->seat = s->seat_first[table] + (int64_t)i * g->parts;
-    return 1;
-}
-static int32_t neo__plan_group_node(const neo__plan_search *s, const neo__plan_group *g) {
-    return s->seat[g->seat] / s->per_node;
-}
-static int neo__plan_group_sits(const neo__plan_search *s, const neo__plan_group *g, int32_t node) {
-    neo__plan_group h;
-    for (int32_t i = 0; neo__plan_group_at(s, g->table, i, &h); i++)
-        if (i != g->slice && neo__plan_group_node(s, &h) == node) return 1;
-    return 0;
-}
-/* Adds the loads of a group, times sign, to those of its ranks' counterparts in a node. */
-static void neo__plan_group_add(neo__plan_search *s, const neo__plan_group *g, int32_t node, double sign) {
-    for (int32_t i = 0; i < g->parts; i++) {
-        int32_t rank = node * s->per_node + s->seat[g->seat + i] % s->per_node;
-        for (int k = 0; k < NEO__PLAN_LOADS; k++)
-            s->load[rank].at[k] += sign * s->seat_load[g->seat + i].at[k];
-    }
-}
-static void neo__plan_group_swap(neo__plan_search *s, const neo__plan_group *g, const neo__plan_group *other,
-                            int32_t from, int32_t to, double sign) {
-    neo__plan_group_add(s, g, from, -sign);
-    neo__plan_group_add(s, g, to, sign);
-    if (other->table < 0) return;
-    neo__plan_group_add(s, other, to, -sign);
-    neo__plan_group_add(s, other, from, sign);
-}
-/* Takes a node's largest loads; 1 if all its ranks have room. */
-static int neo__plan_node_most(const neo__plan_search *s, int32_t node, double *most) {
-    int fits = 1;
-    for (int32_t r = node * s->per_node; r < (node + 1) * s->per_node; r++) {
-        for (int p = 0; p < NEO__PLAN_TIMES; p++)
-            if (s->load[r].at[p] > most[p]) most[p] = s->load[r].at[p];
-        if (s->load[r].at[NEO__PLAN_BYTES] > s->cap) fits = 0;
-    }
-    return fits;
-}
-/* Whether no rank of node `to` would take longer than `most` in phase p, before all else is looked
-   at. */
-static int neo__plan_group_helps(const neo__plan_search *s, const neo__plan_group *g,
-                                 const neo__plan_group *other, int32_t to, int p, double most) {
-    for (int32_t i = 0; i < g->parts; i++) {
-        int32_t place = s->seat[g->seat + i] % s->per_node;
-        double x = s->load[to * s->per_node + place].at[p] + s->seat_load[g->seat + i].at[p];
-        for (int32_t k = 0; other->table >= 0 && k < other->parts; k++)
-            if (s->seat[other->seat + k] % s->per_node == place)
-                x -= s->seat_load[other->seat + k].at[p];
-        if (x > most * (1.0 + 1e-9)) return 0;
-    }
-    return 1;
-}
-static void neo__plan_node_move_try(neo__plan_search *s, const neo__plan_top *top, int p, const neo__plan_group *g,
-                               const neo__plan_group *other, int32_t from, int32_t to,
-                               neo__plan_node_move *best) {
-    double most[NEO__PLAN_TIMES] = {0.0};
-    if (neo__plan_group_sits(s, g, to) ||
-        (other->table >= 0 && neo__plan_group_sits(s, other, from)))
-        return;
-    if (!neo__plan_group_helps(s, g, other, to, p, top->most[p][0])) return;
-    neo__plan_group_swap(s, g, other, from, to, 1.0);
-    int fits = neo__plan_node_most(s, from, most);
-    fits &= neo__plan_node_most(s, to, most);
-    neo__plan_group_swap(s, g, other, from, to, -1.0);
-    double phase = most[p];
-    if (!fits || phase >= top->most[p][0]) return;
-    for (int i = 0; i < NEO__PLAN_TIMES; i++) {
-        for (int k = 0; k < NEO__TOP; k++) {
-            if (top->rank[i][k] < 0 || top->rank[i][k] == from || top->rank[i][k] == to) continue;
-            if (top->most[i][k] > most[i]) most[i] = top->most[i][k];
-            break;
-        }
-    }
-    double value = neo__plan_search_value(s, most);
-    if (value > best->value || (value == best->value && phase >= best->phase)) return;
-    best->group = *g;
-    best->other = *other;
-    best->to = to;
-    best->value = value;
-    best->phase = phase;
-}
-/* The best move away from the slowest node of a phase; top: of nodes. */
-static int neo__plan_search_move_node(neo__plan_search *s, const neo__plan_top *top, int p, int64_t *work) {
-    int32_t from = top->rank[p][0];
-    neo__plan_node_move best;
-    neo__plan_group g, other;
-    memset(&best, 0, sizeof best);
-    best.to = -1;
-    best.value = top->value;
-    best.phase = top->most[p][0];
-    for (int32_t t = 0; t < s->tables; t++) {
-        for (int32_t i = 0; *work > 0 && neo__plan_group_at(s, t, i, &g); i++) {
-            if (neo__plan_group_node(s, &g) != from) continue;
-            other.table = -1;
-            for (int32_t to = 0; to < s->nodes; to++)
-                if (to != from) neo__plan_node_move_try(s, top, p, &g, &other, from, to, &best);
-            *work -= (int64_t)s->nodes * s->per_node;
-            for (int32_t u = 0; u<s->tables && * work> 0; u++) {
-                for (int32_t k = 0; u != t && neo__plan_group_at(s, u, k, &other);
-                     k++, *work -= s->per_node) {
-                    int32_t to = neo__plan_group_node(s, &other);
-                    if (to != from) neo__plan_node_move_try(s, top, p, &g, &other, from, to, &best);
-                }
-            }
-        }
-    }
-    if (best.to < 0) return 0;
-    neo__plan_group_swap(s, &best.group, &best.other, from, best.to, 1.0);
-    for (int32_t i = 0; i < best.group.parts; i++)
-        s->seat[best.group.seat + i] =
-            best.to * s->per_node + s->seat[best.group.seat + i] % s->per_node;
-    for (int32_t i = 0; best.other.table >= 0 && i < best.other.parts; i++)
-        s->seat[best.other.seat + i] =
-            from * s->per_node + s->seat[best.other.seat + i] % s->per_node;
-    return 1;
-}
-/* As neo__plan_top_find, over nodes. */
-static void neo__plan_top_nodes(const neo__plan_search *s, neo__plan_top *top) {
-    double all[NEO__PLAN_TIMES];
-    memset(top, 0, sizeof *top);
-    for (int p = 0; p < NEO__PLAN_TIMES; p++)
-        for (int k = 0; k < NEO__TOP; k++) top->rank[p][k] = -1;
-    for (int32_t n = 0; n < s->nodes; n++) {
-        double most[NEO__PLAN_TIMES] = {0.0};
-        (void)neo__plan_node_most(s, n, most);
-        for (int p = 0; p < NEO__PLAN_TIMES; p++) neo__plan_top_insert(top, p, most[p], n);
-    }
-    for (int p = 0; p < NEO__PLAN_TIMES; p++) all[p] = top->most[p][0];
+    for (int p = 0; p < NEO__PLAN_LOADS; p++) all[p] = top->most[p][0];
     top->value = neo__plan_search_value(s, all);
 }
+/* Does another group of the same table sit at the place? */
+static int neo__plan_group_sits(const neo__plan_search *s, int32_t group, int32_t place) {
+    const neo__plan_group *g = &s->group[group];
+    int64_t begin = s->seat_first[g->table], end = begin + neo__plan_search_parts(s, g->table);
+    for (int64_t i = begin; i < end; i++)
+        if ((i < g->seat || i >= g->seat + g->parts) && s->now.seat[i] / s->width == place) return 1;
+    return 0;
+}
+static int neo__plan_move_allowed(const neo__plan_search *s, const neo__plan_move *m) {
+    return m->to != m->from && !neo__plan_group_sits(s, m->group, m->to) &&
+           (m->other < 0 || !neo__plan_group_sits(s, m->other, m->from));
+}
+/* Adds a group's loads, times sign, to those of a place. */
+static void neo__plan_group_add(const neo__plan_search *s, int32_t group, double sign,
+                                neo__plan_load *place) {
+    const neo__plan_group *g = &s->group[group];
+    for (int64_t i = g->seat; i < g->seat + g->parts; i++) {
+        neo__plan_load *to = &place[s->width == 1 ? 0 : s->now.seat[i] % s->width];
+        for (int k = 0; k < NEO__PLAN_LOADS; k++) to->at[k] += sign * s->seat_load[i].at[k];
+    }
+}
+/* Loads of the two places after a move, to s->trial: first those of `from`. */
+static void neo__plan_move_trial(neo__plan_search *s, const neo__plan_move *m) {
+    neo__plan_load *from = s->trial, *to = s->trial + s->width;
+    size_t bytes = (size_t)s->width * sizeof *from;
+    memcpy(from, s->load + (int64_t)m->from * s->width, bytes);
+    memcpy(to, s->load + (int64_t)m->to * s->width, bytes);
+    neo__plan_group_add(s, m->group, -1.0, from);
+    neo__plan_group_add(s, m->group, 1.0, to);
+    if (m->other < 0) return;
+    neo__plan_group_add(s, m->other, -1.0, to);
+    neo__plan_group_add(s, m->other, 1.0, from);
+}
+/* Bytes of a rank above the cap. */
+static double neo__plan_search_excess(const neo__plan_search *s, const neo__plan_load *load) {
+    double bytes = load->at[NEO__PLAN_BYTES] - s->cap;
+    return bytes > 0.0 ? bytes : 0.0;
+}
+/* The value and the phase of a step after a move; 0: a place is as slow as before, or too full. */
+static int neo__plan_move_judge(neo__plan_search *s, const neo__plan_top *top, int p,
+                                neo__plan_move *m) {
+    double most[NEO__PLAN_LOADS] = {0.0};
+    neo__plan_move_trial(s, m);
+    if (p == NEO__PLAN_BYTES) { /* of ranks: what is above the cap less than before */
+        double after = neo__plan_search_excess(s, &s->trial[0]) +
+                       neo__plan_search_excess(s, &s->trial[1]);
+        m->value = after - (neo__plan_search_excess(s, &s->load[m->from]) +
+                            neo__plan_search_excess(s, &s->load[m->to]));
+        m->phase = 0.0;
+        return 1;
+    }
+    neo__plan_most(s->trial, 2 * s->width, most);
+    m->phase = most[p];
+    if (m->phase >= top->most[p][0] || most[NEO__PLAN_BYTES] > s->cap) return 0;
+    for (int i = 0; i < NEO__PLAN_TIMES; i++) {
+        int k = 0; /* the slowest place beside the two */
+        while (k < NEO__PLAN_TOP && (top->place[i][k] == m->from || top->place[i][k] == m->to)) k++;
+        if (k < NEO__PLAN_TOP && top->most[i][k] > most[i]) most[i] = top->most[i][k];
+    }
+    m->value = neo__plan_search_value(s, most);
+    return 1;
+}
+static void neo__plan_move_try(neo__plan_search *s, const neo__plan_top *top, int p,
+                               neo__plan_move m, neo__plan_move *best) {
+    if (!neo__plan_move_judge(s, top, p, &m)) return;
+    if (m.value > best->value || (m.value == best->value && m.phase >= best->phase)) return;
+    if (neo__plan_move_allowed(s, &m)) *best = m;
+}
+static void neo__plan_group_reseat(neo__plan_search *s, int32_t group, int32_t place) {
+    const neo__plan_group *g = &s->group[group];
+    for (int64_t i = g->seat; i < g->seat + g->parts; i++)
+        s->now.seat[i] = place * s->width + s->now.seat[i] % s->width;
+}
+static void neo__plan_move_apply(neo__plan_search *s, const neo__plan_move *m) {
+    size_t bytes = (size_t)s->width * sizeof *s->load;
+    neo__plan_move_trial(s, m);
+    memcpy(s->load + (int64_t)m->from * s->width, s->trial, bytes);
+    memcpy(s->load + (int64_t)m->to * s->width, s->trial + s->width, bytes);
+    neo__plan_group_reseat(s, m->group, m->to);
+    if (m->other >= 0) neo__plan_group_reseat(s, m->other, m->from);
+}
+/* Makes the best move away from the slowest place of a phase; 0: none is better than to stay. */
+static int neo__plan_search_move(neo__plan_search *s, const neo__plan_top *top, int p,
+                                 int64_t *work) {
+    neo__plan_move best, m;
+    m.from = top->place[p][0];
+    best.group = -1;
+    best.value = p == NEO__PLAN_BYTES ? 0.0 : top->value;
+    best.phase = p == NEO__PLAN_BYTES ? 0.0 : top->most[p][0];
+    for (m.group = 0; m.group < s->groups && *work > 0; m.group++) {
+        if (neo__plan_group_place(s, m.group) != m.from) continue;
+        double load = neo__plan_group_load(s, m.group, p);
+        m.other = -1;
+        for (m.to = 0; m.to < s->ranks / s->width; m.to++)
+            if (m.to != m.from) neo__plan_move_try(s, top, p, m, &best);
+        *work -= s->ranks;
+        for (m.other = 0; load > 0.0 && m.other < s->groups && *work > 0; m.other++) {
+            m.to = neo__plan_group_place(s, m.other);
+            if (m.to == m.from) continue;
+            if (neo__plan_group_load(s, m.other, p) < load)
+                neo__plan_move_try(s, top, p, m, &best);
+            *work -= s->width;
+        }
+    }
+    if (best.group < 0) return 0;
+    neo__plan_move_apply(s, &best);
+    return 1;
+}
+NEO__HOT_END
 
-static void neo__plan_search_improve_by(neo__plan_search *s, int nodes, int64_t work) {
-    for (int moved = 1; moved && work > 0;) {
+/* Moves groups until no phase gets better, that furthest above its mean first. */
+static void neo__plan_search_improve_by(neo__plan_search *s, int32_t unit, int64_t work) {
+    neo__plan_search_groups(s, unit);
+    for (int moved = s->groups > 0; moved && work > 0; work -= 8 * s->ranks) {
         neo__plan_top top;
         double excess[NEO__PLAN_TIMES];
         moved = 0;
-        if (nodes)
-            neo__plan_top_nodes(s, &top);
-        else
-            neo__plan_top_find(s, &top);
+        neo__plan_top_find(s, &top);
         for (int p = 0; p < NEO__PLAN_TIMES; p++) excess[p] = top.most[p][0] - s->target[p];
-        for (int k = 0; k < NEO__PLAN_TIMES && !moved;
-             k++) { /* the phase furthest above its mean first */
+        for (int k = 0; k < NEO__PLAN_TIMES && !moved; k++) {
             int worst = 0;
             for (int p = 1; p < NEO__PLAN_TIMES; p++)
                 if (excess[p] > excess[worst]) worst = p;
             if (excess[worst] <= 0.0) break;
             excess[worst] = -1.0;
-            moved = nodes ? neo__plan_search_move_node(s, &top, worst, &work)
-                          : neo__plan_search_move(s, &top, worst, &work);
+            moved = neo__plan_search_move(s, &top, worst, &work);
         }
-        work -= 8 * s->ranks;
     }
 }
 static void neo__plan_search_improve(neo__plan_search *s, int64_t work) {
-    int on_nodes = 0;
-    for (int32_t t = 0; t < s->tables && !on_nodes; t++)
-        on_nodes = neo__plan_search_option(s, t)->unit == NEO__UNIT_NODE;
-    if (on_nodes) neo__plan_search_improve_by(s, 1, work / 2);
-    neo__plan_search_link(s);
-    neo__plan_search_improve_by(s, 0, work);
-    if (on_nodes) neo__plan_search_improve_by(s, 1, work / 4);
+    neo__plan_search_improve_by(s, NEO__UNIT_NODE, work / 2);
+    neo__plan_search_improve_by(s, NEO__UNIT_RANK, work);
+    neo__plan_search_improve_by(s, NEO__UNIT_NODE, work / 4);
+}
+/* Moves pieces away from the fullest rank while less is above the cap; 1: all ranks fit. */
+static int neo__plan_search_repair(neo__plan_search *s) {
+    neo__plan_top top;
+    neo__plan_search_groups(s, NEO__UNIT_RANK);
+    for (int64_t work = NEO__PLAN_REPAIR_WORK; work > 0;) {
+        neo__plan_top_find(s, &top);
+        if (top.most[NEO__PLAN_BYTES][0] <= s->cap) return 1;
+        if (!neo__plan_search_move(s, &top, NEO__PLAN_BYTES, &work)) return 0;
+    }
+    return 0;
 }
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-plan-search
 
-   Two questions: in how many parts is each table, and where do they go? For the first, with a bound on the
-   seconds of the heaviest piece, each table takes its cheapest option below the bound; if these need more
-   memory than there is, a dynamic program over memory (bins of what lies between the least and all there
-   is) chooses the options whose seconds add up to the least. For the second there are the ways of
-   >>impl-plan-place and >>impl-plan-differencing. This is done for a row of bounds, and the plan with the
-   shortest predicted step is kept; then single tables try other options, as long as that helps.
+   Two questions: in how many parts is each table, and where do they go? For the first, each table takes
+   its cheapest option whose heaviest piece takes at most `bound` seconds; for the second see
+   >>impl-plan-place and >>impl-plan-improve. This is done for a row of bounds, and from every placement
+   given to all tables; then single tables try other options, as long as that helps. The best draft
+   always fits the cap.
    ------------------------------------------------------------------------------------------------ */
+/* Limits of what is tried: moves of groups, counted; options and drafts by what they cost in moves. */
 enum {
-    NEO__MEMORY_BINS = 512,
-    NEO__PLAN_SMALL = 400 /* tables x ranks that are searched thoroughly */,
-    NEO__PLAN_KICKS = 36,
-    NEO__PLAN_CHOICES = 2000,
-    NEO__PLAN_WEIGHINGS = 300000, /* over tables and ranks */
-    NEO__PLAN_LEAN_KICKS = 60
+    NEO__PLAN_START_WORK = 60000,     /* to improve each start */
+    NEO__PLAN_REFINE_WORK = 30000000, /* to refine the best start */
+    NEO__PLAN_FINAL_WORK = 4000000,   /* to improve the result */
+    NEO__PLAN_OPTION_WORK = 1000,     /* to improve after a table changed its option, and ... */
+    NEO__PLAN_OPTION_WORK_OF_RANK = 4,
+    NEO__PLAN_EXCHANGE_WORK_OF_RANK = 8, /* what that change itself costs */
+    NEO__PLAN_SMALL = 400,               /* tables x ranks that are searched thoroughly */
+    NEO__PLAN_LARGE = 100000,            /* tables x ranks whose budget is met by few runs */
+    NEO__PLAN_CHOICES = 2000,            /* of options for all tables: so many are all tried */
+    NEO__PLAN_WEIGHINGS = 300000         /* of the least memory, over tables and ranks */
 };
 static const double NEO__NO_BOUND = DBL_MAX;
+/* Weight of the busiest rank's load in the value: at first, and while the best draft is refined. */
+static const double NEO__PLAN_LEVEL_START = 0.5, NEO__PLAN_LEVEL_REFINE = 0.1;
+/* An option is tried in a refinement if it costs at most this share of all tables' seconds more. */
+static const double NEO__PLAN_DEARER = 0.2;
 
-/* Options that may be used: those whose heaviest piece is below the bound, or the lightest. */
-static int neo__plan_search_usable(const neo__plan_search *s, int32_t table, double bound, int *usable) {
+/* The cheapest of a table's options whose heaviest piece is within a limit, or else that with the
+   lightest piece. TIME: by seconds, and a limit of seconds; MEMORY: by bytes, both. -1: none fits. */
+static int neo__plan_search_pick(const neo__plan_search *s, int32_t table, neo__plan_goal goal,
+                                 double limit) {
     const neo__plan_options *o = &s->options[table];
-    int lightest = -1, any = 0;
+    int best = -1, best_within = 0;
+    double best_peak = 0.0, best_cost = 0.0;
     for (int i = 0; i < o->count; i++) {
-        usable[i] = 0;
-        if (o->at[i].most_bytes > s->cap) continue;
-        if (lightest < 0 || o->at[i].peak < o->at[lightest].peak) lightest = i;
-        if (o->at[i].peak <= bound) usable[i] = any = 1;
+        const neo__plan_option *x = &o->at[i];
+        double peak = goal == NEO__GOAL_MEMORY ? x->most_bytes : x->peak;
+        double cost = goal == NEO__GOAL_MEMORY ? x->bytes : x->seconds;
+        int within = peak <= limit;
+        if (x->most_bytes > s->cap) continue;
+        if (best >= 0 && within == best_within && (within ? cost >= best_cost : peak >= best_peak))
+            continue;
+        if (best_within && !within) continue;
+        best = i;
+        best_within = within;
+        best_peak = peak;
+        best_cost = cost;
     }
-    if (lightest >= 0 && !any) usable[lightest] = 1;
-    return lightest >= 0;
+    return best;
 }
-/* The dynamic program: s->choice becomes the cheapest one within `bytes` over all ranks. least: [tables]
-   the bytes of each table's smallest usable option. cost[b]: of the tables so far with b bins. */
-static int neo__plan_search_knapsack(neo__plan_search *s, double bound, double bytes, double least_bytes) {
-    double width = (bytes - least_bytes) / (double)NEO__MEMORY_BINS, cost[2][NEO__MEMORY_BINS + 1];
-    int usable[NEO__PLAN_OPTIONS], now = 0;
-    if (width <= 0.0) return 0;
-    for (int b = 0; b <= NEO__MEMORY_BINS; b++) cost[0][b] = 0.0;
-    for (int32_t t = 0; t < s->tables; t++, now = !now) {
-        const neo__plan_options *o = &s->options[t];
-        uint8_t *chosen = s->bin_choice + (int64_t)t * (NEO__MEMORY_BINS + 1);
-        int bins[NEO__PLAN_OPTIONS];
-        double least = DBL_MAX;
-        if (!neo__plan_search_usable(s, t, bound, usable)) return 0;
-        for (int i = 0; i < o->count; i++)
-            if (usable[i] && o->at[i].bytes < least) least = o->at[i].bytes;
-        for (int i = 0; i < o->count; i++) {
-            double n = (o->at[i].bytes - least) / width;
-            bins[i] = !usable[i] || n > (double)NEO__MEMORY_BINS ? NEO__MEMORY_BINS + 1
-                                                         : (int)n + (n > (double)(int)n);
-        }
-        for (int b = 0; b <= NEO__MEMORY_BINS; b++) {
-            cost[!now][b] = DBL_MAX;
-            for (int i = 0; i < o->count; i++) {
-                if (bins[i] > b) continue;
-                double x = cost[now][b - bins[i]] + o->at[i].seconds;
-                if (x < cost[!now][b]) cost[!now][b] = x, chosen[b] = (uint8_t)i;
-            }
-        }
-    }
-    int b = NEO__MEMORY_BINS;
-    for (int32_t t = s->tables - 1; t >= 0; t--) {
-        const neo__plan_options *o = &s->options[t];
-        int at = s->bin_choice[(int64_t)t * (NEO__MEMORY_BINS + 1) + b];
-        double least = DBL_MAX;
-        (void)neo__plan_search_usable(s, t, bound, usable);
-        for (int i = 0; i < o->count; i++)
-            if (usable[i] && o->at[i].bytes < least) least = o->at[i].bytes;
-        double n = (o->at[at].bytes - least) / width;
-        b -= (int)n + (n > (double)(int)n);
-        s->choice[t] = at;
+/* An option for every table; 0: a table has none that fits. */
+static int neo__plan_search_choose(neo__plan_search *s, neo__plan_goal goal, double limit) {
+    for (int32_t t = 0; t < s->tables; t++) {
+        s->now.choice[t] = neo__plan_search_pick(s, t, goal, limit);
+        if (s->now.choice[t] < 0) return 0;
     }
     return 1;
 }
-/* s->choice: the cheapest options below the bound whose bytes over all ranks are within share of the
-   memory. 0: a table has no option that fits. */
-static int neo__plan_search_choose(neo__plan_search *s, double bound, double share) {
-    double all = 0.0, least_bytes = 0.0,
-           bytes = s->cap < DBL_MAX ? share * s->cap * s->ranks : DBL_MAX;
-    int usable[NEO__PLAN_OPTIONS];
-    for (int32_t t = 0; t < s->tables; t++) {
-        const neo__plan_options *o = &s->options[t];
-        int best = -1;
-        double least = DBL_MAX;
-        if (!neo__plan_search_usable(s, t, bound, usable)) return 0;
-        for (int i = 0; i < o->count; i++) {
-            if (!usable[i]) continue;
-            if (best < 0 || o->at[i].seconds < o->at[best].seconds) best = i;
-            if (o->at[i].bytes < least) least = o->at[i].bytes;
-        }
-        s->choice[t] = best;
-        all += o->at[best].bytes;
-        least_bytes += least;
-    }
-    return all <= bytes || neo__plan_search_knapsack(s, bound, bytes, least_bytes);
+static void neo__plan_search_copy(const neo__plan_search *s, neo__plan_draft *to,
+                                  const neo__plan_draft *from) {
+    memcpy(to->choice, from->choice, (size_t)s->tables * sizeof *to->choice);
+    memcpy(to->seat, from->seat, (size_t)s->seats * sizeof *to->seat);
 }
-/* s->choice for the least memory: the smallest option of each table whose heaviest piece has at
-   most `limit` bytes. */
-static int neo__plan_search_choose_small(neo__plan_search *s, double limit) {
-    for (int32_t t = 0; t < s->tables; t++) {
-        const neo__plan_options *o = &s->options[t];
-        int best = -1;
-        for (int i = 0; i < o->count; i++) {
-            const neo__plan_option *x = &o->at[i], *y = &o->at[best < 0 ? 0 : best];
-            if (x->most_bytes > s->cap) continue;
-            int fits = x->most_bytes <= limit, fitted = best >= 0 && y->most_bytes <= limit;
-            if (best < 0 || (fits && !fitted) || (fits && fitted && x->bytes < y->bytes) ||
-                (!fits && !fitted && x->most_bytes < y->most_bytes))
-                best = i;
-        }
-        if (best < 0) return 0;
-        s->choice[t] = best;
-    }
-    return 1;
-}
-
 static void neo__plan_search_keep(neo__plan_search *s, double value) {
     s->best_value = value;
-    memcpy(s->best_choice, s->choice, (size_t)s->tables * sizeof *s->choice);
-    memcpy(s->best_seat, s->seat, (size_t)s->seats * sizeof *s->seat);
+    neo__plan_search_copy(s, &s->best, &s->now);
 }
 /* Improves what was placed, and keeps it if it is the best so far. */
 static int neo__plan_search_judge(neo__plan_search *s, int64_t work) {
-    double most[NEO__PLAN_TIMES], value;
+    double most[NEO__PLAN_LOADS] = {0.0};
     neo__plan_search_improve(s, work);
-    neo__plan_search_most(s, most);
-    value = neo__plan_search_value(s, most);
+    neo__plan_most(s->load, s->ranks, most);
+    double value = neo__plan_search_value(s, most);
     if (s->best_value >= 0.0 && value >= s->best_value * (1.0 - 1e-12)) return 0;
     neo__plan_search_keep(s, value);
     return 1;
 }
-/* Least memory first: whether anything fits at all. */
-static int neo__plan_search_fit(neo__plan_search *s) {
-    static const double parts[] = {1.0, 0.5, 0.25, 0.125, 0.0};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (neo__plan_search_choose_small(s, parts[i] * s->cap) &&
-            neo__plan_search_place(s, NEO__PLACE_MEMORY))
-            return 1;
-    return 0;
-}
-/* Bytes above the cap of two ranks, after `seat` went from the first to the second and `other` (or -1) back. */
-static double neo__plan_search_excess(const neo__plan_search *s, int32_t from, int32_t to, int32_t seat,
-                                 int32_t other) {
-    double bytes = seat < 0 ? 0.0 : s->seat_load[seat].at[NEO__PLAN_BYTES];
-    if (other >= 0) bytes -= s->seat_load[other].at[NEO__PLAN_BYTES];
-    double x = s->load[from].at[NEO__PLAN_BYTES] - bytes - s->cap,
-           y = s->load[to].at[NEO__PLAN_BYTES] + bytes - s->cap;
-    return (x > 0.0 ? x : 0.0) + (y > 0.0 ? y : 0.0);
-}
-/* Moves and exchanges pieces of the fullest rank as long as less is above the cap; 1: all ranks fit. */
-static int neo__plan_search_repair(neo__plan_search *s) {
-    neo__plan_search_link(s);
-    for (int64_t work = 200000; work > 0;) {
-        int32_t from = 0, seat = -1, other = -1, to = -1;
-        double gain = 0.0;
-        for (int32_t r = 1; r < s->ranks; r++)
-            if (s->load[r].at[NEO__PLAN_BYTES] > s->load[from].at[NEO__PLAN_BYTES]) from = r;
-        if (s->load[from].at[NEO__PLAN_BYTES] <= s->cap) return 1;
-        for (int32_t i = s->head[from]; i >= 0; i = s->next[i]) {
-            for (int32_t r = 0; r < s->ranks; r++, work--) {
-                if (r == from || neo__plan_search_sits(s, s->seat_table[i], r, i)) continue;
-                double before = neo__plan_search_excess(s, from, r, -1, -1);
-                for (int32_t j = s->head[r], k = -1;;
-                     k = j, j = s->next[j], work--) { /* k -1: a move alone */
-                    double now = before - neo__plan_search_excess(s, from, r, i, k);
-                    if (now > gain && (k < 0 || !neo__plan_search_sits(s, s->seat_table[k], from, k)))
-                        gain = now, seat = i, other = k, to = r;
-                    if (j < 0) break;
-                }
-            }
-        }
-        if (seat < 0) return 0;
-        if (other >= 0) neo__plan_search_reseat(s, other, from);
-        neo__plan_search_reseat(s, seat, to);
-    }
-    return 0;
-}
-/* Places as if memory were endless, then repairs. */
-static int neo__plan_search_place_repaired(neo__plan_search *s, neo__plan_place_mode mode) {
+/* Places the choice at hand within the cap: or as if memory were endless, and then repairs. */
+static int neo__plan_search_place_any(neo__plan_search *s) {
     double cap = s->cap;
+    if (neo__plan_search_place(s, NEO__GOAL_TIME)) return 1;
     s->cap = DBL_MAX;
-    int placed = neo__plan_search_place(s, mode);
+    int placed = cap < DBL_MAX && neo__plan_search_place(s, NEO__GOAL_MEMORY);
     s->cap = cap;
     return placed && neo__plan_search_repair(s);
 }
-static int neo__plan_search_place_any(neo__plan_search *s) {
-    if (neo__plan_search_place(s, NEO__PLACE_TIME)) return 1;
-    return s->cap < DBL_MAX && (neo__plan_search_place(s, NEO__PLACE_MIXED) ||
-                                neo__plan_search_place_repaired(s, NEO__PLACE_MEMORY));
+static int neo__plan_search_consider(neo__plan_search *s, int64_t work) {
+    return neo__plan_search_place_any(s) && neo__plan_search_judge(s, work);
 }
-/* The choice at hand, placed by every way. */
-static void neo__plan_search_ways(neo__plan_search *s, int64_t work) {
-    int placed = neo__plan_search_place(s, NEO__PLACE_TIME);
-    if (placed) (void)neo__plan_search_judge(s, work);
-    if (s->nodes > 1 && s->nodes < s->ranks && neo__plan_search_place(s, NEO__PLACE_NODE_FIRST))
-        (void)neo__plan_search_judge(s, work);
-    if (!placed && (placed = neo__plan_search_place_any(s)) != 0) (void)neo__plan_search_judge(s, work);
-    if (placed && neo__plan_search_place_differenced(s)) (void)neo__plan_search_judge(s, work);
-}
-static void neo__plan_search_bounds(neo__plan_search *s, int64_t work) {
-    static const double bounds[] = {0.0, 4.0,  2.0, 1.5, 1.2, 1.0, 0.8,
-                                    0.6, 0.45, 0.3, 0.2, 0.1, 0.05};
-    static const double shares[] = {1.0, 0.95, 0.85, 0.7};
-    size_t choice_bytes = (size_t)s->tables * sizeof *s->choice;
-    int same = 0;
-    for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++) {
-        double bound = i == 0 ? NEO__NO_BOUND : bounds[i] * s->mean_cost;
-        for (size_t k = 0; k < sizeof shares / sizeof *shares; k++) {
-            if (k > 0 && s->cap >= DBL_MAX) break;
-            if (!neo__plan_search_choose(s, bound, shares[k])) continue;
-            if (same && memcmp(s->old_choice, s->choice, choice_bytes) == 0) continue;
-            memcpy(s->old_choice, s->choice, choice_bytes);
-            same = 1;
-            neo__plan_search_ways(s, work);
-        }
+static void neo__plan_search_bounds(neo__plan_search *s) {
+    static const double bounds[] = {4.0, 2.0, 1.5, 1.2, 1.0, 0.8, 0.6, 0.45, 0.3, 0.2, 0.1, 0.05};
+    size_t bytes = (size_t)s->tables * sizeof *s->tried;
+    memset(s->tried, -1, bytes);
+    for (int i = -1; i < (int)(sizeof bounds / sizeof *bounds); i++) {
+        double bound = i < 0 ? NEO__NO_BOUND : bounds[i] * s->mean_cost;
+        if (!neo__plan_search_choose(s, NEO__GOAL_TIME, bound)) return;
+        if (memcmp(s->tried, s->now.choice, bytes) == 0) continue;
+        memcpy(s->tried, s->now.choice, bytes);
+        (void)neo__plan_search_consider(s, NEO__PLAN_START_WORK);
     }
 }
-/* Starts from one placement for all tables: the option with the most parts, or of those the cheapest. */
-static void neo__plan_search_alike(neo__plan_search *s, int64_t work) {
+/* Starts from one placement for all tables that can have it. */
+static void neo__plan_search_alike(neo__plan_search *s) {
     for (int p = 0; p < NEO_PLACEMENT_COUNT; p++) {
-        for (int cheap = 0; cheap < 2; cheap++) {
-            int fits = neo__plan_search_choose(s, NEO__NO_BOUND, 1.0), any = 0;
-            for (int32_t t = 0; fits && t < s->tables; t++) {
-                const neo__plan_options *o = &s->options[t];
-                int best = -1;
-                for (int i = 0; i < o->count; i++)
-                    if ((int)o->at[i].placement == p && o->at[i].most_bytes <= s->cap &&
-                        (best < 0 || !cheap || o->at[i].seconds < o->at[best].seconds))
-                        best = i;
-                if (best < 0) continue;
-                s->choice[t] = best;
-                any = 1;
-            }
-            if (fits && any) neo__plan_search_ways(s, work);
+        int any = 0;
+        if (!neo__plan_search_choose(s, NEO__GOAL_TIME, NEO__NO_BOUND)) return;
+        for (int32_t t = 0; t < s->tables; t++) {
+            const neo__plan_options *o = &s->options[t];
+            int best = -1;
+            for (int i = 0; i < o->count; i++)
+                if ((int)o->at[i].placement == p && o->at[i].most_bytes <= s->cap &&
+                    (best < 0 || o->at[i].seconds < o->at[best].seconds))
+                    best = i;
+            if (best >= 0) s->now.choice[t] = best, any = 1;
         }
+        if (any) (void)neo__plan_search_consider(s, NEO__PLAN_START_WORK);
     }
 }
-/* The best so far, placed again; but for table `but` (-1: all). */
+/* The least memory: whether anything fits at all. */
+static int neo__plan_search_fit(neo__plan_search *s) {
+    static const double shares[] = {1.0, 0.5, 0.25, 0.125, 0.0};
+    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++)
+        if (neo__plan_search_choose(s, NEO__GOAL_MEMORY, shares[i] * s->cap) &&
+            neo__plan_search_place(s, NEO__GOAL_MEMORY))
+            return 1;
+    return 0;
+}
+/* The best draft, placed again but for the pieces of table `but` (-1: all). */
 static void neo__plan_search_restore(neo__plan_search *s, int32_t but) {
-    memcpy(s->choice, s->best_choice, (size_t)s->tables * sizeof *s->choice);
+    memcpy(s->now.choice, s->best.choice, (size_t)s->tables * sizeof *s->now.choice);
     neo__plan_search_begin(s);
     for (int32_t t = 0; t < s->tables; t++) {
         int32_t parts = t == but ? 0 : neo__plan_search_parts(s, t);
         for (int32_t i = 0; i < parts; i++)
-            neo__plan_search_put(s, t, i, s->best_seat[s->seat_first[t] + i]);
+            neo__plan_search_put(s, t, i, s->best.seat[s->seat_first[t] + i]);
     }
 }
-/* The best so far with another option for one table, the others where they are. */
-static int neo__plan_search_exchange(neo__plan_search *s, int32_t t, int option,
-                                     neo__plan_place_mode mode) {
-    const neo__plan_option *old = &s->options[t].at[s->best_choice[t]],
+/* The best draft with another option for one table, the others where they are. */
+static int neo__plan_search_exchange(neo__plan_search *s, int32_t t, int32_t option,
+                                     neo__plan_goal goal) {
+    const neo__plan_option *old = &s->options[t].at[s->best.choice[t]],
                            *o = &s->options[t].at[option];
     neo__plan_search_restore(s, t);
     for (int32_t r = 0; r < s->ranks; r++)
@@ -2988,169 +2507,131 @@ static int neo__plan_search_exchange(neo__plan_search *s, int32_t t, int option,
     for (int i = 0; i < NEO__PLAN_TIMES; i++)
         s->target[i] += o->all.at[i] - old->all.at[i] + (o->sum.at[i] - old->sum.at[i]) / s->ranks;
     s->reduce_bytes += o->reduce_bytes - old->reduce_bytes;
-    s->choice[t] = option;
-    if (o->unit == NEO__UNIT_NODE) return neo__plan_search_place_nodes(s, mode, t);
-    if (o->unit == NEO__UNIT_RANK) return neo__plan_search_place_ranks(s, mode, t);
+    s->now.choice[t] = option;
     for (int32_t r = 0; r < s->ranks; r++)
         if (s->load[r].at[NEO__PLAN_BYTES] > s->cap) return 0;
-    return 1;
+    return neo__plan_search_place_table(s, goal, t);
 }
-/* From the best so far: each table in turn, the heaviest first, tries its other options. */
-static void neo__plan_search_refine(neo__plan_search *s, double level, int64_t work) {
-    int64_t cost = (int64_t)s->seats / 4 + 8 * s->ranks, around = 1000 + 4 * s->ranks;
-    int all_anew = s->tables * s->ranks <= NEO__PLAN_SMALL;
+/* Tries an option for one table: the others stay, and of few tables all are also placed anew. */
+static int neo__plan_search_try_option(neo__plan_search *s, int32_t t, int32_t option,
+                                       int64_t work) {
+    int better = neo__plan_search_exchange(s, t, option, NEO__GOAL_TIME) &&
+                 neo__plan_search_judge(s, work);
+    if ((int64_t)s->tables * s->ranks > NEO__PLAN_SMALL) return better;
+    memcpy(s->now.choice, s->best.choice, (size_t)s->tables * sizeof *s->now.choice);
+    s->now.choice[t] = option;
+    return neo__plan_search_consider(s, work) || better;
+}
+/* From the best draft: each table in turn, the heaviest first, tries its other options. */
+static void neo__plan_search_refine(neo__plan_search *s) {
+    int64_t around = NEO__PLAN_OPTION_WORK + NEO__PLAN_OPTION_WORK_OF_RANK * s->ranks;
+    int64_t cost = around + s->seats / 4 + NEO__PLAN_EXCHANGE_WORK_OF_RANK * s->ranks;
+    int64_t work = NEO__PLAN_REFINE_WORK;
+    s->level = NEO__PLAN_LEVEL_REFINE;
+    s->best_value = -1.0; /* the level is another: the draft is judged anew */
     neo__plan_search_restore(s, -1);
-    s->level = level;
-    s->best_value = -1.0;
     (void)neo__plan_search_judge(s, around);
     for (int better = 1; better && work > 0;) {
         better = 0;
         neo__plan_search_restore(s, -1);
-        for (int32_t t = 0; t < s->tables; t++) {
-            s->order[t].at = t;
-            s->order[t].first = -neo__plan_search_option(s, t)->peak;
-            s->order[t].second = 0.0;
-        }
-        qsort(s->order, (size_t)s->tables, sizeof *s->order, neo__plan_key_order);
-        for (int32_t i = 0; i < s->tables; i++) s->old_choice[i] = (int32_t)s->order[i].at;
-        for (int32_t i = 0; i < s->tables && work > 0; i++) {
-            int32_t t = s->old_choice[i];
+        neo__plan_search_sort(s, NEO__PLAN_SECONDS);
+        for (int32_t i = 0; i < s->tables; i++) s->turn[i] = (int32_t)s->order[i].at;
+        for (int32_t i = 0; i < s->tables; i++) {
+            int32_t t = s->turn[i];
             for (int32_t k = 0; k < s->options[t].count && work > 0; k++) {
-                const neo__plan_option *o = &s->options[t].at[k];
-                if (k == s->best_choice[t] || o->most_bytes > s->cap) continue;
-                if (o->seconds > s->options[t].at[s->best_choice[t]].seconds + 0.2 * s->mean_cost)
+                const neo__plan_option *o = &s->options[t].at[k],
+                                       *old = &s->options[t].at[s->best.choice[t]];
+                if (o == old || o->most_bytes > s->cap ||
+                    o->seconds > old->seconds + NEO__PLAN_DEARER * s->mean_cost)
                     continue;
-                work -= cost + around;
-                if (neo__plan_search_exchange(s, t, k, NEO__PLACE_TIME))
-                    better |= neo__plan_search_judge(s, around);
-                if (!all_anew) continue;
-                memcpy(s->choice, s->best_choice, (size_t)s->tables * sizeof *s->choice);
-                s->choice[t] = k;
-                if (neo__plan_search_place_any(s)) better |= neo__plan_search_judge(s, around);
+                better |= neo__plan_search_try_option(s, t, k, around);
+                work -= cost;
             }
         }
     }
 }
-
-/* Very few: all choices of options. */
-static void neo__plan_search_all(neo__plan_search *s, int64_t most) {
+/* Of very few tables: all choices of options. */
+static void neo__plan_search_all(neo__plan_search *s) {
     int64_t count = 1;
-    for (int32_t t = 0; t < s->tables && count <= most; t++) count *= s->options[t].count;
-    for (int64_t i = 0; count <= most && i < count; i++) {
+    for (int32_t t = 0; t < s->tables && count <= NEO__PLAN_CHOICES; t++)
+        count *= s->options[t].count;
+    for (int64_t i = 0; count <= NEO__PLAN_CHOICES && i < count; i++) {
         int64_t left = i;
         for (int32_t t = 0; t < s->tables; t++, left /= s->options[t - 1].count)
-            s->choice[t] = (int32_t)(left % s->options[t].count);
-        if (neo__plan_search_place_any(s)) (void)neo__plan_search_judge(s, 2000);
-        if (s->cap < DBL_MAX && neo__plan_search_place_repaired(s, NEO__PLACE_TIME))
-            (void)neo__plan_search_judge(s, 2000);
-    }
-}
-/* Few tables: from the best so far, some tables get options by lot, and what that leads to is kept if it is
-   better. The lots are always the same. */
-static void neo__plan_search_kick(neo__plan_search *s, int kicks) {
-    uint32_t lot = 1;
-    size_t choice_bytes = (size_t)s->tables * sizeof *s->choice,
-           seat_bytes = (size_t)s->seats * sizeof *s->seat;
-    for (int kick = 0; kick < kicks; kick++) {
-        double value = s->best_value;
-        memcpy(s->kept_choice, s->best_choice, choice_bytes);
-        memcpy(s->kept_seat, s->best_seat, seat_bytes);
-        memcpy(s->choice, s->best_choice, choice_bytes);
-        int anew = kick % 3 == 2; /* all tables */
-        for (int32_t i = 0; i < (anew ? s->tables : 2 + kick % 3); i++) {
-            lot = lot * 1664525u + 1013904223u;
-            int32_t t = anew ? i : (int32_t)((lot >> 8) % (uint32_t)s->tables);
-            lot = lot * 1664525u + 1013904223u;
-            int32_t k = (int32_t)((lot >> 8) % (uint32_t)s->options[t].count);
-            if (s->options[t].at[k].most_bytes <= s->cap) s->choice[t] = k;
-        }
-        s->best_value = -1.0;
-        if (neo__plan_search_place_any(s) && neo__plan_search_judge(s, 2000))
-            neo__plan_search_refine(s, s->level, 60000);
-        if (s->best_value >= 0.0 && s->best_value < value) continue;
-        s->best_value = value;
-        memcpy(s->best_choice, s->kept_choice, choice_bytes);
-        memcpy(s->best_seat, s->kept_seat, seat_bytes);
+            s->now.choice[t] = (int32_t)(left % s->options[t].count);
+        (void)neo__plan_search_consider(s, NEO__PLAN_OPTION_WORK);
     }
 }
 
+static void neo__plan_search_layout_draft(const neo__plan_search *s, neo__plan_draft *draft,
+                                          neo__carve *carve) {
+    NEO__CARVE(carve, draft->choice, s->tables);
+    NEO__CARVE(carve, draft->seat, s->seats);
+}
+static void neo__plan_search_layout(neo__plan_search *s, neo__carve *carve) {
+    neo__plan_search_layout_draft(s, &s->now, carve);
+    neo__plan_search_layout_draft(s, &s->best, carve);
+    neo__plan_search_layout_draft(s, &s->lean.draft, carve);
+    NEO__CARVE(carve, s->lean.extra, s->ranks);
+    NEO__CARVE(carve, s->load, s->ranks);
+    NEO__CARVE(carve, s->seat_load, s->seats);
+    NEO__CARVE(carve, s->extra, s->ranks);
+    NEO__CARVE(carve, s->weighed, s->ranks);
+    NEO__CARVE(carve, s->group, s->seats);
+    NEO__CARVE(carve, s->order, s->tables);
+    NEO__CARVE(carve, s->key, s->ranks);
+    NEO__CARVE(carve, s->trial, 2 * s->per_node);
+    NEO__CARVE(carve, s->turn, s->tables);
+    NEO__CARVE(carve, s->tried, s->tables);
+    NEO__CARVE(carve, s->every_rank, s->ranks);
+}
+/* Memory of a search is the plan's, until plan->work is freed. */
 static int neo__plan_search_alloc(neo__plan_search *s, neo_plan *plan) {
-    int64_t tables = plan->bags.table_count, ranks = plan->desc.cluster.ranks;
+    int32_t tables = plan->bags.table_count;
+    NEO__ZERO(neo__carve, carve);
     memset(s, 0, sizeof *s);
     s->plan = plan;
-    s->tables = (int32_t)tables;
-    s->ranks = (int32_t)ranks;
+    s->tables = tables;
+    s->ranks = plan->desc.cluster.ranks;
     s->nodes = plan->nodes;
     s->per_node = plan->per_node;
-    s->options = (neo__plan_options *)neo__plan_alloc(plan, tables, sizeof *s->options);
-    s->seat_first = (int64_t *)neo__plan_alloc(plan, tables + 1, sizeof *s->seat_first);
+    s->options = (neo__plan_options *)neo__plan_alloc(&plan->work, tables, sizeof *s->options);
+    s->seat_first = (int64_t *)neo__plan_alloc(&plan->work, tables + 1, sizeof *s->seat_first);
     if (!s->options || !s->seat_first) return 0;
     for (int32_t t = 0; t < tables; t++) {
         int32_t most = 0;
         neo__plan_options_make(plan, &plan->table[t], &s->options[t]);
-        for (int i = 0; i < s->options[t].count; i++) {
-            const neo__plan_option *o = &s->options[t].at[i];
-            int32_t parts = o->unit == NEO__UNIT_ALL ? 0 : o->col_parts * o->row_parts;
-            most = parts > most ? parts : most;
-        }
+        for (int i = 0; i < s->options[t].count; i++)
+            most = NEO__MAX(most, neo__plan_option_parts(&s->options[t].at[i]));
         s->seat_first[t + 1] = s->seat_first[t] + most;
     }
     s->seats = s->seat_first[tables];
-    s->choice = (int32_t *)neo__plan_alloc(plan, tables, sizeof *s->choice);
-    s->best_choice = (int32_t *)neo__plan_alloc(plan, tables, sizeof *s->choice);
-    s->old_choice = (int32_t *)neo__plan_alloc(plan, tables, sizeof *s->choice);
-    s->kept_choice = (int32_t *)neo__plan_alloc(plan, tables, sizeof *s->choice);
-    s->kept_seat = (int32_t *)neo__plan_alloc(plan, s->seats, sizeof *s->seat);
-    s->seat = (int32_t *)neo__plan_alloc(plan, s->seats, sizeof *s->seat);
-    s->best_seat = (int32_t *)neo__plan_alloc(plan, s->seats, sizeof *s->seat);
-    s->next = (int32_t *)neo__plan_alloc(plan, s->seats, sizeof *s->next);
-    s->seat_table = (int32_t *)neo__plan_alloc(plan, s->seats, sizeof *s->seat_table);
-    s->seat_load = (neo__plan_load *)neo__plan_alloc(plan, s->seats, sizeof *s->seat_load);
-    s->load = (neo__plan_load *)neo__plan_alloc(plan, ranks, sizeof *s->load);
-    s->head = (int32_t *)neo__plan_alloc(plan, ranks, sizeof *s->head);
-    s->order = (neo__plan_key *)neo__plan_alloc(plan, tables, sizeof *s->order);
-    s->key = (neo__plan_key *)neo__plan_alloc(plan, 2 * ranks, sizeof *s->key);
-    s->node_seconds = (double *)neo__plan_alloc(plan, s->nodes, sizeof *s->node_seconds);
-    s->bin_choice = (uint8_t *)neo__plan_alloc(plan, tables * (NEO__MEMORY_BINS + 1), 1);
-    s->lean_choice = (int32_t *)neo__plan_alloc(plan, tables, sizeof *s->choice);
-    s->lean_seat = (int32_t *)neo__plan_alloc(plan, s->seats, sizeof *s->seat);
-    s->extra = (double *)neo__plan_alloc(plan, 3 * ranks, sizeof *s->extra);
-    s->weighed = s->extra + ranks;
-    s->lean_extra = s->extra + 2 * ranks;
-    return s->lean_choice && s->lean_seat && s->extra && s->choice && s->best_choice &&
-           s->old_choice && s->kept_choice && s->kept_seat &&
-           s->seat && s->best_seat && s->next && s->seat_table && s->seat_load && s->load &&
-           s->head && s->order && s->key && s->node_seconds && s->bin_choice;
+    neo__plan_search_layout(s, &carve);
+    carve.block = (char *)neo__plan_alloc(&plan->work, (int64_t)carve.at, 1);
+    if (!carve.block) return 0;
+    carve.at = 0;
+    neo__plan_search_layout(s, &carve);
+    for (int32_t r = 0; r < s->ranks; r++) s->every_rank[r] = r;
+    return 1;
 }
-/* ---- the search itself ---- */
-/* s->best: the best choice and seats within cap; 0 if nothing fits. */
+/* s->best: the best draft within cap; 0 if nothing fits. */
 static int neo__plan_search_run(neo__plan_search *s, double cap) {
-    int64_t work = 60000;
     s->cap = cap;
     s->best_value = -1.0;
     s->mean_cost = 0.0;
-    for (int32_t t = 0; t < s->tables; t++) {
-        double least = DBL_MAX;
-        for (int i = 0; i < s->options[t].count; i++) {
-            const neo__plan_option *o = &s->options[t].at[i];
-            if (o->most_bytes <= cap && o->seconds < least) least = o->seconds;
-        }
-        if (least == DBL_MAX) return 0;
-        s->mean_cost += least;
-    }
-    s->level = 0.5;
-    neo__plan_search_bounds(s, work);
-    neo__plan_search_alike(s, work);
-    if (s->best_value < 0.0 && neo__plan_search_fit(s)) (void)neo__plan_search_judge(s, work);
+    s->level = NEO__PLAN_LEVEL_START;
+    if (!neo__plan_search_choose(s, NEO__GOAL_TIME, NEO__NO_BOUND)) return 0;
+    for (int32_t t = 0; t < s->tables; t++)
+        s->mean_cost += neo__plan_search_option(s, t)->seconds;
+    neo__plan_search_bounds(s);
+    neo__plan_search_alike(s);
+    if (s->best_value < 0.0 && neo__plan_search_fit(s))
+        (void)neo__plan_search_judge(s, NEO__PLAN_START_WORK);
     if (s->best_value < 0.0) return 0;
-    neo__plan_search_refine(s, 0.1, 30000000);
-    if (s->tables * s->ranks <= NEO__PLAN_SMALL) {
-        neo__plan_search_refine(s, 0.001, 30000000);
-        neo__plan_search_all(s, NEO__PLAN_CHOICES);
-        neo__plan_search_kick(s, NEO__PLAN_KICKS);
-    }
+    neo__plan_search_refine(s);
+    if ((int64_t)s->tables * s->ranks <= NEO__PLAN_SMALL) neo__plan_search_all(s);
     neo__plan_search_restore(s, -1);
-    (void)neo__plan_search_judge(s, 4000000);
+    (void)neo__plan_search_judge(s, NEO__PLAN_FINAL_WORK);
     return 1;
 }
 /* s->best becomes the plan's pieces. */
@@ -3161,15 +2642,12 @@ static neo_status neo__plan_search_build(neo__plan_search *s) {
         if (pass == 1) NEO__TRY(neo__plan_hold(plan, count, held));
         count = 0;
         for (int32_t t = 0; t < s->tables; t++) {
-            const neo__plan_option *o = &s->options[t].at[s->best_choice[t]];
+            const neo__plan_option *o = &s->options[t].at[s->best.choice[t]];
+            int spread = o->unit == NEO__UNIT_ALL;
             neo__plan_shape shape;
             shape.col_parts = o->col_parts;
             shape.row_parts = o->row_parts;
-            shape.ranks = s->best_seat + s->seat_first[t];
-            if (o->unit == NEO__UNIT_ALL) {
-                for (int32_t r = 0; r < s->ranks; r++) s->head[r] = r;
-                shape.ranks = s->head;
-            }
+            shape.ranks = spread ? s->every_rank : s->best.seat + s->seat_first[t];
             if (pass == 1) neo__plan_shape_cut(plan, t, shape, plan->piece + count);
             count += neo__plan_shape_count(shape);
             held += o->col_parts ? neo__plan_shape_count(shape) : s->ranks;
@@ -3178,6 +2656,7 @@ static neo_status neo__plan_search_build(neo__plan_search *s) {
     neo__plan_finish(plan);
     return NEO_OK;
 }
+
 /* ---- memory: what a plan takes to the byte, and the least there is ----
 
    The search adds up an estimate of the buffers; what they take (neo__shard_plan_bytes) is known of
@@ -3190,9 +2669,8 @@ static neo_status neo__plan_search_build(neo__plan_search *s) {
    not depend on the budget, and may end as soon as it is below it, a plan exists for every budget
    from the least one up. */
 
-/* Weighs the best so far: the bytes of its fullest rank, their spread, and s->weighed. */
+/* Weighs the best draft: the bytes of its fullest rank, their spread, and s->weighed. */
 static neo_status neo__plan_search_weigh(neo__plan_search *s, int64_t *most, double *spread) {
-    int blocks = s->plan->block_count;
     NEO__TRY(neo__plan_search_build(s));
     neo__plan_search_restore(s, -1);
     *most = s->plan->step.most_bytes;
@@ -3204,7 +2682,6 @@ static neo_status neo__plan_search_weigh(neo__plan_search *s, int64_t *most, dou
         *spread += bytes * bytes;
     }
     s->weighings--;
-    neo__plan_release(s->plan, blocks, s->plan->block_count);
     return NEO_OK;
 }
 static void neo__plan_search_extra(neo__plan_search *s, const double *extra) {
@@ -3213,27 +2690,27 @@ static void neo__plan_search_extra(neo__plan_search *s, const double *extra) {
 /* Weighs what was placed; it becomes lean if it takes less, or as much in its fullest rank and is
    more even. */
 static neo_status neo__plan_search_lean_try(neo__plan_search *s, int *better) {
+    neo__plan_lean *lean = &s->lean;
     int64_t most;
     double spread;
     neo__plan_search_keep(s, 0.0);
     NEO__TRY(neo__plan_search_weigh(s, &most, &spread));
-    if (s->lean_bytes >= 0 && (most > s->lean_bytes ||
-                               (most == s->lean_bytes && spread >= s->lean_spread * (1.0 - 1e-12))))
+    if (lean->bytes >= 0 && (most > lean->bytes || (most == lean->bytes &&
+                                                    spread >= lean->spread * (1.0 - 1e-12))))
         return NEO_OK;
     *better = 1;
-    s->lean_bytes = most;
-    s->lean_spread = spread;
-    memcpy(s->lean_choice, s->choice, (size_t)s->tables * sizeof *s->choice);
-    memcpy(s->lean_seat, s->seat, (size_t)s->seats * sizeof *s->seat);
-    memcpy(s->lean_extra, s->weighed, (size_t)s->ranks * sizeof *s->extra);
+    lean->bytes = most;
+    lean->spread = spread;
+    neo__plan_search_copy(s, &lean->draft, &s->now);
+    memcpy(lean->extra, s->weighed, (size_t)s->ranks * sizeof *lean->extra);
     return NEO_OK;
 }
-/* Lean becomes the best so far. */
+/* Lean becomes the best draft, and is placed. */
 static void neo__plan_search_lean_back(neo__plan_search *s) {
     s->best_value = 0.0;
-    memcpy(s->best_choice, s->lean_choice, (size_t)s->tables * sizeof *s->choice);
-    memcpy(s->best_seat, s->lean_seat, (size_t)s->seats * sizeof *s->seat);
-    neo__plan_search_extra(s, s->lean_extra);
+    neo__plan_search_copy(s, &s->best, &s->lean.draft);
+    neo__plan_search_extra(s, s->lean.extra);
+    neo__plan_search_restore(s, -1);
 }
 /* What was placed as it is, and with its ranks levelled. */
 static neo_status neo__plan_search_lean_level(neo__plan_search *s, int *better) {
@@ -3251,133 +2728,80 @@ static neo_status neo__plan_search_lean_start(neo__plan_search *s, int64_t enoug
     static const double shares[] = {1e9, 1.0, 0.7, 0.5, 0.35, 0.25, 0.125, 0.0};
     double mean = 0.0;
     int better;
-    for (int32_t t = 0; t < s->tables; t++) {
-        double least = DBL_MAX;
-        for (int i = 0; i < s->options[t].count; i++)
-            if (s->options[t].at[i].bytes < least) least = s->options[t].at[i].bytes;
-        mean += least / s->ranks;
-    }
+    (void)neo__plan_search_choose(s, NEO__GOAL_MEMORY, NEO__NO_BOUND);
+    for (int32_t t = 0; t < s->tables; t++)
+        mean += neo__plan_search_option(s, t)->bytes / s->ranks;
     for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
         neo__plan_search_extra(s, NULL);
-        if (!neo__plan_search_choose_small(s, shares[i] * mean) ||
-            !neo__plan_search_place(s, NEO__PLACE_MEMORY))
+        if (!neo__plan_search_choose(s, NEO__GOAL_MEMORY, shares[i] * mean) ||
+            !neo__plan_search_place(s, NEO__GOAL_MEMORY))
             continue;
         for (int turn = 0; turn < 3; turn++) {
             NEO__TRY(neo__plan_search_lean_level(s, &better));
-            if (s->lean_bytes <= enough) return NEO_OK;
+            if (s->lean.bytes <= enough) return NEO_OK;
             neo__plan_search_extra(s, s->weighed);
             neo__plan_search_restore(s, -1);
         }
     }
     return NEO_OK;
 }
-/* Every other option of a table, then every other rank for a piece, alone or in exchange for
-   another one. */
-static neo_status neo__plan_search_lean_table(neo__plan_search *s, int32_t t, int *better) {
-    for (int32_t k = 0; k < s->options[t].count; k++) {
-        neo__plan_search_lean_back(s);
-        if (neo__plan_search_exchange(s, t, k, NEO__PLACE_MEMORY))
-            NEO__TRY(neo__plan_search_lean_level(s, better));
-    }
-    return NEO_OK;
-}
-static neo_status neo__plan_search_lean_seat(neo__plan_search *s, int32_t t, int32_t part,
-                                             int *better) {
-    int32_t seat = (int32_t)s->seat_first[t] + part;
-    for (int32_t to = 0; to < s->ranks; to++) {
-        for (int32_t k = -1; k < s->seats; k++) { /* -1: alone */
-            neo__plan_search_lean_back(s);
-            neo__plan_search_restore(s, -1);
-            if (part >= neo__plan_search_parts(s, t)) return NEO_OK;
-            neo__plan_search_link(s);
-            int32_t from = s->seat[seat], other = -1;
-            if (to == from) break;
-            if (k >= 0) {
-                for (int32_t i = s->head[to]; i >= 0; i = s->next[i])
-                    if (i == k) other = i;
-                if (other < 0 || neo__plan_search_sits(s, s->seat_table[other], from, other))
-                    continue;
+/* Every move of a piece to another rank, alone (other -1) or in exchange for another piece. */
+static neo_status neo__plan_search_lean_moves(neo__plan_search *s, int64_t enough, int *better) {
+    neo__plan_move m;
+    neo__plan_search_lean_back(s);
+    neo__plan_search_groups(s, NEO__UNIT_RANK);
+    for (m.group = 0; m.group < s->groups; m.group++) {
+        for (m.other = -1; m.other < s->groups; m.other++) {
+            int32_t begin = m.other < 0 ? 0 : neo__plan_group_place(s, m.other),
+                    end = m.other < 0 ? s->ranks : begin + 1;
+            for (m.to = begin; m.to < end && s->lean.bytes > enough; m.to++) {
+                m.from = neo__plan_group_place(s, m.group);
+                if (!neo__plan_move_allowed(s, &m)) continue;
+                neo__plan_move_apply(s, &m);
+                NEO__TRY(neo__plan_search_lean_try(s, better));
+                neo__plan_search_lean_back(s);
             }
-            if (neo__plan_search_sits(s, t, to, seat) && (other < 0 || s->seat_table[other] != t))
-                continue;
-            if (other >= 0 && s->seat_table[other] == t) continue;
-            if (other >= 0) neo__plan_search_reseat(s, other, from);
-            neo__plan_search_reseat(s, seat, to);
-            NEO__TRY(neo__plan_search_lean_try(s, better));
         }
     }
     return NEO_OK;
 }
-/* Lean becomes what no single change makes less, or at most `enough`. */
+/* Lean becomes what no other option of a table and no move makes less, or at most `enough`. */
 static neo_status neo__plan_search_lean_descend(neo__plan_search *s, int64_t enough) {
-    for (int better = 1; better && s->weighings > 0;) {
+    for (int better = 1; better && s->weighings > 0 && s->lean.bytes > enough;) {
         better = 0;
-        for (int32_t t = 0; t < s->tables && s->lean_bytes > enough; t++)
-            NEO__TRY(neo__plan_search_lean_table(s, t, &better));
         for (int32_t t = 0; t < s->tables; t++) {
-            const neo__plan_option *o = &s->options[t].at[s->lean_choice[t]];
-            if (o->unit != NEO__UNIT_RANK) continue;
-            for (int32_t i = 0; i < o->col_parts * o->row_parts && s->lean_bytes > enough; i++)
-                NEO__TRY(neo__plan_search_lean_seat(s, t, i, &better));
+            for (int32_t k = 0; k < s->options[t].count && s->lean.bytes > enough; k++) {
+                neo__plan_search_lean_back(s);
+                if (neo__plan_search_exchange(s, t, k, NEO__GOAL_MEMORY))
+                    NEO__TRY(neo__plan_search_lean_level(s, &better));
+            }
         }
+        NEO__TRY(neo__plan_search_lean_moves(s, enough, &better));
     }
     return NEO_OK;
-}
-/* From lean, some tables get options by lot (the lots are always the same), and from there it goes
-   down again; the better one stays. */
-static neo_status neo__plan_search_lean_kick(neo__plan_search *s, int kick, uint32_t *lot,
-                                             int64_t enough) {
-    size_t choice_bytes = (size_t)s->tables * sizeof *s->choice,
-           seat_bytes = (size_t)s->seats * sizeof *s->seat;
-    int64_t bytes = s->lean_bytes;
-    double spread = s->lean_spread;
-    int better, anew = kick % 3 == 2; /* all tables */
-    memcpy(s->kept_choice, s->lean_choice, choice_bytes);
-    memcpy(s->kept_seat, s->lean_seat, seat_bytes);
-    memcpy(s->choice, s->lean_choice, choice_bytes);
-    for (int32_t i = 0; i < (anew ? s->tables : 2 + kick % 3); i++) {
-        *lot = *lot * 1664525u + 1013904223u;
-        int32_t t = anew ? i : (int32_t)((*lot >> 8) % (uint32_t)s->tables);
-        *lot = *lot * 1664525u + 1013904223u;
-        s->choice[t] = (int32_t)((*lot >> 8) % (uint32_t)s->options[t].count);
-    }
-    neo__plan_search_extra(s, NULL);
-    if (!neo__plan_search_place(s, NEO__PLACE_MEMORY)) return NEO_OK;
-    s->lean_bytes = -1;
-    NEO__TRY(neo__plan_search_lean_level(s, &better));
-    NEO__TRY(neo__plan_search_lean_descend(s, enough));
-    if (s->lean_bytes < bytes || (s->lean_bytes == bytes && s->lean_spread < spread)) return NEO_OK;
-    memcpy(s->choice, s->kept_choice, choice_bytes);
-    memcpy(s->seat, s->kept_seat, seat_bytes);
-    s->lean_bytes = -1;
-    return neo__plan_search_lean_try(s, &better);
 }
 /* s->lean: the least memory, or at most `enough`. */
 static neo_status neo__plan_search_lean(neo__plan_search *s, int64_t enough) {
-    uint32_t lot = 1;
     s->cap = DBL_MAX;
-    s->lean_bytes = -1;
+    s->lean.bytes = -1;
     s->weighings = NEO__PLAN_WEIGHINGS / (s->tables + s->ranks);
     NEO__TRY(neo__plan_search_lean_start(s, enough));
     if ((int64_t)s->tables * s->ranks > NEO__PLAN_SMALL) return NEO_OK;
-    NEO__TRY(neo__plan_search_lean_descend(s, enough));
-    for (int kick = 0;
-         kick < NEO__PLAN_LEAN_KICKS && s->weighings > 0 && s->lean_bytes > enough; kick++)
-        NEO__TRY(neo__plan_search_lean_kick(s, kick, &lot, enough));
-    return NEO_OK;
+    return neo__plan_search_lean_descend(s, enough);
 }
-/* Makes the best so far fit the budget to the byte, by moving pieces of ranks that are above it;
+/* Makes the best draft fit the budget to the byte, by moving pieces of ranks that are above it;
    the plan is built. NEO_ERR_CAPACITY: that did not do; *over: bytes of the fullest rank above it,
    before. */
 static neo_status neo__plan_search_fit_budget(neo__plan_search *s, int64_t budget, double *over) {
+    static const int64_t work[] = {2000000, 2000000, 20000, 20000, 0, 0};
     int64_t most;
     double spread;
     neo_status status = NEO_ERR_CAPACITY;
-    for (int turn = 0; turn < 6; turn++) {
+    for (size_t turn = 0; turn < sizeof work / sizeof *work; turn++) {
         NEO__TRY(neo__plan_search_weigh(s, &most, &spread));
         if (turn == 0) *over = (double)(most - budget);
         if (most <= budget) {
-            status = neo__plan_search_build(s);
+            status = NEO_OK;
             break;
         }
         neo__plan_search_extra(s, s->weighed);
@@ -3385,50 +2809,20 @@ static neo_status neo__plan_search_fit_budget(neo__plan_search *s, int64_t budge
         neo__plan_search_restore(s, -1);
         if (!neo__plan_search_repair(s)) break;
         s->best_value = -1.0;
-        (void)neo__plan_search_judge(s, turn < 2 ? 2000000 : turn < 4 ? 20000 : 0);
+        (void)neo__plan_search_judge(s, work[turn]);
     }
     neo__plan_search_extra(s, NULL);
     return status;
 }
-/* The least memory there is, made faster within the budget. */
-static neo_status neo__plan_search_from_lean(neo__plan_search *s, int64_t budget) {
-    double over;
-    neo__plan_search_lean_back(s);
-    s->cap = (double)budget;
-    neo__plan_search_refine(s, 0.1, 300000);
-    neo_status status = neo__plan_search_fit_budget(s, budget, &over);
-    if (status != NEO_ERR_CAPACITY) return status;
-    neo__plan_search_lean_back(s);
-    neo__plan_search_extra(s, NULL);
-    return neo__plan_search_build(s);
-}
-/* What the fullest rank takes beside what is added up, at most, as seen on a plan made quickly. */
-static neo_status neo__plan_search_slack(neo__plan_search *s, int64_t budget, double *slack) {
-    int64_t most;
-    double spread;
-    s->cap = (double)budget;
-    s->best_value = -1.0;
-    *slack = 0.0;
-    neo__plan_search_extra(s, NULL);
-    if (!neo__plan_search_choose(s, NEO__NO_BOUND, 1.0) || !neo__plan_search_place_any(s))
-        return NEO_OK;
-    (void)neo__plan_search_judge(s, 0);
-    NEO__TRY(neo__plan_search_weigh(s, &most, &spread));
-    for (int32_t r = 0; r < s->ranks; r++)
-        if (s->weighed[r] > *slack) *slack = s->weighed[r];
-    return NEO_OK;
-}
 /* A plan within `budget` bytes a rank (0: any). The search's cap is not quite the budget: between a
    cap under which nothing is found and one whose plan is too large, the next is halfway.
-   NEO_ERR_CAPACITY: there is none; s->lean_bytes is a budget that would do. */
+   NEO_ERR_CAPACITY: there is none; s->lean.bytes is a budget that would do. */
 static neo_status neo__plan_search_attempt(neo__plan_search *s, int64_t budget) {
     double cap = budget ? (double)budget : DBL_MAX, failed = 0.0, over = 0.0, above = 0.0;
-    int runs = (int64_t)s->tables * s->ranks > 100000 ? 3 : 8;
+    int runs = (int64_t)s->tables * s->ranks > NEO__PLAN_LARGE ? 3 : 8;
     if (!budget) return neo__plan_search_run(s, cap) ? neo__plan_search_build(s) : NEO_ERR_CAPACITY;
     NEO__TRY(neo__plan_search_lean(s, budget));
-    if (s->lean_bytes > budget) return NEO_ERR_CAPACITY;
-    NEO__TRY(neo__plan_search_slack(s, budget, &above));
-    cap -= above;
+    if (s->lean.bytes > budget) return NEO_ERR_CAPACITY;
     for (int i = 0; i < runs; i++) {
         neo__plan_search_extra(s, NULL);
         if (!neo__plan_search_run(s, cap)) {
@@ -3445,52 +2839,52 @@ static neo_status neo__plan_search_attempt(neo__plan_search *s, int64_t budget) 
             cap = failed + (over - failed) / 2.0;
         }
     }
-    return neo__plan_search_from_lean(s, budget);
+    neo__plan_search_lean_back(s);
+    return neo__plan_search_build(s);
+}
+/* "; cw: why not; ..." of the placements that a table is allowed. */
+static neo_status neo__plan_no_options(const neo_plan *plan, int32_t table, const char *fn) {
+    char why[400] = "";
+    size_t at = 0;
+    for (int p = 0; p < NEO_PLACEMENT_COUNT && at + 100 < sizeof why; p++)
+        if (plan->table[table].allowed & (1u << p))
+            at += (size_t)snprintf(why + at, sizeof why - at, "; %s: %s", NEO__PLACEMENT_NAMES[p],
+                                   neo__plan_reason(plan, &plan->table[table], (neo_placement)p));
+    return neo_fail(NEO_ERR_UNSUPPORTED,
+                    "%s: table '%s': none of the placements allowed is possible%s", fn,
+                    plan->bags.tables[table].name, why);
 }
 static neo_status neo__plan_run(neo_plan *plan, const char *fn) {
     neo__plan_search s;
     int64_t budget = plan->desc.cluster.memory_bytes;
-    int begin = plan->block_count;
     if (!neo__plan_search_alloc(&s, plan)) return NEO_ERR_MEMORY;
-    for (int32_t t = 0; t < s.tables; t++) {
-        if (s.options[t].count) continue;
-        char why[400];
-        size_t at = 0;
-        why[0] = 0;
-        for (int p = 0; p < NEO_PLACEMENT_COUNT && at + 100 < sizeof why; p++)
-            if (plan->table[t].allowed & (1u << p))
-                at +=
-                    (size_t)snprintf(why + at, sizeof why - at, "; %s: %s", NEO__PLACEMENT_NAMES[p],
-                                     neo__plan_reason(plan, &plan->table[t], (neo_placement)p));
-        return neo_fail(NEO_ERR_UNSUPPORTED,
-                        "%s: table '%s': none of the placements allowed is possible%s", fn,
-                        plan->bags.tables[t].name, why);
-    }
-    int middle = plan->block_count;
+    for (int32_t t = 0; t < s.tables; t++)
+        if (!s.options[t].count) return neo__plan_no_options(plan, t, fn);
     neo_status status = neo__plan_search_attempt(&s, budget);
     NEO__CHECK(status != NEO_ERR_CAPACITY, NEO_ERR_CAPACITY,
                "%s: the tables do not fit: %d ranks with %" PRId64 " bytes each; %" PRId64
                " bytes each would do",
-               fn, s.ranks, budget, s.lean_bytes);
-    neo__plan_release(plan, begin, middle);
+               fn, s.ranks, budget, s.lean.bytes);
+    neo__arena_free(&plan->work);
     return status;
 }
 
-NEO__HOT_END
 /* ------------------------------------------------------------------------------------------------
    >>impl-plan-why
    ------------------------------------------------------------------------------------------------ */
+/* Text goes to a file, or to memory as far as there is room. */
 typedef struct neo__plan_text {
+    FILE *file;
     char *at;
     size_t bytes, length;
 } neo__plan_text;
 static void neo__plan_text_add(neo__plan_text *t, const char *format, ...) NEO__PRINTF(2, 3);
 static void neo__plan_text_add(neo__plan_text *t, const char *format, ...) {
     va_list args;
-    int room = t->length < t->bytes;
+    size_t room = t->length < t->bytes ? t->bytes - t->length : 0;
     va_start(args, format);
-    int n =
-        vsnprintf(room ? t->at + t->length : NULL, room ? t->bytes - t->length : 0, format, args);
+    int n = t->file ? vfprintf(t->file, format, args)
+                    : vsnprintf(room ? t->at + t->length : NULL, room, format, args);
     va_end(args);
     if (n > 0) t->length += (size_t)n;
 }
@@ -3615,10 +3009,7 @@ static void neo__plan_why_rejected(const neo_plan *plan, const neo__plan_table *
     neo__plan_text_add(text, "\n");
 }
 NEO_API size_t neo_plan_why(const neo_plan *plan, int32_t table, char *text, size_t bytes) {
-    neo__plan_text out;
-    out.at = text;
-    out.bytes = bytes;
-    out.length = 0;
+    neo__plan_text out = {NULL, text, bytes, 0};
     if (bytes) text[0] = 0;
     if (!plan || table < 0 || table >= plan->bags.table_count) return 0;
     const neo__plan_table *t = &plan->table[table];
@@ -3639,10 +3030,7 @@ NEO_API size_t neo_plan_why(const neo_plan *plan, int32_t table, char *text, siz
     return out.length;
 }
 NEO_API size_t neo_plan_warning(const neo_plan *plan, int32_t table, char *text, size_t bytes) {
-    neo__plan_text out;
-    out.at = text;
-    out.bytes = bytes;
-    out.length = 0;
+    neo__plan_text out = {NULL, text, bytes, 0};
     if (bytes) text[0] = 0;
     if (!plan || table < 0 || table >= plan->bags.table_count) return 0;
     const neo__plan_table *t = &plan->table[table];
@@ -3656,27 +3044,14 @@ NEO_API size_t neo_plan_warning(const neo_plan *plan, int32_t table, char *text,
 /* ------------------------------------------------------------------------------------------------
    >>impl-plan-file
 
-   A file is read twice, once to count the pieces. Table lines of equal cuts are made by the same function
-   as the search's, so that a line of text stands for the same rectangles.
+   A file is read once, its lines cut into words in place. Table lines of equal cuts are made by the
+   same function as the search's, so that a line of text stands for the same rectangles.
    ------------------------------------------------------------------------------------------------ */
-enum { NEO__PLAN_NAME = 4096, NEO__PLAN_LISTED = NEO__PLAN_MAX_RANKS };
-
-static void neo__plan_write_name(FILE *f, const char *name) {
+static void neo__plan_write_name(neo__plan_text *f, const char *name) {
     for (; *name; name++) {
         unsigned char c = (unsigned char)*name;
-        if (c <= ' ' || c == 127 || c == '"' || c == '#' || c == '%')
-            fprintf(f, "%%%02X", c);
-        else
-            fputc(c, f);
-    }
-}
-static void neo__plan_write_ranks(FILE *f, const neo_piece *p, int64_t count) {
-    for (int64_t i = 0, end; i < count; i = end) {
-        for (end = i + 1; end < count && p[end].rank == p[end - 1].rank + 1;) end++;
-        if (end - i == 1)
-            fprintf(f, "%s%d", i ? "," : "", p[i].rank);
-        else
-            fprintf(f, "%s%d-%d", i ? "," : "", p[i].rank, p[end - 1].rank);
+        int coded = c <= ' ' || c == 127 || c == '"' || c == '#' || c == '%';
+        neo__plan_text_add(f, coded ? "%%%02X" : "%c", c);
     }
 }
 /* Whether the pieces of a table are those of an equal cut; then slices and pieces of each. */
@@ -3686,97 +3061,85 @@ static int neo__plan_is_shape(const neo_plan *plan, int32_t table, int32_t *slic
     const neo_piece *p = plan->piece + t->first_piece;
     int64_t n = t->piece_count, cols = 1;
     for (int64_t i = 1; i < n; i++) cols += p[i].first_col != p[i - 1].first_col;
-    if (n > NEO__PLAN_LISTED || n % cols) return 0;
+    if (n > NEO__PLAN_MAX_RANKS || n % cols) return 0;
     *slices = (int32_t)cols;
     *parts = (int32_t)(n / cols);
     if (cols > t->blocks || *parts > neo__plan_row_units(t)) return 0;
     for (int64_t i = 0; i < n; i++) {
-        neo_piece want;
+        neo_piece want = p[i];
         neo__plan_cols(plan, t, cols, i / *parts, &want);
         neo__plan_rows(t, *parts, i % *parts, &want);
-        if (want.first_col != p[i].first_col || want.cols != p[i].cols ||
-            want.first_row != p[i].first_row || want.rows != p[i].rows)
-            return 0;
+        if (neo__plan_piece_order(&want, &p[i]) != 0) return 0;
     }
     return 1;
 }
-static void neo__plan_write_table(const neo_plan *plan, int32_t table, FILE *f) {
+static void neo__plan_write_table(const neo_plan *plan, int32_t table, neo__plan_text *f) {
     const neo__plan_table *t = &plan->table[table];
     const neo_piece *p = plan->piece + t->first_piece;
     int32_t slices, parts;
-    fprintf(f, "table ");
+    neo__plan_text_add(f, "table ");
     neo__plan_write_name(f, plan->bags.tables[table].name);
-    fprintf(f, " %" PRId64 "x%" PRId64 " ", t->rows, t->dim);
+    neo__plan_text_add(f, " %" PRId64 "x%" PRId64 " ", t->rows, t->dim);
     if (p->rank == NEO_EVERY_RANK) {
-        fprintf(f, "dp\n");
+        neo__plan_text_add(f, "dp\n");
     } else if (neo__plan_is_shape(plan, table, &slices, &parts)) {
-        fprintf(f, "%s ", NEO__PLACEMENT_NAMES[t->placement]);
+        neo__plan_text_add(f, "%s ", NEO__PLACEMENT_NAMES[t->placement]);
         if (t->placement != NEO_GRID) slices = 1, parts = (int32_t)t->piece_count;
         for (int32_t i = 0; i < slices; i++) {
-            fprintf(f, "%s", i ? "/" : "");
-            neo__plan_write_ranks(f, p + (int64_t)i * parts, parts);
+            neo__plan_text_add(f, "%s", i ? "/" : "");
+            neo__plan_text_ranks(f, p + (int64_t)i * parts, parts);
         }
-        fprintf(f, "\n");
+        neo__plan_text_add(f, "\n");
     } else {
-        fprintf(f, "pieces %" PRId64 "\n", t->piece_count);
-        for (int64_t i = 0; i < t->piece_count; i++)
-            fprintf(f, "piece %d %" PRId64 "+%" PRId64 " %" PRId64 "+%" PRId64 "\n", p[i].rank,
-                    p[i].first_row, p[i].rows, p[i].first_col, p[i].cols);
+        neo__plan_text_add(f, "pieces %" PRId64 "\n", t->piece_count);
+        for (int64_t i = 0; i < t->piece_count; i++, p++)
+            neo__plan_text_add(f, "piece %d %" PRId64 "+%" PRId64 " %" PRId64 "+%" PRId64 "\n",
+                               p->rank, p->first_row, p->rows, p->first_col, p->cols);
     }
 }
 NEO_API neo_status neo_plan_write(const neo_plan *plan, const char *path) {
     NEO__CHECK(plan && path, NEO_ERR_ARG, "neo_plan_write: an argument is NULL");
-    FILE *f = fopen(path, "wb");
-    NEO__CHECK(f, errno == ENOENT ? NEO_ERR_NOT_FOUND : NEO_ERR_IO,
+    neo__plan_text f = {fopen(path, "wb"), NULL, 0, 0};
+    NEO__CHECK(f.file, errno == ENOENT ? NEO_ERR_NOT_FOUND : NEO_ERR_IO,
                "%s: cannot open for writing: %s", path, strerror(errno));
-    fprintf(f, "neo-plan 1\nranks %d %d\n", plan->desc.cluster.ranks, plan->per_node);
-    for (int32_t t = 0; t < plan->bags.table_count; t++) neo__plan_write_table(plan, t, f);
-    int bad = ferror(f) != 0;
-    if (fclose(f) != 0) bad = 1;
+    neo__plan_text_add(&f, "neo-plan 1\nranks %d %d\n", plan->desc.cluster.ranks, plan->per_node);
+    for (int32_t t = 0; t < plan->bags.table_count; t++) neo__plan_write_table(plan, t, &f);
+    int bad = ferror(f.file) != 0;
+    if (fclose(f.file) != 0) bad = 1;
     NEO__CHECK(!bad, NEO_ERR_IO, "%s: cannot write: %s", path, strerror(errno));
     return NEO_OK;
 }
 
 typedef struct neo__plan_reader {
-    const neo_plan *plan;
+    neo_plan *plan;
     const char *path;
-    const char *at, *end; /* of the text that is left */
+    char *at, *end;    /* text that is left; a NUL stands at its end */
+    char *word, *rest; /* the word read last; what is left of its line */
     int64_t line;
-    const char *word; /* of the running line, what is left of it; [word, line_end) */
-    const char *line_end;
-    char token[NEO__PLAN_NAME];
-    int32_t table; /* of piece lines; open: how many are still to come */
-    int64_t open, count;
-    neo_piece *pieces; /* NULL: count only */
+    int32_t table;     /* of piece lines; open: how many are still to come */
+    int64_t open, count, room;
+    neo_piece *pieces; /* [count], with room for `room` */
     uint8_t *seen;     /* [tables] */
-    int32_t ranks[NEO__PLAN_LISTED];
+    int32_t ranks[NEO__PLAN_MAX_RANKS];
 } neo__plan_reader;
 
 /* The next word of the line, "" at its end. */
 static const char *neo__plan_word(neo__plan_reader *r) {
-    size_t n = 0;
-    while (r->word < r->line_end && (*r->word == ' ' || *r->word == '\t' || *r->word == '\r'))
-        r->word++;
-    if (r->word < r->line_end && *r->word == '#') r->word = r->line_end;
-    while (r->word < r->line_end && *r->word != ' ' && *r->word != '\t' && *r->word != '\r' &&
-           *r->word != '#' && n + 1 < sizeof r->token)
-        r->token[n++] = *r->word++;
-    r->token[n] = 0;
-    return r->token;
+    r->word = r->rest + strspn(r->rest, " \t\r");
+    r->rest = r->word + strcspn(r->word, " \t\r");
+    if (*r->rest) *r->rest++ = 0;
+    return r->word;
 }
-/* The next line that has a word; 0 at the end of the file. */
+/* The first word of the next line that has one; 0 at the end of the file. */
 static int neo__plan_line(neo__plan_reader *r) {
     while (r->at < r->end) {
-        const char *stop = (const char *)memchr(r->at, '\n', (size_t)(r->end - r->at));
-        r->word = r->at;
-        r->line_end = stop ? stop : r->end;
+        char *stop = (char *)memchr(r->at, '\n', (size_t)(r->end - r->at));
+        r->rest = r->at;
         r->at = stop ? stop + 1 : r->end;
         r->line++;
-        const char *begin = r->word;
-        if (neo__plan_word(r)[0]) {
-            r->word = begin;
-            return 1;
-        }
+        if (stop) *stop = 0;
+        r->rest[strcspn(r->rest, "#")] = 0;
+        if (neo__plan_word(r)[0]) return 1;
     }
     return 0;
 }
@@ -3784,9 +3147,9 @@ static int neo__plan_line(neo__plan_reader *r) {
     do {                                                                                           \
         if (!(cond)) return neo__plan_line_error(r, __VA_ARGS__);                                  \
     } while (0)
-static neo_status neo__plan_line_error(const neo__plan_reader *r, const char *what,
+static neo_status neo__plan_line_error(const neo__plan_reader *r, const char *message,
                                        const char *word) {
-    return neo_fail(NEO_ERR_FORMAT, "%s:%" PRId64 ": %s%s%.100s%s", r->path, r->line, what,
+    return neo_fail(NEO_ERR_FORMAT, "%s:%" PRId64 ": %s%s%.100s%s", r->path, r->line, message,
                     word[0] ? " '" : "", word, word[0] ? "'" : "");
 }
 /* A whole number at *text, which moves on; 0 if there is none. */
@@ -3802,10 +3165,14 @@ static int neo__plan_number(const char **text, int64_t *number) {
     *number = n;
     return 1;
 }
-/* "12x34", "12+34": two numbers with a sign between. */
-static int neo__plan_pair(const char *text, char sign, int64_t *a, int64_t *b) {
-    if (!neo__plan_number(&text, a) || *text++ != sign) return 0;
-    return neo__plan_number(&text, b) && *text == 0;
+/* The next word as one number, or as two with a sign between, as 12x34. */
+static int neo__plan_read_number(neo__plan_reader *r, int64_t *number) {
+    const char *p = neo__plan_word(r);
+    return neo__plan_number(&p, number) && *p == 0;
+}
+static int neo__plan_read_pair(neo__plan_reader *r, char sign, int64_t *a, int64_t *b) {
+    const char *p = neo__plan_word(r);
+    return neo__plan_number(&p, a) && *p++ == sign && neo__plan_number(&p, b) && *p == 0;
 }
 static int neo__plan_hex(char c) {
     return c >= '0' && c <= '9'   ? c - '0'
@@ -3814,18 +3181,17 @@ static int neo__plan_hex(char c) {
                                   : -1;
 }
 static neo_status neo__plan_read_name(neo__plan_reader *r) {
-    char name[NEO__PLAN_NAME];
     const char *p = neo__plan_word(r);
-    size_t n = 0;
-    for (; *p; n++) {
+    char *name = (char *)neo__plan_alloc(&r->plan->work, (int64_t)strlen(p) + 1, 1);
+    if (!name) return NEO_ERR_MEMORY;
+    for (size_t n = 0; *p; n++) {
         name[n] = *p++;
         if (name[n] != '%') continue;
         int high = neo__plan_hex(p[0]), low = high < 0 ? -1 : neo__plan_hex(p[1]);
-        NEO__PLAN_WANT(low >= 0 && (high || low), "% begins no byte of two digits in", r->token);
+        NEO__PLAN_WANT(low >= 0 && (high || low), "% begins no byte of two digits in", r->word);
         name[n] = (char)(high * 16 + low);
         p += 2;
     }
-    name[n] = 0;
     for (r->table = 0; r->table < r->plan->bags.table_count; r->table++)
         if (strcmp(r->plan->bags.tables[r->table].name, name) == 0) return NEO_OK;
     return neo_fail(NEO_ERR_MISMATCH, "%s:%" PRId64 ": the model has no table '%.200s'", r->path,
@@ -3833,15 +3199,13 @@ static neo_status neo__plan_read_name(neo__plan_reader *r) {
 }
 /* "0,2,5-6/8-9": ranks to r->ranks; groups: divided by '/', of as many each. */
 static neo_status neo__plan_read_ranks(neo__plan_reader *r, int32_t *groups, int32_t *each) {
-    const char *p = r->word; /* may be longer than a token */
+    const char *p = neo__plan_word(r);
     int32_t count = 0, in_group = 0;
     *groups = 1;
     *each = 0;
-    while (*p == ' ' || *p == '\t') p++;
-    for (;;) {
+    for (;; p++) {
         int64_t first, last;
-        NEO__PLAN_WANT(p < r->line_end && neo__plan_number(&p, &first),
-                       "ranks are wanted, as 0,2,5-6", "");
+        NEO__PLAN_WANT(neo__plan_number(&p, &first), "ranks are wanted, as 0,2,5-6", "");
         last = first;
         if (*p == '-') {
             p++;
@@ -3850,32 +3214,37 @@ static neo_status neo__plan_read_ranks(neo__plan_reader *r, int32_t *groups, int
         }
         NEO__PLAN_WANT(last < r->plan->desc.cluster.ranks, "there are not so many ranks", "");
         for (; first <= last; first++, in_group++) {
-            NEO__PLAN_WANT(count < NEO__PLAN_LISTED, "too many ranks", "");
+            NEO__PLAN_WANT(count < NEO__PLAN_MAX_RANKS, "too many ranks", "");
             r->ranks[count++] = (int32_t)first;
         }
-        if (*p == ',') {
-            p++;
-            continue;
-        }
+        if (*p == ',') continue;
         NEO__PLAN_WANT(*each == 0 || *each == in_group, "slices have different numbers of ranks",
                        "");
         *each = in_group;
         in_group = 0;
         if (*p != '/') break;
-        p++;
         (*groups)++;
     }
-    NEO__PLAN_WANT(p >= r->line_end || *p == ' ' || *p == '\t' || *p == '\r' || *p == '#',
-                   "ranks are wrong", "");
-    r->word = p;
+    NEO__PLAN_WANT(*p == 0, "ranks are wrong", "");
     return NEO_OK;
+}
+/* Room for `more` pieces behind those read; NULL if there is no memory. */
+static neo_piece *neo__plan_read_room(neo__plan_reader *r, int64_t more) {
+    if (r->count + more > r->room) {
+        int64_t room = 2 * r->room + more;
+        neo_piece *pieces = (neo_piece *)neo__plan_alloc(&r->plan->work, room, sizeof *pieces);
+        if (!pieces) return NULL;
+        if (r->count) memcpy(pieces, r->pieces, (size_t)r->count * sizeof *pieces);
+        r->pieces = pieces;
+        r->room = room;
+    }
+    r->count += more;
+    return r->pieces + r->count - more;
 }
 static neo_status neo__plan_read_cut(neo__plan_reader *r, neo_placement placement) {
     const neo__plan_table *t = &r->plan->table[r->table];
-    neo__plan_shape shape;
+    neo__plan_shape shape = {0, 0, r->ranks};
     int32_t groups = 0, each = 0;
-    shape.col_parts = shape.row_parts = 0;
-    shape.ranks = r->ranks;
     if (placement != NEO_DATA_PARALLEL) {
         NEO__TRY(neo__plan_read_ranks(r, &groups, &each));
         int by_cols = placement == NEO_COLUMN_WISE || placement == NEO_TABLE_COLUMN_WISE;
@@ -3888,8 +3257,9 @@ static neo_status neo__plan_read_cut(neo__plan_reader *r, neo_placement placemen
         NEO__PLAN_WANT(shape.row_parts <= neo__plan_row_units(t),
                        "it has not so many rows or buckets", "");
     }
-    if (r->pieces) neo__plan_shape_cut(r->plan, r->table, shape, r->pieces + r->count);
-    r->count += neo__plan_shape_count(shape);
+    neo_piece *to = neo__plan_read_room(r, neo__plan_shape_count(shape));
+    if (!to) return NEO_ERR_MEMORY;
+    neo__plan_shape_cut(r->plan, r->table, shape, to);
     return NEO_OK;
 }
 static neo_status neo__plan_read_table(neo__plan_reader *r) {
@@ -3900,106 +3270,88 @@ static neo_status neo__plan_read_table(neo__plan_reader *r) {
     const char *name = r->plan->bags.tables[r->table].name;
     NEO__PLAN_WANT(!r->seen[r->table], "a second line for table", name);
     r->seen[r->table] = 1;
-    NEO__PLAN_WANT(neo__plan_pair(neo__plan_word(r), 'x', &rows, &cols),
-                   "not rows x dim, as 100x16:", r->token);
+    NEO__PLAN_WANT(neo__plan_read_pair(r, 'x', &rows, &cols), "not rows x dim, as 100x16:",
+                   r->word);
     NEO__CHECK(rows == t->rows && cols == t->dim, NEO_ERR_MISMATCH,
                "%s:%" PRId64 ": table '%s' is %" PRId64 " x %" PRId64 " here, and %" PRId64
                " x %" PRId64 " in the model",
                r->path, r->line, name, rows, cols, t->rows, t->dim);
     if (strcmp(neo__plan_word(r), "pieces") == 0) {
-        const char *p = neo__plan_word(r);
-        NEO__PLAN_WANT(neo__plan_number(&p, &r->open) && *p == 0 && r->open > 0,
-                       "not a number of pieces:", r->token);
+        NEO__PLAN_WANT(neo__plan_read_number(r, &r->open) && r->open > 0,
+                       "not a number of pieces:", r->word);
         return NEO_OK;
     }
-    NEO__PLAN_WANT(neo_placement_parse(r->token, &placement) == NEO_OK,
-                   "neither tw, cw, rw, dp, twrw, twcw, grid nor pieces:", r->token);
+    NEO__PLAN_WANT(neo_placement_parse(r->word, &placement) == NEO_OK,
+                   "neither tw, cw, rw, dp, twrw, twcw, grid nor pieces:", r->word);
     return neo__plan_read_cut(r, placement);
 }
 static neo_status neo__plan_read_piece(neo__plan_reader *r) {
-    const char *p = neo__plan_word(r);
     int64_t rank;
-    neo_piece piece;
     NEO__PLAN_WANT(r->open > 0, "a piece more than were announced", "");
-    NEO__PLAN_WANT(neo__plan_number(&p, &rank) && *p == 0 && rank < r->plan->desc.cluster.ranks,
-                   "not a rank of this plan:", r->token);
-    NEO__PLAN_WANT(neo__plan_pair(neo__plan_word(r), '+', &piece.first_row, &piece.rows),
-                   "not first row + rows, as 0+16:", r->token);
-    NEO__PLAN_WANT(neo__plan_pair(neo__plan_word(r), '+', &piece.first_col, &piece.cols),
-                   "not first column + columns, as 0+16:", r->token);
-    piece.table = r->table;
-    piece.rank = (int32_t)rank;
-    if (r->pieces) r->pieces[r->count] = piece;
-    r->count++;
+    neo_piece *p = neo__plan_read_room(r, 1);
+    if (!p) return NEO_ERR_MEMORY;
+    NEO__PLAN_WANT(neo__plan_read_number(r, &rank) && rank < r->plan->desc.cluster.ranks,
+                   "not a rank of this plan:", r->word);
+    NEO__PLAN_WANT(neo__plan_read_pair(r, '+', &p->first_row, &p->rows),
+                   "not first row + rows, as 0+16:", r->word);
+    NEO__PLAN_WANT(neo__plan_read_pair(r, '+', &p->first_col, &p->cols),
+                   "not first column + columns, as 0+16:", r->word);
+    p->table = r->table;
+    p->rank = (int32_t)rank;
     r->open--;
     return NEO_OK;
 }
-static neo_status neo__plan_read_ranks_line(neo__plan_reader *r) {
+static neo_status neo__plan_read_head(neo__plan_reader *r) {
     int64_t ranks, per_node;
-    const char *p = neo__plan_word(r);
-    NEO__PLAN_WANT(neo__plan_number(&p, &ranks) && *p == 0, "not a number of ranks:", r->token);
-    p = neo__plan_word(r);
-    NEO__PLAN_WANT(neo__plan_number(&p, &per_node) && *p == 0,
-                   "not a number of ranks of a node:", r->token);
+    NEO__PLAN_WANT(neo__plan_line(r), "a plan begins with 'neo-plan 1'; this file is empty", "");
+    NEO__PLAN_WANT(strcmp(r->word, "neo-plan") == 0, "a plan begins with 'neo-plan 1', not with",
+                   r->word);
+    NEO__PLAN_WANT(strcmp(neo__plan_word(r), "1") == 0, "this version reads format 1, not",
+                   r->word);
+    NEO__PLAN_WANT(!neo__plan_word(r)[0], "more than belongs on the line:", r->word);
+    if (!neo__plan_line(r)) return NEO_OK;
+    NEO__PLAN_WANT(strcmp(r->word, "ranks") == 0, "the second line is 'ranks', not", r->word);
+    NEO__PLAN_WANT(neo__plan_read_number(r, &ranks), "not a number of ranks:", r->word);
+    NEO__PLAN_WANT(neo__plan_read_number(r, &per_node), "not a number of ranks of a node:",
+                   r->word);
     NEO__CHECK(ranks == r->plan->desc.cluster.ranks, NEO_ERR_MISMATCH,
                "%s:%" PRId64 ": a plan for %" PRId64 " ranks, here are %d", r->path, r->line, ranks,
                r->plan->desc.cluster.ranks);
+    NEO__PLAN_WANT(!neo__plan_word(r)[0], "more than belongs on the line:", r->word);
     return NEO_OK;
 }
 static neo_status neo__plan_read_lines(neo__plan_reader *r) {
-    int lines = 0;
-    for (; neo__plan_line(r); lines++) {
-        const char *word = neo__plan_word(r);
-        if (lines == 0) {
-            NEO__PLAN_WANT(strcmp(word, "neo-plan") == 0,
-                           "a plan begins with 'neo-plan 1', not with", word);
-            NEO__PLAN_WANT(strcmp(neo__plan_word(r), "1") == 0, "this version reads format 1, not",
-                           r->token);
-        } else if (lines == 1) {
-            NEO__PLAN_WANT(strcmp(word, "ranks") == 0, "the second line is 'ranks', not", word);
-            NEO__TRY(neo__plan_read_ranks_line(r));
-        } else if (strcmp(word, "piece") == 0) {
+    NEO__TRY(neo__plan_read_head(r));
+    while (neo__plan_line(r)) {
+        if (strcmp(r->word, "piece") == 0) {
             NEO__TRY(neo__plan_read_piece(r));
         } else {
-            NEO__PLAN_WANT(r->open == 0, "pieces are missing before", word);
-            NEO__PLAN_WANT(strcmp(word, "table") == 0, "neither table nor piece:", word);
+            NEO__PLAN_WANT(r->open == 0, "pieces are missing before", r->word);
+            NEO__PLAN_WANT(strcmp(r->word, "table") == 0, "neither table nor piece:", r->word);
             NEO__TRY(neo__plan_read_table(r));
         }
-        NEO__PLAN_WANT(!neo__plan_word(r)[0], "more than belongs on the line:", r->token);
+        NEO__PLAN_WANT(!neo__plan_word(r)[0], "more than belongs on the line:", r->word);
     }
-    NEO__PLAN_WANT(lines > 0, "a plan begins with 'neo-plan 1'; this file is empty", "");
     NEO__PLAN_WANT(r->open == 0, "pieces are missing at the end", "");
     for (int32_t t = 0; t < r->plan->bags.table_count; t++)
         NEO__CHECK(r->seen[t], NEO_ERR_MISMATCH, "%s: has no line for table '%s'", r->path,
                    r->plan->bags.tables[t].name);
     return NEO_OK;
 }
-static neo_status neo__plan_parse(neo_plan *plan, const char *path, const char *text,
-                                  size_t bytes) {
-    int begin = plan->block_count;
-    neo__plan_reader *r = (neo__plan_reader *)neo__plan_alloc(plan, 1, sizeof *r);
+/* text: [bytes] and a NUL; it is cut into words. */
+static neo_status neo__plan_parse(neo_plan *plan, const char *path, char *text, size_t bytes) {
+    neo__plan_reader *r = (neo__plan_reader *)neo__plan_alloc(&plan->work, 1, sizeof *r);
     if (!r) return NEO_ERR_MEMORY;
     r->plan = plan;
     r->path = path;
-    r->seen = (uint8_t *)neo__plan_alloc(plan, plan->bags.table_count, 1);
+    r->at = text;
+    r->end = text + bytes;
+    r->seen = (uint8_t *)neo__plan_alloc(&plan->work, plan->bags.table_count, 1);
     if (!r->seen) return NEO_ERR_MEMORY;
-    for (int pass = 0; pass < 2; pass++) {
-        if (pass == 1) {
-            r->pieces = (neo_piece *)neo__plan_alloc(plan, r->count, sizeof *r->pieces);
-            if (!r->pieces) return NEO_ERR_MEMORY;
-        }
-        r->at = text;
-        r->end = text + bytes;
-        r->line = r->open = r->count = 0;
-        memset(r->seen, 0, (size_t)plan->bags.table_count);
-        NEO__TRY(neo__plan_read_lines(r));
-    }
-    int middle = plan->block_count;
-    neo_status status = neo__plan_fill(plan, r->pieces, r->count, path);
-    neo__plan_release(plan, begin, middle);
-    return status;
+    NEO__TRY(neo__plan_read_lines(r));
+    return neo__plan_fill(plan, r->pieces, r->count, path);
 }
-/* The whole file as text with a NUL behind it, in memory of the plan. */
+/* The whole file as text with a NUL behind it, in working memory of the plan. */
 static neo_status neo__plan_load_file(neo_plan *plan, const char *path, char **text,
                                       size_t *bytes) {
     FILE *f = fopen(path, "rb");
@@ -4011,7 +3363,7 @@ static neo_status neo__plan_load_file(neo_plan *plan, const char *path, char **t
         fclose(f);
         return neo_fail(NEO_ERR_IO, "%s: cannot read: no plain file, or larger than 1 GiB", path);
     }
-    *text = (char *)neo__plan_alloc(plan, (int64_t)size + 1, 1);
+    *text = (char *)neo__plan_alloc(&plan->work, (int64_t)size + 1, 1);
     *bytes = 0; /* by getc, as with _FORTIFY_SOURCE gcc warns of fread where passes are left out */
     for (int c; *text && *bytes < (size_t)size && (c = getc(f)) != EOF; ++*bytes)
         (*text)[*bytes] = (char)c;
@@ -4022,26 +3374,18 @@ static neo_status neo__plan_load_file(neo_plan *plan, const char *path, char **t
                path);
     return NEO_OK;
 }
+static neo_status neo__plan_done(neo_plan *plan, neo_status status, neo_plan **out);
 NEO_API neo_status neo_plan_read(neo_ctx *ctx, const neo_plan_desc *desc, const char *path,
-                                 neo_plan **out) {
-    neo_plan *plan;
+                                 neo_plan **plan) {
     char *text = NULL;
     size_t bytes = 0;
-    NEO__CHECK(out && path, NEO_ERR_ARG, "neo_plan_read: plan or path is NULL");
-    NEO__TRY(neo__plan_new(ctx, desc, "neo_plan_read", out));
-    plan = *out;
-    *out = NULL;
-    plan->origin = NEO__PLAN_GIVEN;
-    int begin = plan->block_count;
-    neo_status status = neo__plan_load_file(plan, path, &text, &bytes);
-    if (status == NEO_OK) status = neo__plan_parse(plan, path, text, bytes);
-    if (status != NEO_OK) {
-        neo_plan_destroy(plan);
-        return status;
-    }
-    neo__plan_release(plan, begin, begin + 1);
-    *out = plan;
-    return NEO_OK;
+    NEO__CHECK(plan && path, NEO_ERR_ARG, "neo_plan_read: plan or path is NULL");
+    NEO__TRY(neo__plan_new(ctx, desc, "neo_plan_read", plan));
+    (*plan)->origin = NEO__PLAN_GIVEN;
+    neo_status status = neo__plan_load_file(*plan, path, &text, &bytes);
+    if (status == NEO_OK) status = neo__plan_parse(*plan, path, text, bytes);
+    neo__arena_free(&(*plan)->work);
+    return neo__plan_done(*plan, status, plan);
 }
 
 /* ------------------------------------------------------------------------------------------------
