@@ -19987,8 +19987,8 @@ struct neo_metrics {
     int64_t positives, negatives;
     float *ring_logit;   /* [window]: the last samples */
     uint8_t *ring_label; /* [window] */
-    uint32_t *scratch;
-    size_t scratch_bytes;
+    uint32_t *scratch;   /* [the larger of capacity and 2 window] */
+    size_t bytes;        /* of all, in one piece of memory */
 };
 
 /* An integer that orders as the float does; -0 and 0 are equal. */
@@ -20057,6 +20057,16 @@ NEO_API double neo_auc(const float *score, const float *label, int64_t count, vo
 }
 
 NEO__HOT_END
+/* Cut the memory of metrics into the object, which is returned, and its arrays. */
+static neo_metrics *neo__metrics_layout(neo_metrics *m, neo__carve *carve) {
+    neo_metrics *object;
+    NEO__CARVE(carve, object, 1);
+    NEO__CARVE(carve, m->keys, m->capacity);
+    NEO__CARVE(carve, m->scratch, NEO__MAX(m->capacity, 2 * m->window));
+    NEO__CARVE(carve, m->ring_logit, m->window);
+    NEO__CARVE(carve, m->ring_label, m->window);
+    return object;
+}
 NEO_API neo_status neo_metrics_create(neo_ctx *ctx, const neo_metrics_desc *desc,
                                       neo_metrics **out) {
     NEO__CHECK(ctx && desc && out, NEO_ERR_ARG,
@@ -20066,37 +20076,23 @@ NEO_API neo_status neo_metrics_create(neo_ctx *ctx, const neo_metrics_desc *desc
                "neo_metrics_create: capacity is %" PRId64 ", not in 1 .. 2^32", desc->capacity);
     NEO__CHECK(desc->window >= 0 && desc->window <= NEO__METRICS_CAPACITY, NEO_ERR_ARG,
                "neo_metrics_create: window is %" PRId64 ", not in 0 .. 2^32", desc->window);
-    neo_metrics *m = (neo_metrics *)neo__alloc_zero(ctx, sizeof *m);
-    NEO__CHECK(m, NEO_ERR_MEMORY, "neo_metrics_create: no memory for %zu bytes", sizeof *m);
-    m->ctx = ctx;
-    m->capacity = desc->capacity;
-    m->window = desc->window;
-    m->scratch_bytes =
-        neo__size_mul((size_t)NEO__MAX(m->capacity, 2 * m->window), sizeof *m->scratch);
-    m->keys = (uint32_t *)neo_alloc(ctx, (size_t)m->capacity * sizeof *m->keys);
-    m->scratch = (uint32_t *)neo_alloc(ctx, m->scratch_bytes);
-    if (m->window) {
-        m->ring_logit = (float *)neo_alloc(ctx, (size_t)m->window * sizeof *m->ring_logit);
-        m->ring_label = (uint8_t *)neo_alloc(ctx, (size_t)m->window);
-    }
-    if (!m->keys || !m->scratch || (m->window && (!m->ring_logit || !m->ring_label))) {
-        neo_metrics_destroy(m);
-        return neo_fail(NEO_ERR_MEMORY,
-                         "neo_metrics_create: no memory for a capacity of %" PRId64
-                         " and a window of %" PRId64,
-                         desc->capacity, desc->window);
-    }
+    NEO__ZERO(neo_metrics, counted);
+    counted.ctx = ctx;
+    counted.capacity = desc->capacity;
+    counted.window = desc->window;
+    neo__carve carve = {NULL, 0};
+    (void)neo__metrics_layout(&counted, &carve);
+    counted.bytes = carve.at;
+    carve.block = (char *)neo__alloc_for(ctx, carve.at, "neo_metrics_create");
+    if (!carve.block) return NEO_ERR_MEMORY;
+    carve.at = 0;
+    neo_metrics *m = neo__metrics_layout(&counted, &carve);
+    *m = counted;
     *out = m;
     return NEO_OK;
 }
 NEO_API void neo_metrics_destroy(neo_metrics *m) {
-    if (!m) return;
-    neo_ctx *ctx = m->ctx;
-    neo_free(ctx, m->keys, (size_t)m->capacity * sizeof *m->keys);
-    neo_free(ctx, m->scratch, m->scratch_bytes);
-    neo_free(ctx, m->ring_logit, (size_t)m->window * sizeof *m->ring_logit);
-    neo_free(ctx, m->ring_label, (size_t)m->window);
-    neo_free(ctx, m, sizeof *m);
+    if (m) neo_free(m->ctx, m, m->bytes);
 }
 NEO_API void neo_metrics_reset(neo_metrics *m) {
     if (!m) return;
@@ -20242,12 +20238,12 @@ NEO_API neo_status neo_metrics_window(neo_metrics *m, neo_metric_values *values)
     neo__fp_leave(fp);
     return NEO_OK;
 }
+NEO__HOT_END
 /* ------------------------------------------------------------------------------------------------
    >>impl-progress
    ------------------------------------------------------------------------------------------------ */
 enum { NEO__PROGRESS_BYTES = 1024, NEO__PROGRESS_COLUMNS = 200 };
 
-NEO__HOT_END
 /* Three significant digits and a letter: 950, 1.23k, 45.6M. Room for 32 bytes. */
 static void neo__human(double x, char *out) {
     static const char unit[] = {'k', 'M', 'G', 'T', 'P'};
@@ -20364,7 +20360,6 @@ NEO_API void neo_progress_end(neo_progress *p, double loss) {
     p->last_ns = neo_time_ns();
     neo__progress_draw(p, loss, 1);
 }
-NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-jsonl
 
@@ -20383,7 +20378,6 @@ struct neo_jsonl {
     char line[NEO__JSONL_BYTES + 1];
 };
 
-NEO__HOT_END
 NEO__INLINE size_t neo__put(char *out, size_t bytes, size_t used, const char *text, size_t n) {
     for (size_t i = 0; i < n; i++)
         if (used + i < bytes) out[used + i] = text[i];
@@ -20519,7 +20513,6 @@ NEO_API neo_status neo_jsonl_end(neo_jsonl *log) {
     if (status != NEO_OK) log->torn = 1;
     return status;
 }
-NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-report
 
@@ -20527,277 +20520,157 @@ NEO__HOT_BEGIN
    curves, in a 1000 x 1000 box that is stretched to the frame with strokes that do not scale; its
    labels are HTML placed in percent, so that text keeps its size from a phone to a wide screen.
    Colours are CSS variables, one set for light and one for dark. Facts, charts, curves, tables and
-   rows are lists in the order in which they were first named.
+   rows are one kind of item, in lists in the order in which they were first named; their memory is
+   an arena.
    ------------------------------------------------------------------------------------------------ */
 enum { NEO__CURVE_POINTS = 2048, NEO__CURVE_COLORS = 8 };
 
-typedef struct neo__curve {
-    struct neo__curve *next;
-    char *name;
+/* A fact or a note, a chart with its curves, or a table with its rows. */
+typedef struct neo__item {
+    struct neo__item *next, *parts; /* parts: a chart's curves, a table's rows */
+    const char *name;
+    char *text[2];                  /* a fact's value; a chart's titles of x and y */
+    const char **cells;             /* a row's */
+    int cell_count;
+    /* a curve's points: one of `every` of the points seen is kept */
     double *x, *y; /* [NEO__CURVE_POINTS] */
     int count;
-    int64_t every, seen;   /* one of `every` points is kept */
+    int64_t every, seen;
     double last_x, last_y; /* the newest point, kept or not */
-} neo__curve;
-typedef struct neo__chart {
-    struct neo__chart *next;
-    char *name, *x_title, *y_title;
-    neo__curve *curves;
-} neo__chart;
-typedef struct neo__row {
-    struct neo__row *next;
-    int count;
-    char *cells[1]; /* [count] */
-} neo__row;
-typedef struct neo__table {
-    struct neo__table *next;
-    char *name;
-    neo__row *rows;
-} neo__table;
-typedef struct neo__fact {
-    struct neo__fact *next;
-    char *name, *value;
-} neo__fact;
+} neo__item;
 
 struct neo_report {
     neo_ctx *ctx;
-    char *title;
-    neo__fact *facts, *notes;
-    neo__chart *charts;
-    neo__table *tables;
+    neo__arena arena;
+    const char *title;
+    neo__item *facts, *notes, *charts, *tables;
 };
 
 /* ---- collecting ---- */
-NEO__HOT_END
+/* The item of a list with that name, added if need be; NULL: no memory. */
+static neo__item *neo__item_find(neo__item *list, const char *name) {
+    while (list && strcmp(list->name, name) != 0) list = list->next;
+    return list;
+}
+/* The item of a list with that name, added if need be; NULL: no memory. */
+static neo__item *neo__item_get(neo_report *r, neo__item **list, const char *name) {
+    neo__item *item = neo__item_find(*list, name);
+    if (item) return item;
+    item = (neo__item *)neo__arena_alloc(&r->arena, sizeof *item);
+    if (item) item->name = neo__arena_text(&r->arena, name, strlen(name));
+    if (!item || !item->name) return NULL;
+    while (*list) list = &(*list)->next;
+    return *list = item;
+}
+/* A text of an item. A new value takes the place of the old one if it fits: facts may change often. */
+static neo_status neo__item_text(neo_report *r, char **text, const char *value) {
+    size_t bytes = strlen(value) + 1, room = *text ? (strlen(*text) + 16) & ~(size_t)15 : 0;
+    char *copy = *text;
+    if (bytes > room) NEO__TRY(NEO__ARENA(&r->arena, copy, (bytes + 15) & ~(size_t)15));
+    memcpy(copy, value, bytes);
+    *text = copy;
+    return NEO_OK;
+}
 static neo_status neo__report_memory(void) {
     return neo_fail(NEO_ERR_MEMORY, "neo_report: no memory for another entry");
 }
+
 NEO_API neo_status neo_report_create(neo_ctx *ctx, const char *title, neo_report **out) {
     NEO__CHECK(ctx && title && out, NEO_ERR_ARG,
                "neo_report_create: ctx, title or report is NULL");
     *out = NULL;
     neo_report *r = (neo_report *)neo__alloc_zero(ctx, sizeof *r);
     if (!r) return neo__report_memory();
-    r->ctx = ctx;
-    r->title = neo__string_copy(ctx, title);
-    if (!r->title) {
-        neo_free(ctx, r, sizeof *r);
-        return neo__report_memory();
+    r->ctx = r->arena.ctx = ctx;
+    r->title = neo__arena_text(&r->arena, title, strlen(title));
+    if (r->title) {
+        *out = r;
+        return NEO_OK;
     }
-    *out = r;
-    return NEO_OK;
-}
-static void neo__curve_free(neo_ctx *ctx, neo__curve *c) {
-    neo__string_free(ctx, c->name);
-    neo_free(ctx, c->x, 2 * NEO__CURVE_POINTS * sizeof *c->x);
-    neo_free(ctx, c, sizeof *c);
-}
-static void neo__row_free(neo_ctx *ctx, neo__row *row) {
-    for (int i = 0; i < row->count; i++) neo__string_free(ctx, row->cells[i]);
-    neo_free(ctx, row, sizeof *row + (size_t)row->count * sizeof row->cells[0]);
-}
-static void neo__fact_free(neo_ctx *ctx, neo__fact *f) {
-    neo__string_free(ctx, f->name);
-    neo__string_free(ctx, f->value);
-    neo_free(ctx, f, sizeof *f);
-}
-static void neo__chart_free(neo_ctx *ctx, neo__chart *chart) {
-    for (neo__curve *c = chart->curves, *next; c; c = next) {
-        next = c->next;
-        neo__curve_free(ctx, c);
-    }
-    neo__string_free(ctx, chart->name);
-    neo__string_free(ctx, chart->x_title);
-    neo__string_free(ctx, chart->y_title);
-    neo_free(ctx, chart, sizeof *chart);
-}
-static void neo__table_free(neo_ctx *ctx, neo__table *t) {
-    for (neo__row *row = t->rows, *next; row; row = next) {
-        next = row->next;
-        neo__row_free(ctx, row);
-    }
-    neo__string_free(ctx, t->name);
-    neo_free(ctx, t, sizeof *t);
+    neo_report_destroy(r);
+    return neo__report_memory();
 }
 NEO_API void neo_report_destroy(neo_report *r) {
     if (!r) return;
-    neo_ctx *ctx = r->ctx;
-    for (neo__fact *f = r->facts, *next; f; f = next) {
-        next = f->next;
-        neo__fact_free(ctx, f);
-    }
-    for (neo__fact *f = r->notes, *next; f; f = next) {
-        next = f->next;
-        neo__fact_free(ctx, f);
-    }
-    for (neo__chart *c = r->charts, *next; c; c = next) {
-        next = c->next;
-        neo__chart_free(ctx, c);
-    }
-    for (neo__table *t = r->tables, *next; t; t = next) {
-        next = t->next;
-        neo__table_free(ctx, t);
-    }
-    neo__string_free(ctx, r->title);
-    neo_free(ctx, r, sizeof *r);
-}
-
-static neo_status neo__fact_add(neo_ctx *ctx, neo__fact **list, const char *name,
-                                const char *value) {
-    while (*list && strcmp((*list)->name, name) != 0) list = &(*list)->next;
-    char *copy = neo__string_copy(ctx, value);
-    if (!copy) return neo__report_memory();
-    if (*list) { /* a new value for an old name */
-        neo__string_free(ctx, (*list)->value);
-        (*list)->value = copy;
-        return NEO_OK;
-    }
-    neo__fact *f = (neo__fact *)neo__alloc_zero(ctx, sizeof *f);
-    char *key = neo__string_copy(ctx, name);
-    if (!f || !key) {
-        neo__string_free(ctx, copy);
-        neo__string_free(ctx, key);
-        neo_free(ctx, f, sizeof *f);
-        return neo__report_memory();
-    }
-    f->name = key;
-    f->value = copy;
-    *list = f;
-    return NEO_OK;
+    neo__arena_free(&r->arena);
+    neo_free(r->ctx, r, sizeof *r);
 }
 NEO_API neo_status neo_report_fact(neo_report *r, const char *name, const char *value) {
     NEO__CHECK(r && name && value, NEO_ERR_ARG, "neo_report_fact: report, name or value is NULL");
-    return neo__fact_add(r->ctx, &r->facts, name, value);
+    neo__item *fact = neo__item_find(r->facts, name);
+    char *text = fact ? fact->text[0] : NULL;
+    NEO__TRY(neo__item_text(r, &text, value));
+    fact = neo__item_get(r, &r->facts, name);
+    if (!fact) return neo__report_memory();
+    fact->text[0] = text;
+    return NEO_OK;
 }
 NEO_API neo_status neo_report_note(neo_report *r, const char *text) {
     NEO__CHECK(r && text, NEO_ERR_ARG, "neo_report_note: report or text is NULL");
-    return neo__fact_add(r->ctx, &r->notes, text, "");
-}
-
-static neo_status neo__chart_get(neo_report *r, const char *name, neo__chart **out) {
-    neo__chart **list = &r->charts;
-    while (*list && strcmp((*list)->name, name) != 0) list = &(*list)->next;
-    if (!*list) {
-        neo__chart *chart = (neo__chart *)neo__alloc_zero(r->ctx, sizeof *chart);
-        char *key = neo__string_copy(r->ctx, name);
-        if (!chart || !key) {
-            neo__string_free(r->ctx, key);
-            neo_free(r->ctx, chart, sizeof *chart);
-            return neo__report_memory();
-        }
-        chart->name = key;
-        *list = chart;
-    }
-    *out = *list;
-    return NEO_OK;
-}
-static neo_status neo__curve_get(neo_ctx *ctx, neo__chart *chart, const char *name,
-                                 neo__curve **out) {
-    neo__curve **list = &chart->curves;
-    while (*list && strcmp((*list)->name, name) != 0) list = &(*list)->next;
-    if (!*list) {
-        neo__curve *c = (neo__curve *)neo__alloc_zero(ctx, sizeof *c);
-        double *points = (double *)neo_alloc(ctx, 2 * NEO__CURVE_POINTS * sizeof *points);
-        char *key = neo__string_copy(ctx, name);
-        if (!c || !points || !key) {
-            neo__string_free(ctx, key);
-            neo_free(ctx, points, 2 * NEO__CURVE_POINTS * sizeof *points);
-            neo_free(ctx, c, sizeof *c);
-            return neo__report_memory();
-        }
-        c->name = key;
-        c->x = points;
-        c->y = points + NEO__CURVE_POINTS;
-        c->every = 1;
-        *list = c;
-    }
-    *out = *list;
-    return NEO_OK;
+    return neo__item_get(r, &r->notes, text) ? NEO_OK : neo__report_memory();
 }
 NEO_API neo_status neo_report_point(neo_report *r, const char *chart_name, const char *curve_name,
                                     double x, double y) {
     NEO__CHECK(r && chart_name && curve_name, NEO_ERR_ARG,
                "neo_report_point: report, chart or curve is NULL");
-    neo__chart *chart = NULL;
-    neo__curve *c = NULL;
-    NEO__TRY(neo__chart_get(r, chart_name, &chart));
-    NEO__TRY(neo__curve_get(r->ctx, chart, curve_name, &c));
-    c->last_x = x;
-    c->last_y = y;
-    if (c->seen++ % c->every != 0) return NEO_OK;
-    if (c->count == NEO__CURVE_POINTS) {
-        for (int i = 0; i < NEO__CURVE_POINTS / 2; i++) {
-            c->x[i] = c->x[2 * i];
-            c->y[i] = c->y[2 * i];
+    neo__item *chart = neo__item_get(r, &r->charts, chart_name);
+    neo__item *curve = chart ? neo__item_find(chart->parts, curve_name) : NULL;
+    if (chart && !curve) {
+        double *points;
+        NEO__TRY(NEO__ARENA(&r->arena, points, 2 * NEO__CURVE_POINTS));
+        curve = neo__item_get(r, &chart->parts, curve_name);
+        if (curve) {
+            curve->x = points;
+            curve->y = points + NEO__CURVE_POINTS;
+            curve->every = 1;
         }
-        c->count = NEO__CURVE_POINTS / 2;
-        c->every *= 2;
-        if ((c->seen - 1) % c->every != 0) return NEO_OK;
     }
-    c->x[c->count] = x;
-    c->y[c->count++] = y;
+    if (!curve) return neo__report_memory();
+    curve->last_x = x;
+    curve->last_y = y;
+    if (curve->seen++ % curve->every != 0) return NEO_OK;
+    if (curve->count == NEO__CURVE_POINTS) { /* full: every other point goes */
+        curve->count /= 2;
+        curve->every *= 2;
+        for (int i = 0; i < curve->count; i++) {
+            curve->x[i] = curve->x[2 * i];
+            curve->y[i] = curve->y[2 * i];
+        }
+        if ((curve->seen - 1) % curve->every != 0) return NEO_OK;
+    }
+    curve->x[curve->count] = x;
+    curve->y[curve->count++] = y;
     return NEO_OK;
 }
 NEO_API neo_status neo_report_axis(neo_report *r, const char *chart_name, const char *x_title,
                                    const char *y_title) {
     NEO__CHECK(r && chart_name, NEO_ERR_ARG, "neo_report_axis: report or chart is NULL");
-    neo__chart *chart = NULL;
-    NEO__TRY(neo__chart_get(r, chart_name, &chart));
-    char *x = neo__string_copy(r->ctx, x_title ? x_title : "");
-    char *y = neo__string_copy(r->ctx, y_title ? y_title : "");
-    if (!x || !y) {
-        neo__string_free(r->ctx, x);
-        neo__string_free(r->ctx, y);
-        return neo__report_memory();
-    }
-    neo__string_free(r->ctx, chart->x_title);
-    neo__string_free(r->ctx, chart->y_title);
-    chart->x_title = x;
-    chart->y_title = y;
-    return NEO_OK;
-}
-static neo_status neo__table_get(neo_report *r, const char *name, neo__table **out) {
-    neo__table **list = &r->tables;
-    while (*list && strcmp((*list)->name, name) != 0) list = &(*list)->next;
-    if (!*list) {
-        neo__table *t = (neo__table *)neo__alloc_zero(r->ctx, sizeof *t);
-        char *key = neo__string_copy(r->ctx, name);
-        if (!t || !key) {
-            neo__string_free(r->ctx, key);
-            neo_free(r->ctx, t, sizeof *t);
-            return neo__report_memory();
-        }
-        t->name = key;
-        *list = t;
-    }
-    *out = *list;
-    return NEO_OK;
+    neo__item *chart = neo__item_get(r, &r->charts, chart_name);
+    if (!chart) return neo__report_memory();
+    NEO__TRY(neo__item_text(r, &chart->text[0], x_title ? x_title : ""));
+    return neo__item_text(r, &chart->text[1], y_title ? y_title : "");
 }
 NEO_API neo_status neo_report_row(neo_report *r, const char *table_name, const char *const *cells,
                                   int count) {
     NEO__CHECK(r && table_name && (cells || count == 0) && count >= 0, NEO_ERR_ARG,
                "neo_report_row: report, table or cells is NULL, or count < 0");
-    neo__table *t = NULL;
-    NEO__TRY(neo__table_get(r, table_name, &t));
-    neo__row *row =
-        (neo__row *)neo__alloc_zero(r->ctx, sizeof *row + (size_t)count * sizeof row->cells[0]);
-    if (!row) return neo__report_memory();
-    row->count = count;
-    for (int i = 0; i < count; i++) {
-        row->cells[i] = neo__string_copy(r->ctx, cells[i] ? cells[i] : "");
-        if (!row->cells[i]) {
-            neo__row_free(r->ctx, row);
-            return neo__report_memory();
-        }
+    neo__item *table = neo__item_get(r, &r->tables, table_name), *row;
+    if (!table) return neo__report_memory();
+    NEO__TRY(NEO__ARENA(&r->arena, row, 1));
+    NEO__TRY(NEO__ARENA(&r->arena, row->cells, count));
+    for (; row->cell_count < count; row->cell_count++) {
+        const char *text = cells[row->cell_count] ? cells[row->cell_count] : "";
+        char *copy = neo__arena_text(&r->arena, text, strlen(text));
+        if (!copy) return neo__report_memory();
+        row->cells[row->cell_count] = copy;
     }
-    neo__row **list = &t->rows;
+    neo__item **list = &table->parts;
     while (*list) list = &(*list)->next;
     *list = row;
     return NEO_OK;
 }
 
 /* ---- writing: text and numbers ---- */
-
 /* Text between tags or in a quoted attribute. Control characters become spaces, what is not UTF-8
    U+FFFD. */
 static void neo__html_text(neo__out *out, const char *s) {
@@ -20821,7 +20694,7 @@ static void neo__html_text(neo__out *out, const char *s) {
 static void neo__html_element(neo__out *out, const char *open, const char *text,
                               const char *close) {
     neo__out_text(out, open);
-    neo__html_text(out, text);
+    neo__html_text(out, text ? text : "");
     neo__out_text(out, close);
 }
 
@@ -20902,10 +20775,10 @@ static void neo__value_text(double v, char *out) {
 /* ---- writing: charts ---- */
 NEO__INLINE int neo__drawable(double x, double y) { return fabs(x) < 1e300 && fabs(y) < 1e300; }
 /* Points of a curve: those kept, then the newest. */
-static int neo__curve_points(const neo__curve *c) {
+static int neo__curve_points(const neo__item *c) {
     return c->count + (c->count > 0 && (c->seen - 1) % c->every != 0);
 }
-static void neo__curve_point(const neo__curve *c, int i, double *x, double *y) {
+static void neo__curve_point(const neo__item *c, int i, double *x, double *y) {
     *x = i < c->count ? c->x[i] : c->last_x;
     *y = i < c->count ? c->y[i] : c->last_y;
 }
@@ -20914,9 +20787,9 @@ static double neo__axis_place(const neo__axis *a, double v, double scale) {
     return (v - a->low) / (a->high - a->low) * scale;
 }
 /* Axes around all points; 0 when there is nothing to draw. */
-static int neo__chart_axes(const neo__chart *chart, neo__axis *ax, neo__axis *ay) {
+static int neo__chart_axes(const neo__item *chart, neo__axis *ax, neo__axis *ay) {
     double box[4] = {1e301, -1e301, 1e301, -1e301};
-    for (const neo__curve *c = chart->curves; c; c = c->next)
+    for (const neo__item *c = chart->parts; c; c = c->next)
         for (int i = 0; i < neo__curve_points(c); i++) {
             double x, y;
             neo__curve_point(c, i, &x, &y);
@@ -20931,10 +20804,10 @@ static int neo__chart_axes(const neo__chart *chart, neo__axis *ax, neo__axis *ay
     neo__axis_make(ay, box[2], box[3], 4, 1);
     return 1;
 }
-static void neo__chart_legend(neo__out *out, const neo__chart *chart) {
+static void neo__chart_legend(neo__out *out, const neo__item *chart) {
     int color = 0;
     neo__out_text(out, "<ul>");
-    for (const neo__curve *c = chart->curves; c; c = c->next, color++) {
+    for (const neo__item *c = chart->parts; c; c = c->next, color++) {
         char last[64];
         neo__value_text(c->last_y, last);
         neo__out_format(out, "<li><i class=\"c%d%s\"></i>", color % NEO__CURVE_COLORS,
@@ -20944,93 +20817,24 @@ static void neo__chart_legend(neo__out *out, const neo__chart *chart) {
     }
     neo__out_text(out, "</ul>");
 }
-/* A curve that goes up and down over its whole range many times is drawn faint, under its running
-   mean. */
-static int neo__curve_is_noisy(const neo__curve *c) {
-    double x, y, before = 0.0, low = 1e301, high = -1e301, way = 0.0;
-    int n = 0;
-    for (int i = 0; i < neo__curve_points(c); i++) {
-        neo__curve_point(c, i, &x, &y);
-        if (!neo__drawable(x, y)) continue;
-        if (n++) way += fabs(y - before);
-        low = NEO__MIN(low, y);
-        high = NEO__MAX(high, y);
-        before = y;
-    }
-    return n >= 100 && way > 8.0 * (high - low);
-}
-static int neo__mean_reach(const neo__curve *c) { return NEO__MAX(neo__curve_points(c) / 50, 2); }
-/* Point i with y averaged over the drawable points within `reach` on both sides; at the first
-   points, where curves fall steeply, over fewer on both; at the last over half of that on the
-   left. */
-static void neo__curve_mean(const neo__curve *c, int i, int reach, double *x, double *y) {
-    int last = neo__curve_points(c) - 1, n = 0;
-    int left = NEO__MIN(NEO__MAX(NEO__MIN(reach, last - i), reach / 2), i),
-        right = NEO__MIN(reach, last - i);
-    double sum = 0.0, px, py;
-    right = NEO__MIN(right, i);
-    for (int k = i - left; k <= i + right; k++) {
-        neo__curve_point(c, k, &px, &py);
-        if (!neo__drawable(px, py)) continue;
-        sum += py;
-        n++;
-    }
-    neo__curve_point(c, i, x, y);
-    if (n && neo__drawable(*x, *y)) *y = sum / n;
-}
-/* One path; a point that is not finite leaves a gap. With area, each stretch is closed along the
-   lower edge. */
-static void neo__curve_path(neo__out *out, const neo__curve *c, const neo__axis *ax,
-                            const neo__axis *ay, const char *css, int color, int area, int reach) {
-    int open = 0;
-    double x, y, px = 0.0, start = 0.0;
-    neo__out_format(out, "<path class=\"%s c%d%s\" d=\"", css, color % NEO__CURVE_COLORS,
+/* One path; a point that is not finite leaves a gap. */
+static void neo__curve_path(neo__out *out, const neo__item *curve, const neo__axis *ax,
+                            const neo__axis *ay, int color) {
+    char move = 'M';
+    neo__out_format(out, "<path class=\"line c%d%s\" d=\"", color % NEO__CURVE_COLORS,
                     color >= NEO__CURVE_COLORS ? " dash" : "");
-    for (int i = 0; i < neo__curve_points(c); i++) {
-        if (reach) neo__curve_mean(c, i, reach, &x, &y);
-        else neo__curve_point(c, i, &x, &y);
-        if (!neo__drawable(x, y)) {
-            if (open && area) neo__out_format(out, "L%.1f 1000L%.1f 1000Z", px, start);
-            open = 0;
-            continue;
-        }
-        px = neo__axis_place(ax, x, 1000.0);
-        if (!open) start = px;
-        neo__out_format(out, "%c%.1f %.1f", open ? 'L' : 'M', px,
-                        1000.0 - neo__axis_place(ay, y, 1000.0));
-        open = 1;
+    for (int i = 0; i < neo__curve_points(curve); i++) {
+        double x, y;
+        neo__curve_point(curve, i, &x, &y);
+        int drawn = neo__drawable(x, y);
+        if (drawn)
+            neo__out_format(out, "%c%.1f %.1f", move, neo__axis_place(ax, x, 1000.0),
+                            1000.0 - neo__axis_place(ay, y, 1000.0));
+        move = drawn ? 'L' : 'M';
     }
-    if (open && area) neo__out_format(out, "L%.1f 1000L%.1f 1000Z", px, start);
     neo__out_text(out, "\" />");
 }
-/* A dot on the last point that can be drawn. */
-static void neo__curve_dot(neo__out *out, const neo__curve *c, const neo__axis *ax,
-                           const neo__axis *ay, int color) {
-    int reach = neo__curve_is_noisy(c) ? neo__mean_reach(c) : 0;
-    for (int i = neo__curve_points(c) - 1; i >= 0; i--) {
-        double x, y;
-        if (reach) neo__curve_mean(c, i, reach, &x, &y);
-        else neo__curve_point(c, i, &x, &y);
-        if (!neo__drawable(x, y)) continue;
-        neo__out_format(out, "<i class=\"dot c%d\" style=\"left:%.2f%%;top:%.2f%%\"></i>",
-                        color % NEO__CURVE_COLORS, neo__axis_place(ax, x, 100.0),
-                        100.0 - neo__axis_place(ay, y, 100.0));
-        return;
-    }
-}
-static void neo__chart_curves(neo__out *out, const neo__chart *chart, const neo__axis *ax,
-                              const neo__axis *ay) {
-    const neo__curve *only = chart->curves->next ? NULL : chart->curves;
-    int color = 0;
-    if (only && !neo__curve_is_noisy(only)) neo__curve_path(out, only, ax, ay, "area", 0, 1, 0);
-    for (const neo__curve *c = chart->curves; c; c = c->next, color++)
-        if (neo__curve_is_noisy(c)) neo__curve_path(out, c, ax, ay, "line faint", color, 0, 0);
-    color = 0;
-    for (const neo__curve *c = chart->curves; c; c = c->next, color++)
-        neo__curve_path(out, c, ax, ay, "line", color, 0,
-                        neo__curve_is_noisy(c) ? neo__mean_reach(c) : 0);
-}
-static void neo__chart_frame(neo__out *out, const neo__chart *chart, const neo__axis *ax,
+static void neo__chart_frame(neo__out *out, const neo__item *chart, const neo__axis *ax,
                              const neo__axis *ay) {
     char label[64];
     int widest = 1;
@@ -21047,11 +20851,10 @@ static void neo__chart_frame(neo__out *out, const neo__chart *chart, const neo__
         neo__out_format(out, "M0 %.1fH1000",
                         1000.0 - neo__axis_place(ay, neo__axis_tick(ay, i), 1000.0));
     neo__out_text(out, "\" /><path class=\"base\" d=\"M0 1000H1000\" />\n");
-    neo__chart_curves(out, chart, ax, ay);
-    neo__out_text(out, "</svg>\n");
     int color = 0;
-    for (const neo__curve *c = chart->curves; c; c = c->next)
-        neo__curve_dot(out, c, ax, ay, color++);
+    for (const neo__item *c = chart->parts; c; c = c->next)
+        neo__curve_path(out, c, ax, ay, color++);
+    neo__out_text(out, "</svg>\n");
     for (int i = 0; i < ay->ticks; i++) {
         neo__axis_label(ay, i, label);
         neo__out_format(out, "<span class=\"y\" style=\"top:%.2f%%\">%s</span>",
@@ -21064,20 +20867,16 @@ static void neo__chart_frame(neo__out *out, const neo__chart *chart, const neo__
     }
     neo__out_text(out, "</div></div>\n");
 }
-static void neo__chart_write(neo__out *out, const neo__chart *chart) {
+static void neo__chart_write(neo__out *out, const neo__item *chart) {
     neo__axis ax, ay;
-    if (!chart->curves) return;
+    if (!chart->parts) return;
     neo__html_element(out, "<figure><figcaption><h2>", chart->name, "</h2>");
     neo__chart_legend(out, chart);
     neo__out_text(out, "</figcaption>\n");
     if (neo__chart_axes(chart, &ax, &ay)) {
-        int noisy = 0;
-        for (const neo__curve *c = chart->curves; c; c = c->next) noisy |= neo__curve_is_noisy(c);
-        neo__html_element(out, "<p class=\"yt\">", chart->y_title ? chart->y_title : "", "</p>\n");
+        neo__html_element(out, "<p class=\"yt\">", chart->text[1], "</p>\n");
         neo__chart_frame(out, chart, &ax, &ay);
-        neo__html_element(out, "<p class=\"xt\"><span>",
-                          noisy ? "faint: all points; line: running mean" : "", "</span>");
-        neo__html_element(out, "<span>", chart->x_title ? chart->x_title : "", "</span></p>\n");
+        neo__html_element(out, "<p class=\"xt\">", chart->text[0], "</p>\n");
     } else {
         neo__out_text(out, "<p class=\"yt\">no finite points</p>\n");
     }
@@ -21085,46 +20884,33 @@ static void neo__chart_write(neo__out *out, const neo__chart *chart) {
 }
 
 /* ---- writing: tables ---- */
-/* Whether a cell reads as a number, perhaps with a sign, separators, a unit letter or a percent
-   sign. */
-static int neo__cell_is_number(const char *s) {
-    int digits = 0;
-    if (*s == '-' || *s == '+') s++;
-    for (; (*s >= '0' && *s <= '9') || *s == '.' || *s == ','; s++)
-        digits += *s >= '0' && *s <= '9';
-    if (digits && (*s == 'e' || *s == 'E') && (s[1] == '-' || s[1] == '+')) {
-        for (s += 2; *s >= '0' && *s <= '9'; s++) digits++;
-    }
-    if (*s == ' ') s++;
-    size_t unit = strspn(s, "%/abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ");
-    return digits && unit <= 4 && s[unit] == 0;
-}
-/* Whether all cells of a column below the header are numbers. */
-static int neo__column_is_number(const neo__table *t, int column) {
+/* 1: all cells of a column below the header begin like numbers: they are set to the right. */
+static int neo__column_is_number(const neo__item *table, int column) {
     int numbers = 0;
-    for (const neo__row *row = t->rows->next; row; row = row->next) {
-        if (column >= row->count || !row->cells[column][0]) continue;
-        if (!neo__cell_is_number(row->cells[column])) return 0;
+    for (const neo__item *row = table->parts->next; row; row = row->next) {
+        if (column >= row->cell_count || !row->cells[column][0]) continue;
+        if (!strchr("+-.0123456789", row->cells[column][0])) return 0;
         numbers++;
     }
     return numbers > 0;
 }
-static void neo__table_write(neo__out *out, const neo__table *t) {
-    if (!t->rows) return;
-    int slim = t->rows->count <= 3;
-    neo__html_element(
-        out, slim ? "<section class=\"table slim\"><h2>" : "<section class=\"table\"><h2>",
-        t->name, "</h2><div><table>\n");
-    for (const neo__row *row = t->rows; row; row = row->next) {
-        int head = row == t->rows;
-        neo__out_text(out, head ? "<thead><tr>" : "<tr>");
-        for (int i = 0; i < row->count; i++) {
-            const char *css = neo__column_is_number(t, i) ? " class=\"n\"" : "";
-            neo__out_format(out, "<%s%s>", head ? "th" : "td", css);
+static void neo__table_write(neo__out *out, const neo__item *table) {
+    const neo__item *head = table->parts;
+    if (!head) return;
+    neo__html_element(out,
+                      head->cell_count <= 3 ? "<section class=\"table slim\"><h2>"
+                                            : "<section class=\"table\"><h2>",
+                      table->name, "</h2><div><table>\n");
+    for (const neo__item *row = head; row; row = row->next) {
+        const char *tag = row == head ? "th" : "td";
+        neo__out_text(out, row == head ? "<thead><tr>" : "<tr>");
+        for (int i = 0; i < row->cell_count; i++) {
+            neo__out_format(out, "<%s%s>", tag,
+                            neo__column_is_number(table, i) ? " class=\"n\"" : "");
             neo__html_text(out, row->cells[i]);
-            neo__out_format(out, "</%s>", head ? "th" : "td");
+            neo__out_format(out, "</%s>", tag);
         }
-        neo__out_text(out, head ? "</tr></thead><tbody>\n" : "</tr>\n");
+        neo__out_text(out, row == head ? "</tr></thead><tbody>\n" : "</tr>\n");
     }
     neo__out_text(out, "</tbody></table></div></section>\n");
 }
@@ -21164,18 +20950,15 @@ static const char *const neo__report_css[] = {
     "font-variant-numeric:tabular-nums}li i{display:inline-block;width:18px;",
     "border-top:3px solid;border-radius:2px;margin-right:7px;vertical-align:middle;",
     "position:relative;top:-1px}li i.dash{border-top-style:dashed}\n",
-    ".yt,.xt{color:var(--soft);font-size:.76rem}.yt{margin-top:8px;min-height:1.5em}.xt{",
-    "display:flex;justify-content:space-between;gap:16px;padding-right:6px;min-height:1.5em}\n",
+    ".yt,.xt{color:var(--soft);font-size:.76rem;min-height:1.5em}.yt{margin-top:8px}.xt{",
+    "text-align:right;padding-right:6px}\n",
     ".plot{font-size:.76rem;padding:10px 10px 24px calc(var(--n)*.6em + 10px)}\n",
     ".frame{position:relative;height:clamp(190px,26vw,260px)}\n",
     "svg{position:absolute;inset:0;width:100%;height:100%;overflow:visible}\n",
     "path{fill:none;vector-effect:non-scaling-stroke}.grid{stroke:var(--rule);stroke-width:1}\n",
     ".base{stroke:var(--soft);stroke-width:1;opacity:.55}.line{stroke:currentColor;",
     "stroke-width:2;stroke-linejoin:round;stroke-linecap:round}.line.dash{",
-    "stroke-dasharray:6 5}.line.faint{opacity:.28;stroke-width:1.2}.area{fill:currentColor;",
-    "opacity:.09}\n",
-    ".dot{position:absolute;width:8px;height:8px;margin:-4px;border-radius:50%;",
-    "background:currentColor;box-shadow:0 0 0 2px var(--card)}\n",
+    "stroke-dasharray:6 5}\n",
     ".frame span{position:absolute;color:var(--soft);white-space:nowrap;line-height:1;",
     "font-variant-numeric:tabular-nums}.y{right:100%;margin-right:8px;",
     "transform:translateY(-50%)}.x{top:100%;margin-top:9px;transform:translateX(-50%)}\n",
@@ -21205,23 +20988,23 @@ static void neo__report_head(neo__out *out, const neo_report *r) {
     neo__html_element(
         out, "</style>\n</head>\n<body>\n<main>\n<header><p class=\"mark\">neo report</p><h1>",
         r->title, "</h1>\n");
-    for (const neo__fact *f = r->notes; f; f = f->next)
+    for (const neo__item *f = r->notes; f; f = f->next)
         neo__html_element(out, "<p>", f->name, "</p>\n");
     neo__out_text(out, "</header>\n");
 }
 static void neo__report_body(neo__out *out, const neo_report *r) {
     neo__report_head(out, r);
     if (r->facts) neo__out_text(out, "<dl class=\"facts\">\n");
-    for (const neo__fact *f = r->facts; f; f = f->next) {
+    for (const neo__item *f = r->facts; f; f = f->next) {
         neo__html_element(out, "<div><dt>", f->name, "</dt>");
-        neo__html_element(out, "<dd>", f->value, "</dd></div>\n");
+        neo__html_element(out, "<dd>", f->text[0], "</dd></div>\n");
     }
     if (r->facts) neo__out_text(out, "</dl>\n");
     if (r->charts) neo__out_text(out, "<div class=\"charts\">\n");
-    for (const neo__chart *c = r->charts; c; c = c->next) neo__chart_write(out, c);
+    for (const neo__item *c = r->charts; c; c = c->next) neo__chart_write(out, c);
     if (r->charts) neo__out_text(out, "</div>\n");
     if (r->tables) neo__out_text(out, "<div class=\"tables\">\n");
-    for (const neo__table *t = r->tables; t; t = t->next) neo__table_write(out, t);
+    for (const neo__item *t = r->tables; t; t = t->next) neo__table_write(out, t);
     if (r->tables) neo__out_text(out, "</div>\n");
     neo__out_format(
         out,
@@ -21246,13 +21029,9 @@ NEO_API neo_status neo_report_write(const neo_report *r, const char *path) {
     neo_status status = neo__out_flush(&out), closed = neo__file_close(&file);
     if (status == NEO_OK) status = closed;
     if (status == NEO_OK && !direct) status = neo__path_rename(beside, path);
-    if (status != NEO_OK && !direct) {
-        char why[NEO__ERROR_BYTES];
-        snprintf(why, sizeof why, "%s", neo_last_error());
-        (void)neo__file_remove(beside);
-        neo_fail(status, "%s", why);
-    }
-    return status;
+    neo__kept_error error = neo__error_keep(status);
+    if (status != NEO_OK && !direct) (void)neo__file_remove(beside);
+    return neo__error_restore(&error);
 }
 NEO__COLD_END
 NEO__HOST_END
