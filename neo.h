@@ -16829,8 +16829,7 @@ static void neo__json_digits(const neo__json *j, size_t *at) {
     while (*at < j->size && j->text[*at] >= '0' && j->text[*at] <= '9') ++*at;
 }
 /* A number's text: grammar checked. *integer: 1 if it has no fraction and no exponent. */
-static neo_status neo__json_number(neo__json *j, const char **begin, size_t *length,
-                                   int *integer) {
+static neo_status neo__json_number(neo__json *j, const char **begin, size_t *length, int *integer) {
     neo__json_peek(j);
     const char *text = j->text;
     size_t start = j->at, i = start, size = j->size, digits;
@@ -17160,7 +17159,7 @@ typedef struct neo__state_entry {
     neo_tensor tensor, whole; /* what was given; the tensor it is, or is a part of, without data */
     neo__slab slab;
     int is_part, is_copy; /* is_copy: another part has it too */
-    int first, next; /* entries: the first part of this name; the next one, or -1 */
+    int first, next;      /* entries: the first part of this name; the next one, or -1 */
 } neo__state_entry;
 typedef struct neo__state_word {
     const char *key, *value;
@@ -17175,7 +17174,7 @@ struct neo_state {
     neo__state_word *words;
     int word_count;
     int64_t word_capacity;
-    neo__arena texts; /* names, keys and values */
+    neo__arena texts;   /* names, keys and values */
     neo_schema *schema; /* its dictionaries are saved too; or NULL */
 };
 
@@ -17243,8 +17242,10 @@ static neo__slab neo__slab_whole(const neo_tensor *t) {
     return slab;
 }
 /* ---- slabs in a device's memory: they pass through the context's scratch in pieces ---- */
-enum { NEO__STAGE_SKIP = 1 << 20, /* of the scratch: what files are read into */
-       NEO__STAGE_BYTES = NEO__SHARED_SCRATCH_BYTES - NEO__STAGE_SKIP };
+enum {
+    NEO__STAGE_SKIP = 1 << 20, /* of the scratch: what files are read into */
+    NEO__STAGE_BYTES = NEO__SHARED_SCRATCH_BYTES - NEO__STAGE_SKIP
+};
 /* The piece of `all` behind `piece` (rows 0: the first one) that fits the stage; 0 at the end. */
 static int neo__stage_next(const neo__rect *all, neo_dtype dtype, neo__rect *piece) {
     const int64_t room = NEO__STAGE_BYTES / (int64_t)neo_dtype_size(dtype);
@@ -17276,9 +17277,11 @@ static neo_status neo__stage_move(neo_ctx *ctx, const neo__slab *slab, const neo
     int64_t rows = stage->place.rows, width = stage->place.cols;
     char *host = stage->data;
     char *there = slab->data + (size_t)((stage->place.row - slab->place.row) * slab->step +
-                                        stage->place.col - slab->place.col) * size;
+                                        stage->place.col - slab->place.col) *
+                                   size;
     if (width == slab->step) width *= rows, rows = 1;
-    for (int64_t r = 0; r < rows; r++, host += (size_t)width * size, there += (size_t)slab->step * size) {
+    for (int64_t r = 0; r < rows;
+         r++, host += (size_t)width * size, there += (size_t)slab->step * size) {
         if (to_device)
             NEO__TRY(neo__data_write(ctx, there, slab->memory, host, (size_t)width * size));
         else NEO__TRY(neo__data_read(ctx, host, there, slab->memory, (size_t)width * size));
@@ -17458,8 +17461,7 @@ static neo_status neo__state_check_parts(const neo_state *state, int first, cons
                    other->kind == entry->kind ? "" : " and another kind");
         NEO__CHECK(other->is_copy || entry->is_copy ||
                        neo__rect_cut(&other->slab.place, &entry->slab.place).rows == 0,
-                   NEO_ERR_ARG,
-                   "neo_state_add_part: %s: part %s overlaps part %s", name,
+                   NEO_ERR_ARG, "neo_state_add_part: %s: part %s overlaps part %s", name,
                    neo__place_text(entry, a), neo__place_text(other, b));
     }
     return NEO_OK;
@@ -17537,7 +17539,8 @@ NEO_API neo_status neo_state_add_bags(neo_state *state, neo_bags *bags) {
     neo_status status = NEO_OK;
     for (int32_t i = 0; i < neo_bags_table_count(bags) && status == NEO_OK; i++) {
         const int32_t buckets = bags->sizes.none ? 0 : bags->tables[i].buckets;
-        status = neo__state_define_buckets(state, neo__bags_name(bags), neo_bags_table_name(bags, i), buckets);
+        status = neo__state_define_buckets(state, neo__bags_name(bags),
+                                           neo_bags_table_name(bags, i), buckets);
         if (status == NEO_OK) status = neo__state_add_table(state, bags, i);
     }
     char name[1024];
@@ -17550,8 +17553,7 @@ NEO_API neo_status neo_state_add_bags(neo_state *state, neo_bags *bags) {
 
 NEO_API neo_status neo_state_add_schema(neo_state *state, neo_schema *schema) {
     NEO__CHECK(state && schema, NEO_ERR_ARG, "neo_state_add_schema: an argument is NULL");
-    NEO__CHECK(!state->schema, NEO_ERR_ARG,
-               "neo_state_add_schema: the state has a schema already");
+    NEO__CHECK(!state->schema, NEO_ERR_ARG, "neo_state_add_schema: the state has a schema already");
     state->schema = schema;
     return NEO_OK;
 }
@@ -17599,8 +17601,7 @@ NEO__HOT_BEGIN
 #define NEO__DIGEST_BITS UINT64_C(0xC2B2AE3D27D4EB4F)
 #define NEO__DIGEST_NAN 0x7FC00000u
 
-static uint64_t neo__digest_key(const char *name, neo_dtype dtype, int ndim,
-                                const int64_t *shape) {
+static uint64_t neo__digest_key(const char *name, neo_dtype dtype, int ndim, const int64_t *shape) {
     uint64_t key = neo__mix64(neo_hash(name));
     key = neo__mix64(key + (uint64_t)dtype + 1);
     key = neo__mix64(key + (uint64_t)ndim);
@@ -17661,10 +17662,9 @@ static void neo__digest_task(void *arg, int64_t task, int worker) {
     for (int64_t at = begin, n; at < end; at += n, row++, col = 0) {
         n = NEO__MIN(end - at, cols - col);
         int64_t first = (place->row + row) * job->whole_cols + place->col + col;
-        sum += neo__digest_part(job->key, slab->dtype,
-                                slab->data + (size_t)(row * slab->step + col) *
-                                                  neo_dtype_size(slab->dtype),
-                                first, n);
+        sum += neo__digest_part(
+            job->key, slab->dtype,
+            slab->data + (size_t)(row * slab->step + col) * neo_dtype_size(slab->dtype), first, n);
     }
     __atomic_fetch_add(&job->sum, sum, __ATOMIC_RELAXED);
 }
@@ -17674,7 +17674,8 @@ static uint64_t neo__entry_key(const neo__state_entry *entry) {
     return neo__digest_key(entry->name, whole->dtype, whole->ndim, whole->shape);
 }
 NEO__HOT_BEGIN
-static uint64_t neo__slab_digest(neo_ctx *ctx, const neo__state_entry *entry, const neo__slab *slab) {
+static uint64_t neo__slab_digest(neo_ctx *ctx, const neo__state_entry *entry,
+                                 const neo__slab *slab) {
     neo__digest_job job;
     job.slab = slab;
     job.key = neo__entry_key(entry);
@@ -17943,8 +17944,7 @@ static neo_status neo__parts_share(const neo_state *state, const neo__meet *meet
         if (neo__entry_is_own(&state->entries[i]))
             neo__part_fill(state, i, meet->group.rank, &census->parts[at++]);
     NEO__TRY(neo__meet_sum(meet, census->parts, 10 * total));
-    if (total > 1)
-        qsort(census->parts, (size_t)total, sizeof *census->parts, neo__part_compare);
+    if (total > 1) qsort(census->parts, (size_t)total, sizeof *census->parts, neo__part_compare);
     return NEO_OK;
 }
 static neo__rect neo__part_rect(const neo__part_words *p) {
@@ -17997,8 +17997,8 @@ static neo_status neo__census_parts(const neo_state *state, const neo__meet *mee
             if (census->parts[end].name != census->parts[i].name) break;
             end++;
         }
-        status = neo__parts_check(state, meet->group.rank, function, &census->parts[i], end - i,
-                                  &fault);
+        status =
+            neo__parts_check(state, meet->group.rank, function, &census->parts[i], end - i, &fault);
     }
     return neo__meet_agree(meet, status);
 }
@@ -18175,15 +18175,14 @@ static neo_status neo__st_parse_tensor(neo__json *j, neo__st_tensor *t) {
         if (k == 1) NEO__TRY(neo__st_parse_shape(j, t, &elements));
         if (k == 2) NEO__TRY(neo__st_parse_range(j, t));
     }
-    if (seen != 7)
-        return neo__json_fail(j, start, "a tensor without dtype, shape or data_offsets");
+    if (seen != 7) return neo__json_fail(j, start, "a tensor without dtype, shape or data_offsets");
     int64_t bits = elements * neo__st_dtypes[t->dtype].bits;
     if (t->end < t->begin || bits % 8 != 0 || t->end - t->begin != bits / 8)
         return neo_fail(NEO_ERR_FORMAT,
-                         "%s: byte %" PRIu64 ": tensor %s: data_offsets [%" PRId64 ", %" PRId64
-                         "] do not hold %" PRId64 " elements of %s",
-                         j->file, j->offset + start, t->name, t->begin, t->end, elements,
-                         neo__st_dtypes[t->dtype].name);
+                        "%s: byte %" PRIu64 ": tensor %s: data_offsets [%" PRId64 ", %" PRId64
+                        "] do not hold %" PRId64 " elements of %s",
+                        j->file, j->offset + start, t->name, t->begin, t->end, elements,
+                        neo__st_dtypes[t->dtype].name);
     return NEO_OK;
 }
 static int neo__st_compare_names(const void *a, const void *b) {
@@ -18234,8 +18233,8 @@ static int neo__st_compare_ranges(const void *a, const void *b) {
 static neo_status neo__st_index(neo_safetensors *file) {
     int count = file->count;
     int64_t at = 0;
-    file->by_name =
-        (neo__st_name *)neo__alloc_for(file->ctx, (size_t)count * sizeof *file->by_name, file->path);
+    file->by_name = (neo__st_name *)neo__alloc_for(file->ctx, (size_t)count * sizeof *file->by_name,
+                                                   file->path);
     if (!file->by_name) return NEO_ERR_MEMORY;
     if (count > 1)
         qsort(file->tensors, (size_t)count, sizeof *file->tensors, neo__st_compare_ranges);
@@ -18318,9 +18317,9 @@ NEO_API neo_status neo_safetensors_open(neo_ctx *ctx, const char *path, neo_safe
     file->file = handle;
     file->path = neo__string_copy(ctx, path);
     file->file.path = file->path;
-    neo_status status =
-        file->path ? neo__st_read_header(file)
-                   : neo_fail(NEO_ERR_MEMORY, "neo_safetensors_open: %s: no memory", path);
+    neo_status status = file->path
+                            ? neo__st_read_header(file)
+                            : neo_fail(NEO_ERR_MEMORY, "neo_safetensors_open: %s: no memory", path);
     if (status == NEO_OK) *out = file;
     else neo_safetensors_close(file);
     return status;
@@ -18455,8 +18454,8 @@ static neo_status neo__st_read_rect(neo_ctx *ctx, const neo__file *file, const n
         width *= rows;
         rows = 1;
     }
-    int direct = rect->dtype == slab->dtype &&
-                 (rows == 1 || (size_t)width * from >= NEO__ST_ROW_BYTES);
+    int direct =
+        rect->dtype == slab->dtype && (rows == 1 || (size_t)width * from >= NEO__ST_ROW_BYTES);
     int64_t room = (int64_t)(NEO__ST_BUFFER_BYTES / from);
     int64_t piece = direct ? width : NEO__MIN(width, room); /* of a row */
     int64_t batch = direct ? 1 : NEO__MIN((room - piece) / from_step + 1, rows);
@@ -18469,8 +18468,8 @@ static neo_status neo__st_read_rect(neo_ctx *ctx, const neo__file *file, const n
             size_t bytes = (size_t)((n - 1) * from_step + w) * from;
             NEO__TRY(neo__file_read_at(file, offset, direct ? out : buffer, bytes));
             if (direct) continue;
-            NEO__TRY(neo__st_scatter(ctx, buffer, rect->dtype, from_step, out, slab->dtype,
-                                     to_step, n, w));
+            NEO__TRY(neo__st_scatter(ctx, buffer, rect->dtype, from_step, out, slab->dtype, to_step,
+                                     n, w));
         }
     }
     return NEO_OK;
@@ -18485,9 +18484,8 @@ static neo_status neo__st_read_transposed(neo_ctx *ctx, const neo__file *file,
     if (rows == 0 || width == 0) return NEO_OK;
     if (slab->memory == NEO_DEVICE)
         return neo__st_read_staged(ctx, file, rect, slab, &slab->place, neo__st_read_transposed);
-    int64_t batch = (size_t)width * from >= NEO__ST_ROW_BYTES
-                        ? 1
-                        : NEO__MIN((room - piece) / step + 1, rows);
+    int64_t batch =
+        (size_t)width * from >= NEO__ST_ROW_BYTES ? 1 : NEO__MIN((room - piece) / step + 1, rows);
     char *buffer = neo__shared_scratch(ctx);
     for (int64_t r = 0; r < rows; r += batch) {
         int64_t n = NEO__MIN(batch, rows - r);
@@ -18516,7 +18514,8 @@ NEO_API neo_status neo_safetensors_read(neo_safetensors *file, int index, neo_te
     NEO__CHECK(neo__tensor_is_storable(&t), NEO_ERR_ARG,
                "%s: tensor %s: what to read into is none or not contiguous", file->path,
                file->tensors[index].name);
-    if (t.place == NEO_DEVICE) NEO__TRY(neo__check_place(file->ctx, t, "neo_safetensors_read", "t"));
+    if (t.place == NEO_DEVICE)
+        NEO__TRY(neo__check_place(file->ctx, t, "neo_safetensors_read", "t"));
     neo__st_rect rect = neo__st_rect_of(file, index);
     neo__slab slab = neo__slab_whole(&t);
     return neo__st_read_rect(file->ctx, &file->file, &rect, &slab);
@@ -18761,8 +18760,8 @@ static int neo__map_name(const char *from, const char *to, const char *name, cha
     size_t head = (size_t)(star - from), tail = strlen(star + 1);
     if (n < head + tail || memcmp(name, from, head) != 0 || strcmp(name + n - tail, star + 1) != 0)
         return 0;
-    int length = snprintf(out, bytes, "%.*s%.*s%s", (int)(to_star - to), to,
-                          (int)(n - head - tail), name + head, to_star + 1);
+    int length = snprintf(out, bytes, "%.*s%.*s%s", (int)(to_star - to), to, (int)(n - head - tail),
+                          name + head, to_star + 1);
     return length >= 0 && (size_t)length < bytes;
 }
 /* The tensor of the file for a weight, or -1. */
@@ -18790,8 +18789,8 @@ static neo_status neo__st_load_weights(neo_safetensors *file, const neo_name_map
         for (int i = 0; i < state->count; i++) {
             const neo__state_entry *entry = &state->entries[i];
             if (entry->kind != NEO_STATE_WEIGHT) continue;
-            int transposed, index = neo__st_find_mapped(file, map, map_count, entry->name,
-                                                        &transposed);
+            int transposed,
+                index = neo__st_find_mapped(file, map, map_count, entry->name, &transposed);
             NEO__CHECK(index >= 0 || partial, NEO_ERR_NOT_FOUND,
                        "%s: no tensor for the weight %s, under this name or by the name map",
                        file->path, entry->name);
@@ -18799,16 +18798,15 @@ static neo_status neo__st_load_weights(neo_safetensors *file, const neo_name_map
             if (pass == 0) NEO__TRY(neo__st_check(file, index, &entry->whole, transposed));
             if (pass == 0) continue;
             neo__st_rect rect = neo__st_rect_of(file, index);
-            NEO__TRY((transposed ? neo__st_read_transposed : neo__st_read_rect)(
-                file->ctx, &file->file, &rect, &entry->slab));
+            NEO__TRY((transposed ? neo__st_read_transposed
+                                 : neo__st_read_rect)(file->ctx, &file->file, &rect, &entry->slab));
             *loaded += entry->first == i;
         }
     }
     return NEO_OK;
 }
 NEO_API neo_status neo_load_safetensors(neo_ctx *ctx, const char *path, const neo_name_map *map,
-                                        int map_count, int partial, neo_state *state,
-                                        int *loaded) {
+                                        int map_count, int partial, neo_state *state, int *loaded) {
     NEO__CHECK(ctx && path && state && map_count >= 0 && (map || map_count == 0), NEO_ERR_ARG,
                "neo_load_safetensors: an argument is NULL");
     for (int i = 0; i < map_count; i++) {
@@ -19011,8 +19009,8 @@ static neo_status neo__ckpt_list_items(neo__ckpt_save *save, int weights, int *c
     }
     return NEO_OK;
 }
-static neo_status neo__ckpt_write_tensors(neo__ckpt_save *save, int weights,
-                                          neo__ckpt_file *record, neo__ckpt_mark *mark) {
+static neo_status neo__ckpt_write_tensors(neo__ckpt_save *save, int weights, neo__ckpt_file *record,
+                                          neo__ckpt_mark *mark) {
     char path[NEO__PATH_BYTES], step[32];
     int count = 0;
     snprintf(step, sizeof step, "%" PRId64, save->desc->step);
@@ -19059,10 +19057,9 @@ static neo_status neo__ckpt_put_index(const neo__ckpt_save *save, neo__out *out)
     uint64_t total = 0;
     int written = 0, ranks = save->meet.group.size;
     for (int k = 0; k < ranks; k++) total += save->marks[k].data_bytes;
-    neo__out_format(out,
-                    "{\n  \"metadata\": {\n    \"total_size\": %" PRIu64
-                    "\n  },\n  \"weight_map\": {",
-                    total);
+    neo__out_format(
+        out, "{\n  \"metadata\": {\n    \"total_size\": %" PRIu64 "\n  },\n  \"weight_map\": {",
+        total);
     for (int k = 0; k < ranks; k++) {
         neo_safetensors *file = NULL;
         NEO__TRY(neo__path_join(path, save->partial, save->files[k].name));
@@ -19187,7 +19184,7 @@ static void neo__ckpt_prune(neo__ckpt_save *save) {
         if (status == NEO_OK) status = neo__tree_remove(to);
         if (status != NEO_OK)
             neo_log(save->ctx, NEO_LOG_WARNING, "neo_save: an old checkpoint stays: %s",
-                     neo__error_text);
+                    neo__error_text);
     }
 }
 
@@ -19223,8 +19220,7 @@ static neo_status neo__ckpt_write(neo__ckpt_save *save) {
     status = neo__meet_agree(meet, status);
     if (status == NEO_OK) status = neo__meet_agree(meet, neo__ckpt_write_own(save));
     if (status == NEO_OK) status = neo__meet_sum(meet, save->marks, 6 * (int64_t)meet->group.size);
-    if (status == NEO_OK)
-        status = neo__meet_agree(meet, first ? neo__ckpt_close(save) : NEO_OK);
+    if (status == NEO_OK) status = neo__meet_agree(meet, first ? neo__ckpt_close(save) : NEO_OK);
     if (status == NEO_OK || !first) return status;
     neo__kept_error error = neo__error_keep(status);
     (void)neo__tree_remove(save->partial);
@@ -19232,7 +19228,8 @@ static neo_status neo__ckpt_write(neo__ckpt_save *save) {
 }
 static neo_status neo__ckpt_prepare_lists(neo__ckpt_save *save) {
     int ranks = save->meet.group.size;
-    for (int i = 0; i < save->state->count; i++) save->part_count += save->state->entries[i].is_part;
+    for (int i = 0; i < save->state->count; i++)
+        save->part_count += save->state->entries[i].is_part;
     NEO__TRY(NEO__ARENA(&save->arena, save->items, save->state->count + 1));
     NEO__TRY(NEO__ARENA(&save->arena, save->metadata, 2 * (3 + save->part_count)));
     NEO__TRY(NEO__ARENA(&save->arena, save->files, 2 * ranks + 1));
@@ -19261,8 +19258,8 @@ static neo_status neo__ckpt_prepare_dir(neo__ckpt_save *save) {
 static uint64_t neo__definition_hash(const neo_state *state) {
     uint64_t hash = 0;
     for (int i = 0; i < state->word_count; i++)
-        hash += neo__mix64(neo__mix64(neo_hash(state->words[i].key)) +
-                           neo_hash(state->words[i].value));
+        hash +=
+            neo__mix64(neo__mix64(neo_hash(state->words[i].key)) + neo_hash(state->words[i].value));
     return hash;
 }
 /* What the ranks have makes one state, and they save the same of it. */
@@ -19431,8 +19428,8 @@ typedef struct neo__ckpt_field {
 } neo__ckpt_field;
 /* The value of a member into its field; *seen: fields read, as bits. Unknown members are skipped:
    later versions may add some. */
-static neo_status neo__ckpt_parse_field(neo__json *j, const char *key, const neo__ckpt_field *fields,
-                                        int count, int *seen) {
+static neo_status neo__ckpt_parse_field(neo__json *j, const char *key,
+                                        const neo__ckpt_field *fields, int count, int *seen) {
     int k = 0;
     while (k < count && strcmp(key, fields[k].key) != 0) k++;
     if (k == count) return neo__json_skip(j);
@@ -19443,8 +19440,8 @@ static neo_status neo__ckpt_parse_field(neo__json *j, const char *key, const neo
 static neo_status neo__ckpt_parse_file(neo__json *j, neo__ckpt_load *load) {
     char *key, *name = NULL, *crc = NULL;
     int64_t bytes = 0;
-    const neo__ckpt_field fields[] = {{"name", NULL, &name}, {"bytes", &bytes, NULL},
-                                      {"crc32c", NULL, &crc}};
+    const neo__ckpt_field fields[] = {
+        {"name", NULL, &name}, {"bytes", &bytes, NULL}, {"crc32c", NULL, &crc}};
     int seen = 0;
     size_t start = j->at;
     NEO__TRY(NEO__GROW(load->ctx, load->files, load->file_capacity, load->file_count + 1));
@@ -19492,8 +19489,8 @@ static neo_status neo__ckpt_parse_files(neo__json *j, neo__ckpt_load *load) {
 static neo_status neo__ckpt_parse_manifest(neo__json *j, neo__ckpt_load *load) {
     char *key, *format = NULL;
     int64_t version = 0, step = -1;
-    const neo__ckpt_field fields[] = {{"format", NULL, &format}, {"version", &version, NULL},
-                                      {"step", &step, NULL}};
+    const neo__ckpt_field fields[] = {
+        {"format", NULL, &format}, {"version", &version, NULL}, {"step", &step, NULL}};
     enum { DEFINITION = 8, FILES = 16, ALL = 31 };
     int seen = 0;
     NEO__TRY(neo__json_open(j, '{'));
@@ -19638,8 +19635,8 @@ static neo_status neo__ckpt_check_files(neo__ckpt_load *load) {
             status = neo__ckpt_check_size(load, &load->files[i]);
     NEO__TRY(neo__meet_each(meet, status != NEO_OK));
     if (status != NEO_OK && !meet->each[0])
-        status = neo_fail(NEO_ERR_IO, "%.300s; rank 0 sees it as it should be: %s",
-                          neo__error_text, neo__ckpt_apart);
+        status = neo_fail(NEO_ERR_IO, "%.300s; rank 0 sees it as it should be: %s", neo__error_text,
+                          neo__ckpt_apart);
     NEO__TRY(neo__meet_agree(meet, status));
     for (int i = 0; i < load->file_count && status == NEO_OK; i++)
         if (i % meet->group.size == meet->group.rank)
@@ -19810,10 +19807,11 @@ static neo_status neo__ckpt_fail_extra(neo__ckpt_load *load, int index) {
         NEO__TRY(neo__ckpt_open(load, i, &file));
         neo_status status = NEO_OK;
         if (index < file->count)
-            status = neo_fail(NEO_ERR_MISMATCH,
-                              "%s: it has the tensor %s (in %s), the ranks of this group (none: this "
-                              "rank) have not", load->dir,
-                              neo__ckpt_name_of(file, index), load->files[i].name);
+            status =
+                neo_fail(NEO_ERR_MISMATCH,
+                         "%s: it has the tensor %s (in %s), the ranks of this group (none: this "
+                         "rank) have not",
+                         load->dir, neo__ckpt_name_of(file, index), load->files[i].name);
         index -= file->count;
         neo_safetensors_close(file);
         NEO__TRY(status);
@@ -19836,8 +19834,8 @@ static neo_status neo__ckpt_check_extra(neo__ckpt_load *load) {
 static neo_status neo__ckpt_take_schema(neo__ckpt_load *load, neo_safetensors *file, int index) {
     neo_tensor t;
     NEO__TRY(neo_safetensors_info(file, index, &t));
-    NEO__CHECK(t.dtype == NEO_U8 && t.ndim == 1, NEO_ERR_MISMATCH,
-               "%s: the tensor %s is not u8[n]", load->dir, NEO__SCHEMA_NAME);
+    NEO__CHECK(t.dtype == NEO_U8 && t.ndim == 1, NEO_ERR_MISMATCH, "%s: the tensor %s is not u8[n]",
+               load->dir, NEO__SCHEMA_NAME);
     char *words;
     NEO__TRY(NEO__ARENA(&load->arena, words, t.shape[0]));
     t.data = words;
@@ -20069,8 +20067,7 @@ static neo_metrics *neo__metrics_layout(neo_metrics *m, neo__carve *carve) {
 }
 NEO_API neo_status neo_metrics_create(neo_ctx *ctx, const neo_metrics_desc *desc,
                                       neo_metrics **out) {
-    NEO__CHECK(ctx && desc && out, NEO_ERR_ARG,
-               "neo_metrics_create: ctx, desc or metrics is NULL");
+    NEO__CHECK(ctx && desc && out, NEO_ERR_ARG, "neo_metrics_create: ctx, desc or metrics is NULL");
     *out = NULL;
     NEO__CHECK(desc->capacity > 0 && desc->capacity <= NEO__METRICS_CAPACITY, NEO_ERR_ARG,
                "neo_metrics_create: capacity is %" PRId64 ", not in 1 .. 2^32", desc->capacity);
@@ -20277,8 +20274,7 @@ static void neo__bar(const neo_progress *p, double share, int columns, char *out
     int halves = (int)(share * 2.0 * columns + 0.5);
     out[0] = 0;
     for (int i = 0; i < columns; i++) {
-        const char *full = p->ascii ? "#" : "\xE2\x94\x81",
-                   *half = p->ascii ? "." : "\xE2\x95\xB8";
+        const char *full = p->ascii ? "#" : "\xE2\x94\x81", *half = p->ascii ? "." : "\xE2\x95\xB8";
         const char *none = p->ascii ? "." : "\xE2\x94\x80";
         strcat(out, halves >= 2 * i + 2 ? full : halves == 2 * i + 1 ? half : none);
     }
@@ -20420,8 +20416,7 @@ NEO_API neo_status neo_jsonl_open(neo_ctx *ctx, const char *path, int append, ne
     neo_jsonl *log = (neo_jsonl *)neo__alloc_zero(ctx, sizeof *log);
     char *copy = neo__string_copy(ctx, path);
     neo_status status = NEO_OK;
-    if (!log || !copy)
-        status = neo_fail(NEO_ERR_MEMORY, "neo_jsonl_open: no memory for %s", path);
+    if (!log || !copy) status = neo_fail(NEO_ERR_MEMORY, "neo_jsonl_open: no memory for %s", path);
     else status = neo__file_open(&log->file, copy, append ? NEO__FILE_APPEND : NEO__FILE_CREATE);
     if (status != NEO_OK) {
         neo_free(ctx, log, sizeof *log);
@@ -20529,8 +20524,8 @@ enum { NEO__CURVE_POINTS = 2048, NEO__CURVE_COLORS = 8 };
 typedef struct neo__item {
     struct neo__item *next, *parts; /* parts: a chart's curves, a table's rows */
     const char *name;
-    char *text[2];                  /* a fact's value; a chart's titles of x and y */
-    const char **cells;             /* a row's */
+    char *text[2];      /* a fact's value; a chart's titles of x and y */
+    const char **cells; /* a row's */
     int cell_count;
     /* a curve's points: one of `every` of the points seen is kept */
     double *x, *y; /* [NEO__CURVE_POINTS] */
@@ -20576,8 +20571,7 @@ static neo_status neo__report_memory(void) {
 }
 
 NEO_API neo_status neo_report_create(neo_ctx *ctx, const char *title, neo_report **out) {
-    NEO__CHECK(ctx && title && out, NEO_ERR_ARG,
-               "neo_report_create: ctx, title or report is NULL");
+    NEO__CHECK(ctx && title && out, NEO_ERR_ARG, "neo_report_create: ctx, title or report is NULL");
     *out = NULL;
     neo_report *r = (neo_report *)neo__alloc_zero(ctx, sizeof *r);
     if (!r) return neo__report_memory();
