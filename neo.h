@@ -2061,7 +2061,7 @@ NEO__UNUSED static void neo__arena_free(neo__arena *a) {
     a->left = 0;
 }
 NEO__UNUSED static neo_status neo__arena_take(neo__arena *a, void *pointer, size_t bytes) {
-    void *here = neo__arena_alloc(a, bytes);
+    void *here = neo__arena_alloc(a, NEO__MAX(bytes, (size_t)1));
     memcpy(pointer, &here, sizeof here); /* the pointer's type is the caller's */
     return here ? NEO_OK : neo_fail(NEO_ERR_MEMORY, "no memory for %zu bytes", bytes);
 }
@@ -12799,8 +12799,7 @@ static neo_status neo__schema_name(neo_schema *s, int32_t feature, const char *f
 
 NEO_API void neo_schema_destroy(neo_schema *s) {
     if (!s) return;
-    for (int32_t f = 0; s->dicts && f < s->feature_count; f++)
-        neo__dict_free(s->ctx, &s->dicts[f]);
+    for (int32_t f = 0; s->dicts && f < s->feature_count; f++) neo__dict_free(s->ctx, &s->dicts[f]);
     neo__arena_free(&s->arena);
     neo_free(s->ctx, s, sizeof *s);
 }
@@ -12998,8 +12997,7 @@ static neo_status neo__dicts_create(const neo_schema *s, neo__dict **out) {
     for (int32_t f = 0; f < s->feature_count; f++) (*out)[f].max_words = s->dicts[f].max_words;
     return NEO_OK;
 }
-static neo_status neo__schema_load(neo_schema *s, const void *buf, size_t bytes,
-                                   neo__dict **out) {
+static neo_status neo__schema_load(neo_schema *s, const void *buf, size_t bytes, neo__dict **out) {
     neo__dict *dicts;
     NEO__TRY(neo__dicts_create(s, &dicts));
     neo_status status = neo__dicts_load(s, dicts, buf, bytes);
@@ -13022,7 +13020,7 @@ typedef struct neo__decimal {
     int32_t digits;   /* significant digits kept in digit[] */
     int32_t exponent; /* value = 0.d1 d2 d3 ... * 10^exponent */
     int negative;
-    int more; /* nonzero digits beyond those kept */
+    int more;                            /* nonzero digits beyond those kept */
     char digit[NEO__NUMBER_DIGITS + 16]; /* room for one more digit and "e-123" */
 } neo__decimal;
 
@@ -13056,10 +13054,8 @@ static int neo__decimal_scan(const char *p, const char *end, neo__decimal *d) {
         }
         if (!point) d->exponent++;
         if (high_digits < 19) d->high = d->high * 10 + c, high_digits++;
-        if (d->digits < NEO__NUMBER_DIGITS)
-            d->digit[d->digits++] = *p;
-        else if (c)
-            d->more = 1;
+        if (d->digits < NEO__NUMBER_DIGITS) d->digit[d->digits++] = *p;
+        else if (c) d->more = 1;
     }
     if (!any) return 0;
     if (p < end && (*p == 'e' || *p == 'E')) {
@@ -13163,10 +13159,10 @@ static size_t neo__text_count(neo__text t, char c) {
 
 /* ---- lines of words ---- */
 typedef struct neo__line {
-    const char *path;           /* for messages */
-    int32_t number;             /* from 1 */
+    const char *path;            /* for messages */
+    int32_t number;              /* from 1 */
     const char *begin, *p, *end; /* the line without its comment; p: what is not read yet */
-    const char *at;             /* the word that messages point at */
+    const char *at;              /* the word that messages point at */
 } neo__line;
 
 static neo_status neo__line_fail(const neo__line *line, const char *format, ...) NEO__PRINTF(2, 3);
@@ -13205,8 +13201,7 @@ static int neo__line_take(neo__line *line, neo__text *word) {
     line->p += word->bytes;
     return found;
 }
-static neo_status neo__line_count(const neo__line *line, neo__text t, int64_t least,
-                                  int64_t *out) {
+static neo_status neo__line_count(const neo__line *line, neo__text t, int64_t least, int64_t *out) {
     int64_t n = 0;
     int good = t.bytes > 0 && t.bytes <= 15;
     for (size_t i = 0; good && i < t.bytes; i++) {
@@ -13214,8 +13209,8 @@ static neo_status neo__line_count(const neo__line *line, neo__text t, int64_t le
         n = n * 10 + (t.p[i] - '0');
     }
     if (!good || n < least)
-        return neo__line_fail(line, "expected a whole number from %" PRId64 ", found '%.*s'",
-                              least, NEO__SHOW(t));
+        return neo__line_fail(line, "expected a whole number from %" PRId64 ", found '%.*s'", least,
+                              NEO__SHOW(t));
     *out = n;
     return NEO_OK;
 }
@@ -13382,13 +13377,11 @@ static neo_status neo__describe_setting(neo_schema *s, neo__line *line, neo__tex
         return NEO_OK;
     }
     if (neo__text_is(name, "missing")) {
-        if (rest.bytes == 0)
-            return neo__line_fail(line, "expected the word that means no value");
+        if (rest.bytes == 0) return neo__line_fail(line, "expected the word that means no value");
         return neo__schema_keep(s, rest, &s->missing[s->missing_count++]);
     }
     if (neo__text_is(name, "comment")) {
-        if (rest.bytes == 0)
-            return neo__line_fail(line, "expected what comment lines begin with");
+        if (rest.bytes == 0) return neo__line_fail(line, "expected what comment lines begin with");
         return neo__schema_keep(s, rest, &s->comments[s->comment_count++]);
     }
     *known = 0;
@@ -13479,11 +13472,9 @@ static neo_status neo__describe_file(neo_schema *s, const char *path) {
                      ? NULL
                      : (char *)neo__alloc_for(s->ctx, (size_t)size, "neo_schema_parse");
     if (size < 0 || size > NEO__DESCRIPTION_BYTES)
-        status =
-            neo_fail(NEO_ERR_FORMAT, "%s: not a column description (a file of up to %d bytes)",
-                     path, NEO__DESCRIPTION_BYTES);
-    else if (!copy)
-        status = NEO_ERR_MEMORY;
+        status = neo_fail(NEO_ERR_FORMAT, "%s: not a column description (a file of up to %d bytes)",
+                          path, NEO__DESCRIPTION_BYTES);
+    else if (!copy) status = NEO_ERR_MEMORY;
     text.p = copy;
     if (status == NEO_OK) status = neo__file_read(&f, copy, (size_t)size, &text.bytes);
     if (status == NEO_OK) status = neo__describe_text(s, path, text);
@@ -13492,8 +13483,7 @@ static neo_status neo__describe_file(neo_schema *s, const char *path) {
     return status;
 }
 NEO_API neo_status neo_schema_parse(neo_ctx *ctx, const char *path_or_text, neo_schema **schema) {
-    NEO__CHECK(ctx && path_or_text && schema, NEO_ERR_ARG,
-               "neo_schema_parse: an argument is NULL");
+    NEO__CHECK(ctx && path_or_text && schema, NEO_ERR_ARG, "neo_schema_parse: an argument is NULL");
     *schema = NULL;
     neo_schema *s;
     NEO__TRY(neo__schema_begin(ctx, "neo_schema_parse", NEO_FORMAT_DELIMITED, &s));
@@ -13544,7 +13534,7 @@ typedef struct neo__issue {
 
 /* The samples of an epoch that belong to this rank; those of others need not be read or parsed. */
 typedef struct neo__share {
-    int64_t batch, total;        /* samples of a whole batch, of all */
+    int64_t batch, total;   /* samples of a whole batch, of all */
     int shards, first, end; /* it has leaves [first, end) of them */
 } neo__share;
 
@@ -13574,7 +13564,7 @@ typedef struct neo__block {
     int issue_count;
     neo__issue issues[NEO__BLOCK_ISSUES];
     neo__text *fields; /* scratch: one per column */
-    int64_t taken; /* samples that have gone on */
+    int64_t taken;     /* samples that have gone on */
 } neo__block;
 
 typedef struct neo__parse_options {
@@ -13782,8 +13772,8 @@ static neo_status neo__criteo_fit(const neo_schema *s, neo__dict *fit, const uin
     return NEO_OK;
 }
 /* One line into a record. Returns where the next begins, or NULL: a bad line. */
-static const char *neo__criteo_line(const neo_schema *s, const neo__parse_options *o,
-                                    const char *p, float *record, neo_status *fit_status) {
+static const char *neo__criteo_line(const neo_schema *s, const neo__parse_options *o, const char *p,
+                                    float *record, neo_status *fit_status) {
     uint32_t key[NEO__CRITEO_FEATURES];
     uint8_t present[NEO__CRITEO_FEATURES];
     int64_t *ids = neo__record_ids(s, record);
@@ -13905,10 +13895,8 @@ static int64_t neo__op_bucket(const neo__op *op, float x) {
     int32_t low = 0, high = op->edge_count; /* edges before low are <= x */
     while (low < high) {
         int32_t mid = low + (high - low) / 2;
-        if (op->edges[mid] <= x)
-            low = mid + 1;
-        else
-            high = mid;
+        if (op->edges[mid] <= x) low = mid + 1;
+        else high = mid;
     }
     return 1 + (int64_t)low;
 }
@@ -13939,8 +13927,7 @@ static void neo__op_list(const neo_schema *s, const neo__op *op, neo__text t, ne
         b->ids[b->id_count++] = neo__op_word(s, op, word);
     }
 }
-static neo_status neo__delimited_fit(const neo_schema *s, neo__dict *fit,
-                                     const neo__text *fields) {
+static neo_status neo__delimited_fit(const neo_schema *s, neo__dict *fit, const neo__text *fields) {
     for (int32_t i = 0; i < s->op_count; i++) {
         const neo__op *op = &s->ops[i];
         if (op->kind != NEO__OP_CATEGORY && op->kind != NEO__OP_LIST) continue;
@@ -14015,8 +14002,8 @@ static int neo__delimited_line(const neo_schema *s, const neo__parse_options *o,
         b->fields[s->label_column] = neo__text_of(line, line);
         labeled = 0;
     } else if (count != columns) {
-        neo__issue_set(e, NEO_ERR_FORMAT, 1, "%d field%s, expected %d", count, count == 1 ? "" : "s",
-                       columns);
+        neo__issue_set(e, NEO_ERR_FORMAT, 1, "%d field%s, expected %d", count,
+                       count == 1 ? "" : "s", columns);
         return 0;
     }
     int64_t start = b->id_count;
@@ -14084,10 +14071,8 @@ static neo_status neo__block_parse_text(const neo_schema *s, const neo__parse_op
             const char *stop = (const char *)memchr(p, '\n', (size_t)(end - p));
             next = stop + 1;
             if (stop > p && stop[-1] == '\r') stop--;
-            if (criteo)
-                neo__criteo_issue(p, stop, o->unlabeled, &e);
-            else
-                sample = neo__delimited_line(s, o, b, p, stop, record, &e, &fit_status);
+            if (criteo) neo__criteo_issue(p, stop, o->unlabeled, &e);
+            else sample = neo__delimited_line(s, o, b, p, stop, record, &e, &fit_status);
         }
         if (sample == 0) neo__block_bad(b, o, &e);
         b->lines++;
@@ -14131,9 +14116,10 @@ typedef struct neo__source {
     char *carry; /* [NEO__CHUNK_BYTES] */
     size_t carry_bytes;
     int64_t rows; /* npy, synthetic: of this file */
-    const int64_t *file_rows; /* npy: rows of the files before file i, as they were at open; or NULL */
-    const neo__share *share;  /* npy, synthetic: or NULL */
-    int64_t sample;           /* rows handed out since the last seek */
+    const int64_t
+        *file_rows; /* npy: rows of the files before file i, as they were at open; or NULL */
+    const neo__share *share; /* npy, synthetic: or NULL */
+    int64_t sample;          /* rows handed out since the last seek */
     neo__file npy[NEO__NPY_FILES];
     neo__npy_info info[NEO__NPY_FILES];
     char *npy_path;  /* [NEO__NPY_FILES][NEO__PATH_BYTES] */
@@ -14223,10 +14209,8 @@ static neo_status neo__source_open_text(neo__source *source) {
     const char *path = source->paths[source->file];
     int64_t offset = source->offset;
     source->fed = source->input.read && strcmp(path, "-") == 0;
-    if (strcmp(path, "-") == 0)
-        neo__file_stdin(&source->handle);
-    else
-        NEO__TRY(neo__file_open(&source->handle, path, NEO__FILE_READ));
+    if (strcmp(path, "-") == 0) neo__file_stdin(&source->handle);
+    else NEO__TRY(neo__file_open(&source->handle, path, NEO__FILE_READ));
     source->open = 1;
     source->at_end = 0;
     source->carry_bytes = 0;
@@ -14247,8 +14231,7 @@ static neo_status neo__source_open_text(neo__source *source) {
                offset);
     if (offset < size) NEO__TRY(neo__file_read_at(&source->handle, offset - 1, &before, 1));
     NEO__CHECK(before == '\n', NEO_ERR_MISMATCH,
-               "%s: no line starts at byte %" PRId64 ", where the saved position is", path,
-               offset);
+               "%s: no line starts at byte %" PRId64 ", where the saved position is", path, offset);
     return neo__file_seek(&source->handle, offset);
 }
 /* Compressed text is known by its first bytes, and better refused by its name than by its first line. */
@@ -14262,8 +14245,10 @@ static neo_status neo__source_refuse_compressed(const char *path, const char *te
                    {"\xFD\x37zXZ", 5, "xz"},
                    {"PK\x03\x04", 4, "zip"}};
     for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++)
-        NEO__CHECK(bytes < formats[i].bytes || memcmp(text, formats[i].magic, formats[i].bytes) != 0,
-                   NEO_ERR_FORMAT, "%s: is compressed with %s: unpack it, or pipe it in as standard input ('-')",
+        NEO__CHECK(bytes < formats[i].bytes ||
+                       memcmp(text, formats[i].magic, formats[i].bytes) != 0,
+                   NEO_ERR_FORMAT,
+                   "%s: is compressed with %s: unpack it, or pipe it in as standard input ('-')",
                    path, formats[i].name);
     return NEO_OK;
 }
@@ -14294,10 +14279,10 @@ static neo_status neo__source_text(neo__source *source, neo__block *b) {
     source->carry_bytes = 0;
     b->file = source->file;
     b->offset = source->offset;
-    if (!source->at_end)
-        NEO__TRY(neo__source_fill(source, b->raw + n, NEO__CHUNK_BYTES - n, &got));
+    if (!source->at_end) NEO__TRY(neo__source_fill(source, b->raw + n, NEO__CHUNK_BYTES - n, &got));
     n += got;
-    if (b->offset == 0) NEO__TRY(neo__source_refuse_compressed(neo__path_name(source->paths[b->file]), b->raw, n));
+    if (b->offset == 0)
+        NEO__TRY(neo__source_refuse_compressed(neo__path_name(source->paths[b->file]), b->raw, n));
     size_t cut = n;
     if (!source->at_end)
         while (cut > 0 && b->raw[cut - 1] != '\n') cut--;
@@ -14420,8 +14405,8 @@ static void neo__block_layout(neo__block *b, const neo_schema *s, int unlabeled,
     size_t rows = (size_t)neo__block_rows(s);
     size_t raw = rows * (size_t)(s->dense_count + 1 + s->feature_count) * 8;
     memset(b, 0, sizeof *b);
-    b->capacity =
-        text ? (int64_t)((NEO__CHUNK_BYTES + 1) / neo__least_line(s, unlabeled)) + 2 : (int64_t)rows;
+    b->capacity = text ? (int64_t)((NEO__CHUNK_BYTES + 1) / neo__least_line(s, unlabeled)) + 2
+                       : (int64_t)rows;
     if (s->multi) b->id_capacity = neo__block_ids(s, b->capacity);
     NEO__CARVE(carve, b->raw, NEO__MAX((size_t)NEO__CHUNK_BYTES, raw) + 1 + NEO__BLOCK_PAD);
     NEO__CARVE(carve, b->records, neo__size_mul((size_t)b->capacity, s->record_bytes));
@@ -14433,8 +14418,7 @@ static void neo__block_layout(neo__block *b, const neo_schema *s, int unlabeled,
 /* "file:line:column: message" of an issue, its block starting at `line`. */
 static void neo__issue_text(char *out, size_t bytes, const char *path, int64_t line,
                             const neo__issue *e) {
-    if (e->column == 0)
-        snprintf(out, bytes, "%.300s%s", path, e->text);
+    if (e->column == 0) snprintf(out, bytes, "%.300s%s", path, e->text);
     else
         snprintf(out, bytes, "%.300s:%" PRId64 ":%" PRId64 ": %s", path, line + e->line, e->column,
                  e->text);
@@ -14534,8 +14518,8 @@ typedef struct neo__ids {
 typedef enum neo__window_state { NEO__WINDOW_FILLING, NEO__WINDOW_FULL } neo__window_state;
 typedef struct neo__window {
     neo__window_state state;
-    char *records; /* [window samples] */
-    neo__ids ids;  /* of features with several */
+    char *records;   /* [window samples] */
+    neo__ids ids;    /* of features with several */
     uint32_t *order; /* of the samples; NULL: as they come */
     int64_t number, count;
     int64_t first; /* number of its first sample in the epoch */
@@ -14587,11 +14571,11 @@ typedef struct neo__blocks {
 /* Second stage: the windows, and where the next sample for them comes from. */
 typedef struct neo__windows {
     neo__window window[NEO__WINDOWS];
-    int64_t samples; /* of a full window; constant */
-    int64_t fill, take; /* the next to fill, to gather from */
-    int64_t base; /* number of the first window after a seek */
-    int64_t skip; /* samples of it that are used up */
-    neo__place place; /* end of the last sample that went into a window */
+    int64_t samples;      /* of a full window; constant */
+    int64_t fill, take;   /* the next to fill, to gather from */
+    int64_t base;         /* number of the first window after a seek */
+    int64_t skip;         /* samples of it that are used up */
+    neo__place place;     /* end of the last sample that went into a window */
     int64_t line_base;    /* line of the file at which the block in turn begins */
     int64_t file_samples; /* of the file in turn, so far */
     int whole_file;       /* the file was read from its start: it must hold a sample */
@@ -14602,9 +14586,9 @@ typedef struct neo__windows {
 typedef struct neo__slots {
     neo__slot *slot; /* [count] */
     int count;
-    int hold;                     /* batches that the caller may hold */
+    int hold;                           /* batches that the caller may hold */
     int64_t assign_number, next_number; /* the next batch to gather, to hand out */
-    int64_t closed;               /* batches of the windows filled so far */
+    int64_t closed;                     /* batches of the windows filled so far */
 } neo__slots;
 /* The end of the epoch, or the error that ends it. */
 typedef struct neo__reader_end {
@@ -14721,16 +14705,14 @@ static neo_status neo__gather_multi(neo_reader *r, const neo__window *w, int64_t
         int64_t at = w->order ? (int64_t)w->order[first + i] : first + i;
         const float *record =
             (const float *)(const void *)(w->records + (size_t)at * s->record_bytes);
-        const int64_t *ends =
-            (const int64_t *)(const void *)((const char *)record + s->ids_offset);
+        const int64_t *ends = (const int64_t *)(const void *)((const char *)record + s->ids_offset);
         slot->label[i] = record[0];
         memcpy(slot->dense + i * dense, record + 1, (size_t)dense * sizeof(float));
         for (int64_t t = 0; t < features; t++)
             slot->offsets[t * n + i + 1] = ends[t + 1] - (t ? ends[t] : 0);
     }
     slot->offsets[0] = 0;
-    for (int64_t i = 0; i < features * n; i++)
-        slot->offsets[i + 1] = total += slot->offsets[i + 1];
+    for (int64_t i = 0; i < features * n; i++) slot->offsets[i + 1] = total += slot->offsets[i + 1];
     NEO__TRY(neo__ids_reserve(r, &slot->ids, total));
     for (int64_t i = 0; i < n; i++) {
         int64_t at = w->order ? (int64_t)w->order[first + i] : first + i;
@@ -14767,7 +14749,8 @@ static void neo__window_begin(neo_reader *r, neo__window *w, int64_t number) {
 /* What the block tells beside its samples, once these are taken. */
 static neo_status neo__reader_block_done(neo_reader *r, neo__block *b) {
     char text[NEO__ERROR_BYTES];
-    const char *path = r->blocks.source.paths ? neo__path_name(r->blocks.source.paths[b->file]) : "synthetic";
+    const char *path =
+        r->blocks.source.paths ? neo__path_name(r->blocks.source.paths[b->file]) : "synthetic";
     for (int i = 0; i < b->issue_count; i++) {
         neo__issue_text(text, sizeof text, path, r->windows.line_base, &b->issues[i]);
         if (b->failed) return neo_fail(b->issues[i].status, "%s", text);
@@ -14776,8 +14759,8 @@ static neo_status neo__reader_block_done(neo_reader *r, neo__block *b) {
     }
     r->windows.bad += b->bad;
     r->windows.line_base += b->lines;
-    NEO__CHECK(!b->file_end || !r->windows.whole_file || r->windows.file_samples > 0, NEO_ERR_FORMAT,
-               "%s: holds no sample", path);
+    NEO__CHECK(!b->file_end || !r->windows.whole_file || r->windows.file_samples > 0,
+               NEO_ERR_FORMAT, "%s: holds no sample", path);
     return NEO_OK;
 }
 /* One step of the filling thread: from the block in turn into the window in turn. *window_done: it
@@ -14818,8 +14801,8 @@ static neo_status neo__reader_fill(neo_reader *r, neo__block *b, neo__window *w,
 }
 
 /* ---- gathering batches ---- */
-static void neo__position_set(const neo_reader *r, neo_position *p, int64_t samples,
-                              int64_t window, int64_t used, neo__place place) {
+static void neo__position_set(const neo_reader *r, neo_position *p, int64_t samples, int64_t window,
+                              int64_t used, neo__place place) {
     p->word[0] = r->epoch;
     p->word[1] = samples;
     p->word[2] = place.file;
@@ -14837,10 +14820,8 @@ static neo_status neo__reader_gather(neo_reader *r, const neo__window *w, int64_
     int shards = r->ctx->repro_shards;
     int64_t first = begin + neo_leaf_begin(all, shards, r->first_leaf);
     int64_t n = begin + neo_leaf_begin(all, shards, r->end_leaf) - first;
-    if (s->multi)
-        NEO__TRY(neo__gather_multi(r, w, first, n, slot));
-    else
-        neo__gather_fixed(s, w, first, n, slot);
+    if (s->multi) NEO__TRY(neo__gather_multi(r, w, first, n, slot));
+    else neo__gather_fixed(s, w, first, n, slot);
     slot->batch.dense = neo_tensor_2d(slot->dense, NEO_F32, n, s->dense_count);
     slot->batch.label = neo_tensor_1d(slot->label, NEO_F32, n);
     memset(&slot->batch.sparse, 0, sizeof slot->batch.sparse);
@@ -14854,10 +14835,8 @@ static neo_status neo__reader_gather(neo_reader *r, const neo__window *w, int64_
     slot->batch.global_size = all;
     int last = k + 1 == w->batches;
     int64_t samples = w->first + begin + all;
-    if (last)
-        neo__position_set(r, &slot->after, w->first + w->count, w->number + 1, 0, w->end);
-    else
-        neo__position_set(r, &slot->after, samples, w->number, begin + all, w->begin);
+    if (last) neo__position_set(r, &slot->after, w->first + w->count, w->number + 1, 0, w->end);
+    else neo__position_set(r, &slot->after, samples, w->number, begin + all, w->begin);
     slot->bad = last ? w->bad_end : w->bad_begin;
     slot->bytes = 0;
     if (r->extent.bytes_before) {
@@ -14918,7 +14897,8 @@ static neo__window *neo__reader_window(neo_reader *r) {
 }
 static int neo__reader_try_fill(neo_reader *r) {
     int slot = (int)(r->blocks.fill_number % r->blocks.count);
-    if (r->blocks.filling || r->end.number >= 0 || r->blocks.fill_number == r->blocks.read_number || !r->blocks.parsed[slot])
+    if (r->blocks.filling || r->end.number >= 0 || r->blocks.fill_number == r->blocks.read_number ||
+        !r->blocks.parsed[slot])
         return 0;
     neo__window *w = neo__reader_window(r);
     if (!w) return 0;
@@ -14929,7 +14909,7 @@ static int neo__reader_try_fill(neo_reader *r) {
     neo_status status = neo__reader_fill(r, b, w, &window_done, &block_done, &ended);
     if (status == NEO_OK && window_done && r->windows.skip > w->count)
         status = neo_fail(NEO_ERR_MISMATCH,
-                           "the files hold fewer samples than when the position was saved");
+                          "the files hold fewer samples than when the position was saved");
     neo__mutex_lock(&r->lock);
     r->blocks.filling = 0;
     if (status != NEO_OK) {
@@ -14952,8 +14932,7 @@ static int neo__reader_try_fill(neo_reader *r) {
     neo__cond_broadcast(&r->work);
     return 1;
 }
-static neo_status neo__block_parse(const neo_schema *s, const neo__parse_options *o,
-                                   neo__block *b);
+static neo_status neo__block_parse(const neo_schema *s, const neo__parse_options *o, neo__block *b);
 static int neo__reader_try_read(neo_reader *r) {
     int slot = (int)(r->blocks.read_number % r->blocks.count);
     if (r->blocks.reading || r->blocks.all_read || r->end.number >= 0) return 0;
@@ -15004,8 +14983,8 @@ static neo_status neo__reader_start(neo_reader *r) {
         t->start.arg = t;
         if (!neo__thread_create(&t->thread, &t->start)) {
             neo__reader_stop(r);
-            return neo_fail(NEO_ERR_SYSTEM, "neo_reader_next: cannot start thread %d of %d",
-                             i + 1, r->thread_count);
+            return neo_fail(NEO_ERR_SYSTEM, "neo_reader_next: cannot start thread %d of %d", i + 1,
+                            r->thread_count);
         }
         r->started = i + 1;
     }
@@ -15036,7 +15015,8 @@ static void neo__reader_reset(neo_reader *r, const neo_position *p) {
     neo__window_begin(r, &r->windows.window[0], r->windows.base);
     for (int i = 1; i < NEO__WINDOWS; i++) {
         r->windows.window[i].state = NEO__WINDOW_FULL; /* and used up: free */
-        r->windows.window[i].batches = r->windows.window[i].done = r->windows.window[i].assigned = 0;
+        r->windows.window[i].batches = r->windows.window[i].done = r->windows.window[i].assigned =
+            0;
     }
     for (int i = 0; i < r->slots.count; i++) r->slots.slot[i].state = NEO__SLOT_FREE;
     r->slots.assign_number = r->slots.next_number = r->slots.closed = 0;
@@ -15044,7 +15024,9 @@ static void neo__reader_reset(neo_reader *r, const neo_position *p) {
     r->end.status = NEO_OK;
     r->position = *p;
     r->stats.samples = r->stats.bad_lines = 0;
-    r->stats.bytes = r->extent.bytes_before ? r->extent.bytes_before[r->windows.place.file] + r->windows.place.offset : 0;
+    r->stats.bytes = r->extent.bytes_before
+                         ? r->extent.bytes_before[r->windows.place.file] + r->windows.place.offset
+                         : 0;
 }
 static void neo__reader_begin(neo_reader *r, int64_t epoch) {
     NEO__ZERO(neo_position, p);
@@ -15126,8 +15108,7 @@ static neo_status neo__reader_check(neo_ctx *ctx, const neo_reader_desc *d) {
     NEO__CHECK(d->schema->ctx == ctx, NEO_ERR_ARG,
                "neo_reader_open: the schema is of another context");
     NEO__CHECK(d->batch >= 1 && d->batch <= NEO__SHUFFLE_MAX, NEO_ERR_ARG,
-               "neo_reader_open: batch is %" PRId64 ", not in 1 .. %d", d->batch,
-               NEO__SHUFFLE_MAX);
+               "neo_reader_open: batch is %" PRId64 ", not in 1 .. %d", d->batch, NEO__SHUFFLE_MAX);
     NEO__CHECK(d->shuffle_window >= 0 && d->shuffle_window <= NEO__SHUFFLE_MAX, NEO_ERR_ARG,
                "neo_reader_open: shuffle_window is %" PRId64 ", not in 0 .. %d", d->shuffle_window,
                NEO__SHUFFLE_MAX);
@@ -15144,10 +15125,10 @@ static neo_status neo__reader_check(neo_ctx *ctx, const neo_reader_desc *d) {
                "neo_reader_open: %d ranks share the leaves of a batch, of which there are %d: set "
                "repro_shards of every rank's context to %d or more",
                d->world_size, neo_ctx_repro_shards(ctx), d->world_size);
-    NEO__CHECK(d->unlabeled || d->schema->format != NEO_FORMAT_DELIMITED ||
-                   d->schema->label_column >= 0,
-               NEO_ERR_ARG,
-               "neo_reader_open: no column of the description is the label (desc.unlabeled allows it)");
+    NEO__CHECK(
+        d->unlabeled || d->schema->format != NEO_FORMAT_DELIMITED || d->schema->label_column >= 0,
+        NEO_ERR_ARG,
+        "neo_reader_open: no column of the description is the label (desc.unlabeled allows it)");
     NEO__CHECK(d->schema->fitted, NEO_ERR_STATE,
                "neo_reader_open: the schema's dictionaries are not built yet: call "
                "neo_schema_fit, or load "
@@ -15196,10 +15177,11 @@ static neo_status neo__reader_look(neo_reader *r) {
     r->extent.bytes_before = known ? sizes : NULL;
     NEO__CHECK(input || !r->desc.input.read, NEO_ERR_ARG,
                "neo_reader_open: desc.input is set, but no path is '-'");
-    NEO__CHECK(!input || r->desc.input.read || r->desc.world_size == 1, NEO_ERR_ARG,
-               "neo_reader_open: standard input ('-') is one process's, and there are %d ranks: set "
-               "desc.input (neo_comm_input of neo_comm.h gives it to all)",
-               r->desc.world_size);
+    NEO__CHECK(
+        !input || r->desc.input.read || r->desc.world_size == 1, NEO_ERR_ARG,
+        "neo_reader_open: standard input ('-') is one process's, and there are %d ranks: set "
+        "desc.input (neo_comm_input of neo_comm.h gives it to all)",
+        r->desc.world_size);
     return NEO_OK;
 }
 static uint64_t neo__reader_key(const neo_reader *r) {
@@ -15213,8 +15195,8 @@ static uint64_t neo__reader_key(const neo_reader *r) {
 }
 static neo_status neo__reader_init(neo_reader *r) {
     neo_reader_desc *d = &r->desc;
-    NEO__TRY(
-        neo__source_create(&r->blocks.source, "neo_reader_open", r->schema, d->paths, d->path_count));
+    NEO__TRY(neo__source_create(&r->blocks.source, "neo_reader_open", r->schema, d->paths,
+                                d->path_count));
     if (r->schema->format == NEO_FORMAT_SYNTHETIC) {
         r->blocks.source.path_count = 1; /* as one file */
         r->extent.samples = neo__synthetic_samples(r->schema);
@@ -15244,8 +15226,7 @@ static neo_status neo__reader_init(neo_reader *r) {
     neo__reader_begin(r, 0);
     return NEO_OK;
 }
-NEO_API neo_status neo_reader_open(neo_ctx *ctx, const neo_reader_desc *desc,
-                                   neo_reader **reader) {
+NEO_API neo_status neo_reader_open(neo_ctx *ctx, const neo_reader_desc *desc, neo_reader **reader) {
     NEO__CHECK(ctx && desc && reader, NEO_ERR_ARG, "neo_reader_open: an argument is NULL");
     *reader = NULL;
     NEO__TRY(neo__reader_check(ctx, desc));
@@ -15330,8 +15311,9 @@ NEO_API neo_status neo_reader_seek(neo_reader *r, const neo_position *position) 
     NEO__CHECK(w[7] == (int64_t)r->check, NEO_ERR_MISMATCH,
                "neo_reader_seek: the position is of another schema, number of files, batch, "
                "window or seed");
-    int good = w[0] >= 0 && w[1] >= 0 && w[2] >= 0 && w[2] <= r->blocks.source.path_count && w[3] >= 0 &&
-               w[4] >= 0 && w[5] >= 0 && w[6] >= 0 && w[6] < r->windows.samples && w[6] <= w[1];
+    int good = w[0] >= 0 && w[1] >= 0 && w[2] >= 0 && w[2] <= r->blocks.source.path_count &&
+               w[3] >= 0 && w[4] >= 0 && w[5] >= 0 && w[6] >= 0 && w[6] < r->windows.samples &&
+               w[6] <= w[1];
     good = good && (w[2] < r->blocks.source.path_count || w[3] == 0);
     NEO__CHECK(good, NEO_ERR_ARG, "neo_reader_seek: the position holds numbers that cannot be");
     NEO__CHECK(
@@ -15414,7 +15396,7 @@ static neo_status neo__npy_descr(neo__npy_in *in, neo__npy_info *info) {
         return NEO_OK;
     }
     return neo_fail(NEO_ERR_UNSUPPORTED, "%s: byte %d: elements of type %s are not supported",
-                     in->path, (int)(in->p - in->begin), neo__quote(t.p, t.bytes).text);
+                    in->path, (int)(in->p - in->begin), neo__quote(t.p, t.bytes).text);
 }
 static neo_status neo__npy_shape(neo__npy_in *in, neo__npy_info *info) {
     info->ndim = 0;
@@ -15429,8 +15411,7 @@ static neo_status neo__npy_shape(neo__npy_in *in, neo__npy_info *info) {
                 return neo__npy_fail(in, NEO_ERR_FORMAT, "the shape overflows");
             n = n * 10 + (*in->p - '0');
         }
-        if (digits == 0)
-            return neo__npy_fail(in, NEO_ERR_FORMAT, "expected a length in the shape");
+        if (digits == 0) return neo__npy_fail(in, NEO_ERR_FORMAT, "expected a length in the shape");
         if (info->ndim == NEO_MAX_DIMS)
             return neo__npy_fail(in, NEO_ERR_UNSUPPORTED, "more than 4 dimensions");
         info->shape[info->ndim++] = n;
@@ -15528,8 +15509,7 @@ static int64_t neo__npy_count(const neo__npy_info *info) {
     return n;
 }
 /* Open a file, read its header, check its size. The file is closed again on failure. */
-static neo_status neo__npy_open(neo_ctx *ctx, neo__file *f, const char *path,
-                                neo__npy_info *info) {
+static neo_status neo__npy_open(neo_ctx *ctx, neo__file *f, const char *path, neo__npy_info *info) {
     NEO__TRY(neo__file_open(f, path, NEO__FILE_READ));
     char *data = (char *)neo_alloc(ctx, NEO__NPY_HEADER_BYTES);
     size_t got = 0;
@@ -15541,9 +15521,9 @@ static neo_status neo__npy_open(neo_ctx *ctx, neo__file *f, const char *path,
         int64_t size = neo__file_size(f), bytes = neo__npy_count(info) * (int64_t)info->item_bytes;
         if (size != info->data_offset + bytes)
             status = neo_fail(NEO_ERR_FORMAT,
-                               "%s: byte %" PRId64 ": %" PRId64
-                               " bytes of elements follow, the shape needs %" PRId64,
-                               path, info->data_offset, size - info->data_offset, bytes);
+                              "%s: byte %" PRId64 ": %" PRId64
+                              " bytes of elements follow, the shape needs %" PRId64,
+                              path, info->data_offset, size - info->data_offset, bytes);
     }
     if (status != NEO_OK) (void)neo__file_close(f);
     return status;
@@ -15577,17 +15557,13 @@ NEO_API neo_status neo_npy_read(neo_ctx *ctx, const char *path, neo_tensor *t) {
     neo_status status = neo_tensor_alloc(ctx, info.dtype, info.ndim, info.shape, &made);
     if (status == NEO_OK) {
         neo__fp_state fp = neo__fp_enter();
-        if (info.f64)
-            status = neo__npy_read_f64(ctx, &f, &info, (float *)made.data);
-        else
-            status = neo__file_read_at(&f, info.data_offset, made.data, neo_tensor_bytes(made));
+        if (info.f64) status = neo__npy_read_f64(ctx, &f, &info, (float *)made.data);
+        else status = neo__file_read_at(&f, info.data_offset, made.data, neo_tensor_bytes(made));
         neo__fp_leave(fp);
     }
     (void)neo__file_close(&f);
-    if (status == NEO_OK)
-        *t = made;
-    else
-        neo_tensor_free(ctx, &made);
+    if (status == NEO_OK) *t = made;
+    else neo_tensor_free(ctx, &made);
     return status;
 }
 /* A header of a multiple of 64 bytes, at least `least`; returns its length. */
@@ -15648,8 +15624,8 @@ static neo_status neo__npy_triple_check(const neo__npy_info *info, const char *p
                "%s: labels.npy must be [N] or [N, 1]", prefix);
     NEO__CHECK(info[0].shape[0] == info[1].shape[0] && info[0].shape[0] == info[2].shape[0],
                NEO_ERR_SHAPE,
-               "%s: dense.npy, sparse.npy and labels.npy have %" PRId64 ", %" PRId64
-               " and %" PRId64 " rows",
+               "%s: dense.npy, sparse.npy and labels.npy have %" PRId64 ", %" PRId64 " and %" PRId64
+               " rows",
                prefix, info[0].shape[0], info[1].shape[0], info[2].shape[0]);
     NEO__CHECK(info[1].dtype == NEO_I32 || info[1].dtype == NEO_I64, NEO_ERR_SHAPE,
                "%s: sparse.npy holds %s, not i32 or i64", prefix, neo_dtype_name(info[1].dtype));
@@ -15678,8 +15654,7 @@ static neo_status neo__npy_triple_open(neo_ctx *ctx, const char *prefix, char *p
 static neo_status neo__source_npy_open(neo__source *source) {
     const neo_schema *s = source->schema;
     const char *prefix = source->paths[source->file];
-    NEO__TRY(
-        neo__npy_triple_open(s->ctx, prefix, source->npy_path, source->npy, source->info));
+    NEO__TRY(neo__npy_triple_open(s->ctx, prefix, source->npy_path, source->npy, source->info));
     source->open = 1;
     NEO__TRY(neo__npy_triple_check(source->info, prefix, s->dense_count, s->feature_count));
     source->rows = source->info[0].shape[0];
@@ -15773,8 +15748,7 @@ static int neo__npy_row(const neo_schema *s, const neo__block *b, int64_t i, flo
     double y = neo__npy_number(&b->npy[2], label);
     if (!(y >= 0.0 && y <= 1.0)) {
         neo__issue_set(e, NEO_ERR_RANGE, 0,
-                       "labels.npy: row %" PRId64 ": expected a label in [0, 1], found %g", row,
-                       y);
+                       "labels.npy: row %" PRId64 ": expected a label in [0, 1], found %g", row, y);
         return 0;
     }
     record[0] = (float)y;
@@ -15840,10 +15814,9 @@ static neo_status neo__npy_scan(neo_ctx *ctx, const neo__file *f, const neo__npy
             if (id < 0 || id == INT64_MAX)
                 status =
                     neo_fail(NEO_ERR_RANGE,
-                              "%s: row %" PRId64 ", column %" PRId64 ": id %" PRId64 " cannot be",
-                              f->path, (i + k) / columns, column, id);
-            else if (id >= rows[column])
-                rows[column] = id + 1;
+                             "%s: row %" PRId64 ", column %" PRId64 ": id %" PRId64 " cannot be",
+                             f->path, (i + k) / columns, column, id);
+            else if (id >= rows[column]) rows[column] = id + 1;
         }
     }
     neo_free(ctx, piece, NEO__CHUNK_BYTES);
@@ -15875,10 +15848,8 @@ static neo_status neo__npy_init(neo_schema *s, const char *const *prefixes, int 
     s->modulo = modulo != 0;
     for (int32_t f = 0; f < s->feature_count; f++) {
         NEO__TRY(neo__schema_name(s, f, "cat_%d", f));
-        if (rows)
-            s->rows[f] = rows[f];
-        else
-            s->rows[f] = NEO__MAX(s->rows[f], 1);
+        if (rows) s->rows[f] = rows[f];
+        else s->rows[f] = NEO__MAX(s->rows[f], 1);
         NEO__CHECK(s->rows[f] >= 1, NEO_ERR_ARG,
                    "neo_schema_npy: feature %d has %" PRId64 " rows, fewer than 1", f, s->rows[f]);
     }
@@ -16168,12 +16139,9 @@ static void neo__block_parse_synthetic(const neo_schema *s, neo__block *b) {
 }
 static neo_status neo__block_parse(const neo_schema *s, const neo__parse_options *o,
                                    neo__block *b) {
-    if (s->format == NEO_FORMAT_NPY)
-        neo__block_parse_npy(s, o, b);
-    else if (s->format == NEO_FORMAT_SYNTHETIC)
-        neo__block_parse_synthetic(s, b);
-    else
-        return neo__block_parse_text(s, o, b);
+    if (s->format == NEO_FORMAT_NPY) neo__block_parse_npy(s, o, b);
+    else if (s->format == NEO_FORMAT_SYNTHETIC) neo__block_parse_synthetic(s, b);
+    else return neo__block_parse_text(s, o, b);
     return NEO_OK;
 }
 
@@ -16368,7 +16336,6 @@ NEO_API neo_status neo_synthetic_write_tsv(neo_ctx *ctx, const neo_schema *s, co
     neo_status closed = neo__file_close(&f);
     return status != NEO_OK ? status : closed;
 }
-NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-json
 
@@ -16387,8 +16354,8 @@ typedef struct neo__json {
     int depth;
 } neo__json;
 enum { NEO__JSON_DEPTH = 64 };
+#define NEO__JSON_BAD 0xFFFFFFFFu /* no character */
 
-NEO__HOT_END
 static neo_status neo__json_fail(const neo__json *j, size_t at, const char *what) {
     return neo_fail(NEO_ERR_FORMAT, "%s: byte %" PRIu64 ": %s", j->file, j->offset + at, what);
 }
@@ -16438,26 +16405,18 @@ static int neo__utf8_valid(const char *s) {
     return 1;
 }
 static size_t neo__utf8_put(char *out, uint32_t c) {
-    if (c < 0x80) {
-        out[0] = (char)c;
-        return 1;
-    }
-    if (c < 0x800) {
-        out[0] = (char)(0xC0 | c >> 6);
-        out[1] = (char)(0x80 | (c & 63));
-        return 2;
-    }
-    if (c < 0x10000) {
-        out[0] = (char)(0xE0 | c >> 12);
-        out[1] = (char)(0x80 | (c >> 6 & 63));
-        out[2] = (char)(0x80 | (c & 63));
-        return 3;
-    }
-    out[0] = (char)(0xF0 | c >> 18);
-    out[1] = (char)(0x80 | (c >> 12 & 63));
-    out[2] = (char)(0x80 | (c >> 6 & 63));
-    out[3] = (char)(0x80 | (c & 63));
-    return 4;
+    size_t more = (c >= 0x80) + (size_t)(c >= 0x800) + (c >= 0x10000); /* bytes behind the first */
+    uint32_t mark = more == 0 ? 0 : more == 1 ? 0xC0 : more == 2 ? 0xE0 : 0xF0;
+    out[0] = (char)(unsigned char)(mark | c >> 6 * more);
+    for (size_t i = 1; i <= more; i++)
+        out[i] = (char)(unsigned char)(0x80 | (c >> 6 * (more - i) & 63));
+    return more + 1;
+}
+/* The value of a hexadecimal digit; -1: it is none. */
+static int neo__hex_digit(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
 /* Four hexadecimal digits at j->at; -1 if they are not. */
@@ -16465,42 +16424,30 @@ static int32_t neo__json_hex4(neo__json *j) {
     int32_t value = 0;
     if (j->size - j->at < 4) return -1;
     for (int i = 0; i < 4; i++) {
-        char c = j->text[j->at + (size_t)i];
-        int digit = c >= '0' && c <= '9'   ? c - '0'
-                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                           : -1;
+        int digit = neo__hex_digit(j->text[j->at + (size_t)i]);
         if (digit < 0) return -1;
         value = value * 16 + digit;
     }
     j->at += 4;
     return value;
 }
-/* The escape behind a backslash: its character, or 0xFFFFFFFF. A \u0000 is refused: strings are C
-   strings. */
+/* The escape behind a backslash: its character, or NEO__JSON_BAD. A \u0000 is refused: strings are
+   C strings. */
 static uint32_t neo__json_escape(neo__json *j) {
-    if (j->at >= j->size) return 0xFFFFFFFFu;
+    static const char plain[] = "\"\\/bfnrt", meaning[] = "\"\\/\b\f\n\r\t";
+    if (j->at >= j->size) return NEO__JSON_BAD;
     char c = j->text[j->at++];
-    switch (c) {
-    case '"':
-    case '\\':
-    case '/': return (uint32_t)c;
-    case 'b': return '\b';
-    case 'f': return '\f';
-    case 'n': return '\n';
-    case 'r': return '\r';
-    case 't': return '\t';
-    case 'u': break;
-    default: return 0xFFFFFFFFu;
-    }
+    const char *known = c ? strchr(plain, c) : NULL;
+    if (known) return (uint32_t)meaning[known - plain];
+    if (c != 'u') return NEO__JSON_BAD;
     int32_t high = neo__json_hex4(j);
-    if (high <= 0 || (high >= 0xDC00 && high < 0xE000)) return 0xFFFFFFFFu;
+    if (high <= 0 || (high >= 0xDC00 && high < 0xE000)) return NEO__JSON_BAD;
     if (high < 0xD800 || high >= 0xE000) return (uint32_t)high;
     if (j->size - j->at < 2 || j->text[j->at] != '\\' || j->text[j->at + 1] != 'u')
-        return 0xFFFFFFFFu;
+        return NEO__JSON_BAD;
     j->at += 2;
     int32_t low = neo__json_hex4(j);
-    if (low < 0xDC00 || low >= 0xE000) return 0xFFFFFFFFu;
+    if (low < 0xDC00 || low >= 0xE000) return NEO__JSON_BAD;
     return 0x10000u + ((uint32_t)(high - 0xD800) << 10) + (uint32_t)(low - 0xDC00);
 }
 /* A string: *out points into the text, decoded, with a NUL behind. */
@@ -16520,7 +16467,7 @@ static neo_status neo__json_string(neo__json *j, char **out) {
         if (c == '\\') {
             j->at++;
             uint32_t code = neo__json_escape(j);
-            if (code == 0xFFFFFFFFu)
+            if (code == NEO__JSON_BAD)
                 return neo__json_fail(j, start, "a bad escape inside a string");
             to += neo__utf8_put(to, code);
             continue;
@@ -16535,33 +16482,35 @@ static neo_status neo__json_string(neo__json *j, char **out) {
 }
 
 /* A number's text: grammar checked. *integer: 1 if it has no fraction and no exponent. */
-static neo_status neo__json_number(neo__json *j, const char **begin, size_t *length,
-                                   int *integer) {
+static void neo__json_digits(const neo__json *j, size_t *at) {
+    while (*at < j->size && j->text[*at] >= '0' && j->text[*at] <= '9') ++*at;
+}
+/* A number's text: grammar checked. *integer: 1 if it has no fraction and no exponent. */
+static neo_status neo__json_number(neo__json *j, const char **begin, size_t *length, int *integer) {
     neo__json_peek(j);
-    size_t start = j->at, i = start, n = j->size;
-    const char *t = j->text;
+    const char *text = j->text;
+    size_t start = j->at, i = start, size = j->size, digits;
     *integer = 1;
-    if (i < n && t[i] == '-') i++;
-    if (i >= n || t[i] < '0' || t[i] > '9') return neo__json_fail(j, i, "expected a number");
-    if (t[i] == '0') i++;
-    else
-        while (i < n && t[i] >= '0' && t[i] <= '9') i++;
-    if (i < n && t[i] == '.') {
-        size_t digits = ++i;
+    if (i < size && text[i] == '-') i++;
+    digits = i;
+    neo__json_digits(j, &i);
+    if (i == digits) return neo__json_fail(j, i, "expected a number");
+    if (text[digits] == '0' && i > digits + 1)
+        return neo__json_fail(j, digits + 1, "a number with a leading zero");
+    if (i < size && text[i] == '.') {
+        digits = ++i;
         *integer = 0;
-        while (i < n && t[i] >= '0' && t[i] <= '9') i++;
+        neo__json_digits(j, &i);
         if (i == digits) return neo__json_fail(j, i, "expected a digit");
     }
-    if (i < n && (t[i] == 'e' || t[i] == 'E')) {
+    if (i < size && (text[i] == 'e' || text[i] == 'E')) {
         *integer = 0;
-        if (++i < n && (t[i] == '+' || t[i] == '-')) i++;
-        size_t digits = i;
-        while (i < n && t[i] >= '0' && t[i] <= '9') i++;
+        if (++i < size && (text[i] == '+' || text[i] == '-')) i++;
+        digits = i;
+        neo__json_digits(j, &i);
         if (i == digits) return neo__json_fail(j, i, "expected a digit");
     }
-    if (i < n && t[i] >= '0' && t[i] <= '9')
-        return neo__json_fail(j, i, "a number with a leading zero");
-    *begin = t + start;
+    *begin = text + start;
     *length = i - start;
     j->at = i;
     return NEO_OK;
@@ -16586,8 +16535,9 @@ static neo_status neo__json_count(neo__json *j, int64_t *out) {
     return NEO_OK;
 }
 
-/* neo__json_open, neo__json_next: walk the members of an object ('{', '}') or array ('[', ']'):
-     open(j, '{'); for (int i = 0;; i++) { next(j, '}', i, &more); if (!more) break; ... }  */
+/* neo__json_open, neo__json_next: walk an array ('[', ']') or, with neo__json_member, an object:
+     open(j, '['); for (int i = 0;; i++) { next(j, ']', i, &more); if (!more) break; ... }
+     open(j, '{'); for (int i = 0;; i++) { member(j, i, &key); if (!key) break; ... }  */
 static neo_status neo__json_open(neo__json *j, char bracket) {
     NEO__TRY(neo__json_expect(j, bracket));
     if (++j->depth > NEO__JSON_DEPTH) return neo__json_fail(j, j->at, "nested too deep");
@@ -16603,6 +16553,13 @@ static neo_status neo__json_next(neo__json *j, char bracket, int index, int *mor
 static neo_status neo__json_key(neo__json *j, char **key) {
     NEO__TRY(neo__json_string(j, key));
     return neo__json_expect(j, ':');
+}
+/* The next member of an object: its key; *key NULL behind the last. */
+static neo_status neo__json_member(neo__json *j, int index, char **key) {
+    int more = 1;
+    *key = NULL;
+    NEO__TRY(neo__json_next(j, '}', index, &more));
+    return more ? neo__json_key(j, key) : NEO_OK;
 }
 /* Any value. */
 static neo_status neo__json_skip(neo__json *j) {
@@ -16853,16 +16810,16 @@ typedef struct neo__slab {
     int64_t step; /* elements from row to row */
 } neo__slab;
 typedef struct neo__state_entry {
-    char *name;
+    const char *name;
     uint64_t hash;
     neo_state_kind kind;
     neo_tensor tensor, whole; /* what was given; the tensor it is, or is a part of, without data */
     neo__slab slab;
     int is_part, is_copy; /* is_copy: another part has it too */
-    int first, next; /* entries: the first part of this name; the next one, or -1 */
+    int first, next;      /* entries: the first part of this name; the next one, or -1 */
 } neo__state_entry;
 typedef struct neo__state_word {
-    char *key, *value;
+    const char *key, *value;
 } neo__state_word;
 struct neo_state {
     neo_ctx *ctx;
@@ -16874,6 +16831,7 @@ struct neo_state {
     neo__state_word *words;
     int word_count;
     int64_t word_capacity;
+    neo__arena texts;   /* names, keys and values */
     neo_schema *schema; /* its dictionaries are saved too; or NULL */
 };
 
@@ -16887,20 +16845,15 @@ NEO_API neo_status neo_state_create(neo_ctx *ctx, neo_state **out) {
     NEO__TRY(neo__check_ctx("neo_state_create", ctx));
     neo_state *state = (neo_state *)neo__alloc_zero(ctx, sizeof *state);
     NEO__CHECK(state, NEO_ERR_MEMORY, "neo_state_create: no memory for %zu bytes", sizeof *state);
-    state->ctx = ctx;
-    char text[32];
-    snprintf(text, sizeof text, "%d", ctx->repro_shards);
-    neo_status status = neo_state_define(state, "repro_shards", text);
-    if (status == NEO_OK) {
-        snprintf(text, sizeof text, "%" PRIu64, ctx->seed);
-        status = neo_state_define(state, "seed", text);
-    }
-    if (status != NEO_OK) {
-        neo_state_destroy(state);
-        return status;
-    }
-    *out = state;
-    return NEO_OK;
+    state->ctx = state->texts.ctx = ctx;
+    char shards[32], seed[32];
+    snprintf(shards, sizeof shards, "%d", ctx->repro_shards);
+    snprintf(seed, sizeof seed, "%" PRIu64, ctx->seed);
+    neo_status status = neo_state_define(state, "repro_shards", shards);
+    if (status == NEO_OK) status = neo_state_define(state, "seed", seed);
+    if (status == NEO_OK) *out = state;
+    else neo_state_destroy(state);
+    return status;
 }
 
 /* "[2, 3]" into text, for messages. */
@@ -16946,8 +16899,10 @@ static neo__slab neo__slab_whole(const neo_tensor *t) {
     return slab;
 }
 /* ---- slabs in a device's memory: they pass through the context's scratch in pieces ---- */
-enum { NEO__STAGE_SKIP = 1 << 20, /* of the scratch: what files are read into */
-       NEO__STAGE_BYTES = NEO__SHARED_SCRATCH_BYTES - NEO__STAGE_SKIP };
+enum {
+    NEO__STAGE_SKIP = 1 << 20, /* of the scratch: what files are read into */
+    NEO__STAGE_BYTES = NEO__SHARED_SCRATCH_BYTES - NEO__STAGE_SKIP
+};
 /* The piece of `all` behind `piece` (rows 0: the first one) that fits the stage; 0 at the end. */
 static int neo__stage_next(const neo__rect *all, neo_dtype dtype, neo__rect *piece) {
     const int64_t room = NEO__STAGE_BYTES / (int64_t)neo_dtype_size(dtype);
@@ -16979,9 +16934,11 @@ static neo_status neo__stage_move(neo_ctx *ctx, const neo__slab *slab, const neo
     int64_t rows = stage->place.rows, width = stage->place.cols;
     char *host = stage->data;
     char *there = slab->data + (size_t)((stage->place.row - slab->place.row) * slab->step +
-                                        stage->place.col - slab->place.col) * size;
+                                        stage->place.col - slab->place.col) *
+                                   size;
     if (width == slab->step) width *= rows, rows = 1;
-    for (int64_t r = 0; r < rows; r++, host += (size_t)width * size, there += (size_t)slab->step * size) {
+    for (int64_t r = 0; r < rows;
+         r++, host += (size_t)width * size, there += (size_t)slab->step * size) {
         if (to_device)
             NEO__TRY(neo__data_write(ctx, there, slab->memory, host, (size_t)width * size));
         else NEO__TRY(neo__data_read(ctx, host, there, slab->memory, (size_t)width * size));
@@ -17054,15 +17011,17 @@ static neo_status neo__state_reserve(neo_state *state) {
     neo__state_fill_slots(state);
     return NEO_OK;
 }
-/* Forget the entries from `count` on: what an add of several tensors does when one of them
-   fails. */
+/* Forget the entries from `count` on: an add of several tensors failed at one of them. */
 static void neo__state_truncate(neo_state *state, int count) {
-    for (int i = count; i < state->count; i++)
-        neo__string_free(state->ctx, state->entries[i].name);
     state->count = count;
     for (int i = 0; i < count; i++)
         if (state->entries[i].next >= count) state->entries[i].next = -1;
     neo__state_fill_slots(state);
+}
+/* The end of an add of several tensors: after a failure the state is as before. */
+static neo_status neo__state_added(neo_state *state, int before, neo_status status) {
+    if (status != NEO_OK) neo__state_truncate(state, before);
+    return status;
 }
 
 static neo_status neo__state_check(const neo_state *state, const char *function,
@@ -17081,7 +17040,7 @@ static neo_status neo__state_check(const neo_state *state, const char *function,
 static neo_status neo__state_put(neo_state *state, neo__state_entry *entry, const char *name,
                                  int first) {
     NEO__TRY(neo__state_reserve(state));
-    entry->name = neo__string_copy(state->ctx, name);
+    entry->name = neo__arena_text(&state->texts, name, strlen(name));
     NEO__CHECK(entry->name, NEO_ERR_MEMORY, "neo_state_add: no memory for the name %s", name);
     entry->hash = neo_hash(name);
     entry->first = first >= 0 ? first : state->count;
@@ -17159,8 +17118,7 @@ static neo_status neo__state_check_parts(const neo_state *state, int first, cons
                    other->kind == entry->kind ? "" : " and another kind");
         NEO__CHECK(other->is_copy || entry->is_copy ||
                        neo__rect_cut(&other->slab.place, &entry->slab.place).rows == 0,
-                   NEO_ERR_ARG,
-                   "neo_state_add_part: %s: part %s overlaps part %s", name,
+                   NEO_ERR_ARG, "neo_state_add_part: %s: part %s overlaps part %s", name,
                    neo__place_text(entry, a), neo__place_text(other, b));
     }
     return NEO_OK;
@@ -17193,14 +17151,12 @@ NEO_API neo_status neo_state_add_params(neo_state *state, const neo_params *para
     NEO__CHECK(state && params, NEO_ERR_ARG, "neo_state_add_params: an argument is NULL");
     NEO__TRY(neo__check_device(state->ctx, params->ctx, "neo_state_add_params", "params are"));
     int before = state->count;
-    for (int i = 0; i < neo_params_count(params); i++) {
+    neo_status status = NEO_OK;
+    for (int i = 0; i < neo_params_count(params) && status == NEO_OK; i++) {
         const neo_param *param = neo_params_at(params, i);
-        neo_status status = neo_state_add(state, NEO_STATE_WEIGHT, param->name, param->value);
-        if (status == NEO_OK) continue;
-        neo__state_truncate(state, before);
-        return status;
+        status = neo_state_add(state, NEO_STATE_WEIGHT, param->name, param->value);
     }
-    return NEO_OK;
+    return neo__state_added(state, before, status);
 }
 
 NEO_API neo_status neo_state_add_optim(neo_state *state, neo_optim *optim) {
@@ -17208,15 +17164,12 @@ NEO_API neo_status neo_state_add_optim(neo_state *state, neo_optim *optim) {
     NEO__TRY(neo__check_device(state->ctx, optim->ctx, "neo_state_add_optim", "optim is"));
     int before = state->count;
     const char *name = NULL;
-    neo_tensor t = neo_tensor_none();
-    for (int i = 0; i < neo_optim_state_count(optim); i++) {
-        t = neo_optim_state_at(optim, i, &name, NULL);
-        neo_status status = neo_state_add(state, NEO_STATE_OPTIMIZER, name, t);
-        if (status == NEO_OK) continue;
-        neo__state_truncate(state, before);
-        return status;
+    neo_status status = NEO_OK;
+    for (int i = 0; i < neo_optim_state_count(optim) && status == NEO_OK; i++) {
+        neo_tensor t = neo_optim_state_at(optim, i, &name, NULL);
+        status = neo_state_add(state, NEO_STATE_OPTIMIZER, name, t);
     }
-    return NEO_OK;
+    return neo__state_added(state, before, status);
 }
 
 /* <bags>.<table>.weight, .scale (of i8), .momentum1, .momentum2, and <bags>.step. */
@@ -17243,7 +17196,8 @@ NEO_API neo_status neo_state_add_bags(neo_state *state, neo_bags *bags) {
     neo_status status = NEO_OK;
     for (int32_t i = 0; i < neo_bags_table_count(bags) && status == NEO_OK; i++) {
         const int32_t buckets = bags->sizes.none ? 0 : bags->tables[i].buckets;
-        status = neo__state_define_buckets(state, neo__bags_name(bags), neo_bags_table_name(bags, i), buckets);
+        status = neo__state_define_buckets(state, neo__bags_name(bags),
+                                           neo_bags_table_name(bags, i), buckets);
         if (status == NEO_OK) status = neo__state_add_table(state, bags, i);
     }
     char name[1024];
@@ -17251,14 +17205,12 @@ NEO_API neo_status neo_state_add_bags(neo_state *state, neo_bags *bags) {
     if (status == NEO_OK)
         status = neo_state_add(state, NEO_STATE_OPTIMIZER, name,
                                neo_tensor_1d(neo__bags_steps(bags), NEO_I64, 1));
-    if (status != NEO_OK) neo__state_truncate(state, before);
-    return status;
+    return neo__state_added(state, before, status);
 }
 
 NEO_API neo_status neo_state_add_schema(neo_state *state, neo_schema *schema) {
     NEO__CHECK(state && schema, NEO_ERR_ARG, "neo_state_add_schema: an argument is NULL");
-    NEO__CHECK(!state->schema, NEO_ERR_ARG,
-               "neo_state_add_schema: the state has a schema already");
+    NEO__CHECK(!state->schema, NEO_ERR_ARG, "neo_state_add_schema: the state has a schema already");
     state->schema = schema;
     return NEO_OK;
 }
@@ -17268,38 +17220,24 @@ NEO_API neo_status neo_state_define(neo_state *state, const char *key, const cha
                "neo_state_define: an argument is NULL or the key is empty");
     NEO__CHECK(neo__utf8_valid(key) && neo__utf8_valid(value), NEO_ERR_ARG,
                "neo_state_define: %s: the key or its value is not UTF-8", key);
-    neo_ctx *ctx = state->ctx;
-    char *copy = neo__string_copy(ctx, value), *key_copy = NULL;
-    NEO__CHECK(copy, NEO_ERR_MEMORY, "neo_state_define: no memory for %s", key);
-    for (int i = 0; i < state->word_count; i++) {
-        if (strcmp(state->words[i].key, key) != 0) continue;
-        neo__string_free(ctx, state->words[i].value);
-        state->words[i].value = copy;
-        return NEO_OK;
-    }
-    neo_status status = NEO__GROW(ctx, state->words, state->word_capacity, state->word_count + 1);
-    if (status == NEO_OK) {
-        key_copy = neo__string_copy(ctx, key);
-        if (!key_copy)
-            status = neo_fail(NEO_ERR_MEMORY, "neo_state_define: no memory for %s", key);
-    }
-    if (status != NEO_OK) {
-        neo__string_free(ctx, copy);
-        return status;
-    }
-    state->words[state->word_count].key = key_copy;
-    state->words[state->word_count++].value = copy;
+    int at = 0;
+    while (at < state->word_count && strcmp(state->words[at].key, key) != 0) at++;
+    if (at < state->word_count && strcmp(state->words[at].value, value) == 0) return NEO_OK;
+    NEO__TRY(NEO__GROW(state->ctx, state->words, state->word_capacity, at + 1));
+    neo__state_word word;
+    word.key = at < state->word_count ? state->words[at].key
+                                      : neo__arena_text(&state->texts, key, strlen(key));
+    word.value = neo__arena_text(&state->texts, value, strlen(value));
+    NEO__CHECK(word.key && word.value, NEO_ERR_MEMORY, "neo_state_define: no memory for %s", key);
+    state->words[at] = word;
+    state->word_count = NEO__MAX(state->word_count, at + 1);
     return NEO_OK;
 }
 
 NEO_API void neo_state_destroy(neo_state *state) {
     if (!state) return;
     neo_ctx *ctx = state->ctx;
-    neo__state_truncate(state, 0);
-    for (int i = 0; i < state->word_count; i++) {
-        neo__string_free(ctx, state->words[i].key);
-        neo__string_free(ctx, state->words[i].value);
-    }
+    neo__arena_free(&state->texts);
     NEO__LIST_FREE(ctx, state->words, state->word_capacity);
     NEO__LIST_FREE(ctx, state->slots, state->slot_count);
     NEO__LIST_FREE(ctx, state->entries, state->capacity);
@@ -17320,8 +17258,7 @@ NEO__HOT_BEGIN
 #define NEO__DIGEST_BITS UINT64_C(0xC2B2AE3D27D4EB4F)
 #define NEO__DIGEST_NAN 0x7FC00000u
 
-static uint64_t neo__digest_key(const char *name, neo_dtype dtype, int ndim,
-                                const int64_t *shape) {
+static uint64_t neo__digest_key(const char *name, neo_dtype dtype, int ndim, const int64_t *shape) {
     uint64_t key = neo__mix64(neo_hash(name));
     key = neo__mix64(key + (uint64_t)dtype + 1);
     key = neo__mix64(key + (uint64_t)ndim);
@@ -17382,10 +17319,9 @@ static void neo__digest_task(void *arg, int64_t task, int worker) {
     for (int64_t at = begin, n; at < end; at += n, row++, col = 0) {
         n = NEO__MIN(end - at, cols - col);
         int64_t first = (place->row + row) * job->whole_cols + place->col + col;
-        sum += neo__digest_part(job->key, slab->dtype,
-                                slab->data + (size_t)(row * slab->step + col) *
-                                                  neo_dtype_size(slab->dtype),
-                                first, n);
+        sum += neo__digest_part(
+            job->key, slab->dtype,
+            slab->data + (size_t)(row * slab->step + col) * neo_dtype_size(slab->dtype), first, n);
     }
     __atomic_fetch_add(&job->sum, sum, __ATOMIC_RELAXED);
 }
@@ -17395,7 +17331,8 @@ static uint64_t neo__entry_key(const neo__state_entry *entry) {
     return neo__digest_key(entry->name, whole->dtype, whole->ndim, whole->shape);
 }
 NEO__HOT_BEGIN
-static uint64_t neo__slab_digest(neo_ctx *ctx, const neo__state_entry *entry, const neo__slab *slab) {
+static uint64_t neo__slab_digest(neo_ctx *ctx, const neo__state_entry *entry,
+                                 const neo__slab *slab) {
     neo__digest_job job;
     job.slab = slab;
     job.key = neo__entry_key(entry);
@@ -17430,7 +17367,6 @@ NEO_API uint64_t neo_state_digest(const neo_state *state) {
     }
     return neo__mix64(parts + neo__mix64(keys));
 }
-NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-group
 
@@ -17464,10 +17400,10 @@ typedef struct neo__census {
     int64_t part_count;
     neo__replica_words *replicas; /* as rank 0 has them */
     int64_t replica_count;
+    neo__arena arena; /* of both lists */
 } neo__census;
 enum { NEO__MEET_WORDS = 1 << 16 }; /* of one sum */
 
-NEO__HOT_END
 /* All ranks go on, or none: with the status and message of the lowest that cannot. */
 static neo_status neo__meet_agree(const neo__meet *meet, neo_status status) {
     if (meet->group.size == 1) return status;
@@ -17499,7 +17435,7 @@ static neo_status neo__meet_same(const neo__meet *meet, uint64_t word, const cha
     return neo__meet_agree(meet, status);
 }
 static void neo__meet_end(neo__meet *meet) {
-    if (meet->each) neo_free(meet->ctx, meet->each, (size_t)meet->group.size * sizeof *meet->each);
+    NEO__LIST_FREE(meet->ctx, meet->each, meet->group.size);
     meet->each = NULL;
 }
 static neo_status neo__meet_begin(neo__meet *meet, neo_ctx *ctx, const char *function,
@@ -17514,20 +17450,13 @@ static neo_status neo__meet_begin(neo__meet *meet, neo_ctx *ctx, const char *fun
     NEO__CHECK(size == 1 || (meet->group.agree && meet->group.sum), NEO_ERR_ARG,
                "%s: the group lacks agree or sum", function);
     size_t bytes = neo__size_mul((size_t)size, sizeof *meet->each);
-    meet->each = (uint64_t *)neo_alloc(ctx, bytes);
-    neo_status status = NEO_OK;
-    if (!meet->each)
-        status = neo_fail(NEO_ERR_MEMORY, "%s: no memory for %d words", function, size);
-    status = neo__meet_agree(meet, status);
+    meet->each = (uint64_t *)neo__alloc_for(ctx, bytes, function);
+    neo_status status = neo__meet_agree(meet, meet->each ? NEO_OK : NEO_ERR_MEMORY);
     if (status != NEO_OK) neo__meet_end(meet);
     return status;
 }
 
 /* ---- replicas ---- */
-static void neo__census_free(neo_ctx *ctx, neo__census *census) {
-    neo_free(ctx, census->parts, (size_t)census->part_count * sizeof *census->parts);
-    neo_free(ctx, census->replicas, (size_t)census->replica_count * sizeof *census->replicas);
-}
 /* The entry behind a hash of a name, or NULL. */
 static const neo__state_entry *neo__state_find_hash(const neo_state *state, uint64_t hash) {
     if (state->slot_count == 0) return NULL;
@@ -17587,20 +17516,16 @@ static neo_status neo__replica_extra(const neo_state *state, const neo__census *
     return NEO_OK;
 }
 /* Rank 0's list of replicas on every rank. */
-static neo_status neo__replicas_share(const neo_state *state, const neo__meet *meet,
-                                      const char *function, int progress, neo__census *census) {
+static neo_status neo__replicas_share(const neo_state *state, const neo__meet *meet, int progress,
+                                      neo__census *census) {
     int64_t mine = 0, at = 0;
-    neo_status status = NEO_OK;
+    neo_status status;
     for (int i = 0; i < state->count; i++)
         mine += !state->entries[i].is_part && neo__census_takes(&state->entries[i], progress);
     NEO__TRY(neo__meet_each(meet, (uint64_t)mine));
     int64_t count = (int64_t)meet->each[0];
-    census->replicas = (neo__replica_words *)neo__alloc_zero(
-        meet->ctx, (size_t)count * sizeof *census->replicas);
-    if (census->replicas) census->replica_count = count;
-    else
-        status =
-            neo_fail(NEO_ERR_MEMORY, "%s: no memory for %" PRId64 " tensors", function, count);
+    status = NEO__ARENA(&census->arena, census->replicas, count);
+    if (status == NEO_OK) census->replica_count = count;
     for (int i = 0; i < state->count && status == NEO_OK && meet->group.rank == 0; i++)
         if (!state->entries[i].is_part && neo__census_takes(&state->entries[i], progress))
             census->replicas[at++] = neo__replica_of(state, &state->entries[i]);
@@ -17627,17 +17552,10 @@ static neo_status neo__replicas_compare(const neo_state *state, const neo__meet 
 }
 static neo_status neo__census_replicas(const neo_state *state, const neo__meet *meet,
                                        const char *function, int progress, neo__census *census) {
-    NEO__TRY(neo__replicas_share(state, meet, function, progress, census));
-    size_t bytes = (size_t)census->replica_count * sizeof(uint64_t);
-    uint64_t *differs = (uint64_t *)neo__alloc_zero(meet->ctx, bytes);
-    neo_status status = NEO_OK;
-    if (!differs)
-        status = neo_fail(NEO_ERR_MEMORY, "%s: no memory for %zu bytes", function, bytes);
-    status = neo__meet_agree(meet, status);
-    if (status == NEO_OK)
-        status = neo__replicas_compare(state, meet, function, progress, census, differs);
-    neo_free(meet->ctx, differs, bytes);
-    return status;
+    uint64_t *differs;
+    NEO__TRY(neo__replicas_share(state, meet, progress, census));
+    NEO__TRY(neo__meet_agree(meet, NEO__ARENA(&census->arena, differs, census->replica_count)));
+    return neo__replicas_compare(state, meet, function, progress, census, differs);
 }
 
 /* ---- parts ---- */
@@ -17669,26 +17587,21 @@ static int neo__entry_is_own(const neo__state_entry *entry) {
 }
 /* The list of all parts of all ranks, on every rank. */
 static neo_status neo__parts_share(const neo_state *state, const neo__meet *meet,
-                                   const char *function, neo__census *census) {
+                                   neo__census *census) {
     int64_t mine = 0, total = 0, at = 0;
-    neo_status status = NEO_OK;
     for (int i = 0; i < state->count; i++) mine += neo__entry_is_own(&state->entries[i]);
     NEO__TRY(neo__meet_each(meet, (uint64_t)mine));
     for (int r = 0; r < meet->group.size; r++) {
         if (r == meet->group.rank) at = total;
         total += (int64_t)meet->each[r];
     }
-    size_t bytes = neo__size_mul((size_t)total, sizeof *census->parts);
-    census->parts = (neo__part_words *)neo__alloc_zero(meet->ctx, bytes);
-    if (census->parts) census->part_count = total;
-    else status = neo_fail(NEO_ERR_MEMORY, "%s: no memory for %" PRId64 " parts", function, total);
-    NEO__TRY(neo__meet_agree(meet, status));
+    NEO__TRY(neo__meet_agree(meet, NEO__ARENA(&census->arena, census->parts, total)));
+    census->part_count = total;
     for (int i = 0; i < state->count; i++)
         if (neo__entry_is_own(&state->entries[i]))
             neo__part_fill(state, i, meet->group.rank, &census->parts[at++]);
     NEO__TRY(neo__meet_sum(meet, census->parts, 10 * total));
-    if (total > 1)
-        qsort(census->parts, (size_t)total, sizeof *census->parts, neo__part_compare);
+    if (total > 1) qsort(census->parts, (size_t)total, sizeof *census->parts, neo__part_compare);
     return NEO_OK;
 }
 static neo__rect neo__part_rect(const neo__part_words *p) {
@@ -17733,7 +17646,7 @@ static neo_status neo__parts_check(const neo_state *state, int rank, const char 
 }
 static neo_status neo__census_parts(const neo_state *state, const neo__meet *meet,
                                     const char *function, neo__census *census) {
-    NEO__TRY(neo__parts_share(state, meet, function, census));
+    NEO__TRY(neo__parts_share(state, meet, census));
     neo_status status = NEO_OK;
     int fault = 0;
     for (int64_t i = 0, end; i < census->part_count && !fault; i = end) {
@@ -17741,14 +17654,15 @@ static neo_status neo__census_parts(const neo_state *state, const neo__meet *mee
             if (census->parts[end].name != census->parts[i].name) break;
             end++;
         }
-        status = neo__parts_check(state, meet->group.rank, function, &census->parts[i], end - i,
-                                  &fault);
+        status =
+            neo__parts_check(state, meet->group.rank, function, &census->parts[i], end - i, &fault);
     }
     return neo__meet_agree(meet, status);
 }
 /* Who has what, and that it makes one state. */
 static neo_status neo__census_take(const neo_state *state, const neo__meet *meet,
                                    const char *function, int progress, neo__census *census) {
+    census->arena.ctx = meet->ctx;
     NEO__TRY(neo__census_replicas(state, meet, function, progress, census));
     return neo__census_parts(state, meet, function, census);
 }
@@ -17773,7 +17687,7 @@ static neo_status neo__digest_meet(const neo_state *state, const neo__meet *meet
         if (!again && part->kind != (uint64_t)NEO_STATE_PROGRESS) keys += neo__mix64(part->key);
     }
     if (status == NEO_OK) *digest = neo__mix64(sum + neo__mix64(keys));
-    neo__census_free(meet->ctx, &census);
+    neo__arena_free(&census.arena);
     return status;
 }
 NEO_API neo_status neo_state_digest_group(const neo_state *state, const neo_group *group,
@@ -17785,7 +17699,6 @@ NEO_API neo_status neo_state_digest_group(const neo_state *state, const neo_grou
     neo__meet_end(&meet);
     return status;
 }
-NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-safetensors
 
@@ -17839,6 +17752,11 @@ typedef struct neo__st_tensor {
     int ndim;  /* of the file: may exceed NEO_MAX_DIMS; then shape is not all of it */
     int dtype; /* in neo__st_dtypes */
 } neo__st_tensor;
+/* An element of a list sorted by name. */
+typedef struct neo__st_name {
+    const char *name, *value; /* value: of metadata */
+    int index;                /* of a tensor */
+} neo__st_name;
 struct neo_safetensors {
     neo_ctx *ctx;
     char *path;
@@ -17849,14 +17767,13 @@ struct neo_safetensors {
     neo__st_tensor *tensors; /* in the order of their data */
     int count;
     int64_t capacity;
-    const neo__st_tensor **by_name;
-    const char **metadata; /* key, value, key, value ... */
-    int has_metadata, metadata_count; /* pairs */
+    neo__st_name *by_name;
+    neo__st_name *metadata;
+    int has_metadata, metadata_count;
     int64_t metadata_capacity;
 };
 
 /* ---- reading the header ---- */
-NEO__HOT_END
 static neo_status neo__st_parse_dtype(neo__json *j, neo__st_tensor *t) {
     char *name = NULL;
     size_t at = j->at;
@@ -17896,16 +17813,15 @@ static neo_status neo__st_parse_range(neo__json *j, neo__st_tensor *t) {
 /* {"dtype": ..., "shape": ..., "data_offsets": ...}, each once. */
 static neo_status neo__st_parse_tensor(neo__json *j, neo__st_tensor *t) {
     static const char *const keys[] = {"dtype", "shape", "data_offsets"};
-    int seen = 0, more = 1;
+    int seen = 0;
     int64_t elements = 0;
     size_t start = j->at;
     NEO__TRY(neo__json_open(j, '{'));
     for (int i = 0;; i++) {
-        char *key = NULL;
-        NEO__TRY(neo__json_next(j, '}', i, &more));
-        if (!more) break;
-        size_t at = j->at;
-        NEO__TRY(neo__json_key(j, &key));
+        char *key;
+        NEO__TRY(neo__json_member(j, i, &key));
+        if (!key) break;
+        size_t at = (size_t)(key - j->text) - 1;
         int k = 0;
         while (k < 3 && strcmp(key, keys[k]) != 0) k++;
         if (k == 3)
@@ -17916,46 +17832,52 @@ static neo_status neo__st_parse_tensor(neo__json *j, neo__st_tensor *t) {
         if (k == 1) NEO__TRY(neo__st_parse_shape(j, t, &elements));
         if (k == 2) NEO__TRY(neo__st_parse_range(j, t));
     }
-    if (seen != 7)
-        return neo__json_fail(j, start, "a tensor without dtype, shape or data_offsets");
+    if (seen != 7) return neo__json_fail(j, start, "a tensor without dtype, shape or data_offsets");
     int64_t bits = elements * neo__st_dtypes[t->dtype].bits;
     if (t->end < t->begin || bits % 8 != 0 || t->end - t->begin != bits / 8)
         return neo_fail(NEO_ERR_FORMAT,
-                         "%s: byte %" PRIu64 ": tensor %s: data_offsets [%" PRId64 ", %" PRId64
-                         "] do not hold %" PRId64 " elements of %s",
-                         j->file, j->offset + start, t->name, t->begin, t->end, elements,
-                         neo__st_dtypes[t->dtype].name);
+                        "%s: byte %" PRIu64 ": tensor %s: data_offsets [%" PRId64 ", %" PRId64
+                        "] do not hold %" PRId64 " elements of %s",
+                        j->file, j->offset + start, t->name, t->begin, t->end, elements,
+                        neo__st_dtypes[t->dtype].name);
     return NEO_OK;
 }
-static int neo__compare_strings(const void *a, const void *b) {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
+static int neo__st_compare_names(const void *a, const void *b) {
+    return strcmp(((const neo__st_name *)a)->name, ((const neo__st_name *)b)->name);
 }
-/* Sorts pairs (key, value) by key and refuses equal keys. */
+/* Sort a list; the name that is in it twice, or NULL. */
+static const char *neo__st_sort_names(neo__st_name *list, int count) {
+    if (count > 1) qsort(list, (size_t)count, sizeof *list, neo__st_compare_names);
+    for (int i = 1; i < count; i++)
+        if (strcmp(list[i - 1].name, list[i].name) == 0) return list[i].name;
+    return NULL;
+}
+static const neo__st_name *neo__st_find_name(const neo__st_name *list, int count,
+                                             const char *name) {
+    neo__st_name key = {name, NULL, 0};
+    if (count == 0) return NULL;
+    return (const neo__st_name *)bsearch(&key, list, (size_t)count, sizeof *list,
+                                         neo__st_compare_names);
+}
+/* Pairs of strings, in the list sorted by key; equal keys are refused. */
 static neo_status neo__st_parse_metadata(neo__json *j, neo_safetensors *file) {
-    int more = 1;
     size_t start = j->at;
     if (file->has_metadata) return neo__json_fail(j, start, "__metadata__ is there twice");
     file->has_metadata = 1;
     NEO__TRY(neo__json_open(j, '{'));
     for (int i = 0;; i++) {
-        char *key = NULL, *value = NULL;
-        NEO__TRY(neo__json_next(j, '}', i, &more));
-        if (!more) break;
-        NEO__TRY(neo__json_key(j, &key));
+        char *key, *value;
+        NEO__TRY(neo__json_member(j, i, &key));
+        if (!key) break;
         NEO__TRY(neo__json_string(j, &value));
         NEO__TRY(NEO__GROW(file->ctx, file->metadata, file->metadata_capacity,
-                           2 * file->metadata_count + 2));
-        file->metadata[2 * file->metadata_count] = key;
-        file->metadata[2 * file->metadata_count + 1] = value;
-        file->metadata_count++;
+                           file->metadata_count + 1));
+        file->metadata[file->metadata_count].name = key;
+        file->metadata[file->metadata_count++].value = value;
     }
-    int n = file->metadata_count;
-    if (n > 1)
-        qsort((void *)file->metadata, (size_t)n, 2 * sizeof *file->metadata, neo__compare_strings);
-    for (int i = 1; i < n; i++)
-        if (strcmp(file->metadata[2 * i - 2], file->metadata[2 * i]) == 0)
-            return neo__json_fail(j, start, "a metadata key that is there twice");
-    return NEO_OK;
+    return neo__st_sort_names(file->metadata, file->metadata_count)
+               ? neo__json_fail(j, start, "a metadata key that is there twice")
+               : NEO_OK;
 }
 
 static int neo__st_compare_ranges(const void *a, const void *b) {
@@ -17964,38 +17886,30 @@ static int neo__st_compare_ranges(const void *a, const void *b) {
     if (x->end != y->end) return x->end < y->end ? -1 : 1;
     return strcmp(x->name, y->name);
 }
-static int neo__st_compare_names(const void *a, const void *b) {
-    const neo__st_tensor *x = *(const neo__st_tensor *const *)a,
-                         *y = *(const neo__st_tensor *const *)b;
-    return strcmp(x->name, y->name);
-}
-/* Orders the tensors by their data and by name; ranges must tile the data and names must
-   differ. */
+/* Order the tensors by their data and by name; ranges must tile the data and names must differ. */
 static neo_status neo__st_index(neo_safetensors *file) {
-    int n = file->count;
-    file->by_name =
-        (const neo__st_tensor **)neo_alloc(file->ctx, (size_t)n * sizeof *file->by_name);
-    NEO__CHECK(file->by_name, NEO_ERR_MEMORY, "%s: no memory for an index of %d tensors",
-               file->path, n);
-    if (n > 1) qsort(file->tensors, (size_t)n, sizeof *file->tensors, neo__st_compare_ranges);
+    int count = file->count;
     int64_t at = 0;
-    for (int i = 0; i < n; i++) {
+    file->by_name = (neo__st_name *)neo__alloc_for(file->ctx, (size_t)count * sizeof *file->by_name,
+                                                   file->path);
+    if (!file->by_name) return NEO_ERR_MEMORY;
+    if (count > 1)
+        qsort(file->tensors, (size_t)count, sizeof *file->tensors, neo__st_compare_ranges);
+    for (int i = 0; i < count; i++) {
         const neo__st_tensor *t = &file->tensors[i];
         NEO__CHECK(t->begin == at, NEO_ERR_FORMAT,
                    "%s: tensor %s: its data begins at byte %" PRId64
                    " of the data, the one before ends at %" PRId64,
                    file->path, t->name, t->begin, at);
         at = t->end;
-        file->by_name[i] = t;
+        file->by_name[i].name = t->name;
+        file->by_name[i].index = i;
     }
     NEO__CHECK(at == file->data_bytes, NEO_ERR_FORMAT,
                "%s: the header describes %" PRId64 " bytes of data, the file has %" PRId64,
                file->path, at, file->data_bytes);
-    if (n > 1)
-        qsort((void *)file->by_name, (size_t)n, sizeof *file->by_name, neo__st_compare_names);
-    for (int i = 1; i < n; i++)
-        NEO__CHECK(strcmp(file->by_name[i - 1]->name, file->by_name[i]->name) != 0, NEO_ERR_FORMAT,
-                   "%s: tensor %s is there twice", file->path, file->by_name[i]->name);
+    const char *twice = neo__st_sort_names(file->by_name, count);
+    NEO__CHECK(!twice, NEO_ERR_FORMAT, "%s: tensor %s is there twice", file->path, twice);
     return NEO_OK;
 }
 /* The header's text is in file->header, the sizes are set. */
@@ -18005,15 +17919,13 @@ static neo_status neo__st_parse(neo_safetensors *file) {
     j.size = file->header_bytes;
     j.file = file->path;
     j.offset = 8;
-    int more = 1;
     if (j.size == 0 || j.text[0] != '{')
         return neo__json_fail(&j, 0, "the header does not begin with '{'");
     NEO__TRY(neo__json_open(&j, '{'));
     for (int i = 0;; i++) {
-        char *name = NULL;
-        NEO__TRY(neo__json_next(&j, '}', i, &more));
-        if (!more) break;
-        NEO__TRY(neo__json_key(&j, &name));
+        char *name;
+        NEO__TRY(neo__json_member(&j, i, &name));
+        if (!name) break;
         if (strcmp(name, "__metadata__") == 0) {
             NEO__TRY(neo__st_parse_metadata(&j, file));
             continue;
@@ -18040,9 +17952,8 @@ static neo_status neo__st_read_header(neo_safetensors *file) {
                file->path, n, size);
     file->data_offset = 8 + (int64_t)n;
     file->data_bytes = size - file->data_offset;
-    file->header = (char *)neo_alloc(file->ctx, (size_t)n);
-    NEO__CHECK(file->header, NEO_ERR_MEMORY, "%s: no memory for a header of %" PRIu64 " bytes",
-               file->path, n);
+    file->header = (char *)neo__alloc_for(file->ctx, (size_t)n, file->path);
+    if (!file->header) return NEO_ERR_MEMORY;
     file->header_bytes = (size_t)n;
     NEO__TRY(neo__file_read_at(&file->file, 8, file->header, (size_t)n));
     return neo__st_parse(file);
@@ -18055,31 +17966,26 @@ NEO_API neo_status neo_safetensors_open(neo_ctx *ctx, const char *path, neo_safe
     neo__file handle;
     NEO__TRY(neo__file_open(&handle, path, NEO__FILE_READ));
     neo_safetensors *file = (neo_safetensors *)neo__alloc_zero(ctx, sizeof *file);
-    char *copy = neo__string_copy(ctx, path);
-    if (!file || !copy) {
-        neo__string_free(ctx, copy);
-        neo_free(ctx, file, sizeof *file);
-        neo__file_close(&handle);
+    if (!file) {
+        (void)neo__file_close(&handle);
         return neo_fail(NEO_ERR_MEMORY, "neo_safetensors_open: %s: no memory", path);
     }
     file->ctx = ctx;
-    file->path = copy;
     file->file = handle;
-    file->file.path = copy;
-    neo_status status = neo__st_read_header(file);
-    if (status != NEO_OK) {
-        neo_safetensors_close(file);
-        return status;
-    }
-    *out = file;
-    return NEO_OK;
+    file->path = neo__string_copy(ctx, path);
+    file->file.path = file->path;
+    neo_status status = file->path
+                            ? neo__st_read_header(file)
+                            : neo_fail(NEO_ERR_MEMORY, "neo_safetensors_open: %s: no memory", path);
+    if (status == NEO_OK) *out = file;
+    else neo_safetensors_close(file);
+    return status;
 }
 NEO_API void neo_safetensors_close(neo_safetensors *file) {
     if (!file) return;
     neo_ctx *ctx = file->ctx;
     neo__file_close(&file->file);
-    if (file->by_name)
-        neo_free(ctx, (void *)file->by_name, (size_t)file->count * sizeof *file->by_name);
+    NEO__LIST_FREE(ctx, file->by_name, file->count);
     NEO__LIST_FREE(ctx, file->metadata, file->metadata_capacity);
     NEO__LIST_FREE(ctx, file->tensors, file->capacity);
     neo_free(ctx, file->header, file->header_bytes);
@@ -18093,24 +17999,12 @@ NEO_API const char *neo_safetensors_name(const neo_safetensors *file, int index)
     return index >= 0 && index < file->count ? file->tensors[index].name : NULL;
 }
 NEO_API int neo_safetensors_find(const neo_safetensors *file, const char *name) {
-    int lo = 0, hi = file->count;
-    while (lo < hi) {
-        int mid = lo + (hi - lo) / 2, order = strcmp(file->by_name[mid]->name, name);
-        if (order == 0) return (int)(file->by_name[mid] - file->tensors);
-        if (order < 0) lo = mid + 1;
-        else hi = mid;
-    }
-    return -1;
+    const neo__st_name *found = neo__st_find_name(file->by_name, file->count, name);
+    return found ? found->index : -1;
 }
 NEO_API const char *neo_safetensors_metadata(const neo_safetensors *file, const char *key) {
-    int lo = 0, hi = file->metadata_count; /* sorted by key */
-    while (lo < hi) {
-        int mid = lo + (hi - lo) / 2, order = strcmp(file->metadata[2 * mid], key);
-        if (order == 0) return file->metadata[2 * mid + 1];
-        if (order < 0) lo = mid + 1;
-        else hi = mid;
-    }
-    return NULL;
+    const neo__st_name *found = neo__st_find_name(file->metadata, file->metadata_count, key);
+    return found ? found->value : NULL;
 }
 NEO_API neo_status neo_safetensors_info(const neo_safetensors *file, int index, neo_tensor *t) {
     NEO__CHECK(t && index >= 0 && index < file->count, NEO_ERR_ARG,
@@ -18217,8 +18111,8 @@ static neo_status neo__st_read_rect(neo_ctx *ctx, const neo__file *file, const n
         width *= rows;
         rows = 1;
     }
-    int direct = rect->dtype == slab->dtype &&
-                 (rows == 1 || (size_t)width * from >= NEO__ST_ROW_BYTES);
+    int direct =
+        rect->dtype == slab->dtype && (rows == 1 || (size_t)width * from >= NEO__ST_ROW_BYTES);
     int64_t room = (int64_t)(NEO__ST_BUFFER_BYTES / from);
     int64_t piece = direct ? width : NEO__MIN(width, room); /* of a row */
     int64_t batch = direct ? 1 : NEO__MIN((room - piece) / from_step + 1, rows);
@@ -18231,8 +18125,8 @@ static neo_status neo__st_read_rect(neo_ctx *ctx, const neo__file *file, const n
             size_t bytes = (size_t)((n - 1) * from_step + w) * from;
             NEO__TRY(neo__file_read_at(file, offset, direct ? out : buffer, bytes));
             if (direct) continue;
-            NEO__TRY(neo__st_scatter(ctx, buffer, rect->dtype, from_step, out, slab->dtype,
-                                     to_step, n, w));
+            NEO__TRY(neo__st_scatter(ctx, buffer, rect->dtype, from_step, out, slab->dtype, to_step,
+                                     n, w));
         }
     }
     return NEO_OK;
@@ -18247,9 +18141,8 @@ static neo_status neo__st_read_transposed(neo_ctx *ctx, const neo__file *file,
     if (rows == 0 || width == 0) return NEO_OK;
     if (slab->memory == NEO_DEVICE)
         return neo__st_read_staged(ctx, file, rect, slab, &slab->place, neo__st_read_transposed);
-    int64_t batch = (size_t)width * from >= NEO__ST_ROW_BYTES
-                        ? 1
-                        : NEO__MIN((room - piece) / step + 1, rows);
+    int64_t batch =
+        (size_t)width * from >= NEO__ST_ROW_BYTES ? 1 : NEO__MIN((room - piece) / step + 1, rows);
     char *buffer = neo__shared_scratch(ctx);
     for (int64_t r = 0; r < rows; r += batch) {
         int64_t n = NEO__MIN(batch, rows - r);
@@ -18278,7 +18171,8 @@ NEO_API neo_status neo_safetensors_read(neo_safetensors *file, int index, neo_te
     NEO__CHECK(neo__tensor_is_storable(&t), NEO_ERR_ARG,
                "%s: tensor %s: what to read into is none or not contiguous", file->path,
                file->tensors[index].name);
-    if (t.place == NEO_DEVICE) NEO__TRY(neo__check_place(file->ctx, t, "neo_safetensors_read", "t"));
+    if (t.place == NEO_DEVICE)
+        NEO__TRY(neo__check_place(file->ctx, t, "neo_safetensors_read", "t"));
     neo__st_rect rect = neo__st_rect_of(file, index);
     neo__slab slab = neo__slab_whole(&t);
     return neo__st_read_rect(file->ctx, &file->file, &rect, &slab);
@@ -18436,7 +18330,7 @@ static neo_status neo__st_check_items(const char *function, neo__st_item *items,
 static neo_status neo__st_write_items(const char *path, neo__st_item *items, int count,
                                       const char *const *metadata, int metadata_count,
                                       const neo__st_source *source) {
-    char partial[NEO__PATH_BYTES], error[NEO__ERROR_BYTES];
+    char partial[NEO__PATH_BYTES];
     neo__file file;
     neo__out out;
     int n = snprintf(partial, sizeof partial, "%s.partial", path);
@@ -18451,9 +18345,9 @@ static neo_status neo__st_write_items(const char *path, neo__st_item *items, int
     if (status == NEO_OK) status = neo__path_rename(partial, path);
     if (status == NEO_OK) status = neo__path_parent(partial, path);
     if (status == NEO_OK) return neo__dir_sync(partial);
-    memcpy(error, neo__error_text, sizeof error); /* what follows may fail too, and matters less */
-    neo__file_remove(partial);
-    return neo_fail(status, "%s", error);
+    neo__kept_error error = neo__error_keep(status);
+    (void)neo__file_remove(partial);
+    return neo__error_restore(&error);
 }
 static neo_status neo__st_check_metadata(const char *function, const char *const *metadata,
                                          int count) {
@@ -18476,8 +18370,8 @@ static neo_status neo__st_write(const char *function, neo_ctx *ctx, const char *
                "%s: an argument is NULL or count is negative", function);
     NEO__TRY(neo__st_check_metadata(function, metadata, metadata_count));
     size_t bytes = neo__size_mul((size_t)count, sizeof(neo__st_item));
-    neo__st_item *items = (neo__st_item *)neo_alloc(ctx, bytes);
-    NEO__CHECK(items, NEO_ERR_MEMORY, "%s: %s: no memory for %d tensors", function, path, count);
+    neo__st_item *items = (neo__st_item *)neo__alloc_for(ctx, bytes, function);
+    if (!items) return NEO_ERR_MEMORY;
     for (int i = 0; i < count; i++) {
         items[i].name = names[i];
         items[i].tensor = &tensors[i];
@@ -18523,8 +18417,8 @@ static int neo__map_name(const char *from, const char *to, const char *name, cha
     size_t head = (size_t)(star - from), tail = strlen(star + 1);
     if (n < head + tail || memcmp(name, from, head) != 0 || strcmp(name + n - tail, star + 1) != 0)
         return 0;
-    int length = snprintf(out, bytes, "%.*s%.*s%s", (int)(to_star - to), to,
-                          (int)(n - head - tail), name + head, to_star + 1);
+    int length = snprintf(out, bytes, "%.*s%.*s%s", (int)(to_star - to), to, (int)(n - head - tail),
+                          name + head, to_star + 1);
     return length >= 0 && (size_t)length < bytes;
 }
 /* The tensor of the file for a weight, or -1. */
@@ -18552,8 +18446,8 @@ static neo_status neo__st_load_weights(neo_safetensors *file, const neo_name_map
         for (int i = 0; i < state->count; i++) {
             const neo__state_entry *entry = &state->entries[i];
             if (entry->kind != NEO_STATE_WEIGHT) continue;
-            int transposed, index = neo__st_find_mapped(file, map, map_count, entry->name,
-                                                        &transposed);
+            int transposed,
+                index = neo__st_find_mapped(file, map, map_count, entry->name, &transposed);
             NEO__CHECK(index >= 0 || partial, NEO_ERR_NOT_FOUND,
                        "%s: no tensor for the weight %s, under this name or by the name map",
                        file->path, entry->name);
@@ -18561,16 +18455,15 @@ static neo_status neo__st_load_weights(neo_safetensors *file, const neo_name_map
             if (pass == 0) NEO__TRY(neo__st_check(file, index, &entry->whole, transposed));
             if (pass == 0) continue;
             neo__st_rect rect = neo__st_rect_of(file, index);
-            NEO__TRY((transposed ? neo__st_read_transposed : neo__st_read_rect)(
-                file->ctx, &file->file, &rect, &entry->slab));
+            NEO__TRY((transposed ? neo__st_read_transposed
+                                 : neo__st_read_rect)(file->ctx, &file->file, &rect, &entry->slab));
             *loaded += entry->first == i;
         }
     }
     return NEO_OK;
 }
 NEO_API neo_status neo_load_safetensors(neo_ctx *ctx, const char *path, const neo_name_map *map,
-                                        int map_count, int partial, neo_state *state,
-                                        int *loaded) {
+                                        int map_count, int partial, neo_state *state, int *loaded) {
     NEO__CHECK(ctx && path && state && map_count >= 0 && (map || map_count == 0), NEO_ERR_ARG,
                "neo_load_safetensors: an argument is NULL");
     for (int i = 0; i < map_count; i++) {
@@ -18591,7 +18484,6 @@ NEO_API neo_status neo_load_safetensors(neo_ctx *ctx, const char *path, const ne
     if (status == NEO_OK && loaded) *loaded = count;
     return status;
 }
-NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-checkpoint
 
@@ -18644,7 +18536,6 @@ typedef enum neo__ckpt_suffix {
 } neo__ckpt_suffix;
 static const char *const neo__ckpt_suffixes[] = {"", ".old", ".partial"};
 
-NEO__HOT_END
 /* <dir>/step-<step><suffix> into out[NEO__PATH_BYTES]. */
 static neo_status neo__ckpt_path(char *out, const char *dir, int64_t step,
                                  neo__ckpt_suffix suffix) {
@@ -18683,97 +18574,107 @@ typedef struct neo__ckpt_file {
 static neo_status neo__ckpt_finish(neo__out *out, neo_status status, neo__ckpt_file *record) {
     if (status == NEO_OK) status = neo__out_flush(out);
     if (status == NEO_OK) status = neo__file_sync(out->file);
-    neo_status closed = NEO_OK;
-    if (status == NEO_OK) closed = neo__file_close(out->file);
-    else {
-        char error[NEO__ERROR_BYTES];
-        memcpy(error, neo__error_text, sizeof error);
-        if (neo__file_close(out->file) != NEO_OK) memcpy(neo__error_text, error, sizeof error);
-    }
+    neo__kept_error error = neo__error_keep(status);
+    neo_status closed = neo__file_close(out->file);
     record->bytes = (int64_t)out->bytes;
     record->crc = out->crc;
-    return status != NEO_OK ? status : closed;
+    return status != NEO_OK ? neo__error_restore(&error) : closed;
 }
 
 static const char *const neo__ckpt_apart =
     "all ranks must save into, and load from, one directory of one file system";
 
-/* What one save works with. */
+/* A file as the ranks tell each other of it; words, so that they travel through a sum. */
+typedef struct neo__ckpt_mark {
+    uint64_t bytes, crc, data_bytes; /* data_bytes: of the tensors */
+} neo__ckpt_mark;
+/* One save: constant first, then the two lists that are made anew for each file, then the results. */
 typedef struct neo__ckpt_save {
     neo_ctx *ctx;
     const neo_state *state;
     const neo_save_desc *desc;
     neo__meet meet;
+    neo__arena arena; /* of all lists but steps */
     char partial[NEO__PATH_BYTES], whole[NEO__PATH_BYTES], old[NEO__PATH_BYTES];
+    int part_count;
+    neo_tensor schema; /* the dictionaries, or none */
+
     neo__st_item *items;   /* room for every tensor and the schema */
     const char **metadata; /* room for three pairs and one for every part */
-    int pair_count, part_count;
-    char *texts; /* names and places of parts, behind one another */
-    size_t text_bytes, text_used;
-    char *schema; /* the dictionaries, or NULL */
-    neo_tensor schema_tensor;
+    int pair_count;
+
     int64_t *steps; /* of the whole checkpoints there before */
     int step_count;
     int64_t step_capacity;
     neo__ckpt_file *files; /* the model's of every rank, the state's of every rank, the index */
-    int file_count;
-    uint64_t *marks; /* size and checksum of each but the index */
+    neo__ckpt_mark *marks; /* of each but the index */
 } neo__ckpt_save;
 
 static int neo__rects_equal(const neo__rect *a, const neo__rect *b) {
     return a->row == b->row && a->col == b->col && a->rows == b->rows && a->cols == b->cols;
 }
 /* A tensor for the list of a file, under the name that it has there. */
-static void neo__ckpt_put_item(neo__ckpt_save *save, const neo__state_entry *entry, int count) {
+static const char *neo__ckpt_text(neo__ckpt_save *save, const char *format, ...) NEO__PRINTF(2, 3);
+static const char *neo__ckpt_text(neo__ckpt_save *save, const char *format, ...) {
+    va_list args, again;
+    va_start(args, format);
+    va_copy(again, args);
+    size_t bytes = (size_t)vsnprintf(NULL, 0, format, again) + 1;
+    char *text = (char *)neo__arena_alloc(&save->arena, bytes);
+    if (text) vsnprintf(text, bytes, format, args);
+    else (void)neo_fail(NEO_ERR_MEMORY, "neo_save: no memory for %zu bytes", bytes);
+    va_end(again);
+    va_end(args);
+    return text;
+}
+/* A tensor for the list of a file, under the name that it has there. */
+static neo_status neo__ckpt_put_item(neo__ckpt_save *save, const neo__state_entry *entry,
+                                     int count) {
     neo__rect all = neo__rect_whole(&entry->whole);
     const neo__rect *place = &entry->slab.place;
+    char text[96];
     save->items[count].name = entry->name;
     save->items[count].tensor = &entry->tensor;
-    if (!entry->is_part || neo__rects_equal(place, &all)) return;
-    char text[96];
-    char *key = save->texts + save->text_used;
-    size_t room = save->text_bytes - save->text_used;
-    size_t n = (size_t)snprintf(key, room, "%s%s", entry->name, neo__place_text(entry, text)) + 1;
-    char *value = key + n;
-    n += (size_t)(entry->whole.ndim == 1
-                      ? snprintf(value, room - n, "[%" PRId64 "] of [%" PRId64 "] %s", place->row,
-                                 all.rows, entry->name)
-                      : snprintf(value, room - n,
-                                 "[%" PRId64 ",%" PRId64 "] of [%" PRId64 ",%" PRId64 "] %s",
-                                 place->row, place->col, all.rows, all.cols, entry->name)) +
-         1;
-    NEO_ASSERT(n <= room);
-    save->text_used += n;
+    if (!entry->is_part || neo__rects_equal(place, &all)) return NEO_OK;
+    const char *key = neo__ckpt_text(save, "%s%s", entry->name, neo__place_text(entry, text));
+    const char *value =
+        entry->whole.ndim == 1
+            ? neo__ckpt_text(save, "[%" PRId64 "] of [%" PRId64 "] %s", place->row, all.rows,
+                             entry->name)
+            : neo__ckpt_text(save, "[%" PRId64 ",%" PRId64 "] of [%" PRId64 ",%" PRId64 "] %s",
+                             place->row, place->col, all.rows, all.cols, entry->name);
+    if (!key || !value) return NEO_ERR_MEMORY;
     save->items[count].name = key;
     save->metadata[2 * save->pair_count] = key;
     save->metadata[2 * save->pair_count++ + 1] = value;
+    return NEO_OK;
 }
-/* The tensors of this rank that belong into a file; their number. */
-static int neo__ckpt_list_items(neo__ckpt_save *save, int weights) {
-    int count = 0, rank = save->meet.group.rank;
-    save->text_used = 0;
+/* List the tensors of this rank that belong into a file. */
+static neo_status neo__ckpt_list_items(neo__ckpt_save *save, int weights, int *count) {
+    *count = 0;
     save->pair_count = 3;
     for (int i = 0; i < save->state->count; i++) {
         const neo__state_entry *entry = &save->state->entries[i];
-        if ((entry->kind == NEO_STATE_WEIGHT) != weights) continue;
-        if (entry->is_part ? neo__entry_is_own(entry) && neo_tensor_count(entry->tensor) > 0
-                           : rank == 0)
-            neo__ckpt_put_item(save, entry, count++);
+        int here = entry->is_part ? neo__entry_is_own(entry) && neo_tensor_count(entry->tensor) > 0
+                                  : save->meet.group.rank == 0;
+        if (here && (entry->kind == NEO_STATE_WEIGHT) == weights)
+            NEO__TRY(neo__ckpt_put_item(save, entry, (*count)++));
     }
-    if (save->schema && !weights) {
-        save->items[count].name = NEO__SCHEMA_NAME;
-        save->items[count++].tensor = &save->schema_tensor;
+    if (save->schema.data && !weights) {
+        save->items[*count].name = NEO__SCHEMA_NAME;
+        save->items[(*count)++].tensor = &save->schema;
     }
-    return count;
+    return NEO_OK;
 }
-static neo_status neo__ckpt_write_tensors(neo__ckpt_save *save, int weights,
-                                          neo__ckpt_file *record) {
+static neo_status neo__ckpt_write_tensors(neo__ckpt_save *save, int weights, neo__ckpt_file *record,
+                                          neo__ckpt_mark *mark) {
     char path[NEO__PATH_BYTES], step[32];
-    int count = neo__ckpt_list_items(save, weights);
+    int count = 0;
     snprintf(step, sizeof step, "%" PRId64, save->desc->step);
     const char *metadata[] = {"format", "pt",     "step",
                               step,     "writer", "neo"}; /* "pt": for loaders that ask */
     memcpy((void *)save->metadata, metadata, sizeof metadata);
+    NEO__TRY(neo__ckpt_list_items(save, weights, &count));
     NEO__TRY(neo__path_join(path, save->partial, record->name));
     neo__file file;
     neo__out out;
@@ -18782,7 +18683,11 @@ static neo_status neo__ckpt_write_tensors(neo__ckpt_save *save, int weights,
     out.ctx = save->state->ctx;
     neo_status status =
         neo__st_put(&out, save->items, count, save->metadata, save->pair_count, NULL);
-    return neo__ckpt_finish(&out, status, record);
+    NEO__TRY(neo__ckpt_finish(&out, status, record));
+    mark->bytes = (uint64_t)record->bytes;
+    mark->crc = record->crc;
+    for (int i = 0; i < count; i++) mark->data_bytes += neo__st_bytes(save->items[i].tensor);
+    return NEO_OK;
 }
 /* Rank 0 looks at the file of a rank: there at the size that it was written with. */
 static neo_status neo__ckpt_see(const neo__ckpt_save *save, const neo__ckpt_file *record,
@@ -18808,24 +18713,20 @@ static neo_status neo__ckpt_put_index(const neo__ckpt_save *save, neo__out *out)
     char path[NEO__PATH_BYTES];
     uint64_t total = 0;
     int written = 0, ranks = save->meet.group.size;
-    for (int pass = 0; pass < 2; pass++) {
-        for (int k = 0; k < ranks; k++) {
-            neo_safetensors *file = NULL;
-            NEO__TRY(neo__path_join(path, save->partial, save->files[k].name));
-            NEO__TRY(neo_safetensors_open(save->ctx, path, &file));
-            if (pass == 0) total += (uint64_t)file->data_bytes;
-            for (int i = 0; i < file->count && pass == 1; i++) {
-                neo__out_text(out, written++ ? ",\n    " : "\n    ");
-                neo__out_string(out, file->tensors[i].name);
-                neo__out_format(out, ": \"%s\"", save->files[k].name);
-            }
-            neo_safetensors_close(file);
+    for (int k = 0; k < ranks; k++) total += save->marks[k].data_bytes;
+    neo__out_format(
+        out, "{\n  \"metadata\": {\n    \"total_size\": %" PRIu64 "\n  },\n  \"weight_map\": {",
+        total);
+    for (int k = 0; k < ranks; k++) {
+        neo_safetensors *file = NULL;
+        NEO__TRY(neo__path_join(path, save->partial, save->files[k].name));
+        NEO__TRY(neo_safetensors_open(save->ctx, path, &file));
+        for (int i = 0; i < file->count; i++) {
+            neo__out_text(out, written++ ? ",\n    " : "\n    ");
+            neo__out_string(out, file->tensors[i].name);
+            neo__out_format(out, ": \"%s\"", save->files[k].name);
         }
-        if (pass == 0)
-            neo__out_format(out,
-                            "{\n  \"metadata\": {\n    \"total_size\": %" PRIu64
-                            "\n  },\n  \"weight_map\": {",
-                            total);
+        neo_safetensors_close(file);
     }
     neo__out_text(out, "\n  }\n}\n");
     return NEO_OK;
@@ -18860,7 +18761,7 @@ static neo_status neo__ckpt_write_manifest(neo__ckpt_save *save) {
         neo__out_string(&out, state->words[i].value);
     }
     neo__out_text(&out, "},\n \"files\": [");
-    for (int i = 0; i < save->file_count; i++)
+    for (int i = 0; i <= 2 * save->meet.group.size; i++)
         neo__out_format(
             &out, "%s{\"name\": \"%s\", \"bytes\": %" PRId64 ", \"crc32c\": \"%08" PRIx32 "\"}",
             i ? ",\n  " : "\n  ", save->files[i].name, save->files[i].bytes, save->files[i].crc);
@@ -18911,10 +18812,9 @@ static neo_status neo__ckpt_commit(neo__ckpt_save *save) {
     }
     neo_status status = neo__path_rename(save->partial, save->whole);
     if (status != NEO_OK) {
-        char error[NEO__ERROR_BYTES];
-        memcpy(error, neo__error_text, sizeof error);
+        neo__kept_error error = neo__error_keep(status);
         if (replaces) (void)neo__path_rename(save->old, save->whole);
-        return neo_fail(status, "%s", error);
+        return neo__error_restore(&error);
     }
     status = neo__dir_sync(save->desc->dir);
     if (status == NEO_OK && replaces) (void)neo__tree_remove(save->old);
@@ -18941,7 +18841,7 @@ static void neo__ckpt_prune(neo__ckpt_save *save) {
         if (status == NEO_OK) status = neo__tree_remove(to);
         if (status != NEO_OK)
             neo_log(save->ctx, NEO_LOG_WARNING, "neo_save: an old checkpoint stays: %s",
-                     neo__error_text);
+                    neo__error_text);
     }
 }
 
@@ -18954,9 +18854,7 @@ static neo_status neo__ckpt_write_own(neo__ckpt_save *save) {
                neo__ckpt_apart);
     for (int weights = 1; weights >= 0; weights--) {
         int k = weights ? rank : ranks + rank;
-        NEO__TRY(neo__ckpt_write_tensors(save, weights, &save->files[k]));
-        save->marks[2 * k] = (uint64_t)save->files[k].bytes;
-        save->marks[2 * k + 1] = save->files[k].crc;
+        NEO__TRY(neo__ckpt_write_tensors(save, weights, &save->files[k], &save->marks[k]));
     }
     return ranks > 1 ? neo__dir_sync(save->partial) : NEO_OK;
 }
@@ -18964,8 +18862,8 @@ static neo_status neo__ckpt_write_own(neo__ckpt_save *save) {
 static neo_status neo__ckpt_close(neo__ckpt_save *save) {
     int ranks = save->meet.group.size;
     for (int k = 0; k < 2 * ranks; k++) {
-        save->files[k].bytes = (int64_t)save->marks[2 * k];
-        save->files[k].crc = (uint32_t)save->marks[2 * k + 1];
+        save->files[k].bytes = (int64_t)save->marks[k].bytes;
+        save->files[k].crc = (uint32_t)save->marks[k].crc;
         if (k % ranks > 0) NEO__TRY(neo__ckpt_see(save, &save->files[k], k % ranks));
     }
     NEO__TRY(neo__ckpt_write_index(save, &save->files[2 * ranks]));
@@ -18978,33 +18876,21 @@ static neo_status neo__ckpt_write(neo__ckpt_save *save) {
     neo_status status = first ? neo__dir_make_one(save->partial) : NEO_OK;
     status = neo__meet_agree(meet, status);
     if (status == NEO_OK) status = neo__meet_agree(meet, neo__ckpt_write_own(save));
-    if (status == NEO_OK) status = neo__meet_sum(meet, save->marks, 4 * (int64_t)meet->group.size);
-    if (status == NEO_OK)
-        status = neo__meet_agree(meet, first ? neo__ckpt_close(save) : NEO_OK);
+    if (status == NEO_OK) status = neo__meet_sum(meet, save->marks, 6 * (int64_t)meet->group.size);
+    if (status == NEO_OK) status = neo__meet_agree(meet, first ? neo__ckpt_close(save) : NEO_OK);
     if (status == NEO_OK || !first) return status;
-    char error[NEO__ERROR_BYTES];
-    memcpy(error, neo__error_text, sizeof error);
+    neo__kept_error error = neo__error_keep(status);
     (void)neo__tree_remove(save->partial);
-    return neo_fail(status, "%s", error);
+    return neo__error_restore(&error);
 }
 static neo_status neo__ckpt_prepare_lists(neo__ckpt_save *save) {
     int ranks = save->meet.group.size;
-    for (int i = 0; i < save->state->count; i++) {
-        const neo__state_entry *entry = &save->state->entries[i];
-        if (!entry->is_part) continue;
-        save->part_count++;
-        save->text_bytes += 2 * strlen(entry->name) + 192; /* eight numbers and their brackets */
-    }
-    size_t items = (size_t)save->state->count + 1, files = 2 * (size_t)ranks + 1;
-    size_t pairs = 3 + (size_t)save->part_count;
-    save->items = (neo__st_item *)neo_alloc(save->ctx, items * sizeof *save->items);
-    save->metadata = (const char **)neo_alloc(save->ctx, 2 * pairs * sizeof *save->metadata);
-    save->texts = (char *)neo_alloc(save->ctx, save->text_bytes);
-    save->files = (neo__ckpt_file *)neo__alloc_zero(save->ctx, files * sizeof *save->files);
-    save->marks = (uint64_t *)neo__alloc_zero(save->ctx, 2 * files * sizeof *save->marks);
-    NEO__CHECK(save->items && save->metadata && save->texts && save->files && save->marks,
-               NEO_ERR_MEMORY, "neo_save: no memory for a list of %zu tensors", items);
-    save->file_count = (int)files;
+    for (int i = 0; i < save->state->count; i++)
+        save->part_count += save->state->entries[i].is_part;
+    NEO__TRY(NEO__ARENA(&save->arena, save->items, save->state->count + 1));
+    NEO__TRY(NEO__ARENA(&save->arena, save->metadata, 2 * (3 + save->part_count)));
+    NEO__TRY(NEO__ARENA(&save->arena, save->files, 2 * ranks + 1));
+    NEO__TRY(NEO__ARENA(&save->arena, save->marks, 2 * ranks));
     for (int k = 0; k < 2 * ranks; k++)
         snprintf(save->files[k].name, sizeof save->files[k].name, "%s-%05d-of-%05d.safetensors",
                  k < ranks ? "model" : "state", k % ranks + 1, ranks);
@@ -19018,12 +18904,10 @@ static neo_status neo__ckpt_prepare_dir(neo__ckpt_save *save) {
     neo_schema *schema = save->state->schema;
     size_t bytes = schema ? neo__schema_save_size(schema) : 0;
     if (bytes > 0) {
-        save->schema_tensor = neo_tensor_1d(NULL, NEO_U8, (int64_t)bytes);
-        save->schema = (char *)neo_alloc(save->ctx, bytes);
-        NEO__CHECK(save->schema, NEO_ERR_MEMORY,
-                   "neo_save: no memory for %zu bytes of dictionaries", bytes);
-        save->schema_tensor.data = save->schema;
-        NEO__TRY(neo__schema_save(schema, save->schema));
+        char *words;
+        NEO__TRY(NEO__ARENA(&save->arena, words, bytes));
+        NEO__TRY(neo__schema_save(schema, words));
+        save->schema = neo_tensor_1d(words, NEO_U8, (int64_t)bytes);
     }
     NEO__TRY(neo__dir_make(save->desc->dir));
     return neo__dir_list(save->desc->dir, neo__ckpt_clean, save);
@@ -19031,8 +18915,8 @@ static neo_status neo__ckpt_prepare_dir(neo__ckpt_save *save) {
 static uint64_t neo__definition_hash(const neo_state *state) {
     uint64_t hash = 0;
     for (int i = 0; i < state->word_count; i++)
-        hash += neo__mix64(neo__mix64(neo_hash(state->words[i].key)) +
-                           neo_hash(state->words[i].value));
+        hash +=
+            neo__mix64(neo__mix64(neo_hash(state->words[i].key)) + neo_hash(state->words[i].value));
     return hash;
 }
 /* What the ranks have makes one state, and they save the same of it. */
@@ -19044,7 +18928,7 @@ static neo_status neo__ckpt_prepare_group(neo__ckpt_save *save) {
     NEO__TRY(neo__meet_same(meet, neo__definition_hash(save->state), "neo_save",
                             "the numeric definition"));
     neo_status status = neo__census_take(save->state, meet, "neo_save", 1, &census);
-    neo__census_free(meet->ctx, &census);
+    neo__arena_free(&census.arena);
     return status;
 }
 static neo_status neo__ckpt_prepare(neo__ckpt_save *save) {
@@ -19058,19 +18942,6 @@ static neo_status neo__ckpt_prepare(neo__ckpt_save *save) {
     NEO__TRY(neo__meet_agree(meet, status));
     NEO__TRY(neo__ckpt_prepare_group(save));
     return neo__meet_agree(meet, meet->group.rank == 0 ? neo__ckpt_prepare_dir(save) : NEO_OK);
-}
-static void neo__ckpt_save_free(neo__ckpt_save *save) {
-    neo_ctx *ctx = save->ctx;
-    size_t files = 2 * (size_t)save->meet.group.size + 1;
-    neo_free(ctx, save->steps, (size_t)save->step_capacity * sizeof *save->steps);
-    neo_free(ctx, save->schema, neo_tensor_bytes(save->schema_tensor));
-    neo_free(ctx, save->marks, 2 * files * sizeof *save->marks);
-    neo_free(ctx, save->files, files * sizeof *save->files);
-    neo_free(ctx, save->texts, save->text_bytes);
-    neo_free(ctx, (void *)save->metadata,
-             2 * (3 + (size_t)save->part_count) * sizeof *save->metadata);
-    neo_free(ctx, save->items, ((size_t)save->state->count + 1) * sizeof *save->items);
-    neo_free(ctx, save, sizeof *save);
 }
 static neo_status neo__check_save(const neo_ctx *ctx, const neo_save_desc *desc,
                                   const neo_state *state) {
@@ -19086,23 +18957,22 @@ NEO_API neo_status neo_save(neo_ctx *ctx, const neo_save_desc *desc, const neo_s
     neo__meet meet;
     NEO__TRY(neo__meet_begin(&meet, ctx, "neo_save", desc->group));
     neo_status status = neo__check_save(ctx, desc, state);
+    neo__arena arena = {ctx, NULL, NULL, 0};
     neo__ckpt_save *save = NULL;
-    if (status == NEO_OK) {
-        save = (neo__ckpt_save *)neo__alloc_zero(ctx, sizeof *save);
-        if (!save)
-            status = neo_fail(NEO_ERR_MEMORY, "neo_save: no memory for %zu bytes", sizeof *save);
-    }
+    if (status == NEO_OK) status = NEO__ARENA(&arena, save, 1);
     status = neo__meet_agree(&meet, status);
     if (save) {
-        save->ctx = ctx;
+        save->ctx = save->arena.ctx = ctx;
         save->desc = desc;
         save->state = state;
         save->meet = meet;
         if (status == NEO_OK) status = neo__ckpt_prepare(save);
         if (status == NEO_OK) status = neo__ckpt_write(save);
         if (status == NEO_OK && meet.group.rank == 0) neo__ckpt_prune(save);
-        neo__ckpt_save_free(save);
+        NEO__LIST_FREE(ctx, save->steps, save->step_capacity);
+        neo__arena_free(&save->arena);
     }
+    neo__arena_free(&arena);
     neo__meet_end(&meet);
     return status;
 }
@@ -19172,6 +19042,7 @@ typedef struct neo__ckpt_load {
     neo_ctx *ctx;
     const neo_load_desc *desc;
     neo_state *state;
+    neo__arena arena; /* manifest, covers, text of the dictionaries */
     char dir[NEO__PATH_BYTES], path[NEO__PATH_BYTES]; /* of the step; of the file at hand */
     int64_t step, before; /* before: the step of the checkpoint before this one, or -1 */
     char *manifest;
@@ -19180,12 +19051,10 @@ typedef struct neo__ckpt_load {
     neo__ckpt_file *files;
     int file_count;
     int64_t file_capacity;
-    const char **words; /* the definition saved: key, value, ... */
-    int word_count; /* pairs */
+    neo__state_word *words; /* the definition saved */
+    int word_count;
     int64_t word_capacity;
-    char *schema; /* the dictionaries of the checkpoint, or NULL */
-    size_t schema_bytes;
-    neo__dict *dicts; /* read from them, or NULL */
+    neo__dict *dicts; /* the dictionaries of the checkpoint, or NULL */
     int any_schema;   /* a rank asks for them */
     neo__meet meet;
     neo__ckpt_cover *covers; /* of every entry */
@@ -19198,17 +19067,6 @@ typedef struct neo__ckpt_load {
     uint64_t headers; /* a hash of the names in the headers */
 } neo__ckpt_load;
 
-static int neo__ckpt_hex8(const char *s, uint32_t *out) {
-    *out = 0;
-    for (int i = 0; i < 8; i++) {
-        int digit = s[i] >= '0' && s[i] <= '9'   ? s[i] - '0'
-                    : s[i] >= 'a' && s[i] <= 'f' ? s[i] - 'a' + 10
-                                                 : -1;
-        if (digit < 0) return 0;
-        *out = *out << 4 | (uint32_t)digit;
-    }
-    return s[8] == 0;
-}
 /* A file name as this program writes them: nothing that could leave the directory. */
 static int neo__ckpt_plain_name(const char *name) {
     size_t n = strlen(name);
@@ -19219,52 +19077,61 @@ static int neo__ckpt_plain_name(const char *name) {
     }
     return 1;
 }
+/* A scalar member of an object in the manifest: an integer or a string. */
+typedef struct neo__ckpt_field {
+    const char *key;
+    int64_t *count;
+    char **text;
+} neo__ckpt_field;
+/* The value of a member into its field; *seen: fields read, as bits. Unknown members are skipped:
+   later versions may add some. */
+static neo_status neo__ckpt_parse_field(neo__json *j, const char *key,
+                                        const neo__ckpt_field *fields, int count, int *seen) {
+    int k = 0;
+    while (k < count && strcmp(key, fields[k].key) != 0) k++;
+    if (k == count) return neo__json_skip(j);
+    *seen |= 1 << k;
+    return fields[k].count ? neo__json_count(j, fields[k].count)
+                           : neo__json_string(j, fields[k].text);
+}
 static neo_status neo__ckpt_parse_file(neo__json *j, neo__ckpt_load *load) {
-    int more = 1, seen = 0;
+    char *key, *name = NULL, *crc = NULL;
+    int64_t bytes = 0;
+    const neo__ckpt_field fields[] = {
+        {"name", NULL, &name}, {"bytes", &bytes, NULL}, {"crc32c", NULL, &crc}};
+    int seen = 0;
     size_t start = j->at;
     NEO__TRY(NEO__GROW(load->ctx, load->files, load->file_capacity, load->file_count + 1));
-    neo__ckpt_file *file = &load->files[load->file_count];
+    neo__ckpt_file *file = &load->files[load->file_count++];
     memset(file, 0, sizeof *file);
-    load->file_count++;
     NEO__TRY(neo__json_open(j, '{'));
     for (int i = 0;; i++) {
-        char *key = NULL, *text = NULL;
-        NEO__TRY(neo__json_next(j, '}', i, &more));
-        if (!more) break;
-        NEO__TRY(neo__json_key(j, &key));
-        if (strcmp(key, "name") == 0) {
-            NEO__TRY(neo__json_string(j, &text));
-            if (!neo__ckpt_plain_name(text))
-                return neo__json_fail(j, start, "not a plain file name");
-            memcpy(file->name, text, strlen(text) + 1);
-            seen |= 1;
-        } else if (strcmp(key, "bytes") == 0) {
-            NEO__TRY(neo__json_count(j, &file->bytes));
-            seen |= 2;
-        } else if (strcmp(key, "crc32c") == 0) {
-            NEO__TRY(neo__json_string(j, &text));
-            if (!neo__ckpt_hex8(text, &file->crc))
-                return neo__json_fail(j, start, "crc32c is not 8 hex digits");
-            seen |= 4;
-        } else {
-            NEO__TRY(neo__json_skip(j));
-        }
+        NEO__TRY(neo__json_member(j, i, &key));
+        if (!key) break;
+        NEO__TRY(neo__ckpt_parse_field(j, key, fields, 3, &seen));
     }
-    return seen == 7 ? NEO_OK : neo__json_fail(j, start, "a file without name, bytes or crc32c");
+    if (name && !neo__ckpt_plain_name(name))
+        return neo__json_fail(j, start, "not a plain file name");
+    if (seen != 7) return neo__json_fail(j, start, "a file without name, bytes or crc32c");
+    memcpy(file->name, name, strlen(name) + 1);
+    file->bytes = bytes;
+    for (int i = 0; i < 8; i++) {
+        int digit = crc[i] >= 'A' && crc[i] <= 'F' ? -1 : neo__hex_digit(crc[i]);
+        if (digit < 0) return neo__json_fail(j, start, "crc32c is not 8 hex digits");
+        file->crc = file->crc << 4 | (uint32_t)digit;
+    }
+    return crc[8] ? neo__json_fail(j, start, "crc32c is not 8 hex digits") : NEO_OK;
 }
 static neo_status neo__ckpt_parse_definition(neo__json *j, neo__ckpt_load *load) {
-    int more = 1;
     NEO__TRY(neo__json_open(j, '{'));
     for (int i = 0;; i++) {
-        char *key = NULL, *value = NULL;
-        NEO__TRY(neo__json_next(j, '}', i, &more));
-        if (!more) return NEO_OK;
-        NEO__TRY(neo__json_key(j, &key));
+        char *key, *value;
+        NEO__TRY(neo__json_member(j, i, &key));
+        if (!key) return NEO_OK;
         NEO__TRY(neo__json_string(j, &value));
-        NEO__TRY(
-            NEO__GROW(load->ctx, load->words, load->word_capacity, 2 * load->word_count + 2));
-        load->words[2 * load->word_count] = key;
-        load->words[2 * load->word_count++ + 1] = value;
+        NEO__TRY(NEO__GROW(load->ctx, load->words, load->word_capacity, load->word_count + 1));
+        load->words[load->word_count].key = key;
+        load->words[load->word_count++].value = value;
     }
 }
 static neo_status neo__ckpt_parse_files(neo__json *j, neo__ckpt_load *load) {
@@ -19276,37 +19143,29 @@ static neo_status neo__ckpt_parse_files(neo__json *j, neo__ckpt_load *load) {
         NEO__TRY(neo__ckpt_parse_file(j, load));
     }
 }
-/* Unknown members are skipped: later versions may add some. */
 static neo_status neo__ckpt_parse_manifest(neo__json *j, neo__ckpt_load *load) {
-    int more = 1, seen = 0;
+    char *key, *format = NULL;
     int64_t version = 0, step = -1;
+    const neo__ckpt_field fields[] = {
+        {"format", NULL, &format}, {"version", &version, NULL}, {"step", &step, NULL}};
+    enum { DEFINITION = 8, FILES = 16, ALL = 31 };
+    int seen = 0;
     NEO__TRY(neo__json_open(j, '{'));
     for (int i = 0;; i++) {
-        char *key = NULL, *text = NULL;
-        NEO__TRY(neo__json_next(j, '}', i, &more));
-        if (!more) break;
-        NEO__TRY(neo__json_key(j, &key));
-        if (strcmp(key, "format") == 0) {
-            NEO__TRY(neo__json_string(j, &text));
-            seen |= strcmp(text, NEO__CKPT_FORMAT) == 0;
-        } else if (strcmp(key, "version") == 0) {
-            NEO__TRY(neo__json_count(j, &version));
-            seen |= 2;
-        } else if (strcmp(key, "step") == 0) {
-            NEO__TRY(neo__json_count(j, &step));
-            seen |= 4;
-        } else if (strcmp(key, "definition") == 0 && !(seen & 8)) {
-            NEO__TRY(neo__ckpt_parse_definition(j, load));
-            seen |= 8;
-        } else if (strcmp(key, "files") == 0 && !(seen & 16)) {
-            NEO__TRY(neo__ckpt_parse_files(j, load));
-            seen |= 16;
-        } else {
-            NEO__TRY(neo__json_skip(j));
-        }
+        NEO__TRY(neo__json_member(j, i, &key));
+        if (!key) break;
+        int list = strcmp(key, "definition") == 0 ? DEFINITION
+                   : strcmp(key, "files") == 0    ? FILES
+                                                  : 0;
+        if (list & ~seen)
+            NEO__TRY(list == FILES ? neo__ckpt_parse_files(j, load)
+                                   : neo__ckpt_parse_definition(j, load));
+        else NEO__TRY(neo__ckpt_parse_field(j, key, fields, 3, &seen));
+        seen |= list;
     }
     NEO__TRY(neo__json_end(j));
-    NEO__CHECK(seen == 31, NEO_ERR_FORMAT, "%s: not the manifest of a neo checkpoint", j->file);
+    NEO__CHECK(seen == ALL && strcmp(format, NEO__CKPT_FORMAT) == 0, NEO_ERR_FORMAT,
+               "%s: not the manifest of a neo checkpoint", j->file);
     NEO__CHECK(version == 1 || version == 2, NEO_ERR_UNSUPPORTED,
                "%s: format version %" PRId64 ", this program reads 1 and 2", j->file, version);
     NEO__CHECK(step == load->step, NEO_ERR_CORRUPT,
@@ -19341,10 +19200,8 @@ static neo_status neo__ckpt_read_manifest(neo__ckpt_load *load) {
             neo_fail(NEO_ERR_CORRUPT, "%s: %" PRId64 " bytes are no manifest", load->path, size);
     } else {
         load->manifest_bytes = (size_t)size;
-        load->manifest = (char *)neo_alloc(load->ctx, (size_t)size);
-        if (!load->manifest)
-            status = neo_fail(NEO_ERR_MEMORY, "%s: no memory to read it", load->path);
-        else status = neo__file_read_at(&file, 0, load->manifest, (size_t)size);
+        status = NEO__ARENA(&load->arena, load->manifest, size);
+        if (status == NEO_OK) status = neo__file_read_at(&file, 0, load->manifest, (size_t)size);
     }
     neo__file_close(&file);
     NEO__TRY(status);
@@ -19353,28 +19210,29 @@ static neo_status neo__ckpt_read_manifest(neo__ckpt_load *load) {
 }
 
 /* ---- checks ---- */
+static const char *neo__words_find(const neo__state_word *words, int count, const char *key) {
+    const char *value = NULL;
+    for (int i = 0; i < count; i++)
+        if (strcmp(words[i].key, key) == 0) value = words[i].value;
+    return value;
+}
 static neo_status neo__ckpt_check_definition(const neo__ckpt_load *load) {
     const neo_state *state = load->state;
     if (load->desc->any_definition || load->desc->weights_only || load->desc->schema_only)
         return NEO_OK;
     for (int i = 0; i < state->word_count; i++) {
-        const char *saved = NULL, *key = state->words[i].key, *here = state->words[i].value;
-        for (int k = 0; k < load->word_count; k++)
-            if (strcmp(load->words[2 * k], key) == 0) saved = load->words[2 * k + 1];
+        const char *key = state->words[i].key, *here = state->words[i].value;
+        const char *saved = neo__words_find(load->words, load->word_count, key);
         NEO__CHECK(saved && strcmp(saved, here) == 0, NEO_ERR_MISMATCH,
                    "%s: saved under another numeric definition: %s is %s%s%s there, '%s' here",
                    load->dir, key, saved ? "'" : "", saved ? saved : "not defined",
                    saved ? "'" : "", here);
     }
-    for (int k = 0; k < load->word_count; k++) {
-        int known = 0;
-        for (int i = 0; i < state->word_count; i++)
-            known |= strcmp(load->words[2 * k], state->words[i].key) == 0;
-        NEO__CHECK(
-            known, NEO_ERR_MISMATCH,
-            "%s: saved under another numeric definition: %s is '%s' there, not defined here",
-            load->dir, load->words[2 * k], load->words[2 * k + 1]);
-    }
+    for (int i = 0; i < load->word_count; i++)
+        NEO__CHECK(neo__words_find(state->words, state->word_count, load->words[i].key),
+                   NEO_ERR_MISMATCH,
+                   "%s: saved under another numeric definition: %s is '%s' there, not defined here",
+                   load->dir, load->words[i].key, load->words[i].value);
     return NEO_OK;
 }
 static int neo__ckpt_starts(const char *name, const char *with) {
@@ -19434,8 +19292,8 @@ static neo_status neo__ckpt_check_files(neo__ckpt_load *load) {
             status = neo__ckpt_check_size(load, &load->files[i]);
     NEO__TRY(neo__meet_each(meet, status != NEO_OK));
     if (status != NEO_OK && !meet->each[0])
-        status = neo_fail(NEO_ERR_IO, "%.300s; rank 0 sees it as it should be: %s",
-                          neo__error_text, neo__ckpt_apart);
+        status = neo_fail(NEO_ERR_IO, "%.300s; rank 0 sees it as it should be: %s", neo__error_text,
+                          neo__ckpt_apart);
     NEO__TRY(neo__meet_agree(meet, status));
     for (int i = 0; i < load->file_count && status == NEO_OK; i++)
         if (i % meet->group.size == meet->group.rank)
@@ -19586,10 +19444,7 @@ static neo_status neo__ckpt_check_cover(const neo__ckpt_load *load) {
     return NEO_OK;
 }
 static neo_status neo__ckpt_survey(neo__ckpt_load *load) {
-    size_t bytes = (size_t)load->state->count * sizeof *load->covers;
-    load->covers = (neo__ckpt_cover *)neo__alloc_zero(load->ctx, bytes);
-    NEO__CHECK(load->covers, NEO_ERR_MEMORY, "neo_load: no memory for a list of %d tensors",
-               load->state->count);
+    NEO__TRY(NEO__ARENA(&load->arena, load->covers, load->state->count));
     for (int i = 0; i < load->file_count; i++) {
         neo_safetensors *file = NULL;
         if (!neo__ckpt_surveys(load, i)) continue;
@@ -19609,10 +19464,11 @@ static neo_status neo__ckpt_fail_extra(neo__ckpt_load *load, int index) {
         NEO__TRY(neo__ckpt_open(load, i, &file));
         neo_status status = NEO_OK;
         if (index < file->count)
-            status = neo_fail(NEO_ERR_MISMATCH,
-                              "%s: it has the tensor %s (in %s), the ranks of this group (none: this "
-                              "rank) have not", load->dir,
-                              neo__ckpt_name_of(file, index), load->files[i].name);
+            status =
+                neo_fail(NEO_ERR_MISMATCH,
+                         "%s: it has the tensor %s (in %s), the ranks of this group (none: this "
+                         "rank) have not",
+                         load->dir, neo__ckpt_name_of(file, index), load->files[i].name);
         index -= file->count;
         neo_safetensors_close(file);
         NEO__TRY(status);
@@ -19635,15 +19491,13 @@ static neo_status neo__ckpt_check_extra(neo__ckpt_load *load) {
 static neo_status neo__ckpt_take_schema(neo__ckpt_load *load, neo_safetensors *file, int index) {
     neo_tensor t;
     NEO__TRY(neo_safetensors_info(file, index, &t));
-    NEO__CHECK(t.dtype == NEO_U8 && t.ndim == 1, NEO_ERR_MISMATCH,
-               "%s: the tensor %s is not u8[n]", load->dir, NEO__SCHEMA_NAME);
-    load->schema_bytes = (size_t)t.shape[0];
-    load->schema = (char *)neo_alloc(load->ctx, load->schema_bytes);
-    NEO__CHECK(load->schema, NEO_ERR_MEMORY, "%s: no memory for %zu bytes of dictionaries",
-               load->dir, load->schema_bytes);
-    t.data = load->schema;
+    NEO__CHECK(t.dtype == NEO_U8 && t.ndim == 1, NEO_ERR_MISMATCH, "%s: the tensor %s is not u8[n]",
+               load->dir, NEO__SCHEMA_NAME);
+    char *words;
+    NEO__TRY(NEO__ARENA(&load->arena, words, t.shape[0]));
+    t.data = words;
     NEO__TRY(neo_safetensors_read(file, index, t));
-    return neo__schema_load(load->state->schema, load->schema, load->schema_bytes, &load->dicts);
+    return neo__schema_load(load->state->schema, words, (size_t)t.shape[0], &load->dicts);
 }
 /* The dictionaries, beside the schema. A checkpoint without any leaves the schema as it is, unless
    only they were wanted. */
@@ -19725,13 +19579,9 @@ static void neo__ckpt_load_free(neo__ckpt_load *load) {
     if (load->dicts) neo__schema_install(load->state->schema, load->dicts, 0);
     NEO__LIST_FREE(ctx, load->known, load->known_capacity);
     NEO__LIST_FREE(ctx, load->runs, load->run_capacity);
-    if (load->covers)
-        neo_free(ctx, load->covers, (size_t)load->state->count * sizeof *load->covers);
-    neo_free(ctx, load->schema, load->schema_bytes);
     NEO__LIST_FREE(ctx, load->words, load->word_capacity);
     NEO__LIST_FREE(ctx, load->files, load->file_capacity);
-    neo_free(ctx, load->manifest, load->manifest_bytes);
-    neo_free(ctx, load, sizeof *load);
+    neo__arena_free(&load->arena);
 }
 static neo_status neo__check_load(const neo_load_desc *desc, const neo_state *state) {
     NEO__CHECK(state && desc->dir && desc->dir[0], NEO_ERR_ARG,
@@ -19746,15 +19596,12 @@ NEO_API neo_status neo_load(neo_ctx *ctx, const neo_load_desc *desc, neo_state *
     neo__meet meet;
     NEO__TRY(neo__meet_begin(&meet, ctx, "neo_load", desc->group));
     neo_status status = neo__check_load(desc, state);
+    neo__arena arena = {ctx, NULL, NULL, 0};
     neo__ckpt_load *load = NULL;
-    if (status == NEO_OK) {
-        load = (neo__ckpt_load *)neo__alloc_zero(ctx, sizeof *load);
-        if (!load)
-            status = neo_fail(NEO_ERR_MEMORY, "neo_load: no memory for %zu bytes", sizeof *load);
-    }
+    if (status == NEO_OK) status = NEO__ARENA(&arena, load, 1);
     status = neo__meet_agree(&meet, status);
     if (load) {
-        load->ctx = ctx;
+        load->ctx = load->arena.ctx = ctx;
         load->desc = desc;
         load->state = state;
         load->before = -1;
@@ -19766,6 +19613,7 @@ NEO_API neo_status neo_load(neo_ctx *ctx, const neo_load_desc *desc, neo_state *
         if (status == NEO_OK && loaded_step) *loaded_step = load->step;
         neo__ckpt_load_free(load);
     }
+    neo__arena_free(&arena);
     neo__meet_end(&meet);
     return status;
 }
@@ -19794,8 +19642,8 @@ struct neo_metrics {
     int64_t positives, negatives;
     float *ring_logit;   /* [window]: the last samples */
     uint8_t *ring_label; /* [window] */
-    uint32_t *scratch;
-    size_t scratch_bytes;
+    uint32_t *scratch;   /* [the larger of capacity and 2 window] */
+    size_t bytes;        /* of all, in one piece of memory */
 };
 
 /* An integer that orders as the float does; -0 and 0 are equal. */
@@ -19864,46 +19712,41 @@ NEO_API double neo_auc(const float *score, const float *label, int64_t count, vo
 }
 
 NEO__HOT_END
+/* Cut the memory of metrics into the object, which is returned, and its arrays. */
+static neo_metrics *neo__metrics_layout(neo_metrics *m, neo__carve *carve) {
+    neo_metrics *object;
+    NEO__CARVE(carve, object, 1);
+    NEO__CARVE(carve, m->keys, m->capacity);
+    NEO__CARVE(carve, m->scratch, NEO__MAX(m->capacity, 2 * m->window));
+    NEO__CARVE(carve, m->ring_logit, m->window);
+    NEO__CARVE(carve, m->ring_label, m->window);
+    return object;
+}
 NEO_API neo_status neo_metrics_create(neo_ctx *ctx, const neo_metrics_desc *desc,
                                       neo_metrics **out) {
-    NEO__CHECK(ctx && desc && out, NEO_ERR_ARG,
-               "neo_metrics_create: ctx, desc or metrics is NULL");
+    NEO__CHECK(ctx && desc && out, NEO_ERR_ARG, "neo_metrics_create: ctx, desc or metrics is NULL");
     *out = NULL;
     NEO__CHECK(desc->capacity > 0 && desc->capacity <= NEO__METRICS_CAPACITY, NEO_ERR_ARG,
                "neo_metrics_create: capacity is %" PRId64 ", not in 1 .. 2^32", desc->capacity);
     NEO__CHECK(desc->window >= 0 && desc->window <= NEO__METRICS_CAPACITY, NEO_ERR_ARG,
                "neo_metrics_create: window is %" PRId64 ", not in 0 .. 2^32", desc->window);
-    neo_metrics *m = (neo_metrics *)neo__alloc_zero(ctx, sizeof *m);
-    NEO__CHECK(m, NEO_ERR_MEMORY, "neo_metrics_create: no memory for %zu bytes", sizeof *m);
-    m->ctx = ctx;
-    m->capacity = desc->capacity;
-    m->window = desc->window;
-    m->scratch_bytes =
-        neo__size_mul((size_t)NEO__MAX(m->capacity, 2 * m->window), sizeof *m->scratch);
-    m->keys = (uint32_t *)neo_alloc(ctx, (size_t)m->capacity * sizeof *m->keys);
-    m->scratch = (uint32_t *)neo_alloc(ctx, m->scratch_bytes);
-    if (m->window) {
-        m->ring_logit = (float *)neo_alloc(ctx, (size_t)m->window * sizeof *m->ring_logit);
-        m->ring_label = (uint8_t *)neo_alloc(ctx, (size_t)m->window);
-    }
-    if (!m->keys || !m->scratch || (m->window && (!m->ring_logit || !m->ring_label))) {
-        neo_metrics_destroy(m);
-        return neo_fail(NEO_ERR_MEMORY,
-                         "neo_metrics_create: no memory for a capacity of %" PRId64
-                         " and a window of %" PRId64,
-                         desc->capacity, desc->window);
-    }
+    NEO__ZERO(neo_metrics, counted);
+    counted.ctx = ctx;
+    counted.capacity = desc->capacity;
+    counted.window = desc->window;
+    neo__carve carve = {NULL, 0};
+    (void)neo__metrics_layout(&counted, &carve);
+    counted.bytes = carve.at;
+    carve.block = (char *)neo__alloc_for(ctx, carve.at, "neo_metrics_create");
+    if (!carve.block) return NEO_ERR_MEMORY;
+    carve.at = 0;
+    neo_metrics *m = neo__metrics_layout(&counted, &carve);
+    *m = counted;
     *out = m;
     return NEO_OK;
 }
 NEO_API void neo_metrics_destroy(neo_metrics *m) {
-    if (!m) return;
-    neo_ctx *ctx = m->ctx;
-    neo_free(ctx, m->keys, (size_t)m->capacity * sizeof *m->keys);
-    neo_free(ctx, m->scratch, m->scratch_bytes);
-    neo_free(ctx, m->ring_logit, (size_t)m->window * sizeof *m->ring_logit);
-    neo_free(ctx, m->ring_label, (size_t)m->window);
-    neo_free(ctx, m, sizeof *m);
+    if (m) neo_free(m->ctx, m, m->bytes);
 }
 NEO_API void neo_metrics_reset(neo_metrics *m) {
     if (!m) return;
@@ -20049,12 +19892,12 @@ NEO_API neo_status neo_metrics_window(neo_metrics *m, neo_metric_values *values)
     neo__fp_leave(fp);
     return NEO_OK;
 }
+NEO__HOT_END
 /* ------------------------------------------------------------------------------------------------
    >>impl-progress
    ------------------------------------------------------------------------------------------------ */
 enum { NEO__PROGRESS_BYTES = 1024, NEO__PROGRESS_COLUMNS = 200 };
 
-NEO__HOT_END
 /* Three significant digits and a letter: 950, 1.23k, 45.6M. Room for 32 bytes. */
 static void neo__human(double x, char *out) {
     static const char unit[] = {'k', 'M', 'G', 'T', 'P'};
@@ -20088,8 +19931,7 @@ static void neo__bar(const neo_progress *p, double share, int columns, char *out
     int halves = (int)(share * 2.0 * columns + 0.5);
     out[0] = 0;
     for (int i = 0; i < columns; i++) {
-        const char *full = p->ascii ? "#" : "\xE2\x94\x81",
-                   *half = p->ascii ? "." : "\xE2\x95\xB8";
+        const char *full = p->ascii ? "#" : "\xE2\x94\x81", *half = p->ascii ? "." : "\xE2\x95\xB8";
         const char *none = p->ascii ? "." : "\xE2\x94\x80";
         strcat(out, halves >= 2 * i + 2 ? full : halves == 2 * i + 1 ? half : none);
     }
@@ -20171,7 +20013,6 @@ NEO_API void neo_progress_end(neo_progress *p, double loss) {
     p->last_ns = neo_time_ns();
     neo__progress_draw(p, loss, 1);
 }
-NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-jsonl
 
@@ -20190,7 +20031,6 @@ struct neo_jsonl {
     char line[NEO__JSONL_BYTES + 1];
 };
 
-NEO__HOT_END
 NEO__INLINE size_t neo__put(char *out, size_t bytes, size_t used, const char *text, size_t n) {
     for (size_t i = 0; i < n; i++)
         if (used + i < bytes) out[used + i] = text[i];
@@ -20233,8 +20073,7 @@ NEO_API neo_status neo_jsonl_open(neo_ctx *ctx, const char *path, int append, ne
     neo_jsonl *log = (neo_jsonl *)neo__alloc_zero(ctx, sizeof *log);
     char *copy = neo__string_copy(ctx, path);
     neo_status status = NEO_OK;
-    if (!log || !copy)
-        status = neo_fail(NEO_ERR_MEMORY, "neo_jsonl_open: no memory for %s", path);
+    if (!log || !copy) status = neo_fail(NEO_ERR_MEMORY, "neo_jsonl_open: no memory for %s", path);
     else status = neo__file_open(&log->file, copy, append ? NEO__FILE_APPEND : NEO__FILE_CREATE);
     if (status != NEO_OK) {
         neo_free(ctx, log, sizeof *log);
@@ -20326,7 +20165,6 @@ NEO_API neo_status neo_jsonl_end(neo_jsonl *log) {
     if (status != NEO_OK) log->torn = 1;
     return status;
 }
-NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-report
 
@@ -20334,277 +20172,156 @@ NEO__HOT_BEGIN
    curves, in a 1000 x 1000 box that is stretched to the frame with strokes that do not scale; its
    labels are HTML placed in percent, so that text keeps its size from a phone to a wide screen.
    Colours are CSS variables, one set for light and one for dark. Facts, charts, curves, tables and
-   rows are lists in the order in which they were first named.
+   rows are one kind of item, in lists in the order in which they were first named; their memory is
+   an arena.
    ------------------------------------------------------------------------------------------------ */
 enum { NEO__CURVE_POINTS = 2048, NEO__CURVE_COLORS = 8 };
 
-typedef struct neo__curve {
-    struct neo__curve *next;
-    char *name;
+/* A fact or a note, a chart with its curves, or a table with its rows. */
+typedef struct neo__item {
+    struct neo__item *next, *parts; /* parts: a chart's curves, a table's rows */
+    const char *name;
+    char *text[2];      /* a fact's value; a chart's titles of x and y */
+    const char **cells; /* a row's */
+    int cell_count;
+    /* a curve's points: one of `every` of the points seen is kept */
     double *x, *y; /* [NEO__CURVE_POINTS] */
     int count;
-    int64_t every, seen;   /* one of `every` points is kept */
+    int64_t every, seen;
     double last_x, last_y; /* the newest point, kept or not */
-} neo__curve;
-typedef struct neo__chart {
-    struct neo__chart *next;
-    char *name, *x_title, *y_title;
-    neo__curve *curves;
-} neo__chart;
-typedef struct neo__row {
-    struct neo__row *next;
-    int count;
-    char *cells[1]; /* [count] */
-} neo__row;
-typedef struct neo__table {
-    struct neo__table *next;
-    char *name;
-    neo__row *rows;
-} neo__table;
-typedef struct neo__fact {
-    struct neo__fact *next;
-    char *name, *value;
-} neo__fact;
+} neo__item;
 
 struct neo_report {
     neo_ctx *ctx;
-    char *title;
-    neo__fact *facts, *notes;
-    neo__chart *charts;
-    neo__table *tables;
+    neo__arena arena;
+    const char *title;
+    neo__item *facts, *notes, *charts, *tables;
 };
 
 /* ---- collecting ---- */
-NEO__HOT_END
+/* The item of a list with that name, added if need be; NULL: no memory. */
+static neo__item *neo__item_find(neo__item *list, const char *name) {
+    while (list && strcmp(list->name, name) != 0) list = list->next;
+    return list;
+}
+/* The item of a list with that name, added if need be; NULL: no memory. */
+static neo__item *neo__item_get(neo_report *r, neo__item **list, const char *name) {
+    neo__item *item = neo__item_find(*list, name);
+    if (item) return item;
+    item = (neo__item *)neo__arena_alloc(&r->arena, sizeof *item);
+    if (item) item->name = neo__arena_text(&r->arena, name, strlen(name));
+    if (!item || !item->name) return NULL;
+    while (*list) list = &(*list)->next;
+    return *list = item;
+}
+/* A text of an item. A new value takes the place of the old one if it fits: facts may change often. */
+static neo_status neo__item_text(neo_report *r, char **text, const char *value) {
+    size_t bytes = strlen(value) + 1, room = *text ? (strlen(*text) + 16) & ~(size_t)15 : 0;
+    char *copy = *text;
+    if (bytes > room) NEO__TRY(NEO__ARENA(&r->arena, copy, (bytes + 15) & ~(size_t)15));
+    memcpy(copy, value, bytes);
+    *text = copy;
+    return NEO_OK;
+}
 static neo_status neo__report_memory(void) {
     return neo_fail(NEO_ERR_MEMORY, "neo_report: no memory for another entry");
 }
+
 NEO_API neo_status neo_report_create(neo_ctx *ctx, const char *title, neo_report **out) {
-    NEO__CHECK(ctx && title && out, NEO_ERR_ARG,
-               "neo_report_create: ctx, title or report is NULL");
+    NEO__CHECK(ctx && title && out, NEO_ERR_ARG, "neo_report_create: ctx, title or report is NULL");
     *out = NULL;
     neo_report *r = (neo_report *)neo__alloc_zero(ctx, sizeof *r);
     if (!r) return neo__report_memory();
-    r->ctx = ctx;
-    r->title = neo__string_copy(ctx, title);
-    if (!r->title) {
-        neo_free(ctx, r, sizeof *r);
-        return neo__report_memory();
+    r->ctx = r->arena.ctx = ctx;
+    r->title = neo__arena_text(&r->arena, title, strlen(title));
+    if (r->title) {
+        *out = r;
+        return NEO_OK;
     }
-    *out = r;
-    return NEO_OK;
-}
-static void neo__curve_free(neo_ctx *ctx, neo__curve *c) {
-    neo__string_free(ctx, c->name);
-    neo_free(ctx, c->x, 2 * NEO__CURVE_POINTS * sizeof *c->x);
-    neo_free(ctx, c, sizeof *c);
-}
-static void neo__row_free(neo_ctx *ctx, neo__row *row) {
-    for (int i = 0; i < row->count; i++) neo__string_free(ctx, row->cells[i]);
-    neo_free(ctx, row, sizeof *row + (size_t)row->count * sizeof row->cells[0]);
-}
-static void neo__fact_free(neo_ctx *ctx, neo__fact *f) {
-    neo__string_free(ctx, f->name);
-    neo__string_free(ctx, f->value);
-    neo_free(ctx, f, sizeof *f);
-}
-static void neo__chart_free(neo_ctx *ctx, neo__chart *chart) {
-    for (neo__curve *c = chart->curves, *next; c; c = next) {
-        next = c->next;
-        neo__curve_free(ctx, c);
-    }
-    neo__string_free(ctx, chart->name);
-    neo__string_free(ctx, chart->x_title);
-    neo__string_free(ctx, chart->y_title);
-    neo_free(ctx, chart, sizeof *chart);
-}
-static void neo__table_free(neo_ctx *ctx, neo__table *t) {
-    for (neo__row *row = t->rows, *next; row; row = next) {
-        next = row->next;
-        neo__row_free(ctx, row);
-    }
-    neo__string_free(ctx, t->name);
-    neo_free(ctx, t, sizeof *t);
+    neo_report_destroy(r);
+    return neo__report_memory();
 }
 NEO_API void neo_report_destroy(neo_report *r) {
     if (!r) return;
-    neo_ctx *ctx = r->ctx;
-    for (neo__fact *f = r->facts, *next; f; f = next) {
-        next = f->next;
-        neo__fact_free(ctx, f);
-    }
-    for (neo__fact *f = r->notes, *next; f; f = next) {
-        next = f->next;
-        neo__fact_free(ctx, f);
-    }
-    for (neo__chart *c = r->charts, *next; c; c = next) {
-        next = c->next;
-        neo__chart_free(ctx, c);
-    }
-    for (neo__table *t = r->tables, *next; t; t = next) {
-        next = t->next;
-        neo__table_free(ctx, t);
-    }
-    neo__string_free(ctx, r->title);
-    neo_free(ctx, r, sizeof *r);
-}
-
-static neo_status neo__fact_add(neo_ctx *ctx, neo__fact **list, const char *name,
-                                const char *value) {
-    while (*list && strcmp((*list)->name, name) != 0) list = &(*list)->next;
-    char *copy = neo__string_copy(ctx, value);
-    if (!copy) return neo__report_memory();
-    if (*list) { /* a new value for an old name */
-        neo__string_free(ctx, (*list)->value);
-        (*list)->value = copy;
-        return NEO_OK;
-    }
-    neo__fact *f = (neo__fact *)neo__alloc_zero(ctx, sizeof *f);
-    char *key = neo__string_copy(ctx, name);
-    if (!f || !key) {
-        neo__string_free(ctx, copy);
-        neo__string_free(ctx, key);
-        neo_free(ctx, f, sizeof *f);
-        return neo__report_memory();
-    }
-    f->name = key;
-    f->value = copy;
-    *list = f;
-    return NEO_OK;
+    neo__arena_free(&r->arena);
+    neo_free(r->ctx, r, sizeof *r);
 }
 NEO_API neo_status neo_report_fact(neo_report *r, const char *name, const char *value) {
     NEO__CHECK(r && name && value, NEO_ERR_ARG, "neo_report_fact: report, name or value is NULL");
-    return neo__fact_add(r->ctx, &r->facts, name, value);
+    neo__item *fact = neo__item_find(r->facts, name);
+    char *text = fact ? fact->text[0] : NULL;
+    NEO__TRY(neo__item_text(r, &text, value));
+    fact = neo__item_get(r, &r->facts, name);
+    if (!fact) return neo__report_memory();
+    fact->text[0] = text;
+    return NEO_OK;
 }
 NEO_API neo_status neo_report_note(neo_report *r, const char *text) {
     NEO__CHECK(r && text, NEO_ERR_ARG, "neo_report_note: report or text is NULL");
-    return neo__fact_add(r->ctx, &r->notes, text, "");
-}
-
-static neo_status neo__chart_get(neo_report *r, const char *name, neo__chart **out) {
-    neo__chart **list = &r->charts;
-    while (*list && strcmp((*list)->name, name) != 0) list = &(*list)->next;
-    if (!*list) {
-        neo__chart *chart = (neo__chart *)neo__alloc_zero(r->ctx, sizeof *chart);
-        char *key = neo__string_copy(r->ctx, name);
-        if (!chart || !key) {
-            neo__string_free(r->ctx, key);
-            neo_free(r->ctx, chart, sizeof *chart);
-            return neo__report_memory();
-        }
-        chart->name = key;
-        *list = chart;
-    }
-    *out = *list;
-    return NEO_OK;
-}
-static neo_status neo__curve_get(neo_ctx *ctx, neo__chart *chart, const char *name,
-                                 neo__curve **out) {
-    neo__curve **list = &chart->curves;
-    while (*list && strcmp((*list)->name, name) != 0) list = &(*list)->next;
-    if (!*list) {
-        neo__curve *c = (neo__curve *)neo__alloc_zero(ctx, sizeof *c);
-        double *points = (double *)neo_alloc(ctx, 2 * NEO__CURVE_POINTS * sizeof *points);
-        char *key = neo__string_copy(ctx, name);
-        if (!c || !points || !key) {
-            neo__string_free(ctx, key);
-            neo_free(ctx, points, 2 * NEO__CURVE_POINTS * sizeof *points);
-            neo_free(ctx, c, sizeof *c);
-            return neo__report_memory();
-        }
-        c->name = key;
-        c->x = points;
-        c->y = points + NEO__CURVE_POINTS;
-        c->every = 1;
-        *list = c;
-    }
-    *out = *list;
-    return NEO_OK;
+    return neo__item_get(r, &r->notes, text) ? NEO_OK : neo__report_memory();
 }
 NEO_API neo_status neo_report_point(neo_report *r, const char *chart_name, const char *curve_name,
                                     double x, double y) {
     NEO__CHECK(r && chart_name && curve_name, NEO_ERR_ARG,
                "neo_report_point: report, chart or curve is NULL");
-    neo__chart *chart = NULL;
-    neo__curve *c = NULL;
-    NEO__TRY(neo__chart_get(r, chart_name, &chart));
-    NEO__TRY(neo__curve_get(r->ctx, chart, curve_name, &c));
-    c->last_x = x;
-    c->last_y = y;
-    if (c->seen++ % c->every != 0) return NEO_OK;
-    if (c->count == NEO__CURVE_POINTS) {
-        for (int i = 0; i < NEO__CURVE_POINTS / 2; i++) {
-            c->x[i] = c->x[2 * i];
-            c->y[i] = c->y[2 * i];
+    neo__item *chart = neo__item_get(r, &r->charts, chart_name);
+    neo__item *curve = chart ? neo__item_find(chart->parts, curve_name) : NULL;
+    if (chart && !curve) {
+        double *points;
+        NEO__TRY(NEO__ARENA(&r->arena, points, 2 * NEO__CURVE_POINTS));
+        curve = neo__item_get(r, &chart->parts, curve_name);
+        if (curve) {
+            curve->x = points;
+            curve->y = points + NEO__CURVE_POINTS;
+            curve->every = 1;
         }
-        c->count = NEO__CURVE_POINTS / 2;
-        c->every *= 2;
-        if ((c->seen - 1) % c->every != 0) return NEO_OK;
     }
-    c->x[c->count] = x;
-    c->y[c->count++] = y;
+    if (!curve) return neo__report_memory();
+    curve->last_x = x;
+    curve->last_y = y;
+    if (curve->seen++ % curve->every != 0) return NEO_OK;
+    if (curve->count == NEO__CURVE_POINTS) { /* full: every other point goes */
+        curve->count /= 2;
+        curve->every *= 2;
+        for (int i = 0; i < curve->count; i++) {
+            curve->x[i] = curve->x[2 * i];
+            curve->y[i] = curve->y[2 * i];
+        }
+        if ((curve->seen - 1) % curve->every != 0) return NEO_OK;
+    }
+    curve->x[curve->count] = x;
+    curve->y[curve->count++] = y;
     return NEO_OK;
 }
 NEO_API neo_status neo_report_axis(neo_report *r, const char *chart_name, const char *x_title,
                                    const char *y_title) {
     NEO__CHECK(r && chart_name, NEO_ERR_ARG, "neo_report_axis: report or chart is NULL");
-    neo__chart *chart = NULL;
-    NEO__TRY(neo__chart_get(r, chart_name, &chart));
-    char *x = neo__string_copy(r->ctx, x_title ? x_title : "");
-    char *y = neo__string_copy(r->ctx, y_title ? y_title : "");
-    if (!x || !y) {
-        neo__string_free(r->ctx, x);
-        neo__string_free(r->ctx, y);
-        return neo__report_memory();
-    }
-    neo__string_free(r->ctx, chart->x_title);
-    neo__string_free(r->ctx, chart->y_title);
-    chart->x_title = x;
-    chart->y_title = y;
-    return NEO_OK;
-}
-static neo_status neo__table_get(neo_report *r, const char *name, neo__table **out) {
-    neo__table **list = &r->tables;
-    while (*list && strcmp((*list)->name, name) != 0) list = &(*list)->next;
-    if (!*list) {
-        neo__table *t = (neo__table *)neo__alloc_zero(r->ctx, sizeof *t);
-        char *key = neo__string_copy(r->ctx, name);
-        if (!t || !key) {
-            neo__string_free(r->ctx, key);
-            neo_free(r->ctx, t, sizeof *t);
-            return neo__report_memory();
-        }
-        t->name = key;
-        *list = t;
-    }
-    *out = *list;
-    return NEO_OK;
+    neo__item *chart = neo__item_get(r, &r->charts, chart_name);
+    if (!chart) return neo__report_memory();
+    NEO__TRY(neo__item_text(r, &chart->text[0], x_title ? x_title : ""));
+    return neo__item_text(r, &chart->text[1], y_title ? y_title : "");
 }
 NEO_API neo_status neo_report_row(neo_report *r, const char *table_name, const char *const *cells,
                                   int count) {
     NEO__CHECK(r && table_name && (cells || count == 0) && count >= 0, NEO_ERR_ARG,
                "neo_report_row: report, table or cells is NULL, or count < 0");
-    neo__table *t = NULL;
-    NEO__TRY(neo__table_get(r, table_name, &t));
-    neo__row *row =
-        (neo__row *)neo__alloc_zero(r->ctx, sizeof *row + (size_t)count * sizeof row->cells[0]);
-    if (!row) return neo__report_memory();
-    row->count = count;
-    for (int i = 0; i < count; i++) {
-        row->cells[i] = neo__string_copy(r->ctx, cells[i] ? cells[i] : "");
-        if (!row->cells[i]) {
-            neo__row_free(r->ctx, row);
-            return neo__report_memory();
-        }
+    neo__item *table = neo__item_get(r, &r->tables, table_name), *row;
+    if (!table) return neo__report_memory();
+    NEO__TRY(NEO__ARENA(&r->arena, row, 1));
+    NEO__TRY(NEO__ARENA(&r->arena, row->cells, count));
+    for (; row->cell_count < count; row->cell_count++) {
+        const char *text = cells[row->cell_count] ? cells[row->cell_count] : "";
+        char *copy = neo__arena_text(&r->arena, text, strlen(text));
+        if (!copy) return neo__report_memory();
+        row->cells[row->cell_count] = copy;
     }
-    neo__row **list = &t->rows;
+    neo__item **list = &table->parts;
     while (*list) list = &(*list)->next;
     *list = row;
     return NEO_OK;
 }
 
 /* ---- writing: text and numbers ---- */
-
 /* Text between tags or in a quoted attribute. Control characters become spaces, what is not UTF-8
    U+FFFD. */
 static void neo__html_text(neo__out *out, const char *s) {
@@ -20628,7 +20345,7 @@ static void neo__html_text(neo__out *out, const char *s) {
 static void neo__html_element(neo__out *out, const char *open, const char *text,
                               const char *close) {
     neo__out_text(out, open);
-    neo__html_text(out, text);
+    neo__html_text(out, text ? text : "");
     neo__out_text(out, close);
 }
 
@@ -20709,10 +20426,10 @@ static void neo__value_text(double v, char *out) {
 /* ---- writing: charts ---- */
 NEO__INLINE int neo__drawable(double x, double y) { return fabs(x) < 1e300 && fabs(y) < 1e300; }
 /* Points of a curve: those kept, then the newest. */
-static int neo__curve_points(const neo__curve *c) {
+static int neo__curve_points(const neo__item *c) {
     return c->count + (c->count > 0 && (c->seen - 1) % c->every != 0);
 }
-static void neo__curve_point(const neo__curve *c, int i, double *x, double *y) {
+static void neo__curve_point(const neo__item *c, int i, double *x, double *y) {
     *x = i < c->count ? c->x[i] : c->last_x;
     *y = i < c->count ? c->y[i] : c->last_y;
 }
@@ -20721,9 +20438,9 @@ static double neo__axis_place(const neo__axis *a, double v, double scale) {
     return (v - a->low) / (a->high - a->low) * scale;
 }
 /* Axes around all points; 0 when there is nothing to draw. */
-static int neo__chart_axes(const neo__chart *chart, neo__axis *ax, neo__axis *ay) {
+static int neo__chart_axes(const neo__item *chart, neo__axis *ax, neo__axis *ay) {
     double box[4] = {1e301, -1e301, 1e301, -1e301};
-    for (const neo__curve *c = chart->curves; c; c = c->next)
+    for (const neo__item *c = chart->parts; c; c = c->next)
         for (int i = 0; i < neo__curve_points(c); i++) {
             double x, y;
             neo__curve_point(c, i, &x, &y);
@@ -20738,10 +20455,10 @@ static int neo__chart_axes(const neo__chart *chart, neo__axis *ax, neo__axis *ay
     neo__axis_make(ay, box[2], box[3], 4, 1);
     return 1;
 }
-static void neo__chart_legend(neo__out *out, const neo__chart *chart) {
+static void neo__chart_legend(neo__out *out, const neo__item *chart) {
     int color = 0;
     neo__out_text(out, "<ul>");
-    for (const neo__curve *c = chart->curves; c; c = c->next, color++) {
+    for (const neo__item *c = chart->parts; c; c = c->next, color++) {
         char last[64];
         neo__value_text(c->last_y, last);
         neo__out_format(out, "<li><i class=\"c%d%s\"></i>", color % NEO__CURVE_COLORS,
@@ -20751,93 +20468,24 @@ static void neo__chart_legend(neo__out *out, const neo__chart *chart) {
     }
     neo__out_text(out, "</ul>");
 }
-/* A curve that goes up and down over its whole range many times is drawn faint, under its running
-   mean. */
-static int neo__curve_is_noisy(const neo__curve *c) {
-    double x, y, before = 0.0, low = 1e301, high = -1e301, way = 0.0;
-    int n = 0;
-    for (int i = 0; i < neo__curve_points(c); i++) {
-        neo__curve_point(c, i, &x, &y);
-        if (!neo__drawable(x, y)) continue;
-        if (n++) way += fabs(y - before);
-        low = NEO__MIN(low, y);
-        high = NEO__MAX(high, y);
-        before = y;
-    }
-    return n >= 100 && way > 8.0 * (high - low);
-}
-static int neo__mean_reach(const neo__curve *c) { return NEO__MAX(neo__curve_points(c) / 50, 2); }
-/* Point i with y averaged over the drawable points within `reach` on both sides; at the first
-   points, where curves fall steeply, over fewer on both; at the last over half of that on the
-   left. */
-static void neo__curve_mean(const neo__curve *c, int i, int reach, double *x, double *y) {
-    int last = neo__curve_points(c) - 1, n = 0;
-    int left = NEO__MIN(NEO__MAX(NEO__MIN(reach, last - i), reach / 2), i),
-        right = NEO__MIN(reach, last - i);
-    double sum = 0.0, px, py;
-    right = NEO__MIN(right, i);
-    for (int k = i - left; k <= i + right; k++) {
-        neo__curve_point(c, k, &px, &py);
-        if (!neo__drawable(px, py)) continue;
-        sum += py;
-        n++;
-    }
-    neo__curve_point(c, i, x, y);
-    if (n && neo__drawable(*x, *y)) *y = sum / n;
-}
-/* One path; a point that is not finite leaves a gap. With area, each stretch is closed along the
-   lower edge. */
-static void neo__curve_path(neo__out *out, const neo__curve *c, const neo__axis *ax,
-                            const neo__axis *ay, const char *css, int color, int area, int reach) {
-    int open = 0;
-    double x, y, px = 0.0, start = 0.0;
-    neo__out_format(out, "<path class=\"%s c%d%s\" d=\"", css, color % NEO__CURVE_COLORS,
+/* One path; a point that is not finite leaves a gap. */
+static void neo__curve_path(neo__out *out, const neo__item *curve, const neo__axis *ax,
+                            const neo__axis *ay, int color) {
+    char move = 'M';
+    neo__out_format(out, "<path class=\"line c%d%s\" d=\"", color % NEO__CURVE_COLORS,
                     color >= NEO__CURVE_COLORS ? " dash" : "");
-    for (int i = 0; i < neo__curve_points(c); i++) {
-        if (reach) neo__curve_mean(c, i, reach, &x, &y);
-        else neo__curve_point(c, i, &x, &y);
-        if (!neo__drawable(x, y)) {
-            if (open && area) neo__out_format(out, "L%.1f 1000L%.1f 1000Z", px, start);
-            open = 0;
-            continue;
-        }
-        px = neo__axis_place(ax, x, 1000.0);
-        if (!open) start = px;
-        neo__out_format(out, "%c%.1f %.1f", open ? 'L' : 'M', px,
-                        1000.0 - neo__axis_place(ay, y, 1000.0));
-        open = 1;
+    for (int i = 0; i < neo__curve_points(curve); i++) {
+        double x, y;
+        neo__curve_point(curve, i, &x, &y);
+        int drawn = neo__drawable(x, y);
+        if (drawn)
+            neo__out_format(out, "%c%.1f %.1f", move, neo__axis_place(ax, x, 1000.0),
+                            1000.0 - neo__axis_place(ay, y, 1000.0));
+        move = drawn ? 'L' : 'M';
     }
-    if (open && area) neo__out_format(out, "L%.1f 1000L%.1f 1000Z", px, start);
     neo__out_text(out, "\" />");
 }
-/* A dot on the last point that can be drawn. */
-static void neo__curve_dot(neo__out *out, const neo__curve *c, const neo__axis *ax,
-                           const neo__axis *ay, int color) {
-    int reach = neo__curve_is_noisy(c) ? neo__mean_reach(c) : 0;
-    for (int i = neo__curve_points(c) - 1; i >= 0; i--) {
-        double x, y;
-        if (reach) neo__curve_mean(c, i, reach, &x, &y);
-        else neo__curve_point(c, i, &x, &y);
-        if (!neo__drawable(x, y)) continue;
-        neo__out_format(out, "<i class=\"dot c%d\" style=\"left:%.2f%%;top:%.2f%%\"></i>",
-                        color % NEO__CURVE_COLORS, neo__axis_place(ax, x, 100.0),
-                        100.0 - neo__axis_place(ay, y, 100.0));
-        return;
-    }
-}
-static void neo__chart_curves(neo__out *out, const neo__chart *chart, const neo__axis *ax,
-                              const neo__axis *ay) {
-    const neo__curve *only = chart->curves->next ? NULL : chart->curves;
-    int color = 0;
-    if (only && !neo__curve_is_noisy(only)) neo__curve_path(out, only, ax, ay, "area", 0, 1, 0);
-    for (const neo__curve *c = chart->curves; c; c = c->next, color++)
-        if (neo__curve_is_noisy(c)) neo__curve_path(out, c, ax, ay, "line faint", color, 0, 0);
-    color = 0;
-    for (const neo__curve *c = chart->curves; c; c = c->next, color++)
-        neo__curve_path(out, c, ax, ay, "line", color, 0,
-                        neo__curve_is_noisy(c) ? neo__mean_reach(c) : 0);
-}
-static void neo__chart_frame(neo__out *out, const neo__chart *chart, const neo__axis *ax,
+static void neo__chart_frame(neo__out *out, const neo__item *chart, const neo__axis *ax,
                              const neo__axis *ay) {
     char label[64];
     int widest = 1;
@@ -20854,11 +20502,10 @@ static void neo__chart_frame(neo__out *out, const neo__chart *chart, const neo__
         neo__out_format(out, "M0 %.1fH1000",
                         1000.0 - neo__axis_place(ay, neo__axis_tick(ay, i), 1000.0));
     neo__out_text(out, "\" /><path class=\"base\" d=\"M0 1000H1000\" />\n");
-    neo__chart_curves(out, chart, ax, ay);
-    neo__out_text(out, "</svg>\n");
     int color = 0;
-    for (const neo__curve *c = chart->curves; c; c = c->next)
-        neo__curve_dot(out, c, ax, ay, color++);
+    for (const neo__item *c = chart->parts; c; c = c->next)
+        neo__curve_path(out, c, ax, ay, color++);
+    neo__out_text(out, "</svg>\n");
     for (int i = 0; i < ay->ticks; i++) {
         neo__axis_label(ay, i, label);
         neo__out_format(out, "<span class=\"y\" style=\"top:%.2f%%\">%s</span>",
@@ -20871,20 +20518,16 @@ static void neo__chart_frame(neo__out *out, const neo__chart *chart, const neo__
     }
     neo__out_text(out, "</div></div>\n");
 }
-static void neo__chart_write(neo__out *out, const neo__chart *chart) {
+static void neo__chart_write(neo__out *out, const neo__item *chart) {
     neo__axis ax, ay;
-    if (!chart->curves) return;
+    if (!chart->parts) return;
     neo__html_element(out, "<figure><figcaption><h2>", chart->name, "</h2>");
     neo__chart_legend(out, chart);
     neo__out_text(out, "</figcaption>\n");
     if (neo__chart_axes(chart, &ax, &ay)) {
-        int noisy = 0;
-        for (const neo__curve *c = chart->curves; c; c = c->next) noisy |= neo__curve_is_noisy(c);
-        neo__html_element(out, "<p class=\"yt\">", chart->y_title ? chart->y_title : "", "</p>\n");
+        neo__html_element(out, "<p class=\"yt\">", chart->text[1], "</p>\n");
         neo__chart_frame(out, chart, &ax, &ay);
-        neo__html_element(out, "<p class=\"xt\"><span>",
-                          noisy ? "faint: all points; line: running mean" : "", "</span>");
-        neo__html_element(out, "<span>", chart->x_title ? chart->x_title : "", "</span></p>\n");
+        neo__html_element(out, "<p class=\"xt\">", chart->text[0], "</p>\n");
     } else {
         neo__out_text(out, "<p class=\"yt\">no finite points</p>\n");
     }
@@ -20892,46 +20535,33 @@ static void neo__chart_write(neo__out *out, const neo__chart *chart) {
 }
 
 /* ---- writing: tables ---- */
-/* Whether a cell reads as a number, perhaps with a sign, separators, a unit letter or a percent
-   sign. */
-static int neo__cell_is_number(const char *s) {
-    int digits = 0;
-    if (*s == '-' || *s == '+') s++;
-    for (; (*s >= '0' && *s <= '9') || *s == '.' || *s == ','; s++)
-        digits += *s >= '0' && *s <= '9';
-    if (digits && (*s == 'e' || *s == 'E') && (s[1] == '-' || s[1] == '+')) {
-        for (s += 2; *s >= '0' && *s <= '9'; s++) digits++;
-    }
-    if (*s == ' ') s++;
-    size_t unit = strspn(s, "%/abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ");
-    return digits && unit <= 4 && s[unit] == 0;
-}
-/* Whether all cells of a column below the header are numbers. */
-static int neo__column_is_number(const neo__table *t, int column) {
+/* 1: all cells of a column below the header begin like numbers: they are set to the right. */
+static int neo__column_is_number(const neo__item *table, int column) {
     int numbers = 0;
-    for (const neo__row *row = t->rows->next; row; row = row->next) {
-        if (column >= row->count || !row->cells[column][0]) continue;
-        if (!neo__cell_is_number(row->cells[column])) return 0;
+    for (const neo__item *row = table->parts->next; row; row = row->next) {
+        if (column >= row->cell_count || !row->cells[column][0]) continue;
+        if (!strchr("+-.0123456789", row->cells[column][0])) return 0;
         numbers++;
     }
     return numbers > 0;
 }
-static void neo__table_write(neo__out *out, const neo__table *t) {
-    if (!t->rows) return;
-    int slim = t->rows->count <= 3;
-    neo__html_element(
-        out, slim ? "<section class=\"table slim\"><h2>" : "<section class=\"table\"><h2>",
-        t->name, "</h2><div><table>\n");
-    for (const neo__row *row = t->rows; row; row = row->next) {
-        int head = row == t->rows;
-        neo__out_text(out, head ? "<thead><tr>" : "<tr>");
-        for (int i = 0; i < row->count; i++) {
-            const char *css = neo__column_is_number(t, i) ? " class=\"n\"" : "";
-            neo__out_format(out, "<%s%s>", head ? "th" : "td", css);
+static void neo__table_write(neo__out *out, const neo__item *table) {
+    const neo__item *head = table->parts;
+    if (!head) return;
+    neo__html_element(out,
+                      head->cell_count <= 3 ? "<section class=\"table slim\"><h2>"
+                                            : "<section class=\"table\"><h2>",
+                      table->name, "</h2><div><table>\n");
+    for (const neo__item *row = head; row; row = row->next) {
+        const char *tag = row == head ? "th" : "td";
+        neo__out_text(out, row == head ? "<thead><tr>" : "<tr>");
+        for (int i = 0; i < row->cell_count; i++) {
+            neo__out_format(out, "<%s%s>", tag,
+                            neo__column_is_number(table, i) ? " class=\"n\"" : "");
             neo__html_text(out, row->cells[i]);
-            neo__out_format(out, "</%s>", head ? "th" : "td");
+            neo__out_format(out, "</%s>", tag);
         }
-        neo__out_text(out, head ? "</tr></thead><tbody>\n" : "</tr>\n");
+        neo__out_text(out, row == head ? "</tr></thead><tbody>\n" : "</tr>\n");
     }
     neo__out_text(out, "</tbody></table></div></section>\n");
 }
@@ -20971,18 +20601,15 @@ static const char *const neo__report_css[] = {
     "font-variant-numeric:tabular-nums}li i{display:inline-block;width:18px;",
     "border-top:3px solid;border-radius:2px;margin-right:7px;vertical-align:middle;",
     "position:relative;top:-1px}li i.dash{border-top-style:dashed}\n",
-    ".yt,.xt{color:var(--soft);font-size:.76rem}.yt{margin-top:8px;min-height:1.5em}.xt{",
-    "display:flex;justify-content:space-between;gap:16px;padding-right:6px;min-height:1.5em}\n",
+    ".yt,.xt{color:var(--soft);font-size:.76rem;min-height:1.5em}.yt{margin-top:8px}.xt{",
+    "text-align:right;padding-right:6px}\n",
     ".plot{font-size:.76rem;padding:10px 10px 24px calc(var(--n)*.6em + 10px)}\n",
     ".frame{position:relative;height:clamp(190px,26vw,260px)}\n",
     "svg{position:absolute;inset:0;width:100%;height:100%;overflow:visible}\n",
     "path{fill:none;vector-effect:non-scaling-stroke}.grid{stroke:var(--rule);stroke-width:1}\n",
     ".base{stroke:var(--soft);stroke-width:1;opacity:.55}.line{stroke:currentColor;",
     "stroke-width:2;stroke-linejoin:round;stroke-linecap:round}.line.dash{",
-    "stroke-dasharray:6 5}.line.faint{opacity:.28;stroke-width:1.2}.area{fill:currentColor;",
-    "opacity:.09}\n",
-    ".dot{position:absolute;width:8px;height:8px;margin:-4px;border-radius:50%;",
-    "background:currentColor;box-shadow:0 0 0 2px var(--card)}\n",
+    "stroke-dasharray:6 5}\n",
     ".frame span{position:absolute;color:var(--soft);white-space:nowrap;line-height:1;",
     "font-variant-numeric:tabular-nums}.y{right:100%;margin-right:8px;",
     "transform:translateY(-50%)}.x{top:100%;margin-top:9px;transform:translateX(-50%)}\n",
@@ -21012,23 +20639,23 @@ static void neo__report_head(neo__out *out, const neo_report *r) {
     neo__html_element(
         out, "</style>\n</head>\n<body>\n<main>\n<header><p class=\"mark\">neo report</p><h1>",
         r->title, "</h1>\n");
-    for (const neo__fact *f = r->notes; f; f = f->next)
+    for (const neo__item *f = r->notes; f; f = f->next)
         neo__html_element(out, "<p>", f->name, "</p>\n");
     neo__out_text(out, "</header>\n");
 }
 static void neo__report_body(neo__out *out, const neo_report *r) {
     neo__report_head(out, r);
     if (r->facts) neo__out_text(out, "<dl class=\"facts\">\n");
-    for (const neo__fact *f = r->facts; f; f = f->next) {
+    for (const neo__item *f = r->facts; f; f = f->next) {
         neo__html_element(out, "<div><dt>", f->name, "</dt>");
-        neo__html_element(out, "<dd>", f->value, "</dd></div>\n");
+        neo__html_element(out, "<dd>", f->text[0], "</dd></div>\n");
     }
     if (r->facts) neo__out_text(out, "</dl>\n");
     if (r->charts) neo__out_text(out, "<div class=\"charts\">\n");
-    for (const neo__chart *c = r->charts; c; c = c->next) neo__chart_write(out, c);
+    for (const neo__item *c = r->charts; c; c = c->next) neo__chart_write(out, c);
     if (r->charts) neo__out_text(out, "</div>\n");
     if (r->tables) neo__out_text(out, "<div class=\"tables\">\n");
-    for (const neo__table *t = r->tables; t; t = t->next) neo__table_write(out, t);
+    for (const neo__item *t = r->tables; t; t = t->next) neo__table_write(out, t);
     if (r->tables) neo__out_text(out, "</div>\n");
     neo__out_format(
         out,
@@ -21053,13 +20680,9 @@ NEO_API neo_status neo_report_write(const neo_report *r, const char *path) {
     neo_status status = neo__out_flush(&out), closed = neo__file_close(&file);
     if (status == NEO_OK) status = closed;
     if (status == NEO_OK && !direct) status = neo__path_rename(beside, path);
-    if (status != NEO_OK && !direct) {
-        char why[NEO__ERROR_BYTES];
-        snprintf(why, sizeof why, "%s", neo_last_error());
-        (void)neo__file_remove(beside);
-        neo_fail(status, "%s", why);
-    }
-    return status;
+    neo__kept_error error = neo__error_keep(status);
+    if (status != NEO_OK && !direct) (void)neo__file_remove(beside);
+    return neo__error_restore(&error);
 }
 NEO__COLD_END
 NEO__HOST_END
