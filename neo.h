@@ -59,7 +59,7 @@
      >>impl-gemm >>impl-bf16 >>impl-linear >>impl-mlp >>impl-interact >>impl-activation >>impl-norm
      >>impl-embedding >>impl-attention >>impl-losses
      >>impl-params >>impl-optim >>impl-gradcheck >>impl-jagged >>bag-optim >>impl-bags
-     >>impl-bags-forward >>impl-bags-backward >>impl-bags-device >>impl-cpu >>impl-schema
+     >>impl-bags-forward >>impl-bags-backward >>impl-bags-calls >>impl-cpu >>impl-schema
      >>impl-dictionary-file >>impl-number >>impl-columns >>impl-parse >>impl-source
      >>impl-reader >>impl-npy >>impl-synthetic
      >>impl-json >>impl-crc32c >>impl-state >>impl-group >>impl-safetensors >>impl-checkpoint
@@ -2077,7 +2077,7 @@ NEO__UNUSED static void neo__arena_free(neo__arena *a) {
     a->left = 0;
 }
 NEO__UNUSED static neo_status neo__arena_take(neo__arena *a, void *pointer, size_t bytes) {
-    void *here = neo__arena_alloc(a, bytes);
+    void *here = neo__arena_alloc(a, NEO__MAX(bytes, (size_t)1));
     memcpy(pointer, &here, sizeof here); /* the pointer's type is the caller's */
     return here ? NEO_OK : neo_fail(NEO_ERR_MEMORY, "no memory for %zu bytes", bytes);
 }
@@ -2148,11 +2148,12 @@ NEO__UNUSED static int neo__cond_wait_until(neo__cond *c, neo__mutex *m, int64_t
 }
 NEO__UNUSED static void neo__thread_yield(void) { SwitchToThread(); }
 NEO__UNUSED static void neo__thread_sleep(int64_t ns) { Sleep((DWORD)((ns + 999999) / 1000000)); }
-NEO__UNUSED static int neo__core_count(void) {
+NEO__UNUSED static int neo__cores_online(void) {
     SYSTEM_INFO info;
     GetSystemInfo(&info);
     return (int)info.dwNumberOfProcessors;
 }
+NEO__UNUSED static int neo__core_count(void) { return neo__cores_online(); }
 #else
 typedef pthread_mutex_t neo__mutex;
 typedef pthread_cond_t neo__cond;
@@ -2198,10 +2199,12 @@ NEO__UNUSED static void neo__thread_sleep(int64_t ns) {
     t.tv_nsec = (long)(ns % 1000000000);
     while (nanosleep(&t, &t) != 0 && errno == EINTR) continue;
 }
+NEO__UNUSED static int neo__cores_online(void) {
+    return (int)NEO__MAX(sysconf(_SC_NPROCESSORS_ONLN), 1);
+}
 /* Cores this process may run on: the affinity mask where the system tells (Linux), else all. */
 NEO__UNUSED static int neo__core_count(void) {
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    int allowed = 0;
+    int cores = neo__cores_online(), allowed = 0;
     char line[1024];
     FILE *f = fopen("/proc/self/status", "r");
     while (f && fgets(line, sizeof line, f)) {
@@ -2213,8 +2216,7 @@ NEO__UNUSED static int neo__core_count(void) {
         break;
     }
     if (f) fclose(f);
-    if (cores < 1) cores = 1;
-    return allowed > 0 && allowed < cores ? allowed : (int)cores;
+    return allowed > 0 && allowed < cores ? allowed : cores;
 }
 #endif
 
@@ -2366,6 +2368,7 @@ typedef struct neo__rows_call {
     int64_t blocks;
     const neo__rows_part *part;
     const int32_t *lengths; /* [][rows] */
+    struct neo_wire_stats *stats; /* of what encoding did, on the CPU; or NULL */
 } neo__rows_call;
 #ifdef __cplusplus
 extern "C" {
@@ -3209,7 +3212,7 @@ NEO__EVERYWHERE NEO__INLINE double neo__optim_factor(float clip_norm, double nor
     return factor > 1.0 ? 1.0 : factor;
 }
 
-/* ---- embedding bags of a device: see >>impl-bags-device ---- */
+/* ---- embedding bags of a device: see >>impl-bags-calls ---- */
 
 /* A table; written when the object is made. Rows are numbered through all tables: this one's from
    first_key on. */
@@ -3259,6 +3262,9 @@ NEO__EVERYWHERE NEO__INLINE int64_t neo__job_scratch(neo_dtype dtype, int64_t di
 }
 /* A call on an object with its parts, all on the device unless "host" is said. */
 typedef struct neo__bags_job {
+    neo_bags *object; /* host: for the CPU */
+    int32_t table;    /* for the CPU: of sort_rows */
+    int only_cut;     /* for the CPU: tables cut by columns (1), the others (0), all (-1) */
     int32_t table_count, feature_count;
     int none, wide; /* none: NEO_POOL_NONE. wide: keys are 64 bits, else 32 */
     neo_bounds bounds;
@@ -3364,7 +3370,7 @@ struct neo_device {
     neo_status (*convert)(neo_device *d, const neo__convert_call *call);
     neo_status (*tree_sum)(neo_device *d, const neo__tree_sum_call *call);
     neo_status (*optim)(neo_device *d, const neo__optim_call *call);
-    /* Embedding bags: see >>impl-bags-device. */
+    /* Embedding bags: see >>impl-bags-calls. */
     size_t (*bags_temp_bytes)(neo_device *d, int64_t max_records, int wide);
     neo_status (*bags_check)(neo_device *d, const neo__bags_job *j, neo__bags_found *found /* host */,
                              const neo__later *later /* answer: neo__bags_found. NULL: found is waited for */);
@@ -3381,7 +3387,7 @@ struct neo_device {
     neo_status (*bags_find_slots)(neo_device *d, const neo__bags_job *j, int by_value,
                                   int64_t *fresh);
     neo_status (*bags_give_slots)(neo_device *d, const neo__bags_job *j, int by_value);
-    neo_status (*bags_hash_slots)(neo_device *d, const neo__bags_job *j); /* from slot_key alone */
+    neo_status (*bags_drop_slots)(neo_device *d, const neo__bags_job *j); /* from slot_count on */
     /* out[i] = sum of squares of block i of 16 columns of kept rows [first, first + count) */
     neo_status (*bags_squares)(neo_device *d, const neo__bags_job *j, int64_t first, int64_t count,
                                float *out);
@@ -9187,7 +9193,7 @@ NEO_API int64_t neo_jagged_id_count(const neo_jagged *j) {
 }
 
 NEO__HOT_END
-/* The struct, its pointers and counts, and the first and last offset. */
+/* The struct, its pointers and counts, and of a batch on the host the first and last offset. */
 static neo_status neo__jagged_check(const neo_jagged *j, const char *fn) {
     NEO__CHECK(j, NEO_ERR_ARG, "%s: the batch is NULL", fn);
     NEO__CHECK(j->feature_count >= 0, NEO_ERR_ARG, "%s: feature_count is %d", fn,
@@ -9210,6 +9216,10 @@ static neo_status neo__jagged_check(const neo_jagged *j, const char *fn) {
     int64_t bags = neo_jagged_bag_count(j);
     if (bags == 0) return NEO_OK;
     NEO__CHECK(j->offsets, NEO_ERR_ARG, "%s: offsets is NULL", fn);
+    if (j->place == NEO_DEVICE) {
+        NEO__CHECK(j->ids, NEO_ERR_ARG, "%s: ids is NULL", fn);
+        return NEO_OK;
+    }
     NEO__CHECK(j->offsets[0] >= 0, NEO_ERR_FORMAT, "%s: offsets[0] is %" PRId64, fn,
                j->offsets[0]);
     NEO__CHECK(j->offsets[bags] >= j->offsets[0], NEO_ERR_FORMAT,
@@ -9781,6 +9791,7 @@ NEO__HOT_BEGIN
    bad batch changes nothing and the inner loops need no checks. Work is cut by cost (floats
    moved), not by table: a task finds the bag where its share of the whole begins and ends.
    ------------------------------------------------------------------------------------------------ */
+NEO__HOT_END
 typedef struct neo__bag_table {
     char *name, *weight_name; /* weight_name: of the tensor, "<bags>.<table>.weight" */
     int64_t rows, dim;
@@ -9796,7 +9807,6 @@ typedef struct neo__bag_table {
     int row_bits, low_bits;               /* of a record: see >>impl-bags-backward */
     neo_table_part part;                  /* of a table by itself: all of it */
     int cut;                              /* its optimizer needs columns that are elsewhere */
-    float *total;                         /* of this step: see neo__bag_cut */
 } neo__bag_table;
 
 /* A row whose gradient is kept, at kept_grad + at. */
@@ -9821,9 +9831,7 @@ typedef struct neo__bag_feature {
 typedef struct neo__bag_merge {
     int whole, pack,
         indirect; /* indirect: records have occurrence numbers, for grad_row and grad_weight */
-    int keep;      /* sums are kept, not stepped */
-    int have, want; /* of a cut table: see neo__bag_cut */
-    float *blocks;
+    int keep; /* sums are kept, not stepped */
     int64_t bags, count, kept; /* count: occurrences; kept: those not dropped */
     int64_t first;             /* where its occurrences begin in the buffers */
     uint64_t *from, *to;       /* its records, and room for as many */
@@ -9831,8 +9839,6 @@ typedef struct neo__bag_merge {
     int64_t grad_stride;
     float *pack_to;
     int64_t cost_begin; /* of all shared tables before */
-    neo__bag_step step;
-    neo__random_key round;
 } neo__bag_merge;
 
 /* NEO__BAG_COUNTS: digits of all passes of a sort on one thread, at most. NEO__BAG_CUT_SUMS: sums over a row that a
@@ -9865,6 +9871,29 @@ typedef struct neo__bag_sizes {
     size_t temp_bytes;               /* of the device's sort */
 } neo__bag_sizes;
 
+/* A record on its way through tasks. */
+typedef struct neo__bags_call {
+    neo_bags *b;
+    const neo_jagged *j;
+    float *out;
+    const float *dout;
+    float *dweights;
+    neo__leaf_cut leaves; /* count 0: the samples of every feature are a batch */
+    int64_t tasks, cost;
+} neo__bags_call;
+/* Backward's walk over the tables of the running call; see >>impl-bags-backward. */
+typedef struct neo__bags_walk {
+    neo__bags_call call;
+    int of_kept; /* over the slots of what is kept, not over a batch */
+    int keep;    /* sums are kept, not stepped */
+    int64_t chunk_count, pack_tasks;
+    int64_t step_cost, step_tasks;
+    int pass;                      /* of the shared sorts */
+    int reuse;                     /* whole tables: buffers per worker, else per table */
+    int64_t reuse_ids, reuse_pack; /* size of a worker's buffers */
+    int64_t whole_ids, whole_pack; /* where the buffers of whole tables begin */
+} neo__bags_walk;
+
 /* What backward works with on the CPU. */
 typedef struct neo__bags_work {
     uint64_t *records[2];
@@ -9876,6 +9905,11 @@ typedef struct neo__bags_work {
     neo__bag_merge *merge; /* [tables + 1] */
     neo__bag_chunk *chunks;
     float *scratch; /* per worker sizes.scratch */
+    /* Of the running call. */
+    neo__bags_found found; /* atomic */
+    int64_t cost;          /* of all bags */
+    neo__bags_walk walk;   /* from sort to update */
+    const int64_t *rows;   /* of add_grad */
 } neo__bags_work;
 
 /* Gradients that are kept between calls. */
@@ -9889,7 +9923,7 @@ typedef struct neo__bags_kept {
     float *grad;
     int64_t *keep_at; /* per record: see neo__bag_update */
     /* On a device: copies for the host of the rows [stage_first, stage_end) and their keys. */
-    float *stage; /* [NEO__BAG_HOST_STAGE] or a row */
+    float *stage; /* [NEO__BAG_HOST_STAGE] or a row; on the CPU the job's */
     uint64_t *stage_keys;
     int64_t stage_first, stage_end;
     int stale; /* the hash table has keys of slots that are gone */
@@ -9901,29 +9935,31 @@ typedef struct neo__bags_cut_tables {
     void *user;
     neo_cut_sums *sums; /* of the running round */
     float *blocks, *totals;
-    /* On a device: as it has them; keys of the slots and their rows among their table's. */
-    neo__job_cut *cuts;
+    neo__job_cut *cuts; /* [tables], as the device has them */
+    /* On a device: keys of the slots, and their rows among their table's. */
     uint64_t *keys;
     uint32_t *row;
 } neo__bags_cut_tables;
 
-/* Copies of what a device has been told. */
+/* Descriptions for the device, as it was told last. The CPU reads them here. */
 typedef struct neo__bags_told {
     neo__job_table *tables;
-    neo__job_feature *features;
+    neo__job_feature *features; /* [features + 1]: the last has the ends */
     neo__job_rule *rules;
     uint32_t forgotten; /* the device's count when it was last told something */
 } neo__bags_told;
 
-/* The host batch that was copied to the device last. */
-typedef struct neo__bags_staged {
-    int64_t *offsets;
-    void *ids;
-    float *weights;
+/* A batch that a call has looked at: every offset and id. Forward's is taken again by the first backward that
+   gets the same arrays if it is a copy on a device. The CPU looks again: ids in the caller's memory may have
+   changed, and a bad id must not be trained. */
+typedef struct neo__bags_view {
     neo_jagged batch; /* the caller's arrays */
-    int64_t bags, id_count;
-    int fresh; /* it has been looked at, and no backward has taken it */
-} neo__bags_staged;
+    int64_t bags, ids;
+    int fresh; /* a copy that has been looked at, and that no backward has taken */
+    int64_t *copy_offsets; /* room on a device for a batch of the host */
+    void *copy_ids;
+    float *copy_weights;
+} neo__bags_view;
 
 struct neo_bags {
     neo_ctx *ctx;
@@ -9934,12 +9970,12 @@ struct neo_bags {
     int32_t *table_features; /* features, table by table */
     int64_t steps, out_of_range, grow_count;
     neo__bag_feature *features; /* of the running call; [features + 1]: the last has the ends */
+    neo__bags_job job;          /* the record of the running call */
+    neo__bags_view view;        /* its batch */
+    neo__bags_told told;
     neo__bags_work work;
     neo__bags_kept kept;
     neo__bags_cut_tables cut;
-    neo__bags_job job; /* on a device: see >>impl-bags-device */
-    neo__bags_told told;
-    neo__bags_staged staged;
     struct {
         char *work, *device;
         size_t meta_bytes, work_bytes, device_bytes;
@@ -9948,7 +9984,6 @@ struct neo_bags {
 
 /* ---- layout: each function is a list of arrays, see neo__carve ---- */
 
-NEO__HOT_END
 static void neo__bags_meta_layout(const neo__bag_sizes *s, neo__carve *c, neo_bags **bags,
                                   char **names) {
     NEO__ZERO(neo_bags, none);
@@ -9990,36 +10025,32 @@ static void neo__bags_cut_layout(const neo__bag_sizes *s, neo__carve *c, neo__ba
     NEO__CARVE(c, to->blocks, neo__size_mul(rows, 2 * (size_t)s->cut_blocks));
     NEO__CARVE(c, to->totals, neo__size_mul(rows, NEO__BAG_CUT_SUMS));
     NEO__CARVE(c, to->sums, s->cut_tables ? s->tables : 0);
+    NEO__CARVE(c, to->cuts, s->cut_tables ? s->tables : 0);
     if (!s->device) return;
     NEO__CARVE(c, to->keys, rows);
     NEO__CARVE(c, to->row, rows);
-    NEO__CARVE(c, to->cuts, s->cut_tables ? s->tables : 0);
 }
 /* Floats of rows on their way between host and device: in the device's memory, in the host's. */
 #ifndef NEO__BAG_STAGE
 #define NEO__BAG_STAGE (1 << 20)
 #endif
-enum { NEO__BAG_HOST_STAGE = 1 << 14 };
-/* The host's part of the workspace. On the CPU it is all of it. */
-static void neo__bags_work_layout(const neo__bag_sizes *s, neo__carve *c, neo_bags *to) {
+enum { NEO__BAG_HOST_STAGE = 1 << 14, NEO__BAG_CPU_STAGE = 1 << 10 };
+/* The CPU's workspace. Rows on their way use the room for packed gradients. */
+static void neo__bags_cpu_layout(const neo__bag_sizes *s, neo__carve *c, neo_bags *to) {
     int64_t kept = neo__bags_kept_rows(s), ids = NEO__MAX(s->max_ids, kept);
-    if (s->device) {
-        int64_t stage = s->max_kept_rows ? NEO__MAX(s->max_dim, (int64_t)NEO__BAG_HOST_STAGE) : 0;
-        NEO__CARVE(c, to->told.tables, s->tables);
-        NEO__CARVE(c, to->told.features, s->features + 1);
-        NEO__CARVE(c, to->told.rules, s->tables);
-        NEO__CARVE(c, to->kept.stage, stage);
-        NEO__CARVE(c, to->kept.stage_keys, stage / s->max_dim);
-        neo__bags_cut_layout(s, c, &to->cut);
-        return;
-    }
     int64_t chunks = s->threads == 1 ? 0 : neo__bags_most_tasks(s->threads);
     if (kept) chunks = neo__bags_most_tasks(s->threads) + s->tables + 4;
     NEO__CARVE(c, to->work.records[0], ids);
     NEO__CARVE(c, to->work.records[1], ids);
     NEO__CARVE(c, to->work.grad_row, ids);
     NEO__CARVE(c, to->work.grad_weight, ids);
-    NEO__CARVE(c, to->work.packed, s->none ? 0 : neo__bags_pack_floats(s));
+    neo__bags_job *j = &to->job;
+    j->stage_floats = NEO__MAX(neo__bag_room(s->max_dim), (int64_t)NEO__BAG_CPU_STAGE);
+    if (!s->none) j->stage_floats = (int64_t)NEO__MAX((size_t)j->stage_floats, neo__bags_pack_floats(s));
+    NEO__CARVE(c, to->work.packed, j->stage_floats);
+    j->stage = to->kept.stage = to->work.packed;
+    j->max_ids = s->max_ids;
+    j->max_kept = kept;
     NEO__CARVE(c, to->work.leaf, s->tables * (s->shards + 1));
     NEO__CARVE(c, to->work.feature_leaf, s->features * s->shards);
     NEO__CARVE(c, to->work.merge, s->tables + 1);
@@ -10029,7 +10060,27 @@ static void neo__bags_work_layout(const neo__bag_sizes *s, neo__carve *c, neo_ba
     NEO__CARVE(c, to->kept.slot_of, neo__bags_slot_places(kept));
     NEO__CARVE(c, to->kept.grad, neo__bags_kept_floats(s));
     NEO__CARVE(c, to->kept.keep_at, kept ? s->max_ids : 0);
+    j->kept = to->kept.grad;
+    j->tables = to->told.tables;
+    j->features = to->told.features;
+    j->rules = to->told.rules;
+    j->cuts = to->cut.cuts;
+    j->cut_blocks = to->cut.blocks;
+    j->cut_totals = to->cut.totals;
+}
+/* The host's part of the workspace. */
+static void neo__bags_host_layout(const neo__bag_sizes *s, neo__carve *c, neo_bags *to) {
+    NEO__CARVE(c, to->told.tables, s->tables);
+    NEO__CARVE(c, to->told.features, s->features + 1);
+    NEO__CARVE(c, to->told.rules, s->tables);
     neo__bags_cut_layout(s, c, &to->cut);
+    if (!s->device) {
+        neo__bags_cpu_layout(s, c, to);
+        return;
+    }
+    int64_t stage = s->max_kept_rows ? NEO__MAX(s->max_dim, (int64_t)NEO__BAG_HOST_STAGE) : 0;
+    NEO__CARVE(c, to->kept.stage, stage);
+    NEO__CARVE(c, to->kept.stage_keys, stage / s->max_dim);
 }
 /* The device's part, beside rows and state. */
 static void neo__bags_device_layout(const neo__bag_sizes *s, neo__carve *c, neo_bags *to) {
@@ -10049,9 +10100,9 @@ static void neo__bags_device_layout(const neo__bag_sizes *s, neo__carve *c, neo_
     NEO__CARVE(c, j->rules, s->tables);
     NEO__CARVE(c, j->found, 1);
     size_t bags = neo__size_mul((size_t)s->max_batch, (size_t)s->features);
-    NEO__CARVE(c, to->staged.offsets, neo__size_add(bags, 1));
-    neo__carve_next(c, &to->staged.ids, sizeof(int64_t), ids);
-    NEO__CARVE(c, to->staged.weights, ids);
+    NEO__CARVE(c, to->view.copy_offsets, neo__size_add(bags, 1));
+    neo__carve_next(c, &to->view.copy_ids, sizeof(int64_t), ids);
+    NEO__CARVE(c, to->view.copy_weights, ids);
     for (int i = 0; i < 2; i++) {
         neo__carve_next(c, &j->keys[i], key_bytes, records);
         NEO__CARVE(c, j->values[i], records);
@@ -10082,7 +10133,7 @@ static void neo__bags_device_layout(const neo__bag_sizes *s, neo__carve *c, neo_
 static void neo__bags_work_bytes(const neo__bag_sizes *s, size_t *host, size_t *device) {
     neo__carve count = {NULL, 0}, device_count = {NULL, 0};
     NEO__ZERO(neo_bags, none);
-    neo__bags_work_layout(s, &count, &none);
+    neo__bags_host_layout(s, &count, &none);
     if (s->device) neo__bags_device_layout(s, &device_count, &none);
     *host = count.at;
     *device = device_count.at;
@@ -10413,32 +10464,7 @@ static void neo__bags_describe(neo_bags *b, const neo_bags_desc *d, char *text) 
     b->cut.fn = d->cut_sums;
     b->cut.user = d->cut_sums_user;
 }
-NEO__HOT_BEGIN
 
-typedef struct neo__bag_fill {
-    float *to, value;
-    int64_t count, tasks;
-} neo__bag_fill;
-static void neo__bag_fill_task(void *arg, int64_t i, int worker) {
-    neo__bag_fill *f = (neo__bag_fill *)arg;
-    (void)worker;
-    int64_t begin, end;
-    neo__task_range(f->count, f->tasks, i, 1024, &begin, &end);
-    if (f->value == 0.0f) {
-        memset(f->to + begin, 0, (size_t)(end - begin) * sizeof *f->to);
-    } else {
-        for (int64_t k = begin; k < end; k++) f->to[k] = f->value;
-    }
-}
-
-NEO__HOT_END
-/* Zeros where the context computes. */
-static neo_status neo__bags_zero(const neo_bags *b, void *p, size_t bytes) {
-    neo_device *d = b->ctx->device;
-    if (d) return d->fill(d, p, 0, bytes);
-    memset(p, 0, bytes);
-    return NEO_OK;
-}
 /* All memory is asked for before the first value is written: a weight may be the user's. */
 static neo_status neo__bags_alloc_tables(neo_bags *b, const char *fn) {
     for (int64_t i = 0; i < b->sizes.tables; i++) {
@@ -10453,7 +10479,7 @@ static neo_status neo__bags_alloc_tables(neo_bags *b, const char *fn) {
             NEO__CHECK(t->store.scale, NEO_ERR_MEMORY,
                        "%s: table '%s': no memory for %zu bytes of scales", fn, t->name,
                        scale_bytes);
-            NEO__TRY(neo__bags_zero(b, t->store.scale, scale_bytes));
+            NEO__TRY(neo__data_zero(b->ctx, t->store.scale, scale_bytes));
         }
         for (int k = 0; k < 2 && t->state_dim[k]; k++) {
             size_t bytes = neo__bag_bytes(t->rows, t->state_dim[k]);
@@ -10464,48 +10490,11 @@ static neo_status neo__bags_alloc_tables(neo_bags *b, const char *fn) {
     }
     return NEO_OK;
 }
-/* Initial values of narrow rows: each row in f32, then rounded. */
-typedef struct neo__bag_init {
-    neo_bags *b;
-    const neo__bag_table *table;
-    neo__init_call row; /* of row 0 */
-    int64_t tasks;
-} neo__bag_init;
-static void neo__bag_init_task(void *arg, int64_t i, int worker) {
-    const neo__bag_init *job = (const neo__bag_init *)arg;
-    const neo__bag_table *t = job->table;
-    neo__init_call row = job->row;
-    int64_t begin, end;
-    row.out = job->b->work.scratch + worker * job->b->sizes.scratch;
-    neo__task_range(t->rows, job->tasks, i, 1, &begin, &end);
-    for (; begin < end; begin++) {
-        row.first = t->store.first + (uint64_t)begin * t->store.stride;
-        neo__init_values(job->b->ctx, &row, 0, row.count);
-        job->b->ctx->bag->encode(&t->store, begin, row.out, NULL);
-    }
-}
-static neo_status neo__bags_init_weight(neo_bags *b, const neo__bag_table *t, neo_init init) {
-    int64_t first = (int64_t)t->store.first, stride = t->part.dim;
-    if (init.kind == NEO_INIT_NONE) return NEO_OK;
-    if (t->store.dtype == NEO_F32) {
-        neo_tensor weight = neo_tensor_2d(t->store.data, NEO_F32, t->rows, t->dim);
-        return neo__tensor_init(b->ctx, weight, t->weight_name, init, first, stride);
-    }
-    neo__bag_init job;
-    NEO__TRY(neo__init_check(&init, t->weight_name));
-    job.b = b;
-    job.table = t;
-    job.row = neo__init_call_make(b->ctx, neo_tensor_2d(b->work.scratch, NEO_F32, 1, t->dim),
-                                  t->weight_name, init, first, stride);
-    job.tasks = neo__task_count(b->ctx, t->rows, 1 + (1 << 14) / t->dim);
-    neo_parallel_for(b->ctx, job.tasks, neo__bag_init_task, &job);
-    return NEO_OK;
-}
-/* On a device narrow rows are made in its stage, some at a time. */
-static neo_status neo__bags_device_init_weight(neo_bags *b, int64_t table, neo_init init) {
+/* Narrow rows are made as f32 in the stage, some at a time, then rounded. */
+static neo_status neo__bags_init_weight(neo_bags *b, int64_t table, neo_init init) {
     const neo__bag_table *t = &b->tables[table];
-    neo_device *d = b->ctx->device;
-    int whole = t->store.dtype == NEO_F32;
+    neo_device *on = b->ctx->on;
+    const int whole = t->store.dtype == NEO_F32;
     int64_t most = whole ? t->rows : b->job.stage_floats / t->dim;
     if (init.kind == NEO_INIT_NONE) return NEO_OK;
     NEO__TRY(neo__init_check(&init, t->weight_name));
@@ -10515,20 +10504,19 @@ static neo_status neo__bags_device_init_weight(neo_bags *b, int64_t table, neo_i
         neo__init_call call = neo__init_call_make(b->ctx, neo_tensor_2d(to, NEO_F32, count, t->dim),
                                                   t->weight_name, init, 0, t->part.dim);
         call.first = neo__bag_number(&t->store, row);
-        NEO__TRY(d->init(d, &call));
-        if (!whole) NEO__TRY(d->bags_rows(d, &b->job, (int)table, row, count, to, 1));
+        NEO__TRY(on->init(on, &call));
+        if (!whole) NEO__TRY(on->bags_rows(on, &b->job, (int)table, row, count, to, 1));
     }
     return NEO_OK;
 }
-static neo_status neo__bags_device_fill(neo_bags *b, float *to, int64_t count, float value) {
-    neo_device *d = b->ctx->device;
+static neo_status neo__bags_fill(neo_bags *b, float *to, int64_t count, float value) {
     NEO__ZERO(neo__init_call, call);
-    if (value == 0.0f) return d->fill(d, to, 0, (size_t)count * sizeof *to);
+    if (value == 0.0f) return neo__data_zero(b->ctx, to, (size_t)count * sizeof *to);
     call.out = to;
     call.count = call.cols = call.stride = count;
     call.init.kind = NEO_INIT_CONSTANT;
     call.init.a = value;
-    return d->init(d, &call);
+    return b->ctx->on->init(b->ctx->on, &call);
 }
 static neo_status neo__bags_init_tables(neo_bags *b, const neo_bags_desc *d) {
     for (int64_t i = 0; i < b->sizes.tables; i++) {
@@ -10539,20 +10527,11 @@ static neo_status neo__bags_init_tables(neo_bags *b, const neo_bags_desc *d) {
             init.b = (float)(1.0 / sqrt((double)t->part.rows));
             init.a = -init.b;
         }
-        if (b->ctx->device) NEO__TRY(neo__bags_device_init_weight(b, i, init));
-        else NEO__TRY(neo__bags_init_weight(b, t, init));
+        NEO__TRY(neo__bags_init_weight(b, i, init));
         for (int k = 0; k < 2 && t->state_dim[k]; k++) {
             int sums = t->optim.kind == NEO_BAG_ADAGRAD || t->optim.kind == NEO_BAG_ROWWISE_ADAGRAD;
-            neo__bag_fill fill;
-            fill.to = t->state[k];
-            fill.count = t->rows * t->state_dim[k];
-            fill.value = sums ? t->optim.initial_accumulator : 0.0f;
-            if (b->ctx->device) {
-                NEO__TRY(neo__bags_device_fill(b, fill.to, fill.count, fill.value));
-                continue;
-            }
-            fill.tasks = neo__task_count(b->ctx, fill.count, 65536);
-            neo_parallel_for(b->ctx, fill.tasks, neo__bag_fill_task, &fill);
+            NEO__TRY(neo__bags_fill(b, t->state[k], t->rows * t->state_dim[k],
+                                    sums ? t->optim.initial_accumulator : 0.0f));
         }
     }
     return NEO_OK;
@@ -10569,9 +10548,19 @@ static void neo__bags_carry(neo_bags *b, const neo__bag_slot *slots, const float
     }
     if (b->kept.count) memcpy(b->kept.grad, grad, (size_t)b->kept.floats * sizeof *grad);
 }
-/* The parts of a job that no call changes, and the tables for the device. */
-static neo_status neo__bags_device_describe(neo_bags *b) {
-    neo_device *d = b->ctx->device;
+/* A copy between the object's arrays and the device's. On the CPU many are one array. */
+static neo_status neo__bags_send(const neo_bags *b, void *to, const void *from, size_t bytes) {
+    neo_device *on = b->ctx->on;
+    if (to == from || bytes == 0) return NEO_OK;
+    return on->copy(on, to, NEO_DEVICE, from, NEO_HOST, bytes);
+}
+static neo_status neo__bags_fetch(const neo_bags *b, void *to, const void *from, size_t bytes) {
+    neo_device *on = b->ctx->on;
+    if (to == from || bytes == 0) return NEO_OK;
+    return on->copy(on, to, NEO_HOST, from, NEO_DEVICE, bytes);
+}
+/* The parts of the record that no call changes, and the tables for the device. */
+static neo_status neo__bags_describe_job(neo_bags *b) {
     neo__bags_job *j = &b->job;
     int64_t key = 0;
     for (int64_t i = 0; i < b->sizes.tables; i++) {
@@ -10601,13 +10590,15 @@ static neo_status neo__bags_device_describe(neo_bags *b) {
     j->host_tables = b->told.tables;
     j->host_features = b->told.features;
     j->host_rules = b->told.rules;
-    if (j->max_kept)
-        NEO__TRY(d->fill(d, j->hash_key, 0, (size_t)(j->hash_mask + 1) * sizeof *j->hash_key));
-    if (j->max_kept)
-        NEO__TRY(
-            d->fill(d, j->kept, 0, (size_t)j->max_kept * (size_t)j->max_dim * sizeof *j->kept));
-    return d->copy(d, (void *)j->tables, NEO_DEVICE, b->told.tables, NEO_HOST,
-                   (size_t)b->sizes.tables * sizeof *b->told.tables);
+    j->object = b;
+    if (b->sizes.device && j->max_kept) {
+        size_t floats = (size_t)j->max_kept * (size_t)j->max_dim;
+        NEO__TRY(neo__data_zero(b->ctx, j->hash_key,
+                                (size_t)(j->hash_mask + 1) * sizeof *j->hash_key));
+        NEO__TRY(neo__data_zero(b->ctx, j->kept, floats * sizeof *j->kept));
+    }
+    return neo__bags_send(b, (void *)(uintptr_t)j->tables, b->told.tables,
+                          (size_t)b->sizes.tables * sizeof *b->told.tables);
 }
 /* What was kept elsewhere on the device. */
 static neo_status neo__bags_device_carry(neo_bags *b, const uint64_t *key, const float *kept) {
@@ -10618,7 +10609,7 @@ static neo_status neo__bags_device_carry(neo_bags *b, const uint64_t *key, const
     NEO__TRY(d->copy(d, b->job.slot_key, NEO_DEVICE, key, NEO_DEVICE, count * sizeof *key));
     NEO__TRY(d->copy(d, b->job.kept, NEO_DEVICE, kept, NEO_DEVICE,
                      count * (size_t)b->job.max_dim * sizeof *kept));
-    return d->bags_hash_slots(d, &b->job);
+    return d->bags_drop_slots(d, &b->job);
 }
 /* A workspace of these capacities instead of what was there. What is kept goes with it. */
 static neo_status neo__bags_work_alloc(neo_bags *b, int64_t max_batch, int64_t max_ids,
@@ -10644,16 +10635,18 @@ static neo_status neo__bags_work_alloc(neo_bags *b, int64_t max_batch, int64_t m
     b->sizes = sizes;
     b->memory.work = work.block;
     b->memory.work_bytes = bytes;
-    neo__bags_work_layout(&sizes, &work, b);
+    neo__bags_host_layout(&sizes, &work, b);
     b->kept.capacity = neo__bags_kept_rows(&sizes);
     neo_status status = NEO_OK;
     if (sizes.device) {
         b->memory.device = device.block;
         b->memory.device_bytes = device_bytes;
-        b->staged.fresh = 0;
+        b->view.fresh = 0;
         b->kept.stage_end = 0;
         neo__bags_device_layout(&sizes, &device, b);
-        status = neo__bags_device_describe(b);
+    }
+    status = neo__bags_describe_job(b);
+    if (sizes.device) {
         if (status == NEO_OK) status = neo__bags_device_carry(b, old.job.slot_key, old.job.kept);
         neo__data_free(b->ctx, old.memory.device, old.memory.device_bytes);
     } else {
@@ -10785,61 +10778,35 @@ static neo_status neo__bags_check_rows(const neo_bags *b, int32_t table, int64_t
                count, first, t->rows);
     return NEO_OK;
 }
-/* On a device: through its stage, unless rows are f32. */
-static neo_status neo__bags_device_rows(const neo_bags *b, int32_t table, int64_t first,
-                                        int64_t count, float *to, const float *from) {
-    neo_device *d = b->ctx->device;
-    const neo__job_table *t = &b->told.tables[table];
-    int64_t dim = t->store.dim, most = b->job.stage_floats / dim;
-    if (t->store.dtype == NEO_F32) {
-        char *rows = t->store.data + first * t->store.row_bytes;
-        size_t bytes = (size_t)(count * t->store.row_bytes);
-        if (count == 0) return NEO_OK;
-        return to ? d->copy(d, to, NEO_HOST, rows, NEO_DEVICE, bytes)
-                  : d->copy(d, rows, NEO_DEVICE, from, NEO_HOST, bytes);
+/* Rows of f32 are copied, others pass through the stage. */
+static neo_status neo__bags_move_rows(const neo_bags *b, int32_t table, int64_t first, int64_t count,
+                                      float *to, const float *from) {
+    neo_device *on = b->ctx->on;
+    const neo__bag_rows *t = &b->tables[table].store;
+    int64_t dim = t->dim, most = b->job.stage_floats / dim;
+    if (t->dtype == NEO_F32) {
+        char *rows = t->data + first * t->row_bytes;
+        size_t bytes = (size_t)(count * t->row_bytes);
+        return to ? neo__bags_fetch(b, to, rows, bytes) : neo__bags_send(b, rows, from, bytes);
     }
     for (int64_t i = 0, n; i < count; i += n) {
         n = NEO__MIN(most, count - i);
         size_t bytes = (size_t)(n * dim) * sizeof(float);
-        if (!to) NEO__TRY(d->copy(d, b->job.stage, NEO_DEVICE, from + i * dim, NEO_HOST, bytes));
-        NEO__TRY(d->bags_rows(d, &b->job, (int)table, first + i, n, b->job.stage, !to));
-        if (to) NEO__TRY(d->copy(d, to + i * dim, NEO_HOST, b->job.stage, NEO_DEVICE, bytes));
+        if (!to) NEO__TRY(neo__bags_send(b, b->job.stage, from + i * dim, bytes));
+        NEO__TRY(on->bags_rows(on, &b->job, (int)table, first + i, n, b->job.stage, !to));
+        if (to) NEO__TRY(neo__bags_fetch(b, to + i * dim, b->job.stage, bytes));
     }
     return NEO_OK;
 }
 NEO_API neo_status neo_bags_get_rows(const neo_bags *b, int32_t table, int64_t first,
                                      int64_t count, float *rows) {
     NEO__TRY(neo__bags_check_rows(b, table, first, count, rows, "neo_bags_get_rows"));
-    if (b->ctx->device) return neo__bags_device_rows(b, table, first, count, rows, NULL);
-    const neo__bag_rows *t = &b->tables[table].store;
-    neo__fp_state fp = neo__fp_enter();
-    for (int64_t i = 0; i < count; i++) {
-        float *to = rows + i * t->dim;
-        const char *from = t->data + (first + i) * t->row_bytes;
-        if (t->dtype == NEO_F32) memcpy(to, from, (size_t)t->row_bytes);
-        else b->ctx->bag->decode(t, first + i, 0, t->dim, to);
-    }
-    neo__fp_leave(fp);
-    return NEO_OK;
+    return neo__bags_move_rows(b, table, first, count, rows, NULL);
 }
 NEO_API neo_status neo_bags_set_rows(neo_bags *b, int32_t table, int64_t first, int64_t count,
                                      const float *rows) {
     NEO__TRY(neo__bags_check_rows(b, table, first, count, rows, "neo_bags_set_rows"));
-    if (b->ctx->device) return neo__bags_device_rows(b, table, first, count, NULL, rows);
-    const neo__bag_rows *t = &b->tables[table].store;
-    neo__fp_state fp = neo__fp_enter();
-    for (int64_t i = 0; i < count; i++) {
-        const float *from = rows + i * t->dim;
-        size_t bytes = (size_t)t->dim * sizeof *from;
-        if (t->dtype == NEO_F32) {
-            memcpy(t->data + (first + i) * t->row_bytes, from, bytes);
-        } else {
-            memcpy(b->work.scratch, from, bytes);
-            b->ctx->bag->encode(t, first + i, b->work.scratch, NULL);
-        }
-    }
-    neo__fp_leave(fp);
-    return NEO_OK;
+    return neo__bags_move_rows(b, table, first, count, NULL, rows);
 }
 /* State k is one float per row. */
 static int neo__bag_state_per_row(neo_bag_optim_kind kind, int k) {
@@ -10866,198 +10833,49 @@ NEO_API void neo_bags_set_steps(neo_bags *b, int64_t steps) { b->steps = steps; 
    tensors are "<bags>.<table>.weight", ".scale", ".momentum1", ".momentum2", and "<bags>.step". */
 static NEO__UNUSED const char *neo__bags_name(const neo_bags *b) { return b->name; }
 static NEO__UNUSED int64_t *neo__bags_steps(neo_bags *b) { return &b->steps; }
-NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-bags-forward
+
+   The CPU's look at a batch and its lookups, for the record that >>impl-bags-calls fills. Work is cut
+   by cost (floats moved), not by table: a task finds the bag where its share of the whole begins and
+   ends. Nothing here changes a table.
    ------------------------------------------------------------------------------------------------ */
-typedef struct neo__bags_call {
-    neo_bags *b;
-    const neo_jagged *j;
-    const char *fn;
-    float *out;
-    const float *dout;
-    float *dweights;
-    neo__leaf_cut leaves; /* of a batch that is a part of one; count 0: the batch is whole */
-    int64_t tasks, cost;
-    int bad_offsets; /* atomic */
-} neo__bags_call;
+static neo__bags_call neo__bags_call_make(const neo__bags_job *job) {
+    neo_bags *b = job->object;
+    neo__bags_call c;
+    c.b = b;
+    c.j = &b->view.batch;
+    c.out = job->out;
+    c.dout = job->dout;
+    c.dweights = job->dweights;
+    c.leaves = job->leaves;
+    c.cost = b->work.cost;
+    c.tasks = NEO__MIN(neo__bags_most_tasks(b->sizes.threads), 1 + c.cost / 32768);
+    return c;
+}
 
 /* Floats a bag and an id stand for, what each costs on top in instructions included. */
 NEO__INLINE int64_t neo__bag_cost(int64_t dim) { return dim + 16; }
 
-/* The same calls on a device: see >>impl-bags-device. */
-static neo_status neo__bags_device_forward(neo__bags_call *c, neo_tensor out);
-static neo_status neo__bags_device_weight_grad(neo__bags_call *c, neo_tensor dout);
-
-/* ---- the checks of a call ---- */
-
-NEO__HOT_END
-/* Where the bags of each feature are, and the floats that go with them. Reads no offsets. */
-static neo_status neo__bags_place_bags(const neo__bags_call *c, neo_tensor t) {
-    neo_bags *b = c->b;
-    const neo_jagged *j = c->j;
-    int64_t features = b->sizes.features, at = 0;
-    for (int64_t f = 0; f <= features; f++) {
-        neo__bag_feature *p = &b->features[f];
-        int64_t dim = f < features ? b->tables[p->table].dim : 0;
-        p->first_bag = neo__jagged_first_bag(j, f);
-        p->bags = f < features ? neo__jagged_first_bag(j, f + 1) - p->first_bag : 0;
-        NEO__CHECK(p->bags <= b->sizes.max_batch, NEO_ERR_CAPACITY,
-                   "%s: bags '%s': feature %" PRId64 " has %" PRId64
-                   " samples, reserved are %" PRId64 " (neo_bags_reserve grows it)",
-                   c->fn, b->name, f, p->bags, b->sizes.max_batch);
-        p->bad = 0;
-        p->out_stride = j->feature_bags && !b->sizes.none ? dim : t.stride[0];
-        p->out_at = j->feature_bags ? at : p->col;
-        at += p->bags * dim;
-    }
-    return NEO_OK;
-}
-/* Where their ids are. Offsets have been checked. */
-static void neo__bags_place_ids(neo__bags_call *c) {
-    neo_bags *b = c->b;
-    const int64_t *offsets = c->j->offsets;
-    int64_t any = neo_jagged_bag_count(c->j) > 0;
+/* Where the ids of features are, and what they cost. Offsets have been checked. */
+static void neo__bags_place_ids(neo_bags *b) {
+    const int64_t *offsets = b->view.batch.offsets;
+    const int any = b->job.bags > 0;
+    b->work.cost = 0;
     for (int64_t f = 0; f <= b->sizes.features; f++) {
         neo__bag_feature *p = &b->features[f];
-        p->cost_begin = c->cost;
+        p->cost_begin = b->work.cost;
         p->first_id = any ? offsets[p->first_bag] : 0;
         p->ids = any ? offsets[p->first_bag + p->bags] - p->first_id : 0;
         if (b->sizes.none && any) p->out_at = (p->first_id - offsets[0]) * p->out_stride;
         if (f < b->sizes.features)
-            c->cost += (p->ids + p->bags) * neo__bag_cost(b->tables[p->table].dim);
+            b->work.cost += (p->ids + p->bags) * neo__bag_cost(b->tables[p->table].dim);
     }
 }
-
-static neo_status neo__bags_check_tensor(const neo__bags_call *c, neo_tensor t, const char *what) {
-    const neo_jagged *j = c->j;
-    const neo__bag_sizes *s = &c->b->sizes;
-    int64_t rows = !s->none                 ? j->batch
-                   : j->place == NEO_DEVICE ? t.shape[0]
-                                            : neo_jagged_id_count(j),
-            cols = s->none ? s->max_dim : s->width;
-    if (j->feature_bags && !s->none) {
-        int64_t count = 0;
-        for (int64_t f = 0; f < s->features; f++)
-            count += (j->feature_bags[f + 1] - j->feature_bags[f]) *
-                     c->b->tables[c->b->features[f].table].dim;
-        NEO__CHECK(t.ndim == 1 && t.dtype == NEO_F32 && t.shape[0] == count, NEO_ERR_SHAPE,
-                   "%s: bags '%s': with feature_bags %s must be a 1-d f32 tensor of %" PRId64
-                   " elements",
-                   c->fn, c->b->name, what, count);
-        NEO__CHECK(t.stride[0] == 1 || count <= 1, NEO_ERR_SHAPE,
-                   "%s: bags '%s': %s is not contiguous", c->fn, c->b->name, what);
-        if (!t.data && count > 0) return neo__no_data(c->fn, what, t, NEO_ERR_ARG);
-        return NEO_OK;
-    }
-    NEO__CHECK(t.ndim == 2 && t.dtype == NEO_F32 && t.shape[0] == rows && t.shape[1] == cols,
-               NEO_ERR_SHAPE,
-               "%s: bags '%s': %s must be f32 [%" PRId64 "][%" PRId64
-               "], it is %s with %d dimensions [%" PRId64 "][%" PRId64 "]",
-               c->fn, c->b->name, what, rows, cols, neo_dtype_name(t.dtype), t.ndim, t.shape[0],
-               t.shape[1]);
-    NEO__CHECK((t.stride[1] == 1 || cols == 1) && (t.stride[0] >= cols || rows <= 1),
-               NEO_ERR_SHAPE,
-               "%s: bags '%s': the strides of %s are %" PRId64 ", %" PRId64
-               ", not at least %" PRId64 ", 1",
-               c->fn, c->b->name, what, t.stride[0], t.stride[1], cols);
-    if (!t.data && rows > 0) return neo__no_data(c->fn, what, t, NEO_ERR_ARG);
-    return NEO_OK;
-}
-NEO__HOT_BEGIN
-
-NEO__INLINE int64_t neo__bags_count_bad(const void *ids, int is_i32, int64_t k, int64_t end,
-                                        int64_t rows) {
-    int64_t bad = 0;
-    for (; k < end; k++) bad += (uint64_t)neo__jagged_id(ids, is_i32, k) >= (uint64_t)rows;
-    return bad;
-}
-/* Bags of task i: offsets that never decrease and stay inside, then ids. */
-static void neo__bags_check_task(void *arg, int64_t i, int worker) {
-    neo__bags_call *c = (neo__bags_call *)arg;
-    const neo_jagged *j = c->j;
-    neo_bags *b = c->b;
-    (void)worker;
-    int64_t begin, end, last = neo_jagged_bag_count(j);
-    neo__task_range(last, c->tasks, i, 1, &begin, &end);
-    int bad = 0;
-    for (int64_t k = begin; k < end; k++) bad |= j->offsets[k + 1] < j->offsets[k];
-    if (bad || j->offsets[begin] < j->offsets[0] || j->offsets[end] > j->offsets[last]) {
-        __atomic_store_n(&c->bad_offsets, 1, __ATOMIC_RELAXED);
-        return;
-    }
-    for (int64_t f = 0; f < b->sizes.features; f++) {
-        neo__bag_feature *p = &b->features[f];
-        int64_t lo = NEO__MAX(begin, p->first_bag), hi = NEO__MIN(end, p->first_bag + p->bags);
-        if (lo >= hi) continue;
-        int64_t rows = b->tables[p->table].rows, k = j->offsets[lo], k_end = j->offsets[hi];
-        int64_t count = j->id_dtype == NEO_I32 ? neo__bags_count_bad(j->ids, 1, k, k_end, rows)
-                                               : neo__bags_count_bad(j->ids, 0, k, k_end, rows);
-        if (count) __atomic_fetch_add(&p->bad, count, __ATOMIC_RELAXED);
-    }
-}
-
-NEO__HOT_END
-static neo_status neo__bags_bad_id(const neo__bags_call *c, int64_t feature,
-                                   const neo__jagged_place *at) {
-    const neo__bag_table *table = &c->b->tables[c->b->features[feature].table];
-    return neo_fail(NEO_ERR_RANGE,
-                    "%s: bags '%s': table '%s' (feature %" PRId64 "), sample %" PRId64
-                    ", position %" PRId64 ": id %" PRId64 " is not in [0, %" PRId64 ")",
-                    c->fn, c->b->name, table->name, feature, at->sample, at->position, at->id,
-                    table->rows);
-}
-/* What can be said of a batch before its offsets are read. */
-static neo_status neo__bags_check_sizes(const neo__bags_call *c) {
-    const neo_bags *b = c->b;
-    if (!c->j) return NEO_OK;
-    NEO__CHECK(c->j->feature_count == b->sizes.features, NEO_ERR_SHAPE,
-               "%s: the batch has %d features, bags '%s' has %" PRId64, c->fn, c->j->feature_count,
-               b->name, b->sizes.features);
-    NEO__CHECK(c->j->feature_bags || c->j->batch <= b->sizes.max_batch, NEO_ERR_CAPACITY,
-               "%s: bags '%s': the batch has %" PRId64 " samples, reserved are %" PRId64
-               " (neo_bags_reserve grows it)",
-               c->fn, b->name, c->j->batch, b->sizes.max_batch);
-    return NEO_OK;
-}
-/* Everything that can be wrong with a batch and the tensor that goes with it. */
-static neo_status neo__bags_begin(neo__bags_call *c, neo_tensor t, const char *what) {
-    neo_bags *b = c->b;
-    NEO__CHECK(b, NEO_ERR_ARG, "%s: bags is NULL", c->fn);
-    NEO__CHECK(!c->j || c->j->place == NEO_HOST, NEO_ERR_ARG,
-               "%s: bags '%s': the batch is on a device, the context has none", c->fn, b->name);
-    NEO__TRY(neo__bags_check_sizes(c));
-    NEO__TRY(neo__jagged_check(c->j, c->fn));
-    int64_t ids = neo_jagged_id_count(c->j), bags = neo_jagged_bag_count(c->j);
-    NEO__CHECK(ids <= b->sizes.max_ids, NEO_ERR_CAPACITY,
-               "%s: bags '%s': the batch has %" PRId64 " ids, reserved are %" PRId64
-               " (neo_bags_reserve grows it)",
-               c->fn, b->name, ids, b->sizes.max_ids);
-    NEO__TRY(neo__bags_check_tensor(c, t, what));
-    NEO__TRY(neo__bags_place_bags(c, t));
-    c->tasks = NEO__MIN(neo__bags_most_tasks(b->sizes.threads), 1 + (bags + ids) / 4096);
-    neo_parallel_for(b->ctx, bags ? c->tasks : 0, neo__bags_check_task, c);
-    if (c->bad_offsets) {
-        NEO__TRY(neo__jagged_check_offsets(c->j, c->fn));
-        return neo_fail(NEO_ERR_FORMAT, "%s: offsets decrease", c->fn);
-    }
-    neo__bags_place_ids(c);
-    for (int64_t f = 0; b->bounds == NEO_BOUNDS_ERROR && f < b->sizes.features; f++) {
-        const neo__bag_table *table = &b->tables[b->features[f].table];
-        neo__jagged_place at;
-        if (b->features[f].bad && neo__jagged_find_bad(c->j, (int32_t)f, table->rows, &at))
-            return neo__bags_bad_id(c, f, &at);
-    }
-    return NEO_OK;
-}
-NEO__HOT_BEGIN
-
-/* ---- work by cost ---- */
 typedef struct neo__bags_cut {
     int64_t feature, bag; /* bag: within its feature */
 } neo__bags_cut;
 
-NEO__HOT_END
 /* The first bag before which at least `target` of the cost lies. */
 static neo__bags_cut neo__bags_seek(const neo__bags_call *c, int64_t target) {
     const neo_bags *b = c->b;
@@ -11082,10 +10900,6 @@ static neo__bags_cut neo__bags_seek(const neo__bags_call *c, int64_t target) {
     cut.bag = lo;
     return cut;
 }
-static void neo__bags_cut_tasks(neo__bags_call *c) {
-    c->tasks = NEO__MIN(neo__bags_most_tasks(c->b->sizes.threads), 1 + c->cost / 32768);
-}
-
 /* Bags [bag, end) of feature f as a lookup. */
 static neo__bag_lookup neo__bags_lookup(const neo__bags_call *c, int64_t f, int64_t bag,
                                         int64_t end) {
@@ -11121,6 +10935,8 @@ static neo__bag_lookup neo__bags_lookup(const neo__bags_call *c, int64_t f, int6
     return a;
 }
 
+NEO__HOT_BEGIN
+
 /* Call `each` for the bags of task i, feature by feature. */
 static void neo__bags_each(neo__bags_call *c, int64_t i,
                            void (*each)(neo__bags_call *c, int64_t f, const neo__bag_lookup *a)) {
@@ -11137,9 +10953,51 @@ static void neo__bags_each(neo__bags_call *c, int64_t i,
         each(c, f, &a);
     }
 }
-NEO__HOT_BEGIN
 
-/* ---- forward, weight_grad ---- */
+/* ---- every offset and id ---- */
+
+NEO__INLINE int64_t neo__bags_count_bad(const void *ids, int is_i32, int64_t k, int64_t end,
+                                        int64_t rows) {
+    int64_t bad = 0;
+    for (; k < end; k++) bad += (uint64_t)neo__jagged_id(ids, is_i32, k) >= (uint64_t)rows;
+    return bad;
+}
+/* Note the first of several positions: as ~position, the largest of which stays. */
+static void neo__bags_note(unsigned long long *to, int64_t position) {
+    unsigned long long note = ~(unsigned long long)position, old = __atomic_load_n(to, __ATOMIC_RELAXED);
+    while (old < note && !__atomic_compare_exchange_n(to, &old, note, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        continue;
+}
+/* Bags of task i: offsets that never decrease and stay inside, then ids. */
+static void neo__bags_check_task(void *arg, int64_t i, int worker) {
+    neo__bags_call *c = (neo__bags_call *)arg;
+    const neo_jagged *j = c->j;
+    neo_bags *b = c->b;
+    const int is_i32 = j->id_dtype == NEO_I32;
+    int64_t begin, end, last = b->job.bags;
+    (void)worker;
+    neo__task_range(last, c->tasks, i, 1, &begin, &end);
+    int bad = 0;
+    for (int64_t k = begin; k < end; k++) bad |= j->offsets[k + 1] < j->offsets[k];
+    for (int64_t k = begin; bad && k < end; k++)
+        if (j->offsets[k + 1] < j->offsets[k]) neo__bags_note(&b->work.found.bag, k);
+    if (bad || j->offsets[begin] < j->offsets[0] || j->offsets[end] > j->offsets[last]) return;
+    for (int64_t f = 0; f < b->sizes.features; f++) {
+        neo__bag_feature *p = &b->features[f];
+        int64_t lo = NEO__MAX(begin, p->first_bag), hi = NEO__MIN(end, p->first_bag + p->bags);
+        if (lo >= hi) continue;
+        int64_t rows = b->tables[p->table].rows, k = j->offsets[lo], k_end = j->offsets[hi];
+        int64_t count = is_i32 ? neo__bags_count_bad(j->ids, 1, k, k_end, rows)
+                               : neo__bags_count_bad(j->ids, 0, k, k_end, rows);
+        if (count == 0) continue;
+        __atomic_fetch_add(&p->bad, count, __ATOMIC_RELAXED);
+        while ((uint64_t)neo__jagged_id(j->ids, is_i32, k) < (uint64_t)rows) k++;
+        neo__bags_note(&b->work.found.id, k - j->offsets[0]);
+    }
+}
+
+/* ---- lookups ---- */
+
 /* Sums of one row are the same in any order of buckets. */
 static int neo__bags_are_single(const neo__bag_lookup *a) {
     int64_t most = 0;
@@ -11157,22 +11015,6 @@ static void neo__bags_forward_task(void *arg, int64_t i, int worker) {
     (void)worker;
     neo__bags_each((neo__bags_call *)arg, i, neo__bags_forward_each);
 }
-NEO__HOT_END
-NEO_API neo_status neo_bags_forward(neo_bags *b, const neo_jagged *batch, neo_tensor out) {
-    NEO__ZERO(neo__bags_call, c);
-    c.b = b;
-    c.j = batch;
-    c.fn = "neo_bags_forward";
-    c.out = (float *)out.data;
-    if (b && b->ctx->device) return neo__bags_device_forward(&c, out);
-    NEO__TRY(neo__bags_begin(&c, out, "out"));
-    for (int64_t f = 0; f < b->sizes.features; f++) b->out_of_range += b->features[f].bad;
-    neo__bags_cut_tasks(&c);
-    neo_parallel_for(b->ctx, c.tasks, neo__bags_forward_task, &c);
-    return NEO_OK;
-}
-NEO__HOT_BEGIN
-
 static void neo__bags_weight_grad_each(neo__bags_call *c, int64_t f, const neo__bag_lookup *a) {
     (void)f;
     c->b->ctx->bag->weight_grad(a, c->dweights + (a->offsets[0] - c->j->offsets[0]));
@@ -11182,23 +11024,35 @@ static void neo__bags_weight_grad_task(void *arg, int64_t i, int worker) {
     neo__bags_each((neo__bags_call *)arg, i, neo__bags_weight_grad_each);
 }
 NEO__HOT_END
-NEO_API neo_status neo_bags_weight_grad(neo_bags *b, const neo_jagged *batch, neo_tensor dout,
-                                        float *dweights) {
-    NEO__ZERO(neo__bags_call, c);
-    c.b = b;
-    c.j = batch;
-    c.fn = "neo_bags_weight_grad";
-    c.dout = (const float *)dout.data;
-    c.dweights = dweights;
-    if (b && b->ctx->device) return neo__bags_device_weight_grad(&c, dout);
-    NEO__TRY(neo__bags_begin(&c, dout, "dout"));
-    NEO__CHECK(dweights || neo_jagged_id_count(batch) == 0, NEO_ERR_ARG, "%s: dweights is NULL",
-               c.fn);
-    neo__bags_cut_tasks(&c);
-    neo_parallel_for(b->ctx, c.tasks, neo__bags_weight_grad_task, &c);
+
+/* ---- the rows of the CPU's table ---- */
+static neo_status neo__cpu_bags_check(neo_device *d, const neo__bags_job *job,
+                                      neo__bags_found *found, const neo__later *later) {
+    neo_bags *b = job->object;
+    neo__bags_call c = neo__bags_call_make(job);
+    const int64_t *offsets = job->offsets;
+    (void)later;
+    memset(&b->work.found, 0, sizeof b->work.found);
+    c.tasks = NEO__MIN(neo__bags_most_tasks(b->sizes.threads), 1 + (job->bags + job->most_ids) / 4096);
+    neo_parallel_for(neo__cpu_ctx(d), job->bags ? c.tasks : 0, neo__bags_check_task, &c);
+    if (!b->work.found.bag) neo__bags_place_ids(b);
+    for (int64_t f = 0; f < b->sizes.features; f++)
+        b->work.found.count += (unsigned long long)b->features[f].bad;
+    b->work.found.first = job->bags ? offsets[0] : 0;
+    b->work.found.last = job->bags ? offsets[job->bags] : 0;
+    *found = b->work.found;
     return NEO_OK;
 }
-NEO__HOT_BEGIN
+static neo_status neo__cpu_bags_forward(neo_device *d, const neo__bags_job *job) {
+    neo__bags_call c = neo__bags_call_make(job);
+    neo_parallel_for(neo__cpu_ctx(d), c.tasks, neo__bags_forward_task, &c);
+    return NEO_OK;
+}
+static neo_status neo__cpu_bags_weight_grad(neo_device *d, const neo__bags_job *job) {
+    neo__bags_call c = neo__bags_call_make(job);
+    neo_parallel_for(neo__cpu_ctx(d), c.tasks, neo__bags_weight_grad_task, &c);
+    return NEO_OK;
+}
 /* ------------------------------------------------------------------------------------------------
    >>impl-bags-backward
 
@@ -11225,19 +11079,9 @@ NEO__HOT_BEGIN
    ------------------------------------------------------------------------------------------------ */
 enum { NEO__BAG_PACK_BAGS = 128, NEO__BAG_CHUNK = 2048, NEO__BAG_NEAR_FLOATS = 1 << 17 };
 
-typedef struct neo__bags_back {
-    neo__bags_call call;
-    float lr;
-    int keep, all; /* keep: sums are kept, of all tables or of cut ones; else tables not cut step */
-    int64_t chunk_count, pack_tasks;
-    int64_t step_cost, step_tasks;
-    int pass;                      /* of the shared sorts */
-    int reuse;                     /* whole tables: buffers per worker, else per table */
-    int64_t reuse_ids, reuse_pack; /* size of a worker's buffers */
-    int64_t whole_ids, whole_pack; /* where the buffers of whole tables begin */
-} neo__bags_back;
 
-/* ---- plan ---- */
+NEO__HOT_BEGIN
+/* ---- leaves ---- */
 
 /* Leaves of the batch. */
 NEO__INLINE int64_t neo__bags_leaf_count(const neo__bags_call *c) {
@@ -11246,8 +11090,9 @@ NEO__INLINE int64_t neo__bags_leaf_count(const neo__bags_call *c) {
 /* Bags of feature p in leaf v: [*begin, *end). */
 NEO__INLINE void neo__bags_leaf_bags(const neo__bags_call *c, const neo__bag_feature *p, int64_t v,
                                      int64_t *begin, int64_t *end) {
-    neo__leaf_cut all = {p->bags, 1, (int)c->b->sizes.shards, 0, 0};
-    neo__leaf_rows(c->leaves.count ? &c->leaves : &all, (int)v, begin, end);
+    neo__leaf_cut cut = c->leaves;
+    if (cut.count == 0) cut.batch = p->bags, cut.rows_per_sample = 1;
+    neo__leaf_rows(&cut, (int)v, begin, end);
 }
 /* Features of a table are walked leaf by leaf when it has several and there are leaves. */
 NEO__INLINE int64_t neo__bags_rounds(const neo__bags_call *c, const neo__bag_table *t) {
@@ -11260,7 +11105,6 @@ NEO__INLINE void neo__bags_round(const neo__bags_call *c, const neo__bag_feature
     *end = p->bags;
     if (rounds > 1) neo__bags_leaf_bags(c, p, v, begin, end);
 }
-NEO__HOT_END
 /* The round in which bag `bag` of p is. */
 static int64_t neo__bags_round_of(const neo__bags_call *c, const neo__bag_feature *p, int64_t rounds,
                                   int64_t bag) {
@@ -11274,71 +11118,6 @@ static int64_t neo__bags_round_of(const neo__bags_call *c, const neo__bag_featur
     return v;
 }
 
-/* The first low of every leaf of table ti, and of every (feature, leaf): minus its first bag. */
-static void neo__bags_plan_leaves(const neo__bags_call *c, int64_t ti) {
-    neo_bags *b = c->b;
-    const neo__bag_table *t = &b->tables[ti];
-    const neo__bag_merge *m = &b->work.merge[ti];
-    int64_t shards = b->sizes.shards, leaves = neo__bags_leaf_count(c), low = 0, occurrence = 0;
-    int64_t *leaf = b->work.leaf + ti * (shards + 1);
-    for (int64_t v = 0; v < leaves; v++) {
-        leaf[v] = m->indirect ? occurrence : low;
-        for (int32_t q = 0; q < t->feature_count; q++) {
-            int32_t f = b->table_features[t->first_feature + q];
-            const neo__bag_feature *p = &b->features[f];
-            const int64_t *offsets = c->j->offsets + p->first_bag;
-            int64_t begin, end;
-            neo__bags_leaf_bags(c, p, v, &begin, &end);
-            b->work.feature_leaf[f * shards + v] = low - begin;
-            if (p->bags == 0) continue;
-            occurrence += offsets[end] - offsets[begin];
-            if (b->sizes.none) low = offsets[end] - c->j->offsets[0];
-            else low += end - begin;
-        }
-        if (b->sizes.none && v == 0 && t->feature_count && !m->indirect)
-            leaf[0] = b->features[b->table_features[t->first_feature]].first_id -
-                      (neo_jagged_bag_count(c->j) ? c->j->offsets[0] : 0);
-    }
-    leaf[leaves] = INT64_MAX;
-}
-
-/* The random numbers by which this step rounds. */
-static neo__random_key neo__bags_round_key(const neo_bags *b, const neo__bag_table *t) {
-    return neo__random_key_make(b->ctx->seed, t->name_hash, b->steps + 1, NEO_STREAM_ROUNDING);
-}
-/* How table ti is done. Buffers come later. */
-static void neo__bags_plan_table(neo__bags_back *k, int64_t ti) {
-    neo__bags_call *c = &k->call;
-    neo_bags *b = c->b;
-    const neo__bag_table *t = &b->tables[ti];
-    neo__bag_merge *m = &b->work.merge[ti];
-    int64_t dropped = 0;
-    memset(m, 0, sizeof *m);
-    m->keep = k->keep;
-    m->whole = 1;
-    if (!k->all && k->keep != t->cut) return; /* not in this walk */
-    for (int32_t q = 0; q < t->feature_count; q++) {
-        const neo__bag_feature *p = &b->features[b->table_features[t->first_feature + q]];
-        m->count += p->ids;
-        m->bags += p->bags;
-        dropped += p->bad;
-    }
-    m->kept = m->count - (b->bounds == NEO_BOUNDS_DROP ? dropped : 0);
-    m->whole = !m->keep && (b->sizes.threads == 1 || (m->count + m->bags) * neo__bag_cost(t->dim) <=
-                                                         c->cost / (4 * b->sizes.threads));
-    m->indirect = c->j->weights || (b->sizes.none && t->feature_count > 1 && b->sizes.shards > 1);
-    m->step = neo__bag_step_make(&t->optim, k->lr, b->steps + 1);
-    m->round = neo__bags_round_key(b, t);
-    m->pack = !b->sizes.none &&
-              (t->pooling == NEO_POOL_MEAN || t->feature_count > 1 || m->count >= 4 * m->bags);
-    if (!m->pack && t->feature_count) {
-        const neo__bag_feature *p = &b->features[b->table_features[t->first_feature]];
-        m->grad = c->dout + (b->sizes.none ? 0 : p->out_at);
-        m->grad_stride = p->out_stride;
-    }
-    neo__bags_plan_leaves(c, ti);
-}
-
 /* The buffers of a table: `first` counts occurrences, `pack` floats. */
 static void neo__bags_give_buffers(const neo_bags *b, int64_t ti, int64_t first, int64_t pack) {
     neo__bag_merge *m = &b->work.merge[ti];
@@ -11350,62 +11129,6 @@ static void neo__bags_give_buffers(const neo_bags *b, int64_t ti, int64_t first,
         m->grad_stride = b->tables[ti].dim;
     }
 }
-/* Shared tables first; whole tables after them, each in its place, or all in one place per worker
-   when these places fit into the same room. */
-static void neo__bags_plan_buffers(neo__bags_back *k) {
-    const neo_bags *b = k->call.b;
-    int64_t first = 0, pack = 0, threads = b->sizes.threads, ids = 0, floats = 0;
-    for (int whole = 0; whole < 2; whole++) {
-        if (whole) k->whole_ids = first, k->whole_pack = pack;
-        for (int64_t ti = 0; ti < b->sizes.tables; ti++) {
-            const neo__bag_merge *m = &b->work.merge[ti];
-            int64_t packed = m->pack ? m->bags * b->tables[ti].dim : 0;
-            if (m->whole != whole) continue;
-            neo__bags_give_buffers(b, ti, first, pack);
-            first += m->count;
-            pack += packed;
-            if (whole) ids = NEO__MAX(ids, m->count), floats = NEO__MAX(floats, packed);
-        }
-    }
-    k->reuse_ids = (ids + 7) / 8 * 8;
-    k->reuse_pack = (floats + 15) / 16 * 16;
-    k->reuse = k->whole_ids + k->reuse_ids * threads <= b->sizes.max_ids &&
-               k->whole_pack + k->reuse_pack * threads <= b->sizes.max_batch * b->sizes.width;
-}
-
-/* Pieces of the sort of shared tables. There are fewer than 4 threads of these. */
-static void neo__bags_plan_chunks(neo__bags_back *k) {
-    neo_bags *b = k->call.b;
-    int64_t threads = b->sizes.threads,
-            most = NEO__MAX((int64_t)NEO__BAG_CHUNK, k->whole_ids / (4 * threads) + 1);
-    for (int64_t ti = 0; ti < b->sizes.tables; ti++) {
-        const neo__bag_merge *m = &b->work.merge[ti];
-        int64_t pieces = m->whole ? 0 : (m->count + most - 1) / most;
-        for (int64_t i = 0; i < pieces; i++) {
-            neo__bag_chunk *chunk = &b->work.chunks[k->chunk_count++];
-            chunk->table = ti;
-            neo__task_range(m->count, pieces, i, 1, &chunk->begin, &chunk->end);
-        }
-    }
-    NEO_ASSERT(k->chunk_count <= neo__bags_most_tasks(threads) + (b->kept.capacity ? b->sizes.tables + 4 : 0));
-}
-
-static void neo__bags_plan(neo__bags_back *k) {
-    neo_bags *b = k->call.b;
-    k->chunk_count = k->pack_tasks = k->step_cost = 0;
-    k->pass = 0;
-    for (int64_t ti = 0; ti < b->sizes.tables; ti++) neo__bags_plan_table(k, ti);
-    neo__bags_plan_buffers(k);
-    neo__bags_plan_chunks(k);
-    for (int64_t f = 0; f <= b->sizes.features; f++) {
-        neo__bag_feature *p = &b->features[f];
-        p->pack_task = k->pack_tasks;
-        if (f < b->sizes.features && b->work.merge[p->table].pack && !b->work.merge[p->table].whole)
-            k->pack_tasks += (p->bags + NEO__BAG_PACK_BAGS - 1) / NEO__BAG_PACK_BAGS;
-    }
-}
-NEO__HOT_BEGIN
-
 /* ---- gather ---- */
 
 /* Records of ids [k, end) of feature f, which begin in bag `bag`; to[0] is occurrence `number` of
@@ -11616,7 +11339,7 @@ static void neo__bags_gather_sorted(const neo__bags_call *c, int64_t ti) {
 }
 
 /* Count the digits of one chunk; gathers before the first pass. */
-static void neo__bags_count_chunk(neo__bags_back *k, neo__bag_chunk *chunk) {
+static void neo__bags_count_chunk(neo__bags_walk *k, neo__bag_chunk *chunk) {
     const neo_bags *b = k->call.b;
     const neo__bag_merge *m = &b->work.merge[chunk->table];
     const neo__bag_table *t = &b->tables[chunk->table];
@@ -11628,12 +11351,12 @@ static void neo__bags_count_chunk(neo__bags_back *k, neo__bag_chunk *chunk) {
                           t->low_bits + k->pass * bits, bits, 1, chunk->count);
 }
 static void neo__bags_count_task(void *arg, int64_t i, int worker) {
-    neo__bags_back *k = (neo__bags_back *)arg;
+    neo__bags_walk *k = (neo__bags_walk *)arg;
     (void)worker;
     neo__bags_count_chunk(k, &k->call.b->work.chunks[i]);
 }
 static void neo__bags_scatter_task(void *arg, int64_t task, int worker) {
-    neo__bags_back *k = (neo__bags_back *)arg;
+    neo__bags_walk *k = (neo__bags_walk *)arg;
     const neo_bags *b = k->call.b;
     neo__bag_chunk *chunk = &b->work.chunks[task];
     const neo__bag_merge *m = &b->work.merge[chunk->table];
@@ -11656,33 +11379,6 @@ static void neo__bags_place_digits(neo__bag_chunk *chunk, int64_t chunks) {
         }
     }
 }
-NEO__HOT_END
-/* The passes of all shared sorts; the first count is done. */
-static void neo__bags_sort_shared(neo__bags_back *k) {
-    neo_bags *b = k->call.b;
-    int passes = 0;
-    for (int64_t i = 0; i < k->chunk_count; i++)
-        passes = NEO__MAX(passes, neo__bag_passes(b->tables[b->work.chunks[i].table].row_bits));
-    for (k->pass = 0; k->pass < passes; k->pass++) {
-        if (k->pass > 0) neo_parallel_for(b->ctx, k->chunk_count, neo__bags_count_task, k);
-        for (int64_t i = 0, end; i < k->chunk_count; i = end) {
-            end = i + 1;
-            while (end < k->chunk_count && b->work.chunks[end].table == b->work.chunks[i].table) end++;
-            if (k->pass < neo__bag_passes(b->tables[b->work.chunks[i].table].row_bits))
-                neo__bags_place_digits(b->work.chunks + i, end - i);
-        }
-        neo_parallel_for(b->ctx, k->chunk_count, neo__bags_scatter_task, k);
-        for (int64_t i = 0; i < k->chunk_count; i++) {
-            neo__bag_merge *m = &b->work.merge[b->work.chunks[i].table];
-            if (i > 0 && b->work.chunks[i - 1].table == b->work.chunks[i].table) continue;
-            if (k->pass >= neo__bag_passes(b->tables[b->work.chunks[i].table].row_bits)) continue;
-            uint64_t *other = m->from;
-            m->from = m->to;
-            m->to = other;
-        }
-    }
-}
-
 /* ---- pack ---- */
 
 /* Gradients of bags [bag, end) of feature f, to their places in canonical order. */
@@ -11720,7 +11416,7 @@ static void neo__bags_pack_task(const neo__bags_call *c, int64_t task) {
 /* ---- merge and step ---- */
 
 /* The record of which table is `target` of the cost; at the begin of a row. */
-static void neo__bags_seek_record(const neo__bags_back *k, int64_t target, int64_t *table,
+static void neo__bags_seek_record(const neo__bags_walk *k, int64_t target, int64_t *table,
                                   int64_t *record) {
     const neo_bags *b = k->call.b;
     int64_t lo = 0, hi = b->sizes.tables;
@@ -11747,7 +11443,7 @@ static void neo__bags_seek_record(const neo__bags_back *k, int64_t target, int64
     *record = NEO__MIN(at, m->kept);
 }
 
-static void neo__bags_step_records(const neo__bags_back *k, int64_t ti, int64_t begin, int64_t end,
+static void neo__bags_step_records(const neo__bags_walk *k, int64_t ti, int64_t begin, int64_t end,
                                    int worker) {
     const neo_bags *b = k->call.b;
     const neo__bag_table *t = &b->tables[ti];
@@ -11759,9 +11455,9 @@ static void neo__bags_step_records(const neo__bags_back *k, int64_t ti, int64_t 
     u.grad = m->grad;
     u.grad_stride = m->grad_stride;
     u.grad_row = m->indirect ? b->work.grad_row + m->first : NULL;
-    u.grad_weight = k->call.j && k->call.j->weights ? b->work.grad_weight + m->first : NULL;
+    u.grad_weight = !k->of_kept && k->call.j->weights ? b->work.grad_weight + m->first : NULL;
     u.leaf = b->work.leaf + ti * (b->sizes.shards + 1);
-    u.leaf_count = k->call.j ? (int)neo__bags_leaf_count(&k->call) : 1;
+    u.leaf_count = k->of_kept ? 1 : (int)neo__bags_leaf_count(&k->call);
     u.store = &t->store;
     u.weight = t->store.dtype == NEO_F32 ? (float *)(void *)t->store.data : NULL;
     u.dim = t->dim;
@@ -11769,29 +11465,24 @@ static void neo__bags_step_records(const neo__bags_back *k, int64_t ti, int64_t 
         u.state[i] = t->state[i];
         u.state_dim[i] = t->state_dim[i];
     }
-    u.step = m->step;
-    u.round = t->round_nearest ? NULL : &m->round;
+    u.step = b->told.rules[ti].step;
+    u.round = t->round_nearest ? NULL : &b->told.rules[ti].round;
     u.fetch_grads = !m->pack || m->bags * t->dim > NEO__BAG_NEAR_FLOATS;
     u.scratch = b->work.scratch + worker * b->sizes.scratch;
     u.keep_at = m->keep ? b->kept.keep_at + m->first + begin : NULL;
     u.keep_to = b->kept.grad;
-    if (k->call.j || !t->cut) {
+    if (!k->of_kept || !t->cut) {
         b->ctx->bag->update(&u);
         return;
     }
-    neo__bag_cut cut;
-    cut.have = m->have;
-    cut.want = m->want;
-    cut.dim = (float)t->part.dim;
-    cut.total = t->total + begin;
-    cut.rows = m->kept;
-    cut.blocks_per_row = neo__bag_blocks(t->dim);
-    cut.blocks = m->blocks + (m->want ? begin * cut.blocks_per_row : 0);
+    neo__bag_cut cut = b->cut.cuts[ti].cut;
+    cut.total += begin;
+    if (cut.want) cut.blocks += begin * cut.blocks_per_row;
     b->ctx->bag->update_cut(&u, &cut);
 }
 
 static void neo__bags_step_task(void *arg, int64_t i, int worker) {
-    neo__bags_back *k = (neo__bags_back *)arg;
+    neo__bags_walk *k = (neo__bags_walk *)arg;
     int64_t table, record, table_end, record_end, cost = k->step_cost, tasks = k->step_tasks;
     neo__bags_seek_record(k, cost / tasks * i + cost % tasks * i / tasks, &table, &record);
     i++;
@@ -11804,7 +11495,7 @@ static void neo__bags_step_task(void *arg, int64_t i, int worker) {
 }
 
 /* A whole table. */
-static void neo__bags_do_table(neo__bags_back *k, int64_t ti, int worker) {
+static void neo__bags_do_table(neo__bags_walk *k, int64_t ti, int worker) {
     neo_bags *b = k->call.b;
     const neo__bag_table *t = &b->tables[ti];
     neo__bag_merge *m = &b->work.merge[ti];
@@ -11819,38 +11510,19 @@ static void neo__bags_do_table(neo__bags_back *k, int64_t ti, int worker) {
     neo__bags_gather_sorted(&k->call, ti);
     neo__bags_step_records(k, ti, 0, m->kept, worker);
 }
-/* First the chunks of shared sorts, then packing for them, then whole tables. */
-static void neo__bags_first_task(void *arg, int64_t i, int worker) {
-    neo__bags_back *k = (neo__bags_back *)arg;
-    neo_bags *b = k->call.b;
-    if (i < k->chunk_count) {
-        neo__bags_count_chunk(k, &b->work.chunks[i]);
-        return;
-    }
-    i -= k->chunk_count;
-    if (i < k->pack_tasks) {
-        neo__bags_pack_task(&k->call, i);
-        return;
-    }
-    i -= k->pack_tasks;
-    if (b->work.merge[i].whole) neo__bags_do_table(k, i, worker);
+/* First the chunks of shared sorts, then packing for them. */
+static void neo__bags_shared_task(void *arg, int64_t i, int worker) {
+    neo__bags_walk *k = (neo__bags_walk *)arg;
+    (void)worker;
+    if (i < k->chunk_count) neo__bags_count_chunk(k, &k->call.b->work.chunks[i]);
+    else neo__bags_pack_task(&k->call, i - k->chunk_count);
+}
+static void neo__bags_whole_task(void *arg, int64_t i, int worker) {
+    neo__bags_walk *k = (neo__bags_walk *)arg;
+    if (k->call.b->work.merge[i].whole) neo__bags_do_table(k, i, worker);
 }
 
-/* Shared tables, cut in pieces of equal cost. */
-static void neo__bags_step_shared(neo__bags_back *k) {
-    neo_bags *b = k->call.b;
-    k->step_cost = 0;
-    for (int64_t t = 0; t <= b->sizes.tables; t++) {
-        b->work.merge[t].cost_begin = k->step_cost;
-        if (t < b->sizes.tables && !b->work.merge[t].whole)
-            k->step_cost += b->work.merge[t].kept * neo__bag_cost(b->tables[t].dim);
-    }
-    k->step_tasks = NEO__MIN(neo__bags_most_tasks(b->sizes.threads), 1 + k->step_cost / 32768);
-    neo_parallel_for(b->ctx, k->step_tasks, neo__bags_step_task, k);
-}
-NEO__HOT_BEGIN
-
-/* ---- gradients that are kept ----
+/* ---- kept gradients ----
 
    A hash table finds the slot of a (table, row). Rows get their slots one by one, so that what is kept where
    depends on no thread; then the sums are made and added by all threads. */
@@ -11864,7 +11536,7 @@ static uint64_t neo__bag_slot_place(const neo_bags *b, int32_t table, int64_t ro
     return i;
 }
 /* Forget all slots from `count` on: in reverse order, so that no chain of the hash table breaks. */
-static void neo__bags_drop_slots(neo_bags *b, int64_t count) {
+static void neo__bags_pop_slots(neo_bags *b, int64_t count) {
     while (b->kept.count > count) {
         const neo__bag_slot *slot = &b->kept.slots[--b->kept.count];
         b->kept.slot_of[neo__bag_slot_place(b, slot->table, slot->row)] = 0;
@@ -11887,54 +11559,29 @@ static int neo__bags_find_slot(neo_bags *b, int64_t table, int64_t row, int64_t 
     *at = b->kept.slots[b->kept.slot_of[place] - 1].at;
     return 1;
 }
-NEO__HOT_END
-static neo_status neo__bags_no_slot(neo_bags *b, const char *fn, int64_t before) {
-    neo__bags_drop_slots(b, before);
-    return neo_fail(NEO_ERR_CAPACITY, "%s: bags '%s': gradients of more than %" PRId64
-                    " rows (max_kept_rows)", fn, b->name, b->kept.capacity);
-}
-NEO__HOT_BEGIN
-/* Slots for the rows of all sorted records. */
-static neo_status neo__bags_keep_slots(neo__bags_back *k) {
+/* Slots for the rows of all sorted records; returns how many are new, or one more than there is room for. */
+static int64_t neo__bags_keep_slots(neo__bags_walk *k) {
     neo_bags *b = k->call.b;
-    int64_t before = b->kept.count;
+    int64_t before = b->kept.count, at;
+    int fresh;
     for (int64_t ti = 0; ti < b->sizes.tables; ti++) {
         const neo__bag_merge *m = &b->work.merge[ti];
         int shift = b->tables[ti].low_bits;
         for (int64_t i = 0; i < m->kept; i++) {
-            int64_t at;
-            int fresh;
-            if (i > 0 && m->from[i] >> shift == m->from[i - 1] >> shift) continue;
-            if (!neo__bags_find_slot(b, ti, (int64_t)(m->from[i] >> shift), &at, &fresh))
-                return neo__bags_no_slot(b, k->call.fn, before);
+            uint64_t row = m->from[i] >> shift;
+            if (i > 0 && row == m->from[i - 1] >> shift) continue;
+            if (!neo__bags_find_slot(b, ti, (int64_t)row, &at, &fresh))
+                return b->kept.capacity - before + 1;
             b->kept.keep_at[m->first + i] = at << 1 | fresh;
         }
     }
-    return NEO_OK;
+    return b->kept.count - before;
 }
-NEO__HOT_END
-/* The tables of this walk: gather, sort, and step or keep. */
-static neo_status neo__bags_walk(neo__bags_back *k) {
-    neo_bags *b = k->call.b;
-    neo__fp_state fp = neo__fp_enter();
-    neo__bags_plan(k);
-    neo__fp_leave(fp);
-    neo_parallel_for(b->ctx, k->chunk_count + k->pack_tasks + b->sizes.tables, neo__bags_first_task, k);
-    if (!k->chunk_count) return NEO_OK;
-    neo__bags_sort_shared(k);
-    if (k->keep) NEO__TRY(neo__bags_keep_slots(k));
-    neo__bags_step_shared(k);
-    return NEO_OK;
-}
-NEO__HOT_BEGIN
-
 /* What is kept as records, table by table, each a row; in the order of the slots. */
-static void neo__bags_kept_records(neo__bags_back *k) {
-    neo_bags *b = k->call.b;
+static void neo__bags_kept_records(neo_bags *b) {
     int64_t first = 0;
     memset(b->work.merge, 0, (size_t)(b->sizes.tables + 1) * sizeof *b->work.merge);
     for (int64_t i = 0; i < b->kept.count; i++) b->work.merge[b->kept.slots[i].table].kept++;
-    neo__fp_state fp = neo__fp_enter();
     for (int64_t t = 0; t < b->sizes.tables; t++) {
         neo__bag_merge *m = &b->work.merge[t];
         m->first = first;
@@ -11942,11 +11589,8 @@ static void neo__bags_kept_records(neo__bags_back *k) {
         m->grad = b->kept.grad;
         m->grad_stride = 1;
         m->indirect = 1;
-        m->step = neo__bag_step_make(&b->tables[t].optim, k->lr, b->steps + 1);
-        m->round = neo__bags_round_key(b, &b->tables[t]);
         first += m->kept;
     }
-    neo__fp_leave(fp);
     for (int64_t i = 0; i < b->kept.count; i++) {
         const neo__bag_slot *slot = &b->kept.slots[i];
         neo__bag_merge *m = &b->work.merge[slot->table];
@@ -11955,232 +11599,326 @@ static void neo__bags_kept_records(neo__bags_back *k) {
         m->count++;
     }
 }
-NEO__HOT_END
-/* The sums that each cut table can have next, block by block, to b->cut.sums; returns of how many tables. */
-static int32_t neo__bags_cut_blocks(neo__bags_back *k) {
-    neo_bags *b = k->call.b;
-    float *blocks = b->cut.blocks;
-    int32_t count = 0;
-    for (int64_t t = 0; t < b->sizes.tables; t++) {
-        const neo__bag_table *table = &b->tables[t];
-        neo__bag_merge *m = &b->work.merge[t];
-        m->want = table->cut ? neo__bag_cut_next(&table->optim, m->have) : 0;
-        m->whole = m->want == 0; /* not in this walk */
-        if (m->want == 0) continue;
-        neo_cut_sums *cut = &b->cut.sums[count++];
-        cut->table = (int32_t)t;
-        cut->sums = m->want;
-        cut->rows = m->kept;
-        cut->blocks_per_row = neo__bag_blocks(table->dim);
-        cut->blocks = m->blocks = blocks;
-        cut->total = table->total + m->have * m->kept;
-        blocks += m->want * m->kept * cut->blocks_per_row;
-    }
-    neo__bags_step_shared(k);
-    return count;
-}
-/* Sums over whole rows: rounds of computing what can be had, and asking for the rest of it. */
-static neo_status neo__bags_cut_rounds(neo__bags_back *k) {
-    neo_bags *b = k->call.b;
-    float *total = b->cut.totals;
-    for (int64_t t = 0; t < b->sizes.tables; t++) {
-        b->tables[t].total = total;
-        if (b->tables[t].cut) total += NEO__BAG_CUT_SUMS * b->work.merge[t].kept;
-    }
-    for (int32_t count; (count = neo__bags_cut_blocks(k)) > 0;) {
-        NEO__TRY(b->cut.fn(b->cut.user, b->cut.sums, count));
-        for (int64_t t = 0; t < b->sizes.tables; t++) b->work.merge[t].have += b->work.merge[t].want;
-    }
-    return NEO_OK;
-}
-/* One step of each row that is kept. The sums of cut tables are there. */
-static void neo__bags_step_kept(neo__bags_back *k) {
-    neo_bags *b = k->call.b;
-    neo__bags_kept_records(k);
-    for (int64_t t = 0; t < b->sizes.tables; t++) {
-        const neo__bag_table *table = &b->tables[t];
-        int next = table->cut;
-        for (int *have = &b->work.merge[t].have; next; *have += next)
-            next = neo__bag_cut_next(&table->optim, *have);
-    }
-    neo__bags_step_shared(k);
-    neo__bags_drop_slots(b, 0);
-}
-static void neo__bags_kept_begin(neo__bags_back *kept, neo_bags *b, const char *fn, float lr) {
-    memset(kept, 0, sizeof *kept);
-    kept->call.b = b;
-    kept->call.fn = fn;
-    kept->lr = lr;
-}
-NEO__HOT_BEGIN
-
-/* The same calls on a device: see >>impl-bags-device. */
-static neo_status neo__bags_device_backward(neo__bags_back *k, neo_tensor dout);
-static neo_status neo__bags_device_accumulate(neo__bags_back *k, neo_tensor dout,
-                                              const neo_leaves *leaves);
-static neo_status neo__bags_device_add_grad(neo_bags *b, int32_t table, const int64_t *rows,
-                                            int64_t count, neo_tensor grad);
-static const float *neo__bags_device_kept_row(neo_bags *b, int64_t i, int32_t *table,
-                                              int64_t *row);
-static neo_status neo__bags_device_grad_squares(neo_bags *b, neo_exact *sum);
-static neo_status neo__bags_device_step(neo_bags *b, float lr);
-static neo_status neo__bags_device_clear(neo_bags *b);
-
-NEO__HOT_END
-NEO_API neo_status neo_bags_backward(neo_bags *b, const neo_jagged *batch, neo_tensor dout,
-                                     float lr) {
-    neo__bags_back kept;
-    NEO__ZERO(neo__bags_back, k);
-    k.call.b = b;
-    k.call.j = batch;
-    k.call.fn = "neo_bags_backward";
-    k.call.dout = (const float *)dout.data;
-    k.lr = lr;
-    if (b && b->ctx->device) return neo__bags_device_backward(&k, dout);
-    NEO__TRY(neo__bags_begin(&k.call, dout, "dout"));
-    NEO__CHECK(neo__bags_finite(lr), NEO_ERR_NUMERIC, "%s: lr is %g", k.call.fn, (double)lr);
-    NEO__CHECK(b->kept.count == 0, NEO_ERR_STATE,
-               "%s: bags '%s': %" PRId64 " rows of gradients are kept: step or clear first", k.call.fn, b->name,
-               b->kept.count);
-    neo__bags_kept_begin(&kept, b, k.call.fn, lr);
-    if (b->sizes.cut_tables) {
-        k.keep = 1;
-        neo_status status = neo__bags_walk(&k);
-        if (status == NEO_OK) {
-            neo__bags_kept_records(&kept);
-            status = neo__bags_cut_rounds(&kept);
-        }
-        if (status != NEO_OK) {
-            neo__bags_drop_slots(b, 0);
-            return status;
-        }
-        k.keep = 0;
-    }
-    NEO__TRY(neo__bags_walk(&k));
-    if (b->sizes.cut_tables) neo__bags_step_kept(&kept);
-    b->steps++;
-    return NEO_OK;
-}
-
-static neo_status neo__bags_resolve_leaves(neo__bags_call *c, const neo_leaves *leaves) {
-    if (!leaves) return NEO_OK;
-    NEO__CHECK(!c->j->feature_bags, NEO_ERR_ARG, "%s: a batch with feature_bags has no leaves",
-               c->fn);
-    return neo__leaves_resolve(c->b->ctx, leaves, c->j->batch, &c->leaves, c->fn);
-}
-NEO_API neo_status neo_bags_accumulate(neo_bags *b, const neo_jagged *batch, neo_tensor dout,
-                                       const neo_leaves *leaves) {
-    NEO__ZERO(neo__bags_back, k);
-    k.call.b = b;
-    k.call.j = batch;
-    k.call.fn = "neo_bags_accumulate";
-    k.call.dout = (const float *)dout.data;
-    k.keep = k.all = 1;
-    NEO__TRY(neo__bags_check_keeps(b, k.call.fn));
-    if (b->ctx->device) return neo__bags_device_accumulate(&k, dout, leaves);
-    NEO__TRY(neo__bags_begin(&k.call, dout, "dout"));
-    NEO__TRY(neo__bags_resolve_leaves(&k.call, leaves));
-    return neo__bags_walk(&k);
-}
-NEO_API neo_status neo_bags_add_grad(neo_bags *b, int32_t table, const int64_t *rows, int64_t count,
-                                     neo_tensor grad) {
-    const char *fn = "neo_bags_add_grad";
-    NEO__TRY(neo__bags_check_keeps(b, fn));
-    NEO__CHECK(table >= 0 && table < b->sizes.tables && count >= 0 && (rows || count == 0), NEO_ERR_ARG,
-               "%s: bags '%s': table %d, %" PRId64 " rows", fn, b->name, table, count);
-    const neo__bag_table *t = &b->tables[table];
-    NEO__CHECK(grad.ndim == 2 && grad.dtype == NEO_F32 && grad.shape[0] == count && grad.shape[1] == t->dim &&
-                   (grad.stride[1] == 1 || t->dim == 1),
-               NEO_ERR_SHAPE, "%s: table '%s': grad must be f32 [%" PRId64 "][%" PRId64 "]", fn, t->name, count,
-               t->dim);
-    for (int64_t i = 0; i < count; i++)
-        NEO__CHECK(rows[i] >= 0 && rows[i] < t->rows, NEO_ERR_RANGE,
-                   "%s: table '%s': rows[%" PRId64 "] is %" PRId64 ", not in [0, %" PRId64 ")", fn, t->name, i,
-                   rows[i], t->rows);
-    if (b->ctx->device) return neo__bags_device_add_grad(b, table, rows, count, grad);
-    int64_t before = b->kept.count, at;
-    int fresh;
-    for (int64_t i = 0; i < count; i++) { /* all rows have a place before a kept number changes */
-        if (!neo__bags_find_slot(b, table, rows[i], &at, &fresh)) return neo__bags_no_slot(b, fn, before);
-        if (fresh) memset(b->kept.grad + at, 0, (size_t)t->dim * sizeof(float));
-    }
+/* dout of a call's own rows, added to what is kept of them. */
+static void neo__bags_add_rows(const neo__bags_job *job) {
+    const neo_bags *b = job->object;
+    const int64_t dim = b->tables[job->table].dim;
     neo__fp_state fp = neo__fp_enter();
-    for (int64_t i = 0; i < count; i++) {
-        const float *from = (const float *)grad.data + i * grad.stride[0];
-        neo__bags_find_slot(b, table, rows[i], &at, &fresh);
-        for (int64_t c = 0; c < t->dim; c++) b->kept.grad[at + c] += from[c];
+    for (int64_t i = 0; i < job->records; i++) {
+        const float *from = job->dout + i * job->grad_unit;
+        float *to = b->kept.grad + b->kept.keep_at[i];
+        for (int64_t c = 0; c < dim; c++) to[c] += from[c];
     }
     neo__fp_leave(fp);
+}
+
+/* ---- rows to f32 and back ---- */
+typedef struct neo__bag_rows_job {
+    const neo_bags *b;
+    const neo__bag_rows *table;
+    int64_t first;
+    float *rows;
+    int write;
+} neo__bag_rows_job;
+static void neo__bag_rows_task(void *arg, int64_t index, int worker) {
+    const neo__cpu_job *job = (const neo__cpu_job *)arg;
+    const neo__bag_rows_job *r = (const neo__bag_rows_job *)job->call;
+    const int64_t dim = r->table->dim;
+    float *w = r->b->work.scratch + worker * r->b->sizes.scratch; /* encoding fills a row up */
+    int64_t begin, end;
+    neo__cpu_range(job, index, 1, &begin, &end);
+    for (; begin < end; begin++) {
+        float *row = r->rows + begin * dim;
+        if (!r->write) {
+            job->ctx->bag->decode(r->table, r->first + begin, 0, dim, row);
+            continue;
+        }
+        memcpy(w, row, (size_t)dim * sizeof *w);
+        job->ctx->bag->encode(r->table, r->first + begin, w, NULL);
+    }
+}
+NEO__HOT_END
+
+/* ---- plan ---- */
+
+/* The first low of every leaf of table ti, and of every (feature, leaf): minus its first bag. */
+static void neo__bags_plan_leaves(const neo__bags_call *c, int64_t ti) {
+    neo_bags *b = c->b;
+    const neo__bag_table *t = &b->tables[ti];
+    const neo__bag_merge *m = &b->work.merge[ti];
+    int64_t shards = b->sizes.shards, leaves = neo__bags_leaf_count(c), low = 0, occurrence = 0;
+    int64_t *leaf = b->work.leaf + ti * (shards + 1);
+    for (int64_t v = 0; v < leaves; v++) {
+        leaf[v] = m->indirect ? occurrence : low;
+        for (int32_t q = 0; q < t->feature_count; q++) {
+            int32_t f = b->table_features[t->first_feature + q];
+            const neo__bag_feature *p = &b->features[f];
+            const int64_t *offsets = c->j->offsets + p->first_bag;
+            int64_t begin, end;
+            neo__bags_leaf_bags(c, p, v, &begin, &end);
+            b->work.feature_leaf[f * shards + v] = low - begin;
+            if (p->bags == 0) continue;
+            occurrence += offsets[end] - offsets[begin];
+            if (b->sizes.none) low = offsets[end] - c->j->offsets[0];
+            else low += end - begin;
+        }
+        if (b->sizes.none && v == 0 && t->feature_count && !m->indirect)
+            leaf[0] = b->features[b->table_features[t->first_feature]].first_id -
+                      (neo_jagged_bag_count(c->j) ? c->j->offsets[0] : 0);
+    }
+    leaf[leaves] = INT64_MAX;
+}
+
+/* How table ti is done. Buffers come later. */
+static void neo__bags_plan_table(neo__bags_walk *k, int64_t ti) {
+    neo__bags_call *c = &k->call;
+    neo_bags *b = c->b;
+    const neo__bag_table *t = &b->tables[ti];
+    neo__bag_merge *m = &b->work.merge[ti];
+    int64_t dropped = 0;
+    memset(m, 0, sizeof *m);
+    m->keep = k->keep;
+    m->whole = 1;
+    if (k->call.b->job.only_cut >= 0 && k->call.b->job.only_cut != t->cut) return; /* not in this walk */
+    for (int32_t q = 0; q < t->feature_count; q++) {
+        const neo__bag_feature *p = &b->features[b->table_features[t->first_feature + q]];
+        m->count += p->ids;
+        m->bags += p->bags;
+        dropped += p->bad;
+    }
+    m->kept = m->count - (b->bounds == NEO_BOUNDS_DROP ? dropped : 0);
+    m->whole = !m->keep && (b->sizes.threads == 1 || (m->count + m->bags) * neo__bag_cost(t->dim) <=
+                                                         c->cost / (4 * b->sizes.threads));
+    m->indirect = c->j->weights || (b->sizes.none && t->feature_count > 1 && b->sizes.shards > 1);
+    m->pack = !b->sizes.none &&
+              (t->pooling == NEO_POOL_MEAN || t->feature_count > 1 || m->count >= 4 * m->bags);
+    if (!m->pack && t->feature_count) {
+        const neo__bag_feature *p = &b->features[b->table_features[t->first_feature]];
+        m->grad = c->dout + (b->sizes.none ? 0 : p->out_at);
+        m->grad_stride = p->out_stride;
+    }
+    neo__bags_plan_leaves(c, ti);
+}
+
+/* Shared tables first; whole tables after them, each in its place, or all in one place per worker
+   when these places fit into the same room. */
+static void neo__bags_plan_buffers(neo__bags_walk *k) {
+    const neo_bags *b = k->call.b;
+    int64_t first = 0, pack = 0, threads = b->sizes.threads, ids = 0, floats = 0;
+    for (int whole = 0; whole < 2; whole++) {
+        if (whole) k->whole_ids = first, k->whole_pack = pack;
+        for (int64_t ti = 0; ti < b->sizes.tables; ti++) {
+            const neo__bag_merge *m = &b->work.merge[ti];
+            int64_t packed = m->pack ? m->bags * b->tables[ti].dim : 0;
+            if (m->whole != whole) continue;
+            neo__bags_give_buffers(b, ti, first, pack);
+            first += m->count;
+            pack += packed;
+            if (whole) ids = NEO__MAX(ids, m->count), floats = NEO__MAX(floats, packed);
+        }
+    }
+    k->reuse_ids = (ids + 7) / 8 * 8;
+    k->reuse_pack = (floats + 15) / 16 * 16;
+    k->reuse = k->whole_ids + k->reuse_ids * threads <= b->sizes.max_ids &&
+               k->whole_pack + k->reuse_pack * threads <= b->sizes.max_batch * b->sizes.width;
+}
+
+/* Pieces of the sort of shared tables. There are fewer than 4 threads of these. */
+static void neo__bags_plan_chunks(neo__bags_walk *k) {
+    neo_bags *b = k->call.b;
+    int64_t threads = b->sizes.threads,
+            most = NEO__MAX((int64_t)NEO__BAG_CHUNK, k->whole_ids / (4 * threads) + 1);
+    for (int64_t ti = 0; ti < b->sizes.tables; ti++) {
+        const neo__bag_merge *m = &b->work.merge[ti];
+        int64_t pieces = m->whole ? 0 : (m->count + most - 1) / most;
+        for (int64_t i = 0; i < pieces; i++) {
+            neo__bag_chunk *chunk = &b->work.chunks[k->chunk_count++];
+            chunk->table = ti;
+            neo__task_range(m->count, pieces, i, 1, &chunk->begin, &chunk->end);
+        }
+    }
+    NEO_ASSERT(k->chunk_count <= neo__bags_most_tasks(threads) + (b->kept.capacity ? b->sizes.tables + 4 : 0));
+}
+
+static void neo__bags_plan(neo__bags_walk *k) {
+    neo_bags *b = k->call.b;
+    k->chunk_count = k->pack_tasks = k->step_cost = 0;
+    k->pass = 0;
+    for (int64_t ti = 0; ti < b->sizes.tables; ti++) neo__bags_plan_table(k, ti);
+    neo__bags_plan_buffers(k);
+    neo__bags_plan_chunks(k);
+    for (int64_t f = 0; f <= b->sizes.features; f++) {
+        neo__bag_feature *p = &b->features[f];
+        p->pack_task = k->pack_tasks;
+        if (f < b->sizes.features && b->work.merge[p->table].pack && !b->work.merge[p->table].whole)
+            k->pack_tasks += (p->bags + NEO__BAG_PACK_BAGS - 1) / NEO__BAG_PACK_BAGS;
+    }
+}
+
+/* The passes of all shared sorts; the first count is done. */
+static void neo__bags_sort_shared(neo__bags_walk *k) {
+    neo_bags *b = k->call.b;
+    int passes = 0;
+    for (int64_t i = 0; i < k->chunk_count; i++)
+        passes = NEO__MAX(passes, neo__bag_passes(b->tables[b->work.chunks[i].table].row_bits));
+    for (k->pass = 0; k->pass < passes; k->pass++) {
+        if (k->pass > 0) neo_parallel_for(b->ctx, k->chunk_count, neo__bags_count_task, k);
+        for (int64_t i = 0, end; i < k->chunk_count; i = end) {
+            end = i + 1;
+            while (end < k->chunk_count && b->work.chunks[end].table == b->work.chunks[i].table) end++;
+            if (k->pass < neo__bag_passes(b->tables[b->work.chunks[i].table].row_bits))
+                neo__bags_place_digits(b->work.chunks + i, end - i);
+        }
+        neo_parallel_for(b->ctx, k->chunk_count, neo__bags_scatter_task, k);
+        for (int64_t i = 0; i < k->chunk_count; i++) {
+            neo__bag_merge *m = &b->work.merge[b->work.chunks[i].table];
+            if (i > 0 && b->work.chunks[i - 1].table == b->work.chunks[i].table) continue;
+            if (k->pass >= neo__bag_passes(b->tables[b->work.chunks[i].table].row_bits)) continue;
+            uint64_t *other = m->from;
+            m->from = m->to;
+            m->to = other;
+        }
+    }
+}
+
+/* Shared tables, cut in pieces of equal cost. */
+static void neo__bags_step_shared(neo__bags_walk *k) {
+    neo_bags *b = k->call.b;
+    k->step_cost = 0;
+    for (int64_t t = 0; t <= b->sizes.tables; t++) {
+        b->work.merge[t].cost_begin = k->step_cost;
+        if (t < b->sizes.tables && !b->work.merge[t].whole)
+            k->step_cost += b->work.merge[t].kept * neo__bag_cost(b->tables[t].dim);
+    }
+    if (k->step_cost == 0) return;
+    k->step_tasks = NEO__MIN(neo__bags_most_tasks(b->sizes.threads), 1 + k->step_cost / 32768);
+    neo_parallel_for(b->ctx, k->step_tasks, neo__bags_step_task, k);
+}
+
+/* ---- the rows of the CPU's table ----
+
+   Sort plans all tables, and gathers, packs and sorts the shared ones; update does whole tables, and
+   steps or keeps the shared ones. Between them the plan is in the workspace. */
+static neo_status neo__cpu_bags_sort(neo_device *d, const neo__bags_job *job) {
+    neo_bags *b = job->object;
+    neo__bags_walk *k = &b->work.walk;
+    memset(k, 0, sizeof *k);
+    k->call = neo__bags_call_make(job);
+    k->keep = job->keep;
+    neo__bags_plan(k);
+    neo_parallel_for(neo__cpu_ctx(d), k->chunk_count + k->pack_tasks, neo__bags_shared_task, k);
+    neo__bags_sort_shared(k);
     return NEO_OK;
 }
-NEO_API int64_t neo_bags_kept_count(const neo_bags *b) { return b->kept.count; }
-NEO_API const float *neo_bags_kept_row(const neo_bags *b, int64_t i, int32_t *table, int64_t *row) {
-    if (i < 0 || i >= b->kept.count) return NULL;
-    if (b->ctx->device) return neo__bags_device_kept_row((neo_bags *)(uintptr_t)b, i, table, row);
-    if (table) *table = b->kept.slots[i].table;
-    if (row) *row = b->kept.slots[i].row;
-    return b->kept.grad + b->kept.slots[i].at;
-}
-NEO_API neo_status neo_bags_clear(neo_bags *b) {
-    NEO__CHECK(b, NEO_ERR_ARG, "neo_bags_clear: bags is NULL");
-    if (b->ctx->device) return neo__bags_device_clear(b);
-    neo__bags_drop_slots(b, 0);
+/* Records of rows of a call's own are the row numbers. */
+static neo_status neo__cpu_bags_sort_rows(neo_device *d, const neo__bags_job *job,
+                                          const int64_t *rows, int64_t first_key) {
+    (void)d;
+    (void)first_key;
+    job->object->work.rows = rows;
     return NEO_OK;
 }
-NEO__HOT_BEGIN
-NEO_API neo_status neo_bags_grad_squares(const neo_bags *b, neo_exact *sum) {
-    enum { BLOCKS = 64 };
-    float block[BLOCKS];
-    NEO__CHECK(b && sum, NEO_ERR_ARG, "neo_bags_grad_squares: bags or sum is NULL");
-    if (b->ctx->device) return neo__bags_device_grad_squares((neo_bags *)(uintptr_t)b, sum);
-    neo__fp_state fp = neo__fp_enter();
-    for (int64_t i = 0; i < b->kept.count; i++) {
+static neo_status neo__cpu_bags_find_slots(neo_device *d, const neo__bags_job *job, int by_value,
+                                           int64_t *fresh) {
+    neo_bags *b = job->object;
+    const int64_t before = b->kept.count;
+    int64_t at;
+    int is_fresh;
+    (void)d;
+    if (!by_value) {
+        *fresh = neo__bags_keep_slots(&b->work.walk);
+        return NEO_OK;
+    }
+    *fresh = b->kept.capacity - before + 1;
+    for (int64_t i = 0; i < job->records; i++) {
+        if (!neo__bags_find_slot(b, job->table, b->work.rows[i], &at, &is_fresh)) return NEO_OK;
+        b->kept.keep_at[i] = at;
+    }
+    *fresh = b->kept.count - before;
+    return NEO_OK;
+}
+static neo_status neo__cpu_bags_give_slots(neo_device *d, const neo__bags_job *job, int by_value) {
+    (void)d, (void)job, (void)by_value; /* finding has given them */
+    return NEO_OK;
+}
+static neo_status neo__cpu_bags_drop_slots(neo_device *d, const neo__bags_job *job) {
+    (void)d;
+    neo__bags_pop_slots(job->object, job->slot_count);
+    return NEO_OK;
+}
+static neo_status neo__cpu_bags_update(neo_device *d, const neo__bags_job *job) {
+    neo_bags *b = job->object;
+    if (job->add) {
+        neo__bags_add_rows(job);
+        return NEO_OK;
+    }
+    neo_parallel_for(neo__cpu_ctx(d), b->sizes.tables, neo__bags_whole_task, &b->work.walk);
+    neo__bags_step_shared(&b->work.walk);
+    return NEO_OK;
+}
+/* All that is kept, as the records of a walk; with cut: of tables that ask for sums. */
+static void neo__bags_step_slots(const neo__bags_job *job, int cut) {
+    neo_bags *b = job->object;
+    neo__bags_walk *k = &b->work.walk;
+    memset(k, 0, sizeof *k);
+    k->call = neo__bags_call_make(job);
+    k->of_kept = 1;
+    neo__bags_kept_records(b);
+    for (int64_t t = 0; cut && t < b->sizes.tables; t++)
+        b->work.merge[t].whole = !b->cut.cuts[t].cut.want; /* not in this walk */
+    neo__bags_step_shared(k);
+}
+static neo_status neo__cpu_bags_step_kept(neo_device *d, const neo__bags_job *job) {
+    (void)d;
+    neo__bags_step_slots(job, 0);
+    return NEO_OK;
+}
+static neo_status neo__cpu_bags_cut(neo_device *d, const neo__bags_job *job) {
+    (void)d;
+    neo__bags_step_slots(job, 1);
+    return NEO_OK;
+}
+static neo_status neo__cpu_bags_squares(neo_device *d, const neo__bags_job *job, int64_t first,
+                                        int64_t count, float *out) {
+    const neo_bags *b = job->object;
+    const int64_t blocks = neo__bag_blocks(job->max_dim);
+    (void)d;
+    for (int64_t i = first; i < first + count; i++, out += blocks) {
         const float *g = b->kept.grad + b->kept.slots[i].at;
-        int64_t dim = b->tables[b->kept.slots[i].table].dim;
-        for (int64_t c = 0; c < dim; c += 16 * BLOCKS) {
-            int64_t n = NEO__MIN(dim - c, (int64_t)(16 * BLOCKS));
-            b->ctx->bag->blocks(g + c, g + c, n, block);
-            for (int64_t k = 0; k < neo__bag_blocks(n); k++) neo_exact_add(sum, block[k]);
-        }
+        int64_t dim = b->tables[b->kept.slots[i].table].dim, own = neo__bag_blocks(dim);
+        b->ctx->bag->blocks(g, g, dim, out);
+        memset(out + own, 0, (size_t)(blocks - own) * sizeof *out);
     }
-    neo__fp_leave(fp);
     return NEO_OK;
 }
-NEO_API neo_status neo_bags_scale_grads(neo_bags *b, float scale) {
-    NEO__CHECK(b, NEO_ERR_ARG, "neo_bags_scale_grads: bags is NULL");
-    neo_device *d = b->ctx->device;
-    if (d) {
-        NEO__ZERO(neo__blend_call, call);
-        call.kind = NEO__BLEND_SCALE;
-        call.x = call.y = b->job.kept;
-        call.factor = scale;
-        call.count = b->kept.count * b->job.max_dim;
-        b->kept.stage_end = 0;
-        return call.count > 0 ? d->blend(d, &call) : NEO_OK;
-    }
-    neo__fp_state fp = neo__fp_enter();
-    for (int64_t i = 0; i < b->kept.floats; i++) b->kept.grad[i] *= scale;
-    neo__fp_leave(fp);
+static neo_status neo__cpu_bags_rows(neo_device *d, const neo__bags_job *job, int table,
+                                     int64_t first, int64_t count, float *rows, int write) {
+    neo__bag_rows_job to;
+    to.b = job->object;
+    to.table = &job->object->tables[table].store;
+    to.first = first;
+    to.rows = rows;
+    to.write = write;
+    neo__cpu_run(d, &to, count, 1 + (1 << 14) / to.table->dim, neo__bag_rows_task);
     return NEO_OK;
 }
-NEO__HOT_END
-NEO_API neo_status neo_bags_step(neo_bags *b, float lr) {
-    neo__bags_back k;
-    const char *fn = "neo_bags_step";
-    NEO__TRY(neo__bags_check_keeps(b, fn));
-    NEO__CHECK(neo__bags_finite(lr), NEO_ERR_NUMERIC, "%s: lr is %g", fn, (double)lr);
-    if (b->ctx->device) return neo__bags_device_step(b, lr);
-    neo__bags_kept_begin(&k, b, fn, lr);
-    if (b->sizes.cut_tables) {
-        neo__bags_kept_records(&k);
-        NEO__TRY(neo__bags_cut_rounds(&k));
-    }
-    neo__bags_step_kept(&k);
-    b->steps++;
-    return NEO_OK;
+static void neo__cpu_bags_init(neo_device *d) {
+    d->bags_check = neo__cpu_bags_check;
+    d->bags_forward = neo__cpu_bags_forward;
+    d->bags_weight_grad = neo__cpu_bags_weight_grad;
+    d->bags_sort = neo__cpu_bags_sort;
+    d->bags_sort_rows = neo__cpu_bags_sort_rows;
+    d->bags_update = neo__cpu_bags_update;
+    d->bags_step_kept = neo__cpu_bags_step_kept;
+    d->bags_cut = neo__cpu_bags_cut;
+    d->bags_find_slots = neo__cpu_bags_find_slots;
+    d->bags_give_slots = neo__cpu_bags_give_slots;
+    d->bags_drop_slots = neo__cpu_bags_drop_slots;
+    d->bags_squares = neo__cpu_bags_squares;
+    d->bags_rows = neo__cpu_bags_rows;
 }
 /* ------------------------------------------------------------------------------------------------
-   >>impl-bags-device
+   >>impl-bags-calls
 
    The same object on a context with a device.
 
@@ -12217,110 +11955,91 @@ NEO_API neo_status neo_bags_step(neo_bags *b, float lr) {
    is left to chance, what it finds is not.
    ------------------------------------------------------------------------------------------------ */
 
-/* ---- the batch ---- */
+/* ---- a batch: what can be wrong with it ---- */
 
-/* What neo__jagged_check looks at, but for the offsets. */
-static neo_status neo__bags_device_check_batch(const neo__bags_call *c) {
-    NEO__CHECK(c->j, NEO_ERR_ARG, "%s: the batch is NULL", c->fn);
-    if (c->j->place == NEO_HOST) return neo__jagged_check(c->j, c->fn);
-    neo_jagged j = *c->j;
-    j.batch = 0; /* without bags no offsets are read */
-    j.feature_bags = NULL;
-    NEO__TRY(neo__jagged_check(&j, c->fn));
-    j = *c->j;
-    for (int32_t t = 0; j.feature_bags && t < j.feature_count; t++)
-        NEO__CHECK(j.feature_bags[0] == 0 && j.feature_bags[t] <= j.feature_bags[t + 1],
-                   NEO_ERR_FORMAT, "%s: feature_bags begin above 0 or decrease at feature %d",
-                   c->fn, t);
-    NEO__CHECK(j.feature_bags ||
-                   (j.batch >= 0 && j.batch < INT64_MAX / 16 / NEO__MAX(j.feature_count, 1)),
-               NEO_ERR_ARG, "%s: batch is %" PRId64, c->fn, j.batch);
-    NEO__CHECK(neo_jagged_bag_count(&j) == 0 || (j.offsets && j.ids), NEO_ERR_ARG,
-               "%s: offsets or ids is NULL", c->fn);
-    return NEO_OK;
-}
-/* It is the host batch that forward has copied, by its arrays and their lengths. */
-static int neo__bags_is_staged(const neo_bags *b, const neo_jagged *j) {
-    const neo_jagged *s = &b->staged.batch;
-    return b->staged.fresh && j->place == NEO_HOST && s->offsets == j->offsets && s->ids == j->ids &&
-           s->weights == j->weights && s->feature_bags == j->feature_bags &&
-           s->id_dtype == j->id_dtype && s->batch == j->batch &&
-           b->staged.bags == neo_jagged_bag_count(j) && b->staged.id_count == neo_jagged_id_count(j);
-}
-/* The batch as the job sees it; a host batch is copied unless `have` says that it is there. */
-static neo_status neo__bags_device_stage(neo__bags_call *c, int have) {
-    neo_bags *b = c->b;
-    neo_device *d = b->ctx->device;
-    const neo_jagged *j = c->j;
-    neo__bags_job *job = &b->job;
-    job->is_i32 = j->id_dtype == NEO_I32;
-    job->bags = neo_jagged_bag_count(j);
-    if (j->place == NEO_DEVICE) {
-        job->offsets = j->offsets;
-        job->ids = j->ids;
-        job->weights = j->weights;
-        job->id_base = 0;
-        job->most_ids = job->bags ? job->max_ids : 0;
+static neo_status neo__bags_check_tensor(const neo_bags *b, const neo_jagged *j, neo_tensor t,
+                                          const char *what, const char *fn) {
+    const neo__bag_sizes *s = &b->sizes;
+    int64_t rows = !s->none                 ? j->batch
+                   : j->place == NEO_DEVICE ? t.shape[0]
+                                            : neo_jagged_id_count(j),
+            cols = s->none ? s->max_dim : s->width;
+    if (j->feature_bags && !s->none) {
+        int64_t count = 0;
+        for (int64_t f = 0; f < s->features; f++)
+            count += (j->feature_bags[f + 1] - j->feature_bags[f]) *
+                     b->tables[b->features[f].table].dim;
+        NEO__CHECK(t.ndim == 1 && t.dtype == NEO_F32 && t.shape[0] == count, NEO_ERR_SHAPE,
+                   "%s: bags '%s': with feature_bags %s must be a 1-d f32 tensor of %" PRId64
+                   " elements",
+                   fn, b->name, what, count);
+        NEO__CHECK(t.stride[0] == 1 || count <= 1, NEO_ERR_SHAPE,
+                   "%s: bags '%s': %s is not contiguous", fn, b->name, what);
+        if (!t.data && count > 0) return neo__no_data(fn, what, t, NEO_ERR_ARG);
         return NEO_OK;
     }
-    job->most_ids = neo_jagged_id_count(j);
-    job->id_base = job->bags ? j->offsets[0] : 0;
-    job->offsets = b->staged.offsets;
-    job->ids = b->staged.ids;
-    job->weights = j->weights ? b->staged.weights : NULL;
-    if (have || job->bags == 0) return NEO_OK;
-    size_t ids = (size_t)job->most_ids, id_bytes = neo_dtype_size(j->id_dtype);
-    b->staged.fresh = 0;
-    NEO__TRY(d->copy(d, b->staged.offsets, NEO_DEVICE, j->offsets, NEO_HOST,
-                     (size_t)(job->bags + 1) * sizeof *j->offsets));
-    if (ids == 0) return NEO_OK;
-    NEO__TRY(d->copy(d, b->staged.ids, NEO_DEVICE,
-                     (const char *)j->ids + (size_t)job->id_base * id_bytes, NEO_HOST,
-                     ids * id_bytes));
-    if (!j->weights) return NEO_OK;
-    return d->copy(d, b->staged.weights, NEO_DEVICE, j->weights + job->id_base, NEO_HOST,
-                   ids * sizeof *j->weights);
+    NEO__CHECK(t.ndim == 2 && t.dtype == NEO_F32 && t.shape[0] == rows && t.shape[1] == cols,
+               NEO_ERR_SHAPE,
+               "%s: bags '%s': %s must be f32 [%" PRId64 "][%" PRId64
+               "], it is %s with %d dimensions [%" PRId64 "][%" PRId64 "]",
+               fn, b->name, what, rows, cols, neo_dtype_name(t.dtype), t.ndim, t.shape[0],
+               t.shape[1]);
+    NEO__CHECK((t.stride[1] == 1 || cols == 1) && (t.stride[0] >= cols || rows <= 1),
+               NEO_ERR_SHAPE,
+               "%s: bags '%s': the strides of %s are %" PRId64 ", %" PRId64
+               ", not at least %" PRId64 ", 1",
+               fn, b->name, what, t.stride[0], t.stride[1], cols);
+    if (!t.data && rows > 0) return neo__no_data(fn, what, t, NEO_ERR_ARG);
+    return NEO_OK;
 }
-/* What was told in calls that had no effect is told again. */
-static void neo__bags_device_remind(neo_bags *b) {
-    if (b->told.forgotten == b->ctx->device->forgotten) return;
-    b->told.forgotten = b->ctx->device->forgotten;
-    b->staged.fresh = 0;
-    memset(b->told.features, 0xFF, (size_t)(b->sizes.features + 1) * sizeof *b->told.features);
-    memset(b->told.rules, 0xFF, (size_t)b->sizes.tables * sizeof *b->told.rules);
-}
-/* Where the features' bags and tensors are; the device is told when that has changed. */
-static neo_status neo__bags_device_features(neo__bags_call *c, neo_tensor t) {
-    neo_bags *b = c->b;
-    neo_device *d = b->ctx->device;
-    neo__bags_job *job = &b->job;
-    int changed = d->recording != 0, whole = ((uintptr_t)t.data & 15) == 0;
-    for (int64_t f = 0; f <= b->sizes.features; f++) {
-        const neo__bag_feature *p = &b->features[f];
-        int64_t dim = f < b->sizes.features ? b->tables[p->table].dim : 0;
+
+/* Positions of the features' bags in the batch, in the tensor that goes with it, and in gradients
+   that are packed; the device is told when they have changed. Reads no offsets. */
+static neo_status neo__bags_place(neo_bags *b, const neo_jagged *j, neo_tensor t, const char *fn) {
+    int64_t features = b->sizes.features, at = 0;
+    int changed = b->ctx->on->recording != 0, whole = ((uintptr_t)t.data & 15) == 0;
+    for (int64_t f = 0; f <= features; f++) {
+        neo__bag_feature *p = &b->features[f];
+        const int last = f == features;
+        int64_t dim = last ? 0 : b->tables[p->table].dim;
+        p->first_bag = neo__jagged_first_bag(j, f);
+        p->bags = last ? 0 : neo__jagged_first_bag(j, f + 1) - p->first_bag;
+        NEO__CHECK(p->bags <= b->sizes.max_batch, NEO_ERR_CAPACITY,
+                   "%s: bags '%s': feature %" PRId64 " has %" PRId64
+                   " samples, reserved are %" PRId64 " (neo_bags_reserve grows it)",
+                   fn, b->name, f, p->bags, b->sizes.max_batch);
+        p->bad = 0;
+        p->out_stride = j->feature_bags && !b->sizes.none ? dim : t.stride[0];
+        p->out_at = j->feature_bags ? at : p->col;
+        at += p->bags * dim;
         NEO__ZERO(neo__job_feature, now);
         now.table = p->table;
         now.first_bag = p->first_bag;
         now.bags = p->bags;
         now.out_at = b->sizes.none ? 0 : p->out_at;
         now.out_stride = p->out_stride;
-        now.pack_stride = c->j->feature_bags ? dim : b->sizes.width;
-        if (f < b->sizes.features && ((now.out_at | now.out_stride | now.pack_stride) & 3))
-            whole = 0;
+        now.pack_stride = j->feature_bags ? dim : b->sizes.width;
+        if (!last && ((now.out_at | now.out_stride | now.pack_stride) & 3)) whole = 0;
         if (memcmp(&now, &b->told.features[f], sizeof now) == 0) continue;
         b->told.features[f] = now;
         changed = 1;
     }
-    job->aligned = whole;
-    job->out_rows = b->sizes.none ? t.shape[0] : 0;
+    b->job.aligned = whole;
+    b->job.out_rows = b->sizes.none ? t.shape[0] : 0;
     if (!changed) return NEO_OK;
-    size_t bytes = (size_t)(b->sizes.features + 1) * sizeof *b->told.features;
-    neo_status status = d->copy(d, job->features, NEO_DEVICE, b->told.features, NEO_HOST, bytes);
+    size_t bytes = (size_t)(features + 1) * sizeof *b->told.features;
+    neo_status status = neo__bags_send(b, b->job.features, b->told.features, bytes);
     if (status != NEO_OK) memset(b->told.features, 0xFF, bytes); /* the device has not been told */
     return status;
 }
-
-/* ---- what is wrong with it ---- */
+/* What a discarded recording told the device is told again. */
+static void neo__bags_remind(neo_bags *b) {
+    if (b->told.forgotten == b->ctx->on->forgotten) return;
+    b->told.forgotten = b->ctx->on->forgotten;
+    b->view.fresh = 0;
+    memset(b->told.features, 0xFF, (size_t)(b->sizes.features + 1) * sizeof *b->told.features);
+    memset(b->told.rules, 0xFF, (size_t)b->sizes.tables * sizeof *b->told.rules);
+}
 
 /* A look at a batch until its answer is there. What the object has of a call may be the next one's by then. */
 typedef struct neo__bags_look {
@@ -12332,158 +12051,195 @@ typedef struct neo__bags_look {
     int64_t ids; /* that it has, when it is good; else -1 */
 } neo__bags_look;
 
-static neo_status neo__bags_device_offset(const neo__bags_look *l, int64_t i, int64_t *offset) {
-    neo_device *d = l->b->ctx->device;
-    return d->copy(d, offset, NEO_HOST, l->job.offsets + i, NEO_DEVICE, sizeof *offset);
+static neo_status neo__bags_offset(const neo__bags_look *l, int64_t i, int64_t *offset) {
+    return neo__bags_fetch(l->b, offset, l->job.offsets + i, sizeof *offset);
 }
-static int64_t neo__bags_device_feature_of(const neo__bags_look *l, int64_t bag) {
+static int64_t neo__bags_look_feature(const neo__bags_look *l, int64_t bag) {
     int64_t f = 0;
     while (f + 1 < l->b->sizes.features && neo__jagged_first_bag(&l->batch, f + 1) <= bag) f++;
     return f;
 }
-static neo_status neo__bags_device_bad_offset(const neo__bags_look *l, int64_t bag) {
-    int64_t f = neo__bags_device_feature_of(l, bag), here, next;
-    NEO__TRY(neo__bags_device_offset(l, bag, &here));
-    NEO__TRY(neo__bags_device_offset(l, bag + 1, &next));
+static neo_status neo__bags_bad_offset(const neo__bags_look *l, int64_t bag) {
+    int64_t f = neo__bags_look_feature(l, bag), here, next;
+    NEO__TRY(neo__bags_offset(l, bag, &here));
+    NEO__TRY(neo__bags_offset(l, bag + 1, &next));
     return neo_fail(NEO_ERR_FORMAT,
                     "%s: offsets decrease at feature %d, sample %" PRId64 ": offsets[%" PRId64
                     "] is %" PRId64 ", the next is %" PRId64,
                     l->fn, (int)f, bag - neo__jagged_first_bag(&l->batch, f), bag, here, next);
 }
-static neo_status neo__bags_device_bad_id(const neo__bags_look *l, int64_t k) {
+/* k: as offsets count. */
+static neo_status neo__bags_bad_id(const neo__bags_look *l, int64_t k) {
     const neo_bags *b = l->b;
-    neo_device *d = b->ctx->device;
-    int64_t lo = 0, hi = l->job.bags, begin, id = 0;
-    int32_t narrow = 0;
-    while (lo + 1 < hi) { /* the last bag that begins at or before k */
-        int64_t mid = lo + (hi - lo) / 2;
-        NEO__TRY(neo__bags_device_offset(l, mid, &begin));
-        if (begin <= k) lo = mid;
+    int64_t bag = 0, hi = l->job.bags, begin, ids[1] = {0};
+    while (bag + 1 < hi) { /* the last bag that begins at or before k */
+        int64_t mid = bag + (hi - bag) / 2;
+        NEO__TRY(neo__bags_offset(l, mid, &begin));
+        if (begin <= k) bag = mid;
         else hi = mid;
     }
-    NEO__TRY(neo__bags_device_offset(l, lo, &begin));
-    int64_t at = k - l->job.id_base, f = neo__bags_device_feature_of(l, lo);
-    if (l->job.is_i32) {
-        const int32_t *ids = (const int32_t *)l->job.ids;
-        NEO__TRY(d->copy(d, &narrow, NEO_HOST, ids + at, NEO_DEVICE, sizeof narrow));
-        id = narrow;
-    } else {
-        const int64_t *ids = (const int64_t *)l->job.ids;
-        NEO__TRY(d->copy(d, &id, NEO_HOST, ids + at, NEO_DEVICE, sizeof id));
-    }
-    neo__jagged_place place = {lo - neo__jagged_first_bag(&l->batch, f), k - begin, id};
-    NEO__ZERO(neo__bags_call, c);
-    c.b = l->b;
-    c.fn = l->fn;
-    return neo__bags_bad_id(&c, f, &place);
+    NEO__TRY(neo__bags_offset(l, bag, &begin));
+    const size_t size = l->job.is_i32 ? sizeof(int32_t) : sizeof(int64_t);
+    const char *at = (const char *)l->job.ids + (size_t)(k - l->job.id_base) * size;
+    NEO__TRY(neo__bags_fetch(b, ids, at, size));
+    int64_t f = neo__bags_look_feature(l, bag);
+    const neo__bag_table *table = &b->tables[b->features[f].table];
+    return neo_fail(NEO_ERR_RANGE,
+                    "%s: bags '%s': table '%s' (feature %" PRId64 "), sample %" PRId64
+                    ", position %" PRId64 ": id %" PRId64 " is not in [0, %" PRId64 ")",
+                    l->fn, b->name, table->name, f, bag - neo__jagged_first_bag(&l->batch, f),
+                    k - begin, neo__jagged_id(ids, l->job.is_i32, 0), table->rows);
 }
-static neo_status neo__bags_device_looked(void *job, const void *answer) {
+static neo_status neo__bags_check_ids(const neo_bags *b, int64_t ids, const char *fn) {
+    NEO__CHECK(ids <= b->sizes.max_ids, NEO_ERR_CAPACITY,
+               "%s: bags '%s': the batch has %" PRId64 " ids, reserved are %" PRId64
+               " (neo_bags_reserve grows it)",
+               fn, b->name, ids, b->sizes.max_ids);
+    return NEO_OK;
+}
+static neo_status neo__bags_looked(void *job, const void *answer) {
     neo__bags_look *l = (neo__bags_look *)job;
     neo_bags *b = l->b;
-    const int was_staged = b->staged.fresh;
+    const int was_fresh = b->view.fresh;
     neo__bags_found found;
     memcpy(&found, answer, sizeof found);
-    b->staged.fresh = 0; /* a bad batch is to be looked at again */
+    b->view.fresh = 0; /* a bad batch is to be looked at again */
     int64_t ids = found.last - found.first;
     NEO__CHECK(found.first >= 0, NEO_ERR_FORMAT, "%s: offsets[0] is %" PRId64, l->fn, found.first);
     NEO__CHECK(ids >= 0, NEO_ERR_FORMAT, "%s: offsets go from %" PRId64 " down to %" PRId64, l->fn,
                found.first, found.last);
-    NEO__CHECK(ids <= b->sizes.max_ids, NEO_ERR_CAPACITY,
-               "%s: bags '%s': the batch has %" PRId64 " ids, reserved are %" PRId64
-               " (neo_bags_reserve grows it)",
-               l->fn, b->name, ids, b->sizes.max_ids);
+    NEO__TRY(neo__bags_check_ids(b, ids, l->fn));
     NEO__CHECK(!b->sizes.none || ids == l->job.out_rows, NEO_ERR_SHAPE,
                "%s: bags '%s': the batch has %" PRId64 " ids, the tensor %" PRId64 " rows", l->fn,
                b->name, ids, l->job.out_rows);
-    if (found.bag) return neo__bags_device_bad_offset(l, (int64_t)~found.bag);
+    if (found.bag) return neo__bags_bad_offset(l, (int64_t)~found.bag);
     if (found.id && b->bounds == NEO_BOUNDS_ERROR)
-        return neo__bags_device_bad_id(l, found.first + (int64_t)~found.id);
-    b->staged.fresh = was_staged;
+        return neo__bags_bad_id(l, found.first + (int64_t)~found.id);
+    b->view.fresh = was_fresh;
     if (l->forward) b->out_of_range += (int64_t)found.count;
     l->ids = ids;
     return NEO_OK;
 }
-/* Look at every offset and id. Where bags of features vary, the host's list of them may not live as long as a recorded
-   step: then the look is waited for. */
-static neo_status neo__bags_device_look(neo__bags_call *c, int forward) {
-    neo_bags *b = c->b;
-    neo_device *d = b->ctx->device;
+/* Look at every offset and id. Where bags of features vary, the host's list of them may not live as
+   long as a recorded step: then the look is waited for. */
+static neo_status neo__bags_look_at(neo_bags *b, const char *fn, int forward) {
+    neo_device *on = b->ctx->on;
     NEO__ZERO(neo__bags_found, found);
     NEO__ZERO(neo__bags_look, look);
-    const neo__later later = {neo__bags_device_looked, &look, sizeof look};
-    const int waits = !d->recording || c->j->feature_bags != NULL;
+    const neo__later later = {neo__bags_looked, &look, sizeof look};
+    const int waits = !on->recording || b->view.batch.feature_bags != NULL;
     look.b = b;
-    look.fn = c->fn;
-    look.batch = *c->j;
+    look.fn = fn;
+    look.batch = b->view.batch;
     look.job = b->job;
     look.forward = forward;
     look.ids = -1;
-    NEO__TRY(d->bags_check(d, &b->job, &found, waits ? NULL : &later));
+    NEO__TRY(on->bags_check(on, &b->job, &found, waits ? NULL : &later));
     if (b->job.bags == 0 || !waits) return NEO_OK;
-    NEO__TRY(neo__bags_device_looked(&look, &found));
-    if (!d->recording) b->job.most_ids = look.ids;
+    NEO__TRY(neo__bags_looked(&look, &found));
+    if (!on->recording) b->job.most_ids = look.ids;
     return NEO_OK;
 }
-/* neo__bags_begin, and the job's batch and tensors. */
-static neo_status neo__bags_device_begin(neo__bags_call *c, neo_tensor t, const char *what,
-                                         int forward) {
-    neo_bags *b = c->b;
-    NEO__TRY(neo__bags_check_sizes(c));
-    NEO__TRY(neo__bags_device_check_batch(c));
-    int64_t ids = c->j->place == NEO_HOST ? neo_jagged_id_count(c->j) : 0;
-    NEO__CHECK(ids <= b->sizes.max_ids, NEO_ERR_CAPACITY,
-               "%s: bags '%s': the batch has %" PRId64 " ids, reserved are %" PRId64
+
+/* ---- a batch: its view ---- */
+
+/* The view is a copy of this host batch, by its arrays and their lengths. */
+static int neo__bags_is_viewed(const neo_bags *b, const neo_jagged *j) {
+    const neo_jagged *s = &b->view.batch;
+    return b->view.fresh && j->place == NEO_HOST && s->offsets == j->offsets && s->ids == j->ids &&
+           s->weights == j->weights && s->feature_bags == j->feature_bags &&
+           s->id_dtype == j->id_dtype && s->batch == j->batch &&
+           b->view.bags == neo_jagged_bag_count(j) && b->view.ids == neo_jagged_id_count(j);
+}
+/* The batch as the record has it: where the context computes, or copied to there unless `have`. */
+static neo_status neo__bags_stage(neo_bags *b, const neo_jagged *j, int have) {
+    neo__bags_job *job = &b->job;
+    job->is_i32 = j->id_dtype == NEO_I32;
+    job->bags = neo_jagged_bag_count(j);
+    job->most_ids = job->bags ? job->max_ids : 0;
+    if (j->place == NEO_HOST) job->most_ids = neo_jagged_id_count(j);
+    if (j->place == neo__ctx_place(b->ctx)) {
+        job->offsets = j->offsets;
+        job->ids = j->ids;
+        job->weights = j->weights;
+        job->id_base = 0;
+        return NEO_OK;
+    }
+    job->id_base = job->bags ? j->offsets[0] : 0;
+    job->offsets = b->view.copy_offsets;
+    job->ids = b->view.copy_ids;
+    job->weights = j->weights ? b->view.copy_weights : NULL;
+    if (have || job->bags == 0) return NEO_OK;
+    size_t ids = (size_t)job->most_ids, id_bytes = neo_dtype_size(j->id_dtype);
+    NEO__TRY(neo__bags_send(b, b->view.copy_offsets, j->offsets,
+                            (size_t)(job->bags + 1) * sizeof *j->offsets));
+    if (ids == 0) return NEO_OK;
+    NEO__TRY(neo__bags_send(b, b->view.copy_ids,
+                            (const char *)j->ids + (size_t)job->id_base * id_bytes, ids * id_bytes));
+    if (!j->weights) return NEO_OK;
+    return neo__bags_send(b, b->view.copy_weights, j->weights + job->id_base,
+                          ids * sizeof *j->weights);
+}
+/* Everything that can be wrong with a batch and the tensor that goes with it; then the record has both. */
+static neo_status neo__bags_begin(neo_bags *b, const neo_jagged *j, neo_tensor t, int forward,
+                                  const char *fn) {
+    const char *what = forward ? "out" : "dout";
+    NEO__CHECK(b, NEO_ERR_ARG, "%s: bags is NULL", fn);
+    NEO__CHECK(!j || j->place == NEO_HOST || b->ctx->device, NEO_ERR_ARG,
+               "%s: bags '%s': the batch is on a device, the context has none", fn, b->name);
+    NEO__CHECK(!j || j->feature_count == b->sizes.features, NEO_ERR_SHAPE,
+               "%s: the batch has %d features, bags '%s' has %" PRId64, fn, j->feature_count,
+               b->name, b->sizes.features);
+    NEO__CHECK(!j || j->feature_bags || j->batch <= b->sizes.max_batch, NEO_ERR_CAPACITY,
+               "%s: bags '%s': the batch has %" PRId64 " samples, reserved are %" PRId64
                " (neo_bags_reserve grows it)",
-               c->fn, b->name, ids, b->sizes.max_ids);
-    NEO__TRY(neo__bags_check_tensor(c, t, what));
-    NEO__CHECK(
-        !t.data || t.place == NEO_DEVICE, NEO_ERR_ARG,
-        "%s: bags '%s': %s is in host memory, but the context computes on a device: neo_tensor_alloc "
-        "makes tensors there",
-        c->fn, b->name, what);
-    NEO__TRY(neo__bags_place_bags(c, t));
-    neo__bags_device_remind(b);
-    NEO__TRY(neo__bags_device_features(c, t));
-    b->job.out = c->out;
-    b->job.dout = c->dout;
-    b->job.dweights = c->dweights;
-    int have = !forward && neo__bags_is_staged(b, c->j);
-    NEO__TRY(neo__bags_device_stage(c, have));
-    if (b->ctx->device->recording && b->job.most_ids > 0) b->job.most_ids = b->sizes.max_ids;
+               fn, b->name, j->batch, b->sizes.max_batch);
+    NEO__TRY(neo__jagged_check(j, fn));
+    int64_t ids = j->place == NEO_HOST ? neo_jagged_id_count(j) : 0;
+    NEO__TRY(neo__bags_check_ids(b, ids, fn));
+    NEO__TRY(neo__bags_check_tensor(b, j, t, what, fn));
+    NEO__TRY(neo__check_place(b->ctx, t, fn, what));
+    neo__bags_remind(b);
+    NEO__TRY(neo__bags_place(b, j, t, fn));
+    b->job.out = forward ? (float *)t.data : NULL;
+    b->job.dout = forward ? NULL : (const float *)t.data;
+    const int have = !forward && neo__bags_is_viewed(b, j);
+    if (!have) b->view.fresh = 0;
+    NEO__TRY(neo__bags_stage(b, j, have));
+    if (b->ctx->on->recording && b->job.most_ids > 0) b->job.most_ids = b->sizes.max_ids;
     if (have) return NEO_OK;
-    b->staged.fresh = 0;
-    NEO__TRY(neo__bags_device_look(c, forward));
-    b->staged.fresh = forward && c->j->place == NEO_HOST;
-    b->staged.batch = *c->j;
-    b->staged.bags = b->job.bags;
-    b->staged.id_count = ids;
+    b->view.batch = *j;
+    b->view.bags = b->job.bags;
+    b->view.ids = ids;
+    NEO__TRY(neo__bags_look_at(b, fn, forward));
+    b->view.fresh = forward && b->ctx->device && j->place == NEO_HOST;
     return NEO_OK;
 }
 
 /* ---- forward, weight_grad ---- */
-static neo_status neo__bags_device_forward(neo__bags_call *c, neo_tensor out) {
-    neo_device *d = c->b->ctx->device;
-    NEO__TRY(neo__bags_device_begin(c, out, "out", 1));
-    return d->bags_forward(d, &c->b->job);
+NEO_API neo_status neo_bags_forward(neo_bags *b, const neo_jagged *batch, neo_tensor out) {
+    NEO__TRY(neo__bags_begin(b, batch, out, 1, "neo_bags_forward"));
+    return b->ctx->on->bags_forward(b->ctx->on, &b->job);
 }
-static neo_status neo__bags_device_weight_grad(neo__bags_call *c, neo_tensor dout) {
-    neo_device *d = c->b->ctx->device;
-    NEO__TRY(neo__bags_device_begin(c, dout, "dout", 0));
-    NEO__CHECK(c->dweights || c->b->job.most_ids == 0, NEO_ERR_ARG, "%s: dweights is NULL", c->fn);
-    return d->bags_weight_grad(d, &c->b->job);
+NEO_API neo_status neo_bags_weight_grad(neo_bags *b, const neo_jagged *batch, neo_tensor dout,
+                                        float *dweights) {
+    static const char *const fn = "neo_bags_weight_grad";
+    NEO__TRY(neo__bags_begin(b, batch, dout, 0, fn));
+    NEO__CHECK(dweights || b->job.most_ids == 0, NEO_ERR_ARG, "%s: dweights is NULL", fn);
+    b->job.dweights = dweights;
+    return b->ctx->on->bags_weight_grad(b->ctx->on, &b->job);
 }
 
-/* ---- backward ---- */
+/* ---- the numbers of a step, and sorted records ---- */
 
 /* Its step depends on how many there have been. */
 static int neo__bag_counts_steps(neo_bag_optim_kind kind) {
     return kind == NEO_BAG_ADAM || kind == NEO_BAG_PARTIAL_ADAM || kind == NEO_BAG_LAMB ||
            kind == NEO_BAG_PARTIAL_LAMB;
 }
-/* The numbers of this step, for the device if they are not those of the last. */
-static neo_status neo__bags_device_rules(neo_bags *b, float lr) {
-    neo_device *d = b->ctx->device;
-    int changed = d->recording != 0;
+/* The numbers of this step; the device is told if they are not those of the last. */
+static neo_status neo__bags_rules(neo_bags *b, float lr) {
+    int changed = b->ctx->on->recording != 0;
     neo__fp_state fp = neo__fp_enter();
     for (int64_t i = 0; i < b->sizes.tables; i++) {
         const neo__bag_table *t = &b->tables[i];
@@ -12491,7 +12247,8 @@ static neo_status neo__bags_device_rules(neo_bags *b, float lr) {
         NEO__ZERO(neo__job_rule, now);
         now.step = neo__bag_step_make(&t->optim, lr, b->steps + 1);
         if (!neo__bag_counts_steps(t->optim.kind)) now.step.fix1 = now.step.fix2 = 1.0f;
-        if (draws) now.round = neo__bags_round_key(b, t);
+        if (draws) now.round = neo__random_key_make(b->ctx->seed, t->name_hash, b->steps + 1,
+                                                    NEO_STREAM_ROUNDING);
         now.nearest = t->round_nearest;
         if (memcmp(&now, &b->told.rules[i], sizeof now) == 0) continue;
         b->told.rules[i] = now;
@@ -12500,25 +12257,20 @@ static neo_status neo__bags_device_rules(neo_bags *b, float lr) {
     neo__fp_leave(fp);
     if (!changed) return NEO_OK;
     size_t bytes = (size_t)b->sizes.tables * sizeof *b->told.rules;
-    neo_status status = d->copy(d, b->job.rules, NEO_DEVICE, b->told.rules, NEO_HOST, bytes);
+    neo_status status = neo__bags_send(b, b->job.rules, b->told.rules, bytes);
     if (status != NEO_OK) memset(b->told.rules, 0xFF, bytes); /* the device has not been told */
     return status;
 }
-/* How the call's leaves and gradients are numbered; then records, sorted. */
-static neo_status neo__bags_device_sort(const neo__bags_call *c) {
-    neo_bags *b = c->b;
-    neo_device *d = b->ctx->device;
+/* The numbering of the call's gradients; then records, sorted. leaves.count 0: the batch is whole. */
+static neo_status neo__bags_sort(neo_bags *b, neo__leaf_cut leaves, int keep) {
     neo__bags_job *job = &b->job;
-    int64_t leaves = neo__bags_leaf_count(c), floats = 0;
-    job->leaves.batch = c->leaves.batch;
-    job->leaves.rows_per_sample = c->leaves.rows_per_sample;
-    job->leaves.shards = (int)b->sizes.shards;
-    job->leaves.first = c->leaves.first;
-    job->leaves.count = c->leaves.count;
-    job->leaf_bits = neo__bits_for((uint64_t)leaves - 1);
+    int64_t count = leaves.count ? leaves.count : b->sizes.shards, floats = 0;
+    leaves.shards = (int)b->sizes.shards;
+    job->leaves = leaves;
+    job->leaf_bits = neo__bits_for((uint64_t)count - 1);
     job->leaf_sort = 0;
     for (int64_t i = 0; i < b->sizes.tables; i++)
-        if (b->tables[i].feature_count > 1 && leaves > 1) job->leaf_sort = 1;
+        if (b->tables[i].feature_count > 1 && count > 1) job->leaf_sort = 1;
     for (int64_t f = 0; f < b->sizes.features; f++) {
         const neo__job_feature *p = &b->told.features[f];
         int64_t stride = NEO__MAX(p->out_stride, p->pack_stride);
@@ -12527,97 +12279,94 @@ static neo_status neo__bags_device_sort(const neo__bags_call *c) {
     job->grad_unit = job->aligned ? 4 : 1;
     job->indirect = job->weights || floats / job->grad_unit > UINT32_MAX;
     job->records = job->most_ids;
-    job->keep = job->add = 0;
+    job->keep = keep;
+    job->add = 0;
     job->packs = b->sizes.mean;
-    return d->bags_sort(d, job);
-}
-static neo_status neo__bags_device_backward_cut(neo__bags_back *k);
-static neo_status neo__bags_device_backward(neo__bags_back *k, neo_tensor dout) {
-    neo_bags *b = k->call.b;
-    neo_device *d = b->ctx->device;
-    NEO__TRY(neo__bags_device_begin(&k->call, dout, "dout", 0));
-    NEO__CHECK(neo__bags_finite(k->lr), NEO_ERR_NUMERIC, "%s: lr is %g", k->call.fn, (double)k->lr);
-    NEO__CHECK(b->kept.count == 0, NEO_ERR_STATE,
-               "%s: bags '%s': %" PRId64 " rows of gradients are kept: step or clear first",
-               k->call.fn, b->name, b->kept.count);
-    if (b->sizes.cut_tables) return neo__bags_device_backward_cut(k);
-    NEO__TRY(neo__bags_device_rules(b, k->lr));
-    NEO__TRY(neo__bags_device_sort(&k->call));
-    NEO__TRY(d->bags_update(d, &b->job));
-    b->staged.fresh = 0;
-    neo__count_step(b->ctx, &b->steps);
-    return NEO_OK;
+    return b->ctx->on->bags_sort(b->ctx->on, job);
 }
 
-/* ---- gradients that are kept ---- */
-static neo_status neo__bags_device_clear(neo_bags *b) {
-    neo_device *d = b->ctx->device;
-    if (b->job.max_kept)
-        NEO__TRY(d->fill(d, b->job.hash_key, 0, (size_t)(b->job.hash_mask + 1) * sizeof(uint64_t)));
-    b->kept.count = b->job.slot_count = b->kept.stage_end = 0;
-    b->kept.stale = 0;
-    return NEO_OK;
-}
-/* `count` slots are left. What the hash table has of others must go before the next key is looked up; where the
-   device fails to do that now, the next call that keeps does it, or tells why not. */
-static neo_status neo__bags_device_drop_slots(neo_bags *b, int64_t count) {
-    neo_device *d = b->ctx->device;
+/* ---- kept gradients ---- */
+
+/* Slots from `count` on are forgotten. The hash table must lose them before the next key is looked up;
+   where the device fails to do that now, the next call that keeps does it, or tells why not. */
+static neo_status neo__bags_drop_slots(neo_bags *b, int64_t count) {
+    neo_device *on = b->ctx->on;
     b->kept.stale = 1;
-    b->kept.count = b->job.slot_count = count;
     b->kept.stage_end = 0;
-    NEO__TRY(d->fill(d, b->job.hash_key, 0, (size_t)(b->job.hash_mask + 1) * sizeof(uint64_t)));
-    NEO__TRY(d->bags_hash_slots(d, &b->job));
-    b->kept.stale = 0;
-    return NEO_OK;
+    b->job.slot_count = count;
+    neo_status status = on->bags_drop_slots(on, &b->job);
+    b->kept.count = count;
+    if (status == NEO_OK) b->kept.stale = 0;
+    return status;
 }
-/* Back to `before` slots, after new ones did not fit. */
-static neo_status neo__bags_device_no_slot(neo_bags *b, const char *fn, int64_t before) {
-    NEO__TRY(neo__bags_device_drop_slots(b, before));
-    return neo__bags_no_slot(b, fn, before);
-}
-/* Slots for the rows of the sorted records. */
-static neo_status neo__bags_device_slots(neo_bags *b, const char *fn, int64_t before,
-                                         int by_value) {
-    neo_device *d = b->ctx->device;
+/* Slots for the rows of the sorted records; when new ones do not fit, back to `before` slots. */
+static neo_status neo__bags_slots(neo_bags *b, const char *fn, int64_t before, int by_value) {
+    neo_device *on = b->ctx->on;
     int64_t fresh = 0;
-    if (b->kept.stale) NEO__TRY(neo__bags_device_drop_slots(b, b->kept.count));
+    if (b->kept.stale) NEO__TRY(neo__bags_drop_slots(b, b->kept.count));
     b->kept.stage_end = 0;
-    b->job.slot_count = b->kept.count;
-    NEO__TRY(d->bags_find_slots(d, &b->job, by_value, &fresh));
-    if (fresh > b->kept.capacity - b->kept.count) return neo__bags_device_no_slot(b, fn, before);
-    NEO__TRY(d->bags_give_slots(d, &b->job, by_value));
-    b->kept.count += fresh;
+    const int64_t count = b->job.slot_count = b->kept.count;
+    NEO__TRY(on->bags_find_slots(on, &b->job, by_value, &fresh));
+    if (fresh > b->kept.capacity - count) {
+        NEO__TRY(neo__bags_drop_slots(b, before));
+        return neo_fail(NEO_ERR_CAPACITY,
+                        "%s: bags '%s': gradients of more than %" PRId64 " rows (max_kept_rows)", fn,
+                        b->name, b->kept.capacity);
+    }
+    NEO__TRY(on->bags_give_slots(on, &b->job, by_value));
+    b->kept.count = count + fresh;
     return NEO_OK;
 }
-static neo_status neo__bags_device_accumulate(neo__bags_back *k, neo_tensor dout,
-                                              const neo_leaves *leaves) {
-    neo_bags *b = k->call.b;
-    neo_device *d = b->ctx->device;
+/* The first float of slot i, or behind the last slot. */
+static int64_t neo__bags_slot_at(const neo_bags *b, int64_t i) {
+    if (b->ctx->device) return i * b->job.max_dim;
+    return i < b->kept.count ? b->kept.slots[i].at : b->kept.floats;
+}
+/* The gradients of the record's batch are added to those kept. */
+static neo_status neo__bags_keep(neo_bags *b, neo__leaf_cut leaves, const char *fn) {
+    neo_device *on = b->ctx->on;
     const int64_t before = b->kept.count;
-    NEO__TRY(neo__bags_device_begin(&k->call, dout, "dout", 0));
-    NEO__TRY(neo__bags_resolve_leaves(&k->call, leaves));
-    NEO__TRY(neo__bags_device_sort(&k->call));
-    b->job.keep = 1;
-    NEO__TRY(neo__bags_device_slots(b, k->call.fn, before, 0));
-    b->staged.fresh = 0;
-    neo_status status = d->bags_update(d, &b->job);
-    if (status != NEO_OK && b->kept.count > before && neo__bags_device_drop_slots(b, before) != NEO_OK)
+    NEO__TRY(neo__bags_sort(b, leaves, 1));
+    NEO__TRY(neo__bags_slots(b, fn, before, 0));
+    b->view.fresh = 0;
+    neo_status status = on->bags_update(on, &b->job);
+    if (status != NEO_OK && b->kept.count > before && neo__bags_drop_slots(b, before) != NEO_OK)
         return NEO_ERR_DEVICE; /* the next call that keeps drops them */
     return status;
 }
-/* Slots for rows of a call's own, then their gradients, in pieces of what the workspace holds. */
-static neo_status neo__bags_device_add_grad(neo_bags *b, int32_t table, const int64_t *rows,
-                                            int64_t count, neo_tensor grad) {
-    neo_device *d = b->ctx->device;
-    neo__bags_job *job = &b->job;
+NEO_API neo_status neo_bags_accumulate(neo_bags *b, const neo_jagged *batch, neo_tensor dout,
+                                       const neo_leaves *leaves) {
+    static const char *const fn = "neo_bags_accumulate";
+    NEO__ZERO(neo__leaf_cut, held);
+    NEO__TRY(neo__bags_check_keeps(b, fn));
+    NEO__TRY(neo__bags_begin(b, batch, dout, 0, fn));
+    NEO__CHECK(!leaves || !batch->feature_bags, NEO_ERR_ARG,
+               "%s: a batch with feature_bags has no leaves", fn);
+    if (leaves) NEO__TRY(neo__leaves_resolve(b->ctx, leaves, batch->batch, &held, fn));
+    b->job.only_cut = -1;
+    return neo__bags_keep(b, held, fn);
+}
+NEO_API neo_status neo_bags_add_grad(neo_bags *b, int32_t table, const int64_t *rows, int64_t count,
+                                     neo_tensor grad) {
     const char *fn = "neo_bags_add_grad";
-    int64_t before = b->kept.count, dim = job->max_dim;
-    NEO__CHECK(
-        !grad.data || grad.place == NEO_DEVICE, NEO_ERR_ARG,
-        "%s: bags '%s': grad is in host memory, but the context computes on a device: neo_tensor_alloc "
-        "makes tensors there",
-        fn, b->name);
-    b->staged.fresh = 0;
+    NEO__TRY(neo__bags_check_keeps(b, fn));
+    NEO__CHECK(table >= 0 && table < b->sizes.tables && count >= 0 && (rows || count == 0), NEO_ERR_ARG,
+               "%s: bags '%s': table %d, %" PRId64 " rows", fn, b->name, table, count);
+    const neo__bag_table *t = &b->tables[table];
+    NEO__CHECK(grad.ndim == 2 && grad.dtype == NEO_F32 && grad.shape[0] == count && grad.shape[1] == t->dim &&
+                   (grad.stride[1] == 1 || t->dim == 1),
+               NEO_ERR_SHAPE, "%s: table '%s': grad must be f32 [%" PRId64 "][%" PRId64 "]", fn, t->name, count,
+               t->dim);
+    for (int64_t i = 0; i < count; i++)
+        NEO__CHECK(rows[i] >= 0 && rows[i] < t->rows, NEO_ERR_RANGE,
+                   "%s: table '%s': rows[%" PRId64 "] is %" PRId64 ", not in [0, %" PRId64 ")", fn, t->name, i,
+                   rows[i], t->rows);
+    NEO__TRY(neo__check_place(b->ctx, grad, fn, "grad"));
+    neo_device *on = b->ctx->on;
+    neo__bags_job *job = &b->job;
+    const int64_t before = b->kept.count;
+    b->view.fresh = 0;
+    job->table = table;
     job->weights = NULL;
     job->leaf_bits = job->leaf_sort = job->indirect = job->packs = 0;
     job->keep = job->add = 1;
@@ -12626,18 +12375,21 @@ static neo_status neo__bags_device_add_grad(neo_bags *b, int32_t table, const in
         for (int64_t i = 0; i < count; i += job->records) {
             job->records = NEO__MIN(count - i, job->max_ids);
             if (pass == 0 || count > job->max_ids) {
-                NEO__TRY(d->copy(d, b->staged.ids, NEO_DEVICE, rows + i, NEO_HOST,
-                                 (size_t)job->records * sizeof *rows));
-                NEO__TRY(d->bags_sort_rows(d, job, (const int64_t *)b->staged.ids,
-                                           b->told.tables[table].first_key));
-                NEO__TRY(neo__bags_device_slots(b, fn, before, 1));
+                const int64_t *piece = rows + i;
+                if (b->ctx->device) {
+                    piece = (const int64_t *)b->view.copy_ids;
+                    NEO__TRY(neo__bags_send(b, b->view.copy_ids, rows + i,
+                                            (size_t)job->records * sizeof *rows));
+                }
+                NEO__TRY(on->bags_sort_rows(on, job, piece, b->told.tables[table].first_key));
+                NEO__TRY(neo__bags_slots(b, fn, before, 1));
             }
             job->dout = (const float *)grad.data + i * grad.stride[0];
-            if (pass == 1) NEO__TRY(d->bags_update(d, job));
+            if (pass == 1) NEO__TRY(on->bags_update(on, job));
         }
-        if (pass == 0 && b->kept.count > before)
-            NEO__TRY(d->fill(d, job->kept + before * dim, 0,
-                             (size_t)((b->kept.count - before) * dim) * sizeof(float)));
+        if (pass == 1 || b->kept.count == before) continue;
+        int64_t at = neo__bags_slot_at(b, before), end = neo__bags_slot_at(b, b->kept.count);
+        NEO__TRY(neo__data_zero(b->ctx, job->kept + at, (size_t)(end - at) * sizeof *job->kept));
     }
     return NEO_OK;
 }
@@ -12651,17 +12403,17 @@ static int32_t neo__bags_table_of(const neo_bags *b, int64_t key) {
     }
     return (int32_t)lo;
 }
-static const float *neo__bags_device_kept_row(neo_bags *b, int64_t i, int32_t *table,
+NEO_API int64_t neo_bags_kept_count(const neo_bags *b) { return b->kept.count; }
+static const float *neo__bags_fetch_kept_row(neo_bags *b, int64_t i, int32_t *table,
                                               int64_t *row) {
-    neo_device *d = b->ctx->device;
     int64_t dim = b->job.max_dim, most = NEO__MAX((int64_t)NEO__BAG_HOST_STAGE, dim) / dim;
     if (i < b->kept.stage_first || i >= b->kept.stage_end) { /* as many as there is room for, which come next */
         int64_t n = NEO__MIN(most, b->kept.count - i);
         b->kept.stage_end = 0;
-        if (d->copy(d, b->kept.stage_keys, NEO_HOST, b->job.slot_key + i, NEO_DEVICE,
-                    (size_t)n * sizeof *b->kept.stage_keys) != NEO_OK ||
-            d->copy(d, b->kept.stage, NEO_HOST, b->job.kept + i * dim, NEO_DEVICE,
-                    (size_t)(n * dim) * sizeof *b->kept.stage) != NEO_OK)
+        if (neo__bags_fetch(b, b->kept.stage_keys, b->job.slot_key + i,
+                            (size_t)n * sizeof *b->kept.stage_keys) != NEO_OK ||
+            neo__bags_fetch(b, b->kept.stage, b->job.kept + i * dim,
+                            (size_t)(n * dim) * sizeof *b->kept.stage) != NEO_OK)
             return NULL;
         b->kept.stage_first = i;
         b->kept.stage_end = i + n;
@@ -12672,38 +12424,66 @@ static const float *neo__bags_device_kept_row(neo_bags *b, int64_t i, int32_t *t
     if (row) *row = key - b->told.tables[t].first_key;
     return b->kept.stage + (i - b->kept.stage_first) * dim;
 }
-static neo_status neo__bags_device_grad_squares(neo_bags *b, neo_exact *sum) {
-    neo_device *d = b->ctx->device;
+NEO_API const float *neo_bags_kept_row(const neo_bags *b, int64_t i, int32_t *table, int64_t *row) {
+    if (i < 0 || i >= b->kept.count) return NULL;
+    if (b->ctx->device) return neo__bags_fetch_kept_row((neo_bags *)(uintptr_t)b, i, table, row);
+    if (table) *table = b->kept.slots[i].table;
+    if (row) *row = b->kept.slots[i].row;
+    return b->kept.grad + b->kept.slots[i].at;
+}
+NEO_API neo_status neo_bags_grad_squares(const neo_bags *bags, neo_exact *sum) {
+    NEO__CHECK(bags && sum, NEO_ERR_ARG, "neo_bags_grad_squares: bags or sum is NULL");
+    neo_bags *b = (neo_bags *)(uintptr_t)bags;
+    neo_device *on = b->ctx->on;
     NEO__ZERO(neo_exact, squares);
-    int64_t blocks = neo__bag_blocks(b->job.max_dim), most = NEO__BAG_HOST_STAGE / blocks;
-    if (most < 1) most = 1; /* a row's blocks are fewer than its floats */
+    const int64_t blocks = neo__bag_blocks(b->job.max_dim),
+                  most = NEO__MAX(NEO__BAG_CPU_STAGE / blocks, (int64_t)1); /* a row has fewer blocks than floats */
     b->kept.stage_end = 0;
     for (int64_t i = 0, count; i < b->kept.count; i += count) {
         count = NEO__MIN(most, b->kept.count - i);
-        size_t bytes = (size_t)(count * blocks) * sizeof(float);
-        NEO__TRY(d->bags_squares(d, &b->job, i, count, b->job.stage));
-        NEO__TRY(d->copy(d, b->kept.stage, NEO_HOST, b->job.stage, NEO_DEVICE, bytes));
+        NEO__TRY(on->bags_squares(on, &b->job, i, count, b->job.stage));
+        NEO__TRY(neo__bags_fetch(b, b->kept.stage, b->job.stage,
+                                 (size_t)(count * blocks) * sizeof(float)));
         for (int64_t k = 0; k < count * blocks; k++) neo_exact_add(&squares, b->kept.stage[k]);
     }
     neo_exact_merge(sum, &squares);
     return NEO_OK;
 }
+NEO_API neo_status neo_bags_scale_grads(neo_bags *b, float scale) {
+    NEO__CHECK(b, NEO_ERR_ARG, "neo_bags_scale_grads: bags is NULL");
+    NEO__ZERO(neo__blend_call, call);
+    call.kind = NEO__BLEND_SCALE;
+    call.x = call.y = b->job.kept;
+    call.factor = scale;
+    call.count = neo__bags_slot_at(b, b->kept.count);
+    b->kept.stage_end = 0;
+    return call.count > 0 ? b->ctx->on->blend(b->ctx->on, &call) : NEO_OK;
+}
+NEO_API neo_status neo_bags_clear(neo_bags *b) {
+    NEO__CHECK(b, NEO_ERR_ARG, "neo_bags_clear: bags is NULL");
+    const int64_t count = b->kept.count;
+    neo_status status = neo__bags_drop_slots(b, 0);
+    if (status != NEO_OK) b->kept.count = count; /* they stay kept; the hash table is made again */
+    return status;
+}
+
 /* ---- tables cut by columns ----
    A step of theirs is one of gradients that are kept, those of backward too. In each round the device takes the step
    on copies of the rows, which yields the block sums that can be had; they come to the host, whose function gives
    the totals; these go to the device. In the end the step finds all totals there. */
 
 /* Slots of each table: their numbers among its own, and where its sums are. */
-static neo_status neo__bags_device_cut_begin(neo_bags *b) {
-    neo_device *d = b->ctx->device;
-    size_t count = (size_t)b->kept.count;
+static neo_status neo__bags_cut_begin(neo_bags *b) {
+    const size_t count = (size_t)b->kept.count;
     float *total = b->job.cut_totals;
     memset(b->cut.cuts, 0, (size_t)b->sizes.tables * sizeof *b->cut.cuts);
-    if (count)
-        NEO__TRY(d->copy(d, b->cut.keys, NEO_HOST, b->job.slot_key, NEO_DEVICE, count * sizeof *b->cut.keys));
+    if (b->ctx->device)
+        NEO__TRY(neo__bags_fetch(b, b->cut.keys, b->job.slot_key, count * sizeof *b->cut.keys));
     for (size_t i = 0; i < count; i++) {
-        neo__bag_cut *cut = &b->cut.cuts[neo__bags_table_of(b, (int64_t)b->cut.keys[i])].cut;
-        b->cut.row[i] = (uint32_t)cut->rows++;
+        int32_t table = b->ctx->device ? neo__bags_table_of(b, (int64_t)b->cut.keys[i])
+                                       : b->kept.slots[i].table;
+        int64_t row = b->cut.cuts[table].cut.rows++;
+        if (b->ctx->device) b->cut.row[i] = (uint32_t)row;
     }
     for (int64_t t = 0; t < b->sizes.tables; t++) {
         neo__job_cut *c = &b->cut.cuts[t];
@@ -12713,11 +12493,11 @@ static neo_status neo__bags_device_cut_begin(neo_bags *b) {
         c->cut.blocks_per_row = neo__bag_blocks(b->tables[t].dim);
         if (c->is_cut) total += NEO__BAG_CUT_SUMS * c->cut.rows;
     }
-    return count ? d->copy(d, b->job.cut_row, NEO_DEVICE, b->cut.row, NEO_HOST, count * sizeof *b->cut.row) : NEO_OK;
+    return neo__bags_send(b, b->job.cut_row, b->cut.row, count * sizeof *b->cut.row);
 }
 /* The sums that each cut table can have next; *count: of how many tables. */
-static neo_status neo__bags_device_cut_blocks(neo_bags *b, int32_t *count) {
-    neo_device *d = b->ctx->device;
+static neo_status neo__bags_cut_blocks(neo_bags *b, int32_t *count) {
+    neo_device *on = b->ctx->on;
     float *blocks = b->job.cut_blocks;
     *count = 0;
     for (int64_t t = 0; t < b->sizes.tables; t++) {
@@ -12735,64 +12515,90 @@ static neo_status neo__bags_device_cut_blocks(neo_bags *b, int32_t *count) {
         blocks += c->want * c->rows * c->blocks_per_row;
     }
     size_t bytes = (size_t)(blocks - b->job.cut_blocks) * sizeof *blocks;
-    NEO__TRY(d->copy(d, b->job.cuts, NEO_DEVICE, b->cut.cuts, NEO_HOST,
-                     (size_t)b->sizes.tables * sizeof *b->cut.cuts));
+    NEO__TRY(neo__bags_send(b, b->job.cuts, b->cut.cuts,
+                            (size_t)b->sizes.tables * sizeof *b->cut.cuts));
     if (bytes == 0) return NEO_OK;
-    NEO__TRY(d->bags_cut(d, &b->job));
-    return d->copy(d, b->cut.blocks, NEO_HOST, b->job.cut_blocks, NEO_DEVICE, bytes);
+    NEO__TRY(on->bags_cut(on, &b->job));
+    return neo__bags_fetch(b, b->cut.blocks, b->job.cut_blocks, bytes);
 }
 /* Sums over whole rows of what is kept. */
-static neo_status neo__bags_device_cut_rounds(neo_bags *b) {
-    neo_device *d = b->ctx->device;
+static neo_status neo__bags_cut_rounds(neo_bags *b) {
     int32_t count;
-    NEO__TRY(neo__bags_device_cut_begin(b));
+    NEO__TRY(neo__bags_cut_begin(b));
     for (;;) {
-        NEO__TRY(neo__bags_device_cut_blocks(b, &count));
+        NEO__TRY(neo__bags_cut_blocks(b, &count));
         if (count == 0) return NEO_OK;
         NEO__TRY(b->cut.fn(b->cut.user, b->cut.sums, count));
         for (int32_t i = 0; i < count; i++) {
             const neo_cut_sums *cut = &b->cut.sums[i];
             size_t floats = (size_t)(cut->sums * cut->rows);
             b->cut.cuts[cut->table].cut.have += cut->sums;
-            if (floats)
-                NEO__TRY(d->copy(d, b->job.cut_totals + (cut->total - b->cut.totals), NEO_DEVICE, cut->total,
-                                 NEO_HOST, floats * sizeof(float)));
+            NEO__TRY(neo__bags_send(b, b->job.cut_totals + (cut->total - b->cut.totals), cut->total,
+                                    floats * sizeof(float)));
         }
     }
 }
-/* The gradients are kept for as long as the call takes. */
-static neo_status neo__bags_device_backward_cut(neo__bags_back *k) {
-    neo_bags *b = k->call.b;
-    neo_device *d = b->ctx->device;
-    NEO__TRY(neo__bags_device_sort(&k->call));
-    b->job.keep = 1;
-    NEO__TRY(neo__bags_device_slots(b, k->call.fn, 0, 0));
-    b->staged.fresh = 0;
-    NEO__TRY(d->bags_update(d, &b->job));
-    neo_status status = neo__bags_device_step(b, k->lr);
-    if (status != NEO_OK && b->kept.count) (void)neo__bags_device_clear(b);
-    return status;
-}
-static neo_status neo__bags_device_step(neo_bags *b, float lr) {
-    neo_device *d = b->ctx->device;
-    b->job.records = b->job.slot_count = b->kept.count;
-    b->job.leaf_bits = b->job.leaf_sort = b->job.indirect = b->job.keep = b->job.add = 0;
-    b->job.packs = 0;
-    b->job.grad_unit = b->job.max_dim;
-    b->job.weights = NULL;
-    b->job.dout = b->job.kept;
-    b->job.aligned = b->job.max_dim % 4 == 0;
-    neo__bags_device_remind(b);
-    NEO__TRY(neo__bags_device_rules(b, lr));
-    if (b->sizes.cut_tables) NEO__TRY(neo__bags_device_cut_rounds(b));
-    if (b->kept.count) NEO__TRY(d->bags_step_kept(d, &b->job));
-    if (neo__bags_device_clear(b) != NEO_OK) { /* the step has been taken: what was kept is not, in any case */
-        b->kept.count = b->job.slot_count = b->kept.stage_end = 0;
-        b->kept.stale = 1;
+
+/* ---- steps ---- */
+
+/* One step of each row that is kept; then none is. The sums of cut tables are asked for before anything
+   changes. others: tables that are not cut then step by the record's batch. */
+static neo_status neo__bags_step_kept(neo_bags *b, float lr, int others) {
+    neo_device *on = b->ctx->on;
+    neo__bags_job *job = &b->job;
+    const neo__bags_job batch = *job;
+    NEO__ZERO(neo__leaf_cut, whole);
+    job->records = job->slot_count = b->kept.count;
+    job->leaf_bits = job->leaf_sort = job->indirect = job->keep = job->add = job->packs = 0;
+    job->grad_unit = job->max_dim;
+    job->weights = NULL;
+    job->dout = job->kept;
+    job->aligned = job->max_dim % 4 == 0;
+    neo__bags_remind(b);
+    NEO__TRY(neo__bags_rules(b, lr));
+    if (b->sizes.cut_tables) NEO__TRY(neo__bags_cut_rounds(b));
+    if (b->kept.count) NEO__TRY(on->bags_step_kept(on, job));
+    (void)neo__bags_drop_slots(b, 0); /* the step has been taken: what was kept is not, in any case */
+    b->view.fresh = 0;
+    if (others) {
+        *job = batch;
+        job->only_cut = 0;
+        NEO__TRY(neo__bags_sort(b, whole, 0));
+        NEO__TRY(on->bags_update(on, job));
     }
-    b->staged.fresh = 0;
     neo__count_step(b->ctx, &b->steps);
     return NEO_OK;
+}
+NEO_API neo_status neo_bags_backward(neo_bags *b, const neo_jagged *batch, neo_tensor dout,
+                                     float lr) {
+    static const char *const fn = "neo_bags_backward";
+    NEO__ZERO(neo__leaf_cut, whole);
+    NEO__TRY(neo__bags_begin(b, batch, dout, 0, fn));
+    NEO__CHECK(neo__bags_finite(lr), NEO_ERR_NUMERIC, "%s: lr is %g", fn, (double)lr);
+    NEO__CHECK(b->kept.count == 0, NEO_ERR_STATE,
+               "%s: bags '%s': %" PRId64 " rows of gradients are kept: step or clear first", fn,
+               b->name, b->kept.count);
+    b->job.only_cut = -1;
+    if (b->sizes.cut_tables) { /* gradients are kept while the call runs: an accelerator's of all tables */
+        const int others = !b->ctx->device;
+        if (others) b->job.only_cut = 1;
+        NEO__TRY(neo__bags_keep(b, whole, fn));
+        neo_status status = neo__bags_step_kept(b, lr, others);
+        if (status != NEO_OK && b->kept.count) (void)neo__bags_drop_slots(b, 0);
+        return status;
+    }
+    NEO__TRY(neo__bags_rules(b, lr));
+    NEO__TRY(neo__bags_sort(b, whole, 0));
+    NEO__TRY(b->ctx->on->bags_update(b->ctx->on, &b->job));
+    b->view.fresh = 0;
+    neo__count_step(b->ctx, &b->steps);
+    return NEO_OK;
+}
+NEO_API neo_status neo_bags_step(neo_bags *b, float lr) {
+    static const char *const fn = "neo_bags_step";
+    NEO__TRY(neo__bags_check_keeps(b, fn));
+    NEO__CHECK(neo__bags_finite(lr), NEO_ERR_NUMERIC, "%s: lr is %g", fn, (double)lr);
+    return neo__bags_step_kept(b, lr, 0);
 }
 NEO__COLD_END
 NEO__HOST_END
@@ -12868,6 +12674,7 @@ static void neo__cpu_device_init(neo_ctx *ctx) {
     d->init = neo__cpu_init;
     d->convert = neo__cpu_convert;
     d->tree_sum = neo__cpu_tree_sum;
+    neo__cpu_bags_init(d);
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -13099,8 +12906,7 @@ static neo_status neo__schema_name(neo_schema *s, int32_t feature, const char *f
 
 NEO_API void neo_schema_destroy(neo_schema *s) {
     if (!s) return;
-    for (int32_t f = 0; s->dicts && f < s->feature_count; f++)
-        neo__dict_free(s->ctx, &s->dicts[f]);
+    for (int32_t f = 0; s->dicts && f < s->feature_count; f++) neo__dict_free(s->ctx, &s->dicts[f]);
     neo__arena_free(&s->arena);
     neo_free(s->ctx, s, sizeof *s);
 }
@@ -13298,8 +13104,7 @@ static neo_status neo__dicts_create(const neo_schema *s, neo__dict **out) {
     for (int32_t f = 0; f < s->feature_count; f++) (*out)[f].max_words = s->dicts[f].max_words;
     return NEO_OK;
 }
-static neo_status neo__schema_load(neo_schema *s, const void *buf, size_t bytes,
-                                   neo__dict **out) {
+static neo_status neo__schema_load(neo_schema *s, const void *buf, size_t bytes, neo__dict **out) {
     neo__dict *dicts;
     NEO__TRY(neo__dicts_create(s, &dicts));
     neo_status status = neo__dicts_load(s, dicts, buf, bytes);
@@ -13322,7 +13127,7 @@ typedef struct neo__decimal {
     int32_t digits;   /* significant digits kept in digit[] */
     int32_t exponent; /* value = 0.d1 d2 d3 ... * 10^exponent */
     int negative;
-    int more; /* nonzero digits beyond those kept */
+    int more;                            /* nonzero digits beyond those kept */
     char digit[NEO__NUMBER_DIGITS + 16]; /* room for one more digit and "e-123" */
 } neo__decimal;
 
@@ -13356,10 +13161,8 @@ static int neo__decimal_scan(const char *p, const char *end, neo__decimal *d) {
         }
         if (!point) d->exponent++;
         if (high_digits < 19) d->high = d->high * 10 + c, high_digits++;
-        if (d->digits < NEO__NUMBER_DIGITS)
-            d->digit[d->digits++] = *p;
-        else if (c)
-            d->more = 1;
+        if (d->digits < NEO__NUMBER_DIGITS) d->digit[d->digits++] = *p;
+        else if (c) d->more = 1;
     }
     if (!any) return 0;
     if (p < end && (*p == 'e' || *p == 'E')) {
@@ -13463,10 +13266,10 @@ static size_t neo__text_count(neo__text t, char c) {
 
 /* ---- lines of words ---- */
 typedef struct neo__line {
-    const char *path;           /* for messages */
-    int32_t number;             /* from 1 */
+    const char *path;            /* for messages */
+    int32_t number;              /* from 1 */
     const char *begin, *p, *end; /* the line without its comment; p: what is not read yet */
-    const char *at;             /* the word that messages point at */
+    const char *at;              /* the word that messages point at */
 } neo__line;
 
 static neo_status neo__line_fail(const neo__line *line, const char *format, ...) NEO__PRINTF(2, 3);
@@ -13505,8 +13308,7 @@ static int neo__line_take(neo__line *line, neo__text *word) {
     line->p += word->bytes;
     return found;
 }
-static neo_status neo__line_count(const neo__line *line, neo__text t, int64_t least,
-                                  int64_t *out) {
+static neo_status neo__line_count(const neo__line *line, neo__text t, int64_t least, int64_t *out) {
     int64_t n = 0;
     int good = t.bytes > 0 && t.bytes <= 15;
     for (size_t i = 0; good && i < t.bytes; i++) {
@@ -13514,8 +13316,8 @@ static neo_status neo__line_count(const neo__line *line, neo__text t, int64_t le
         n = n * 10 + (t.p[i] - '0');
     }
     if (!good || n < least)
-        return neo__line_fail(line, "expected a whole number from %" PRId64 ", found '%.*s'",
-                              least, NEO__SHOW(t));
+        return neo__line_fail(line, "expected a whole number from %" PRId64 ", found '%.*s'", least,
+                              NEO__SHOW(t));
     *out = n;
     return NEO_OK;
 }
@@ -13682,13 +13484,11 @@ static neo_status neo__describe_setting(neo_schema *s, neo__line *line, neo__tex
         return NEO_OK;
     }
     if (neo__text_is(name, "missing")) {
-        if (rest.bytes == 0)
-            return neo__line_fail(line, "expected the word that means no value");
+        if (rest.bytes == 0) return neo__line_fail(line, "expected the word that means no value");
         return neo__schema_keep(s, rest, &s->missing[s->missing_count++]);
     }
     if (neo__text_is(name, "comment")) {
-        if (rest.bytes == 0)
-            return neo__line_fail(line, "expected what comment lines begin with");
+        if (rest.bytes == 0) return neo__line_fail(line, "expected what comment lines begin with");
         return neo__schema_keep(s, rest, &s->comments[s->comment_count++]);
     }
     *known = 0;
@@ -13779,11 +13579,9 @@ static neo_status neo__describe_file(neo_schema *s, const char *path) {
                      ? NULL
                      : (char *)neo__alloc_for(s->ctx, (size_t)size, "neo_schema_parse");
     if (size < 0 || size > NEO__DESCRIPTION_BYTES)
-        status =
-            neo_fail(NEO_ERR_FORMAT, "%s: not a column description (a file of up to %d bytes)",
-                     path, NEO__DESCRIPTION_BYTES);
-    else if (!copy)
-        status = NEO_ERR_MEMORY;
+        status = neo_fail(NEO_ERR_FORMAT, "%s: not a column description (a file of up to %d bytes)",
+                          path, NEO__DESCRIPTION_BYTES);
+    else if (!copy) status = NEO_ERR_MEMORY;
     text.p = copy;
     if (status == NEO_OK) status = neo__file_read(&f, copy, (size_t)size, &text.bytes);
     if (status == NEO_OK) status = neo__describe_text(s, path, text);
@@ -13792,8 +13590,7 @@ static neo_status neo__describe_file(neo_schema *s, const char *path) {
     return status;
 }
 NEO_API neo_status neo_schema_parse(neo_ctx *ctx, const char *path_or_text, neo_schema **schema) {
-    NEO__CHECK(ctx && path_or_text && schema, NEO_ERR_ARG,
-               "neo_schema_parse: an argument is NULL");
+    NEO__CHECK(ctx && path_or_text && schema, NEO_ERR_ARG, "neo_schema_parse: an argument is NULL");
     *schema = NULL;
     neo_schema *s;
     NEO__TRY(neo__schema_begin(ctx, "neo_schema_parse", NEO_FORMAT_DELIMITED, &s));
@@ -13844,7 +13641,7 @@ typedef struct neo__issue {
 
 /* The samples of an epoch that belong to this rank; those of others need not be read or parsed. */
 typedef struct neo__share {
-    int64_t batch, total;        /* samples of a whole batch, of all */
+    int64_t batch, total;   /* samples of a whole batch, of all */
     int shards, first, end; /* it has leaves [first, end) of them */
 } neo__share;
 
@@ -13874,7 +13671,7 @@ typedef struct neo__block {
     int issue_count;
     neo__issue issues[NEO__BLOCK_ISSUES];
     neo__text *fields; /* scratch: one per column */
-    int64_t taken; /* samples that have gone on */
+    int64_t taken;     /* samples that have gone on */
 } neo__block;
 
 typedef struct neo__parse_options {
@@ -14082,8 +13879,8 @@ static neo_status neo__criteo_fit(const neo_schema *s, neo__dict *fit, const uin
     return NEO_OK;
 }
 /* One line into a record. Returns where the next begins, or NULL: a bad line. */
-static const char *neo__criteo_line(const neo_schema *s, const neo__parse_options *o,
-                                    const char *p, float *record, neo_status *fit_status) {
+static const char *neo__criteo_line(const neo_schema *s, const neo__parse_options *o, const char *p,
+                                    float *record, neo_status *fit_status) {
     uint32_t key[NEO__CRITEO_FEATURES];
     uint8_t present[NEO__CRITEO_FEATURES];
     int64_t *ids = neo__record_ids(s, record);
@@ -14205,10 +14002,8 @@ static int64_t neo__op_bucket(const neo__op *op, float x) {
     int32_t low = 0, high = op->edge_count; /* edges before low are <= x */
     while (low < high) {
         int32_t mid = low + (high - low) / 2;
-        if (op->edges[mid] <= x)
-            low = mid + 1;
-        else
-            high = mid;
+        if (op->edges[mid] <= x) low = mid + 1;
+        else high = mid;
     }
     return 1 + (int64_t)low;
 }
@@ -14239,8 +14034,7 @@ static void neo__op_list(const neo_schema *s, const neo__op *op, neo__text t, ne
         b->ids[b->id_count++] = neo__op_word(s, op, word);
     }
 }
-static neo_status neo__delimited_fit(const neo_schema *s, neo__dict *fit,
-                                     const neo__text *fields) {
+static neo_status neo__delimited_fit(const neo_schema *s, neo__dict *fit, const neo__text *fields) {
     for (int32_t i = 0; i < s->op_count; i++) {
         const neo__op *op = &s->ops[i];
         if (op->kind != NEO__OP_CATEGORY && op->kind != NEO__OP_LIST) continue;
@@ -14315,8 +14109,8 @@ static int neo__delimited_line(const neo_schema *s, const neo__parse_options *o,
         b->fields[s->label_column] = neo__text_of(line, line);
         labeled = 0;
     } else if (count != columns) {
-        neo__issue_set(e, NEO_ERR_FORMAT, 1, "%d field%s, expected %d", count, count == 1 ? "" : "s",
-                       columns);
+        neo__issue_set(e, NEO_ERR_FORMAT, 1, "%d field%s, expected %d", count,
+                       count == 1 ? "" : "s", columns);
         return 0;
     }
     int64_t start = b->id_count;
@@ -14384,10 +14178,8 @@ static neo_status neo__block_parse_text(const neo_schema *s, const neo__parse_op
             const char *stop = (const char *)memchr(p, '\n', (size_t)(end - p));
             next = stop + 1;
             if (stop > p && stop[-1] == '\r') stop--;
-            if (criteo)
-                neo__criteo_issue(p, stop, o->unlabeled, &e);
-            else
-                sample = neo__delimited_line(s, o, b, p, stop, record, &e, &fit_status);
+            if (criteo) neo__criteo_issue(p, stop, o->unlabeled, &e);
+            else sample = neo__delimited_line(s, o, b, p, stop, record, &e, &fit_status);
         }
         if (sample == 0) neo__block_bad(b, o, &e);
         b->lines++;
@@ -14431,9 +14223,10 @@ typedef struct neo__source {
     char *carry; /* [NEO__CHUNK_BYTES] */
     size_t carry_bytes;
     int64_t rows; /* npy, synthetic: of this file */
-    const int64_t *file_rows; /* npy: rows of the files before file i, as they were at open; or NULL */
-    const neo__share *share;  /* npy, synthetic: or NULL */
-    int64_t sample;           /* rows handed out since the last seek */
+    const int64_t
+        *file_rows; /* npy: rows of the files before file i, as they were at open; or NULL */
+    const neo__share *share; /* npy, synthetic: or NULL */
+    int64_t sample;          /* rows handed out since the last seek */
     neo__file npy[NEO__NPY_FILES];
     neo__npy_info info[NEO__NPY_FILES];
     char *npy_path;  /* [NEO__NPY_FILES][NEO__PATH_BYTES] */
@@ -14523,10 +14316,8 @@ static neo_status neo__source_open_text(neo__source *source) {
     const char *path = source->paths[source->file];
     int64_t offset = source->offset;
     source->fed = source->input.read && strcmp(path, "-") == 0;
-    if (strcmp(path, "-") == 0)
-        neo__file_stdin(&source->handle);
-    else
-        NEO__TRY(neo__file_open(&source->handle, path, NEO__FILE_READ));
+    if (strcmp(path, "-") == 0) neo__file_stdin(&source->handle);
+    else NEO__TRY(neo__file_open(&source->handle, path, NEO__FILE_READ));
     source->open = 1;
     source->at_end = 0;
     source->carry_bytes = 0;
@@ -14547,8 +14338,7 @@ static neo_status neo__source_open_text(neo__source *source) {
                offset);
     if (offset < size) NEO__TRY(neo__file_read_at(&source->handle, offset - 1, &before, 1));
     NEO__CHECK(before == '\n', NEO_ERR_MISMATCH,
-               "%s: no line starts at byte %" PRId64 ", where the saved position is", path,
-               offset);
+               "%s: no line starts at byte %" PRId64 ", where the saved position is", path, offset);
     return neo__file_seek(&source->handle, offset);
 }
 /* Compressed text is known by its first bytes, and better refused by its name than by its first line. */
@@ -14562,8 +14352,10 @@ static neo_status neo__source_refuse_compressed(const char *path, const char *te
                    {"\xFD\x37zXZ", 5, "xz"},
                    {"PK\x03\x04", 4, "zip"}};
     for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++)
-        NEO__CHECK(bytes < formats[i].bytes || memcmp(text, formats[i].magic, formats[i].bytes) != 0,
-                   NEO_ERR_FORMAT, "%s: is compressed with %s: unpack it, or pipe it in as standard input ('-')",
+        NEO__CHECK(bytes < formats[i].bytes ||
+                       memcmp(text, formats[i].magic, formats[i].bytes) != 0,
+                   NEO_ERR_FORMAT,
+                   "%s: is compressed with %s: unpack it, or pipe it in as standard input ('-')",
                    path, formats[i].name);
     return NEO_OK;
 }
@@ -14594,10 +14386,10 @@ static neo_status neo__source_text(neo__source *source, neo__block *b) {
     source->carry_bytes = 0;
     b->file = source->file;
     b->offset = source->offset;
-    if (!source->at_end)
-        NEO__TRY(neo__source_fill(source, b->raw + n, NEO__CHUNK_BYTES - n, &got));
+    if (!source->at_end) NEO__TRY(neo__source_fill(source, b->raw + n, NEO__CHUNK_BYTES - n, &got));
     n += got;
-    if (b->offset == 0) NEO__TRY(neo__source_refuse_compressed(neo__path_name(source->paths[b->file]), b->raw, n));
+    if (b->offset == 0)
+        NEO__TRY(neo__source_refuse_compressed(neo__path_name(source->paths[b->file]), b->raw, n));
     size_t cut = n;
     if (!source->at_end)
         while (cut > 0 && b->raw[cut - 1] != '\n') cut--;
@@ -14720,8 +14512,8 @@ static void neo__block_layout(neo__block *b, const neo_schema *s, int unlabeled,
     size_t rows = (size_t)neo__block_rows(s);
     size_t raw = rows * (size_t)(s->dense_count + 1 + s->feature_count) * 8;
     memset(b, 0, sizeof *b);
-    b->capacity =
-        text ? (int64_t)((NEO__CHUNK_BYTES + 1) / neo__least_line(s, unlabeled)) + 2 : (int64_t)rows;
+    b->capacity = text ? (int64_t)((NEO__CHUNK_BYTES + 1) / neo__least_line(s, unlabeled)) + 2
+                       : (int64_t)rows;
     if (s->multi) b->id_capacity = neo__block_ids(s, b->capacity);
     NEO__CARVE(carve, b->raw, NEO__MAX((size_t)NEO__CHUNK_BYTES, raw) + 1 + NEO__BLOCK_PAD);
     NEO__CARVE(carve, b->records, neo__size_mul((size_t)b->capacity, s->record_bytes));
@@ -14733,8 +14525,7 @@ static void neo__block_layout(neo__block *b, const neo_schema *s, int unlabeled,
 /* "file:line:column: message" of an issue, its block starting at `line`. */
 static void neo__issue_text(char *out, size_t bytes, const char *path, int64_t line,
                             const neo__issue *e) {
-    if (e->column == 0)
-        snprintf(out, bytes, "%.300s%s", path, e->text);
+    if (e->column == 0) snprintf(out, bytes, "%.300s%s", path, e->text);
     else
         snprintf(out, bytes, "%.300s:%" PRId64 ":%" PRId64 ": %s", path, line + e->line, e->column,
                  e->text);
@@ -14834,8 +14625,8 @@ typedef struct neo__ids {
 typedef enum neo__window_state { NEO__WINDOW_FILLING, NEO__WINDOW_FULL } neo__window_state;
 typedef struct neo__window {
     neo__window_state state;
-    char *records; /* [window samples] */
-    neo__ids ids;  /* of features with several */
+    char *records;   /* [window samples] */
+    neo__ids ids;    /* of features with several */
     uint32_t *order; /* of the samples; NULL: as they come */
     int64_t number, count;
     int64_t first; /* number of its first sample in the epoch */
@@ -14887,11 +14678,11 @@ typedef struct neo__blocks {
 /* Second stage: the windows, and where the next sample for them comes from. */
 typedef struct neo__windows {
     neo__window window[NEO__WINDOWS];
-    int64_t samples; /* of a full window; constant */
-    int64_t fill, take; /* the next to fill, to gather from */
-    int64_t base; /* number of the first window after a seek */
-    int64_t skip; /* samples of it that are used up */
-    neo__place place; /* end of the last sample that went into a window */
+    int64_t samples;      /* of a full window; constant */
+    int64_t fill, take;   /* the next to fill, to gather from */
+    int64_t base;         /* number of the first window after a seek */
+    int64_t skip;         /* samples of it that are used up */
+    neo__place place;     /* end of the last sample that went into a window */
     int64_t line_base;    /* line of the file at which the block in turn begins */
     int64_t file_samples; /* of the file in turn, so far */
     int whole_file;       /* the file was read from its start: it must hold a sample */
@@ -14902,9 +14693,9 @@ typedef struct neo__windows {
 typedef struct neo__slots {
     neo__slot *slot; /* [count] */
     int count;
-    int hold;                     /* batches that the caller may hold */
+    int hold;                           /* batches that the caller may hold */
     int64_t assign_number, next_number; /* the next batch to gather, to hand out */
-    int64_t closed;               /* batches of the windows filled so far */
+    int64_t closed;                     /* batches of the windows filled so far */
 } neo__slots;
 /* The end of the epoch, or the error that ends it. */
 typedef struct neo__reader_end {
@@ -15021,16 +14812,14 @@ static neo_status neo__gather_multi(neo_reader *r, const neo__window *w, int64_t
         int64_t at = w->order ? (int64_t)w->order[first + i] : first + i;
         const float *record =
             (const float *)(const void *)(w->records + (size_t)at * s->record_bytes);
-        const int64_t *ends =
-            (const int64_t *)(const void *)((const char *)record + s->ids_offset);
+        const int64_t *ends = (const int64_t *)(const void *)((const char *)record + s->ids_offset);
         slot->label[i] = record[0];
         memcpy(slot->dense + i * dense, record + 1, (size_t)dense * sizeof(float));
         for (int64_t t = 0; t < features; t++)
             slot->offsets[t * n + i + 1] = ends[t + 1] - (t ? ends[t] : 0);
     }
     slot->offsets[0] = 0;
-    for (int64_t i = 0; i < features * n; i++)
-        slot->offsets[i + 1] = total += slot->offsets[i + 1];
+    for (int64_t i = 0; i < features * n; i++) slot->offsets[i + 1] = total += slot->offsets[i + 1];
     NEO__TRY(neo__ids_reserve(r, &slot->ids, total));
     for (int64_t i = 0; i < n; i++) {
         int64_t at = w->order ? (int64_t)w->order[first + i] : first + i;
@@ -15067,7 +14856,8 @@ static void neo__window_begin(neo_reader *r, neo__window *w, int64_t number) {
 /* What the block tells beside its samples, once these are taken. */
 static neo_status neo__reader_block_done(neo_reader *r, neo__block *b) {
     char text[NEO__ERROR_BYTES];
-    const char *path = r->blocks.source.paths ? neo__path_name(r->blocks.source.paths[b->file]) : "synthetic";
+    const char *path =
+        r->blocks.source.paths ? neo__path_name(r->blocks.source.paths[b->file]) : "synthetic";
     for (int i = 0; i < b->issue_count; i++) {
         neo__issue_text(text, sizeof text, path, r->windows.line_base, &b->issues[i]);
         if (b->failed) return neo_fail(b->issues[i].status, "%s", text);
@@ -15076,8 +14866,8 @@ static neo_status neo__reader_block_done(neo_reader *r, neo__block *b) {
     }
     r->windows.bad += b->bad;
     r->windows.line_base += b->lines;
-    NEO__CHECK(!b->file_end || !r->windows.whole_file || r->windows.file_samples > 0, NEO_ERR_FORMAT,
-               "%s: holds no sample", path);
+    NEO__CHECK(!b->file_end || !r->windows.whole_file || r->windows.file_samples > 0,
+               NEO_ERR_FORMAT, "%s: holds no sample", path);
     return NEO_OK;
 }
 /* One step of the filling thread: from the block in turn into the window in turn. *window_done: it
@@ -15118,8 +14908,8 @@ static neo_status neo__reader_fill(neo_reader *r, neo__block *b, neo__window *w,
 }
 
 /* ---- gathering batches ---- */
-static void neo__position_set(const neo_reader *r, neo_position *p, int64_t samples,
-                              int64_t window, int64_t used, neo__place place) {
+static void neo__position_set(const neo_reader *r, neo_position *p, int64_t samples, int64_t window,
+                              int64_t used, neo__place place) {
     p->word[0] = r->epoch;
     p->word[1] = samples;
     p->word[2] = place.file;
@@ -15137,10 +14927,8 @@ static neo_status neo__reader_gather(neo_reader *r, const neo__window *w, int64_
     int shards = r->ctx->repro_shards;
     int64_t first = begin + neo_leaf_begin(all, shards, r->first_leaf);
     int64_t n = begin + neo_leaf_begin(all, shards, r->end_leaf) - first;
-    if (s->multi)
-        NEO__TRY(neo__gather_multi(r, w, first, n, slot));
-    else
-        neo__gather_fixed(s, w, first, n, slot);
+    if (s->multi) NEO__TRY(neo__gather_multi(r, w, first, n, slot));
+    else neo__gather_fixed(s, w, first, n, slot);
     slot->batch.dense = neo_tensor_2d(slot->dense, NEO_F32, n, s->dense_count);
     slot->batch.label = neo_tensor_1d(slot->label, NEO_F32, n);
     memset(&slot->batch.sparse, 0, sizeof slot->batch.sparse);
@@ -15154,10 +14942,8 @@ static neo_status neo__reader_gather(neo_reader *r, const neo__window *w, int64_
     slot->batch.global_size = all;
     int last = k + 1 == w->batches;
     int64_t samples = w->first + begin + all;
-    if (last)
-        neo__position_set(r, &slot->after, w->first + w->count, w->number + 1, 0, w->end);
-    else
-        neo__position_set(r, &slot->after, samples, w->number, begin + all, w->begin);
+    if (last) neo__position_set(r, &slot->after, w->first + w->count, w->number + 1, 0, w->end);
+    else neo__position_set(r, &slot->after, samples, w->number, begin + all, w->begin);
     slot->bad = last ? w->bad_end : w->bad_begin;
     slot->bytes = 0;
     if (r->extent.bytes_before) {
@@ -15218,7 +15004,8 @@ static neo__window *neo__reader_window(neo_reader *r) {
 }
 static int neo__reader_try_fill(neo_reader *r) {
     int slot = (int)(r->blocks.fill_number % r->blocks.count);
-    if (r->blocks.filling || r->end.number >= 0 || r->blocks.fill_number == r->blocks.read_number || !r->blocks.parsed[slot])
+    if (r->blocks.filling || r->end.number >= 0 || r->blocks.fill_number == r->blocks.read_number ||
+        !r->blocks.parsed[slot])
         return 0;
     neo__window *w = neo__reader_window(r);
     if (!w) return 0;
@@ -15229,7 +15016,7 @@ static int neo__reader_try_fill(neo_reader *r) {
     neo_status status = neo__reader_fill(r, b, w, &window_done, &block_done, &ended);
     if (status == NEO_OK && window_done && r->windows.skip > w->count)
         status = neo_fail(NEO_ERR_MISMATCH,
-                           "the files hold fewer samples than when the position was saved");
+                          "the files hold fewer samples than when the position was saved");
     neo__mutex_lock(&r->lock);
     r->blocks.filling = 0;
     if (status != NEO_OK) {
@@ -15252,8 +15039,7 @@ static int neo__reader_try_fill(neo_reader *r) {
     neo__cond_broadcast(&r->work);
     return 1;
 }
-static neo_status neo__block_parse(const neo_schema *s, const neo__parse_options *o,
-                                   neo__block *b);
+static neo_status neo__block_parse(const neo_schema *s, const neo__parse_options *o, neo__block *b);
 static int neo__reader_try_read(neo_reader *r) {
     int slot = (int)(r->blocks.read_number % r->blocks.count);
     if (r->blocks.reading || r->blocks.all_read || r->end.number >= 0) return 0;
@@ -15304,8 +15090,8 @@ static neo_status neo__reader_start(neo_reader *r) {
         t->start.arg = t;
         if (!neo__thread_create(&t->thread, &t->start)) {
             neo__reader_stop(r);
-            return neo_fail(NEO_ERR_SYSTEM, "neo_reader_next: cannot start thread %d of %d",
-                             i + 1, r->thread_count);
+            return neo_fail(NEO_ERR_SYSTEM, "neo_reader_next: cannot start thread %d of %d", i + 1,
+                            r->thread_count);
         }
         r->started = i + 1;
     }
@@ -15336,7 +15122,8 @@ static void neo__reader_reset(neo_reader *r, const neo_position *p) {
     neo__window_begin(r, &r->windows.window[0], r->windows.base);
     for (int i = 1; i < NEO__WINDOWS; i++) {
         r->windows.window[i].state = NEO__WINDOW_FULL; /* and used up: free */
-        r->windows.window[i].batches = r->windows.window[i].done = r->windows.window[i].assigned = 0;
+        r->windows.window[i].batches = r->windows.window[i].done = r->windows.window[i].assigned =
+            0;
     }
     for (int i = 0; i < r->slots.count; i++) r->slots.slot[i].state = NEO__SLOT_FREE;
     r->slots.assign_number = r->slots.next_number = r->slots.closed = 0;
@@ -15344,7 +15131,9 @@ static void neo__reader_reset(neo_reader *r, const neo_position *p) {
     r->end.status = NEO_OK;
     r->position = *p;
     r->stats.samples = r->stats.bad_lines = 0;
-    r->stats.bytes = r->extent.bytes_before ? r->extent.bytes_before[r->windows.place.file] + r->windows.place.offset : 0;
+    r->stats.bytes = r->extent.bytes_before
+                         ? r->extent.bytes_before[r->windows.place.file] + r->windows.place.offset
+                         : 0;
 }
 static void neo__reader_begin(neo_reader *r, int64_t epoch) {
     NEO__ZERO(neo_position, p);
@@ -15426,8 +15215,7 @@ static neo_status neo__reader_check(neo_ctx *ctx, const neo_reader_desc *d) {
     NEO__CHECK(d->schema->ctx == ctx, NEO_ERR_ARG,
                "neo_reader_open: the schema is of another context");
     NEO__CHECK(d->batch >= 1 && d->batch <= NEO__SHUFFLE_MAX, NEO_ERR_ARG,
-               "neo_reader_open: batch is %" PRId64 ", not in 1 .. %d", d->batch,
-               NEO__SHUFFLE_MAX);
+               "neo_reader_open: batch is %" PRId64 ", not in 1 .. %d", d->batch, NEO__SHUFFLE_MAX);
     NEO__CHECK(d->shuffle_window >= 0 && d->shuffle_window <= NEO__SHUFFLE_MAX, NEO_ERR_ARG,
                "neo_reader_open: shuffle_window is %" PRId64 ", not in 0 .. %d", d->shuffle_window,
                NEO__SHUFFLE_MAX);
@@ -15444,10 +15232,10 @@ static neo_status neo__reader_check(neo_ctx *ctx, const neo_reader_desc *d) {
                "neo_reader_open: %d ranks share the leaves of a batch, of which there are %d: set "
                "repro_shards of every rank's context to %d or more",
                d->world_size, neo_ctx_repro_shards(ctx), d->world_size);
-    NEO__CHECK(d->unlabeled || d->schema->format != NEO_FORMAT_DELIMITED ||
-                   d->schema->label_column >= 0,
-               NEO_ERR_ARG,
-               "neo_reader_open: no column of the description is the label (desc.unlabeled allows it)");
+    NEO__CHECK(
+        d->unlabeled || d->schema->format != NEO_FORMAT_DELIMITED || d->schema->label_column >= 0,
+        NEO_ERR_ARG,
+        "neo_reader_open: no column of the description is the label (desc.unlabeled allows it)");
     NEO__CHECK(d->schema->fitted, NEO_ERR_STATE,
                "neo_reader_open: the schema's dictionaries are not built yet: call "
                "neo_schema_fit, or load "
@@ -15496,10 +15284,11 @@ static neo_status neo__reader_look(neo_reader *r) {
     r->extent.bytes_before = known ? sizes : NULL;
     NEO__CHECK(input || !r->desc.input.read, NEO_ERR_ARG,
                "neo_reader_open: desc.input is set, but no path is '-'");
-    NEO__CHECK(!input || r->desc.input.read || r->desc.world_size == 1, NEO_ERR_ARG,
-               "neo_reader_open: standard input ('-') is one process's, and there are %d ranks: set "
-               "desc.input (neo_comm_input of neo_comm.h gives it to all)",
-               r->desc.world_size);
+    NEO__CHECK(
+        !input || r->desc.input.read || r->desc.world_size == 1, NEO_ERR_ARG,
+        "neo_reader_open: standard input ('-') is one process's, and there are %d ranks: set "
+        "desc.input (neo_comm_input of neo_comm.h gives it to all)",
+        r->desc.world_size);
     return NEO_OK;
 }
 static uint64_t neo__reader_key(const neo_reader *r) {
@@ -15513,8 +15302,8 @@ static uint64_t neo__reader_key(const neo_reader *r) {
 }
 static neo_status neo__reader_init(neo_reader *r) {
     neo_reader_desc *d = &r->desc;
-    NEO__TRY(
-        neo__source_create(&r->blocks.source, "neo_reader_open", r->schema, d->paths, d->path_count));
+    NEO__TRY(neo__source_create(&r->blocks.source, "neo_reader_open", r->schema, d->paths,
+                                d->path_count));
     if (r->schema->format == NEO_FORMAT_SYNTHETIC) {
         r->blocks.source.path_count = 1; /* as one file */
         r->extent.samples = neo__synthetic_samples(r->schema);
@@ -15544,8 +15333,7 @@ static neo_status neo__reader_init(neo_reader *r) {
     neo__reader_begin(r, 0);
     return NEO_OK;
 }
-NEO_API neo_status neo_reader_open(neo_ctx *ctx, const neo_reader_desc *desc,
-                                   neo_reader **reader) {
+NEO_API neo_status neo_reader_open(neo_ctx *ctx, const neo_reader_desc *desc, neo_reader **reader) {
     NEO__CHECK(ctx && desc && reader, NEO_ERR_ARG, "neo_reader_open: an argument is NULL");
     *reader = NULL;
     NEO__TRY(neo__reader_check(ctx, desc));
@@ -15630,8 +15418,9 @@ NEO_API neo_status neo_reader_seek(neo_reader *r, const neo_position *position) 
     NEO__CHECK(w[7] == (int64_t)r->check, NEO_ERR_MISMATCH,
                "neo_reader_seek: the position is of another schema, number of files, batch, "
                "window or seed");
-    int good = w[0] >= 0 && w[1] >= 0 && w[2] >= 0 && w[2] <= r->blocks.source.path_count && w[3] >= 0 &&
-               w[4] >= 0 && w[5] >= 0 && w[6] >= 0 && w[6] < r->windows.samples && w[6] <= w[1];
+    int good = w[0] >= 0 && w[1] >= 0 && w[2] >= 0 && w[2] <= r->blocks.source.path_count &&
+               w[3] >= 0 && w[4] >= 0 && w[5] >= 0 && w[6] >= 0 && w[6] < r->windows.samples &&
+               w[6] <= w[1];
     good = good && (w[2] < r->blocks.source.path_count || w[3] == 0);
     NEO__CHECK(good, NEO_ERR_ARG, "neo_reader_seek: the position holds numbers that cannot be");
     NEO__CHECK(
@@ -15714,7 +15503,7 @@ static neo_status neo__npy_descr(neo__npy_in *in, neo__npy_info *info) {
         return NEO_OK;
     }
     return neo_fail(NEO_ERR_UNSUPPORTED, "%s: byte %d: elements of type %s are not supported",
-                     in->path, (int)(in->p - in->begin), neo__quote(t.p, t.bytes).text);
+                    in->path, (int)(in->p - in->begin), neo__quote(t.p, t.bytes).text);
 }
 static neo_status neo__npy_shape(neo__npy_in *in, neo__npy_info *info) {
     info->ndim = 0;
@@ -15729,8 +15518,7 @@ static neo_status neo__npy_shape(neo__npy_in *in, neo__npy_info *info) {
                 return neo__npy_fail(in, NEO_ERR_FORMAT, "the shape overflows");
             n = n * 10 + (*in->p - '0');
         }
-        if (digits == 0)
-            return neo__npy_fail(in, NEO_ERR_FORMAT, "expected a length in the shape");
+        if (digits == 0) return neo__npy_fail(in, NEO_ERR_FORMAT, "expected a length in the shape");
         if (info->ndim == NEO_MAX_DIMS)
             return neo__npy_fail(in, NEO_ERR_UNSUPPORTED, "more than 4 dimensions");
         info->shape[info->ndim++] = n;
@@ -15828,8 +15616,7 @@ static int64_t neo__npy_count(const neo__npy_info *info) {
     return n;
 }
 /* Open a file, read its header, check its size. The file is closed again on failure. */
-static neo_status neo__npy_open(neo_ctx *ctx, neo__file *f, const char *path,
-                                neo__npy_info *info) {
+static neo_status neo__npy_open(neo_ctx *ctx, neo__file *f, const char *path, neo__npy_info *info) {
     NEO__TRY(neo__file_open(f, path, NEO__FILE_READ));
     char *data = (char *)neo_alloc(ctx, NEO__NPY_HEADER_BYTES);
     size_t got = 0;
@@ -15841,9 +15628,9 @@ static neo_status neo__npy_open(neo_ctx *ctx, neo__file *f, const char *path,
         int64_t size = neo__file_size(f), bytes = neo__npy_count(info) * (int64_t)info->item_bytes;
         if (size != info->data_offset + bytes)
             status = neo_fail(NEO_ERR_FORMAT,
-                               "%s: byte %" PRId64 ": %" PRId64
-                               " bytes of elements follow, the shape needs %" PRId64,
-                               path, info->data_offset, size - info->data_offset, bytes);
+                              "%s: byte %" PRId64 ": %" PRId64
+                              " bytes of elements follow, the shape needs %" PRId64,
+                              path, info->data_offset, size - info->data_offset, bytes);
     }
     if (status != NEO_OK) (void)neo__file_close(f);
     return status;
@@ -15877,17 +15664,13 @@ NEO_API neo_status neo_npy_read(neo_ctx *ctx, const char *path, neo_tensor *t) {
     neo_status status = neo_tensor_alloc(ctx, info.dtype, info.ndim, info.shape, &made);
     if (status == NEO_OK) {
         neo__fp_state fp = neo__fp_enter();
-        if (info.f64)
-            status = neo__npy_read_f64(ctx, &f, &info, (float *)made.data);
-        else
-            status = neo__file_read_at(&f, info.data_offset, made.data, neo_tensor_bytes(made));
+        if (info.f64) status = neo__npy_read_f64(ctx, &f, &info, (float *)made.data);
+        else status = neo__file_read_at(&f, info.data_offset, made.data, neo_tensor_bytes(made));
         neo__fp_leave(fp);
     }
     (void)neo__file_close(&f);
-    if (status == NEO_OK)
-        *t = made;
-    else
-        neo_tensor_free(ctx, &made);
+    if (status == NEO_OK) *t = made;
+    else neo_tensor_free(ctx, &made);
     return status;
 }
 /* A header of a multiple of 64 bytes, at least `least`; returns its length. */
@@ -15948,8 +15731,8 @@ static neo_status neo__npy_triple_check(const neo__npy_info *info, const char *p
                "%s: labels.npy must be [N] or [N, 1]", prefix);
     NEO__CHECK(info[0].shape[0] == info[1].shape[0] && info[0].shape[0] == info[2].shape[0],
                NEO_ERR_SHAPE,
-               "%s: dense.npy, sparse.npy and labels.npy have %" PRId64 ", %" PRId64
-               " and %" PRId64 " rows",
+               "%s: dense.npy, sparse.npy and labels.npy have %" PRId64 ", %" PRId64 " and %" PRId64
+               " rows",
                prefix, info[0].shape[0], info[1].shape[0], info[2].shape[0]);
     NEO__CHECK(info[1].dtype == NEO_I32 || info[1].dtype == NEO_I64, NEO_ERR_SHAPE,
                "%s: sparse.npy holds %s, not i32 or i64", prefix, neo_dtype_name(info[1].dtype));
@@ -15978,8 +15761,7 @@ static neo_status neo__npy_triple_open(neo_ctx *ctx, const char *prefix, char *p
 static neo_status neo__source_npy_open(neo__source *source) {
     const neo_schema *s = source->schema;
     const char *prefix = source->paths[source->file];
-    NEO__TRY(
-        neo__npy_triple_open(s->ctx, prefix, source->npy_path, source->npy, source->info));
+    NEO__TRY(neo__npy_triple_open(s->ctx, prefix, source->npy_path, source->npy, source->info));
     source->open = 1;
     NEO__TRY(neo__npy_triple_check(source->info, prefix, s->dense_count, s->feature_count));
     source->rows = source->info[0].shape[0];
@@ -16073,8 +15855,7 @@ static int neo__npy_row(const neo_schema *s, const neo__block *b, int64_t i, flo
     double y = neo__npy_number(&b->npy[2], label);
     if (!(y >= 0.0 && y <= 1.0)) {
         neo__issue_set(e, NEO_ERR_RANGE, 0,
-                       "labels.npy: row %" PRId64 ": expected a label in [0, 1], found %g", row,
-                       y);
+                       "labels.npy: row %" PRId64 ": expected a label in [0, 1], found %g", row, y);
         return 0;
     }
     record[0] = (float)y;
@@ -16140,10 +15921,9 @@ static neo_status neo__npy_scan(neo_ctx *ctx, const neo__file *f, const neo__npy
             if (id < 0 || id == INT64_MAX)
                 status =
                     neo_fail(NEO_ERR_RANGE,
-                              "%s: row %" PRId64 ", column %" PRId64 ": id %" PRId64 " cannot be",
-                              f->path, (i + k) / columns, column, id);
-            else if (id >= rows[column])
-                rows[column] = id + 1;
+                             "%s: row %" PRId64 ", column %" PRId64 ": id %" PRId64 " cannot be",
+                             f->path, (i + k) / columns, column, id);
+            else if (id >= rows[column]) rows[column] = id + 1;
         }
     }
     neo_free(ctx, piece, NEO__CHUNK_BYTES);
@@ -16175,10 +15955,8 @@ static neo_status neo__npy_init(neo_schema *s, const char *const *prefixes, int 
     s->modulo = modulo != 0;
     for (int32_t f = 0; f < s->feature_count; f++) {
         NEO__TRY(neo__schema_name(s, f, "cat_%d", f));
-        if (rows)
-            s->rows[f] = rows[f];
-        else
-            s->rows[f] = NEO__MAX(s->rows[f], 1);
+        if (rows) s->rows[f] = rows[f];
+        else s->rows[f] = NEO__MAX(s->rows[f], 1);
         NEO__CHECK(s->rows[f] >= 1, NEO_ERR_ARG,
                    "neo_schema_npy: feature %d has %" PRId64 " rows, fewer than 1", f, s->rows[f]);
     }
@@ -16468,12 +16246,9 @@ static void neo__block_parse_synthetic(const neo_schema *s, neo__block *b) {
 }
 static neo_status neo__block_parse(const neo_schema *s, const neo__parse_options *o,
                                    neo__block *b) {
-    if (s->format == NEO_FORMAT_NPY)
-        neo__block_parse_npy(s, o, b);
-    else if (s->format == NEO_FORMAT_SYNTHETIC)
-        neo__block_parse_synthetic(s, b);
-    else
-        return neo__block_parse_text(s, o, b);
+    if (s->format == NEO_FORMAT_NPY) neo__block_parse_npy(s, o, b);
+    else if (s->format == NEO_FORMAT_SYNTHETIC) neo__block_parse_synthetic(s, b);
+    else return neo__block_parse_text(s, o, b);
     return NEO_OK;
 }
 
@@ -16668,7 +16443,6 @@ NEO_API neo_status neo_synthetic_write_tsv(neo_ctx *ctx, const neo_schema *s, co
     neo_status closed = neo__file_close(&f);
     return status != NEO_OK ? status : closed;
 }
-NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-json
 
@@ -16687,8 +16461,8 @@ typedef struct neo__json {
     int depth;
 } neo__json;
 enum { NEO__JSON_DEPTH = 64 };
+#define NEO__JSON_BAD 0xFFFFFFFFu /* no character */
 
-NEO__HOT_END
 static neo_status neo__json_fail(const neo__json *j, size_t at, const char *what) {
     return neo_fail(NEO_ERR_FORMAT, "%s: byte %" PRIu64 ": %s", j->file, j->offset + at, what);
 }
@@ -16738,26 +16512,18 @@ static int neo__utf8_valid(const char *s) {
     return 1;
 }
 static size_t neo__utf8_put(char *out, uint32_t c) {
-    if (c < 0x80) {
-        out[0] = (char)c;
-        return 1;
-    }
-    if (c < 0x800) {
-        out[0] = (char)(0xC0 | c >> 6);
-        out[1] = (char)(0x80 | (c & 63));
-        return 2;
-    }
-    if (c < 0x10000) {
-        out[0] = (char)(0xE0 | c >> 12);
-        out[1] = (char)(0x80 | (c >> 6 & 63));
-        out[2] = (char)(0x80 | (c & 63));
-        return 3;
-    }
-    out[0] = (char)(0xF0 | c >> 18);
-    out[1] = (char)(0x80 | (c >> 12 & 63));
-    out[2] = (char)(0x80 | (c >> 6 & 63));
-    out[3] = (char)(0x80 | (c & 63));
-    return 4;
+    size_t more = (c >= 0x80) + (size_t)(c >= 0x800) + (c >= 0x10000); /* bytes behind the first */
+    uint32_t mark = more == 0 ? 0 : more == 1 ? 0xC0 : more == 2 ? 0xE0 : 0xF0;
+    out[0] = (char)(unsigned char)(mark | c >> 6 * more);
+    for (size_t i = 1; i <= more; i++)
+        out[i] = (char)(unsigned char)(0x80 | (c >> 6 * (more - i) & 63));
+    return more + 1;
+}
+/* The value of a hexadecimal digit; -1: it is none. */
+static int neo__hex_digit(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
 /* Four hexadecimal digits at j->at; -1 if they are not. */
@@ -16765,42 +16531,30 @@ static int32_t neo__json_hex4(neo__json *j) {
     int32_t value = 0;
     if (j->size - j->at < 4) return -1;
     for (int i = 0; i < 4; i++) {
-        char c = j->text[j->at + (size_t)i];
-        int digit = c >= '0' && c <= '9'   ? c - '0'
-                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                           : -1;
+        int digit = neo__hex_digit(j->text[j->at + (size_t)i]);
         if (digit < 0) return -1;
         value = value * 16 + digit;
     }
     j->at += 4;
     return value;
 }
-/* The escape behind a backslash: its character, or 0xFFFFFFFF. A \u0000 is refused: strings are C
-   strings. */
+/* The escape behind a backslash: its character, or NEO__JSON_BAD. A \u0000 is refused: strings are
+   C strings. */
 static uint32_t neo__json_escape(neo__json *j) {
-    if (j->at >= j->size) return 0xFFFFFFFFu;
+    static const char plain[] = "\"\\/bfnrt", meaning[] = "\"\\/\b\f\n\r\t";
+    if (j->at >= j->size) return NEO__JSON_BAD;
     char c = j->text[j->at++];
-    switch (c) {
-    case '"':
-    case '\\':
-    case '/': return (uint32_t)c;
-    case 'b': return '\b';
-    case 'f': return '\f';
-    case 'n': return '\n';
-    case 'r': return '\r';
-    case 't': return '\t';
-    case 'u': break;
-    default: return 0xFFFFFFFFu;
-    }
+    const char *known = c ? strchr(plain, c) : NULL;
+    if (known) return (uint32_t)meaning[known - plain];
+    if (c != 'u') return NEO__JSON_BAD;
     int32_t high = neo__json_hex4(j);
-    if (high <= 0 || (high >= 0xDC00 && high < 0xE000)) return 0xFFFFFFFFu;
+    if (high <= 0 || (high >= 0xDC00 && high < 0xE000)) return NEO__JSON_BAD;
     if (high < 0xD800 || high >= 0xE000) return (uint32_t)high;
     if (j->size - j->at < 2 || j->text[j->at] != '\\' || j->text[j->at + 1] != 'u')
-        return 0xFFFFFFFFu;
+        return NEO__JSON_BAD;
     j->at += 2;
     int32_t low = neo__json_hex4(j);
-    if (low < 0xDC00 || low >= 0xE000) return 0xFFFFFFFFu;
+    if (low < 0xDC00 || low >= 0xE000) return NEO__JSON_BAD;
     return 0x10000u + ((uint32_t)(high - 0xD800) << 10) + (uint32_t)(low - 0xDC00);
 }
 /* A string: *out points into the text, decoded, with a NUL behind. */
@@ -16820,7 +16574,7 @@ static neo_status neo__json_string(neo__json *j, char **out) {
         if (c == '\\') {
             j->at++;
             uint32_t code = neo__json_escape(j);
-            if (code == 0xFFFFFFFFu)
+            if (code == NEO__JSON_BAD)
                 return neo__json_fail(j, start, "a bad escape inside a string");
             to += neo__utf8_put(to, code);
             continue;
@@ -16835,33 +16589,35 @@ static neo_status neo__json_string(neo__json *j, char **out) {
 }
 
 /* A number's text: grammar checked. *integer: 1 if it has no fraction and no exponent. */
-static neo_status neo__json_number(neo__json *j, const char **begin, size_t *length,
-                                   int *integer) {
+static void neo__json_digits(const neo__json *j, size_t *at) {
+    while (*at < j->size && j->text[*at] >= '0' && j->text[*at] <= '9') ++*at;
+}
+/* A number's text: grammar checked. *integer: 1 if it has no fraction and no exponent. */
+static neo_status neo__json_number(neo__json *j, const char **begin, size_t *length, int *integer) {
     neo__json_peek(j);
-    size_t start = j->at, i = start, n = j->size;
-    const char *t = j->text;
+    const char *text = j->text;
+    size_t start = j->at, i = start, size = j->size, digits;
     *integer = 1;
-    if (i < n && t[i] == '-') i++;
-    if (i >= n || t[i] < '0' || t[i] > '9') return neo__json_fail(j, i, "expected a number");
-    if (t[i] == '0') i++;
-    else
-        while (i < n && t[i] >= '0' && t[i] <= '9') i++;
-    if (i < n && t[i] == '.') {
-        size_t digits = ++i;
+    if (i < size && text[i] == '-') i++;
+    digits = i;
+    neo__json_digits(j, &i);
+    if (i == digits) return neo__json_fail(j, i, "expected a number");
+    if (text[digits] == '0' && i > digits + 1)
+        return neo__json_fail(j, digits + 1, "a number with a leading zero");
+    if (i < size && text[i] == '.') {
+        digits = ++i;
         *integer = 0;
-        while (i < n && t[i] >= '0' && t[i] <= '9') i++;
+        neo__json_digits(j, &i);
         if (i == digits) return neo__json_fail(j, i, "expected a digit");
     }
-    if (i < n && (t[i] == 'e' || t[i] == 'E')) {
+    if (i < size && (text[i] == 'e' || text[i] == 'E')) {
         *integer = 0;
-        if (++i < n && (t[i] == '+' || t[i] == '-')) i++;
-        size_t digits = i;
-        while (i < n && t[i] >= '0' && t[i] <= '9') i++;
+        if (++i < size && (text[i] == '+' || text[i] == '-')) i++;
+        digits = i;
+        neo__json_digits(j, &i);
         if (i == digits) return neo__json_fail(j, i, "expected a digit");
     }
-    if (i < n && t[i] >= '0' && t[i] <= '9')
-        return neo__json_fail(j, i, "a number with a leading zero");
-    *begin = t + start;
+    *begin = text + start;
     *length = i - start;
     j->at = i;
     return NEO_OK;
@@ -16886,8 +16642,9 @@ static neo_status neo__json_count(neo__json *j, int64_t *out) {
     return NEO_OK;
 }
 
-/* neo__json_open, neo__json_next: walk the members of an object ('{', '}') or array ('[', ']'):
-     open(j, '{'); for (int i = 0;; i++) { next(j, '}', i, &more); if (!more) break; ... }  */
+/* neo__json_open, neo__json_next: walk an array ('[', ']') or, with neo__json_member, an object:
+     open(j, '['); for (int i = 0;; i++) { next(j, ']', i, &more); if (!more) break; ... }
+     open(j, '{'); for (int i = 0;; i++) { member(j, i, &key); if (!key) break; ... }  */
 static neo_status neo__json_open(neo__json *j, char bracket) {
     NEO__TRY(neo__json_expect(j, bracket));
     if (++j->depth > NEO__JSON_DEPTH) return neo__json_fail(j, j->at, "nested too deep");
@@ -16903,6 +16660,13 @@ static neo_status neo__json_next(neo__json *j, char bracket, int index, int *mor
 static neo_status neo__json_key(neo__json *j, char **key) {
     NEO__TRY(neo__json_string(j, key));
     return neo__json_expect(j, ':');
+}
+/* The next member of an object: its key; *key NULL behind the last. */
+static neo_status neo__json_member(neo__json *j, int index, char **key) {
+    int more = 1;
+    *key = NULL;
+    NEO__TRY(neo__json_next(j, '}', index, &more));
+    return more ? neo__json_key(j, key) : NEO_OK;
 }
 /* Any value. */
 static neo_status neo__json_skip(neo__json *j) {
@@ -17153,16 +16917,16 @@ typedef struct neo__slab {
     int64_t step; /* elements from row to row */
 } neo__slab;
 typedef struct neo__state_entry {
-    char *name;
+    const char *name;
     uint64_t hash;
     neo_state_kind kind;
     neo_tensor tensor, whole; /* what was given; the tensor it is, or is a part of, without data */
     neo__slab slab;
     int is_part, is_copy; /* is_copy: another part has it too */
-    int first, next; /* entries: the first part of this name; the next one, or -1 */
+    int first, next;      /* entries: the first part of this name; the next one, or -1 */
 } neo__state_entry;
 typedef struct neo__state_word {
-    char *key, *value;
+    const char *key, *value;
 } neo__state_word;
 struct neo_state {
     neo_ctx *ctx;
@@ -17174,6 +16938,7 @@ struct neo_state {
     neo__state_word *words;
     int word_count;
     int64_t word_capacity;
+    neo__arena texts;   /* names, keys and values */
     neo_schema *schema; /* its dictionaries are saved too; or NULL */
 };
 
@@ -17187,20 +16952,15 @@ NEO_API neo_status neo_state_create(neo_ctx *ctx, neo_state **out) {
     NEO__TRY(neo__check_ctx("neo_state_create", ctx));
     neo_state *state = (neo_state *)neo__alloc_zero(ctx, sizeof *state);
     NEO__CHECK(state, NEO_ERR_MEMORY, "neo_state_create: no memory for %zu bytes", sizeof *state);
-    state->ctx = ctx;
-    char text[32];
-    snprintf(text, sizeof text, "%d", ctx->repro_shards);
-    neo_status status = neo_state_define(state, "repro_shards", text);
-    if (status == NEO_OK) {
-        snprintf(text, sizeof text, "%" PRIu64, ctx->seed);
-        status = neo_state_define(state, "seed", text);
-    }
-    if (status != NEO_OK) {
-        neo_state_destroy(state);
-        return status;
-    }
-    *out = state;
-    return NEO_OK;
+    state->ctx = state->texts.ctx = ctx;
+    char shards[32], seed[32];
+    snprintf(shards, sizeof shards, "%d", ctx->repro_shards);
+    snprintf(seed, sizeof seed, "%" PRIu64, ctx->seed);
+    neo_status status = neo_state_define(state, "repro_shards", shards);
+    if (status == NEO_OK) status = neo_state_define(state, "seed", seed);
+    if (status == NEO_OK) *out = state;
+    else neo_state_destroy(state);
+    return status;
 }
 
 /* "[2, 3]" into text, for messages. */
@@ -17246,8 +17006,10 @@ static neo__slab neo__slab_whole(const neo_tensor *t) {
     return slab;
 }
 /* ---- slabs in a device's memory: they pass through the context's scratch in pieces ---- */
-enum { NEO__STAGE_SKIP = 1 << 20, /* of the scratch: what files are read into */
-       NEO__STAGE_BYTES = NEO__SHARED_SCRATCH_BYTES - NEO__STAGE_SKIP };
+enum {
+    NEO__STAGE_SKIP = 1 << 20, /* of the scratch: what files are read into */
+    NEO__STAGE_BYTES = NEO__SHARED_SCRATCH_BYTES - NEO__STAGE_SKIP
+};
 /* The piece of `all` behind `piece` (rows 0: the first one) that fits the stage; 0 at the end. */
 static int neo__stage_next(const neo__rect *all, neo_dtype dtype, neo__rect *piece) {
     const int64_t room = NEO__STAGE_BYTES / (int64_t)neo_dtype_size(dtype);
@@ -17279,9 +17041,11 @@ static neo_status neo__stage_move(neo_ctx *ctx, const neo__slab *slab, const neo
     int64_t rows = stage->place.rows, width = stage->place.cols;
     char *host = stage->data;
     char *there = slab->data + (size_t)((stage->place.row - slab->place.row) * slab->step +
-                                        stage->place.col - slab->place.col) * size;
+                                        stage->place.col - slab->place.col) *
+                                   size;
     if (width == slab->step) width *= rows, rows = 1;
-    for (int64_t r = 0; r < rows; r++, host += (size_t)width * size, there += (size_t)slab->step * size) {
+    for (int64_t r = 0; r < rows;
+         r++, host += (size_t)width * size, there += (size_t)slab->step * size) {
         if (to_device)
             NEO__TRY(neo__data_write(ctx, there, slab->memory, host, (size_t)width * size));
         else NEO__TRY(neo__data_read(ctx, host, there, slab->memory, (size_t)width * size));
@@ -17354,15 +17118,17 @@ static neo_status neo__state_reserve(neo_state *state) {
     neo__state_fill_slots(state);
     return NEO_OK;
 }
-/* Forget the entries from `count` on: what an add of several tensors does when one of them
-   fails. */
+/* Forget the entries from `count` on: an add of several tensors failed at one of them. */
 static void neo__state_truncate(neo_state *state, int count) {
-    for (int i = count; i < state->count; i++)
-        neo__string_free(state->ctx, state->entries[i].name);
     state->count = count;
     for (int i = 0; i < count; i++)
         if (state->entries[i].next >= count) state->entries[i].next = -1;
     neo__state_fill_slots(state);
+}
+/* The end of an add of several tensors: after a failure the state is as before. */
+static neo_status neo__state_added(neo_state *state, int before, neo_status status) {
+    if (status != NEO_OK) neo__state_truncate(state, before);
+    return status;
 }
 
 static neo_status neo__state_check(const neo_state *state, const char *function,
@@ -17381,7 +17147,7 @@ static neo_status neo__state_check(const neo_state *state, const char *function,
 static neo_status neo__state_put(neo_state *state, neo__state_entry *entry, const char *name,
                                  int first) {
     NEO__TRY(neo__state_reserve(state));
-    entry->name = neo__string_copy(state->ctx, name);
+    entry->name = neo__arena_text(&state->texts, name, strlen(name));
     NEO__CHECK(entry->name, NEO_ERR_MEMORY, "neo_state_add: no memory for the name %s", name);
     entry->hash = neo_hash(name);
     entry->first = first >= 0 ? first : state->count;
@@ -17459,8 +17225,7 @@ static neo_status neo__state_check_parts(const neo_state *state, int first, cons
                    other->kind == entry->kind ? "" : " and another kind");
         NEO__CHECK(other->is_copy || entry->is_copy ||
                        neo__rect_cut(&other->slab.place, &entry->slab.place).rows == 0,
-                   NEO_ERR_ARG,
-                   "neo_state_add_part: %s: part %s overlaps part %s", name,
+                   NEO_ERR_ARG, "neo_state_add_part: %s: part %s overlaps part %s", name,
                    neo__place_text(entry, a), neo__place_text(other, b));
     }
     return NEO_OK;
@@ -17493,14 +17258,12 @@ NEO_API neo_status neo_state_add_params(neo_state *state, const neo_params *para
     NEO__CHECK(state && params, NEO_ERR_ARG, "neo_state_add_params: an argument is NULL");
     NEO__TRY(neo__check_device(state->ctx, params->ctx, "neo_state_add_params", "params are"));
     int before = state->count;
-    for (int i = 0; i < neo_params_count(params); i++) {
+    neo_status status = NEO_OK;
+    for (int i = 0; i < neo_params_count(params) && status == NEO_OK; i++) {
         const neo_param *param = neo_params_at(params, i);
-        neo_status status = neo_state_add(state, NEO_STATE_WEIGHT, param->name, param->value);
-        if (status == NEO_OK) continue;
-        neo__state_truncate(state, before);
-        return status;
+        status = neo_state_add(state, NEO_STATE_WEIGHT, param->name, param->value);
     }
-    return NEO_OK;
+    return neo__state_added(state, before, status);
 }
 
 NEO_API neo_status neo_state_add_optim(neo_state *state, neo_optim *optim) {
@@ -17508,15 +17271,12 @@ NEO_API neo_status neo_state_add_optim(neo_state *state, neo_optim *optim) {
     NEO__TRY(neo__check_device(state->ctx, optim->ctx, "neo_state_add_optim", "optim is"));
     int before = state->count;
     const char *name = NULL;
-    neo_tensor t = neo_tensor_none();
-    for (int i = 0; i < neo_optim_state_count(optim); i++) {
-        t = neo_optim_state_at(optim, i, &name, NULL);
-        neo_status status = neo_state_add(state, NEO_STATE_OPTIMIZER, name, t);
-        if (status == NEO_OK) continue;
-        neo__state_truncate(state, before);
-        return status;
+    neo_status status = NEO_OK;
+    for (int i = 0; i < neo_optim_state_count(optim) && status == NEO_OK; i++) {
+        neo_tensor t = neo_optim_state_at(optim, i, &name, NULL);
+        status = neo_state_add(state, NEO_STATE_OPTIMIZER, name, t);
     }
-    return NEO_OK;
+    return neo__state_added(state, before, status);
 }
 
 /* <bags>.<table>.weight, .scale (of i8), .momentum1, .momentum2, and <bags>.step. */
@@ -17543,7 +17303,8 @@ NEO_API neo_status neo_state_add_bags(neo_state *state, neo_bags *bags) {
     neo_status status = NEO_OK;
     for (int32_t i = 0; i < neo_bags_table_count(bags) && status == NEO_OK; i++) {
         const int32_t buckets = bags->sizes.none ? 0 : bags->tables[i].buckets;
-        status = neo__state_define_buckets(state, neo__bags_name(bags), neo_bags_table_name(bags, i), buckets);
+        status = neo__state_define_buckets(state, neo__bags_name(bags),
+                                           neo_bags_table_name(bags, i), buckets);
         if (status == NEO_OK) status = neo__state_add_table(state, bags, i);
     }
     char name[1024];
@@ -17551,14 +17312,12 @@ NEO_API neo_status neo_state_add_bags(neo_state *state, neo_bags *bags) {
     if (status == NEO_OK)
         status = neo_state_add(state, NEO_STATE_OPTIMIZER, name,
                                neo_tensor_1d(neo__bags_steps(bags), NEO_I64, 1));
-    if (status != NEO_OK) neo__state_truncate(state, before);
-    return status;
+    return neo__state_added(state, before, status);
 }
 
 NEO_API neo_status neo_state_add_schema(neo_state *state, neo_schema *schema) {
     NEO__CHECK(state && schema, NEO_ERR_ARG, "neo_state_add_schema: an argument is NULL");
-    NEO__CHECK(!state->schema, NEO_ERR_ARG,
-               "neo_state_add_schema: the state has a schema already");
+    NEO__CHECK(!state->schema, NEO_ERR_ARG, "neo_state_add_schema: the state has a schema already");
     state->schema = schema;
     return NEO_OK;
 }
@@ -17568,38 +17327,24 @@ NEO_API neo_status neo_state_define(neo_state *state, const char *key, const cha
                "neo_state_define: an argument is NULL or the key is empty");
     NEO__CHECK(neo__utf8_valid(key) && neo__utf8_valid(value), NEO_ERR_ARG,
                "neo_state_define: %s: the key or its value is not UTF-8", key);
-    neo_ctx *ctx = state->ctx;
-    char *copy = neo__string_copy(ctx, value), *key_copy = NULL;
-    NEO__CHECK(copy, NEO_ERR_MEMORY, "neo_state_define: no memory for %s", key);
-    for (int i = 0; i < state->word_count; i++) {
-        if (strcmp(state->words[i].key, key) != 0) continue;
-        neo__string_free(ctx, state->words[i].value);
-        state->words[i].value = copy;
-        return NEO_OK;
-    }
-    neo_status status = NEO__GROW(ctx, state->words, state->word_capacity, state->word_count + 1);
-    if (status == NEO_OK) {
-        key_copy = neo__string_copy(ctx, key);
-        if (!key_copy)
-            status = neo_fail(NEO_ERR_MEMORY, "neo_state_define: no memory for %s", key);
-    }
-    if (status != NEO_OK) {
-        neo__string_free(ctx, copy);
-        return status;
-    }
-    state->words[state->word_count].key = key_copy;
-    state->words[state->word_count++].value = copy;
+    int at = 0;
+    while (at < state->word_count && strcmp(state->words[at].key, key) != 0) at++;
+    if (at < state->word_count && strcmp(state->words[at].value, value) == 0) return NEO_OK;
+    NEO__TRY(NEO__GROW(state->ctx, state->words, state->word_capacity, at + 1));
+    neo__state_word word;
+    word.key = at < state->word_count ? state->words[at].key
+                                      : neo__arena_text(&state->texts, key, strlen(key));
+    word.value = neo__arena_text(&state->texts, value, strlen(value));
+    NEO__CHECK(word.key && word.value, NEO_ERR_MEMORY, "neo_state_define: no memory for %s", key);
+    state->words[at] = word;
+    state->word_count = NEO__MAX(state->word_count, at + 1);
     return NEO_OK;
 }
 
 NEO_API void neo_state_destroy(neo_state *state) {
     if (!state) return;
     neo_ctx *ctx = state->ctx;
-    neo__state_truncate(state, 0);
-    for (int i = 0; i < state->word_count; i++) {
-        neo__string_free(ctx, state->words[i].key);
-        neo__string_free(ctx, state->words[i].value);
-    }
+    neo__arena_free(&state->texts);
     NEO__LIST_FREE(ctx, state->words, state->word_capacity);
     NEO__LIST_FREE(ctx, state->slots, state->slot_count);
     NEO__LIST_FREE(ctx, state->entries, state->capacity);
@@ -17620,8 +17365,7 @@ NEO__HOT_BEGIN
 #define NEO__DIGEST_BITS UINT64_C(0xC2B2AE3D27D4EB4F)
 #define NEO__DIGEST_NAN 0x7FC00000u
 
-static uint64_t neo__digest_key(const char *name, neo_dtype dtype, int ndim,
-                                const int64_t *shape) {
+static uint64_t neo__digest_key(const char *name, neo_dtype dtype, int ndim, const int64_t *shape) {
     uint64_t key = neo__mix64(neo_hash(name));
     key = neo__mix64(key + (uint64_t)dtype + 1);
     key = neo__mix64(key + (uint64_t)ndim);
@@ -17682,10 +17426,9 @@ static void neo__digest_task(void *arg, int64_t task, int worker) {
     for (int64_t at = begin, n; at < end; at += n, row++, col = 0) {
         n = NEO__MIN(end - at, cols - col);
         int64_t first = (place->row + row) * job->whole_cols + place->col + col;
-        sum += neo__digest_part(job->key, slab->dtype,
-                                slab->data + (size_t)(row * slab->step + col) *
-                                                  neo_dtype_size(slab->dtype),
-                                first, n);
+        sum += neo__digest_part(
+            job->key, slab->dtype,
+            slab->data + (size_t)(row * slab->step + col) * neo_dtype_size(slab->dtype), first, n);
     }
     __atomic_fetch_add(&job->sum, sum, __ATOMIC_RELAXED);
 }
@@ -17695,7 +17438,8 @@ static uint64_t neo__entry_key(const neo__state_entry *entry) {
     return neo__digest_key(entry->name, whole->dtype, whole->ndim, whole->shape);
 }
 NEO__HOT_BEGIN
-static uint64_t neo__slab_digest(neo_ctx *ctx, const neo__state_entry *entry, const neo__slab *slab) {
+static uint64_t neo__slab_digest(neo_ctx *ctx, const neo__state_entry *entry,
+                                 const neo__slab *slab) {
     neo__digest_job job;
     job.slab = slab;
     job.key = neo__entry_key(entry);
@@ -17730,7 +17474,6 @@ NEO_API uint64_t neo_state_digest(const neo_state *state) {
     }
     return neo__mix64(parts + neo__mix64(keys));
 }
-NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-group
 
@@ -17764,10 +17507,10 @@ typedef struct neo__census {
     int64_t part_count;
     neo__replica_words *replicas; /* as rank 0 has them */
     int64_t replica_count;
+    neo__arena arena; /* of both lists */
 } neo__census;
 enum { NEO__MEET_WORDS = 1 << 16 }; /* of one sum */
 
-NEO__HOT_END
 /* All ranks go on, or none: with the status and message of the lowest that cannot. */
 static neo_status neo__meet_agree(const neo__meet *meet, neo_status status) {
     if (meet->group.size == 1) return status;
@@ -17799,7 +17542,7 @@ static neo_status neo__meet_same(const neo__meet *meet, uint64_t word, const cha
     return neo__meet_agree(meet, status);
 }
 static void neo__meet_end(neo__meet *meet) {
-    if (meet->each) neo_free(meet->ctx, meet->each, (size_t)meet->group.size * sizeof *meet->each);
+    NEO__LIST_FREE(meet->ctx, meet->each, meet->group.size);
     meet->each = NULL;
 }
 static neo_status neo__meet_begin(neo__meet *meet, neo_ctx *ctx, const char *function,
@@ -17814,20 +17557,13 @@ static neo_status neo__meet_begin(neo__meet *meet, neo_ctx *ctx, const char *fun
     NEO__CHECK(size == 1 || (meet->group.agree && meet->group.sum), NEO_ERR_ARG,
                "%s: the group lacks agree or sum", function);
     size_t bytes = neo__size_mul((size_t)size, sizeof *meet->each);
-    meet->each = (uint64_t *)neo_alloc(ctx, bytes);
-    neo_status status = NEO_OK;
-    if (!meet->each)
-        status = neo_fail(NEO_ERR_MEMORY, "%s: no memory for %d words", function, size);
-    status = neo__meet_agree(meet, status);
+    meet->each = (uint64_t *)neo__alloc_for(ctx, bytes, function);
+    neo_status status = neo__meet_agree(meet, meet->each ? NEO_OK : NEO_ERR_MEMORY);
     if (status != NEO_OK) neo__meet_end(meet);
     return status;
 }
 
 /* ---- replicas ---- */
-static void neo__census_free(neo_ctx *ctx, neo__census *census) {
-    neo_free(ctx, census->parts, (size_t)census->part_count * sizeof *census->parts);
-    neo_free(ctx, census->replicas, (size_t)census->replica_count * sizeof *census->replicas);
-}
 /* The entry behind a hash of a name, or NULL. */
 static const neo__state_entry *neo__state_find_hash(const neo_state *state, uint64_t hash) {
     if (state->slot_count == 0) return NULL;
@@ -17887,20 +17623,16 @@ static neo_status neo__replica_extra(const neo_state *state, const neo__census *
     return NEO_OK;
 }
 /* Rank 0's list of replicas on every rank. */
-static neo_status neo__replicas_share(const neo_state *state, const neo__meet *meet,
-                                      const char *function, int progress, neo__census *census) {
+static neo_status neo__replicas_share(const neo_state *state, const neo__meet *meet, int progress,
+                                      neo__census *census) {
     int64_t mine = 0, at = 0;
-    neo_status status = NEO_OK;
+    neo_status status;
     for (int i = 0; i < state->count; i++)
         mine += !state->entries[i].is_part && neo__census_takes(&state->entries[i], progress);
     NEO__TRY(neo__meet_each(meet, (uint64_t)mine));
     int64_t count = (int64_t)meet->each[0];
-    census->replicas = (neo__replica_words *)neo__alloc_zero(
-        meet->ctx, (size_t)count * sizeof *census->replicas);
-    if (census->replicas) census->replica_count = count;
-    else
-        status =
-            neo_fail(NEO_ERR_MEMORY, "%s: no memory for %" PRId64 " tensors", function, count);
+    status = NEO__ARENA(&census->arena, census->replicas, count);
+    if (status == NEO_OK) census->replica_count = count;
     for (int i = 0; i < state->count && status == NEO_OK && meet->group.rank == 0; i++)
         if (!state->entries[i].is_part && neo__census_takes(&state->entries[i], progress))
             census->replicas[at++] = neo__replica_of(state, &state->entries[i]);
@@ -17927,17 +17659,10 @@ static neo_status neo__replicas_compare(const neo_state *state, const neo__meet 
 }
 static neo_status neo__census_replicas(const neo_state *state, const neo__meet *meet,
                                        const char *function, int progress, neo__census *census) {
-    NEO__TRY(neo__replicas_share(state, meet, function, progress, census));
-    size_t bytes = (size_t)census->replica_count * sizeof(uint64_t);
-    uint64_t *differs = (uint64_t *)neo__alloc_zero(meet->ctx, bytes);
-    neo_status status = NEO_OK;
-    if (!differs)
-        status = neo_fail(NEO_ERR_MEMORY, "%s: no memory for %zu bytes", function, bytes);
-    status = neo__meet_agree(meet, status);
-    if (status == NEO_OK)
-        status = neo__replicas_compare(state, meet, function, progress, census, differs);
-    neo_free(meet->ctx, differs, bytes);
-    return status;
+    uint64_t *differs;
+    NEO__TRY(neo__replicas_share(state, meet, progress, census));
+    NEO__TRY(neo__meet_agree(meet, NEO__ARENA(&census->arena, differs, census->replica_count)));
+    return neo__replicas_compare(state, meet, function, progress, census, differs);
 }
 
 /* ---- parts ---- */
@@ -17969,26 +17694,21 @@ static int neo__entry_is_own(const neo__state_entry *entry) {
 }
 /* The list of all parts of all ranks, on every rank. */
 static neo_status neo__parts_share(const neo_state *state, const neo__meet *meet,
-                                   const char *function, neo__census *census) {
+                                   neo__census *census) {
     int64_t mine = 0, total = 0, at = 0;
-    neo_status status = NEO_OK;
     for (int i = 0; i < state->count; i++) mine += neo__entry_is_own(&state->entries[i]);
     NEO__TRY(neo__meet_each(meet, (uint64_t)mine));
     for (int r = 0; r < meet->group.size; r++) {
         if (r == meet->group.rank) at = total;
         total += (int64_t)meet->each[r];
     }
-    size_t bytes = neo__size_mul((size_t)total, sizeof *census->parts);
-    census->parts = (neo__part_words *)neo__alloc_zero(meet->ctx, bytes);
-    if (census->parts) census->part_count = total;
-    else status = neo_fail(NEO_ERR_MEMORY, "%s: no memory for %" PRId64 " parts", function, total);
-    NEO__TRY(neo__meet_agree(meet, status));
+    NEO__TRY(neo__meet_agree(meet, NEO__ARENA(&census->arena, census->parts, total)));
+    census->part_count = total;
     for (int i = 0; i < state->count; i++)
         if (neo__entry_is_own(&state->entries[i]))
             neo__part_fill(state, i, meet->group.rank, &census->parts[at++]);
     NEO__TRY(neo__meet_sum(meet, census->parts, 10 * total));
-    if (total > 1)
-        qsort(census->parts, (size_t)total, sizeof *census->parts, neo__part_compare);
+    if (total > 1) qsort(census->parts, (size_t)total, sizeof *census->parts, neo__part_compare);
     return NEO_OK;
 }
 static neo__rect neo__part_rect(const neo__part_words *p) {
@@ -18033,7 +17753,7 @@ static neo_status neo__parts_check(const neo_state *state, int rank, const char 
 }
 static neo_status neo__census_parts(const neo_state *state, const neo__meet *meet,
                                     const char *function, neo__census *census) {
-    NEO__TRY(neo__parts_share(state, meet, function, census));
+    NEO__TRY(neo__parts_share(state, meet, census));
     neo_status status = NEO_OK;
     int fault = 0;
     for (int64_t i = 0, end; i < census->part_count && !fault; i = end) {
@@ -18041,14 +17761,15 @@ static neo_status neo__census_parts(const neo_state *state, const neo__meet *mee
             if (census->parts[end].name != census->parts[i].name) break;
             end++;
         }
-        status = neo__parts_check(state, meet->group.rank, function, &census->parts[i], end - i,
-                                  &fault);
+        status =
+            neo__parts_check(state, meet->group.rank, function, &census->parts[i], end - i, &fault);
     }
     return neo__meet_agree(meet, status);
 }
 /* Who has what, and that it makes one state. */
 static neo_status neo__census_take(const neo_state *state, const neo__meet *meet,
                                    const char *function, int progress, neo__census *census) {
+    census->arena.ctx = meet->ctx;
     NEO__TRY(neo__census_replicas(state, meet, function, progress, census));
     return neo__census_parts(state, meet, function, census);
 }
@@ -18073,7 +17794,7 @@ static neo_status neo__digest_meet(const neo_state *state, const neo__meet *meet
         if (!again && part->kind != (uint64_t)NEO_STATE_PROGRESS) keys += neo__mix64(part->key);
     }
     if (status == NEO_OK) *digest = neo__mix64(sum + neo__mix64(keys));
-    neo__census_free(meet->ctx, &census);
+    neo__arena_free(&census.arena);
     return status;
 }
 NEO_API neo_status neo_state_digest_group(const neo_state *state, const neo_group *group,
@@ -18085,7 +17806,6 @@ NEO_API neo_status neo_state_digest_group(const neo_state *state, const neo_grou
     neo__meet_end(&meet);
     return status;
 }
-NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-safetensors
 
@@ -18139,6 +17859,11 @@ typedef struct neo__st_tensor {
     int ndim;  /* of the file: may exceed NEO_MAX_DIMS; then shape is not all of it */
     int dtype; /* in neo__st_dtypes */
 } neo__st_tensor;
+/* An element of a list sorted by name. */
+typedef struct neo__st_name {
+    const char *name, *value; /* value: of metadata */
+    int index;                /* of a tensor */
+} neo__st_name;
 struct neo_safetensors {
     neo_ctx *ctx;
     char *path;
@@ -18149,14 +17874,13 @@ struct neo_safetensors {
     neo__st_tensor *tensors; /* in the order of their data */
     int count;
     int64_t capacity;
-    const neo__st_tensor **by_name;
-    const char **metadata; /* key, value, key, value ... */
-    int has_metadata, metadata_count; /* pairs */
+    neo__st_name *by_name;
+    neo__st_name *metadata;
+    int has_metadata, metadata_count;
     int64_t metadata_capacity;
 };
 
 /* ---- reading the header ---- */
-NEO__HOT_END
 static neo_status neo__st_parse_dtype(neo__json *j, neo__st_tensor *t) {
     char *name = NULL;
     size_t at = j->at;
@@ -18196,16 +17920,15 @@ static neo_status neo__st_parse_range(neo__json *j, neo__st_tensor *t) {
 /* {"dtype": ..., "shape": ..., "data_offsets": ...}, each once. */
 static neo_status neo__st_parse_tensor(neo__json *j, neo__st_tensor *t) {
     static const char *const keys[] = {"dtype", "shape", "data_offsets"};
-    int seen = 0, more = 1;
+    int seen = 0;
     int64_t elements = 0;
     size_t start = j->at;
     NEO__TRY(neo__json_open(j, '{'));
     for (int i = 0;; i++) {
-        char *key = NULL;
-        NEO__TRY(neo__json_next(j, '}', i, &more));
-        if (!more) break;
-        size_t at = j->at;
-        NEO__TRY(neo__json_key(j, &key));
+        char *key;
+        NEO__TRY(neo__json_member(j, i, &key));
+        if (!key) break;
+        size_t at = (size_t)(key - j->text) - 1;
         int k = 0;
         while (k < 3 && strcmp(key, keys[k]) != 0) k++;
         if (k == 3)
@@ -18216,46 +17939,52 @@ static neo_status neo__st_parse_tensor(neo__json *j, neo__st_tensor *t) {
         if (k == 1) NEO__TRY(neo__st_parse_shape(j, t, &elements));
         if (k == 2) NEO__TRY(neo__st_parse_range(j, t));
     }
-    if (seen != 7)
-        return neo__json_fail(j, start, "a tensor without dtype, shape or data_offsets");
+    if (seen != 7) return neo__json_fail(j, start, "a tensor without dtype, shape or data_offsets");
     int64_t bits = elements * neo__st_dtypes[t->dtype].bits;
     if (t->end < t->begin || bits % 8 != 0 || t->end - t->begin != bits / 8)
         return neo_fail(NEO_ERR_FORMAT,
-                         "%s: byte %" PRIu64 ": tensor %s: data_offsets [%" PRId64 ", %" PRId64
-                         "] do not hold %" PRId64 " elements of %s",
-                         j->file, j->offset + start, t->name, t->begin, t->end, elements,
-                         neo__st_dtypes[t->dtype].name);
+                        "%s: byte %" PRIu64 ": tensor %s: data_offsets [%" PRId64 ", %" PRId64
+                        "] do not hold %" PRId64 " elements of %s",
+                        j->file, j->offset + start, t->name, t->begin, t->end, elements,
+                        neo__st_dtypes[t->dtype].name);
     return NEO_OK;
 }
-static int neo__compare_strings(const void *a, const void *b) {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
+static int neo__st_compare_names(const void *a, const void *b) {
+    return strcmp(((const neo__st_name *)a)->name, ((const neo__st_name *)b)->name);
 }
-/* Sorts pairs (key, value) by key and refuses equal keys. */
+/* Sort a list; the name that is in it twice, or NULL. */
+static const char *neo__st_sort_names(neo__st_name *list, int count) {
+    if (count > 1) qsort(list, (size_t)count, sizeof *list, neo__st_compare_names);
+    for (int i = 1; i < count; i++)
+        if (strcmp(list[i - 1].name, list[i].name) == 0) return list[i].name;
+    return NULL;
+}
+static const neo__st_name *neo__st_find_name(const neo__st_name *list, int count,
+                                             const char *name) {
+    neo__st_name key = {name, NULL, 0};
+    if (count == 0) return NULL;
+    return (const neo__st_name *)bsearch(&key, list, (size_t)count, sizeof *list,
+                                         neo__st_compare_names);
+}
+/* Pairs of strings, in the list sorted by key; equal keys are refused. */
 static neo_status neo__st_parse_metadata(neo__json *j, neo_safetensors *file) {
-    int more = 1;
     size_t start = j->at;
     if (file->has_metadata) return neo__json_fail(j, start, "__metadata__ is there twice");
     file->has_metadata = 1;
     NEO__TRY(neo__json_open(j, '{'));
     for (int i = 0;; i++) {
-        char *key = NULL, *value = NULL;
-        NEO__TRY(neo__json_next(j, '}', i, &more));
-        if (!more) break;
-        NEO__TRY(neo__json_key(j, &key));
+        char *key, *value;
+        NEO__TRY(neo__json_member(j, i, &key));
+        if (!key) break;
         NEO__TRY(neo__json_string(j, &value));
         NEO__TRY(NEO__GROW(file->ctx, file->metadata, file->metadata_capacity,
-                           2 * file->metadata_count + 2));
-        file->metadata[2 * file->metadata_count] = key;
-        file->metadata[2 * file->metadata_count + 1] = value;
-        file->metadata_count++;
+                           file->metadata_count + 1));
+        file->metadata[file->metadata_count].name = key;
+        file->metadata[file->metadata_count++].value = value;
     }
-    int n = file->metadata_count;
-    if (n > 1)
-        qsort((void *)file->metadata, (size_t)n, 2 * sizeof *file->metadata, neo__compare_strings);
-    for (int i = 1; i < n; i++)
-        if (strcmp(file->metadata[2 * i - 2], file->metadata[2 * i]) == 0)
-            return neo__json_fail(j, start, "a metadata key that is there twice");
-    return NEO_OK;
+    return neo__st_sort_names(file->metadata, file->metadata_count)
+               ? neo__json_fail(j, start, "a metadata key that is there twice")
+               : NEO_OK;
 }
 
 static int neo__st_compare_ranges(const void *a, const void *b) {
@@ -18264,38 +17993,30 @@ static int neo__st_compare_ranges(const void *a, const void *b) {
     if (x->end != y->end) return x->end < y->end ? -1 : 1;
     return strcmp(x->name, y->name);
 }
-static int neo__st_compare_names(const void *a, const void *b) {
-    const neo__st_tensor *x = *(const neo__st_tensor *const *)a,
-                         *y = *(const neo__st_tensor *const *)b;
-    return strcmp(x->name, y->name);
-}
-/* Orders the tensors by their data and by name; ranges must tile the data and names must
-   differ. */
+/* Order the tensors by their data and by name; ranges must tile the data and names must differ. */
 static neo_status neo__st_index(neo_safetensors *file) {
-    int n = file->count;
-    file->by_name =
-        (const neo__st_tensor **)neo_alloc(file->ctx, (size_t)n * sizeof *file->by_name);
-    NEO__CHECK(file->by_name, NEO_ERR_MEMORY, "%s: no memory for an index of %d tensors",
-               file->path, n);
-    if (n > 1) qsort(file->tensors, (size_t)n, sizeof *file->tensors, neo__st_compare_ranges);
+    int count = file->count;
     int64_t at = 0;
-    for (int i = 0; i < n; i++) {
+    file->by_name = (neo__st_name *)neo__alloc_for(file->ctx, (size_t)count * sizeof *file->by_name,
+                                                   file->path);
+    if (!file->by_name) return NEO_ERR_MEMORY;
+    if (count > 1)
+        qsort(file->tensors, (size_t)count, sizeof *file->tensors, neo__st_compare_ranges);
+    for (int i = 0; i < count; i++) {
         const neo__st_tensor *t = &file->tensors[i];
         NEO__CHECK(t->begin == at, NEO_ERR_FORMAT,
                    "%s: tensor %s: its data begins at byte %" PRId64
                    " of the data, the one before ends at %" PRId64,
                    file->path, t->name, t->begin, at);
         at = t->end;
-        file->by_name[i] = t;
+        file->by_name[i].name = t->name;
+        file->by_name[i].index = i;
     }
     NEO__CHECK(at == file->data_bytes, NEO_ERR_FORMAT,
                "%s: the header describes %" PRId64 " bytes of data, the file has %" PRId64,
                file->path, at, file->data_bytes);
-    if (n > 1)
-        qsort((void *)file->by_name, (size_t)n, sizeof *file->by_name, neo__st_compare_names);
-    for (int i = 1; i < n; i++)
-        NEO__CHECK(strcmp(file->by_name[i - 1]->name, file->by_name[i]->name) != 0, NEO_ERR_FORMAT,
-                   "%s: tensor %s is there twice", file->path, file->by_name[i]->name);
+    const char *twice = neo__st_sort_names(file->by_name, count);
+    NEO__CHECK(!twice, NEO_ERR_FORMAT, "%s: tensor %s is there twice", file->path, twice);
     return NEO_OK;
 }
 /* The header's text is in file->header, the sizes are set. */
@@ -18305,15 +18026,13 @@ static neo_status neo__st_parse(neo_safetensors *file) {
     j.size = file->header_bytes;
     j.file = file->path;
     j.offset = 8;
-    int more = 1;
     if (j.size == 0 || j.text[0] != '{')
         return neo__json_fail(&j, 0, "the header does not begin with '{'");
     NEO__TRY(neo__json_open(&j, '{'));
     for (int i = 0;; i++) {
-        char *name = NULL;
-        NEO__TRY(neo__json_next(&j, '}', i, &more));
-        if (!more) break;
-        NEO__TRY(neo__json_key(&j, &name));
+        char *name;
+        NEO__TRY(neo__json_member(&j, i, &name));
+        if (!name) break;
         if (strcmp(name, "__metadata__") == 0) {
             NEO__TRY(neo__st_parse_metadata(&j, file));
             continue;
@@ -18340,9 +18059,8 @@ static neo_status neo__st_read_header(neo_safetensors *file) {
                file->path, n, size);
     file->data_offset = 8 + (int64_t)n;
     file->data_bytes = size - file->data_offset;
-    file->header = (char *)neo_alloc(file->ctx, (size_t)n);
-    NEO__CHECK(file->header, NEO_ERR_MEMORY, "%s: no memory for a header of %" PRIu64 " bytes",
-               file->path, n);
+    file->header = (char *)neo__alloc_for(file->ctx, (size_t)n, file->path);
+    if (!file->header) return NEO_ERR_MEMORY;
     file->header_bytes = (size_t)n;
     NEO__TRY(neo__file_read_at(&file->file, 8, file->header, (size_t)n));
     return neo__st_parse(file);
@@ -18355,31 +18073,26 @@ NEO_API neo_status neo_safetensors_open(neo_ctx *ctx, const char *path, neo_safe
     neo__file handle;
     NEO__TRY(neo__file_open(&handle, path, NEO__FILE_READ));
     neo_safetensors *file = (neo_safetensors *)neo__alloc_zero(ctx, sizeof *file);
-    char *copy = neo__string_copy(ctx, path);
-    if (!file || !copy) {
-        neo__string_free(ctx, copy);
-        neo_free(ctx, file, sizeof *file);
-        neo__file_close(&handle);
+    if (!file) {
+        (void)neo__file_close(&handle);
         return neo_fail(NEO_ERR_MEMORY, "neo_safetensors_open: %s: no memory", path);
     }
     file->ctx = ctx;
-    file->path = copy;
     file->file = handle;
-    file->file.path = copy;
-    neo_status status = neo__st_read_header(file);
-    if (status != NEO_OK) {
-        neo_safetensors_close(file);
-        return status;
-    }
-    *out = file;
-    return NEO_OK;
+    file->path = neo__string_copy(ctx, path);
+    file->file.path = file->path;
+    neo_status status = file->path
+                            ? neo__st_read_header(file)
+                            : neo_fail(NEO_ERR_MEMORY, "neo_safetensors_open: %s: no memory", path);
+    if (status == NEO_OK) *out = file;
+    else neo_safetensors_close(file);
+    return status;
 }
 NEO_API void neo_safetensors_close(neo_safetensors *file) {
     if (!file) return;
     neo_ctx *ctx = file->ctx;
     neo__file_close(&file->file);
-    if (file->by_name)
-        neo_free(ctx, (void *)file->by_name, (size_t)file->count * sizeof *file->by_name);
+    NEO__LIST_FREE(ctx, file->by_name, file->count);
     NEO__LIST_FREE(ctx, file->metadata, file->metadata_capacity);
     NEO__LIST_FREE(ctx, file->tensors, file->capacity);
     neo_free(ctx, file->header, file->header_bytes);
@@ -18393,24 +18106,12 @@ NEO_API const char *neo_safetensors_name(const neo_safetensors *file, int index)
     return index >= 0 && index < file->count ? file->tensors[index].name : NULL;
 }
 NEO_API int neo_safetensors_find(const neo_safetensors *file, const char *name) {
-    int lo = 0, hi = file->count;
-    while (lo < hi) {
-        int mid = lo + (hi - lo) / 2, order = strcmp(file->by_name[mid]->name, name);
-        if (order == 0) return (int)(file->by_name[mid] - file->tensors);
-        if (order < 0) lo = mid + 1;
-        else hi = mid;
-    }
-    return -1;
+    const neo__st_name *found = neo__st_find_name(file->by_name, file->count, name);
+    return found ? found->index : -1;
 }
 NEO_API const char *neo_safetensors_metadata(const neo_safetensors *file, const char *key) {
-    int lo = 0, hi = file->metadata_count; /* sorted by key */
-    while (lo < hi) {
-        int mid = lo + (hi - lo) / 2, order = strcmp(file->metadata[2 * mid], key);
-        if (order == 0) return file->metadata[2 * mid + 1];
-        if (order < 0) lo = mid + 1;
-        else hi = mid;
-    }
-    return NULL;
+    const neo__st_name *found = neo__st_find_name(file->metadata, file->metadata_count, key);
+    return found ? found->value : NULL;
 }
 NEO_API neo_status neo_safetensors_info(const neo_safetensors *file, int index, neo_tensor *t) {
     NEO__CHECK(t && index >= 0 && index < file->count, NEO_ERR_ARG,
@@ -18517,8 +18218,8 @@ static neo_status neo__st_read_rect(neo_ctx *ctx, const neo__file *file, const n
         width *= rows;
         rows = 1;
     }
-    int direct = rect->dtype == slab->dtype &&
-                 (rows == 1 || (size_t)width * from >= NEO__ST_ROW_BYTES);
+    int direct =
+        rect->dtype == slab->dtype && (rows == 1 || (size_t)width * from >= NEO__ST_ROW_BYTES);
     int64_t room = (int64_t)(NEO__ST_BUFFER_BYTES / from);
     int64_t piece = direct ? width : NEO__MIN(width, room); /* of a row */
     int64_t batch = direct ? 1 : NEO__MIN((room - piece) / from_step + 1, rows);
@@ -18531,8 +18232,8 @@ static neo_status neo__st_read_rect(neo_ctx *ctx, const neo__file *file, const n
             size_t bytes = (size_t)((n - 1) * from_step + w) * from;
             NEO__TRY(neo__file_read_at(file, offset, direct ? out : buffer, bytes));
             if (direct) continue;
-            NEO__TRY(neo__st_scatter(ctx, buffer, rect->dtype, from_step, out, slab->dtype,
-                                     to_step, n, w));
+            NEO__TRY(neo__st_scatter(ctx, buffer, rect->dtype, from_step, out, slab->dtype, to_step,
+                                     n, w));
         }
     }
     return NEO_OK;
@@ -18547,9 +18248,8 @@ static neo_status neo__st_read_transposed(neo_ctx *ctx, const neo__file *file,
     if (rows == 0 || width == 0) return NEO_OK;
     if (slab->memory == NEO_DEVICE)
         return neo__st_read_staged(ctx, file, rect, slab, &slab->place, neo__st_read_transposed);
-    int64_t batch = (size_t)width * from >= NEO__ST_ROW_BYTES
-                        ? 1
-                        : NEO__MIN((room - piece) / step + 1, rows);
+    int64_t batch =
+        (size_t)width * from >= NEO__ST_ROW_BYTES ? 1 : NEO__MIN((room - piece) / step + 1, rows);
     char *buffer = neo__shared_scratch(ctx);
     for (int64_t r = 0; r < rows; r += batch) {
         int64_t n = NEO__MIN(batch, rows - r);
@@ -18578,7 +18278,8 @@ NEO_API neo_status neo_safetensors_read(neo_safetensors *file, int index, neo_te
     NEO__CHECK(neo__tensor_is_storable(&t), NEO_ERR_ARG,
                "%s: tensor %s: what to read into is none or not contiguous", file->path,
                file->tensors[index].name);
-    if (t.place == NEO_DEVICE) NEO__TRY(neo__check_place(file->ctx, t, "neo_safetensors_read", "t"));
+    if (t.place == NEO_DEVICE)
+        NEO__TRY(neo__check_place(file->ctx, t, "neo_safetensors_read", "t"));
     neo__st_rect rect = neo__st_rect_of(file, index);
     neo__slab slab = neo__slab_whole(&t);
     return neo__st_read_rect(file->ctx, &file->file, &rect, &slab);
@@ -18736,7 +18437,7 @@ static neo_status neo__st_check_items(const char *function, neo__st_item *items,
 static neo_status neo__st_write_items(const char *path, neo__st_item *items, int count,
                                       const char *const *metadata, int metadata_count,
                                       const neo__st_source *source) {
-    char partial[NEO__PATH_BYTES], error[NEO__ERROR_BYTES];
+    char partial[NEO__PATH_BYTES];
     neo__file file;
     neo__out out;
     int n = snprintf(partial, sizeof partial, "%s.partial", path);
@@ -18751,9 +18452,9 @@ static neo_status neo__st_write_items(const char *path, neo__st_item *items, int
     if (status == NEO_OK) status = neo__path_rename(partial, path);
     if (status == NEO_OK) status = neo__path_parent(partial, path);
     if (status == NEO_OK) return neo__dir_sync(partial);
-    memcpy(error, neo__error_text, sizeof error); /* what follows may fail too, and matters less */
-    neo__file_remove(partial);
-    return neo_fail(status, "%s", error);
+    neo__kept_error error = neo__error_keep(status);
+    (void)neo__file_remove(partial);
+    return neo__error_restore(&error);
 }
 static neo_status neo__st_check_metadata(const char *function, const char *const *metadata,
                                          int count) {
@@ -18776,8 +18477,8 @@ static neo_status neo__st_write(const char *function, neo_ctx *ctx, const char *
                "%s: an argument is NULL or count is negative", function);
     NEO__TRY(neo__st_check_metadata(function, metadata, metadata_count));
     size_t bytes = neo__size_mul((size_t)count, sizeof(neo__st_item));
-    neo__st_item *items = (neo__st_item *)neo_alloc(ctx, bytes);
-    NEO__CHECK(items, NEO_ERR_MEMORY, "%s: %s: no memory for %d tensors", function, path, count);
+    neo__st_item *items = (neo__st_item *)neo__alloc_for(ctx, bytes, function);
+    if (!items) return NEO_ERR_MEMORY;
     for (int i = 0; i < count; i++) {
         items[i].name = names[i];
         items[i].tensor = &tensors[i];
@@ -18823,8 +18524,8 @@ static int neo__map_name(const char *from, const char *to, const char *name, cha
     size_t head = (size_t)(star - from), tail = strlen(star + 1);
     if (n < head + tail || memcmp(name, from, head) != 0 || strcmp(name + n - tail, star + 1) != 0)
         return 0;
-    int length = snprintf(out, bytes, "%.*s%.*s%s", (int)(to_star - to), to,
-                          (int)(n - head - tail), name + head, to_star + 1);
+    int length = snprintf(out, bytes, "%.*s%.*s%s", (int)(to_star - to), to, (int)(n - head - tail),
+                          name + head, to_star + 1);
     return length >= 0 && (size_t)length < bytes;
 }
 /* The tensor of the file for a weight, or -1. */
@@ -18852,8 +18553,8 @@ static neo_status neo__st_load_weights(neo_safetensors *file, const neo_name_map
         for (int i = 0; i < state->count; i++) {
             const neo__state_entry *entry = &state->entries[i];
             if (entry->kind != NEO_STATE_WEIGHT) continue;
-            int transposed, index = neo__st_find_mapped(file, map, map_count, entry->name,
-                                                        &transposed);
+            int transposed,
+                index = neo__st_find_mapped(file, map, map_count, entry->name, &transposed);
             NEO__CHECK(index >= 0 || partial, NEO_ERR_NOT_FOUND,
                        "%s: no tensor for the weight %s, under this name or by the name map",
                        file->path, entry->name);
@@ -18861,16 +18562,15 @@ static neo_status neo__st_load_weights(neo_safetensors *file, const neo_name_map
             if (pass == 0) NEO__TRY(neo__st_check(file, index, &entry->whole, transposed));
             if (pass == 0) continue;
             neo__st_rect rect = neo__st_rect_of(file, index);
-            NEO__TRY((transposed ? neo__st_read_transposed : neo__st_read_rect)(
-                file->ctx, &file->file, &rect, &entry->slab));
+            NEO__TRY((transposed ? neo__st_read_transposed
+                                 : neo__st_read_rect)(file->ctx, &file->file, &rect, &entry->slab));
             *loaded += entry->first == i;
         }
     }
     return NEO_OK;
 }
 NEO_API neo_status neo_load_safetensors(neo_ctx *ctx, const char *path, const neo_name_map *map,
-                                        int map_count, int partial, neo_state *state,
-                                        int *loaded) {
+                                        int map_count, int partial, neo_state *state, int *loaded) {
     NEO__CHECK(ctx && path && state && map_count >= 0 && (map || map_count == 0), NEO_ERR_ARG,
                "neo_load_safetensors: an argument is NULL");
     for (int i = 0; i < map_count; i++) {
@@ -18891,7 +18591,6 @@ NEO_API neo_status neo_load_safetensors(neo_ctx *ctx, const char *path, const ne
     if (status == NEO_OK && loaded) *loaded = count;
     return status;
 }
-NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-checkpoint
 
@@ -18944,7 +18643,6 @@ typedef enum neo__ckpt_suffix {
 } neo__ckpt_suffix;
 static const char *const neo__ckpt_suffixes[] = {"", ".old", ".partial"};
 
-NEO__HOT_END
 /* <dir>/step-<step><suffix> into out[NEO__PATH_BYTES]. */
 static neo_status neo__ckpt_path(char *out, const char *dir, int64_t step,
                                  neo__ckpt_suffix suffix) {
@@ -18983,97 +18681,107 @@ typedef struct neo__ckpt_file {
 static neo_status neo__ckpt_finish(neo__out *out, neo_status status, neo__ckpt_file *record) {
     if (status == NEO_OK) status = neo__out_flush(out);
     if (status == NEO_OK) status = neo__file_sync(out->file);
-    neo_status closed = NEO_OK;
-    if (status == NEO_OK) closed = neo__file_close(out->file);
-    else {
-        char error[NEO__ERROR_BYTES];
-        memcpy(error, neo__error_text, sizeof error);
-        if (neo__file_close(out->file) != NEO_OK) memcpy(neo__error_text, error, sizeof error);
-    }
+    neo__kept_error error = neo__error_keep(status);
+    neo_status closed = neo__file_close(out->file);
     record->bytes = (int64_t)out->bytes;
     record->crc = out->crc;
-    return status != NEO_OK ? status : closed;
+    return status != NEO_OK ? neo__error_restore(&error) : closed;
 }
 
 static const char *const neo__ckpt_apart =
     "all ranks must save into, and load from, one directory of one file system";
 
-/* What one save works with. */
+/* A file as the ranks tell each other of it; words, so that they travel through a sum. */
+typedef struct neo__ckpt_mark {
+    uint64_t bytes, crc, data_bytes; /* data_bytes: of the tensors */
+} neo__ckpt_mark;
+/* One save: constant first, then the two lists that are made anew for each file, then the results. */
 typedef struct neo__ckpt_save {
     neo_ctx *ctx;
     const neo_state *state;
     const neo_save_desc *desc;
     neo__meet meet;
+    neo__arena arena; /* of all lists but steps */
     char partial[NEO__PATH_BYTES], whole[NEO__PATH_BYTES], old[NEO__PATH_BYTES];
+    int part_count;
+    neo_tensor schema; /* the dictionaries, or none */
+
     neo__st_item *items;   /* room for every tensor and the schema */
     const char **metadata; /* room for three pairs and one for every part */
-    int pair_count, part_count;
-    char *texts; /* names and places of parts, behind one another */
-    size_t text_bytes, text_used;
-    char *schema; /* the dictionaries, or NULL */
-    neo_tensor schema_tensor;
+    int pair_count;
+
     int64_t *steps; /* of the whole checkpoints there before */
     int step_count;
     int64_t step_capacity;
     neo__ckpt_file *files; /* the model's of every rank, the state's of every rank, the index */
-    int file_count;
-    uint64_t *marks; /* size and checksum of each but the index */
+    neo__ckpt_mark *marks; /* of each but the index */
 } neo__ckpt_save;
 
 static int neo__rects_equal(const neo__rect *a, const neo__rect *b) {
     return a->row == b->row && a->col == b->col && a->rows == b->rows && a->cols == b->cols;
 }
 /* A tensor for the list of a file, under the name that it has there. */
-static void neo__ckpt_put_item(neo__ckpt_save *save, const neo__state_entry *entry, int count) {
+static const char *neo__ckpt_text(neo__ckpt_save *save, const char *format, ...) NEO__PRINTF(2, 3);
+static const char *neo__ckpt_text(neo__ckpt_save *save, const char *format, ...) {
+    va_list args, again;
+    va_start(args, format);
+    va_copy(again, args);
+    size_t bytes = (size_t)vsnprintf(NULL, 0, format, again) + 1;
+    char *text = (char *)neo__arena_alloc(&save->arena, bytes);
+    if (text) vsnprintf(text, bytes, format, args);
+    else (void)neo_fail(NEO_ERR_MEMORY, "neo_save: no memory for %zu bytes", bytes);
+    va_end(again);
+    va_end(args);
+    return text;
+}
+/* A tensor for the list of a file, under the name that it has there. */
+static neo_status neo__ckpt_put_item(neo__ckpt_save *save, const neo__state_entry *entry,
+                                     int count) {
     neo__rect all = neo__rect_whole(&entry->whole);
     const neo__rect *place = &entry->slab.place;
+    char text[96];
     save->items[count].name = entry->name;
     save->items[count].tensor = &entry->tensor;
-    if (!entry->is_part || neo__rects_equal(place, &all)) return;
-    char text[96];
-    char *key = save->texts + save->text_used;
-    size_t room = save->text_bytes - save->text_used;
-    size_t n = (size_t)snprintf(key, room, "%s%s", entry->name, neo__place_text(entry, text)) + 1;
-    char *value = key + n;
-    n += (size_t)(entry->whole.ndim == 1
-                      ? snprintf(value, room - n, "[%" PRId64 "] of [%" PRId64 "] %s", place->row,
-                                 all.rows, entry->name)
-                      : snprintf(value, room - n,
-                                 "[%" PRId64 ",%" PRId64 "] of [%" PRId64 ",%" PRId64 "] %s",
-                                 place->row, place->col, all.rows, all.cols, entry->name)) +
-         1;
-    NEO_ASSERT(n <= room);
-    save->text_used += n;
+    if (!entry->is_part || neo__rects_equal(place, &all)) return NEO_OK;
+    const char *key = neo__ckpt_text(save, "%s%s", entry->name, neo__place_text(entry, text));
+    const char *value =
+        entry->whole.ndim == 1
+            ? neo__ckpt_text(save, "[%" PRId64 "] of [%" PRId64 "] %s", place->row, all.rows,
+                             entry->name)
+            : neo__ckpt_text(save, "[%" PRId64 ",%" PRId64 "] of [%" PRId64 ",%" PRId64 "] %s",
+                             place->row, place->col, all.rows, all.cols, entry->name);
+    if (!key || !value) return NEO_ERR_MEMORY;
     save->items[count].name = key;
     save->metadata[2 * save->pair_count] = key;
     save->metadata[2 * save->pair_count++ + 1] = value;
+    return NEO_OK;
 }
-/* The tensors of this rank that belong into a file; their number. */
-static int neo__ckpt_list_items(neo__ckpt_save *save, int weights) {
-    int count = 0, rank = save->meet.group.rank;
-    save->text_used = 0;
+/* List the tensors of this rank that belong into a file. */
+static neo_status neo__ckpt_list_items(neo__ckpt_save *save, int weights, int *count) {
+    *count = 0;
     save->pair_count = 3;
     for (int i = 0; i < save->state->count; i++) {
         const neo__state_entry *entry = &save->state->entries[i];
-        if ((entry->kind == NEO_STATE_WEIGHT) != weights) continue;
-        if (entry->is_part ? neo__entry_is_own(entry) && neo_tensor_count(entry->tensor) > 0
-                           : rank == 0)
-            neo__ckpt_put_item(save, entry, count++);
+        int here = entry->is_part ? neo__entry_is_own(entry) && neo_tensor_count(entry->tensor) > 0
+                                  : save->meet.group.rank == 0;
+        if (here && (entry->kind == NEO_STATE_WEIGHT) == weights)
+            NEO__TRY(neo__ckpt_put_item(save, entry, (*count)++));
     }
-    if (save->schema && !weights) {
-        save->items[count].name = NEO__SCHEMA_NAME;
-        save->items[count++].tensor = &save->schema_tensor;
+    if (save->schema.data && !weights) {
+        save->items[*count].name = NEO__SCHEMA_NAME;
+        save->items[(*count)++].tensor = &save->schema;
     }
-    return count;
+    return NEO_OK;
 }
-static neo_status neo__ckpt_write_tensors(neo__ckpt_save *save, int weights,
-                                          neo__ckpt_file *record) {
+static neo_status neo__ckpt_write_tensors(neo__ckpt_save *save, int weights, neo__ckpt_file *record,
+                                          neo__ckpt_mark *mark) {
     char path[NEO__PATH_BYTES], step[32];
-    int count = neo__ckpt_list_items(save, weights);
+    int count = 0;
     snprintf(step, sizeof step, "%" PRId64, save->desc->step);
     const char *metadata[] = {"format", "pt",     "step",
                               step,     "writer", "neo"}; /* "pt": for loaders that ask */
     memcpy((void *)save->metadata, metadata, sizeof metadata);
+    NEO__TRY(neo__ckpt_list_items(save, weights, &count));
     NEO__TRY(neo__path_join(path, save->partial, record->name));
     neo__file file;
     neo__out out;
@@ -19082,7 +18790,11 @@ static neo_status neo__ckpt_write_tensors(neo__ckpt_save *save, int weights,
     out.ctx = save->state->ctx;
     neo_status status =
         neo__st_put(&out, save->items, count, save->metadata, save->pair_count, NULL);
-    return neo__ckpt_finish(&out, status, record);
+    NEO__TRY(neo__ckpt_finish(&out, status, record));
+    mark->bytes = (uint64_t)record->bytes;
+    mark->crc = record->crc;
+    for (int i = 0; i < count; i++) mark->data_bytes += neo__st_bytes(save->items[i].tensor);
+    return NEO_OK;
 }
 /* Rank 0 looks at the file of a rank: there at the size that it was written with. */
 static neo_status neo__ckpt_see(const neo__ckpt_save *save, const neo__ckpt_file *record,
@@ -19108,24 +18820,20 @@ static neo_status neo__ckpt_put_index(const neo__ckpt_save *save, neo__out *out)
     char path[NEO__PATH_BYTES];
     uint64_t total = 0;
     int written = 0, ranks = save->meet.group.size;
-    for (int pass = 0; pass < 2; pass++) {
-        for (int k = 0; k < ranks; k++) {
-            neo_safetensors *file = NULL;
-            NEO__TRY(neo__path_join(path, save->partial, save->files[k].name));
-            NEO__TRY(neo_safetensors_open(save->ctx, path, &file));
-            if (pass == 0) total += (uint64_t)file->data_bytes;
-            for (int i = 0; i < file->count && pass == 1; i++) {
-                neo__out_text(out, written++ ? ",\n    " : "\n    ");
-                neo__out_string(out, file->tensors[i].name);
-                neo__out_format(out, ": \"%s\"", save->files[k].name);
-            }
-            neo_safetensors_close(file);
+    for (int k = 0; k < ranks; k++) total += save->marks[k].data_bytes;
+    neo__out_format(
+        out, "{\n  \"metadata\": {\n    \"total_size\": %" PRIu64 "\n  },\n  \"weight_map\": {",
+        total);
+    for (int k = 0; k < ranks; k++) {
+        neo_safetensors *file = NULL;
+        NEO__TRY(neo__path_join(path, save->partial, save->files[k].name));
+        NEO__TRY(neo_safetensors_open(save->ctx, path, &file));
+        for (int i = 0; i < file->count; i++) {
+            neo__out_text(out, written++ ? ",\n    " : "\n    ");
+            neo__out_string(out, file->tensors[i].name);
+            neo__out_format(out, ": \"%s\"", save->files[k].name);
         }
-        if (pass == 0)
-            neo__out_format(out,
-                            "{\n  \"metadata\": {\n    \"total_size\": %" PRIu64
-                            "\n  },\n  \"weight_map\": {",
-                            total);
+        neo_safetensors_close(file);
     }
     neo__out_text(out, "\n  }\n}\n");
     return NEO_OK;
@@ -19160,7 +18868,7 @@ static neo_status neo__ckpt_write_manifest(neo__ckpt_save *save) {
         neo__out_string(&out, state->words[i].value);
     }
     neo__out_text(&out, "},\n \"files\": [");
-    for (int i = 0; i < save->file_count; i++)
+    for (int i = 0; i <= 2 * save->meet.group.size; i++)
         neo__out_format(
             &out, "%s{\"name\": \"%s\", \"bytes\": %" PRId64 ", \"crc32c\": \"%08" PRIx32 "\"}",
             i ? ",\n  " : "\n  ", save->files[i].name, save->files[i].bytes, save->files[i].crc);
@@ -19211,10 +18919,9 @@ static neo_status neo__ckpt_commit(neo__ckpt_save *save) {
     }
     neo_status status = neo__path_rename(save->partial, save->whole);
     if (status != NEO_OK) {
-        char error[NEO__ERROR_BYTES];
-        memcpy(error, neo__error_text, sizeof error);
+        neo__kept_error error = neo__error_keep(status);
         if (replaces) (void)neo__path_rename(save->old, save->whole);
-        return neo_fail(status, "%s", error);
+        return neo__error_restore(&error);
     }
     status = neo__dir_sync(save->desc->dir);
     if (status == NEO_OK && replaces) (void)neo__tree_remove(save->old);
@@ -19241,7 +18948,7 @@ static void neo__ckpt_prune(neo__ckpt_save *save) {
         if (status == NEO_OK) status = neo__tree_remove(to);
         if (status != NEO_OK)
             neo_log(save->ctx, NEO_LOG_WARNING, "neo_save: an old checkpoint stays: %s",
-                     neo__error_text);
+                    neo__error_text);
     }
 }
 
@@ -19254,9 +18961,7 @@ static neo_status neo__ckpt_write_own(neo__ckpt_save *save) {
                neo__ckpt_apart);
     for (int weights = 1; weights >= 0; weights--) {
         int k = weights ? rank : ranks + rank;
-        NEO__TRY(neo__ckpt_write_tensors(save, weights, &save->files[k]));
-        save->marks[2 * k] = (uint64_t)save->files[k].bytes;
-        save->marks[2 * k + 1] = save->files[k].crc;
+        NEO__TRY(neo__ckpt_write_tensors(save, weights, &save->files[k], &save->marks[k]));
     }
     return ranks > 1 ? neo__dir_sync(save->partial) : NEO_OK;
 }
@@ -19264,8 +18969,8 @@ static neo_status neo__ckpt_write_own(neo__ckpt_save *save) {
 static neo_status neo__ckpt_close(neo__ckpt_save *save) {
     int ranks = save->meet.group.size;
     for (int k = 0; k < 2 * ranks; k++) {
-        save->files[k].bytes = (int64_t)save->marks[2 * k];
-        save->files[k].crc = (uint32_t)save->marks[2 * k + 1];
+        save->files[k].bytes = (int64_t)save->marks[k].bytes;
+        save->files[k].crc = (uint32_t)save->marks[k].crc;
         if (k % ranks > 0) NEO__TRY(neo__ckpt_see(save, &save->files[k], k % ranks));
     }
     NEO__TRY(neo__ckpt_write_index(save, &save->files[2 * ranks]));
@@ -19278,33 +18983,21 @@ static neo_status neo__ckpt_write(neo__ckpt_save *save) {
     neo_status status = first ? neo__dir_make_one(save->partial) : NEO_OK;
     status = neo__meet_agree(meet, status);
     if (status == NEO_OK) status = neo__meet_agree(meet, neo__ckpt_write_own(save));
-    if (status == NEO_OK) status = neo__meet_sum(meet, save->marks, 4 * (int64_t)meet->group.size);
-    if (status == NEO_OK)
-        status = neo__meet_agree(meet, first ? neo__ckpt_close(save) : NEO_OK);
+    if (status == NEO_OK) status = neo__meet_sum(meet, save->marks, 6 * (int64_t)meet->group.size);
+    if (status == NEO_OK) status = neo__meet_agree(meet, first ? neo__ckpt_close(save) : NEO_OK);
     if (status == NEO_OK || !first) return status;
-    char error[NEO__ERROR_BYTES];
-    memcpy(error, neo__error_text, sizeof error);
+    neo__kept_error error = neo__error_keep(status);
     (void)neo__tree_remove(save->partial);
-    return neo_fail(status, "%s", error);
+    return neo__error_restore(&error);
 }
 static neo_status neo__ckpt_prepare_lists(neo__ckpt_save *save) {
     int ranks = save->meet.group.size;
-    for (int i = 0; i < save->state->count; i++) {
-        const neo__state_entry *entry = &save->state->entries[i];
-        if (!entry->is_part) continue;
-        save->part_count++;
-        save->text_bytes += 2 * strlen(entry->name) + 192; /* eight numbers and their brackets */
-    }
-    size_t items = (size_t)save->state->count + 1, files = 2 * (size_t)ranks + 1;
-    size_t pairs = 3 + (size_t)save->part_count;
-    save->items = (neo__st_item *)neo_alloc(save->ctx, items * sizeof *save->items);
-    save->metadata = (const char **)neo_alloc(save->ctx, 2 * pairs * sizeof *save->metadata);
-    save->texts = (char *)neo_alloc(save->ctx, save->text_bytes);
-    save->files = (neo__ckpt_file *)neo__alloc_zero(save->ctx, files * sizeof *save->files);
-    save->marks = (uint64_t *)neo__alloc_zero(save->ctx, 2 * files * sizeof *save->marks);
-    NEO__CHECK(save->items && save->metadata && save->texts && save->files && save->marks,
-               NEO_ERR_MEMORY, "neo_save: no memory for a list of %zu tensors", items);
-    save->file_count = (int)files;
+    for (int i = 0; i < save->state->count; i++)
+        save->part_count += save->state->entries[i].is_part;
+    NEO__TRY(NEO__ARENA(&save->arena, save->items, save->state->count + 1));
+    NEO__TRY(NEO__ARENA(&save->arena, save->metadata, 2 * (3 + save->part_count)));
+    NEO__TRY(NEO__ARENA(&save->arena, save->files, 2 * ranks + 1));
+    NEO__TRY(NEO__ARENA(&save->arena, save->marks, 2 * ranks));
     for (int k = 0; k < 2 * ranks; k++)
         snprintf(save->files[k].name, sizeof save->files[k].name, "%s-%05d-of-%05d.safetensors",
                  k < ranks ? "model" : "state", k % ranks + 1, ranks);
@@ -19318,12 +19011,10 @@ static neo_status neo__ckpt_prepare_dir(neo__ckpt_save *save) {
     neo_schema *schema = save->state->schema;
     size_t bytes = schema ? neo__schema_save_size(schema) : 0;
     if (bytes > 0) {
-        save->schema_tensor = neo_tensor_1d(NULL, NEO_U8, (int64_t)bytes);
-        save->schema = (char *)neo_alloc(save->ctx, bytes);
-        NEO__CHECK(save->schema, NEO_ERR_MEMORY,
-                   "neo_save: no memory for %zu bytes of dictionaries", bytes);
-        save->schema_tensor.data = save->schema;
-        NEO__TRY(neo__schema_save(schema, save->schema));
+        char *words;
+        NEO__TRY(NEO__ARENA(&save->arena, words, bytes));
+        NEO__TRY(neo__schema_save(schema, words));
+        save->schema = neo_tensor_1d(words, NEO_U8, (int64_t)bytes);
     }
     NEO__TRY(neo__dir_make(save->desc->dir));
     return neo__dir_list(save->desc->dir, neo__ckpt_clean, save);
@@ -19331,8 +19022,8 @@ static neo_status neo__ckpt_prepare_dir(neo__ckpt_save *save) {
 static uint64_t neo__definition_hash(const neo_state *state) {
     uint64_t hash = 0;
     for (int i = 0; i < state->word_count; i++)
-        hash += neo__mix64(neo__mix64(neo_hash(state->words[i].key)) +
-                           neo_hash(state->words[i].value));
+        hash +=
+            neo__mix64(neo__mix64(neo_hash(state->words[i].key)) + neo_hash(state->words[i].value));
     return hash;
 }
 /* What the ranks have makes one state, and they save the same of it. */
@@ -19344,7 +19035,7 @@ static neo_status neo__ckpt_prepare_group(neo__ckpt_save *save) {
     NEO__TRY(neo__meet_same(meet, neo__definition_hash(save->state), "neo_save",
                             "the numeric definition"));
     neo_status status = neo__census_take(save->state, meet, "neo_save", 1, &census);
-    neo__census_free(meet->ctx, &census);
+    neo__arena_free(&census.arena);
     return status;
 }
 static neo_status neo__ckpt_prepare(neo__ckpt_save *save) {
@@ -19358,19 +19049,6 @@ static neo_status neo__ckpt_prepare(neo__ckpt_save *save) {
     NEO__TRY(neo__meet_agree(meet, status));
     NEO__TRY(neo__ckpt_prepare_group(save));
     return neo__meet_agree(meet, meet->group.rank == 0 ? neo__ckpt_prepare_dir(save) : NEO_OK);
-}
-static void neo__ckpt_save_free(neo__ckpt_save *save) {
-    neo_ctx *ctx = save->ctx;
-    size_t files = 2 * (size_t)save->meet.group.size + 1;
-    neo_free(ctx, save->steps, (size_t)save->step_capacity * sizeof *save->steps);
-    neo_free(ctx, save->schema, neo_tensor_bytes(save->schema_tensor));
-    neo_free(ctx, save->marks, 2 * files * sizeof *save->marks);
-    neo_free(ctx, save->files, files * sizeof *save->files);
-    neo_free(ctx, save->texts, save->text_bytes);
-    neo_free(ctx, (void *)save->metadata,
-             2 * (3 + (size_t)save->part_count) * sizeof *save->metadata);
-    neo_free(ctx, save->items, ((size_t)save->state->count + 1) * sizeof *save->items);
-    neo_free(ctx, save, sizeof *save);
 }
 static neo_status neo__check_save(const neo_ctx *ctx, const neo_save_desc *desc,
                                   const neo_state *state) {
@@ -19386,23 +19064,22 @@ NEO_API neo_status neo_save(neo_ctx *ctx, const neo_save_desc *desc, const neo_s
     neo__meet meet;
     NEO__TRY(neo__meet_begin(&meet, ctx, "neo_save", desc->group));
     neo_status status = neo__check_save(ctx, desc, state);
+    neo__arena arena = {ctx, NULL, NULL, 0};
     neo__ckpt_save *save = NULL;
-    if (status == NEO_OK) {
-        save = (neo__ckpt_save *)neo__alloc_zero(ctx, sizeof *save);
-        if (!save)
-            status = neo_fail(NEO_ERR_MEMORY, "neo_save: no memory for %zu bytes", sizeof *save);
-    }
+    if (status == NEO_OK) status = NEO__ARENA(&arena, save, 1);
     status = neo__meet_agree(&meet, status);
     if (save) {
-        save->ctx = ctx;
+        save->ctx = save->arena.ctx = ctx;
         save->desc = desc;
         save->state = state;
         save->meet = meet;
         if (status == NEO_OK) status = neo__ckpt_prepare(save);
         if (status == NEO_OK) status = neo__ckpt_write(save);
         if (status == NEO_OK && meet.group.rank == 0) neo__ckpt_prune(save);
-        neo__ckpt_save_free(save);
+        NEO__LIST_FREE(ctx, save->steps, save->step_capacity);
+        neo__arena_free(&save->arena);
     }
+    neo__arena_free(&arena);
     neo__meet_end(&meet);
     return status;
 }
@@ -19472,6 +19149,7 @@ typedef struct neo__ckpt_load {
     neo_ctx *ctx;
     const neo_load_desc *desc;
     neo_state *state;
+    neo__arena arena; /* manifest, covers, text of the dictionaries */
     char dir[NEO__PATH_BYTES], path[NEO__PATH_BYTES]; /* of the step; of the file at hand */
     int64_t step, before; /* before: the step of the checkpoint before this one, or -1 */
     char *manifest;
@@ -19480,12 +19158,10 @@ typedef struct neo__ckpt_load {
     neo__ckpt_file *files;
     int file_count;
     int64_t file_capacity;
-    const char **words; /* the definition saved: key, value, ... */
-    int word_count; /* pairs */
+    neo__state_word *words; /* the definition saved */
+    int word_count;
     int64_t word_capacity;
-    char *schema; /* the dictionaries of the checkpoint, or NULL */
-    size_t schema_bytes;
-    neo__dict *dicts; /* read from them, or NULL */
+    neo__dict *dicts; /* the dictionaries of the checkpoint, or NULL */
     int any_schema;   /* a rank asks for them */
     neo__meet meet;
     neo__ckpt_cover *covers; /* of every entry */
@@ -19498,17 +19174,6 @@ typedef struct neo__ckpt_load {
     uint64_t headers; /* a hash of the names in the headers */
 } neo__ckpt_load;
 
-static int neo__ckpt_hex8(const char *s, uint32_t *out) {
-    *out = 0;
-    for (int i = 0; i < 8; i++) {
-        int digit = s[i] >= '0' && s[i] <= '9'   ? s[i] - '0'
-                    : s[i] >= 'a' && s[i] <= 'f' ? s[i] - 'a' + 10
-                                                 : -1;
-        if (digit < 0) return 0;
-        *out = *out << 4 | (uint32_t)digit;
-    }
-    return s[8] == 0;
-}
 /* A file name as this program writes them: nothing that could leave the directory. */
 static int neo__ckpt_plain_name(const char *name) {
     size_t n = strlen(name);
@@ -19519,52 +19184,61 @@ static int neo__ckpt_plain_name(const char *name) {
     }
     return 1;
 }
+/* A scalar member of an object in the manifest: an integer or a string. */
+typedef struct neo__ckpt_field {
+    const char *key;
+    int64_t *count;
+    char **text;
+} neo__ckpt_field;
+/* The value of a member into its field; *seen: fields read, as bits. Unknown members are skipped:
+   later versions may add some. */
+static neo_status neo__ckpt_parse_field(neo__json *j, const char *key,
+                                        const neo__ckpt_field *fields, int count, int *seen) {
+    int k = 0;
+    while (k < count && strcmp(key, fields[k].key) != 0) k++;
+    if (k == count) return neo__json_skip(j);
+    *seen |= 1 << k;
+    return fields[k].count ? neo__json_count(j, fields[k].count)
+                           : neo__json_string(j, fields[k].text);
+}
 static neo_status neo__ckpt_parse_file(neo__json *j, neo__ckpt_load *load) {
-    int more = 1, seen = 0;
+    char *key, *name = NULL, *crc = NULL;
+    int64_t bytes = 0;
+    const neo__ckpt_field fields[] = {
+        {"name", NULL, &name}, {"bytes", &bytes, NULL}, {"crc32c", NULL, &crc}};
+    int seen = 0;
     size_t start = j->at;
     NEO__TRY(NEO__GROW(load->ctx, load->files, load->file_capacity, load->file_count + 1));
-    neo__ckpt_file *file = &load->files[load->file_count];
+    neo__ckpt_file *file = &load->files[load->file_count++];
     memset(file, 0, sizeof *file);
-    load->file_count++;
     NEO__TRY(neo__json_open(j, '{'));
     for (int i = 0;; i++) {
-        char *key = NULL, *text = NULL;
-        NEO__TRY(neo__json_next(j, '}', i, &more));
-        if (!more) break;
-        NEO__TRY(neo__json_key(j, &key));
-        if (strcmp(key, "name") == 0) {
-            NEO__TRY(neo__json_string(j, &text));
-            if (!neo__ckpt_plain_name(text))
-                return neo__json_fail(j, start, "not a plain file name");
-            memcpy(file->name, text, strlen(text) + 1);
-            seen |= 1;
-        } else if (strcmp(key, "bytes") == 0) {
-            NEO__TRY(neo__json_count(j, &file->bytes));
-            seen |= 2;
-        } else if (strcmp(key, "crc32c") == 0) {
-            NEO__TRY(neo__json_string(j, &text));
-            if (!neo__ckpt_hex8(text, &file->crc))
-                return neo__json_fail(j, start, "crc32c is not 8 hex digits");
-            seen |= 4;
-        } else {
-            NEO__TRY(neo__json_skip(j));
-        }
+        NEO__TRY(neo__json_member(j, i, &key));
+        if (!key) break;
+        NEO__TRY(neo__ckpt_parse_field(j, key, fields, 3, &seen));
     }
-    return seen == 7 ? NEO_OK : neo__json_fail(j, start, "a file without name, bytes or crc32c");
+    if (name && !neo__ckpt_plain_name(name))
+        return neo__json_fail(j, start, "not a plain file name");
+    if (seen != 7) return neo__json_fail(j, start, "a file without name, bytes or crc32c");
+    memcpy(file->name, name, strlen(name) + 1);
+    file->bytes = bytes;
+    for (int i = 0; i < 8; i++) {
+        int digit = crc[i] >= 'A' && crc[i] <= 'F' ? -1 : neo__hex_digit(crc[i]);
+        if (digit < 0) return neo__json_fail(j, start, "crc32c is not 8 hex digits");
+        file->crc = file->crc << 4 | (uint32_t)digit;
+    }
+    return crc[8] ? neo__json_fail(j, start, "crc32c is not 8 hex digits") : NEO_OK;
 }
 static neo_status neo__ckpt_parse_definition(neo__json *j, neo__ckpt_load *load) {
-    int more = 1;
     NEO__TRY(neo__json_open(j, '{'));
     for (int i = 0;; i++) {
-        char *key = NULL, *value = NULL;
-        NEO__TRY(neo__json_next(j, '}', i, &more));
-        if (!more) return NEO_OK;
-        NEO__TRY(neo__json_key(j, &key));
+        char *key, *value;
+        NEO__TRY(neo__json_member(j, i, &key));
+        if (!key) return NEO_OK;
         NEO__TRY(neo__json_string(j, &value));
-        NEO__TRY(
-            NEO__GROW(load->ctx, load->words, load->word_capacity, 2 * load->word_count + 2));
-        load->words[2 * load->word_count] = key;
-        load->words[2 * load->word_count++ + 1] = value;
+        NEO__TRY(NEO__GROW(load->ctx, load->words, load->word_capacity, load->word_count + 1));
+        load->words[load->word_count].key = key;
+        load->words[load->word_count++].value = value;
     }
 }
 static neo_status neo__ckpt_parse_files(neo__json *j, neo__ckpt_load *load) {
@@ -19576,37 +19250,29 @@ static neo_status neo__ckpt_parse_files(neo__json *j, neo__ckpt_load *load) {
         NEO__TRY(neo__ckpt_parse_file(j, load));
     }
 }
-/* Unknown members are skipped: later versions may add some. */
 static neo_status neo__ckpt_parse_manifest(neo__json *j, neo__ckpt_load *load) {
-    int more = 1, seen = 0;
+    char *key, *format = NULL;
     int64_t version = 0, step = -1;
+    const neo__ckpt_field fields[] = {
+        {"format", NULL, &format}, {"version", &version, NULL}, {"step", &step, NULL}};
+    enum { DEFINITION = 8, FILES = 16, ALL = 31 };
+    int seen = 0;
     NEO__TRY(neo__json_open(j, '{'));
     for (int i = 0;; i++) {
-        char *key = NULL, *text = NULL;
-        NEO__TRY(neo__json_next(j, '}', i, &more));
-        if (!more) break;
-        NEO__TRY(neo__json_key(j, &key));
-        if (strcmp(key, "format") == 0) {
-            NEO__TRY(neo__json_string(j, &text));
-            seen |= strcmp(text, NEO__CKPT_FORMAT) == 0;
-        } else if (strcmp(key, "version") == 0) {
-            NEO__TRY(neo__json_count(j, &version));
-            seen |= 2;
-        } else if (strcmp(key, "step") == 0) {
-            NEO__TRY(neo__json_count(j, &step));
-            seen |= 4;
-        } else if (strcmp(key, "definition") == 0 && !(seen & 8)) {
-            NEO__TRY(neo__ckpt_parse_definition(j, load));
-            seen |= 8;
-        } else if (strcmp(key, "files") == 0 && !(seen & 16)) {
-            NEO__TRY(neo__ckpt_parse_files(j, load));
-            seen |= 16;
-        } else {
-            NEO__TRY(neo__json_skip(j));
-        }
+        NEO__TRY(neo__json_member(j, i, &key));
+        if (!key) break;
+        int list = strcmp(key, "definition") == 0 ? DEFINITION
+                   : strcmp(key, "files") == 0    ? FILES
+                                                  : 0;
+        if (list & ~seen)
+            NEO__TRY(list == FILES ? neo__ckpt_parse_files(j, load)
+                                   : neo__ckpt_parse_definition(j, load));
+        else NEO__TRY(neo__ckpt_parse_field(j, key, fields, 3, &seen));
+        seen |= list;
     }
     NEO__TRY(neo__json_end(j));
-    NEO__CHECK(seen == 31, NEO_ERR_FORMAT, "%s: not the manifest of a neo checkpoint", j->file);
+    NEO__CHECK(seen == ALL && strcmp(format, NEO__CKPT_FORMAT) == 0, NEO_ERR_FORMAT,
+               "%s: not the manifest of a neo checkpoint", j->file);
     NEO__CHECK(version == 1 || version == 2, NEO_ERR_UNSUPPORTED,
                "%s: format version %" PRId64 ", this program reads 1 and 2", j->file, version);
     NEO__CHECK(step == load->step, NEO_ERR_CORRUPT,
@@ -19641,10 +19307,8 @@ static neo_status neo__ckpt_read_manifest(neo__ckpt_load *load) {
             neo_fail(NEO_ERR_CORRUPT, "%s: %" PRId64 " bytes are no manifest", load->path, size);
     } else {
         load->manifest_bytes = (size_t)size;
-        load->manifest = (char *)neo_alloc(load->ctx, (size_t)size);
-        if (!load->manifest)
-            status = neo_fail(NEO_ERR_MEMORY, "%s: no memory to read it", load->path);
-        else status = neo__file_read_at(&file, 0, load->manifest, (size_t)size);
+        status = NEO__ARENA(&load->arena, load->manifest, size);
+        if (status == NEO_OK) status = neo__file_read_at(&file, 0, load->manifest, (size_t)size);
     }
     neo__file_close(&file);
     NEO__TRY(status);
@@ -19653,28 +19317,29 @@ static neo_status neo__ckpt_read_manifest(neo__ckpt_load *load) {
 }
 
 /* ---- checks ---- */
+static const char *neo__words_find(const neo__state_word *words, int count, const char *key) {
+    const char *value = NULL;
+    for (int i = 0; i < count; i++)
+        if (strcmp(words[i].key, key) == 0) value = words[i].value;
+    return value;
+}
 static neo_status neo__ckpt_check_definition(const neo__ckpt_load *load) {
     const neo_state *state = load->state;
     if (load->desc->any_definition || load->desc->weights_only || load->desc->schema_only)
         return NEO_OK;
     for (int i = 0; i < state->word_count; i++) {
-        const char *saved = NULL, *key = state->words[i].key, *here = state->words[i].value;
-        for (int k = 0; k < load->word_count; k++)
-            if (strcmp(load->words[2 * k], key) == 0) saved = load->words[2 * k + 1];
+        const char *key = state->words[i].key, *here = state->words[i].value;
+        const char *saved = neo__words_find(load->words, load->word_count, key);
         NEO__CHECK(saved && strcmp(saved, here) == 0, NEO_ERR_MISMATCH,
                    "%s: saved under another numeric definition: %s is %s%s%s there, '%s' here",
                    load->dir, key, saved ? "'" : "", saved ? saved : "not defined",
                    saved ? "'" : "", here);
     }
-    for (int k = 0; k < load->word_count; k++) {
-        int known = 0;
-        for (int i = 0; i < state->word_count; i++)
-            known |= strcmp(load->words[2 * k], state->words[i].key) == 0;
-        NEO__CHECK(
-            known, NEO_ERR_MISMATCH,
-            "%s: saved under another numeric definition: %s is '%s' there, not defined here",
-            load->dir, load->words[2 * k], load->words[2 * k + 1]);
-    }
+    for (int i = 0; i < load->word_count; i++)
+        NEO__CHECK(neo__words_find(state->words, state->word_count, load->words[i].key),
+                   NEO_ERR_MISMATCH,
+                   "%s: saved under another numeric definition: %s is '%s' there, not defined here",
+                   load->dir, load->words[i].key, load->words[i].value);
     return NEO_OK;
 }
 static int neo__ckpt_starts(const char *name, const char *with) {
@@ -19734,8 +19399,8 @@ static neo_status neo__ckpt_check_files(neo__ckpt_load *load) {
             status = neo__ckpt_check_size(load, &load->files[i]);
     NEO__TRY(neo__meet_each(meet, status != NEO_OK));
     if (status != NEO_OK && !meet->each[0])
-        status = neo_fail(NEO_ERR_IO, "%.300s; rank 0 sees it as it should be: %s",
-                          neo__error_text, neo__ckpt_apart);
+        status = neo_fail(NEO_ERR_IO, "%.300s; rank 0 sees it as it should be: %s", neo__error_text,
+                          neo__ckpt_apart);
     NEO__TRY(neo__meet_agree(meet, status));
     for (int i = 0; i < load->file_count && status == NEO_OK; i++)
         if (i % meet->group.size == meet->group.rank)
@@ -19886,10 +19551,7 @@ static neo_status neo__ckpt_check_cover(const neo__ckpt_load *load) {
     return NEO_OK;
 }
 static neo_status neo__ckpt_survey(neo__ckpt_load *load) {
-    size_t bytes = (size_t)load->state->count * sizeof *load->covers;
-    load->covers = (neo__ckpt_cover *)neo__alloc_zero(load->ctx, bytes);
-    NEO__CHECK(load->covers, NEO_ERR_MEMORY, "neo_load: no memory for a list of %d tensors",
-               load->state->count);
+    NEO__TRY(NEO__ARENA(&load->arena, load->covers, load->state->count));
     for (int i = 0; i < load->file_count; i++) {
         neo_safetensors *file = NULL;
         if (!neo__ckpt_surveys(load, i)) continue;
@@ -19909,10 +19571,11 @@ static neo_status neo__ckpt_fail_extra(neo__ckpt_load *load, int index) {
         NEO__TRY(neo__ckpt_open(load, i, &file));
         neo_status status = NEO_OK;
         if (index < file->count)
-            status = neo_fail(NEO_ERR_MISMATCH,
-                              "%s: it has the tensor %s (in %s), the ranks of this group (none: this "
-                              "rank) have not", load->dir,
-                              neo__ckpt_name_of(file, index), load->files[i].name);
+            status =
+                neo_fail(NEO_ERR_MISMATCH,
+                         "%s: it has the tensor %s (in %s), the ranks of this group (none: this "
+                         "rank) have not",
+                         load->dir, neo__ckpt_name_of(file, index), load->files[i].name);
         index -= file->count;
         neo_safetensors_close(file);
         NEO__TRY(status);
@@ -19935,15 +19598,13 @@ static neo_status neo__ckpt_check_extra(neo__ckpt_load *load) {
 static neo_status neo__ckpt_take_schema(neo__ckpt_load *load, neo_safetensors *file, int index) {
     neo_tensor t;
     NEO__TRY(neo_safetensors_info(file, index, &t));
-    NEO__CHECK(t.dtype == NEO_U8 && t.ndim == 1, NEO_ERR_MISMATCH,
-               "%s: the tensor %s is not u8[n]", load->dir, NEO__SCHEMA_NAME);
-    load->schema_bytes = (size_t)t.shape[0];
-    load->schema = (char *)neo_alloc(load->ctx, load->schema_bytes);
-    NEO__CHECK(load->schema, NEO_ERR_MEMORY, "%s: no memory for %zu bytes of dictionaries",
-               load->dir, load->schema_bytes);
-    t.data = load->schema;
+    NEO__CHECK(t.dtype == NEO_U8 && t.ndim == 1, NEO_ERR_MISMATCH, "%s: the tensor %s is not u8[n]",
+               load->dir, NEO__SCHEMA_NAME);
+    char *words;
+    NEO__TRY(NEO__ARENA(&load->arena, words, t.shape[0]));
+    t.data = words;
     NEO__TRY(neo_safetensors_read(file, index, t));
-    return neo__schema_load(load->state->schema, load->schema, load->schema_bytes, &load->dicts);
+    return neo__schema_load(load->state->schema, words, (size_t)t.shape[0], &load->dicts);
 }
 /* The dictionaries, beside the schema. A checkpoint without any leaves the schema as it is, unless
    only they were wanted. */
@@ -20025,13 +19686,9 @@ static void neo__ckpt_load_free(neo__ckpt_load *load) {
     if (load->dicts) neo__schema_install(load->state->schema, load->dicts, 0);
     NEO__LIST_FREE(ctx, load->known, load->known_capacity);
     NEO__LIST_FREE(ctx, load->runs, load->run_capacity);
-    if (load->covers)
-        neo_free(ctx, load->covers, (size_t)load->state->count * sizeof *load->covers);
-    neo_free(ctx, load->schema, load->schema_bytes);
     NEO__LIST_FREE(ctx, load->words, load->word_capacity);
     NEO__LIST_FREE(ctx, load->files, load->file_capacity);
-    neo_free(ctx, load->manifest, load->manifest_bytes);
-    neo_free(ctx, load, sizeof *load);
+    neo__arena_free(&load->arena);
 }
 static neo_status neo__check_load(const neo_load_desc *desc, const neo_state *state) {
     NEO__CHECK(state && desc->dir && desc->dir[0], NEO_ERR_ARG,
@@ -20046,15 +19703,12 @@ NEO_API neo_status neo_load(neo_ctx *ctx, const neo_load_desc *desc, neo_state *
     neo__meet meet;
     NEO__TRY(neo__meet_begin(&meet, ctx, "neo_load", desc->group));
     neo_status status = neo__check_load(desc, state);
+    neo__arena arena = {ctx, NULL, NULL, 0};
     neo__ckpt_load *load = NULL;
-    if (status == NEO_OK) {
-        load = (neo__ckpt_load *)neo__alloc_zero(ctx, sizeof *load);
-        if (!load)
-            status = neo_fail(NEO_ERR_MEMORY, "neo_load: no memory for %zu bytes", sizeof *load);
-    }
+    if (status == NEO_OK) status = NEO__ARENA(&arena, load, 1);
     status = neo__meet_agree(&meet, status);
     if (load) {
-        load->ctx = ctx;
+        load->ctx = load->arena.ctx = ctx;
         load->desc = desc;
         load->state = state;
         load->before = -1;
@@ -20066,6 +19720,7 @@ NEO_API neo_status neo_load(neo_ctx *ctx, const neo_load_desc *desc, neo_state *
         if (status == NEO_OK && loaded_step) *loaded_step = load->step;
         neo__ckpt_load_free(load);
     }
+    neo__arena_free(&arena);
     neo__meet_end(&meet);
     return status;
 }
@@ -20094,8 +19749,8 @@ struct neo_metrics {
     int64_t positives, negatives;
     float *ring_logit;   /* [window]: the last samples */
     uint8_t *ring_label; /* [window] */
-    uint32_t *scratch;
-    size_t scratch_bytes;
+    uint32_t *scratch;   /* [the larger of capacity and 2 window] */
+    size_t bytes;        /* of all, in one piece of memory */
 };
 
 /* An integer that orders as the float does; -0 and 0 are equal. */
@@ -20164,46 +19819,41 @@ NEO_API double neo_auc(const float *score, const float *label, int64_t count, vo
 }
 
 NEO__HOT_END
+/* Cut the memory of metrics into the object, which is returned, and its arrays. */
+static neo_metrics *neo__metrics_layout(neo_metrics *m, neo__carve *carve) {
+    neo_metrics *object;
+    NEO__CARVE(carve, object, 1);
+    NEO__CARVE(carve, m->keys, m->capacity);
+    NEO__CARVE(carve, m->scratch, NEO__MAX(m->capacity, 2 * m->window));
+    NEO__CARVE(carve, m->ring_logit, m->window);
+    NEO__CARVE(carve, m->ring_label, m->window);
+    return object;
+}
 NEO_API neo_status neo_metrics_create(neo_ctx *ctx, const neo_metrics_desc *desc,
                                       neo_metrics **out) {
-    NEO__CHECK(ctx && desc && out, NEO_ERR_ARG,
-               "neo_metrics_create: ctx, desc or metrics is NULL");
+    NEO__CHECK(ctx && desc && out, NEO_ERR_ARG, "neo_metrics_create: ctx, desc or metrics is NULL");
     *out = NULL;
     NEO__CHECK(desc->capacity > 0 && desc->capacity <= NEO__METRICS_CAPACITY, NEO_ERR_ARG,
                "neo_metrics_create: capacity is %" PRId64 ", not in 1 .. 2^32", desc->capacity);
     NEO__CHECK(desc->window >= 0 && desc->window <= NEO__METRICS_CAPACITY, NEO_ERR_ARG,
                "neo_metrics_create: window is %" PRId64 ", not in 0 .. 2^32", desc->window);
-    neo_metrics *m = (neo_metrics *)neo__alloc_zero(ctx, sizeof *m);
-    NEO__CHECK(m, NEO_ERR_MEMORY, "neo_metrics_create: no memory for %zu bytes", sizeof *m);
-    m->ctx = ctx;
-    m->capacity = desc->capacity;
-    m->window = desc->window;
-    m->scratch_bytes =
-        neo__size_mul((size_t)NEO__MAX(m->capacity, 2 * m->window), sizeof *m->scratch);
-    m->keys = (uint32_t *)neo_alloc(ctx, (size_t)m->capacity * sizeof *m->keys);
-    m->scratch = (uint32_t *)neo_alloc(ctx, m->scratch_bytes);
-    if (m->window) {
-        m->ring_logit = (float *)neo_alloc(ctx, (size_t)m->window * sizeof *m->ring_logit);
-        m->ring_label = (uint8_t *)neo_alloc(ctx, (size_t)m->window);
-    }
-    if (!m->keys || !m->scratch || (m->window && (!m->ring_logit || !m->ring_label))) {
-        neo_metrics_destroy(m);
-        return neo_fail(NEO_ERR_MEMORY,
-                         "neo_metrics_create: no memory for a capacity of %" PRId64
-                         " and a window of %" PRId64,
-                         desc->capacity, desc->window);
-    }
+    NEO__ZERO(neo_metrics, counted);
+    counted.ctx = ctx;
+    counted.capacity = desc->capacity;
+    counted.window = desc->window;
+    neo__carve carve = {NULL, 0};
+    (void)neo__metrics_layout(&counted, &carve);
+    counted.bytes = carve.at;
+    carve.block = (char *)neo__alloc_for(ctx, carve.at, "neo_metrics_create");
+    if (!carve.block) return NEO_ERR_MEMORY;
+    carve.at = 0;
+    neo_metrics *m = neo__metrics_layout(&counted, &carve);
+    *m = counted;
     *out = m;
     return NEO_OK;
 }
 NEO_API void neo_metrics_destroy(neo_metrics *m) {
-    if (!m) return;
-    neo_ctx *ctx = m->ctx;
-    neo_free(ctx, m->keys, (size_t)m->capacity * sizeof *m->keys);
-    neo_free(ctx, m->scratch, m->scratch_bytes);
-    neo_free(ctx, m->ring_logit, (size_t)m->window * sizeof *m->ring_logit);
-    neo_free(ctx, m->ring_label, (size_t)m->window);
-    neo_free(ctx, m, sizeof *m);
+    if (m) neo_free(m->ctx, m, m->bytes);
 }
 NEO_API void neo_metrics_reset(neo_metrics *m) {
     if (!m) return;
@@ -20349,12 +19999,12 @@ NEO_API neo_status neo_metrics_window(neo_metrics *m, neo_metric_values *values)
     neo__fp_leave(fp);
     return NEO_OK;
 }
+NEO__HOT_END
 /* ------------------------------------------------------------------------------------------------
    >>impl-progress
    ------------------------------------------------------------------------------------------------ */
 enum { NEO__PROGRESS_BYTES = 1024, NEO__PROGRESS_COLUMNS = 200 };
 
-NEO__HOT_END
 /* Three significant digits and a letter: 950, 1.23k, 45.6M. Room for 32 bytes. */
 static void neo__human(double x, char *out) {
     static const char unit[] = {'k', 'M', 'G', 'T', 'P'};
@@ -20388,8 +20038,7 @@ static void neo__bar(const neo_progress *p, double share, int columns, char *out
     int halves = (int)(share * 2.0 * columns + 0.5);
     out[0] = 0;
     for (int i = 0; i < columns; i++) {
-        const char *full = p->ascii ? "#" : "\xE2\x94\x81",
-                   *half = p->ascii ? "." : "\xE2\x95\xB8";
+        const char *full = p->ascii ? "#" : "\xE2\x94\x81", *half = p->ascii ? "." : "\xE2\x95\xB8";
         const char *none = p->ascii ? "." : "\xE2\x94\x80";
         strcat(out, halves >= 2 * i + 2 ? full : halves == 2 * i + 1 ? half : none);
     }
@@ -20471,7 +20120,6 @@ NEO_API void neo_progress_end(neo_progress *p, double loss) {
     p->last_ns = neo_time_ns();
     neo__progress_draw(p, loss, 1);
 }
-NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-jsonl
 
@@ -20490,7 +20138,6 @@ struct neo_jsonl {
     char line[NEO__JSONL_BYTES + 1];
 };
 
-NEO__HOT_END
 NEO__INLINE size_t neo__put(char *out, size_t bytes, size_t used, const char *text, size_t n) {
     for (size_t i = 0; i < n; i++)
         if (used + i < bytes) out[used + i] = text[i];
@@ -20533,8 +20180,7 @@ NEO_API neo_status neo_jsonl_open(neo_ctx *ctx, const char *path, int append, ne
     neo_jsonl *log = (neo_jsonl *)neo__alloc_zero(ctx, sizeof *log);
     char *copy = neo__string_copy(ctx, path);
     neo_status status = NEO_OK;
-    if (!log || !copy)
-        status = neo_fail(NEO_ERR_MEMORY, "neo_jsonl_open: no memory for %s", path);
+    if (!log || !copy) status = neo_fail(NEO_ERR_MEMORY, "neo_jsonl_open: no memory for %s", path);
     else status = neo__file_open(&log->file, copy, append ? NEO__FILE_APPEND : NEO__FILE_CREATE);
     if (status != NEO_OK) {
         neo_free(ctx, log, sizeof *log);
@@ -20626,7 +20272,6 @@ NEO_API neo_status neo_jsonl_end(neo_jsonl *log) {
     if (status != NEO_OK) log->torn = 1;
     return status;
 }
-NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-report
 
@@ -20634,277 +20279,156 @@ NEO__HOT_BEGIN
    curves, in a 1000 x 1000 box that is stretched to the frame with strokes that do not scale; its
    labels are HTML placed in percent, so that text keeps its size from a phone to a wide screen.
    Colours are CSS variables, one set for light and one for dark. Facts, charts, curves, tables and
-   rows are lists in the order in which they were first named.
+   rows are one kind of item, in lists in the order in which they were first named; their memory is
+   an arena.
    ------------------------------------------------------------------------------------------------ */
 enum { NEO__CURVE_POINTS = 2048, NEO__CURVE_COLORS = 8 };
 
-typedef struct neo__curve {
-    struct neo__curve *next;
-    char *name;
+/* A fact or a note, a chart with its curves, or a table with its rows. */
+typedef struct neo__item {
+    struct neo__item *next, *parts; /* parts: a chart's curves, a table's rows */
+    const char *name;
+    char *text[2];      /* a fact's value; a chart's titles of x and y */
+    const char **cells; /* a row's */
+    int cell_count;
+    /* a curve's points: one of `every` of the points seen is kept */
     double *x, *y; /* [NEO__CURVE_POINTS] */
     int count;
-    int64_t every, seen;   /* one of `every` points is kept */
+    int64_t every, seen;
     double last_x, last_y; /* the newest point, kept or not */
-} neo__curve;
-typedef struct neo__chart {
-    struct neo__chart *next;
-    char *name, *x_title, *y_title;
-    neo__curve *curves;
-} neo__chart;
-typedef struct neo__row {
-    struct neo__row *next;
-    int count;
-    char *cells[1]; /* [count] */
-} neo__row;
-typedef struct neo__table {
-    struct neo__table *next;
-    char *name;
-    neo__row *rows;
-} neo__table;
-typedef struct neo__fact {
-    struct neo__fact *next;
-    char *name, *value;
-} neo__fact;
+} neo__item;
 
 struct neo_report {
     neo_ctx *ctx;
-    char *title;
-    neo__fact *facts, *notes;
-    neo__chart *charts;
-    neo__table *tables;
+    neo__arena arena;
+    const char *title;
+    neo__item *facts, *notes, *charts, *tables;
 };
 
 /* ---- collecting ---- */
-NEO__HOT_END
+/* The item of a list with that name, added if need be; NULL: no memory. */
+static neo__item *neo__item_find(neo__item *list, const char *name) {
+    while (list && strcmp(list->name, name) != 0) list = list->next;
+    return list;
+}
+/* The item of a list with that name, added if need be; NULL: no memory. */
+static neo__item *neo__item_get(neo_report *r, neo__item **list, const char *name) {
+    neo__item *item = neo__item_find(*list, name);
+    if (item) return item;
+    item = (neo__item *)neo__arena_alloc(&r->arena, sizeof *item);
+    if (item) item->name = neo__arena_text(&r->arena, name, strlen(name));
+    if (!item || !item->name) return NULL;
+    while (*list) list = &(*list)->next;
+    return *list = item;
+}
+/* A text of an item. A new value takes the place of the old one if it fits: facts may change often. */
+static neo_status neo__item_text(neo_report *r, char **text, const char *value) {
+    size_t bytes = strlen(value) + 1, room = *text ? (strlen(*text) + 16) & ~(size_t)15 : 0;
+    char *copy = *text;
+    if (bytes > room) NEO__TRY(NEO__ARENA(&r->arena, copy, (bytes + 15) & ~(size_t)15));
+    memcpy(copy, value, bytes);
+    *text = copy;
+    return NEO_OK;
+}
 static neo_status neo__report_memory(void) {
     return neo_fail(NEO_ERR_MEMORY, "neo_report: no memory for another entry");
 }
+
 NEO_API neo_status neo_report_create(neo_ctx *ctx, const char *title, neo_report **out) {
-    NEO__CHECK(ctx && title && out, NEO_ERR_ARG,
-               "neo_report_create: ctx, title or report is NULL");
+    NEO__CHECK(ctx && title && out, NEO_ERR_ARG, "neo_report_create: ctx, title or report is NULL");
     *out = NULL;
     neo_report *r = (neo_report *)neo__alloc_zero(ctx, sizeof *r);
     if (!r) return neo__report_memory();
-    r->ctx = ctx;
-    r->title = neo__string_copy(ctx, title);
-    if (!r->title) {
-        neo_free(ctx, r, sizeof *r);
-        return neo__report_memory();
+    r->ctx = r->arena.ctx = ctx;
+    r->title = neo__arena_text(&r->arena, title, strlen(title));
+    if (r->title) {
+        *out = r;
+        return NEO_OK;
     }
-    *out = r;
-    return NEO_OK;
-}
-static void neo__curve_free(neo_ctx *ctx, neo__curve *c) {
-    neo__string_free(ctx, c->name);
-    neo_free(ctx, c->x, 2 * NEO__CURVE_POINTS * sizeof *c->x);
-    neo_free(ctx, c, sizeof *c);
-}
-static void neo__row_free(neo_ctx *ctx, neo__row *row) {
-    for (int i = 0; i < row->count; i++) neo__string_free(ctx, row->cells[i]);
-    neo_free(ctx, row, sizeof *row + (size_t)row->count * sizeof row->cells[0]);
-}
-static void neo__fact_free(neo_ctx *ctx, neo__fact *f) {
-    neo__string_free(ctx, f->name);
-    neo__string_free(ctx, f->value);
-    neo_free(ctx, f, sizeof *f);
-}
-static void neo__chart_free(neo_ctx *ctx, neo__chart *chart) {
-    for (neo__curve *c = chart->curves, *next; c; c = next) {
-        next = c->next;
-        neo__curve_free(ctx, c);
-    }
-    neo__string_free(ctx, chart->name);
-    neo__string_free(ctx, chart->x_title);
-    neo__string_free(ctx, chart->y_title);
-    neo_free(ctx, chart, sizeof *chart);
-}
-static void neo__table_free(neo_ctx *ctx, neo__table *t) {
-    for (neo__row *row = t->rows, *next; row; row = next) {
-        next = row->next;
-        neo__row_free(ctx, row);
-    }
-    neo__string_free(ctx, t->name);
-    neo_free(ctx, t, sizeof *t);
+    neo_report_destroy(r);
+    return neo__report_memory();
 }
 NEO_API void neo_report_destroy(neo_report *r) {
     if (!r) return;
-    neo_ctx *ctx = r->ctx;
-    for (neo__fact *f = r->facts, *next; f; f = next) {
-        next = f->next;
-        neo__fact_free(ctx, f);
-    }
-    for (neo__fact *f = r->notes, *next; f; f = next) {
-        next = f->next;
-        neo__fact_free(ctx, f);
-    }
-    for (neo__chart *c = r->charts, *next; c; c = next) {
-        next = c->next;
-        neo__chart_free(ctx, c);
-    }
-    for (neo__table *t = r->tables, *next; t; t = next) {
-        next = t->next;
-        neo__table_free(ctx, t);
-    }
-    neo__string_free(ctx, r->title);
-    neo_free(ctx, r, sizeof *r);
-}
-
-static neo_status neo__fact_add(neo_ctx *ctx, neo__fact **list, const char *name,
-                                const char *value) {
-    while (*list && strcmp((*list)->name, name) != 0) list = &(*list)->next;
-    char *copy = neo__string_copy(ctx, value);
-    if (!copy) return neo__report_memory();
-    if (*list) { /* a new value for an old name */
-        neo__string_free(ctx, (*list)->value);
-        (*list)->value = copy;
-        return NEO_OK;
-    }
-    neo__fact *f = (neo__fact *)neo__alloc_zero(ctx, sizeof *f);
-    char *key = neo__string_copy(ctx, name);
-    if (!f || !key) {
-        neo__string_free(ctx, copy);
-        neo__string_free(ctx, key);
-        neo_free(ctx, f, sizeof *f);
-        return neo__report_memory();
-    }
-    f->name = key;
-    f->value = copy;
-    *list = f;
-    return NEO_OK;
+    neo__arena_free(&r->arena);
+    neo_free(r->ctx, r, sizeof *r);
 }
 NEO_API neo_status neo_report_fact(neo_report *r, const char *name, const char *value) {
     NEO__CHECK(r && name && value, NEO_ERR_ARG, "neo_report_fact: report, name or value is NULL");
-    return neo__fact_add(r->ctx, &r->facts, name, value);
+    neo__item *fact = neo__item_find(r->facts, name);
+    char *text = fact ? fact->text[0] : NULL;
+    NEO__TRY(neo__item_text(r, &text, value));
+    fact = neo__item_get(r, &r->facts, name);
+    if (!fact) return neo__report_memory();
+    fact->text[0] = text;
+    return NEO_OK;
 }
 NEO_API neo_status neo_report_note(neo_report *r, const char *text) {
     NEO__CHECK(r && text, NEO_ERR_ARG, "neo_report_note: report or text is NULL");
-    return neo__fact_add(r->ctx, &r->notes, text, "");
-}
-
-static neo_status neo__chart_get(neo_report *r, const char *name, neo__chart **out) {
-    neo__chart **list = &r->charts;
-    while (*list && strcmp((*list)->name, name) != 0) list = &(*list)->next;
-    if (!*list) {
-        neo__chart *chart = (neo__chart *)neo__alloc_zero(r->ctx, sizeof *chart);
-        char *key = neo__string_copy(r->ctx, name);
-        if (!chart || !key) {
-            neo__string_free(r->ctx, key);
-            neo_free(r->ctx, chart, sizeof *chart);
-            return neo__report_memory();
-        }
-        chart->name = key;
-        *list = chart;
-    }
-    *out = *list;
-    return NEO_OK;
-}
-static neo_status neo__curve_get(neo_ctx *ctx, neo__chart *chart, const char *name,
-                                 neo__curve **out) {
-    neo__curve **list = &chart->curves;
-    while (*list && strcmp((*list)->name, name) != 0) list = &(*list)->next;
-    if (!*list) {
-        neo__curve *c = (neo__curve *)neo__alloc_zero(ctx, sizeof *c);
-        double *points = (double *)neo_alloc(ctx, 2 * NEO__CURVE_POINTS * sizeof *points);
-        char *key = neo__string_copy(ctx, name);
-        if (!c || !points || !key) {
-            neo__string_free(ctx, key);
-            neo_free(ctx, points, 2 * NEO__CURVE_POINTS * sizeof *points);
-            neo_free(ctx, c, sizeof *c);
-            return neo__report_memory();
-        }
-        c->name = key;
-        c->x = points;
-        c->y = points + NEO__CURVE_POINTS;
-        c->every = 1;
-        *list = c;
-    }
-    *out = *list;
-    return NEO_OK;
+    return neo__item_get(r, &r->notes, text) ? NEO_OK : neo__report_memory();
 }
 NEO_API neo_status neo_report_point(neo_report *r, const char *chart_name, const char *curve_name,
                                     double x, double y) {
     NEO__CHECK(r && chart_name && curve_name, NEO_ERR_ARG,
                "neo_report_point: report, chart or curve is NULL");
-    neo__chart *chart = NULL;
-    neo__curve *c = NULL;
-    NEO__TRY(neo__chart_get(r, chart_name, &chart));
-    NEO__TRY(neo__curve_get(r->ctx, chart, curve_name, &c));
-    c->last_x = x;
-    c->last_y = y;
-    if (c->seen++ % c->every != 0) return NEO_OK;
-    if (c->count == NEO__CURVE_POINTS) {
-        for (int i = 0; i < NEO__CURVE_POINTS / 2; i++) {
-            c->x[i] = c->x[2 * i];
-            c->y[i] = c->y[2 * i];
+    neo__item *chart = neo__item_get(r, &r->charts, chart_name);
+    neo__item *curve = chart ? neo__item_find(chart->parts, curve_name) : NULL;
+    if (chart && !curve) {
+        double *points;
+        NEO__TRY(NEO__ARENA(&r->arena, points, 2 * NEO__CURVE_POINTS));
+        curve = neo__item_get(r, &chart->parts, curve_name);
+        if (curve) {
+            curve->x = points;
+            curve->y = points + NEO__CURVE_POINTS;
+            curve->every = 1;
         }
-        c->count = NEO__CURVE_POINTS / 2;
-        c->every *= 2;
-        if ((c->seen - 1) % c->every != 0) return NEO_OK;
     }
-    c->x[c->count] = x;
-    c->y[c->count++] = y;
+    if (!curve) return neo__report_memory();
+    curve->last_x = x;
+    curve->last_y = y;
+    if (curve->seen++ % curve->every != 0) return NEO_OK;
+    if (curve->count == NEO__CURVE_POINTS) { /* full: every other point goes */
+        curve->count /= 2;
+        curve->every *= 2;
+        for (int i = 0; i < curve->count; i++) {
+            curve->x[i] = curve->x[2 * i];
+            curve->y[i] = curve->y[2 * i];
+        }
+        if ((curve->seen - 1) % curve->every != 0) return NEO_OK;
+    }
+    curve->x[curve->count] = x;
+    curve->y[curve->count++] = y;
     return NEO_OK;
 }
 NEO_API neo_status neo_report_axis(neo_report *r, const char *chart_name, const char *x_title,
                                    const char *y_title) {
     NEO__CHECK(r && chart_name, NEO_ERR_ARG, "neo_report_axis: report or chart is NULL");
-    neo__chart *chart = NULL;
-    NEO__TRY(neo__chart_get(r, chart_name, &chart));
-    char *x = neo__string_copy(r->ctx, x_title ? x_title : "");
-    char *y = neo__string_copy(r->ctx, y_title ? y_title : "");
-    if (!x || !y) {
-        neo__string_free(r->ctx, x);
-        neo__string_free(r->ctx, y);
-        return neo__report_memory();
-    }
-    neo__string_free(r->ctx, chart->x_title);
-    neo__string_free(r->ctx, chart->y_title);
-    chart->x_title = x;
-    chart->y_title = y;
-    return NEO_OK;
-}
-static neo_status neo__table_get(neo_report *r, const char *name, neo__table **out) {
-    neo__table **list = &r->tables;
-    while (*list && strcmp((*list)->name, name) != 0) list = &(*list)->next;
-    if (!*list) {
-        neo__table *t = (neo__table *)neo__alloc_zero(r->ctx, sizeof *t);
-        char *key = neo__string_copy(r->ctx, name);
-        if (!t || !key) {
-            neo__string_free(r->ctx, key);
-            neo_free(r->ctx, t, sizeof *t);
-            return neo__report_memory();
-        }
-        t->name = key;
-        *list = t;
-    }
-    *out = *list;
-    return NEO_OK;
+    neo__item *chart = neo__item_get(r, &r->charts, chart_name);
+    if (!chart) return neo__report_memory();
+    NEO__TRY(neo__item_text(r, &chart->text[0], x_title ? x_title : ""));
+    return neo__item_text(r, &chart->text[1], y_title ? y_title : "");
 }
 NEO_API neo_status neo_report_row(neo_report *r, const char *table_name, const char *const *cells,
                                   int count) {
     NEO__CHECK(r && table_name && (cells || count == 0) && count >= 0, NEO_ERR_ARG,
                "neo_report_row: report, table or cells is NULL, or count < 0");
-    neo__table *t = NULL;
-    NEO__TRY(neo__table_get(r, table_name, &t));
-    neo__row *row =
-        (neo__row *)neo__alloc_zero(r->ctx, sizeof *row + (size_t)count * sizeof row->cells[0]);
-    if (!row) return neo__report_memory();
-    row->count = count;
-    for (int i = 0; i < count; i++) {
-        row->cells[i] = neo__string_copy(r->ctx, cells[i] ? cells[i] : "");
-        if (!row->cells[i]) {
-            neo__row_free(r->ctx, row);
-            return neo__report_memory();
-        }
+    neo__item *table = neo__item_get(r, &r->tables, table_name), *row;
+    if (!table) return neo__report_memory();
+    NEO__TRY(NEO__ARENA(&r->arena, row, 1));
+    NEO__TRY(NEO__ARENA(&r->arena, row->cells, count));
+    for (; row->cell_count < count; row->cell_count++) {
+        const char *text = cells[row->cell_count] ? cells[row->cell_count] : "";
+        char *copy = neo__arena_text(&r->arena, text, strlen(text));
+        if (!copy) return neo__report_memory();
+        row->cells[row->cell_count] = copy;
     }
-    neo__row **list = &t->rows;
+    neo__item **list = &table->parts;
     while (*list) list = &(*list)->next;
     *list = row;
     return NEO_OK;
 }
 
 /* ---- writing: text and numbers ---- */
-
 /* Text between tags or in a quoted attribute. Control characters become spaces, what is not UTF-8
    U+FFFD. */
 static void neo__html_text(neo__out *out, const char *s) {
@@ -20928,7 +20452,7 @@ static void neo__html_text(neo__out *out, const char *s) {
 static void neo__html_element(neo__out *out, const char *open, const char *text,
                               const char *close) {
     neo__out_text(out, open);
-    neo__html_text(out, text);
+    neo__html_text(out, text ? text : "");
     neo__out_text(out, close);
 }
 
@@ -21009,10 +20533,10 @@ static void neo__value_text(double v, char *out) {
 /* ---- writing: charts ---- */
 NEO__INLINE int neo__drawable(double x, double y) { return fabs(x) < 1e300 && fabs(y) < 1e300; }
 /* Points of a curve: those kept, then the newest. */
-static int neo__curve_points(const neo__curve *c) {
+static int neo__curve_points(const neo__item *c) {
     return c->count + (c->count > 0 && (c->seen - 1) % c->every != 0);
 }
-static void neo__curve_point(const neo__curve *c, int i, double *x, double *y) {
+static void neo__curve_point(const neo__item *c, int i, double *x, double *y) {
     *x = i < c->count ? c->x[i] : c->last_x;
     *y = i < c->count ? c->y[i] : c->last_y;
 }
@@ -21021,9 +20545,9 @@ static double neo__axis_place(const neo__axis *a, double v, double scale) {
     return (v - a->low) / (a->high - a->low) * scale;
 }
 /* Axes around all points; 0 when there is nothing to draw. */
-static int neo__chart_axes(const neo__chart *chart, neo__axis *ax, neo__axis *ay) {
+static int neo__chart_axes(const neo__item *chart, neo__axis *ax, neo__axis *ay) {
     double box[4] = {1e301, -1e301, 1e301, -1e301};
-    for (const neo__curve *c = chart->curves; c; c = c->next)
+    for (const neo__item *c = chart->parts; c; c = c->next)
         for (int i = 0; i < neo__curve_points(c); i++) {
             double x, y;
             neo__curve_point(c, i, &x, &y);
@@ -21038,10 +20562,10 @@ static int neo__chart_axes(const neo__chart *chart, neo__axis *ax, neo__axis *ay
     neo__axis_make(ay, box[2], box[3], 4, 1);
     return 1;
 }
-static void neo__chart_legend(neo__out *out, const neo__chart *chart) {
+static void neo__chart_legend(neo__out *out, const neo__item *chart) {
     int color = 0;
     neo__out_text(out, "<ul>");
-    for (const neo__curve *c = chart->curves; c; c = c->next, color++) {
+    for (const neo__item *c = chart->parts; c; c = c->next, color++) {
         char last[64];
         neo__value_text(c->last_y, last);
         neo__out_format(out, "<li><i class=\"c%d%s\"></i>", color % NEO__CURVE_COLORS,
@@ -21051,93 +20575,24 @@ static void neo__chart_legend(neo__out *out, const neo__chart *chart) {
     }
     neo__out_text(out, "</ul>");
 }
-/* A curve that goes up and down over its whole range many times is drawn faint, under its running
-   mean. */
-static int neo__curve_is_noisy(const neo__curve *c) {
-    double x, y, before = 0.0, low = 1e301, high = -1e301, way = 0.0;
-    int n = 0;
-    for (int i = 0; i < neo__curve_points(c); i++) {
-        neo__curve_point(c, i, &x, &y);
-        if (!neo__drawable(x, y)) continue;
-        if (n++) way += fabs(y - before);
-        low = NEO__MIN(low, y);
-        high = NEO__MAX(high, y);
-        before = y;
-    }
-    return n >= 100 && way > 8.0 * (high - low);
-}
-static int neo__mean_reach(const neo__curve *c) { return NEO__MAX(neo__curve_points(c) / 50, 2); }
-/* Point i with y averaged over the drawable points within `reach` on both sides; at the first
-   points, where curves fall steeply, over fewer on both; at the last over half of that on the
-   left. */
-static void neo__curve_mean(const neo__curve *c, int i, int reach, double *x, double *y) {
-    int last = neo__curve_points(c) - 1, n = 0;
-    int left = NEO__MIN(NEO__MAX(NEO__MIN(reach, last - i), reach / 2), i),
-        right = NEO__MIN(reach, last - i);
-    double sum = 0.0, px, py;
-    right = NEO__MIN(right, i);
-    for (int k = i - left; k <= i + right; k++) {
-        neo__curve_point(c, k, &px, &py);
-        if (!neo__drawable(px, py)) continue;
-        sum += py;
-        n++;
-    }
-    neo__curve_point(c, i, x, y);
-    if (n && neo__drawable(*x, *y)) *y = sum / n;
-}
-/* One path; a point that is not finite leaves a gap. With area, each stretch is closed along the
-   lower edge. */
-static void neo__curve_path(neo__out *out, const neo__curve *c, const neo__axis *ax,
-                            const neo__axis *ay, const char *css, int color, int area, int reach) {
-    int open = 0;
-    double x, y, px = 0.0, start = 0.0;
-    neo__out_format(out, "<path class=\"%s c%d%s\" d=\"", css, color % NEO__CURVE_COLORS,
+/* One path; a point that is not finite leaves a gap. */
+static void neo__curve_path(neo__out *out, const neo__item *curve, const neo__axis *ax,
+                            const neo__axis *ay, int color) {
+    char move = 'M';
+    neo__out_format(out, "<path class=\"line c%d%s\" d=\"", color % NEO__CURVE_COLORS,
                     color >= NEO__CURVE_COLORS ? " dash" : "");
-    for (int i = 0; i < neo__curve_points(c); i++) {
-        if (reach) neo__curve_mean(c, i, reach, &x, &y);
-        else neo__curve_point(c, i, &x, &y);
-        if (!neo__drawable(x, y)) {
-            if (open && area) neo__out_format(out, "L%.1f 1000L%.1f 1000Z", px, start);
-            open = 0;
-            continue;
-        }
-        px = neo__axis_place(ax, x, 1000.0);
-        if (!open) start = px;
-        neo__out_format(out, "%c%.1f %.1f", open ? 'L' : 'M', px,
-                        1000.0 - neo__axis_place(ay, y, 1000.0));
-        open = 1;
+    for (int i = 0; i < neo__curve_points(curve); i++) {
+        double x, y;
+        neo__curve_point(curve, i, &x, &y);
+        int drawn = neo__drawable(x, y);
+        if (drawn)
+            neo__out_format(out, "%c%.1f %.1f", move, neo__axis_place(ax, x, 1000.0),
+                            1000.0 - neo__axis_place(ay, y, 1000.0));
+        move = drawn ? 'L' : 'M';
     }
-    if (open && area) neo__out_format(out, "L%.1f 1000L%.1f 1000Z", px, start);
     neo__out_text(out, "\" />");
 }
-/* A dot on the last point that can be drawn. */
-static void neo__curve_dot(neo__out *out, const neo__curve *c, const neo__axis *ax,
-                           const neo__axis *ay, int color) {
-    int reach = neo__curve_is_noisy(c) ? neo__mean_reach(c) : 0;
-    for (int i = neo__curve_points(c) - 1; i >= 0; i--) {
-        double x, y;
-        if (reach) neo__curve_mean(c, i, reach, &x, &y);
-        else neo__curve_point(c, i, &x, &y);
-        if (!neo__drawable(x, y)) continue;
-        neo__out_format(out, "<i class=\"dot c%d\" style=\"left:%.2f%%;top:%.2f%%\"></i>",
-                        color % NEO__CURVE_COLORS, neo__axis_place(ax, x, 100.0),
-                        100.0 - neo__axis_place(ay, y, 100.0));
-        return;
-    }
-}
-static void neo__chart_curves(neo__out *out, const neo__chart *chart, const neo__axis *ax,
-                              const neo__axis *ay) {
-    const neo__curve *only = chart->curves->next ? NULL : chart->curves;
-    int color = 0;
-    if (only && !neo__curve_is_noisy(only)) neo__curve_path(out, only, ax, ay, "area", 0, 1, 0);
-    for (const neo__curve *c = chart->curves; c; c = c->next, color++)
-        if (neo__curve_is_noisy(c)) neo__curve_path(out, c, ax, ay, "line faint", color, 0, 0);
-    color = 0;
-    for (const neo__curve *c = chart->curves; c; c = c->next, color++)
-        neo__curve_path(out, c, ax, ay, "line", color, 0,
-                        neo__curve_is_noisy(c) ? neo__mean_reach(c) : 0);
-}
-static void neo__chart_frame(neo__out *out, const neo__chart *chart, const neo__axis *ax,
+static void neo__chart_frame(neo__out *out, const neo__item *chart, const neo__axis *ax,
                              const neo__axis *ay) {
     char label[64];
     int widest = 1;
@@ -21154,11 +20609,10 @@ static void neo__chart_frame(neo__out *out, const neo__chart *chart, const neo__
         neo__out_format(out, "M0 %.1fH1000",
                         1000.0 - neo__axis_place(ay, neo__axis_tick(ay, i), 1000.0));
     neo__out_text(out, "\" /><path class=\"base\" d=\"M0 1000H1000\" />\n");
-    neo__chart_curves(out, chart, ax, ay);
-    neo__out_text(out, "</svg>\n");
     int color = 0;
-    for (const neo__curve *c = chart->curves; c; c = c->next)
-        neo__curve_dot(out, c, ax, ay, color++);
+    for (const neo__item *c = chart->parts; c; c = c->next)
+        neo__curve_path(out, c, ax, ay, color++);
+    neo__out_text(out, "</svg>\n");
     for (int i = 0; i < ay->ticks; i++) {
         neo__axis_label(ay, i, label);
         neo__out_format(out, "<span class=\"y\" style=\"top:%.2f%%\">%s</span>",
@@ -21171,20 +20625,16 @@ static void neo__chart_frame(neo__out *out, const neo__chart *chart, const neo__
     }
     neo__out_text(out, "</div></div>\n");
 }
-static void neo__chart_write(neo__out *out, const neo__chart *chart) {
+static void neo__chart_write(neo__out *out, const neo__item *chart) {
     neo__axis ax, ay;
-    if (!chart->curves) return;
+    if (!chart->parts) return;
     neo__html_element(out, "<figure><figcaption><h2>", chart->name, "</h2>");
     neo__chart_legend(out, chart);
     neo__out_text(out, "</figcaption>\n");
     if (neo__chart_axes(chart, &ax, &ay)) {
-        int noisy = 0;
-        for (const neo__curve *c = chart->curves; c; c = c->next) noisy |= neo__curve_is_noisy(c);
-        neo__html_element(out, "<p class=\"yt\">", chart->y_title ? chart->y_title : "", "</p>\n");
+        neo__html_element(out, "<p class=\"yt\">", chart->text[1], "</p>\n");
         neo__chart_frame(out, chart, &ax, &ay);
-        neo__html_element(out, "<p class=\"xt\"><span>",
-                          noisy ? "faint: all points; line: running mean" : "", "</span>");
-        neo__html_element(out, "<span>", chart->x_title ? chart->x_title : "", "</span></p>\n");
+        neo__html_element(out, "<p class=\"xt\">", chart->text[0], "</p>\n");
     } else {
         neo__out_text(out, "<p class=\"yt\">no finite points</p>\n");
     }
@@ -21192,46 +20642,33 @@ static void neo__chart_write(neo__out *out, const neo__chart *chart) {
 }
 
 /* ---- writing: tables ---- */
-/* Whether a cell reads as a number, perhaps with a sign, separators, a unit letter or a percent
-   sign. */
-static int neo__cell_is_number(const char *s) {
-    int digits = 0;
-    if (*s == '-' || *s == '+') s++;
-    for (; (*s >= '0' && *s <= '9') || *s == '.' || *s == ','; s++)
-        digits += *s >= '0' && *s <= '9';
-    if (digits && (*s == 'e' || *s == 'E') && (s[1] == '-' || s[1] == '+')) {
-        for (s += 2; *s >= '0' && *s <= '9'; s++) digits++;
-    }
-    if (*s == ' ') s++;
-    size_t unit = strspn(s, "%/abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ");
-    return digits && unit <= 4 && s[unit] == 0;
-}
-/* Whether all cells of a column below the header are numbers. */
-static int neo__column_is_number(const neo__table *t, int column) {
+/* 1: all cells of a column below the header begin like numbers: they are set to the right. */
+static int neo__column_is_number(const neo__item *table, int column) {
     int numbers = 0;
-    for (const neo__row *row = t->rows->next; row; row = row->next) {
-        if (column >= row->count || !row->cells[column][0]) continue;
-        if (!neo__cell_is_number(row->cells[column])) return 0;
+    for (const neo__item *row = table->parts->next; row; row = row->next) {
+        if (column >= row->cell_count || !row->cells[column][0]) continue;
+        if (!strchr("+-.0123456789", row->cells[column][0])) return 0;
         numbers++;
     }
     return numbers > 0;
 }
-static void neo__table_write(neo__out *out, const neo__table *t) {
-    if (!t->rows) return;
-    int slim = t->rows->count <= 3;
-    neo__html_element(
-        out, slim ? "<section class=\"table slim\"><h2>" : "<section class=\"table\"><h2>",
-        t->name, "</h2><div><table>\n");
-    for (const neo__row *row = t->rows; row; row = row->next) {
-        int head = row == t->rows;
-        neo__out_text(out, head ? "<thead><tr>" : "<tr>");
-        for (int i = 0; i < row->count; i++) {
-            const char *css = neo__column_is_number(t, i) ? " class=\"n\"" : "";
-            neo__out_format(out, "<%s%s>", head ? "th" : "td", css);
+static void neo__table_write(neo__out *out, const neo__item *table) {
+    const neo__item *head = table->parts;
+    if (!head) return;
+    neo__html_element(out,
+                      head->cell_count <= 3 ? "<section class=\"table slim\"><h2>"
+                                            : "<section class=\"table\"><h2>",
+                      table->name, "</h2><div><table>\n");
+    for (const neo__item *row = head; row; row = row->next) {
+        const char *tag = row == head ? "th" : "td";
+        neo__out_text(out, row == head ? "<thead><tr>" : "<tr>");
+        for (int i = 0; i < row->cell_count; i++) {
+            neo__out_format(out, "<%s%s>", tag,
+                            neo__column_is_number(table, i) ? " class=\"n\"" : "");
             neo__html_text(out, row->cells[i]);
-            neo__out_format(out, "</%s>", head ? "th" : "td");
+            neo__out_format(out, "</%s>", tag);
         }
-        neo__out_text(out, head ? "</tr></thead><tbody>\n" : "</tr>\n");
+        neo__out_text(out, row == head ? "</tr></thead><tbody>\n" : "</tr>\n");
     }
     neo__out_text(out, "</tbody></table></div></section>\n");
 }
@@ -21271,18 +20708,15 @@ static const char *const neo__report_css[] = {
     "font-variant-numeric:tabular-nums}li i{display:inline-block;width:18px;",
     "border-top:3px solid;border-radius:2px;margin-right:7px;vertical-align:middle;",
     "position:relative;top:-1px}li i.dash{border-top-style:dashed}\n",
-    ".yt,.xt{color:var(--soft);font-size:.76rem}.yt{margin-top:8px;min-height:1.5em}.xt{",
-    "display:flex;justify-content:space-between;gap:16px;padding-right:6px;min-height:1.5em}\n",
+    ".yt,.xt{color:var(--soft);font-size:.76rem;min-height:1.5em}.yt{margin-top:8px}.xt{",
+    "text-align:right;padding-right:6px}\n",
     ".plot{font-size:.76rem;padding:10px 10px 24px calc(var(--n)*.6em + 10px)}\n",
     ".frame{position:relative;height:clamp(190px,26vw,260px)}\n",
     "svg{position:absolute;inset:0;width:100%;height:100%;overflow:visible}\n",
     "path{fill:none;vector-effect:non-scaling-stroke}.grid{stroke:var(--rule);stroke-width:1}\n",
     ".base{stroke:var(--soft);stroke-width:1;opacity:.55}.line{stroke:currentColor;",
     "stroke-width:2;stroke-linejoin:round;stroke-linecap:round}.line.dash{",
-    "stroke-dasharray:6 5}.line.faint{opacity:.28;stroke-width:1.2}.area{fill:currentColor;",
-    "opacity:.09}\n",
-    ".dot{position:absolute;width:8px;height:8px;margin:-4px;border-radius:50%;",
-    "background:currentColor;box-shadow:0 0 0 2px var(--card)}\n",
+    "stroke-dasharray:6 5}\n",
     ".frame span{position:absolute;color:var(--soft);white-space:nowrap;line-height:1;",
     "font-variant-numeric:tabular-nums}.y{right:100%;margin-right:8px;",
     "transform:translateY(-50%)}.x{top:100%;margin-top:9px;transform:translateX(-50%)}\n",
@@ -21312,23 +20746,23 @@ static void neo__report_head(neo__out *out, const neo_report *r) {
     neo__html_element(
         out, "</style>\n</head>\n<body>\n<main>\n<header><p class=\"mark\">neo report</p><h1>",
         r->title, "</h1>\n");
-    for (const neo__fact *f = r->notes; f; f = f->next)
+    for (const neo__item *f = r->notes; f; f = f->next)
         neo__html_element(out, "<p>", f->name, "</p>\n");
     neo__out_text(out, "</header>\n");
 }
 static void neo__report_body(neo__out *out, const neo_report *r) {
     neo__report_head(out, r);
     if (r->facts) neo__out_text(out, "<dl class=\"facts\">\n");
-    for (const neo__fact *f = r->facts; f; f = f->next) {
+    for (const neo__item *f = r->facts; f; f = f->next) {
         neo__html_element(out, "<div><dt>", f->name, "</dt>");
-        neo__html_element(out, "<dd>", f->value, "</dd></div>\n");
+        neo__html_element(out, "<dd>", f->text[0], "</dd></div>\n");
     }
     if (r->facts) neo__out_text(out, "</dl>\n");
     if (r->charts) neo__out_text(out, "<div class=\"charts\">\n");
-    for (const neo__chart *c = r->charts; c; c = c->next) neo__chart_write(out, c);
+    for (const neo__item *c = r->charts; c; c = c->next) neo__chart_write(out, c);
     if (r->charts) neo__out_text(out, "</div>\n");
     if (r->tables) neo__out_text(out, "<div class=\"tables\">\n");
-    for (const neo__table *t = r->tables; t; t = t->next) neo__table_write(out, t);
+    for (const neo__item *t = r->tables; t; t = t->next) neo__table_write(out, t);
     if (r->tables) neo__out_text(out, "</div>\n");
     neo__out_format(
         out,
@@ -21353,13 +20787,9 @@ NEO_API neo_status neo_report_write(const neo_report *r, const char *path) {
     neo_status status = neo__out_flush(&out), closed = neo__file_close(&file);
     if (status == NEO_OK) status = closed;
     if (status == NEO_OK && !direct) status = neo__path_rename(beside, path);
-    if (status != NEO_OK && !direct) {
-        char why[NEO__ERROR_BYTES];
-        snprintf(why, sizeof why, "%s", neo_last_error());
-        (void)neo__file_remove(beside);
-        neo_fail(status, "%s", why);
-    }
-    return status;
+    neo__kept_error error = neo__error_keep(status);
+    if (status != NEO_OK && !direct) (void)neo__file_remove(beside);
+    return neo__error_restore(&error);
 }
 NEO__COLD_END
 NEO__HOST_END
@@ -23495,19 +22925,9 @@ static const neo__gemm_kernels NEO__FN(gemm_kernels) = {
 
    Sums run down the rows in registers: a chunk of 8, 4, 2 or 1 vectors of columns, or a rest narrower than
    a vector, at a time. Which chunk a column is in changes nothing: every column is a chain of its own. */
-#define NEO__EACH1(X) X(0)
-#define NEO__EACH2(X) X(0) X(1)
-#define NEO__EACH4(X) NEO__EACH2(X) X(2) X(3)
-#define NEO__EACH8(X) NEO__EACH4(X) X(4) X(5) X(6) X(7)
-#define NEO__X_ZERO(i) NEO__VF s##i = NEO__SET(0.0f);
-#define NEO__X_ADD(i) s##i = NEO__ADD(s##i, NEO__LOAD(row + (i)*NEO__W));
-#define NEO__X_FMA(i) s##i = NEO__FMA(w, NEO__LOAD(row + (i)*NEO__W), s##i);
-#define NEO__X_DIV(i) s##i = NEO__DIV(s##i, w);
-#define NEO__X_ADDW(i) s##i = NEO__ADD(s##i, w);
-#define NEO__X_STORE(i) NEO__STORE(to + (i)*NEO__W, s##i);
-/* One prefetch per cache line of a chunk. */
-#define NEO__X_FETCH(i)                                                                           \
-    if ((i)*NEO__W % 16 == 0) NEO__FETCH(row + (i)*NEO__W);
+/* For each vector i of a chunk. The count is a constant in every caller, so that the loop is unrolled
+   and sums s[i] stay in registers. */
+#define NEO__EACH(i, count) _Pragma("GCC unroll 8") for (int i = 0; i < (count); i++)
 
 /* Vectors of a row of which `left` columns remain: a whole one, or its first part. */
 NEO__KERNEL_INLINE NEO__VF NEO__FN(load_left)(const float *p, int64_t left) {
@@ -23750,63 +23170,68 @@ NEO__KERNEL_FAR void NEO__FN(bag_fetch_ahead)(const neo__bag_lookup *a, int is_i
         NEO__FN(bag_fetch_id)(a->next_store, neo__jagged_id(a->ids, is_i32, a->next_id + k - end));
 }
 
-/* The sum of rows [k, k_end) of the ids, `dim` floats apart. */
-#define NEO__BAG_SUM_ROWS(EACH, AHEAD)                                                            \
-    if (a->weights) {                                                                             \
-        for (; k < k_end; k++) {                                                                  \
-            const float *row;                                                                     \
-            AHEAD                                                                                 \
-            NEO__VF w = NEO__SET(a->weights[k]);                                                  \
-            row = a->table + neo__jagged_id(a->ids, is_i32, k) * dim + col;                       \
-            EACH(NEO__X_FMA)                                                                      \
-        }                                                                                         \
-    } else {                                                                                      \
-        for (; k < k_end; k++) {                                                                  \
-            const float *row;                                                                     \
-            AHEAD                                                                                 \
-            row = a->table + neo__jagged_id(a->ids, is_i32, k) * dim + col;                       \
-            EACH(NEO__X_ADD)                                                                      \
-        }                                                                                         \
+/* s += rows [k, k_end) of the ids, `dim` floats apart; with `fetches`, rows `ahead` of them are fetched. */
+NEO__KERNEL_INLINE void NEO__FN(bag_sum)(const neo__bag_lookup *a, NEO__VF *s, int count, int64_t k, int64_t k_end,
+                                         int64_t col, int64_t dim, int is_i32, int weighted, int64_t ahead,
+                                         int fetches) {
+    for (; k < k_end; k++) {
+        const float *row;
+        if (fetches) {
+            row = a->table + neo__jagged_id(a->ids, is_i32, k + ahead) * dim + col;
+            NEO__EACH(i, count) if (i * NEO__W % 16 == 0) NEO__FETCH(row + i * NEO__W);
+        }
+        NEO__VF w = NEO__SET(weighted ? a->weights[k] : 0.0f);
+        row = a->table + neo__jagged_id(a->ids, is_i32, k) * dim + col;
+        NEO__EACH(i, count) {
+            NEO__VF x = NEO__LOAD(row + i * NEO__W);
+            s[i] = weighted ? NEO__FMA(w, x, s[i]) : NEO__ADD(s[i], x);
+        }
     }
-/* bags_<n>: bags [b, b_end), n vectors of columns from col on. Near the end of the lookup the rows
-   fetched ahead are those of the next one. rows_<n>: all bags, when a row is n vectors (then dim is a
-   constant). */
-#define NEO__BAG_POOL(N, EACH)                                                                    \
-    NEO__KERNEL_INLINE void NEO__FN(bag_bags_as_##N)(const neo__bag_lookup *a, int64_t b, int64_t b_end, \
-                                              int64_t col, int64_t dim, int is_i32) {             \
-        const int64_t ahead = NEO__FN(bag_ahead)(dim);                                            \
-        int64_t k = a->offsets[b], near_end = a->offsets[a->bags] - ahead;                        \
-        float *to = a->out + b * a->out_stride + col;                                             \
-        for (; b < b_end; b++, to += a->out_stride) {                                             \
-            int64_t k_end = a->offsets[b + 1], length = k_end - k;                                \
-            EACH(NEO__X_ZERO)                                                                     \
-            if (k_end <= near_end) {                                                              \
-                NEO__BAG_SUM_ROWS(                                                                \
-                    EACH, row = a->table + neo__jagged_id(a->ids, is_i32, k + ahead) * dim + col; \
-                    EACH(NEO__X_FETCH))                                                           \
-            } else {                                                                              \
-                if (col == 0) NEO__FN(bag_fetch_ahead)(a, is_i32, k + ahead, k_end + ahead);      \
-                NEO__BAG_SUM_ROWS(EACH, )                                                         \
-            }                                                                                     \
-            if (a->mean && length > 1) {                                                          \
-                NEO__VF w = NEO__SET((float)length);                                              \
-                EACH(NEO__X_DIV)                                                                  \
-            }                                                                                     \
-            EACH(NEO__X_STORE)                                                                    \
-        }                                                                                         \
-    }                                                                                             \
-    NEO__KERNEL_FAR NEO__UNUSED void NEO__FN(bag_rows_##N)(const neo__bag_lookup *a) {       \
-        if (a->is_i32) NEO__FN(bag_bags_as_##N)(a, 0, a->bags, 0, (N)*NEO__W, 1);                 \
-        else NEO__FN(bag_bags_as_##N)(a, 0, a->bags, 0, (N)*NEO__W, 0);                           \
-    }                                                                                             \
-    NEO__KERNEL_FAR void NEO__FN(bag_chunk_##N)(const neo__bag_lookup *a, int64_t b,         \
-                                                     int64_t col) {                               \
-        NEO__FN(bag_bags_as_##N)(a, b, b + 1, col, a->dim, a->is_i32);                            \
+}
+/* The sums of a bag to their place, divided by its length if it has a mean. */
+NEO__KERNEL_INLINE void NEO__FN(bag_store)(float *to, NEO__VF *s, int count, int divides, int64_t length) {
+    if (divides && length > 1) {
+        NEO__VF w = NEO__SET((float)length);
+        NEO__EACH(i, count) s[i] = NEO__DIV(s[i], w);
     }
-NEO__BAG_POOL(8, NEO__EACH8)
-NEO__BAG_POOL(4, NEO__EACH4)
-NEO__BAG_POOL(2, NEO__EACH2)
-NEO__BAG_POOL(1, NEO__EACH1)
+    NEO__EACH(i, count) NEO__STORE(to + i * NEO__W, s[i]);
+}
+/* Bags [b, b_end), `count` vectors of columns from col on. Near the end of the lookup the rows fetched
+   ahead are those of the next one. */
+NEO__KERNEL_INLINE void NEO__FN(bag_bags)(const neo__bag_lookup *a, int64_t b, int64_t b_end, int64_t col, int64_t dim,
+                                          int is_i32, int count) {
+    const int64_t ahead = NEO__FN(bag_ahead)(dim);
+    int64_t k = a->offsets[b], near_end = a->offsets[a->bags] - ahead;
+    float *to = a->out + b * a->out_stride + col;
+    for (; b < b_end; b++, to += a->out_stride) {
+        int64_t k_end = a->offsets[b + 1], length = k_end - k;
+        NEO__VF s[8];
+        NEO__EACH(i, count) s[i] = NEO__SET(0.0f);
+        if (k_end <= near_end) {
+            if (a->weights) NEO__FN(bag_sum)(a, s, count, k, k_end, col, dim, is_i32, 1, ahead, 1);
+            else NEO__FN(bag_sum)(a, s, count, k, k_end, col, dim, is_i32, 0, ahead, 1);
+        } else {
+            if (col == 0) NEO__FN(bag_fetch_ahead)(a, is_i32, k + ahead, k_end + ahead);
+            if (a->weights) NEO__FN(bag_sum)(a, s, count, k, k_end, col, dim, is_i32, 1, ahead, 0);
+            else NEO__FN(bag_sum)(a, s, count, k, k_end, col, dim, is_i32, 0, ahead, 0);
+        }
+        k = k_end;
+        NEO__FN(bag_store)(to, s, count, a->mean, length);
+    }
+}
+/* rows_<n>: all bags, when a row is n vectors (then dim is a constant). chunk_<n>: a part of one bag. */
+#define NEO__BAG_POOL(N)                                                                          \
+    NEO__KERNEL_FAR NEO__UNUSED void NEO__FN(bag_rows_##N)(const neo__bag_lookup *a) {            \
+        if (a->is_i32) NEO__FN(bag_bags)(a, 0, a->bags, 0, (N)*NEO__W, 1, N);                     \
+        else NEO__FN(bag_bags)(a, 0, a->bags, 0, (N)*NEO__W, 0, N);                               \
+    }                                                                                             \
+    NEO__KERNEL_FAR void NEO__FN(bag_chunk_##N)(const neo__bag_lookup *a, int64_t b, int64_t col) { \
+        NEO__FN(bag_bags)(a, b, b + 1, col, a->dim, a->is_i32, N);                                \
+    }
+NEO__BAG_POOL(8)
+NEO__BAG_POOL(4)
+NEO__BAG_POOL(2)
+NEO__BAG_POOL(1)
 
 /* The last n < NEO__W columns of bags [b, b_end). */
 NEO__KERNEL_FAR void NEO__FN(bag_chunk_rest)(const neo__bag_lookup *a, int64_t b, int64_t b_end, int64_t col) {
@@ -23924,64 +23349,54 @@ NEO__KERNEL void NEO__FN(bag_pool_careful)(const neo__bag_lookup *a) {
 /* ---- the lookup of ids that are all inside, in one bucket ---- */
 
 #if NEO__PASS != NEO__PASS_SCALAR
-/* Narrow rows: bags [b, b_end), n vectors of columns from col on. An id without a weight has weight 1, which
-   rounds as the sum does. */
-#define NEO__X_FETCH_H(i)                                                                         \
-    if ((i)*NEO__W % 32 == 0) NEO__FETCH(next + (i)*NEO__W * 2);
-#define NEO__X_FETCH_B(i)                                                                         \
-    if ((i)*NEO__W % 64 == 0) NEO__FETCH(next + (i)*NEO__W);
-#define NEO__X_FMA_F16(i) s##i = NEO__FMA(w, NEO__LOAD_F16(row + (i)*NEO__W * 2), s##i);
-#define NEO__X_FMA_BF16(i)                                                                        \
-    s##i = NEO__FMA(w, NEO__AS_F(NEO__SHLI(NEO__LOAD_H(row + (i)*NEO__W * 2), 16)), s##i);
-#define NEO__X_FMA_I8(i)                                                                          \
-    s##i = NEO__FMA(w, NEO__FMA(NEO__TO_F(NEO__LOAD_B(row + (i)*NEO__W)), scale, bias), s##i);
-/* The sum of rows [k, k_end) of the ids; FETCH: of the row `ahead` of one. */
-#define NEO__NARROW_SUM(EACH, FETCH, EXTRA, X)                                                    \
-    for (; k < k_end; k++) {                                                                      \
-        const int64_t id = neo__jagged_id(a->ids, is_i32, k);                                     \
-        const char *row = data + id * row_bytes;                                                  \
-        NEO__VF w = NEO__SET(weights ? weights[k] : 1.0f);                                        \
-        if (fetch) {                                                                              \
-            const char *next = data + neo__jagged_id(a->ids, is_i32, k + ahead) * row_bytes;      \
-            EACH(FETCH)                                                                           \
-        }                                                                                         \
-        EXTRA                                                                                     \
-        EACH(X)                                                                                   \
+/* s += narrow rows [k, k_end) of the ids. An id without a weight has weight 1, which rounds as the sum does. */
+NEO__KERNEL_INLINE void NEO__FN(bag_sum_narrow)(const neo__bag_lookup *a, neo_dtype dtype, NEO__VF *s, int count,
+                                                int64_t k, int64_t k_end, int64_t col, int64_t ahead, int fetches) {
+    const neo__bag_rows *t = a->store;
+    const int is_i32 = a->is_i32, size = dtype == NEO_I8 ? 1 : 2;
+    const float *weights = a->weights;
+    const int64_t row_bytes = t->row_bytes;
+    const char *data = t->data + col * size;
+    NEO__VF scale = NEO__SET(0.0f), bias = scale;
+    for (; k < k_end; k++) {
+        const int64_t id = neo__jagged_id(a->ids, is_i32, k);
+        const char *row = data + id * row_bytes;
+        NEO__VF w = NEO__SET(weights ? weights[k] : 1.0f);
+        if (fetches) {
+            const int64_t next_id = neo__jagged_id(a->ids, is_i32, k + ahead);
+            const char *next = data + next_id * row_bytes;
+            NEO__EACH(i, count) if (i * NEO__W * size % 64 == 0) NEO__FETCH(next + i * NEO__W * size);
+            if (dtype == NEO_I8 && col == 0) NEO__FETCH(t->scale + 2 * next_id);
+        }
+        if (dtype == NEO_I8) scale = NEO__SET(t->scale[2 * id]), bias = NEO__SET(t->scale[2 * id + 1]);
+        NEO__EACH(i, count)
+            s[i] = NEO__FMA(w, NEO__FN(row_load)(dtype, row + i * NEO__W * size, scale, bias), s[i]);
     }
-#define NEO__NARROW_SCALE                                                                         \
-    NEO__VF scale = NEO__SET(t->scale[2 * id]), bias = NEO__SET(t->scale[2 * id + 1]);            \
-    if (fetch && col == 0) NEO__FETCH(t->scale + 2 * neo__jagged_id(a->ids, is_i32, k + ahead));
-#define NEO__BAG_NARROW(N, EACH)                                                                  \
-    NEO__KERNEL_FAR void NEO__FN(bag_narrow_##N)(const neo__bag_lookup *a, int64_t b, int64_t b_end, int64_t col) { \
-        const neo__bag_rows *t = a->store;                                                        \
-        const neo_dtype dtype = t->dtype;                                                         \
-        const int is_i32 = a->is_i32;                                                             \
-        const float *weights = a->weights;                                                        \
-        const int64_t row_bytes = t->row_bytes, ahead = NEO__FN(bag_ahead)(row_bytes / 4);        \
-        const int64_t near_end = a->offsets[a->bags] - ahead;                                     \
-        const char *data = t->data + (dtype == NEO_I8 ? col : 2 * col);                           \
-        float *to = a->out + b * a->out_stride + col;                                             \
-        for (; b < b_end; b++, to += a->out_stride) {                                             \
-            int64_t k = a->offsets[b], k_end = a->offsets[b + 1], length = k_end - k;             \
-            const int fetch = k_end <= near_end;                                                  \
-            EACH(NEO__X_ZERO)                                                                     \
-            if (!fetch && col == 0) NEO__FN(bag_fetch_ahead)(a, is_i32, k + ahead, k_end + ahead); \
-            if (dtype == NEO_F16) {                                                               \
-                NEO__NARROW_SUM(EACH, NEO__X_FETCH_H, , NEO__X_FMA_F16)                           \
-            } else if (dtype == NEO_BF16) {                                                       \
-                NEO__NARROW_SUM(EACH, NEO__X_FETCH_H, , NEO__X_FMA_BF16)                          \
-            } else {                                                                              \
-                NEO__NARROW_SUM(EACH, NEO__X_FETCH_B, NEO__NARROW_SCALE, NEO__X_FMA_I8)           \
-            }                                                                                     \
-            if (a->mean && length > 1) {                                                          \
-                NEO__VF w = NEO__SET((float)length);                                              \
-                EACH(NEO__X_DIV)                                                                  \
-            }                                                                                     \
-            EACH(NEO__X_STORE)                                                                    \
-        }                                                                                         \
+}
+/* Narrow rows: bags [b, b_end), `count` vectors of columns from col on. */
+NEO__KERNEL_INLINE void NEO__FN(bag_bags_narrow)(const neo__bag_lookup *a, int64_t b, int64_t b_end, int64_t col,
+                                                 int count) {
+    const neo_dtype dtype = a->store->dtype;
+    const int64_t ahead = NEO__FN(bag_ahead)(a->store->row_bytes / 4), near_end = a->offsets[a->bags] - ahead;
+    float *to = a->out + b * a->out_stride + col;
+    for (; b < b_end; b++, to += a->out_stride) {
+        int64_t k = a->offsets[b], k_end = a->offsets[b + 1];
+        const int fetches = k_end <= near_end;
+        NEO__VF s[8];
+        NEO__EACH(i, count) s[i] = NEO__SET(0.0f);
+        if (!fetches && col == 0) NEO__FN(bag_fetch_ahead)(a, a->is_i32, k + ahead, k_end + ahead);
+        if (dtype == NEO_F16) NEO__FN(bag_sum_narrow)(a, NEO_F16, s, count, k, k_end, col, ahead, fetches);
+        else if (dtype == NEO_BF16) NEO__FN(bag_sum_narrow)(a, NEO_BF16, s, count, k, k_end, col, ahead, fetches);
+        else NEO__FN(bag_sum_narrow)(a, NEO_I8, s, count, k, k_end, col, ahead, fetches);
+        NEO__FN(bag_store)(to, s, count, a->mean, k_end - k);
     }
-NEO__BAG_NARROW(4, NEO__EACH4)
-NEO__BAG_NARROW(1, NEO__EACH1)
+}
+NEO__KERNEL_FAR void NEO__FN(bag_narrow_4)(const neo__bag_lookup *a, int64_t b, int64_t b_end, int64_t col) {
+    NEO__FN(bag_bags_narrow)(a, b, b_end, col, 4);
+}
+NEO__KERNEL_FAR void NEO__FN(bag_narrow_1)(const neo__bag_lookup *a, int64_t b, int64_t b_end, int64_t col) {
+    NEO__FN(bag_bags_narrow)(a, b, b_end, col, 1);
+}
 NEO__KERNEL_FAR void NEO__FN(bag_pool_narrow)(const neo__bag_lookup *a) {
     if (a->dim == 4 * NEO__W) {
         NEO__FN(bag_narrow_4)(a, 0, a->bags, 0);
@@ -24337,67 +23752,67 @@ NEO__KERNEL_INLINE const float *NEO__FN(bag_grad)(const neo__bag_update *u, int6
     *weight = u->grad_weight ? u->grad_weight[low] : 1.0f;
     return u->grad + (u->grad_row ? u->grad_row[low] : (int64_t)low) * u->grad_stride;
 }
-/* to = the sum of records [i, end), one row in one leaf, in order, + 0.0f; a chunk of columns. */
-#define NEO__BAG_MERGE(N, EACH)                                                                   \
-    NEO__KERNEL_INLINE void NEO__FN(bag_merge_in_##N)(const neo__bag_update *u, int64_t i, int64_t end,  \
-                                               int64_t col, float *to) {                          \
-        float weight;                                                                             \
-        EACH(NEO__X_ZERO)                                                                         \
-        if (!u->grad_row) {                                                                       \
-            const float *grad = u->grad + col;                                                    \
-            const uint64_t *record = u->records, mask = ((uint64_t)1 << u->low_bits) - 1;         \
-            int64_t stride = u->grad_stride;                                                      \
-            for (; i < end; i++) {                                                                \
-                const float *row = grad + (int64_t)(record[i] & mask) * stride;                   \
-                EACH(NEO__X_ADD)                                                                  \
-            }                                                                                     \
-        }                                                                                         \
-        for (; i < end; i++) {                                                                    \
-            const float *row = NEO__FN(bag_grad)(u, i, &weight) + col;                            \
-            NEO__VF w = NEO__SET(weight);                                                         \
-            EACH(NEO__X_FMA)                                                                      \
-        }                                                                                         \
-        NEO__VF w = NEO__SET(0.0f);                                                               \
-        EACH(NEO__X_ADDW)                                                                         \
-        EACH(NEO__X_STORE)                                                                        \
-    }                                                                                             \
-    /* The same for `rows` rows: row r is records [first[r], first[r + 1]), and is N vectors. The second record  \
-       of a short row is added without a branch, zeros in its place if there is none: they change no sum, which  \
-       is never -0, and where runs end is hard to predict. */                                     \
-    NEO__KERNEL_INLINE NEO__UNUSED void NEO__FN(bag_merge_rows_##N)(const neo__bag_update *u,     \
-                                                                    const int64_t *first, int64_t rows, float *to) { \
-        const uint64_t *record = u->records, mask = ((uint64_t)1 << u->low_bits) - 1;             \
-        const float *grad = u->grad, *row;                                                        \
-        const int64_t stride = u->grad_stride;                                                    \
-        const NEO__VF w = NEO__SET(0.0f);                                                         \
-        for (int64_t r = 0; r < rows; r++, to += (N)*NEO__W) {                                    \
-            int64_t i = first[r], end = first[r + 1];                                             \
-            EACH(NEO__X_ZERO)                                                                     \
-            row = grad + (int64_t)(record[i++] & mask) * stride;                                  \
-            EACH(NEO__X_ADD)                                                                      \
-            if ((N)*NEO__W <= 32) {                                                               \
-                const uintptr_t none = (uintptr_t)neo__bag_zeros, some = (uintptr_t)0 - (uintptr_t)(i < end); \
-                row = grad + (int64_t)(record[i - (i == end)] & mask) * stride;                   \
-                row = (const float *)(none ^ ((none ^ (uintptr_t)row) & some));                   \
-                i++;                                                                              \
-                EACH(NEO__X_ADD)                                                                  \
-            }                                                                                     \
-            for (; i < end; i++) {                                                                \
-                row = grad + (int64_t)(record[i] & mask) * stride;                                \
-                EACH(NEO__X_ADD)                                                                  \
-            }                                                                                     \
-            EACH(NEO__X_ADDW)                                                                     \
-            EACH(NEO__X_STORE)                                                                    \
-        }                                                                                         \
-    }                                                                                             \
-    NEO__KERNEL_FAR void NEO__FN(bag_merge_##N)(const neo__bag_update *u, int64_t i,         \
-                                                     int64_t end, int64_t col, float *to) {       \
-        NEO__FN(bag_merge_in_##N)(u, i, end, col, to);                                            \
+/* s += the gradient rows of records [i, end). */
+NEO__KERNEL_INLINE void NEO__FN(bag_add_records)(NEO__VF *s, int count, const float *grad, int64_t stride,
+                                                 const uint64_t *record, uint64_t mask, int64_t i, int64_t end) {
+    for (; i < end; i++) {
+        const float *row = grad + (int64_t)(record[i] & mask) * stride;
+        NEO__EACH(c, count) s[c] = NEO__ADD(s[c], NEO__LOAD(row + c * NEO__W));
     }
-NEO__BAG_MERGE(8, NEO__EACH8)
-NEO__BAG_MERGE(4, NEO__EACH4)
-NEO__BAG_MERGE(2, NEO__EACH2)
-NEO__BAG_MERGE(1, NEO__EACH1)
+}
+/* to = the sums + 0.0f */
+NEO__KERNEL_INLINE void NEO__FN(bag_store_sums)(float *to, const NEO__VF *s, int count) {
+    NEO__EACH(c, count) NEO__STORE(to + c * NEO__W, NEO__ADD(s[c], NEO__SET(0.0f)));
+}
+/* to = the sum of records [i, end), one row in one leaf, in order, + 0.0f; a chunk of columns. */
+NEO__KERNEL_INLINE void NEO__FN(bag_merge)(const neo__bag_update *u, int64_t i, int64_t end, int64_t col, float *to,
+                                           int count) {
+    NEO__VF s[8];
+    NEO__EACH(c, count) s[c] = NEO__SET(0.0f);
+    if (!u->grad_row)
+        NEO__FN(bag_add_records)(s, count, u->grad + col, u->grad_stride, u->records,
+                                 ((uint64_t)1 << u->low_bits) - 1, i, end);
+    for (; u->grad_row && i < end; i++) {
+        float weight;
+        const float *row = NEO__FN(bag_grad)(u, i, &weight) + col;
+        NEO__VF w = NEO__SET(weight);
+        NEO__EACH(c, count) s[c] = NEO__FMA(w, NEO__LOAD(row + c * NEO__W), s[c]);
+    }
+    NEO__FN(bag_store_sums)(to, s, count);
+}
+/* The same for `rows` rows of `count` vectors: row r is records [first[r], first[r + 1]). The second record of a
+   short row is added without a branch, zeros in its place if there is none: they change no sum, which is never
+   -0, and where runs end is hard to predict. */
+NEO__KERNEL_INLINE NEO__UNUSED void NEO__FN(bag_merge_rows)(const neo__bag_update *u, const int64_t *first,
+                                                            int64_t rows, float *to, int count) {
+    const uint64_t *record = u->records, mask = ((uint64_t)1 << u->low_bits) - 1;
+    const float *grad = u->grad;
+    const int64_t stride = u->grad_stride;
+    for (int64_t r = 0; r < rows; r++, to += count * NEO__W) {
+        int64_t i = first[r], end = first[r + 1];
+        const float *row = grad + (int64_t)(record[i++] & mask) * stride;
+        NEO__VF s[8];
+        NEO__EACH(c, count) s[c] = NEO__ADD(NEO__SET(0.0f), NEO__LOAD(row + c * NEO__W));
+        if (count * NEO__W <= 32) {
+            const uintptr_t none = (uintptr_t)neo__bag_zeros, some = (uintptr_t)0 - (uintptr_t)(i < end);
+            row = grad + (int64_t)(record[i - (i == end)] & mask) * stride;
+            row = (const float *)(none ^ ((none ^ (uintptr_t)row) & some));
+            i++;
+            NEO__EACH(c, count) s[c] = NEO__ADD(s[c], NEO__LOAD(row + c * NEO__W));
+        }
+        NEO__FN(bag_add_records)(s, count, grad, stride, record, mask, i, end);
+        NEO__FN(bag_store_sums)(to, s, count);
+    }
+}
+#define NEO__BAG_MERGE(N)                                                                          \
+    NEO__KERNEL_FAR void NEO__FN(bag_merge_##N)(const neo__bag_update *u, int64_t i, int64_t end, \
+                                                int64_t col, float *to) {                         \
+        NEO__FN(bag_merge)(u, i, end, col, to, N);                                                \
+    }
+NEO__BAG_MERGE(8)
+NEO__BAG_MERGE(4)
+NEO__BAG_MERGE(2)
+NEO__BAG_MERGE(1)
 NEO__KERNEL_FAR void NEO__FN(bag_merge_rest)(const neo__bag_update *u, int64_t i, int64_t end,
                                                   int64_t col, float *to) {
     NEO__VF s = NEO__SET(0.0f);
@@ -24545,20 +23960,6 @@ NEO__KERNEL_INLINE int NEO__FN(bag_one_leaf)(const neo__bag_update *u, int64_t a
     int leaf = neo__leaf_of(u->leaf, u->leaf_count, (int64_t)(u->records[at] & mask));
     return (int64_t)(u->records[end - 1] & mask) < u->leaf[leaf + 1];
 }
-/* Rows of 16, 32, 64 and 128 floats. */
-#if NEO__PASS == NEO__PASS_AVX512
-#define NEO__MERGE_16 NEO__FN(bag_merge_rows_1)
-#define NEO__MERGE_32 NEO__FN(bag_merge_rows_2)
-#define NEO__MERGE_64 NEO__FN(bag_merge_rows_4)
-#define NEO__MERGE_128 NEO__FN(bag_merge_rows_8)
-#elif NEO__PASS == NEO__PASS_AVX2
-#define NEO__MERGE_16 NEO__FN(bag_merge_rows_2)
-#define NEO__MERGE_32 NEO__FN(bag_merge_rows_4)
-#define NEO__MERGE_64 NEO__FN(bag_merge_rows_8)
-#elif NEO__PASS != NEO__PASS_SCALAR
-#define NEO__MERGE_16 NEO__FN(bag_merge_rows_4)
-#define NEO__MERGE_32 NEO__FN(bag_merge_rows_8)
-#endif
 /* Merge the next `count` rows of the walk into g. dim: 16, 32, 64, 128, or 0: any. */
 NEO__KERNEL_INLINE void NEO__FN(bag_merge_group)(const neo__bag_update *u, NEO__FN(bag_walk) * k, int64_t count,
                                                  float *g, int dim) {
@@ -24567,17 +23968,8 @@ NEO__KERNEL_INLINE void NEO__FN(bag_merge_group)(const neo__bag_update *u, NEO__
     if (!u->grad_row && u->leaf_count == 1 && !u->fetch_grads) {
 #if NEO__PASS != NEO__PASS_SCALAR
         if (!dim && u->dim < NEO__W) { NEO__FN(bag_merge_rows_rest)(u, first, count, g); return; }
-        if (!dim && u->dim == NEO__W) { NEO__FN(bag_merge_rows_1)(u, first, count, g); return; }
-#endif
-#ifdef NEO__MERGE_16
-        if (dim == 16) { NEO__MERGE_16(u, first, count, g); return; }
-        if (dim == 32) { NEO__MERGE_32(u, first, count, g); return; }
-#endif
-#ifdef NEO__MERGE_64
-        if (dim == 64) { NEO__MERGE_64(u, first, count, g); return; }
-#endif
-#ifdef NEO__MERGE_128
-        if (dim == 128) { NEO__MERGE_128(u, first, count, g); return; }
+        if (!dim && u->dim == NEO__W) { NEO__FN(bag_merge_rows)(u, first, count, g, 1); return; }
+        if (dim && dim <= 8 * NEO__W) { NEO__FN(bag_merge_rows)(u, first, count, g, dim / NEO__W); return; }
 #endif
     }
     for (int64_t r = 0; r < count; r++, g += u->dim) {
@@ -24756,26 +24148,8 @@ static const neo__bag_kernels NEO__FN(bag_kernels) = {
     NEO__FN(rows_encode),
 };
 #endif
-#undef NEO__EACH1
-#undef NEO__EACH2
-#undef NEO__EACH4
-#undef NEO__EACH8
-#undef NEO__X_ZERO
-#undef NEO__X_ADD
-#undef NEO__X_FMA
-#undef NEO__X_DIV
-#undef NEO__X_ADDW
-#undef NEO__X_STORE
-#undef NEO__X_FETCH
+#undef NEO__EACH
 #undef NEO__BAG_POOL
-#undef NEO__BAG_NARROW
-#undef NEO__NARROW_SUM
-#undef NEO__NARROW_SCALE
-#undef NEO__X_FETCH_H
-#undef NEO__X_FETCH_B
-#undef NEO__X_FMA_F16
-#undef NEO__X_FMA_BF16
-#undef NEO__X_FMA_I8
 #undef NEO__LANE_BLOCKS
 #undef NEO__LOAD_B
 #undef NEO__STORE_B
@@ -24783,12 +24157,7 @@ static const neo__bag_kernels NEO__FN(bag_kernels) = {
 #undef NEO__STORE_H
 #undef NEO__LOAD_F16
 #undef NEO__STORE_F16
-#undef NEO__BAG_SUM_ROWS
 #undef NEO__BAG_MERGE
-#undef NEO__MERGE_16
-#undef NEO__MERGE_32
-#undef NEO__MERGE_64
-#undef NEO__MERGE_128
 
 #undef NEO__ADD
 #undef NEO__ADD1

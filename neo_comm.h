@@ -675,6 +675,7 @@ NEO_API neo_status neo_comm_reduce_scatter_rows(neo_comm *comm, const neo_rows *
 #ifdef __cplusplus
 extern "C" {
 #endif
+NEO__COLD_BEGIN
 
 enum {
     NEO__LEFT = -1, /* pseudo-root: this rank's function has returned */
@@ -791,6 +792,7 @@ static void neo__clock_sleep(neo__clock *k, int64_t ns, int order) {
     if (k) (void)neo__clock_wait(k, NULL, NULL, neo__clock_now(k) + ns, order);
     else neo__thread_sleep(ns);
 }
+NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-wire
 
@@ -1324,6 +1326,7 @@ NEO_API void neo_wire_decode(const neo_ctx *ctx, neo_wire wire, int exponent, co
 }
 #undef NEO__WIRE_SSE
 #undef NEO__WIRE_LESS
+NEO__HOT_END
 /* ------------------------------------------------------------------------------------------------
    >>impl-comm-types
 
@@ -1414,62 +1417,91 @@ typedef struct neo__transport {
     neo_comm *(*host)(neo_comm *comm);
 } neo__transport;
 
+/* Operations [finished, issued) wait or run, on a thread that starts with the first of them. */
+typedef struct neo__comm_queue {
+    neo__cond changed;
+    neo__thread thread;
+    neo__thread_start start;
+    int runs, quit, ended; /* the thread */
+    int inline_only;       /* MPI may be called from the user's thread alone: asynchronous calls block */
+    int64_t issued, finished, succeeded;
+    neo__work *slot; /* [desc.queue_length], and one for calls that block */
+} neo__comm_queue;
+/* The first reason why the group does not work. */
+typedef struct neo__comm_failure {
+    neo_status status;
+    char message[NEO__COMM_MESSAGE];
+    int broken; /* atomic */
+    int lost, rebuilt;
+    int unfinished; /* MPI may still use the group's memory: it is never freed */
+    neo_fault injected;
+} neo__comm_failure;
+/* The leaf tree over the ranks. */
+typedef struct neo__comm_tree {
+    int shards;            /* V */
+    int *pieces_of;        /* [size + 1]: subtrees before rank p's */
+    int *leaves;           /* [pieces_of[size]]: of each subtree */
+    int most;              /* subtrees of a rank */
+    int *ones, *identity;  /* [size], [size + 1]: the same where every rank has one piece */
+    int one_each;          /* every rank has one subtree, and all are of one size */
+    int node_size;         /* ranks of a node, where nodes are alike, else of all; 0: not known yet */
+} neo__comm_tree;
+/* What the operation that runs works with. */
+typedef struct neo__comm_scratch {
+    neo_place place;    /* of its buffers */
+    int64_t *offset;    /* [2 (size + 1)]: where parts begin */
+    const void **piece; /* [pieces]: of all ranks */
+    int pieces;
+    neo__xfer *xfer;    /* [xfer_count] */
+    int xfer_count;
+    size_t segment_bytes;
+    char *segment[2];   /* MPI, NCCL: [segment_bytes] each */
+    /* of devices: see >>impl-comm-device */
+    char *device, *staging; /* on the device: [2][segment_bytes]; pinned: [2][stage_slots][stage_bytes] */
+    size_t stage_bytes;     /* 0: nothing is staged */
+    int stage_slots;
+    int direct; /* MPI takes device memory */
+} neo__comm_scratch;
+/* What the next call is. */
+typedef struct neo__comm_next {
+    int64_t sequence;       /* of collectives */
+    int64_t *pair_sequence; /* [2 size]: sent to, received from */
+    char label[NEO__COMM_LABEL];
+} neo__comm_next;
+/* Groups split from others, while both are there. */
+typedef struct neo__comm_family {
+    struct neo_comm *parent, *child, *sibling;
+} neo__comm_family;
+/* Of the threads backend. */
+typedef struct neo__comm_threads {
+    struct neo__job *job;
+    struct neo__seat **seat; /* [size] */
+    int ring_length;
+    int looks; /* before a rank sleeps */
+    int joined;
+} neo__comm_threads;
+
 struct neo_comm {
     neo_ctx *ctx;
     const neo__transport *transport;
     neo_comm_backend backend;
-    int rank, size;
-    int *world, *node; /* [size] of each rank: its world rank, its node */
-    int timeout_ms, queue_length;
-    size_t segment_bytes, bytes; /* bytes: of this block */
-    int shards;                  /* V */
-    int places; /* ranks of a node, where nodes are alike, else of all; 0: not known yet */
-    int ring_length;
-    int looks; /* threads: before a rank sleeps */
     neo_comm_desc desc;
-    struct neo_comm *parent, *child, *sibling; /* groups split from this one, while both are there */
-    neo__clock *clock;       /* NULL: the real one */
-    struct neo__job *job;    /* threads */
-    struct neo__seat **seat; /* threads: [size] */
-    int joined, lent;  /* lent: the job ends it, not its user */
-    int unfinished;    /* MPI may still use its memory: it is never freed */
+    size_t bytes; /* of this block */
+    int rank, size;
+    int *world, *node; /* [size]: world rank and node of each rank */
+    neo_place place;   /* of the buffers of coming calls */
+    int lent;          /* the job ends it, not its user */
+    neo__clock *clock; /* NULL: the real one */
+    neo__mutex lock;   /* of queue and failure */
+    neo__comm_queue queue;
+    neo__comm_failure failure;
+    neo__comm_tree tree;
+    neo__comm_scratch scratch;
+    neo__comm_next next;
+    neo__comm_family family;
+    neo__comm_threads threads;
     struct neo__mpi *mpi;
     struct neo__nccl *nccl;
-
-    /* the queue: operations [finished, issued) are waiting or running */
-    neo__mutex lock;
-    neo__cond changed;
-    neo__thread thread;
-    neo__thread_start start;
-    int thread_runs, quit, ended;
-    int inline_only; /* MPI may be called from the user's thread alone: asynchronous calls block */
-    int64_t issued, finished, succeeded;
-    neo__work *slot;   /* [queue_length], and one for calls that block */
-    neo_status status; /* of the first operation that failed */
-    char message[NEO__COMM_MESSAGE];
-    int broken, lost, rebuilt;
-
-    /* of the operation that runs */
-    int64_t sequence;       /* of the next collective */
-    int64_t *pair_sequence; /* [2 size]: sent to, received from */
-    char label[NEO__COMM_LABEL]; /* of the next call */
-    int64_t *offset;        /* [2 (size + 1)] scratch: where parts begin */
-    int *pieces_of;         /* [size + 1]: subtrees of the leaf tree before rank p's */
-    int *piece_leaves;      /* [total]: leaves of each */
-    int one_each; /* every rank has one subtree, and all are of one size: the tree over ranks is theirs */
-    int *ones, *identity;    /* [size], [size + 1]: the same where every rank has one piece */
-    const void **piece_from; /* [total] scratch */
-    neo__xfer *xfer;         /* [xfer_count] scratch */
-    int xfer_count;
-    char *segment[2]; /* MPI: [segment_bytes] each */
-    neo_fault fault;
-
-    /* of devices: see >>impl-comm-device */
-    neo_place place, works_on; /* of the buffers of coming calls; of the operation that runs */
-    char *scratch, *staging;   /* on the device: [2][segment_bytes]; pinned: [2][stage_slots][stage_bytes] */
-    size_t stage_bytes;        /* 0: nothing is staged */
-    int stage_slots;
-    int direct; /* MPI takes device memory */
     neo_comm_stats stats;
 };
 
@@ -1526,11 +1558,11 @@ static neo__call_text neo__call_name(const neo__call *c) {
 /* The reason why the group is broken, if it is the first. From the caller's thread or the group's. */
 static int neo__comm_mark(neo_comm *comm, neo_status status, const char *message) {
     neo__mutex_lock(&comm->lock);
-    int first = !comm->broken;
+    int first = !comm->failure.broken;
     if (first) {
-        comm->status = status;
-        snprintf(comm->message, sizeof comm->message, "%s", message);
-        __atomic_store_n(&comm->broken, 1, __ATOMIC_RELEASE);
+        comm->failure.status = status;
+        snprintf(comm->failure.message, sizeof comm->failure.message, "%s", message);
+        __atomic_store_n(&comm->failure.broken, 1, __ATOMIC_RELEASE);
     }
     neo__mutex_unlock(&comm->lock);
     return first;
@@ -1546,12 +1578,12 @@ static neo_status neo__comm_break(neo_comm *comm, neo_status status, const char 
     va_end(args);
     if (!comm->transport->heard(comm) && neo__comm_mark(comm, status, text))
         comm->transport->tell(comm);
-    return neo_fail(comm->status, "%s", comm->message);
+    return neo_fail(comm->failure.status, "%s", comm->failure.message);
 }
 static neo_status neo__comm_check(neo_comm *comm, const char *function) {
     NEO__CHECK(comm, NEO_ERR_ARG, "%s: comm is NULL", function);
-    if (__atomic_load_n(&comm->broken, __ATOMIC_ACQUIRE) || comm->transport->heard(comm))
-        return neo_fail(comm->status, "%s", comm->message);
+    if (__atomic_load_n(&comm->failure.broken, __ATOMIC_ACQUIRE) || comm->transport->heard(comm))
+        return neo_fail(comm->failure.status, "%s", comm->failure.message);
     return NEO_OK;
 }
 
@@ -1563,26 +1595,27 @@ static void neo__comm_device_free(neo_comm *comm);
 
 /* What is done on purpose to this operation. 1: the rank is lost. */
 static int neo__comm_suffer(neo_comm *comm, const neo__work *w) {
-    if (comm->fault.kind == NEO_FAULT_NONE || w->call.op == (int)NEO_COMM_SEND ||
-        comm->fault.at != w->call.sequence)
+    if (comm->failure.injected.kind == NEO_FAULT_NONE || w->call.op == (int)NEO_COMM_SEND ||
+        comm->failure.injected.at != w->call.sequence)
         return 0;
-    if (comm->fault.kind == NEO_FAULT_DELAY)
-        neo_comm_sleep(comm, (int64_t)comm->fault.ms * 1000000);
-    return comm->fault.kind == NEO_FAULT_KILL;
+    if (comm->failure.injected.kind == NEO_FAULT_DELAY)
+        neo_comm_sleep(comm, (int64_t)comm->failure.injected.ms * 1000000);
+    return comm->failure.injected.kind == NEO_FAULT_KILL;
 }
+NEO__HOT_BEGIN
 static neo_status neo__comm_execute(neo_comm *comm, neo__work *w) {
     NEO__TRY(neo__comm_check(comm, "neo_comm"));
     if (neo__comm_suffer(comm, w)) {
         char text[NEO__COMM_MESSAGE];
         snprintf(text, sizeof text, "rank %d: lost on purpose at %s", comm->world[comm->rank],
                  neo__call_name(&w->call).text);
-        comm->lost = 1;
+        comm->failure.lost = 1;
         (void)neo__comm_mark(comm, NEO_ERR_PEER, text);
         comm->transport->leave(comm);
-        return neo_fail(comm->status, "%s", comm->message);
+        return neo_fail(comm->failure.status, "%s", comm->failure.message);
     }
     int64_t began = neo_comm_time_ns(comm);
-    comm->works_on = w->place;
+    comm->scratch.place = w->place;
     neo_status status = neo__comm_use_device(comm, w);
     if (status == NEO_OK && comm->transport->agree) status = comm->transport->agree(comm, w);
     if (status == NEO_OK) status = neo__work_run(comm, w);
@@ -1597,42 +1630,42 @@ static void neo__comm_main(void *arg) {
     neo_comm *comm = (neo_comm *)arg;
     neo__mutex_lock(&comm->lock);
     for (;;) {
-        while (comm->finished == comm->issued && !comm->quit)
-            (void)neo__clock_wait(comm->clock, &comm->changed, &comm->lock, 0, 0);
-        if (comm->finished == comm->issued) break;
-        neo__work *w = &comm->slot[comm->finished % comm->queue_length];
+        while (comm->queue.finished == comm->queue.issued && !comm->queue.quit)
+            (void)neo__clock_wait(comm->clock, &comm->queue.changed, &comm->lock, 0, 0);
+        if (comm->queue.finished == comm->queue.issued) break;
+        neo__work *w = &comm->queue.slot[comm->queue.finished % comm->desc.queue_length];
         neo__mutex_unlock(&comm->lock);
-        neo_status status = neo__comm_execute(comm, w); /* a failure stays in comm->status */
+        neo_status status = neo__comm_execute(comm, w); /* a failure stays in comm->failure.status */
         neo__mutex_lock(&comm->lock);
-        comm->finished++;
-        comm->succeeded += status == NEO_OK;
-        neo__clock_wake(comm->clock, &comm->changed);
+        comm->queue.finished++;
+        comm->queue.succeeded += status == NEO_OK;
+        neo__clock_wake(comm->clock, &comm->queue.changed);
     }
-    comm->ended = 1;
-    neo__clock_wake(comm->clock, &comm->changed);
+    comm->queue.ended = 1;
+    neo__clock_wake(comm->clock, &comm->queue.changed);
     neo__mutex_unlock(&comm->lock);
     neo__clock_leave(comm->clock);
 }
 static neo_status neo__comm_start_thread(neo_comm *comm) {
-    comm->start.fn = neo__comm_main;
-    comm->start.arg = comm;
+    comm->queue.start.fn = neo__comm_main;
+    comm->queue.start.arg = comm;
     neo__clock_enter(comm->clock);
-    comm->thread_runs = neo__thread_create(&comm->thread, &comm->start);
-    if (comm->thread_runs) return NEO_OK;
+    comm->queue.runs = neo__thread_create(&comm->queue.thread, &comm->queue.start);
+    if (comm->queue.runs) return NEO_OK;
     neo__clock_leave(comm->clock);
     return neo_fail(NEO_ERR_SYSTEM, "neo_comm: cannot start a thread: %s", strerror(errno));
 }
 /* Operations before `end` are done: well, if the result is NEO_OK, whatever has broken the group since. */
 static neo_status neo__comm_drain(neo_comm *comm, int64_t end) {
     int64_t began = neo_comm_time_ns(comm), succeeded = 0;
-    if (!comm->thread_runs) {
-        succeeded = comm->succeeded;
+    if (!comm->queue.runs) {
+        succeeded = comm->queue.succeeded;
     } else {
         neo__mutex_lock(&comm->lock);
-        int waits = comm->finished < end;
-        while (comm->finished < end)
-            (void)neo__clock_wait(comm->clock, &comm->changed, &comm->lock, 0, 0);
-        succeeded = comm->succeeded;
+        int waits = comm->queue.finished < end;
+        while (comm->queue.finished < end)
+            (void)neo__clock_wait(comm->clock, &comm->queue.changed, &comm->lock, 0, 0);
+        succeeded = comm->queue.succeeded;
         neo__mutex_unlock(&comm->lock);
         if (waits) comm->stats.wait_ns += neo_comm_time_ns(comm) - began;
     }
@@ -1640,13 +1673,13 @@ static neo_status neo__comm_drain(neo_comm *comm, int64_t end) {
 }
 /* The slot for the next operation; its numbers are set by the caller. NULL: *status says why. */
 static neo__work *neo__work_slot(neo_comm *comm, int async, neo_status *status) {
-    if (async && !comm->thread_runs && !comm->inline_only) {
+    if (async && !comm->queue.runs && !comm->queue.inline_only) {
         *status = neo__comm_start_thread(comm);
         if (*status != NEO_OK) return NULL;
     }
-    *status = neo__comm_drain(comm, async ? comm->issued - comm->queue_length + 1 : comm->issued);
+    *status = neo__comm_drain(comm, async ? comm->queue.issued - comm->desc.queue_length + 1 : comm->queue.issued);
     if (*status != NEO_OK) return NULL;
-    neo__work *w = &comm->slot[async ? comm->issued % comm->queue_length : comm->queue_length];
+    neo__work *w = &comm->queue.slot[async ? comm->queue.issued % comm->desc.queue_length : comm->desc.queue_length];
     int64_t *in_counts = w->in_counts, *out_counts = w->out_counts;
     void *ready = w->ready;
     memset(w, 0, sizeof *w);
@@ -1666,34 +1699,35 @@ static neo_status neo__work_issue(neo_comm *comm, neo__work *w, neo_ticket *tick
         return status;
     }
     neo__mutex_lock(&comm->lock);
-    *ticket = comm->issued++;
-    neo__clock_wake(comm->clock, &comm->changed);
+    *ticket = comm->queue.issued++;
+    neo__clock_wake(comm->clock, &comm->queue.changed);
     neo__mutex_unlock(&comm->lock);
-    if (comm->inline_only) {
+    if (comm->queue.inline_only) {
         /* A failure shows when it is waited for, as it would. */
-        comm->succeeded += neo__comm_execute(comm, w) == NEO_OK;
-        comm->finished++;
+        comm->queue.succeeded += neo__comm_execute(comm, w) == NEO_OK;
+        comm->queue.finished++;
     }
     return NEO_OK;
 }
+NEO__HOT_END
 NEO_API neo_status neo_comm_wait(neo_comm *comm, neo_ticket ticket) {
     NEO__CHECK(comm, NEO_ERR_ARG, "neo_comm_wait: comm is NULL");
-    NEO__CHECK(ticket >= 0 && ticket < comm->issued, NEO_ERR_ARG,
+    NEO__CHECK(ticket >= 0 && ticket < comm->queue.issued, NEO_ERR_ARG,
                "neo_comm_wait: there is no operation with ticket %" PRId64, ticket);
     return neo__comm_drain(comm, ticket + 1);
 }
 NEO_API neo_status neo_comm_wait_all(neo_comm *comm) {
     NEO__CHECK(comm, NEO_ERR_ARG, "neo_comm_wait_all: comm is NULL");
-    NEO__TRY(neo__comm_drain(comm, comm->issued));
+    NEO__TRY(neo__comm_drain(comm, comm->queue.issued));
     return neo__comm_check(comm, "neo_comm_wait_all");
 }
 NEO_API neo_status neo_comm_test(neo_comm *comm, neo_ticket ticket, int *done) {
     NEO__CHECK(comm && done, NEO_ERR_ARG, "neo_comm_test: an argument is NULL");
-    NEO__CHECK(ticket >= 0 && ticket < comm->issued, NEO_ERR_ARG,
+    NEO__CHECK(ticket >= 0 && ticket < comm->queue.issued, NEO_ERR_ARG,
                "neo_comm_test: there is no operation with ticket %" PRId64, ticket);
     neo__mutex_lock(&comm->lock);
-    *done = comm->finished > ticket;
-    int well = comm->succeeded > ticket;
+    *done = comm->queue.finished > ticket;
+    int well = comm->queue.succeeded > ticket;
     neo__mutex_unlock(&comm->lock);
     return *done && !well ? neo__comm_check(comm, "neo_comm_test") : NEO_OK;
 }
@@ -1733,13 +1767,6 @@ static int neo__overlap(const void *a, size_t a_bytes, const void *b, size_t b_b
 }
 
 /* ---- create, destroy ---- */
-/* Everything a rank holds for a group, in one block: counted first (block NULL), then placed. */
-static void *neo__carve_take(neo__carve *c, size_t count, size_t bytes) {
-    c->at = (c->at + 63) / 64 * 64;
-    void *p = c->block ? c->block + c->at : NULL;
-    c->at += count * bytes;
-    return p;
-}
 /* Leaves [*begin, *end) of rank r. */
 static void neo__comm_leaves(int shards, int size, int rank, int *begin, int *end) {
     *begin = (int)((int64_t)shards * rank / size);
@@ -1766,58 +1793,47 @@ static int neo__subtrees(int shards, int begin, int end, int *leaves) {
     }
     return n;
 }
-static int neo__pieces_total(int shards, int size) {
+/* Subtrees of all ranks; *most: of one. */
+static int neo__pieces_total(int shards, int size, int *most) {
     int total = 0;
+    *most = 0;
     for (int r = 0; r < size; r++) {
         int begin, end;
         neo__comm_leaves(shards, size, r, &begin, &end);
-        total += neo__subtrees(shards, begin, end, NULL);
+        int n = neo__subtrees(shards, begin, end, NULL);
+        total += n;
+        *most = NEO__MAX(*most, n);
     }
     return total;
 }
-static size_t neo__comm_carve(neo_comm *c, char *block, int size, int total, int queue_length,
-                              size_t segment_bytes) {
+/* Everything a rank holds for a group, in one block: counted first (block NULL), then placed. */
+static size_t neo__comm_layout(neo_comm *c, char *block, size_t segment_bytes) {
     neo__carve at = {block, 0};
-    size_t n = (size_t)size, slots = (size_t)queue_length + 1;
-    (void)neo__carve_take(&at, 1, sizeof *c);
-    int *world = (int *)neo__carve_take(&at, n, sizeof *world);
-    int *node = (int *)neo__carve_take(&at, n, sizeof *node);
-    struct neo__seat **seat = (struct neo__seat **)neo__carve_take(&at, n, sizeof *seat);
-    neo__work *slot = (neo__work *)neo__carve_take(&at, slots, sizeof *slot);
-    int64_t *counts = (int64_t *)neo__carve_take(&at, 2 * slots * n, sizeof *counts);
-    int64_t *pair = (int64_t *)neo__carve_take(&at, 2 * n, sizeof *pair);
-    int64_t *offset = (int64_t *)neo__carve_take(&at, 2 * (n + 1), sizeof *offset);
-    int *pieces_of = (int *)neo__carve_take(&at, n + 1, sizeof *pieces_of);
-    int *piece_leaves = (int *)neo__carve_take(&at, (size_t)total, sizeof *piece_leaves);
-    int *ones = (int *)neo__carve_take(&at, n, sizeof *ones);
-    int *identity = (int *)neo__carve_take(&at, n + 1, sizeof *identity);
-    const void **from = (const void **)neo__carve_take(&at, (size_t)total, sizeof *from);
-    size_t xfers = 2 * ((size_t)total + n * NEO_MAX_SUBTREES);
-    neo__xfer *xfer = (neo__xfer *)neo__carve_take(&at, xfers, sizeof *xfer);
-    char *segment = (char *)neo__carve_take(&at, 2, segment_bytes);
-    if (!block) return at.at;
-    c->bytes = at.at;
-    c->world = world;
-    c->node = node;
-    c->seat = seat;
-    c->slot = slot;
-    for (size_t i = 0; i < slots; i++) {
-        slot[i].in_counts = counts + 2 * i * n;
-        slot[i].out_counts = counts + (2 * i + 1) * n;
+    const size_t n = (size_t)c->size, slots = (size_t)c->desc.queue_length + 1;
+    neo_comm *self;
+    const int pieces = c->scratch.pieces;
+    int64_t *counts;
+    c->scratch.xfer_count = 2 * (pieces + c->size * NEO_MAX_SUBTREES);
+    NEO__CARVE(&at, self, 1);
+    NEO__CARVE(&at, c->world, n);
+    NEO__CARVE(&at, c->node, n);
+    NEO__CARVE(&at, c->threads.seat, n);
+    NEO__CARVE(&at, c->queue.slot, slots);
+    NEO__CARVE(&at, counts, 2 * slots * n);
+    NEO__CARVE(&at, c->next.pair_sequence, 2 * n);
+    NEO__CARVE(&at, c->tree.pieces_of, n + 1);
+    NEO__CARVE(&at, c->tree.leaves, pieces);
+    NEO__CARVE(&at, c->tree.ones, n);
+    NEO__CARVE(&at, c->tree.identity, n + 1);
+    NEO__CARVE(&at, c->scratch.offset, 2 * (n + 1));
+    NEO__CARVE(&at, c->scratch.piece, pieces);
+    NEO__CARVE(&at, c->scratch.xfer, c->scratch.xfer_count);
+    NEO__CARVE(&at, c->scratch.segment[0], segment_bytes);
+    NEO__CARVE(&at, c->scratch.segment[1], segment_bytes);
+    for (size_t i = 0; block && i < slots; i++) {
+        c->queue.slot[i].in_counts = counts + 2 * i * n;
+        c->queue.slot[i].out_counts = counts + (2 * i + 1) * n;
     }
-    c->pair_sequence = pair;
-    c->offset = offset;
-    c->pieces_of = pieces_of;
-    c->piece_leaves = piece_leaves;
-    c->ones = ones;
-    c->identity = identity;
-    for (int r = 0; r < size; r++) ones[r] = 1;
-    for (int r = 0; r <= size; r++) identity[r] = r;
-    c->piece_from = from;
-    c->xfer = xfer;
-    c->xfer_count = (int)xfers;
-    c->segment[0] = segment;
-    c->segment[1] = segment + segment_bytes;
     return at.at;
 }
 static neo_comm_desc neo__comm_defaults(const neo_comm_desc *desc) {
@@ -1853,72 +1869,71 @@ static size_t neo__segment_bytes(const neo_comm_desc *d, int pieces) {
 static neo_status neo__comm_new(neo_ctx *ctx, const neo_comm_desc *desc,
                                 const neo__transport *transport, int rank, int size,
                                 neo_comm **out) {
-    int shards = neo_ctx_repro_shards(ctx), total;
-    if (shards < size) shards = size; /* a group of more ranks than leaves: one each */
-    total = neo__pieces_total(shards, size);
-    size_t segment =
-        transport->views || transport->combine ? 0 : neo__segment_bytes(desc, total);
-    size_t bytes = neo__comm_carve(NULL, NULL, size, total, desc->queue_length, segment);
-    neo_comm *c = (neo_comm *)neo_alloc(ctx, bytes);
+    neo_comm new_one, *c;
+    memset(&new_one, 0, sizeof new_one);
     *out = NULL;
-    NEO__CHECK(c, NEO_ERR_MEMORY, "neo_comm: no memory for a group of %d ranks (%zu bytes)", size,
-               bytes);
-    memset(c, 0, bytes);
-    (void)neo__comm_carve(c, (char *)c, size, total, desc->queue_length, segment);
-    c->ctx = ctx;
-    c->transport = transport;
-    c->desc = *desc;
-    c->rank = rank;
-    c->size = size;
-    c->shards = shards;
-    c->timeout_ms = desc->timeout_ms;
-    c->queue_length = desc->queue_length;
-    c->looks = desc->ranks <= neo__core_count() ? NEO__COMM_LOOKS : NEO__COMM_FEW_LOOKS;
-    c->segment_bytes = neo__segment_bytes(desc, total);
-    for (int r = 0, k = 0; r < size; r++) {
-        int begin, end;
-        neo__comm_leaves(shards, size, r, &begin, &end);
-        int n = neo__subtrees(shards, begin, end, c->piece_leaves + k);
-        c->ring_length = n + 2 > c->ring_length ? n + 2 : c->ring_length;
-        c->pieces_of[r + 1] = k += n;
+    new_one.ctx = ctx;
+    new_one.transport = transport;
+    new_one.desc = *desc;
+    new_one.rank = rank;
+    new_one.size = size;
+    new_one.tree.shards = NEO__MAX(neo_ctx_repro_shards(ctx), size); /* at least a leaf each */
+    new_one.scratch.pieces = neo__pieces_total(new_one.tree.shards, size, &new_one.tree.most);
+    new_one.scratch.segment_bytes = neo__segment_bytes(desc, new_one.scratch.pieces);
+    size_t own_segments = transport->views || transport->combine ? 0 : new_one.scratch.segment_bytes;
+    new_one.bytes = neo__comm_layout(&new_one, NULL, own_segments);
+    c = (neo_comm *)neo__alloc_for(ctx, new_one.bytes, "neo_comm");
+    if (!c) return NEO_ERR_MEMORY;
+    memset(c, 0, new_one.bytes);
+    *c = new_one;
+    (void)neo__comm_layout(c, (char *)c, own_segments);
+    c->threads.looks = desc->ranks <= neo__core_count() ? NEO__COMM_LOOKS : NEO__COMM_FEW_LOOKS;
+    c->threads.ring_length = c->tree.most + 2;
+    c->tree.one_each = c->scratch.pieces == size;
+    for (int r = 0; r < size; r++) {
+        int begin, end, before = c->tree.pieces_of[r];
+        neo__comm_leaves(c->tree.shards, size, r, &begin, &end);
+        c->tree.pieces_of[r + 1] =
+            before + neo__subtrees(c->tree.shards, begin, end, c->tree.leaves + before);
+        c->tree.one_each &= c->tree.leaves[r] == c->tree.leaves[0];
+        c->tree.ones[r] = 1;
+        c->tree.identity[r + 1] = r + 1;
     }
-    c->one_each = total == size;
-    for (int r = 0; r < size; r++) c->one_each &= c->piece_leaves[r] == c->piece_leaves[0];
     neo__mutex_init(&c->lock);
-    neo__cond_init(&c->changed);
+    neo__cond_init(&c->queue.changed);
     *out = c;
     return NEO_OK;
 }
 /* The thread, if there is one, comes to an end; what still waits in the queue fails at once when broken. */
 static void neo__comm_stop(neo_comm *c) {
-    if (!c->thread_runs) return;
+    if (!c->queue.runs) return;
     neo__mutex_lock(&c->lock);
-    c->quit = 1;
-    neo__clock_wake(c->clock, &c->changed);
-    while (!c->ended) (void)neo__clock_wait(c->clock, &c->changed, &c->lock, 0, 0);
+    c->queue.quit = 1;
+    neo__clock_wake(c->clock, &c->queue.changed);
+    while (!c->queue.ended) (void)neo__clock_wait(c->clock, &c->queue.changed, &c->lock, 0, 0);
     neo__mutex_unlock(&c->lock);
-    neo__thread_join(c->thread);
-    c->thread_runs = 0;
+    neo__thread_join(c->queue.thread);
+    c->queue.runs = 0;
 }
 static void neo__comm_free(neo_comm *c) {
     neo__comm_device_free(c);
     neo__mutex_destroy(&c->lock);
-    neo__cond_destroy(&c->changed);
-    if (!c->unfinished) neo_free(c->ctx, c, c->bytes);
+    neo__cond_destroy(&c->queue.changed);
+    if (!c->failure.unfinished) neo_free(c->ctx, c, c->bytes);
 }
 /* A group knows those split from it: a rank that gives up does so in all. */
 static void neo__comm_adopt(neo_comm *parent, neo_comm *child) {
     if (!child) return;
-    child->parent = parent;
-    child->sibling = parent->child;
-    parent->child = child;
+    child->family.parent = parent;
+    child->family.sibling = parent->family.child;
+    parent->family.child = child;
 }
 static void neo__comm_part(neo_comm *c) {
-    for (neo_comm *child = c->child; child; child = child->sibling) child->parent = NULL;
-    if (!c->parent) return;
-    neo_comm **at = &c->parent->child;
-    while (*at != c) at = &(*at)->sibling;
-    *at = c->sibling;
+    for (neo_comm *child = c->family.child; child; child = child->family.sibling) child->family.parent = NULL;
+    if (!c->family.parent) return;
+    neo_comm **at = &c->family.parent->family.child;
+    while (*at != c) at = &(*at)->family.sibling;
+    *at = c->family.sibling;
 }
 static void neo__comm_end(neo_comm *c) {
     if (!c) return;
@@ -1960,20 +1975,20 @@ NEO_API neo_status neo_comm_status(neo_comm *comm) {
 NEO_API void neo_comm_label(neo_comm *comm, const char *label) {
     if (!comm) return;
     size_t length = label ? strlen(label) : 0, most = NEO__COMM_LABEL - 1;
-    memset(comm->label, 0, sizeof comm->label);
+    memset(comm->next.label, 0, sizeof comm->next.label);
     if (length <= most) {
-        if (length) memcpy(comm->label, label, length);
+        if (length) memcpy(comm->next.label, label, length);
         return;
     }
     uint64_t hash = neo_hash(label);
-    snprintf(comm->label, sizeof comm->label, "%.14s~%08" PRIx32 "~%s", label,
+    snprintf(comm->next.label, sizeof comm->next.label, "%.14s~%08" PRIx32 "~%s", label,
              (uint32_t)(hash ^ hash >> 32), label + length - 15);
 }
 /* The call is made: it takes the label. */
 static void neo__call_label(neo_comm *comm, neo__call *call) {
-    if (!comm->label[0]) return;
-    memcpy(call->label, comm->label, sizeof call->label);
-    memset(comm->label, 0, sizeof comm->label);
+    if (!comm->next.label[0]) return;
+    memcpy(call->label, comm->next.label, sizeof call->label);
+    memset(comm->next.label, 0, sizeof comm->next.label);
 }
 NEO_API void neo_comm_abort(neo_comm *comm, const char *message) {
     if (!comm) return;
@@ -1983,7 +1998,7 @@ NEO_API void neo_comm_abort(neo_comm *comm, const char *message) {
 /* A rank whose function has failed: in its group, and in those split from it that are still there. */
 static void neo__comm_give_up(neo_comm *comm, const char *message) {
     neo_comm_abort(comm, message);
-    for (neo_comm *child = comm->child; child; child = child->sibling) neo__comm_give_up(child, message);
+    for (neo_comm *child = comm->family.child; child; child = child->family.sibling) neo__comm_give_up(child, message);
 }
 NEO_API neo_status neo_comm_inject(neo_comm *comm, neo_fault fault) {
     NEO__CHECK(comm, NEO_ERR_ARG, "neo_comm_inject: comm is NULL");
@@ -1991,14 +2006,14 @@ NEO_API neo_status neo_comm_inject(neo_comm *comm, neo_fault fault) {
                NEO_ERR_ARG, "neo_comm_inject: no fault %d of %d ms", (int)fault.kind, fault.ms);
     NEO__CHECK(comm->backend == NEO_BACKEND_THREADS || fault.kind <= NEO_FAULT_DELAY,
                NEO_ERR_UNSUPPORTED, "neo_comm_inject: only delays on this backend");
-    comm->fault = fault;
+    comm->failure.injected = fault;
     return NEO_OK;
 }
 
 /* ---- groups out of groups ---- */
 /* What each rank says about itself when a group is split. */
 typedef struct neo__ballot {
-    int64_t color, key, rank, token;
+    int64_t color, key, rank;
 } neo__ballot;
 /* The members of one color, sorted by (key, rank), to the front; returns how many. */
 static int neo__ballot_members(neo__ballot *b, int size, int64_t color) {
@@ -2013,61 +2028,77 @@ static int neo__ballot_members(neo__ballot *b, int size, int64_t color) {
     return n;
 }
 /* Two rounds: who goes where, then the parts that the members bring. */
-static neo_status neo__comm_split_by(neo_comm *comm, neo__ballot *ballots, int64_t *tokens,
-                                     int color, int key, neo_place where, neo_comm **out) {
-    neo__ballot mine;
-    mine.color = color < 0 ? -1 : color;
-    mine.key = key;
-    mine.rank = comm->rank;
-    mine.token = 0;
-    NEO__TRY(neo_comm_all_gather(comm, &mine, ballots, 4, NULL, NEO_I64, NULL));
-    int size = color < 0 ? 0 : neo__ballot_members(ballots, comm->size, color), rank = 0;
-    neo_status status = NEO_OK;
-    neo_comm *sub = NULL;
-    int64_t token = 0;
-    if (size) {
-        while (ballots[rank].rank != comm->rank) rank++;
-        status = neo__comm_new(comm->ctx, &comm->desc, comm->transport, rank, size, &sub);
-        for (int p = 0; sub && p < size; p++) {
-            sub->world[p] = comm->world[ballots[p].rank];
-            sub->node[p] = comm->node[ballots[p].rank];
-        }
-        if (sub) sub->backend = comm->backend, sub->clock = comm->clock;
-        if (sub && where == NEO_DEVICE) /* two segments of a sum are under way */
-            sub->place = where, sub->ring_length = 2 * sub->ring_length - 2;
-        if (sub) status = comm->transport->member(sub, comm, &token);
-        if (sub && status == NEO_OK && where == NEO_DEVICE) status = neo__comm_device_make(sub);
+typedef struct neo__split_share {
+    int64_t token; /* of the transport */
+    int64_t made;  /* 0: the rank has no memory; 1: it has its part; 2: and MPI takes device memory there */
+} neo__split_share;
+typedef struct neo__split {
+    neo_comm *comm, *sub;
+    neo_place where;
+    int members;          /* of this rank's new group; 0: it is in none */
+    int exchanged;        /* all know whether all have their parts */
+    neo__ballot *ballots; /* [size] of comm; the members of the group come first */
+    neo__split_share *shares;   /* [size] */
+    int64_t *tokens;      /* [members] */
+} neo__split;
+static size_t neo__split_layout(neo__split *s, char *block) {
+    neo__carve at = {block, 0};
+    NEO__CARVE(&at, s->ballots, s->comm->size);
+    NEO__CARVE(&at, s->shares, s->comm->size);
+    NEO__CARVE(&at, s->tokens, s->comm->size);
+    return at.at;
+}
+/* This rank's part of the new group. */
+static neo_status neo__split_make(neo__split *s, int64_t *token) {
+    neo_comm *comm = s->comm;
+    int rank = 0;
+    if (!s->members) return NEO_OK;
+    while (s->ballots[rank].rank != comm->rank) rank++;
+    NEO__TRY(neo__comm_new(comm->ctx, &comm->desc, comm->transport, rank, s->members, &s->sub));
+    neo_comm *sub = s->sub;
+    for (int p = 0; p < s->members; p++) {
+        sub->world[p] = comm->world[s->ballots[p].rank];
+        sub->node[p] = comm->node[s->ballots[p].rank];
     }
-    /* All must know whether all have it before any goes on. */
-    int64_t *place = (int64_t *)(void *)(tokens + comm->size);
-    place[0] = status == NEO_OK ? token : 0;
-    place[1] = status == NEO_OK ? 1 + (sub && sub->direct) : 0;
-    neo_status met =
-        neo_comm_all_gather(comm, place, tokens + comm->size + 2, 2, NULL, NEO_I64, NULL);
-    if (met == NEO_OK && status == NEO_OK)
-        for (int p = 0; p < comm->size && status == NEO_OK; p++)
-            if (!tokens[comm->size + 2 + 2 * p + 1])
-                status = neo_fail(NEO_ERR_MEMORY, "neo_comm_split: rank %d has no memory for it",
-                                  comm->world[p]);
-    if (met != NEO_OK) status = met;
-    if (status == NEO_OK && sub) {
-        for (int p = 0; p < size; p++) {
-            if ((int)tokens[comm->size + 2 + 2 * ballots[p].rank + 1] - 1 != sub->direct)
-                status = neo_fail(NEO_ERR_MISMATCH, "neo_comm_split_device: MPI takes device memory on some ranks "
-                                                    "and not on others");
-            tokens[p] = tokens[comm->size + 2 + 2 * ballots[p].rank];
-        }
-        status = comm->transport->join(sub, tokens);
-        sub->joined = status == NEO_OK;
+    sub->backend = comm->backend;
+    sub->clock = comm->clock;
+    sub->place = s->where;
+    if (s->where == NEO_DEVICE) /* two segments of a sum are under way */
+        sub->threads.ring_length = 2 * sub->threads.ring_length - 2;
+    NEO__TRY(comm->transport->member(sub, comm, token));
+    return s->where == NEO_DEVICE ? neo__comm_device_make(sub) : NEO_OK;
+}
+/* The others' parts: has everyone one, and are they alike? */
+static neo_status neo__split_check(const neo__split *s) {
+    for (int p = 0; p < s->comm->size; p++)
+        NEO__CHECK(s->shares[p].made, NEO_ERR_MEMORY, "neo_comm_split: rank %d has no memory for it",
+                   s->comm->world[p]);
+    for (int p = 0; p < s->members; p++) {
+        const neo__split_share *theirs = &s->shares[s->ballots[p].rank];
+        NEO__CHECK((int)theirs->made - 1 == s->sub->scratch.direct, NEO_ERR_MISMATCH,
+                   "neo_comm_split_device: MPI takes device memory on some ranks and not on others");
+        s->tokens[p] = theirs->token;
     }
-    if (status != NEO_OK && sub) {
-        if (met != NEO_OK)
-            sub->joined = 1, sub->seat[sub->rank] = NULL; /* the others may have gone on with it */
-        neo_comm_destroy(sub);
-        sub = NULL;
-    }
-    *out = sub;
-    return status;
+    return NEO_OK;
+}
+static neo_status neo__split_run(neo__split *s, int color, int key) {
+    neo__ballot ballot;
+    neo__split_share share;
+    ballot.color = color < 0 ? -1 : color;
+    ballot.key = key;
+    ballot.rank = s->comm->rank;
+    NEO__TRY(neo_comm_all_gather(s->comm, &ballot, s->ballots, 3, NULL, NEO_I64, NULL));
+    s->members = color < 0 ? 0 : neo__ballot_members(s->ballots, s->comm->size, color);
+    share.token = 0;
+    neo_status status = neo__split_make(s, &share.token);
+    share.made = status == NEO_OK ? 1 + (s->sub && s->sub->scratch.direct) : 0;
+    NEO__TRY(neo_comm_all_gather(s->comm, &share, s->shares, 2, NULL, NEO_I64, NULL));
+    s->exchanged = 1;
+    NEO__TRY(status);
+    NEO__TRY(neo__split_check(s));
+    if (s->sub) NEO__TRY(s->comm->transport->join(s->sub, s->tokens));
+    if (s->sub) s->sub->threads.joined = 1;
+    return NEO_OK;
 }
 static neo_status neo__comm_split_place(neo_comm *comm, int color, int key, neo_place where, neo_comm **sub) {
     NEO__CHECK(sub, NEO_ERR_ARG, "neo_comm_split: sub is NULL");
@@ -2075,21 +2106,30 @@ static neo_status neo__comm_split_place(neo_comm *comm, int color, int key, neo_
     NEO__TRY(neo__comm_check(comm, "neo_comm_split"));
     neo_comm_label(comm, NULL);
     if (comm->transport->split) return comm->transport->split(comm, color, key, sub);
-    neo_place was = comm->place;
-    size_t n = (size_t)comm->size, ballot_bytes = n * sizeof(neo__ballot),
-           token_bytes = (3 * n + 2) * sizeof(int64_t);
-    char *block = (char *)neo_alloc(comm->ctx, ballot_bytes + token_bytes);
+    neo__split s;
+    memset(&s, 0, sizeof s);
+    s.comm = comm;
+    s.where = where;
+    size_t bytes = neo__split_layout(&s, NULL);
+    char *block = (char *)neo__alloc_for(comm->ctx, bytes, "neo_comm_split");
     if (!block) { /* the others wait for this rank */
         neo_comm_abort(comm, "no memory to split the group");
         return neo_fail(NEO_ERR_MEMORY, "neo_comm_split: no memory for %d ranks", comm->size);
     }
+    (void)neo__split_layout(&s, block);
+    neo_place was = comm->place;
     comm->place = NEO_HOST; /* of the ballots */
-    neo_status status =
-        neo__comm_split_by(comm, (neo__ballot *)(void *)block,
-                           (int64_t *)(void *)(block + ballot_bytes), color, key, where, sub);
+    neo_status status = neo__split_run(&s, color, key);
     comm->place = was;
-    neo_free(comm->ctx, block, ballot_bytes + token_bytes);
-    neo__comm_adopt(comm, *sub);
+    neo_free(comm->ctx, block, bytes);
+    if (status == NEO_OK) {
+        *sub = s.sub;
+        neo__comm_adopt(comm, s.sub);
+    } else if (s.sub) {
+        if (!s.exchanged) /* the others may have gone on with it */
+            s.sub->threads.joined = 1, s.sub->threads.seat[s.sub->rank] = NULL;
+        neo_comm_destroy(s.sub);
+    }
     return status;
 }
 NEO_API neo_status neo_comm_split(neo_comm *comm, int color, int key, neo_comm **sub) {
@@ -2135,13 +2175,13 @@ NEO_API int neo_comm_subtrees(const neo_comm *comm, int rank, int64_t batch,
                               neo_leaves subtree[NEO_MAX_SUBTREES]) {
     if (rank < 0 || rank >= comm->size || neo_ctx_repro_shards(comm->ctx) < comm->size) return 0;
     int first, end;
-    neo__comm_leaves(comm->shards, comm->size, rank, &first, &end);
-    int n = comm->pieces_of[rank + 1] - comm->pieces_of[rank];
+    neo__comm_leaves(comm->tree.shards, comm->size, rank, &first, &end);
+    int n = comm->tree.pieces_of[rank + 1] - comm->tree.pieces_of[rank];
     for (int i = 0; i < n; i++) {
         memset(&subtree[i], 0, sizeof subtree[i]);
         subtree[i].batch = batch;
         subtree[i].first = first;
-        subtree[i].count = comm->piece_leaves[comm->pieces_of[rank] + i];
+        subtree[i].count = comm->tree.leaves[comm->tree.pieces_of[rank] + i];
         first += subtree[i].count;
     }
     return n;
@@ -2165,15 +2205,14 @@ NEO_API int neo_comm_subtrees(const neo_comm *comm, int rank, int64_t batch,
    return; so what is called on the device after the call finds the results. Scratch and staging are there from
    the start: a call allocates nothing.
    ------------------------------------------------------------------------------------------------ */
-static int neo__comm_views(const neo_comm *c) { return c->transport->views && c->works_on == NEO_HOST; }
+static int neo__comm_views(const neo_comm *c) { return c->transport->views && c->scratch.place == NEO_HOST; }
 static char *neo__comm_segment(const neo_comm *c, int i) {
-    return c->scratch && c->works_on == NEO_DEVICE ? c->scratch + (size_t)i * c->segment_bytes : c->segment[i];
+    return c->scratch.device && c->scratch.place == NEO_DEVICE ? c->scratch.device + (size_t)i * c->scratch.segment_bytes : c->scratch.segment[i];
 }
 /* The device has failed: why is in neo_last_error, and the others are told. */
 static neo_status neo__comm_device_failed(neo_comm *c, const neo__call *call, neo_status status) {
-    char why[NEO__COMM_MESSAGE];
-    snprintf(why, sizeof why, "%.280s", neo_last_error());
-    return neo__comm_break(c, status, "rank %d: %s: %s", c->world[c->rank], neo__call_name(call).text, why);
+    return neo__comm_break(c, status, "rank %d: %s: %.280s", c->world[c->rank],
+                           neo__call_name(call).text, neo_last_error());
 }
 static neo_status neo__comm_move(neo_comm *c, const neo__call *call, void *to, const void *from, size_t bytes) {
     neo_status status = neo__device_move(c->ctx, to, from, bytes);
@@ -2190,20 +2229,20 @@ static neo_status neo__comm_use_device(neo_comm *c, const neo__work *w) {
     return status == NEO_OK ? NEO_OK : neo__comm_device_failed(c, &w->call, status);
 }
 static neo_status neo__comm_events_make(neo_comm *c) {
-    for (int i = 0; i <= c->queue_length && neo_ctx_device(c->ctx); i++) {
-        c->slot[i].ready = neo__event_make(c->ctx);
-        if (!c->slot[i].ready) return neo_fail(NEO_ERR_DEVICE, "neo_comm: %.280s", neo_last_error());
+    for (int i = 0; i <= c->desc.queue_length && neo_ctx_device(c->ctx); i++) {
+        c->queue.slot[i].ready = neo__event_make(c->ctx);
+        if (!c->queue.slot[i].ready) return neo_fail(NEO_ERR_DEVICE, "neo_comm: %.280s", neo_last_error());
     }
     return NEO_OK;
 }
-/* The sum of c->piece_from. */
+/* The sum of c->scratch.piece. */
 static neo_status neo__comm_device_sum(neo_comm *c, const neo__call *call, const int *leaves, int count, void *out,
                                        int64_t n) {
     NEO__ZERO(neo__combine_call, sum);
     sum.dtype = (neo_dtype)call->dtype;
     sum.reduce = (int)call->reduce;
     sum.count = count;
-    sum.piece = c->piece_from;
+    sum.piece = c->scratch.piece;
     sum.leaves = leaves;
     sum.out = out;
     sum.n = n;
@@ -2217,7 +2256,7 @@ static neo_status neo__comm_combine(neo_comm *c, const neo__call *call, const in
 #if defined(NEO_COMM_MPI)
 static int neo__mpi_takes_devices(void); /* >>impl-mpi */
 #endif
-/* Of `ranks` ranks with so many subtrees, `most` of one: *slots transfers may be under way in each half of c->xfer,
+/* Of `ranks` ranks with so many subtrees, `most` of one: *slots transfers may be under way in each half of c->scratch.xfer,
    and a segment of a sum must fit into a slot, of which this is the size; 0: nothing is staged. */
 static size_t neo__comm_stage(int ranks, int subtrees, int most, size_t segment_bytes, neo_comm_backend backend,
                               int *slots) {
@@ -2232,32 +2271,29 @@ static size_t neo__comm_stage(int ranks, int subtrees, int most, size_t segment_
 }
 static neo_status neo__comm_device_make(neo_comm *c) {
     neo_tensor scratch;
-    int64_t bytes = 2 * (int64_t)c->segment_bytes;
-    int most = 0;
+    int64_t bytes = 2 * (int64_t)c->scratch.segment_bytes;
     NEO__CHECK(neo_ctx_device(c->ctx), NEO_ERR_ARG, "neo_comm_split_device: the context of rank %d has no device",
                c->world[c->rank]);
     NEO__TRY(neo__comm_events_make(c));
     NEO__TRY(neo_tensor_alloc(c->ctx, NEO_U8, 1, &bytes, &scratch));
-    c->scratch = (char *)scratch.data;
-    for (int p = 0; p < c->size; p++)
-        most = NEO__MAX(most, c->pieces_of[p + 1] - c->pieces_of[p]);
-    c->stage_bytes =
-        neo__comm_stage(c->size, c->pieces_of[c->size], most, c->segment_bytes, c->backend, &c->stage_slots);
-    c->direct = c->stage_bytes == 0;
-    if (c->direct) return NEO_OK;
-    size_t all = 2 * (size_t)c->stage_slots * c->stage_bytes;
-    c->staging = (char *)neo__pinned_alloc(c->ctx, all);
-    NEO__CHECK(c->staging, NEO_ERR_MEMORY, "neo_comm_split_device: no memory for %zu pinned bytes", all);
+    c->scratch.device = (char *)scratch.data;
+    c->scratch.stage_bytes =
+        neo__comm_stage(c->size, c->tree.pieces_of[c->size], c->tree.most, c->scratch.segment_bytes, c->backend, &c->scratch.stage_slots);
+    c->scratch.direct = c->scratch.stage_bytes == 0;
+    if (c->scratch.direct) return NEO_OK;
+    size_t all = 2 * (size_t)c->scratch.stage_slots * c->scratch.stage_bytes;
+    c->scratch.staging = (char *)neo__pinned_alloc(c->ctx, all);
+    NEO__CHECK(c->scratch.staging, NEO_ERR_MEMORY, "neo_comm_split_device: no memory for %zu pinned bytes", all);
     return NEO_OK;
 }
 /* (MPI may still use the pinned memory of a group that has failed: then it is kept, as the group is.) */
 static void neo__comm_device_free(neo_comm *c) {
-    neo_tensor scratch = neo_tensor_1d(c->scratch, NEO_U8, 2 * (int64_t)c->segment_bytes);
+    neo_tensor scratch = neo_tensor_1d(c->scratch.device, NEO_U8, 2 * (int64_t)c->scratch.segment_bytes);
     scratch.place = NEO_DEVICE;
-    for (int i = 0; i <= c->queue_length; i++) neo__event_free(c->ctx, c->slot[i].ready);
-    if (c->scratch && !(c->unfinished && c->direct)) neo_tensor_free(c->ctx, &scratch);
-    if (c->staging && !c->unfinished)
-        neo__pinned_free(c->ctx, c->staging, 2 * (size_t)c->stage_slots * c->stage_bytes);
+    for (int i = 0; i <= c->desc.queue_length; i++) neo__event_free(c->ctx, c->queue.slot[i].ready);
+    if (c->scratch.device && !(c->failure.unfinished && c->scratch.direct)) neo_tensor_free(c->ctx, &scratch);
+    if (c->scratch.staging && !c->failure.unfinished)
+        neo__pinned_free(c->ctx, c->scratch.staging, 2 * (size_t)c->scratch.stage_slots * c->scratch.stage_bytes);
 }
 /* ------------------------------------------------------------------------------------------------
    >>impl-collectives
@@ -2279,6 +2315,7 @@ enum {
 };
 
 /* ---- arithmetic: x = x op y ---- */
+NEO__HOT_BEGIN
 #define NEO__INTEGERS(type, wide)                                                                  \
     do {                                                                                           \
         type *a = (type *)x;                                                                       \
@@ -2363,7 +2400,7 @@ static neo__xfer *neo__round_add(neo__round *r, int peer, int send, const void *
     return x;
 }
 static neo_status neo__round_start(neo_comm *c, const neo__call *call, neo__round *r) {
-    NEO_ASSERT(r->xfer + r->count <= c->xfer + c->xfer_count);
+    NEO_ASSERT(r->xfer + r->count <= c->scratch.xfer + c->scratch.xfer_count);
     for (int send = 0; send < 2; send++)
         for (int i = 0; i < r->count; i++)
             if (r->xfer[i].send == send) NEO__TRY(c->transport->start(c, call, &r->xfer[i]));
@@ -2384,7 +2421,7 @@ static neo_status neo__round_run(neo_comm *c, const neo__call *call, neo__round 
 }
 static neo__round neo__round_new(neo_comm *c) {
     neo__round r;
-    r.xfer = c->xfer;
+    r.xfer = c->scratch.xfer;
     r.count = 0;
     return r;
 }
@@ -2395,11 +2432,11 @@ static int neo__peer(const neo_comm *c, int distance) { return (c->rank + distan
    with the same rank of the next one. Where nodes are not equal, or their ranks not consecutive, it
    is r + d. */
 static int neo__peer_in_turn(neo_comm *c, int d, int of) {
-    if (c->places == 0) {
+    if (c->tree.node_size == 0) {
         int places = neo__comm_node_size(c);
-        c->places = places ? places : c->size;
+        c->tree.node_size = places ? places : c->size;
     }
-    int places = c->places, nodes = c->size / places;
+    int places = c->tree.node_size, nodes = c->size / places;
     int node = d / places, place = d % places;
     if (of) node = nodes - node, place = places - place;
     return (c->rank / places + node) % nodes * places + (c->rank % places + place) % places;
@@ -2430,7 +2467,7 @@ static neo_status neo__reduce_start(neo_comm *c, const neo__call *call, const ne
                                     int64_t s, neo__round *r) {
     size_t part = (size_t)neo__segment_count(j, c->rank, s) * j->size;
     char *scratch = neo__comm_segment(c, (int)(s & 1));
-    r->xfer = c->xfer + (s & 1) * (c->xfer_count / 2);
+    r->xfer = c->scratch.xfer + (s & 1) * (c->scratch.xfer_count / 2);
     r->count = 0;
     for (int d = 1; d < c->size; d++) {
         int p = neo__peer_in_turn(c, d, 1);
@@ -2460,25 +2497,25 @@ static neo_status neo__reduce_finish(neo_comm *c, const neo__call *call, const n
     while (receives < r->count && !r->xfer[receives].send) receives++;
     NEO__TRY(c->transport->finish(c, call, r->xfer, receives));
     for (int k = 0; k < j->pieces; k++)
-        c->piece_from[j->first_piece + k] =
+        c->scratch.piece[j->first_piece + k] =
             (const char *)j->mine[k] + (size_t)(j->offset[c->rank] + s * j->segment) * j->size;
     for (int i = 0; i < receives;) {
         int p = r->xfer[i].peer;
         for (int k = j->pieces_of[p]; k < j->pieces_of[p + 1]; k++)
-            c->piece_from[k] = r->xfer[i++].from;
+            c->scratch.piece[k] = r->xfer[i++].from;
     }
     char *to = (char *)out + (size_t)(s * j->segment) * j->size;
     if (count > 0 && c->transport->combine)
-        NEO__TRY(c->transport->combine(c, call, c->piece_from, j->leaves, j->pieces_of[c->size], to,
+        NEO__TRY(c->transport->combine(c, call, c->scratch.piece, j->leaves, j->pieces_of[c->size], to,
                                        count));
-    else if (count > 0 && c->works_on == NEO_DEVICE) {
+    else if (count > 0 && c->scratch.place == NEO_DEVICE) {
         neo_status status = neo__comm_combine(c, call, j->leaves, j->pieces_of[c->size], to, count);
         if (status != NEO_OK) { /* the others have been told: this takes back what they might still read */
             (void)c->transport->finish(c, call, r->xfer + receives, r->count - receives);
             return status;
         }
     } else if (count > 0)
-        neo__combine(c->ctx, (neo_dtype)call->dtype, (neo_reduce)call->reduce, c->piece_from,
+        neo__combine(c->ctx, (neo_dtype)call->dtype, (neo_reduce)call->reduce, c->scratch.piece,
                      j->leaves, j->pieces_of[c->size], to, count);
     for (int i = 0; i < receives; i++) c->transport->release(c, &r->xfer[i]);
     return c->transport->finish(c, call, r->xfer + receives, r->count - receives);
@@ -2491,8 +2528,8 @@ static neo_status neo__reduce_parts(neo_comm *c, const neo__work *w, const int64
     int64_t most = 0;
     j.mine = w->pieces ? w->piece : &w->in;
     j.offset = offset;
-    j.pieces_of = w->pieces ? c->pieces_of : c->identity;
-    j.leaves = w->pieces ? c->piece_leaves : c->ones;
+    j.pieces_of = w->pieces ? c->tree.pieces_of : c->tree.identity;
+    j.leaves = w->pieces ? c->tree.leaves : c->tree.ones;
     j.size = w->each;
     j.first_piece = j.pieces_of[c->rank];
     j.pieces = j.pieces_of[c->rank + 1] - j.first_piece;
@@ -2503,7 +2540,7 @@ static neo_status neo__reduce_parts(neo_comm *c, const neo__work *w, const int64
         int others =
             j.pieces_of[c->size] - 1; /* as many as any rank may receive: cut alike on all */
         int64_t fits =
-            (int64_t)(c->segment_bytes / (size_t)(others > 0 ? others : 1) / 64 * 64 / j.size);
+            (int64_t)(c->scratch.segment_bytes / (size_t)(others > 0 ? others : 1) / 64 * 64 / j.size);
         if (fits < 1) fits = 1;
         if (fits < j.segment) j.segment = fits;
     }
@@ -2586,17 +2623,18 @@ static neo_status neo__all_reduce_tree(neo_comm *c, const neo__call *call, const
 static neo_status neo__all_reduce_run(neo_comm *c, const neo__work *w) {
     const neo__call *call = &w->call;
     size_t size = w->each, bytes = (size_t)call->count * size;
-    int one_each = !w->pieces || c->one_each;
+    int one_each = !w->pieces || c->tree.one_each;
     const void *mine = w->pieces ? w->piece[0] : w->in;
-    if (one_each && bytes <= NEO__SMALL_BYTES && c->works_on == NEO_HOST)
+    if (one_each && bytes <= NEO__SMALL_BYTES && c->scratch.place == NEO_HOST)
         return c->size == 2 ? neo__all_reduce_pair(c, call, mine, w->out, bytes)
                             : neo__all_reduce_tree(c, call, mine, w->out, bytes);
     for (int p = 0; p <= c->size; p++) /* whole blocks of 16 elements, so that sums stay aligned */
-        c->offset[p] = p == c->size ? call->count : call->count / 16 * p / c->size * 16;
+        c->scratch.offset[p] = p == c->size ? call->count : call->count / 16 * p / c->size * 16;
     NEO__TRY(
-        neo__reduce_parts(c, w, c->offset, (char *)w->out + (size_t)c->offset[c->rank] * size));
-    return neo__gather_parts(c, call, w->each, (char *)w->out, c->offset, 0);
+        neo__reduce_parts(c, w, c->scratch.offset, (char *)w->out + (size_t)c->scratch.offset[c->rank] * size));
+    return neo__gather_parts(c, call, w->each, (char *)w->out, c->scratch.offset, 0);
 }
+NEO__HOT_END
 
 /* ---- the others ---- */
 static const int64_t *neo__offsets(const neo_comm *c, int64_t *offset, int64_t count,
@@ -2609,7 +2647,7 @@ static neo_status neo__copy_part(neo_comm *c, const neo__call *call, void *to, c
                                  int64_t count, size_t size) {
     if (count == 0 || to == from) return NEO_OK;
     if (c->transport->copy) return c->transport->copy(c, to, from, (size_t)count * size);
-    if (c->works_on == NEO_DEVICE) return neo__comm_move(c, call, to, from, (size_t)count * size);
+    if (c->scratch.place == NEO_DEVICE) return neo__comm_move(c, call, to, from, (size_t)count * size);
     memmove(to, from, (size_t)count * size);
     return NEO_OK;
 }
@@ -2617,8 +2655,8 @@ static neo_status neo__all_to_all_run(neo_comm *c, const neo__work *w) {
     const neo__call *call = &w->call;
     size_t size = w->each;
     const int64_t *in =
-        neo__offsets(c, c->offset, w->count, w->has_in_counts ? w->in_counts : NULL);
-    const int64_t *out = neo__offsets(c, c->offset + c->size + 1, w->count,
+        neo__offsets(c, c->scratch.offset, w->count, w->has_in_counts ? w->in_counts : NULL);
+    const int64_t *out = neo__offsets(c, c->scratch.offset + c->size + 1, w->count,
                                       w->has_out_counts ? w->out_counts : NULL);
     const char *from = (const char *)w->in;
     char *to = (char *)w->out;
@@ -2655,7 +2693,7 @@ static neo_status neo__rooted_run(neo_comm *c, const neo__work *w, int gather) {
     const neo__call *call = &w->call;
     size_t size = w->each;
     const int64_t *offset =
-        neo__offsets(c, c->offset, w->count, w->has_in_counts ? w->in_counts : NULL);
+        neo__offsets(c, c->scratch.offset, w->count, w->has_in_counts ? w->in_counts : NULL);
     int64_t mine = offset[c->rank + 1] - offset[c->rank];
     if (c->rank != call->root)
         return neo__one(c, call, call->root, gather, gather ? w->in : w->out, (size_t)mine * size);
@@ -2684,7 +2722,7 @@ static neo_status neo__barrier_run(neo_comm *c, const neo__work *w) {
 static neo_status neo__sum_run(neo_comm *c, const neo__work *w) {
     if (w->call.op == (int)NEO_COMM_ALL_REDUCE) return neo__all_reduce_run(c, w);
     return neo__reduce_parts(
-        c, w, neo__offsets(c, c->offset, w->count, w->has_in_counts ? w->in_counts : NULL), w->out);
+        c, w, neo__offsets(c, c->scratch.offset, w->count, w->has_in_counts ? w->in_counts : NULL), w->out);
 }
 
 /* ---- rows on a narrow wire: a coded row is one element of the plain collectives ---- */
@@ -2716,14 +2754,14 @@ static neo_status neo__rows_on_device(neo_comm *c, const neo__work *w, int decod
 }
 static neo_status neo__rows_encode(neo_comm *c, const neo__work *w, const void *from, int64_t rows,
                                    void *to) {
-    if (c->works_on == NEO_DEVICE) return neo__rows_on_device(c, w, 0, from, rows, to, 0);
+    if (c->scratch.place == NEO_DEVICE) return neo__rows_on_device(c, w, 0, from, rows, to, 0);
     neo_wire_encode(c->ctx, w->rows.wire, w->rows.exponent, (const float *)from, rows, w->rows.cols,
                     w->rows.cols, to, w->rows.stats);
     return NEO_OK;
 }
 static neo_status neo__rows_decode(neo_comm *c, const neo__work *w, const void *from, int64_t rows,
                                    void *to) {
-    if (c->works_on == NEO_DEVICE) return neo__rows_on_device(c, w, 1, from, rows, to, 1);
+    if (c->scratch.place == NEO_DEVICE) return neo__rows_on_device(c, w, 1, from, rows, to, 1);
     neo_wire_decode(c->ctx, w->rows.wire, w->rows.exponent, from, rows, w->rows.cols, w->rows.cols,
                     (float *)to);
     return NEO_OK;
@@ -2739,7 +2777,7 @@ static neo_status neo__rows_all_to_all(neo_comm *c, const neo__work *w) {
     return neo__rows_decode(c, w, coded.out, out_rows, w->out);
 }
 static neo_status neo__rows_all_gather(neo_comm *c, const neo__work *w) {
-    const int64_t *offset = neo__offsets(c, c->offset, w->count, neo__in_counts(w));
+    const int64_t *offset = neo__offsets(c, c->scratch.offset, w->count, neo__in_counts(w));
     int64_t mine = offset[c->rank + 1] - offset[c->rank];
     char *coded = (char *)w->rows.workspace;
     NEO__TRY(neo__rows_encode(c, w, w->in, mine, coded + (size_t)offset[c->rank] * w->each));
@@ -2762,14 +2800,14 @@ static neo_status neo__rows_reduce(neo_comm *c, const neo__work *w) {
     for (int p = 0; p < c->size; p++) coded.out_counts[p] = mine;
     NEO__TRY(neo__rows_encode(c, w, w->in, total, ours));
     NEO__TRY(neo__all_to_all_run(c, &coded));
-    if (c->works_on == NEO_DEVICE) return neo__rows_on_device(c, w, 1, theirs, mine, w->out, c->size);
+    if (c->scratch.place == NEO_DEVICE) return neo__rows_on_device(c, w, 1, theirs, mine, w->out, c->size);
     for (int64_t i = 0; i < mine; i++) {
         for (int p = 0; p < c->size; p++) {
             float *to = row + (size_t)p * cols;
             (void)neo__rows_decode(c, w, theirs + (size_t)(p * mine + i) * w->each, 1, to);
-            c->piece_from[p] = to;
+            c->scratch.piece[p] = to;
         }
-        neo__combine(c->ctx, NEO_F32, NEO_REDUCE_SUM, c->piece_from, c->ones, c->size,
+        neo__combine(c->ctx, NEO_F32, NEO_REDUCE_SUM, c->scratch.piece, c->tree.ones, c->size,
                      (float *)w->out + (size_t)i * cols, (int64_t)cols);
     }
     return NEO_OK;
@@ -2787,7 +2825,7 @@ static neo_status neo__work_run(neo_comm *c, neo__work *w) {
     case NEO_COMM_REDUCE_SCATTER: return neo__sum_run(c, w);
     case NEO_COMM_ALL_GATHER: {
         const int64_t *offset =
-            neo__offsets(c, c->offset, w->count, w->has_in_counts ? w->in_counts : NULL);
+            neo__offsets(c, c->scratch.offset, w->count, w->has_in_counts ? w->in_counts : NULL);
         NEO__TRY(neo__copy_part(c, &w->call, (char *)w->out + (size_t)offset[c->rank] * w->each, w->in,
                                 offset[c->rank + 1] - offset[c->rank], w->each));
         return neo__gather_parts(c, &w->call, w->each, (char *)w->out, offset, 1);
@@ -2832,7 +2870,7 @@ static neo_status neo__call_issue(neo_comm *c, const neo__args *a, const void *c
     w->call.reduce = (int32_t)a->reduce;
     w->call.root = (int32_t)a->root;
     w->call.count = a->total;
-    w->call.sequence = c->sequence++;
+    w->call.sequence = c->next.sequence++;
     neo__call_label(c, &w->call);
     w->in = a->in;
     w->out = a->out;
@@ -2849,7 +2887,7 @@ static neo_status neo__call_issue(neo_comm *c, const neo__args *a, const void *c
     if (a->in_counts) memcpy(w->in_counts, a->in_counts, (size_t)c->size * sizeof(int64_t));
     if (a->out_counts) memcpy(w->out_counts, a->out_counts, (size_t)c->size * sizeof(int64_t));
     if (pieces) {
-        w->pieces = c->pieces_of[c->rank + 1] - c->pieces_of[c->rank];
+        w->pieces = c->tree.pieces_of[c->rank + 1] - c->tree.pieces_of[c->rank];
         for (int k = 0; k < w->pieces; k++) w->piece[k] = pieces[k];
     }
     return neo__work_issue(c, w, ticket);
@@ -3027,7 +3065,7 @@ static neo_status neo__pair_issue(neo_comm *c, const char *function, const void 
     w->call.op = (int32_t)NEO_COMM_SEND;
     w->call.dtype = (int32_t)dtype;
     w->call.count = count;
-    w->call.sequence = c->pair_sequence[receives ? c->size + peer : peer]++;
+    w->call.sequence = c->next.pair_sequence[receives ? c->size + peer : peer]++;
     neo__call_label(c, &w->call);
     w->each = neo_dtype_size(dtype);
     w->in = data;
@@ -3059,7 +3097,7 @@ static neo_status neo__check_pieces(const neo_comm *c, const neo__args *a,
                "%s: repro_shards is %d, less than the %d ranks", a->function,
                neo_ctx_repro_shards(c->ctx), c->size);
     NEO__CHECK(pieces, NEO_ERR_ARG, "%s: pieces is NULL", a->function);
-    for (int k = 0; k < c->pieces_of[c->rank + 1] - c->pieces_of[c->rank]; k++) {
+    for (int k = 0; k < c->tree.pieces_of[c->rank + 1] - c->tree.pieces_of[c->rank]; k++) {
         NEO__TRY(neo__check_data(a->function, "a piece", pieces[k], a->total, a->dtype));
         int there = (const char *)pieces[k] + (size_t)place * size == (const char *)a->out;
         NEO__CHECK(there || !neo__overlap(pieces[k], (size_t)a->total * size, a->out,
@@ -3192,11 +3230,9 @@ static neo_status neo__check_apart(const char *function, const char *what, const
 }
 /* Who waits in the other group must hear that this one has failed. */
 static neo_status neo__2level_step(neo_comm *other, neo_status status) {
-    char text[NEO__COMM_MESSAGE];
-    if (status == NEO_OK) return NEO_OK;
-    snprintf(text, sizeof text, "%.390s", neo_last_error());
-    neo_comm_abort(other, text);
-    return neo_fail(status, "%s", text);
+    const neo__kept_error kept = neo__error_keep(status);
+    if (status != NEO_OK) neo_comm_abort(other, kept.text);
+    return neo__error_restore(&kept);
 }
 NEO_API neo_status neo_comm_all_reduce_2level(neo_comm *local, neo_comm *cross, neo_reduce reduce,
                                               const void *in, void *out, int64_t count,
@@ -3210,7 +3246,7 @@ NEO_API neo_status neo_comm_all_reduce_2level(neo_comm *local, neo_comm *cross, 
     size_t all = (size_t)count * neo_dtype_size(dtype);
     if (in != out) NEO__TRY(neo__check_apart(function, "in and out", in, all, out, all));
     int64_t *counts =
-        local->slot[local->queue_length].out_counts; /* free between calls, and large enough */
+        local->queue.slot[local->desc.queue_length].out_counts; /* free between calls, and large enough */
     for (int p = 0; p < local->size; p++)
         counts[p] = count * (p + 1) / local->size - count * p / local->size;
     char *mine =
@@ -3361,7 +3397,7 @@ static neo_status neo__agree_on_end(const neo_comm *comm, const int64_t *word, i
                     ended, comm->size, ended == 1 ? "" : "s", list);
 }
 static neo_status neo__agree_all(neo_comm *comm, neo_status mine) {
-    int64_t *word = comm->slot[comm->queue_length].out_counts; /* [size], and not of an all_gather */
+    int64_t *word = comm->queue.slot[comm->desc.queue_length].out_counts; /* [size], and not of an all_gather */
     int64_t own = (int64_t)mine;
     int ended = 0;
     NEO__TRY(neo_comm_all_gather(comm, &own, word, 1, NULL, NEO_I64, NULL));
@@ -3377,7 +3413,7 @@ NEO_API neo_status neo_comm_agree(neo_comm *comm, neo_status mine) {
     NEO__CHECK(comm, NEO_ERR_ARG, "neo_comm_agree: comm is NULL");
     neo_comm_label(comm, NULL); /* of a call that was refused on this rank alone */
     if (comm->transport->host) { /* its operations in flight use the host group */
-        NEO__TRY(neo__comm_drain(comm, comm->issued));
+        NEO__TRY(neo__comm_drain(comm, comm->queue.issued));
         NEO__TRY(neo__comm_check(comm, "neo_comm_agree"));
         return neo_comm_agree(comm->transport->host(comm), mine);
     }
@@ -3391,7 +3427,7 @@ static neo_status neo__group_agree(void *user, neo_status mine) { return neo_com
 static neo_status neo__group_sum(void *user, uint64_t *words, int count) {
     neo_comm *comm = (neo_comm *)user;
     if (comm->transport->host) {
-        NEO__TRY(neo__comm_drain(comm, comm->issued));
+        NEO__TRY(neo__comm_drain(comm, comm->queue.issued));
         comm = comm->transport->host(comm);
     }
     neo_place was = comm->place;
@@ -3420,9 +3456,9 @@ static neo_status neo__check_leaves(const neo_comm *comm, const char *function) 
 /* How many, and the first, of rank r. */
 static int64_t neo__samples_of(const neo_comm *comm, int r, int64_t batch, int64_t *first) {
     int begin, end;
-    neo__comm_leaves(comm->shards, comm->size, r, &begin, &end);
-    *first = neo_leaf_begin(batch, comm->shards, begin);
-    return neo_leaf_begin(batch, comm->shards, end) - *first;
+    neo__comm_leaves(comm->tree.shards, comm->size, r, &begin, &end);
+    *first = neo_leaf_begin(batch, comm->tree.shards, begin);
+    return neo_leaf_begin(batch, comm->tree.shards, end) - *first;
 }
 NEO_API neo_status neo_comm_samples(const neo_comm *comm, int64_t batch, int64_t *first,
                                     int64_t *count) {
@@ -3441,7 +3477,7 @@ NEO_API neo_status neo_comm_gather_samples(neo_comm *comm, const void *in, void 
     NEO__TRY(neo__check_leaves(comm, function));
     NEO__CHECK(batch >= 0 && cols >= 0 && (cols == 0 || batch <= INT64_MAX / 16 / cols),
                NEO_ERR_ARG, "%s: %" PRId64 " samples of %" PRId64 " numbers", function, batch, cols);
-    int64_t *counts = comm->slot[comm->queue_length].out_counts; /* free between calls */
+    int64_t *counts = comm->queue.slot[comm->desc.queue_length].out_counts; /* free between calls */
     int64_t first;
     for (int p = 0; p < comm->size; p++)
         counts[p] = cols * neo__samples_of(comm, p, batch, &first);
@@ -3662,7 +3698,7 @@ NEO_API neo_status neo_comm_input_open(neo_comm *comm, const char *path, neo_com
     *input = NULL;
     NEO__CHECK(!comm->transport->host, NEO_ERR_UNSUPPORTED,
                "neo_comm_input_open: not on a group of devices: use the group it was made from");
-    NEO__CHECK(!comm->inline_only, NEO_ERR_UNSUPPORTED,
+    NEO__CHECK(!comm->queue.inline_only, NEO_ERR_UNSUPPORTED,
                "neo_comm_input_open: MPI was started without MPI_THREAD_SERIALIZED");
     NEO__CHECK(!comm->clock, NEO_ERR_UNSUPPORTED, "neo_comm_input_open: not with a virtual clock");
     NEO__CHECK(NEO__INPUT_WORKS, NEO_ERR_UNSUPPORTED, "neo_comm_input_open: not on Windows");
@@ -3674,11 +3710,10 @@ NEO_API neo_status neo_comm_input_open(neo_comm *comm, const char *path, neo_com
         *input = in;
         return NEO_OK;
     }
-    char text[NEO__AGREE_BYTES];
-    snprintf(text, sizeof text, "%s", neo_last_error());
-    if (in && !in->thread_runs) neo_comm_abort(in->group, text); /* the others' threads wait for this one */
+    const neo__kept_error kept = neo__error_keep(status);
+    if (in && !in->thread_runs) neo_comm_abort(in->group, kept.text); /* the others' threads wait for this one */
     neo_comm_input_close(in);
-    return neo_fail(status, "%s", text);
+    return neo__error_restore(&kept);
 }
 /* ------------------------------------------------------------------------------------------------
    >>impl-threads
@@ -3710,6 +3745,12 @@ typedef struct neo__ring {
     uint64_t sends, receives; /* the sender's and the receiver's own numbering of transfers */
     neo__message *message;
 } neo__ring;
+/* Where the survivors of a broken group meet: at the seat of its first rank. */
+typedef struct neo__rally {
+    int asked, closed;
+    struct neo__seat **member; /* [size] the new seat of each rank that has asked */
+    int *in;            /* [size] its number in the new group, or -1 */
+} neo__rally;
 typedef struct neo__seat {
     neo_ctx *ctx;
     size_t bytes;
@@ -3727,33 +3768,28 @@ typedef struct neo__seat {
        pause, when the last of them has, and how long they all take. */
     int64_t leaves_at[NEO_LEVEL_COUNT], busy_from[NEO_LEVEL_COUNT], busy_until[NEO_LEVEL_COUNT],
         busy_for[NEO_LEVEL_COUNT];
-    struct neo__rally *rally;
+    neo__rally rally;
     struct neo__seat *next; /* in the job's list */
     struct neo__job *job;
-    neo__ring ring[1]; /* [size] from each rank; the messages follow */
+    neo__ring *ring; /* [size] from each rank */
 } neo__seat;
-/* Where the survivors of a broken group meet: at the seat of its first rank. */
-typedef struct neo__rally {
-    int asked, closed;
-    neo__seat **member; /* [size] the new seat of each rank that has asked */
-    int *in;            /* [size] its number in the new group, or -1 */
-} neo__rally;
 
-static size_t neo__seat_carve(neo__seat *p, char *block, int size, int ring_length) {
+static size_t neo__seat_layout(neo__seat *p, char *block, int size, int ring_length) {
     neo__carve at = {block, 0};
-    size_t n = (size_t)size;
-    (void)neo__carve_take(&at, 1, sizeof(neo__seat) + (n - 1) * sizeof(neo__ring));
-    neo__message *message =
-        (neo__message *)neo__carve_take(&at, n * (size_t)ring_length, sizeof *message);
-    neo__rally *rally = (neo__rally *)neo__carve_take(&at, 1, sizeof *rally);
-    neo__seat **member = (neo__seat **)neo__carve_take(&at, n, sizeof *member);
-    int *in = (int *)neo__carve_take(&at, n, sizeof *in);
-    if (!block) return at.at;
-    for (int r = 0; r < size; r++) p->ring[r].message = message + (size_t)r * (size_t)ring_length;
-    p->rally = rally;
-    rally->member = member;
-    rally->in = in;
+    const size_t n = (size_t)size, length = (size_t)ring_length;
+    neo__seat *self;
+    neo__message *message;
+    NEO__CARVE(&at, self, 1);
+    NEO__CARVE(&at, p->ring, n);
+    NEO__CARVE(&at, message, n * length);
+    NEO__CARVE(&at, p->rally.member, n);
+    NEO__CARVE(&at, p->rally.in, n);
+    for (size_t r = 0; block && r < n; r++) p->ring[r].message = message + r * length;
     return at.at;
+}
+static size_t neo__seat_bytes(int size, int ring_length) {
+    neo__seat p;
+    return neo__seat_layout(&p, NULL, size, ring_length);
 }
 /* All seats of a job that are not freed yet: a group that breaks while it is made leaves some that no rank
    can be sure to be the last to look at. */
@@ -3775,11 +3811,11 @@ static void neo__seat_free(neo__seat *p) {
     neo_free(p->ctx, p, p->bytes);
 }
 static neo__seat *neo__seat_new(neo__job *job, neo_ctx *ctx, int size, int ring_length) {
-    size_t bytes = neo__seat_carve(NULL, NULL, size, ring_length);
-    neo__seat *p = (neo__seat *)neo_alloc(ctx, bytes);
+    size_t bytes = neo__seat_bytes(size, ring_length);
+    neo__seat *p = (neo__seat *)neo__alloc_for(ctx, bytes, "neo_comm");
     if (!p) return NULL;
     memset(p, 0, bytes);
-    (void)neo__seat_carve(p, (char *)p, size, ring_length);
+    (void)neo__seat_layout(p, (char *)p, size, ring_length);
     p->ctx = ctx;
     p->bytes = bytes;
     p->size = size;
@@ -3803,6 +3839,7 @@ static void neo__seat_drop(neo__seat *p) {
     neo__mutex_unlock(&p->job->lock);
     neo__seat_free(p);
 }
+NEO__HOT_BEGIN
 static void neo__seat_wake(neo__seat *p) {
     neo__mutex_lock(&p->lock);
     __atomic_fetch_add(&p->events, 1, __ATOMIC_RELEASE);
@@ -3824,18 +3861,18 @@ static int neo__comm_order(const neo_comm *c, int timeout) {
 }
 
 static int neo__threads_heard(neo_comm *c) {
-    neo__seat *p = c->seat[c->rank];
+    neo__seat *p = c->threads.seat[c->rank];
     if (!__atomic_load_n(&p->told, __ATOMIC_ACQUIRE)) return 0;
     (void)neo__comm_mark(c, p->told_status, p->told_message);
     return 1;
 }
 static void neo__threads_tell(neo_comm *c) {
     for (int r = 0; r < c->size; r++) {
-        neo__seat *p = c->seat[r];
+        neo__seat *p = c->threads.seat[r];
         neo__mutex_lock(&p->lock);
         if (!p->told) {
-            p->told_status = c->status;
-            memcpy(p->told_message, c->message, sizeof p->told_message);
+            p->told_status = c->failure.status;
+            memcpy(p->told_message, c->failure.message, sizeof p->told_message);
             __atomic_store_n(&p->told, 1, __ATOMIC_SEQ_CST);
         }
         __atomic_fetch_add(&p->events, 1, __ATOMIC_RELEASE);
@@ -3850,27 +3887,27 @@ static neo_level neo__comm_level(const neo_comm *c, int peer) {
     return c->node[peer] == c->node[c->rank] ? NEO_LEVEL_LOCAL : NEO_LEVEL_CROSS;
 }
 static int64_t neo__comm_deadline(const neo_comm *c) {
-    return c->timeout_ms > 0 ? neo_comm_time_ns(c) + (int64_t)c->timeout_ms * 1000000 : 0;
+    return c->desc.timeout_ms > 0 ? neo_comm_time_ns(c) + (int64_t)c->desc.timeout_ms * 1000000 : 0;
 }
 static neo_status neo__threads_late(neo_comm *c, const neo__call *call, const neo__xfer *x) {
-    int left = __atomic_load_n(&c->seat[x->peer]->left, __ATOMIC_ACQUIRE),
+    int left = __atomic_load_n(&c->threads.seat[x->peer]->left, __ATOMIC_ACQUIRE),
         rank = c->world[c->rank], peer = c->world[x->peer];
     if (left)
         return neo__comm_break(c, NEO_ERR_PEER, "rank %d: %s: rank %d has left", rank,
                                neo__call_name(call).text, peer);
     int last = x->peer, next = -1; /* it may wait for another, and so on: which one waits for nobody? */
     for (int hop = 0; hop < c->size && next != c->rank; hop++) {
-        next = __atomic_load_n(&c->seat[last]->waits_for, __ATOMIC_ACQUIRE) - 1;
+        next = __atomic_load_n(&c->threads.seat[last]->waits_for, __ATOMIC_ACQUIRE) - 1;
         if (next < 0) break;
         if (next != c->rank) last = next;
     }
     return neo__comm_break(c, NEO_ERR_TIMEOUT, "rank %d: %s: rank %d did not come within %d ms%s",
-                           rank, neo__call_name(call).text, c->world[last], c->timeout_ms,
+                           rank, neo__call_name(call).text, c->world[last], c->desc.timeout_ms,
                            next == c->rank ? "; it waits for this one" : "");
 }
 /* A send that the other reads just now, or that the link model holds back. */
 static int neo__threads_on_its_way(neo_comm *c, const neo__xfer *x) {
-    neo__seat *theirs = c->seat[x->peer];
+    neo__seat *theirs = c->threads.seat[x->peer];
     neo__ring *ring = &theirs->ring[c->rank];
     if (!x->send) return 0;
     return __atomic_load_n(&ring->reading, __ATOMIC_ACQUIRE) > 0 ||
@@ -3878,16 +3915,16 @@ static int neo__threads_on_its_way(neo_comm *c, const neo__xfer *x) {
                            __ATOMIC_ACQUIRE) > neo_comm_time_ns(c);
 }
 static void neo__seat_waits(neo_comm *c, int peer) {
-    __atomic_store_n(&c->seat[c->rank]->waits_for, peer + 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&c->threads.seat[c->rank]->waits_for, peer + 1, __ATOMIC_RELEASE);
 }
 
 static neo_status neo__threads_send(neo_comm *c, const neo__call *call, neo__xfer *x) {
-    neo__seat *mine = c->seat[c->rank], *theirs = c->seat[x->peer];
+    neo__seat *mine = c->threads.seat[c->rank], *theirs = c->threads.seat[x->peer];
     neo__ring *ring = &theirs->ring[c->rank];
     int64_t deadline = neo__comm_deadline(c);
     int in_time = 1;
     x->index = ring->sends;
-    if (c->fault.kind == NEO_FAULT_DROP && c->fault.at == call->sequence &&
+    if (c->failure.injected.kind == NEO_FAULT_DROP && c->failure.injected.at == call->sequence &&
         call->op != (int)NEO_COMM_SEND) {
         x->done = 1;
         return NEO_OK;
@@ -3897,7 +3934,7 @@ static neo_status neo__threads_send(neo_comm *c, const neo__call *call, neo__xfe
         if (x->index - __atomic_load_n(&ring->taken, __ATOMIC_ACQUIRE) <
             (uint64_t)theirs->ring_length)
             break;
-        if (neo__threads_heard(c)) return neo_fail(c->status, "%s", c->message);
+        if (neo__threads_heard(c)) return neo_fail(c->failure.status, "%s", c->failure.message);
         if (__atomic_load_n(&theirs->left, __ATOMIC_ACQUIRE) || !in_time)
             return neo__threads_late(c, call, x);
         in_time = neo__seat_sleep(mine, seen, deadline, neo__comm_order(c, 1));
@@ -3925,12 +3962,12 @@ static neo_status neo__threads_send(neo_comm *c, const neo__call *call, neo__xfe
 static neo_status neo__threads_retract(neo_comm *c, neo__xfer *x, int count, neo_status status) {
     for (int i = 0; i < count; i++) {
         if (x[i].send || !x[i].view || !x[i].copied) continue;
-        __atomic_fetch_sub(&c->seat[c->rank]->ring[x[i].peer].reading, 1, __ATOMIC_SEQ_CST);
+        __atomic_fetch_sub(&c->threads.seat[c->rank]->ring[x[i].peer].reading, 1, __ATOMIC_SEQ_CST);
         x[i].copied = 0;
     }
     neo__threads_tell(c);
     for (int p = 0; p < c->size; p++)
-        while (__atomic_load_n(&c->seat[p]->ring[c->rank].reading, __ATOMIC_SEQ_CST) > 0)
+        while (__atomic_load_n(&c->threads.seat[p]->ring[c->rank].reading, __ATOMIC_SEQ_CST) > 0)
             neo__thread_sleep(NEO__COMM_NAP_NS);
     return status;
 }
@@ -3940,7 +3977,7 @@ static neo_status neo__threads_start(neo_comm *c, const neo__call *call, neo__xf
         neo_status status = neo__threads_send(c, call, x);
         return status == NEO_OK ? NEO_OK : neo__threads_retract(c, NULL, 0, status);
     }
-    x->index = c->seat[c->rank]->ring[x->peer].receives++;
+    x->index = c->threads.seat[c->rank]->ring[x->peer].receives++;
     return NEO_OK;
 }
 
@@ -3965,11 +4002,11 @@ static neo_status neo__comm_agree(neo_comm *c, const neo__call *mine, const neo_
     return NEO_OK;
 }
 static void neo__threads_take(neo_comm *c, neo__xfer *x) {
-    __atomic_store_n(&c->seat[c->rank]->ring[x->peer].taken, x->index + 1, __ATOMIC_RELEASE);
-    neo__seat_wake(c->seat[x->peer]);
+    __atomic_store_n(&c->threads.seat[c->rank]->ring[x->peer].taken, x->index + 1, __ATOMIC_RELEASE);
+    neo__seat_wake(c->threads.seat[x->peer]);
 }
 static void neo__threads_release(neo_comm *c, neo__xfer *x) {
-    __atomic_fetch_sub(&c->seat[c->rank]->ring[x->peer].reading, 1, __ATOMIC_SEQ_CST);
+    __atomic_fetch_sub(&c->threads.seat[c->rank]->ring[x->peer].reading, 1, __ATOMIC_SEQ_CST);
     neo__threads_take(c, x);
 }
 
@@ -3992,21 +4029,21 @@ static int64_t neo__seat_arrives(neo__seat *p, neo_level level, int64_t at, int6
 /* A receive whose message may be there. *due: when the link model lets it be done. */
 static neo_status neo__threads_receive(neo_comm *c, const neo__call *call, neo__xfer *x,
                                        int64_t *due) {
-    neo__seat *mine = c->seat[c->rank];
+    neo__seat *mine = c->threads.seat[c->rank];
     neo__ring *ring = &mine->ring[x->peer];
     if (__atomic_load_n(&ring->posted, __ATOMIC_ACQUIRE) <= x->index) return NEO_OK;
     neo__message *m = &ring->message[x->index % (uint64_t)mine->ring_length];
     if (!x->copied) {
         __atomic_fetch_add(&ring->reading, 1, __ATOMIC_SEQ_CST);
         neo_status status = __atomic_load_n(&mine->told, __ATOMIC_SEQ_CST)
-                                ? (neo_status)(neo__threads_heard(c) ? c->status : NEO_ERR_PEER)
+                                ? (neo_status)(neo__threads_heard(c) ? c->failure.status : NEO_ERR_PEER)
                                 : neo__comm_agree(c, call, &m->call, x, m->whole);
         if (status != NEO_OK) {
             __atomic_fetch_sub(&ring->reading, 1, __ATOMIC_SEQ_CST);
-            return neo_fail(status, "%s", c->message);
+            return neo_fail(status, "%s", c->failure.message);
         }
         x->from = x->view ? m->data : x->data;
-        if (!x->view && x->bytes && c->works_on == NEO_DEVICE)
+        if (!x->view && x->bytes && c->scratch.place == NEO_DEVICE)
             status = neo__comm_move(c, call, x->data, m->data, x->bytes);
         else if (!x->view && x->bytes)
             memcpy(x->data, m->data, x->bytes);
@@ -4038,16 +4075,16 @@ static void neo__comm_count_sent(neo_comm *c, const neo__call *call, const neo__
     counter->messages[level] += x->bytes > 0;
 }
 static neo_status neo__threads_wait(neo_comm *c, const neo__call *call, neo__xfer *x, int count) {
-    neo__seat *mine = c->seat[c->rank];
+    neo__seat *mine = c->threads.seat[c->rank];
     int64_t deadline = neo__comm_deadline(c);
-    int looks = c->clock ? 0 : c->looks, in_time = 1;
+    int looks = c->clock ? 0 : c->threads.looks, in_time = 1;
     for (;;) {
         int64_t seen = __atomic_load_n(&mine->events, __ATOMIC_ACQUIRE), due = 0;
         int waits = -1;
         for (int i = 0; i < count; i++) {
             if (x[i].done) continue;
             if (x[i].send) {
-                neo__ring *ring = &c->seat[x[i].peer]->ring[c->rank];
+                neo__ring *ring = &c->threads.seat[x[i].peer]->ring[c->rank];
                 if (__atomic_load_n(&ring->taken, __ATOMIC_ACQUIRE) > x[i].index) {
                     x[i].done = 1;
                     neo__comm_count_sent(c, call, &x[i]);
@@ -4057,13 +4094,13 @@ static neo_status neo__threads_wait(neo_comm *c, const neo__call *call, neo__xfe
             }
             if (x[i].done)
                 deadline = neo__comm_deadline(c), in_time = 1; /* a step forward */
-            else if (waits < 0 || __atomic_load_n(&c->seat[x[i].peer]->left, __ATOMIC_ACQUIRE))
+            else if (waits < 0 || __atomic_load_n(&c->threads.seat[x[i].peer]->left, __ATOMIC_ACQUIRE))
                 waits = i;
         }
         if (waits < 0) return NEO_OK;
-        if (neo__threads_heard(c)) return neo_fail(c->status, "%s", c->message);
+        if (neo__threads_heard(c)) return neo_fail(c->failure.status, "%s", c->failure.message);
         int held = x[waits].copied; /* by the link model alone */
-        if (!held && __atomic_load_n(&c->seat[x[waits].peer]->left, __ATOMIC_ACQUIRE) &&
+        if (!held && __atomic_load_n(&c->threads.seat[x[waits].peer]->left, __ATOMIC_ACQUIRE) &&
             __atomic_load_n(&mine->events, __ATOMIC_ACQUIRE) == seen)
             return neo__threads_late(c, call, &x[waits]);
         if (!held && !in_time) {
@@ -4087,36 +4124,36 @@ static neo_status neo__threads_finish(neo_comm *c, const neo__call *call, neo__x
     neo__seat_waits(c, -1);
     return status == NEO_OK ? NEO_OK : neo__threads_retract(c, x, count, status);
 }
+NEO__HOT_END
 
 static void neo__threads_leave(neo_comm *c) {
     /* Who sees that this rank has left must see before why, if it knows. */
-    if (c->joined && !c->lost && __atomic_load_n(&c->broken, __ATOMIC_ACQUIRE)) neo__threads_tell(c);
+    if (c->threads.joined && !c->failure.lost && __atomic_load_n(&c->failure.broken, __ATOMIC_ACQUIRE)) neo__threads_tell(c);
     for (int r = 0; r < c->size; r++) {
-        if (!c->seat[r]) continue;
-        if (c->seat[c->rank]) __atomic_store_n(&c->seat[c->rank]->left, 1, __ATOMIC_RELEASE);
-        neo__seat_wake(c->seat[r]);
+        if (!c->threads.seat[r]) continue;
+        if (c->threads.seat[c->rank]) __atomic_store_n(&c->threads.seat[c->rank]->left, 1, __ATOMIC_RELEASE);
+        neo__seat_wake(c->threads.seat[r]);
     }
 }
 /* Not used any more by this rank: its hold on all seats goes. */
 static void neo__threads_drop(neo_comm *c) {
     for (int r = 0; r < c->size; r++) {
-        neo__seat *p = c->seat[r];
-        if (p && !c->joined) p->references = 1; /* no other rank knows it */
+        neo__seat *p = c->threads.seat[r];
+        if (p && !c->threads.joined) p->references = 1; /* no other rank knows it */
         if (p) neo__seat_drop(p);
-        c->seat[r] = NULL;
+        c->threads.seat[r] = NULL;
     }
 }
 static neo_status neo__threads_member(neo_comm *sub, neo_comm *parent, int64_t *token) {
-    sub->job = parent->job;
-    neo__seat *p = neo__seat_new(sub->job, sub->ctx, sub->size, sub->ring_length);
-    NEO__CHECK(p, NEO_ERR_MEMORY, "neo_comm: no memory for a seat in a group of %d ranks",
-               sub->size);
-    sub->seat[sub->rank] = p;
+    sub->threads.job = parent->threads.job;
+    neo__seat *p = neo__seat_new(sub->threads.job, sub->ctx, sub->size, sub->threads.ring_length);
+    if (!p) return NEO_ERR_MEMORY;
+    sub->threads.seat[sub->rank] = p;
     *token = (int64_t)(intptr_t)p;
     return NEO_OK;
 }
 static neo_status neo__threads_join(neo_comm *sub, const int64_t *tokens) {
-    for (int r = 0; r < sub->size; r++) sub->seat[r] = (neo__seat *)(intptr_t)tokens[r];
+    for (int r = 0; r < sub->size; r++) sub->threads.seat[r] = (neo__seat *)(intptr_t)tokens[r];
     return NEO_OK;
 }
 static const neo__transport neo__threads_transport = {
@@ -4142,7 +4179,7 @@ static const neo__transport neo__threads_transport = {
 /* Ranks of the broken group that may still come. Under the lock of the meeting seat. */
 static int neo__rally_expected(const neo_comm *c) {
     int n = 0;
-    for (int r = 0; r < c->size; r++) n += !__atomic_load_n(&c->seat[r]->left, __ATOMIC_ACQUIRE);
+    for (int r = 0; r < c->size; r++) n += !__atomic_load_n(&c->threads.seat[r]->left, __ATOMIC_ACQUIRE);
     return n;
 }
 static void neo__rally_close(const neo_comm *c, neo__rally *rally) {
@@ -4151,13 +4188,13 @@ static void neo__rally_close(const neo_comm *c, neo__rally *rally) {
     for (int r = 0; r < c->size; r++) rally->in[r] = rally->member[r] ? n++ : -1;
     for (int r = 0; r < c->size; r++)
         if (rally->member[r]) rally->member[r]->references = n;
-    neo__clock_wake(c->clock, &c->seat[0]->wake);
+    neo__clock_wake(c->clock, &c->threads.seat[0]->wake);
 }
 /* Meet at the seat of the group's first rank (which stays there after that rank is lost). Returns how
    many have come. */
 static int neo__rally_meet(neo_comm *c, neo__seat *mine) {
-    neo__seat *at = c->seat[0];
-    neo__rally *rally = at->rally;
+    neo__seat *at = c->threads.seat[0];
+    neo__rally *rally = &at->rally;
     int64_t deadline = neo__comm_deadline(c);
     int in_time = 1;
     neo__mutex_lock(&at->lock);
@@ -4177,13 +4214,13 @@ static int neo__rally_meet(neo_comm *c, neo__seat *mine) {
     return came;
 }
 static neo_status neo__threads_rebuild(neo_comm *c, neo_comm **out) {
-    neo__seat *mine = neo__seat_new(c->job, c->ctx, c->size, NEO_MAX_SUBTREES + 2);
+    neo__seat *mine = neo__seat_new(c->threads.job, c->ctx, c->size, NEO_MAX_SUBTREES + 2);
     if (!mine) {
         neo__threads_leave(c); /* not to be waited for */
-        return neo_fail(NEO_ERR_MEMORY, "neo_comm_rebuild: no memory for a seat in the new group");
+        return NEO_ERR_MEMORY;
     }
     int size = neo__rally_meet(c, mine);
-    const neo__rally *rally = c->seat[0]->rally;
+    const neo__rally *rally = &c->threads.seat[0]->rally;
     if (size == 0) {
         mine->references = 1;
         neo__seat_drop(mine);
@@ -4206,14 +4243,14 @@ static neo_status neo__threads_rebuild(neo_comm *c, neo_comm **out) {
     for (int r = 0; r < c->size; r++) {
         int p = rally->in[r];
         if (p < 0) continue;
-        sub->seat[p] = rally->member[r];
+        sub->threads.seat[p] = rally->member[r];
         sub->world[p] = c->world[r];
         sub->node[p] = c->node[r];
     }
     sub->backend = c->backend;
     sub->clock = c->clock;
-    sub->job = c->job;
-    sub->joined = 1;
+    sub->threads.job = c->threads.job;
+    sub->threads.joined = 1;
     *out = sub;
     return NEO_OK;
 }
@@ -4224,12 +4261,12 @@ NEO_API neo_status neo_comm_rebuild(neo_comm *broken, neo_comm **comm) {
         broken->backend == NEO_BACKEND_THREADS, NEO_ERR_UNSUPPORTED,
         "neo_comm_rebuild: only the threads backend can: start the job again from its checkpoint");
     NEO__CHECK(neo_comm_status(broken) != NEO_OK, NEO_ERR_STATE, "neo_comm_rebuild: the group works");
-    NEO__CHECK(!broken->rebuilt, NEO_ERR_STATE, "neo_comm_rebuild: the group has been rebuilt");
+    NEO__CHECK(!broken->failure.rebuilt, NEO_ERR_STATE, "neo_comm_rebuild: the group has been rebuilt");
     neo__comm_stop(broken);
-    NEO__CHECK(!__atomic_load_n(&broken->seat[broken->rank]->left, __ATOMIC_ACQUIRE), NEO_ERR_PEER,
+    NEO__CHECK(!__atomic_load_n(&broken->threads.seat[broken->rank]->left, __ATOMIC_ACQUIRE), NEO_ERR_PEER,
                "neo_comm_rebuild: rank %d is the lost one", broken->world[broken->rank]);
     neo_status status = neo__threads_rebuild(broken, comm);
-    broken->rebuilt = status == NEO_OK;
+    broken->failure.rebuilt = status == NEO_OK;
     return status;
 }
 /* ------------------------------------------------------------------------------------------------
@@ -4278,7 +4315,7 @@ static neo_status neo__rank_prepare(neo__job *job, int r) {
     t->comm->backend = NEO_BACKEND_THREADS;
     t->comm->lent = 1;
     t->comm->clock = job->clock;
-    t->comm->job = job;
+    t->comm->threads.job = job;
     for (int p = 0; p < job->ranks; p++) {
         t->comm->world[p] = p;
         t->comm->node[p] = job->desc.ranks_per_node ? p / job->desc.ranks_per_node : 0;
@@ -4296,7 +4333,7 @@ static void neo__rank_main(void *arg) {
             snprintf(t->message, sizeof t->message, "its function returned '%s' without a message (neo_fail gives one)",
                      neo_status_string(t->status));
         t->order = __atomic_add_fetch(&t->job->failures, 1, __ATOMIC_ACQ_REL);
-        if (!t->comm->lost) neo__comm_give_up(t->comm, t->message);
+        if (!t->comm->failure.lost) neo__comm_give_up(t->comm, t->message);
     }
     neo__comm_end(t->comm);
     t->comm = NULL;
@@ -4306,8 +4343,8 @@ static neo_status neo__job_run(neo__job *job) {
     for (int r = 0; r < job->ranks; r++) NEO__TRY(neo__rank_prepare(job, r));
     for (int r = 0; r < job->ranks; r++) {
         neo_comm *c = job->rank[r].comm;
-        for (int p = 0; p < job->ranks; p++) c->seat[p] = job->rank[p].comm->seat[p];
-        c->joined = 1;
+        for (int p = 0; p < job->ranks; p++) c->threads.seat[p] = job->rank[p].comm->threads.seat[p];
+        c->threads.joined = 1;
     }
     job->time.running = job->ranks;
     for (; job->started < job->ranks; job->started++) {
@@ -4438,24 +4475,22 @@ typedef struct neo__mpi {
 } neo__mpi;
 NEO__STATIC_ASSERT(sizeof(MPI_Request) <= sizeof(void *), "a request fits its place in neo__xfer");
 
-static size_t neo__mpi_carve(neo__mpi *m, char *block, int size) {
+static size_t neo__mpi_layout(neo__mpi *m, char *block, int size) {
     neo__carve at = {block, 0};
-    size_t n = (size_t)size;
-    (void)neo__carve_take(&at, 1, sizeof(neo__mpi));
-    neo__mpi_slip *out = (neo__mpi_slip *)neo__carve_take(&at, n, sizeof *out);
-    neo__mpi_slip *in = (neo__mpi_slip *)neo__carve_take(&at, n, sizeof *in);
-    MPI_Request *notice = (MPI_Request *)neo__carve_take(&at, n, sizeof *notice);
-    char *agreed = (char *)neo__carve_take(&at, n, 1);
-    if (!block) return at.at;
-    m->out = out;
-    m->in = in;
-    m->notice_out = notice;
-    m->agreed = agreed;
-    for (int p = 0; p < size; p++) notice[p] = MPI_REQUEST_NULL;
+    neo__mpi *self;
+    NEO__CARVE(&at, self, 1);
+    NEO__CARVE(&at, m->out, size);
+    NEO__CARVE(&at, m->in, size);
+    NEO__CARVE(&at, m->notice_out, size);
+    NEO__CARVE(&at, m->agreed, size);
+    for (int p = 0; block && p < size; p++) m->notice_out[p] = MPI_REQUEST_NULL;
     m->notice_in = MPI_REQUEST_NULL;
     return at.at;
 }
-static size_t neo__mpi_bytes(int size) { return neo__mpi_carve(NULL, NULL, size); }
+static size_t neo__mpi_bytes(int size) {
+    neo__mpi m;
+    return neo__mpi_layout(&m, NULL, size);
+}
 
 static int neo__mpi_started(void) {
     int started = 0, finished = 0;
@@ -4497,12 +4532,12 @@ static int neo__mpi_takes_devices(void) {
 #endif
 }
 /* Data that ride with the header: not those of a device. */
-static size_t neo__mpi_eager(const neo_comm *c) { return c->works_on == NEO_HOST ? (size_t)NEO__MPI_EAGER : 0; }
+static size_t neo__mpi_eager(const neo_comm *c) { return c->scratch.place == NEO_HOST ? (size_t)NEO__MPI_EAGER : 0; }
 /* The pinned memory of a transfer. */
 static char *neo__mpi_slot(const neo_comm *c, const neo__xfer *x) {
-    int64_t at = x - c->xfer, half = c->xfer_count / 2;
-    if (at >= half) at += c->stage_slots - half;
-    return c->staging + (size_t)at * c->stage_bytes;
+    int64_t at = x - c->scratch.xfer, half = c->scratch.xfer_count / 2;
+    if (at >= half) at += c->scratch.stage_slots - half;
+    return c->scratch.staging + (size_t)at * c->scratch.stage_bytes;
 }
 static int neo__mpi_post(neo_comm *c, neo__xfer *x, int i, void *data, int count, MPI_Datatype type,
                          int which) {
@@ -4516,10 +4551,10 @@ static int neo__mpi_post(neo_comm *c, neo__xfer *x, int i, void *data, int count
 /* Under the lock: the next data of a transfer. A segment is never cut: others of its call follow. */
 static int neo__mpi_post_data(neo_comm *c, neo__xfer *x) {
     size_t most = NEO__MPI_WINDOW;
-    if (c->segment_bytes > most) most = c->segment_bytes;
+    if (c->scratch.segment_bytes > most) most = c->scratch.segment_bytes;
     most = (most + NEO__MPI_BLOCK - 1) / NEO__MPI_BLOCK * NEO__MPI_BLOCK;
-    int staged = c->works_on == NEO_DEVICE && !c->direct;
-    if (staged) most = c->stage_bytes;
+    int staged = c->scratch.place == NEO_DEVICE && !c->scratch.direct;
+    if (staged) most = c->scratch.stage_bytes;
     size_t now = x->bytes - x->posted < most ? x->bytes - x->posted : most;
     int blocks = (int)(now / NEO__MPI_BLOCK), rest = (int)(now % NEO__MPI_BLOCK);
     char *at = staged ? neo__mpi_slot(c, x) : (char *)x->data + x->posted;
@@ -4580,7 +4615,7 @@ static void neo__mpi_drain_tag(neo_comm *c, int which) {
     if (r == MPI_REQUEST_NULL)
         neo_free(c->ctx, nothing, bytes);
     else
-        c->unfinished = s->unfinished = 1; /* a lost rank's: MPI has it */
+        c->failure.unfinished = s->unfinished = 1; /* a lost rank's: MPI has it */
 }
 static void neo__mpi_drain(neo_comm *c) {
     neo__mpi_drain_tag(c, 0);
@@ -4605,21 +4640,21 @@ static void neo__mpi_give_up(neo_comm *c) {
     int64_t until = neo_time_ns() + NEO__MPI_DRAIN_NS;
     for (int turn = 0; turn == 0 || neo_time_ns() < until; turn++) {
         neo__mutex_lock(&s->lock);
-        for (int k = 0; k < c->xfer_count; k++) neo__mpi_settle(&c->xfer[k], turn == 0);
+        for (int k = 0; k < c->scratch.xfer_count; k++) neo__mpi_settle(&c->scratch.xfer[k], turn == 0);
         neo__mpi_drain(c);
         neo__mutex_unlock(&s->lock);
         neo__thread_sleep(NEO__COMM_NAP_NS);
     }
     neo__mutex_lock(&s->lock);
-    for (int k = 0; k < 3 * c->xfer_count; k++) {
-        neo__xfer *x = &c->xfer[k / 3];
+    for (int k = 0; k < 3 * c->scratch.xfer_count; k++) {
+        neo__xfer *x = &c->scratch.xfer[k / 3];
         MPI_Request r = MPI_REQUEST_NULL;
         if (x->started && !x->done) r = neo__mpi_get(x, k % 3);
         if (r == MPI_REQUEST_NULL) continue;
         (void)MPI_Request_free(&r);
-        s->unfinished = c->unfinished = 1;
+        s->unfinished = c->failure.unfinished = 1;
     }
-    for (int k = 0; k < c->xfer_count; k++) c->xfer[k].started = 0;
+    for (int k = 0; k < c->scratch.xfer_count; k++) c->scratch.xfer[k].started = 0;
     neo__mutex_unlock(&s->lock);
 }
 static neo_status neo__mpi_start(neo_comm *c, const neo__call *call, neo__xfer *x) {
@@ -4704,8 +4739,8 @@ static int neo__mpi_heard_at_rest(neo_comm *c) {
 static void neo__mpi_tell(neo_comm *c) {
     neo__mpi *m = c->mpi;
     m->told.sent_ns = neo__mpi_date_ns();
-    m->told.status = (int32_t)c->status;
-    memcpy(m->told.message, c->message, sizeof m->told.message);
+    m->told.status = (int32_t)c->failure.status;
+    memcpy(m->told.message, c->failure.message, sizeof m->told.message);
     neo__mutex_lock(&m->shared->lock);
     for (int p = 0; p < c->size; p++)
         if (p != c->rank)
@@ -4759,13 +4794,13 @@ static neo_status neo__mpi_finish(neo_comm *c, const neo__call *call, neo__xfer 
             turns = 0;
         }
         if (status == NEO_OK && turns % 64 == 63 &&
-            (__atomic_load_n(&c->broken, __ATOMIC_ACQUIRE) || neo__mpi_heard(c)))
-            status = neo_fail(c->status, "%s", c->message);
+            (__atomic_load_n(&c->failure.broken, __ATOMIC_ACQUIRE) || neo__mpi_heard(c)))
+            status = neo_fail(c->failure.status, "%s", c->failure.message);
         if (status == NEO_OK && turns % 16 == 15 && deadline && neo_time_ns() >= deadline)
             status =
                 neo__comm_break(c, NEO_ERR_TIMEOUT,
                                 "rank %d: %s: rank %d did not come within %d ms", c->world[c->rank],
-                                neo__call_name(call).text, c->world[x[waits].peer], c->timeout_ms);
+                                neo__call_name(call).text, c->world[x[waits].peer], c->desc.timeout_ms);
         if (status != NEO_OK) {
             neo__mpi_give_up(c);
             return status;
@@ -4778,12 +4813,12 @@ static void neo__mpi_release(neo_comm *c, neo__xfer *x) { (void)c, (void)x; }
 /* ---- groups ---- */
 static neo_status neo__mpi_member(neo_comm *sub, neo_comm *parent, int64_t *token) {
     size_t bytes = neo__mpi_bytes(sub->size);
-    sub->mpi = (neo__mpi *)neo_alloc(sub->ctx, bytes);
-    NEO__CHECK(sub->mpi, NEO_ERR_MEMORY, "neo_comm: no memory for a group of %d ranks", sub->size);
+    sub->mpi = (neo__mpi *)neo__alloc_for(sub->ctx, bytes, "neo_comm");
+    if (!sub->mpi) return NEO_ERR_MEMORY;
     memset(sub->mpi, 0, bytes);
-    (void)neo__mpi_carve(sub->mpi, (char *)sub->mpi, sub->size);
+    (void)neo__mpi_layout(sub->mpi, (char *)sub->mpi, sub->size);
     sub->mpi->shared = parent->mpi->shared;
-    sub->inline_only = !parent->mpi->shared->serialized;
+    sub->queue.inline_only = !parent->mpi->shared->serialized;
     neo__mutex_lock(&sub->mpi->shared->lock);
     sub->mpi->shared->references++;
     *token = (int64_t)sub->mpi->shared->next_context + 1; /* 0 is no token */
@@ -4848,15 +4883,15 @@ static void neo__mpi_drop(neo_comm *c) {
     /* Peers that still read this process's memory would be killed by their MPI if it vanished. No MPI
        call here: once another rank has gone, MPICH asks its launcher in any call, and waits for ever if
        the launcher is cut off. */
-    for (int64_t end = neo_time_ns() + 300000000; c->broken && neo_time_ns() < end;)
+    for (int64_t end = neo_time_ns() + 300000000; c->failure.broken && neo_time_ns() < end;)
         neo__thread_sleep(NEO__COMM_NAP_NS);
     neo__mutex_lock(&s->lock);
     int last = --s->references == 0;
-    s->broken |= c->broken;
+    s->broken |= c->failure.broken;
     s->unfinished |= !ended;
     neo__mutex_unlock(&s->lock);
-    if (!ended) c->unfinished = 1;
-    if (!c->unfinished) neo_free(c->ctx, m, neo__mpi_bytes(c->size));
+    if (!ended) c->failure.unfinished = 1;
+    if (!c->failure.unfinished) neo_free(c->ctx, m, neo__mpi_bytes(c->size));
     c->mpi = NULL;
     if (last) neo__mpi_unshare(s, !s->broken);
 }
@@ -4902,8 +4937,8 @@ static neo_status neo__mpi_share_new(neo_ctx *ctx, MPI_Comm comm, neo__mpi_share
     int level = MPI_THREAD_SINGLE, found = 0, *most = NULL;
     MPI_Comm dup;
     NEO__CHECK(MPI_Comm_dup(comm, &dup) == MPI_SUCCESS, NEO_ERR_SYSTEM, "neo_comm: MPI_Comm_dup failed");
-    neo__mpi_shared *s = (neo__mpi_shared *)neo_alloc(ctx, sizeof *s);
-    NEO__CHECK(s, NEO_ERR_MEMORY, "neo_comm: no memory for MPI's part");
+    neo__mpi_shared *s = (neo__mpi_shared *)neo__alloc_for(ctx, sizeof *s, "neo_comm");
+    if (!s) return NEO_ERR_MEMORY;
     memset(s, 0, sizeof *s);
     s->ctx = ctx;
     s->comm = dup;
@@ -4950,65 +4985,72 @@ static neo_status neo__mpi_vote(MPI_Comm comm, const neo_comm_desc *d, neo_statu
                rank, say[1], -all[2], all[1]);
     return NEO_OK;
 }
-/* What a rank does for itself; *out may be half made then. */
-static neo_status neo__mpi_prepare(neo_ctx *ctx, neo_comm_desc *d, neo__mpi_shared *s, neo_comm **out) {
+/* The first group of a program. */
+typedef struct neo__mpi_making {
+    neo_ctx *ctx;
+    MPI_Comm comm;
+    neo_comm_desc desc;
+    neo__mpi_shared *shared;
+    neo_comm *group;
+    char *names; /* [ranks][MPI_MAX_PROCESSOR_NAME] */
+    size_t names_bytes;
+} neo__mpi_making;
+/* What a rank does for itself. */
+static neo_status neo__mpi_prepare(neo__mpi_making *m) {
     neo_comm parent; /* of which the first group is a part */
     neo__mpi root;
     int rank = 0, size = 1;
     int64_t token;
-    MPI_Comm_rank(s->comm, &rank);
-    MPI_Comm_size(s->comm, &size);
-    d->ranks = size < NEO__COMM_MAX_RANKS ? size : NEO__COMM_MAX_RANKS;
-    NEO__TRY(neo__comm_desc_check(d));
+    NEO__TRY(neo__mpi_share_new(m->ctx, m->comm, &m->shared));
+    MPI_Comm_rank(m->comm, &rank);
+    MPI_Comm_size(m->comm, &size);
+    m->desc.ranks = NEO__MIN(size, (int)NEO__COMM_MAX_RANKS);
+    NEO__TRY(neo__comm_desc_check(&m->desc));
     NEO__CHECK(size <= NEO__COMM_MAX_RANKS, NEO_ERR_UNSUPPORTED,
                "neo_comm_create_mpi: %d ranks, more than %d", size, (int)NEO__COMM_MAX_RANKS);
     memset(&parent, 0, sizeof parent);
     memset(&root, 0, sizeof root);
-    root.shared = s;
+    root.shared = m->shared;
     parent.mpi = &root;
-    NEO__TRY(neo__comm_new(ctx, d, &neo__mpi_transport, rank, size, out));
-    NEO__TRY(neo__mpi_member(*out, &parent, &token));
-    (*out)->backend = NEO_BACKEND_MPI;
-    (*out)->joined = 1;
-    for (int p = 0; p < size; p++) (*out)->world[p] = p;
+    NEO__TRY(neo__comm_new(m->ctx, &m->desc, &neo__mpi_transport, rank, size, &m->group));
+    NEO__TRY(neo__mpi_member(m->group, &parent, &token));
+    m->group->backend = NEO_BACKEND_MPI;
+    m->group->threads.joined = 1;
+    for (int p = 0; p < size; p++) m->group->world[p] = p;
+    m->names_bytes = (size_t)size * MPI_MAX_PROCESSOR_NAME;
+    m->names = (char *)neo__alloc_for(m->ctx, m->names_bytes, "neo_comm");
+    if (!m->names) return NEO_ERR_MEMORY;
+    memset(m->names, 0, m->names_bytes);
     return NEO_OK;
+}
+static neo_status neo__mpi_make(neo__mpi_making *m) {
+    NEO__TRY(neo__mpi_vote(m->comm, &m->desc, neo__mpi_prepare(m)));
+    NEO__TRY(neo__mpi_nodes(m->group, m->desc.ranks_per_node, m->names));
+    return neo__mpi_listen(m->group);
+}
+static void neo__mpi_unmake(neo__mpi_making *m) {
+    if (m->group && m->group->mpi) {
+        m->group->failure.broken = 1; /* MPI_Comm_free would wait for ranks that are lost */
+        neo__comm_end(m->group);
+        return;
+    }
+    if (m->group) neo__comm_free(m->group);
+    if (m->shared) neo__mpi_unshare(m->shared, 0);
 }
 NEO_API neo_status neo_comm_create_mpi(neo_ctx *ctx, const neo_comm_desc *desc,
                                        const void *mpi_comm, neo_comm **out) {
     NEO__CHECK(ctx && mpi_comm && out, NEO_ERR_ARG, "neo_comm_create_mpi: an argument is NULL");
     *out = NULL;
     NEO__CHECK(neo__mpi_started(), NEO_ERR_STATE, "neo_comm_create_mpi: MPI is not initialised");
-    neo_comm_desc d = neo__comm_defaults(desc);
-    neo__mpi_shared *s = NULL;
-    neo_comm *c = NULL;
-    char *names = NULL;
-    size_t bytes = 0;
-    neo_status status = neo__mpi_share_new(ctx, *(const MPI_Comm *)mpi_comm, &s);
-    if (status == NEO_OK) status = neo__mpi_prepare(ctx, &d, s, &c);
-    if (status == NEO_OK) {
-        bytes = (size_t)c->size * MPI_MAX_PROCESSOR_NAME;
-        names = (char *)neo_alloc(ctx, bytes);
-        if (names) memset(names, 0, bytes);
-        if (!names) status = neo_fail(NEO_ERR_MEMORY, "neo_comm: no memory for the names of %d ranks", c->size);
-    }
-    status = neo__mpi_vote(*(const MPI_Comm *)mpi_comm, &d, status);
-    if (status == NEO_OK) status = neo__mpi_nodes(c, d.ranks_per_node, names);
-    if (status == NEO_OK) status = neo__mpi_listen(c);
-    neo_free(ctx, names, bytes);
-    if (status == NEO_OK) {
-        *out = c;
-        return NEO_OK;
-    }
-    char message[NEO__COMM_MESSAGE];
-    snprintf(message, sizeof message, "%.390s", neo_last_error());
-    if (c && c->mpi) {
-        c->broken = 1; /* MPI_Comm_free would wait for ranks that are lost */
-        neo__comm_end(c);
-    } else {
-        if (c) neo__comm_free(c);
-        if (s) neo__mpi_unshare(s, 0);
-    }
-    return neo_fail(status, "%s", message);
+    NEO__ZERO(neo__mpi_making, m);
+    m.ctx = ctx;
+    m.comm = *(const MPI_Comm *)mpi_comm;
+    m.desc = neo__comm_defaults(desc);
+    const neo__kept_error kept = neo__error_keep(neo__mpi_make(&m));
+    neo_free(ctx, m.names, m.names_bytes);
+    if (kept.status == NEO_OK) *out = m.group;
+    else neo__mpi_unmake(&m);
+    return neo__error_restore(&kept);
 }
 
 /* Its function has returned: meet the others, as MPI_Finalize would, but hear of faults. A rank that
@@ -5017,8 +5059,8 @@ static neo_status neo__mpi_part(neo_comm *c) {
     NEO__ZERO(neo__work, w);
     w.call.op = (int32_t)NEO_COMM_BARRIER;
     w.call.root = NEO__LEFT;
-    if (c->timeout_ms > 0) /* another may still write its report */
-        c->timeout_ms = c->timeout_ms < INT_MAX / 10 ? 10 * c->timeout_ms : INT_MAX;
+    if (c->desc.timeout_ms > 0) /* another may still write its report */
+        c->desc.timeout_ms = c->desc.timeout_ms < INT_MAX / 10 ? 10 * c->desc.timeout_ms : INT_MAX;
     return neo__barrier_run(c, &w);
 }
 static int neo__env_processes(void);
@@ -5035,59 +5077,62 @@ static neo_status neo__mpi_world_check(void) {
                     "one: take the mpirun of the mpicc that compiled this program, or another srun --mpi",
                     processes, library);
 }
-/* One rank of a launcher's job, from beginning to end. After a fault MPI is not finalised: that would
-   wait for the lost. */
-static neo_status neo__mpi_run(const neo_comm_desc *desc, neo_comm_fn fn, void *user) {
-    int starts = !neo__mpi_started(), level = 0, local = 1, rank = 0, place = 0;
-    neo_comm_desc d = *desc;
-    neo_ctx *ctx = NULL;
-    neo_comm *comm = NULL;
-    MPI_Comm node, world = MPI_COMM_WORLD;
-    if (starts)
-        NEO__CHECK(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level) == MPI_SUCCESS,
-                   NEO_ERR_SYSTEM, "neo_comm_init_env: MPI cannot be initialised");
-    if (starts) { /* MPICH asks these handlers for requests of any communicator */
-        MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-        MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
-    }
-    if (starts && neo__mpi_world_check() != NEO_OK) {
-        MPI_Finalize();
-        return NEO_ERR_SYSTEM;
-    }
-    if (MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node) == MPI_SUCCESS) {
+static neo_status neo__mpi_initialise(void) {
+    int level = 0;
+    NEO__CHECK(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level) == MPI_SUCCESS, NEO_ERR_SYSTEM,
+               "neo_comm_init_env: MPI cannot be initialised");
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN); /* MPICH asks these handlers for */
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);  /* requests of any communicator */
+    neo_status status = neo__mpi_world_check();
+    if (status != NEO_OK) MPI_Finalize();
+    return status;
+}
+/* This rank's device and context. */
+static neo_status neo__mpi_context(neo_comm_desc *d, neo_device **device, neo_ctx **ctx) {
+    int local = 1, rank = 0, place = 0;
+    MPI_Comm node;
+    if (MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node) == MPI_SUCCESS) {
         MPI_Comm_size(node, &local);
         MPI_Comm_rank(node, &place);
         MPI_Comm_free(&node);
     }
-    MPI_Comm_size(world, &d.ranks);
-    if (d.ctx.threads == 0)
-        d.ctx.threads = neo__core_count() > local ? neo__core_count() / local : 1;
-    if (d.ctx.repro_shards == 0) d.ctx.repro_shards = d.ranks;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &d->ranks);
+    if (d->ctx.threads == 0) d->ctx.threads = NEO__MAX(neo__cores_online() / local, 1);
+    if (d->ctx.repro_shards == 0) d->ctx.repro_shards = d->ranks;
+    if (d->open_device) NEO__TRY(neo__comm_open_device(d, rank, place, device));
+    if (*device) d->ctx.device = *device;
+    return neo_ctx_create(&d->ctx, ctx);
+}
+/* Whether every rank has come to its end and no message is without one: MPI_Finalize is for all or none. */
+static int neo__mpi_healthy(neo_comm *comm) {
+    if (!comm || neo_comm_wait_all(comm) != NEO_OK || neo__mpi_part(comm) != NEO_OK) return 0;
+    int unfinished = comm->mpi->shared->unfinished, any = 0;
+    MPI_Allreduce(&unfinished, &any, 1, MPI_INT, MPI_MAX, comm->mpi->shared->comm);
+    return !any;
+}
+/* One rank of a launcher's job, from beginning to end. After a fault MPI is not finalised: that would
+   wait for the lost. */
+static neo_status neo__mpi_run(const neo_comm_desc *desc, neo_comm_fn fn, void *user) {
+    const int starts = !neo__mpi_started();
+    const MPI_Comm world = MPI_COMM_WORLD;
+    neo_comm_desc d = *desc;
     neo_device *device = NULL;
-    MPI_Comm_rank(world, &rank);
-    neo_status status = d.open_device ? neo__comm_open_device(&d, rank, place, &device) : NEO_OK;
-    if (device) d.ctx.device = device;
-    if (status == NEO_OK) status = neo_ctx_create(&d.ctx, &ctx);
-    status = neo__mpi_vote(world, &d, status);
+    neo_ctx *ctx = NULL;
+    neo_comm *comm = NULL;
+    if (starts) NEO__TRY(neo__mpi_initialise());
+    neo_status status = neo__mpi_vote(world, &d, neo__mpi_context(&d, &device, &ctx));
     if (status == NEO_OK) status = neo_comm_create_mpi(ctx, &d, &world, &comm);
-    char message[NEO__COMM_MESSAGE] = "";
-    if (status == NEO_OK) {
-        comm->lent = 1;
-        status = fn(comm, user);
-    }
-    if (status != NEO_OK) snprintf(message, sizeof message, "%.390s", neo_last_error());
-    if (status != NEO_OK) neo__comm_give_up(comm, message);
-    int healthy = comm && neo_comm_wait_all(comm) == NEO_OK && neo__mpi_part(comm) == NEO_OK;
-    if (healthy) { /* MPI_Finalize is for all or none */
-        int unfinished = comm->mpi->shared->unfinished, any = 0;
-        MPI_Allreduce(&unfinished, &any, 1, MPI_INT, MPI_MAX, comm->mpi->shared->comm);
-        healthy = !any;
-    }
+    if (comm) comm->lent = 1;
+    if (comm) status = fn(comm, user);
+    const neo__kept_error kept = neo__error_keep(status);
+    if (comm && status != NEO_OK) neo__comm_give_up(comm, kept.text);
+    int healthy = neo__mpi_healthy(comm);
     neo__comm_end(comm);
     neo_ctx_destroy(ctx);
     neo__device_destroy(device);
     if (starts && healthy) MPI_Finalize();
-    return status == NEO_OK ? NEO_OK : neo_fail(status, "%s", message);
+    return neo__error_restore(&kept);
 }
 #endif /* NEO_COMM_MPI */
 #if defined(NEO_COMM_NCCL)
@@ -5149,20 +5194,19 @@ typedef struct neo__nccl {
     void *combine_user;
 } neo__nccl;
 
-static size_t neo__nccl_carve(neo__nccl *n, char *block, int size, int pieces) {
+static size_t neo__nccl_layout(neo__nccl *n, char *block, int size, int pieces) {
     neo__carve at = {block, 0};
-    size_t ranks = (size_t)size, xfers = 2 * ((size_t)pieces + ranks * NEO_MAX_SUBTREES);
-    (void)neo__carve_take(&at, 1, sizeof *n);
-    neo__xfer **queue = (neo__xfer **)neo__carve_take(&at, xfers, sizeof *queue);
-    const void **staged = (const void **)neo__carve_take(&at, (size_t)pieces, sizeof *staged);
-    neo__nccl_slip *out = (neo__nccl_slip *)neo__carve_take(&at, ranks, sizeof *out);
-    neo__nccl_slip *in = (neo__nccl_slip *)neo__carve_take(&at, ranks, sizeof *in);
-    if (!block) return at.at;
-    n->queue = queue;
-    n->staged = staged;
-    n->out = out;
-    n->in = in;
+    neo__nccl *self;
+    NEO__CARVE(&at, self, 1);
+    NEO__CARVE(&at, n->queue, 2 * (pieces + size * NEO_MAX_SUBTREES));
+    NEO__CARVE(&at, n->staged, pieces);
+    NEO__CARVE(&at, n->out, size);
+    NEO__CARVE(&at, n->in, size);
     return at.at;
+}
+static size_t neo__nccl_bytes(int size, int pieces) {
+    neo__nccl n;
+    return neo__nccl_layout(&n, NULL, size, pieces);
 }
 
 /* ---- what the libraries say ---- */
@@ -5191,13 +5235,13 @@ static neo_status neo__nccl_status(ncclComm_t comm, ncclResult_t result, const c
 /* ---- waiting ---- */
 static int neo__nccl_heard(neo_comm *c) {
     neo_comm *host = c->nccl->host;
-    if (!__atomic_load_n(&host->broken, __ATOMIC_ACQUIRE) && !host->transport->heard(host))
+    if (!__atomic_load_n(&host->failure.broken, __ATOMIC_ACQUIRE) && !host->transport->heard(host))
         return 0;
-    (void)neo__comm_mark(c, host->status, host->message);
+    (void)neo__comm_mark(c, host->failure.status, host->failure.message);
     return 1;
 }
 static void neo__nccl_tell(neo_comm *c) {
-    (void)neo__comm_break(c->nccl->host, c->status, "%s", c->message);
+    (void)neo__comm_break(c->nccl->host, c->failure.status, "%s", c->failure.message);
 }
 static void neo__nccl_nap(int turns) {
     if (turns < NEO__NCCL_YIELDS) sched_yield();
@@ -5224,10 +5268,10 @@ static neo_status neo__nccl_wait(neo_comm *c, cudaEvent_t event) {
             return NEO_OK;
         }
         if (turns % 16 == 15) {
-            if (__atomic_load_n(&c->broken, __ATOMIC_ACQUIRE) || neo__nccl_heard(c))
-                return neo_fail(c->status, "%s", c->message);
+            if (__atomic_load_n(&c->failure.broken, __ATOMIC_ACQUIRE) || neo__nccl_heard(c))
+                return neo_fail(c->failure.status, "%s", c->failure.message);
             if (deadline && neo_time_ns() >= deadline)
-                return neo_fail(NEO_ERR_TIMEOUT, "not done within %d ms", c->timeout_ms);
+                return neo_fail(NEO_ERR_TIMEOUT, "not done within %d ms", c->desc.timeout_ms);
         }
         neo__nccl_nap(turns);
     }
@@ -5252,10 +5296,8 @@ static void neo__nccl_abort(neo__nccl *n) {
 /* A call failed: `status` and neo_last_error say why. Break the group, and leave nothing under way that
    still uses the user's memory. */
 static neo_status neo__nccl_failed(neo_comm *c, const neo__call *call, neo_status status) {
-    char why[NEO__COMM_MESSAGE];
-    snprintf(why, sizeof why, "%.280s", neo_last_error());
-    status = neo__comm_break(c, status, "rank %d: %s: %s", c->world[c->rank],
-                             neo__call_name(call).text, why);
+    status = neo__comm_break(c, status, "rank %d: %s: %.280s", c->world[c->rank],
+                             neo__call_name(call).text, neo_last_error());
     neo__nccl_abort(c->nccl);
     (void)(neo__nccl_rests(c->nccl, c->nccl->stream) && neo__nccl_rests(c->nccl, c->nccl->work));
     return status;
@@ -5269,12 +5311,12 @@ static neo_status neo__nccl_lost(neo_comm *c, const neo__call *call, neo_status 
              neo__call_name(call).text, neo_last_error());
     (void)neo__comm_mark(c, status, text);
     neo__nccl_abort(c->nccl);
-    return neo_fail(c->status, "%s", c->message);
+    return neo_fail(c->failure.status, "%s", c->failure.message);
 }
 /* FNV-1a over what must be the same on all ranks beside the call itself. */
 static uint64_t neo__nccl_hash(const neo_comm *c, const neo__work *w) {
     uint64_t hash = 0xCBF29CE484222325u;
-    int64_t leaves = w->pieces && !c->one_each ? c->shards : 0;
+    int64_t leaves = w->pieces && !c->tree.one_each ? c->tree.shards : 0;
     const char *part[2];
     part[0] = (const char *)&leaves;
     part[1] = (const char *)w->in_counts;
@@ -5373,7 +5415,7 @@ static neo_status neo__nccl_start(neo_comm *c, const neo__call *call, neo__xfer 
     x->first = 0; /* no header: see neo__nccl_count_control */
     x->index = 0;
     x->from = x->data;
-    NEO_ASSERT(n->queued < c->xfer_count);
+    NEO_ASSERT(n->queued < c->scratch.xfer_count);
     if (x->bytes > 0) n->queue[n->queued++] = x;
     return NEO_OK;
 }
@@ -5425,17 +5467,17 @@ static neo_status neo__nccl_late(neo_comm *c, const neo__xfer *x, int count) {
         if (first < 0) first = x[i].peer;
         else others++;
     }
-    if (first < 0) return neo_fail(NEO_ERR_TIMEOUT, "not done within %d ms", c->timeout_ms);
+    if (first < 0) return neo_fail(NEO_ERR_TIMEOUT, "not done within %d ms", c->desc.timeout_ms);
     if (others)
         return neo_fail(NEO_ERR_TIMEOUT,
                         "transfers with rank %d and %d more ranks were not done within %d ms",
-                        c->world[first], others, c->timeout_ms);
+                        c->world[first], others, c->desc.timeout_ms);
     return neo_fail(NEO_ERR_TIMEOUT, "transfers with rank %d were not done within %d ms",
-                    c->world[first], c->timeout_ms);
+                    c->world[first], c->desc.timeout_ms);
 }
 static neo_status neo__nccl_finish(neo_comm *c, const neo__call *call, neo__xfer *x, int count) {
     neo_status status = neo__nccl_settle(c, x, count);
-    if (status == NEO_ERR_TIMEOUT && !__atomic_load_n(&c->broken, __ATOMIC_ACQUIRE))
+    if (status == NEO_ERR_TIMEOUT && !__atomic_load_n(&c->failure.broken, __ATOMIC_ACQUIRE))
         status = neo__nccl_late(c, x, count);
     if (status != NEO_OK) return neo__nccl_failed(c, call, status);
     for (int i = 0; i < count; i++) {
@@ -5525,7 +5567,7 @@ static neo_status neo__nccl_combine(neo_comm *c, const neo__call *call, const vo
         status = count == 1 ? out == piece[0] ? NEO_OK : neo__nccl_move(c, out, piece[0], bytes)
                  : c->nccl->combine
                      ? neo__nccl_combine_device(c, call, piece, leaves, count, out, total)
-                 : neo_ctx_device(c->ctx) && piece == c->piece_from && count <= (int)NEO__COMBINE_PIECES
+                 : neo_ctx_device(c->ctx) && piece == c->scratch.piece && count <= (int)NEO__COMBINE_PIECES
                      ? neo__comm_device_sum(c, call, leaves, count, out, total)
                      : neo__nccl_combine_staged(c, call, piece, leaves, count, out, total);
     return status == NEO_OK ? NEO_OK : neo__nccl_failed(c, call, status);
@@ -5540,7 +5582,7 @@ static void neo__nccl_leave(neo_comm *c) {
     if (!n->comm) return;
     ncclResult_t state = ncclInternalError;
     (void)cudaSetDevice(n->device);
-    if (!__atomic_load_n(&c->broken, __ATOMIC_ACQUIRE)) {
+    if (!__atomic_load_n(&c->failure.broken, __ATOMIC_ACQUIRE)) {
         int64_t until = neo_time_ns() + (int64_t)NEO__NCCL_REST_MS * 1000000;
         state = ncclCommFinalize(n->comm);
         for (int turns = 0; state == ncclInProgress && neo_time_ns() < until; turns++) {
@@ -5560,7 +5602,7 @@ static void neo__nccl_drop(neo_comm *c) {
     if (!n) return;
     (void)cudaSetDevice(n->device);
     /* Freeing waits for the device: not for one that NCCL could not stop. */
-    if (!c->broken || (neo__nccl_rests(n, n->stream) && neo__nccl_rests(n, n->work))) {
+    if (!c->failure.broken || (neo__nccl_rests(n, n->stream) && neo__nccl_rests(n, n->work))) {
         if (n->scratch) (void)cudaFree(n->scratch);
         if (n->staging) (void)cudaFreeHost(n->staging);
     } else {
@@ -5625,12 +5667,12 @@ static neo_status neo__nccl_open(neo_comm *c, int device, void *stream) {
     for (int i = 0; i < 5; i++)
         NEO__CUDA(cudaEventCreateWithFlags, event[i], cudaEventDisableTiming);
     /* At least one element of every piece fits. */
-    n->segment_bytes = c->segment_bytes;
+    n->segment_bytes = c->scratch.segment_bytes;
     n->segment_bytes = (n->segment_bytes + 63) / 64 * 64;
     NEO__CUDA(cudaMalloc, (void **)&n->scratch, 2 * n->segment_bytes);
     NEO__CUDA(cudaMallocHost, (void **)&n->staging, 2 * n->segment_bytes);
-    c->segment[0] = n->scratch;
-    c->segment[1] = n->scratch + n->segment_bytes;
+    c->scratch.segment[0] = n->scratch;
+    c->scratch.segment[1] = n->scratch + n->segment_bytes;
     return NEO_OK;
 }
 /* Meet the others in NCCL. */
@@ -5652,19 +5694,19 @@ static neo_status neo__nccl_new(neo_comm *host, int device, void *stream, neo_co
     neo_comm *c;
     NEO__TRY(neo__comm_new(host->ctx, &host->desc, &neo__nccl_transport, host->rank, host->size,
                            &c));
-    size_t bytes = neo__nccl_carve(NULL, NULL, c->size, c->pieces_of[c->size]);
-    c->nccl = (neo__nccl *)neo_alloc(c->ctx, bytes);
+    size_t bytes = neo__nccl_bytes(c->size, c->tree.pieces_of[c->size]);
+    c->nccl = (neo__nccl *)neo__alloc_for(c->ctx, bytes, "neo_comm");
     if (!c->nccl) {
         neo__comm_free(c);
-        return neo_fail(NEO_ERR_MEMORY, "no memory for a group of %d ranks", host->size);
+        return NEO_ERR_MEMORY;
     }
     memset(c->nccl, 0, bytes);
-    (void)neo__nccl_carve(c->nccl, (char *)c->nccl, c->size, c->pieces_of[c->size]);
+    (void)neo__nccl_layout(c->nccl, (char *)c->nccl, c->size, c->tree.pieces_of[c->size]);
     c->nccl->bytes = bytes;
     c->nccl->host = host;
     c->backend = NEO_BACKEND_NCCL;
     c->place = NEO_DEVICE;
-    c->inline_only = host->inline_only;
+    c->queue.inline_only = host->queue.inline_only;
     for (int p = 0; p < c->size; p++) {
         c->world[p] = host->world[p];
         c->node[p] = host->node[p];
@@ -5684,19 +5726,17 @@ static neo_status neo__nccl_over(neo_comm *host, const char *function, int devic
         *out = c;
         return NEO_OK;
     }
-    char why[NEO__COMM_MESSAGE];
-    snprintf(why, sizeof why, "%.280s", neo_last_error());
-    status = neo__comm_break(host, status, "rank %d: %s: %s", host->world[host->rank], function,
-                             why);
-    snprintf(why, sizeof why, "%s", host->message);
-    if (c) (void)neo__comm_mark(c, status, why); /* it ends by an abort */
+    status = neo__comm_break(host, status, "rank %d: %s: %.280s", host->world[host->rank], function,
+                             neo_last_error());
+    const neo__kept_error kept = neo__error_keep(status);
+    if (c) (void)neo__comm_mark(c, status, kept.text); /* it ends by an abort */
     neo_comm_destroy(c ? c : host);
-    return neo_fail(status, "%s", why);
+    return neo__error_restore(&kept);
 }
 static neo_status neo__nccl_split(neo_comm *c, int color, int key, neo_comm **out) {
     neo__nccl *n = c->nccl;
     neo_comm *host = NULL;
-    NEO__TRY(neo__comm_drain(c, c->issued)); /* they use the host group */
+    NEO__TRY(neo__comm_drain(c, c->queue.issued)); /* they use the host group */
     neo_status status = neo_comm_split(n->host, color, key, &host);
     neo_comm_reset_stats(n->host);
     if (status == NEO_OK && host)
@@ -5723,7 +5763,7 @@ NEO_API neo_status neo_comm_set_combine(neo_comm *comm, neo_comm_device_combine_
     NEO__TRY(neo__comm_check(comm, "neo_comm_set_combine"));
     NEO__CHECK(comm->nccl, NEO_ERR_UNSUPPORTED,
                "neo_comm_set_combine: the buffers of this group are not on a device");
-    NEO__TRY(neo__comm_drain(comm, comm->issued));
+    NEO__TRY(neo__comm_drain(comm, comm->queue.issued));
     comm->nccl->combine = fn;
     comm->nccl->combine_user = user;
     return NEO_OK;
@@ -5774,52 +5814,41 @@ NEO_API neo_status neo_comm_set_combine(neo_comm *comm, neo_comm_device_combine_
     return neo_fail(NEO_ERR_UNSUPPORTED, "neo_comm_set_combine: compiled without NEO_COMM_NCCL");
 }
 #endif
-/* The most subtrees of a rank. */
-static int neo__comm_most_pieces(int shards, int ranks) {
-    int most = 0;
-    for (int r = 0; r < ranks; r++) {
-        int begin, end;
-        neo__comm_leaves(shards, ranks, r, &begin, &end);
-        int n = neo__subtrees(shards, begin, end, NULL);
-        most = n > most ? n : most;
-    }
-    return most;
+/* A group as if it were made: *c gets its sizes. 0: there is no such group. */
+static size_t neo__comm_predict(const neo_comm_desc *desc, int ranks, neo_comm_backend backend, neo_comm *c) {
+    memset(c, 0, sizeof *c);
+    if (ranks < 1 || ranks > NEO__COMM_MAX_RANKS) return 0;
+    c->desc = neo__comm_defaults(desc);
+    c->size = ranks;
+    c->tree.shards = NEO__MAX(c->desc.ctx.repro_shards, ranks);
+    c->scratch.pieces = neo__pieces_total(c->tree.shards, ranks, &c->tree.most);
+    c->scratch.segment_bytes = neo__segment_bytes(&c->desc, c->scratch.pieces);
+    return neo__comm_layout(c, NULL, backend == NEO_BACKEND_MPI ? c->scratch.segment_bytes : 0);
 }
 NEO_API size_t neo_comm_device_bytes(const neo_comm_desc *desc, int ranks, neo_comm_backend backend) {
-    neo_comm_desc d = neo__comm_defaults(desc);
-    int shards = d.ctx.repro_shards > ranks ? d.ctx.repro_shards : ranks, slots;
-    if (ranks < 1 || ranks > NEO__COMM_MAX_RANKS || backend == NEO_BACKEND_NCCL) return 0;
-    int pieces = neo__pieces_total(shards, ranks), most = neo__comm_most_pieces(shards, ranks);
-    size_t segment = neo__segment_bytes(&d, pieces),
-           stage = neo__comm_stage(ranks, pieces, most, segment, backend, &slots);
-    /* threads: a longer ring for the second segment of a sum */
-    size_t ring = backend == NEO_BACKEND_THREADS
-                      ? neo__seat_carve(NULL, NULL, ranks, 2 * most + 2) - neo__seat_carve(NULL, NULL, ranks, most + 2)
-                      : 0;
+    neo_comm c;
+    int slots;
+    if (!neo__comm_predict(desc, ranks, backend, &c) || backend == NEO_BACKEND_NCCL) return 0;
+    size_t segment = c.scratch.segment_bytes, ring = 0;
+    size_t stage = neo__comm_stage(ranks, c.scratch.pieces, c.tree.most, segment, backend, &slots);
+    if (backend == NEO_BACKEND_THREADS) /* a longer ring for the second segment of a sum */
+        ring = neo__seat_bytes(ranks, 2 * c.tree.most + 2) - neo__seat_bytes(ranks, c.tree.most + 2);
     return 2 * segment + 2 * (size_t)slots * stage + ring;
 }
 NEO_API size_t neo_comm_workspace_bytes(const neo_comm_desc *desc, int ranks,
                                         neo_comm_backend backend) {
-    neo_comm_desc d = neo__comm_defaults(desc);
-    int shards = d.ctx.repro_shards > ranks ? d.ctx.repro_shards : ranks;
-    if (ranks < 1 || ranks > NEO__COMM_MAX_RANKS) return 0;
-    int most = neo__comm_most_pieces(shards, ranks);
-    int pieces = neo__pieces_total(shards, ranks);
-    size_t bytes = neo__comm_carve(NULL, NULL, ranks, pieces, d.queue_length,
-                                   backend == NEO_BACKEND_MPI ? neo__segment_bytes(&d, pieces) : 0);
-    if (backend == NEO_BACKEND_THREADS)
-        return bytes + neo__seat_carve(NULL, NULL, ranks, most + 2);
-    if (backend == NEO_BACKEND_NCCL) {
+    neo_comm c;
+    size_t bytes = neo__comm_predict(desc, ranks, backend, &c);
+    if (bytes && backend == NEO_BACKEND_THREADS) bytes += neo__seat_bytes(ranks, c.tree.most + 2);
 #if defined(NEO_COMM_NCCL)
-        bytes += neo__nccl_carve(NULL, NULL, ranks, pieces);
+    if (bytes && backend == NEO_BACKEND_NCCL) bytes += neo__nccl_bytes(ranks, c.scratch.pieces);
 #endif
-        return bytes;
-    }
 #if defined(NEO_COMM_MPI)
-    bytes += neo__mpi_bytes(ranks);
+    if (bytes && backend == NEO_BACKEND_MPI) bytes += neo__mpi_bytes(ranks);
 #endif
     return bytes;
 }
+NEO__COLD_END
 
 #ifdef __cplusplus
 }

@@ -3462,7 +3462,7 @@ static neo_status neo__cuda_optim_call(neo_device *device, const neo__optim_call
 }
 
 /* ---- >>cuda-bags ----
-   Embedding bags; >>impl-bags-device says what the calls mean and what lies where.
+   Embedding bags; >>impl-bags-calls says what the calls mean and what lies where.
 
    Lookup. The lanes that share a bag hold four columns each and have several rows on their way at
    a time; ids are read by all lanes at once and handed around. Tables with row buckets, and rows
@@ -3654,7 +3654,7 @@ static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
 static __global__ void neo__bags_stop_kernel(const neo__bags_job j, int *stop) {
     if (neo__bags_refused(j) || (j.none && j.found->last - j.found->first != j.out_rows)) *stop = 1;
 }
-static neo_status neo__bags_check(neo_device *device, const neo__bags_job *j,
+static neo_status neo__cuda_bags_check(neo_device *device, const neo__bags_job *j,
                                   neo__bags_found *found, const neo__later *later) {
     neo__cuda *d = (neo__cuda *)device;
     NEO__TRY(neo__cuda_enter(d));
@@ -3841,7 +3841,7 @@ static dim3 neo__bags_grid(const neo__cuda *d, const neo__bags_job *j, int lanes
     const unsigned x = neo__cuda_blocks(d, bags * lanes, NEO__BAGS_THREADS);
     return dim3(x, (unsigned)NEO__MIN(j->feature_count, 65535));
 }
-static neo_status neo__bags_forward(neo_device *device, const neo__bags_job *j) {
+static neo_status neo__cuda_bags_forward(neo_device *device, const neo__bags_job *j) {
     neo__cuda *d = (neo__cuda *)device;
     NEO__TRY(neo__cuda_enter(d));
     if (j->bags == 0) return NEO_OK;
@@ -3900,7 +3900,7 @@ static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
         if (lane == 0) j.dweights[i] = sum;
     }
 }
-static neo_status neo__bags_weight_grad(neo_device *device, const neo__bags_job *j) {
+static neo_status neo__cuda_bags_weight_grad(neo_device *device, const neo__bags_job *j) {
     neo__cuda *d = (neo__cuda *)device;
     NEO__TRY(neo__cuda_enter(d));
     if (j->bags == 0 || j->most_ids == 0) return NEO_OK;
@@ -4002,7 +4002,7 @@ template <class K> static size_t neo__bags_temp(int64_t records) {
                                               records + 1, (cudaStream_t)0);
     return error == cudaSuccess ? NEO__MAX(sort, scan) : SIZE_MAX / 4; /* no device has that */
 }
-static size_t neo__bags_temp_bytes(neo_device *device, int64_t records, int wide) {
+static size_t neo__cuda_bags_temp_bytes(neo_device *device, int64_t records, int wide) {
     if (neo__cuda_enter((neo__cuda *)device) != NEO_OK) return SIZE_MAX / 4;
     return wide ? neo__bags_temp<uint64_t>(records) : neo__bags_temp<uint32_t>(records);
 }
@@ -4010,7 +4010,7 @@ static neo_status neo__bags_sorted(neo__cuda *d, const neo__bags_job *j) {
     NEO__TRY(neo__cuda_launched(d, "bags: records"));
     return j->wide ? neo__bags_sort_records<uint64_t>(d, j) : neo__bags_sort_records<uint32_t>(d, j);
 }
-static neo_status neo__bags_sort(neo_device *device, const neo__bags_job *j) {
+static neo_status neo__cuda_bags_sort(neo_device *device, const neo__bags_job *j) {
     neo__cuda *d = (neo__cuda *)device;
     NEO__TRY(neo__cuda_enter(d));
     if (j->records == 0 || j->bags == 0) return NEO_OK;
@@ -4028,7 +4028,7 @@ static neo_status neo__bags_sort(neo_device *device, const neo__bags_job *j) {
                     *j);
     return neo__bags_sorted(d, j);
 }
-static neo_status neo__bags_sort_rows(neo_device *device, const neo__bags_job *j,
+static neo_status neo__cuda_bags_sort_rows(neo_device *device, const neo__bags_job *j,
                                       const int64_t *rows, int64_t first_key) {
     neo__cuda *d = (neo__cuda *)device;
     NEO__TRY(neo__cuda_enter(d));
@@ -4413,7 +4413,7 @@ template <class K> static neo_status neo__bags_update_as(neo__cuda *d, const neo
                 d->stream, *j);
     return neo__cuda_launched(d, "bags: update of long runs");
 }
-static neo_status neo__bags_update(neo_device *device, const neo__bags_job *j) {
+static neo_status neo__cuda_bags_update(neo_device *device, const neo__bags_job *j) {
     neo__cuda *d = (neo__cuda *)device;
     NEO__TRY(neo__cuda_enter(d));
     if (j->records == 0) return NEO_OK;
@@ -4429,7 +4429,7 @@ static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
         j.values[1][i] = (uint32_t)i;
     }
 }
-static neo_status neo__bags_step_kept(neo_device *device, const neo__bags_job *j) {
+static neo_status neo__cuda_bags_step_kept(neo_device *device, const neo__bags_job *j) {
     neo__cuda *d = (neo__cuda *)device;
     NEO__TRY(neo__cuda_enter(d));
     if (j->records == 0) return NEO_OK;
@@ -4441,7 +4441,7 @@ static neo_status neo__bags_step_kept(neo_device *device, const neo__bags_job *j
         NEO__CUDA_LAUNCH((neo__bags_kept_records_kernel<uint32_t>), blocks, NEO__BAGS_THREADS, 0,
                     d->stream, *j);
     NEO__TRY(neo__cuda_launched(d, "bags: kept records"));
-    return neo__bags_update(device, j);
+    return neo__cuda_bags_update(device, j);
 }
 
 /* The step of kept rows of tables that are cut, on copies of them: what it asks for is what counts. 16 lanes a row. */
@@ -4473,7 +4473,7 @@ static __global__ void __launch_bounds__(32) neo__bags_cut_kernel(const neo__bag
         __syncwarp(mask);
     }
 }
-static neo_status neo__bags_cut_launch(neo_device *device, const neo__bags_job *j) {
+static neo_status neo__cuda_bags_cut(neo_device *device, const neo__bags_job *j) {
     neo__cuda *d = (neo__cuda *)device;
     NEO__TRY(neo__cuda_enter(d));
     if (j->slot_count == 0) return NEO_OK;
@@ -4532,7 +4532,7 @@ static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < j.slot_count; i += threads)
         neo__bags_hash_add(j, j.slot_key[i], (uint32_t)i);
 }
-static neo_status neo__bags_find_slots(neo_device *device, const neo__bags_job *j, int by_value,
+static neo_status neo__cuda_bags_find_slots(neo_device *device, const neo__bags_job *j, int by_value,
                                        int64_t *fresh) {
     neo__cuda *d = (neo__cuda *)device;
     uint32_t count;
@@ -4558,7 +4558,7 @@ static neo_status neo__bags_find_slots(neo_device *device, const neo__bags_job *
     *fresh = count;
     return NEO_OK;
 }
-static neo_status neo__bags_give_slots(neo_device *device, const neo__bags_job *j, int by_value) {
+static neo_status neo__cuda_bags_give_slots(neo_device *device, const neo__bags_job *j, int by_value) {
     neo__cuda *d = (neo__cuda *)device;
     NEO__TRY(neo__cuda_enter(d));
     if (j->records == 0) return NEO_OK;
@@ -4571,9 +4571,12 @@ static neo_status neo__bags_give_slots(neo_device *device, const neo__bags_job *
                     d->stream, *j, by_value);
     return neo__cuda_launched(d, "bags: new slots");
 }
-static neo_status neo__bags_hash_slots(neo_device *device, const neo__bags_job *j) {
+/* The hash table with the keys of the first slot_count slots. */
+static neo_status neo__cuda_bags_drop_slots(neo_device *device, const neo__bags_job *j) {
     neo__cuda *d = (neo__cuda *)device;
     NEO__TRY(neo__cuda_enter(d));
+    if (j->max_kept == 0) return NEO_OK;
+    NEO__TRY(neo__cuda_set(d, j->hash_key, 0, (size_t)(j->hash_mask + 1) * sizeof *j->hash_key));
     if (j->slot_count == 0) return NEO_OK;
     NEO__CUDA_LAUNCH(neo__bags_hash_slots_kernel, neo__cuda_blocks(d, j->slot_count, NEO__BAGS_THREADS),
                 NEO__BAGS_THREADS, 0, d->stream, *j);
@@ -4598,7 +4601,7 @@ static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
         }
     }
 }
-static neo_status neo__bags_squares(neo_device *device, const neo__bags_job *j, int64_t first,
+static neo_status neo__cuda_bags_squares(neo_device *device, const neo__bags_job *j, int64_t first,
                                     int64_t count, float *out) {
     neo__cuda *d = (neo__cuda *)device;
     NEO__TRY(neo__cuda_enter(d));
@@ -4629,7 +4632,7 @@ static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
         __syncwarp(neo__mask_warp());
     }
 }
-static neo_status neo__bags_rows(neo_device *device, const neo__bags_job *j, int table,
+static neo_status neo__cuda_bags_rows(neo_device *device, const neo__bags_job *j, int table,
                                  int64_t first, int64_t count, float *rows, int write) {
     neo__cuda *d = (neo__cuda *)device;
     NEO__TRY(neo__cuda_enter(d));
@@ -4643,21 +4646,21 @@ static neo_status neo__bags_rows(neo_device *device, const neo__bags_job *j, int
     return neo__cuda_launched(d, "bags: rows");
 }
 
-static void neo__bags_table(neo_device *t) {
-    t->bags_temp_bytes = neo__bags_temp_bytes;
-    t->bags_check = neo__bags_check;
-    t->bags_forward = neo__bags_forward;
-    t->bags_weight_grad = neo__bags_weight_grad;
-    t->bags_sort = neo__bags_sort;
-    t->bags_sort_rows = neo__bags_sort_rows;
-    t->bags_update = neo__bags_update;
-    t->bags_step_kept = neo__bags_step_kept;
-    t->bags_cut = neo__bags_cut_launch;
-    t->bags_find_slots = neo__bags_find_slots;
-    t->bags_give_slots = neo__bags_give_slots;
-    t->bags_hash_slots = neo__bags_hash_slots;
-    t->bags_squares = neo__bags_squares;
-    t->bags_rows = neo__bags_rows;
+static void neo__cuda_bags_table(neo_device *t) {
+    t->bags_temp_bytes = neo__cuda_bags_temp_bytes;
+    t->bags_check = neo__cuda_bags_check;
+    t->bags_forward = neo__cuda_bags_forward;
+    t->bags_weight_grad = neo__cuda_bags_weight_grad;
+    t->bags_sort = neo__cuda_bags_sort;
+    t->bags_sort_rows = neo__cuda_bags_sort_rows;
+    t->bags_update = neo__cuda_bags_update;
+    t->bags_step_kept = neo__cuda_bags_step_kept;
+    t->bags_cut = neo__cuda_bags_cut;
+    t->bags_find_slots = neo__cuda_bags_find_slots;
+    t->bags_give_slots = neo__cuda_bags_give_slots;
+    t->bags_drop_slots = neo__cuda_bags_drop_slots;
+    t->bags_squares = neo__cuda_bags_squares;
+    t->bags_rows = neo__cuda_bags_rows;
 }
 
 /* ---- >>cuda-create ---- */
@@ -4787,7 +4790,7 @@ static void neo__cuda_table(neo_device *t) {
     t->init = neo__cuda_init;
     t->convert = neo__cuda_convert;
     t->tree_sum = neo__cuda_tree_sum;
-    neo__bags_table(t);
+    neo__cuda_bags_table(t);
     t->optim = neo__cuda_optim_call;
 }
 /* Choose the GPU, or say why there is none. */

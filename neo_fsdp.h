@@ -48,11 +48,11 @@
 
    CONTENTS (grep -nE '^ *>>|---- >>' neo_fsdp.h is the map)
      >>fsdp-config >>plan >>shard >>fsdp >>impl-plan >>impl-plan-model >>impl-plan-buffers >>impl-plan-predict
-     >>impl-plan-pieces >>impl-plan-options >>impl-plan-place >>impl-plan-differencing
+     >>impl-plan-pieces >>impl-plan-options >>impl-plan-place
      >>impl-plan-improve >>impl-plan-search >>impl-plan-why >>impl-plan-file >>impl-plan-calls
-     >>impl-calibrate >>impl-shard-map >>impl-shard >>impl-shard-device >>impl-shard-rows
-     >>impl-shard-nodes >>impl-shard-there >>impl-shard-cut >>impl-shard-none >>impl-shard-step >>impl-shard-weights
-     >>impl-shard-keep >>impl-shard-table >>impl-fsdp >>impl-fsdp-gather >>impl-fsdp-reduce
+     >>impl-calibrate >>impl-shard-map >>impl-shard >>impl-shard-ids >>impl-shard-device
+     >>impl-shard-rows >>impl-shard-nodes >>impl-shard-copies >>impl-shard-cut >>impl-shard-none >>impl-shard-step
+     >>impl-shard-weights >>impl-shard-keep >>impl-shard-table >>impl-fsdp >>impl-fsdp-gather >>impl-fsdp-reduce
      >>impl-fsdp-step >>impl-fsdp-state
 */
 #ifndef NEO_FSDP_H
@@ -757,7 +757,7 @@ NEO__HOT_BEGIN
    rank) and what they predict. Numbers that decide are doubles, made by + - * / alone, in a fixed order;
    ties go to the lower index: every machine makes the same plan.
    ------------------------------------------------------------------------------------------------ */
-enum { NEO__PLAN_MAX_RANKS = 4096, NEO__PLAN_MAX_KEPT = 1 << 16, NEO__PLAN_BLOCKS = 40 };
+enum { NEO__PLAN_MAX_RANKS = 4096, NEO__PLAN_MAX_KEPT = 1 << 16 };
 /* What a piece, a table or a rank takes: seconds of the phases, and bytes. */
 enum {
     NEO__PLAN_IDS,
@@ -839,38 +839,24 @@ struct neo_plan {
     neo_plan_step step;
     double reduce_bytes; /* dense gradients */
     double sample_bytes; /* buffers of a rank for its samples */
-    int block_count;
-    struct {
-        void *at;
-        size_t bytes;
-    } blocks[NEO__PLAN_BLOCKS];
+    neo__arena kept;     /* the description and the facts of its tables */
+    neo__arena placed;   /* pieces, and what they predict */
+    neo__arena work;     /* of a search or of a reader; freed when it ends */
 };
 
 NEO__HOT_END
-/* Zeroed memory that goes with the plan; NULL if there is none (neo_last_error says so). */
-static void *neo__plan_alloc(neo_plan *plan, int64_t count, size_t size) {
-    size_t n = count > 0 ? (size_t)count : 1, bytes = n * size;
-    NEO_ASSERT(plan->block_count < NEO__PLAN_BLOCKS);
-    void *p = bytes / size == n ? neo_alloc(plan->ctx, bytes) : NULL;
-    if (!p) {
-        (void)neo_fail(NEO_ERR_MEMORY, "neo_plan: no memory for %zu bytes", bytes);
-        return NULL;
-    }
-    memset(p, 0, bytes);
-    plan->blocks[plan->block_count].at = p;
-    plan->blocks[plan->block_count++].bytes = bytes;
+/* Cleared memory of one of the plan's arenas; NULL if there is none (neo_last_error says so). */
+static void *neo__plan_alloc(neo__arena *arena, int64_t count, size_t size) {
+    size_t bytes = neo__size_mul((size_t)(count > 0 ? count : 1), size);
+    void *p = neo__arena_alloc(arena, bytes);
+    if (!p) (void)neo_fail(NEO_ERR_MEMORY, "neo_plan: no memory for %zu bytes", bytes);
     return p;
-}
-/* Gives back blocks [begin, end): working memory of a search. */
-static void neo__plan_release(neo_plan *plan, int begin, int end) {
-    for (int i = begin; i < end; i++)
-        neo_free(plan->ctx, plan->blocks[i].at, plan->blocks[i].bytes);
-    for (int i = end; i < plan->block_count; i++) plan->blocks[begin + i - end] = plan->blocks[i];
-    plan->block_count -= end - begin;
 }
 NEO_API void neo_plan_destroy(neo_plan *plan) {
     if (!plan) return;
-    neo__plan_release(plan, 0, plan->block_count);
+    neo__arena_free(&plan->work);
+    neo__arena_free(&plan->placed);
+    neo__arena_free(&plan->kept);
     neo_free(plan->ctx, plan, sizeof *plan);
 }
 
@@ -903,34 +889,46 @@ static int32_t neo__plan_features(const neo_bags_desc *bags) {
 }
 static int neo__plan_positive(double x) { return x >= 0.0 && x - x == 0.0; }
 
+/* The numbers of a cluster that may be left 0 for a default. */
+typedef struct neo__plan_field {
+    const char *name;
+    double *value, otherwise;
+} neo__plan_field;
+enum { NEO__PLAN_FIELDS = 14 };
+static void neo__plan_cluster_fields(neo_cluster *c, neo__plan_field *to) {
+    neo_link *local = &c->link[NEO_LEVEL_LOCAL], *cross = &c->link[NEO_LEVEL_CROSS];
+    neo_calibration *by = &c->calibration;
+    const neo__plan_field fields[NEO__PLAN_FIELDS] = {
+        {"memory_bandwidth", &c->memory_bandwidth, 10e9},
+        {"flops", &c->flops, 50e9},
+        {"link[NEO_LEVEL_LOCAL].latency_us", &local->latency_us, 0.0},
+        {"link[NEO_LEVEL_LOCAL].bandwidth", &local->bandwidth, 5e9},
+        {"link[NEO_LEVEL_CROSS].latency_us", &cross->latency_us, 0.0},
+        {"link[NEO_LEVEL_CROSS].bandwidth", &cross->bandwidth, 1e9},
+        {"calibration.lookup", &by->lookup, 1.0},
+        {"calibration.update", &by->update, 2.0},
+        {"calibration.copy", &by->copy, 1.0},
+        {"calibration.bucketed", &by->bucketed, 1.5},
+        {"calibration.id", &by->id, 64.0},
+        {"calibration.sort", &by->sort, 64.0},
+        {"calibration.row", &by->row, 64.0},
+        {"calibration.kept", &by->kept, 256.0}};
+    memcpy(to, fields, sizeof fields);
+}
 static neo_status neo__plan_check_cluster(const neo_cluster *c, const char *fn) {
+    neo_cluster copy = *c;
+    neo__plan_field field[NEO__PLAN_FIELDS];
     NEO__CHECK(c->ranks >= 1 && c->ranks <= NEO__PLAN_MAX_RANKS, NEO_ERR_ARG,
                "%s: cluster.ranks is %d, not in 1 .. %d", fn, c->ranks, (int)NEO__PLAN_MAX_RANKS);
     NEO__CHECK(c->ranks_per_node >= 0, NEO_ERR_ARG, "%s: cluster.ranks_per_node is %d", fn,
                c->ranks_per_node);
     NEO__CHECK(c->memory_bytes >= 0, NEO_ERR_ARG, "%s: cluster.memory_bytes is %" PRId64, fn,
                c->memory_bytes);
-    const struct {
-        const char *name;
-        double value;
-    } field[] = {{"memory_bandwidth", c->memory_bandwidth},
-                 {"flops", c->flops},
-                 {"link[NEO_LEVEL_LOCAL].latency_us", c->link[NEO_LEVEL_LOCAL].latency_us},
-                 {"link[NEO_LEVEL_LOCAL].bandwidth", c->link[NEO_LEVEL_LOCAL].bandwidth},
-                 {"link[NEO_LEVEL_CROSS].latency_us", c->link[NEO_LEVEL_CROSS].latency_us},
-                 {"link[NEO_LEVEL_CROSS].bandwidth", c->link[NEO_LEVEL_CROSS].bandwidth},
-                 {"calibration.lookup", c->calibration.lookup},
-                 {"calibration.update", c->calibration.update},
-                 {"calibration.copy", c->calibration.copy},
-                 {"calibration.bucketed", c->calibration.bucketed},
-                 {"calibration.id", c->calibration.id},
-                 {"calibration.sort", c->calibration.sort},
-                 {"calibration.row", c->calibration.row},
-                 {"calibration.kept", c->calibration.kept}};
-    for (size_t i = 0; i < sizeof field / sizeof *field; i++)
-        NEO__CHECK(neo__plan_positive(field[i].value), NEO_ERR_ARG,
+    neo__plan_cluster_fields(&copy, field);
+    for (int i = 0; i < NEO__PLAN_FIELDS; i++)
+        NEO__CHECK(neo__plan_positive(*field[i].value), NEO_ERR_ARG,
                    "%s: cluster.%s is %g, not a finite number from 0 up", fn, field[i].name,
-                   field[i].value);
+                   *field[i].value);
     return NEO_OK;
 }
 static neo_status neo__plan_check(neo_ctx *ctx, const neo_plan_desc *d, const char *fn) {
@@ -969,36 +967,33 @@ static neo_status neo__plan_check(neo_ctx *ctx, const neo_plan_desc *d, const ch
     return NEO_OK;
 }
 
+static neo_status neo__plan_copy_text(neo_plan *plan, const char **text) {
+    size_t bytes = *text ? strlen(*text) : 0;
+    if (*text && !(*text = neo__arena_text(&plan->kept, *text, bytes)))
+        return neo_fail(NEO_ERR_MEMORY, "neo_plan: no memory for %zu bytes", bytes);
+    return NEO_OK;
+}
 static neo_status neo__plan_copy(neo_plan *plan, const neo_plan_desc *d) {
     const neo_bags_desc *from = d->bags;
     int32_t tables = from->table_count, features = neo__plan_features(from);
-    size_t text_bytes = from->name ? strlen(from->name) + 1 : 1;
-    for (int32_t t = 0; t < tables; t++) text_bytes += strlen(from->tables[t].name) + 1;
-    neo_table_desc *table = (neo_table_desc *)neo__plan_alloc(plan, tables, sizeof *table);
-    int32_t *feature = (int32_t *)neo__plan_alloc(plan, features, sizeof *feature);
-    double *ids = (double *)neo__plan_alloc(plan, features, sizeof *ids);
-    unsigned *allowed = (unsigned *)neo__plan_alloc(plan, tables, sizeof *allowed);
-    char *text = (char *)neo__plan_alloc(plan, (int64_t)text_bytes, 1);
-    if (!table || !feature || !ids || !allowed || !text) return NEO_ERR_MEMORY;
+    neo__arena *kept = &plan->kept;
+    neo_table_desc *table = (neo_table_desc *)neo__plan_alloc(kept, tables, sizeof *table);
+    int32_t *feature = (int32_t *)neo__plan_alloc(kept, features, sizeof *feature);
+    double *ids = (double *)neo__plan_alloc(kept, features, sizeof *ids);
+    unsigned *allowed = (unsigned *)neo__plan_alloc(kept, tables, sizeof *allowed);
+    if (!table || !feature || !ids || !allowed) return NEO_ERR_MEMORY;
     plan->desc = *d;
     plan->bags = *from;
-    if (from->name) {
-        size_t n = strlen(from->name) + 1;
-        plan->bags.name = (const char *)memcpy(text, from->name, n);
-        text += n;
-    }
+    NEO__TRY(neo__plan_copy_text(plan, &plan->bags.name));
     for (int32_t t = 0; t < tables; t++) {
-        size_t n = strlen(from->tables[t].name) + 1;
         table[t] = from->tables[t];
-        table[t].name = (const char *)memcpy(text, from->tables[t].name, n);
-        text += n;
+        NEO__TRY(neo__plan_copy_text(plan, &table[t].name));
         allowed[t] = d->table_placements ? d->table_placements[t] : 0;
     }
+    double even = (double)from->max_ids / ((double)from->max_batch * (double)features);
     for (int32_t f = 0; f < features; f++) {
         feature[f] = from->feature_table ? from->feature_table[f] : f;
-        ids[f] = d->ids_per_sample
-                     ? d->ids_per_sample[f]
-                     : (double)from->max_ids / ((double)from->max_batch * (double)features);
+        ids[f] = d->ids_per_sample ? d->ids_per_sample[f] : even;
     }
     plan->bags.tables = table;
     plan->bags.feature_table = feature;
@@ -1009,29 +1004,19 @@ static neo_status neo__plan_copy(neo_plan *plan, const neo_plan_desc *d) {
     return NEO_OK;
 }
 
-static double neo__plan_or(double x, double otherwise) { return x > 0.0 ? x : otherwise; }
 static void neo__plan_defaults(neo_plan *plan) {
+    const neo_plan_desc *d = &plan->desc;
     neo_cluster *c = &plan->desc.cluster;
+    neo__plan_field field[NEO__PLAN_FIELDS];
+    neo__plan_cluster_fields(c, field);
+    for (int i = 0; i < NEO__PLAN_FIELDS; i++)
+        if (*field[i].value <= 0.0) *field[i].value = field[i].otherwise;
     if (c->ranks_per_node == 0 || c->ranks_per_node > c->ranks) c->ranks_per_node = c->ranks;
-    c->memory_bandwidth = neo__plan_or(c->memory_bandwidth, 10e9);
-    c->flops = neo__plan_or(c->flops, 50e9);
-    c->link[NEO_LEVEL_LOCAL].bandwidth = neo__plan_or(c->link[NEO_LEVEL_LOCAL].bandwidth, 5e9);
-    c->link[NEO_LEVEL_CROSS].bandwidth = neo__plan_or(c->link[NEO_LEVEL_CROSS].bandwidth, 1e9);
-    c->calibration.lookup = neo__plan_or(c->calibration.lookup, 1.0);
-    c->calibration.update = neo__plan_or(c->calibration.update, 2.0);
-    c->calibration.copy = neo__plan_or(c->calibration.copy, 1.0);
-    c->calibration.bucketed = neo__plan_or(c->calibration.bucketed, 1.5);
-    c->calibration.id = neo__plan_or(c->calibration.id, 64.0);
-    c->calibration.sort = neo__plan_or(c->calibration.sort, 64.0);
-    c->calibration.row = neo__plan_or(c->calibration.row, 64.0);
-    c->calibration.kept = neo__plan_or(c->calibration.kept, 256.0);
     plan->per_node = c->ranks_per_node;
     plan->nodes = (c->ranks + plan->per_node - 1) / plan->per_node;
     plan->last_node = c->ranks - (plan->nodes - 1) * plan->per_node;
-    plan->block =
-        plan->desc.wire_forward >= NEO_WIRE_F8E4M3 || plan->desc.wire_backward >= NEO_WIRE_F8E4M3
-            ? (int64_t)NEO_WIRE_BLOCK
-            : (int64_t)NEO_PLAN_BLOCK;
+    int scaled = d->wire_forward >= NEO_WIRE_F8E4M3 || d->wire_backward >= NEO_WIRE_F8E4M3;
+    plan->block = scaled ? (int64_t)NEO_WIRE_BLOCK : (int64_t)NEO_PLAN_BLOCK;
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -1124,7 +1109,8 @@ static neo_status neo__plan_row_bytes(neo_plan *plan, const neo_table_desc *tabl
 static neo_status neo__plan_tables(neo_plan *plan) {
     const neo_bags_desc *bags = &plan->bags;
     double all_ids = 0.0;
-    plan->table = (neo__plan_table *)neo__plan_alloc(plan, bags->table_count, sizeof *plan->table);
+    plan->table = (neo__plan_table *)neo__plan_alloc(&plan->kept, bags->table_count,
+                                                     sizeof *plan->table);
     if (!plan->table) return NEO_ERR_MEMORY;
     for (int32_t f = 0; f < bags->feature_count; f++) {
         neo__plan_table *t = &plan->table[bags->feature_table[f]];
@@ -1163,10 +1149,10 @@ static neo_status neo__plan_new(neo_ctx *ctx, const neo_plan_desc *desc, const c
     NEO__CHECK(out, NEO_ERR_ARG, "%s: plan is NULL", fn);
     *out = NULL;
     NEO__TRY(neo__plan_check(ctx, desc, fn));
-    neo_plan *plan = (neo_plan *)neo_alloc(ctx, sizeof *plan);
-    NEO__CHECK(plan, NEO_ERR_MEMORY, "%s: no memory for %zu bytes", fn, sizeof *plan);
+    neo_plan *plan = (neo_plan *)neo__alloc_for(ctx, sizeof *plan, fn);
+    if (!plan) return NEO_ERR_MEMORY;
     memset(plan, 0, sizeof *plan);
-    plan->ctx = ctx;
+    plan->ctx = plan->kept.ctx = plan->placed.ctx = plan->work.ctx = ctx;
     neo_status status = neo__plan_copy(plan, desc);
     if (status == NEO_OK) {
         neo__plan_defaults(plan);
@@ -1642,63 +1628,64 @@ static neo_status neo__plan_check_piece(const neo_plan *plan, const neo_piece *p
                fn, name, i, p->first_row, t->buckets);
     return NEO_OK;
 }
-/* Of a table: pieces [0, count), sorted. */
+static neo_status neo__plan_hole(const char *fn, const char *name, int64_t row, int64_t col) {
+    return neo_fail(NEO_ERR_ARG, "%s: table '%s': row %" PRId64 ", column %" PRId64
+                    " is in no piece", fn, name, row, col);
+}
+/* Pieces [0, count) of a table, sorted: row and col are where the next one has to begin. */
 static neo_status neo__plan_check_tiles(const neo_plan *plan, int32_t table, const neo_piece *p,
                                         int64_t count, const char *fn) {
     const neo__plan_table *t = &plan->table[table];
     const char *name = plan->bags.tables[table].name;
-    int64_t col = 0, row = 0;
+    int64_t col = 0, row = t->rows;
     NEO__CHECK(count > 0, NEO_ERR_ARG, "%s: table '%s' has no pieces", fn, name);
-    for (int64_t i = 0; i < count; i++) {
-        NEO__CHECK(p[i].rank != NEO_EVERY_RANK || count == 1, NEO_ERR_ARG,
+    for (int64_t i = 0; i < count; i++, p++) {
+        NEO__CHECK(p->rank != NEO_EVERY_RANK || count == 1, NEO_ERR_ARG,
                    "%s: table '%s' is on every rank, and in other pieces too", fn, name);
-        int opens = i == 0 || p[i].first_col != p[i - 1].first_col;
-        NEO__CHECK(!opens || i == 0 || row == t->rows, NEO_ERR_ARG,
-                   "%s: table '%s': row %" PRId64 ", column %" PRId64 " is in no piece", fn, name,
-                   row, p[i - 1].first_col);
-        NEO__CHECK(!opens || p[i].first_col <= col, NEO_ERR_ARG,
-                   "%s: table '%s': row 0, column %" PRId64 " is in no piece", fn, name, col);
-        NEO__CHECK(!opens || p[i].first_col == col, NEO_ERR_ARG,
-                   "%s: table '%s': column %" PRId64
-                   " (of a piece on rank %d) is inside another slice, which ends "
-                   "at column %" PRId64,
-                   fn, name, p[i].first_col, p[i].rank, col);
-        if (opens) row = 0, col += p[i].cols;
-        NEO__CHECK(p[i].first_col + p[i].cols == col, NEO_ERR_ARG,
-                   "%s: table '%s': the pieces at column %" PRId64
-                   " (on ranks %d and %d) differ in their columns: "
-                   "cut columns first, then rows",
-                   fn, name, p[i].first_col, p[i - 1].rank, p[i].rank);
-        NEO__CHECK(p[i].first_row <= row, NEO_ERR_ARG,
-                   "%s: table '%s': row %" PRId64 ", column %" PRId64 " is in no piece", fn, name,
-                   row, p[i].first_col);
-        NEO__CHECK(p[i].first_row == row, NEO_ERR_ARG,
+        if (i == 0 || p->first_col != p[-1].first_col) { /* a slice begins */
+            if (row < t->rows) return neo__plan_hole(fn, name, row, p[-1].first_col);
+            if (p->first_col > col) return neo__plan_hole(fn, name, 0, col);
+            NEO__CHECK(p->first_col == col, NEO_ERR_ARG,
+                       "%s: table '%s': column %" PRId64 " (of a piece on rank %d) is inside "
+                       "another slice, which ends at column %" PRId64,
+                       fn, name, p->first_col, p->rank, col);
+            row = 0;
+            col += p->cols;
+        }
+        NEO__CHECK(p->first_col + p->cols == col, NEO_ERR_ARG,
+                   "%s: table '%s': the pieces at column %" PRId64 " (on ranks %d and %d) differ "
+                   "in their columns: cut columns first, then rows",
+                   fn, name, p->first_col, p[-1].rank, p->rank);
+        if (p->first_row > row) return neo__plan_hole(fn, name, row, p->first_col);
+        NEO__CHECK(p->first_row == row, NEO_ERR_ARG,
                    "%s: table '%s': row %" PRId64 ", column %" PRId64
                    " is in two pieces, on ranks %d and %d",
-                   fn, name, p[i].first_row, p[i].first_col, p[i - 1].rank, p[i].rank);
-        row += p[i].rows;
+                   fn, name, p->first_row, p->first_col, p[-1].rank, p->rank);
+        row += p->rows;
     }
-    NEO__CHECK(row == t->rows, NEO_ERR_ARG,
-               "%s: table '%s': row %" PRId64 ", column %" PRId64 " is in no piece", fn, name, row,
-               p[count - 1].first_col);
-    NEO__CHECK(col == t->dim, NEO_ERR_ARG,
-               "%s: table '%s': row 0, column %" PRId64 " is in no piece", fn, name, col);
-    return NEO_OK;
+    if (row < t->rows) return neo__plan_hole(fn, name, row, p[-1].first_col);
+    return col < t->dim ? neo__plan_hole(fn, name, 0, col) : NEO_OK;
 }
 
-/* Takes memory for `count` pieces, of which `held` (those on every rank counted on each) are indexed. */
-static neo_status neo__plan_hold(neo_plan *plan, int64_t count, int64_t held) {
+static void neo__plan_layout(neo_plan *plan, neo__carve *carve, int64_t held) {
     int32_t ranks = plan->desc.cluster.ranks;
+    NEO__CARVE(carve, plan->piece, plan->piece_count);
+    NEO__CARVE(carve, plan->cut, plan->piece_count);
+    NEO__CARVE(carve, plan->rank_first, ranks + 1);
+    NEO__CARVE(carve, plan->rank_piece, held);
+    NEO__CARVE(carve, plan->rank, ranks);
+}
+/* Makes room for `count` pieces in place of those before; held: with copies counted on each rank. */
+static neo_status neo__plan_hold(neo_plan *plan, int64_t count, int64_t held) {
+    NEO__ZERO(neo__carve, carve);
+    neo__arena_free(&plan->placed);
     plan->piece_count = count;
-    plan->piece = (neo_piece *)neo__plan_alloc(plan, count, sizeof *plan->piece);
-    plan->cut = (neo__plan_cut *)neo__plan_alloc(plan, count, sizeof *plan->cut);
-    plan->rank_first =
-        (int64_t *)neo__plan_alloc(plan, (int64_t)ranks + 1, sizeof *plan->rank_first);
-    plan->rank_piece = (int64_t *)neo__plan_alloc(plan, held, sizeof *plan->rank_piece);
-    plan->rank = (neo_plan_rank *)neo__plan_alloc(plan, ranks, sizeof *plan->rank);
-    return plan->piece && plan->cut && plan->rank_first && plan->rank_piece && plan->rank
-               ? NEO_OK
-               : NEO_ERR_MEMORY;
+    neo__plan_layout(plan, &carve, held);
+    carve.block = (char *)neo__plan_alloc(&plan->placed, (int64_t)carve.at, 1);
+    if (!carve.block) return NEO_ERR_MEMORY;
+    carve.at = 0;
+    neo__plan_layout(plan, &carve, held);
+    return NEO_OK;
 }
 /* From the sorted pieces: tables, the index by rank, predictions. */
 static void neo__plan_finish(neo_plan *plan) {
@@ -1879,7 +1866,6 @@ static void neo__plan_option_add(const neo_plan *plan, const neo__plan_table *t,
     o->row_parts = (int32_t)row_parts;
     neo__plan_option_cost(plan, t, o);
 }
-static int64_t neo__plan_least(int64_t a, int64_t b) { return a < b ? a : b; }
 /* Numbers of parts that are tried below the most: 2, 3, 4, 6, 8, 12 ... */
 static int64_t neo__plan_next_parts(int64_t n) {
     return (n & (n - 1)) == 0 ? (n == 2 ? 3 : n + n / 2) : n / 3 * 4;
@@ -1889,46 +1875,28 @@ static int64_t neo__plan_next_parts(int64_t n) {
 static void neo__plan_options_of(const neo_plan *plan, const neo__plan_table *t,
                                  neo_placement placement, int few, neo__plan_options *to) {
     int64_t ranks = plan->desc.cluster.ranks, units = neo__plan_row_units(t);
-    int64_t in_node = neo__plan_least(units, plan->per_node), most;
+    int64_t in_node = NEO__MIN(units, plan->per_node), cols = 1, rows = 1; /* at most */
+    int node = placement == NEO_TABLE_ROW_WISE || placement == NEO_TABLE_COLUMN_WISE ||
+               placement == NEO_GRID;
+    int unit = node ? NEO__UNIT_NODE : NEO__UNIT_RANK;
     if (neo__plan_reason(plan, t, placement)) return;
-    switch (placement) {
-    case NEO_TABLE_WISE: neo__plan_option_add(plan, t, placement, NEO__UNIT_RANK, 1, 1, to); break;
-    case NEO_DATA_PARALLEL:
-        neo__plan_option_add(plan, t, placement, NEO__UNIT_ALL, 0, 0, to);
-        break;
-    case NEO_COLUMN_WISE:
-        most = neo__plan_least(t->blocks, ranks);
-        for (int64_t k = 2; !few && k < most; k = neo__plan_next_parts(k))
-            neo__plan_option_add(plan, t, placement, NEO__UNIT_RANK, k, 1, to);
-        neo__plan_option_add(plan, t, placement, NEO__UNIT_RANK, most, 1, to);
-        break;
-    case NEO_ROW_WISE:
-        most = neo__plan_least(units, ranks);
-        for (int64_t k = 2; !few && k < most; k *= 2)
-            neo__plan_option_add(plan, t, placement, NEO__UNIT_RANK, 1, k, to);
-        if (!few && most == ranks && units % ranks != 0 &&
-            units < 16 * ranks) { /* parts of as many buckets */
-            int64_t even = units / ((units + ranks - 1) / ranks);
-            if (even > 1) neo__plan_option_add(plan, t, placement, NEO__UNIT_RANK, 1, even, to);
-        }
-        neo__plan_option_add(plan, t, placement, most == ranks ? NEO__UNIT_ALL : NEO__UNIT_RANK, 1,
-                             most, to);
-        break;
-    case NEO_TABLE_ROW_WISE:
-        neo__plan_option_add(plan, t, placement, NEO__UNIT_NODE, 1, in_node, to);
-        break;
-    case NEO_TABLE_COLUMN_WISE:
-        neo__plan_option_add(plan, t, placement, NEO__UNIT_NODE,
-                             neo__plan_least(t->blocks, plan->per_node), 1, to);
-        break;
-    case NEO_GRID:
-        most = neo__plan_least(t->blocks, plan->nodes);
-        for (int64_t k = 2; !few && k < most; k *= 2)
-            neo__plan_option_add(plan, t, placement, NEO__UNIT_NODE, k, in_node, to);
-        neo__plan_option_add(plan, t, placement, NEO__UNIT_NODE, most, in_node, to);
-        break;
-    case NEO_PLACEMENT_COUNT: break;
-    }
+    if (placement == NEO_DATA_PARALLEL) cols = rows = 0, unit = NEO__UNIT_ALL;
+    if (placement == NEO_COLUMN_WISE) cols = NEO__MIN(t->blocks, ranks);
+    if (placement == NEO_TABLE_COLUMN_WISE) cols = NEO__MIN(t->blocks, plan->per_node);
+    if (placement == NEO_TABLE_ROW_WISE || placement == NEO_GRID) rows = in_node;
+    if (placement == NEO_GRID) cols = NEO__MIN(t->blocks, plan->nodes);
+    if (placement == NEO_ROW_WISE) rows = NEO__MIN(units, ranks);
+    if (placement == NEO_COLUMN_WISE && !few)
+        for (int64_t k = 2; k < cols; k = neo__plan_next_parts(k))
+            neo__plan_option_add(plan, t, placement, unit, k, rows, to);
+    if (placement == NEO_GRID && !few)
+        for (int64_t k = 2; k < cols; k *= 2)
+            neo__plan_option_add(plan, t, placement, unit, k, rows, to);
+    if (placement == NEO_ROW_WISE && !few)
+        for (int64_t k = 2; k < rows; k *= 2)
+            neo__plan_option_add(plan, t, placement, unit, 1, k, to);
+    if (placement == NEO_ROW_WISE && rows == ranks) unit = NEO__UNIT_ALL;
+    neo__plan_option_add(plan, t, placement, unit, cols, rows, to);
 }
 static void neo__plan_options_make(const neo_plan *plan, const neo__plan_table *t,
                                    neo__plan_options *to) {
@@ -1942,59 +1910,76 @@ static void neo__plan_options_make(const neo_plan *plan, const neo__plan_table *
         neo__plan_options_of(plan, t, (neo_placement)p, 0, to);
 }
 
+NEO__HOT_END
+
 /* ------------------------------------------------------------------------------------------------
    >>impl-plan-place
 
-   Given an option for each table, pieces go to ranks longest first: to where the phases grow least above
-   their mean, then to the least loaded rank. What goes to whole nodes comes before what goes to single
-   ranks, which then levels them out. Other orders are for tight memory (fullest first; time and memory
-   weighed) and for many ranks (the node first, then the rank).
+   A draft of a plan is an option for each table and a rank for each of its pieces, which have seats in
+   one list over all tables. Pieces go to ranks heaviest first: those on whole nodes before those on
+   single ranks, which level the load. A piece goes where the phases grow least above their mean, then
+   to the least loaded rank; where memory is the goal, to the emptiest rank.
    ------------------------------------------------------------------------------------------------ */
-typedef enum neo__plan_place_mode {
-    NEO__PLACE_TIME,
-    NEO__PLACE_NODE_FIRST,
-    NEO__PLACE_MIXED,
-    NEO__PLACE_MEMORY
-} neo__plan_place_mode;
+typedef enum neo__plan_goal { NEO__GOAL_TIME, NEO__GOAL_MEMORY } neo__plan_goal;
 typedef struct neo__plan_key {
     double first, second;
     int64_t at;
 } neo__plan_key;
+typedef struct neo__plan_draft {
+    int32_t *choice, *seat; /* [tables] an option, [seats] a rank */
+} neo__plan_draft;
+/* What moves as a whole: a piece on a rank, or the pieces that a slice has on a node. */
+typedef struct neo__plan_group {
+    int32_t table, parts;
+    int64_t seat; /* the first */
+} neo__plan_group;
+/* The draft of the least memory so far. */
+typedef struct neo__plan_lean {
+    neo__plan_draft draft;
+    double *extra; /* as of the search */
+    double spread; /* sum of squares of ranks' bytes: lower is more even */
+    int64_t bytes; /* of the fullest rank; below 0: none yet */
+} neo__plan_lean;
 
 typedef struct neo__plan_search {
     neo_plan *plan;
     int32_t tables, ranks, nodes, per_node;
-    double cap;                 /* bytes of a rank */
     neo__plan_options *options; /* [tables] */
-    int64_t *seat_first; /* [tables + 1]: its pieces are seats [first, next first), at most */
+    int64_t *seat_first;        /* [tables + 1]: a table's seats are [first, next first), at most */
     int64_t seats;
-    int32_t *choice, *seat; /* an option for each table, a rank for each piece */
-    int32_t *best_choice, *best_seat, *old_choice, *kept_choice, *kept_seat;
-    int32_t *lean_choice, *lean_seat; /* of the least memory so far */
-    double *extra;      /* [ranks] bytes of a rank beside what the search adds up */
-    double *weighed;    /* [ranks] the same, of the plan that was built last */
-    double *lean_extra; /* [ranks] the same, of lean */
-    double lean_spread;
-    int64_t lean_bytes; /* of its fullest rank; below 0: none yet */
+    neo__plan_draft now, best;
+    neo__plan_lean lean;
+    double best_value; /* of the best draft; below 0: none yet */
+    /* loads of the draft at hand */
+    neo__plan_load *load, *seat_load; /* [ranks], [seats] */
+    double target[NEO__PLAN_TIMES];   /* means over ranks */
+    double reduce_bytes;
+    /* limits */
+    double cap;       /* bytes of a rank */
+    double *extra;    /* [ranks] bytes beside those that the search adds up */
+    double *weighed;  /* [ranks] the same, of the plan that was built last */
+    double level;     /* weight of the busiest rank's load in the value */
+    double mean_cost; /* seconds of all tables by their cheapest options */
     int64_t weighings; /* left */
-    neo__plan_load *seat_load, *load; /* of a piece; [ranks] */
-    int32_t *head, *next;        /* lists of the seats on a rank, for improvements */
-    int32_t *seat_table;
-    neo__plan_key *order, *key;
-    double *node_seconds;
-    uint8_t *bin_choice;
-    double target[NEO__PLAN_TIMES], mean_seconds, mean_bytes, reduce_bytes;
-    double best_value; /* below 0: none yet */
-    double level;      /* weight of the busiest rank's load in the value */
-    double mean_cost;
+    /* groups of a kind, and the ranks of a place where one sits: 1, or those of a node */
+    neo__plan_group *group; /* [seats] */
+    int32_t groups, width;
+    /* scratch */
+    neo__plan_key *order, *key; /* [tables], [ranks] */
+    neo__plan_load *trial;      /* [2 per_node] loads of two places after a move */
+    int32_t *turn;              /* [tables] in the order of refinement */
+    int32_t *tried;             /* [tables] the choice that was placed last */
+    int32_t *every_rank;        /* [ranks] 0, 1, 2 ... */
 } neo__plan_search;
 
 static const neo__plan_option *neo__plan_search_option(const neo__plan_search *s, int64_t table) {
-    return &s->options[table].at[s->choice[table]];
+    return &s->options[table].at[s->now.choice[table]];
+}
+static int32_t neo__plan_option_parts(const neo__plan_option *o) {
+    return o->unit == NEO__UNIT_ALL ? 0 : o->col_parts * o->row_parts;
 }
 static int32_t neo__plan_search_parts(const neo__plan_search *s, int64_t table) {
-    const neo__plan_option *o = neo__plan_search_option(s, table);
-    return o->unit == NEO__UNIT_ALL ? 0 : o->col_parts * o->row_parts;
+    return neo__plan_option_parts(neo__plan_search_option(s, table));
 }
 static int neo__plan_key_order(const void *x, const void *y) {
     const neo__plan_key *a = (const neo__plan_key *)x, *b = (const neo__plan_key *)y;
@@ -2003,148 +1988,106 @@ static int neo__plan_key_order(const void *x, const void *y) {
     return (a->at > b->at) - (a->at < b->at);
 }
 static int neo__plan_key_less(const neo__plan_key *a, const neo__plan_key *b) {
-    if (a->first != b->first) return a->first < b->first;
-    if (a->second != b->second) return a->second < b->second;
-    return a->at < b->at;
+    return neo__plan_key_order(a, b) < 0;
 }
 
-/* How good it is to add x to a load; lower is better. 0: it does not fit. */
-static int neo__plan_search_score(const neo__plan_search *s, neo__plan_place_mode mode, const neo__plan_load *have,
-                             const neo__plan_load *x, neo__plan_key *key) {
+NEO__HOT_BEGIN
+/* The key of a rank that gets x, lower is better; 0: x does not fit. */
+static int neo__plan_search_score(const neo__plan_search *s, neo__plan_goal goal, int32_t rank,
+                                  const neo__plan_load *x, neo__plan_key *key) {
+    const neo__plan_load *have = &s->load[rank];
     double bytes = have->at[NEO__PLAN_BYTES] + x->at[NEO__PLAN_BYTES], above = 0.0;
     double seconds = have->at[NEO__PLAN_SECONDS] + x->at[NEO__PLAN_SECONDS];
     if (bytes > s->cap) return 0;
     for (int i = 0; i < NEO__PLAN_PHASES; i++) {
-        double y = have->at[i] + x->at[i];
-        if (y > s->target[i]) above += y - s->target[i];
+        double phase = have->at[i] + x->at[i];
+        if (phase > s->target[i]) above += phase - s->target[i];
     }
-    if (mode == NEO__PLACE_MEMORY) {
-        key->first = bytes;
-        key->second = seconds;
-    } else if (mode == NEO__PLACE_MIXED) {
-        double a = s->mean_seconds > 0.0 ? seconds / s->mean_seconds : 0.0,
-               b = bytes / s->mean_bytes;
-        key->first = a > b ? a : b;
-        key->second = a + b;
-    } else {
-        key->first = above;
-        key->second = seconds;
-    }
+    key->first = goal == NEO__GOAL_MEMORY ? bytes : above;
+    key->second = seconds;
+    key->at = rank;
     return 1;
+}
+/* The `want` best of ranks [begin, end) to s->key, best first; returns how many there are. */
+static int32_t neo__plan_search_best(neo__plan_search *s, neo__plan_goal goal,
+                                     const neo__plan_load *x, int32_t begin, int32_t end,
+                                     int32_t want) {
+    int32_t count = 0;
+    neo__plan_key key;
+    for (int32_t r = begin; r < end; r++) {
+        if (!neo__plan_search_score(s, goal, r, x, &key)) continue;
+        if (count == want && !neo__plan_key_less(&key, &s->key[count - 1])) continue;
+        int32_t i = count < want ? count++ : count - 1;
+        for (; i > 0 && neo__plan_key_less(&key, &s->key[i - 1]); i--) s->key[i] = s->key[i - 1];
+        s->key[i] = key;
+    }
+    return count;
 }
 static void neo__plan_search_put(neo__plan_search *s, int64_t table, int32_t part, int32_t rank) {
     int64_t seat = s->seat_first[table] + part;
     const neo__plan_option *o = neo__plan_search_option(s, table);
-    s->seat[seat] = rank;
+    s->now.seat[seat] = rank;
     s->seat_load[seat] = neo__plan_part_load(s->plan, &s->plan->table[table], o, part);
     neo__plan_load_add(&s->load[rank], &s->seat_load[seat]);
-    s->node_seconds[rank / s->per_node] += s->seat_load[seat].at[NEO__PLAN_SECONDS];
 }
-/* The `want` best of ranks [begin, end) to s->key, best first; returns how many there are. */
-static int32_t neo__plan_search_best(neo__plan_search *s, neo__plan_place_mode mode, const neo__plan_load *x,
-                                int32_t begin, int32_t end, int32_t want) {
-    int32_t count = 0;
-    neo__plan_key k;
-    for (int32_t r = begin; r < end; r++) {
-        k.at = r;
-        if (!neo__plan_search_score(s, mode, &s->load[r], x, &k)) continue;
-        if (want > 32) {
-            s->key[count++] = k;
+NEO__HOT_END
+
+/* The later parts of an equal cut are the larger ones, mostly: they get the better ranks. */
+static int neo__plan_search_place_ranks(neo__plan_search *s, neo__plan_goal goal, int64_t table) {
+    const neo__plan_option *o = neo__plan_search_option(s, table);
+    int32_t parts = neo__plan_option_parts(o);
+    if (neo__plan_search_best(s, goal, &o->worst, 0, s->ranks, parts) < parts) return 0;
+    for (int32_t i = 0; i < parts; i++)
+        neo__plan_search_put(s, table, i, (int32_t)s->key[parts - 1 - i].at);
+    return 1;
+}
+/* Slices of an option that lie on nodes of their own. */
+static int32_t neo__plan_option_slices(const neo__plan_option *o) {
+    return o->placement == NEO_GRID ? o->col_parts : 1;
+}
+/* A slice, whose parts are [first, first + parts), to the node whose ranks are the best for it, in
+   rising order of ranks. Earlier slices of the table have their nodes. */
+static int neo__plan_search_place_slice(neo__plan_search *s, neo__plan_goal goal, int64_t table,
+                                        int32_t first, int32_t parts) {
+    const neo__plan_option *o = neo__plan_search_option(s, table);
+    const int32_t *seat = s->now.seat + s->seat_first[table];
+    neo__plan_key best, node;
+    best.at = -1;
+    for (node.at = 0; node.at < s->nodes; node.at++) {
+        int32_t begin = (int32_t)node.at * s->per_node, taken = 0;
+        for (int32_t j = 0; j < first; j += parts) taken |= seat[j] / s->per_node == node.at;
+        if (taken || neo__plan_search_best(s, goal, &o->worst, begin, begin + s->per_node, parts) <
+                         parts)
             continue;
-        }
-        if (count == want && !neo__plan_key_less(&k, &s->key[count - 1])) continue;
-        int32_t i = count < want ? count++ : count - 1;
-        for (; i > 0 && neo__plan_key_less(&k, &s->key[i - 1]); i--) s->key[i] = s->key[i - 1];
-        s->key[i] = k;
-    }
-    if (want > 32) {
-        qsort(s->key, (size_t)count, sizeof *s->key, neo__plan_key_order);
-        count = count < want ? count : want;
-    }
-    return count;
-}
-/* Heavy parts to the best ranks: parts differ by a block at most. */
-static int neo__plan_search_place_ranks(neo__plan_search *s, neo__plan_place_mode mode, int64_t table) {
-    const neo__plan_option *o = neo__plan_search_option(s, table);
-    int32_t parts = o->col_parts * o->row_parts;
-    if (neo__plan_search_best(s, mode, &o->worst, 0, s->ranks, parts) < parts) return 0;
-    for (int32_t i = 0; i < parts;
-         i++) { /* the larger parts of an equal cut are the later ones, mostly */
-        int32_t rank = (int32_t)s->key[parts - 1 - i].at;
-        neo__plan_search_put(s, table, i, rank);
-    }
-    return 1;
-}
-/* Each part to the least loaded node that has room, and there to the best rank. */
-static int neo__plan_search_place_node_first(neo__plan_search *s, int64_t table) {
-    const neo__plan_option *o = neo__plan_search_option(s, table);
-    int32_t parts = o->col_parts * o->row_parts;
-    int64_t first = s->seat_first[table];
-    for (int32_t i = 0; i < parts; i++) {
-        neo__plan_key best, k;
-        best.at = -1;
-        for (int32_t n = 0; n < s->nodes; n++) {
-            if (best.at >= 0 && s->node_seconds[n] >= best.first) continue;
-            int32_t end = (n + 1) * s->per_node, rank = -1;
-            neo__plan_key inner;
-            for (int32_t r = n * s->per_node; r < (end < s->ranks ? end : s->ranks); r++) {
-                int taken = 0;
-                for (int32_t j = 0; j < i; j++) taken |= s->seat[first + j] == r;
-                k.at = r;
-                if (taken || !neo__plan_search_score(s, NEO__PLACE_TIME, &s->load[r], &o->worst, &k))
-                    continue;
-                if (rank < 0 || neo__plan_key_less(&k, &inner)) inner = k, rank = r;
-            }
-            if (rank < 0) continue;
-            best.first = s->node_seconds[n];
-            best.at = rank;
-        }
-        if (best.at < 0) return 0;
-        neo__plan_search_put(s, table, i, (int32_t)best.at);
-    }
-    return 1;
-}
-/* Slices go to different nodes; inside, the parts go to the best ranks, in rising order. */
-static int neo__plan_search_place_nodes(neo__plan_search *s, neo__plan_place_mode mode, int64_t table) {
-    const neo__plan_option *o = neo__plan_search_option(s, table);
-    int grid = o->placement == NEO_GRID;
-    int32_t slices = grid ? o->col_parts : 1, parts = o->col_parts * o->row_parts / slices;
-    int64_t first = s->seat_first[table];
-    for (int32_t c = 0; c < slices; c++) {
-        neo__plan_key best, k;
-        best.at = -1;
-        best.first = best.second = 0.0;
-        for (int32_t n = 0; n < s->nodes; n++) {
-            int taken = 0;
-            for (int32_t j = 0; j < c; j++)
-                taken |= s->seat[first + (int64_t)j * parts] / s->per_node == n;
-            if (taken) continue;
-            int32_t got =
-                neo__plan_search_best(s, mode, &o->worst, n * s->per_node, (n + 1) * s->per_node, parts);
-            if (got < parts) continue;
-            k.first = k.second = 0.0; /* the node's worst rank decides, then all of them */
-            for (int32_t i = 0; i < parts; i++)
-                k.first += s->key[i].first, k.second += s->key[i].second;
-            k.at = n;
-            if (best.at < 0 || neo__plan_key_less(&k, &best)) best = k;
-        }
-        if (best.at < 0) return 0;
-        int32_t begin = (int32_t)best.at * s->per_node;
-        (void)neo__plan_search_best(s, mode, &o->worst, begin, begin + s->per_node, parts);
-        for (int32_t i = 0; i < parts; i++) {
-            for (int32_t j = i; j > 0 && s->key[j].at < s->key[j - 1].at; j--) {
-                neo__plan_key swap = s->key[j];
-                s->key[j] = s->key[j - 1];
-                s->key[j - 1] = swap;
-            }
-        }
+        node.first = node.second = 0.0;
         for (int32_t i = 0; i < parts; i++)
-            neo__plan_search_put(s, table, c * parts + i, (int32_t)s->key[i].at);
+            node.first += s->key[i].first, node.second += s->key[i].second;
+        if (best.at < 0 || neo__plan_key_less(&node, &best)) best = node;
     }
+    if (best.at < 0) return 0;
+    int32_t begin = (int32_t)best.at * s->per_node;
+    (void)neo__plan_search_best(s, goal, &o->worst, begin, begin + s->per_node, parts);
+    for (int32_t i = 0; i < parts; i++) s->key[i].first = s->key[i].second = 0.0;
+    qsort(s->key, (size_t)parts, sizeof *s->key, neo__plan_key_order);
+    for (int32_t i = 0; i < parts; i++)
+        neo__plan_search_put(s, table, first + i, (int32_t)s->key[i].at);
     return 1;
+}
+static int neo__plan_search_place_nodes(neo__plan_search *s, neo__plan_goal goal, int64_t table) {
+    const neo__plan_option *o = neo__plan_search_option(s, table);
+    int32_t all = neo__plan_option_parts(o), parts = all / neo__plan_option_slices(o);
+    for (int32_t first = 0; first < all; first += parts)
+        if (!neo__plan_search_place_slice(s, goal, table, first, parts)) return 0;
+    return 1;
+}
+static int neo__plan_search_place_table(neo__plan_search *s, neo__plan_goal goal, int64_t table) {
+    int32_t unit = neo__plan_search_option(s, table)->unit;
+    return unit == NEO__UNIT_ALL    ? 1
+           : unit == NEO__UNIT_NODE ? neo__plan_search_place_nodes(s, goal, table)
+                                    : neo__plan_search_place_ranks(s, goal, table);
 }
 
-/* What all ranks have in any case, and the means. */
+/* Loads of ranks before any piece is placed, and the means. */
 static void neo__plan_search_begin(neo__plan_search *s) {
     NEO__ZERO(neo__plan_load, all);
     NEO__ZERO(neo__plan_load, sum);
@@ -2159,828 +2102,404 @@ static void neo__plan_search_begin(neo__plan_search *s) {
         s->load[r] = all;
         s->load[r].at[NEO__PLAN_BYTES] += s->extra[r];
     }
-    for (int32_t n = 0; n < s->nodes; n++) s->node_seconds[n] = 0.0;
     for (int i = 0; i < NEO__PLAN_TIMES; i++) s->target[i] = all.at[i] + sum.at[i] / s->ranks;
-    s->mean_seconds = s->target[NEO__PLAN_SECONDS];
-    s->mean_bytes = all.at[NEO__PLAN_BYTES] + sum.at[NEO__PLAN_BYTES] / s->ranks;
 }
-/* Places every table; 0 if one finds no room. */
-static int neo__plan_search_place(neo__plan_search *s, neo__plan_place_mode mode) {
-    neo__plan_search_begin(s);
-    if (s->load[0].at[NEO__PLAN_BYTES] > s->cap) return 0;
+/* Tables to s->order, those with the largest load `by` of a piece first. */
+static void neo__plan_search_sort(neo__plan_search *s, int by) {
     for (int32_t t = 0; t < s->tables; t++) {
-        const neo__plan_option *o = neo__plan_search_option(s, t);
-        double seconds = o->worst.at[NEO__PLAN_SECONDS], bytes = o->worst.at[NEO__PLAN_BYTES];
-        double a = s->mean_seconds > 0.0 ? seconds / s->mean_seconds : 0.0,
-               b = bytes / s->mean_bytes;
+        const neo__plan_load *worst = &neo__plan_search_option(s, t)->worst;
         s->order[t].at = t;
-        s->order[t].first = mode == NEO__PLACE_MEMORY  ? -bytes
-                            : mode == NEO__PLACE_MIXED ? -(a > b ? a : b)
-                                                       : -seconds;
-        s->order[t].second = -bytes;
+        s->order[t].first = -worst->at[by];
+        s->order[t].second = -worst->at[NEO__PLAN_BYTES];
     }
     qsort(s->order, (size_t)s->tables, sizeof *s->order, neo__plan_key_order);
+}
+/* Places every table; 0 if one finds no room. */
+static int neo__plan_search_place(neo__plan_search *s, neo__plan_goal goal) {
+    neo__plan_search_begin(s);
+    if (s->load[0].at[NEO__PLAN_BYTES] > s->cap) return 0;
+    neo__plan_search_sort(s, goal == NEO__GOAL_MEMORY ? NEO__PLAN_BYTES : NEO__PLAN_SECONDS);
     for (int nodes = 1; nodes >= 0; nodes--) {
         for (int32_t i = 0; i < s->tables; i++) {
-            int64_t table = s->order[i].at;
-            int32_t unit = neo__plan_search_option(s, table)->unit;
-            int ok = 1;
-            if (unit == NEO__UNIT_NODE && nodes) ok = neo__plan_search_place_nodes(s, mode, table);
-            if (unit == NEO__UNIT_RANK && !nodes)
-                ok = mode == NEO__PLACE_NODE_FIRST ? neo__plan_search_place_node_first(s, table)
-                                                   : neo__plan_search_place_ranks(s, mode, table);
-            if (!ok) return 0;
+            int64_t t = s->order[i].at;
+            if ((neo__plan_search_option(s, t)->unit == NEO__UNIT_NODE) == nodes &&
+                !neo__plan_search_place_table(s, goal, t))
+                return 0;
         }
     }
     return 1;
 }
 
-/* What the search minimises: the step, and a little of the busiest rank's load: it levels what no phase asks
-   for, and leads out of places where one phase alone has no better neighbour. Pipelined, where a phase may be
-   hidden, also a little of the plain step. */
+/* What the search minimises: the step, and a little of the busiest rank's load, which levels phases
+   that no step waits for and leads out of places where one phase has no better neighbour. Pipelined,
+   where a phase may be hidden, also a little of the plain step. */
 static double neo__plan_search_value(const neo__plan_search *s, const double *most) {
     neo_plan_step step = neo__plan_step_make(s->plan, most, s->reduce_bytes);
     double value = s->plan->desc.pipeline ? step.pipelined + 0.001 * step.plain : step.plain;
     return value + s->level * most[NEO__PLAN_SECONDS];
 }
-static void neo__plan_search_most(const neo__plan_search *s, double *most) {
-    for (int i = 0; i < NEO__PLAN_TIMES; i++) {
-        most[i] = s->load[0].at[i];
-        for (int32_t r = 1; r < s->ranks; r++)
-            if (s->load[r].at[i] > most[i]) most[i] = s->load[r].at[i];
-    }
-}
-
-/* ------------------------------------------------------------------------------------------------
-   >>impl-plan-differencing
-
-   The largest differencing method of Karmarkar and Karp for W ranks: every piece is a partition of its own (one
-   part with it, W - 1 empty ones); the two partitions whose largest and smallest part differ most become
-   one, the largest part of the one with the smallest of the other, and so on, until there is one. What
-   ranks have already is one more partition, whose parts carry their ranks' numbers. Seconds are
-   differenced; memory and different ranks for the pieces of a table are seen to afterwards.
-   ------------------------------------------------------------------------------------------------ */
-typedef struct neo__subset {
-    double seconds;
-    int32_t first, last; /* seats, linked by the search's next; -1: none */
-    int32_t rank;        /* -1: any */
-    int32_t next;        /* part of the partition, a smaller one; -1: the others are empty */
-} neo__subset;
-typedef struct neo__plan_partition {
-    double spread;
-    int32_t head, count, ranked, index; /* index decides ties */
-} neo__plan_partition;
-enum { NEO__DIFFERENCED_PARTS = 64 };
-
-static int neo__plan_partition_above(const neo__plan_partition *a, const neo__plan_partition *b) {
-    return a->spread != b->spread ? a->spread > b->spread : a->index < b->index;
-}
-static void neo__plan_partition_sink(neo__plan_partition *heap, int32_t count, int32_t i) {
-    for (;;) {
-        int32_t top = i, l = 2 * i + 1, r = l + 1;
-        if (l < count && neo__plan_partition_above(&heap[l], &heap[top])) top = l;
-        if (r < count && neo__plan_partition_above(&heap[r], &heap[top])) top = r;
-        if (top == i) return;
-        neo__plan_partition swap = heap[i];
-        heap[i] = heap[top];
-        heap[top] = swap;
-        i = top;
-    }
-}
-static void neo__subset_join(neo__subset *to, const neo__subset *x, int32_t *next) {
-    to->seconds += x->seconds;
-    if (x->first < 0) return;
-    if (to->first < 0)
-        to->first = x->first;
-    else
-        next[to->last] = x->first;
-    to->last = x->last;
-}
-/* The parts s->key[0 .. count), which are sorted, become a partition. */
-static void neo__plan_partition_chain(neo__plan_search *s, neo__subset *part, int32_t count,
-                                      neo__plan_partition *to) {
-    to->head = -1;
-    to->count = count;
-    for (int32_t i = count - 1; i >= 0; i--) {
-        part[s->key[i].at].next = to->head;
-        to->head = (int32_t)s->key[i].at;
-    }
-    to->spread = -s->key[0].first + (count < s->ranks ? 0.0 : s->key[count - 1].first);
-}
-/* Sorts the parts in keys [begin, end): the largest first. */
-static void neo__plan_partition_sort(neo__plan_search *s, const neo__subset *part, int32_t begin,
-                                     int32_t end) {
-    for (int32_t i = begin; i < end; i++) {
-        s->key[i].first = -part[s->key[i].at].seconds;
-        s->key[i].second = 0.0;
-    }
-    if (end - begin > 1)
-        qsort(s->key + begin, (size_t)(end - begin), sizeof *s->key, neo__plan_key_order);
-}
-/* Only the smallest parts of one partition change when they get those of another: they are sorted,
-   and merged with the others, which are in order. */
-static void neo__plan_partition_merge(neo__plan_search *s, neo__subset *part,
-                                      neo__plan_partition *a, neo__plan_partition *b) {
-    int32_t count = 0, same, i, k, ranks = s->ranks;
-    if (b->ranked) {
-        neo__plan_partition swap = *a;
-        *a = *b;
-        *b = swap;
-    }
-    for (int32_t p = a->head; p >= 0; p = part[p].next, count++) {
-        s->key[count].first = -part[p].seconds;
-        s->key[count].second = 0.0;
-        s->key[count].at = p;
-    }
-    same = count < ranks - b->count ? count : ranks - b->count;
-    for (int32_t p = b->head, with = ranks - 1; p >= 0; p = part[p].next, with--) {
-        if (with < a->count)
-            neo__subset_join(&part[s->key[with].at], &part[p], s->next);
-        else
-            s->key[count++].at = p;
-    }
-    neo__plan_partition_sort(s, part, same, count);
-    for (i = same; i > 0 && neo__plan_key_less(&s->key[same], &s->key[i - 1]);) i--;
-    /* From i on they mix; the sorted ones that change wait beyond all parts. */
-    memcpy(s->key + ranks, s->key + same, (size_t)(count - same) * sizeof *s->key);
-    k = count - same;
-    for (int32_t to = count - 1, from = same - 1; k > 0; to--) {
-        int other = from >= i && neo__plan_key_less(&s->key[ranks + k - 1], &s->key[from]);
-        s->key[to] = other ? s->key[from--] : s->key[ranks + --k];
-    }
-    neo__plan_partition_chain(s, part, count, a);
-}
-/* The tables that take part: on ranks of their own, in few enough parts. */
-static int neo__plan_search_differenced(const neo__plan_search *s, int64_t table) {
-    return neo__plan_search_option(s, table)->unit == NEO__UNIT_RANK &&
-           neo__plan_search_parts(s, table) <= NEO__DIFFERENCED_PARTS;
-}
-/* Gives the seats of those tables a rank; loads are not touched. */
-static void neo__plan_search_difference(neo__plan_search *s, neo__subset *part, neo__plan_partition *heap) {
-    int32_t parts = 0, count = 1;
-    for (int32_t r = 0; r < s->ranks; r++, parts++) {
-        part[parts].seconds = s->load[r].at[NEO__PLAN_SECONDS];
-        part[parts].first = part[parts].last = -1;
-        part[parts].rank = r;
-        s->key[r].at = parts;
-    }
-    neo__plan_partition_sort(s, part, 0, s->ranks);
-    neo__plan_partition_chain(s, part, s->ranks, &heap[0]);
-    heap[0].ranked = 1;
-    heap[0].index = 0;
-    for (int32_t t = 0; t < s->tables; t++) {
-        int32_t n = neo__plan_search_differenced(s, t) ? neo__plan_search_parts(s, t) : 0;
-        for (int32_t i = 0; i < n; i++, parts++) {
-            int64_t seat = s->seat_first[t] + i;
-            neo__plan_load x =
-                neo__plan_part_load(s->plan, &s->plan->table[t], neo__plan_search_option(s, t), i);
-            part[parts].seconds = x.at[NEO__PLAN_SECONDS];
-            part[parts].first = part[parts].last = (int32_t)seat;
-            part[parts].rank = -1;
-            s->next[seat] = -1;
-            s->key[0].at = parts;
-            neo__plan_partition_sort(s, part, 0, 1);
-            neo__plan_partition_chain(s, part, 1, &heap[count]);
-            if (s->ranks == 1) heap[count].spread = 0.0;
-            heap[count].ranked = 0;
-            heap[count].index = count;
-            count++;
-        }
-    }
-    for (int32_t i = count / 2; i >= 0; i--) neo__plan_partition_sink(heap, count, i);
-    while (count > 1) { /* the second becomes one with the first; the last takes its place */
-        int32_t second = count > 2 && neo__plan_partition_above(&heap[2], &heap[1]) ? 2 : 1;
-        neo__plan_partition_merge(s, part, &heap[0], &heap[second]);
-        heap[second] = heap[--count];
-        if (second < count) neo__plan_partition_sink(heap, count, second);
-        neo__plan_partition_sink(heap, count, 0);
-    }
-    for (int32_t p = heap[0].head; p >= 0; p = part[p].next)
-        for (int32_t seat = part[p].first; seat >= 0; seat = s->next[seat])
-            s->seat[seat] = part[p].rank;
-}
-/* Puts the pieces of a table where differencing wants them, or else on the best rank. */
-static int neo__plan_search_settle(neo__plan_search *s, int64_t table) {
-    int32_t parts = neo__plan_search_parts(s, table), wanted[NEO__DIFFERENCED_PARTS];
-    int64_t first = s->seat_first[table];
-    for (int32_t i = 0; i < parts; i++) wanted[i] = s->seat[first + i];
-    for (int32_t i = 0; i < parts; i++) {
-        neo__plan_load x =
-            neo__plan_part_load(s->plan, &s->plan->table[table], neo__plan_search_option(s, table), i);
-        neo__plan_key k, best;
-        best.at = -1;
-        for (int32_t n = -1; n < s->ranks; n++) {
-            int32_t r = n < 0 ? wanted[i] : n, taken = 0;
-            for (int32_t j = 0; j < i; j++) taken |= s->seat[first + j] == r;
-            k.at = r;
-            if (taken || !neo__plan_search_score(s, NEO__PLACE_TIME, &s->load[r], &x, &k)) continue;
-            if (best.at < 0 || neo__plan_key_less(&k, &best)) best = k;
-            if (n < 0) break;
-        }
-        if (best.at < 0) return 0;
-        neo__plan_search_put(s, table, i, (int32_t)best.at);
-    }
-    return 1;
-}
-/* Places every table by differencing; what takes no part is placed before. */
-static int neo__plan_search_place_differenced(neo__plan_search *s) {
-    int blocks = s->plan->block_count, ok = 1;
-    int64_t pieces = 1;
-    neo__plan_search_begin(s);
-    if (s->load[0].at[NEO__PLAN_BYTES] > s->cap) return 0;
-    for (int32_t t = 0; t < s->tables; t++) {
-        s->order[t].at = t;
-        s->order[t].first = -neo__plan_search_option(s, t)->worst.at[NEO__PLAN_SECONDS];
-        s->order[t].second = 0.0;
-        if (neo__plan_search_differenced(s, t)) pieces += neo__plan_search_parts(s, t);
-    }
-    qsort(s->order, (size_t)s->tables, sizeof *s->order, neo__plan_key_order);
-    neo__subset *part = (neo__subset *)neo__plan_alloc(s->plan, pieces + s->ranks, sizeof *part);
-    neo__plan_partition *heap = (neo__plan_partition *)neo__plan_alloc(s->plan, pieces + 1, sizeof *heap);
-    if (!part || !heap) ok = 0;
-    for (int32_t i = 0; ok && i < s->tables; i++) {
-        int32_t unit = neo__plan_search_option(s, s->order[i].at)->unit;
-        if (unit == NEO__UNIT_NODE)
-            ok = neo__plan_search_place_nodes(s, NEO__PLACE_TIME, s->order[i].at);
-    }
-    for (int32_t i = 0; ok && i < s->tables; i++) {
-        int64_t t = s->order[i].at;
-        if (neo__plan_search_option(s, t)->unit == NEO__UNIT_RANK && !neo__plan_search_differenced(s, t))
-            ok = neo__plan_search_place_ranks(s, NEO__PLACE_TIME, t);
-    }
-    if (ok) neo__plan_search_difference(s, part, heap);
-    for (int32_t i = 0; ok && i < s->tables; i++)
-        if (neo__plan_search_differenced(s, s->order[i].at)) ok = neo__plan_search_settle(s, s->order[i].at);
-    neo__plan_release(s->plan, blocks, s->plan->block_count);
-    return ok;
-}
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-plan-improve
 
-   A finished placement gets better by moving a piece away from the slowest rank of a phase, or by exchanging it for a
-   piece of another rank. A step is taken if the predicted step becomes shorter, or stays and the phase's
-   slowest rank gets faster. What is tried is limited by a count, not by a clock.
+   Improve a placement by moving one group away from the slowest place of a phase, or exchanging it for
+   a group of another place. A place is a rank, where pieces move, or a node, where slices move. A move
+   is taken if the predicted step becomes shorter, or stays and the phase's slowest place gets faster.
+   By the same moves ranks above the cap are brought below it: the phase is then memory. A count
+   limits what is tried, not a clock.
    ------------------------------------------------------------------------------------------------ */
-enum { NEO__TOP = 3 };
+enum { NEO__PLAN_REPAIR_WORK = 200000 };
+enum { NEO__PLAN_TOP = 3 }; /* as two places change in a move, the slowest other is among three */
 typedef struct neo__plan_top {
-    double most[NEO__PLAN_TIMES][NEO__TOP]; /* the largest loads, and where */
-    int32_t rank[NEO__PLAN_TIMES][NEO__TOP];
+    double most[NEO__PLAN_LOADS][NEO__PLAN_TOP]; /* the largest loads, and where */
+    int32_t place[NEO__PLAN_LOADS][NEO__PLAN_TOP];
     double value;
 } neo__plan_top;
-typedef struct neo__seat_move {
-    int32_t seat, other; /* other: the seat it is exchanged for, or -1 */
-    int32_t to;
-    double value, phase; /* afterwards: of the step, of the slower of the two ranks in the phase */
-} neo__seat_move;
+typedef struct neo__plan_move {
+    int32_t group, other; /* other: the group it is exchanged for, or -1 */
+    int32_t from, to;     /* places */
+    double value, phase;  /* afterwards: of the step, of the slower of the two places in the phase */
+} neo__plan_move;
 
-static void neo__plan_top_insert(neo__plan_top *top, int p, double x, int32_t rank) {
-    int k = NEO__TOP;
-    while (k > 0 && (top->rank[p][k - 1] < 0 || x > top->most[p][k - 1])) k--;
-    if (k == NEO__TOP) return;
-    for (int j = NEO__TOP - 1; j > k; j--)
-        top->most[p][j] = top->most[p][j - 1], top->rank[p][j] = top->rank[p][j - 1];
+/* Collects what can move: pieces on ranks (NEO__UNIT_RANK), or slices on nodes (NEO__UNIT_NODE). */
+static void neo__plan_search_groups(neo__plan_search *s, int32_t unit) {
+    s->groups = 0;
+    s->width = unit == NEO__UNIT_NODE ? s->per_node : 1;
+    for (int32_t t = 0; t < s->tables; t++) {
+        const neo__plan_option *o = neo__plan_search_option(s, t);
+        int32_t all = neo__plan_option_parts(o);
+        int32_t parts = unit == NEO__UNIT_NODE ? all / neo__plan_option_slices(o) : 1;
+        for (int32_t first = 0; o->unit == unit && first < all; first += parts) {
+            neo__plan_group *g = &s->group[s->groups++];
+            g->table = t;
+            g->parts = parts;
+            g->seat = s->seat_first[t] + first;
+        }
+    }
+}
+NEO__HOT_BEGIN
+static int32_t neo__plan_group_place(const neo__plan_search *s, int32_t group) {
+    int32_t rank = s->now.seat[s->group[group].seat];
+    return s->width == 1 ? rank : rank / s->width;
+}
+static double neo__plan_group_load(const neo__plan_search *s, int32_t group, int phase) {
+    return s->seat_load[s->group[group].seat].at[phase];
+}
+static void neo__plan_top_insert(neo__plan_top *top, int p, double x, int32_t place) {
+    int k = NEO__PLAN_TOP;
+    while (k > 0 && (top->place[p][k - 1] < 0 || x > top->most[p][k - 1])) k--;
+    if (k == NEO__PLAN_TOP) return;
+    for (int j = NEO__PLAN_TOP - 1; j > k; j--)
+        top->most[p][j] = top->most[p][j - 1], top->place[p][j] = top->place[p][j - 1];
     top->most[p][k] = x;
-    top->rank[p][k] = rank;
+    top->place[p][k] = place;
+}
+/* Raises `most` to the loads of `count` ranks. */
+static void neo__plan_most(const neo__plan_load *load, int32_t count, double *most) {
+    for (int32_t r = 0; r < count; r++)
+        for (int p = 0; p < NEO__PLAN_LOADS; p++)
+            if (load[r].at[p] > most[p]) most[p] = load[r].at[p];
 }
 static void neo__plan_top_find(const neo__plan_search *s, neo__plan_top *top) {
-    double most[NEO__PLAN_TIMES];
-    for (int p = 0; p < NEO__PLAN_TIMES; p++) {
-        for (int k = 0; k < NEO__TOP; k++) top->most[p][k] = 0.0, top->rank[p][k] = -1;
-        for (int32_t r = 0; r < s->ranks; r++) neo__plan_top_insert(top, p, s->load[r].at[p], r);
-        most[p] = top->most[p][0];
+    double all[NEO__PLAN_LOADS] = {0.0};
+    memset(top->most, 0, sizeof top->most);
+    memset(top->place, -1, sizeof top->place);
+    for (int32_t place = 0; place < s->ranks / s->width; place++) {
+        double most[NEO__PLAN_LOADS] = {0.0};
+        neo__plan_most(s->load + (int64_t)place * s->width, s->width, most);
+        for (int p = 0; p < NEO__PLAN_LOADS; p++) neo__plan_top_insert(top, p, most[p], place);
     }
-    top->value = neo__plan_search_value(s, most);
-}
-/* The value after rank a has the load x, and b has y. */
-static double neo__plan_top_value(const neo__plan_search *s, const neo__plan_top *top, int32_t a,
-                             const neo__plan_load *x, int32_t b, const neo__plan_load *y) {
-    double most[NEO__PLAN_TIMES];
-    for (int p = 0; p < NEO__PLAN_TIMES; p++) {
-        double m = x->at[p] > y->at[p] ? x->at[p] : y->at[p];
-        for (int k = 0; k < NEO__TOP; k++) {
-            if (top->rank[p][k] < 0 || top->rank[p][k] == a || top->rank[p][k] == b) continue;
-            if (top->most[p][k] > m) m = top->most[p][k];
-            break;
-        }
-        most[p] = m;
-    }
-    return neo__plan_search_value(s, most);
-}
-static int neo__plan_search_sits(const neo__plan_search *s, int64_t table, int32_t rank, int32_t but) {
-    int64_t first = s->seat_first[table], parts = neo__plan_search_parts(s, table);
-    for (int64_t i = 0; i < parts; i++)
-        if (first + i != but && s->seat[first + i] == rank) return 1;
-    return 0;
-}
-/* Is the move, of `seat` of a rank to `to` (against `other`), allowed and better than *best? */
-static void neo__plan_move_try(const neo__plan_search *s, const neo__plan_top *top, int p, int32_t seat,
-                          int32_t other, int32_t to, neo__seat_move *best) {
-    int32_t from = s->seat[seat], table = s->seat_table[seat];
-    neo__plan_load x = s->load[from], y = s->load[to];
-    for (int i = 0; i < NEO__PLAN_LOADS; i++) {
-        double d = s->seat_load[seat].at[i] - (other >= 0 ? s->seat_load[other].at[i] : 0.0);
-        x.at[i] -= d;
-        y.at[i] += d;
-    }
-    double phase = x.at[p] > y.at[p] ? x.at[p] : y.at[p];
-    if (phase >= top->most[p][0]) return;
-    if (x.at[NEO__PLAN_BYTES] > s->cap || y.at[NEO__PLAN_BYTES] > s->cap) return;
-    double value = neo__plan_top_value(s, top, from, &x, to, &y);
-    if (value > best->value || (value == best->value && phase >= best->phase)) return;
-    if (neo__plan_search_sits(s, table, to, seat)) return;
-    if (other >= 0 && neo__plan_search_sits(s, s->seat_table[other], from, other)) return;
-    best->seat = seat;
-    best->other = other;
-    best->to = to;
-    best->value = value;
-    best->phase = phase;
-}
-static void neo__plan_search_link(neo__plan_search *s) {
-    for (int32_t r = 0; r < s->ranks; r++) s->head[r] = -1;
-    for (int32_t t = s->tables - 1; t >= 0; t--) {
-        if (neo__plan_search_option(s, t)->unit != NEO__UNIT_RANK) continue;
-        int32_t parts = neo__plan_search_parts(s, t);
-        for (int32_t i = parts - 1; i >= 0; i--) {
-            int32_t seat = (int32_t)s->seat_first[t] + i, rank = s->seat[seat];
-            s->seat_table[seat] = t;
-            s->next[seat] = s->head[rank];
-            s->head[rank] = seat;
-        }
-    }
-}
-static void neo__plan_search_reseat(neo__plan_search *s, int32_t seat, int32_t to) {
-    int32_t *link = &s->head[s->seat[seat]];
-    while (*link != seat) link = &s->next[*link];
-    *link = s->next[seat];
-    for (int i = 0; i < NEO__PLAN_LOADS; i++) {
-        s->load[s->seat[seat]].at[i] -= s->seat_load[seat].at[i];
-        s->load[to].at[i] += s->seat_load[seat].at[i];
-    }
-    s->seat[seat] = to;
-    s->next[seat] = s->head[to];
-    s->head[to] = seat;
-}
-/* The best move away from the slowest rank of a phase. */
-static int neo__plan_search_move(neo__plan_search *s, const neo__plan_top *top, int p, int64_t *work) {
-    int32_t from = top->rank[p][0];
-    neo__seat_move best;
-    best.seat = -1;
-    best.value = top->value;
-    best.phase = top->most[p][0];
-    for (int32_t seat = s->head[from]; seat >= 0 && *work > 0; seat = s->next[seat]) {
-        for (int32_t to = 0; to < s->ranks; to++)
-            if (to != from) neo__plan_move_try(s, top, p, seat, -1, to, &best);
-        *work -= s->ranks;
-        if (s->seat_load[seat].at[p] <= 0.0) continue;
-        for (int32_t to = 0; to<s->ranks && * work> 0; to++) {
-            if (to == from || s->load[to].at[p] >= top->most[p][0]) continue;
-            for (int32_t other = s->head[to]; other >= 0; other = s->next[other], (*work)--)
-                if (s->seat_load[other].at[p] < s->seat_load[seat].at[p])
-                    neo__plan_move_try(s, top, p, seat, other, to, &best);
-        }
-    }
-    if (best.seat < 0) return 0;
-    if (best.other >= 0) neo__plan_search_reseat(s, best.other, from);
-    neo__plan_search_reseat(s, best.seat, best.to);
-    return 1;
-}
-/* ---- the same for what lies on whole nodes: a slice moves with all its parts, or two are exchanged ---- */
-typedef struct neo__plan_group {
-    int32_t table, slice, parts;
-    int64_t seat;
-} neo__plan_group;
-typedef struct neo__plan_node_move {
-    neo__plan_group group, other; /* other.table -1: none */
-    int32_t to;
-    double value, phase;
-} neo__plan_node_move;
-
-/* Group i of a table that lies on nodes; 0: it has not so many. */
-static int neo__plan_group_at(const neo__plan_search *s, int32_t table, int32_t i, neo__plan_group *g) {
-    const neo__plan_option *o = neo__plan_search_option(s, table);
-    int32_t slices = o->placement == NEO_GRID ? o->col_parts : 1;
-    if (o->unit != NEO__UNIT_NODE || i >= slices) return 0;
-    g->table = table;
-    g->slice = i;
-    g->parts = o->col_parts * o->row_parts / slices;
-    g->seat = s->seat_first[table] + (int64_t)i * g->parts;
-    return 1;
-}
-static int32_t neo__plan_group_node(const neo__plan_search *s, const neo__plan_group *g) {
-    return s->seat[g->seat] / s->per_node;
-}
-static int neo__plan_group_sits(const neo__plan_search *s, const neo__plan_group *g, int32_t node) {
-    neo__plan_group h;
-    for (int32_t i = 0; neo__plan_group_at(s, g->table, i, &h); i++)
-        if (i != g->slice && neo__plan_group_node(s, &h) == node) return 1;
-    return 0;
-}
-/* Adds the loads of a group, times sign, to those of its ranks' counterparts in a node. */
-static void neo__plan_group_add(neo__plan_search *s, const neo__plan_group *g, int32_t node, double sign) {
-    for (int32_t i = 0; i < g->parts; i++) {
-        int32_t rank = node * s->per_node + s->seat[g->seat + i] % s->per_node;
-        for (int k = 0; k < NEO__PLAN_LOADS; k++)
-            s->load[rank].at[k] += sign * s->seat_load[g->seat + i].at[k];
-    }
-}
-static void neo__plan_group_swap(neo__plan_search *s, const neo__plan_group *g, const neo__plan_group *other,
-                            int32_t from, int32_t to, double sign) {
-    neo__plan_group_add(s, g, from, -sign);
-    neo__plan_group_add(s, g, to, sign);
-    if (other->table < 0) return;
-    neo__plan_group_add(s, other, to, -sign);
-    neo__plan_group_add(s, other, from, sign);
-}
-/* Takes a node's largest loads; 1 if all its ranks have room. */
-static int neo__plan_node_most(const neo__plan_search *s, int32_t node, double *most) {
-    int fits = 1;
-    for (int32_t r = node * s->per_node; r < (node + 1) * s->per_node; r++) {
-        for (int p = 0; p < NEO__PLAN_TIMES; p++)
-            if (s->load[r].at[p] > most[p]) most[p] = s->load[r].at[p];
-        if (s->load[r].at[NEO__PLAN_BYTES] > s->cap) fits = 0;
-    }
-    return fits;
-}
-/* Whether no rank of node `to` would take longer than `most` in phase p, before all else is looked
-   at. */
-static int neo__plan_group_helps(const neo__plan_search *s, const neo__plan_group *g,
-                                 const neo__plan_group *other, int32_t to, int p, double most) {
-    for (int32_t i = 0; i < g->parts; i++) {
-        int32_t place = s->seat[g->seat + i] % s->per_node;
-        double x = s->load[to * s->per_node + place].at[p] + s->seat_load[g->seat + i].at[p];
-        for (int32_t k = 0; other->table >= 0 && k < other->parts; k++)
-            if (s->seat[other->seat + k] % s->per_node == place)
-                x -= s->seat_load[other->seat + k].at[p];
-        if (x > most * (1.0 + 1e-9)) return 0;
-    }
-    return 1;
-}
-static void neo__plan_node_move_try(neo__plan_search *s, const neo__plan_top *top, int p, const neo__plan_group *g,
-                               const neo__plan_group *other, int32_t from, int32_t to,
-                               neo__plan_node_move *best) {
-    double most[NEO__PLAN_TIMES] = {0.0};
-    if (neo__plan_group_sits(s, g, to) ||
-        (other->table >= 0 && neo__plan_group_sits(s, other, from)))
-        return;
-    if (!neo__plan_group_helps(s, g, other, to, p, top->most[p][0])) return;
-    neo__plan_group_swap(s, g, other, from, to, 1.0);
-    int fits = neo__plan_node_most(s, from, most);
-    fits &= neo__plan_node_most(s, to, most);
-    neo__plan_group_swap(s, g, other, from, to, -1.0);
-    double phase = most[p];
-    if (!fits || phase >= top->most[p][0]) return;
-    for (int i = 0; i < NEO__PLAN_TIMES; i++) {
-        for (int k = 0; k < NEO__TOP; k++) {
-            if (top->rank[i][k] < 0 || top->rank[i][k] == from || top->rank[i][k] == to) continue;
-            if (top->most[i][k] > most[i]) most[i] = top->most[i][k];
-            break;
-        }
-    }
-    double value = neo__plan_search_value(s, most);
-    if (value > best->value || (value == best->value && phase >= best->phase)) return;
-    best->group = *g;
-    best->other = *other;
-    best->to = to;
-    best->value = value;
-    best->phase = phase;
-}
-/* The best move away from the slowest node of a phase; top: of nodes. */
-static int neo__plan_search_move_node(neo__plan_search *s, const neo__plan_top *top, int p, int64_t *work) {
-    int32_t from = top->rank[p][0];
-    neo__plan_node_move best;
-    neo__plan_group g, other;
-    memset(&best, 0, sizeof best);
-    best.to = -1;
-    best.value = top->value;
-    best.phase = top->most[p][0];
-    for (int32_t t = 0; t < s->tables; t++) {
-        for (int32_t i = 0; *work > 0 && neo__plan_group_at(s, t, i, &g); i++) {
-            if (neo__plan_group_node(s, &g) != from) continue;
-            other.table = -1;
-            for (int32_t to = 0; to < s->nodes; to++)
-                if (to != from) neo__plan_node_move_try(s, top, p, &g, &other, from, to, &best);
-            *work -= (int64_t)s->nodes * s->per_node;
-            for (int32_t u = 0; u<s->tables && * work> 0; u++) {
-                for (int32_t k = 0; u != t && neo__plan_group_at(s, u, k, &other);
-                     k++, *work -= s->per_node) {
-                    int32_t to = neo__plan_group_node(s, &other);
-                    if (to != from) neo__plan_node_move_try(s, top, p, &g, &other, from, to, &best);
-                }
-            }
-        }
-    }
-    if (best.to < 0) return 0;
-    neo__plan_group_swap(s, &best.group, &best.other, from, best.to, 1.0);
-    for (int32_t i = 0; i < best.group.parts; i++)
-        s->seat[best.group.seat + i] =
-            best.to * s->per_node + s->seat[best.group.seat + i] % s->per_node;
-    for (int32_t i = 0; best.other.table >= 0 && i < best.other.parts; i++)
-        s->seat[best.other.seat + i] =
-            from * s->per_node + s->seat[best.other.seat + i] % s->per_node;
-    return 1;
-}
-/* As neo__plan_top_find, over nodes. */
-static void neo__plan_top_nodes(const neo__plan_search *s, neo__plan_top *top) {
-    double all[NEO__PLAN_TIMES];
-    memset(top, 0, sizeof *top);
-    for (int p = 0; p < NEO__PLAN_TIMES; p++)
-        for (int k = 0; k < NEO__TOP; k++) top->rank[p][k] = -1;
-    for (int32_t n = 0; n < s->nodes; n++) {
-        double most[NEO__PLAN_TIMES] = {0.0};
-        (void)neo__plan_node_most(s, n, most);
-        for (int p = 0; p < NEO__PLAN_TIMES; p++) neo__plan_top_insert(top, p, most[p], n);
-    }
-    for (int p = 0; p < NEO__PLAN_TIMES; p++) all[p] = top->most[p][0];
+    for (int p = 0; p < NEO__PLAN_LOADS; p++) all[p] = top->most[p][0];
     top->value = neo__plan_search_value(s, all);
 }
+/* Does another group of the same table sit at the place? */
+static int neo__plan_group_sits(const neo__plan_search *s, int32_t group, int32_t place) {
+    const neo__plan_group *g = &s->group[group];
+    int64_t begin = s->seat_first[g->table], end = begin + neo__plan_search_parts(s, g->table);
+    for (int64_t i = begin; i < end; i++)
+        if ((i < g->seat || i >= g->seat + g->parts) && s->now.seat[i] / s->width == place) return 1;
+    return 0;
+}
+static int neo__plan_move_allowed(const neo__plan_search *s, const neo__plan_move *m) {
+    return m->to != m->from && !neo__plan_group_sits(s, m->group, m->to) &&
+           (m->other < 0 || !neo__plan_group_sits(s, m->other, m->from));
+}
+/* Adds a group's loads, times sign, to those of a place. */
+static void neo__plan_group_add(const neo__plan_search *s, int32_t group, double sign,
+                                neo__plan_load *place) {
+    const neo__plan_group *g = &s->group[group];
+    for (int64_t i = g->seat; i < g->seat + g->parts; i++) {
+        neo__plan_load *to = &place[s->width == 1 ? 0 : s->now.seat[i] % s->width];
+        for (int k = 0; k < NEO__PLAN_LOADS; k++) to->at[k] += sign * s->seat_load[i].at[k];
+    }
+}
+/* Loads of the two places after a move, to s->trial: first those of `from`. */
+static void neo__plan_move_trial(neo__plan_search *s, const neo__plan_move *m) {
+    neo__plan_load *from = s->trial, *to = s->trial + s->width;
+    size_t bytes = (size_t)s->width * sizeof *from;
+    memcpy(from, s->load + (int64_t)m->from * s->width, bytes);
+    memcpy(to, s->load + (int64_t)m->to * s->width, bytes);
+    neo__plan_group_add(s, m->group, -1.0, from);
+    neo__plan_group_add(s, m->group, 1.0, to);
+    if (m->other < 0) return;
+    neo__plan_group_add(s, m->other, -1.0, to);
+    neo__plan_group_add(s, m->other, 1.0, from);
+}
+/* Bytes of a rank above the cap. */
+static double neo__plan_search_excess(const neo__plan_search *s, const neo__plan_load *load) {
+    double bytes = load->at[NEO__PLAN_BYTES] - s->cap;
+    return bytes > 0.0 ? bytes : 0.0;
+}
+/* The value and the phase of a step after a move; 0: a place is as slow as before, or too full. */
+static int neo__plan_move_judge(neo__plan_search *s, const neo__plan_top *top, int p,
+                                neo__plan_move *m) {
+    double most[NEO__PLAN_LOADS] = {0.0};
+    neo__plan_move_trial(s, m);
+    if (p == NEO__PLAN_BYTES) { /* of ranks: what is above the cap less than before */
+        double after = neo__plan_search_excess(s, &s->trial[0]) +
+                       neo__plan_search_excess(s, &s->trial[1]);
+        m->value = after - (neo__plan_search_excess(s, &s->load[m->from]) +
+                            neo__plan_search_excess(s, &s->load[m->to]));
+        m->phase = 0.0;
+        return 1;
+    }
+    neo__plan_most(s->trial, 2 * s->width, most);
+    m->phase = most[p];
+    if (m->phase >= top->most[p][0] || most[NEO__PLAN_BYTES] > s->cap) return 0;
+    for (int i = 0; i < NEO__PLAN_TIMES; i++) {
+        int k = 0; /* the slowest place beside the two */
+        while (k < NEO__PLAN_TOP && (top->place[i][k] == m->from || top->place[i][k] == m->to)) k++;
+        if (k < NEO__PLAN_TOP && top->most[i][k] > most[i]) most[i] = top->most[i][k];
+    }
+    m->value = neo__plan_search_value(s, most);
+    return 1;
+}
+static void neo__plan_move_try(neo__plan_search *s, const neo__plan_top *top, int p,
+                               neo__plan_move m, neo__plan_move *best) {
+    if (!neo__plan_move_judge(s, top, p, &m)) return;
+    if (m.value > best->value || (m.value == best->value && m.phase >= best->phase)) return;
+    if (neo__plan_move_allowed(s, &m)) *best = m;
+}
+static void neo__plan_group_reseat(neo__plan_search *s, int32_t group, int32_t place) {
+    const neo__plan_group *g = &s->group[group];
+    for (int64_t i = g->seat; i < g->seat + g->parts; i++)
+        s->now.seat[i] = place * s->width + s->now.seat[i] % s->width;
+}
+static void neo__plan_move_apply(neo__plan_search *s, const neo__plan_move *m) {
+    size_t bytes = (size_t)s->width * sizeof *s->load;
+    neo__plan_move_trial(s, m);
+    memcpy(s->load + (int64_t)m->from * s->width, s->trial, bytes);
+    memcpy(s->load + (int64_t)m->to * s->width, s->trial + s->width, bytes);
+    neo__plan_group_reseat(s, m->group, m->to);
+    if (m->other >= 0) neo__plan_group_reseat(s, m->other, m->from);
+}
+/* Makes the best move away from the slowest place of a phase; 0: none is better than to stay. */
+static int neo__plan_search_move(neo__plan_search *s, const neo__plan_top *top, int p,
+                                 int64_t *work) {
+    neo__plan_move best, m;
+    m.from = top->place[p][0];
+    best.group = -1;
+    best.value = p == NEO__PLAN_BYTES ? 0.0 : top->value;
+    best.phase = p == NEO__PLAN_BYTES ? 0.0 : top->most[p][0];
+    for (m.group = 0; m.group < s->groups && *work > 0; m.group++) {
+        if (neo__plan_group_place(s, m.group) != m.from) continue;
+        double load = neo__plan_group_load(s, m.group, p);
+        m.other = -1;
+        for (m.to = 0; m.to < s->ranks / s->width; m.to++)
+            if (m.to != m.from) neo__plan_move_try(s, top, p, m, &best);
+        *work -= s->ranks;
+        for (m.other = 0; load > 0.0 && m.other < s->groups && *work > 0; m.other++) {
+            m.to = neo__plan_group_place(s, m.other);
+            if (m.to == m.from) continue;
+            if (neo__plan_group_load(s, m.other, p) < load)
+                neo__plan_move_try(s, top, p, m, &best);
+            *work -= s->width;
+        }
+    }
+    if (best.group < 0) return 0;
+    neo__plan_move_apply(s, &best);
+    return 1;
+}
+NEO__HOT_END
 
-static void neo__plan_search_improve_by(neo__plan_search *s, int nodes, int64_t work) {
-    for (int moved = 1; moved && work > 0;) {
+/* Moves groups until no phase gets better, that furthest above its mean first. */
+static void neo__plan_search_improve_by(neo__plan_search *s, int32_t unit, int64_t work) {
+    neo__plan_search_groups(s, unit);
+    for (int moved = s->groups > 0; moved && work > 0; work -= 8 * s->ranks) {
         neo__plan_top top;
         double excess[NEO__PLAN_TIMES];
         moved = 0;
-        if (nodes)
-            neo__plan_top_nodes(s, &top);
-        else
-            neo__plan_top_find(s, &top);
+        neo__plan_top_find(s, &top);
         for (int p = 0; p < NEO__PLAN_TIMES; p++) excess[p] = top.most[p][0] - s->target[p];
-        for (int k = 0; k < NEO__PLAN_TIMES && !moved;
-             k++) { /* the phase furthest above its mean first */
+        for (int k = 0; k < NEO__PLAN_TIMES && !moved; k++) {
             int worst = 0;
             for (int p = 1; p < NEO__PLAN_TIMES; p++)
                 if (excess[p] > excess[worst]) worst = p;
             if (excess[worst] <= 0.0) break;
             excess[worst] = -1.0;
-            moved = nodes ? neo__plan_search_move_node(s, &top, worst, &work)
-                          : neo__plan_search_move(s, &top, worst, &work);
+            moved = neo__plan_search_move(s, &top, worst, &work);
         }
-        work -= 8 * s->ranks;
     }
 }
 static void neo__plan_search_improve(neo__plan_search *s, int64_t work) {
-    int on_nodes = 0;
-    for (int32_t t = 0; t < s->tables && !on_nodes; t++)
-        on_nodes = neo__plan_search_option(s, t)->unit == NEO__UNIT_NODE;
-    if (on_nodes) neo__plan_search_improve_by(s, 1, work / 2);
-    neo__plan_search_link(s);
-    neo__plan_search_improve_by(s, 0, work);
-    if (on_nodes) neo__plan_search_improve_by(s, 1, work / 4);
+    neo__plan_search_improve_by(s, NEO__UNIT_NODE, work / 2);
+    neo__plan_search_improve_by(s, NEO__UNIT_RANK, work);
+    neo__plan_search_improve_by(s, NEO__UNIT_NODE, work / 4);
+}
+/* Moves pieces away from the fullest rank while less is above the cap; 1: all ranks fit. */
+static int neo__plan_search_repair(neo__plan_search *s) {
+    neo__plan_top top;
+    neo__plan_search_groups(s, NEO__UNIT_RANK);
+    for (int64_t work = NEO__PLAN_REPAIR_WORK; work > 0;) {
+        neo__plan_top_find(s, &top);
+        if (top.most[NEO__PLAN_BYTES][0] <= s->cap) return 1;
+        if (!neo__plan_search_move(s, &top, NEO__PLAN_BYTES, &work)) return 0;
+    }
+    return 0;
 }
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-plan-search
 
-   Two questions: in how many parts is each table, and where do they go? For the first, with a bound on the
-   seconds of the heaviest piece, each table takes its cheapest option below the bound; if these need more
-   memory than there is, a dynamic program over memory (bins of what lies between the least and all there
-   is) chooses the options whose seconds add up to the least. For the second there are the ways of
-   >>impl-plan-place and >>impl-plan-differencing. This is done for a row of bounds, and the plan with the
-   shortest predicted step is kept; then single tables try other options, as long as that helps.
+   Two questions: in how many parts is each table, and where do they go? For the first, each table takes
+   its cheapest option whose heaviest piece takes at most `bound` seconds; for the second see
+   >>impl-plan-place and >>impl-plan-improve. This is done for a row of bounds, and from every placement
+   given to all tables; then single tables try other options, as long as that helps. The best draft
+   always fits the cap.
    ------------------------------------------------------------------------------------------------ */
+/* Limits of what is tried: moves of groups, counted; options and drafts by what they cost in moves. */
 enum {
-    NEO__MEMORY_BINS = 512,
-    NEO__PLAN_SMALL = 400 /* tables x ranks that are searched thoroughly */,
-    NEO__PLAN_KICKS = 36,
-    NEO__PLAN_CHOICES = 2000,
-    NEO__PLAN_WEIGHINGS = 300000, /* over tables and ranks */
-    NEO__PLAN_LEAN_KICKS = 60
+    NEO__PLAN_START_WORK = 60000,     /* to improve each start */
+    NEO__PLAN_REFINE_WORK = 30000000, /* to refine the best start */
+    NEO__PLAN_FINAL_WORK = 4000000,   /* to improve the result */
+    NEO__PLAN_OPTION_WORK = 1000,     /* to improve after a table changed its option, and ... */
+    NEO__PLAN_OPTION_WORK_OF_RANK = 4,
+    NEO__PLAN_EXCHANGE_WORK_OF_RANK = 8, /* what that change itself costs */
+    NEO__PLAN_SMALL = 400,               /* tables x ranks that are searched thoroughly */
+    NEO__PLAN_LARGE = 100000,            /* tables x ranks whose budget is met by few runs */
+    NEO__PLAN_CHOICES = 2000,            /* of options for all tables: so many are all tried */
+    NEO__PLAN_WEIGHINGS = 300000         /* of the least memory, over tables and ranks */
 };
 static const double NEO__NO_BOUND = DBL_MAX;
+/* Weight of the busiest rank's load in the value: at first, and while the best draft is refined. */
+static const double NEO__PLAN_LEVEL_START = 0.5, NEO__PLAN_LEVEL_REFINE = 0.1;
+/* An option is tried in a refinement if it costs at most this share of all tables' seconds more. */
+static const double NEO__PLAN_DEARER = 0.2;
 
-/* Options that may be used: those whose heaviest piece is below the bound, or the lightest. */
-static int neo__plan_search_usable(const neo__plan_search *s, int32_t table, double bound, int *usable) {
+/* The cheapest of a table's options whose heaviest piece is within a limit, or else that with the
+   lightest piece. TIME: by seconds, and a limit of seconds; MEMORY: by bytes, both. -1: none fits. */
+static int neo__plan_search_pick(const neo__plan_search *s, int32_t table, neo__plan_goal goal,
+                                 double limit) {
     const neo__plan_options *o = &s->options[table];
-    int lightest = -1, any = 0;
+    int best = -1, best_within = 0;
+    double best_peak = 0.0, best_cost = 0.0;
     for (int i = 0; i < o->count; i++) {
-        usable[i] = 0;
-        if (o->at[i].most_bytes > s->cap) continue;
-        if (lightest < 0 || o->at[i].peak < o->at[lightest].peak) lightest = i;
-        if (o->at[i].peak <= bound) usable[i] = any = 1;
+        const neo__plan_option *x = &o->at[i];
+        double peak = goal == NEO__GOAL_MEMORY ? x->most_bytes : x->peak;
+        double cost = goal == NEO__GOAL_MEMORY ? x->bytes : x->seconds;
+        int within = peak <= limit;
+        if (x->most_bytes > s->cap) continue;
+        if (best >= 0 && within == best_within && (within ? cost >= best_cost : peak >= best_peak))
+            continue;
+        if (best_within && !within) continue;
+        best = i;
+        best_within = within;
+        best_peak = peak;
+        best_cost = cost;
     }
-    if (lightest >= 0 && !any) usable[lightest] = 1;
-    return lightest >= 0;
+    return best;
 }
-/* The dynamic program: s->choice becomes the cheapest one within `bytes` over all ranks. least: [tables]
-   the bytes of each table's smallest usable option. cost[b]: of the tables so far with b bins. */
-static int neo__plan_search_knapsack(neo__plan_search *s, double bound, double bytes, double least_bytes) {
-    double width = (bytes - least_bytes) / (double)NEO__MEMORY_BINS, cost[2][NEO__MEMORY_BINS + 1];
-    int usable[NEO__PLAN_OPTIONS], now = 0;
-    if (width <= 0.0) return 0;
-    for (int b = 0; b <= NEO__MEMORY_BINS; b++) cost[0][b] = 0.0;
-    for (int32_t t = 0; t < s->tables; t++, now = !now) {
-        const neo__plan_options *o = &s->options[t];
-        uint8_t *chosen = s->bin_choice + (int64_t)t * (NEO__MEMORY_BINS + 1);
-        int bins[NEO__PLAN_OPTIONS];
-        double least = DBL_MAX;
-        if (!neo__plan_search_usable(s, t, bound, usable)) return 0;
-        for (int i = 0; i < o->count; i++)
-            if (usable[i] && o->at[i].bytes < least) least = o->at[i].bytes;
-        for (int i = 0; i < o->count; i++) {
-            double n = (o->at[i].bytes - least) / width;
-            bins[i] = !usable[i] || n > (double)NEO__MEMORY_BINS ? NEO__MEMORY_BINS + 1
-                                                         : (int)n + (n > (double)(int)n);
-        }
-        for (int b = 0; b <= NEO__MEMORY_BINS; b++) {
-            cost[!now][b] = DBL_MAX;
-            for (int i = 0; i < o->count; i++) {
-                if (bins[i] > b) continue;
-                double x = cost[now][b - bins[i]] + o->at[i].seconds;
-                if (x < cost[!now][b]) cost[!now][b] = x, chosen[b] = (uint8_t)i;
-            }
-        }
-    }
-    int b = NEO__MEMORY_BINS;
-    for (int32_t t = s->tables - 1; t >= 0; t--) {
-        const neo__plan_options *o = &s->options[t];
-        int at = s->bin_choice[(int64_t)t * (NEO__MEMORY_BINS + 1) + b];
-        double least = DBL_MAX;
-        (void)neo__plan_search_usable(s, t, bound, usable);
-        for (int i = 0; i < o->count; i++)
-            if (usable[i] && o->at[i].bytes < least) least = o->at[i].bytes;
-        double n = (o->at[at].bytes - least) / width;
-        b -= (int)n + (n > (double)(int)n);
-        s->choice[t] = at;
+/* An option for every table; 0: a table has none that fits. */
+static int neo__plan_search_choose(neo__plan_search *s, neo__plan_goal goal, double limit) {
+    for (int32_t t = 0; t < s->tables; t++) {
+        s->now.choice[t] = neo__plan_search_pick(s, t, goal, limit);
+        if (s->now.choice[t] < 0) return 0;
     }
     return 1;
 }
-/* s->choice: the cheapest options below the bound whose bytes over all ranks are within share of the
-   memory. 0: a table has no option that fits. */
-static int neo__plan_search_choose(neo__plan_search *s, double bound, double share) {
-    double all = 0.0, least_bytes = 0.0,
-           bytes = s->cap < DBL_MAX ? share * s->cap * s->ranks : DBL_MAX;
-    int usable[NEO__PLAN_OPTIONS];
-    for (int32_t t = 0; t < s->tables; t++) {
-        const neo__plan_options *o = &s->options[t];
-        int best = -1;
-        double least = DBL_MAX;
-        if (!neo__plan_search_usable(s, t, bound, usable)) return 0;
-        for (int i = 0; i < o->count; i++) {
-            if (!usable[i]) continue;
-            if (best < 0 || o->at[i].seconds < o->at[best].seconds) best = i;
-            if (o->at[i].bytes < least) least = o->at[i].bytes;
-        }
-        s->choice[t] = best;
-        all += o->at[best].bytes;
-        least_bytes += least;
-    }
-    return all <= bytes || neo__plan_search_knapsack(s, bound, bytes, least_bytes);
+static void neo__plan_search_copy(const neo__plan_search *s, neo__plan_draft *to,
+                                  const neo__plan_draft *from) {
+    memcpy(to->choice, from->choice, (size_t)s->tables * sizeof *to->choice);
+    memcpy(to->seat, from->seat, (size_t)s->seats * sizeof *to->seat);
 }
-/* s->choice for the least memory: the smallest option of each table whose heaviest piece has at
-   most `limit` bytes. */
-static int neo__plan_search_choose_small(neo__plan_search *s, double limit) {
-    for (int32_t t = 0; t < s->tables; t++) {
-        const neo__plan_options *o = &s->options[t];
-        int best = -1;
-        for (int i = 0; i < o->count; i++) {
-            const neo__plan_option *x = &o->at[i], *y = &o->at[best < 0 ? 0 : best];
-            if (x->most_bytes > s->cap) continue;
-            int fits = x->most_bytes <= limit, fitted = best >= 0 && y->most_bytes <= limit;
-            if (best < 0 || (fits && !fitted) || (fits && fitted && x->bytes < y->bytes) ||
-                (!fits && !fitted && x->most_bytes < y->most_bytes))
-                best = i;
-        }
-        if (best < 0) return 0;
-        s->choice[t] = best;
-    }
-    return 1;
-}
-
 static void neo__plan_search_keep(neo__plan_search *s, double value) {
     s->best_value = value;
-    memcpy(s->best_choice, s->choice, (size_t)s->tables * sizeof *s->choice);
-    memcpy(s->best_seat, s->seat, (size_t)s->seats * sizeof *s->seat);
+    neo__plan_search_copy(s, &s->best, &s->now);
 }
 /* Improves what was placed, and keeps it if it is the best so far. */
 static int neo__plan_search_judge(neo__plan_search *s, int64_t work) {
-    double most[NEO__PLAN_TIMES], value;
+    double most[NEO__PLAN_LOADS] = {0.0};
     neo__plan_search_improve(s, work);
-    neo__plan_search_most(s, most);
-    value = neo__plan_search_value(s, most);
+    neo__plan_most(s->load, s->ranks, most);
+    double value = neo__plan_search_value(s, most);
     if (s->best_value >= 0.0 && value >= s->best_value * (1.0 - 1e-12)) return 0;
     neo__plan_search_keep(s, value);
     return 1;
 }
-/* Least memory first: whether anything fits at all. */
-static int neo__plan_search_fit(neo__plan_search *s) {
-    static const double parts[] = {1.0, 0.5, 0.25, 0.125, 0.0};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (neo__plan_search_choose_small(s, parts[i] * s->cap) &&
-            neo__plan_search_place(s, NEO__PLACE_MEMORY))
-            return 1;
-    return 0;
-}
-/* Bytes above the cap of two ranks, after `seat` went from the first to the second and `other` (or -1) back. */
-static double neo__plan_search_excess(const neo__plan_search *s, int32_t from, int32_t to, int32_t seat,
-                                 int32_t other) {
-    double bytes = seat < 0 ? 0.0 : s->seat_load[seat].at[NEO__PLAN_BYTES];
-    if (other >= 0) bytes -= s->seat_load[other].at[NEO__PLAN_BYTES];
-    double x = s->load[from].at[NEO__PLAN_BYTES] - bytes - s->cap,
-           y = s->load[to].at[NEO__PLAN_BYTES] + bytes - s->cap;
-    return (x > 0.0 ? x : 0.0) + (y > 0.0 ? y : 0.0);
-}
-/* Moves and exchanges pieces of the fullest rank as long as less is above the cap; 1: all ranks fit. */
-static int neo__plan_search_repair(neo__plan_search *s) {
-    neo__plan_search_link(s);
-    for (int64_t work = 200000; work > 0;) {
-        int32_t from = 0, seat = -1, other = -1, to = -1;
-        double gain = 0.0;
-        for (int32_t r = 1; r < s->ranks; r++)
-            if (s->load[r].at[NEO__PLAN_BYTES] > s->load[from].at[NEO__PLAN_BYTES]) from = r;
-        if (s->load[from].at[NEO__PLAN_BYTES] <= s->cap) return 1;
-        for (int32_t i = s->head[from]; i >= 0; i = s->next[i]) {
-            for (int32_t r = 0; r < s->ranks; r++, work--) {
-                if (r == from || neo__plan_search_sits(s, s->seat_table[i], r, i)) continue;
-                double before = neo__plan_search_excess(s, from, r, -1, -1);
-                for (int32_t j = s->head[r], k = -1;;
-                     k = j, j = s->next[j], work--) { /* k -1: a move alone */
-                    double now = before - neo__plan_search_excess(s, from, r, i, k);
-                    if (now > gain && (k < 0 || !neo__plan_search_sits(s, s->seat_table[k], from, k)))
-                        gain = now, seat = i, other = k, to = r;
-                    if (j < 0) break;
-                }
-            }
-        }
-        if (seat < 0) return 0;
-        if (other >= 0) neo__plan_search_reseat(s, other, from);
-        neo__plan_search_reseat(s, seat, to);
-    }
-    return 0;
-}
-/* Places as if memory were endless, then repairs. */
-static int neo__plan_search_place_repaired(neo__plan_search *s, neo__plan_place_mode mode) {
+/* Places the choice at hand within the cap: or as if memory were endless, and then repairs. */
+static int neo__plan_search_place_any(neo__plan_search *s) {
     double cap = s->cap;
+    if (neo__plan_search_place(s, NEO__GOAL_TIME)) return 1;
     s->cap = DBL_MAX;
-    int placed = neo__plan_search_place(s, mode);
+    int placed = cap < DBL_MAX && neo__plan_search_place(s, NEO__GOAL_MEMORY);
     s->cap = cap;
     return placed && neo__plan_search_repair(s);
 }
-static int neo__plan_search_place_any(neo__plan_search *s) {
-    if (neo__plan_search_place(s, NEO__PLACE_TIME)) return 1;
-    return s->cap < DBL_MAX && (neo__plan_search_place(s, NEO__PLACE_MIXED) ||
-                                neo__plan_search_place_repaired(s, NEO__PLACE_MEMORY));
+static int neo__plan_search_consider(neo__plan_search *s, int64_t work) {
+    return neo__plan_search_place_any(s) && neo__plan_search_judge(s, work);
 }
-/* The choice at hand, placed by every way. */
-static void neo__plan_search_ways(neo__plan_search *s, int64_t work) {
-    int placed = neo__plan_search_place(s, NEO__PLACE_TIME);
-    if (placed) (void)neo__plan_search_judge(s, work);
-    if (s->nodes > 1 && s->nodes < s->ranks && neo__plan_search_place(s, NEO__PLACE_NODE_FIRST))
-        (void)neo__plan_search_judge(s, work);
-    if (!placed && (placed = neo__plan_search_place_any(s)) != 0) (void)neo__plan_search_judge(s, work);
-    if (placed && neo__plan_search_place_differenced(s)) (void)neo__plan_search_judge(s, work);
-}
-static void neo__plan_search_bounds(neo__plan_search *s, int64_t work) {
-    static const double bounds[] = {0.0, 4.0,  2.0, 1.5, 1.2, 1.0, 0.8,
-                                    0.6, 0.45, 0.3, 0.2, 0.1, 0.05};
-    static const double shares[] = {1.0, 0.95, 0.85, 0.7};
-    size_t choice_bytes = (size_t)s->tables * sizeof *s->choice;
-    int same = 0;
-    for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++) {
-        double bound = i == 0 ? NEO__NO_BOUND : bounds[i] * s->mean_cost;
-        for (size_t k = 0; k < sizeof shares / sizeof *shares; k++) {
-            if (k > 0 && s->cap >= DBL_MAX) break;
-            if (!neo__plan_search_choose(s, bound, shares[k])) continue;
-            if (same && memcmp(s->old_choice, s->choice, choice_bytes) == 0) continue;
-            memcpy(s->old_choice, s->choice, choice_bytes);
-            same = 1;
-            neo__plan_search_ways(s, work);
-        }
+static void neo__plan_search_bounds(neo__plan_search *s) {
+    static const double bounds[] = {4.0, 2.0, 1.5, 1.2, 1.0, 0.8, 0.6, 0.45, 0.3, 0.2, 0.1, 0.05};
+    size_t bytes = (size_t)s->tables * sizeof *s->tried;
+    memset(s->tried, -1, bytes);
+    for (int i = -1; i < (int)(sizeof bounds / sizeof *bounds); i++) {
+        double bound = i < 0 ? NEO__NO_BOUND : bounds[i] * s->mean_cost;
+        if (!neo__plan_search_choose(s, NEO__GOAL_TIME, bound)) return;
+        if (memcmp(s->tried, s->now.choice, bytes) == 0) continue;
+        memcpy(s->tried, s->now.choice, bytes);
+        (void)neo__plan_search_consider(s, NEO__PLAN_START_WORK);
     }
 }
-/* Starts from one placement for all tables: the option with the most parts, or of those the cheapest. */
-static void neo__plan_search_alike(neo__plan_search *s, int64_t work) {
+/* Starts from one placement for all tables that can have it. */
+static void neo__plan_search_alike(neo__plan_search *s) {
     for (int p = 0; p < NEO_PLACEMENT_COUNT; p++) {
-        for (int cheap = 0; cheap < 2; cheap++) {
-            int fits = neo__plan_search_choose(s, NEO__NO_BOUND, 1.0), any = 0;
-            for (int32_t t = 0; fits && t < s->tables; t++) {
-                const neo__plan_options *o = &s->options[t];
-                int best = -1;
-                for (int i = 0; i < o->count; i++)
-                    if ((int)o->at[i].placement == p && o->at[i].most_bytes <= s->cap &&
-                        (best < 0 || !cheap || o->at[i].seconds < o->at[best].seconds))
-                        best = i;
-                if (best < 0) continue;
-                s->choice[t] = best;
-                any = 1;
-            }
-            if (fits && any) neo__plan_search_ways(s, work);
+        int any = 0;
+        if (!neo__plan_search_choose(s, NEO__GOAL_TIME, NEO__NO_BOUND)) return;
+        for (int32_t t = 0; t < s->tables; t++) {
+            const neo__plan_options *o = &s->options[t];
+            int best = -1;
+            for (int i = 0; i < o->count; i++)
+                if ((int)o->at[i].placement == p && o->at[i].most_bytes <= s->cap &&
+                    (best < 0 || o->at[i].seconds < o->at[best].seconds))
+                    best = i;
+            if (best >= 0) s->now.choice[t] = best, any = 1;
         }
+        if (any) (void)neo__plan_search_consider(s, NEO__PLAN_START_WORK);
     }
 }
-/* The best so far, placed again; but for table `but` (-1: all). */
+/* The least memory: whether anything fits at all. */
+static int neo__plan_search_fit(neo__plan_search *s) {
+    static const double shares[] = {1.0, 0.5, 0.25, 0.125, 0.0};
+    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++)
+        if (neo__plan_search_choose(s, NEO__GOAL_MEMORY, shares[i] * s->cap) &&
+            neo__plan_search_place(s, NEO__GOAL_MEMORY))
+            return 1;
+    return 0;
+}
+/* The best draft, placed again but for the pieces of table `but` (-1: all). */
 static void neo__plan_search_restore(neo__plan_search *s, int32_t but) {
-    memcpy(s->choice, s->best_choice, (size_t)s->tables * sizeof *s->choice);
+    memcpy(s->now.choice, s->best.choice, (size_t)s->tables * sizeof *s->now.choice);
     neo__plan_search_begin(s);
     for (int32_t t = 0; t < s->tables; t++) {
         int32_t parts = t == but ? 0 : neo__plan_search_parts(s, t);
         for (int32_t i = 0; i < parts; i++)
-            neo__plan_search_put(s, t, i, s->best_seat[s->seat_first[t] + i]);
+            neo__plan_search_put(s, t, i, s->best.seat[s->seat_first[t] + i]);
     }
 }
-/* The best so far with another option for one table, the others where they are. */
-static int neo__plan_search_exchange(neo__plan_search *s, int32_t t, int option,
-                                     neo__plan_place_mode mode) {
-    const neo__plan_option *old = &s->options[t].at[s->best_choice[t]],
+/* The best draft with another option for one table, the others where they are. */
+static int neo__plan_search_exchange(neo__plan_search *s, int32_t t, int32_t option,
+                                     neo__plan_goal goal) {
+    const neo__plan_option *old = &s->options[t].at[s->best.choice[t]],
                            *o = &s->options[t].at[option];
     neo__plan_search_restore(s, t);
     for (int32_t r = 0; r < s->ranks; r++)
@@ -2988,169 +2507,131 @@ static int neo__plan_search_exchange(neo__plan_search *s, int32_t t, int option,
     for (int i = 0; i < NEO__PLAN_TIMES; i++)
         s->target[i] += o->all.at[i] - old->all.at[i] + (o->sum.at[i] - old->sum.at[i]) / s->ranks;
     s->reduce_bytes += o->reduce_bytes - old->reduce_bytes;
-    s->choice[t] = option;
-    if (o->unit == NEO__UNIT_NODE) return neo__plan_search_place_nodes(s, mode, t);
-    if (o->unit == NEO__UNIT_RANK) return neo__plan_search_place_ranks(s, mode, t);
+    s->now.choice[t] = option;
     for (int32_t r = 0; r < s->ranks; r++)
         if (s->load[r].at[NEO__PLAN_BYTES] > s->cap) return 0;
-    return 1;
+    return neo__plan_search_place_table(s, goal, t);
 }
-/* From the best so far: each table in turn, the heaviest first, tries its other options. */
-static void neo__plan_search_refine(neo__plan_search *s, double level, int64_t work) {
-    int64_t cost = (int64_t)s->seats / 4 + 8 * s->ranks, around = 1000 + 4 * s->ranks;
-    int all_anew = s->tables * s->ranks <= NEO__PLAN_SMALL;
+/* Tries an option for one table: the others stay, and of few tables all are also placed anew. */
+static int neo__plan_search_try_option(neo__plan_search *s, int32_t t, int32_t option,
+                                       int64_t work) {
+    int better = neo__plan_search_exchange(s, t, option, NEO__GOAL_TIME) &&
+                 neo__plan_search_judge(s, work);
+    if ((int64_t)s->tables * s->ranks > NEO__PLAN_SMALL) return better;
+    memcpy(s->now.choice, s->best.choice, (size_t)s->tables * sizeof *s->now.choice);
+    s->now.choice[t] = option;
+    return neo__plan_search_consider(s, work) || better;
+}
+/* From the best draft: each table in turn, the heaviest first, tries its other options. */
+static void neo__plan_search_refine(neo__plan_search *s) {
+    int64_t around = NEO__PLAN_OPTION_WORK + NEO__PLAN_OPTION_WORK_OF_RANK * s->ranks;
+    int64_t cost = around + s->seats / 4 + NEO__PLAN_EXCHANGE_WORK_OF_RANK * s->ranks;
+    int64_t work = NEO__PLAN_REFINE_WORK;
+    s->level = NEO__PLAN_LEVEL_REFINE;
+    s->best_value = -1.0; /* the level is another: the draft is judged anew */
     neo__plan_search_restore(s, -1);
-    s->level = level;
-    s->best_value = -1.0;
     (void)neo__plan_search_judge(s, around);
     for (int better = 1; better && work > 0;) {
         better = 0;
         neo__plan_search_restore(s, -1);
-        for (int32_t t = 0; t < s->tables; t++) {
-            s->order[t].at = t;
-            s->order[t].first = -neo__plan_search_option(s, t)->peak;
-            s->order[t].second = 0.0;
-        }
-        qsort(s->order, (size_t)s->tables, sizeof *s->order, neo__plan_key_order);
-        for (int32_t i = 0; i < s->tables; i++) s->old_choice[i] = (int32_t)s->order[i].at;
-        for (int32_t i = 0; i < s->tables && work > 0; i++) {
-            int32_t t = s->old_choice[i];
+        neo__plan_search_sort(s, NEO__PLAN_SECONDS);
+        for (int32_t i = 0; i < s->tables; i++) s->turn[i] = (int32_t)s->order[i].at;
+        for (int32_t i = 0; i < s->tables; i++) {
+            int32_t t = s->turn[i];
             for (int32_t k = 0; k < s->options[t].count && work > 0; k++) {
-                const neo__plan_option *o = &s->options[t].at[k];
-                if (k == s->best_choice[t] || o->most_bytes > s->cap) continue;
-                if (o->seconds > s->options[t].at[s->best_choice[t]].seconds + 0.2 * s->mean_cost)
+                const neo__plan_option *o = &s->options[t].at[k],
+                                       *old = &s->options[t].at[s->best.choice[t]];
+                if (o == old || o->most_bytes > s->cap ||
+                    o->seconds > old->seconds + NEO__PLAN_DEARER * s->mean_cost)
                     continue;
-                work -= cost + around;
-                if (neo__plan_search_exchange(s, t, k, NEO__PLACE_TIME))
-                    better |= neo__plan_search_judge(s, around);
-                if (!all_anew) continue;
-                memcpy(s->choice, s->best_choice, (size_t)s->tables * sizeof *s->choice);
-                s->choice[t] = k;
-                if (neo__plan_search_place_any(s)) better |= neo__plan_search_judge(s, around);
+                better |= neo__plan_search_try_option(s, t, k, around);
+                work -= cost;
             }
         }
     }
 }
-
-/* Very few: all choices of options. */
-static void neo__plan_search_all(neo__plan_search *s, int64_t most) {
+/* Of very few tables: all choices of options. */
+static void neo__plan_search_all(neo__plan_search *s) {
     int64_t count = 1;
-    for (int32_t t = 0; t < s->tables && count <= most; t++) count *= s->options[t].count;
-    for (int64_t i = 0; count <= most && i < count; i++) {
+    for (int32_t t = 0; t < s->tables && count <= NEO__PLAN_CHOICES; t++)
+        count *= s->options[t].count;
+    for (int64_t i = 0; count <= NEO__PLAN_CHOICES && i < count; i++) {
         int64_t left = i;
         for (int32_t t = 0; t < s->tables; t++, left /= s->options[t - 1].count)
-            s->choice[t] = (int32_t)(left % s->options[t].count);
-        if (neo__plan_search_place_any(s)) (void)neo__plan_search_judge(s, 2000);
-        if (s->cap < DBL_MAX && neo__plan_search_place_repaired(s, NEO__PLACE_TIME))
-            (void)neo__plan_search_judge(s, 2000);
-    }
-}
-/* Few tables: from the best so far, some tables get options by lot, and what that leads to is kept if it is
-   better. The lots are always the same. */
-static void neo__plan_search_kick(neo__plan_search *s, int kicks) {
-    uint32_t lot = 1;
-    size_t choice_bytes = (size_t)s->tables * sizeof *s->choice,
-           seat_bytes = (size_t)s->seats * sizeof *s->seat;
-    for (int kick = 0; kick < kicks; kick++) {
-        double value = s->best_value;
-        memcpy(s->kept_choice, s->best_choice, choice_bytes);
-        memcpy(s->kept_seat, s->best_seat, seat_bytes);
-        memcpy(s->choice, s->best_choice, choice_bytes);
-        int anew = kick % 3 == 2; /* all tables */
-        for (int32_t i = 0; i < (anew ? s->tables : 2 + kick % 3); i++) {
-            lot = lot * 1664525u + 1013904223u;
-            int32_t t = anew ? i : (int32_t)((lot >> 8) % (uint32_t)s->tables);
-            lot = lot * 1664525u + 1013904223u;
-            int32_t k = (int32_t)((lot >> 8) % (uint32_t)s->options[t].count);
-            if (s->options[t].at[k].most_bytes <= s->cap) s->choice[t] = k;
-        }
-        s->best_value = -1.0;
-        if (neo__plan_search_place_any(s) && neo__plan_search_judge(s, 2000))
-            neo__plan_search_refine(s, s->level, 60000);
-        if (s->best_value >= 0.0 && s->best_value < value) continue;
-        s->best_value = value;
-        memcpy(s->best_choice, s->kept_choice, choice_bytes);
-        memcpy(s->best_seat, s->kept_seat, seat_bytes);
+            s->now.choice[t] = (int32_t)(left % s->options[t].count);
+        (void)neo__plan_search_consider(s, NEO__PLAN_OPTION_WORK);
     }
 }
 
+static void neo__plan_search_layout_draft(const neo__plan_search *s, neo__plan_draft *draft,
+                                          neo__carve *carve) {
+    NEO__CARVE(carve, draft->choice, s->tables);
+    NEO__CARVE(carve, draft->seat, s->seats);
+}
+static void neo__plan_search_layout(neo__plan_search *s, neo__carve *carve) {
+    neo__plan_search_layout_draft(s, &s->now, carve);
+    neo__plan_search_layout_draft(s, &s->best, carve);
+    neo__plan_search_layout_draft(s, &s->lean.draft, carve);
+    NEO__CARVE(carve, s->lean.extra, s->ranks);
+    NEO__CARVE(carve, s->load, s->ranks);
+    NEO__CARVE(carve, s->seat_load, s->seats);
+    NEO__CARVE(carve, s->extra, s->ranks);
+    NEO__CARVE(carve, s->weighed, s->ranks);
+    NEO__CARVE(carve, s->group, s->seats);
+    NEO__CARVE(carve, s->order, s->tables);
+    NEO__CARVE(carve, s->key, s->ranks);
+    NEO__CARVE(carve, s->trial, 2 * s->per_node);
+    NEO__CARVE(carve, s->turn, s->tables);
+    NEO__CARVE(carve, s->tried, s->tables);
+    NEO__CARVE(carve, s->every_rank, s->ranks);
+}
+/* Memory of a search is the plan's, until plan->work is freed. */
 static int neo__plan_search_alloc(neo__plan_search *s, neo_plan *plan) {
-    int64_t tables = plan->bags.table_count, ranks = plan->desc.cluster.ranks;
+    int32_t tables = plan->bags.table_count;
+    NEO__ZERO(neo__carve, carve);
     memset(s, 0, sizeof *s);
     s->plan = plan;
-    s->tables = (int32_t)tables;
-    s->ranks = (int32_t)ranks;
+    s->tables = tables;
+    s->ranks = plan->desc.cluster.ranks;
     s->nodes = plan->nodes;
     s->per_node = plan->per_node;
-    s->options = (neo__plan_options *)neo__plan_alloc(plan, tables, sizeof *s->options);
-    s->seat_first = (int64_t *)neo__plan_alloc(plan, tables + 1, sizeof *s->seat_first);
+    s->options = (neo__plan_options *)neo__plan_alloc(&plan->work, tables, sizeof *s->options);
+    s->seat_first = (int64_t *)neo__plan_alloc(&plan->work, tables + 1, sizeof *s->seat_first);
     if (!s->options || !s->seat_first) return 0;
     for (int32_t t = 0; t < tables; t++) {
         int32_t most = 0;
         neo__plan_options_make(plan, &plan->table[t], &s->options[t]);
-        for (int i = 0; i < s->options[t].count; i++) {
-            const neo__plan_option *o = &s->options[t].at[i];
-            int32_t parts = o->unit == NEO__UNIT_ALL ? 0 : o->col_parts * o->row_parts;
-            most = parts > most ? parts : most;
-        }
+        for (int i = 0; i < s->options[t].count; i++)
+            most = NEO__MAX(most, neo__plan_option_parts(&s->options[t].at[i]));
         s->seat_first[t + 1] = s->seat_first[t] + most;
     }
     s->seats = s->seat_first[tables];
-    s->choice = (int32_t *)neo__plan_alloc(plan, tables, sizeof *s->choice);
-    s->best_choice = (int32_t *)neo__plan_alloc(plan, tables, sizeof *s->choice);
-    s->old_choice = (int32_t *)neo__plan_alloc(plan, tables, sizeof *s->choice);
-    s->kept_choice = (int32_t *)neo__plan_alloc(plan, tables, sizeof *s->choice);
-    s->kept_seat = (int32_t *)neo__plan_alloc(plan, s->seats, sizeof *s->seat);
-    s->seat = (int32_t *)neo__plan_alloc(plan, s->seats, sizeof *s->seat);
-    s->best_seat = (int32_t *)neo__plan_alloc(plan, s->seats, sizeof *s->seat);
-    s->next = (int32_t *)neo__plan_alloc(plan, s->seats, sizeof *s->next);
-    s->seat_table = (int32_t *)neo__plan_alloc(plan, s->seats, sizeof *s->seat_table);
-    s->seat_load = (neo__plan_load *)neo__plan_alloc(plan, s->seats, sizeof *s->seat_load);
-    s->load = (neo__plan_load *)neo__plan_alloc(plan, ranks, sizeof *s->load);
-    s->head = (int32_t *)neo__plan_alloc(plan, ranks, sizeof *s->head);
-    s->order = (neo__plan_key *)neo__plan_alloc(plan, tables, sizeof *s->order);
-    s->key = (neo__plan_key *)neo__plan_alloc(plan, 2 * ranks, sizeof *s->key);
-    s->node_seconds = (double *)neo__plan_alloc(plan, s->nodes, sizeof *s->node_seconds);
-    s->bin_choice = (uint8_t *)neo__plan_alloc(plan, tables * (NEO__MEMORY_BINS + 1), 1);
-    s->lean_choice = (int32_t *)neo__plan_alloc(plan, tables, sizeof *s->choice);
-    s->lean_seat = (int32_t *)neo__plan_alloc(plan, s->seats, sizeof *s->seat);
-    s->extra = (double *)neo__plan_alloc(plan, 3 * ranks, sizeof *s->extra);
-    s->weighed = s->extra + ranks;
-    s->lean_extra = s->extra + 2 * ranks;
-    return s->lean_choice && s->lean_seat && s->extra && s->choice && s->best_choice &&
-           s->old_choice && s->kept_choice && s->kept_seat &&
-           s->seat && s->best_seat && s->next && s->seat_table && s->seat_load && s->load &&
-           s->head && s->order && s->key && s->node_seconds && s->bin_choice;
+    neo__plan_search_layout(s, &carve);
+    carve.block = (char *)neo__plan_alloc(&plan->work, (int64_t)carve.at, 1);
+    if (!carve.block) return 0;
+    carve.at = 0;
+    neo__plan_search_layout(s, &carve);
+    for (int32_t r = 0; r < s->ranks; r++) s->every_rank[r] = r;
+    return 1;
 }
-/* ---- the search itself ---- */
-/* s->best: the best choice and seats within cap; 0 if nothing fits. */
+/* s->best: the best draft within cap; 0 if nothing fits. */
 static int neo__plan_search_run(neo__plan_search *s, double cap) {
-    int64_t work = 60000;
     s->cap = cap;
     s->best_value = -1.0;
     s->mean_cost = 0.0;
-    for (int32_t t = 0; t < s->tables; t++) {
-        double least = DBL_MAX;
-        for (int i = 0; i < s->options[t].count; i++) {
-            const neo__plan_option *o = &s->options[t].at[i];
-            if (o->most_bytes <= cap && o->seconds < least) least = o->seconds;
-        }
-        if (least == DBL_MAX) return 0;
-        s->mean_cost += least;
-    }
-    s->level = 0.5;
-    neo__plan_search_bounds(s, work);
-    neo__plan_search_alike(s, work);
-    if (s->best_value < 0.0 && neo__plan_search_fit(s)) (void)neo__plan_search_judge(s, work);
+    s->level = NEO__PLAN_LEVEL_START;
+    if (!neo__plan_search_choose(s, NEO__GOAL_TIME, NEO__NO_BOUND)) return 0;
+    for (int32_t t = 0; t < s->tables; t++)
+        s->mean_cost += neo__plan_search_option(s, t)->seconds;
+    neo__plan_search_bounds(s);
+    neo__plan_search_alike(s);
+    if (s->best_value < 0.0 && neo__plan_search_fit(s))
+        (void)neo__plan_search_judge(s, NEO__PLAN_START_WORK);
     if (s->best_value < 0.0) return 0;
-    neo__plan_search_refine(s, 0.1, 30000000);
-    if (s->tables * s->ranks <= NEO__PLAN_SMALL) {
-        neo__plan_search_refine(s, 0.001, 30000000);
-        neo__plan_search_all(s, NEO__PLAN_CHOICES);
-        neo__plan_search_kick(s, NEO__PLAN_KICKS);
-    }
+    neo__plan_search_refine(s);
+    if ((int64_t)s->tables * s->ranks <= NEO__PLAN_SMALL) neo__plan_search_all(s);
     neo__plan_search_restore(s, -1);
-    (void)neo__plan_search_judge(s, 4000000);
+    (void)neo__plan_search_judge(s, NEO__PLAN_FINAL_WORK);
     return 1;
 }
 /* s->best becomes the plan's pieces. */
@@ -3161,15 +2642,12 @@ static neo_status neo__plan_search_build(neo__plan_search *s) {
         if (pass == 1) NEO__TRY(neo__plan_hold(plan, count, held));
         count = 0;
         for (int32_t t = 0; t < s->tables; t++) {
-            const neo__plan_option *o = &s->options[t].at[s->best_choice[t]];
+            const neo__plan_option *o = &s->options[t].at[s->best.choice[t]];
+            int spread = o->unit == NEO__UNIT_ALL;
             neo__plan_shape shape;
             shape.col_parts = o->col_parts;
             shape.row_parts = o->row_parts;
-            shape.ranks = s->best_seat + s->seat_first[t];
-            if (o->unit == NEO__UNIT_ALL) {
-                for (int32_t r = 0; r < s->ranks; r++) s->head[r] = r;
-                shape.ranks = s->head;
-            }
+            shape.ranks = spread ? s->every_rank : s->best.seat + s->seat_first[t];
             if (pass == 1) neo__plan_shape_cut(plan, t, shape, plan->piece + count);
             count += neo__plan_shape_count(shape);
             held += o->col_parts ? neo__plan_shape_count(shape) : s->ranks;
@@ -3178,6 +2656,7 @@ static neo_status neo__plan_search_build(neo__plan_search *s) {
     neo__plan_finish(plan);
     return NEO_OK;
 }
+
 /* ---- memory: what a plan takes to the byte, and the least there is ----
 
    The search adds up an estimate of the buffers; what they take (neo__shard_plan_bytes) is known of
@@ -3190,9 +2669,8 @@ static neo_status neo__plan_search_build(neo__plan_search *s) {
    not depend on the budget, and may end as soon as it is below it, a plan exists for every budget
    from the least one up. */
 
-/* Weighs the best so far: the bytes of its fullest rank, their spread, and s->weighed. */
+/* Weighs the best draft: the bytes of its fullest rank, their spread, and s->weighed. */
 static neo_status neo__plan_search_weigh(neo__plan_search *s, int64_t *most, double *spread) {
-    int blocks = s->plan->block_count;
     NEO__TRY(neo__plan_search_build(s));
     neo__plan_search_restore(s, -1);
     *most = s->plan->step.most_bytes;
@@ -3204,7 +2682,6 @@ static neo_status neo__plan_search_weigh(neo__plan_search *s, int64_t *most, dou
         *spread += bytes * bytes;
     }
     s->weighings--;
-    neo__plan_release(s->plan, blocks, s->plan->block_count);
     return NEO_OK;
 }
 static void neo__plan_search_extra(neo__plan_search *s, const double *extra) {
@@ -3213,27 +2690,27 @@ static void neo__plan_search_extra(neo__plan_search *s, const double *extra) {
 /* Weighs what was placed; it becomes lean if it takes less, or as much in its fullest rank and is
    more even. */
 static neo_status neo__plan_search_lean_try(neo__plan_search *s, int *better) {
+    neo__plan_lean *lean = &s->lean;
     int64_t most;
     double spread;
     neo__plan_search_keep(s, 0.0);
     NEO__TRY(neo__plan_search_weigh(s, &most, &spread));
-    if (s->lean_bytes >= 0 && (most > s->lean_bytes ||
-                               (most == s->lean_bytes && spread >= s->lean_spread * (1.0 - 1e-12))))
+    if (lean->bytes >= 0 && (most > lean->bytes || (most == lean->bytes &&
+                                                    spread >= lean->spread * (1.0 - 1e-12))))
         return NEO_OK;
     *better = 1;
-    s->lean_bytes = most;
-    s->lean_spread = spread;
-    memcpy(s->lean_choice, s->choice, (size_t)s->tables * sizeof *s->choice);
-    memcpy(s->lean_seat, s->seat, (size_t)s->seats * sizeof *s->seat);
-    memcpy(s->lean_extra, s->weighed, (size_t)s->ranks * sizeof *s->extra);
+    lean->bytes = most;
+    lean->spread = spread;
+    neo__plan_search_copy(s, &lean->draft, &s->now);
+    memcpy(lean->extra, s->weighed, (size_t)s->ranks * sizeof *lean->extra);
     return NEO_OK;
 }
-/* Lean becomes the best so far. */
+/* Lean becomes the best draft, and is placed. */
 static void neo__plan_search_lean_back(neo__plan_search *s) {
     s->best_value = 0.0;
-    memcpy(s->best_choice, s->lean_choice, (size_t)s->tables * sizeof *s->choice);
-    memcpy(s->best_seat, s->lean_seat, (size_t)s->seats * sizeof *s->seat);
-    neo__plan_search_extra(s, s->lean_extra);
+    neo__plan_search_copy(s, &s->best, &s->lean.draft);
+    neo__plan_search_extra(s, s->lean.extra);
+    neo__plan_search_restore(s, -1);
 }
 /* What was placed as it is, and with its ranks levelled. */
 static neo_status neo__plan_search_lean_level(neo__plan_search *s, int *better) {
@@ -3251,133 +2728,80 @@ static neo_status neo__plan_search_lean_start(neo__plan_search *s, int64_t enoug
     static const double shares[] = {1e9, 1.0, 0.7, 0.5, 0.35, 0.25, 0.125, 0.0};
     double mean = 0.0;
     int better;
-    for (int32_t t = 0; t < s->tables; t++) {
-        double least = DBL_MAX;
-        for (int i = 0; i < s->options[t].count; i++)
-            if (s->options[t].at[i].bytes < least) least = s->options[t].at[i].bytes;
-        mean += least / s->ranks;
-    }
+    (void)neo__plan_search_choose(s, NEO__GOAL_MEMORY, NEO__NO_BOUND);
+    for (int32_t t = 0; t < s->tables; t++)
+        mean += neo__plan_search_option(s, t)->bytes / s->ranks;
     for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
         neo__plan_search_extra(s, NULL);
-        if (!neo__plan_search_choose_small(s, shares[i] * mean) ||
-            !neo__plan_search_place(s, NEO__PLACE_MEMORY))
+        if (!neo__plan_search_choose(s, NEO__GOAL_MEMORY, shares[i] * mean) ||
+            !neo__plan_search_place(s, NEO__GOAL_MEMORY))
             continue;
         for (int turn = 0; turn < 3; turn++) {
             NEO__TRY(neo__plan_search_lean_level(s, &better));
-            if (s->lean_bytes <= enough) return NEO_OK;
+            if (s->lean.bytes <= enough) return NEO_OK;
             neo__plan_search_extra(s, s->weighed);
             neo__plan_search_restore(s, -1);
         }
     }
     return NEO_OK;
 }
-/* Every other option of a table, then every other rank for a piece, alone or in exchange for
-   another one. */
-static neo_status neo__plan_search_lean_table(neo__plan_search *s, int32_t t, int *better) {
-    for (int32_t k = 0; k < s->options[t].count; k++) {
-        neo__plan_search_lean_back(s);
-        if (neo__plan_search_exchange(s, t, k, NEO__PLACE_MEMORY))
-            NEO__TRY(neo__plan_search_lean_level(s, better));
-    }
-    return NEO_OK;
-}
-static neo_status neo__plan_search_lean_seat(neo__plan_search *s, int32_t t, int32_t part,
-                                             int *better) {
-    int32_t seat = (int32_t)s->seat_first[t] + part;
-    for (int32_t to = 0; to < s->ranks; to++) {
-        for (int32_t k = -1; k < s->seats; k++) { /* -1: alone */
-            neo__plan_search_lean_back(s);
-            neo__plan_search_restore(s, -1);
-            if (part >= neo__plan_search_parts(s, t)) return NEO_OK;
-            neo__plan_search_link(s);
-            int32_t from = s->seat[seat], other = -1;
-            if (to == from) break;
-            if (k >= 0) {
-                for (int32_t i = s->head[to]; i >= 0; i = s->next[i])
-                    if (i == k) other = i;
-                if (other < 0 || neo__plan_search_sits(s, s->seat_table[other], from, other))
-                    continue;
+/* Every move of a piece to another rank, alone (other -1) or in exchange for another piece. */
+static neo_status neo__plan_search_lean_moves(neo__plan_search *s, int64_t enough, int *better) {
+    neo__plan_move m;
+    neo__plan_search_lean_back(s);
+    neo__plan_search_groups(s, NEO__UNIT_RANK);
+    for (m.group = 0; m.group < s->groups; m.group++) {
+        for (m.other = -1; m.other < s->groups; m.other++) {
+            int32_t begin = m.other < 0 ? 0 : neo__plan_group_place(s, m.other),
+                    end = m.other < 0 ? s->ranks : begin + 1;
+            for (m.to = begin; m.to < end && s->lean.bytes > enough; m.to++) {
+                m.from = neo__plan_group_place(s, m.group);
+                if (!neo__plan_move_allowed(s, &m)) continue;
+                neo__plan_move_apply(s, &m);
+                NEO__TRY(neo__plan_search_lean_try(s, better));
+                neo__plan_search_lean_back(s);
             }
-            if (neo__plan_search_sits(s, t, to, seat) && (other < 0 || s->seat_table[other] != t))
-                continue;
-            if (other >= 0 && s->seat_table[other] == t) continue;
-            if (other >= 0) neo__plan_search_reseat(s, other, from);
-            neo__plan_search_reseat(s, seat, to);
-            NEO__TRY(neo__plan_search_lean_try(s, better));
         }
     }
     return NEO_OK;
 }
-/* Lean becomes what no single change makes less, or at most `enough`. */
+/* Lean becomes what no other option of a table and no move makes less, or at most `enough`. */
 static neo_status neo__plan_search_lean_descend(neo__plan_search *s, int64_t enough) {
-    for (int better = 1; better && s->weighings > 0;) {
+    for (int better = 1; better && s->weighings > 0 && s->lean.bytes > enough;) {
         better = 0;
-        for (int32_t t = 0; t < s->tables && s->lean_bytes > enough; t++)
-            NEO__TRY(neo__plan_search_lean_table(s, t, &better));
         for (int32_t t = 0; t < s->tables; t++) {
-            const neo__plan_option *o = &s->options[t].at[s->lean_choice[t]];
-            if (o->unit != NEO__UNIT_RANK) continue;
-            for (int32_t i = 0; i < o->col_parts * o->row_parts && s->lean_bytes > enough; i++)
-                NEO__TRY(neo__plan_search_lean_seat(s, t, i, &better));
+            for (int32_t k = 0; k < s->options[t].count && s->lean.bytes > enough; k++) {
+                neo__plan_search_lean_back(s);
+                if (neo__plan_search_exchange(s, t, k, NEO__GOAL_MEMORY))
+                    NEO__TRY(neo__plan_search_lean_level(s, &better));
+            }
         }
+        NEO__TRY(neo__plan_search_lean_moves(s, enough, &better));
     }
     return NEO_OK;
-}
-/* From lean, some tables get options by lot (the lots are always the same), and from there it goes
-   down again; the better one stays. */
-static neo_status neo__plan_search_lean_kick(neo__plan_search *s, int kick, uint32_t *lot,
-                                             int64_t enough) {
-    size_t choice_bytes = (size_t)s->tables * sizeof *s->choice,
-           seat_bytes = (size_t)s->seats * sizeof *s->seat;
-    int64_t bytes = s->lean_bytes;
-    double spread = s->lean_spread;
-    int better, anew = kick % 3 == 2; /* all tables */
-    memcpy(s->kept_choice, s->lean_choice, choice_bytes);
-    memcpy(s->kept_seat, s->lean_seat, seat_bytes);
-    memcpy(s->choice, s->lean_choice, choice_bytes);
-    for (int32_t i = 0; i < (anew ? s->tables : 2 + kick % 3); i++) {
-        *lot = *lot * 1664525u + 1013904223u;
-        int32_t t = anew ? i : (int32_t)((*lot >> 8) % (uint32_t)s->tables);
-        *lot = *lot * 1664525u + 1013904223u;
-        s->choice[t] = (int32_t)((*lot >> 8) % (uint32_t)s->options[t].count);
-    }
-    neo__plan_search_extra(s, NULL);
-    if (!neo__plan_search_place(s, NEO__PLACE_MEMORY)) return NEO_OK;
-    s->lean_bytes = -1;
-    NEO__TRY(neo__plan_search_lean_level(s, &better));
-    NEO__TRY(neo__plan_search_lean_descend(s, enough));
-    if (s->lean_bytes < bytes || (s->lean_bytes == bytes && s->lean_spread < spread)) return NEO_OK;
-    memcpy(s->choice, s->kept_choice, choice_bytes);
-    memcpy(s->seat, s->kept_seat, seat_bytes);
-    s->lean_bytes = -1;
-    return neo__plan_search_lean_try(s, &better);
 }
 /* s->lean: the least memory, or at most `enough`. */
 static neo_status neo__plan_search_lean(neo__plan_search *s, int64_t enough) {
-    uint32_t lot = 1;
     s->cap = DBL_MAX;
-    s->lean_bytes = -1;
+    s->lean.bytes = -1;
     s->weighings = NEO__PLAN_WEIGHINGS / (s->tables + s->ranks);
     NEO__TRY(neo__plan_search_lean_start(s, enough));
     if ((int64_t)s->tables * s->ranks > NEO__PLAN_SMALL) return NEO_OK;
-    NEO__TRY(neo__plan_search_lean_descend(s, enough));
-    for (int kick = 0;
-         kick < NEO__PLAN_LEAN_KICKS && s->weighings > 0 && s->lean_bytes > enough; kick++)
-        NEO__TRY(neo__plan_search_lean_kick(s, kick, &lot, enough));
-    return NEO_OK;
+    return neo__plan_search_lean_descend(s, enough);
 }
-/* Makes the best so far fit the budget to the byte, by moving pieces of ranks that are above it;
+/* Makes the best draft fit the budget to the byte, by moving pieces of ranks that are above it;
    the plan is built. NEO_ERR_CAPACITY: that did not do; *over: bytes of the fullest rank above it,
    before. */
 static neo_status neo__plan_search_fit_budget(neo__plan_search *s, int64_t budget, double *over) {
+    static const int64_t work[] = {2000000, 2000000, 20000, 20000, 0, 0};
     int64_t most;
     double spread;
     neo_status status = NEO_ERR_CAPACITY;
-    for (int turn = 0; turn < 6; turn++) {
+    for (size_t turn = 0; turn < sizeof work / sizeof *work; turn++) {
         NEO__TRY(neo__plan_search_weigh(s, &most, &spread));
         if (turn == 0) *over = (double)(most - budget);
         if (most <= budget) {
-            status = neo__plan_search_build(s);
+            status = NEO_OK;
             break;
         }
         neo__plan_search_extra(s, s->weighed);
@@ -3385,50 +2809,20 @@ static neo_status neo__plan_search_fit_budget(neo__plan_search *s, int64_t budge
         neo__plan_search_restore(s, -1);
         if (!neo__plan_search_repair(s)) break;
         s->best_value = -1.0;
-        (void)neo__plan_search_judge(s, turn < 2 ? 2000000 : turn < 4 ? 20000 : 0);
+        (void)neo__plan_search_judge(s, work[turn]);
     }
     neo__plan_search_extra(s, NULL);
     return status;
 }
-/* The least memory there is, made faster within the budget. */
-static neo_status neo__plan_search_from_lean(neo__plan_search *s, int64_t budget) {
-    double over;
-    neo__plan_search_lean_back(s);
-    s->cap = (double)budget;
-    neo__plan_search_refine(s, 0.1, 300000);
-    neo_status status = neo__plan_search_fit_budget(s, budget, &over);
-    if (status != NEO_ERR_CAPACITY) return status;
-    neo__plan_search_lean_back(s);
-    neo__plan_search_extra(s, NULL);
-    return neo__plan_search_build(s);
-}
-/* What the fullest rank takes beside what is added up, at most, as seen on a plan made quickly. */
-static neo_status neo__plan_search_slack(neo__plan_search *s, int64_t budget, double *slack) {
-    int64_t most;
-    double spread;
-    s->cap = (double)budget;
-    s->best_value = -1.0;
-    *slack = 0.0;
-    neo__plan_search_extra(s, NULL);
-    if (!neo__plan_search_choose(s, NEO__NO_BOUND, 1.0) || !neo__plan_search_place_any(s))
-        return NEO_OK;
-    (void)neo__plan_search_judge(s, 0);
-    NEO__TRY(neo__plan_search_weigh(s, &most, &spread));
-    for (int32_t r = 0; r < s->ranks; r++)
-        if (s->weighed[r] > *slack) *slack = s->weighed[r];
-    return NEO_OK;
-}
 /* A plan within `budget` bytes a rank (0: any). The search's cap is not quite the budget: between a
    cap under which nothing is found and one whose plan is too large, the next is halfway.
-   NEO_ERR_CAPACITY: there is none; s->lean_bytes is a budget that would do. */
+   NEO_ERR_CAPACITY: there is none; s->lean.bytes is a budget that would do. */
 static neo_status neo__plan_search_attempt(neo__plan_search *s, int64_t budget) {
     double cap = budget ? (double)budget : DBL_MAX, failed = 0.0, over = 0.0, above = 0.0;
-    int runs = (int64_t)s->tables * s->ranks > 100000 ? 3 : 8;
+    int runs = (int64_t)s->tables * s->ranks > NEO__PLAN_LARGE ? 3 : 8;
     if (!budget) return neo__plan_search_run(s, cap) ? neo__plan_search_build(s) : NEO_ERR_CAPACITY;
     NEO__TRY(neo__plan_search_lean(s, budget));
-    if (s->lean_bytes > budget) return NEO_ERR_CAPACITY;
-    NEO__TRY(neo__plan_search_slack(s, budget, &above));
-    cap -= above;
+    if (s->lean.bytes > budget) return NEO_ERR_CAPACITY;
     for (int i = 0; i < runs; i++) {
         neo__plan_search_extra(s, NULL);
         if (!neo__plan_search_run(s, cap)) {
@@ -3445,52 +2839,52 @@ static neo_status neo__plan_search_attempt(neo__plan_search *s, int64_t budget) 
             cap = failed + (over - failed) / 2.0;
         }
     }
-    return neo__plan_search_from_lean(s, budget);
+    neo__plan_search_lean_back(s);
+    return neo__plan_search_build(s);
+}
+/* "; cw: why not; ..." of the placements that a table is allowed. */
+static neo_status neo__plan_no_options(const neo_plan *plan, int32_t table, const char *fn) {
+    char why[400] = "";
+    size_t at = 0;
+    for (int p = 0; p < NEO_PLACEMENT_COUNT && at + 100 < sizeof why; p++)
+        if (plan->table[table].allowed & (1u << p))
+            at += (size_t)snprintf(why + at, sizeof why - at, "; %s: %s", NEO__PLACEMENT_NAMES[p],
+                                   neo__plan_reason(plan, &plan->table[table], (neo_placement)p));
+    return neo_fail(NEO_ERR_UNSUPPORTED,
+                    "%s: table '%s': none of the placements allowed is possible%s", fn,
+                    plan->bags.tables[table].name, why);
 }
 static neo_status neo__plan_run(neo_plan *plan, const char *fn) {
     neo__plan_search s;
     int64_t budget = plan->desc.cluster.memory_bytes;
-    int begin = plan->block_count;
     if (!neo__plan_search_alloc(&s, plan)) return NEO_ERR_MEMORY;
-    for (int32_t t = 0; t < s.tables; t++) {
-        if (s.options[t].count) continue;
-        char why[400];
-        size_t at = 0;
-        why[0] = 0;
-        for (int p = 0; p < NEO_PLACEMENT_COUNT && at + 100 < sizeof why; p++)
-            if (plan->table[t].allowed & (1u << p))
-                at +=
-                    (size_t)snprintf(why + at, sizeof why - at, "; %s: %s", NEO__PLACEMENT_NAMES[p],
-                                     neo__plan_reason(plan, &plan->table[t], (neo_placement)p));
-        return neo_fail(NEO_ERR_UNSUPPORTED,
-                        "%s: table '%s': none of the placements allowed is possible%s", fn,
-                        plan->bags.tables[t].name, why);
-    }
-    int middle = plan->block_count;
+    for (int32_t t = 0; t < s.tables; t++)
+        if (!s.options[t].count) return neo__plan_no_options(plan, t, fn);
     neo_status status = neo__plan_search_attempt(&s, budget);
     NEO__CHECK(status != NEO_ERR_CAPACITY, NEO_ERR_CAPACITY,
                "%s: the tables do not fit: %d ranks with %" PRId64 " bytes each; %" PRId64
                " bytes each would do",
-               fn, s.ranks, budget, s.lean_bytes);
-    neo__plan_release(plan, begin, middle);
+               fn, s.ranks, budget, s.lean.bytes);
+    neo__arena_free(&plan->work);
     return status;
 }
 
-NEO__HOT_END
 /* ------------------------------------------------------------------------------------------------
    >>impl-plan-why
    ------------------------------------------------------------------------------------------------ */
+/* Text goes to a file, or to memory as far as there is room. */
 typedef struct neo__plan_text {
+    FILE *file;
     char *at;
     size_t bytes, length;
 } neo__plan_text;
 static void neo__plan_text_add(neo__plan_text *t, const char *format, ...) NEO__PRINTF(2, 3);
 static void neo__plan_text_add(neo__plan_text *t, const char *format, ...) {
     va_list args;
-    int room = t->length < t->bytes;
+    size_t room = t->length < t->bytes ? t->bytes - t->length : 0;
     va_start(args, format);
-    int n =
-        vsnprintf(room ? t->at + t->length : NULL, room ? t->bytes - t->length : 0, format, args);
+    int n = t->file ? vfprintf(t->file, format, args)
+                    : vsnprintf(room ? t->at + t->length : NULL, room, format, args);
     va_end(args);
     if (n > 0) t->length += (size_t)n;
 }
@@ -3615,10 +3009,7 @@ static void neo__plan_why_rejected(const neo_plan *plan, const neo__plan_table *
     neo__plan_text_add(text, "\n");
 }
 NEO_API size_t neo_plan_why(const neo_plan *plan, int32_t table, char *text, size_t bytes) {
-    neo__plan_text out;
-    out.at = text;
-    out.bytes = bytes;
-    out.length = 0;
+    neo__plan_text out = {NULL, text, bytes, 0};
     if (bytes) text[0] = 0;
     if (!plan || table < 0 || table >= plan->bags.table_count) return 0;
     const neo__plan_table *t = &plan->table[table];
@@ -3639,10 +3030,7 @@ NEO_API size_t neo_plan_why(const neo_plan *plan, int32_t table, char *text, siz
     return out.length;
 }
 NEO_API size_t neo_plan_warning(const neo_plan *plan, int32_t table, char *text, size_t bytes) {
-    neo__plan_text out;
-    out.at = text;
-    out.bytes = bytes;
-    out.length = 0;
+    neo__plan_text out = {NULL, text, bytes, 0};
     if (bytes) text[0] = 0;
     if (!plan || table < 0 || table >= plan->bags.table_count) return 0;
     const neo__plan_table *t = &plan->table[table];
@@ -3656,27 +3044,14 @@ NEO_API size_t neo_plan_warning(const neo_plan *plan, int32_t table, char *text,
 /* ------------------------------------------------------------------------------------------------
    >>impl-plan-file
 
-   A file is read twice, once to count the pieces. Table lines of equal cuts are made by the same function
-   as the search's, so that a line of text stands for the same rectangles.
+   A file is read once, its lines cut into words in place. Table lines of equal cuts are made by the
+   same function as the search's, so that a line of text stands for the same rectangles.
    ------------------------------------------------------------------------------------------------ */
-enum { NEO__PLAN_NAME = 4096, NEO__PLAN_LISTED = NEO__PLAN_MAX_RANKS };
-
-static void neo__plan_write_name(FILE *f, const char *name) {
+static void neo__plan_write_name(neo__plan_text *f, const char *name) {
     for (; *name; name++) {
         unsigned char c = (unsigned char)*name;
-        if (c <= ' ' || c == 127 || c == '"' || c == '#' || c == '%')
-            fprintf(f, "%%%02X", c);
-        else
-            fputc(c, f);
-    }
-}
-static void neo__plan_write_ranks(FILE *f, const neo_piece *p, int64_t count) {
-    for (int64_t i = 0, end; i < count; i = end) {
-        for (end = i + 1; end < count && p[end].rank == p[end - 1].rank + 1;) end++;
-        if (end - i == 1)
-            fprintf(f, "%s%d", i ? "," : "", p[i].rank);
-        else
-            fprintf(f, "%s%d-%d", i ? "," : "", p[i].rank, p[end - 1].rank);
+        int coded = c <= ' ' || c == 127 || c == '"' || c == '#' || c == '%';
+        neo__plan_text_add(f, coded ? "%%%02X" : "%c", c);
     }
 }
 /* Whether the pieces of a table are those of an equal cut; then slices and pieces of each. */
@@ -3686,97 +3061,85 @@ static int neo__plan_is_shape(const neo_plan *plan, int32_t table, int32_t *slic
     const neo_piece *p = plan->piece + t->first_piece;
     int64_t n = t->piece_count, cols = 1;
     for (int64_t i = 1; i < n; i++) cols += p[i].first_col != p[i - 1].first_col;
-    if (n > NEO__PLAN_LISTED || n % cols) return 0;
+    if (n > NEO__PLAN_MAX_RANKS || n % cols) return 0;
     *slices = (int32_t)cols;
     *parts = (int32_t)(n / cols);
     if (cols > t->blocks || *parts > neo__plan_row_units(t)) return 0;
     for (int64_t i = 0; i < n; i++) {
-        neo_piece want;
+        neo_piece want = p[i];
         neo__plan_cols(plan, t, cols, i / *parts, &want);
         neo__plan_rows(t, *parts, i % *parts, &want);
-        if (want.first_col != p[i].first_col || want.cols != p[i].cols ||
-            want.first_row != p[i].first_row || want.rows != p[i].rows)
-            return 0;
+        if (neo__plan_piece_order(&want, &p[i]) != 0) return 0;
     }
     return 1;
 }
-static void neo__plan_write_table(const neo_plan *plan, int32_t table, FILE *f) {
+static void neo__plan_write_table(const neo_plan *plan, int32_t table, neo__plan_text *f) {
     const neo__plan_table *t = &plan->table[table];
     const neo_piece *p = plan->piece + t->first_piece;
     int32_t slices, parts;
-    fprintf(f, "table ");
+    neo__plan_text_add(f, "table ");
     neo__plan_write_name(f, plan->bags.tables[table].name);
-    fprintf(f, " %" PRId64 "x%" PRId64 " ", t->rows, t->dim);
+    neo__plan_text_add(f, " %" PRId64 "x%" PRId64 " ", t->rows, t->dim);
     if (p->rank == NEO_EVERY_RANK) {
-        fprintf(f, "dp\n");
+        neo__plan_text_add(f, "dp\n");
     } else if (neo__plan_is_shape(plan, table, &slices, &parts)) {
-        fprintf(f, "%s ", NEO__PLACEMENT_NAMES[t->placement]);
+        neo__plan_text_add(f, "%s ", NEO__PLACEMENT_NAMES[t->placement]);
         if (t->placement != NEO_GRID) slices = 1, parts = (int32_t)t->piece_count;
         for (int32_t i = 0; i < slices; i++) {
-            fprintf(f, "%s", i ? "/" : "");
-            neo__plan_write_ranks(f, p + (int64_t)i * parts, parts);
+            neo__plan_text_add(f, "%s", i ? "/" : "");
+            neo__plan_text_ranks(f, p + (int64_t)i * parts, parts);
         }
-        fprintf(f, "\n");
+        neo__plan_text_add(f, "\n");
     } else {
-        fprintf(f, "pieces %" PRId64 "\n", t->piece_count);
-        for (int64_t i = 0; i < t->piece_count; i++)
-            fprintf(f, "piece %d %" PRId64 "+%" PRId64 " %" PRId64 "+%" PRId64 "\n", p[i].rank,
-                    p[i].first_row, p[i].rows, p[i].first_col, p[i].cols);
+        neo__plan_text_add(f, "pieces %" PRId64 "\n", t->piece_count);
+        for (int64_t i = 0; i < t->piece_count; i++, p++)
+            neo__plan_text_add(f, "piece %d %" PRId64 "+%" PRId64 " %" PRId64 "+%" PRId64 "\n",
+                               p->rank, p->first_row, p->rows, p->first_col, p->cols);
     }
 }
 NEO_API neo_status neo_plan_write(const neo_plan *plan, const char *path) {
     NEO__CHECK(plan && path, NEO_ERR_ARG, "neo_plan_write: an argument is NULL");
-    FILE *f = fopen(path, "wb");
-    NEO__CHECK(f, errno == ENOENT ? NEO_ERR_NOT_FOUND : NEO_ERR_IO,
+    neo__plan_text f = {fopen(path, "wb"), NULL, 0, 0};
+    NEO__CHECK(f.file, errno == ENOENT ? NEO_ERR_NOT_FOUND : NEO_ERR_IO,
                "%s: cannot open for writing: %s", path, strerror(errno));
-    fprintf(f, "neo-plan 1\nranks %d %d\n", plan->desc.cluster.ranks, plan->per_node);
-    for (int32_t t = 0; t < plan->bags.table_count; t++) neo__plan_write_table(plan, t, f);
-    int bad = ferror(f) != 0;
-    if (fclose(f) != 0) bad = 1;
+    neo__plan_text_add(&f, "neo-plan 1\nranks %d %d\n", plan->desc.cluster.ranks, plan->per_node);
+    for (int32_t t = 0; t < plan->bags.table_count; t++) neo__plan_write_table(plan, t, &f);
+    int bad = ferror(f.file) != 0;
+    if (fclose(f.file) != 0) bad = 1;
     NEO__CHECK(!bad, NEO_ERR_IO, "%s: cannot write: %s", path, strerror(errno));
     return NEO_OK;
 }
 
 typedef struct neo__plan_reader {
-    const neo_plan *plan;
+    neo_plan *plan;
     const char *path;
-    const char *at, *end; /* of the text that is left */
+    char *at, *end;    /* text that is left; a NUL stands at its end */
+    char *word, *rest; /* the word read last; what is left of its line */
     int64_t line;
-    const char *word; /* of the running line, what is left of it; [word, line_end) */
-    const char *line_end;
-    char token[NEO__PLAN_NAME];
-    int32_t table; /* of piece lines; open: how many are still to come */
-    int64_t open, count;
-    neo_piece *pieces; /* NULL: count only */
+    int32_t table;     /* of piece lines; open: how many are still to come */
+    int64_t open, count, room;
+    neo_piece *pieces; /* [count], with room for `room` */
     uint8_t *seen;     /* [tables] */
-    int32_t ranks[NEO__PLAN_LISTED];
+    int32_t ranks[NEO__PLAN_MAX_RANKS];
 } neo__plan_reader;
 
 /* The next word of the line, "" at its end. */
 static const char *neo__plan_word(neo__plan_reader *r) {
-    size_t n = 0;
-    while (r->word < r->line_end && (*r->word == ' ' || *r->word == '\t' || *r->word == '\r'))
-        r->word++;
-    if (r->word < r->line_end && *r->word == '#') r->word = r->line_end;
-    while (r->word < r->line_end && *r->word != ' ' && *r->word != '\t' && *r->word != '\r' &&
-           *r->word != '#' && n + 1 < sizeof r->token)
-        r->token[n++] = *r->word++;
-    r->token[n] = 0;
-    return r->token;
+    r->word = r->rest + strspn(r->rest, " \t\r");
+    r->rest = r->word + strcspn(r->word, " \t\r");
+    if (*r->rest) *r->rest++ = 0;
+    return r->word;
 }
-/* The next line that has a word; 0 at the end of the file. */
+/* The first word of the next line that has one; 0 at the end of the file. */
 static int neo__plan_line(neo__plan_reader *r) {
     while (r->at < r->end) {
-        const char *stop = (const char *)memchr(r->at, '\n', (size_t)(r->end - r->at));
-        r->word = r->at;
-        r->line_end = stop ? stop : r->end;
+        char *stop = (char *)memchr(r->at, '\n', (size_t)(r->end - r->at));
+        r->rest = r->at;
         r->at = stop ? stop + 1 : r->end;
         r->line++;
-        const char *begin = r->word;
-        if (neo__plan_word(r)[0]) {
-            r->word = begin;
-            return 1;
-        }
+        if (stop) *stop = 0;
+        r->rest[strcspn(r->rest, "#")] = 0;
+        if (neo__plan_word(r)[0]) return 1;
     }
     return 0;
 }
@@ -3784,9 +3147,9 @@ static int neo__plan_line(neo__plan_reader *r) {
     do {                                                                                           \
         if (!(cond)) return neo__plan_line_error(r, __VA_ARGS__);                                  \
     } while (0)
-static neo_status neo__plan_line_error(const neo__plan_reader *r, const char *what,
+static neo_status neo__plan_line_error(const neo__plan_reader *r, const char *message,
                                        const char *word) {
-    return neo_fail(NEO_ERR_FORMAT, "%s:%" PRId64 ": %s%s%.100s%s", r->path, r->line, what,
+    return neo_fail(NEO_ERR_FORMAT, "%s:%" PRId64 ": %s%s%.100s%s", r->path, r->line, message,
                     word[0] ? " '" : "", word, word[0] ? "'" : "");
 }
 /* A whole number at *text, which moves on; 0 if there is none. */
@@ -3802,10 +3165,14 @@ static int neo__plan_number(const char **text, int64_t *number) {
     *number = n;
     return 1;
 }
-/* "12x34", "12+34": two numbers with a sign between. */
-static int neo__plan_pair(const char *text, char sign, int64_t *a, int64_t *b) {
-    if (!neo__plan_number(&text, a) || *text++ != sign) return 0;
-    return neo__plan_number(&text, b) && *text == 0;
+/* The next word as one number, or as two with a sign between, as 12x34. */
+static int neo__plan_read_number(neo__plan_reader *r, int64_t *number) {
+    const char *p = neo__plan_word(r);
+    return neo__plan_number(&p, number) && *p == 0;
+}
+static int neo__plan_read_pair(neo__plan_reader *r, char sign, int64_t *a, int64_t *b) {
+    const char *p = neo__plan_word(r);
+    return neo__plan_number(&p, a) && *p++ == sign && neo__plan_number(&p, b) && *p == 0;
 }
 static int neo__plan_hex(char c) {
     return c >= '0' && c <= '9'   ? c - '0'
@@ -3814,18 +3181,17 @@ static int neo__plan_hex(char c) {
                                   : -1;
 }
 static neo_status neo__plan_read_name(neo__plan_reader *r) {
-    char name[NEO__PLAN_NAME];
     const char *p = neo__plan_word(r);
-    size_t n = 0;
-    for (; *p; n++) {
+    char *name = (char *)neo__plan_alloc(&r->plan->work, (int64_t)strlen(p) + 1, 1);
+    if (!name) return NEO_ERR_MEMORY;
+    for (size_t n = 0; *p; n++) {
         name[n] = *p++;
         if (name[n] != '%') continue;
         int high = neo__plan_hex(p[0]), low = high < 0 ? -1 : neo__plan_hex(p[1]);
-        NEO__PLAN_WANT(low >= 0 && (high || low), "% begins no byte of two digits in", r->token);
+        NEO__PLAN_WANT(low >= 0 && (high || low), "% begins no byte of two digits in", r->word);
         name[n] = (char)(high * 16 + low);
         p += 2;
     }
-    name[n] = 0;
     for (r->table = 0; r->table < r->plan->bags.table_count; r->table++)
         if (strcmp(r->plan->bags.tables[r->table].name, name) == 0) return NEO_OK;
     return neo_fail(NEO_ERR_MISMATCH, "%s:%" PRId64 ": the model has no table '%.200s'", r->path,
@@ -3833,15 +3199,13 @@ static neo_status neo__plan_read_name(neo__plan_reader *r) {
 }
 /* "0,2,5-6/8-9": ranks to r->ranks; groups: divided by '/', of as many each. */
 static neo_status neo__plan_read_ranks(neo__plan_reader *r, int32_t *groups, int32_t *each) {
-    const char *p = r->word; /* may be longer than a token */
+    const char *p = neo__plan_word(r);
     int32_t count = 0, in_group = 0;
     *groups = 1;
     *each = 0;
-    while (*p == ' ' || *p == '\t') p++;
-    for (;;) {
+    for (;; p++) {
         int64_t first, last;
-        NEO__PLAN_WANT(p < r->line_end && neo__plan_number(&p, &first),
-                       "ranks are wanted, as 0,2,5-6", "");
+        NEO__PLAN_WANT(neo__plan_number(&p, &first), "ranks are wanted, as 0,2,5-6", "");
         last = first;
         if (*p == '-') {
             p++;
@@ -3850,32 +3214,37 @@ static neo_status neo__plan_read_ranks(neo__plan_reader *r, int32_t *groups, int
         }
         NEO__PLAN_WANT(last < r->plan->desc.cluster.ranks, "there are not so many ranks", "");
         for (; first <= last; first++, in_group++) {
-            NEO__PLAN_WANT(count < NEO__PLAN_LISTED, "too many ranks", "");
+            NEO__PLAN_WANT(count < NEO__PLAN_MAX_RANKS, "too many ranks", "");
             r->ranks[count++] = (int32_t)first;
         }
-        if (*p == ',') {
-            p++;
-            continue;
-        }
+        if (*p == ',') continue;
         NEO__PLAN_WANT(*each == 0 || *each == in_group, "slices have different numbers of ranks",
                        "");
         *each = in_group;
         in_group = 0;
         if (*p != '/') break;
-        p++;
         (*groups)++;
     }
-    NEO__PLAN_WANT(p >= r->line_end || *p == ' ' || *p == '\t' || *p == '\r' || *p == '#',
-                   "ranks are wrong", "");
-    r->word = p;
+    NEO__PLAN_WANT(*p == 0, "ranks are wrong", "");
     return NEO_OK;
+}
+/* Room for `more` pieces behind those read; NULL if there is no memory. */
+static neo_piece *neo__plan_read_room(neo__plan_reader *r, int64_t more) {
+    if (r->count + more > r->room) {
+        int64_t room = 2 * r->room + more;
+        neo_piece *pieces = (neo_piece *)neo__plan_alloc(&r->plan->work, room, sizeof *pieces);
+        if (!pieces) return NULL;
+        if (r->count) memcpy(pieces, r->pieces, (size_t)r->count * sizeof *pieces);
+        r->pieces = pieces;
+        r->room = room;
+    }
+    r->count += more;
+    return r->pieces + r->count - more;
 }
 static neo_status neo__plan_read_cut(neo__plan_reader *r, neo_placement placement) {
     const neo__plan_table *t = &r->plan->table[r->table];
-    neo__plan_shape shape;
+    neo__plan_shape shape = {0, 0, r->ranks};
     int32_t groups = 0, each = 0;
-    shape.col_parts = shape.row_parts = 0;
-    shape.ranks = r->ranks;
     if (placement != NEO_DATA_PARALLEL) {
         NEO__TRY(neo__plan_read_ranks(r, &groups, &each));
         int by_cols = placement == NEO_COLUMN_WISE || placement == NEO_TABLE_COLUMN_WISE;
@@ -3888,8 +3257,9 @@ static neo_status neo__plan_read_cut(neo__plan_reader *r, neo_placement placemen
         NEO__PLAN_WANT(shape.row_parts <= neo__plan_row_units(t),
                        "it has not so many rows or buckets", "");
     }
-    if (r->pieces) neo__plan_shape_cut(r->plan, r->table, shape, r->pieces + r->count);
-    r->count += neo__plan_shape_count(shape);
+    neo_piece *to = neo__plan_read_room(r, neo__plan_shape_count(shape));
+    if (!to) return NEO_ERR_MEMORY;
+    neo__plan_shape_cut(r->plan, r->table, shape, to);
     return NEO_OK;
 }
 static neo_status neo__plan_read_table(neo__plan_reader *r) {
@@ -3900,106 +3270,88 @@ static neo_status neo__plan_read_table(neo__plan_reader *r) {
     const char *name = r->plan->bags.tables[r->table].name;
     NEO__PLAN_WANT(!r->seen[r->table], "a second line for table", name);
     r->seen[r->table] = 1;
-    NEO__PLAN_WANT(neo__plan_pair(neo__plan_word(r), 'x', &rows, &cols),
-                   "not rows x dim, as 100x16:", r->token);
+    NEO__PLAN_WANT(neo__plan_read_pair(r, 'x', &rows, &cols), "not rows x dim, as 100x16:",
+                   r->word);
     NEO__CHECK(rows == t->rows && cols == t->dim, NEO_ERR_MISMATCH,
                "%s:%" PRId64 ": table '%s' is %" PRId64 " x %" PRId64 " here, and %" PRId64
                " x %" PRId64 " in the model",
                r->path, r->line, name, rows, cols, t->rows, t->dim);
     if (strcmp(neo__plan_word(r), "pieces") == 0) {
-        const char *p = neo__plan_word(r);
-        NEO__PLAN_WANT(neo__plan_number(&p, &r->open) && *p == 0 && r->open > 0,
-                       "not a number of pieces:", r->token);
+        NEO__PLAN_WANT(neo__plan_read_number(r, &r->open) && r->open > 0,
+                       "not a number of pieces:", r->word);
         return NEO_OK;
     }
-    NEO__PLAN_WANT(neo_placement_parse(r->token, &placement) == NEO_OK,
-                   "neither tw, cw, rw, dp, twrw, twcw, grid nor pieces:", r->token);
+    NEO__PLAN_WANT(neo_placement_parse(r->word, &placement) == NEO_OK,
+                   "neither tw, cw, rw, dp, twrw, twcw, grid nor pieces:", r->word);
     return neo__plan_read_cut(r, placement);
 }
 static neo_status neo__plan_read_piece(neo__plan_reader *r) {
-    const char *p = neo__plan_word(r);
     int64_t rank;
-    neo_piece piece;
     NEO__PLAN_WANT(r->open > 0, "a piece more than were announced", "");
-    NEO__PLAN_WANT(neo__plan_number(&p, &rank) && *p == 0 && rank < r->plan->desc.cluster.ranks,
-                   "not a rank of this plan:", r->token);
-    NEO__PLAN_WANT(neo__plan_pair(neo__plan_word(r), '+', &piece.first_row, &piece.rows),
-                   "not first row + rows, as 0+16:", r->token);
-    NEO__PLAN_WANT(neo__plan_pair(neo__plan_word(r), '+', &piece.first_col, &piece.cols),
-                   "not first column + columns, as 0+16:", r->token);
-    piece.table = r->table;
-    piece.rank = (int32_t)rank;
-    if (r->pieces) r->pieces[r->count] = piece;
-    r->count++;
+    neo_piece *p = neo__plan_read_room(r, 1);
+    if (!p) return NEO_ERR_MEMORY;
+    NEO__PLAN_WANT(neo__plan_read_number(r, &rank) && rank < r->plan->desc.cluster.ranks,
+                   "not a rank of this plan:", r->word);
+    NEO__PLAN_WANT(neo__plan_read_pair(r, '+', &p->first_row, &p->rows),
+                   "not first row + rows, as 0+16:", r->word);
+    NEO__PLAN_WANT(neo__plan_read_pair(r, '+', &p->first_col, &p->cols),
+                   "not first column + columns, as 0+16:", r->word);
+    p->table = r->table;
+    p->rank = (int32_t)rank;
     r->open--;
     return NEO_OK;
 }
-static neo_status neo__plan_read_ranks_line(neo__plan_reader *r) {
+static neo_status neo__plan_read_head(neo__plan_reader *r) {
     int64_t ranks, per_node;
-    const char *p = neo__plan_word(r);
-    NEO__PLAN_WANT(neo__plan_number(&p, &ranks) && *p == 0, "not a number of ranks:", r->token);
-    p = neo__plan_word(r);
-    NEO__PLAN_WANT(neo__plan_number(&p, &per_node) && *p == 0,
-                   "not a number of ranks of a node:", r->token);
+    NEO__PLAN_WANT(neo__plan_line(r), "a plan begins with 'neo-plan 1'; this file is empty", "");
+    NEO__PLAN_WANT(strcmp(r->word, "neo-plan") == 0, "a plan begins with 'neo-plan 1', not with",
+                   r->word);
+    NEO__PLAN_WANT(strcmp(neo__plan_word(r), "1") == 0, "this version reads format 1, not",
+                   r->word);
+    NEO__PLAN_WANT(!neo__plan_word(r)[0], "more than belongs on the line:", r->word);
+    if (!neo__plan_line(r)) return NEO_OK;
+    NEO__PLAN_WANT(strcmp(r->word, "ranks") == 0, "the second line is 'ranks', not", r->word);
+    NEO__PLAN_WANT(neo__plan_read_number(r, &ranks), "not a number of ranks:", r->word);
+    NEO__PLAN_WANT(neo__plan_read_number(r, &per_node), "not a number of ranks of a node:",
+                   r->word);
     NEO__CHECK(ranks == r->plan->desc.cluster.ranks, NEO_ERR_MISMATCH,
                "%s:%" PRId64 ": a plan for %" PRId64 " ranks, here are %d", r->path, r->line, ranks,
                r->plan->desc.cluster.ranks);
+    NEO__PLAN_WANT(!neo__plan_word(r)[0], "more than belongs on the line:", r->word);
     return NEO_OK;
 }
 static neo_status neo__plan_read_lines(neo__plan_reader *r) {
-    int lines = 0;
-    for (; neo__plan_line(r); lines++) {
-        const char *word = neo__plan_word(r);
-        if (lines == 0) {
-            NEO__PLAN_WANT(strcmp(word, "neo-plan") == 0,
-                           "a plan begins with 'neo-plan 1', not with", word);
-            NEO__PLAN_WANT(strcmp(neo__plan_word(r), "1") == 0, "this version reads format 1, not",
-                           r->token);
-        } else if (lines == 1) {
-            NEO__PLAN_WANT(strcmp(word, "ranks") == 0, "the second line is 'ranks', not", word);
-            NEO__TRY(neo__plan_read_ranks_line(r));
-        } else if (strcmp(word, "piece") == 0) {
+    NEO__TRY(neo__plan_read_head(r));
+    while (neo__plan_line(r)) {
+        if (strcmp(r->word, "piece") == 0) {
             NEO__TRY(neo__plan_read_piece(r));
         } else {
-            NEO__PLAN_WANT(r->open == 0, "pieces are missing before", word);
-            NEO__PLAN_WANT(strcmp(word, "table") == 0, "neither table nor piece:", word);
+            NEO__PLAN_WANT(r->open == 0, "pieces are missing before", r->word);
+            NEO__PLAN_WANT(strcmp(r->word, "table") == 0, "neither table nor piece:", r->word);
             NEO__TRY(neo__plan_read_table(r));
         }
-        NEO__PLAN_WANT(!neo__plan_word(r)[0], "more than belongs on the line:", r->token);
+        NEO__PLAN_WANT(!neo__plan_word(r)[0], "more than belongs on the line:", r->word);
     }
-    NEO__PLAN_WANT(lines > 0, "a plan begins with 'neo-plan 1'; this file is empty", "");
     NEO__PLAN_WANT(r->open == 0, "pieces are missing at the end", "");
     for (int32_t t = 0; t < r->plan->bags.table_count; t++)
         NEO__CHECK(r->seen[t], NEO_ERR_MISMATCH, "%s: has no line for table '%s'", r->path,
                    r->plan->bags.tables[t].name);
     return NEO_OK;
 }
-static neo_status neo__plan_parse(neo_plan *plan, const char *path, const char *text,
-                                  size_t bytes) {
-    int begin = plan->block_count;
-    neo__plan_reader *r = (neo__plan_reader *)neo__plan_alloc(plan, 1, sizeof *r);
+/* text: [bytes] and a NUL; it is cut into words. */
+static neo_status neo__plan_parse(neo_plan *plan, const char *path, char *text, size_t bytes) {
+    neo__plan_reader *r = (neo__plan_reader *)neo__plan_alloc(&plan->work, 1, sizeof *r);
     if (!r) return NEO_ERR_MEMORY;
     r->plan = plan;
     r->path = path;
-    r->seen = (uint8_t *)neo__plan_alloc(plan, plan->bags.table_count, 1);
+    r->at = text;
+    r->end = text + bytes;
+    r->seen = (uint8_t *)neo__plan_alloc(&plan->work, plan->bags.table_count, 1);
     if (!r->seen) return NEO_ERR_MEMORY;
-    for (int pass = 0; pass < 2; pass++) {
-        if (pass == 1) {
-            r->pieces = (neo_piece *)neo__plan_alloc(plan, r->count, sizeof *r->pieces);
-            if (!r->pieces) return NEO_ERR_MEMORY;
-        }
-        r->at = text;
-        r->end = text + bytes;
-        r->line = r->open = r->count = 0;
-        memset(r->seen, 0, (size_t)plan->bags.table_count);
-        NEO__TRY(neo__plan_read_lines(r));
-    }
-    int middle = plan->block_count;
-    neo_status status = neo__plan_fill(plan, r->pieces, r->count, path);
-    neo__plan_release(plan, begin, middle);
-    return status;
+    NEO__TRY(neo__plan_read_lines(r));
+    return neo__plan_fill(plan, r->pieces, r->count, path);
 }
-/* The whole file as text with a NUL behind it, in memory of the plan. */
+/* The whole file as text with a NUL behind it, in working memory of the plan. */
 static neo_status neo__plan_load_file(neo_plan *plan, const char *path, char **text,
                                       size_t *bytes) {
     FILE *f = fopen(path, "rb");
@@ -4011,7 +3363,7 @@ static neo_status neo__plan_load_file(neo_plan *plan, const char *path, char **t
         fclose(f);
         return neo_fail(NEO_ERR_IO, "%s: cannot read: no plain file, or larger than 1 GiB", path);
     }
-    *text = (char *)neo__plan_alloc(plan, (int64_t)size + 1, 1);
+    *text = (char *)neo__plan_alloc(&plan->work, (int64_t)size + 1, 1);
     *bytes = 0; /* by getc, as with _FORTIFY_SOURCE gcc warns of fread where passes are left out */
     for (int c; *text && *bytes < (size_t)size && (c = getc(f)) != EOF; ++*bytes)
         (*text)[*bytes] = (char)c;
@@ -4022,26 +3374,18 @@ static neo_status neo__plan_load_file(neo_plan *plan, const char *path, char **t
                path);
     return NEO_OK;
 }
+static neo_status neo__plan_done(neo_plan *plan, neo_status status, neo_plan **out);
 NEO_API neo_status neo_plan_read(neo_ctx *ctx, const neo_plan_desc *desc, const char *path,
-                                 neo_plan **out) {
-    neo_plan *plan;
+                                 neo_plan **plan) {
     char *text = NULL;
     size_t bytes = 0;
-    NEO__CHECK(out && path, NEO_ERR_ARG, "neo_plan_read: plan or path is NULL");
-    NEO__TRY(neo__plan_new(ctx, desc, "neo_plan_read", out));
-    plan = *out;
-    *out = NULL;
-    plan->origin = NEO__PLAN_GIVEN;
-    int begin = plan->block_count;
-    neo_status status = neo__plan_load_file(plan, path, &text, &bytes);
-    if (status == NEO_OK) status = neo__plan_parse(plan, path, text, bytes);
-    if (status != NEO_OK) {
-        neo_plan_destroy(plan);
-        return status;
-    }
-    neo__plan_release(plan, begin, begin + 1);
-    *out = plan;
-    return NEO_OK;
+    NEO__CHECK(plan && path, NEO_ERR_ARG, "neo_plan_read: plan or path is NULL");
+    NEO__TRY(neo__plan_new(ctx, desc, "neo_plan_read", plan));
+    (*plan)->origin = NEO__PLAN_GIVEN;
+    neo_status status = neo__plan_load_file(*plan, path, &text, &bytes);
+    if (status == NEO_OK) status = neo__plan_parse(*plan, path, text, bytes);
+    neo__arena_free(&(*plan)->work);
+    return neo__plan_done(*plan, status, plan);
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -4358,7 +3702,6 @@ NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster) {
     if (status == NEO_OK) *cluster = found;
     return status;
 }
-NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-shard-map
 
@@ -4401,6 +3744,18 @@ typedef struct neo__shard_mid {
     int64_t out_col;
     int64_t first, end; /* its routes, in pull */
 } neo__shard_mid;
+/* What a rank sends of a sample (and, backward, gets), or a node of its sums. */
+typedef struct neo__shard_rank {
+    int64_t first_inside;          /* of its routes: the inside ones are the last */
+    int64_t width, direct;         /* columns of its routes; of those that are not inside */
+    int64_t columns;               /* lengths that it gets */
+    int64_t coded[2], coded_at[2]; /* bytes of its direct routes on each wire; of all ranks before */
+} neo__shard_rank;
+typedef struct neo__shard_node {
+    int64_t first; /* of mids */
+    int64_t width;
+    int64_t coded[2], coded_at[2];
+} neo__shard_node;
 
 typedef struct neo__shard_map {
     int ranks;
@@ -4430,18 +3785,11 @@ typedef struct neo__shard_map {
     int64_t cut_count;
     int32_t *replicas;                              /* features of data-parallel tables, by table */
     int64_t *part_begin, *flow_begin, *route_begin; /* [ranks + 1] */
-    int64_t *inside_begin; /* [ranks]: the first of its inside routes: they are the last ones */
-    int64_t *width;        /* [ranks]: of the routes together */
-    int64_t *direct;       /* [ranks]: of those that are not inside */
-    int64_t *remote_col;   /* [ranks]: direct of all ranks before */
-    int64_t *columns;      /* [ranks]: lengths that a rank gets for each sample */
-    int64_t *coded[2];     /* [ranks]: bytes of a coded row of the direct routes, of each wire */
-    int64_t *coded_at[2];  /* [ranks]: coded of all ranks before */
-    int32_t *mean_row;     /* [features]: its place among those of MEAN tables; -1: of others */
+    neo__shard_rank *at_rank; /* [ranks] */
+    neo__shard_node *at_node; /* [nodes + 1] */
+    neo__shard_mid *mids;     /* by node, and out_col */
+    int32_t *mean_row;        /* [features]: its place among those of MEAN tables; -1: of others */
     int32_t mean_count;
-    neo__shard_mid *mids;  /* by node, and out_col */
-    int64_t *mid_begin;    /* [nodes + 1] */
-    int64_t *mid_width, *mid_coded[2]; /* [nodes] */
     size_t bytes;
     neo_ctx *ctx;
 } neo__shard_map;
@@ -4484,19 +3832,9 @@ static void neo__shard_map_layout(neo__shard_map *m, neo__carve *c, size_t names
     NEO__CARVE(c, m->part_begin, ranks + 1);
     NEO__CARVE(c, m->flow_begin, ranks + 1);
     NEO__CARVE(c, m->route_begin, ranks + 1);
-    NEO__CARVE(c, m->width, ranks);
-    NEO__CARVE(c, m->remote_col, ranks);
-    NEO__CARVE(c, m->columns, ranks);
-    NEO__CARVE(c, m->inside_begin, ranks);
-    NEO__CARVE(c, m->direct, ranks);
+    NEO__CARVE(c, m->at_rank, ranks);
+    NEO__CARVE(c, m->at_node, m->nodes + 1);
     NEO__CARVE(c, m->mids, m->mid_count);
-    NEO__CARVE(c, m->mid_begin, m->nodes + 1);
-    NEO__CARVE(c, m->mid_width, m->nodes);
-    for (int i = 0; i < 2; i++) {
-        NEO__CARVE(c, m->coded[i], ranks);
-        NEO__CARVE(c, m->coded_at[i], ranks);
-        NEO__CARVE(c, m->mid_coded[i], m->nodes);
-    }
 }
 
 /* ---- parts ---- */
@@ -4703,21 +4041,22 @@ static void neo__shard_map_parts(neo__shard_map *m, const neo_piece *pieces, int
 /* One route more, of a part and a feature of its table. */
 static void neo__shard_map_route(neo__shard_map *m, int rank, int64_t p, int32_t feature) {
     const neo__shard_part *part = &m->parts[p];
+    neo__shard_rank *at = &m->at_rank[rank];
     neo__shard_route *r = &m->routes[m->route_count++];
     neo__shard_flow *flow = &m->flows[m->flow_count++];
     r->feature = feature;
     r->rank = rank;
     r->part = (int32_t)p;
-    r->col = m->width[rank];
+    r->col = at->width;
     r->cols = part->cols;
     r->out_col = m->feature_col[feature] + part->first_col;
     r->number = part->number;
     r->wire[0] = part->rows < m->tables[part->table].rows && !m->none ? NEO_WIRE_F32 : m->wire[0];
     r->wire[1] = m->wire[1];
-    m->width[rank] += part->cols;
+    at->width += part->cols;
     for (int i = 0; i < 2; i++) {
-        r->coded[i] = m->coded[i][rank];
-        if (!part->inside) m->coded[i][rank] += (int64_t)neo_wire_row_bytes(r->wire[i], part->cols);
+        r->coded[i] = at->coded[i];
+        if (!part->inside) at->coded[i] += (int64_t)neo_wire_row_bytes(r->wire[i], part->cols);
     }
     flow->feature = feature;
     flow->copies = flow->column = 0;
@@ -4728,16 +4067,19 @@ static void neo__shard_map_route(neo__shard_map *m, int rank, int64_t p, int32_t
 NEO__INLINE int neo__shard_is_late(const neo__shard_map *m, int32_t feature) {
     return m->late && m->tables[m->feature_table[feature]].pooling == NEO_POOL_MEAN;
 }
+NEO__INLINE int64_t neo__shard_inside_cols(const neo__shard_map *m, int rank) {
+    return m->at_rank[rank].width - m->at_rank[rank].direct;
+}
 /* The routes and flows of a rank: direct ones first. */
 static void neo__shard_map_rank(neo__shard_map *m, int rank) {
     int64_t first = m->route_count, first_flow = m->flow_count;
     neo__shard_flow *flows = m->flows + first_flow;
+    neo__shard_rank *at = &m->at_rank[rank];
     m->flow_begin[rank] = first_flow;
     m->route_begin[rank] = first;
-    m->width[rank] = m->coded[0][rank] = m->coded[1][rank] = 0;
     for (int inside = 0; inside < 2; inside++) {
-        m->inside_begin[rank] = m->route_count;
-        if (inside) m->direct[rank] = m->width[rank];
+        at->first_inside = m->route_count;
+        at->direct = at->width;
         for (int64_t p = m->part_begin[rank]; p < m->part_begin[rank + 1]; p++) {
             int32_t t = m->parts[p].table;
             for (int32_t q = m->first_feature[t];
@@ -4750,10 +4092,9 @@ static void neo__shard_map_rank(neo__shard_map *m, int rank) {
         m->routes[i].flow = (int32_t)neo__shard_find_flow(flows, count, m->routes[i].feature,
                                                           m->parts[m->routes[i].part].first_row);
     m->flow_count = first_flow + count;
-    m->columns[rank] = 0;
     for (int64_t i = 0; i < count; i++) {
-        flows[i].column = m->columns[rank];
-        m->columns[rank] += 1 + neo__shard_is_late(m, flows[i].feature);
+        flows[i].column = at->columns;
+        at->columns += 1 + neo__shard_is_late(m, flows[i].feature);
     }
 }
 static void neo__shard_map_sources(neo__shard_map *m) {
@@ -4831,25 +4172,27 @@ static int64_t neo__shard_pull_end(const neo__shard_map *m, int64_t i) {
 static void neo__shard_map_mids(neo__shard_map *m) {
     m->mid_count = 0;
     for (int node = 0; node < m->nodes; node++) {
-        m->mid_begin[node] = m->mid_count;
+        neo__shard_node *at = &m->at_node[node];
+        at->first = m->mid_count;
         for (int64_t i = 0; i < m->route_count; i = neo__shard_pull_end(m, i)) {
             const neo__shard_route *r = &m->pull[i];
             if (!m->parts[r->part].inside || r->rank / m->per_node != node) continue;
             neo__shard_mid *mid = &m->mids[m->mid_count++];
             mid->feature = r->feature;
-            mid->col = m->mid_width[node];
+            mid->col = at->width;
             mid->cols = r->cols;
             mid->out_col = r->out_col;
             mid->first = i;
             mid->end = neo__shard_pull_end(m, i);
-            m->mid_width[node] += r->cols;
+            at->width += r->cols;
             for (int w = 0; w < 2; w++) {
-                mid->coded[w] = m->mid_coded[w][node];
-                m->mid_coded[w][node] += (int64_t)neo_wire_row_bytes(m->wire[w], r->cols);
+                mid->coded[w] = at->coded[w];
+                at->coded[w] += (int64_t)neo_wire_row_bytes(m->wire[w], r->cols);
             }
         }
+        for (int w = 0; w < 2; w++) at[1].coded_at[w] = at->coded_at[w] + at->coded[w];
     }
-    m->mid_begin[m->nodes] = m->mid_count;
+    m->at_node[m->nodes].first = m->mid_count;
 }
 static void neo__shard_map_fill(neo__shard_map *m, const neo_plan_desc *desc,
                                 const neo_piece *pieces, int64_t count) {
@@ -4863,8 +4206,8 @@ static void neo__shard_map_fill(neo__shard_map *m, const neo_plan_desc *desc,
         while (part < m->part_count && m->parts[part].rank == r) part++;
         m->part_begin[r + 1] = part;
         neo__shard_map_rank(m, r);
-        m->remote_col[r] = r > 0 ? m->remote_col[r - 1] + m->direct[r - 1] : 0;
-        for (int i = 0; i < 2; i++) m->coded_at[i][r] = r > 0 ? m->coded_at[i][r - 1] + m->coded[i][r - 1] : 0;
+        for (int i = 0; i < 2 && r > 0; i++)
+            m->at_rank[r].coded_at[i] = m->at_rank[r - 1].coded_at[i] + m->at_rank[r - 1].coded[i];
     }
     m->flow_begin[m->ranks] = m->flow_count;
     m->route_begin[m->ranks] = m->route_count;
@@ -4947,16 +4290,14 @@ static neo_status neo__shard_map_create(neo_ctx *ctx, const neo_plan *plan, neo_
 /* ------------------------------------------------------------------------------------------------
    >>impl-shard
 
-   Two matrices carry pooled rows and their gradients: `local`, one row per sample of the global batch, with the
-   columns of this rank's routes: what neo_bags pools, and steps by; and `remote`, per rank one row per sample of
-   this rank, with the columns of that rank's routes. As ranks hold consecutive samples, the rows of `local` that
-   go to a rank are consecutive, and an f32 wire sends them as they lie. Other wires code route after route.
+   Pooled rows and their gradients are a matrix, `local`: one row per sample of the global batch, with the columns of
+   this rank's routes. neo_bags pools into it and steps by it. Ranks hold consecutive samples, so the rows that go to
+   a rank are consecutive. See >>impl-shard-rows for their way, >>impl-shard-ids for that of ids.
 
-   Ids: a sender makes its sources, the ids of each flow that any rank wants; a rank gets for each of its flows
-   the lengths of all bags, then the ids, and puts those of all ranks together in order of sample.
+   A neo_shard is made of parts: its groups, two batches, and a struct for each thing below. A part has its sizes,
+   which follow from the map and the rank (neo__shard_measure), then its arrays, which are carved from one block
+   (neo__shard_layout), or buffers that grow when a batch has more ids than planned (neo__shard_growing).
    ------------------------------------------------------------------------------------------------ */
-enum { NEO__SHARD_ERROR = 512 };
-
 typedef struct neo__shard_buffer {
     void *data;
     size_t bytes;
@@ -4973,58 +4314,110 @@ typedef struct neo__shard_batch {
     neo__shard_stage stage;
     neo_jagged batch; /* of the caller */
     int64_t global, asked; /* samples of all ranks; 0 if what was asked for cannot be */
-    neo_status status;
-    char error[NEO__SHARD_ERROR];
+    neo__kept_error error; /* of the check of this rank's batch */
     neo_ticket ticket;
     int64_t *start;   /* [ranks + 1]: first sample of each rank */
+    int64_t *sent;    /* [sources]: ids of this rank's batch */
     int64_t *offsets; /* of local */
     int32_t *whole;   /* [flows][samples]: see neo__shard_is_late */
-    neo__shard_buffer ids, weights;
+    neo__shard_buffer ids[2]; /* and weights */
     neo_jagged local; /* for this rank's neo_bags */
 } neo__shard_batch;
 
-/* What a rank's memory depends on. */
-typedef struct neo__shard_sizes {
-    int rank, slots;
-    int64_t batch, share,
-        subtrees; /* samples of a global batch; most of this rank; its subtrees of leaves */
-    int64_t flows, routes, width; /* of this rank */
-    int64_t remote_width;         /* direct routes of all ranks */
-    int64_t coded,
-        remote_coded; /* bytes of a coded row of this rank, and of all, in the wider direction */
-    int64_t place;    /* samples of the ranks at the same place in all nodes */
-    int64_t inside, peers_inside; /* columns of inside routes, of this rank and of its node */
-    int64_t mid, mids, mid_coded,
-        mids_coded; /* of the sums of its node, and of all: columns, bytes */
-    int64_t out_ids, own_ids, in_ids, route_ids;
-    int64_t replica_features, replica_width, replica_ids, replica_rows, replica_floats,
-        replica_most_rows;
-    int64_t cut_out, cut_in; /* floats: see >>impl-shard-cut */
-    int64_t kept_rows, kept_parts, kept_marks; /* see >>impl-shard-keep */
-    int64_t late_flows, columns;               /* lengths: of this rank, and of all */
-    int64_t grad_out, grad_in;                 /* floats: see >>impl-shard-weights */
-    int64_t grad_sources, grad_routes, grad_pairs, grad_room;
-    int64_t none_dim, none_bytes; /* of a row, on the wider wire: see >>impl-shard-none */
-    int64_t shown, shown_grads, there; /* floats: see >>impl-shard-device */
-    int on_device; /* pooled rows and their gradients stay on devices: see >>impl-shard-there */
-    int64_t blocks, parts; /* then: of all lists */
-} neo__shard_sizes;
-/* What is to be done to all rows of a matrix: see >>impl-shard-there. */
-enum {
-    NEO__SHARD_SEND,   /* local to coded_local */
-    NEO__SHARD_TAKE,   /* coded_remote to out */
-    NEO__SHARD_RETURN, /* dout to coded_remote */
-    NEO__SHARD_GET,    /* coded_local to local */
-    NEO__SHARD_COPIES, /* replica_out to out, */
-    NEO__SHARD_COPIES_BACK, /* dout to replica_out */
-    NEO__SHARD_JOIN,   /* inside_in to mid_out */
-    NEO__SHARD_CROSS,  /* mid_out to mid_coded_out */
-    NEO__SHARD_TAKE_SUMS,   /* mid_coded_in to out */
+/* Ids between ranks: see >>impl-shard-ids. */
+typedef struct neo__shard_exchange {
+    int64_t flows, routes, columns; /* flows and routes of this rank; lengths per sample of all ranks */
+    int64_t own_ids, out_ids, in_ids, route_ids; /* that the plan expects */
+    int64_t *counts;                             /* [4][ranks]: of the exchange that is begun */
+    int32_t *lengths_out, *lengths_in, *source_lengths;
+    int64_t *cursor;  /* [sources]: where the next id goes */
+    int64_t *out_at;  /* [flows of all ranks + 1]: where the ids of a flow are in ids_out */
+    int64_t *in_at;   /* [ranks][flows]: and in ids_in */
+    neo__shard_buffer out[2], in[2]; /* ids, weights */
+} neo__shard_exchange;
+
+/* What is done to the rows of a matrix (see >>impl-shard-rows): to coded memory, what a wire does to them being
+   measured; to coded memory; from it. */
+typedef enum neo__shard_list {
+    NEO__SHARD_SEND,        /* local to coded_local */
+    NEO__SHARD_CROSS,       /* mid_out to mid_coded_out */
+    NEO__SHARD_RETURN,      /* dout to coded_remote */
     NEO__SHARD_RETURN_SUMS, /* dout to mid_coded_in */
+    NEO__SHARD_COPIES_BACK, /* dout to copies */
+    NEO__SHARD_COPIES_RAW,  /* the same, undivided */
+    NEO__SHARD_SPREAD,      /* mid_out to inside_in */
+    NEO__SHARD_TAKE,        /* coded_remote to out */
+    NEO__SHARD_TAKE_SUMS,   /* mid_coded_in to out */
+    NEO__SHARD_COPIES,      /* copies to out */
+    NEO__SHARD_JOIN,        /* inside_in to mid_out */
+    NEO__SHARD_GET,         /* coded_local to local */
     NEO__SHARD_GET_SUMS,    /* mid_coded_out to mid_out */
-    NEO__SHARD_SPREAD, /* mid_out to inside_in */
     NEO__SHARD_LISTS
-};
+} neo__shard_list;
+/* Pooled rows between ranks, in memory of the device if on_device: see >>impl-shard-rows and >>impl-shard-nodes. */
+typedef struct neo__shard_pooled {
+    int on_device;
+    int64_t width, inside;               /* columns of this rank's routes; of its inside routes */
+    int64_t coded_bytes, remote_bytes;   /* per sample: of this rank's rows; of those of all ranks */
+    int64_t place, peers_inside, mid;    /* samples, columns: see >>impl-shard-nodes */
+    int64_t mid_bytes, mids_bytes;       /* per sample: of the sums of its node; of those of all nodes */
+    int64_t blocks, parts;               /* of all lists */
+    int64_t list[NEO__SHARD_LISTS + 1];  /* list i has blocks [list[i], list[i + 1]) */
+    char *memory;                        /* of the device; NULL: these are in work */
+    size_t memory_bytes;
+    float *local, *inside_out, *inside_in, *mid_out, *copies;
+    char *coded_local, *coded_remote, *mid_coded_out, *mid_coded_in;
+    int32_t *lengths; /* [mean features][samples of this rank] */
+    neo__rows_block *block;
+    neo__rows_part *part;
+    int32_t *host_lengths; /* lengths, in host memory */
+} neo__shard_pooled;
+
+/* Data-parallel tables: see >>impl-shard-copies. */
+typedef struct neo__shard_copies {
+    int64_t features, width, ids, rows, floats, most_rows, subtrees, marks;
+    int64_t *offsets;
+    int64_t *at; /* [tables][2]: a table's first number in dense, first row in touched */
+    float *dense, *dense_sum;
+    unsigned char *touched, *parked;
+    int64_t *row;
+    neo__shard_buffer ids_of[2]; /* of a batch: ids, weights */
+} neo__shard_copies;
+
+/* Block sums of tables cut by columns: see >>impl-shard-cut. */
+typedef struct neo__shard_cutting {
+    int64_t out_floats, in_floats;
+    int own_rounds, round; /* rounds that this rank asks for; done in this step */
+    neo__shard_buffer out, in;
+} neo__shard_cutting;
+
+/* Gradients that are kept: see >>impl-shard-keep. */
+typedef struct neo__shard_kept {
+    int64_t rows, parts;
+    int64_t *ids; /* [parts]: of the batches that are kept */
+    int batches;
+    int torn; /* a part of what is kept has not been scaled or cleared with the rest */
+} neo__shard_kept;
+
+/* What travels for each id: rows of NEO_POOL_NONE, gradients of weights. */
+typedef struct neo__shard_per_id {
+    int64_t sources, routes, pairs;
+    int64_t *next;          /* [sources]: of what has come, the next of a source */
+    int64_t *in_at;         /* [routes]: where that of a route begins */
+    int64_t *out_at;        /* [ranks][routes of this rank]: where what leaves begins */
+    int64_t dim, row_bytes; /* of NEO_POOL_NONE: a row, on the wider wire; else 0 */
+    neo__shard_buffer local, out, in, copies;
+    int64_t grads_out, grads_in, room; /* floats: see >>impl-shard-weights */
+    float *row;                        /* [threads][columns] */
+    neo__shard_buffer grad_out, grad_in;
+} neo__shard_per_id;
+
+/* Between a device and host memory: see >>impl-shard-device. */
+typedef struct neo__shard_bounce {
+    int64_t shown_floats, grad_floats, there_floats;
+    neo__shard_buffer shown, shown_grads;
+    neo__shard_buffer there; /* of the device */
+} neo__shard_bounce;
 
 typedef enum neo__shard_phase {
     NEO__SHARD_IDLE,
@@ -5036,65 +4429,42 @@ typedef enum neo__shard_phase {
 struct neo_shard {
     neo_ctx *ctx;
     neo__shard_map *map;
-    neo_comm *ids, *rows; /* groups of its own: lengths and ids; all else */
-    neo_comm *moves;      /* of devices: pooled rows and their gradients. NULL: they are in host memory */
-    neo_comm *node,
-        *cross; /* ranks of the node; those at its place in all nodes. NULL: nothing adds inside nodes */
+    int rank, slots;
+    int whole;             /* one rank, f32 wires: bags has all tables, and nothing is moved */
+    int64_t share;         /* most samples of this rank */
+    neo_comm *ids, *rows;  /* groups of its own: lengths and ids; all else */
+    neo_comm *moves;       /* pooled rows and their gradients: of devices, or `rows` */
+    neo_comm *node, *cross; /* ranks of the node; those at its place in all nodes. NULL: nothing adds inside nodes */
     neo_bags *bags, *replicas; /* of the parts here; of data-parallel tables; or NULL */
-    int whole;                 /* one rank, f32 wires: bags has all tables, and nothing is moved */
-    neo_tensor dout;           /* of the caller, between backward_begin and backward_end */
-    int came;                  /* then: all gradients of pooled rows are here */
-    neo__shard_sizes sizes;
     neo__shard_phase phase;
     int current; /* batch of the running step */
     neo__shard_batch batches[2];
-    int made; /* from here on memory that is asked for is counted as growth */
-    int64_t steps, out_of_range, grow_count;
-    int64_t forgotten; /* out_of_range of `bags` at the last reset, if whole */
-    neo_wire_stats wire_stats[2];
+    neo_tensor dout; /* of the caller, between backward_begin and backward_end */
+    int came;        /* then: all gradients of pooled rows are here */
     neo_ticket ticket, move_ticket, cross_ticket;
-    int own_cut_rounds, cut_round; /* rounds of sums that this rank asks for; done in this step */
-    int kept_batches;              /* whose gradients are kept */
-    int torn;                      /* a part of what is kept has not been scaled or cleared with the rest */
+    neo__shard_exchange exchange;
+    neo__shard_pooled pooled;
+    neo__shard_copies copies;
+    neo__shard_cutting cutting;
+    neo__shard_kept kept;
+    neo__shard_per_id per_id;
+    neo__shard_bounce bounce;
+    int made; /* from here on memory that is asked for is counted as growth */
+    int64_t steps, grow_count;
+    int64_t out_of_range; /* since the last reset; whole: less those of `bags` until then */
+    neo_wire_stats wire_stats[2];
+    char *work; /* the arrays of all parts, but those of pooled that are on a device */
     size_t work_bytes;
-    char *work;
-    char *rows_there; /* of the device; or NULL */
-    size_t rows_there_bytes;
-    /* in work */
-    int64_t *counts; /* [4][ranks] */
-    int32_t *lengths_out, *lengths_in, *source_lengths;
-    int64_t *source_at, *cursor; /* [sources + 1] */
-    int64_t *flow_at;            /* [ranks][flows]: where the ids of a flow are in ids_in */
-    int32_t *bag_lengths; /* [mean features][samples of this rank] */
-    /* in work, or in rows_there */
-    float *local, *remote;
-    char *coded_local, *coded_remote;
-    float *inside_out, *inside_in, *mid_out, *mid_in; /* see >>impl-shard-nodes */
-    char *mid_coded_out, *mid_coded_in;
-    float *replica_out;
-    int32_t *lengths_there; /* bag_lengths */
-    neo__rows_block *block; /* of all lists: list i has [list[i], list[i + 1]) */
-    neo__rows_part *part;
-    int64_t list[NEO__SHARD_LISTS + 1];
-    /* in work */
-    int64_t *replica_offsets;
-    int64_t *replica_at; /* [tables][2]: a table's first number in dense, first row in touched */
-    float *dense, *dense_sum;
-    unsigned char *touched, *parked;
-    int64_t *replica_row;
-    int64_t *kept_ids; /* [parts]: of the batches that are kept */
-    int64_t *grad_count, *grad_from; /* [sources]: see >>impl-shard-weights */
-    int64_t *grad_in_at, *grad_out_at;
-    float *grad_row; /* [threads][columns] */
-    /* that grow */
-    neo__shard_buffer cut_out, cut_in, grad_out, grad_in;
-    neo__shard_buffer none_local, none_out, none_in, none_replica;
-    neo__shard_buffer shown, shown_grads, there; /* see >>impl-shard-device; there: of the device */
-    neo__shard_buffer source_ids, source_weights, ids_out, weights_out, ids_in,
-        weights_in, replica_ids, replica_weights;
 };
 
-/* ---- sizes and layout ---- */
+/* ---- sizes ---- */
+/* Subtrees of the leaf tree that a rank's leaves make. */
+static int64_t neo__shard_subtrees(int leaves, int ranks, int rank) {
+    int64_t first = neo_leaf_begin(leaves, ranks, rank),
+            end = neo_leaf_begin(leaves, ranks, rank + 1), n = 0;
+    for (; first < end; n++) first = neo__shard_subtree_end(leaves, first, end);
+    return n;
+}
 static int64_t neo__shard_share(int64_t batch, int leaves, int ranks, int rank) {
     int64_t mine = neo_leaf_begin(leaves, ranks, rank + 1) - neo_leaf_begin(leaves, ranks, rank);
     return (batch * mine + leaves - 1) / leaves;
@@ -5104,6 +4474,10 @@ static int64_t neo__shard_expect(double ids_per_sample, int64_t samples) {
     int64_t n = (int64_t)x;
     return n + ((double)n < x);
 }
+/* Ids of a feature in this rank's samples, with some to spare. */
+static int64_t neo__shard_expect_own(const neo_shard *s, int32_t feature) {
+    return neo__shard_expect(s->map->ids_per_sample[feature] * 1.25, s->share);
+}
 /* Ids of a feature in a batch that lie in a range of rows: its even share, and some more where ids crowd. */
 static int64_t neo__shard_expect_rows(const neo__shard_map *m, int32_t feature, int64_t rows) {
     double all = (double)m->tables[m->feature_table[feature]].rows,
@@ -5112,31 +4486,45 @@ static int64_t neo__shard_expect_rows(const neo__shard_map *m, int32_t feature, 
     return neo__shard_expect(m->ids_per_sample[feature] * part, m->desc.max_batch);
 }
 /* Most ranks that get the same flow of a feature. */
-static int64_t neo__shard_copies(const neo__shard_map *m, int32_t feature) {
+static int64_t neo__shard_copies_of(const neo__shard_map *m, int32_t feature) {
     int64_t most = 0, first = neo__shard_find_flow(m->sources, m->source_count, feature, 0);
     for (int64_t u = first; u < m->source_count && m->sources[u].feature == feature; u++)
         if (m->sources[u].copies > most) most = m->sources[u].copies;
     return most;
 }
-static void neo__shard_size_replicas(const neo__shard_map *m, neo__shard_sizes *s) {
-    s->replica_features = m->replica_count;
+static void neo__shard_size_exchange(neo_shard *s) {
+    const neo__shard_map *m = s->map;
+    neo__shard_exchange *x = &s->exchange;
+    const int64_t first_flow = m->flow_begin[s->rank], first_route = m->route_begin[s->rank];
+    x->flows = m->flow_begin[s->rank + 1] - first_flow;
+    x->routes = m->route_begin[s->rank + 1] - first_route;
+    for (int r = 0; r < m->ranks; r++) x->columns += m->at_rank[r].columns;
+    for (int32_t f = 0; f < m->feature_count; f++) {
+        int64_t ids = neo__shard_expect_own(s, f), copies = neo__shard_copies_of(m, f);
+        x->own_ids += copies ? ids : 0;
+        x->out_ids += copies * ids;
+    }
+    for (const neo__shard_flow *f = m->flows + first_flow; f < m->flows + first_flow + x->flows; f++)
+        x->in_ids += neo__shard_expect_rows(m, f->feature, f->rows);
+    for (const neo__shard_route *r = m->routes + first_route; r < m->routes + first_route + x->routes; r++)
+        x->route_ids += neo__shard_expect_rows(m, r->feature, m->parts[r->part].rows);
+}
+static void neo__shard_size_copies(neo_shard *s, int leaves) {
+    const neo__shard_map *m = s->map;
+    neo__shard_copies *c = &s->copies;
+    c->features = m->replica_count;
+    c->subtrees = neo__shard_subtrees(leaves, m->ranks, s->rank);
     for (int64_t i = 0; i < m->replica_count; i++) {
         int32_t f = m->replicas[i], t = m->feature_table[f];
         const neo_table_desc *table = &m->tables[t];
-        s->replica_width += m->none ? 0 : table->dim;
-        s->replica_ids += neo__shard_expect(m->ids_per_sample[f] * 1.25, s->share);
+        c->width += m->none ? 0 : table->dim;
+        c->ids += neo__shard_expect_own(s, f);
         if (i > 0 && m->feature_table[m->replicas[i - 1]] == t) continue;
-        s->replica_rows += table->rows;
-        s->replica_floats += table->rows * table->dim;
-        if (table->rows > s->replica_most_rows) s->replica_most_rows = table->rows;
+        c->rows += table->rows;
+        c->floats += table->rows * table->dim;
+        c->most_rows = NEO__MAX(c->most_rows, table->rows);
     }
-}
-/* Subtrees of the leaf tree that a rank's leaves make. */
-static int64_t neo__shard_subtrees(int leaves, int ranks, int rank) {
-    int64_t first = neo_leaf_begin(leaves, ranks, rank),
-            end = neo_leaf_begin(leaves, ranks, rank + 1), n = 0;
-    for (; first < end; n++) first = neo__shard_subtree_end(leaves, first, end);
-    return n;
+    c->marks = m->kept_batches ? c->rows : 0;
 }
 /* Rows of a part that one step can touch, of one batch or of those that are kept. */
 static int64_t neo__shard_touches(const neo__shard_map *m, const neo__shard_part *part) {
@@ -5146,45 +4534,18 @@ static int64_t neo__shard_touches(const neo__shard_map *m, const neo__shard_part
     int64_t rows = part->rows;
     return ids < rows / batches + 1 && ids * batches < rows ? ids * batches : rows;
 }
-/* Floats of block sums of a part in one round, at most: two for each row that a step can touch. */
-static int64_t neo__shard_cut_floats(const neo__shard_map *m, const neo__shard_part *part) {
-    return 2 * neo__shard_touches(m, part) * ((part->cols + 15) / 16);
-}
-/* Floats that a part says of an id whose weight has a gradient. */
-static int64_t neo__shard_grad_floats(const neo__shard_part *part) {
-    return part->first_col ? (part->cols + 15) / 16 : 1;
-}
-static void neo__shard_size_grads(const neo__shard_map *m, neo__shard_sizes *s) {
-    for (int r = 0; r < m->ranks; r++) s->columns += m->columns[r];
-    s->late_flows = m->late ? s->flows : 0;
-    if (!m->weight_grad && !m->none) return;
-    s->grad_sources = m->source_count;
-    s->grad_routes = m->route_count;
-    s->grad_pairs = m->ranks * s->routes;
-    if (!m->weight_grad) return;
-    for (int64_t i = 0; i < m->route_count; i++) {
-        const neo__shard_part *part = &m->parts[m->routes[i].part];
-        int32_t f = m->routes[i].feature;
-        int64_t floats = neo__shard_grad_floats(part);
-        if (part->first_row == 0) /* all ids of a feature go to the parts of each slice together */
-            s->grad_in += floats * neo__shard_expect(m->ids_per_sample[f] * 1.25, s->share);
-        if (part->rank != s->rank) continue;
-        s->grad_out += floats * neo__shard_expect_rows(m, f, part->rows);
-        if ((m->tables[part->table].dtype != NEO_F32 || neo_ctx_device(m->ctx)) &&
-            part->cols > s->grad_room)
-            s->grad_room = part->cols;
-    }
-    s->grad_room *= neo_ctx_threads(m->ctx);
-    if (s->replica_ids > s->grad_out) s->grad_out = s->replica_ids;
-}
-static void neo__shard_size_kept(const neo__shard_map *m, neo__shard_sizes *s) {
+static void neo__shard_size_kept(neo_shard *s) {
+    const neo__shard_map *m = s->map;
     double rows = 0.0;
     if (!m->kept_batches) return;
     for (int64_t p = m->part_begin[s->rank]; p < m->part_begin[s->rank + 1]; p++)
         rows += (double)neo__shard_touches(m, &m->parts[p]);
-    s->kept_rows = neo__shard_most_kept(rows > 1.0 ? rows : 1.0);
-    s->kept_parts = m->part_begin[s->rank + 1] - m->part_begin[s->rank];
-    s->kept_marks = s->replica_rows;
+    s->kept.rows = neo__shard_most_kept(rows > 1.0 ? rows : 1.0);
+    s->kept.parts = m->part_begin[s->rank + 1] - m->part_begin[s->rank];
+}
+/* Floats of block sums of a part in one round, at most: two for each row that a step can touch. */
+static int64_t neo__shard_cut_floats(const neo__shard_map *m, const neo__shard_part *part) {
+    return 2 * neo__shard_touches(m, part) * ((part->cols + 15) / 16);
 }
 /* Ranks other than `rank` that hold slices [first, end). */
 static int64_t neo__shard_other_ranks(const neo__shard_map *m, int64_t first, int64_t end,
@@ -5197,175 +4558,179 @@ static int64_t neo__shard_other_ranks(const neo__shard_map *m, int64_t first, in
     }
     return n;
 }
-static void neo__shard_size_cuts(const neo__shard_map *m, neo__shard_sizes *s) {
+static void neo__shard_size_cutting(neo_shard *s) {
+    const neo__shard_map *m = s->map;
+    neo__shard_cutting *c = &s->cutting;
     for (int64_t p = m->part_begin[s->rank]; p < m->part_begin[s->rank + 1]; p++) {
         const neo__shard_part *part = &m->parts[p];
         if (!neo__shard_is_cut(m, part)) continue;
         int64_t end, first = neo__shard_slices(m, part, &end), mine = first;
-        s->cut_out +=
+        c->own_rounds = NEO__MAX(c->own_rounds, neo_bag_cut_rounds(&m->tables[part->table].optim));
+        c->out_floats +=
             neo__shard_cut_floats(m, part) * neo__shard_other_ranks(m, first, end, s->rank);
         while (m->cuts[mine].rank != s->rank) mine++;
         if (m->cuts[mine].first_col != part->first_col)
             continue; /* what comes is counted by the first slice here */
         for (int64_t i = first; i < end; i++)
-            if (m->cuts[i].rank != s->rank) s->cut_in += neo__shard_cut_floats(m, &m->cuts[i]);
+            if (m->cuts[i].rank != s->rank) c->in_floats += neo__shard_cut_floats(m, &m->cuts[i]);
     }
 }
-/* Bytes of a coded row, in the wider direction; an f32 wire needs none, unless columns must be picked out. */
-static int64_t neo__shard_coded_bytes(const neo__shard_map *m, int rank, int picked) {
+/* Floats that a part says of an id whose weight has a gradient. */
+static int64_t neo__shard_grad_floats(const neo__shard_part *part) {
+    return part->first_col ? (part->cols + 15) / 16 : 1;
+}
+static void neo__shard_size_per_id(neo_shard *s) {
+    const neo__shard_map *m = s->map;
+    neo__shard_per_id *p = &s->per_id;
+    if (!m->weight_grad && !m->none) return;
+    p->sources = m->source_count;
+    p->routes = m->route_count;
+    p->pairs = m->ranks * s->exchange.routes;
+    if (m->none) {
+        p->dim = m->tables[0].dim;
+        p->row_bytes = (int64_t)NEO__MAX(neo_wire_row_bytes(m->wire[0], p->dim),
+                                         neo_wire_row_bytes(m->wire[1], p->dim));
+    }
+    if (!m->weight_grad) return;
+    for (int64_t i = 0; i < m->route_count; i++) {
+        const neo__shard_part *part = &m->parts[m->routes[i].part];
+        int32_t f = m->routes[i].feature;
+        int64_t floats = neo__shard_grad_floats(part);
+        if (part->first_row == 0) /* all ids of a feature go to the parts of each slice together */
+            p->grads_in += floats * neo__shard_expect_own(s, f);
+        if (part->rank != s->rank) continue;
+        p->grads_out += floats * neo__shard_expect_rows(m, f, part->rows);
+        if (m->tables[part->table].dtype != NEO_F32 || neo_ctx_device(m->ctx))
+            p->room = NEO__MAX(p->room, part->cols);
+    }
+    p->room *= neo_ctx_threads(m->ctx);
+    p->grads_out = NEO__MAX(p->grads_out, s->copies.ids);
+}
+/* Bytes of a coded row of a rank, in the wider direction. narrow: on wires other than f32 alone. */
+static int64_t neo__shard_coded_bytes(const neo__shard_map *m, int rank, int narrow) {
     int64_t most = 0;
     for (int i = 0; i < 2; i++)
-        if ((m->wire[i] != NEO_WIRE_F32 || picked) && m->coded[i][rank] > most)
-            most = m->coded[i][rank];
+        if (m->wire[i] != NEO_WIRE_F32 || !narrow) most = NEO__MAX(most, m->at_rank[rank].coded[i]);
     return most;
 }
-/* Whether pooled rows and their gradients stay on devices. */
-static int neo__shard_stays_there(const neo__shard_map *m) {
-    return neo_ctx_device(m->ctx) && !m->none && !m->weight_grad;
-}
-static void neo__shard_size_rows(const neo__shard_map *m, neo__shard_sizes *s) {
-    if (m->none) { /* a row for each id, instead of matrices */
-        s->none_dim = m->tables[0].dim;
-        s->none_bytes = (int64_t)neo_wire_row_bytes(m->wire[0], s->none_dim);
-        int64_t back = (int64_t)neo_wire_row_bytes(m->wire[1], s->none_dim);
-        if (back > s->none_bytes) s->none_bytes = back;
-        return;
-    }
-    s->width = m->width[s->rank];
-    s->coded = neo__shard_coded_bytes(m, s->rank, m->direct[s->rank] < s->width);
-    for (int r = 0; r < m->ranks; r++) {
-        s->remote_width += s->on_device ? 0 : m->direct[r];
-        s->remote_coded += neo__shard_coded_bytes(m, r, s->on_device);
-    }
-}
-static void neo__shard_size_nodes(const neo__shard_map *m, int leaves, neo__shard_sizes *s) {
-    int node = s->rank / m->per_node;
+static void neo__shard_size_nodes(neo_shard *s, int leaves) {
+    const neo__shard_map *m = s->map;
+    neo__shard_pooled *p = &s->pooled;
+    const int node = s->rank / m->per_node;
     if (m->mid_count == 0) return;
     for (int h = 0; h < m->nodes; h++) {
-        int64_t coded = 0, all = 0;
-        for (int i = 0; i < 2; i++) {
-            all = NEO__MAX(all, m->mid_coded[i][h]);
-            if (m->wire[i] != NEO_WIRE_F32) coded = NEO__MAX(coded, m->mid_coded[i][h]);
-        }
-        s->place +=
-            neo__shard_share(s->batch, leaves, m->ranks, h * m->per_node + s->rank % m->per_node);
-        s->mids += s->on_device ? 0 : m->mid_width[h];
-        s->mids_coded += s->on_device ? all : coded;
-        if (h == node) s->mid_coded = coded;
+        const int64_t *coded = m->at_node[h].coded;
+        p->place += neo__shard_share(m->desc.max_batch, leaves, m->ranks, h * m->per_node + s->rank % m->per_node);
+        p->mids_bytes += NEO__MAX(coded[0], coded[1]);
+        for (int i = 0; i < 2 && h == node; i++) /* an f32 wire takes mid_out as it lies */
+            if (m->wire[i] != NEO_WIRE_F32) p->mid_bytes = NEO__MAX(p->mid_bytes, coded[i]);
     }
-    s->mid = m->mid_width[node];
-    s->inside = m->width[s->rank] - m->direct[s->rank];
+    p->mid = m->at_node[node].width;
+    p->inside = neo__shard_inside_cols(m, s->rank);
     for (int r = node * m->per_node; r < (node + 1) * m->per_node; r++)
-        s->peers_inside += m->width[r] - m->direct[r];
+        p->peers_inside += neo__shard_inside_cols(m, r);
 }
-static void neo__shard_size_lists(const neo__shard_map *m, neo__shard_sizes *s); /* >>impl-shard-there */
+static void neo__shard_size_lists(neo_shard *s); /* >>impl-shard-rows */
+static void neo__shard_size_pooled(neo_shard *s, int leaves) {
+    const neo__shard_map *m = s->map;
+    neo__shard_pooled *p = &s->pooled;
+    p->on_device = neo_ctx_device(m->ctx) && !m->none && !m->weight_grad;
+    if (m->none) return; /* a row for each id, instead of matrices */
+    p->width = m->at_rank[s->rank].width;
+    p->coded_bytes = neo__shard_coded_bytes(m, s->rank, m->at_rank[s->rank].direct == p->width);
+    for (int r = 0; r < m->ranks; r++) p->remote_bytes += neo__shard_coded_bytes(m, r, 0);
+    neo__shard_size_nodes(s, leaves);
+    neo__shard_size_lists(s);
+}
 /* The caller's rows (and gradients of weights) in host memory; the most that the device has of rows at a time. */
-static void neo__shard_size_device(const neo__shard_map *m, neo__shard_sizes *s) {
-    int64_t ids = 0, grads;
+static void neo__shard_size_bounce(neo_shard *s) {
+    const neo__shard_map *m = s->map;
+    neo__shard_bounce *b = &s->bounce;
+    const int64_t dim = s->per_id.dim, copy_ids = s->copies.ids;
+    int64_t ids = 0;
+    if (!neo_ctx_device(m->ctx)) return;
     for (int64_t i = 0; i < m->replica_count; i++) {
         const neo_table_desc *t = &m->tables[m->feature_table[m->replicas[i]]];
-        s->there = NEO__MAX(s->there, t->rows * t->dim);
+        b->there_floats = NEO__MAX(b->there_floats, t->rows * t->dim);
     }
-    if (s->on_device) {
-        neo__shard_size_lists(m, s);
+    if (s->pooled.on_device) return;
+    for (int32_t f = 0; f < m->feature_count; f++) ids += neo__shard_expect_own(s, f);
+    b->shown_floats = dim ? ids * dim : s->share * m->feature_col[m->feature_count];
+    b->grad_floats = m->weight_grad ? ids : 0;
+    const int64_t local = dim ? dim * s->exchange.route_ids : m->desc.max_batch * s->pooled.width;
+    const int64_t copies = dim ? dim * copy_ids : s->share * s->copies.width;
+    b->there_floats = NEO__MAX(NEO__MAX(b->there_floats, b->shown_floats), local);
+    b->there_floats = NEO__MAX(b->there_floats, copies + (m->weight_grad ? copy_ids : 0));
+}
+/* The sizes of all parts; ctx, map and rank are there. */
+static void neo__shard_measure(neo_shard *s, int leaves) {
+    const neo__shard_map *m = s->map;
+    s->slots = m->pipeline ? 2 : 1;
+    s->share = neo__shard_share(m->desc.max_batch, leaves, m->ranks, s->rank);
+    neo__shard_size_exchange(s);
+    neo__shard_size_copies(s, leaves);
+    neo__shard_size_cutting(s);
+    neo__shard_size_kept(s);
+    neo__shard_size_per_id(s);
+    neo__shard_size_pooled(s, leaves);
+    neo__shard_size_bounce(s);
+}
+
+/* ---- arrays, and buffers that grow ---- */
+static void neo__shard_layout_pooled(neo_shard *s, neo__carve *c) {
+    neo__shard_pooled *p = &s->pooled;
+    const int64_t batch = s->map->desc.max_batch;
+    NEO__CARVE(c, p->local, batch * p->width);
+    NEO__CARVE(c, p->coded_local, batch * p->coded_bytes);
+    NEO__CARVE(c, p->coded_remote, s->share * p->remote_bytes);
+    NEO__CARVE(c, p->inside_out, batch * p->inside);
+    NEO__CARVE(c, p->inside_in, p->place * p->peers_inside);
+    NEO__CARVE(c, p->mid_out, p->place * p->mid);
+    NEO__CARVE(c, p->mid_coded_out, p->place * p->mid_bytes);
+    NEO__CARVE(c, p->mid_coded_in, s->share * p->mids_bytes);
+    NEO__CARVE(c, p->copies, s->share * s->copies.width);
+    NEO__CARVE(c, p->lengths, s->map->mean_count * s->share);
+    NEO__CARVE(c, p->block, p->blocks);
+    NEO__CARVE(c, p->part, p->parts);
+}
+static void neo__shard_layout(neo_shard *s, neo__carve *c) {
+    const neo__shard_map *m = s->map;
+    const int64_t ranks = m->ranks, batch = m->desc.max_batch;
+    neo__shard_exchange *x = &s->exchange;
+    neo__shard_copies *d = &s->copies;
+    neo__shard_per_id *p = &s->per_id;
+    NEO__CARVE(c, x->counts, 4 * ranks);
+    NEO__CARVE(c, x->lengths_out, ranks + x->columns * s->share);
+    NEO__CARVE(c, x->lengths_in, ranks + m->at_rank[s->rank].columns * batch);
+    NEO__CARVE(c, x->source_lengths, m->source_count * s->share);
+    NEO__CARVE(c, x->cursor, m->source_count);
+    NEO__CARVE(c, x->out_at, m->flow_count + 1);
+    NEO__CARVE(c, x->in_at, ranks * x->flows + 1);
+    for (int i = 0; i < s->slots; i++) {
+        NEO__CARVE(c, s->batches[i].start, ranks + 1);
+        NEO__CARVE(c, s->batches[i].sent, m->source_count);
+        NEO__CARVE(c, s->batches[i].offsets, x->routes * batch + 1);
+        NEO__CARVE(c, s->batches[i].whole, m->late ? x->flows * batch : 0);
+    }
+    NEO__CARVE(c, d->offsets, d->features * s->share + 1);
+    NEO__CARVE(c, d->at, 2 * d->features);
+    NEO__CARVE(c, d->dense, d->subtrees * d->floats);
+    NEO__CARVE(c, d->dense_sum, d->floats);
+    NEO__CARVE(c, d->touched, d->rows);
+    NEO__CARVE(c, d->row, d->most_rows);
+    NEO__CARVE(c, d->parked, d->marks);
+    NEO__CARVE(c, s->kept.ids, s->kept.parts);
+    NEO__CARVE(c, p->next, p->sources);
+    NEO__CARVE(c, p->in_at, p->routes);
+    NEO__CARVE(c, p->out_at, p->pairs);
+    NEO__CARVE(c, p->row, p->room);
+    if (s->pooled.on_device) {
+        NEO__CARVE(c, s->pooled.host_lengths, m->mean_count * s->share);
         return;
     }
-    for (int32_t f = 0; f < m->feature_count; f++)
-        ids += neo__shard_expect(m->ids_per_sample[f] * 1.25, s->share);
-    s->shown = s->none_dim ? ids * s->none_dim : s->share * m->feature_col[m->feature_count];
-    s->shown_grads = m->weight_grad ? ids : 0;
-    s->there = NEO__MAX(s->there, s->shown);
-    s->there = NEO__MAX(s->there, s->none_dim ? s->none_dim * s->route_ids : s->batch * s->width);
-    grads = s->none_dim ? s->none_dim * s->replica_ids : s->share * s->replica_width;
-    s->there = NEO__MAX(s->there, grads + (m->weight_grad ? s->replica_ids : 0));
+    neo__shard_layout_pooled(s, c);
+    s->pooled.host_lengths = s->pooled.lengths;
 }
-static neo__shard_sizes neo__shard_measure(const neo__shard_map *m, int leaves, int rank) {
-    NEO__ZERO(neo__shard_sizes, s);
-    s.rank = rank;
-    s.on_device = neo__shard_stays_there(m);
-    s.slots = m->pipeline ? 2 : 1;
-    s.batch = m->desc.max_batch;
-    s.share = neo__shard_share(s.batch, leaves, m->ranks, rank);
-    s.subtrees = neo__shard_subtrees(leaves, m->ranks, rank);
-    s.flows = m->flow_begin[rank + 1] - m->flow_begin[rank];
-    s.routes = m->route_begin[rank + 1] - m->route_begin[rank];
-    neo__shard_size_rows(m, &s);
-    neo__shard_size_nodes(m, leaves, &s);
-    for (int32_t f = 0; f < m->feature_count; f++) {
-        int64_t ids = neo__shard_expect(m->ids_per_sample[f] * 1.25, s.share),
-                copies = neo__shard_copies(m, f);
-        s.own_ids += copies ? ids : 0;
-        s.out_ids += copies * ids;
-    }
-    for (int64_t i = m->flow_begin[rank]; i < m->flow_begin[rank + 1]; i++)
-        s.in_ids += neo__shard_expect_rows(m, m->flows[i].feature, m->flows[i].rows);
-    for (int64_t i = m->route_begin[rank]; i < m->route_begin[rank + 1]; i++)
-        s.route_ids +=
-            neo__shard_expect_rows(m, m->routes[i].feature, m->parts[m->routes[i].part].rows);
-    neo__shard_size_replicas(m, &s);
-    neo__shard_size_cuts(m, &s);
-    neo__shard_size_kept(m, &s);
-    neo__shard_size_grads(m, &s);
-    if (neo_ctx_device(m->ctx)) neo__shard_size_device(m, &s);
-    return s;
-}
-/* Pooled rows and what becomes of them, in host memory or on the device. */
-static void neo__shard_layout_rows(const neo__shard_map *m, const neo__shard_sizes *z,
-                                   neo__carve *c, neo_shard *s) {
-    NEO__CARVE(c, s->local, z->batch * z->width);
-    NEO__CARVE(c, s->remote, z->share * z->remote_width);
-    NEO__CARVE(c, s->coded_local, z->batch * z->coded);
-    NEO__CARVE(c, s->coded_remote, z->share * z->remote_coded);
-    NEO__CARVE(c, s->inside_out, z->batch * z->inside);
-    NEO__CARVE(c, s->inside_in, z->place * z->peers_inside);
-    NEO__CARVE(c, s->mid_out, z->place * z->mid);
-    NEO__CARVE(c, s->mid_in, z->share * z->mids);
-    NEO__CARVE(c, s->mid_coded_out, z->place * z->mid_coded);
-    NEO__CARVE(c, s->mid_coded_in, z->share * z->mids_coded);
-    NEO__CARVE(c, s->replica_out, z->share * z->replica_width);
-    if (!z->on_device) return;
-    NEO__CARVE(c, s->lengths_there, m->mean_count * z->share);
-    NEO__CARVE(c, s->block, z->blocks);
-    NEO__CARVE(c, s->part, z->parts);
-}
-static void neo__shard_layout(const neo__shard_map *m, const neo__shard_sizes *z, neo__carve *c,
-                              neo_shard *s) {
-    int64_t ranks = m->ranks, bags = z->replica_features * z->share;
-    NEO__CARVE(c, s->counts, 4 * ranks);
-    NEO__CARVE(c, s->lengths_out, ranks + z->columns * z->share);
-    NEO__CARVE(c, s->lengths_in, ranks + m->columns[z->rank] * z->batch);
-    NEO__CARVE(c, s->source_lengths, m->source_count * z->share);
-    NEO__CARVE(c, s->source_at, m->source_count + 1);
-    NEO__CARVE(c, s->cursor, m->source_count + 1);
-    NEO__CARVE(c, s->flow_at, ranks * z->flows + 1);
-    for (int i = 0; i < z->slots; i++) {
-        NEO__CARVE(c, s->batches[i].start, ranks + 1);
-        NEO__CARVE(c, s->batches[i].offsets, z->routes * z->batch + 1);
-        NEO__CARVE(c, s->batches[i].whole, z->late_flows * z->batch);
-    }
-    NEO__CARVE(c, s->replica_offsets, bags + 1);
-    NEO__CARVE(c, s->replica_at, 2 * z->replica_features);
-    NEO__CARVE(c, s->dense, z->subtrees * z->replica_floats);
-    NEO__CARVE(c, s->dense_sum, z->replica_floats);
-    NEO__CARVE(c, s->touched, z->replica_rows);
-    NEO__CARVE(c, s->replica_row, z->replica_most_rows);
-    NEO__CARVE(c, s->kept_ids, z->kept_parts);
-    NEO__CARVE(c, s->parked, z->kept_marks);
-    NEO__CARVE(c, s->grad_count, z->grad_sources);
-    NEO__CARVE(c, s->grad_from, z->grad_sources);
-    NEO__CARVE(c, s->grad_in_at, z->grad_routes);
-    NEO__CARVE(c, s->grad_out_at, z->grad_pairs);
-    NEO__CARVE(c, s->grad_row, z->grad_room);
-    if (z->on_device) NEO__CARVE(c, s->bag_lengths, m->mean_count * z->share);
-    else neo__shard_layout_rows(m, z, c, s);
-}
-static neo_status neo__shard_cut_sums(void *user, const neo_cut_sums *cuts,
-                                      int32_t count); /* >>impl-shard-cut */
-static void neo__shard_there_free(neo_shard *s); /* >>impl-shard-device */
-static neo_status neo__shard_there_make(neo_shard *s); /* >>impl-shard-there */
-static neo_status neo__shard_there(neo_shard *s, int64_t floats);
-
-/* ---- buffers that grow ---- */
 static neo_status neo__shard_reserve(neo_shard *s, neo__shard_buffer *b, int64_t count,
                                      size_t size) {
     size_t bytes = (size_t)count * size;
@@ -5379,122 +4744,127 @@ static neo_status neo__shard_reserve(neo_shard *s, neo__shard_buffer *b, int64_t
     return NEO_OK;
 }
 /* Every buffer that grows, and what the plan expects of it, in elements. */
-enum { NEO__SHARD_BUFFERS = 22 };
+enum { NEO__SHARD_BUFFERS = 20 };
 typedef struct neo__shard_demand {
     neo__shard_buffer *buffer;
     int64_t count;
     size_t size;
 } neo__shard_demand;
-static void neo__shard_demands(neo_shard *s, const neo__shard_map *m, const neo__shard_sizes *z,
-                               neo__shard_demand out[NEO__SHARD_BUFFERS]) {
-    const size_t id = neo_dtype_size(m->id_dtype), weight = m->weighted ? sizeof(float) : 0;
-    const int64_t next_ids = z->slots > 1 ? z->route_ids : 0;
+static void neo__shard_growing(neo_shard *s, neo__shard_demand out[NEO__SHARD_BUFFERS]) {
+    const size_t id = neo_dtype_size(s->map->id_dtype), weight = s->map->weighted ? sizeof(float) : 0;
+    neo__shard_exchange *x = &s->exchange;
+    neo__shard_per_id *p = &s->per_id;
+    neo__shard_batch *b = s->batches;
+    const int64_t next_ids = s->slots > 1 ? x->route_ids : 0;
     const neo__shard_demand all[] = {
-        {&s->source_ids, z->own_ids, id},
-        {&s->source_weights, z->own_ids, weight},
-        {&s->ids_out, z->out_ids, id},
-        {&s->weights_out, z->out_ids, weight},
-        {&s->ids_in, z->in_ids, id},
-        {&s->weights_in, z->in_ids, weight},
-        {&s->replica_ids, z->replica_ids, sizeof(int64_t)},
-        {&s->replica_weights, z->replica_ids, weight},
-        {&s->batches[0].ids, z->route_ids, id},
-        {&s->batches[0].weights, z->route_ids, weight},
-        {&s->batches[1].ids, next_ids, id},
-        {&s->batches[1].weights, next_ids, weight},
-        {&s->cut_out, z->cut_out, sizeof(float)},
-        {&s->cut_in, z->cut_in, sizeof(float)},
-        {&s->grad_out, z->grad_out, sizeof(float)},
-        {&s->grad_in, z->grad_in, sizeof(float)},
-        {&s->none_local, z->none_dim * z->route_ids, sizeof(float)},
-        {&s->none_replica, z->none_dim * z->replica_ids, sizeof(float)},
-        {&s->none_out, z->none_bytes * z->route_ids, 1},
-        {&s->none_in, z->none_bytes * z->own_ids, 1},
-        {&s->shown, z->shown, sizeof(float)},
-        {&s->shown_grads, z->shown_grads, sizeof(float)},
+        {&x->out[0], x->out_ids, id},
+        {&x->out[1], x->out_ids, weight},
+        {&x->in[0], x->in_ids, id},
+        {&x->in[1], x->in_ids, weight},
+        {&b[0].ids[0], x->route_ids, id},
+        {&b[0].ids[1], x->route_ids, weight},
+        {&b[1].ids[0], next_ids, id},
+        {&b[1].ids[1], next_ids, weight},
+        {&s->copies.ids_of[0], s->copies.ids, sizeof(int64_t)},
+        {&s->copies.ids_of[1], s->copies.ids, weight},
+        {&s->cutting.out, s->cutting.out_floats, sizeof(float)},
+        {&s->cutting.in, s->cutting.in_floats, sizeof(float)},
+        {&p->local, p->dim * x->route_ids, sizeof(float)},
+        {&p->out, p->row_bytes * x->route_ids, 1},
+        {&p->in, p->row_bytes * x->own_ids, 1},
+        {&p->copies, p->dim * s->copies.ids, sizeof(float)},
+        {&p->grad_out, p->grads_out, sizeof(float)},
+        {&p->grad_in, p->grads_in, sizeof(float)},
+        {&s->bounce.shown, s->bounce.shown_floats, sizeof(float)},
+        {&s->bounce.shown_grads, s->bounce.grad_floats, sizeof(float)},
     };
     NEO__STATIC_ASSERT(sizeof all / sizeof *all == NEO__SHARD_BUFFERS, "each buffer once");
     memcpy(out, all, sizeof all);
 }
+static neo_status neo__shard_cut_sums(void *user, const neo_cut_sums *cuts,
+                                      int32_t count); /* >>impl-shard-cut */
+static void neo__shard_there_free(neo_shard *s);      /* >>impl-shard-device */
+static neo_status neo__shard_there(neo_shard *s, int64_t floats);
+static neo_status neo__shard_make_lists(neo_shard *s); /* >>impl-shard-rows */
 
 /* ---- create ---- */
 
-/* This rank's parts as tables of a neo_bags, and their routes as its features; 0: it has none. */
-static int neo__shard_local_desc(const neo__shard_map *m, const neo__shard_sizes *z,
-                                 neo_table_desc *tables, int32_t *feature_table, neo_bags_desc *d) {
-    int64_t first = m->part_begin[z->rank], n = m->part_begin[z->rank + 1] - first;
-    *d = m->desc;
-    for (int64_t i = 0; i < n; i++) {
-        const neo__shard_part *part = &m->parts[first + i];
-        const neo_table_desc *whole = &m->tables[part->table];
-        tables[i] = *whole;
-        tables[i].weight = NULL;
-        if (!m->none) tables[i].pooling = NEO_POOL_SUM; /* MEAN is divided by where samples are */
-        tables[i].rows = part->rows;
-        tables[i].dim = part->cols;
-        tables[i].part.rows = whole->rows;
-        tables[i].part.dim = whole->dim;
-        tables[i].part.first_row = part->first_row;
-        tables[i].part.first_col = part->first_col;
-    }
-    for (int64_t i = 0; i < z->routes; i++)
-        feature_table[i] = (int32_t)(m->routes[m->route_begin[z->rank] + i].part - first);
-    d->tables = tables;
-    d->table_count = (int32_t)n;
-    d->feature_table = feature_table;
-    d->feature_count = (int32_t)z->routes;
-    d->max_batch = z->batch;
-    d->max_ids = z->route_ids > 0 ? z->route_ids : 1;
-    d->max_kept_rows = z->kept_rows;
-    d->bounds = NEO_BOUNDS_ERROR; /* the senders have dropped or clamped */
-    return n > 0;
-}
-/* The data-parallel tables likewise, for this rank's samples. */
-static int neo__shard_replica_desc(const neo__shard_map *m, const neo__shard_sizes *z,
-                                   neo_table_desc *tables, int32_t *feature_table,
-                                   neo_bags_desc *d) {
-    int32_t n = 0;
-    *d = m->desc;
-    for (int64_t i = 0; i < z->replica_features; i++) {
-        int32_t t = m->feature_table[m->replicas[i]];
-        if (i == 0 || m->feature_table[m->replicas[i - 1]] != t) {
-            tables[n] = m->tables[t];
-            tables[n].weight = NULL;
-            if (!m->none) tables[n].pooling = NEO_POOL_SUM;
-            n++;
-        }
-        feature_table[i] = n - 1;
-    }
-    d->tables = tables;
-    d->table_count = n;
-    d->feature_table = feature_table;
-    d->feature_count = (int32_t)z->replica_features;
-    d->max_batch = z->share > 0 ? z->share : 1;
-    d->max_ids = z->replica_ids > 0 ? z->replica_ids : 1;
-    d->max_kept_rows = z->replica_rows;
-    return n > 0;
-}
-/* Both descriptions need lists for as long as a call takes. */
+/* Tables and features of a neo_bags_desc, for as long as a call takes. */
 typedef struct neo__shard_lists {
-    neo_ctx *ctx;
     neo_table_desc *tables;
     int32_t *feature_table;
     size_t bytes;
 } neo__shard_lists;
 static neo_status neo__shard_lists_make(neo_ctx *ctx, const neo__shard_map *m,
                                         neo__shard_lists *l) {
-    int64_t tables = m->part_count + m->table_count, features = m->route_count + m->feature_count;
-    size_t table_bytes = ((size_t)tables * sizeof *l->tables + 63) & ~(size_t)63;
-    memset(l, 0, sizeof *l);
-    l->ctx = ctx;
-    l->bytes = table_bytes + (size_t)features * sizeof *l->feature_table;
-    l->tables = (neo_table_desc *)neo_alloc(ctx, l->bytes);
-    NEO__CHECK(l->tables, NEO_ERR_MEMORY, "neo_shard: no memory for %zu bytes of lists", l->bytes);
-    l->feature_table = (int32_t *)(void *)((char *)l->tables + table_bytes);
+    NEO__ZERO(neo__carve, carve);
+    for (int pass = 0; pass < 2; pass++) {
+        carve.at = 0;
+        NEO__CARVE(&carve, l->tables, m->part_count + m->table_count);
+        NEO__CARVE(&carve, l->feature_table, m->route_count + m->feature_count);
+        l->bytes = carve.at;
+        if (!carve.block) carve.block = (char *)neo__alloc_for(ctx, l->bytes, "neo_shard");
+        if (!carve.block) return NEO_ERR_MEMORY;
+    }
     return NEO_OK;
 }
-static void neo__shard_lists_free(neo__shard_lists *l) { neo_free(l->ctx, l->tables, l->bytes); }
+static void neo__shard_lists_free(neo_ctx *ctx, neo__shard_lists *l) { neo_free(ctx, l->tables, l->bytes); }
 
+/* This rank's parts as tables of a neo_bags, and their routes as its features; 0: it has none. */
+static int neo__shard_local_desc(const neo_shard *s, const neo__shard_lists *l, neo_bags_desc *d) {
+    const neo__shard_map *m = s->map;
+    const int64_t first = m->part_begin[s->rank], n = m->part_begin[s->rank + 1] - first;
+    *d = m->desc;
+    for (int64_t i = 0; i < n; i++) {
+        const neo__shard_part *part = &m->parts[first + i];
+        neo_table_desc *t = &l->tables[i];
+        *t = m->tables[part->table];
+        t->weight = NULL;
+        if (!m->none) t->pooling = NEO_POOL_SUM; /* MEAN is divided by where samples are */
+        t->part.rows = t->rows;
+        t->part.dim = t->dim;
+        t->part.first_row = part->first_row;
+        t->part.first_col = part->first_col;
+        t->rows = part->rows;
+        t->dim = part->cols;
+    }
+    for (int64_t i = 0; i < s->exchange.routes; i++)
+        l->feature_table[i] = (int32_t)(m->routes[m->route_begin[s->rank] + i].part - first);
+    d->tables = l->tables;
+    d->table_count = (int32_t)n;
+    d->feature_table = l->feature_table;
+    d->feature_count = (int32_t)s->exchange.routes;
+    d->max_ids = NEO__MAX(s->exchange.route_ids, (int64_t)1);
+    d->max_kept_rows = s->kept.rows;
+    d->bounds = NEO_BOUNDS_ERROR; /* the senders have dropped or clamped */
+    d->cut_sums = neo__shard_cut_sums;
+    d->cut_sums_user = (void *)(uintptr_t)s;
+    return n > 0;
+}
+/* The data-parallel tables likewise, for this rank's samples. */
+static int neo__shard_copies_desc(const neo_shard *s, const neo__shard_lists *l, neo_bags_desc *d) {
+    const neo__shard_map *m = s->map;
+    int32_t n = 0;
+    *d = m->desc;
+    for (int64_t i = 0; i < s->copies.features; i++) {
+        int32_t t = m->feature_table[m->replicas[i]];
+        if (i == 0 || m->feature_table[m->replicas[i - 1]] != t) {
+            l->tables[n] = m->tables[t];
+            l->tables[n].weight = NULL;
+            if (!m->none) l->tables[n].pooling = NEO_POOL_SUM;
+            n++;
+        }
+        l->feature_table[i] = n - 1;
+    }
+    d->tables = l->tables;
+    d->table_count = n;
+    d->feature_table = l->feature_table;
+    d->feature_count = (int32_t)s->copies.features;
+    d->max_batch = NEO__MAX(s->share, (int64_t)1);
+    d->max_ids = NEO__MAX(s->copies.ids, (int64_t)1);
+    d->max_kept_rows = s->copies.rows;
+    return n > 0;
+}
 /* One rank with nothing to round: the tables as they are. */
 static int neo__shard_is_whole(const neo__shard_map *m) {
     return m->ranks == 1 && m->wire[0] == NEO_WIRE_F32 && m->wire[1] == NEO_WIRE_F32;
@@ -5508,34 +4878,32 @@ static neo_status neo__shard_add_bytes(neo_ctx *ctx, const neo_bags_desc *d,
     memory->workspace_bytes += bags.workspace_bytes;
     return NEO_OK;
 }
-static neo_status neo__shard_map_bytes(neo_ctx *ctx, const neo__shard_map *m, int rank,
+static neo_status neo__shard_map_bytes(neo_ctx *ctx, neo__shard_map *m, int rank,
                                        neo_shard_memory *memory) {
     neo__shard_lists l;
     neo_bags_desc d;
-    neo__shard_demand demand[NEO__SHARD_BUFFERS];
+    neo__shard_demand growing[NEO__SHARD_BUFFERS];
+    NEO__ZERO(neo__carve, work);
     NEO__ZERO(neo_shard, s);
     neo__shard_fill(memory, 0, sizeof *memory);
     memory->exchange_bytes = sizeof s + m->bytes;
     if (neo__shard_is_whole(m)) return neo__shard_add_bytes(ctx, &m->desc, memory);
-    int leaves = neo_ctx_repro_shards(ctx);
-    neo__shard_sizes z = neo__shard_measure(m, NEO__MAX(leaves, m->ranks), rank);
-    NEO__ZERO(neo__carve, work);
-    neo__shard_layout(m, &z, &work, &s);
-    if (z.on_device) neo__shard_layout_rows(m, &z, &work, &s);
-    memory->exchange_bytes += work.at;
-    neo__shard_demands(&s, m, &z, demand);
+    s.ctx = ctx;
+    s.map = m;
+    s.rank = rank;
+    neo__shard_measure(&s, NEO__MAX(neo_ctx_repro_shards(ctx), m->ranks));
+    neo__shard_layout(&s, &work);
+    if (s.pooled.on_device) neo__shard_layout_pooled(&s, &work);
+    memory->exchange_bytes += work.at + (size_t)s.bounce.there_floats * sizeof(float);
+    neo__shard_growing(&s, growing);
     for (int i = 0; i < NEO__SHARD_BUFFERS; i++)
-        memory->exchange_bytes += (size_t)demand[i].count * demand[i].size;
-    memory->exchange_bytes += (size_t)z.there * sizeof(float);
+        memory->exchange_bytes += (size_t)growing[i].count * growing[i].size;
     NEO__TRY(neo__shard_lists_make(ctx, m, &l));
     neo_status status = NEO_OK;
-    if (neo__shard_local_desc(m, &z, l.tables, l.feature_table, &d)) {
-        d.cut_sums = neo__shard_cut_sums;
+    if (neo__shard_local_desc(&s, &l, &d)) status = neo__shard_add_bytes(ctx, &d, memory);
+    if (status == NEO_OK && neo__shard_copies_desc(&s, &l, &d))
         status = neo__shard_add_bytes(ctx, &d, memory);
-    }
-    if (status == NEO_OK && neo__shard_replica_desc(m, &z, l.tables, l.feature_table, &d))
-        status = neo__shard_add_bytes(ctx, &d, memory);
-    neo__shard_lists_free(&l);
+    neo__shard_lists_free(ctx, &l);
     return status;
 }
 /* Of all ranks: each [ranks]. What a neo_shard cannot place is NEO_ERR_UNSUPPORTED. */
@@ -5562,11 +4930,11 @@ NEO_API neo_status neo_shard_bytes(neo_ctx *ctx, const neo_plan *plan, int rank,
 }
 
 NEO_API void neo_shard_destroy(neo_shard *s) {
-    neo__shard_demand demand[NEO__SHARD_BUFFERS];
+    neo__shard_demand growing[NEO__SHARD_BUFFERS];
     if (!s) return;
+    if (s->moves != s->rows) neo_comm_destroy(s->moves);
     neo_comm_destroy(s->ids);
     neo_comm_destroy(s->rows);
-    neo_comm_destroy(s->moves);
     neo_comm_destroy(s->node);
     neo_comm_destroy(s->cross);
     neo_bags_destroy(s->bags);
@@ -5574,9 +4942,9 @@ NEO_API void neo_shard_destroy(neo_shard *s) {
     neo__pinned_free(s->ctx, s->work, s->work_bytes);
     neo__shard_there_free(s);
     if (s->map) {
-        neo__shard_demands(s, s->map, &s->sizes, demand);
+        neo__shard_growing(s, growing);
         for (int i = 0; i < NEO__SHARD_BUFFERS; i++)
-            neo__pinned_free(s->ctx, demand[i].buffer->data, demand[i].buffer->bytes);
+            neo__pinned_free(s->ctx, growing[i].buffer->data, growing[i].buffer->bytes);
         neo__shard_map_destroy(s->map);
     }
     neo_free(s->ctx, s, sizeof *s);
@@ -5586,43 +4954,32 @@ NEO_API void neo_shard_destroy(neo_shard *s) {
 static neo_status neo__shard_make(neo_shard *s, const neo_plan *plan, int rank) {
     neo__shard_lists l;
     neo_bags_desc d;
-    neo__shard_demand demand[NEO__SHARD_BUFFERS];
+    neo__shard_demand growing[NEO__SHARD_BUFFERS];
+    NEO__ZERO(neo__carve, carve);
     NEO__TRY(neo__shard_map_create(s->ctx, plan, &s->map));
     const neo__shard_map *m = s->map;
     s->whole = neo__shard_is_whole(m);
     if (s->whole) return neo_bags_create(s->ctx, &m->desc, &s->bags);
-    s->sizes = neo__shard_measure(m, neo_ctx_repro_shards(s->ctx), rank);
-    NEO__ZERO(neo__carve, carve);
-    neo__shard_layout(m, &s->sizes, &carve, s);
+    s->rank = rank;
+    neo__shard_measure(s, neo_ctx_repro_shards(s->ctx));
+    neo__shard_layout(s, &carve);
     s->work_bytes = carve.at;
-    s->work = (char *)neo__pinned_alloc(s->ctx, s->work_bytes);
+    s->work = carve.block = (char *)neo__pinned_alloc(s->ctx, s->work_bytes);
     NEO__CHECK(s->work, NEO_ERR_MEMORY, "neo_shard_create: no memory for %zu bytes", s->work_bytes);
-    carve.block = s->work;
     carve.at = 0;
-    neo__shard_layout(m, &s->sizes, &carve, s);
-    neo__shard_fill(s->kept_ids, 0, (size_t)s->sizes.kept_parts * sizeof *s->kept_ids);
-    neo__shard_demands(s, m, &s->sizes, demand);
+    neo__shard_layout(s, &carve);
+    neo__shard_fill(s->kept.ids, 0, (size_t)s->kept.parts * sizeof *s->kept.ids);
+    neo__shard_growing(s, growing);
     for (int i = 0; i < NEO__SHARD_BUFFERS; i++)
-        if (demand[i].count > 0 && demand[i].size > 0)
-            NEO__TRY(neo__shard_reserve(s, demand[i].buffer, demand[i].count, demand[i].size));
-    if (s->sizes.there > 0) NEO__TRY(neo__shard_there(s, s->sizes.there));
-    if (s->sizes.on_device) NEO__TRY(neo__shard_there_make(s));
+        NEO__TRY(neo__shard_reserve(s, growing[i].buffer, growing[i].count, growing[i].size));
+    NEO__TRY(neo__shard_there(s, s->bounce.there_floats));
+    NEO__TRY(neo__shard_make_lists(s));
     NEO__TRY(neo__shard_lists_make(s->ctx, m, &l));
     neo_status status = NEO_OK;
-    for (int64_t p = m->part_begin[rank]; p < m->part_begin[rank + 1]; p++) {
-        int rounds = neo__shard_is_cut(m, &m->parts[p])
-                         ? neo_bag_cut_rounds(&m->tables[m->parts[p].table].optim)
-                         : 0;
-        if (rounds > s->own_cut_rounds) s->own_cut_rounds = rounds;
-    }
-    if (neo__shard_local_desc(m, &s->sizes, l.tables, l.feature_table, &d)) {
-        d.cut_sums = neo__shard_cut_sums;
-        d.cut_sums_user = s;
-        status = neo_bags_create(s->ctx, &d, &s->bags);
-    }
-    if (status == NEO_OK && neo__shard_replica_desc(m, &s->sizes, l.tables, l.feature_table, &d))
+    if (neo__shard_local_desc(s, &l, &d)) status = neo_bags_create(s->ctx, &d, &s->bags);
+    if (status == NEO_OK && neo__shard_copies_desc(s, &l, &d))
         status = neo_bags_create(s->ctx, &d, &s->replicas);
-    neo__shard_lists_free(&l);
+    neo__shard_lists_free(s->ctx, &l);
     return status;
 }
 /* What must be alike on all ranks: a number for each thing, so that an error can say which is not. */
@@ -5692,12 +5049,13 @@ static void neo__shard_alike(neo__alike *a, const neo__shard_map *m, const neo_p
 /* Groups of its own; data: the one that was given, of devices if it is over NCCL. */
 static neo_status neo__shard_split(neo_shard *s, neo_comm *comm, neo_comm *data) {
     int rank = neo_comm_rank(comm), per_node = s->map->per_node;
-    neo_comm *from = s->sizes.on_device ? data : comm;
+    neo_comm *from = s->pooled.on_device ? data : comm;
     neo_status (*split)(neo_comm *, int, int, neo_comm **) =
-        s->sizes.on_device ? neo_comm_split_device : neo_comm_split;
+        s->pooled.on_device ? neo_comm_split_device : neo_comm_split;
     NEO__TRY(neo_comm_split(comm, 0, rank, &s->ids));
     NEO__TRY(neo_comm_split(comm, 0, rank, &s->rows));
-    if (s->sizes.on_device) NEO__TRY(split(from, 0, rank, &s->moves));
+    s->moves = s->rows;
+    if (s->pooled.on_device) NEO__TRY(split(from, 0, rank, &s->moves));
     if (!s->map->mid_count) return NEO_OK;
     NEO__TRY(split(from, rank / per_node, rank, &s->node));
     return split(from, rank % per_node, rank, &s->cross);
@@ -5741,17 +5099,20 @@ NEO_API neo_status neo_shard_create(neo_comm *comm, const neo_plan *plan, neo_sh
     return NEO_OK;
 }
 
-/* ---- ids: what this rank sends ---- */
+/* ------------------------------------------------------------------------------------------------
+   >>impl-shard-ids
 
+   Ids of a batch, from the ranks of the samples to those of the rows. A sender counts its sources, the ids of each
+   flow that any rank wants, and puts them where they leave, once for each rank; a rank gets for each of its flows the
+   lengths of all bags, then the ids, and puts those of all ranks together, route by route, in order of sample.
+   One batch at a time is between its check and NEO__SHARD_READY, so that one exchange serves both batches.
+   ------------------------------------------------------------------------------------------------ */
+static int64_t neo__shard_samples(const neo__shard_batch *b, int rank) {
+    return b->start[rank + 1] - b->start[rank];
+}
 NEO__INLINE int64_t neo__shard_id(const neo_jagged *j, int64_t k) {
     return j->id_dtype == NEO_I32 ? (int64_t)((const int32_t *)j->ids)[k]
                                   : ((const int64_t *)j->ids)[k];
-}
-NEO__INLINE void neo__shard_put_id(const neo__shard_map *m, void *ids, int64_t k, int64_t id) {
-    if (m->id_dtype == NEO_I32)
-        ((int32_t *)ids)[k] = (int32_t)id;
-    else
-        ((int64_t *)ids)[k] = id;
 }
 static neo_status neo__shard_bad_id(const neo_shard *s, const neo__shard_batch *b, int32_t f,
                                     int64_t k) {
@@ -5763,23 +5124,19 @@ static neo_status neo__shard_bad_id(const neo_shard *s, const neo__shard_batch *
                     "neo_shard: bags '%s': table '%s' (feature %d), sample %" PRId64
                     ", position %" PRId64 ": id %" PRId64 " is not in [0, %" PRId64 ")",
                     m->desc.name, m->tables[m->feature_table[f]].name, f,
-                    b->start[s->sizes.rank] + sample, k - offsets[sample],
+                    b->start[s->rank] + sample, k - offsets[sample],
                     neo__shard_id(&b->batch, k), m->tables[m->feature_table[f]].rows);
 }
-/* Ids of a feature outside its table: an error, or counted. */
-static neo_status neo__shard_check_ids(neo_shard *s, const neo__shard_batch *b, int32_t f) {
-    const neo_jagged *j = &b->batch;
-    int64_t rows = s->map->tables[s->map->feature_table[f]].rows, bad = 0, first_bad = -1;
-    int64_t k = j->offsets[f * j->batch], end = j->offsets[(f + 1) * j->batch];
+NEO__HOT_BEGIN
+/* Ids of a feature outside its table; *first: one of them. */
+static int64_t neo__shard_count_bad(const neo_jagged *j, int32_t f, int64_t rows, int64_t *first) {
+    int64_t bad = 0, k = j->offsets[f * j->batch], end = j->offsets[(f + 1) * j->batch];
     for (; k < end; k++) {
         int64_t id = neo__shard_id(j, k);
         if (id >= 0 && id < rows) continue;
-        if (bad++ == 0) first_bad = k;
+        if (bad++ == 0) *first = k;
     }
-    if (bad > 0 && s->map->desc.bounds == NEO_BOUNDS_ERROR)
-        return neo__shard_bad_id(s, b, f, first_bad);
-    s->out_of_range += bad;
-    return NEO_OK;
+    return bad;
 }
 /* The row an id stands for; -1: none. */
 NEO__INLINE int64_t neo__shard_row(neo_bounds bounds, int64_t rows, int64_t id) {
@@ -5799,52 +5156,95 @@ NEO__INLINE int64_t neo__shard_source_of(const neo__shard_flow *sources, int64_t
     }
     return first;
 }
-/* Lengths and ids of the sources [first, end) of one feature. Two walks: count, then place. */
-static void neo__shard_fill_sources(neo_shard *s, const neo__shard_batch *b, int64_t first,
-                                    int64_t end) {
+/* Lengths of the sources [first, end) of one feature. */
+static void neo__shard_count_sources(neo_shard *s, neo__shard_batch *b, int64_t first, int64_t end) {
     const neo__shard_map *m = s->map;
     const neo_jagged *j = &b->batch;
-    int32_t f = m->sources[first].feature;
-    int64_t rows = m->tables[m->feature_table[f]].rows, samples = j->batch;
+    const int32_t f = m->sources[first].feature;
+    const int64_t rows = m->tables[m->feature_table[f]].rows, samples = j->batch;
     const int64_t *offsets = j->offsets + f * samples;
-    float *weights = (float *)s->source_weights.data;
-    neo__shard_fill(s->source_lengths + first * samples, 0,
-           (size_t)((end - first) * samples) * sizeof(int32_t));
+    int32_t *lengths = s->exchange.source_lengths;
+    neo__shard_fill(lengths + first * samples, 0, (size_t)((end - first) * samples) * sizeof *lengths);
     for (int64_t i = 0; i < samples; i++)
         for (int64_t k = offsets[i]; k < offsets[i + 1]; k++) {
             int64_t row = neo__shard_row(m->desc.bounds, rows, neo__shard_id(j, k));
-            if (row >= 0)
-                s->source_lengths[neo__shard_source_of(m->sources, first, end, row) * samples +
-                                  i]++;
+            if (row >= 0) lengths[neo__shard_source_of(m->sources, first, end, row) * samples + i]++;
         }
     for (int64_t u = first; u < end; u++) {
-        int64_t n = 0;
-        for (int64_t i = 0; i < samples; i++) n += s->source_lengths[u * samples + i];
-        s->cursor[u] = s->source_at[u];
-        s->source_at[u + 1] = s->source_at[u] + n;
+        b->sent[u] = 0;
+        for (int64_t i = 0; i < samples; i++) b->sent[u] += lengths[u * samples + i];
     }
+}
+/* Their ids, at the cursors. */
+static void neo__shard_place_sources(neo_shard *s, const neo__shard_batch *b, int64_t first, int64_t end) {
+    const neo__shard_map *m = s->map;
+    const neo_jagged *j = &b->batch;
+    const int32_t f = m->sources[first].feature;
+    const int64_t rows = m->tables[m->feature_table[f]].rows, samples = j->batch;
+    const int64_t *offsets = j->offsets + f * samples;
+    float *weights = (float *)s->exchange.out[1].data;
+    void *ids = s->exchange.out[0].data;
     for (int64_t k = offsets[0]; k < offsets[samples]; k++) {
         int64_t row = neo__shard_row(m->desc.bounds, rows, neo__shard_id(j, k));
         if (row < 0) continue;
-        int64_t u = neo__shard_source_of(m->sources, first, end, row), at = s->cursor[u]++;
-        neo__shard_put_id(m, s->source_ids.data, at, row - m->sources[u].first_row);
+        int64_t u = neo__shard_source_of(m->sources, first, end, row), at = s->exchange.cursor[u]++;
+        row -= m->sources[u].first_row;
+        if (m->id_dtype == NEO_I32) ((int32_t *)ids)[at] = (int32_t)row;
+        else ((int64_t *)ids)[at] = row;
         if (m->weighted) weights[at] = j->weights ? j->weights[k] : 1.0f;
     }
 }
-static neo_status neo__shard_make_sources(neo_shard *s, const neo__shard_batch *b) {
+static int64_t neo__shard_sum_lengths(const int32_t *lengths, int64_t count) {
+    int64_t sum = 0;
+    for (int64_t i = 0; i < count; i++) sum += lengths[i];
+    return sum;
+}
+/* offsets[1 + i] = the sum of all lengths before and of lengths[i], from `at` on. */
+static void neo__shard_sum_offsets(const int32_t *lengths, int64_t count, int64_t at, int64_t *offsets) {
+    for (int64_t i = 0; i < count; i++) offsets[1 + i] = at += lengths[i];
+}
+/* The lengths of the bags of a flow in all ranges of rows, dropped ids among them. */
+static void neo__shard_whole_lengths(const neo_jagged *j, int32_t feature, int32_t *lengths) {
+    const int64_t *offsets = j->offsets + feature * j->batch;
+    for (int64_t i = 0; i < j->batch; i++) lengths[i] = (int32_t)(offsets[i + 1] - offsets[i]);
+}
+NEO__HOT_END
+/* Ids, and their weights, between two buffers. */
+static void neo__shard_copy_ids(const neo__shard_map *m, const neo__shard_buffer to[2], int64_t to_at,
+                                const neo__shard_buffer from[2], int64_t from_at, int64_t count) {
+    const size_t size = neo_dtype_size(m->id_dtype);
+    neo__shard_copy((char *)to[0].data + (size_t)to_at * size,
+                    (const char *)from[0].data + (size_t)from_at * size, (size_t)count * size);
+    if (m->weighted)
+        neo__shard_copy((float *)to[1].data + to_at, (const float *)from[1].data + from_at,
+                        (size_t)count * sizeof(float));
+}
+static neo_status neo__shard_reserve_ids(neo_shard *s, neo__shard_buffer b[2], int64_t count) {
+    NEO__TRY(neo__shard_reserve(s, &b[0], count, neo_dtype_size(s->map->id_dtype)));
+    return s->map->weighted ? neo__shard_reserve(s, &b[1], count, sizeof(float)) : NEO_OK;
+}
+/* The sources of the feature of source u: up to the end. */
+static int64_t neo__shard_sources_end(const neo__shard_map *m, int64_t u) {
+    int64_t end = u + 1;
+    while (end < m->source_count && m->sources[end].feature == m->sources[u].feature) end++;
+    return end;
+}
+/* Ids where they leave. Those of a source are placed where its first flow leaves, and copied to the others. */
+static neo_status neo__shard_place_ids(neo_shard *s, neo__shard_batch *b) {
     const neo__shard_map *m = s->map;
-    const int64_t *offsets = b->batch.offsets;
-    int64_t ids = 0, n = b->batch.batch;
-    for (int64_t u = 0; u < m->source_count; u++)
-        if (u == 0 || m->sources[u].feature != m->sources[u - 1].feature)
-            ids += offsets[(m->sources[u].feature + 1) * n] - offsets[m->sources[u].feature * n];
-    NEO__TRY(neo__shard_reserve(s, &s->source_ids, ids, neo_dtype_size(m->id_dtype)));
-    if (m->weighted) NEO__TRY(neo__shard_reserve(s, &s->source_weights, ids, sizeof(float)));
-    s->source_at[0] = 0;
-    for (int64_t u = 0, end; u < m->source_count; u = end) {
-        end = u + 1;
-        while (end < m->source_count && m->sources[end].feature == m->sources[u].feature) end++;
-        neo__shard_fill_sources(s, b, u, end);
+    neo__shard_exchange *x = &s->exchange;
+    for (int64_t u = 0; u < m->source_count; u = neo__shard_sources_end(m, u))
+        neo__shard_count_sources(s, b, u, neo__shard_sources_end(m, u));
+    x->out_at[0] = 0;
+    for (int64_t i = 0; i < m->flow_count; i++)
+        x->out_at[i + 1] = x->out_at[i] + b->sent[m->flows[i].source];
+    for (int64_t i = m->flow_count; i-- > 0;) x->cursor[m->flows[i].source] = x->out_at[i];
+    NEO__TRY(neo__shard_reserve_ids(s, x->out, x->out_at[m->flow_count]));
+    for (int64_t u = 0; u < m->source_count; u = neo__shard_sources_end(m, u))
+        neo__shard_place_sources(s, b, u, neo__shard_sources_end(m, u));
+    for (int64_t i = 0; i < m->flow_count; i++) {
+        int64_t u = m->flows[i].source, first = x->cursor[u] - b->sent[u];
+        if (first != x->out_at[i]) neo__shard_copy_ids(m, x->out, x->out_at[i], x->out, first, b->sent[u]);
     }
     return NEO_OK;
 }
@@ -5860,12 +5260,6 @@ static neo_status neo__shard_check_bags(const neo_jagged *j) {
                "features alike; fill up with empty bags");
     return NEO_OK;
 }
-static neo_status neo__shard_check_place(const neo_jagged *j) {
-    NEO__CHECK(j->place == NEO_HOST, NEO_ERR_UNSUPPORTED,
-               "neo_shard: the batch is in a device's memory: ranks exchange ids in host memory, as readers give "
-               "them");
-    return NEO_OK;
-}
 static neo_status neo__shard_check_batch(neo_shard *s, neo__shard_batch *b) {
     const neo__shard_map *m = s->map;
     const neo_jagged *j = &b->batch;
@@ -5873,217 +5267,173 @@ static neo_status neo__shard_check_batch(neo_shard *s, neo__shard_batch *b) {
     if (global < 0 || global > m->desc.max_batch)
         b->global = 0; /* so that the exchange of the error has room */
     neo__shard_place_samples(s, b);
-    int64_t mine = b->start[s->sizes.rank + 1] - b->start[s->sizes.rank];
+    int64_t mine = neo__shard_samples(b, s->rank);
     NEO__CHECK(global >= 0 && global <= m->desc.max_batch, NEO_ERR_CAPACITY,
                "neo_shard: bags '%s': a batch of %" PRId64 " samples, planned are %" PRId64
                " (max_batch counts those of all ranks)",
                m->desc.name, global, m->desc.max_batch);
     NEO__TRY(neo__shard_check_bags(j));
-    NEO__TRY(neo__shard_check_place(j));
+    NEO__CHECK(j->place == NEO_HOST, NEO_ERR_UNSUPPORTED,
+               "neo_shard: the batch is in a device's memory: ranks exchange ids in host memory, as readers give "
+               "them");
     NEO__CHECK(j->feature_count == m->feature_count, NEO_ERR_SHAPE,
                "neo_shard: the batch has %d features, bags '%s' has %d", j->feature_count,
                m->desc.name, m->feature_count);
     NEO__CHECK(j->batch == mine, NEO_ERR_SHAPE,
                "neo_shard: rank %d has %" PRId64 " samples, its leaves hold %" PRId64
                " of a batch of %" PRId64 " (global_batch) in %d leaves (repro_shards)",
-               s->sizes.rank, j->batch, mine, b->global, neo_ctx_repro_shards(s->ctx));
+               s->rank, j->batch, mine, b->global, neo_ctx_repro_shards(s->ctx));
     NEO__CHECK(m->weighted || !j->weights, NEO_ERR_ARG,
                "neo_shard: the batch has weights, the plan's has none (neo_plan_desc.weighted)");
     NEO__TRY(neo_jagged_validate(j, NULL));
-    for (int32_t f = 0; f < m->feature_count && j->batch > 0; f++)
-        NEO__TRY(neo__shard_check_ids(s, b, f));
-    return neo__shard_make_sources(s, b);
-}
-
-/* ---- ids: the exchange ---- */
-
-/* The lengths of the bags of a flow in all ranges of rows, dropped ids among them, after those of
-   the flow. */
-static void neo__shard_whole_lengths(const neo__shard_batch *b, const neo__shard_flow *flow,
-                                     int64_t samples, int32_t *lengths) {
-    const int64_t *offsets = b->batch.offsets + flow->feature * samples;
-    for (int64_t i = 0; i < samples; i++)
-        lengths[samples + i] = b->status == NEO_OK ? (int32_t)(offsets[i + 1] - offsets[i]) : 0;
+    for (int32_t f = 0; f < m->feature_count && j->batch > 0; f++) {
+        int64_t first = -1;
+        int64_t bad = neo__shard_count_bad(j, f, m->tables[m->feature_table[f]].rows, &first);
+        if (bad > 0 && m->desc.bounds == NEO_BOUNDS_ERROR) return neo__shard_bad_id(s, b, f, first);
+        s->out_of_range += bad;
+    }
+    return neo__shard_place_ids(s, b);
 }
 /* Check the batch, and send the lengths. What is wrong with it travels as a status. */
 static neo_status neo__shard_send_lengths(neo_shard *s, neo__shard_batch *b) {
     const neo__shard_map *m = s->map;
-    int64_t *out = s->counts, *in = s->counts + m->ranks, at = 0;
-    b->status = neo__shard_check_batch(s, b);
-    if (b->status != NEO_OK) snprintf(b->error, sizeof b->error, "%s", neo_last_error());
-    int64_t mine = b->start[s->sizes.rank + 1] - b->start[s->sizes.rank];
-    for (int r = 0; r < m->ranks; r++) {
-        int64_t flows = m->flow_begin[r + 1] - m->flow_begin[r],
-                theirs = b->start[r + 1] - b->start[r];
-        out[r] = 1 + m->columns[r] * mine;
-        in[r] = 1 + m->columns[s->sizes.rank] * theirs;
-        s->lengths_out[at] = (int32_t)b->status;
-        for (int64_t i = 0; i < flows; i++) {
-            const neo__shard_flow *flow = &m->flows[m->flow_begin[r] + i];
-            int32_t *to = s->lengths_out + at + 1 + flow->column * mine;
-            const int32_t *from = s->source_lengths + flow->source * mine;
-            if (b->status == NEO_OK)
-                neo__shard_copy(to, from, (size_t)mine * sizeof *to);
-            else
-                neo__shard_fill(to, 0, (size_t)mine * sizeof *to);
-            if (neo__shard_is_late(m, flow->feature)) neo__shard_whole_lengths(b, flow, mine, to);
+    neo__shard_exchange *x = &s->exchange;
+    int64_t *out = x->counts, *in = x->counts + m->ranks;
+    int32_t *at = x->lengths_out;
+    b->error = neo__error_keep(neo__shard_check_batch(s, b));
+    const int64_t mine = neo__shard_samples(b, s->rank);
+    for (int r = 0; r < m->ranks; r++, at += out[r - 1]) {
+        out[r] = 1 + m->at_rank[r].columns * mine;
+        in[r] = 1 + m->at_rank[s->rank].columns * neo__shard_samples(b, r);
+        at[0] = (int32_t)b->error.status;
+        neo__shard_fill(at + 1, 0, (size_t)(out[r] - 1) * sizeof *at);
+        if (b->error.status != NEO_OK) continue;
+        for (int64_t i = m->flow_begin[r]; i < m->flow_begin[r + 1]; i++) {
+            const neo__shard_flow *flow = &m->flows[i];
+            int32_t *to = at + 1 + flow->column * mine;
+            neo__shard_copy(to, x->source_lengths + flow->source * mine, (size_t)mine * sizeof *to);
+            if (neo__shard_is_late(m, flow->feature))
+                neo__shard_whole_lengths(&b->batch, flow->feature, to + mine);
         }
-        at += out[r];
     }
     b->stage = NEO__SHARD_LENGTHS;
-    return neo_comm_all_to_allv(s->ids, s->lengths_out, out, s->lengths_in, in, NEO_I32,
-                                &b->ticket);
+    return neo_comm_all_to_allv(s->ids, x->lengths_out, out, x->lengths_in, in, NEO_I32, &b->ticket);
+}
+/* What has come from each rank: its status, then the lengths of its samples. */
+static const int32_t *neo__shard_next_lengths(const neo_shard *s, const neo__shard_batch *b, int rank,
+                                              const int32_t *lengths) {
+    return lengths + 1 + s->map->at_rank[s->rank].columns * neo__shard_samples(b, rank);
 }
 /* Any rank's error becomes everyone's. */
 static neo_status neo__shard_agree(neo_shard *s, neo__shard_batch *b) {
-    const neo__shard_map *m = s->map;
-    int64_t at = 0;
+    const int32_t *lengths = s->exchange.lengths_in;
     int bad = 0;
-    for (int r = 0; r < m->ranks; r++) {
-        bad |= s->lengths_in[at] != NEO_OK;
-        at += 1 + m->columns[s->sizes.rank] * (b->start[r + 1] - b->start[r]);
-    }
+    for (int r = 0; r < s->map->ranks; r++, lengths = neo__shard_next_lengths(s, b, r - 1, lengths))
+        bad |= lengths[0] != NEO_OK;
     if (!bad) return NEO_OK;
     b->stage = NEO__SHARD_EMPTY;
-    if (b->status != NEO_OK) neo_fail(b->status, "%s", b->error);
-    b->status = neo_comm_agree(s->ids, b->status);
-    return b->status;
+    b->error.status = neo_comm_agree(s->ids, neo__error_restore(&b->error));
+    return b->error.status;
 }
 /* Where the ids of every flow will be, as they come from each rank; returns how many there are. */
 static int64_t neo__shard_place_flows(neo_shard *s, const neo__shard_batch *b, int64_t *in) {
     const neo__shard_map *m = s->map;
-    const int32_t *lengths = s->lengths_in;
-    const neo__shard_flow *flow = m->flows + m->flow_begin[s->sizes.rank];
-    int64_t total = 0, flows = s->sizes.flows;
-    for (int r = 0; r < m->ranks; r++) {
-        int64_t samples = b->start[r + 1] - b->start[r], before = total;
-        lengths++; /* the status */
+    const neo__shard_flow *flow = m->flows + m->flow_begin[s->rank];
+    const int32_t *lengths = s->exchange.lengths_in;
+    const int64_t flows = s->exchange.flows;
+    int64_t total = 0;
+    for (int r = 0; r < m->ranks; r++, lengths = neo__shard_next_lengths(s, b, r - 1, lengths)) {
+        const int64_t samples = neo__shard_samples(b, r), before = total;
         for (int64_t i = 0; i < flows; i++) {
-            s->flow_at[r * flows + i] = total;
-            for (int64_t k = 0; k < samples; k++) total += lengths[flow[i].column * samples + k];
+            s->exchange.in_at[r * flows + i] = total;
+            total += neo__shard_sum_lengths(lengths + 1 + flow[i].column * samples, samples);
         }
         in[r] = total - before;
-        lengths += m->columns[s->sizes.rank] * samples;
     }
-    s->flow_at[m->ranks * flows] = total;
+    s->exchange.in_at[m->ranks * flows] = total;
     return total;
 }
 /* How many lengths come follows from global_batch alone, and nothing was agreed on before. */
 static neo_status neo__shard_wait_lengths(neo_shard *s, const neo__shard_batch *b) {
-    neo_status status = neo_comm_wait(s->ids, b->ticket);
-    if (status != NEO_ERR_DIVERGED) return status;
-    char why[sizeof b->error];
-    snprintf(why, sizeof why, "%s", neo_last_error());
-    return neo_fail(status,
+    const neo__kept_error kept = neo__error_keep(neo_comm_wait(s->ids, b->ticket));
+    if (kept.status != NEO_ERR_DIVERGED) return kept.status;
+    return neo_fail(kept.status,
                     "neo_shard: the ranks do not give the same global_batch, which is %" PRId64
                     " here, or do not begin batches in the same order (%s)",
-                    b->asked, why);
+                    b->asked, kept.text);
 }
 static neo_status neo__shard_send_ids(neo_shard *s, neo__shard_batch *b) {
     const neo__shard_map *m = s->map;
-    int64_t *out = s->counts, *in = s->counts + m->ranks, at = 0, total = 0;
-    size_t size = neo_dtype_size(m->id_dtype);
+    neo__shard_exchange *x = &s->exchange;
+    int64_t *out = x->counts, *in = x->counts + m->ranks;
     NEO__TRY(neo__shard_wait_lengths(s, b));
     NEO__TRY(neo__shard_agree(s, b));
     int64_t in_ids = neo__shard_place_flows(s, b, in);
-    for (int r = 0; r < m->ranks; r++) {
-        out[r] = 0;
-        for (int64_t i = m->flow_begin[r]; i < m->flow_begin[r + 1]; i++)
-            out[r] += s->source_at[m->flows[i].source + 1] - s->source_at[m->flows[i].source];
-        total += out[r];
-    }
-    NEO__TRY(neo__shard_reserve(s, &s->ids_out, total, size));
-    NEO__TRY(neo__shard_reserve(s, &s->ids_in, in_ids, size));
-    if (m->weighted) {
-        NEO__TRY(neo__shard_reserve(s, &s->weights_out, total, sizeof(float)));
-        NEO__TRY(neo__shard_reserve(s, &s->weights_in, in_ids, sizeof(float)));
-    }
-    for (int64_t i = 0; i < m->flow_count; i++) { /* by rank: as they are sent */
-        int64_t from = s->source_at[m->flows[i].source],
-                n = s->source_at[m->flows[i].source + 1] - from;
-        neo__shard_copy((char *)s->ids_out.data + (size_t)at * size,
-               (char *)s->source_ids.data + (size_t)from * size, (size_t)n * size);
-        if (m->weighted)
-            neo__shard_copy((float *)s->weights_out.data + at, (float *)s->source_weights.data + from,
-                   (size_t)n * sizeof(float));
-        at += n;
-    }
+    for (int r = 0; r < m->ranks; r++)
+        out[r] = x->out_at[m->flow_begin[r + 1]] - x->out_at[m->flow_begin[r]];
+    NEO__TRY(neo__shard_reserve_ids(s, x->in, in_ids));
     b->stage = NEO__SHARD_IDS;
-    NEO__TRY(neo_comm_all_to_allv(s->ids, s->ids_out.data, out, s->ids_in.data, in, m->id_dtype,
-                                  &b->ticket));
+    NEO__TRY(neo_comm_all_to_allv(s->ids, x->out[0].data, out, x->in[0].data, in, m->id_dtype, &b->ticket));
     if (!m->weighted) return NEO_OK;
-    return neo_comm_all_to_allv(s->ids, s->weights_out.data, out, s->weights_in.data, in, NEO_F32,
-                                &b->ticket);
+    return neo_comm_all_to_allv(s->ids, x->out[1].data, out, x->in[1].data, in, NEO_F32, &b->ticket);
 }
-/* Of bags whose gradients are to be divided here: their lengths, of all ranks. */
-static void neo__shard_take_lengths(const neo_shard *s, neo__shard_batch *b) {
+/* Lengths of whole bags, of all ranks, where gradients are to be divided here. */
+static void neo__shard_take_whole(const neo_shard *s, neo__shard_batch *b) {
     const neo__shard_map *m = s->map;
-    const int32_t *lengths = s->lengths_in;
-    for (int r = 0; r < m->ranks && m->late; r++) {
-        int64_t samples = b->start[r + 1] - b->start[r];
-        for (int64_t i = 0; i < s->sizes.flows; i++) {
-            const neo__shard_flow *flow = &m->flows[m->flow_begin[s->sizes.rank] + i];
-            if (neo__shard_is_late(m, flow->feature))
+    const neo__shard_flow *flow = m->flows + m->flow_begin[s->rank];
+    const int32_t *lengths = s->exchange.lengths_in;
+    for (int r = 0; r < m->ranks && m->late; r++, lengths = neo__shard_next_lengths(s, b, r - 1, lengths)) {
+        const int64_t samples = neo__shard_samples(b, r);
+        for (int64_t i = 0; i < s->exchange.flows; i++)
+            if (neo__shard_is_late(m, flow[i].feature))
                 neo__shard_copy(b->whole + i * b->global + b->start[r],
-                                lengths + 1 + (flow->column + 1) * samples,
+                                lengths + 1 + (flow[i].column + 1) * samples,
                                 (size_t)samples * sizeof *lengths);
-        }
-        lengths += 1 + m->columns[s->sizes.rank] * samples;
     }
 }
 /* The ids are here: put those of all ranks together, route by route. */
 static neo_status neo__shard_take_ids(neo_shard *s, neo__shard_batch *b) {
     const neo__shard_map *m = s->map;
-    int64_t flows = s->sizes.flows, total = 0, bag = 0;
-    size_t size = neo_dtype_size(m->id_dtype);
+    const neo__shard_exchange *x = &s->exchange;
+    const neo__shard_route *route = m->routes + m->route_begin[s->rank];
+    const neo__shard_flow *flow = m->flows + m->flow_begin[s->rank];
+    int64_t total = 0;
     NEO__TRY(neo_comm_wait(s->ids, b->ticket));
-    const neo__shard_route *routes = m->routes + m->route_begin[s->sizes.rank];
-    const neo__shard_flow *flow = m->flows + m->flow_begin[s->sizes.rank];
-    for (int64_t i = 0; i < s->sizes.routes; i++)
+    for (int64_t i = 0; i < x->routes; i++)
         for (int r = 0; r < m->ranks; r++) {
-            int64_t at = r * flows + routes[i].flow;
-            total += s->flow_at[at + 1] - s->flow_at[at];
+            const int64_t *at = x->in_at + r * x->flows + route[i].flow;
+            total += at[1] - at[0];
         }
-    NEO__TRY(neo__shard_reserve(s, &b->ids, total, size));
-    if (m->weighted) NEO__TRY(neo__shard_reserve(s, &b->weights, total, sizeof(float)));
+    NEO__TRY(neo__shard_reserve_ids(s, b->ids, total));
     total = 0;
     b->offsets[0] = 0;
-    for (int64_t i = 0; i < s->sizes.routes; i++) {
-        const int32_t *lengths = s->lengths_in;
-        for (int r = 0; r < m->ranks; r++) {
-            int64_t samples = b->start[r + 1] - b->start[r], at = r * flows + routes[i].flow;
-            int64_t from = s->flow_at[at], n = s->flow_at[at + 1] - from, end = total;
-            neo__shard_copy((char *)b->ids.data + (size_t)total * size,
-                   (char *)s->ids_in.data + (size_t)from * size, (size_t)n * size);
-            if (m->weighted)
-                neo__shard_copy((float *)b->weights.data + total, (float *)s->weights_in.data + from,
-                       (size_t)n * sizeof(float));
-            for (int64_t k = 0; k < samples; k++)
-                b->offsets[++bag] = end += lengths[1 + flow[routes[i].flow].column * samples + k];
-            total += n;
-            lengths += 1 + m->columns[s->sizes.rank] * samples;
+    for (int64_t i = 0; i < x->routes; i++) {
+        const int32_t *lengths = x->lengths_in;
+        for (int r = 0; r < m->ranks; r++, lengths = neo__shard_next_lengths(s, b, r - 1, lengths)) {
+            const int64_t samples = neo__shard_samples(b, r);
+            const int64_t *at = x->in_at + r * x->flows + route[i].flow;
+            neo__shard_copy_ids(m, b->ids, total, x->in, at[0], at[1] - at[0]);
+            neo__shard_sum_offsets(lengths + 1 + flow[route[i].flow].column * samples, samples, total,
+                                   b->offsets + i * b->global + b->start[r]);
+            total += at[1] - at[0];
         }
     }
-    neo__shard_take_lengths(s, b);
+    neo__shard_take_whole(s, b);
     b->local.batch = b->global;
-    b->local.feature_count = (int32_t)s->sizes.routes;
+    b->local.feature_count = (int32_t)x->routes;
     b->local.id_dtype = m->id_dtype;
     b->local.offsets = b->offsets;
-    b->local.ids = b->ids.data;
-    b->local.weights = m->weighted ? (const float *)b->weights.data : NULL;
+    b->local.ids = b->ids[0].data;
+    b->local.weights = m->weighted ? (const float *)b->ids[1].data : NULL;
     b->stage = NEO__SHARD_READY;
-    return s->bags ? neo_bags_reserve(s->bags, s->sizes.batch, total) : NEO_OK;
+    return s->bags ? neo_bags_reserve(s->bags, m->desc.max_batch, total) : NEO_OK;
 }
 /* A rank that cannot go on in the middle of an exchange tells the others why. */
 static neo_status neo__shard_give_up(neo_shard *s, neo_status status) {
-    char text[NEO__SHARD_ERROR];
-    snprintf(text, sizeof text, "%s", neo_last_error());
-    neo_comm_abort(s->ids, text);
-    neo_comm_abort(s->rows, text);
-    neo_comm_abort(s->moves, text);
-    neo_comm_abort(s->node, text);
-    neo_comm_abort(s->cross, text);
-    return neo_fail(status, "%s", text);
+    const neo__kept_error kept = neo__error_keep(status);
+    neo_comm *groups[] = {s->ids, s->rows, s->moves, s->node, s->cross};
+    for (int i = 0; i < 5; i++) neo_comm_abort(groups[i], kept.text);
+    return neo__error_restore(&kept);
 }
 /* Bring a batch as far as `stage`. */
 static neo_status neo__shard_advance(neo_shard *s, neo__shard_batch *b, neo__shard_stage stage) {
@@ -6106,7 +5456,7 @@ static neo_status neo__shard_start(neo_shard *s, neo__shard_batch *b, const neo_
    >>impl-shard-device
 
    On contexts with a device a rank's rows and optimizer state are in its device's memory, and looked up and stepped
-   there. Pooled rows and their gradients stay there, too (see >>impl-shard-there); what else ranks exchange is in
+   there. Pooled rows and their gradients stay there, too (see >>impl-shard-rows); what else ranks exchange is in
    pinned host memory, as without a device:
 
        ids        reader -> exchange -> batch of this rank's parts         (neo_bags takes it to the device)
@@ -6124,19 +5474,19 @@ static void neo__shard_free_there(neo_shard *s, void *data, size_t bytes) {
     if (data) neo_tensor_free(s->ctx, &t);
 }
 static void neo__shard_there_free(neo_shard *s) {
-    neo__shard_free_there(s, s->there.data, s->there.bytes);
-    neo__shard_free_there(s, s->rows_there, s->rows_there_bytes);
+    neo__shard_free_there(s, s->bounce.there.data, s->bounce.there.bytes);
+    neo__shard_free_there(s, s->pooled.memory, s->pooled.memory_bytes);
 }
 /* Room for so many floats on the device; what was there is lost if it grows. */
 static neo_status neo__shard_there(neo_shard *s, int64_t floats) {
     neo_tensor t;
     int64_t bytes = floats * (int64_t)sizeof(float);
-    if ((size_t)bytes <= s->there.bytes) return NEO_OK;
+    if ((size_t)bytes <= s->bounce.there.bytes) return NEO_OK;
     NEO__TRY(neo_tensor_alloc(s->ctx, NEO_U8, 1, &bytes, &t));
     if (s->made) s->grow_count++;
-    neo__shard_free_there(s, s->there.data, s->there.bytes);
-    s->there.data = t.data;
-    s->there.bytes = (size_t)bytes;
+    neo__shard_free_there(s, s->bounce.there.data, s->bounce.there.bytes);
+    s->bounce.there.data = t.data;
+    s->bounce.there.bytes = (size_t)bytes;
     return NEO_OK;
 }
 /* Dense rows as a tensor of `there`, the first of `more` floats. Those of a device, or without one: themselves. */
@@ -6145,7 +5495,7 @@ static neo_status neo__shard_rows_there(neo_shard *s, neo_tensor rows, int64_t m
     *t = rows;
     if (!neo_ctx_device(s->ctx) || rows.place == NEO_DEVICE) return NEO_OK;
     NEO__TRY(neo__shard_there(s, floats + more));
-    t->data = floats > 0 ? s->there.data : NULL;
+    t->data = floats > 0 ? s->bounce.there.data : NULL;
     t->place = NEO_DEVICE;
     return NEO_OK;
 }
@@ -6157,7 +5507,7 @@ static neo_status neo__shard_take_there(neo_shard *s, neo_tensor rows, int64_t m
 /* Rows of pooled numbers, where they are. */
 static neo_tensor neo__shard_matrix(const neo_shard *s, float *rows, int64_t count, int64_t cols) {
     neo_tensor t = neo_tensor_2d(rows, NEO_F32, count, cols);
-    if (s->sizes.on_device) t.place = NEO_DEVICE;
+    if (s->pooled.on_device) t.place = NEO_DEVICE;
     return t;
 }
 /* neo_bags_forward to rows, wherever they are. */
@@ -6176,15 +5526,15 @@ static neo_status neo__shard_fetch(neo_shard *s, float *from, float *to, int64_t
 /* What stands for the caller's rows in host memory: they themselves without a device. */
 static neo_status neo__shard_show(neo_shard *s, neo_tensor t, neo_tensor *shown) {
     *shown = t;
-    if (!neo_ctx_device(s->ctx)) return NEO_OK;
-    NEO__TRY(neo__shard_reserve(s, &s->shown, neo_tensor_count(t), sizeof(float)));
-    *shown = neo_tensor_2d(s->shown.data, NEO_F32, t.shape[0], t.shape[1]);
+    if (!neo_ctx_device(s->ctx) || s->pooled.on_device) return NEO_OK;
+    NEO__TRY(neo__shard_reserve(s, &s->bounce.shown, neo_tensor_count(t), sizeof(float)));
+    *shown = neo_tensor_2d(s->bounce.shown.data, NEO_F32, t.shape[0], t.shape[1]);
     return NEO_OK;
 }
 /* From there to the caller (back: from the caller), whose rows need not be dense. */
 static neo_status neo__shard_bring(neo_shard *s, neo_tensor shown, neo_tensor t, int back) {
     neo_tensor dense;
-    if (!neo_ctx_device(s->ctx) || neo_tensor_count(t) == 0) return NEO_OK;
+    if (shown.data == t.data || neo_tensor_count(t) == 0) return NEO_OK;
     NEO__TRY(neo__shard_rows_there(s, shown, 0, &dense));
     if (!back) NEO__TRY(neo_tensor_copy(s->ctx, shown, dense));
     NEO__TRY(back ? neo_tensor_copy(s->ctx, t, dense) : neo_tensor_copy(s->ctx, dense, t));
@@ -6193,586 +5543,18 @@ static neo_status neo__shard_bring(neo_shard *s, neo_tensor shown, neo_tensor t,
 /* ------------------------------------------------------------------------------------------------
    >>impl-shard-rows
 
-   Pooled rows and gradients between `local` and `remote`, and between `remote` and the caller's tensors.
+   Pooled rows and their gradients, coded, exchanged, and put where they belong:
+
+       forward    neo_bags -> local -SEND-> coded_local => coded_remote -TAKE-> out;  copies -COPIES-> out
+       backward   dout -RETURN-> coded_remote => coded_local -GET-> local -> neo_bags;  dout -COPIES_BACK-> copies
+
+   What is done to the rows of a matrix is a list of blocks (neo__rows_call), made once. The processor runs the lists
+   by neo__cpu_rows, a device by its kernel: then all of this is in its memory, and groups of devices move it from
+   there to there. A coded row has all that one rank sends of a sample: the rows of a rank are consecutive, in local and
+   in coded_local, and coded_remote is, per rank, such rows of this rank's samples. An f32 wire sends local as it lies,
+   unless some of its columns are inside a node. Lengths of bags that divide come with the batch.
    ------------------------------------------------------------------------------------------------ */
-NEO__INLINE int64_t neo__shard_samples(const neo__shard_batch *b, int rank) {
-    return b->start[rank + 1] - b->start[rank];
-}
-
-/* Rows on their way; way 0: forward, from local to remote; 1: backward, from remote to local. */
-typedef struct neo__shard_move {
-    neo_shard *s;
-    const neo__shard_batch *b;
-    int way;
-} neo__shard_move;
-NEO__INLINE int neo__shard_is_plain(const neo__shard_move *v) {
-    return v->s->map->wire[v->way] == NEO_WIRE_F32;
-}
-
-/* Code (or decode) n samples of the direct routes of a rank: rows [n][stride] to or from coded. */
-static void neo__shard_code(const neo__shard_move *v, int rank, float *rows, int64_t n,
-                            int64_t stride, char *coded, int decode) {
-    neo_shard *s = v->s;
-    for (int64_t i = s->map->route_begin[rank]; i < s->map->inside_begin[rank] && n > 0; i++) {
-        const neo__shard_route *r = &s->map->routes[i];
-        char *at = coded + n * r->coded[v->way];
-        if (decode)
-            neo_wire_decode(s->ctx, r->wire[v->way], 0, at, n, r->cols, stride, rows + r->col);
-        else
-            neo_wire_encode(s->ctx, r->wire[v->way], 0, rows + r->col, n, r->cols, stride, at,
-                            &s->wire_stats[v->way]);
-    }
-}
-/* Pick the first `cols` of `stride` columns out, or put them back. */
-static void neo__shard_pick(float *rows, int64_t n, int64_t stride, int64_t cols, float *picked,
-                            int back) {
-    for (int64_t i = 0; i < n; i++) {
-        float *row = rows + i * stride, *to = picked + i * cols;
-        neo__shard_copy(back ? row : to, back ? to : row, (size_t)cols * sizeof *to);
-    }
-}
-static void neo__shard_code_local(const neo__shard_move *v, int decode) {
-    neo_shard *s = v->s;
-    const neo__shard_map *m = s->map;
-    int rank = s->sizes.rank;
-    int64_t width = s->sizes.width;
-    char *coded = s->coded_local;
-    if (neo__shard_is_plain(v)) {
-        if (m->direct[rank] < width)
-            neo__shard_pick(s->local, v->b->start[m->ranks], width, m->direct[rank],
-                            (float *)(void *)coded, decode);
-        return;
-    }
-    for (int r = 0; r < m->ranks; r++) {
-        int64_t n = neo__shard_samples(v->b, r);
-        neo__shard_code(v, rank, s->local + v->b->start[r] * width, n, width, coded, decode);
-        coded += n * m->coded[v->way][rank];
-    }
-}
-static void neo__shard_code_remote(const neo__shard_move *v, int decode) {
-    neo_shard *s = v->s;
-    const neo__shard_map *m = s->map;
-    int64_t n = neo__shard_samples(v->b, s->sizes.rank);
-    char *coded = s->coded_remote;
-    for (int r = 0; r < m->ranks && !neo__shard_is_plain(v); r++) {
-        neo__shard_code(v, r, s->remote + n * m->remote_col[r], n, m->direct[r], coded, decode);
-        coded += n * m->coded[v->way][r];
-    }
-}
-/* Start the exchange of the direct routes. */
-static neo_status neo__shard_exchange(const neo__shard_move *v) {
-    neo_shard *s = v->s;
-    const neo__shard_map *m = s->map;
-    int plain = neo__shard_is_plain(v), rank = s->sizes.rank;
-    int64_t *local = s->counts + 2 * m->ranks, *remote = s->counts + 3 * m->ranks;
-    for (int r = 0; r < m->ranks; r++) {
-        local[r] = neo__shard_samples(v->b, r) * (plain ? m->direct[rank] : m->coded[v->way][rank]);
-        remote[r] = neo__shard_samples(v->b, rank) * (plain ? m->direct[r] : m->coded[v->way][r]);
-    }
-    void *here =
-        plain && m->direct[rank] == s->sizes.width ? (void *)s->local : (void *)s->coded_local;
-    void *there = plain ? (void *)s->remote : (void *)s->coded_remote;
-    neo_dtype dtype = plain ? NEO_F32 : NEO_U8;
-    if (v->way == 0) {
-        neo__shard_code_local(v, 0);
-        return neo_comm_all_to_allv(s->rows, here, local, there, remote, dtype, &s->ticket);
-    }
-    neo__shard_code_remote(v, 0);
-    return neo_comm_all_to_allv(s->rows, there, remote, here, local, dtype, &s->ticket);
-}
-
-/* ---- between remote and the caller ---- */
-typedef struct neo__shard_rows {
-    neo_shard *s;
-    const neo__shard_batch *b;
-    float *out; /* of the caller; or dout */
-    int64_t stride, tasks;
-} neo__shard_rows;
-
-NEO__INLINE float *neo__shard_remote_row(const neo__shard_rows *k, const neo__shard_route *r,
-                                         int64_t sample) {
-    const neo_shard *s = k->s;
-    int64_t mine = neo__shard_samples(k->b, s->sizes.rank);
-    return s->remote + mine * s->map->remote_col[r->rank] + sample * s->map->direct[r->rank] +
-           r->col;
-}
-/* Ids of a bag, before any was dropped, where they divide its sum; else 1. */
-NEO__INLINE int64_t neo__shard_divisor(const neo__shard_rows *k, int32_t feature, int64_t sample) {
-    const neo__shard_map *m = k->s->map;
-    if (m->tables[m->feature_table[feature]].pooling != NEO_POOL_MEAN) return 1;
-    const int64_t *offsets = k->b->batch.offsets + feature * k->b->batch.batch + sample;
-    return offsets[1] - offsets[0];
-}
-/* The sum of the routes [first, end), which bring parts of the same columns, by the tree; row(user, r) is what
-   a route brings, which is used up. */
-typedef float *(*neo__shard_row_fn)(const void *user, const neo__shard_route *r, int64_t sample);
-static float *neo__shard_join(const neo_shard *s, const neo__shard_route *first,
-                              const neo__shard_route *end, neo__shard_row_fn row, const void *user,
-                              int64_t sample) {
-    enum { DEPTH = 64 };
-    float *sum[DEPTH];
-    int64_t number[DEPTH];
-    int depth = 0;
-    for (const neo__shard_route *r = first; r <= end; r++) {
-        while (depth >= 2 && (r == end || neo__tree_level(number[depth - 2], number[depth - 1]) <
-                                              neo__tree_level(number[depth - 1], r->number))) {
-            depth--;
-            neo_floats_add(s->ctx, sum[depth - 1], sum[depth], first->cols);
-            number[depth - 1] = number[depth];
-        }
-        if (r == end) break;
-        sum[depth] = row(user, r, sample);
-        number[depth++] = r->number;
-    }
-    for (int64_t c = 0; c < first->cols; c++) sum[0][c] += 0.0f;
-    return sum[0];
-}
-/* What a wire makes of a row. */
-static void neo__shard_round(const neo_shard *s, neo_wire wire, float *row, int64_t cols) {
-    float code[NEO_WIRE_BLOCK + 2];
-    for (int64_t c = 0; c < cols && wire != NEO_WIRE_F32; c += NEO_WIRE_BLOCK) {
-        int64_t n = NEO__MIN(cols - c, (int64_t)NEO_WIRE_BLOCK);
-        neo_wire_encode(s->ctx, wire, 0, row + c, 1, n, n, code, NULL);
-        neo_wire_decode(s->ctx, wire, 0, code, 1, n, n, row + c);
-    }
-}
-static float *neo__shard_remote_row_of(const void *user, const neo__shard_route *r,
-                                       int64_t sample) {
-    return neo__shard_remote_row((const neo__shard_rows *)user, r, sample);
-}
-static void neo__shard_divide(float *to, const float *from, int64_t cols, int64_t length) {
-    if (length > 1)
-        for (int64_t c = 0; c < cols; c++) to[c] = from[c] / (float)length;
-    else
-        neo__shard_copy(to, from, (size_t)cols * sizeof *to);
-}
-/* Pooled columns of a feature, to the caller: out = from, divided for MEAN. */
-static void neo__shard_give(const neo__shard_rows *k, int32_t feature, int64_t sample,
-                            const float *from, int64_t cols, int64_t out_col) {
-    neo__shard_divide(k->out + sample * k->stride + out_col, from, cols,
-                      neo__shard_divisor(k, feature, sample));
-}
-static void neo__shard_unpack_task(void *arg, int64_t task, int worker) {
-    const neo__shard_rows *k = (const neo__shard_rows *)arg;
-    const neo__shard_map *m = k->s->map;
-    int64_t n = neo__shard_samples(k->b, k->s->sizes.rank), end = n * (task + 1) / k->tasks;
-    (void)worker;
-    for (int64_t i = n * task / k->tasks; i < end; i++)
-        for (int64_t first = 0, stop; first < m->route_count; first = stop) {
-            const neo__shard_route *r = &m->pull[first];
-            stop = neo__shard_pull_end(m, first);
-            if (m->parts[r->part].inside) continue;
-            float *row = neo__shard_remote_row(k, r, i);
-            if (stop - first > 1) {
-                row = neo__shard_join(k->s, r, m->pull + stop, neo__shard_remote_row_of, k, i);
-                neo__shard_round(k->s, m->wire[0], row, r->cols);
-            }
-            neo__shard_give(k, r->feature, i, row, r->cols, r->out_col);
-        }
-}
-/* A gradient of the caller: to = dout, divided for MEAN, unless it is to be where it goes. */
-static void neo__shard_take(const neo__shard_rows *k, int32_t feature, int64_t sample, float *to,
-                            int64_t cols, int64_t out_col) {
-    int64_t length = k->s->map->late ? 1 : neo__shard_divisor(k, feature, sample);
-    neo__shard_divide(to, k->out + sample * k->stride + out_col, cols, length);
-}
-static void neo__shard_divide_here(float *row, int64_t cols, int64_t length) {
-    if (length > 1)
-        for (int64_t c = 0; c < cols; c++) row[c] /= (float)length;
-}
-static void neo__shard_pack_task(void *arg, int64_t task, int worker) {
-    const neo__shard_rows *k = (const neo__shard_rows *)arg;
-    const neo__shard_map *m = k->s->map;
-    int64_t n = neo__shard_samples(k->b, k->s->sizes.rank), end = n * (task + 1) / k->tasks;
-    (void)worker;
-    for (int64_t i = n * task / k->tasks; i < end; i++)
-        for (int64_t q = 0; q < m->route_count; q++) {
-            const neo__shard_route *r = &m->routes[q];
-            if (m->parts[r->part].inside) continue;
-            neo__shard_take(k, r->feature, i, neo__shard_remote_row(k, r, i), r->cols, r->out_col);
-        }
-}
-/* The columns of data-parallel tables: between out and replica_out; rounded as if they had
-   travelled. raw: back, and not divided. */
-static void neo__shard_copy_replicas(const neo__shard_rows *k, int back, int raw) {
-    const neo_shard *s = k->s;
-    const neo__shard_map *m = s->map;
-    int64_t n = neo__shard_samples(k->b, s->sizes.rank), width = s->sizes.replica_width, col = 0;
-    neo__fp_state fp = neo__fp_enter();
-    for (int64_t q = 0; q < m->replica_count; q++) {
-        int32_t f = m->replicas[q];
-        int64_t dim = m->feature_col[f + 1] - m->feature_col[f];
-        for (int64_t i = 0; i < n; i++) {
-            float *row = s->replica_out + i * width + col;
-            if (back) neo__shard_take(k, f, i, row, dim, m->feature_col[f]);
-            if (m->late && back && !raw)
-                neo__shard_divide_here(row, dim, neo__shard_divisor(k, f, i));
-            neo__shard_round(s, m->wire[back], row, dim);
-            if (!back) neo__shard_give(k, f, i, row, dim, m->feature_col[f]);
-        }
-        col += dim;
-    }
-    neo__fp_leave(fp);
-}
-static neo__shard_rows neo__shard_rows_of(neo_shard *s, neo_tensor t) {
-    neo__shard_rows k;
-    k.s = s;
-    k.b = &s->batches[s->current];
-    k.out = (float *)t.data;
-    k.stride = t.stride[0];
-    int64_t n = neo__shard_samples(k.b, s->sizes.rank);
-    k.tasks = neo_ctx_threads(s->ctx) > 1 ? 4 * neo_ctx_threads(s->ctx) : 1;
-    if (k.tasks > n) k.tasks = n > 0 ? n : 1;
-    return k;
-}
-
-/* ---- data-parallel tables ---- */
-
-/* Their features of the caller's samples [begin, end). */
-static neo_status neo__shard_replica_batch(neo_shard *s, int64_t begin, int64_t end,
-                                           neo_jagged *j) {
-    const neo__shard_map *m = s->map;
-    const neo_jagged *from = &s->batches[s->current].batch;
-    int64_t n = from->batch, bag = 0, total = 0;
-    size_t size = neo_dtype_size(from->id_dtype);
-    for (int64_t q = 0; q < m->replica_count; q++)
-        total +=
-            from->offsets[m->replicas[q] * n + end] - from->offsets[m->replicas[q] * n + begin];
-    NEO__TRY(neo__shard_reserve(s, &s->replica_ids, total, size));
-    if (from->weights) NEO__TRY(neo__shard_reserve(s, &s->replica_weights, total, sizeof(float)));
-    NEO__TRY(neo_bags_reserve(s->replicas, end - begin, total));
-    total = 0;
-    s->replica_offsets[0] = 0;
-    for (int64_t q = 0; q < m->replica_count; q++) {
-        const int64_t *offsets = from->offsets + m->replicas[q] * n + begin;
-        int64_t count = offsets[end - begin] - offsets[0];
-        neo__shard_copy((char *)s->replica_ids.data + (size_t)total * size,
-               (const char *)from->ids + (size_t)offsets[0] * size, (size_t)count * size);
-        if (from->weights)
-            neo__shard_copy((float *)s->replica_weights.data + total, from->weights + offsets[0],
-                   (size_t)count * sizeof(float));
-        for (int64_t i = 1; i <= end - begin; i++)
-            s->replica_offsets[++bag] = total + offsets[i] - offsets[0];
-        total += count;
-    }
-    neo__shard_fill(j, 0, sizeof *j);
-    j->batch = end - begin;
-    j->feature_count = (int32_t)m->replica_count;
-    j->id_dtype = from->id_dtype;
-    j->offsets = s->replica_offsets;
-    j->ids = s->replica_ids.data;
-    j->weights = from->weights ? (const float *)s->replica_weights.data : NULL;
-    return NEO_OK;
-}
-static neo_status neo__shard_none_replicas(neo_shard *s, int64_t begin, int64_t end,
-                                           int back); /* >>impl-shard-none */
-/* What their neo_bags gives, or takes, for the samples of j, which begin at `begin`. */
-static neo_tensor neo__shard_replica_rows(const neo_shard *s, const neo_jagged *j, int64_t begin) {
-    int64_t width = s->sizes.replica_width;
-    if (s->map->none)
-        return neo_tensor_2d(s->none_replica.data, NEO_F32, neo_jagged_id_count(j),
-                             s->sizes.none_dim);
-    return neo__shard_matrix(s, s->replica_out + begin * width, j->batch, width);
-}
-static neo_status neo__shard_replicas_forward(neo_shard *s) {
-    neo_jagged j;
-    int64_t n = s->batches[s->current].batch.batch;
-    NEO__TRY(neo__shard_replica_batch(s, 0, n, &j));
-    if (s->map->none) NEO__TRY(neo__shard_none_replicas(s, 0, n, 0));
-    return neo__shard_look_up(s, s->replicas, &j, neo__shard_replica_rows(s, &j, 0));
-}
-/* Dense gradients of one subtree of leaves, and which rows it touched. */
-static neo_status neo__shard_replica_grads(neo_shard *s, const neo_leaves *leaves, float *dense) {
-    neo_jagged j;
-    const neo__shard_batch *b = &s->batches[s->current];
-    int V = neo_ctx_repro_shards(s->ctx);
-    int64_t mine = b->start[s->sizes.rank];
-    int64_t begin = neo_leaf_begin(b->global, V, leaves->first) - mine;
-    int64_t end = neo_leaf_begin(b->global, V, leaves->first + leaves->count) - mine;
-    NEO__TRY(neo__shard_replica_batch(s, begin, end, &j));
-    if (s->map->none) NEO__TRY(neo__shard_none_replicas(s, begin, end, 1));
-    neo_tensor rows;
-    NEO__TRY(neo__shard_take_there(s, neo__shard_replica_rows(s, &j, begin), 0, &rows));
-    NEO__TRY(neo_bags_accumulate(s->replicas, &j, rows, leaves));
-    neo__shard_fill(dense, 0, (size_t)s->sizes.replica_floats * sizeof *dense);
-    for (int64_t i = 0; i < neo_bags_kept_count(s->replicas); i++) {
-        int32_t t;
-        int64_t row;
-        const float *g = neo_bags_kept_row(s->replicas, i, &t, &row);
-        if (!g) return NEO_ERR_DEVICE; /* neo_last_error says why */
-        int64_t dim = neo_bags_weight(s->replicas, t).shape[1];
-        neo__shard_copy(dense + s->replica_at[2 * t] + row * dim, g, (size_t)dim * sizeof *g);
-        s->touched[s->replica_at[2 * t + 1] + row] = 1;
-    }
-    return neo_bags_clear(s->replicas);
-}
-/* dense_sum has gradients of all rows: those of touched ones, closed up, add to what is kept. */
-static neo_status neo__shard_replicas_keep(neo_shard *s, const unsigned char *touched) {
-    float *sum = s->dense_sum;
-    for (int32_t t = 0; t < neo_bags_table_count(s->replicas); t++) {
-        neo_tensor w = neo_bags_weight(s->replicas, t);
-        int64_t rows = w.shape[0], dim = w.shape[1], n = 0;
-        for (int64_t row = 0; row < rows; row++) {
-            if (!touched[row]) continue;
-            memmove(sum + n * dim, sum + row * dim, (size_t)dim * sizeof *sum);
-            s->replica_row[n++] = row;
-        }
-        neo_tensor grads;
-        NEO__TRY(neo__shard_take_there(s, neo_tensor_2d(sum, NEO_F32, n, dim), 0, &grads));
-        NEO__TRY(neo_bags_add_grad(s->replicas, t, s->replica_row, n, grads));
-        sum += rows * dim;
-        touched += rows;
-    }
-    return NEO_OK;
-}
-/* What is kept makes room in the neo_bags, which merges the next batch: it waits in dense_sum. */
-static neo_status neo__shard_replicas_park(neo_shard *s) {
-    neo__shard_fill(s->parked, 0, (size_t)s->sizes.kept_marks);
-    for (int64_t i = 0; i < neo_bags_kept_count(s->replicas); i++) {
-        int32_t t;
-        int64_t row;
-        const float *g = neo_bags_kept_row(s->replicas, i, &t, &row);
-        if (!g) return NEO_ERR_DEVICE; /* neo_last_error says why */
-        int64_t dim = neo_bags_weight(s->replicas, t).shape[1];
-        float *to = s->dense_sum + s->replica_at[2 * t] + row * dim;
-        neo__shard_copy(to, g, (size_t)dim * sizeof *g);
-        s->parked[s->replica_at[2 * t + 1] + row] = 1;
-    }
-    return neo_bags_clear(s->replicas);
-}
-/* Start the sums of their gradients over all ranks. */
-static neo_status neo__shard_replicas_backward(neo_shard *s) {
-    neo_leaves subtree[NEO_MAX_SUBTREES];
-    int64_t floats = 0, rows = 0;
-    const void *pieces[NEO_MAX_SUBTREES];
-    neo_ticket ignored;
-    int count = neo_comm_subtrees(s->rows, s->sizes.rank, s->batches[s->current].global, subtree);
-    int parks = s->kept_batches > 0;
-    neo__shard_fill(s->touched, 0, (size_t)s->sizes.replica_rows);
-    for (int32_t t = 0; t < neo_bags_table_count(s->replicas); t++) {
-        neo_tensor w = neo_bags_weight(s->replicas, t);
-        s->replica_at[2 * t] = floats;
-        s->replica_at[2 * t + 1] = rows;
-        floats += w.shape[0] * w.shape[1];
-        rows += w.shape[0];
-    }
-    if (parks) NEO__TRY(neo__shard_replicas_park(s));
-    for (int i = 0; i < count; i++) {
-        float *dense = s->dense + i * s->sizes.replica_floats;
-        NEO__TRY(neo__shard_replica_grads(s, &subtree[i], dense));
-        pieces[i] = dense;
-    }
-    if (parks) NEO__TRY(neo__shard_replicas_keep(s, s->parked));
-    NEO__TRY(neo_comm_all_reduce_leaves(s->rows, pieces, s->dense_sum, s->sizes.replica_floats,
-                                        NEO_F32, &ignored));
-    return neo_comm_all_reduce(s->rows, NEO_REDUCE_MAX, s->touched, s->touched,
-                               s->sizes.replica_rows, NEO_U8, &s->ticket);
-}
-
-/* ------------------------------------------------------------------------------------------------
-   >>impl-shard-nodes
-
-   Slices whose pieces lie in one node of several: their partial sums add inside the node, and the sums cross.
-   Rank (h, l), place l of node h, adds what is for the ranks at place l of every node, `place` samples by order of
-   node: from inside_in (per rank of the node [place][its inside columns]) to mid_out [place][sums of the node],
-   of which the rows for node h' go to rank (h', l), who has all nodes' in mid_in. Gradients go the same way
-   back. Inside a node all rows travel as f32: partial sums, and gradients that the wire has rounded already.
-   ------------------------------------------------------------------------------------------------ */
-NEO__INLINE int64_t neo__shard_inside_cols(const neo__shard_map *m, int rank) {
-    return m->width[rank] - m->direct[rank];
-}
-/* Samples of the ranks at place l. */
-static int64_t neo__shard_place_count(const neo_shard *s, const neo__shard_batch *b, int place) {
-    int64_t n = 0;
-    for (int r = place; r < s->map->ranks; r += s->map->per_node) n += neo__shard_samples(b, r);
-    return n;
-}
-/* n rows of this rank's inside columns, at `rows` of local, to `packed`, or back. */
-static neo_status neo__shard_inside_rows(neo_shard *s, float *rows, int64_t n, float *packed, int back) {
-    const int64_t cols = s->sizes.inside, width = s->sizes.width;
-    if (!s->sizes.on_device) {
-        neo__shard_pick(rows, n, width, cols, packed, back);
-        return NEO_OK;
-    }
-    if (n * cols == 0) return NEO_OK;
-    neo_tensor wide = neo__shard_matrix(s, rows, n, cols), narrow = neo__shard_matrix(s, packed, n, cols);
-    wide.stride[0] = width;
-    return back ? neo_tensor_copy(s->ctx, narrow, wide) : neo_tensor_copy(s->ctx, wide, narrow);
-}
-/* This rank's inside columns of local, in order of the places they go to or come from. */
-static neo_status neo__shard_inside_pick(neo_shard *s, const neo__shard_batch *b, int back) {
-    const neo__shard_map *m = s->map;
-    float *at = s->inside_out, *local = s->local + m->direct[s->sizes.rank];
-    for (int place = 0; place < m->per_node; place++)
-        for (int r = place; r < m->ranks; r += m->per_node) {
-            int64_t n = neo__shard_samples(b, r);
-            NEO__TRY(neo__shard_inside_rows(s, local + b->start[r] * s->sizes.width, n, at, back));
-            at += n * s->sizes.inside;
-        }
-    return NEO_OK;
-}
-/* Between inside_out and inside_in. */
-static neo_status neo__shard_inside_exchange(neo_shard *s, const neo__shard_batch *b, int back) {
-    const neo__shard_map *m = s->map;
-    int64_t *out = s->counts, *in = s->counts + m->ranks;
-    int first = s->sizes.rank / m->per_node * m->per_node;
-    for (int l = 0; l < m->per_node; l++) {
-        out[l] = neo__shard_place_count(s, b, l) * s->sizes.inside;
-        in[l] = neo__shard_place_count(s, b, s->sizes.rank - first) *
-                neo__shard_inside_cols(m, first + l);
-    }
-    if (back)
-        return neo_comm_all_to_allv(s->node, s->inside_in, in, s->inside_out, out, NEO_F32, NULL);
-    return neo_comm_all_to_allv(s->node, s->inside_out, out, s->inside_in, in, NEO_F32, NULL);
-}
-typedef struct neo__shard_place {
-    neo_shard *s;
-    int64_t samples;
-    int64_t *first; /* [ranks of the node]: where their rows begin in inside_in */
-} neo__shard_place;
-static float *neo__shard_inside_row(const void *user, const neo__shard_route *r, int64_t sample) {
-    const neo__shard_place *k = (const neo__shard_place *)user;
-    const neo__shard_map *m = k->s->map;
-    return k->s->inside_in + k->first[r->rank % m->per_node] +
-           sample * neo__shard_inside_cols(m, r->rank) + (r->col - m->direct[r->rank]);
-}
-static neo__shard_place neo__shard_place_of(neo_shard *s, const neo__shard_batch *b) {
-    const neo__shard_map *m = s->map;
-    int node = s->sizes.rank / m->per_node;
-    neo__shard_place k;
-    k.s = s;
-    k.samples = neo__shard_place_count(s, b, s->sizes.rank % m->per_node);
-    k.first = s->counts;
-    for (int l = 0; l < m->per_node; l++)
-        k.first[l] = l == 0 ? 0
-                            : k.first[l - 1] +
-                                  k.samples * neo__shard_inside_cols(m, node * m->per_node + l - 1);
-    return k;
-}
-/* inside_in to mid_out: sums; or back: every part gets the gradient. */
-static void neo__shard_mid_join(neo_shard *s, const neo__shard_batch *b, int back) {
-    const neo__shard_map *m = s->map;
-    neo__shard_place k = neo__shard_place_of(s, b);
-    int node = s->sizes.rank / m->per_node;
-    neo__fp_state fp = neo__fp_enter();
-    for (int64_t i = 0; i < k.samples; i++)
-        for (int64_t q = m->mid_begin[node]; q < m->mid_begin[node + 1]; q++) {
-            const neo__shard_mid *mid = &m->mids[q];
-            float *sum = s->mid_out + i * s->sizes.mid + mid->col;
-            size_t bytes = (size_t)mid->cols * sizeof *sum;
-            if (!back) {
-                neo__shard_copy(sum,
-                       neo__shard_join(s, m->pull + mid->first, m->pull + mid->end,
-                                       neo__shard_inside_row, &k, i),
-                       bytes);
-                continue;
-            }
-            for (int64_t r = mid->first; r < mid->end; r++)
-                neo__shard_copy(neo__shard_inside_row(&k, &m->pull[r], i), sum, bytes);
-        }
-    neo__fp_leave(fp);
-}
-/* Code, or decode, n samples of the sums of a node. */
-static void neo__shard_mid_code(const neo__shard_move *v, int node, float *rows, int64_t n,
-                                char *coded, int decode) {
-    neo_shard *s = v->s;
-    const neo__shard_map *m = s->map;
-    neo_wire wire = m->wire[v->way];
-    for (int64_t q = m->mid_begin[node]; q < m->mid_begin[node + 1] && n > 0; q++) {
-        const neo__shard_mid *mid = &m->mids[q];
-        char *at = coded + n * mid->coded[v->way];
-        if (decode)
-            neo_wire_decode(s->ctx, wire, 0, at, n, mid->cols, m->mid_width[node], rows + mid->col);
-        else
-            neo_wire_encode(s->ctx, wire, 0, rows + mid->col, n, mid->cols, m->mid_width[node], at,
-                            &s->wire_stats[v->way]);
-    }
-}
-/* All of mid_out (of this node, for all nodes), or of mid_in (of all nodes, for this rank). */
-static void neo__shard_mid_code_all(const neo__shard_move *v, int out, int decode) {
-    neo_shard *s = v->s;
-    const neo__shard_map *m = s->map;
-    int node = s->sizes.rank / m->per_node, place = s->sizes.rank % m->per_node;
-    float *rows = out ? s->mid_out : s->mid_in;
-    char *coded = out ? s->mid_coded_out : s->mid_coded_in;
-    for (int h = 0; h < m->nodes && !neo__shard_is_plain(v); h++) {
-        int64_t n = neo__shard_samples(v->b, out ? h * m->per_node + place : s->sizes.rank);
-        int of = out ? node : h;
-        neo__shard_mid_code(v, of, rows, n, coded, decode);
-        rows += n * m->mid_width[of];
-        coded += n * m->mid_coded[v->way][of];
-    }
-}
-static neo_status neo__shard_cross_exchange(const neo__shard_move *v) {
-    neo_shard *s = v->s;
-    const neo__shard_map *m = s->map;
-    int plain = neo__shard_is_plain(v), node = s->sizes.rank / m->per_node;
-    int64_t *out = s->counts, *in = s->counts + m->ranks;
-    for (int h = 0; h < m->nodes; h++) {
-        int64_t theirs = neo__shard_samples(v->b, h * m->per_node + s->sizes.rank % m->per_node);
-        out[h] = theirs * (plain ? m->mid_width[node] : m->mid_coded[v->way][node]);
-        in[h] = neo__shard_samples(v->b, s->sizes.rank) *
-                (plain ? m->mid_width[h] : m->mid_coded[v->way][h]);
-    }
-    void *from = plain ? (void *)s->mid_out : (void *)s->mid_coded_out;
-    void *to = plain ? (void *)s->mid_in : (void *)s->mid_coded_in;
-    neo_dtype dtype = plain ? NEO_F32 : NEO_U8;
-    neo__shard_mid_code_all(v, v->way == 0, 0);
-    if (v->way == 0)
-        return neo_comm_all_to_allv(s->cross, from, out, to, in, dtype, &s->cross_ticket);
-    return neo_comm_all_to_allv(s->cross, to, in, from, out, dtype, &s->cross_ticket);
-}
-/* Between mid_in and the caller's rows. */
-static void neo__shard_mid_rows(const neo__shard_rows *k, int back) {
-    neo_shard *s = k->s;
-    const neo__shard_map *m = s->map;
-    int64_t n = neo__shard_samples(k->b, s->sizes.rank);
-    float *rows = s->mid_in;
-    neo__fp_state fp = neo__fp_enter();
-    for (int h = 0; h < m->nodes; h++, rows += n * m->mid_width[h - 1])
-        for (int64_t i = 0; i < n; i++)
-            for (int64_t q = m->mid_begin[h]; q < m->mid_begin[h + 1]; q++) {
-                const neo__shard_mid *mid = &m->mids[q];
-                float *row = rows + i * m->mid_width[h] + mid->col;
-                if (back)
-                    neo__shard_take(k, mid->feature, i, row, mid->cols, mid->out_col);
-                else
-                    neo__shard_give(k, mid->feature, i, row, mid->cols, mid->out_col);
-            }
-    neo__fp_leave(fp);
-}
-/* From local to mid_in begun; from mid_in to local begun, and ended. */
-static neo_status neo__shard_nodes_forward(const neo__shard_move *v) {
-    NEO__TRY(neo__shard_inside_pick(v->s, v->b, 0));
-    NEO__TRY(neo__shard_inside_exchange(v->s, v->b, 0));
-    neo__shard_mid_join(v->s, v->b, 0);
-    return neo__shard_cross_exchange(v);
-}
-static neo_status neo__shard_nodes_backward_end(const neo__shard_move *v) {
-    NEO__TRY(neo_comm_wait(v->s->cross, v->s->cross_ticket));
-    neo__shard_mid_code_all(v, 1, 1);
-    neo__shard_mid_join(v->s, v->b, 1);
-    NEO__TRY(neo__shard_inside_exchange(v->s, v->b, 1));
-    return neo__shard_inside_pick(v->s, v->b, 1);
-}
-
-/* ------------------------------------------------------------------------------------------------
-   >>impl-shard-there
-
-   On devices pooled rows and their gradients never leave device memory: the device's kernels code and decode them on
-   its stream, and the groups of devices (threads, MPI, NCCL) move them from there to there, beside that stream:
-
-       forward    neo_bags -> local -SEND-> coded_local => coded_remote -TAKE-> out;  replica_out -COPIES-> out
-       backward   dout -RETURN-> coded_remote => coded_local -GET-> local -> neo_bags;  dout -COPIES_BACK-> replica_out
-       in nodes   local -> inside_out => inside_in -JOIN-> mid_out -CROSS-> mid_coded_out => mid_coded_in -TAKE_SUMS->
-                  out, and the same way back (RETURN_SUMS, GET_SUMS, SPREAD)
-
-   A coded row has all that one rank sends of a sample: the rows of a rank are consecutive, in local and in coded_local,
-   and coded_remote is, per rank, such rows of this rank's samples. `remote` and `mid_in` are not there: the kernel that
-   decodes also adds, rounds, divides and gives to the caller. An f32 wire sends local and mid_out as they lie.
-   What a kernel does to the rows of a matrix is a list (neo__rows_block), which is made once. Lengths of bags that
-   divide come with the batch. The bits are those of >>impl-shard-rows, step by step.
-   ------------------------------------------------------------------------------------------------ */
+/* ---- the lists ---- */
 typedef struct neo__shard_lister {
     const neo__shard_map *m;
     neo__rows_block *block; /* NULL: they are counted */
@@ -6782,8 +5564,8 @@ typedef struct neo__shard_lister {
 } neo__shard_lister;
 
 /* Columns of the matrix, each block of which has so many parts; they come next. */
-static void neo__shard_list_cols(neo__shard_lister *l, int64_t col, int64_t cols, neo_wire round, int32_t lengths,
-                                 int64_t parts) {
+static void neo__shard_list_cols(neo__shard_lister *l, int64_t col, int64_t cols, neo_wire round,
+                                 int32_t lengths, int64_t parts) {
     l->new_blocks = (cols + NEO_WIRE_BLOCK - 1) / NEO_WIRE_BLOCK;
     l->new_parts = parts;
     for (int64_t k = 0; k < l->new_blocks && l->block; k++) {
@@ -6799,9 +5581,10 @@ static void neo__shard_list_cols(neo__shard_lister *l, int64_t col, int64_t cols
     l->parts += l->new_blocks * parts;
 }
 /* Part i of all their blocks. */
-static void neo__shard_list_part(neo__shard_lister *l, int64_t i, int64_t before, int64_t stride, int64_t at,
-                                 neo_wire wire, int merges) {
-    int64_t step = (int64_t)neo_wire_row_bytes(wire, NEO_WIRE_BLOCK), first = l->parts - l->new_blocks * l->new_parts;
+static void neo__shard_list_part(neo__shard_lister *l, int64_t i, int64_t before, int64_t stride,
+                                 int64_t at, neo_wire wire, int merges) {
+    const int64_t step = (int64_t)neo_wire_row_bytes(wire, NEO_WIRE_BLOCK);
+    const int64_t first = l->parts - l->new_blocks * l->new_parts;
     for (int64_t k = 0; k < l->new_blocks && l->part; k++) {
         neo__rows_part *p = &l->part[first + k * l->new_parts + i];
         p->before = before;
@@ -6812,21 +5595,24 @@ static void neo__shard_list_part(neo__shard_lister *l, int64_t i, int64_t before
     }
 }
 /* One route in the rows that come from its rank (local: in those of the rank itself). */
-static void neo__shard_list_route(neo__shard_lister *l, const neo__shard_route *r, int way, int64_t i, int local,
-                                  int merges) {
-    const neo__shard_map *m = l->m;
-    int64_t before = local ? 0 : m->coded_at[way][r->rank];
-    neo__shard_list_part(l, i, before, m->coded[way][r->rank], r->coded[way], r->wire[way], merges);
+static void neo__shard_list_route(neo__shard_lister *l, const neo__shard_route *r, int way,
+                                  int64_t i, int local, int merges) {
+    const neo__shard_rank *rank = &l->m->at_rank[r->rank];
+    neo__shard_list_part(l, i, local ? 0 : rank->coded_at[way], rank->coded[way], r->coded[way],
+                         r->wire[way], merges);
 }
 /* One route among the inside columns of its node. */
-static void neo__shard_list_inside(neo__shard_lister *l, const neo__shard_route *r, int64_t i, int merges) {
+static void neo__shard_list_inside(neo__shard_lister *l, const neo__shard_route *r, int64_t i,
+                                   int merges) {
     const neo__shard_map *m = l->m;
-    int64_t before = 0, floats = (int64_t)sizeof(float);
-    for (int p = r->rank / m->per_node * m->per_node; p < r->rank; p++) before += neo__shard_inside_cols(m, p);
+    const int64_t floats = (int64_t)sizeof(float);
+    int64_t before = 0;
+    for (int p = r->rank / m->per_node * m->per_node; p < r->rank; p++)
+        before += neo__shard_inside_cols(m, p);
     neo__shard_list_part(l, i, before * floats, neo__shard_inside_cols(m, r->rank) * floats,
-                         (r->col - m->direct[r->rank]) * floats, NEO_WIRE_F32, merges);
+                         (r->col - m->at_rank[r->rank].direct) * floats, NEO_WIRE_F32, merges);
 }
-/* The routes [first, end) of pull, which add by the tree as in neo__shard_join. */
+/* The routes [first, end) of pull, which bring parts of the same columns: they add by the tree of their numbers. */
 static void neo__shard_list_sum(neo__shard_lister *l, int64_t first, int64_t end, int inside) {
     const neo__shard_map *m = l->m;
     int64_t number[NEO__ROWS_STACK];
@@ -6834,8 +5620,9 @@ static void neo__shard_list_sum(neo__shard_lister *l, int64_t first, int64_t end
     for (int64_t i = first; i < end; i++) {
         int before = depth + 1;
         number[depth++] = m->pull[i].number;
-        while (depth >= 2 && (i + 1 == end || neo__tree_level(number[depth - 2], number[depth - 1]) <
-                                                  neo__tree_level(number[depth - 1], m->pull[i + 1].number))) {
+        while (depth >= 2 && (i + 1 == end ||
+                              neo__tree_level(number[depth - 2], number[depth - 1]) <
+                                  neo__tree_level(number[depth - 1], m->pull[i + 1].number))) {
             depth--;
             number[depth - 1] = number[depth];
         }
@@ -6845,21 +5632,21 @@ static void neo__shard_list_sum(neo__shard_lister *l, int64_t first, int64_t end
 }
 /* This rank's direct routes: between local and coded_local. */
 static void neo__shard_list_local(neo__shard_lister *l, int rank, int way) {
-    for (int64_t i = l->m->route_begin[rank]; i < l->m->inside_begin[rank]; i++) {
+    for (int64_t i = l->m->route_begin[rank]; i < l->m->at_rank[rank].first_inside; i++) {
         const neo__shard_route *r = &l->m->routes[i];
         neo__shard_list_cols(l, r->col, r->cols, NEO_WIRE_F32, -1, 1);
         neo__shard_list_route(l, r, way, 0, 1, 0);
     }
 }
-/* All direct routes: from coded_remote to the caller's rows; and back. */
+/* All direct routes: from coded_remote to the caller's rows; and back, undivided if the holders divide. */
 static void neo__shard_list_take(neo__shard_lister *l) {
     const neo__shard_map *m = l->m;
     for (int64_t i = 0, end; i < m->route_count; i = end) {
         const neo__shard_route *r = &m->pull[i];
         end = neo__shard_pull_end(m, i);
         if (m->parts[r->part].inside) continue;
-        neo__shard_list_cols(l, r->out_col, r->cols, end - i > 1 ? m->wire[0] : NEO_WIRE_F32, m->mean_row[r->feature],
-                             end - i);
+        neo__shard_list_cols(l, r->out_col, r->cols, end - i > 1 ? m->wire[0] : NEO_WIRE_F32,
+                             m->mean_row[r->feature], end - i);
         neo__shard_list_sum(l, i, end, 0);
     }
 }
@@ -6868,17 +5655,20 @@ static void neo__shard_list_return(neo__shard_lister *l) {
     for (int64_t i = 0; i < m->route_count; i++) {
         const neo__shard_route *r = &m->routes[i];
         if (m->parts[r->part].inside) continue;
-        neo__shard_list_cols(l, r->out_col, r->cols, NEO_WIRE_F32, m->mean_row[r->feature], 1);
+        neo__shard_list_cols(l, r->out_col, r->cols, NEO_WIRE_F32,
+                             m->late ? -1 : m->mean_row[r->feature], 1);
         neo__shard_list_route(l, r, 1, 0, 0, 0);
     }
 }
 /* Data-parallel tables, rounded as if they had travelled. */
-static void neo__shard_list_copies(neo__shard_lister *l, int64_t width, int back) {
+static void neo__shard_list_copies(neo__shard_lister *l, int64_t width, int way, int divides) {
     const neo__shard_map *m = l->m;
+    const int64_t floats = (int64_t)sizeof(float);
     for (int64_t q = 0, col = 0; q < m->replica_count; q++) {
         int32_t f = m->replicas[q];
-        int64_t dim = m->feature_col[f + 1] - m->feature_col[f], floats = (int64_t)sizeof(float);
-        neo__shard_list_cols(l, m->feature_col[f], dim, m->wire[back], m->mean_row[f], 1);
+        int64_t dim = m->feature_col[f + 1] - m->feature_col[f];
+        neo__shard_list_cols(l, m->feature_col[f], dim, m->wire[way], divides ? m->mean_row[f] : -1,
+                             1);
         neo__shard_list_part(l, 0, 0, width * floats, col * floats, NEO_WIRE_F32, 0);
         col += dim;
     }
@@ -6886,7 +5676,7 @@ static void neo__shard_list_copies(neo__shard_lister *l, int64_t width, int back
 /* The sums of node h: add: of what the ranks of the node have, or what it becomes spread to them. */
 static void neo__shard_list_mids(neo__shard_lister *l, int h, int add) {
     const neo__shard_map *m = l->m;
-    for (int64_t q = m->mid_begin[h]; q < m->mid_begin[h + 1]; q++) {
+    for (int64_t q = m->at_node[h].first; q < m->at_node[h + 1].first; q++) {
         const neo__shard_mid *mid = &m->mids[q];
         neo__shard_list_cols(l, mid->col, mid->cols, NEO_WIRE_F32, -1, mid->end - mid->first);
         if (add) neo__shard_list_sum(l, mid->first, mid->end, 1);
@@ -6894,210 +5684,611 @@ static void neo__shard_list_mids(neo__shard_lister *l, int h, int add) {
             neo__shard_list_inside(l, &m->pull[i], i - mid->first, 0);
     }
 }
-/* And on their way to another node: caller: between mid_coded_in and the caller's rows. */
-static void neo__shard_list_cross(neo__shard_lister *l, int h, int way, int caller) {
+/* And on their way to another node: between mid_out and mid_coded_out. */
+static void neo__shard_list_cross(neo__shard_lister *l, int h, int way) {
     const neo__shard_map *m = l->m;
-    int64_t before = 0;
-    for (int k = 0; k < h && caller; k++) before += m->mid_coded[way][k];
-    for (int64_t q = m->mid_begin[h]; q < m->mid_begin[h + 1]; q++) {
+    for (int64_t q = m->at_node[h].first; q < m->at_node[h + 1].first; q++) {
         const neo__shard_mid *mid = &m->mids[q];
-        neo__shard_list_cols(l, caller ? mid->out_col : mid->col, mid->cols, NEO_WIRE_F32,
-                             caller ? m->mean_row[mid->feature] : -1, 1);
-        neo__shard_list_part(l, 0, before, m->mid_coded[way][h], mid->coded[way], m->wire[way], 0);
+        neo__shard_list_cols(l, mid->col, mid->cols, NEO_WIRE_F32, -1, 1);
+        neo__shard_list_part(l, 0, 0, m->at_node[h].coded[way], mid->coded[way], m->wire[way], 0);
     }
 }
-static void neo__shard_list_one(neo__shard_lister *l, const neo__shard_sizes *z, int list) {
+/* Those of all nodes: between mid_coded_in and the caller's rows. */
+static void neo__shard_list_sums(neo__shard_lister *l, int way) {
     const neo__shard_map *m = l->m;
-    int nodes = m->mid_count > 0, node = z->rank / m->per_node;
+    for (int h = 0; h < m->nodes; h++)
+        for (int64_t q = m->at_node[h].first; q < m->at_node[h + 1].first; q++) {
+            const neo__shard_mid *mid = &m->mids[q];
+            neo__shard_list_cols(l, mid->out_col, mid->cols, NEO_WIRE_F32,
+                                 way && m->late ? -1 : m->mean_row[mid->feature], 1);
+            neo__shard_list_part(l, 0, m->at_node[h].coded_at[way], m->at_node[h].coded[way],
+                                 mid->coded[way], m->wire[way], 0);
+        }
+}
+static void neo__shard_list_one(neo__shard_lister *l, const neo_shard *s, neo__shard_list list) {
+    const neo__shard_map *m = l->m;
+    const int64_t width = s->copies.width;
+    const int node = s->rank / m->per_node;
     switch (list) {
-    case NEO__SHARD_SEND: neo__shard_list_local(l, z->rank, 0); return;
-    case NEO__SHARD_GET: neo__shard_list_local(l, z->rank, 1); return;
+    case NEO__SHARD_SEND: neo__shard_list_local(l, s->rank, 0); return;
+    case NEO__SHARD_GET: neo__shard_list_local(l, s->rank, 1); return;
     case NEO__SHARD_TAKE: neo__shard_list_take(l); return;
     case NEO__SHARD_RETURN: neo__shard_list_return(l); return;
-    case NEO__SHARD_COPIES: neo__shard_list_copies(l, z->replica_width, 0); return;
-    case NEO__SHARD_COPIES_BACK: neo__shard_list_copies(l, z->replica_width, 1); return;
+    case NEO__SHARD_COPIES: neo__shard_list_copies(l, width, 0, 1); return;
+    case NEO__SHARD_COPIES_BACK: neo__shard_list_copies(l, width, 1, 1); return;
+    case NEO__SHARD_COPIES_RAW:
+        if (m->late) neo__shard_list_copies(l, width, 1, 0);
+        return;
     default: break;
     }
-    if (!nodes) return;
+    if (m->mid_count == 0) return;
     switch (list) {
     case NEO__SHARD_JOIN: neo__shard_list_mids(l, node, 1); return;
     case NEO__SHARD_SPREAD: neo__shard_list_mids(l, node, 0); return;
-    case NEO__SHARD_CROSS: neo__shard_list_cross(l, node, 0, 0); return;
-    case NEO__SHARD_GET_SUMS: neo__shard_list_cross(l, node, 1, 0); return;
-    default: break;
+    case NEO__SHARD_CROSS: neo__shard_list_cross(l, node, 0); return;
+    case NEO__SHARD_GET_SUMS: neo__shard_list_cross(l, node, 1); return;
+    case NEO__SHARD_TAKE_SUMS: neo__shard_list_sums(l, 0); return;
+    case NEO__SHARD_RETURN_SUMS: neo__shard_list_sums(l, 1); return;
+    default: return;
     }
-    for (int h = 0; h < m->nodes; h++) neo__shard_list_cross(l, h, list == NEO__SHARD_RETURN_SUMS, 1);
 }
-static void neo__shard_list_all(neo__shard_lister *l, const neo__shard_sizes *z, int64_t *list) {
+static void neo__shard_list_all(neo__shard_lister *l, neo_shard *s) {
+    l->m = s->map;
     for (int i = 0; i < NEO__SHARD_LISTS; i++) {
-        if (list) list[i] = l->blocks;
-        neo__shard_list_one(l, z, i);
+        s->pooled.list[i] = l->blocks;
+        neo__shard_list_one(l, s, (neo__shard_list)i);
     }
-    if (list) list[NEO__SHARD_LISTS] = l->blocks;
+    s->pooled.list[NEO__SHARD_LISTS] = l->blocks;
 }
-static void neo__shard_size_lists(const neo__shard_map *m, neo__shard_sizes *s) {
+static void neo__shard_size_lists(neo_shard *s) {
     NEO__ZERO(neo__shard_lister, l);
-    l.m = m;
-    neo__shard_list_all(&l, s, NULL);
-    s->blocks = l.blocks;
-    s->parts = l.parts;
+    neo__shard_list_all(&l, s);
+    s->pooled.blocks = l.blocks;
+    s->pooled.parts = l.parts;
 }
+/* Bytes of host memory to where pooled rows are. */
 static neo_status neo__shard_send_there(neo_shard *s, void *there, const void *from, int64_t bytes) {
     neo_tensor to = neo_tensor_1d(there, NEO_U8, bytes);
-    to.place = NEO_DEVICE;
-    return bytes > 0 ? neo_tensor_copy(s->ctx, neo_tensor_1d((void *)(uintptr_t)from, NEO_U8, bytes), to) : NEO_OK;
+    if (s->pooled.on_device) to.place = NEO_DEVICE;
+    if (bytes == 0 || there == from) return NEO_OK;
+    return neo_tensor_copy(s->ctx, neo_tensor_1d((void *)(uintptr_t)from, NEO_U8, bytes), to);
 }
-/* Memory of the device, with the lists in it. */
-static neo_status neo__shard_there_make(neo_shard *s) {
+/* The lists, and on a device the memory they are in. */
+static neo_status neo__shard_make_lists(neo_shard *s) {
+    neo__shard_pooled *p = &s->pooled;
     NEO__ZERO(neo__shard_lister, l);
-    neo_tensor t;
-    NEO__ZERO(neo__carve, carve);
-    neo__shard_layout_rows(s->map, &s->sizes, &carve, s);
-    int64_t bytes = (int64_t)carve.at;
-    int64_t blocks = s->sizes.blocks * (int64_t)sizeof *l.block, parts = s->sizes.parts * (int64_t)sizeof *l.part;
+    NEO__CHECK(p->parts <= INT32_MAX, NEO_ERR_CAPACITY,
+               "neo_shard_create: %" PRId64 " parts of rows", p->parts);
+    if (p->on_device) {
+        NEO__ZERO(neo__carve, carve);
+        neo_tensor t;
+        neo__shard_layout_pooled(s, &carve);
+        int64_t bytes = (int64_t)carve.at;
+        if (bytes == 0) return NEO_OK;
+        NEO__TRY(neo_tensor_alloc(s->ctx, NEO_U8, 1, &bytes, &t));
+        carve.block = p->memory = (char *)t.data;
+        p->memory_bytes = carve.at;
+        carve.at = 0;
+        neo__shard_layout_pooled(s, &carve);
+    }
+    const size_t block_bytes = (size_t)p->blocks * sizeof *l.block;
+    const size_t part_bytes = (size_t)p->parts * sizeof *l.part, bytes = block_bytes + part_bytes;
     if (bytes == 0) return NEO_OK;
-    NEO__CHECK(s->sizes.parts <= INT32_MAX, NEO_ERR_CAPACITY, "neo_shard_create: %" PRId64 " parts of rows",
-               s->sizes.parts);
-    NEO__TRY(neo_tensor_alloc(s->ctx, NEO_U8, 1, &bytes, &t));
-    s->rows_there = (char *)t.data;
-    s->rows_there_bytes = (size_t)bytes;
-    carve.block = s->rows_there;
-    carve.at = 0;
-    neo__shard_layout_rows(s->map, &s->sizes, &carve, s);
-    if (blocks + parts == 0) return NEO_OK;
-    char *made = (char *)neo_alloc(s->ctx, (size_t)(blocks + parts)); /* both are of whole words of 64 bits */
-    NEO__CHECK(made, NEO_ERR_MEMORY, "neo_shard_create: no memory for %" PRId64 " bytes of lists", blocks + parts);
-    l.m = s->map;
-    l.block = (neo__rows_block *)(void *)made;
-    l.part = (neo__rows_part *)(void *)(made + blocks);
-    neo__shard_fill(made, 0, (size_t)(blocks + parts));
-    neo__shard_list_all(&l, &s->sizes, s->list);
-    neo_status status = neo__shard_send_there(s, s->block, made, blocks);
-    if (status == NEO_OK) status = neo__shard_send_there(s, s->part, made + blocks, parts);
-    neo_free(s->ctx, made, (size_t)(blocks + parts));
+    char *made = (char *)neo__alloc_for(s->ctx, bytes, "neo_shard_create");
+    if (!made) return NEO_ERR_MEMORY;
+    memset(made, 0, bytes);
+    l.block = (neo__rows_block *)(void *)made; /* both are of whole words of 64 bits */
+    l.part = (neo__rows_part *)(void *)(made + block_bytes);
+    neo__shard_list_all(&l, s);
+    neo_status status = neo__shard_send_there(s, p->block, made, (int64_t)block_bytes);
+    if (status == NEO_OK)
+        status = neo__shard_send_there(s, p->part, made + block_bytes, (int64_t)part_bytes);
+    neo_free(s->ctx, made, bytes);
     return status;
 }
 
+/* ---- the processor's row mover: NEO__ROWS_TILE rows of a block at a time ---- */
+enum { NEO__ROWS_TILE = 16, NEO__ROWS_TASKS = 32 };
+enum { NEO__ROWS_TILE_BYTES = NEO__ROWS_TILE * NEO_WIRE_BLOCK * 4 }; /* no wire takes more */
+typedef struct neo__rows_job {
+    const neo_ctx *ctx;
+    const neo__rows_call *call;
+    int64_t tasks;
+    neo_wire_stats stats[NEO__ROWS_TASKS];
+} neo__rows_job;
+/* Rows of a block: [rows][cols] from `row` on, and the lengths that divide them, or NULL. */
+typedef struct neo__rows_tile {
+    const neo_ctx *ctx;
+    int64_t row, rows, cols;
+    const int32_t *lengths;
+    neo_wire_stats *stats;
+} neo__rows_tile;
+
+NEO__HOT_BEGIN
+NEO__INLINE char *neo__rows_place(const neo__rows_call *c, const neo__rows_part *part, int64_t row) {
+    return c->coded + c->rows * part->before + row * part->stride + part->at;
+}
+/* Rows of a tile between two places, strides in bytes. */
+static void neo__rows_copy(const neo__rows_tile *t, char *to, int64_t to_stride, const char *from,
+                           int64_t from_stride, size_t bytes) {
+    for (int64_t i = 0; i < t->rows; i++, to += to_stride, from += from_stride)
+        memcpy(to, from, bytes);
+}
+static void neo__rows_divide(const neo__rows_tile *t, float *to, int64_t to_stride, const float *from,
+                             int64_t from_stride) {
+    for (int64_t i = 0; i < t->rows; i++, to += to_stride, from += from_stride) {
+        const float length = t->lengths[i] > 1 ? (float)t->lengths[i] : 1.0f;
+        if (length > 1.0f)
+            for (int64_t c = 0; c < t->cols; c++) to[c] = from[c] / length;
+        else
+            memcpy(to, from, (size_t)t->cols * sizeof *to);
+    }
+}
+/* What a wire makes of rows. */
+static void neo__rows_round(const neo__rows_tile *t, neo_wire wire, const float *x, int64_t stride,
+                            float *to, int64_t to_stride) {
+    char coded[NEO__ROWS_TILE_BYTES];
+    neo_wire_encode(t->ctx, wire, 0, x, t->rows, t->cols, stride, coded, NULL);
+    neo_wire_decode(t->ctx, wire, 0, coded, t->rows, t->cols, to_stride, to);
+}
+/* The same, of whole rows in place. */
+static void neo__shard_round(const neo_shard *s, neo_wire wire, float *rows, int64_t n, int64_t cols) {
+    neo__rows_tile t = {s->ctx, 0, 0, 0, NULL, NULL};
+    for (int64_t i = 0; i < n && wire != NEO_WIRE_F32; i += NEO__ROWS_TILE)
+        for (int64_t c = 0; c < cols; c += NEO_WIRE_BLOCK) {
+            float *x = rows + i * cols + c;
+            t.rows = NEO__MIN(n - i, (int64_t)NEO__ROWS_TILE);
+            t.cols = NEO__MIN(cols - c, (int64_t)NEO_WIRE_BLOCK);
+            neo__rows_round(&t, wire, x, cols, x, cols);
+        }
+}
+/* The sum of f32 parts, which are used up, in the order of the list. */
+static void neo__rows_sum(const neo__rows_tile *t, const neo__rows_call *c, const neo__rows_part *part,
+                          int parts, float *to, int64_t stride) {
+    for (int64_t i = 0; i < t->rows; i++, to += stride) {
+        float *sum[NEO__ROWS_STACK];
+        int depth = 0;
+        for (int p = 0; p < parts; p++) {
+            sum[depth++] = (float *)(void *)neo__rows_place(c, &part[p], t->row + i);
+            for (int k = part[p].merges; k > 0; k--, depth--)
+                neo_floats_add(t->ctx, sum[depth - 2], sum[depth - 1], t->cols);
+        }
+        for (int64_t k = 0; k < t->cols; k++) to[k] = sum[0][k] + 0.0f;
+    }
+}
+static void neo__rows_encode_tile(const neo__rows_tile *t, const neo__rows_call *c, const neo__rows_block *b) {
+    float made[NEO__ROWS_TILE * NEO_WIRE_BLOCK];
+    char coded[NEO__ROWS_TILE_BYTES];
+    const float *x = c->matrix + t->row * c->stride + b->col;
+    int64_t stride = c->stride;
+    if (t->lengths) {
+        neo__rows_divide(t, made, t->cols, x, stride);
+        x = made;
+        stride = t->cols;
+    }
+    if (b->round != NEO__CODE_F32) {
+        neo__rows_round(t, (neo_wire)b->round, x, stride, made, t->cols);
+        x = made;
+        stride = t->cols;
+    }
+    for (const neo__rows_part *p = c->part + b->first; p < c->part + b->first + b->parts; p++) {
+        const neo_wire wire = (neo_wire)p->wire;
+        const size_t bytes = neo_wire_row_bytes(wire, t->cols);
+        const char *from = (const char *)(const void *)x;
+        int64_t step = stride * (int64_t)sizeof *x;
+        if (wire != NEO_WIRE_F32 || t->stats) {
+            neo_wire_encode(t->ctx, wire, 0, x, t->rows, t->cols, stride, coded, t->stats);
+            from = coded;
+            step = (int64_t)bytes;
+        }
+        neo__rows_copy(t, neo__rows_place(c, p, t->row), p->stride, from, step, bytes);
+    }
+}
+static void neo__rows_decode_tile(const neo__rows_tile *t, const neo__rows_call *c, const neo__rows_block *b) {
+    float made[NEO__ROWS_TILE * NEO_WIRE_BLOCK];
+    char coded[NEO__ROWS_TILE_BYTES];
+    const neo__rows_part *part = c->part + b->first;
+    const neo_wire wire = (neo_wire)part->wire;
+    const size_t bytes = neo_wire_row_bytes(wire, t->cols);
+    const char *from = neo__rows_place(c, part, t->row);
+    float *out = c->matrix + t->row * c->stride + b->col;
+    float *to = t->lengths ? made : out;
+    const int64_t stride = t->lengths ? t->cols : c->stride;
+    if (b->parts > 1) {
+        NEO_ASSERT(wire == NEO_WIRE_F32);
+        neo__rows_sum(t, c, part, b->parts, to, stride);
+    } else if (wire != NEO_WIRE_F32) {
+        neo__rows_copy(t, coded, (int64_t)bytes, from, part->stride, bytes);
+        neo_wire_decode(t->ctx, wire, 0, coded, t->rows, t->cols, stride, to);
+    } else {
+        neo__rows_copy(t, (char *)(void *)to, stride * (int64_t)sizeof *to, from, part->stride, bytes);
+    }
+    if (b->round != NEO__CODE_F32) neo__rows_round(t, (neo_wire)b->round, to, stride, to, stride);
+    if (t->lengths) neo__rows_divide(t, out, c->stride, to, stride);
+}
+static void neo__rows_task(void *arg, int64_t task, int worker) {
+    neo__rows_job *job = (neo__rows_job *)arg;
+    const neo__rows_call *c = job->call;
+    const int64_t end = c->rows * (task + 1) / job->tasks;
+    neo__rows_tile t;
+    (void)worker;
+    t.ctx = job->ctx;
+    t.stats = c->stats ? &job->stats[task] : NULL;
+    for (t.row = c->rows * task / job->tasks; t.row < end; t.row += NEO__ROWS_TILE) {
+        t.rows = NEO__MIN(end - t.row, (int64_t)NEO__ROWS_TILE);
+        for (const neo__rows_block *b = c->block; b < c->block + c->blocks; b++) {
+            t.cols = b->cols;
+            t.lengths = b->lengths < 0 ? NULL : c->lengths + b->lengths * c->rows + t.row;
+            if (c->encode) neo__rows_encode_tile(&t, c, b);
+            else neo__rows_decode_tile(&t, c, b);
+        }
+    }
+}
+NEO__HOT_END
+/* A list on the processor. Tasks follow from the rows alone, so that sums of errors do, too. */
+static void neo__cpu_rows(neo_ctx *ctx, const neo__rows_call *call) {
+    NEO__ZERO(neo__rows_job, job);
+    job.ctx = ctx;
+    job.call = call;
+    job.tasks = NEO__MIN((call->rows + NEO__ROWS_TILE - 1) / NEO__ROWS_TILE, (int64_t)NEO__ROWS_TASKS);
+    neo_parallel_for(ctx, job.tasks, neo__rows_task, &job);
+    for (int64_t i = 0; i < job.tasks && call->stats; i++) {
+        call->stats->numbers += job.stats[i].numbers;
+        call->stats->saturated += job.stats[i].saturated;
+        call->stats->non_finite += job.stats[i].non_finite;
+        call->stats->error_squares += job.stats[i].error_squares;
+        call->stats->squares += job.stats[i].squares;
+        call->stats->max_error = NEO__MAX(call->stats->max_error, job.stats[i].max_error);
+    }
+}
+
 /* ---- a step ---- */
-static neo_status neo__shard_list_run(neo_shard *s, int list, float *matrix, int64_t stride, char *coded,
-                                      int64_t rows) {
+/* Rows on their way; way 0: forward, from local to remote; 1: backward, from remote to local. */
+typedef struct neo__shard_move {
+    neo_shard *s;
+    const neo__shard_batch *b;
+    int way;
+} neo__shard_move;
+static int neo__shard_is_plain(const neo__shard_move *v) {
+    return v->s->map->wire[v->way] == NEO_WIRE_F32;
+}
+static neo_status neo__shard_run_list(neo_shard *s, neo__shard_list list, float *matrix,
+                                      int64_t stride, void *coded, int64_t rows) {
+    const neo__shard_pooled *p = &s->pooled;
+    const int way = list == NEO__SHARD_RETURN || list == NEO__SHARD_RETURN_SUMS;
     NEO__ZERO(neo__rows_call, c);
-    c.encode = list == NEO__SHARD_SEND || list == NEO__SHARD_RETURN || list == NEO__SHARD_COPIES_BACK ||
-               list == NEO__SHARD_CROSS || list == NEO__SHARD_RETURN_SUMS || list == NEO__SHARD_SPREAD;
+    c.encode = list <= NEO__SHARD_SPREAD;
     c.rows = rows;
     c.stride = stride;
     c.matrix = matrix;
-    c.coded = coded;
-    c.block = s->block + s->list[list];
-    c.blocks = s->list[list + 1] - s->list[list];
-    c.part = s->part;
-    c.lengths = s->lengths_there;
-    return c.blocks > 0 && rows > 0 ? neo__device_rows(s->ctx, &c) : NEO_OK;
+    c.coded = (char *)coded;
+    c.block = p->block + p->list[list];
+    c.blocks = p->list[list + 1] - p->list[list];
+    c.part = p->part;
+    c.lengths = p->lengths;
+    if (list <= NEO__SHARD_RETURN_SUMS && s->map->wire[way] != NEO_WIRE_F32)
+        c.stats = &s->wire_stats[way];
+    if (c.blocks == 0 || rows == 0) return NEO_OK;
+    if (p->on_device) return neo__device_rows(s->ctx, &c);
+    neo__cpu_rows(s->ctx, &c);
+    return NEO_OK;
+}
+/* A list between the caller's rows and what has come, or goes. */
+static neo_status neo__shard_run_rows(neo_shard *s, neo__shard_list list, neo_tensor rows, void *coded) {
+    return neo__shard_run_list(s, list, (float *)rows.data, rows.stride[0], coded, rows.shape[0]);
 }
 /* The lengths of the bags that divide. */
-static neo_status neo__shard_there_lengths(neo_shard *s, const neo__shard_batch *b) {
+static neo_status neo__shard_bag_lengths(neo_shard *s, const neo__shard_batch *b) {
     const neo__shard_map *m = s->map;
     int64_t n = b->batch.batch;
     for (int32_t f = 0; f < m->feature_count; f++) {
         if (m->mean_row[f] < 0) continue;
         const int64_t *offsets = b->batch.offsets + f * n;
-        int32_t *to = s->bag_lengths + m->mean_row[f] * n;
-        for (int64_t i = 0; i < n; i++) to[i] = (int32_t)NEO__MIN(offsets[i + 1] - offsets[i], (int64_t)INT32_MAX);
+        int32_t *to = s->pooled.host_lengths + m->mean_row[f] * n;
+        for (int64_t i = 0; i < n; i++)
+            to[i] = (int32_t)NEO__MIN(offsets[i + 1] - offsets[i], (int64_t)INT32_MAX);
     }
-    return neo__shard_send_there(s, s->lengths_there, s->bag_lengths, m->mean_count * n * (int64_t)sizeof(int32_t));
+    return neo__shard_send_there(s, s->pooled.lengths, s->pooled.host_lengths,
+                                 m->mean_count * n * (int64_t)sizeof(int32_t));
 }
 /* Over NCCL one exchange at a time: kernels of two groups, begun in another order on another rank, would wait for each
    other where a device does not run both. */
-static neo_status neo__shard_there_alone(neo_shard *s) {
-    return neo_comm_get_backend(s->moves) == NEO_BACKEND_NCCL ? neo_comm_wait(s->moves, s->move_ticket) : NEO_OK;
+static neo_status neo__shard_alone(neo_shard *s) {
+    if (neo_comm_get_backend(s->moves) != NEO_BACKEND_NCCL) return NEO_OK;
+    return neo_comm_wait(s->moves, s->move_ticket);
 }
-NEO__INLINE int neo__shard_sends_local(const neo__shard_move *v) {
-    return neo__shard_is_plain(v) && v->s->map->direct[v->s->sizes.rank] == v->s->sizes.width;
+static int neo__shard_sends_local(const neo__shard_move *v) {
+    return neo__shard_is_plain(v) && v->s->pooled.inside == 0;
 }
-static neo_status neo__shard_there_exchange(const neo__shard_move *v) {
+/* Start the exchange of the direct routes. */
+static neo_status neo__shard_exchange_rows(const neo__shard_move *v) {
     neo_shard *s = v->s;
     const neo__shard_map *m = s->map;
-    int rank = s->sizes.rank;
-    int64_t *local = s->counts + 2 * m->ranks, *remote = s->counts + 3 * m->ranks;
-    char *here = neo__shard_sends_local(v) ? (char *)(void *)s->local : s->coded_local;
+    int64_t *local = s->exchange.counts + 2 * m->ranks, *remote = s->exchange.counts + 3 * m->ranks;
+    void *here = neo__shard_sends_local(v) ? (void *)s->pooled.local : (void *)s->pooled.coded_local;
+    void *there = s->pooled.coded_remote;
     for (int r = 0; r < m->ranks; r++) {
-        local[r] = neo__shard_samples(v->b, r) * m->coded[v->way][rank];
-        remote[r] = neo__shard_samples(v->b, rank) * m->coded[v->way][r];
+        local[r] = neo__shard_samples(v->b, r) * m->at_rank[s->rank].coded[v->way];
+        remote[r] = neo__shard_samples(v->b, s->rank) * m->at_rank[r].coded[v->way];
     }
-    if (v->way) return neo_comm_all_to_allv(s->moves, s->coded_remote, remote, here, local, NEO_U8, &s->move_ticket);
-    if (here == s->coded_local)
-        NEO__TRY(neo__shard_list_run(s, NEO__SHARD_SEND, s->local, s->sizes.width, here, v->b->global));
-    return neo_comm_all_to_allv(s->moves, here, local, s->coded_remote, remote, NEO_U8, &s->move_ticket);
+    if (v->way) return neo_comm_all_to_allv(s->moves, there, remote, here, local, NEO_U8, &s->move_ticket);
+    if (!neo__shard_sends_local(v))
+        NEO__TRY(neo__shard_run_list(s, NEO__SHARD_SEND, s->pooled.local, s->pooled.width, here,
+                                     v->b->global));
+    return neo_comm_all_to_allv(s->moves, here, local, there, remote, NEO_U8, &s->move_ticket);
 }
-static neo_status neo__shard_there_cross(const neo__shard_move *v) {
+static neo_status neo__shard_nodes_send(const neo__shard_move *v); /* >>impl-shard-nodes */
+static neo_status neo__shard_nodes_exchange(const neo__shard_move *v);
+static neo_status neo__shard_nodes_get(const neo__shard_move *v);
+
+/* The four stages of pooled rows. From local, begun: */
+static neo_status neo__shard_rows_send(const neo__shard_move *v) {
+    NEO__TRY(neo__shard_bag_lengths(v->s, v->b));
+    NEO__TRY(neo__shard_exchange_rows(v));
+    return v->s->node ? neo__shard_nodes_send(v) : NEO_OK;
+}
+/* ... to the caller's rows; */
+static neo_status neo__shard_rows_take(neo_shard *s, neo_tensor out) {
+    NEO__TRY(neo_comm_wait(s->moves, s->move_ticket));
+    NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_TAKE, out, s->pooled.coded_remote));
+    if (s->node) NEO__TRY(neo_comm_wait(s->cross, s->cross_ticket));
+    NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_TAKE_SUMS, out, s->pooled.mid_coded_in));
+    return neo__shard_run_rows(s, NEO__SHARD_COPIES, out, s->pooled.copies);
+}
+/* their gradients back, begun; */
+static neo_status neo__shard_rows_return(const neo__shard_move *v, neo_tensor dout) {
+    neo_shard *s = v->s;
+    NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_RETURN, dout, s->pooled.coded_remote));
+    NEO__TRY(neo__shard_exchange_rows(v));
+    if (s->node) {
+        NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_RETURN_SUMS, dout, s->pooled.mid_coded_in));
+        NEO__TRY(neo__shard_alone(s));
+        NEO__TRY(neo__shard_nodes_exchange(v));
+    }
+    return neo__shard_run_rows(s, NEO__SHARD_COPIES_BACK, dout, s->pooled.copies);
+}
+/* ... and to local. */
+static neo_status neo__shard_rows_get(const neo__shard_move *v) {
+    neo_shard *s = v->s;
+    if (!neo__shard_sends_local(v))
+        NEO__TRY(neo__shard_run_list(s, NEO__SHARD_GET, s->pooled.local, s->pooled.width,
+                                     s->pooled.coded_local, v->b->global));
+    return s->node ? neo__shard_nodes_get(v) : NEO_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------
+   >>impl-shard-nodes
+
+   Slices whose pieces lie in one node of several: their partial sums add inside the node, and the sums cross.
+   Rank (h, l), place l of node h, adds what is for the ranks at place l of every node, `place` samples by order of
+   node: from inside_in (per rank of the node [place][its inside columns]) to mid_out [place][sums of the node],
+   of which the rows for node h' go to rank (h', l), who has those of all nodes in mid_coded_in. Gradients go the
+   same way back. Inside a node all rows travel as f32: partial sums, and gradients that the wire has rounded already.
+
+       forward    local -> inside_out => inside_in -JOIN-> mid_out -CROSS-> mid_coded_out => mid_coded_in -TAKE_SUMS-> out
+       backward   dout -RETURN_SUMS-> mid_coded_in => mid_coded_out -GET_SUMS-> mid_out -SPREAD-> inside_in => inside_out
+                  -> local
+   ------------------------------------------------------------------------------------------------ */
+/* Samples of the ranks at place l. */
+static int64_t neo__shard_place_count(const neo_shard *s, const neo__shard_batch *b, int place) {
+    int64_t n = 0;
+    for (int r = place; r < s->map->ranks; r += s->map->per_node) n += neo__shard_samples(b, r);
+    return n;
+}
+/* This rank's inside columns of local, in order of the places they go to (back: come from). */
+static neo_status neo__shard_inside_pick(neo_shard *s, const neo__shard_batch *b, int back) {
+    const neo__shard_map *m = s->map;
+    const int64_t cols = s->pooled.inside, width = s->pooled.width;
+    float *at = s->pooled.inside_out, *local = s->pooled.local + m->at_rank[s->rank].direct;
+    for (int place = 0; place < m->per_node && cols > 0; place++)
+        for (int r = place; r < m->ranks; r += m->per_node) {
+            int64_t n = neo__shard_samples(b, r);
+            neo_tensor packed = neo__shard_matrix(s, at, n, cols);
+            neo_tensor wide = neo__shard_matrix(s, local + b->start[r] * width, n, cols);
+            wide.stride[0] = width;
+            if (n > 0) NEO__TRY(neo_tensor_copy(s->ctx, back ? packed : wide, back ? wide : packed));
+            at += n * cols;
+        }
+    return NEO_OK;
+}
+/* Between inside_out and inside_in. */
+static neo_status neo__shard_inside_exchange(neo_shard *s, const neo__shard_batch *b, int back) {
+    const neo__shard_map *m = s->map;
+    const neo__shard_pooled *p = &s->pooled;
+    int64_t *out = s->exchange.counts, *in = s->exchange.counts + m->ranks;
+    const int first = s->rank / m->per_node * m->per_node;
+    for (int l = 0; l < m->per_node; l++) {
+        out[l] = neo__shard_place_count(s, b, l) * p->inside;
+        in[l] = neo__shard_place_count(s, b, s->rank - first) * neo__shard_inside_cols(m, first + l);
+    }
+    if (back) return neo_comm_all_to_allv(s->node, p->inside_in, in, p->inside_out, out, NEO_F32, NULL);
+    return neo_comm_all_to_allv(s->node, p->inside_out, out, p->inside_in, in, NEO_F32, NULL);
+}
+/* Start the exchange of the sums. */
+static neo_status neo__shard_nodes_exchange(const neo__shard_move *v) {
     neo_shard *s = v->s;
     const neo__shard_map *m = s->map;
-    int node = s->sizes.rank / m->per_node, place = s->sizes.rank % m->per_node;
-    int64_t *out = s->counts, *in = s->counts + m->ranks;
-    char *from = neo__shard_is_plain(v) ? (char *)(void *)s->mid_out : s->mid_coded_out;
+    const int node = s->rank / m->per_node, place = s->rank % m->per_node;
+    int64_t *out = s->exchange.counts, *in = s->exchange.counts + m->ranks;
+    void *here = neo__shard_is_plain(v) ? (void *)s->pooled.mid_out : (void *)s->pooled.mid_coded_out;
+    void *there = s->pooled.mid_coded_in;
     for (int h = 0; h < m->nodes; h++) {
-        out[h] = neo__shard_samples(v->b, h * m->per_node + place) * m->mid_coded[v->way][node];
-        in[h] = neo__shard_samples(v->b, s->sizes.rank) * m->mid_coded[v->way][h];
+        out[h] = neo__shard_samples(v->b, h * m->per_node + place) * m->at_node[node].coded[v->way];
+        in[h] = neo__shard_samples(v->b, s->rank) * m->at_node[h].coded[v->way];
     }
-    if (v->way) return neo_comm_all_to_allv(s->cross, s->mid_coded_in, in, from, out, NEO_U8, &s->cross_ticket);
-    return neo_comm_all_to_allv(s->cross, from, out, s->mid_coded_in, in, NEO_U8, &s->cross_ticket);
+    if (v->way) return neo_comm_all_to_allv(s->cross, there, in, here, out, NEO_U8, &s->cross_ticket);
+    return neo_comm_all_to_allv(s->cross, here, out, there, in, NEO_U8, &s->cross_ticket);
 }
-static neo_status neo__shard_there_nodes(const neo__shard_move *v) {
+/* From local, begun; and to local, where the exchange has begun. */
+static neo_status neo__shard_nodes_send(const neo__shard_move *v) {
     neo_shard *s = v->s;
-    int64_t n = neo__shard_place_count(s, v->b, s->sizes.rank % s->map->per_node);
+    const neo__shard_pooled *p = &s->pooled;
+    const int64_t n = neo__shard_place_count(s, v->b, s->rank % s->map->per_node);
     NEO__TRY(neo__shard_inside_pick(s, v->b, 0));
-    NEO__TRY(neo__shard_there_alone(s));
+    NEO__TRY(neo__shard_alone(s));
     NEO__TRY(neo__shard_inside_exchange(s, v->b, 0));
-    NEO__TRY(neo__shard_list_run(s, NEO__SHARD_JOIN, s->mid_out, s->sizes.mid, (char *)(void *)s->inside_in, n));
+    NEO__TRY(neo__shard_run_list(s, NEO__SHARD_JOIN, p->mid_out, p->mid, p->inside_in, n));
     if (!neo__shard_is_plain(v))
-        NEO__TRY(neo__shard_list_run(s, NEO__SHARD_CROSS, s->mid_out, s->sizes.mid, s->mid_coded_out, n));
-    return neo__shard_there_cross(v);
+        NEO__TRY(neo__shard_run_list(s, NEO__SHARD_CROSS, p->mid_out, p->mid, p->mid_coded_out, n));
+    return neo__shard_nodes_exchange(v);
 }
-static neo_status neo__shard_there_nodes_back(const neo__shard_move *v) {
+static neo_status neo__shard_nodes_get(const neo__shard_move *v) {
     neo_shard *s = v->s;
-    int64_t n = neo__shard_place_count(s, v->b, s->sizes.rank % s->map->per_node);
+    const neo__shard_pooled *p = &s->pooled;
+    const int64_t n = neo__shard_place_count(s, v->b, s->rank % s->map->per_node);
     NEO__TRY(neo_comm_wait(s->cross, s->cross_ticket));
     if (!neo__shard_is_plain(v))
-        NEO__TRY(neo__shard_list_run(s, NEO__SHARD_GET_SUMS, s->mid_out, s->sizes.mid, s->mid_coded_out, n));
-    NEO__TRY(neo__shard_list_run(s, NEO__SHARD_SPREAD, s->mid_out, s->sizes.mid, (char *)(void *)s->inside_in, n));
+        NEO__TRY(neo__shard_run_list(s, NEO__SHARD_GET_SUMS, p->mid_out, p->mid, p->mid_coded_out, n));
+    NEO__TRY(neo__shard_run_list(s, NEO__SHARD_SPREAD, p->mid_out, p->mid, p->inside_in, n));
     NEO__TRY(neo__shard_inside_exchange(s, v->b, 1));
     return neo__shard_inside_pick(s, v->b, 1);
 }
-/* The four parts of a step, as those of rows in host memory. */
-static neo_status neo__shard_there_forward(const neo__shard_move *v) {
-    NEO__TRY(neo__shard_there_lengths(v->s, v->b));
-    NEO__TRY(neo__shard_there_exchange(v));
-    return v->s->node ? neo__shard_there_nodes(v) : NEO_OK;
-}
-static neo_status neo__shard_there_take(neo_shard *s, neo_tensor out) {
-    int64_t n = out.shape[0], stride = out.stride[0];
-    float *rows = (float *)out.data;
-    NEO__TRY(neo_comm_wait(s->moves, s->move_ticket));
-    NEO__TRY(neo__shard_list_run(s, NEO__SHARD_TAKE, rows, stride, s->coded_remote, n));
-    if (s->node) NEO__TRY(neo_comm_wait(s->cross, s->cross_ticket));
-    NEO__TRY(neo__shard_list_run(s, NEO__SHARD_TAKE_SUMS, rows, stride, s->mid_coded_in, n));
-    return neo__shard_list_run(s, NEO__SHARD_COPIES, rows, stride, (char *)(void *)s->replica_out, n);
-}
-static neo_status neo__shard_there_return(const neo__shard_move *v, neo_tensor dout) {
-    neo_shard *s = v->s;
-    int64_t n = dout.shape[0], stride = dout.stride[0];
-    float *rows = (float *)dout.data;
-    NEO__TRY(neo__shard_list_run(s, NEO__SHARD_RETURN, rows, stride, s->coded_remote, n));
-    NEO__TRY(neo__shard_there_exchange(v));
-    if (s->node) {
-        NEO__TRY(neo__shard_list_run(s, NEO__SHARD_RETURN_SUMS, rows, stride, s->mid_coded_in, n));
-        NEO__TRY(neo__shard_there_alone(s));
-        NEO__TRY(neo__shard_there_cross(v));
+
+/* ------------------------------------------------------------------------------------------------
+   >>impl-shard-copies
+
+   Data-parallel tables: every rank has a copy, and pools its own samples. Dense gradients of each subtree of this
+   rank's leaves go into a sum over all ranks, by the tree over leaves; every rank then steps the touched rows alike.
+   ------------------------------------------------------------------------------------------------ */
+/* Their features of the caller's samples [begin, end). */
+static neo_status neo__shard_copies_batch(neo_shard *s, int64_t begin, int64_t end,
+                                           neo_jagged *j) {
+    const neo__shard_map *m = s->map;
+    const neo_jagged *from = &s->batches[s->current].batch;
+    int64_t n = from->batch, bag = 0, total = 0;
+    size_t size = neo_dtype_size(from->id_dtype);
+    for (int64_t q = 0; q < m->replica_count; q++)
+        total +=
+            from->offsets[m->replicas[q] * n + end] - from->offsets[m->replicas[q] * n + begin];
+    NEO__TRY(neo__shard_reserve(s, &s->copies.ids_of[0], total, size));
+    if (from->weights) NEO__TRY(neo__shard_reserve(s, &s->copies.ids_of[1], total, sizeof(float)));
+    NEO__TRY(neo_bags_reserve(s->replicas, end - begin, total));
+    total = 0;
+    s->copies.offsets[0] = 0;
+    for (int64_t q = 0; q < m->replica_count; q++) {
+        const int64_t *offsets = from->offsets + m->replicas[q] * n + begin;
+        int64_t count = offsets[end - begin] - offsets[0];
+        neo__shard_copy((char *)s->copies.ids_of[0].data + (size_t)total * size,
+               (const char *)from->ids + (size_t)offsets[0] * size, (size_t)count * size);
+        if (from->weights)
+            neo__shard_copy((float *)s->copies.ids_of[1].data + total, from->weights + offsets[0],
+                   (size_t)count * sizeof(float));
+        for (int64_t i = 1; i <= end - begin; i++)
+            s->copies.offsets[++bag] = total + offsets[i] - offsets[0];
+        total += count;
     }
-    return neo__shard_list_run(s, NEO__SHARD_COPIES_BACK, rows, stride, (char *)(void *)s->replica_out, n);
+    neo__shard_fill(j, 0, sizeof *j);
+    j->batch = end - begin;
+    j->feature_count = (int32_t)m->replica_count;
+    j->id_dtype = from->id_dtype;
+    j->offsets = s->copies.offsets;
+    j->ids = s->copies.ids_of[0].data;
+    j->weights = from->weights ? (const float *)s->copies.ids_of[1].data : NULL;
+    return NEO_OK;
 }
-static neo_status neo__shard_there_get(const neo__shard_move *v) {
-    neo_shard *s = v->s;
-    NEO__TRY(neo_comm_wait(s->moves, s->move_ticket));
-    if (s->replicas) NEO__TRY(neo_comm_wait(s->rows, s->ticket));
-    if (!neo__shard_sends_local(v))
-        NEO__TRY(neo__shard_list_run(s, NEO__SHARD_GET, s->local, s->sizes.width, s->coded_local, v->b->global));
-    return s->node ? neo__shard_there_nodes_back(v) : NEO_OK;
+static neo_status neo__shard_none_copies(neo_shard *s, int64_t begin, int64_t end,
+                                           int back); /* >>impl-shard-none */
+/* What their neo_bags gives, or takes, for the samples of j, which begin at `begin`. */
+static neo_tensor neo__shard_copies_rows(const neo_shard *s, const neo_jagged *j, int64_t begin) {
+    int64_t width = s->copies.width;
+    if (s->map->none)
+        return neo_tensor_2d(s->per_id.copies.data, NEO_F32, neo_jagged_id_count(j),
+                             s->per_id.dim);
+    return neo__shard_matrix(s, s->pooled.copies + begin * width, j->batch, width);
+}
+static neo_status neo__shard_copies_forward(neo_shard *s) {
+    neo_jagged j;
+    int64_t n = s->batches[s->current].batch.batch;
+    NEO__TRY(neo__shard_copies_batch(s, 0, n, &j));
+    if (s->map->none) NEO__TRY(neo__shard_none_copies(s, 0, n, 0));
+    return neo__shard_look_up(s, s->replicas, &j, neo__shard_copies_rows(s, &j, 0));
+}
+/* Dense gradients of one subtree of leaves, and which rows it touched. */
+static neo_status neo__shard_copies_grads(neo_shard *s, const neo_leaves *leaves, float *dense) {
+    neo_jagged j;
+    const neo__shard_batch *b = &s->batches[s->current];
+    int V = neo_ctx_repro_shards(s->ctx);
+    int64_t mine = b->start[s->rank];
+    int64_t begin = neo_leaf_begin(b->global, V, leaves->first) - mine;
+    int64_t end = neo_leaf_begin(b->global, V, leaves->first + leaves->count) - mine;
+    NEO__TRY(neo__shard_copies_batch(s, begin, end, &j));
+    if (s->map->none) NEO__TRY(neo__shard_none_copies(s, begin, end, 1));
+    neo_tensor rows;
+    NEO__TRY(neo__shard_take_there(s, neo__shard_copies_rows(s, &j, begin), 0, &rows));
+    NEO__TRY(neo_bags_accumulate(s->replicas, &j, rows, leaves));
+    neo__shard_fill(dense, 0, (size_t)s->copies.floats * sizeof *dense);
+    for (int64_t i = 0; i < neo_bags_kept_count(s->replicas); i++) {
+        int32_t t;
+        int64_t row;
+        const float *g = neo_bags_kept_row(s->replicas, i, &t, &row);
+        if (!g) return NEO_ERR_DEVICE; /* neo_last_error says why */
+        int64_t dim = neo_bags_weight(s->replicas, t).shape[1];
+        neo__shard_copy(dense + s->copies.at[2 * t] + row * dim, g, (size_t)dim * sizeof *g);
+        s->copies.touched[s->copies.at[2 * t + 1] + row] = 1;
+    }
+    return neo_bags_clear(s->replicas);
+}
+/* dense_sum has gradients of all rows: those of touched ones, closed up, add to what is kept. */
+static neo_status neo__shard_copies_keep(neo_shard *s, const unsigned char *touched) {
+    float *sum = s->copies.dense_sum;
+    for (int32_t t = 0; t < neo_bags_table_count(s->replicas); t++) {
+        neo_tensor w = neo_bags_weight(s->replicas, t);
+        int64_t rows = w.shape[0], dim = w.shape[1], n = 0;
+        for (int64_t row = 0; row < rows; row++) {
+            if (!touched[row]) continue;
+            memmove(sum + n * dim, sum + row * dim, (size_t)dim * sizeof *sum);
+            s->copies.row[n++] = row;
+        }
+        neo_tensor grads;
+        NEO__TRY(neo__shard_take_there(s, neo_tensor_2d(sum, NEO_F32, n, dim), 0, &grads));
+        NEO__TRY(neo_bags_add_grad(s->replicas, t, s->copies.row, n, grads));
+        sum += rows * dim;
+        touched += rows;
+    }
+    return NEO_OK;
+}
+/* What is kept makes room in the neo_bags, which merges the next batch: it waits in dense_sum. */
+static neo_status neo__shard_copies_park(neo_shard *s) {
+    neo__shard_fill(s->copies.parked, 0, (size_t)s->copies.marks);
+    for (int64_t i = 0; i < neo_bags_kept_count(s->replicas); i++) {
+        int32_t t;
+        int64_t row;
+        const float *g = neo_bags_kept_row(s->replicas, i, &t, &row);
+        if (!g) return NEO_ERR_DEVICE; /* neo_last_error says why */
+        int64_t dim = neo_bags_weight(s->replicas, t).shape[1];
+        float *to = s->copies.dense_sum + s->copies.at[2 * t] + row * dim;
+        neo__shard_copy(to, g, (size_t)dim * sizeof *g);
+        s->copies.parked[s->copies.at[2 * t + 1] + row] = 1;
+    }
+    return neo_bags_clear(s->replicas);
+}
+/* Start the sums of their gradients over all ranks. */
+static neo_status neo__shard_copies_backward(neo_shard *s) {
+    neo_leaves subtree[NEO_MAX_SUBTREES];
+    int64_t floats = 0, rows = 0;
+    const void *pieces[NEO_MAX_SUBTREES];
+    neo_ticket ignored;
+    int count = neo_comm_subtrees(s->rows, s->rank, s->batches[s->current].global, subtree);
+    int parks = s->kept.batches > 0;
+    neo__shard_fill(s->copies.touched, 0, (size_t)s->copies.rows);
+    for (int32_t t = 0; t < neo_bags_table_count(s->replicas); t++) {
+        neo_tensor w = neo_bags_weight(s->replicas, t);
+        s->copies.at[2 * t] = floats;
+        s->copies.at[2 * t + 1] = rows;
+        floats += w.shape[0] * w.shape[1];
+        rows += w.shape[0];
+    }
+    if (parks) NEO__TRY(neo__shard_copies_park(s));
+    for (int i = 0; i < count; i++) {
+        float *dense = s->copies.dense + i * s->copies.floats;
+        NEO__TRY(neo__shard_copies_grads(s, &subtree[i], dense));
+        pieces[i] = dense;
+    }
+    if (parks) NEO__TRY(neo__shard_copies_keep(s, s->copies.parked));
+    NEO__TRY(neo_comm_all_reduce_leaves(s->rows, pieces, s->copies.dense_sum, s->copies.floats,
+                                        NEO_F32, &ignored));
+    return neo_comm_all_reduce(s->rows, NEO_REDUCE_MAX, s->copies.touched, s->copies.touched,
+                               s->copies.rows, NEO_U8, &s->ticket);
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -7118,7 +6309,7 @@ static const neo_cut_sums *neo__shard_cut_of(const neo_cut_sums *cuts, int32_t c
 static const neo_cut_sums *neo__shard_cut_like(const neo_shard *s, const neo_cut_sums *cuts,
                                                int32_t count, const neo__shard_part *part) {
     const neo__shard_map *m = s->map;
-    int64_t first = m->part_begin[s->sizes.rank];
+    int64_t first = m->part_begin[s->rank];
     for (int32_t i = 0; i < count; i++) {
         const neo__shard_part *mine = &m->parts[first + cuts[i].table];
         if (mine->table == part->table && mine->first_row == part->first_row) return &cuts[i];
@@ -7135,9 +6326,9 @@ static void neo__shard_cut_counts(const neo_shard *s, const neo_cut_sums *cuts, 
     const neo__shard_map *m = s->map;
     for (int r = 0; r < m->ranks; r++) {
         out[r] = in[r] = 0;
-        if (r == s->sizes.rank) continue;
+        if (r == s->rank) continue;
         for (int32_t i = 0; i < count; i++) {
-            const neo__shard_part *mine = &m->parts[m->part_begin[s->sizes.rank] + cuts[i].table];
+            const neo__shard_part *mine = &m->parts[m->part_begin[s->rank] + cuts[i].table];
             if (neo__shard_shares_rows(m, mine, r))
                 out[r] += cuts[i].sums * cuts[i].rows * cuts[i].blocks_per_row;
         }
@@ -7149,10 +6340,10 @@ static void neo__shard_cut_counts(const neo_shard *s, const neo_cut_sums *cuts, 
 }
 static void neo__shard_cut_pack(neo_shard *s, const neo_cut_sums *cuts, int32_t count) {
     const neo__shard_map *m = s->map;
-    float *to = (float *)s->cut_out.data;
+    float *to = (float *)s->cutting.out.data;
     for (int r = 0; r < m->ranks; r++)
-        for (int32_t i = 0; i < count && r != s->sizes.rank; i++) {
-            const neo__shard_part *mine = &m->parts[m->part_begin[s->sizes.rank] + cuts[i].table];
+        for (int32_t i = 0; i < count && r != s->rank; i++) {
+            const neo__shard_part *mine = &m->parts[m->part_begin[s->rank] + cuts[i].table];
             int64_t floats = cuts[i].sums * cuts[i].rows * cuts[i].blocks_per_row;
             if (!neo__shard_shares_rows(m, mine, r)) continue;
             neo__shard_copy(to, cuts[i].blocks, (size_t)floats * sizeof *to);
@@ -7163,9 +6354,9 @@ static void neo__shard_cut_pack(neo_shard *s, const neo_cut_sums *cuts, int32_t 
 static const float *neo__shard_cut_find(const neo_shard *s, const neo_cut_sums *cuts, int32_t count,
                                         const neo__shard_part *slice, const int64_t *in) {
     const neo__shard_map *m = s->map;
-    const float *at = (const float *)s->cut_in.data;
+    const float *at = (const float *)s->cutting.in.data;
     int64_t p = m->part_begin[slice->rank];
-    if (slice->rank == s->sizes.rank) {
+    if (slice->rank == s->rank) {
         while (m->parts[p].table != slice->table || m->parts[p].first_row != slice->first_row ||
                m->parts[p].first_col != slice->first_col)
             p++;
@@ -7193,16 +6384,16 @@ static void neo__shard_cut_add(const neo_cut_sums *cut, const float *blocks, int
 }
 static neo_status neo__shard_cut_round(neo_shard *s, const neo_cut_sums *cuts, int32_t count) {
     const neo__shard_map *m = s->map;
-    int64_t *out = s->counts, *in = s->counts + m->ranks, out_floats = 0, in_floats = 0;
+    int64_t *out = s->exchange.counts, *in = s->exchange.counts + m->ranks, out_floats = 0, in_floats = 0;
     neo__shard_cut_counts(s, cuts, count, out, in);
     for (int r = 0; r < m->ranks; r++) out_floats += out[r], in_floats += in[r];
-    NEO__TRY(neo__shard_reserve(s, &s->cut_out, out_floats, sizeof(float)));
-    NEO__TRY(neo__shard_reserve(s, &s->cut_in, in_floats, sizeof(float)));
+    NEO__TRY(neo__shard_reserve(s, &s->cutting.out, out_floats, sizeof(float)));
+    NEO__TRY(neo__shard_reserve(s, &s->cutting.in, in_floats, sizeof(float)));
     neo__shard_cut_pack(s, cuts, count);
     NEO__TRY(
-        neo_comm_all_to_allv(s->rows, s->cut_out.data, out, s->cut_in.data, in, NEO_F32, NULL));
+        neo_comm_all_to_allv(s->rows, s->cutting.out.data, out, s->cutting.in.data, in, NEO_F32, NULL));
     for (int32_t i = 0; i < count; i++) {
-        const neo__shard_part *mine = &m->parts[m->part_begin[s->sizes.rank] + cuts[i].table];
+        const neo__shard_part *mine = &m->parts[m->part_begin[s->rank] + cuts[i].table];
         int64_t end, slice = neo__shard_slices(m, mine, &end);
         neo__shard_fill(cuts[i].total, 0, (size_t)(cuts[i].sums * cuts[i].rows) * sizeof(float));
         for (; slice < end; slice++)
@@ -7213,8 +6404,8 @@ static neo_status neo__shard_cut_round(neo_shard *s, const neo_cut_sums *cuts, i
 }
 /* The rounds that this rank has nothing to ask in. */
 static neo_status neo__shard_cut_rest(neo_shard *s) {
-    while (s->cut_round < s->map->cut_rounds) {
-        s->cut_round++;
+    while (s->cutting.round < s->map->cut_rounds) {
+        s->cutting.round++;
         NEO__TRY(neo__shard_cut_round(s, NULL, 0));
     }
     return NEO_OK;
@@ -7223,9 +6414,9 @@ static neo_status neo__shard_cut_rest(neo_shard *s) {
    all communication of a step is done before anything changes. */
 static neo_status neo__shard_cut_sums(void *user, const neo_cut_sums *cuts, int32_t count) {
     neo_shard *s = (neo_shard *)user;
-    s->cut_round++;
+    s->cutting.round++;
     NEO__TRY(neo__shard_cut_round(s, cuts, count));
-    return s->cut_round == s->own_cut_rounds ? neo__shard_cut_rest(s) : NEO_OK;
+    return s->cutting.round == s->cutting.own_rounds ? neo__shard_cut_rest(s) : NEO_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -7242,37 +6433,23 @@ static neo_status neo__shard_cut_sums(void *user, const neo_cut_sums *cuts, int3
 static int64_t neo__shard_feature_sources(const neo__shard_map *m, int32_t feature, int64_t *end) {
     int64_t first = neo__shard_find_flow(m->sources, m->source_count, feature, 0);
     while (first < m->source_count && m->sources[first].feature < feature) first++;
-    for (*end = first; *end < m->source_count && m->sources[*end].feature == feature;) ++*end;
+    *end = first;
+    if (first < m->source_count && m->sources[first].feature == feature)
+        *end = neo__shard_sources_end(m, first);
     return first;
 }
-/* Ids of this rank's batch for each source. */
-static void neo__shard_grad_counts(neo_shard *s, const neo__shard_batch *b) {
-    const neo__shard_map *m = s->map;
-    const neo_jagged *j = &b->batch;
-    for (int64_t u = 0, end; u < m->source_count; u = end) {
-        int32_t f = m->sources[u].feature;
-        int64_t rows = m->tables[m->feature_table[f]].rows, last = j->offsets[(f + 1) * j->batch];
-        for (end = u; end < m->source_count && m->sources[end].feature == f; end++)
-            s->grad_count[end] = 0;
-        for (int64_t k = j->offsets[f * j->batch]; k < last; k++) {
-            int64_t row = neo__shard_row(m->desc.bounds, rows, neo__shard_id(j, k));
-            if (row >= 0) s->grad_count[neo__shard_source_of(m->sources, u, end, row)]++;
-        }
-    }
-}
-NEO__INLINE int32_t neo__shard_source_of_route(const neo__shard_map *m,
-                                               const neo__shard_route *r) {
+static int32_t neo__shard_source_of_route(const neo__shard_map *m, const neo__shard_route *r) {
     return m->flows[m->flow_begin[r->rank] + r->flow].source;
 }
 /* Where what comes from each rank will be, and how much. */
-static int64_t neo__shard_grad_expect(neo_shard *s, int64_t *in) {
+static int64_t neo__shard_per_id_in(neo_shard *s, const neo__shard_batch *b, int64_t *in) {
     const neo__shard_map *m = s->map;
     int64_t at = 0;
     for (int r = 0; r < m->ranks; r++) {
         int64_t before = at;
         for (int64_t i = m->route_begin[r]; i < m->route_begin[r + 1]; i++) {
-            s->grad_in_at[i] = at;
-            at += s->grad_count[neo__shard_source_of_route(m, &m->routes[i])] *
+            s->per_id.in_at[i] = at;
+            at += b->sent[neo__shard_source_of_route(m, &m->routes[i])] *
                   neo__shard_grad_floats(&m->parts[m->routes[i].part]);
         }
         in[r] = at - before;
@@ -7280,15 +6457,15 @@ static int64_t neo__shard_grad_expect(neo_shard *s, int64_t *in) {
     return at;
 }
 /* Where what goes to each rank is, and how much. */
-static int64_t neo__shard_grad_places(neo_shard *s, const neo__shard_batch *b, int64_t *out) {
+static int64_t neo__shard_per_id_out(neo_shard *s, const neo__shard_batch *b, int64_t *out) {
     const neo__shard_map *m = s->map;
-    const neo__shard_route *routes = m->routes + m->route_begin[s->sizes.rank];
+    const neo__shard_route *routes = m->routes + m->route_begin[s->rank];
     int64_t at = 0;
     for (int r = 0; r < m->ranks; r++) {
         int64_t before = at;
-        for (int64_t i = 0; i < s->sizes.routes; i++) {
+        for (int64_t i = 0; i < s->exchange.routes; i++) {
             const int64_t *offsets = b->offsets + i * b->global;
-            s->grad_out_at[r * s->sizes.routes + i] = at;
+            s->per_id.out_at[r * s->exchange.routes + i] = at;
             at += (offsets[b->start[r + 1]] - offsets[b->start[r]]) *
                   neo__shard_grad_floats(&m->parts[routes[i].part]);
         }
@@ -7296,102 +6473,111 @@ static int64_t neo__shard_grad_places(neo_shard *s, const neo__shard_batch *b, i
     }
     return at;
 }
-
 /* What the neo_bags of this rank gives, and takes. */
 static neo_tensor neo__shard_local_rows(const neo_shard *s, const neo__shard_batch *b) {
     if (s->map->none)
-        return neo_tensor_2d(s->local, NEO_F32, b->offsets[s->sizes.routes * b->global],
-                             s->sizes.none_dim);
-    return neo__shard_matrix(s, s->local, b->global, s->sizes.width);
+        return neo_tensor_2d(s->per_id.local.data, NEO_F32, b->offsets[s->exchange.routes * b->global],
+                             s->per_id.dim);
+    return neo__shard_matrix(s, s->pooled.local, b->global, s->pooled.width);
 }
-/* Room for the rows of a batch, and where they are: in counts, rows to each rank and from it. */
+/* Room for the rows of a batch. */
 static neo_status neo__shard_none_reserve(neo_shard *s, const neo__shard_batch *b) {
-    int64_t dim = s->sizes.none_dim, bytes = s->sizes.none_bytes;
-    neo__shard_grad_counts(s, b);
-    int64_t out = neo__shard_grad_places(s, b, s->counts);
-    int64_t in = neo__shard_grad_expect(s, s->counts + s->map->ranks);
-    NEO__TRY(neo__shard_reserve(s, &s->none_local, out * dim, sizeof(float)));
-    NEO__TRY(neo__shard_reserve(s, &s->none_out, out * bytes, 1));
-    NEO__TRY(neo__shard_reserve(s, &s->none_in, in * bytes, 1));
-    s->local = (float *)s->none_local.data;
-    return NEO_OK;
+    neo__shard_per_id *p = &s->per_id;
+    int64_t out = neo__shard_per_id_out(s, b, s->exchange.counts);
+    int64_t in = neo__shard_per_id_in(s, b, s->exchange.counts);
+    NEO__TRY(neo__shard_reserve(s, &p->local, out * p->dim, sizeof(float)));
+    NEO__TRY(neo__shard_reserve(s, &p->out, out * p->row_bytes, 1));
+    return neo__shard_reserve(s, &p->in, in * p->row_bytes, 1);
+}
+static neo_wire_stats *neo__shard_wire_stats(neo_shard *s, int way) {
+    return s->map->wire[way] == NEO_WIRE_F32 ? NULL : &s->wire_stats[way];
 }
 /* From local to what leaves; or back. */
 static void neo__shard_none_code(const neo__shard_move *v, int decode) {
     neo_shard *s = v->s;
     const neo__shard_map *m = s->map;
-    neo_wire wire = m->wire[v->way];
-    neo_wire_stats *stats = wire == NEO_WIRE_F32 ? NULL : &s->wire_stats[v->way];
-    int64_t dim = s->sizes.none_dim, bytes = (int64_t)neo_wire_row_bytes(wire, dim);
+    const neo_wire wire = m->wire[v->way];
+    const int64_t dim = s->per_id.dim, bytes = (int64_t)neo_wire_row_bytes(wire, dim);
     for (int r = 0; r < m->ranks; r++)
-        for (int64_t i = 0; i < s->sizes.routes; i++) {
+        for (int64_t i = 0; i < s->exchange.routes; i++) {
             const int64_t *offsets = v->b->offsets + i * v->b->global;
             int64_t first = offsets[v->b->start[r]], n = offsets[v->b->start[r + 1]] - first;
-            float *rows = s->local + first * dim;
-            char *at = (char *)s->none_out.data + s->grad_out_at[r * s->sizes.routes + i] * bytes;
+            float *rows = (float *)s->per_id.local.data + first * dim;
+            char *at = (char *)s->per_id.out.data + s->per_id.out_at[r * s->exchange.routes + i] * bytes;
             if (n == 0) continue;
             if (decode) neo_wire_decode(s->ctx, wire, 0, at, n, dim, dim, rows);
-            else neo_wire_encode(s->ctx, wire, 0, rows, n, dim, dim, at, stats);
+            else neo_wire_encode(s->ctx, wire, 0, rows, n, dim, dim, at, neo__shard_wire_stats(s, v->way));
         }
 }
 static neo_status neo__shard_none_exchange(const neo__shard_move *v) {
     neo_shard *s = v->s;
-    int ranks = s->map->ranks;
-    int64_t bytes = (int64_t)neo_wire_row_bytes(s->map->wire[v->way], s->sizes.none_dim);
-    int64_t *out = s->counts + 2 * ranks, *in = s->counts + 3 * ranks;
-    (void)neo__shard_grad_places(s, v->b, out);
-    (void)neo__shard_grad_expect(s, in);
+    const int ranks = s->map->ranks;
+    const int64_t bytes = (int64_t)neo_wire_row_bytes(s->map->wire[v->way], s->per_id.dim);
+    int64_t *out = s->exchange.counts + 2 * ranks, *in = s->exchange.counts + 3 * ranks;
+    (void)neo__shard_per_id_out(s, v->b, out);
+    (void)neo__shard_per_id_in(s, v->b, in);
     for (int r = 0; r < ranks; r++) out[r] *= bytes, in[r] *= bytes;
-    void *here = s->none_out.data, *there = s->none_in.data;
-    if (v->way == 0) {
-        neo__shard_none_code(v, 0);
-        return neo_comm_all_to_allv(s->rows, here, out, there, in, NEO_U8, &s->ticket);
-    }
-    return neo_comm_all_to_allv(s->rows, there, in, here, out, NEO_U8, &s->ticket);
+    void *here = s->per_id.out.data, *there = s->per_id.in.data;
+    if (v->way) return neo_comm_all_to_allv(s->rows, there, in, here, out, NEO_U8, &s->move_ticket);
+    neo__shard_none_code(v, 0);
+    return neo_comm_all_to_allv(s->rows, here, out, there, in, NEO_U8, &s->move_ticket);
 }
-/* Rows between what comes and the caller's, of the feature whose sources are [u, end). */
-static void neo__shard_none_feature(const neo__shard_rows *k, int64_t u, int64_t end, int back) {
+/* The caller's rows, and (back) their gradients. */
+typedef struct neo__shard_id_rows {
+    neo_shard *s;
+    const neo__shard_batch *b;
+    float *rows;
+    int64_t stride;
+    int back;
+} neo__shard_id_rows;
+static neo__shard_id_rows neo__shard_id_rows_of(neo_shard *s, neo_tensor t, int back) {
+    neo__shard_id_rows k = {s, &s->batches[s->current], (float *)t.data, t.stride[0], back};
+    return k;
+}
+NEO__HOT_BEGIN
+/* Rows between what comes and the caller's, of one feature. */
+static void neo__shard_none_task(void *arg, int64_t feature, int worker) {
+    const neo__shard_id_rows *k = (const neo__shard_id_rows *)arg;
     neo_shard *s = k->s;
     const neo__shard_map *m = s->map;
     const neo_jagged *j = &k->b->batch;
-    neo_wire wire = m->wire[back];
-    int32_t f = m->sources[u].feature;
-    int64_t dim = s->sizes.none_dim, bytes = (int64_t)neo_wire_row_bytes(wire, dim);
-    int64_t rows = m->tables[m->feature_table[f]].rows, last = j->offsets[(f + 1) * j->batch];
-    neo_wire_stats *stats = wire == NEO_WIRE_F32 ? NULL : &s->wire_stats[1];
-    for (int64_t i = j->offsets[f * j->batch]; i < last; i++) {
+    const neo_wire wire = m->wire[k->back];
+    const int32_t f = (int32_t)feature;
+    const int64_t dim = s->per_id.dim, bytes = (int64_t)neo_wire_row_bytes(wire, dim);
+    const int64_t rows = m->tables[m->feature_table[f]].rows, last = j->offsets[(f + 1) * j->batch];
+    int64_t end, u = neo__shard_feature_sources(m, f, &end);
+    (void)worker;
+    for (int64_t i = j->offsets[f * j->batch]; i < last && u < end; i++) {
         int64_t row = neo__shard_row(m->desc.bounds, rows, neo__shard_id(j, i));
-        float *mine = k->out + (i - j->offsets[0]) * k->stride;
+        float *mine = k->rows + (i - j->offsets[0]) * k->stride;
         if (row < 0) {
-            if (!back) neo__shard_fill(mine, 0, (size_t)dim * sizeof *mine);
+            if (!k->back) neo__shard_fill(mine, 0, (size_t)dim * sizeof *mine);
             continue;
         }
-        char *at = (char *)s->none_in.data +
-                   s->grad_from[neo__shard_source_of(m->sources, u, end, row)]++ * bytes;
-        if (back)
-            neo_wire_encode(s->ctx, wire, 0, mine, 1, dim, dim, at, stats);
-        else
-            neo_wire_decode(s->ctx, wire, 0, at, 1, dim, dim, mine);
+        char *at = (char *)s->per_id.in.data +
+                   s->per_id.next[neo__shard_source_of(m->sources, u, end, row)]++ * bytes;
+        if (k->back) neo_wire_encode(s->ctx, wire, 0, mine, 1, dim, dim, at, neo__shard_wire_stats(s, 1));
+        else neo_wire_decode(s->ctx, wire, 0, at, 1, dim, dim, mine);
     }
 }
-/* Rows of data-parallel tables, of the caller's samples [begin, end) of feature f. */
-static float *neo__shard_none_replica(const neo__shard_rows *k, int32_t f, int64_t begin,
-                                      int64_t end, float *rows, int back) {
+/* Rows of a data-parallel table, of the caller's samples [begin, end) of feature f: rounded as if they had travelled. */
+static float *neo__shard_none_copy(const neo__shard_id_rows *k, int32_t f, int64_t begin, int64_t end,
+                                   float *rows) {
     const neo_shard *s = k->s;
-    const neo__shard_map *m = s->map;
-    const neo_jagged *j = &k->b->batch;
-    int64_t dim = s->sizes.none_dim, last = j->offsets[f * j->batch + end];
-    size_t bytes = (size_t)dim * sizeof *rows;
-    for (int64_t i = j->offsets[f * j->batch + begin]; i < last; i++, rows += dim) {
-        float *mine = k->out + (i - j->offsets[0]) * k->stride;
-        if (back) neo__shard_copy(rows, mine, bytes);
-        neo__shard_round(s, m->wire[back], rows, dim);
-        if (!back) neo__shard_copy(mine, rows, bytes);
-    }
-    return rows;
+    const int64_t *offsets = k->b->batch.offsets;
+    const int64_t first = offsets[f * k->b->batch.batch + begin], dim = s->per_id.dim;
+    const int64_t n = offsets[f * k->b->batch.batch + end] - first;
+    float *mine = k->rows + (first - offsets[0]) * k->stride;
+    for (int64_t i = 0; i < n && k->back; i++)
+        memcpy(rows + i * dim, mine + i * k->stride, (size_t)dim * sizeof *rows);
+    neo__shard_round(s, s->map->wire[k->back], rows, n, dim);
+    for (int64_t i = 0; i < n && !k->back; i++)
+        memcpy(mine + i * k->stride, rows + i * dim, (size_t)dim * sizeof *rows);
+    return rows + n * dim;
 }
+NEO__HOT_END
 /* Room for the rows of samples [begin, end); back: and their gradients. */
-static neo_status neo__shard_none_replicas(neo_shard *s, int64_t begin, int64_t end, int back) {
+static neo_status neo__shard_none_copies(neo_shard *s, int64_t begin, int64_t end, int back) {
     const neo__shard_map *m = s->map;
     const neo_jagged *j = &s->batches[s->current].batch;
     int64_t ids = 0;
@@ -7399,47 +6585,82 @@ static neo_status neo__shard_none_replicas(neo_shard *s, int64_t begin, int64_t 
         const int64_t *offsets = j->offsets + m->replicas[q] * j->batch;
         ids += offsets[end] - offsets[begin];
     }
-    NEO__TRY(neo__shard_reserve(s, &s->none_replica, ids * s->sizes.none_dim, sizeof(float)));
+    NEO__TRY(neo__shard_reserve(s, &s->per_id.copies, ids * s->per_id.dim, sizeof(float)));
     if (!back) return NEO_OK;
-    neo__shard_rows k = neo__shard_rows_of(s, s->dout);
-    float *rows = (float *)s->none_replica.data;
+    neo__shard_id_rows k = neo__shard_id_rows_of(s, s->dout, 1);
+    float *rows = (float *)s->per_id.copies.data;
     for (int64_t q = 0; q < m->replica_count; q++)
-        rows = neo__shard_none_replica(&k, m->replicas[q], begin, end, rows, 1);
+        rows = neo__shard_none_copy(&k, m->replicas[q], begin, end, rows);
     return NEO_OK;
-}
-static void neo__shard_none_give_task(void *arg, int64_t feature, int worker) {
-    const neo__shard_rows *k = (const neo__shard_rows *)arg;
-    int64_t end, u = neo__shard_feature_sources(k->s->map, (int32_t)feature, &end);
-    (void)worker;
-    if (u < end) neo__shard_none_feature(k, u, end, 0);
-}
-static void neo__shard_none_take_task(void *arg, int64_t feature, int worker) {
-    const neo__shard_rows *k = (const neo__shard_rows *)arg;
-    int64_t end, u = neo__shard_feature_sources(k->s->map, (int32_t)feature, &end);
-    (void)worker;
-    if (u < end) neo__shard_none_feature(k, u, end, 1);
 }
 /* All rows of this rank's ids: to the caller, or back. Features have sources of their own, so each
    may have a thread, unless what a wire does to rows is counted. */
-static void neo__shard_none_rows(neo__shard_rows *k, int back) {
-    neo_shard *s = k->s;
+static void neo__shard_none_rows(neo_shard *s, neo_tensor rows, int back) {
     const neo__shard_map *m = s->map;
-    float *rows = (float *)s->none_replica.data;
+    neo__shard_id_rows k = neo__shard_id_rows_of(s, rows, back);
+    float *copies = (float *)s->per_id.copies.data;
     for (int64_t i = 0; i < m->route_count; i++)
-        s->grad_from[neo__shard_source_of_route(m, &m->routes[i])] = s->grad_in_at[i];
-    if (!back)
-        neo_parallel_for(s->ctx, m->feature_count, neo__shard_none_give_task, k);
-    else if (m->wire[1] == NEO_WIRE_F32)
-        neo_parallel_for(s->ctx, m->feature_count, neo__shard_none_take_task, k);
+        s->per_id.next[neo__shard_source_of_route(m, &m->routes[i])] = s->per_id.in_at[i];
+    if (!back || !neo__shard_wire_stats(s, 1))
+        neo_parallel_for(s->ctx, m->feature_count, neo__shard_none_task, &k);
     else
-        for (int32_t f = 0; f < m->feature_count; f++) neo__shard_none_take_task(k, f, 0);
+        for (int32_t f = 0; f < m->feature_count; f++) neo__shard_none_task(&k, f, 0);
     for (int64_t q = 0; q < m->replica_count && !back; q++)
-        rows = neo__shard_none_replica(k, m->replicas[q], 0, k->b->batch.batch, rows, 0);
+        copies = neo__shard_none_copy(&k, m->replicas[q], 0, k.b->batch.batch, copies);
+}
+/* Two of the four stages of >>impl-shard-rows, as here. */
+static neo_status neo__shard_none_take(neo_shard *s, neo_tensor out) {
+    NEO__TRY(neo_comm_wait(s->rows, s->move_ticket));
+    neo__shard_none_rows(s, out, 0);
+    return NEO_OK;
+}
+static neo_status neo__shard_none_return(const neo__shard_move *v, neo_tensor dout) {
+    neo__shard_none_rows(v->s, dout, 1);
+    return neo__shard_none_exchange(v);
 }
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-shard-step
+
+   A step: rows leave, are taken, their gradients return, and come. These four stages branch on what travels: pooled
+   rows, or (NEO_POOL_NONE) a row for each id; data-parallel tables go along. One rank with nothing to round (`whole`)
+   has no stages: its neo_bags is called. A failure once an exchange has begun ends the groups of all ranks.
    ------------------------------------------------------------------------------------------------ */
+static neo_status neo__shard_stage_leave(neo_shard *s, neo__shard_batch *b) {
+    const neo__shard_move move = {s, b, 0};
+    if (s->map->none) NEO__TRY(neo__shard_none_reserve(s, b));
+    if (s->bags) NEO__TRY(neo__shard_look_up(s, s->bags, &b->local, neo__shard_local_rows(s, b)));
+    NEO__TRY(s->map->none ? neo__shard_none_exchange(&move) : neo__shard_rows_send(&move));
+    return s->replicas ? neo__shard_copies_forward(s) : NEO_OK;
+}
+static neo_status neo__shard_stage_take(neo_shard *s, neo_tensor out) {
+    neo_tensor shown;
+    NEO__TRY(neo__shard_show(s, out, &shown));
+    NEO__TRY(s->map->none ? neo__shard_none_take(s, shown) : neo__shard_rows_take(s, shown));
+    return neo__shard_bring(s, shown, out, 0);
+}
+static neo_status neo__shard_stage_return(neo_shard *s, neo_tensor dout) {
+    const neo__shard_move move = {s, &s->batches[s->current], 1};
+    NEO__TRY(neo__shard_show(s, dout, &s->dout));
+    NEO__TRY(neo__shard_bring(s, s->dout, dout, 1));
+    NEO__TRY(s->map->none ? neo__shard_none_return(&move, s->dout)
+                          : neo__shard_rows_return(&move, s->dout));
+    return s->replicas ? neo__shard_copies_backward(s) : NEO_OK;
+}
+static neo_status neo__shard_hurry(neo_shard *s);
+/* The gradients of pooled rows are here: in local, and in dense_sum. */
+static neo_status neo__shard_stage_come(neo_shard *s) {
+    const neo__shard_move move = {s, &s->batches[s->current], 1};
+    NEO__TRY(neo__shard_hurry(s));
+    if (s->came) return NEO_OK;
+    s->came = 1;
+    NEO__TRY(neo_comm_wait(s->moves, s->move_ticket));
+    if (s->replicas) NEO__TRY(neo_comm_wait(s->rows, s->ticket));
+    if (!s->map->none) return neo__shard_rows_get(&move);
+    neo__shard_none_code(&move, 1);
+    return NEO_OK;
+}
+
 NEO_API neo_status neo_shard_prefetch(neo_shard *s, const neo_jagged *batch, int64_t global_batch) {
     NEO__CHECK(s && batch, NEO_ERR_ARG, "neo_shard_prefetch: an argument is NULL");
     NEO__CHECK(s->map->pipeline, NEO_ERR_STATE,
@@ -7498,17 +6719,7 @@ NEO_API neo_status neo_shard_forward_begin(neo_shard *s, const neo_jagged *batch
     NEO__TRY(neo__shard_come(s, batch, global_batch));
     neo__shard_batch *b = &s->batches[s->current];
     NEO__TRY(neo__shard_advance(s, b, NEO__SHARD_READY));
-    neo__shard_move move = {s, b, 0};
-    neo_status status = NEO_OK;
-    if (s->map->none) status = neo__shard_none_reserve(s, b);
-    if (status == NEO_OK && s->bags)
-        status = neo__shard_look_up(s, s->bags, &b->local, neo__shard_local_rows(s, b));
-    if (status == NEO_OK)
-        status = s->moves       ? neo__shard_there_forward(&move)
-                 : s->map->none ? neo__shard_none_exchange(&move)
-                                : neo__shard_exchange(&move);
-    if (status == NEO_OK && s->node && !s->moves) status = neo__shard_nodes_forward(&move);
-    if (status == NEO_OK && s->replicas) status = neo__shard_replicas_forward(s);
+    neo_status status = neo__shard_stage_leave(s, b);
     if (status != NEO_OK) return neo__shard_give_up(s, status);
     s->phase = NEO__SHARD_FORWARD;
     return NEO_OK;
@@ -7541,33 +6752,8 @@ NEO_API neo_status neo_shard_forward_end(neo_shard *s, neo_tensor out) {
         s->phase = NEO__SHARD_FORWARDED;
         return NEO_OK;
     }
-    neo__shard_batch *b = &s->batches[s->current];
-    neo__shard_move move = {s, b, 0};
-    if (s->moves) {
-        neo_status taken = neo__shard_there_take(s, out);
-        if (taken != NEO_OK) return neo__shard_give_up(s, taken);
-        s->phase = NEO__SHARD_FORWARDED;
-        return neo__shard_hurry(s);
-    }
-    neo_tensor shown;
-    neo_status showing = neo__shard_show(s, out, &shown);
-    if (showing != NEO_OK) return neo__shard_give_up(s, showing);
-    neo__shard_rows k = neo__shard_rows_of(s, shown);
-    NEO__TRY(neo_comm_wait(s->rows, s->ticket));
-    if (s->map->none) {
-        neo__shard_none_rows(&k, 0);
-    } else {
-        neo__shard_code_remote(&move, 1);
-        neo_parallel_for(s->ctx, k.tasks, neo__shard_unpack_task, &k);
-    }
-    if (s->node) {
-        NEO__TRY(neo_comm_wait(s->cross, s->cross_ticket));
-        neo__shard_mid_code_all(&move, 0, 1);
-        neo__shard_mid_rows(&k, 0);
-    }
-    if (s->replicas && !s->map->none) neo__shard_copy_replicas(&k, 0, 0);
-    neo_status brought = neo__shard_bring(s, shown, out, 0);
-    if (brought != NEO_OK) return neo__shard_give_up(s, brought);
+    neo_status status = neo__shard_stage_take(s, out);
+    if (status != NEO_OK) return neo__shard_give_up(s, status);
     s->phase = NEO__SHARD_FORWARDED;
     return neo__shard_hurry(s);
 }
@@ -7577,80 +6763,40 @@ NEO_API neo_status neo_shard_backward_begin(neo_shard *s, neo_tensor dout) {
     NEO__TRY(neo__shard_check_rows(s, dout, "neo_shard_backward_begin", "dout"));
     s->dout = dout;
     s->came = 0;
-    if (s->whole) {
-        s->phase = NEO__SHARD_BACKWARD;
-        return NEO_OK;
-    }
-    neo__shard_move move = {s, &s->batches[s->current], 1};
-    if (s->moves) {
-        neo_status returned = neo__shard_there_return(&move, dout);
-        if (returned == NEO_OK && s->replicas) returned = neo__shard_replicas_backward(s);
-        if (returned != NEO_OK) return neo__shard_give_up(s, returned);
-        s->phase = NEO__SHARD_BACKWARD;
-        return NEO_OK;
-    }
-    neo_status status = neo__shard_show(s, dout, &s->dout);
-    if (status == NEO_OK) status = neo__shard_bring(s, s->dout, dout, 1);
-    if (status != NEO_OK) return neo__shard_give_up(s, status);
-    neo__shard_rows k = neo__shard_rows_of(s, s->dout);
-    if (s->map->none) neo__shard_none_rows(&k, 1);
-    else neo_parallel_for(s->ctx, k.tasks, neo__shard_pack_task, &k);
-    status = s->map->none ? neo__shard_none_exchange(&move) : neo__shard_exchange(&move);
-    if (status == NEO_OK && s->node) {
-        neo__shard_mid_rows(&k, 1);
-        status = neo__shard_cross_exchange(&move);
-    }
-    if (status == NEO_OK && s->replicas) {
-        if (!s->map->none) neo__shard_copy_replicas(&k, 1, 0);
-        status = neo__shard_replicas_backward(s);
-    }
+    neo_status status = s->whole ? NEO_OK : neo__shard_stage_return(s, dout);
     if (status != NEO_OK) return neo__shard_give_up(s, status);
     s->phase = NEO__SHARD_BACKWARD;
     return NEO_OK;
 }
-/* The gradients of pooled rows are here: in local, and in dense_sum. */
-static neo_status neo__shard_backward_come(neo_shard *s) {
-    neo__shard_move move = {s, &s->batches[s->current], 1};
-    NEO__TRY(neo__shard_hurry(s));
-    if (s->came) return NEO_OK;
-    s->came = 1;
-    if (s->moves) return neo__shard_there_get(&move);
-    NEO__TRY(neo_comm_wait(s->rows, s->ticket));
-    if (s->map->none) neo__shard_none_code(&move, 1);
-    else neo__shard_code_local(&move, 1);
-    return s->node ? neo__shard_nodes_backward_end(&move) : NEO_OK;
-}
-/* Those of bags that are divided here. */
-static void neo__shard_divide_task(void *arg, int64_t task, int worker) {
-    const neo__shard_rows *k = (const neo__shard_rows *)arg;
-    const neo_shard *s = k->s;
-    const neo__shard_map *m = s->map;
-    int64_t n = k->b->global, end = n * (task + 1) / k->tasks;
+NEO__HOT_BEGIN
+/* Gradients of bags that are divided here, of one route. */
+static void neo__shard_divide_task(void *arg, int64_t route, int worker) {
+    const neo_shard *s = (const neo_shard *)arg;
+    const neo__shard_route *r = &s->map->routes[s->map->route_begin[s->rank] + route];
+    const neo__shard_batch *b = &s->batches[s->current];
+    const int32_t *lengths = b->whole + r->flow * b->global;
     (void)worker;
-    for (int64_t i = n * task / k->tasks; i < end; i++)
-        for (int64_t q = m->route_begin[s->sizes.rank]; q < m->route_begin[s->sizes.rank + 1];
-             q++) {
-            const neo__shard_route *r = &m->routes[q];
-            if (neo__shard_is_late(m, r->feature))
-                neo__shard_divide_here(s->local + i * s->sizes.width + r->col, r->cols,
-                                       k->b->whole[r->flow * n + i]);
-        }
+    if (!neo__shard_is_late(s->map, r->feature)) return;
+    for (int64_t i = 0; i < b->global; i++) {
+        float *row = s->pooled.local + i * s->pooled.width + r->col;
+        for (int64_t c = 0; c < r->cols && lengths[i] > 1; c++) row[c] /= (float)lengths[i];
+    }
 }
+NEO__HOT_END
 /* They are here, and ready to be merged. */
 static neo_status neo__shard_backward_ready(neo_shard *s) {
-    NEO__TRY(neo__shard_backward_come(s));
-    neo__shard_rows k = neo__shard_rows_of(s, s->dout);
-    if (s->map->late) neo_parallel_for(s->ctx, k.tasks, neo__shard_divide_task, &k);
+    NEO__TRY(neo__shard_stage_come(s));
+    if (s->map->late) neo_parallel_for(s->ctx, s->exchange.routes, neo__shard_divide_task, s);
     return NEO_OK;
 }
 /* One step, of the batch b or (NULL) of what is kept. All that is sent comes before anything
    changes. */
 static neo_status neo__shard_update(neo_shard *s, const neo__shard_batch *b, float lr) {
-    s->cut_round = 0;
+    s->cutting.round = 0;
     if (s->bags) neo_bags_set_steps(s->bags, s->steps); /* it may have been loaded */
     if (s->replicas) neo_bags_set_steps(s->replicas, s->steps);
-    if (s->own_cut_rounds == 0) NEO__TRY(neo__shard_cut_rest(s));
-    if (s->replicas && b) NEO__TRY(neo__shard_replicas_keep(s, s->touched));
+    if (s->cutting.own_rounds == 0) NEO__TRY(neo__shard_cut_rest(s));
+    if (s->replicas && b) NEO__TRY(neo__shard_copies_keep(s, s->copies.touched));
     if (s->bags && b) {
         neo_tensor rows;
         NEO__TRY(neo__shard_take_there(s, neo__shard_local_rows(s, b), 0, &rows));
@@ -7663,10 +6809,10 @@ static neo_status neo__shard_update(neo_shard *s, const neo__shard_batch *b, flo
 NEO_API neo_status neo_shard_backward_end(neo_shard *s, float lr) {
     NEO__CHECK(s && s->phase == NEO__SHARD_BACKWARD, NEO_ERR_STATE,
                "neo_shard_backward_end: no backward has begun");
-    NEO__CHECK(s->kept_batches == 0, NEO_ERR_STATE,
+    NEO__CHECK(s->kept.batches == 0, NEO_ERR_STATE,
                "neo_shard_backward_end: bags '%s': gradients of %d batches are kept: call "
                "neo_shard_accumulate_end, then neo_shard_step, or neo_shard_clear",
-               s->map->desc.name, s->kept_batches);
+               s->map->desc.name, s->kept.batches);
     NEO__CHECK(lr - lr == 0.0f, NEO_ERR_NUMERIC, "neo_shard_backward_end: lr is %g", (double)lr);
     if (s->whole) {
         NEO__TRY(neo_bags_backward(s->bags, &s->batches[s->current].batch, s->dout, lr));
@@ -7739,10 +6885,11 @@ static void neo__shard_grad_bag(const neo__shard_grads *k, const neo__shard_rout
                                 const int64_t *offsets, int64_t g, float *to, float *room) {
     const neo_shard *s = k->s;
     const neo__shard_part *part = &s->map->parts[route->part];
-    int32_t table = (int32_t)(route->part - s->map->part_begin[s->sizes.rank]);
-    const float *dout = s->local + g * s->sizes.width + route->col, *row = room;
-    int64_t next = s->sizes.none_dim; /* a gradient for each id, or one for all of the bag */
-    if (next) dout = s->local + offsets[0] * next;
+    int32_t table = (int32_t)(route->part - s->map->part_begin[s->rank]);
+    const int64_t next = s->per_id.dim; /* a gradient for each id, or one for all of the bag */
+    const float *dout = next ? (const float *)s->per_id.local.data + offsets[0] * next
+                             : s->pooled.local + g * s->pooled.width + route->col;
+    const float *row = room;
     neo_tensor w = neo_bags_weight(s->bags, table);
     int64_t floats = neo__shard_grad_floats(part);
     for (int64_t i = offsets[0]; i < offsets[1]; i++, to += floats, dout += next) {
@@ -7759,18 +6906,18 @@ static void neo__shard_grad_task(void *arg, int64_t task, int worker) {
     const neo__shard_batch *b = k->b;
     neo_shard *s = k->s;
     const neo__shard_map *m = s->map;
-    int64_t bags = s->sizes.routes * b->global, end = bags * (task + 1) / k->tasks;
-    float *out = (float *)s->grad_out.data, *room = s->grad_row;
+    int64_t bags = s->exchange.routes * b->global, end = bags * (task + 1) / k->tasks;
+    float *out = (float *)s->per_id.grad_out.data, *room = s->per_id.row;
     int r = 0;
-    if (room) room += worker * (s->sizes.grad_room / neo_ctx_threads(s->ctx));
+    if (room) room += worker * (s->per_id.room / neo_ctx_threads(s->ctx));
     for (int64_t bag = bags * task / k->tasks; bag < end; bag++) {
         int64_t i = bag / b->global, g = bag % b->global, first = i * b->global;
-        const neo__shard_route *route = &m->routes[m->route_begin[s->sizes.rank] + i];
+        const neo__shard_route *route = &m->routes[m->route_begin[s->rank] + i];
         if (g < b->start[r]) r = 0;
         while (b->start[r + 1] <= g) r++;
         if (b->offsets[bag] == b->offsets[bag + 1]) continue;
         neo__shard_grad_bag(k, route, b->offsets + bag, g,
-                            out + s->grad_out_at[r * s->sizes.routes + i] +
+                            out + s->per_id.out_at[r * s->exchange.routes + i] +
                                 (b->offsets[bag] - b->offsets[first + b->start[r]]) *
                                     neo__shard_grad_floats(&m->parts[route->part]),
                             room);
@@ -7789,20 +6936,20 @@ static int64_t neo__shard_route_place(const neo__shard_map *m, const neo__shard_
     return lo;
 }
 /* The sums of whole rows, in place of what the parts with the first columns say. */
-static void neo__shard_grad_join(neo_shard *s) {
+static void neo__shard_grad_join(neo_shard *s, const neo__shard_batch *b) {
     const neo__shard_map *m = s->map;
-    float *in = (float *)s->grad_in.data;
+    float *in = (float *)s->per_id.grad_in.data;
     neo__fp_state fp = neo__fp_enter();
     for (int64_t q = 0; q < m->route_count; q++) { /* by feature and column */
         const neo__shard_route *r = &m->pull[q];
         const neo__shard_part *part = &m->parts[r->part];
         int32_t u = neo__shard_source_of_route(m, r);
-        int64_t at = s->grad_in_at[neo__shard_route_place(m, r)], n = (part->cols + 15) / 16;
-        if (part->first_col == 0) s->grad_from[u] = at;
-        for (int64_t i = 0; i < s->grad_count[u] && part->first_col; i++) {
-            float sum = in[s->grad_from[u] + i];
+        int64_t at = s->per_id.in_at[neo__shard_route_place(m, r)], n = (part->cols + 15) / 16;
+        if (part->first_col == 0) s->per_id.next[u] = at;
+        for (int64_t i = 0; i < b->sent[u] && part->first_col; i++) {
+            float sum = in[s->per_id.next[u] + i];
             for (int64_t k = 0; k < n; k++) sum += in[at + i * n + k];
-            in[s->grad_from[u] + i] = sum;
+            in[s->per_id.next[u] + i] = sum;
         }
     }
     neo__fp_leave(fp);
@@ -7818,7 +6965,7 @@ static void neo__shard_grad_give_task(void *arg, int64_t feature, int worker) {
     neo_shard *s = k->s;
     const neo__shard_map *m = s->map;
     const neo_jagged *j = &k->b->batch;
-    const float *in = (const float *)s->grad_in.data;
+    const float *in = (const float *)s->per_id.grad_in.data;
     int32_t f = (int32_t)feature;
     int64_t end, u = neo__shard_feature_sources(m, f, &end);
     int64_t rows = m->tables[m->feature_table[f]].rows;
@@ -7829,7 +6976,7 @@ static void neo__shard_grad_give_task(void *arg, int64_t feature, int worker) {
         for (int64_t n = offsets[i]; n < offsets[i + 1]; n++) {
             int64_t row = neo__shard_row(m->desc.bounds, rows, neo__shard_id(j, n));
             float x = 0.0f;
-            if (row >= 0) x = in[s->grad_from[neo__shard_source_of(m->sources, u, end, row)]++];
+            if (row >= 0) x = in[s->per_id.next[neo__shard_source_of(m->sources, u, end, row)]++];
             k->to[n - j->offsets[0]] = length > 1 ? x / (float)length : x;
         }
     }
@@ -7837,19 +6984,18 @@ static void neo__shard_grad_give_task(void *arg, int64_t feature, int worker) {
 /* Of data-parallel tables all is here. */
 static neo_status neo__shard_grad_replicas(neo_shard *s, float *dweights) {
     const neo__shard_map *m = s->map;
-    neo__shard_rows k = neo__shard_rows_of(s, s->dout);
-    const neo_jagged *from = &k.b->batch;
+    const neo_jagged *from = &s->batches[s->current].batch;
     int64_t n = from->batch, at = 0;
     neo_jagged j;
-    if (m->late) neo__shard_copy_replicas(&k, 1, 1);
-    NEO__TRY(neo__shard_replica_batch(s, 0, n, &j));
-    if (m->none) NEO__TRY(neo__shard_none_replicas(s, 0, n, 1));
-    NEO__TRY(neo__shard_reserve(s, &s->grad_out, neo_jagged_id_count(&j), sizeof(float)));
-    float *grad = (float *)s->grad_out.data, *made = grad;
-    neo_tensor rows = neo__shard_replica_rows(s, &j, 0), take;
+    NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_COPIES_RAW, s->dout, s->pooled.copies));
+    NEO__TRY(neo__shard_copies_batch(s, 0, n, &j));
+    if (m->none) NEO__TRY(neo__shard_none_copies(s, 0, n, 1));
+    NEO__TRY(neo__shard_reserve(s, &s->per_id.grad_out, neo_jagged_id_count(&j), sizeof(float)));
+    float *grad = (float *)s->per_id.grad_out.data, *made = grad;
+    neo_tensor rows = neo__shard_copies_rows(s, &j, 0), take;
     int64_t ids = neo_jagged_id_count(&j);
     NEO__TRY(neo__shard_take_there(s, rows, ids, &take));
-    if (take.place == NEO_DEVICE) made = (float *)s->there.data + neo_tensor_count(rows);
+    if (take.place == NEO_DEVICE) made = (float *)s->bounce.there.data + neo_tensor_count(rows);
     NEO__TRY(neo_bags_weight_grad(s->replicas, &j, take, made));
     if (take.place == NEO_DEVICE && ids > 0)
         NEO__TRY(neo__shard_fetch(s, made, grad, ids));
@@ -7860,32 +7006,30 @@ static neo_status neo__shard_grad_replicas(neo_shard *s, float *dweights) {
             const int64_t *offsets = from->offsets + f * n + i;
             int64_t count = offsets[1] - offsets[0];
             float *to = dweights + (offsets[0] - from->offsets[0]);
-            if (count == 0) continue;
-            neo__shard_divide(to, grad + at, count, neo__shard_is_late(m, f) ? count : 1);
-            at += count;
+            float length = neo__shard_is_late(m, f) ? (float)count : 1.0f;
+            for (int64_t c = 0; c < count; c++) to[c] = grad[at++] / length;
         }
     neo__fp_leave(fp);
     return NEO_OK;
 }
 static neo_status neo__shard_weight_grads(neo_shard *s, float *dweights) {
     neo__shard_grads k;
-    int64_t *out = s->counts, *in = s->counts + s->map->ranks;
+    int64_t *out = s->exchange.counts, *in = s->exchange.counts + s->map->ranks;
     k.s = s;
     k.b = &s->batches[s->current];
-    NEO__TRY(neo__shard_backward_come(s));
-    neo__shard_grad_counts(s, k.b);
-    int64_t out_floats = neo__shard_grad_places(s, k.b, out);
-    int64_t in_floats = neo__shard_grad_expect(s, in);
-    int64_t bags = s->sizes.routes * k.b->global;
-    NEO__TRY(neo__shard_reserve(s, &s->grad_out, out_floats, sizeof(float)));
-    NEO__TRY(neo__shard_reserve(s, &s->grad_in, in_floats, sizeof(float)));
+    NEO__TRY(neo__shard_stage_come(s));
+    int64_t out_floats = neo__shard_per_id_out(s, k.b, out);
+    int64_t in_floats = neo__shard_per_id_in(s, k.b, in);
+    int64_t bags = s->exchange.routes * k.b->global;
+    NEO__TRY(neo__shard_reserve(s, &s->per_id.grad_out, out_floats, sizeof(float)));
+    NEO__TRY(neo__shard_reserve(s, &s->per_id.grad_in, in_floats, sizeof(float)));
     k.tasks = neo_ctx_threads(s->ctx) > 1 ? 4 * neo_ctx_threads(s->ctx) : 1;
     if (k.tasks > bags) k.tasks = bags;
     if (neo_ctx_device(s->ctx)) k.tasks = bags > 0; /* which one thread at a time may ask */
     neo_parallel_for(s->ctx, k.tasks, neo__shard_grad_task, &k);
     NEO__TRY(
-        neo_comm_all_to_allv(s->rows, s->grad_out.data, out, s->grad_in.data, in, NEO_F32, NULL));
-    neo__shard_grad_join(s);
+        neo_comm_all_to_allv(s->rows, s->per_id.grad_out.data, out, s->per_id.grad_in.data, in, NEO_F32, NULL));
+    neo__shard_grad_join(s, k.b);
     neo__shard_dweights give;
     give.s = s;
     give.b = k.b;
@@ -7908,8 +7052,8 @@ NEO_API neo_status neo_shard_weight_grad(neo_shard *s, float *dweights) {
     int64_t ids = neo_jagged_id_count(batch);
     neo_status status = NEO_OK;
     if (neo_ctx_device(s->ctx)) {
-        status = neo__shard_reserve(s, &s->shown_grads, ids, sizeof(float));
-        shown = (float *)s->shown_grads.data;
+        status = neo__shard_reserve(s, &s->bounce.shown_grads, ids, sizeof(float));
+        shown = (float *)s->bounce.shown_grads.data;
     }
     if (status == NEO_OK) status = neo__shard_weight_grads(s, shown);
     if (status == NEO_OK && shown != dweights && ids > 0) {
@@ -7940,19 +7084,19 @@ static neo_status neo__shard_keep_room(neo_shard *s, const neo__shard_batch *b) 
         rows = (double)neo_bags_kept_count(s->bags) + (double)neo_jagged_id_count(&b->batch);
         return neo_bags_reserve_kept(s->bags, neo__shard_most_kept(rows));
     }
-    const neo__shard_part *part = m->parts + m->part_begin[s->sizes.rank];
-    const neo__shard_route *route = m->routes + m->route_begin[s->sizes.rank];
-    for (int64_t i = 0; i < s->sizes.routes; i++) {
-        int64_t p = route[i].part - m->part_begin[s->sizes.rank];
-        int64_t ids = s->kept_ids[p] + b->offsets[(i + 1) * b->global] - b->offsets[i * b->global];
-        s->kept_ids[p] = ids < part[p].rows ? ids : part[p].rows;
+    const neo__shard_part *part = m->parts + m->part_begin[s->rank];
+    const neo__shard_route *route = m->routes + m->route_begin[s->rank];
+    for (int64_t i = 0; i < s->exchange.routes; i++) {
+        int64_t p = route[i].part - m->part_begin[s->rank];
+        int64_t ids = s->kept.ids[p] + b->offsets[(i + 1) * b->global] - b->offsets[i * b->global];
+        s->kept.ids[p] = ids < part[p].rows ? ids : part[p].rows;
     }
-    for (int64_t p = 0; p < s->sizes.kept_parts; p++) rows += (double)s->kept_ids[p];
+    for (int64_t p = 0; p < s->kept.parts; p++) rows += (double)s->kept.ids[p];
     return neo_bags_reserve_kept(s->bags, neo__shard_most_kept(rows));
 }
 static neo_status neo__shard_keep(neo_shard *s) {
     const neo__shard_batch *b = &s->batches[s->current];
-    if (!s->whole && s->replicas) NEO__TRY(neo__shard_replicas_keep(s, s->touched));
+    if (!s->whole && s->replicas) NEO__TRY(neo__shard_copies_keep(s, s->copies.touched));
     if (!s->bags) return NEO_OK;
     NEO__TRY(neo__shard_keep_room(s, b));
     if (s->whole) return neo_bags_accumulate(s->bags, &b->batch, s->dout, NULL);
@@ -7967,15 +7111,15 @@ NEO_API neo_status neo_shard_accumulate_end(neo_shard *s) {
     NEO__CHECK(s->map->kept_batches, NEO_ERR_STATE,
                "%s: the plan keeps no gradients: give neo_plan_desc.kept_batches", fn);
     neo_status status = s->whole ? NEO_OK : neo__shard_backward_ready(s);
-    int full = s->kept_batches == s->map->kept_batches;
+    int full = s->kept.batches == s->map->kept_batches;
     if (status == NEO_OK && !full) status = neo__shard_keep(s);
     if (status != NEO_OK) return s->whole ? status : neo__shard_give_up(s, status);
     s->phase = NEO__SHARD_IDLE;
     NEO__CHECK(!full, NEO_ERR_CAPACITY,
                "%s: bags '%s': gradients of %d batches are kept, as many as planned "
                "(neo_plan_desc.kept_batches): this batch is left out",
-               fn, s->map->desc.name, s->kept_batches);
-    s->kept_batches++;
+               fn, s->map->desc.name, s->kept.batches);
+    s->kept.batches++;
     return NEO_OK;
 }
 NEO_API neo_status neo_shard_accumulate(neo_shard *s, neo_tensor dout) {
@@ -7987,7 +7131,7 @@ NEO_API int64_t neo_shard_kept_count(const neo_shard *s) {
            (s->replicas ? neo_bags_kept_count(s->replicas) : 0);
 }
 static neo_status neo__shard_check_torn(const neo_shard *s, const char *fn) {
-    NEO__CHECK(!s->torn, NEO_ERR_STATE,
+    NEO__CHECK(!s->kept.torn, NEO_ERR_STATE,
                "%s: bags '%s': a call of the device has failed in the middle of neo_shard_scale_grads or "
                "neo_shard_clear: what is kept is of no use, call neo_shard_clear",
                fn, s->map->desc.name);
@@ -7999,7 +7143,7 @@ NEO_API neo_status neo_shard_grad_squares(const neo_shard *s, neo_exact *sum) {
     NEO__CHECK(s && sum, NEO_ERR_ARG, "%s: shard or sum is NULL", fn);
     NEO__TRY(neo__shard_check_torn(s, fn));
     if (s->bags) NEO__TRY(neo_bags_grad_squares(s->bags, &squares));
-    if (s->replicas && s->sizes.rank == 0) NEO__TRY(neo_bags_grad_squares(s->replicas, &squares));
+    if (s->replicas && s->rank == 0) NEO__TRY(neo_bags_grad_squares(s->replicas, &squares));
     neo_exact_merge(sum, &squares);
     return NEO_OK;
 }
@@ -8009,17 +7153,17 @@ NEO_API neo_status neo_shard_scale_grads(neo_shard *s, float scale) {
     NEO__TRY(neo__shard_check_torn(s, fn));
     if (s->bags) NEO__TRY(neo_bags_scale_grads(s->bags, scale));
     neo_status status = s->replicas ? neo_bags_scale_grads(s->replicas, scale) : NEO_OK;
-    s->torn = status != NEO_OK && s->bags;
+    s->kept.torn = status != NEO_OK && s->bags;
     return status;
 }
 /* Nothing is kept any more. */
 static void neo__shard_keep_none(neo_shard *s) {
-    neo__shard_fill(s->kept_ids, 0, (size_t)s->sizes.kept_parts * sizeof *s->kept_ids);
-    s->kept_batches = s->torn = 0;
+    neo__shard_fill(s->kept.ids, 0, (size_t)s->kept.parts * sizeof *s->kept.ids);
+    s->kept.batches = s->kept.torn = 0;
 }
 NEO_API neo_status neo_shard_clear(neo_shard *s) {
     NEO__CHECK(s, NEO_ERR_ARG, "neo_shard_clear: shard is NULL");
-    s->torn = 1;
+    s->kept.torn = 1;
     if (s->bags) NEO__TRY(neo_bags_clear(s->bags));
     if (s->replicas) NEO__TRY(neo_bags_clear(s->replicas));
     neo__shard_keep_none(s);
@@ -8078,12 +7222,12 @@ NEO_API neo_shard_stats neo_shard_get_stats(const neo_shard *s) {
     if (s->replicas) st.grow_count += neo_bags_get_stats(s->replicas).grow_count;
     if (s->whole) {
         st.steps = neo_bags_get_stats(s->bags).steps;
-        st.out_of_range = neo_bags_get_stats(s->bags).out_of_range - s->forgotten;
+        st.out_of_range += neo_bags_get_stats(s->bags).out_of_range;
         return st;
     }
     st.ids = neo_comm_get_stats(s->ids);
     st.rows = neo_comm_get_stats(s->rows);
-    if (s->moves) neo__shard_add_stats(&st.rows, neo_comm_get_stats(s->moves));
+    if (s->moves != s->rows) neo__shard_add_stats(&st.rows, neo_comm_get_stats(s->moves));
     if (s->node) {
         st.node = neo_comm_get_stats(s->node);
         st.cross = neo_comm_get_stats(s->cross);
@@ -8093,8 +7237,7 @@ NEO_API neo_shard_stats neo_shard_get_stats(const neo_shard *s) {
     return st;
 }
 NEO_API void neo_shard_reset_stats(neo_shard *s) {
-    if (s->whole) s->forgotten = neo_bags_get_stats(s->bags).out_of_range;
-    s->out_of_range = 0;
+    s->out_of_range = s->whole ? -neo_bags_get_stats(s->bags).out_of_range : 0;
     neo__shard_fill(s->wire_stats, 0, sizeof s->wire_stats);
     neo_comm *groups[] = {s->ids, s->rows, s->moves, s->node, s->cross};
     for (int i = 0; i < 5; i++)
@@ -8142,7 +7285,7 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *s) {
     NEO__CHECK(state && s, NEO_ERR_ARG, "neo_state_add_shard: an argument is NULL");
     if (s->whole) return neo_state_add_bags(state, s->bags);
     char name[1024];
-    int64_t first = s->map->part_begin[s->sizes.rank], end = s->map->part_begin[s->sizes.rank + 1];
+    int64_t first = s->map->part_begin[s->rank], end = s->map->part_begin[s->rank + 1];
     for (int32_t t = 0; t < s->map->table_count; t++)
         NEO__TRY(neo__state_define_buckets(state, s->map->desc.name, s->map->tables[t].name,
                                            s->map->tables[t].row_buckets));
@@ -8172,7 +7315,6 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *s) {
    its parts; those of all ranks stand one after another, by rank and part, in what is gathered and
    scattered. Rows go in chunks, so that a table need not fit into the call's memory.
    ------------------------------------------------------------------------------------------------ */
-NEO__HOT_END
 #ifndef NEO__SHARD_CHUNK
 #define NEO__SHARD_CHUNK (1 << 20) /* floats; tests choose fewer */
 #endif
@@ -8212,9 +7354,9 @@ static int64_t neo__shard_rectangles(const neo__shard_span *k, int r, int end, i
 /* Those of this rank, between packed and its neo_bags. */
 static neo_status neo__shard_own_rows(const neo__shard_span *k, int64_t a, int64_t b) {
     const neo__shard_map *m = k->s->map;
-    int64_t begin = m->part_begin[k->s->sizes.rank];
+    int64_t begin = m->part_begin[k->s->rank];
     float *at = k->packed;
-    for (int64_t p = begin; p < m->part_begin[k->s->sizes.rank + 1]; p++) {
+    for (int64_t p = begin; p < m->part_begin[k->s->rank + 1]; p++) {
         const neo__shard_part *part = &m->parts[p];
         int64_t row = NEO__MAX(a, part->first_row);
         int64_t n = NEO__MIN(b, part->first_row + part->rows) - row;
@@ -8231,7 +7373,7 @@ static neo_status neo__shard_own_rows(const neo__shard_span *k, int64_t a, int64
 static neo_status neo__shard_get_chunk(const neo__shard_span *k, int64_t a, int64_t b) {
     const neo_shard *s = k->s;
     int ranks = s->map->ranks;
-    int64_t *counts = s->counts;
+    int64_t *counts = s->exchange.counts;
     for (int r = 0; r < ranks; r++)
         counts[r] = neo__shard_rectangles(k, r, r + 1, a, b, NULL, NULL, NULL);
     NEO__TRY(neo__shard_own_rows(k, a, b));
@@ -8244,15 +7386,15 @@ static neo_status neo__shard_get_chunk(const neo__shard_span *k, int64_t a, int6
 }
 static neo_status neo__shard_set_chunk(const neo__shard_span *k, int64_t a, int64_t b) {
     const neo_shard *s = k->s;
-    int ranks = s->map->ranks, rank = s->sizes.rank;
+    int ranks = s->map->ranks, rank = s->rank;
     if (k->root == NEO_EVERY_RANK) {
         neo__shard_rectangles(k, rank, rank + 1, a, b, k->packed, NULL, k->in);
         return neo__shard_own_rows(k, a, b);
     }
     for (int r = 0; r < ranks; r++)
-        s->counts[r] = neo__shard_rectangles(k, r, r + 1, a, b, NULL, NULL, NULL);
+        s->exchange.counts[r] = neo__shard_rectangles(k, r, r + 1, a, b, NULL, NULL, NULL);
     if (k->wants) neo__shard_rectangles(k, 0, ranks, a, b, k->whole, NULL, k->in);
-    NEO__TRY(neo_comm_scatter(s->rows, k->whole, k->packed, 0, s->counts, NEO_F32, k->root, NULL));
+    NEO__TRY(neo_comm_scatter(s->rows, k->whole, k->packed, 0, s->exchange.counts, NEO_F32, k->root, NULL));
     return neo__shard_own_rows(k, a, b);
 }
 /* Of a data-parallel table, table t of the copies. */
@@ -8302,7 +7444,7 @@ static neo_status neo__shard_check_span(const neo__shard_span *k) {
     NEO__CHECK(k->first >= 0 && k->count >= 0 && k->first <= t->rows - k->count, NEO_ERR_RANGE,
                "%s: table '%s': %" PRId64 " rows from %" PRId64 " on, it has %" PRId64, k->fn,
                t->name, k->count, k->first, t->rows);
-    int mine = k->root == NEO_EVERY_RANK || k->root == s->sizes.rank;
+    int mine = k->root == NEO_EVERY_RANK || k->root == s->rank;
     NEO__CHECK(!mine || k->out || k->in || k->count == 0, NEO_ERR_ARG, "%s: rows is NULL", k->fn);
     NEO__CHECK(s->phase == NEO__SHARD_IDLE || s->phase == NEO__SHARD_FORWARDED, NEO_ERR_STATE,
                "%s: call neo_shard_%s_end first", k->fn,
@@ -8337,7 +7479,7 @@ static neo_status neo__shard_span_run(neo__shard_span *k) {
     k->dim = s->map->tables[k->table].dim;
     k->chunk = NEO__MAX((int64_t)NEO__SHARD_CHUNK / k->dim, (int64_t)1);
     k->chunk = NEO__MIN(k->chunk, k->count);
-    k->wants = k->root == NEO_EVERY_RANK || k->root == s->sizes.rank;
+    k->wants = k->root == NEO_EVERY_RANK || k->root == s->rank;
     size_t bytes = 2 * (size_t)(k->chunk * k->dim) * sizeof(float);
     k->packed = bytes ? (float *)neo_alloc(s->ctx, bytes) : NULL;
     if (bytes && !k->packed)

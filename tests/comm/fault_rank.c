@@ -34,7 +34,7 @@ static void say(const char *what, neo_status status) {
     fflush(file);
 }
 /* White box: what is healthy must have all the time it needs; the fault must show soon. Nothing is in flight. */
-static void set_timeout(neo_comm *comm, int ms) { comm->timeout_ms = comm->desc.timeout_ms = ms; }
+static void set_timeout(neo_comm *comm, int ms) { comm->desc.timeout_ms = ms; }
 
 /* The operation `name`; twist: what rank 1 does otherwise, or "". */
 static neo_status call(neo_comm *c, const char *name, const char *twist, neo_ticket *t) {
@@ -108,7 +108,7 @@ static neo_status lost(neo_comm *comm, void *user) {
     neo_comm *next;
     EXPECT_ERR(comm, neo_comm_rebuild(comm, &next), NEO_ERR_UNSUPPORTED, "threads backend");
     EXPECT(comm, !next, "a new group");
-    return neo_fail(status, "%s", comm->message);
+    return neo_fail(status, "%s", comm->failure.message);
 }
 
 /* Rank 1 calls something else, or comes late: a group for each. */

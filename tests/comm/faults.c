@@ -150,7 +150,7 @@ static void meet(scene *s, const neo_comm *comm, int count) {
 }
 /* White box: the public timeout is fixed at the start, but what is healthy here must have all the time it needs, also
    on a machine that is busy with other things. Nothing is in flight. */
-static void set_timeout(neo_comm *comm, int ms) { comm->timeout_ms = comm->desc.timeout_ms = ms; }
+static void set_timeout(neo_comm *comm, int ms) { comm->desc.timeout_ms = ms; }
 
 /* ---- one operation: inputs, call, check ---- */
 typedef struct plan {
@@ -494,8 +494,8 @@ static void judge_later_calls(scene *s, neo_comm *comm, neo_status status, const
     SAME(neo_comm_split(comm, 0, 0, &sub));
     SAME(neo_comm_split_nodes(comm, &sub, &cross));
     CHECK(s, comm, !sub && !cross, "a group out of a broken one");
-    if (comm->issued > 0) { /* a ticket: of an operation that went well, or not */
-        int well = comm->succeeded > 0;
+    if (comm->queue.issued > 0) { /* a ticket: of an operation that went well, or not */
+        int well = comm->queue.succeeded > 0;
         if (well) CHECK(s, comm, neo_comm_wait(comm, 0) == NEO_OK, "it went well");
         else SAME(neo_comm_wait(comm, 0));
         if (well) CHECK(s, comm, neo_comm_test(comm, 0, &done) == NEO_OK, "it went well");
@@ -980,7 +980,7 @@ static neo_status one_after_another(neo_comm *comm, void *user) {
         int64_t sum = 0;
         works(s, group, "the next group");
         if (lost) {
-            neo_fault kill = {NEO_FAULT_KILL, group->sequence, 0};
+            neo_fault kill = {NEO_FAULT_KILL, group->next.sequence, 0};
             IS_OK(s, group, neo_comm_inject(group, kill));
         }
         meet(s, comm, left); /* the fault must not overtake what worked */
@@ -1016,7 +1016,7 @@ static neo_status odds(neo_comm *comm, void *user) {
     meet(s, comm, s->ranks);
     for (int op = 0; op < OP_COUNT; op++) { /* late, but in time; with no timeout always */
         plan p = {(op_kind)op, ops[op].count, NEO_F32, NEO_REDUCE_SUM, 1, 0, NEO_WIRE_BF16, NULL};
-        neo_fault delay = {NEO_FAULT_DELAY, comm->sequence, 10};
+        neo_fault delay = {NEO_FAULT_DELAY, comm->next.sequence, 10};
         if (neo_comm_rank(comm) == op % s->ranks) IS_OK(s, comm, neo_comm_inject(comm, delay));
         IS_OK(s, comm, perform(s, comm, &p, 1));
     }

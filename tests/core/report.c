@@ -143,7 +143,6 @@ static void whole_page(void) {
     CHECK(strstr(page, "<dt>test AUC</dt><dd>0.9141</dd>") && !strstr(page, "<dd>0.5</dd>"));
     CHECK_INT(count_of("<figure>"), 2);
     CHECK_INT(count_of("class=\"line "), 3);
-    CHECK_INT(count_of("class=\"area "), 1); /* only under a single curve */
     CHECK(strstr(page, "train <b>0.3040</b>") != NULL);
     CHECK(strstr(page, ">20k</span>") &&
           strstr(page, ">100k</span>")); /* round ticks, 0 .. 100k */
@@ -264,14 +263,13 @@ static void curves_are_thinned(void) {
     CHECK(strncmp(last, "L1000.0 ", 8) == 0); /* the newest point is there */
     CHECK(strstr(page, "<b>100k</b>") != NULL);
     neo_report_destroy(r);
-    r = report(ctx, "noise"); /* a noisy curve is faint under its mean, and the page says so */
+    r = report(ctx, "noise"); /* a noisy curve is drawn as it is */
     for (int i = 0; i < 300; i++)
         CHECK_OK(neo_report_point(r, "c", "k", i, (double)test_uniform()));
     write_and_read(r);
     check_well_formed();
     check_paths();
-    CHECK_INT(count_of("class=\"line faint c0\""), 1);
-    CHECK(strstr(page, "running mean") != NULL);
+    CHECK_INT(count_of("class=\"line c0\""), 1);
     neo_report_destroy(r);
     r = report(ctx, "many"); /* more curves than colours */
     for (int i = 0; i < 20; i++) {
@@ -333,7 +331,7 @@ static void every_allocation_may_fail(void) {
         CHECK_INT(neo_ctx_memory(ctx).bytes, before);
         if (st == NEO_OK) break;
     }
-    CHECK(failures > 15 && failures < 99);
+    CHECK(failures >= 3 && failures < 99); /* the report, its names and texts, the points of the curve */
     neo_ctx_destroy(ctx);
 }
 static void files(void) {

@@ -819,8 +819,8 @@ static struct {
 static void least_table(int t);
 static void least_part(int t, int part) {
     neo__plan_search *s = &least.s;
-    const neo__plan_option *o = &s->options[t].at[s->choice[t]];
-    int32_t *seat = s->seat + s->seat_first[t];
+    const neo__plan_option *o = &s->options[t].at[s->now.choice[t]];
+    int32_t *seat = s->now.seat + s->seat_first[t];
     int parts = neo__plan_search_parts(s, t), each = o->placement == NEO_GRID ? parts / o->col_parts : parts;
     if (part == parts) {
         least_table(t + 1);
@@ -845,19 +845,19 @@ static void least_table(int t) {
     if (least.plans > LEAST_PLANS) return;
     if (t < s->tables) {
         for (int k = 0; k < s->options[t].count; k++) {
-            s->choice[t] = k;
+            s->now.choice[t] = k;
             least_part(t, 0);
         }
         return;
     }
     least.plans++;
-    memcpy(choice, s->choice, sizeof *choice * (size_t)s->tables); /* weighing places the best */
-    memcpy(seat, s->seat, sizeof *seat * (size_t)s->seats);
+    memcpy(choice, s->now.choice, sizeof *choice * (size_t)s->tables); /* weighing places the best */
+    memcpy(seat, s->now.seat, sizeof *seat * (size_t)s->seats);
     neo__plan_search_keep(s, 0);
     REQUIRE_OK(neo__plan_search_weigh(s, &most, &spread));
     if (least.best < 0 || most < least.best) least.best = most;
-    memcpy(s->choice, choice, sizeof *choice * (size_t)s->tables);
-    memcpy(s->seat, seat, sizeof *seat * (size_t)s->seats);
+    memcpy(s->now.choice, choice, sizeof *choice * (size_t)s->tables);
+    memcpy(s->now.seat, seat, sizeof *seat * (size_t)s->seats);
 }
 /* The least by brute force; 0: there are too many plans. */
 static int64_t least_bytes(void) {
@@ -1223,7 +1223,7 @@ static void memory(void) {
             neo_ctx_destroy(little);
         }
         CHECK_INT(status, NEO_OK);
-        CHECK(refused_calls > 5);
+        CHECK(refused_calls > 3); /* the plan, its description, its tables, its pieces */
     }
     remove(file_path());
 }
