@@ -25,34 +25,35 @@ DEMO_ARGS ?= $(DEMO_DATA) $(DEMO_MODEL) $(DEMO_TRAIN) $(DEMO_OUT)
 BENCHES      ?= gemm bags step sweep reader comm shard fsdp
 FUZZ_SECONDS ?= 600
 
-compile     = $(CC) -std=c11 -Wall -Wextra -I. $(CFLAGS) $(SANITIZE)
-compile_cxx = $(CXX) -std=c++17 -Wall -Wextra -I. $(CFLAGS) $(SANITIZE) $(cxx_red_zones) -ffp-contract=off
-compile_mpi = $(MPICC) -std=c11 -Wall -Wextra -I. $(CFLAGS) $(SANITIZE) -DNEO_COMM_MPI
+compile     = $(CC) -std=c11 -Wall -Wextra -I. -Itests -Ibench $(CFLAGS) $(SANITIZE)
+compile_cxx = $(CXX) -std=c++17 -Wall -Wextra -I. -Itests $(CFLAGS) $(SANITIZE) $(cxx_red_zones) -ffp-contract=off
+compile_mpi = $(MPICC) -std=c11 -Wall -Wextra -I. -Itests -Ibench $(CFLAGS) $(SANITIZE) -DNEO_COMM_MPI
 libs        = -lm -pthread
 
 examples = $(patsubst examples/%.c,$(B)/%,$(wildcard examples/*.c))
-programs = $(patsubst tests/%.c,$(B)/tests/%,$(filter-out tests/test_device%.c,$(wildcard tests/test_*.c tests/unit_*.c tests/large_*.c))) \
-    $(cxx_programs)
-fuzzers  = $(patsubst tests/fuzz/%.c,$(B)/tests/%,$(wildcard tests/fuzz/fuzz_*.c))
-helpers  = $(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/make_*.c))
-scripts  = $(wildcard tests/test_*.sh)
+# Programs of test folders: those that link the object of neo, those that see its private names, those of ranks.
+of       = $(patsubst %.c,$(B)/%,$(wildcard $(addsuffix /*.c,$(addprefix tests/,$(1)))))
+helpers  = $(addprefix $(B)/tests/,data/make_npy files/write_safetensors)
+private  = $(addprefix $(B)/tests/,core/math core/sgemm_hook data/numbers files/checkpoint_ranks files/json files/state)
+linked   = $(filter-out $(helpers) $(private),$(call of,core bags data files golden))
+ranks    = $(filter-out %/fake_nccl %/fault_rank %/wire %/plan,$(call of,comm shard fsdp))
+fuzzers  = $(call of,fuzz)
+programs = $(linked) $(private) $(ranks) $(B)/tests/comm/wire $(B)/tests/shard/plan $(emulator)
+scripts  = $(filter-out %/netns.sh %/digests.sh %/refused.sh %/gpu.sh %/nvcc.sh tests/cuda/programs.sh %/headers.sh,$(wildcard tests/*/*.sh))
 # g++ can watch the emulated shared memory, too.
 cxx_red_zones = $(if $(findstring address,$(SANITIZE)),$(shell $(CXX) -fsanitize=address '-fsanitize-sections=x*' -E \
     -x c++ /dev/null >/dev/null 2>&1 && echo "'-fsanitize-sections=neo_shared*' -DNEO_EMU_RED_ZONES"))
 # Tests in C++, where there is a compiler for it: of the emulation of CUDA on the processor, and of kernels by it.
-cxx_programs = $(if $(shell command -v $(CXX) 2>/dev/null),$(B)/tests/test_cuda_on_cpu)
-cuda_cpp = $(filter-out $(cxx_programs),$(patsubst tests/%.cpp,$(B)/tests/%,$(wildcard tests/test_cuda_*.cpp)))
+emulator = $(if $(shell command -v $(CXX) 2>/dev/null),$(B)/tests/cuda/emulator/test_emulator)
+kernels  = $(patsubst %.cpp,$(B)/%,$(wildcard tests/cuda/*.cpp))
 # Of devices, in C; those of ranks with devices hold their own copy of neo.
-device_ranks = $(addprefix $(B)/tests/,test_device_comm test_device_shard test_device_fsdp)
-device_ones  = $(B)/tests/test_device $(B)/tests/test_device_graph
-cuda_programs = $(if $(cxx_programs),$(device_ones) $(device_ranks) $(cuda_cpp) $(cuda_emulated))
+device_ranks = $(addprefix $(B)/tests/cuda/,comm shard fsdp)
+device_ones  = $(addprefix $(B)/tests/cuda/,device graph)
+cuda_programs = $(if $(emulator),$(device_ones) $(device_ranks) $(kernels) $(cuda_emulated))
 cuda_emulated = $(B)/tests/emulated_dlrm $(B)/tests/emulated_gpt $(B)/tests/emulated_bench $(nccl_emulated)
 nccl_emulated = $(if $(wildcard $(CUDA)/include/nccl.h),$(B)/tests/emulated_dlrm_nccl $(B)/tests/emulated_gpt_nccl $(device_nccl))
 device_nccl   = $(device_ranks:=_nccl)
-gpu_programs  = $(addsuffix _gpu,$(device_ones) $(device_ranks) $(filter-out %/test_cuda_on_cpu,$(patsubst tests/%.cpp,$(B)/tests/%, \
-    $(wildcard tests/test_cuda_*.cpp))))
-# Tests of neo_comm.h and of what is sharded: each holds its own copy of neo, and is compiled for MPI too.
-comm_programs = $(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/test_comm*.c tests/test_shard*.c tests/test_fsdp*.c))
+gpu_programs  = $(addsuffix _gpu,$(device_ones) $(device_ranks) $(kernels))
 
 # One recipe at a time may run; sub-makes build in parallel unless the caller chose -j.
 jobs = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS))
@@ -73,7 +74,7 @@ help:
 	@echo 'make bench        one line per figure; also build/bench.jsonl (BENCHES="gemm bags" BENCH_ARGS=--quick)'
 	@echo 'make peers        the same work by PyTorch, FBGEMM, OpenBLAS, torchrec and pandas (installed below build/, 6 GB), in turns with neo;'
 	@echo '                  bench/results/cpu.md has the latest whole runs of each (PEERS_ARGS="--only gemm,bags --threads 1"; --quick: build/peers/quick.md)'
-	@echo 'make mpi          build/dlrm_mpi, build/gpt_mpi, build/allreduce_mpi, build/ranks_mpi, build/tests/test_comm_mpi, build/bench/comm_mpi, with $$(MPICC)'
+	@echo 'make mpi          build/dlrm_mpi, build/gpt_mpi, build/allreduce_mpi, build/ranks_mpi, build/tests/comm/collectives_mpi, build/bench/comm_mpi, with $$(MPICC)'
 	@echo 'make netns        the MPI test over TCP between network namespaces, and a link cut in the middle (root)'
 	@echo 'make asan         the tests under AddressSanitizer; likewise ubsan and tsan'
 	@echo 'make fuzz         the parsers under libFuzzer, FUZZ_SECONDS=600 each (clang)'
@@ -97,123 +98,129 @@ demo: $(B)/dlrm
 
 # ---- tests: one object of neo with its assertions on, and a program for each file ----
 
-checked = -include tests/neo_assert.h
-test_headers = $(wildcard tests/*.h)
+checked = -include tests/checked.h
+test_headers = $(wildcard tests/*.h tests/*/*.h tests/cuda/emulator/*.h)
+make_folder  = @mkdir -p $(@D)
 
 $(B)/tests:
 	@mkdir -p $@
 
-$(B)/tests/neo.o: tests/neo_impl.c tests/neo_assert.h neo.h | $(B)/tests
+$(B)/tests/neo.o: tests/neo.c tests/checked.h neo.h | $(B)/tests
 	$(compile) $(checked) -c -o $@ $<
 
-$(B)/tests/%.o: tests/%.c tests/neo_assert.h | $(B)/tests
+$(B)/tests/checked.o: tests/checked.c tests/checked.h | $(B)/tests
 	$(compile) -c -o $@ $<
 
-$(B)/tests/test_%: tests/test_%.c $(test_headers) neo.h $(B)/tests/neo.o $(B)/tests/neo_assert.o
-	$(compile) -o $@ $< $(B)/tests/neo.o $(B)/tests/neo_assert.o $(libs)
+$(linked): $(B)/%: %.c $(test_headers) neo.h $(B)/tests/neo.o $(B)/tests/checked.o
+	$(make_folder)
+	$(compile) -o $@ $< $(B)/tests/neo.o $(B)/tests/checked.o $(libs)
 
-$(cxx_programs): $(B)/tests/%: tests/%.cpp $(test_headers) neo.h | $(B)/tests
+$(emulator): $(B)/%: %.cpp $(test_headers) neo.h
+	$(make_folder)
 	$(compile_cxx) -o $@ $< $(libs)
 
 # They need little of neo.h, which compiles much faster without its kernels.
-$(comm_programs): $(B)/tests/%: tests/%.c $(test_headers) neo.h neo_comm.h $(B)/tests/neo_assert.o
-	$(compile) -O1 -DNEO_NO_SIMD $(checked) -o $@ $< $(B)/tests/neo_assert.o $(libs)
+$(ranks): $(B)/%: %.c $(test_headers) neo.h neo_comm.h $(B)/tests/checked.o
+	$(make_folder)
+	$(compile) -O1 -DNEO_NO_SIMD $(checked) -o $@ $< $(B)/tests/checked.o $(libs)
 
-$(filter $(B)/tests/test_shard% $(B)/tests/test_fsdp%,$(comm_programs)): neo_fsdp.h
+$(filter $(B)/tests/shard% $(B)/tests/fsdp%,$(ranks)): neo_fsdp.h
 
 # The NCCL backend over a stand-in for CUDA and NCCL, of which it needs the headers.
-$(B)/tests/test_comm_nccl: tests/fake_nccl.c tests/fake_nccl.h
-$(B)/tests/test_comm_nccl: private compile += -isystem $(CUDA)/include
+$(B)/tests/comm/nccl: tests/comm/fake_nccl.c
+$(B)/tests/comm/nccl: private compile += -isystem $(CUDA)/include
 
-# neo_comm.h alone, over neo.h implemented in another file.
-$(B)/tests/test_wire: tests/test_wire.c $(test_headers) neo_comm.h $(B)/tests/neo.o $(B)/tests/neo_assert.o
-	$(compile) $(checked) -DNEO_COMM_IMPLEMENTATION -o $@ $< $(B)/tests/neo.o $(B)/tests/neo_assert.o $(libs)
+# neo_comm.h alone, over neo.h implemented in another file; the planner, with what it needs of neo_comm.h.
+$(B)/tests/comm/wire $(B)/tests/shard/plan: $(B)/%: %.c $(test_headers) neo_comm.h neo_fsdp.h $(B)/tests/neo.o $(B)/tests/checked.o
+	$(make_folder)
+	$(compile) $(checked) -DNEO_COMM_IMPLEMENTATION -o $@ $< $(B)/tests/neo.o $(B)/tests/checked.o $(libs)
+$(B)/tests/shard/plan: examples/plans/sets.h
 
-# The planner, of neo_fsdp.h, with what it needs of neo_comm.h.
-$(B)/tests/test_plan: tests/test_plan.c $(test_headers) examples/plans/sets.h neo_comm.h neo_fsdp.h $(B)/tests/neo.o \
-    $(B)/tests/neo_assert.o
-	$(compile) $(checked) -DNEO_COMM_IMPLEMENTATION -o $@ $< $(B)/tests/neo.o $(B)/tests/neo_assert.o $(libs)
-
-$(B)/tests/large_%: tests/large_%.c $(test_headers) neo.h $(B)/tests/neo.o $(B)/tests/neo_assert.o
-	$(compile) -o $@ $< $(B)/tests/neo.o $(B)/tests/neo_assert.o $(libs)
-
-$(B)/tests/unit_%: tests/unit_%.c $(test_headers) neo.h $(B)/tests/neo_assert.o
-	$(compile) $(checked) -DNEO_STATIC -o $@ $< $(B)/tests/neo_assert.o $(libs)
+$(private): $(B)/%: %.c $(test_headers) neo.h $(B)/tests/checked.o
+	$(make_folder)
+	$(compile) $(checked) -DNEO_STATIC -o $@ $< $(B)/tests/checked.o $(libs)
 
 # Each fuzz target holds its own neo, less what it does not use (that compiles much faster). Without
 # libFuzzer it runs over its seeds and plain mutations of them.
 lean = -O1 -DNEO_STATIC -DNEO_NO_SIMD
-$(B)/tests/fuzz_%: tests/fuzz/fuzz_%.c tests/fuzz/fuzz.h neo.h | $(B)/tests
+$(fuzzers): $(B)/%: %.c tests/fuzz/common.h neo.h
+	$(make_folder)
 	$(compile) $(lean) -DNEO_FUZZ_MAIN -o $@ $< $(libs)
 
-$(B)/tests/fuzz_plan $(B)/libfuzzer/fuzz_plan: neo_comm.h neo_fsdp.h
+$(B)/tests/fuzz/plan $(B)/libfuzzer/plan: neo_comm.h neo_fsdp.h
 
-$(B)/libfuzzer/%: tests/fuzz/%.c tests/fuzz/fuzz.h neo.h
+$(B)/libfuzzer/%: tests/fuzz/%.c tests/fuzz/common.h neo.h
 	@mkdir -p $(B)/libfuzzer
-	clang -std=c11 -g -O1 -fsanitize=fuzzer,address $(lean) -o $@ $< $(libs)
+	clang -std=c11 -g -I. -O1 -fsanitize=fuzzer,address $(lean) -o $@ $< $(libs)
 
-$(B)/tests/make_%: tests/make_%.c | $(B)/tests
-	$(compile) -o $@ $<
+$(helpers): $(B)/%: %.c
+	$(make_folder)
+	$(compile) -o $@ $< $(libs)
 
 test-programs: $(programs) $(fuzzers) $(helpers)
 
 # Under AddressSanitizer, which the emulation of the device's memory works with.
-watched  = -O0 -g -Wall -Wextra -DNEO_NO_SIMD -I. -fsanitize=address -fno-omit-frame-pointer
-emulated = $(CXX) -std=c++17 $(watched) -ffp-contract=off -DNEO_CUDA_ON_CPU -Itests
-$(cuda_cpp): $(B)/tests/%: tests/%.cpp tests/cuda_on_cpu.h $(test_headers) neo_cuda.cuh neo.h | $(B)/tests
+watched  = -O0 -g -Wall -Wextra -DNEO_NO_SIMD -I. -Itests -Ibench -fsanitize=address -fno-omit-frame-pointer
+emulated = $(CXX) -std=c++17 $(watched) -ffp-contract=off -DNEO_CUDA_ON_CPU -Itests/cuda/emulator
+$(kernels): $(B)/%: %.cpp $(test_headers) neo_cuda.cuh neo.h
+	$(make_folder)
 	$(emulated) -o $@ $< -pthread
 # Graphs are full after fewer operations and get old sooner, so that a test reaches that.
 few_ops = -DNEO__GRAPH_OPS=256 -DNEO__GRAPH_AGE=40
 # Rights to the device's pages come and go with every call: with little work memory that is quick.
-$(B)/tests/emulated_cuda.o: examples/neo_cuda.cu tests/cuda_on_cpu.h neo_cuda.cuh neo.h | $(B)/tests
+$(B)/tests/emulated_cuda.o: examples/neo_cuda.cu tests/cuda/emulator/cuda_on_cpu.h neo_cuda.cuh neo.h | $(B)/tests
 	$(emulated) '-DNEO__CUDA_WORK_BYTES=((size_t)1 << 20)' $(few_ops) -c -o $@ -x c++ $<
-$(B)/tests/emulated_neo.o: tests/neo_impl.c tests/neo_assert.h neo.h | $(B)/tests
+$(B)/tests/emulated_neo.o: tests/neo.c tests/checked.h neo.h | $(B)/tests
 	$(CC) -std=c11 $(watched) $(checked) -c -o $@ $<
-$(B)/tests/test_device_graph: libs += -Wl,--wrap=calloc
-$(B)/tests/test_device_graph: few_ops += -DCOUNT_CALLOC
-$(device_ones): $(B)/tests/%: tests/%.c $(test_headers) neo_cuda.cuh $(B)/tests/emulated_cuda.o $(B)/tests/emulated_neo.o $(B)/tests/neo_assert.o
+$(B)/tests/cuda/graph: libs += -Wl,--wrap=calloc
+$(B)/tests/cuda/graph: few_ops += -DCOUNT_CALLOC
+$(device_ones): $(B)/%: %.c $(test_headers) neo_cuda.cuh $(B)/tests/emulated_cuda.o $(B)/tests/emulated_neo.o $(B)/tests/checked.o
+	$(make_folder)
 	$(CC) -std=c11 $(watched) $(few_ops) -c -o $@.o $<
 	$(CXX) -fsanitize=address -o $@ $@.o $(filter %.o,$^) $(libs)
-$(B)/tests/emu_controls.o: tests/emu_controls.cpp tests/cuda_on_cpu.h | $(B)/tests
+$(B)/tests/emulated_controls.o: tests/cuda/emulator/controls.cpp tests/cuda/emulator/cuda_on_cpu.h | $(B)/tests
 	$(emulated) -c -o $@ $<
-$(device_ranks): $(B)/tests/%: tests/%.c $(test_headers) neo_comm.h neo_fsdp.h $(B)/tests/emulated_cuda.o \
-    $(B)/tests/emu_controls.o $(B)/tests/neo_assert.o
+$(device_ranks): $(B)/%: %.c $(test_headers) neo_comm.h neo_fsdp.h $(B)/tests/emulated_cuda.o \
+    $(B)/tests/emulated_controls.o $(B)/tests/checked.o
+	$(make_folder)
 	$(CC) -std=c11 $(watched) $(checked) -DEMULATED -c -o $@.o $<
 	$(CXX) -fsanitize=address -o $@ $@.o $(filter %.o,$^) $(libs)
 # Over MPI, device memory by way of pinned memory.
-$(B)/tests/test_device_comm_mpi: tests/test_device_comm.c tests/comm_ranks.h neo_comm.h $(B)/tests/emulated_cuda.o $(B)/tests/neo_assert.o
+$(B)/tests/cuda/comm_mpi: tests/cuda/comm.c $(test_headers) neo_comm.h $(B)/tests/emulated_cuda.o $(B)/tests/checked.o
+	$(make_folder)
 	$(MPICC) -std=c11 $(watched) $(checked) -DNEO_COMM_MPI -DNEO_COMM_MPI_STAGED -o $@ $< $(filter %.o,$^) -lstdc++ $(libs)
-# The examples and the bench of a GPU on that device, for tests/test_cuda_bench.sh; -O0 compiles fastest.
+# The examples and the bench of a GPU on that device, for tests/cuda/emulated_programs.sh; -O0 compiles fastest.
 $(B)/tests/emulated_%: examples/%.c examples/device.h neo.h neo_comm.h neo_fsdp.h neo_cuda.cuh $(B)/tests/emulated_cuda.o
 	$(CC) -std=c11 -Wall -Wextra -DNEO_NO_SIMD -I. -DEXAMPLE_CUDA -c -o $@.o $<
 	$(CXX) -fsanitize=address -o $@ $@.o $(B)/tests/emulated_cuda.o $(libs)
 # And over the NCCL backend, on a stand-in for NCCL.
-$(B)/tests/nccl_on_cpu.o: tests/nccl_on_cpu.cpp tests/cuda_on_cpu.h | $(B)/tests
+$(B)/tests/nccl_on_cpu.o: tests/cuda/emulator/nccl_on_cpu.cpp tests/cuda/emulator/cuda_on_cpu.h | $(B)/tests
 	$(emulated) -c -o $@ $<
 $(B)/tests/emulated_%_nccl: examples/%.c examples/device.h neo.h neo_comm.h neo_fsdp.h $(B)/tests/emulated_cuda.o $(B)/tests/nccl_on_cpu.o
 	$(CC) -std=c11 -Wall -Wextra -DNEO_NO_SIMD -I. -isystem $(CUDA)/include -DEXAMPLE_CUDA -DNEO_COMM_NCCL -c -o $@.o $<
 	$(CXX) -fsanitize=address -o $@ $@.o $(B)/tests/emulated_cuda.o $(B)/tests/nccl_on_cpu.o $(libs)
-$(device_nccl): $(B)/tests/%_nccl: tests/%.c $(test_headers) neo_comm.h neo_fsdp.h $(B)/tests/emulated_cuda.o \
-    $(B)/tests/emu_controls.o $(B)/tests/nccl_on_cpu.o $(B)/tests/neo_assert.o
+$(device_nccl): $(B)/%_nccl: %.c $(test_headers) neo_comm.h neo_fsdp.h $(B)/tests/emulated_cuda.o \
+    $(B)/tests/emulated_controls.o $(B)/tests/nccl_on_cpu.o $(B)/tests/checked.o
+	$(make_folder)
 	$(CC) -std=c11 $(watched) $(checked) -DEMULATED -DNEO_COMM_NCCL -isystem $(CUDA)/include -c -o $@.o $<
 	$(CXX) -fsanitize=address -o $@ $@.o $(filter %.o,$^) $(libs)
-$(B)/tests/emulated_bench: bench/cuda.c bench/bench.h neo_cuda.cuh $(B)/tests/emulated_cuda.o $(B)/tests/emulated_neo.o \
-    $(B)/tests/neo_assert.o
+$(B)/tests/emulated_bench: bench/cuda/ops.c bench/bench.h neo_cuda.cuh $(B)/tests/emulated_cuda.o $(B)/tests/emulated_neo.o \
+    $(B)/tests/checked.o
 	$(CC) -std=c11 $(watched) -c -o $@.o $<
 	$(CXX) -fsanitize=address -o $@ $@.o $(filter %.o,$^) $(libs)
 
 test:
 	@$(MAKE) --no-print-directory $(jobs) all test-programs $(cuda_programs)
-	@CC='$(CC)' B='$(B)' MAKE='$(MAKE)' JOBS='$(JOBS)' BESIDE='test_arm test_cuda test_cuda_bench test_fuzz test_link test_mingw' \
+	@CC='$(CC)' B='$(B)' MAKE='$(MAKE)' JOBS='$(JOBS)' BESIDE='build/arm cuda/emulated cuda/emulated_programs fuzz/libfuzzer build/link build/mingw' \
 	    sh tests/run.sh $(programs) $(fuzzers) $(scripts)
 
 test-full:
 	@$(MAKE) --no-print-directory $(jobs) all test-programs
-	@CC='$(CC)' B='$(B)' MAKE='$(MAKE)' JOBS='$(JOBS)' NEO_FULL=1 TEST_TIMEOUT=3600 sh tests/run.sh $(B)/tests/test_comm \
-	    $(filter $(B)/tests/test_shard% $(B)/tests/test_fsdp%,$(comm_programs)) tests/test_mpi.sh
+	@CC='$(CC)' B='$(B)' MAKE='$(MAKE)' JOBS='$(JOBS)' NEO_FULL=1 TEST_TIMEOUT=3600 sh tests/run.sh $(B)/tests/comm/collectives \
+	    $(filter $(B)/tests/shard% $(B)/tests/fsdp%,$(ranks)) tests/comm/mpi.sh
 
 headers:
-	@CC='$(CC)' B='$(B)' JOBS='$(JOBS)' sh tests/headers.sh
+	@CC='$(CC)' B='$(B)' JOBS='$(JOBS)' sh tests/build/headers.sh
 
 # ---- the same tests under sanitizers; a program stops at the first finding ----
 
@@ -226,26 +233,26 @@ sanitized:
 	@$(MAKE) --no-print-directory $(jobs) B=$(B)/$(NAME) CFLAGS='$(CFLAGS)' SANITIZE='$(SANITIZE)' \
 	    $(B)/$(NAME)/dlrm $(B)/$(NAME)/gpt test-programs
 	@CC='$(CC)' B='$(B)/$(NAME)' MAKE='$(MAKE)' SANITIZER=$(NAME) sh tests/run.sh \
-	    $(patsubst $(B)/%,$(B)/$(NAME)/%,$(programs) $(fuzzers)) tests/test_dlrm.sh tests/test_gpt.sh
+	    $(patsubst $(B)/%,$(B)/$(NAME)/%,$(programs) $(fuzzers)) tests/programs/dlrm.sh tests/programs/gpt.sh
 
 fuzz:
 	@$(MAKE) --no-print-directory $(jobs) $(fuzzers)
-	@B='$(B)' MAKE='$(MAKE)' FUZZ_SECONDS=$(FUZZ_SECONDS) sh tests/run.sh tests/test_fuzz.sh
+	@B='$(B)' MAKE='$(MAKE)' FUZZ_SECONDS=$(FUZZ_SECONDS) sh tests/run.sh tests/fuzz/libfuzzer.sh
 
 # ---- other machines ----
 
 arm:
-	@CC='$(CC)' B='$(B)' MAKE='$(MAKE)' JOBS='$(JOBS)' ARM_ALL=1 sh tests/run.sh tests/test_arm.sh
+	@CC='$(CC)' B='$(B)' MAKE='$(MAKE)' JOBS='$(JOBS)' ARM_ALL=1 sh tests/run.sh tests/build/arm.sh
 
 mingw:
-	@CC='$(CC)' B='$(B)' MAKE='$(MAKE)' JOBS='$(JOBS)' sh tests/run.sh tests/test_mingw.sh
+	@CC='$(CC)' B='$(B)' MAKE='$(MAKE)' JOBS='$(JOBS)' sh tests/run.sh tests/build/mingw.sh
 
-# ---- a GPU: neo_cuda.cuh by nvcc; tests/cuda_gpu.sh says what is done with it ----
+# ---- a GPU: neo_cuda.cuh by nvcc; tests/cuda/gpu.sh says what is done with it ----
 
 cuda test-cuda bench-cuda:
-	@CC='$(CC)' NVCC='$(NVCC)' B='$(B)' MAKE='$(MAKE)' JOBS='$(JOBS)' sh tests/cuda_gpu.sh $@
+	@CC='$(CC)' NVCC='$(NVCC)' B='$(B)' MAKE='$(MAKE)' JOBS='$(JOBS)' sh tests/cuda/gpu.sh $@
 
-compile_cu = $(NVCC) -std=c++17 -O2 -I. $(CUDA_ARCH)
+compile_cu = $(NVCC) -std=c++17 -O2 -I. -Itests $(CUDA_ARCH)
 libs_cu    = -lcublasLt -lm -lpthread
 
 $(B)/neo_cuda.o: examples/neo_cuda.cu neo_cuda.cuh neo.h | $(B)/tests
@@ -253,16 +260,19 @@ $(B)/neo_cuda.o: examples/neo_cuda.cu neo_cuda.cuh neo.h | $(B)/tests
 $(B)/%_cuda: examples/%.c examples/device.h neo.h neo_comm.h neo_fsdp.h neo_cuda.cuh $(B)/neo_cuda.o
 	$(compile) -DEXAMPLE_CUDA -c -o $@.o $<
 	$(NVCC) -o $@ $@.o $(B)/neo_cuda.o $(libs_cu)
-$(B)/bench/cuda: bench/cuda.c bench/bench.h neo_cuda.cuh $(B)/bench/neo.o $(B)/neo_cuda.o
+$(B)/bench/cuda: bench/cuda/ops.c bench/bench.h neo_cuda.cuh $(B)/bench/neo.o $(B)/neo_cuda.o
 	$(compile) -c -o $@.o $<
 	$(NVCC) -o $@ $@.o $(B)/bench/neo.o $(B)/neo_cuda.o $(libs_cu)
-$(B)/tests/test_cuda_%_gpu: tests/test_cuda_%.cpp $(test_headers) neo_cuda.cuh neo.h | $(B)/tests
+$(kernels:=_gpu): $(B)/%_gpu: %.cpp $(test_headers) neo_cuda.cuh neo.h
+	$(make_folder)
 	$(compile_cu) -o $@ -x cu $< $(libs_cu)
-$(B)/tests/test_device_gpu $(B)/tests/test_device_graph_gpu: $(B)/tests/%_gpu: tests/%.c $(test_headers) neo_cuda.cuh $(B)/neo_cuda.o $(B)/tests/neo.o $(B)/tests/neo_assert.o
+$(device_ones:=_gpu): $(B)/%_gpu: %.c $(test_headers) neo_cuda.cuh $(B)/neo_cuda.o $(B)/tests/neo.o $(B)/tests/checked.o
+	$(make_folder)
 	$(compile) -c -o $@.o $<
 	$(NVCC) -o $@ $@.o $(filter %.o,$^) $(libs_cu)
 
-$(device_ranks:=_gpu): $(B)/tests/%_gpu: tests/%.c $(test_headers) neo_comm.h neo_fsdp.h neo_cuda.cuh $(B)/neo_cuda.o $(B)/tests/neo_assert.o
+$(device_ranks:=_gpu): $(B)/%_gpu: %.c $(test_headers) neo_comm.h neo_fsdp.h neo_cuda.cuh $(B)/neo_cuda.o $(B)/tests/checked.o
+	$(make_folder)
 	$(compile) $(checked) -c -o $@.o $<
 	$(NVCC) -o $@ $@.o $(filter %.o,$^) $(libs_cu)
 
@@ -280,13 +290,15 @@ gpu-bench: $(B)/bench/cuda
 
 $(B)/bench/neo.o: neo.h
 	@mkdir -p $(B)/bench
-	printf '#define NEO_IMPLEMENTATION\n#include "neo.h"\n' | $(compile) -I. -x c -c -o $@ -
+	printf '#define NEO_IMPLEMENTATION\n#include "neo.h"\n' | $(compile) -x c -c -o $@ -
 
-$(B)/bench/%: bench/%.c $(wildcard bench/*.h) $(B)/bench/neo.o
-	$(compile) -I. -o $@ $< $(B)/bench/neo.o $(libs) -ldl
+$(B)/bench/%: bench/cpu/%.c $(wildcard bench/*.h) $(B)/bench/neo.o
+	$(compile) -o $@ $< $(B)/bench/neo.o $(libs) -ldl
+$(B)/bench/%: bench/ranks/%.c $(wildcard bench/*.h) $(B)/bench/neo.o
+	$(compile) -o $@ $< $(B)/bench/neo.o $(libs) -ldl
 
 bench: $(patsubst %,$(B)/bench/%,$(BENCHES))
-	@BENCH_ARGS="$(BENCH_ARGS)" sh tests/bench.sh $(B)/bench.jsonl $^
+	@BENCH_ARGS="$(BENCH_ARGS)" sh bench/run.sh $(B)/bench.jsonl $^
 
 # ---- peers: the same shapes by PyTorch, FBGEMM and others, in turns; bench/README.md ----
 
@@ -312,19 +324,20 @@ $(B)/bench/sweep $(B)/bench/shard $(B)/bench/fsdp: neo_fsdp.h
 
 # ---- ranks as MPI processes: mpirun -n 4 build/dlrm_mpi ... ----
 
-mpi: $(B)/dlrm_mpi $(B)/gpt_mpi $(B)/allreduce_mpi $(B)/ranks_mpi $(B)/tests/test_comm_mpi $(B)/bench/comm_mpi
+mpi: $(B)/dlrm_mpi $(B)/gpt_mpi $(B)/allreduce_mpi $(B)/ranks_mpi $(B)/tests/comm/collectives_mpi $(B)/bench/comm_mpi
 
 $(B)/%_mpi: examples/%.c neo.h neo_comm.h | $(B)/tests
 	$(compile_mpi) -o $@ $< $(libs)
 
-$(comm_programs:=_mpi): $(B)/tests/%_mpi: tests/%.c $(test_headers) neo.h neo_comm.h $(B)/tests/neo_assert.o
-	$(compile_mpi) -DNEO_NO_SIMD $(checked) -o $@ $< $(B)/tests/neo_assert.o $(libs)
+$(ranks:=_mpi): $(B)/%_mpi: %.c $(test_headers) neo.h neo_comm.h $(B)/tests/checked.o
+	$(make_folder)
+	$(compile_mpi) -DNEO_NO_SIMD $(checked) -o $@ $< $(B)/tests/checked.o $(libs)
 
-$(B)/bench/%_mpi: bench/%.c $(wildcard bench/*.h) neo_comm.h $(B)/bench/neo.o
+$(B)/bench/%_mpi: bench/ranks/%.c $(wildcard bench/*.h) neo_comm.h $(B)/bench/neo.o
 	$(compile_mpi) -o $@ $< $(B)/bench/neo.o $(libs)
 
 netns:
-	@CC='$(CC)' B='$(B)' MAKE='$(MAKE)' sh tests/run.sh tests/netns.sh
+	@CC='$(CC)' B='$(B)' MAKE='$(MAKE)' sh tests/run.sh tests/comm/netns.sh
 
 clean:
 	rm -rf $(B)

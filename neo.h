@@ -34,10 +34,26 @@
    THREADS
      A context and the objects made from it belong to one thread at a time; distinct contexts are independent.
 
+   A NEW OPERATION, x (example: the norms)
+     1. >>layers        its public calls, neo_x_forward and neo_x_backward, with their comment
+     2. >>kernel-types  its record, neo__x_call: sizes, addresses, distances between rows. In struct
+                        neo_device its row: neo_status (*x)(neo_device *d, const neo__x_call *call)
+     3. >>impl-x        the public calls check their tensors (neo__check_matrix, neo__leaves_resolve),
+                        fill the record and end in ctx->on->x(ctx->on, &call)
+     4. below them      the CPU's neo__cpu_x: neo__cpu_run cuts the record into tasks, between
+                        NEO__HOT_BEGIN and NEO__HOT_END. Sums over samples walk the leaves by
+                        neo__tree_push. Loops over columns are kernels, at >>kernels-vec
+     5. >>impl-cpu      the row d->x = neo__cpu_x
+     6. neo_cuda.cuh    neo__cuda_x in a section of its own, over the same kernels (neo__vec_x_warp),
+                        and its row in neo__cuda_table
+     7. tests           a function and its BOTH(x, ..) in tests/cuda/device.c, which compares the bits
+                        of both devices; the numbers themselves in tests/core
+
    CONTENTS (grep -nE '^ *>>|---- >>' neo.h is the map)
      >>config >>status >>ctx >>leaves >>tensor >>random >>exact >>gemm >>params >>layers
      >>losses >>optim >>gradcheck >>jagged >>bags >>schema >>reader >>state >>checkpoint
-     >>safetensors >>metrics >>progress >>jsonl >>report >>shared >>kernel-types >>platform
+     >>safetensors >>metrics >>progress >>jsonl >>report >>shared >>kernel-types >>deferred-answers
+     >>platform
      >>impl-status >>impl-fp
      >>impl-ctx >>impl-leaves >>files >>isa >>impl-math >>impl-tensor >>impl-random >>impl-exact
      >>impl-gemm >>impl-bf16 >>impl-linear >>impl-mlp >>impl-interact >>impl-activation >>impl-norm
@@ -122,7 +138,7 @@
 #define NEO__PRINTF(f, a)
 #endif
 
-/* What the implementations of neo's headers share. */
+/* Shared by the implementations of neo's headers. */
 #ifndef NEO_ASSERT
 #define NEO_ASSERT(x) ((void)0)
 #endif
@@ -295,7 +311,7 @@ NEO_API const char *neo_isa_name(neo_isa isa);
 NEO_API neo_status neo_isa_parse(const char *name, neo_isa *isa);
 NEO_API int neo_isa_available(neo_isa isa);
 
-/* What the context's allocator has handed out. */
+/* Memory that the context's allocator has handed out. */
 typedef struct neo_memory {
     size_t bytes;        /* now, in the device's memory too */
     size_t device_bytes; /* of bytes: in the device's memory */
@@ -367,8 +383,8 @@ typedef enum neo_dtype {
 
 enum { NEO_MAX_DIMS = 4 };
 
-/* Where memory is: where the program runs, or on the context's device. On a context without a device
-   all memory is host memory. */
+/* The place of memory: the host, or the context's device. A context without a device has host memory
+   only. */
 typedef enum neo_place { NEO_HOST, NEO_DEVICE } neo_place;
 
 typedef struct neo_tensor {
@@ -1078,9 +1094,9 @@ typedef struct neo_bag_optim {
     float max_norm;            /* 0: off; else a touched row's 2-norm is cut to this after its step */
 } neo_bag_optim;
 
-/* Where a table lies in a larger one, of which it holds the columns from first_col and the rows from
-   first_row on. Initial values, row buckets, norms and means are then those of the larger table. Zeros: a
-   table by itself. */
+/* The position of a table in a larger one: it holds the larger table's columns from first_col and its
+   rows from first_row on. Initial values, row buckets, norms and means are then those of the larger
+   table. Zeros: a table by itself. */
 typedef struct neo_table_part {
     int64_t rows, dim; /* of the larger table */
     int64_t first_row, first_col;
@@ -1423,8 +1439,8 @@ typedef struct neo_batch { /* views; for how long: neo_reader_desc.hold */
     int64_t global_size;   /* samples over all ranks: the batch of neo_leaves and of the loss */
 } neo_batch;
 
-/* Where the bytes of standard input come from, if not from this process: neo_comm_input of neo_comm.h
-   gives every rank those of rank 0. read: the next bytes, 1 to `bytes` of them, to buffer. *got 0 and
+/* A source of bytes in place of this process's standard input: neo_comm_input of neo_comm.h gives
+   every rank those of rank 0. read: the next bytes, 1 to `bytes` of them, to buffer. *got 0 and
    NEO_OK: nothing has come for a while (it returns within 0.1 s, so that closing the reader need not
    wait for it). NEO_END: the end. Other statuses, with neo_fail, end the stream.
    Threads: called from the reader's threads, one at a time, in the order of the bytes. */
@@ -1544,8 +1560,8 @@ NEO_API void neo_state_destroy(neo_state *state);
             a part in a file: "[0:8]", "[0:8,0:4]") or not UTF-8, or t is not contiguous. */
 NEO_API neo_status neo_state_add(neo_state *state, neo_state_kind kind, const char *name,
                                  neo_tensor t);
-/* Where a part of a tensor is, when ranks hold tensors in parts: rectangles of a tensor of two
-   dimensions, or runs of one of one dimension. */
+/* A part of a tensor that ranks hold in parts: a rectangle of a tensor of two dimensions, a run of a
+   tensor of one. */
 typedef struct neo_part {
     int64_t rows, cols;           /* of the whole tensor; cols 0: it has one dimension */
     int64_t first_row, first_col; /* where the part begins */
@@ -1586,8 +1602,8 @@ NEO_API neo_tensor neo_state_tensor(const neo_state *state, int index);
    uses the context's. */
 NEO_API uint64_t neo_state_digest(const neo_state *state);
 
-/* How ranks meet that save, load or digest together; neo_comm.h makes one of a communicator. Both
-   calls are collective: every rank makes them, in the same order. NULL where a group is asked for,
+/* The ranks that save, load or digest together; neo_comm.h makes one of a communicator. Both calls
+   are collective: every rank makes them, in the same order. NULL where a group is asked for,
    or size 1: this rank alone. */
 typedef struct neo_group { /* (>>optim has it too) */
     int rank, size;
@@ -1902,8 +1918,24 @@ NEO_API neo_status neo_report_write(const neo_report *report, const char *path);
     !defined(NEO__SHARED)
 #define NEO__SHARED
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#if defined(_WIN32)
+#ifndef WIN32_LEAN_AND_MEAN
+#define WIN32_LEAN_AND_MEAN
+#endif
+#ifndef NOMINMAX
+#define NOMINMAX
+#endif
+#include <windows.h>
+#else
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+#endif
 #if defined(__x86_64__) || defined(_M_X64)
 #include <xmmintrin.h>
 #endif
@@ -2044,6 +2076,36 @@ NEO__UNUSED static void neo__arena_free(neo__arena *a) {
     a->at = NULL;
     a->left = 0;
 }
+NEO__UNUSED static neo_status neo__arena_take(neo__arena *a, void *pointer, size_t bytes) {
+    void *here = neo__arena_alloc(a, bytes);
+    memcpy(pointer, &here, sizeof here); /* the pointer's type is the caller's */
+    return here ? NEO_OK : neo_fail(NEO_ERR_MEMORY, "no memory for %zu bytes", bytes);
+}
+/* NEO__ARENA(&arena, list, n): list = n cleared elements. NEO_ERR_MEMORY: NULL. */
+#define NEO__ARENA(arena, list, count)                                                             \
+    neo__arena_take(arena, &(list), neo__size_mul((size_t)(count), sizeof *(list)))
+
+/* Make room for `need` elements; what the list holds is kept. NEO_ERR_MEMORY: the list is as before. */
+NEO__UNUSED static neo_status neo__grow(neo_ctx *ctx, void *pointer, int64_t *capacity,
+                                        int64_t need, size_t size) {
+    int64_t twice = *capacity > INT64_MAX / 2 ? INT64_MAX : 2 * *capacity;
+    int64_t larger = NEO__MAX(NEO__MAX(twice, 16), need);
+    void *old, *list = neo_alloc(ctx, neo__size_mul((size_t)larger, size));
+    memcpy(&old, pointer, sizeof old); /* the pointer's type is the caller's */
+    NEO__CHECK(list, NEO_ERR_MEMORY, "no memory for a list of %zu items of %zu bytes",
+               (size_t)larger, size);
+    if (*capacity > 0) memcpy(list, old, (size_t)*capacity * size);
+    neo_free(ctx, old, (size_t)*capacity * size);
+    memcpy(pointer, &list, sizeof list);
+    *capacity = larger;
+    return NEO_OK;
+}
+/* NEO__GROW(ctx, list, capacity, need): an int64_t capacity; 0 with list NULL for an empty list. */
+#define NEO__GROW(ctx, list, capacity, need)                                                       \
+    ((need) <= (capacity) ? NEO_OK                                                                 \
+                          : neo__grow(ctx, &(list), &(capacity), need, sizeof *(list)))
+#define NEO__LIST_FREE(ctx, list, capacity)                                                        \
+    neo_free(ctx, (void *)(list), (size_t)(capacity) * sizeof *(list))
 
 /* ---- an error over a clean-up: keep the message, clean up with calls that may fail, restore ---- */
 enum { NEO__ERROR_BYTES = 512 };
@@ -2061,6 +2123,146 @@ NEO__UNUSED static neo__kept_error neo__error_keep(neo_status status) {
 NEO__UNUSED static neo_status neo__error_restore(const neo__kept_error *e) {
     return e->status == NEO_OK ? NEO_OK : neo_fail(e->status, "%s", e->text);
 }
+
+/* ---- threads, mutexes, conditions: POSIX or Windows ---- */
+#if defined(_WIN32)
+typedef SRWLOCK neo__mutex;
+typedef CONDITION_VARIABLE neo__cond;
+typedef HANDLE neo__thread;
+NEO__UNUSED static void neo__mutex_init(neo__mutex *m) { InitializeSRWLock(m); }
+NEO__UNUSED static void neo__mutex_destroy(neo__mutex *m) { (void)m; }
+NEO__UNUSED static void neo__mutex_lock(neo__mutex *m) { AcquireSRWLockExclusive(m); }
+NEO__UNUSED static void neo__mutex_unlock(neo__mutex *m) { ReleaseSRWLockExclusive(m); }
+NEO__UNUSED static void neo__cond_init(neo__cond *c) { InitializeConditionVariable(c); }
+NEO__UNUSED static void neo__cond_destroy(neo__cond *c) { (void)c; }
+NEO__UNUSED static void neo__cond_signal(neo__cond *c) { WakeConditionVariable(c); }
+NEO__UNUSED static void neo__cond_broadcast(neo__cond *c) { WakeAllConditionVariable(c); }
+NEO__UNUSED static void neo__cond_wait(neo__cond *c, neo__mutex *m) {
+    SleepConditionVariableSRW(c, m, INFINITE, 0);
+}
+/* Until neo_time_ns() is until_ns at most. 0: the time has come. */
+NEO__UNUSED static int neo__cond_wait_until(neo__cond *c, neo__mutex *m, int64_t until_ns) {
+    int64_t left = (until_ns - neo_time_ns() + 999999) / 1000000;
+    if (left <= 0) return 0;
+    return SleepConditionVariableSRW(c, m, (DWORD)NEO__MIN(left, 1000000000), 0) != 0;
+}
+NEO__UNUSED static void neo__thread_yield(void) { SwitchToThread(); }
+NEO__UNUSED static void neo__thread_sleep(int64_t ns) { Sleep((DWORD)((ns + 999999) / 1000000)); }
+NEO__UNUSED static int neo__core_count(void) {
+    SYSTEM_INFO info;
+    GetSystemInfo(&info);
+    return (int)info.dwNumberOfProcessors;
+}
+#else
+typedef pthread_mutex_t neo__mutex;
+typedef pthread_cond_t neo__cond;
+typedef pthread_t neo__thread;
+/* Conditions count time as neo_time_ns does, where the system can. */
+#if defined(__APPLE__)
+#define NEO__COND_CLOCK CLOCK_REALTIME
+#else
+#define NEO__COND_CLOCK CLOCK_MONOTONIC
+#endif
+NEO__UNUSED static void neo__mutex_init(neo__mutex *m) { pthread_mutex_init(m, NULL); }
+NEO__UNUSED static void neo__mutex_destroy(neo__mutex *m) { pthread_mutex_destroy(m); }
+NEO__UNUSED static void neo__mutex_lock(neo__mutex *m) { pthread_mutex_lock(m); }
+NEO__UNUSED static void neo__mutex_unlock(neo__mutex *m) { pthread_mutex_unlock(m); }
+NEO__UNUSED static void neo__cond_init(neo__cond *c) {
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+#if !defined(__APPLE__)
+    pthread_condattr_setclock(&attr, NEO__COND_CLOCK);
+#endif
+    pthread_cond_init(c, &attr);
+    pthread_condattr_destroy(&attr);
+}
+NEO__UNUSED static void neo__cond_destroy(neo__cond *c) { pthread_cond_destroy(c); }
+NEO__UNUSED static void neo__cond_signal(neo__cond *c) { pthread_cond_signal(c); }
+NEO__UNUSED static void neo__cond_broadcast(neo__cond *c) { pthread_cond_broadcast(c); }
+NEO__UNUSED static void neo__cond_wait(neo__cond *c, neo__mutex *m) { pthread_cond_wait(c, m); }
+/* Until neo_time_ns() is until_ns at most. 0: the time has come. */
+NEO__UNUSED static int neo__cond_wait_until(neo__cond *c, neo__mutex *m, int64_t until_ns) {
+    struct timespec t;
+    int64_t left = until_ns - neo_time_ns();
+    if (left <= 0) return 0;
+    clock_gettime(NEO__COND_CLOCK, &t);
+    int64_t ns = (int64_t)t.tv_nsec + left % 1000000000;
+    t.tv_sec += (time_t)(left / 1000000000 + ns / 1000000000);
+    t.tv_nsec = (long)(ns % 1000000000);
+    return pthread_cond_timedwait(c, m, &t) == 0;
+}
+NEO__UNUSED static void neo__thread_yield(void) { sched_yield(); }
+NEO__UNUSED static void neo__thread_sleep(int64_t ns) {
+    struct timespec t;
+    t.tv_sec = (time_t)(ns / 1000000000);
+    t.tv_nsec = (long)(ns % 1000000000);
+    while (nanosleep(&t, &t) != 0 && errno == EINTR) continue;
+}
+/* Cores this process may run on: the affinity mask where the system tells (Linux), else all. */
+NEO__UNUSED static int neo__core_count(void) {
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    int allowed = 0;
+    char line[1024];
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && fgets(line, sizeof line, f)) {
+        if (strncmp(line, "Cpus_allowed:", 13) != 0) continue;
+        for (const char *p = line + 13; *p; p++) {
+            int digit = *p >= '0' && *p <= '9' ? *p - '0' : *p >= 'a' && *p <= 'f' ? *p - 'a' + 10 : 0;
+            for (; digit; digit &= digit - 1) allowed++;
+        }
+        break;
+    }
+    if (f) fclose(f);
+    if (cores < 1) cores = 1;
+    return allowed > 0 && allowed < cores ? allowed : (int)cores;
+}
+#endif
+
+/* A thread's entry; kept by the starter until the thread is joined. */
+typedef struct neo__thread_start {
+    void (*fn)(void *arg);
+    void *arg;
+} neo__thread_start;
+/* neo__thread_run: 1, or 0 and errno. neo__thread_create: the same for threads of neo's own, which
+   block all signals: signals are for the program's threads. */
+#if defined(_WIN32)
+NEO__UNUSED static DWORD WINAPI neo__thread_main(LPVOID p) {
+    neo__thread_start *s = (neo__thread_start *)p;
+    s->fn(s->arg);
+    return 0;
+}
+NEO__UNUSED static int neo__thread_run(neo__thread *t, neo__thread_start *start) {
+    *t = CreateThread(NULL, 0, neo__thread_main, start, 0, NULL);
+    errno = EAGAIN;
+    return *t != NULL;
+}
+NEO__UNUSED static int neo__thread_create(neo__thread *t, neo__thread_start *start) {
+    return neo__thread_run(t, start);
+}
+NEO__UNUSED static void neo__thread_join(neo__thread t) {
+    WaitForSingleObject(t, INFINITE);
+    CloseHandle(t);
+}
+#else
+NEO__UNUSED static void *neo__thread_main(void *p) {
+    neo__thread_start *s = (neo__thread_start *)p;
+    s->fn(s->arg);
+    return NULL;
+}
+NEO__UNUSED static int neo__thread_run(neo__thread *t, neo__thread_start *start) {
+    errno = pthread_create(t, NULL, neo__thread_main, start);
+    return errno == 0;
+}
+NEO__UNUSED static int neo__thread_create(neo__thread *t, neo__thread_start *start) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int done = neo__thread_run(t, start);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return done;
+}
+NEO__UNUSED static void neo__thread_join(neo__thread t) { pthread_join(t, NULL); }
+#endif
 
 /* One rounding mode for all of neo: to nearest even, denormals kept. Entry points and workers set it and put
    the caller's back. */
@@ -2208,7 +2410,8 @@ NEO__EVERYWHERE NEO__INLINE int64_t neo__bucket_begin(int64_t rows, int64_t buck
 NEO__EVERYWHERE NEO__INLINE int64_t neo__bucket_of(int64_t rows, int64_t buckets, int64_t row) {
     return ((row + 1) * buckets - 1) / rows;
 }
-/* How a table's pooled sums add, where it is not in one run: a part of the numeric definition. */
+/* Record in a state how a table's pooled sums add, where row buckets cut them: a part of the numeric
+   definition. */
 NEO__INLINE neo_status neo__state_define_buckets(neo_state *state, const char *bags, const char *table,
                                                  int32_t row_buckets) {
     char key[1024], text[16];
@@ -2232,7 +2435,7 @@ NEO__INLINE neo_status neo__state_define_buckets(neo_state *state, const char *b
 #ifndef NEO_HEADER
 #define NEO_HEADER "neo.h"
 #endif
-/* What the kernels' text at the end of this file is read for; see >>isa. */
+/* The targets for which the kernels' text at the end of this file is read; see >>isa. */
 #define NEO__PASS_SCALAR 1
 #define NEO__PASS_AVX2 2
 #define NEO__PASS_AVX512 3
@@ -2390,7 +2593,7 @@ struct neo__vec_kernels {
        on. */
     void (*softmax_tile_grad)(float *s, float *dp, int64_t n, float scale, float lse, float delta);
 
-    /* Of one block, n <= NEO__BLOCK: sum of |x|, sum of squares, largest |x| (a NaN above all). */
+    /* Sum of |x|, sum of squares, largest |x| (a NaN above all) of one block, n <= NEO__BLOCK. */
     float (*block_abs)(const float *x, int64_t n);
     float (*block_square)(const float *x, int64_t n);
     float (*block_max)(const float *x, int64_t n);
@@ -2794,9 +2997,11 @@ struct neo__tensor_kernels {
    back is returned by a later call. One thread at a time. */
 enum { NEO__DEVICE_VERSION = 2 };
 
-/* What becomes of an answer that is not there yet when the call returns: a device that is recording a step
-   (neo_device.recording) copies the job, calls fn with the copy and the answer once the step is over, and takes
-   fn's status for the step's. */
+/* ---- >>deferred-answers ----
+   A device checks ids and labels, and sums losses and norms, behind the caller. It answers in host
+   memory when the call returns; but while it records a step (neo_device.recording) there is no
+   answer yet. Then it copies the job of a neo__later, and when the step is over it calls fn with
+   that copy and the answer, and takes fn's status for the step's. */
 typedef struct neo__later {
     neo_status (*fn)(void *job, const void *answer);
     const void *job;
@@ -3205,21 +3410,11 @@ struct neo_device {
 #if (defined(NEO_IMPLEMENTATION) || defined(NEO_STATIC)) && !defined(NEO__IMPLEMENTED)
 #define NEO__IMPLEMENTED
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #if defined(_WIN32)
-#ifndef WIN32_LEAN_AND_MEAN
-#define WIN32_LEAN_AND_MEAN
-#endif
-#ifndef NOMINMAX
-#define NOMINMAX
-#endif
-#include <windows.h>
 #include <direct.h>
 #include <io.h>
 #include <malloc.h>
@@ -3227,16 +3422,11 @@ struct neo_device {
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
-#include <sched.h>
-#include <signal.h>
-#include <time.h>
 #if defined(__linux__)
 #include <sys/mman.h>
 #endif
 #include <sys/stat.h>
 #include <sys/types.h>
-#include <unistd.h>
 #endif
 
 #if !defined(NEO_NO_SIMD) && (defined(__x86_64__) || defined(_M_X64)) && !defined(__CUDACC__)
@@ -3275,7 +3465,6 @@ NEO__HOT_BEGIN
 extern "C" {
 #endif
 
-
 #ifdef __cplusplus
 #define NEO__THREAD_LOCAL thread_local
 #else
@@ -3285,61 +3474,9 @@ extern "C" {
 /* ------------------------------------------------------------------------------------------------
    >>platform
 
-   Everything that differs between POSIX and Windows: threads, clock, aligned memory, files.
+   Everything else that differs between POSIX and Windows: clock, aligned memory, files.
    ------------------------------------------------------------------------------------------------ */
 #if defined(_WIN32)
-typedef SRWLOCK neo__mutex;
-typedef CONDITION_VARIABLE neo__cond;
-typedef HANDLE neo__thread;
-static void neo__mutex_init(neo__mutex *m) { InitializeSRWLock(m); }
-static void neo__mutex_destroy(neo__mutex *m) { (void)m; }
-static void neo__mutex_lock(neo__mutex *m) { AcquireSRWLockExclusive(m); }
-static void neo__mutex_unlock(neo__mutex *m) { ReleaseSRWLockExclusive(m); }
-static void neo__cond_init(neo__cond *c) { InitializeConditionVariable(c); }
-static void neo__cond_destroy(neo__cond *c) { (void)c; }
-static void neo__cond_wait(neo__cond *c, neo__mutex *m) { SleepConditionVariableSRW(c, m, INFINITE, 0); }
-static void neo__cond_signal(neo__cond *c) { WakeConditionVariable(c); }
-static void neo__cond_broadcast(neo__cond *c) { WakeAllConditionVariable(c); }
-#else
-typedef pthread_mutex_t neo__mutex;
-typedef pthread_cond_t neo__cond;
-typedef pthread_t neo__thread;
-static void neo__mutex_init(neo__mutex *m) { pthread_mutex_init(m, NULL); }
-static void neo__mutex_destroy(neo__mutex *m) { pthread_mutex_destroy(m); }
-static void neo__mutex_lock(neo__mutex *m) { pthread_mutex_lock(m); }
-static void neo__mutex_unlock(neo__mutex *m) { pthread_mutex_unlock(m); }
-static void neo__cond_init(neo__cond *c) { pthread_cond_init(c, NULL); }
-static void neo__cond_destroy(neo__cond *c) { pthread_cond_destroy(c); }
-static void neo__cond_wait(neo__cond *c, neo__mutex *m) { pthread_cond_wait(c, m); }
-static void neo__cond_signal(neo__cond *c) { pthread_cond_signal(c); }
-static void neo__cond_broadcast(neo__cond *c) { pthread_cond_broadcast(c); }
-#endif
-
-/* A thread's entry; kept by the starter until the thread is joined. */
-typedef struct neo__thread_start {
-    void (*fn)(void *arg);
-    void *arg;
-} neo__thread_start;
-
-#if defined(_WIN32)
-static DWORD WINAPI neo__thread_main(LPVOID p) {
-    neo__thread_start *s = (neo__thread_start *)p;
-    s->fn(s->arg);
-    return 0;
-}
-static int neo__thread_create(neo__thread *t, neo__thread_start *start) {
-    *t = CreateThread(NULL, 0, neo__thread_main, start, 0, NULL);
-    return *t != NULL;
-}
-static void neo__thread_join(neo__thread t) {
-    WaitForSingleObject(t, INFINITE);
-    CloseHandle(t);
-}
-static int neo__core_count(void) {
-    SYSTEM_INFO info;
-    GetSystemInfo(&info);
-    return (int)info.dwNumberOfProcessors;
-}
 static void *neo__aligned_alloc(size_t size, size_t align) { return _aligned_malloc(size, align); }
 static void neo__aligned_free(void *p) { _aligned_free(p); }
 NEO_API int64_t neo_time_ns(void) {
@@ -3349,40 +3486,6 @@ NEO_API int64_t neo_time_ns(void) {
     return (int64_t)(t.QuadPart / f.QuadPart * 1000000000 + t.QuadPart % f.QuadPart * 1000000000 / f.QuadPart);
 }
 #else
-static void *neo__thread_main(void *p) {
-    neo__thread_start *s = (neo__thread_start *)p;
-    s->fn(s->arg);
-    return NULL;
-}
-/* Signals are for the program's own threads: those of neo block all of them. */
-static int neo__thread_create(neo__thread *t, neo__thread_start *start) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(t, NULL, neo__thread_main, start);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error == 0;
-}
-static void neo__thread_join(neo__thread t) { pthread_join(t, NULL); }
-
-/* Cores this process may run on: the affinity mask where the system tells (Linux), else all. */
-static int neo__core_count(void) {
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    int allowed = 0;
-    char line[1024];
-    FILE *f = fopen("/proc/self/status", "r");
-    while (f && fgets(line, sizeof line, f)) {
-        if (strncmp(line, "Cpus_allowed:", 13) != 0) continue;
-        for (const char *p = line + 13; *p; p++) {
-            int digit = *p >= '0' && *p <= '9' ? *p - '0' : *p >= 'a' && *p <= 'f' ? *p - 'a' + 10 : 0;
-            for (; digit; digit &= digit - 1) allowed++;
-        }
-        break;
-    }
-    if (f) fclose(f);
-    if (cores < 1) cores = 1;
-    return allowed > 0 && allowed < cores ? allowed : (int)cores;
-}
 /* Large blocks are aligned to huge pages and ask for them where the system gives them on request: random rows of a
    large table then cost fewer page walks (lookups of uniform ids run about 1.3 times as fast), and so do columns of a
    weight, whose elements are rows apart. */
@@ -3460,7 +3563,6 @@ NEO_API const char *neo_status_string(neo_status status) {
     return (unsigned)status < (unsigned)NEO_STATUS_COUNT ? text[status] : "unknown status";
 }
 
-
 /* ------------------------------------------------------------------------------------------------
    >>impl-fp
    ------------------------------------------------------------------------------------------------ */
@@ -3521,9 +3623,10 @@ static const char *neo__fp_self_check(void) {
 /* ------------------------------------------------------------------------------------------------
    >>impl-ctx
 
-   A context: its memory, its threads, and the devices that compute. Each public operation checks its
-   arguments, fills one record (neo__x_call) and calls ctx->on->x(ctx->on, &record). `on` is the
-   accelerator's table or the CPU's; only code for which the place of memory matters asks ctx->device.
+   A context: its memory, its threads, and the devices that compute. Each public operation checks
+   its arguments, fills one record (neo__x_call) and calls ctx->on->x(ctx->on, &record). `on` is the
+   accelerator's table or the CPU's; only code for which the place of memory matters asks
+   ctx->device.
    ------------------------------------------------------------------------------------------------ */
 enum {
     NEO__ALIGN = 64,
@@ -3532,8 +3635,8 @@ enum {
     NEO__SHARED_SCRATCH_BYTES = 16 << 20 /* of the caller: packed operands shared by all workers */
 };
 
-/* Threads that park while idle. A job is open from the moment it is published until its tasks are handed out;
-   workers join while it is open, so one that wakes late is not waited for. */
+/* Threads that park while idle. A job is open from the moment it is published until its tasks are
+   handed out; workers join while it is open, so one that wakes late is not waited for. */
 typedef struct neo__pool {
     neo__mutex lock;
     neo__cond wake, done;
@@ -3580,7 +3683,8 @@ struct neo_ctx {
     size_t scratch_bytes;
     size_t bytes, peak_bytes, device_bytes; /* atomic */
     int64_t alloc_count;                    /* atomic */
-    int partial_batches; /* open windows in which other ranks have parts of the batch: leaves NULL are an error */
+    int partial_batches; /* open windows in which other ranks have parts of the batch: leaves NULL
+                            are an error */
 };
 
 /* The context of a CPU's table. */
@@ -3609,8 +3713,8 @@ static void neo__count_alloc(neo_ctx *ctx, size_t bytes) {
     __atomic_fetch_add(&ctx->alloc_count, 1, __ATOMIC_RELAXED);
     size_t now = __atomic_add_fetch(&ctx->bytes, bytes, __ATOMIC_RELAXED);
     size_t peak = __atomic_load_n(&ctx->peak_bytes, __ATOMIC_RELAXED);
-    while (now > peak && !__atomic_compare_exchange_n(&ctx->peak_bytes, &peak, now, 1, __ATOMIC_RELAXED,
-                                                      __ATOMIC_RELAXED)) {
+    while (now > peak && !__atomic_compare_exchange_n(&ctx->peak_bytes, &peak, now, 1,
+                                                      __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
     }
 }
 /* Memory of a device, or memory of the host that it reads fast (pinned); counted. */
@@ -3671,9 +3775,10 @@ NEO_API neo_status neo__device_move(neo_ctx *ctx, void *to, const void *from, si
     return ctx->on->move(ctx->on, to, from, bytes);
 }
 NEO_API neo_status neo__device_combine(neo_ctx *ctx, const neo__combine_call *call) {
-    NEO__CHECK(call->count <= NEO__COMBINE_PIECES, NEO_ERR_UNSUPPORTED,
-               "a sum of %d subtrees of leaves on devices, which add up to %d (give fewer repro_shards)",
-               call->count, (int)NEO__COMBINE_PIECES);
+    NEO__CHECK(
+        call->count <= NEO__COMBINE_PIECES, NEO_ERR_UNSUPPORTED,
+        "a sum of %d subtrees of leaves on devices, which add up to %d (give fewer repro_shards)",
+        call->count, (int)NEO__COMBINE_PIECES);
     return ctx->on->combine(ctx->on, call);
 }
 NEO_API neo_status neo__device_encode(neo_ctx *ctx, const neo__wire_call *call) {
@@ -3743,10 +3848,11 @@ static neo_status neo__check_place(const neo_ctx *ctx, neo_tensor t, const char 
                                    const char *name) {
     if (!t.data || t.place == neo__ctx_place(ctx)) return NEO_OK;
     if (ctx && ctx->device)
-        return neo_fail(NEO_ERR_ARG,
-                        "%s: %s is in host memory, but the context computes on %s: neo_tensor_alloc "
-                        "makes tensors there, neo_tensor_copy takes data there",
-                        function, name, ctx->on->name);
+        return neo_fail(
+            NEO_ERR_ARG,
+            "%s: %s is in host memory, but the context computes on %s: neo_tensor_alloc "
+            "makes tensors there, neo_tensor_copy takes data there",
+            function, name, ctx->on->name);
     return neo_fail(NEO_ERR_ARG, "%s: %s is in a device's memory, but the context has no device",
                     function, name);
 }
@@ -3763,7 +3869,9 @@ NEO_API void neo_log(neo_ctx *ctx, neo_log_level level, const char *format, ...)
 NEO__HOT_BEGIN
 
 /* ---- the pool ---- */
-enum { NEO__SPINS = 4000 }; /* polls before parking: about 50 us, more than the gap between two kernels */
+enum {
+    NEO__SPINS = 4000
+}; /* polls before parking: about 50 us, more than the gap between two kernels */
 
 static void neo__pool_take(neo__pool *pool, int worker) {
     neo__fp_state fp = neo__fp_enter();
@@ -3797,7 +3905,8 @@ static void neo__worker_main(void *arg) {
         if (!join) continue;
         neo__pool_take(pool, self->index);
         neo__mutex_lock(&pool->lock);
-        if (__atomic_sub_fetch(&pool->active, 1, __ATOMIC_RELEASE) == 0) neo__cond_signal(&pool->done);
+        if (__atomic_sub_fetch(&pool->active, 1, __ATOMIC_RELEASE) == 0)
+            neo__cond_signal(&pool->done);
         neo__mutex_unlock(&pool->lock);
     }
 }
@@ -3819,7 +3928,8 @@ static void neo__pool_run(neo__pool *pool, int64_t count, neo_task_fn task, void
         neo__cpu_pause();
     neo__mutex_lock(&pool->lock);
     pool->open = 0;
-    while (__atomic_load_n(&pool->active, __ATOMIC_ACQUIRE) != 0) neo__cond_wait(&pool->done, &pool->lock);
+    while (__atomic_load_n(&pool->active, __ATOMIC_ACQUIRE) != 0)
+        neo__cond_wait(&pool->done, &pool->lock);
     neo__mutex_unlock(&pool->lock);
 }
 
@@ -3889,8 +3999,8 @@ NEO__INLINE int64_t neo__task_count(const neo_ctx *ctx, int64_t count, int64_t g
     return tasks < 1 ? 1 : tasks > most ? most : tasks;
 }
 /* The piece [begin, end) of task i, cut at multiples of `unit`. */
-NEO__INLINE void neo__task_range(int64_t count, int64_t tasks, int64_t i, int64_t unit, int64_t *begin,
-                                 int64_t *end) {
+NEO__INLINE void neo__task_range(int64_t count, int64_t tasks, int64_t i, int64_t unit,
+                                 int64_t *begin, int64_t *end) {
     int64_t units = (count + unit - 1) / unit;
     *begin = NEO__MIN(units * i / tasks * unit, count);
     *end = NEO__MIN(units * (i + 1) / tasks * unit, count);
@@ -3903,8 +4013,8 @@ typedef struct neo__cpu_job {
     int64_t count, tasks;
 } neo__cpu_job;
 /* The pieces [begin, end) of task `index`, cut at multiples of `unit`. */
-NEO__INLINE void neo__cpu_range(const neo__cpu_job *job, int64_t index, int64_t unit, int64_t *begin,
-                                int64_t *end) {
+NEO__INLINE void neo__cpu_range(const neo__cpu_job *job, int64_t index, int64_t unit,
+                                int64_t *begin, int64_t *end) {
     neo__task_range(job->count, job->tasks, index, unit, begin, end);
 }
 /* task(job, index, worker) over all pieces; each task has at least `grain` of them. */
@@ -3940,8 +4050,10 @@ NEO_API neo_status neo_isa_parse(const char *name, neo_isa *isa) {
             return NEO_OK;
         }
     }
-    return neo_fail(NEO_ERR_ARG, "neo_isa_parse: '%s' is none of best, scalar, avx2, avx512, neon, avx512bf16, amx",
-                     name ? name : "(null)");
+    return neo_fail(
+        NEO_ERR_ARG,
+        "neo_isa_parse: '%s' is none of best, scalar, avx2, avx512, neon, avx512bf16, amx",
+        name ? name : "(null)");
 }
 #if defined(NEO__X86_BF16)
 /* The processor has AMX's tiles and their bf16 products (CPUID 7), the system keeps their state
@@ -3955,7 +4067,10 @@ static int neo__amx_available(void) {
     __asm__ __volatile__("xgetbv" : "=a"(xcr0), "=d"(high) : "c"(0));
     if ((xcr0 >> 17 & 3) != 3) return 0;
     int64_t result = 158; /* arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) */
-    __asm__ __volatile__("syscall" : "+a"(result) : "D"((int64_t)0x1023), "S"((int64_t)18) : "rcx", "r11", "memory");
+    __asm__ __volatile__("syscall"
+                         : "+a"(result)
+                         : "D"((int64_t)0x1023), "S"((int64_t)18)
+                         : "rcx", "r11", "memory");
     return result == 0;
 #else
     return 0;
@@ -4011,7 +4126,8 @@ static void neo__cpu_device_init(neo_ctx *ctx); /* fills ctx->cpu; see >>impl-cp
 static neo_status neo__device_check(const neo_device *d) {
     if (!d) return NEO_OK;
     NEO__CHECK(d->bytes == sizeof *d && d->version == NEO__DEVICE_VERSION, NEO_ERR_MISMATCH,
-               "neo_ctx_create: the device is of version %u, this neo.h of version %d: they must come from "
+               "neo_ctx_create: the device is of version %u, this neo.h of version %d: they must "
+               "come from "
                "one copy of neo",
                (unsigned)d->version, NEO__DEVICE_VERSION);
     const char *const first = (const char *)d + offsetof(neo_device, alloc);
@@ -4025,7 +4141,8 @@ static neo_status neo__device_check(const neo_device *d) {
 }
 static neo_status neo__ctx_check(const neo_ctx_desc *d) {
     NEO__CHECK(d->threads >= 0 && d->threads <= NEO__MAX_THREADS, NEO_ERR_ARG,
-               "neo_ctx_create: threads is %d, not in 0 (all cores) .. %d", d->threads, NEO__MAX_THREADS);
+               "neo_ctx_create: threads is %d, not in 0 (all cores) .. %d", d->threads,
+               NEO__MAX_THREADS);
     NEO__CHECK(d->repro_shards >= 0 && d->repro_shards <= 4096, NEO_ERR_ARG,
                "neo_ctx_create: repro_shards is %d, not in 0 .. 4096", d->repro_shards);
     NEO__CHECK(!d->allocator.alloc == !d->allocator.free, NEO_ERR_ARG,
@@ -4038,7 +4155,8 @@ static neo_status neo__ctx_check(const neo_ctx_desc *d) {
     neo__fp_state fp = neo__fp_enter();
     const char *broken = neo__fp_self_check();
     neo__fp_leave(fp);
-    NEO__CHECK(!broken, NEO_ERR_NUMERIC, "neo_ctx_create: the compiler changed arithmetic: %s", broken);
+    NEO__CHECK(!broken, NEO_ERR_NUMERIC, "neo_ctx_create: the compiler changed arithmetic: %s",
+               broken);
     return NEO_OK;
 }
 
@@ -4069,7 +4187,8 @@ NEO_API neo_status neo_ctx_create(const neo_ctx_desc *desc, neo_ctx **out) {
     ctx->alloc_count = 1;
     neo__isa_bind(ctx);
 
-    ctx->scratch_bytes = (size_t)ctx->threads * NEO__WORKER_SCRATCH_BYTES + NEO__SHARED_SCRATCH_BYTES;
+    ctx->scratch_bytes =
+        (size_t)ctx->threads * NEO__WORKER_SCRATCH_BYTES + NEO__SHARED_SCRATCH_BYTES;
     ctx->scratch = (char *)neo_alloc(ctx, ctx->scratch_bytes);
     size_t worker_bytes = (size_t)(ctx->threads - 1) * sizeof(neo__worker);
     neo__worker *workers = (neo__worker *)neo__alloc_zero(ctx, worker_bytes);
@@ -4119,10 +4238,10 @@ NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-leaves
 
-   The tree over n leaves, n > 1, has the first p leaves on the left and the rest on the right, p the largest
-   power of two below n. Walking the leaves in order, that tree is a binary counter: a stack of subtree sums
-   of falling sizes; pushing a leaf merges equal sizes, and at the end the stack merges from the top down.
-   So log2(V) + 1 buffers are enough.
+   The tree over n leaves, n > 1, has the first p leaves on the left and the rest on the right, p
+   the largest power of two below n. Walking the leaves in order, that tree is a binary counter: a
+   stack of subtree sums of falling sizes; pushing a leaf merges equal sizes, and at the end the
+   stack merges from the top down. So log2(V) + 1 buffers are enough.
    ------------------------------------------------------------------------------------------------ */
 NEO_API int64_t neo_leaf_begin(int64_t batch, int shards, int leaf) {
     return shards < 1 ? 0 : neo__leaf_begin(batch, shards, leaf);
@@ -4149,16 +4268,18 @@ static neo_status neo__leaves_check_tree(const neo_leaves *leaves, int shards,
                leaves->first, leaves->first + leaves->count, shards);
     return NEO_OK;
 }
-/* The leaves of a call: those of `leaves`, or all of a batch of `rows`. Checks that they hold `rows`
-   samples and are a whole subtree. */
+/* The leaves of a call: those of `leaves`, or all of a batch of `rows`. Checks that they hold
+   `rows` samples and are a whole subtree. */
 static neo_status neo__leaves_resolve(const neo_ctx *ctx, const neo_leaves *leaves, int64_t rows,
                                       neo__leaf_cut *out, const char *function) {
     const int shards = out->shards = ctx->repro_shards;
     if (!leaves) {
-        NEO__CHECK(ctx->partial_batches == 0, NEO_ERR_ARG,
-                   "%s: leaves is NULL, which means that the %" PRId64 " rows are the whole batch, but this is the "
-                   "backward window of a unit over several ranks: give the leaves of neo_fsdp_piece",
-                   function, rows);
+        NEO__CHECK(
+            ctx->partial_batches == 0, NEO_ERR_ARG,
+            "%s: leaves is NULL, which means that the %" PRId64
+            " rows are the whole batch, but this is the "
+            "backward window of a unit over several ranks: give the leaves of neo_fsdp_piece",
+            function, rows);
         out->batch = rows;
         out->first = 0;
         out->count = shards;
@@ -4630,8 +4751,8 @@ NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>isa
 
-   The kernels' text is at the end of this file and is read once per instruction set: the header includes itself
-   with NEO__PASS set. (If you rename the file, set NEO_HEADER to its name.)
+   The kernels' text is at the end of this file and is read once per instruction set: the header
+   includes itself with NEO__PASS set. (If you rename the file, set NEO_HEADER to its name.)
    ------------------------------------------------------------------------------------------------ */
 /* Where there are vectors the scalar kernels are the reference, and all but never run: they are
    compiled with little optimization, but not without any, because tests run them. */
@@ -4725,7 +4846,6 @@ static void neo__isa_bind(neo_ctx *ctx) {
     }
 }
 
-
 /* ------------------------------------------------------------------------------------------------
    >>impl-math
 
@@ -4804,7 +4924,10 @@ NEO__UNUSED static double neo__cos_f64(double x) {
    packed into a small buffer where its stride is not 1, so that the inner loops see contiguous
    data only.
    ------------------------------------------------------------------------------------------------ */
-enum { NEO__RUN = 256, NEO__ELEMENT_GRAIN = 1 << 15 };
+enum {
+    NEO__RUN = 256,
+    NEO__ELEMENT_GRAIN = 1 << 15
+};
 
 NEO__HOT_END
 NEO_API size_t neo_dtype_size(neo_dtype dtype) {
@@ -4865,7 +4988,8 @@ NEO_API neo_tensor neo_tensor_slice(neo_tensor t, int dim, int64_t first, int64_
 }
 NEO_API neo_tensor neo_tensor_rows(neo_tensor t, int64_t first, int64_t count) {
     neo_tensor rows = neo_tensor_slice(t, 0, first, count);
-    if (neo__given(t) && !neo__given(rows)) rows.absent = "for neo_tensor_rows was asked for rows outside of a tensor";
+    if (neo__given(t) && !neo__given(rows))
+        rows.absent = "for neo_tensor_rows was asked for rows outside of a tensor";
     return rows;
 }
 NEO_API neo_tensor neo_tensor_transpose(neo_tensor t, int dim_a, int dim_b) {
@@ -4969,7 +5093,7 @@ static neo_status neo__same_shape(neo_tensor a, neo_tensor b, const char *functi
     return NEO_OK;
 }
 
-/* ---- public calls: tensors in host memory are converted and copied by the CPU in any context ---- */
+/* ---- public calls: the CPU converts and copies what is in host memory, in any context ---- */
 /* Two contiguous tensors are walked as one dimension. */
 static neo__convert_call neo__convert_call_make(neo_tensor src, neo_tensor dst) {
     NEO__ZERO(neo__convert_call, call);
@@ -5310,12 +5434,14 @@ static neo_status neo__cpu_tree_sum(neo_device *d, const neo__tree_sum_call *cal
     return NEO_OK;
 }
 
-NEO_API void neo_floats_decode(const neo_ctx *ctx, neo_dtype dtype, const void *src, float *dst, int64_t count) {
+NEO_API void neo_floats_decode(const neo_ctx *ctx, neo_dtype dtype, const void *src, float *dst,
+                               int64_t count) {
     neo__fp_state fp = neo__fp_enter();
     neo__decode_float(ctx, dtype, src, dst, count);
     neo__fp_leave(fp);
 }
-NEO_API void neo_floats_encode(const neo_ctx *ctx, neo_dtype dtype, const float *src, void *dst, int64_t count) {
+NEO_API void neo_floats_encode(const neo_ctx *ctx, neo_dtype dtype, const float *src, void *dst,
+                               int64_t count) {
     neo__fp_state fp = neo__fp_enter();
     neo__encode_float(ctx, dtype, src, dst, NULL, count);
     neo__fp_leave(fp);
@@ -5443,7 +5569,8 @@ static neo__init_call neo__init_call_make(const neo_ctx *ctx, neo_tensor t, cons
     if (init.kind == NEO_INIT_UNIFORM && init.a == init.b) call.init.kind = NEO_INIT_CONSTANT;
     return call;
 }
-/* stride: elements of the whole parameter from one row of t, a matrix, to the next; 0: t is one run of them. */
+/* stride: elements of the whole parameter from one row of t, a matrix, to the next; 0: t is one run
+   of them. */
 static neo_status neo__tensor_init(neo_ctx *ctx, neo_tensor t, const char *name, neo_init init,
                                    int64_t first, int64_t stride) {
     NEO__CHECK(ctx && name, NEO_ERR_ARG, "neo_tensor_init: ctx or name is NULL");
@@ -5519,9 +5646,9 @@ NEO__HOT_BEGIN
    >>kernels-gemm) holds about 14 x 32 sums in registers. C is cut into rectangles of tiles, the
    tasks; each goes over k in segments, packs the segment's panels of B into its worker's scratch
    (they stay near), packs A by blocks of tile rows where that pays (a row's part stays in the
-   first-level cache), and runs along the panels row by row. Where C has few rows, B is read once and
-   its reading counts: then panels are packed in small groups, and the tiles of a group fetch what
-   the next group is packed of. Tiles of a large C are fetched ahead, too.
+   first-level cache), and runs along the panels row by row. Where C has few rows, B is read once
+   and its reading counts: then panels are packed in small groups, and the tiles of a group fetch
+   what the next group is packed of. Tiles of a large C are fetched ahead, too.
 
    With leaves (see >>impl-leaves), k is the sample: each leaf's sum starts at zero and merges into
    the tree while it is in registers; the waiting subtree sums of a tile stand in the worker's
@@ -5560,7 +5687,8 @@ NEO__STATIC_ASSERT((size_t)(NEO__GEMM_B_FLOATS + NEO__GEMM_A_FLOATS) * sizeof(fl
                        (size_t)(NEO__GEMM_FEW_A_FLOATS + NEO__GEMM_FEW_B_FLOATS) * sizeof(float) <=
                            NEO__WORKER_SCRATCH_BYTES &&
                        NEO__GEMM_FEW_A_FLOATS >= (NEO__GEMM_FEW_ROWS + 16) * NEO__GEMM_SEGMENT &&
-                       (size_t)(NEO__GEMM_LEAF_B_FLOATS + NEO__GEMM_A_FLOATS + NEO__GEMM_SUM_FLOATS) *
+                       (size_t)(NEO__GEMM_LEAF_B_FLOATS + NEO__GEMM_A_FLOATS +
+                                NEO__GEMM_SUM_FLOATS) *
                                    sizeof(float) +
                                NEO__GEMM_MAX_PIECES * sizeof(neo__gemm_piece) <=
                            NEO__WORKER_SCRATCH_BYTES,
@@ -5578,7 +5706,7 @@ typedef struct neo__gemm {
     int64_t tile_rows, width, last_width, panels, segments; /* tile_rows: of the largest tile */
     int64_t tiles, even_tiles; /* rows of tiles; those with an even number of rows come first */
     int64_t task_tiles, task_panels, row_tasks, col_tasks;
-    int64_t block_tiles, group_panels; /* of a task, packed together; it has one block, or one group */
+    int64_t block_tiles, group_panels; /* of a task, packed together; there is one block or group */
     int64_t a_floats;                  /* of the scratch: for a block; then for a group */
     int depth;                         /* of the tree: waiting subtree sums of a tile */
 } neo__gemm;
@@ -5591,14 +5719,18 @@ static void neo__gemm_swap(neo__gemm *g) {
     g->swapped = 1;
 }
 
-/* Whether C is written row by row: where there is next to no k, or C stays in no cache, its writing counts. Every row
-   reads all of B, which must stay in the first-level cache; and of the last panel little may be missing, for all of it
-   is multiplied, nor may much of C be in it, for it passes a buffer. */
+/* Whether C is written row by row: where there is next to no k, or C stays in no cache, its writing
+   counts. Every row reads all of B, which must stay in the first-level cache; and of the last panel
+   little may be missing, for all of it is multiplied, nor may much of C be in it, for it passes a
+   buffer. */
 static int neo__gemm_is_shallow(const neo__gemm *g) {
     const int64_t width = 8 * g->ctx->gemm->lanes, rest = g->call.n % width;
-    if (g->tree || g->call.k > NEO__GEMM_SHALLOW || g->call.n < width || g->call.k * g->call.n > NEO__GEMM_SHALLOW_FLOATS) return 0;
+    if (g->tree || g->call.k > NEO__GEMM_SHALLOW || g->call.n < width ||
+        g->call.k * g->call.n > NEO__GEMM_SHALLOW_FLOATS)
+        return 0;
     if (rest > 0 && NEO__MAX(rest, width - rest) > g->call.n / 8) return 0;
-    if (g->call.k > NEO__GEMM_SHALLOW / 4 && g->call.m * g->call.n < NEO__GEMM_VAST_FLOATS) return 0;
+    if (g->call.k > NEO__GEMM_SHALLOW / 4 && g->call.m * g->call.n < NEO__GEMM_VAST_FLOATS)
+        return 0;
     return g->call.beta == 0.0f || g->call.beta == 1.0f;
 }
 /* Cut C into tasks: panels that fit the scratch, then halves of the longer side until there are
@@ -5612,7 +5744,8 @@ static void neo__gemm_plan(neo__gemm *g) {
         g->call.a = g->call.b = g->call.c;
         g->call.a_row = g->call.a_k = g->call.b_k = g->call.b_col = 0;
     }
-    if (!g->tree && g->call.n <= NEO__GEMM_SWAP_COLS && g->call.m >= 2 * lanes && g->call.m > g->call.n)
+    if (!g->tree && g->call.n <= NEO__GEMM_SWAP_COLS && g->call.m >= 2 * lanes &&
+        g->call.m > g->call.n)
         neo__gemm_swap(g);
     g->dots = g->swapped && g->call.m == 1 && g->call.b_k == 1;
     g->width = 2 * lanes;
@@ -5628,15 +5761,19 @@ static void neo__gemm_plan(neo__gemm *g) {
         g->last_width = lanes;
     g->even_tiles = (g->call.m / 2 + g->tile_rows / 2 - 1) / (g->tile_rows / 2);
     g->tiles = g->even_tiles + g->call.m % 2;
-    g->segments = g->dots ? 1 : NEO__MAX(1, (g->call.k + NEO__GEMM_SEGMENT - 1) / NEO__GEMM_SEGMENT);
+    g->segments =
+        g->dots ? 1 : NEO__MAX(1, (g->call.k + NEO__GEMM_SEGMENT - 1) / NEO__GEMM_SEGMENT);
     g->depth = g->tree ? neo__tree_depth(g->call.leaves.count) : 0;
 
     const int64_t segment = NEO__MAX(1, (g->call.k + g->segments - 1) / g->segments);
     const int few = !g->tree && g->call.m <= NEO__GEMM_FEW_ROWS;
-    const int64_t b_floats = g->tree ? NEO__GEMM_LEAF_B_FLOATS : few ? NEO__GEMM_FEW_B_FLOATS : NEO__GEMM_B_FLOATS;
+    const int64_t b_floats = g->tree ? NEO__GEMM_LEAF_B_FLOATS
+                             : few   ? NEO__GEMM_FEW_B_FLOATS
+                                     : NEO__GEMM_B_FLOATS;
     g->a_floats = few ? NEO__GEMM_FEW_A_FLOATS : NEO__GEMM_A_FLOATS;
     g->group_panels = NEO__MAX(1, b_floats / (segment * g->width));
-    g->block_tiles = few ? NEO__MAX(1, g->tiles) : NEO__MAX(1, g->a_floats / (segment * g->tile_rows));
+    g->block_tiles =
+        few ? NEO__MAX(1, g->tiles) : NEO__MAX(1, g->a_floats / (segment * g->tile_rows));
     int64_t cols = few ? g->panels : NEO__MIN(g->group_panels, g->panels);
     int64_t rows = g->tiles;
     const int64_t sums =
@@ -5657,9 +5794,12 @@ static void neo__gemm_plan(neo__gemm *g) {
     g->row_tasks = (g->tiles + g->task_tiles - 1) / g->task_tiles;
     g->col_tasks = (g->panels + g->task_panels - 1) / g->task_panels;
     g->pack_b = !g->dots && (g->call.b_col != 1 || (rows >= 3 && !g->by_rows));
-    if (g->call.a_row == 1) g->pack_a = cols >= 4 || (g->call.a_k >= 512 && g->call.m * g->call.k >= NEO__GEMM_VAST_FLOATS);
+    if (g->call.a_row == 1)
+        g->pack_a =
+            cols >= 4 || (g->call.a_k >= 512 && g->call.m * g->call.k >= NEO__GEMM_VAST_FLOATS);
     else g->pack_a = cols >= 12 || (g->call.a_row % 1024 == 0 && cols >= 2);
-    if (g->dots && g->call.k > g->a_floats) g->pack_a = 0; /* all of k is one segment, which has no room */
+    if (g->dots && g->call.k > g->a_floats)
+        g->pack_a = 0; /* all of k is one segment, which has no room */
     if (g->by_rows) g->pack_a = 0;
 }
 
@@ -5736,7 +5876,8 @@ static void neo__gemm_scatter(const neo__gemm *g, const neo__gemm_place *p, cons
         if (!g->swapped) {
             memcpy(c, buffer, (size_t)p->cols * sizeof *c);
         } else if (bias) {
-            for (int64_t j = 0; j < p->cols; j++) c[j * g->call.c_row] = buffer[j] + bias[p->m0 + i];
+            for (int64_t j = 0; j < p->cols; j++)
+                c[j * g->call.c_row] = buffer[j] + bias[p->m0 + i];
         } else {
             for (int64_t j = 0; j < p->cols; j++) c[j * g->call.c_row] = buffer[j];
         }
@@ -5756,7 +5897,8 @@ static void neo__gemm_tile(const neo__gemm *g, neo__tile *t, const neo__gemm_pla
     t->bias = NULL;
     t->relu = 0;
     if (p->final && !g->swapped) {
-        t->relu = g->call.finish.act == NEO_ACT_RELU && !g->call.finish.backward && !g->call.finish.y;
+        t->relu =
+            g->call.finish.act == NEO_ACT_RELU && !g->call.finish.backward && !g->call.finish.y;
         if (g->call.bias && direct) {
             t->bias = g->call.bias + p->n0;
         } else if (g->call.bias) {
@@ -5865,8 +6007,8 @@ typedef struct neo__gemm_scratch {
     int64_t strip, strips; /* fetched meanwhile, strip by strip */
 } neo__gemm_scratch;
 
-/* Panels [p0, p1) of B from k0 on are packed next. A strip is a line of every k, or, where lines go along k, a
-   column. */
+/* Panels [p0, p1) of B from k0 on are packed next. A strip is a line of every k, or, where lines go
+   along k, a column. */
 static void neo__gemm_fetch_begin(const neo__gemm *g, neo__gemm_scratch *s, int64_t p0, int64_t p1,
                                   int64_t k0) {
     const int64_t n0 = p0 * g->width, cols = NEO__MIN(p1 * g->width, g->call.n) - n0;
@@ -5891,9 +6033,10 @@ static void neo__gemm_fetch_strips(const neo__gemm *g, neo__gemm_scratch *s, neo
     }
 }
 
-/* y, whose activation's derivative the rows of p are multiplied with in the end: tile after tile of the row fetches as
-   many of its lines as it has steps for, in 32 rows. */
-static void neo__gemm_fetch_y(const neo__gemm *g, const neo__gemm_place *p, int64_t n0, int64_t p1, neo__tile *t) {
+/* y, whose activation's derivative the rows of p are multiplied with in the end: tile after tile of
+   the row fetches as many of its lines as it has steps for, in 32 rows. */
+static void neo__gemm_fetch_y(const neo__gemm *g, const neo__gemm_place *p, int64_t n0, int64_t p1,
+                              neo__tile *t) {
     const int64_t n = n0 + (p->n0 - n0) / g->width * (t->k / 32) * 16;
     if (n >= NEO__MIN(p1 * g->width, g->call.n)) return;
     t->fetch = g->call.finish.y + p->m0 * g->call.finish.y_row + n;
@@ -5901,20 +6044,22 @@ static void neo__gemm_fetch_y(const neo__gemm *g, const neo__gemm_place *p, int6
     t->fetch_row = 16;
 }
 
-/* Fetches the tile of C that comes after p on its row, or, behind panel p1, at n0 of the next row: sums
-   go on from there, and its lines lie a row of C apart. */
-static void neo__gemm_fetch_next(const neo__gemm *g, const neo__gemm_place *p, int64_t n0, int64_t p1) {
+/* Fetches the tile of C that comes after p on its row, or, behind panel p1, at n0 of the next row:
+   sums go on from there, and its lines lie a row of C apart. */
+static void neo__gemm_fetch_next(const neo__gemm *g, const neo__gemm_place *p, int64_t n0,
+                                 int64_t p1) {
     int64_t m = p->m0, n = p->n0 + p->cols;
     if (n >= g->call.n || n >= p1 * g->width) m += p->rows, n = n0;
-    const int64_t end = NEO__MIN(m + p->rows, g->call.m), last = NEO__MIN(n + g->width, g->call.n) - 1;
+    const int64_t end = NEO__MIN(m + p->rows, g->call.m);
+    const int64_t last = NEO__MIN(n + g->width, g->call.n) - 1;
     for (; m < end; m++) {
         for (int64_t j = n; j < last; j += 16) __builtin_prefetch(neo__gemm_at(g, m, j), 1);
         __builtin_prefetch(neo__gemm_at(g, m, last), 1);
     }
 }
 
-/* A row of tiles along the panels [p0, p1), in one segment; packed_a: its part of A, or NULL. Packed panels begin
-   at s->b. */
+/* A row of tiles along the panels [p0, p1), in one segment; packed_a: its part of A, or NULL.
+   Packed panels begin at s->b. */
 static void neo__gemm_tile_row(const neo__gemm *g, neo__gemm_scratch *s, int64_t tile,
                                int64_t first_tile, const float *packed_a, int64_t p0, int64_t p1,
                                int64_t k0, int64_t k1) {
@@ -5932,7 +6077,8 @@ static void neo__gemm_tile_row(const neo__gemm *g, neo__gemm_scratch *s, int64_t
     const int64_t slot_floats = g->depth * g->tile_rows * g->width;
     const int fetch_c = !g->swapped && k1 - k0 >= NEO__GEMM_FETCH_DEPTH && (p.final || !g->tree) &&
                         (!p.first || g->call.m * g->call.n >= NEO__GEMM_FETCH_FLOATS);
-    const int fetch_y = p.final && s->strips == 0 && g->call.finish.backward && g->call.finish.y && !g->swapped;
+    const int fetch_y =
+        p.final && s->strips == 0 && g->call.finish.backward && g->call.finish.y && !g->swapped;
     for (int64_t panel = p0; panel < p1; panel += t.panels) {
         t.panels = g->by_rows ? NEO__MAX(1, NEO__MIN(p1, g->call.n / g->width) - panel) : 1;
         p.n0 = panel * g->width;
@@ -5944,7 +6090,8 @@ static void neo__gemm_tile_row(const neo__gemm *g, neo__gemm_scratch *s, int64_t
             t.b = g->call.b + p.n0 * g->call.b_col;
             t.b_col = g->call.b_col;
             t.b_cols = p.cols;
-            const int ahead = g->call.n * g->call.k >= NEO__GEMM_FAR_FLOATS && p.n0 + 2 * g->width <= g->call.n;
+            const int ahead =
+                g->call.n * g->call.k >= NEO__GEMM_FAR_FLOATS && p.n0 + 2 * g->width <= g->call.n;
             t.fetch = ahead ? t.b + g->width * t.b_col : NULL;
         } else if (g->pack_b || p.cols < p.width) {
             t.b = s->b + (panel - p0) * g->width * (k1 - k0);
@@ -5975,10 +6122,10 @@ static void neo__gemm_tile_row(const neo__gemm *g, neo__gemm_scratch *s, int64_t
 typedef struct neo__gemm_area {
     int64_t t0, t1, p0, p1;
 } neo__gemm_area;
-/* A segment of a task. While a group of panels is multiplied, what is packed next is fetched: the group behind it, or
-   the first one of the next segment. */
-static void neo__gemm_segment(const neo__gemm *g, neo__gemm_scratch *s, const neo__gemm_area *area, int64_t k0,
-                              int64_t k1) {
+/* A segment of a task. While a group of panels is multiplied, what is packed next is fetched: the
+   group behind it, or the first one of the next segment. */
+static void neo__gemm_segment(const neo__gemm *g, neo__gemm_scratch *s, const neo__gemm_area *area,
+                              int64_t k0, int64_t k1) {
     for (int64_t b0 = area->t0; b0 < area->t1; b0 += g->block_tiles) {
         const int64_t b1 = NEO__MIN(b0 + g->block_tiles, area->t1);
         if (g->pack_a) neo__gemm_pack_a(g, s->a, b0, b1, k0, k1);
@@ -5989,10 +6136,12 @@ static void neo__gemm_segment(const neo__gemm *g, neo__gemm_scratch *s, const ne
             if (g->pack_b && p1 < area->p1)
                 neo__gemm_fetch_begin(g, s, p1, NEO__MIN(p1 + g->group_panels, area->p1), k0);
             else if (g->pack_b && b1 == area->t1 && k1 < g->call.k)
-                neo__gemm_fetch_begin(g, s, area->p0, NEO__MIN(area->p0 + g->group_panels, area->p1), k1);
+                neo__gemm_fetch_begin(g, s, area->p0,
+                                      NEO__MIN(area->p0 + g->group_panels, area->p1), k1);
             for (int64_t t = b0; t < b1; t++) {
                 const int64_t rows = neo__gemm_tile_begin(g, t) - neo__gemm_tile_begin(g, b0);
-                neo__gemm_tile_row(g, s, t, area->t0, g->pack_a ? s->a + rows * (k1 - k0) : NULL, p0, p1, k0, k1);
+                neo__gemm_tile_row(g, s, t, area->t0, g->pack_a ? s->a + rows * (k1 - k0) : NULL,
+                                   p0, p1, k0, k1);
             }
         }
     }
@@ -6028,13 +6177,18 @@ static void neo__gemm_finish_task(void *arg, int64_t row, int worker) {
 static int neo__gemm_by_hook(neo__gemm *g) {
     if (g->tree || (double)g->call.m * (double)g->call.n * (double)g->call.k < 32768.0) return 0;
     const int trans_a = g->call.a_k != 1, trans_b = g->call.b_col != 1;
-    const int64_t a_cols = trans_a ? g->call.m : g->call.k, b_cols = trans_b ? g->call.k : g->call.n;
-    int64_t lda = trans_a ? g->call.a_k : g->call.a_row, ldb = trans_b ? g->call.b_col : g->call.b_k, ldc = g->call.c_row;
-    if ((trans_a ? g->call.k : g->call.m) == 1) lda = a_cols; /* a BLAS checks the distance even of one row */
+    const int64_t a_cols = trans_a ? g->call.m : g->call.k;
+    const int64_t b_cols = trans_b ? g->call.k : g->call.n;
+    int64_t lda = trans_a ? g->call.a_k : g->call.a_row;
+    int64_t ldb = trans_b ? g->call.b_col : g->call.b_k, ldc = g->call.c_row;
+    if ((trans_a ? g->call.k : g->call.m) == 1)
+        lda = a_cols; /* a BLAS checks the distance even of one row */
     if ((trans_b ? g->call.n : g->call.k) == 1) ldb = b_cols;
     if (g->call.m == 1) ldc = g->call.n;
-    if (lda < a_cols || ldb < b_cols || ldc < g->call.n) return 0; /* rows that overlap or run backwards */
-    NEO_SGEMM(trans_a, trans_b, g->call.m, g->call.n, g->call.k, g->call.a, lda, g->call.b, ldb, g->call.beta, g->call.c, ldc);
+    if (lda < a_cols || ldb < b_cols || ldc < g->call.n)
+        return 0; /* rows that overlap or run backwards */
+    NEO_SGEMM(trans_a, trans_b, g->call.m, g->call.n, g->call.k, g->call.a, lda, g->call.b, ldb,
+              g->call.beta, g->call.c, ldc);
     neo_parallel_for(g->ctx, g->call.m, neo__gemm_finish_task, g);
     return 1;
 }
@@ -6070,13 +6224,15 @@ static neo_status neo__cpu_gemm(neo_device *d, const neo__gemm_call *call) {
 
 /* ---- checks ---- */
 /* A matrix [rows][cols] with last stride 1. An output's rows may not overlap. */
-static neo_status neo__check_matrix_of(const neo_ctx *ctx, neo_dtype dtype, neo_tensor t, int64_t rows, int64_t cols,
-                                       int output, const char *function, const char *name) {
+static neo_status neo__check_matrix_of(const neo_ctx *ctx, neo_dtype dtype, neo_tensor t,
+                                       int64_t rows, int64_t cols, int output, const char *function,
+                                       const char *name) {
     if (t.absent && t.ndim == 0) return neo__no_data(function, name, t, NEO_ERR_SHAPE);
     NEO__CHECK(t.ndim == 2 && t.dtype == dtype, NEO_ERR_SHAPE,
-               "%s: %s is not %s [%" PRId64 "][%" PRId64 "], but of %d dimensions and %s", function, name,
-               neo_dtype_name(dtype), rows, cols, (int)t.ndim, neo_dtype_name(t.dtype));
-    NEO__CHECK(rows >= 0 && cols >= 0, NEO_ERR_SHAPE, "%s: %s has a negative extent", function, name);
+               "%s: %s is not %s [%" PRId64 "][%" PRId64 "], but of %d dimensions and %s", function,
+               name, neo_dtype_name(dtype), rows, cols, (int)t.ndim, neo_dtype_name(t.dtype));
+    NEO__CHECK(rows >= 0 && cols >= 0, NEO_ERR_SHAPE, "%s: %s has a negative extent", function,
+               name);
     NEO__CHECK(t.shape[0] == rows && t.shape[1] == cols, NEO_ERR_SHAPE,
                "%s: %s is [%" PRId64 "][%" PRId64 "], expected [%" PRId64 "][%" PRId64 "]",
                function, name, t.shape[0], t.shape[1], rows, cols);
@@ -6088,20 +6244,23 @@ static neo_status neo__check_matrix_of(const neo_ctx *ctx, neo_dtype dtype, neo_
                "%s: the rows of %s overlap (stride %" PRId64 ")", function, name, t.stride[0]);
     return neo__check_place(ctx, t, function, name);
 }
-static neo_status neo__check_matrix(const neo_ctx *ctx, neo_tensor t, int64_t rows, int64_t cols, int output,
-                                    const char *function, const char *name) {
+static neo_status neo__check_matrix(const neo_ctx *ctx, neo_tensor t, int64_t rows, int64_t cols,
+                                    int output, const char *function, const char *name) {
     return neo__check_matrix_of(ctx, NEO_F32, t, rows, cols, output, function, name);
 }
 /* Of a product whose operands are of `dtype`: what it writes. */
-static neo_status neo__check_product(const neo_ctx *ctx, neo_dtype dtype, neo_tensor t, int64_t rows, int64_t cols,
-                                     const char *function, const char *name) {
+static neo_status neo__check_product(const neo_ctx *ctx, neo_dtype dtype, neo_tensor t,
+                                     int64_t rows, int64_t cols, const char *function,
+                                     const char *name) {
     const neo_dtype own = dtype == NEO_BF16 && t.dtype == NEO_BF16 ? NEO_BF16 : NEO_F32;
     return neo__check_matrix_of(ctx, own, t, rows, cols, 1, function, name);
 }
 /* Of a product's operands, by one of them. */
-NEO__INLINE neo_dtype neo__operand_dtype(neo_tensor t) { return t.dtype == NEO_BF16 ? NEO_BF16 : NEO_F32; }
-static neo_status neo__check_vector(const neo_ctx *ctx, neo_tensor t, int64_t count, const char *function,
-                                    const char *name) {
+NEO__INLINE neo_dtype neo__operand_dtype(neo_tensor t) {
+    return t.dtype == NEO_BF16 ? NEO_BF16 : NEO_F32;
+}
+static neo_status neo__check_vector(const neo_ctx *ctx, neo_tensor t, int64_t count,
+                                    const char *function, const char *name) {
     NEO__CHECK(t.ndim == 1 && t.dtype == NEO_F32 && t.shape[0] == count, NEO_ERR_SHAPE,
                "%s: %s is not an f32 tensor [%" PRId64 "]", function, name, count);
     if (count > 0 && !t.data) return neo__no_data(function, name, t, NEO_ERR_SHAPE);
@@ -6167,23 +6326,23 @@ NEO_API neo_status neo_gemm(neo_ctx *ctx, const neo_gemm_desc *desc, neo_tensor 
 /* ------------------------------------------------------------------------------------------------
    >>impl-bf16
 
-   C = beta C + A B for bf16 operands, with sums in f32. In every block of 32 k, counted from the first
-   k of the product (of the leaf), two chains of fused multiply-adds start at zero, one over even k and
-   one over odd k, in order; their sum is added to C. The last block is filled up with zeros. Denormals
-   of operands, of C and of every result on the way are zeros of their sign, where a result counts as
-   denormal if it is after rounding. That is what AMX does (TDPBF16PS: two chains a tile row, then a
-   sum), so the other paths follow:
-     vdpbf16ps adds the two products of a pair to one sum, the high one first, each rounded: so pairs
-       are made of two even or of two odd k, and no multiply-add is wasted;
+   C = beta C + A B for bf16 operands, with sums in f32. In every block of 32 k, counted from the
+   first k of the product (of the leaf), two chains of fused multiply-adds start at zero, one over
+   even k and one over odd k, in order; their sum is added to C. The last block is filled up with
+   zeros. Denormals of operands, of C and of every result on the way are zeros of their sign, where
+   a result counts as denormal if it is after rounding. That is what AMX does (TDPBF16PS: two chains
+   a tile row, then a sum), so the other paths follow:
+     vdpbf16ps adds the two products of a pair to one sum, the high one first, each rounded: so
+       pairs are made of two even or of two odd k, and no multiply-add is wasted;
      the f32 kernels, with MXCSR or FPCR set to flush, make each chain a product of 16 k. AArch64
        decides before rounding what is denormal: where a flag says that something was flushed, the
        block is done again
      in plain C, for the scalar path, which is the reference.
 
-   C is cut into rectangles, the tasks; each keeps its part of C as f32 in its worker's scratch, tile
-   after tile, goes over k in segments, packs the panels of B, then groups of rows of A, and runs all
-   tiles of a panel over the group. Then rows are finished: bias, activation, rounding to C's dtype. With
-   leaves the scratch holds the subtree sums that wait, each a whole rectangle.
+   C is cut into rectangles, the tasks; each keeps its part of C as f32 in its worker's scratch,
+   tile after tile, goes over k in segments, packs the panels of B, then groups of rows of A, and
+   runs all tiles of a panel over the group. Then rows are finished: bias, activation, rounding to
+   C's dtype. With leaves the scratch holds the subtree sums that wait, each a whole rectangle.
    ------------------------------------------------------------------------------------------------ */
 enum {
     NEO__BF16_WORDS = 256,             /* of a packed row: 256 or 512 k */
@@ -6220,20 +6379,25 @@ NEO__INLINE float neo__bf16_flush(float x) {
 static float neo__bf16_chain(const float *a, int64_t a_step, const float *b, int64_t b_step) {
     float sum = 0.0f;
     for (int i = 0; i < 16; i++, a += a_step, b += b_step) {
-        double exact = neo__fma_odd(neo__bf16_flush(*a), neo__bf16_flush(*b), sum), size = fabs(exact);
-        uint32_t small = size >= 0x1.ffffffp-127 ? 0x00800000u : 0; /* half a unit below rounds up */
-        sum = size < 0x1p-126 ? neo__f32_bits(small | (uint32_t)(neo__bits_f64(exact) >> 32 & 0x80000000u))
-                              : (float)exact;
+        double exact = neo__fma_odd(neo__bf16_flush(*a), neo__bf16_flush(*b), sum);
+        double size = fabs(exact);
+        uint32_t small =
+            size >= 0x1.ffffffp-127 ? 0x00800000u : 0; /* half a unit below rounds up */
+        sum = size < 0x1p-126
+                  ? neo__f32_bits(small | (uint32_t)(neo__bits_f64(exact) >> 32 & 0x80000000u))
+                  : (float)exact;
     }
     return sum;
 }
 /* sums = those of one block. */
-static void neo__bf16_block_plain(const neo__bf16_tile *t, const float *a, const float *b, float *sums) {
+static void neo__bf16_block_plain(const neo__bf16_tile *t, const float *a, const float *b,
+                                  float *sums) {
     for (int r = 0; r < t->rows; r++)
         for (int j = 0; j < t->cols; j++) {
             const float *ar = a + r * t->a_row, *bj = b + j;
             float even = neo__bf16_chain(ar, 2 * t->a_word, bj, 2 * (int64_t)t->cols);
-            float odd = neo__bf16_chain(ar + t->a_word, 2 * t->a_word, bj + t->cols, 2 * (int64_t)t->cols);
+            float odd =
+                neo__bf16_chain(ar + t->a_word, 2 * t->a_word, bj + t->cols, 2 * (int64_t)t->cols);
             sums[r * t->cols + j] = neo__bf16_flush(even + odd);
         }
 }
@@ -6241,7 +6405,8 @@ static void neo__bf16_tile_plain(const neo__bf16_tile *t) {
     float sums[NEO__TILE_MAX_FLOATS];
     for (int64_t i = 0; i < t->blocks; i++) {
         neo__bf16_block_plain(t, t->a + 32 * i * t->a_word, t->b + 32 * i * t->cols, sums);
-        for (int j = 0; j < t->rows * t->cols; j++) t->c[j] = neo__bf16_flush(neo__bf16_flush(t->c[j]) + sums[j]);
+        for (int j = 0; j < t->rows * t->cols; j++)
+            t->c[j] = neo__bf16_flush(neo__bf16_flush(t->c[j]) + sums[j]);
     }
 }
 /* Denormals flushed until neo__fp_leave. Kernels are called through pointers, so nothing that they
@@ -6297,8 +6462,8 @@ static void neo__bf16_pack_row(const neo__bf16 *g, float *to, const uint16_t *fr
     for (; count % 32; count++) to[count] = 0.0f;
 }
 /* The same of `cols` rows of k side by side, zeros up to `width`. */
-static void neo__bf16_pack_cols(const neo__bf16 *g, float *to, int64_t width, const uint16_t *from, int64_t ld,
-                                int64_t count, int64_t cols) {
+static void neo__bf16_pack_cols(const neo__bf16 *g, float *to, int64_t width, const uint16_t *from,
+                                int64_t ld, int64_t count, int64_t cols) {
     const neo__bf16_kernels *kern = g->ctx->bf16;
     if (kern) {
         kern->pack(to, width, from, ld, count, cols, kern->chains);
@@ -6314,8 +6479,8 @@ static void neo__bf16_pack_cols(const neo__bf16 *g, float *to, int64_t width, co
 NEO__INLINE int64_t neo__bf16_words(const neo__bf16 *g, int64_t count) {
     return (count + 31) / 32 * (g->ctx->bf16 ? 16 : 32);
 }
-static void neo__bf16_pack_b(const neo__bf16 *g, float *to, float *spare, int64_t p0, int64_t p1, int64_t k0,
-                             int64_t count) {
+static void neo__bf16_pack_b(const neo__bf16 *g, float *to, float *spare, int64_t p0, int64_t p1,
+                             int64_t k0, int64_t count) {
     const int64_t words = neo__bf16_words(g, count);
     for (int64_t p = p0; p < p1; p++, to += words * g->cols) {
         const int64_t n0 = p * g->cols, cols = NEO__MIN((int64_t)g->cols, g->call->n - n0);
@@ -6330,10 +6495,12 @@ static void neo__bf16_pack_b(const neo__bf16 *g, float *to, float *spare, int64_
     }
 }
 /* Rows of tiles [t0, t1); a_row and a_word of t say how they lie. */
-static void neo__bf16_pack_a(const neo__bf16 *g, neo__bf16_tile *t, float *to, float *spare, int64_t t0,
-                             int64_t t1, int64_t k0, int64_t count) {
-    const int64_t m0 = t0 * g->rows, rows = (t1 - t0) * g->rows, there = NEO__MIN(rows, g->call->m - m0);
-    const int64_t words = neo__bf16_words(g, count), by_cols = g->call->a_row == 1 && g->call->a_k != 1;
+static void neo__bf16_pack_a(const neo__bf16 *g, neo__bf16_tile *t, float *to, float *spare,
+                             int64_t t0, int64_t t1, int64_t k0, int64_t count) {
+    const int64_t m0 = t0 * g->rows, rows = (t1 - t0) * g->rows;
+    const int64_t there = NEO__MIN(rows, g->call->m - m0);
+    const int64_t words = neo__bf16_words(g, count);
+    const int64_t by_cols = g->call->a_row == 1 && g->call->a_k != 1;
     const int64_t width = (rows + 15) / 16 * 16;
     const uint16_t *from = neo__halves(g->call->a) + m0 * g->call->a_row + k0 * g->call->a_k;
     const int turn = by_cols && g->ctx->bf16 && !g->ctx->bf16->chains;
@@ -6342,25 +6509,29 @@ static void neo__bf16_pack_a(const neo__bf16 *g, neo__bf16_tile *t, float *to, f
     if (by_cols) neo__bf16_pack_cols(g, turn ? spare : to, width, from, g->call->a_k, count, there);
     if (turn) g->ctx->gemm->pack_transposed(to, NEO__BF16_LINE, spare, width, rows, words);
     for (int64_t i = 0; i < rows && !by_cols; i++)
-        if (i < there) neo__bf16_pack_row(g, to + i * NEO__BF16_LINE, from + i * g->call->a_row, count);
+        if (i < there)
+            neo__bf16_pack_row(g, to + i * NEO__BF16_LINE, from + i * g->call->a_row, count);
         else memset(to + i * NEO__BF16_LINE, 0, (size_t)words * sizeof *to);
 }
 
 /* c, whose tiles are zero or as they were: of k in [begin, end). */
-static void neo__bf16_multiply(const neo__bf16 *g, float *c, float *scratch, int64_t t0, int64_t t1, int64_t p0,
-                               int64_t p1, int64_t begin, int64_t end) {
+static void neo__bf16_multiply(const neo__bf16 *g, float *c, float *scratch, int64_t t0, int64_t t1,
+                               int64_t p0, int64_t p1, int64_t begin, int64_t end) {
     const neo__bf16_kernels *kern = g->ctx->bf16;
-    void (*const tile)(const neo__bf16_tile *) = kern                               ? kern->tile
-                                                 : g->ctx->isa == NEO_ISA_SCALAR ? neo__bf16_tile_plain
-                                                                                 : neo__bf16_tile_by_f32;
+    void (*const tile)(const neo__bf16_tile *) = kern ? kern->tile
+                                                 : g->ctx->isa == NEO_ISA_SCALAR
+                                                     ? neo__bf16_tile_plain
+                                                     : neo__bf16_tile_by_f32;
     float *b = scratch, *a = b + NEO__BF16_B_FLOATS, *spare = a + NEO__BF16_A_FLOATS;
-    const int64_t segment = (int64_t)NEO__BF16_WORDS * (kern ? 2 : 1), tile_floats = (int64_t)g->rows * g->cols;
+    const int64_t segment = (int64_t)NEO__BF16_WORDS * (kern ? 2 : 1);
+    const int64_t tile_floats = (int64_t)g->rows * g->cols;
     const int64_t group = NEO__BF16_GROUP / g->rows;
     NEO__ZERO(neo__bf16_tile, t);
     t.f32 = g->ctx->gemm, t.add = g->ctx->vec->add;
     t.rows = g->rows, t.cols = g->cols;
     for (int64_t k0 = begin; k0 < end; k0 += segment) {
-        const int64_t count = NEO__MIN(segment, end - k0), panel = neo__bf16_words(g, count) * g->cols;
+        const int64_t count = NEO__MIN(segment, end - k0);
+        const int64_t panel = neo__bf16_words(g, count) * g->cols;
         t.blocks = (count + 31) / 32;
         neo__bf16_pack_b(g, b, spare, p0, p1, k0, count);
         for (int64_t at = t0; at < t1; at += group) {
@@ -6412,14 +6583,16 @@ static void neo__bf16_finish_row(const neo__bf16 *g, int64_t i, int64_t j, int64
     neo__bf16_row_to(g, call->c, call->c_row, call->narrow_c, i, j, n, x);
 }
 /* Between C and the tiles of a task: to them, times beta, or from them and finished. */
-static void neo__bf16_move(const neo__bf16 *g, float *c, int64_t t0, int64_t t1, int64_t p0, int64_t p1, int out) {
+static void neo__bf16_move(const neo__bf16 *g, float *c, int64_t t0, int64_t t1, int64_t p0,
+                           int64_t p1, int out) {
     float row[NEO__BF16_SIDE], room[NEO__BF16_SIDE];
     const int64_t n0 = p0 * g->cols, n = NEO__MIN(p1 * g->cols, g->call->n) - n0;
     for (int64_t i = t0 * g->rows; i < NEO__MIN(t1 * g->rows, g->call->m); i++) {
-        float *from = c + (i / g->rows - t0) * (p1 - p0) * g->rows * g->cols + i % g->rows * g->cols;
-        const float *old =
-            out ? NULL
-                : neo__bf16_row_of(g, g->call->c, g->call->c_row, g->call->narrow_c, i, n0, n, room);
+        float *from =
+            c + (i / g->rows - t0) * (p1 - p0) * g->rows * g->cols + i % g->rows * g->cols;
+        const float *old = out ? NULL
+                               : neo__bf16_row_of(g, g->call->c, g->call->c_row, g->call->narrow_c,
+                                                  i, n0, n, room);
         for (int64_t j = 0; old && j < n; j++) row[j] = g->call->beta * old[j];
         for (int64_t j = 0; j < n; j += g->cols, from += (int64_t)g->rows * g->cols) {
             const size_t bytes = (size_t)NEO__MIN((int64_t)g->cols, n - j) * sizeof *row;
@@ -6434,10 +6607,12 @@ static void neo__bf16_task(void *arg, int64_t index, int worker) {
     const neo__bf16 *g = (const neo__bf16 *)arg;
     const neo__bf16_kernels *kern = g->ctx->bf16;
     const int64_t row = index / g->col_tasks, col = index % g->col_tasks;
-    const int64_t t0 = g->row_tiles * row / g->row_tasks, t1 = g->row_tiles * (row + 1) / g->row_tasks;
+    const int64_t t0 = g->row_tiles * row / g->row_tasks;
+    const int64_t t1 = g->row_tiles * (row + 1) / g->row_tasks;
     const int64_t p0 = g->panels * col / g->col_tasks, p1 = g->panels * (col + 1) / g->col_tasks;
     const int64_t step = (t1 - t0) * g->rows * (p1 - p0) * g->cols;
-    float *c = (float *)(void *)neo__worker_scratch(g->ctx, worker), *scratch = c + NEO__BF16_C_FLOATS;
+    float *c = (float *)(void *)neo__worker_scratch(g->ctx, worker),
+          *scratch = c + NEO__BF16_C_FLOATS;
     int height = 0;
     for (int leaf = 0; leaf < (g->tree ? g->call->leaves.count : 1); leaf++) {
         float *slot = c + height * step;
@@ -6473,7 +6648,9 @@ static void neo__bf16_plan(neo__bf16 *g) {
         const int64_t tasks = ((g->row_tiles + rows - 1) / rows) * ((g->panels + cols - 1) / cols);
         const int64_t floats = rows * g->rows * cols * g->cols;
         const int fits = floats * g->depth <= NEO__BF16_C_FLOATS;
-        if (fits && (tasks >= enough || (double)floats * (double)g->call->k < 2.0 * (double)NEO__GEMM_GRAIN)) break;
+        if (fits && (tasks >= enough ||
+                     (double)floats * (double)g->call->k < 2.0 * (double)NEO__GEMM_GRAIN))
+            break;
         if (rows == 1 && cols == 1) break;
         if (cols == 1 || (rows > 1 && rows * g->rows >= cols * g->cols)) rows = (rows + 1) / 2;
         else cols = (cols + 1) / 2;
@@ -6505,6 +6682,7 @@ enum {
     NEO__BIAS_COLS = 256, /* columns of db that a task adds */
     NEO__BIAS_DEPTH = 16  /* subtree sums waiting: more than any tree of 4096 leaves has */
 };
+
 /* dw and dbias of checked tensors. Also of one leaf the record says `tree`: a device's product then
    has the same shape on any number of ranks. */
 static neo_status neo__linear_grads(neo_ctx *ctx, const neo__leaf_cut *leaves, neo_tensor x,
@@ -6607,7 +6785,8 @@ static void neo__linear_bias_task(neo_ctx *ctx, const neo__column_sums_call *c, 
 static void neo__linear_grads_task(void *arg, int64_t index, int worker) {
     neo__linear_job *job = (neo__linear_job *)arg;
     if (index >= job->dw_tasks)
-        neo__linear_bias_task(job->ctx, job->dbias, (index - job->dw_tasks) * NEO__BIAS_COLS, worker);
+        neo__linear_bias_task(job->ctx, job->dbias, (index - job->dw_tasks) * NEO__BIAS_COLS,
+                              worker);
     else if (job->narrow.call) neo__bf16_task(&job->narrow, index, worker);
     else neo__gemm_task(&job->dw, index, worker);
 }
@@ -6636,9 +6815,10 @@ static neo_status neo__cpu_linear_grads(neo_device *d, const neo__linear_grads_c
 /* ------------------------------------------------------------------------------------------------
    >>impl-mlp
 
-   Besides the record, one block of the device's memory: the hidden layers' outputs y (and z, where the
-   activation's derivative is a function of z), then two buffers that the gradients of layers take in
-   turn. In bf16 all of them are, and copies of the weights and of x, made in each forward, follow.
+   Besides the record, one block of the device's memory: the hidden layers' outputs y (and z, where
+   the activation's derivative is a function of z), then two buffers that the gradients of layers
+   take in turn. In bf16 all of them are, and copies of the weights and of x, made in each forward,
+   follow.
    ------------------------------------------------------------------------------------------------ */
 struct neo_mlp {
     neo_ctx *ctx;
@@ -6673,8 +6853,8 @@ static neo_status neo__mlp_check(const neo_mlp_desc *d, const char *fn) {
     NEO__CHECK((unsigned)d->act <= (unsigned)NEO_ACT_HARDSWISH &&
                    (unsigned)d->last_act <= (unsigned)NEO_ACT_HARDSWISH,
                NEO_ERR_ARG, "%s: %s: unknown activation", fn, d->name);
-    NEO__CHECK(d->dtype == NEO_F32 || d->dtype == NEO_BF16, NEO_ERR_ARG, "%s: %s: dtype %s is neither f32 nor bf16",
-               fn, d->name, neo_dtype_name(d->dtype));
+    NEO__CHECK(d->dtype == NEO_F32 || d->dtype == NEO_BF16, NEO_ERR_ARG,
+               "%s: %s: dtype %s is neither f32 nor bf16", fn, d->name, neo_dtype_name(d->dtype));
     NEO__CHECK(d->init == NEO_MLP_INIT_DLRM || d->init == NEO_MLP_INIT_TORCH, NEO_ERR_ARG,
                "%s: %s: unknown initialiser %d", fn, d->name, (int)d->init);
     for (int i = 0; i < d->width_count; i++)
@@ -6833,7 +7013,8 @@ NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y) {
     if (mlp->dtype != NEO_F32) NEO__TRY(neo_tensor_convert(ctx, x, first, NULL));
     for (int i = 0; i < mlp->layers; i++) {
         const int last = i == mlp->layers - 1;
-        neo_tensor out = last ? y : neo__mlp_rows(mlp, mlp->y[i], batch, mlp->widths[i + 1]), sums = out;
+        neo_tensor out = last ? y : neo__mlp_rows(mlp, mlp->y[i], batch, mlp->widths[i + 1]),
+                   sums = out;
         neo_tensor weight = neo__mlp_operand(mlp, i, mlp->weight[i]->value);
         if (mlp->z[i]) /* c is z; the activation goes on to y */
             sums = neo__mlp_rows(mlp, mlp->z[i], batch, mlp->widths[i + 1]);
@@ -6994,14 +7175,17 @@ static neo_status neo__cpu_interact(neo_device *d, const neo__interact_call *c) 
 /* ------------------------------------------------------------------------------------------------
    >>impl-activation
    ------------------------------------------------------------------------------------------------ */
-enum { NEO__VEC_GRAIN = 16384 }; /* elements of elementwise work worth a task */
+enum {
+    NEO__VEC_GRAIN = 16384
+}; /* elements of elementwise work worth a task */
 
 NEO__HOT_END
 /* t is contiguous f32 of `like`'s shape. */
-static neo_status neo__check_like(const neo_ctx *ctx, const char *function, const char *name, neo_tensor t,
-                                  neo_tensor like) {
+static neo_status neo__check_like(const neo_ctx *ctx, const char *function, const char *name,
+                                  neo_tensor t, neo_tensor like) {
     if (t.absent && t.ndim == 0) return neo__no_data(function, name, t, NEO_ERR_SHAPE);
-    NEO__CHECK(t.dtype == NEO_F32 && t.ndim >= 1 && t.ndim <= NEO_MAX_DIMS && neo_tensor_is_contiguous(t),
+    NEO__CHECK(t.dtype == NEO_F32 && t.ndim >= 1 && t.ndim <= NEO_MAX_DIMS &&
+                   neo_tensor_is_contiguous(t),
                NEO_ERR_SHAPE, "%s: %s is not a contiguous f32 tensor", function, name);
     int64_t count = neo__shape_count(t.ndim, t.shape);
     NEO__CHECK(count >= 0, NEO_ERR_SHAPE, "%s: %s has a negative extent", function, name);
@@ -7388,7 +7572,7 @@ static neo_status neo__embedding_begin(neo__embedding_call *call, neo_ctx *ctx, 
     call->to = neo__f32(to), call->to_row = to.stride[0];
     return NEO_OK;
 }
-/* The ids of a call, kept until the device has looked at them: see struct neo__later. */
+/* The ids of a call, kept until the device has looked at them: see >>deferred-answers. */
 typedef struct neo__embedding_ids {
     neo_ctx *ctx;
     const char *fn;
@@ -7557,7 +7741,8 @@ static neo_status neo__cpu_embedding(neo_device *d, const neo__embedding_call *c
    */
 enum {
     NEO__ATTENTION_SIDE = NEO__KEYS * NEO_MAX_HEAD_DIM, /* floats of a packed operand */
-    NEO__ATTENTION_TERMS = 16 /* in a causal tile the terms of a sum begin and end at multiples of so many */
+    NEO__ATTENTION_TERMS =
+        16 /* in a causal tile the terms of a sum begin and end at multiples of so many */
 };
 NEO__STATIC_ASSERT((8 * (size_t)NEO__ATTENTION_SIDE + 2 * NEO__KEYS * NEO__KEYS) * sizeof(float) <=
                        NEO__WORKER_SCRATCH_BYTES,
@@ -7681,9 +7866,9 @@ static void neo__attention_flip(const neo__attention *a, float *to, const float 
 /* The terms a product leaves out where query i sees the keys 0 .. i alone. */
 typedef enum neo__attention_part {
     NEO__ATTENTION_WHOLE,
-    NEO__ATTENTION_SCORES,     /* rows are queries, columns keys: panels that no query of a tile sees */
-    NEO__ATTENTION_OF_QUERIES, /* rows are queries, terms keys: those far behind the last that is seen */
-    NEO__ATTENTION_OF_KEYS     /* rows are keys, terms queries: those far before the first that sees it */
+    NEO__ATTENTION_SCORES,     /* rows: queries, columns: keys; panels that no query of a tile sees */
+    NEO__ATTENTION_OF_QUERIES, /* rows: queries, terms: keys; those far behind the last one seen */
+    NEO__ATTENTION_OF_KEYS     /* rows: keys, terms: queries; those far before the first to see it */
 } neo__attention_part;
 /* c [m][cols] = x y, or c + x y: k terms each, y packed in panels, cols rounded up to half ones.
    Terms that are left out are zeros, the same ones on all instruction sets, should one meet
@@ -7907,8 +8092,8 @@ static neo_exact neo__exact_finish(neo_ctx *ctx, int index) {
 
 NEO__HOT_END
 /* A tensor of `rows` f32, [B] or [B][1]. */
-static neo_status neo__check_column(const neo_ctx *ctx, const char *function, const char *name, neo_tensor t,
-                                    int64_t rows) {
+static neo_status neo__check_column(const neo_ctx *ctx, const char *function, const char *name,
+                                    neo_tensor t, int64_t rows) {
     if (!t.data && t.absent && rows > 0) return neo__no_data(function, name, t, NEO_ERR_SHAPE);
     NEO__CHECK((t.data || rows == 0) && t.dtype == NEO_F32 &&
                    (t.ndim == 1 || (t.ndim == 2 && t.shape[1] == 1)) && neo_tensor_is_contiguous(t),
@@ -7920,8 +8105,8 @@ static neo_status neo__check_column(const neo_ctx *ctx, const char *function, co
                t.shape[0], rows);
     return neo__check_place(ctx, t, function, name);
 }
-/* A loss and what its caller wants of it, kept until the device has an answer: see struct
-   neo__later. */
+/* A loss and the places its caller wants it in, kept for the device's answer: see
+   >>deferred-answers. */
 typedef struct neo__loss {
     neo_ctx *ctx;
     const char *fn;
@@ -8179,8 +8364,8 @@ static neo_status neo__cpu_loss(neo_device *d, const neo__loss_call *c) {
    >>impl-params
 
    A parameter is its record with its name, and a block of the device's memory: its value and its
-   gradient, both filled up with zeros to a multiple of NEO__BLOCK elements. In a deferred set it has
-   no such block.
+   gradient, both filled up with zeros to a multiple of NEO__BLOCK elements. In a deferred set it
+   has no such block.
    ------------------------------------------------------------------------------------------------ */
 typedef struct neo__param_slot {
     neo_param param; /* first: a neo_param handed out is a slot */
@@ -8278,7 +8463,8 @@ static neo_status neo__params_check(const neo_params *p, const char *name, int n
 /* The memory of a parameter, gradient and padding zero. */
 static neo_status neo__param_alloc(neo_params *p, const char *name, int ndim, const int64_t *shape,
                                    int64_t count, neo__param_slot **out) {
-    size_t name_bytes = strlen(name) + 1, bytes = neo__size_add(sizeof(neo__param_slot), name_bytes);
+    size_t name_bytes = strlen(name) + 1;
+    size_t bytes = neo__size_add(sizeof(neo__param_slot), name_bytes);
     size_t padded = p->deferred ? 0 : (size_t)neo__block_pad(count) * sizeof(float);
     char *memory = (char *)neo_alloc(p->ctx, bytes);
     char *data = memory && padded ? (char *)neo__data_alloc(p->ctx, 2 * padded) : NULL;
@@ -8375,8 +8561,9 @@ NEO__HOT_BEGIN
    gradients before any weight moves; the gradients themselves stay as they are, the factor enters
    the step.
 
-   Over a group the sums of all ranks are added, in one exchange for the clip norm and one for the norms of
-   all parameters that LAMB wants. A largest element travels as this rank's word among zeros.
+   Over a group the sums of all ranks are added, in one exchange for the clip norm and one for the
+   norms of all parameters that LAMB wants. A largest element travels as this rank's word among
+   zeros.
    ------------------------------------------------------------------------------------------------ */
 typedef struct neo__optim_entry {
     const char *name;
@@ -8389,7 +8576,7 @@ struct neo_optim {
     size_t bytes, data_bytes;
     float *data;
     int param_count, state_count; /* state_count: per element */
-    neo__optim_span *spans;       /* [param_count]: whole parameters, addresses as of the last step */
+    neo__optim_span *spans; /* [param_count]: whole parameters, addresses as of the last step */
     neo__optim_entry *entry;
     char *names;
     neo_group group;   /* size 1 without one */
@@ -8595,7 +8782,9 @@ NEO_API void neo_optim_add_squares(neo_optim *o, const neo_exact *squares) {
 NEO_API void neo_optim_count_elsewhere(neo_optim *o, int index) {
     if (index >= 0 && index < o->param_count) o->spans[index].elsewhere = 1;
 }
-NEO_API int neo_optim_state_count(const neo_optim *o) { return o->param_count * o->state_count + 1; }
+NEO_API int neo_optim_state_count(const neo_optim *o) {
+    return o->param_count * o->state_count + 1;
+}
 NEO_API neo_tensor neo_optim_state_at(neo_optim *o, int i, const char **name, int *param) {
     int known = i >= 0 && i < neo_optim_state_count(o), last = o->param_count * o->state_count;
     if (name) *name = known ? o->entry[i].name : NULL;
@@ -8673,7 +8862,7 @@ static neo_status neo__optim_check_norm(double norm, int64_t step) {
     return NEO_OK;
 }
 /* While a step is recorded the norm need not come to the host, unless others must be added to it
-   (ranks, tables) or LAMB needs it. Norm and factor come as an answer: see struct neo__later. */
+   (ranks, tables) or LAMB needs it. Norm and factor come later: see >>deferred-answers. */
 static int neo__optim_norm_stays_on_device(const neo_optim *o) {
     return o->ctx->on->recording && o->group.size == 1 && !o->has_squares && o->param_count > 0 &&
            o->desc.kind != NEO_OPTIM_LAMB;
@@ -8913,7 +9102,8 @@ static double neo__schedule_lr_f64(const neo_schedule *s, int64_t step) {
 }
 NEO_API float neo_schedule_lr(const neo_schedule *schedule, int64_t step) {
     neo__fp_state fp = neo__fp_enter();
-    volatile float lr = (float)neo__schedule_lr_f64(schedule, step); /* rounded before leave, not after */
+    volatile float lr =
+        (float)neo__schedule_lr_f64(schedule, step); /* rounded before leave, not after */
     neo__fp_leave(fp);
     return lr;
 }
@@ -12482,12 +12672,15 @@ static void neo__cpu_device_init(neo_ctx *ctx) {
 /* ------------------------------------------------------------------------------------------------
    >>impl-schema
 
-   A schema is read-only once made and fitted, so readers share it without locks. Its small parts
-   (names, column operations, bucket edges) live in an arena and go with it.
+   A schema says how samples are read: names and sizes of the features, dictionaries, columns. It is
+   read-only once made and fitted, so readers share it without locks. Its small parts (names, column
+   operations, bucket edges) live in an arena and go with it.
 
-   A parsed sample is a record of fixed size: label, dense numbers, then one id per feature; or,
-   when a feature may have several ids, one more number (where the sample's ids begin in a stream
-   beside the records) and per feature where its ids end, counted from there.
+   A parsed sample is a record of fixed size:
+     f32 label | f32 dense[dense_count] | i64 id[feature_count]                one id per feature
+     f32 label | f32 dense[dense_count] | i64 begin | i64 end[feature_count]   several ids (multi)
+   With several ids per feature they lie in a stream beside the records: `begin` is the sample's
+   first id there, each end is counted from begin.
    ------------------------------------------------------------------------------------------------ */
 enum { NEO__CRITEO_DENSE = 13, NEO__CRITEO_FEATURES = 26, NEO__LOG_TABLE = 4097 };
 
@@ -12496,11 +12689,13 @@ typedef struct neo__dict {
     uint64_t *slots;     /* upper half: part of the hash; lower: id, 0 for an empty slot */
     uint64_t slot_count; /* a power of two, or 0 */
     char *bytes;         /* the words, one after another */
-    size_t byte_count, byte_capacity;
+    int64_t byte_count, byte_capacity;
     uint64_t *ends; /* ends[id]: where word id ends in bytes; ends[0] = 0 */
     int64_t count, capacity;
     int64_t max_words;
 } neo__dict;
+
+#define NEO__DICT_TAG UINT64_C(0xFFFFFFFF00000000) /* the part of a hash that a slot keeps */
 
 /* Equal to neo_hash for a text without NUL. */
 static uint64_t neo__hash_bytes(const void *data, size_t bytes) {
@@ -12509,24 +12704,22 @@ static uint64_t neo__hash_bytes(const void *data, size_t bytes) {
     for (size_t i = 0; i < bytes; i++) h = (h ^ p[i]) * 0x100000001B3u;
     return neo__mix64(h);
 }
-static void neo__dict_free(neo_ctx *ctx, neo__dict *d) {
-    neo_free(ctx, d->slots, (size_t)d->slot_count * sizeof *d->slots);
-    neo_free(ctx, d->bytes, d->byte_capacity);
-    neo_free(ctx, d->ends, (size_t)d->capacity * sizeof *d->ends);
-    d->slots = d->ends = NULL;
-    d->bytes = NULL;
-    d->slot_count = 0;
-    d->byte_count = d->byte_capacity = 0;
-    d->count = d->capacity = 0;
+static void neo__dict_free(neo_ctx *ctx, neo__dict *dict) {
+    NEO__LIST_FREE(ctx, dict->slots, dict->slot_count);
+    NEO__LIST_FREE(ctx, dict->bytes, dict->byte_capacity);
+    NEO__LIST_FREE(ctx, dict->ends, dict->capacity);
+    memset(dict, 0, sizeof *dict);
 }
-static int64_t neo__dict_find(const neo__dict *d, uint64_t hash, const char *word, size_t bytes) {
-    if (d->slot_count == 0) return 0;
-    uint64_t mask = d->slot_count - 1, tag = hash & 0xFFFFFFFF00000000u;
-    for (uint64_t i = hash & mask; d->slots[i]; i = (i + 1) & mask) {
-        uint64_t id = d->slots[i] & 0xFFFFFFFFu;
-        if ((d->slots[i] & 0xFFFFFFFF00000000u) != tag) continue;
-        size_t start = (size_t)d->ends[id - 1], length = (size_t)d->ends[id] - start;
-        if (length == bytes && memcmp(d->bytes + start, word, bytes) == 0) return (int64_t)id;
+/* The id of a word; 0: not there. */
+static int64_t neo__dict_find(const neo__dict *dict, uint64_t hash, const char *word,
+                              size_t bytes) {
+    if (dict->slot_count == 0) return 0;
+    uint64_t mask = dict->slot_count - 1, tag = hash & NEO__DICT_TAG;
+    for (uint64_t i = hash & mask; dict->slots[i]; i = (i + 1) & mask) {
+        uint64_t id = dict->slots[i] & 0xFFFFFFFFu;
+        if ((dict->slots[i] & NEO__DICT_TAG) != tag) continue;
+        size_t start = (size_t)dict->ends[id - 1], length = (size_t)dict->ends[id] - start;
+        if (length == bytes && memcmp(dict->bytes + start, word, bytes) == 0) return (int64_t)id;
     }
     return 0;
 }
@@ -12535,60 +12728,52 @@ static void neo__dict_place(uint64_t *slots, uint64_t mask, uint64_t entry, uint
     while (slots[i]) i = (i + 1) & mask;
     slots[i] = entry;
 }
-/* A larger copy of an array; the old one when there is no memory (*ok = 0). */
-static void *neo__dict_grow(neo_ctx *ctx, void *old, size_t old_bytes, size_t bytes, int *ok) {
-    void *p = neo_alloc(ctx, bytes);
-    if (!p) {
-        *ok = 0;
-        return old;
+typedef uint64_t (*neo__dict_hash)(const void *word, size_t bytes);
+static neo_status neo__dict_rehash(neo_ctx *ctx, neo__dict *dict, neo__dict_hash hash) {
+    uint64_t count = dict->slot_count ? 2 * dict->slot_count : 64;
+    uint64_t *slots = (uint64_t *)neo__alloc_zero(ctx, neo__size_mul((size_t)count, sizeof *slots));
+    NEO__CHECK(slots, NEO_ERR_MEMORY, "no memory for a dictionary of %" PRId64 " words",
+               dict->count);
+    for (int64_t id = 1; id <= dict->count; id++) {
+        uint64_t start = dict->ends[id - 1];
+        uint64_t h = hash(dict->bytes + start, (size_t)(dict->ends[id] - start));
+        neo__dict_place(slots, count - 1, (h & NEO__DICT_TAG) | (uint64_t)id, h);
     }
-    if (old) memcpy(p, old, NEO__MIN(old_bytes, bytes));
-    neo_free(ctx, old, old_bytes);
+    NEO__LIST_FREE(ctx, dict->slots, dict->slot_count);
+    dict->slots = slots;
+    dict->slot_count = count;
+    return NEO_OK;
+}
+/* Insert a word, unless it is there or the dictionary is full. */
+static neo_status neo__dict_add(neo_ctx *ctx, neo__dict *dict, neo__dict_hash hash,
+                                const char *word, size_t bytes) {
+    uint64_t h = hash(word, bytes);
+    int64_t end = dict->byte_count + (int64_t)bytes;
+    if (dict->count >= dict->max_words || neo__dict_find(dict, h, word, bytes)) return NEO_OK;
+    if ((uint64_t)(dict->count + 1) * 2 > dict->slot_count)
+        NEO__TRY(neo__dict_rehash(ctx, dict, hash));
+    NEO__TRY(NEO__GROW(ctx, dict->ends, dict->capacity, dict->count + 2));
+    NEO__TRY(NEO__GROW(ctx, dict->bytes, dict->byte_capacity, end));
+    memcpy(dict->bytes + dict->byte_count, word, bytes);
+    dict->byte_count = end;
+    dict->ends[0] = 0;
+    dict->ends[++dict->count] = (uint64_t)end;
+    neo__dict_place(dict->slots, dict->slot_count - 1, (h & NEO__DICT_TAG) | (uint64_t)dict->count,
+                    h);
+    return NEO_OK;
+}
+/* Criteo's words are 32-bit numbers; a dictionary keeps their four bytes, lowest first. */
+static uint64_t neo__criteo_hash(const void *word, size_t bytes) {
+    const unsigned char *p = (const unsigned char *)word;
+    uint64_t key = 0;
+    for (size_t i = 0; i < bytes && i < 8; i++) key |= (uint64_t)p[i] << (8 * i);
+    return neo__mix64(key);
+}
+static char *neo__put_le(char *p, uint64_t value, int bytes) {
+    for (int i = 0; i < bytes; i++) *p++ = (char)(unsigned char)(value >> (8 * i));
     return p;
 }
-typedef uint64_t (*neo__dict_hash)(const void *word, size_t bytes);
-static int neo__dict_rehash(neo_ctx *ctx, neo__dict *d, neo__dict_hash hash) {
-    uint64_t n = d->slot_count ? 2 * d->slot_count : 64;
-    uint64_t *slots = (uint64_t *)neo__alloc_zero(ctx, neo__size_mul((size_t)n, sizeof *slots));
-    if (!slots) return 0;
-    for (int64_t id = 1; id <= d->count; id++) {
-        uint64_t h = hash(d->bytes + d->ends[id - 1], (size_t)(d->ends[id] - d->ends[id - 1]));
-        neo__dict_place(slots, n - 1, (h & 0xFFFFFFFF00000000u) | (uint64_t)id, h);
-    }
-    neo_free(ctx, d->slots, (size_t)d->slot_count * sizeof *slots);
-    d->slots = slots;
-    d->slot_count = n;
-    return 1;
-}
-/* Insert unless it is there or the dictionary is full. 0: no memory. */
-static int neo__dict_add(neo_ctx *ctx, neo__dict *d, neo__dict_hash hash, const char *word,
-                         size_t bytes) {
-    uint64_t h = hash(word, bytes);
-    int ok = 1;
-    if (d->count >= d->max_words || neo__dict_find(d, h, word, bytes)) return 1;
-    if ((uint64_t)(d->count + 1) * 2 > d->slot_count && !neo__dict_rehash(ctx, d, hash)) return 0;
-    if (d->count + 2 > d->capacity) {
-        int64_t n = NEO__MAX(2 * d->capacity, 32);
-        d->ends =
-            (uint64_t *)neo__dict_grow(ctx, d->ends, (size_t)d->capacity * 8, (size_t)n * 8, &ok);
-        if (!ok) return 0;
-        if (d->capacity == 0) d->ends[0] = 0;
-        d->capacity = n;
-    }
-    if (bytes > d->byte_capacity - d->byte_count) {
-        size_t n = NEO__MAX(2 * d->byte_capacity, d->byte_count + bytes + 256);
-        d->bytes = (char *)neo__dict_grow(ctx, d->bytes, d->byte_capacity, n, &ok);
-        if (!ok) return 0;
-        d->byte_capacity = n;
-    }
-    memcpy(d->bytes + d->byte_count, word, bytes);
-    d->byte_count += bytes;
-    d->count++;
-    d->ends[d->count] = d->byte_count;
-    neo__dict_place(d->slots, d->slot_count - 1, (h & 0xFFFFFFFF00000000u) | (uint64_t)d->count,
-                    h);
-    return 1;
-}
+NEO__HOT_END
 
 /* ---- the schema ---- */
 typedef enum neo__op_kind {
@@ -12603,7 +12788,7 @@ typedef struct neo__text {
     const char *p;
     size_t bytes;
 } neo__text;
-/* What one word of a column description makes of a column. */
+/* One output of a column, as its description says. */
 typedef struct neo__op {
     neo__op_kind kind;
     int32_t column, other; /* other: the second column of a cross */
@@ -12620,7 +12805,7 @@ typedef struct neo__op {
     int32_t word_count;
 } neo__op;
 typedef struct neo__column {
-    char *name;
+    const char *name;
     int32_t line; /* in the description */
 } neo__column;
 
@@ -12658,39 +12843,32 @@ struct neo_schema {
     neo__synthetic *synthetic;
 };
 
-NEO__HOT_END
-/* Memory for `features` features and the record's shape. The first member set is ctx. */
+/* A constructor of a schema: begin, features, a name for each, end, done. */
 static neo_status neo__schema_begin(neo_ctx *ctx, const char *function, neo_format format,
                                     neo_schema **out) {
-    *out = NULL;
-    neo_schema *s = (neo_schema *)neo__alloc_zero(ctx, sizeof *s);
+    neo_schema *s = *out = (neo_schema *)neo__alloc_zero(ctx, sizeof *s);
     NEO__CHECK(s, NEO_ERR_MEMORY, "%s: no memory for a schema", function);
     s->ctx = ctx;
     s->arena.ctx = ctx;
     s->format = format;
     s->label_column = -1;
-    *out = s;
     return NEO_OK;
 }
-static neo_status neo__schema_features(neo_schema *s, const char *function, int32_t dense,
-                                       int32_t features) {
-    size_t n = (size_t)NEO__MAX(features, 1);
-    neo__arena *a = &s->arena;
+static neo_status neo__schema_features(neo_schema *s, int32_t dense, int32_t features) {
+    int32_t room = NEO__MAX(features, 1);
     s->dense_count = dense;
     s->feature_count = features;
-    s->feature_names = (char **)neo__arena_alloc(a, n * sizeof(char *));
-    s->rows = (int64_t *)neo__arena_alloc(a, n * sizeof(int64_t));
-    s->max_rows = (int64_t *)neo__arena_alloc(a, n * sizeof(int64_t));
-    s->has_dict = (uint8_t *)neo__arena_alloc(a, n);
-    s->dicts = (neo__dict *)neo__arena_alloc(a, n * sizeof(neo__dict));
-    s->log_table = (double *)neo__arena_alloc(a, NEO__LOG_TABLE * sizeof(double));
-    int ok = s->feature_names && s->rows && s->max_rows && s->has_dict && s->dicts && s->log_table;
-    NEO__CHECK(ok, NEO_ERR_MEMORY, "%s: no memory for %d features", function, features);
+    NEO__TRY(NEO__ARENA(&s->arena, s->feature_names, room));
+    NEO__TRY(NEO__ARENA(&s->arena, s->rows, room));
+    NEO__TRY(NEO__ARENA(&s->arena, s->max_rows, room));
+    NEO__TRY(NEO__ARENA(&s->arena, s->has_dict, room));
+    NEO__TRY(NEO__ARENA(&s->arena, s->dicts, room));
+    NEO__TRY(NEO__ARENA(&s->arena, s->log_table, NEO__LOG_TABLE));
     for (int i = 1; i < NEO__LOG_TABLE; i++) s->log_table[i] = neo__log_f64((double)i);
     s->ids_offset = ((size_t)(1 + dense) * sizeof(float) + 7) & ~(size_t)7;
     return NEO_OK;
 }
-/* Once it is known which features have a dictionary or several ids. */
+/* The last step that may not fail: sizes, when the dictionaries and `multi` are known. */
 static void neo__schema_end(neo_schema *s) {
     s->record_bytes =
         s->ids_offset + (size_t)(s->feature_count + (s->multi != 0)) * sizeof(int64_t);
@@ -12703,14 +12881,18 @@ static void neo__schema_end(neo_schema *s) {
     }
     s->fitted = s->dict_count == 0;
 }
-static neo_status neo__schema_name(neo_schema *s, const char *function, int32_t feature,
-                                   const char *format, const char *a, const char *b) {
+static neo_status neo__schema_name(neo_schema *s, int32_t feature, const char *format, ...)
+    NEO__PRINTF(3, 4);
+static neo_status neo__schema_name(neo_schema *s, int32_t feature, const char *format, ...) {
     char text[256];
-    int n = snprintf(text, sizeof text, format, a, b);
-    NEO__CHECK(n > 0 && n < (int)sizeof text, NEO_ERR_ARG, "%s: the name %.60s... is too long",
-               function, a);
-    s->feature_names[feature] = neo__arena_text(&s->arena, text, (size_t)n);
-    NEO__CHECK(s->feature_names[feature], NEO_ERR_MEMORY, "%s: no memory for a name", function);
+    va_list args;
+    va_start(args, format);
+    int length = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    NEO__CHECK(length > 0 && length < (int)sizeof text, NEO_ERR_ARG,
+               "neo_schema_parse: the name %.60s... is too long", text);
+    NEO__TRY(NEO__ARENA(&s->arena, s->feature_names[feature], length + 1));
+    memcpy(s->feature_names[feature], text, (size_t)length);
     return NEO_OK;
 }
 
@@ -12720,6 +12902,12 @@ NEO_API void neo_schema_destroy(neo_schema *s) {
         neo__dict_free(s->ctx, &s->dicts[f]);
     neo__arena_free(&s->arena);
     neo_free(s->ctx, s, sizeof *s);
+}
+/* The schema for the caller; after a failure NULL. */
+static neo_status neo__schema_done(neo_schema *s, neo_status status, neo_schema **out) {
+    *out = status == NEO_OK ? s : NULL;
+    if (status != NEO_OK) neo_schema_destroy(s);
+    return status;
 }
 NEO_API neo_format neo_schema_format(const neo_schema *s) { return s->format; }
 NEO_API int32_t neo_schema_dense_count(const neo_schema *s) { return s->dense_count; }
@@ -12732,39 +12920,25 @@ NEO_API neo_feature neo_schema_feature(const neo_schema *s, int32_t feature) {
     return f;
 }
 NEO_API int neo_schema_is_fitted(const neo_schema *s) { return s->fitted; }
-NEO__HOT_BEGIN
-
-/* Criteo's words are 32-bit numbers; a dictionary keeps their four bytes, lowest first. */
-static uint64_t neo__criteo_hash(const void *word, size_t bytes) {
-    const unsigned char *p = (const unsigned char *)word;
-    uint64_t key = 0;
-    for (size_t i = 0; i < bytes && i < 8; i++) key |= (uint64_t)p[i] << (8 * i);
-    return neo__mix64(key);
-}
 static neo__dict_hash neo__schema_hash(const neo_schema *s) {
     return s->format == NEO_FORMAT_CRITEO ? neo__criteo_hash : neo__hash_bytes;
 }
 
-NEO__HOT_END
 static neo_status neo__criteo_init(neo_schema *s, neo_ids ids, int64_t max_rows,
                                    const int64_t *rows) {
-    NEO__TRY(
-        neo__schema_features(s, "neo_schema_criteo", NEO__CRITEO_DENSE, NEO__CRITEO_FEATURES));
-    s->hex = (uint8_t *)neo__arena_alloc(&s->arena, 256);
-    s->modulus = (uint32_t *)neo__arena_alloc(&s->arena, NEO__CRITEO_FEATURES * sizeof(uint32_t));
-    NEO__CHECK(s->hex && s->modulus, NEO_ERR_MEMORY, "neo_schema_criteo: no memory");
+    NEO__TRY(neo__schema_features(s, NEO__CRITEO_DENSE, NEO__CRITEO_FEATURES));
+    NEO__TRY(NEO__ARENA(&s->arena, s->hex, 256));
+    NEO__TRY(NEO__ARENA(&s->arena, s->modulus, NEO__CRITEO_FEATURES));
     memset(s->hex, 0xFF, 256);
     for (int i = 0; i < 10; i++) s->hex['0' + i] = (uint8_t)i;
     for (int i = 0; i < 6; i++) s->hex['a' + i] = s->hex['A' + i] = (uint8_t)(10 + i);
     for (int32_t f = 0; f < NEO__CRITEO_FEATURES; f++) {
-        char number[16];
-        int64_t n = rows ? rows[f] : max_rows;
-        NEO__CHECK(n >= 1, NEO_ERR_ARG,
-                   "neo_schema_criteo: C%d has %" PRId64 " rows, fewer than 1", f + 1, n);
-        snprintf(number, sizeof number, "%d", f + 1);
-        NEO__TRY(neo__schema_name(s, "neo_schema_criteo", f, "C%s%s", number, ""));
-        s->rows[f] = s->max_rows[f] = n;
-        s->modulus[f] = n - 1 <= (int64_t)0xFFFFFFFF ? (uint32_t)(n - 1) : 0;
+        int64_t count = rows ? rows[f] : max_rows;
+        NEO__CHECK(count >= 1, NEO_ERR_ARG,
+                   "neo_schema_criteo: C%d has %" PRId64 " rows, fewer than 1", f + 1, count);
+        NEO__TRY(neo__schema_name(s, f, "C%d", f + 1));
+        s->rows[f] = s->max_rows[f] = count;
+        s->modulus[f] = count - 1 <= (int64_t)0xFFFFFFFF ? (uint32_t)(count - 1) : 0;
         s->has_dict[f] = ids == NEO_IDS_DICTIONARY;
     }
     neo__schema_end(s);
@@ -12778,14 +12952,8 @@ NEO_API neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids, int64_t max_rows
                "neo_schema_criteo: ids is %d, neither hash nor dictionary", (int)ids);
     neo_schema *s;
     NEO__TRY(neo__schema_begin(ctx, "neo_schema_criteo", NEO_FORMAT_CRITEO, &s));
-    neo_status status = neo__criteo_init(s, ids, max_rows, rows);
-    if (status == NEO_OK)
-        *schema = s;
-    else
-        neo_schema_destroy(s);
-    return status;
+    return neo__schema_done(s, neo__criteo_init(s, ids, max_rows, rows), schema);
 }
-NEO__HOT_BEGIN
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-dictionary-file
@@ -12798,33 +12966,25 @@ NEO__HOT_BEGIN
      neo__schema_save_size  bytes that save writes; 0: not fitted yet, nothing to save
      neo__schema_save       writes exactly that many
      neo__schema_load       reads such a block, checking every length, count and word, beside the
-                            schema; neo__schema_install(s, dicts, !s->fitted) then fits it
-     A schema
+                            schema; neo__schema_install(s, dicts, !s->fitted) then fits it. A schema
                             that is fitted already must hold the same words (NEO_ERR_MISMATCH; also
                             when the features differ). NEO_ERR_CORRUPT: the bytes are no such
                             block. On failure the schema is as before.
    ------------------------------------------------------------------------------------------------ */
-NEO__HOT_END
 static size_t neo__schema_save_size(const neo_schema *s) {
     size_t bytes = 16;
     if (!s->fitted) return 0;
     for (int32_t f = 0; f < s->feature_count; f++)
         if (s->has_dict[f])
             bytes += 12 + strlen(s->feature_names[f]) + 4 * (size_t)s->dicts[f].count +
-                     s->dicts[f].byte_count;
+                     (size_t)s->dicts[f].byte_count;
     return bytes;
-}
-NEO__HOT_BEGIN
-static char *neo__put_le(char *p, uint64_t value, int bytes) {
-    for (int i = 0; i < bytes; i++) *p++ = (char)(unsigned char)(value >> (8 * i));
-    return p;
 }
 static char *neo__put_bytes(char *p, const char *data, size_t bytes) {
     p = neo__put_le(p, bytes, 4);
     if (bytes) memcpy(p, data, bytes);
     return p + bytes;
 }
-NEO__HOT_END
 static neo_status neo__schema_save(const neo_schema *s, void *buf) {
     char *p = (char *)buf;
     NEO__CHECK(s->fitted, NEO_ERR_STATE, "the schema's dictionaries are not built yet");
@@ -12841,7 +13001,6 @@ static neo_status neo__schema_save(const neo_schema *s, void *buf) {
     NEO_ASSERT((size_t)(p - (char *)buf) == neo__schema_save_size(s));
     return NEO_OK;
 }
-NEO__HOT_BEGIN
 
 typedef struct neo__bytes_in {
     const char *p, *end;
@@ -12861,9 +13020,9 @@ static int neo__take_bytes(neo__bytes_in *in, neo__text *text) {
     in->p += bytes;
     return 1;
 }
-NEO__HOT_END
-/* Reads one dictionary into d. */
-static neo_status neo__dict_load(const neo_schema *s, int32_t f, neo__bytes_in *in, neo__dict *d) {
+/* The dictionary of feature f. */
+static neo_status neo__dict_load(const neo_schema *s, int32_t f, neo__bytes_in *in,
+                                 neo__dict *dict) {
     static const char corrupt[] = "the saved dictionary of feature '%s' is damaged";
     const char *name = s->feature_names[f];
     neo__text text;
@@ -12875,26 +13034,24 @@ static neo_status neo__dict_load(const neo_schema *s, int32_t f, neo__bytes_in *
                (int)NEO__MIN(text.bytes, 60), text.p, name);
     NEO__CHECK(neo__take_le(in, 8, &count) && count <= (uint64_t)(in->end - in->p) / 4,
                NEO_ERR_CORRUPT, corrupt, name);
-    d->max_words = s->dicts[f].max_words;
-    NEO__CHECK(count <= (uint64_t)d->max_words, NEO_ERR_MISMATCH,
+    NEO__CHECK(count <= (uint64_t)dict->max_words, NEO_ERR_MISMATCH,
                "the saved dictionary of feature '%s' has %" PRIu64
                " words, the schema allows %" PRId64,
-               name, count, d->max_words);
+               name, count, dict->max_words);
     for (uint64_t i = 0; i < count; i++) {
         int known = neo__take_bytes(in, &text) && text.bytes > 0;
         NEO__CHECK(known && (s->format != NEO_FORMAT_CRITEO || text.bytes == 4), NEO_ERR_CORRUPT,
                    corrupt, name);
-        NEO__CHECK(neo__dict_add(s->ctx, d, neo__schema_hash(s), text.p, text.bytes),
-                   NEO_ERR_MEMORY, "no memory for the dictionary of feature '%s'", name);
-        NEO__CHECK(d->count == (int64_t)i + 1, NEO_ERR_CORRUPT, corrupt, name); /* a word twice */
+        NEO__TRY(neo__dict_add(s->ctx, dict, neo__schema_hash(s), text.p, text.bytes));
+        NEO__CHECK(dict->count == (int64_t)i + 1, NEO_ERR_CORRUPT, corrupt, name);
     }
     return NEO_OK;
 }
 static int neo__dict_equal(const neo__dict *a, const neo__dict *b) {
     if (a->count != b->count || a->byte_count != b->byte_count) return 0;
-    if (a->count == 0) return 1;
-    return memcmp(a->ends, b->ends, (size_t)(a->count + 1) * sizeof *a->ends) == 0 &&
-           (a->byte_count == 0 || memcmp(a->bytes, b->bytes, a->byte_count) == 0);
+    return a->count == 0 ||
+           (memcmp(a->ends, b->ends, (size_t)(a->count + 1) * sizeof *a->ends) == 0 &&
+            memcmp(a->bytes, b->bytes, (size_t)a->byte_count) == 0);
 }
 static neo_status neo__dicts_load(neo_schema *s, neo__dict *dicts, const void *buf, size_t bytes) {
     neo__bytes_in in;
@@ -12918,7 +13075,7 @@ static neo_status neo__dicts_load(neo_schema *s, neo__dict *dicts, const void *b
                (size_t)(in.end - in.p));
     return NEO_OK;
 }
-/* Puts dictionaries built beside the schema in their place (or frees them). */
+/* Put dictionaries built beside the schema in their place (keep), or free them. */
 static void neo__schema_install(neo_schema *s, neo__dict *dicts, int keep) {
     for (int32_t f = 0; f < s->feature_count; f++) {
         if (keep && s->has_dict[f]) {
@@ -12932,116 +13089,52 @@ static void neo__schema_install(neo_schema *s, neo__dict *dicts, int keep) {
     if (keep) s->fitted = 1;
     neo_free(s->ctx, dicts, (size_t)s->feature_count * sizeof *dicts);
 }
+/* One dictionary per feature, empty. */
+static neo_status neo__dicts_create(const neo_schema *s, neo__dict **out) {
+    size_t bytes = (size_t)s->feature_count * sizeof **out;
+    *out = (neo__dict *)neo__alloc_zero(s->ctx, bytes);
+    NEO__CHECK(*out, NEO_ERR_MEMORY, "no memory for %d dictionaries", s->feature_count);
+    for (int32_t f = 0; f < s->feature_count; f++) (*out)[f].max_words = s->dicts[f].max_words;
+    return NEO_OK;
+}
 static neo_status neo__schema_load(neo_schema *s, const void *buf, size_t bytes,
                                    neo__dict **out) {
-    neo__dict *dicts =
-        (neo__dict *)neo__alloc_zero(s->ctx, (size_t)s->feature_count * sizeof *dicts);
-    NEO__CHECK(dicts, NEO_ERR_MEMORY, "no memory for dictionaries");
+    neo__dict *dicts;
+    NEO__TRY(neo__dicts_create(s, &dicts));
     neo_status status = neo__dicts_load(s, dicts, buf, bytes);
     if (status == NEO_OK) *out = dicts;
     else neo__schema_install(s, dicts, 0);
     return status;
 }
-NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-number
 
-   Decimal text to f32, correctly rounded, without libc (whose result depends on the locale).
+   Decimal text to the nearest f32, whatever the locale. Callers are inside neo__fp_enter.
    Fast: up to 2^53 times or over a power of ten up to 10^22, both exact in double, so the double
    is the correctly rounded value; it may be rounded again to float unless it lies exactly between
-   two floats (then the digits it lost decide). Slow: the quotient of two big integers, bit by bit.
+   two floats (then the digits it lost decide). Slow: strtof, which rounds correctly, on the digits
+   as an integer and an exponent: a text without a decimal point is the same in every locale.
    ------------------------------------------------------------------------------------------------ */
-enum {
-    NEO__NUMBER_DIGITS = 128, /* a number halfway between two floats has at most 113 */
-    NEO__BIG_WORDS = 24       /* 768 bits: 10^129 shifted by 26, and 10^(45 + 129) */
-};
+enum { NEO__NUMBER_DIGITS = 128 /* a number halfway between two floats has at most 113 */ };
 typedef struct neo__decimal {
     uint64_t high;    /* value of the first 19 digits */
     int32_t digits;   /* significant digits kept in digit[] */
     int32_t exponent; /* value = 0.d1 d2 d3 ... * 10^exponent */
     int negative;
     int more; /* nonzero digits beyond those kept */
-    uint8_t digit[NEO__NUMBER_DIGITS];
+    char digit[NEO__NUMBER_DIGITS + 16]; /* room for one more digit and "e-123" */
 } neo__decimal;
-typedef struct neo__big {
-    uint32_t word[NEO__BIG_WORDS];
-} neo__big;
-
-static void neo__big_mul(neo__big *a, uint32_t factor, uint32_t add) {
-    uint64_t carry = add;
-    for (int i = 0; i < NEO__BIG_WORDS; i++) {
-        carry += (uint64_t)a->word[i] * factor;
-        a->word[i] = (uint32_t)carry;
-        carry >>= 32;
-    }
-    NEO_ASSERT(carry == 0);
-}
-static void neo__big_shift(neo__big *a, int bits) { /* left */
-    int words = bits / 32, rest = bits % 32;
-    for (int i = NEO__BIG_WORDS - 1; i >= 0; i--) {
-        uint32_t high = i >= words ? a->word[i - words] : 0;
-        uint32_t low = i > words ? a->word[i - words - 1] : 0;
-        a->word[i] = rest ? (high << rest) | (low >> (32 - rest)) : high;
-    }
-}
-static int neo__big_bits(const neo__big *a) {
-    for (int i = NEO__BIG_WORDS - 1; i >= 0; i--)
-        for (int b = 31; a->word[i] && b >= 0; b--)
-            if (a->word[i] >> b & 1) return 32 * i + b + 1;
-    return 0;
-}
-static int neo__big_less(const neo__big *a, const neo__big *b) {
-    for (int i = NEO__BIG_WORDS - 1; i >= 0; i--)
-        if (a->word[i] != b->word[i]) return a->word[i] < b->word[i];
-    return 0;
-}
-static void neo__big_sub(neo__big *a, const neo__big *b) {
-    int64_t carry = 0;
-    for (int i = 0; i < NEO__BIG_WORDS; i++) {
-        carry += (int64_t)a->word[i] - (int64_t)b->word[i];
-        a->word[i] = (uint32_t)(carry & 0xFFFFFFFF);
-        carry = carry < 0 ? -1 : 0;
-    }
-}
 
 /* The float nearest to d (d.digits > 0, the value within 1e-46 .. 1e39); ties to even. */
-static float neo__decimal_exact(const neo__decimal *d) {
-    NEO__ZERO(neo__big, n);
-    NEO__ZERO(neo__big, m);
-    int scale = d->exponent - d->digits, sticky = d->more;
-    m.word[0] = 1;
-    for (int i = 0; i < d->digits; i++) neo__big_mul(&n, 10, d->digit[i]);
-    for (int i = 0; i < scale; i++) neo__big_mul(&n, 10, 0);
-    for (int i = scale; i < 0; i++) neo__big_mul(&m, 10, 0);
-    int e = neo__big_bits(&n) - neo__big_bits(&m) - 26; /* n/m = q 2^e, q of 26 or 27 bits */
-    if (e < -151) e = -151;
-    if (e > 0)
-        neo__big_shift(&m, e);
-    else
-        neo__big_shift(&n, -e);
-    neo__big_shift(&m, 27);
-    uint32_t q = 0;
-    for (int i = 0; i < 28; i++) {
-        q <<= 1;
-        if (!neo__big_less(&n, &m)) {
-            neo__big_sub(&n, &m);
-            q |= 1;
-        }
-        neo__big_shift(&n, 1);
-    }
-    if (neo__big_bits(&n) > 0) sticky = 1;
-    int bits = 0;
-    while (bits < 32 && q >> bits) bits++;
-    int drop = NEO__MAX(bits - 24, -149 - e);
-    uint32_t half = (uint32_t)1 << (drop - 1), low = q & (2 * half - 1), r = q >> drop;
-    if (low > half || (low == half && (sticky || (r & 1)))) r++;
-    e += drop;
-    if (r >> 24) r >>= 1, e++;
-    if (e > 104) return neo__f32_bits(0x7F800000u);
-    return neo__f32_bits(r >> 23 ? (uint32_t)(e + 150) << 23 | (r & 0x7FFFFFu) : r);
+static float neo__decimal_exact(neo__decimal *d) {
+    int digits = d->digits;
+    if (d->more) d->digit[digits++] = '1'; /* above the digits kept, below the next number of 128 */
+    snprintf(d->digit + digits, 12, "e%d", d->exponent - digits);
+    return strtof(d->digit, NULL);
 }
+NEO__HOT_BEGIN
 
-/* Takes [p, end) apart. 0: not a number. */
+/* Take [p, end) apart. 0: not a number. */
 static int neo__decimal_scan(const char *p, const char *end, neo__decimal *d) {
     int any = 0, point = 0, high_digits = 0;
     d->high = 0;
@@ -13063,7 +13156,7 @@ static int neo__decimal_scan(const char *p, const char *end, neo__decimal *d) {
         if (!point) d->exponent++;
         if (high_digits < 19) d->high = d->high * 10 + c, high_digits++;
         if (d->digits < NEO__NUMBER_DIGITS)
-            d->digit[d->digits++] = (uint8_t)c;
+            d->digit[d->digits++] = *p;
         else if (c)
             d->more = 1;
     }
@@ -13082,20 +13175,17 @@ static int neo__decimal_scan(const char *p, const char *end, neo__decimal *d) {
 enum { NEO__NUMBER_OK, NEO__NUMBER_BAD, NEO__NUMBER_RANGE };
 /* neo__number: the text as a float. [+-] digits [. digits] [e [+-] digits]; no other form (no inf,
    nan, hex). A result too large for f32 is NEO__NUMBER_RANGE; one too small is a denormal or 0. */
-static int neo__number(const char *p, size_t bytes, float *out) {
+static int neo__number(const char *text, size_t bytes, float *out) {
     static const double power[23] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
                                      1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
                                      1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
     neo__decimal d;
     float x = 0.0f;
     *out = 0.0f;
-    if (bytes > 1 << 20 || !neo__decimal_scan(p, p + bytes, &d)) return NEO__NUMBER_BAD;
-    int scale = d.exponent - NEO__MIN(d.digits, 19);
-    if (d.digits == 0 || d.exponent < -46) {
-        x = 0.0f;
-    } else if (d.exponent > 39) {
-        return NEO__NUMBER_RANGE;
-    } else {
+    if (bytes > 1 << 20 || !neo__decimal_scan(text, text + bytes, &d)) return NEO__NUMBER_BAD;
+    if (d.digits > 0 && d.exponent > 39) return NEO__NUMBER_RANGE;
+    if (d.digits > 0 && d.exponent >= -46) {
+        int scale = d.exponent - NEO__MIN(d.digits, 19);
         int exact = d.digits <= 19 && d.high <= (uint64_t)1 << 53 && scale >= -22 && scale <= 22;
         if (exact) {
             double v = (double)d.high;
@@ -13109,71 +13199,113 @@ static int neo__number(const char *p, size_t bytes, float *out) {
     *out = d.negative ? -x : x;
     return NEO__NUMBER_OK;
 }
+NEO__HOT_END
 /* ------------------------------------------------------------------------------------------------
    >>impl-columns
 
-   The column description (see neo_schema_parse): read line by line into columns and operations;
-   crosses find their other column, and the outputs their numbers, when all lines are known.
+   The column description (see neo_schema_parse). A neo__line walks its text line by line and word
+   by word; a line becomes a column and its operations. Crosses find their other column, and the
+   outputs their numbers, when all lines are known. Messages name file, line and column.
    ------------------------------------------------------------------------------------------------ */
 enum { NEO__COLUMNS_MAX = 4096, NEO__DESCRIPTION_BYTES = 4 << 20 };
-
-typedef struct neo__describe {
-    neo_schema *s;
-    const char *file;                 /* for messages */
-    const char *line_begin, *p, *end; /* of the line, its comment cut off */
-    int32_t line;
-    const char *at; /* of the word being looked at: errors point there */
-} neo__describe;
 
 /* A path as a reader names it in messages. */
 static const char *neo__path_name(const char *path) {
     return strcmp(path, "-") == 0 ? "standard input" : path;
 }
+
+/* ---- texts ---- */
+NEO__HOT_BEGIN
 static int neo__is_space(char c) { return c == ' ' || c == '\t'; }
-static neo__text neo__trim(const char *p, const char *end) {
+static neo__text neo__text_of(const char *p, const char *end) {
     neo__text t;
-    while (p < end && neo__is_space(*p)) p++;
-    while (end > p && neo__is_space(end[-1])) end--;
     t.p = p;
     t.bytes = (size_t)(end - p);
     return t;
 }
+static neo__text neo__trim(const char *p, const char *end) {
+    while (p < end && neo__is_space(*p)) p++;
+    while (end > p && neo__is_space(end[-1])) end--;
+    return neo__text_of(p, end);
+}
+static int neo__text_equal(neo__text a, neo__text b) {
+    return a.bytes == b.bytes && memcmp(a.p, b.p, a.bytes) == 0;
+}
+/* The part of `rest` up to the next c, which is cut off; 0: nothing is left (rest->p NULL). */
+static int neo__text_part(neo__text *rest, char c, neo__text *part) {
+    if (!rest->p) return 0;
+    const char *end = rest->p + rest->bytes;
+    const char *stop = (const char *)memchr(rest->p, c, rest->bytes);
+    *part = neo__text_of(rest->p, stop ? stop : end);
+    rest->p = stop ? stop + 1 : NULL;
+    rest->bytes = stop ? (size_t)(end - stop - 1) : 0;
+    return 1;
+}
+NEO__HOT_END
 static int neo__text_is(neo__text t, const char *word) {
     return t.bytes == strlen(word) && memcmp(t.p, word, t.bytes) == 0;
 }
-NEO__HOT_END
-static neo_status neo__describe_fail(const neo__describe *d, const char *format, ...)
-    NEO__PRINTF(2, 3);
-static neo_status neo__describe_fail(const neo__describe *d, const char *format, ...) {
+/* 1: the text is key=value. */
+static int neo__text_value(neo__text t, const char *key, neo__text *value) {
+    size_t n = strlen(key);
+    if (t.bytes < n + 1 || memcmp(t.p, key, n) != 0 || t.p[n] != '=') return 0;
+    *value = neo__text_of(t.p + n + 1, t.p + t.bytes);
+    return 1;
+}
+static size_t neo__text_count(neo__text t, char c) {
+    size_t count = 0;
+    for (size_t i = 0; i < t.bytes; i++) count += t.p[i] == c;
+    return count;
+}
+/* The part of a text that a message shows: "%.*s", NEO__SHOW(t). */
+#define NEO__SHOW(t) (int)NEO__MIN((t).bytes, (size_t)60), (t).p
+
+/* ---- lines of words ---- */
+typedef struct neo__line {
+    const char *path;           /* for messages */
+    int32_t number;             /* from 1 */
+    const char *begin, *p, *end; /* the line without its comment; p: what is not read yet */
+    const char *at;             /* the word that messages point at */
+} neo__line;
+
+static neo_status neo__line_fail(const neo__line *line, const char *format, ...) NEO__PRINTF(2, 3);
+static neo_status neo__line_fail(const neo__line *line, const char *format, ...) {
     char text[256];
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    return neo_fail(NEO_ERR_FORMAT, "%s:%d:%d: %s", d->file, d->line,
-                     (int)(d->at - d->line_begin) + 1, text);
+    return neo_fail(NEO_ERR_FORMAT, "%s:%d:%d: %s", line->path, line->number,
+                    (int)(line->at - line->begin) + 1, text);
 }
-/* How much of a text a message shows: "%.*s", NEO__SHOW(t). */
-#define NEO__SHOW(t) (int)NEO__MIN((t).bytes, (size_t)60), (t).p
-
-/* The next word of the line; 0: none. */
-static int neo__describe_word(neo__describe *d, neo__text *word) {
-    while (d->p < d->end && neo__is_space(*d->p)) d->p++;
-    d->at = word->p = d->p;
-    while (d->p < d->end && !neo__is_space(*d->p)) d->p++;
-    word->bytes = (size_t)(d->p - word->p);
-    return word->bytes > 0;
-}
-/* If word is key=value: the value. */
-static int neo__describe_value(neo__text word, const char *key, neo__text *value) {
-    size_t n = strlen(key);
-    if (word.bytes < n + 1 || memcmp(word.p, key, n) != 0 || word.p[n] != '=') return 0;
-    value->p = word.p + n + 1;
-    value->bytes = word.bytes - n - 1;
+/* The next line of `rest`; 0: none. A comment is a # at the start or behind a blank. */
+static int neo__line_next(neo__line *line, neo__text *rest) {
+    neo__text all;
+    if (!neo__text_part(rest, '\n', &all)) return 0;
+    line->number++;
+    line->begin = line->at = line->p = all.p;
+    line->end = all.p + all.bytes;
+    if (line->end > line->begin && line->end[-1] == '\r') line->end--;
+    for (const char *q = line->begin; q < line->end; q++)
+        if (*q == '#' && (q == line->begin || neo__is_space(q[-1]))) line->end = q;
     return 1;
 }
-static neo_status neo__describe_count(const neo__describe *d, neo__text t, int64_t least,
-                                      int64_t *out) {
+/* The next word of the line, which stays unread until neo__line_take; 0: none. */
+static int neo__line_peek(neo__line *line, neo__text *word) {
+    while (line->p < line->end && neo__is_space(*line->p)) line->p++;
+    const char *stop = line->p;
+    while (stop < line->end && !neo__is_space(*stop)) stop++;
+    *word = neo__text_of(line->p, stop);
+    return word->bytes > 0;
+}
+static int neo__line_take(neo__line *line, neo__text *word) {
+    int found = neo__line_peek(line, word);
+    line->at = line->p;
+    line->p += word->bytes;
+    return found;
+}
+static neo_status neo__line_count(const neo__line *line, neo__text t, int64_t least,
+                                  int64_t *out) {
     int64_t n = 0;
     int good = t.bytes > 0 && t.bytes <= 15;
     for (size_t i = 0; good && i < t.bytes; i++) {
@@ -13181,265 +13313,218 @@ static neo_status neo__describe_count(const neo__describe *d, neo__text t, int64
         n = n * 10 + (t.p[i] - '0');
     }
     if (!good || n < least)
-        return neo__describe_fail(d, "expected a whole number from %" PRId64 ", found '%.*s'",
-                                  least, NEO__SHOW(t));
+        return neo__line_fail(line, "expected a whole number from %" PRId64 ", found '%.*s'",
+                              least, NEO__SHOW(t));
     *out = n;
     return NEO_OK;
 }
-static neo_status neo__describe_number(const neo__describe *d, neo__text t, float *out) {
+static neo_status neo__line_number(const neo__line *line, neo__text t, float *out) {
     if (neo__number(t.p, t.bytes, out) != NEO__NUMBER_OK)
-        return neo__describe_fail(d, "expected a number, found '%.*s'", NEO__SHOW(t));
+        return neo__line_fail(line, "expected a number, found '%.*s'", NEO__SHOW(t));
     return NEO_OK;
 }
-static neo_status neo__describe_memory(void) {
-    return neo_fail(NEO_ERR_MEMORY, "neo_schema_parse: no memory for the description");
-}
-static neo_status neo__describe_keep(neo__describe *d, neo__text t, neo__text *out) {
-    char *copy = neo__arena_text(&d->s->arena, t.p, t.bytes);
-    if (!copy) return neo__describe_memory();
+
+static neo_status neo__schema_keep(neo_schema *s, neo__text t, neo__text *out) {
+    char *copy = neo__arena_text(&s->arena, t.p, t.bytes);
+    NEO__CHECK(copy, NEO_ERR_MEMORY, "neo_schema_parse: no memory for the description");
     out->p = copy;
     out->bytes = t.bytes;
     return NEO_OK;
 }
 
-/* ---- what a column becomes ---- */
-static neo_status neo__describe_label(neo__describe *d, neo__op *op) {
-    neo__text word, value;
-    const char *before = d->p;
-    if (d->s->label_column >= 0) return neo__describe_fail(d, "a second label");
-    d->s->label_column = op->column;
-    if (!neo__describe_word(d, &word) || !neo__describe_value(word, "positive", &value)) {
-        d->p = before;
-        return NEO_OK;
-    }
-    size_t count = 1;
-    for (size_t i = 0; i < value.bytes; i++) count += value.p[i] == ',';
-    op->words = (neo__text *)neo__arena_alloc(&d->s->arena, count * sizeof(neo__text));
-    if (!op->words) return neo__describe_memory();
-    const char *p = value.p, *end = p + value.bytes;
-    while (p <= end) {
-        neo__text w;
-        w.p = p;
-        while (p < end && *p != ',') p++;
-        w.bytes = (size_t)(p++ - w.p);
-        if (w.bytes == 0) return neo__describe_fail(d, "positive= has an empty word");
-        NEO__TRY(neo__describe_keep(d, w, &op->words[op->word_count++]));
-    }
-    return NEO_OK;
-}
-static neo_status neo__describe_dense(neo__describe *d, neo__op *op) {
-    neo__text word, value;
-    float x;
-    op->scale = 1.0;
-    for (const char *before = d->p; neo__describe_word(d, &word); before = d->p) {
-        if (neo__text_is(word, "log")) {
-            op->log = 1;
-        } else if (neo__describe_value(word, "shift", &value)) {
-            NEO__TRY(neo__describe_number(d, value, &x));
-            op->shift = (double)x;
-        } else if (neo__describe_value(word, "scale", &value)) {
-            NEO__TRY(neo__describe_number(d, value, &x));
-            op->scale = (double)x;
-        } else if (neo__describe_value(word, "missing", &value)) {
-            NEO__TRY(neo__describe_number(d, value, &op->missing));
-        } else {
-            d->p = before;
-            break;
-        }
-    }
-    return NEO_OK;
-}
-/* category, list, cross: rows=N, hash, sep=C. */
-static neo_status neo__describe_ids(neo__describe *d, neo__op *op) {
-    neo__text word, value;
-    const char *start = d->at;
-    for (const char *before = d->p; neo__describe_word(d, &word); before = d->p) {
-        if (neo__text_is(word, "hash") && op->kind != NEO__OP_CROSS) {
-            op->hashed = 1;
-        } else if (neo__describe_value(word, "rows", &value)) {
-            NEO__TRY(neo__describe_count(d, value, 2, &op->rows));
-        } else if (op->kind == NEO__OP_LIST && neo__describe_value(word, "sep", &value)) {
-            if (value.bytes != 1) return neo__describe_fail(d, "sep= needs one character");
-            op->separator = value.p[0];
-        } else {
-            d->p = before;
-            break;
-        }
-    }
-    d->at = start;
-    if (op->hashed && op->rows == 0) return neo__describe_fail(d, "a hashed feature needs rows=");
-    if (op->kind == NEO__OP_LIST && !op->separator)
-        return neo__describe_fail(d, "a list needs sep=");
-    return NEO_OK;
-}
-static neo_status neo__describe_bucket(neo__describe *d, neo__op *op) {
+/* ---- columns ---- */
+/* positive=word,word */
+static neo_status neo__describe_positive(neo_schema *s, neo__line *line, neo__text list,
+                                         neo__op *op) {
     neo__text word;
-    if (!neo__describe_word(d, &word))
-        return neo__describe_fail(d, "bucket needs its edges: e1,e2,...");
-    size_t count = 1;
-    for (size_t i = 0; i < word.bytes; i++) count += word.p[i] == ',';
-    op->edges = (float *)neo__arena_alloc(&d->s->arena, count * sizeof(float));
-    if (!op->edges) return neo__describe_memory();
-    const char *p = word.p, *end = p + word.bytes;
-    while (p <= end) {
-        neo__text t;
-        d->at = t.p = p;
-        while (p < end && *p != ',') p++;
-        t.bytes = (size_t)(p++ - t.p);
+    NEO__TRY(NEO__ARENA(&s->arena, op->words, neo__text_count(list, ',') + 1));
+    while (neo__text_part(&list, ',', &word)) {
+        if (word.bytes == 0) return neo__line_fail(line, "positive= has an empty word");
+        NEO__TRY(neo__schema_keep(s, word, &op->words[op->word_count++]));
+    }
+    return NEO_OK;
+}
+/* The words behind an operation that set it up, up to the first that does not. */
+static neo_status neo__describe_options(neo_schema *s, neo__line *line, neo__op *op) {
+    const neo__op_kind kind = op->kind;
+    const int dense = kind == NEO__OP_DENSE;
+    const int ids = kind == NEO__OP_CATEGORY || kind == NEO__OP_LIST || kind == NEO__OP_CROSS;
+    neo__text word, value;
+    for (; neo__line_peek(line, &word); line->p = word.p + word.bytes) {
+        float number = 0.0f;
+        line->at = word.p;
+        if (dense && neo__text_is(word, "log")) {
+            op->log = 1;
+        } else if (dense && neo__text_value(word, "shift", &value)) {
+            NEO__TRY(neo__line_number(line, value, &number));
+            op->shift = (double)number;
+        } else if (dense && neo__text_value(word, "scale", &value)) {
+            NEO__TRY(neo__line_number(line, value, &number));
+            op->scale = (double)number;
+        } else if (dense && neo__text_value(word, "missing", &value)) {
+            NEO__TRY(neo__line_number(line, value, &op->missing));
+        } else if (ids && kind != NEO__OP_CROSS && neo__text_is(word, "hash")) {
+            op->hashed = 1;
+        } else if (ids && neo__text_value(word, "rows", &value)) {
+            NEO__TRY(neo__line_count(line, value, 2, &op->rows));
+        } else if (kind == NEO__OP_LIST && neo__text_value(word, "sep", &value)) {
+            if (value.bytes != 1) return neo__line_fail(line, "sep= needs one character");
+            op->separator = value.p[0];
+        } else if (kind == NEO__OP_LABEL && !op->words &&
+                   neo__text_value(word, "positive", &value)) {
+            NEO__TRY(neo__describe_positive(s, line, value, op));
+        } else {
+            break;
+        }
+    }
+    return NEO_OK;
+}
+static neo_status neo__describe_bucket(neo_schema *s, neo__line *line, neo__op *op) {
+    neo__text list, word;
+    if (!neo__line_take(line, &list))
+        return neo__line_fail(line, "bucket needs its edges: e1,e2,...");
+    NEO__TRY(NEO__ARENA(&s->arena, op->edges, neo__text_count(list, ',') + 1));
+    while (neo__text_part(&list, ',', &word)) {
         float *edge = &op->edges[op->edge_count];
-        NEO__TRY(neo__describe_number(d, t, edge));
+        line->at = word.p;
+        NEO__TRY(neo__line_number(line, word, edge));
         if (op->edge_count > 0 && !(edge[0] > edge[-1]))
-            return neo__describe_fail(d, "edges must rise");
+            return neo__line_fail(line, "edges must rise");
         op->edge_count++;
     }
     op->rows = (int64_t)op->edge_count + 2;
     return NEO_OK;
 }
-static neo_status neo__describe_cross(neo__describe *d, neo__op *op) {
+/* One operation, its kind just read. */
+static neo_status neo__describe_op(neo_schema *s, neo__line *line, neo__op *op) {
+    const char *start = line->at;
     neo__text word;
-    const char *start = d->at;
-    if (!neo__describe_word(d, &word))
-        return neo__describe_fail(d, "cross needs the other column");
-    op->words = (neo__text *)neo__arena_alloc(&d->s->arena, sizeof(neo__text));
-    if (!op->words) return neo__describe_memory();
-    NEO__TRY(neo__describe_keep(d, word, op->words));
-    NEO__TRY(neo__describe_ids(d, op));
-    d->at = start;
-    op->hashed = 1;
-    return op->rows ? NEO_OK : neo__describe_fail(d, "a cross needs rows=");
+    if (op->kind == NEO__OP_LABEL) {
+        if (s->label_column >= 0) return neo__line_fail(line, "a second label");
+        s->label_column = op->column;
+    }
+    if (op->kind == NEO__OP_DENSE) op->scale = 1.0;
+    if (op->kind == NEO__OP_BUCKET) return neo__describe_bucket(s, line, op);
+    if (op->kind == NEO__OP_CROSS) {
+        if (!neo__line_take(line, &word))
+            return neo__line_fail(line, "cross needs the other column");
+        NEO__TRY(NEO__ARENA(&s->arena, op->words, 1));
+        NEO__TRY(neo__schema_keep(s, word, op->words));
+    }
+    NEO__TRY(neo__describe_options(s, line, op));
+    line->at = start;
+    if (op->kind == NEO__OP_CROSS) {
+        op->hashed = 1;
+        return op->rows ? NEO_OK : neo__line_fail(line, "a cross needs rows=");
+    }
+    if (op->hashed && op->rows == 0) return neo__line_fail(line, "a hashed feature needs rows=");
+    if (op->kind == NEO__OP_LIST && !op->separator)
+        return neo__line_fail(line, "a list needs sep=");
+    return NEO_OK;
 }
-
-static neo_status neo__describe_column(neo__describe *d, neo__text name) {
-    static const struct {
-        const char *word;
-        neo__op_kind kind;
-    } kinds[] = {{"label", NEO__OP_LABEL},       {"dense", NEO__OP_DENSE},
-                 {"category", NEO__OP_CATEGORY}, {"bucket", NEO__OP_BUCKET},
-                 {"cross", NEO__OP_CROSS},       {"list", NEO__OP_LIST}};
-    neo_schema *s = d->s;
+static neo_status neo__describe_column(neo_schema *s, neo__line *line, neo__text name) {
+    static const char *const kinds[] = {"label", "dense", "category", "bucket", "cross", "list"};
+    enum { KINDS = sizeof kinds / sizeof kinds[0] }; /* in the order of neo__op_kind */
     neo__text word;
-    int32_t c = s->column_count, count = 0;
-    if (c == NEO__COLUMNS_MAX)
-        return neo__describe_fail(d, "more than %d columns", NEO__COLUMNS_MAX);
-    for (int32_t i = 0; i < c; i++)
+    int32_t column = s->column_count, count = 0;
+    if (column == NEO__COLUMNS_MAX)
+        return neo__line_fail(line, "more than %d columns", NEO__COLUMNS_MAX);
+    for (int32_t i = 0; i < column; i++)
         if (neo__text_is(name, s->columns[i].name))
-            return neo__describe_fail(d, "column '%.*s' is on line %d already", NEO__SHOW(name),
-                                      s->columns[i].line);
-    s->columns[c].name = neo__arena_text(&s->arena, name.p, name.bytes);
-    s->columns[c].line = d->line;
-    if (!s->columns[c].name) return neo__describe_memory();
+            return neo__line_fail(line, "column '%.*s' is on line %d already", NEO__SHOW(name),
+                                  s->columns[i].line);
+    NEO__TRY(neo__schema_keep(s, name, &word));
+    s->columns[column].name = word.p;
+    s->columns[column].line = line->number;
     s->column_count++;
-    for (; neo__describe_word(d, &word); count++) {
+    for (; neo__line_take(line, &word); count++) {
+        int kind = 0;
         if (neo__text_is(word, "skip")) continue;
-        size_t k = 0;
-        while (k < sizeof kinds / sizeof kinds[0] && !neo__text_is(word, kinds[k].word)) k++;
-        if (k == sizeof kinds / sizeof kinds[0])
-            return neo__describe_fail(
-                d,
-                "expected label, dense, category, bucket, cross, list or skip, found "
-                "'%.*s'",
-                NEO__SHOW(word));
+        while (kind < KINDS && !neo__text_is(word, kinds[kind])) kind++;
+        if (kind == KINDS)
+            return neo__line_fail(line,
+                                  "expected label, dense, category, bucket, cross, list or skip, "
+                                  "found '%.*s'",
+                                  NEO__SHOW(word));
         neo__op *op = &s->ops[s->op_count++];
-        op->kind = kinds[k].kind;
-        op->column = c;
-        switch (op->kind) {
-        case NEO__OP_LABEL: NEO__TRY(neo__describe_label(d, op)); break;
-        case NEO__OP_DENSE: NEO__TRY(neo__describe_dense(d, op)); break;
-        case NEO__OP_BUCKET: NEO__TRY(neo__describe_bucket(d, op)); break;
-        case NEO__OP_CROSS: NEO__TRY(neo__describe_cross(d, op)); break;
-        case NEO__OP_CATEGORY:
-        case NEO__OP_LIST: NEO__TRY(neo__describe_ids(d, op)); break;
-        }
+        op->kind = (neo__op_kind)kind;
+        op->column = column;
+        NEO__TRY(neo__describe_op(s, line, op));
     }
     if (count == 0)
-        return neo__describe_fail(d, "column '%.*s': expected what it becomes (skip: nothing)",
-                                  NEO__SHOW(name));
+        return neo__line_fail(line, "column '%.*s': expected what it becomes (skip: nothing)",
+                              NEO__SHOW(name));
     return NEO_OK;
 }
 
 /* The lines before the columns. *known 0: it is none of them. */
-static neo_status neo__describe_setting(neo__describe *d, neo__text name, int *known) {
-    neo_schema *s = d->s;
-    const char *after = d->p;
-    neo__text rest = neo__trim(d->p, d->end);
+static neo_status neo__describe_setting(neo_schema *s, neo__line *line, neo__text name,
+                                        int *known) {
+    neo__text rest = neo__trim(line->p, line->end);
     *known = 1;
-    d->p = d->end;
     if (neo__text_is(name, "header") && rest.bytes == 0) {
         s->skip_lines = 1;
         return NEO_OK;
     }
-    d->at = rest.p;
-    if (neo__text_is(name, "skip-lines")) return neo__describe_count(d, rest, 0, &s->skip_lines);
+    line->at = rest.p;
+    if (neo__text_is(name, "skip-lines")) return neo__line_count(line, rest, 0, &s->skip_lines);
     if (neo__text_is(name, "delimiter")) {
-        if (neo__text_is(rest, "tab"))
-            rest.p = "\t", rest.bytes = 1;
-        else if (neo__text_is(rest, "space"))
-            rest.p = " ", rest.bytes = 1;
+        if (neo__text_is(rest, "tab") || neo__text_is(rest, "space")) {
+            rest.p = rest.p[0] == 't' ? "\t" : " ";
+            rest.bytes = 1;
+        }
         if (rest.bytes < 1 || rest.bytes >= sizeof s->delimiter)
-            return neo__describe_fail(d, "expected a delimiter of 1 to %d bytes",
-                                      (int)sizeof s->delimiter - 1);
+            return neo__line_fail(line, "expected a delimiter of 1 to %d bytes",
+                                  (int)sizeof s->delimiter - 1);
         memcpy(s->delimiter, rest.p, rest.bytes);
         s->delimiter_bytes = (int32_t)rest.bytes;
         return NEO_OK;
     }
     if (neo__text_is(name, "missing")) {
-        if (rest.bytes == 0) return neo__describe_fail(d, "expected the word that means no value");
-        return neo__describe_keep(d, rest, &s->missing[s->missing_count++]);
+        if (rest.bytes == 0)
+            return neo__line_fail(line, "expected the word that means no value");
+        return neo__schema_keep(s, rest, &s->missing[s->missing_count++]);
     }
     if (neo__text_is(name, "comment")) {
         if (rest.bytes == 0)
-            return neo__describe_fail(d, "expected what comment lines begin with");
-        return neo__describe_keep(d, rest, &s->comments[s->comment_count++]);
+            return neo__line_fail(line, "expected what comment lines begin with");
+        return neo__schema_keep(s, rest, &s->comments[s->comment_count++]);
     }
     *known = 0;
-    d->p = after;
     return NEO_OK;
 }
 
-static neo_status neo__describe_lines(neo__describe *d, const char *text, const char *end) {
-    for (const char *p = text; p < end; d->line++) {
-        const char *stop = (const char *)memchr(p, '\n', (size_t)(end - p));
-        if (!stop) stop = end;
-        d->line_begin = d->p = p;
-        d->end = stop;
-        if (d->end > p && d->end[-1] == '\r') d->end--;
-        for (const char *q = p; q < d->end; q++) {
-            if (*q == '#' && (q == p || neo__is_space(q[-1]))) {
-                d->end = q;
-                break;
-            }
-        }
-        p = stop + 1;
+static neo_status neo__describe_lines(neo_schema *s, neo__line *line, neo__text rest) {
+    while (neo__line_next(line, &rest)) {
         neo__text name;
         int known = 0;
-        if (!neo__describe_word(d, &name)) continue;
-        if (d->s->column_count == 0) NEO__TRY(neo__describe_setting(d, name, &known));
-        d->at = name.p;
-        if (!known) NEO__TRY(neo__describe_column(d, name));
+        if (!neo__line_take(line, &name)) continue;
+        if (s->column_count == 0) NEO__TRY(neo__describe_setting(s, line, name, &known));
+        line->at = name.p;
+        if (!known) NEO__TRY(neo__describe_column(s, line, name));
     }
     return NEO_OK;
 }
 
 /* Names, numbers and sizes of the outputs. */
-static neo_status neo__describe_feature(neo__describe *d, neo__op *op) {
-    neo_schema *s = d->s;
-    const char *name = s->columns[op->column].name, *other = "";
-    const char *form = op->kind == NEO__OP_BUCKET  ? "%s_bucket%s"
-                       : op->kind == NEO__OP_CROSS ? "%s_x_%s"
-                                                   : "%s%s";
+static neo_status neo__describe_feature(neo_schema *s, const neo__line *line, neo__op *op) {
+    const char *name = s->columns[op->column].name;
     if (op->kind == NEO__OP_CROSS) {
-        int32_t c = 0;
-        while (c < s->column_count && !neo__text_is(op->words[0], s->columns[c].name)) c++;
-        if (c == s->column_count)
-            return neo__describe_fail(d, "cross: there is no column '%.*s'",
-                                      NEO__SHOW(op->words[0]));
-        op->other = c;
-        other = s->columns[c].name;
+        int32_t other = 0;
+        while (other < s->column_count && !neo__text_is(op->words[0], s->columns[other].name))
+            other++;
+        if (other == s->column_count)
+            return neo__line_fail(line, "cross: there is no column '%.*s'",
+                                  NEO__SHOW(op->words[0]));
+        op->other = other;
+        NEO__TRY(neo__schema_name(s, op->out, "%s_x_%s", name, s->columns[other].name));
+    } else {
+        const char *form = op->kind == NEO__OP_BUCKET ? "%s_bucket" : "%s";
+        NEO__TRY(neo__schema_name(s, op->out, form, name));
     }
-    NEO__TRY(neo__schema_name(s, "neo_schema_parse", op->out, form, name, other));
     for (int32_t f = 0; f < op->out; f++)
         if (strcmp(s->feature_names[f], s->feature_names[op->out]) == 0)
-            return neo__describe_fail(d, "feature '%s' is there already", s->feature_names[f]);
+            return neo__line_fail(line, "feature '%s' is there already", s->feature_names[f]);
     s->rows[op->out] = op->rows;
     s->max_rows[op->out] = op->rows ? op->rows : (int64_t)0xFFFFFFFF;
     s->has_dict[op->out] =
@@ -13447,63 +13532,61 @@ static neo_status neo__describe_feature(neo__describe *d, neo__op *op) {
     if (op->kind == NEO__OP_LIST) s->multi = 1;
     return NEO_OK;
 }
-static neo_status neo__describe_finish(neo__describe *d) {
-    neo_schema *s = d->s;
+static neo_status neo__describe_finish(neo_schema *s, neo__line *line) {
     int32_t dense = 0, features = 0;
-    d->at = d->line_begin;
+    line->at = line->begin;
     for (int32_t i = 0; i < s->op_count; i++) {
         neo__op *op = &s->ops[i];
         op->out = op->kind == NEO__OP_LABEL ? 0 : op->kind == NEO__OP_DENSE ? dense++ : features++;
     }
-    if (s->op_count == 0) return neo__describe_fail(d, "no column is used");
-    NEO__TRY(neo__schema_features(s, "neo_schema_parse", dense, features));
+    if (s->op_count == 0) return neo__line_fail(line, "no column is used");
+    NEO__TRY(neo__schema_features(s, dense, features));
     for (int32_t i = 0; i < s->op_count; i++) {
         if (s->ops[i].kind == NEO__OP_LABEL || s->ops[i].kind == NEO__OP_DENSE) continue;
-        d->line = s->columns[s->ops[i].column].line;
-        NEO__TRY(neo__describe_feature(d, &s->ops[i]));
+        line->number = s->columns[s->ops[i].column].line;
+        NEO__TRY(neo__describe_feature(s, line, &s->ops[i]));
     }
     neo__schema_end(s);
     return NEO_OK;
 }
-static neo_status neo__describe_text(neo_schema *s, const char *file, const char *text,
-                                     size_t bytes) {
-    size_t lines = 1, words = 1;
-    for (size_t i = 0; i < bytes; i++) {
-        lines += text[i] == '\n';
-        words += neo__is_space(text[i]) || text[i] == '\n';
+static neo_status neo__describe_text(neo_schema *s, const char *path, neo__text text) {
+    size_t lines = 1 + neo__text_count(text, '\n');
+    size_t words = lines + neo__text_count(text, ' ') + neo__text_count(text, '\t');
+    NEO__ZERO(neo__line, line);
+    line.path = path;
+    line.begin = line.at = text.p;
+    if (memchr(text.p, 0, text.bytes)) {
+        line.number = 1;
+        return neo__line_fail(&line, "a NUL byte");
     }
-    NEO__ZERO(neo__describe, d);
-    d.s = s;
-    d.file = file;
-    d.line = 1;
-    d.line_begin = d.at = text;
-    if (memchr(text, 0, bytes)) return neo__describe_fail(&d, "a NUL byte");
-    s->columns = (neo__column *)neo__arena_alloc(&s->arena, lines * sizeof *s->columns);
-    s->ops = (neo__op *)neo__arena_alloc(&s->arena, words * sizeof *s->ops);
-    s->missing = (neo__text *)neo__arena_alloc(&s->arena, lines * sizeof *s->missing);
-    s->comments = (neo__text *)neo__arena_alloc(&s->arena, lines * sizeof *s->comments);
-    if (!s->columns || !s->ops || !s->missing || !s->comments) return neo__describe_memory();
+    NEO__TRY(NEO__ARENA(&s->arena, s->columns, lines));
+    NEO__TRY(NEO__ARENA(&s->arena, s->ops, words));
+    NEO__TRY(NEO__ARENA(&s->arena, s->missing, lines));
+    NEO__TRY(NEO__ARENA(&s->arena, s->comments, lines));
     s->delimiter[0] = ',';
     s->delimiter_bytes = 1;
-    NEO__TRY(neo__describe_lines(&d, text, text + bytes));
-    return neo__describe_finish(&d);
+    NEO__TRY(neo__describe_lines(s, &line, text));
+    return neo__describe_finish(s, &line);
 }
 static neo_status neo__describe_file(neo_schema *s, const char *path) {
     neo__file f;
+    neo_status status = NEO_OK;
+    neo__text text = {NULL, 0};
     NEO__TRY(neo__file_open(&f, path, NEO__FILE_READ));
     int64_t size = neo__file_size(&f);
-    neo_status status = NEO_OK;
-    size_t got = 0;
-    char *text = NULL;
+    char *copy = size < 0 || size > NEO__DESCRIPTION_BYTES
+                     ? NULL
+                     : (char *)neo__alloc_for(s->ctx, (size_t)size, "neo_schema_parse");
     if (size < 0 || size > NEO__DESCRIPTION_BYTES)
         status =
             neo_fail(NEO_ERR_FORMAT, "%s: not a column description (a file of up to %d bytes)",
-                      path, NEO__DESCRIPTION_BYTES);
-    if (status == NEO_OK && !(text = (char *)neo_alloc(s->ctx, (size_t)size)))
-        status = neo__describe_memory();
-    if (status == NEO_OK) status = neo__file_read(&f, text, (size_t)size, &got);
-    if (status == NEO_OK) status = neo__describe_text(s, path, text, got);
-    neo_free(s->ctx, text, (size_t)size);
+                     path, NEO__DESCRIPTION_BYTES);
+    else if (!copy)
+        status = NEO_ERR_MEMORY;
+    text.p = copy;
+    if (status == NEO_OK) status = neo__file_read(&f, copy, (size_t)size, &text.bytes);
+    if (status == NEO_OK) status = neo__describe_text(s, path, text);
+    neo_free(s->ctx, copy, (size_t)NEO__MAX(size, 0));
     (void)neo__file_close(&f);
     return status;
 }
@@ -13513,24 +13596,21 @@ NEO_API neo_status neo_schema_parse(neo_ctx *ctx, const char *path_or_text, neo_
     *schema = NULL;
     neo_schema *s;
     NEO__TRY(neo__schema_begin(ctx, "neo_schema_parse", NEO_FORMAT_DELIMITED, &s));
-    neo_status status = strchr(path_or_text, '\n')
-                            ? neo__describe_text(s, "columns", path_or_text, strlen(path_or_text))
-                            : neo__describe_file(s, path_or_text);
-    if (status == NEO_OK)
-        *schema = s;
-    else
-        neo_schema_destroy(s);
-    return status;
+    neo__text text = {path_or_text, strlen(path_or_text)};
+    neo__fp_state fp = neo__fp_enter();
+    neo_status status = strchr(path_or_text, '\n') ? neo__describe_text(s, "columns", text)
+                                                   : neo__describe_file(s, path_or_text);
+    neo__fp_leave(fp);
+    return neo__schema_done(s, status, schema);
 }
-NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-parse
 
    Text is parsed block by block: whole lines, as the source cut them, always ended by \n and
    followed by 16 more bytes that may be read, so inner loops need no end test: every field stops
    at a \n at the latest. A block's buffers are sized for the worst case (every line as short as it
-   can be), so parsing allocates nothing. Lines are counted from the start of the block; who puts
-   the blocks in order knows the rest.
+   can be), so parsing allocates nothing. Lines are counted from the start of the block; the stage
+   that puts blocks in order adds the lines before it.
    ------------------------------------------------------------------------------------------------ */
 #ifndef NEO__CHUNK_BYTES
 #define NEO__CHUNK_BYTES 131072 /* of text in a block */
@@ -13566,22 +13646,6 @@ typedef struct neo__share {
     int64_t batch, total;        /* samples of a whole batch, of all */
     int shards, first, end; /* it has leaves [first, end) of them */
 } neo__share;
-/* The first run of own samples in [from, end): returns where it begins (end: there is none), *stop
-   is where it ends. */
-static int64_t neo__share_next(const neo__share *share, int64_t from, int64_t end, int64_t *stop) {
-    while (from < end) {
-        int64_t begin = from / share->batch * share->batch;
-        int64_t all = NEO__MIN(share->total - begin, share->batch);
-        int64_t a = begin + neo_leaf_begin(all, share->shards, share->first);
-        int64_t b = begin + neo_leaf_begin(all, share->shards, share->end);
-        if (from < b) {
-            *stop = NEO__MIN(b, end);
-            return NEO__MIN(NEO__MAX(a, from), end);
-        }
-        from = begin + share->batch;
-    }
-    return *stop = end;
-}
 
 typedef struct neo__block {
     /* from the source */
@@ -13609,7 +13673,6 @@ typedef struct neo__block {
     int issue_count;
     neo__issue issues[NEO__BLOCK_ISSUES];
     neo__text *fields; /* scratch: one per column */
-    int32_t field_capacity;
     int64_t taken; /* samples that have gone on */
 } neo__block;
 
@@ -13622,7 +13685,6 @@ typedef struct neo__parse_options {
 static int64_t neo__synthetic_ids(const neo_schema *s, int64_t samples);
 
 /* ---- messages ---- */
-NEO__HOT_END
 static void neo__issue_set(neo__issue *e, neo_status status, int64_t column, const char *format,
                            ...) NEO__PRINTF(4, 5);
 static void neo__issue_set(neo__issue *e, neo_status status, int64_t column, const char *format,
@@ -13654,9 +13716,92 @@ static neo__quoted neo__quote(const char *p, size_t bytes) {
     q.text[n] = 0;
     return q;
 }
-NEO__HOT_BEGIN
+/* "<column>: <before> 'field' <after>" */
+static void neo__issue_field(neo__issue *e, neo_status status, int64_t column, const char *name,
+                             const char *before, neo__text field, const char *after) {
+    neo__issue_set(e, status, column, "%s: %s %s%s", name, before,
+                   neo__quote(field.p, field.bytes).text, after);
+}
+/* Not too long, no NUL byte. */
+static int neo__line_whole(const char *line, const char *end, neo__issue *e) {
+    if (end - line > NEO__LINE_BYTES) {
+        neo__issue_set(e, NEO_ERR_FORMAT, NEO__LINE_BYTES + 1, "the line is over %d bytes",
+                       NEO__LINE_BYTES);
+        return 0;
+    }
+    const char *nul = end > line ? (const char *)memchr(line, 0, (size_t)(end - line)) : NULL;
+    if (nul) neo__issue_set(e, NEO_ERR_FORMAT, nul - line + 1, "a NUL byte");
+    return nul == NULL;
+}
+
+/* ---- the messages of Criteo lines ---- */
+enum { NEO__CRITEO_FIELDS = 1 + NEO__CRITEO_DENSE + NEO__CRITEO_FEATURES };
+
+/* Leading characters of t, from `at` on, that are in `set`. */
+static size_t neo__text_span(neo__text t, size_t at, const char *set) {
+    size_t count = 0;
+    while (at + count < t.bytes && t.p[at + count] && strchr(set, t.p[at + count])) count++;
+    return count;
+}
+/* 1: the field is bad, and e says why. */
+static int neo__criteo_field_issue(int number, neo__text t, int64_t column, neo__issue *e) {
+    const char *shown = "";
+    neo__quoted quoted = neo__quote(t.p, t.bytes);
+    shown = quoted.text;
+    if (number == 0) {
+        if (t.bytes == 1 && (t.p[0] == '0' || t.p[0] == '1')) return 0;
+        neo__issue_set(e, NEO_ERR_FORMAT, column, "expected label 0 or 1, found %s", shown);
+    } else if (number <= NEO__CRITEO_DENSE) {
+        size_t sign = t.bytes > 0 && t.p[0] == '-', digits = neo__text_span(t, sign, "0123456789");
+        int whole = digits > 0 && sign + digits == t.bytes;
+        if (t.bytes == 0 || (whole && digits <= 18)) return 0;
+        neo__issue_set(e, whole ? NEO_ERR_RANGE : NEO_ERR_FORMAT, column,
+                       "I%d: expected an integer of up to 18 digits or nothing, found %s", number,
+                       shown);
+    } else {
+        if (t.bytes <= 8 && neo__text_span(t, 0, "0123456789abcdefABCDEF") == t.bytes) return 0;
+        neo__issue_set(e, NEO_ERR_FORMAT, column,
+                       "C%d: expected up to 8 hex digits or nothing, found %s",
+                       number - NEO__CRITEO_DENSE, shown);
+    }
+    return 1;
+}
+/* The fault of a line that the parser refused. */
+static void neo__criteo_issue(const char *line, const char *end, int may_lack_label,
+                              neo__issue *e) {
+    neo__text rest = neo__text_of(line, end), field;
+    if (!neo__line_whole(line, end, e)) return;
+    int fields = 1 + (int)neo__text_count(rest, '\t'), expected = NEO__CRITEO_FIELDS;
+    if (may_lack_label && fields == expected - 1) expected--;
+    if (fields != expected) {
+        neo__issue_set(e, NEO_ERR_FORMAT, 1,
+                       "%d field%s, expected %d (label, 13 integers, 26 hex words)", fields,
+                       fields == 1 ? "" : "s", expected);
+        return;
+    }
+    for (int number = NEO__CRITEO_FIELDS - expected; neo__text_part(&rest, '\t', &field); number++)
+        if (neo__criteo_field_issue(number, field, field.p - line + 1, e)) return;
+    neo__issue_set(e, NEO_ERR_FORMAT, end - line + 1, "expected the end of the line");
+}
 
 /* ---- samples ---- */
+NEO__HOT_BEGIN
+/* The first run of own samples in [from, end): returns its begin (end: there is none); *stop is its
+   end. */
+static int64_t neo__share_next(const neo__share *share, int64_t from, int64_t end, int64_t *stop) {
+    while (from < end) {
+        int64_t begin = from / share->batch * share->batch;
+        int64_t all = NEO__MIN(share->total - begin, share->batch);
+        int64_t a = begin + neo_leaf_begin(all, share->shards, share->first);
+        int64_t b = begin + neo_leaf_begin(all, share->shards, share->end);
+        if (from < b) {
+            *stop = NEO__MIN(b, end);
+            return NEO__MIN(NEO__MAX(a, from), end);
+        }
+        from = begin + share->batch;
+    }
+    return *stop = end;
+}
 static float *neo__block_record(const neo_schema *s, const neo__block *b, int64_t sample) {
     return (float *)(void *)(b->records + (size_t)sample * s->record_bytes);
 }
@@ -13683,73 +13828,6 @@ static double neo__log_whole(const double *table, uint64_t n) {
 }
 
 /* ---- Criteo ---- */
-enum { NEO__CRITEO_FIELDS = 1 + NEO__CRITEO_DENSE + NEO__CRITEO_FEATURES };
-
-/* Not too long, no NUL byte. */
-static int neo__line_whole(const char *line, const char *end, neo__issue *e) {
-    if (end - line > NEO__LINE_BYTES) {
-        neo__issue_set(e, NEO_ERR_FORMAT, NEO__LINE_BYTES + 1, "the line is over %d bytes",
-                       NEO__LINE_BYTES);
-        return 0;
-    }
-    const char *nul = end > line ? (const char *)memchr(line, 0, (size_t)(end - line)) : NULL;
-    if (nul) neo__issue_set(e, NEO_ERR_FORMAT, nul - line + 1, "a NUL byte");
-    return nul == NULL;
-}
-NEO__HOT_END
-/* What is wrong with a line that the parser refused. */
-static void neo__criteo_issue(const char *line, const char *end, int may_lack_label,
-                              neo__issue *e) {
-    if (!neo__line_whole(line, end, e)) return;
-    int tabs = 0;
-    for (const char *p = line; p < end; p++) tabs += *p == '\t';
-    int first = may_lack_label && tabs == NEO__CRITEO_FIELDS - 2, fields = first + 1 + tabs;
-    if (fields != NEO__CRITEO_FIELDS) {
-        neo__issue_set(e, NEO_ERR_FORMAT, 1,
-                       "%d field%s, expected %d (label, 13 integers, 26 hex words)", fields - first,
-                       fields - first == 1 ? "" : "s", NEO__CRITEO_FIELDS - first);
-        return;
-    }
-    const char *p = line;
-    for (int f = first; f < NEO__CRITEO_FIELDS; f++) {
-        const char *q = p, *digits = p;
-        while (q < end && *q != '\t') q++;
-        size_t n = (size_t)(q - p), whole = 0;
-        neo__quoted shown = neo__quote(p, n);
-        if (f == 0 && (n != 1 || (*p != '0' && *p != '1'))) {
-            neo__issue_set(e, NEO_ERR_FORMAT, p - line + 1, "expected label 0 or 1, found %s",
-                           shown.text);
-            return;
-        }
-        if (f >= 1 && f <= NEO__CRITEO_DENSE && n > 0) {
-            if (*digits == '-') digits++;
-            while (digits + whole < q && digits[whole] >= '0' && digits[whole] <= '9') whole++;
-            if (whole == 0 || digits + whole != q || whole > 18) {
-                int range = whole > 18 && digits + whole == q;
-                neo__issue_set(e, range ? NEO_ERR_RANGE : NEO_ERR_FORMAT, p - line + 1,
-                               "I%d: expected an integer of up to 18 digits or nothing, found %s",
-                               f, shown.text);
-                return;
-            }
-        }
-        if (f > NEO__CRITEO_DENSE) {
-            while (whole < n &&
-                   ((p[whole] >= '0' && p[whole] <= '9') || (p[whole] >= 'a' && p[whole] <= 'f') ||
-                    (p[whole] >= 'A' && p[whole] <= 'F')))
-                whole++;
-            if (whole != n || n > 8) {
-                neo__issue_set(e, NEO_ERR_FORMAT, p - line + 1,
-                               "C%d: expected up to 8 hex digits or nothing, found %s",
-                               f - NEO__CRITEO_DENSE, shown.text);
-                return;
-            }
-        }
-        p = q + 1;
-    }
-    neo__issue_set(e, NEO_ERR_FORMAT, end - line + 1, "expected the end of the line");
-}
-NEO__HOT_BEGIN
-
 /* The dense fields; the place after them, or NULL. */
 static const char *neo__criteo_dense(const neo_schema *s, const char *p, float *dense) {
     for (int d = 0; d < NEO__CRITEO_DENSE; d++) {
@@ -13787,8 +13865,7 @@ static const char *neo__criteo_words(const uint8_t *hex, const char *text, uint3
         key[f] = v;
         present[f] = n > 0;
         if (f == NEO__CRITEO_FEATURES - 1) break;
-        if (*p != '\t') return NULL;
-        p++;
+        if (*p++ != '\t') return NULL;
     }
     if (*p == '\r') p++;
     return *p == '\n' ? (const char *)p + 1 : NULL;
@@ -13799,7 +13876,7 @@ static neo_status neo__criteo_fit(const neo_schema *s, neo__dict *fit, const uin
         char word[4];
         if (!s->has_dict[f] || !present[f]) continue;
         neo__put_le(word, key[f], 4);
-        if (!neo__dict_add(s->ctx, &fit[f], neo__criteo_hash, word, 4)) return NEO_ERR_MEMORY;
+        NEO__TRY(neo__dict_add(s->ctx, &fit[f], neo__criteo_hash, word, 4));
     }
     return NEO_OK;
 }
@@ -13846,11 +13923,10 @@ static const char *neo__criteo_line(const neo_schema *s, const neo__parse_option
 static int neo__field_missing(const neo_schema *s, neo__text t) {
     if (t.bytes == 0) return 1;
     for (int32_t i = 0; i < s->missing_count; i++)
-        if (t.bytes == s->missing[i].bytes && memcmp(t.p, s->missing[i].p, t.bytes) == 0) return 1;
+        if (neo__text_equal(t, s->missing[i])) return 1;
     return 0;
 }
-/* Cuts [p, end) at the delimiters; returns the number of fields, of which at most `most` are kept.
-   */
+/* Cut [p, end) at the delimiters. Returns the number of fields; at most `most` of them are kept. */
 static int32_t neo__fields(const neo_schema *s, const char *p, const char *end, neo__text *fields,
                            int32_t most) {
     const char *word = s->delimiter;
@@ -13871,8 +13947,7 @@ static int32_t neo__fields(const neo_schema *s, const char *p, const char *end, 
             const char *from = p, *to = stop;
             while (from < to && (*from == blank || *from == other)) from++;
             while (to > from && (to[-1] == blank || to[-1] == other)) to--;
-            fields[count].p = from;
-            fields[count].bytes = (size_t)(to - from);
+            fields[count] = neo__text_of(from, to);
         }
         count++;
         if (!q) return count;
@@ -13883,11 +13958,11 @@ static int neo__field_number(const neo_schema *s, const neo__op *op, neo__text t
                              float *x, neo__issue *e) {
     int kind = neo__number(t.p, t.bytes, x);
     if (kind == NEO__NUMBER_OK) return 1;
-    neo__issue_set(e, kind == NEO__NUMBER_BAD ? NEO_ERR_FORMAT : NEO_ERR_RANGE, t.p - line + 1,
-                   kind == NEO__NUMBER_BAD
-                       ? "%s: expected a number, found %s"
-                       : "%s: expected a number within the range of f32, found %s",
-                   s->columns[op->column].name, neo__quote(t.p, t.bytes).text);
+    neo__issue_field(e, kind == NEO__NUMBER_BAD ? NEO_ERR_FORMAT : NEO_ERR_RANGE, t.p - line + 1,
+                     s->columns[op->column].name,
+                     kind == NEO__NUMBER_BAD ? "expected a number, found"
+                                             : "expected a number within the range of f32, found",
+                     t, "");
     return 0;
 }
 static int neo__op_label(const neo_schema *s, const neo__op *op, neo__text t, const char *line,
@@ -13900,14 +13975,13 @@ static int neo__op_label(const neo_schema *s, const neo__op *op, neo__text t, co
     if (op->words) {
         *label = 0.0f;
         for (int32_t i = 0; i < op->word_count; i++)
-            if (t.bytes == op->words[i].bytes && memcmp(t.p, op->words[i].p, t.bytes) == 0)
-                *label = 1.0f;
+            if (neo__text_equal(t, op->words[i])) *label = 1.0f;
         return 1;
     }
     if (!neo__field_number(s, op, t, line, label, e)) return 0;
     if (*label >= 0.0f && *label <= 1.0f) return 1;
-    neo__issue_set(e, NEO_ERR_RANGE, t.p - line + 1, "%s: expected a label in [0, 1], found %s",
-                   s->columns[op->column].name, neo__quote(t.p, t.bytes).text);
+    neo__issue_field(e, NEO_ERR_RANGE, t.p - line + 1, s->columns[op->column].name,
+                     "expected a label in [0, 1], found", t, "");
     return 0;
 }
 static float neo__op_dense(const neo_schema *s, const neo__op *op, float x) {
@@ -13973,13 +14047,11 @@ static neo_status neo__delimited_fit(const neo_schema *s, neo__dict *fit,
         const char *p = t.p, *end = t.p + t.bytes;
         if (op->hashed || neo__field_missing(s, t)) continue;
         if (op->kind == NEO__OP_CATEGORY) {
-            if (!neo__dict_add(s->ctx, &fit[op->out], neo__hash_bytes, p, t.bytes))
-                return NEO_ERR_MEMORY;
+            NEO__TRY(neo__dict_add(s->ctx, &fit[op->out], neo__hash_bytes, p, t.bytes));
             continue;
         }
         while (neo__list_next(op, &p, end, &word))
-            if (!neo__dict_add(s->ctx, &fit[op->out], neo__hash_bytes, word.p, word.bytes))
-                return NEO_ERR_MEMORY;
+            NEO__TRY(neo__dict_add(s->ctx, &fit[op->out], neo__hash_bytes, word.p, word.bytes));
     }
     return NEO_OK;
 }
@@ -14003,9 +14075,8 @@ static int neo__delimited_ops(const neo_schema *s, neo__block *b, const char *li
             if (!neo__field_number(s, op, t, line, &x, e)) return 0;
             record[1 + op->out] = neo__op_dense(s, op, x);
             if (record[1 + op->out] - record[1 + op->out] == 0.0f) continue;
-            neo__issue_set(e, NEO_ERR_RANGE, t.p - line + 1,
-                           "%s: shift and scale take %s out of f32's range",
-                           s->columns[op->column].name, neo__quote(t.p, t.bytes).text);
+            neo__issue_field(e, NEO_ERR_RANGE, t.p - line + 1, s->columns[op->column].name,
+                             "shift and scale take", t, " out of f32's range");
             return 0;
         case NEO__OP_CATEGORY: id = neo__field_missing(s, t) ? 0 : neo__op_word(s, op, t); break;
         case NEO__OP_BUCKET:
@@ -14040,8 +14111,7 @@ static int neo__delimited_line(const neo_schema *s, const neo__parse_options *o,
     int32_t count = neo__fields(s, line, end, b->fields, columns);
     if (o->unlabeled && s->label_column >= 0 && count == columns - 1) {
         for (int32_t c = columns - 1; c > s->label_column; c--) b->fields[c] = b->fields[c - 1];
-        b->fields[s->label_column].p = line;
-        b->fields[s->label_column].bytes = 0;
+        b->fields[s->label_column] = neo__text_of(line, line);
         labeled = 0;
     } else if (count != columns) {
         neo__issue_set(e, NEO_ERR_FORMAT, 1, "%d field%s, expected %d", count, count == 1 ? "" : "s",
@@ -14069,8 +14139,7 @@ static size_t neo__least_line(const neo_schema *s, int unlabeled) {
     size_t least = (size_t)NEO__MAX(fields - 1, 0) * (size_t)s->delimiter_bytes + 1;
     return NEO__MAX(least, 2);
 }
-/* Most ids that `samples` samples of one block can have: a word of a list takes a byte at least.
-   */
+/* Most ids that `samples` samples of one block can have: a word of a list takes a byte at least. */
 static int64_t neo__block_ids(const neo_schema *s, int64_t samples) {
     return s->format == NEO_FORMAT_SYNTHETIC ? neo__synthetic_ids(s, samples)
                                              : samples * s->feature_count + NEO__CHUNK_BYTES;
@@ -14124,10 +14193,8 @@ static neo_status neo__block_parse_text(const neo_schema *s, const neo__parse_op
         if (sample == 1) {
             b->end_offset[b->count] = (uint32_t)(next - b->raw);
             b->end_line[b->count] = (uint32_t)b->lines;
-            if (!o->fit)
-                b->count++;
-            else
-                b->taken++;
+            if (o->fit) b->taken++;
+            else b->count++;
         }
         p = next;
     }
@@ -14137,7 +14204,6 @@ NEO__HOT_END
 NEO__COLD_END
 NEO__HOST_BEGIN
 NEO__COLD_BEGIN
-NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-source
 
@@ -14148,9 +14214,9 @@ NEO__HOT_BEGIN
    One thread at a time.
    ------------------------------------------------------------------------------------------------ */
 typedef struct neo__source {
-    neo_ctx *ctx;
-    const neo_schema *schema;
-    char **paths;
+    const neo_schema *schema; /* NULL: not made yet */
+    neo__arena arena;         /* paths, carry, npy_path */
+    const char **paths;
     int32_t path_count;
     int32_t file;   /* being read; path_count: all done */
     int64_t offset; /* in it, of the next block: bytes or rows */
@@ -14164,7 +14230,7 @@ typedef struct neo__source {
     char *carry; /* [NEO__CHUNK_BYTES] */
     size_t carry_bytes;
     int64_t rows; /* npy, synthetic: of this file */
-    const int64_t *file_rows; /* npy: rows of the files before file i, when they were looked at; or NULL */
+    const int64_t *file_rows; /* npy: rows of the files before file i, as they were at open; or NULL */
     const neo__share *share;  /* npy, synthetic: or NULL */
     int64_t sample;           /* rows handed out since the last seek */
     neo__file npy[NEO__NPY_FILES];
@@ -14231,7 +14297,6 @@ static neo_status neo__source_read_pipe(neo__source *source, char *data, size_t 
     }
 #endif
 }
-NEO__HOT_END
 /* Fewer bytes than asked for: the end (of a pipe: 0 bytes). */
 static neo_status neo__source_fill(neo__source *source, char *data, size_t bytes, size_t *got) {
     *got = 0;
@@ -14403,24 +14468,18 @@ static void neo__source_seek(neo__source *source, int32_t file, int64_t offset) 
     source->sample = 0;
 }
 static void neo__source_destroy(neo__source *source) {
-    if (!source->ctx) return;
+    if (!source->schema) return;
     neo__source_close_file(source);
-    for (int32_t i = 0; source->paths && i < source->path_count; i++)
-        neo__string_free(source->ctx, source->paths[i]);
-    neo_free(source->ctx, source->paths, (size_t)source->path_count * sizeof(char *));
-    neo_free(source->ctx, source->carry, NEO__CHUNK_BYTES);
-    neo_free(source->ctx, source->npy_path, NEO__NPY_FILES * NEO__PATH_BYTES);
+    neo__arena_free(&source->arena);
     memset(source, 0, sizeof *source);
 }
 static neo_status neo__source_create(neo__source *source, const char *function,
                                      const neo_schema *schema, const char *const *paths,
                                      int32_t path_count) {
-    neo_ctx *ctx = schema->ctx;
     int input = 0;
     memset(source, 0, sizeof *source);
     if (schema->format == NEO_FORMAT_SYNTHETIC) {
         NEO__CHECK(path_count == 0, NEO_ERR_ARG, "%s: synthetic data takes no paths", function);
-        source->ctx = ctx;
         source->schema = schema;
         return NEO_OK;
     }
@@ -14432,18 +14491,18 @@ static neo_status neo__source_create(neo__source *source, const char *function,
     NEO__CHECK(input <= 1, NEO_ERR_ARG, "%s: standard input ('-') is there twice", function);
     NEO__CHECK(input == 0 || schema->format != NEO_FORMAT_NPY, NEO_ERR_ARG,
                "%s: npy triples cannot come from standard input", function);
-    source->ctx = ctx;
     source->schema = schema;
+    source->arena.ctx = schema->ctx;
     source->path_count = path_count;
-    source->paths = (char **)neo__alloc_zero(ctx, (size_t)path_count * sizeof(char *));
-    source->carry = (char *)neo_alloc(ctx, NEO__CHUNK_BYTES);
-    source->npy_path = (char *)neo__alloc_zero(ctx, NEO__NPY_FILES * NEO__PATH_BYTES);
-    int ok = source->paths && source->carry && source->npy_path;
-    for (int32_t i = 0; ok && i < path_count; i++)
-        ok = (source->paths[i] = neo__string_copy(ctx, paths[i])) != NULL;
-    if (ok) return NEO_OK;
-    neo__source_destroy(source);
-    return neo_fail(NEO_ERR_MEMORY, "%s: no memory for %d paths", function, path_count);
+    NEO__TRY(NEO__ARENA(&source->arena, source->paths, path_count));
+    NEO__TRY(NEO__ARENA(&source->arena, source->carry, NEO__CHUNK_BYTES));
+    NEO__TRY(NEO__ARENA(&source->arena, source->npy_path, NEO__NPY_FILES * NEO__PATH_BYTES));
+    for (int32_t i = 0; i < path_count; i++) {
+        source->paths[i] = neo__arena_text(&source->arena, paths[i], strlen(paths[i]));
+        NEO__CHECK(source->paths[i], NEO_ERR_MEMORY, "%s: no memory for %d paths", function,
+                   path_count);
+    }
+    return NEO_OK;
 }
 
 /* ---- blocks ---- */
@@ -14453,41 +14512,22 @@ static int64_t neo__block_rows(const neo_schema *s) {
     int64_t rows = (int64_t)(NEO__CHUNK_BYTES / bytes);
     return NEO__MAX(rows, 1);
 }
-static void neo__block_destroy(neo_ctx *ctx, const neo_schema *s, neo__block *b) {
-    size_t n = (size_t)b->capacity;
-    size_t raw =
-        NEO__MAX((size_t)NEO__CHUNK_BYTES,
-                 (size_t)neo__block_rows(s) * (size_t)(s->dense_count + 1 + s->feature_count) * 8);
-    neo_free(ctx, b->raw, raw + 1 + NEO__BLOCK_PAD);
-    neo_free(ctx, b->records, neo__size_mul(n, s->record_bytes));
-    neo_free(ctx, b->ids, (size_t)b->id_capacity * sizeof(int64_t));
-    neo_free(ctx, b->end_offset, n * sizeof(uint32_t));
-    neo_free(ctx, b->end_line, n * sizeof(uint32_t));
-    neo_free(ctx, b->fields, (size_t)b->field_capacity * sizeof(neo__text));
-    memset(b, 0, sizeof *b);
-}
-static neo_status neo__block_create(neo_ctx *ctx, const neo_schema *s, int unlabeled,
-                                    neo__block *b) {
+/* Cut a block's buffers. They are sized for the most samples that its text or its rows can hold. */
+static void neo__block_layout(neo__block *b, const neo_schema *s, int unlabeled,
+                              neo__carve *carve) {
     int text = s->format == NEO_FORMAT_CRITEO || s->format == NEO_FORMAT_DELIMITED;
-    size_t raw =
-        NEO__MAX((size_t)NEO__CHUNK_BYTES,
-                 (size_t)neo__block_rows(s) * (size_t)(s->dense_count + 1 + s->feature_count) * 8);
+    size_t rows = (size_t)neo__block_rows(s);
+    size_t raw = rows * (size_t)(s->dense_count + 1 + s->feature_count) * 8;
     memset(b, 0, sizeof *b);
-    b->capacity = text ? (int64_t)((NEO__CHUNK_BYTES + 1) / neo__least_line(s, unlabeled)) + 2
-                       : neo__block_rows(s);
-    b->field_capacity = s->column_count;
+    b->capacity =
+        text ? (int64_t)((NEO__CHUNK_BYTES + 1) / neo__least_line(s, unlabeled)) + 2 : (int64_t)rows;
     if (s->multi) b->id_capacity = neo__block_ids(s, b->capacity);
-    size_t n = (size_t)b->capacity;
-    b->raw = (char *)neo_alloc(ctx, raw + 1 + NEO__BLOCK_PAD);
-    b->records = (char *)neo_alloc(ctx, neo__size_mul(n, s->record_bytes));
-    b->ids = (int64_t *)neo_alloc(ctx, (size_t)b->id_capacity * sizeof(int64_t));
-    b->end_offset = (uint32_t *)neo_alloc(ctx, n * sizeof(uint32_t));
-    b->end_line = (uint32_t *)neo_alloc(ctx, n * sizeof(uint32_t));
-    b->fields = (neo__text *)neo_alloc(ctx, (size_t)b->field_capacity * sizeof(neo__text));
-    if (b->raw && b->records && b->ids && b->end_offset && b->end_line && b->fields) return NEO_OK;
-    neo__block_destroy(ctx, s, b);
-    return neo_fail(NEO_ERR_MEMORY, "no memory for a block of %zu samples of %zu bytes", n,
-                     s->record_bytes);
+    NEO__CARVE(carve, b->raw, NEO__MAX((size_t)NEO__CHUNK_BYTES, raw) + 1 + NEO__BLOCK_PAD);
+    NEO__CARVE(carve, b->records, neo__size_mul((size_t)b->capacity, s->record_bytes));
+    NEO__CARVE(carve, b->ids, b->id_capacity);
+    NEO__CARVE(carve, b->end_offset, b->capacity);
+    NEO__CARVE(carve, b->end_line, b->capacity);
+    NEO__CARVE(carve, b->fields, s->column_count);
 }
 /* "file:line:column: message" of an issue, its block starting at `line`. */
 static void neo__issue_text(char *out, size_t bytes, const char *path, int64_t line,
@@ -14518,8 +14558,7 @@ static neo_status neo__fit_block(neo_schema *s, neo__fit *fit) {
         fit->line = 1;
         fit->samples = 0;
     }
-    NEO__CHECK(neo__block_parse_text(s, &fit->options, b) == NEO_OK, NEO_ERR_MEMORY,
-               "neo_schema_fit: no memory for the dictionaries (%s)", path);
+    NEO__TRY(neo__block_parse_text(s, &fit->options, b));
     for (int i = 0; i < b->issue_count; i++) {
         neo__issue_text(text, sizeof text, path, fit->line, &b->issues[i]);
         if (b->failed) return neo_fail(b->issues[i].status, "%s", text);
@@ -14537,25 +14576,28 @@ NEO_API neo_status neo_schema_fit(neo_schema *s, const char *const *paths, int p
     if (s->dict_count == 0) return NEO_OK;
     NEO__CHECK(!s->fitted, NEO_ERR_STATE, "neo_schema_fit: the schema is fitted already");
     NEO__ZERO(neo__fit, fit);
-    neo__dict *dicts =
-        (neo__dict *)neo__alloc_zero(s->ctx, (size_t)s->feature_count * sizeof *dicts);
-    NEO__CHECK(dicts, NEO_ERR_MEMORY, "neo_schema_fit: no memory for dictionaries");
-    for (int32_t f = 0; f < s->feature_count; f++) dicts[f].max_words = s->dicts[f].max_words;
+    NEO__ZERO(neo__carve, carve);
+    neo__dict *dicts;
+    NEO__TRY(neo__dicts_create(s, &dicts));
     fit.options.skip_bad = skip_bad_lines;
     fit.options.fit = dicts;
     neo__fp_state fp = neo__fp_enter();
     neo_status status = neo__source_create(&fit.source, "neo_schema_fit", s, paths, path_count);
     if (status == NEO_OK) {
-        status = neo__block_create(s->ctx, s, 0, &fit.block);
+        neo__block_layout(&fit.block, s, 0, &carve);
+        size_t bytes = carve.at;
+        carve.block = (char *)neo__alloc_for(s->ctx, bytes, "neo_schema_fit");
+        carve.at = 0;
+        if (carve.block) neo__block_layout(&fit.block, s, 0, &carve);
+        else status = NEO_ERR_MEMORY;
         while (status == NEO_OK) status = neo__fit_block(s, &fit);
-        neo__block_destroy(s->ctx, s, &fit.block);
+        neo_free(s->ctx, carve.block, bytes);
     }
     neo__source_destroy(&fit.source);
     neo__fp_leave(fp);
     neo__schema_install(s, dicts, status == NEO_END);
     return status == NEO_END ? NEO_OK : status;
 }
-NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-reader
 
@@ -14584,12 +14626,15 @@ typedef struct neo__place {
     int64_t offset, line; /* line from 1 */
 } neo__place;
 
+typedef struct neo__ids {
+    int64_t *list, count, capacity;
+} neo__ids;
+
 typedef enum neo__window_state { NEO__WINDOW_FILLING, NEO__WINDOW_FULL } neo__window_state;
 typedef struct neo__window {
     neo__window_state state;
     char *records; /* [window samples] */
-    int64_t *ids;
-    int64_t id_count, id_capacity;
+    neo__ids ids;  /* of features with several */
     uint32_t *order; /* of the samples; NULL: as they come */
     int64_t number, count;
     int64_t first; /* number of its first sample in the epoch */
@@ -14607,7 +14652,8 @@ typedef enum neo__slot_state {
 typedef struct neo__slot {
     neo__slot_state state;
     float *dense, *label;
-    int64_t *offsets, *ids, id_capacity;
+    int64_t *offsets;
+    neo__ids ids;
     neo_batch batch;
     neo_position after;
     int64_t bad, bytes;
@@ -14619,54 +14665,83 @@ typedef struct neo__reader_thread {
     neo__thread_start start;
 } neo__reader_thread;
 
+/* The files and their sizes; constant after open. */
+typedef struct neo__extent {
+    int64_t *bytes_before; /* [files + 1]: bytes of the files before file i; NULL: unknown */
+    int64_t *rows_before;  /* [files + 1], npy: rows of them; or NULL */
+    int64_t bytes, samples;
+    int live; /* standard input or a pipe is among them: it can be read once */
+} neo__extent;
+/* First stage: the source and its blocks, numbered in the order of the text. */
+typedef struct neo__blocks {
+    neo__source source;
+    neo__parse_options options;
+    neo__block *block; /* [count] */
+    uint8_t *parsed;   /* per block: waits to be taken */
+    int count;
+    int64_t read_number, fill_number; /* the next to read, to go into a window */
+    int reading, filling;             /* a thread is at it */
+    int all_read;
+} neo__blocks;
+/* Second stage: the windows, and where the next sample for them comes from. */
+typedef struct neo__windows {
+    neo__window window[NEO__WINDOWS];
+    int64_t samples; /* of a full window; constant */
+    int64_t fill, take; /* the next to fill, to gather from */
+    int64_t base; /* number of the first window after a seek */
+    int64_t skip; /* samples of it that are used up */
+    neo__place place; /* end of the last sample that went into a window */
+    int64_t line_base;    /* line of the file at which the block in turn begins */
+    int64_t file_samples; /* of the file in turn, so far */
+    int whole_file;       /* the file was read from its start: it must hold a sample */
+    int64_t bad, logged;  /* bad lines of the epoch; those logged */
+    int64_t seen;         /* samples of the epoch, so far */
+} neo__windows;
+/* Third stage: batches, gathered into slots and handed out in order. */
+typedef struct neo__slots {
+    neo__slot *slot; /* [count] */
+    int count;
+    int hold;                     /* batches that the caller may hold */
+    int64_t assign_number, next_number; /* the next batch to gather, to hand out */
+    int64_t closed;               /* batches of the windows filled so far */
+} neo__slots;
+/* The end of the epoch, or the error that ends it. */
+typedef struct neo__reader_end {
+    int64_t number; /* batches there are; -1: not known yet */
+    neo_status status;
+    char text[NEO__ERROR_BYTES];
+} neo__reader_end;
+
 struct neo_reader {
+    /* constant after open */
     neo_ctx *ctx;
     const neo_schema *schema;
     neo_reader_desc desc;
-    int64_t window_samples;
     int first_leaf, end_leaf; /* of every batch */
     neo__share share;         /* the same, where rows of other ranks need not be read */
-    neo__parse_options options;
-    int64_t *file_bytes; /* bytes of the files before file i; NULL: unknown */
-    int64_t *file_rows;  /* npy: rows of them */
-    int64_t total_bytes, total_samples;
-    int has_input;  /* standard input is among the files */
-    int touched;    /* it has been read from */
-    uint64_t check; /* of what a position depends on */
-
+    neo__extent extent;
+    uint64_t check; /* a hash of everything that a position depends on */
+    char *memory;   /* of all three stages */
+    size_t memory_bytes;
+    /* threads */
     neo__mutex lock;
     neo__cond work, ready;
     neo__reader_thread *threads;
     int thread_count, started;
-    int stop; /* atomic; workers leave their loop */
-    int quit;
-
-    neo__source source;
-    neo__block *blocks;
-    int block_count;
-    uint8_t *parsed; /* per block: waits to be taken */
-    int64_t read_number, fill_number;
-    int reading, filling, read_done;
-    neo__window windows[NEO__WINDOWS];
-    int64_t fill_window, take_window;
-    neo__place place; /* end of the last sample that went into a window */
-    int64_t line_base, file_samples, logged, bad, samples_seen;
-    int whole_file;      /* the file was read from its start: it must hold a sample */
-    int64_t window_base; /* number of the first window after a seek */
-    int64_t skip;        /* samples of it that are used up */
-    neo__slot *slots;
-    int slot_count;
-    int64_t assign_number, next_number, end_number; /* batches; end_number -1: unknown */
-    int64_t closed_batches;
-    neo_status end_status;
-    char end_text[NEO__ERROR_BYTES];
+    int stop;    /* atomic; workers leave their loop */
+    int touched; /* reading has begun */
+    /* under the lock, unless one thread is at it alone */
+    neo__blocks blocks;
+    neo__windows windows;
+    neo__slots slots;
+    neo__reader_end end;
     int64_t epoch;
-    int hold; /* batches that the caller may hold */
     neo_position position;
     neo_reader_stats stats;
 };
 
-/* ---- filling windows ---- */
+/* ---- the loops over samples: shuffle, append to a window, gather a batch ---- */
+NEO__HOT_BEGIN
 static uint64_t neo__shuffle_below(uint64_t bits, uint64_t n) { /* bits * n / 2^64, n < 2^32 */
     return ((bits >> 32) * n + (((bits & 0xFFFFFFFFu) * n) >> 32)) >> 32;
 }
@@ -14691,19 +14766,11 @@ static void neo__window_shuffle(const neo_reader *r, neo__window *w) {
         w->order[j] = swap;
     }
 }
-/* Count of an array that must hold `need`: doubled until it does. NULL: no memory. */
-static int neo__reader_grow(neo_reader *r, int64_t **array, int64_t *capacity, int64_t need,
-                            int64_t keep) {
-    if (need <= *capacity) return 1;
-    int64_t n = NEO__MAX(2 * *capacity, need);
-    int64_t *p = (int64_t *)neo_alloc(r->ctx, neo__size_mul((size_t)n, sizeof *p));
-    if (!p) return 0;
-    memcpy(p, *array, (size_t)keep * sizeof *p);
-    neo_free(r->ctx, *array, (size_t)*capacity * sizeof *p);
-    *array = p;
-    *capacity = n;
-    __atomic_fetch_add(&r->stats.grow_count, 1, __ATOMIC_RELAXED);
-    return 1;
+/* Room for `count` ids; those in the list are kept. */
+static neo_status neo__ids_reserve(neo_reader *r, neo__ids *list, int64_t count) {
+    if (count <= list->capacity) return NEO_OK;
+    if (list->capacity > 0) __atomic_fetch_add(&r->stats.grow_count, 1, __ATOMIC_RELAXED);
+    return NEO__GROW(r->ctx, list->list, list->capacity, count);
 }
 /* Samples [b->taken, b->taken + n) of the block to the end of the window. */
 static neo_status neo__window_append(neo_reader *r, neo__window *w, neo__block *b, int64_t n) {
@@ -14715,102 +14782,15 @@ static neo_status neo__window_append(neo_reader *r, neo__window *w, neo__block *
         int64_t first = neo__record_ids(s, neo__block_record(s, b, b->taken))[0];
         int64_t *last = neo__record_ids(s, neo__block_record(s, b, b->taken + n - 1));
         int64_t ids = last[0] + last[s->feature_count] - first;
-        NEO__CHECK(neo__reader_grow(r, &w->ids, &w->id_capacity, w->id_count + ids, w->id_count),
-                   NEO_ERR_MEMORY, "neo_reader_next: no memory for a window of %" PRId64 " ids",
-                   w->id_count + ids);
-        memcpy(w->ids + w->id_count, b->ids + first, (size_t)ids * sizeof(int64_t));
+        NEO__TRY(neo__ids_reserve(r, &w->ids, w->ids.count + ids));
+        memcpy(w->ids.list + w->ids.count, b->ids + first, (size_t)ids * sizeof(int64_t));
         for (int64_t i = 0; i < n; i++)
-            neo__record_ids(s, to + (size_t)i * s->record_bytes)[0] += w->id_count - first;
-        w->id_count += ids;
+            neo__record_ids(s, to + (size_t)i * s->record_bytes)[0] += w->ids.count - first;
+        w->ids.count += ids;
     }
     w->count += n;
     b->taken += n;
     return NEO_OK;
-}
-NEO__HOT_END
-/* The window is as full as it will be. */
-static void neo__window_close(neo_reader *r, neo__window *w) {
-    w->end = r->place;
-    w->bad_end = r->bad;
-    w->batches = r->desc.drop_last ? w->count / r->desc.batch
-                                   : (w->count + r->desc.batch - 1) / r->desc.batch;
-    if (w->order) neo__window_shuffle(r, w);
-}
-NEO__HOT_BEGIN
-static void neo__window_begin(neo_reader *r, neo__window *w, int64_t number) {
-    w->state = NEO__WINDOW_FILLING;
-    w->count = w->id_count = w->batches = w->assigned = w->done = 0;
-    w->number = number;
-    w->first = r->samples_seen;
-    w->begin = r->place;
-    w->bad_begin = r->bad;
-}
-NEO__HOT_END
-/* What the block tells beside its samples, once these are taken. */
-static neo_status neo__reader_block_done(neo_reader *r, neo__block *b) {
-    char text[NEO__ERROR_BYTES];
-    const char *path = r->source.paths ? neo__path_name(r->source.paths[b->file]) : "synthetic";
-    for (int i = 0; i < b->issue_count; i++) {
-        neo__issue_text(text, sizeof text, path, r->line_base, &b->issues[i]);
-        if (b->failed) return neo_fail(b->issues[i].status, "%s", text);
-        if (r->logged++ < NEO__LOG_BAD_LINES)
-            neo_log(r->ctx, NEO_LOG_WARNING, "skipped: %s", text);
-    }
-    r->bad += b->bad;
-    r->line_base += b->lines;
-    NEO__CHECK(!b->file_end || !r->whole_file || r->file_samples > 0, NEO_ERR_FORMAT,
-               "%s: holds no sample", path);
-    return NEO_OK;
-}
-/* One step of the filling thread: from the block in turn into the window in turn. *window_done: it
-   is full; *block_done: the block may be used again; *ended: this was all. */
-static neo_status neo__reader_fill(neo_reader *r, neo__block *b, neo__window *w, int *window_done,
-                                   int *block_done, int *ended) {
-    *window_done = *block_done = *ended = 0;
-    if (b->status != NEO_OK) return neo_fail(b->status, "%s", b->error);
-    if (b->end) {
-        neo__window_close(r, w);
-        *ended = *window_done = *block_done = 1;
-        return NEO_OK;
-    }
-    if (b->offset == 0 && b->taken == 0) {
-        r->line_base = 1;
-        r->file_samples = 0;
-        r->whole_file = 1;
-    }
-    int64_t n = NEO__MIN(b->count - b->taken, r->window_samples - w->count);
-    if (n > 0) {
-        NEO__TRY(neo__window_append(r, w, b, n));
-        int64_t next = (int64_t)b->end_offset[b->taken - 1];
-        r->place.file = b->file;
-        r->place.offset = b->offset + NEO__MIN(next, b->bytes);
-        r->place.line = r->line_base + (int64_t)b->end_line[b->taken - 1];
-        r->samples_seen += n;
-        r->file_samples += n;
-    }
-    if (b->taken == b->count) {
-        NEO__TRY(neo__reader_block_done(r, b));
-        *block_done = 1;
-    }
-    if (w->count == r->window_samples) {
-        neo__window_close(r, w);
-        *window_done = 1;
-    }
-    return NEO_OK;
-}
-NEO__HOT_BEGIN
-
-/* ---- gathering batches ---- */
-static void neo__position_set(const neo_reader *r, neo_position *p, int64_t samples,
-                              int64_t window, int64_t used, neo__place place) {
-    p->word[0] = r->epoch;
-    p->word[1] = samples;
-    p->word[2] = place.file;
-    p->word[3] = place.offset;
-    p->word[4] = place.line;
-    p->word[5] = window;
-    p->word[6] = used;
-    p->word[7] = (int64_t)r->check;
 }
 static void neo__gather_fixed(const neo_schema *s, const neo__window *w, int64_t first, int64_t n,
                               neo__slot *slot) {
@@ -14828,7 +14808,7 @@ static void neo__gather_fixed(const neo_schema *s, const neo__window *w, int64_t
             ids[k] = (const int64_t *)(const void *)((const char *)record + s->ids_offset);
         }
         for (int64_t t = 0; t < features; t++)
-            for (int64_t k = 0; k < m; k++) slot->ids[t * n + i + k] = ids[k][t];
+            for (int64_t k = 0; k < m; k++) slot->ids.list[t * n + i + k] = ids[k][t];
     }
     for (int64_t i = 0; i <= features * n; i++) slot->offsets[i] = i;
 }
@@ -14850,22 +14830,104 @@ static neo_status neo__gather_multi(neo_reader *r, const neo__window *w, int64_t
     slot->offsets[0] = 0;
     for (int64_t i = 0; i < features * n; i++)
         slot->offsets[i + 1] = total += slot->offsets[i + 1];
-    NEO__CHECK(neo__reader_grow(r, &slot->ids, &slot->id_capacity, total, 0), NEO_ERR_MEMORY,
-               "neo_reader_next: no memory for a batch of %" PRId64 " ids", total);
+    NEO__TRY(neo__ids_reserve(r, &slot->ids, total));
     for (int64_t i = 0; i < n; i++) {
         int64_t at = w->order ? (int64_t)w->order[first + i] : first + i;
         const int64_t *ends =
             (const int64_t *)(const void *)(w->records + (size_t)at * s->record_bytes +
                                             s->ids_offset);
-        const int64_t *ids = w->ids + ends[0];
+        const int64_t *ids = w->ids.list + ends[0];
         for (int64_t t = 0; t < features; t++) {
             int64_t from = t ? ends[t] : 0, to = slot->offsets[t * n + i];
-            for (int64_t k = from; k < ends[t + 1]; k++) slot->ids[to + k - from] = ids[k];
+            for (int64_t k = from; k < ends[t + 1]; k++) slot->ids.list[to + k - from] = ids[k];
         }
     }
     return NEO_OK;
 }
 NEO__HOT_END
+
+/* ---- filling windows ---- */
+/* The window is as full as it will be. */
+static void neo__window_close(neo_reader *r, neo__window *w) {
+    w->end = r->windows.place;
+    w->bad_end = r->windows.bad;
+    w->batches = r->desc.drop_last ? w->count / r->desc.batch
+                                   : (w->count + r->desc.batch - 1) / r->desc.batch;
+    if (w->order) neo__window_shuffle(r, w);
+}
+static void neo__window_begin(neo_reader *r, neo__window *w, int64_t number) {
+    w->state = NEO__WINDOW_FILLING;
+    w->count = w->ids.count = w->batches = w->assigned = w->done = 0;
+    w->number = number;
+    w->first = r->windows.seen;
+    w->begin = r->windows.place;
+    w->bad_begin = r->windows.bad;
+}
+/* What the block tells beside its samples, once these are taken. */
+static neo_status neo__reader_block_done(neo_reader *r, neo__block *b) {
+    char text[NEO__ERROR_BYTES];
+    const char *path = r->blocks.source.paths ? neo__path_name(r->blocks.source.paths[b->file]) : "synthetic";
+    for (int i = 0; i < b->issue_count; i++) {
+        neo__issue_text(text, sizeof text, path, r->windows.line_base, &b->issues[i]);
+        if (b->failed) return neo_fail(b->issues[i].status, "%s", text);
+        if (r->windows.logged++ < NEO__LOG_BAD_LINES)
+            neo_log(r->ctx, NEO_LOG_WARNING, "skipped: %s", text);
+    }
+    r->windows.bad += b->bad;
+    r->windows.line_base += b->lines;
+    NEO__CHECK(!b->file_end || !r->windows.whole_file || r->windows.file_samples > 0, NEO_ERR_FORMAT,
+               "%s: holds no sample", path);
+    return NEO_OK;
+}
+/* One step of the filling thread: from the block in turn into the window in turn. *window_done: it
+   is full; *block_done: the block may be used again; *ended: this was all. */
+static neo_status neo__reader_fill(neo_reader *r, neo__block *b, neo__window *w, int *window_done,
+                                   int *block_done, int *ended) {
+    *window_done = *block_done = *ended = 0;
+    if (b->status != NEO_OK) return neo_fail(b->status, "%s", b->error);
+    if (b->end) {
+        neo__window_close(r, w);
+        *ended = *window_done = *block_done = 1;
+        return NEO_OK;
+    }
+    if (b->offset == 0 && b->taken == 0) {
+        r->windows.line_base = 1;
+        r->windows.file_samples = 0;
+        r->windows.whole_file = 1;
+    }
+    int64_t n = NEO__MIN(b->count - b->taken, r->windows.samples - w->count);
+    if (n > 0) {
+        NEO__TRY(neo__window_append(r, w, b, n));
+        int64_t next = (int64_t)b->end_offset[b->taken - 1];
+        r->windows.place.file = b->file;
+        r->windows.place.offset = b->offset + NEO__MIN(next, b->bytes);
+        r->windows.place.line = r->windows.line_base + (int64_t)b->end_line[b->taken - 1];
+        r->windows.seen += n;
+        r->windows.file_samples += n;
+    }
+    if (b->taken == b->count) {
+        NEO__TRY(neo__reader_block_done(r, b));
+        *block_done = 1;
+    }
+    if (w->count == r->windows.samples) {
+        neo__window_close(r, w);
+        *window_done = 1;
+    }
+    return NEO_OK;
+}
+
+/* ---- gathering batches ---- */
+static void neo__position_set(const neo_reader *r, neo_position *p, int64_t samples,
+                              int64_t window, int64_t used, neo__place place) {
+    p->word[0] = r->epoch;
+    p->word[1] = samples;
+    p->word[2] = place.file;
+    p->word[3] = place.offset;
+    p->word[4] = place.line;
+    p->word[5] = window;
+    p->word[6] = used;
+    p->word[7] = (int64_t)r->check;
+}
 /* Batch k of a window: this rank's share. */
 static neo_status neo__reader_gather(neo_reader *r, const neo__window *w, int64_t k,
                                      neo__slot *slot) {
@@ -14885,7 +14947,7 @@ static neo_status neo__reader_gather(neo_reader *r, const neo__window *w, int64_
     slot->batch.sparse.feature_count = s->feature_count;
     slot->batch.sparse.id_dtype = NEO_I64;
     slot->batch.sparse.offsets = slot->offsets;
-    slot->batch.sparse.ids = slot->ids;
+    slot->batch.sparse.ids = slot->ids.list;
     slot->batch.first = w->first + first;
     slot->batch.size = n;
     slot->batch.global_size = all;
@@ -14897,29 +14959,27 @@ static neo_status neo__reader_gather(neo_reader *r, const neo__window *w, int64_
         neo__position_set(r, &slot->after, samples, w->number, begin + all, w->begin);
     slot->bad = last ? w->bad_end : w->bad_begin;
     slot->bytes = 0;
-    if (r->file_bytes) {
-        int64_t a = r->file_bytes[w->begin.file] + w->begin.offset,
-                b = r->file_bytes[w->end.file] + w->end.offset;
+    if (r->extent.bytes_before) {
+        int64_t a = r->extent.bytes_before[w->begin.file] + w->begin.offset,
+                b = r->extent.bytes_before[w->end.file] + w->end.offset;
         slot->bytes = a + (int64_t)((double)(b - a) * (double)(begin + all) / (double)w->count);
     }
     return NEO_OK;
 }
-NEO__HOT_BEGIN
 
 /* ---- the threads ---- */
-NEO__HOT_END
 static void neo__reader_finish(neo_reader *r, neo_status status) { /* locked */
-    r->end_number = r->closed_batches;
-    r->end_status = status;
-    if (status != NEO_END) memcpy(r->end_text, neo_last_error(), sizeof r->end_text);
+    r->end.number = r->slots.closed;
+    r->end.status = status;
+    if (status != NEO_END) memcpy(r->end.text, neo_last_error(), sizeof r->end.text);
     neo__cond_broadcast(&r->ready);
     neo__cond_broadcast(&r->work);
 }
 /* The window that batches are gathered from; NULL: none is full. Only windows in [take, fill) are
    looked at: the others belong to the filling thread. */
 static neo__window *neo__reader_taken(neo_reader *r) {
-    for (; r->take_window < r->fill_window; r->take_window++) {
-        neo__window *w = &r->windows[r->take_window % NEO__WINDOWS];
+    for (; r->windows.take < r->windows.fill; r->windows.take++) {
+        neo__window *w = &r->windows.window[r->windows.take % NEO__WINDOWS];
         if (w->assigned < w->batches) return w;
     }
     return NULL;
@@ -14927,17 +14987,17 @@ static neo__window *neo__reader_taken(neo_reader *r) {
 static int neo__reader_try_gather(neo_reader *r) { /* locked, as the others */
     neo__window *w = neo__reader_taken(r);
     if (!w) return 0;
-    int64_t number = r->assign_number;
-    neo__slot *slot = &r->slots[number % r->slot_count];
+    int64_t number = r->slots.assign_number;
+    neo__slot *slot = &r->slots.slot[number % r->slots.count];
     if (slot->state != NEO__SLOT_FREE) return 0;
     int64_t k = w->assigned++;
-    r->assign_number++;
+    r->slots.assign_number++;
     slot->state = NEO__SLOT_BUSY;
     neo__mutex_unlock(&r->lock);
     neo_status status = neo__reader_gather(r, w, k, slot);
     neo__mutex_lock(&r->lock);
-    if (status != NEO_OK && (r->end_number < 0 || number < r->end_number)) {
-        r->closed_batches = number;
+    if (status != NEO_OK && (r->end.number < 0 || number < r->end.number)) {
+        r->slots.closed = number;
         neo__reader_finish(r, status);
     }
     slot->state = NEO__SLOT_READY;
@@ -14948,44 +15008,44 @@ static int neo__reader_try_gather(neo_reader *r) { /* locked, as the others */
 }
 /* The window in turn, if it is free to be filled. */
 static neo__window *neo__reader_window(neo_reader *r) {
-    neo__window *w = &r->windows[r->fill_window % NEO__WINDOWS];
+    neo__window *w = &r->windows.window[r->windows.fill % NEO__WINDOWS];
     if (w->state == NEO__WINDOW_FILLING) return w;
     if (w->done < w->batches) return NULL;
     (void)neo__reader_taken(r); /* step past it: it is used up */
-    neo__window_begin(r, w, r->window_base + r->fill_window);
+    neo__window_begin(r, w, r->windows.base + r->windows.fill);
     return w;
 }
 static int neo__reader_try_fill(neo_reader *r) {
-    int slot = (int)(r->fill_number % r->block_count);
-    if (r->filling || r->end_number >= 0 || r->fill_number == r->read_number || !r->parsed[slot])
+    int slot = (int)(r->blocks.fill_number % r->blocks.count);
+    if (r->blocks.filling || r->end.number >= 0 || r->blocks.fill_number == r->blocks.read_number || !r->blocks.parsed[slot])
         return 0;
     neo__window *w = neo__reader_window(r);
     if (!w) return 0;
-    neo__block *b = &r->blocks[slot];
+    neo__block *b = &r->blocks.block[slot];
     int window_done, block_done, ended;
-    r->filling = 1;
+    r->blocks.filling = 1;
     neo__mutex_unlock(&r->lock);
     neo_status status = neo__reader_fill(r, b, w, &window_done, &block_done, &ended);
-    if (status == NEO_OK && window_done && r->skip > w->count)
+    if (status == NEO_OK && window_done && r->windows.skip > w->count)
         status = neo_fail(NEO_ERR_MISMATCH,
                            "the files hold fewer samples than when the position was saved");
     neo__mutex_lock(&r->lock);
-    r->filling = 0;
+    r->blocks.filling = 0;
     if (status != NEO_OK) {
         neo__reader_finish(r, status);
         return 1;
     }
     if (block_done) {
-        r->parsed[slot] = 0;
-        r->fill_number++;
+        r->blocks.parsed[slot] = 0;
+        r->blocks.fill_number++;
     }
     if (window_done) {
         w->assigned = w->done =
-            NEO__MIN((r->skip + r->desc.batch - 1) / r->desc.batch, w->batches);
-        r->skip = 0;
-        r->closed_batches += w->batches - w->assigned;
+            NEO__MIN((r->windows.skip + r->desc.batch - 1) / r->desc.batch, w->batches);
+        r->windows.skip = 0;
+        r->slots.closed += w->batches - w->assigned;
         w->state = NEO__WINDOW_FULL;
-        r->fill_window++;
+        r->windows.fill++;
     }
     if (ended) neo__reader_finish(r, NEO_END);
     neo__cond_broadcast(&r->work);
@@ -14994,23 +15054,23 @@ static int neo__reader_try_fill(neo_reader *r) {
 static neo_status neo__block_parse(const neo_schema *s, const neo__parse_options *o,
                                    neo__block *b);
 static int neo__reader_try_read(neo_reader *r) {
-    int slot = (int)(r->read_number % r->block_count);
-    if (r->reading || r->read_done || r->end_number >= 0) return 0;
-    if (r->read_number - r->fill_number >= r->block_count) return 0;
-    neo__block *b = &r->blocks[slot];
-    r->reading = 1;
-    r->parsed[slot] = 0;
-    r->read_number++;
+    int slot = (int)(r->blocks.read_number % r->blocks.count);
+    if (r->blocks.reading || r->blocks.all_read || r->end.number >= 0) return 0;
+    if (r->blocks.read_number - r->blocks.fill_number >= r->blocks.count) return 0;
+    neo__block *b = &r->blocks.block[slot];
+    r->blocks.reading = 1;
+    r->blocks.parsed[slot] = 0;
+    r->blocks.read_number++;
     neo__mutex_unlock(&r->lock);
-    neo_status status = neo__source_next(&r->source, b);
+    neo_status status = neo__source_next(&r->blocks.source, b);
     neo__mutex_lock(&r->lock);
-    r->reading = 0;
-    if (b->end || status != NEO_OK) r->read_done = 1;
+    r->blocks.reading = 0;
+    if (b->end || status != NEO_OK) r->blocks.all_read = 1;
     neo__cond_signal(&r->work); /* another may read on while this one parses */
     neo__mutex_unlock(&r->lock);
-    if (status == NEO_OK && !b->end) (void)neo__block_parse(r->schema, &r->options, b);
+    if (status == NEO_OK && !b->end) (void)neo__block_parse(r->schema, &r->blocks.options, b);
     neo__mutex_lock(&r->lock);
-    r->parsed[slot] = 1;
+    r->blocks.parsed[slot] = 1;
     neo__cond_broadcast(&r->work);
     return 1;
 }
@@ -15056,34 +15116,34 @@ static neo_status neo__reader_start(neo_reader *r) {
 /* Everything as before the first block; the threads are not running. */
 static void neo__reader_reset(neo_reader *r, const neo_position *p) {
     r->epoch = p->word[0];
-    r->place.file = (int32_t)p->word[2];
-    r->place.offset = p->word[3];
-    r->place.line = p->word[4];
-    r->window_base = p->word[5];
-    r->skip = p->word[6];
-    r->samples_seen = p->word[1] - p->word[6];
-    r->line_base = r->place.line;
-    r->whole_file = 0;
-    r->file_samples = r->bad = r->logged = 0;
-    neo__source_seek(&r->source, r->place.file, r->place.offset);
-    r->share.total = r->total_samples - r->place.offset;
-    if (r->file_rows) r->share.total -= r->file_rows[r->place.file];
-    for (int i = 0; i < r->block_count; i++) r->parsed[i] = 0;
-    r->read_number = r->fill_number = 0;
-    r->reading = r->filling = r->read_done = 0;
-    r->fill_window = r->take_window = 0;
-    neo__window_begin(r, &r->windows[0], r->window_base);
+    r->windows.place.file = (int32_t)p->word[2];
+    r->windows.place.offset = p->word[3];
+    r->windows.place.line = p->word[4];
+    r->windows.base = p->word[5];
+    r->windows.skip = p->word[6];
+    r->windows.seen = p->word[1] - p->word[6];
+    r->windows.line_base = r->windows.place.line;
+    r->windows.whole_file = 0;
+    r->windows.file_samples = r->windows.bad = r->windows.logged = 0;
+    neo__source_seek(&r->blocks.source, r->windows.place.file, r->windows.place.offset);
+    r->share.total = r->extent.samples - r->windows.place.offset;
+    if (r->extent.rows_before) r->share.total -= r->extent.rows_before[r->windows.place.file];
+    for (int i = 0; i < r->blocks.count; i++) r->blocks.parsed[i] = 0;
+    r->blocks.read_number = r->blocks.fill_number = 0;
+    r->blocks.reading = r->blocks.filling = r->blocks.all_read = 0;
+    r->windows.fill = r->windows.take = 0;
+    neo__window_begin(r, &r->windows.window[0], r->windows.base);
     for (int i = 1; i < NEO__WINDOWS; i++) {
-        r->windows[i].state = NEO__WINDOW_FULL; /* and used up: free */
-        r->windows[i].batches = r->windows[i].done = r->windows[i].assigned = 0;
+        r->windows.window[i].state = NEO__WINDOW_FULL; /* and used up: free */
+        r->windows.window[i].batches = r->windows.window[i].done = r->windows.window[i].assigned = 0;
     }
-    for (int i = 0; i < r->slot_count; i++) r->slots[i].state = NEO__SLOT_FREE;
-    r->assign_number = r->next_number = r->closed_batches = 0;
-    r->end_number = -1;
-    r->end_status = NEO_OK;
+    for (int i = 0; i < r->slots.count; i++) r->slots.slot[i].state = NEO__SLOT_FREE;
+    r->slots.assign_number = r->slots.next_number = r->slots.closed = 0;
+    r->end.number = -1;
+    r->end.status = NEO_OK;
     r->position = *p;
     r->stats.samples = r->stats.bad_lines = 0;
-    r->stats.bytes = r->file_bytes ? r->file_bytes[r->place.file] + r->place.offset : 0;
+    r->stats.bytes = r->extent.bytes_before ? r->extent.bytes_before[r->windows.place.file] + r->windows.place.offset : 0;
 }
 static void neo__reader_begin(neo_reader *r, int64_t epoch) {
     NEO__ZERO(neo_position, p);
@@ -15097,70 +15157,58 @@ static size_t neo__slot_samples(const neo_reader *r) {
     int64_t shards = r->ctx->repro_shards, leaves = r->end_leaf - r->first_leaf;
     return (size_t)((r->desc.batch * leaves + shards - 1) / shards);
 }
-static neo_status neo__reader_memory(neo_reader *r) {
+/* Cut the memory of all stages. Lists of ids may grow, so each has memory of its own. */
+static void neo__reader_layout(neo_reader *r, neo__carve *carve) {
     const neo_schema *s = r->schema;
-    neo_ctx *ctx = r->ctx;
-    size_t n = (size_t)r->window_samples, b = neo__slot_samples(r), t = (size_t)s->feature_count;
-    r->threads =
-        (neo__reader_thread *)neo__alloc_zero(ctx, (size_t)r->thread_count * sizeof *r->threads);
-    r->blocks = (neo__block *)neo__alloc_zero(ctx, (size_t)r->block_count * sizeof *r->blocks);
-    r->parsed = (uint8_t *)neo__alloc_zero(ctx, (size_t)r->block_count);
-    r->slots = (neo__slot *)neo__alloc_zero(ctx, (size_t)r->slot_count * sizeof *r->slots);
-    int ok = r->threads && r->blocks && r->parsed && r->slots;
-    for (int i = 0; ok && i < r->block_count; i++)
-        NEO__TRY(neo__block_create(ctx, s, r->desc.unlabeled, &r->blocks[i]));
-    for (int i = 0; ok && i < NEO__WINDOWS; i++) {
-        neo__window *w = &r->windows[i];
-        w->id_capacity = s->multi ? (int64_t)neo__size_mul(n, 2 * t) : 0;
-        w->records = (char *)neo_alloc(ctx, neo__size_mul(n, s->record_bytes));
-        w->ids =
-            (int64_t *)neo_alloc(ctx, neo__size_mul((size_t)w->id_capacity, sizeof(int64_t)));
-        if (r->desc.shuffle_window)
-            w->order = (uint32_t *)neo_alloc(ctx, neo__size_mul(n, sizeof(uint32_t)));
-        ok = w->records && w->ids && (w->order || !r->desc.shuffle_window);
+    const size_t samples = (size_t)r->windows.samples, batch = neo__slot_samples(r);
+    NEO__CARVE(carve, r->threads, r->thread_count);
+    NEO__CARVE(carve, r->blocks.block, r->blocks.count);
+    NEO__CARVE(carve, r->blocks.parsed, r->blocks.count);
+    NEO__CARVE(carve, r->slots.slot, r->slots.count);
+    for (int i = 0; i < r->blocks.count; i++) {
+        neo__block counted;
+        neo__block *block = carve->block ? &r->blocks.block[i] : &counted;
+        neo__block_layout(block, s, r->desc.unlabeled, carve);
     }
-    for (int i = 0; ok && i < r->slot_count; i++) {
-        neo__slot *slot = &r->slots[i];
-        slot->id_capacity = (int64_t)neo__size_mul(b, s->multi ? 2 * t : t);
-        slot->label = (float *)neo_alloc(ctx, neo__size_mul(b, sizeof(float)));
-        slot->dense =
-            (float *)neo_alloc(ctx, neo__size_mul(b, (size_t)s->dense_count * sizeof(float)));
-        slot->offsets =
-            (int64_t *)neo_alloc(ctx, neo__size_mul(neo__size_mul(b, t) + 1, sizeof(int64_t)));
-        slot->ids =
-            (int64_t *)neo_alloc(ctx, neo__size_mul((size_t)slot->id_capacity, sizeof(int64_t)));
-        ok = slot->label && slot->dense && slot->offsets && slot->ids;
+    for (int i = 0; i < NEO__WINDOWS; i++) {
+        neo__window *window = &r->windows.window[i];
+        NEO__CARVE(carve, window->records, neo__size_mul(samples, s->record_bytes));
+        if (r->desc.shuffle_window) NEO__CARVE(carve, window->order, samples);
     }
-    NEO__CHECK(ok, NEO_ERR_MEMORY,
-               "neo_reader_open: no memory for batches of %zu samples, windows of %zu", b, n);
+    for (int i = 0; i < r->slots.count; i++) {
+        neo__slot counted;
+        neo__slot *slot = carve->block ? &r->slots.slot[i] : &counted;
+        memset(slot, 0, sizeof *slot);
+        NEO__CARVE(carve, slot->label, batch);
+        NEO__CARVE(carve, slot->dense, neo__size_mul(batch, (size_t)s->dense_count));
+        NEO__CARVE(carve, slot->offsets,
+                   neo__size_add(neo__size_mul(batch, (size_t)s->feature_count), 1));
+    }
+}
+static neo_status neo__reader_memory(neo_reader *r) {
+    const int64_t ids = (int64_t)r->schema->feature_count * (r->schema->multi ? 2 : 1);
+    const int64_t batch = (int64_t)neo__slot_samples(r);
+    neo__carve carve = {NULL, 0};
+    neo__reader_layout(r, &carve);
+    r->memory_bytes = carve.at;
+    r->memory = carve.block = (char *)neo__alloc_for(r->ctx, carve.at, "neo_reader_open");
+    if (!r->memory) return NEO_ERR_MEMORY;
+    carve.at = 0;
+    neo__reader_layout(r, &carve);
+    for (int i = 0; i < r->slots.count; i++)
+        NEO__TRY(neo__ids_reserve(r, &r->slots.slot[i].ids, ids * batch));
+    for (int i = 0; i < NEO__WINDOWS && r->schema->multi; i++)
+        NEO__TRY(neo__ids_reserve(r, &r->windows.window[i].ids, ids * r->windows.samples));
     return NEO_OK;
 }
 static void neo__reader_free(neo_reader *r) {
     neo_ctx *ctx = r->ctx;
-    const neo_schema *s = r->schema;
-    size_t n = (size_t)r->window_samples, b = neo__slot_samples(r), t = (size_t)s->feature_count;
-    for (int i = 0; r->blocks && i < r->block_count; i++)
-        if (r->blocks[i].raw) neo__block_destroy(ctx, s, &r->blocks[i]);
-    for (int i = 0; i < NEO__WINDOWS; i++) {
-        neo__window *w = &r->windows[i];
-        neo_free(ctx, w->records, neo__size_mul(n, s->record_bytes));
-        neo_free(ctx, w->ids, (size_t)w->id_capacity * sizeof(int64_t));
-        neo_free(ctx, w->order, n * sizeof(uint32_t));
-    }
-    for (int i = 0; r->slots && i < r->slot_count; i++) {
-        neo__slot *slot = &r->slots[i];
-        neo_free(ctx, slot->label, b * sizeof(float));
-        neo_free(ctx, slot->dense, b * (size_t)s->dense_count * sizeof(float));
-        neo_free(ctx, slot->offsets, (b * t + 1) * sizeof(int64_t));
-        neo_free(ctx, slot->ids, (size_t)slot->id_capacity * sizeof(int64_t));
-    }
-    neo_free(ctx, r->slots, (size_t)r->slot_count * sizeof *r->slots);
-    neo_free(ctx, r->parsed, (size_t)r->block_count);
-    neo_free(ctx, r->blocks, (size_t)r->block_count * sizeof *r->blocks);
-    neo_free(ctx, r->threads, (size_t)r->thread_count * sizeof *r->threads);
-    neo_free(ctx, r->file_bytes, ((size_t)r->source.path_count + 1) * sizeof(int64_t));
-    neo_free(ctx, r->file_rows, ((size_t)r->source.path_count + 1) * sizeof(int64_t));
-    neo__source_destroy(&r->source);
+    for (int i = 0; i < NEO__WINDOWS; i++)
+        NEO__LIST_FREE(ctx, r->windows.window[i].ids.list, r->windows.window[i].ids.capacity);
+    for (int i = 0; r->memory && i < r->slots.count; i++)
+        NEO__LIST_FREE(ctx, r->slots.slot[i].ids.list, r->slots.slot[i].ids.capacity);
+    neo_free(ctx, r->memory, r->memory_bytes);
+    neo__source_destroy(&r->blocks.source);
     neo_free(ctx, r, sizeof *r);
 }
 NEO_API void neo_reader_close(neo_reader *r) {
@@ -15207,48 +15255,44 @@ static neo_status neo__reader_check(neo_ctx *ctx, const neo_reader_desc *d) {
 }
 /* Every triple is there; their rows. */
 static neo_status neo__reader_look_npy(neo_reader *r) {
-    int32_t count = r->source.path_count;
-    int64_t *rows = (int64_t *)neo__alloc_zero(r->ctx, ((size_t)count + 1) * sizeof(int64_t));
-    NEO__CHECK(rows, NEO_ERR_MEMORY, "neo_reader_open: no memory for %d paths", count);
-    r->file_rows = rows;
+    int32_t count = r->blocks.source.path_count;
+    int64_t *rows;
+    NEO__TRY(NEO__ARENA(&r->blocks.source.arena, rows, count + 1));
+    r->extent.rows_before = rows;
     for (int32_t i = 0; i < count; i++) {
-        neo__source_seek(&r->source, i, 0);
-        NEO__TRY(neo__source_npy_open(&r->source));
-        rows[i + 1] = rows[i] + r->source.rows;
-        neo__source_close_file(&r->source);
+        neo__source_seek(&r->blocks.source, i, 0);
+        NEO__TRY(neo__source_npy_open(&r->blocks.source));
+        rows[i + 1] = rows[i] + r->blocks.source.rows;
+        neo__source_close_file(&r->blocks.source);
     }
-    r->total_samples = rows[count];
-    r->source.file_rows = rows;
+    r->extent.samples = rows[count];
+    r->blocks.source.file_rows = rows;
     return NEO_OK;
 }
 /* Every file is there; their sizes. */
 static neo_status neo__reader_look(neo_reader *r) {
-    int32_t count = r->source.path_count;
-    int64_t *sizes = (int64_t *)neo__alloc_zero(r->ctx, ((size_t)count + 1) * sizeof(int64_t));
-    NEO__CHECK(sizes, NEO_ERR_MEMORY, "neo_reader_open: no memory for %d paths", count);
-    r->file_bytes = sizes;
+    int32_t count = r->blocks.source.path_count;
+    int64_t *sizes;
     int known = 1, input = 0;
+    NEO__TRY(NEO__ARENA(&r->blocks.source.arena, sizes, count + 1));
     for (int32_t i = 0; i < count; i++) {
         int64_t size = -1;
-        if (strcmp(r->source.paths[i], "-") == 0) {
-            input = r->has_input = 1;
-        } else if (neo__path_look(r->source.paths[i]) !=
+        if (strcmp(r->blocks.source.paths[i], "-") == 0) {
+            input = r->extent.live = 1;
+        } else if (neo__path_look(r->blocks.source.paths[i]) !=
                    NEO__PATH_OTHER) { /* opening a pipe takes from it */
             neo__file f;
-            NEO__TRY(neo__file_open(&f, r->source.paths[i], NEO__FILE_READ));
+            NEO__TRY(neo__file_open(&f, r->blocks.source.paths[i], NEO__FILE_READ));
             size = neo__file_size(&f);
             (void)neo__file_close(&f);
         } else {
-            r->has_input = 1;
+            r->extent.live = 1;
         }
         if (size < 0) known = 0;
         sizes[i + 1] = sizes[i] + NEO__MAX(size, 0);
     }
-    r->total_bytes = known ? sizes[count] : 0;
-    if (!known) {
-        neo_free(r->ctx, sizes, ((size_t)count + 1) * sizeof(int64_t));
-        r->file_bytes = NULL;
-    }
+    r->extent.bytes = known ? sizes[count] : 0;
+    r->extent.bytes_before = known ? sizes : NULL;
     NEO__CHECK(input || !r->desc.input.read, NEO_ERR_ARG,
                "neo_reader_open: desc.input is set, but no path is '-'");
     NEO__CHECK(!input || r->desc.input.read || r->desc.world_size == 1, NEO_ERR_ARG,
@@ -15262,23 +15306,23 @@ static uint64_t neo__reader_key(const neo_reader *r) {
     h = neo__mix64(h + (uint64_t)r->schema->feature_count * 4096 +
                    (uint64_t)r->schema->dense_count);
     h = neo__mix64(h + (uint64_t)r->desc.batch);
-    h = neo__mix64(h + (uint64_t)r->window_samples * 2 + (r->desc.shuffle_window != 0));
+    h = neo__mix64(h + (uint64_t)r->windows.samples * 2 + (r->desc.shuffle_window != 0));
     if (r->desc.shuffle_window) h = neo__mix64(h + r->ctx->seed);
-    return neo__mix64(h + (uint64_t)r->source.path_count) >> 1;
+    return neo__mix64(h + (uint64_t)r->blocks.source.path_count) >> 1;
 }
 static neo_status neo__reader_init(neo_reader *r) {
     neo_reader_desc *d = &r->desc;
     NEO__TRY(
-        neo__source_create(&r->source, "neo_reader_open", r->schema, d->paths, d->path_count));
+        neo__source_create(&r->blocks.source, "neo_reader_open", r->schema, d->paths, d->path_count));
     if (r->schema->format == NEO_FORMAT_SYNTHETIC) {
-        r->source.path_count = 1; /* as one file */
-        r->total_samples = neo__synthetic_samples(r->schema);
+        r->blocks.source.path_count = 1; /* as one file */
+        r->extent.samples = neo__synthetic_samples(r->schema);
     } else if (r->schema->format == NEO_FORMAT_NPY) {
         NEO__TRY(neo__reader_look_npy(r));
     } else {
         NEO__TRY(neo__reader_look(r));
     }
-    r->source.input = d->input;
+    r->blocks.source.input = d->input;
     /* In file order a sample's number is its row's, unless bad rows are skipped. */
     int rows = r->schema->format == NEO_FORMAT_SYNTHETIC ||
                (r->schema->format == NEO_FORMAT_NPY && !d->skip_bad_lines);
@@ -15286,16 +15330,16 @@ static neo_status neo__reader_init(neo_reader *r) {
     r->share.shards = r->ctx->repro_shards;
     r->share.first = r->first_leaf;
     r->share.end = r->end_leaf;
-    if (rows && d->world_size > 1 && !d->shuffle_window) r->source.share = &r->share;
+    if (rows && d->world_size > 1 && !d->shuffle_window) r->blocks.source.share = &r->share;
     int64_t least =
-        r->has_input ? 1 : NEO__WINDOW_LEAST; /* a live stream: do not hold samples back */
+        r->extent.live ? 1 : NEO__WINDOW_LEAST; /* a live stream: do not hold samples back */
     int64_t window = d->shuffle_window ? d->shuffle_window : least;
-    r->window_samples = (window + r->desc.batch - 1) / r->desc.batch * r->desc.batch;
-    r->source.stop = &r->stop;
+    r->windows.samples = (window + r->desc.batch - 1) / r->desc.batch * r->desc.batch;
+    r->blocks.source.stop = &r->stop;
     r->check = neo__reader_key(r);
     NEO__TRY(neo__reader_memory(r));
-    r->stats.total_bytes = r->total_bytes;
-    r->stats.total_samples = r->total_samples;
+    r->stats.total_bytes = r->extent.bytes;
+    r->stats.total_samples = r->extent.samples;
     neo__reader_begin(r, 0);
     return NEO_OK;
 }
@@ -15312,12 +15356,12 @@ NEO_API neo_status neo_reader_open(neo_ctx *ctx, const neo_reader_desc *desc,
     if (r->desc.world_size == 0) r->desc.world_size = 1;
     r->first_leaf = (int)((int64_t)ctx->repro_shards * r->desc.rank / r->desc.world_size);
     r->end_leaf = (int)((int64_t)ctx->repro_shards * (r->desc.rank + 1) / r->desc.world_size);
-    r->options.skip_bad = desc->skip_bad_lines;
-    r->options.unlabeled = desc->unlabeled;
+    r->blocks.options.skip_bad = desc->skip_bad_lines;
+    r->blocks.options.unlabeled = desc->unlabeled;
     r->thread_count = NEO__MAX(desc->threads, 1);
-    r->block_count = 2 * r->thread_count + 2;
-    r->hold = NEO__MAX(desc->hold, 1);
-    r->slot_count = r->hold + (desc->prefetch ? desc->prefetch : 4);
+    r->blocks.count = 2 * r->thread_count + 2;
+    r->slots.hold = NEO__MAX(desc->hold, 1);
+    r->slots.count = r->slots.hold + (desc->prefetch ? desc->prefetch : 4);
     neo_status status = neo__reader_init(r);
     if (status != NEO_OK) {
         neo__reader_free(r);
@@ -15334,17 +15378,17 @@ NEO_API neo_status neo_reader_open(neo_ctx *ctx, const neo_reader_desc *desc,
 /* ---- the caller's side ---- */
 NEO_API neo_status neo_reader_next(neo_reader *r, neo_batch *batch) {
     NEO__CHECK(r && batch, NEO_ERR_ARG, "neo_reader_next: reader or batch is NULL");
-    if (r->started == 0 && r->end_number < 0) NEO__TRY(neo__reader_start(r));
+    if (r->started == 0 && r->end.number < 0) NEO__TRY(neo__reader_start(r));
     neo__mutex_lock(&r->lock);
-    if (r->next_number >= r->hold) { /* the oldest that the caller may hold */
-        neo__slot *oldest = &r->slots[(r->next_number - r->hold) % r->slot_count];
+    if (r->slots.next_number >= r->slots.hold) { /* the oldest that the caller may hold */
+        neo__slot *oldest = &r->slots.slot[(r->slots.next_number - r->slots.hold) % r->slots.count];
         if (oldest->state == NEO__SLOT_OUT) oldest->state = NEO__SLOT_FREE;
         neo__cond_signal(&r->work);
     }
-    neo__slot *slot = &r->slots[r->next_number % r->slot_count];
+    neo__slot *slot = &r->slots.slot[r->slots.next_number % r->slots.count];
     int64_t began = 0;
     while (!(slot->state == NEO__SLOT_READY ||
-             (r->end_number >= 0 && r->next_number >= r->end_number))) {
+             (r->end.number >= 0 && r->slots.next_number >= r->end.number))) {
         if (!began) {
             began = neo_time_ns();
             r->stats.stall_count++;
@@ -15353,13 +15397,13 @@ NEO_API neo_status neo_reader_next(neo_reader *r, neo_batch *batch) {
     }
     if (began) r->stats.stall_ns += neo_time_ns() - began;
     neo_status status = NEO_OK;
-    if (r->end_number >= 0 && r->next_number >= r->end_number) {
-        status = r->end_status;
-        r->stats.bad_lines = r->bad;
-        if (status == NEO_END && r->file_bytes) r->stats.bytes = r->total_bytes;
+    if (r->end.number >= 0 && r->slots.next_number >= r->end.number) {
+        status = r->end.status;
+        r->stats.bad_lines = r->windows.bad;
+        if (status == NEO_END && r->extent.bytes_before) r->stats.bytes = r->extent.bytes;
     } else {
         slot->state = NEO__SLOT_OUT;
-        r->next_number++;
+        r->slots.next_number++;
         *batch = slot->batch;
         r->position = slot->after;
         r->stats.samples += slot->batch.size;
@@ -15367,12 +15411,12 @@ NEO_API neo_status neo_reader_next(neo_reader *r, neo_batch *batch) {
         r->stats.bytes = slot->bytes;
     }
     neo__mutex_unlock(&r->lock);
-    return status == NEO_OK || status == NEO_END ? status : neo_fail(status, "%s", r->end_text);
+    return status == NEO_OK || status == NEO_END ? status : neo_fail(status, "%s", r->end.text);
 }
 NEO_API neo_status neo_reader_epoch(neo_reader *r, int64_t epoch) {
     NEO__CHECK(r, NEO_ERR_ARG, "neo_reader_epoch: reader is NULL");
     NEO__CHECK(epoch >= 0, NEO_ERR_ARG, "neo_reader_epoch: epoch %" PRId64 " is negative", epoch);
-    NEO__CHECK(!r->has_input || !r->touched, NEO_ERR_UNSUPPORTED,
+    NEO__CHECK(!r->extent.live || !r->touched, NEO_ERR_UNSUPPORTED,
                "neo_reader_epoch: standard input (or a pipe) cannot be read twice");
     neo__reader_stop(r);
     neo__reader_begin(r, epoch);
@@ -15385,12 +15429,12 @@ NEO_API neo_status neo_reader_seek(neo_reader *r, const neo_position *position) 
     NEO__CHECK(w[7] == (int64_t)r->check, NEO_ERR_MISMATCH,
                "neo_reader_seek: the position is of another schema, number of files, batch, "
                "window or seed");
-    int good = w[0] >= 0 && w[1] >= 0 && w[2] >= 0 && w[2] <= r->source.path_count && w[3] >= 0 &&
-               w[4] >= 0 && w[5] >= 0 && w[6] >= 0 && w[6] < r->window_samples && w[6] <= w[1];
-    good = good && (w[2] < r->source.path_count || w[3] == 0);
+    int good = w[0] >= 0 && w[1] >= 0 && w[2] >= 0 && w[2] <= r->blocks.source.path_count && w[3] >= 0 &&
+               w[4] >= 0 && w[5] >= 0 && w[6] >= 0 && w[6] < r->windows.samples && w[6] <= w[1];
+    good = good && (w[2] < r->blocks.source.path_count || w[3] == 0);
     NEO__CHECK(good, NEO_ERR_ARG, "neo_reader_seek: the position holds numbers that cannot be");
     NEO__CHECK(
-        !r->has_input || !r->touched, NEO_ERR_UNSUPPORTED,
+        !r->extent.live || !r->touched, NEO_ERR_UNSUPPORTED,
         "neo_reader_seek: standard input (or a pipe) cannot be sought once reading has begun");
     neo__reader_stop(r);
     neo__reader_reset(r, position);
@@ -15401,7 +15445,6 @@ NEO_API neo_reader_stats neo_reader_get_stats(const neo_reader *r) {
     stats.grow_count = __atomic_load_n(&r->stats.grow_count, __ATOMIC_RELAXED);
     return stats;
 }
-NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-npy
 
@@ -15411,10 +15454,20 @@ NEO__HOT_BEGIN
    ------------------------------------------------------------------------------------------------ */
 enum { NEO__NPY_HEADER_BYTES = 65536, NEO__NPY_EXPORT_BYTES = 128, NEO__NPY_MADE_BYTES = 256 };
 
+/* The types of elements, without the mark of byte order before them. */
+static const struct {
+    char descr[3];
+    neo_dtype dtype;
+    int f64;
+    size_t bytes;
+} neo__npy_types[] = {{"f4", NEO_F32, 0, 4}, {"f2", NEO_F16, 0, 2}, {"f8", NEO_F32, 1, 8},
+                      {"i1", NEO_I8, 0, 1},  {"u1", NEO_U8, 0, 1},  {"i4", NEO_I32, 0, 4},
+                      {"i8", NEO_I64, 0, 8}};
+enum { NEO__NPY_TYPES = sizeof neo__npy_types / sizeof neo__npy_types[0] };
+
 typedef struct neo__npy_in {
     const char *path, *begin, *p, *end;
 } neo__npy_in;
-NEO__HOT_END
 static neo_status neo__npy_fail(const neo__npy_in *in, neo_status status, const char *what) {
     return neo_fail(status, "%s: byte %d: %s", in->path, (int)(in->p - in->begin), what);
 }
@@ -15427,6 +15480,10 @@ static int neo__npy_char(neo__npy_in *in, char c) {
     in->p++;
     return 1;
 }
+static int neo__text_starts(const char *p, const char *end, const char *word) {
+    size_t bytes = strlen(word);
+    return (size_t)(end - p) >= bytes && memcmp(p, word, bytes) == 0;
+}
 static int neo__npy_string(neo__npy_in *in, neo__text *t) {
     neo__npy_space(in);
     if (in->p == in->end || (*in->p != '\'' && *in->p != '"')) return 0;
@@ -15438,31 +15495,23 @@ static int neo__npy_string(neo__npy_in *in, neo__text *t) {
     return 1;
 }
 static neo_status neo__npy_descr(neo__npy_in *in, neo__npy_info *info) {
-    static const struct {
-        char text[3];
-        neo_dtype dtype;
-        int f64;
-        size_t bytes;
-    } known[] = {{"f4", NEO_F32, 0, 4}, {"f2", NEO_F16, 0, 2}, {"f8", NEO_F32, 1, 8},
-                 {"i1", NEO_I8, 0, 1},  {"u1", NEO_U8, 0, 1},  {"i4", NEO_I32, 0, 4},
-                 {"i8", NEO_I64, 0, 8}};
     const char *start = in->p;
     neo__text t;
     if (!neo__npy_string(in, &t))
         return neo__npy_fail(in, NEO_ERR_UNSUPPORTED, "descr is not one plain type");
-    for (size_t i = 0; t.bytes == 3 && i < sizeof known / sizeof known[0]; i++) {
-        if (t.p[1] != known[i].text[0] || t.p[2] != known[i].text[1]) continue;
-        in->p = start;
-        if (t.p[0] == '>' && known[i].bytes > 1)
+    const char *stop = in->p;
+    in->p = start;
+    for (int i = 0; t.bytes == 3 && i < NEO__NPY_TYPES; i++) {
+        if (memcmp(t.p + 1, neo__npy_types[i].descr, 2) != 0) continue;
+        if (t.p[0] == '>' && neo__npy_types[i].bytes > 1)
             return neo__npy_fail(in, NEO_ERR_UNSUPPORTED, "big-endian elements are not supported");
         if (!strchr("<=|>", t.p[0])) break;
-        in->p = t.p + 4;
-        info->dtype = known[i].dtype;
-        info->f64 = known[i].f64;
-        info->item_bytes = known[i].bytes;
+        in->p = stop;
+        info->dtype = neo__npy_types[i].dtype;
+        info->f64 = neo__npy_types[i].f64;
+        info->item_bytes = neo__npy_types[i].bytes;
         return NEO_OK;
     }
-    in->p = start;
     return neo_fail(NEO_ERR_UNSUPPORTED, "%s: byte %d: elements of type %s are not supported",
                      in->path, (int)(in->p - in->begin), neo__quote(t.p, t.bytes).text);
 }
@@ -15503,10 +15552,8 @@ static neo_status neo__npy_dictionary(neo__npy_in *in, neo__npy_info *info) {
         const char *start = in->p;
         if (!neo__npy_string(in, &key))
             return neo__npy_fail(in, NEO_ERR_FORMAT, "expected a key in quotes");
-        bit = neo__text_is(key, "descr")           ? 1
-              : neo__text_is(key, "fortran_order") ? 2
-              : neo__text_is(key, "shape")         ? 4
-                                                   : 0;
+        bit = neo__text_is(key, "descr") + 2 * neo__text_is(key, "fortran_order") +
+              4 * neo__text_is(key, "shape");
         if (bit == 0 || (seen & bit)) {
             in->p = start;
             return neo__npy_fail(in, NEO_ERR_FORMAT,
@@ -15520,12 +15567,13 @@ static neo_status neo__npy_dictionary(neo__npy_in *in, neo__npy_info *info) {
             NEO__TRY(neo__npy_descr(in, info));
         } else if (bit == 4) {
             NEO__TRY(neo__npy_shape(in, info));
-        } else if (in->end - in->p >= 5 && memcmp(in->p, "False", 5) == 0) {
+        } else if (neo__text_starts(in->p, in->end, "False")) {
             in->p += 5;
-        } else if (in->end - in->p >= 4 && memcmp(in->p, "True", 4) == 0) {
-            return neo__npy_fail(in, NEO_ERR_UNSUPPORTED, "Fortran order is not supported");
         } else {
-            return neo__npy_fail(in, NEO_ERR_FORMAT, "expected True or False");
+            int fortran = neo__text_starts(in->p, in->end, "True");
+            return neo__npy_fail(in, fortran ? NEO_ERR_UNSUPPORTED : NEO_ERR_FORMAT,
+                                 fortran ? "Fortran order is not supported"
+                                         : "expected True or False");
         }
         if (neo__npy_char(in, ',')) continue;
         if (!neo__npy_char(in, '}'))
@@ -15644,20 +15692,16 @@ NEO_API neo_status neo_npy_read(neo_ctx *ctx, const char *path, neo_tensor *t) {
 /* A header of a multiple of 64 bytes, at least `least`; returns its length. */
 static size_t neo__npy_header(char out[NEO__NPY_MADE_BYTES], neo_dtype dtype, int ndim,
                               const int64_t *shape, size_t least) {
-    const char *descr = dtype == NEO_F32   ? "<f4"
-                        : dtype == NEO_F16 ? "<f2"
-                        : dtype == NEO_I8  ? "|i1"
-                        : dtype == NEO_U8  ? "|u1"
-                        : dtype == NEO_I32 ? "<i4"
-                                           : "<i8";
-    char dims[96];
+    char dims[96] = "";
     size_t n = 0;
-    dims[0] = 0;
+    int type = 0;
+    while (neo__npy_types[type].dtype != dtype) type++;
     for (int i = 0; i < ndim; i++)
         n += (size_t)snprintf(dims + n, sizeof dims - n, "%s%" PRId64, i ? ", " : "", shape[i]);
     n = 10 + (size_t)snprintf(out + 10, NEO__NPY_MADE_BYTES - 10,
-                              "{'descr': '%s', 'fortran_order': False, 'shape': (%s%s), }", descr,
-                              dims, ndim == 1 ? "," : "");
+                              "{'descr': '%c%s', 'fortran_order': False, 'shape': (%s%s), }",
+                              neo__npy_types[type].bytes > 1 ? '<' : '|',
+                              neo__npy_types[type].descr, dims, ndim == 1 ? "," : "");
     size_t total = NEO__MAX((n + 1 + 63) / 64 * 64, least);
     memset(out + n, ' ', total - n);
     out[total - 1] = '\n';
@@ -15734,7 +15778,7 @@ static neo_status neo__source_npy_open(neo__source *source) {
     const neo_schema *s = source->schema;
     const char *prefix = source->paths[source->file];
     NEO__TRY(
-        neo__npy_triple_open(source->ctx, prefix, source->npy_path, source->npy, source->info));
+        neo__npy_triple_open(s->ctx, prefix, source->npy_path, source->npy, source->info));
     source->open = 1;
     NEO__TRY(neo__npy_triple_check(source->info, prefix, s->dense_count, s->feature_count));
     source->rows = source->info[0].shape[0];
@@ -15913,8 +15957,7 @@ static neo_status neo__npy_schema_triple(neo_schema *s, const char *prefix, char
     neo_status status = neo__npy_triple_check(info, prefix, first ? -1 : s->dense_count,
                                               first ? -1 : s->feature_count);
     if (status == NEO_OK && first)
-        status = neo__schema_features(s, "neo_schema_npy", (int32_t)info[0].shape[1],
-                                      (int32_t)info[1].shape[1]);
+        status = neo__schema_features(s, (int32_t)info[0].shape[1], (int32_t)info[1].shape[1]);
     if (status == NEO_OK && !rows) status = neo__npy_scan(s->ctx, &files[1], &info[1], s->rows);
     for (int k = 0; k < NEO__NPY_FILES; k++) (void)neo__file_close(&files[k]);
     return status;
@@ -15930,9 +15973,7 @@ static neo_status neo__npy_init(neo_schema *s, const char *const *prefixes, int 
     NEO__TRY(status);
     s->modulo = modulo != 0;
     for (int32_t f = 0; f < s->feature_count; f++) {
-        char number[16];
-        snprintf(number, sizeof number, "%d", f);
-        NEO__TRY(neo__schema_name(s, "neo_schema_npy", f, "cat_%s%s", number, ""));
+        NEO__TRY(neo__schema_name(s, f, "cat_%d", f));
         if (rows)
             s->rows[f] = rows[f];
         else
@@ -15950,12 +15991,7 @@ NEO_API neo_status neo_schema_npy(neo_ctx *ctx, const char *const *prefixes, int
     *schema = NULL;
     neo_schema *s;
     NEO__TRY(neo__schema_begin(ctx, "neo_schema_npy", NEO_FORMAT_NPY, &s));
-    neo_status status = neo__npy_init(s, prefixes, prefix_count, rows, modulo);
-    if (status == NEO_OK)
-        *schema = s;
-    else
-        neo_schema_destroy(s);
-    return status;
+    return neo__schema_done(s, neo__npy_init(s, prefixes, prefix_count, rows, modulo), schema);
 }
 NEO__HOT_BEGIN
 
@@ -15972,14 +16008,7 @@ static neo_status neo__npy_out_batch(neo__npy_out *out, const neo_batch *batch) 
     int64_t n = batch->size, t = batch->sparse.feature_count,
             *ids = (int64_t *)(uintptr_t)batch->sparse.ids;
     const float *label = (const float *)batch->label.data;
-    if (n * (t + 1) > out->cell_capacity) {
-        neo_free(out->ctx, out->cells, (size_t)out->cell_capacity * 4);
-        out->cell_capacity = n * (t + 1);
-        out->cells = (int32_t *)neo_alloc(out->ctx, (size_t)out->cell_capacity * 4);
-        if (!out->cells) out->cell_capacity = 0;
-        NEO__CHECK(out->cells, NEO_ERR_MEMORY, "neo_npy_export: no memory for a batch of %" PRId64,
-                   n);
-    }
+    NEO__TRY(NEO__GROW(out->ctx, out->cells, out->cell_capacity, n * (t + 1)));
     for (int64_t i = 0; i < n; i++) {
         NEO__CHECK(label[i] == 0.0f || label[i] == 1.0f, NEO_ERR_UNSUPPORTED,
                    "neo_npy_export: sample %" PRId64 ": label %g is not 0 or 1", batch->first + i,
@@ -16040,7 +16069,7 @@ NEO_API neo_status neo_npy_export(neo_ctx *ctx, neo_reader *reader, const char *
         neo_status closed = neo__file_close(&out->files[k]);
         if (status == NEO_OK) status = closed;
     }
-    neo_free(ctx, out->cells, (size_t)out->cell_capacity * 4);
+    NEO__LIST_FREE(ctx, out->cells, out->cell_capacity);
     neo_free(ctx, out, sizeof *out);
     return status;
 }
@@ -16298,9 +16327,9 @@ static neo_status neo__synthetic_check(neo_synthetic_desc *d) {
     return NEO_OK;
 }
 static neo_status neo__synthetic_init(neo_schema *s, const neo_synthetic_desc *d) {
-    NEO__TRY(neo__schema_features(s, "neo_schema_synthetic", d->dense_count, d->feature_count));
-    neo__synthetic *g = (neo__synthetic *)neo__arena_alloc(&s->arena, sizeof *g);
-    NEO__CHECK(g, NEO_ERR_MEMORY, "neo_schema_synthetic: no memory");
+    neo__synthetic *g;
+    NEO__TRY(neo__schema_features(s, d->dense_count, d->feature_count));
+    NEO__TRY(NEO__ARENA(&s->arena, g, 1));
     s->synthetic = g;
     g->desc = *d;
     g->desc.rows_per_feature = NULL;
@@ -16308,22 +16337,16 @@ static neo_status neo__synthetic_init(neo_schema *s, const neo_synthetic_desc *d
     g->truth_name = neo_hash("synthetic.truth");
     g->most_ids = d->ids_per_bag > 1 ? 2 * (int64_t)d->ids_per_bag : 1;
     s->multi = d->ids_per_bag > 1;
-    g->dense_weight =
-        (double *)neo__arena_alloc(&s->arena, (size_t)d->dense_count * sizeof(double));
-    g->zipf_scale =
-        (double *)neo__arena_alloc(&s->arena, (size_t)d->feature_count * sizeof(double));
-    NEO__CHECK(g->dense_weight && g->zipf_scale, NEO_ERR_MEMORY,
-               "neo_schema_synthetic: no memory");
+    NEO__TRY(NEO__ARENA(&s->arena, g->dense_weight, d->dense_count));
+    NEO__TRY(NEO__ARENA(&s->arena, g->zipf_scale, d->feature_count));
     for (int32_t i = 0; i < d->dense_count; i++)
         g->dense_weight[i] = neo__synthetic_weight(g, -1, i);
     for (int32_t f = 0; f < d->feature_count; f++) {
-        char number[16];
         int64_t rows = d->rows_per_feature ? d->rows_per_feature[f] : d->rows;
         NEO__CHECK(rows >= 1 && rows <= (int64_t)1 << 40, NEO_ERR_ARG,
                    "neo_schema_synthetic: feature %d has %" PRId64 " rows, not in 1 .. 2^40", f,
                    rows);
-        snprintf(number, sizeof number, "%d", f + 1);
-        NEO__TRY(neo__schema_name(s, "neo_schema_synthetic", f, "C%s%s", number, ""));
+        NEO__TRY(neo__schema_name(s, f, "C%d", f + 1));
         s->rows[f] = rows;
         g->zipf_scale[f] = neo__zipf_constant(rows, (double)d->zipf);
     }
@@ -16341,11 +16364,7 @@ NEO_API neo_status neo_schema_synthetic(neo_ctx *ctx, const neo_synthetic_desc *
     neo__fp_state fp = neo__fp_enter();
     neo_status status = neo__synthetic_init(s, &d);
     neo__fp_leave(fp);
-    if (status == NEO_OK)
-        *schema = s;
-    else
-        neo_schema_destroy(s);
-    return status;
+    return neo__schema_done(s, status, schema);
 }
 NEO__HOT_BEGIN
 
@@ -16370,26 +16389,22 @@ NEO_API neo_status neo_schema_best(const neo_schema *s, int64_t first, int64_t c
     NEO__CHECK(s->synthetic, NEO_ERR_UNSUPPORTED, "neo_schema_best: the data is not synthetic");
     NEO__CHECK(first >= 0 && count >= 1 && count <= (int64_t)1 << 32, NEO_ERR_ARG,
                "neo_schema_best: samples [%" PRId64 ", + %" PRId64 ")", first, count);
-    size_t n = (size_t)count, bag_bytes = (size_t)s->synthetic->most_ids * sizeof(int64_t);
-    size_t scratch_bytes = neo_auc_scratch_bytes(count);
-    int64_t *bag = (int64_t *)neo_alloc(s->ctx, bag_bytes);
-    float *score = (float *)neo_alloc(s->ctx, n * sizeof(float));
-    float *label = (float *)neo_alloc(s->ctx, n * sizeof(float));
-    void *scratch = neo_alloc(s->ctx, scratch_bytes);
-    int ok = bag && score && label && scratch;
-    if (ok) {
+    neo__arena arena = {s->ctx, NULL, NULL, 0};
+    int64_t *bag;
+    float *score, *label;
+    char *scratch;
+    neo_status status = NEO__ARENA(&arena, bag, s->synthetic->most_ids);
+    if (status == NEO_OK) status = NEO__ARENA(&arena, score, count);
+    if (status == NEO_OK) status = NEO__ARENA(&arena, label, count);
+    if (status == NEO_OK) status = NEO__ARENA(&arena, scratch, neo_auc_scratch_bytes(count));
+    if (status == NEO_OK) {
         neo__fp_state fp = neo__fp_enter();
         neo__synthetic_best(s, first, count, bag, score, label, logloss);
         *auc = neo_auc(score, label, count, scratch);
         neo__fp_leave(fp);
     }
-    neo_free(s->ctx, scratch, scratch_bytes);
-    neo_free(s->ctx, label, n * sizeof(float));
-    neo_free(s->ctx, score, n * sizeof(float));
-    neo_free(s->ctx, bag, bag_bytes);
-    return ok ? NEO_OK
-              : neo_fail(NEO_ERR_MEMORY, "neo_schema_best: no memory for %" PRId64 " samples",
-                          count);
+    neo__arena_free(&arena);
+    return status;
 }
 NEO__HOT_BEGIN
 
@@ -16951,11 +16966,13 @@ typedef struct neo__state_word {
 struct neo_state {
     neo_ctx *ctx;
     neo__state_entry *entries;
-    int count, capacity;
+    int count;
+    int64_t capacity;
     int32_t *slots; /* entry number + 1, or 0; a power of two of them, at most half of them used */
     int slot_count;
     neo__state_word *words;
-    int word_count, word_capacity;
+    int word_count;
+    int64_t word_capacity;
     neo_schema *schema; /* its dictionaries are saved too; or NULL */
 };
 
@@ -16963,21 +16980,6 @@ struct neo_state {
 #define NEO__SCHEMA_NAME "schema"
 
 NEO__HOT_END
-/* neo__grow: *items holds at least `need` items afterwards; the old ones are kept. */
-static neo_status neo__grow(neo_ctx *ctx, void **items, int *capacity, int need,
-                            size_t item_bytes) {
-    if (need <= *capacity) return NEO_OK;
-    int larger = *capacity > INT32_MAX / 2 ? INT32_MAX : NEO__MAX(*capacity * 2, 16);
-    larger = NEO__MAX(larger, need);
-    void *p = neo_alloc(ctx, neo__size_mul((size_t)larger, item_bytes));
-    NEO__CHECK(p, NEO_ERR_MEMORY, "no memory for a list of %d items", larger);
-    if (*capacity > 0) memcpy(p, *items, (size_t)*capacity * item_bytes);
-    neo_free(ctx, *items, (size_t)*capacity * item_bytes);
-    *items = p;
-    *capacity = larger;
-    return NEO_OK;
-}
-
 NEO_API neo_status neo_state_create(neo_ctx *ctx, neo_state **out) {
     NEO__CHECK(out, NEO_ERR_ARG, "neo_state_create: state is NULL");
     *out = NULL;
@@ -17139,10 +17141,7 @@ static int neo__state_find(const neo_state *state, const char *name) {
 }
 /* Room for one more entry and its slot. */
 static neo_status neo__state_reserve(neo_state *state) {
-    void *entries = state->entries;
-    NEO__TRY(neo__grow(state->ctx, &entries, &state->capacity, state->count + 1,
-                       sizeof *state->entries));
-    state->entries = (neo__state_entry *)entries;
+    NEO__TRY(NEO__GROW(state->ctx, state->entries, state->capacity, state->count + 1));
     if (state->slot_count >= 2 * state->capacity) return NEO_OK;
     int count = 32;
     while (count < 2 * state->capacity) count *= 2;
@@ -17377,10 +17376,7 @@ NEO_API neo_status neo_state_define(neo_state *state, const char *key, const cha
         state->words[i].value = copy;
         return NEO_OK;
     }
-    void *words = state->words;
-    neo_status status =
-        neo__grow(ctx, &words, &state->word_capacity, state->word_count + 1, sizeof *state->words);
-    state->words = (neo__state_word *)words;
+    neo_status status = NEO__GROW(ctx, state->words, state->word_capacity, state->word_count + 1);
     if (status == NEO_OK) {
         key_copy = neo__string_copy(ctx, key);
         if (!key_copy)
@@ -17403,9 +17399,9 @@ NEO_API void neo_state_destroy(neo_state *state) {
         neo__string_free(ctx, state->words[i].key);
         neo__string_free(ctx, state->words[i].value);
     }
-    neo_free(ctx, state->words, (size_t)state->word_capacity * sizeof *state->words);
-    neo_free(ctx, state->slots, (size_t)state->slot_count * sizeof *state->slots);
-    neo_free(ctx, state->entries, (size_t)state->capacity * sizeof *state->entries);
+    NEO__LIST_FREE(ctx, state->words, state->word_capacity);
+    NEO__LIST_FREE(ctx, state->slots, state->slot_count);
+    NEO__LIST_FREE(ctx, state->entries, state->capacity);
     neo_free(ctx, state, sizeof *state);
 }
 
@@ -17950,10 +17946,12 @@ struct neo_safetensors {
     size_t header_bytes;
     int64_t data_offset, data_bytes;
     neo__st_tensor *tensors; /* in the order of their data */
-    int count, capacity;
+    int count;
+    int64_t capacity;
     const neo__st_tensor **by_name;
     const char **metadata; /* key, value, key, value ... */
-    int has_metadata, metadata_count, metadata_capacity;
+    int has_metadata, metadata_count; /* pairs */
+    int64_t metadata_capacity;
 };
 
 /* ---- reading the header ---- */
@@ -18044,10 +18042,8 @@ static neo_status neo__st_parse_metadata(neo__json *j, neo_safetensors *file) {
         if (!more) break;
         NEO__TRY(neo__json_key(j, &key));
         NEO__TRY(neo__json_string(j, &value));
-        void *pairs = (void *)file->metadata;
-        NEO__TRY(neo__grow(file->ctx, &pairs, &file->metadata_capacity, file->metadata_count + 1,
-                           2 * sizeof *file->metadata));
-        file->metadata = (const char **)pairs;
+        NEO__TRY(NEO__GROW(file->ctx, file->metadata, file->metadata_capacity,
+                           2 * file->metadata_count + 2));
         file->metadata[2 * file->metadata_count] = key;
         file->metadata[2 * file->metadata_count + 1] = value;
         file->metadata_count++;
@@ -18121,10 +18117,7 @@ static neo_status neo__st_parse(neo_safetensors *file) {
             NEO__TRY(neo__st_parse_metadata(&j, file));
             continue;
         }
-        void *tensors = file->tensors;
-        NEO__TRY(neo__grow(file->ctx, &tensors, &file->capacity, file->count + 1,
-                           sizeof *file->tensors));
-        file->tensors = (neo__st_tensor *)tensors;
+        NEO__TRY(NEO__GROW(file->ctx, file->tensors, file->capacity, file->count + 1));
         neo__st_tensor *t = &file->tensors[file->count++];
         memset(t, 0, sizeof *t);
         t->name = name;
@@ -18186,9 +18179,8 @@ NEO_API void neo_safetensors_close(neo_safetensors *file) {
     neo__file_close(&file->file);
     if (file->by_name)
         neo_free(ctx, (void *)file->by_name, (size_t)file->count * sizeof *file->by_name);
-    neo_free(ctx, (void *)file->metadata,
-              (size_t)file->metadata_capacity * 2 * sizeof *file->metadata);
-    neo_free(ctx, file->tensors, (size_t)file->capacity * sizeof *file->tensors);
+    NEO__LIST_FREE(ctx, file->metadata, file->metadata_capacity);
+    NEO__LIST_FREE(ctx, file->tensors, file->capacity);
     neo_free(ctx, file->header, file->header_bytes);
     neo__string_free(ctx, file->path);
     neo_free(ctx, file, sizeof *file);
@@ -18820,7 +18812,8 @@ typedef struct neo__ckpt_save {
     char *schema; /* the dictionaries, or NULL */
     neo_tensor schema_tensor;
     int64_t *steps; /* of the whole checkpoints there before */
-    int step_count, step_capacity;
+    int step_count;
+    int64_t step_capacity;
     neo__ckpt_file *files; /* the model's of every rank, the state's of every rank, the index */
     int file_count;
     uint64_t *marks; /* size and checksum of each but the index */
@@ -19004,10 +18997,7 @@ static neo_status neo__ckpt_clean(const char *name, void *user) {
     if (!neo__ckpt_is_whole(whole)) return NEO_OK;
     for (int i = 0; i < save->step_count; i++) /* a renamed one may be listed twice */
         if (save->steps[i] == step) return NEO_OK;
-    void *steps = save->steps;
-    NEO__TRY(neo__grow(save->ctx, &steps, &save->step_capacity, save->step_count + 1,
-                       sizeof *save->steps));
-    save->steps = (int64_t *)steps;
+    NEO__TRY(NEO__GROW(save->ctx, save->steps, save->step_capacity, save->step_count + 1));
     save->steps[save->step_count++] = step;
     return NEO_OK;
 }
@@ -19287,9 +19277,11 @@ typedef struct neo__ckpt_load {
     size_t manifest_bytes;
     uint32_t manifest_crc;
     neo__ckpt_file *files;
-    int file_count, file_capacity;
+    int file_count;
+    int64_t file_capacity;
     const char **words; /* the definition saved: key, value, ... */
-    int word_count, word_capacity;
+    int word_count; /* pairs */
+    int64_t word_capacity;
     char *schema; /* the dictionaries of the checkpoint, or NULL */
     size_t schema_bytes;
     neo__dict *dicts; /* read from them, or NULL */
@@ -19297,9 +19289,11 @@ typedef struct neo__ckpt_load {
     neo__meet meet;
     neo__ckpt_cover *covers; /* of every entry */
     neo__ckpt_run *runs;     /* by file */
-    int run_count, run_capacity;
+    int run_count;
+    int64_t run_capacity;
     uint64_t *known; /* of each tensor of the files, in their order: 1: it is asked for */
-    int known_count, known_capacity;
+    int known_count;
+    int64_t known_capacity;
     uint64_t headers; /* a hash of the names in the headers */
 } neo__ckpt_load;
 
@@ -19327,10 +19321,7 @@ static int neo__ckpt_plain_name(const char *name) {
 static neo_status neo__ckpt_parse_file(neo__json *j, neo__ckpt_load *load) {
     int more = 1, seen = 0;
     size_t start = j->at;
-    void *files = load->files;
-    NEO__TRY(neo__grow(load->ctx, &files, &load->file_capacity, load->file_count + 1,
-                       sizeof *load->files));
-    load->files = (neo__ckpt_file *)files;
+    NEO__TRY(NEO__GROW(load->ctx, load->files, load->file_capacity, load->file_count + 1));
     neo__ckpt_file *file = &load->files[load->file_count];
     memset(file, 0, sizeof *file);
     load->file_count++;
@@ -19369,10 +19360,8 @@ static neo_status neo__ckpt_parse_definition(neo__json *j, neo__ckpt_load *load)
         if (!more) return NEO_OK;
         NEO__TRY(neo__json_key(j, &key));
         NEO__TRY(neo__json_string(j, &value));
-        void *words = (void *)load->words;
-        NEO__TRY(neo__grow(load->ctx, &words, &load->word_capacity, load->word_count + 1,
-                           2 * sizeof *load->words));
-        load->words = (const char **)words;
+        NEO__TRY(
+            NEO__GROW(load->ctx, load->words, load->word_capacity, 2 * load->word_count + 2));
         load->words[2 * load->word_count] = key;
         load->words[2 * load->word_count++ + 1] = value;
     }
@@ -19641,10 +19630,7 @@ static neo_status neo__ckpt_match(neo__ckpt_load *load, int file, const neo__ckp
     if (cut.rows == 0) return NEO_OK;
     cover->elements += cut.rows * cut.cols;
     cover->corners += neo__corners(&cut);
-    void *runs = load->runs;
-    NEO__TRY(neo__grow(load->ctx, &runs, &load->run_capacity, load->run_count + 1,
-                       sizeof *load->runs));
-    load->runs = (neo__ckpt_run *)runs;
+    NEO__TRY(NEO__GROW(load->ctx, load->runs, load->run_capacity, load->run_count + 1));
     neo__ckpt_run *run = &load->runs[load->run_count++];
     run->rect = piece->rect;
     run->file = file;
@@ -19658,10 +19644,7 @@ static neo_status neo__ckpt_survey_tensor(neo__ckpt_load *load, int number,
     int schema = !weights && strcmp(neo_safetensors_name(file, index), NEO__SCHEMA_NAME) == 0;
     if (!schema) entry = neo__state_find(state, neo__ckpt_name_of(file, index));
     if (entry >= 0 && (state->entries[entry].kind == NEO_STATE_WEIGHT) != weights) entry = -1;
-    void *known = load->known;
-    NEO__TRY(neo__grow(load->ctx, &known, &load->known_capacity, load->known_count + 1,
-                       sizeof *load->known));
-    load->known = (uint64_t *)known;
+    NEO__TRY(NEO__GROW(load->ctx, load->known, load->known_capacity, load->known_count + 1));
     load->known[load->known_count++] = schema ? state->schema != NULL : entry >= 0;
     load->headers = neo__mix64(load->headers + neo_hash(neo_safetensors_name(file, index)));
     if (entry < 0) return NEO_OK;
@@ -19839,13 +19822,13 @@ static neo_status neo__ckpt_read(neo__ckpt_load *load) {
 static void neo__ckpt_load_free(neo__ckpt_load *load) {
     neo_ctx *ctx = load->ctx;
     if (load->dicts) neo__schema_install(load->state->schema, load->dicts, 0);
-    neo_free(ctx, load->known, (size_t)load->known_capacity * sizeof *load->known);
-    neo_free(ctx, load->runs, (size_t)load->run_capacity * sizeof *load->runs);
+    NEO__LIST_FREE(ctx, load->known, load->known_capacity);
+    NEO__LIST_FREE(ctx, load->runs, load->run_capacity);
     if (load->covers)
         neo_free(ctx, load->covers, (size_t)load->state->count * sizeof *load->covers);
     neo_free(ctx, load->schema, load->schema_bytes);
-    neo_free(ctx, (void *)load->words, (size_t)load->word_capacity * 2 * sizeof *load->words);
-    neo_free(ctx, load->files, (size_t)load->file_capacity * sizeof *load->files);
+    NEO__LIST_FREE(ctx, load->words, load->word_capacity);
+    NEO__LIST_FREE(ctx, load->files, load->file_capacity);
     neo_free(ctx, load->manifest, load->manifest_bytes);
     neo_free(ctx, load, sizeof *load);
 }
@@ -21583,7 +21566,6 @@ NEO__KERNEL_INLINE float NEO__FN(tree16)(const float *p) {
 }
 #endif
 
-
 /* ---- >>kernels-math ----
    exp, log, log1p, tanh, sigmoid, the normal distribution (for GELU), sin and cos on vectors of
    f32. No table, no libm: argument reduction and a minimax polynomial, every step one IEEE
@@ -22521,7 +22503,7 @@ NEO__KERNEL_INLINE void NEO__FN(store_blocks)(float *y, const float32x4_t v[4]) 
 }
 #endif
 
-/* Of the blocks whose numbers are in x[0] (low half) and x[1]. */
+/* Philox of the blocks whose numbers are in x[0] (low half) and x[1]. */
 #ifdef NEO__MUL_EVEN
 /* One round of the even lanes; what is in the odd lanes does not matter. */
 NEO__KERNEL_INLINE void NEO__FN(philox_round)(NEO__VI x[4], NEO__VI k0, NEO__VI k1) {
@@ -23013,7 +22995,7 @@ NEO__KERNEL_INLINE const float *NEO__FN(interact_row)(const neo__interact_call *
     return i == 0 ? job->x + sample * job->x_row
                   : job->e + sample * job->e_row + (i - 1) * job->dim;
 }
-/* Where row i of the triangle begins. */
+/* The position of the triangle's row i in z. */
 NEO__KERNEL_INLINE int64_t NEO__FN(triangle)(const neo__interact_call *job, int64_t i) {
     return job->dim + (job->diagonal ? i * (i + 1) / 2 : i * (i - 1) / 2);
 }

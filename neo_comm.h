@@ -82,7 +82,7 @@
 
    CONTENTS (grep -nE '^ *>>|---- >>' neo_comm.h is the map)
      >>comm-config >>comm >>comm-work >>comm-faults >>comm-collectives >>comm-data >>comm-stats
-     >>wire >>comm-platform >>impl-wire >>impl-comm-types >>impl-comm-core >>impl-comm-device
+     >>wire >>comm-clock >>impl-wire >>impl-comm-types >>impl-comm-core >>impl-comm-device
      >>impl-collectives >>impl-comm-calls >>impl-comm-data >>impl-threads >>impl-spawn >>impl-mpi >>impl-nccl
 */
 #ifndef NEO_COMM_H
@@ -142,6 +142,7 @@ typedef struct neo_comm_desc {
     size_t segment_bytes;   /* pieces that MPI and NCCL move and add at a time; 0: 256 KiB */
     int queue_length;       /* asynchronous operations in flight (one more waits for a place); 0: 64 */
     neo_link link[NEO_LEVEL_COUNT]; /* threads: the model; zeros: none */
+    int virtual_clock;      /* threads: 1: time is simulated; see neo_comm_time_ns */
     neo_comm_device_fn open_device; /* of each rank's context; NULL: ctx.device, which is one rank's alone */
     void *open_user;
 } neo_comm_desc;
@@ -193,7 +194,8 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_comm_create_mpi(neo_ctx *ctx, const neo
    Not here  rebuild: NEO_ERR_UNSUPPORTED.
    Errors    NEO_ERR_ARG: no such device, or host is on devices itself. NEO_ERR_MEMORY. NEO_ERR_SYSTEM and
              NEO_ERR_PEER: CUDA or NCCL fail (the message has their words); a failed call breaks the group,
-             and NCCL's communicator is aborted. NEO_ERR_UNSUPPORTED: compiled without NEO_COMM_NCCL. */
+             and NCCL's communicator is aborted. NEO_ERR_UNSUPPORTED: compiled without NEO_COMM_NCCL, or host
+             has a virtual clock. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_comm_create_nccl(neo_comm *host, int device, void *stream,
                                                           neo_comm **comm);
 /* neo_comm_set_combine: fn makes the sums of a group over NCCL, and of those split from it later; NULL: the device of
@@ -249,6 +251,22 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_comm_split_device(neo_comm *comm, int c
 NEO_API neo_place neo_comm_place(const neo_comm *comm);
 NEO_API neo_comm *neo_comm_host(neo_comm *comm);
 NEO_API size_t neo_comm_device_bytes(const neo_comm_desc *desc, int ranks, neo_comm_backend backend);
+
+/* neo_comm_time_ns: the clock of the group: neo_time_ns, or with neo_comm_desc.virtual_clock the
+   simulated time of the job, which begins at 0. neo_comm_sleep: take ns of it, as a computation of that
+   length would.
+   Virtual   Time stands still while any rank computes, and when all wait it jumps to the next moment at
+             which one goes on: a message arrives by the link model, neo_comm_sleep ends, a timeout
+             strikes (after all else at that moment). So a computation takes no time unless neo_comm_sleep
+             says so, waiting takes no real time, and times and timeouts are the same in every run and on
+             every machine, however busy. Times of neo_comm_stats are of this clock too.
+                 desc.virtual_clock = 1;
+                 desc.link[NEO_LEVEL_CROSS] = (neo_link){.latency_us = 20, .bandwidth = 10e9};
+             While a rank waits for another by means of its own (a lock, a loop around neo_comm_test
+             without neo_comm_sleep), no time passes. Only the rank's own thread makes calls. Not with
+             neo_comm_input, NCCL and MPI. */
+NEO_API int64_t neo_comm_time_ns(const neo_comm *comm);
+NEO_API void neo_comm_sleep(neo_comm *comm, int64_t ns);
 
 /* neo_comm_workspace_bytes: exactly what a group of `ranks` takes from each rank's context; NCCL: beside its
    copy of the host group, which takes what a group of that backend does. */
@@ -476,7 +494,7 @@ NEO_API neo_status neo_comm_gather_samples(neo_comm *comm, const void *in, void 
    neo_comm_input_close: after the reader, at any time. Not collective: it waits for no other rank's reader, only for
    the ranks' threads to notice (0.1 s, or the timeout if a process was lost). NULL is allowed.
    MPICH's mpirun gives up when more than a pipe holds (64 KiB) waits on standard input: use a named pipe there.
-   Errors   (open) NEO_ERR_UNSUPPORTED: a group of devices (use its host), Windows, or MPI without
+   Errors   (open) NEO_ERR_UNSUPPORTED: a group of devices (use its host), a virtual clock, Windows, or MPI without
             MPI_THREAD_SERIALIZED. NEO_ERR_NOT_FOUND, NEO_ERR_IO: rank 0 cannot open path. NEO_ERR_MEMORY,
             NEO_ERR_SYSTEM; on all ranks. (of the reader) NEO_ERR_IO: rank 0 cannot read; those of >>comm-faults. */
 typedef struct neo_comm_input neo_comm_input;
@@ -634,20 +652,13 @@ NEO_API neo_status neo_comm_reduce_scatter_rows(neo_comm *comm, const neo_rows *
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <pthread.h>
-#include <sched.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#if defined(_WIN32)
-#include <windows.h>
-#else
+#if !defined(_WIN32)
 #include <fcntl.h>
 #include <poll.h>
-#include <unistd.h>
 #endif
 #if defined(__x86_64__) || defined(_M_X64)
 #include <immintrin.h> /* neo.h has it only where it is implemented */
@@ -665,75 +676,120 @@ NEO_API neo_status neo_comm_reduce_scatter_rows(neo_comm *comm, const neo_rows *
 extern "C" {
 #endif
 
-/* ------------------------------------------------------------------------------------------------
-   >>comm-platform
-
-   Threads are POSIX threads everywhere (on Windows winpthreads, which comes with mingw-w64: -pthread).
-   ------------------------------------------------------------------------------------------------ */
 enum {
-    NEO__LEFT = -1, /* the root of a call that is none: the rank's function has returned */
+    NEO__LEFT = -1, /* pseudo-root: this rank's function has returned */
     NEO__COMM_MAX_RANKS = 4096,
     NEO__COMM_MESSAGE = 400,
-    NEO__COMM_LABEL = 40,    /* with its NUL */
-    NEO__COMM_LOOKS = 100,   /* before a rank sleeps, if all ranks have a core */
-    NEO__COMM_FEW_LOOKS = 20 /* if not */
+    NEO__COMM_LABEL = 40,     /* with its NUL */
+    NEO__COMM_LOOKS = 100,    /* before a rank sleeps, if all ranks have a core */
+    NEO__COMM_FEW_LOOKS = 20, /* if not */
+    NEO__COMM_NAP_NS = 20000  /* between looks at MPI and NCCL */
 };
-static int neo__comm_cores(void) {
-#if defined(_WIN32)
-    SYSTEM_INFO info;
-    GetSystemInfo(&info);
-    return (int)info.dwNumberOfProcessors;
-#else
-    return (int)sysconf(_SC_NPROCESSORS_ONLN);
-#endif
+/* ------------------------------------------------------------------------------------------------
+   >>comm-clock
+
+   The time of a group: NULL is the real clock, a neo__clock the virtual one of a job of threads. Each
+   thread of the job either runs or waits in neo__clock_wait; when none runs, time jumps to the earliest
+   moment that a thread waits for, and that thread wakes alone. A thread counts as running from
+   neo__clock_enter, which its starter calls, to neo__clock_leave. Locks are taken in the order: the
+   caller's, the clock's.
+   ------------------------------------------------------------------------------------------------ */
+enum { NEO__WAITS, NEO__WOKEN, NEO__IN_TIME };
+typedef struct neo__waiter {
+    struct neo__waiter *next;
+    const neo__cond *cond; /* NULL: nobody wakes it but time */
+    int64_t until_ns;      /* 0: for ever */
+    int order;             /* at the same moment the lowest wakes first */
+    int state;
+    neo__cond wake;
+} neo__waiter;
+typedef struct neo__clock {
+    neo__mutex lock;
+    int64_t now_ns; /* atomic; written under the lock */
+    int running;
+    neo__waiter *waiters;
+} neo__clock;
+
+static int64_t neo__clock_now(const neo__clock *k) {
+    return k ? __atomic_load_n(&k->now_ns, __ATOMIC_RELAXED) : neo_time_ns();
 }
-static void neo__comm_nap(void) {
-    struct timespec t;
-    t.tv_sec = 0;
-    t.tv_nsec = 20000;
-    nanosleep(&t, NULL);
+/* Under the clock's lock. */
+static void neo__clock_resume(neo__clock *k, neo__waiter **at, int state) {
+    neo__waiter *w = *at;
+    *at = w->next;
+    w->state = state;
+    k->running++;
+    neo__cond_signal(&w->wake);
 }
-/* A rank that waits gives its core away between looks: on a busy machine the other rank may be waiting
-   for just that core. */
-static void neo__comm_yield(void) { sched_yield(); }
-/* A thread that blocks all signals: they are for the program's own threads. Returns 0 or an errno. */
-static int neo__comm_thread(pthread_t *thread, void *(*fn)(void *), void *arg) {
-#if defined(_WIN32)
-    return pthread_create(thread, NULL, fn, arg);
-#else
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(thread, NULL, fn, arg);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error;
-#endif
+/* One thread less runs. Under the clock's lock. */
+static void neo__clock_pause(neo__clock *k) {
+    neo__waiter **first = NULL;
+    if (--k->running > 0) return;
+    for (neo__waiter **at = &k->waiters; *at; at = &(*at)->next) {
+        const neo__waiter *w = *at;
+        if (!w->until_ns) continue;
+        if (!first || w->until_ns < (*first)->until_ns ||
+            (w->until_ns == (*first)->until_ns && w->order < (*first)->order))
+            first = at;
+    }
+    if (!first) return;
+    __atomic_store_n(&k->now_ns, NEO__MAX(k->now_ns, (*first)->until_ns), __ATOMIC_RELAXED);
+    neo__clock_resume(k, first, NEO__IN_TIME);
 }
-/* Condition variables that count time as neo_time_ns does, where the system can. */
-#if defined(__APPLE__) || defined(_WIN32)
-#define NEO__COND_CLOCK CLOCK_REALTIME
-#else
-#define NEO__COND_CLOCK CLOCK_MONOTONIC
-#endif
-static void neo__cond_init_monotonic(pthread_cond_t *cond) {
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-#if !defined(__APPLE__) && !defined(_WIN32)
-    pthread_condattr_setclock(&attr, NEO__COND_CLOCK);
-#endif
-    pthread_cond_init(cond, &attr);
-    pthread_condattr_destroy(&attr);
+static void neo__clock_enter(neo__clock *k) {
+    if (!k) return;
+    neo__mutex_lock(&k->lock);
+    k->running++;
+    neo__mutex_unlock(&k->lock);
 }
-/* 0: the time has come. */
-static int neo__cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t until_ns) {
-    struct timespec t;
-    int64_t left = until_ns - neo_time_ns();
-    if (left <= 0) return 0;
-    clock_gettime(NEO__COND_CLOCK, &t);
-    int64_t ns = (int64_t)t.tv_nsec + left % 1000000000;
-    t.tv_sec += (time_t)(left / 1000000000 + ns / 1000000000);
-    t.tv_nsec = (long)(ns % 1000000000);
-    return pthread_cond_timedwait(cond, lock, &t) == 0;
+static void neo__clock_leave(neo__clock *k) {
+    if (!k) return;
+    neo__mutex_lock(&k->lock);
+    neo__clock_pause(k);
+    neo__mutex_unlock(&k->lock);
+}
+/* Wait on cond, under lock, until neo__clock_wake or until_ns (0: for ever). 0: the time has come. */
+static int neo__clock_wait(neo__clock *k, neo__cond *cond, neo__mutex *lock, int64_t until_ns,
+                           int order) {
+    if (!k) {
+        if (until_ns) return neo__cond_wait_until(cond, lock, until_ns);
+        neo__cond_wait(cond, lock);
+        return 1;
+    }
+    neo__waiter w;
+    w.cond = cond;
+    w.until_ns = until_ns;
+    w.order = order;
+    w.state = NEO__WAITS;
+    neo__cond_init(&w.wake);
+    neo__mutex_lock(&k->lock);
+    w.next = k->waiters;
+    k->waiters = &w;
+    neo__clock_pause(k);
+    if (lock) neo__mutex_unlock(lock);
+    while (w.state == NEO__WAITS) neo__cond_wait(&w.wake, &k->lock);
+    neo__mutex_unlock(&k->lock);
+    neo__cond_destroy(&w.wake);
+    if (lock) neo__mutex_lock(lock);
+    return w.state == NEO__WOKEN;
+}
+/* All that wait on cond. The caller holds the lock under which they wait. */
+static void neo__clock_wake(neo__clock *k, neo__cond *cond) {
+    if (!k) {
+        neo__cond_broadcast(cond);
+        return;
+    }
+    neo__mutex_lock(&k->lock);
+    for (neo__waiter **at = &k->waiters; *at;) {
+        if ((*at)->cond == cond) neo__clock_resume(k, at, NEO__WOKEN);
+        else at = &(*at)->next;
+    }
+    neo__mutex_unlock(&k->lock);
+}
+static void neo__clock_sleep(neo__clock *k, int64_t ns, int order) {
+    if (ns <= 0) return;
+    if (k) (void)neo__clock_wait(k, NULL, NULL, neo__clock_now(k) + ns, order);
+    else neo__thread_sleep(ns);
 }
 /* ------------------------------------------------------------------------------------------------
    >>impl-wire
@@ -1302,6 +1358,7 @@ typedef struct neo__xfer {
     const void *from; /* of a finished view: where the bytes are, until it is released */
     uint64_t index;   /* threads: place in the ring */
     int copied;       /* threads: only the link model holds it back */
+    int arrived;      /* threads: it is at the receiver's link, which may still be busy */
     void *request[3]; /* MPI */
     int held;         /* MPI: a receive of data, not posted before the call is agreed to */
     size_t posted;    /* MPI: bytes of data for which there is, or was, a request */
@@ -1371,7 +1428,8 @@ struct neo_comm {
     int looks; /* threads: before a rank sleeps */
     neo_comm_desc desc;
     struct neo_comm *parent, *child, *sibling; /* groups split from this one, while both are there */
-    struct neo__job *job;     /* threads */
+    neo__clock *clock;       /* NULL: the real one */
+    struct neo__job *job;    /* threads */
     struct neo__seat **seat; /* threads: [size] */
     int joined, lent;  /* lent: the job ends it, not its user */
     int unfinished;    /* MPI may still use its memory: it is never freed */
@@ -1379,10 +1437,11 @@ struct neo_comm {
     struct neo__nccl *nccl;
 
     /* the queue: operations [finished, issued) are waiting or running */
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    pthread_t thread;
-    int thread_runs, quit;
+    neo__mutex lock;
+    neo__cond changed;
+    neo__thread thread;
+    neo__thread_start start;
+    int thread_runs, quit, ended;
     int inline_only; /* MPI may be called from the user's thread alone: asynchronous calls block */
     int64_t issued, finished, succeeded;
     neo__work *slot;   /* [queue_length], and one for calls that block */
@@ -1466,14 +1525,14 @@ static neo__call_text neo__call_name(const neo__call *c) {
 
 /* The reason why the group is broken, if it is the first. From the caller's thread or the group's. */
 static int neo__comm_mark(neo_comm *comm, neo_status status, const char *message) {
-    pthread_mutex_lock(&comm->lock);
+    neo__mutex_lock(&comm->lock);
     int first = !comm->broken;
     if (first) {
         comm->status = status;
         snprintf(comm->message, sizeof comm->message, "%s", message);
         __atomic_store_n(&comm->broken, 1, __ATOMIC_RELEASE);
     }
-    pthread_mutex_unlock(&comm->lock);
+    neo__mutex_unlock(&comm->lock);
     return first;
 }
 /* Break the group: the first reason stands, here and (by tell) on the peers. */
@@ -1507,13 +1566,8 @@ static int neo__comm_suffer(neo_comm *comm, const neo__work *w) {
     if (comm->fault.kind == NEO_FAULT_NONE || w->call.op == (int)NEO_COMM_SEND ||
         comm->fault.at != w->call.sequence)
         return 0;
-    if (comm->fault.kind == NEO_FAULT_DELAY) {
-        struct timespec t;
-        t.tv_sec = comm->fault.ms / 1000;
-        t.tv_nsec = (long)(comm->fault.ms % 1000) * 1000000;
-        while (nanosleep(&t, &t) != 0 && errno == EINTR) {
-        }
-    }
+    if (comm->fault.kind == NEO_FAULT_DELAY)
+        neo_comm_sleep(comm, (int64_t)comm->fault.ms * 1000000);
     return comm->fault.kind == NEO_FAULT_KILL;
 }
 static neo_status neo__comm_execute(neo_comm *comm, neo__work *w) {
@@ -1527,54 +1581,60 @@ static neo_status neo__comm_execute(neo_comm *comm, neo__work *w) {
         comm->transport->leave(comm);
         return neo_fail(comm->status, "%s", comm->message);
     }
-    int64_t began = neo_time_ns();
+    int64_t began = neo_comm_time_ns(comm);
     comm->works_on = w->place;
     neo_status status = neo__comm_use_device(comm, w);
     if (status == NEO_OK && comm->transport->agree) status = comm->transport->agree(comm, w);
     if (status == NEO_OK) status = neo__work_run(comm, w);
     neo_comm_counter *counter = &comm->stats.op[w->call.op];
     counter->calls++;
-    counter->time_ns += neo_time_ns() - began;
+    counter->time_ns += neo_comm_time_ns(comm) - began;
     return status;
 }
 
 /* ---- the queue ---- */
-static void *neo__comm_main(void *arg) {
+static void neo__comm_main(void *arg) {
     neo_comm *comm = (neo_comm *)arg;
-    pthread_mutex_lock(&comm->lock);
+    neo__mutex_lock(&comm->lock);
     for (;;) {
         while (comm->finished == comm->issued && !comm->quit)
-            pthread_cond_wait(&comm->changed, &comm->lock);
+            (void)neo__clock_wait(comm->clock, &comm->changed, &comm->lock, 0, 0);
         if (comm->finished == comm->issued) break;
         neo__work *w = &comm->slot[comm->finished % comm->queue_length];
-        pthread_mutex_unlock(&comm->lock);
+        neo__mutex_unlock(&comm->lock);
         neo_status status = neo__comm_execute(comm, w); /* a failure stays in comm->status */
-        pthread_mutex_lock(&comm->lock);
+        neo__mutex_lock(&comm->lock);
         comm->finished++;
         comm->succeeded += status == NEO_OK;
-        pthread_cond_broadcast(&comm->changed);
+        neo__clock_wake(comm->clock, &comm->changed);
     }
-    pthread_mutex_unlock(&comm->lock);
-    return NULL;
+    comm->ended = 1;
+    neo__clock_wake(comm->clock, &comm->changed);
+    neo__mutex_unlock(&comm->lock);
+    neo__clock_leave(comm->clock);
 }
 static neo_status neo__comm_start_thread(neo_comm *comm) {
-    int error = neo__comm_thread(&comm->thread, neo__comm_main, comm);
-    NEO__CHECK(error == 0, NEO_ERR_SYSTEM, "neo_comm: cannot start a thread: %s", strerror(error));
-    comm->thread_runs = 1;
-    return NEO_OK;
+    comm->start.fn = neo__comm_main;
+    comm->start.arg = comm;
+    neo__clock_enter(comm->clock);
+    comm->thread_runs = neo__thread_create(&comm->thread, &comm->start);
+    if (comm->thread_runs) return NEO_OK;
+    neo__clock_leave(comm->clock);
+    return neo_fail(NEO_ERR_SYSTEM, "neo_comm: cannot start a thread: %s", strerror(errno));
 }
 /* Operations before `end` are done: well, if the result is NEO_OK, whatever has broken the group since. */
 static neo_status neo__comm_drain(neo_comm *comm, int64_t end) {
-    int64_t began = neo_time_ns(), succeeded = 0;
+    int64_t began = neo_comm_time_ns(comm), succeeded = 0;
     if (!comm->thread_runs) {
         succeeded = comm->succeeded;
     } else {
-        pthread_mutex_lock(&comm->lock);
+        neo__mutex_lock(&comm->lock);
         int waits = comm->finished < end;
-        while (comm->finished < end) pthread_cond_wait(&comm->changed, &comm->lock);
+        while (comm->finished < end)
+            (void)neo__clock_wait(comm->clock, &comm->changed, &comm->lock, 0, 0);
         succeeded = comm->succeeded;
-        pthread_mutex_unlock(&comm->lock);
-        if (waits) comm->stats.wait_ns += neo_time_ns() - began;
+        neo__mutex_unlock(&comm->lock);
+        if (waits) comm->stats.wait_ns += neo_comm_time_ns(comm) - began;
     }
     return succeeded >= end ? NEO_OK : neo__comm_check(comm, "neo_comm");
 }
@@ -1600,15 +1660,15 @@ static neo__work *neo__work_slot(neo_comm *comm, int async, neo_status *status) 
 static neo_status neo__work_issue(neo_comm *comm, neo__work *w, neo_ticket *ticket) {
     NEO__TRY(neo__comm_mark_device(comm, w));
     if (!ticket) {
-        int64_t began = neo_time_ns();
+        int64_t began = neo_comm_time_ns(comm);
         neo_status status = neo__comm_execute(comm, w);
-        comm->stats.wait_ns += neo_time_ns() - began;
+        comm->stats.wait_ns += neo_comm_time_ns(comm) - began;
         return status;
     }
-    pthread_mutex_lock(&comm->lock);
+    neo__mutex_lock(&comm->lock);
     *ticket = comm->issued++;
-    pthread_cond_broadcast(&comm->changed);
-    pthread_mutex_unlock(&comm->lock);
+    neo__clock_wake(comm->clock, &comm->changed);
+    neo__mutex_unlock(&comm->lock);
     if (comm->inline_only) {
         /* A failure shows when it is waited for, as it would. */
         comm->succeeded += neo__comm_execute(comm, w) == NEO_OK;
@@ -1631,10 +1691,10 @@ NEO_API neo_status neo_comm_test(neo_comm *comm, neo_ticket ticket, int *done) {
     NEO__CHECK(comm && done, NEO_ERR_ARG, "neo_comm_test: an argument is NULL");
     NEO__CHECK(ticket >= 0 && ticket < comm->issued, NEO_ERR_ARG,
                "neo_comm_test: there is no operation with ticket %" PRId64, ticket);
-    pthread_mutex_lock(&comm->lock);
+    neo__mutex_lock(&comm->lock);
     *done = comm->finished > ticket;
     int well = comm->succeeded > ticket;
-    pthread_mutex_unlock(&comm->lock);
+    neo__mutex_unlock(&comm->lock);
     return *done && !well ? neo__comm_check(comm, "neo_comm_test") : NEO_OK;
 }
 
@@ -1813,7 +1873,7 @@ static neo_status neo__comm_new(neo_ctx *ctx, const neo_comm_desc *desc,
     c->shards = shards;
     c->timeout_ms = desc->timeout_ms;
     c->queue_length = desc->queue_length;
-    c->looks = desc->ranks <= neo__comm_cores() ? NEO__COMM_LOOKS : NEO__COMM_FEW_LOOKS;
+    c->looks = desc->ranks <= neo__core_count() ? NEO__COMM_LOOKS : NEO__COMM_FEW_LOOKS;
     c->segment_bytes = neo__segment_bytes(desc, total);
     for (int r = 0, k = 0; r < size; r++) {
         int begin, end;
@@ -1824,25 +1884,26 @@ static neo_status neo__comm_new(neo_ctx *ctx, const neo_comm_desc *desc,
     }
     c->one_each = total == size;
     for (int r = 0; r < size; r++) c->one_each &= c->piece_leaves[r] == c->piece_leaves[0];
-    pthread_mutex_init(&c->lock, NULL);
-    pthread_cond_init(&c->changed, NULL);
+    neo__mutex_init(&c->lock);
+    neo__cond_init(&c->changed);
     *out = c;
     return NEO_OK;
 }
 /* The thread, if there is one, comes to an end; what still waits in the queue fails at once when broken. */
 static void neo__comm_stop(neo_comm *c) {
     if (!c->thread_runs) return;
-    pthread_mutex_lock(&c->lock);
+    neo__mutex_lock(&c->lock);
     c->quit = 1;
-    pthread_cond_broadcast(&c->changed);
-    pthread_mutex_unlock(&c->lock);
-    pthread_join(c->thread, NULL);
+    neo__clock_wake(c->clock, &c->changed);
+    while (!c->ended) (void)neo__clock_wait(c->clock, &c->changed, &c->lock, 0, 0);
+    neo__mutex_unlock(&c->lock);
+    neo__thread_join(c->thread);
     c->thread_runs = 0;
 }
 static void neo__comm_free(neo_comm *c) {
     neo__comm_device_free(c);
-    pthread_mutex_destroy(&c->lock);
-    pthread_cond_destroy(&c->changed);
+    neo__mutex_destroy(&c->lock);
+    neo__cond_destroy(&c->changed);
     if (!c->unfinished) neo_free(c->ctx, c, c->bytes);
 }
 /* A group knows those split from it: a rank that gives up does so in all. */
@@ -1875,6 +1936,10 @@ NEO_API void neo_comm_destroy(neo_comm *c) {
         neo__comm_end(c);
 }
 NEO_API int neo_comm_rank(const neo_comm *comm) { return comm->rank; }
+NEO_API int64_t neo_comm_time_ns(const neo_comm *comm) { return neo__clock_now(comm->clock); }
+NEO_API void neo_comm_sleep(neo_comm *comm, int64_t ns) {
+    neo__clock_sleep(comm->clock, ns, comm->world[comm->rank]);
+}
 NEO_API int neo_comm_size(const neo_comm *comm) { return comm->size; }
 NEO_API neo_ctx *neo_comm_ctx(const neo_comm *comm) { return comm->ctx; }
 NEO_API neo_comm_backend neo_comm_get_backend(const neo_comm *comm) { return comm->backend; }
@@ -1967,7 +2032,7 @@ static neo_status neo__comm_split_by(neo_comm *comm, neo__ballot *ballots, int64
             sub->world[p] = comm->world[ballots[p].rank];
             sub->node[p] = comm->node[ballots[p].rank];
         }
-        if (sub) sub->backend = comm->backend;
+        if (sub) sub->backend = comm->backend, sub->clock = comm->clock;
         if (sub && where == NEO_DEVICE) /* two segments of a sum are under way */
             sub->place = where, sub->ring_length = 2 * sub->ring_length - 2;
         if (sub) status = comm->transport->member(sub, comm, &token);
@@ -3388,10 +3453,11 @@ NEO_API neo_status neo_comm_gather_samples(neo_comm *comm, const void *in, void 
 enum { NEO__INPUT_FULL = -1, NEO__INPUT_CLOSES = -2, NEO__INPUT_END = -3, NEO__INPUT_FAILS = -4 };
 struct neo_comm_input {
     neo_comm *group; /* of the thread */
-    pthread_t thread;
+    neo__thread thread;
+    neo__thread_start start;
     int thread_runs;
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
+    neo__mutex lock;
+    neo__cond changed;
     char *data;       /* [NEO__INPUT_BLOCKS][NEO__INPUT_BLOCK]: a ring */
     int64_t *word;    /* [size] */
     int64_t put, got; /* blocks; those in [got, put) are the reader's */
@@ -3432,9 +3498,9 @@ static void neo__input_take(neo_comm_input *in, int wait_ms) {
 }
 /* What this rank has to say; idle: rounds in which nothing has moved. */
 static int64_t neo__input_word(neo_comm_input *in, int idle) {
-    pthread_mutex_lock(&in->lock);
+    neo__mutex_lock(&in->lock);
     int quit = in->quit, full = in->put - in->got == NEO__INPUT_BLOCKS;
-    pthread_mutex_unlock(&in->lock);
+    neo__mutex_unlock(&in->lock);
     if (quit) return NEO__INPUT_CLOSES;
     if (full) return NEO__INPUT_FULL;
     if (in->group->rank != 0) return 0;
@@ -3446,11 +3512,11 @@ static int64_t neo__input_word(neo_comm_input *in, int idle) {
 }
 static void neo__input_nap(neo_comm_input *in, int idle) {
     int64_t until = neo_time_ns() + ((int64_t)NEO__INPUT_NAP_NS << idle);
-    pthread_mutex_lock(&in->lock);
+    neo__mutex_lock(&in->lock);
     int full = in->put - in->got == NEO__INPUT_BLOCKS;
     int waits = in->group->rank == 0 && in->pending == 0 && !full; /* for bytes, instead */
     while (!waits && !in->quit && neo__cond_wait_until(&in->changed, &in->lock, until)) continue;
-    pthread_mutex_unlock(&in->lock);
+    neo__mutex_unlock(&in->lock);
 }
 /* One round. NEO_OK: there will be another; *moved: a block has come. Else how the input ends, in in->text too. */
 static neo_status neo__input_round(neo_comm_input *in, int idle, int *moved) {
@@ -3476,16 +3542,16 @@ static neo_status neo__input_round(neo_comm_input *in, int idle, int *moved) {
     int block = (int)(in->put % NEO__INPUT_BLOCKS);
     NEO__TRY(neo_comm_broadcast(group, in->data + (size_t)block * NEO__INPUT_BLOCK, n, NEO_U8, 0,
                                 NULL));
-    pthread_mutex_lock(&in->lock);
+    neo__mutex_lock(&in->lock);
     in->bytes[block] = (size_t)n;
     in->put++;
-    pthread_cond_broadcast(&in->changed);
-    pthread_mutex_unlock(&in->lock);
+    neo__cond_broadcast(&in->changed);
+    neo__mutex_unlock(&in->lock);
     in->pending = 0;
     *moved = 1;
     return NEO_OK;
 }
-static void *neo__input_main(void *arg) {
+static void neo__input_main(void *arg) {
     neo_comm_input *in = (neo_comm_input *)arg;
     neo_status status = NEO_OK;
     int idle = 0, moved = 1;
@@ -3494,37 +3560,36 @@ static void *neo__input_main(void *arg) {
         status = neo__input_round(in, idle, &moved);
         idle = moved ? 0 : idle < NEO__INPUT_NAP_DOUBLINGS ? idle + 1 : idle;
     }
-    pthread_mutex_lock(&in->lock);
+    neo__mutex_lock(&in->lock);
     in->end = status;
     if (status != NEO_END) snprintf(in->text, sizeof in->text, "%s", neo_last_error());
-    pthread_cond_broadcast(&in->changed);
-    pthread_mutex_unlock(&in->lock);
-    return NULL;
+    neo__cond_broadcast(&in->changed);
+    neo__mutex_unlock(&in->lock);
 }
 static neo_status neo__input_read(void *user, void *buffer, size_t bytes, size_t *got) {
     neo_comm_input *in = (neo_comm_input *)user;
     int64_t until = neo_time_ns() + (int64_t)NEO__INPUT_READ_MS * 1000000;
     *got = 0;
-    pthread_mutex_lock(&in->lock);
+    neo__mutex_lock(&in->lock);
     while (in->got == in->put && in->end == NEO_OK &&
            neo__cond_wait_until(&in->changed, &in->lock, until))
         continue;
     if (in->got == in->put) {
         neo_status end = in->end; /* in->text does not change any more */
-        pthread_mutex_unlock(&in->lock);
+        neo__mutex_unlock(&in->lock);
         return end == NEO_OK || end == NEO_END ? end : neo_fail(end, "%s", in->text);
     }
     int block = (int)(in->got % NEO__INPUT_BLOCKS);
     size_t left = in->bytes[block] - in->at;
     *got = left < bytes ? left : bytes;
-    pthread_mutex_unlock(&in->lock); /* the block is the reader's until it is given back */
+    neo__mutex_unlock(&in->lock); /* the block is the reader's until it is given back */
     memcpy(buffer, in->data + (size_t)block * NEO__INPUT_BLOCK + in->at, *got);
     in->at += *got;
     if (*got < left) return NEO_OK;
     in->at = 0;
-    pthread_mutex_lock(&in->lock);
+    neo__mutex_lock(&in->lock);
     in->got++;
-    pthread_mutex_unlock(&in->lock);
+    neo__mutex_unlock(&in->lock);
     return NEO_OK;
 }
 NEO_API neo_input neo_comm_input_source(neo_comm_input *input) {
@@ -3536,11 +3601,11 @@ NEO_API neo_input neo_comm_input_source(neo_comm_input *input) {
 NEO_API void neo_comm_input_close(neo_comm_input *in) {
     if (!in) return;
     if (in->thread_runs) {
-        pthread_mutex_lock(&in->lock);
+        neo__mutex_lock(&in->lock);
         in->quit = 1;
-        pthread_cond_broadcast(&in->changed);
-        pthread_mutex_unlock(&in->lock);
-        pthread_join(in->thread, NULL);
+        neo__cond_broadcast(&in->changed);
+        neo__mutex_unlock(&in->lock);
+        neo__thread_join(in->thread);
     }
     neo_ctx *ctx = in->group->ctx;
     size_t size = (size_t)in->group->size;
@@ -3550,8 +3615,8 @@ NEO_API void neo_comm_input_close(neo_comm_input *in) {
 #endif
     neo_free(ctx, in->data, (size_t)NEO__INPUT_BLOCKS * NEO__INPUT_BLOCK);
     neo_free(ctx, in->word, size * sizeof *in->word);
-    pthread_mutex_destroy(&in->lock);
-    pthread_cond_destroy(&in->changed);
+    neo__mutex_destroy(&in->lock);
+    neo__cond_destroy(&in->changed);
     neo_free(ctx, in, sizeof *in);
 }
 /* Opening a named pipe does not wait for its writer; reading does. */
@@ -3577,18 +3642,19 @@ static neo_status neo__input_new(neo_comm *group, const char *path, neo_comm_inp
     memset(in, 0, sizeof *in);
     in->group = group;
     in->file = -1;
-    pthread_mutex_init(&in->lock, NULL);
-    neo__cond_init_monotonic(&in->changed);
+    neo__mutex_init(&in->lock);
+    neo__cond_init(&in->changed);
     in->data = (char *)neo_alloc(group->ctx, (size_t)NEO__INPUT_BLOCKS * NEO__INPUT_BLOCK);
     in->word = (int64_t *)neo_alloc(group->ctx, (size_t)group->size * sizeof *in->word);
     *out = in;
     NEO__CHECK(in->data && in->word, NEO_ERR_MEMORY, "neo_comm_input_open: no memory for %d bytes",
                (int)NEO__INPUT_BLOCKS * (int)NEO__INPUT_BLOCK);
     if (group->rank == 0) NEO__TRY(neo__input_file(in, path));
-    int error = neo__comm_thread(&in->thread, neo__input_main, in);
-    NEO__CHECK(error == 0, NEO_ERR_SYSTEM, "neo_comm_input_open: cannot start a thread: %s",
-               strerror(error));
-    in->thread_runs = 1;
+    in->start.fn = neo__input_main;
+    in->start.arg = in;
+    in->thread_runs = neo__thread_create(&in->thread, &in->start);
+    NEO__CHECK(in->thread_runs, NEO_ERR_SYSTEM, "neo_comm_input_open: cannot start a thread: %s",
+               strerror(errno));
     return NEO_OK;
 }
 NEO_API neo_status neo_comm_input_open(neo_comm *comm, const char *path, neo_comm_input **input) {
@@ -3598,6 +3664,7 @@ NEO_API neo_status neo_comm_input_open(neo_comm *comm, const char *path, neo_com
                "neo_comm_input_open: not on a group of devices: use the group it was made from");
     NEO__CHECK(!comm->inline_only, NEO_ERR_UNSUPPORTED,
                "neo_comm_input_open: MPI was started without MPI_THREAD_SERIALIZED");
+    NEO__CHECK(!comm->clock, NEO_ERR_UNSUPPORTED, "neo_comm_input_open: not with a virtual clock");
     NEO__CHECK(NEO__INPUT_WORKS, NEO_ERR_UNSUPPORTED, "neo_comm_input_open: not on Windows");
     neo_comm *group = NULL;
     neo_comm_input *in = NULL;
@@ -3650,8 +3717,8 @@ typedef struct neo__seat {
     int references; /* atomic */
     int left;       /* atomic: the rank does not take part any more */
     int waits_for;  /* atomic: 1 + the rank that it waits for; 0: none */
-    pthread_mutex_t lock;
-    pthread_cond_t wake;
+    neo__mutex lock;
+    neo__cond wake;
     int64_t events; /* atomic: changes that the rank may wait for */
     int told;       /* atomic: the group is broken, for this reason */
     neo_status told_status;
@@ -3697,12 +3764,14 @@ typedef struct neo__job {
     int ranks, started;
     int64_t failures; /* atomic */
     struct neo__rank_thread *rank;
-    pthread_mutex_t lock; /* of the list */
+    neo__clock *clock; /* NULL: the real one; else &time */
+    neo__clock time;
+    neo__mutex lock; /* of the list */
     neo__seat *seats;
 } neo__job;
 static void neo__seat_free(neo__seat *p) {
-    pthread_mutex_destroy(&p->lock);
-    pthread_cond_destroy(&p->wake);
+    neo__mutex_destroy(&p->lock);
+    neo__cond_destroy(&p->wake);
     neo_free(p->ctx, p, p->bytes);
 }
 static neo__seat *neo__seat_new(neo__job *job, neo_ctx *ctx, int size, int ring_length) {
@@ -3716,41 +3785,42 @@ static neo__seat *neo__seat_new(neo__job *job, neo_ctx *ctx, int size, int ring_
     p->size = size;
     p->ring_length = ring_length;
     p->references = size;
-    pthread_mutex_init(&p->lock, NULL);
-    neo__cond_init_monotonic(&p->wake);
+    neo__mutex_init(&p->lock);
+    neo__cond_init(&p->wake);
     p->job = job;
-    pthread_mutex_lock(&job->lock);
+    neo__mutex_lock(&job->lock);
     p->next = job->seats;
     job->seats = p;
-    pthread_mutex_unlock(&job->lock);
+    neo__mutex_unlock(&job->lock);
     return p;
 }
 static void neo__seat_drop(neo__seat *p) {
     if (__atomic_sub_fetch(&p->references, 1, __ATOMIC_ACQ_REL) > 0) return;
-    pthread_mutex_lock(&p->job->lock);
+    neo__mutex_lock(&p->job->lock);
     neo__seat **at = &p->job->seats;
     while (*at != p) at = &(*at)->next;
     *at = p->next;
-    pthread_mutex_unlock(&p->job->lock);
+    neo__mutex_unlock(&p->job->lock);
     neo__seat_free(p);
 }
 static void neo__seat_wake(neo__seat *p) {
-    pthread_mutex_lock(&p->lock);
+    neo__mutex_lock(&p->lock);
     __atomic_fetch_add(&p->events, 1, __ATOMIC_RELEASE);
-    pthread_cond_signal(&p->wake);
-    pthread_mutex_unlock(&p->lock);
+    neo__clock_wake(p->job->clock, &p->wake);
+    neo__mutex_unlock(&p->lock);
 }
-/* Sleep until something has changed since `seen`, or the time has come (0: never). */
-static void neo__seat_sleep(neo__seat *p, int64_t seen, int64_t until_ns) {
-    pthread_mutex_lock(&p->lock);
-    while (__atomic_load_n(&p->events, __ATOMIC_ACQUIRE) == seen) {
-        if (!until_ns) {
-            pthread_cond_wait(&p->wake, &p->lock);
-        } else if (!neo__cond_wait_until(&p->wake, &p->lock, until_ns)) {
-            break;
-        }
-    }
-    pthread_mutex_unlock(&p->lock);
+/* Sleep until something has changed since `seen`, or the time has come (0: never): then the result is 0. */
+static int neo__seat_sleep(neo__seat *p, int64_t seen, int64_t until_ns, int order) {
+    int in_time = 1;
+    neo__mutex_lock(&p->lock);
+    while (in_time && __atomic_load_n(&p->events, __ATOMIC_ACQUIRE) == seen)
+        in_time = neo__clock_wait(p->job->clock, &p->wake, &p->lock, until_ns, order);
+    neo__mutex_unlock(&p->lock);
+    return in_time;
+}
+/* At the same moment messages arrive before timeouts strike. */
+static int neo__comm_order(const neo_comm *c, int timeout) {
+    return c->world[c->rank] + (timeout ? NEO__COMM_MAX_RANKS : 0);
 }
 
 static int neo__threads_heard(neo_comm *c) {
@@ -3762,15 +3832,15 @@ static int neo__threads_heard(neo_comm *c) {
 static void neo__threads_tell(neo_comm *c) {
     for (int r = 0; r < c->size; r++) {
         neo__seat *p = c->seat[r];
-        pthread_mutex_lock(&p->lock);
+        neo__mutex_lock(&p->lock);
         if (!p->told) {
             p->told_status = c->status;
             memcpy(p->told_message, c->message, sizeof p->told_message);
             __atomic_store_n(&p->told, 1, __ATOMIC_SEQ_CST);
         }
         __atomic_fetch_add(&p->events, 1, __ATOMIC_RELEASE);
-        pthread_cond_signal(&p->wake);
-        pthread_mutex_unlock(&p->lock);
+        neo__clock_wake(p->job->clock, &p->wake);
+        neo__mutex_unlock(&p->lock);
     }
 }
 static int64_t neo__link_ns(const neo_link *link, size_t bytes) {
@@ -3780,7 +3850,7 @@ static neo_level neo__comm_level(const neo_comm *c, int peer) {
     return c->node[peer] == c->node[c->rank] ? NEO_LEVEL_LOCAL : NEO_LEVEL_CROSS;
 }
 static int64_t neo__comm_deadline(const neo_comm *c) {
-    return c->timeout_ms > 0 ? neo_time_ns() + (int64_t)c->timeout_ms * 1000000 : 0;
+    return c->timeout_ms > 0 ? neo_comm_time_ns(c) + (int64_t)c->timeout_ms * 1000000 : 0;
 }
 static neo_status neo__threads_late(neo_comm *c, const neo__call *call, const neo__xfer *x) {
     int left = __atomic_load_n(&c->seat[x->peer]->left, __ATOMIC_ACQUIRE),
@@ -3805,7 +3875,7 @@ static int neo__threads_on_its_way(neo_comm *c, const neo__xfer *x) {
     if (!x->send) return 0;
     return __atomic_load_n(&ring->reading, __ATOMIC_ACQUIRE) > 0 ||
            __atomic_load_n(&ring->message[x->index % (uint64_t)theirs->ring_length].arrives_ns,
-                           __ATOMIC_ACQUIRE) > neo_time_ns();
+                           __ATOMIC_ACQUIRE) > neo_comm_time_ns(c);
 }
 static void neo__seat_waits(neo_comm *c, int peer) {
     __atomic_store_n(&c->seat[c->rank]->waits_for, peer + 1, __ATOMIC_RELEASE);
@@ -3815,6 +3885,7 @@ static neo_status neo__threads_send(neo_comm *c, const neo__call *call, neo__xfe
     neo__seat *mine = c->seat[c->rank], *theirs = c->seat[x->peer];
     neo__ring *ring = &theirs->ring[c->rank];
     int64_t deadline = neo__comm_deadline(c);
+    int in_time = 1;
     x->index = ring->sends;
     if (c->fault.kind == NEO_FAULT_DROP && c->fault.at == call->sequence &&
         call->op != (int)NEO_COMM_SEND) {
@@ -3827,10 +3898,9 @@ static neo_status neo__threads_send(neo_comm *c, const neo__call *call, neo__xfe
             (uint64_t)theirs->ring_length)
             break;
         if (neo__threads_heard(c)) return neo_fail(c->status, "%s", c->message);
-        if (__atomic_load_n(&theirs->left, __ATOMIC_ACQUIRE) ||
-            (deadline && neo_time_ns() >= deadline))
+        if (__atomic_load_n(&theirs->left, __ATOMIC_ACQUIRE) || !in_time)
             return neo__threads_late(c, call, x);
-        neo__seat_sleep(mine, seen, deadline);
+        in_time = neo__seat_sleep(mine, seen, deadline, neo__comm_order(c, 1));
     }
     neo_level level = neo__comm_level(c, x->peer);
     const neo_link *link = &c->desc.link[level];
@@ -3841,7 +3911,7 @@ static neo_status neo__threads_send(neo_comm *c, const neo__call *call, neo__xfe
     m->whole = x->whole;
     m->arrives_ns = 0;
     if (link->latency_us > 0 || link->bandwidth > 0) {
-        int64_t now = neo_time_ns(),
+        int64_t now = neo_comm_time_ns(c),
                 begin = mine->leaves_at[level] > now ? mine->leaves_at[level] : now;
         mine->leaves_at[level] = begin + neo__link_ns(link, x->bytes);
         m->arrives_ns = mine->leaves_at[level] + (int64_t)(link->latency_us * 1000.0);
@@ -3861,11 +3931,11 @@ static neo_status neo__threads_retract(neo_comm *c, neo__xfer *x, int count, neo
     neo__threads_tell(c);
     for (int p = 0; p < c->size; p++)
         while (__atomic_load_n(&c->seat[p]->ring[c->rank].reading, __ATOMIC_SEQ_CST) > 0)
-            neo__comm_nap();
+            neo__thread_sleep(NEO__COMM_NAP_NS);
     return status;
 }
 static neo_status neo__threads_start(neo_comm *c, const neo__call *call, neo__xfer *x) {
-    x->done = x->copied = 0;
+    x->done = x->copied = x->arrived = 0;
     if (x->send) {
         neo_status status = neo__threads_send(c, call, x);
         return status == NEO_OK ? NEO_OK : neo__threads_retract(c, NULL, 0, status);
@@ -3943,14 +4013,16 @@ static neo_status neo__threads_receive(neo_comm *c, const neo__call *call, neo__
         if (!x->view) __atomic_fetch_sub(&ring->reading, 1, __ATOMIC_SEQ_CST);
         if (status != NEO_OK) return status;
         x->copied = 1;
-        if (m->arrives_ns) {
-            neo_level level = neo__comm_level(c, x->peer);
-            int64_t takes = neo__link_ns(&c->desc.link[level], x->bytes);
-            int64_t done = neo__seat_arrives(mine, level, m->arrives_ns, takes);
-            __atomic_store_n(&m->arrives_ns, done, __ATOMIC_RELEASE);
-        }
     }
-    if (m->arrives_ns && neo_time_ns() < m->arrives_ns) {
+    int64_t now = m->arrives_ns ? neo_comm_time_ns(c) : 0;
+    if (m->arrives_ns && now >= m->arrives_ns && !x->arrived) {
+        neo_level level = neo__comm_level(c, x->peer);
+        int64_t takes = neo__link_ns(&c->desc.link[level], x->bytes);
+        int64_t done = neo__seat_arrives(mine, level, m->arrives_ns, takes);
+        __atomic_store_n(&m->arrives_ns, done, __ATOMIC_RELEASE);
+        x->arrived = 1;
+    }
+    if (now < m->arrives_ns) {
         if (!*due || m->arrives_ns < *due) *due = m->arrives_ns;
         return NEO_OK;
     }
@@ -3968,7 +4040,7 @@ static void neo__comm_count_sent(neo_comm *c, const neo__call *call, const neo__
 static neo_status neo__threads_wait(neo_comm *c, const neo__call *call, neo__xfer *x, int count) {
     neo__seat *mine = c->seat[c->rank];
     int64_t deadline = neo__comm_deadline(c);
-    int looks = c->looks;
+    int looks = c->clock ? 0 : c->looks, in_time = 1;
     for (;;) {
         int64_t seen = __atomic_load_n(&mine->events, __ATOMIC_ACQUIRE), due = 0;
         int waits = -1;
@@ -3984,7 +4056,7 @@ static neo_status neo__threads_wait(neo_comm *c, const neo__call *call, neo__xfe
                 NEO__TRY(neo__threads_receive(c, call, &x[i], &due));
             }
             if (x[i].done)
-                deadline = neo__comm_deadline(c); /* a step forward */
+                deadline = neo__comm_deadline(c), in_time = 1; /* a step forward */
             else if (waits < 0 || __atomic_load_n(&c->seat[x[i].peer]->left, __ATOMIC_ACQUIRE))
                 waits = i;
         }
@@ -3994,17 +4066,19 @@ static neo_status neo__threads_wait(neo_comm *c, const neo__call *call, neo__xfe
         if (!held && __atomic_load_n(&c->seat[x[waits].peer]->left, __ATOMIC_ACQUIRE) &&
             __atomic_load_n(&mine->events, __ATOMIC_ACQUIRE) == seen)
             return neo__threads_late(c, call, &x[waits]);
-        if (!held && deadline && neo_time_ns() >= deadline) {
+        if (!held && !in_time) {
             if (!neo__threads_on_its_way(c, &x[waits]))
                 return neo__threads_late(c, call, &x[waits]);
             deadline = neo__comm_deadline(c);
+            in_time = 1;
         }
         if (looks-- > 0) {
-            neo__comm_yield();
+            neo__thread_yield();
             continue;
         }
         neo__seat_waits(c, x[waits].peer);
-        neo__seat_sleep(mine, seen, due && (held || !deadline || due < deadline) ? due : deadline);
+        int by_link = due && (held || !deadline || due <= deadline);
+        in_time = neo__seat_sleep(mine, seen, by_link ? due : deadline, neo__comm_order(c, !by_link)) || by_link;
     }
 }
 
@@ -4077,6 +4151,7 @@ static void neo__rally_close(const neo_comm *c, neo__rally *rally) {
     for (int r = 0; r < c->size; r++) rally->in[r] = rally->member[r] ? n++ : -1;
     for (int r = 0; r < c->size; r++)
         if (rally->member[r]) rally->member[r]->references = n;
+    neo__clock_wake(c->clock, &c->seat[0]->wake);
 }
 /* Meet at the seat of the group's first rank (which stays there after that rank is lost). Returns how
    many have come. */
@@ -4084,21 +4159,21 @@ static int neo__rally_meet(neo_comm *c, neo__seat *mine) {
     neo__seat *at = c->seat[0];
     neo__rally *rally = at->rally;
     int64_t deadline = neo__comm_deadline(c);
-    pthread_mutex_lock(&at->lock);
+    int in_time = 1;
+    neo__mutex_lock(&at->lock);
     if (!rally->closed) {
         rally->member[c->rank] = mine;
         rally->asked++;
     }
     while (!rally->closed) {
-        if (rally->asked >= neo__rally_expected(c) || (deadline && neo_time_ns() >= deadline)) {
+        if (rally->asked >= neo__rally_expected(c) || !in_time) {
             neo__rally_close(c, rally);
             break;
         }
-        (void)neo__cond_wait_until(&at->wake, &at->lock,
-                                   neo_time_ns() + 5000000); /* others leave without a call */
+        in_time = neo__clock_wait(c->clock, &at->wake, &at->lock, deadline, neo__comm_order(c, 1));
     }
     int came = rally->member[c->rank] ? rally->asked : 0;
-    pthread_mutex_unlock(&at->lock);
+    neo__mutex_unlock(&at->lock);
     return came;
 }
 static neo_status neo__threads_rebuild(neo_comm *c, neo_comm **out) {
@@ -4136,6 +4211,7 @@ static neo_status neo__threads_rebuild(neo_comm *c, neo_comm **out) {
         sub->node[p] = c->node[r];
     }
     sub->backend = c->backend;
+    sub->clock = c->clock;
     sub->job = c->job;
     sub->joined = 1;
     *out = sub;
@@ -4164,7 +4240,8 @@ NEO_API neo_status neo_comm_rebuild(neo_comm *broken, neo_comm **comm) {
 typedef struct neo__rank_thread {
     struct neo__job *job;
     int rank;
-    pthread_t thread;
+    neo__thread thread;
+    neo__thread_start start;
     neo_device *device; /* opened for it */
     neo_ctx *ctx;
     neo_comm *comm;
@@ -4200,6 +4277,7 @@ static neo_status neo__rank_prepare(neo__job *job, int r) {
     NEO__TRY(neo__comm_new(t->ctx, &job->desc, &neo__threads_transport, r, job->ranks, &t->comm));
     t->comm->backend = NEO_BACKEND_THREADS;
     t->comm->lent = 1;
+    t->comm->clock = job->clock;
     t->comm->job = job;
     for (int p = 0; p < job->ranks; p++) {
         t->comm->world[p] = p;
@@ -4208,7 +4286,7 @@ static neo_status neo__rank_prepare(neo__job *job, int r) {
     int64_t token;
     return neo__threads_member(t->comm, t->comm, &token);
 }
-static void *neo__rank_main(void *arg) {
+static void neo__rank_main(void *arg) {
     neo__rank_thread *t = (neo__rank_thread *)arg;
     t->status = t->job->fn(t->comm, t->job->user);
     if (t->status != NEO_OK) {
@@ -4222,7 +4300,7 @@ static void *neo__rank_main(void *arg) {
     }
     neo__comm_end(t->comm);
     t->comm = NULL;
-    return NULL;
+    neo__clock_leave(t->job->clock);
 }
 static neo_status neo__job_run(neo__job *job) {
     for (int r = 0; r < job->ranks; r++) NEO__TRY(neo__rank_prepare(job, r));
@@ -4231,12 +4309,17 @@ static neo_status neo__job_run(neo__job *job) {
         for (int p = 0; p < job->ranks; p++) c->seat[p] = job->rank[p].comm->seat[p];
         c->joined = 1;
     }
+    job->time.running = job->ranks;
     for (; job->started < job->ranks; job->started++) {
         neo__rank_thread *t = &job->rank[job->started];
-        int error = pthread_create(&t->thread, NULL, neo__rank_main, t);
-        if (error == 0) continue;
-        for (int r = job->started; r < job->ranks; r++) /* the others must not wait for these */
+        t->start.fn = neo__rank_main;
+        t->start.arg = t;
+        if (neo__thread_run(&t->thread, &t->start)) continue;
+        int error = errno;
+        for (int r = job->started; r < job->ranks; r++) { /* the others must not wait for these */
             neo_comm_abort(job->rank[r].comm, "its thread could not be started");
+            neo__clock_leave(job->clock);
+        }
         return neo_fail(NEO_ERR_SYSTEM, "neo_comm_spawn: cannot start rank %d of %d: %s",
                         job->started, job->ranks, strerror(error));
     }
@@ -4276,9 +4359,11 @@ NEO_API neo_status neo_comm_spawn(int ranks, const neo_comm_desc *desc, neo_comm
     job.rank = (neo__rank_thread *)(from.alloc ? from.alloc(bytes, 64, from.user) : malloc(bytes));
     NEO__CHECK(job.rank, NEO_ERR_MEMORY, "neo_comm_spawn: no memory for %d ranks", ranks);
     memset(job.rank, 0, bytes);
-    pthread_mutex_init(&job.lock, NULL);
+    neo__mutex_init(&job.lock);
+    neo__mutex_init(&job.time.lock);
+    job.clock = job.desc.virtual_clock ? &job.time : NULL;
     neo_status status = neo__job_run(&job);
-    for (int r = 0; r < job.started; r++) pthread_join(job.rank[r].thread, NULL);
+    for (int r = 0; r < job.started; r++) neo__thread_join(job.rank[r].thread);
     for (int r = 0; r < ranks; r++)
         neo__comm_end(job.rank[r].comm); /* of ranks that never ran */
     while (job.seats) {
@@ -4290,7 +4375,8 @@ NEO_API neo_status neo_comm_spawn(int ranks, const neo_comm_desc *desc, neo_comm
         neo_ctx_destroy(job.rank[r].ctx);
         neo__device_destroy(job.rank[r].device);
     }
-    pthread_mutex_destroy(&job.lock);
+    neo__mutex_destroy(&job.lock);
+    neo__mutex_destroy(&job.time.lock);
     status = neo__job_result(&job, status, rank_status);
     if (from.alloc)
         from.free(job.rank, bytes, from.user);
@@ -4336,7 +4422,7 @@ typedef struct neo__mpi_shared {
     neo_ctx *ctx;
     MPI_Comm comm;
     MPI_Datatype block;
-    pthread_mutex_t lock;
+    neo__mutex lock;
     int references;   /* under the lock */
     int next_context; /* under the lock */
     int most_tag, serialized, broken;
@@ -4518,13 +4604,13 @@ static void neo__mpi_give_up(neo_comm *c) {
     neo__mpi_shared *s = c->mpi->shared;
     int64_t until = neo_time_ns() + NEO__MPI_DRAIN_NS;
     for (int turn = 0; turn == 0 || neo_time_ns() < until; turn++) {
-        pthread_mutex_lock(&s->lock);
+        neo__mutex_lock(&s->lock);
         for (int k = 0; k < c->xfer_count; k++) neo__mpi_settle(&c->xfer[k], turn == 0);
         neo__mpi_drain(c);
-        pthread_mutex_unlock(&s->lock);
-        neo__comm_nap();
+        neo__mutex_unlock(&s->lock);
+        neo__thread_sleep(NEO__COMM_NAP_NS);
     }
-    pthread_mutex_lock(&s->lock);
+    neo__mutex_lock(&s->lock);
     for (int k = 0; k < 3 * c->xfer_count; k++) {
         neo__xfer *x = &c->xfer[k / 3];
         MPI_Request r = MPI_REQUEST_NULL;
@@ -4534,7 +4620,7 @@ static void neo__mpi_give_up(neo_comm *c) {
         s->unfinished = c->unfinished = 1;
     }
     for (int k = 0; k < c->xfer_count; k++) c->xfer[k].started = 0;
-    pthread_mutex_unlock(&s->lock);
+    neo__mutex_unlock(&s->lock);
 }
 static neo_status neo__mpi_start(neo_comm *c, const neo__call *call, neo__xfer *x) {
     x->done = x->held = 0;
@@ -4542,9 +4628,9 @@ static neo_status neo__mpi_start(neo_comm *c, const neo__call *call, neo__xfer *
     x->from = x->data;
     for (int i = 0; i < 3; i++) neo__mpi_set(x, i, MPI_REQUEST_NULL);
     x->started = 1;
-    pthread_mutex_lock(&c->mpi->shared->lock);
+    neo__mutex_lock(&c->mpi->shared->lock);
     int error = x->send ? neo__mpi_post_send(c, call, x) : neo__mpi_post_receive(c, x);
-    pthread_mutex_unlock(&c->mpi->shared->lock);
+    neo__mutex_unlock(&c->mpi->shared->lock);
     if (error == MPI_SUCCESS) return NEO_OK;
     neo_status status = neo__mpi_broken(c, call, x->peer, error);
     neo__mpi_give_up(c);
@@ -4584,14 +4670,14 @@ static int neo__mpi_heard(neo_comm *c) {
     neo__mpi *m = c->mpi;
     int flag = 0;
     if (!m || !m->listens) return 0;
-    pthread_mutex_lock(&m->shared->lock);
+    neo__mutex_lock(&m->shared->lock);
     if (m->notice_in != MPI_REQUEST_NULL) {
         if (MPI_Test(&m->notice_in, &flag, MPI_STATUS_IGNORE) != MPI_SUCCESS)
             flag = 0;
         else if (flag)
             m->notice_in = MPI_REQUEST_NULL;
     }
-    pthread_mutex_unlock(&m->shared->lock);
+    neo__mutex_unlock(&m->shared->lock);
     if (flag) {
         m->heard.message[NEO__COMM_MESSAGE - 1] = 0;
         (void)neo__comm_mark(c, (neo_status)m->heard.status, m->heard.message);
@@ -4608,10 +4694,10 @@ static int64_t neo__mpi_date_ns(void) {
 static int neo__mpi_heard_at_rest(neo_comm *c) {
     int heard = neo__mpi_heard(c);
     while (heard && neo__mpi_date_ns() - c->mpi->heard.sent_ns < NEO__MPI_DRAIN_NS / 2) {
-        pthread_mutex_lock(&c->mpi->shared->lock);
+        neo__mutex_lock(&c->mpi->shared->lock);
         neo__mpi_drain(c);
-        pthread_mutex_unlock(&c->mpi->shared->lock);
-        neo__comm_nap();
+        neo__mutex_unlock(&c->mpi->shared->lock);
+        neo__thread_sleep(NEO__COMM_NAP_NS);
     }
     return heard;
 }
@@ -4620,18 +4706,18 @@ static void neo__mpi_tell(neo_comm *c) {
     m->told.sent_ns = neo__mpi_date_ns();
     m->told.status = (int32_t)c->status;
     memcpy(m->told.message, c->message, sizeof m->told.message);
-    pthread_mutex_lock(&m->shared->lock);
+    neo__mutex_lock(&m->shared->lock);
     for (int p = 0; p < c->size; p++)
         if (p != c->rank)
             (void)MPI_Isend(&m->told, (int)sizeof m->told, MPI_BYTE, c->world[p],
                             neo__mpi_tag(c, 2), m->shared->comm, &m->notice_out[p]);
-    pthread_mutex_unlock(&m->shared->lock);
+    neo__mutex_unlock(&m->shared->lock);
 }
 static int neo__mpi_post_held(neo_comm *c, neo__xfer *x) {
     x->held = 0;
-    pthread_mutex_lock(&c->mpi->shared->lock);
+    neo__mutex_lock(&c->mpi->shared->lock);
     int error = neo__mpi_post_data(c, x);
-    pthread_mutex_unlock(&c->mpi->shared->lock);
+    neo__mutex_unlock(&c->mpi->shared->lock);
     return error;
 }
 /* One look at all transfers. *waits: one that is not done, or -1. */
@@ -4641,9 +4727,9 @@ static neo_status neo__mpi_turn(neo_comm *c, const neo__call *call, neo__xfer *x
     for (int i = 0; i < count; i++) {
         int came = 0;
         if (x[i].done) continue;
-        pthread_mutex_lock(&c->mpi->shared->lock);
+        neo__mutex_lock(&c->mpi->shared->lock);
         int error = neo__mpi_look(c, &x[i], &came, moved);
-        pthread_mutex_unlock(&c->mpi->shared->lock);
+        neo__mutex_unlock(&c->mpi->shared->lock);
         if (error == MPI_SUCCESS && came) NEO__TRY(neo__mpi_header_came(c, call, &x[i]));
         if (error == MPI_SUCCESS && x[i].held && c->mpi->agreed[x[i].peer])
             error = neo__mpi_post_held(c, &x[i]);
@@ -4657,9 +4743,9 @@ static neo_status neo__mpi_turn(neo_comm *c, const neo__call *call, neo__xfer *x
 }
 static void neo__mpi_rest(int turns) {
     if (turns < NEO__MPI_YIELDS) {
-        neo__comm_yield();
+        neo__thread_yield();
     } else {
-        neo__comm_nap();
+        neo__thread_sleep(NEO__COMM_NAP_NS);
     }
 }
 static neo_status neo__mpi_finish(neo_comm *c, const neo__call *call, neo__xfer *x, int count) {
@@ -4698,16 +4784,16 @@ static neo_status neo__mpi_member(neo_comm *sub, neo_comm *parent, int64_t *toke
     (void)neo__mpi_carve(sub->mpi, (char *)sub->mpi, sub->size);
     sub->mpi->shared = parent->mpi->shared;
     sub->inline_only = !parent->mpi->shared->serialized;
-    pthread_mutex_lock(&sub->mpi->shared->lock);
+    neo__mutex_lock(&sub->mpi->shared->lock);
     sub->mpi->shared->references++;
     *token = (int64_t)sub->mpi->shared->next_context + 1; /* 0 is no token */
-    pthread_mutex_unlock(&sub->mpi->shared->lock);
+    neo__mutex_unlock(&sub->mpi->shared->lock);
     return NEO_OK;
 }
 /* Start to listen for bad news. */
 static neo_status neo__mpi_listen(neo_comm *sub) {
     neo__mpi *m = sub->mpi;
-    pthread_mutex_lock(&m->shared->lock);
+    neo__mutex_lock(&m->shared->lock);
     int taken = m->context < m->shared->next_context;
     if (!taken) m->shared->next_context = m->context + 1;
     int fits = m->context < m->shared->most_tag / NEO__MPI_TAGS, error = MPI_SUCCESS;
@@ -4715,7 +4801,7 @@ static neo_status neo__mpi_listen(neo_comm *sub) {
         error = MPI_Irecv(&m->heard, (int)sizeof m->heard, MPI_BYTE, MPI_ANY_SOURCE,
                           neo__mpi_tag(sub, 2), m->shared->comm, &m->notice_in);
     m->listens = fits && !taken && error == MPI_SUCCESS;
-    pthread_mutex_unlock(&m->shared->lock);
+    neo__mutex_unlock(&m->shared->lock);
     NEO__CHECK(!taken, NEO_ERR_STATE,
                "neo_comm: two threads made groups at the same time (over MPI one makes all)");
     NEO__CHECK(m->listens, NEO_ERR_UNSUPPORTED,
@@ -4734,18 +4820,18 @@ static void neo__mpi_unshare(neo__mpi_shared *s, int healthy) {
         MPI_Type_free(&s->block);
         MPI_Comm_free(&s->comm);
     }
-    pthread_mutex_destroy(&s->lock);
+    neo__mutex_destroy(&s->lock);
     neo_free(s->ctx, s, sizeof *s);
 }
 /* Whether a request ends until then. */
 static int neo__mpi_ends(neo__mpi_shared *s, MPI_Request *r, int64_t until) {
     for (;;) {
-        pthread_mutex_lock(&s->lock);
+        neo__mutex_lock(&s->lock);
         int ended = *r == MPI_REQUEST_NULL;
         if (!ended && MPI_Test(r, &ended, MPI_STATUS_IGNORE) != MPI_SUCCESS) ended = 1;
-        pthread_mutex_unlock(&s->lock);
+        neo__mutex_unlock(&s->lock);
         if (ended || neo_time_ns() >= until) return ended;
-        neo__comm_nap();
+        neo__thread_sleep(NEO__COMM_NAP_NS);
     }
 }
 static void neo__mpi_drop(neo_comm *c) {
@@ -4753,9 +4839,9 @@ static void neo__mpi_drop(neo_comm *c) {
     if (!m) return;
     neo__mpi_shared *s = m->shared;
     int64_t until = neo_time_ns() + 1000000000;
-    pthread_mutex_lock(&s->lock);
+    neo__mutex_lock(&s->lock);
     if (m->notice_in != MPI_REQUEST_NULL) (void)MPI_Cancel(&m->notice_in);
-    pthread_mutex_unlock(&s->lock);
+    neo__mutex_unlock(&s->lock);
     int ended = neo__mpi_ends(s, &m->notice_in, until);
     for (int p = 0; p < c->size; p++) /* bad news on their way; not for ever */
         ended &= neo__mpi_ends(s, &m->notice_out[p], until);
@@ -4763,12 +4849,12 @@ static void neo__mpi_drop(neo_comm *c) {
        call here: once another rank has gone, MPICH asks its launcher in any call, and waits for ever if
        the launcher is cut off. */
     for (int64_t end = neo_time_ns() + 300000000; c->broken && neo_time_ns() < end;)
-        neo__comm_nap();
-    pthread_mutex_lock(&s->lock);
+        neo__thread_sleep(NEO__COMM_NAP_NS);
+    neo__mutex_lock(&s->lock);
     int last = --s->references == 0;
     s->broken |= c->broken;
     s->unfinished |= !ended;
-    pthread_mutex_unlock(&s->lock);
+    neo__mutex_unlock(&s->lock);
     if (!ended) c->unfinished = 1;
     if (!c->unfinished) neo_free(c->ctx, m, neo__mpi_bytes(c->size));
     c->mpi = NULL;
@@ -4828,7 +4914,7 @@ static neo_status neo__mpi_share_new(neo_ctx *ctx, MPI_Comm comm, neo__mpi_share
     MPI_Query_thread(&level);
     s->most_tag = found ? *most : 32767;
     s->serialized = level >= MPI_THREAD_SERIALIZED;
-    pthread_mutex_init(&s->lock, NULL);
+    neo__mutex_init(&s->lock);
     if (!s->serialized)
         neo_log(
             ctx, NEO_LOG_WARNING,
@@ -4850,7 +4936,7 @@ static neo_status neo__mpi_vote(MPI_Comm comm, const neo_comm_desc *d, neo_statu
     while (error == MPI_SUCCESS && !done) {
         error = MPI_Test(&r, &done, MPI_STATUS_IGNORE);
         if (!done && deadline && neo_time_ns() >= deadline) break;
-        if (!done) neo__comm_nap();
+        if (!done) neo__thread_sleep(NEO__COMM_NAP_NS);
     }
     if (mine != NEO_OK) return mine;
     NEO__CHECK(error == MPI_SUCCESS, NEO_ERR_PEER, "neo_comm: MPI fails while the group is made");
@@ -4975,7 +5061,7 @@ static neo_status neo__mpi_run(const neo_comm_desc *desc, neo_comm_fn fn, void *
     }
     MPI_Comm_size(world, &d.ranks);
     if (d.ctx.threads == 0)
-        d.ctx.threads = neo__comm_cores() > local ? neo__comm_cores() / local : 1;
+        d.ctx.threads = neo__core_count() > local ? neo__core_count() / local : 1;
     if (d.ctx.repro_shards == 0) d.ctx.repro_shards = d.ranks;
     neo_device *device = NULL;
     MPI_Comm_rank(world, &rank);
@@ -5115,7 +5201,7 @@ static void neo__nccl_tell(neo_comm *c) {
 }
 static void neo__nccl_nap(int turns) {
     if (turns < NEO__NCCL_YIELDS) sched_yield();
-    else neo__comm_nap();
+    else neo__thread_sleep(NEO__COMM_NAP_NS);
 }
 /* Until the event has happened; without one: until NCCL has done what it was asked for. Every failure is
    in neo_last_error; that of the group, if others broke it. */
@@ -5154,7 +5240,7 @@ static int neo__nccl_rests(neo__nccl *n, cudaStream_t stream) {
     cudaError_t error = cudaEventRecord(n->begun, stream);
     if (error == cudaSuccess)
         while ((error = cudaEventQuery(n->begun)) == cudaErrorNotReady && neo_time_ns() < until)
-            neo__comm_nap();
+            neo__thread_sleep(NEO__COMM_NAP_NS);
     if (error != cudaSuccess) (void)cudaGetLastError();
     return error != cudaErrorNotReady;
 }
@@ -5627,6 +5713,8 @@ NEO_API neo_status neo_comm_create_nccl(neo_comm *host, int device, void *stream
     *comm = NULL;
     NEO__CHECK(host->place == NEO_HOST, NEO_ERR_ARG,
                "neo_comm_create_nccl: host is a group of devices itself (see neo_comm_split)");
+    NEO__CHECK(!host->clock, NEO_ERR_UNSUPPORTED,
+               "neo_comm_create_nccl: not with a virtual clock: NCCL takes real time");
     neo_comm *own = NULL;
     NEO__TRY(neo_comm_split(host, 0, 0, &own));
     return neo__nccl_over(own, "neo_comm_create_nccl", device, stream, comm);

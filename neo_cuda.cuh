@@ -25,6 +25,7 @@
 
    CONTENTS (grep -nE '^ *>>|---- >>' neo_cuda.cuh is the map)
      >>cuda-config >>cuda >>impl-cuda >>cuda-device >>cuda-memory >>cuda-elements >>cuda-graph
+     >>cuda-activation >>cuda-tree >>cuda-exchange >>cuda-wire >>cuda-rows
      >>cuda-tile >>cuda-gemm >>cuda-blas >>cuda-columns >>cuda-norm >>cuda-embedding
      >>cuda-attention >>cuda-interact >>cuda-losses >>cuda-random >>cuda-convert >>cuda-blend
      >>cuda-optim >>cuda-bags >>cuda-create
@@ -234,8 +235,8 @@ typedef struct neo__cuda {
     char failure[320];
 } neo__cuda;
 
-/* What a CUDA call that failed becomes; `what` was called. An error that stays is the end of the
-   device, others only of the call. */
+/* Turn the error of a CUDA call, named `what`, into a status. An error that persists ends the device;
+   any other ends only the call. */
 static neo_status neo__cuda_fail(neo__cuda *d, cudaError_t error, const char *what) {
     (void)cudaGetLastError(); /* it is reported here, not by the next call */
     if (error == cudaErrorMemoryAllocation)
@@ -269,13 +270,13 @@ static neo_status neo__cuda_enter(neo__cuda *d) {
     return NEO_OK;
 }
 static neo_status neo__graph_status(neo__cuda *d);
-/* And every launch ends with this. */
+/* Every launch ends with this. */
 static neo_status neo__cuda_launched(neo__cuda *d, const char *what) {
     if (d->recording) return neo__graph_status(d);
     cudaError_t error = cudaGetLastError();
     return error == cudaSuccess ? NEO_OK : neo__cuda_fail(d, error, what);
 }
-/* ---- what a step that is being recorded consists of: see >>cuda-graph ---- */
+/* ---- parts of a recorded step: see >>cuda-graph ---- */
 enum { NEO__GRAPH_ARGUMENTS = 8 }; /* of a kernel, at most */
 typedef neo_status (*neo__cuda_issue)(neo__cuda *d, const void *call);
 typedef struct neo__cuda_op {
@@ -290,7 +291,7 @@ typedef struct neo__cuda_op {
 /* Room for an operation and so many bytes of arguments; NULL: a failure, which neo__cuda_launched returns. */
 static neo__cuda_op *neo__graph_op(neo__cuda *d, size_t bytes);
 static void neo__graph_put(neo__cuda *d, neo__cuda_op *op, const void *value, size_t bytes);
-/* What was recorded runs, and is over on return; run: a failure is returned by the next call. */
+/* Run all that was recorded, and wait for it. neo__graph_run keeps a failure for the next call. */
 static neo_status neo__graph_flush(neo__cuda *d);
 static void neo__graph_run(neo__cuda *d);
 /* Memory as the calls before have left it, while recording; to, from: on the device. */
@@ -704,8 +705,8 @@ static neo_status neo__graph_answer_room(neo__cuda *d, size_t bytes, const neo__
         return NEO_OK;
     return neo__graph_launch(g) == NEO_OK ? NEO_OK : neo__graph_status(d);
 }
-/* What `bytes` at `from`, on the device, hold now goes to the call's function when the step is over; after
-   neo__graph_answer_room. */
+/* Note an answer: the present value of `bytes` at `from`, in device memory, is given to the call's
+   function when the step is over. Call neo__graph_answer_room first. */
 static neo_status neo__graph_later(neo__cuda *d, const void *from, size_t bytes, const neo__later *later) {
     neo_cuda_graph *g = d->recording;
     const size_t room = (bytes + 255) / 256 * 256, job_room = (later->job_bytes + 63) / 64 * 64;
@@ -754,7 +755,7 @@ static void neo__graph_stop_recording(neo_cuda_graph *g) {
 }
 
 /* ---- tapes ---- */
-/* Where it still runs, it ends first. */
+/* Destroy a tape. If its graph still runs, CUDA waits for its end. */
 static void neo__graph_drop(neo_cuda_graph *g, int i) {
     neo__graph_tape *t = &g->tape[i];
     if (t->exec) (void)cudaGraphExecDestroy(t->exec);
@@ -951,7 +952,7 @@ static neo_status neo__graph_go(neo_cuda_graph *g) {
     if (tape) tape->used = g->stats.launches;
     return NEO_OK;
 }
-/* What was noted runs. A failure is kept: neo__graph_status returns it. */
+/* Launch the notes. A failure is kept: neo__graph_status returns it. */
 static neo_status neo__graph_launch(neo_cuda_graph *g) {
     if (g->status != NEO_OK) return g->status;
     const int nothing = g->op_count == 0;
@@ -979,7 +980,8 @@ static void neo__graph_settle(neo_device *device) {
     if (d->recording) neo__graph_run(d);
 }
 
-/* ---- activations: the functions of >>kernels-vec, of which a thread takes single numbers ---- */
+/* ---- >>cuda-activation ----
+   Activations: the functions of >>kernels-vec of neo.h, applied by each thread to single numbers. */
 static __device__ __forceinline__ float neo__cuda_act(neo_activation act, float z) {
     switch (act) {
     case NEO_ACT_NONE: break;
@@ -1004,7 +1006,7 @@ static __device__ __forceinline__ float neo__cuda_act_back(neo_activation act, f
     }
     return dy;
 }
-/* Which of z and y the derivative is a function of; the other may have no memory. */
+/* The derivative is a function of z or of y; the other may have no memory. */
 static NEO__EVERYWHERE int neo__cuda_act_reads_z(neo_activation act) {
     return act == NEO_ACT_GELU || act == NEO_ACT_HARDSWISH;
 }
@@ -1024,7 +1026,7 @@ static const float *neo__cuda_wide_at(const float *p, int64_t i, int narrow) {
     return narrow ? (const float *)(const void *)((const uint16_t *)(const void *)p + i) : p + i;
 }
 
-/* Where z and out are bf16. */
+/* Activations whose z and out are bf16. */
 struct neo__cuda_act_narrow_job {
     neo__activation_call c;
     template <int W> __device__ void at(int64_t i) const {
@@ -1073,7 +1075,8 @@ static neo_status neo__cuda_activation(neo_device *device, const neo__activation
     return neo__cuda_each(d, job, call->rows * call->cols, aligned, "activation");
 }
 
-/* ---- the tree over parts: a binary counter, see >>impl-leaves ---- */
+/* ---- >>cuda-tree ----
+   Sums over parts by the leaf tree, a binary counter: see >>impl-leaves of neo.h. */
 /* part(i) gives part i of `count` > 0. */
 template <int W, class Part>
 static __device__ __forceinline__ neo__floats<W> neo__cuda_tree(int count, Part part) {
@@ -1129,7 +1132,9 @@ static neo_status neo__cuda_tree_sum(neo_device *device, const neo__tree_sum_cal
     return NEO_OK;
 }
 
-/* ---- what ranks exchange: on a stream of its own, so that it runs beside the work above; done on return ---- */
+/* ---- >>cuda-exchange ----
+   Copies and sums between ranks. They run on a stream of their own, beside the operations of the
+   step, and are done when the call returns. */
 static neo_status neo__cuda_exchanged(neo__cuda *d, const char *what) {
     const cudaError_t error = cudaStreamSynchronize(d->exchange);
     return error == cudaSuccess ? NEO_OK : neo__cuda_fail(d, error, what);
@@ -1260,9 +1265,10 @@ static neo_status neo__cuda_combine(neo_device *device, const neo__combine_call 
     return status == NEO_OK ? neo__cuda_exchanged(d, "a sum over ranks") : status;
 }
 
-/* ---- rows on a narrow wire: the layout and the arithmetic of >>impl-wire of neo_comm.h, whose bytes these are on any
-   machine. So every step is rounded by itself, and a NaN keeps its payload and becomes a quiet one, as the processor
-   makes it, where a GPU's arithmetic would give its own. ---- */
+/* ---- >>cuda-wire ----
+   Rows coded for a narrow wire, with the layout and the bytes of >>impl-wire of neo_comm.h. Every
+   step is rounded by itself. A NaN keeps its payload and becomes quiet, as the CPU makes it; a GPU's
+   own arithmetic would replace it. */
 static __device__ __forceinline__ float neo__cuda_wire_times(float x, float factor) {
     if (x != x) return __uint_as_float(__float_as_uint(x) | 0x400000u);
     if (factor != factor) return __uint_as_float(__float_as_uint(factor) | 0x400000u);
@@ -1451,8 +1457,9 @@ static neo_status neo__cuda_decode(neo_device *device, const neo__wire_call *cal
     return error == cudaSuccess ? neo__cuda_exchanged(d, "decoding of rows") : neo__cuda_fail(d, error, "decode");
 }
 
-/* ---- rows of a matrix to and from coded memory: sixteen threads have a block of a row, each up to eight numbers, of
-   which wires with scales put those `step` apart into a word ---- */
+/* ---- >>cuda-rows ----
+   Rows of a matrix to and from coded memory (neo__rows_call). Sixteen threads have a block of a
+   row, each up to eight of its numbers. On wires with a scale a word holds numbers `step` apart. */
 static __device__ float neo__cuda_rows_at(const neo__rows_call &c, const neo__rows_part &part, int64_t row, int cols,
                                           int i) {
     neo__wire_call one = neo__wire_call();
@@ -1483,7 +1490,7 @@ static __device__ float neo__cuda_rows_scale(const neo__cuda_wire &w, const floa
     }
     return neo__cuda_wire_scale(w, largest);
 }
-/* What a wire makes of them. */
+/* Round the numbers as a wire does: code and decode. */
 static __device__ void neo__cuda_rows_round(int wire, float (&v)[8], unsigned mask) {
     const neo__cuda_wire w = neo__cuda_wire_of(wire);
     const float scale = wire > NEO__CODE_BF16 ? neo__cuda_rows_scale(w, v, mask) : 0.0f;
@@ -1748,8 +1755,8 @@ typedef neo__cuda_tile<16, 16, 32, 1, 1> neo__cuda_narrow16;
 static __device__ __forceinline__ float neo__cuda_flush(float x) {
     return neo__bits_f32(x) & 0x7F800000u ? x : neo__f32_bits(neo__bits_f32(x) & 0x80000000u);
 }
-/* Of a result r that is at most 2^-126. What rounds to that among denormals, whose last place is twice as large as that
-   of numbers just below it, may have been smaller. */
+/* Flush a result r of at most 2^-126. The exact sum may be smaller than its rounding: denormals have
+   twice the last place of the numbers just below 2^-126. */
 static __device__ float neo__cuda_flush_tiny(float a, float b, float sum, float r) {
     const double least = 0x1.ffffffp-127, sign = neo__bits_f32(r) >> 31 ? -1.0 : 1.0;
     if (fabsf(r) < 0x1p-126f) return neo__cuda_flush(r);
@@ -2018,7 +2025,7 @@ static neo_status neo__cuda_product_of(neo__cuda *d, const neo__cuda_shape *shap
     return status;
 }
 
-/* What a row distance lets an address be a multiple of, whichever row it is; less if it is not. */
+/* The largest alignment, up to 16 bytes, that all rows of a matrix have. */
 static uint32_t neo__cuda_align(const float *p, int64_t ld, int narrow) {
     const int64_t bytes = ld * (narrow ? 2 : 4);
     uint32_t align = 16;
@@ -2077,7 +2084,7 @@ static neo_status neo__cuda_multiply(neo__cuda *d, const neo__gemm_call *g, int 
     return NEO_OK;
 }
 
-/* What cuBLASLt did not do: bias and the finish, element by element. */
+/* Bias and finish, element by element, where cuBLASLt did not apply them. */
 struct neo__cuda_gemm_finish_job {
     neo__gemm_call g;
     const float *from; /* NULL: C itself */
@@ -2101,7 +2108,8 @@ static neo_status neo__cuda_gemm_blas(neo__cuda *d, const neo__gemm_call *g, int
     job.g.bias = NULL;
     return neo__cuda_each1(d, job, g->m * g->n, "gemm");
 }
-/* Of bf16: sums in f32 go to C, or where that is bf16 to the work memory, as many rows at a time as it holds. */
+/* Products of bf16. Sums in f32 go to C; where C is bf16 they go to the work memory, as many rows at
+   a time as it holds. */
 static neo_status neo__cuda_narrow_blas(neo__cuda *d, const neo__gemm_call *g, int *done) {
     const int64_t room = (int64_t)(NEO__CUDA_WORK_BYTES / sizeof(float)) / g->n;
     const int64_t most = g->narrow_c ? NEO__MIN(room, g->m) : g->m;
@@ -3298,7 +3306,7 @@ typedef struct neo__cuda_optim_job {
     const int *stop; /* see >>cuda-graph */
     const float *clip; /* instead of the step's; or NULL */
 } neo__cuda_optim_job;
-/* What a norm that clips a recorded step leaves for that step. */
+/* The clip factor that a norm leaves on the device for the recorded step. */
 typedef struct neo__cuda_clip {
     neo__optim_found found; /* first: the answer */
     unsigned most;
@@ -4726,7 +4734,7 @@ static void neo__cuda_table(neo_device *t) {
     neo__cuda_bags_table(t);
     t->optim = neo__cuda_optim_call;
 }
-/* Which GPU, or why none. */
+/* Choose the GPU, or say why there is none. */
 static neo_status neo__cuda_find(int ordinal, cudaDeviceProp *prop) {
     int count = 0, version = 0;
     (void)cudaRuntimeGetVersion(&version);

@@ -4463,54 +4463,40 @@ static void neo__shard_copy(void *to, const void *from, size_t bytes) {
 static void neo__shard_fill(void *to, int byte, size_t bytes) {
     if (bytes) memset(to, byte, bytes);
 }
-static void *neo__shard_carve(char *base, size_t *at, int64_t count, size_t size) {
-    size_t here = *at;
-    *at = here + (((size_t)count * size + 63) & ~(size_t)63);
-    return base ? base + here : NULL;
-}
-/* Memory by layout: counted without a base, placed with one. Names: bytes of text. */
-static size_t neo__shard_map_layout(neo__shard_map *m, char *base, size_t names) {
-    size_t at = 0;
+/* Arrays of a map; names: bytes of text. */
+static void neo__shard_map_layout(neo__shard_map *m, neo__carve *c, size_t names) {
     int64_t ranks = m->ranks;
-    m->feature_table = (int32_t *)neo__shard_carve(base, &at, m->feature_count, sizeof(int32_t));
-    m->first_feature = (int32_t *)neo__shard_carve(base, &at, m->table_count + 1, sizeof(int32_t));
-    m->table_features = (int32_t *)neo__shard_carve(base, &at, m->feature_count, sizeof(int32_t));
-    m->feature_col = (int64_t *)neo__shard_carve(base, &at, m->feature_count + 1, sizeof(int64_t));
-    m->ids_per_sample = (double *)neo__shard_carve(base, &at, m->feature_count, sizeof(double));
-    m->tables =
-        (neo_table_desc *)neo__shard_carve(base, &at, m->table_count, sizeof(neo_table_desc));
-    m->names = (char *)neo__shard_carve(base, &at, (int64_t)names, 1);
-    m->parts =
-        (neo__shard_part *)neo__shard_carve(base, &at, m->part_count, sizeof(neo__shard_part));
-    m->flows =
-        (neo__shard_flow *)neo__shard_carve(base, &at, m->flow_count, sizeof(neo__shard_flow));
-    m->sources =
-        (neo__shard_flow *)neo__shard_carve(base, &at, m->flow_count, sizeof(neo__shard_flow));
-    m->routes =
-        (neo__shard_route *)neo__shard_carve(base, &at, m->route_count, sizeof(neo__shard_route));
-    m->pull =
-        (neo__shard_route *)neo__shard_carve(base, &at, m->route_count, sizeof(neo__shard_route));
-    m->cuts =
-        (neo__shard_part *)neo__shard_carve(base, &at, m->part_count, sizeof(neo__shard_part));
-    m->replicas = (int32_t *)neo__shard_carve(base, &at, m->feature_count, sizeof(int32_t));
-    m->mean_row = (int32_t *)neo__shard_carve(base, &at, m->feature_count, sizeof(int32_t));
-    m->part_begin = (int64_t *)neo__shard_carve(base, &at, ranks + 1, sizeof(int64_t));
-    m->flow_begin = (int64_t *)neo__shard_carve(base, &at, ranks + 1, sizeof(int64_t));
-    m->route_begin = (int64_t *)neo__shard_carve(base, &at, ranks + 1, sizeof(int64_t));
-    m->width = (int64_t *)neo__shard_carve(base, &at, ranks, sizeof(int64_t));
-    m->remote_col = (int64_t *)neo__shard_carve(base, &at, ranks, sizeof(int64_t));
-    m->columns = (int64_t *)neo__shard_carve(base, &at, ranks, sizeof(int64_t));
-    m->inside_begin = (int64_t *)neo__shard_carve(base, &at, ranks, sizeof(int64_t));
-    m->direct = (int64_t *)neo__shard_carve(base, &at, ranks, sizeof(int64_t));
-    m->mids = (neo__shard_mid *)neo__shard_carve(base, &at, m->mid_count, sizeof(neo__shard_mid));
-    m->mid_begin = (int64_t *)neo__shard_carve(base, &at, m->nodes + 1, sizeof(int64_t));
-    m->mid_width = (int64_t *)neo__shard_carve(base, &at, m->nodes, sizeof(int64_t));
+    NEO__CARVE(c, m->feature_table, m->feature_count);
+    NEO__CARVE(c, m->first_feature, m->table_count + 1);
+    NEO__CARVE(c, m->table_features, m->feature_count);
+    NEO__CARVE(c, m->feature_col, m->feature_count + 1);
+    NEO__CARVE(c, m->ids_per_sample, m->feature_count);
+    NEO__CARVE(c, m->tables, m->table_count);
+    NEO__CARVE(c, m->names, names);
+    NEO__CARVE(c, m->parts, m->part_count);
+    NEO__CARVE(c, m->flows, m->flow_count);
+    NEO__CARVE(c, m->sources, m->flow_count);
+    NEO__CARVE(c, m->routes, m->route_count);
+    NEO__CARVE(c, m->pull, m->route_count);
+    NEO__CARVE(c, m->cuts, m->part_count);
+    NEO__CARVE(c, m->replicas, m->feature_count);
+    NEO__CARVE(c, m->mean_row, m->feature_count);
+    NEO__CARVE(c, m->part_begin, ranks + 1);
+    NEO__CARVE(c, m->flow_begin, ranks + 1);
+    NEO__CARVE(c, m->route_begin, ranks + 1);
+    NEO__CARVE(c, m->width, ranks);
+    NEO__CARVE(c, m->remote_col, ranks);
+    NEO__CARVE(c, m->columns, ranks);
+    NEO__CARVE(c, m->inside_begin, ranks);
+    NEO__CARVE(c, m->direct, ranks);
+    NEO__CARVE(c, m->mids, m->mid_count);
+    NEO__CARVE(c, m->mid_begin, m->nodes + 1);
+    NEO__CARVE(c, m->mid_width, m->nodes);
     for (int i = 0; i < 2; i++) {
-        m->coded[i] = (int64_t *)neo__shard_carve(base, &at, ranks, sizeof(int64_t));
-        m->coded_at[i] = (int64_t *)neo__shard_carve(base, &at, ranks, sizeof(int64_t));
-        m->mid_coded[i] = (int64_t *)neo__shard_carve(base, &at, m->nodes, sizeof(int64_t));
+        NEO__CARVE(c, m->coded[i], ranks);
+        NEO__CARVE(c, m->coded_at[i], ranks);
+        NEO__CARVE(c, m->mid_coded[i], m->nodes);
     }
-    return at;
 }
 
 /* ---- parts ---- */
@@ -4941,15 +4927,19 @@ static neo_status neo__shard_map_create(neo_ctx *ctx, const neo_plan *plan, neo_
     NEO__TRY(neo__shard_check_features(desc->bags));
     NEO__TRY(neo__shard_check_grid(desc->bags, pieces, count));
     size_t names = neo__shard_map_measure(&sizes, desc, pieces, count);
-    size_t head = (sizeof sizes + 63) & ~(size_t)63,
-           bytes = head + neo__shard_map_layout(&sizes, NULL, names);
-    neo__shard_map *m = (neo__shard_map *)neo_alloc(ctx, bytes);
-    NEO__CHECK(m, NEO_ERR_MEMORY, "neo_shard: no memory for %zu bytes of a map", bytes);
+    NEO__ZERO(neo__carve, carve);
+    carve.at = (sizeof sizes + 63) & ~(size_t)63;
+    neo__shard_map_layout(&sizes, &carve, names);
+    size_t bytes = carve.at;
+    neo__shard_map *m = (neo__shard_map *)neo__alloc_for(ctx, bytes, "neo_shard: map");
+    if (!m) return NEO_ERR_MEMORY;
     neo__shard_fill((void *)m, 0, bytes);
     *m = sizes;
     m->ctx = ctx;
     m->bytes = bytes;
-    neo__shard_map_layout(m, (char *)m + head, names);
+    carve.block = (char *)m;
+    carve.at = (sizeof sizes + 63) & ~(size_t)63;
+    neo__shard_map_layout(m, &carve, names);
     neo__shard_map_fill(m, desc, pieces, count);
     *out = m;
     return NEO_OK;
@@ -5320,67 +5310,54 @@ static neo__shard_sizes neo__shard_measure(const neo__shard_map *m, int leaves, 
     return s;
 }
 /* Pooled rows and what becomes of them, in host memory or on the device. */
-static size_t neo__shard_layout_rows(const neo__shard_map *m, const neo__shard_sizes *s, char *base, neo_shard *to) {
-    size_t at = 0;
-    to->local = (float *)neo__shard_carve(base, &at, s->batch * s->width, sizeof(float));
-    to->remote = (float *)neo__shard_carve(base, &at, s->share * s->remote_width, sizeof(float));
-    to->coded_local = (char *)neo__shard_carve(base, &at, s->batch * s->coded, 1);
-    to->coded_remote = (char *)neo__shard_carve(base, &at, s->share * s->remote_coded, 1);
-    to->inside_out = (float *)neo__shard_carve(base, &at, s->batch * s->inside, sizeof(float));
-    to->inside_in = (float *)neo__shard_carve(base, &at, s->place * s->peers_inside, sizeof(float));
-    to->mid_out = (float *)neo__shard_carve(base, &at, s->place * s->mid, sizeof(float));
-    to->mid_in = (float *)neo__shard_carve(base, &at, s->share * s->mids, sizeof(float));
-    to->mid_coded_out = (char *)neo__shard_carve(base, &at, s->place * s->mid_coded, 1);
-    to->mid_coded_in = (char *)neo__shard_carve(base, &at, s->share * s->mids_coded, 1);
-    to->replica_out =
-        (float *)neo__shard_carve(base, &at, s->share * s->replica_width, sizeof(float));
-    if (!s->on_device) return at;
-    to->lengths_there = (int32_t *)neo__shard_carve(base, &at, m->mean_count * s->share, sizeof(int32_t));
-    to->block = (neo__rows_block *)neo__shard_carve(base, &at, s->blocks, sizeof *to->block);
-    to->part = (neo__rows_part *)neo__shard_carve(base, &at, s->parts, sizeof *to->part);
-    return at;
+static void neo__shard_layout_rows(const neo__shard_map *m, const neo__shard_sizes *z,
+                                   neo__carve *c, neo_shard *s) {
+    NEO__CARVE(c, s->local, z->batch * z->width);
+    NEO__CARVE(c, s->remote, z->share * z->remote_width);
+    NEO__CARVE(c, s->coded_local, z->batch * z->coded);
+    NEO__CARVE(c, s->coded_remote, z->share * z->remote_coded);
+    NEO__CARVE(c, s->inside_out, z->batch * z->inside);
+    NEO__CARVE(c, s->inside_in, z->place * z->peers_inside);
+    NEO__CARVE(c, s->mid_out, z->place * z->mid);
+    NEO__CARVE(c, s->mid_in, z->share * z->mids);
+    NEO__CARVE(c, s->mid_coded_out, z->place * z->mid_coded);
+    NEO__CARVE(c, s->mid_coded_in, z->share * z->mids_coded);
+    NEO__CARVE(c, s->replica_out, z->share * z->replica_width);
+    if (!z->on_device) return;
+    NEO__CARVE(c, s->lengths_there, m->mean_count * z->share);
+    NEO__CARVE(c, s->block, z->blocks);
+    NEO__CARVE(c, s->part, z->parts);
 }
-static size_t neo__shard_layout(const neo__shard_map *m, const neo__shard_sizes *s, char *base,
-                                neo_shard *to) {
-    size_t at = 0;
-    int64_t ranks = m->ranks;
-    to->counts = (int64_t *)neo__shard_carve(base, &at, 4 * ranks, sizeof(int64_t));
-    to->lengths_out =
-        (int32_t *)neo__shard_carve(base, &at, ranks + s->columns * s->share, sizeof(int32_t));
-    to->lengths_in = (int32_t *)neo__shard_carve(base, &at, ranks + m->columns[s->rank] * s->batch,
-                                                 sizeof(int32_t));
-    to->source_lengths =
-        (int32_t *)neo__shard_carve(base, &at, m->source_count * s->share, sizeof(int32_t));
-    to->source_at = (int64_t *)neo__shard_carve(base, &at, m->source_count + 1, sizeof(int64_t));
-    to->cursor = (int64_t *)neo__shard_carve(base, &at, m->source_count + 1, sizeof(int64_t));
-    to->flow_at = (int64_t *)neo__shard_carve(base, &at, ranks * s->flows + 1, sizeof(int64_t));
-    for (int i = 0; i < s->slots; i++) {
-        neo__shard_batch *b = &to->batches[i];
-        b->start = (int64_t *)neo__shard_carve(base, &at, ranks + 1, sizeof(int64_t));
-        b->offsets =
-            (int64_t *)neo__shard_carve(base, &at, s->routes * s->batch + 1, sizeof(int64_t));
-        b->whole =
-            (int32_t *)neo__shard_carve(base, &at, s->late_flows * s->batch, sizeof(int32_t));
+static void neo__shard_layout(const neo__shard_map *m, const neo__shard_sizes *z, neo__carve *c,
+                              neo_shard *s) {
+    int64_t ranks = m->ranks, bags = z->replica_features * z->share;
+    NEO__CARVE(c, s->counts, 4 * ranks);
+    NEO__CARVE(c, s->lengths_out, ranks + z->columns * z->share);
+    NEO__CARVE(c, s->lengths_in, ranks + m->columns[z->rank] * z->batch);
+    NEO__CARVE(c, s->source_lengths, m->source_count * z->share);
+    NEO__CARVE(c, s->source_at, m->source_count + 1);
+    NEO__CARVE(c, s->cursor, m->source_count + 1);
+    NEO__CARVE(c, s->flow_at, ranks * z->flows + 1);
+    for (int i = 0; i < z->slots; i++) {
+        NEO__CARVE(c, s->batches[i].start, ranks + 1);
+        NEO__CARVE(c, s->batches[i].offsets, z->routes * z->batch + 1);
+        NEO__CARVE(c, s->batches[i].whole, z->late_flows * z->batch);
     }
-    int64_t bags = s->replica_features * s->share;
-    to->replica_offsets = (int64_t *)neo__shard_carve(base, &at, bags + 1, sizeof(int64_t));
-    to->replica_at =
-        (int64_t *)neo__shard_carve(base, &at, 2 * s->replica_features, sizeof(int64_t));
-    to->dense =
-        (float *)neo__shard_carve(base, &at, s->subtrees * s->replica_floats, sizeof(float));
-    to->dense_sum = (float *)neo__shard_carve(base, &at, s->replica_floats, sizeof(float));
-    to->touched = (unsigned char *)neo__shard_carve(base, &at, s->replica_rows, 1);
-    to->replica_row = (int64_t *)neo__shard_carve(base, &at, s->replica_most_rows, sizeof(int64_t));
-    to->kept_ids = (int64_t *)neo__shard_carve(base, &at, s->kept_parts, sizeof(int64_t));
-    to->parked = (unsigned char *)neo__shard_carve(base, &at, s->kept_marks, 1);
-    to->grad_count = (int64_t *)neo__shard_carve(base, &at, s->grad_sources, sizeof(int64_t));
-    to->grad_from = (int64_t *)neo__shard_carve(base, &at, s->grad_sources, sizeof(int64_t));
-    to->grad_in_at = (int64_t *)neo__shard_carve(base, &at, s->grad_routes, sizeof(int64_t));
-    to->grad_out_at = (int64_t *)neo__shard_carve(base, &at, s->grad_pairs, sizeof(int64_t));
-    to->grad_row = (float *)neo__shard_carve(base, &at, s->grad_room, sizeof(float));
-    if (!s->on_device) return at + neo__shard_layout_rows(m, s, base ? base + at : NULL, to);
-    to->bag_lengths = (int32_t *)neo__shard_carve(base, &at, m->mean_count * s->share, sizeof(int32_t));
-    return at;
+    NEO__CARVE(c, s->replica_offsets, bags + 1);
+    NEO__CARVE(c, s->replica_at, 2 * z->replica_features);
+    NEO__CARVE(c, s->dense, z->subtrees * z->replica_floats);
+    NEO__CARVE(c, s->dense_sum, z->replica_floats);
+    NEO__CARVE(c, s->touched, z->replica_rows);
+    NEO__CARVE(c, s->replica_row, z->replica_most_rows);
+    NEO__CARVE(c, s->kept_ids, z->kept_parts);
+    NEO__CARVE(c, s->parked, z->kept_marks);
+    NEO__CARVE(c, s->grad_count, z->grad_sources);
+    NEO__CARVE(c, s->grad_from, z->grad_sources);
+    NEO__CARVE(c, s->grad_in_at, z->grad_routes);
+    NEO__CARVE(c, s->grad_out_at, z->grad_pairs);
+    NEO__CARVE(c, s->grad_row, z->grad_room);
+    if (z->on_device) NEO__CARVE(c, s->bag_lengths, m->mean_count * z->share);
+    else neo__shard_layout_rows(m, z, c, s);
 }
 static neo_status neo__shard_cut_sums(void *user, const neo_cut_sums *cuts,
                                       int32_t count); /* >>impl-shard-cut */
@@ -5410,34 +5387,34 @@ typedef struct neo__shard_demand {
 } neo__shard_demand;
 static void neo__shard_demands(neo_shard *s, const neo__shard_map *m, const neo__shard_sizes *z,
                                neo__shard_demand out[NEO__SHARD_BUFFERS]) {
-    size_t id = neo_dtype_size(m->id_dtype), weight = m->weighted ? sizeof(float) : 0;
-    neo__shard_buffer *buffers[NEO__SHARD_BUFFERS] = {&s->source_ids,     &s->source_weights,
-                                                      &s->ids_out,        &s->weights_out,
-                                                      &s->ids_in,         &s->weights_in,
-                                                      &s->replica_ids,    &s->replica_weights,
-                                                      &s->batches[0].ids, &s->batches[0].weights,
-                                                      &s->batches[1].ids, &s->batches[1].weights,
-                                                      &s->cut_out,        &s->cut_in,
-                                                      &s->grad_out,       &s->grad_in,
-                                                      &s->none_local,     &s->none_replica,
-                                                      &s->none_out,       &s->none_in,
-                                                      &s->shown,          &s->shown_grads};
-    int64_t counts[NEO__SHARD_BUFFERS] = {
-        z->own_ids,   z->own_ids,     z->out_ids,     z->out_ids,   z->in_ids,
-        z->in_ids,    z->replica_ids, z->replica_ids, z->route_ids, z->route_ids,
-        z->route_ids, z->route_ids,   z->cut_out,     z->cut_in,    z->grad_out,
-        z->grad_in,   z->none_dim * z->route_ids,     z->none_dim * z->replica_ids,
-        z->none_bytes * z->route_ids, z->none_bytes * z->own_ids, z->shown, z->shown_grads};
-    for (int i = 0; i < NEO__SHARD_BUFFERS; i++) {
-        out[i].buffer = buffers[i];
-        out[i].count = counts[i];
-        out[i].size = i == 18 || i == 19 ? 1
-                      : i >= 12 ? sizeof(float)
-                      : i % 2   ? weight
-                      : i == 6  ? sizeof(int64_t)
-                                : id;
-        if ((i == 10 || i == 11) && z->slots < 2) out[i].count = 0;
-    }
+    const size_t id = neo_dtype_size(m->id_dtype), weight = m->weighted ? sizeof(float) : 0;
+    const int64_t next_ids = z->slots > 1 ? z->route_ids : 0;
+    const neo__shard_demand all[] = {
+        {&s->source_ids, z->own_ids, id},
+        {&s->source_weights, z->own_ids, weight},
+        {&s->ids_out, z->out_ids, id},
+        {&s->weights_out, z->out_ids, weight},
+        {&s->ids_in, z->in_ids, id},
+        {&s->weights_in, z->in_ids, weight},
+        {&s->replica_ids, z->replica_ids, sizeof(int64_t)},
+        {&s->replica_weights, z->replica_ids, weight},
+        {&s->batches[0].ids, z->route_ids, id},
+        {&s->batches[0].weights, z->route_ids, weight},
+        {&s->batches[1].ids, next_ids, id},
+        {&s->batches[1].weights, next_ids, weight},
+        {&s->cut_out, z->cut_out, sizeof(float)},
+        {&s->cut_in, z->cut_in, sizeof(float)},
+        {&s->grad_out, z->grad_out, sizeof(float)},
+        {&s->grad_in, z->grad_in, sizeof(float)},
+        {&s->none_local, z->none_dim * z->route_ids, sizeof(float)},
+        {&s->none_replica, z->none_dim * z->replica_ids, sizeof(float)},
+        {&s->none_out, z->none_bytes * z->route_ids, 1},
+        {&s->none_in, z->none_bytes * z->own_ids, 1},
+        {&s->shown, z->shown, sizeof(float)},
+        {&s->shown_grads, z->shown_grads, sizeof(float)},
+    };
+    NEO__STATIC_ASSERT(sizeof all / sizeof *all == NEO__SHARD_BUFFERS, "each buffer once");
+    memcpy(out, all, sizeof all);
 }
 
 /* ---- create ---- */
@@ -5542,12 +5519,14 @@ static neo_status neo__shard_map_bytes(neo_ctx *ctx, const neo__shard_map *m, in
     if (neo__shard_is_whole(m)) return neo__shard_add_bytes(ctx, &m->desc, memory);
     int leaves = neo_ctx_repro_shards(ctx);
     neo__shard_sizes z = neo__shard_measure(m, NEO__MAX(leaves, m->ranks), rank);
-    memory->exchange_bytes += neo__shard_layout(m, &z, NULL, &s);
+    NEO__ZERO(neo__carve, work);
+    neo__shard_layout(m, &z, &work, &s);
+    if (z.on_device) neo__shard_layout_rows(m, &z, &work, &s);
+    memory->exchange_bytes += work.at;
     neo__shard_demands(&s, m, &z, demand);
     for (int i = 0; i < NEO__SHARD_BUFFERS; i++)
         memory->exchange_bytes += (size_t)demand[i].count * demand[i].size;
     memory->exchange_bytes += (size_t)z.there * sizeof(float);
-    if (z.on_device) memory->exchange_bytes += neo__shard_layout_rows(m, &z, NULL, &s);
     NEO__TRY(neo__shard_lists_make(ctx, m, &l));
     neo_status status = NEO_OK;
     if (neo__shard_local_desc(m, &z, l.tables, l.feature_table, &d)) {
@@ -5613,10 +5592,14 @@ static neo_status neo__shard_make(neo_shard *s, const neo_plan *plan, int rank) 
     s->whole = neo__shard_is_whole(m);
     if (s->whole) return neo_bags_create(s->ctx, &m->desc, &s->bags);
     s->sizes = neo__shard_measure(m, neo_ctx_repro_shards(s->ctx), rank);
-    s->work_bytes = neo__shard_layout(m, &s->sizes, NULL, s);
+    NEO__ZERO(neo__carve, carve);
+    neo__shard_layout(m, &s->sizes, &carve, s);
+    s->work_bytes = carve.at;
     s->work = (char *)neo__pinned_alloc(s->ctx, s->work_bytes);
     NEO__CHECK(s->work, NEO_ERR_MEMORY, "neo_shard_create: no memory for %zu bytes", s->work_bytes);
-    neo__shard_layout(m, &s->sizes, s->work, s);
+    carve.block = s->work;
+    carve.at = 0;
+    neo__shard_layout(m, &s->sizes, &carve, s);
     neo__shard_fill(s->kept_ids, 0, (size_t)s->sizes.kept_parts * sizeof *s->kept_ids);
     neo__shard_demands(s, m, &s->sizes, demand);
     for (int i = 0; i < NEO__SHARD_BUFFERS; i++)
@@ -6968,7 +6951,9 @@ static neo_status neo__shard_send_there(neo_shard *s, void *there, const void *f
 static neo_status neo__shard_there_make(neo_shard *s) {
     NEO__ZERO(neo__shard_lister, l);
     neo_tensor t;
-    int64_t bytes = (int64_t)neo__shard_layout_rows(s->map, &s->sizes, NULL, s);
+    NEO__ZERO(neo__carve, carve);
+    neo__shard_layout_rows(s->map, &s->sizes, &carve, s);
+    int64_t bytes = (int64_t)carve.at;
     int64_t blocks = s->sizes.blocks * (int64_t)sizeof *l.block, parts = s->sizes.parts * (int64_t)sizeof *l.part;
     if (bytes == 0) return NEO_OK;
     NEO__CHECK(s->sizes.parts <= INT32_MAX, NEO_ERR_CAPACITY, "neo_shard_create: %" PRId64 " parts of rows",
@@ -6976,7 +6961,9 @@ static neo_status neo__shard_there_make(neo_shard *s) {
     NEO__TRY(neo_tensor_alloc(s->ctx, NEO_U8, 1, &bytes, &t));
     s->rows_there = (char *)t.data;
     s->rows_there_bytes = (size_t)bytes;
-    neo__shard_layout_rows(s->map, &s->sizes, s->rows_there, s);
+    carve.block = s->rows_there;
+    carve.at = 0;
+    neo__shard_layout_rows(s->map, &s->sizes, &carve, s);
     if (blocks + parts == 0) return NEO_OK;
     char *made = (char *)neo_alloc(s->ctx, (size_t)(blocks + parts)); /* both are of whole words of 64 bits */
     NEO__CHECK(made, NEO_ERR_MEMORY, "neo_shard_create: no memory for %" PRId64 " bytes of lists", blocks + parts);
@@ -9258,9 +9245,9 @@ NEO_API void neo_fsdp_destroy(neo_fsdp *f) {
 }
 
 static neo_status neo__fsdp_wait(neo_fsdp *f, neo_comm *group, neo_ticket ticket) {
-    int64_t began = neo_time_ns();
+    int64_t began = neo_comm_time_ns(group);
     neo_status status = neo_comm_wait(group, ticket);
-    f->wait_ns += neo_time_ns() - began;
+    f->wait_ns += neo_comm_time_ns(group) - began;
     return status;
 }
 

@@ -28,9 +28,15 @@ passed=0 failed=0 skipped=0
 : >"$logs/skipped"
 : >"$logs/failed"
 
+# name_of PROGRAM: its folder and name, as core/gemm.
+name_of() {
+    of=${1%.sh}
+    echo "${of##*tests/}"
+}
 # run PROGRAM: its output to a log; its exit status and seconds to a file beside it.
 run() {
-    name=$(basename "$1" .sh)
+    name=$(name_of "$1")
+    mkdir -p "$logs/${name%/*}"
     seconds=$TEST_TIMEOUT
     case $1 in
     *.sh) command="sh $1" seconds=$((TEST_TIMEOUT * 4 + ${FUZZ_SECONDS:-0} * 10)) ;;
@@ -42,14 +48,14 @@ run() {
 }
 # report PROGRAM: what it printed, a line, and its results to the totals.
 report() {
-    name=$(basename "$1" .sh)
+    name=$(name_of "$1")
     log=$logs/$name.log
     read -r status took seconds <"$logs/$name.end"
-    line=$(grep -E '^[a-z0-9_]+: [0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' "$log" | tail -1)
+    line=$(grep -E '^[a-z0-9_/]+: [0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' "$log" | tail -1)
     grep -v '^skipped ' "$log" | grep -vxF -- "$line"
     if [ -n "$line" ]; then
         read -r p f s <<END
-$(echo "$line" | sed 's/^[a-z0-9_]*: \([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) skipped/\1 \2 \3/')
+$(echo "$line" | sed 's|^[a-z0-9_/]*: \([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) skipped|\1 \2 \3|')
 END
         if [ "$status" -ne 0 ] && [ "$f" = 0 ]; then f=1; fi
     else
@@ -65,12 +71,12 @@ END
     else
         result=ok
     fi
-    sed -n "s/^skipped /$name: /p" "$log" >>"$logs/skipped"
-    printf '%-6s %-24s %4d passed %3d failed %3d skipped  %4d s\n' $result "$name" $p $f $s $took
+    sed -n "s|^skipped |$name: |p" "$log" >>"$logs/skipped"
+    printf '%-6s %-26s %4d passed %3d failed %3d skipped  %4d s\n' $result "$name" $p $f $s $took
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 }
 is_beside() {
-    case " $BESIDE " in *" $(basename "$1" .sh) "*) return 0 ;; *) return 1 ;; esac
+    case " $BESIDE " in *" $(name_of "$1") "*) return 0 ;; *) return 1 ;; esac
 }
 
 for program in "$@"; do if is_beside "$program"; then run "$program"; fi; done &

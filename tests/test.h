@@ -1,6 +1,6 @@
 /* test.h: the harness of neo's tests.
 
-   A test program is a list of functions: int main(void) { RUN(a); RUN(b); return test_end("name"); }
+   A test program is a list of functions: int main(void) { RUN(a); RUN(b); return test_end("test"); }
    A check that fails prints where and why, and the function is counted as failed; the rest still runs.
    Comparisons are written so that a NaN fails. */
 #ifndef NEO_TEST_H

@@ -1,5 +1,5 @@
 """Checks the scripts without the packages of the peers: that they compile, that they call neo's functions as these are
-defined, that these compute what they say, and that the table says what the lines say. tests/test_peers.sh runs it."""
+defined, that these compute what they say, and that the table says what the lines say. tests/programs/peers.sh runs it."""
 
 import array
 import ctypes

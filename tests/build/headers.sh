@@ -1,0 +1,428 @@
+#!/bin/sh
+# headers.sh: neo.h, neo_comm.h and neo_fsdp.h in every way a user may include them, warnings as errors.
+#
+# The compile matrix (compilers x language standards x macro sets), order of includes, layout of public
+# structs over configurations, flags that must be refused or must not change results, and the time one
+# translation unit takes. Needs no libraries; compilers that are absent are skipped with a message.
+
+B=${B:-build}
+CC=${CC:-cc}
+JOBS=${JOBS:-2}
+W=$B/headers
+. tests/harness.sh
+rm -rf "$W"
+mkdir -p "$W/jobs" "$W/out"
+
+warnings="-Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Werror"
+
+# ---- jobs: files of shell commands, run in parallel; each must succeed, or fail with a given text ----
+
+count=0
+# job LABEL COMMAND...: must succeed.
+job() {
+    count=$((count + 1))
+    label=$1
+    shift
+    printf '%s\n' "$label" >"$W/jobs/$count.label"
+    printf '%s\n' "$*" >"$W/jobs/$count.sh"
+}
+# refuse LABEL TEXT COMMAND...: must fail, and say TEXT.
+refuse() {
+    text=$2
+    label=$1
+    shift 2
+    job "$label" "$@"
+    printf '%s\n' "$text" >"$W/jobs/$count.text"
+}
+run_jobs() {
+    ls "$W/jobs" | sed -n 's/\.sh$//p' | sort -n | xargs -P "$JOBS" -n 1 sh -c '
+        sh "$0/jobs/$1.sh" >"$0/jobs/$1.log" 2>&1
+        echo $? >"$0/jobs/$1.rc"' "$W"
+    i=0
+    while [ $i -lt $count ]; do
+        i=$((i + 1))
+        j=$W/jobs/$i
+        label=$(cat "$j.label")
+        if [ -f "$j.text" ]; then
+            if [ "$(cat "$j.rc")" != 0 ] && grep -qF -- "$(cat "$j.text")" "$j.log"; then
+                pass
+            else
+                fail "$label: should be refused with '$(cat "$j.text")'"
+                head -5 "$j.log"
+            fi
+        elif [ "$(cat "$j.rc")" = 0 ]; then
+            pass
+        else
+            fail "$label"
+            { grep -E 'error' "$j.log" || cat "$j.log"; } | head -4 | cut -c1-160 | sed 's/^/    /'
+        fi
+    done
+    rm -rf "$W/jobs"
+    mkdir "$W/jobs"
+    count=0
+}
+
+# ---- sources: each is valid as C and as C++ ----
+
+cat >"$W/declare.c" <<'END'
+#include "neo.h"
+#include "neo.h"
+neo_status use(neo_ctx **ctx);
+neo_status use(neo_ctx **ctx) { return neo_ctx_create(NULL, ctx); }
+END
+cat >"$W/implement.c" <<'END'
+#define NEO_IMPLEMENTATION
+#include "neo.h"
+#include "neo.h"
+int main(void) {
+    neo_ctx *ctx = NULL;
+    if (neo_ctx_create(NULL, &ctx) != NEO_OK) return 1;
+    neo_ctx_destroy(ctx);
+    return 0;
+}
+END
+# The declarations first, as when another header of the program has included them already.
+cat >"$W/late.c" <<'END'
+#include "neo.h"
+#define NEO_IMPLEMENTATION
+#include "neo.h"
+int late(void);
+int late(void) { return neo_version()[0]; }
+END
+cat >"$W/before_system.c" <<'END'
+#ifdef IMPLEMENT
+#define NEO_IMPLEMENTATION
+#endif
+#include "neo.h"
+#include <assert.h>
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <locale.h>
+#include <math.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+int use(void);
+int use(void) { return printf("%s", neo_version()); }
+END
+{
+    grep '^#include <' "$W/before_system.c"
+    grep -v '^#include <' "$W/before_system.c"
+} >"$W/after_system.c"
+# Two files of one program: one implements, the other (implement.c without its first line) only uses.
+sed -e 1d "$W/implement.c" >"$W/program.c"
+printf '#define NEO_IMPLEMENTATION\n#include "neo.h"\n' >"$W/library.c"
+# neo_comm.h: the same three, and its implementation alone, linked with a neo.h implemented elsewhere (library.c).
+for f in declare implement late; do
+    sed -e 's/"neo\.h"/"neo_comm.h"/' "$W/$f.c" >"$W/comm_$f.c"
+done
+# neo_fsdp.h: likewise, over the two others in one file (comm_library.c).
+for f in declare implement late; do
+    sed -e 's/"neo\.h"/"neo_fsdp.h"/' "$W/$f.c" >"$W/fsdp_$f.c"
+done
+printf '#define NEO_IMPLEMENTATION\n#include "neo_comm.h"\n' >"$W/comm_library.c"
+cat >"$W/fsdp_alone.c" <<'END'
+#define NEO_FSDP_IMPLEMENTATION
+#include "neo_fsdp.h"
+#include <string.h>
+static neo_status rank(neo_comm *comm, void *user) {
+    neo_ctx *ctx = neo_comm_ctx(comm);
+    neo_table_desc table;
+    neo_bags_desc bags;
+    neo_plan_desc desc;
+    neo_plan *plan = NULL;
+    neo_shard *shard = NULL;
+    (void)user;
+    memset(&table, 0, sizeof table);
+    memset(&bags, 0, sizeof bags);
+    memset(&desc, 0, sizeof desc);
+    table.name = "t";
+    table.rows = 8;
+    table.dim = 32;
+    bags.tables = &table;
+    bags.table_count = 1;
+    bags.max_batch = bags.max_ids = 4;
+    desc.bags = &bags;
+    desc.cluster.ranks = neo_comm_size(comm);
+    neo_status status = neo_plan_create(ctx, &desc, &plan);
+    if (status == NEO_OK) status = neo_shard_create(comm, plan, &shard);
+    neo_shard_destroy(shard);
+    neo_plan_destroy(plan);
+    return status;
+}
+int main(void) {
+    neo_comm_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.ranks = 2;
+    return neo_comm_init_env(&desc, rank, NULL) != NEO_OK;
+}
+END
+cat >"$W/comm_alone.c" <<'END'
+#define NEO_COMM_IMPLEMENTATION
+#include "neo_comm.h"
+#include <stdio.h>
+static neo_status rank(neo_comm *comm, void *user) {
+    float x = (float)(neo_comm_rank(comm) + 1);
+    neo_status status = neo_comm_all_reduce(comm, NEO_REDUCE_SUM, &x, &x, 1, NEO_F32, NULL);
+    if (x != 6) *(int *)user = 1;
+    return status;
+}
+int main(void) {
+    neo_comm_desc desc;
+    int wrong = 0;
+    memset(&desc, 0, sizeof desc);
+    desc.ranks = 3;
+    neo_status status = neo_comm_init_env(&desc, rank, &wrong);
+    if (status != NEO_OK) printf("%s\n", neo_last_error());
+    return status != NEO_OK || wrong;
+}
+END
+# In GNU modes neo.h first must not hide what the rest of the file uses.
+cat >"$W/gnu.c" <<'END'
+#define NEO_IMPLEMENTATION
+#include "neo.h"
+#include <math.h>
+#include <unistd.h>
+#include <sys/mman.h>
+double use(void);
+double use(void) { return M_PI + (double)usleep(1) + (double)MAP_ANONYMOUS; }
+END
+
+# ---- the matrix ----
+
+compilers=
+for c in gcc clang; do
+    if have $c; then compilers="$compilers $c"; else skip "$c: not installed"; fi
+done
+[ -n "$compilers" ] || compilers=$CC
+
+for c in $compilers; do
+    for std in c11 gnu17 c17 c++17; do
+        case $c-$std in
+        gcc-c++*) driver="g++" ;;
+        clang-c++*) driver="clang++" ;;
+        *) driver=$c ;;
+        esac
+        language="-x c"
+        if [ "$std" = c++17 ]; then
+            language="-x c++"
+            if ! have $driver || ! echo '#include <cstddef>' | $driver -x c++ -fsyntax-only - 2>/dev/null; then
+                skip "$c c++17: no C++ compiler"
+                continue
+            fi
+        fi
+        base="$driver -std=$std $warnings -I."
+        for set in "" -DNEO_STATIC -DNEO_SHARED -DNEO_NO_SIMD -DNDEBUG; do
+            # Full compiles where they can find more than the front end does: unused functions, and with
+            # -O1 what follows from the flow of values.
+            level="-fsyntax-only"
+            case $std-$set in
+            c11- | c++17-) level="-O1 -c -o /dev/null" ;;
+            c11-* | c++17-*) level="-O0 -c -o /dev/null" ;;
+            esac
+            job "$c $std declarations $set" "$base -O1 $set -fsyntax-only $language $W/declare.c"
+            job "$c $std implementation $set" \
+                "$base $level $set $language $W/implement.c"
+        done
+        job "$c $std all macros at once" \
+            "$base -O0 -DNEO_SHARED -DNEO_NO_SIMD -DNDEBUG '-DNEO_ASSERT(x)=((void)(x))' -fsyntax-only $language $W/implement.c"
+        job "$c $std declarations, then the implementation" \
+            "$base -fsyntax-only $language $W/late.c"
+        job "$c $std two files linked" \
+            "$base -O0 $language -c -o $W/library-$c-$std.o $W/library.c &&
+             $base -O0 $language -c -o $W/program-$c-$std.o $W/program.c &&
+             $driver -o $W/program-$c-$std $W/program-$c-$std.o $W/library-$c-$std.o -pthread -lm && $W/program-$c-$std"
+        case $std in gnu17) ;; *)
+            job "$c $std neo_comm.h declarations" "$base -O1 -fsyntax-only $language $W/comm_declare.c"
+            for set in "" -DNEO_STATIC -DNEO_SHARED -DNEO_NO_SIMD; do
+                level="-fsyntax-only"
+                case $std-$set in c11- | c++17-) level="-O1 -c -o /dev/null" ;; esac
+                job "$c $std neo_comm.h implementation $set" "$base $level $set $language $W/comm_implement.c"
+            done
+            job "$c $std neo_comm.h declarations, then the implementation" \
+                "$base -fsyntax-only $language $W/comm_late.c"
+            # -O2: more warnings see the flow of values
+            job "$c $std neo_comm.h alone, linked with neo.h" \
+                "$base -O2 $language -c -o $W/comm-$c-$std.o $W/comm_alone.c &&
+                 $base -O0 $language -c -o $W/comm-library-$c-$std.o $W/library.c &&
+                 $driver -o $W/comm-$c-$std $W/comm-$c-$std.o $W/comm-library-$c-$std.o -pthread -lm &&
+                 timeout 60 $W/comm-$c-$std" ;;
+        esac
+        case $std in c11 | c++17)
+            job "$c $std neo_fsdp.h declarations" "$base -O1 -fsyntax-only $language $W/fsdp_declare.c"
+            for set in "" -DNEO_STATIC; do
+                job "$c $std neo_fsdp.h implementation $set" "$base -fsyntax-only $set $language $W/fsdp_implement.c"
+            done
+            job "$c $std neo_fsdp.h declarations, then the implementation" \
+                "$base -fsyntax-only $language $W/fsdp_late.c"
+            job "$c $std neo_fsdp.h alone, linked with the others" \
+                "$base -O1 $language -c -o $W/fsdp-$c-$std.o $W/fsdp_alone.c &&
+                 $base -O0 -DNEO_NO_SIMD $language -c -o $W/fsdp-library-$c-$std.o $W/comm_library.c &&
+                 $driver -o $W/fsdp-$c-$std $W/fsdp-$c-$std.o $W/fsdp-library-$c-$std.o -pthread -lm &&
+                 timeout 60 $W/fsdp-$c-$std" ;;
+        esac
+        job "$c $std before system headers" "$base -fsyntax-only $language $W/before_system.c"
+        job "$c $std after system headers" "$base -fsyntax-only $language $W/after_system.c"
+        job "$c $std before system headers, implementation" \
+            "$base -DIMPLEMENT -fsyntax-only $language $W/before_system.c"
+        case $std in
+        c11 | c17) # strict modes hide POSIX once a system header has been read
+            refuse "$c $std after system headers, implementation" "include neo.h before any system header" \
+                "$base -DIMPLEMENT -fsyntax-only $language $W/after_system.c"
+            refuse "$c $std after system headers, NEO_STATIC" "include neo.h before any system header" \
+                "$base -DNEO_STATIC -fsyntax-only $language $W/after_system.c"
+            job "$c $std after system headers, _POSIX_C_SOURCE, implementation" \
+                "$base -D_POSIX_C_SOURCE=200809L -DIMPLEMENT -fsyntax-only $language $W/after_system.c"
+            ;;
+        *) job "$c $std after system headers, implementation" \
+            "$base -DIMPLEMENT -fsyntax-only $language $W/after_system.c" ;;
+        esac
+    done
+    base="$c -std=c11 $warnings -I."
+    job "$c c11 -O3" "$base -O3 -c -o /dev/null $W/implement.c"
+    job "$c gnu17, neo.h hides nothing" "$c -std=gnu17 $warnings -I. -fsyntax-only $W/gnu.c"
+    job "$c c11 -D_GNU_SOURCE" "$base -D_GNU_SOURCE -fsyntax-only $W/implement.c"
+    job "$c c11 -march=native" "$base -march=native -fsyntax-only $W/implement.c"
+    # The header may be renamed and sit anywhere.
+    mkdir -p "$W/vendor/deep"
+    cp neo.h "$W/vendor/deep/neo.h"
+    sed 's/"neo.h"/"vendor\/deep\/neo.h"/' "$W/implement.c" >"$W/elsewhere.c"
+    job "$c c11 from another folder" "$c -std=c11 $warnings -fsyntax-only $W/elsewhere.c"
+    cp neo.h "$W/my_neo.h"
+    sed 's/"neo.h"/"my_neo.h"/' "$W/implement.c" >"$W/renamed.c"
+    job "$c c11 renamed, with NEO_HEADER" \
+        "$c -std=c11 $warnings '-DNEO_HEADER=\"my_neo.h\"' -fsyntax-only $W/renamed.c"
+
+    # Flags that define a macro are refused by the compiler.
+    refuse "$c -ffast-math" "same-bits" "$c -std=c11 -I. -ffast-math -fsyntax-only $W/declare.c"
+    refuse "$c -Ofast" "same-bits" "$c -std=c11 -I. -Ofast -fsyntax-only $W/implement.c"
+    if [ "$(uname -m)" = x86_64 ] && [ "$c" = gcc ]; then
+        refuse "$c -mfpmath=387" "FLT_EVAL_METHOD" "$c -std=c11 -I. -mfpmath=387 -fsyntax-only $W/declare.c"
+    fi
+done
+mpi=
+for kind in .openmpi .mpich ''; do
+    [ -n "$mpi" ] && [ -z "$kind" ] && continue # the plain name is one of those
+    have mpicc$kind || continue
+    mpi=yes
+    for std in c11 c17; do
+        job "mpicc$kind $std neo_comm.h" \
+            "mpicc$kind -std=$std $warnings -I. -DNEO_COMM_MPI -O1 -c -o /dev/null $W/comm_alone.c"
+    done
+    job "mpicc$kind c11 neo_comm.h NEO_STATIC" \
+        "mpicc$kind -std=c11 $warnings -I. -DNEO_COMM_MPI -DNEO_STATIC -fsyntax-only $W/comm_implement.c"
+    if have mpicxx$kind; then
+        skip_cxx="-DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX" # MPI's own C++, which has warnings
+        job "mpicxx$kind c++17 neo_comm.h" \
+            "mpicxx$kind -std=c++17 $warnings -I. $skip_cxx -DNEO_COMM_MPI -O1 -x c++ -c -o /dev/null $W/comm_alone.c"
+        job "mpicxx$kind c++17 neo_comm.h, MPI's C++ too" \
+            "mpicxx$kind -std=c++17 -I. -DNEO_COMM_MPI -fsyntax-only -x c++ $W/comm_alone.c"
+    else
+        skip "mpicxx$kind: not installed"
+    fi
+done
+[ -n "$mpi" ] || skip "mpicc: not installed (Debian: libopenmpi-dev, libmpich-dev)"
+if have nvcc; then
+    sed 's/^int main/int host_main/' "$W/implement.c" >"$W/host.cu"
+    job "nvcc, the host side" "nvcc -std=c++17 -I. -c -o /dev/null $W/host.cu"
+else
+    skip "nvcc: not installed"
+fi
+run_jobs
+
+# ---- public structs have one layout, whatever macros a file sees ----
+
+{
+    echo '#ifdef __cplusplus'
+    echo '#define ALIGNOF alignof'
+    echo '#else'
+    echo '#define ALIGNOF _Alignof'
+    echo '#endif'
+    echo '#include "neo_fsdp.h"'
+    echo '#include <stdio.h>'
+    echo 'int main(void) {'
+    { sed '/Stop here if you only want the API/q' neo.h; sed '/Stop here if you only want the API/q' neo_comm.h;
+        sed '/Stop here if you only want the API/q' neo_fsdp.h; } | sed -n \
+        -e 's/^} \(neo_[a-z0-9_]*\);.*/\1/p' \
+        -e 's/^typedef \(struct\|enum\) neo_[a-z0-9_]* {.*} \(neo_[a-z0-9_]*\);.*/\2/p' | sort -u |
+        while read -r name; do
+            printf '    printf("%%s %%u %%u\\n", "%s", (unsigned)sizeof(%s), (unsigned)ALIGNOF(%s));\n' \
+                "$name" "$name" "$name"
+        done
+    echo '    return 0;'
+    echo '}'
+} >"$W/sizes.c"
+structs=$(grep -c "printf(" "$W/sizes.c")
+reference=
+for c in $compilers; do
+    for flags in "-x c" "-x c -DNDEBUG" "-x c -DNEO_IMPLEMENTATION" "-x c -DNEO_STATIC" "-x c -DNEO_SHARED" \
+        "-x c -DNEO_NO_SIMD -DNEO_IMPLEMENTATION" "-x c -DNEO_ASSERT(x)=(void)(x) -DNEO_IMPLEMENTATION" \
+        "-x c -D_GNU_SOURCE" "-x c++ -std=c++17"; do
+        case $flags in *c++17) have g++ || continue ;; esac
+        if ! $c -I. $flags -o "$W/sizes" "$W/sizes.c" -pthread -lm >"$W/sizes.log" 2>&1; then
+            fail "sizes of structs: $c $flags does not compile"
+            head -5 "$W/sizes.log"
+            continue
+        fi
+        "$W/sizes" >"$W/sizes.txt"
+        if [ -z "$reference" ]; then
+            reference=$W/sizes.reference
+            cp "$W/sizes.txt" "$reference"
+        fi
+        if cmp -s "$W/sizes.txt" "$reference"; then
+            pass
+        else
+            fail "sizes of structs: $c $flags differs"
+            diff "$reference" "$W/sizes.txt" | head -5
+        fi
+    done
+done
+echo "headers: layout of $structs public types compared"
+[ "$structs" -gt 30 ] || fail "only $structs public types were found"
+
+# ---- flags that define no macro: the same bits, or neo_ctx_create refuses ----
+
+# tests/build/flags.c trains a small model and prints a digest, or "refused: <why>".
+for c in $compilers; do
+    for flags in -O0 "-O3 -march=native" "-O2 -std=gnu17 -ffp-contract=fast -march=native" \
+        "-O2 -funsafe-math-optimizations" "-O1 -fno-signed-zeros -fno-trapping-math -fassociative-math" \
+        "-O1 -ffinite-math-only" "-O1 -fno-signed-zeros" "-O1 -freciprocal-math" \
+        "-O2 -DNEO_NO_SIMD -march=native" "-O1 -DLINK_FAST"; do
+        link=
+        case $flags in *LINK_FAST) link=-ffast-math ;; esac
+        id=$(echo "$c $flags" | tr -c 'a-zA-Z0-9\n' _)
+        job "$c $flags" \
+            "$c $flags -DNEO_STATIC -I. -Itests -c -o $W/out/$id.o tests/build/flags.c 2>$W/out/$id.err || { cat $W/out/$id.err; grep -q same-bits $W/out/$id.err && echo 'refused: by the compiler' >$W/out/$id.txt; exit; }
+             $c $link -o $W/out/$id $W/out/$id.o -pthread -lm && $W/out/$id >$W/out/$id.txt; cat $W/out/$id.txt; test -s $W/out/$id.txt"
+    done
+done
+run_jobs
+expected=
+for f in "$W"/out/*.txt; do
+    case $f in *_O0.txt) expected=$(cat "$f"); break ;; esac
+done
+case $expected in *digest*) pass ;; *) fail "flags: no digest at -O0" ;; esac
+for f in "$W"/out/*.txt; do
+    id=$(basename "$f" .txt)
+    case $(cat "$f") in
+    refused*) pass; echo "headers: $id: $(cat "$f")" ;;
+    *) same "flags $id" "$(cat "$f")" "$expected" ;;
+    esac
+done
+
+# ---- one translation unit must compile in a few seconds ----
+
+# Processor time, not the clock: the machine may be busy. `times` prints the children's as 0m1.234s.
+# The goal is 5 s of one core of today; the limit leaves room for a slow or busy one.
+seconds=$(sh -c "$CC -std=c11 -O2 -I. -c -o $W/neo.o $W/implement.c && times" 2>/dev/null | sed -n '2s/ .*//p')
+ms=$(echo "${seconds:-0m99s}" | awk -F '[ms]' '{ printf "%d", ($1 * 60 + $2) * 1000 }')
+echo "headers: one file with NEO_IMPLEMENTATION compiles in $ms ms at -O2 (goal 5000, limit 15000)"
+if [ "$ms" -lt 15000 ]; then pass; else fail "compile time $ms ms"; fi
+
+finish build/headers

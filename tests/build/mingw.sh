@@ -1,0 +1,48 @@
+#!/bin/sh
+# mingw.sh: neo.h, the examples and the tests build for Windows with mingw-w64, as C and as C++. They are
+# not run unless wine is there.
+
+B=${B:-build}
+. tests/harness.sh
+W=$B/mingw
+mkdir -p "$W"
+gcc=x86_64-w64-mingw32-gcc
+gxx=x86_64-w64-mingw32-g++
+
+if ! have $gcc; then
+    skip "Windows: no $gcc (Debian: gcc-mingw-w64-x86-64)"
+    finish build/mingw
+    exit
+fi
+# try LABEL COMMAND...
+try() {
+    label=$1
+    shift
+    if "$@" >"$W/log" 2>&1; then
+        pass
+    else
+        fail "$label"
+        grep -E 'error|undefined' "$W/log" | head -5
+    fi
+}
+warnings="-Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Werror"
+try "C" $gcc -std=c11 $warnings -O1 -I. -c -o "$W/neo.o" tests/neo.c
+try "C, gnu17" $gcc -std=gnu17 $warnings -I. -fsyntax-only tests/neo.c
+try "C, exported" $gcc -std=c11 $warnings -DNEO_SHARED -I. -fsyntax-only tests/neo.c
+if have $gxx; then
+    try "C++" $gxx -x c++ -std=c++17 $warnings -I. -fsyntax-only tests/neo.c
+else
+    skip "Windows, C++: no $gxx"
+fi
+for source in examples/*.c; do
+    name=$(basename "$source" .c)
+    try "$source" $gcc -std=c11 -Wall -Wextra -O0 -I. -static -o "$W/$name.exe" "$source" -lm -pthread
+done
+if have wine; then
+    model="--synthetic 500 --batch 100 --dim 8 --bottom 13-24-8 --top 24-1 --rows 300 --seed 5"
+    same "dlrm under wine" "$(wine "$W/dlrm.exe" $model 2>/dev/null | tr -d '\r' | grep '^state')" \
+        "$("$B/dlrm" $model 2>/dev/null | grep '^state')"
+else
+    skip "Windows: built, not run: no wine"
+fi
+finish build/mingw

@@ -1,0 +1,222 @@
+/* activation.c: activations, their slopes, and neo_gradcheck itself.
+   Goal     values of double formulas, gradient check, one answer for every thread count and
+            instruction set, in place and out of place, and clear refusals.
+   Method   a naive double reference; neo_gradcheck; memcmp. */
+#include "test.h"
+
+static const neo_activation acts[] = {NEO_ACT_NONE, NEO_ACT_RELU, NEO_ACT_SIGMOID,
+                                      NEO_ACT_TANH, NEO_ACT_GELU, NEO_ACT_HARDSWISH};
+static const char *const names[] = {"none", "relu", "sigmoid", "tanh", "gelu", "hardswish"};
+enum { ACTS = 6 };
+
+static double ref_value(neo_activation act, double x) {
+    switch (act) {
+    case NEO_ACT_NONE: return x;
+    case NEO_ACT_RELU: return x > 0 ? x : 0;
+    case NEO_ACT_SIGMOID: return 1 / (1 + exp(-x));
+    case NEO_ACT_TANH: return tanh(x);
+    case NEO_ACT_GELU: return 0.5 * x * erfc(-x / sqrt(2));
+    case NEO_ACT_HARDSWISH: return x * fmin(fmax(x + 3, 0), 6) / 6;
+    }
+    return NAN;
+}
+static double ref_slope(neo_activation act, double x) {
+    double s = 1 / (1 + exp(-x));
+    switch (act) {
+    case NEO_ACT_NONE: return 1;
+    case NEO_ACT_RELU: return x > 0;
+    case NEO_ACT_SIGMOID: return s * (1 - s);
+    case NEO_ACT_TANH: return 1 - tanh(x) * tanh(x);
+    case NEO_ACT_GELU: return 0.5 * erfc(-x / sqrt(2)) + x * exp(-x * x / 2) / sqrt(8 * atan(1));
+    case NEO_ACT_HARDSWISH: return x <= -3 ? 0 : x < 3 ? x / 3 + 0.5 : 1;
+    }
+    return NAN;
+}
+
+static void values_and_slopes_equal_the_formulas(void) {
+    enum { N = 4001 };
+    static float z[N], y[N], dy[N], dz[N];
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    neo_tensor tz = neo_tensor_1d(z, NEO_F32, N), ty = neo_tensor_1d(y, NEO_F32, N);
+    neo_tensor tdy = neo_tensor_1d(dy, NEO_F32, N), tdz = neo_tensor_1d(dz, NEO_F32, N);
+    for (int i = 0; i < N; i++) z[i] = (float)(i - N / 2) * 0.01f; /* -20 .. 20, with 0 and +-3 */
+    test_fill(dy, N);
+    for (int a = 0; a < ACTS; a++) {
+        REQUIRE_OK(neo_activation_forward(ctx, acts[a], tz, ty));
+        REQUIRE_OK(neo_activation_backward(ctx, acts[a], tz, ty, tdy, tdz));
+        for (int i = 0; i < N; i++) {
+            double x = (double)z[i], v = ref_value(acts[a], x),
+                   s = ref_slope(acts[a], x) * (double)dy[i];
+            if (!(fabs((double)y[i] - v) <= 1e-6 * fabs(v) + 1e-30))
+                FAIL("%s(%g) = %g, not %g", names[a], x, (double)y[i], v);
+            if (!(fabs((double)dz[i] - s) <= 1e-6))
+                FAIL("%s'(%g) dy = %g, not %g", names[a], x, (double)dz[i], s);
+        }
+    }
+    neo_ctx_destroy(ctx);
+}
+
+static void extreme_arguments(void) {
+    float z[8] = {INFINITY, -INFINITY, NAN, 3e38f, -3e38f, 1e-40f, -0.0f, 0.0f}, y[8], dz[8];
+    float dy[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    neo_tensor tz = neo_tensor_1d(z, NEO_F32, 8), ty = neo_tensor_1d(y, NEO_F32, 8);
+    neo_tensor tdy = neo_tensor_1d(dy, NEO_F32, 8), tdz = neo_tensor_1d(dz, NEO_F32, 8);
+    static const float expect[][2] = {
+        {1, 0}, {1, -1}, {3e38f, 0}}; /* sigmoid, tanh, gelu at +-3e38 */
+    for (int a = 0; a < ACTS; a++) {
+        REQUIRE_OK(neo_activation_forward(ctx, acts[a], tz, ty));
+        REQUIRE_OK(neo_activation_backward(ctx, acts[a], tz, ty, tdy, tdz));
+        CHECK(isnan(y[2]));
+        if (a >= 2 && a <= 4) {
+            CHECK_NEAR(y[3], expect[a - 2][0], 1e31);
+            CHECK(y[4] == expect[a - 2][1]);
+        }
+        if (a == 1) CHECK(isinf(y[0]) && y[1] == 0 && dz[1] == 0 && dz[6] == 0 && dz[7] == 0);
+        if (a == 2 || a == 3)
+            CHECK(y[0] == 1 && y[1] == expect[a - 2][1] && dz[0] == 0 && dz[1] == 0);
+        if (a == 4) CHECK(isinf(y[0]) && dz[0] == 1 && dz[1] == 0);
+        if (a == 5) CHECK(dz[0] == 1 && dz[1] == 0);
+    }
+    neo_ctx_destroy(ctx);
+}
+
+static void same_bits_everywhere(void) {
+    enum { N = 70001 };
+    static float z[N], dy[N], y[N], dz[N], y0[N], dz0[N];
+    static const neo_isa isas[] = {NEO_ISA_SCALAR, NEO_ISA_AVX2, NEO_ISA_AVX512, NEO_ISA_NEON};
+    static const int threads[] = {1, 2, 3, 8};
+    for (int i = 0; i < N; i++) z[i] = test_uniform() * (i % 3 ? 4.0f : 30.0f);
+    test_fill(dy, N);
+    for (int a = 0; a < ACTS; a++)
+        for (int k = 0; k < 4; k++)
+            for (int t = 0; t < 4; t++) {
+                if (!neo_isa_available(isas[k]) || (k > 0 && t != k % 4)) continue;
+                neo_ctx *ctx = test_ctx(threads[t], isas[k], 1);
+                memcpy(y, z, sizeof y);
+                memcpy(dz, dy, sizeof dz);
+                neo_tensor tz = neo_tensor_1d(z, NEO_F32, N), ty = neo_tensor_1d(y, NEO_F32, N);
+                neo_tensor tdz = neo_tensor_1d(dz, NEO_F32, N);
+                CHECK_OK(neo_activation_forward(ctx, acts[a], ty, ty)); /* in place */
+                CHECK_OK(neo_activation_backward(ctx, acts[a], tz, ty, tdz, tdz));
+                if (k == 0 && t == 0) {
+                    memcpy(y0, y, sizeof y);
+                    memcpy(dz0, dz, sizeof dz);
+                }
+                CHECK_BITS(y, y0, sizeof y);
+                CHECK_BITS(dz, dz0, sizeof dz);
+                neo_ctx_destroy(ctx);
+            }
+}
+
+static void edges_keep_their_neighbours(void) {
+    float z[48], y[48];
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    for (int a = 0; a < ACTS; a++)
+        for (int n = 0; n <= 40; n++)
+            for (int shift = 0; shift < 3; shift++) {
+                test_fill(z, 48);
+                for (int i = 0; i < 48; i++) y[i] = 77.0f;
+                CHECK_OK(neo_activation_forward(ctx, acts[a], neo_tensor_1d(z + shift, NEO_F32, n),
+                                                neo_tensor_1d(y + shift, NEO_F32, n)));
+                for (int i = 0; i < 48; i++)
+                    if (i < shift || i >= shift + n) CHECK(y[i] == 77.0f);
+                    else CHECK_NEAR(y[i], ref_value(acts[a], (double)z[i]), 1e-6);
+            }
+    neo_ctx_destroy(ctx);
+}
+
+/* ---- gradcheck ---- */
+typedef struct problem {
+    neo_ctx *ctx;
+    neo_activation act;
+    neo_tensor z, y;
+    const float *dy;
+    int fail;
+} problem;
+static neo_status problem_loss(void *user, double *loss) {
+    problem *p = user;
+    if (p->fail) return NEO_ERR_STATE;
+    neo_status status = neo_activation_forward(p->ctx, p->act, p->z, p->y);
+    *loss = 0;
+    for (int64_t i = 0; i < neo_tensor_count(p->y); i++)
+        *loss += (double)((float *)p->y.data)[i] * (double)p->dy[i];
+    return status;
+}
+static void gradients_pass_the_check_and_wrong_ones_do_not(void) {
+    enum { N = 37 };
+    float z[N], y[N], dy[N], dz[N], before[N];
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    for (int a = 0; a < ACTS; a++) {
+        problem p = {ctx, acts[a], neo_tensor_1d(z, NEO_F32, N), neo_tensor_1d(y, NEO_F32, N),
+                     dy,  0};
+        neo_tensor tdz = neo_tensor_1d(dz, NEO_F32, N);
+        test_fill(dy, N);
+        for (int i = 0; i < N; i++)
+            z[i] = (float)(i - 18) * 0.23f + 0.05f; /* away from the kinks */
+        memcpy(before, z, sizeof z);
+        REQUIRE_OK(neo_activation_forward(ctx, acts[a], p.z, p.y));
+        REQUIRE_OK(
+            neo_activation_backward(ctx, acts[a], p.z, p.y, neo_tensor_1d(dy, NEO_F32, N), tdz));
+        neo_gradcheck_desc d = {.loss = problem_loss,
+                                .user = &p,
+                                .value = p.z,
+                                .grad = tdz,
+                                .step = 1e-3,
+                                .abs_tol = 1e-3,
+                                .name = "z"};
+        neo_gradcheck_result r;
+        CHECK_OK(neo_gradcheck(&d, &r));
+        CHECK_INT(r.checked, N);
+        CHECK_INT(r.failed, 0);
+        CHECK_BITS(z, before, sizeof z);
+        d.max_elements = 5;
+        CHECK_OK(neo_gradcheck(&d, &r));
+        CHECK_INT(r.checked, 5);
+        d.max_elements = 0;
+        dz[20] += 0.5f;
+        CHECK_ERR(neo_gradcheck(&d, &r), NEO_ERR_MISMATCH,
+                  "z: 1 of 37 gradients are off, most at element 20");
+        CHECK_INT(r.worst_element, 20);
+        dz[3] = NAN;
+        CHECK_ERR(neo_gradcheck(&d, &r), NEO_ERR_MISMATCH, "element 3");
+        CHECK_INT(r.failed, 2);
+        p.fail = 1;
+        CHECK(neo_gradcheck(&d, NULL) == NEO_ERR_STATE);
+        CHECK_BITS(z, before, sizeof z);
+    }
+    neo_ctx_destroy(ctx);
+}
+
+static void refusals(void) {
+    float z[6] = {0}, y[6] = {0};
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    neo_tensor a = neo_tensor_1d(z, NEO_F32, 6), b = neo_tensor_2d(y, NEO_F32, 2, 3),
+               none = neo_tensor_none();
+    CHECK_ERR(neo_activation_forward(ctx, (neo_activation)9, a, a), NEO_ERR_ARG,
+              "no activation 9");
+    CHECK_ERR(neo_activation_forward(ctx, NEO_ACT_RELU, a, b), NEO_ERR_SHAPE, "y has");
+    CHECK_ERR(neo_activation_forward(ctx, NEO_ACT_RELU, none, b), NEO_ERR_SHAPE, "z is not");
+    CHECK_ERR(neo_activation_forward(ctx, NEO_ACT_RELU, b, neo_tensor_transpose(b, 0, 1)),
+              NEO_ERR_SHAPE, "y is not");
+    CHECK_ERR(neo_activation_backward(ctx, NEO_ACT_GELU, none, a, a, a), NEO_ERR_SHAPE,
+              "z is not");
+    CHECK_ERR(neo_activation_backward(ctx, NEO_ACT_TANH, a, none, a, a), NEO_ERR_SHAPE,
+              "y is not");
+    CHECK_ERR(neo_activation_forward(ctx, NEO_ACT_RELU, neo_tensor_1d(z, NEO_I32, 6), a),
+              NEO_ERR_SHAPE, "z is not");
+    CHECK_OK(neo_activation_backward(ctx, NEO_ACT_TANH, none, a, a, a));
+    neo_gradcheck_desc d = {.value = a, .grad = a};
+    CHECK_ERR(neo_gradcheck(&d, NULL), NEO_ERR_ARG, "no loss function");
+    neo_ctx_destroy(ctx);
+}
+
+int main(void) {
+    RUN(values_and_slopes_equal_the_formulas);
+    RUN(extreme_arguments);
+    RUN(same_bits_everywhere);
+    RUN(edges_keep_their_neighbours);
+    RUN(gradients_pass_the_check_and_wrong_ones_do_not);
+    RUN(refusals);
+    return test_end("core/activation");
+}

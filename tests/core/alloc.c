@@ -1,0 +1,243 @@
+/* alloc.c: memory that is not granted, at every place in turn.
+
+   Method: an allocator that refuses the n-th request (alone, or from there on), for n = 0, 1, 2 ... until a run
+   meets no refusal; under it a trainer is created, trained, saved, loaded and destroyed. Every refusal must
+   come out as a status with a message, nothing may leak, free must be given the size alloc was given, and
+   state that existed before a failed call must be as it was. */
+#include "test.h"
+
+#include "meter.h"
+#include "model.h"
+
+#include <sys/stat.h>
+#if !defined(_WIN32)
+#include <unistd.h>
+#endif
+
+static char dir[512], path[600];
+static const model_desc KIND = {NEO_OPTIM_ADAM, NEO_BAG_ROWWISE_ADAGRAD, 1.0f, 1};
+
+typedef neo_status (*scenario)(const neo_ctx_desc *desc);
+
+static neo_status run_trainer(const neo_ctx_desc *desc) {
+    static model m; /* zeroed again by model_destroy */
+    neo_status status = model_create(&m, desc, &KIND);
+    if (status == NEO_OK) status = model_steps(&m, 3);
+    uint64_t before = m.state ? neo_state_digest(m.state) : 0;
+    neo_save_desc save;
+    neo_load_desc load;
+    memset(&save, 0, sizeof save);
+    memset(&load, 0, sizeof load);
+    save.dir = load.dir = dir;
+    save.step = m.step;
+    if (status == NEO_OK) status = neo_save(m.ctx, &save, m.state);
+    if (m.state && neo_state_digest(m.state) != before) FAIL("a save changed the state");
+    if (status == NEO_OK) status = model_steps(&m, 1);
+    before = m.state ? neo_state_digest(m.state) : 0;
+    if (status == NEO_OK) {
+        status = neo_load(m.ctx, &load, m.state, NULL);
+        if (status != NEO_OK && neo_state_digest(m.state) != before) FAIL("a failed load changed the state");
+    }
+    model_destroy(&m);
+    return status;
+}
+
+static neo_status use_files(neo_ctx *ctx, neo_schema *schema) {
+    const char *paths[1];
+    neo_reader *reader = NULL;
+    neo_reader_desc d;
+    neo_batch batch;
+    memset(&d, 0, sizeof d);
+    paths[0] = path;
+    MODEL_TRY(neo_schema_fit(schema, paths, 1, 0));
+    d.schema = schema;
+    d.paths = paths;
+    d.path_count = 1;
+    d.batch = 7;
+    d.threads = 2;
+    d.shuffle_window = 20;
+    neo_status status = neo_reader_open(ctx, &d, &reader);
+    while (status == NEO_OK) status = neo_reader_next(reader, &batch);
+    neo_reader_close(reader);
+    return status == NEO_END ? NEO_OK : status;
+}
+static neo_status run_text(const neo_ctx_desc *desc) {
+    neo_ctx *ctx = NULL;
+    neo_schema *schema = NULL;
+    neo_status status = neo_ctx_create(desc, &ctx);
+    if (status == NEO_OK)
+        status = neo_schema_parse(ctx, "delimiter ,\nname category\nage dense log bucket 20,40\n"
+                                       "tags list sep=| rows=50 hash\npay label positive=yes\n", &schema);
+    if (status == NEO_OK) status = use_files(ctx, schema);
+    neo_schema_destroy(schema);
+    neo_ctx_destroy(ctx);
+    return status;
+}
+
+static neo_status run_criteo(const neo_ctx_desc *desc) {
+    neo_ctx *ctx = NULL;
+    neo_schema *schema = NULL;
+    neo_status status = neo_ctx_create(desc, &ctx);
+    if (status == NEO_OK) status = neo_schema_criteo(ctx, NEO_IDS_DICTIONARY, 100, NULL, &schema);
+    neo_schema_destroy(schema);
+    neo_ctx_destroy(ctx);
+    return status;
+}
+
+static neo_status use_report(neo_report *report) {
+    static const char *const cells[] = {"name", "value"};
+    for (int i = 0; i < 40; i++)
+        MODEL_TRY(neo_report_point(report, i % 2 ? "loss" : "auc", i % 3 ? "train" : "test", i, 1.0 / (1 + i)));
+    MODEL_TRY(neo_report_axis(report, "loss", "step", "loss"));
+    for (int i = 0; i < 20; i++) MODEL_TRY(neo_report_row(report, "table", cells, 2));
+    MODEL_TRY(neo_report_fact(report, "auc", "0.9"));
+    return neo_report_write(report, path);
+}
+static neo_status run_see(const neo_ctx_desc *desc) {
+    neo_ctx *ctx = NULL;
+    neo_report *report = NULL;
+    neo_jsonl *log = NULL;
+    neo_tensor t = neo_tensor_none(), back = neo_tensor_none();
+    int64_t shape[2] = {3, 5};
+    neo_status status = neo_ctx_create(desc, &ctx);
+    if (status == NEO_OK) status = neo_report_create(ctx, "title", &report);
+    if (status == NEO_OK) status = use_report(report);
+    if (status == NEO_OK) status = neo_jsonl_open(ctx, path, 0, &log);
+    if (status == NEO_OK) {
+        neo_jsonl_int(log, "step", 1);
+        status = neo_jsonl_end(log);
+    }
+    neo_jsonl_close(log);
+    if (status == NEO_OK) status = neo_tensor_alloc(ctx, NEO_F32, 2, shape, &t);
+    if (status == NEO_OK) status = neo_tensor_zero(ctx, t);
+    if (status == NEO_OK) status = neo_npy_write(ctx, path, t);
+    if (status == NEO_OK) status = neo_npy_read(ctx, path, &back);
+    if (ctx) {
+        neo_tensor_free(ctx, &t);
+        neo_tensor_free(ctx, &back);
+    }
+    neo_report_destroy(report);
+    neo_ctx_destroy(ctx);
+    return status;
+}
+
+static neo_status use_safetensors(neo_ctx *ctx, neo_state *state, float *values) {
+    static const char *const names[] = {"a.weight", "b"};
+    neo_tensor tensors[2];
+    neo_safetensors *file = NULL;
+    int loaded = 0;
+    tensors[0] = neo_tensor_2d(values, NEO_F32, 4, 4);
+    tensors[1] = neo_tensor_1d(values + 16, NEO_F32, 8);
+    MODEL_TRY(neo_state_add(state, NEO_STATE_WEIGHT, "a.weight", tensors[0]));
+    MODEL_TRY(neo_safetensors_write(ctx, path, names, tensors, 2, NULL, 0));
+    neo_status status = neo_safetensors_open(ctx, path, &file);
+    if (status == NEO_OK) status = neo_safetensors_read(file, 0, tensors[0]);
+    neo_safetensors_close(file);
+    MODEL_TRY(status);
+    return neo_load_safetensors(ctx, path, NULL, 0, 0, state, &loaded);
+}
+static neo_status run_safetensors(const neo_ctx_desc *desc) {
+    float values[24] = {0};
+    neo_ctx *ctx = NULL;
+    neo_state *state = NULL;
+    neo_status status = neo_ctx_create(desc, &ctx);
+    if (status == NEO_OK) status = neo_state_create(ctx, &state);
+    if (status == NEO_OK) status = use_safetensors(ctx, state, values);
+    neo_state_destroy(state);
+    neo_ctx_destroy(ctx);
+    return status;
+}
+
+static neo_status use_jagged(neo_jagged_buffer *a, neo_jagged_buffer *b) {
+    static const int64_t lengths[] = {1, 2, 0, 3}, ids[] = {1, 2, 3, 4, 5, 6};
+    MODEL_TRY(neo_jagged_set(a, 2, lengths, NEO_I64, ids, NEO_I64, NULL));
+    MODEL_TRY(neo_jagged_reserve(a, 100, 1000));
+    MODEL_TRY(neo_jagged_transpose(b, neo_jagged_view(a)));
+    return neo_jagged_slice(b, neo_jagged_view(a), 0, 1);
+}
+static neo_status run_jagged(const neo_ctx_desc *desc) {
+    neo_ctx *ctx = NULL;
+    neo_jagged_buffer *a = NULL, *b = NULL;
+    neo_jagged_desc d;
+    memset(&d, 0, sizeof d);
+    d.feature_count = 2;
+    d.max_bags = 4;
+    d.max_ids = 6;
+    d.id_dtype = NEO_I64;
+    neo_status status = neo_ctx_create(desc, &ctx);
+    if (status == NEO_OK) status = neo_jagged_create(ctx, &d, &a);
+    if (status == NEO_OK) status = neo_jagged_create(ctx, &d, &b);
+    if (status == NEO_OK) status = use_jagged(a, b);
+    neo_jagged_destroy(a);
+    neo_jagged_destroy(b);
+    neo_ctx_destroy(ctx);
+    return status;
+}
+
+/* Refuses every request in turn; `stride` skips some of them where a scenario asks often. */
+static void sweep(const char *name, scenario run, int from_there_on, int64_t stride) {
+    int64_t refused = 0;
+    for (int64_t n = 0;; n += stride) {
+        meter m = {n, from_there_on, 0, 0, 0, 0};
+        neo_ctx_desc d;
+        memset(&d, 0, sizeof d);
+        d.allocator.alloc = meter_alloc;
+        d.allocator.free = meter_free;
+        d.allocator.user = &m;
+        d.threads = 2;
+        neo_status status = run(&d);
+        if (m.live != 0) FAIL("%s, request %d refused: %d blocks leak", name, (int)n, (int)m.live);
+        if (m.wrong != 0) FAIL("%s, request %d refused: %d wrong frees", name, (int)n, (int)m.wrong);
+        if (m.calls <= n) { /* none was refused */
+            if (status != NEO_OK) FAIL("%s: without a refusal: %s", name, neo_last_error());
+            break;
+        }
+        refused++;
+        if (status != NEO_ERR_MEMORY)
+            FAIL("%s, request %d refused: status '%s' (%s)", name, (int)n, neo_status_string(status), neo_last_error());
+        else if (!neo_last_error()[0])
+            FAIL("%s, request %d refused: no message", name, (int)n);
+        if (test_errors > 20 || n > 20000) break;
+    }
+    printf("  %s: %d refusals\n", name, (int)refused);
+}
+
+static void write_text(void) {
+    FILE *f = fopen(path, "w");
+    REQUIRE(f != NULL);
+    for (int i = 0; i < 60; i++) fprintf(f, "word%d,%d,a%d|b|c,%s\n", i % 30, i, i, i % 3 ? "yes" : "no");
+    CHECK(fclose(f) == 0);
+}
+
+static void trainer(void) { sweep("trainer", run_trainer, 0, 1); }
+static void trainer_from_there_on(void) { sweep("trainer, from there on", run_trainer, 1, 3); }
+static void text(void) {
+    write_text();
+    sweep("text", run_text, 0, 1);
+    sweep("text, from there on", run_text, 1, 3);
+}
+static void criteo(void) { sweep("criteo", run_criteo, 0, 1); }
+static void see(void) {
+    sweep("report, log, npy", run_see, 0, 1);
+    sweep("report, log, npy, from there on", run_see, 1, 1);
+}
+static void safetensors(void) {
+    sweep("safetensors", run_safetensors, 0, 1);
+    sweep("safetensors, from there on", run_safetensors, 1, 1);
+}
+static void jagged(void) { sweep("jagged", run_jagged, 0, 1); }
+
+int main(void) {
+    const char *tmp = getenv("TMPDIR");
+    snprintf(dir, sizeof dir, "%s/neo_test_alloc", tmp ? tmp : "/tmp");
+    snprintf(path, sizeof path, "%s/neo_test_alloc.txt", tmp ? tmp : "/tmp");
+    RUN(trainer);
+    RUN(trainer_from_there_on);
+    RUN(text);
+    RUN(criteo);
+    RUN(see);
+    RUN(safetensors);
+    RUN(jagged);
+    remove(path);
+    return test_end("core/alloc");
+}

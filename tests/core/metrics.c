@@ -1,0 +1,242 @@
+/* metrics.c: AUC, log loss, normalized entropy, calibration, accuracy.
+
+   Oracles: AUC by comparing all pairs; the rest in double with libm. Then: order, threads and
+   instruction set do not change a bit; the window equals fresh metrics over its samples; edge
+   cases and errors. */
+#include "test.h"
+
+static double naive_auc(const float *x, const float *y, int n) {
+    double won = 0, pairs = 0;
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < n; j++)
+            if (y[i] > 0.5f && y[j] < 0.5f) {
+                pairs++;
+                won += x[i] > x[j] ? 1.0 : x[i] == x[j] ? 0.5 : 0.0;
+            }
+    return won / pairs; /* NaN without pairs */
+}
+/* Scores with many ties when levels is small. */
+static void make(float *x, float *y, int n, int levels) {
+    for (int i = 0; i < n; i++) {
+        y[i] = test_random() % 4 == 0 ? 1.0f : 0.0f;
+        x[i] = 3.0f * test_uniform() + y[i];
+        if (levels) x[i] = (float)((int)(x[i] * (float)levels)) / (float)levels; /* -0 too */
+    }
+}
+static neo_metrics *metrics(neo_ctx *ctx, int64_t capacity, int64_t window) {
+    neo_metrics_desc desc = {capacity, window};
+    neo_metrics *m = NULL;
+    CHECK_OK(neo_metrics_create(ctx, &desc, &m));
+    return m;
+}
+static void update(neo_metrics *m, float *x, float *y, int n) {
+    CHECK_OK(neo_metrics_update(m, neo_tensor_1d(x, NEO_F32, n), neo_tensor_2d(y, NEO_F32, n, 1)));
+}
+
+static void auc_equals_all_pairs(void) {
+    static float x[700], y[700];
+    static char scratch[700 * 8];
+    for (int round = 0; round < 60; round++) {
+        int n = 1 + (int)(test_random() % 699), levels = round % 3 == 0   ? 0
+                                                         : round % 3 == 1 ? 2
+                                                                          : 10;
+        make(x, y, n, levels);
+        double want = naive_auc(x, y, n);
+        CHECK(neo_auc_scratch_bytes(n) <= sizeof scratch);
+        double got = neo_auc(x, y, n, scratch);
+        CHECK((isnan(want) && isnan(got)) || fabs(want - got) < 1e-14);
+    }
+    float edge_x[] = {-INFINITY, -1e-45f, -0.0f, 0.0f, 1e-45f, INFINITY},
+          edge_y[] = {0, 0, 0, 1, 1, 1};
+    CHECK(neo_auc(edge_x, edge_y, 6, scratch) == (1.0 + 1 + 0.5 + 1 + 1 + 1 + 1 + 1 + 1) / 9);
+    edge_x[3] = NAN;
+    CHECK(isnan(neo_auc(edge_x, edge_y, 6, scratch)));
+    CHECK(isnan(neo_auc(edge_x, edge_y, 0, scratch)));
+    CHECK(isnan(neo_auc(edge_x, edge_y, 3, scratch))); /* all labels alike */
+    CHECK_INT(neo_auc_scratch_bytes(0), 0);
+}
+
+static void values_equal_reference(void) {
+    enum { N = 3000 };
+    static float x[N], y[N];
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    neo_metrics *m = metrics(ctx, N, 0);
+    make(x, y, N, 50);
+    for (int i = 0; i < 20; i++) x[i] *= 20.0f; /* saturated */
+    for (int at = 0; at < N; at += 271) update(m, x + at, y + at, at + 271 > N ? N - at : 271);
+    double loss = 0, prediction = 0, positive = 0, correct = 0;
+    for (int i = 0; i < N; i++) {
+        double z = (double)x[i], p = 1 / (1 + exp(-z));
+        loss += fmax(z, 0) - z * (double)y[i] + log1p(exp(-fabs(z)));
+        prediction += p;
+        positive += (double)y[i];
+        correct += (p >= 0.5) == (y[i] > 0.5f);
+    }
+    double rate = positive / N, entropy = -rate * log(rate) - (1 - rate) * log(1 - rate);
+    neo_metric_values v;
+    CHECK_OK(neo_metrics_lifetime(m, &v));
+    CHECK_INT(v.count, N);
+    CHECK_INT(v.auc_count, N);
+    CHECK_NEAR(v.auc, naive_auc(x, y, N), 1e-14);
+    CHECK_NEAR(v.logloss, loss / N, 1e-7);
+    CHECK_NEAR(v.ne, loss / N / entropy, 2e-7);
+    CHECK_NEAR(v.calibration, prediction / positive, 1e-7);
+    CHECK(v.accuracy == correct / N);
+    CHECK(v.base_rate == rate);
+    neo_metric_values again; /* asking sorts, and changes nothing */
+    CHECK_OK(neo_metrics_lifetime(m, &again));
+    CHECK_BITS(&v, &again, sizeof v);
+    neo_metrics_destroy(m);
+    neo_ctx_destroy(ctx);
+}
+
+static void order_and_path_do_not_matter(void) {
+    enum { N = 4000 };
+    static float x[N], y[N];
+    static const neo_isa isa[] = {NEO_ISA_SCALAR, NEO_ISA_AVX2, NEO_ISA_AVX512, NEO_ISA_NEON};
+    neo_metric_values first, v;
+    memset(&first, 0, sizeof first);
+    make(x, y, N, 100);
+    for (int round = 0; round < 12; round++) {
+        if (!neo_isa_available(isa[round % 4])) continue;
+        neo_ctx *ctx = test_ctx(1 + round % 3, isa[round % 4], 1);
+        neo_metrics *m = metrics(ctx, N, N);
+        for (int at = 0, n; at < N; at += n) {
+            n = 1 + (int)(test_random() % 600);
+            n = at + n > N ? N - at : n;
+            update(m, x + at, y + at, n);
+        }
+        CHECK_OK(neo_metrics_lifetime(m, &v));
+        if (round == 0) first = v;
+        CHECK_BITS(&v, &first, sizeof v);
+        CHECK_OK(neo_metrics_window(m, &v));
+        CHECK_BITS(&v, &first, sizeof v);
+        neo_metrics_destroy(m);
+        neo_ctx_destroy(ctx);
+        for (int i = N - 1; i > 0; i--) { /* shuffle for the next round */
+            int j = (int)(test_random() % (uint32_t)(i + 1));
+            float tx = x[i], ty = y[i];
+            x[i] = x[j], y[i] = y[j];
+            x[j] = tx, y[j] = ty;
+        }
+    }
+}
+
+static void window_is_the_last_samples(void) {
+    enum { N = 2000, W = 300 };
+    static float x[N], y[N];
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    neo_metrics *m = metrics(ctx, N, W);
+    make(x, y, N, 20);
+    neo_metric_values got, want;
+    for (int at = 0, n; at < N; at += n) {
+        n = 1 + (int)(test_random() % 500);
+        n = at + n > N ? N - at : n;
+        update(m, x + at, y + at, n);
+        int from = at + n > W ? at + n - W : 0;
+        neo_metrics *fresh = metrics(ctx, N, 0);
+        update(fresh, x + from, y + from, at + n - from);
+        CHECK_OK(neo_metrics_window(m, &got));
+        CHECK_OK(neo_metrics_lifetime(fresh, &want));
+        CHECK_BITS(&got, &want, sizeof got);
+        neo_metrics_destroy(fresh);
+    }
+    CHECK_OK(neo_metrics_lifetime(m, &got)); /* and the lifetime kept all */
+    CHECK_NEAR(got.auc, naive_auc(x, y, N), 1e-14);
+    neo_metrics_reset(m);
+    CHECK_OK(neo_metrics_window(m, &got));
+    CHECK_INT(got.count, 0);
+    CHECK(isnan(got.auc) && isnan(got.logloss) && isnan(got.base_rate));
+    update(m, x, y, 100);
+    CHECK_OK(neo_metrics_window(m, &got));
+    CHECK_OK(neo_metrics_lifetime(m, &want));
+    CHECK_BITS(&got, &want, sizeof got);
+    CHECK_INT(got.count, 100);
+    neo_metrics_destroy(m);
+    neo_ctx_destroy(ctx);
+}
+
+static void alike_labels_and_overflow(void) {
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    float x[10], y[10];
+    neo_metric_values v;
+    for (int label = 0; label < 2; label++) {
+        neo_metrics *m = metrics(ctx, 10, 0);
+        for (int i = 0; i < 10; i++) x[i] = test_uniform(), y[i] = (float)label;
+        update(m, x, y, 10);
+        CHECK_OK(neo_metrics_lifetime(m, &v));
+        CHECK(isnan(v.auc) && isnan(v.ne) && v.base_rate == label && v.logloss > 0);
+        CHECK(label ? v.calibration > 0 : isnan(v.calibration));
+        neo_metrics_destroy(m);
+    }
+    neo_metrics *m = metrics(ctx, 15, 8);
+    for (int i = 0; i < 10; i++) y[i] = (float)(i % 2);
+    update(m, x, y, 10);
+    CHECK_OK(neo_metrics_lifetime(m, &v));
+    CHECK(!isnan(v.auc));
+    update(m, x, y, 10); /* beyond the capacity: sums go on, AUC says so */
+    CHECK_OK(neo_metrics_lifetime(m, &v));
+    CHECK(isnan(v.auc) && v.count == 20 && v.auc_count == 15 && v.base_rate == 0.5 &&
+          v.logloss > 0);
+    CHECK_OK(neo_metrics_window(m, &v));
+    CHECK(!isnan(v.auc) && v.count == 8);
+    neo_metrics_destroy(m);
+    neo_ctx_destroy(ctx);
+}
+
+static void errors_and_memory(void) {
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    size_t before = neo_ctx_memory(ctx).bytes;
+    neo_metrics_desc desc = {0, 0};
+    neo_metrics *m;
+    CHECK_ERR(neo_metrics_create(ctx, &desc, &m), NEO_ERR_ARG, "capacity");
+    desc.capacity = 10;
+    desc.window = -1;
+    CHECK_ERR(neo_metrics_create(ctx, &desc, &m), NEO_ERR_ARG, "window");
+    CHECK(m == NULL);
+    m = metrics(ctx, 1000, 0);
+    float x[3] = {0, NAN, 1}, y[3] = {0, 1, 1};
+    neo_metric_values v;
+    int64_t allocs = neo_ctx_memory(ctx).alloc_count;
+    CHECK_ERR(neo_metrics_update(m, neo_tensor_1d(x, NEO_F32, 3), neo_tensor_1d(y, NEO_F32, 3)),
+              NEO_ERR_NUMERIC, "sample 1");
+    x[1] = INFINITY;
+    CHECK_ERR(neo_metrics_update(m, neo_tensor_1d(x, NEO_F32, 3), neo_tensor_1d(y, NEO_F32, 3)),
+              NEO_ERR_NUMERIC, "sample 1");
+    x[1] = 0;
+    y[2] = 0.5f;
+    CHECK_ERR(neo_metrics_update(m, neo_tensor_1d(x, NEO_F32, 3), neo_tensor_1d(y, NEO_F32, 3)),
+              NEO_ERR_RANGE, "sample 2");
+    y[2] = NAN;
+    CHECK_ERR(neo_metrics_update(m, neo_tensor_1d(x, NEO_F32, 3), neo_tensor_1d(y, NEO_F32, 3)),
+              NEO_ERR_RANGE, "sample 2");
+    CHECK_ERR(neo_metrics_update(m, neo_tensor_1d(x, NEO_F32, 3), neo_tensor_1d(y, NEO_F32, 2)),
+              NEO_ERR_SHAPE, "[B]");
+    CHECK_ERR(neo_metrics_update(m, neo_tensor_1d(x, NEO_I32, 3), neo_tensor_1d(y, NEO_F32, 3)),
+              NEO_ERR_SHAPE, "i32");
+    CHECK_ERR(neo_metrics_update(m, neo_tensor_none(), neo_tensor_1d(y, NEO_F32, 3)), NEO_ERR_ARG,
+              "none");
+    CHECK_ERR(neo_metrics_window(m, &v), NEO_ERR_STATE, "window");
+    CHECK_OK(neo_metrics_lifetime(m, &v));
+    CHECK_INT(v.count, 0); /* nothing was counted */
+    CHECK_OK(neo_metrics_update(m, neo_tensor_1d(x, NEO_F32, 0), neo_tensor_1d(y, NEO_F32, 0)));
+    y[2] = 1;
+    update(m, x, y, 3);
+    CHECK_OK(neo_metrics_lifetime(m, &v));
+    CHECK_INT(v.count, 3);
+    CHECK_INT(neo_ctx_memory(ctx).alloc_count, allocs);
+    neo_metrics_destroy(m);
+    neo_metrics_destroy(NULL);
+    CHECK_INT(neo_ctx_memory(ctx).bytes, before);
+    neo_ctx_destroy(ctx);
+}
+
+int main(void) {
+    RUN(auc_equals_all_pairs);
+    RUN(values_equal_reference);
+    RUN(order_and_path_do_not_matter);
+    RUN(window_is_the_last_samples);
+    RUN(alike_labels_and_overflow);
+    RUN(errors_and_memory);
+    return test_end("core/metrics");
+}

@@ -1,0 +1,436 @@
+/* optim.c: neo_params, the dense optimizers, clipping, schedules.
+   Goal     the rules of torch.optim, step by step; norms and steps that do not depend on threads
+            or instruction set; predicted memory; no allocation in a step; refusals change nothing.
+   Method   a naive reference in double, 12 steps with fresh gradients. */
+#include "test.h"
+
+/* ---- parameters ---- */
+static neo_init constant(float a) {
+    neo_init init = {NEO_INIT_CONSTANT, a, 0};
+    return init;
+}
+static neo_init uniform(float a) {
+    neo_init init = {NEO_INIT_UNIFORM, -a, a};
+    return init;
+}
+static const neo_init zeros = {NEO_INIT_DEFAULT, 0, 0};
+
+static void params_are_named_padded_and_found(void) {
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    neo_memory before = neo_ctx_memory(ctx);
+    neo_params *params = NULL;
+    REQUIRE_OK(neo_params_create(ctx, &params));
+    const neo_param *first = NULL, *p = NULL;
+    int64_t shape[4] = {3, 5, 1, 1}, bad[1] = {-1}, huge[2] = {INT64_C(1) << 40, INT64_C(1) << 40};
+    REQUIRE_OK(neo_params_add(params, "a.weight", 2, shape, constant(2.5f), &first));
+    char name[32];
+    for (int i = 0; i < 40; i++) { /* the list grows; the first stays where it is */
+        snprintf(name, sizeof name, "p%d", i);
+        int64_t n = i * 37;
+        REQUIRE_OK(neo_params_add(params, name, 1, &n, zeros, &p));
+        CHECK(strcmp(p->name, name) == 0 && p == neo_params_at(params, i + 1));
+    }
+    CHECK_INT(neo_params_count(params), 41);
+    CHECK(neo_params_at(params, 0) == first && neo_params_find(params, "a.weight") == first);
+    CHECK(neo_params_find(params, "b") == NULL && neo_params_at(params, 41) == NULL &&
+          neo_params_at(params, -1) == NULL);
+    CHECK(first->value.ndim == 2 && first->value.shape[0] == 3 && first->value.shape[1] == 5);
+    for (int i = 0; i < 256; i++) {
+        CHECK(((float *)first->value.data)[i] == (i < 15 ? 2.5f : 0.0f));
+        CHECK(((float *)first->grad.data)[i] == 0.0f);
+    }
+    p = NULL;
+    CHECK_ERR(neo_params_add(params, "p7", 2, shape, zeros, &p), NEO_ERR_ARG, "'p7' already");
+    CHECK_ERR(neo_params_add(params, "", 2, shape, zeros, &p), NEO_ERR_ARG, "needs a name");
+    CHECK_ERR(neo_params_add(params, NULL, 2, shape, zeros, &p), NEO_ERR_ARG, "needs a name");
+    CHECK_ERR(neo_params_add(params, "x", 5, shape, zeros, &p), NEO_ERR_ARG, "5 dimensions");
+    CHECK_ERR(neo_params_add(params, "x", 1, bad, zeros, &p), NEO_ERR_ARG,
+              "dimension 0 of 'x' is -1");
+    CHECK_ERR(neo_params_add(params, "x", 2, huge, zeros, &p), NEO_ERR_ARG, "too many");
+    CHECK(neo_params_add(params, "x", 1, shape, constant(INFINITY), &p) != NEO_OK);
+    CHECK(p == NULL && neo_params_find(params, "x") == NULL);
+    CHECK_INT(neo_params_count(params), 41);
+    neo_params_destroy(params);
+    neo_params_destroy(NULL);
+    CHECK_INT(neo_ctx_memory(ctx).bytes, before.bytes);
+    neo_ctx_destroy(ctx);
+}
+
+/* ---- a model of a few parameters and its double reference ---- */
+enum { PARAMS = 5, MOST = 1000 };
+static const int64_t sizes[PARAMS] = {1, 256, 0, 300, 1000};
+static const char *const names[PARAMS] = {"a", "b.weight", "none", "b.bias", "c"};
+typedef struct reference {
+    double w[PARAMS][MOST], m[PARAMS][MOST], v[PARAMS][MOST];
+    double norm;
+} reference;
+
+static neo_params *make_params(neo_ctx *ctx) {
+    neo_params *params = NULL;
+    if (neo_params_create(ctx, &params) != NEO_OK) exit(1);
+    for (int i = 0; i < PARAMS; i++)
+        if (neo_params_add(params, names[i], 1, &sizes[i], uniform(1.0f), NULL) != NEO_OK) exit(1);
+    return params;
+}
+static float *weights(neo_params *params, int i) { return neo_params_at(params, i)->value.data; }
+static float *gradients(neo_params *params, int i) { return neo_params_at(params, i)->grad.data; }
+static void new_gradients(neo_params *params, uint64_t seed) {
+    test_seed = seed;
+    for (int i = 0; i < PARAMS; i++) test_fill(gradients(params, i), sizes[i]);
+}
+
+static double clip_factor(const neo_optim_desc *d, neo_params *params, double *norm) {
+    double sum = 0, most = 0, type = (double)d->clip_norm_type;
+    for (int i = 0; i < PARAMS; i++)
+        for (int64_t k = 0; k < sizes[i]; k++) {
+            double g = fabs((double)gradients(params, i)[k]);
+            sum += type == 1 ? g : g * g;
+            most = fmax(most, g);
+        }
+    *norm = type == 1 ? sum : isinf(type) ? most : sqrt(sum);
+    if (d->clip_norm == 0) return 1;
+    return fmin(1, (double)d->clip_norm / (*norm + 1e-6));
+}
+static double or_default(double x, double standard) { return x == 0 ? standard : x < 0 ? 0 : x; }
+
+static void reference_step(reference *r, const neo_optim_desc *d, neo_params *params, double lr,
+                           int t) {
+    double beta1 = or_default(d->beta1, 0.9), beta2 = or_default(d->beta2, 0.999),
+           wd = (double)d->weight_decay;
+    double eps = or_default((double)d->eps, d->kind == NEO_OPTIM_ADAGRAD ? 1e-10
+                                            : d->kind == NEO_OPTIM_LAMB  ? 1e-6
+                                                                         : 1e-8);
+    double clip = clip_factor(d, params, &r->norm), momentum = (double)d->momentum;
+    for (int i = 0; i < PARAMS; i++) {
+        static double u[MOST];
+        double w2 = 0, u2 = 0;
+        for (int64_t k = 0; k < sizes[i]; k++) {
+            double *w = &r->w[i][k], *m = &r->m[i][k], *v = &r->v[i][k],
+                   g = clip * (double)gradients(params, i)[k];
+            if (d->kind == NEO_OPTIM_ADAMW) *w *= 1 - lr * wd;
+            else if (d->kind != NEO_OPTIM_LAMB) g += wd * *w;
+            if (d->kind == NEO_OPTIM_SGD) {
+                *m = t == 1 ? g : momentum * *m + (1 - (double)d->dampening) * g;
+                if (momentum != 0) g = d->nesterov ? g + momentum * *m : *m;
+                *w -= lr * g;
+            } else if (d->kind == NEO_OPTIM_ADAGRAD) {
+                *m += g * g;
+                *w -= lr / (1 + (t - 1) * (double)d->lr_decay) * g / (sqrt(*m) + eps);
+            } else {
+                *m = beta1 * *m + (1 - beta1) * g;
+                *v = beta2 * *v + (1 - beta2) * g * g;
+                u[k] = *m / (1 - pow(beta1, t)) / (sqrt(*v / (1 - pow(beta2, t))) + eps);
+                if (d->kind == NEO_OPTIM_LAMB) u[k] += wd * *w;
+                else *w -= lr * u[k];
+                w2 += *w * *w;
+                u2 += u[k] * u[k];
+            }
+        }
+        double ratio = w2 > 0 && u2 > 0 ? sqrt(w2 / u2) : 1;
+        for (int64_t k = 0; d->kind == NEO_OPTIM_LAMB && k < sizes[i]; k++)
+            r->w[i][k] -= lr * ratio * u[k];
+    }
+}
+
+static const neo_optim_desc kinds[] = {
+    {.kind = NEO_OPTIM_SGD},
+    {.kind = NEO_OPTIM_SGD, .weight_decay = 0.1f},
+    {.kind = NEO_OPTIM_SGD, .momentum = 0.9f, .weight_decay = 0.01f},
+    {.kind = NEO_OPTIM_SGD, .momentum = 0.8f, .dampening = 0.3f},
+    {.kind = NEO_OPTIM_SGD, .momentum = 0.9f, .nesterov = 1, .clip_norm = 5, .clip_norm_type = 1},
+    {.kind = NEO_OPTIM_ADAGRAD},
+    {.kind = NEO_OPTIM_ADAGRAD,
+     .lr_decay = 0.1f,
+     .initial_accumulator = 0.5f,
+     .weight_decay = 0.1f,
+     .eps = 1e-4f},
+    {.kind = NEO_OPTIM_ADAM},
+    {.kind = NEO_OPTIM_ADAM, .weight_decay = 0.1f, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-3f},
+    {.kind = NEO_OPTIM_ADAM, .beta1 = -1, .clip_norm = 3, .clip_norm_type = 2},
+    {.kind = NEO_OPTIM_ADAMW, .weight_decay = 0.1f, .clip_norm = 1e9f, .clip_norm_type = 2},
+    {.kind = NEO_OPTIM_ADAMW, .weight_decay = 0.1f, .clip_norm = 0.5f, .clip_norm_type = INFINITY},
+    {.kind = NEO_OPTIM_LAMB, .weight_decay = 0.01f},
+    {.kind = NEO_OPTIM_LAMB},
+};
+enum { KINDS = sizeof kinds / sizeof *kinds, STEPS = 12 };
+
+static void steps_equal_the_reference(void) {
+    static reference r;
+    neo_ctx *ctx = test_ctx(2, NEO_ISA_BEST, 1);
+    for (int c = 0; c < KINDS; c++) {
+        const neo_optim_desc *d = &kinds[c];
+        neo_params *params = make_params(ctx);
+        neo_optim *optim = NULL;
+        REQUIRE_OK(neo_optim_create(ctx, params, d, &optim));
+        memset(&r, 0, sizeof r);
+        for (int i = 0; i < PARAMS; i++)
+            for (int64_t k = 0; k < sizes[i]; k++) {
+                r.w[i][k] = (double)weights(params, i)[k];
+                r.m[i][k] = (double)d->initial_accumulator;
+            }
+        for (int t = 1; t <= STEPS; t++) {
+            new_gradients(params, (uint64_t)(100 * c + t));
+            float lr = 0.05f / (float)t;
+            reference_step(&r, d, params, (double)lr, t);
+            CHECK_OK(neo_optim_step(optim, lr));
+            if (d->clip_norm > 0) CHECK_NEAR(neo_optim_grad_norm(optim), r.norm, 1e-6 * r.norm);
+            else CHECK(neo_optim_grad_norm(optim) == 0);
+        }
+        CHECK_INT(neo_optim_step_count(optim), STEPS);
+        for (int i = 0; i < PARAMS; i++) {
+            for (int64_t k = 0; k < sizes[i]; k++)
+                if (!(fabs((double)weights(params, i)[k] - r.w[i][k]) <= 2e-6))
+                    FAIL("case %d, %s[%d]: %.9g, not %.9g", c, names[i], (int)k,
+                         (double)weights(params, i)[k], r.w[i][k]);
+            for (int64_t k = sizes[i]; k < (sizes[i] + 255) / 256 * 256; k++)
+                CHECK(weights(params, i)[k] == 0 &&
+                      gradients(params, i)[k] == 0); /* the padding */
+        }
+        neo_optim_destroy(optim);
+        neo_params_destroy(params);
+    }
+    neo_ctx_destroy(ctx);
+}
+
+/* A bigger model, so that several tasks share a parameter. */
+static void same_bits_everywhere(void) {
+    static const neo_isa isas[] = {NEO_ISA_SCALAR, NEO_ISA_AVX2, NEO_ISA_AVX512, NEO_ISA_NEON};
+    static const int threads[] = {1, 2, 3, 8};
+    int64_t big[2] = {301, 333}, small = 77;
+    size_t bytes = (size_t)(big[0] * big[1]) * sizeof(float);
+    float *first = malloc(bytes);
+    for (int c = 0; c < KINDS; c++)
+        for (int run = 0; run < 8; run++) {
+            neo_isa isa = isas[run % 4];
+            if (!neo_isa_available(isa)) continue;
+            neo_ctx *ctx = test_ctx(threads[(run + run / 4) % 4], isa, 1);
+            neo_params *params = NULL;
+            neo_optim *optim = NULL;
+            const neo_param *w = NULL, *b = NULL;
+            REQUIRE_OK(neo_params_create(ctx, &params));
+            REQUIRE_OK(neo_params_add(params, "b", 1, &small, uniform(1.0f), &b));
+            REQUIRE_OK(neo_params_add(params, "w", 2, big, uniform(1.0f), &w));
+            neo_optim_desc d = kinds[c];
+            if (c % 2) d.clip_norm = 10;
+            REQUIRE_OK(neo_optim_create(ctx, params, &d, &optim));
+            test_seed = 5;
+            for (int t = 0; t < 3; t++) {
+                test_fill(b->grad.data, small);
+                test_fill(w->grad.data, big[0] * big[1]);
+                CHECK_OK(neo_optim_step(optim, 0.01f));
+            }
+            if (run == 0) memcpy(first, w->value.data, bytes);
+            CHECK_BITS(first, w->value.data, bytes);
+            neo_optim_destroy(optim);
+            neo_params_destroy(params);
+            neo_ctx_destroy(ctx);
+        }
+    free(first);
+}
+
+static void memory_is_predicted_and_steps_allocate_nothing(void) {
+    neo_ctx *ctx = test_ctx(3, NEO_ISA_BEST, 1);
+    for (int c = 0; c < KINDS; c++) {
+        neo_params *params = make_params(ctx);
+        neo_optim_desc d = kinds[c];
+        if (c % 2) d.name = "dense.optimizer";
+        neo_memory before = neo_ctx_memory(ctx);
+        neo_optim *optim = NULL;
+        REQUIRE_OK(neo_optim_create(ctx, params, &d, &optim));
+        neo_memory after = neo_ctx_memory(ctx);
+        CHECK_INT(after.bytes - before.bytes, neo_optim_state_bytes(params, &d));
+        for (int t = 1; t <= 3; t++) {
+            new_gradients(params, (uint64_t)t);
+            CHECK_OK(neo_optim_step(optim, 0.01f));
+        }
+        CHECK_INT(neo_ctx_memory(ctx).alloc_count, after.alloc_count);
+        neo_optim_destroy(optim);
+        CHECK_INT(neo_ctx_memory(ctx).bytes, before.bytes);
+        neo_params_destroy(params);
+    }
+    neo_optim_destroy(NULL);
+    neo_ctx_destroy(ctx);
+}
+
+/* LAMB where a norm is zero moves by lr times the plain direction; so do weights that start at
+   zero. */
+static void lamb_with_zero_norms(void) {
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    neo_params *params = NULL;
+    neo_optim *optim = NULL;
+    const neo_param *w = NULL, *still = NULL;
+    int64_t n = 3;
+    REQUIRE_OK(neo_params_create(ctx, &params));
+    REQUIRE_OK(neo_params_add(params, "w", 1, &n, zeros, &w));
+    REQUIRE_OK(neo_params_add(params, "still", 1, &n, constant(1.0f), &still));
+    neo_optim_desc d = {.kind = NEO_OPTIM_LAMB};
+    REQUIRE_OK(neo_optim_create(ctx, params, &d, &optim));
+    for (int i = 0; i < 3; i++) ((float *)w->grad.data)[i] = (float)(i + 1);
+    CHECK_OK(neo_optim_step(optim, 0.1f));
+    for (int i = 0; i < 3; i++) {
+        CHECK_NEAR(((float *)w->value.data)[i], -0.1, 1e-6); /* m/sqrt(v) is 1 at the first step */
+        CHECK(((float *)still->value.data)[i] == 1.0f);
+    }
+    neo_optim_destroy(optim);
+    neo_params_destroy(params);
+    neo_ctx_destroy(ctx);
+}
+
+/* Squares of others count in the norm of one step; the factor is the one that dense gradients get. */
+static void squares_of_others_are_in_the_norm(void) {
+    neo_ctx *ctx = test_ctx(2, NEO_ISA_BEST, 1);
+    neo_optim_desc d = {.kind = NEO_OPTIM_SGD, .clip_norm = 3};
+    neo_params *params = make_params(ctx), *scaled = make_params(ctx);
+    neo_optim *optim = NULL, *plain = NULL;
+    neo_exact squares;
+    double sum = 0;
+    REQUIRE_OK(neo_optim_create(ctx, params, &d, &optim));
+    REQUIRE_OK(neo_optim_create(ctx, scaled, &(neo_optim_desc){.kind = NEO_OPTIM_SGD}, &plain));
+    CHECK(neo_optim_clip_factor(optim) == 1.0f && neo_optim_clip_factor(plain) == 1.0f);
+    new_gradients(params, 7);
+    for (int i = 0; i < PARAMS; i++)
+        for (int64_t k = 0; k < sizes[i]; k++) sum += (double)gradients(params, i)[k] * (double)gradients(params, i)[k];
+    neo_exact_zero(&squares);
+    for (int i = 0; i < 50; i++) neo_exact_add(&squares, 1e4f);
+    neo_optim_add_squares(optim, &squares); /* in two parts */
+    neo_optim_add_squares(optim, &squares);
+    CHECK_OK(neo_optim_step(optim, 0.1f));
+    CHECK_NEAR(neo_optim_grad_norm(optim), sqrt(sum + 1e6), 1e-3);
+    float factor = neo_optim_clip_factor(optim);
+    CHECK_NEAR(factor, 3 / sqrt(sum + 1e6), 1e-6);
+    new_gradients(scaled, 7);
+    for (int i = 0; i < PARAMS; i++)
+        for (int64_t k = 0; k < sizes[i]; k++) gradients(scaled, i)[k] *= factor;
+    CHECK_OK(neo_optim_step(plain, 0.1f));
+    for (int i = 0; i < PARAMS; i++) CHECK_BITS(weights(params, i), weights(scaled, i), (size_t)sizes[i] * 4);
+    CHECK_OK(neo_optim_step(optim, 0.1f)); /* they were for one step */
+    CHECK_NEAR(neo_optim_grad_norm(optim), sqrt(sum), 1e-4);
+    neo_exact_add(&squares, INFINITY);
+    neo_optim_add_squares(optim, &squares);
+    CHECK_ERR(neo_optim_step(optim, 0.1f), NEO_ERR_NUMERIC, "norm is inf at step 3");
+    CHECK_OK(neo_optim_step(optim, 0.1f)); /* also if it failed */
+    neo_optim_add_squares(plain, &squares);
+    CHECK_OK(neo_optim_step(plain, 0.1f)); /* nothing is limited */
+    CHECK(neo_optim_clip_factor(plain) == 1.0f);
+    neo_optim_destroy(optim);
+    d.clip_norm_type = 1;
+    REQUIRE_OK(neo_optim_create(ctx, params, &d, &optim));
+    neo_optim_add_squares(optim, &squares);
+    CHECK_ERR(neo_optim_step(optim, 0.1f), NEO_ERR_ARG, "clip_norm_type 1, not 2");
+    CHECK_INT(neo_optim_step_count(optim), 0);
+    neo_optim_destroy(optim);
+    neo_optim_destroy(plain);
+    neo_params_destroy(params);
+    neo_params_destroy(scaled);
+    neo_ctx_destroy(ctx);
+}
+
+static void not_finite_norms_change_nothing(void) {
+    neo_ctx *ctx = test_ctx(2, NEO_ISA_BEST, 1);
+    static float before[MOST], types[] = {1, 2, INFINITY}, poison[] = {NAN, INFINITY, -INFINITY};
+    for (int c = 0; c < 9; c++) {
+        neo_params *params = make_params(ctx);
+        neo_optim_desc d = {
+            .kind = NEO_OPTIM_ADAM, .clip_norm = 1, .clip_norm_type = types[c / 3]};
+        neo_optim *optim = NULL;
+        REQUIRE_OK(neo_optim_create(ctx, params, &d, &optim));
+        new_gradients(params, 3);
+        CHECK_OK(neo_optim_step(optim, 0.1f));
+        double norm = neo_optim_grad_norm(optim);
+        memcpy(before, weights(params, 4), sizeof before);
+        gradients(params, 3)[299] = poison[c % 3];
+        CHECK_ERR(neo_optim_step(optim, 0.1f), NEO_ERR_NUMERIC, "at step 2");
+        CHECK_BITS(before, weights(params, 4), sizeof before);
+        CHECK_INT(neo_optim_step_count(optim), 1);
+        CHECK(neo_optim_grad_norm(optim) == norm);
+        new_gradients(params, 4);
+        CHECK_ERR(neo_optim_step(optim, NAN), NEO_ERR_NUMERIC, "lr is");
+        CHECK_ERR(neo_optim_step(optim, INFINITY), NEO_ERR_NUMERIC, "lr is");
+        CHECK_BITS(before, weights(params, 4), sizeof before);
+        CHECK_OK(neo_optim_step(optim, 0.1f));
+        CHECK_INT(neo_optim_step_count(optim), 2);
+        neo_optim_destroy(optim);
+        neo_params_destroy(params);
+    }
+    neo_ctx_destroy(ctx);
+}
+
+static void refusals(void) {
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    neo_params *params = make_params(ctx);
+    neo_optim *optim = NULL;
+    static const struct {
+        neo_optim_desc d;
+        const char *part;
+    } bad[] = {
+        {{.kind = (neo_optim_kind)17}, "kind 17"},
+        {{.weight_decay = -1}, "weight_decay is -1"},
+        {{.momentum = NAN}, "momentum is"},
+        {{.lr_decay = -1}, "lr_decay"},
+        {{.initial_accumulator = -1}, "initial_accumulator"},
+        {{.kind = NEO_OPTIM_ADAM, .beta1 = 1}, "beta1 is 1"},
+        {{.kind = NEO_OPTIM_ADAM, .beta2 = 1.5}, "beta2 is 1.5"},
+        {{.eps = -1e-8f}, "eps"},
+        {{.clip_norm = -1}, "clip_norm is -1"},
+        {{.clip_norm_type = 3}, "clip_norm_type is 3"},
+        {{.nesterov = 1}, "nesterov needs momentum > 0"},
+        {{.nesterov = 1, .momentum = 0.9f, .dampening = 0.5f}, "nesterov needs"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        optim = (neo_optim *)params;
+        CHECK_ERR(neo_optim_create(ctx, params, &bad[i].d, &optim), NEO_ERR_ARG, bad[i].part);
+        CHECK(optim == NULL);
+    }
+    neo_optim_desc d = {.kind = NEO_OPTIM_SGD};
+    CHECK_ERR(neo_optim_create(ctx, NULL, &d, &optim), NEO_ERR_ARG, "params");
+    REQUIRE_OK(neo_optim_create(ctx, params, &d, &optim));
+    int64_t n = 4;
+    REQUIRE_OK(neo_params_add(params, "late", 1, &n, zeros, NULL));
+    CHECK_ERR(neo_optim_step(optim, 0.1f), NEO_ERR_STATE, "had 5");
+    neo_optim_destroy(optim);
+    neo_params_destroy(params);
+    neo_ctx_destroy(ctx);
+}
+
+static void schedules(void) {
+    neo_schedule s = {.kind = NEO_SCHEDULE_CONSTANT, .lr = 0.5f, .warmup_steps = 4};
+    CHECK(neo_schedule_lr(&s, 0) == 0.125f && neo_schedule_lr(&s, 2) == 0.375f &&
+          neo_schedule_lr(&s, 3) == 0.5f);
+    CHECK(neo_schedule_lr(&s, 1000000) == 0.5f);
+    s.end_lr = 0.1f;
+    s.hold_steps = 3;
+    s.total_steps = 107; /* decay from step 7 on, 100 steps long */
+    static const neo_schedule_kind list[] = {NEO_SCHEDULE_LINEAR, NEO_SCHEDULE_COSINE,
+                                             NEO_SCHEDULE_POLY};
+    for (int k = 0; k < 3; k++) {
+        s.kind = list[k];
+        for (int step = 0; step < 120; step++) {
+            double t = step < 7 ? 0 : step > 107 ? 1 : (step - 7) / 100.0, left = 1 - t;
+            if (k == 1) left = 0.5 * (1 + cos(t * acos(-1)));
+            if (k == 2) left = (1 - t) * (1 - t);
+            double lr =
+                step < 4 ? 0.5 * (step + 1) / 4 : (double)0.1f + (0.5 - (double)0.1f) * left;
+            CHECK_NEAR(neo_schedule_lr(&s, step), lr, 4e-8);
+        }
+        CHECK(neo_schedule_lr(&s, 107) == 0.1f && neo_schedule_lr(&s, 6) == 0.5f &&
+              neo_schedule_lr(&s, 7) == 0.5f);
+    }
+    s.power = 0.5f;
+    CHECK_NEAR(neo_schedule_lr(&s, 82), (double)0.1f + (0.5 - (double)0.1f) * 0.5, 4e-8);
+    neo_schedule none = {.kind = NEO_SCHEDULE_LINEAR,
+                         .lr = 1}; /* nothing to decay over: the end at once */
+    CHECK(neo_schedule_lr(&none, 0) == 0 && neo_schedule_lr(&none, 5) == 0);
+}
+
+int main(void) {
+    RUN(params_are_named_padded_and_found);
+    RUN(steps_equal_the_reference);
+    RUN(same_bits_everywhere);
+    RUN(memory_is_predicted_and_steps_allocate_nothing);
+    RUN(lamb_with_zero_norms);
+    RUN(squares_of_others_are_in_the_norm);
+    RUN(not_finite_norms_change_nothing);
+    RUN(refusals);
+    RUN(schedules);
+    return test_end("core/optim");
+}

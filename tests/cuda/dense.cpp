@@ -1,0 +1,1365 @@
+/* dense.cpp: the dense operations of neo_cuda.cuh, each called through the device's table and compared
+   with the CPU, bit by bit where the device is exact.
+
+   Every array is held twice, on the host and on the device, with the same contents and a margin; the CPU
+   works on one, the device on the other, and then all bytes of both must agree, margins too. Built for the
+   emulation of tests/cuda/emulator/cuda_on_cpu.h, or by nvcc for a GPU (make test-cuda). The work memory is small here, so
+   that what is cut to fit it is cut. NEO_EMU_SEED=n: another order of blocks, lanes and streams. */
+#define NEO_STATIC
+#define NEO__CUDA_WORK_BYTES ((size_t)96 << 10)
+#define NEO__CUDA_BLAS_BYTES ((size_t)1 << 20)
+#include "neo_cuda.cuh"
+#include "test.h"
+
+static neo_device *gpu; /* the one under test */
+static neo_ctx *cpu;
+static int full;        /* NEO_FULL: all combinations, else a part of each grid */
+
+/* ---- arrays in both places ---- */
+enum { MARGIN = 64, MOST_ARRAYS = 32 };
+typedef struct both {
+    char *host, *device;
+    size_t bytes; /* margins included */
+    size_t size;  /* of an element: 2 of bf16 */
+} both;
+static both arrays[MOST_ARRAYS];
+static int array_count;
+/* Offsets in bytes that the next arrays get, so that addresses are not multiples of 16. */
+static size_t skew;
+
+/* The host's address of a new array of n elements, filled by what looks like numbers. */
+static void *make(int64_t n, size_t size) {
+    both *a = &arrays[array_count++];
+    a->bytes = 2 * MARGIN + skew + (size_t)n * size;
+    a->size = size;
+    a->host = (char *)malloc(a->bytes);
+    a->device = (char *)gpu->alloc(gpu, a->bytes);
+    if (!a->host || !a->device || array_count == MOST_ARRAYS) {
+        printf("no memory for an array: %s\n", neo_last_error());
+        exit(1);
+    }
+    memset(a->host, 0x5A, a->bytes);
+    return a->host + MARGIN + skew;
+}
+static float *floats(int64_t n) {
+    float *x = (float *)make(n, sizeof(float));
+    test_fill(x, n);
+    return x;
+}
+/* The device's address of a place in a host array. */
+static void *there_of(const void *p) {
+    for (int i = 0; p && i < array_count; i++)
+        if ((const char *)p >= arrays[i].host && (const char *)p < arrays[i].host + arrays[i].bytes)
+            return arrays[i].device + ((const char *)p - arrays[i].host);
+    return NULL;
+}
+template <class T> static T *there(T *p) { return (T *)there_of((const void *)p); }
+/* All arrays as they are on the host now. */
+static void upload(void) {
+    for (int i = 0; i < array_count; i++)
+        CHECK_OK(gpu->copy(gpu, arrays[i].device, NEO_DEVICE, arrays[i].host, NEO_HOST, arrays[i].bytes));
+}
+static void drop(void) {
+    for (int i = 0; i < array_count; i++) {
+        free(arrays[i].host);
+        gpu->free(gpu, arrays[i].device, arrays[i].bytes);
+    }
+    array_count = 0;
+}
+/* Both places agree: in their bits (but a NaN is a NaN), or within a tolerance. Then frees the arrays. */
+static void compare(const char *what, double tolerance) {
+    for (int i = 0; i < array_count; i++) {
+        const both *a = &arrays[i];
+        char *back = (char *)malloc(a->bytes);
+        CHECK_OK(gpu->copy(gpu, back, NEO_HOST, a->device, NEO_DEVICE, a->bytes));
+        const size_t step = a->size == 2 ? 2 : 4;
+        for (size_t at = 0; at + step <= a->bytes; at += step) {
+            uint32_t x_bits = 0, y_bits = 0;
+            float x, y;
+            memcpy((char *)&x_bits + 4 - step, a->host + at, step);
+            memcpy((char *)&y_bits + 4 - step, back + at, step);
+            x = neo__f32_bits(x_bits), y = neo__f32_bits(y_bits);
+            if (step == 2 && tolerance > 0.0 && fabs((double)x - (double)y) <= fabs((double)x) / 128) continue;
+            if (memcmp(&x, &y, 4) == 0 || (x != x && y != y)) continue;
+            if (tolerance > 0.0 && fabs((double)x - (double)y) <= tolerance * (1.0 + fabs((double)x))) continue;
+            FAIL("%s: array %d, byte %ld: host %.9g (%08x), device %.9g (%08x)", what, i, (long)at - MARGIN,
+                 (double)x, neo__bits_f32(x), (double)y, neo__bits_f32(y));
+            break;
+        }
+        if (memcmp(a->host + a->bytes / 4 * 4, back + a->bytes / 4 * 4, a->bytes % 4) != 0)
+            FAIL("%s: array %d: last bytes", what, i);
+        free(back);
+    }
+    drop();
+}
+static void same(const char *what) { compare(what, 0.0); }
+
+/* Of a grid, one of `every` combinations, drawn so that no option is left out throughout. */
+static int skipped(uint32_t every) { return !full && test_random() % every != 0; }
+
+static neo_tensor matrix(float *p, int64_t rows, int64_t cols, int64_t stride) {
+    neo_tensor t = neo_tensor_2d(p, NEO_F32, rows, cols);
+    t.stride[0] = stride;
+    return t;
+}
+static neo_tensor column(float *p, int64_t n) { return neo_tensor_1d(p, NEO_F32, n); }
+
+/* Leaves as a call of a device has them, of a context with `shards`. */
+static neo__leaf_cut cut_of(const neo_leaves *l, int shards) {
+    neo__leaf_cut c = {l->batch, l->rows_per_sample, shards, l->first, l->count};
+    return c;
+}
+static int64_t rows_of(const neo__leaf_cut *c) { return neo__leaf_row(c, c->count); }
+/* Cuts of batches: some leaves without rows, subtrees, several rows per sample. */
+static const struct leaf_case {
+    int shards;
+    neo_leaves leaves;
+} leaf_cases[] = {
+    {1, {7, 0, 1, 1}},  {1, {0, 0, 1, 1}},   {2, {9, 0, 2, 1}},  {3, {10, 0, 3, 1}}, {8, {5, 0, 8, 1}},
+    {8, {67, 0, 8, 1}}, {8, {67, 4, 2, 1}},  {7, {23, 4, 3, 2}}, {5, {300, 0, 5, 1}}, {16, {33, 8, 8, 3}},
+    {4, {6, 0, 0, 1}},  {13, {131, 0, 13, 1}}, {1, {300, 0, 1, 1}}};
+enum { LEAF_CASES = sizeof leaf_cases / sizeof leaf_cases[0] };
+static neo_ctx *ctx_of(int shards) { return test_ctx(1, NEO_ISA_BEST, shards); }
+
+/* ---- devices ---- */
+static neo_device *device_make(int exact) {
+    neo_cuda_desc desc = {0, exact};
+    neo_device *d = NULL;
+    if (neo_cuda_device_create(&desc, &d) == NEO_OK) return d;
+    printf("cannot make a device: %s\n", neo_last_error());
+    exit(1);
+}
+static void test_create(void) {
+    neo_cuda_desc desc = {0, 1};
+    neo_device *d = NULL;
+    CHECK_ERR(neo_cuda_device_create(NULL, NULL), NEO_ERR_ARG, "device is NULL");
+    desc.ordinal = 1000;
+    CHECK_ERR(neo_cuda_device_create(&desc, &d), NEO_ERR_DEVICE, "ordinal is 1000");
+    desc.ordinal = -1;
+    CHECK_ERR(neo_cuda_device_create(&desc, &d), NEO_ERR_DEVICE, "ordinal is -1");
+    CHECK(d == NULL);
+    CHECK(neo_cuda_workspace_bytes(NULL) > neo_cuda_workspace_bytes(&desc));
+    neo_cuda_device_destroy(NULL);
+    REQUIRE_OK(neo_cuda_device_create(NULL, &d));
+    CHECK_INT(d->bytes, sizeof *d);
+    CHECK_INT(d->version, NEO__DEVICE_VERSION);
+    CHECK(strncmp(d->name, "cuda:0 (", 8) == 0);
+    neo_cuda_device_destroy(d);
+}
+/* Whatever fails during create, there is a status and a message, and nothing stays behind. */
+static void test_create_fails(void) {
+#ifdef NEO_CUDA_ON_CPU
+    neo_device *d = NULL;
+    const size_t bytes = neo_emu_live_bytes(), pinned = neo_emu_live_pinned(), objects = neo_emu_live_objects();
+    neo_emu_set_device_count(0);
+    CHECK_ERR(neo_cuda_device_create(NULL, &d), NEO_ERR_DEVICE, "no NVIDIA GPU");
+    neo_emu_set_device_count(1);
+    int failures = 0;
+    for (long n = 1;; n++) {
+        neo_emu_fail_after(n);
+        neo_status status = neo_cuda_device_create(NULL, &d);
+        const int failed = neo_emu_failed();
+        neo_emu_fail_after(0);
+        neo_emu_reset();
+        if (!failed) {
+            CHECK_INT(status, NEO_OK);
+            neo_cuda_device_destroy(d);
+            break;
+        }
+        failures++;
+        CHECK(status == NEO_ERR_MEMORY || status == NEO_ERR_DEVICE);
+        CHECK(d == NULL && neo_last_error()[0] != 0);
+        CHECK_INT(neo_emu_live_bytes(), bytes);
+        CHECK_INT(neo_emu_live_pinned(), pinned);
+        CHECK_INT(neo_emu_live_objects(), objects);
+    }
+    CHECK(failures > 8);
+#else
+    SKIP("faults are injected by the emulation");
+#endif
+}
+static void test_memory(void) {
+    char from[1000], to[1000];
+    for (int i = 0; i < 1000; i++) from[i] = (char)i;
+    char *p = (char *)gpu->alloc(gpu, 1000), *q = (char *)gpu->alloc(gpu, 1000);
+    char *none = (char *)gpu->alloc(gpu, 0), *pinned = (char *)gpu->host_alloc(gpu, 1000);
+    REQUIRE(p && q && none && pinned);
+    CHECK(((uintptr_t)p | (uintptr_t)q) % 256 == 0);
+    CHECK_OK(gpu->copy(gpu, p, NEO_DEVICE, from, NEO_HOST, 1000));
+    memset(from, 0, 1000); /* it may be used again */
+    CHECK_OK(gpu->fill(gpu, q, 7, 1000));
+    CHECK_OK(gpu->copy(gpu, q, NEO_DEVICE, p + 100, NEO_DEVICE, 800));
+    CHECK_OK(gpu->copy(gpu, pinned, NEO_HOST, q, NEO_DEVICE, 1000));
+    CHECK_OK(gpu->copy(gpu, to, NEO_HOST, pinned, NEO_HOST, 1000));
+    for (int i = 0; i < 1000; i++) CHECK(to[i] == (char)(i < 800 ? i + 100 : 7));
+    CHECK_OK(gpu->copy(gpu, NULL, NEO_DEVICE, NULL, NEO_HOST, 0));
+    CHECK_OK(gpu->fill(gpu, NULL, 0, 0));
+    CHECK_OK(gpu->synchronize(gpu));
+    CHECK(gpu->alloc(gpu, (size_t)1 << 50) == NULL);
+    CHECK(strstr(neo_last_error(), "out of device memory") != NULL);
+    CHECK_OK(gpu->synchronize(gpu)); /* which is no fault of the device; nor is this */
+    char *wild = p + 500;
+    CHECK_ERR(gpu->copy(gpu, wild, NEO_DEVICE, q, NEO_DEVICE, (size_t)1 << 40), NEO_ERR_DEVICE, "cudaMemcpyAsync");
+    CHECK_OK(gpu->synchronize(gpu));
+    gpu->free(gpu, p, 1000);
+    gpu->free(gpu, q, 1000);
+    gpu->free(gpu, none, 0);
+    gpu->free(gpu, NULL, 0);
+    gpu->host_free(gpu, pinned, 1000);
+    gpu->host_free(gpu, NULL, 0);
+}
+/* A fault of a kernel is returned by a later call, and by every one after that. */
+static void test_fault(void) {
+#ifdef NEO_CUDA_ON_CPU
+    neo_device *d = device_make(1);
+    float *x = (float *)d->alloc(d, 64), of_the_host[6];
+    const float *from = of_the_host;
+    int *to = (int *)x;
+    NEO__LAUNCH(neo__cuda_check_kernel, 1, 1, 0, ((neo__cuda *)d)->stream, from, to);
+    CHECK_ERR(d->synchronize(d), NEO_ERR_DEVICE, "cuda:0 (");
+    CHECK_ERR(d->fill(d, x, 0, 64), NEO_ERR_DEVICE, "work on the device");
+    CHECK_ERR(d->synchronize(d), NEO_ERR_DEVICE, "work on the device");
+    CHECK(d->alloc(d, 1) == NULL);
+    neo_emu_reset();
+    d->free(d, x, 64);
+    neo_cuda_device_destroy(d);
+#else
+    SKIP("a fault would end CUDA in this process");
+#endif
+}
+
+/* Whatever fails while steps are recorded, made into graphs and launched, there is a status, nothing stays behind, and
+   the device is as good as before. */
+#ifdef NEO_CUDA_ON_CPU
+static neo_status graph_steps(neo_device *d, float *x, float *result) {
+    const neo_cuda_graph_desc desc = {4096, 0};
+    neo_cuda_graph *g;
+    neo__gemm_call c;
+    float one[64];
+    memset(&c, 0, sizeof c);
+    c.m = c.n = c.k = 64;
+    c.a = x, c.b = x, c.c = x + 4096;
+    c.a_row = c.b_k = c.c_row = 64;
+    c.a_k = c.b_col = 1;
+    for (int i = 0; i < 64; i++) one[i] = 1.0f;
+    NEO__ZERO(neo__cuda_scanning, scan); /* of CUB, which fails while it is captured, too */
+    scan.from = (const uint32_t *)(x + 2 * 4096), scan.to = (uint32_t *)(x + 2 * 4096) + 64;
+    scan.temp = x + 2 * 4096 + 128, scan.bytes = (4096 - 128) * sizeof *x;
+    scan.count = 64;
+    NEO__TRY(neo_cuda_graph_create(d, &desc, &g));
+    neo_status status = NEO_OK;
+    for (int step = 0; step < 3 && status == NEO_OK; step++) {
+        status = neo_cuda_graph_begin(g);
+        for (int i = 0; i < 64 && status == NEO_OK; i++) {
+            one[0] = (float)(step + 1);
+            status = d->copy(d, x + 64 * i, NEO_DEVICE, one, NEO_HOST, sizeof one);
+        }
+        if (status == NEO_OK) status = d->gemm(d, &c);
+        if (status == NEO_OK) status = neo__cuda_do((neo__cuda *)d, neo__cuda_scan_now, &scan, sizeof scan);
+        if (status == NEO_OK) status = neo_cuda_graph_end(g);
+    }
+    if (status == NEO_OK) status = neo_cuda_graph_wait(g);
+    if (status == NEO_OK) status = d->copy(d, result, NEO_HOST, x + 4096, NEO_DEVICE, sizeof *result);
+    neo_cuda_graph_destroy(g);
+    return status;
+}
+#endif
+static void test_graph_fails(void) {
+#ifdef NEO_CUDA_ON_CPU
+    neo_device *d = device_make(0);
+    float *x = (float *)d->alloc(d, 3 * 4096 * sizeof *x), result = 0.0f;
+    REQUIRE(x);
+    CHECK_OK(graph_steps(d, x, &result)); /* what cuBLASLt says of a shape is remembered */
+    CHECK(result == 3.0f * 3.0f + 63.0f * 3.0f);
+    const size_t bytes = neo_emu_live_bytes(), pinned = neo_emu_live_pinned(), objects = neo_emu_live_objects();
+    const neo_cuda_graph_desc desc = {5000, 0};
+    neo_cuda_graph *g = NULL;
+    CHECK_OK(neo_cuda_graph_create(d, &desc, &g));
+    CHECK_INT(neo_emu_live_bytes() - bytes, neo_cuda_graph_bytes(&desc));
+    neo_cuda_graph_destroy(g);
+    int failures = 0, unseen = 0;
+    for (long n = 1;; n++) {
+        result = 0.0f;
+        neo_emu_fail_after(n);
+        neo_status status = graph_steps(d, x, &result);
+        const int failed = neo_emu_failed();
+        neo_emu_fail_after(0);
+        neo_emu_reset();
+        CHECK_INT(neo_emu_live_bytes(), bytes);
+        CHECK_INT(neo_emu_live_pinned(), pinned);
+        CHECK_INT(neo_emu_live_objects(), objects);
+        if (status == NEO_OK) CHECK(result == 3.0f * 3.0f + 63.0f * 3.0f);
+        if (!failed) break;
+        failures++;
+        unseen += status == NEO_OK;
+        CHECK(status == NEO_OK || status == NEO_ERR_MEMORY || status == NEO_ERR_DEVICE);
+        CHECK(!((neo__cuda *)d)->failed);
+    }
+    CHECK(failures > 30);
+    CHECK_INT(unseen, 3); /* calls of neo_cuda_graph_destroy, which has no status */
+    d->free(d, x, 0);
+    neo_cuda_device_destroy(d);
+#else
+    SKIP("faults are injected by the emulation");
+#endif
+}
+
+/* ---- elements ---- */
+static void fill_edges(float *x, int64_t n) {
+    static const float edge[] = {0.0f, -0.0f, 1e-40f, -1e-40f, 1e30f, -1e30f, 88.0f, -88.0f, 16.0f, -16.0f, 0.6f, -3.0f,
+                                 3.0f, 1e-8f};
+    for (int64_t i = 0; i < n; i++) x[i] = i % 3 == 0 ? edge[(size_t)(i / 3) % 14] : 4.0f * x[i];
+}
+static void test_elements(void) {
+    static const int64_t sizes[] = {0, 1, 3, 4, 5, 31, 257, 5000};
+    for (int i = 0; i < 8; i++)
+        for (skew = 0; skew <= 4; skew += 4) {
+            const int64_t n = sizes[i];
+            float *x = floats(n), *y = floats(n);
+            fill_edges(x, n);
+            upload();
+            cpu->vec->add(x, y, n);
+            NEO__ZERO(neo__blend_call, c);
+            c.x = there(x), c.y = there(y);
+            c.count = n;
+            CHECK_OK(gpu->blend(gpu, &c)); /* add */
+            int infinite = 0;
+            for (int64_t k = 0; k < n; k++) y[k] *= -0.37f;
+            c.kind = NEO__BLEND_SCALE;
+            c.x = there(y);
+            c.factor = -0.37f;
+            c.infinite = &infinite;
+            CHECK_OK(gpu->blend(gpu, &c));
+            CHECK_INT(infinite, 0);
+            same("add, scale");
+        }
+    skew = 0;
+}
+/* Sums of every pair of float dtypes, and what rounding to one leaves. */
+static void test_blend(void) {
+    const int64_t n = 301;
+    for (int a = NEO_F32; a <= NEO_F8E5M2; a++)
+        for (int b = NEO_F32; b <= NEO_F8E5M2; b++) {
+            float *wide = floats(n);
+            fill_edges(wide, n);
+            void *x = make(n, neo_dtype_size((neo_dtype)a)), *y = make(n, neo_dtype_size((neo_dtype)b));
+            neo_tensor from = column(wide, n), tx = neo_tensor_1d(x, (neo_dtype)a, n), ty = neo_tensor_1d(y, (neo_dtype)b, n);
+            CHECK_OK(neo_tensor_convert(cpu, from, tx, NULL));
+            for (int64_t i = 0; i < n; i++) wide[i] *= 0.7f;
+            CHECK_OK(neo_tensor_convert(cpu, from, ty, NULL));
+            upload();
+            NEO__ZERO(neo__blend_call, c);
+            c.x = there_of(x), c.x_dtype = (neo_dtype)a;
+            c.y = there_of(y), c.y_dtype = (neo_dtype)b;
+            c.count = n;
+            CHECK_OK(gpu->blend(gpu, &c));
+            CHECK_OK(neo_add(cpu, tx, ty));
+            same("blend: add");
+        }
+    for (int a = NEO_F16; a <= NEO_F8E5M2; a++) {
+        float *x = floats(n), *y = floats(n);
+        fill_edges(x, n);
+        upload();
+        NEO__ZERO(neo__blend_call, c);
+        c.kind = NEO__BLEND_ROUND;
+        c.x = there(x), c.y = there(y), c.dtype = (neo_dtype)a;
+        c.count = n;
+        CHECK_OK(gpu->blend(gpu, &c));
+        CHECK_OK(neo_round(cpu, (neo_dtype)a, column(x, n), column(y, n)));
+        same("blend: round");
+    }
+}
+static void test_activation(void) {
+    for (int act = NEO_ACT_NONE; act <= NEO_ACT_HARDSWISH; act++)
+        for (int strided = 0; strided < 3; strided++) {
+            const int64_t rows = 5, cols = 77, s = cols + (strided == 1 ? 3 : 0);
+            skew = strided == 2 ? 4 : 0;
+            float *z = floats(rows * s), *y = floats(rows * s), *dy = floats(rows * s), *dz = floats(rows * s);
+            fill_edges(z, rows * s);
+            upload();
+            for (int64_t r = 0; r < rows; r++) {
+                cpu->vec->act_forward((neo_activation)act, z + r * s, y + r * s, cols);
+                cpu->vec->act_backward((neo_activation)act, z + r * s, y + r * s, dy + r * s, dz + r * s, cols);
+            }
+            NEO__ZERO(neo__activation_call, c);
+            c.act = (neo_activation)act;
+            c.rows = rows, c.cols = cols;
+            c.z = there(z), c.z_row = s;
+            c.out = there(y), c.out_row = s;
+            CHECK_OK(gpu->activation(gpu, &c));
+            c.backward = 1;
+            if (act != NEO_ACT_GELU && act != NEO_ACT_HARDSWISH) c.z = NULL;
+            if (act != NEO_ACT_RELU && act != NEO_ACT_SIGMOID && act != NEO_ACT_TANH) c.y = NULL;
+            else c.y = there(y);
+            c.y_row = c.dy_row = s;
+            c.dy = there(dy), c.out = there(dz);
+            CHECK_OK(gpu->activation(gpu, &c));
+            same("activation");
+        }
+    skew = 0;
+}
+static void test_tree_sum(void) {
+    static const int counts[] = {1, 2, 3, 5, 8, 13, 128, 129, 300};
+    for (int i = 0; i < 9; i++)
+        for (int own = 0; own < 2; own++) {
+            const int count = counts[i];
+            const int64_t n = count > 100 ? 5 : 37;
+            neo_tensor part[300];
+            neo_tensor device[300];
+            float *all = floats(300 * n), *out = floats(n);
+            upload();
+            for (int p = 0; p < count; p++) {
+                part[p] = column(all + p * n, n);
+                device[p] = column(there(all + p * n), n);
+            }
+            float *to = own ? out : all;
+            CHECK_OK(neo_tree_sum(cpu, part, count, column(to, n)));
+            const neo__tree_sum_call call = {device, count, there(to), n};
+            CHECK_OK(gpu->tree_sum(gpu, &call));
+            if (count > 1) { /* parts may be overwritten: only the sum counts */
+                float *sum = (float *)malloc((size_t)n * 4);
+                CHECK_OK(gpu->copy(gpu, sum, NEO_HOST, there(to), NEO_DEVICE, (size_t)n * 4));
+                CHECK_BITS(sum, to, (size_t)n * 4);
+                free(sum);
+                drop();
+            } else {
+                same("tree_sum");
+            }
+        }
+}
+
+/* ---- products ---- */
+typedef struct gemm_case {
+    int64_t m, n, k;
+    int trans_a, trans_b; /* a_row = 1, b_k = 1 */
+    float beta;
+    int bias, pad;        /* pad: elements between rows */
+    neo_activation act;
+    int backward, apart;  /* apart: y is not c */
+} gemm_case;
+
+static void gemm_check(const gemm_case *t, double tolerance) {
+    const int64_t a_ld = (t->trans_a ? t->m : t->k) + t->pad, b_ld = (t->trans_b ? t->k : t->n) + t->pad;
+    const int64_t c_ld = t->n + 2 * t->pad;
+    float *a = floats((t->trans_a ? t->k : t->m) * a_ld), *b = floats((t->trans_b ? t->n : t->k) * b_ld);
+    float *c = floats(t->m * c_ld), *y = floats(t->m * c_ld), *z = floats(t->m * c_ld), *bias = floats(t->n);
+    NEO__ZERO(neo__gemm_call, g);
+    g.m = t->m, g.n = t->n, g.k = t->k;
+    g.a_row = t->trans_a ? 1 : a_ld, g.a_k = t->trans_a ? a_ld : 1;
+    g.b_k = t->trans_b ? 1 : b_ld, g.b_col = t->trans_b ? b_ld : 1;
+    g.c_row = c_ld;
+    g.beta = t->beta;
+    g.a = a, g.b = b, g.c = c;
+    if (t->bias) g.bias = bias;
+    g.finish.act = t->act;
+    g.finish.backward = t->backward;
+    g.finish.y_row = g.finish.z_row = c_ld;
+    if (t->apart || t->backward) g.finish.y = y;
+    if (t->backward) g.finish.z = z;
+    neo__gemm_call d = g;
+    d.a = there(a), d.b = there(b), d.c = there(c), d.bias = there(g.bias);
+    d.finish.y = there(g.finish.y), d.finish.z = there(g.finish.z);
+    upload();
+    CHECK_OK(cpu->on->gemm(cpu->on, &g));
+    CHECK_OK(gpu->gemm(gpu, &d));
+    char what[160];
+    snprintf(what, sizeof what, "gemm %dx%dx%d trans %d%d beta %g bias %d act %d backward %d apart %d pad %d", (int)t->m,
+             (int)t->n, (int)t->k, t->trans_a, t->trans_b, (double)t->beta, t->bias, (int)t->act, t->backward, t->apart,
+             t->pad);
+    compare(what, tolerance);
+}
+static const int64_t gemm_sizes[][3] = {
+    {1, 1, 1},   {1, 1, 0},   {3, 5, 0},    {0, 4, 3},    {4, 0, 3},   {1, 1, 300},  {64, 1, 70},   {129, 1, 33},
+    {300, 3, 9}, {1, 65, 37}, {4, 130, 40}, {5, 7, 9},    {64, 64, 16}, {65, 63, 17}, {33, 129, 31}, {130, 70, 50},
+    {17, 19, 100}, {2, 2, 513}, {512, 600, 3}, {16, 512, 24}};
+enum { GEMM_SIZES = sizeof gemm_sizes / sizeof gemm_sizes[0] };
+
+static void test_gemm(void) {
+    static const float betas[] = {0.0f, 1.0f, 0.5f};
+    for (int i = 0; i < GEMM_SIZES; i++)
+        for (int trans = 0; trans < 4; trans++)
+            for (int option = 0; option < 6; option++) {
+                if (skipped(i >= 18 ? 20 : 3)) continue;
+                const gemm_case t = {gemm_sizes[i][0], gemm_sizes[i][1], gemm_sizes[i][2], trans & 1, trans >> 1,
+                                     betas[option % 3], option & 1, option % 3, NEO_ACT_NONE, 0, 0};
+                gemm_check(&t, 0.0);
+            }
+}
+static void test_gemm_finish(void) {
+    static const int64_t sizes[][3] = {{7, 33, 12}, {70, 2, 5}, {65, 66, 20}};
+    for (int i = 0; i < 3; i++)
+        for (int act = NEO_ACT_NONE; act <= NEO_ACT_HARDSWISH; act++)
+            for (int option = 0; option < 3; option++) {
+                const gemm_case t = {sizes[i][0], sizes[i][1], sizes[i][2], 0, 1, 0.0f, option < 2, act % 2,
+                                     (neo_activation)act, option == 2, option == 1};
+                gemm_check(&t, 0.0);
+            }
+}
+/* Sums that stay -0 from the first term to the last: nothing but the terms is added. */
+static void test_gemm_signs(void) {
+    static const int64_t sizes[][3] = {{5, 7, 9}, {65, 63, 17}, {300, 3, 9}, {2, 40, 33}};
+    for (int i = 0; i < 4; i++) {
+        const int64_t m = sizes[i][0], n = sizes[i][1], k = sizes[i][2];
+        float *a = floats(m * k), *b = floats(k * n), *c = floats(m * n);
+        for (int64_t e = 0; e < m * k; e++) a[e] = 0.0f;
+        for (int64_t e = 0; e < k * n; e++) b[e] = -1.0f;
+        for (int64_t e = 0; e < m * n; e++) c[e] = -0.0f;
+        upload();
+        NEO__ZERO(neo__gemm_call, g);
+        g.m = m, g.n = n, g.k = k, g.beta = 1.0f;
+        g.a = there(a), g.a_row = k, g.a_k = 1;
+        g.b = there(b), g.b_k = n, g.b_col = 1;
+        g.c = there(c), g.c_row = n;
+        CHECK_OK(gpu->gemm(gpu, &g));
+        same("gemm of zeros"); /* the host's C is as it was: -0 */
+    }
+}
+/* Products over the batch by leaves, and column sums, against neo_linear_backward. */
+static void leaves_check(const struct leaf_case *l, int64_t out, int64_t in, int pad, double tolerance) {
+    neo_ctx *ctx = ctx_of(l->shards);
+    const neo__leaf_cut cut = cut_of(&l->leaves, l->shards);
+    const int64_t rows = rows_of(&cut);
+    float *x = floats(rows * (in + pad)), *dz = floats(rows * (out + pad)), *w = floats(out * in);
+    float *dw = floats(out * (in + pad)), *db = floats(out);
+    upload();
+    CHECK_OK(neo_linear_backward(ctx, &l->leaves, matrix(x, rows, in, in + pad), matrix(w, out, in, in),
+                                 matrix(dz, rows, out, out + pad), neo_tensor_none(), matrix(dw, out, in, in + pad),
+                                 column(db, out)));
+    NEO__ZERO(neo__gemm_call, g);
+    g.m = out, g.n = in, g.k = rows;
+    g.a = there(dz), g.a_row = 1, g.a_k = out + pad;
+    g.b = there(x), g.b_k = in + pad, g.b_col = 1;
+    g.c = there(dw), g.c_row = in + pad;
+    g.tree = 1;
+    g.leaves = cut;
+    NEO__ZERO(neo__linear_grads_call, grads);
+    grads.dw = g;
+    grads.dbias.from = there(dz), grads.dbias.from_row = out + pad, grads.dbias.cols = out;
+    grads.dbias.to = there(db);
+    grads.dbias.leaves = cut;
+    CHECK_OK(gpu->linear_grads(gpu, &grads));
+    char what[100];
+    snprintf(what, sizeof what, "leaves %d of %d, batch %d, %dx%d", l->leaves.count, l->shards, (int)l->leaves.batch,
+             (int)out, (int)in);
+    compare(what, tolerance);
+    neo_ctx_destroy(ctx);
+}
+static void test_gemm_leaves(void) {
+    static const int64_t sizes[][2] = {{1, 1}, {1, 40}, {40, 1}, {5, 70}, {66, 35}, {130, 129}};
+    for (int l = 0; l < LEAF_CASES; l++)
+        for (int i = 0; i < 6; i++)
+            if (!skipped(i == 5 ? 5 : 2)) leaves_check(&leaf_cases[l], sizes[i][0], sizes[i][1], i % 2, 0.0);
+}
+/* cuBLASLt's part: within rounding of the CPU, the same bits again, and no matter how leaves are dealt. */
+static void test_gemm_blas(void) {
+    neo_device *exact = gpu;
+    gpu = device_make(0);
+    for (int i = 0; i < 24; i++) {
+        const gemm_case t = {64 + i % 5, 66 + i % 3, 70 + i % 2, i & 1, i >> 1 & 1, i % 3 == 0 ? 0.5f : 0.0f, i % 4 > 0, i % 5,
+                             (neo_activation)(i % 6), i % 4 == 0, i % 4 == 1};
+        gemm_check(&t, 1e-5);
+    }
+    for (int l = 0; l < LEAF_CASES; l++) leaves_check(&leaf_cases[l], 70, 64 + l % 3, l % 2, 1e-5);
+    drop();
+    const int64_t m = 64, n = 68, k = 24;
+    float *a = floats(k * m), *b = floats(k * n), *whole = floats(m * n), *halves = floats(2 * m * n);
+    upload();
+    NEO__ZERO(neo__gemm_call, g);
+    g.m = m, g.n = n, g.k = k;
+    g.a_row = 1, g.a_k = m, g.b_k = n, g.b_col = 1, g.c_row = n;
+    g.tree = 1;
+    float *out = (float *)malloc((size_t)(m * n) * 4), *again = (float *)malloc((size_t)(m * n) * 4);
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        neo_tensor parts[2];
+        for (int r = 0; r < ranks; r++) {
+            const neo__leaf_cut cut = {k, 1, 2, r, 2 / ranks};
+            g.leaves = cut;
+            g.k = rows_of(&cut);
+            g.a = there(a) + r * (k / 2) * m, g.b = there(b) + r * (k / 2) * n;
+            g.c = ranks == 1 ? there(whole) : there(halves) + r * m * n;
+            parts[r] = column(g.c, m * n);
+            CHECK_OK(gpu->gemm(gpu, &g));
+        }
+        const neo__tree_sum_call both = {parts, 2, (float *)parts[0].data, m * n};
+        if (ranks == 2) CHECK_OK(gpu->tree_sum(gpu, &both));
+        CHECK_OK(gpu->copy(gpu, ranks == 1 ? out : again, NEO_HOST, parts[0].data, NEO_DEVICE, (size_t)(m * n) * 4));
+    }
+    CHECK_BITS(out, again, (size_t)(m * n) * 4);
+    free(out);
+    free(again);
+    drop();
+    neo_cuda_device_destroy(gpu);
+    gpu = exact;
+}
+
+/* ---- products of bf16 ---- */
+enum { PLAIN, TINY };
+/* TINY: products about the smallest normal number, denormals, zeros. */
+static uint16_t *halves(int64_t n, int kind) {
+    uint16_t *x = (uint16_t *)make(n, 2);
+    for (int64_t i = 0; i < n; i++) {
+        const uint32_t r = test_random();
+        if (kind == PLAIN) x[i] = neo__bf16_from_f32(test_uniform());
+        else if (r % 16 == 0) x[i] = (uint16_t)(r >> 16 & 0x807F); /* a denormal */
+        else if (r % 16 == 1) x[i] = (uint16_t)(r >> 16 & 0x8000);
+        else x[i] = (uint16_t)((r >> 16 & 0x807F) | (58 + r % 11) << 7); /* 2^-69 to 2^-59 */
+    }
+    return x;
+}
+/* What is checked: a product, which of c, y, z are bf16, numbers. */
+typedef struct narrow_case {
+    gemm_case g;
+    int c, y, z, kind;
+} narrow_case;
+static neo_tensor either(int narrow, int64_t rows, int64_t cols, int64_t ld, int kind) {
+    void *p = narrow ? (void *)halves(rows * ld, kind) : floats(rows * ld);
+    neo_tensor t = neo_tensor_2d(p, narrow ? NEO_BF16 : NEO_F32, rows, cols);
+    t.stride[0] = ld;
+    for (int64_t i = 0; !narrow && kind == TINY && i < rows * ld; i++) ((float *)p)[i] *= 0x1p-125f;
+    return t;
+}
+static neo_ctx *device_ctx(int shards) {
+    neo_ctx_desc d = {};
+    neo_ctx *ctx = NULL;
+    d.threads = 1;
+    d.repro_shards = shards;
+    d.device = gpu;
+    CHECK_OK(neo_ctx_create(&d, &ctx));
+    return ctx;
+}
+static neo_tensor on_device(neo_tensor t) {
+    t.data = there_of(t.data);
+    t.place = NEO_DEVICE;
+    return t;
+}
+static void narrow_check(const narrow_case *n, double tolerance) {
+    const gemm_case *t = &n->g;
+    const int64_t a_ld = (t->trans_a ? t->m : t->k) + t->pad, b_ld = (t->trans_b ? t->k : t->n) + t->pad;
+    const int64_t c_ld = t->n + 2 * t->pad;
+    uint16_t *a = halves((t->trans_a ? t->k : t->m) * a_ld, n->kind);
+    uint16_t *b = halves((t->trans_b ? t->n : t->k) * b_ld, n->kind);
+    const neo_tensor none = neo_tensor_none(), c = either(n->c, t->m, t->n, c_ld, n->kind);
+    const float *bias = t->bias ? floats(t->n) : NULL;
+    const neo_tensor y = t->apart || t->backward ? either(n->y, t->m, t->n, c_ld, PLAIN) : none;
+    const neo_tensor z = t->backward ? either(n->z, t->m, t->n, c_ld, PLAIN) : none;
+    upload();
+    NEO__ZERO(neo__gemm_call, g);
+    g.narrow = 1, g.narrow_c = n->c;
+    g.m = t->m, g.n = t->n, g.k = t->k;
+    g.a = (const float *)(const void *)a, g.b = (const float *)(const void *)b;
+    g.a_row = t->trans_a ? 1 : a_ld, g.a_k = t->trans_a ? a_ld : 1;
+    g.b_k = t->trans_b ? 1 : b_ld, g.b_col = t->trans_b ? b_ld : 1;
+    g.c = (float *)c.data, g.c_row = c_ld;
+    g.beta = t->beta;
+    g.bias = bias;
+    neo__gemm_call_finish(&g, t->act, t->backward, y, z);
+    neo__gemm_call d = g;
+    d.a = there(g.a), d.b = there(g.b), d.bias = there(bias);
+    d.c = (float *)there_of(c.data);
+    d.finish.y = (float *)there_of(y.data), d.finish.z = (const float *)there_of(z.data);
+    CHECK_OK(cpu->on->gemm(cpu->on, &g));
+    CHECK_OK(gpu->gemm(gpu, &d));
+    char what[200];
+    snprintf(what, sizeof what, "bf16 %dx%dx%d trans %d%d beta %g bias %d act %d backward %d apart %d pad %d, bf16 are %d%d%d, "
+             "numbers %d", (int)t->m, (int)t->n, (int)t->k, t->trans_a, t->trans_b, (double)t->beta, t->bias, (int)t->act,
+             t->backward, t->apart, t->pad, n->c, n->y, n->z, n->kind);
+    compare(what, tolerance);
+}
+static void test_narrow(void) {
+    static const int64_t deep[] = {31, 32, 33, 64, 95};
+    static const float betas[] = {0.0f, 1.0f, 0.5f};
+    for (int i = 0; i < GEMM_SIZES; i++)
+        for (int trans = 0; trans < 4; trans++)
+            for (int option = 0; option < 12; option++) {
+                if (skipped(i >= 18 ? 40 : 6)) continue;
+                const int64_t k = option % 2 ? deep[(i + option) % 5] : gemm_sizes[i][2];
+                const narrow_case n = {{gemm_sizes[i][0], gemm_sizes[i][1], k, trans & 1, trans >> 1, betas[option % 3],
+                                        option & 1, option % 3, NEO_ACT_NONE, 0, 0}, option / 6, 0, 0, option / 3 % 2};
+                narrow_check(&n, 0.0);
+            }
+    for (int act = NEO_ACT_NONE; act <= NEO_ACT_HARDSWISH; act++)
+        for (int option = 0; option < 12; option++) {
+            if (skipped(2)) continue;
+            const narrow_case n = {{option % 2 ? 7 : 70, 33, 37, 0, 1, 0.0f, option % 3 < 2, act % 2, (neo_activation)act,
+                                    option % 3 == 2, option % 3 == 1}, option / 2 % 2, option / 3 % 2, option / 6, PLAIN};
+            narrow_check(&n, 0.0);
+        }
+}
+/* A sum whose exact value lies about half a unit below the smallest normal number, by little. */
+static void test_narrow_tiny(void) {
+    enum { CASES = 64 };
+    NEO__ZERO(neo__gemm_call, g);
+    g.narrow = 1;
+    g.m = g.n = CASES, g.k = 7;
+    uint16_t *a = halves(CASES * 7, PLAIN), *b = halves(CASES * 7, PLAIN);
+    memset(a, 0, CASES * 7 * 2), memset(b, 0, CASES * 7 * 2);
+    for (int i = 0; i < CASES; i++) { /* of even k: 2^-126 less what is near 2^-151 */
+        const float sign = i & 1 ? -1.0f : 1.0f;
+        a[7 * i] = neo__bf16_from_f32(sign * 0x1p-63f), b[7 * i] = neo__bf16_from_f32(0x1p-63f);
+        a[7 * i + 2] = neo__bf16_from_f32(-sign * 0x1p-75f * (1.0f + (float)(i % 8 - 4) / 128.0f));
+        b[7 * i + 2] = neo__bf16_from_f32((i & 2 ? 0x1p-76f : 0x1p-75f) * (1.0f + (float)(i / 8) / 128.0f));
+        a[7 * i + 4] = neo__bf16_from_f32(sign * 0x1p-63f), b[7 * i + 4] = neo__bf16_from_f32(i & 4 ? 0x1p-60f : 0.0f);
+    }
+    g.a = (const float *)(const void *)a, g.a_row = 7, g.a_k = 1;
+    g.b = (const float *)(const void *)b, g.b_k = 1, g.b_col = 7;
+    g.c = floats(CASES * CASES), g.c_row = CASES;
+    upload();
+    neo__gemm_call d = g;
+    d.a = there(g.a), d.b = there(g.b), d.c = there(g.c);
+    CHECK_OK(cpu->on->gemm(cpu->on, &g));
+    CHECK_OK(gpu->gemm(gpu, &d));
+    int zeros = 0, least = 0;
+    for (int i = 0; i < CASES * CASES; i++) {
+        const float x = fabsf(g.c[i]);
+        zeros += x == 0.0f, least += x == 0x1p-126f;
+    }
+    CHECK(zeros > 100 && least > 100);
+    same("bf16 about the smallest normal number");
+}
+static void narrow_leaves_check(const struct leaf_case *l, int64_t out, int64_t in, int pad, double tolerance) {
+    neo_ctx *ctx[2] = {ctx_of(l->shards), device_ctx(l->shards)};
+    const neo__leaf_cut cut = cut_of(&l->leaves, l->shards);
+    const int64_t rows = rows_of(&cut);
+    neo_tensor x = either(1, rows, in, in + pad, PLAIN), dz = either(1, rows, out, out + pad, PLAIN);
+    neo_tensor w = either(1, out, in, in, PLAIN), dw = either(0, out, in, in + pad, PLAIN), db = column(floats(out), out);
+    upload();
+    CHECK_OK(neo_linear_backward(ctx[0], &l->leaves, x, w, dz, neo_tensor_none(), dw, db));
+    CHECK_OK(neo_linear_backward(ctx[1], &l->leaves, on_device(x), on_device(w), on_device(dz), neo_tensor_none(),
+                                 on_device(dw), on_device(db)));
+    char what[100];
+    snprintf(what, sizeof what, "bf16, leaves %d of %d, batch %d, %dx%d", l->leaves.count, l->shards,
+             (int)l->leaves.batch, (int)out, (int)in);
+    compare(what, tolerance);
+    for (int i = 0; i < 2; i++) neo_ctx_destroy(ctx[i]);
+}
+static void test_narrow_leaves(void) {
+    static const int64_t sizes[][2] = {{1, 1}, {1, 40}, {40, 1}, {66, 35}, {70, 129}};
+    for (int l = 0; l < LEAF_CASES; l++)
+        for (int i = 0; i < 5; i++)
+            if (!skipped(i == 4 ? 5 : 2)) narrow_leaves_check(&leaf_cases[l], sizes[i][0], sizes[i][1], i % 2, 0.0);
+}
+/* By cuBLASLt: sums in another order, of f32; the same bits again; outputs of bf16 by way of the work memory. */
+static void test_narrow_blas(void) {
+    neo_device *exact = gpu;
+    gpu = device_make(0);
+    for (int i = 0; i < 24; i++) {
+        const int64_t rows = i == 5 ? 400 : 64 + i % 5; /* 400 of bf16: in parts */
+        const narrow_case n = {{rows, 66 + i % 3, i == 5 ? 40 : 70 + i % 2, i & 1, i >> 1 & 1, i % 3 == 0 ? 0.5f : 0.0f,
+                                i % 4 > 0, i % 5, (neo_activation)(i % 6), i % 4 == 0, i % 4 == 1},
+                               i & 1, i >> 1 & 1, i >> 2 & 1, PLAIN};
+        narrow_check(&n, 1e-5);
+    }
+    for (int l = 0; l < LEAF_CASES; l++) narrow_leaves_check(&leaf_cases[l], 70, 64 + l % 3, l % 2, 1e-5);
+    neo__cuda *d = (neo__cuda *)gpu;
+    int used[3] = {0, 0, 0};
+    for (int i = 0; i < NEO__CUDA_PRODUCTS; i++) used[d->product[i].shape.used] += d->product[i].matmul != NULL;
+    CHECK(used[1] == 0 && used[2] > 20);
+    neo_cuda_device_destroy(gpu);
+    gpu = exact;
+}
+
+/* ---- norms ---- */
+static void norm_check(const struct leaf_case *l, int centered, int64_t cols, int option) {
+    neo_ctx *ctx = ctx_of(l->shards);
+    const neo__leaf_cut cut = cut_of(&l->leaves, l->shards);
+    const int64_t rows = rows_of(&cut), s = cols + option % 2 * 3;
+    float *x = floats(rows * s), *w = floats(cols), *b = floats(cols), *y = floats(rows * s), *dy = floats(rows * s);
+    float *stats = floats(rows * 2), *dx = option == 2 ? dy : floats(rows * s), *dw = floats(cols), *db = floats(cols);
+    upload();
+    const neo_tensor xt = matrix(x, rows, cols, s), yt = matrix(y, rows, cols, s), dyt = matrix(dy, rows, cols, s);
+    const neo_tensor dxt = matrix(dx, rows, cols, s), none = neo_tensor_none();
+    const neo_tensor wt = option == 3 ? none : column(w, cols), bt = option == 3 ? none : column(b, cols);
+    if (centered) {
+        const neo_tensor st = neo_tensor_2d(stats, NEO_F32, rows, 2);
+        CHECK_OK(neo_layer_norm_forward(ctx, xt, wt, bt, 1e-5f, yt, st));
+        CHECK_OK(neo_layer_norm_backward(ctx, &l->leaves, xt, wt, st, dyt, dxt, column(dw, cols), column(db, cols)));
+    } else {
+        const neo_tensor st = column(stats, rows);
+        CHECK_OK(neo_rms_norm_forward(ctx, xt, wt, 1e-5f, yt, st));
+        CHECK_OK(neo_rms_norm_backward(ctx, &l->leaves, xt, wt, st, dyt, dxt, column(dw, cols)));
+    }
+    NEO__ZERO(neo__norm_call, c);
+    c.centered = centered;
+    c.rows = rows, c.cols = cols, c.eps = 1e-5f;
+    c.x = there(x), c.x_row = c.y_row = c.dy_row = c.dx_row = s;
+    c.weight = option == 3 ? NULL : there(w);
+    c.bias = option == 3 || !centered ? NULL : there(b);
+    c.stats = there(stats), c.y = there(y);
+    c.leaves = cut;
+    CHECK_OK(gpu->norm(gpu, &c));
+    c.backward = 1;
+    c.dy = there(dy), c.dx = there(dx), c.dweight = there(dw);
+    c.dbias = centered ? there(db) : NULL;
+    CHECK_OK(gpu->norm(gpu, &c));
+    same("norm");
+    neo_ctx_destroy(ctx);
+}
+static void test_norm(void) {
+    static const int64_t cols[] = {1, 15, 16, 33, 256, 300, 600};
+    for (int l = 0; l < LEAF_CASES; l++)
+        for (int i = 0; i < 7; i++)
+            for (int option = 0; option < 4; option++)
+                for (int centered = 0; centered < 2; centered++)
+                    if (!skipped(i == 6 ? 13 : 5)) norm_check(&leaf_cases[l], centered, cols[i], option);
+}
+
+/* ---- embedding ---- */
+static void embedding_check(const struct leaf_case *l, int64_t table_rows, int64_t dim, int is_i32, int add, int pad) {
+    neo_ctx *ctx = ctx_of(l->shards);
+    const neo__leaf_cut cut = cut_of(&l->leaves, l->shards);
+    const int64_t count = rows_of(&cut), s = dim + pad;
+    float *table = floats(table_rows * s), *out = floats(count * s), *dout = floats(count * s), *grad = floats(table_rows * s);
+    void *ids = make(count, is_i32 ? 4 : 8);
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t id = test_random() % 3 ? (int64_t)(test_random() % (uint32_t)table_rows) : table_rows / 2;
+        if (is_i32) ((int32_t *)ids)[i] = (int32_t)id;
+        else ((int64_t *)ids)[i] = id;
+    }
+    for (int64_t i = 0; i < table_rows * s; i += 3) grad[i] = -0.0f;
+    for (int64_t i = 0; i < count * s; i += 2) dout[i] = -0.0f;
+    upload();
+    const neo_tensor it = neo_tensor_1d(ids, is_i32 ? NEO_I32 : NEO_I64, count);
+    CHECK_OK(neo_embedding_forward(ctx, it, matrix(table, table_rows, dim, s), matrix(out, count, dim, s)));
+    CHECK_OK(neo_embedding_backward(ctx, &l->leaves, it, matrix(dout, count, dim, s), matrix(grad, table_rows, dim, s), add));
+    int64_t bad = 5;
+    NEO__ZERO(neo__embedding_call, c);
+    c.is_i32 = is_i32;
+    c.ids = there((char *)ids);
+    c.count = count, c.rows = table_rows, c.dim = dim;
+    c.from = there(table), c.to = there(out), c.from_row = c.to_row = s;
+    c.leaves = cut;
+    c.bad = &bad;
+    CHECK_OK(gpu->embedding(gpu, &c));
+    CHECK_INT(bad, -1);
+    c.backward = 1, c.add = add, bad = 5;
+    c.from = there(dout), c.to = there(grad);
+    CHECK_OK(gpu->embedding(gpu, &c));
+    CHECK_INT(bad, -1);
+    same("embedding");
+    neo_ctx_destroy(ctx);
+}
+static void test_embedding(void) {
+    static const int64_t sizes[][2] = {{1, 1}, {5, 4}, {9, 130}, {300, 7}, {33, 256}};
+    for (int l = 0; l < LEAF_CASES; l++)
+        for (int i = 0; i < 5; i++)
+            for (int option = 0; option < 8; option++)
+                if (!skipped(5))
+                    embedding_check(&leaf_cases[l], sizes[i][0], sizes[i][1], option & 1, option >> 1 & 1, option >> 2);
+    const struct leaf_case many = {3, {12000, 0, 3, 1}}; /* more than the work memory holds */
+    embedding_check(&many, 50, 4, 0, 0, 0);
+}
+/* A bad id: its position is told, and nothing is written. */
+static void test_embedding_bad(void) {
+    for (int backward = 0; backward < 2; backward++)
+        for (int low = 0; low < 2; low++) {
+            float *table = floats(40), *out = floats(64);
+            int64_t *ids = (int64_t *)make(16, 8), bad = 0;
+            for (int i = 0; i < 16; i++) ids[i] = i % 10;
+            ids[5] = low ? -1 : 10, ids[9] = 1000;
+            upload();
+            NEO__ZERO(neo__embedding_call, c);
+            c.backward = backward;
+            c.ids = there(ids), c.count = 16, c.rows = 10, c.dim = 4;
+            c.from = backward ? there(out) : there(table), c.to = backward ? there(table) : there(out);
+            c.from_row = c.to_row = 4;
+            c.leaves.batch = 16, c.leaves.rows_per_sample = 1, c.leaves.shards = c.leaves.count = 1;
+            c.bad = &bad;
+            CHECK_OK(gpu->embedding(gpu, &c));
+            CHECK_INT(bad, 5);
+            same("embedding with a bad id");
+        }
+}
+
+/* ---- attention ---- */
+static void attention_check(int64_t length, int64_t heads, int64_t dim, int64_t sequences, int causal, int option) {
+    const int64_t rows = sequences * length, cols = heads * dim, s = 3 * cols + option % 2;
+    float *qkv = floats(rows * s), *y = floats(rows * cols), *lse = floats(rows * heads), *dy = floats(rows * cols);
+    float *dqkv = floats(rows * s);
+    for (int64_t i = 0; i < rows * s; i++) qkv[i] *= 3.0f;
+    upload();
+    NEO__ZERO(neo_attention_desc, desc);
+    desc.length = length, desc.heads = heads, desc.causal = causal;
+    desc.scale = 0.3f;
+    const neo_tensor q = matrix(qkv, rows, cols, s), k = matrix(qkv + cols, rows, cols, s);
+    const neo_tensor v = matrix(qkv + 2 * cols, rows, cols, s), yt = matrix(y, rows, cols, cols);
+    const neo_tensor lt = matrix(lse, rows, heads, heads), none = neo_tensor_none();
+    CHECK_OK(neo_attention_forward(cpu, &desc, q, k, v, yt, lt));
+    CHECK_OK(neo_attention_backward(cpu, &desc, q, k, v, yt, lt, matrix(dy, rows, cols, cols),
+                                    option == 2 ? none : matrix(dqkv, rows, cols, s),
+                                    option == 3 ? none : matrix(dqkv + cols, rows, cols, s),
+                                    option >= 2 ? none : matrix(dqkv + 2 * cols, rows, cols, s)));
+    NEO__ZERO(neo__attention_call, c);
+    c.causal = causal;
+    c.length = length, c.heads = heads, c.dim = dim, c.sequences = sequences;
+    c.scale = desc.scale;
+    c.q = there(qkv), c.k = there(qkv) + cols, c.v = there(qkv) + 2 * cols;
+    c.q_row = c.k_row = c.v_row = c.dq_row = c.dk_row = c.dv_row = s;
+    c.y = there(y), c.lse = there(lse), c.y_row = c.dy_row = cols, c.lse_row = heads;
+    CHECK_OK(gpu->attention(gpu, &c));
+    c.backward = 1;
+    c.dy = there(dy);
+    c.dq = option == 2 ? NULL : there(dqkv);
+    c.dk = option == 3 ? NULL : there(dqkv) + cols;
+    c.dv = option >= 2 ? NULL : there(dqkv) + 2 * cols;
+    CHECK_OK(gpu->attention(gpu, &c));
+    char what[100];
+    snprintf(what, sizeof what, "attention of %d heads of %d, %d x %d, causal %d, option %d", (int)heads, (int)dim,
+             (int)sequences, (int)length, causal, option);
+    same(what);
+}
+static void test_attention(void) {
+    static const int64_t sizes[][4] = {{1, 1, 1, 1},  {5, 2, 8, 3},    {64, 1, 16, 1}, {65, 2, 7, 1},
+                                       {130, 1, 33, 1}, {30, 1, 65, 2}, {66, 1, 130, 1}, {3, 1, 512, 1}};
+    for (int i = 0; i < 8; i++)
+        for (int causal = 0; causal < 2; causal++)
+            for (int option = 0; option < 4; option++)
+                if (!skipped(3)) attention_check(sizes[i][0], sizes[i][1], sizes[i][2], sizes[i][3], causal, option);
+}
+/* Zeros of both signs: a sum whose products underflow to -0 may not depend on how many of the terms of keys that a
+   query does not see are added. */
+static void test_attention_zeros(void) {
+    enum { T = 64, D = 3 };
+    float *q = floats(T * D), *k = floats(T * D), *v = floats(T * D), *y = floats(T * D), *lse = floats(T);
+    float *dy = floats(T * D), *dq = floats(T * D), *dk = floats(T * D), *dv = floats(T * D);
+    for (int i = 0; i < T * D; i++) {
+        q[i] = 1.0f;
+        k[i] = i < D ? -30.0f : 0.0f; /* key 0 weighs e^-90 */
+        v[i] = i < D ? -1e-20f : i < 40 * D ? -0.0f : 1.0f;
+    }
+    upload();
+    NEO__ZERO(neo_attention_desc, desc);
+    desc.length = T, desc.heads = 1, desc.causal = 1, desc.scale = 1.0f;
+    const neo_tensor qt = matrix(q, T, D, D), kt = matrix(k, T, D, D), vt = matrix(v, T, D, D);
+    const neo_tensor yt = matrix(y, T, D, D), lt = matrix(lse, T, 1, 1);
+    CHECK_OK(neo_attention_forward(cpu, &desc, qt, kt, vt, yt, lt));
+    CHECK_OK(neo_attention_backward(cpu, &desc, qt, kt, vt, yt, lt, matrix(dy, T, D, D), matrix(dq, T, D, D),
+                                    matrix(dk, T, D, D), matrix(dv, T, D, D)));
+    NEO__ZERO(neo__attention_call, c);
+    c.causal = 1, c.length = T, c.heads = 1, c.dim = D, c.sequences = 1, c.scale = 1.0f;
+    c.q = there(q), c.k = there(k), c.v = there(v), c.y = there(y), c.lse = there(lse);
+    c.q_row = c.k_row = c.v_row = c.y_row = c.dy_row = c.dq_row = c.dk_row = c.dv_row = D;
+    c.lse_row = 1;
+    CHECK_OK(gpu->attention(gpu, &c));
+    c.backward = 1;
+    c.dy = there(dy), c.dq = there(dq), c.dk = there(dk), c.dv = there(dv);
+    CHECK_OK(gpu->attention(gpu, &c));
+    same("attention of zeros");
+}
+
+/* ---- interaction ---- */
+static void interact_check(int64_t batch, int64_t features, int64_t dim, int diagonal, int pad, int parts) {
+    const int64_t width = neo_interact_width(dim, features, diagonal), cols = features * dim;
+    float *x = floats(batch * (dim + pad)), *e = floats(batch * (cols + pad)), *z = floats(batch * (width + pad));
+    float *dz = floats(batch * (width + pad)), *dx = floats(batch * (dim + pad)), *de = floats(batch * (cols + pad));
+    upload();
+    const neo_tensor xt = matrix(x, batch, dim, dim + pad), et = matrix(e, batch, cols, cols + pad);
+    CHECK_OK(neo_interact_forward(cpu, diagonal, xt, et, matrix(z, batch, width, width + pad)));
+    CHECK_OK(neo_interact_backward(cpu, diagonal, xt, et, matrix(dz, batch, width, width + pad),
+                                   parts == 1 ? neo_tensor_none() : matrix(dx, batch, dim, dim + pad),
+                                   parts == 2 ? neo_tensor_none() : matrix(de, batch, cols, cols + pad)));
+    NEO__ZERO(neo__interact_call, c);
+    c.batch = batch, c.dim = dim, c.features = features, c.diagonal = diagonal;
+    c.x = there(x), c.e = there(e), c.z = there(z);
+    c.x_row = c.dx_row = dim + pad, c.e_row = c.de_row = cols + pad, c.z_row = c.dz_row = width + pad;
+    CHECK_OK(gpu->interact(gpu, &c));
+    c.backward = 1;
+    c.dz = there(dz);
+    c.dx = parts == 1 ? NULL : there(dx), c.de = parts == 2 ? NULL : there(de);
+    CHECK_OK(gpu->interact(gpu, &c));
+    same("interact");
+}
+static void test_interact(void) {
+    static const int64_t sizes[][3] = {{0, 2, 3}, {1, 0, 4}, {3, 1, 1}, {2, 4, 5}, {2, 31, 16}, {1, 33, 40}, {2, 70, 9}};
+    for (int i = 0; i < 7; i++)
+        for (int diagonal = 0; diagonal < 2; diagonal++)
+            for (int parts = 0; parts < 3; parts++)
+                if (!skipped(2)) interact_check(sizes[i][0], sizes[i][1], sizes[i][2], diagonal, parts, parts);
+}
+
+/* ---- losses ---- */
+static void exact_same(const neo_exact *a, const neo_exact *b, const char *what) {
+    neo_exact x = *a, y = *b;
+    neo_exact_normalize(&x);
+    neo_exact_normalize(&y);
+    if (memcmp(x.word, y.word, sizeof x.word) != 0 || x.nan != y.nan || x.pos_inf != y.pos_inf || x.neg_inf != y.neg_inf)
+        FAIL("%s: sums differ: %.17g, %.17g", what, neo_exact_value(&x), neo_exact_value(&y));
+}
+static void loss_check(neo__loss_kind kind, int64_t rows, int64_t width, int option) {
+    const int in_place = option == 2, has_dx = option != 1;
+    float *x = floats(rows * width), *y = floats(rows * width), *weight = floats(rows);
+    float *dx = in_place ? x : floats(rows * width);
+    int64_t *label = (int64_t *)make(rows, 8);
+    for (int64_t i = 0; i < rows; i++) label[i] = (int64_t)(test_random() % (uint32_t)width);
+    for (int64_t i = 0; i < rows * width; i++) {
+        if (kind == NEO__LOSS_BCE) x[i] = i % 5 == 0 ? (float)(i % 2) : 0.5f + 0.5f * x[i];
+        else if (kind != NEO__LOSS_MSE) x[i] *= 20.0f;
+        if (kind != NEO__LOSS_MSE) y[i] = 0.5f + 0.5f * y[i];
+    }
+    upload();
+    neo_exact want, got;
+    neo_exact_zero(&want);
+    neo_exact_add(&want, 0.25f);
+    got = want;
+    NEO__ZERO(neo_loss_desc, desc);
+    desc.batch = rows + 3;
+    if (option != 3) desc.weight = column(weight, rows);
+    desc.sum = &want;
+    double loss = 0.0;
+    const int flat = width == 1;
+    const neo_tensor xt = flat ? column(x, rows) : neo_tensor_2d(x, NEO_F32, rows, width);
+    const neo_tensor yt = flat ? column(y, rows) : neo_tensor_2d(y, NEO_F32, rows, width);
+    neo_tensor dt = flat ? column(dx, rows) : neo_tensor_2d(dx, NEO_F32, rows, width);
+    if (!has_dx) dt = neo_tensor_none();
+    const neo_tensor entropy_x = neo_tensor_2d(x, NEO_F32, rows, width);
+    neo_tensor entropy_dx = neo_tensor_2d(dx, NEO_F32, rows, width);
+    if (!has_dx) entropy_dx = neo_tensor_none();
+    switch (kind) {
+    case NEO__LOSS_BCE_LOGITS: CHECK_OK(neo_bce_with_logits(cpu, &desc, xt, yt, dt, &loss)); break;
+    case NEO__LOSS_BCE: CHECK_OK(neo_bce(cpu, &desc, xt, yt, dt, &loss)); break;
+    case NEO__LOSS_MSE: CHECK_OK(neo_mse(cpu, &desc, xt, yt, dt, &loss)); break;
+    case NEO__LOSS_CROSS_ENTROPY:
+        CHECK_OK(neo_cross_entropy(cpu, &desc, entropy_x, neo_tensor_1d(label, NEO_I64, rows), entropy_dx, &loss));
+        break;
+    }
+    int64_t bad = 3;
+    int what = 3;
+    double value = 0.0;
+    NEO__ZERO(neo__loss_call, c);
+    c.kind = kind;
+    c.x = there(x), c.y = there(y), c.weight = option == 3 ? NULL : there(weight);
+    c.label = kind == NEO__LOSS_CROSS_ENTROPY ? there(label) : NULL;
+    c.dx = has_dx ? there(dx) : NULL;
+    c.rows = rows, c.width = width;
+    const int64_t divisor = kind == NEO__LOSS_MSE ? width : 1;
+    c.g = (float)((kind == NEO__LOSS_MSE ? 2.0 : 1.0) / ((double)(rows + 3) * (double)divisor));
+    c.sum = &got, c.bad = &bad, c.bad_what = &what, c.value = &value;
+    CHECK_OK(gpu->loss(gpu, &c));
+    CHECK_INT(bad, -1);
+    exact_same(&want, &got, "loss");
+    char text[60];
+    snprintf(text, sizeof text, "loss %d of %d x %d, option %d", (int)kind, (int)rows, (int)width, option);
+    same(text);
+}
+static void test_losses(void) {
+    static const int64_t rows[] = {0, 1, 7, 16, 100, 700}, widths[] = {2, 17, 300};
+    for (int kind = NEO__LOSS_BCE_LOGITS; kind <= NEO__LOSS_CROSS_ENTROPY; kind++)
+        for (int i = 0; i < 6; i++)
+            for (int option = 0; option < 4; option++) {
+                loss_check((neo__loss_kind)kind, rows[i], 1, option);
+                if (kind >= NEO__LOSS_MSE && i < 5)
+                    for (int w = 0; w < 3; w++) loss_check((neo__loss_kind)kind, rows[i], widths[w], option);
+            }
+}
+/* Labels are looked at before probabilities, and nothing is written. */
+static void test_losses_bad(void) {
+    for (int t = 0; t < 4; t++) {
+        float *x = floats(40), *y = floats(40), *dx = floats(40);
+        int64_t *label = (int64_t *)make(20, 8), bad = 0;
+        for (int i = 0; i < 40; i++) x[i] = y[i] = 0.5f;
+        for (int i = 0; i < 20; i++) label[i] = i % 2;
+        x[3] = 1.5f;
+        if (t == 0) y[11] = -0.25f;
+        if (t == 1) y[12] = NAN;
+        if (t == 3) label[7] = 2, label[9] = -1;
+        upload();
+        neo_exact sum;
+        neo_exact_zero(&sum);
+        int what = 5;
+        double value = 5.0;
+        NEO__ZERO(neo__loss_call, c);
+        c.kind = t == 3 ? NEO__LOSS_CROSS_ENTROPY : NEO__LOSS_BCE;
+        c.x = there(x), c.y = there(y), c.dx = there(dx);
+        if (t == 3) c.label = there(label);
+        c.rows = 20, c.width = t == 3 ? 2 : 1;
+        c.sum = &sum, c.bad = &bad, c.bad_what = &what, c.value = &value;
+        CHECK_OK(gpu->loss(gpu, &c));
+        CHECK_INT(bad, t == 0 ? 11 : t == 1 ? 12 : t == 2 ? 3 : 7);
+        CHECK_INT(what, t == 2);
+        if (t == 1) CHECK(value != value);
+        else CHECK_NEAR(value, t == 0 ? -0.25 : t == 2 ? 1.5 : 2.0, 0);
+        CHECK(neo_exact_value(&sum) == 0.0 && sum.terms == 0);
+        same("loss with a bad label");
+    }
+}
+
+/* ---- random values ---- */
+static void test_init(void) {
+    static const int64_t counts[] = {0, 1, 3, 4, 6, 300};
+    for (int kind = NEO_INIT_NONE; kind <= NEO_INIT_NORMAL; kind++)
+        for (int i = 0; i < 6; i++)
+            for (int64_t first = 0; first < 4; first++) {
+                const int64_t n = counts[i], base = first == 3 ? ((int64_t)4 << 32) - 7 : first;
+                const neo_init init = {(neo_init_kind)kind, -0.75f, 1.25f};
+                float *x = floats(n);
+                upload();
+                CHECK_OK(neo_tensor_init(cpu, column(x, n), "w", init, base));
+                NEO__ZERO(neo__init_call, c);
+                c.out = there(x), c.count = n;
+                c.cols = c.stride = n > 0 ? n : 1;
+                c.first = (uint64_t)base;
+                c.init = init;
+                c.scale = init.b - init.a, c.top = neo__float_below(init.b);
+                c.key = neo__random_key_make(neo_ctx_seed(cpu), neo_hash("w"), 0, NEO_STREAM_INIT);
+                CHECK_OK(gpu->init(gpu, &c));
+                same("init");
+            }
+    for (int kind = NEO_INIT_UNIFORM; kind <= NEO_INIT_NORMAL; kind++) { /* rows of a wider parameter */
+        const neo_init init = {(neo_init_kind)kind, 0.5f, 2.0f};
+        float *x = floats(9 * 7);
+        upload();
+        CHECK_OK(neo__tensor_init(cpu, neo_tensor_2d(x, NEO_F32, 9, 7), "w", init, 5, 31));
+        NEO__ZERO(neo__init_call, c);
+        c.out = there(x), c.count = 63, c.cols = 7, c.stride = 31, c.first = 5;
+        c.init = init;
+        c.scale = init.b - init.a, c.top = neo__float_below(init.b);
+        c.key = neo__random_key_make(neo_ctx_seed(cpu), neo_hash("w"), 0, NEO_STREAM_INIT);
+        CHECK_OK(gpu->init(gpu, &c));
+        same("init of rows");
+    }
+}
+
+/* ---- conversions ---- */
+static void convert_fill(void *p, neo_dtype type, int64_t n) {
+    static const float edge[] = {0.0f, -0.0f, 1e-40f, 65504.0f, 65520.0f, 1e30f, -3e38f, 448.0f, 465.0f, 57344.0f, 6e-8f,
+                                 1.5e-3f, 0.5f, 1.5f, 2.5f, -0.5f, 3e9f, -3e9f, 1e19f, 127.5f, INFINITY, -INFINITY};
+    const size_t size = neo_dtype_size(type);
+    for (int64_t i = 0; i < n; i++) {
+        const uint64_t bits = (uint64_t)test_random() << 33 ^ (uint64_t)test_random() << 11 ^ test_random();
+        memcpy((char *)p + (size_t)i * size, &bits, size);
+        if (type == NEO_F32) ((float *)p)[i] = i % 4 == 0 ? edge[(size_t)(i / 4) % 22] : ldexpf(test_uniform(), (int)(test_random() % 60) - 40);
+        if (type == NEO_F16 && (((uint16_t *)p)[i] & 0x7C00) == 0x7C00) ((uint16_t *)p)[i] &= 0xFC00;
+        if (type == NEO_BF16 && (((uint16_t *)p)[i] & 0x7F80) == 0x7F80) ((uint16_t *)p)[i] &= 0xFF80;
+        if (type == NEO_I64 && i % 3) ((int64_t *)p)[i] >>= test_random() % 63;
+    }
+}
+static void test_convert(void) {
+    for (int from = 0; from < NEO_DTYPE_COUNT; from++)
+        for (int to = 0; to < NEO_DTYPE_COUNT; to++)
+            for (int option = 0; option < 4; option++) {
+                const int64_t shape[3] = {3, 5, 7}, n = 105;
+                void *src = make(2 * n, neo_dtype_size((neo_dtype)from)), *dst = make(2 * n, neo_dtype_size((neo_dtype)to));
+                convert_fill(src, (neo_dtype)from, 2 * n);
+                upload();
+                NEO__ZERO(neo__convert_call, c);
+                neo_tensor s = neo_tensor_nd(src, (neo_dtype)from, 3, shape), d = neo_tensor_nd(dst, (neo_dtype)to, 3, shape);
+                if (option == 2) s.stride[2] = 2, s.stride[1] = 14, s.stride[0] = 70;
+                if (option == 3) d.stride[0] = 7, d.stride[1] = 21; /* transposed */
+                NEO__ZERO(neo_convert_desc, desc);
+                desc.rounding = option == 1 || option == 3 ? NEO_ROUND_STOCHASTIC : NEO_ROUND_NEAREST;
+                desc.name = "w", desc.step = 3, desc.first = option;
+                CHECK_OK(neo_tensor_convert(cpu, s, d, &desc));
+                c.src = s, c.dst = d;
+                c.src.data = there((char *)src), c.dst.data = there((char *)dst);
+                c.count = n;
+                c.stochastic = desc.rounding == NEO_ROUND_STOCHASTIC;
+                c.first = desc.first;
+                c.key = neo__random_key_make(neo_ctx_seed(cpu), neo_hash("w"), 3, NEO_STREAM_ROUNDING);
+                CHECK_OK(gpu->convert(gpu, &c));
+                char what[80];
+                snprintf(what, sizeof what, "convert %s to %s, option %d", neo_dtype_name((neo_dtype)from),
+                         neo_dtype_name((neo_dtype)to), option);
+                same(what);
+            }
+    neo_tensor none = neo_tensor_2d(NULL, NEO_F32, 0, 4);
+    NEO__ZERO(neo__convert_call, c);
+    c.src = c.dst = none;
+    CHECK_OK(gpu->convert(gpu, &c));
+}
+
+/* ---- optimizers ---- */
+enum { SPANS = 70 }; /* more than one launch takes */
+typedef struct optim_case {
+    neo__optim_span host[SPANS], device[SPANS];
+    int64_t count;
+} optim_case;
+static void optim_make(optim_case *o, int64_t count, int momentum) {
+    static const int64_t sizes[] = {1, 0, 15, 16, 255, 256, 257, 700};
+    o->count = count;
+    int64_t total = 0;
+    for (int64_t i = 0; i < count; i++) total += sizes[i % 8];
+    float *w = floats(total), *g = floats(total), *a = floats(total), *b = floats(total);
+    for (int64_t i = 0; i < total; i++) a[i] = 0.1f * fabsf(a[i]), b[i] = fabsf(b[i]);
+    for (int64_t i = 0; i < count; i++) {
+        NEO__ZERO(neo__optim_span, s);
+        const int64_t n = sizes[i % 8];
+        s.w = w, s.grad = g, s.state[0] = momentum ? a : NULL, s.state[1] = b, s.count = n;
+        s.elsewhere = i % 5 == 3;
+        s.lr = 0.01f * (float)(i + 1);
+        o->host[i] = s;
+        s.w = there(w), s.grad = there((float *)g), s.state[0] = momentum ? there(a) : NULL, s.state[1] = there(b);
+        o->device[i] = s;
+        w += n, g += n, a += n, b += n;
+    }
+}
+static neo__optim_call optim_call(const optim_case *o, neo_optim_kind kind, const neo__step *step, neo__optim_pass pass) {
+    NEO__ZERO(neo__optim_call, c);
+    c.pass = pass;
+    c.kind = kind;
+    c.step = *step;
+    c.spans = o->device, c.span_count = o->count;
+    return c;
+}
+static neo__step optim_numbers(neo_optim_kind kind, int64_t t, int option) {
+    NEO__ZERO(neo_optim_desc, d);
+    d.kind = kind;
+    d.weight_decay = option & 1 ? 0.05f : 0.0f;
+    d.momentum = option & 2 ? 0.9f : 0.0f;
+    d.nesterov = option == 3;
+    neo__optim_defaults(&d);
+    return neo__optim_numbers(&d, t, 0.01, option & 1 ? 0.3 : 1.0);
+}
+static void optim_step_check(neo_optim_kind kind, int64_t t, int option) {
+    optim_case o;
+    const neo__vec_kernels *vec = cpu->vec;
+    const neo__step step = optim_numbers(kind, t, option);
+    optim_make(&o, option == 1 ? SPANS : 8, kind != NEO_OPTIM_SGD || option >= 2);
+    upload();
+    for (int64_t i = 0; i < o.count; i++) {
+        const neo__optim_span *s = &o.host[i];
+        neo__step lamb = step;
+        lamb.lr = s->lr;
+        switch (kind) {
+        case NEO_OPTIM_SGD: vec->sgd(&step, s->w, s->grad, s->state[0], s->count); break;
+        case NEO_OPTIM_ADAGRAD: vec->adagrad(&step, s->w, s->grad, s->state[0], s->count); break;
+        case NEO_OPTIM_ADAM:
+        case NEO_OPTIM_ADAMW: vec->adam(&step, s->w, s->grad, s->state[0], s->state[1], s->count); break;
+        case NEO_OPTIM_LAMB: vec->lamb_move(&lamb, s->w, s->state[0], s->state[1], s->count); break;
+        }
+    }
+    const neo__optim_call c = optim_call(&o, kind, &step, NEO__OPTIM_STEP);
+    CHECK_OK(gpu->optim(gpu, &c));
+    same("optimizer step");
+}
+static void test_optim(void) {
+    for (int kind = NEO_OPTIM_SGD; kind <= NEO_OPTIM_LAMB; kind++)
+        for (int option = 0; option < 4; option++)
+            for (int64_t t = 1; t < 3; t++) optim_step_check((neo_optim_kind)kind, t, option);
+    const neo__step step = optim_numbers(NEO_OPTIM_SGD, 1, 0);
+    optim_case none;
+    none.count = 0;
+    const neo__optim_call c = optim_call(&none, NEO_OPTIM_SGD, &step, NEO__OPTIM_STEP);
+    CHECK_OK(gpu->optim(gpu, &c));
+}
+static void test_optim_lamb(void) {
+    static neo_exact want[2 * SPANS], got[2 * SPANS];
+    optim_case o;
+    const neo__step step = optim_numbers(NEO_OPTIM_LAMB, 2, 1);
+    optim_make(&o, SPANS, 1);
+    upload();
+    for (int i = 0; i < 2 * SPANS; i++) {
+        neo_exact_zero(&want[i]);
+        neo_exact_add(&want[i], (float)i); /* what is there stays */
+        got[i] = want[i];
+    }
+    for (int i = 0; i < SPANS; i++) {
+        const neo__optim_span *s = &o.host[i];
+        cpu->vec->lamb_moments(&step, s->grad, s->state[0], s->state[1], s->count);
+        for (int64_t at = 0; at < s->count && !s->elsewhere; at += NEO__BLOCK) {
+            const int64_t n = NEO__MIN(s->count - at, (int64_t)NEO__BLOCK);
+            neo_exact_add(&want[2 * i], cpu->vec->block_square(s->w + at, n));
+            neo_exact_add(&want[2 * i + 1],
+                          cpu->vec->lamb_square(&step, s->w + at, s->state[0] + at, s->state[1] + at, n));
+        }
+    }
+    neo__optim_call c = optim_call(&o, NEO_OPTIM_LAMB, &step, NEO__OPTIM_LAMB_MOMENTS);
+    c.sums = got;
+    CHECK_OK(gpu->optim(gpu, &c));
+    for (int i = 0; i < 2 * SPANS; i++) exact_same(&want[i], &got[i], "LAMB's squares");
+    same("LAMB's moments");
+}
+static void test_optim_norms(void) {
+    for (int special = 0; special < 3; special++) {
+        optim_case o;
+        const neo__step step = optim_numbers(NEO_OPTIM_SGD, 1, 0);
+        optim_make(&o, SPANS, 1);
+        float *g = (float *)o.host[4].grad;
+        if (special) g[100] = special == 1 ? NAN : -INFINITY;
+        upload();
+        for (int pass = NEO__OPTIM_NORM_1; pass <= NEO__OPTIM_NORM_INF; pass++) {
+            neo_exact want, got;
+            float most = 0.25f, found = 0.25f;
+            neo_exact_zero(&want);
+            neo_exact_add(&want, 2.0f);
+            got = want;
+            for (int i = 0; i < SPANS; i++)
+                for (int64_t at = 0; at < o.host[i].count && !o.host[i].elsewhere; at += NEO__BLOCK) {
+                    const int64_t n = NEO__MIN(o.host[i].count - at, (int64_t)NEO__BLOCK);
+                    const float *x = o.host[i].grad + at;
+                    if (pass == NEO__OPTIM_NORM_1) neo_exact_add(&want, cpu->vec->block_abs(x, n));
+                    else if (pass == NEO__OPTIM_NORM_2) neo_exact_add(&want, cpu->vec->block_square(x, n));
+                    else {
+                        const float max = cpu->vec->block_max(x, n);
+                        if (neo__bits_f32(max) > neo__bits_f32(most)) most = max;
+                    }
+                }
+            neo__optim_call c = optim_call(&o, NEO_OPTIM_SGD, &step, (neo__optim_pass)pass);
+            c.sums = &got, c.most = &found;
+            CHECK_OK(gpu->optim(gpu, &c));
+            exact_same(&want, &got, "a norm");
+            CHECK((most != most && found != found) || neo__bits_f32(most) == neo__bits_f32(found));
+        }
+        same("norms");
+    }
+}
+
+/* No operation takes memory of the device a second time. */
+static void test_no_allocation(void) {
+#ifdef NEO_CUDA_ON_CPU
+    const size_t bytes = neo_emu_live_bytes(), objects = neo_emu_live_objects(), pinned = neo_emu_live_pinned();
+    test_optim_norms();
+    test_embedding_bad();
+    test_gemm_finish();
+    attention_check(5, 2, 8, 3, 1, 0);
+    loss_check(NEO__LOSS_CROSS_ENTROPY, 7, 17, 0);
+    CHECK_INT(neo_emu_live_bytes(), bytes);
+    CHECK_INT(neo_emu_live_objects(), objects);
+    CHECK_INT(neo_emu_live_pinned(), pinned);
+#else
+    SKIP("the emulation counts");
+#endif
+}
+
+int main(void) {
+    full = getenv("NEO_FULL") != NULL;
+#ifdef NEO_CUDA_ON_CPU
+    const char *seed = getenv("NEO_EMU_SEED");
+    neo_emu_set_order(seed ? (uint64_t)strtoull(seed, NULL, 10) : 1);
+#endif
+    RUN(test_create);
+    RUN(test_create_fails);
+    RUN(test_fault);
+    cpu = test_ctx(1, NEO_ISA_BEST, 1);
+    gpu = device_make(1);
+    RUN(test_memory);
+    RUN(test_graph_fails);
+    RUN(test_elements);
+    RUN(test_blend);
+    RUN(test_activation);
+    RUN(test_tree_sum);
+    RUN(test_gemm);
+    RUN(test_gemm_finish);
+    RUN(test_gemm_signs);
+    RUN(test_gemm_leaves);
+    RUN(test_gemm_blas);
+    RUN(test_narrow);
+    RUN(test_narrow_tiny);
+    RUN(test_narrow_leaves);
+    RUN(test_narrow_blas);
+    RUN(test_norm);
+    RUN(test_embedding);
+    RUN(test_embedding_bad);
+    RUN(test_attention);
+    RUN(test_attention_zeros);
+    RUN(test_interact);
+    RUN(test_losses);
+    RUN(test_losses_bad);
+    RUN(test_init);
+    RUN(test_convert);
+    RUN(test_optim);
+    RUN(test_optim_lamb);
+    RUN(test_optim_norms);
+    RUN(test_no_allocation);
+    neo_cuda_device_destroy(gpu);
+    neo_ctx_destroy(cpu);
+    return test_end("cuda/dense");
+}

@@ -1,0 +1,94 @@
+# digests.sh: to be read with `.` after harness.sh, W being a directory: the examples on a GPU against the
+# CPU, and what they refuse. The last line of a run is `state <digest of all weights and optimizer state>`.
+
+# digest PROGRAM ARGUMENTS...: of a run, and the last loss that it shows; empty if it failed (its messages are in $W/err).
+digest() {
+    state_of "$@" --threads 1 </dev/null
+    [ "$ended" != 0 ] || grep -o ' loss [0-9.]*' "$W/err" | tail -1
+}
+# agree PROGRAM ARGUMENTS...: the program has one digest on the CPU and on the device.
+agree() {
+    there=$(digest "$@" --device cuda --exact)
+    [ -n "$there" ] || echo "$* --device cuda --exact: $(tail -2 "$W/err")"
+    same "$*: CPU and GPU" "$(digest "$@")" "$there"
+}
+# refused LABEL TEXT PROGRAM ARGUMENTS...: exits non-zero by itself, says TEXT on stderr, prints no digest.
+refused() {
+    label=$1 text=$2
+    shift 2
+    "$@" >"$W/out" 2>"$W/err" </dev/null
+    status=$?
+    if [ $status = 0 ] || [ $status -ge 124 ]; then
+        fail "$label: exit status $status"
+    elif grep -q '^state' "$W/out"; then
+        fail "$label: printed a digest"
+    elif ! grep -q -- "$text" "$W/err"; then
+        fail "$label: no '$text' in: $(tail -3 "$W/err" | tr '\n' ' ')"
+    else
+        pass
+    fi
+}
+
+# ranks_agree PROGRAM ARGUMENTS... -- RANKS...: several ranks, each with a device, have the digest of one on the CPU.
+ranks_agree() {
+    one=
+    while [ "$1" != -- ]; do
+        one="$one $1"
+        shift
+    done
+    shift
+    there=$(digest $one "$@" --device cuda --exact)
+    [ -n "$there" ] || echo "$one $* --device cuda --exact: $(tail -2 "$W/err")"
+    same "$one: one rank on the CPU, on devices $*" "$(digest $one)" "$there"
+}
+
+# dlrm_agrees PROGRAM SAMPLES BATCH, gpt_agrees PROGRAM TEXT STEPS: optimizers, dtypes, leaves, norms, micro-batches; steps
+# as graphs (the default) and not. dlrm_ranks_agree, gpt_ranks_agree, alike: plans, wires, ways to shard.
+dlrm_agrees() {
+    model="--synthetic $2 --batch $3 --dim 8 --bottom 13-24-8 --top 24-1 --rows 300 --seed 3"
+    while read -r options; do
+        agree "$1" $model $options
+    done <<END
+--optimizer adagrad --repro-shards 1 --graph off
+--optimizer adam --repro-shards 4 --schedule cosine --warmup 1
+--optimizer sgd --repro-shards 4 --rows-dtype bf16
+--optimizer adam --repro-shards 4 --clip-norm 0.05
+--optimizer adamw --rows-dtype f16 --weight-decay 0.01
+--optimizer lamb --repro-shards 4 --rows-dtype i8
+--optimizer adagrad --repro-shards 4 --micro-batches 2 --clip-norm 0.02 --row-buckets 2
+--optimizer adagrad --repro-shards 4 --dtype bf16
+END
+}
+dlrm_ranks_agree() {
+    model="--synthetic $2 --batch $3 --dim 16 --bottom 13-24-16 --top 24-1 --rows 200 --seed 3 --repro-shards 4"
+    while read -r options; do
+        ranks_agree "$1" $model $options
+    done <<END
+--optimizer adam --clip-norm 0.05 --micro-batches 2 -- --ranks 3 --plan rw --dense-shard full
+--optimizer adagrad --rows-dtype bf16 -- --ranks 4 --nodes 2 --plan twrw --pipeline off --dense-shard zero1
+--optimizer adagrad --wire-forward f16 --wire-backward bf16 -- --ranks 2 --plan dp
+--optimizer adagrad --dtype bf16 -- --ranks 3 --dense-shard full
+END
+}
+gpt_ranks_agree() {
+    model="--data $2 --steps $3 --layers 1 --heads 2 --width 32 --context 16 --batch 4 --warmup 2 --sample 0 --repro-shards 4"
+    while read -r options; do
+        ranks_agree "$1" $model $options
+    done <<END
+-- --ranks 3 --shard full
+--graph off -- --ranks 2 --shard zero2
+--accumulate 2 --dtype bf16 -- --ranks 4 --shard hybrid
+END
+}
+gpt_agrees() {
+    model="--data $2 --steps $3 --layers 2 --heads 2 --width 32 --context 16 --batch 4 --warmup 2 --sample 0"
+    while read -r options; do
+        agree "$1" $model $options
+    done <<END
+--repro-shards 1 --eval-every 1
+--repro-shards 1 --graph off
+--repro-shards 4 --accumulate 2 --recompute
+--repro-shards 4 --shard none --dtype bf16 --clip 0
+--repro-shards 4 --products bf16
+END
+}

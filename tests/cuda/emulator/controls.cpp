@@ -1,0 +1,20 @@
+/* controls.cpp: the controls of cuda_on_cpu.h that tests in C use. */
+#include "cuda_on_cpu.h"
+
+extern "C" {
+void emu_fail_after(int64_t n);
+int emu_failed(void);
+int64_t emu_live(void);
+void emu_set_lazy(int on);
+int64_t emu_queued(void);
+int64_t emu_waits(void);
+void emu_fail_after(int64_t n) { neo_emu_fail_after(n); }
+int emu_failed(void) { return neo_emu_failed(); }
+void emu_set_lazy(int on) { neo_emu_set_lazy(on != 0); }
+int64_t emu_queued(void) { return (int64_t)neo_emu_queued(); }
+int64_t emu_waits(void) { return (int64_t)neo_emu_waits(); }
+/* Whatever was made on the device and not released. */
+int64_t emu_live(void) {
+    return (int64_t)neo_emu_live_allocations() + (int64_t)neo_emu_live_pinned() + (int64_t)neo_emu_live_objects();
+}
+}

@@ -1,0 +1,659 @@
+/* graph.c: training steps recorded as CUDA graphs (neo_cuda_graph_...) against the same calls without one,
+   on the device and on the CPU.
+
+   A small recommendation model with jagged bags, an MLP and a loss trains on batches of varying sizes: all three have
+   the same losses and the same digest, bit for bit, whatever changes from step to step. Errors of data are found on
+   the device; they have the status and text of the same call at once, and no weight has changed. The device is that
+   of neo_cuda.cuh, emulated on the CPU or, in `make test-cuda`, a GPU. */
+#include "test.h"
+
+#include "neo_cuda.cuh"
+
+#ifndef NEO__GRAPH_OPS
+#define NEO__GRAPH_OPS 4096 /* as in neo_cuda.cuh */
+#define NEO__GRAPH_AGE 1024
+#endif
+enum { FEATURES = 3, MOST_BATCH = 16, MOST_IDS = 200, WIDTH = 20, STEPS = 14 };
+
+static neo_device *gpu;
+
+/* ---- batches ---- */
+typedef struct Batch {
+    neo_jagged j;
+    int64_t offsets[FEATURES * MOST_BATCH + 1], ids[MOST_IDS];
+    float weights[MOST_IDS], label[MOST_BATCH];
+} Batch;
+static const int64_t ROWS[FEATURES] = {50, 7, 300};
+
+/* Bags of 0 to 4 ids. */
+static void make_batch(Batch *b, int64_t size) {
+    int64_t k = 0;
+    memset(b, 0, sizeof *b);
+    for (int64_t i = 0; i < FEATURES * size; i++) {
+        for (int n = (int)(test_random() % 5); n > 0; n--, k++) {
+            b->ids[k] = (int64_t)test_random() % ROWS[i / size];
+            b->weights[k] = test_uniform();
+        }
+        b->offsets[i + 1] = k;
+    }
+    for (int64_t i = 0; i < size; i++) b->label[i] = (float)(test_random() % 2);
+    b->j.batch = size;
+    b->j.feature_count = FEATURES;
+    b->j.id_dtype = NEO_I64;
+    b->j.offsets = b->offsets;
+    b->j.ids = b->ids;
+    b->j.weights = b->weights;
+}
+
+/* ---- the model ---- */
+typedef struct Trainer {
+    neo_ctx *ctx;
+    neo_params *params;
+    neo_mlp *mlp;
+    neo_optim *optim;
+    neo_bags *bags;
+    neo_state *state;
+    neo_cuda_graph *graph; /* or NULL */
+    neo_tensor e, de, logit, dlogit, label;
+} Trainer;
+
+static neo_tensor alloc(Trainer *t, int64_t cols) {
+    int64_t shape[2] = {MOST_BATCH, cols};
+    neo_tensor x = neo_tensor_none();
+    CHECK_OK(neo_tensor_alloc(t->ctx, NEO_F32, 2, shape, &x));
+    CHECK_OK(neo_tensor_zero(t->ctx, x));
+    return x;
+}
+static void make_tables(Trainer *t) {
+    static const char *const names[FEATURES] = {"t0", "t1", "t2"};
+    static const int64_t dims[FEATURES] = {8, 8, 4};
+    static const neo_bag_optim_kind kinds[FEATURES] = {NEO_BAG_ROWWISE_ADAGRAD, NEO_BAG_ADAM, NEO_BAG_SGD};
+    neo_table_desc tables[FEATURES];
+    neo_bags_desc d;
+    memset(tables, 0, sizeof tables);
+    memset(&d, 0, sizeof d);
+    for (int i = 0; i < FEATURES; i++) {
+        tables[i].name = names[i];
+        tables[i].rows = ROWS[i];
+        tables[i].dim = dims[i];
+        tables[i].optim.kind = kinds[i];
+        tables[i].pooling = i == 1 ? NEO_POOL_MEAN : NEO_POOL_SUM;
+        tables[i].dtype = i == 2 ? NEO_BF16 : NEO_F32;
+    }
+    d.tables = tables;
+    d.table_count = d.feature_count = FEATURES;
+    d.max_batch = MOST_BATCH;
+    d.max_ids = MOST_IDS;
+    CHECK_OK(neo_bags_create(t->ctx, &d, &t->bags));
+}
+static float clip_type; /* of the trainers that are made next, */
+static size_t pool;     /* and of their graphs' room */
+/* device: NULL is the CPU. copy_bytes: of a graph; -1: without one. */
+static void make_trainer(Trainer *t, neo_device *device, int shards, float clip_norm, int64_t copy_bytes) {
+    neo_ctx_desc c;
+    neo_mlp_desc layers;
+    neo_optim_desc optim;
+    memset(t, 0, sizeof *t);
+    memset(&c, 0, sizeof c);
+    memset(&layers, 0, sizeof layers);
+    memset(&optim, 0, sizeof optim);
+    c.threads = 1;
+    c.seed = 5;
+    c.repro_shards = shards;
+    c.device = device;
+    layers.name = "mlp";
+    layers.width_count = 3, layers.widths[0] = WIDTH, layers.widths[1] = 17, layers.widths[2] = 1;
+    layers.max_batch = MOST_BATCH;
+    layers.act = NEO_ACT_RELU;
+    optim.kind = NEO_OPTIM_ADAM;
+    optim.clip_norm = clip_norm;
+    optim.clip_norm_type = clip_type;
+    CHECK_OK(neo_ctx_create(&c, &t->ctx));
+    CHECK_OK(neo_params_create(t->ctx, &t->params));
+    CHECK_OK(neo_mlp_create(t->ctx, t->params, &layers, &t->mlp));
+    CHECK_OK(neo_optim_create(t->ctx, t->params, &optim, &t->optim));
+    make_tables(t);
+    CHECK_OK(neo_state_create(t->ctx, &t->state));
+    CHECK_OK(neo_state_add_params(t->state, t->params));
+    CHECK_OK(neo_state_add_optim(t->state, t->optim));
+    CHECK_OK(neo_state_add_bags(t->state, t->bags));
+    t->e = alloc(t, WIDTH), t->de = alloc(t, WIDTH);
+    t->logit = alloc(t, 1), t->dlogit = alloc(t, 1), t->label = alloc(t, 1);
+    if (copy_bytes < 0) return;
+    const neo_cuda_graph_desc d = {(size_t)copy_bytes, pool};
+    CHECK_OK(neo_cuda_graph_create(device, &d, &t->graph));
+}
+static void free_trainer(Trainer *t) {
+    neo_tensor *tensors[] = {&t->e, &t->de, &t->logit, &t->dlogit, &t->label};
+    neo_cuda_graph_destroy(t->graph);
+    for (int i = 0; i < 5; i++) neo_tensor_free(t->ctx, tensors[i]);
+    neo_state_destroy(t->state);
+    neo_bags_destroy(t->bags);
+    neo_optim_destroy(t->optim);
+    neo_mlp_destroy(t->mlp);
+    neo_params_destroy(t->params);
+    CHECK_INT(neo_ctx_memory(t->ctx).device_bytes, 0);
+    neo_ctx_destroy(t->ctx);
+}
+
+#define TRY(call)                                                                                  \
+    do {                                                                                           \
+        neo_status try_status = (call);                                                            \
+        if (try_status != NEO_OK) return try_status;                                               \
+    } while (0)
+static neo_status calls_of_a_step(Trainer *t, const Batch *b, float lr, double *loss) {
+    int64_t n = b->j.batch, shape[2] = {n, 1};
+    neo_tensor host = neo_tensor_2d((void *)(uintptr_t)b->label, NEO_F32, shape[0], shape[1]);
+    neo_tensor e = neo_tensor_rows(t->e, 0, n), de = neo_tensor_rows(t->de, 0, n);
+    neo_tensor label = neo_tensor_rows(t->label, 0, n);
+    neo_tensor logit = neo_tensor_rows(t->logit, 0, n), dlogit = neo_tensor_rows(t->dlogit, 0, n);
+    TRY(neo_tensor_copy(t->ctx, host, label));
+    TRY(neo_bags_forward(t->bags, &b->j, e));
+    TRY(neo_mlp_forward(t->mlp, e, logit));
+    TRY(neo_bce_with_logits(t->ctx, NULL, logit, label, dlogit, loss));
+    TRY(neo_mlp_backward(t->mlp, NULL, dlogit, de));
+    TRY(neo_bags_backward(t->bags, &b->j, de, lr));
+    return neo_optim_step(t->optim, lr);
+}
+/* The batch is written over afterwards, as a reader may do. */
+static neo_status step(Trainer *t, const Batch *batch, float lr, double *loss) {
+    Batch b = *batch;
+    b.j.offsets = b.offsets, b.j.ids = b.ids, b.j.weights = b.weights;
+    if (t->graph) TRY(neo_cuda_graph_begin(t->graph));
+    neo_status status = calls_of_a_step(t, &b, lr, loss);
+    memset(&b, 0x55, sizeof b);
+    if (status == NEO_OK && t->graph) status = neo_cuda_graph_end(t->graph);
+    return status;
+}
+
+/* ---- the same bits ---- */
+
+/* Steps of all sizes, a learning rate that changes, now and then a wait. */
+static void train(Trainer *t, uint64_t seed, double *losses) {
+    static const int64_t sizes[STEPS] = {16, 16, 7, 16, 1, 13, 16, 2, 16, 16, 16, 5, 16, 9};
+    Batch b;
+    test_seed = seed;
+    for (int i = 0; i < STEPS; i++) {
+        make_batch(&b, sizes[i]);
+        CHECK_OK(step(t, &b, 0.1f / (float)(1 + i), &losses[i]));
+        if (t->graph && i % 4 == 1) CHECK_OK(neo_cuda_graph_wait(t->graph));
+        if (t->graph && i == 3) { /* a call between two steps comes between them */
+            CHECK_OK(neo_scale(t->ctx, t->dlogit, 3.0f, NULL));
+        }
+    }
+    if (t->graph) CHECK_OK(neo_cuda_graph_wait(t->graph));
+}
+static void test_bits(void) {
+    static const struct { int shards; float clip, type; int64_t copy_bytes; } cases[] = {
+        {4, 0.0f, 2.0f, 1 << 16}, {1, 0.05f, 2.0f, 1 << 16}, {2, 0.3f, 1.0f, 1 << 16}, {1, 0.02f, INFINITY, 1 << 16},
+        {3, 0.0f, 2.0f, 512}}; /* 512: some copies are too big for a step */
+    for (int c = 0; c < 5; c++) {
+        Trainer t[3];
+        double losses[3][STEPS];
+        uint64_t digest[3];
+        clip_type = cases[c].type;
+        for (int i = 0; i < 3; i++) {
+            make_trainer(&t[i], i ? gpu : NULL, cases[c].shards, cases[c].clip, i == 2 ? cases[c].copy_bytes : -1);
+            train(&t[i], 17, losses[i]);
+            digest[i] = neo_state_digest(t[i].state);
+        }
+        CHECK(neo_optim_clip_factor(t[0].optim) < 1.0f || cases[c].clip == 0.0f);
+        for (int i = 1; i < 3; i++) {
+            CHECK(neo_optim_clip_factor(t[i].optim) == neo_optim_clip_factor(t[0].optim));
+            CHECK(neo_optim_grad_norm(t[i].optim) == neo_optim_grad_norm(t[0].optim));
+            if (digest[i] != digest[0]) FAIL("case %d: trainer %d has another digest than the CPU", c, i);
+            for (int s = 0; s < STEPS; s++)
+                if (memcmp(&losses[i][s], &losses[0][s], sizeof losses[0][s]) != 0)
+                    FAIL("case %d, trainer %d, step %d: loss %.17g, on the CPU %.17g", c, i, s, losses[i][s],
+                         losses[0][s]);
+        }
+        const neo_cuda_graph_stats stats = neo_cuda_graph_get_stats(t[2].graph);
+        CHECK_INT(stats.steps, STEPS);
+        if (cases[c].copy_bytes == 1 << 16) {
+            CHECK_INT(stats.launches, STEPS); /* one a step; products of 1 and of 2 rows have other kernels */
+            CHECK_INT(stats.graphs, 3);
+            CHECK(stats.updates > 0);
+        } else {
+            CHECK(stats.launches > STEPS);
+        }
+        for (int i = 0; i < 3; i++) free_trainer(&t[i]);
+    }
+    clip_type = 2.0f;
+}
+/* Norm and factor are asked for in the step itself: what was recorded runs first. */
+static void test_norm_asked(void) {
+    Trainer t[2];
+    for (int i = 0; i < 2; i++) make_trainer(&t[i], i ? gpu : NULL, 1, 0.05f, i ? 1 << 16 : -1);
+    test_seed = 59;
+    for (int s = 0; s < 3; s++) {
+        Batch b;
+        double loss[2], norm[2];
+        make_batch(&b, MOST_BATCH);
+        for (int i = 0; i < 2; i++) {
+            if (i) CHECK_OK(neo_cuda_graph_begin(t[i].graph));
+            CHECK_OK(calls_of_a_step(&t[i], &b, 0.1f, &loss[i]));
+            norm[i] = s ? (double)neo_optim_clip_factor(t[i].optim) : neo_optim_grad_norm(t[i].optim);
+            CHECK_OK(neo_scale(t[i].ctx, t[i].de, (float)norm[i], NULL));
+            if (i) CHECK_OK(neo_cuda_graph_end(t[i].graph));
+        }
+        CHECK(norm[0] == norm[1] && norm[0] > 0.0);
+    }
+    CHECK_INT(neo_cuda_graph_get_stats(t[1].graph).launches, 6);
+    for (int i = 0; i < 2; i++) free_trainer(&t[i]);
+}
+/* A gradient that is not finite, at any place of a graph that gets full: the CPU's error, and no weight has changed. A
+   getter that has to run what is recorded leaves the error to the next call. */
+static void test_norm_error(void) {
+    static const float bad[3] = {INFINITY, -INFINITY, NAN};
+    for (int type = 0; type < 3; type++) {
+        Trainer t[2];
+        clip_type = type == 0 ? INFINITY : (float)type;
+        for (int i = 0; i < 2; i++) make_trainer(&t[i], i ? gpu : NULL, 1, 0.05f, i ? 1 << 16 : -1);
+        test_seed = 61;
+        for (int left = 0; left < 10; left++) {
+            char text[2][512];
+            for (int i = 0; i < 2; i++) {
+                const neo_tensor grad = neo_params_at(t[i].params, 1)->grad; /* a bias */
+                float x[64] = {0.0f, bad[left % 3]};
+                const uint64_t before = neo_state_digest(t[i].state);
+                const float norm = (float)neo_optim_grad_norm(t[i].optim);
+                neo_status status = NEO_OK;
+                if (i) CHECK_OK(neo_cuda_graph_begin(t[i].graph));
+                for (int k = left; i && k < NEO__GRAPH_OPS; k++) CHECK_OK(neo_scale(t[i].ctx, t[i].de, 0.5f, NULL));
+                CHECK_OK(neo_tensor_copy(t[i].ctx, neo_tensor_1d(x, NEO_F32, neo_tensor_count(grad)), grad));
+                status = neo_optim_step(t[i].optim, 0.1f);
+                if (i && left == 9) CHECK((float)neo_optim_grad_norm(t[i].optim) == norm);
+                if (i && status == NEO_OK) status = neo_cuda_graph_end(t[i].graph);
+                if (i && status == NEO_OK) status = neo_cuda_graph_wait(t[i].graph);
+                snprintf(text[i], sizeof text[i], "%s", neo_last_error());
+                if (status != NEO_ERR_NUMERIC) FAIL("type %d, room for %d, trainer %d: status %d", type, left, i, (int)status);
+                CHECK(neo_state_digest(t[i].state) == before);
+                CHECK((float)neo_optim_grad_norm(t[i].optim) == norm);
+            }
+            if (strcmp(text[1], text[0]) != 0) FAIL("type %d, room for %d: %s, on the CPU %s", type, left, text[1], text[0]);
+            Batch b; /* and training goes on */
+            double loss[2];
+            make_batch(&b, MOST_BATCH);
+            for (int i = 0; i < 2; i++) CHECK_OK(step(&t[i], &b, 0.1f, &loss[i]));
+            CHECK_OK(neo_cuda_graph_wait(t[1].graph));
+            CHECK(neo_state_digest(t[1].state) == neo_state_digest(t[0].state));
+        }
+        for (int i = 0; i < 2; i++) free_trainer(&t[i]);
+    }
+    clip_type = 2.0f;
+}
+
+/* ---- errors ---- */
+typedef enum Wrong { BAD_ID, BAD_ID_BELOW, BAD_OFFSETS, BAD_LABEL, WRONGS } Wrong;
+static void spoil(Batch *b, Wrong what) {
+    switch (what) {
+    case BAD_ID: b->ids[b->offsets[2 * b->j.batch] - 1] = ROWS[1]; break;
+    case BAD_ID_BELOW: b->ids[b->offsets[3 * b->j.batch] - 1] = -1; break;
+    case BAD_OFFSETS: b->offsets[b->j.batch + 3] = b->offsets[b->j.batch + 2] - 1; break;
+    case BAD_LABEL: b->label[5] = 1.5f; break;
+    case WRONGS: break;
+    }
+}
+/* The error of the third step in the text of each trainer; `late`: it comes with the next step, of another size. */
+static void fail_in(Wrong what, int late) {
+    char text[3][512];
+    neo_status status[3];
+    uint64_t after = 0;
+    for (int i = 0; i < 3; i++) {
+        Trainer t;
+        Batch b;
+        double loss[4] = {-1.0, -1.0, -1.0, -1.0};
+        make_trainer(&t, i ? gpu : NULL, 2, 0.0f, i == 2 ? 1 << 16 : -1);
+        test_seed = 23;
+        for (int s = 0; s < 2; s++) {
+            make_batch(&b, MOST_BATCH);
+            CHECK_OK(step(&t, &b, 0.1f, &loss[s]));
+        }
+        if (t.graph) CHECK_OK(neo_cuda_graph_wait(t.graph));
+        const uint64_t before = neo_state_digest(t.state);
+        make_batch(&b, 12);
+        spoil(&b, what);
+        status[i] = step(&t, &b, 0.1f, &loss[2]);
+        const uint64_t seed = test_seed;
+        if (t.graph) {
+            CHECK_OK(status[i]);
+            make_batch(&b, 7);
+            test_seed = seed; /* what follows is the same for all */
+            status[i] = late ? step(&t, &b, 0.1f, &loss[3]) : neo_cuda_graph_wait(t.graph);
+            snprintf(text[i], sizeof text[i], "%s", neo_last_error());
+            CHECK_ERR(neo_cuda_graph_end(t.graph), NEO_ERR_STATE, "no step is being recorded");
+            CHECK_OK(neo_cuda_graph_wait(t.graph)); /* it is told once */
+        } else {
+            snprintf(text[i], sizeof text[i], "%s", neo_last_error());
+        }
+        CHECK(status[i] != NEO_OK && status[i] == status[0]);
+        if (strcmp(text[i], text[0]) != 0)
+            FAIL("error %d: trainer %d says: %s; the CPU: %s", (int)what, i, text[i], text[0]);
+        CHECK(neo_state_digest(t.state) == before);
+        CHECK(loss[2] == -1.0 && loss[3] == -1.0);
+        make_batch(&b, 11); /* and training goes on */
+        CHECK_OK(step(&t, &b, 0.1f, &loss[3]));
+        if (t.graph) CHECK_OK(neo_cuda_graph_wait(t.graph));
+        CHECK(neo_state_digest(t.state) != before && loss[3] > 0.0);
+        if (i == 0) after = neo_state_digest(t.state);
+        CHECK(neo_state_digest(t.state) == after);
+        free_trainer(&t);
+    }
+}
+static void test_wrong_data(void) {
+    for (int what = 0; what < WRONGS; what++)
+        for (int late = 0; late < (what == BAD_ID || what == BAD_LABEL ? 2 : 1); late++) fail_in((Wrong)what, late);
+}
+/* Ids of a plain embedding, which nothing waits for. */
+static void test_embedding_error(void) {
+    Trainer t;
+    int64_t shape[2] = {10, 6}, count = 4, ids[4] = {3, 9, 10, -1};
+    neo_tensor table, out, there, host = neo_tensor_1d(ids, NEO_I64, 4);
+    make_trainer(&t, gpu, 1, 0.0f, 0);
+    REQUIRE_OK(neo_tensor_alloc(t.ctx, NEO_F32, 2, shape, &table));
+    shape[0] = 4;
+    REQUIRE_OK(neo_tensor_alloc(t.ctx, NEO_F32, 2, shape, &out));
+    REQUIRE_OK(neo_tensor_alloc(t.ctx, NEO_I64, 1, &count, &there));
+    CHECK_OK(neo_tensor_zero(t.ctx, table));
+    for (int backward = 0; backward < 2; backward++) {
+        CHECK_OK(neo_cuda_graph_begin(t.graph));
+        CHECK_OK(neo_tensor_copy(t.ctx, host, there));
+        if (backward) CHECK_OK(neo_embedding_backward(t.ctx, NULL, there, out, table, 0));
+        else CHECK_OK(neo_embedding_forward(t.ctx, there, table, out));
+        CHECK_OK(neo_cuda_graph_end(t.graph));
+        CHECK_ERR(neo_cuda_graph_wait(t.graph), NEO_ERR_RANGE,
+                  backward ? "neo_embedding_backward: the id at position 2 is 10, not in [0, 10)"
+                           : "neo_embedding_forward: the id at position 2 is 10, not in [0, 10)");
+    }
+    neo_tensor_free(t.ctx, &table);
+    neo_tensor_free(t.ctx, &out);
+    neo_tensor_free(t.ctx, &there);
+    free_trainer(&t);
+}
+
+/* What was recorded and left out leaves nothing behind: a step after one with an error, one of a graph that is destroyed
+   while it records. The same calls without a graph then do what they do on the CPU, which never heard of that step. */
+static void test_left_out(void) {
+    for (int destroyed = 0; destroyed < 2; destroyed++) {
+        Trainer t[2];
+        Batch first, bad, out, next;
+        double loss[2] = {-1.0, -1.0}, none;
+        test_seed = 41;
+        make_batch(&first, MOST_BATCH), make_batch(&bad, 12), make_batch(&out, 7), make_batch(&next, 7);
+        spoil(&bad, BAD_LABEL);
+        for (int i = 0; i < 2; i++) {
+            make_trainer(&t[i], i ? gpu : NULL, 2, 0.0f, i ? 1 << 16 : -1);
+            CHECK_OK(step(&t[i], &first, 0.1f, &none));
+        }
+        if (destroyed) {
+            CHECK_OK(neo_cuda_graph_begin(t[1].graph));
+            CHECK_OK(calls_of_a_step(&t[1], &out, 0.1f, &none));
+        } else {
+            CHECK_OK(step(&t[1], &bad, 0.1f, &none));
+            CHECK_ERR(step(&t[1], &out, 0.1f, &none), NEO_ERR_RANGE, "label");
+        }
+        neo_cuda_graph_destroy(t[1].graph);
+        t[1].graph = NULL;
+        for (int i = 0; i < 2; i++) CHECK_OK(step(&t[i], &next, 0.1f, &loss[i]));
+        CHECK(loss[0] == loss[1] && loss[0] > 0.0);
+        CHECK(neo_state_digest(t[0].state) == neo_state_digest(t[1].state));
+        for (int i = 0; i < 2; i++) free_trainer(&t[i]);
+    }
+}
+/* A call without a status that waits for the step: its error comes with the next one. */
+static void test_error_in_free(void) {
+    Trainer t;
+    Batch b;
+    double loss;
+    int64_t count = 5;
+    neo_tensor x;
+    make_trainer(&t, gpu, 1, 0.0f, 0);
+    REQUIRE_OK(neo_tensor_alloc(t.ctx, NEO_F32, 1, &count, &x));
+    test_seed = 47;
+    make_batch(&b, 8);
+    spoil(&b, BAD_LABEL);
+    CHECK_OK(neo_cuda_graph_begin(t.graph));
+    CHECK_OK(calls_of_a_step(&t, &b, 0.1f, &loss));
+    neo_tensor_free(t.ctx, &x);
+    CHECK_ERR(neo_cuda_graph_end(t.graph), NEO_ERR_RANGE, "label of sample 5");
+    free_trainer(&t);
+}
+
+/* ---- what a step may consist of ---- */
+
+/* A graph is full at any place of a step: the same bits, and the same error. */
+static void full_after(Trainer *t, int left, int wrong, uint64_t *launches) {
+    Batch b;
+    double loss[2];
+    char text[512];
+    make_batch(&b, MOST_BATCH);
+    if (wrong) spoil(&b, wrong == 1 ? BAD_LABEL : BAD_ID);
+    neo_status status = step(&t[0], &b, 0.1f, &loss[0]);
+    snprintf(text, sizeof text, "%s", wrong ? neo_last_error() : "");
+    const uint64_t before = neo_cuda_graph_get_stats(t[1].graph).launches;
+    CHECK_OK(neo_cuda_graph_begin(t[1].graph));
+    for (int k = left; k < NEO__GRAPH_OPS; k++) CHECK_OK(neo_scale(t[1].ctx, t[1].de, 0.5f, NULL));
+    neo_status there = calls_of_a_step(&t[1], &b, 0.1f, &loss[1]);
+    if (there == NEO_OK) there = neo_cuda_graph_end(t[1].graph);
+    if (there == NEO_OK) there = neo_cuda_graph_wait(t[1].graph);
+    if (there != status || (wrong && strcmp(neo_last_error(), text) != 0))
+        FAIL("room for %d: %s, on the CPU %s", left, neo_last_error(), text);
+    if (!wrong && loss[0] != loss[1]) FAIL("room for %d: loss %.17g, on the CPU %.17g", left, loss[1], loss[0]);
+    if (neo_state_digest(t[0].state) != neo_state_digest(t[1].state))
+        FAIL("room for %d, error %d: another digest", left, wrong);
+    *launches = neo_cuda_graph_get_stats(t[1].graph).launches - before;
+}
+static void test_full(void) {
+    Trainer t[2];
+    for (int i = 0; i < 2; i++) make_trainer(&t[i], i ? gpu : NULL, 2, 0.05f, i ? 0 : -1);
+    test_seed = 53;
+    uint64_t launches = 0;
+    for (int left = 0; left < 64; left++)
+        for (int wrong = 2; wrong >= 0; wrong--) full_after(t, left, wrong, &launches);
+    CHECK_INT(launches, 1); /* in the end all of a step has room */
+    for (int i = 0; i < 2; i++) free_trainer(&t[i]);
+}
+
+/* A batch that lies on the device: what it holds changes between launches of one graph. */
+static void test_device_batch(void) {
+    Trainer t[2];
+    Batch b;
+    int64_t counts[3] = {FEATURES * MOST_BATCH + 1, MOST_IDS, MOST_IDS};
+    neo_tensor mem[3];
+    double loss[2];
+    make_trainer(&t[0], NULL, 2, 0.0f, -1);
+    make_trainer(&t[1], gpu, 2, 0.0f, 1 << 16);
+    for (int k = 0; k < 3; k++)
+        REQUIRE_OK(neo_tensor_alloc(t[1].ctx, k == 2 ? NEO_F32 : NEO_I64, 1, &counts[k], &mem[k]));
+    test_seed = 31;
+    for (int s = 0; s < 5; s++) {
+        make_batch(&b, MOST_BATCH);
+        CHECK_OK(step(&t[0], &b, 0.1f, &loss[0]));
+        CHECK_OK(neo_tensor_copy(t[1].ctx, neo_tensor_1d(b.offsets, NEO_I64, counts[0]), mem[0]));
+        CHECK_OK(neo_tensor_copy(t[1].ctx, neo_tensor_1d(b.ids, NEO_I64, counts[1]), mem[1]));
+        CHECK_OK(neo_tensor_copy(t[1].ctx, neo_tensor_1d(b.weights, NEO_F32, counts[2]), mem[2]));
+        Batch there = b;
+        there.j.offsets = (const int64_t *)mem[0].data;
+        there.j.ids = mem[1].data;
+        there.j.weights = (const float *)mem[2].data;
+        there.j.place = NEO_DEVICE;
+        CHECK_OK(neo_cuda_graph_begin(t[1].graph));
+        CHECK_OK(calls_of_a_step(&t[1], &there, 0.1f, &loss[1]));
+        CHECK_OK(neo_cuda_graph_end(t[1].graph));
+    }
+    CHECK_OK(neo_cuda_graph_wait(t[1].graph));
+    CHECK_INT(neo_cuda_graph_get_stats(t[1].graph).launches, 5);
+    CHECK_INT(neo_cuda_graph_get_stats(t[1].graph).graphs, 1);
+    CHECK(neo_state_digest(t[0].state) == neo_state_digest(t[1].state));
+    for (int k = 0; k < 3; k++) neo_tensor_free(t[1].ctx, &mem[k]);
+    for (int i = 0; i < 2; i++) free_trainer(&t[i]);
+}
+/* Sequences of launches of their own; and one that is longer than a graph. */
+static void test_sequences(void) {
+    Trainer t;
+    float x[MOST_BATCH], want = 1.0f;
+    make_trainer(&t, gpu, 1, 0.0f, 0);
+    for (int i = 0; i < MOST_BATCH; i++) x[i] = 1.0f;
+    CHECK_OK(neo_tensor_copy(t.ctx, neo_tensor_2d(x, NEO_F32, MOST_BATCH, 1), t.label));
+    for (int i = 0; i < 22; i++) {
+        CHECK_OK(neo_cuda_graph_begin(t.graph));
+        for (int k = 0; k <= i % 11; k++) {
+            const float factor = (i + k) % 2 ? 2.0f : 0.5f;
+            CHECK_OK(neo_scale(t.ctx, t.label, factor, NULL));
+            want *= factor;
+        }
+        CHECK_OK(neo_cuda_graph_end(t.graph));
+    }
+    CHECK_OK(neo_cuda_graph_begin(t.graph)); /* nothing at all */
+    CHECK_OK(neo_cuda_graph_end(t.graph));
+    CHECK_OK(neo_tensor_copy(t.ctx, t.label, neo_tensor_2d(x, NEO_F32, MOST_BATCH, 1)));
+    for (int i = 0; i < MOST_BATCH; i++) CHECK(x[i] == want);
+    CHECK_INT(neo_cuda_graph_get_stats(t.graph).graphs, 11);
+    CHECK_INT(neo_cuda_graph_get_stats(t.graph).plain, 0);
+    CHECK_OK(neo_cuda_graph_begin(t.graph));
+    for (int k = 0; k < NEO__GRAPH_OPS + 2; k++) CHECK_OK(neo_scale(t.ctx, t.label, k % 2 ? 2.0f : 0.5f, NULL));
+    CHECK_OK(neo_cuda_graph_end(t.graph));
+    CHECK_OK(neo_cuda_graph_begin(t.graph)); /* a copy to the host in the middle has what came before */
+    CHECK_OK(neo_scale(t.ctx, t.label, 4.0f, NULL));
+    CHECK_OK(neo_tensor_copy(t.ctx, t.label, neo_tensor_2d(x, NEO_F32, MOST_BATCH, 1)));
+    for (int i = 0; i < MOST_BATCH; i++) CHECK(x[i] == 4.0f * want);
+    CHECK_OK(neo_cuda_graph_end(t.graph));
+    free_trainer(&t);
+}
+/* Steps of `ops` launches. */
+static void scales(Trainer *t, int ops, int steps) {
+    for (int s = 0; s < steps; s++) {
+        CHECK_OK(neo_cuda_graph_begin(t->graph));
+        for (int k = 0; k < ops; k++) CHECK_OK(neo_scale(t->ctx, t->label, (s + k) % 2 ? 2.0f : 0.5f, NULL));
+        CHECK_OK(neo_cuda_graph_end(t->graph));
+    }
+}
+/* What there is no room for runs without a graph; a graph that is old goes for another. */
+static void test_room(void) {
+    Trainer t;
+    neo_cuda_graph_stats s;
+    pool = 3200; /* for 7 and for 6 launches of some 200 bytes with their arguments, but not for 40 */
+    make_trainer(&t, gpu, 1, 0.0f, 0);
+    scales(&t, 7, 3);
+    scales(&t, 6, 3);
+    s = neo_cuda_graph_get_stats(t.graph);
+    CHECK(s.graphs == 2 && s.plain == 0);
+    scales(&t, 40, 2);
+    scales(&t, 5, NEO__GRAPH_AGE - 8); /* 7 was used first; from its 3rd launch on it is not old enough */
+    s = neo_cuda_graph_get_stats(t.graph);
+    if (s.graphs != 2 || s.plain != NEO__GRAPH_AGE - 6) FAIL("%d graphs, %d plain", (int)s.graphs, (int)s.plain);
+    scales(&t, 5, 10);
+    s = neo_cuda_graph_get_stats(t.graph);
+    CHECK(s.graphs == 3 && s.plain < NEO__GRAPH_AGE && s.launches == NEO__GRAPH_AGE + 10);
+    scales(&t, 6, 1); /* it is there still */
+    CHECK_INT(neo_cuda_graph_get_stats(t.graph).graphs, 3);
+    free_trainer(&t);
+    pool = 0;
+}
+/* What is taken on the host is what is said, and a step that makes graphs takes nothing more. */
+#if defined(COUNT_CALLOC)
+static int64_t taken;
+void *__wrap_calloc(size_t count, size_t size);
+void *__real_calloc(size_t count, size_t size);
+void *__wrap_calloc(size_t count, size_t size) {
+    taken += (int64_t)(count * size);
+    return __real_calloc(count, size);
+}
+static void test_host_bytes(void) {
+    static const neo_cuda_graph_desc cases[3] = {{0, 0}, {1000, 0}, {70000, 123456}};
+    static const size_t pinned[3] = {2 * ((size_t)4 << 20) + 65536, 2 * 1024 + 65536, 2 * 70144 + 65536};
+    Trainer t;
+    Batch b;
+    double loss;
+    make_trainer(&t, gpu, 1, 0.05f, -1);
+    test_seed = 67;
+    for (int c = 0; c < 3; c++) {
+        const int64_t before = taken;
+        CHECK_OK(neo_cuda_graph_create(gpu, &cases[c], &t.graph));
+        CHECK_INT(taken - before, (int64_t)(neo_cuda_graph_host_bytes(&cases[c]) - pinned[c]));
+        for (int64_t size = MOST_BATCH; size > 0; size /= 2) {
+            make_batch(&b, size);
+            const int64_t start = taken;
+            CHECK_OK(step(&t, &b, 0.1f, &loss));
+            CHECK_OK(neo_cuda_graph_wait(t.graph));
+            CHECK_INT(taken - start, 0);
+        }
+        CHECK(neo_cuda_graph_get_stats(t.graph).graphs > 1);
+        neo_cuda_graph_destroy(t.graph);
+    }
+    t.graph = NULL;
+    CHECK(neo_cuda_graph_host_bytes(NULL) == neo_cuda_graph_host_bytes(&cases[0]));
+    free_trainer(&t);
+}
+#else
+static void test_host_bytes(void) {}
+#endif
+static void test_misuse(void) {
+    Trainer t;
+    Batch b;
+    double loss;
+    neo_cuda_graph *other = NULL;
+    const neo_cuda_graph_desc huge = {SIZE_MAX, 0}, large = {0, SIZE_MAX};
+    make_trainer(&t, gpu, 1, 0.0f, 0);
+    CHECK_ERR(neo_cuda_graph_create(gpu, &huge, &other), NEO_ERR_ARG, "copy_bytes");
+    CHECK_ERR(neo_cuda_graph_create(gpu, &large, &other), NEO_ERR_ARG, "graph_bytes");
+    CHECK_ERR(neo_cuda_graph_create(NULL, NULL, &other), NEO_ERR_ARG, "device is NULL");
+    CHECK(other == NULL);
+    CHECK_OK(neo_cuda_graph_create(gpu, NULL, &other));
+    CHECK_ERR(neo_cuda_graph_end(t.graph), NEO_ERR_STATE, "no step is being recorded");
+    CHECK_OK(neo_cuda_graph_begin(t.graph));
+    CHECK_ERR(neo_cuda_graph_begin(t.graph), NEO_ERR_STATE, "is recording a step already");
+    CHECK_ERR(neo_cuda_graph_begin(other), NEO_ERR_STATE, "is recording a step already");
+    CHECK_ERR(neo_cuda_graph_end(other), NEO_ERR_STATE, "no step is being recorded");
+    CHECK_ERR(neo_cuda_graph_wait(t.graph), NEO_ERR_STATE, "a step is being recorded");
+    test_seed = 3;
+    make_batch(&b, 16);
+    CHECK_OK(calls_of_a_step(&t, &b, 0.1f, &loss));
+    const uint64_t before = neo_state_digest(t.state); /* it waits: what was recorded has run */
+    neo_cuda_graph_destroy(t.graph);                   /* while it records */
+    t.graph = other;
+    CHECK(neo_state_digest(t.state) == before);
+    CHECK_OK(step(&t, &b, 0.1f, &loss));
+    CHECK_OK(neo_cuda_graph_create(gpu, NULL, &other));
+    CHECK_ERR(neo_cuda_graph_begin(other), NEO_ERR_STATE, "has not been waited for");
+    neo_cuda_graph_destroy(other);
+    neo_cuda_graph_destroy(t.graph); /* while a step runs */
+    t.graph = NULL;
+    CHECK(neo_state_digest(t.state) != before);
+    CHECK_OK(step(&t, &b, 0.1f, &loss)); /* without a graph */
+    /* An argument that is wrong is found at once, and the step goes on without that call. */
+    CHECK_OK(neo_cuda_graph_create(gpu, NULL, &t.graph));
+    CHECK_OK(neo_cuda_graph_begin(t.graph));
+    CHECK_ERR(neo_mlp_forward(t.mlp, t.logit, t.e), NEO_ERR_SHAPE, "mlp");
+    CHECK_OK(calls_of_a_step(&t, &b, 0.1f, &loss));
+    CHECK_OK(neo_cuda_graph_end(t.graph));
+    CHECK_OK(neo_cuda_graph_wait(t.graph));
+    b.j.batch = MOST_BATCH + 1; /* beyond what is reserved: the same error as without a graph */
+    CHECK_OK(neo_cuda_graph_begin(t.graph));
+    CHECK_ERR(neo_bags_forward(t.bags, &b.j, t.e), NEO_ERR_CAPACITY, "reserved");
+    CHECK_OK(neo_cuda_graph_end(t.graph));
+    free_trainer(&t);
+}
+
+int main(void) {
+    static const neo_cuda_desc exact = {0, 1};
+    if (neo_cuda_device_create(&exact, &gpu) != NEO_OK) {
+        printf("test_device_graph: cannot create a device: %s\n", neo_last_error());
+        return 1;
+    }
+    RUN(test_bits);
+    RUN(test_norm_asked);
+    RUN(test_norm_error);
+    RUN(test_wrong_data);
+    RUN(test_embedding_error);
+    RUN(test_left_out);
+    RUN(test_error_in_free);
+    RUN(test_full);
+    RUN(test_device_batch);
+    RUN(test_sequences);
+    RUN(test_room);
+    RUN(test_host_bytes);
+    RUN(test_misuse);
+    neo_cuda_device_destroy(gpu);
+    return test_end("cuda/graph");
+}

@@ -1,0 +1,304 @@
+/* schema.c: schemas and their dictionaries, through the samples a reader
+   makes by them.
+
+   Small files are written, read back, and compared with values worked out here;
+   every mistake that a column description can hold must give its message, with
+   line and column. */
+#include "common.h"
+
+static neo_ctx *ctx;
+
+static void criteo_sizes(void) {
+    neo_schema *s = NULL;
+    REQUIRE_OK(neo_schema_criteo(ctx, NEO_IDS_HASH, 1000, NULL, &s));
+    CHECK(neo_schema_format(s) == NEO_FORMAT_CRITEO);
+    CHECK_INT(neo_schema_dense_count(s), 13);
+    CHECK_INT(neo_schema_feature_count(s), 26);
+    CHECK(strcmp(neo_schema_feature(s, 0).name, "C1") == 0 &&
+          strcmp(neo_schema_feature(s, 25).name, "C26") == 0);
+    CHECK_INT(neo_schema_feature(s, 25).rows, 1000);
+    CHECK(neo_schema_feature(s, 26).name == NULL && neo_schema_feature(s, -1).name == NULL);
+    CHECK(neo_schema_is_fitted(s));
+    neo_schema_destroy(s);
+    int64_t rows[26];
+    for (int i = 0; i < 26; i++) rows[i] = 10 + i;
+    REQUIRE_OK(neo_schema_criteo(ctx, NEO_IDS_DICTIONARY, 0, rows, &s));
+    CHECK(!neo_schema_is_fitted(s));
+    CHECK_INT(neo_schema_feature(s, 3).rows, 0);
+    neo_schema_destroy(s);
+    rows[4] = 0;
+    CHECK_ERR(neo_schema_criteo(ctx, NEO_IDS_HASH, 0, rows, &s), NEO_ERR_ARG, "C5 has 0 rows");
+    CHECK(s == NULL);
+    CHECK_ERR(neo_schema_criteo(ctx, NEO_IDS_HASH, -3, NULL, &s), NEO_ERR_ARG, "C1 has -3 rows");
+    CHECK_ERR(neo_schema_criteo(ctx, (neo_ids)7, 10, NULL, &s), NEO_ERR_ARG, "ids is 7");
+    CHECK_ERR(neo_schema_criteo(NULL, NEO_IDS_HASH, 10, NULL, &s), NEO_ERR_ARG, "NULL");
+    neo_schema_destroy(NULL);
+}
+
+static void description_mistakes(void) {
+    static const struct {
+        const char *text, *message;
+    } grid[] = {
+        {"a label\nb dense loud\n", "columns:2:9: expected label, dense, "
+                                    "category, bucket, cross, list or skip, "
+                                    "found 'loud'"},
+        {"a label\nb\n", "columns:2:2: column 'b': expected what it becomes"},
+        {"a label\na skip\n", "columns:2:1: column 'a' is on line 1 already"},
+        {"a label\nb label\n", "columns:2:3: a second label"},
+        {"a label positive=x,,y\n", "columns:1:9: positive= has an empty word"},
+        {"a dense shift=much\n", "columns:1:9: expected a number, found 'much'"},
+        {"a dense scale=1e99\n", "columns:1:9: expected a number, found '1e99'"},
+        {"a dense missing=\n", "columns:1:9: expected a number, found ''"},
+        {"a category hash\n", "columns:1:3: a hashed feature needs rows="},
+        {"a category rows=1\n", "columns:1:12: expected a whole number from 2, found '1'"},
+        {"a category rows=9999999999999999\n", "expected a whole number from 2"},
+        {"a category rows=-4\n", "expected a whole number from 2, found '-4'"},
+        {"a bucket\n", "columns:1:9: bucket needs its edges"},
+        {"a bucket 1,2,2\n", "columns:1:14: edges must rise"},
+        {"a bucket 1,b\n", "columns:1:12: expected a number, found 'b'"},
+        {"a cross\n", "columns:1:8: cross needs the other column"},
+        {"a cross b\n", "columns:1:3: a cross needs rows="},
+        {"a skip\nb skip\nc cross d rows=4\n", "columns:3:1: cross: there is no column 'd'"},
+        {"a list rows=5\n", "columns:1:3: a list needs sep="},
+        {"a list sep=ab\n", "columns:1:8: sep= needs one character"},
+        {"a category category\n", "columns:1:1: feature 'a' is there already"},
+        {"a skip\n", "no column is used"},
+        {"\n", "no column is used"},
+        {"delimiter\na label\n", "expected a delimiter of 1 to 15 bytes"},
+        {"delimiter 0123456789abcdef\na label\n", "expected a delimiter of 1 to 15 bytes"},
+        {"skip-lines x\na label\n", "columns:1:12: expected a whole number from 0, found 'x'"},
+        {"missing\na label\n", "expected the word that means no value"},
+        {"comment\na label\n", "expected what comment lines begin with"},
+        {"a label\nmissing ?\n", "columns:2:9: expected label, dense"},
+    };
+    for (size_t i = 0; i < sizeof grid / sizeof grid[0]; i++) {
+        neo_schema *s = NULL;
+        CHECK_ERR(neo_schema_parse(ctx, grid[i].text, &s), NEO_ERR_FORMAT, grid[i].message);
+        CHECK(s == NULL);
+    }
+    neo_schema *s = NULL;
+    CHECK_ERR(neo_schema_parse(ctx, "no-such-file", &s), NEO_ERR_NOT_FOUND, "no-such-file");
+    CHECK_ERR(neo_schema_parse(ctx, ".", &s), NEO_ERR_IO, "directory");
+    const char *path = tmp_path("columns.txt");
+    write_text(path, "a label\nb dens\n");
+    CHECK_ERR(neo_schema_parse(ctx, path, &s), NEO_ERR_FORMAT, "columns.txt:2:3: expected label");
+}
+
+/* One batch of a text through a description; the reader is left open for its
+ * batch. */
+static neo_reader *read_one(neo_schema **s, const char *columns, const char *text, neo_batch *b) {
+    const char *path = tmp_path("one.txt");
+    neo_reader *r = NULL;
+    write_text(path, text);
+    if (!*s && neo_schema_parse(ctx, columns, s) != NEO_OK) return NULL;
+    if (!neo_schema_is_fitted(*s) && neo_schema_fit(*s, &path, 1, 0) != NEO_OK) return NULL;
+    neo_reader_desc d = reader_desc(*s, &path, 1, 1000);
+    if (neo_reader_open(ctx, &d, &r) != NEO_OK) return NULL;
+    if (neo_reader_next(r, b) == NEO_OK) return r;
+    neo_reader_close(r);
+    return NULL;
+}
+static int64_t bag_id(const neo_batch *b, int feature, int64_t sample, int64_t k) {
+    int64_t bag = feature * b->sparse.batch + sample;
+    return ((const int64_t *)b->sparse.ids)[b->sparse.offsets[bag] + k];
+}
+static int64_t bag_length(const neo_batch *b, int feature, int64_t sample) {
+    int64_t bag = feature * b->sparse.batch + sample;
+    return b->sparse.offsets[bag + 1] - b->sparse.offsets[bag];
+}
+
+static void columns_of_every_kind(void) {
+    static const char columns[] = "# a description\n"
+                                  "missing ?     # no value\n"
+                                  "comment |\n"
+                                  "\n"
+                                  "age    dense shift=30 scale=0.5 missing=-7 bucket 20,30,40\n"
+                                  "job    category category_is_not_here_skip\n";
+    static const char good[] = "missing ?     # no value\n"
+                               "comment |\r\n"
+                               "age    dense shift=30 scale=0.5 missing=-7 bucket 20,30,40\n"
+                               "job    category cross age rows=50\n"
+                               "wage   dense log\n"
+                               "word   category rows=100 hash\n"
+                               "income label positive=>50K,>50K.\n";
+    static const char text[] = "|1x3 Cross validator\n"
+                               "39, clerk, 2174, x, <=50K\n"
+                               "20, ?, 0, , >50K.\r\n"
+                               "?, cook, -5, yy, >50K\n"
+                               "19.5, clerk, 1e2, x, <=50K.\n"
+                               "\n";
+    neo_schema *s = NULL;
+    neo_batch b;
+    CHECK_ERR(neo_schema_parse(ctx, columns, &s), NEO_ERR_FORMAT, "columns:6:17: expected label");
+    neo_reader *r = read_one(&s, good, text, &b);
+    REQUIRE(r);
+    CHECK_INT(neo_schema_dense_count(s), 2);
+    CHECK_INT(neo_schema_feature_count(s), 4);
+    CHECK(strcmp(neo_schema_feature(s, 0).name, "age_bucket") == 0);
+    CHECK(strcmp(neo_schema_feature(s, 2).name, "job_x_age") == 0);
+    CHECK_INT(neo_schema_feature(s, 0).rows, 5);
+    CHECK_INT(neo_schema_feature(s, 1).rows, 3);
+    CHECK_INT(neo_schema_feature(s, 2).rows, 50);
+    CHECK_INT(neo_schema_feature(s, 3).rows, 100);
+    REQUIRE(b.size == 4);
+    const float *dense = b.dense.data, *label = b.label.data;
+    const float want[8] = {4.5f, (float)log(2175.0), -5.0f, 0.0f, -7.0f, 0.0f, -5.25f, (float)log(101.0)};
+    for (int i = 0; i < 8; i++) CHECK_NEAR(dense[i], want[i], 1e-6);
+    CHECK(label[0] == 0.0f && label[1] == 1.0f && label[2] == 1.0f && label[3] == 0.0f);
+    const int64_t bucket[4] = {3, 2, 0, 1}, job[4] = {1, 0, 2, 1};
+    for (int i = 0; i < 4; i++) {
+        CHECK_INT(bag_length(&b, 0, i), 1);
+        CHECK_INT(bag_id(&b, 0, i, 0), bucket[i]);
+        CHECK_INT(bag_id(&b, 1, i, 0), job[i]);
+        CHECK(bag_id(&b, 2, i, 0) >= 1 && bag_id(&b, 2, i, 0) < 50);
+    }
+    CHECK_INT(bag_id(&b, 3, 0, 0), 1 + (int64_t)(neo_hash("x") % 99));
+    CHECK_INT(bag_id(&b, 3, 1, 0), 0);
+    CHECK_INT(bag_id(&b, 3, 2, 0), 1 + (int64_t)(neo_hash("yy") % 99));
+    neo_reader_close(r);
+    /* the same schema on other text: words never seen are 0 */
+    r = read_one(&s, NULL, "1, baker, 1, x, >50K\n1, cook, 1, x, >50K\n", &b);
+    REQUIRE(r);
+    CHECK_INT(bag_id(&b, 1, 0, 0), 0);
+    CHECK_INT(bag_id(&b, 1, 1, 0), 2);
+    neo_reader_close(r);
+    const char *path = tmp_path("one.txt");
+    CHECK_ERR(neo_schema_fit(s, &path, 1, 0), NEO_ERR_STATE, "fitted already");
+    neo_schema_destroy(s);
+}
+
+static void lists_and_long_delimiters(void) {
+    static const char columns[] = "delimiter ::\nskip-lines 1\nmissing (none)\n"
+                                  "id category rows=3\n"
+                                  "name skip\n"
+                                  "genres list sep=|\n"
+                                  "rating label positive=4,5\n"
+                                  "more list sep=, rows=20 hash\n";
+    static const char text[] = "id::name::genres::rating::more\n"
+                               "1::A: b::Drama|Comedy::5::p,q\n"
+                               "2::::(none)::3::\n"
+                               "1::x:::Comedy |War||Drama::4::p\n" /* "x" + ":" + "Comedy": cut at the
+                                                                      first :: */
+                               "3::z::War::1::q, p ,,r\n";
+    neo_schema *s = NULL;
+    neo_batch b;
+    neo_reader *r = read_one(&s, columns, text, &b);
+    REQUIRE(r);
+    REQUIRE(b.size == 4);
+    CHECK_INT(neo_schema_feature(s, 0).rows, 3); /* rows=3: the word 3 came too late */
+    const int64_t lengths[4] = {2, 0, 3, 1};
+    for (int i = 0; i < 4; i++) CHECK_INT(bag_length(&b, 1, i), lengths[i]);
+    CHECK_INT(bag_id(&b, 0, 0, 0), 1);
+    CHECK_INT(bag_id(&b, 0, 1, 0), 2);
+    CHECK_INT(bag_id(&b, 0, 2, 0), 1);
+    CHECK_INT(bag_id(&b, 0, 3, 0), 0);
+    CHECK_INT(bag_id(&b, 1, 0, 0), 1); /* Drama */
+    CHECK_INT(bag_id(&b, 1, 0, 1), 2); /* Comedy */
+    CHECK_INT(bag_id(&b, 1, 2, 0), 3); /* ":Comedy" */
+    CHECK_INT(bag_id(&b, 1, 2, 1), 4); /* War */
+    CHECK_INT(bag_id(&b, 1, 2, 2), 1);
+    CHECK_INT(bag_id(&b, 1, 3, 0), 4);
+    CHECK_INT(bag_length(&b, 2, 0), 2);
+    CHECK_INT(bag_length(&b, 2, 1), 0);
+    CHECK_INT(bag_length(&b, 2, 3), 3);
+    CHECK_INT(bag_id(&b, 2, 3, 1), 1 + (int64_t)(neo_hash("p") % 19));
+    const float *label = b.label.data;
+    CHECK(label[0] == 1.0f && label[1] == 0.0f && label[2] == 1.0f && label[3] == 0.0f);
+    CHECK(b.dense.shape[1] == 0);
+    neo_reader_close(r);
+    neo_schema_destroy(s);
+}
+
+static void tabs_spaces_and_numbers(void) {
+    neo_schema *s = NULL;
+    neo_batch b;
+    neo_reader *r = read_one(&s, "delimiter tab\ny label\nx dense\n", "0.25\t-1.5e-3\n1\t \n0\t+7.\n", &b);
+    REQUIRE(r);
+    const float *x = b.dense.data, *y = b.label.data;
+    CHECK(y[0] == 0.25f && y[1] == 1.0f && y[2] == 0.0f);
+    CHECK(x[2] == 7.0f && x[0] == -1.5e-3f);
+    neo_reader_close(r);
+    neo_schema_destroy(s);
+    s = NULL;
+    r = read_one(&s, "delimiter space\nheader\nx dense\ny label\n", "x y\n3 1\n4 0", &b);
+    REQUIRE(r);
+    x = b.dense.data;
+    CHECK(b.size == 2 && x[0] == 3.0f && x[1] == 4.0f);
+    neo_reader_close(r);
+    neo_schema_destroy(s);
+}
+
+/* Dictionaries number words in order of first sight over all files, and a bad
+ * line adds none. */
+static void fit_order(void) {
+    const char *paths[2] = {tmp_path("fit-a.csv"), tmp_path("fit-b.csv")};
+    neo_schema *s = NULL;
+    write_text(paths[0], "1,red\n0,blue\nbad,green\n1,red\n");
+    write_text(paths[1], "0,black\n0,blue\n");
+    REQUIRE_OK(neo_schema_parse(ctx, "y label\ncolour category\n", &s));
+    CHECK_ERR(neo_schema_fit(s, paths, 2, 0), NEO_ERR_FORMAT,
+              "fit-a.csv:3:1: y: expected a number, found 'bad'");
+    CHECK(!neo_schema_is_fitted(s));
+    neo_reader *r = NULL;
+    neo_reader_desc d = reader_desc(s, paths + 1, 1, 4);
+    CHECK_ERR(neo_reader_open(ctx, &d, &r), NEO_ERR_STATE, "neo_schema_fit");
+    REQUIRE_OK(neo_schema_fit(s, paths, 2, 1));
+    CHECK_INT(neo_schema_feature(s, 0).rows, 4);
+    neo_batch b;
+    r = read_one(&s, NULL, "0,green\n0,black\n0,blue\n0,red\n", &b);
+    REQUIRE(r);
+    const int64_t want[4] = {0, 3, 2, 1};
+    for (int i = 0; i < 4; i++) CHECK_INT(bag_id(&b, 0, i, 0), want[i]);
+    neo_reader_close(r);
+    neo_schema_destroy(s);
+}
+
+static void criteo_dictionary(void) {
+    const char *path = tmp_path("dict.tsv");
+    char line[1024];
+    FILE *f = fopen(path, "wb");
+    REQUIRE(f);
+    for (int i = 0; i < 4; i++) {
+        snprintf(line, sizeof line, "1\t\t\t\t\t\t\t\t\t\t\t\t\t\t%s",
+                 i == 2   ? ""
+                 : i == 3 ? "AB"
+                 : i      ? "ffffffff"
+                          : "000000ab");
+        fprintf(f, "%s\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\n", line);
+    }
+    fclose(f);
+    neo_schema *s = NULL;
+    neo_reader *r = NULL;
+    neo_batch b;
+    REQUIRE_OK(neo_schema_criteo(ctx, NEO_IDS_DICTIONARY, 100, NULL, &s));
+    REQUIRE_OK(neo_schema_fit(s, &path, 1, 0));
+    CHECK_INT(neo_schema_feature(s, 0).rows, 3);
+    CHECK_INT(neo_schema_feature(s, 1).rows, 1);
+    neo_reader_desc d = reader_desc(s, &path, 1, 10);
+    REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+    REQUIRE_OK(neo_reader_next(r, &b));
+    const int64_t want[4] = {1, 2, 0, 1}; /* a word is its number: ab, AB and 000000ab are one */
+    for (int i = 0; i < 4; i++) CHECK_INT(bag_id(&b, 0, i, 0), want[i]);
+    neo_reader_close(r);
+    neo_schema_destroy(s);
+}
+
+int main(void) {
+    ctx = test_ctx(2, NEO_ISA_BEST, 1);
+    RUN(criteo_sizes);
+    RUN(description_mistakes);
+    RUN(columns_of_every_kind);
+    RUN(lists_and_long_delimiters);
+    RUN(tabs_spaces_and_numbers);
+    RUN(fit_order);
+    RUN(criteo_dictionary);
+    size_t bytes = neo_ctx_memory(ctx).bytes;
+    neo_ctx *fresh = test_ctx(2, NEO_ISA_BEST, 1);
+    if (bytes != neo_ctx_memory(fresh).bytes) {
+        printf("FAILED leak: %zu bytes remain\n", bytes - neo_ctx_memory(fresh).bytes);
+        test_failed++;
+    }
+    neo_ctx_destroy(fresh);
+    neo_ctx_destroy(ctx);
+    return test_end("data/schema");
+}

@@ -1,0 +1,880 @@
+/* checkpoint.c: a checkpoint is whole or it is not there, whatever happens while it is made.
+   Method: saved and loaded states compared bit for bit; a child process killed with SIGKILL at
+   random moments of its saves, then the last whole state loaded; one bit flipped at many places of
+   every file, and files cut, missing or foreign, each refused with nothing changed; every
+   allocation made to fail in turn; a file size limit in place of a full disk; other definitions
+   and other tensors refused by name. */
+#if !defined(_WIN32)
+#define _DEFAULT_SOURCE 1
+#endif
+#include "test.h"
+
+#if !defined(_WIN32)
+#include <dirent.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#endif
+
+static char root[3000];
+static const char *at(const char *name) {
+    static char text[4][4096];
+    static int turn;
+    char *out = text[turn = (turn + 1) % 4];
+    snprintf(out, 4096, "%s%s", root, name);
+    return out;
+}
+static void clear(void) {
+    char command[4096];
+    snprintf(command, sizeof command, "rm -rf '%s'", root);
+    if (system(command) != 0) FAIL("cannot remove %s", root);
+}
+static int exists(const char *path) {
+    FILE *f = fopen(path, "rb");
+    if (f) fclose(f);
+    return f != NULL;
+}
+
+/* ---- a state whose every bit follows from its step ---- */
+enum { ROWS = 500, DIM = 16 };
+typedef struct model {
+    neo_state *state;
+    float table[ROWS * DIM], sums[ROWS], bottom[40], bias[8];
+    int64_t step, position[8];
+    uint16_t half[5];
+} model;
+static void model_add(model *m, neo_state_kind kind, const char *name, neo_tensor t) {
+    CHECK_OK(neo_state_add(m->state, kind, name, t));
+}
+static int model_make(neo_ctx *ctx, model *m) {
+    memset(m, 0, sizeof *m);
+    if (neo_state_create(ctx, &m->state) != NEO_OK) return 0;
+    model_add(m, NEO_STATE_WEIGHT, "bottom.0.weight", neo_tensor_2d(m->bottom, NEO_F32, 8, 5));
+    model_add(m, NEO_STATE_WEIGHT, "bottom.0.bias", neo_tensor_1d(m->bias, NEO_F32, 8));
+    model_add(m, NEO_STATE_WEIGHT, "bags.C1.weight", neo_tensor_2d(m->table, NEO_F32, ROWS, DIM));
+    model_add(m, NEO_STATE_OPTIMIZER, "bags.C1.momentum1", neo_tensor_1d(m->sums, NEO_F32, ROWS));
+    model_add(m, NEO_STATE_OPTIMIZER, "optim.half", neo_tensor_1d(m->half, NEO_BF16, 5));
+    model_add(m, NEO_STATE_OPTIMIZER, "optim.step", neo_tensor_1d(&m->step, NEO_I64, 1));
+    model_add(m, NEO_STATE_PROGRESS, "reader", neo_tensor_1d(m->position, NEO_I64, 8));
+    CHECK_OK(neo_state_define(m->state, "optimizer", "adagrad \"\\ \xC3\xA9"));
+    return 1;
+}
+static void fill(void *data, size_t bytes, int64_t step, int salt) {
+    uint64_t x = (uint64_t)step * 1000003u + (uint64_t)salt;
+    for (size_t i = 0; i < bytes; i++) {
+        x = x * 6364136223846793005u + 1442695040888963407u;
+        ((unsigned char *)data)[i] = (unsigned char)(x >> 56);
+    }
+}
+static void model_fill(model *m, int64_t step) {
+    for (int i = 0; i < neo_state_count(m->state); i++) {
+        neo_tensor t = neo_state_tensor(m->state, i);
+        fill(t.data, neo_tensor_bytes(t), step, i);
+    }
+}
+/* 1: every bit is that of model_fill(step). */
+static int model_is(const model *m, int64_t step) {
+    static unsigned char want[sizeof m->table];
+    for (int i = 0; i < neo_state_count(m->state); i++) {
+        neo_tensor t = neo_state_tensor(m->state, i);
+        fill(want, neo_tensor_bytes(t), step, i);
+        if (memcmp(want, t.data, neo_tensor_bytes(t)) != 0) return 0;
+    }
+    return 1;
+}
+static neo_status save(neo_ctx *ctx, model *m, int64_t step, int keep) {
+    neo_save_desc desc = {.dir = root, .step = step, .keep = keep};
+    model_fill(m, step);
+    return neo_save(ctx, &desc, m->state);
+}
+static neo_status load(neo_ctx *ctx, model *m, int64_t step, int64_t *loaded) {
+    neo_load_desc desc = {.dir = root, .step = step};
+    return neo_load(ctx, &desc, m->state, loaded);
+}
+
+static void save_load(void) {
+    static model m;
+    neo_ctx *ctx = test_ctx(2, NEO_ISA_BEST, 1);
+    size_t before = neo_ctx_memory(ctx).bytes;
+    int64_t step = -1;
+    clear();
+    REQUIRE(model_make(ctx, &m));
+    CHECK_ERR(load(ctx, &m, 0, &step), NEO_ERR_NOT_FOUND, root);
+    CHECK_OK(save(ctx, &m, 7, 0));
+    model_fill(&m, 1);
+    CHECK_OK(load(ctx, &m, 0, &step));
+    CHECK(step == 7 && model_is(&m, 7));
+    CHECK_OK(save(ctx, &m, 12, 0));
+    CHECK_OK(save(ctx, &m, 999999999999, 3));
+    for (int i = 0; i < 2; i++) {
+        static const int64_t steps[] = {7, 12};
+        model_fill(&m, 1);
+        CHECK_OK(load(ctx, &m, steps[i], &step));
+        CHECK(step == steps[i] && model_is(&m, steps[i]));
+    }
+    CHECK_OK(load(ctx, &m, -1, NULL));
+    CHECK(model_is(&m, 999999999999));
+    CHECK_ERR(load(ctx, &m, 8, &step), NEO_ERR_NOT_FOUND,
+              "no whole checkpoint of step 8; the newest is of step 999999999999");
+    CHECK_ERR(save(ctx, &m, -1, 0), NEO_ERR_ARG, "desc.step is -1");
+    CHECK_ERR(save(ctx, &m, 1000000000000, 0), NEO_ERR_ARG, "desc.step");
+    neo_state_destroy(m.state);
+    CHECK_INT(neo_ctx_memory(ctx).bytes, before);
+    neo_ctx_destroy(ctx);
+}
+
+static void keep(void) {
+    static model m;
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    int64_t step;
+    clear();
+    REQUIRE(model_make(ctx, &m));
+    step = -7;
+    CHECK(neo_find_checkpoint(at(""), &step) == NEO_ERR_NOT_FOUND && step == -7);
+    for (int64_t s = 10; s <= 50; s += 10) CHECK_OK(save(ctx, &m, s, 0));
+    CHECK_OK(neo_find_checkpoint(at(""), &step));
+    CHECK_INT(step, 50);
+    CHECK(load(ctx, &m, 30, &step) == NEO_ERR_NOT_FOUND); /* 0 keeps two */
+    CHECK_OK(load(ctx, &m, 40, &step));
+    CHECK(!exists(at("/step-000000000030/manifest.json")) &&
+          !exists(at("/step-000000000030.partial/manifest.json")));
+    CHECK_OK(save(ctx, &m, 60, -1));
+    CHECK_OK(save(ctx, &m, 70, -1));
+    for (int64_t s = 40; s <= 70; s += 10) CHECK_OK(load(ctx, &m, s, &step));
+    CHECK_OK(save(ctx, &m, 5, 2)); /* not the newest, but just saved */
+    CHECK_OK(load(ctx, &m, 5, &step));
+    CHECK_OK(load(ctx, &m, 70, &step));
+    CHECK(load(ctx, &m, 60, &step) == NEO_ERR_NOT_FOUND);
+    CHECK_OK(save(ctx, &m, 80, 1));
+    CHECK_OK(load(ctx, &m, 80, &step));
+    CHECK(load(ctx, &m, 70, &step) == NEO_ERR_NOT_FOUND);
+    CHECK(load(ctx, &m, 5, &step) == NEO_ERR_NOT_FOUND);
+    neo_state_destroy(m.state);
+    neo_ctx_destroy(ctx);
+}
+
+static void put(const char *path, const void *data, size_t bytes) {
+    FILE *f = fopen(path, "wb");
+    if (!f || fwrite(data, 1, bytes, f) != bytes || fclose(f) != 0) FAIL("cannot write %s", path);
+}
+static unsigned char *slurp(const char *path, size_t *size) {
+    FILE *f = fopen(path, "rb");
+    unsigned char *data = malloc(1 << 20);
+    *size = f ? fread(data, 1, 1 << 20, f) : 0;
+    if (f) fclose(f);
+    return data;
+}
+
+static const char *const file_names[] = {"model-00001-of-00001.safetensors",
+                                         "state-00001-of-00001.safetensors",
+                                         "model.safetensors.index.json", "manifest.json"};
+/* Every byte of the small files and of both headers; every 37th of the rest. */
+static void bit_flips(void) {
+    static model m;
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    int64_t step = -5;
+    int flips = 0;
+    clear();
+    REQUIRE(model_make(ctx, &m));
+    REQUIRE_OK(save(ctx, &m, 3, 0));
+    model_fill(&m, 1);
+    size_t before = neo_ctx_memory(ctx).bytes;
+    for (int f = 0; f < 4; f++) {
+        char path[4096];
+        size_t size = 0;
+        snprintf(path, sizeof path, "%s/step-000000000003/%s", root, file_names[f]);
+        unsigned char *data = slurp(path, &size);
+        REQUIRE(size > 100 && size < 1 << 20);
+        FILE *file = fopen(path, "r+b");
+        for (size_t i = 0; i < size; i += i < 1200 ? 1 : 37, flips++) {
+            unsigned char byte = (unsigned char)(data[i] ^ 1u << test_random() % 8);
+            fseek(file, (long)i, SEEK_SET);
+            fputc(byte, file);
+            fflush(file);
+            neo_status status = load(ctx, &m, 0, &step);
+            if (status != NEO_ERR_CORRUPT || !strstr(neo_last_error(), file_names[f]))
+                FAIL("%s: byte %zu: %s: %s", file_names[f], i, neo_status_string(status),
+                     neo_last_error());
+            fseek(file, (long)i, SEEK_SET);
+            fputc(data[i], file);
+            fflush(file);
+        }
+        fclose(file);
+        free(data);
+    }
+    CHECK(model_is(&m, 1) && step == -5 && flips > 3000);
+    CHECK_INT(neo_ctx_memory(ctx).bytes, before);
+    CHECK_OK(load(ctx, &m, 0, &step));
+    CHECK(model_is(&m, 3));
+    neo_state_destroy(m.state);
+    neo_ctx_destroy(ctx);
+}
+
+static void damaged_files(void) {
+    static model m;
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    int64_t step = -5;
+    clear();
+    REQUIRE(model_make(ctx, &m));
+    REQUIRE_OK(save(ctx, &m, 3, 0));
+    REQUIRE_OK(save(ctx, &m, 4, 0));
+    model_fill(&m, 1);
+    for (int f = 0; f < 4; f++) {
+        char path[4096], aside[4096 + 8];
+        size_t size = 0;
+        snprintf(path, sizeof path, "%s/step-000000000004/%s", root, file_names[f]);
+        snprintf(aside, sizeof aside, "%s.aside", path);
+        unsigned char *data = slurp(path, &size);
+        for (size_t n = 0; n < size; n = n < 40 ? n + 1 : n * 2) {
+            put(path, data, n);
+            CHECK_ERR(load(ctx, &m, 0, &step), NEO_ERR_CORRUPT, file_names[f]);
+        }
+        data[size] = '\n';
+        put(path, data, size + 1);
+        CHECK_ERR(load(ctx, &m, 0, &step), NEO_ERR_CORRUPT, file_names[f]);
+        rename(path, aside);
+        if (f < 3) {
+            CHECK_ERR(load(ctx, &m, 0, &step), NEO_ERR_CORRUPT, file_names[f]);
+            CHECK(strstr(neo_last_error(), "missing") != NULL);
+            CHECK(strstr(neo_last_error(), "; the checkpoint before it is of step 3") != NULL);
+        } else { /* without its manifest it does not exist */
+            CHECK_OK(load(ctx, &m, 0, &step));
+            CHECK(step == 3 && model_is(&m, 3));
+            model_fill(&m, 1);
+        }
+        put(path, data, size);
+        remove(aside);
+        free(data);
+    }
+    CHECK(model_is(&m, 1));
+    CHECK_OK(load(ctx, &m, 0, &step));
+    CHECK(step == 4 && model_is(&m, 4));
+    neo_state_destroy(m.state);
+    neo_ctx_destroy(ctx);
+}
+
+#if !defined(_WIN32)
+/* What other programs leave in the directory is neither read nor removed. */
+static void junk(void) {
+    static model m;
+    static const char *const dirs[] = {"/step-7",
+                                       "/step-0000000000010",
+                                       "/step-000000000099",
+                                       "/other",
+                                       "/step-00000000000x",
+                                       "/step-000000000098.partial.d",
+                                       "/Step-000000000097"};
+    static const char *const files[] = {"/step-000000000050",     "/manifest.json",
+                                        "/step-000000000051.old", "/.hidden",
+                                        "/other/manifest.json",   "/step-7/manifest.json"};
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    int64_t step = -5;
+    clear();
+    REQUIRE(model_make(ctx, &m));
+    REQUIRE_OK(save(ctx, &m, 3, 0));
+    for (size_t i = 0; i < sizeof dirs / sizeof dirs[0]; i++) CHECK(mkdir(at(dirs[i]), 0777) == 0);
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) put(at(files[i]), "junk", 4);
+    put(at("/step-000000000003/note.txt"), "junk", 4);
+    CHECK(symlink("none", at("/step-000000000052")) == 0);
+    CHECK(mkdir(at("/step-000000000060.partial"), 0777) == 0); /* ours: cleaned */
+    put(at("/step-000000000060.partial/manifest.json"), "junk", 4);
+    CHECK_OK(load(ctx, &m, 0, &step));
+    CHECK(step == 3 && model_is(&m, 3));
+    CHECK_OK(save(ctx, &m, 5, 0));
+    CHECK_OK(save(ctx, &m, 6, 0));
+    CHECK_OK(load(ctx, &m, 0, &step));
+    CHECK(step == 6 && model_is(&m, 6));
+    CHECK(!exists(at("/step-000000000003/manifest.json")));
+    CHECK(!exists(at("/step-000000000060.partial")));
+    for (size_t i = 0; i < sizeof dirs / sizeof dirs[0]; i++) CHECK(exists(at(dirs[i])));
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) CHECK(exists(at(files[i])));
+    CHECK_OK(
+        save(ctx, &m, 99, 0)); /* a directory of this step that is no checkpoint is replaced */
+    CHECK_OK(load(ctx, &m, 99, &step));
+    CHECK_ERR(save(ctx, &m, 50, 0), NEO_ERR_IO, "step-000000000050"); /* a file is in the way */
+    CHECK_OK(load(ctx, &m, 0, &step));
+    CHECK_INT(step, 99);
+    neo_state_destroy(m.state);
+    neo_ctx_destroy(ctx);
+}
+
+/* A process that died between the two renames of a replacement: the old one is found, then put
+   back. */
+static void interrupted_replacement(void) {
+    static model m;
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    int64_t step = -5;
+    clear();
+    REQUIRE(model_make(ctx, &m));
+    REQUIRE_OK(save(ctx, &m, 8, 0));
+    CHECK(rename(at("/step-000000000008"), at("/step-000000000008.old")) == 0);
+    model_fill(&m, 1);
+    CHECK_OK(load(ctx, &m, 0, &step));
+    CHECK(step == 8 && model_is(&m, 8));
+    REQUIRE_OK(save(ctx, &m, 9, 0));
+    CHECK(exists(at("/step-000000000008/manifest.json")) && !exists(at("/step-000000000008.old")));
+    model_fill(&m, 1);
+    CHECK_OK(load(ctx, &m, 8, &step));
+    CHECK(model_is(&m, 8));
+    /* both there: the new one counts */
+    CHECK(rename(at("/step-000000000008"), at("/step-000000000009.old")) == 0);
+    CHECK_OK(load(ctx, &m, 0, &step));
+    CHECK(step == 9 && model_is(&m, 9));
+    REQUIRE_OK(save(ctx, &m, 9, 0));
+    CHECK(!exists(at("/step-000000000009.old")));
+    neo_state_destroy(m.state);
+    neo_ctx_destroy(ctx);
+}
+
+static void sleep_ns(int64_t ns) {
+    struct timespec t = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
+    nanosleep(&t, NULL);
+}
+/* How many entries of the directory end so. */
+static int count_ending(const char *end) {
+    DIR *dir = opendir(root);
+    int count = 0;
+    for (struct dirent *e; dir && (e = readdir(dir)) != NULL;) {
+        size_t n = strlen(e->d_name), k = strlen(end);
+        count += n >= k && strcmp(e->d_name + n - k, end) == 0 && e->d_name[0] != '.';
+    }
+    if (dir) closedir(dir);
+    return count;
+}
+/* Saves steps first, first + 1, ... (each twice, so that replacing is hit too) until killed. */
+static void save_forever(int64_t first) {
+    static model m;
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    if (!model_make(ctx, &m)) _exit(3);
+    for (int64_t step = first;; step++)
+        for (int i = 0; i < 2; i++)
+            if (save(ctx, &m, step, 2) != NEO_OK) _exit(4);
+}
+static void killed(void) {
+    static model m;
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    int64_t newest = 0;
+    clear();
+    REQUIRE(model_make(ctx, &m));
+    REQUIRE_OK(save(ctx, &m, 1, 2));
+    int64_t begin = neo_time_ns();
+    REQUIRE_OK(save(ctx, &m, 1, 2));
+    int64_t took = neo_time_ns() - begin;
+    newest = 1;
+    int trials = 0, midway = 0, between = 0;
+    for (int64_t deadline = begin + 4 * INT64_C(1000000000);
+         neo_time_ns() < deadline && trials < 150; trials++) {
+        fflush(stdout);
+        pid_t child = fork();
+        REQUIRE(child >= 0);
+        if (child == 0) save_forever(newest);
+        sleep_ns((int64_t)((double)took * 4 * test_random() / 2147483648.0) + 200000);
+        int status = 0;
+        kill(child, SIGKILL);
+        REQUIRE(waitpid(child, &status, 0) == child);
+        if (!WIFSIGNALED(status))
+            FAIL("the saving process ended by itself with %d", WEXITSTATUS(status));
+        midway += count_ending(".partial") > 0;
+        between += count_ending(".old") > 0;
+        int64_t step = -1;
+        model_fill(&m, 0);
+        REQUIRE_OK(load(ctx, &m, 0, &step));
+        CHECK(step >= newest && model_is(&m, step));
+        newest = step;
+    }
+    CHECK(trials >= 5 && midway > 0);
+    if (getenv("TEST_VERBOSE"))
+        printf("  %d kills, %d while writing, %d while replacing\n", trials, midway, between);
+    REQUIRE_OK(
+        save(ctx, &m, newest + 1, 2)); /* a save after all that leaves nothing behind but two */
+    CHECK_INT(count_ending(""), 2);
+    neo_state_destroy(m.state);
+    neo_ctx_destroy(ctx);
+}
+
+/* A limit on the size of files fails writes as a full disk does, at every size of the files. */
+static void full_disk(void) {
+    static model m;
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    int64_t step = -5;
+    struct rlimit old, limit;
+    clear();
+    REQUIRE(model_make(ctx, &m));
+    REQUIRE_OK(save(ctx, &m, 3, 0));
+    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    REQUIRE(getrlimit(RLIMIT_FSIZE, &old) == 0);
+    static const rlim_t sizes[] = {0, 1, 8, 100, 400, 1000, 4096, 20000, 32000};
+    size_t before = neo_ctx_memory(ctx).bytes;
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        limit = old;
+        limit.rlim_cur = sizes[i];
+        REQUIRE(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+        neo_status status = save(ctx, &m, i % 2 ? 3 : 4, 1);
+        REQUIRE(setrlimit(RLIMIT_FSIZE, &old) == 0);
+        if (status != NEO_ERR_IO || !strstr(neo_last_error(), ".partial/m") ||
+            !strstr(neo_last_error(), "cannot write"))
+            FAIL("limit %d: %s: %s", (int)sizes[i], neo_status_string(status), neo_last_error());
+        CHECK(!exists(at("/step-000000000004")) && !exists(at("/step-000000000004.partial")) &&
+              !exists(at("/step-000000000003.partial")));
+        model_fill(&m, 1);
+        CHECK_OK(load(ctx, &m, 0, &step));
+        CHECK(step == 3 && model_is(&m, 3));
+    }
+    signal(SIGXFSZ, handler);
+    CHECK_INT(neo_ctx_memory(ctx).bytes, before);
+    /* somewhere one cannot write, and a path that is a file */
+    neo_save_desc desc = {.dir = "/proc/neo", .step = 1};
+    CHECK(neo_save(ctx, &desc, m.state) != NEO_OK && strstr(neo_last_error(), "/proc/neo"));
+    desc.dir = at("/step-000000000003/manifest.json");
+    CHECK(neo_save(ctx, &desc, m.state) != NEO_OK && strstr(neo_last_error(), "manifest.json"));
+    neo_state_destroy(m.state);
+    neo_ctx_destroy(ctx);
+}
+#endif
+
+/* ---- other definitions, other tensors ---- */
+static void definitions(void) {
+    static model m;
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1), *eight = test_ctx(1, NEO_ISA_BEST, 8);
+    int64_t step;
+    clear();
+    REQUIRE(model_make(ctx, &m));
+    REQUIRE_OK(save(ctx, &m, 3, 0));
+    model_fill(&m, 1);
+    REQUIRE_OK(neo_state_define(m.state, "optimizer", "sgd"));
+    CHECK_ERR(load(ctx, &m, 0, &step), NEO_ERR_MISMATCH,
+              "optimizer is 'adagrad \"\\ \xC3\xA9' there, 'sgd' here");
+    REQUIRE_OK(neo_state_define(m.state, "optimizer", "adagrad \"\\ \xC3\xA9"));
+    REQUIRE_OK(neo_state_define(m.state, "k", "2"));
+    CHECK_ERR(load(ctx, &m, 0, &step), NEO_ERR_MISMATCH, "k is not defined there, '2' here");
+    CHECK(model_is(&m, 1));
+    neo_load_desc desc = {.dir = root, .any_definition = 1};
+    CHECK_OK(neo_load(ctx, &desc, m.state, &step));
+    CHECK(model_is(&m, 3));
+    REQUIRE_OK(save(ctx, &m, 4, 0)); /* with k */
+    neo_state_destroy(m.state);
+    REQUIRE(model_make(ctx, &m));
+    CHECK_ERR(load(ctx, &m, 0, &step), NEO_ERR_MISMATCH, "k is '2' there, not defined here");
+    neo_state_destroy(m.state);
+    REQUIRE(model_make(eight, &m));
+    CHECK_ERR(load(eight, &m, 3, &step), NEO_ERR_MISMATCH, "repro_shards is '1' there, '8' here");
+    desc.any_definition = 0;
+    desc.weights_only = 1; /* evaluation does not mind */
+    desc.step = 3;
+    CHECK_OK(neo_load(eight, &desc, m.state, &step));
+    CHECK_ERR(neo_state_define(m.state, "", "x"), NEO_ERR_ARG, "key is empty");
+    CHECK_ERR(neo_state_define(m.state, "x", "\xFF"), NEO_ERR_ARG, "UTF-8");
+    neo_state_destroy(m.state);
+    neo_ctx_destroy(ctx);
+    neo_ctx_destroy(eight);
+}
+
+static void other_tensors(void) {
+    static model m, other;
+    static float extra[4], small[ROWS * DIM];
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    int64_t step;
+    clear();
+    REQUIRE(model_make(ctx, &m));
+    REQUIRE_OK(save(ctx, &m, 3, 0));
+    model_fill(&m, 1);
+    model_add(&m, NEO_STATE_WEIGHT, "top.0.bias", neo_tensor_1d(extra, NEO_F32, 4));
+    CHECK_ERR(load(ctx, &m, 0, &step), NEO_ERR_MISMATCH, "it has no tensor top.0.bias");
+    REQUIRE_OK(save(ctx, &m, 4, 0));
+    REQUIRE(model_make(ctx, &other));
+    CHECK_ERR(load(ctx, &other, 4, &step), NEO_ERR_MISMATCH, "it has the tensor top.0.bias");
+    neo_state_destroy(other.state);
+    static const struct {
+        neo_state_kind kind;
+        neo_dtype dtype;
+        int64_t rows, cols;
+        const char *message;
+    } cases[] = {
+        {NEO_STATE_WEIGHT, NEO_F32, ROWS - 1, DIM,
+         "bags.C1.weight has shape [500, 16], expected [499, 16]"},
+        {NEO_STATE_WEIGHT, NEO_F16, ROWS, DIM, "bags.C1.weight is f32 there, f16 here"},
+        {NEO_STATE_WEIGHT, NEO_I32, ROWS, DIM, "bags.C1.weight is f32 there, i32 here"},
+        {NEO_STATE_OPTIMIZER, NEO_F32, ROWS, DIM, "it has no tensor bags.C1.weight"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        neo_state *state = NULL;
+        REQUIRE_OK(neo_state_create(ctx, &state));
+        REQUIRE_OK(
+            neo_state_add(state, cases[i].kind, "bags.C1.weight",
+                          neo_tensor_2d(small, cases[i].dtype, cases[i].rows, cases[i].cols)));
+        neo_load_desc desc = {.dir = root, .step = 3, .any_definition = 1};
+        CHECK_ERR(neo_load(ctx, &desc, state, &step), NEO_ERR_MISMATCH, cases[i].message);
+        neo_state_destroy(state);
+    }
+    for (size_t i = 0; i < sizeof small / sizeof small[0]; i++) CHECK(small[i] == 0.0f);
+    neo_state_destroy(m.state);
+    neo_ctx_destroy(ctx);
+}
+
+static void weights_only(void) {
+    static model m;
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    int64_t step = 0;
+    clear();
+    REQUIRE(model_make(ctx, &m));
+    REQUIRE_OK(save(ctx, &m, 3, 0));
+    /* the optimizer's file may even be gone */
+    remove(at("/step-000000000003/state-00001-of-00001.safetensors"));
+    static unsigned char want[sizeof m.table];
+    model_fill(&m, 1);
+    neo_load_desc desc = {.dir = root, .weights_only = 1};
+    CHECK_OK(neo_load(ctx, &desc, m.state, &step));
+    for (int i = 0; i < neo_state_count(m.state); i++) {
+        neo_tensor t = neo_state_tensor(m.state, i);
+        const char *name = neo_state_name(m.state, i);
+        int weight = strstr(name, "weight") || strstr(name, "bias");
+        fill(want, neo_tensor_bytes(t), weight ? 3 : 1, i);
+        if (memcmp(want, t.data, neo_tensor_bytes(t)) != 0) FAIL("%s", name);
+    }
+    desc.weights_only = 0;
+    CHECK_ERR(neo_load(ctx, &desc, m.state, &step), NEO_ERR_CORRUPT, "missing");
+    desc.schema_only = 1;
+    CHECK_ERR(neo_load(ctx, &desc, m.state, &step), NEO_ERR_ARG, "no schema");
+    neo_state_destroy(m.state);
+    neo_ctx_destroy(ctx);
+}
+
+static void state_errors(void) {
+    static model m;
+    float x[4] = {0};
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    neo_tensor t = neo_tensor_1d(x, NEO_F32, 4), none = neo_tensor_none();
+    REQUIRE(model_make(ctx, &m));
+    CHECK_ERR(neo_state_add(m.state, NEO_STATE_WEIGHT, "reader", t), NEO_ERR_ARG,
+              "reader is there already");
+    CHECK_ERR(neo_state_add(m.state, NEO_STATE_WEIGHT, "", t), NEO_ERR_ARG, "empty");
+    CHECK_ERR(neo_state_add(m.state, NEO_STATE_WEIGHT, "schema", t), NEO_ERR_ARG, "reserved");
+    CHECK_ERR(neo_state_add(m.state, NEO_STATE_WEIGHT, "a\xC0", t), NEO_ERR_ARG, "UTF-8");
+    CHECK_ERR(neo_state_add(m.state, NEO_STATE_WEIGHT, "n", none), NEO_ERR_ARG,
+              "n: the tensor is none");
+    CHECK_ERR(neo_state_add(m.state, (neo_state_kind)9, "n", t), NEO_ERR_ARG, "kind is 9");
+    CHECK_ERR(neo_state_add(NULL, NEO_STATE_WEIGHT, "n", t), NEO_ERR_ARG, "NULL");
+    CHECK_INT(neo_state_count(m.state), 7);
+    CHECK(strcmp(neo_state_name(m.state, 0), "bottom.0.weight") == 0);
+    CHECK(!neo_state_name(m.state, 7) && !neo_state_name(m.state, -1) &&
+          !neo_state_tensor(m.state, 7).data);
+    for (int i = 0; i < 5000; i++) { /* names stay unique and found through growth */
+        char name[32];
+        snprintf(name, sizeof name, "t%d", i);
+        CHECK_OK(neo_state_add(m.state, NEO_STATE_WEIGHT, name, t));
+        CHECK(neo_state_add(m.state, NEO_STATE_WEIGHT, name, t) == NEO_ERR_ARG);
+    }
+    CHECK_INT(neo_state_count(m.state), 5007);
+    neo_state_destroy(m.state);
+    neo_ctx_destroy(ctx);
+}
+
+/* ---- the objects of a trainer ---- */
+typedef struct objects {
+    neo_params *params;
+    neo_optim *optim;
+    neo_bags *bags;
+    neo_state *state;
+    const neo_param *w;
+} objects;
+static neo_status objects_make(neo_ctx *ctx, neo_optim_kind kind, neo_bag_optim_kind bag_kind,
+                               objects *o) {
+    static const int64_t shape[] = {3, 5};
+    neo_init init = {NEO_INIT_UNIFORM, -1, 1};
+    neo_table_desc tables[2] = {{.name = "C1", .rows = 20, .dim = 4, .optim = {.kind = bag_kind}},
+                                {.name = "C2", .rows = 7, .dim = 8, .optim = {.kind = NEO_BAG_SGD}}};
+    neo_bags_desc bags = {.tables = tables, .table_count = 2, .max_batch = 4, .max_ids = 16};
+    neo_optim_desc optim = {.kind = kind};
+    memset(o, 0, sizeof *o);
+    neo_status status = neo_params_create(ctx, &o->params);
+    if (!status) status = neo_params_add(o->params, "bottom.0.weight", 2, shape, init, &o->w);
+    if (!status) status = neo_optim_create(ctx, o->params, &optim, &o->optim);
+    if (!status) status = neo_bags_create(ctx, &bags, &o->bags);
+    if (!status) status = neo_state_create(ctx, &o->state);
+    if (!status) status = neo_state_add_params(o->state, o->params);
+    if (!status) status = neo_state_add_optim(o->state, o->optim);
+    if (!status) status = neo_state_add_bags(o->state, o->bags);
+    return status;
+}
+static void objects_free(objects *o) {
+    neo_state_destroy(o->state);
+    neo_bags_destroy(o->bags);
+    neo_optim_destroy(o->optim);
+    neo_params_destroy(o->params);
+}
+/* One step whose gradients follow from its number. */
+static void objects_step(objects *o, int64_t step) {
+    static const int64_t offsets[] = {0, 1, 2, 4, 4, 5, 6, 6, 8};
+    int64_t ids[8];
+    float out[4 * 12];
+    for (int i = 0; i < 8; i++) ids[i] = (step * 5 + i * i) % 7;
+    neo_jagged batch = {
+        .batch = 4, .feature_count = 2, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
+    for (int i = 0; i < 4 * 12; i++) out[i] = (float)((step * 31 + i * 7) % 17) * 0.1f - 0.8f;
+    for (int i = 0; i < 15; i++)
+        ((float *)o->w->grad.data)[i] = (float)((step * 13 + i * 11) % 23) * 0.1f - 1.1f;
+    CHECK_OK(neo_bags_backward(o->bags, &batch, neo_tensor_2d(out, NEO_F32, 4, 12), 0.1f));
+    CHECK_OK(neo_optim_step(o->optim, 0.01f));
+}
+/* Trained 5 + 5 steps with a checkpoint between, in new objects: the same bits as 10 in one go. */
+static void resume(void) {
+    static const neo_optim_kind kinds[] = {NEO_OPTIM_SGD, NEO_OPTIM_ADAGRAD, NEO_OPTIM_ADAM,
+                                           NEO_OPTIM_ADAMW, NEO_OPTIM_LAMB};
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    size_t before = neo_ctx_memory(ctx).bytes;
+    clear();
+    for (int k = 0; k < NEO_BAG_OPTIM_COUNT; k++) {
+        objects a, b;
+        REQUIRE_OK(objects_make(ctx, kinds[k % 5], (neo_bag_optim_kind)k, &a));
+        REQUIRE_OK(objects_make(ctx, kinds[k % 5], (neo_bag_optim_kind)k, &b));
+        CHECK(neo_state_digest(a.state) == neo_state_digest(b.state));
+        neo_save_desc save_desc = {.dir = root, .step = 5};
+        neo_load_desc load_desc = {.dir = root};
+        for (int64_t step = 1; step <= 10; step++) {
+            objects_step(&a, step);
+            if (step == 5) CHECK_OK(neo_save(ctx, &save_desc, a.state));
+        }
+        CHECK_OK(neo_load(ctx, &load_desc, b.state, NULL));
+        CHECK(neo_state_digest(a.state) != neo_state_digest(b.state));
+        for (int64_t step = 6; step <= 10; step++) objects_step(&b, step);
+        if (neo_state_digest(a.state) != neo_state_digest(b.state)) FAIL("optimizer %d", k);
+        CHECK_INT(neo_optim_step_count(b.optim), 10);
+        CHECK_INT(neo_bags_get_stats(b.bags).steps, 10);
+        if (k == NEO_BAG_ROWWISE_ADAGRAD) {
+            neo_safetensors *file = NULL;
+            REQUIRE_OK(neo_safetensors_open(
+                ctx, at("/step-000000000005/model-00001-of-00001.safetensors"), &file));
+            CHECK(neo_safetensors_find(file, "bottom.0.weight") >= 0);
+            CHECK(neo_safetensors_find(file, "bags.C1.weight") >= 0);
+            CHECK(neo_safetensors_find(file, "bags.C2.weight") >= 0);
+            CHECK_INT(neo_safetensors_count(file), 3);
+            CHECK(strcmp(neo_safetensors_metadata(file, "step"), "5") == 0);
+            neo_safetensors_close(file);
+            REQUIRE_OK(neo_safetensors_open(
+                ctx, at("/step-000000000005/state-00001-of-00001.safetensors"), &file));
+            CHECK(neo_safetensors_find(file, "bags.C1.momentum1") >= 0);
+            CHECK(neo_safetensors_find(file, "bags.step") >= 0);
+            CHECK(neo_safetensors_find(file, "optim.step") >= 0);
+            neo_safetensors_close(file);
+        }
+        int count = neo_state_count(a.state); /* adding again: all names are taken, none is added */
+        CHECK_ERR(neo_state_add_params(a.state, a.params), NEO_ERR_ARG, "bottom.0.weight");
+        CHECK_ERR(neo_state_add_optim(a.state, a.optim), NEO_ERR_ARG, "is there already");
+        CHECK_ERR(neo_state_add_bags(a.state, a.bags), NEO_ERR_ARG, "bags.C1.weight");
+        CHECK_INT(neo_state_count(a.state), count);
+        objects_free(&a);
+        objects_free(&b);
+    }
+    CHECK_INT(neo_ctx_memory(ctx).bytes, before);
+    neo_ctx_destroy(ctx);
+}
+
+/* ---- dictionaries ---- */
+static const char *const columns = "delimiter ,\ny label\na category\nb category\n";
+static void dictionaries(void) {
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    neo_schema *fitted = NULL, *fresh = NULL, *other = NULL;
+    neo_state *state = NULL, *again = NULL;
+    float w[4] = {1, 2, 3, 4};
+    int64_t step = 0;
+    size_t before = neo_ctx_memory(ctx).bytes;
+    clear();
+    REQUIRE_OK(neo_schema_parse(ctx, columns, &fitted));
+    REQUIRE_OK(neo_schema_parse(ctx, columns, &fresh));
+    REQUIRE_OK(neo_schema_parse(ctx, columns, &other));
+    REQUIRE_OK(neo_state_create(ctx, &state));
+    REQUIRE_OK(neo_state_create(ctx, &again));
+    CHECK_OK(neo_state_add(state, NEO_STATE_WEIGHT, "w", neo_tensor_1d(w, NEO_F32, 4)));
+    neo_save_desc save_desc = {.dir = root, .step = 1};
+    neo_load_desc load_desc = {.dir = root, .schema_only = 1};
+    CHECK_OK(neo_save(ctx, &save_desc, state)); /* makes the directory; has no dictionaries */
+    CHECK_OK(neo_state_add_schema(again, fresh));
+    CHECK_ERR(neo_state_add_schema(again, fresh), NEO_ERR_ARG, "already");
+    CHECK_ERR(neo_load(ctx, &load_desc, again, &step), NEO_ERR_NOT_FOUND, "no dictionaries");
+
+    static const char lines[] = "1,red,x\n0,green,y\n1,blue,x\n0,red,z\n",
+                      other_lines[] = "1,black,x\n0,white,y\n";
+    put(at("/data"), lines, sizeof lines - 1);
+    const char *paths[] = {at("/data")};
+    REQUIRE_OK(neo_schema_fit(fitted, paths, 1, 0));
+    CHECK_OK(neo_state_add_schema(state, fitted));
+    save_desc.step = 2;
+    CHECK_OK(neo_save(ctx, &save_desc, state));
+    CHECK(!neo_schema_is_fitted(fresh));
+    CHECK_OK(neo_load(ctx, &load_desc, again, &step));
+    CHECK(step == 2 && neo_schema_is_fitted(fresh));
+    for (int32_t f = 0; f < 2; f++)
+        CHECK_INT(neo_schema_feature(fresh, f).rows, neo_schema_feature(fitted, f).rows);
+    CHECK_OK(neo_state_add(again, NEO_STATE_WEIGHT, "w", neo_tensor_1d(w, NEO_F32, 4)));
+    load_desc.schema_only = 0;
+    CHECK_OK(neo_load(ctx, &load_desc, again, &step)); /* with dictionaries that agree */
+    load_desc.weights_only = 1;
+    CHECK_OK(neo_load(ctx, &load_desc, again, &step));
+    neo_state_destroy(again);
+
+    put(at("/data"), other_lines, sizeof other_lines - 1);
+    REQUIRE_OK(neo_schema_fit(other, paths, 1, 0));
+    REQUIRE_OK(neo_state_create(ctx, &again));
+    CHECK_OK(neo_state_add(again, NEO_STATE_WEIGHT, "w", neo_tensor_1d(w, NEO_F32, 4)));
+    load_desc.weights_only = 0;
+    CHECK_ERR(neo_load(ctx, &load_desc, again, &step), NEO_ERR_MISMATCH, "the tensor schema");
+    CHECK_OK(neo_state_add_schema(again, other));
+    w[0] = 9;
+    CHECK(neo_load(ctx, &load_desc, again, &step) == NEO_ERR_MISMATCH); /* other words */
+    CHECK(w[0] == 9);
+    neo_state_destroy(state);
+    neo_state_destroy(again);
+    neo_schema_destroy(fitted);
+    neo_schema_destroy(fresh);
+    neo_schema_destroy(other);
+    CHECK_INT(neo_ctx_memory(ctx).bytes, before);
+    neo_ctx_destroy(ctx);
+}
+
+/* ---- every allocation fails once ---- */
+typedef struct heap {
+    int64_t calls, fail_at, live; /* live: blocks not yet freed */
+    size_t bytes;
+} heap;
+static void *heap_alloc(size_t size, size_t align, void *user) {
+    heap *h = user;
+    if (++h->calls == h->fail_at) return NULL;
+    (void)
+        align; /* 64 covers it; the size goes before the block, to be compared when it is freed */
+    char *p = malloc(size + 128);
+    if (!p) return NULL;
+    char *block = p + 64 - ((uintptr_t)p & 63) + 64 - 64;
+    if (block - p < 16) block += 64;
+    memcpy(block - 8, &p, 8);
+    memcpy(block - 16, &size, 8);
+    h->live++;
+    h->bytes += size;
+    return block;
+}
+static void heap_free(void *ptr, size_t size, void *user) {
+    heap *h = user;
+    size_t was;
+    char *p;
+    memcpy(&p, (char *)ptr - 8, 8);
+    memcpy(&was, (char *)ptr - 16, 8);
+    if (was != size) FAIL("a block of %zu bytes is freed as %zu", was, size);
+    h->live--;
+    h->bytes -= size;
+    free(p);
+}
+static neo_status add_all(neo_ctx *ctx, const objects *o, neo_state **state) {
+    neo_status status = neo_state_create(ctx, state);
+    if (!status) status = neo_state_add_params(*state, o->params);
+    for (int part = 0; part < 2 && !status; part++) {
+        int count = neo_state_count(*state);
+        status = part ? neo_state_add_bags(*state, o->bags) : neo_state_add_optim(*state, o->optim);
+        if (status) CHECK_INT(neo_state_count(*state), count); /* all or none */
+    }
+    return status;
+}
+static neo_status save_and_load(neo_ctx *ctx, model *m, int64_t step) {
+    neo_status status = save(ctx, m, step, 0);
+    if (status != NEO_OK) return status;
+    model_fill(m, 1);
+    status = load(ctx, m, 0, NULL);
+    if (status == NEO_OK && !model_is(m, step))
+        FAIL("step %" PRId64 " is not what was saved", step);
+    if (status != NEO_OK && !model_is(m, 1)) FAIL("a failed load changed the state");
+    return status;
+}
+static void failing_allocations(void) {
+    static model m;
+    heap h = {0};
+    neo_ctx_desc desc = {.allocator = {heap_alloc, heap_free, &h}, .threads = 1};
+    neo_ctx *ctx = NULL;
+    clear();
+    REQUIRE_OK(neo_ctx_create(&desc, &ctx));
+    REQUIRE(model_make(ctx, &m));
+    CHECK_OK(save_and_load(ctx, &m, 2));
+    int64_t live = h.live, failures = 0;
+    for (int64_t n = 1;; n++) {
+        h.calls = 0;
+        h.fail_at = n;
+        neo_status status = save_and_load(ctx, &m, 3);
+        int reached = h.calls >= n;
+        h.fail_at = 0;
+        CHECK_INT(h.live, live);
+        if (!reached) {
+            CHECK(status == NEO_OK);
+            break;
+        }
+        failures++;
+        if (status != NEO_ERR_MEMORY)
+            FAIL("allocation %" PRId64 ": %s", n, neo_status_string(status));
+        model_fill(&m, 0); /* what was there before loads still */
+        int64_t step = 0;
+        CHECK_OK(load(ctx, &m, 0, &step));
+        CHECK(model_is(&m, step));
+    }
+    CHECK(failures >= 15);
+    neo_state_destroy(m.state);
+    h.fail_at = 0;
+    for (int64_t n = 1; n < 100; n++) { /* building a state */
+        neo_state *state = NULL;
+        float x[2];
+        h.calls = 0;
+        h.fail_at = n;
+        neo_status status = neo_state_create(ctx, &state);
+        for (int i = 0; i < 40 && status == NEO_OK; i++) {
+            char name[16];
+            snprintf(name, sizeof name, "t%d", i);
+            status = neo_state_add(state, NEO_STATE_WEIGHT, name, neo_tensor_1d(x, NEO_F32, 2));
+            if (status == NEO_OK) status = neo_state_define(state, name, name);
+            if (status != NEO_OK)
+                CHECK(neo_state_count(state) == i || neo_state_count(state) == i + 1);
+        }
+        CHECK(status == (h.calls >= n ? NEO_ERR_MEMORY : NEO_OK));
+        neo_state_destroy(state);
+        h.fail_at = 0;
+    }
+    objects o;
+    CHECK_OK(objects_make(ctx, NEO_OPTIM_ADAM, NEO_BAG_ADAM, &o));
+    neo_status status = NEO_ERR_MEMORY;
+    for (int64_t n = 1; status != NEO_OK && n < 100; n++) {
+        neo_state *state = NULL;
+        h.calls = 0;
+        h.fail_at = n;
+        status = add_all(ctx, &o, &state);
+        CHECK(status == (h.calls >= n ? NEO_ERR_MEMORY : NEO_OK));
+        neo_state_destroy(state);
+    }
+    CHECK(status == NEO_OK);
+    objects_free(&o);
+    neo_ctx_destroy(ctx);
+    CHECK_INT(h.live, 0);
+    CHECK_INT(h.bytes, 0);
+}
+
+int main(void) {
+    const char *dir = getenv("TMPDIR");
+    char *deep = root + snprintf(root, 2000, "%s/test_checkpoint.tmp", dir ? dir : ".");
+    strcpy(deep, "/deep"); /* so that two levels are to be made */
+    RUN(save_load);
+    RUN(keep);
+    RUN(bit_flips);
+    RUN(damaged_files);
+#if !defined(_WIN32)
+    RUN(junk);
+    RUN(interrupted_replacement);
+    RUN(killed);
+    RUN(full_disk);
+#endif
+    RUN(definitions);
+    RUN(other_tensors);
+    RUN(weights_only);
+    RUN(state_errors);
+    RUN(resume);
+    RUN(dictionaries);
+    RUN(failing_allocations);
+    *deep = 0;
+    clear();
+    return test_end("files/checkpoint");
+}

@@ -1,0 +1,67 @@
+/* columns.c: column descriptions. One that is accepted is used on a small
+   text, which must keep its promises about shapes, and its dictionaries must
+   survive being saved and loaded. */
+#define NEO_IMPLEMENTATION
+#include "common.h"
+
+/* Dictionaries from a block of bytes, as neo_load does. */
+static neo_status load_words(neo_schema *s, const void *bytes, size_t count) {
+    neo__dict *dicts = NULL;
+    neo_status status = neo__schema_load(s, bytes, count, &dicts);
+    if (status == NEO_OK) neo__schema_install(s, dicts, !s->fitted);
+    return status;
+}
+
+static const fuzz_seed fuzz_seeds[] = {
+    FUZZ_TEXT("missing ?\ncomment |\nage dense shift=38.6 scale=0.07 "
+              "missing=-1 bucket 20,30,40.5\n"
+              "job category cross age rows=50\ngain dense log category\nincome "
+              "label positive=>50K,>50K.\n"),
+    FUZZ_TEXT("delimiter ::\nskip-lines 1\nid category\ngenres list sep=| "
+              "rows=20\nrating label # stars\n"),
+    FUZZ_TEXT("# nothing\nheader\ndelimiter tab\ny label\r\nx dense\nz skip\n"),
+    FUZZ_TEXT("a category rows=7 hash\nb cross a rows=9\nc list sep=; rows=4 hash\n"),
+};
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static const char text[] = "1, 2, x, y, >50K\n?,,,\n1::a|b::0\n1\t2\t3\n0.5;1;2\na\n1,2\n1,2,3\n";
+    neo_ctx *ctx = fuzz_ctx();
+    neo_schema *s = NULL;
+    if (size > 16384) return 0;
+    FUZZ_CHECK(neo__schema_begin(ctx, "fuzz", NEO_FORMAT_DELIMITED, &s) == NEO_OK);
+    neo_status st = neo__describe_text(s, "columns", (const char *)data, size);
+    FUZZ_CHECK(st == NEO_OK || st == NEO_ERR_FORMAT || st == NEO_ERR_ARG);
+    if (st != NEO_OK || s->feature_count > 64) {
+        FUZZ_CHECK(st == NEO_OK || strlen(neo_last_error()) > 0);
+        neo_schema_destroy(s);
+        return 0;
+    }
+    neo__block b;
+    NEO__ZERO(neo__parse_options, o);
+    FUZZ_CHECK(neo__block_create(ctx, s, 0, &b) == NEO_OK);
+    memcpy(b.raw, text, sizeof text - 1);
+    memset(b.raw + sizeof text - 1, '\n', NEO__BLOCK_PAD);
+    b.raw_bytes = sizeof text - 1;
+    b.skip_lines = s->skip_lines;
+    o.skip_bad = 1;
+    neo__dict *dicts = (neo__dict *)neo__alloc_zero(ctx, (size_t)s->feature_count * sizeof *dicts);
+    for (int32_t f = 0; f < s->feature_count; f++) dicts[f].max_words = s->dicts[f].max_words;
+    o.fit = dicts;
+    FUZZ_CHECK(neo__block_parse_text(s, &o, &b) == NEO_OK);
+    int64_t fitted = b.taken;
+    neo__schema_install(s, dicts, 1);
+    o.fit = NULL;
+    FUZZ_CHECK(neo__block_parse_text(s, &o, &b) == NEO_OK);
+    FUZZ_CHECK(b.count == fitted);
+    size_t n = neo__schema_save_size(s);
+    void *saved = malloc(n), *again = malloc(n);
+    FUZZ_CHECK(saved && again && neo__schema_save(s, saved) == NEO_OK);
+    FUZZ_CHECK(load_words(s, saved, n) == NEO_OK);
+    FUZZ_CHECK(neo__schema_save(s, again) == NEO_OK && memcmp(saved, again, n) == 0);
+    free(saved);
+    free(again);
+    neo__block_destroy(ctx, s, &b);
+    neo_schema_destroy(s);
+    return 0;
+}
+FUZZ_MAIN("fuzz/columns")

@@ -1,0 +1,61 @@
+/* npy.c: headers of NumPy arrays. An accepted one must describe a possible
+   array, and writing such a header and reading it again must give the same. The
+   last byte 1: the input is a saved dictionary block instead. */
+#define NEO_IMPLEMENTATION
+#include "common.h"
+
+/* Dictionaries from a block of bytes, as neo_load does. */
+static neo_status load_words(neo_schema *s, const void *bytes, size_t count) {
+    neo__dict *dicts = NULL;
+    neo_status status = neo__schema_load(s, bytes, count, &dicts);
+    if (status == NEO_OK) neo__schema_install(s, dicts, !s->fitted);
+    return status;
+}
+
+static const fuzz_seed fuzz_seeds[] = {
+    FUZZ_TEXT("\x93NUMPY\1\0\x46\0{'descr': '<f4', 'fortran_order': False, "
+              "'shape': (3, 4), }          \n\0"),
+    FUZZ_TEXT("\x93NUMPY\2\0\x3c\0\0\0{'descr': '|i1', 'fortran_order': False, "
+              "'shape': (3,), }  \n\0"),
+    FUZZ_TEXT("\x93NUMPY\3\0\x38\0\0\0{\"shape\":(),\"descr\":\"<f8\","
+              "\"fortran_order\":False}           \0"),
+    FUZZ_TEXT("NEODICT1\1\0\0\0\0\0\0\0\1\0\0\0a\2\0\0\0\0\0\0\0\3\0\0\0red\4\0"
+              "\0\0blue\1"),
+};
+
+static void try_dictionaries(const uint8_t *data, size_t size) {
+    neo_schema *s = NULL;
+    FUZZ_CHECK(neo_schema_parse(fuzz_ctx(), "a category rows=9\n", &s) == NEO_OK);
+    neo_status st = load_words(s, data, size);
+    FUZZ_CHECK(st == NEO_OK || st == NEO_ERR_CORRUPT || st == NEO_ERR_MISMATCH);
+    FUZZ_CHECK((st == NEO_OK) == (s->fitted != 0));
+    if (st == NEO_OK) {
+        char *copy = (char *)malloc(size);
+        FUZZ_CHECK(copy && neo__schema_save_size(s) == size && neo__schema_save(s, copy) == NEO_OK);
+        FUZZ_CHECK(memcmp(copy, data, size) == 0);
+        free(copy);
+    }
+    neo_schema_destroy(s);
+}
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    neo__npy_info info, again;
+    char header[NEO__NPY_MADE_BYTES];
+    if (size < 1) return 0;
+    if (data[size - 1] == 1) {
+        try_dictionaries(data, size - 1);
+        return 0;
+    }
+    neo_status st = neo__npy_parse("fuzz.npy", (const char *)data, size - 1, &info);
+    FUZZ_CHECK(st == NEO_OK || st == NEO_ERR_FORMAT || st == NEO_ERR_UNSUPPORTED);
+    if (st != NEO_OK) return 0;
+    FUZZ_CHECK(info.ndim >= 1 && info.ndim <= NEO_MAX_DIMS && info.item_bytes >= 1 && info.item_bytes <= 8);
+    FUZZ_CHECK(info.data_offset >= 10 && info.data_offset <= (int64_t)size - 1);
+    for (int i = 0; i < info.ndim; i++) FUZZ_CHECK(info.shape[i] >= 0);
+    if (info.f64) return 0;
+    size_t n = neo__npy_header(header, info.dtype, info.ndim, info.shape, 0);
+    FUZZ_CHECK(n % 64 == 0 && neo__npy_parse("again.npy", header, n, &again) == NEO_OK);
+    FUZZ_CHECK(again.dtype == info.dtype && again.ndim == info.ndim && again.data_offset == (int64_t)n);
+    FUZZ_CHECK(memcmp(again.shape, info.shape, sizeof info.shape) == 0);
+    return 0;
+}
+FUZZ_MAIN("fuzz/npy")

@@ -1,9 +1,0 @@
-/* neo_assert.h: switches neo's own assertions on in the tests (given to the compiler by -include). */
-#ifndef NEO_ASSERT_H
-#define NEO_ASSERT_H
-#ifdef __cplusplus
-extern "C"
-#endif
-void neo_test_assert_failed(const char *text, const char *file, int line);
-#define NEO_ASSERT(x) ((x) ? (void)0 : neo_test_assert_failed(#x, __FILE__, __LINE__))
-#endif

@@ -1,3 +1,0 @@
-/* neo_impl.c: the object file of neo that the test programs share. */
-#define NEO_IMPLEMENTATION
-#include "../neo.h"

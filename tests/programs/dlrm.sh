@@ -1,0 +1,529 @@
+#!/bin/sh
+# dlrm.sh: the main example as a user runs it: the same bits on any number of threads, instruction sets,
+# ranks (as threads) and plans, after a kill and a resume; checkpoints; bad input of every kind.
+
+B=${B:-build}
+. tests/harness.sh
+D=$B/dlrm
+W=$B/tmp/dlrm
+rm -rf "$W"
+mkdir -p "$W"
+if [ ! -x "$D" ]; then
+    fail "$D is not built"
+    finish programs/dlrm
+    exit
+fi
+samples=2000 kills=4 rounds=2 long=24000 least_auc=0.55
+if [ -n "$SANITIZER" ]; then samples=700 kills=2 rounds=1 long=4000 least_auc=0.4; fi
+if [ "$SANITIZER" = thread ] && setarch -R true 2>/dev/null; then D="setarch -R $D"; fi
+
+small="--dim 8 --bottom 13-24-8 --top 24-1 --rows 400 --seed 3 --log-every 10"
+model="--synthetic $samples --batch 120 $small"
+# digest ARGUMENTS...: of a run; empty if it failed (its messages are in $W/err).
+digest() { state_of $D "$@"; }
+# refused LABEL TEXT ARGUMENTS...: exits non-zero by itself, says TEXT on stderr, prints no digest.
+refused() {
+    label=$1 text=$2
+    shift 2
+    $D "$@" >"$W/out" 2>"$W/err" </dev/null
+    status=$?
+    if [ $status = 0 ] || [ $status -ge 124 ]; then
+        fail "$label: exit status $status"
+    elif grep -qE 'Sanitizer|runtime error' "$W/err"; then
+        fail "$label: a sanitizer's finding: $(grep -E 'Sanitizer|runtime error' "$W/err" | head -1)"
+    elif grep -q '^state' "$W/out"; then
+        fail "$label: printed a digest"
+    elif ! grep -q -- "$text" "$W/err"; then
+        fail "$label: no '$text' in: $(tail -3 "$W/err" | tr '\n' ' ')"
+    else
+        pass
+    fi
+}
+
+# ---- the same bits ----
+
+base=$(digest $model --threads 1 --repro-shards 8)
+[ -n "$base" ] || { fail "a plain run: $(tail -2 "$W/err")"; finish programs/dlrm; exit; }
+for threads in 2 3 8; do
+    same "threads $threads" "$(digest $model --repro-shards 8 --threads $threads)" "$base"
+done
+narrow=$(digest $model --dtype bf16 --threads 1 --repro-shards 8)
+if [ -n "$narrow" ] && [ "$narrow" != "$base" ]; then pass; else fail "products of bf16: '$narrow'"; fi
+for isa in scalar avx2 avx512 avx512bf16 amx neon; do
+    for threads in 1 3; do
+        got=$(NEO_ISA=$isa digest $model --repro-shards 8 --threads $threads)
+        if [ -z "$got" ] && grep -q 'not supported\|cannot run\|lacks\|not available\|has no' "$W/err"; then
+            [ $threads = 3 ] || skip "NEO_ISA=$isa: this machine has none"
+        else
+            same "NEO_ISA=$isa threads $threads" "$got" "$base"
+            [ $threads = 1 ] || same "bf16, NEO_ISA=$isa threads $threads" \
+                "$(NEO_ISA=$isa digest $model --dtype bf16 --repro-shards 8 --threads $threads)" "$narrow"
+        fi
+    done
+done
+same "bf16, 3 ranks" "$(digest $model --dtype bf16 --repro-shards 8 --ranks 3 --dense-shard full)" "$narrow"
+for ranks in 2 4 8; do
+    same "ranks $ranks" "$(digest $model --repro-shards 8 --ranks $ranks)" "$base"
+done
+for shards in 1 5; do # another definition is another result; V need not be a power of two
+    other=$(digest $model --repro-shards $shards --threads 1)
+    if [ -n "$other" ] && [ "$other" != "$base" ]; then pass; else fail "repro-shards $shards: '$other'"; fi
+    same "repro-shards $shards threads 3" "$(digest $model --repro-shards $shards --threads 3)" "$other"
+done
+other=$(digest $model --repro-shards 8 --seed 4)
+if [ -n "$other" ] && [ "$other" != "$base" ]; then pass; else fail "another seed: '$other'"; fi
+for optimizer in sgd adam adamw lamb; do
+    a=$(NEO_ISA=scalar digest $model --optimizer $optimizer --threads 1 --repro-shards 4 --lr 0.003)
+    b=$(digest $model --optimizer $optimizer --threads 2 --repro-shards 4 --ranks 3 --lr 0.003)
+    same "optimizer $optimizer" "$a" "$b"
+done
+for dtype in f16 bf16 i8; do
+    a=$(NEO_ISA=scalar digest $model --rows-dtype $dtype --threads 1 --repro-shards 4)
+    b=$(digest $model --rows-dtype $dtype --threads 3 --repro-shards 4 --ranks 2)
+    same "rows of $dtype" "$a" "$b"
+    if [ -n "$a" ] && [ "$a" != "$(digest $model --repro-shards 4)" ]; then pass; else fail "rows of $dtype are those of f32"; fi
+done
+a=$(NEO_ISA=scalar digest $model --shuffle 500 --schedule cosine --warmup 5 --weight-decay 0.01 --threads 1)
+b=$(digest $model --shuffle 500 --schedule cosine --warmup 5 --weight-decay 0.01 --threads 8)
+same "shuffle, schedule, decay" "$a" "$b"
+
+# ---- many ranks: the same bits for any number of them, any plan and nodes, with and without the pipeline ----
+
+wide="--synthetic $samples --batch 100 --dim 32 --bottom 13-24-32 --top 24-1 --rows 400 --seed 3 --repro-shards 8"
+single=$(digest $wide --threads 1 --plan tw --pipeline off)
+# on RANKS OPTIONS...: the digest of the wide model; a run that hangs has none.
+on() {
+    ranks=$1
+    shift
+    state_of timeout 120 $D $wide --ranks "$ranks" "$@"
+}
+while read -r ranks nodes plan pipeline more; do
+    same "$ranks ranks, $nodes nodes, $plan, pipeline $pipeline $more" \
+        "$(on $ranks --nodes $nodes --plan $plan --pipeline $pipeline $more)" "$single"
+done <<END
+1 1 auto on
+1 1 rw on --threads 2
+2 1 auto on --threads 2
+2 2 tw off
+2 1 cw on --dense-shard zero1
+2 1 rw off
+2 2 dp on
+3 1 rw on --dense-shard full
+3 3 cw off
+4 2 auto on
+4 1 auto off --memory 20000000
+4 2 twrw on --dense-shard full
+4 2 twcw off
+4 2 grid on
+4 1 dp off
+5 1 grid on --dense-shard zero2
+6 3 twrw off
+8 4 grid on --dense-shard full
+8 2 rw on
+8 2 twcw on
+8 1 dp on
+END
+# One norm limits the gradients of MLPs and tables. Where it is never reached, what is kept steps as what is not.
+same "micro-batches of one" "$(on 2 --micro-batches 1 --plan rw)" "$single"
+same "a norm that is not reached" "$(on 4 --plan cw --clip-norm 1e9)" "$single"
+clipped=$(on 1 --clip-norm 0.05)
+if [ -n "$clipped" ] && [ "$clipped" != "$single" ]; then pass; else fail "--clip-norm changes nothing: '$clipped'"; fi
+while read -r ranks nodes plan pipeline more; do
+    same "clip-norm, $ranks ranks, $nodes nodes, $plan, pipeline $pipeline $more" \
+        "$(on $ranks --nodes $nodes --plan $plan --pipeline $pipeline $more --clip-norm 0.05)" "$clipped"
+done <<END
+1 1 auto off --dense-shard full --threads 2
+2 1 auto on
+2 1 tw off --dense-shard zero1
+2 1 cw on --dense-shard zero2
+3 1 rw on --dense-shard full
+4 1 dp on
+4 2 grid off --dense-shard full
+4 2 twrw on
+END
+for optimizer in sgd adam lamb; do
+    a=$(on 1 --clip-norm 0.05 --optimizer $optimizer --lr 0.003 --rows-dtype bf16)
+    same "clip-norm, $optimizer" "$(on 4 --clip-norm 0.05 --optimizer $optimizer --lr 0.003 --rows-dtype bf16 --plan cw)" "$a"
+done
+# Three batches make a step; the epoch ends with fewer.
+three=$(on 1 --batch 60 --micro-batches 3 --clip-norm 0.05)
+if [ -n "$three" ] && [ "$three" != "$(on 1 --batch 60 --clip-norm 0.05)" ]; then pass; else fail "--micro-batches: '$three'"; fi
+while read -r ranks nodes plan pipeline more; do
+    same "micro-batches, $ranks ranks, $nodes nodes, $plan, pipeline $pipeline $more" \
+        "$(on $ranks --nodes $nodes --plan $plan --pipeline $pipeline $more --batch 60 --micro-batches 3 --clip-norm 0.05)" "$three"
+done <<END
+2 1 rw on --dense-shard zero2
+3 1 cw off
+4 1 dp on --dense-shard full
+4 2 grid on
+END
+rm -rf "$W/micro"
+micro="$wide --batch 60 --micro-batches 3 --epochs 2 --optimizer adam --lr 0.002"
+whole_micro=$(digest $micro)
+$D $micro --ranks 2 --checkpoint "$W/micro" --every 7 --plan dp >"$W/out" 2>"$W/err"
+rm -r "$W/micro/$(ls "$W/micro" | tail -1)" # what it saved at its end
+same "micro-batches, resumed" "$(digest $micro --ranks 4 --plan cw --checkpoint "$W/micro" --resume)" "$whole_micro"
+rm -r "$W/micro/$(ls "$W/micro" | tail -1)"
+refused "other micro-batches" 'micro_batches' $micro --micro-batches 2 --checkpoint "$W/micro" --resume
+refused "no micro-batches" 'micro-batches must be at least 1' $model --micro-batches 0
+refused "columns of a format that has them" "is for --format delimited or adult, not criteo" $model --columns x
+refused "a norm below 0" 'clip-norm -1: not a number' $model --clip-norm -1
+# Rows cut for fewer ranks than there are buckets, and for none: another definition, the same on one rank.
+fewer=$(on 1 --row-buckets 2)
+same "two buckets" "$(on 4 --row-buckets 2 --plan rw)" "$fewer"
+uncut=$(on 1 --row-buckets 1)
+same "one bucket" "$(on 4 --row-buckets 1 --plan rw)" "$uncut"
+if grep -q 'warning: --plan rw: 26 of 26 tables cannot be placed so' "$W/err"; then pass; else fail "no warning: $(cat "$W/err")"; fi
+# Without --repro-shards there are as many leaves as ranks.
+unset_v=$(state_of timeout 120 $D --ranks 4 $model)
+same "the default of repro-shards" "$unset_v" "$(digest $model --repro-shards 4)"
+# A plan as text, changed by hand, is a plan.
+same "a plan is written" "$(on 4 --nodes 2 --plan grid --save-plan "$W/plan")" "$single"
+same "and read" "$(on 4 --nodes 2 --plan "$W/plan")" "$single"
+sed 's/ grid .*/ rw 3,0-2/' "$W/plan" >"$W/plan2"
+same "and changed" "$(on 4 --nodes 2 --plan "$W/plan2" --pipeline off)" "$single"
+refused "a plan of other ranks" 'plan' $wide --ranks 2 --plan "$W/plan"
+refused "tables that do not fit" 'memory\|bytes' $wide --ranks 2 --memory 1000
+$D $wide --ranks 4 --show-plan 2>"$W/err" >"$W/out"
+if grep -q '^plan: 26 tables on 4 ranks' "$W/out" && [ "$(grep -c '^table ' "$W/out")" = 26 ]; then pass; else fail "--show-plan"; fi
+same "a shown plan changes nothing" "$(sed -n 's/^state //p' "$W/out")" "$single"
+
+# Wires are part of the definition: they change the bits, for all plans alike.
+for wire in f16 bf16 f8e4m3 f8e5m2 i8 i4; do
+    coded=$(on 1 --wire-forward $wire --wire-backward $wire)
+    if [ -n "$coded" ] && [ "$coded" != "$single" ]; then pass; else fail "wire $wire changes nothing: '$coded'"; fi
+    same "wire $wire, rw" "$(on 4 --wire-forward $wire --wire-backward $wire --plan rw --pipeline off)" "$coded"
+    same "wire $wire, grid" "$(on 4 --nodes 2 --wire-forward $wire --wire-backward $wire --plan grid)" "$coded"
+    same "wire $wire, tw" "$(on 3 --wire-forward $wire --wire-backward $wire --plan tw)" "$coded"
+done
+coded=$(on 1 --wire-backward bf16)
+same "one wire" "$(on 8 --plan rw --wire-backward bf16)" "$coded"
+
+# A step needs nothing of the ranks that have no samples: here most have none.
+tiny="--synthetic 9 --batch 3 $small --repro-shards 8"
+same "ranks without samples" "$(digest $tiny --ranks 8 --plan rw)" "$(digest $tiny)"
+
+# ---- checkpoints: kill at random moments, resume on another number of threads and instruction set ----
+
+long="--synthetic $long --epochs 2 --batch 96 --shuffle 1000 --optimizer adam --lr 0.002 $small"
+began=$(date +%s%N)
+whole=$(digest $long --threads 2)
+ms=$((($(date +%s%N) - began) / 1000000))
+[ -n "$whole" ] || fail "the long run: $(tail -2 "$W/err")"
+seed=$(date +%s)
+round=0
+killed=0 resumed=0
+while [ $round -lt $rounds ]; do
+    round=$((round + 1)) kill=0
+    rm -rf "$W/kill"
+    while [ $kill -lt $kills ]; do
+        kill=$((kill + 1))
+        delay=$(awk -v s=$((seed + 100 * round + kill)) -v ms=$ms 'BEGIN { srand(s); printf "%.3f", ms / 1000 * rand() * 0.5 }')
+        $D $long --threads $kill --checkpoint "$W/kill" --every 7 --resume >"$W/out" 2>"$W/err" &
+        pid=$!
+        # The first is killed once it has saved something to go on from; the others at any moment.
+        while [ $kill = 1 ] && kill -0 $pid 2>/dev/null && ! ls "$W/kill"/step-*/manifest.json >/dev/null 2>&1; do
+            sleep 0.02
+        done
+        sleep "$delay"
+        kill -9 $pid 2>/dev/null
+        wait $pid 2>/dev/null
+        [ $? = 137 ] && killed=$((killed + 1))
+        grep -q 'loaded step' "$W/err" && resumed=$((resumed + 1))
+    done
+    got=$(NEO_ISA=scalar digest $long --threads 3 --checkpoint "$W/kill" --every 50 --resume)
+    grep -q 'loaded step' "$W/err" && resumed=$((resumed + 1))
+    same "killed and resumed (round $round, delays seeded by $seed)" "$got" "$whole"
+done
+if [ $killed -ge 1 ] && [ $resumed -ge 1 ]; then pass; else fail "$killed kills and $resumed resumes: the delays miss"; fi
+left=$(ls "$W/kill" | wc -l)
+if [ "$left" -le 3 ]; then pass; else fail "$left entries left in the checkpoint folder"; fi
+
+# Saved under one plan and number of ranks, resumed under another in the middle of an epoch, as often as there are lines.
+rm -rf "$W/plans"
+move="$wide --epochs 2 --shuffle 300 --optimizer adam --lr 0.002 --checkpoint $W/plans --resume"
+steps=$((samples / 100 * 2))
+whole_move=$(digest $wide --epochs 2 --shuffle 300 --optimizer adam --lr 0.002)
+while read -r left ranks nodes plan pipeline more; do
+    timeout 120 $D $move --ranks $ranks --nodes $nodes --plan $plan --pipeline $pipeline $more --every $((steps - left)) \
+        >"$W/out" 2>"$W/err" || fail "$ranks ranks, $plan: $(tail -1 "$W/err")"
+    rm -r "$W/plans/$(ls "$W/plans" | tail -1)" # what it saved at its end
+done <<END
+9 4 2 grid on --dense-shard full
+6 1 1 auto off
+5 8 1 rw on
+3 3 1 cw off --dense-shard zero1
+2 2 1 dp on
+END
+same "resumed across plans" "$(digest $move --ranks 4 --nodes 2 --plan twcw)" "$whole_move"
+if grep -q "loaded step $((steps - 2)) from" "$W/err"; then pass; else fail "it was not resumed: $(cat "$W/err")"; fi
+same "and once more at the end" "$(digest $move --ranks 3 --plan rw)" "$whole_move"
+refused "other row buckets" "row_buckets is '8' there, '4' here" $move --ranks 2 --row-buckets 4
+refused "another wire" "wire_forward is 'f32' there, 'i8' here" $move --ranks 2 --wire-forward i8
+refused "a new run over it, on 4 ranks" 'add --resume' $wide --ranks 4 --checkpoint "$W/plans"
+for ranks in 1 2 8; do
+    timeout 120 $D $wide --optimizer adam --ranks $ranks --checkpoint "$W/plans" --predict "$W/predictions_$ranks" >"$W/eval_$ranks" 2>"$W/err"
+    same "predictions on $ranks ranks" "$(cksum <"$W/predictions_$ranks")" "$(cksum <"$W/predictions_1")"
+    same "figures on $ranks ranks" "$(grep -o 'auc=.*ne=[^ ]*' "$W/eval_$ranks")" "$(grep -o 'auc=.*ne=[^ ]*' "$W/eval_1")"
+done
+
+# Resuming when all is done changes nothing; so does evaluating.
+same "resume at the end" "$(digest $long --checkpoint "$W/kill" --resume)" "$whole"
+short="$model --checkpoint $W/ckpt"
+trained=$(digest $short --repro-shards 8 --threads 2)
+same "saving changes nothing" "$trained" "$base"
+find "$W/ckpt" -type f -exec cksum {} + | sort >"$W/before"
+$D $short --repro-shards 8 --eval --resume >"$W/eval" 2>"$W/err"
+same "evaluation leaves the state" "$(sed -n 's/^state //p' "$W/eval")" "$base"
+$D $short --repro-shards 8 --eval --resume --predict "$W/predictions" >"$W/eval2" 2>"$W/err"
+same "prediction leaves the state" "$(sed -n 's/^state //p' "$W/eval2")" "$base"
+same "evaluated twice" "$(grep -o 'auc=.*ne=[^ ]*' "$W/eval2")" "$(grep -o 'auc=.*ne=[^ ]*' "$W/eval")"
+# Predicting with a checkpoint trains nothing, not even with the training data and another definition given.
+echo '{"kept":1}' >"$W/kept.jsonl"
+$D $short --repro-shards 4 --epochs 3 --predict "$W/predictions2" --log "$W/kept.jsonl" >"$W/eval4" 2>"$W/err"
+same "prediction trains nothing" "$(sed -n 's/^state //p' "$W/eval4")" "$base"
+if cmp -s "$W/predictions" "$W/predictions2"; then pass; else fail "predictions differ under another definition"; fi
+if head -1 "$W/kept.jsonl" | grep -q kept; then pass; else fail "evaluation emptied the log"; fi
+find "$W/ckpt" -type f -exec cksum {} + | sort >"$W/after"
+if cmp -s "$W/before" "$W/after"; then pass; else fail "evaluation touched the checkpoint"; fi
+refused "a new run over an old one's checkpoints" 'resume' $short --repro-shards 8
+refused "prediction over its input" 'read and written' --data "$W/predictions" --test "$W/predictions" --predict "$W/predictions"
+refused "an untrained model" 'checkpoint' --test "$W/predictions"
+lines=$(grep -cE '^[01]?\.?[0-9e.-]+$' "$W/predictions")
+same "one prediction per sample" "$lines" $((samples / 4 + 1))
+$D $model --repro-shards 8 >"$W/run" 2>"$W/err"
+same "evaluation of a checkpoint" "$(grep -o 'auc=.*ne=[^ ]*' "$W/run" | tail -1)" \
+    "$(grep -o 'auc=.*ne=[^ ]*' "$W/eval" | tail -1)"
+
+weights=$(find "$W/ckpt" -name 'model-*.safetensors' | head -1)
+$D $model --repro-shards 8 --load "$weights" --eval >"$W/eval3" 2>"$W/err"
+same "weights loaded by name" "$(grep -o 'auc=.*ne=[^ ]*' "$W/eval3" | tail -1)" \
+    "$(grep -o 'auc=.*ne=[^ ]*' "$W/eval" | tail -1)"
+
+timeout 120 $D $model --repro-shards 8 --load "$weights" --ranks 4 --plan rw --eval >"$W/eval3" 2>"$W/err"
+same "weights loaded by name on 4 ranks" "$(grep -o 'auc=.*ne=[^ ]*' "$W/eval3" | tail -1)" \
+    "$(grep -o 'auc=.*ne=[^ ]*' "$W/eval" | tail -1)"
+
+# ---- checkpoints that must be refused, each with the difference named ----
+
+refused "other repro-shards" 'repro_shards' $short --repro-shards 4 --resume
+if grep -q 8 "$W/err" && grep -q 4 "$W/err"; then pass; else fail "both values of repro_shards are named: $(cat "$W/err")"; fi
+refused "other batch" 'batch' $short --repro-shards 8 --batch 100 --resume
+refused "other seed" 'seed' $short --repro-shards 8 --seed 9 --resume
+refused "other optimizer" 'optim' $short --repro-shards 8 --optimizer sgd --resume
+refused "other products" 'dtype' $short --repro-shards 8 --dtype bf16 --resume
+refused "other rows" 'rows_dtype' $short --repro-shards 8 --rows-dtype bf16 --resume
+refused "other model" 'top' $short --repro-shards 8 --top 25-1 --resume
+refused "other dimension" 'bags\|bottom' $short --repro-shards 8 --dim 4 --bottom 13-24-4 --resume
+find "$W/ckpt" -type f -exec cksum {} + | sort >"$W/after"
+if cmp -s "$W/before" "$W/after"; then pass; else fail "a refused resume touched the checkpoint"; fi
+
+state=$(find "$W/ckpt" -name 'state-*.safetensors' | head -1)
+for file in "$weights" "$state"; do
+    name=$(basename "$file")
+    cp "$file" "$W/saved"
+    size=$(wc -c <"$file")
+    printf '\125' | dd of="$file" bs=1 seek=$((size - 9)) conv=notrunc 2>/dev/null
+    refused "a damaged $name" "$name" $short --repro-shards 8 --resume
+    head -c $((size / 2)) "$W/saved" >"$file"
+    refused "half of $name" "$name" $short --repro-shards 8 --resume
+    rm "$file"
+    refused "$name is gone" "$name" $short --repro-shards 8 --resume
+    cp "$W/saved" "$file"
+done
+same "whole again" "$(digest $short --repro-shards 8 --resume)" "$base"
+find "$W/ckpt" -name 'manifest.json' -exec rm {} +
+refused "no manifest" 'checkpoint' $short --repro-shards 8 --eval
+echo 'not a checkpoint' >"$W/plain_file"
+refused "a checkpoint folder that is a file" 'plain_file' $model --checkpoint "$W/plain_file"
+if grep -q 'train 100%' "$W/err"; then fail "an impossible checkpoint folder is found after training"; else pass; fi
+refused "weights that are text" 'plain_file' $model --load "$W/plain_file" --eval
+refused "weights that are missing" 'missing' $model --load "$W/missing" --eval
+refused "weights that are a folder" "$W" $model --load "$W" --eval
+
+# A full disk (files limited in size): a message, and the earlier checkpoint still loads.
+first=$(digest $model --repro-shards 8 --checkpoint "$W/full")
+if [ -n "$first" ]; then
+    (
+        trap '' XFSZ
+        ulimit -f 20
+        $D $model --epochs 2 --repro-shards 8 --checkpoint "$W/full" --resume --every 20 >"$W/out" 2>"$W/err"
+        echo $? >"$W/status" || true
+    )
+    if [ "$(cat "$W/status")" = 1 ] && grep -q "$W/full" "$W/err"; then
+        pass
+    else
+        fail "a full disk: status $(cat "$W/status"): $(tail -1 "$W/err")"
+    fi
+    same "after a full disk" "$(digest $model --repro-shards 8 --checkpoint "$W/full" --eval --resume)" "$first"
+fi
+if [ -w /dev/full ]; then
+    refused "log on a full disk" '/dev/full' $model --log /dev/full
+    refused "report on a full disk" '/dev/full' $model --report /dev/full
+    refused "predictions on a full disk" '/dev/full' $model --predict /dev/full
+fi
+
+sed 's/positive=[^ ]*/positive=nosuch/' examples/data/adult/adult.columns >"$W/typo.columns"
+$D --data examples/data/adult/adult.test --format delimited --columns "$W/typo.columns" --batch 4096 >"$W/out" 2>"$W/err"
+if grep -q 'all labels of the training data are 0' "$W/err"; then pass; else fail "labels all alike: no warning"; fi
+
+# ---- options ----
+
+$D --help >"$W/out" 2>&1 && grep -q -- --repro-shards "$W/out" && pass || fail "--help"
+refused "no data" 'data' --epochs 1
+refused "unknown option" 'nosuch' $model --nosuch
+refused "a value is missing" 'epochs' $model --epochs
+refused "not a number" 'epochs' $model --epochs two
+refused "negative" 'batch' $model --batch -5
+refused "batch 0" 'batch' $model --batch 0
+refused "dim 0" 'dim' $model --dim 0
+refused "lr nan" 'lr' $model --lr nan
+refused "lr inf" 'lr' $model --lr inf
+refused "optimizer" 'optimizer' $model --optimizer nosuch
+refused "dtype" '--dtype f16' $model --dtype f16
+refused "dtype of rows" 'rows-dtype' $model --rows-dtype f8
+refused "schedule" 'schedule' $model --schedule nosuch
+refused "format" 'format' --data "$W/plain_file" --format nosuch
+refused "bottom of another input" 'bottom' $model --bottom 12-24-8
+refused "bottom of another output" 'bottom' $model --bottom 13-24-9
+refused "bottom that is no list" 'bottom' $model --bottom 13-x-8
+refused "top of two outputs" 'top' $model --top 24-2
+refused "fewer shards than ranks" 'repro-shards 3: must be at least the 4 ranks' $model --repro-shards 3 --ranks 4
+refused "no rank" 'ranks' $model --ranks 0
+refused "nodes that do not divide" 'nodes' $model --ranks 4 --nodes 3
+refused "pipeline" 'pipeline' $model --pipeline maybe
+refused "dense-shard" 'dense-shard some: not none, zero1, zero2 or full' $model --dense-shard some
+refused "wire" 'wire\|f33' $model --wire-forward f33
+refused "a plan that is no file" 'nosuch' $model --plan nosuch
+refused "bad-lines" 'bad-lines' $model --bad-lines maybe
+refused "resume without a folder" 'checkpoint' $model --resume
+refused "threads" 'threads' $model --threads 100000
+refused "threads beyond 32 bits" 'threads' $model --threads 4294967297
+refused "log-every 0" 'log-every' $model --log-every 0
+refused "standard input twice" 'epochs' --data - --epochs 2
+refused "repro-shards" 'shards' $model --repro-shards 5000
+refused "a huge dimension" 'dim' $model --dim 4000000000 --bottom 13-4000000000
+NEO_ISA=nosuch refused "NEO_ISA" 'nosuch' $model
+
+# ---- files: npy, Criteo lines, standard input ----
+
+make_npy=$B/tests/data/make_npy
+"$make_npy" "$W/day_0_" 700 && "$make_npy" "$W/day_1_" 200 || fail "make_npy"
+npy="--format npy --batch 64 $small"
+a=$(digest --data "$W/day_0_" --test "$W/day_1_" $npy --threads 1)
+same "npy" "$a" "$(digest --data "$W/day_0_" --test "$W/day_1_" $npy --threads 3)"
+lines=$W/day_0_lines.tsv
+criteo="--format criteo --batch 64 $small"
+whole=$(digest --data "$lines" $criteo --threads 1)
+same "criteo, 3 threads" "$(digest --data "$lines" $criteo --threads 3)" "$whole"
+same "criteo, standard input" "$(digest --data - $criteo <"$lines")" "$whole"
+same "criteo, a pipe" "$(cat "$lines" | digest --data - $criteo)" "$whole"
+for ranks in 2 4; do
+    v="--repro-shards 4 --ranks $ranks"
+    same "criteo, $ranks ranks" "$(digest --data "$lines" $criteo $v)" "$(digest --data "$lines" $criteo --repro-shards 4)"
+    same "standard input, $ranks ranks" "$(state_of timeout 120 $D --data - $criteo $v <"$lines")" \
+        "$(digest --data "$lines" $criteo --repro-shards 4)"
+    same "a pipe, $ranks ranks" "$(cat "$lines" | state_of timeout 120 $D --data - $criteo $v)" \
+        "$(digest --data "$lines" $criteo --repro-shards 4)"
+done
+head -333 "$lines" >"$W/part1.tsv"
+tail -n +334 "$lines" >"$W/part2.tsv"
+same "criteo, two files" "$(digest --data "$W/part1.tsv,$W/part2.tsv" $criteo)" "$whole"
+printf '%s' "$(cat "$lines")" >"$W/no_newline.tsv"
+same "criteo, no newline at the end" "$(digest --data "$W/no_newline.tsv" $criteo)" "$whole"
+sed 's/$/\r/' "$lines" >"$W/crlf.tsv"
+same "criteo, CR LF" "$(digest --data "$W/crlf.tsv" $criteo)" "$whole"
+
+refused "missing file" 'missing.tsv' --data "$W/missing.tsv" $criteo
+refused "directory" "$W" --data "$W" $criteo
+: >"$W/empty.tsv"
+refused "empty file" 'empty.tsv' --data "$W/empty.tsv" $criteo
+refused "empty standard input" 'standard input' --data - $criteo
+refused "one of two is missing" 'missing.tsv' --data "$lines,$W/missing.tsv" $criteo
+refused "missing test file" 'missing.tsv' --data "$lines" --test "$W/missing.tsv" $criteo
+refused "missing npy" 'missing' --data "$W/missing_" $npy
+
+# line 100 becomes bad in one way each; the message has file:line:column.
+bad() { # LABEL SCRIPT COLUMN
+    awk -F '\t' -v OFS='\t' "NR == 100 { $2 } { print }" "$lines" >"$W/bad.tsv"
+    refused "$1" "bad.tsv:100:$3" --data "$W/bad.tsv" $criteo
+    cp "$W/err" "$W/message"
+    sed 100d "$lines" >"$W/good.tsv"
+    good=$(digest --data "$W/good.tsv" $criteo)
+    same "$1, skipped" "$(digest --data "$W/bad.tsv" $criteo --bad-lines skip)" "$good"
+    if grep -q '\b1 bad line' "$W/err"; then pass; else fail "$1: the skipped line is not counted: $(tail -2 "$W/err")"; fi
+}
+bad "a field too many" '$0 = $0 OFS "68fd1e64"' '[0-9]'
+bad "a field too few" 'NF = NF - 1' '[0-9]'
+bad "half a line" '$0 = substr($0, 1, 20)' '[0-9]'
+bad "a word for a number" '$3 = "abc"' '[0-9]'
+bad "a number out of range" '$3 = "99999999999999999999999"' '[0-9]'
+bad "a label that is none" '$1 = "7"' '1'
+bad "an empty label" '$1 = ""' '1'
+bad "a word that is not hexadecimal" '$20 = "xyz!"' '[0-9]'
+# On many ranks: one message, said once, and nobody waits for another.
+many="$criteo --ranks 4 --plan rw"
+once() { # LABEL TEXT: the last run's stderr has TEXT exactly once
+    if [ "$(grep -c "$2" "$W/err")" = 1 ]; then pass; else fail "$1: not said once: $(cat "$W/err")"; fi
+}
+D_alone=$D
+D="timeout 60 $D"
+refused "a bad line on 4 ranks" 'bad.tsv:100:' --data "$W/bad.tsv" $many
+once "a bad line on 4 ranks" 'bad.tsv:100:'
+$D --data - $many <"$W/bad.tsv" >"$W/out" 2>"$W/err"
+same "a bad line of standard input on 4 ranks" "$?" 1
+once "a bad line of standard input on 4 ranks" 'standard input:100:'
+same "it is skipped on 4 ranks" "$(digest --data "$W/bad.tsv" $many --bad-lines skip)" "$(digest --data "$W/good.tsv" $many)"
+digest --data "$W/bad.tsv" $many --bad-lines skip >/dev/null
+once "it is skipped on 4 ranks" 'warning: skipped: .*bad.tsv:100:'
+once "it is skipped on 4 ranks" 'skipped 1 bad line'
+refused "a missing file on 4 ranks" 'missing.tsv' --data "$W/missing.tsv" $many
+once "a missing file on 4 ranks" 'missing.tsv'
+refused "an option on 4 ranks" 'nosuch' $wide --ranks 4 --optimizer nosuch
+once "an option on 4 ranks" 'nosuch'
+refused "standard input that is empty, on 4 ranks" 'standard input' --data - $many
+if [ -w /dev/full ]; then # the disk of rank 0 alone is full
+    refused "log on a full disk, 4 ranks" '/dev/full' $wide --ranks 4 --log /dev/full
+    once "log on a full disk, 4 ranks" '/dev/full'
+    refused "predictions on a full disk, 4 ranks" '/dev/full' $wide --ranks 4 --predict /dev/full
+    $D $wide --ranks 4 >/dev/full 2>"$W/err"
+    same "standard output on a full disk, 4 ranks" "$?" 1
+fi
+D=$D_alone
+head -c 20 "$lines" >"$W/cut.tsv"
+refused "a cut file" 'cut.tsv:1:' --data "$W/cut.tsv" $criteo
+head -c 100000 /dev/urandom >"$W/noise.tsv"
+refused "noise" 'noise.tsv:1:' --data "$W/noise.tsv" $criteo
+refused "nothing but bad lines" 'cut.tsv' --data "$W/cut.tsv" $criteo --bad-lines skip
+
+cp "$W/day_0_dense.npy" "$W/cut_dense.npy"
+cp "$W/day_0_sparse.npy" "$W/cut_sparse.npy"
+cp "$W/day_0_labels.npy" "$W/cut_labels.npy"
+head -c 3000 "$W/day_0_sparse.npy" >"$W/cut_sparse.npy"
+refused "a cut npy" 'cut_sparse.npy' --data "$W/cut_" $npy
+head -c 40 "$W/day_0_sparse.npy" >"$W/cut_sparse.npy"
+refused "a cut npy header" 'cut_sparse.npy' --data "$W/cut_" $npy
+cp "$W/day_1_sparse.npy" "$W/cut_sparse.npy"
+refused "npy of another length" 'cut_' --data "$W/cut_" $npy
+cp "$W/plain_file" "$W/cut_sparse.npy"
+refused "npy that is text" 'cut_sparse.npy' --data "$W/cut_" $npy
+
+# ---- report and log ----
+
+$D $model --report "$W/report.html" --log "$W/log.jsonl" >"$W/run" 2>"$W/err" && pass || fail "report and log"
+if grep -q '<svg' "$W/report.html" && grep -q 'viewport' "$W/report.html"; then pass; else fail "report: no curve"; fi
+if grep -qE '(src|href)="?https?:|@import|<script' "$W/report.html"; then fail "report: needs a network"; else pass; fi
+if have python3; then
+    python3 - "$W/log.jsonl" <<'END' && pass || fail "log: not JSON lines"
+import json, sys
+rows = [json.loads(line) for line in open(sys.argv[1])]
+assert rows and any("loss" in r for r in rows) and any("test_auc" in r for r in rows)
+END
+else
+    skip "log: no python3 to read JSON with"
+fi
+if awk -v least=$least_auc '/^best/ { split($3, a, "="); best = a[2] } /^test/ { split($2, a, "="); auc = a[2] }
+    END { exit !(auc > least && auc <= best + 0.03) }' "$W/run"; then pass; else fail "auc against the best: $(cat "$W/run")"; fi
+
+rm -rf "$W"
+finish programs/dlrm
