@@ -9540,12 +9540,14 @@ static neo_status neo__jagged_resize(neo_jagged_buffer *b, int64_t max_bags, int
     to.block_bytes = count.at;
     to.offsets[0] = 0;
     if (b->block) {
-        size_t bags = (size_t)neo_jagged_bag_count(&b->view), ids = (size_t)neo_jagged_id_count(&b->view);
+        size_t bags = (size_t)neo_jagged_bag_count(&b->view),
+               ids = (size_t)neo_jagged_id_count(&b->view);
         memcpy(to.offsets, b->offsets, (bags + 1) * sizeof *to.offsets);
         memcpy(to.ids, b->ids, ids * neo_dtype_size(b->view.id_dtype));
         if (weighted) memcpy(to.weights, b->weights, ids * sizeof *to.weights);
         if (b->view.feature_bags)
-            memcpy(to.feature_bags, b->feature_bags, (size_t)(b->view.feature_count + 1) * sizeof *to.feature_bags);
+            memcpy(to.feature_bags, b->feature_bags,
+                   (size_t)(b->view.feature_count + 1) * sizeof *to.feature_bags);
     }
     neo_free(b->ctx, b->block, b->block_bytes);
     to.view.offsets = to.offsets;
@@ -9840,15 +9842,16 @@ typedef struct neo__bag_merge {
     int64_t cost_begin; /* of all shared tables before */
 } neo__bag_merge;
 
-/* NEO__BAG_COUNTS: digits of all passes of a sort on one thread, at most. NEO__BAG_CUT_SUMS: sums over a row that a
-   step may need at most. */
+/* NEO__BAG_COUNTS: digits of all passes of a sort on one thread, at most. NEO__BAG_CUT_SUMS: sums
+   over a row that a step may need at most. */
 enum {
     NEO__BAG_DIGIT_BITS = 9,
     NEO__BAG_DIGITS = 1 << NEO__BAG_DIGIT_BITS,
     NEO__BAG_COUNTS = 4096,
     NEO__BAG_CUT_SUMS = 4
 };
-NEO__STATIC_ASSERT((63 / NEO__BAG_DIGIT_BITS + 1) * NEO__BAG_DIGITS <= NEO__BAG_COUNTS, "digits of a whole record");
+NEO__STATIC_ASSERT((63 / NEO__BAG_DIGIT_BITS + 1) * NEO__BAG_DIGITS <= NEO__BAG_COUNTS,
+                   "digits of a whole record");
 /* A piece of a table whose sort is shared by all threads. */
 typedef struct neo__bag_chunk {
     int64_t table, begin, end;
@@ -9948,9 +9951,9 @@ typedef struct neo__bags_told {
     uint32_t forgotten; /* the device's count when it was last told something */
 } neo__bags_told;
 
-/* A batch that a call has looked at: every offset and id. Forward's is taken again by the first backward that
-   gets the same arrays if it is a copy on a device. The CPU looks again: ids in the caller's memory may have
-   changed, and a bad id must not be trained. */
+/* A batch that a call has looked at: every offset and id. Forward's is taken again by the first
+   backward that gets the same arrays if it is a copy on a device. The CPU looks again: ids in the
+   caller's memory may have changed, and a bad id must not be trained. */
 typedef struct neo__bags_view {
     neo_jagged batch; /* the caller's arrays */
     int64_t bags, ids;
@@ -9998,8 +10001,8 @@ static void neo__bags_meta_layout(const neo__bag_sizes *s, neo__carve *c, neo_ba
 NEO__INLINE int64_t neo__bags_most_tasks(int64_t threads) {
     return threads == 1 ? 1 : 8 * threads;
 }
-/* Capacity for kept gradients, in rows and in floats. Backward itself keeps gradients for a moment: those of
-   cut tables on the CPU, on a device all if a table is cut. */
+/* Capacity for kept gradients, in rows and in floats. Backward itself keeps gradients for a moment:
+   those of cut tables on the CPU, on a device all if a table is cut. */
 static int64_t neo__bags_kept_rows(const neo__bag_sizes *s) {
     int64_t cut = s->device && s->cut_tables ? s->rows : s->cut_rows;
     return NEO__MIN(NEO__MAX(s->max_kept_rows, NEO__MIN(s->max_ids, cut)), s->rows);
@@ -10045,7 +10048,9 @@ static void neo__bags_cpu_layout(const neo__bag_sizes *s, neo__carve *c, neo_bag
     NEO__CARVE(c, to->work.grad_weight, ids);
     neo__bags_job *j = &to->job;
     j->room.stage_floats = NEO__MAX(neo__bag_room(s->max_dim), (int64_t)NEO__BAG_CPU_STAGE);
-    if (!s->none) j->room.stage_floats = (int64_t)NEO__MAX((size_t)j->room.stage_floats, neo__bags_pack_floats(s));
+    if (!s->none)
+        j->room.stage_floats =
+            (int64_t)NEO__MAX((size_t)j->room.stage_floats, neo__bags_pack_floats(s));
     NEO__CARVE(c, to->work.packed, j->room.stage_floats);
     j->room.stage = to->kept.stage = to->work.packed;
     j->fixed.max_ids = s->max_ids;
@@ -10203,7 +10208,8 @@ NEO_API int neo_bag_cut_rounds(const neo_bag_optim *optim) {
 static int neo__bag_is_cut(const neo_table_desc *t) {
     return t->part.rows && t->dim < t->part.dim && neo__bag_cut_next(&t->optim, 0) > 0;
 }
-static neo_status neo__bag_part_check(const neo_bags_desc *d, const neo_table_desc *t, const char *fn) {
+static neo_status neo__bag_part_check(const neo_bags_desc *d, const neo_table_desc *t,
+                                      const char *fn) {
     neo_table_part p = t->part;
     if (p.rows == 0 && p.dim == 0 && p.first_row == 0 && p.first_col == 0) return NEO_OK;
     NEO__CHECK(p.first_row >= 0 && p.first_col >= 0 && p.first_row <= p.rows - t->rows &&
@@ -10220,7 +10226,8 @@ static neo_status neo__bag_part_check(const neo_bags_desc *d, const neo_table_de
                "%s: table '%s': i8 rows have one scale each: cut the table by rows, not by columns",
                fn, t->name);
     NEO__CHECK(!neo__bag_is_cut(t) || d->cut_sums, NEO_ERR_ARG,
-               "%s: table '%s': its optimizer needs sums over whole rows: give cut_sums", fn, t->name);
+               "%s: table '%s': its optimizer needs sums over whole rows: give cut_sums", fn,
+               t->name);
     int32_t buckets = t->row_buckets > 1 && t->rows < p.rows ? t->row_buckets : 0;
     for (int side = 0; side < 2 && buckets; side++) {
         int64_t row = p.first_row + side * t->rows;
@@ -10341,7 +10348,7 @@ static neo__bag_sizes neo__bags_sizes_of(const neo_ctx *ctx, const neo_bags_desc
     s.wide = neo__bits_for((uint64_t)s.rows) + neo__bits_for((uint64_t)s.shards - 1) > 32;
     return s;
 }
-/* The room that the device needs to sort. Call it when the capacities are known, or have changed. */
+/* The room that the device needs to sort, when the capacities are known or have changed. */
 static void neo__bags_ask_device(const neo_ctx *ctx, neo__bag_sizes *s) {
     int64_t records = NEO__MAX(s->max_ids, neo__bags_kept_rows(s));
     if (s->device) s->temp_bytes = ctx->device->bags_temp_bytes(ctx->device, records, s->wide);
@@ -10381,7 +10388,8 @@ static void neo__bag_record_bits(neo__bag_table *t, neo_bounds bounds, int64_t m
     t->row_bits = neo__bits_for((uint64_t)(bounds == NEO_BOUNDS_DROP ? t->rows : t->rows - 1));
     t->low_bits = neo__bits_for((uint64_t)NEO__MAX(bags, max_ids));
 }
-static neo_status neo__bags_record_check(const neo_bags *b, const neo__bag_sizes *s, const char *fn) {
+static neo_status neo__bags_record_check(const neo_bags *b, const neo__bag_sizes *s,
+                                         const char *fn) {
     int64_t max_batch = s->max_batch, max_ids = NEO__MAX(s->max_ids, neo__bags_kept_rows(s));
     NEO__CHECK(!s->device || max_ids < INT32_MAX, NEO_ERR_UNSUPPORTED,
                "%s: bags '%s': %" PRId64 " ids or kept rows; on a device below 2^31 - 1", fn,
@@ -10484,7 +10492,8 @@ static neo_status neo__bags_alloc_tables(neo_bags *b, const char *fn) {
             size_t bytes = neo__bag_bytes(t->rows, t->state_dim[k]);
             t->state[k] = (float *)neo__data_alloc(b->ctx, bytes);
             NEO__CHECK(t->state[k], NEO_ERR_MEMORY,
-                       "%s: table '%s': no memory for %zu bytes of momentum%d", fn, t->name, bytes, k + 1);
+                       "%s: table '%s': no memory for %zu bytes of momentum%d", fn, t->name, bytes,
+                       k + 1);
         }
     }
     return NEO_OK;
@@ -10540,7 +10549,8 @@ static neo_status neo__bags_init_tables(neo_bags *b, const neo_bags_desc *d) {
 static uint64_t neo__bag_slot_place(const neo_bags *b, int32_t table, int64_t row);
 static void neo__bags_carry(neo_bags *b, const neo__bag_slot *slots, const float *grad) {
     b->kept.mask = (uint64_t)neo__bags_slot_places(b->kept.capacity) - 1;
-    if (b->kept.capacity) memset(b->kept.slot_of, 0, (size_t)(b->kept.mask + 1) * sizeof *b->kept.slot_of);
+    if (b->kept.capacity)
+        memset(b->kept.slot_of, 0, (size_t)(b->kept.mask + 1) * sizeof *b->kept.slot_of);
     for (int64_t i = 0; i < b->kept.count; i++) {
         b->kept.slots[i] = slots[i];
         b->kept.slot_of[neo__bag_slot_place(b, slots[i].table, slots[i].row)] = (uint32_t)(i + 1);
@@ -10646,7 +10656,8 @@ static neo_status neo__bags_work_alloc(neo_bags *b, int64_t max_batch, int64_t m
     }
     status = neo__bags_describe_job(b);
     if (sizes.device) {
-        if (status == NEO_OK) status = neo__bags_device_carry(b, old.job.kept.slot_key, old.job.kept.sums);
+        if (status == NEO_OK)
+            status = neo__bags_device_carry(b, old.job.kept.slot_key, old.job.kept.sums);
         neo__data_free(b->ctx, old.memory.device, old.memory.device_bytes);
     } else {
         neo__bags_carry(b, old.kept.slots, old.kept.grad);
@@ -10778,8 +10789,8 @@ static neo_status neo__bags_check_rows(const neo_bags *b, int32_t table, int64_t
     return NEO_OK;
 }
 /* Rows of f32 are copied, others pass through the stage. */
-static neo_status neo__bags_move_rows(const neo_bags *b, int32_t table, int64_t first, int64_t count,
-                                      float *to, const float *from) {
+static neo_status neo__bags_move_rows(const neo_bags *b, int32_t table, int64_t first,
+                                      int64_t count, float *to, const float *from) {
     neo_device *on = b->ctx->on;
     const neo__bag_rows *t = &b->tables[table].store;
     int64_t dim = t->dim, most = b->job.room.stage_floats / dim;
@@ -10963,7 +10974,8 @@ NEO__INLINE int64_t neo__bags_count_bad(const void *ids, int is_i32, int64_t k, 
 }
 /* Note the first of several positions: as ~position, the largest of which stays. */
 static void neo__bags_note(unsigned long long *to, int64_t position) {
-    unsigned long long note = ~(unsigned long long)position, old = __atomic_load_n(to, __ATOMIC_RELAXED);
+    unsigned long long note = ~(unsigned long long)position,
+                       old = __atomic_load_n(to, __ATOMIC_RELAXED);
     while (old < note && !__atomic_compare_exchange_n(to, &old, note, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
         continue;
 }
@@ -11032,7 +11044,8 @@ static neo_status neo__cpu_bags_check(neo_device *d, const neo__bags_job *job,
     const int64_t *offsets = job->batch.offsets;
     (void)later;
     memset(&b->work.found, 0, sizeof b->work.found);
-    c.tasks = NEO__MIN(neo__bags_most_tasks(b->sizes.threads), 1 + (job->batch.bags + job->batch.most_ids) / 4096);
+    c.tasks = NEO__MIN(neo__bags_most_tasks(b->sizes.threads),
+                       1 + (job->batch.bags + job->batch.most_ids) / 4096);
     neo_parallel_for(neo__cpu_ctx(d), job->batch.bags ? c.tasks : 0, neo__bags_check_task, &c);
     if (!b->work.found.bag) neo__bags_place_ids(b);
     for (int64_t f = 0; f < b->sizes.features; f++)
@@ -11105,8 +11118,8 @@ NEO__INLINE void neo__bags_round(const neo__bags_call *c, const neo__bag_feature
     if (rounds > 1) neo__bags_leaf_bags(c, p, v, begin, end);
 }
 /* The round in which bag `bag` of p is. */
-static int64_t neo__bags_round_of(const neo__bags_call *c, const neo__bag_feature *p, int64_t rounds,
-                                  int64_t bag) {
+static int64_t neo__bags_round_of(const neo__bags_call *c, const neo__bag_feature *p,
+                                  int64_t rounds, int64_t bag) {
     int64_t v = 0, begin, end;
     for (int64_t n = rounds; n > 1;) { /* the last round that begins at or before it */
         int64_t half = n / 2;
@@ -11203,13 +11216,15 @@ NEO__INLINE int neo__bag_digit_bits(int row_bits) {
     int passes = neo__bag_passes(row_bits);
     return passes ? (row_bits + passes - 1) / passes : 0;
 }
-/* Digits of n records that one thread sorts: wider if that saves a pass, but not so many of them that adding up their
-   counts costs as much. */
+/* Digits of n records that one thread sorts: wider if that saves a pass, but not so many of them
+   that adding up their counts costs as much. */
 static int neo__bag_whole_digit_bits(int row_bits, int64_t n) {
     int bits = neo__bag_digit_bits(row_bits);
     for (int passes = neo__bag_passes(row_bits) - 1; passes > 0; passes--) {
         int wide = (row_bits + passes - 1) / passes;
-        if (wide > NEO__BAG_DIGIT_BITS + 2 || passes << wide > NEO__BAG_COUNTS || (int64_t)4 << wide > n) break;
+        if (wide > NEO__BAG_DIGIT_BITS + 2 || passes << wide > NEO__BAG_COUNTS ||
+            (int64_t)4 << wide > n)
+            break;
         bits = wide;
     }
     return bits;
@@ -11250,14 +11265,15 @@ static void neo__bag_count_to_place(int64_t *count, int64_t digits) {
         sum += n;
     }
 }
-/* The records of feature p, which has its table for itself and only good ids, by their lowest digit: straight
-   from the ids, without writing them down in order first. All digits are counted. (Each loop is a function of its own:
-   together they are short of registers.) */
-NEO__INLINE void neo__bags_count_ids(const neo__bags_call *c, const neo__bag_feature *p, int is_i32, int bits,
-                                     int passes, int64_t *NEO__RESTRICT count) {
+/* The records of feature p, which has its table for itself and only good ids, by their lowest
+   digit: straight from the ids, without writing them down in order first. All digits are counted.
+   (Each loop is a function of its own: together they are short of registers.) */
+NEO__INLINE void neo__bags_count_ids(const neo__bags_call *c, const neo__bag_feature *p, int is_i32,
+                                     int bits, int passes, int64_t *NEO__RESTRICT count) {
     const void *ids = c->j->ids;
     const int64_t *offsets = c->j->offsets + p->first_bag;
-    const int64_t digits = (int64_t)1 << bits, mask = digits - 1, begin = offsets[0], end = offsets[p->bags];
+    const int64_t digits = (int64_t)1 << bits, mask = digits - 1, begin = offsets[0],
+                  end = offsets[p->bags];
     int pass = 0;
     for (; pass + 2 <= passes; pass += 2, count += 2 * digits) {
         int64_t *NEO__RESTRICT next = count + digits;
@@ -11270,16 +11286,17 @@ NEO__INLINE void neo__bags_count_ids(const neo__bags_call *c, const neo__bag_fea
     for (int64_t k = begin; pass < passes && k < end; k++)
         count[neo__jagged_id(ids, is_i32, k) >> pass * bits & mask]++;
 }
-static NEO__NOINLINE void neo__bags_count_i32(const neo__bags_call *c, const neo__bag_feature *p, int bits, int passes,
-                                              int64_t *count) {
+static NEO__NOINLINE void neo__bags_count_i32(const neo__bags_call *c, const neo__bag_feature *p,
+                                              int bits, int passes, int64_t *count) {
     neo__bags_count_ids(c, p, 1, bits, passes, count);
 }
-static NEO__NOINLINE void neo__bags_count_i64(const neo__bags_call *c, const neo__bag_feature *p, int bits, int passes,
-                                              int64_t *count) {
+static NEO__NOINLINE void neo__bags_count_i64(const neo__bags_call *c, const neo__bag_feature *p,
+                                              int bits, int passes, int64_t *count) {
     neo__bags_count_ids(c, p, 0, bits, passes, count);
 }
-NEO__INLINE void neo__bags_place_ids_by(const neo__bags_call *c, const neo__bag_feature *p, int64_t low, int is_i32,
-                                        int bits, int64_t *NEO__RESTRICT at) {
+NEO__INLINE void neo__bags_place_ids_by(const neo__bags_call *c, const neo__bag_feature *p,
+                                        int64_t low, int is_i32, int bits,
+                                        int64_t *NEO__RESTRICT at) {
     const void *ids = c->j->ids;
     const int64_t *offsets = c->j->offsets + p->first_bag, *last = offsets + p->bags;
     const int low_bits = c->b->tables[p->table].low_bits;
@@ -11292,15 +11309,15 @@ NEO__INLINE void neo__bags_place_ids_by(const neo__bags_call *c, const neo__bag_
         }
     }
 }
-static NEO__NOINLINE void neo__bags_place_i32(const neo__bags_call *c, const neo__bag_feature *p, int64_t low, int bits,
-                                              int64_t *at) {
+static NEO__NOINLINE void neo__bags_place_i32(const neo__bags_call *c, const neo__bag_feature *p,
+                                              int64_t low, int bits, int64_t *at) {
     neo__bags_place_ids_by(c, p, low, 1, bits, at);
 }
-static NEO__NOINLINE void neo__bags_place_i64(const neo__bags_call *c, const neo__bag_feature *p, int64_t low, int bits,
-                                              int64_t *at) {
+static NEO__NOINLINE void neo__bags_place_i64(const neo__bags_call *c, const neo__bag_feature *p,
+                                              int64_t low, int bits, int64_t *at) {
     neo__bags_place_ids_by(c, p, low, 0, bits, at);
 }
-/* Gather the records of table ti, sorted by row, on one thread. All digits are counted in one go. */
+/* Gather the records of table ti, sorted by row, on one thread. Digits are counted in one go. */
 static void neo__bags_gather_sorted(const neo__bags_call *c, int64_t ti) {
     const neo_bags *b = c->b;
     const neo__bag_table *t = &b->tables[ti];
@@ -11315,7 +11332,8 @@ static void neo__bags_gather_sorted(const neo__bags_call *c, int64_t ti) {
     memset(count, 0, (size_t)(passes * digits) * sizeof *count);
     const int is_i32 = c->j->id_dtype == NEO_I32;
     if (straight) {
-        (is_i32 ? neo__bags_count_i32 : neo__bags_count_i64)(c, &b->features[f], bits, passes, count);
+        (is_i32 ? neo__bags_count_i32 : neo__bags_count_i64)(c, &b->features[f], bits, passes,
+                                                             count);
     } else {
         neo__bags_gather(c, ti, 0, m->count);
         if (few) {
@@ -11324,13 +11342,15 @@ static void neo__bags_gather_sorted(const neo__bags_call *c, int64_t ti) {
         }
         neo__bag_count_digits(m->from, m->count, t->low_bits, bits, passes, count);
     }
-    for (int pass = 0; pass < passes; pass++) neo__bag_count_to_place(count + pass * digits, digits);
+    for (int pass = 0; pass < passes; pass++)
+        neo__bag_count_to_place(count + pass * digits, digits);
     if (straight) {
         const int64_t low = b->work.feature_leaf[f * b->sizes.shards];
         (is_i32 ? neo__bags_place_i32 : neo__bags_place_i64)(c, &b->features[f], low, bits, count);
     }
     for (int pass = straight; pass < passes; pass++) {
-        neo__bag_scatter(m->to, m->from, m->count, t->low_bits + pass * bits, bits, count + pass * digits);
+        neo__bag_scatter(m->to, m->from, m->count, t->low_bits + pass * bits, bits,
+                         count + pass * digits);
         uint64_t *other = m->from;
         m->from = m->to;
         m->to = other;
@@ -11558,7 +11578,8 @@ static int neo__bags_find_slot(neo_bags *b, int64_t table, int64_t row, int64_t 
     *at = b->kept.slots[b->kept.slot_of[place] - 1].at;
     return 1;
 }
-/* Slots for the rows of all sorted records; returns how many are new, or one more than there is room for. */
+/* Slots for the rows of all sorted records; returns how many are new, or one more than there is
+   room for. */
 static int64_t neo__bags_keep_slots(neo__bags_walk *k) {
     neo_bags *b = k->call.b;
     int64_t before = b->kept.count, at;
@@ -11594,7 +11615,8 @@ static void neo__bags_kept_records(neo_bags *b) {
         const neo__bag_slot *slot = &b->kept.slots[i];
         neo__bag_merge *m = &b->work.merge[slot->table];
         b->work.grad_row[m->first + m->count] = slot->at;
-        m->from[m->count] = (uint64_t)slot->row << b->tables[slot->table].low_bits | (uint64_t)m->count;
+        m->from[m->count] =
+            (uint64_t)slot->row << b->tables[slot->table].low_bits | (uint64_t)m->count;
         m->count++;
     }
 }
@@ -11736,7 +11758,8 @@ static void neo__bags_plan_chunks(neo__bags_walk *k) {
             neo__task_range(m->count, pieces, i, 1, &chunk->begin, &chunk->end);
         }
     }
-    NEO_ASSERT(k->chunk_count <= neo__bags_most_tasks(threads) + (b->kept.capacity ? b->sizes.tables + 4 : 0));
+    NEO_ASSERT(k->chunk_count <=
+               neo__bags_most_tasks(threads) + (b->kept.capacity ? b->sizes.tables + 4 : 0));
 }
 
 static void neo__bags_plan(neo__bags_walk *k) {
@@ -11764,7 +11787,8 @@ static void neo__bags_sort_shared(neo__bags_walk *k) {
         if (k->pass > 0) neo_parallel_for(b->ctx, k->chunk_count, neo__bags_count_task, k);
         for (int64_t i = 0, end; i < k->chunk_count; i = end) {
             end = i + 1;
-            while (end < k->chunk_count && b->work.chunks[end].table == b->work.chunks[i].table) end++;
+            while (end < k->chunk_count && b->work.chunks[end].table == b->work.chunks[i].table)
+                end++;
             if (k->pass < neo__bag_passes(b->tables[b->work.chunks[i].table].row_bits))
                 neo__bags_place_digits(b->work.chunks + i, end - i);
         }
@@ -12033,7 +12057,8 @@ static void neo__bags_remind(neo_bags *b) {
     memset(b->told.rules, 0xFF, (size_t)b->sizes.tables * sizeof *b->told.rules);
 }
 
-/* A look at a batch until its answer is there. What the object has of a call may be the next one's by then. */
+/* A look at a batch until its answer is there. What the object has of a call may be the next one's
+   by then. */
 typedef struct neo__bags_look {
     neo_bags *b;
     const char *fn;
@@ -12167,12 +12192,14 @@ static neo_status neo__bags_stage(neo_bags *b, const neo_jagged *j, int have) {
                             (size_t)(job->batch.bags + 1) * sizeof *j->offsets));
     if (ids == 0) return NEO_OK;
     NEO__TRY(neo__bags_send(b, b->view.copy_ids,
-                            (const char *)j->ids + (size_t)job->batch.id_base * id_bytes, ids * id_bytes));
+                            (const char *)j->ids + (size_t)job->batch.id_base * id_bytes,
+                            ids * id_bytes));
     if (!j->weights) return NEO_OK;
     return neo__bags_send(b, b->view.copy_weights, j->weights + job->batch.id_base,
                           ids * sizeof *j->weights);
 }
-/* Everything that can be wrong with a batch and the tensor that goes with it; then the record has both. */
+/* Everything that can be wrong with a batch and the tensor that goes with it; then the record has
+   both. */
 static neo_status neo__bags_begin(neo_bags *b, const neo_jagged *j, neo_tensor t, int forward,
                                   const char *fn) {
     const char *what = forward ? "out" : "dout";
@@ -12198,7 +12225,8 @@ static neo_status neo__bags_begin(neo_bags *b, const neo_jagged *j, neo_tensor t
     const int have = !forward && neo__bags_is_viewed(b, j);
     if (!have) b->view.fresh = 0;
     NEO__TRY(neo__bags_stage(b, j, have));
-    if (b->ctx->on->recording && b->job.batch.most_ids > 0) b->job.batch.most_ids = b->sizes.max_ids;
+    if (b->ctx->on->recording && b->job.batch.most_ids > 0)
+        b->job.batch.most_ids = b->sizes.max_ids;
     if (have) return NEO_OK;
     b->view.batch = *j;
     b->view.bags = b->job.batch.bags;
@@ -12253,7 +12281,7 @@ static neo_status neo__bags_rules(neo_bags *b, float lr) {
     if (status != NEO_OK) memset(b->told.rules, 0xFF, bytes); /* the device has not been told */
     return status;
 }
-/* The numbering of the call's gradients; then records, sorted. leaves.count 0: the batch is whole. */
+/* Number the call's gradients; then records, sorted. leaves.count 0: the batch is whole. */
 static neo_status neo__bags_sort(neo_bags *b, neo__leaf_cut leaves, int keep) {
     neo__bags_job *job = &b->job;
     int64_t count = leaves.count ? leaves.count : b->sizes.shards, floats = 0;
@@ -12279,8 +12307,8 @@ static neo_status neo__bags_sort(neo_bags *b, neo__leaf_cut leaves, int keep) {
 
 /* ---- kept gradients ---- */
 
-/* Slots from `count` on are forgotten. The hash table must lose them before the next key is looked up;
-   where the device fails to do that now, the next call that keeps does it, or tells why not. */
+/* Slots from `count` on are forgotten. The hash table must lose them before the next key is looked
+   up; where the device fails to do that now, the next call that keeps does it, or tells why not. */
 static neo_status neo__bags_drop_slots(neo_bags *b, int64_t count) {
     neo_device *on = b->ctx->on;
     b->kept.stale = 1;
@@ -12381,7 +12409,8 @@ NEO_API neo_status neo_bags_add_grad(neo_bags *b, int32_t table, const int64_t *
         }
         if (pass == 1 || b->kept.count == before) continue;
         int64_t at = neo__bags_slot_at(b, before), end = neo__bags_slot_at(b, b->kept.count);
-        NEO__TRY(neo__data_zero(b->ctx, job->kept.sums + at, (size_t)(end - at) * sizeof *job->kept.sums));
+        NEO__TRY(neo__data_zero(b->ctx, job->kept.sums + at,
+                                (size_t)(end - at) * sizeof *job->kept.sums));
     }
     return NEO_OK;
 }
@@ -12399,7 +12428,8 @@ NEO_API int64_t neo_bags_kept_count(const neo_bags *b) { return b->kept.count; }
 static const float *neo__bags_fetch_kept_row(neo_bags *b, int64_t i, int32_t *table,
                                               int64_t *row) {
     int64_t dim = b->job.fixed.max_dim, most = NEO__MAX((int64_t)NEO__BAG_HOST_STAGE, dim) / dim;
-    if (i < b->kept.stage_first || i >= b->kept.stage_end) { /* as many as there is room for, which come next */
+    if (i < b->kept.stage_first ||
+        i >= b->kept.stage_end) { /* as many as there is room for, which come next */
         int64_t n = NEO__MIN(most, b->kept.count - i);
         b->kept.stage_end = 0;
         if (neo__bags_fetch(b, b->kept.stage_keys, b->job.kept.slot_key + i,
@@ -12429,7 +12459,8 @@ NEO_API neo_status neo_bags_grad_squares(const neo_bags *bags, neo_exact *sum) {
     neo_device *on = b->ctx->on;
     NEO__ZERO(neo_exact, squares);
     const int64_t blocks = neo__bag_blocks(b->job.fixed.max_dim),
-                  most = NEO__MAX(NEO__BAG_CPU_STAGE / blocks, (int64_t)1); /* a row has fewer blocks than floats */
+                  most = NEO__MAX(NEO__BAG_CPU_STAGE / blocks,
+                                  (int64_t)1); /* a row has fewer blocks than floats */
     b->kept.stage_end = 0;
     for (int64_t i = 0, count; i < b->kept.count; i += count) {
         count = NEO__MIN(most, b->kept.count - i);
@@ -12470,7 +12501,8 @@ static neo_status neo__bags_cut_begin(neo_bags *b) {
     float *total = b->job.cut.totals;
     memset(b->cut.cuts, 0, (size_t)b->sizes.tables * sizeof *b->cut.cuts);
     if (b->ctx->device)
-        NEO__TRY(neo__bags_fetch(b, b->cut.keys, b->job.kept.slot_key, count * sizeof *b->cut.keys));
+        NEO__TRY(
+            neo__bags_fetch(b, b->cut.keys, b->job.kept.slot_key, count * sizeof *b->cut.keys));
     for (size_t i = 0; i < count; i++) {
         int32_t table = b->ctx->device ? neo__bags_table_of(b, (int64_t)b->cut.keys[i])
                                        : b->kept.slots[i].table;
@@ -12533,15 +12565,16 @@ static neo_status neo__bags_cut_rounds(neo_bags *b) {
 
 /* ---- steps ---- */
 
-/* One step of each row that is kept; then none is. The sums of cut tables are asked for before anything
-   changes. others: tables that are not cut then step by the record's batch. */
+/* One step of each row that is kept; then none is. The sums of cut tables are asked for before
+   anything changes. others: tables that are not cut then step by the record's batch. */
 static neo_status neo__bags_step_kept(neo_bags *b, float lr, int others) {
     neo_device *on = b->ctx->on;
     neo__bags_job *job = &b->job;
     const neo__bags_job batch = *job;
     NEO__ZERO(neo__leaf_cut, whole);
     job->sorted.records = job->kept.count = b->kept.count;
-    job->sorted.leaf_bits = job->sorted.leaf_sort = job->sorted.indirect = job->keep = job->add = job->sorted.packs = 0;
+    job->sorted.leaf_bits = job->sorted.leaf_sort = job->sorted.indirect = job->keep = job->add =
+        job->sorted.packs = 0;
     job->sorted.grad_unit = job->fixed.max_dim;
     job->batch.weights = NULL;
     job->tensor.dout = job->kept.sums;
@@ -12550,7 +12583,8 @@ static neo_status neo__bags_step_kept(neo_bags *b, float lr, int others) {
     NEO__TRY(neo__bags_rules(b, lr));
     if (b->sizes.cut_tables) NEO__TRY(neo__bags_cut_rounds(b));
     if (b->kept.count) NEO__TRY(on->bags_step_kept(on, job));
-    (void)neo__bags_drop_slots(b, 0); /* the step has been taken: what was kept is not, in any case */
+    (void)neo__bags_drop_slots(b,
+                               0); /* the step has been taken: what was kept is not, in any case */
     b->view.fresh = 0;
     if (others) {
         *job = batch;
@@ -12571,7 +12605,8 @@ NEO_API neo_status neo_bags_backward(neo_bags *b, const neo_jagged *batch, neo_t
                "%s: bags '%s': %" PRId64 " rows of gradients are kept: step or clear first", fn,
                b->name, b->kept.count);
     b->job.only_cut = -1;
-    if (b->sizes.cut_tables) { /* gradients are kept while the call runs: an accelerator's of all tables */
+    if (b->sizes
+            .cut_tables) { /* gradients are kept while the call runs: an accelerator's of all tables */
         const int others = !b->ctx->device;
         if (others) b->job.only_cut = 1;
         NEO__TRY(neo__bags_keep(b, whole, fn));
@@ -23294,8 +23329,8 @@ static const neo__gemm_kernels NEO__FN(gemm_kernels) = {
 
    Sums run down the rows in registers: a chunk of 8, 4, 2 or 1 vectors of columns, or a rest narrower than
    a vector, at a time. Which chunk a column is in changes nothing: every column is a chain of its own. */
-/* For each vector i of a chunk. The count is a constant in every caller, so that the loop is unrolled
-   and sums s[i] stay in registers. */
+/* For each vector i of a chunk. The count is a constant in every caller, so that the loop is
+   unrolled and sums s[i] stay in registers. */
 #define NEO__EACH(i, count) _Pragma("GCC unroll 8") for (int i = 0; i < (count); i++)
 
 /* Vectors of a row of which `left` columns remain: a whole one, or its first part. */
@@ -23374,8 +23409,8 @@ NEO__KERNEL_INLINE NEO__VI NEO__FN(floor_i)(NEO__VF x) {
     return NEO__SELECTI(NEO__GT(NEO__TO_F(n), x), NEO__SUBI(n, NEO__SETI(1)), n);
 }
 /* neo__narrow_encode for bf16 and f16. Above f16's denormals the bits dropped are 13 of f32, so
-   that 13 random bits decide. A denormal is an integer and a fraction of 32 bits of 2^-24, made in two
-   halves. */
+   that 13 random bits decide. A denormal is an integer and a fraction of 32 bits of 2^-24, made in
+   two halves. */
 NEO__KERNEL_INLINE NEO__VI NEO__FN(bf16_round)(NEO__VF x, NEO__VI r) {
     NEO__VI u = NEO__AS_I(x), a = NEO__ANDI(u, NEO__SETI(0x7FFFFFFF));
     NEO__VI code = NEO__SHRI(NEO__ADDI(u, NEO__SHRI(r, 16)), 16);
@@ -23517,8 +23552,9 @@ NEO__KERNEL_FAR void NEO__FN(rows_encode)(const neo__bag_rows *t, int64_t row, f
 }
 
 #if NEO__PASS != NEO__PASS_WARP
-/* Rows fetched ahead of their use: far enough to cover memory, not so far that they leave the cache. They go to the
-   second level, which has more lines on their way at a time than the first: many more are then fetched per second. */
+/* Rows fetched ahead of their use: far enough to cover memory, not so far that they leave the
+   cache. They go to the second level, which has more lines on their way at a time than the first:
+   many more are then fetched per second. */
 NEO__KERNEL_INLINE int64_t NEO__FN(bag_ahead)(int64_t dim) {
     return dim <= 16 ? 48 : dim <= 32 ? 32 : dim <= 64 ? 24 : dim <= 128 ? 16 : 8;
 }
@@ -23540,7 +23576,8 @@ NEO__KERNEL_FAR void NEO__FN(bag_fetch_ahead)(const neo__bag_lookup *a, int is_i
         NEO__FN(bag_fetch_id)(a->next_store, neo__jagged_id(a->ids, is_i32, a->next_id + k - end));
 }
 
-/* s += rows [k, k_end) of the ids, `dim` floats apart; with `fetches`, rows `ahead` of them are fetched. */
+/* s += rows [k, k_end) of the ids, `dim` floats apart; with `fetches`, rows `ahead` of them are
+   fetched. */
 NEO__KERNEL_INLINE void NEO__FN(bag_sum)(const neo__bag_lookup *a, NEO__VF *s, int count, int64_t k,
                                          int64_t k_end, int64_t col, int64_t dim, int is_i32,
                                          int weighted, int64_t ahead, int fetches) {
@@ -23567,8 +23604,8 @@ NEO__KERNEL_INLINE void NEO__FN(bag_store)(float *to, NEO__VF *s, int count, int
     }
     NEO__EACH(i, count) NEO__STORE(to + i * NEO__W, s[i]);
 }
-/* Bags [b, b_end), `count` vectors of columns from col on. Near the end of the lookup the rows fetched
-   ahead are those of the next one. */
+/* Bags [b, b_end), `count` vectors of columns from col on. Near the end of the lookup the rows
+   fetched ahead are those of the next one. */
 NEO__KERNEL_INLINE void NEO__FN(bag_bags)(const neo__bag_lookup *a, int64_t b, int64_t b_end,
                                           int64_t col, int64_t dim, int is_i32, int count) {
     const int64_t ahead = NEO__FN(bag_ahead)(dim);
@@ -23590,7 +23627,8 @@ NEO__KERNEL_INLINE void NEO__FN(bag_bags)(const neo__bag_lookup *a, int64_t b, i
         NEO__FN(bag_store)(to, s, count, a->mean, length);
     }
 }
-/* rows_<n>: all bags, when a row is n vectors (then dim is a constant). chunk_<n>: a part of one bag. */
+/* rows_<n>: all bags, when a row is n vectors (then dim is a constant). chunk_<n>: a part of one
+   bag. */
 #define NEO__BAG_POOL(N)                                                                           \
     NEO__KERNEL_FAR NEO__UNUSED void NEO__FN(bag_rows_##N)(const neo__bag_lookup *a) {             \
         if (a->is_i32)                                                                             \
@@ -23722,7 +23760,8 @@ NEO__KERNEL void NEO__FN(bag_pool_careful)(const neo__bag_lookup *a) {
 /* ---- the lookup of ids that are all inside, in one bucket ---- */
 
 #if NEO__PASS != NEO__PASS_SCALAR
-/* s += narrow rows [k, k_end) of the ids. An id without a weight has weight 1, which rounds as the sum does. */
+/* s += narrow rows [k, k_end) of the ids. An id without a weight has weight 1, which rounds as the
+   sum does. */
 NEO__KERNEL_INLINE void NEO__FN(bag_sum_narrow)(const neo__bag_lookup *a, neo_dtype dtype,
                                                 NEO__VF *s, int count, int64_t k, int64_t k_end,
                                                 int64_t col, int64_t ahead, int fetches) {
@@ -24171,9 +24210,9 @@ NEO__KERNEL_INLINE void NEO__FN(bag_merge)(const neo__bag_update *u, int64_t i, 
     }
     NEO__FN(bag_store_sums)(to, s, count);
 }
-/* The same for `rows` rows of `count` vectors: row r is records [first[r], first[r + 1]). The second record of a
-   short row is added without a branch, zeros in its place if there is none: they change no sum, which is never
-   -0, and where runs end is hard to predict. */
+/* The same for `rows` rows of `count` vectors: row r is records [first[r], first[r + 1]). The
+   second record of a short row is added without a branch, zeros in its place if there is none: they
+   change no sum, which is never -0, and where runs end is hard to predict. */
 NEO__KERNEL_INLINE NEO__UNUSED void NEO__FN(bag_merge_rows)(const neo__bag_update *u,
                                                             const int64_t *first, int64_t rows,
                                                             float *to, int count) {
@@ -24287,7 +24326,8 @@ NEO__KERNEL_FAR void NEO__FN(bag_merge_leaves)(const neo__bag_update *u, int64_t
 }
 
 /* Fetch the weights and state of a row into the second-level cache: the first has few lines on
-   their way at a time, and the gradients need them. (As if to be read: a fetch to write goes to the first.) */
+   their way at a time, and the gradients need them. (As if to be read: a fetch to write goes to the
+   first.) */
 NEO__KERNEL_INLINE void NEO__FN(bag_fetch_state)(const neo__bag_update *u, int64_t row) {
     const char *w = u->store->data + row * u->store->row_bytes;
     for (int64_t c = 0; c < u->store->row_bytes; c += 64) __builtin_prefetch(w + c, 0, 2);
@@ -24298,17 +24338,18 @@ NEO__KERNEL_INLINE void NEO__FN(bag_fetch_state)(const neo__bag_update *u, int64
     }
 }
 
-/* The walk over the records. first[begin] ... first[end - 1] are the first records of the next rows, first[end]
-   is the record behind them when all are found; records before `scanned` have been looked at, of which the last
-   was of row `last`. Weights are fetched when a row is found, `ahead` rows before its turn (not records: hot
-   rows have long runs); gradient rows before `grads` have been, `ahead` records before theirs. */
+/* The walk over the records. first[begin] ... first[end - 1] are the first records of the next
+   rows, first[end] is the record behind them when all are found; records before `scanned` have been
+   looked at, of which the last was of row `last`. Weights are fetched when a row is found, `ahead`
+   rows before its turn (not records: hot rows have long runs); gradient rows before `grads` have
+   been, `ahead` records before theirs. */
 enum { NEO__FN(BAG_ROOM) = 512 };
 typedef struct NEO__FN(bag_walk) {
     int64_t scanned, begin, end, grads, ahead;
     uint64_t last;
     int64_t first[NEO__FN(BAG_ROOM)];
 } NEO__FN(bag_walk);
-/* Find rows until there are `ahead` behind the next `most`. No branch depends on where rows begin. */
+/* Find rows until `ahead` are behind the next `most`. No branch depends on where rows begin. */
 NEO__KERNEL_INLINE void NEO__FN(bag_walk_on)(const neo__bag_update *u, NEO__FN(bag_walk) * k,
                                              int64_t most, int dim) {
     const uint64_t *record = u->records;
@@ -24499,8 +24540,8 @@ NEO__KERNEL_FAR void NEO__FN(bag_keep_group)(const neo__bag_update *u, const int
         for (int64_t c = 0; c < u->dim; c++) to[c] = at & 1 ? g[c] : to[c] + g[c];
     }
 }
-/* Fetch the rows of the next group from the second-level cache into the first while their gradients are merged.
-   Rows of a line are loaded in time without it, and long ones would not find room. */
+/* Fetch the rows of the next group from the second-level cache into the first while their gradients
+   are merged. Rows of a line are loaded in time without it, and long ones would not find room. */
 NEO__KERNEL_INLINE void NEO__FN(bag_fetch_near)(const neo__bag_update *u, const int64_t *row,
                                                 int64_t count, int dim) {
     const int64_t bytes = dim && u->weight ? (int64_t)dim * 4 : u->store->row_bytes;

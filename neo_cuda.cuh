@@ -3492,7 +3492,8 @@ enum {
     NEO__BAGS_MOST_DIM = 1024 /* of a row in registers */
 };
 
-/* A kernel of blocks of NEO__BAGS_THREADS, and its launch for the job j; KEYED: by the size of j's keys. */
+/* A kernel of blocks of NEO__BAGS_THREADS, and its launch for the job j; KEYED: by the size of j's
+   keys. */
 #define NEO__BAGS_KERNEL static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
 #define NEO__BAGS_LAUNCH(kernel, grid, ...)                                                        \
     NEO__CUDA_LAUNCH(kernel, grid, NEO__BAGS_THREADS, 0, d->stream, __VA_ARGS__)
@@ -3544,11 +3545,13 @@ static __device__ __forceinline__ int64_t neo__bags_bag_of(const neo__bags_job &
 }
 static __device__ __forceinline__ int neo__bags_feature_of(const neo__bags_job &j, int64_t bag) {
     const neo__job_feature *f = j.told.features;
-    return (int)neo__bags_last(0, j.fixed.feature_count, bag, [f](int64_t i) { return f[i].first_bag; });
+    return (int)neo__bags_last(0, j.fixed.feature_count, bag,
+                               [f](int64_t i) { return f[i].first_bag; });
 }
 static __device__ __forceinline__ int neo__bags_table_of_key(const neo__bags_job &j, int64_t key) {
     const neo__job_table *t = j.fixed.tables;
-    return (int)neo__bags_last(0, j.fixed.table_count, key, [t](int64_t i) { return t[i].first_key; });
+    return (int)neo__bags_last(0, j.fixed.table_count, key,
+                               [t](int64_t i) { return t[i].first_key; });
 }
 /* The look at the batch was bad: whatever works on it does nothing. */
 static __device__ __forceinline__ bool neo__bags_refused(const neo__bags_job &j) {
@@ -3641,7 +3644,8 @@ template <class Each> static __device__ void neo__bags_each_id(const neo__bags_j
     for (int64_t tile = first + (int64_t)blockIdx.x * NEO__BAGS_TILE; tile < end; tile += step) {
         const int64_t last = NEO__MIN(tile + NEO__BAGS_TILE, end) - 1;
         if (threadIdx.x < 2)
-            ends[threadIdx.x] = neo__bags_bag_of(j, 0, j.batch.bags, threadIdx.x == 0 ? tile : last);
+            ends[threadIdx.x] =
+                neo__bags_bag_of(j, 0, j.batch.bags, threadIdx.x == 0 ? tile : last);
         __syncthreads();
         for (int64_t k = tile + threadIdx.x; k <= last; k += blockDim.x)
             each(k, neo__bags_bag_of(j, ends[0], ends[1] + 1, k));
@@ -3653,12 +3657,16 @@ NEO__BAGS_KERNEL neo__bags_check_kernel(const neo__bags_job j) {
     neo__bags_found *found = j.batch.found;
     NEO__BAGS_EACH(i, 1, 1) found->first = first, found->last = last;
     NEO__BAGS_EACH(i, j.batch.bags, 1)
-        if (j.batch.offsets[i] > j.batch.offsets[i + 1]) atomicMax(&found->bag, ~(unsigned long long)i);
-    if (first < 0 || last < first || last - first > j.fixed.max_ids) return; /* ids end somewhere else */
+    if (j.batch.offsets[i] > j.batch.offsets[i + 1]) atomicMax(&found->bag, ~(unsigned long long)i);
+    if (first < 0 || last < first || last - first > j.fixed.max_ids)
+        return; /* ids end somewhere else */
     unsigned long long bad = 0;
     neo__bags_each_id(j, [&](int64_t k, int64_t bag) {
-        const int64_t rows = j.fixed.tables[j.told.features[neo__bags_feature_of(j, bag)].table].rows;
-        if ((uint64_t)neo__jagged_id(j.batch.ids, j.batch.is_i32, k - j.batch.id_base) < (uint64_t)rows) return;
+        const int64_t rows =
+            j.fixed.tables[j.told.features[neo__bags_feature_of(j, bag)].table].rows;
+        if ((uint64_t)neo__jagged_id(j.batch.ids, j.batch.is_i32, k - j.batch.id_base) <
+            (uint64_t)rows)
+            return;
         atomicMax(&found->id, ~(unsigned long long)(k - first));
         bad++;
     });
@@ -3666,7 +3674,9 @@ NEO__BAGS_KERNEL neo__bags_check_kernel(const neo__bags_job j) {
 }
 /* A recorded step has an error, whether a kernel or the host sees it. */
 static __global__ void neo__bags_stop_kernel(const neo__bags_job j, int *stop) {
-    if (neo__bags_refused(j) || (j.fixed.none && j.batch.found->last - j.batch.found->first != j.tensor.out_rows)) *stop = 1;
+    if (neo__bags_refused(j) ||
+        (j.fixed.none && j.batch.found->last - j.batch.found->first != j.tensor.out_rows))
+        *stop = 1;
 }
 static neo_status neo__cuda_bags_check(neo_device *device, const neo__bags_job *j,
                                   neo__bags_found *found, const neo__later *later) {
@@ -3810,7 +3820,8 @@ NEO__BAGS_KERNEL neo__bags_copy_kernel(const neo__bags_job j) {
     if (neo__bags_refused(j)) return;
     const int64_t *offsets = j.batch.offsets;
     const neo__job_feature *features = j.told.features;
-    const int64_t first = offsets[0], count = NEO__MIN(offsets[j.batch.bags] - first, j.tensor.out_rows);
+    const int64_t first = offsets[0],
+                  count = NEO__MIN(offsets[j.batch.bags] - first, j.tensor.out_rows);
     NEO__BAGS_EACH(i, count, 16) {
         const int64_t f = neo__bags_last(0, j.fixed.feature_count, first + i,
                                          [=](int64_t q) { return offsets[features[q].first_bag]; });
@@ -3819,14 +3830,16 @@ NEO__BAGS_KERNEL neo__bags_copy_kernel(const neo__bags_job j) {
         float *to = j.tensor.out + i * features[f].out_stride;
         for (int64_t col = threadIdx.x % 16; col < t.store.dim; col += 16) {
             const float x = row < 0 ? 0.0f : neo__bags_element(t.store, row, col);
-            to[col] = row >= 0 && j.batch.weights ? __fmul_rn(neo__bags_weight_of(j, first + i), x) : x;
+            to[col] =
+                row >= 0 && j.batch.weights ? __fmul_rn(neo__bags_weight_of(j, first + i), x) : x;
         }
     }
 }
 /* Blocks of a kernel in which `lanes` share a bag: the features are the grid's second dimension. */
 static dim3 neo__bags_grid(const neo__cuda *d, const neo__bags_job *j, int lanes) {
     int64_t bags = 0;
-    for (int f = 0; f < j->fixed.feature_count; f++) bags = NEO__MAX(bags, j->told.host_features[f].bags);
+    for (int f = 0; f < j->fixed.feature_count; f++)
+        bags = NEO__MAX(bags, j->told.host_features[f].bags);
     const unsigned x = neo__cuda_blocks(d, bags * lanes, NEO__BAGS_THREADS);
     return dim3(x, (unsigned)NEO__MIN(j->fixed.feature_count, 65535));
 }
@@ -3837,7 +3850,8 @@ static neo_status neo__bags_launch_pool(neo__cuda *d, const neo__bags_job *j, un
     NEO__BAGS_LAUNCH((neo__bags_pool_kernel<T, LANES>), neo__bags_grid(d, j, LANES), *j);
     return neo__cuda_launched(d, "bags: lookup");
 }
-template <neo_dtype T> static neo_status neo__bags_launch_pools(neo__cuda *d, const neo__bags_job *j) {
+template <neo_dtype T>
+static neo_status neo__bags_launch_pools(neo__cuda *d, const neo__bags_job *j) {
     unsigned has = 0;
     for (int f = 0; f < j->fixed.feature_count; f++) {
         const neo__job_table &t = j->fixed.host_tables[j->told.host_features[f].table];
@@ -3853,12 +3867,15 @@ static neo_status neo__cuda_bags_forward(neo_device *device, const neo__bags_job
     NEO__TRY(neo__cuda_enter(d));
     if (j->batch.bags == 0) return NEO_OK;
     if (j->fixed.none) {
-        NEO__BAGS_LAUNCH(neo__bags_copy_kernel, neo__cuda_blocks(d, j->batch.most_ids * 16, NEO__BAGS_THREADS), *j);
+        NEO__BAGS_LAUNCH(neo__bags_copy_kernel,
+                         neo__cuda_blocks(d, j->batch.most_ids * 16, NEO__BAGS_THREADS), *j);
         return neo__cuda_launched(d, "bags: copy");
     }
     bool any = false; /* of a column per lane */
     for (int f = 0; f < j->fixed.feature_count; f++)
-        if (!neo__bags_pool_lanes(j->fixed.host_tables[j->told.host_features[f].table], j->tensor.aligned)) any = true;
+        if (!neo__bags_pool_lanes(j->fixed.host_tables[j->told.host_features[f].table],
+                                  j->tensor.aligned))
+            any = true;
     if (any) {
         NEO__BAGS_LAUNCH(neo__bags_pool_any_kernel, neo__bags_grid(d, j, 16), *j);
         NEO__TRY(neo__cuda_launched(d, "bags: lookup"));
@@ -3880,7 +3897,8 @@ NEO__BAGS_KERNEL neo__bags_weight_grad_kernel(const neo__bags_job j) {
         const neo__job_table &t = j.fixed.tables[p.table];
         const int64_t row = neo__bags_row(j, t.rows, first + i);
         const int64_t length = j.batch.offsets[bag + 1] - j.batch.offsets[bag];
-        const float *from = j.tensor.dout + p.out_at + (j.fixed.none ? i : bag - p.first_bag) * p.out_stride;
+        const float *from =
+            j.tensor.dout + p.out_at + (j.fixed.none ? i : bag - p.first_bag) * p.out_stride;
         float sum = 0.0f;
         for (int64_t col = lane; row >= 0 && col - lane < t.store.dim; col += 16) {
             float x = 0.0f;
@@ -3896,8 +3914,8 @@ static neo_status neo__cuda_bags_weight_grad(neo_device *device, const neo__bags
     NEO__TRY(neo__cuda_enter(d));
     if (j->batch.bags == 0 || j->batch.most_ids == 0) return NEO_OK;
     NEO__CUDA_LAUNCH(neo__bags_weight_grad_kernel,
-                neo__cuda_blocks(d, j->batch.most_ids * 16, NEO__BAGS_THREADS), NEO__BAGS_THREADS, 0,
-                d->stream, *j);
+                     neo__cuda_blocks(d, j->batch.most_ids * 16, NEO__BAGS_THREADS),
+                     NEO__BAGS_THREADS, 0, d->stream, *j);
     return neo__cuda_launched(d, "bags: gradients of weights");
 }
 
@@ -3911,7 +3929,8 @@ NEO__BAGS_KERNEL neo__bags_pack_kernel(const neo__bags_job j) {
         const neo__job_table &t = j.fixed.tables[p.table];
         if (!t.mean) continue;
         NEO__BAGS_EACH(b, p.bags, 32) {
-            const int64_t *offsets = j.batch.offsets + p.first_bag + b, length = offsets[1] - offsets[0];
+            const int64_t *offsets = j.batch.offsets + p.first_bag + b,
+                          length = offsets[1] - offsets[0];
             const float *from = j.tensor.dout + p.out_at + b * p.out_stride;
             float *to = j.sorted.packed + p.out_at + b * p.pack_stride;
             if (length == 0) continue;
@@ -3945,9 +3964,9 @@ NEO__BAGS_KERNEL neo__bags_records_kernel(const neo__bags_job j) {
             const int64_t at = p.out_at + (j.fixed.none ? i : s) * stride;
             if (j.sorted.indirect) j.sorted.grad_at[i] = at;
             values[i] = j.sorted.indirect ? (uint32_t)i : (uint32_t)(at / j.sorted.grad_unit);
-            keys[i] = row < 0
-                          ? none
-                          : (K)(t.first_key + row) << j.sorted.leaf_bits | (K)neo__bags_leaf(j, p.bags, s);
+            keys[i] = row < 0 ? none
+                              : (K)(t.first_key + row) << j.sorted.leaf_bits |
+                                    (K)neo__bags_leaf(j, p.bags, s);
         });
     }
     const int64_t threads = (int64_t)gridDim.x * blockDim.x; /* launched for more than there are */
@@ -3956,7 +3975,8 @@ NEO__BAGS_KERNEL neo__bags_records_kernel(const neo__bags_job j) {
         keys[i] = none, values[i] = 0;
 }
 template <class K>
-NEO__BAGS_KERNEL neo__bags_row_records_kernel(const neo__bags_job j, const int64_t *rows, int64_t first_key) {
+NEO__BAGS_KERNEL neo__bags_row_records_kernel(const neo__bags_job j, const int64_t *rows,
+                                              int64_t first_key) {
     NEO__BAGS_EACH(i, j.sorted.records, 1) {
         ((K *)j.sorted.keys[0])[i] = (K)(first_key + rows[i]);
         j.sorted.values[0][i] = (uint32_t)i;
@@ -3993,7 +4013,8 @@ static size_t neo__cuda_bags_temp_bytes(neo_device *device, int64_t records, int
 }
 static neo_status neo__bags_sorted(neo__cuda *d, const neo__bags_job *j) {
     NEO__TRY(neo__cuda_launched(d, "bags: records"));
-    return j->fixed.wide ? neo__bags_sort_records<uint64_t>(d, j) : neo__bags_sort_records<uint32_t>(d, j);
+    return j->fixed.wide ? neo__bags_sort_records<uint64_t>(d, j)
+                         : neo__bags_sort_records<uint32_t>(d, j);
 }
 static neo_status neo__cuda_bags_sort(neo_device *device, const neo__bags_job *j) {
     neo__cuda *d = (neo__cuda *)device;
@@ -4033,8 +4054,8 @@ template <int W, int AHEAD> struct neo__bags_adder {
             for (int a = 0; a < AHEAD; a++) value[a] = values[i + a];
             NEO__UNROLL
             for (int a = 0; a < AHEAD; a++) {
-                const int64_t at =
-                    j.sorted.indirect ? j.sorted.grad_at[value[a]] : (int64_t)value[a] * j.sorted.grad_unit;
+                const int64_t at = j.sorted.indirect ? j.sorted.grad_at[value[a]]
+                                                     : (int64_t)value[a] * j.sorted.grad_unit;
                 x[a] = neo__cuda_load<W>(from + at);
             }
             NEO__UNROLL
@@ -4055,7 +4076,8 @@ template <int W> struct neo__bags_adder<W, 0> {
 template <int W, int AHEAD>
 static __device__ __forceinline__ void neo__bags_add(const neo__bags_job &j, const float *from,
                                                      int64_t i, int64_t end, neo__floats<W> &s) {
-    const float *weights = j.batch.weights ? j.batch.weights + (j.batch.offsets[0] - j.batch.id_base) : NULL;
+    const float *weights =
+        j.batch.weights ? j.batch.weights + (j.batch.offsets[0] - j.batch.id_base) : NULL;
     neo__bags_adder<W, AHEAD>::add(j, from, weights, i, end, s);
 }
 /* The gradients of one row, records [i, end): a chain per leaf, + 0.0f, and the leaves' tree. */
@@ -4114,7 +4136,8 @@ static __device__ __forceinline__ neo__bags_run neo__bags_run_at(const neo__bags
 template <class K>
 static __device__ __forceinline__ bool neo__bags_starts(const neo__bags_job &j, int64_t i) {
     const K *keys = (const K *)j.sorted.keys[1];
-    if (i >= j.sorted.records || (int64_t)(keys[i] >> j.sorted.leaf_bits) >= j.fixed.key_count) return false;
+    if (i >= j.sorted.records || (int64_t)(keys[i] >> j.sorted.leaf_bits) >= j.fixed.key_count)
+        return false;
     return i == 0 || keys[i] >> j.sorted.leaf_bits != keys[i - 1] >> j.sorted.leaf_bits;
 }
 /* The end of a run, for LANES threads of `mask` at once. */
@@ -4126,7 +4149,8 @@ static __device__ __forceinline__ int64_t neo__bags_end(const neo__bags_job &j, 
     const int lane = threadIdx.x % LANES, shift = threadIdx.x % 32 - lane;
     const unsigned all = LANES == 32 ? 0xFFFFFFFFu : (1u << (LANES & 31)) - 1u;
     for (int64_t i = begin + 1;; i += LANES) {
-        const bool same = i + lane < j.sorted.records && keys[i + lane] >> j.sorted.leaf_bits == key;
+        const bool same =
+            i + lane < j.sorted.records && keys[i + lane] >> j.sorted.leaf_bits == key;
         const unsigned other = ~(__ballot_sync(mask, same) >> shift) & all;
         if (other) return i + __ffs((int)other) - 1;
     }
@@ -4145,7 +4169,8 @@ static __device__ __forceinline__ int neo__bags_window(const neo__bags_job &j, i
         run = neo__bags_run_at<K>(j, i);
         take = mine(run.table);
     }
-    if (take && far < j.sorted.records && keys[far] >> j.sorted.leaf_bits == keys[i] >> j.sorted.leaf_bits) {
+    if (take && far < j.sorted.records &&
+        keys[far] >> j.sorted.leaf_bits == keys[i] >> j.sorted.leaf_bits) {
         j.sorted.longs[1 + atomicAdd(&j.sorted.longs[0], 1ull)] = (unsigned long long)i;
         take = false;
     }
@@ -4160,7 +4185,8 @@ static __device__ __forceinline__ int neo__bags_window(const neo__bags_job &j, i
 /* Lanes times fours of a row whose step is nothing but this; 0: another step. */
 static __host__ __device__ __forceinline__ int
 neo__bags_rowwise_fours(const neo__bags_job &j, const neo__job_table &t, const neo__job_rule &o) {
-    if (j.keep || t.cut || t.store.dtype != NEO_F32 || o.step.kind != NEO_BAG_ROWWISE_ADAGRAD) return 0;
+    if (j.keep || t.cut || t.store.dtype != NEO_F32 || o.step.kind != NEO_BAG_ROWWISE_ADAGRAD)
+        return 0;
     if (o.step.adjusts || o.step.max_norm > 0.0f || t.store.dim > NEO__BAGS_MOST_DIM) return 0;
     return neo__bags_lanes(t, j.tensor.aligned);
 }
@@ -4227,7 +4253,8 @@ NEO__BAGS_KERNEL neo__bags_rowwise_kernel(const neo__bags_job j) {
     const unsigned mask = neo__bags_mask<LANES>();
     NEO__BAGS_EACH(window, (j.sorted.records + 31) / 32, 32) {
         const int count = neo__bags_window<K>(j, window, list, [&j](int table) {
-            return neo__bags_rowwise_fours(j, j.fixed.tables[table], j.told.rules[table]) == LANES * CHUNKS;
+            return neo__bags_rowwise_fours(j, j.fixed.tables[table], j.told.rules[table]) ==
+                   LANES * CHUNKS;
         });
         for (int r = group; r < count; r += 32 / LANES)
             neo__bags_rowwise<K, LANES, CHUNKS>(j, list[r], mask);
@@ -4291,8 +4318,9 @@ NEO__BAGS_KERNEL neo__bags_step_kernel(const neo__bags_job j) {
     __shared__ neo__bags_run lists[NEO__BAGS_WARPS][32];
     neo__bags_run *list = lists[threadIdx.x / 32];
     const int vectors = blockDim.x / 16, vector = threadIdx.x / 16;
-    float *g = j.room.scratch ? j.room.scratch + (int64_t)(blockIdx.x * vectors + vector) * j.room.scratch_floats
-                         : shared + vector * j.room.scratch_floats;
+    float *g = j.room.scratch ? j.room.scratch +
+                                    (int64_t)(blockIdx.x * vectors + vector) * j.room.scratch_floats
+                              : shared + vector * j.room.scratch_floats;
     NEO__BAGS_EACH(window, (j.sorted.records + 31) / 32, 32) {
         const int count = neo__bags_window<K>(j, window, list, [&j](int table) {
             return neo__bags_rowwise_fours(j, j.fixed.tables[table], j.told.rules[table]) == 0;
@@ -4313,7 +4341,8 @@ static __global__ void __launch_bounds__(NEO__BAGS_LONG_THREADS)
     if (j.stop && *j.stop) return;
     NEO__DYNAMIC_SHARED(float, shared);
     const K *keys = (const K *)j.sorted.keys[1];
-    float *g = j.room.scratch ? j.room.scratch + (int64_t)blockIdx.x * j.room.scratch_floats : shared;
+    float *g =
+        j.room.scratch ? j.room.scratch + (int64_t)blockIdx.x * j.room.scratch_floats : shared;
     const unsigned long long count = j.sorted.longs[0];
     for (unsigned long long r = blockIdx.x; r < count; r += gridDim.x) {
         const neo__bags_run run = neo__bags_run_at<K>(j, (int64_t)j.sorted.longs[1 + r]);
@@ -4362,7 +4391,8 @@ template <class K> static neo_status neo__bags_update_as(neo__cuda *d, const neo
     const unsigned threads = neo__bags_step_threads(j), most = NEO__JOB_VECTORS / 2;
     unsigned blocks = neo__cuda_blocks(d, (j->sorted.records + 31) / 32, threads / 32), has = 0;
     for (int t = 0; t < j->fixed.table_count; t++) {
-        const int fours = neo__bags_rowwise_fours(*j, j->fixed.host_tables[t], j->told.host_rules[t]);
+        const int fours =
+            neo__bags_rowwise_fours(*j, j->fixed.host_tables[t], j->told.host_rules[t]);
         has |= fours ? (unsigned)fours : 1u;
     }
     NEO__TRY(neo__cuda_set(d, j->sorted.longs, 0, sizeof *j->sorted.longs));
@@ -4376,15 +4406,16 @@ template <class K> static neo_status neo__bags_update_as(neo__cuda *d, const neo
     if (j->sorted.records <= NEO__JOB_LONG) return NEO_OK;
     blocks = neo__cuda_blocks(d, j->sorted.records, NEO__JOB_LONG);
     if (j->room.scratch) blocks = NEO__MIN(blocks, most);
-    NEO__CUDA_LAUNCH((neo__bags_long_kernel<K>), blocks, NEO__BAGS_LONG_THREADS, j->room.scratch ? 0 : bytes,
-                d->stream, *j);
+    NEO__CUDA_LAUNCH((neo__bags_long_kernel<K>), blocks, NEO__BAGS_LONG_THREADS,
+                     j->room.scratch ? 0 : bytes, d->stream, *j);
     return neo__cuda_launched(d, "bags: update of long runs");
 }
 static neo_status neo__cuda_bags_update(neo_device *device, const neo__bags_job *j) {
     neo__cuda *d = (neo__cuda *)device;
     NEO__TRY(neo__cuda_enter(d));
     if (j->sorted.records == 0) return NEO_OK;
-    return j->fixed.wide ? neo__bags_update_as<uint64_t>(d, j) : neo__bags_update_as<uint32_t>(d, j);
+    return j->fixed.wide ? neo__bags_update_as<uint64_t>(d, j)
+                         : neo__bags_update_as<uint32_t>(d, j);
 }
 /* What is kept as records: each row is one. */
 template <class K>
@@ -4404,7 +4435,8 @@ static neo_status neo__cuda_bags_step_kept(neo_device *device, const neo__bags_j
     return neo__cuda_bags_update(device, j);
 }
 
-/* The step of kept rows of tables that are cut, on copies of them: what it asks for is what counts. 16 lanes a row. */
+/* The step of kept rows of tables that are cut, on copies of them: what it asks for is what counts.
+   16 lanes a row. */
 static __global__ void __launch_bounds__(32) neo__bags_cut_kernel(const neo__bags_job j) {
     const int lane = threadIdx.x % 16, vector = (int)blockIdx.x * 2 + threadIdx.x / 16;
     const unsigned mask = neo__mask_warp();
@@ -4429,7 +4461,8 @@ static __global__ void __launch_bounds__(32) neo__bags_cut_kernel(const neo__bag
         }
         __syncwarp(mask);
         neo__row_sums_warp sums = {&j.cut.tables[table].cut, j.cut.row[i], 0};
-        neo__bag_step_row_warp(&j.told.rules[table].step, &sums, copy[0], copy[1], copy[2], g, spare, dim);
+        neo__bag_step_row_warp(&j.told.rules[table].step, &sums, copy[0], copy[1], copy[2], g,
+                               spare, dim);
         __syncwarp(mask);
     }
 }
@@ -4455,7 +4488,8 @@ static __device__ __forceinline__ void neo__bags_hash_add(const neo__bags_job &j
                                                           uint32_t slot) {
     uint64_t i = neo__mix64(key * 0x9E3779B97F4A7C15u) & j.kept.hash_mask;
     unsigned long long *keys = (unsigned long long *)j.kept.hash_key;
-    while (atomicCAS(&keys[i], 0ull, (unsigned long long)key + 1) != 0) i = (i + 1) & j.kept.hash_mask;
+    while (atomicCAS(&keys[i], 0ull, (unsigned long long)key + 1) != 0)
+        i = (i + 1) & j.kept.hash_mask;
     j.kept.hash_slot[i] = slot;
 }
 template <class K>
@@ -4463,7 +4497,8 @@ NEO__BAGS_KERNEL neo__bags_find_slots_kernel(const neo__bags_job j, int by_value
     const K *keys = (const K *)j.sorted.keys[1];
     NEO__BAGS_EACH(i, j.sorted.records, 1) {
         if (!neo__bags_starts<K>(j, i)) continue;
-        const uint64_t key = (uint64_t)(keys[i] >> j.sorted.leaf_bits), at = neo__bags_hash_find(j, key);
+        const uint64_t key = (uint64_t)(keys[i] >> j.sorted.leaf_bits),
+                       at = neo__bags_hash_find(j, key);
         const bool known = j.kept.hash_key[at] != 0;
         j.kept.keep_at[i] = known ? j.kept.hash_slot[at] << 1 : 1u;
         if (!known) j.kept.fresh[by_value ? j.sorted.values[1][i] : (uint32_t)i] = 1;
@@ -4487,14 +4522,15 @@ NEO__BAGS_KERNEL neo__bags_hash_slots_kernel(const neo__bags_job j) {
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < j.kept.count; i += threads)
         neo__bags_hash_add(j, j.kept.slot_key[i], (uint32_t)i);
 }
-static neo_status neo__cuda_bags_find_slots(neo_device *device, const neo__bags_job *j, int by_value,
-                                       int64_t *fresh) {
+static neo_status neo__cuda_bags_find_slots(neo_device *device, const neo__bags_job *j,
+                                            int by_value, int64_t *fresh) {
     neo__cuda *d = (neo__cuda *)device;
     uint32_t count;
     NEO__TRY(neo__cuda_enter(d));
     *fresh = 0;
     if (j->sorted.records == 0) return NEO_OK;
-    NEO__TRY(neo__cuda_set(d, j->kept.fresh, 0, (size_t)(j->sorted.records + 1) * sizeof *j->kept.fresh));
+    NEO__TRY(neo__cuda_set(d, j->kept.fresh, 0,
+                           (size_t)(j->sorted.records + 1) * sizeof *j->kept.fresh));
     const unsigned blocks = neo__cuda_blocks(d, j->sorted.records, NEO__BAGS_THREADS);
     NEO__BAGS_LAUNCH_KEYED(neo__bags_find_slots_kernel, blocks, *j, by_value);
     NEO__TRY(neo__cuda_launched(d, "bags: slots"));
@@ -4508,7 +4544,8 @@ static neo_status neo__cuda_bags_find_slots(neo_device *device, const neo__bags_
     *fresh = count;
     return NEO_OK;
 }
-static neo_status neo__cuda_bags_give_slots(neo_device *device, const neo__bags_job *j, int by_value) {
+static neo_status neo__cuda_bags_give_slots(neo_device *device, const neo__bags_job *j,
+                                            int by_value) {
     neo__cuda *d = (neo__cuda *)device;
     NEO__TRY(neo__cuda_enter(d));
     if (j->sorted.records == 0) return NEO_OK;
@@ -4521,15 +4558,18 @@ static neo_status neo__cuda_bags_drop_slots(neo_device *device, const neo__bags_
     neo__cuda *d = (neo__cuda *)device;
     NEO__TRY(neo__cuda_enter(d));
     if (j->kept.max == 0) return NEO_OK;
-    NEO__TRY(neo__cuda_set(d, j->kept.hash_key, 0, (size_t)(j->kept.hash_mask + 1) * sizeof *j->kept.hash_key));
+    NEO__TRY(neo__cuda_set(d, j->kept.hash_key, 0,
+                           (size_t)(j->kept.hash_mask + 1) * sizeof *j->kept.hash_key));
     if (j->kept.count == 0) return NEO_OK;
-    NEO__CUDA_LAUNCH(neo__bags_hash_slots_kernel, neo__cuda_blocks(d, j->kept.count, NEO__BAGS_THREADS),
-                NEO__BAGS_THREADS, 0, d->stream, *j);
+    NEO__CUDA_LAUNCH(neo__bags_hash_slots_kernel,
+                     neo__cuda_blocks(d, j->kept.count, NEO__BAGS_THREADS), NEO__BAGS_THREADS, 0,
+                     d->stream, *j);
     return neo__cuda_launched(d, "bags: hash");
 }
 
 /* ---- squares of kept gradients; rows to and from f32: 16 lanes a row ---- */
-NEO__BAGS_KERNEL neo__bags_squares_kernel(const neo__bags_job j, int64_t first, int64_t count, float *out) {
+NEO__BAGS_KERNEL neo__bags_squares_kernel(const neo__bags_job j, int64_t first, int64_t count,
+                                          float *out) {
     const int64_t blocks = neo__bag_blocks(j.fixed.max_dim);
     const int lane = threadIdx.x % 16;
     NEO__BAGS_EACH(i, count, 16) {
@@ -4553,13 +4593,14 @@ static neo_status neo__cuda_bags_squares(neo_device *device, const neo__bags_job
     return neo__cuda_launched(d, "bags: squares");
 }
 /* Encoding fills a row up, so it works on a copy. */
-NEO__BAGS_KERNEL neo__bags_rows_kernel(const neo__bags_job j, int table, int64_t first, int64_t count,
-                          float *rows, int write) {
+NEO__BAGS_KERNEL neo__bags_rows_kernel(const neo__bags_job j, int table, int64_t first,
+                                       int64_t count, float *rows, int write) {
     NEO__DYNAMIC_SHARED(float, shared);
     const neo__bag_rows &s = j.fixed.tables[table].store;
     const int vectors = blockDim.x / 16, vector = threadIdx.x / 16;
-    float *w = j.room.scratch ? j.room.scratch + (int64_t)(blockIdx.x * vectors + vector) * j.room.scratch_floats
-                         : shared + vector * j.room.scratch_floats;
+    float *w = j.room.scratch ? j.room.scratch +
+                                    (int64_t)(blockIdx.x * vectors + vector) * j.room.scratch_floats
+                              : shared + vector * j.room.scratch_floats;
     const int64_t step = (int64_t)gridDim.x * vectors;
     for (int64_t i = (int64_t)blockIdx.x * vectors + vector; i < count; i += step) {
         float *row = rows + i * s.dim;
@@ -4582,8 +4623,8 @@ static neo_status neo__cuda_bags_rows(neo_device *device, const neo__bags_job *j
     const size_t bytes = (size_t)j->room.scratch_floats * sizeof(float) * (threads / 16);
     unsigned blocks = neo__cuda_blocks(d, 16 * count, threads);
     if (j->room.scratch) blocks = NEO__MIN(blocks, most);
-    NEO__CUDA_LAUNCH(neo__bags_rows_kernel, blocks, threads, j->room.scratch ? 0 : bytes, d->stream, *j,
-                table, first, count, rows, write);
+    NEO__CUDA_LAUNCH(neo__bags_rows_kernel, blocks, threads, j->room.scratch ? 0 : bytes, d->stream,
+                     *j, table, first, count, rows, write);
     return neo__cuda_launched(d, "bags: rows");
 }
 
