@@ -2667,6 +2667,11 @@ typedef struct neo__part_tree {
     int64_t number[NEO__PART_DEPTH];
     int depth;
 } neo__part_tree;
+/* Whether the two parts on top of a stack join before part `next` is pushed. */
+NEO__EVERYWHERE NEO__INLINE int neo__part_joins(const int64_t *number, int depth, int64_t next) {
+    return depth >= 2 && neo__tree_level(number[depth - 2], number[depth - 1]) <
+                             neo__tree_level(number[depth - 1], next);
+}
 /* The last v with leaf[v] <= low. */
 NEO__EVERYWHERE NEO__INLINE int neo__leaf_of(const int64_t *leaf, int leaf_count, int64_t low) {
     int v = 0;
@@ -3260,67 +3265,76 @@ enum {
 NEO__EVERYWHERE NEO__INLINE int64_t neo__job_scratch(neo_dtype dtype, int64_t dim) {
     return 2 * neo__bag_room(dim) + (dtype == NEO_F32 ? 0 : 2 * neo__bag_room(dim) + 96);
 }
-/* A call on an object with its parts, all on the device unless "host" is said. */
+/* The record of a call, for every operation on bags. Pointers are the device's unless "host" is said. */
 typedef struct neo__bags_job {
     neo_bags *object; /* host: for the CPU */
     int32_t table;    /* for the CPU: of sort_rows */
     int only_cut;     /* for the CPU: tables cut by columns (1), the others (0), all (-1) */
-    int32_t table_count, feature_count;
-    int none, wide; /* none: NEO_POOL_NONE. wide: keys are 64 bits, else 32 */
-    neo_bounds bounds;
-    int64_t key_count; /* rows of all tables; also the key of a dropped id */
-    int64_t max_ids, max_records, max_dim;
-    const neo__job_table *tables, *host_tables;
-    neo__job_feature *features, *host_features; /* [feature_count + 1] */
-    neo__job_rule *rules, *host_rules;
-    neo__bags_found *found;
-    /* Records: key << leaf_bits | leaf, and what to add; unsorted, sorted. */
-    void *keys[2];
-    uint32_t *values[2];
-    int64_t *grad_at;      /* per id */
-    float *packed;         /* gradients of MEAN tables, divided by the bags' lengths */
-    unsigned long long *longs; /* [0]: how many; then the first record of each long run */
-    void *temp;            /* of sort and scan */
-    size_t temp_bytes;
-    const int *stop; /* not 0: the step that is being recorded has an error, no row changes. NULL: 0 */
-    float *scratch; /* [NEO__JOB_VECTORS][scratch_floats], or NULL: shared memory is enough */
-    int64_t scratch_floats;
-    float *stage;          /* [stage_floats] */
-    int64_t stage_floats;
-    /* Kept gradients: keys by slot, a hash table from key + 1 to slot, and [max_dim] floats each. */
-    int64_t max_kept;
-    uint64_t *slot_key, *hash_key, hash_mask;
-    uint32_t *hash_slot, *fresh, *place; /* [max_records + 1]: 1 for a new row; their sums before */
-    uint32_t *keep_at;                   /* per record: slot << 1 | new */
-    float *kept;
-    /* The batch. ids and weights are indexed by an offset - id_base. */
-    const int64_t *offsets;
-    const void *ids;
-    const float *weights;
-    int is_i32;
-    int64_t id_base, bags;
-    int64_t most_ids; /* not more than this: launches are sized by it */
-    /* The tensors. */
-    float *out;
-    int64_t out_rows; /* NEO_POOL_NONE */
-    const float *dout;
-    float *dweights;
-    int aligned; /* all rows of out, dout and packed lie at multiples of 16 bytes */
-    /* Merging. */
-    neo__leaf_cut leaves; /* count 0: every feature's samples are a batch of `shards` leaves */
-    int leaf_bits;
-    int leaf_sort; /* records do not come leaf by leaf: the sort must see to it */
-    int64_t records;          /* not more than this */
-    int indirect; /* the gradient of a value is at grad_at[value], else at value grad_unit */
-    int64_t grad_unit;
-    int packs; /* gradients of MEAN tables are in `packed`, else all are in dout */
-    /* Tables cut by columns; NULL: none. */
-    neo__job_cut *cuts;  /* [table_count] */
-    uint32_t *cut_row;   /* [max_kept] */
-    float *cut_scratch;  /* [NEO__JOB_VECTORS][5 neo__bag_room(max_dim)] */
-    float *cut_blocks, *cut_totals;
+    const int *stop;  /* not 0: the step that is being recorded has an error, no row changes. NULL: 0 */
+    struct {          /* since the object was made, or its workspace grew */
+        int32_t table_count, feature_count;
+        int none, wide; /* none: NEO_POOL_NONE. wide: keys are 64 bits, else 32 */
+        neo_bounds bounds;
+        int64_t key_count; /* rows of all tables; also the key of a dropped id */
+        int64_t max_ids, max_records, max_dim;
+        const neo__job_table *tables, *host_tables;
+    } fixed;
+    struct { /* sent when they have changed */
+        neo__job_feature *features, *host_features; /* [feature_count + 1] */
+        neo__job_rule *rules, *host_rules;
+    } told;
+    struct { /* ids and weights are indexed by an offset - id_base */
+        const int64_t *offsets;
+        const void *ids;
+        const float *weights;
+        int is_i32;
+        int64_t id_base, bags;
+        int64_t most_ids; /* not more than this: launches are sized by it */
+        neo__bags_found *found;
+    } batch;
+    struct {
+        float *out;
+        int64_t out_rows; /* NEO_POOL_NONE */
+        const float *dout;
+        float *dweights;
+        int aligned; /* all rows of out, dout and packed lie at multiples of 16 bytes */
+    } tensor;
+    struct { /* records: key << leaf_bits | leaf, and what to add; unsorted, sorted */
+        void *keys[2];
+        uint32_t *values[2];
+        int64_t records;  /* not more than this */
+        int64_t *grad_at; /* per id */
+        int indirect;     /* the gradient of a value is at grad_at[value], else at value grad_unit */
+        int64_t grad_unit;
+        float *packed; /* gradients of MEAN tables, divided by the bags' lengths */
+        int packs;     /* gradients of MEAN tables are in `packed`, else all are in dout */
+        neo__leaf_cut leaves; /* count 0: every feature's samples are a batch of `shards` leaves */
+        int leaf_bits;
+        int leaf_sort; /* records do not come leaf by leaf: the sort must see to it */
+        unsigned long long *longs; /* [0]: how many; then the first record of each long run */
+        void *temp;                /* of sort and scan */
+        size_t temp_bytes;
+    } sorted;
     int keep, add; /* keep: sums are kept. add: they go on from what is kept, record by record */
-    int64_t slot_count;
+    struct {       /* keys by slot, a hash table from key + 1 to slot, and [max_dim] floats each */
+        int64_t max, count;
+        uint64_t *slot_key, *hash_key, hash_mask;
+        uint32_t *hash_slot, *fresh, *place; /* [max_records + 1]: 1 for a new row; their sums before */
+        uint32_t *keep_at;                   /* per record: slot << 1 | new */
+        float *sums;
+    } kept;
+    struct { /* tables cut by columns; NULL: none */
+        neo__job_cut *tables; /* [table_count] */
+        uint32_t *row;        /* [kept.max] */
+        float *scratch;       /* [NEO__JOB_VECTORS][5 neo__bag_room(max_dim)] */
+        float *blocks, *totals;
+    } cut;
+    struct {
+        float *scratch; /* [NEO__JOB_VECTORS][scratch_floats], or NULL: shared memory is enough */
+        int64_t scratch_floats;
+        float *stage; /* [stage_floats] */
+        int64_t stage_floats;
+    } room;
 } neo__bags_job;
 
 struct neo_device {
@@ -9164,6 +9178,8 @@ NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-jagged
 
+   Loops over bags and ids come first, then what runs once per call.
+
    Views are checked before they are followed: neo__jagged_check looks at the struct and the two
    ends of the offsets, neo__jagged_check_offsets at every offset. Writers make one pass that
    checks (counts, capacity, ids that fit) and one that writes, so that a failed call leaves the
@@ -9173,6 +9189,8 @@ struct neo_jagged_buffer {
     neo_ctx *ctx;
     neo_jagged view;
     int64_t max_bags, max_ids;
+    char *block; /* of the arrays */
+    size_t block_bytes;
     int64_t *offsets;      /* [max_bags + 1] */
     int64_t *feature_bags; /* [feature_count + 1] */
     void *ids;             /* [max_ids] */
@@ -9192,44 +9210,6 @@ NEO_API int64_t neo_jagged_id_count(const neo_jagged *j) {
     return bags > 0 ? j->offsets[bags] - j->offsets[0] : 0;
 }
 
-NEO__HOT_END
-/* The struct, its pointers and counts, and of a batch on the host the first and last offset. */
-static neo_status neo__jagged_check(const neo_jagged *j, const char *fn) {
-    NEO__CHECK(j, NEO_ERR_ARG, "%s: the batch is NULL", fn);
-    NEO__CHECK(j->feature_count >= 0, NEO_ERR_ARG, "%s: feature_count is %d", fn,
-               j->feature_count);
-    NEO__CHECK(j->id_dtype == NEO_I64 || j->id_dtype == NEO_I32, NEO_ERR_ARG,
-               "%s: ids are %s, not i64 or i32", fn, neo_dtype_name(j->id_dtype));
-    if (j->feature_bags) {
-        NEO__CHECK(j->feature_bags[0] == 0, NEO_ERR_FORMAT,
-                   "%s: feature_bags[0] is %" PRId64 ", not 0", fn, j->feature_bags[0]);
-        for (int32_t t = 0; t < j->feature_count; t++)
-            NEO__CHECK(j->feature_bags[t] <= j->feature_bags[t + 1], NEO_ERR_FORMAT,
-                       "%s: feature_bags decrease at feature %d: %" PRId64 " then %" PRId64, fn, t,
-                       j->feature_bags[t], j->feature_bags[t + 1]);
-    } else {
-        NEO__CHECK(j->batch >= 0, NEO_ERR_ARG, "%s: batch is %" PRId64, fn, j->batch);
-        NEO__CHECK(j->feature_count == 0 || j->batch < INT64_MAX / 16 / j->feature_count,
-                   NEO_ERR_ARG, "%s: %d features x %" PRId64 " samples do not fit 64 bits", fn,
-                   j->feature_count, j->batch);
-    }
-    int64_t bags = neo_jagged_bag_count(j);
-    if (bags == 0) return NEO_OK;
-    NEO__CHECK(j->offsets, NEO_ERR_ARG, "%s: offsets is NULL", fn);
-    if (j->place == NEO_DEVICE) {
-        NEO__CHECK(j->ids, NEO_ERR_ARG, "%s: ids is NULL", fn);
-        return NEO_OK;
-    }
-    NEO__CHECK(j->offsets[0] >= 0, NEO_ERR_FORMAT, "%s: offsets[0] is %" PRId64, fn,
-               j->offsets[0]);
-    NEO__CHECK(j->offsets[bags] >= j->offsets[0], NEO_ERR_FORMAT,
-               "%s: offsets go from %" PRId64 " down to %" PRId64, fn, j->offsets[0],
-               j->offsets[bags]);
-    NEO__CHECK(j->ids || j->offsets[bags] == j->offsets[0], NEO_ERR_ARG, "%s: ids is NULL", fn);
-    return NEO_OK;
-}
-NEO__HOT_BEGIN
-
 /* Every offset. After it, [offsets[bag], offsets[bag + 1]) may be followed for every bag. */
 static neo_status neo__jagged_check_offsets(const neo_jagged *j, const char *fn) {
     for (int32_t t = 0; t < j->feature_count; t++) {
@@ -9243,7 +9223,7 @@ static neo_status neo__jagged_check_offsets(const neo_jagged *j, const char *fn)
     return NEO_OK;
 }
 
-/* Where an id was found that does not fit. */
+/* The place of an id that does not fit. */
 typedef struct neo__jagged_place {
     int64_t sample, position, id;
 } neo__jagged_place;
@@ -9265,116 +9245,6 @@ static int neo__jagged_find_bad(const neo_jagged *j, int32_t t, int64_t rows,
     }
     return 0;
 }
-
-NEO__HOT_END
-NEO_API neo_status neo_jagged_validate(const neo_jagged *j, const int64_t *rows) {
-    const char *fn = "neo_jagged_validate";
-    NEO__TRY(neo__jagged_check(j, fn));
-    NEO__TRY(neo__jagged_check_offsets(j, fn));
-    for (int32_t t = 0; rows && t < j->feature_count; t++) {
-        neo__jagged_place at;
-        NEO__CHECK(rows[t] >= 0, NEO_ERR_ARG, "%s: rows[%d] is %" PRId64, fn, t, rows[t]);
-        if (neo__jagged_find_bad(j, t, rows[t], &at))
-            return neo_fail(NEO_ERR_RANGE,
-                             "%s: feature %d, sample %" PRId64 ", position %" PRId64
-                             ": id %" PRId64 " is not in [0, %" PRId64 ")",
-                             fn, t, at.sample, at.position, at.id, rows[t]);
-    }
-    return NEO_OK;
-}
-
-/* ---- buffers ---- */
-static size_t neo__jagged_bag_bytes(int64_t bags) {
-    return neo__size_mul(neo__size_add((size_t)bags, 1), sizeof(int64_t));
-}
-static size_t neo__jagged_id_bytes(const neo_jagged_buffer *b, int64_t ids) {
-    return neo__size_mul((size_t)ids, neo_dtype_size(b->view.id_dtype));
-}
-static size_t neo__jagged_weight_bytes(int64_t ids) {
-    return neo__size_mul((size_t)ids, sizeof(float));
-}
-
-/* New arrays of these capacities, with the old content; the old arrays are freed. */
-static neo_status neo__jagged_resize(neo_jagged_buffer *b, int64_t max_bags, int64_t max_ids,
-                                     int weighted, const char *fn) {
-    neo_ctx *ctx = b->ctx;
-    int64_t *offsets = (int64_t *)neo_alloc(ctx, neo__jagged_bag_bytes(max_bags));
-    void *ids = neo_alloc(ctx, neo__jagged_id_bytes(b, max_ids));
-    float *weights = weighted ? (float *)neo_alloc(ctx, neo__jagged_weight_bytes(max_ids)) : NULL;
-    if (!offsets || !ids || (weighted && !weights)) {
-        neo_free(ctx, offsets, neo__jagged_bag_bytes(max_bags));
-        neo_free(ctx, ids, neo__jagged_id_bytes(b, max_ids));
-        neo_free(ctx, weights, neo__jagged_weight_bytes(max_ids));
-        return neo_fail(NEO_ERR_MEMORY, "%s: no memory for %" PRId64 " bags and %" PRId64 " ids",
-                         fn, max_bags, max_ids);
-    }
-    int64_t bags = b->offsets ? neo_jagged_bag_count(&b->view) : 0;
-    size_t count = b->offsets ? (size_t)neo_jagged_id_count(&b->view) : 0;
-    offsets[0] = 0;
-    if (b->offsets) memcpy(offsets, b->offsets, (size_t)(bags + 1) * sizeof *offsets);
-    if (count) memcpy(ids, b->ids, count * neo_dtype_size(b->view.id_dtype));
-    if (count && weights) memcpy(weights, b->weights, count * sizeof *weights);
-    neo_free(ctx, b->offsets, neo__jagged_bag_bytes(b->max_bags));
-    neo_free(ctx, b->ids, neo__jagged_id_bytes(b, b->max_ids));
-    neo_free(ctx, b->weights, neo__jagged_weight_bytes(b->max_ids));
-    b->view.offsets = b->offsets = offsets;
-    b->view.ids = b->ids = ids;
-    b->view.weights = b->weights = weights;
-    b->max_bags = max_bags;
-    b->max_ids = max_ids;
-    return NEO_OK;
-}
-
-NEO_API neo_status neo_jagged_create(neo_ctx *ctx, const neo_jagged_desc *desc,
-                                     neo_jagged_buffer **out) {
-    const char *fn = "neo_jagged_create";
-    NEO__CHECK(ctx && desc && out, NEO_ERR_ARG, "%s: an argument is NULL", fn);
-    *out = NULL;
-    neo_dtype dtype = (int)desc->id_dtype == 0 ? NEO_I64 : desc->id_dtype;
-    NEO__CHECK(desc->feature_count >= 0 && desc->max_bags >= 0 && desc->max_ids >= 0, NEO_ERR_ARG,
-               "%s: feature_count %d, max_bags %" PRId64 " or max_ids %" PRId64 " is below 0", fn,
-               desc->feature_count, desc->max_bags, desc->max_ids);
-    NEO__CHECK(dtype == NEO_I64 || dtype == NEO_I32, NEO_ERR_ARG,
-               "%s: id_dtype is %s, not i64 or i32", fn, neo_dtype_name(dtype));
-    neo_jagged_buffer *b = (neo_jagged_buffer *)neo__alloc_zero(ctx, sizeof *b);
-    NEO__CHECK(b, NEO_ERR_MEMORY, "%s: no memory for %zu bytes", fn, sizeof *b);
-    b->ctx = ctx;
-    b->view.feature_count = desc->feature_count;
-    b->view.id_dtype = dtype;
-    b->feature_bags = (int64_t *)neo_alloc(ctx, neo__jagged_bag_bytes(desc->feature_count));
-    neo_status status =
-        b->feature_bags
-            ? neo__jagged_resize(b, desc->max_bags, desc->max_ids, desc->weighted, fn)
-            : neo_fail(NEO_ERR_MEMORY, "%s: no memory for %d features", fn, desc->feature_count);
-    if (status != NEO_OK) {
-        neo_jagged_destroy(b);
-        return status;
-    }
-    *out = b;
-    return NEO_OK;
-}
-
-NEO_API void neo_jagged_destroy(neo_jagged_buffer *b) {
-    if (!b) return;
-    neo_free(b->ctx, b->offsets, neo__jagged_bag_bytes(b->max_bags));
-    neo_free(b->ctx, b->ids, neo__jagged_id_bytes(b, b->max_ids));
-    neo_free(b->ctx, b->weights, neo__jagged_weight_bytes(b->max_ids));
-    neo_free(b->ctx, b->feature_bags, neo__jagged_bag_bytes(b->view.feature_count));
-    neo_free(b->ctx, b, sizeof *b);
-}
-
-NEO_API const neo_jagged *neo_jagged_view(const neo_jagged_buffer *b) { return &b->view; }
-NEO_API int64_t neo_jagged_grow_count(const neo_jagged_buffer *b) { return b->grow_count; }
-
-NEO_API neo_status neo_jagged_reserve(neo_jagged_buffer *b, int64_t max_bags, int64_t max_ids) {
-    NEO__CHECK(b, NEO_ERR_ARG, "neo_jagged_reserve: buffer is NULL");
-    if (max_bags <= b->max_bags && max_ids <= b->max_ids) return NEO_OK;
-    NEO__TRY(neo__jagged_resize(b, NEO__MAX(max_bags, b->max_bags), NEO__MAX(max_ids, b->max_ids),
-                                b->weights != NULL, "neo_jagged_reserve"));
-    b->grow_count++;
-    return NEO_OK;
-}
-NEO__HOT_BEGIN
 
 /* ---- writers: what they share ---- */
 
@@ -9596,6 +9466,148 @@ static neo_status neo__jagged_write_runs(neo_jagged_buffer *b, const neo__jagged
 }
 
 NEO__HOT_END
+
+/* ---- checks ---- */
+
+/* The struct, its pointers and counts, and of a batch on the host the first and last offset. */
+static neo_status neo__jagged_check(const neo_jagged *j, const char *fn) {
+    NEO__CHECK(j, NEO_ERR_ARG, "%s: the batch is NULL", fn);
+    NEO__CHECK(j->feature_count >= 0, NEO_ERR_ARG, "%s: feature_count is %d", fn,
+               j->feature_count);
+    NEO__CHECK(j->id_dtype == NEO_I64 || j->id_dtype == NEO_I32, NEO_ERR_ARG,
+               "%s: ids are %s, not i64 or i32", fn, neo_dtype_name(j->id_dtype));
+    if (j->feature_bags) {
+        NEO__CHECK(j->feature_bags[0] == 0, NEO_ERR_FORMAT,
+                   "%s: feature_bags[0] is %" PRId64 ", not 0", fn, j->feature_bags[0]);
+        for (int32_t t = 0; t < j->feature_count; t++)
+            NEO__CHECK(j->feature_bags[t] <= j->feature_bags[t + 1], NEO_ERR_FORMAT,
+                       "%s: feature_bags decrease at feature %d: %" PRId64 " then %" PRId64, fn, t,
+                       j->feature_bags[t], j->feature_bags[t + 1]);
+    } else {
+        NEO__CHECK(j->batch >= 0, NEO_ERR_ARG, "%s: batch is %" PRId64, fn, j->batch);
+        NEO__CHECK(j->feature_count == 0 || j->batch < INT64_MAX / 16 / j->feature_count,
+                   NEO_ERR_ARG, "%s: %d features x %" PRId64 " samples do not fit 64 bits", fn,
+                   j->feature_count, j->batch);
+    }
+    int64_t bags = neo_jagged_bag_count(j);
+    if (bags == 0) return NEO_OK;
+    NEO__CHECK(j->offsets, NEO_ERR_ARG, "%s: offsets is NULL", fn);
+    if (j->place == NEO_DEVICE) {
+        NEO__CHECK(j->ids, NEO_ERR_ARG, "%s: ids is NULL", fn);
+        return NEO_OK;
+    }
+    NEO__CHECK(j->offsets[0] >= 0, NEO_ERR_FORMAT, "%s: offsets[0] is %" PRId64, fn,
+               j->offsets[0]);
+    NEO__CHECK(j->offsets[bags] >= j->offsets[0], NEO_ERR_FORMAT,
+               "%s: offsets go from %" PRId64 " down to %" PRId64, fn, j->offsets[0],
+               j->offsets[bags]);
+    NEO__CHECK(j->ids || j->offsets[bags] == j->offsets[0], NEO_ERR_ARG, "%s: ids is NULL", fn);
+    return NEO_OK;
+}
+
+NEO_API neo_status neo_jagged_validate(const neo_jagged *j, const int64_t *rows) {
+    const char *fn = "neo_jagged_validate";
+    NEO__TRY(neo__jagged_check(j, fn));
+    NEO__TRY(neo__jagged_check_offsets(j, fn));
+    for (int32_t t = 0; rows && t < j->feature_count; t++) {
+        neo__jagged_place at;
+        NEO__CHECK(rows[t] >= 0, NEO_ERR_ARG, "%s: rows[%d] is %" PRId64, fn, t, rows[t]);
+        if (neo__jagged_find_bad(j, t, rows[t], &at))
+            return neo_fail(NEO_ERR_RANGE,
+                             "%s: feature %d, sample %" PRId64 ", position %" PRId64
+                             ": id %" PRId64 " is not in [0, %" PRId64 ")",
+                             fn, t, at.sample, at.position, at.id, rows[t]);
+    }
+    return NEO_OK;
+}
+
+/* ---- buffers ---- */
+static void neo__jagged_layout(neo_jagged_buffer *b, int weighted, neo__carve *c) {
+    NEO__CARVE(c, b->offsets, neo__size_add((size_t)b->max_bags, 1));
+    NEO__CARVE(c, b->feature_bags, b->view.feature_count + 1);
+    neo__carve_next(c, &b->ids, neo_dtype_size(b->view.id_dtype), (size_t)b->max_ids);
+    if (weighted) NEO__CARVE(c, b->weights, b->max_ids);
+}
+/* New arrays of these capacities, with the old content; the old arrays are freed. */
+static neo_status neo__jagged_resize(neo_jagged_buffer *b, int64_t max_bags, int64_t max_ids,
+                                     int weighted, const char *fn) {
+    neo_jagged_buffer to = *b;
+    neo__carve count = {NULL, 0}, block = {NULL, 0};
+    to.max_bags = max_bags;
+    to.max_ids = max_ids;
+    neo__jagged_layout(&to, weighted, &count);
+    block.block = (char *)neo_alloc(b->ctx, count.at);
+    NEO__CHECK(block.block, NEO_ERR_MEMORY,
+               "%s: no memory for %" PRId64 " bags and %" PRId64 " ids", fn, max_bags, max_ids);
+    neo__jagged_layout(&to, weighted, &block);
+    to.block = block.block;
+    to.block_bytes = count.at;
+    to.offsets[0] = 0;
+    if (b->block) {
+        size_t bags = (size_t)neo_jagged_bag_count(&b->view),
+               ids = (size_t)neo_jagged_id_count(&b->view);
+        memcpy(to.offsets, b->offsets, (bags + 1) * sizeof *to.offsets);
+        memcpy(to.ids, b->ids, ids * neo_dtype_size(b->view.id_dtype));
+        if (weighted) memcpy(to.weights, b->weights, ids * sizeof *to.weights);
+        if (b->view.feature_bags)
+            memcpy(to.feature_bags, b->feature_bags,
+                   (size_t)(b->view.feature_count + 1) * sizeof *to.feature_bags);
+    }
+    neo_free(b->ctx, b->block, b->block_bytes);
+    to.view.offsets = to.offsets;
+    to.view.ids = to.ids;
+    to.view.weights = to.weights;
+    if (to.view.feature_bags) to.view.feature_bags = to.feature_bags;
+    *b = to;
+    return NEO_OK;
+}
+
+NEO_API neo_status neo_jagged_create(neo_ctx *ctx, const neo_jagged_desc *desc,
+                                     neo_jagged_buffer **out) {
+    const char *fn = "neo_jagged_create";
+    NEO__CHECK(ctx && desc && out, NEO_ERR_ARG, "%s: an argument is NULL", fn);
+    *out = NULL;
+    neo_dtype dtype = (int)desc->id_dtype == 0 ? NEO_I64 : desc->id_dtype;
+    NEO__CHECK(desc->feature_count >= 0 && desc->max_bags >= 0 && desc->max_ids >= 0, NEO_ERR_ARG,
+               "%s: feature_count %d, max_bags %" PRId64 " or max_ids %" PRId64 " is below 0", fn,
+               desc->feature_count, desc->max_bags, desc->max_ids);
+    NEO__CHECK(dtype == NEO_I64 || dtype == NEO_I32, NEO_ERR_ARG,
+               "%s: id_dtype is %s, not i64 or i32", fn, neo_dtype_name(dtype));
+    neo_jagged_buffer *b = (neo_jagged_buffer *)neo__alloc_for(ctx, sizeof *b, fn);
+    if (!b) return NEO_ERR_MEMORY;
+    memset(b, 0, sizeof *b);
+    b->ctx = ctx;
+    b->view.feature_count = desc->feature_count;
+    b->view.id_dtype = dtype;
+    neo_status status = neo__jagged_resize(b, desc->max_bags, desc->max_ids, desc->weighted, fn);
+    if (status != NEO_OK) {
+        neo_jagged_destroy(b);
+        return status;
+    }
+    *out = b;
+    return NEO_OK;
+}
+
+NEO_API void neo_jagged_destroy(neo_jagged_buffer *b) {
+    if (!b) return;
+    neo_free(b->ctx, b->block, b->block_bytes);
+    neo_free(b->ctx, b, sizeof *b);
+}
+
+NEO_API const neo_jagged *neo_jagged_view(const neo_jagged_buffer *b) { return &b->view; }
+NEO_API int64_t neo_jagged_grow_count(const neo_jagged_buffer *b) { return b->grow_count; }
+
+NEO_API neo_status neo_jagged_reserve(neo_jagged_buffer *b, int64_t max_bags, int64_t max_ids) {
+    NEO__CHECK(b, NEO_ERR_ARG, "neo_jagged_reserve: buffer is NULL");
+    if (max_bags <= b->max_bags && max_ids <= b->max_ids) return NEO_OK;
+    NEO__TRY(neo__jagged_resize(b, NEO__MAX(max_bags, b->max_bags), NEO__MAX(max_ids, b->max_ids),
+                                b->weights != NULL, "neo_jagged_reserve"));
+    b->grow_count++;
+    return NEO_OK;
+}
+
+/* ---- writers: their checks ---- */
+
 /* The sources of a writer can be followed, and are not the buffer itself. */
 static neo_status neo__jagged_check_sources(const neo_jagged_buffer *b,
                                             const neo_jagged *const *parts, int count,
@@ -9705,7 +9717,6 @@ NEO_API neo_status neo_jagged_transpose(neo_jagged_buffer *b, const neo_jagged *
     r.run_count = r.features_out * r.batch_out;
     return neo__jagged_write_runs(b, &r);
 }
-NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>bag-optim
 
@@ -9734,7 +9745,6 @@ NEO__HOT_BEGIN
      max_norm n        if |w| > n: w = (n / |w|) w
    ------------------------------------------------------------------------------------------------ */
 
-NEO__HOT_END
 /* Defaults filled in. */
 static neo_bag_optim neo__bag_optim_resolve(const neo_bag_optim *from) {
     neo_bag_optim o = *from;
@@ -9779,19 +9789,14 @@ static neo__bag_step neo__bag_step_make(const neo_bag_optim *o, float lr, int64_
     s.max_norm = o->max_norm;
     return s;
 }
-NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-bags
 
-   Memory: one block of descriptions (tables, features, names), each table's weights and optimizer
-   state, and one block of workspace sized by max_batch and max_ids. neo_bags_bytes and
-   neo_bags_create run the same layout functions, once without and once with a base address.
-
-   A call first looks at every offset and id (in parallel, and cheap next to the rows), so that a
-   bad batch changes nothing and the inner loops need no checks. Work is cut by cost (floats
-   moved), not by table: a task finds the bag where its share of the whole begins and ends.
+   The object: descriptions, memory, initial values, rows. Memory is one block of descriptions (tables,
+   features, names), each table's weights and optimizer state, and a workspace sized by max_batch and
+   max_ids, on the host and on a device. neo_bags_bytes and neo_bags_create run the same layout
+   functions, once to count and once to cut.
    ------------------------------------------------------------------------------------------------ */
-NEO__HOT_END
 typedef struct neo__bag_table {
     char *name, *weight_name; /* weight_name: of the tensor, "<bags>.<table>.weight" */
     int64_t rows, dim;
@@ -9841,15 +9846,16 @@ typedef struct neo__bag_merge {
     int64_t cost_begin; /* of all shared tables before */
 } neo__bag_merge;
 
-/* NEO__BAG_COUNTS: digits of all passes of a sort on one thread, at most. NEO__BAG_CUT_SUMS: sums over a row that a
-   step may need at most. */
+/* NEO__BAG_COUNTS: digits of all passes of a sort on one thread, at most. NEO__BAG_CUT_SUMS: sums
+   over a row that a step may need at most. */
 enum {
     NEO__BAG_DIGIT_BITS = 9,
     NEO__BAG_DIGITS = 1 << NEO__BAG_DIGIT_BITS,
     NEO__BAG_COUNTS = 4096,
     NEO__BAG_CUT_SUMS = 4
 };
-NEO__STATIC_ASSERT((63 / NEO__BAG_DIGIT_BITS + 1) * NEO__BAG_DIGITS <= NEO__BAG_COUNTS, "digits of a whole record");
+NEO__STATIC_ASSERT((63 / NEO__BAG_DIGIT_BITS + 1) * NEO__BAG_DIGITS <= NEO__BAG_COUNTS,
+                   "digits of a whole record");
 /* A piece of a table whose sort is shared by all threads. */
 typedef struct neo__bag_chunk {
     int64_t table, begin, end;
@@ -9894,7 +9900,7 @@ typedef struct neo__bags_walk {
     int64_t whole_ids, whole_pack; /* where the buffers of whole tables begin */
 } neo__bags_walk;
 
-/* What backward works with on the CPU. */
+/* Workspace of the CPU. */
 typedef struct neo__bags_work {
     uint64_t *records[2];
     int64_t *grad_row; /* see neo__bag_update */
@@ -9949,9 +9955,9 @@ typedef struct neo__bags_told {
     uint32_t forgotten; /* the device's count when it was last told something */
 } neo__bags_told;
 
-/* A batch that a call has looked at: every offset and id. Forward's is taken again by the first backward that
-   gets the same arrays if it is a copy on a device. The CPU looks again: ids in the caller's memory may have
-   changed, and a bad id must not be trained. */
+/* A batch that a call has looked at: every offset and id. Forward's is taken again by the first
+   backward that gets the same arrays if it is a copy on a device. The CPU looks again: ids in the
+   caller's memory may have changed, and a bad id must not be trained. */
 typedef struct neo__bags_view {
     neo_jagged batch; /* the caller's arrays */
     int64_t bags, ids;
@@ -9999,8 +10005,8 @@ static void neo__bags_meta_layout(const neo__bag_sizes *s, neo__carve *c, neo_ba
 NEO__INLINE int64_t neo__bags_most_tasks(int64_t threads) {
     return threads == 1 ? 1 : 8 * threads;
 }
-/* Capacity for kept gradients, in rows and in floats. Backward itself keeps gradients for a moment: those of
-   cut tables on the CPU, on a device all if a table is cut. */
+/* Capacity for kept gradients, in rows and in floats. Backward itself keeps gradients for a moment:
+   those of cut tables on the CPU, on a device all if a table is cut. */
 static int64_t neo__bags_kept_rows(const neo__bag_sizes *s) {
     int64_t cut = s->device && s->cut_tables ? s->rows : s->cut_rows;
     return NEO__MIN(NEO__MAX(s->max_kept_rows, NEO__MIN(s->max_ids, cut)), s->rows);
@@ -10045,12 +10051,14 @@ static void neo__bags_cpu_layout(const neo__bag_sizes *s, neo__carve *c, neo_bag
     NEO__CARVE(c, to->work.grad_row, ids);
     NEO__CARVE(c, to->work.grad_weight, ids);
     neo__bags_job *j = &to->job;
-    j->stage_floats = NEO__MAX(neo__bag_room(s->max_dim), (int64_t)NEO__BAG_CPU_STAGE);
-    if (!s->none) j->stage_floats = (int64_t)NEO__MAX((size_t)j->stage_floats, neo__bags_pack_floats(s));
-    NEO__CARVE(c, to->work.packed, j->stage_floats);
-    j->stage = to->kept.stage = to->work.packed;
-    j->max_ids = s->max_ids;
-    j->max_kept = kept;
+    j->room.stage_floats = NEO__MAX(neo__bag_room(s->max_dim), (int64_t)NEO__BAG_CPU_STAGE);
+    if (!s->none)
+        j->room.stage_floats =
+            (int64_t)NEO__MAX((size_t)j->room.stage_floats, neo__bags_pack_floats(s));
+    NEO__CARVE(c, to->work.packed, j->room.stage_floats);
+    j->room.stage = to->kept.stage = to->work.packed;
+    j->fixed.max_ids = s->max_ids;
+    j->kept.max = kept;
     NEO__CARVE(c, to->work.leaf, s->tables * (s->shards + 1));
     NEO__CARVE(c, to->work.feature_leaf, s->features * s->shards);
     NEO__CARVE(c, to->work.merge, s->tables + 1);
@@ -10060,13 +10068,13 @@ static void neo__bags_cpu_layout(const neo__bag_sizes *s, neo__carve *c, neo_bag
     NEO__CARVE(c, to->kept.slot_of, neo__bags_slot_places(kept));
     NEO__CARVE(c, to->kept.grad, neo__bags_kept_floats(s));
     NEO__CARVE(c, to->kept.keep_at, kept ? s->max_ids : 0);
-    j->kept = to->kept.grad;
-    j->tables = to->told.tables;
-    j->features = to->told.features;
-    j->rules = to->told.rules;
-    j->cuts = to->cut.cuts;
-    j->cut_blocks = to->cut.blocks;
-    j->cut_totals = to->cut.totals;
+    j->kept.sums = to->kept.grad;
+    j->fixed.tables = to->told.tables;
+    j->told.features = to->told.features;
+    j->told.rules = to->told.rules;
+    j->cut.tables = to->cut.cuts;
+    j->cut.blocks = to->cut.blocks;
+    j->cut.totals = to->cut.totals;
 }
 /* The host's part of the workspace. */
 static void neo__bags_host_layout(const neo__bag_sizes *s, neo__carve *c, neo_bags *to) {
@@ -10088,46 +10096,46 @@ static void neo__bags_device_layout(const neo__bag_sizes *s, neo__carve *c, neo_
     size_t kept = (size_t)neo__bags_kept_rows(s), ids = (size_t)s->max_ids,
            records = NEO__MAX(ids, kept), key_bytes = s->wide ? sizeof(uint64_t) : sizeof(uint32_t),
            kept_records = kept ? records : 0, places = (size_t)neo__bags_slot_places((int64_t)kept);
-    j->max_ids = s->max_ids;
-    j->max_records = (int64_t)records;
-    j->max_kept = (int64_t)kept;
-    j->hash_mask = (uint64_t)places - 1;
-    j->scratch_floats = s->job_scratch;
-    j->stage_floats = NEO__MAX(neo__bag_room(s->max_dim), (int64_t)NEO__BAG_STAGE);
-    j->temp_bytes = s->temp_bytes;
-    NEO__CARVE(c, j->tables, s->tables);
-    NEO__CARVE(c, j->features, s->features + 1);
-    NEO__CARVE(c, j->rules, s->tables);
-    NEO__CARVE(c, j->found, 1);
+    j->fixed.max_ids = s->max_ids;
+    j->fixed.max_records = (int64_t)records;
+    j->kept.max = (int64_t)kept;
+    j->kept.hash_mask = (uint64_t)places - 1;
+    j->room.scratch_floats = s->job_scratch;
+    j->room.stage_floats = NEO__MAX(neo__bag_room(s->max_dim), (int64_t)NEO__BAG_STAGE);
+    j->sorted.temp_bytes = s->temp_bytes;
+    NEO__CARVE(c, j->fixed.tables, s->tables);
+    NEO__CARVE(c, j->told.features, s->features + 1);
+    NEO__CARVE(c, j->told.rules, s->tables);
+    NEO__CARVE(c, j->batch.found, 1);
     size_t bags = neo__size_mul((size_t)s->max_batch, (size_t)s->features);
     NEO__CARVE(c, to->view.copy_offsets, neo__size_add(bags, 1));
     neo__carve_next(c, &to->view.copy_ids, sizeof(int64_t), ids);
     NEO__CARVE(c, to->view.copy_weights, ids);
     for (int i = 0; i < 2; i++) {
-        neo__carve_next(c, &j->keys[i], key_bytes, records);
-        NEO__CARVE(c, j->values[i], records);
+        neo__carve_next(c, &j->sorted.keys[i], key_bytes, records);
+        NEO__CARVE(c, j->sorted.values[i], records);
     }
-    NEO__CARVE(c, j->grad_at, ids);
-    NEO__CARVE(c, j->packed, s->mean ? neo__bags_pack_floats(s) : 0);
-    NEO__CARVE(c, j->longs, records / NEO__JOB_LONG + 2);
-    neo__carve_next(c, &j->temp, 1, j->temp_bytes);
-    j->scratch = NULL;
+    NEO__CARVE(c, j->sorted.grad_at, ids);
+    NEO__CARVE(c, j->sorted.packed, s->mean ? neo__bags_pack_floats(s) : 0);
+    NEO__CARVE(c, j->sorted.longs, records / NEO__JOB_LONG + 2);
+    neo__carve_next(c, &j->sorted.temp, 1, j->sorted.temp_bytes);
+    j->room.scratch = NULL;
     if (s->job_scratch > NEO__JOB_SHARED_FLOATS)
-        NEO__CARVE(c, j->scratch, neo__size_mul(NEO__JOB_VECTORS, (size_t)s->job_scratch));
-    NEO__CARVE(c, j->stage, j->stage_floats);
-    NEO__CARVE(c, j->slot_key, kept);
-    NEO__CARVE(c, j->hash_key, places);
-    NEO__CARVE(c, j->hash_slot, places);
-    NEO__CARVE(c, j->fresh, kept ? records + 1 : 0);
-    NEO__CARVE(c, j->place, kept ? records + 1 : 0);
-    NEO__CARVE(c, j->keep_at, kept_records);
-    NEO__CARVE(c, j->kept, neo__size_mul(kept, (size_t)s->max_dim));
+        NEO__CARVE(c, j->room.scratch, neo__size_mul(NEO__JOB_VECTORS, (size_t)s->job_scratch));
+    NEO__CARVE(c, j->room.stage, j->room.stage_floats);
+    NEO__CARVE(c, j->kept.slot_key, kept);
+    NEO__CARVE(c, j->kept.hash_key, places);
+    NEO__CARVE(c, j->kept.hash_slot, places);
+    NEO__CARVE(c, j->kept.fresh, kept ? records + 1 : 0);
+    NEO__CARVE(c, j->kept.place, kept ? records + 1 : 0);
+    NEO__CARVE(c, j->kept.keep_at, kept_records);
+    NEO__CARVE(c, j->kept.sums, neo__size_mul(kept, (size_t)s->max_dim));
     if (!s->cut_tables) return;
-    NEO__CARVE(c, j->cuts, s->tables);
-    NEO__CARVE(c, j->cut_row, kept);
-    NEO__CARVE(c, j->cut_blocks, neo__size_mul(kept, 2 * (size_t)s->cut_blocks));
-    NEO__CARVE(c, j->cut_totals, neo__size_mul(kept, NEO__BAG_CUT_SUMS));
-    NEO__CARVE(c, j->cut_scratch, NEO__JOB_VECTORS * 5 * neo__bag_room(s->max_dim));
+    NEO__CARVE(c, j->cut.tables, s->tables);
+    NEO__CARVE(c, j->cut.row, kept);
+    NEO__CARVE(c, j->cut.blocks, neo__size_mul(kept, 2 * (size_t)s->cut_blocks));
+    NEO__CARVE(c, j->cut.totals, neo__size_mul(kept, NEO__BAG_CUT_SUMS));
+    NEO__CARVE(c, j->cut.scratch, NEO__JOB_VECTORS * 5 * neo__bag_room(s->max_dim));
 }
 /* The bytes of a workspace: on the host, on the device. */
 static void neo__bags_work_bytes(const neo__bag_sizes *s, size_t *host, size_t *device) {
@@ -10204,7 +10212,8 @@ NEO_API int neo_bag_cut_rounds(const neo_bag_optim *optim) {
 static int neo__bag_is_cut(const neo_table_desc *t) {
     return t->part.rows && t->dim < t->part.dim && neo__bag_cut_next(&t->optim, 0) > 0;
 }
-static neo_status neo__bag_part_check(const neo_bags_desc *d, const neo_table_desc *t, const char *fn) {
+static neo_status neo__bag_part_check(const neo_bags_desc *d, const neo_table_desc *t,
+                                      const char *fn) {
     neo_table_part p = t->part;
     if (p.rows == 0 && p.dim == 0 && p.first_row == 0 && p.first_col == 0) return NEO_OK;
     NEO__CHECK(p.first_row >= 0 && p.first_col >= 0 && p.first_row <= p.rows - t->rows &&
@@ -10221,7 +10230,8 @@ static neo_status neo__bag_part_check(const neo_bags_desc *d, const neo_table_de
                "%s: table '%s': i8 rows have one scale each: cut the table by rows, not by columns",
                fn, t->name);
     NEO__CHECK(!neo__bag_is_cut(t) || d->cut_sums, NEO_ERR_ARG,
-               "%s: table '%s': its optimizer needs sums over whole rows: give cut_sums", fn, t->name);
+               "%s: table '%s': its optimizer needs sums over whole rows: give cut_sums", fn,
+               t->name);
     int32_t buckets = t->row_buckets > 1 && t->rows < p.rows ? t->row_buckets : 0;
     for (int side = 0; side < 2 && buckets; side++) {
         int64_t row = p.first_row + side * t->rows;
@@ -10342,7 +10352,7 @@ static neo__bag_sizes neo__bags_sizes_of(const neo_ctx *ctx, const neo_bags_desc
     s.wide = neo__bits_for((uint64_t)s.rows) + neo__bits_for((uint64_t)s.shards - 1) > 32;
     return s;
 }
-/* What only the device knows. Call it when the capacities are known, or have changed. */
+/* The room that the device needs to sort, when the capacities are known or have changed. */
 static void neo__bags_ask_device(const neo_ctx *ctx, neo__bag_sizes *s) {
     int64_t records = NEO__MAX(s->max_ids, neo__bags_kept_rows(s));
     if (s->device) s->temp_bytes = ctx->device->bags_temp_bytes(ctx->device, records, s->wide);
@@ -10367,7 +10377,7 @@ static size_t neo__bag_bytes(int64_t rows, int64_t dim) {
     return neo__size_mul(neo__size_mul((size_t)rows, (size_t)dim), sizeof(float));
 }
 
-/* Of weights, and of the scales of i8 rows. */
+/* Bytes of weights, and of the scales of i8 rows. */
 static size_t neo__bag_weight_bytes(int64_t rows, int64_t dim, neo_dtype dtype) {
     return neo__size_mul(neo__size_mul((size_t)rows, (size_t)dim), neo_dtype_size(dtype));
 }
@@ -10382,7 +10392,8 @@ static void neo__bag_record_bits(neo__bag_table *t, neo_bounds bounds, int64_t m
     t->row_bits = neo__bits_for((uint64_t)(bounds == NEO_BOUNDS_DROP ? t->rows : t->rows - 1));
     t->low_bits = neo__bits_for((uint64_t)NEO__MAX(bags, max_ids));
 }
-static neo_status neo__bags_record_check(const neo_bags *b, const neo__bag_sizes *s, const char *fn) {
+static neo_status neo__bags_record_check(const neo_bags *b, const neo__bag_sizes *s,
+                                         const char *fn) {
     int64_t max_batch = s->max_batch, max_ids = NEO__MAX(s->max_ids, neo__bags_kept_rows(s));
     NEO__CHECK(!s->device || max_ids < INT32_MAX, NEO_ERR_UNSUPPORTED,
                "%s: bags '%s': %" PRId64 " ids or kept rows; on a device below 2^31 - 1", fn,
@@ -10485,7 +10496,8 @@ static neo_status neo__bags_alloc_tables(neo_bags *b, const char *fn) {
             size_t bytes = neo__bag_bytes(t->rows, t->state_dim[k]);
             t->state[k] = (float *)neo__data_alloc(b->ctx, bytes);
             NEO__CHECK(t->state[k], NEO_ERR_MEMORY,
-                       "%s: table '%s': no memory for %zu bytes of momentum%d", fn, t->name, bytes, k + 1);
+                       "%s: table '%s': no memory for %zu bytes of momentum%d", fn, t->name, bytes,
+                       k + 1);
         }
     }
     return NEO_OK;
@@ -10495,12 +10507,12 @@ static neo_status neo__bags_init_weight(neo_bags *b, int64_t table, neo_init ini
     const neo__bag_table *t = &b->tables[table];
     neo_device *on = b->ctx->on;
     const int whole = t->store.dtype == NEO_F32;
-    int64_t most = whole ? t->rows : b->job.stage_floats / t->dim;
+    int64_t most = whole ? t->rows : b->job.room.stage_floats / t->dim;
     if (init.kind == NEO_INIT_NONE) return NEO_OK;
     NEO__TRY(neo__init_check(&init, t->weight_name));
     for (int64_t row = 0, count; row < t->rows; row += count) {
         count = NEO__MIN(most, t->rows - row);
-        float *to = whole ? (float *)(void *)t->store.data : b->job.stage;
+        float *to = whole ? (float *)(void *)t->store.data : b->job.room.stage;
         neo__init_call call = neo__init_call_make(b->ctx, neo_tensor_2d(to, NEO_F32, count, t->dim),
                                                   t->weight_name, init, 0, t->part.dim);
         call.first = neo__bag_number(&t->store, row);
@@ -10537,11 +10549,12 @@ static neo_status neo__bags_init_tables(neo_bags *b, const neo_bags_desc *d) {
     return NEO_OK;
 }
 
-/* What is kept, as it was: slots in their order, and a hash table of its new size. */
+/* Kept gradients go to a new workspace: slots in their order, a hash table of its new size. */
 static uint64_t neo__bag_slot_place(const neo_bags *b, int32_t table, int64_t row);
 static void neo__bags_carry(neo_bags *b, const neo__bag_slot *slots, const float *grad) {
     b->kept.mask = (uint64_t)neo__bags_slot_places(b->kept.capacity) - 1;
-    if (b->kept.capacity) memset(b->kept.slot_of, 0, (size_t)(b->kept.mask + 1) * sizeof *b->kept.slot_of);
+    if (b->kept.capacity)
+        memset(b->kept.slot_of, 0, (size_t)(b->kept.mask + 1) * sizeof *b->kept.slot_of);
     for (int64_t i = 0; i < b->kept.count; i++) {
         b->kept.slots[i] = slots[i];
         b->kept.slot_of[neo__bag_slot_place(b, slots[i].table, slots[i].row)] = (uint32_t)(i + 1);
@@ -10580,35 +10593,35 @@ static neo_status neo__bags_describe_job(neo_bags *b) {
     }
     memset(b->told.features, 0, (size_t)(b->sizes.features + 1) * sizeof *b->told.features);
     memset(b->told.rules, 0, (size_t)b->sizes.tables * sizeof *b->told.rules);
-    j->table_count = (int32_t)b->sizes.tables;
-    j->feature_count = (int32_t)b->sizes.features;
-    j->none = b->sizes.none;
-    j->wide = b->sizes.wide;
-    j->bounds = b->bounds;
-    j->key_count = key;
-    j->max_dim = b->sizes.max_dim;
-    j->host_tables = b->told.tables;
-    j->host_features = b->told.features;
-    j->host_rules = b->told.rules;
+    j->fixed.table_count = (int32_t)b->sizes.tables;
+    j->fixed.feature_count = (int32_t)b->sizes.features;
+    j->fixed.none = b->sizes.none;
+    j->fixed.wide = b->sizes.wide;
+    j->fixed.bounds = b->bounds;
+    j->fixed.key_count = key;
+    j->fixed.max_dim = b->sizes.max_dim;
+    j->fixed.host_tables = b->told.tables;
+    j->told.host_features = b->told.features;
+    j->told.host_rules = b->told.rules;
     j->object = b;
-    if (b->sizes.device && j->max_kept) {
-        size_t floats = (size_t)j->max_kept * (size_t)j->max_dim;
-        NEO__TRY(neo__data_zero(b->ctx, j->hash_key,
-                                (size_t)(j->hash_mask + 1) * sizeof *j->hash_key));
-        NEO__TRY(neo__data_zero(b->ctx, j->kept, floats * sizeof *j->kept));
+    if (b->sizes.device && j->kept.max) {
+        size_t floats = (size_t)j->kept.max * (size_t)j->fixed.max_dim;
+        NEO__TRY(neo__data_zero(b->ctx, j->kept.hash_key,
+                                (size_t)(j->kept.hash_mask + 1) * sizeof *j->kept.hash_key));
+        NEO__TRY(neo__data_zero(b->ctx, j->kept.sums, floats * sizeof *j->kept.sums));
     }
-    return neo__bags_send(b, (void *)(uintptr_t)j->tables, b->told.tables,
+    return neo__bags_send(b, (void *)(uintptr_t)j->fixed.tables, b->told.tables,
                           (size_t)b->sizes.tables * sizeof *b->told.tables);
 }
-/* What was kept elsewhere on the device. */
+/* Kept gradients go to a new workspace on the device. */
 static neo_status neo__bags_device_carry(neo_bags *b, const uint64_t *key, const float *kept) {
     neo_device *d = b->ctx->device;
     size_t count = (size_t)b->kept.count;
-    b->job.slot_count = b->kept.count;
+    b->job.kept.count = b->kept.count;
     if (count == 0) return NEO_OK;
-    NEO__TRY(d->copy(d, b->job.slot_key, NEO_DEVICE, key, NEO_DEVICE, count * sizeof *key));
-    NEO__TRY(d->copy(d, b->job.kept, NEO_DEVICE, kept, NEO_DEVICE,
-                     count * (size_t)b->job.max_dim * sizeof *kept));
+    NEO__TRY(d->copy(d, b->job.kept.slot_key, NEO_DEVICE, key, NEO_DEVICE, count * sizeof *key));
+    NEO__TRY(d->copy(d, b->job.kept.sums, NEO_DEVICE, kept, NEO_DEVICE,
+                     count * (size_t)b->job.fixed.max_dim * sizeof *kept));
     return d->bags_drop_slots(d, &b->job);
 }
 /* A workspace of these capacities instead of what was there. What is kept goes with it. */
@@ -10647,7 +10660,8 @@ static neo_status neo__bags_work_alloc(neo_bags *b, int64_t max_batch, int64_t m
     }
     status = neo__bags_describe_job(b);
     if (sizes.device) {
-        if (status == NEO_OK) status = neo__bags_device_carry(b, old.job.slot_key, old.job.kept);
+        if (status == NEO_OK)
+            status = neo__bags_device_carry(b, old.job.kept.slot_key, old.job.kept.sums);
         neo__data_free(b->ctx, old.memory.device, old.memory.device_bytes);
     } else {
         neo__bags_carry(b, old.kept.slots, old.kept.grad);
@@ -10779,11 +10793,11 @@ static neo_status neo__bags_check_rows(const neo_bags *b, int32_t table, int64_t
     return NEO_OK;
 }
 /* Rows of f32 are copied, others pass through the stage. */
-static neo_status neo__bags_move_rows(const neo_bags *b, int32_t table, int64_t first, int64_t count,
-                                      float *to, const float *from) {
+static neo_status neo__bags_move_rows(const neo_bags *b, int32_t table, int64_t first,
+                                      int64_t count, float *to, const float *from) {
     neo_device *on = b->ctx->on;
     const neo__bag_rows *t = &b->tables[table].store;
-    int64_t dim = t->dim, most = b->job.stage_floats / dim;
+    int64_t dim = t->dim, most = b->job.room.stage_floats / dim;
     if (t->dtype == NEO_F32) {
         char *rows = t->data + first * t->row_bytes;
         size_t bytes = (size_t)(count * t->row_bytes);
@@ -10792,9 +10806,9 @@ static neo_status neo__bags_move_rows(const neo_bags *b, int32_t table, int64_t 
     for (int64_t i = 0, n; i < count; i += n) {
         n = NEO__MIN(most, count - i);
         size_t bytes = (size_t)(n * dim) * sizeof(float);
-        if (!to) NEO__TRY(neo__bags_send(b, b->job.stage, from + i * dim, bytes));
-        NEO__TRY(on->bags_rows(on, &b->job, (int)table, first + i, n, b->job.stage, !to));
-        if (to) NEO__TRY(neo__bags_fetch(b, to + i * dim, b->job.stage, bytes));
+        if (!to) NEO__TRY(neo__bags_send(b, b->job.room.stage, from + i * dim, bytes));
+        NEO__TRY(on->bags_rows(on, &b->job, (int)table, first + i, n, b->job.room.stage, !to));
+        if (to) NEO__TRY(neo__bags_fetch(b, to + i * dim, b->job.room.stage, bytes));
     }
     return NEO_OK;
 }
@@ -10845,10 +10859,10 @@ static neo__bags_call neo__bags_call_make(const neo__bags_job *job) {
     neo__bags_call c;
     c.b = b;
     c.j = &b->view.batch;
-    c.out = job->out;
-    c.dout = job->dout;
-    c.dweights = job->dweights;
-    c.leaves = job->leaves;
+    c.out = job->tensor.out;
+    c.dout = job->tensor.dout;
+    c.dweights = job->tensor.dweights;
+    c.leaves = job->sorted.leaves;
     c.cost = b->work.cost;
     c.tasks = NEO__MIN(neo__bags_most_tasks(b->sizes.threads), 1 + c.cost / 32768);
     return c;
@@ -10857,10 +10871,10 @@ static neo__bags_call neo__bags_call_make(const neo__bags_job *job) {
 /* Floats a bag and an id stand for, what each costs on top in instructions included. */
 NEO__INLINE int64_t neo__bag_cost(int64_t dim) { return dim + 16; }
 
-/* Where the ids of features are, and what they cost. Offsets have been checked. */
+/* Places of the features' ids, and their cost. Offsets have been checked. */
 static void neo__bags_place_ids(neo_bags *b) {
     const int64_t *offsets = b->view.batch.offsets;
-    const int any = b->job.bags > 0;
+    const int any = b->job.batch.bags > 0;
     b->work.cost = 0;
     for (int64_t f = 0; f <= b->sizes.features; f++) {
         neo__bag_feature *p = &b->features[f];
@@ -10964,7 +10978,8 @@ NEO__INLINE int64_t neo__bags_count_bad(const void *ids, int is_i32, int64_t k, 
 }
 /* Note the first of several positions: as ~position, the largest of which stays. */
 static void neo__bags_note(unsigned long long *to, int64_t position) {
-    unsigned long long note = ~(unsigned long long)position, old = __atomic_load_n(to, __ATOMIC_RELAXED);
+    unsigned long long note = ~(unsigned long long)position,
+                       old = __atomic_load_n(to, __ATOMIC_RELAXED);
     while (old < note && !__atomic_compare_exchange_n(to, &old, note, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
         continue;
 }
@@ -10974,7 +10989,7 @@ static void neo__bags_check_task(void *arg, int64_t i, int worker) {
     const neo_jagged *j = c->j;
     neo_bags *b = c->b;
     const int is_i32 = j->id_dtype == NEO_I32;
-    int64_t begin, end, last = b->job.bags;
+    int64_t begin, end, last = b->job.batch.bags;
     (void)worker;
     neo__task_range(last, c->tasks, i, 1, &begin, &end);
     int bad = 0;
@@ -11030,16 +11045,17 @@ static neo_status neo__cpu_bags_check(neo_device *d, const neo__bags_job *job,
                                       neo__bags_found *found, const neo__later *later) {
     neo_bags *b = job->object;
     neo__bags_call c = neo__bags_call_make(job);
-    const int64_t *offsets = job->offsets;
+    const int64_t *offsets = job->batch.offsets;
     (void)later;
     memset(&b->work.found, 0, sizeof b->work.found);
-    c.tasks = NEO__MIN(neo__bags_most_tasks(b->sizes.threads), 1 + (job->bags + job->most_ids) / 4096);
-    neo_parallel_for(neo__cpu_ctx(d), job->bags ? c.tasks : 0, neo__bags_check_task, &c);
+    c.tasks = NEO__MIN(neo__bags_most_tasks(b->sizes.threads),
+                       1 + (job->batch.bags + job->batch.most_ids) / 4096);
+    neo_parallel_for(neo__cpu_ctx(d), job->batch.bags ? c.tasks : 0, neo__bags_check_task, &c);
     if (!b->work.found.bag) neo__bags_place_ids(b);
     for (int64_t f = 0; f < b->sizes.features; f++)
         b->work.found.count += (unsigned long long)b->features[f].bad;
-    b->work.found.first = job->bags ? offsets[0] : 0;
-    b->work.found.last = job->bags ? offsets[job->bags] : 0;
+    b->work.found.first = job->batch.bags ? offsets[0] : 0;
+    b->work.found.last = job->batch.bags ? offsets[job->batch.bags] : 0;
     *found = b->work.found;
     return NEO_OK;
 }
@@ -11106,8 +11122,8 @@ NEO__INLINE void neo__bags_round(const neo__bags_call *c, const neo__bag_feature
     if (rounds > 1) neo__bags_leaf_bags(c, p, v, begin, end);
 }
 /* The round in which bag `bag` of p is. */
-static int64_t neo__bags_round_of(const neo__bags_call *c, const neo__bag_feature *p, int64_t rounds,
-                                  int64_t bag) {
+static int64_t neo__bags_round_of(const neo__bags_call *c, const neo__bag_feature *p,
+                                  int64_t rounds, int64_t bag) {
     int64_t v = 0, begin, end;
     for (int64_t n = rounds; n > 1;) { /* the last round that begins at or before it */
         int64_t half = n / 2;
@@ -11204,13 +11220,15 @@ NEO__INLINE int neo__bag_digit_bits(int row_bits) {
     int passes = neo__bag_passes(row_bits);
     return passes ? (row_bits + passes - 1) / passes : 0;
 }
-/* Of n records that one thread sorts: wider digits if that saves a pass, but not so many of them that adding up their
-   counts costs as much. */
+/* Digits of n records that one thread sorts: wider if that saves a pass, but not so many of them
+   that adding up their counts costs as much. */
 static int neo__bag_whole_digit_bits(int row_bits, int64_t n) {
     int bits = neo__bag_digit_bits(row_bits);
     for (int passes = neo__bag_passes(row_bits) - 1; passes > 0; passes--) {
         int wide = (row_bits + passes - 1) / passes;
-        if (wide > NEO__BAG_DIGIT_BITS + 2 || passes << wide > NEO__BAG_COUNTS || (int64_t)4 << wide > n) break;
+        if (wide > NEO__BAG_DIGIT_BITS + 2 || passes << wide > NEO__BAG_COUNTS ||
+            (int64_t)4 << wide > n)
+            break;
         bits = wide;
     }
     return bits;
@@ -11251,14 +11269,15 @@ static void neo__bag_count_to_place(int64_t *count, int64_t digits) {
         sum += n;
     }
 }
-/* The records of feature p, which has its table for itself and only good ids, by their lowest digit: straight
-   from the ids, without writing them down in order first. All digits are counted. (Each loop is a function of its own:
-   together they are short of registers.) */
-NEO__INLINE void neo__bags_count_ids(const neo__bags_call *c, const neo__bag_feature *p, int is_i32, int bits,
-                                     int passes, int64_t *NEO__RESTRICT count) {
+/* The records of feature p, which has its table for itself and only good ids, by their lowest
+   digit: straight from the ids, without writing them down in order first. All digits are counted.
+   (Each loop is a function of its own: together they are short of registers.) */
+NEO__INLINE void neo__bags_count_ids(const neo__bags_call *c, const neo__bag_feature *p, int is_i32,
+                                     int bits, int passes, int64_t *NEO__RESTRICT count) {
     const void *ids = c->j->ids;
     const int64_t *offsets = c->j->offsets + p->first_bag;
-    const int64_t digits = (int64_t)1 << bits, mask = digits - 1, begin = offsets[0], end = offsets[p->bags];
+    const int64_t digits = (int64_t)1 << bits, mask = digits - 1, begin = offsets[0],
+                  end = offsets[p->bags];
     int pass = 0;
     for (; pass + 2 <= passes; pass += 2, count += 2 * digits) {
         int64_t *NEO__RESTRICT next = count + digits;
@@ -11271,16 +11290,17 @@ NEO__INLINE void neo__bags_count_ids(const neo__bags_call *c, const neo__bag_fea
     for (int64_t k = begin; pass < passes && k < end; k++)
         count[neo__jagged_id(ids, is_i32, k) >> pass * bits & mask]++;
 }
-static NEO__NOINLINE void neo__bags_count_i32(const neo__bags_call *c, const neo__bag_feature *p, int bits, int passes,
-                                              int64_t *count) {
+static NEO__NOINLINE void neo__bags_count_i32(const neo__bags_call *c, const neo__bag_feature *p,
+                                              int bits, int passes, int64_t *count) {
     neo__bags_count_ids(c, p, 1, bits, passes, count);
 }
-static NEO__NOINLINE void neo__bags_count_i64(const neo__bags_call *c, const neo__bag_feature *p, int bits, int passes,
-                                              int64_t *count) {
+static NEO__NOINLINE void neo__bags_count_i64(const neo__bags_call *c, const neo__bag_feature *p,
+                                              int bits, int passes, int64_t *count) {
     neo__bags_count_ids(c, p, 0, bits, passes, count);
 }
-NEO__INLINE void neo__bags_place_ids_by(const neo__bags_call *c, const neo__bag_feature *p, int64_t low, int is_i32,
-                                        int bits, int64_t *NEO__RESTRICT at) {
+NEO__INLINE void neo__bags_place_ids_by(const neo__bags_call *c, const neo__bag_feature *p,
+                                        int64_t low, int is_i32, int bits,
+                                        int64_t *NEO__RESTRICT at) {
     const void *ids = c->j->ids;
     const int64_t *offsets = c->j->offsets + p->first_bag, *last = offsets + p->bags;
     const int low_bits = c->b->tables[p->table].low_bits;
@@ -11293,15 +11313,15 @@ NEO__INLINE void neo__bags_place_ids_by(const neo__bags_call *c, const neo__bag_
         }
     }
 }
-static NEO__NOINLINE void neo__bags_place_i32(const neo__bags_call *c, const neo__bag_feature *p, int64_t low, int bits,
-                                              int64_t *at) {
+static NEO__NOINLINE void neo__bags_place_i32(const neo__bags_call *c, const neo__bag_feature *p,
+                                              int64_t low, int bits, int64_t *at) {
     neo__bags_place_ids_by(c, p, low, 1, bits, at);
 }
-static NEO__NOINLINE void neo__bags_place_i64(const neo__bags_call *c, const neo__bag_feature *p, int64_t low, int bits,
-                                              int64_t *at) {
+static NEO__NOINLINE void neo__bags_place_i64(const neo__bags_call *c, const neo__bag_feature *p,
+                                              int64_t low, int bits, int64_t *at) {
     neo__bags_place_ids_by(c, p, low, 0, bits, at);
 }
-/* Gather the records of table ti, sorted by row, on one thread. All digits are counted in one go. */
+/* Gather the records of table ti, sorted by row, on one thread. Digits are counted in one go. */
 static void neo__bags_gather_sorted(const neo__bags_call *c, int64_t ti) {
     const neo_bags *b = c->b;
     const neo__bag_table *t = &b->tables[ti];
@@ -11316,7 +11336,8 @@ static void neo__bags_gather_sorted(const neo__bags_call *c, int64_t ti) {
     memset(count, 0, (size_t)(passes * digits) * sizeof *count);
     const int is_i32 = c->j->id_dtype == NEO_I32;
     if (straight) {
-        (is_i32 ? neo__bags_count_i32 : neo__bags_count_i64)(c, &b->features[f], bits, passes, count);
+        (is_i32 ? neo__bags_count_i32 : neo__bags_count_i64)(c, &b->features[f], bits, passes,
+                                                             count);
     } else {
         neo__bags_gather(c, ti, 0, m->count);
         if (few) {
@@ -11325,13 +11346,15 @@ static void neo__bags_gather_sorted(const neo__bags_call *c, int64_t ti) {
         }
         neo__bag_count_digits(m->from, m->count, t->low_bits, bits, passes, count);
     }
-    for (int pass = 0; pass < passes; pass++) neo__bag_count_to_place(count + pass * digits, digits);
+    for (int pass = 0; pass < passes; pass++)
+        neo__bag_count_to_place(count + pass * digits, digits);
     if (straight) {
         const int64_t low = b->work.feature_leaf[f * b->sizes.shards];
         (is_i32 ? neo__bags_place_i32 : neo__bags_place_i64)(c, &b->features[f], low, bits, count);
     }
     for (int pass = straight; pass < passes; pass++) {
-        neo__bag_scatter(m->to, m->from, m->count, t->low_bits + pass * bits, bits, count + pass * digits);
+        neo__bag_scatter(m->to, m->from, m->count, t->low_bits + pass * bits, bits,
+                         count + pass * digits);
         uint64_t *other = m->from;
         m->from = m->to;
         m->to = other;
@@ -11559,7 +11582,8 @@ static int neo__bags_find_slot(neo_bags *b, int64_t table, int64_t row, int64_t 
     *at = b->kept.slots[b->kept.slot_of[place] - 1].at;
     return 1;
 }
-/* Slots for the rows of all sorted records; returns how many are new, or one more than there is room for. */
+/* Slots for the rows of all sorted records; returns how many are new, or one more than there is
+   room for. */
 static int64_t neo__bags_keep_slots(neo__bags_walk *k) {
     neo_bags *b = k->call.b;
     int64_t before = b->kept.count, at;
@@ -11577,7 +11601,7 @@ static int64_t neo__bags_keep_slots(neo__bags_walk *k) {
     }
     return b->kept.count - before;
 }
-/* What is kept as records, table by table, each a row; in the order of the slots. */
+/* Kept rows as records, table by table, in the order of the slots. */
 static void neo__bags_kept_records(neo_bags *b) {
     int64_t first = 0;
     memset(b->work.merge, 0, (size_t)(b->sizes.tables + 1) * sizeof *b->work.merge);
@@ -11595,7 +11619,8 @@ static void neo__bags_kept_records(neo_bags *b) {
         const neo__bag_slot *slot = &b->kept.slots[i];
         neo__bag_merge *m = &b->work.merge[slot->table];
         b->work.grad_row[m->first + m->count] = slot->at;
-        m->from[m->count] = (uint64_t)slot->row << b->tables[slot->table].low_bits | (uint64_t)m->count;
+        m->from[m->count] =
+            (uint64_t)slot->row << b->tables[slot->table].low_bits | (uint64_t)m->count;
         m->count++;
     }
 }
@@ -11604,8 +11629,8 @@ static void neo__bags_add_rows(const neo__bags_job *job) {
     const neo_bags *b = job->object;
     const int64_t dim = b->tables[job->table].dim;
     neo__fp_state fp = neo__fp_enter();
-    for (int64_t i = 0; i < job->records; i++) {
-        const float *from = job->dout + i * job->grad_unit;
+    for (int64_t i = 0; i < job->sorted.records; i++) {
+        const float *from = job->tensor.dout + i * job->sorted.grad_unit;
         float *to = b->kept.grad + b->kept.keep_at[i];
         for (int64_t c = 0; c < dim; c++) to[c] += from[c];
     }
@@ -11679,7 +11704,7 @@ static void neo__bags_plan_table(neo__bags_walk *k, int64_t ti) {
     memset(m, 0, sizeof *m);
     m->keep = k->keep;
     m->whole = 1;
-    if (k->call.b->job.only_cut >= 0 && k->call.b->job.only_cut != t->cut) return; /* not in this walk */
+    if (b->job.only_cut >= 0 && b->job.only_cut != t->cut) return; /* not in this walk */
     for (int32_t q = 0; q < t->feature_count; q++) {
         const neo__bag_feature *p = &b->features[b->table_features[t->first_feature + q]];
         m->count += p->ids;
@@ -11737,7 +11762,8 @@ static void neo__bags_plan_chunks(neo__bags_walk *k) {
             neo__task_range(m->count, pieces, i, 1, &chunk->begin, &chunk->end);
         }
     }
-    NEO_ASSERT(k->chunk_count <= neo__bags_most_tasks(threads) + (b->kept.capacity ? b->sizes.tables + 4 : 0));
+    NEO_ASSERT(k->chunk_count <=
+               neo__bags_most_tasks(threads) + (b->kept.capacity ? b->sizes.tables + 4 : 0));
 }
 
 static void neo__bags_plan(neo__bags_walk *k) {
@@ -11765,7 +11791,8 @@ static void neo__bags_sort_shared(neo__bags_walk *k) {
         if (k->pass > 0) neo_parallel_for(b->ctx, k->chunk_count, neo__bags_count_task, k);
         for (int64_t i = 0, end; i < k->chunk_count; i = end) {
             end = i + 1;
-            while (end < k->chunk_count && b->work.chunks[end].table == b->work.chunks[i].table) end++;
+            while (end < k->chunk_count && b->work.chunks[end].table == b->work.chunks[i].table)
+                end++;
             if (k->pass < neo__bag_passes(b->tables[b->work.chunks[i].table].row_bits))
                 neo__bags_place_digits(b->work.chunks + i, end - i);
         }
@@ -11830,7 +11857,7 @@ static neo_status neo__cpu_bags_find_slots(neo_device *d, const neo__bags_job *j
         return NEO_OK;
     }
     *fresh = b->kept.capacity - before + 1;
-    for (int64_t i = 0; i < job->records; i++) {
+    for (int64_t i = 0; i < job->sorted.records; i++) {
         if (!neo__bags_find_slot(b, job->table, b->work.rows[i], &at, &is_fresh)) return NEO_OK;
         b->kept.keep_at[i] = at;
     }
@@ -11843,7 +11870,7 @@ static neo_status neo__cpu_bags_give_slots(neo_device *d, const neo__bags_job *j
 }
 static neo_status neo__cpu_bags_drop_slots(neo_device *d, const neo__bags_job *job) {
     (void)d;
-    neo__bags_pop_slots(job->object, job->slot_count);
+    neo__bags_pop_slots(job->object, job->kept.count);
     return NEO_OK;
 }
 static neo_status neo__cpu_bags_update(neo_device *d, const neo__bags_job *job) {
@@ -11881,7 +11908,7 @@ static neo_status neo__cpu_bags_cut(neo_device *d, const neo__bags_job *job) {
 static neo_status neo__cpu_bags_squares(neo_device *d, const neo__bags_job *job, int64_t first,
                                         int64_t count, float *out) {
     const neo_bags *b = job->object;
-    const int64_t blocks = neo__bag_blocks(job->max_dim);
+    const int64_t blocks = neo__bag_blocks(job->fixed.max_dim);
     (void)d;
     for (int64_t i = first; i < first + count; i++, out += blocks) {
         const float *g = b->kept.grad + b->kept.slots[i].at;
@@ -11920,39 +11947,32 @@ static void neo__cpu_bags_init(neo_device *d) {
 /* ------------------------------------------------------------------------------------------------
    >>impl-bags-calls
 
-   The same object on a context with a device.
+   The public calls. Each checks its arguments, fills the object's record (neo__bags_job), and hands it
+   to the device that computes: the CPU's rows are at >>impl-bags-forward and >>impl-bags-backward, an
+   accelerator's in its own header. Only where memory is differs here, and whether a batch must be copied.
 
-   Memory. On the host: descriptions, names, counters, and a copy of what the device knows of tables,
-   features and steps. On the device: rows, scales and states, each by itself as on the CPU, and one
-   block (neo__bags_device_layout): the descriptions, room for a host batch, records and their sort,
-   kept gradients. neo_bags_bytes runs the same layouts, and asks the device for the room of its
-   sort. User memory of a table (neo_table_desc.weight) is device memory.
+       neo_bags_forward     begin (check, place, look)  ->  bags_forward
+       neo_bags_backward    begin  ->  rules  ->  sort  ->  update
+       neo_bags_accumulate  begin  ->  sort  ->  slots  ->  update (keeps)
+       neo_bags_step        rules  ->  sums of cut tables  ->  step_kept  ->  drop slots
 
-   What travels. Forward copies a host batch (offsets, ids, weights), the features' places if they
-   have changed, and brings back one neo__bags_found. Backward copies the steps' numbers (some 100
-   bytes a table) if they have changed: with SGD and Adagrad on f32 rows, when lr has. A batch that
-   is on the device is used where it is, and looked at in every call: what it holds may have changed.
-   A host batch that forward has copied is used by the first backward that follows: it has been
-   looked at, so that backward does not wait.
+   A look reads every offset and id, so that a bad batch changes nothing and kernels need no checks. On
+   the CPU each call looks. A device's copy of a host batch is looked at once: the first backward after
+   forward takes it; a batch that is in the device's memory is looked at in every call, as what it holds
+   may have changed. The host waits for the answer; in a step that is being recorded it comes at the end
+   (neo_device.recording), and kernels after a bad look do nothing. Launches are sized by the number of
+   ids where the host knows it, else by what is reserved.
 
-   Where the host waits: for what a look at all offsets and ids has found, once per batch (in a step
-   that is being recorded, see neo_device.recording, that comes when it is over); for the
-   number of new rows in accumulate and add_grad; for what get_rows, kept_row and grad_squares
-   return. Kernels read that find by themselves and do nothing after a bad one. Launches are sized by
-   the number of ids where the host knows it, else (and in a recorded step) by what is reserved; the true number is read
-   from the offsets.
+   The features' places and the steps' numbers (some 100 bytes a table) are sent when they have changed.
+   neo_bags_bytes runs the same layouts as create. User memory of a table (neo_table_desc.weight) is
+   memory of the device that computes.
 
-   Backward writes a record for every id: a key, which is the row counted through all tables, over
-   the number of the leaf, and a value, which says where the gradient row to add is. A stable radix
-   sort by that key leaves the records of a row in the canonical order (leaf, feature, sample,
-   position); dropped ids come behind all rows. So one sort serves all tables, and a run of equal
-   keys has all that a step needs. A record's gradient is at value x unit in dout (MEAN: in a copy
-   divided by the bags' lengths), or with weights the value is the id's number, and its place is in
-   grad_at.
-
-   Kept gradients have slots as on the CPU, in the same order: new rows are marked in the sorted
-   records, and a prefix sum numbers them. The hash table is from key to slot; where a key lies in it
-   is left to chance, what it finds is not.
+   Records on a device: for every id a key, which is the row counted through all tables, over the number
+   of the leaf, and a value, which says where the gradient row to add is. A stable radix sort by the key
+   leaves the records of a row in the canonical order (leaf, feature, sample, position); dropped ids come
+   behind all rows. A record's gradient is at value x unit in dout (MEAN: in a copy divided by the bags'
+   lengths), or with weights the value is the id's number, and its place is in grad_at. New rows are
+   marked in the sorted records, and a prefix sum gives them slots, in the order of the CPU's.
    ------------------------------------------------------------------------------------------------ */
 
 /* ---- a batch: what can be wrong with it ---- */
@@ -12024,15 +12044,15 @@ static neo_status neo__bags_place(neo_bags *b, const neo_jagged *j, neo_tensor t
         b->told.features[f] = now;
         changed = 1;
     }
-    b->job.aligned = whole;
-    b->job.out_rows = b->sizes.none ? t.shape[0] : 0;
+    b->job.tensor.aligned = whole;
+    b->job.tensor.out_rows = b->sizes.none ? t.shape[0] : 0;
     if (!changed) return NEO_OK;
     size_t bytes = (size_t)(features + 1) * sizeof *b->told.features;
-    neo_status status = neo__bags_send(b, b->job.features, b->told.features, bytes);
+    neo_status status = neo__bags_send(b, b->job.told.features, b->told.features, bytes);
     if (status != NEO_OK) memset(b->told.features, 0xFF, bytes); /* the device has not been told */
     return status;
 }
-/* What a discarded recording told the device is told again. */
+/* Send again what was part of a discarded recording. */
 static void neo__bags_remind(neo_bags *b) {
     if (b->told.forgotten == b->ctx->on->forgotten) return;
     b->told.forgotten = b->ctx->on->forgotten;
@@ -12041,7 +12061,8 @@ static void neo__bags_remind(neo_bags *b) {
     memset(b->told.rules, 0xFF, (size_t)b->sizes.tables * sizeof *b->told.rules);
 }
 
-/* A look at a batch until its answer is there. What the object has of a call may be the next one's by then. */
+/* A look at a batch until its answer is there. What the object has of a call may be the next one's
+   by then. */
 typedef struct neo__bags_look {
     neo_bags *b;
     const char *fn;
@@ -12052,7 +12073,7 @@ typedef struct neo__bags_look {
 } neo__bags_look;
 
 static neo_status neo__bags_offset(const neo__bags_look *l, int64_t i, int64_t *offset) {
-    return neo__bags_fetch(l->b, offset, l->job.offsets + i, sizeof *offset);
+    return neo__bags_fetch(l->b, offset, l->job.batch.offsets + i, sizeof *offset);
 }
 static int64_t neo__bags_look_feature(const neo__bags_look *l, int64_t bag) {
     int64_t f = 0;
@@ -12071,7 +12092,7 @@ static neo_status neo__bags_bad_offset(const neo__bags_look *l, int64_t bag) {
 /* k: as offsets count. */
 static neo_status neo__bags_bad_id(const neo__bags_look *l, int64_t k) {
     const neo_bags *b = l->b;
-    int64_t bag = 0, hi = l->job.bags, begin, ids[1] = {0};
+    int64_t bag = 0, hi = l->job.batch.bags, begin, ids[1] = {0};
     while (bag + 1 < hi) { /* the last bag that begins at or before k */
         int64_t mid = bag + (hi - bag) / 2;
         NEO__TRY(neo__bags_offset(l, mid, &begin));
@@ -12079,8 +12100,8 @@ static neo_status neo__bags_bad_id(const neo__bags_look *l, int64_t k) {
         else hi = mid;
     }
     NEO__TRY(neo__bags_offset(l, bag, &begin));
-    const size_t size = l->job.is_i32 ? sizeof(int32_t) : sizeof(int64_t);
-    const char *at = (const char *)l->job.ids + (size_t)(k - l->job.id_base) * size;
+    const size_t size = l->job.batch.is_i32 ? sizeof(int32_t) : sizeof(int64_t);
+    const char *at = (const char *)l->job.batch.ids + (size_t)(k - l->job.batch.id_base) * size;
     NEO__TRY(neo__bags_fetch(b, ids, at, size));
     int64_t f = neo__bags_look_feature(l, bag);
     const neo__bag_table *table = &b->tables[b->features[f].table];
@@ -12088,7 +12109,7 @@ static neo_status neo__bags_bad_id(const neo__bags_look *l, int64_t k) {
                     "%s: bags '%s': table '%s' (feature %" PRId64 "), sample %" PRId64
                     ", position %" PRId64 ": id %" PRId64 " is not in [0, %" PRId64 ")",
                     l->fn, b->name, table->name, f, bag - neo__jagged_first_bag(&l->batch, f),
-                    k - begin, neo__jagged_id(ids, l->job.is_i32, 0), table->rows);
+                    k - begin, neo__jagged_id(ids, l->job.batch.is_i32, 0), table->rows);
 }
 static neo_status neo__bags_check_ids(const neo_bags *b, int64_t ids, const char *fn) {
     NEO__CHECK(ids <= b->sizes.max_ids, NEO_ERR_CAPACITY,
@@ -12109,9 +12130,9 @@ static neo_status neo__bags_looked(void *job, const void *answer) {
     NEO__CHECK(ids >= 0, NEO_ERR_FORMAT, "%s: offsets go from %" PRId64 " down to %" PRId64, l->fn,
                found.first, found.last);
     NEO__TRY(neo__bags_check_ids(b, ids, l->fn));
-    NEO__CHECK(!b->sizes.none || ids == l->job.out_rows, NEO_ERR_SHAPE,
+    NEO__CHECK(!b->sizes.none || ids == l->job.tensor.out_rows, NEO_ERR_SHAPE,
                "%s: bags '%s': the batch has %" PRId64 " ids, the tensor %" PRId64 " rows", l->fn,
-               b->name, ids, l->job.out_rows);
+               b->name, ids, l->job.tensor.out_rows);
     if (found.bag) return neo__bags_bad_offset(l, (int64_t)~found.bag);
     if (found.id && b->bounds == NEO_BOUNDS_ERROR)
         return neo__bags_bad_id(l, found.first + (int64_t)~found.id);
@@ -12135,9 +12156,9 @@ static neo_status neo__bags_look_at(neo_bags *b, const char *fn, int forward) {
     look.forward = forward;
     look.ids = -1;
     NEO__TRY(on->bags_check(on, &b->job, &found, waits ? NULL : &later));
-    if (b->job.bags == 0 || !waits) return NEO_OK;
+    if (b->job.batch.bags == 0 || !waits) return NEO_OK;
     NEO__TRY(neo__bags_looked(&look, &found));
-    if (!on->recording) b->job.most_ids = look.ids;
+    if (!on->recording) b->job.batch.most_ids = look.ids;
     return NEO_OK;
 }
 
@@ -12154,33 +12175,35 @@ static int neo__bags_is_viewed(const neo_bags *b, const neo_jagged *j) {
 /* The batch as the record has it: where the context computes, or copied to there unless `have`. */
 static neo_status neo__bags_stage(neo_bags *b, const neo_jagged *j, int have) {
     neo__bags_job *job = &b->job;
-    job->is_i32 = j->id_dtype == NEO_I32;
-    job->bags = neo_jagged_bag_count(j);
-    job->most_ids = job->bags ? job->max_ids : 0;
-    if (j->place == NEO_HOST) job->most_ids = neo_jagged_id_count(j);
+    job->batch.is_i32 = j->id_dtype == NEO_I32;
+    job->batch.bags = neo_jagged_bag_count(j);
+    job->batch.most_ids = job->batch.bags ? job->fixed.max_ids : 0;
+    if (j->place == NEO_HOST) job->batch.most_ids = neo_jagged_id_count(j);
     if (j->place == neo__ctx_place(b->ctx)) {
-        job->offsets = j->offsets;
-        job->ids = j->ids;
-        job->weights = j->weights;
-        job->id_base = 0;
+        job->batch.offsets = j->offsets;
+        job->batch.ids = j->ids;
+        job->batch.weights = j->weights;
+        job->batch.id_base = 0;
         return NEO_OK;
     }
-    job->id_base = job->bags ? j->offsets[0] : 0;
-    job->offsets = b->view.copy_offsets;
-    job->ids = b->view.copy_ids;
-    job->weights = j->weights ? b->view.copy_weights : NULL;
-    if (have || job->bags == 0) return NEO_OK;
-    size_t ids = (size_t)job->most_ids, id_bytes = neo_dtype_size(j->id_dtype);
+    job->batch.id_base = job->batch.bags ? j->offsets[0] : 0;
+    job->batch.offsets = b->view.copy_offsets;
+    job->batch.ids = b->view.copy_ids;
+    job->batch.weights = j->weights ? b->view.copy_weights : NULL;
+    if (have || job->batch.bags == 0) return NEO_OK;
+    size_t ids = (size_t)job->batch.most_ids, id_bytes = neo_dtype_size(j->id_dtype);
     NEO__TRY(neo__bags_send(b, b->view.copy_offsets, j->offsets,
-                            (size_t)(job->bags + 1) * sizeof *j->offsets));
+                            (size_t)(job->batch.bags + 1) * sizeof *j->offsets));
     if (ids == 0) return NEO_OK;
     NEO__TRY(neo__bags_send(b, b->view.copy_ids,
-                            (const char *)j->ids + (size_t)job->id_base * id_bytes, ids * id_bytes));
+                            (const char *)j->ids + (size_t)job->batch.id_base * id_bytes,
+                            ids * id_bytes));
     if (!j->weights) return NEO_OK;
-    return neo__bags_send(b, b->view.copy_weights, j->weights + job->id_base,
+    return neo__bags_send(b, b->view.copy_weights, j->weights + job->batch.id_base,
                           ids * sizeof *j->weights);
 }
-/* Everything that can be wrong with a batch and the tensor that goes with it; then the record has both. */
+/* Everything that can be wrong with a batch and the tensor that goes with it; then the record has
+   both. */
 static neo_status neo__bags_begin(neo_bags *b, const neo_jagged *j, neo_tensor t, int forward,
                                   const char *fn) {
     const char *what = forward ? "out" : "dout";
@@ -12201,15 +12224,16 @@ static neo_status neo__bags_begin(neo_bags *b, const neo_jagged *j, neo_tensor t
     NEO__TRY(neo__check_place(b->ctx, t, fn, what));
     neo__bags_remind(b);
     NEO__TRY(neo__bags_place(b, j, t, fn));
-    b->job.out = forward ? (float *)t.data : NULL;
-    b->job.dout = forward ? NULL : (const float *)t.data;
+    b->job.tensor.out = forward ? (float *)t.data : NULL;
+    b->job.tensor.dout = forward ? NULL : (const float *)t.data;
     const int have = !forward && neo__bags_is_viewed(b, j);
     if (!have) b->view.fresh = 0;
     NEO__TRY(neo__bags_stage(b, j, have));
-    if (b->ctx->on->recording && b->job.most_ids > 0) b->job.most_ids = b->sizes.max_ids;
+    if (b->ctx->on->recording && b->job.batch.most_ids > 0)
+        b->job.batch.most_ids = b->sizes.max_ids;
     if (have) return NEO_OK;
     b->view.batch = *j;
-    b->view.bags = b->job.bags;
+    b->view.bags = b->job.batch.bags;
     b->view.ids = ids;
     NEO__TRY(neo__bags_look_at(b, fn, forward));
     b->view.fresh = forward && b->ctx->device && j->place == NEO_HOST;
@@ -12225,14 +12249,14 @@ NEO_API neo_status neo_bags_weight_grad(neo_bags *b, const neo_jagged *batch, ne
                                         float *dweights) {
     static const char *const fn = "neo_bags_weight_grad";
     NEO__TRY(neo__bags_begin(b, batch, dout, 0, fn));
-    NEO__CHECK(dweights || b->job.most_ids == 0, NEO_ERR_ARG, "%s: dweights is NULL", fn);
-    b->job.dweights = dweights;
+    NEO__CHECK(dweights || b->job.batch.most_ids == 0, NEO_ERR_ARG, "%s: dweights is NULL", fn);
+    b->job.tensor.dweights = dweights;
     return b->ctx->on->bags_weight_grad(b->ctx->on, &b->job);
 }
 
 /* ---- the numbers of a step, and sorted records ---- */
 
-/* Its step depends on how many there have been. */
+/* The optimizer's step depends on the number of steps so far. */
 static int neo__bag_counts_steps(neo_bag_optim_kind kind) {
     return kind == NEO_BAG_ADAM || kind == NEO_BAG_PARTIAL_ADAM || kind == NEO_BAG_LAMB ||
            kind == NEO_BAG_PARTIAL_LAMB;
@@ -12257,43 +12281,43 @@ static neo_status neo__bags_rules(neo_bags *b, float lr) {
     neo__fp_leave(fp);
     if (!changed) return NEO_OK;
     size_t bytes = (size_t)b->sizes.tables * sizeof *b->told.rules;
-    neo_status status = neo__bags_send(b, b->job.rules, b->told.rules, bytes);
+    neo_status status = neo__bags_send(b, b->job.told.rules, b->told.rules, bytes);
     if (status != NEO_OK) memset(b->told.rules, 0xFF, bytes); /* the device has not been told */
     return status;
 }
-/* The numbering of the call's gradients; then records, sorted. leaves.count 0: the batch is whole. */
+/* Number the call's gradients; then records, sorted. leaves.count 0: the batch is whole. */
 static neo_status neo__bags_sort(neo_bags *b, neo__leaf_cut leaves, int keep) {
     neo__bags_job *job = &b->job;
     int64_t count = leaves.count ? leaves.count : b->sizes.shards, floats = 0;
     leaves.shards = (int)b->sizes.shards;
-    job->leaves = leaves;
-    job->leaf_bits = neo__bits_for((uint64_t)count - 1);
-    job->leaf_sort = 0;
+    job->sorted.leaves = leaves;
+    job->sorted.leaf_bits = neo__bits_for((uint64_t)count - 1);
+    job->sorted.leaf_sort = 0;
     for (int64_t i = 0; i < b->sizes.tables; i++)
-        if (b->tables[i].feature_count > 1 && count > 1) job->leaf_sort = 1;
+        if (b->tables[i].feature_count > 1 && count > 1) job->sorted.leaf_sort = 1;
     for (int64_t f = 0; f < b->sizes.features; f++) {
         const neo__job_feature *p = &b->told.features[f];
         int64_t stride = NEO__MAX(p->out_stride, p->pack_stride);
-        floats = NEO__MAX(floats, p->out_at + NEO__MAX(p->bags, job->out_rows) * stride);
+        floats = NEO__MAX(floats, p->out_at + NEO__MAX(p->bags, job->tensor.out_rows) * stride);
     }
-    job->grad_unit = job->aligned ? 4 : 1;
-    job->indirect = job->weights || floats / job->grad_unit > UINT32_MAX;
-    job->records = job->most_ids;
+    job->sorted.grad_unit = job->tensor.aligned ? 4 : 1;
+    job->sorted.indirect = job->batch.weights || floats / job->sorted.grad_unit > UINT32_MAX;
+    job->sorted.records = job->batch.most_ids;
     job->keep = keep;
     job->add = 0;
-    job->packs = b->sizes.mean;
+    job->sorted.packs = b->sizes.mean;
     return b->ctx->on->bags_sort(b->ctx->on, job);
 }
 
 /* ---- kept gradients ---- */
 
-/* Slots from `count` on are forgotten. The hash table must lose them before the next key is looked up;
-   where the device fails to do that now, the next call that keeps does it, or tells why not. */
+/* Slots from `count` on are forgotten. The hash table must lose them before the next key is looked
+   up; where the device fails to do that now, the next call that keeps does it, or tells why not. */
 static neo_status neo__bags_drop_slots(neo_bags *b, int64_t count) {
     neo_device *on = b->ctx->on;
     b->kept.stale = 1;
     b->kept.stage_end = 0;
-    b->job.slot_count = count;
+    b->job.kept.count = count;
     neo_status status = on->bags_drop_slots(on, &b->job);
     b->kept.count = count;
     if (status == NEO_OK) b->kept.stale = 0;
@@ -12305,7 +12329,7 @@ static neo_status neo__bags_slots(neo_bags *b, const char *fn, int64_t before, i
     int64_t fresh = 0;
     if (b->kept.stale) NEO__TRY(neo__bags_drop_slots(b, b->kept.count));
     b->kept.stage_end = 0;
-    const int64_t count = b->job.slot_count = b->kept.count;
+    const int64_t count = b->job.kept.count = b->kept.count;
     NEO__TRY(on->bags_find_slots(on, &b->job, by_value, &fresh));
     if (fresh > b->kept.capacity - count) {
         NEO__TRY(neo__bags_drop_slots(b, before));
@@ -12319,7 +12343,7 @@ static neo_status neo__bags_slots(neo_bags *b, const char *fn, int64_t before, i
 }
 /* The first float of slot i, or behind the last slot. */
 static int64_t neo__bags_slot_at(const neo_bags *b, int64_t i) {
-    if (b->ctx->device) return i * b->job.max_dim;
+    if (b->ctx->device) return i * b->job.fixed.max_dim;
     return i < b->kept.count ? b->kept.slots[i].at : b->kept.floats;
 }
 /* The gradients of the record's batch are added to those kept. */
@@ -12367,33 +12391,34 @@ NEO_API neo_status neo_bags_add_grad(neo_bags *b, int32_t table, const int64_t *
     const int64_t before = b->kept.count;
     b->view.fresh = 0;
     job->table = table;
-    job->weights = NULL;
-    job->leaf_bits = job->leaf_sort = job->indirect = job->packs = 0;
+    job->batch.weights = NULL;
+    job->sorted.leaf_bits = job->sorted.leaf_sort = job->sorted.indirect = job->sorted.packs = 0;
     job->keep = job->add = 1;
-    job->grad_unit = grad.stride[0];
+    job->sorted.grad_unit = grad.stride[0];
     for (int pass = 0; pass < 2; pass++) { /* all rows have a place before a kept number changes */
-        for (int64_t i = 0; i < count; i += job->records) {
-            job->records = NEO__MIN(count - i, job->max_ids);
-            if (pass == 0 || count > job->max_ids) {
+        for (int64_t i = 0; i < count; i += job->sorted.records) {
+            job->sorted.records = NEO__MIN(count - i, job->fixed.max_ids);
+            if (pass == 0 || count > job->fixed.max_ids) {
                 const int64_t *piece = rows + i;
                 if (b->ctx->device) {
                     piece = (const int64_t *)b->view.copy_ids;
                     NEO__TRY(neo__bags_send(b, b->view.copy_ids, rows + i,
-                                            (size_t)job->records * sizeof *rows));
+                                            (size_t)job->sorted.records * sizeof *rows));
                 }
                 NEO__TRY(on->bags_sort_rows(on, job, piece, b->told.tables[table].first_key));
                 NEO__TRY(neo__bags_slots(b, fn, before, 1));
             }
-            job->dout = (const float *)grad.data + i * grad.stride[0];
+            job->tensor.dout = (const float *)grad.data + i * grad.stride[0];
             if (pass == 1) NEO__TRY(on->bags_update(on, job));
         }
         if (pass == 1 || b->kept.count == before) continue;
         int64_t at = neo__bags_slot_at(b, before), end = neo__bags_slot_at(b, b->kept.count);
-        NEO__TRY(neo__data_zero(b->ctx, job->kept + at, (size_t)(end - at) * sizeof *job->kept));
+        NEO__TRY(neo__data_zero(b->ctx, job->kept.sums + at,
+                                (size_t)(end - at) * sizeof *job->kept.sums));
     }
     return NEO_OK;
 }
-/* Which row of which table a key is. */
+/* The table of a key. */
 static int32_t neo__bags_table_of(const neo_bags *b, int64_t key) {
     int64_t lo = 0, hi = b->sizes.tables;
     while (lo + 1 < hi) {
@@ -12406,13 +12431,14 @@ static int32_t neo__bags_table_of(const neo_bags *b, int64_t key) {
 NEO_API int64_t neo_bags_kept_count(const neo_bags *b) { return b->kept.count; }
 static const float *neo__bags_fetch_kept_row(neo_bags *b, int64_t i, int32_t *table,
                                               int64_t *row) {
-    int64_t dim = b->job.max_dim, most = NEO__MAX((int64_t)NEO__BAG_HOST_STAGE, dim) / dim;
-    if (i < b->kept.stage_first || i >= b->kept.stage_end) { /* as many as there is room for, which come next */
+    int64_t dim = b->job.fixed.max_dim, most = NEO__MAX((int64_t)NEO__BAG_HOST_STAGE, dim) / dim;
+    if (i < b->kept.stage_first ||
+        i >= b->kept.stage_end) { /* as many as there is room for, which come next */
         int64_t n = NEO__MIN(most, b->kept.count - i);
         b->kept.stage_end = 0;
-        if (neo__bags_fetch(b, b->kept.stage_keys, b->job.slot_key + i,
+        if (neo__bags_fetch(b, b->kept.stage_keys, b->job.kept.slot_key + i,
                             (size_t)n * sizeof *b->kept.stage_keys) != NEO_OK ||
-            neo__bags_fetch(b, b->kept.stage, b->job.kept + i * dim,
+            neo__bags_fetch(b, b->kept.stage, b->job.kept.sums + i * dim,
                             (size_t)(n * dim) * sizeof *b->kept.stage) != NEO_OK)
             return NULL;
         b->kept.stage_first = i;
@@ -12436,13 +12462,14 @@ NEO_API neo_status neo_bags_grad_squares(const neo_bags *bags, neo_exact *sum) {
     neo_bags *b = (neo_bags *)(uintptr_t)bags;
     neo_device *on = b->ctx->on;
     NEO__ZERO(neo_exact, squares);
-    const int64_t blocks = neo__bag_blocks(b->job.max_dim),
-                  most = NEO__MAX(NEO__BAG_CPU_STAGE / blocks, (int64_t)1); /* a row has fewer blocks than floats */
+    const int64_t blocks = neo__bag_blocks(b->job.fixed.max_dim),
+                  most = NEO__MAX(NEO__BAG_CPU_STAGE / blocks,
+                                  (int64_t)1); /* a row has fewer blocks than floats */
     b->kept.stage_end = 0;
     for (int64_t i = 0, count; i < b->kept.count; i += count) {
         count = NEO__MIN(most, b->kept.count - i);
-        NEO__TRY(on->bags_squares(on, &b->job, i, count, b->job.stage));
-        NEO__TRY(neo__bags_fetch(b, b->kept.stage, b->job.stage,
+        NEO__TRY(on->bags_squares(on, &b->job, i, count, b->job.room.stage));
+        NEO__TRY(neo__bags_fetch(b, b->kept.stage, b->job.room.stage,
                                  (size_t)(count * blocks) * sizeof(float)));
         for (int64_t k = 0; k < count * blocks; k++) neo_exact_add(&squares, b->kept.stage[k]);
     }
@@ -12453,7 +12480,7 @@ NEO_API neo_status neo_bags_scale_grads(neo_bags *b, float scale) {
     NEO__CHECK(b, NEO_ERR_ARG, "neo_bags_scale_grads: bags is NULL");
     NEO__ZERO(neo__blend_call, call);
     call.kind = NEO__BLEND_SCALE;
-    call.x = call.y = b->job.kept;
+    call.x = call.y = b->job.kept.sums;
     call.factor = scale;
     call.count = neo__bags_slot_at(b, b->kept.count);
     b->kept.stage_end = 0;
@@ -12475,10 +12502,11 @@ NEO_API neo_status neo_bags_clear(neo_bags *b) {
 /* Slots of each table: their numbers among its own, and where its sums are. */
 static neo_status neo__bags_cut_begin(neo_bags *b) {
     const size_t count = (size_t)b->kept.count;
-    float *total = b->job.cut_totals;
+    float *total = b->job.cut.totals;
     memset(b->cut.cuts, 0, (size_t)b->sizes.tables * sizeof *b->cut.cuts);
     if (b->ctx->device)
-        NEO__TRY(neo__bags_fetch(b, b->cut.keys, b->job.slot_key, count * sizeof *b->cut.keys));
+        NEO__TRY(
+            neo__bags_fetch(b, b->cut.keys, b->job.kept.slot_key, count * sizeof *b->cut.keys));
     for (size_t i = 0; i < count; i++) {
         int32_t table = b->ctx->device ? neo__bags_table_of(b, (int64_t)b->cut.keys[i])
                                        : b->kept.slots[i].table;
@@ -12493,12 +12521,12 @@ static neo_status neo__bags_cut_begin(neo_bags *b) {
         c->cut.blocks_per_row = neo__bag_blocks(b->tables[t].dim);
         if (c->is_cut) total += NEO__BAG_CUT_SUMS * c->cut.rows;
     }
-    return neo__bags_send(b, b->job.cut_row, b->cut.row, count * sizeof *b->cut.row);
+    return neo__bags_send(b, b->job.cut.row, b->cut.row, count * sizeof *b->cut.row);
 }
 /* The sums that each cut table can have next; *count: of how many tables. */
 static neo_status neo__bags_cut_blocks(neo_bags *b, int32_t *count) {
     neo_device *on = b->ctx->on;
-    float *blocks = b->job.cut_blocks;
+    float *blocks = b->job.cut.blocks;
     *count = 0;
     for (int64_t t = 0; t < b->sizes.tables; t++) {
         neo__bag_cut *c = &b->cut.cuts[t].cut;
@@ -12510,16 +12538,16 @@ static neo_status neo__bags_cut_blocks(neo_bags *b, int32_t *count) {
         cut->sums = c->want;
         cut->rows = c->rows;
         cut->blocks_per_row = c->blocks_per_row;
-        cut->blocks = b->cut.blocks + (blocks - b->job.cut_blocks);
-        cut->total = b->cut.totals + (c->total - b->job.cut_totals) + c->have * c->rows;
+        cut->blocks = b->cut.blocks + (blocks - b->job.cut.blocks);
+        cut->total = b->cut.totals + (c->total - b->job.cut.totals) + c->have * c->rows;
         blocks += c->want * c->rows * c->blocks_per_row;
     }
-    size_t bytes = (size_t)(blocks - b->job.cut_blocks) * sizeof *blocks;
-    NEO__TRY(neo__bags_send(b, b->job.cuts, b->cut.cuts,
+    size_t bytes = (size_t)(blocks - b->job.cut.blocks) * sizeof *blocks;
+    NEO__TRY(neo__bags_send(b, b->job.cut.tables, b->cut.cuts,
                             (size_t)b->sizes.tables * sizeof *b->cut.cuts));
     if (bytes == 0) return NEO_OK;
     NEO__TRY(on->bags_cut(on, &b->job));
-    return neo__bags_fetch(b, b->cut.blocks, b->job.cut_blocks, bytes);
+    return neo__bags_fetch(b, b->cut.blocks, b->job.cut.blocks, bytes);
 }
 /* Sums over whole rows of what is kept. */
 static neo_status neo__bags_cut_rounds(neo_bags *b) {
@@ -12533,7 +12561,7 @@ static neo_status neo__bags_cut_rounds(neo_bags *b) {
             const neo_cut_sums *cut = &b->cut.sums[i];
             size_t floats = (size_t)(cut->sums * cut->rows);
             b->cut.cuts[cut->table].cut.have += cut->sums;
-            NEO__TRY(neo__bags_send(b, b->job.cut_totals + (cut->total - b->cut.totals), cut->total,
+            NEO__TRY(neo__bags_send(b, b->job.cut.totals + (cut->total - b->cut.totals), cut->total,
                                     floats * sizeof(float)));
         }
     }
@@ -12541,24 +12569,26 @@ static neo_status neo__bags_cut_rounds(neo_bags *b) {
 
 /* ---- steps ---- */
 
-/* One step of each row that is kept; then none is. The sums of cut tables are asked for before anything
-   changes. others: tables that are not cut then step by the record's batch. */
+/* One step of each row that is kept; then none is. The sums of cut tables are asked for before
+   anything changes. others: tables that are not cut then step by the record's batch. */
 static neo_status neo__bags_step_kept(neo_bags *b, float lr, int others) {
     neo_device *on = b->ctx->on;
     neo__bags_job *job = &b->job;
     const neo__bags_job batch = *job;
     NEO__ZERO(neo__leaf_cut, whole);
-    job->records = job->slot_count = b->kept.count;
-    job->leaf_bits = job->leaf_sort = job->indirect = job->keep = job->add = job->packs = 0;
-    job->grad_unit = job->max_dim;
-    job->weights = NULL;
-    job->dout = job->kept;
-    job->aligned = job->max_dim % 4 == 0;
+    job->sorted.records = job->kept.count = b->kept.count;
+    job->sorted.leaf_bits = job->sorted.leaf_sort = job->sorted.indirect = job->keep = job->add =
+        job->sorted.packs = 0;
+    job->sorted.grad_unit = job->fixed.max_dim;
+    job->batch.weights = NULL;
+    job->tensor.dout = job->kept.sums;
+    job->tensor.aligned = job->fixed.max_dim % 4 == 0;
     neo__bags_remind(b);
     NEO__TRY(neo__bags_rules(b, lr));
     if (b->sizes.cut_tables) NEO__TRY(neo__bags_cut_rounds(b));
     if (b->kept.count) NEO__TRY(on->bags_step_kept(on, job));
-    (void)neo__bags_drop_slots(b, 0); /* the step has been taken: what was kept is not, in any case */
+    (void)neo__bags_drop_slots(b,
+                               0); /* the step has been taken: what was kept is not, in any case */
     b->view.fresh = 0;
     if (others) {
         *job = batch;
@@ -12579,7 +12609,8 @@ NEO_API neo_status neo_bags_backward(neo_bags *b, const neo_jagged *batch, neo_t
                "%s: bags '%s': %" PRId64 " rows of gradients are kept: step or clear first", fn,
                b->name, b->kept.count);
     b->job.only_cut = -1;
-    if (b->sizes.cut_tables) { /* gradients are kept while the call runs: an accelerator's of all tables */
+    if (b->sizes
+            .cut_tables) { /* gradients are kept while the call runs: an accelerator's of all tables */
         const int others = !b->ctx->device;
         if (others) b->job.only_cut = 1;
         NEO__TRY(neo__bags_keep(b, whole, fn));
@@ -22925,8 +22956,8 @@ static const neo__gemm_kernels NEO__FN(gemm_kernels) = {
 
    Sums run down the rows in registers: a chunk of 8, 4, 2 or 1 vectors of columns, or a rest narrower than
    a vector, at a time. Which chunk a column is in changes nothing: every column is a chain of its own. */
-/* For each vector i of a chunk. The count is a constant in every caller, so that the loop is unrolled
-   and sums s[i] stay in registers. */
+/* For each vector i of a chunk. The count is a constant in every caller, so that the loop is
+   unrolled and sums s[i] stay in registers. */
 #define NEO__EACH(i, count) _Pragma("GCC unroll 8") for (int i = 0; i < (count); i++)
 
 /* Vectors of a row of which `left` columns remain: a whole one, or its first part. */
@@ -22971,7 +23002,8 @@ NEO__KERNEL_INLINE void NEO__FN(store_b)(void *p, int32x4_t v) {
 }
 #endif
 /* A vector of elements as f32; `left` are there. */
-NEO__KERNEL_INLINE NEO__VF NEO__FN(row_load)(neo_dtype dtype, const char *p, NEO__VF scale, NEO__VF bias) {
+NEO__KERNEL_INLINE NEO__VF NEO__FN(row_load)(neo_dtype dtype, const char *p, NEO__VF scale,
+                                             NEO__VF bias) {
     if (dtype == NEO_F16) return NEO__LOAD_F16(p);
     if (dtype == NEO_BF16) return NEO__AS_F(NEO__SHLI(NEO__LOAD_H(p), 16));
     return NEO__FMA(NEO__TO_F(NEO__LOAD_B(p)), scale, bias);
@@ -23004,8 +23036,8 @@ NEO__KERNEL_INLINE NEO__VI NEO__FN(floor_i)(NEO__VF x) {
     return NEO__SELECTI(NEO__GT(NEO__TO_F(n), x), NEO__SUBI(n, NEO__SETI(1)), n);
 }
 /* neo__narrow_encode for bf16 and f16. Above f16's denormals the bits dropped are 13 of f32, so
-   that 13 random bits decide. A denormal is an integer and a fraction of 32 bits of 2^-24, made in two
-   halves. */
+   that 13 random bits decide. A denormal is an integer and a fraction of 32 bits of 2^-24, made in
+   two halves. */
 NEO__KERNEL_INLINE NEO__VI NEO__FN(bf16_round)(NEO__VF x, NEO__VI r) {
     NEO__VI u = NEO__AS_I(x), a = NEO__ANDI(u, NEO__SETI(0x7FFFFFFF));
     NEO__VI code = NEO__SHRI(NEO__ADDI(u, NEO__SHRI(r, 16)), 16);
@@ -23147,8 +23179,9 @@ NEO__KERNEL_FAR void NEO__FN(rows_encode)(const neo__bag_rows *t, int64_t row, f
 }
 
 #if NEO__PASS != NEO__PASS_WARP
-/* Rows fetched ahead of their use: far enough to cover memory, not so far that they leave the cache. They go to the
-   second level, which has more lines on their way at a time than the first: many more are then fetched per second. */
+/* Rows fetched ahead of their use: far enough to cover memory, not so far that they leave the
+   cache. They go to the second level, which has more lines on their way at a time than the first:
+   many more are then fetched per second. */
 NEO__KERNEL_INLINE int64_t NEO__FN(bag_ahead)(int64_t dim) {
     return dim <= 16 ? 48 : dim <= 32 ? 32 : dim <= 64 ? 24 : dim <= 128 ? 16 : 8;
 }
@@ -23170,10 +23203,11 @@ NEO__KERNEL_FAR void NEO__FN(bag_fetch_ahead)(const neo__bag_lookup *a, int is_i
         NEO__FN(bag_fetch_id)(a->next_store, neo__jagged_id(a->ids, is_i32, a->next_id + k - end));
 }
 
-/* s += rows [k, k_end) of the ids, `dim` floats apart; with `fetches`, rows `ahead` of them are fetched. */
-NEO__KERNEL_INLINE void NEO__FN(bag_sum)(const neo__bag_lookup *a, NEO__VF *s, int count, int64_t k, int64_t k_end,
-                                         int64_t col, int64_t dim, int is_i32, int weighted, int64_t ahead,
-                                         int fetches) {
+/* s += rows [k, k_end) of the ids, `dim` floats apart; with `fetches`, rows `ahead` of them are
+   fetched. */
+NEO__KERNEL_INLINE void NEO__FN(bag_sum)(const neo__bag_lookup *a, NEO__VF *s, int count, int64_t k,
+                                         int64_t k_end, int64_t col, int64_t dim, int is_i32,
+                                         int weighted, int64_t ahead, int fetches) {
     for (; k < k_end; k++) {
         const float *row;
         if (fetches) {
@@ -23189,17 +23223,18 @@ NEO__KERNEL_INLINE void NEO__FN(bag_sum)(const neo__bag_lookup *a, NEO__VF *s, i
     }
 }
 /* The sums of a bag to their place, divided by its length if it has a mean. */
-NEO__KERNEL_INLINE void NEO__FN(bag_store)(float *to, NEO__VF *s, int count, int divides, int64_t length) {
+NEO__KERNEL_INLINE void NEO__FN(bag_store)(float *to, NEO__VF *s, int count, int divides,
+                                           int64_t length) {
     if (divides && length > 1) {
         NEO__VF w = NEO__SET((float)length);
         NEO__EACH(i, count) s[i] = NEO__DIV(s[i], w);
     }
     NEO__EACH(i, count) NEO__STORE(to + i * NEO__W, s[i]);
 }
-/* Bags [b, b_end), `count` vectors of columns from col on. Near the end of the lookup the rows fetched
-   ahead are those of the next one. */
-NEO__KERNEL_INLINE void NEO__FN(bag_bags)(const neo__bag_lookup *a, int64_t b, int64_t b_end, int64_t col, int64_t dim,
-                                          int is_i32, int count) {
+/* Bags [b, b_end), `count` vectors of columns from col on. Near the end of the lookup the rows
+   fetched ahead are those of the next one. */
+NEO__KERNEL_INLINE void NEO__FN(bag_bags)(const neo__bag_lookup *a, int64_t b, int64_t b_end,
+                                          int64_t col, int64_t dim, int is_i32, int count) {
     const int64_t ahead = NEO__FN(bag_ahead)(dim);
     int64_t k = a->offsets[b], near_end = a->offsets[a->bags] - ahead;
     float *to = a->out + b * a->out_stride + col;
@@ -23219,14 +23254,18 @@ NEO__KERNEL_INLINE void NEO__FN(bag_bags)(const neo__bag_lookup *a, int64_t b, i
         NEO__FN(bag_store)(to, s, count, a->mean, length);
     }
 }
-/* rows_<n>: all bags, when a row is n vectors (then dim is a constant). chunk_<n>: a part of one bag. */
-#define NEO__BAG_POOL(N)                                                                          \
-    NEO__KERNEL_FAR NEO__UNUSED void NEO__FN(bag_rows_##N)(const neo__bag_lookup *a) {            \
-        if (a->is_i32) NEO__FN(bag_bags)(a, 0, a->bags, 0, (N)*NEO__W, 1, N);                     \
-        else NEO__FN(bag_bags)(a, 0, a->bags, 0, (N)*NEO__W, 0, N);                               \
-    }                                                                                             \
-    NEO__KERNEL_FAR void NEO__FN(bag_chunk_##N)(const neo__bag_lookup *a, int64_t b, int64_t col) { \
-        NEO__FN(bag_bags)(a, b, b + 1, col, a->dim, a->is_i32, N);                                \
+/* rows_<n>: all bags, when a row is n vectors (then dim is a constant). chunk_<n>: a part of one
+   bag. */
+#define NEO__BAG_POOL(N)                                                                           \
+    NEO__KERNEL_FAR NEO__UNUSED void NEO__FN(bag_rows_##N)(const neo__bag_lookup *a) {             \
+        if (a->is_i32)                                                                             \
+            NEO__FN(bag_bags)(a, 0, a->bags, 0, (N)*NEO__W, 1, N);                                 \
+        else                                                                                       \
+            NEO__FN(bag_bags)(a, 0, a->bags, 0, (N)*NEO__W, 0, N);                                 \
+    }                                                                                              \
+    NEO__KERNEL_FAR void NEO__FN(bag_chunk_##N)(const neo__bag_lookup *a, int64_t b,               \
+                                                int64_t col) {                                     \
+        NEO__FN(bag_bags)(a, b, b + 1, col, a->dim, a->is_i32, N);                                 \
     }
 NEO__BAG_POOL(8)
 NEO__BAG_POOL(4)
@@ -23234,7 +23273,8 @@ NEO__BAG_POOL(2)
 NEO__BAG_POOL(1)
 
 /* The last n < NEO__W columns of bags [b, b_end). */
-NEO__KERNEL_FAR void NEO__FN(bag_chunk_rest)(const neo__bag_lookup *a, int64_t b, int64_t b_end, int64_t col) {
+NEO__KERNEL_FAR void NEO__FN(bag_chunk_rest)(const neo__bag_lookup *a, int64_t b, int64_t b_end,
+                                             int64_t col) {
     const int64_t dim = a->dim, n = dim - col, ahead = NEO__FN(bag_ahead)(dim);
     const int64_t near_end = a->offsets[a->bags] - ahead;
     const int is_i32 = a->is_i32;
@@ -23250,7 +23290,7 @@ NEO__KERNEL_FAR void NEO__FN(bag_chunk_rest)(const neo__bag_lookup *a, int64_t b
             if (fetch) {
                 const float *row = table + neo__jagged_id(a->ids, is_i32, k + ahead) * dim;
                 NEO__FETCH(row);
-                NEO__FETCH(row + NEO__W - 1); /* the line of lanes that are not read is waited for too */
+                NEO__FETCH(row + NEO__W - 1); /* lanes that are not read are waited for too */
             }
             s = a->weights ? NEO__FMA(NEO__SET(a->weights[k]), x, s) : NEO__ADD(s, x);
         }
@@ -23272,11 +23312,9 @@ NEO__KERNEL_FAR void NEO__FN(part_join)(neo__part_tree *t) {
          NEO__ADD(NEO__FN(load_left)(to + c, t->n - c), NEO__FN(load_left)(from + c, t->n - c)),
          t->n - c);
 }
-/* Where the sum of part `number` goes. */
+/* Push part `number`: returns the place of its sum. */
 NEO__KERNEL float *NEO__FN(part_push)(neo__part_tree *t, int64_t number) {
-    while (t->depth >= 2 && neo__tree_level(t->number[t->depth - 2], t->number[t->depth - 1]) <
-                                neo__tree_level(t->number[t->depth - 1], number))
-        NEO__FN(part_join)(t);
+    while (neo__part_joins(t->number, t->depth, number)) NEO__FN(part_join)(t);
     t->number[t->depth] = number;
     return t->sum + t->depth++ * t->stride;
 }
@@ -23332,8 +23370,8 @@ NEO__KERNEL void NEO__FN(bag_pool_careful)(const neo__bag_lookup *a) {
                 int64_t bucket = buckets == 1 ? 0 : neo__bucket_of(rows, buckets, row + first);
                 row = NEO__FN(bag_sum_rows)(a, k, k_end,
                                             neo__bucket_begin(rows, buckets, bucket) - first,
-                                            neo__bucket_begin(rows, buckets, bucket + 1) - first, col,
-                                            tree.n, NEO__FN(part_push)(&tree, bucket));
+                                            neo__bucket_begin(rows, buckets, bucket + 1) - first,
+                                            col, tree.n, NEO__FN(part_push)(&tree, bucket));
             }
             while (tree.depth > 1) NEO__FN(part_join)(&tree);
             float *to = a->out + b * a->out_stride + col;
@@ -23349,9 +23387,11 @@ NEO__KERNEL void NEO__FN(bag_pool_careful)(const neo__bag_lookup *a) {
 /* ---- the lookup of ids that are all inside, in one bucket ---- */
 
 #if NEO__PASS != NEO__PASS_SCALAR
-/* s += narrow rows [k, k_end) of the ids. An id without a weight has weight 1, which rounds as the sum does. */
-NEO__KERNEL_INLINE void NEO__FN(bag_sum_narrow)(const neo__bag_lookup *a, neo_dtype dtype, NEO__VF *s, int count,
-                                                int64_t k, int64_t k_end, int64_t col, int64_t ahead, int fetches) {
+/* s += narrow rows [k, k_end) of the ids. An id without a weight has weight 1, which rounds as the
+   sum does. */
+NEO__KERNEL_INLINE void NEO__FN(bag_sum_narrow)(const neo__bag_lookup *a, neo_dtype dtype,
+                                                NEO__VF *s, int count, int64_t k, int64_t k_end,
+                                                int64_t col, int64_t ahead, int fetches) {
     const neo__bag_rows *t = a->store;
     const int is_i32 = a->is_i32, size = dtype == NEO_I8 ? 1 : 2;
     const float *weights = a->weights;
@@ -23365,19 +23405,22 @@ NEO__KERNEL_INLINE void NEO__FN(bag_sum_narrow)(const neo__bag_lookup *a, neo_dt
         if (fetches) {
             const int64_t next_id = neo__jagged_id(a->ids, is_i32, k + ahead);
             const char *next = data + next_id * row_bytes;
-            NEO__EACH(i, count) if (i * NEO__W * size % 64 == 0) NEO__FETCH(next + i * NEO__W * size);
+            NEO__EACH(i, count)
+            if (i * NEO__W * size % 64 == 0) NEO__FETCH(next + i * NEO__W * size);
             if (dtype == NEO_I8 && col == 0) NEO__FETCH(t->scale + 2 * next_id);
         }
-        if (dtype == NEO_I8) scale = NEO__SET(t->scale[2 * id]), bias = NEO__SET(t->scale[2 * id + 1]);
+        if (dtype == NEO_I8)
+            scale = NEO__SET(t->scale[2 * id]), bias = NEO__SET(t->scale[2 * id + 1]);
         NEO__EACH(i, count)
-            s[i] = NEO__FMA(w, NEO__FN(row_load)(dtype, row + i * NEO__W * size, scale, bias), s[i]);
+        s[i] = NEO__FMA(w, NEO__FN(row_load)(dtype, row + i * NEO__W * size, scale, bias), s[i]);
     }
 }
 /* Narrow rows: bags [b, b_end), `count` vectors of columns from col on. */
-NEO__KERNEL_INLINE void NEO__FN(bag_bags_narrow)(const neo__bag_lookup *a, int64_t b, int64_t b_end, int64_t col,
-                                                 int count) {
+NEO__KERNEL_INLINE void NEO__FN(bag_bags_narrow)(const neo__bag_lookup *a, int64_t b, int64_t b_end,
+                                                 int64_t col, int count) {
     const neo_dtype dtype = a->store->dtype;
-    const int64_t ahead = NEO__FN(bag_ahead)(a->store->row_bytes / 4), near_end = a->offsets[a->bags] - ahead;
+    const int64_t ahead = NEO__FN(bag_ahead)(a->store->row_bytes / 4),
+                  near_end = a->offsets[a->bags] - ahead;
     float *to = a->out + b * a->out_stride + col;
     for (; b < b_end; b++, to += a->out_stride) {
         int64_t k = a->offsets[b], k_end = a->offsets[b + 1];
@@ -23385,16 +23428,20 @@ NEO__KERNEL_INLINE void NEO__FN(bag_bags_narrow)(const neo__bag_lookup *a, int64
         NEO__VF s[8];
         NEO__EACH(i, count) s[i] = NEO__SET(0.0f);
         if (!fetches && col == 0) NEO__FN(bag_fetch_ahead)(a, a->is_i32, k + ahead, k_end + ahead);
-        if (dtype == NEO_F16) NEO__FN(bag_sum_narrow)(a, NEO_F16, s, count, k, k_end, col, ahead, fetches);
-        else if (dtype == NEO_BF16) NEO__FN(bag_sum_narrow)(a, NEO_BF16, s, count, k, k_end, col, ahead, fetches);
+        if (dtype == NEO_F16)
+            NEO__FN(bag_sum_narrow)(a, NEO_F16, s, count, k, k_end, col, ahead, fetches);
+        else if (dtype == NEO_BF16)
+            NEO__FN(bag_sum_narrow)(a, NEO_BF16, s, count, k, k_end, col, ahead, fetches);
         else NEO__FN(bag_sum_narrow)(a, NEO_I8, s, count, k, k_end, col, ahead, fetches);
         NEO__FN(bag_store)(to, s, count, a->mean, k_end - k);
     }
 }
-NEO__KERNEL_FAR void NEO__FN(bag_narrow_4)(const neo__bag_lookup *a, int64_t b, int64_t b_end, int64_t col) {
+NEO__KERNEL_FAR void NEO__FN(bag_narrow_4)(const neo__bag_lookup *a, int64_t b, int64_t b_end,
+                                           int64_t col) {
     NEO__FN(bag_bags_narrow)(a, b, b_end, col, 4);
 }
-NEO__KERNEL_FAR void NEO__FN(bag_narrow_1)(const neo__bag_lookup *a, int64_t b, int64_t b_end, int64_t col) {
+NEO__KERNEL_FAR void NEO__FN(bag_narrow_1)(const neo__bag_lookup *a, int64_t b, int64_t b_end,
+                                           int64_t col) {
     NEO__FN(bag_bags_narrow)(a, b, b_end, col, 1);
 }
 NEO__KERNEL_FAR void NEO__FN(bag_pool_narrow)(const neo__bag_lookup *a) {
@@ -23408,7 +23455,8 @@ NEO__KERNEL_FAR void NEO__FN(bag_pool_narrow)(const neo__bag_lookup *a) {
     }
     for (int64_t b = 0; b < a->bags; b++) {
         int64_t col = 0, k = a->offsets[b], k_end = a->offsets[b + 1];
-        for (; col + 4 * NEO__W <= a->dim; col += 4 * NEO__W) NEO__FN(bag_narrow_4)(a, b, b + 1, col);
+        for (; col + 4 * NEO__W <= a->dim; col += 4 * NEO__W)
+            NEO__FN(bag_narrow_4)(a, b, b + 1, col);
         for (; col + NEO__W <= a->dim; col += NEO__W) NEO__FN(bag_narrow_1)(a, b, b + 1, col);
         if (col == a->dim) continue;
         float *to = a->out + b * a->out_stride;
@@ -23417,7 +23465,9 @@ NEO__KERNEL_FAR void NEO__FN(bag_pool_narrow)(const neo__bag_lookup *a) {
     }
 }
 #else
-NEO__KERNEL void NEO__FN(bag_pool_narrow)(const neo__bag_lookup *a) { NEO__FN(bag_pool_careful)(a); }
+NEO__KERNEL void NEO__FN(bag_pool_narrow)(const neo__bag_lookup *a) {
+    NEO__FN(bag_pool_careful)(a);
+}
 #endif
 
 NEO__KERNEL void NEO__FN(bag_pool)(const neo__bag_lookup *a) {
@@ -23436,7 +23486,8 @@ NEO__KERNEL void NEO__FN(bag_pool)(const neo__bag_lookup *a) {
     }
     if (dim < NEO__W) {
 #if NEO__PASS == NEO__PASS_AVX512
-        NEO__FN8(bag_pool)(a); /* a part of a vector is read with the line that the rest of it would be in */
+        NEO__FN8(bag_pool)
+        (a); /* a part of a vector is read with the line that the rest of it would be in */
 #else
         NEO__FN(bag_chunk_rest)(a, 0, a->bags, 0);
 #endif
@@ -23483,7 +23534,8 @@ NEO__KERNEL_INLINE float NEO__FN(row_dot_on)(float sum, const float *x, const fl
     }
     if (n > 0) {
         for (int i = 0; i < 16; i += NEO__W)
-            NEO__STORE(q + i, i < n ? NEO__MUL(NEO__FN(load_left)(x + i, n - i), NEO__FN(load_left)(y + i, n - i))
+            NEO__STORE(q + i, i < n ? NEO__MUL(NEO__FN(load_left)(x + i, n - i),
+                                               NEO__FN(load_left)(y + i, n - i))
                                     : NEO__SET(0.0f));
         sum = NEO__ADD1(sum, NEO__TREE16(q));
     }
@@ -23507,7 +23559,8 @@ typedef struct NEO__FN(row_sums) {
     int64_t row;             /* of the cut's */
     int next;
 } NEO__FN(row_sums);
-NEO__KERNEL_INLINE float NEO__FN(row_sum)(NEO__FN(row_sums) * s, const float *x, const float *y, int64_t n) {
+NEO__KERNEL_INLINE float NEO__FN(row_sum)(NEO__FN(row_sums) * s, const float *x, const float *y,
+                                          int64_t n) {
     const neo__bag_cut *cut = s->cut;
     if (!cut) return NEO__FN(row_dot)(0.0f, x, y, n);
     int i = s->next++;
@@ -23551,8 +23604,9 @@ NEO__KERNEL void NEO__FN(bag_weight_grad)(const neo__bag_lookup *a, float *dweig
 }
 #endif
 
-NEO__KERNEL void NEO__FN(bag_pack)(float *to, int64_t to_stride, const float *from, int64_t from_stride,
-                              int64_t bags, int64_t dim, const int64_t *offsets) {
+NEO__KERNEL void NEO__FN(bag_pack)(float *to, int64_t to_stride, const float *from,
+                                   int64_t from_stride, int64_t bags, int64_t dim,
+                                   const int64_t *offsets) {
     for (int64_t b = 0; b < bags; b++, to += to_stride, from += from_stride) {
         if (b + 16 < bags) NEO__FN(bag_fetch_row)(from + 16 * from_stride, dim);
         int64_t length = offsets ? offsets[b + 1] - offsets[b] : 1;
@@ -23604,7 +23658,7 @@ NEO__KERNEL_FAR void NEO__FN(bag_adagrad)(const neo__bag_step *o, float *w, cons
     }
 }
 NEO__KERNEL_FAR void NEO__FN(bag_rowwise_adagrad)(const neo__bag_step *o, NEO__FN(row_sums) * sums,
-                                                       float *w, const float *g, float *s, int64_t n) {
+                                                  float *w, const float *g, float *s, int64_t n) {
     float sum = NEO__ADD1(*s, NEO__FN(row_mean)(sums, g, n));
     NEO__SYNC();
     *s = sum;
@@ -23677,8 +23731,9 @@ NEO__KERNEL_FAR void NEO__FN(bag_cut_norm)(float max_norm, NEO__FN(row_sums) * s
 }
 
 /* One row: its weights w and states m, v by its gradient g. spare: n floats. */
-NEO__KERNEL_FAR void NEO__FN(bag_step_row)(const neo__bag_step *o, NEO__FN(row_sums) * sums, float *w,
-                                                float *m, float *v, float *g, float *spare, int64_t n) {
+NEO__KERNEL_FAR void NEO__FN(bag_step_row)(const neo__bag_step *o, NEO__FN(row_sums) * sums,
+                                           float *w, float *m, float *v, float *g, float *spare,
+                                           int64_t n) {
     if (o->adjusts) NEO__FN(bag_adjust)(o, w, g, n);
     switch (o->kind) {
     case NEO_BAG_SGD: NEO__FN(bag_descend)(o->lr, g, w, n); break;
@@ -23747,14 +23802,16 @@ NEO__KERNEL void NEO__FN(bag_update_cut)(const neo__bag_update *k, const neo__ba
 /* ---- merging ---- */
 
 /* The gradient row and weight of record i. */
-NEO__KERNEL_INLINE const float *NEO__FN(bag_grad)(const neo__bag_update *u, int64_t i, float *weight) {
+NEO__KERNEL_INLINE const float *NEO__FN(bag_grad)(const neo__bag_update *u, int64_t i,
+                                                  float *weight) {
     uint64_t low = u->records[i] & (((uint64_t)1 << u->low_bits) - 1);
     *weight = u->grad_weight ? u->grad_weight[low] : 1.0f;
     return u->grad + (u->grad_row ? u->grad_row[low] : (int64_t)low) * u->grad_stride;
 }
 /* s += the gradient rows of records [i, end). */
-NEO__KERNEL_INLINE void NEO__FN(bag_add_records)(NEO__VF *s, int count, const float *grad, int64_t stride,
-                                                 const uint64_t *record, uint64_t mask, int64_t i, int64_t end) {
+NEO__KERNEL_INLINE void NEO__FN(bag_add_records)(NEO__VF *s, int count, const float *grad,
+                                                 int64_t stride, const uint64_t *record,
+                                                 uint64_t mask, int64_t i, int64_t end) {
     for (; i < end; i++) {
         const float *row = grad + (int64_t)(record[i] & mask) * stride;
         NEO__EACH(c, count) s[c] = NEO__ADD(s[c], NEO__LOAD(row + c * NEO__W));
@@ -23765,8 +23822,8 @@ NEO__KERNEL_INLINE void NEO__FN(bag_store_sums)(float *to, const NEO__VF *s, int
     NEO__EACH(c, count) NEO__STORE(to + c * NEO__W, NEO__ADD(s[c], NEO__SET(0.0f)));
 }
 /* to = the sum of records [i, end), one row in one leaf, in order, + 0.0f; a chunk of columns. */
-NEO__KERNEL_INLINE void NEO__FN(bag_merge)(const neo__bag_update *u, int64_t i, int64_t end, int64_t col, float *to,
-                                           int count) {
+NEO__KERNEL_INLINE void NEO__FN(bag_merge)(const neo__bag_update *u, int64_t i, int64_t end,
+                                           int64_t col, float *to, int count) {
     NEO__VF s[8];
     NEO__EACH(c, count) s[c] = NEO__SET(0.0f);
     if (!u->grad_row)
@@ -23780,11 +23837,12 @@ NEO__KERNEL_INLINE void NEO__FN(bag_merge)(const neo__bag_update *u, int64_t i, 
     }
     NEO__FN(bag_store_sums)(to, s, count);
 }
-/* The same for `rows` rows of `count` vectors: row r is records [first[r], first[r + 1]). The second record of a
-   short row is added without a branch, zeros in its place if there is none: they change no sum, which is never
-   -0, and where runs end is hard to predict. */
-NEO__KERNEL_INLINE NEO__UNUSED void NEO__FN(bag_merge_rows)(const neo__bag_update *u, const int64_t *first,
-                                                            int64_t rows, float *to, int count) {
+/* The same for `rows` rows of `count` vectors: row r is records [first[r], first[r + 1]). The
+   second record of a short row is added without a branch, zeros in its place if there is none: they
+   change no sum, which is never -0, and where runs end is hard to predict. */
+NEO__KERNEL_INLINE NEO__UNUSED void NEO__FN(bag_merge_rows)(const neo__bag_update *u,
+                                                            const int64_t *first, int64_t rows,
+                                                            float *to, int count) {
     const uint64_t *record = u->records, mask = ((uint64_t)1 << u->low_bits) - 1;
     const float *grad = u->grad;
     const int64_t stride = u->grad_stride;
@@ -23794,7 +23852,8 @@ NEO__KERNEL_INLINE NEO__UNUSED void NEO__FN(bag_merge_rows)(const neo__bag_updat
         NEO__VF s[8];
         NEO__EACH(c, count) s[c] = NEO__ADD(NEO__SET(0.0f), NEO__LOAD(row + c * NEO__W));
         if (count * NEO__W <= 32) {
-            const uintptr_t none = (uintptr_t)neo__bag_zeros, some = (uintptr_t)0 - (uintptr_t)(i < end);
+            const uintptr_t none = (uintptr_t)neo__bag_zeros,
+                            some = (uintptr_t)0 - (uintptr_t)(i < end);
             row = grad + (int64_t)(record[i - (i == end)] & mask) * stride;
             row = (const float *)(none ^ ((none ^ (uintptr_t)row) & some));
             i++;
@@ -23827,8 +23886,8 @@ NEO__KERNEL_FAR void NEO__FN(bag_merge_rest)(const neo__bag_update *u, int64_t i
 }
 #if NEO__PASS != NEO__PASS_SCALAR
 /* Rows shorter than a vector, as bag_merge_rows_1. */
-NEO__KERNEL_FAR void NEO__FN(bag_merge_rows_rest)(const neo__bag_update *u, const int64_t *first, int64_t rows,
-                                                  float *to) {
+NEO__KERNEL_FAR void NEO__FN(bag_merge_rows_rest)(const neo__bag_update *u, const int64_t *first,
+                                                  int64_t rows, float *to) {
     const uint64_t *record = u->records, mask = ((uint64_t)1 << u->low_bits) - 1;
     const int64_t stride = u->grad_stride, n = u->dim;
     const float *grad = u->grad;
@@ -23864,8 +23923,8 @@ NEO__KERNEL_FAR void NEO__FN(bag_merge_8_or_less)(const neo__bag_update *u, int6
 }
 
 /* All columns from col = 0 on. */
-NEO__KERNEL_FAR void NEO__FN(bag_merge_row)(const neo__bag_update *u, int64_t i, int64_t end, int64_t col,
-                                            float *to) {
+NEO__KERNEL_FAR void NEO__FN(bag_merge_row)(const neo__bag_update *u, int64_t i, int64_t end,
+                                            int64_t col, float *to) {
     for (; col < u->dim; col += 8 * NEO__W) NEO__FN(bag_merge_8_or_less)(u, i, end, col, to + col);
 }
 
@@ -23894,7 +23953,8 @@ NEO__KERNEL_FAR void NEO__FN(bag_merge_leaves)(const neo__bag_update *u, int64_t
 }
 
 /* Fetch the weights and state of a row into the second-level cache: the first has few lines on
-   their way at a time, and the gradients need them. (As if to be read: a fetch to write goes to the first.) */
+   their way at a time, and the gradients need them. (As if to be read: a fetch to write goes to the
+   first.) */
 NEO__KERNEL_INLINE void NEO__FN(bag_fetch_state)(const neo__bag_update *u, int64_t row) {
     const char *w = u->store->data + row * u->store->row_bytes;
     for (int64_t c = 0; c < u->store->row_bytes; c += 64) __builtin_prefetch(w + c, 0, 2);
@@ -23905,19 +23965,20 @@ NEO__KERNEL_INLINE void NEO__FN(bag_fetch_state)(const neo__bag_update *u, int64
     }
 }
 
-/* The walk over the records. first[begin] ... first[end - 1] are the first records of the next rows, first[end]
-   is the record behind them when all are found; records before `scanned` have been looked at, of which the last
-   was of row `last`. Weights are fetched when a row is found, `ahead` rows before its turn (not records: hot
-   rows have long runs); gradient rows before `grads` have been, `ahead` records before theirs. */
+/* The walk over the records. first[begin] ... first[end - 1] are the first records of the next
+   rows, first[end] is the record behind them when all are found; records before `scanned` have been
+   looked at, of which the last was of row `last`. Weights are fetched when a row is found, `ahead`
+   rows before its turn (not records: hot rows have long runs); gradient rows before `grads` have
+   been, `ahead` records before theirs. */
 enum { NEO__FN(BAG_ROOM) = 512 };
 typedef struct NEO__FN(bag_walk) {
     int64_t scanned, begin, end, grads, ahead;
     uint64_t last;
     int64_t first[NEO__FN(BAG_ROOM)];
 } NEO__FN(bag_walk);
-/* Find rows until there are `ahead` behind the next `most`. No branch depends on where rows begin. */
-NEO__KERNEL_INLINE void NEO__FN(bag_walk_on)(const neo__bag_update *u, NEO__FN(bag_walk) * k, int64_t most,
-                                             int dim) {
+/* Find rows until `ahead` are behind the next `most`. No branch depends on where rows begin. */
+NEO__KERNEL_INLINE void NEO__FN(bag_walk_on)(const neo__bag_update *u, NEO__FN(bag_walk) * k,
+                                             int64_t most, int dim) {
     const uint64_t *record = u->records;
     if (k->begin + k->ahead + most >= NEO__FN(BAG_ROOM)) {
         memmove(k->first, k->first + k->begin, (size_t)(k->end - k->begin + 1) * sizeof *k->first);
@@ -23948,7 +24009,8 @@ NEO__KERNEL_INLINE void NEO__FN(bag_walk_on)(const neo__bag_update *u, NEO__FN(b
     k->scanned = i;
     k->last = last;
 }
-NEO__KERNEL_FAR void NEO__FN(bag_fetch_grads)(const neo__bag_update *u, NEO__FN(bag_walk) * k, int64_t end) {
+NEO__KERNEL_FAR void NEO__FN(bag_fetch_grads)(const neo__bag_update *u, NEO__FN(bag_walk) * k,
+                                              int64_t end) {
     float weight;
     for (int64_t stop = NEO__MIN(end + k->ahead, u->count); k->grads < stop; k->grads++)
         NEO__FN(bag_fetch_row)(NEO__FN(bag_grad)(u, k->grads, &weight), u->dim);
@@ -23961,15 +24023,18 @@ NEO__KERNEL_INLINE int NEO__FN(bag_one_leaf)(const neo__bag_update *u, int64_t a
     return (int64_t)(u->records[end - 1] & mask) < u->leaf[leaf + 1];
 }
 /* Merge the next `count` rows of the walk into g. dim: 16, 32, 64, 128, or 0: any. */
-NEO__KERNEL_INLINE void NEO__FN(bag_merge_group)(const neo__bag_update *u, NEO__FN(bag_walk) * k, int64_t count,
-                                                 float *g, int dim) {
+NEO__KERNEL_INLINE void NEO__FN(bag_merge_group)(const neo__bag_update *u, NEO__FN(bag_walk) * k,
+                                                 int64_t count, float *g, int dim) {
     const int64_t *first = k->first + k->begin;
     (void)dim;
     if (!u->grad_row && u->leaf_count == 1 && !u->fetch_grads) {
 #if NEO__PASS != NEO__PASS_SCALAR
         if (!dim && u->dim < NEO__W) { NEO__FN(bag_merge_rows_rest)(u, first, count, g); return; }
         if (!dim && u->dim == NEO__W) { NEO__FN(bag_merge_rows)(u, first, count, g, 1); return; }
-        if (dim && dim <= 8 * NEO__W) { NEO__FN(bag_merge_rows)(u, first, count, g, dim / NEO__W); return; }
+        if (dim && dim <= 8 * NEO__W) {
+            NEO__FN(bag_merge_rows)(u, first, count, g, dim / NEO__W);
+            return;
+        }
 #endif
     }
     for (int64_t r = 0; r < count; r++, g += u->dim) {
@@ -23984,8 +24049,8 @@ NEO__KERNEL_INLINE void NEO__FN(bag_merge_group)(const neo__bag_update *u, NEO__
    Sums, then rates, then rows, so that rows overlap. */
 
 /* The rates of row-wise Adagrad (or of plain SGD), and its state. */
-NEO__KERNEL_INLINE void NEO__FN(bag_rates)(const neo__bag_update *u, const int64_t *row, int64_t count,
-                                           const float *g, int64_t n, float *rate) {
+NEO__KERNEL_INLINE void NEO__FN(bag_rates)(const neo__bag_update *u, const int64_t *row,
+                                           int64_t count, const float *g, int64_t n, float *rate) {
     const neo__bag_step *o = &u->step;
     float mean[NEO__BAG_GROUP], s[NEO__BAG_GROUP];
     if (o->kind == NEO_BAG_SGD) {
@@ -24007,8 +24072,8 @@ NEO__KERNEL_INLINE void NEO__FN(bag_rates)(const neo__bag_update *u, const int64
 }
 #if NEO__PASS != NEO__PASS_SCALAR
 /* Rows of f16 or bf16, n columns in whole vectors: decoded, stepped and rounded in registers. */
-NEO__KERNEL_FAR void NEO__FN(bag_descend_random)(const neo__bag_rows *t, int64_t row, float rate, const float *g,
-                                                 const float *word) {
+NEO__KERNEL_FAR void NEO__FN(bag_descend_random)(const neo__bag_rows *t, int64_t row, float rate,
+                                                 const float *g, const float *word) {
     char *to = t->data + row * t->row_bytes;
     NEO__VF r = NEO__SET(rate), none = NEO__SET(0.0f);
     const int is_f16 = t->dtype == NEO_F16;
@@ -24019,17 +24084,20 @@ NEO__KERNEL_FAR void NEO__FN(bag_descend_random)(const neo__bag_rows *t, int64_t
         NEO__STORE_H(to, is_f16 ? NEO__FN(f16_round)(x, bits) : NEO__FN(bf16_round)(x, bits));
     }
 }
-NEO__KERNEL_INLINE void NEO__FN(bag_descend_near)(float rate, const float *g, uint16_t *to, int64_t n, int is_f16) {
+NEO__KERNEL_INLINE void NEO__FN(bag_descend_near)(float rate, const float *g, uint16_t *to,
+                                                  int64_t n, int is_f16) {
     NEO__VF r = NEO__SET(rate), none = NEO__SET(0.0f);
     for (int64_t c = 0; c < n; c += NEO__W) {
-        NEO__VF x = NEO__FN(row_load)(is_f16 ? NEO_F16 : NEO_BF16, (const char *)(to + c), none, none);
+        NEO__VF x =
+            NEO__FN(row_load)(is_f16 ? NEO_F16 : NEO_BF16, (const char *)(to + c), none, none);
         x = NEO__FNMA(r, NEO__LOAD(g + c), x);
         if (is_f16) NEO__STORE_F16(to + c, x);
         else NEO__STORE_H(to + c, NEO__FN(bf16_near)(NEO__AS_I(x)));
     }
 }
-NEO__KERNEL_INLINE void NEO__FN(bag_narrow_group)(const neo__bag_update *u, const int64_t *row, int64_t count,
-                                                  const float *g, int64_t n, const float *rate, const float *word) {
+NEO__KERNEL_INLINE void NEO__FN(bag_narrow_group)(const neo__bag_update *u, const int64_t *row,
+                                                  int64_t count, const float *g, int64_t n,
+                                                  const float *rate, const float *word) {
     uint16_t *to = (uint16_t *)(void *)u->store->data;
     if (word) {
         for (int64_t r = 0; r < count; r++) {
@@ -24037,15 +24105,18 @@ NEO__KERNEL_INLINE void NEO__FN(bag_narrow_group)(const neo__bag_update *u, cons
             word += 4 * neo__bag_blocks_of(u->store, row[r]);
         }
     } else if (u->store->dtype == NEO_F16) {
-        for (int64_t r = 0; r < count; r++) NEO__FN(bag_descend_near)(rate[r], g + r * n, to + row[r] * n, n, 1);
+        for (int64_t r = 0; r < count; r++)
+            NEO__FN(bag_descend_near)(rate[r], g + r * n, to + row[r] * n, n, 1);
     } else {
-        for (int64_t r = 0; r < count; r++) NEO__FN(bag_descend_near)(rate[r], g + r * n, to + row[r] * n, n, 0);
+        for (int64_t r = 0; r < count; r++)
+            NEO__FN(bag_descend_near)(rate[r], g + r * n, to + row[r] * n, n, 0);
     }
 }
 #endif
 /* Rows of f32; or of f16 or bf16, in whole vectors. */
-NEO__KERNEL_INLINE void NEO__FN(bag_plain_group)(const neo__bag_update *u, const int64_t *row, int64_t count,
-                                                 const float *g, int64_t n, const float *word) {
+NEO__KERNEL_INLINE void NEO__FN(bag_plain_group)(const neo__bag_update *u, const int64_t *row,
+                                                 int64_t count, const float *g, int64_t n,
+                                                 const float *word) {
     float rate[NEO__BAG_GROUP];
     NEO__FN(bag_rates)(u, row, count, g, n, rate);
 #if NEO__PASS != NEO__PASS_SCALAR
@@ -24096,12 +24167,14 @@ NEO__KERNEL_FAR void NEO__FN(bag_keep_group)(const neo__bag_update *u, const int
         for (int64_t c = 0; c < u->dim; c++) to[c] = at & 1 ? g[c] : to[c] + g[c];
     }
 }
-/* Fetch the rows of the next group from the second-level cache into the first while their gradients are merged.
-   Rows of a line are loaded in time without it, and long ones would not find room. */
-NEO__KERNEL_INLINE void NEO__FN(bag_fetch_near)(const neo__bag_update *u, const int64_t *row, int64_t count, int dim) {
+/* Fetch the rows of the next group from the second-level cache into the first while their gradients
+   are merged. Rows of a line are loaded in time without it, and long ones would not find room. */
+NEO__KERNEL_INLINE void NEO__FN(bag_fetch_near)(const neo__bag_update *u, const int64_t *row,
+                                                int64_t count, int dim) {
     const int64_t bytes = dim && u->weight ? (int64_t)dim * 4 : u->store->row_bytes;
     for (int64_t r = 0; r < count; r++)
-        for (int64_t c = 0; c < bytes; c += 64) __builtin_prefetch(u->store->data + row[r] * bytes + c);
+        for (int64_t c = 0; c < bytes; c += 64)
+            __builtin_prefetch(u->store->data + row[r] * bytes + c);
 }
 NEO__KERNEL_INLINE void NEO__FN(bag_update_as)(const neo__bag_update *u, int dim) {
     int64_t row[NEO__BAG_GROUP], most = neo__bag_group(u->dim);
@@ -24112,7 +24185,8 @@ NEO__KERNEL_INLINE void NEO__FN(bag_update_as)(const neo__bag_update *u, int dim
     walk.ahead = u->dim <= 32 ? 64 : u->dim <= 128 ? 32 : 16;
     for (;;) {
         NEO__FN(bag_walk_on)(u, &walk, most, dim);
-        const int64_t count = NEO__MIN(walk.end - walk.begin, most), *first = walk.first + walk.begin;
+        const int64_t count = NEO__MIN(walk.end - walk.begin, most),
+                      *first = walk.first + walk.begin;
         if (count == 0) return;
         for (int64_t r = 0; r < count; r++) row[r] = (int64_t)(u->records[first[r]] >> u->low_bits);
         if (fetches) NEO__FN(bag_fetch_near)(u, row, count, dim);

@@ -3492,6 +3492,21 @@ enum {
     NEO__BAGS_MOST_DIM = 1024 /* of a row in registers */
 };
 
+/* A kernel of blocks of NEO__BAGS_THREADS, and its launch for the job j; KEYED: by the size of j's
+   keys. */
+#define NEO__BAGS_KERNEL static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
+#define NEO__BAGS_LAUNCH(kernel, grid, ...)                                                        \
+    NEO__CUDA_LAUNCH(kernel, grid, NEO__BAGS_THREADS, 0, d->stream, __VA_ARGS__)
+#define NEO__BAGS_LAUNCH_KEYED(kernel, grid, ...)                                                  \
+    do {                                                                                           \
+        if (j->fixed.wide) NEO__BAGS_LAUNCH((kernel<uint64_t>), grid, __VA_ARGS__);                      \
+        else NEO__BAGS_LAUNCH((kernel<uint32_t>), grid, __VA_ARGS__);                              \
+    } while (0)
+/* Each i in [0, count), by all threads of a launch together, `lanes` of them for one i. */
+#define NEO__BAGS_EACH(i, count, lanes)                                                            \
+    for (int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / (lanes); i < (count);      \
+         i += (int64_t)gridDim.x * blockDim.x / (lanes))
+
 #if defined(__CUDACC__)
 #define NEO__UNROLL _Pragma("unroll")
 #else
@@ -3525,33 +3540,35 @@ static __device__ __forceinline__ int64_t neo__bags_last(int64_t lo, int64_t hi,
 }
 static __device__ __forceinline__ int64_t neo__bags_bag_of(const neo__bags_job &j, int64_t lo,
                                                            int64_t hi, int64_t k) {
-    const int64_t *offsets = j.offsets;
+    const int64_t *offsets = j.batch.offsets;
     return neo__bags_last(lo, hi, k, [offsets](int64_t i) { return offsets[i]; });
 }
 static __device__ __forceinline__ int neo__bags_feature_of(const neo__bags_job &j, int64_t bag) {
-    const neo__job_feature *f = j.features;
-    return (int)neo__bags_last(0, j.feature_count, bag, [f](int64_t i) { return f[i].first_bag; });
+    const neo__job_feature *f = j.told.features;
+    return (int)neo__bags_last(0, j.fixed.feature_count, bag,
+                               [f](int64_t i) { return f[i].first_bag; });
 }
 static __device__ __forceinline__ int neo__bags_table_of_key(const neo__bags_job &j, int64_t key) {
-    const neo__job_table *t = j.tables;
-    return (int)neo__bags_last(0, j.table_count, key, [t](int64_t i) { return t[i].first_key; });
+    const neo__job_table *t = j.fixed.tables;
+    return (int)neo__bags_last(0, j.fixed.table_count, key,
+                               [t](int64_t i) { return t[i].first_key; });
 }
 /* The look at the batch was bad: whatever works on it does nothing. */
 static __device__ __forceinline__ bool neo__bags_refused(const neo__bags_job &j) {
-    const neo__bags_found *f = j.found;
-    return f->bag || (f->id && j.bounds == NEO_BOUNDS_ERROR) || f->first < 0 ||
-           f->last < f->first || f->last - f->first > j.max_ids;
+    const neo__bags_found *f = j.batch.found;
+    return f->bag || (f->id && j.fixed.bounds == NEO_BOUNDS_ERROR) || f->first < 0 ||
+           f->last < f->first || f->last - f->first > j.fixed.max_ids;
 }
 /* The row of the id at offset k; -1: it is dropped. */
 static __device__ __forceinline__ int64_t neo__bags_row(const neo__bags_job &j, int64_t rows,
                                                         int64_t k) {
-    const int64_t id = neo__jagged_id(j.ids, j.is_i32, k - j.id_base);
+    const int64_t id = neo__jagged_id(j.batch.ids, j.batch.is_i32, k - j.batch.id_base);
     if ((uint64_t)id < (uint64_t)rows) return id;
-    if (j.bounds != NEO_BOUNDS_CLAMP) return -1;
+    if (j.fixed.bounds != NEO_BOUNDS_CLAMP) return -1;
     return id < 0 ? 0 : rows - 1;
 }
 static __device__ __forceinline__ float neo__bags_weight_of(const neo__bags_job &j, int64_t k) {
-    return j.weights[k - j.id_base];
+    return j.batch.weights[k - j.batch.id_base];
 }
 static __device__ __forceinline__ float neo__bags_element(const neo__bag_rows &s, int64_t row,
                                                           int64_t col) {
@@ -3582,6 +3599,11 @@ static __device__ __forceinline__ neo__floats<4> neo__bags_four(const neo__bag_r
         x.v[c] = T == NEO_F16 ? neo__f32_from_f16(part[c]) : neo__f32_from_bf16(part[c]);
     return x;
 }
+/* The threads that share a bag or row with this one. */
+template <int LANES> static __device__ __forceinline__ unsigned neo__bags_mask(void) {
+    const unsigned all = LANES == 32 ? 0xFFFFFFFFu : (1u << (LANES & 31)) - 1u;
+    return all << (threadIdx.x % 32 / LANES * LANES);
+}
 /* Lanes that hold a row in fours, a power of two from 4 on; 0: it cannot be read so. */
 static __host__ __device__ __forceinline__ int neo__bags_lanes(const neo__job_table &t,
                                                                int aligned) {
@@ -3601,9 +3623,7 @@ template <int W> struct neo__bags_tree {
         number[depth - 1] = number[depth];
     }
     __device__ void push(int64_t part, const neo__floats<W> &x) {
-        while (depth >= 2 && neo__tree_level(number[depth - 2], number[depth - 1]) <
-                                 neo__tree_level(number[depth - 1], part))
-            join();
+        while (neo__part_joins(number, depth, part)) join();
         number[depth] = part;
         sum[depth++] = x;
     }
@@ -3619,32 +3639,34 @@ template <int W> struct neo__bags_tree {
    not decrease, and in [0, bags) in any case. */
 template <class Each> static __device__ void neo__bags_each_id(const neo__bags_job &j, Each each) {
     __shared__ int64_t ends[2];
-    const int64_t first = j.offsets[0], end = j.offsets[j.bags];
+    const int64_t first = j.batch.offsets[0], end = j.batch.offsets[j.batch.bags];
     const int64_t step = (int64_t)gridDim.x * NEO__BAGS_TILE;
     for (int64_t tile = first + (int64_t)blockIdx.x * NEO__BAGS_TILE; tile < end; tile += step) {
         const int64_t last = NEO__MIN(tile + NEO__BAGS_TILE, end) - 1;
         if (threadIdx.x < 2)
-            ends[threadIdx.x] = neo__bags_bag_of(j, 0, j.bags, threadIdx.x == 0 ? tile : last);
+            ends[threadIdx.x] =
+                neo__bags_bag_of(j, 0, j.batch.bags, threadIdx.x == 0 ? tile : last);
         __syncthreads();
         for (int64_t k = tile + threadIdx.x; k <= last; k += blockDim.x)
             each(k, neo__bags_bag_of(j, ends[0], ends[1] + 1, k));
         __syncthreads();
     }
 }
-static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
-    neo__bags_check_kernel(const neo__bags_job j) {
-    const int64_t thread = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    const int64_t threads = (int64_t)gridDim.x * blockDim.x;
-    const int64_t first = j.offsets[0], last = j.offsets[j.bags];
-    neo__bags_found *found = j.found;
-    if (thread == 0) found->first = first, found->last = last;
-    for (int64_t i = thread; i < j.bags; i += threads)
-        if (j.offsets[i] > j.offsets[i + 1]) atomicMax(&found->bag, ~(unsigned long long)i);
-    if (first < 0 || last < first || last - first > j.max_ids) return; /* ids end somewhere else */
+NEO__BAGS_KERNEL neo__bags_check_kernel(const neo__bags_job j) {
+    const int64_t first = j.batch.offsets[0], last = j.batch.offsets[j.batch.bags];
+    neo__bags_found *found = j.batch.found;
+    NEO__BAGS_EACH(i, 1, 1) found->first = first, found->last = last;
+    NEO__BAGS_EACH(i, j.batch.bags, 1)
+    if (j.batch.offsets[i] > j.batch.offsets[i + 1]) atomicMax(&found->bag, ~(unsigned long long)i);
+    if (first < 0 || last < first || last - first > j.fixed.max_ids)
+        return; /* ids end somewhere else */
     unsigned long long bad = 0;
     neo__bags_each_id(j, [&](int64_t k, int64_t bag) {
-        const int64_t rows = j.tables[j.features[neo__bags_feature_of(j, bag)].table].rows;
-        if ((uint64_t)neo__jagged_id(j.ids, j.is_i32, k - j.id_base) < (uint64_t)rows) return;
+        const int64_t rows =
+            j.fixed.tables[j.told.features[neo__bags_feature_of(j, bag)].table].rows;
+        if ((uint64_t)neo__jagged_id(j.batch.ids, j.batch.is_i32, k - j.batch.id_base) <
+            (uint64_t)rows)
+            return;
         atomicMax(&found->id, ~(unsigned long long)(k - first));
         bad++;
     });
@@ -3652,24 +3674,26 @@ static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
 }
 /* A recorded step has an error, whether a kernel or the host sees it. */
 static __global__ void neo__bags_stop_kernel(const neo__bags_job j, int *stop) {
-    if (neo__bags_refused(j) || (j.none && j.found->last - j.found->first != j.out_rows)) *stop = 1;
+    if (neo__bags_refused(j) ||
+        (j.fixed.none && j.batch.found->last - j.batch.found->first != j.tensor.out_rows))
+        *stop = 1;
 }
 static neo_status neo__cuda_bags_check(neo_device *device, const neo__bags_job *j,
                                   neo__bags_found *found, const neo__later *later) {
     neo__cuda *d = (neo__cuda *)device;
     NEO__TRY(neo__cuda_enter(d));
-    NEO__TRY(neo__cuda_set(d, j->found, 0, sizeof *j->found));
-    if (j->bags == 0) return NEO_OK;
-    const int64_t work = NEO__MAX(j->most_ids, j->bags);
+    NEO__TRY(neo__cuda_set(d, j->batch.found, 0, sizeof *j->batch.found));
+    if (j->batch.bags == 0) return NEO_OK;
+    const int64_t work = NEO__MAX(j->batch.most_ids, j->batch.bags);
     NEO__CUDA_LAUNCH(neo__bags_check_kernel, neo__cuda_blocks(d, work, NEO__BAGS_TILE),
                 NEO__BAGS_THREADS, 0, d->stream, *j);
     NEO__TRY(neo__cuda_launched(d, "bags: check"));
     if (d->recording && later) {
         NEO__TRY(neo__graph_answer_room(d, sizeof *found, later));
         NEO__CUDA_LAUNCH(neo__bags_stop_kernel, 1, 1, 0, d->stream, *j, neo__graph_stop(d));
-        return neo__graph_later(d, j->found, sizeof *found, later);
+        return neo__graph_later(d, j->batch.found, sizeof *found, later);
     }
-    NEO__TRY(neo__cuda_answer(d, j->found, sizeof *found));
+    NEO__TRY(neo__cuda_answer(d, j->batch.found, sizeof *found));
     memcpy(found, d->answer, sizeof *found);
     return NEO_OK;
 }
@@ -3696,7 +3720,7 @@ neo__bags_pool(const neo__bags_job &j, const neo__job_table &t, int64_t k, int64
         const int count = (int)NEO__MIN(k_end - k, (int64_t)LANES);
         const bool mine = lane < count;
         const int64_t id_row = mine ? neo__bags_row(j, t.rows, k + lane) : -1;
-        const float id_weight = mine && j.weights ? neo__bags_weight_of(j, k + lane) : 0.0f;
+        const float id_weight = mine && j.batch.weights ? neo__bags_weight_of(j, k + lane) : 0.0f;
         for (int q = 0; q < count; q += AHEAD) {
             neo__floats<4> x[AHEAD];
             int64_t row[AHEAD];
@@ -3708,7 +3732,7 @@ neo__bags_pool(const neo__bags_job &j, const neo__job_table &t, int64_t k, int64
             }
             NEO__UNROLL
             for (int a = 0; a < AHEAD; a++) {
-                if (!j.weights) {
+                if (!j.batch.weights) {
                     neo__bags_plus<4>(s, x[a]);
                     continue;
                 }
@@ -3720,28 +3744,23 @@ neo__bags_pool(const neo__bags_job &j, const neo__job_table &t, int64_t k, int64
     return s;
 }
 template <neo_dtype T, int LANES>
-static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
-    neo__bags_pool_kernel(const neo__bags_job j) {
-    enum { GROUPS = NEO__BAGS_THREADS / LANES };
+NEO__BAGS_KERNEL neo__bags_pool_kernel(const neo__bags_job j) {
     const int lane = threadIdx.x % LANES;
-    const unsigned lanes = LANES == 32 ? 0xFFFFFFFFu : (1u << (LANES & 31)) - 1u;
-    const unsigned mask = lanes << (threadIdx.x % 32 - lane);
+    const unsigned mask = neo__bags_mask<LANES>();
     if (neo__bags_refused(j)) return;
-    for (int f = blockIdx.y; f < j.feature_count; f += gridDim.y) {
-        const neo__job_feature p = j.features[f];
-        const neo__job_table &t = j.tables[p.table];
-        if (t.store.dtype != T || neo__bags_pool_lanes(t, j.aligned) != LANES) continue;
-        const int64_t step = (int64_t)gridDim.x * GROUPS;
-        for (int64_t b = (int64_t)blockIdx.x * GROUPS + threadIdx.x / LANES; b < p.bags;
-             b += step) {
-            const int64_t *offsets = j.offsets + p.first_bag + b;
+    for (int f = blockIdx.y; f < j.fixed.feature_count; f += gridDim.y) {
+        const neo__job_feature p = j.told.features[f];
+        const neo__job_table &t = j.fixed.tables[p.table];
+        if (t.store.dtype != T || neo__bags_pool_lanes(t, j.tensor.aligned) != LANES) continue;
+        NEO__BAGS_EACH(b, p.bags, LANES) {
+            const int64_t *offsets = j.batch.offsets + p.first_bag + b;
             const int64_t k = offsets[0], k_end = offsets[1], length = k_end - k;
             for (int64_t col = 0; col < t.store.dim; col += 4 * LANES) {
                 neo__floats<4> s = neo__bags_pool<T, LANES>(j, t, k, k_end, col, mask);
                 if (t.mean && length > 1)
                     for (int c = 0; c < 4; c++) s.v[c] = __fdiv_rn(s.v[c], (float)length);
                 if (col + 4 * lane >= t.store.dim) continue;
-                neo__cuda_store<4>(j.out + p.out_at + b * p.out_stride + col + 4 * lane, s);
+                neo__cuda_store<4>(j.tensor.out + p.out_at + b * p.out_stride + col + 4 * lane, s);
             }
         }
     }
@@ -3758,7 +3777,7 @@ static __device__ float neo__bags_column(const neo__bags_job &j, const neo__job_
         if (row >= end && (*next < 0 || row < *next)) *next = row;
         if (row < 0 || row < begin || row >= end) continue;
         const float x = neo__bags_element(t.store, row, col);
-        s = j.weights ? __fmaf_rn(neo__bags_weight_of(j, k), x, s) : __fadd_rn(s, x);
+        s = j.batch.weights ? __fmaf_rn(neo__bags_weight_of(j, k), x, s) : __fadd_rn(s, x);
     }
     return s;
 }
@@ -3777,119 +3796,109 @@ static __device__ float neo__bags_buckets(const neo__bags_job &j, const neo__job
     }
     return __fadd_rn(tree.total().v[0], 0.0f);
 }
-static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
-    neo__bags_pool_any_kernel(const neo__bags_job j) {
+NEO__BAGS_KERNEL neo__bags_pool_any_kernel(const neo__bags_job j) {
     if (neo__bags_refused(j)) return;
-    for (int f = blockIdx.y; f < j.feature_count; f += gridDim.y) {
-        const neo__job_feature p = j.features[f];
-        const neo__job_table &t = j.tables[p.table];
-        if (neo__bags_pool_lanes(t, j.aligned)) continue;
-        const int64_t step = (int64_t)gridDim.x * (NEO__BAGS_THREADS / 16);
-        int64_t b = (int64_t)blockIdx.x * (NEO__BAGS_THREADS / 16) + threadIdx.x / 16, next;
-        for (; b < p.bags; b += step) {
-            const int64_t *offsets = j.offsets + p.first_bag + b;
+    for (int f = blockIdx.y; f < j.fixed.feature_count; f += gridDim.y) {
+        const neo__job_feature p = j.told.features[f];
+        const neo__job_table &t = j.fixed.tables[p.table];
+        if (neo__bags_pool_lanes(t, j.tensor.aligned)) continue;
+        int64_t next;
+        NEO__BAGS_EACH(b, p.bags, 16) {
+            const int64_t *offsets = j.batch.offsets + p.first_bag + b;
             const int64_t k = offsets[0], k_end = offsets[1], length = k_end - k;
             for (int64_t col = threadIdx.x % 16; col < t.store.dim; col += 16) {
                 float s = t.buckets == 1 ? neo__bags_column(j, t, k, k_end, 0, t.rows, col, &next)
                                          : neo__bags_buckets(j, t, k, k_end, col);
                 if (t.mean && length > 1) s = __fdiv_rn(s, (float)length);
-                j.out[p.out_at + b * p.out_stride + col] = s;
+                j.tensor.out[p.out_at + b * p.out_stride + col] = s;
             }
         }
     }
 }
 /* NEO_POOL_NONE: 16 lanes an id. */
-static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
-    neo__bags_copy_kernel(const neo__bags_job j) {
+NEO__BAGS_KERNEL neo__bags_copy_kernel(const neo__bags_job j) {
     if (neo__bags_refused(j)) return;
-    const int64_t *offsets = j.offsets;
-    const neo__job_feature *features = j.features;
-    const int64_t first = offsets[0], count = NEO__MIN(offsets[j.bags] - first, j.out_rows);
-    const int64_t step = (int64_t)gridDim.x * (NEO__BAGS_THREADS / 16);
-    int64_t i = (int64_t)blockIdx.x * (NEO__BAGS_THREADS / 16) + threadIdx.x / 16;
-    for (; i < count; i += step) {
-        const int64_t f = neo__bags_last(0, j.feature_count, first + i,
+    const int64_t *offsets = j.batch.offsets;
+    const neo__job_feature *features = j.told.features;
+    const int64_t first = offsets[0],
+                  count = NEO__MIN(offsets[j.batch.bags] - first, j.tensor.out_rows);
+    NEO__BAGS_EACH(i, count, 16) {
+        const int64_t f = neo__bags_last(0, j.fixed.feature_count, first + i,
                                          [=](int64_t q) { return offsets[features[q].first_bag]; });
-        const neo__job_table &t = j.tables[features[f].table];
+        const neo__job_table &t = j.fixed.tables[features[f].table];
         const int64_t row = neo__bags_row(j, t.rows, first + i);
-        float *to = j.out + i * features[f].out_stride;
+        float *to = j.tensor.out + i * features[f].out_stride;
         for (int64_t col = threadIdx.x % 16; col < t.store.dim; col += 16) {
             const float x = row < 0 ? 0.0f : neo__bags_element(t.store, row, col);
-            to[col] = row >= 0 && j.weights ? __fmul_rn(neo__bags_weight_of(j, first + i), x) : x;
+            to[col] =
+                row >= 0 && j.batch.weights ? __fmul_rn(neo__bags_weight_of(j, first + i), x) : x;
         }
-    }
-}
-template <neo_dtype T>
-static void neo__bags_launch_pool(neo__cuda *d, const neo__bags_job *j, int lanes, dim3 grid) {
-    switch (lanes) {
-    case 4:
-        NEO__CUDA_LAUNCH((neo__bags_pool_kernel<T, 4>), grid, NEO__BAGS_THREADS, 0, d->stream, *j);
-        break;
-    case 8:
-        NEO__CUDA_LAUNCH((neo__bags_pool_kernel<T, 8>), grid, NEO__BAGS_THREADS, 0, d->stream, *j);
-        break;
-    case 16:
-        NEO__CUDA_LAUNCH((neo__bags_pool_kernel<T, 16>), grid, NEO__BAGS_THREADS, 0, d->stream, *j);
-        break;
-    default: NEO__CUDA_LAUNCH((neo__bags_pool_kernel<T, 32>), grid, NEO__BAGS_THREADS, 0, d->stream, *j);
     }
 }
 /* Blocks of a kernel in which `lanes` share a bag: the features are the grid's second dimension. */
 static dim3 neo__bags_grid(const neo__cuda *d, const neo__bags_job *j, int lanes) {
     int64_t bags = 0;
-    for (int f = 0; f < j->feature_count; f++) bags = NEO__MAX(bags, j->host_features[f].bags);
+    for (int f = 0; f < j->fixed.feature_count; f++)
+        bags = NEO__MAX(bags, j->told.host_features[f].bags);
     const unsigned x = neo__cuda_blocks(d, bags * lanes, NEO__BAGS_THREADS);
-    return dim3(x, (unsigned)NEO__MIN(j->feature_count, 65535));
+    return dim3(x, (unsigned)NEO__MIN(j->fixed.feature_count, 65535));
+}
+/* has: the lanes of the tables of T, as bits. */
+template <neo_dtype T, int LANES>
+static neo_status neo__bags_launch_pool(neo__cuda *d, const neo__bags_job *j, unsigned has) {
+    if (!(has & (unsigned)LANES)) return NEO_OK;
+    NEO__BAGS_LAUNCH((neo__bags_pool_kernel<T, LANES>), neo__bags_grid(d, j, LANES), *j);
+    return neo__cuda_launched(d, "bags: lookup");
+}
+template <neo_dtype T>
+static neo_status neo__bags_launch_pools(neo__cuda *d, const neo__bags_job *j) {
+    unsigned has = 0;
+    for (int f = 0; f < j->fixed.feature_count; f++) {
+        const neo__job_table &t = j->fixed.host_tables[j->told.host_features[f].table];
+        if (t.store.dtype == T) has |= (unsigned)neo__bags_pool_lanes(t, j->tensor.aligned);
+    }
+    NEO__TRY((neo__bags_launch_pool<T, 4>(d, j, has)));
+    NEO__TRY((neo__bags_launch_pool<T, 8>(d, j, has)));
+    NEO__TRY((neo__bags_launch_pool<T, 16>(d, j, has)));
+    return neo__bags_launch_pool<T, 32>(d, j, has);
 }
 static neo_status neo__cuda_bags_forward(neo_device *device, const neo__bags_job *j) {
     neo__cuda *d = (neo__cuda *)device;
     NEO__TRY(neo__cuda_enter(d));
-    if (j->bags == 0) return NEO_OK;
-    if (j->none) {
-        NEO__CUDA_LAUNCH(neo__bags_copy_kernel, neo__cuda_blocks(d, j->most_ids * 16, NEO__BAGS_THREADS),
-                    NEO__BAGS_THREADS, 0, d->stream, *j);
+    if (j->batch.bags == 0) return NEO_OK;
+    if (j->fixed.none) {
+        NEO__BAGS_LAUNCH(neo__bags_copy_kernel,
+                         neo__cuda_blocks(d, j->batch.most_ids * 16, NEO__BAGS_THREADS), *j);
         return neo__cuda_launched(d, "bags: copy");
     }
-    const neo_dtype dtype[4] = {NEO_F32, NEO_F16, NEO_BF16, NEO_I8};
-    unsigned has[4] = {0, 0, 0,
-                       0}; /* lanes of the tables of a dtype, as bits; 1: a column per lane */
-    for (int f = 0; f < j->feature_count; f++) {
-        const neo__job_table &t = j->host_tables[j->host_features[f].table];
-        const int lanes = neo__bags_pool_lanes(t, j->aligned);
-        for (int k = 0; k < 4; k++)
-            if (t.store.dtype == dtype[k]) has[k] |= lanes ? (unsigned)lanes : 1u;
-    }
-    if ((has[0] | has[1] | has[2] | has[3]) & 1u) {
-        NEO__CUDA_LAUNCH(neo__bags_pool_any_kernel, neo__bags_grid(d, j, 16), NEO__BAGS_THREADS, 0,
-                    d->stream, *j);
+    bool any = false; /* of a column per lane */
+    for (int f = 0; f < j->fixed.feature_count; f++)
+        if (!neo__bags_pool_lanes(j->fixed.host_tables[j->told.host_features[f].table],
+                                  j->tensor.aligned))
+            any = true;
+    if (any) {
+        NEO__BAGS_LAUNCH(neo__bags_pool_any_kernel, neo__bags_grid(d, j, 16), *j);
         NEO__TRY(neo__cuda_launched(d, "bags: lookup"));
     }
-    for (int lanes = 4; lanes <= 32; lanes *= 2) {
-        const dim3 grid = neo__bags_grid(d, j, lanes);
-        if (has[0] & (unsigned)lanes) neo__bags_launch_pool<NEO_F32>(d, j, lanes, grid);
-        if (has[1] & (unsigned)lanes) neo__bags_launch_pool<NEO_F16>(d, j, lanes, grid);
-        if (has[2] & (unsigned)lanes) neo__bags_launch_pool<NEO_BF16>(d, j, lanes, grid);
-        if (has[3] & (unsigned)lanes) neo__bags_launch_pool<NEO_I8>(d, j, lanes, grid);
-        NEO__TRY(neo__cuda_launched(d, "bags: lookup"));
-    }
-    return NEO_OK;
+    NEO__TRY(neo__bags_launch_pools<NEO_F32>(d, j));
+    NEO__TRY(neo__bags_launch_pools<NEO_F16>(d, j));
+    NEO__TRY(neo__bags_launch_pools<NEO_BF16>(d, j));
+    return neo__bags_launch_pools<NEO_I8>(d, j);
 }
 
 /* ---- gradients of per-id weights: 16 lanes an id ---- */
-static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
-    neo__bags_weight_grad_kernel(const neo__bags_job j) {
+NEO__BAGS_KERNEL neo__bags_weight_grad_kernel(const neo__bags_job j) {
     if (neo__bags_refused(j)) return;
     const int lane = threadIdx.x % 16;
-    const int64_t first = j.offsets[0], count = j.offsets[j.bags] - first;
-    const int64_t step = (int64_t)gridDim.x * (NEO__BAGS_THREADS / 16);
-    int64_t i = (int64_t)blockIdx.x * (NEO__BAGS_THREADS / 16) + threadIdx.x / 16;
-    for (; i < count; i += step) {
-        const int64_t bag = neo__bags_bag_of(j, 0, j.bags, first + i);
-        const neo__job_feature p = j.features[neo__bags_feature_of(j, bag)];
-        const neo__job_table &t = j.tables[p.table];
+    const int64_t first = j.batch.offsets[0], count = j.batch.offsets[j.batch.bags] - first;
+    NEO__BAGS_EACH(i, count, 16) {
+        const int64_t bag = neo__bags_bag_of(j, 0, j.batch.bags, first + i);
+        const neo__job_feature p = j.told.features[neo__bags_feature_of(j, bag)];
+        const neo__job_table &t = j.fixed.tables[p.table];
         const int64_t row = neo__bags_row(j, t.rows, first + i);
-        const int64_t length = j.offsets[bag + 1] - j.offsets[bag];
-        const float *from = j.dout + p.out_at + (j.none ? i : bag - p.first_bag) * p.out_stride;
+        const int64_t length = j.batch.offsets[bag + 1] - j.batch.offsets[bag];
+        const float *from =
+            j.tensor.dout + p.out_at + (j.fixed.none ? i : bag - p.first_bag) * p.out_stride;
         float sum = 0.0f;
         for (int64_t col = lane; row >= 0 && col - lane < t.store.dim; col += 16) {
             float x = 0.0f;
@@ -3897,35 +3906,33 @@ static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
             sum = __fadd_rn(sum, neo__tree16_warp(x));
         }
         if (t.mean && length > 1) sum = __fdiv_rn(sum, (float)length);
-        if (lane == 0) j.dweights[i] = sum;
+        if (lane == 0) j.tensor.dweights[i] = sum;
     }
 }
 static neo_status neo__cuda_bags_weight_grad(neo_device *device, const neo__bags_job *j) {
     neo__cuda *d = (neo__cuda *)device;
     NEO__TRY(neo__cuda_enter(d));
-    if (j->bags == 0 || j->most_ids == 0) return NEO_OK;
+    if (j->batch.bags == 0 || j->batch.most_ids == 0) return NEO_OK;
     NEO__CUDA_LAUNCH(neo__bags_weight_grad_kernel,
-                neo__cuda_blocks(d, j->most_ids * 16, NEO__BAGS_THREADS), NEO__BAGS_THREADS, 0,
-                d->stream, *j);
+                     neo__cuda_blocks(d, j->batch.most_ids * 16, NEO__BAGS_THREADS),
+                     NEO__BAGS_THREADS, 0, d->stream, *j);
     return neo__cuda_launched(d, "bags: gradients of weights");
 }
 
 /* ---- records ---- */
 
 /* Gradients of MEAN tables, divided by the lengths of their bags. */
-static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
-    neo__bags_pack_kernel(const neo__bags_job j) {
+NEO__BAGS_KERNEL neo__bags_pack_kernel(const neo__bags_job j) {
     if (neo__bags_refused(j)) return;
-    for (int f = blockIdx.y; f < j.feature_count; f += gridDim.y) {
-        const neo__job_feature p = j.features[f];
-        const neo__job_table &t = j.tables[p.table];
+    for (int f = blockIdx.y; f < j.fixed.feature_count; f += gridDim.y) {
+        const neo__job_feature p = j.told.features[f];
+        const neo__job_table &t = j.fixed.tables[p.table];
         if (!t.mean) continue;
-        const int64_t step = (int64_t)gridDim.x * NEO__BAGS_WARPS;
-        for (int64_t b = (int64_t)blockIdx.x * NEO__BAGS_WARPS + threadIdx.x / 32; b < p.bags;
-             b += step) {
-            const int64_t *offsets = j.offsets + p.first_bag + b, length = offsets[1] - offsets[0];
-            const float *from = j.dout + p.out_at + b * p.out_stride;
-            float *to = j.packed + p.out_at + b * p.pack_stride;
+        NEO__BAGS_EACH(b, p.bags, 32) {
+            const int64_t *offsets = j.batch.offsets + p.first_bag + b,
+                          length = offsets[1] - offsets[0];
+            const float *from = j.tensor.dout + p.out_at + b * p.out_stride;
+            float *to = j.sorted.packed + p.out_at + b * p.pack_stride;
             if (length == 0) continue;
             for (int64_t col = threadIdx.x % 32; col < t.store.dim; col += 32)
                 to[col] = length > 1 ? __fdiv_rn(from[col], (float)length) : from[col];
@@ -3935,46 +3942,44 @@ static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
 /* The leaf of sample s of a feature, counted from the call's first. */
 static __device__ __forceinline__ int64_t neo__bags_leaf(const neo__bags_job &j, int64_t bags,
                                                          int64_t s) {
-    const neo__leaf_cut &c = j.leaves;
-    if (j.leaf_bits == 0) return 0;
+    const neo__leaf_cut &c = j.sorted.leaves;
+    if (j.sorted.leaf_bits == 0) return 0;
     if (c.count == 0) return neo__bucket_of(bags, c.shards, s);
     s = s / c.rows_per_sample + neo__leaf_begin(c.batch, c.shards, c.first);
     return neo__bucket_of(c.batch, c.shards, s) - c.first;
 }
 template <class K>
-static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
-    neo__bags_records_kernel(const neo__bags_job j) {
-    K *keys = (K *)j.keys[0];
-    uint32_t *values = j.values[0];
-    const K none = (K)j.key_count << j.leaf_bits;
+NEO__BAGS_KERNEL neo__bags_records_kernel(const neo__bags_job j) {
+    K *keys = (K *)j.sorted.keys[0];
+    uint32_t *values = j.sorted.values[0];
+    const K none = (K)j.fixed.key_count << j.sorted.leaf_bits;
     int64_t first = 0, count = 0;
     if (!neo__bags_refused(j)) {
-        first = j.offsets[0], count = j.offsets[j.bags] - first;
+        first = j.batch.offsets[0], count = j.batch.offsets[j.batch.bags] - first;
         neo__bags_each_id(j, [&](int64_t k, int64_t bag) {
-            const neo__job_feature p = j.features[neo__bags_feature_of(j, bag)];
-            const neo__job_table &t = j.tables[p.table];
+            const neo__job_feature p = j.told.features[neo__bags_feature_of(j, bag)];
+            const neo__job_table &t = j.fixed.tables[p.table];
             const int64_t i = k - first, s = bag - p.first_bag, row = neo__bags_row(j, t.rows, k);
-            const int64_t stride = j.packs && t.mean ? p.pack_stride : p.out_stride;
-            const int64_t at = p.out_at + (j.none ? i : s) * stride;
-            if (j.indirect) j.grad_at[i] = at;
-            values[i] = j.indirect ? (uint32_t)i : (uint32_t)(at / j.grad_unit);
-            keys[i] = row < 0
-                          ? none
-                          : (K)(t.first_key + row) << j.leaf_bits | (K)neo__bags_leaf(j, p.bags, s);
+            const int64_t stride = j.sorted.packs && t.mean ? p.pack_stride : p.out_stride;
+            const int64_t at = p.out_at + (j.fixed.none ? i : s) * stride;
+            if (j.sorted.indirect) j.sorted.grad_at[i] = at;
+            values[i] = j.sorted.indirect ? (uint32_t)i : (uint32_t)(at / j.sorted.grad_unit);
+            keys[i] = row < 0 ? none
+                              : (K)(t.first_key + row) << j.sorted.leaf_bits |
+                                    (K)neo__bags_leaf(j, p.bags, s);
         });
     }
     const int64_t threads = (int64_t)gridDim.x * blockDim.x; /* launched for more than there are */
-    for (int64_t i = count + (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < j.records;
+    for (int64_t i = count + (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < j.sorted.records;
          i += threads)
         keys[i] = none, values[i] = 0;
 }
 template <class K>
-static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
-    neo__bags_row_records_kernel(const neo__bags_job j, const int64_t *rows, int64_t first_key) {
-    const int64_t threads = (int64_t)gridDim.x * blockDim.x;
-    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < j.records; i += threads) {
-        ((K *)j.keys[0])[i] = (K)(first_key + rows[i]);
-        j.values[0][i] = (uint32_t)i;
+NEO__BAGS_KERNEL neo__bags_row_records_kernel(const neo__bags_job j, const int64_t *rows,
+                                              int64_t first_key) {
+    NEO__BAGS_EACH(i, j.sorted.records, 1) {
+        ((K *)j.sorted.keys[0])[i] = (K)(first_key + rows[i]);
+        j.sorted.values[0][i] = (uint32_t)i;
     }
 }
 static int neo__bags_bits(int64_t largest) {
@@ -3984,12 +3989,12 @@ static int neo__bags_bits(int64_t largest) {
 }
 template <class K> static neo_status neo__bags_sort_records(neo__cuda *d, const neo__bags_job *j) {
     NEO__ZERO(neo__cuda_sorting<K>, c);
-    c.temp = j->temp, c.bytes = j->temp_bytes;
-    c.keys = (const K *)j->keys[0], c.sorted_keys = (K *)j->keys[1];
-    c.values = j->values[0], c.sorted_values = j->values[1];
-    c.count = j->records;
-    c.first = j->leaf_sort ? 0 : j->leaf_bits;
-    c.last = j->leaf_bits + neo__bags_bits(j->key_count);
+    c.temp = j->sorted.temp, c.bytes = j->sorted.temp_bytes;
+    c.keys = (const K *)j->sorted.keys[0], c.sorted_keys = (K *)j->sorted.keys[1];
+    c.values = j->sorted.values[0], c.sorted_values = j->sorted.values[1];
+    c.count = j->sorted.records;
+    c.first = j->sorted.leaf_sort ? 0 : j->sorted.leaf_bits;
+    c.last = j->sorted.leaf_bits + neo__bags_bits(j->fixed.key_count);
     return neo__cuda_do(d, neo__cuda_sort_now<K>, &c, sizeof c);
 }
 template <class K> static size_t neo__bags_temp(int64_t records) {
@@ -4008,38 +4013,28 @@ static size_t neo__cuda_bags_temp_bytes(neo_device *device, int64_t records, int
 }
 static neo_status neo__bags_sorted(neo__cuda *d, const neo__bags_job *j) {
     NEO__TRY(neo__cuda_launched(d, "bags: records"));
-    return j->wide ? neo__bags_sort_records<uint64_t>(d, j) : neo__bags_sort_records<uint32_t>(d, j);
+    return j->fixed.wide ? neo__bags_sort_records<uint64_t>(d, j)
+                         : neo__bags_sort_records<uint32_t>(d, j);
 }
 static neo_status neo__cuda_bags_sort(neo_device *device, const neo__bags_job *j) {
     neo__cuda *d = (neo__cuda *)device;
     NEO__TRY(neo__cuda_enter(d));
-    if (j->records == 0 || j->bags == 0) return NEO_OK;
-    if (j->packs) {
-        NEO__CUDA_LAUNCH(neo__bags_pack_kernel, neo__bags_grid(d, j, 32), NEO__BAGS_THREADS, 0,
-                    d->stream, *j);
+    if (j->sorted.records == 0 || j->batch.bags == 0) return NEO_OK;
+    if (j->sorted.packs) {
+        NEO__BAGS_LAUNCH(neo__bags_pack_kernel, neo__bags_grid(d, j, 32), *j);
         NEO__TRY(neo__cuda_launched(d, "bags: pack"));
     }
-    const unsigned blocks = neo__cuda_blocks(d, j->records, NEO__BAGS_TILE);
-    if (j->wide)
-        NEO__CUDA_LAUNCH((neo__bags_records_kernel<uint64_t>), blocks, NEO__BAGS_THREADS, 0, d->stream,
-                    *j);
-    else
-        NEO__CUDA_LAUNCH((neo__bags_records_kernel<uint32_t>), blocks, NEO__BAGS_THREADS, 0, d->stream,
-                    *j);
+    const unsigned blocks = neo__cuda_blocks(d, j->sorted.records, NEO__BAGS_TILE);
+    NEO__BAGS_LAUNCH_KEYED(neo__bags_records_kernel, blocks, *j);
     return neo__bags_sorted(d, j);
 }
 static neo_status neo__cuda_bags_sort_rows(neo_device *device, const neo__bags_job *j,
                                       const int64_t *rows, int64_t first_key) {
     neo__cuda *d = (neo__cuda *)device;
     NEO__TRY(neo__cuda_enter(d));
-    if (j->records == 0) return NEO_OK;
-    const unsigned blocks = neo__cuda_blocks(d, j->records, NEO__BAGS_THREADS);
-    if (j->wide)
-        NEO__CUDA_LAUNCH((neo__bags_row_records_kernel<uint64_t>), blocks, NEO__BAGS_THREADS, 0,
-                    d->stream, *j, rows, first_key);
-    else
-        NEO__CUDA_LAUNCH((neo__bags_row_records_kernel<uint32_t>), blocks, NEO__BAGS_THREADS, 0,
-                    d->stream, *j, rows, first_key);
+    if (j->sorted.records == 0) return NEO_OK;
+    const unsigned blocks = neo__cuda_blocks(d, j->sorted.records, NEO__BAGS_THREADS);
+    NEO__BAGS_LAUNCH_KEYED(neo__bags_row_records_kernel, blocks, *j, rows, first_key);
     return neo__bags_sorted(d, j);
 }
 
@@ -4051,7 +4046,7 @@ template <int W, int AHEAD> struct neo__bags_adder {
     static __device__ __forceinline__ void add(const neo__bags_job &j, const float *from,
                                                const float *weights, int64_t i, int64_t end,
                                                neo__floats<W> &s) {
-        const uint32_t *values = j.values[1];
+        const uint32_t *values = j.sorted.values[1];
         for (; end - i >= AHEAD; i += AHEAD) {
             neo__floats<W> x[AHEAD];
             uint32_t value[AHEAD];
@@ -4059,8 +4054,8 @@ template <int W, int AHEAD> struct neo__bags_adder {
             for (int a = 0; a < AHEAD; a++) value[a] = values[i + a];
             NEO__UNROLL
             for (int a = 0; a < AHEAD; a++) {
-                const int64_t at =
-                    j.indirect ? j.grad_at[value[a]] : (int64_t)value[a] * j.grad_unit;
+                const int64_t at = j.sorted.indirect ? j.sorted.grad_at[value[a]]
+                                                     : (int64_t)value[a] * j.sorted.grad_unit;
                 x[a] = neo__cuda_load<W>(from + at);
             }
             NEO__UNROLL
@@ -4081,14 +4076,15 @@ template <int W> struct neo__bags_adder<W, 0> {
 template <int W, int AHEAD>
 static __device__ __forceinline__ void neo__bags_add(const neo__bags_job &j, const float *from,
                                                      int64_t i, int64_t end, neo__floats<W> &s) {
-    const float *weights = j.weights ? j.weights + (j.offsets[0] - j.id_base) : NULL;
+    const float *weights =
+        j.batch.weights ? j.batch.weights + (j.batch.offsets[0] - j.batch.id_base) : NULL;
     neo__bags_adder<W, AHEAD>::add(j, from, weights, i, end, s);
 }
 /* The gradients of one row, records [i, end): a chain per leaf, + 0.0f, and the leaves' tree. */
 template <class K, int W, int AHEAD>
 static __device__ __forceinline__ neo__floats<W>
 neo__bags_merge(const neo__bags_job &j, const float *from, int64_t i, int64_t end) {
-    const K *keys = (const K *)j.keys[1];
+    const K *keys = (const K *)j.sorted.keys[1];
     const neo__floats<W> zero = {};
     if (keys[i] == keys[end - 1]) {
         neo__floats<W> s = zero;
@@ -4099,7 +4095,7 @@ neo__bags_merge(const neo__bags_job &j, const float *from, int64_t i, int64_t en
     neo__bags_tree<W> tree;
     tree.depth = 0;
     while (i < end) {
-        const K key = keys[i], leaf = key & (((K)1 << j.leaf_bits) - 1);
+        const K key = keys[i], leaf = key & (((K)1 << j.sorted.leaf_bits) - 1);
         const int64_t stop =
             neo__bags_last(i, end, 0,
                            [=](int64_t q) { return keys[q] == key ? (int64_t)0 : (int64_t)1; }) +
@@ -4114,7 +4110,7 @@ neo__bags_merge(const neo__bags_job &j, const float *from, int64_t i, int64_t en
 }
 static __device__ __forceinline__ const float *neo__bags_grads(const neo__bags_job &j,
                                                                const neo__job_table &t) {
-    return j.packs && t.mean ? j.packed : j.dout;
+    return j.sorted.packs && t.mean ? j.sorted.packed : j.tensor.dout;
 }
 
 /* ---- runs ---- */
@@ -4129,40 +4125,42 @@ NEO__STATIC_ASSERT(2 * NEO__JOB_SHARED_FLOATS * sizeof(float) +
 template <class K>
 static __device__ __forceinline__ neo__bags_run neo__bags_run_at(const neo__bags_job &j,
                                                                  int64_t i) {
-    const int64_t key = (int64_t)(((const K *)j.keys[1])[i] >> j.leaf_bits);
+    const int64_t key = (int64_t)(((const K *)j.sorted.keys[1])[i] >> j.sorted.leaf_bits);
     neo__bags_run run;
     run.begin = i;
     run.table = neo__bags_table_of_key(j, key);
-    run.row = key - j.tables[run.table].first_key;
+    run.row = key - j.fixed.tables[run.table].first_key;
     return run;
 }
 /* Record i is the first of a row. */
 template <class K>
 static __device__ __forceinline__ bool neo__bags_starts(const neo__bags_job &j, int64_t i) {
-    const K *keys = (const K *)j.keys[1];
-    if (i >= j.records || (int64_t)(keys[i] >> j.leaf_bits) >= j.key_count) return false;
-    return i == 0 || keys[i] >> j.leaf_bits != keys[i - 1] >> j.leaf_bits;
+    const K *keys = (const K *)j.sorted.keys[1];
+    if (i >= j.sorted.records || (int64_t)(keys[i] >> j.sorted.leaf_bits) >= j.fixed.key_count)
+        return false;
+    return i == 0 || keys[i] >> j.sorted.leaf_bits != keys[i - 1] >> j.sorted.leaf_bits;
 }
 /* The end of a run, for LANES threads of `mask` at once. */
 template <class K, int LANES>
 static __device__ __forceinline__ int64_t neo__bags_end(const neo__bags_job &j, int64_t begin,
                                                         unsigned mask) {
-    const K *keys = (const K *)j.keys[1];
-    const K key = keys[begin] >> j.leaf_bits;
+    const K *keys = (const K *)j.sorted.keys[1];
+    const K key = keys[begin] >> j.sorted.leaf_bits;
     const int lane = threadIdx.x % LANES, shift = threadIdx.x % 32 - lane;
     const unsigned all = LANES == 32 ? 0xFFFFFFFFu : (1u << (LANES & 31)) - 1u;
     for (int64_t i = begin + 1;; i += LANES) {
-        const bool same = i + lane < j.records && keys[i + lane] >> j.leaf_bits == key;
+        const bool same =
+            i + lane < j.sorted.records && keys[i + lane] >> j.sorted.leaf_bits == key;
         const unsigned other = ~(__ballot_sync(mask, same) >> shift) & all;
         if (other) return i + __ffs((int)other) - 1;
     }
 }
 /* The runs of the tables for which mine(table) that begin in a window of 32 records, to the warp's
-   list. Long ones go to j.longs. Returns how many. */
+   list. Long ones go to j.sorted.longs. Returns how many. */
 template <class K, class Mine>
 static __device__ __forceinline__ int neo__bags_window(const neo__bags_job &j, int64_t window,
                                                        neo__bags_run *list, Mine mine) {
-    const K *keys = (const K *)j.keys[1];
+    const K *keys = (const K *)j.sorted.keys[1];
     const int lane = threadIdx.x % 32;
     const int64_t i = window * 32 + lane, far = i + NEO__JOB_LONG;
     neo__bags_run run;
@@ -4171,8 +4169,9 @@ static __device__ __forceinline__ int neo__bags_window(const neo__bags_job &j, i
         run = neo__bags_run_at<K>(j, i);
         take = mine(run.table);
     }
-    if (take && far < j.records && keys[far] >> j.leaf_bits == keys[i] >> j.leaf_bits) {
-        j.longs[1 + atomicAdd(&j.longs[0], 1ull)] = (unsigned long long)i;
+    if (take && far < j.sorted.records &&
+        keys[far] >> j.sorted.leaf_bits == keys[i] >> j.sorted.leaf_bits) {
+        j.sorted.longs[1 + atomicAdd(&j.sorted.longs[0], 1ull)] = (unsigned long long)i;
         take = false;
     }
     const unsigned taken = __ballot_sync(0xFFFFFFFFu, take);
@@ -4186,9 +4185,10 @@ static __device__ __forceinline__ int neo__bags_window(const neo__bags_job &j, i
 /* Lanes times fours of a row whose step is nothing but this; 0: another step. */
 static __host__ __device__ __forceinline__ int
 neo__bags_rowwise_fours(const neo__bags_job &j, const neo__job_table &t, const neo__job_rule &o) {
-    if (j.keep || t.cut || t.store.dtype != NEO_F32 || o.step.kind != NEO_BAG_ROWWISE_ADAGRAD) return 0;
+    if (j.keep || t.cut || t.store.dtype != NEO_F32 || o.step.kind != NEO_BAG_ROWWISE_ADAGRAD)
+        return 0;
     if (o.step.adjusts || o.step.max_norm > 0.0f || t.store.dim > NEO__BAGS_MOST_DIM) return 0;
-    return neo__bags_lanes(t, j.aligned);
+    return neo__bags_lanes(t, j.tensor.aligned);
 }
 /* sum + the squares of a chunk of 4 LANES columns: blocks of 16 by the fixed tree, in order. */
 template <int LANES>
@@ -4210,8 +4210,8 @@ static __device__ __forceinline__ float neo__bags_squares_on(float sum, const ne
 template <class K, int LANES, int CHUNKS>
 static __device__ __forceinline__ void neo__bags_rowwise(const neo__bags_job &j,
                                                          const neo__bags_run &run, unsigned mask) {
-    const neo__job_table &t = j.tables[run.table];
-    const neo__bag_step &o = j.rules[run.table].step;
+    const neo__job_table &t = j.fixed.tables[run.table];
+    const neo__bag_step &o = j.told.rules[run.table].step;
     const int64_t dim = t.store.dim;
     const int lane = threadIdx.x % LANES;
     float *row = (float *)(void *)t.store.data + run.row * dim, *state = t.state[0] + run.row;
@@ -4245,19 +4245,16 @@ static __device__ __forceinline__ void neo__bags_rowwise(const neo__bags_job &j,
     if (lane == 0) *state = s;
 }
 template <class K, int LANES, int CHUNKS>
-static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
-    neo__bags_rowwise_kernel(const neo__bags_job j) {
+NEO__BAGS_KERNEL neo__bags_rowwise_kernel(const neo__bags_job j) {
     if (j.stop && *j.stop) return;
     __shared__ neo__bags_run lists[NEO__BAGS_WARPS][32];
     neo__bags_run *list = lists[threadIdx.x / 32];
     const int group = threadIdx.x % 32 / LANES;
-    const unsigned lanes = LANES == 32 ? 0xFFFFFFFFu : (1u << (LANES & 31)) - 1u;
-    const unsigned mask = lanes << (group * LANES % 32);
-    const int64_t windows = (j.records + 31) / 32, step = (int64_t)gridDim.x * NEO__BAGS_WARPS;
-    int64_t window = (int64_t)blockIdx.x * NEO__BAGS_WARPS + threadIdx.x / 32;
-    for (; window < windows; window += step) {
+    const unsigned mask = neo__bags_mask<LANES>();
+    NEO__BAGS_EACH(window, (j.sorted.records + 31) / 32, 32) {
         const int count = neo__bags_window<K>(j, window, list, [&j](int table) {
-            return neo__bags_rowwise_fours(j, j.tables[table], j.rules[table]) == LANES * CHUNKS;
+            return neo__bags_rowwise_fours(j, j.fixed.tables[table], j.told.rules[table]) ==
+                   LANES * CHUNKS;
         });
         for (int r = group; r < count; r += 32 / LANES)
             neo__bags_rowwise<K, LANES, CHUNKS>(j, list[r], mask);
@@ -4272,10 +4269,10 @@ template <class K, int AHEAD>
 static __device__ __forceinline__ void neo__bags_sum_row(const neo__bags_job &j,
                                                          const neo__bags_run &run, int64_t end,
                                                          int first, int step, float *g) {
-    const neo__job_table &t = j.tables[run.table];
+    const neo__job_table &t = j.fixed.tables[run.table];
     const float *from = neo__bags_grads(j, t);
-    const uint32_t at = j.keep ? j.keep_at[run.begin] : 0;
-    float *to = j.keep ? j.kept + (int64_t)(at >> 1) * j.max_dim : g;
+    const uint32_t at = j.keep ? j.kept.keep_at[run.begin] : 0;
+    float *to = j.keep ? j.kept.sums + (int64_t)(at >> 1) * j.fixed.max_dim : g;
     for (int64_t col = first; col < t.store.dim; col += step) {
         neo__floats<1> s;
         if (j.add) {
@@ -4291,8 +4288,8 @@ static __device__ __forceinline__ void neo__bags_sum_row(const neo__bags_job &j,
 /* The step of a row by its gradient g, which neo__job_scratch floats begin with. 16 lanes. */
 static __device__ void neo__bags_step_row(const neo__bags_job &j, const neo__bags_run &run,
                                           float *g) {
-    const neo__job_table &t = j.tables[run.table];
-    const neo__job_rule &o = j.rules[run.table];
+    const neo__job_table &t = j.fixed.tables[run.table];
+    const neo__job_rule &o = j.told.rules[run.table];
     const unsigned mask = neo__mask_warp();
     const int64_t dim = t.store.dim, room = neo__bag_room(dim);
     const bool narrow = t.store.dtype != NEO_F32;
@@ -4308,27 +4305,25 @@ static __device__ void neo__bags_step_row(const neo__bags_job &j, const neo__bag
     }
     __syncwarp(mask);
     neo__row_sums_warp sums = {NULL, 0, 0};
-    if (t.cut) sums.cut = &j.cuts[run.table].cut, sums.row = j.cut_row[run.begin];
+    if (t.cut) sums.cut = &j.cut.tables[run.table].cut, sums.row = j.cut.row[run.begin];
     neo__bag_step_row_warp(&o.step, &sums, w, state[0], state[1], g, spare, dim);
     __syncwarp(mask);
     if (narrow) neo__rows_encode_warp(&t.store, run.row, w, word);
     __syncwarp(mask);
 }
 template <class K>
-static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
-    neo__bags_step_kernel(const neo__bags_job j) {
+NEO__BAGS_KERNEL neo__bags_step_kernel(const neo__bags_job j) {
     if (j.stop && *j.stop) return;
     NEO__DYNAMIC_SHARED(float, shared);
     __shared__ neo__bags_run lists[NEO__BAGS_WARPS][32];
     neo__bags_run *list = lists[threadIdx.x / 32];
-    const int vectors = blockDim.x / 16, vector = threadIdx.x / 16, warps = blockDim.x / 32;
-    float *g = j.scratch ? j.scratch + (int64_t)(blockIdx.x * vectors + vector) * j.scratch_floats
-                         : shared + vector * j.scratch_floats;
-    const int64_t windows = (j.records + 31) / 32, step = (int64_t)gridDim.x * warps;
-    int64_t window = (int64_t)blockIdx.x * warps + threadIdx.x / 32;
-    for (; window < windows; window += step) {
+    const int vectors = blockDim.x / 16, vector = threadIdx.x / 16;
+    float *g = j.room.scratch ? j.room.scratch +
+                                    (int64_t)(blockIdx.x * vectors + vector) * j.room.scratch_floats
+                              : shared + vector * j.room.scratch_floats;
+    NEO__BAGS_EACH(window, (j.sorted.records + 31) / 32, 32) {
         const int count = neo__bags_window<K>(j, window, list, [&j](int table) {
-            return neo__bags_rowwise_fours(j, j.tables[table], j.rules[table]) == 0;
+            return neo__bags_rowwise_fours(j, j.fixed.tables[table], j.told.rules[table]) == 0;
         });
         for (int r = vector % 2; r < count; r += 2) {
             const int64_t end = neo__bags_end<K, 16>(j, list[r].begin, neo__mask_warp());
@@ -4345,15 +4340,16 @@ static __global__ void __launch_bounds__(NEO__BAGS_LONG_THREADS)
     neo__bags_long_kernel(const neo__bags_job j) {
     if (j.stop && *j.stop) return;
     NEO__DYNAMIC_SHARED(float, shared);
-    const K *keys = (const K *)j.keys[1];
-    float *g = j.scratch ? j.scratch + (int64_t)blockIdx.x * j.scratch_floats : shared;
-    const unsigned long long count = j.longs[0];
+    const K *keys = (const K *)j.sorted.keys[1];
+    float *g =
+        j.room.scratch ? j.room.scratch + (int64_t)blockIdx.x * j.room.scratch_floats : shared;
+    const unsigned long long count = j.sorted.longs[0];
     for (unsigned long long r = blockIdx.x; r < count; r += gridDim.x) {
-        const neo__bags_run run = neo__bags_run_at<K>(j, (int64_t)j.longs[1 + r]);
-        const int64_t key = (int64_t)(keys[run.begin] >> j.leaf_bits);
-        const int leaf_bits = j.leaf_bits;
+        const neo__bags_run run = neo__bags_run_at<K>(j, (int64_t)j.sorted.longs[1 + r]);
+        const int64_t key = (int64_t)(keys[run.begin] >> j.sorted.leaf_bits);
+        const int leaf_bits = j.sorted.leaf_bits;
         const int64_t end =
-            neo__bags_last(run.begin, j.records, key,
+            neo__bags_last(run.begin, j.sorted.records, key,
                            [=](int64_t q) { return (int64_t)(keys[q] >> leaf_bits); }) +
             1;
         neo__bags_sum_row<K, NEO__BAGS_LONG_AHEAD>(j, run, end, (int)threadIdx.x, (int)blockDim.x,
@@ -4367,7 +4363,7 @@ static __global__ void __launch_bounds__(NEO__BAGS_LONG_THREADS)
 /* ---- launches ---- */
 template <class K>
 static void neo__bags_launch_rowwise(neo__cuda *d, const neo__bags_job *j, int fours) {
-    const unsigned blocks = neo__cuda_blocks(d, (j->records + 31) / 32, NEO__BAGS_WARPS);
+    const unsigned blocks = neo__cuda_blocks(d, (j->sorted.records + 31) / 32, NEO__BAGS_WARPS);
 #define NEO__BAGS_ROWWISE(LANES, CHUNKS)                                                           \
     NEO__CUDA_LAUNCH((neo__bags_rowwise_kernel<K, LANES, CHUNKS>), blocks, NEO__BAGS_THREADS, 0,        \
                 d->stream, *j)
@@ -4384,81 +4380,77 @@ static void neo__bags_launch_rowwise(neo__cuda *d, const neo__bags_job *j, int f
 }
 /* Threads of a block whose vectors have each `floats` of shared memory. */
 static unsigned neo__bags_step_threads(const neo__bags_job *j) {
-    const int64_t fit = 2 * NEO__JOB_SHARED_FLOATS / j->scratch_floats / 2 * 2;
-    return j->scratch ? 32u : 16u * (unsigned)NEO__MIN(fit, (int64_t)(NEO__BAGS_THREADS / 16));
+    const int64_t fit = 2 * NEO__JOB_SHARED_FLOATS / j->room.scratch_floats / 2 * 2;
+    return j->room.scratch ? 32u : 16u * (unsigned)NEO__MIN(fit, (int64_t)(NEO__BAGS_THREADS / 16));
 }
 template <class K> static neo_status neo__bags_update_as(neo__cuda *d, const neo__bags_job *job) {
     neo__bags_job gated = *job;
     gated.stop = neo__graph_stop(d);
     const neo__bags_job *j = &gated;
-    const size_t bytes = (size_t)j->scratch_floats * sizeof(float);
+    const size_t bytes = (size_t)j->room.scratch_floats * sizeof(float);
     const unsigned threads = neo__bags_step_threads(j), most = NEO__JOB_VECTORS / 2;
-    unsigned blocks = neo__cuda_blocks(d, (j->records + 31) / 32, threads / 32), has = 0;
-    for (int t = 0; t < j->table_count; t++) {
-        const int fours = neo__bags_rowwise_fours(*j, j->host_tables[t], j->host_rules[t]);
+    unsigned blocks = neo__cuda_blocks(d, (j->sorted.records + 31) / 32, threads / 32), has = 0;
+    for (int t = 0; t < j->fixed.table_count; t++) {
+        const int fours =
+            neo__bags_rowwise_fours(*j, j->fixed.host_tables[t], j->told.host_rules[t]);
         has |= fours ? (unsigned)fours : 1u;
     }
-    NEO__TRY(neo__cuda_set(d, j->longs, 0, sizeof *j->longs));
-    if (j->scratch) blocks = NEO__MIN(blocks, most);
+    NEO__TRY(neo__cuda_set(d, j->sorted.longs, 0, sizeof *j->sorted.longs));
+    if (j->room.scratch) blocks = NEO__MIN(blocks, most);
     if (has & 1u)
         NEO__CUDA_LAUNCH((neo__bags_step_kernel<K>), blocks, threads,
-                    j->scratch ? 0 : bytes * (threads / 16), d->stream, *j);
+                    j->room.scratch ? 0 : bytes * (threads / 16), d->stream, *j);
     for (int fours = 4; fours <= NEO__BAGS_MOST_DIM / 4; fours *= 2)
         if (has & (unsigned)fours) neo__bags_launch_rowwise<K>(d, j, fours);
     NEO__TRY(neo__cuda_launched(d, "bags: update"));
-    if (j->records <= NEO__JOB_LONG) return NEO_OK;
-    blocks = neo__cuda_blocks(d, j->records, NEO__JOB_LONG);
-    if (j->scratch) blocks = NEO__MIN(blocks, most);
-    NEO__CUDA_LAUNCH((neo__bags_long_kernel<K>), blocks, NEO__BAGS_LONG_THREADS, j->scratch ? 0 : bytes,
-                d->stream, *j);
+    if (j->sorted.records <= NEO__JOB_LONG) return NEO_OK;
+    blocks = neo__cuda_blocks(d, j->sorted.records, NEO__JOB_LONG);
+    if (j->room.scratch) blocks = NEO__MIN(blocks, most);
+    NEO__CUDA_LAUNCH((neo__bags_long_kernel<K>), blocks, NEO__BAGS_LONG_THREADS,
+                     j->room.scratch ? 0 : bytes, d->stream, *j);
     return neo__cuda_launched(d, "bags: update of long runs");
 }
 static neo_status neo__cuda_bags_update(neo_device *device, const neo__bags_job *j) {
     neo__cuda *d = (neo__cuda *)device;
     NEO__TRY(neo__cuda_enter(d));
-    if (j->records == 0) return NEO_OK;
-    return j->wide ? neo__bags_update_as<uint64_t>(d, j) : neo__bags_update_as<uint32_t>(d, j);
+    if (j->sorted.records == 0) return NEO_OK;
+    return j->fixed.wide ? neo__bags_update_as<uint64_t>(d, j)
+                         : neo__bags_update_as<uint32_t>(d, j);
 }
 /* What is kept as records: each row is one. */
 template <class K>
-static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
-    neo__bags_kept_records_kernel(const neo__bags_job j) {
-    const int64_t threads = (int64_t)gridDim.x * blockDim.x;
-    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < j.records; i += threads) {
-        ((K *)j.keys[1])[i] = (K)j.slot_key[i];
-        j.values[1][i] = (uint32_t)i;
+NEO__BAGS_KERNEL neo__bags_kept_records_kernel(const neo__bags_job j) {
+    NEO__BAGS_EACH(i, j.sorted.records, 1) {
+        ((K *)j.sorted.keys[1])[i] = (K)j.kept.slot_key[i];
+        j.sorted.values[1][i] = (uint32_t)i;
     }
 }
 static neo_status neo__cuda_bags_step_kept(neo_device *device, const neo__bags_job *j) {
     neo__cuda *d = (neo__cuda *)device;
     NEO__TRY(neo__cuda_enter(d));
-    if (j->records == 0) return NEO_OK;
-    const unsigned blocks = neo__cuda_blocks(d, j->records, NEO__BAGS_THREADS);
-    if (j->wide)
-        NEO__CUDA_LAUNCH((neo__bags_kept_records_kernel<uint64_t>), blocks, NEO__BAGS_THREADS, 0,
-                    d->stream, *j);
-    else
-        NEO__CUDA_LAUNCH((neo__bags_kept_records_kernel<uint32_t>), blocks, NEO__BAGS_THREADS, 0,
-                    d->stream, *j);
+    if (j->sorted.records == 0) return NEO_OK;
+    const unsigned blocks = neo__cuda_blocks(d, j->sorted.records, NEO__BAGS_THREADS);
+    NEO__BAGS_LAUNCH_KEYED(neo__bags_kept_records_kernel, blocks, *j);
     NEO__TRY(neo__cuda_launched(d, "bags: kept records"));
     return neo__cuda_bags_update(device, j);
 }
 
-/* The step of kept rows of tables that are cut, on copies of them: what it asks for is what counts. 16 lanes a row. */
+/* The step of kept rows of tables that are cut, on copies of them: what it asks for is what counts.
+   16 lanes a row. */
 static __global__ void __launch_bounds__(32) neo__bags_cut_kernel(const neo__bags_job j) {
     const int lane = threadIdx.x % 16, vector = (int)blockIdx.x * 2 + threadIdx.x / 16;
     const unsigned mask = neo__mask_warp();
-    const int64_t room = neo__bag_room(j.max_dim);
-    float *g = j.cut_scratch + 5 * room * vector, *spare = g + room;
-    for (int64_t i = vector; i < j.slot_count; i += NEO__JOB_VECTORS) {
-        const int64_t key = (int64_t)j.slot_key[i];
+    const int64_t room = neo__bag_room(j.fixed.max_dim);
+    float *g = j.cut.scratch + 5 * room * vector, *spare = g + room;
+    for (int64_t i = vector; i < j.kept.count; i += NEO__JOB_VECTORS) {
+        const int64_t key = (int64_t)j.kept.slot_key[i];
         const int table = neo__bags_table_of_key(j, key);
-        const neo__job_table &t = j.tables[table];
+        const neo__job_table &t = j.fixed.tables[table];
         const int64_t row = key - t.first_key, dim = t.store.dim;
         float *copy[3] = {spare + room, NULL, NULL};
-        if (j.cuts[table].cut.want == 0) continue;
+        if (j.cut.tables[table].cut.want == 0) continue;
         for (int64_t c = lane; c < dim; c += 16) {
-            g[c] = j.kept[i * j.max_dim + c];
+            g[c] = j.kept.sums[i * j.fixed.max_dim + c];
             copy[0][c] = neo__bags_element(t.store, row, c);
         }
         for (int k = 0; k < 2; k++) {
@@ -4468,15 +4460,16 @@ static __global__ void __launch_bounds__(32) neo__bags_cut_kernel(const neo__bag
                 copy[1 + k][c] = t.state[k][row * t.state_dim[k] + c];
         }
         __syncwarp(mask);
-        neo__row_sums_warp sums = {&j.cuts[table].cut, j.cut_row[i], 0};
-        neo__bag_step_row_warp(&j.rules[table].step, &sums, copy[0], copy[1], copy[2], g, spare, dim);
+        neo__row_sums_warp sums = {&j.cut.tables[table].cut, j.cut.row[i], 0};
+        neo__bag_step_row_warp(&j.told.rules[table].step, &sums, copy[0], copy[1], copy[2], g,
+                               spare, dim);
         __syncwarp(mask);
     }
 }
 static neo_status neo__cuda_bags_cut(neo_device *device, const neo__bags_job *j) {
     neo__cuda *d = (neo__cuda *)device;
     NEO__TRY(neo__cuda_enter(d));
-    if (j->slot_count == 0) return NEO_OK;
+    if (j->kept.count == 0) return NEO_OK;
     NEO__CUDA_LAUNCH(neo__bags_cut_kernel, NEO__JOB_VECTORS / 2, 32, 0, d->stream, *j);
     return neo__cuda_launched(d, "bags: sums of cut rows");
 }
@@ -4486,114 +4479,103 @@ static neo_status neo__cuda_bags_cut(neo_device *device, const neo__bags_job *j)
 /* Where a key lies in the hash table, or where it would: the first free place of its chain. */
 static __device__ __forceinline__ uint64_t neo__bags_hash_find(const neo__bags_job &j,
                                                                uint64_t key) {
-    uint64_t i = neo__mix64(key * 0x9E3779B97F4A7C15u) & j.hash_mask;
-    while (j.hash_key[i] && j.hash_key[i] != key + 1) i = (i + 1) & j.hash_mask;
+    uint64_t i = neo__mix64(key * 0x9E3779B97F4A7C15u) & j.kept.hash_mask;
+    while (j.kept.hash_key[i] && j.kept.hash_key[i] != key + 1) i = (i + 1) & j.kept.hash_mask;
     return i;
 }
 /* A key that is not there. Others may come in beside it. */
 static __device__ __forceinline__ void neo__bags_hash_add(const neo__bags_job &j, uint64_t key,
                                                           uint32_t slot) {
-    uint64_t i = neo__mix64(key * 0x9E3779B97F4A7C15u) & j.hash_mask;
-    unsigned long long *keys = (unsigned long long *)j.hash_key;
-    while (atomicCAS(&keys[i], 0ull, (unsigned long long)key + 1) != 0) i = (i + 1) & j.hash_mask;
-    j.hash_slot[i] = slot;
+    uint64_t i = neo__mix64(key * 0x9E3779B97F4A7C15u) & j.kept.hash_mask;
+    unsigned long long *keys = (unsigned long long *)j.kept.hash_key;
+    while (atomicCAS(&keys[i], 0ull, (unsigned long long)key + 1) != 0)
+        i = (i + 1) & j.kept.hash_mask;
+    j.kept.hash_slot[i] = slot;
 }
 template <class K>
-static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
-    neo__bags_find_slots_kernel(const neo__bags_job j, int by_value) {
-    const K *keys = (const K *)j.keys[1];
-    const int64_t threads = (int64_t)gridDim.x * blockDim.x;
-    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < j.records; i += threads) {
+NEO__BAGS_KERNEL neo__bags_find_slots_kernel(const neo__bags_job j, int by_value) {
+    const K *keys = (const K *)j.sorted.keys[1];
+    NEO__BAGS_EACH(i, j.sorted.records, 1) {
         if (!neo__bags_starts<K>(j, i)) continue;
-        const uint64_t key = (uint64_t)(keys[i] >> j.leaf_bits), at = neo__bags_hash_find(j, key);
-        const bool known = j.hash_key[at] != 0;
-        j.keep_at[i] = known ? j.hash_slot[at] << 1 : 1u;
-        if (!known) j.fresh[by_value ? j.values[1][i] : (uint32_t)i] = 1;
+        const uint64_t key = (uint64_t)(keys[i] >> j.sorted.leaf_bits),
+                       at = neo__bags_hash_find(j, key);
+        const bool known = j.kept.hash_key[at] != 0;
+        j.kept.keep_at[i] = known ? j.kept.hash_slot[at] << 1 : 1u;
+        if (!known) j.kept.fresh[by_value ? j.sorted.values[1][i] : (uint32_t)i] = 1;
     }
 }
 template <class K>
-static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
-    neo__bags_give_slots_kernel(const neo__bags_job j, int by_value) {
-    const K *keys = (const K *)j.keys[1];
-    const int64_t threads = (int64_t)gridDim.x * blockDim.x;
-    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < j.records; i += threads) {
-        if (!neo__bags_starts<K>(j, i) || !(j.keep_at[i] & 1u)) continue;
-        const uint64_t key = (uint64_t)(keys[i] >> j.leaf_bits);
+NEO__BAGS_KERNEL neo__bags_give_slots_kernel(const neo__bags_job j, int by_value) {
+    const K *keys = (const K *)j.sorted.keys[1];
+    NEO__BAGS_EACH(i, j.sorted.records, 1) {
+        if (!neo__bags_starts<K>(j, i) || !(j.kept.keep_at[i] & 1u)) continue;
+        const uint64_t key = (uint64_t)(keys[i] >> j.sorted.leaf_bits);
         const uint32_t slot =
-            (uint32_t)j.slot_count + j.place[by_value ? j.values[1][i] : (uint32_t)i];
-        j.slot_key[slot] = key;
-        j.keep_at[i] = slot << 1 | 1u;
+            (uint32_t)j.kept.count + j.kept.place[by_value ? j.sorted.values[1][i] : (uint32_t)i];
+        j.kept.slot_key[slot] = key;
+        j.kept.keep_at[i] = slot << 1 | 1u;
         neo__bags_hash_add(j, key, slot);
     }
 }
-static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
-    neo__bags_hash_slots_kernel(const neo__bags_job j) {
+NEO__BAGS_KERNEL neo__bags_hash_slots_kernel(const neo__bags_job j) {
     const int64_t threads = (int64_t)gridDim.x * blockDim.x;
-    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < j.slot_count; i += threads)
-        neo__bags_hash_add(j, j.slot_key[i], (uint32_t)i);
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < j.kept.count; i += threads)
+        neo__bags_hash_add(j, j.kept.slot_key[i], (uint32_t)i);
 }
-static neo_status neo__cuda_bags_find_slots(neo_device *device, const neo__bags_job *j, int by_value,
-                                       int64_t *fresh) {
+static neo_status neo__cuda_bags_find_slots(neo_device *device, const neo__bags_job *j,
+                                            int by_value, int64_t *fresh) {
     neo__cuda *d = (neo__cuda *)device;
     uint32_t count;
     NEO__TRY(neo__cuda_enter(d));
     *fresh = 0;
-    if (j->records == 0) return NEO_OK;
-    NEO__TRY(neo__cuda_set(d, j->fresh, 0, (size_t)(j->records + 1) * sizeof *j->fresh));
-    const unsigned blocks = neo__cuda_blocks(d, j->records, NEO__BAGS_THREADS);
-    if (j->wide)
-        NEO__CUDA_LAUNCH((neo__bags_find_slots_kernel<uint64_t>), blocks, NEO__BAGS_THREADS, 0,
-                    d->stream, *j, by_value);
-    else
-        NEO__CUDA_LAUNCH((neo__bags_find_slots_kernel<uint32_t>), blocks, NEO__BAGS_THREADS, 0,
-                    d->stream, *j, by_value);
+    if (j->sorted.records == 0) return NEO_OK;
+    NEO__TRY(neo__cuda_set(d, j->kept.fresh, 0,
+                           (size_t)(j->sorted.records + 1) * sizeof *j->kept.fresh));
+    const unsigned blocks = neo__cuda_blocks(d, j->sorted.records, NEO__BAGS_THREADS);
+    NEO__BAGS_LAUNCH_KEYED(neo__bags_find_slots_kernel, blocks, *j, by_value);
     NEO__TRY(neo__cuda_launched(d, "bags: slots"));
     NEO__ZERO(neo__cuda_scanning, scan);
-    scan.temp = j->temp, scan.bytes = j->temp_bytes;
-    scan.from = j->fresh, scan.to = j->place;
-    scan.count = j->records + 1;
+    scan.temp = j->sorted.temp, scan.bytes = j->sorted.temp_bytes;
+    scan.from = j->kept.fresh, scan.to = j->kept.place;
+    scan.count = j->sorted.records + 1;
     NEO__TRY(neo__cuda_do(d, neo__cuda_scan_now, &scan, sizeof scan));
-    NEO__TRY(neo__cuda_answer(d, j->place + j->records, sizeof count));
+    NEO__TRY(neo__cuda_answer(d, j->kept.place + j->sorted.records, sizeof count));
     memcpy(&count, d->answer, sizeof count);
     *fresh = count;
     return NEO_OK;
 }
-static neo_status neo__cuda_bags_give_slots(neo_device *device, const neo__bags_job *j, int by_value) {
+static neo_status neo__cuda_bags_give_slots(neo_device *device, const neo__bags_job *j,
+                                            int by_value) {
     neo__cuda *d = (neo__cuda *)device;
     NEO__TRY(neo__cuda_enter(d));
-    if (j->records == 0) return NEO_OK;
-    const unsigned blocks = neo__cuda_blocks(d, j->records, NEO__BAGS_THREADS);
-    if (j->wide)
-        NEO__CUDA_LAUNCH((neo__bags_give_slots_kernel<uint64_t>), blocks, NEO__BAGS_THREADS, 0,
-                    d->stream, *j, by_value);
-    else
-        NEO__CUDA_LAUNCH((neo__bags_give_slots_kernel<uint32_t>), blocks, NEO__BAGS_THREADS, 0,
-                    d->stream, *j, by_value);
+    if (j->sorted.records == 0) return NEO_OK;
+    const unsigned blocks = neo__cuda_blocks(d, j->sorted.records, NEO__BAGS_THREADS);
+    NEO__BAGS_LAUNCH_KEYED(neo__bags_give_slots_kernel, blocks, *j, by_value);
     return neo__cuda_launched(d, "bags: new slots");
 }
 /* The hash table with the keys of the first slot_count slots. */
 static neo_status neo__cuda_bags_drop_slots(neo_device *device, const neo__bags_job *j) {
     neo__cuda *d = (neo__cuda *)device;
     NEO__TRY(neo__cuda_enter(d));
-    if (j->max_kept == 0) return NEO_OK;
-    NEO__TRY(neo__cuda_set(d, j->hash_key, 0, (size_t)(j->hash_mask + 1) * sizeof *j->hash_key));
-    if (j->slot_count == 0) return NEO_OK;
-    NEO__CUDA_LAUNCH(neo__bags_hash_slots_kernel, neo__cuda_blocks(d, j->slot_count, NEO__BAGS_THREADS),
-                NEO__BAGS_THREADS, 0, d->stream, *j);
+    if (j->kept.max == 0) return NEO_OK;
+    NEO__TRY(neo__cuda_set(d, j->kept.hash_key, 0,
+                           (size_t)(j->kept.hash_mask + 1) * sizeof *j->kept.hash_key));
+    if (j->kept.count == 0) return NEO_OK;
+    NEO__CUDA_LAUNCH(neo__bags_hash_slots_kernel,
+                     neo__cuda_blocks(d, j->kept.count, NEO__BAGS_THREADS), NEO__BAGS_THREADS, 0,
+                     d->stream, *j);
     return neo__cuda_launched(d, "bags: hash");
 }
 
 /* ---- squares of kept gradients; rows to and from f32: 16 lanes a row ---- */
-static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
-    neo__bags_squares_kernel(const neo__bags_job j, int64_t first, int64_t count, float *out) {
-    const int64_t blocks = neo__bag_blocks(j.max_dim),
-                  step = (int64_t)gridDim.x * (NEO__BAGS_THREADS / 16);
+NEO__BAGS_KERNEL neo__bags_squares_kernel(const neo__bags_job j, int64_t first, int64_t count,
+                                          float *out) {
+    const int64_t blocks = neo__bag_blocks(j.fixed.max_dim);
     const int lane = threadIdx.x % 16;
-    int64_t i = (int64_t)blockIdx.x * (NEO__BAGS_THREADS / 16) + threadIdx.x / 16;
-    for (; i < count; i += step) {
-        const int table = neo__bags_table_of_key(j, (int64_t)j.slot_key[first + i]);
-        const int64_t dim = j.tables[table].store.dim;
-        const float *g = j.kept + (first + i) * j.max_dim;
+    NEO__BAGS_EACH(i, count, 16) {
+        const int table = neo__bags_table_of_key(j, (int64_t)j.kept.slot_key[first + i]);
+        const int64_t dim = j.fixed.tables[table].store.dim;
+        const float *g = j.kept.sums + (first + i) * j.fixed.max_dim;
         for (int64_t b = 0; b < blocks; b++) {
             const int64_t col = 16 * b + lane;
             const float sum = neo__tree16_warp(col < dim ? __fmul_rn(g[col], g[col]) : 0.0f);
@@ -4611,14 +4593,14 @@ static neo_status neo__cuda_bags_squares(neo_device *device, const neo__bags_job
     return neo__cuda_launched(d, "bags: squares");
 }
 /* Encoding fills a row up, so it works on a copy. */
-static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
-    neo__bags_rows_kernel(const neo__bags_job j, int table, int64_t first, int64_t count,
-                          float *rows, int write) {
+NEO__BAGS_KERNEL neo__bags_rows_kernel(const neo__bags_job j, int table, int64_t first,
+                                       int64_t count, float *rows, int write) {
     NEO__DYNAMIC_SHARED(float, shared);
-    const neo__bag_rows &s = j.tables[table].store;
+    const neo__bag_rows &s = j.fixed.tables[table].store;
     const int vectors = blockDim.x / 16, vector = threadIdx.x / 16;
-    float *w = j.scratch ? j.scratch + (int64_t)(blockIdx.x * vectors + vector) * j.scratch_floats
-                         : shared + vector * j.scratch_floats;
+    float *w = j.room.scratch ? j.room.scratch +
+                                    (int64_t)(blockIdx.x * vectors + vector) * j.room.scratch_floats
+                              : shared + vector * j.room.scratch_floats;
     const int64_t step = (int64_t)gridDim.x * vectors;
     for (int64_t i = (int64_t)blockIdx.x * vectors + vector; i < count; i += step) {
         float *row = rows + i * s.dim;
@@ -4638,11 +4620,11 @@ static neo_status neo__cuda_bags_rows(neo_device *device, const neo__bags_job *j
     NEO__TRY(neo__cuda_enter(d));
     if (count == 0) return NEO_OK;
     const unsigned threads = neo__bags_step_threads(j), most = NEO__JOB_VECTORS / 2;
-    const size_t bytes = (size_t)j->scratch_floats * sizeof(float) * (threads / 16);
+    const size_t bytes = (size_t)j->room.scratch_floats * sizeof(float) * (threads / 16);
     unsigned blocks = neo__cuda_blocks(d, 16 * count, threads);
-    if (j->scratch) blocks = NEO__MIN(blocks, most);
-    NEO__CUDA_LAUNCH(neo__bags_rows_kernel, blocks, threads, j->scratch ? 0 : bytes, d->stream, *j,
-                table, first, count, rows, write);
+    if (j->room.scratch) blocks = NEO__MIN(blocks, most);
+    NEO__CUDA_LAUNCH(neo__bags_rows_kernel, blocks, threads, j->room.scratch ? 0 : bytes, d->stream,
+                     *j, table, first, count, rows, write);
     return neo__cuda_launched(d, "bags: rows");
 }
 
