@@ -4375,6 +4375,8 @@ typedef struct neo__shard_part {
     int64_t first_row, rows, first_col, cols;
     int64_t number; /* its place in the tree over parts of the same columns: its first bucket */
     int inside; /* its columns are in several pieces, all in one node of several: they add there first */
+    int64_t place; /* in parts */
+    int64_t first_slice, end_slice; /* in cuts: the slices of the same rows; none unless it is one */
 } neo__shard_part;
 typedef struct neo__shard_flow {
     int32_t feature;
@@ -4776,42 +4778,30 @@ static int neo__shard_is_cut(const neo__shard_map *m, const neo__shard_part *par
     return part->cols < t->dim && neo_bag_cut_rounds(&t->optim) > 0;
 }
 static void neo__shard_map_cuts(neo__shard_map *m) {
-    m->cut_count = 0;
-    m->cut_rounds = 0;
     for (int64_t p = 0; p < m->part_count; p++) {
+        m->parts[p].place = p;
         if (!neo__shard_is_cut(m, &m->parts[p])) continue;
         int rounds = neo_bag_cut_rounds(&m->tables[m->parts[p].table].optim);
-        if (rounds > m->cut_rounds) m->cut_rounds = rounds;
+        m->cut_rounds = NEO__MAX(m->cut_rounds, rounds);
         m->cuts[m->cut_count++] = m->parts[p];
     }
     if (m->cut_count > 0)
         qsort(m->cuts, (size_t)m->cut_count, sizeof *m->cuts, neo__shard_cut_order);
-}
-/* The slices of the same rows as `part`: cuts [first, *end). */
-static int64_t neo__shard_slices(const neo__shard_map *m, const neo__shard_part *part,
-                                 int64_t *end) {
-    int64_t lo = 0;
-    for (int64_t n = m->cut_count; n > 1;) { /* the last one that is not after the part */
-        int64_t step = n / 2;
-        if (neo__shard_cut_order(&m->cuts[lo + step], part) <= 0)
-            lo += step, n -= step;
-        else
-            n = step;
+    for (int64_t i = 0, end = 0; i < m->cut_count; i = end) {
+        while (end < m->cut_count && m->cuts[end].table == m->cuts[i].table &&
+               m->cuts[end].first_row == m->cuts[i].first_row)
+            end++;
+        for (int64_t k = i; k < end; k++) {
+            m->parts[m->cuts[k].place].first_slice = i;
+            m->parts[m->cuts[k].place].end_slice = end;
+        }
     }
-    int64_t first = lo;
-    while (first > 0 && m->cuts[first - 1].table == part->table &&
-           m->cuts[first - 1].first_row == part->first_row)
-        first--;
-    for (*end = lo + 1; *end < m->cut_count && m->cuts[*end].table == part->table &&
-                        m->cuts[*end].first_row == part->first_row;)
-        ++*end;
-    return first;
 }
 /* 1: `rank` holds a slice of the same rows as `part`. */
 static int neo__shard_shares_rows(const neo__shard_map *m, const neo__shard_part *part, int rank) {
-    int64_t end, i = neo__shard_slices(m, part, &end);
-    while (i < end && m->cuts[i].rank != rank) i++;
-    return i < end;
+    int64_t i = part->first_slice;
+    while (i < part->end_slice && m->cuts[i].rank != rank) i++;
+    return i < part->end_slice;
 }
 static int neo__shard_pull_order(const void *x, const void *y) {
     const neo__shard_route *a = (const neo__shard_route *)x, *b = (const neo__shard_route *)y;
@@ -5008,6 +4998,7 @@ typedef enum neo__shard_list {
     NEO__SHARD_JOIN,        /* inside_in to mid_out */
     NEO__SHARD_GET,         /* coded_local to local */
     NEO__SHARD_GET_SUMS,    /* mid_coded_out to mid_out */
+    NEO__SHARD_DIVIDE,      /* local to local: gradients that are divided here */
     NEO__SHARD_LISTS
 } neo__shard_list;
 /* Pooled rows between ranks, in memory of the device if on_device: see >>impl-shard-rows and >>impl-shard-nodes. */
@@ -5203,32 +5194,21 @@ static void neo__shard_size_kept(neo_shard *s) {
 static int64_t neo__shard_cut_floats(const neo__shard_map *m, const neo__shard_part *part) {
     return 2 * neo__shard_touches(m, part) * ((part->cols + 15) / 16);
 }
-/* Ranks other than `rank` that hold slices [first, end). */
-static int64_t neo__shard_other_ranks(const neo__shard_map *m, int64_t first, int64_t end,
-                                      int rank) {
-    int64_t n = 0;
-    for (int64_t i = first; i < end; i++) {
-        int64_t k = first;
-        while (k < i && m->cuts[k].rank != m->cuts[i].rank) k++;
-        n += k == i && m->cuts[i].rank != rank;
-    }
-    return n;
-}
 static void neo__shard_size_cutting(neo_shard *s) {
     const neo__shard_map *m = s->map;
     neo__shard_cutting *c = &s->cutting;
     for (int64_t p = m->part_begin[s->rank]; p < m->part_begin[s->rank + 1]; p++) {
         const neo__shard_part *part = &m->parts[p];
-        if (!neo__shard_is_cut(m, part)) continue;
-        int64_t end, first = neo__shard_slices(m, part, &end), mine = first;
-        c->own_rounds = NEO__MAX(c->own_rounds, neo_bag_cut_rounds(&m->tables[part->table].optim));
-        c->out_floats +=
-            neo__shard_cut_floats(m, part) * neo__shard_other_ranks(m, first, end, s->rank);
+        if (part->first_slice == part->end_slice) continue;
+        int64_t mine = part->first_slice;
         while (m->cuts[mine].rank != s->rank) mine++;
-        if (m->cuts[mine].first_col != part->first_col)
-            continue; /* what comes is counted by the first slice here */
-        for (int64_t i = first; i < end; i++)
-            if (m->cuts[i].rank != s->rank) c->in_floats += neo__shard_cut_floats(m, &m->cuts[i]);
+        c->own_rounds = NEO__MAX(c->own_rounds, neo_bag_cut_rounds(&m->tables[part->table].optim));
+        for (int r = 0; r < m->ranks; r++)
+            if (r != s->rank && neo__shard_shares_rows(m, part, r))
+                c->out_floats += neo__shard_cut_floats(m, part);
+        for (int64_t i = part->first_slice; i < part->end_slice && m->cuts[mine].place == p; i++)
+            if (m->cuts[i].rank != s->rank) /* what comes is counted by the first slice here */
+                c->in_floats += neo__shard_cut_floats(m, &m->cuts[i]);
     }
 }
 /* Floats that a part says of an id whose weight has a gradient. */
@@ -6294,6 +6274,17 @@ static void neo__shard_list_local(neo__shard_lister *l, int rank, int way) {
         neo__shard_list_route(l, r, way, 0, 1, 0);
     }
 }
+/* Gradients that came undivided, in place. Their lengths are neo__shard_batch.whole. */
+static void neo__shard_list_divide(neo__shard_lister *l, int rank) {
+    const neo__shard_map *m = l->m;
+    const int64_t floats = (int64_t)sizeof(float);
+    for (int64_t i = m->route_begin[rank]; i < m->route_begin[rank + 1]; i++) {
+        const neo__shard_route *r = &m->routes[i];
+        if (!neo__shard_is_late(m, r->feature)) continue;
+        neo__shard_list_cols(l, r->col, r->cols, NEO_WIRE_F32, r->flow, 1);
+        neo__shard_list_part(l, 0, 0, m->at_rank[rank].width * floats, r->col * floats, NEO_WIRE_F32, 0);
+    }
+}
 /* All direct routes: from coded_remote to the caller's rows; and back, undivided if the holders divide. */
 static void neo__shard_list_take(neo__shard_lister *l) {
     const neo__shard_map *m = l->m;
@@ -6370,6 +6361,7 @@ static void neo__shard_list_one(neo__shard_lister *l, const neo_shard *s, neo__s
     case NEO__SHARD_GET: neo__shard_list_local(l, s->rank, 1); return;
     case NEO__SHARD_TAKE: neo__shard_list_take(l); return;
     case NEO__SHARD_RETURN: neo__shard_list_return(l); return;
+    case NEO__SHARD_DIVIDE: neo__shard_list_divide(l, s->rank); return;
     case NEO__SHARD_COPIES: neo__shard_list_copies(l, width, 0, 1); return;
     case NEO__SHARD_COPIES_BACK: neo__shard_list_copies(l, width, 1, 1); return;
     case NEO__SHARD_COPIES_RAW:
@@ -6621,7 +6613,7 @@ static neo_status neo__shard_run_list(neo_shard *s, neo__shard_list list, float 
     c.block = p->block + p->list[list];
     c.blocks = p->list[list + 1] - p->list[list];
     c.part = p->part;
-    c.lengths = p->lengths;
+    c.lengths = list == NEO__SHARD_DIVIDE ? s->batches[s->current].whole : p->lengths;
     if (list <= NEO__SHARD_RETURN_SUMS && s->map->wire[way] != NEO_WIRE_F32)
         c.stats = &s->wire_stats[way];
     if (c.blocks == 0 || rows == 0) return NEO_OK;
@@ -6637,13 +6629,9 @@ static neo_status neo__shard_run_rows(neo_shard *s, neo__shard_list list, neo_te
 static neo_status neo__shard_bag_lengths(neo_shard *s, const neo__shard_batch *b) {
     const neo__shard_map *m = s->map;
     int64_t n = b->batch.batch;
-    for (int32_t f = 0; f < m->feature_count; f++) {
-        if (m->mean_row[f] < 0) continue;
-        const int64_t *offsets = b->batch.offsets + f * n;
-        int32_t *to = s->pooled.host_lengths + m->mean_row[f] * n;
-        for (int64_t i = 0; i < n; i++)
-            to[i] = (int32_t)NEO__MIN(offsets[i + 1] - offsets[i], (int64_t)INT32_MAX);
-    }
+    for (int32_t f = 0; f < m->feature_count; f++)
+        if (m->mean_row[f] >= 0)
+            neo__shard_whole_lengths(&b->batch, f, s->pooled.host_lengths + m->mean_row[f] * n);
     return neo__shard_send_there(s, s->pooled.lengths, s->pooled.host_lengths,
                                  m->mean_count * n * (int64_t)sizeof(int32_t));
 }
@@ -6806,6 +6794,7 @@ static neo_status neo__shard_nodes_get(const neo__shard_move *v) {
    Data-parallel tables: every rank has a copy, and pools its own samples. Dense gradients of each subtree of this
    rank's leaves go into a sum over all ranks, by the tree over leaves; every rank then steps the touched rows alike.
    ------------------------------------------------------------------------------------------------ */
+NEO__HOT_BEGIN
 /* Their features of the caller's samples [begin, end). */
 static neo_status neo__shard_copies_batch(neo_shard *s, int64_t begin, int64_t end,
                                            neo_jagged *j) {
@@ -6918,6 +6907,7 @@ static neo_status neo__shard_copies_park(neo_shard *s) {
     }
     return neo_bags_clear(s->replicas);
 }
+NEO__HOT_END
 /* Start the sums of their gradients over all ranks. */
 static neo_status neo__shard_copies_backward(neo_shard *s) {
     neo_leaves subtree[NEO_MAX_SUBTREES];
@@ -7011,23 +7001,16 @@ static const float *neo__shard_cut_find(const neo_shard *s, const neo_cut_sums *
                                         const neo__shard_part *slice, const int64_t *in) {
     const neo__shard_map *m = s->map;
     const float *at = (const float *)s->cutting.in.data;
-    int64_t p = m->part_begin[slice->rank];
-    if (slice->rank == s->rank) {
-        while (m->parts[p].table != slice->table || m->parts[p].first_row != slice->first_row ||
-               m->parts[p].first_col != slice->first_col)
-            p++;
-        return neo__shard_cut_of(cuts, count, p - m->part_begin[slice->rank])->blocks;
-    }
+    const int64_t first = m->part_begin[slice->rank];
+    if (slice->rank == s->rank) return neo__shard_cut_of(cuts, count, slice->place - first)->blocks;
     for (int r = 0; r < slice->rank; r++) at += in[r];
-    for (;; p++) {
-        const neo__shard_part *part = &m->parts[p];
-        const neo_cut_sums *like = neo__shard_cut_like(s, cuts, count, part);
-        if (part->table == slice->table && part->first_row == slice->first_row &&
-            part->first_col == slice->first_col)
-            return at;
-        if (like) at += like->sums * like->rows * neo__shard_blocks(part);
+    for (int64_t p = first; p < slice->place; p++) {
+        const neo_cut_sums *like = neo__shard_cut_like(s, cuts, count, &m->parts[p]);
+        if (like) at += like->sums * like->rows * neo__shard_blocks(&m->parts[p]);
     }
+    return at;
 }
+NEO__HOT_BEGIN
 /* totals += the blocks of one slice, in order. */
 static void neo__shard_cut_add(const neo_cut_sums *cut, const float *blocks, int64_t n) {
     neo__fp_state fp = neo__fp_enter();
@@ -7038,6 +7021,7 @@ static void neo__shard_cut_add(const neo_cut_sums *cut, const float *blocks, int
     }
     neo__fp_leave(fp);
 }
+NEO__HOT_END
 static neo_status neo__shard_cut_round(neo_shard *s, const neo_cut_sums *cuts, int32_t count) {
     const neo__shard_map *m = s->map;
     int64_t *out = s->exchange.counts, *in = s->exchange.counts + m->ranks, out_floats = 0, in_floats = 0;
@@ -7050,9 +7034,8 @@ static neo_status neo__shard_cut_round(neo_shard *s, const neo_cut_sums *cuts, i
         neo_comm_all_to_allv(s->rows, s->cutting.out.data, out, s->cutting.in.data, in, NEO_F32, NULL));
     for (int32_t i = 0; i < count; i++) {
         const neo__shard_part *mine = &m->parts[m->part_begin[s->rank] + cuts[i].table];
-        int64_t end, slice = neo__shard_slices(m, mine, &end);
         neo__shard_fill(cuts[i].total, 0, (size_t)(cuts[i].sums * cuts[i].rows) * sizeof(float));
-        for (; slice < end; slice++)
+        for (int64_t slice = mine->first_slice; slice < mine->end_slice; slice++)
             neo__shard_cut_add(&cuts[i], neo__shard_cut_find(s, cuts, count, &m->cuts[slice], in),
                                neo__shard_blocks(&m->cuts[slice]));
     }
@@ -7424,26 +7407,11 @@ NEO_API neo_status neo_shard_backward_begin(neo_shard *s, neo_tensor dout) {
     s->phase = NEO__SHARD_BACKWARD;
     return NEO_OK;
 }
-NEO__HOT_BEGIN
-/* Gradients of bags that are divided here, of one route. */
-static void neo__shard_divide_task(void *arg, int64_t route, int worker) {
-    const neo_shard *s = (const neo_shard *)arg;
-    const neo__shard_route *r = &s->map->routes[s->map->route_begin[s->rank] + route];
-    const neo__shard_batch *b = &s->batches[s->current];
-    const int32_t *lengths = b->whole + r->flow * b->global;
-    (void)worker;
-    if (!neo__shard_is_late(s->map, r->feature)) return;
-    for (int64_t i = 0; i < b->global; i++) {
-        float *row = s->pooled.local + i * s->pooled.width + r->col;
-        for (int64_t c = 0; c < r->cols && lengths[i] > 1; c++) row[c] /= (float)lengths[i];
-    }
-}
-NEO__HOT_END
 /* They are here, and ready to be merged. */
 static neo_status neo__shard_backward_ready(neo_shard *s) {
     NEO__TRY(neo__shard_stage_come(s));
-    if (s->map->late) neo_parallel_for(s->ctx, s->exchange.routes, neo__shard_divide_task, s);
-    return NEO_OK;
+    return neo__shard_run_list(s, NEO__SHARD_DIVIDE, s->pooled.local, s->pooled.width,
+                               s->pooled.local, s->batches[s->current].global);
 }
 /* One step, of the batch b or (NULL) of what is kept. All that is sent comes before anything
    changes. */
@@ -7509,6 +7477,7 @@ NEO_API neo_status neo_shard_backward(neo_shard *s, neo_tensor dout, float lr) {
    is f32, and the holders divide, by lengths of whole bags that came with the others. On another wire
    what travels, and is multiplied, is divided and rounded.
    ------------------------------------------------------------------------------------------------ */
+NEO__HOT_BEGIN
 /* A block of 16 columns, n of them there: products rounded, by the tree of >>bag-optim. */
 NEO__INLINE float neo__shard_block_sum(const float *x, const float *y, int64_t n) {
     float q[16];
@@ -7637,34 +7606,42 @@ static void neo__shard_grad_give_task(void *arg, int64_t feature, int worker) {
         }
     }
 }
+/* Those of a data-parallel table's feature, one after another; returns the next. */
+static const float *neo__shard_grad_copy(const neo_shard *s, int32_t feature, const float *grad,
+                                         float *dweights) {
+    const neo_jagged *j = &s->batches[s->current].batch;
+    const int64_t *offsets = j->offsets + feature * j->batch;
+    for (int64_t i = 0; i < j->batch; i++) {
+        const float length =
+            neo__shard_is_late(s->map, feature) ? (float)(offsets[i + 1] - offsets[i]) : 1.0f;
+        for (int64_t k = offsets[i]; k < offsets[i + 1]; k++)
+            dweights[k - j->offsets[0]] = *grad++ / length;
+    }
+    return grad;
+}
+NEO__HOT_END
 /* Of data-parallel tables all is here. */
 static neo_status neo__shard_grad_replicas(neo_shard *s, float *dweights) {
     const neo__shard_map *m = s->map;
     const neo_jagged *from = &s->batches[s->current].batch;
-    int64_t n = from->batch, at = 0;
+    int64_t n = from->batch;
     neo_jagged j;
     NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_COPIES_RAW, s->dout, s->pooled.copies));
     NEO__TRY(neo__shard_copies_batch(s, 0, n, &j));
     if (m->none) NEO__TRY(neo__shard_none_copies(s, 0, n, 1));
     NEO__TRY(neo__shard_reserve(s, &s->per_id.grad_out, neo_jagged_id_count(&j), sizeof(float)));
-    float *grad = (float *)s->per_id.grad_out.data, *made = grad;
+    float *made = (float *)s->per_id.grad_out.data;
+    const float *grad = made;
     neo_tensor rows = neo__shard_copies_rows(s, &j, 0), take;
     int64_t ids = neo_jagged_id_count(&j);
     NEO__TRY(neo__shard_take_there(s, rows, ids, &take));
     if (take.place == NEO_DEVICE) made = (float *)s->bounce.there.data + neo_tensor_count(rows);
     NEO__TRY(neo_bags_weight_grad(s->replicas, &j, take, made));
     if (take.place == NEO_DEVICE && ids > 0)
-        NEO__TRY(neo__shard_fetch(s, made, grad, ids));
+        NEO__TRY(neo__shard_fetch(s, made, (float *)s->per_id.grad_out.data, ids));
     neo__fp_state fp = neo__fp_enter();
     for (int64_t q = 0; q < m->replica_count; q++)
-        for (int64_t i = 0; i < n; i++) {
-            int32_t f = m->replicas[q];
-            const int64_t *offsets = from->offsets + f * n + i;
-            int64_t count = offsets[1] - offsets[0];
-            float *to = dweights + (offsets[0] - from->offsets[0]);
-            float length = neo__shard_is_late(m, f) ? (float)count : 1.0f;
-            for (int64_t c = 0; c < count; c++) to[c] = grad[at++] / length;
-        }
+        grad = neo__shard_grad_copy(s, m->replicas[q], grad, dweights);
     neo__fp_leave(fp);
     return NEO_OK;
 }
@@ -8147,29 +8124,29 @@ static neo_status neo__shard_span_run(neo__shard_span *k) {
     neo_free(s->ctx, k->packed, bytes);
     return agreed && status != NEO_OK ? neo__shard_give_up(s, status) : status;
 }
-NEO_API neo_status neo_shard_get_rows(neo_shard *s, int32_t table, int64_t first, int64_t count,
-                                      int root, float *rows) {
-    NEO__CHECK(s, NEO_ERR_ARG, "neo_shard_get_rows: shard is NULL");
+static neo__shard_span neo__shard_span_of(neo_shard *s, int32_t table, int64_t first, int64_t count,
+                                          int root) {
     NEO__ZERO(neo__shard_span, k);
     k.s = s;
-    k.fn = "neo_shard_get_rows";
     k.table = table;
     k.first = first;
     k.count = count;
     k.root = root;
+    return k;
+}
+NEO_API neo_status neo_shard_get_rows(neo_shard *s, int32_t table, int64_t first, int64_t count,
+                                      int root, float *rows) {
+    NEO__CHECK(s, NEO_ERR_ARG, "neo_shard_get_rows: shard is NULL");
+    neo__shard_span k = neo__shard_span_of(s, table, first, count, root);
+    k.fn = "neo_shard_get_rows";
     k.out = rows;
     return neo__shard_span_run(&k);
 }
 NEO_API neo_status neo_shard_set_rows(neo_shard *s, int32_t table, int64_t first, int64_t count,
                                       int root, const float *rows) {
     NEO__CHECK(s, NEO_ERR_ARG, "neo_shard_set_rows: shard is NULL");
-    NEO__ZERO(neo__shard_span, k);
-    k.s = s;
+    neo__shard_span k = neo__shard_span_of(s, table, first, count, root);
     k.fn = "neo_shard_set_rows";
-    k.table = table;
-    k.first = first;
-    k.count = count;
-    k.root = root;
     k.set = 1;
     k.in = rows;
     return neo__shard_span_run(&k);
