@@ -4363,20 +4363,22 @@ NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster) {
 
    What follows from a plan, the same on every rank.
 
-   A part is what a rank holds of a table as one table of its neo_bags: a piece of the plan, or, where a piece
-   has some of several row buckets, one subtree of them, so that its pooled sum is a node of the table's tree.
-   A flow is the ids of one feature inside one range of rows; a rank gets each flow that one of its parts needs
-   once. A route is the pooled rows of one part for one feature: `cols` columns of the rows that its rank sends,
-   or, backward, gets. The routes of a rank are its parts by its features, in order, and stand one beside the
-   other in a matrix of `width` columns with one row per sample.
-   ------------------------------------------------------------------------------------------------ */
+   A part is what a rank holds of a table as one table of its neo_bags: a piece of the plan, or,
+   where a piece has some of several row buckets, one subtree of them, so that its pooled sum is a
+   node of the table's tree. A flow is the ids of one feature inside one range of rows; a rank gets
+   each flow that one of its parts needs once. A route is the pooled rows of one part for one
+   feature: `cols` columns of the rows that its rank sends, or, backward, gets. The routes of a rank
+   are its parts by its features, in order, and stand one beside the other in a matrix of `width`
+   columns with one row per sample.
+   ------------------------------------------------------------------------------------------------
+   */
 typedef struct neo__shard_part {
     int32_t table, rank;
     int64_t first_row, rows, first_col, cols;
     int64_t number; /* its place in the tree over parts of the same columns: its first bucket */
-    int inside; /* its columns are in several pieces, all in one node of several: they add there first */
+    int inside;    /* its columns are several pieces, all in one node of several: they add there first */
     int64_t place; /* in parts */
-    int64_t first_slice, end_slice; /* in cuts: the slices of the same rows; none unless it is one */
+    int64_t first_slice, end_slice; /* in cuts: those of the same rows; none unless it is one */
 } neo__shard_part;
 typedef struct neo__shard_flow {
     int32_t feature;
@@ -4407,7 +4409,7 @@ typedef struct neo__shard_rank {
     int64_t first_inside;          /* of its routes: the inside ones are the last */
     int64_t width, direct;         /* columns of its routes; of those that are not inside */
     int64_t columns;               /* lengths that it gets */
-    int64_t coded[2], coded_at[2]; /* bytes of its direct routes on each wire; of all ranks before */
+    int64_t coded[2], coded_at[2]; /* bytes of direct routes on each wire; of all ranks before */
 } neo__shard_rank;
 typedef struct neo__shard_node {
     int64_t first; /* of mids */
@@ -4452,11 +4454,13 @@ typedef struct neo__shard_map {
     neo_ctx *ctx;
 } neo__shard_map;
 
-/* The group on which ranks tell each other numbers in host memory: below one of devices over NCCL. */
+/* The group on which ranks tell each other numbers in host memory: below one of devices over NCCL.
+   */
 static neo_status neo__fsdp_host_group(neo_comm **comm, const char *fn) {
     int devices = neo_comm_place(*comm) == NEO_DEVICE;
-    NEO__CHECK(!devices || neo_ctx_device(neo_comm_ctx(*comm)), NEO_ERR_ARG,
-               "%s: comm is a group of devices, but its context has none (neo_comm_desc.open_device)", fn);
+    NEO__CHECK(
+        !devices || neo_ctx_device(neo_comm_ctx(*comm)), NEO_ERR_ARG,
+        "%s: comm is a group of devices, but its context has none (neo_comm_desc.open_device)", fn);
     *comm = neo_comm_host(*comm);
     NEO__CHECK(neo_comm_place(*comm) == NEO_HOST, NEO_ERR_ARG,
                "%s: comm is of neo_comm_split_device: give the group that was split", fn);
@@ -4496,7 +4500,8 @@ static void neo__shard_map_layout(neo__shard_map *m, neo__carve *c, size_t names
 }
 
 /* ---- parts ---- */
-/* The widest subtree of the tree over n leaves that begins at `first` and ends by `end`: where it ends. */
+/* The widest subtree of the tree over n leaves that begins at `first` and ends by `end`: where it
+   ends. */
 static int64_t neo__shard_subtree_end(int64_t n, int64_t first, int64_t end) {
     int64_t to = first + 1;
     for (int64_t p = 2; first % p == 0; p *= 2) {
@@ -4507,8 +4512,8 @@ static int64_t neo__shard_subtree_end(int64_t n, int64_t first, int64_t end) {
     }
     return to;
 }
-/* The parts of a piece, to `to` if that is not NULL; returns how many. place: of the piece among those of the
-   same columns. */
+/* The parts of a piece, to `to` if that is not NULL; returns how many. place: of the piece among
+   those of the same columns. */
 static int64_t neo__shard_cut_piece(const neo_table_desc *t, const neo_piece *piece, int64_t place,
                                     int inside, neo__shard_part *to) {
     int summed = t->row_buckets > 1 && piece->rows < t->rows && t->pooling != NEO_POOL_NONE;
@@ -4608,8 +4613,8 @@ static neo_status neo__shard_check_features(const neo_bags_desc *d) {
     for (int32_t t = 0; t < d->table_count && d->feature_table; t++) {
         int32_t f = 0;
         while (f < d->feature_count && d->feature_table[f] != t) f++;
-        NEO__CHECK(f < d->feature_count, NEO_ERR_UNSUPPORTED, "neo_shard: table '%s' has no feature",
-                   d->tables[t].name);
+        NEO__CHECK(f < d->feature_count, NEO_ERR_UNSUPPORTED,
+                   "neo_shard: table '%s' has no feature", d->tables[t].name);
     }
     return NEO_OK;
 }
@@ -4671,7 +4676,8 @@ static void neo__shard_map_features(neo__shard_map *m, const neo_plan_desc *desc
         m->feature_col[f + 1] = m->feature_col[f] + d->tables[m->feature_table[f]].dim;
         m->ids_per_sample[f] = desc->ids_per_sample ? desc->ids_per_sample[f] : even;
         m->first_feature[m->feature_table[f] + 1]++;
-        m->mean_row[f] = m->tables[m->feature_table[f]].pooling == NEO_POOL_MEAN ? m->mean_count++ : -1;
+        m->mean_row[f] =
+            m->tables[m->feature_table[f]].pooling == NEO_POOL_MEAN ? m->mean_count++ : -1;
     }
     for (int32_t t = 0; t < m->table_count; t++) m->first_feature[t + 1] += m->first_feature[t];
     for (int32_t f = 0; f < m->feature_count; f++)
@@ -4765,8 +4771,8 @@ static void neo__shard_map_sources(neo__shard_map *m) {
         m->sources[u].copies++;
     }
 }
-/* Parts of tables that are cut by columns and step by sums along whole rows, by table, row, column: the slices
-   of the same rows stand together. */
+/* Parts of tables that are cut by columns and step by sums along whole rows, by table, row, column:
+   the slices of the same rows stand together. */
 static int neo__shard_cut_order(const void *x, const void *y) {
     const neo__shard_part *a = (const neo__shard_part *)x, *b = (const neo__shard_part *)y;
     if (a->table != b->table) return a->table < b->table ? -1 : 1;
@@ -4936,14 +4942,17 @@ static neo_status neo__shard_map_create(neo_ctx *ctx, const neo_plan *plan, neo_
 /* ------------------------------------------------------------------------------------------------
    >>impl-shard
 
-   Pooled rows and their gradients are a matrix, `local`: one row per sample of the global batch, with the columns of
-   this rank's routes. neo_bags pools into it and steps by it. Ranks hold consecutive samples, so the rows that go to
-   a rank are consecutive. See >>impl-shard-rows for their way, >>impl-shard-ids for that of ids.
+   Pooled rows and their gradients are a matrix, `local`: one row per sample of the global batch,
+   with the columns of this rank's routes. neo_bags pools into it and steps by it. Ranks hold
+   consecutive samples, so the rows that go to a rank are consecutive. See >>impl-shard-rows for
+   their way, >>impl-shard-ids for that of ids.
 
-   A neo_shard is made of parts: its groups, two batches, and a struct for each thing below. A part has its sizes,
-   which follow from the map and the rank (neo__shard_measure), then its arrays, which are carved from one block
-   (neo__shard_layout), or buffers that grow when a batch has more ids than planned (neo__shard_growing).
-   ------------------------------------------------------------------------------------------------ */
+   A neo_shard is made of parts: its groups, two batches, and a struct for each thing below. A part
+   has its sizes, which follow from the map and the rank (neo__shard_measure), then its arrays,
+   which are carved from one block (neo__shard_layout), or buffers that grow when a batch has more
+   ids than planned (neo__shard_growing).
+   ------------------------------------------------------------------------------------------------
+   */
 typedef struct neo__shard_buffer {
     void *data;
     size_t bytes;
@@ -4972,7 +4981,8 @@ typedef struct neo__shard_batch {
 
 /* Ids between ranks: see >>impl-shard-ids. */
 typedef struct neo__shard_exchange {
-    int64_t flows, routes, columns; /* flows and routes of this rank; lengths per sample of all ranks */
+    int64_t flows, routes; /* of this rank */
+    int64_t columns;       /* lengths per sample, of all ranks */
     int64_t own_ids, out_ids, in_ids, route_ids; /* that the plan expects */
     int64_t *counts;                             /* [4][ranks]: of the exchange that is begun */
     int32_t *lengths_out, *lengths_in, *source_lengths;
@@ -4982,8 +4992,8 @@ typedef struct neo__shard_exchange {
     neo__shard_buffer out[2], in[2]; /* ids, weights */
 } neo__shard_exchange;
 
-/* What is done to the rows of a matrix (see >>impl-shard-rows): to coded memory, what a wire does to them being
-   measured; to coded memory; from it. */
+/* What is done to the rows of a matrix (see >>impl-shard-rows): to coded memory, what a wire does
+   to them being measured; to coded memory; from it. */
 typedef enum neo__shard_list {
     NEO__SHARD_SEND,        /* local to coded_local */
     NEO__SHARD_CROSS,       /* mid_out to mid_coded_out */
@@ -5001,13 +5011,14 @@ typedef enum neo__shard_list {
     NEO__SHARD_DIVIDE,      /* local to local: gradients that are divided here */
     NEO__SHARD_LISTS
 } neo__shard_list;
-/* Pooled rows between ranks, in memory of the device if on_device: see >>impl-shard-rows and >>impl-shard-nodes. */
+/* Pooled rows between ranks, in memory of the device if on_device: see >>impl-shard-rows and
+   >>impl-shard-nodes. */
 typedef struct neo__shard_pooled {
     int on_device;
     int64_t width, inside;               /* columns of this rank's routes; of its inside routes */
-    int64_t coded_bytes, remote_bytes;   /* per sample: of this rank's rows; of those of all ranks */
+    int64_t coded_bytes, remote_bytes;   /* per sample: of this rank's rows; of all ranks' */
     int64_t place, peers_inside, mid;    /* samples, columns: see >>impl-shard-nodes */
-    int64_t mid_bytes, mids_bytes;       /* per sample: of the sums of its node; of those of all nodes */
+    int64_t mid_bytes, mids_bytes;       /* per sample: of the sums of its node; of all nodes' */
     int64_t blocks, parts;               /* of all lists */
     int64_t list[NEO__SHARD_LISTS + 1];  /* list i has blocks [list[i], list[i + 1]) */
     char *memory;                        /* of the device; NULL: these are in work */
@@ -5081,7 +5092,7 @@ struct neo_shard {
     int64_t share;         /* most samples of this rank */
     neo_comm *ids, *rows;  /* groups of its own: lengths and ids; all else */
     neo_comm *moves;       /* pooled rows and their gradients: of devices, or `rows` */
-    neo_comm *node, *cross; /* ranks of the node; those at its place in all nodes. NULL: nothing adds inside nodes */
+    neo_comm *node, *cross; /* ranks of the node; at its place in all nodes. NULL: no sums in nodes */
     neo_bags *bags, *replicas; /* of the parts here; of data-parallel tables; or NULL */
     neo__shard_phase phase;
     int current; /* batch of the running step */
@@ -5125,7 +5136,8 @@ static int64_t neo__shard_expect(double ids_per_sample, int64_t samples) {
 static int64_t neo__shard_expect_own(const neo_shard *s, int32_t feature) {
     return neo__shard_expect(s->map->ids_per_sample[feature] * 1.25, s->share);
 }
-/* Ids of a feature in a batch that lie in a range of rows: its even share, and some more where ids crowd. */
+/* Ids of a feature in a batch that lie in a range of rows: its even share, and some more where ids
+   crowd. */
 static int64_t neo__shard_expect_rows(const neo__shard_map *m, int32_t feature, int64_t rows) {
     double all = (double)m->tables[m->feature_table[feature]].rows,
            part = m->crowding * (double)rows / all;
@@ -5151,9 +5163,11 @@ static void neo__shard_size_exchange(neo_shard *s) {
         x->own_ids += copies ? ids : 0;
         x->out_ids += copies * ids;
     }
-    for (const neo__shard_flow *f = m->flows + first_flow; f < m->flows + first_flow + x->flows; f++)
+    for (const neo__shard_flow *f = m->flows + first_flow; f < m->flows + first_flow + x->flows;
+         f++)
         x->in_ids += neo__shard_expect_rows(m, f->feature, f->rows);
-    for (const neo__shard_route *r = m->routes + first_route; r < m->routes + first_route + x->routes; r++)
+    for (const neo__shard_route *r = m->routes + first_route;
+         r < m->routes + first_route + x->routes; r++)
         x->route_ids += neo__shard_expect_rows(m, r->feature, m->parts[r->part].rows);
 }
 static void neo__shard_size_copies(neo_shard *s, int leaves) {
@@ -5256,7 +5270,8 @@ static void neo__shard_size_nodes(neo_shard *s, int leaves) {
     if (m->mid_count == 0) return;
     for (int h = 0; h < m->nodes; h++) {
         const int64_t *coded = m->at_node[h].coded;
-        p->place += neo__shard_share(m->desc.max_batch, leaves, m->ranks, h * m->per_node + s->rank % m->per_node);
+        p->place += neo__shard_share(m->desc.max_batch, leaves, m->ranks,
+                                     h * m->per_node + s->rank % m->per_node);
         p->mids_bytes += NEO__MAX(coded[0], coded[1]);
         for (int i = 0; i < 2 && h == node; i++) /* an f32 wire takes mid_out as it lies */
             if (m->wire[i] != NEO_WIRE_F32) p->mid_bytes = NEO__MAX(p->mid_bytes, coded[i]);
@@ -5278,7 +5293,8 @@ static void neo__shard_size_pooled(neo_shard *s, int leaves) {
     neo__shard_size_nodes(s, leaves);
     neo__shard_size_lists(s);
 }
-/* The caller's rows (and gradients of weights) in host memory; the most that the device has of rows at a time. */
+/* The caller's rows (and gradients of weights) in host memory; the most that the device has of rows
+   at a time. */
 static void neo__shard_size_bounce(neo_shard *s) {
     const neo__shard_map *m = s->map;
     neo__shard_bounce *b = &s->bounce;
@@ -5387,7 +5403,8 @@ typedef struct neo__shard_demand {
     size_t size;
 } neo__shard_demand;
 static void neo__shard_growing(neo_shard *s, neo__shard_demand out[NEO__SHARD_BUFFERS]) {
-    const size_t id = neo_dtype_size(s->map->id_dtype), weight = s->map->weighted ? sizeof(float) : 0;
+    const size_t id = neo_dtype_size(s->map->id_dtype),
+                 weight = s->map->weighted ? sizeof(float) : 0;
     neo__shard_exchange *x = &s->exchange;
     neo__shard_per_id *p = &s->per_id;
     neo__shard_batch *b = s->batches;
@@ -5444,7 +5461,9 @@ static neo_status neo__shard_lists_make(neo_ctx *ctx, const neo__shard_map *m,
     }
     return NEO_OK;
 }
-static void neo__shard_lists_free(neo_ctx *ctx, neo__shard_lists *l) { neo_free(ctx, l->tables, l->bytes); }
+static void neo__shard_lists_free(neo_ctx *ctx, neo__shard_lists *l) {
+    neo_free(ctx, l->tables, l->bytes);
+}
 
 /* This rank's parts as tables of a neo_bags, and their routes as its features; 0: it has none. */
 static int neo__shard_local_desc(const neo_shard *s, const neo__shard_lists *l, neo_bags_desc *d) {
@@ -5618,7 +5637,8 @@ static neo_status neo__shard_make(neo_shard *s, const neo_plan *plan, int rank) 
     neo__shard_lists_free(s->ctx, &l);
     return status;
 }
-/* What must be alike on all ranks: a number for each thing, so that an error can say which is not. */
+/* What must be alike on all ranks: a number for each thing, so that an error can say which is not.
+   */
 enum { NEO__ALIKE_THINGS = 10 };
 typedef struct neo__alike {
     uint64_t mark[NEO__ALIKE_THINGS];
@@ -5648,39 +5668,50 @@ static neo_status neo__alike_check(neo_comm *comm, const neo__alike *a, const ch
 }
 static void neo__shard_mark_table(uint64_t *mark, const neo_table_desc *d) {
     const neo_bag_optim *o = &d->optim;
-    const uint64_t whole[] = {neo_hash(d->name),           (uint64_t)d->pooling, (uint64_t)d->row_buckets,
-                              (uint64_t)d->dtype,          (uint64_t)o->kind,    (uint64_t)d->round_nearest,
-                              (uint64_t)d->init.kind,      (uint64_t)o->decay};
-    const double real[] = {(double)d->init.a,   (double)d->init.b,           (double)o->weight_decay,
-                           (double)o->eps,      (double)o->initial_accumulator, (double)o->momentum,
-                           (double)o->eta,      (double)o->lr_scale,         (double)o->clip_gradient,
-                           (double)o->max_norm, o->beta1,                    o->beta2};
-    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++) *mark = neo__plan_hash(*mark, whole[i]);
-    for (size_t i = 0; i < sizeof real / sizeof *real; i++) neo__alike_number(mark, real[i]);
+    const uint64_t whole[] = {neo_hash(d->name),        (uint64_t)d->pooling,
+                              (uint64_t)d->row_buckets, (uint64_t)d->dtype,
+                              (uint64_t)o->kind,        (uint64_t)d->round_nearest,
+                              (uint64_t)d->init.kind,   (uint64_t)o->decay};
+    const float real[] = {d->init.a,   d->init.b, o->weight_decay, o->eps,
+                          o->momentum, o->eta,    o->lr_scale,     o->clip_gradient,
+                          o->max_norm, o->initial_accumulator};
+    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
+        *mark = neo__plan_hash(*mark, whole[i]);
+    for (size_t i = 0; i < sizeof real / sizeof *real; i++)
+        neo__alike_number(mark, (double)real[i]);
+    neo__alike_number(mark, o->beta1);
+    neo__alike_number(mark, o->beta2);
 }
-static void neo__shard_alike(neo__alike *a, const neo__shard_map *m, const neo_plan *plan, const neo_ctx *ctx) {
+static void neo__shard_alike(neo__alike *a, const neo__shard_map *m, const neo_plan *plan,
+                             const neo_ctx *ctx) {
     neo__alike_add(a, "a device on this rank or on rank 0 alone: all have one, or none",
                    neo_ctx_device(ctx) != NULL);
     neo__alike_add(a, "another seed of the context than rank 0", neo_ctx_seed(ctx));
-    neo__alike_add(a, "other repro_shards of the context than rank 0", (uint64_t)neo_ctx_repro_shards(ctx));
-    uint64_t *mark = neo__alike_add(a, "other bags than rank 0: name, bounds or max_batch", neo_hash(m->desc.name));
+    neo__alike_add(a, "other repro_shards of the context than rank 0",
+                   (uint64_t)neo_ctx_repro_shards(ctx));
+    uint64_t *mark = neo__alike_add(a, "other bags than rank 0: name, bounds or max_batch",
+                                    neo_hash(m->desc.name));
     *mark = neo__plan_hash(*mark, (uint64_t)m->desc.bounds);
     *mark = neo__plan_hash(*mark, (uint64_t)m->desc.max_batch);
     mark = neo__alike_add(a, "other tables of features than rank 0", (uint64_t)m->feature_count);
-    for (int32_t f = 0; f < m->feature_count; f++) *mark = neo__plan_hash(*mark, (uint64_t)m->feature_table[f]);
-    mark = neo__alike_add(a, "other tables than rank 0: names, dtypes, pooling, initial values or optimizers",
-                          (uint64_t)m->table_count);
+    for (int32_t f = 0; f < m->feature_count; f++)
+        *mark = neo__plan_hash(*mark, (uint64_t)m->feature_table[f]);
+    mark = neo__alike_add(
+        a, "other tables than rank 0: names, dtypes, pooling, initial values or optimizers",
+        (uint64_t)m->table_count);
     for (int32_t t = 0; t < m->table_count; t++) neo__shard_mark_table(mark, &m->tables[t]);
     mark = neo__alike_add(a, "other wires than rank 0", (uint64_t)m->wire[0]);
     *mark = neo__plan_hash(*mark, (uint64_t)m->wire[1]);
-    mark = neo__alike_add(a, "another pipeline, weighted, weight_grad, kept_batches or ranks_per_node than rank 0",
-                          (uint64_t)m->pipeline);
+    mark = neo__alike_add(
+        a, "another pipeline, weighted, weight_grad, kept_batches or ranks_per_node than rank 0",
+        (uint64_t)m->pipeline);
     const int64_t options[] = {m->weighted, m->weight_grad, m->kept_batches, m->per_node};
     for (int i = 0; i < 4; i++) *mark = neo__plan_hash(*mark, (uint64_t)options[i]);
-    neo__alike_add(a,
-                   "another plan than rank 0: of tables of other rows or columns, or of other figures (what "
-                   "neo_calibrate measures differs: broadcast rank 0's)",
-                   neo_plan_digest(plan));
+    neo__alike_add(
+        a,
+        "another plan than rank 0: of tables of other rows or columns, or of other figures (what "
+        "neo_calibrate measures differs: broadcast rank 0's)",
+        neo_plan_digest(plan));
 }
 /* Groups of its own; data: the one that was given, of devices if it is over NCCL. */
 static neo_status neo__shard_split(neo_shard *s, neo_comm *comm, neo_comm *data) {
@@ -5711,12 +5742,14 @@ NEO_API neo_status neo_shard_create(neo_comm *comm, const neo_plan *plan, neo_sh
         neo__shard_fill((void *)s, 0, sizeof *s);
         s->ctx = ctx;
         if (planned != ranks)
-            status = neo_fail(NEO_ERR_ARG, "neo_shard_create: the plan is for %d ranks, the group has %d", planned,
-                              ranks);
-        else if (neo_ctx_repro_shards(ctx) < ranks)
             status = neo_fail(NEO_ERR_ARG,
-                              "neo_shard_create: repro_shards is %d: it must be at least the %d ranks",
-                              neo_ctx_repro_shards(ctx), ranks);
+                              "neo_shard_create: the plan is for %d ranks, the group has %d",
+                              planned, ranks);
+        else if (neo_ctx_repro_shards(ctx) < ranks)
+            status =
+                neo_fail(NEO_ERR_ARG,
+                         "neo_shard_create: repro_shards is %d: it must be at least the %d ranks",
+                         neo_ctx_repro_shards(ctx), ranks);
         else status = neo__shard_make(s, plan, neo_comm_rank(comm));
     }
     status = neo_comm_agree(comm, status);
@@ -5738,11 +5771,13 @@ NEO_API neo_status neo_shard_create(neo_comm *comm, const neo_plan *plan, neo_sh
 /* ------------------------------------------------------------------------------------------------
    >>impl-shard-ids
 
-   Ids of a batch, from the ranks of the samples to those of the rows. A sender counts its sources, the ids of each
-   flow that any rank wants, and puts them where they leave, once for each rank; a rank gets for each of its flows the
-   lengths of all bags, then the ids, and puts those of all ranks together, route by route, in order of sample.
-   One batch at a time is between its check and NEO__SHARD_READY, so that one exchange serves both batches.
-   ------------------------------------------------------------------------------------------------ */
+   Ids of a batch, from the ranks of the samples to those of the rows. A sender counts its sources,
+   the ids of each flow that any rank wants, and puts them where they leave, once for each rank; a
+   rank gets for each of its flows the lengths of all bags, then the ids, and puts those of all
+   ranks together, route by route, in order of sample. One batch at a time is between its check and
+   NEO__SHARD_READY, so that one exchange serves both batches.
+   ------------------------------------------------------------------------------------------------
+   */
 static int64_t neo__shard_samples(const neo__shard_batch *b, int rank) {
     return b->start[rank + 1] - b->start[rank];
 }
@@ -5793,18 +5828,21 @@ NEO__INLINE int64_t neo__shard_source_of(const neo__shard_flow *sources, int64_t
     return first;
 }
 /* Lengths of the sources [first, end) of one feature. */
-static void neo__shard_count_sources(neo_shard *s, neo__shard_batch *b, int64_t first, int64_t end) {
+static void neo__shard_count_sources(neo_shard *s, neo__shard_batch *b, int64_t first,
+                                     int64_t end) {
     const neo__shard_map *m = s->map;
     const neo_jagged *j = &b->batch;
     const int32_t f = m->sources[first].feature;
     const int64_t rows = m->tables[m->feature_table[f]].rows, samples = j->batch;
     const int64_t *offsets = j->offsets + f * samples;
     int32_t *lengths = s->exchange.source_lengths;
-    neo__shard_fill(lengths + first * samples, 0, (size_t)((end - first) * samples) * sizeof *lengths);
+    neo__shard_fill(lengths + first * samples, 0,
+                    (size_t)((end - first) * samples) * sizeof *lengths);
     for (int64_t i = 0; i < samples; i++)
         for (int64_t k = offsets[i]; k < offsets[i + 1]; k++) {
             int64_t row = neo__shard_row(m->desc.bounds, rows, neo__shard_id(j, k));
-            if (row >= 0) lengths[neo__shard_source_of(m->sources, first, end, row) * samples + i]++;
+            if (row >= 0)
+                lengths[neo__shard_source_of(m->sources, first, end, row) * samples + i]++;
         }
     for (int64_t u = first; u < end; u++) {
         b->sent[u] = 0;
@@ -5812,7 +5850,8 @@ static void neo__shard_count_sources(neo_shard *s, neo__shard_batch *b, int64_t 
     }
 }
 /* Their ids, at the cursors. */
-static void neo__shard_place_sources(neo_shard *s, const neo__shard_batch *b, int64_t first, int64_t end) {
+static void neo__shard_place_sources(neo_shard *s, const neo__shard_batch *b, int64_t first,
+                                     int64_t end) {
     const neo__shard_map *m = s->map;
     const neo_jagged *j = &b->batch;
     const int32_t f = m->sources[first].feature;
@@ -5836,7 +5875,8 @@ static int64_t neo__shard_sum_lengths(const int32_t *lengths, int64_t count) {
     return sum;
 }
 /* offsets[1 + i] = the sum of all lengths before and of lengths[i], from `at` on. */
-static void neo__shard_sum_offsets(const int32_t *lengths, int64_t count, int64_t at, int64_t *offsets) {
+static void neo__shard_sum_offsets(const int32_t *lengths, int64_t count, int64_t at,
+                                   int64_t *offsets) {
     for (int64_t i = 0; i < count; i++) offsets[1 + i] = at += lengths[i];
 }
 /* The lengths of the bags of a flow in all ranges of rows, dropped ids among them. */
@@ -5846,8 +5886,9 @@ static void neo__shard_whole_lengths(const neo_jagged *j, int32_t feature, int32
 }
 NEO__HOT_END
 /* Ids, and their weights, between two buffers. */
-static void neo__shard_copy_ids(const neo__shard_map *m, const neo__shard_buffer to[2], int64_t to_at,
-                                const neo__shard_buffer from[2], int64_t from_at, int64_t count) {
+static void neo__shard_copy_ids(const neo__shard_map *m, const neo__shard_buffer to[2],
+                                int64_t to_at, const neo__shard_buffer from[2], int64_t from_at,
+                                int64_t count) {
     const size_t size = neo_dtype_size(m->id_dtype);
     neo__shard_copy((char *)to[0].data + (size_t)to_at * size,
                     (const char *)from[0].data + (size_t)from_at * size, (size_t)count * size);
@@ -5865,7 +5906,8 @@ static int64_t neo__shard_sources_end(const neo__shard_map *m, int64_t u) {
     while (end < m->source_count && m->sources[end].feature == m->sources[u].feature) end++;
     return end;
 }
-/* Ids where they leave. Those of a source are placed where its first flow leaves, and copied to the others. */
+/* Ids where they leave. Those of a source are placed where its first flow leaves, and copied to the
+   others. */
 static neo_status neo__shard_place_ids(neo_shard *s, neo__shard_batch *b) {
     const neo__shard_map *m = s->map;
     neo__shard_exchange *x = &s->exchange;
@@ -5880,7 +5922,8 @@ static neo_status neo__shard_place_ids(neo_shard *s, neo__shard_batch *b) {
         neo__shard_place_sources(s, b, u, neo__shard_sources_end(m, u));
     for (int64_t i = 0; i < m->flow_count; i++) {
         int64_t u = m->flows[i].source, first = x->cursor[u] - b->sent[u];
-        if (first != x->out_at[i]) neo__shard_copy_ids(m, x->out, x->out_at[i], x->out, first, b->sent[u]);
+        if (first != x->out_at[i])
+            neo__shard_copy_ids(m, x->out, x->out_at[i], x->out, first, b->sent[u]);
     }
     return NEO_OK;
 }
@@ -5910,7 +5953,8 @@ static neo_status neo__shard_check_batch(neo_shard *s, neo__shard_batch *b) {
                m->desc.name, global, m->desc.max_batch);
     NEO__TRY(neo__shard_check_bags(j));
     NEO__CHECK(j->place == NEO_HOST, NEO_ERR_UNSUPPORTED,
-               "neo_shard: the batch is in a device's memory: ranks exchange ids in host memory, as readers give "
+               "neo_shard: the batch is in a device's memory: ranks exchange ids in host memory, "
+               "as readers give "
                "them");
     NEO__CHECK(j->feature_count == m->feature_count, NEO_ERR_SHAPE,
                "neo_shard: the batch has %d features, bags '%s' has %d", j->feature_count,
@@ -5953,11 +5997,12 @@ static neo_status neo__shard_send_lengths(neo_shard *s, neo__shard_batch *b) {
         }
     }
     b->stage = NEO__SHARD_LENGTHS;
-    return neo_comm_all_to_allv(s->ids, x->lengths_out, out, x->lengths_in, in, NEO_I32, &b->ticket);
+    return neo_comm_all_to_allv(s->ids, x->lengths_out, out, x->lengths_in, in, NEO_I32,
+                                &b->ticket);
 }
 /* What has come from each rank: its status, then the lengths of its samples. */
-static const int32_t *neo__shard_next_lengths(const neo_shard *s, const neo__shard_batch *b, int rank,
-                                              const int32_t *lengths) {
+static const int32_t *neo__shard_next_lengths(const neo_shard *s, const neo__shard_batch *b,
+                                              int rank, const int32_t *lengths) {
     return lengths + 1 + s->map->at_rank[s->rank].columns * neo__shard_samples(b, rank);
 }
 /* Any rank's error becomes everyone's. */
@@ -6009,16 +6054,19 @@ static neo_status neo__shard_send_ids(neo_shard *s, neo__shard_batch *b) {
         out[r] = x->out_at[m->flow_begin[r + 1]] - x->out_at[m->flow_begin[r]];
     NEO__TRY(neo__shard_reserve_ids(s, x->in, in_ids));
     b->stage = NEO__SHARD_IDS;
-    NEO__TRY(neo_comm_all_to_allv(s->ids, x->out[0].data, out, x->in[0].data, in, m->id_dtype, &b->ticket));
+    NEO__TRY(neo_comm_all_to_allv(s->ids, x->out[0].data, out, x->in[0].data, in, m->id_dtype,
+                                  &b->ticket));
     if (!m->weighted) return NEO_OK;
-    return neo_comm_all_to_allv(s->ids, x->out[1].data, out, x->in[1].data, in, NEO_F32, &b->ticket);
+    return neo_comm_all_to_allv(s->ids, x->out[1].data, out, x->in[1].data, in, NEO_F32,
+                                &b->ticket);
 }
 /* Lengths of whole bags, of all ranks, where gradients are to be divided here. */
 static void neo__shard_take_whole(const neo_shard *s, neo__shard_batch *b) {
     const neo__shard_map *m = s->map;
     const neo__shard_flow *flow = m->flows + m->flow_begin[s->rank];
     const int32_t *lengths = s->exchange.lengths_in;
-    for (int r = 0; r < m->ranks && m->late; r++, lengths = neo__shard_next_lengths(s, b, r - 1, lengths)) {
+    for (int r = 0; r < m->ranks && m->late;
+         r++, lengths = neo__shard_next_lengths(s, b, r - 1, lengths)) {
         const int64_t samples = neo__shard_samples(b, r);
         for (int64_t i = 0; i < s->exchange.flows; i++)
             if (neo__shard_is_late(m, flow[i].feature))
@@ -6045,12 +6093,13 @@ static neo_status neo__shard_take_ids(neo_shard *s, neo__shard_batch *b) {
     b->offsets[0] = 0;
     for (int64_t i = 0; i < x->routes; i++) {
         const int32_t *lengths = x->lengths_in;
-        for (int r = 0; r < m->ranks; r++, lengths = neo__shard_next_lengths(s, b, r - 1, lengths)) {
+        for (int r = 0; r < m->ranks;
+             r++, lengths = neo__shard_next_lengths(s, b, r - 1, lengths)) {
             const int64_t samples = neo__shard_samples(b, r);
             const int64_t *at = x->in_at + r * x->flows + route[i].flow;
             neo__shard_copy_ids(m, b->ids, total, x->in, at[0], at[1] - at[0]);
-            neo__shard_sum_offsets(lengths + 1 + flow[route[i].flow].column * samples, samples, total,
-                                   b->offsets + i * b->global + b->start[r]);
+            neo__shard_sum_offsets(lengths + 1 + flow[route[i].flow].column * samples, samples,
+                                   total, b->offsets + i * b->global + b->start[r]);
             total += at[1] - at[0];
         }
     }
@@ -6091,19 +6140,20 @@ static neo_status neo__shard_start(neo_shard *s, neo__shard_batch *b, const neo_
 /* ------------------------------------------------------------------------------------------------
    >>impl-shard-device
 
-   On contexts with a device a rank's rows and optimizer state are in its device's memory, and looked up and stepped
-   there. Pooled rows and their gradients stay there, too (see >>impl-shard-rows); what else ranks exchange is in
-   pinned host memory, as without a device:
+   On contexts with a device a rank's rows and optimizer state are in its device's memory, and
+   looked up and stepped there. Pooled rows and their gradients stay there, too (see
+   >>impl-shard-rows); what else ranks exchange is in pinned host memory, as without a device:
 
-       ids        reader -> exchange -> batch of this rank's parts         (neo_bags takes it to the device)
-       copies     of data-parallel tables: their sums over leaves -> dense -> all-reduce -> there -> neo_bags
+       ids        reader -> exchange -> batch of this rank's parts (neo_bags takes it to the device)
+       copies     of data-parallel tables: sums over leaves -> dense -> all-reduce -> there -> neo_bags
    and with NEO_POOL_NONE or gradients of weights
        forward    neo_bags -> there -> local -> exchange, sums -> shown -> the caller's out
        backward   the caller's dout -> shown -> exchange -> local -> there -> neo_bags
 
-   `there` is device memory, the rest host memory; what a step needs is there from the start. A table of gradients
-   of a data-parallel table comes row by row: such tables should be small.
-   ------------------------------------------------------------------------------------------------ */
+   `there` is device memory, the rest host memory; what a step needs is there from the start. A
+   table of gradients of a data-parallel table comes row by row: such tables should be small.
+   ------------------------------------------------------------------------------------------------
+   */
 static void neo__shard_free_there(neo_shard *s, void *data, size_t bytes) {
     neo_tensor t = neo_tensor_1d(data, NEO_U8, (int64_t)bytes);
     t.place = NEO_DEVICE;
@@ -6125,8 +6175,10 @@ static neo_status neo__shard_there(neo_shard *s, int64_t floats) {
     s->bounce.there.bytes = (size_t)bytes;
     return NEO_OK;
 }
-/* Dense rows as a tensor of `there`, the first of `more` floats. Those of a device, or without one: themselves. */
-static neo_status neo__shard_rows_there(neo_shard *s, neo_tensor rows, int64_t more, neo_tensor *t) {
+/* Dense rows as a tensor of `there`, the first of `more` floats. Those of a device, or without one:
+   themselves. */
+static neo_status neo__shard_rows_there(neo_shard *s, neo_tensor rows, int64_t more,
+                                        neo_tensor *t) {
     int64_t floats = neo_tensor_count(rows);
     *t = rows;
     if (!neo_ctx_device(s->ctx) || rows.place == NEO_DEVICE) return NEO_OK;
@@ -6136,7 +6188,8 @@ static neo_status neo__shard_rows_there(neo_shard *s, neo_tensor rows, int64_t m
     return NEO_OK;
 }
 /* The same, with their numbers. */
-static neo_status neo__shard_take_there(neo_shard *s, neo_tensor rows, int64_t more, neo_tensor *t) {
+static neo_status neo__shard_take_there(neo_shard *s, neo_tensor rows, int64_t more,
+                                        neo_tensor *t) {
     NEO__TRY(neo__shard_rows_there(s, rows, more, t));
     return t->data && t->place != rows.place ? neo_tensor_copy(s->ctx, rows, *t) : NEO_OK;
 }
@@ -6147,7 +6200,8 @@ static neo_tensor neo__shard_matrix(const neo_shard *s, float *rows, int64_t cou
     return t;
 }
 /* neo_bags_forward to rows, wherever they are. */
-static neo_status neo__shard_look_up(neo_shard *s, neo_bags *bags, const neo_jagged *j, neo_tensor rows) {
+static neo_status neo__shard_look_up(neo_shard *s, neo_bags *bags, const neo_jagged *j,
+                                     neo_tensor rows) {
     neo_tensor t;
     NEO__TRY(neo__shard_rows_there(s, rows, 0, &t));
     NEO__TRY(neo_bags_forward(bags, j, t));
@@ -6181,15 +6235,19 @@ static neo_status neo__shard_bring(neo_shard *s, neo_tensor shown, neo_tensor t,
 
    Pooled rows and their gradients, coded, exchanged, and put where they belong:
 
-       forward    neo_bags -> local -SEND-> coded_local => coded_remote -TAKE-> out;  copies -COPIES-> out
-       backward   dout -RETURN-> coded_remote => coded_local -GET-> local -> neo_bags;  dout -COPIES_BACK-> copies
+       forward    neo_bags -> local -SEND-> coded_local => coded_remote -TAKE-> out
+                  copies -COPIES-> out
+       backward   dout -RETURN-> coded_remote => coded_local -GET-> local -> neo_bags
+                  dout -COPIES_BACK-> copies
 
-   What is done to the rows of a matrix is a list of blocks (neo__rows_call), made once. The processor runs the lists
-   by neo__cpu_rows, a device by its kernel: then all of this is in its memory, and groups of devices move it from
-   there to there. A coded row has all that one rank sends of a sample: the rows of a rank are consecutive, in local and
-   in coded_local, and coded_remote is, per rank, such rows of this rank's samples. An f32 wire sends local as it lies,
+   What is done to the rows of a matrix is a list of blocks (neo__rows_call), made once. The
+   processor runs the lists by neo__cpu_rows, a device by its kernel: then all of this is in its
+   memory, and groups of devices move it from there to there. A coded row has all that one rank
+   sends of a sample: the rows of a rank are consecutive, in local and in coded_local, and
+   coded_remote is, per rank, such rows of this rank's samples. An f32 wire sends local as it lies,
    unless some of its columns are inside a node. Lengths of bags that divide come with the batch.
-   ------------------------------------------------------------------------------------------------ */
+   ------------------------------------------------------------------------------------------------
+   */
 /* ---- the lists ---- */
 typedef struct neo__shard_lister {
     const neo__shard_map *m;
@@ -6248,7 +6306,8 @@ static void neo__shard_list_inside(neo__shard_lister *l, const neo__shard_route 
     neo__shard_list_part(l, i, before * floats, neo__shard_inside_cols(m, r->rank) * floats,
                          (r->col - m->at_rank[r->rank].direct) * floats, NEO_WIRE_F32, merges);
 }
-/* The routes [first, end) of pull, which bring parts of the same columns: they add by the tree of their numbers. */
+/* The routes [first, end) of pull, which bring parts of the same columns: they add by the tree of
+   their numbers. */
 static void neo__shard_list_sum(neo__shard_lister *l, int64_t first, int64_t end, int inside) {
     const neo__shard_map *m = l->m;
     int64_t number[NEO__ROWS_STACK];
@@ -6282,10 +6341,12 @@ static void neo__shard_list_divide(neo__shard_lister *l, int rank) {
         const neo__shard_route *r = &m->routes[i];
         if (!neo__shard_is_late(m, r->feature)) continue;
         neo__shard_list_cols(l, r->col, r->cols, NEO_WIRE_F32, r->flow, 1);
-        neo__shard_list_part(l, 0, 0, m->at_rank[rank].width * floats, r->col * floats, NEO_WIRE_F32, 0);
+        neo__shard_list_part(l, 0, 0, m->at_rank[rank].width * floats, r->col * floats,
+                             NEO_WIRE_F32, 0);
     }
 }
-/* All direct routes: from coded_remote to the caller's rows; and back, undivided if the holders divide. */
+/* All direct routes: from coded_remote to the caller's rows; and back, undivided if the holders
+   divide. */
 static void neo__shard_list_take(neo__shard_lister *l) {
     const neo__shard_map *m = l->m;
     for (int64_t i = 0, end; i < m->route_count; i = end) {
@@ -6320,7 +6381,8 @@ static void neo__shard_list_copies(neo__shard_lister *l, int64_t width, int way,
         col += dim;
     }
 }
-/* The sums of node h: add: of what the ranks of the node have, or what it becomes spread to them. */
+/* The sums of node h: add: of what the ranks of the node have, or what it becomes spread to them.
+   */
 static void neo__shard_list_mids(neo__shard_lister *l, int h, int add) {
     const neo__shard_map *m = l->m;
     for (int64_t q = m->at_node[h].first; q < m->at_node[h + 1].first; q++) {
@@ -6395,7 +6457,8 @@ static void neo__shard_size_lists(neo_shard *s) {
     s->pooled.parts = l.parts;
 }
 /* Bytes of host memory to where pooled rows are. */
-static neo_status neo__shard_send_there(neo_shard *s, void *there, const void *from, int64_t bytes) {
+static neo_status neo__shard_send_there(neo_shard *s, void *there, const void *from,
+                                        int64_t bytes) {
     neo_tensor to = neo_tensor_1d(there, NEO_U8, bytes);
     if (s->pooled.on_device) to.place = NEO_DEVICE;
     if (bytes == 0 || there == from) return NEO_OK;
@@ -6453,7 +6516,8 @@ typedef struct neo__rows_tile {
 } neo__rows_tile;
 
 NEO__HOT_BEGIN
-NEO__INLINE char *neo__rows_place(const neo__rows_call *c, const neo__rows_part *part, int64_t row) {
+NEO__INLINE char *neo__rows_place(const neo__rows_call *c, const neo__rows_part *part,
+                                  int64_t row) {
     return c->coded + c->rows * part->before + row * part->stride + part->at;
 }
 /* Rows of a tile between two places, strides in bytes. */
@@ -6462,8 +6526,8 @@ static void neo__rows_copy(const neo__rows_tile *t, char *to, int64_t to_stride,
     for (int64_t i = 0; i < t->rows; i++, to += to_stride, from += from_stride)
         memcpy(to, from, bytes);
 }
-static void neo__rows_divide(const neo__rows_tile *t, float *to, int64_t to_stride, const float *from,
-                             int64_t from_stride) {
+static void neo__rows_divide(const neo__rows_tile *t, float *to, int64_t to_stride,
+                             const float *from, int64_t from_stride) {
     for (int64_t i = 0; i < t->rows; i++, to += to_stride, from += from_stride) {
         const float length = t->lengths[i] > 1 ? (float)t->lengths[i] : 1.0f;
         if (length > 1.0f)
@@ -6480,7 +6544,8 @@ static void neo__rows_round(const neo__rows_tile *t, neo_wire wire, const float 
     neo_wire_decode(t->ctx, wire, 0, coded, t->rows, t->cols, to_stride, to);
 }
 /* The same, of whole rows in place. */
-static void neo__shard_round(const neo_shard *s, neo_wire wire, float *rows, int64_t n, int64_t cols) {
+static void neo__shard_round(const neo_shard *s, neo_wire wire, float *rows, int64_t n,
+                             int64_t cols) {
     neo__rows_tile t = {s->ctx, 0, 0, 0, NULL, NULL};
     for (int64_t i = 0; i < n && wire != NEO_WIRE_F32; i += NEO__ROWS_TILE)
         for (int64_t c = 0; c < cols; c += NEO_WIRE_BLOCK) {
@@ -6491,8 +6556,8 @@ static void neo__shard_round(const neo_shard *s, neo_wire wire, float *rows, int
         }
 }
 /* The sum of f32 parts, which are used up, in the order of the list. */
-static void neo__rows_sum(const neo__rows_tile *t, const neo__rows_call *c, const neo__rows_part *part,
-                          int parts, float *to, int64_t stride) {
+static void neo__rows_sum(const neo__rows_tile *t, const neo__rows_call *c,
+                          const neo__rows_part *part, int parts, float *to, int64_t stride) {
     for (int64_t i = 0; i < t->rows; i++, to += stride) {
         float *sum[NEO__ROWS_STACK];
         int depth = 0;
@@ -6504,7 +6569,8 @@ static void neo__rows_sum(const neo__rows_tile *t, const neo__rows_call *c, cons
         for (int64_t k = 0; k < t->cols; k++) to[k] = sum[0][k] + 0.0f;
     }
 }
-static void neo__rows_encode_tile(const neo__rows_tile *t, const neo__rows_call *c, const neo__rows_block *b) {
+static void neo__rows_encode_tile(const neo__rows_tile *t, const neo__rows_call *c,
+                                  const neo__rows_block *b) {
     float made[NEO__ROWS_TILE * NEO_WIRE_BLOCK];
     char coded[NEO__ROWS_TILE_BYTES];
     const float *x = c->matrix + t->row * c->stride + b->col;
@@ -6532,7 +6598,8 @@ static void neo__rows_encode_tile(const neo__rows_tile *t, const neo__rows_call 
         neo__rows_copy(t, neo__rows_place(c, p, t->row), p->stride, from, step, bytes);
     }
 }
-static void neo__rows_decode_tile(const neo__rows_tile *t, const neo__rows_call *c, const neo__rows_block *b) {
+static void neo__rows_decode_tile(const neo__rows_tile *t, const neo__rows_call *c,
+                                  const neo__rows_block *b) {
     float made[NEO__ROWS_TILE * NEO_WIRE_BLOCK];
     char coded[NEO__ROWS_TILE_BYTES];
     const neo__rows_part *part = c->part + b->first;
@@ -6549,7 +6616,8 @@ static void neo__rows_decode_tile(const neo__rows_tile *t, const neo__rows_call 
         neo__rows_copy(t, coded, (int64_t)bytes, from, part->stride, bytes);
         neo_wire_decode(t->ctx, wire, 0, coded, t->rows, t->cols, stride, to);
     } else {
-        neo__rows_copy(t, (char *)(void *)to, stride * (int64_t)sizeof *to, from, part->stride, bytes);
+        neo__rows_copy(t, (char *)(void *)to, stride * (int64_t)sizeof *to, from, part->stride,
+                       bytes);
     }
     if (b->round != NEO__CODE_F32) neo__rows_round(t, (neo_wire)b->round, to, stride, to, stride);
     if (t->lengths) neo__rows_divide(t, out, c->stride, to, stride);
@@ -6578,7 +6646,8 @@ static void neo__cpu_rows(neo_ctx *ctx, const neo__rows_call *call) {
     NEO__ZERO(neo__rows_job, job);
     job.ctx = ctx;
     job.call = call;
-    job.tasks = NEO__MIN((call->rows + NEO__ROWS_TILE - 1) / NEO__ROWS_TILE, (int64_t)NEO__ROWS_TASKS);
+    job.tasks =
+        NEO__MIN((call->rows + NEO__ROWS_TILE - 1) / NEO__ROWS_TILE, (int64_t)NEO__ROWS_TASKS);
     neo_parallel_for(ctx, job.tasks, neo__rows_task, &job);
     for (int64_t i = 0; i < job.tasks && call->stats; i++) {
         call->stats->numbers += job.stats[i].numbers;
@@ -6622,7 +6691,8 @@ static neo_status neo__shard_run_list(neo_shard *s, neo__shard_list list, float 
     return NEO_OK;
 }
 /* A list between the caller's rows and what has come, or goes. */
-static neo_status neo__shard_run_rows(neo_shard *s, neo__shard_list list, neo_tensor rows, void *coded) {
+static neo_status neo__shard_run_rows(neo_shard *s, neo__shard_list list, neo_tensor rows,
+                                      void *coded) {
     return neo__shard_run_list(s, list, (float *)rows.data, rows.stride[0], coded, rows.shape[0]);
 }
 /* The lengths of the bags that divide. */
@@ -6635,8 +6705,8 @@ static neo_status neo__shard_bag_lengths(neo_shard *s, const neo__shard_batch *b
     return neo__shard_send_there(s, s->pooled.lengths, s->pooled.host_lengths,
                                  m->mean_count * n * (int64_t)sizeof(int32_t));
 }
-/* Over NCCL one exchange at a time: kernels of two groups, begun in another order on another rank, would wait for each
-   other where a device does not run both. */
+/* Over NCCL one exchange at a time: kernels of two groups, begun in another order on another rank,
+   would wait for each other where a device does not run both. */
 static neo_status neo__shard_alone(neo_shard *s) {
     if (neo_comm_get_backend(s->moves) != NEO_BACKEND_NCCL) return NEO_OK;
     return neo_comm_wait(s->moves, s->move_ticket);
@@ -6649,13 +6719,15 @@ static neo_status neo__shard_exchange_rows(const neo__shard_move *v) {
     neo_shard *s = v->s;
     const neo__shard_map *m = s->map;
     int64_t *local = s->exchange.counts + 2 * m->ranks, *remote = s->exchange.counts + 3 * m->ranks;
-    void *here = neo__shard_sends_local(v) ? (void *)s->pooled.local : (void *)s->pooled.coded_local;
+    void *here =
+        neo__shard_sends_local(v) ? (void *)s->pooled.local : (void *)s->pooled.coded_local;
     void *there = s->pooled.coded_remote;
     for (int r = 0; r < m->ranks; r++) {
         local[r] = neo__shard_samples(v->b, r) * m->at_rank[s->rank].coded[v->way];
         remote[r] = neo__shard_samples(v->b, s->rank) * m->at_rank[r].coded[v->way];
     }
-    if (v->way) return neo_comm_all_to_allv(s->moves, there, remote, here, local, NEO_U8, &s->move_ticket);
+    if (v->way)
+        return neo_comm_all_to_allv(s->moves, there, remote, here, local, NEO_U8, &s->move_ticket);
     if (!neo__shard_sends_local(v))
         NEO__TRY(neo__shard_run_list(s, NEO__SHARD_SEND, s->pooled.local, s->pooled.width, here,
                                      v->b->global));
@@ -6703,16 +6775,19 @@ static neo_status neo__shard_rows_get(const neo__shard_move *v) {
 /* ------------------------------------------------------------------------------------------------
    >>impl-shard-nodes
 
-   Slices whose pieces lie in one node of several: their partial sums add inside the node, and the sums cross.
-   Rank (h, l), place l of node h, adds what is for the ranks at place l of every node, `place` samples by order of
-   node: from inside_in (per rank of the node [place][its inside columns]) to mid_out [place][sums of the node],
-   of which the rows for node h' go to rank (h', l), who has those of all nodes in mid_coded_in. Gradients go the
-   same way back. Inside a node all rows travel as f32: partial sums, and gradients that the wire has rounded already.
+   Slices whose pieces lie in one node of several: their partial sums add inside the node, and the
+   sums cross. Rank (h, l), place l of node h, adds what is for the ranks at place l of every node,
+   `place` samples by order of node: from inside_in (per rank of the node [place][its inside
+   columns]) to mid_out [place][sums of the node], of which the rows for node h' go to rank (h', l),
+   who has those of all nodes in mid_coded_in. Gradients go the same way back. Inside a node all
+   rows travel as f32: partial sums, and gradients that the wire has rounded already.
 
-       forward    local -> inside_out => inside_in -JOIN-> mid_out -CROSS-> mid_coded_out => mid_coded_in -TAKE_SUMS-> out
-       backward   dout -RETURN_SUMS-> mid_coded_in => mid_coded_out -GET_SUMS-> mid_out -SPREAD-> inside_in => inside_out
-                  -> local
-   ------------------------------------------------------------------------------------------------ */
+       forward    local -> inside_out => inside_in -JOIN-> mid_out -CROSS-> mid_coded_out
+                  => mid_coded_in -TAKE_SUMS-> out
+       backward   dout -RETURN_SUMS-> mid_coded_in => mid_coded_out -GET_SUMS-> mid_out
+                  -SPREAD-> inside_in => inside_out -> local
+   ------------------------------------------------------------------------------------------------
+   */
 /* Samples of the ranks at place l. */
 static int64_t neo__shard_place_count(const neo_shard *s, const neo__shard_batch *b, int place) {
     int64_t n = 0;
@@ -6730,7 +6805,8 @@ static neo_status neo__shard_inside_pick(neo_shard *s, const neo__shard_batch *b
             neo_tensor packed = neo__shard_matrix(s, at, n, cols);
             neo_tensor wide = neo__shard_matrix(s, local + b->start[r] * width, n, cols);
             wide.stride[0] = width;
-            if (n > 0) NEO__TRY(neo_tensor_copy(s->ctx, back ? packed : wide, back ? wide : packed));
+            if (n > 0)
+                NEO__TRY(neo_tensor_copy(s->ctx, back ? packed : wide, back ? wide : packed));
             at += n * cols;
         }
     return NEO_OK;
@@ -6743,9 +6819,11 @@ static neo_status neo__shard_inside_exchange(neo_shard *s, const neo__shard_batc
     const int first = s->rank / m->per_node * m->per_node;
     for (int l = 0; l < m->per_node; l++) {
         out[l] = neo__shard_place_count(s, b, l) * p->inside;
-        in[l] = neo__shard_place_count(s, b, s->rank - first) * neo__shard_inside_cols(m, first + l);
+        in[l] =
+            neo__shard_place_count(s, b, s->rank - first) * neo__shard_inside_cols(m, first + l);
     }
-    if (back) return neo_comm_all_to_allv(s->node, p->inside_in, in, p->inside_out, out, NEO_F32, NULL);
+    if (back)
+        return neo_comm_all_to_allv(s->node, p->inside_in, in, p->inside_out, out, NEO_F32, NULL);
     return neo_comm_all_to_allv(s->node, p->inside_out, out, p->inside_in, in, NEO_F32, NULL);
 }
 /* Start the exchange of the sums. */
@@ -6754,13 +6832,15 @@ static neo_status neo__shard_nodes_exchange(const neo__shard_move *v) {
     const neo__shard_map *m = s->map;
     const int node = s->rank / m->per_node, place = s->rank % m->per_node;
     int64_t *out = s->exchange.counts, *in = s->exchange.counts + m->ranks;
-    void *here = neo__shard_is_plain(v) ? (void *)s->pooled.mid_out : (void *)s->pooled.mid_coded_out;
+    void *here =
+        neo__shard_is_plain(v) ? (void *)s->pooled.mid_out : (void *)s->pooled.mid_coded_out;
     void *there = s->pooled.mid_coded_in;
     for (int h = 0; h < m->nodes; h++) {
         out[h] = neo__shard_samples(v->b, h * m->per_node + place) * m->at_node[node].coded[v->way];
         in[h] = neo__shard_samples(v->b, s->rank) * m->at_node[h].coded[v->way];
     }
-    if (v->way) return neo_comm_all_to_allv(s->cross, there, in, here, out, NEO_U8, &s->cross_ticket);
+    if (v->way)
+        return neo_comm_all_to_allv(s->cross, there, in, here, out, NEO_U8, &s->cross_ticket);
     return neo_comm_all_to_allv(s->cross, here, out, there, in, NEO_U8, &s->cross_ticket);
 }
 /* From local, begun; and to local, where the exchange has begun. */
@@ -6782,7 +6862,8 @@ static neo_status neo__shard_nodes_get(const neo__shard_move *v) {
     const int64_t n = neo__shard_place_count(s, v->b, s->rank % s->map->per_node);
     NEO__TRY(neo_comm_wait(s->cross, s->cross_ticket));
     if (!neo__shard_is_plain(v))
-        NEO__TRY(neo__shard_run_list(s, NEO__SHARD_GET_SUMS, p->mid_out, p->mid, p->mid_coded_out, n));
+        NEO__TRY(
+            neo__shard_run_list(s, NEO__SHARD_GET_SUMS, p->mid_out, p->mid, p->mid_coded_out, n));
     NEO__TRY(neo__shard_run_list(s, NEO__SHARD_SPREAD, p->mid_out, p->mid, p->inside_in, n));
     NEO__TRY(neo__shard_inside_exchange(s, v->b, 1));
     return neo__shard_inside_pick(s, v->b, 1);
@@ -6791,9 +6872,11 @@ static neo_status neo__shard_nodes_get(const neo__shard_move *v) {
 /* ------------------------------------------------------------------------------------------------
    >>impl-shard-copies
 
-   Data-parallel tables: every rank has a copy, and pools its own samples. Dense gradients of each subtree of this
-   rank's leaves go into a sum over all ranks, by the tree over leaves; every rank then steps the touched rows alike.
-   ------------------------------------------------------------------------------------------------ */
+   Data-parallel tables: every rank has a copy, and pools its own samples. Dense gradients of each
+   subtree of this rank's leaves go into a sum over all ranks, by the tree over leaves; every rank
+   then steps the touched rows alike.
+   ------------------------------------------------------------------------------------------------
+   */
 NEO__HOT_BEGIN
 /* Their features of the caller's samples [begin, end). */
 static neo_status neo__shard_copies_batch(neo_shard *s, int64_t begin, int64_t end,
@@ -6940,10 +7023,12 @@ static neo_status neo__shard_copies_backward(neo_shard *s) {
 /* ------------------------------------------------------------------------------------------------
    >>impl-shard-cut
 
-   Tables cut by columns whose step needs sums over whole rows. A message from one rank to another has the block
-   sums of each of the sender's parts that shares rows with one of the receiver's, in order of part:
-   [sums][rows][blocks]. All ranks take part in every round, with nothing to say if they have no such part.
-   ------------------------------------------------------------------------------------------------ */
+   Tables cut by columns whose step needs sums over whole rows. A message from one rank to another
+   has the block sums of each of the sender's parts that shares rows with one of the receiver's, in
+   order of part: [sums][rows][blocks]. All ranks take part in every round, with nothing to say if
+   they have no such part.
+   ------------------------------------------------------------------------------------------------
+   */
 /* What the running round has of a part of this rank: NULL if its step asks for nothing more. */
 static const neo_cut_sums *neo__shard_cut_of(const neo_cut_sums *cuts, int32_t count,
                                              int64_t table) {
@@ -7024,14 +7109,15 @@ static void neo__shard_cut_add(const neo_cut_sums *cut, const float *blocks, int
 NEO__HOT_END
 static neo_status neo__shard_cut_round(neo_shard *s, const neo_cut_sums *cuts, int32_t count) {
     const neo__shard_map *m = s->map;
-    int64_t *out = s->exchange.counts, *in = s->exchange.counts + m->ranks, out_floats = 0, in_floats = 0;
+    int64_t *out = s->exchange.counts, *in = s->exchange.counts + m->ranks, out_floats = 0,
+            in_floats = 0;
     neo__shard_cut_counts(s, cuts, count, out, in);
     for (int r = 0; r < m->ranks; r++) out_floats += out[r], in_floats += in[r];
     NEO__TRY(neo__shard_reserve(s, &s->cutting.out, out_floats, sizeof(float)));
     NEO__TRY(neo__shard_reserve(s, &s->cutting.in, in_floats, sizeof(float)));
     neo__shard_cut_pack(s, cuts, count);
-    NEO__TRY(
-        neo_comm_all_to_allv(s->rows, s->cutting.out.data, out, s->cutting.in.data, in, NEO_F32, NULL));
+    NEO__TRY(neo_comm_all_to_allv(s->rows, s->cutting.out.data, out, s->cutting.in.data, in,
+                                  NEO_F32, NULL));
     for (int32_t i = 0; i < count; i++) {
         const neo__shard_part *mine = &m->parts[m->part_begin[s->rank] + cuts[i].table];
         neo__shard_fill(cuts[i].total, 0, (size_t)(cuts[i].sums * cuts[i].rows) * sizeof(float));
@@ -7049,8 +7135,8 @@ static neo_status neo__shard_cut_rest(neo_shard *s) {
     }
     return NEO_OK;
 }
-/* Called by neo_bags: see neo_cut_sums. After the last round that it asks for, those of others follow, so that
-   all communication of a step is done before anything changes. */
+/* Called by neo_bags: see neo_cut_sums. After the last round that it asks for, those of others
+   follow, so that all communication of a step is done before anything changes. */
 static neo_status neo__shard_cut_sums(void *user, const neo_cut_sums *cuts, int32_t count) {
     neo_shard *s = (neo_shard *)user;
     s->cutting.round++;
@@ -7067,7 +7153,8 @@ static neo_status neo__shard_cut_sums(void *user, const neo_cut_sums *cuts, int3
    come: grad_in_at says where the rows of a route begin, and the next of them belongs to the next
    id of its source. No column is cut and nothing is summed, so each source has one route; a dropped
    id has a row of zeros, which does not travel.
-   ------------------------------------------------------------------------------------------------ */
+   ------------------------------------------------------------------------------------------------
+   */
 /* The sources of a feature, [first, *end): none of a data-parallel table. */
 static int64_t neo__shard_feature_sources(const neo__shard_map *m, int32_t feature, int64_t *end) {
     int64_t first = neo__shard_find_flow(m->sources, m->source_count, feature, 0);
@@ -7115,8 +7202,8 @@ static int64_t neo__shard_per_id_out(neo_shard *s, const neo__shard_batch *b, in
 /* What the neo_bags of this rank gives, and takes. */
 static neo_tensor neo__shard_local_rows(const neo_shard *s, const neo__shard_batch *b) {
     if (s->map->none)
-        return neo_tensor_2d(s->per_id.local.data, NEO_F32, b->offsets[s->exchange.routes * b->global],
-                             s->per_id.dim);
+        return neo_tensor_2d(s->per_id.local.data, NEO_F32,
+                             b->offsets[s->exchange.routes * b->global], s->per_id.dim);
     return neo__shard_matrix(s, s->pooled.local, b->global, s->pooled.width);
 }
 /* Room for the rows of a batch. */
@@ -7142,10 +7229,13 @@ static void neo__shard_none_code(const neo__shard_move *v, int decode) {
             const int64_t *offsets = v->b->offsets + i * v->b->global;
             int64_t first = offsets[v->b->start[r]], n = offsets[v->b->start[r + 1]] - first;
             float *rows = (float *)s->per_id.local.data + first * dim;
-            char *at = (char *)s->per_id.out.data + s->per_id.out_at[r * s->exchange.routes + i] * bytes;
+            char *at =
+                (char *)s->per_id.out.data + s->per_id.out_at[r * s->exchange.routes + i] * bytes;
             if (n == 0) continue;
             if (decode) neo_wire_decode(s->ctx, wire, 0, at, n, dim, dim, rows);
-            else neo_wire_encode(s->ctx, wire, 0, rows, n, dim, dim, at, neo__shard_wire_stats(s, v->way));
+            else
+                neo_wire_encode(s->ctx, wire, 0, rows, n, dim, dim, at,
+                                neo__shard_wire_stats(s, v->way));
         }
 }
 static neo_status neo__shard_none_exchange(const neo__shard_move *v) {
@@ -7195,13 +7285,15 @@ static void neo__shard_none_task(void *arg, int64_t feature, int worker) {
         }
         char *at = (char *)s->per_id.in.data +
                    s->per_id.next[neo__shard_source_of(m->sources, u, end, row)]++ * bytes;
-        if (k->back) neo_wire_encode(s->ctx, wire, 0, mine, 1, dim, dim, at, neo__shard_wire_stats(s, 1));
+        if (k->back)
+            neo_wire_encode(s->ctx, wire, 0, mine, 1, dim, dim, at, neo__shard_wire_stats(s, 1));
         else neo_wire_decode(s->ctx, wire, 0, at, 1, dim, dim, mine);
     }
 }
-/* Rows of a data-parallel table, of the caller's samples [begin, end) of feature f: rounded as if they had travelled. */
-static float *neo__shard_none_copy(const neo__shard_id_rows *k, int32_t f, int64_t begin, int64_t end,
-                                   float *rows) {
+/* Rows of a data-parallel table, of the caller's samples [begin, end) of feature f: rounded as if
+   they had travelled. */
+static float *neo__shard_none_copy(const neo__shard_id_rows *k, int32_t f, int64_t begin,
+                                   int64_t end, float *rows) {
     const neo_shard *s = k->s;
     const int64_t *offsets = k->b->batch.offsets;
     const int64_t first = offsets[f * k->b->batch.batch + begin], dim = s->per_id.dim;
@@ -7261,10 +7353,12 @@ static neo_status neo__shard_none_return(const neo__shard_move *v, neo_tensor do
 /* ------------------------------------------------------------------------------------------------
    >>impl-shard-step
 
-   A step: rows leave, are taken, their gradients return, and come. These four stages branch on what travels: pooled
-   rows, or (NEO_POOL_NONE) a row for each id; data-parallel tables go along. One rank with nothing to round (`whole`)
-   has no stages: its neo_bags is called. A failure once an exchange has begun ends the groups of all ranks.
-   ------------------------------------------------------------------------------------------------ */
+   A step: rows leave, are taken, their gradients return, and come. These four stages branch on what
+   travels: pooled rows, or (NEO_POOL_NONE) a row for each id; data-parallel tables go along. One
+   rank with nothing to round (`whole`) has no stages: its neo_bags is called. A failure once an
+   exchange has begun ends the groups of all ranks.
+   ------------------------------------------------------------------------------------------------
+   */
 static neo_status neo__shard_stage_leave(neo_shard *s, neo__shard_batch *b) {
     const neo__shard_move move = {s, b, 0};
     if (s->map->none) NEO__TRY(neo__shard_none_reserve(s, b));
@@ -7310,8 +7404,8 @@ NEO_API neo_status neo_shard_prefetch(neo_shard *s, const neo_jagged *batch, int
                "neo_shard_prefetch: a batch is under way already");
     return neo__shard_start(s, next, batch, global_batch);
 }
-/* Send the ids of the batch that comes next, whose lengths are here by now. If it is a bad one, its own
-   forward_begin says so. */
+/* Send the ids of the batch that comes next, whose lengths are here by now. If it is a bad one, its
+   own forward_begin says so. */
 static neo_status neo__shard_hurry(neo_shard *s) {
     neo__shard_batch *next = &s->batches[!s->current];
     if (next->stage != NEO__SHARD_LENGTHS) return NEO_OK;
@@ -7330,16 +7424,18 @@ static neo_status neo__shard_come(neo_shard *s, const neo_jagged *batch, int64_t
     return NEO_OK;
 }
 /* On one rank there is nothing to exchange: forward_end looks up. */
-static neo_status neo__shard_whole_begin(neo_shard *s, const neo_jagged *batch, int64_t global_batch) {
+static neo_status neo__shard_whole_begin(neo_shard *s, const neo_jagged *batch,
+                                         int64_t global_batch) {
     NEO__TRY(neo__shard_check_bags(batch));
     NEO__CHECK(global_batch == batch->batch, NEO_ERR_SHAPE,
-               "neo_shard_forward_begin: %" PRId64 " samples of a batch of %" PRId64 " on one rank", batch->batch,
-               global_batch);
+               "neo_shard_forward_begin: %" PRId64 " samples of a batch of %" PRId64 " on one rank",
+               batch->batch, global_batch);
     NEO__CHECK(global_batch <= s->map->desc.max_batch, NEO_ERR_CAPACITY,
-               "neo_shard_forward_begin: a batch of %" PRId64 " samples, planned are %" PRId64, global_batch,
-               s->map->desc.max_batch);
+               "neo_shard_forward_begin: a batch of %" PRId64 " samples, planned are %" PRId64,
+               global_batch, s->map->desc.max_batch);
     NEO__CHECK(s->map->weighted || !batch->weights, NEO_ERR_ARG,
-               "neo_shard_forward_begin: the batch has weights, the plan's has none (neo_plan_desc.weighted)");
+               "neo_shard_forward_begin: the batch has weights, the plan's has none "
+               "(neo_plan_desc.weighted)");
     NEO__TRY(neo_jagged_validate(batch, NULL));
     NEO__TRY(neo_bags_reserve(s->bags, global_batch, neo_jagged_id_count(batch)));
     s->batches[s->current].batch = *batch;
@@ -7375,10 +7471,11 @@ static neo_status neo__shard_check_rows(const neo_shard *s, neo_tensor t, const 
     NEO__CHECK(t.ndim == 2 && t.dtype == NEO_F32 && t.shape[0] == n && t.shape[1] == width &&
                    (t.stride[1] == 1 || width == 1) && (t.data || n == 0),
                NEO_ERR_SHAPE,
-               "%s: %s must be f32 [%" PRId64 "][%" PRId64 "], last stride 1 (%s of this rank; the dims of all "
+               "%s: %s must be f32 [%" PRId64 "][%" PRId64
+               "], last stride 1 (%s of this rank; the dims of all "
                "features); it is %s of %d dimensions, [%" PRId64 "][%" PRId64 "]",
-               fn, what, n, width, s->map->none ? "ids" : "samples", neo_dtype_name(t.dtype), (int)t.ndim,
-               t.ndim > 0 ? t.shape[0] : 0, t.ndim > 1 ? t.shape[1] : 0);
+               fn, what, n, width, s->map->none ? "ids" : "samples", neo_dtype_name(t.dtype),
+               (int)t.ndim, t.ndim > 0 ? t.shape[0] : 0, t.ndim > 1 ? t.shape[1] : 0);
     return NEO_OK;
 }
 NEO_API neo_status neo_shard_forward_end(neo_shard *s, neo_tensor out) {
@@ -7474,9 +7571,10 @@ NEO_API neo_status neo_shard_backward(neo_shard *s, neo_tensor dout, float lr) {
    [ids][floats].
 
    So that a gradient can be multiplied before MEAN divides it, dout travels undivided if its wire
-   is f32, and the holders divide, by lengths of whole bags that came with the others. On another wire
-   what travels, and is multiplied, is divided and rounded.
-   ------------------------------------------------------------------------------------------------ */
+   is f32, and the holders divide, by lengths of whole bags that came with the others. On another
+   wire what travels, and is multiplied, is divided and rounded.
+   ------------------------------------------------------------------------------------------------
+   */
 NEO__HOT_BEGIN
 /* A block of 16 columns, n of them there: products rounded, by the tree of >>bag-optim. */
 NEO__INLINE float neo__shard_block_sum(const float *x, const float *y, int64_t n) {
@@ -7660,8 +7758,8 @@ static neo_status neo__shard_weight_grads(neo_shard *s, float *dweights) {
     if (k.tasks > bags) k.tasks = bags;
     if (neo_ctx_device(s->ctx)) k.tasks = bags > 0; /* which one thread at a time may ask */
     neo_parallel_for(s->ctx, k.tasks, neo__shard_grad_task, &k);
-    NEO__TRY(
-        neo_comm_all_to_allv(s->rows, s->per_id.grad_out.data, out, s->per_id.grad_in.data, in, NEO_F32, NULL));
+    NEO__TRY(neo_comm_all_to_allv(s->rows, s->per_id.grad_out.data, out, s->per_id.grad_in.data, in,
+                                  NEO_F32, NULL));
     neo__shard_grad_join(s, k.b);
     neo__shard_dweights give;
     give.s = s;
@@ -7708,7 +7806,8 @@ NEO_API neo_status neo_shard_weight_grad(neo_shard *s, float *dweights) {
    Room: a part keeps at most as many rows as ids came to it in all batches, and no more than it
    has. What the plan expects of the ids has room from the start; where there come more, it grows
    when a batch is added.
-   ------------------------------------------------------------------------------------------------ */
+   ------------------------------------------------------------------------------------------------
+   */
 /* Room for the rows of one more batch. */
 static neo_status neo__shard_keep_room(neo_shard *s, const neo__shard_batch *b) {
     const neo__shard_map *m = s->map;
@@ -7764,10 +7863,11 @@ NEO_API int64_t neo_shard_kept_count(const neo_shard *s) {
            (s->replicas ? neo_bags_kept_count(s->replicas) : 0);
 }
 static neo_status neo__shard_check_torn(const neo_shard *s, const char *fn) {
-    NEO__CHECK(!s->kept.torn, NEO_ERR_STATE,
-               "%s: bags '%s': a call of the device has failed in the middle of neo_shard_scale_grads or "
-               "neo_shard_clear: what is kept is of no use, call neo_shard_clear",
-               fn, s->map->desc.name);
+    NEO__CHECK(
+        !s->kept.torn, NEO_ERR_STATE,
+        "%s: bags '%s': a call of the device has failed in the middle of neo_shard_scale_grads or "
+        "neo_shard_clear: what is kept is of no use, call neo_shard_clear",
+        fn, s->map->desc.name);
     return NEO_OK;
 }
 NEO_API neo_status neo_shard_grad_squares(const neo_shard *s, neo_exact *sum) {
@@ -7842,7 +7942,8 @@ static void neo__shard_add_stats(neo_comm_stats *to, neo_comm_stats more) {
         c->calls += d->calls;
         c->time_ns += d->time_ns;
         c->control_bytes += d->control_bytes;
-        for (int l = 0; l < (int)NEO_LEVEL_COUNT; l++) c->bytes[l] += d->bytes[l], c->messages[l] += d->messages[l];
+        for (int l = 0; l < (int)NEO_LEVEL_COUNT; l++)
+            c->bytes[l] += d->bytes[l], c->messages[l] += d->messages[l];
     }
 }
 NEO_API neo_shard_stats neo_shard_get_stats(const neo_shard *s) {
@@ -7878,7 +7979,8 @@ NEO_API void neo_shard_reset_stats(neo_shard *s) {
 }
 
 /* ---- state ---- */
-/* A tensor of a part: weights or state of its rows. One float per row stands in every slice; the first has it. */
+/* A tensor of a part: weights or state of its rows. One float per row stands in every slice; the
+   first has it. */
 static neo_status neo__shard_add_part(neo_state *state, const neo_shard *s,
                                       const neo__shard_part *part, neo_state_kind kind,
                                       const char *suffix, neo_tensor t, int per_row) {
@@ -7947,7 +8049,8 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *s) {
    Rows of a table, read and written. What a rank holds of rows [a, b) is a rectangle for each of
    its parts; those of all ranks stand one after another, by rank and part, in what is gathered and
    scattered. Rows go in chunks, so that a table need not fit into the call's memory.
-   ------------------------------------------------------------------------------------------------ */
+   ------------------------------------------------------------------------------------------------
+   */
 #ifndef NEO__SHARD_CHUNK
 #define NEO__SHARD_CHUNK (1 << 20) /* floats; tests choose fewer */
 #endif
@@ -8027,7 +8130,8 @@ static neo_status neo__shard_set_chunk(const neo__shard_span *k, int64_t a, int6
     for (int r = 0; r < ranks; r++)
         s->exchange.counts[r] = neo__shard_rectangles(k, r, r + 1, a, b, NULL, NULL, NULL);
     if (k->wants) neo__shard_rectangles(k, 0, ranks, a, b, k->whole, NULL, k->in);
-    NEO__TRY(neo_comm_scatter(s->rows, k->whole, k->packed, 0, s->exchange.counts, NEO_F32, k->root, NULL));
+    NEO__TRY(neo_comm_scatter(s->rows, k->whole, k->packed, 0, s->exchange.counts, NEO_F32, k->root,
+                              NULL));
     return neo__shard_own_rows(k, a, b);
 }
 /* Of a data-parallel table, table t of the copies. */
