@@ -4376,7 +4376,7 @@ typedef struct neo__shard_part {
     int32_t table, rank;
     int64_t first_row, rows, first_col, cols;
     int64_t number; /* its place in the tree over parts of the same columns: its first bucket */
-    int inside;    /* its columns are several pieces, all in one node of several: they add there first */
+    int inside;    /* its columns are several pieces, all in one node of several: added there */
     int64_t place; /* in parts */
     int64_t first_slice, end_slice; /* in cuts: those of the same rows; none unless it is one */
 } neo__shard_part;
@@ -5092,7 +5092,7 @@ struct neo_shard {
     int64_t share;         /* most samples of this rank */
     neo_comm *ids, *rows;  /* groups of its own: lengths and ids; all else */
     neo_comm *moves;       /* pooled rows and their gradients: of devices, or `rows` */
-    neo_comm *node, *cross; /* ranks of the node; at its place in all nodes. NULL: no sums in nodes */
+    neo_comm *node, *cross; /* ranks of the node; at its place in all nodes; NULL: none add */
     neo_bags *bags, *replicas; /* of the parts here; of data-parallel tables; or NULL */
     neo__shard_phase phase;
     int current; /* batch of the running step */
@@ -6145,7 +6145,7 @@ static neo_status neo__shard_start(neo_shard *s, neo__shard_batch *b, const neo_
    >>impl-shard-rows); what else ranks exchange is in pinned host memory, as without a device:
 
        ids        reader -> exchange -> batch of this rank's parts (neo_bags takes it to the device)
-       copies     of data-parallel tables: sums over leaves -> dense -> all-reduce -> there -> neo_bags
+       copies     of data-parallel tables: sums over leaves -> dense -> all-reduce -> neo_bags
    and with NEO_POOL_NONE or gradients of weights
        forward    neo_bags -> there -> local -> exchange, sums -> shown -> the caller's out
        backward   the caller's dout -> shown -> exchange -> local -> there -> neo_bags
