@@ -4450,6 +4450,7 @@ typedef struct neo__shard_map {
     neo__shard_mid *mids;     /* by node, and out_col */
     int32_t *mean_row;        /* [features]: its place among those of MEAN tables; -1: of others */
     int32_t mean_count;
+    int64_t list_blocks, list_parts; /* of the lists that are alike on all ranks */
     size_t bytes;
     neo_ctx *ctx;
 } neo__shard_map;
@@ -4846,6 +4847,7 @@ static void neo__shard_map_mids(neo__shard_map *m) {
     }
     m->at_node[m->nodes].first = m->mid_count;
 }
+static void neo__shard_count_lists(neo__shard_map *m); /* >>impl-shard-rows */
 static void neo__shard_map_fill(neo__shard_map *m, const neo_plan_desc *desc,
                                 const neo_piece *pieces, int64_t count) {
     neo__shard_copy_names(m, desc->bags);
@@ -4869,6 +4871,7 @@ static void neo__shard_map_fill(neo__shard_map *m, const neo_plan_desc *desc,
         qsort(m->pull, (size_t)m->route_count, sizeof *m->pull, neo__shard_pull_order);
     neo__shard_map_cuts(m);
     neo__shard_map_mids(m);
+    neo__shard_count_lists(m);
 }
 static void neo__shard_map_destroy(neo__shard_map *m) { neo_free(m->ctx, m, m->bytes); }
 
@@ -6450,11 +6453,27 @@ static void neo__shard_list_all(neo__shard_lister *l, neo_shard *s) {
     }
     s->pooled.list[NEO__SHARD_LISTS] = l->blocks;
 }
+/* Lists of what all ranks have: the planner, which measures every rank, counts them once. */
+static int neo__shard_is_common(int list) {
+    return list == NEO__SHARD_TAKE || list == NEO__SHARD_RETURN || list == NEO__SHARD_TAKE_SUMS ||
+           list == NEO__SHARD_RETURN_SUMS;
+}
+static void neo__shard_count_lists(neo__shard_map *m) {
+    NEO__ZERO(neo__shard_lister, l);
+    NEO__ZERO(neo_shard, any);
+    l.m = m;
+    for (int i = 0; i < NEO__SHARD_LISTS; i++)
+        if (neo__shard_is_common(i)) neo__shard_list_one(&l, &any, (neo__shard_list)i);
+    m->list_blocks = l.blocks;
+    m->list_parts = l.parts;
+}
 static void neo__shard_size_lists(neo_shard *s) {
     NEO__ZERO(neo__shard_lister, l);
-    neo__shard_list_all(&l, s);
-    s->pooled.blocks = l.blocks;
-    s->pooled.parts = l.parts;
+    l.m = s->map;
+    for (int i = 0; i < NEO__SHARD_LISTS; i++)
+        if (!neo__shard_is_common(i)) neo__shard_list_one(&l, s, (neo__shard_list)i);
+    s->pooled.blocks = l.blocks + s->map->list_blocks;
+    s->pooled.parts = l.parts + s->map->list_parts;
 }
 /* Bytes of host memory to where pooled rows are. */
 static neo_status neo__shard_send_there(neo_shard *s, void *there, const void *from,
@@ -6491,6 +6510,7 @@ static neo_status neo__shard_make_lists(neo_shard *s) {
     l.block = (neo__rows_block *)(void *)made; /* both are of whole words of 64 bits */
     l.part = (neo__rows_part *)(void *)(made + block_bytes);
     neo__shard_list_all(&l, s);
+    NEO_ASSERT(l.blocks == p->blocks && l.parts == p->parts);
     neo_status status = neo__shard_send_there(s, p->block, made, (int64_t)block_bytes);
     if (status == NEO_OK)
         status = neo__shard_send_there(s, p->part, made + block_bytes, (int64_t)part_bytes);
