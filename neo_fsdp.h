@@ -4396,7 +4396,7 @@ typedef struct neo__shard_route {
     int64_t number;    /* as its part's */
     neo_wire wire[2];  /* forward, backward. Partial sums travel as f32: their sum is rounded */
 } neo__shard_route;
-/* What the ranks of a node make of their inside routes: the sums of a slice for one feature. */
+/* Sums that the ranks of a node make of their inside routes: a slice for one feature. */
 typedef struct neo__shard_mid {
     int32_t feature;
     int64_t col, cols; /* in the rows of its node */
@@ -4404,7 +4404,7 @@ typedef struct neo__shard_mid {
     int64_t out_col;
     int64_t first, end; /* its routes, in pull */
 } neo__shard_mid;
-/* What a rank sends of a sample (and, backward, gets), or a node of its sums. */
+/* Columns and bytes that a rank sends of a sample (and, backward, gets), or a node of its sums. */
 typedef struct neo__shard_rank {
     int64_t first_inside;          /* of its routes: the inside ones are the last */
     int64_t width, direct;         /* columns of its routes; of those that are not inside */
@@ -4995,8 +4995,8 @@ typedef struct neo__shard_exchange {
     neo__shard_buffer out[2], in[2]; /* ids, weights */
 } neo__shard_exchange;
 
-/* What is done to the rows of a matrix (see >>impl-shard-rows): to coded memory, what a wire does
-   to them being measured; to coded memory; from it. */
+/* Lists of work on the rows of a matrix (see >>impl-shard-rows): first those that encode, with what
+   a wire does to the numbers measured; then others that encode; then those that decode. */
 typedef enum neo__shard_list {
     NEO__SHARD_SEND,        /* local to coded_local */
     NEO__SHARD_CROSS,       /* mid_out to mid_coded_out */
@@ -5060,7 +5060,7 @@ typedef struct neo__shard_kept {
     int torn; /* a part of what is kept has not been scaled or cleared with the rest */
 } neo__shard_kept;
 
-/* What travels for each id: rows of NEO_POOL_NONE, gradients of weights. */
+/* Numbers that travel for each id: rows of NEO_POOL_NONE, gradients of weights. */
 typedef struct neo__shard_per_id {
     int64_t sources, routes, pairs;
     int64_t *next;          /* [sources]: of what has come, the next of a source */
@@ -5564,7 +5564,7 @@ static neo_status neo__shard_map_bytes(neo_ctx *ctx, neo__shard_map *m, int rank
     neo__shard_lists_free(ctx, &l);
     return status;
 }
-/* Of all ranks: each [ranks]. What a neo_shard cannot place is NEO_ERR_UNSUPPORTED. */
+/* The memory of all ranks: each [ranks]. NEO_ERR_UNSUPPORTED: a neo_shard cannot place the plan. */
 static neo_status neo__shard_plan_bytes(neo_ctx *ctx, const neo_plan *plan,
                                         neo_shard_memory *each) {
     neo__shard_map *m;
@@ -5640,8 +5640,7 @@ static neo_status neo__shard_make(neo_shard *s, const neo_plan *plan, int rank) 
     neo__shard_lists_free(s->ctx, &l);
     return status;
 }
-/* What must be alike on all ranks: a number for each thing, so that an error can say which is not.
-   */
+/* Things that must be alike on all ranks, each as a number: an error says which of them is not. */
 enum { NEO__ALIKE_THINGS = 10 };
 typedef struct neo__alike {
     uint64_t mark[NEO__ALIKE_THINGS];
@@ -5852,7 +5851,7 @@ static void neo__shard_count_sources(neo_shard *s, neo__shard_batch *b, int64_t 
         for (int64_t i = 0; i < samples; i++) b->sent[u] += lengths[u * samples + i];
     }
 }
-/* Their ids, at the cursors. */
+/* Ids of the sources [first, end) of one feature, at the cursors. */
 static void neo__shard_place_sources(neo_shard *s, const neo__shard_batch *b, int64_t first,
                                      int64_t end) {
     const neo__shard_map *m = s->map;
@@ -6003,7 +6002,7 @@ static neo_status neo__shard_send_lengths(neo_shard *s, neo__shard_batch *b) {
     return neo_comm_all_to_allv(s->ids, x->lengths_out, out, x->lengths_in, in, NEO_I32,
                                 &b->ticket);
 }
-/* What has come from each rank: its status, then the lengths of its samples. */
+/* Next in lengths_in: of each rank a status, then the lengths of its samples. */
 static const int32_t *neo__shard_next_lengths(const neo_shard *s, const neo__shard_batch *b,
                                               int rank, const int32_t *lengths) {
     return lengths + 1 + s->map->at_rank[s->rank].columns * neo__shard_samples(b, rank);
@@ -6019,7 +6018,7 @@ static neo_status neo__shard_agree(neo_shard *s, neo__shard_batch *b) {
     b->error.status = neo_comm_agree(s->ids, neo__error_restore(&b->error));
     return b->error.status;
 }
-/* Where the ids of every flow will be, as they come from each rank; returns how many there are. */
+/* Places of the ids of every flow, as they come from each rank; returns how many there are. */
 static int64_t neo__shard_place_flows(neo_shard *s, const neo__shard_batch *b, int64_t *in) {
     const neo__shard_map *m = s->map;
     const neo__shard_flow *flow = m->flows + m->flow_begin[s->rank];
@@ -6216,7 +6215,7 @@ static neo_status neo__shard_fetch(neo_shard *s, float *from, float *to, int64_t
     t.place = NEO_DEVICE;
     return neo_tensor_copy(s->ctx, t, neo_tensor_1d(to, NEO_F32, n));
 }
-/* What stands for the caller's rows in host memory: they themselves without a device. */
+/* Stand-ins for the caller's rows in host memory: the rows themselves without a device. */
 static neo_status neo__shard_show(neo_shard *s, neo_tensor t, neo_tensor *shown) {
     *shown = t;
     if (!neo_ctx_device(s->ctx) || s->pooled.on_device) return NEO_OK;
@@ -6396,7 +6395,7 @@ static void neo__shard_list_mids(neo__shard_lister *l, int h, int add) {
             neo__shard_list_inside(l, &m->pull[i], i - mid->first, 0);
     }
 }
-/* And on their way to another node: between mid_out and mid_coded_out. */
+/* The sums of node h on their way to another node: between mid_out and mid_coded_out. */
 static void neo__shard_list_cross(neo__shard_lister *l, int h, int way) {
     const neo__shard_map *m = l->m;
     for (int64_t q = m->at_node[h].first; q < m->at_node[h + 1].first; q++) {
@@ -6405,7 +6404,7 @@ static void neo__shard_list_cross(neo__shard_lister *l, int h, int way) {
         neo__shard_list_part(l, 0, 0, m->at_node[h].coded[way], mid->coded[way], m->wire[way], 0);
     }
 }
-/* Those of all nodes: between mid_coded_in and the caller's rows. */
+/* The sums of all nodes: between mid_coded_in and the caller's rows. */
 static void neo__shard_list_sums(neo__shard_lister *l, int way) {
     const neo__shard_map *m = l->m;
     for (int h = 0; h < m->nodes; h++)
@@ -6556,7 +6555,7 @@ static void neo__rows_divide(const neo__rows_tile *t, float *to, int64_t to_stri
             memcpy(to, from, (size_t)t->cols * sizeof *to);
     }
 }
-/* What a wire makes of rows. */
+/* Rows as a wire brings them: coded and decoded. */
 static void neo__rows_round(const neo__rows_tile *t, neo_wire wire, const float *x, int64_t stride,
                             float *to, int64_t to_stride) {
     char coded[NEO__ROWS_TILE_BYTES];
@@ -6898,7 +6897,7 @@ static neo_status neo__shard_nodes_get(const neo__shard_move *v) {
    ------------------------------------------------------------------------------------------------
    */
 NEO__HOT_BEGIN
-/* Their features of the caller's samples [begin, end). */
+/* Features of data-parallel tables, of the caller's samples [begin, end). */
 static neo_status neo__shard_copies_batch(neo_shard *s, int64_t begin, int64_t end,
                                            neo_jagged *j) {
     const neo__shard_map *m = s->map;
@@ -6936,7 +6935,7 @@ static neo_status neo__shard_copies_batch(neo_shard *s, int64_t begin, int64_t e
 }
 static neo_status neo__shard_none_copies(neo_shard *s, int64_t begin, int64_t end,
                                            int back); /* >>impl-shard-none */
-/* What their neo_bags gives, or takes, for the samples of j, which begin at `begin`. */
+/* Rows that their neo_bags gives, or takes, for the samples of j, which begin at `begin`. */
 static neo_tensor neo__shard_copies_rows(const neo_shard *s, const neo_jagged *j, int64_t begin) {
     int64_t width = s->copies.width;
     if (s->map->none)
@@ -6995,7 +6994,7 @@ static neo_status neo__shard_copies_keep(neo_shard *s, const unsigned char *touc
     }
     return NEO_OK;
 }
-/* What is kept makes room in the neo_bags, which merges the next batch: it waits in dense_sum. */
+/* Move kept gradients to dense_sum, where they wait: neo_bags uses their room next. */
 static neo_status neo__shard_copies_park(neo_shard *s) {
     neo__shard_fill(s->copies.parked, 0, (size_t)s->copies.marks);
     for (int64_t i = 0; i < neo_bags_kept_count(s->replicas); i++) {
@@ -7049,7 +7048,7 @@ static neo_status neo__shard_copies_backward(neo_shard *s) {
    they have no such part.
    ------------------------------------------------------------------------------------------------
    */
-/* What the running round has of a part of this rank: NULL if its step asks for nothing more. */
+/* Sums of a part of this rank in the running round: NULL if its step asks for nothing more. */
 static const neo_cut_sums *neo__shard_cut_of(const neo_cut_sums *cuts, int32_t count,
                                              int64_t table) {
     for (int32_t i = 0; i < count; i++)
@@ -7187,7 +7186,7 @@ static int64_t neo__shard_feature_sources(const neo__shard_map *m, int32_t featu
 static int32_t neo__shard_source_of_route(const neo__shard_map *m, const neo__shard_route *r) {
     return m->flows[m->flow_begin[r->rank] + r->flow].source;
 }
-/* Where what comes from each rank will be, and how much. */
+/* Places and counts of what comes from each rank. */
 static int64_t neo__shard_per_id_in(neo_shard *s, const neo__shard_batch *b, int64_t *in) {
     const neo__shard_map *m = s->map;
     int64_t at = 0;
@@ -7202,7 +7201,7 @@ static int64_t neo__shard_per_id_in(neo_shard *s, const neo__shard_batch *b, int
     }
     return at;
 }
-/* Where what goes to each rank is, and how much. */
+/* Places and counts of what goes to each rank. */
 static int64_t neo__shard_per_id_out(neo_shard *s, const neo__shard_batch *b, int64_t *out) {
     const neo__shard_map *m = s->map;
     const neo__shard_route *routes = m->routes + m->route_begin[s->rank];
@@ -7219,7 +7218,7 @@ static int64_t neo__shard_per_id_out(neo_shard *s, const neo__shard_batch *b, in
     }
     return at;
 }
-/* What the neo_bags of this rank gives, and takes. */
+/* Rows that the neo_bags of this rank gives, and takes. */
 static neo_tensor neo__shard_local_rows(const neo_shard *s, const neo__shard_batch *b) {
     if (s->map->none)
         return neo_tensor_2d(s->per_id.local.data, NEO_F32,
@@ -7524,7 +7523,7 @@ NEO_API neo_status neo_shard_backward_begin(neo_shard *s, neo_tensor dout) {
     s->phase = NEO__SHARD_BACKWARD;
     return NEO_OK;
 }
-/* They are here, and ready to be merged. */
+/* Gradients of pooled rows are here, divided, and ready to be merged. */
 static neo_status neo__shard_backward_ready(neo_shard *s) {
     NEO__TRY(neo__shard_stage_come(s));
     return neo__shard_run_list(s, NEO__SHARD_DIVIDE, s->pooled.local, s->pooled.width,
@@ -7607,7 +7606,7 @@ NEO__INLINE float neo__shard_block_sum(const float *x, const float *y, int64_t n
     for (int i = 0; i < 4; i++) q[i] += q[i + 4];
     return (q[0] + q[2]) + (q[1] + q[3]);
 }
-/* What a part says of an id: [neo__shard_grad_floats]. */
+/* Floats that a part says of an id: [neo__shard_grad_floats]. */
 static void neo__shard_grad_of(const neo__shard_part *part, const float *row, const float *dout,
                                float *to) {
     float sum = 0.0f;
@@ -7697,7 +7696,7 @@ static void neo__shard_grad_join(neo_shard *s, const neo__shard_batch *b) {
     }
     neo__fp_leave(fp);
 }
-/* To the caller, in order of ids; a feature. */
+/* Gradients of weights to the caller, in order of ids; a task is a feature. */
 typedef struct neo__shard_dweights {
     neo_shard *s;
     const neo__shard_batch *b;
@@ -7724,7 +7723,7 @@ static void neo__shard_grad_give_task(void *arg, int64_t feature, int worker) {
         }
     }
 }
-/* Those of a data-parallel table's feature, one after another; returns the next. */
+/* Gradients of weights of a data-parallel table's feature, one after another; returns the next. */
 static const float *neo__shard_grad_copy(const neo_shard *s, int32_t feature, const float *grad,
                                          float *dweights) {
     const neo_jagged *j = &s->batches[s->current].batch;
@@ -7738,7 +7737,7 @@ static const float *neo__shard_grad_copy(const neo_shard *s, int32_t feature, co
     return grad;
 }
 NEO__HOT_END
-/* Of data-parallel tables all is here. */
+/* Gradients of weights of data-parallel tables: all that they need is on this rank. */
 static neo_status neo__shard_grad_replicas(neo_shard *s, float *dweights) {
     const neo__shard_map *m = s->map;
     const neo_jagged *from = &s->batches[s->current].batch;
@@ -8087,7 +8086,7 @@ typedef struct neo__shard_span {
     float *packed, *whole; /* [chunk][dim]: of this rank, and of all */
 } neo__shard_span;
 
-/* What ranks [r, end) hold of rows [a, b), one rectangle after another: to out, or from in; returns
+/* Parts of rows [a, b) on ranks [r, end), one rectangle after another: to out, or from in; returns
    how many floats. */
 static int64_t neo__shard_rectangles(const neo__shard_span *k, int r, int end, int64_t a, int64_t b,
                                      float *packed, float *out, const float *in) {
@@ -8107,7 +8106,7 @@ static int64_t neo__shard_rectangles(const neo__shard_span *k, int r, int end, i
     }
     return at;
 }
-/* Those of this rank, between packed and its neo_bags. */
+/* Rectangles of this rank, between packed and its neo_bags. */
 static neo_status neo__shard_own_rows(const neo__shard_span *k, int64_t a, int64_t b) {
     const neo__shard_map *m = k->s->map;
     int64_t begin = m->part_begin[k->s->rank];
@@ -8154,7 +8153,7 @@ static neo_status neo__shard_set_chunk(const neo__shard_span *k, int64_t a, int6
                               NULL));
     return neo__shard_own_rows(k, a, b);
 }
-/* Of a data-parallel table, table t of the copies. */
+/* Rows [a, b) of a data-parallel table, table t of the copies. */
 static neo_status neo__shard_set_copies(const neo__shard_span *k, int32_t t, int64_t a, int64_t b) {
     const float *rows = k->whole;
     if (k->wants) rows = k->in + (a - k->first) * k->dim;
@@ -8208,7 +8207,7 @@ static neo_status neo__shard_check_span(const neo__shard_span *k) {
                s->phase == NEO__SHARD_FORWARD ? "forward" : "backward");
     return NEO_OK;
 }
-/* What all ranks must give alike: as rank 0. */
+/* Check that all ranks give the same numbers as rank 0. */
 static neo_status neo__shard_same_span(const neo__shard_span *k) {
     int64_t mine[5], first[5];
     mine[0] = k->table;
