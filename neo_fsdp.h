@@ -4370,8 +4370,7 @@ NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster) {
    feature: `cols` columns of the rows that its rank sends, or, backward, gets. The routes of a rank
    are its parts by its features, in order, and stand one beside the other in a matrix of `width`
    columns with one row per sample.
-   ------------------------------------------------------------------------------------------------
-   */
+   ------------------------------------------------------------------------------------------------ */
 typedef struct neo__shard_part {
     int32_t table, rank;
     int64_t first_row, rows, first_col, cols;
@@ -4455,8 +4454,7 @@ typedef struct neo__shard_map {
     neo_ctx *ctx;
 } neo__shard_map;
 
-/* The group on which ranks tell each other numbers in host memory: below one of devices over NCCL.
-   */
+/* The group on which ranks tell each other numbers in host memory: below a group over NCCL. */
 static neo_status neo__fsdp_host_group(neo_comm **comm, const char *fn) {
     int devices = neo_comm_place(*comm) == NEO_DEVICE;
     NEO__CHECK(
@@ -4954,8 +4952,7 @@ static neo_status neo__shard_map_create(neo_ctx *ctx, const neo_plan *plan, neo_
    has its sizes, which follow from the map and the rank (neo__shard_measure), then its arrays,
    which are carved from one block (neo__shard_layout), or buffers that grow when a batch has more
    ids than planned (neo__shard_growing).
-   ------------------------------------------------------------------------------------------------
-   */
+   ------------------------------------------------------------------------------------------------ */
 typedef struct neo__shard_buffer {
     void *data;
     size_t bytes;
@@ -5778,8 +5775,7 @@ NEO_API neo_status neo_shard_create(neo_comm *comm, const neo_plan *plan, neo_sh
    rank gets for each of its flows the lengths of all bags, then the ids, and puts those of all
    ranks together, route by route, in order of sample. One batch at a time is between its check and
    NEO__SHARD_READY, so that one exchange serves both batches.
-   ------------------------------------------------------------------------------------------------
-   */
+   ------------------------------------------------------------------------------------------------ */
 static int64_t neo__shard_samples(const neo__shard_batch *b, int rank) {
     return b->start[rank + 1] - b->start[rank];
 }
@@ -6154,8 +6150,7 @@ static neo_status neo__shard_start(neo_shard *s, neo__shard_batch *b, const neo_
 
    `there` is device memory, the rest host memory; what a step needs is there from the start. A
    table of gradients of a data-parallel table comes row by row: such tables should be small.
-   ------------------------------------------------------------------------------------------------
-   */
+   ------------------------------------------------------------------------------------------------ */
 static void neo__shard_free_there(neo_shard *s, void *data, size_t bytes) {
     neo_tensor t = neo_tensor_1d(data, NEO_U8, (int64_t)bytes);
     t.place = NEO_DEVICE;
@@ -6248,8 +6243,7 @@ static neo_status neo__shard_bring(neo_shard *s, neo_tensor shown, neo_tensor t,
    sends of a sample: the rows of a rank are consecutive, in local and in coded_local, and
    coded_remote is, per rank, such rows of this rank's samples. An f32 wire sends local as it lies,
    unless some of its columns are inside a node. Lengths of bags that divide come with the batch.
-   ------------------------------------------------------------------------------------------------
-   */
+   ------------------------------------------------------------------------------------------------ */
 /* ---- the lists ---- */
 typedef struct neo__shard_lister {
     const neo__shard_map *m;
@@ -6383,8 +6377,7 @@ static void neo__shard_list_copies(neo__shard_lister *l, int64_t width, int way,
         col += dim;
     }
 }
-/* The sums of node h: add: of what the ranks of the node have, or what it becomes spread to them.
-   */
+/* The sums of node h; add: from the ranks of the node, else spread to them. */
 static void neo__shard_list_mids(neo__shard_lister *l, int h, int add) {
     const neo__shard_map *m = l->m;
     for (int64_t q = m->at_node[h].first; q < m->at_node[h + 1].first; q++) {
@@ -6805,8 +6798,7 @@ static neo_status neo__shard_rows_get(const neo__shard_move *v) {
                   => mid_coded_in -TAKE_SUMS-> out
        backward   dout -RETURN_SUMS-> mid_coded_in => mid_coded_out -GET_SUMS-> mid_out
                   -SPREAD-> inside_in => inside_out -> local
-   ------------------------------------------------------------------------------------------------
-   */
+   ------------------------------------------------------------------------------------------------ */
 /* Samples of the ranks at place l. */
 static int64_t neo__shard_place_count(const neo_shard *s, const neo__shard_batch *b, int place) {
     int64_t n = 0;
@@ -6894,8 +6886,7 @@ static neo_status neo__shard_nodes_get(const neo__shard_move *v) {
    Data-parallel tables: every rank has a copy, and pools its own samples. Dense gradients of each
    subtree of this rank's leaves go into a sum over all ranks, by the tree over leaves; every rank
    then steps the touched rows alike.
-   ------------------------------------------------------------------------------------------------
-   */
+   ------------------------------------------------------------------------------------------------ */
 NEO__HOT_BEGIN
 /* Features of data-parallel tables, of the caller's samples [begin, end). */
 static neo_status neo__shard_copies_batch(neo_shard *s, int64_t begin, int64_t end,
@@ -7046,8 +7037,7 @@ static neo_status neo__shard_copies_backward(neo_shard *s) {
    has the block sums of each of the sender's parts that shares rows with one of the receiver's, in
    order of part: [sums][rows][blocks]. All ranks take part in every round, with nothing to say if
    they have no such part.
-   ------------------------------------------------------------------------------------------------
-   */
+   ------------------------------------------------------------------------------------------------ */
 /* Sums of a part of this rank in the running round: NULL if its step asks for nothing more. */
 static const neo_cut_sums *neo__shard_cut_of(const neo_cut_sums *cuts, int32_t count,
                                              int64_t table) {
@@ -7169,11 +7159,10 @@ static neo_status neo__shard_cut_sums(void *user, const neo_cut_sums *cuts, int3
    NEO_POOL_NONE: a row for each id. A message from a holder of rows to a rank: route by route of
    the holder, a row for each id that came from the rank, as it sent them; gradients come back in
    the same order. Rows are coded by themselves, so that the rank of the ids finds each in what has
-   come: grad_in_at says where the rows of a route begin, and the next of them belongs to the next
+   come: per_id.in_at says where the rows of a route begin, and the next of them belongs to the next
    id of its source. No column is cut and nothing is summed, so each source has one route; a dropped
    id has a row of zeros, which does not travel.
-   ------------------------------------------------------------------------------------------------
-   */
+   ------------------------------------------------------------------------------------------------ */
 /* The sources of a feature, [first, *end): none of a data-parallel table. */
 static int64_t neo__shard_feature_sources(const neo__shard_map *m, int32_t feature, int64_t *end) {
     int64_t first = neo__shard_find_flow(m->sources, m->source_count, feature, 0);
@@ -7376,8 +7365,7 @@ static neo_status neo__shard_none_return(const neo__shard_move *v, neo_tensor do
    travels: pooled rows, or (NEO_POOL_NONE) a row for each id; data-parallel tables go along. One
    rank with nothing to round (`whole`) has no stages: its neo_bags is called. A failure once an
    exchange has begun ends the groups of all ranks.
-   ------------------------------------------------------------------------------------------------
-   */
+   ------------------------------------------------------------------------------------------------ */
 static neo_status neo__shard_stage_leave(neo_shard *s, neo__shard_batch *b) {
     const neo__shard_move move = {s, b, 0};
     if (s->map->none) NEO__TRY(neo__shard_none_reserve(s, b));
@@ -7592,8 +7580,7 @@ NEO_API neo_status neo_shard_backward(neo_shard *s, neo_tensor dout, float lr) {
    So that a gradient can be multiplied before MEAN divides it, dout travels undivided if its wire
    is f32, and the holders divide, by lengths of whole bags that came with the others. On another
    wire what travels, and is multiplied, is divided and rounded.
-   ------------------------------------------------------------------------------------------------
-   */
+   ------------------------------------------------------------------------------------------------ */
 NEO__HOT_BEGIN
 /* A block of 16 columns, n of them there: products rounded, by the tree of >>bag-optim. */
 NEO__INLINE float neo__shard_block_sum(const float *x, const float *y, int64_t n) {
@@ -7825,8 +7812,7 @@ NEO_API neo_status neo_shard_weight_grad(neo_shard *s, float *dweights) {
    Room: a part keeps at most as many rows as ids came to it in all batches, and no more than it
    has. What the plan expects of the ids has room from the start; where there come more, it grows
    when a batch is added.
-   ------------------------------------------------------------------------------------------------
-   */
+   ------------------------------------------------------------------------------------------------ */
 /* Room for the rows of one more batch. */
 static neo_status neo__shard_keep_room(neo_shard *s, const neo__shard_batch *b) {
     const neo__shard_map *m = s->map;
@@ -8068,8 +8054,7 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *s) {
    Rows of a table, read and written. What a rank holds of rows [a, b) is a rectangle for each of
    its parts; those of all ranks stand one after another, by rank and part, in what is gathered and
    scattered. Rows go in chunks, so that a table need not fit into the call's memory.
-   ------------------------------------------------------------------------------------------------
-   */
+   ------------------------------------------------------------------------------------------------ */
 #ifndef NEO__SHARD_CHUNK
 #define NEO__SHARD_CHUNK (1 << 20) /* floats; tests choose fewer */
 #endif
