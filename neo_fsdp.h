@@ -3707,18 +3707,21 @@ NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster) {
 
    What follows from a plan, the same on every rank.
 
-   A part is what a rank holds of a table as one table of its neo_bags: a piece of the plan, or, where a piece
-   has some of several row buckets, one subtree of them, so that its pooled sum is a node of the table's tree.
-   A flow is the ids of one feature inside one range of rows; a rank gets each flow that one of its parts needs
-   once. A route is the pooled rows of one part for one feature: `cols` columns of the rows that its rank sends,
-   or, backward, gets. The routes of a rank are its parts by its features, in order, and stand one beside the
-   other in a matrix of `width` columns with one row per sample.
+   A part is what a rank holds of a table as one table of its neo_bags: a piece of the plan, or,
+   where a piece has some of several row buckets, one subtree of them, so that its pooled sum is a
+   node of the table's tree. A flow is the ids of one feature inside one range of rows; a rank gets
+   each flow that one of its parts needs once. A route is the pooled rows of one part for one
+   feature: `cols` columns of the rows that its rank sends, or, backward, gets. The routes of a rank
+   are its parts by its features, in order, and stand one beside the other in a matrix of `width`
+   columns with one row per sample.
    ------------------------------------------------------------------------------------------------ */
 typedef struct neo__shard_part {
     int32_t table, rank;
     int64_t first_row, rows, first_col, cols;
     int64_t number; /* its place in the tree over parts of the same columns: its first bucket */
-    int inside; /* its columns are in several pieces, all in one node of several: they add there first */
+    int inside;    /* its columns are several pieces, all in one node of several: added there */
+    int64_t place; /* in parts */
+    int64_t first_slice, end_slice; /* in cuts: those of the same rows; none unless it is one */
 } neo__shard_part;
 typedef struct neo__shard_flow {
     int32_t feature;
@@ -3736,7 +3739,7 @@ typedef struct neo__shard_route {
     int64_t number;    /* as its part's */
     neo_wire wire[2];  /* forward, backward. Partial sums travel as f32: their sum is rounded */
 } neo__shard_route;
-/* What the ranks of a node make of their inside routes: the sums of a slice for one feature. */
+/* Sums that the ranks of a node make of their inside routes: a slice for one feature. */
 typedef struct neo__shard_mid {
     int32_t feature;
     int64_t col, cols; /* in the rows of its node */
@@ -3744,12 +3747,12 @@ typedef struct neo__shard_mid {
     int64_t out_col;
     int64_t first, end; /* its routes, in pull */
 } neo__shard_mid;
-/* What a rank sends of a sample (and, backward, gets), or a node of its sums. */
+/* Columns and bytes that a rank sends of a sample (and, backward, gets), or a node of its sums. */
 typedef struct neo__shard_rank {
     int64_t first_inside;          /* of its routes: the inside ones are the last */
     int64_t width, direct;         /* columns of its routes; of those that are not inside */
     int64_t columns;               /* lengths that it gets */
-    int64_t coded[2], coded_at[2]; /* bytes of its direct routes on each wire; of all ranks before */
+    int64_t coded[2], coded_at[2]; /* bytes of direct routes on each wire; of all ranks before */
 } neo__shard_rank;
 typedef struct neo__shard_node {
     int64_t first; /* of mids */
@@ -3790,15 +3793,17 @@ typedef struct neo__shard_map {
     neo__shard_mid *mids;     /* by node, and out_col */
     int32_t *mean_row;        /* [features]: its place among those of MEAN tables; -1: of others */
     int32_t mean_count;
+    int64_t list_blocks, list_parts; /* of the lists that are alike on all ranks */
     size_t bytes;
     neo_ctx *ctx;
 } neo__shard_map;
 
-/* The group on which ranks tell each other numbers in host memory: below one of devices over NCCL. */
+/* The group on which ranks tell each other numbers in host memory: below a group over NCCL. */
 static neo_status neo__fsdp_host_group(neo_comm **comm, const char *fn) {
     int devices = neo_comm_place(*comm) == NEO_DEVICE;
-    NEO__CHECK(!devices || neo_ctx_device(neo_comm_ctx(*comm)), NEO_ERR_ARG,
-               "%s: comm is a group of devices, but its context has none (neo_comm_desc.open_device)", fn);
+    NEO__CHECK(
+        !devices || neo_ctx_device(neo_comm_ctx(*comm)), NEO_ERR_ARG,
+        "%s: comm is a group of devices, but its context has none (neo_comm_desc.open_device)", fn);
     *comm = neo_comm_host(*comm);
     NEO__CHECK(neo_comm_place(*comm) == NEO_HOST, NEO_ERR_ARG,
                "%s: comm is of neo_comm_split_device: give the group that was split", fn);
@@ -3838,7 +3843,8 @@ static void neo__shard_map_layout(neo__shard_map *m, neo__carve *c, size_t names
 }
 
 /* ---- parts ---- */
-/* The widest subtree of the tree over n leaves that begins at `first` and ends by `end`: where it ends. */
+/* The widest subtree of the tree over n leaves that begins at `first` and ends by `end`: where it
+   ends. */
 static int64_t neo__shard_subtree_end(int64_t n, int64_t first, int64_t end) {
     int64_t to = first + 1;
     for (int64_t p = 2; first % p == 0; p *= 2) {
@@ -3849,8 +3855,8 @@ static int64_t neo__shard_subtree_end(int64_t n, int64_t first, int64_t end) {
     }
     return to;
 }
-/* The parts of a piece, to `to` if that is not NULL; returns how many. place: of the piece among those of the
-   same columns. */
+/* The parts of a piece, to `to` if that is not NULL; returns how many. place: of the piece among
+   those of the same columns. */
 static int64_t neo__shard_cut_piece(const neo_table_desc *t, const neo_piece *piece, int64_t place,
                                     int inside, neo__shard_part *to) {
     int summed = t->row_buckets > 1 && piece->rows < t->rows && t->pooling != NEO_POOL_NONE;
@@ -3950,8 +3956,8 @@ static neo_status neo__shard_check_features(const neo_bags_desc *d) {
     for (int32_t t = 0; t < d->table_count && d->feature_table; t++) {
         int32_t f = 0;
         while (f < d->feature_count && d->feature_table[f] != t) f++;
-        NEO__CHECK(f < d->feature_count, NEO_ERR_UNSUPPORTED, "neo_shard: table '%s' has no feature",
-                   d->tables[t].name);
+        NEO__CHECK(f < d->feature_count, NEO_ERR_UNSUPPORTED,
+                   "neo_shard: table '%s' has no feature", d->tables[t].name);
     }
     return NEO_OK;
 }
@@ -4013,7 +4019,8 @@ static void neo__shard_map_features(neo__shard_map *m, const neo_plan_desc *desc
         m->feature_col[f + 1] = m->feature_col[f] + d->tables[m->feature_table[f]].dim;
         m->ids_per_sample[f] = desc->ids_per_sample ? desc->ids_per_sample[f] : even;
         m->first_feature[m->feature_table[f] + 1]++;
-        m->mean_row[f] = m->tables[m->feature_table[f]].pooling == NEO_POOL_MEAN ? m->mean_count++ : -1;
+        m->mean_row[f] =
+            m->tables[m->feature_table[f]].pooling == NEO_POOL_MEAN ? m->mean_count++ : -1;
     }
     for (int32_t t = 0; t < m->table_count; t++) m->first_feature[t + 1] += m->first_feature[t];
     for (int32_t f = 0; f < m->feature_count; f++)
@@ -4107,8 +4114,8 @@ static void neo__shard_map_sources(neo__shard_map *m) {
         m->sources[u].copies++;
     }
 }
-/* Parts of tables that are cut by columns and step by sums along whole rows, by table, row, column: the slices
-   of the same rows stand together. */
+/* Parts of tables that are cut by columns and step by sums along whole rows, by table, row, column:
+   the slices of the same rows stand together. */
 static int neo__shard_cut_order(const void *x, const void *y) {
     const neo__shard_part *a = (const neo__shard_part *)x, *b = (const neo__shard_part *)y;
     if (a->table != b->table) return a->table < b->table ? -1 : 1;
@@ -4120,42 +4127,30 @@ static int neo__shard_is_cut(const neo__shard_map *m, const neo__shard_part *par
     return part->cols < t->dim && neo_bag_cut_rounds(&t->optim) > 0;
 }
 static void neo__shard_map_cuts(neo__shard_map *m) {
-    m->cut_count = 0;
-    m->cut_rounds = 0;
     for (int64_t p = 0; p < m->part_count; p++) {
+        m->parts[p].place = p;
         if (!neo__shard_is_cut(m, &m->parts[p])) continue;
         int rounds = neo_bag_cut_rounds(&m->tables[m->parts[p].table].optim);
-        if (rounds > m->cut_rounds) m->cut_rounds = rounds;
+        m->cut_rounds = NEO__MAX(m->cut_rounds, rounds);
         m->cuts[m->cut_count++] = m->parts[p];
     }
     if (m->cut_count > 0)
         qsort(m->cuts, (size_t)m->cut_count, sizeof *m->cuts, neo__shard_cut_order);
-}
-/* The slices of the same rows as `part`: cuts [first, *end). */
-static int64_t neo__shard_slices(const neo__shard_map *m, const neo__shard_part *part,
-                                 int64_t *end) {
-    int64_t lo = 0;
-    for (int64_t n = m->cut_count; n > 1;) { /* the last one that is not after the part */
-        int64_t step = n / 2;
-        if (neo__shard_cut_order(&m->cuts[lo + step], part) <= 0)
-            lo += step, n -= step;
-        else
-            n = step;
+    for (int64_t i = 0, end = 0; i < m->cut_count; i = end) {
+        while (end < m->cut_count && m->cuts[end].table == m->cuts[i].table &&
+               m->cuts[end].first_row == m->cuts[i].first_row)
+            end++;
+        for (int64_t k = i; k < end; k++) {
+            m->parts[m->cuts[k].place].first_slice = i;
+            m->parts[m->cuts[k].place].end_slice = end;
+        }
     }
-    int64_t first = lo;
-    while (first > 0 && m->cuts[first - 1].table == part->table &&
-           m->cuts[first - 1].first_row == part->first_row)
-        first--;
-    for (*end = lo + 1; *end < m->cut_count && m->cuts[*end].table == part->table &&
-                        m->cuts[*end].first_row == part->first_row;)
-        ++*end;
-    return first;
 }
 /* 1: `rank` holds a slice of the same rows as `part`. */
 static int neo__shard_shares_rows(const neo__shard_map *m, const neo__shard_part *part, int rank) {
-    int64_t end, i = neo__shard_slices(m, part, &end);
-    while (i < end && m->cuts[i].rank != rank) i++;
-    return i < end;
+    int64_t i = part->first_slice;
+    while (i < part->end_slice && m->cuts[i].rank != rank) i++;
+    return i < part->end_slice;
 }
 static int neo__shard_pull_order(const void *x, const void *y) {
     const neo__shard_route *a = (const neo__shard_route *)x, *b = (const neo__shard_route *)y;
@@ -4194,6 +4189,7 @@ static void neo__shard_map_mids(neo__shard_map *m) {
     }
     m->at_node[m->nodes].first = m->mid_count;
 }
+static void neo__shard_count_lists(neo__shard_map *m); /* >>impl-shard-rows */
 static void neo__shard_map_fill(neo__shard_map *m, const neo_plan_desc *desc,
                                 const neo_piece *pieces, int64_t count) {
     neo__shard_copy_names(m, desc->bags);
@@ -4217,6 +4213,7 @@ static void neo__shard_map_fill(neo__shard_map *m, const neo_plan_desc *desc,
         qsort(m->pull, (size_t)m->route_count, sizeof *m->pull, neo__shard_pull_order);
     neo__shard_map_cuts(m);
     neo__shard_map_mids(m);
+    neo__shard_count_lists(m);
 }
 static void neo__shard_map_destroy(neo__shard_map *m) { neo_free(m->ctx, m, m->bytes); }
 
@@ -4290,13 +4287,15 @@ static neo_status neo__shard_map_create(neo_ctx *ctx, const neo_plan *plan, neo_
 /* ------------------------------------------------------------------------------------------------
    >>impl-shard
 
-   Pooled rows and their gradients are a matrix, `local`: one row per sample of the global batch, with the columns of
-   this rank's routes. neo_bags pools into it and steps by it. Ranks hold consecutive samples, so the rows that go to
-   a rank are consecutive. See >>impl-shard-rows for their way, >>impl-shard-ids for that of ids.
+   Pooled rows and their gradients are a matrix, `local`: one row per sample of the global batch,
+   with the columns of this rank's routes. neo_bags pools into it and steps by it. Ranks hold
+   consecutive samples, so the rows that go to a rank are consecutive. See >>impl-shard-rows for
+   their way, >>impl-shard-ids for that of ids.
 
-   A neo_shard is made of parts: its groups, two batches, and a struct for each thing below. A part has its sizes,
-   which follow from the map and the rank (neo__shard_measure), then its arrays, which are carved from one block
-   (neo__shard_layout), or buffers that grow when a batch has more ids than planned (neo__shard_growing).
+   A neo_shard is made of parts: its groups, two batches, and a struct for each thing below. A part
+   has its sizes, which follow from the map and the rank (neo__shard_measure), then its arrays,
+   which are carved from one block (neo__shard_layout), or buffers that grow when a batch has more
+   ids than planned (neo__shard_growing).
    ------------------------------------------------------------------------------------------------ */
 typedef struct neo__shard_buffer {
     void *data;
@@ -4326,7 +4325,8 @@ typedef struct neo__shard_batch {
 
 /* Ids between ranks: see >>impl-shard-ids. */
 typedef struct neo__shard_exchange {
-    int64_t flows, routes, columns; /* flows and routes of this rank; lengths per sample of all ranks */
+    int64_t flows, routes; /* of this rank */
+    int64_t columns;       /* lengths per sample, of all ranks */
     int64_t own_ids, out_ids, in_ids, route_ids; /* that the plan expects */
     int64_t *counts;                             /* [4][ranks]: of the exchange that is begun */
     int32_t *lengths_out, *lengths_in, *source_lengths;
@@ -4336,8 +4336,8 @@ typedef struct neo__shard_exchange {
     neo__shard_buffer out[2], in[2]; /* ids, weights */
 } neo__shard_exchange;
 
-/* What is done to the rows of a matrix (see >>impl-shard-rows): to coded memory, what a wire does to them being
-   measured; to coded memory; from it. */
+/* Lists of work on the rows of a matrix (see >>impl-shard-rows): first those that encode, with what
+   a wire does to the numbers measured; then others that encode; then those that decode. */
 typedef enum neo__shard_list {
     NEO__SHARD_SEND,        /* local to coded_local */
     NEO__SHARD_CROSS,       /* mid_out to mid_coded_out */
@@ -4352,15 +4352,17 @@ typedef enum neo__shard_list {
     NEO__SHARD_JOIN,        /* inside_in to mid_out */
     NEO__SHARD_GET,         /* coded_local to local */
     NEO__SHARD_GET_SUMS,    /* mid_coded_out to mid_out */
+    NEO__SHARD_DIVIDE,      /* local to local: gradients that are divided here */
     NEO__SHARD_LISTS
 } neo__shard_list;
-/* Pooled rows between ranks, in memory of the device if on_device: see >>impl-shard-rows and >>impl-shard-nodes. */
+/* Pooled rows between ranks, in memory of the device if on_device: see >>impl-shard-rows and
+   >>impl-shard-nodes. */
 typedef struct neo__shard_pooled {
     int on_device;
     int64_t width, inside;               /* columns of this rank's routes; of its inside routes */
-    int64_t coded_bytes, remote_bytes;   /* per sample: of this rank's rows; of those of all ranks */
+    int64_t coded_bytes, remote_bytes;   /* per sample: of this rank's rows; of all ranks' */
     int64_t place, peers_inside, mid;    /* samples, columns: see >>impl-shard-nodes */
-    int64_t mid_bytes, mids_bytes;       /* per sample: of the sums of its node; of those of all nodes */
+    int64_t mid_bytes, mids_bytes;       /* per sample: of the sums of its node; of all nodes' */
     int64_t blocks, parts;               /* of all lists */
     int64_t list[NEO__SHARD_LISTS + 1];  /* list i has blocks [list[i], list[i + 1]) */
     char *memory;                        /* of the device; NULL: these are in work */
@@ -4399,7 +4401,7 @@ typedef struct neo__shard_kept {
     int torn; /* a part of what is kept has not been scaled or cleared with the rest */
 } neo__shard_kept;
 
-/* What travels for each id: rows of NEO_POOL_NONE, gradients of weights. */
+/* Numbers that travel for each id: rows of NEO_POOL_NONE, gradients of weights. */
 typedef struct neo__shard_per_id {
     int64_t sources, routes, pairs;
     int64_t *next;          /* [sources]: of what has come, the next of a source */
@@ -4434,7 +4436,7 @@ struct neo_shard {
     int64_t share;         /* most samples of this rank */
     neo_comm *ids, *rows;  /* groups of its own: lengths and ids; all else */
     neo_comm *moves;       /* pooled rows and their gradients: of devices, or `rows` */
-    neo_comm *node, *cross; /* ranks of the node; those at its place in all nodes. NULL: nothing adds inside nodes */
+    neo_comm *node, *cross; /* ranks of the node; at its place in all nodes; NULL: none add */
     neo_bags *bags, *replicas; /* of the parts here; of data-parallel tables; or NULL */
     neo__shard_phase phase;
     int current; /* batch of the running step */
@@ -4478,7 +4480,8 @@ static int64_t neo__shard_expect(double ids_per_sample, int64_t samples) {
 static int64_t neo__shard_expect_own(const neo_shard *s, int32_t feature) {
     return neo__shard_expect(s->map->ids_per_sample[feature] * 1.25, s->share);
 }
-/* Ids of a feature in a batch that lie in a range of rows: its even share, and some more where ids crowd. */
+/* Ids of a feature in a batch that lie in a range of rows: its even share, and some more where ids
+   crowd. */
 static int64_t neo__shard_expect_rows(const neo__shard_map *m, int32_t feature, int64_t rows) {
     double all = (double)m->tables[m->feature_table[feature]].rows,
            part = m->crowding * (double)rows / all;
@@ -4504,9 +4507,11 @@ static void neo__shard_size_exchange(neo_shard *s) {
         x->own_ids += copies ? ids : 0;
         x->out_ids += copies * ids;
     }
-    for (const neo__shard_flow *f = m->flows + first_flow; f < m->flows + first_flow + x->flows; f++)
+    for (const neo__shard_flow *f = m->flows + first_flow; f < m->flows + first_flow + x->flows;
+         f++)
         x->in_ids += neo__shard_expect_rows(m, f->feature, f->rows);
-    for (const neo__shard_route *r = m->routes + first_route; r < m->routes + first_route + x->routes; r++)
+    for (const neo__shard_route *r = m->routes + first_route;
+         r < m->routes + first_route + x->routes; r++)
         x->route_ids += neo__shard_expect_rows(m, r->feature, m->parts[r->part].rows);
 }
 static void neo__shard_size_copies(neo_shard *s, int leaves) {
@@ -4547,32 +4552,21 @@ static void neo__shard_size_kept(neo_shard *s) {
 static int64_t neo__shard_cut_floats(const neo__shard_map *m, const neo__shard_part *part) {
     return 2 * neo__shard_touches(m, part) * ((part->cols + 15) / 16);
 }
-/* Ranks other than `rank` that hold slices [first, end). */
-static int64_t neo__shard_other_ranks(const neo__shard_map *m, int64_t first, int64_t end,
-                                      int rank) {
-    int64_t n = 0;
-    for (int64_t i = first; i < end; i++) {
-        int64_t k = first;
-        while (k < i && m->cuts[k].rank != m->cuts[i].rank) k++;
-        n += k == i && m->cuts[i].rank != rank;
-    }
-    return n;
-}
 static void neo__shard_size_cutting(neo_shard *s) {
     const neo__shard_map *m = s->map;
     neo__shard_cutting *c = &s->cutting;
     for (int64_t p = m->part_begin[s->rank]; p < m->part_begin[s->rank + 1]; p++) {
         const neo__shard_part *part = &m->parts[p];
-        if (!neo__shard_is_cut(m, part)) continue;
-        int64_t end, first = neo__shard_slices(m, part, &end), mine = first;
-        c->own_rounds = NEO__MAX(c->own_rounds, neo_bag_cut_rounds(&m->tables[part->table].optim));
-        c->out_floats +=
-            neo__shard_cut_floats(m, part) * neo__shard_other_ranks(m, first, end, s->rank);
+        if (part->first_slice == part->end_slice) continue;
+        int64_t mine = part->first_slice;
         while (m->cuts[mine].rank != s->rank) mine++;
-        if (m->cuts[mine].first_col != part->first_col)
-            continue; /* what comes is counted by the first slice here */
-        for (int64_t i = first; i < end; i++)
-            if (m->cuts[i].rank != s->rank) c->in_floats += neo__shard_cut_floats(m, &m->cuts[i]);
+        c->own_rounds = NEO__MAX(c->own_rounds, neo_bag_cut_rounds(&m->tables[part->table].optim));
+        for (int r = 0; r < m->ranks; r++)
+            if (r != s->rank && neo__shard_shares_rows(m, part, r))
+                c->out_floats += neo__shard_cut_floats(m, part);
+        for (int64_t i = part->first_slice; i < part->end_slice && m->cuts[mine].place == p; i++)
+            if (m->cuts[i].rank != s->rank) /* what comes is counted by the first slice here */
+                c->in_floats += neo__shard_cut_floats(m, &m->cuts[i]);
     }
 }
 /* Floats that a part says of an id whose weight has a gradient. */
@@ -4620,7 +4614,8 @@ static void neo__shard_size_nodes(neo_shard *s, int leaves) {
     if (m->mid_count == 0) return;
     for (int h = 0; h < m->nodes; h++) {
         const int64_t *coded = m->at_node[h].coded;
-        p->place += neo__shard_share(m->desc.max_batch, leaves, m->ranks, h * m->per_node + s->rank % m->per_node);
+        p->place += neo__shard_share(m->desc.max_batch, leaves, m->ranks,
+                                     h * m->per_node + s->rank % m->per_node);
         p->mids_bytes += NEO__MAX(coded[0], coded[1]);
         for (int i = 0; i < 2 && h == node; i++) /* an f32 wire takes mid_out as it lies */
             if (m->wire[i] != NEO_WIRE_F32) p->mid_bytes = NEO__MAX(p->mid_bytes, coded[i]);
@@ -4642,7 +4637,8 @@ static void neo__shard_size_pooled(neo_shard *s, int leaves) {
     neo__shard_size_nodes(s, leaves);
     neo__shard_size_lists(s);
 }
-/* The caller's rows (and gradients of weights) in host memory; the most that the device has of rows at a time. */
+/* The caller's rows (and gradients of weights) in host memory; the most that the device has of rows
+   at a time. */
 static void neo__shard_size_bounce(neo_shard *s) {
     const neo__shard_map *m = s->map;
     neo__shard_bounce *b = &s->bounce;
@@ -4751,7 +4747,8 @@ typedef struct neo__shard_demand {
     size_t size;
 } neo__shard_demand;
 static void neo__shard_growing(neo_shard *s, neo__shard_demand out[NEO__SHARD_BUFFERS]) {
-    const size_t id = neo_dtype_size(s->map->id_dtype), weight = s->map->weighted ? sizeof(float) : 0;
+    const size_t id = neo_dtype_size(s->map->id_dtype),
+                 weight = s->map->weighted ? sizeof(float) : 0;
     neo__shard_exchange *x = &s->exchange;
     neo__shard_per_id *p = &s->per_id;
     neo__shard_batch *b = s->batches;
@@ -4808,7 +4805,9 @@ static neo_status neo__shard_lists_make(neo_ctx *ctx, const neo__shard_map *m,
     }
     return NEO_OK;
 }
-static void neo__shard_lists_free(neo_ctx *ctx, neo__shard_lists *l) { neo_free(ctx, l->tables, l->bytes); }
+static void neo__shard_lists_free(neo_ctx *ctx, neo__shard_lists *l) {
+    neo_free(ctx, l->tables, l->bytes);
+}
 
 /* This rank's parts as tables of a neo_bags, and their routes as its features; 0: it has none. */
 static int neo__shard_local_desc(const neo_shard *s, const neo__shard_lists *l, neo_bags_desc *d) {
@@ -4906,7 +4905,7 @@ static neo_status neo__shard_map_bytes(neo_ctx *ctx, neo__shard_map *m, int rank
     neo__shard_lists_free(ctx, &l);
     return status;
 }
-/* Of all ranks: each [ranks]. What a neo_shard cannot place is NEO_ERR_UNSUPPORTED. */
+/* The memory of all ranks: each [ranks]. NEO_ERR_UNSUPPORTED: a neo_shard cannot place the plan. */
 static neo_status neo__shard_plan_bytes(neo_ctx *ctx, const neo_plan *plan,
                                         neo_shard_memory *each) {
     neo__shard_map *m;
@@ -4982,7 +4981,7 @@ static neo_status neo__shard_make(neo_shard *s, const neo_plan *plan, int rank) 
     neo__shard_lists_free(s->ctx, &l);
     return status;
 }
-/* What must be alike on all ranks: a number for each thing, so that an error can say which is not. */
+/* Things that must be alike on all ranks, each as a number: an error says which of them is not. */
 enum { NEO__ALIKE_THINGS = 10 };
 typedef struct neo__alike {
     uint64_t mark[NEO__ALIKE_THINGS];
@@ -5012,39 +5011,50 @@ static neo_status neo__alike_check(neo_comm *comm, const neo__alike *a, const ch
 }
 static void neo__shard_mark_table(uint64_t *mark, const neo_table_desc *d) {
     const neo_bag_optim *o = &d->optim;
-    const uint64_t whole[] = {neo_hash(d->name),           (uint64_t)d->pooling, (uint64_t)d->row_buckets,
-                              (uint64_t)d->dtype,          (uint64_t)o->kind,    (uint64_t)d->round_nearest,
-                              (uint64_t)d->init.kind,      (uint64_t)o->decay};
-    const double real[] = {(double)d->init.a,   (double)d->init.b,           (double)o->weight_decay,
-                           (double)o->eps,      (double)o->initial_accumulator, (double)o->momentum,
-                           (double)o->eta,      (double)o->lr_scale,         (double)o->clip_gradient,
-                           (double)o->max_norm, o->beta1,                    o->beta2};
-    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++) *mark = neo__plan_hash(*mark, whole[i]);
-    for (size_t i = 0; i < sizeof real / sizeof *real; i++) neo__alike_number(mark, real[i]);
+    const uint64_t whole[] = {neo_hash(d->name),        (uint64_t)d->pooling,
+                              (uint64_t)d->row_buckets, (uint64_t)d->dtype,
+                              (uint64_t)o->kind,        (uint64_t)d->round_nearest,
+                              (uint64_t)d->init.kind,   (uint64_t)o->decay};
+    const float real[] = {d->init.a,   d->init.b, o->weight_decay, o->eps,
+                          o->momentum, o->eta,    o->lr_scale,     o->clip_gradient,
+                          o->max_norm, o->initial_accumulator};
+    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
+        *mark = neo__plan_hash(*mark, whole[i]);
+    for (size_t i = 0; i < sizeof real / sizeof *real; i++)
+        neo__alike_number(mark, (double)real[i]);
+    neo__alike_number(mark, o->beta1);
+    neo__alike_number(mark, o->beta2);
 }
-static void neo__shard_alike(neo__alike *a, const neo__shard_map *m, const neo_plan *plan, const neo_ctx *ctx) {
+static void neo__shard_alike(neo__alike *a, const neo__shard_map *m, const neo_plan *plan,
+                             const neo_ctx *ctx) {
     neo__alike_add(a, "a device on this rank or on rank 0 alone: all have one, or none",
                    neo_ctx_device(ctx) != NULL);
     neo__alike_add(a, "another seed of the context than rank 0", neo_ctx_seed(ctx));
-    neo__alike_add(a, "other repro_shards of the context than rank 0", (uint64_t)neo_ctx_repro_shards(ctx));
-    uint64_t *mark = neo__alike_add(a, "other bags than rank 0: name, bounds or max_batch", neo_hash(m->desc.name));
+    neo__alike_add(a, "other repro_shards of the context than rank 0",
+                   (uint64_t)neo_ctx_repro_shards(ctx));
+    uint64_t *mark = neo__alike_add(a, "other bags than rank 0: name, bounds or max_batch",
+                                    neo_hash(m->desc.name));
     *mark = neo__plan_hash(*mark, (uint64_t)m->desc.bounds);
     *mark = neo__plan_hash(*mark, (uint64_t)m->desc.max_batch);
     mark = neo__alike_add(a, "other tables of features than rank 0", (uint64_t)m->feature_count);
-    for (int32_t f = 0; f < m->feature_count; f++) *mark = neo__plan_hash(*mark, (uint64_t)m->feature_table[f]);
-    mark = neo__alike_add(a, "other tables than rank 0: names, dtypes, pooling, initial values or optimizers",
-                          (uint64_t)m->table_count);
+    for (int32_t f = 0; f < m->feature_count; f++)
+        *mark = neo__plan_hash(*mark, (uint64_t)m->feature_table[f]);
+    mark = neo__alike_add(
+        a, "other tables than rank 0: names, dtypes, pooling, initial values or optimizers",
+        (uint64_t)m->table_count);
     for (int32_t t = 0; t < m->table_count; t++) neo__shard_mark_table(mark, &m->tables[t]);
     mark = neo__alike_add(a, "other wires than rank 0", (uint64_t)m->wire[0]);
     *mark = neo__plan_hash(*mark, (uint64_t)m->wire[1]);
-    mark = neo__alike_add(a, "another pipeline, weighted, weight_grad, kept_batches or ranks_per_node than rank 0",
-                          (uint64_t)m->pipeline);
+    mark = neo__alike_add(
+        a, "another pipeline, weighted, weight_grad, kept_batches or ranks_per_node than rank 0",
+        (uint64_t)m->pipeline);
     const int64_t options[] = {m->weighted, m->weight_grad, m->kept_batches, m->per_node};
     for (int i = 0; i < 4; i++) *mark = neo__plan_hash(*mark, (uint64_t)options[i]);
-    neo__alike_add(a,
-                   "another plan than rank 0: of tables of other rows or columns, or of other figures (what "
-                   "neo_calibrate measures differs: broadcast rank 0's)",
-                   neo_plan_digest(plan));
+    neo__alike_add(
+        a,
+        "another plan than rank 0: of tables of other rows or columns, or of other figures (what "
+        "neo_calibrate measures differs: broadcast rank 0's)",
+        neo_plan_digest(plan));
 }
 /* Groups of its own; data: the one that was given, of devices if it is over NCCL. */
 static neo_status neo__shard_split(neo_shard *s, neo_comm *comm, neo_comm *data) {
@@ -5075,12 +5085,14 @@ NEO_API neo_status neo_shard_create(neo_comm *comm, const neo_plan *plan, neo_sh
         neo__shard_fill((void *)s, 0, sizeof *s);
         s->ctx = ctx;
         if (planned != ranks)
-            status = neo_fail(NEO_ERR_ARG, "neo_shard_create: the plan is for %d ranks, the group has %d", planned,
-                              ranks);
-        else if (neo_ctx_repro_shards(ctx) < ranks)
             status = neo_fail(NEO_ERR_ARG,
-                              "neo_shard_create: repro_shards is %d: it must be at least the %d ranks",
-                              neo_ctx_repro_shards(ctx), ranks);
+                              "neo_shard_create: the plan is for %d ranks, the group has %d",
+                              planned, ranks);
+        else if (neo_ctx_repro_shards(ctx) < ranks)
+            status =
+                neo_fail(NEO_ERR_ARG,
+                         "neo_shard_create: repro_shards is %d: it must be at least the %d ranks",
+                         neo_ctx_repro_shards(ctx), ranks);
         else status = neo__shard_make(s, plan, neo_comm_rank(comm));
     }
     status = neo_comm_agree(comm, status);
@@ -5102,10 +5114,11 @@ NEO_API neo_status neo_shard_create(neo_comm *comm, const neo_plan *plan, neo_sh
 /* ------------------------------------------------------------------------------------------------
    >>impl-shard-ids
 
-   Ids of a batch, from the ranks of the samples to those of the rows. A sender counts its sources, the ids of each
-   flow that any rank wants, and puts them where they leave, once for each rank; a rank gets for each of its flows the
-   lengths of all bags, then the ids, and puts those of all ranks together, route by route, in order of sample.
-   One batch at a time is between its check and NEO__SHARD_READY, so that one exchange serves both batches.
+   Ids of a batch, from the ranks of the samples to those of the rows. A sender counts its sources,
+   the ids of each flow that any rank wants, and puts them where they leave, once for each rank; a
+   rank gets for each of its flows the lengths of all bags, then the ids, and puts those of all
+   ranks together, route by route, in order of sample. One batch at a time is between its check and
+   NEO__SHARD_READY, so that one exchange serves both batches.
    ------------------------------------------------------------------------------------------------ */
 static int64_t neo__shard_samples(const neo__shard_batch *b, int rank) {
     return b->start[rank + 1] - b->start[rank];
@@ -5157,26 +5170,30 @@ NEO__INLINE int64_t neo__shard_source_of(const neo__shard_flow *sources, int64_t
     return first;
 }
 /* Lengths of the sources [first, end) of one feature. */
-static void neo__shard_count_sources(neo_shard *s, neo__shard_batch *b, int64_t first, int64_t end) {
+static void neo__shard_count_sources(neo_shard *s, neo__shard_batch *b, int64_t first,
+                                     int64_t end) {
     const neo__shard_map *m = s->map;
     const neo_jagged *j = &b->batch;
     const int32_t f = m->sources[first].feature;
     const int64_t rows = m->tables[m->feature_table[f]].rows, samples = j->batch;
     const int64_t *offsets = j->offsets + f * samples;
     int32_t *lengths = s->exchange.source_lengths;
-    neo__shard_fill(lengths + first * samples, 0, (size_t)((end - first) * samples) * sizeof *lengths);
+    neo__shard_fill(lengths + first * samples, 0,
+                    (size_t)((end - first) * samples) * sizeof *lengths);
     for (int64_t i = 0; i < samples; i++)
         for (int64_t k = offsets[i]; k < offsets[i + 1]; k++) {
             int64_t row = neo__shard_row(m->desc.bounds, rows, neo__shard_id(j, k));
-            if (row >= 0) lengths[neo__shard_source_of(m->sources, first, end, row) * samples + i]++;
+            if (row >= 0)
+                lengths[neo__shard_source_of(m->sources, first, end, row) * samples + i]++;
         }
     for (int64_t u = first; u < end; u++) {
         b->sent[u] = 0;
         for (int64_t i = 0; i < samples; i++) b->sent[u] += lengths[u * samples + i];
     }
 }
-/* Their ids, at the cursors. */
-static void neo__shard_place_sources(neo_shard *s, const neo__shard_batch *b, int64_t first, int64_t end) {
+/* Ids of the sources [first, end) of one feature, at the cursors. */
+static void neo__shard_place_sources(neo_shard *s, const neo__shard_batch *b, int64_t first,
+                                     int64_t end) {
     const neo__shard_map *m = s->map;
     const neo_jagged *j = &b->batch;
     const int32_t f = m->sources[first].feature;
@@ -5200,7 +5217,8 @@ static int64_t neo__shard_sum_lengths(const int32_t *lengths, int64_t count) {
     return sum;
 }
 /* offsets[1 + i] = the sum of all lengths before and of lengths[i], from `at` on. */
-static void neo__shard_sum_offsets(const int32_t *lengths, int64_t count, int64_t at, int64_t *offsets) {
+static void neo__shard_sum_offsets(const int32_t *lengths, int64_t count, int64_t at,
+                                   int64_t *offsets) {
     for (int64_t i = 0; i < count; i++) offsets[1 + i] = at += lengths[i];
 }
 /* The lengths of the bags of a flow in all ranges of rows, dropped ids among them. */
@@ -5210,8 +5228,9 @@ static void neo__shard_whole_lengths(const neo_jagged *j, int32_t feature, int32
 }
 NEO__HOT_END
 /* Ids, and their weights, between two buffers. */
-static void neo__shard_copy_ids(const neo__shard_map *m, const neo__shard_buffer to[2], int64_t to_at,
-                                const neo__shard_buffer from[2], int64_t from_at, int64_t count) {
+static void neo__shard_copy_ids(const neo__shard_map *m, const neo__shard_buffer to[2],
+                                int64_t to_at, const neo__shard_buffer from[2], int64_t from_at,
+                                int64_t count) {
     const size_t size = neo_dtype_size(m->id_dtype);
     neo__shard_copy((char *)to[0].data + (size_t)to_at * size,
                     (const char *)from[0].data + (size_t)from_at * size, (size_t)count * size);
@@ -5229,7 +5248,8 @@ static int64_t neo__shard_sources_end(const neo__shard_map *m, int64_t u) {
     while (end < m->source_count && m->sources[end].feature == m->sources[u].feature) end++;
     return end;
 }
-/* Ids where they leave. Those of a source are placed where its first flow leaves, and copied to the others. */
+/* Ids where they leave. Those of a source are placed where its first flow leaves, and copied to the
+   others. */
 static neo_status neo__shard_place_ids(neo_shard *s, neo__shard_batch *b) {
     const neo__shard_map *m = s->map;
     neo__shard_exchange *x = &s->exchange;
@@ -5244,7 +5264,8 @@ static neo_status neo__shard_place_ids(neo_shard *s, neo__shard_batch *b) {
         neo__shard_place_sources(s, b, u, neo__shard_sources_end(m, u));
     for (int64_t i = 0; i < m->flow_count; i++) {
         int64_t u = m->flows[i].source, first = x->cursor[u] - b->sent[u];
-        if (first != x->out_at[i]) neo__shard_copy_ids(m, x->out, x->out_at[i], x->out, first, b->sent[u]);
+        if (first != x->out_at[i])
+            neo__shard_copy_ids(m, x->out, x->out_at[i], x->out, first, b->sent[u]);
     }
     return NEO_OK;
 }
@@ -5274,7 +5295,8 @@ static neo_status neo__shard_check_batch(neo_shard *s, neo__shard_batch *b) {
                m->desc.name, global, m->desc.max_batch);
     NEO__TRY(neo__shard_check_bags(j));
     NEO__CHECK(j->place == NEO_HOST, NEO_ERR_UNSUPPORTED,
-               "neo_shard: the batch is in a device's memory: ranks exchange ids in host memory, as readers give "
+               "neo_shard: the batch is in a device's memory: ranks exchange ids in host memory, "
+               "as readers give "
                "them");
     NEO__CHECK(j->feature_count == m->feature_count, NEO_ERR_SHAPE,
                "neo_shard: the batch has %d features, bags '%s' has %d", j->feature_count,
@@ -5317,11 +5339,12 @@ static neo_status neo__shard_send_lengths(neo_shard *s, neo__shard_batch *b) {
         }
     }
     b->stage = NEO__SHARD_LENGTHS;
-    return neo_comm_all_to_allv(s->ids, x->lengths_out, out, x->lengths_in, in, NEO_I32, &b->ticket);
+    return neo_comm_all_to_allv(s->ids, x->lengths_out, out, x->lengths_in, in, NEO_I32,
+                                &b->ticket);
 }
-/* What has come from each rank: its status, then the lengths of its samples. */
-static const int32_t *neo__shard_next_lengths(const neo_shard *s, const neo__shard_batch *b, int rank,
-                                              const int32_t *lengths) {
+/* Next in lengths_in: of each rank a status, then the lengths of its samples. */
+static const int32_t *neo__shard_next_lengths(const neo_shard *s, const neo__shard_batch *b,
+                                              int rank, const int32_t *lengths) {
     return lengths + 1 + s->map->at_rank[s->rank].columns * neo__shard_samples(b, rank);
 }
 /* Any rank's error becomes everyone's. */
@@ -5335,7 +5358,7 @@ static neo_status neo__shard_agree(neo_shard *s, neo__shard_batch *b) {
     b->error.status = neo_comm_agree(s->ids, neo__error_restore(&b->error));
     return b->error.status;
 }
-/* Where the ids of every flow will be, as they come from each rank; returns how many there are. */
+/* Places of the ids of every flow, as they come from each rank; returns how many there are. */
 static int64_t neo__shard_place_flows(neo_shard *s, const neo__shard_batch *b, int64_t *in) {
     const neo__shard_map *m = s->map;
     const neo__shard_flow *flow = m->flows + m->flow_begin[s->rank];
@@ -5373,16 +5396,19 @@ static neo_status neo__shard_send_ids(neo_shard *s, neo__shard_batch *b) {
         out[r] = x->out_at[m->flow_begin[r + 1]] - x->out_at[m->flow_begin[r]];
     NEO__TRY(neo__shard_reserve_ids(s, x->in, in_ids));
     b->stage = NEO__SHARD_IDS;
-    NEO__TRY(neo_comm_all_to_allv(s->ids, x->out[0].data, out, x->in[0].data, in, m->id_dtype, &b->ticket));
+    NEO__TRY(neo_comm_all_to_allv(s->ids, x->out[0].data, out, x->in[0].data, in, m->id_dtype,
+                                  &b->ticket));
     if (!m->weighted) return NEO_OK;
-    return neo_comm_all_to_allv(s->ids, x->out[1].data, out, x->in[1].data, in, NEO_F32, &b->ticket);
+    return neo_comm_all_to_allv(s->ids, x->out[1].data, out, x->in[1].data, in, NEO_F32,
+                                &b->ticket);
 }
 /* Lengths of whole bags, of all ranks, where gradients are to be divided here. */
 static void neo__shard_take_whole(const neo_shard *s, neo__shard_batch *b) {
     const neo__shard_map *m = s->map;
     const neo__shard_flow *flow = m->flows + m->flow_begin[s->rank];
     const int32_t *lengths = s->exchange.lengths_in;
-    for (int r = 0; r < m->ranks && m->late; r++, lengths = neo__shard_next_lengths(s, b, r - 1, lengths)) {
+    for (int r = 0; r < m->ranks && m->late;
+         r++, lengths = neo__shard_next_lengths(s, b, r - 1, lengths)) {
         const int64_t samples = neo__shard_samples(b, r);
         for (int64_t i = 0; i < s->exchange.flows; i++)
             if (neo__shard_is_late(m, flow[i].feature))
@@ -5409,12 +5435,13 @@ static neo_status neo__shard_take_ids(neo_shard *s, neo__shard_batch *b) {
     b->offsets[0] = 0;
     for (int64_t i = 0; i < x->routes; i++) {
         const int32_t *lengths = x->lengths_in;
-        for (int r = 0; r < m->ranks; r++, lengths = neo__shard_next_lengths(s, b, r - 1, lengths)) {
+        for (int r = 0; r < m->ranks;
+             r++, lengths = neo__shard_next_lengths(s, b, r - 1, lengths)) {
             const int64_t samples = neo__shard_samples(b, r);
             const int64_t *at = x->in_at + r * x->flows + route[i].flow;
             neo__shard_copy_ids(m, b->ids, total, x->in, at[0], at[1] - at[0]);
-            neo__shard_sum_offsets(lengths + 1 + flow[route[i].flow].column * samples, samples, total,
-                                   b->offsets + i * b->global + b->start[r]);
+            neo__shard_sum_offsets(lengths + 1 + flow[route[i].flow].column * samples, samples,
+                                   total, b->offsets + i * b->global + b->start[r]);
             total += at[1] - at[0];
         }
     }
@@ -5455,18 +5482,18 @@ static neo_status neo__shard_start(neo_shard *s, neo__shard_batch *b, const neo_
 /* ------------------------------------------------------------------------------------------------
    >>impl-shard-device
 
-   On contexts with a device a rank's rows and optimizer state are in its device's memory, and looked up and stepped
-   there. Pooled rows and their gradients stay there, too (see >>impl-shard-rows); what else ranks exchange is in
-   pinned host memory, as without a device:
+   On contexts with a device a rank's rows and optimizer state are in its device's memory, and
+   looked up and stepped there. Pooled rows and their gradients stay there, too (see
+   >>impl-shard-rows); what else ranks exchange is in pinned host memory, as without a device:
 
-       ids        reader -> exchange -> batch of this rank's parts         (neo_bags takes it to the device)
-       copies     of data-parallel tables: their sums over leaves -> dense -> all-reduce -> there -> neo_bags
+       ids        reader -> exchange -> batch of this rank's parts (neo_bags takes it to the device)
+       copies     of data-parallel tables: sums over leaves -> dense -> all-reduce -> neo_bags
    and with NEO_POOL_NONE or gradients of weights
        forward    neo_bags -> there -> local -> exchange, sums -> shown -> the caller's out
        backward   the caller's dout -> shown -> exchange -> local -> there -> neo_bags
 
-   `there` is device memory, the rest host memory; what a step needs is there from the start. A table of gradients
-   of a data-parallel table comes row by row: such tables should be small.
+   `there` is device memory, the rest host memory; what a step needs is there from the start. A
+   table of gradients of a data-parallel table comes row by row: such tables should be small.
    ------------------------------------------------------------------------------------------------ */
 static void neo__shard_free_there(neo_shard *s, void *data, size_t bytes) {
     neo_tensor t = neo_tensor_1d(data, NEO_U8, (int64_t)bytes);
@@ -5489,8 +5516,10 @@ static neo_status neo__shard_there(neo_shard *s, int64_t floats) {
     s->bounce.there.bytes = (size_t)bytes;
     return NEO_OK;
 }
-/* Dense rows as a tensor of `there`, the first of `more` floats. Those of a device, or without one: themselves. */
-static neo_status neo__shard_rows_there(neo_shard *s, neo_tensor rows, int64_t more, neo_tensor *t) {
+/* Dense rows as a tensor of `there`, the first of `more` floats. Those of a device, or without one:
+   themselves. */
+static neo_status neo__shard_rows_there(neo_shard *s, neo_tensor rows, int64_t more,
+                                        neo_tensor *t) {
     int64_t floats = neo_tensor_count(rows);
     *t = rows;
     if (!neo_ctx_device(s->ctx) || rows.place == NEO_DEVICE) return NEO_OK;
@@ -5500,7 +5529,8 @@ static neo_status neo__shard_rows_there(neo_shard *s, neo_tensor rows, int64_t m
     return NEO_OK;
 }
 /* The same, with their numbers. */
-static neo_status neo__shard_take_there(neo_shard *s, neo_tensor rows, int64_t more, neo_tensor *t) {
+static neo_status neo__shard_take_there(neo_shard *s, neo_tensor rows, int64_t more,
+                                        neo_tensor *t) {
     NEO__TRY(neo__shard_rows_there(s, rows, more, t));
     return t->data && t->place != rows.place ? neo_tensor_copy(s->ctx, rows, *t) : NEO_OK;
 }
@@ -5511,7 +5541,8 @@ static neo_tensor neo__shard_matrix(const neo_shard *s, float *rows, int64_t cou
     return t;
 }
 /* neo_bags_forward to rows, wherever they are. */
-static neo_status neo__shard_look_up(neo_shard *s, neo_bags *bags, const neo_jagged *j, neo_tensor rows) {
+static neo_status neo__shard_look_up(neo_shard *s, neo_bags *bags, const neo_jagged *j,
+                                     neo_tensor rows) {
     neo_tensor t;
     NEO__TRY(neo__shard_rows_there(s, rows, 0, &t));
     NEO__TRY(neo_bags_forward(bags, j, t));
@@ -5523,7 +5554,7 @@ static neo_status neo__shard_fetch(neo_shard *s, float *from, float *to, int64_t
     t.place = NEO_DEVICE;
     return neo_tensor_copy(s->ctx, t, neo_tensor_1d(to, NEO_F32, n));
 }
-/* What stands for the caller's rows in host memory: they themselves without a device. */
+/* Stand-ins for the caller's rows in host memory: the rows themselves without a device. */
 static neo_status neo__shard_show(neo_shard *s, neo_tensor t, neo_tensor *shown) {
     *shown = t;
     if (!neo_ctx_device(s->ctx) || s->pooled.on_device) return NEO_OK;
@@ -5545,13 +5576,16 @@ static neo_status neo__shard_bring(neo_shard *s, neo_tensor shown, neo_tensor t,
 
    Pooled rows and their gradients, coded, exchanged, and put where they belong:
 
-       forward    neo_bags -> local -SEND-> coded_local => coded_remote -TAKE-> out;  copies -COPIES-> out
-       backward   dout -RETURN-> coded_remote => coded_local -GET-> local -> neo_bags;  dout -COPIES_BACK-> copies
+       forward    neo_bags -> local -SEND-> coded_local => coded_remote -TAKE-> out
+                  copies -COPIES-> out
+       backward   dout -RETURN-> coded_remote => coded_local -GET-> local -> neo_bags
+                  dout -COPIES_BACK-> copies
 
-   What is done to the rows of a matrix is a list of blocks (neo__rows_call), made once. The processor runs the lists
-   by neo__cpu_rows, a device by its kernel: then all of this is in its memory, and groups of devices move it from
-   there to there. A coded row has all that one rank sends of a sample: the rows of a rank are consecutive, in local and
-   in coded_local, and coded_remote is, per rank, such rows of this rank's samples. An f32 wire sends local as it lies,
+   What is done to the rows of a matrix is a list of blocks (neo__rows_call), made once. The
+   processor runs the lists by neo__cpu_rows, a device by its kernel: then all of this is in its
+   memory, and groups of devices move it from there to there. A coded row has all that one rank
+   sends of a sample: the rows of a rank are consecutive, in local and in coded_local, and
+   coded_remote is, per rank, such rows of this rank's samples. An f32 wire sends local as it lies,
    unless some of its columns are inside a node. Lengths of bags that divide come with the batch.
    ------------------------------------------------------------------------------------------------ */
 /* ---- the lists ---- */
@@ -5612,7 +5646,8 @@ static void neo__shard_list_inside(neo__shard_lister *l, const neo__shard_route 
     neo__shard_list_part(l, i, before * floats, neo__shard_inside_cols(m, r->rank) * floats,
                          (r->col - m->at_rank[r->rank].direct) * floats, NEO_WIRE_F32, merges);
 }
-/* The routes [first, end) of pull, which bring parts of the same columns: they add by the tree of their numbers. */
+/* The routes [first, end) of pull, which bring parts of the same columns: they add by the tree of
+   their numbers. */
 static void neo__shard_list_sum(neo__shard_lister *l, int64_t first, int64_t end, int inside) {
     const neo__shard_map *m = l->m;
     int64_t number[NEO__ROWS_STACK];
@@ -5638,7 +5673,20 @@ static void neo__shard_list_local(neo__shard_lister *l, int rank, int way) {
         neo__shard_list_route(l, r, way, 0, 1, 0);
     }
 }
-/* All direct routes: from coded_remote to the caller's rows; and back, undivided if the holders divide. */
+/* Gradients that came undivided, in place. Their lengths are neo__shard_batch.whole. */
+static void neo__shard_list_divide(neo__shard_lister *l, int rank) {
+    const neo__shard_map *m = l->m;
+    const int64_t floats = (int64_t)sizeof(float);
+    for (int64_t i = m->route_begin[rank]; i < m->route_begin[rank + 1]; i++) {
+        const neo__shard_route *r = &m->routes[i];
+        if (!neo__shard_is_late(m, r->feature)) continue;
+        neo__shard_list_cols(l, r->col, r->cols, NEO_WIRE_F32, r->flow, 1);
+        neo__shard_list_part(l, 0, 0, m->at_rank[rank].width * floats, r->col * floats,
+                             NEO_WIRE_F32, 0);
+    }
+}
+/* All direct routes: from coded_remote to the caller's rows; and back, undivided if the holders
+   divide. */
 static void neo__shard_list_take(neo__shard_lister *l) {
     const neo__shard_map *m = l->m;
     for (int64_t i = 0, end; i < m->route_count; i = end) {
@@ -5673,7 +5721,7 @@ static void neo__shard_list_copies(neo__shard_lister *l, int64_t width, int way,
         col += dim;
     }
 }
-/* The sums of node h: add: of what the ranks of the node have, or what it becomes spread to them. */
+/* The sums of node h; add: from the ranks of the node, else spread to them. */
 static void neo__shard_list_mids(neo__shard_lister *l, int h, int add) {
     const neo__shard_map *m = l->m;
     for (int64_t q = m->at_node[h].first; q < m->at_node[h + 1].first; q++) {
@@ -5684,7 +5732,7 @@ static void neo__shard_list_mids(neo__shard_lister *l, int h, int add) {
             neo__shard_list_inside(l, &m->pull[i], i - mid->first, 0);
     }
 }
-/* And on their way to another node: between mid_out and mid_coded_out. */
+/* The sums of node h on their way to another node: between mid_out and mid_coded_out. */
 static void neo__shard_list_cross(neo__shard_lister *l, int h, int way) {
     const neo__shard_map *m = l->m;
     for (int64_t q = m->at_node[h].first; q < m->at_node[h + 1].first; q++) {
@@ -5693,7 +5741,7 @@ static void neo__shard_list_cross(neo__shard_lister *l, int h, int way) {
         neo__shard_list_part(l, 0, 0, m->at_node[h].coded[way], mid->coded[way], m->wire[way], 0);
     }
 }
-/* Those of all nodes: between mid_coded_in and the caller's rows. */
+/* The sums of all nodes: between mid_coded_in and the caller's rows. */
 static void neo__shard_list_sums(neo__shard_lister *l, int way) {
     const neo__shard_map *m = l->m;
     for (int h = 0; h < m->nodes; h++)
@@ -5714,6 +5762,7 @@ static void neo__shard_list_one(neo__shard_lister *l, const neo_shard *s, neo__s
     case NEO__SHARD_GET: neo__shard_list_local(l, s->rank, 1); return;
     case NEO__SHARD_TAKE: neo__shard_list_take(l); return;
     case NEO__SHARD_RETURN: neo__shard_list_return(l); return;
+    case NEO__SHARD_DIVIDE: neo__shard_list_divide(l, s->rank); return;
     case NEO__SHARD_COPIES: neo__shard_list_copies(l, width, 0, 1); return;
     case NEO__SHARD_COPIES_BACK: neo__shard_list_copies(l, width, 1, 1); return;
     case NEO__SHARD_COPIES_RAW:
@@ -5740,14 +5789,31 @@ static void neo__shard_list_all(neo__shard_lister *l, neo_shard *s) {
     }
     s->pooled.list[NEO__SHARD_LISTS] = l->blocks;
 }
+/* Lists of what all ranks have: the planner, which measures every rank, counts them once. */
+static int neo__shard_is_common(int list) {
+    return list == NEO__SHARD_TAKE || list == NEO__SHARD_RETURN || list == NEO__SHARD_TAKE_SUMS ||
+           list == NEO__SHARD_RETURN_SUMS;
+}
+static void neo__shard_count_lists(neo__shard_map *m) {
+    NEO__ZERO(neo__shard_lister, l);
+    NEO__ZERO(neo_shard, any);
+    l.m = m;
+    for (int i = 0; i < NEO__SHARD_LISTS; i++)
+        if (neo__shard_is_common(i)) neo__shard_list_one(&l, &any, (neo__shard_list)i);
+    m->list_blocks = l.blocks;
+    m->list_parts = l.parts;
+}
 static void neo__shard_size_lists(neo_shard *s) {
     NEO__ZERO(neo__shard_lister, l);
-    neo__shard_list_all(&l, s);
-    s->pooled.blocks = l.blocks;
-    s->pooled.parts = l.parts;
+    l.m = s->map;
+    for (int i = 0; i < NEO__SHARD_LISTS; i++)
+        if (!neo__shard_is_common(i)) neo__shard_list_one(&l, s, (neo__shard_list)i);
+    s->pooled.blocks = l.blocks + s->map->list_blocks;
+    s->pooled.parts = l.parts + s->map->list_parts;
 }
 /* Bytes of host memory to where pooled rows are. */
-static neo_status neo__shard_send_there(neo_shard *s, void *there, const void *from, int64_t bytes) {
+static neo_status neo__shard_send_there(neo_shard *s, void *there, const void *from,
+                                        int64_t bytes) {
     neo_tensor to = neo_tensor_1d(there, NEO_U8, bytes);
     if (s->pooled.on_device) to.place = NEO_DEVICE;
     if (bytes == 0 || there == from) return NEO_OK;
@@ -5780,6 +5846,7 @@ static neo_status neo__shard_make_lists(neo_shard *s) {
     l.block = (neo__rows_block *)(void *)made; /* both are of whole words of 64 bits */
     l.part = (neo__rows_part *)(void *)(made + block_bytes);
     neo__shard_list_all(&l, s);
+    NEO_ASSERT(l.blocks == p->blocks && l.parts == p->parts);
     neo_status status = neo__shard_send_there(s, p->block, made, (int64_t)block_bytes);
     if (status == NEO_OK)
         status = neo__shard_send_there(s, p->part, made + block_bytes, (int64_t)part_bytes);
@@ -5805,7 +5872,8 @@ typedef struct neo__rows_tile {
 } neo__rows_tile;
 
 NEO__HOT_BEGIN
-NEO__INLINE char *neo__rows_place(const neo__rows_call *c, const neo__rows_part *part, int64_t row) {
+NEO__INLINE char *neo__rows_place(const neo__rows_call *c, const neo__rows_part *part,
+                                  int64_t row) {
     return c->coded + c->rows * part->before + row * part->stride + part->at;
 }
 /* Rows of a tile between two places, strides in bytes. */
@@ -5814,8 +5882,8 @@ static void neo__rows_copy(const neo__rows_tile *t, char *to, int64_t to_stride,
     for (int64_t i = 0; i < t->rows; i++, to += to_stride, from += from_stride)
         memcpy(to, from, bytes);
 }
-static void neo__rows_divide(const neo__rows_tile *t, float *to, int64_t to_stride, const float *from,
-                             int64_t from_stride) {
+static void neo__rows_divide(const neo__rows_tile *t, float *to, int64_t to_stride,
+                             const float *from, int64_t from_stride) {
     for (int64_t i = 0; i < t->rows; i++, to += to_stride, from += from_stride) {
         const float length = t->lengths[i] > 1 ? (float)t->lengths[i] : 1.0f;
         if (length > 1.0f)
@@ -5824,7 +5892,7 @@ static void neo__rows_divide(const neo__rows_tile *t, float *to, int64_t to_stri
             memcpy(to, from, (size_t)t->cols * sizeof *to);
     }
 }
-/* What a wire makes of rows. */
+/* Rows as a wire brings them: coded and decoded. */
 static void neo__rows_round(const neo__rows_tile *t, neo_wire wire, const float *x, int64_t stride,
                             float *to, int64_t to_stride) {
     char coded[NEO__ROWS_TILE_BYTES];
@@ -5832,7 +5900,8 @@ static void neo__rows_round(const neo__rows_tile *t, neo_wire wire, const float 
     neo_wire_decode(t->ctx, wire, 0, coded, t->rows, t->cols, to_stride, to);
 }
 /* The same, of whole rows in place. */
-static void neo__shard_round(const neo_shard *s, neo_wire wire, float *rows, int64_t n, int64_t cols) {
+static void neo__shard_round(const neo_shard *s, neo_wire wire, float *rows, int64_t n,
+                             int64_t cols) {
     neo__rows_tile t = {s->ctx, 0, 0, 0, NULL, NULL};
     for (int64_t i = 0; i < n && wire != NEO_WIRE_F32; i += NEO__ROWS_TILE)
         for (int64_t c = 0; c < cols; c += NEO_WIRE_BLOCK) {
@@ -5843,8 +5912,8 @@ static void neo__shard_round(const neo_shard *s, neo_wire wire, float *rows, int
         }
 }
 /* The sum of f32 parts, which are used up, in the order of the list. */
-static void neo__rows_sum(const neo__rows_tile *t, const neo__rows_call *c, const neo__rows_part *part,
-                          int parts, float *to, int64_t stride) {
+static void neo__rows_sum(const neo__rows_tile *t, const neo__rows_call *c,
+                          const neo__rows_part *part, int parts, float *to, int64_t stride) {
     for (int64_t i = 0; i < t->rows; i++, to += stride) {
         float *sum[NEO__ROWS_STACK];
         int depth = 0;
@@ -5856,7 +5925,8 @@ static void neo__rows_sum(const neo__rows_tile *t, const neo__rows_call *c, cons
         for (int64_t k = 0; k < t->cols; k++) to[k] = sum[0][k] + 0.0f;
     }
 }
-static void neo__rows_encode_tile(const neo__rows_tile *t, const neo__rows_call *c, const neo__rows_block *b) {
+static void neo__rows_encode_tile(const neo__rows_tile *t, const neo__rows_call *c,
+                                  const neo__rows_block *b) {
     float made[NEO__ROWS_TILE * NEO_WIRE_BLOCK];
     char coded[NEO__ROWS_TILE_BYTES];
     const float *x = c->matrix + t->row * c->stride + b->col;
@@ -5884,7 +5954,8 @@ static void neo__rows_encode_tile(const neo__rows_tile *t, const neo__rows_call 
         neo__rows_copy(t, neo__rows_place(c, p, t->row), p->stride, from, step, bytes);
     }
 }
-static void neo__rows_decode_tile(const neo__rows_tile *t, const neo__rows_call *c, const neo__rows_block *b) {
+static void neo__rows_decode_tile(const neo__rows_tile *t, const neo__rows_call *c,
+                                  const neo__rows_block *b) {
     float made[NEO__ROWS_TILE * NEO_WIRE_BLOCK];
     char coded[NEO__ROWS_TILE_BYTES];
     const neo__rows_part *part = c->part + b->first;
@@ -5901,7 +5972,8 @@ static void neo__rows_decode_tile(const neo__rows_tile *t, const neo__rows_call 
         neo__rows_copy(t, coded, (int64_t)bytes, from, part->stride, bytes);
         neo_wire_decode(t->ctx, wire, 0, coded, t->rows, t->cols, stride, to);
     } else {
-        neo__rows_copy(t, (char *)(void *)to, stride * (int64_t)sizeof *to, from, part->stride, bytes);
+        neo__rows_copy(t, (char *)(void *)to, stride * (int64_t)sizeof *to, from, part->stride,
+                       bytes);
     }
     if (b->round != NEO__CODE_F32) neo__rows_round(t, (neo_wire)b->round, to, stride, to, stride);
     if (t->lengths) neo__rows_divide(t, out, c->stride, to, stride);
@@ -5930,7 +6002,8 @@ static void neo__cpu_rows(neo_ctx *ctx, const neo__rows_call *call) {
     NEO__ZERO(neo__rows_job, job);
     job.ctx = ctx;
     job.call = call;
-    job.tasks = NEO__MIN((call->rows + NEO__ROWS_TILE - 1) / NEO__ROWS_TILE, (int64_t)NEO__ROWS_TASKS);
+    job.tasks =
+        NEO__MIN((call->rows + NEO__ROWS_TILE - 1) / NEO__ROWS_TILE, (int64_t)NEO__ROWS_TASKS);
     neo_parallel_for(ctx, job.tasks, neo__rows_task, &job);
     for (int64_t i = 0; i < job.tasks && call->stats; i++) {
         call->stats->numbers += job.stats[i].numbers;
@@ -5965,7 +6038,7 @@ static neo_status neo__shard_run_list(neo_shard *s, neo__shard_list list, float 
     c.block = p->block + p->list[list];
     c.blocks = p->list[list + 1] - p->list[list];
     c.part = p->part;
-    c.lengths = p->lengths;
+    c.lengths = list == NEO__SHARD_DIVIDE ? s->batches[s->current].whole : p->lengths;
     if (list <= NEO__SHARD_RETURN_SUMS && s->map->wire[way] != NEO_WIRE_F32)
         c.stats = &s->wire_stats[way];
     if (c.blocks == 0 || rows == 0) return NEO_OK;
@@ -5974,25 +6047,22 @@ static neo_status neo__shard_run_list(neo_shard *s, neo__shard_list list, float 
     return NEO_OK;
 }
 /* A list between the caller's rows and what has come, or goes. */
-static neo_status neo__shard_run_rows(neo_shard *s, neo__shard_list list, neo_tensor rows, void *coded) {
+static neo_status neo__shard_run_rows(neo_shard *s, neo__shard_list list, neo_tensor rows,
+                                      void *coded) {
     return neo__shard_run_list(s, list, (float *)rows.data, rows.stride[0], coded, rows.shape[0]);
 }
 /* The lengths of the bags that divide. */
 static neo_status neo__shard_bag_lengths(neo_shard *s, const neo__shard_batch *b) {
     const neo__shard_map *m = s->map;
     int64_t n = b->batch.batch;
-    for (int32_t f = 0; f < m->feature_count; f++) {
-        if (m->mean_row[f] < 0) continue;
-        const int64_t *offsets = b->batch.offsets + f * n;
-        int32_t *to = s->pooled.host_lengths + m->mean_row[f] * n;
-        for (int64_t i = 0; i < n; i++)
-            to[i] = (int32_t)NEO__MIN(offsets[i + 1] - offsets[i], (int64_t)INT32_MAX);
-    }
+    for (int32_t f = 0; f < m->feature_count; f++)
+        if (m->mean_row[f] >= 0)
+            neo__shard_whole_lengths(&b->batch, f, s->pooled.host_lengths + m->mean_row[f] * n);
     return neo__shard_send_there(s, s->pooled.lengths, s->pooled.host_lengths,
                                  m->mean_count * n * (int64_t)sizeof(int32_t));
 }
-/* Over NCCL one exchange at a time: kernels of two groups, begun in another order on another rank, would wait for each
-   other where a device does not run both. */
+/* Over NCCL one exchange at a time: kernels of two groups, begun in another order on another rank,
+   would wait for each other where a device does not run both. */
 static neo_status neo__shard_alone(neo_shard *s) {
     if (neo_comm_get_backend(s->moves) != NEO_BACKEND_NCCL) return NEO_OK;
     return neo_comm_wait(s->moves, s->move_ticket);
@@ -6005,13 +6075,15 @@ static neo_status neo__shard_exchange_rows(const neo__shard_move *v) {
     neo_shard *s = v->s;
     const neo__shard_map *m = s->map;
     int64_t *local = s->exchange.counts + 2 * m->ranks, *remote = s->exchange.counts + 3 * m->ranks;
-    void *here = neo__shard_sends_local(v) ? (void *)s->pooled.local : (void *)s->pooled.coded_local;
+    void *here =
+        neo__shard_sends_local(v) ? (void *)s->pooled.local : (void *)s->pooled.coded_local;
     void *there = s->pooled.coded_remote;
     for (int r = 0; r < m->ranks; r++) {
         local[r] = neo__shard_samples(v->b, r) * m->at_rank[s->rank].coded[v->way];
         remote[r] = neo__shard_samples(v->b, s->rank) * m->at_rank[r].coded[v->way];
     }
-    if (v->way) return neo_comm_all_to_allv(s->moves, there, remote, here, local, NEO_U8, &s->move_ticket);
+    if (v->way)
+        return neo_comm_all_to_allv(s->moves, there, remote, here, local, NEO_U8, &s->move_ticket);
     if (!neo__shard_sends_local(v))
         NEO__TRY(neo__shard_run_list(s, NEO__SHARD_SEND, s->pooled.local, s->pooled.width, here,
                                      v->b->global));
@@ -6059,15 +6131,17 @@ static neo_status neo__shard_rows_get(const neo__shard_move *v) {
 /* ------------------------------------------------------------------------------------------------
    >>impl-shard-nodes
 
-   Slices whose pieces lie in one node of several: their partial sums add inside the node, and the sums cross.
-   Rank (h, l), place l of node h, adds what is for the ranks at place l of every node, `place` samples by order of
-   node: from inside_in (per rank of the node [place][its inside columns]) to mid_out [place][sums of the node],
-   of which the rows for node h' go to rank (h', l), who has those of all nodes in mid_coded_in. Gradients go the
-   same way back. Inside a node all rows travel as f32: partial sums, and gradients that the wire has rounded already.
+   Slices whose pieces lie in one node of several: their partial sums add inside the node, and the
+   sums cross. Rank (h, l), place l of node h, adds what is for the ranks at place l of every node,
+   `place` samples by order of node: from inside_in (per rank of the node [place][its inside
+   columns]) to mid_out [place][sums of the node], of which the rows for node h' go to rank (h', l),
+   who has those of all nodes in mid_coded_in. Gradients go the same way back. Inside a node all
+   rows travel as f32: partial sums, and gradients that the wire has rounded already.
 
-       forward    local -> inside_out => inside_in -JOIN-> mid_out -CROSS-> mid_coded_out => mid_coded_in -TAKE_SUMS-> out
-       backward   dout -RETURN_SUMS-> mid_coded_in => mid_coded_out -GET_SUMS-> mid_out -SPREAD-> inside_in => inside_out
-                  -> local
+       forward    local -> inside_out => inside_in -JOIN-> mid_out -CROSS-> mid_coded_out
+                  => mid_coded_in -TAKE_SUMS-> out
+       backward   dout -RETURN_SUMS-> mid_coded_in => mid_coded_out -GET_SUMS-> mid_out
+                  -SPREAD-> inside_in => inside_out -> local
    ------------------------------------------------------------------------------------------------ */
 /* Samples of the ranks at place l. */
 static int64_t neo__shard_place_count(const neo_shard *s, const neo__shard_batch *b, int place) {
@@ -6086,7 +6160,8 @@ static neo_status neo__shard_inside_pick(neo_shard *s, const neo__shard_batch *b
             neo_tensor packed = neo__shard_matrix(s, at, n, cols);
             neo_tensor wide = neo__shard_matrix(s, local + b->start[r] * width, n, cols);
             wide.stride[0] = width;
-            if (n > 0) NEO__TRY(neo_tensor_copy(s->ctx, back ? packed : wide, back ? wide : packed));
+            if (n > 0)
+                NEO__TRY(neo_tensor_copy(s->ctx, back ? packed : wide, back ? wide : packed));
             at += n * cols;
         }
     return NEO_OK;
@@ -6099,9 +6174,11 @@ static neo_status neo__shard_inside_exchange(neo_shard *s, const neo__shard_batc
     const int first = s->rank / m->per_node * m->per_node;
     for (int l = 0; l < m->per_node; l++) {
         out[l] = neo__shard_place_count(s, b, l) * p->inside;
-        in[l] = neo__shard_place_count(s, b, s->rank - first) * neo__shard_inside_cols(m, first + l);
+        in[l] =
+            neo__shard_place_count(s, b, s->rank - first) * neo__shard_inside_cols(m, first + l);
     }
-    if (back) return neo_comm_all_to_allv(s->node, p->inside_in, in, p->inside_out, out, NEO_F32, NULL);
+    if (back)
+        return neo_comm_all_to_allv(s->node, p->inside_in, in, p->inside_out, out, NEO_F32, NULL);
     return neo_comm_all_to_allv(s->node, p->inside_out, out, p->inside_in, in, NEO_F32, NULL);
 }
 /* Start the exchange of the sums. */
@@ -6110,13 +6187,15 @@ static neo_status neo__shard_nodes_exchange(const neo__shard_move *v) {
     const neo__shard_map *m = s->map;
     const int node = s->rank / m->per_node, place = s->rank % m->per_node;
     int64_t *out = s->exchange.counts, *in = s->exchange.counts + m->ranks;
-    void *here = neo__shard_is_plain(v) ? (void *)s->pooled.mid_out : (void *)s->pooled.mid_coded_out;
+    void *here =
+        neo__shard_is_plain(v) ? (void *)s->pooled.mid_out : (void *)s->pooled.mid_coded_out;
     void *there = s->pooled.mid_coded_in;
     for (int h = 0; h < m->nodes; h++) {
         out[h] = neo__shard_samples(v->b, h * m->per_node + place) * m->at_node[node].coded[v->way];
         in[h] = neo__shard_samples(v->b, s->rank) * m->at_node[h].coded[v->way];
     }
-    if (v->way) return neo_comm_all_to_allv(s->cross, there, in, here, out, NEO_U8, &s->cross_ticket);
+    if (v->way)
+        return neo_comm_all_to_allv(s->cross, there, in, here, out, NEO_U8, &s->cross_ticket);
     return neo_comm_all_to_allv(s->cross, here, out, there, in, NEO_U8, &s->cross_ticket);
 }
 /* From local, begun; and to local, where the exchange has begun. */
@@ -6138,7 +6217,8 @@ static neo_status neo__shard_nodes_get(const neo__shard_move *v) {
     const int64_t n = neo__shard_place_count(s, v->b, s->rank % s->map->per_node);
     NEO__TRY(neo_comm_wait(s->cross, s->cross_ticket));
     if (!neo__shard_is_plain(v))
-        NEO__TRY(neo__shard_run_list(s, NEO__SHARD_GET_SUMS, p->mid_out, p->mid, p->mid_coded_out, n));
+        NEO__TRY(
+            neo__shard_run_list(s, NEO__SHARD_GET_SUMS, p->mid_out, p->mid, p->mid_coded_out, n));
     NEO__TRY(neo__shard_run_list(s, NEO__SHARD_SPREAD, p->mid_out, p->mid, p->inside_in, n));
     NEO__TRY(neo__shard_inside_exchange(s, v->b, 1));
     return neo__shard_inside_pick(s, v->b, 1);
@@ -6147,10 +6227,12 @@ static neo_status neo__shard_nodes_get(const neo__shard_move *v) {
 /* ------------------------------------------------------------------------------------------------
    >>impl-shard-copies
 
-   Data-parallel tables: every rank has a copy, and pools its own samples. Dense gradients of each subtree of this
-   rank's leaves go into a sum over all ranks, by the tree over leaves; every rank then steps the touched rows alike.
+   Data-parallel tables: every rank has a copy, and pools its own samples. Dense gradients of each
+   subtree of this rank's leaves go into a sum over all ranks, by the tree over leaves; every rank
+   then steps the touched rows alike.
    ------------------------------------------------------------------------------------------------ */
-/* Their features of the caller's samples [begin, end). */
+NEO__HOT_BEGIN
+/* Features of data-parallel tables, of the caller's samples [begin, end). */
 static neo_status neo__shard_copies_batch(neo_shard *s, int64_t begin, int64_t end,
                                            neo_jagged *j) {
     const neo__shard_map *m = s->map;
@@ -6188,7 +6270,7 @@ static neo_status neo__shard_copies_batch(neo_shard *s, int64_t begin, int64_t e
 }
 static neo_status neo__shard_none_copies(neo_shard *s, int64_t begin, int64_t end,
                                            int back); /* >>impl-shard-none */
-/* What their neo_bags gives, or takes, for the samples of j, which begin at `begin`. */
+/* Rows that their neo_bags gives, or takes, for the samples of j, which begin at `begin`. */
 static neo_tensor neo__shard_copies_rows(const neo_shard *s, const neo_jagged *j, int64_t begin) {
     int64_t width = s->copies.width;
     if (s->map->none)
@@ -6247,7 +6329,7 @@ static neo_status neo__shard_copies_keep(neo_shard *s, const unsigned char *touc
     }
     return NEO_OK;
 }
-/* What is kept makes room in the neo_bags, which merges the next batch: it waits in dense_sum. */
+/* Move kept gradients to dense_sum, where they wait: neo_bags uses their room next. */
 static neo_status neo__shard_copies_park(neo_shard *s) {
     neo__shard_fill(s->copies.parked, 0, (size_t)s->copies.marks);
     for (int64_t i = 0; i < neo_bags_kept_count(s->replicas); i++) {
@@ -6262,6 +6344,7 @@ static neo_status neo__shard_copies_park(neo_shard *s) {
     }
     return neo_bags_clear(s->replicas);
 }
+NEO__HOT_END
 /* Start the sums of their gradients over all ranks. */
 static neo_status neo__shard_copies_backward(neo_shard *s) {
     neo_leaves subtree[NEO_MAX_SUBTREES];
@@ -6294,11 +6377,12 @@ static neo_status neo__shard_copies_backward(neo_shard *s) {
 /* ------------------------------------------------------------------------------------------------
    >>impl-shard-cut
 
-   Tables cut by columns whose step needs sums over whole rows. A message from one rank to another has the block
-   sums of each of the sender's parts that shares rows with one of the receiver's, in order of part:
-   [sums][rows][blocks]. All ranks take part in every round, with nothing to say if they have no such part.
+   Tables cut by columns whose step needs sums over whole rows. A message from one rank to another
+   has the block sums of each of the sender's parts that shares rows with one of the receiver's, in
+   order of part: [sums][rows][blocks]. All ranks take part in every round, with nothing to say if
+   they have no such part.
    ------------------------------------------------------------------------------------------------ */
-/* What the running round has of a part of this rank: NULL if its step asks for nothing more. */
+/* Sums of a part of this rank in the running round: NULL if its step asks for nothing more. */
 static const neo_cut_sums *neo__shard_cut_of(const neo_cut_sums *cuts, int32_t count,
                                              int64_t table) {
     for (int32_t i = 0; i < count; i++)
@@ -6355,23 +6439,16 @@ static const float *neo__shard_cut_find(const neo_shard *s, const neo_cut_sums *
                                         const neo__shard_part *slice, const int64_t *in) {
     const neo__shard_map *m = s->map;
     const float *at = (const float *)s->cutting.in.data;
-    int64_t p = m->part_begin[slice->rank];
-    if (slice->rank == s->rank) {
-        while (m->parts[p].table != slice->table || m->parts[p].first_row != slice->first_row ||
-               m->parts[p].first_col != slice->first_col)
-            p++;
-        return neo__shard_cut_of(cuts, count, p - m->part_begin[slice->rank])->blocks;
-    }
+    const int64_t first = m->part_begin[slice->rank];
+    if (slice->rank == s->rank) return neo__shard_cut_of(cuts, count, slice->place - first)->blocks;
     for (int r = 0; r < slice->rank; r++) at += in[r];
-    for (;; p++) {
-        const neo__shard_part *part = &m->parts[p];
-        const neo_cut_sums *like = neo__shard_cut_like(s, cuts, count, part);
-        if (part->table == slice->table && part->first_row == slice->first_row &&
-            part->first_col == slice->first_col)
-            return at;
-        if (like) at += like->sums * like->rows * neo__shard_blocks(part);
+    for (int64_t p = first; p < slice->place; p++) {
+        const neo_cut_sums *like = neo__shard_cut_like(s, cuts, count, &m->parts[p]);
+        if (like) at += like->sums * like->rows * neo__shard_blocks(&m->parts[p]);
     }
+    return at;
 }
+NEO__HOT_BEGIN
 /* totals += the blocks of one slice, in order. */
 static void neo__shard_cut_add(const neo_cut_sums *cut, const float *blocks, int64_t n) {
     neo__fp_state fp = neo__fp_enter();
@@ -6382,21 +6459,22 @@ static void neo__shard_cut_add(const neo_cut_sums *cut, const float *blocks, int
     }
     neo__fp_leave(fp);
 }
+NEO__HOT_END
 static neo_status neo__shard_cut_round(neo_shard *s, const neo_cut_sums *cuts, int32_t count) {
     const neo__shard_map *m = s->map;
-    int64_t *out = s->exchange.counts, *in = s->exchange.counts + m->ranks, out_floats = 0, in_floats = 0;
+    int64_t *out = s->exchange.counts, *in = s->exchange.counts + m->ranks, out_floats = 0,
+            in_floats = 0;
     neo__shard_cut_counts(s, cuts, count, out, in);
     for (int r = 0; r < m->ranks; r++) out_floats += out[r], in_floats += in[r];
     NEO__TRY(neo__shard_reserve(s, &s->cutting.out, out_floats, sizeof(float)));
     NEO__TRY(neo__shard_reserve(s, &s->cutting.in, in_floats, sizeof(float)));
     neo__shard_cut_pack(s, cuts, count);
-    NEO__TRY(
-        neo_comm_all_to_allv(s->rows, s->cutting.out.data, out, s->cutting.in.data, in, NEO_F32, NULL));
+    NEO__TRY(neo_comm_all_to_allv(s->rows, s->cutting.out.data, out, s->cutting.in.data, in,
+                                  NEO_F32, NULL));
     for (int32_t i = 0; i < count; i++) {
         const neo__shard_part *mine = &m->parts[m->part_begin[s->rank] + cuts[i].table];
-        int64_t end, slice = neo__shard_slices(m, mine, &end);
         neo__shard_fill(cuts[i].total, 0, (size_t)(cuts[i].sums * cuts[i].rows) * sizeof(float));
-        for (; slice < end; slice++)
+        for (int64_t slice = mine->first_slice; slice < mine->end_slice; slice++)
             neo__shard_cut_add(&cuts[i], neo__shard_cut_find(s, cuts, count, &m->cuts[slice], in),
                                neo__shard_blocks(&m->cuts[slice]));
     }
@@ -6410,8 +6488,8 @@ static neo_status neo__shard_cut_rest(neo_shard *s) {
     }
     return NEO_OK;
 }
-/* Called by neo_bags: see neo_cut_sums. After the last round that it asks for, those of others follow, so that
-   all communication of a step is done before anything changes. */
+/* Called by neo_bags: see neo_cut_sums. After the last round that it asks for, those of others
+   follow, so that all communication of a step is done before anything changes. */
 static neo_status neo__shard_cut_sums(void *user, const neo_cut_sums *cuts, int32_t count) {
     neo_shard *s = (neo_shard *)user;
     s->cutting.round++;
@@ -6425,7 +6503,7 @@ static neo_status neo__shard_cut_sums(void *user, const neo_cut_sums *cuts, int3
    NEO_POOL_NONE: a row for each id. A message from a holder of rows to a rank: route by route of
    the holder, a row for each id that came from the rank, as it sent them; gradients come back in
    the same order. Rows are coded by themselves, so that the rank of the ids finds each in what has
-   come: grad_in_at says where the rows of a route begin, and the next of them belongs to the next
+   come: per_id.in_at says where the rows of a route begin, and the next of them belongs to the next
    id of its source. No column is cut and nothing is summed, so each source has one route; a dropped
    id has a row of zeros, which does not travel.
    ------------------------------------------------------------------------------------------------ */
@@ -6441,7 +6519,7 @@ static int64_t neo__shard_feature_sources(const neo__shard_map *m, int32_t featu
 static int32_t neo__shard_source_of_route(const neo__shard_map *m, const neo__shard_route *r) {
     return m->flows[m->flow_begin[r->rank] + r->flow].source;
 }
-/* Where what comes from each rank will be, and how much. */
+/* Places and counts of what comes from each rank. */
 static int64_t neo__shard_per_id_in(neo_shard *s, const neo__shard_batch *b, int64_t *in) {
     const neo__shard_map *m = s->map;
     int64_t at = 0;
@@ -6456,7 +6534,7 @@ static int64_t neo__shard_per_id_in(neo_shard *s, const neo__shard_batch *b, int
     }
     return at;
 }
-/* Where what goes to each rank is, and how much. */
+/* Places and counts of what goes to each rank. */
 static int64_t neo__shard_per_id_out(neo_shard *s, const neo__shard_batch *b, int64_t *out) {
     const neo__shard_map *m = s->map;
     const neo__shard_route *routes = m->routes + m->route_begin[s->rank];
@@ -6473,11 +6551,11 @@ static int64_t neo__shard_per_id_out(neo_shard *s, const neo__shard_batch *b, in
     }
     return at;
 }
-/* What the neo_bags of this rank gives, and takes. */
+/* Rows that the neo_bags of this rank gives, and takes. */
 static neo_tensor neo__shard_local_rows(const neo_shard *s, const neo__shard_batch *b) {
     if (s->map->none)
-        return neo_tensor_2d(s->per_id.local.data, NEO_F32, b->offsets[s->exchange.routes * b->global],
-                             s->per_id.dim);
+        return neo_tensor_2d(s->per_id.local.data, NEO_F32,
+                             b->offsets[s->exchange.routes * b->global], s->per_id.dim);
     return neo__shard_matrix(s, s->pooled.local, b->global, s->pooled.width);
 }
 /* Room for the rows of a batch. */
@@ -6503,10 +6581,13 @@ static void neo__shard_none_code(const neo__shard_move *v, int decode) {
             const int64_t *offsets = v->b->offsets + i * v->b->global;
             int64_t first = offsets[v->b->start[r]], n = offsets[v->b->start[r + 1]] - first;
             float *rows = (float *)s->per_id.local.data + first * dim;
-            char *at = (char *)s->per_id.out.data + s->per_id.out_at[r * s->exchange.routes + i] * bytes;
+            char *at =
+                (char *)s->per_id.out.data + s->per_id.out_at[r * s->exchange.routes + i] * bytes;
             if (n == 0) continue;
             if (decode) neo_wire_decode(s->ctx, wire, 0, at, n, dim, dim, rows);
-            else neo_wire_encode(s->ctx, wire, 0, rows, n, dim, dim, at, neo__shard_wire_stats(s, v->way));
+            else
+                neo_wire_encode(s->ctx, wire, 0, rows, n, dim, dim, at,
+                                neo__shard_wire_stats(s, v->way));
         }
 }
 static neo_status neo__shard_none_exchange(const neo__shard_move *v) {
@@ -6556,13 +6637,15 @@ static void neo__shard_none_task(void *arg, int64_t feature, int worker) {
         }
         char *at = (char *)s->per_id.in.data +
                    s->per_id.next[neo__shard_source_of(m->sources, u, end, row)]++ * bytes;
-        if (k->back) neo_wire_encode(s->ctx, wire, 0, mine, 1, dim, dim, at, neo__shard_wire_stats(s, 1));
+        if (k->back)
+            neo_wire_encode(s->ctx, wire, 0, mine, 1, dim, dim, at, neo__shard_wire_stats(s, 1));
         else neo_wire_decode(s->ctx, wire, 0, at, 1, dim, dim, mine);
     }
 }
-/* Rows of a data-parallel table, of the caller's samples [begin, end) of feature f: rounded as if they had travelled. */
-static float *neo__shard_none_copy(const neo__shard_id_rows *k, int32_t f, int64_t begin, int64_t end,
-                                   float *rows) {
+/* Rows of a data-parallel table, of the caller's samples [begin, end) of feature f: rounded as if
+   they had travelled. */
+static float *neo__shard_none_copy(const neo__shard_id_rows *k, int32_t f, int64_t begin,
+                                   int64_t end, float *rows) {
     const neo_shard *s = k->s;
     const int64_t *offsets = k->b->batch.offsets;
     const int64_t first = offsets[f * k->b->batch.batch + begin], dim = s->per_id.dim;
@@ -6622,9 +6705,10 @@ static neo_status neo__shard_none_return(const neo__shard_move *v, neo_tensor do
 /* ------------------------------------------------------------------------------------------------
    >>impl-shard-step
 
-   A step: rows leave, are taken, their gradients return, and come. These four stages branch on what travels: pooled
-   rows, or (NEO_POOL_NONE) a row for each id; data-parallel tables go along. One rank with nothing to round (`whole`)
-   has no stages: its neo_bags is called. A failure once an exchange has begun ends the groups of all ranks.
+   A step: rows leave, are taken, their gradients return, and come. These four stages branch on what
+   travels: pooled rows, or (NEO_POOL_NONE) a row for each id; data-parallel tables go along. One
+   rank with nothing to round (`whole`) has no stages: its neo_bags is called. A failure once an
+   exchange has begun ends the groups of all ranks.
    ------------------------------------------------------------------------------------------------ */
 static neo_status neo__shard_stage_leave(neo_shard *s, neo__shard_batch *b) {
     const neo__shard_move move = {s, b, 0};
@@ -6671,8 +6755,8 @@ NEO_API neo_status neo_shard_prefetch(neo_shard *s, const neo_jagged *batch, int
                "neo_shard_prefetch: a batch is under way already");
     return neo__shard_start(s, next, batch, global_batch);
 }
-/* Send the ids of the batch that comes next, whose lengths are here by now. If it is a bad one, its own
-   forward_begin says so. */
+/* Send the ids of the batch that comes next, whose lengths are here by now. If it is a bad one, its
+   own forward_begin says so. */
 static neo_status neo__shard_hurry(neo_shard *s) {
     neo__shard_batch *next = &s->batches[!s->current];
     if (next->stage != NEO__SHARD_LENGTHS) return NEO_OK;
@@ -6691,16 +6775,18 @@ static neo_status neo__shard_come(neo_shard *s, const neo_jagged *batch, int64_t
     return NEO_OK;
 }
 /* On one rank there is nothing to exchange: forward_end looks up. */
-static neo_status neo__shard_whole_begin(neo_shard *s, const neo_jagged *batch, int64_t global_batch) {
+static neo_status neo__shard_whole_begin(neo_shard *s, const neo_jagged *batch,
+                                         int64_t global_batch) {
     NEO__TRY(neo__shard_check_bags(batch));
     NEO__CHECK(global_batch == batch->batch, NEO_ERR_SHAPE,
-               "neo_shard_forward_begin: %" PRId64 " samples of a batch of %" PRId64 " on one rank", batch->batch,
-               global_batch);
+               "neo_shard_forward_begin: %" PRId64 " samples of a batch of %" PRId64 " on one rank",
+               batch->batch, global_batch);
     NEO__CHECK(global_batch <= s->map->desc.max_batch, NEO_ERR_CAPACITY,
-               "neo_shard_forward_begin: a batch of %" PRId64 " samples, planned are %" PRId64, global_batch,
-               s->map->desc.max_batch);
+               "neo_shard_forward_begin: a batch of %" PRId64 " samples, planned are %" PRId64,
+               global_batch, s->map->desc.max_batch);
     NEO__CHECK(s->map->weighted || !batch->weights, NEO_ERR_ARG,
-               "neo_shard_forward_begin: the batch has weights, the plan's has none (neo_plan_desc.weighted)");
+               "neo_shard_forward_begin: the batch has weights, the plan's has none "
+               "(neo_plan_desc.weighted)");
     NEO__TRY(neo_jagged_validate(batch, NULL));
     NEO__TRY(neo_bags_reserve(s->bags, global_batch, neo_jagged_id_count(batch)));
     s->batches[s->current].batch = *batch;
@@ -6736,10 +6822,11 @@ static neo_status neo__shard_check_rows(const neo_shard *s, neo_tensor t, const 
     NEO__CHECK(t.ndim == 2 && t.dtype == NEO_F32 && t.shape[0] == n && t.shape[1] == width &&
                    (t.stride[1] == 1 || width == 1) && (t.data || n == 0),
                NEO_ERR_SHAPE,
-               "%s: %s must be f32 [%" PRId64 "][%" PRId64 "], last stride 1 (%s of this rank; the dims of all "
+               "%s: %s must be f32 [%" PRId64 "][%" PRId64
+               "], last stride 1 (%s of this rank; the dims of all "
                "features); it is %s of %d dimensions, [%" PRId64 "][%" PRId64 "]",
-               fn, what, n, width, s->map->none ? "ids" : "samples", neo_dtype_name(t.dtype), (int)t.ndim,
-               t.ndim > 0 ? t.shape[0] : 0, t.ndim > 1 ? t.shape[1] : 0);
+               fn, what, n, width, s->map->none ? "ids" : "samples", neo_dtype_name(t.dtype),
+               (int)t.ndim, t.ndim > 0 ? t.shape[0] : 0, t.ndim > 1 ? t.shape[1] : 0);
     return NEO_OK;
 }
 NEO_API neo_status neo_shard_forward_end(neo_shard *s, neo_tensor out) {
@@ -6768,26 +6855,11 @@ NEO_API neo_status neo_shard_backward_begin(neo_shard *s, neo_tensor dout) {
     s->phase = NEO__SHARD_BACKWARD;
     return NEO_OK;
 }
-NEO__HOT_BEGIN
-/* Gradients of bags that are divided here, of one route. */
-static void neo__shard_divide_task(void *arg, int64_t route, int worker) {
-    const neo_shard *s = (const neo_shard *)arg;
-    const neo__shard_route *r = &s->map->routes[s->map->route_begin[s->rank] + route];
-    const neo__shard_batch *b = &s->batches[s->current];
-    const int32_t *lengths = b->whole + r->flow * b->global;
-    (void)worker;
-    if (!neo__shard_is_late(s->map, r->feature)) return;
-    for (int64_t i = 0; i < b->global; i++) {
-        float *row = s->pooled.local + i * s->pooled.width + r->col;
-        for (int64_t c = 0; c < r->cols && lengths[i] > 1; c++) row[c] /= (float)lengths[i];
-    }
-}
-NEO__HOT_END
-/* They are here, and ready to be merged. */
+/* Gradients of pooled rows are here, divided, and ready to be merged. */
 static neo_status neo__shard_backward_ready(neo_shard *s) {
     NEO__TRY(neo__shard_stage_come(s));
-    if (s->map->late) neo_parallel_for(s->ctx, s->exchange.routes, neo__shard_divide_task, s);
-    return NEO_OK;
+    return neo__shard_run_list(s, NEO__SHARD_DIVIDE, s->pooled.local, s->pooled.width,
+                               s->pooled.local, s->batches[s->current].global);
 }
 /* One step, of the batch b or (NULL) of what is kept. All that is sent comes before anything
    changes. */
@@ -6850,9 +6922,10 @@ NEO_API neo_status neo_shard_backward(neo_shard *s, neo_tensor dout, float lr) {
    [ids][floats].
 
    So that a gradient can be multiplied before MEAN divides it, dout travels undivided if its wire
-   is f32, and the holders divide, by lengths of whole bags that came with the others. On another wire
-   what travels, and is multiplied, is divided and rounded.
+   is f32, and the holders divide, by lengths of whole bags that came with the others. On another
+   wire what travels, and is multiplied, is divided and rounded.
    ------------------------------------------------------------------------------------------------ */
+NEO__HOT_BEGIN
 /* A block of 16 columns, n of them there: products rounded, by the tree of >>bag-optim. */
 NEO__INLINE float neo__shard_block_sum(const float *x, const float *y, int64_t n) {
     float q[16];
@@ -6864,7 +6937,7 @@ NEO__INLINE float neo__shard_block_sum(const float *x, const float *y, int64_t n
     for (int i = 0; i < 4; i++) q[i] += q[i + 4];
     return (q[0] + q[2]) + (q[1] + q[3]);
 }
-/* What a part says of an id: [neo__shard_grad_floats]. */
+/* Floats that a part says of an id: [neo__shard_grad_floats]. */
 static void neo__shard_grad_of(const neo__shard_part *part, const float *row, const float *dout,
                                float *to) {
     float sum = 0.0f;
@@ -6954,7 +7027,7 @@ static void neo__shard_grad_join(neo_shard *s, const neo__shard_batch *b) {
     }
     neo__fp_leave(fp);
 }
-/* To the caller, in order of ids; a feature. */
+/* Gradients of weights to the caller, in order of ids; a task is a feature. */
 typedef struct neo__shard_dweights {
     neo_shard *s;
     const neo__shard_batch *b;
@@ -6981,34 +7054,42 @@ static void neo__shard_grad_give_task(void *arg, int64_t feature, int worker) {
         }
     }
 }
-/* Of data-parallel tables all is here. */
+/* Gradients of weights of a data-parallel table's feature, one after another; returns the next. */
+static const float *neo__shard_grad_copy(const neo_shard *s, int32_t feature, const float *grad,
+                                         float *dweights) {
+    const neo_jagged *j = &s->batches[s->current].batch;
+    const int64_t *offsets = j->offsets + feature * j->batch;
+    for (int64_t i = 0; i < j->batch; i++) {
+        const float length =
+            neo__shard_is_late(s->map, feature) ? (float)(offsets[i + 1] - offsets[i]) : 1.0f;
+        for (int64_t k = offsets[i]; k < offsets[i + 1]; k++)
+            dweights[k - j->offsets[0]] = *grad++ / length;
+    }
+    return grad;
+}
+NEO__HOT_END
+/* Gradients of weights of data-parallel tables: all that they need is on this rank. */
 static neo_status neo__shard_grad_replicas(neo_shard *s, float *dweights) {
     const neo__shard_map *m = s->map;
     const neo_jagged *from = &s->batches[s->current].batch;
-    int64_t n = from->batch, at = 0;
+    int64_t n = from->batch;
     neo_jagged j;
     NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_COPIES_RAW, s->dout, s->pooled.copies));
     NEO__TRY(neo__shard_copies_batch(s, 0, n, &j));
     if (m->none) NEO__TRY(neo__shard_none_copies(s, 0, n, 1));
     NEO__TRY(neo__shard_reserve(s, &s->per_id.grad_out, neo_jagged_id_count(&j), sizeof(float)));
-    float *grad = (float *)s->per_id.grad_out.data, *made = grad;
+    float *made = (float *)s->per_id.grad_out.data;
+    const float *grad = made;
     neo_tensor rows = neo__shard_copies_rows(s, &j, 0), take;
     int64_t ids = neo_jagged_id_count(&j);
     NEO__TRY(neo__shard_take_there(s, rows, ids, &take));
     if (take.place == NEO_DEVICE) made = (float *)s->bounce.there.data + neo_tensor_count(rows);
     NEO__TRY(neo_bags_weight_grad(s->replicas, &j, take, made));
     if (take.place == NEO_DEVICE && ids > 0)
-        NEO__TRY(neo__shard_fetch(s, made, grad, ids));
+        NEO__TRY(neo__shard_fetch(s, made, (float *)s->per_id.grad_out.data, ids));
     neo__fp_state fp = neo__fp_enter();
     for (int64_t q = 0; q < m->replica_count; q++)
-        for (int64_t i = 0; i < n; i++) {
-            int32_t f = m->replicas[q];
-            const int64_t *offsets = from->offsets + f * n + i;
-            int64_t count = offsets[1] - offsets[0];
-            float *to = dweights + (offsets[0] - from->offsets[0]);
-            float length = neo__shard_is_late(m, f) ? (float)count : 1.0f;
-            for (int64_t c = 0; c < count; c++) to[c] = grad[at++] / length;
-        }
+        grad = neo__shard_grad_copy(s, m->replicas[q], grad, dweights);
     neo__fp_leave(fp);
     return NEO_OK;
 }
@@ -7027,8 +7108,8 @@ static neo_status neo__shard_weight_grads(neo_shard *s, float *dweights) {
     if (k.tasks > bags) k.tasks = bags;
     if (neo_ctx_device(s->ctx)) k.tasks = bags > 0; /* which one thread at a time may ask */
     neo_parallel_for(s->ctx, k.tasks, neo__shard_grad_task, &k);
-    NEO__TRY(
-        neo_comm_all_to_allv(s->rows, s->per_id.grad_out.data, out, s->per_id.grad_in.data, in, NEO_F32, NULL));
+    NEO__TRY(neo_comm_all_to_allv(s->rows, s->per_id.grad_out.data, out, s->per_id.grad_in.data, in,
+                                  NEO_F32, NULL));
     neo__shard_grad_join(s, k.b);
     neo__shard_dweights give;
     give.s = s;
@@ -7131,10 +7212,11 @@ NEO_API int64_t neo_shard_kept_count(const neo_shard *s) {
            (s->replicas ? neo_bags_kept_count(s->replicas) : 0);
 }
 static neo_status neo__shard_check_torn(const neo_shard *s, const char *fn) {
-    NEO__CHECK(!s->kept.torn, NEO_ERR_STATE,
-               "%s: bags '%s': a call of the device has failed in the middle of neo_shard_scale_grads or "
-               "neo_shard_clear: what is kept is of no use, call neo_shard_clear",
-               fn, s->map->desc.name);
+    NEO__CHECK(
+        !s->kept.torn, NEO_ERR_STATE,
+        "%s: bags '%s': a call of the device has failed in the middle of neo_shard_scale_grads or "
+        "neo_shard_clear: what is kept is of no use, call neo_shard_clear",
+        fn, s->map->desc.name);
     return NEO_OK;
 }
 NEO_API neo_status neo_shard_grad_squares(const neo_shard *s, neo_exact *sum) {
@@ -7209,7 +7291,8 @@ static void neo__shard_add_stats(neo_comm_stats *to, neo_comm_stats more) {
         c->calls += d->calls;
         c->time_ns += d->time_ns;
         c->control_bytes += d->control_bytes;
-        for (int l = 0; l < (int)NEO_LEVEL_COUNT; l++) c->bytes[l] += d->bytes[l], c->messages[l] += d->messages[l];
+        for (int l = 0; l < (int)NEO_LEVEL_COUNT; l++)
+            c->bytes[l] += d->bytes[l], c->messages[l] += d->messages[l];
     }
 }
 NEO_API neo_shard_stats neo_shard_get_stats(const neo_shard *s) {
@@ -7245,7 +7328,8 @@ NEO_API void neo_shard_reset_stats(neo_shard *s) {
 }
 
 /* ---- state ---- */
-/* A tensor of a part: weights or state of its rows. One float per row stands in every slice; the first has it. */
+/* A tensor of a part: weights or state of its rows. One float per row stands in every slice; the
+   first has it. */
 static neo_status neo__shard_add_part(neo_state *state, const neo_shard *s,
                                       const neo__shard_part *part, neo_state_kind kind,
                                       const char *suffix, neo_tensor t, int per_row) {
@@ -7331,7 +7415,7 @@ typedef struct neo__shard_span {
     float *packed, *whole; /* [chunk][dim]: of this rank, and of all */
 } neo__shard_span;
 
-/* What ranks [r, end) hold of rows [a, b), one rectangle after another: to out, or from in; returns
+/* Parts of rows [a, b) on ranks [r, end), one rectangle after another: to out, or from in; returns
    how many floats. */
 static int64_t neo__shard_rectangles(const neo__shard_span *k, int r, int end, int64_t a, int64_t b,
                                      float *packed, float *out, const float *in) {
@@ -7351,7 +7435,7 @@ static int64_t neo__shard_rectangles(const neo__shard_span *k, int r, int end, i
     }
     return at;
 }
-/* Those of this rank, between packed and its neo_bags. */
+/* Rectangles of this rank, between packed and its neo_bags. */
 static neo_status neo__shard_own_rows(const neo__shard_span *k, int64_t a, int64_t b) {
     const neo__shard_map *m = k->s->map;
     int64_t begin = m->part_begin[k->s->rank];
@@ -7394,10 +7478,11 @@ static neo_status neo__shard_set_chunk(const neo__shard_span *k, int64_t a, int6
     for (int r = 0; r < ranks; r++)
         s->exchange.counts[r] = neo__shard_rectangles(k, r, r + 1, a, b, NULL, NULL, NULL);
     if (k->wants) neo__shard_rectangles(k, 0, ranks, a, b, k->whole, NULL, k->in);
-    NEO__TRY(neo_comm_scatter(s->rows, k->whole, k->packed, 0, s->exchange.counts, NEO_F32, k->root, NULL));
+    NEO__TRY(neo_comm_scatter(s->rows, k->whole, k->packed, 0, s->exchange.counts, NEO_F32, k->root,
+                              NULL));
     return neo__shard_own_rows(k, a, b);
 }
-/* Of a data-parallel table, table t of the copies. */
+/* Rows [a, b) of a data-parallel table, table t of the copies. */
 static neo_status neo__shard_set_copies(const neo__shard_span *k, int32_t t, int64_t a, int64_t b) {
     const float *rows = k->whole;
     if (k->wants) rows = k->in + (a - k->first) * k->dim;
@@ -7451,7 +7536,7 @@ static neo_status neo__shard_check_span(const neo__shard_span *k) {
                s->phase == NEO__SHARD_FORWARD ? "forward" : "backward");
     return NEO_OK;
 }
-/* What all ranks must give alike: as rank 0. */
+/* Check that all ranks give the same numbers as rank 0. */
 static neo_status neo__shard_same_span(const neo__shard_span *k) {
     int64_t mine[5], first[5];
     mine[0] = k->table;
@@ -7491,29 +7576,29 @@ static neo_status neo__shard_span_run(neo__shard_span *k) {
     neo_free(s->ctx, k->packed, bytes);
     return agreed && status != NEO_OK ? neo__shard_give_up(s, status) : status;
 }
-NEO_API neo_status neo_shard_get_rows(neo_shard *s, int32_t table, int64_t first, int64_t count,
-                                      int root, float *rows) {
-    NEO__CHECK(s, NEO_ERR_ARG, "neo_shard_get_rows: shard is NULL");
+static neo__shard_span neo__shard_span_of(neo_shard *s, int32_t table, int64_t first, int64_t count,
+                                          int root) {
     NEO__ZERO(neo__shard_span, k);
     k.s = s;
-    k.fn = "neo_shard_get_rows";
     k.table = table;
     k.first = first;
     k.count = count;
     k.root = root;
+    return k;
+}
+NEO_API neo_status neo_shard_get_rows(neo_shard *s, int32_t table, int64_t first, int64_t count,
+                                      int root, float *rows) {
+    NEO__CHECK(s, NEO_ERR_ARG, "neo_shard_get_rows: shard is NULL");
+    neo__shard_span k = neo__shard_span_of(s, table, first, count, root);
+    k.fn = "neo_shard_get_rows";
     k.out = rows;
     return neo__shard_span_run(&k);
 }
 NEO_API neo_status neo_shard_set_rows(neo_shard *s, int32_t table, int64_t first, int64_t count,
                                       int root, const float *rows) {
     NEO__CHECK(s, NEO_ERR_ARG, "neo_shard_set_rows: shard is NULL");
-    NEO__ZERO(neo__shard_span, k);
-    k.s = s;
+    neo__shard_span k = neo__shard_span_of(s, table, first, count, root);
     k.fn = "neo_shard_set_rows";
-    k.table = table;
-    k.first = first;
-    k.count = count;
-    k.root = root;
     k.set = 1;
     k.in = rows;
     return neo__shard_span_run(&k);
