@@ -45,6 +45,8 @@
      which samples of a batch are this rank's?      samples
      numbers per sample, for metrics                gather_samples
      lines that come on standard input              neo_comm_input
+     how long would a step take on slower links?    neo_comm_desc.link and .virtual_clock,
+                                                    neo_comm_sleep for what is computed
      numbers for a report                           gather, or all_reduce of the words of a
                                                     neo_exact x: in and out &x, count sizeof x / 8,
                                                     NEO_I64, NEO_REDUCE_SUM
@@ -762,7 +764,7 @@ typedef struct neo__clock {
     neo__waiter *waiters;
 } neo__clock;
 
-static int64_t neo__clock_now(const neo__clock *k) {
+NEO__INLINE int64_t neo__clock_now(const neo__clock *k) {
     return k ? __atomic_load_n(&k->now_ns, __ATOMIC_RELAXED) : neo_time_ns();
 }
 /* Under the clock's lock. */
@@ -800,6 +802,7 @@ static void neo__clock_leave(neo__clock *k) {
     neo__clock_pause(k);
     neo__mutex_unlock(&k->lock);
 }
+NEO__HOT_BEGIN
 /* Wait on cond, under lock, until neo__clock_wake or until_ns (0: for ever). 0: the time has
    come. */
 static int neo__clock_wait(neo__clock *k, neo__cond *cond, neo__mutex *lock, int64_t until_ns,
@@ -839,6 +842,7 @@ static void neo__clock_wake(neo__clock *k, neo__cond *cond) {
     }
     neo__mutex_unlock(&k->lock);
 }
+NEO__HOT_END
 static void neo__clock_sleep(neo__clock *k, int64_t ns, int order) {
     if (ns <= 0) return;
     if (k) (void)neo__clock_wait(k, NULL, NULL, neo__clock_now(k) + ns, order);
@@ -1680,14 +1684,14 @@ static neo_status neo__comm_execute(neo_comm *comm, neo__work *w) {
         comm->transport->leave(comm);
         return neo_fail(comm->failure.status, "%s", comm->failure.message);
     }
-    int64_t began = neo_comm_time_ns(comm);
+    int64_t began = neo__clock_now(comm->clock);
     comm->scratch.place = w->place;
     neo_status status = neo__comm_use_device(comm, w);
     if (status == NEO_OK && comm->transport->agree) status = comm->transport->agree(comm, w);
     if (status == NEO_OK) status = neo__work_run(comm, w);
     neo_comm_counter *counter = &comm->stats.op[w->call.op];
     counter->calls++;
-    counter->time_ns += neo_comm_time_ns(comm) - began;
+    counter->time_ns += neo__clock_now(comm->clock) - began;
     return status;
 }
 
@@ -1725,7 +1729,7 @@ static neo_status neo__comm_start_thread(neo_comm *comm) {
 /* Operations before `end` are done: well, if the result is NEO_OK, whatever has broken the group
    since. */
 static neo_status neo__comm_drain(neo_comm *comm, int64_t end) {
-    int64_t began = neo_comm_time_ns(comm), succeeded = 0;
+    int64_t began = neo__clock_now(comm->clock), succeeded = 0;
     if (!comm->queue.runs) {
         succeeded = comm->queue.succeeded;
     } else {
@@ -1735,7 +1739,7 @@ static neo_status neo__comm_drain(neo_comm *comm, int64_t end) {
             (void)neo__clock_wait(comm->clock, &comm->queue.changed, &comm->lock, 0, 0);
         succeeded = comm->queue.succeeded;
         neo__mutex_unlock(&comm->lock);
-        if (waits) comm->stats.wait_ns += neo_comm_time_ns(comm) - began;
+        if (waits) comm->stats.wait_ns += neo__clock_now(comm->clock) - began;
     }
     return succeeded >= end ? NEO_OK : neo__comm_check(comm, "neo_comm");
 }
@@ -1778,9 +1782,9 @@ static neo_status neo__work_issue(neo_comm *comm, const neo__work *given, neo_ti
     neo__work_place(comm, w, given);
     NEO__TRY(neo__comm_mark_device(comm, w));
     if (!ticket) {
-        int64_t began = neo_comm_time_ns(comm);
+        int64_t began = neo__clock_now(comm->clock);
         neo_status status = neo__comm_execute(comm, w);
-        comm->stats.wait_ns += neo_comm_time_ns(comm) - began;
+        comm->stats.wait_ns += neo__clock_now(comm->clock) - began;
         return status;
     }
     neo__mutex_lock(&comm->lock);
@@ -2889,6 +2893,7 @@ static neo_status neo__rows_all_gather(neo_comm *c, const neo__work *w) {
     NEO__TRY(neo__gather_parts(c, &w->call, w->each, coded, offset, 1));
     return neo__rows_decode(c, w, coded, offset[c->size], w->out);
 }
+NEO__HOT_BEGIN
 /* Every rank's rows of this rank's part, coded; then row by row decoded and added. */
 static neo_status neo__rows_reduce(neo_comm *c, const neo__work *w) {
     const int64_t *counts = w->in_counts;
@@ -2918,6 +2923,7 @@ static neo_status neo__rows_reduce(neo_comm *c, const neo__work *w) {
     }
     return NEO_OK;
 }
+NEO__HOT_END
 static neo_status neo__rows_run(neo_comm *c, const neo__work *w) {
     if (w->call.op == (int)NEO_COMM_ALL_TO_ALL) return neo__rows_all_to_all(c, w);
     return w->call.op == (int)NEO_COMM_ALL_GATHER ? neo__rows_all_gather(c, w)
@@ -2953,6 +2959,7 @@ static neo_status neo__work_run(neo_comm *c, neo__work *w) {
 
    The public calls: check, fill a slot, issue.
    ---------------------------------------------------------------------------------------------- */
+NEO__HOT_BEGIN
 static neo__work neo__work_new(const char *function, neo_comm_op op, const void *in, void *out,
                                int64_t count, neo_dtype dtype) {
     neo__work w;
@@ -3013,6 +3020,7 @@ NEO_API neo_status neo_comm_all_reduce(neo_comm *c, neo_reduce reduce, const voi
                "%s: in and out overlap in part", w.function);
     return neo__work_issue(c, &w, ticket);
 }
+NEO__HOT_END
 NEO_API neo_status neo_comm_reduce_scatter(neo_comm *c, neo_reduce reduce, const void *in,
                                            void *out, int64_t count, const int64_t *counts,
                                            neo_dtype dtype, neo_ticket *ticket) {
@@ -3969,7 +3977,8 @@ static neo_level neo__comm_level(const neo_comm *c, int peer) {
     return c->node[peer] == c->node[c->rank] ? NEO_LEVEL_LOCAL : NEO_LEVEL_CROSS;
 }
 static int64_t neo__comm_deadline(const neo_comm *c) {
-    return c->desc.timeout_ms > 0 ? neo_comm_time_ns(c) + (int64_t)c->desc.timeout_ms * 1000000 : 0;
+    const int64_t ms = c->desc.timeout_ms;
+    return ms > 0 ? neo__clock_now(c->clock) + ms * 1000000 : 0;
 }
 static neo_status neo__threads_late(neo_comm *c, const neo__call *call, const neo__xfer *x) {
     int left = __atomic_load_n(&c->threads.seat[x->peer]->left, __ATOMIC_ACQUIRE),
@@ -3995,7 +4004,7 @@ static int neo__threads_on_its_way(neo_comm *c, const neo__xfer *x) {
     if (!x->send) return 0;
     return __atomic_load_n(&ring->reading, __ATOMIC_ACQUIRE) > 0 ||
            __atomic_load_n(&ring->message[x->index % (uint64_t)theirs->ring_length].arrives_ns,
-                           __ATOMIC_ACQUIRE) > neo_comm_time_ns(c);
+                           __ATOMIC_ACQUIRE) > neo__clock_now(c->clock);
 }
 static void neo__seat_waits(neo_comm *c, int peer) {
     __atomic_store_n(&c->threads.seat[c->rank]->waits_for, peer + 1, __ATOMIC_RELEASE);
@@ -4031,7 +4040,7 @@ static neo_status neo__threads_send(neo_comm *c, const neo__call *call, neo__xfe
     m->whole = x->whole;
     m->arrives_ns = 0;
     if (link->latency_us > 0 || link->bandwidth > 0) {
-        int64_t now = neo_comm_time_ns(c),
+        int64_t now = neo__clock_now(c->clock),
                 begin = mine->leaves_at[level] > now ? mine->leaves_at[level] : now;
         mine->leaves_at[level] = begin + neo__link_ns(link, x->bytes);
         m->arrives_ns = mine->leaves_at[level] + (int64_t)(link->latency_us * 1000.0);
@@ -4137,7 +4146,7 @@ static neo_status neo__threads_receive(neo_comm *c, const neo__call *call, neo__
         if (status != NEO_OK) return status;
         x->copied = 1;
     }
-    int64_t now = m->arrives_ns ? neo_comm_time_ns(c) : 0;
+    int64_t now = m->arrives_ns ? neo__clock_now(c->clock) : 0;
     if (m->arrives_ns && now >= m->arrives_ns && !x->arrived) {
         neo_level level = neo__comm_level(c, x->peer);
         int64_t takes = neo__link_ns(&c->desc.link[level], x->bytes);
