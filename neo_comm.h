@@ -1,18 +1,18 @@
-/* neo_comm.h: process groups and collectives for neo, over threads, MPI or NCCL, with the same bits on all.
+/* neo_comm.h: process groups and collectives over threads, MPI or NCCL, with the same bits on all.
 
    Copy it beside neo.h. MIT licence (at the end of the file).
 
    WHAT IT DOES
-     - one API over three backends: the ranks of a job are threads of one process (always there), MPI
-       processes (NEO_COMM_MPI) or GPUs (NEO_COMM_NCCL)
-     - all-reduce, reduce-scatter, all-gather, all-to-all, broadcast, gather, scatter, send, recv, barrier;
-       blocking or asynchronous, for every dtype of neo.h
-     - the same bits: sums add in the order of the leaf tree of neo.h (see >>leaves there), whatever the
-       backend, the number of ranks and the timing
+     - one API over three backends: the ranks of a job are threads of one process (always there),
+       MPI processes (NEO_COMM_MPI) or GPUs (NEO_COMM_NCCL)
+     - all-reduce, reduce-scatter, all-gather, all-to-all, broadcast, gather, scatter, send, recv,
+       barrier; blocking or asynchronous, for every dtype of neo.h
+     - the same bits: sums add in the order of the leaf tree of neo.h (see >>leaves there), whatever
+       the backend, the number of ranks and the timing
      - narrow wires: rows travel as f16, bf16, f8, i8 or i4 with scales, and errors are measured
      - every byte that is sent is counted, by operation and by level (inside a node, between nodes)
-     - faults become a status: a rank that exits, hangs or calls something else is named on every survivor;
-       nothing hangs
+     - faults become a status: a rank that exits, hangs or calls something else is named on every
+       survivor; nothing hangs
 
    WHAT IT DOES NOT DO
      - it is no network: between machines MPI and NCCL move the bytes
@@ -29,42 +29,47 @@
              return neo_comm_init_env(&desc, train, NULL) != NEO_OK;
          }
      cc trainer.c -lm -lpthread                           four ranks as threads
-     mpicc -DNEO_COMM_MPI trainer.c -lm -lpthread         and mpirun -n 4 ./a.out: as many as mpirun started
+     mpicc -DNEO_COMM_MPI trainer.c -lm -lpthread         and mpirun -n 4 ./a.out: as many as mpirun
+                                                          started
 
    WHICH CALL WHEN
-     gradients of replicated parameters             all_reduce_leaves (the same bits on any number of ranks;
-                                                    all_reduce if they may depend on it)
+     gradients of replicated parameters             all_reduce_leaves (the same bits on any number
+                                                    of ranks; all_reduce if they may depend on it)
      gradients of sharded parameters                reduce_scatter, reduce_scatter_leaves
      parameters that are sharded                    all_gather before use
      pooled embedding rows, ids                     all_to_all, all_to_allv
      rows in fewer bits                             the _rows calls with a neo_wire
      a decision of one rank                         broadcast
-     what a step has come to, on every rank         agree: before any rank acts on an error, or on the end of
-                                                    its input
+     what a step has come to, on every rank         agree: before any rank acts on an error, or on
+                                                    the end of its input
      which samples of a batch are this rank's?      samples
      numbers per sample, for metrics                gather_samples
      lines that come on standard input              neo_comm_input
-     numbers for a report                           gather, or all_reduce of the words of a neo_exact x: in and
-                                                    out &x, count sizeof x / 8, NEO_I64, NEO_REDUCE_SUM
+     how long would a step take on slower links?    neo_comm_desc.link and .virtual_clock,
+                                                    neo_comm_sleep for what is computed
+     numbers for a report                           gather, or all_reduce of the words of a
+                                                    neo_exact x: in and out &x, count sizeof x / 8,
+                                                    NEO_I64, NEO_REDUCE_SUM
 
    RULES
      Order      All ranks of a group make the same calls on it in the same order, and each takes the
                 group's next number; messages name it: "all_reduce #12".
-     Threads    A neo_comm belongs to one thread at a time. Groups of one rank are independent of each other,
-                but what one group waits for must not wait for the other. Over MPI one thread makes all
-                groups, and while an operation is in flight the program makes no MPI call of its own, unless
-                MPI was started with MPI_THREAD_MULTIPLE.
-     Buffers    A blocking call is done with all buffers when it returns. An asynchronous one (ticket not
-                NULL) holds them until neo_comm_wait: inputs must not be written, outputs not be read.
-                Arrays of counts and a neo_rows are copied, its workspace and stats are not. Operations in
-                flight may read the same memory, and one may read what an earlier one writes (they run in
-                order). Buffers on a function's stack: wait before it returns, on its error paths too
-                (neo_comm_wait_all).
-     Ownership  The comm that neo_comm_init_env and neo_comm_spawn give to a function is theirs; groups from
-                split, split_nodes and rebuild are the function's, to be destroyed before it returns.
+     Threads    A neo_comm belongs to one thread at a time. Groups of one rank are independent of
+                each other, but what one group waits for must not wait for the other. Over MPI one
+                thread makes all groups, and while an operation is in flight the program makes no
+                MPI call of its own, unless MPI was started with MPI_THREAD_MULTIPLE.
+     Buffers    A blocking call is done with all buffers when it returns. An asynchronous one
+                (ticket not NULL) holds them until neo_comm_wait: inputs must not be written,
+                outputs not be read. Arrays of counts and a neo_rows are copied, its workspace and
+                stats are not. Operations in flight may read the same memory, and one may read what
+                an earlier one writes (they run in order). Buffers on a function's stack: wait
+                before it returns, on its error paths too (neo_comm_wait_all).
+     Ownership  The comm that neo_comm_init_env and neo_comm_spawn give to a function is theirs;
+                groups from split, split_nodes and rebuild are the function's, to be destroyed
+                before it returns.
      In place   all_reduce, broadcast: in == out. reduce_scatter: out may be this rank's part of in.
-                all_gather: in may be this rank's part of out. all_to_all: in == out is refused. Other
-                overlaps are refused where they can be seen.
+                all_gather: in may be this rank's part of out. all_to_all: in == out is refused.
+                Other overlaps are refused where they can be seen.
      Counts     are elements, 64 bits. Zero is allowed everywhere (the ranks still meet).
      Pools      A collective is never called from inside a task of neo_parallel_for.
 
@@ -76,14 +81,15 @@
      and all ranks together
          broadcast                    (W - 1) S
          gather, scatter              S c(W)              (S: the root's buffer)
-     A sum over leaves of which a rank holds P subtrees (see neo_comm_all_reduce_leaves) sends that rank's
-     share of the reduce-scatter P times. Headers (88 bytes for each pair of ranks that meet in a call) are
-     counted apart, as control bytes.
+     A sum over leaves of which a rank holds P subtrees (see neo_comm_all_reduce_leaves) sends that
+     rank's share of the reduce-scatter P times. Headers (88 bytes for each pair of ranks that meet
+     in a call) are counted apart, as control bytes.
 
    CONTENTS (grep -nE '^ *>>|---- >>' neo_comm.h is the map)
      >>comm-config >>comm >>comm-work >>comm-faults >>comm-collectives >>comm-data >>comm-stats
      >>wire >>comm-clock >>impl-wire >>impl-comm-types >>impl-comm-core >>impl-comm-device
-     >>impl-collectives >>impl-comm-calls >>impl-comm-data >>impl-threads >>impl-spawn >>impl-mpi >>impl-nccl
+     >>impl-collectives >>impl-comm-calls >>impl-comm-data >>impl-threads >>impl-spawn >>impl-mpi
+     >>impl-nccl
 */
 #ifndef NEO_COMM_H
 #define NEO_COMM_H
@@ -95,10 +101,12 @@
      NEO_IMPLEMENTATION        emits neo.h and neo_comm.h
      NEO_COMM_IMPLEMENTATION   emits neo_comm.h alone (neo.h is implemented in another file)
      NEO_COMM_MPI              with the MPI backend: compile with mpicc
-     NEO_COMM_MPI_STAGED       device memory goes through pinned memory, even if MPI says that it takes it
-     NEO_COMM_NCCL             with the NCCL backend, for programs that have device buffers: needs the CUDA
-                               Toolkit and NCCL (-I$CUDA/include -L$CUDA/lib64 -lcudart -lnccl)
-   ------------------------------------------------------------------------------------------------ */
+     NEO_COMM_MPI_STAGED       device memory goes through pinned memory, even if MPI says that it
+                               takes it
+     NEO_COMM_NCCL             with the NCCL backend, for programs that have device buffers: needs
+                               the CUDA Toolkit and NCCL (-I$CUDA/include -L$CUDA/lib64 -lcudart
+                               -lnccl)
+   ---------------------------------------------------------------------------------------------- */
 #include "neo.h"
 
 #ifdef __cplusplus
@@ -109,7 +117,7 @@ extern "C" {
    >>comm
 
    A neo_comm is one rank's place in a group of ranks.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 typedef struct neo_comm neo_comm;
 
 typedef enum neo_comm_backend {
@@ -118,172 +126,191 @@ typedef enum neo_comm_backend {
     NEO_BACKEND_NCCL
 } neo_comm_backend;
 
-/* How two ranks are linked: inside one node, or between nodes. */
+/* The link between two ranks: inside one node, or between nodes. */
 typedef enum neo_level { NEO_LEVEL_LOCAL, NEO_LEVEL_CROSS, NEO_LEVEL_COUNT } neo_level;
 
-/* The threads backend can behave as slower links: a message of n bytes takes latency_us + n/bandwidth, and
-   a rank sends one at a time on each level, and receives one at a time. */
+/* The threads backend can behave as slower links: a message of n bytes takes latency_us +
+   n/bandwidth, and a rank sends one at a time on each level, and receives one at a time. */
 typedef struct neo_link {
     double latency_us;
     double bandwidth; /* bytes per second; 0: as fast as memory */
 } neo_link;
 
-/* Opens a device for the context of a rank (as neo_cuda_device_create does), which is destroyed after that
-   context. local: the rank's place in its node; several ranks may take one GPU, but each as a device of its own. */
+/* Opens a device for the context of a rank (as neo_cuda_device_create does), which is destroyed
+   after that context. local: the rank's place in its node; several ranks may take one GPU, but each
+   as a device of its own. */
 typedef neo_status (*neo_comm_device_fn)(int rank, int local, void *user, neo_device **device);
 
 /* Zeros are good defaults. */
 typedef struct neo_comm_desc {
-    neo_ctx_desc ctx;       /* of each rank's context. threads 0: of the threads backend one per rank, else
-                               all cores. repro_shards 0: the number of ranks */
+    neo_ctx_desc ctx;       /* of each rank's context. threads 0: of the threads backend one per
+                               rank, else all cores. repro_shards 0: the number of ranks */
     int ranks;              /* threads backend: how many; 0: 1. With MPI not read */
-    int ranks_per_node;     /* ranks [n k, n (k + 1)) are a node; 0: threads: all; MPI: by host name */
-    int timeout_ms;         /* a rank that waits longer for another gives up; 0: 60,000; below 0: never */
+    int ranks_per_node;     /* ranks [n k, n (k + 1)) are a node; 0: threads: all; MPI: by host
+                               name */
+    int timeout_ms;         /* a rank that waits longer for another gives up; 0: 60,000; below 0:
+                               never */
     size_t segment_bytes;   /* pieces that MPI and NCCL move and add at a time; 0: 256 KiB */
-    int queue_length;       /* asynchronous operations in flight (one more waits for a place); 0: 64 */
+    int queue_length;       /* asynchronous operations in flight (one more waits for a place); 0:
+                               64 */
     neo_link link[NEO_LEVEL_COUNT]; /* threads: the model; zeros: none */
     int virtual_clock;      /* threads: 1: time is simulated; see neo_comm_time_ns */
-    neo_comm_device_fn open_device; /* of each rank's context; NULL: ctx.device, which is one rank's alone */
+    neo_comm_device_fn open_device; /* of each rank's context; NULL: ctx.device, which is one rank's
+                                       alone */
     void *open_user;
 } neo_comm_desc;
 
 /* neo_comm_init_env: run fn on every rank of this job. Under mpirun, mpiexec or srun (seen by their
-   environment variables) with NEO_COMM_MPI compiled in: once, as one rank of MPI_COMM_WORLD; MPI is initialised
-   and finalised if the program has not done so. Else as desc->ranks threads. desc may be NULL.
-   A rank whose fn returns an error gives up as by neo_comm_abort, with neo_last_error as its reason, also in the
-   groups split from it that it has not destroyed. Over MPI
-   a rank whose fn has returned waits for the others, up to ten times the timeout.
-   Returns the status of fn on this process; of threads that of the first rank (in time) that failed, as
-   others often fail as a consequence, with its message, behind "rank <r>: " where not all ranks say the same.
-   Errors   NEO_ERR_ARG: a ctx.device for several ranks of a process (each needs one of its own: open_device), or
-            open_device gave two ranks the same one; those of open_device.
-            NEO_ERR_UNSUPPORTED: started by a launcher with several processes, but without NEO_COMM_MPI.
-            NEO_ERR_SYSTEM: the launcher is of another MPI than the program. */
+   environment variables) with NEO_COMM_MPI compiled in: once, as one rank of MPI_COMM_WORLD; MPI is
+   initialised and finalised if the program has not done so. Else as desc->ranks threads. desc may
+   be NULL. A rank whose fn returns an error gives up as by neo_comm_abort, with neo_last_error as
+   its reason, also in the groups split from it that it has not destroyed. Over MPI a rank whose fn
+   has returned waits for the others, up to ten times the timeout. Returns the status of fn on this
+   process; of threads that of the first rank (in time) that failed, as others often fail as a
+   consequence, with its message, behind "rank <r>: " where not all ranks say the same.
+   Errors   NEO_ERR_ARG: a ctx.device for several ranks of a process (each needs one of its own:
+            open_device), or open_device gave two ranks the same one; those of open_device.
+            NEO_ERR_UNSUPPORTED: started by a launcher with several processes, but without
+            NEO_COMM_MPI. NEO_ERR_SYSTEM: the launcher is of another MPI than the program. */
 typedef neo_status (*neo_comm_fn)(neo_comm *comm, void *user);
 NEO_API neo_status neo_comm_init_env(const neo_comm_desc *desc, neo_comm_fn fn, void *user);
 
-/* neo_comm_spawn: run fn on `ranks` threads, each with a context and a neo_comm of its own, and wait for
-   all. rank_status: [ranks], what each returned; or NULL. The result is as of neo_comm_init_env. */
+/* neo_comm_spawn: run fn on `ranks` threads, each with a context and a neo_comm of its own, and
+   wait for all. rank_status: [ranks], what each returned; or NULL. The result is as of
+   neo_comm_init_env. */
 NEO_API neo_status neo_comm_spawn(int ranks, const neo_comm_desc *desc, neo_comm_fn fn, void *user,
                                   neo_status *rank_status);
 
-/* neo_comm_create_mpi: a group over all ranks of *mpi_comm (a pointer to an MPI_Comm, which is duplicated),
-   in a program that has initialised MPI itself: with MPI_THREAD_SERIALIZED or more, else asynchronous
-   operations block where they are called (a warning is logged), here and in neo_comm_init_env. Set
-   MPI_ERRORS_RETURN on MPI_COMM_WORLD too: MPICH asks it for errors of any communicator. Collective over
-   mpi_comm; nothing is in flight on other groups.
-   Errors   NEO_ERR_UNSUPPORTED: compiled without NEO_COMM_MPI. NEO_ERR_PEER, NEO_ERR_TIMEOUT: another rank
-            could not make its part, or did not come. NEO_ERR_DIVERGED: segment_bytes differ. */
+/* neo_comm_create_mpi: a group over all ranks of *mpi_comm (a pointer to an MPI_Comm, which is
+   duplicated), in a program that has initialised MPI itself: with MPI_THREAD_SERIALIZED or more,
+   else asynchronous operations block where they are called (a warning is logged), here and in
+   neo_comm_init_env. Set MPI_ERRORS_RETURN on MPI_COMM_WORLD too: MPICH asks it for errors of any
+   communicator. Collective over mpi_comm; nothing is in flight on other groups.
+   Errors   NEO_ERR_UNSUPPORTED: compiled without NEO_COMM_MPI. NEO_ERR_PEER, NEO_ERR_TIMEOUT:
+            another rank could not make its part, or did not come. NEO_ERR_DIVERGED: segment_bytes
+            differ. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_comm_create_mpi(neo_ctx *ctx, const neo_comm_desc *desc,
                                                          const void *mpi_comm, neo_comm **comm);
-/* neo_comm_create_nccl: a group of the ranks of `host` (threads or MPI) whose buffers are device memory. The
-   calls and their bits are the same. Each rank brings a CUDA device of its own, which from then on is the
-   current one of the threads that call. host: used to make it, and not needed after: the group has a copy of
-   it, on which ranks agree on each call, so that one which diverges, has left or does not come is found out as
-   there. Collective over host.
-   Stream    cudaStream_t of this device. Transfers run on it, so a call comes after what was put on it before
-             (which counts into the timeout); not while it is captured. NULL: one of the group's own; then
-             inputs must be there when the call is made. What was called is done when the call, or
-             neo_comm_wait, returns: no stream need be waited for.
-   Context   host's may have a device (neo_comm_desc.open_device) of the same GPU: then a call begins when what was
-             called on it is done, and it makes the sums.
-   Memory    of the device and pinned, 2 segment_bytes (of host's desc) each, for sums. A few MiB are better
-             than the default there.
+/* neo_comm_create_nccl: a group of the ranks of `host` (threads or MPI) whose buffers are device
+   memory. The calls and their bits are the same. Each rank brings a CUDA device of its own, which
+   from then on is the current one of the threads that call. host: used to make it, and not needed
+   after: the group has a copy of it, on which ranks agree on each call, so that one which diverges,
+   has left or does not come is found out as there. Collective over host.
+   Stream    cudaStream_t of this device. Transfers run on it, so a call comes after what was put on
+             it before (which counts into the timeout); not while it is captured. NULL: one of the
+             group's own; then inputs must be there when the call is made. What was called is done
+             when the call, or neo_comm_wait, returns: no stream need be waited for.
+   Context   host's may have a device (neo_comm_desc.open_device) of the same GPU: then a call
+             begins when what was called on it is done, and it makes the sums.
+   Memory    of the device and pinned, 2 segment_bytes (of host's desc) each, for sums. A few MiB
+             are better than the default there.
    Bytes     as above, with no small case; control bytes are those of the agreement.
    Rows      on a narrow wire are coded by the context's device: without one NEO_ERR_UNSUPPORTED.
    Not here  rebuild: NEO_ERR_UNSUPPORTED.
-   Errors    NEO_ERR_ARG: no such device, or host is on devices itself. NEO_ERR_MEMORY. NEO_ERR_SYSTEM and
-             NEO_ERR_PEER: CUDA or NCCL fail (the message has their words); a failed call breaks the group,
-             and NCCL's communicator is aborted. NEO_ERR_UNSUPPORTED: compiled without NEO_COMM_NCCL, or host
-             has a virtual clock. */
+   Errors    NEO_ERR_ARG: no such device, or host is on devices itself. NEO_ERR_MEMORY.
+             NEO_ERR_SYSTEM and NEO_ERR_PEER: CUDA or NCCL fail (the message has their words); a
+             failed call breaks the group, and NCCL's communicator is aborted. NEO_ERR_UNSUPPORTED:
+             compiled without NEO_COMM_NCCL, or host has a virtual clock. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_comm_create_nccl(neo_comm *host, int device, void *stream,
                                                           neo_comm **comm);
-/* neo_comm_set_combine: fn makes the sums of a group over NCCL, and of those split from it later; NULL: the device of
-   the context does, or, if it has none, the processor, by way of pinned memory. fn puts its kernels on the stream
-   and returns; the arrays of its argument are valid until then. It must keep the order: pieces are pushed on a
-   stack one by one, and while the two on top have as many leaves, they become one of twice as many, below op above,
-   rounded to dtype; in the end what is left is folded from the top. (The order of >>leaves in neo.h.)
+/* neo_comm_set_combine: fn makes the sums of a group over NCCL, and of those split from it later;
+   NULL: the device of the context does, or, if it has none, the processor, by way of pinned memory.
+   fn puts its kernels on the stream and returns; the arrays of its argument are valid until then.
+   It must keep the order: pieces are pushed on a stack one by one, and while the two on top have as
+   many leaves, they become one of twice as many, below op above, rounded to dtype; in the end what
+   is left is folded from the top. (The order of >>leaves in neo.h.)
    Errors   NEO_ERR_UNSUPPORTED: the buffers of this group are not on a device. */
 typedef struct neo_comm_pieces neo_comm_pieces;
 typedef neo_status (*neo_comm_device_combine_fn)(void *user, const neo_comm_pieces *pieces);
 NEO_API neo_status neo_comm_set_combine(neo_comm *comm, neo_comm_device_combine_fn fn, void *user);
-/* neo_comm_destroy: NULL is allowed. Waits for what is in flight, unless the group has failed. Not a
-   collective: the other ranks see a rank that left only if they wait for it. The group that a rank's
-   function was given is left alone, with a warning. */
+/* neo_comm_destroy: NULL is allowed. Waits for what is in flight, unless the group has failed. Not
+   a collective: the other ranks see a rank that left only if they wait for it. The group that a
+   rank's function was given is left alone, with a warning. */
 NEO_API void neo_comm_destroy(neo_comm *comm);
 
 NEO_API int neo_comm_rank(const neo_comm *comm);
 NEO_API int neo_comm_size(const neo_comm *comm);
 NEO_API neo_ctx *neo_comm_ctx(const neo_comm *comm);
 NEO_API neo_comm_backend neo_comm_get_backend(const neo_comm *comm);
-/* neo_comm_node: the node of a rank of this group, counted from 0. neo_comm_world_rank: its rank in the
-   group that the job started with (messages use these). */
+/* neo_comm_node: the node of a rank of this group, counted from 0. neo_comm_world_rank: its rank in
+   the group that the job started with (messages use these). */
 NEO_API int neo_comm_node(const neo_comm *comm, int rank);
 NEO_API int neo_comm_world_rank(const neo_comm *comm, int rank);
 
-/* neo_comm_split: ranks that give the same color (>= 0) form a group, in order of (key, rank); a negative
-   color gives NULL. Collective. neo_comm_split_nodes: local: the ranks of this rank's node; cross: the ranks
-   at the same place in every node, one per node.
-   Errors   NEO_ERR_UNSUPPORTED (split_nodes): nodes of unequal size, or whose ranks are not consecutive.
-            NEO_ERR_STATE: on MPI, two threads make groups at the same time. */
-NEO_API NEO__CHECK_UNUSED neo_status neo_comm_split(neo_comm *comm, int color, int key, neo_comm **sub);
-NEO_API NEO__CHECK_UNUSED neo_status neo_comm_split_nodes(neo_comm *comm, neo_comm **local, neo_comm **cross);
+/* neo_comm_split: ranks that give the same color (>= 0) form a group, in order of (key, rank); a
+   negative color gives NULL. Collective. neo_comm_split_nodes: local: the ranks of this rank's
+   node; cross: the ranks at the same place in every node, one per node.
+   Errors   NEO_ERR_UNSUPPORTED (split_nodes): nodes of unequal size, or whose ranks are not
+            consecutive. NEO_ERR_STATE: on MPI, two threads make groups at the same time. */
+NEO_API NEO__CHECK_UNUSED neo_status neo_comm_split(neo_comm *comm, int color, int key,
+                                                    neo_comm **sub);
+NEO_API NEO__CHECK_UNUSED neo_status neo_comm_split_nodes(neo_comm *comm, neo_comm **local,
+                                                          neo_comm **cross);
 
-/* neo_comm_split_device: as neo_comm_split, a group whose buffers are in memory of the device of each rank's context
-   (and so those of groups split from it). Only numbers of the caller that say so stay in host memory: those of
-   neo_comm_agree, neo_comm_group. The calls and their bits are the same. Of a group over NCCL it is neo_comm_split.
-   Order     a call begins when all that was called on the context's device before it is done; with a ticket it
-             returns before (but a step that is recorded for a graph runs first), and the device goes on with what
-             is called meanwhile. What is called after the call, or neo_comm_wait, finds its result.
-   Transfers threads: copies from device to device. MPI: a CUDA-aware one (Open MPI and MPICH can be asked) gets
+/* neo_comm_split_device: as neo_comm_split, a group whose buffers are in memory of the device of
+   each rank's context (and so those of groups split from it). Only numbers of the caller that say
+   so stay in host memory: those of neo_comm_agree, neo_comm_group. The calls and their bits are the
+   same. Of a group over NCCL it is neo_comm_split.
+   Order     a call begins when all that was called on the context's device before it is done; with
+             a ticket it returns before (but a step that is recorded for a graph runs first), and
+             the device goes on with what is called meanwhile. What is called after the call, or
+             neo_comm_wait, finds its result.
+   Transfers threads: copies from device to device. MPI: a CUDA-aware one (Open MPI and MPICH can be
+   asked) gets
              device memory, any other pinned host memory, in pieces that are copied to and fro.
    Sums      are made on the device; with more than 256 subtrees of leaves: NEO_ERR_UNSUPPORTED.
    Memory    neo_comm_device_bytes, on the device and pinned, besides neo_comm_workspace_bytes.
-   Rows      on a narrow wire are coded on the device, their workspace is in its memory, and neo_rows.stats is
-             NULL (NEO_ERR_UNSUPPORTED).
+   Rows      on a narrow wire are coded on the device, their workspace is in its memory, and
+             neo_rows.stats is NULL (NEO_ERR_UNSUPPORTED).
    Not here  gather_samples of host memory: NEO_ERR_UNSUPPORTED.
-   Errors    NEO_ERR_ARG: a rank's context has no device; the others get NEO_ERR_MEMORY. Those of neo_comm_split.
-             NEO_ERR_DEVICE in a call, or the error of the step that the device records and runs for the call
-             (neo_cuda_graph_begin): the group is then broken, with the device's words.
-   neo_comm_place: where the buffers of a group are. neo_comm_host: the group of host memory below a group of devices
-   over NCCL, which lives as long; any other group itself. Numbers on the host go over it. */
-NEO_API NEO__CHECK_UNUSED neo_status neo_comm_split_device(neo_comm *comm, int color, int key, neo_comm **sub);
+   Errors    NEO_ERR_ARG: a rank's context has no device; the others get NEO_ERR_MEMORY. Those of
+             neo_comm_split. NEO_ERR_DEVICE in a call, or the error of the step that the device
+             records and runs for the call (neo_cuda_graph_begin): the group is then broken, with
+             the device's words.
+   neo_comm_place: where the buffers of a group are. neo_comm_host: the group of host memory below a
+   group of devices over NCCL, which lives as long; any other group itself. Numbers on the host go
+   over it. */
+NEO_API NEO__CHECK_UNUSED neo_status neo_comm_split_device(neo_comm *comm, int color, int key,
+                                                           neo_comm **sub);
 NEO_API neo_place neo_comm_place(const neo_comm *comm);
 NEO_API neo_comm *neo_comm_host(neo_comm *comm);
-NEO_API size_t neo_comm_device_bytes(const neo_comm_desc *desc, int ranks, neo_comm_backend backend);
+NEO_API size_t neo_comm_device_bytes(const neo_comm_desc *desc, int ranks,
+                                     neo_comm_backend backend);
 
 /* neo_comm_time_ns: the clock of the group: neo_time_ns, or with neo_comm_desc.virtual_clock the
-   simulated time of the job, which begins at 0. neo_comm_sleep: take ns of it, as a computation of that
-   length would.
-   Virtual   Time stands still while any rank computes, and when all wait it jumps to the next moment at
-             which one goes on: a message arrives by the link model, neo_comm_sleep ends, a timeout
-             strikes (after all else at that moment). So a computation takes no time unless neo_comm_sleep
-             says so, waiting takes no real time, and times and timeouts are the same in every run and on
-             every machine, however busy. Times of neo_comm_stats are of this clock too.
+   simulated time of the job, which begins at 0. neo_comm_sleep: take ns of it, as a computation of
+   that length would.
+   Virtual   Time stands still while any rank computes, and when all wait it jumps to the next
+             moment at which one goes on: a message arrives by the link model, neo_comm_sleep ends,
+             a timeout strikes (after all else at that moment). So a computation takes no time
+             unless neo_comm_sleep says so, waiting takes no real time, and times and timeouts are
+             the same in every run and on every machine, however busy. Times of neo_comm_stats are
+             of this clock too.
                  desc.virtual_clock = 1;
                  desc.link[NEO_LEVEL_CROSS] = (neo_link){.latency_us = 20, .bandwidth = 10e9};
              While a rank waits for another by means of its own (a lock, a loop around neo_comm_test
-             without neo_comm_sleep), no time passes. Only the rank's own thread makes calls. Not with
-             neo_comm_input, NCCL and MPI. */
+             without neo_comm_sleep), no time passes. Only the rank's own thread makes calls. Not
+             with neo_comm_input, NCCL and MPI. */
 NEO_API int64_t neo_comm_time_ns(const neo_comm *comm);
 NEO_API void neo_comm_sleep(neo_comm *comm, int64_t ns);
 
-/* neo_comm_workspace_bytes: exactly what a group of `ranks` takes from each rank's context; NCCL: beside its
-   copy of the host group, which takes what a group of that backend does. */
-NEO_API size_t neo_comm_workspace_bytes(const neo_comm_desc *desc, int ranks, neo_comm_backend backend);
+/* neo_comm_workspace_bytes: exactly what a group of `ranks` takes from each rank's context; NCCL:
+   beside its copy of the host group, which takes what a group of that backend does. */
+NEO_API size_t neo_comm_workspace_bytes(const neo_comm_desc *desc, int ranks,
+                                        neo_comm_backend backend);
 
 /* ------------------------------------------------------------------------------------------------
    >>comm-work
 
-   With ticket == NULL a call blocks. Else it starts and gives a ticket; the operations of a group run one
-   after another, in order, on a thread of the group's own, while the caller computes (with the context of the
-   rank too). A blocking call waits for those before it.
-   ------------------------------------------------------------------------------------------------ */
+   With ticket == NULL a call blocks. Else it starts and gives a ticket; the operations of a group
+   run one after another, in order, on a thread of the group's own, while the caller computes (with
+   the context of the rank too). A blocking call waits for those before it.
+   ---------------------------------------------------------------------------------------------- */
 typedef int64_t neo_ticket; /* counts this rank's asynchronous calls on the group, from 0 */
 
-/* neo_comm_wait: until this operation (and so all before it) is done; NEO_OK if it went well, even if the
-   group has broken since. neo_comm_wait_all: all of them, and the group works. neo_comm_test: *done says
-   whether, without waiting. Any number of times for a ticket.
+/* neo_comm_wait: until this operation (and so all before it) is done; NEO_OK if it went well, even
+   if the group has broken since. neo_comm_wait_all: all of them, and the group works.
+   neo_comm_test: *done says whether, without waiting. Any number of times for a ticket.
    Errors   those of the operation, or of an earlier one. */
 NEO_API neo_status neo_comm_wait(neo_comm *comm, neo_ticket ticket);
 NEO_API neo_status neo_comm_wait_all(neo_comm *comm);
@@ -292,45 +319,48 @@ NEO_API neo_status neo_comm_test(neo_comm *comm, neo_ticket ticket, int *done);
 /* ------------------------------------------------------------------------------------------------
    >>comm-faults
 
-   When a rank does not answer within the timeout, has left, or makes another call than its peers, every
-   rank that waits gets one of
+   When a rank does not answer within the timeout, has left, or makes another call than its peers,
+   every rank that waits gets one of
        NEO_ERR_TIMEOUT    a peer did not come in time (over MPI also: its process was lost)
        NEO_ERR_PEER       a peer has left or given up: its function returned, or MPI lost it
        NEO_ERR_DIVERGED   a peer called another operation, or with another size, dtype or label
-   and a message that names rank, peer, operation (with the count of all parts) and sequence number. After a
-   timeout over MPI the peer may itself be waiting for the lost one; threads look which rank waits for nobody.
-   The group is then broken: every later call on it returns the same error. Outputs of the failed call are
-   undefined. Over MPI its buffers must stay until the process ends if the timeout struck in the middle of
-   a message, as the rest may still arrive; the group keeps its own then, too.
-   An NEO_ERR_ARG breaks nothing and takes no number: the call can be made again.
-   ------------------------------------------------------------------------------------------------ */
+   and a message that names rank, peer, operation (with the count of all parts) and sequence number.
+   After a timeout over MPI the peer may itself be waiting for the lost one; threads look which rank
+   waits for nobody. The group is then broken: every later call on it returns the same error.
+   Outputs of the failed call are undefined. Over MPI its buffers must stay until the process ends
+   if the timeout struck in the middle of a message, as the rest may still arrive; the group keeps
+   its own then, too. An NEO_ERR_ARG breaks nothing and takes no number: the call can be made again.
+   ---------------------------------------------------------------------------------------------- */
 /* neo_comm_status: NEO_OK while the group works, else what broke it (and sets neo_last_error). */
 NEO_API neo_status neo_comm_status(neo_comm *comm);
-/* neo_comm_label: the next call of this rank on the group (also a send or recv; with a ticket too) is about
-   `label`, and that of its peers must be: as with another operation, another label, or none, is
-   NEO_ERR_DIVERGED. Messages name it: "all_gather #12 (300 f32) of 'h.3'". So calls that look alike and are
-   about different things (which layer's parameters are gathered?) are told apart.
+/* neo_comm_label: the next call of this rank on the group (also a send or recv; with a ticket too)
+   is about `label`, and that of its peers must be: as with another operation, another label, or
+   none, is NEO_ERR_DIVERGED. Messages name it: "all_gather #12 (300 f32) of 'h.3'". So calls that
+   look alike and are about different things (which layer's parameters are gathered?) are told
+   apart.
        neo_comm_label(comm, "h.3");
        status = neo_comm_all_gather(comm, ...);
-   label: copied; of more than 39 bytes the middle is shown, and compared, as a hash. NULL or "": none. A call
-   that is refused (NEO_ERR_ARG) leaves it to the next one; neo_comm_agree and neo_comm_split drop it.
+   label: copied; of more than 39 bytes the middle is shown, and compared, as a hash. NULL or "":
+   none. A call that is refused (NEO_ERR_ARG) leaves it to the next one; neo_comm_agree and
+   neo_comm_split drop it.
    Cost     nothing is allocated, no byte more is sent: headers have room for it. */
 NEO_API void neo_comm_label(neo_comm *comm, const char *label);
-/* neo_comm_abort: break the group on purpose, so that no rank waits for this one: a rank that cannot go on
-   (its disk is full) calls it and returns. message: shown on the others. */
+/* neo_comm_abort: break the group on purpose, so that no rank waits for this one: a rank that
+   cannot go on (its disk is full) calls it and returns. message: shown on the others. */
 NEO_API void neo_comm_abort(neo_comm *comm, const char *message);
-/* neo_comm_rebuild: after a fault, the ranks that are still there form a new group, in the old order. A rank
-   that does not call it within the timeout is left out. A broken group from split can then be destroyed; groups
-   made from it are made anew. repro_shards stays, and is spread over fewer ranks. The ranks may have been at
-   different steps, and what the failed call wrote is undefined: broadcast or load what must be equal.
-   neo_comm_spawn still reports the lost rank's status.
-   Errors   NEO_ERR_UNSUPPORTED: on MPI and NCCL. NEO_ERR_PEER: the others have gone on without this rank.
-            NEO_ERR_STATE: the group is not broken, or this rank has rebuilt it already. NEO_ERR_MEMORY: the
-            others go on without this rank. */
+/* neo_comm_rebuild: after a fault, the ranks that are still there form a new group, in the old
+   order. A rank that does not call it within the timeout is left out. A broken group from split can
+   then be destroyed; groups made from it are made anew. repro_shards stays, and is spread over
+   fewer ranks. The ranks may have been at different steps, and what the failed call wrote is
+   undefined: broadcast or load what must be equal. neo_comm_spawn still reports the lost rank's
+   status.
+   Errors   NEO_ERR_UNSUPPORTED: on MPI and NCCL. NEO_ERR_PEER: the others have gone on without this
+            rank. NEO_ERR_STATE: the group is not broken, or this rank has rebuilt it already.
+            NEO_ERR_MEMORY: the others go on without this rank. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_comm_rebuild(neo_comm *broken, neo_comm **comm);
 
-/* Faults on purpose, for tests of a trainer: what happens to this rank at the group's collective number
-   `at` (counted from 0: the #n of messages). Threads backend; delays on MPI too. */
+/* Faults on purpose, for tests of a trainer: what happens to this rank at the group's collective
+   number `at` (counted from 0: the #n of messages). Threads backend; delays on MPI too. */
 typedef enum neo_fault_kind {
     NEO_FAULT_NONE,
     NEO_FAULT_DELAY, /* it comes `ms` late */
@@ -347,17 +377,17 @@ NEO_API neo_status neo_comm_inject(neo_comm *comm, neo_fault fault);
 /* ------------------------------------------------------------------------------------------------
    >>comm-collectives
 
-   W ranks, this one is r. `count` counts elements of dtype. Where an array of counts ([W], the same on all
-   ranks unless said) is NULL, all parts have `count` elements; parts lie one after another in rank order.
-   Sums of floats add in the order of the leaf tree over the ranks, each rounded to dtype (f8 is refused);
-   integers add modulo 2^n. Max and min of floats: a NaN wins.
-   Errors   NEO_ERR_ARG: a NULL buffer, a negative count, a root outside the group, overlap: at once, before
-            anything is sent. Those of >>comm-faults.
-   ------------------------------------------------------------------------------------------------ */
+   W ranks, this one is r. `count` counts elements of dtype. Where an array of counts ([W], the same
+   on all ranks unless said) is NULL, all parts have `count` elements; parts lie one after another
+   in rank order. Sums of floats add in the order of the leaf tree over the ranks, each rounded to
+   dtype (f8 is refused); integers add modulo 2^n. Max and min of floats: a NaN wins.
+   Errors   NEO_ERR_ARG: a NULL buffer, a negative count, a root outside the group, overlap: at
+            once, before anything is sent. Those of >>comm-faults.
+   ---------------------------------------------------------------------------------------------- */
 typedef enum neo_reduce { NEO_REDUCE_SUM, NEO_REDUCE_MAX, NEO_REDUCE_MIN } neo_reduce;
 
-/* What the function of neo_comm_set_combine gets: out [n] = the tree over pieces [count] of n elements each,
-   in the memory of `device`. out may be one of the pieces. */
+/* Argument of the function of neo_comm_set_combine: out [n] = the tree over pieces [count] of n
+   elements each, in the memory of `device`. out may be one of the pieces. */
 struct neo_comm_pieces {
     neo_dtype dtype;
     neo_reduce reduce;
@@ -374,129 +404,144 @@ struct neo_comm_pieces {
 NEO_API neo_status neo_comm_all_reduce(neo_comm *comm, neo_reduce reduce, const void *in, void *out,
                                        int64_t count, neo_dtype dtype, neo_ticket *ticket);
 /* neo_comm_reduce_scatter: part r of the reduction. in [all parts], out [part r]. */
-NEO_API neo_status neo_comm_reduce_scatter(neo_comm *comm, neo_reduce reduce, const void *in, void *out,
-                                           int64_t count, const int64_t *counts, neo_dtype dtype,
-                                           neo_ticket *ticket);
+NEO_API neo_status neo_comm_reduce_scatter(neo_comm *comm, neo_reduce reduce, const void *in,
+                                           void *out, int64_t count, const int64_t *counts,
+                                           neo_dtype dtype, neo_ticket *ticket);
 /* neo_comm_all_gather: out [all parts]: part p is rank p's in. */
 NEO_API neo_status neo_comm_all_gather(neo_comm *comm, const void *in, void *out, int64_t count,
                                        const int64_t *counts, neo_dtype dtype, neo_ticket *ticket);
 /* neo_comm_all_to_all: part p of in goes to part r of rank p's out; W parts of count each.
-   neo_comm_all_to_allv: in_counts [W]: elements to each rank; out_counts [W]: from each rank, where rank p's
-   in_counts[r] must equal out_counts[p] here. */
+   neo_comm_all_to_allv: in_counts [W]: elements to each rank; out_counts [W]: from each rank, where
+   rank p's in_counts[r] must equal out_counts[p] here. */
 NEO_API neo_status neo_comm_all_to_all(neo_comm *comm, const void *in, void *out, int64_t count,
                                        neo_dtype dtype, neo_ticket *ticket);
-NEO_API neo_status neo_comm_all_to_allv(neo_comm *comm, const void *in, const int64_t *in_counts, void *out,
-                                        const int64_t *out_counts, neo_dtype dtype, neo_ticket *ticket);
+NEO_API neo_status neo_comm_all_to_allv(neo_comm *comm, const void *in, const int64_t *in_counts,
+                                        void *out, const int64_t *out_counts, neo_dtype dtype,
+                                        neo_ticket *ticket);
 /* neo_comm_broadcast: data [count] of the root, to all. */
-NEO_API neo_status neo_comm_broadcast(neo_comm *comm, void *data, int64_t count, neo_dtype dtype, int root,
-                                      neo_ticket *ticket);
-/* neo_comm_gather: all parts to the root's out; elsewhere out is not read. neo_comm_scatter: part r of the
-   root's in; elsewhere in is not read. */
+NEO_API neo_status neo_comm_broadcast(neo_comm *comm, void *data, int64_t count, neo_dtype dtype,
+                                      int root, neo_ticket *ticket);
+/* neo_comm_gather: all parts to the root's out; elsewhere out is not read. neo_comm_scatter: part r
+   of the root's in; elsewhere in is not read. */
 NEO_API neo_status neo_comm_gather(neo_comm *comm, const void *in, void *out, int64_t count,
-                                   const int64_t *counts, neo_dtype dtype, int root, neo_ticket *ticket);
+                                   const int64_t *counts, neo_dtype dtype, int root,
+                                   neo_ticket *ticket);
 NEO_API neo_status neo_comm_scatter(neo_comm *comm, const void *in, void *out, int64_t count,
-                                    const int64_t *counts, neo_dtype dtype, int root, neo_ticket *ticket);
-/* neo_comm_send, neo_comm_recv: between two ranks; the others do not take part (and their sequence numbers
-   do not move: a pair counts its messages by itself). A send may wait for its recv, and the operations of a
-   group run one after another, so two ranks that both send first wait for each other, with tickets too: let
-   the lower one send first, or use all_to_allv. */
-NEO_API neo_status neo_comm_send(neo_comm *comm, const void *data, int64_t count, neo_dtype dtype, int peer,
-                                 neo_ticket *ticket);
-NEO_API neo_status neo_comm_recv(neo_comm *comm, void *data, int64_t count, neo_dtype dtype, int peer,
-                                 neo_ticket *ticket);
+                                    const int64_t *counts, neo_dtype dtype, int root,
+                                    neo_ticket *ticket);
+/* neo_comm_send, neo_comm_recv: between two ranks; the others do not take part (and their sequence
+   numbers do not move: a pair counts its messages by itself). A send may wait for its recv, and the
+   operations of a group run one after another, so two ranks that both send first wait for each
+   other, with tickets too: let the lower one send first, or use all_to_allv. */
+NEO_API neo_status neo_comm_send(neo_comm *comm, const void *data, int64_t count, neo_dtype dtype,
+                                 int peer, neo_ticket *ticket);
+NEO_API neo_status neo_comm_recv(neo_comm *comm, void *data, int64_t count, neo_dtype dtype,
+                                 int peer, neo_ticket *ticket);
 /* neo_comm_barrier: returns when all ranks have called it. */
 NEO_API neo_status neo_comm_barrier(neo_comm *comm, neo_ticket *ticket);
 
 /* ---- sums over leaves ----
-   A step computed over V leaves on W ranks gives each rank the leaves [r V/W, (r + 1) V/W);
-   it computes a partial sum for each maximal subtree of the leaf tree inside that range
-   (one, if V/W is a power of two; then the plain calls do the same) and hands them over in order.
-   neo_comm_subtrees: these subtrees of rank r, as neo_leaves; returns how many (at most NEO_MAX_SUBTREES;
-   none if V < W, where the sums below are refused on every rank).
-   Samples of subtree t: neo_leaf_begin(batch, V, t.first) up to neo_leaf_begin(batch, V, t.first + t.count).
+   A step computed over V leaves on W ranks gives each rank the leaves [r V/W, (r + 1) V/W); it
+   computes a partial sum for each maximal subtree of the leaf tree inside that range (one, if V/W
+   is a power of two; then the plain calls do the same) and hands them over in order.
+   neo_comm_subtrees: these subtrees of rank r, as neo_leaves; returns how many (at most
+   NEO_MAX_SUBTREES; none if V < W, where the sums below are refused on every rank). Samples of
+   subtree t: neo_leaf_begin(batch, V, t.first) up to neo_leaf_begin(batch, V, t.first + t.count).
    Backward passes take it as their `leaves` (set rows_per_sample where a sample is several rows).
-   pieces: their sums, one per subtree. The result has the bits of one rank with all V leaves.
-   V = neo_ctx_repro_shards of the ranks' contexts must be at least W. f32, f16, bf16, integers. */
+   pieces: their sums, one per subtree. The result has the bits of one rank with all V leaves. V =
+   neo_ctx_repro_shards of the ranks' contexts must be at least W. f32, f16, bf16, integers. */
 enum { NEO_MAX_SUBTREES = 24 };
 NEO_API int neo_comm_subtrees(const neo_comm *comm, int rank, int64_t batch,
                               neo_leaves subtree[NEO_MAX_SUBTREES]);
 NEO_API neo_status neo_comm_all_reduce_leaves(neo_comm *comm, const void *const *pieces, void *out,
                                               int64_t count, neo_dtype dtype, neo_ticket *ticket);
-NEO_API neo_status neo_comm_reduce_scatter_leaves(neo_comm *comm, const void *const *pieces, void *out,
-                                                  int64_t count, const int64_t *counts, neo_dtype dtype,
-                                                  neo_ticket *ticket);
+NEO_API neo_status neo_comm_reduce_scatter_leaves(neo_comm *comm, const void *const *pieces,
+                                                  void *out, int64_t count, const int64_t *counts,
+                                                  neo_dtype dtype, neo_ticket *ticket);
 
 /* ---- two levels ----
-   The same calls over a group whose nodes are equal: bytes between nodes are sent once per node and not
-   once per rank. local, cross: of neo_comm_split_nodes. Blocking.
-     all_reduce   inside the nodes a reduce-scatter, across them an all-reduce of the part, inside an
-                  all-gather. With L ranks in a node and H nodes a rank sends 2 S c(L) inside and
-                  2 (S/L) c(H) across. The same bits as the flat call if L is a power of two; else it
-                  is refused (NEO_ERR_UNSUPPORTED) for float sums.
+   The same calls over a group whose nodes are equal: bytes between nodes are sent once per node and
+   not once per rank. local, cross: of neo_comm_split_nodes. Blocking.
+     all_reduce   inside the nodes a reduce-scatter, across them an all-reduce of the part, inside
+                  an all-gather. With L ranks in a node and H nodes a rank sends 2 S c(L) inside and
+                  2 (S/L) c(H) across. The same bits as the flat call if L is a power of two; else
+                  it is refused (NEO_ERR_UNSUPPORTED) for float sums.
      all_to_all   inside by place in the node, then across: S c(L) inside, S c(H) across, in H - 1
                   messages instead of (H - 1) L. workspace: as large as in.
    in, out and workspace may not overlap (all_reduce: in == out may be). */
 NEO_API neo_status neo_comm_all_reduce_2level(neo_comm *local, neo_comm *cross, neo_reduce reduce,
-                                              const void *in, void *out, int64_t count, neo_dtype dtype);
-NEO_API neo_status neo_comm_reduce_scatter_2level(neo_comm *local, neo_comm *cross, neo_reduce reduce,
-                                                  const void *in, void *out, int64_t count, neo_dtype dtype,
-                                                  void *workspace);
-NEO_API neo_status neo_comm_all_to_all_2level(neo_comm *local, neo_comm *cross, const void *in, void *out,
-                                              int64_t count, neo_dtype dtype, void *workspace);
+                                              const void *in, void *out, int64_t count,
+                                              neo_dtype dtype);
+NEO_API neo_status neo_comm_reduce_scatter_2level(neo_comm *local, neo_comm *cross,
+                                                  neo_reduce reduce, const void *in, void *out,
+                                                  int64_t count, neo_dtype dtype, void *workspace);
+NEO_API neo_status neo_comm_all_to_all_2level(neo_comm *local, neo_comm *cross, const void *in,
+                                              void *out, int64_t count, neo_dtype dtype,
+                                              void *workspace);
 
 /* ------------------------------------------------------------------------------------------------
    >>comm-data
 
-   A training loop over ranks: every rank reads its part of every batch (neo_reader_desc.rank), all agree on what came
-   of it, and metrics see all samples in their order.
+   A training loop over ranks: every rank reads its part of every batch (neo_reader_desc.rank), all
+   agree on what came of it, and metrics see all samples in their order.
        status = neo_comm_agree(comm, neo_reader_next(reader, &batch));
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 /* neo_comm_agree: one status for all ranks, out of what each brings. Collective.
        all NEO_OK                  NEO_OK
        all NEO_END                 NEO_END
-       an error on some ranks      on every rank the status of the lowest of them; neo_last_error is that rank's,
-                                   with "rank 2: " before it (its world rank), unless it begins with "rank "
+       an error on some ranks      on every rank the status of the lowest of them; neo_last_error is
+                                   that rank's, with "rank 2: " before it (its world rank), unless
+                                   it begins with "rank "
        some NEO_OK, some NEO_END   NEO_ERR_DIVERGED: the message says which ranks have ended
    An agreed error breaks nothing: the group works as before. Operations in flight are waited for.
-   Cost     8 bytes between each two ranks; an error one broadcast of 512 bytes more. Counted as all_gather and
-            broadcast. On a group of devices it runs on the host group: control bytes of the next call.
+   Cost     8 bytes between each two ranks; an error one broadcast of 512 bytes more. Counted as
+            all_gather and broadcast. On a group of devices it runs on the host group: control bytes
+            of the next call.
    Errors   those of >>comm-faults: then there is no agreement, and each rank has its own reason. */
 NEO_API neo_status neo_comm_agree(neo_comm *comm, neo_status mine);
-/* neo_comm_group: comm as what neo_save, neo_load and neo_state_digest_group want; valid as long as comm. */
+/* neo_comm_group: comm as what neo_save, neo_load and neo_state_digest_group want; valid as long as
+   comm. */
 NEO_API neo_group neo_comm_group(neo_comm *comm);
 
-/* neo_comm_samples: of a batch over all ranks this rank holds the samples [*first, *first + *count): those of its
-   leaves, as readers deal them out. V = neo_ctx_repro_shards must be that of the readers. Not collective.
+/* neo_comm_samples: of a batch over all ranks this rank holds the samples [*first, *first +
+   *count): those of its leaves, as readers deal them out. V = neo_ctx_repro_shards must be that of
+   the readers. Not collective.
    Errors   NEO_ERR_ARG: a NULL, batch is negative, V is less than the ranks; nothing is written. */
-NEO_API neo_status neo_comm_samples(const neo_comm *comm, int64_t batch, int64_t *first, int64_t *count);
-/* neo_comm_gather_samples: numbers per sample, of all samples of a batch in their order, at the root. in: of this
-   rank's samples [neo_batch.size][cols]; out: at the root [batch][cols], elsewhere not read; batch:
-   neo_batch.global_size. V = neo_ctx_repro_shards must be that of the readers, and at least the ranks.
-   Metrics over ranks that are exactly those of one rank, and need only a batch of memory: of every batch gather
-   logits and labels at rank 0, and
-       if (neo_comm_rank(comm) == 0) status = neo_metrics_update(metrics, logits, labels);   (then neo_comm_agree)
+NEO_API neo_status neo_comm_samples(const neo_comm *comm, int64_t batch, int64_t *first,
+                                    int64_t *count);
+/* neo_comm_gather_samples: numbers per sample, of all samples of a batch in their order, at the
+   root. in: of this rank's samples [neo_batch.size][cols]; out: at the root [batch][cols],
+   elsewhere not read; batch: neo_batch.global_size. V = neo_ctx_repro_shards must be that of the
+   readers, and at least the ranks. Metrics over ranks that are exactly those of one rank, and need
+   only a batch of memory: of every batch gather logits and labels at rank 0, and
+       if (neo_comm_rank(comm) == 0) status = neo_metrics_update(metrics, logits, labels);
+       status = neo_comm_agree(comm, status);
    where only rank 0 has a neo_metrics. */
-NEO_API neo_status neo_comm_gather_samples(neo_comm *comm, const void *in, void *out, int64_t batch, int64_t cols,
-                                           neo_dtype dtype, int root, neo_ticket *ticket);
+NEO_API neo_status neo_comm_gather_samples(neo_comm *comm, const void *in, void *out, int64_t batch,
+                                           int64_t cols, neo_dtype dtype, int root,
+                                           neo_ticket *ticket);
 
-/* Standard input for the readers of all ranks: rank 0's process has it (mpirun gives it to that one, and threads have
-   one between them), and every rank gets the same bytes, so order, positions and errors are the same.
+/* Standard input for the readers of all ranks: rank 0's process has it (mpirun gives it to that
+   one, and threads have one between them), and every rank gets the same bytes, so order, positions
+   and errors are the same.
        neo_comm_input *input;
        status = neo_comm_input_open(comm, NULL, &input);
        desc.input = neo_comm_input_source(input);     and "-" among desc.paths
-   A thread on each rank hands the bytes on, up to 1 MiB ahead of the reader, in a group of its own: neither the
-   caller nor the reader waits for another rank in it. When one rank closes its input, or fails, the input of all ends
-   behind the bytes that all have: what any rank could read the others can read too, and from there on their readers
-   return NEO_ERR_PEER. So all may stop in mid-stream after the same batch, and nothing hangs when one stops alone.
-   neo_comm_input_open: collective; it makes a group, which has an operation in flight until the input is closed (see
-   RULES). path: of rank 0, where NULL is standard input; else a file or named pipe that only rank 0 need have. The
-   memory (1 MiB) is of the rank's context.
-   neo_comm_input_close: after the reader, at any time. Not collective: it waits for no other rank's reader, only for
-   the ranks' threads to notice (0.1 s, or the timeout if a process was lost). NULL is allowed.
-   MPICH's mpirun gives up when more than a pipe holds (64 KiB) waits on standard input: use a named pipe there.
-   Errors   (open) NEO_ERR_UNSUPPORTED: a group of devices (use its host), a virtual clock, Windows, or MPI without
-            MPI_THREAD_SERIALIZED. NEO_ERR_NOT_FOUND, NEO_ERR_IO: rank 0 cannot open path. NEO_ERR_MEMORY,
-            NEO_ERR_SYSTEM; on all ranks. (of the reader) NEO_ERR_IO: rank 0 cannot read; those of >>comm-faults. */
+   A thread on each rank hands the bytes on, up to 1 MiB ahead of the reader, in a group of its own:
+   neither the caller nor the reader waits for another rank in it. When one rank closes its input,
+   or fails, the input of all ends behind the bytes that all have: what any rank could read the
+   others can read too, and from there on their readers return NEO_ERR_PEER. So all may stop in
+   mid-stream after the same batch, and nothing hangs when one stops alone. neo_comm_input_open:
+   collective; it makes a group, which has an operation in flight until the input is closed (see
+   RULES). path: of rank 0, where NULL is standard input; else a file or named pipe that only rank 0
+   need have. The memory (1 MiB) is of the rank's context. neo_comm_input_close: after the reader,
+   at any time. Not collective: it waits for no other rank's reader, only for the ranks' threads to
+   notice (0.1 s, or the timeout if a process was lost). NULL is allowed. MPICH's mpirun gives up
+   when more than a pipe holds (64 KiB) waits on standard input: use a named pipe there.
+   Errors   (open) NEO_ERR_UNSUPPORTED: a group of devices (use its host), a virtual clock, Windows,
+            or MPI without MPI_THREAD_SERIALIZED. NEO_ERR_NOT_FOUND, NEO_ERR_IO: rank 0 cannot open
+            path. NEO_ERR_MEMORY, NEO_ERR_SYSTEM; on all ranks. (of the reader) NEO_ERR_IO: rank 0
+            cannot read; those of >>comm-faults. */
 typedef struct neo_comm_input neo_comm_input;
 NEO_API NEO__CHECK_UNUSED neo_status neo_comm_input_open(neo_comm *comm, const char *path,
                                                          neo_comm_input **input);
@@ -507,7 +552,7 @@ NEO_API void neo_comm_input_close(neo_comm_input *input);
    >>comm-stats
 
    What this rank sent in this group, counted where the bytes leave: per operation and per level.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 typedef enum neo_comm_op {
     NEO_COMM_ALL_REDUCE,
     NEO_COMM_REDUCE_SCATTER,
@@ -539,9 +584,10 @@ NEO_API const char *neo_comm_op_name(neo_comm_op op); /* "all_reduce" ... */
 /* ------------------------------------------------------------------------------------------------
    >>wire
 
-   Rows of f32 in fewer bits. A row of `cols` numbers is coded by itself, in blocks of NEO_WIRE_BLOCK columns
-   (the last may be shorter); f8, i8 and i4 carry one f32 scale per block. So what a row becomes does
-   not depend on which rows travel with it, and a rank's own part is rounded as the others' are.
+   Rows of f32 in fewer bits. A row of `cols` numbers is coded by itself, in blocks of
+   NEO_WIRE_BLOCK columns (the last may be shorter); f8, i8 and i4 carry one f32 scale per block. So
+   what a row becomes does not depend on which rows travel with it, and a rank's own part is rounded
+   as the others' are.
        f16, bf16   to nearest even. Finite numbers beyond f16's largest saturate, and are counted.
        f8e4m3      x/scale with scale = the power of two that brings the block's largest magnitude
                    into (224, 448]
@@ -549,14 +595,14 @@ NEO_API const char *neo_comm_op_name(neo_comm_op op); /* "all_reduce" ... */
        i8          x/scale with scale = largest magnitude/127 (to 17 bits), to nearest even, in
                    -127 .. 127
        i4          largest/7, in -7 .. 7, two numbers in a byte
-   Scales are at least 2^-126, or 0 where the whole block rounds to zeros. |decoded - x| is at most the
-   larger of what is given: f16 2^-11 |x|, 2^-25; bf16 2^-8 |x|, 2^-134; f8e4m3 2^-4 |x|, 2^-10 scale,
-   2^-136; f8e5m2 2^-3 |x|, 2^-17 scale, 2^-143; i8 and i4 scale/2 (1 + 2^-15), 2^-127. That is without an
-   exponent, and but for numbers that saturate or round up to infinity (bf16 and f8: only within 2^-4 of the
-   largest float). i8 and i4 decode -0 as +0.
-   Infinities and NaNs: f32, f16 and bf16 carry them. In the others a block that holds one decodes as NaN
-   throughout. Sums over ranks are of the decoded numbers, in f32.
-   ------------------------------------------------------------------------------------------------ */
+   Scales are at least 2^-126, or 0 where the whole block rounds to zeros. |decoded - x| is at most
+   the larger of what is given: f16 2^-11 |x|, 2^-25; bf16 2^-8 |x|, 2^-134; f8e4m3 2^-4 |x|, 2^-10
+   scale, 2^-136; f8e5m2 2^-3 |x|, 2^-17 scale, 2^-143; i8 and i4 scale/2 (1 + 2^-15), 2^-127. That
+   is without an exponent, and but for numbers that saturate or round up to infinity (bf16 and f8:
+   only within 2^-4 of the largest float). i8 and i4 decode -0 as +0. Infinities and NaNs: f32, f16
+   and bf16 carry them. In the others a block that holds one decodes as NaN throughout. Sums over
+   ranks are of the decoded numbers, in f32.
+   ---------------------------------------------------------------------------------------------- */
 typedef enum neo_wire {
     NEO_WIRE_F32,
     NEO_WIRE_F16,
@@ -569,59 +615,66 @@ typedef enum neo_wire {
 } neo_wire;
 enum { NEO_WIRE_BLOCK = 64 };
 
-/* What coding did to the numbers; each call adds. saturated: f16 only. non_finite: decoded as Inf or NaN:
-   carried, spoilt by another in the block, or overflowed (an exponent's product too). */
+/* Effect of coding on the numbers; each call adds. saturated: f16 only. non_finite: decoded as Inf
+   or NaN: carried, spoilt by another in the block, or overflowed (an exponent's product too). */
 typedef struct neo_wire_stats {
     int64_t numbers, saturated, non_finite;
-    double error_squares, squares;          /* of those that decode as finite: sum (decoded - x)^2, sum x^2 */
+    double error_squares, squares;          /* of those that decode as finite: sum (decoded - x)^2,
+                                               sum x^2 */
     double max_error;                       /* largest |decoded - x| */
 } neo_wire_stats;
 
 NEO_API const char *neo_wire_name(neo_wire wire); /* "f32", "bf16", "i8" ... */
 /* neo_wire_parse: NEO_ERR_ARG for another word. */
 NEO_API neo_status neo_wire_parse(const char *name, neo_wire *wire);
-/* neo_wire_row_bytes: of one coded row of cols numbers (a multiple of 4, so that rows stay aligned). */
+/* neo_wire_row_bytes: of one coded row of cols numbers (a multiple of 4, so that rows stay
+   aligned). */
 NEO_API size_t neo_wire_row_bytes(neo_wire wire, int64_t cols);
-/* neo_wire_encode: src [rows][cols] f32, rows `stride` floats apart, to dst [rows][row_bytes], aligned to
-   4; padding bytes are 0. exponent: numbers are multiplied by 2^exponent first (loss scaling; the decoder
-   divides); outside -126 .. 126 it acts as the nearest; a product beyond f32 is an Inf (f16: saturates).
-   stats may be NULL: then errors are not measured, which is faster. neo_wire_decode: back.
-   Aliasing src and dst may not overlap.
+/* neo_wire_encode: src [rows][cols] f32, rows `stride` floats apart, to dst [rows][row_bytes],
+   aligned to 4; padding bytes are 0. exponent: numbers are multiplied by 2^exponent first (loss
+   scaling; the decoder divides); outside -126 .. 126 it acts as the nearest; a product beyond f32
+   is an Inf (f16: saturates). stats may be NULL: then errors are not measured, which is faster.
+   neo_wire_decode: back. Aliasing src and dst may not overlap.
    Threads  any; they use only the context's instruction set. */
-NEO_API void neo_wire_encode(const neo_ctx *ctx, neo_wire wire, int exponent, const float *src, int64_t rows,
-                             int64_t cols, int64_t stride, void *dst, neo_wire_stats *stats);
-NEO_API void neo_wire_decode(const neo_ctx *ctx, neo_wire wire, int exponent, const void *src, int64_t rows,
-                             int64_t cols, int64_t stride, float *dst);
+NEO_API void neo_wire_encode(const neo_ctx *ctx, neo_wire wire, int exponent, const float *src,
+                             int64_t rows, int64_t cols, int64_t stride, void *dst,
+                             neo_wire_stats *stats);
+NEO_API void neo_wire_decode(const neo_ctx *ctx, neo_wire wire, int exponent, const void *src,
+                             int64_t rows, int64_t cols, int64_t stride, float *dst);
 
 /* ---- rows on a narrow wire ----
-   Collectives over rows of `cols` f32, one after another in memory, coded on their way. The coded rows stand in
-   workspace, neo_comm_rows_bytes of it, which belongs to the call until it is done; so do stats.
-   A rank's own rows are rounded too. */
+   Collectives over rows of `cols` f32, one after another in memory, coded on their way. The coded
+   rows stand in workspace, neo_comm_rows_bytes of it, which belongs to the call until it is done;
+   so do stats. A rank's own rows are rounded too. */
 typedef struct neo_rows {
     neo_wire wire;
     int exponent;  /* rows are multiplied by 2^exponent on the wire (loss scaling) */
     int64_t cols;  /* required */
     void *workspace;
     size_t workspace_bytes;
-    neo_wire_stats *stats; /* what coding this rank's rows did, added up; or NULL. NULL on a group of devices: these are
-                              sums in double over one number after another, which a device has no order for;
-                              neo_wire_encode measures a copy of the rows on the host */
+    neo_wire_stats *stats; /* what coding this rank's rows did, added up; or NULL. NULL on a group
+                              of devices: these are sums in double over one number after another,
+                              which a device has no order for; neo_wire_encode measures a copy of
+                              the rows on the host */
 } neo_rows;
-/* neo_comm_rows_bytes: workspace for one of the calls below: op NEO_COMM_ALL_TO_ALL, NEO_COMM_ALL_GATHER or
-   NEO_COMM_REDUCE_SCATTER; in_rows, out_rows: of this rank's in and out. */
-NEO_API size_t neo_comm_rows_bytes(const neo_comm *comm, neo_wire wire, int64_t cols, neo_comm_op op,
-                                   int64_t in_rows, int64_t out_rows);
-/* As neo_comm_all_to_allv, _all_gather and _reduce_scatter, with rows for elements. reduce_scatter adds the
-   decoded rows of all ranks in f32, in the order of the tree over ranks.
+/* neo_comm_rows_bytes: workspace for one of the calls below: op NEO_COMM_ALL_TO_ALL,
+   NEO_COMM_ALL_GATHER or NEO_COMM_REDUCE_SCATTER; in_rows, out_rows: of this rank's in and out. */
+NEO_API size_t neo_comm_rows_bytes(const neo_comm *comm, neo_wire wire, int64_t cols,
+                                   neo_comm_op op, int64_t in_rows, int64_t out_rows);
+/* As neo_comm_all_to_allv, _all_gather and _reduce_scatter, with rows for elements. reduce_scatter
+   adds the decoded rows of all ranks in f32, in the order of the tree over ranks.
    Bytes    those of the plain calls, with neo_wire_row_bytes for a row.
-   Errors   NEO_ERR_ARG: no such wire, exponent or workspace too small, and those of the plain calls. */
+   Errors   NEO_ERR_ARG: no such wire, exponent or workspace too small, and those of the plain
+            calls. */
 NEO_API neo_status neo_comm_all_to_allv_rows(neo_comm *comm, const neo_rows *rows, const float *in,
-                                             const int64_t *in_rows, float *out, const int64_t *out_rows,
-                                             neo_ticket *ticket);
-NEO_API neo_status neo_comm_all_gather_rows(neo_comm *comm, const neo_rows *rows, const float *in, float *out,
-                                            int64_t count, const int64_t *counts, neo_ticket *ticket);
-NEO_API neo_status neo_comm_reduce_scatter_rows(neo_comm *comm, const neo_rows *rows, const float *in, float *out,
-                                                int64_t count, const int64_t *counts, neo_ticket *ticket);
+                                             const int64_t *in_rows, float *out,
+                                             const int64_t *out_rows, neo_ticket *ticket);
+NEO_API neo_status neo_comm_all_gather_rows(neo_comm *comm, const neo_rows *rows, const float *in,
+                                            float *out, int64_t count, const int64_t *counts,
+                                            neo_ticket *ticket);
+NEO_API neo_status neo_comm_reduce_scatter_rows(neo_comm *comm, const neo_rows *rows,
+                                                const float *in, float *out, int64_t count,
+                                                const int64_t *counts, neo_ticket *ticket);
 
 #ifdef __cplusplus
 }
@@ -630,7 +683,7 @@ NEO_API neo_status neo_comm_reduce_scatter_rows(neo_comm *comm, const neo_rows *
 
 /* ================================================================================================
    Stop here if you only want the API: what follows is the implementation.
-   ================================================================================================ */
+   ============================================================================================== */
 
 #if (defined(NEO_IMPLEMENTATION) || defined(NEO_STATIC) || defined(NEO_COMM_IMPLEMENTATION)) &&    \
     !defined(NEO__COMM_IMPLEMENTED)
@@ -689,12 +742,12 @@ enum {
 /* ------------------------------------------------------------------------------------------------
    >>comm-clock
 
-   The time of a group: NULL is the real clock, a neo__clock the virtual one of a job of threads. Each
-   thread of the job either runs or waits in neo__clock_wait; when none runs, time jumps to the earliest
-   moment that a thread waits for, and that thread wakes alone. A thread counts as running from
-   neo__clock_enter, which its starter calls, to neo__clock_leave. Locks are taken in the order: the
-   caller's, the clock's.
-   ------------------------------------------------------------------------------------------------ */
+   The time of a group: NULL is the real clock, a neo__clock the virtual one of a job of threads.
+   Each thread of the job either runs or waits in neo__clock_wait; when none runs, time jumps to the
+   earliest moment that a thread waits for, and that thread wakes alone. A thread counts as running
+   from neo__clock_enter, which its starter calls, to neo__clock_leave. Locks are taken in the
+   order: the caller's, the clock's.
+   ---------------------------------------------------------------------------------------------- */
 enum { NEO__WAITS, NEO__WOKEN, NEO__IN_TIME };
 typedef struct neo__waiter {
     struct neo__waiter *next;
@@ -711,7 +764,7 @@ typedef struct neo__clock {
     neo__waiter *waiters;
 } neo__clock;
 
-static int64_t neo__clock_now(const neo__clock *k) {
+NEO__INLINE int64_t neo__clock_now(const neo__clock *k) {
     return k ? __atomic_load_n(&k->now_ns, __ATOMIC_RELAXED) : neo_time_ns();
 }
 /* Under the clock's lock. */
@@ -749,7 +802,9 @@ static void neo__clock_leave(neo__clock *k) {
     neo__clock_pause(k);
     neo__mutex_unlock(&k->lock);
 }
-/* Wait on cond, under lock, until neo__clock_wake or until_ns (0: for ever). 0: the time has come. */
+NEO__HOT_BEGIN
+/* Wait on cond, under lock, until neo__clock_wake or until_ns (0: for ever). 0: the time has
+   come. */
 static int neo__clock_wait(neo__clock *k, neo__cond *cond, neo__mutex *lock, int64_t until_ns,
                            int order) {
     if (!k) {
@@ -787,6 +842,7 @@ static void neo__clock_wake(neo__clock *k, neo__cond *cond) {
     }
     neo__mutex_unlock(&k->lock);
 }
+NEO__HOT_END
 static void neo__clock_sleep(neo__clock *k, int64_t ns, int order) {
     if (ns <= 0) return;
     if (k) (void)neo__clock_wait(k, NULL, NULL, neo__clock_now(k) + ns, order);
@@ -796,29 +852,31 @@ NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-wire
 
-   Layout of a coded row. f32, f16, bf16: the numbers in order, zeros up to a multiple of 4 bytes. The others:
-   block after block; a block is its scale (f32) and then 32-bit words that hold p codes each (4 of 8 bits, or
-   8 of 4 bits). A block of n numbers has w = ceil(n/p) words; word i holds the numbers i, i + w, i + 2w ...
-   (one of each plane of w numbers), the first in its lowest bits; codes past the end are 0. So a word is made
-   of numbers that lie w apart, by 32-bit shifts alone: vectors need no packing, and one text does for vectors
-   of four numbers and for single ones. Rows of whole blocks have no padding: without gaps they are coded as
-   one long row.
+   Layout of a coded row. f32, f16, bf16: the numbers in order, zeros up to a multiple of 4 bytes.
+   The others: block after block; a block is its scale (f32) and then 32-bit words that hold p codes
+   each (4 of 8 bits, or 8 of 4 bits). A block of n numbers has w = ceil(n/p) words; word i holds
+   the numbers i, i + w, i + 2w ... (one of each plane of w numbers), the first in its lowest bits;
+   codes past the end are 0. So a word is made of numbers that lie w apart, by 32-bit shifts alone:
+   vectors need no packing, and one text does for vectors of four numbers and for single ones. Rows
+   of whole blocks have no padding: without gaps they are coded as one long row.
 
    i8, i4: two's complement codes. With Q = 127 or 7 and m the block's largest magnitude,
        scale   = m/Q in f32, rounded to 17 significant bits, at least 2^-126
        code    = x (1/scale), two f32 operations, to the nearest integer, ties to even
        decoded = code scale, which is exact (7 + 17 bits)
-   m itself has the code Q and decoding never overflows; what was decoded codes to the same bytes. Adding
-   1.5 2^23 rounds: the lowest bits of the sum are the code. -0 decodes as +0.
+   m itself has the code Q and decoding never overflows; what was decoded codes to the same bytes.
+   Adding 1.5 2^23 rounds: the lowest bits of the sum are the code. -0 decodes as +0.
 
-   f8: the scale is a power of two, at least 2^-126. x/scale and code scale are exact (but for quotients far
-   below the smallest code), so each number is rounded once. Zeros keep their signs.
+   f8: the scale is a power of two, at least 2^-126. x/scale and code scale are exact (but for
+   quotients far below the smallest code), so each number is rounded once. Zeros keep their signs.
 
-   A block that would decode as zeros has the scale 0; one with an Inf or a NaN has the scale NaN (0x7FC00000)
-   and codes 0. exponent: before all this x is multiplied by 2^exponent, in the end what was decoded by
-   2^-exponent, in f32. The bytes depend on the values alone (f32, f16, bf16 keep NaNs' payloads), everywhere.
-   ------------------------------------------------------------------------------------------------ */
-/* Four numbers at a time where the compiler has vectors (SSE2, NEON), else one. LESS: all ones where true. */
+   A block that would decode as zeros has the scale 0; one with an Inf or a NaN has the scale NaN
+   (0x7FC00000) and codes 0. exponent: before all this x is multiplied by 2^exponent, in the end
+   what was decoded by 2^-exponent, in f32. The bytes depend on the values alone (f32, f16, bf16
+   keep NaNs' payloads), everywhere.
+   ---------------------------------------------------------------------------------------------- */
+/* Four numbers at a time where the compiler has vectors (SSE2, NEON), else one. LESS: all ones
+   where true. */
 #if (defined(__GNUC__) || defined(__clang__)) && !defined(NEO_NO_SIMD) && !defined(__CUDACC__)
 #if defined(__x86_64__)
 #define NEO__WIRE_SSE 1
@@ -841,9 +899,12 @@ enum {
     NEO__WIRE_F16_MOST = 0x477FE000, /* 65504 */
     NEO__WIRE_TILE = 1024 /* numbers handled at a time: whole blocks, in the first-level cache */
 };
-NEO__STATIC_ASSERT((int)NEO_WIRE_F32 == (int)NEO__CODE_F32 && (int)NEO_WIRE_BF16 == (int)NEO__CODE_BF16 &&
-                       (int)NEO_WIRE_F8E4M3 == (int)NEO__CODE_F8E4M3 && (int)NEO_WIRE_I8 == (int)NEO__CODE_I8 &&
-                       (int)NEO_WIRE_I4 == (int)NEO__CODE_I4 && (int)NEO_WIRE_BLOCK == (int)NEO__CODE_BLOCK,
+NEO__STATIC_ASSERT((int)NEO_WIRE_F32 == (int)NEO__CODE_F32 &&
+                       (int)NEO_WIRE_BF16 == (int)NEO__CODE_BF16 &&
+                       (int)NEO_WIRE_F8E4M3 == (int)NEO__CODE_F8E4M3 &&
+                       (int)NEO_WIRE_I8 == (int)NEO__CODE_I8 &&
+                       (int)NEO_WIRE_I4 == (int)NEO__CODE_I4 &&
+                       (int)NEO_WIRE_BLOCK == (int)NEO__CODE_BLOCK,
                    "devices number wires as these are numbered");
 
 /* ---- one number ---- */
@@ -887,8 +948,8 @@ NEO__INLINE neo__wire_u neo__wire_select(neo__wire_u mask, neo__wire_u a, neo__w
     return b ^ ((a ^ b) & mask);
 }
 
-/* The larger of two magnitudes; NaNs may get lost. neo__wire_vnan: not 0 where one of them is a NaN.
-   (x86-64 has a maximum of floats; one of integers comes with SSE4.1 only.) */
+/* The larger of two magnitudes; NaNs may get lost. neo__wire_vnan: not 0 where one of them is a
+   NaN. (x86-64 has a maximum of floats; one of integers comes with SSE4.1 only.) */
 #if defined(NEO__WIRE_SSE)
 NEO__INLINE neo__wire_u neo__wire_vmax(neo__wire_u a, neo__wire_u b) {
     return neo__wire_vbits(_mm_max_ps(neo__wire_vnumber(a), neo__wire_vnumber(b)));
@@ -905,7 +966,8 @@ NEO__INLINE neo__wire_u neo__wire_vnan(neo__wire_u a, neo__wire_u b) {
 }
 #endif
 
-/* y = x factor. A finite x whose product is beyond the float with the bits `most` gives that one, signed. */
+/* y = x factor. A finite x whose product is beyond the float with the bits `most` gives that one,
+   signed. */
 NEO__INLINE neo__wire_f neo__wire_vtimes(neo__wire_f x, float factor, uint32_t most) {
     neo__wire_u u = neo__wire_vbits(x), y = neo__wire_vbits(x * factor), sign = u & 0x80000000u;
     neo__wire_u finite = NEO__WIRE_LESS(u & 0x7FFFFFFFu, neo__wire_vset(NEO__WIRE_INFINITY));
@@ -927,8 +989,8 @@ static void neo__wire_times(float *y, const float *x, int64_t n, float factor, u
    These and the loops over words are compiled once per wire: `wire` is a constant in each. */
 NEO__INLINE int neo__wire_code_bits(neo_wire wire) { return wire == NEO_WIRE_I4 ? 4 : 8; }
 
-/* f8: stored bits of significand; the bits of the smallest normal number; those of the power of two whose
-   last place is the smallest denormal. */
+/* f8: stored bits of significand; the bits of the smallest normal number; those of the power of two
+   whose last place is the smallest denormal. */
 NEO__INLINE int neo__wire_f8_man(neo_wire wire) { return wire == NEO_WIRE_F8E4M3 ? 3 : 2; }
 NEO__INLINE uint32_t neo__wire_f8_normal(neo_wire wire) {
     return (wire == NEO_WIRE_F8E4M3 ? 127u - 6u : 127u - 14u) << 23;
@@ -937,8 +999,8 @@ NEO__INLINE uint32_t neo__wire_f8_place(neo_wire wire) {
     return neo__wire_f8_normal(wire) + ((uint32_t)(23 - neo__wire_f8_man(wire)) << 23);
 }
 
-/* Adding the power of two whose last place is that of x in the format rounds x to so many last places; each
-   exponent above the smallest is worth 2^man codes more. x is in range. */
+/* Adding the power of two whose last place is that of x in the format rounds x to so many last
+   places; each exponent above the smallest is worth 2^man codes more. x is in range. */
 NEO__INLINE neo__wire_u neo__wire_code_f8(neo_wire wire, neo__wire_f x) {
     const int shift = 23 - neo__wire_f8_man(wire);
     const uint32_t normal = neo__wire_f8_normal(wire);
@@ -988,8 +1050,8 @@ NEO__INLINE void neo__wire_encode_words(neo_wire wire, const float *x, size_t wo
     }
 }
 
-/* Integers: with its sign bit inverted a code is 2^(bits - 1) more, and becomes a float as the last bits of
-   one in [2^23, 2^24). */
+/* Integers: with its sign bit inverted a code is 2^(bits - 1) more, and becomes a float as the last
+   bits of one in [2^23, 2^24). */
 NEO__INLINE void neo__wire_decode_code(neo_wire wire, neo__wire_u word, int shift, float scale,
                                             float *x) {
     const float middle = wire == NEO_WIRE_I8 ? 8388608.0f + 128.0f : 8388608.0f + 8.0f;
@@ -1071,8 +1133,8 @@ static float neo__wire_scale(neo_wire wire, uint32_t largest) {
     return neo__f32_bits((exponent > top ? exponent - top : 1u) << 23);
 }
 
-/* A block whose last plane is short, or whose words fill no vector, goes through a buffer with room for whole
-   vectors. What decoding puts past a plane of that buffer the next plane overwrites. */
+/* A block whose last plane is short, or whose words fill no vector, goes through a buffer with room
+   for whole vectors. What decoding puts past a plane of that buffer the next plane overwrites. */
 NEO__INLINE size_t neo__wire_words(neo_wire wire, size_t count) {
     return wire == NEO_WIRE_I4 ? (count + 7) / 8 : (count + 3) / 4;
 }
@@ -1155,8 +1217,8 @@ static void neo__wire_encode_floats(const neo__wire_job *job, const float *x, in
     neo_floats_encode(job->ctx, job->wire == NEO_WIRE_F16 ? NEO_F16 : NEO_BF16, x, out, n);
     if (n % 2) memset(out + 2 * n, 0, 2);
 }
-/* All scales come first: codes wait long for their scale (two divisions after a maximum), and meanwhile the
-   processor can find the next ones. That makes it about 1.5 times as fast. */
+/* All scales come first: codes wait long for their scale (two divisions after a maximum), and
+   meanwhile the processor can find the next ones. That makes it about 1.5 times as fast. */
 static void neo__wire_encode_blocks(const neo__wire_job *job, const float *x, int64_t n, char *out,
                                     int scales) {
     const size_t step = neo_wire_row_bytes(job->wire, NEO_WIRE_BLOCK);
@@ -1267,7 +1329,7 @@ NEO_API size_t neo_wire_row_bytes(neo_wire wire, int64_t cols) {
     }
 }
 
-/* Whether coded rows of so many columns, one after the other, are one long coded row. */
+/* 1: coded rows of so many columns, one after the other, are one long coded row. */
 static int neo__wire_joins(neo_wire wire, int64_t cols) {
     return wire == NEO_WIRE_F32 || cols % (wire <= NEO_WIRE_BF16 ? 2 : NEO_WIRE_BLOCK) == 0;
 }
@@ -1330,11 +1392,11 @@ NEO__HOT_END
 /* ------------------------------------------------------------------------------------------------
    >>impl-comm-types
 
-   An operation (neo__work) is a few rounds of transfers with peers (neo__xfer) and arithmetic between them.
-   What it does is written once, in >>impl-collectives; a transport moves the transfers: see
-   >>impl-threads and >>impl-mpi. Every message between two ranks carries the call it belongs to
-   (neo__call), so that ranks which diverge find out at the first message.
-   ------------------------------------------------------------------------------------------------ */
+   An operation (neo__work) is a few rounds of transfers with peers (neo__xfer) and arithmetic
+   between them. What it does is written once, in >>impl-collectives; a transport moves the
+   transfers: see >>impl-threads and >>impl-mpi. Every message between two ranks carries the call it
+   belongs to (neo__call), so that ranks which diverge find out at the first message.
+   ---------------------------------------------------------------------------------------------- */
 /* As peers must see it too, byte for byte. */
 typedef struct neo__call {
     int64_t sequence; /* of the group's collectives; a send's: of its pair */
@@ -1344,7 +1406,7 @@ typedef struct neo__call {
     char label[NEO__COMM_LABEL]; /* zeros behind its end */
 } neo__call;
 NEO__STATIC_ASSERT(sizeof(neo__call) == 40 + NEO__COMM_LABEL, "calls are compared byte for byte");
-/* What the first message of a call between two ranks carries before its data. */
+/* The head of the first message of a call between two ranks; its data follow. */
 typedef struct neo__header {
     neo__call call;
     int64_t bytes; /* of all data that this call sends this way */
@@ -1370,42 +1432,45 @@ typedef struct neo__xfer {
 } neo__xfer;
 
 typedef struct neo__work {
+    const char *function; /* the public call */
     neo__call call;
     const void *in;
     void *out;
     int64_t count; /* of one part, where counts are NULL */
     size_t each;   /* bytes of an element; of a coded row */
     neo_rows rows; /* cols 0: no rows */
-    int has_in_counts, has_out_counts;
-    int64_t *in_counts, *out_counts; /* [W] in the slot's own memory */
-    int peer;                        /* of send, recv */
-    int receives;
+    const int64_t *in_counts, *out_counts; /* [W], or NULL */
+    int peer, receives;                    /* of send, recv */
     int pieces; /* of a sum over leaves; 0: `in` is the one piece */
     const void *piece[NEO_MAX_SUBTREES];
     neo_place place; /* of the buffers */
-    void *ready;     /* the slot's own: what the device was called to do before this call; NULL: no device */
+    /* the slot's own: room for counts; what the device was called to do before this call (NULL: no
+       device) */
+    int64_t *slot_counts; /* [2 W] */
+    void *ready;
 } neo__work;
 
 typedef struct neo__transport {
-    /* start: begin a transfer. finish: wait until all of these are done. release: a finished view is not
-       read any more. All give NEO_OK or what broke the group. */
+    /* start: begin a transfer. finish: wait until all of these are done. release: a finished view
+       is not read any more. All give NEO_OK or what broke the group. */
     neo_status (*start)(neo_comm *comm, const neo__call *call, neo__xfer *x);
     neo_status (*finish)(neo_comm *comm, const neo__call *call, neo__xfer *x, int count);
     void (*release)(neo_comm *comm, neo__xfer *x);
-    /* tell: the peers must know that this rank broke the group (comm->broken, comm->message). heard: has a peer
-       said so? then fill these. */
+    /* tell: the peers must know that this rank broke the group (comm->broken, comm->message).
+       heard: has a peer said so? then fill these. */
     void (*tell)(neo_comm *comm);
     int (*heard)(neo_comm *comm);
-    /* member: the part of a new group that this rank brings (exchanged with the others as a number); join: take
-       the others' parts. leave: this rank takes no part any more; drop: nor does it look at the others' parts. */
+    /* member: the part of a new group that this rank brings (exchanged with the others as a
+       number); join: take the others' parts. leave: this rank takes no part any more; drop: nor
+       does it look at the others' parts. */
     neo_status (*member)(neo_comm *sub, neo_comm *parent, int64_t *token);
     neo_status (*join)(neo_comm *sub, const int64_t *tokens);
     void (*leave)(neo_comm *comm);
     void (*drop)(neo_comm *comm);
     int views; /* receives may look at the sender's memory, if it is the host's */
-    /* Of groups over NCCL; NULL elsewhere. agree: do all ranks make
-       this call? (messages carry no call then). come: what the user's stream has to do is done, and copy may run
-       outside of a call. copy: inside this rank's device. combine: as neo__combine. */
+    /* For groups over NCCL; NULL elsewhere. agree: do all ranks make this call? (messages carry no
+       call then). come: what the user's stream has to do is done, and copy may run outside of a
+       call. copy: inside this rank's device. combine: as neo__combine. */
     neo_status (*agree)(neo_comm *comm, const neo__work *w);
     neo_status (*come)(neo_comm *comm);
     neo_status (*copy)(neo_comm *comm, void *to, const void *from, size_t bytes);
@@ -1423,7 +1488,8 @@ typedef struct neo__comm_queue {
     neo__thread thread;
     neo__thread_start start;
     int runs, quit, ended; /* the thread */
-    int inline_only;       /* MPI may be called from the user's thread alone: asynchronous calls block */
+    int inline_only;       /* MPI may be called from the user's thread alone: asynchronous calls
+                              block */
     int64_t issued, finished, succeeded;
     neo__work *slot; /* [desc.queue_length], and one for calls that block */
 } neo__comm_queue;
@@ -1444,9 +1510,10 @@ typedef struct neo__comm_tree {
     int most;              /* subtrees of a rank */
     int *ones, *identity;  /* [size], [size + 1]: the same where every rank has one piece */
     int one_each;          /* every rank has one subtree, and all are of one size */
-    int node_size;         /* ranks of a node, where nodes are alike, else of all; 0: not known yet */
+    int node_size;         /* ranks of a node, where nodes are alike, else of all; 0: not known
+                              yet */
 } neo__comm_tree;
-/* What the operation that runs works with. */
+/* Memory of the operation that runs. */
 typedef struct neo__comm_scratch {
     neo_place place;    /* of its buffers */
     int64_t *offset;    /* [2 (size + 1)]: where parts begin */
@@ -1457,12 +1524,13 @@ typedef struct neo__comm_scratch {
     size_t segment_bytes;
     char *segment[2];   /* MPI, NCCL: [segment_bytes] each */
     /* of devices: see >>impl-comm-device */
-    char *device, *staging; /* on the device: [2][segment_bytes]; pinned: [2][stage_slots][stage_bytes] */
+    char *device, *staging; /* on the device: [2][segment_bytes]; pinned:
+                               [2][stage_slots][stage_bytes] */
     size_t stage_bytes;     /* 0: nothing is staged */
     int stage_slots;
     int direct; /* MPI takes device memory */
 } neo__comm_scratch;
-/* What the next call is. */
+/* Numbers and label of the next call. */
 typedef struct neo__comm_next {
     int64_t sequence;       /* of collectives */
     int64_t *pair_sequence; /* [2 size]: sent to, received from */
@@ -1472,7 +1540,7 @@ typedef struct neo__comm_next {
 typedef struct neo__comm_family {
     struct neo_comm *parent, *child, *sibling;
 } neo__comm_family;
-/* Of the threads backend. */
+/* The threads backend. */
 typedef struct neo__comm_threads {
     struct neo__job *job;
     struct neo__seat **seat; /* [size] */
@@ -1509,7 +1577,7 @@ struct neo_comm {
    >>impl-comm-core
 
    Errors that break the group, the queue, the checks of arguments.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 static const char *const neo__op_names[NEO_COMM_OP_COUNT] = {
     "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast",
     "gather",     "scatter",        "send",       "barrier"};
@@ -1555,7 +1623,8 @@ static neo__call_text neo__call_name(const neo__call *c) {
     return t;
 }
 
-/* The reason why the group is broken, if it is the first. From the caller's thread or the group's. */
+/* The reason why the group is broken, if it is the first. From the caller's thread or the
+   group's. */
 static int neo__comm_mark(neo_comm *comm, neo_status status, const char *message) {
     neo__mutex_lock(&comm->lock);
     int first = !comm->failure.broken;
@@ -1588,12 +1657,13 @@ static neo_status neo__comm_check(neo_comm *comm, const char *function) {
 }
 
 static neo_status neo__work_run(neo_comm *comm, neo__work *w); /* >>impl-collectives */
-static neo_status neo__comm_mark_device(neo_comm *comm, const neo__work *w); /* >>impl-comm-device */
+/* >>impl-comm-device */
+static neo_status neo__comm_mark_device(neo_comm *comm, const neo__work *w);
 static neo_status neo__comm_use_device(neo_comm *comm, const neo__work *w);
 static neo_status neo__comm_device_make(neo_comm *comm);
 static void neo__comm_device_free(neo_comm *comm);
 
-/* What is done on purpose to this operation. 1: the rank is lost. */
+/* Injected faults of this operation. 1: the rank is lost. */
 static int neo__comm_suffer(neo_comm *comm, const neo__work *w) {
     if (comm->failure.injected.kind == NEO_FAULT_NONE || w->call.op == (int)NEO_COMM_SEND ||
         comm->failure.injected.at != w->call.sequence)
@@ -1614,14 +1684,14 @@ static neo_status neo__comm_execute(neo_comm *comm, neo__work *w) {
         comm->transport->leave(comm);
         return neo_fail(comm->failure.status, "%s", comm->failure.message);
     }
-    int64_t began = neo_comm_time_ns(comm);
+    int64_t began = neo__clock_now(comm->clock);
     comm->scratch.place = w->place;
     neo_status status = neo__comm_use_device(comm, w);
     if (status == NEO_OK && comm->transport->agree) status = comm->transport->agree(comm, w);
     if (status == NEO_OK) status = neo__work_run(comm, w);
     neo_comm_counter *counter = &comm->stats.op[w->call.op];
     counter->calls++;
-    counter->time_ns += neo_comm_time_ns(comm) - began;
+    counter->time_ns += neo__clock_now(comm->clock) - began;
     return status;
 }
 
@@ -1635,7 +1705,8 @@ static void neo__comm_main(void *arg) {
         if (comm->queue.finished == comm->queue.issued) break;
         neo__work *w = &comm->queue.slot[comm->queue.finished % comm->desc.queue_length];
         neo__mutex_unlock(&comm->lock);
-        neo_status status = neo__comm_execute(comm, w); /* a failure stays in comm->failure.status */
+        neo_status status = neo__comm_execute(comm, w); /* a failure stays in
+                                                           comm->failure.status */
         neo__mutex_lock(&comm->lock);
         comm->queue.finished++;
         comm->queue.succeeded += status == NEO_OK;
@@ -1655,9 +1726,10 @@ static neo_status neo__comm_start_thread(neo_comm *comm) {
     neo__clock_leave(comm->clock);
     return neo_fail(NEO_ERR_SYSTEM, "neo_comm: cannot start a thread: %s", strerror(errno));
 }
-/* Operations before `end` are done: well, if the result is NEO_OK, whatever has broken the group since. */
+/* Operations before `end` are done: well, if the result is NEO_OK, whatever has broken the group
+   since. */
 static neo_status neo__comm_drain(neo_comm *comm, int64_t end) {
-    int64_t began = neo_comm_time_ns(comm), succeeded = 0;
+    int64_t began = neo__clock_now(comm->clock), succeeded = 0;
     if (!comm->queue.runs) {
         succeeded = comm->queue.succeeded;
     } else {
@@ -1667,35 +1739,52 @@ static neo_status neo__comm_drain(neo_comm *comm, int64_t end) {
             (void)neo__clock_wait(comm->clock, &comm->queue.changed, &comm->lock, 0, 0);
         succeeded = comm->queue.succeeded;
         neo__mutex_unlock(&comm->lock);
-        if (waits) comm->stats.wait_ns += neo_comm_time_ns(comm) - began;
+        if (waits) comm->stats.wait_ns += neo__clock_now(comm->clock) - began;
     }
     return succeeded >= end ? NEO_OK : neo__comm_check(comm, "neo_comm");
 }
-/* The slot for the next operation; its numbers are set by the caller. NULL: *status says why. */
-static neo__work *neo__work_slot(neo_comm *comm, int async, neo_status *status) {
-    if (async && !comm->queue.runs && !comm->queue.inline_only) {
-        *status = neo__comm_start_thread(comm);
-        if (*status != NEO_OK) return NULL;
-    }
-    *status = neo__comm_drain(comm, async ? comm->queue.issued - comm->desc.queue_length + 1 : comm->queue.issued);
-    if (*status != NEO_OK) return NULL;
-    neo__work *w = &comm->queue.slot[async ? comm->queue.issued % comm->desc.queue_length : comm->desc.queue_length];
-    int64_t *in_counts = w->in_counts, *out_counts = w->out_counts;
-    void *ready = w->ready;
-    memset(w, 0, sizeof *w);
-    w->in_counts = in_counts;
-    w->out_counts = out_counts;
-    w->ready = ready;
-    w->place = comm->place;
-    return w;
+/* Room for the counts of a call made inside neo: [size], free between calls. */
+static int64_t *neo__comm_counts(const neo_comm *c) {
+    return c->queue.slot[c->desc.queue_length].slot_counts + c->size;
+}
+/* The place of the next operation, once it is free. */
+static neo_status neo__work_slot(neo_comm *comm, int async, neo__work **slot) {
+    neo__comm_queue *q = &comm->queue;
+    const int length = comm->desc.queue_length;
+    if (async && !q->runs && !q->inline_only) NEO__TRY(neo__comm_start_thread(comm));
+    *slot = &q->slot[async ? q->issued % length : length];
+    return neo__comm_drain(comm, async ? q->issued - length + 1 : q->issued);
+}
+/* Fill the slot with a copy; the call takes the next number and the label. */
+static void neo__work_place(neo_comm *c, neo__work *slot, const neo__work *w) {
+    const size_t bytes = (size_t)c->size * sizeof(int64_t);
+    const int pair = w->call.op == (int)NEO_COMM_SEND;
+    int64_t *counts = slot->slot_counts,
+            *pairs = c->next.pair_sequence + (w->receives ? c->size : 0);
+    void *ready = slot->ready;
+    if (w->in_counts) memmove(counts, w->in_counts, bytes);
+    if (w->out_counts) memmove(counts + c->size, w->out_counts, bytes);
+    *slot = *w;
+    slot->slot_counts = counts;
+    slot->ready = ready;
+    slot->place = c->place;
+    if (w->in_counts) slot->in_counts = counts;
+    if (w->out_counts) slot->out_counts = counts + c->size;
+    slot->call.sequence = pair ? pairs[w->peer]++ : c->next.sequence++;
+    if (!c->next.label[0]) return;
+    memcpy(slot->call.label, c->next.label, sizeof slot->call.label);
+    memset(c->next.label, 0, sizeof c->next.label);
 }
 /* Run it now, or hand it to the thread; what the device was called to do before comes first. */
-static neo_status neo__work_issue(neo_comm *comm, neo__work *w, neo_ticket *ticket) {
+static neo_status neo__work_issue(neo_comm *comm, const neo__work *given, neo_ticket *ticket) {
+    neo__work *w = NULL;
+    NEO__TRY(neo__work_slot(comm, ticket != NULL, &w));
+    neo__work_place(comm, w, given);
     NEO__TRY(neo__comm_mark_device(comm, w));
     if (!ticket) {
-        int64_t began = neo_comm_time_ns(comm);
+        int64_t began = neo__clock_now(comm->clock);
         neo_status status = neo__comm_execute(comm, w);
-        comm->stats.wait_ns += neo_comm_time_ns(comm) - began;
+        comm->stats.wait_ns += neo__clock_now(comm->clock) - began;
         return status;
     }
     neo__mutex_lock(&comm->lock);
@@ -1772,8 +1861,9 @@ static void neo__comm_leaves(int shards, int size, int rank, int *begin, int *en
     *begin = (int)((int64_t)shards * rank / size);
     *end = (int)((int64_t)shards * (rank + 1) / size);
 }
-/* The maximal subtrees of the leaf tree of `shards` leaves inside [begin, end), in order; their numbers of leaves
-   to `leaves` (NULL: only counted). A subtree is an aligned power of two, or reaches to the last leaf. */
+/* The maximal subtrees of the leaf tree of `shards` leaves inside [begin, end), in order; their
+   numbers of leaves to `leaves` (NULL: only counted). A subtree is an aligned power of two, or
+   reaches to the last leaf. */
 static int neo__subtrees(int shards, int begin, int end, int *leaves) {
     int n = 0;
     if (begin == 0 && end == shards) { /* the whole tree, of any size */
@@ -1830,10 +1920,7 @@ static size_t neo__comm_layout(neo_comm *c, char *block, size_t segment_bytes) {
     NEO__CARVE(&at, c->scratch.xfer, c->scratch.xfer_count);
     NEO__CARVE(&at, c->scratch.segment[0], segment_bytes);
     NEO__CARVE(&at, c->scratch.segment[1], segment_bytes);
-    for (size_t i = 0; block && i < slots; i++) {
-        c->queue.slot[i].in_counts = counts + 2 * i * n;
-        c->queue.slot[i].out_counts = counts + (2 * i + 1) * n;
-    }
+    for (size_t i = 0; block && i < slots; i++) c->queue.slot[i].slot_counts = counts + 2 * i * n;
     return at.at;
 }
 static neo_comm_desc neo__comm_defaults(const neo_comm_desc *desc) {
@@ -1860,7 +1947,7 @@ static neo_status neo__comm_desc_check(const neo_comm_desc *d) {
                    "neo_comm: link[%d] is negative or not a number", l);
     return NEO_OK;
 }
-/* Of each of two: room for an element of every piece at least. */
+/* Bytes of each of two segments: room for an element of every piece at least. */
 static size_t neo__segment_bytes(const neo_comm_desc *d, int pieces) {
     size_t least = ((size_t)pieces * 8 + 63) / 64 * 64;
     return d->segment_bytes > least ? d->segment_bytes : least;
@@ -1880,7 +1967,8 @@ static neo_status neo__comm_new(neo_ctx *ctx, const neo_comm_desc *desc,
     new_one.tree.shards = NEO__MAX(neo_ctx_repro_shards(ctx), size); /* at least a leaf each */
     new_one.scratch.pieces = neo__pieces_total(new_one.tree.shards, size, &new_one.tree.most);
     new_one.scratch.segment_bytes = neo__segment_bytes(desc, new_one.scratch.pieces);
-    size_t own_segments = transport->views || transport->combine ? 0 : new_one.scratch.segment_bytes;
+    size_t own_segments =
+        transport->views || transport->combine ? 0 : new_one.scratch.segment_bytes;
     new_one.bytes = neo__comm_layout(&new_one, NULL, own_segments);
     c = (neo_comm *)neo__alloc_for(ctx, new_one.bytes, "neo_comm");
     if (!c) return NEO_ERR_MEMORY;
@@ -1904,7 +1992,8 @@ static neo_status neo__comm_new(neo_ctx *ctx, const neo_comm_desc *desc,
     *out = c;
     return NEO_OK;
 }
-/* The thread, if there is one, comes to an end; what still waits in the queue fails at once when broken. */
+/* The thread, if there is one, comes to an end; what still waits in the queue fails at once when
+   broken. */
 static void neo__comm_stop(neo_comm *c) {
     if (!c->queue.runs) return;
     neo__mutex_lock(&c->lock);
@@ -1929,7 +2018,8 @@ static void neo__comm_adopt(neo_comm *parent, neo_comm *child) {
     parent->family.child = child;
 }
 static void neo__comm_part(neo_comm *c) {
-    for (neo_comm *child = c->family.child; child; child = child->family.sibling) child->family.parent = NULL;
+    for (neo_comm *child = c->family.child; child; child = child->family.sibling)
+        child->family.parent = NULL;
     if (!c->family.parent) return;
     neo_comm **at = &c->family.parent->family.child;
     while (*at != c) at = &(*at)->family.sibling;
@@ -1984,21 +2074,17 @@ NEO_API void neo_comm_label(neo_comm *comm, const char *label) {
     snprintf(comm->next.label, sizeof comm->next.label, "%.14s~%08" PRIx32 "~%s", label,
              (uint32_t)(hash ^ hash >> 32), label + length - 15);
 }
-/* The call is made: it takes the label. */
-static void neo__call_label(neo_comm *comm, neo__call *call) {
-    if (!comm->next.label[0]) return;
-    memcpy(call->label, comm->next.label, sizeof call->label);
-    memset(comm->next.label, 0, sizeof comm->next.label);
-}
 NEO_API void neo_comm_abort(neo_comm *comm, const char *message) {
     if (!comm) return;
     (void)neo__comm_break(comm, NEO_ERR_PEER, "rank %d has given up: %s", comm->world[comm->rank],
                           message && message[0] ? message : "(no reason given)");
 }
-/* A rank whose function has failed: in its group, and in those split from it that are still there. */
+/* A rank whose function has failed: in its group, and in those split from it that are still
+   there. */
 static void neo__comm_give_up(neo_comm *comm, const char *message) {
     neo_comm_abort(comm, message);
-    for (neo_comm *child = comm->family.child; child; child = child->family.sibling) neo__comm_give_up(child, message);
+    for (neo_comm *child = comm->family.child; child; child = child->family.sibling)
+        neo__comm_give_up(child, message);
 }
 NEO_API neo_status neo_comm_inject(neo_comm *comm, neo_fault fault) {
     NEO__CHECK(comm, NEO_ERR_ARG, "neo_comm_inject: comm is NULL");
@@ -2011,7 +2097,7 @@ NEO_API neo_status neo_comm_inject(neo_comm *comm, neo_fault fault) {
 }
 
 /* ---- groups out of groups ---- */
-/* What each rank says about itself when a group is split. */
+/* A rank's word about itself when a group is split. */
 typedef struct neo__ballot {
     int64_t color, key, rank;
 } neo__ballot;
@@ -2030,7 +2116,8 @@ static int neo__ballot_members(neo__ballot *b, int size, int64_t color) {
 /* Two rounds: who goes where, then the parts that the members bring. */
 typedef struct neo__split_share {
     int64_t token; /* of the transport */
-    int64_t made;  /* 0: the rank has no memory; 1: it has its part; 2: and MPI takes device memory there */
+    int64_t made;  /* 0: the rank has no memory; 1: it has its part; 2: and MPI takes device memory
+                      there */
 } neo__split_share;
 typedef struct neo__split {
     neo_comm *comm, *sub;
@@ -2071,12 +2158,13 @@ static neo_status neo__split_make(neo__split *s, int64_t *token) {
 /* The others' parts: has everyone one, and are they alike? */
 static neo_status neo__split_check(const neo__split *s) {
     for (int p = 0; p < s->comm->size; p++)
-        NEO__CHECK(s->shares[p].made, NEO_ERR_MEMORY, "neo_comm_split: rank %d has no memory for it",
-                   s->comm->world[p]);
+        NEO__CHECK(s->shares[p].made, NEO_ERR_MEMORY,
+                   "neo_comm_split: rank %d has no memory for it", s->comm->world[p]);
     for (int p = 0; p < s->members; p++) {
         const neo__split_share *theirs = &s->shares[s->ballots[p].rank];
-        NEO__CHECK((int)theirs->made - 1 == s->sub->scratch.direct, NEO_ERR_MISMATCH,
-                   "neo_comm_split_device: MPI takes device memory on some ranks and not on others");
+        NEO__CHECK(
+            (int)theirs->made - 1 == s->sub->scratch.direct, NEO_ERR_MISMATCH,
+            "neo_comm_split_device: MPI takes device memory on some ranks and not on others");
         s->tokens[p] = theirs->token;
     }
     return NEO_OK;
@@ -2100,7 +2188,8 @@ static neo_status neo__split_run(neo__split *s, int color, int key) {
     if (s->sub) s->sub->threads.joined = 1;
     return NEO_OK;
 }
-static neo_status neo__comm_split_place(neo_comm *comm, int color, int key, neo_place where, neo_comm **sub) {
+static neo_status neo__comm_split_place(neo_comm *comm, int color, int key, neo_place where,
+                                        neo_comm **sub) {
     NEO__CHECK(sub, NEO_ERR_ARG, "neo_comm_split: sub is NULL");
     *sub = NULL;
     NEO__TRY(neo__comm_check(comm, "neo_comm_split"));
@@ -2189,36 +2278,45 @@ NEO_API int neo_comm_subtrees(const neo_comm *comm, int rank, int64_t batch,
 /* ------------------------------------------------------------------------------------------------
    >>impl-comm-device
 
-   Groups whose buffers are in memory of devices (not over NCCL, which has its own). The way of the data:
+   Groups whose buffers are in memory of devices (not over NCCL, which has its own). The way of the
+   data:
 
-     caller      marks what its device was called to do before (an event of the call's slot), and goes on
-     before      whoever runs the call, the rank's thread or, of one that blocks, its caller, waits for that: then the
-                 inputs are there, and nothing reads what the call writes. Ranks wait for their own devices alone: the
-                 first message says that the sender's is that far
-     transfers   threads: the receiver's device copies from the sender's memory, on the same GPU or from another one.
-                 MPI: it gets addresses of the device if it takes them; else a send is copied to pinned memory (a slot
-                 of `staging` for each transfer under way) and a receive from there, a slot at a time
-     sums        the pieces of a segment come to `scratch`, on the device, where a kernel adds them in the order of the
-                 leaf tree; two segments are on their way, as on the host
+     caller      marks what its device was called to do before (an event of the call's slot), and
+                 goes on
+     before      whoever runs the call, the rank's thread or, of one that blocks, its caller, waits
+                 for that: then the inputs are there, and nothing reads what the call writes. Ranks
+                 wait for their own devices alone: the first message says that the sender's is that
+                 far
+     transfers   threads: the receiver's device copies from the sender's memory, on the same GPU or
+                 from another one. MPI: it gets addresses of the device if it takes them; else a
+                 send is copied to pinned memory (a slot of `staging` for each transfer under way)
+                 and a receive from there, a slot at a time
+     sums        the pieces of a segment come to `scratch`, on the device, where a kernel adds them
+                 in the order of the leaf tree; two segments are on their way, as on the host
 
-   Copies and sums run on a stream of the exchanges' own, whichever thread makes the call, and are done when they
-   return; so what is called on the device after the call finds the results. Scratch and staging are there from
-   the start: a call allocates nothing.
-   ------------------------------------------------------------------------------------------------ */
-static int neo__comm_views(const neo_comm *c) { return c->transport->views && c->scratch.place == NEO_HOST; }
+   Copies and sums run on a stream of the exchanges' own, whichever thread makes the call, and are
+   done when they return; so what is called on the device after the call finds the results. Scratch
+   and staging are there from the start: a call allocates nothing.
+   ---------------------------------------------------------------------------------------------- */
+static int neo__comm_views(const neo_comm *c) {
+    return c->transport->views && c->scratch.place == NEO_HOST;
+}
 static char *neo__comm_segment(const neo_comm *c, int i) {
-    return c->scratch.device && c->scratch.place == NEO_DEVICE ? c->scratch.device + (size_t)i * c->scratch.segment_bytes : c->scratch.segment[i];
+    return c->scratch.device && c->scratch.place == NEO_DEVICE
+               ? c->scratch.device + (size_t)i * c->scratch.segment_bytes
+               : c->scratch.segment[i];
 }
 /* The device has failed: why is in neo_last_error, and the others are told. */
 static neo_status neo__comm_device_failed(neo_comm *c, const neo__call *call, neo_status status) {
     return neo__comm_break(c, status, "rank %d: %s: %.280s", c->world[c->rank],
                            neo__call_name(call).text, neo_last_error());
 }
-static neo_status neo__comm_move(neo_comm *c, const neo__call *call, void *to, const void *from, size_t bytes) {
+static neo_status neo__comm_move(neo_comm *c, const neo__call *call, void *to, const void *from,
+                                 size_t bytes) {
     neo_status status = neo__device_move(c->ctx, to, from, bytes);
     return status == NEO_OK ? NEO_OK : neo__comm_device_failed(c, call, status);
 }
-/* When a call is made. */
+/* Called when a call is made. */
 static neo_status neo__comm_mark_device(neo_comm *c, const neo__work *w) {
     neo_status status = w->ready ? neo__event_mark(c->ctx, w->ready) : NEO_OK;
     return status == NEO_OK ? NEO_OK : neo__comm_device_failed(c, &w->call, status);
@@ -2231,13 +2329,14 @@ static neo_status neo__comm_use_device(neo_comm *c, const neo__work *w) {
 static neo_status neo__comm_events_make(neo_comm *c) {
     for (int i = 0; i <= c->desc.queue_length && neo_ctx_device(c->ctx); i++) {
         c->queue.slot[i].ready = neo__event_make(c->ctx);
-        if (!c->queue.slot[i].ready) return neo_fail(NEO_ERR_DEVICE, "neo_comm: %.280s", neo_last_error());
+        if (!c->queue.slot[i].ready)
+            return neo_fail(NEO_ERR_DEVICE, "neo_comm: %.280s", neo_last_error());
     }
     return NEO_OK;
 }
 /* The sum of c->scratch.piece. */
-static neo_status neo__comm_device_sum(neo_comm *c, const neo__call *call, const int *leaves, int count, void *out,
-                                       int64_t n) {
+static neo_status neo__comm_device_sum(neo_comm *c, const neo__call *call, const int *leaves,
+                                       int count, void *out, int64_t n) {
     NEO__ZERO(neo__combine_call, sum);
     sum.dtype = (neo_dtype)call->dtype;
     sum.reduce = (int)call->reduce;
@@ -2248,18 +2347,19 @@ static neo_status neo__comm_device_sum(neo_comm *c, const neo__call *call, const
     sum.n = n;
     return neo__device_combine(c->ctx, &sum);
 }
-static neo_status neo__comm_combine(neo_comm *c, const neo__call *call, const int *leaves, int count, void *out,
-                                    int64_t n) {
+static neo_status neo__comm_combine(neo_comm *c, const neo__call *call, const int *leaves,
+                                    int count, void *out, int64_t n) {
     neo_status status = neo__comm_device_sum(c, call, leaves, count, out, n);
     return status == NEO_OK ? NEO_OK : neo__comm_device_failed(c, call, status);
 }
 #if defined(NEO_COMM_MPI)
 static int neo__mpi_takes_devices(void); /* >>impl-mpi */
 #endif
-/* Of `ranks` ranks with so many subtrees, `most` of one: *slots transfers may be under way in each half of c->scratch.xfer,
-   and a segment of a sum must fit into a slot, of which this is the size; 0: nothing is staged. */
-static size_t neo__comm_stage(int ranks, int subtrees, int most, size_t segment_bytes, neo_comm_backend backend,
-                              int *slots) {
+/* Of `ranks` ranks with so many subtrees, `most` of one: *slots transfers may be under way in each
+   half of c->scratch.xfer, and a segment of a sum must fit into a slot, of which this is the size;
+   0: nothing is staged. */
+static size_t neo__comm_stage(int ranks, int subtrees, int most, size_t segment_bytes,
+                              neo_comm_backend backend, int *slots) {
     int others = ranks > 1 ? ranks - 1 : 1, sums = most * others + subtrees;
     *slots = sums > 2 * others ? sums : 2 * others;
 #if defined(NEO_COMM_MPI)
@@ -2272,42 +2372,48 @@ static size_t neo__comm_stage(int ranks, int subtrees, int most, size_t segment_
 static neo_status neo__comm_device_make(neo_comm *c) {
     neo_tensor scratch;
     int64_t bytes = 2 * (int64_t)c->scratch.segment_bytes;
-    NEO__CHECK(neo_ctx_device(c->ctx), NEO_ERR_ARG, "neo_comm_split_device: the context of rank %d has no device",
-               c->world[c->rank]);
+    NEO__CHECK(neo_ctx_device(c->ctx), NEO_ERR_ARG,
+               "neo_comm_split_device: the context of rank %d has no device", c->world[c->rank]);
     NEO__TRY(neo__comm_events_make(c));
     NEO__TRY(neo_tensor_alloc(c->ctx, NEO_U8, 1, &bytes, &scratch));
     c->scratch.device = (char *)scratch.data;
     c->scratch.stage_bytes =
-        neo__comm_stage(c->size, c->tree.pieces_of[c->size], c->tree.most, c->scratch.segment_bytes, c->backend, &c->scratch.stage_slots);
+        neo__comm_stage(c->size, c->tree.pieces_of[c->size], c->tree.most, c->scratch.segment_bytes,
+                        c->backend, &c->scratch.stage_slots);
     c->scratch.direct = c->scratch.stage_bytes == 0;
     if (c->scratch.direct) return NEO_OK;
     size_t all = 2 * (size_t)c->scratch.stage_slots * c->scratch.stage_bytes;
     c->scratch.staging = (char *)neo__pinned_alloc(c->ctx, all);
-    NEO__CHECK(c->scratch.staging, NEO_ERR_MEMORY, "neo_comm_split_device: no memory for %zu pinned bytes", all);
+    NEO__CHECK(c->scratch.staging, NEO_ERR_MEMORY,
+               "neo_comm_split_device: no memory for %zu pinned bytes", all);
     return NEO_OK;
 }
-/* (MPI may still use the pinned memory of a group that has failed: then it is kept, as the group is.) */
+/* (MPI may still use the pinned memory of a group that has failed: then it is kept, as the group
+   is.) */
 static void neo__comm_device_free(neo_comm *c) {
-    neo_tensor scratch = neo_tensor_1d(c->scratch.device, NEO_U8, 2 * (int64_t)c->scratch.segment_bytes);
+    neo_tensor scratch =
+        neo_tensor_1d(c->scratch.device, NEO_U8, 2 * (int64_t)c->scratch.segment_bytes);
     scratch.place = NEO_DEVICE;
     for (int i = 0; i <= c->desc.queue_length; i++) neo__event_free(c->ctx, c->queue.slot[i].ready);
-    if (c->scratch.device && !(c->failure.unfinished && c->scratch.direct)) neo_tensor_free(c->ctx, &scratch);
+    if (c->scratch.device && !(c->failure.unfinished && c->scratch.direct))
+        neo_tensor_free(c->ctx, &scratch);
     if (c->scratch.staging && !c->failure.unfinished)
-        neo__pinned_free(c->ctx, c->scratch.staging, 2 * (size_t)c->scratch.stage_slots * c->scratch.stage_bytes);
+        neo__pinned_free(c->ctx, c->scratch.staging,
+                         2 * (size_t)c->scratch.stage_slots * c->scratch.stage_bytes);
 }
 /* ------------------------------------------------------------------------------------------------
    >>impl-collectives
 
-   What every operation does, over any transport. Parts go straight between the rank that has them and the
-   rank that needs them, in an order that spreads the load (see neo__peer_in_turn).
+   What every operation does, over any transport. Parts go straight between the rank that has them
+   and the rank that needs them, in an order that spreads the load (see neo__peer_in_turn).
 
-   Sums    A reduce-scatter gets every rank's piece of its own part and adds the pieces in the order of the
-           leaf tree, block by block: they are pushed on a stack in leaf order, where two subtrees of equal
-           size merge, and what is left at the end folds from the right. On MPI the pieces come in segments,
-           the next one while one is added; threads read them where they are. An all-reduce is a
-           reduce-scatter and an all-gather; up to NEO__SMALL_BYTES it goes up the tree to rank 0 and down again,
-           which sends as many bytes in fewer rounds.
-   ------------------------------------------------------------------------------------------------ */
+   Sums    A reduce-scatter gets every rank's piece of its own part and adds the pieces in the order
+           of the leaf tree, block by block: they are pushed on a stack in leaf order, where two
+           subtrees of equal size merge, and what is left at the end folds from the right. On MPI
+           the pieces come in segments, the next one while one is added; threads read them where
+           they are. An all-reduce is a reduce-scatter and an all-gather; up to NEO__SMALL_BYTES it
+           goes up the tree to rank 0 and down again, which sends as many bytes in fewer rounds.
+   ---------------------------------------------------------------------------------------------- */
 enum {
     NEO__SMALL_BYTES = 4096, /* of an all-reduce by the tree */
     NEO__BLOCK_BYTES = 4096, /* of sums that stay in the first-level cache */
@@ -2359,7 +2465,8 @@ static void neo__merge(const neo_ctx *ctx, neo_dtype dtype, neo_reduce reduce, v
     }
 }
 #undef NEO__INTEGERS
-/* out = the tree over `count` pieces of n elements; leaves[i] is the size of subtree i. out may be a piece. */
+/* out = the tree over `count` pieces of n elements; leaves[i] is the size of subtree i. out may be
+   a piece. */
 static void neo__combine(const neo_ctx *ctx, neo_dtype dtype, neo_reduce reduce,
                          const void *const *piece, const int *leaves, int count, void *out,
                          int64_t n) {
@@ -2409,9 +2516,10 @@ static neo_status neo__round_start(neo_comm *c, const neo__call *call, neo__roun
 static neo_status neo__round_finish(neo_comm *c, const neo__call *call, neo__round *r) {
     return c->transport->finish(c, call, r->xfer, r->count);
 }
-/* What was to be done meanwhile has this status; if it failed, the group is broken, and finish takes back what others
-   might still read. */
-static neo_status neo__round_finish_after(neo_comm *c, const neo__call *call, neo__round *r, neo_status status) {
+/* What was to be done meanwhile has this status; if it failed, the group is broken, and finish
+   takes back what others might still read. */
+static neo_status neo__round_finish_after(neo_comm *c, const neo__call *call, neo__round *r,
+                                          neo_status status) {
     neo_status finished = neo__round_finish(c, call, r);
     return status == NEO_OK ? finished : status;
 }
@@ -2427,10 +2535,10 @@ static neo__round neo__round_new(neo_comm *c) {
 }
 static int neo__peer(const neo_comm *c, int distance) { return (c->rank + distance) % c->size; }
 /* Where all send to all: the rank that this one sends to in turn d (1 .. size - 1), or, of, that it
-   receives from. Turns go through the places of a node, then node by node through theirs. So in each
-   turn all ranks send at one level, and each to another; with r + d the ranks of a node would begin
-   with the same rank of the next one. Where nodes are not equal, or their ranks not consecutive, it
-   is r + d. */
+   receives from. Turns go through the places of a node, then node by node through theirs. So in
+   each turn all ranks send at one level, and each to another; with r + d the ranks of a node would
+   begin with the same rank of the next one. Where nodes are not equal, or their ranks not
+   consecutive, it is r + d. */
 static int neo__peer_in_turn(neo_comm *c, int d, int of) {
     if (c->tree.node_size == 0) {
         int places = neo__comm_node_size(c);
@@ -2472,8 +2580,9 @@ static neo_status neo__reduce_start(neo_comm *c, const neo__call *call, const ne
     for (int d = 1; d < c->size; d++) {
         int p = neo__peer_in_turn(c, d, 1);
         for (int k = j->pieces_of[p]; k < j->pieces_of[p + 1] && (s == 0 || part > 0); k++) {
-            neo__round_add(r, p, 0, scratch, part, s == 0 && k == j->pieces_of[p], neo__comm_views(c))->whole =
-                neo__reduce_whole(j, c->rank, p);
+            neo__round_add(r, p, 0, scratch, part, s == 0 && k == j->pieces_of[p],
+                           neo__comm_views(c))
+                ->whole = neo__reduce_whole(j, c->rank, p);
             if (scratch) scratch += (size_t)j->segment * j->size;
         }
     }
@@ -2506,11 +2615,12 @@ static neo_status neo__reduce_finish(neo_comm *c, const neo__call *call, const n
     }
     char *to = (char *)out + (size_t)(s * j->segment) * j->size;
     if (count > 0 && c->transport->combine)
-        NEO__TRY(c->transport->combine(c, call, c->scratch.piece, j->leaves, j->pieces_of[c->size], to,
-                                       count));
+        NEO__TRY(c->transport->combine(c, call, c->scratch.piece, j->leaves, j->pieces_of[c->size],
+                                       to, count));
     else if (count > 0 && c->scratch.place == NEO_DEVICE) {
         neo_status status = neo__comm_combine(c, call, j->leaves, j->pieces_of[c->size], to, count);
-        if (status != NEO_OK) { /* the others have been told: this takes back what they might still read */
+        if (status != NEO_OK) { /* the others have been told: this takes back what they might still
+                                   read */
             (void)c->transport->finish(c, call, r->xfer + receives, r->count - receives);
             return status;
         }
@@ -2520,7 +2630,8 @@ static neo_status neo__reduce_finish(neo_comm *c, const neo__call *call, const n
     for (int i = 0; i < receives; i++) c->transport->release(c, &r->xfer[i]);
     return c->transport->finish(c, call, r->xfer + receives, r->count - receives);
 }
-/* out = this rank's part of the sum of all pieces: one per rank, or the subtrees of a sum over leaves. */
+/* out = this rank's part of the sum of all pieces: one per rank, or the subtrees of a sum over
+   leaves. */
 static neo_status neo__reduce_parts(neo_comm *c, const neo__work *w, const int64_t *offset,
                                     void *out) {
     const neo__call *call = &w->call;
@@ -2539,8 +2650,8 @@ static neo_status neo__reduce_parts(neo_comm *c, const neo__work *w, const int64
     if (!neo__comm_views(c)) {
         int others =
             j.pieces_of[c->size] - 1; /* as many as any rank may receive: cut alike on all */
-        int64_t fits =
-            (int64_t)(c->scratch.segment_bytes / (size_t)(others > 0 ? others : 1) / 64 * 64 / j.size);
+        int64_t fits = (int64_t)(c->scratch.segment_bytes / (size_t)(others > 0 ? others : 1) / 64 *
+                                 64 / j.size);
         if (fits < 1) fits = 1;
         if (fits < j.segment) j.segment = fits;
     }
@@ -2630,8 +2741,8 @@ static neo_status neo__all_reduce_run(neo_comm *c, const neo__work *w) {
                             : neo__all_reduce_tree(c, call, mine, w->out, bytes);
     for (int p = 0; p <= c->size; p++) /* whole blocks of 16 elements, so that sums stay aligned */
         c->scratch.offset[p] = p == c->size ? call->count : call->count / 16 * p / c->size * 16;
-    NEO__TRY(
-        neo__reduce_parts(c, w, c->scratch.offset, (char *)w->out + (size_t)c->scratch.offset[c->rank] * size));
+    NEO__TRY(neo__reduce_parts(c, w, c->scratch.offset,
+                               (char *)w->out + (size_t)c->scratch.offset[c->rank] * size));
     return neo__gather_parts(c, call, w->each, (char *)w->out, c->scratch.offset, 0);
 }
 NEO__HOT_END
@@ -2647,7 +2758,8 @@ static neo_status neo__copy_part(neo_comm *c, const neo__call *call, void *to, c
                                  int64_t count, size_t size) {
     if (count == 0 || to == from) return NEO_OK;
     if (c->transport->copy) return c->transport->copy(c, to, from, (size_t)count * size);
-    if (c->scratch.place == NEO_DEVICE) return neo__comm_move(c, call, to, from, (size_t)count * size);
+    if (c->scratch.place == NEO_DEVICE)
+        return neo__comm_move(c, call, to, from, (size_t)count * size);
     memmove(to, from, (size_t)count * size);
     return NEO_OK;
 }
@@ -2655,9 +2767,9 @@ static neo_status neo__all_to_all_run(neo_comm *c, const neo__work *w) {
     const neo__call *call = &w->call;
     size_t size = w->each;
     const int64_t *in =
-        neo__offsets(c, c->scratch.offset, w->count, w->has_in_counts ? w->in_counts : NULL);
+        neo__offsets(c, c->scratch.offset, w->count, w->in_counts);
     const int64_t *out = neo__offsets(c, c->scratch.offset + c->size + 1, w->count,
-                                      w->has_out_counts ? w->out_counts : NULL);
+                                      w->out_counts);
     const char *from = (const char *)w->in;
     char *to = (char *)w->out;
     neo__round r = neo__round_new(c);
@@ -2693,7 +2805,7 @@ static neo_status neo__rooted_run(neo_comm *c, const neo__work *w, int gather) {
     const neo__call *call = &w->call;
     size_t size = w->each;
     const int64_t *offset =
-        neo__offsets(c, c->scratch.offset, w->count, w->has_in_counts ? w->in_counts : NULL);
+        neo__offsets(c, c->scratch.offset, w->count, w->in_counts);
     int64_t mine = offset[c->rank + 1] - offset[c->rank];
     if (c->rank != call->root)
         return neo__one(c, call, call->root, gather, gather ? w->in : w->out, (size_t)mine * size);
@@ -2706,8 +2818,9 @@ static neo_status neo__rooted_run(neo_comm *c, const neo__work *w, int gather) {
     }
     NEO__TRY(neo__round_start(c, call, &r));
     char *own = (char *)w->out + (size_t)offset[c->rank] * size;
-    neo_status status = gather ? neo__copy_part(c, call, own, w->in, mine, size)
-                               : neo__copy_part(c, call, w->out, all + (size_t)offset[c->rank] * size, mine, size);
+    neo_status status =
+        gather ? neo__copy_part(c, call, own, w->in, mine, size)
+               : neo__copy_part(c, call, w->out, all + (size_t)offset[c->rank] * size, mine, size);
     return neo__round_finish_after(c, call, &r, status);
 }
 static neo_status neo__barrier_run(neo_comm *c, const neo__work *w) {
@@ -2722,22 +2835,17 @@ static neo_status neo__barrier_run(neo_comm *c, const neo__work *w) {
 static neo_status neo__sum_run(neo_comm *c, const neo__work *w) {
     if (w->call.op == (int)NEO_COMM_ALL_REDUCE) return neo__all_reduce_run(c, w);
     return neo__reduce_parts(
-        c, w, neo__offsets(c, c->scratch.offset, w->count, w->has_in_counts ? w->in_counts : NULL), w->out);
+        c, w, neo__offsets(c, c->scratch.offset, w->count, w->in_counts), w->out);
 }
 
 /* ---- rows on a narrow wire: a coded row is one element of the plain collectives ---- */
-static const int64_t *neo__in_counts(const neo__work *w) {
-    return w->has_in_counts ? w->in_counts : NULL;
-}
-static const int64_t *neo__out_counts(const neo__work *w) {
-    return w->has_out_counts ? w->out_counts : NULL;
-}
 
-/* On a device by its kernels, which give the same bytes; there decoded rows may be sums of `pieces`, one after
-   another. */
-static neo_status neo__rows_on_device(neo_comm *c, const neo__work *w, int decode, const void *from, int64_t rows,
-                                      void *to, int pieces) {
-    const neo__wire_job job = neo__wire_job_of(c->ctx, w->rows.wire, w->rows.exponent, w->rows.cols);
+/* On a device by its kernels, which give the same bytes; there decoded rows may be sums of
+   `pieces`, one after another. */
+static neo_status neo__rows_on_device(neo_comm *c, const neo__work *w, int decode, const void *from,
+                                      int64_t rows, void *to, int pieces) {
+    const neo__wire_job job =
+        neo__wire_job_of(c->ctx, w->rows.wire, w->rows.exponent, w->rows.cols);
     NEO__ZERO(neo__wire_call, call);
     call.wire = (int)w->rows.wire;
     call.factor = job.factor;
@@ -2749,7 +2857,8 @@ static neo_status neo__rows_on_device(neo_comm *c, const neo__work *w, int decod
     call.out = to;
     call.pieces = pieces;
     call.piece_bytes = (size_t)rows * w->each;
-    neo_status status = decode ? neo__device_decode(c->ctx, &call) : neo__device_encode(c->ctx, &call);
+    neo_status status =
+        decode ? neo__device_decode(c->ctx, &call) : neo__device_encode(c->ctx, &call);
     return status == NEO_OK ? NEO_OK : neo__comm_device_failed(c, &w->call, status);
 }
 static neo_status neo__rows_encode(neo_comm *c, const neo__work *w, const void *from, int64_t rows,
@@ -2767,8 +2876,8 @@ static neo_status neo__rows_decode(neo_comm *c, const neo__work *w, const void *
     return NEO_OK;
 }
 static neo_status neo__rows_all_to_all(neo_comm *c, const neo__work *w) {
-    int64_t in_rows = neo__parts_total(c->size, w->count, neo__in_counts(w));
-    int64_t out_rows = neo__parts_total(c->size, w->count, neo__out_counts(w));
+    int64_t in_rows = neo__parts_total(c->size, w->count, w->in_counts);
+    int64_t out_rows = neo__parts_total(c->size, w->count, w->out_counts);
     neo__work coded = *w;
     coded.in = w->rows.workspace;
     coded.out = (char *)w->rows.workspace + (size_t)in_rows * w->each;
@@ -2777,16 +2886,17 @@ static neo_status neo__rows_all_to_all(neo_comm *c, const neo__work *w) {
     return neo__rows_decode(c, w, coded.out, out_rows, w->out);
 }
 static neo_status neo__rows_all_gather(neo_comm *c, const neo__work *w) {
-    const int64_t *offset = neo__offsets(c, c->scratch.offset, w->count, neo__in_counts(w));
+    const int64_t *offset = neo__offsets(c, c->scratch.offset, w->count, w->in_counts);
     int64_t mine = offset[c->rank + 1] - offset[c->rank];
     char *coded = (char *)w->rows.workspace;
     NEO__TRY(neo__rows_encode(c, w, w->in, mine, coded + (size_t)offset[c->rank] * w->each));
     NEO__TRY(neo__gather_parts(c, &w->call, w->each, coded, offset, 1));
     return neo__rows_decode(c, w, coded, offset[c->size], w->out);
 }
+NEO__HOT_BEGIN
 /* Every rank's rows of this rank's part, coded; then row by row decoded and added. */
 static neo_status neo__rows_reduce(neo_comm *c, const neo__work *w) {
-    const int64_t *counts = neo__in_counts(w);
+    const int64_t *counts = w->in_counts;
     int64_t total = neo__parts_total(c->size, w->count, counts),
             mine = neo__part(w->count, counts, c->rank);
     size_t cols = (size_t)w->rows.cols;
@@ -2796,11 +2906,12 @@ static neo_status neo__rows_reduce(neo_comm *c, const neo__work *w) {
     neo__work coded = *w;
     coded.in = ours;
     coded.out = theirs;
-    coded.has_out_counts = 1;
-    for (int p = 0; p < c->size; p++) coded.out_counts[p] = mine;
+    coded.out_counts = w->slot_counts + c->size;
+    for (int p = 0; p < c->size; p++) w->slot_counts[c->size + p] = mine;
     NEO__TRY(neo__rows_encode(c, w, w->in, total, ours));
     NEO__TRY(neo__all_to_all_run(c, &coded));
-    if (c->scratch.place == NEO_DEVICE) return neo__rows_on_device(c, w, 1, theirs, mine, w->out, c->size);
+    if (c->scratch.place == NEO_DEVICE)
+        return neo__rows_on_device(c, w, 1, theirs, mine, w->out, c->size);
     for (int64_t i = 0; i < mine; i++) {
         for (int p = 0; p < c->size; p++) {
             float *to = row + (size_t)p * cols;
@@ -2812,6 +2923,7 @@ static neo_status neo__rows_reduce(neo_comm *c, const neo__work *w) {
     }
     return NEO_OK;
 }
+NEO__HOT_END
 static neo_status neo__rows_run(neo_comm *c, const neo__work *w) {
     if (w->call.op == (int)NEO_COMM_ALL_TO_ALL) return neo__rows_all_to_all(c, w);
     return w->call.op == (int)NEO_COMM_ALL_GATHER ? neo__rows_all_gather(c, w)
@@ -2825,9 +2937,9 @@ static neo_status neo__work_run(neo_comm *c, neo__work *w) {
     case NEO_COMM_REDUCE_SCATTER: return neo__sum_run(c, w);
     case NEO_COMM_ALL_GATHER: {
         const int64_t *offset =
-            neo__offsets(c, c->scratch.offset, w->count, w->has_in_counts ? w->in_counts : NULL);
-        NEO__TRY(neo__copy_part(c, &w->call, (char *)w->out + (size_t)offset[c->rank] * w->each, w->in,
-                                offset[c->rank + 1] - offset[c->rank], w->each));
+            neo__offsets(c, c->scratch.offset, w->count, w->in_counts);
+        NEO__TRY(neo__copy_part(c, &w->call, (char *)w->out + (size_t)offset[c->rank] * w->each,
+                                w->in, offset[c->rank + 1] - offset[c->rank], w->each));
         return neo__gather_parts(c, &w->call, w->each, (char *)w->out, offset, 1);
     }
     case NEO_COMM_ALL_TO_ALL: return neo__all_to_all_run(c, w);
@@ -2846,233 +2958,184 @@ static neo_status neo__work_run(neo_comm *c, neo__work *w) {
    >>impl-comm-calls
 
    The public calls: check, fill a slot, issue.
-   ------------------------------------------------------------------------------------------------ */
-typedef struct neo__args {
-    const char *function;
-    neo_comm_op op;
-    const void *in;
-    void *out;
-    int64_t count, total; /* of one part where counts are NULL; of the call, as all ranks know it */
-    const int64_t *in_counts, *out_counts;
-    neo_dtype dtype;
-    neo_reduce reduce;
-    int root;
-    const neo_rows *rows;
-} neo__args;
-
-static neo_status neo__call_issue(neo_comm *c, const neo__args *a, const void *const *pieces,
-                                  neo_ticket *ticket) {
-    neo_status status;
-    neo__work *w = neo__work_slot(c, ticket != NULL, &status);
-    if (!w) return status;
-    w->call.op = (int32_t)a->op;
-    w->call.dtype = (int32_t)a->dtype;
-    w->call.reduce = (int32_t)a->reduce;
-    w->call.root = (int32_t)a->root;
-    w->call.count = a->total;
-    w->call.sequence = c->next.sequence++;
-    neo__call_label(c, &w->call);
-    w->in = a->in;
-    w->out = a->out;
-    w->count = a->count;
-    w->each = neo_dtype_size(a->dtype);
-    if (a->rows) {
-        w->rows = *a->rows;
-        w->each = neo_wire_row_bytes(a->rows->wire, a->rows->cols);
-        w->call.wire = (int32_t)a->rows->wire + 1;
-        w->call.exponent = (int32_t)a->rows->exponent;
-    }
-    w->has_in_counts = a->in_counts != NULL;
-    w->has_out_counts = a->out_counts != NULL;
-    if (a->in_counts) memcpy(w->in_counts, a->in_counts, (size_t)c->size * sizeof(int64_t));
-    if (a->out_counts) memcpy(w->out_counts, a->out_counts, (size_t)c->size * sizeof(int64_t));
-    if (pieces) {
-        w->pieces = c->tree.pieces_of[c->rank + 1] - c->tree.pieces_of[c->rank];
-        for (int k = 0; k < w->pieces; k++) w->piece[k] = pieces[k];
-    }
-    return neo__work_issue(c, w, ticket);
-}
-static neo__args neo__args_new(const char *function, neo_comm_op op, const void *in, void *out,
+   ---------------------------------------------------------------------------------------------- */
+NEO__HOT_BEGIN
+static neo__work neo__work_new(const char *function, neo_comm_op op, const void *in, void *out,
                                int64_t count, neo_dtype dtype) {
-    neo__args a;
-    memset(&a, 0, sizeof a);
-    a.function = function;
-    a.op = op;
-    a.in = in;
-    a.out = out;
-    a.count = a.total = count;
-    a.dtype = dtype;
-    return a;
+    neo__work w;
+    memset(&w, 0, sizeof w);
+    w.function = function;
+    w.call.op = (int32_t)op;
+    w.call.dtype = (int32_t)dtype;
+    w.call.count = w.count = count;
+    w.in = in;
+    w.out = out;
+    w.each = neo_dtype_size(dtype);
+    return w;
 }
-static neo_status neo__check_reduce(const neo__args *a) {
-    NEO__CHECK(a->reduce >= NEO_REDUCE_SUM && a->reduce <= NEO_REDUCE_MIN, NEO_ERR_ARG,
-               "%s: no reduction %d", a->function, (int)a->reduce);
-    NEO__CHECK(a->reduce != NEO_REDUCE_SUM || (a->dtype != NEO_F8E4M3 && a->dtype != NEO_F8E5M2),
+static neo_status neo__check_reduce(const neo__work *w) {
+    NEO__CHECK(w->call.reduce >= NEO_REDUCE_SUM && w->call.reduce <= NEO_REDUCE_MIN, NEO_ERR_ARG,
+               "%s: no reduction %d", w->function, (int)w->call.reduce);
+    NEO__CHECK(w->call.reduce != NEO_REDUCE_SUM || ((neo_dtype)w->call.dtype != NEO_F8E4M3 &&
+                                                    (neo_dtype)w->call.dtype != NEO_F8E5M2),
                NEO_ERR_UNSUPPORTED,
                "%s: sums of %s: reduce in f16, bf16 or f32, and send rows as f8 (see >>wire)",
-               a->function, neo_dtype_name(a->dtype));
+               w->function, neo_dtype_name((neo_dtype)w->call.dtype));
     return NEO_OK;
 }
-static neo_status neo__check_parts(const neo_comm *c, neo__args *a) {
-    a->total = neo__parts_total(c->size, a->count, a->in_counts);
-    NEO__CHECK(a->total >= 0, NEO_ERR_ARG, "%s: a count is negative, or their sum too large",
-               a->function);
+static neo_status neo__check_parts(const neo_comm *c, neo__work *w) {
+    w->call.count = neo__parts_total(c->size, w->count, w->in_counts);
+    NEO__CHECK(w->call.count >= 0, NEO_ERR_ARG, "%s: a count is negative, or their sum too large",
+               w->function);
     return NEO_OK;
 }
-static neo_status neo__check_root(const neo_comm *c, const neo__args *a) {
-    NEO__CHECK(a->root >= 0 && a->root < c->size, NEO_ERR_ARG,
-               "%s: root %d is not in a group of %d ranks", a->function, a->root, c->size);
+static neo_status neo__check_root(const neo_comm *c, const neo__work *w) {
+    NEO__CHECK(w->call.root >= 0 && w->call.root < c->size, NEO_ERR_ARG,
+               "%s: root %d is not in a group of %d ranks", w->function, w->call.root, c->size);
     return NEO_OK;
 }
 /* part (this rank's) may lie in all exactly at its place, or outside. */
-static neo_status neo__check_part_place(const neo_comm *c, const neo__args *a, const void *all,
+static neo_status neo__check_part_place(const neo_comm *c, const neo__work *w, const void *all,
                                         const void *part) {
-    size_t size = neo_dtype_size(a->dtype);
-    int64_t mine = neo__part(a->count, a->in_counts, c->rank);
+    size_t size = w->each;
+    int64_t mine = neo__part(w->count, w->in_counts, c->rank);
     const char *place =
-        (const char *)all + (size_t)neo__part_offset(a->count, a->in_counts, c->rank) * size;
+        (const char *)all + (size_t)neo__part_offset(w->count, w->in_counts, c->rank) * size;
     NEO__CHECK(part == (const void *)place ||
-                   !neo__overlap(all, (size_t)a->total * size, part, (size_t)mine * size),
-               NEO_ERR_ARG, "%s: in and out overlap, but not as this rank's part", a->function);
+                   !neo__overlap(all, (size_t)w->call.count * size, part, (size_t)mine * size),
+               NEO_ERR_ARG, "%s: in and out overlap, but not as this rank's part", w->function);
     return NEO_OK;
 }
 
 NEO_API neo_status neo_comm_all_reduce(neo_comm *c, neo_reduce reduce, const void *in, void *out,
                                        int64_t count, neo_dtype dtype, neo_ticket *ticket) {
-    neo__args a = neo__args_new("neo_comm_all_reduce", NEO_COMM_ALL_REDUCE, in, out, count, dtype);
-    a.reduce = reduce;
-    NEO__TRY(neo__comm_check(c, a.function));
-    NEO__TRY(neo__check_data(a.function, "in", in, count, dtype));
-    NEO__TRY(neo__check_data(a.function, "out", out, count, dtype));
-    NEO__TRY(neo__check_reduce(&a));
+    neo__work w = neo__work_new("neo_comm_all_reduce", NEO_COMM_ALL_REDUCE, in, out, count, dtype);
+    w.call.reduce = (int32_t)reduce;
+    NEO__TRY(neo__comm_check(c, w.function));
+    NEO__TRY(neo__check_data(w.function, "in", in, count, dtype));
+    NEO__TRY(neo__check_data(w.function, "out", out, count, dtype));
+    NEO__TRY(neo__check_reduce(&w));
     size_t bytes = (size_t)count * neo_dtype_size(dtype);
     NEO__CHECK(in == out || !neo__overlap(in, bytes, out, bytes), NEO_ERR_ARG,
-               "%s: in and out overlap in part", a.function);
-    return neo__call_issue(c, &a, NULL, ticket);
+               "%s: in and out overlap in part", w.function);
+    return neo__work_issue(c, &w, ticket);
 }
+NEO__HOT_END
 NEO_API neo_status neo_comm_reduce_scatter(neo_comm *c, neo_reduce reduce, const void *in,
                                            void *out, int64_t count, const int64_t *counts,
                                            neo_dtype dtype, neo_ticket *ticket) {
-    neo__args a =
-        neo__args_new("neo_comm_reduce_scatter", NEO_COMM_REDUCE_SCATTER, in, out, count, dtype);
-    a.reduce = reduce;
-    a.in_counts = counts;
-    NEO__TRY(neo__comm_check(c, a.function));
-    NEO__TRY(neo__check_parts(c, &a));
-    NEO__TRY(neo__check_data(a.function, "in", in, a.total, dtype));
-    NEO__TRY(neo__check_data(a.function, "out", out, neo__part(count, counts, c->rank), dtype));
-    NEO__TRY(neo__check_reduce(&a));
-    NEO__TRY(neo__check_part_place(c, &a, in, out));
-    return neo__call_issue(c, &a, NULL, ticket);
+    neo__work w =
+        neo__work_new("neo_comm_reduce_scatter", NEO_COMM_REDUCE_SCATTER, in, out, count, dtype);
+    w.call.reduce = (int32_t)reduce;
+    w.in_counts = counts;
+    NEO__TRY(neo__comm_check(c, w.function));
+    NEO__TRY(neo__check_parts(c, &w));
+    NEO__TRY(neo__check_data(w.function, "in", in, w.call.count, dtype));
+    NEO__TRY(neo__check_data(w.function, "out", out, neo__part(count, counts, c->rank), dtype));
+    NEO__TRY(neo__check_reduce(&w));
+    NEO__TRY(neo__check_part_place(c, &w, in, out));
+    return neo__work_issue(c, &w, ticket);
 }
 NEO_API neo_status neo_comm_all_gather(neo_comm *c, const void *in, void *out, int64_t count,
                                        const int64_t *counts, neo_dtype dtype, neo_ticket *ticket) {
-    neo__args a = neo__args_new("neo_comm_all_gather", NEO_COMM_ALL_GATHER, in, out, count, dtype);
-    a.in_counts = counts;
-    NEO__TRY(neo__comm_check(c, a.function));
-    NEO__TRY(neo__check_parts(c, &a));
-    NEO__TRY(neo__check_data(a.function, "in", in, neo__part(count, counts, c->rank), dtype));
-    NEO__TRY(neo__check_data(a.function, "out", out, a.total, dtype));
-    NEO__TRY(neo__check_part_place(c, &a, out, in));
-    return neo__call_issue(c, &a, NULL, ticket);
+    neo__work w = neo__work_new("neo_comm_all_gather", NEO_COMM_ALL_GATHER, in, out, count, dtype);
+    w.in_counts = counts;
+    NEO__TRY(neo__comm_check(c, w.function));
+    NEO__TRY(neo__check_parts(c, &w));
+    NEO__TRY(neo__check_data(w.function, "in", in, neo__part(count, counts, c->rank), dtype));
+    NEO__TRY(neo__check_data(w.function, "out", out, w.call.count, dtype));
+    NEO__TRY(neo__check_part_place(c, &w, out, in));
+    return neo__work_issue(c, &w, ticket);
 }
-static neo_status neo__all_to_all_issue(neo_comm *c, neo__args *a, neo_ticket *ticket) {
-    int64_t in_total = neo__parts_total(c->size, a->count, a->in_counts);
-    int64_t out_total = neo__parts_total(c->size, a->count, a->out_counts);
+static neo_status neo__all_to_all_issue(neo_comm *c, neo__work *w, neo_ticket *ticket) {
+    int64_t in_total = neo__parts_total(c->size, w->count, w->in_counts);
+    int64_t out_total = neo__parts_total(c->size, w->count, w->out_counts);
     size_t size;
     NEO__CHECK(in_total >= 0 && out_total >= 0, NEO_ERR_ARG,
-               "%s: a count is negative, or their sum too large", a->function);
-    NEO__TRY(neo__check_data(a->function, "in", a->in, in_total, a->dtype));
-    NEO__TRY(neo__check_data(a->function, "out", a->out, out_total, a->dtype));
-    size = neo_dtype_size(a->dtype);
-    NEO__CHECK(!neo__overlap(a->in, (size_t)in_total * size, a->out, (size_t)out_total * size),
-               NEO_ERR_ARG, "%s: in and out overlap", a->function);
-    int64_t to_self = neo__part(a->count, a->in_counts, c->rank),
-            of_self = neo__part(a->count, a->out_counts, c->rank);
+               "%s: a count is negative, or their sum too large", w->function);
+    NEO__TRY(neo__check_data(w->function, "in", w->in, in_total, (neo_dtype)w->call.dtype));
+    NEO__TRY(neo__check_data(w->function, "out", w->out, out_total, (neo_dtype)w->call.dtype));
+    size = w->each;
+    NEO__CHECK(!neo__overlap(w->in, (size_t)in_total * size, w->out, (size_t)out_total * size),
+               NEO_ERR_ARG, "%s: in and out overlap", w->function);
+    int64_t to_self = neo__part(w->count, w->in_counts, c->rank),
+            of_self = neo__part(w->count, w->out_counts, c->rank);
     NEO__CHECK(to_self == of_self, NEO_ERR_ARG,
-               "%s: this rank sends itself %" PRId64 " elements, but expects %" PRId64, a->function,
+               "%s: this rank sends itself %" PRId64 " elements, but expects %" PRId64, w->function,
                to_self, of_self);
-    a->total = a->in_counts ? -1 : in_total; /* ranks need not agree on more than each pair */
-    return neo__call_issue(c, a, NULL, ticket);
+    w->call.count = w->in_counts ? -1 : in_total; /* ranks need not agree on more than each pair */
+    return neo__work_issue(c, w, ticket);
 }
 NEO_API neo_status neo_comm_all_to_all(neo_comm *c, const void *in, void *out, int64_t count,
                                        neo_dtype dtype, neo_ticket *ticket) {
-    neo__args a = neo__args_new("neo_comm_all_to_all", NEO_COMM_ALL_TO_ALL, in, out, count, dtype);
-    NEO__TRY(neo__comm_check(c, a.function));
-    return neo__all_to_all_issue(c, &a, ticket);
+    neo__work w = neo__work_new("neo_comm_all_to_all", NEO_COMM_ALL_TO_ALL, in, out, count, dtype);
+    NEO__TRY(neo__comm_check(c, w.function));
+    return neo__all_to_all_issue(c, &w, ticket);
 }
 NEO_API neo_status neo_comm_all_to_allv(neo_comm *c, const void *in, const int64_t *in_counts,
                                         void *out, const int64_t *out_counts, neo_dtype dtype,
                                         neo_ticket *ticket) {
-    neo__args a = neo__args_new("neo_comm_all_to_allv", NEO_COMM_ALL_TO_ALL, in, out, 0, dtype);
-    a.in_counts = in_counts;
-    a.out_counts = out_counts;
-    NEO__TRY(neo__comm_check(c, a.function));
+    neo__work w = neo__work_new("neo_comm_all_to_allv", NEO_COMM_ALL_TO_ALL, in, out, 0, dtype);
+    w.in_counts = in_counts;
+    w.out_counts = out_counts;
+    NEO__TRY(neo__comm_check(c, w.function));
     NEO__CHECK(in_counts && out_counts, NEO_ERR_ARG, "%s: in_counts or out_counts is NULL",
-               a.function);
-    return neo__all_to_all_issue(c, &a, ticket);
+               w.function);
+    return neo__all_to_all_issue(c, &w, ticket);
 }
 NEO_API neo_status neo_comm_broadcast(neo_comm *c, void *data, int64_t count, neo_dtype dtype,
                                       int root, neo_ticket *ticket) {
-    neo__args a = neo__args_new("neo_comm_broadcast", NEO_COMM_BROADCAST, data, data, count, dtype);
-    a.root = root;
-    NEO__TRY(neo__comm_check(c, a.function));
-    NEO__TRY(neo__check_root(c, &a));
-    NEO__TRY(neo__check_data(a.function, "data", data, count, dtype));
-    return neo__call_issue(c, &a, NULL, ticket);
+    neo__work w = neo__work_new("neo_comm_broadcast", NEO_COMM_BROADCAST, data, data, count, dtype);
+    w.call.root = (int32_t)root;
+    NEO__TRY(neo__comm_check(c, w.function));
+    NEO__TRY(neo__check_root(c, &w));
+    NEO__TRY(neo__check_data(w.function, "data", data, count, dtype));
+    return neo__work_issue(c, &w, ticket);
 }
 /* all: the root's buffer of all parts; part: every rank's own. */
-static neo_status neo__rooted_issue(neo_comm *c, neo__args *a, const void *all,
+static neo_status neo__rooted_issue(neo_comm *c, neo__work *w, const void *all,
                                     const char *all_name, const void *part, const char *part_name,
                                     neo_ticket *ticket) {
-    NEO__TRY(neo__comm_check(c, a->function));
-    NEO__TRY(neo__check_root(c, a));
-    NEO__TRY(neo__check_parts(c, a));
-    NEO__TRY(neo__check_data(a->function, part_name, part,
-                             neo__part(a->count, a->in_counts, c->rank), a->dtype));
-    if (c->rank == a->root) {
-        NEO__TRY(neo__check_data(a->function, all_name, all, a->total, a->dtype));
-        NEO__TRY(neo__check_part_place(c, a, all, part));
+    NEO__TRY(neo__comm_check(c, w->function));
+    NEO__TRY(neo__check_root(c, w));
+    NEO__TRY(neo__check_parts(c, w));
+    NEO__TRY(neo__check_data(w->function, part_name, part,
+                             neo__part(w->count, w->in_counts, c->rank), (neo_dtype)w->call.dtype));
+    if (c->rank == w->call.root) {
+        NEO__TRY(
+            neo__check_data(w->function, all_name, all, w->call.count, (neo_dtype)w->call.dtype));
+        NEO__TRY(neo__check_part_place(c, w, all, part));
     }
-    return neo__call_issue(c, a, NULL, ticket);
+    return neo__work_issue(c, w, ticket);
 }
 NEO_API neo_status neo_comm_gather(neo_comm *c, const void *in, void *out, int64_t count,
                                    const int64_t *counts, neo_dtype dtype, int root,
                                    neo_ticket *ticket) {
-    neo__args a = neo__args_new("neo_comm_gather", NEO_COMM_GATHER, in, out, count, dtype);
-    a.in_counts = counts;
-    a.root = root;
-    return neo__rooted_issue(c, &a, out, "out", in, "in", ticket);
+    neo__work w = neo__work_new("neo_comm_gather", NEO_COMM_GATHER, in, out, count, dtype);
+    w.in_counts = counts;
+    w.call.root = (int32_t)root;
+    return neo__rooted_issue(c, &w, out, "out", in, "in", ticket);
 }
 NEO_API neo_status neo_comm_scatter(neo_comm *c, const void *in, void *out, int64_t count,
                                     const int64_t *counts, neo_dtype dtype, int root,
                                     neo_ticket *ticket) {
-    neo__args a = neo__args_new("neo_comm_scatter", NEO_COMM_SCATTER, in, out, count, dtype);
-    a.in_counts = counts;
-    a.root = root;
-    return neo__rooted_issue(c, &a, in, "in", out, "out", ticket);
+    neo__work w = neo__work_new("neo_comm_scatter", NEO_COMM_SCATTER, in, out, count, dtype);
+    w.in_counts = counts;
+    w.call.root = (int32_t)root;
+    return neo__rooted_issue(c, &w, in, "in", out, "out", ticket);
 }
 static neo_status neo__pair_issue(neo_comm *c, const char *function, const void *data,
                                   int64_t count, neo_dtype dtype, int peer, int receives,
                                   neo_ticket *ticket) {
-    neo_status status;
+    neo__work w =
+        neo__work_new(function, NEO_COMM_SEND, data, (void *)(uintptr_t)data, count, dtype);
+    w.peer = peer;
+    w.receives = receives;
     NEO__TRY(neo__comm_check(c, function));
     NEO__CHECK(peer >= 0 && peer < c->size && peer != c->rank, NEO_ERR_ARG,
                "%s: peer %d is not another rank of a group of %d", function, peer, c->size);
     NEO__TRY(neo__check_data(function, "data", data, count, dtype));
-    neo__work *w = neo__work_slot(c, ticket != NULL, &status);
-    if (!w) return status;
-    w->call.op = (int32_t)NEO_COMM_SEND;
-    w->call.dtype = (int32_t)dtype;
-    w->call.count = count;
-    w->call.sequence = c->next.pair_sequence[receives ? c->size + peer : peer]++;
-    neo__call_label(c, &w->call);
-    w->each = neo_dtype_size(dtype);
-    w->in = data;
-    w->out = (void *)(uintptr_t)data;
-    w->peer = peer;
-    w->receives = receives;
-    return neo__work_issue(c, w, ticket);
+    return neo__work_issue(c, &w, ticket);
 }
 NEO_API neo_status neo_comm_send(neo_comm *c, const void *data, int64_t count, neo_dtype dtype,
                                  int peer, neo_ticket *ticket) {
@@ -3083,50 +3146,57 @@ NEO_API neo_status neo_comm_recv(neo_comm *c, void *data, int64_t count, neo_dty
     return neo__pair_issue(c, "neo_comm_recv", data, count, dtype, peer, 1, ticket);
 }
 NEO_API neo_status neo_comm_barrier(neo_comm *c, neo_ticket *ticket) {
-    neo__args a = neo__args_new("neo_comm_barrier", NEO_COMM_BARRIER, NULL, NULL, 0, NEO_F32);
-    NEO__TRY(neo__comm_check(c, a.function));
-    return neo__call_issue(c, &a, NULL, ticket);
+    neo__work w = neo__work_new("neo_comm_barrier", NEO_COMM_BARRIER, NULL, NULL, 0, NEO_F32);
+    NEO__TRY(neo__comm_check(c, w.function));
+    return neo__work_issue(c, &w, ticket);
 }
 
 /* ---- sums over leaves ---- */
 /* A piece may hold out at its place (in elements), or be elsewhere. */
-static neo_status neo__check_pieces(const neo_comm *c, const neo__args *a,
+static neo_status neo__check_pieces(const neo_comm *c, const neo__work *w,
                                     const void *const *pieces, int64_t out_count, int64_t place) {
-    size_t size = neo_dtype_size(a->dtype);
+    size_t size = w->each;
     NEO__CHECK(neo_ctx_repro_shards(c->ctx) >= c->size, NEO_ERR_ARG,
-               "%s: repro_shards is %d, less than the %d ranks", a->function,
+               "%s: repro_shards is %d, less than the %d ranks", w->function,
                neo_ctx_repro_shards(c->ctx), c->size);
-    NEO__CHECK(pieces, NEO_ERR_ARG, "%s: pieces is NULL", a->function);
+    NEO__CHECK(pieces, NEO_ERR_ARG, "%s: pieces is NULL", w->function);
     for (int k = 0; k < c->tree.pieces_of[c->rank + 1] - c->tree.pieces_of[c->rank]; k++) {
-        NEO__TRY(neo__check_data(a->function, "a piece", pieces[k], a->total, a->dtype));
-        int there = (const char *)pieces[k] + (size_t)place * size == (const char *)a->out;
-        NEO__CHECK(there || !neo__overlap(pieces[k], (size_t)a->total * size, a->out,
+        NEO__TRY(neo__check_data(w->function, "a piece", pieces[k], w->call.count,
+                                 (neo_dtype)w->call.dtype));
+        int there = (const char *)pieces[k] + (size_t)place * size == (const char *)w->out;
+        NEO__CHECK(there || !neo__overlap(pieces[k], (size_t)w->call.count * size, w->out,
                                           (size_t)out_count * size),
-                   NEO_ERR_ARG, "%s: piece %d and out overlap, but not in place", a->function, k);
+                   NEO_ERR_ARG, "%s: piece %d and out overlap, but not in place", w->function, k);
     }
-    return neo__check_reduce(a);
+    return neo__check_reduce(w);
+}
+static neo_status neo__leaves_issue(neo_comm *c, neo__work *w, const void *const *pieces,
+                                    neo_ticket *ticket) {
+    w->pieces = c->tree.pieces_of[c->rank + 1] - c->tree.pieces_of[c->rank];
+    for (int k = 0; k < w->pieces; k++) w->piece[k] = pieces[k];
+    return neo__work_issue(c, w, ticket);
 }
 NEO_API neo_status neo_comm_all_reduce_leaves(neo_comm *c, const void *const *pieces, void *out,
                                               int64_t count, neo_dtype dtype, neo_ticket *ticket) {
-    neo__args a =
-        neo__args_new("neo_comm_all_reduce_leaves", NEO_COMM_ALL_REDUCE, NULL, out, count, dtype);
-    NEO__TRY(neo__comm_check(c, a.function));
-    NEO__TRY(neo__check_data(a.function, "out", out, count, dtype));
-    NEO__TRY(neo__check_pieces(c, &a, pieces, count, 0));
-    return neo__call_issue(c, &a, pieces, ticket);
+    neo__work w =
+        neo__work_new("neo_comm_all_reduce_leaves", NEO_COMM_ALL_REDUCE, NULL, out, count, dtype);
+    NEO__TRY(neo__comm_check(c, w.function));
+    NEO__TRY(neo__check_data(w.function, "out", out, count, dtype));
+    NEO__TRY(neo__check_pieces(c, &w, pieces, count, 0));
+    return neo__leaves_issue(c, &w, pieces, ticket);
 }
 NEO_API neo_status neo_comm_reduce_scatter_leaves(neo_comm *c, const void *const *pieces, void *out,
                                                   int64_t count, const int64_t *counts,
                                                   neo_dtype dtype, neo_ticket *ticket) {
-    neo__args a = neo__args_new("neo_comm_reduce_scatter_leaves", NEO_COMM_REDUCE_SCATTER, NULL,
+    neo__work w = neo__work_new("neo_comm_reduce_scatter_leaves", NEO_COMM_REDUCE_SCATTER, NULL,
                                 out, count, dtype);
-    a.in_counts = counts;
-    NEO__TRY(neo__comm_check(c, a.function));
-    NEO__TRY(neo__check_parts(c, &a));
+    w.in_counts = counts;
+    NEO__TRY(neo__comm_check(c, w.function));
+    NEO__TRY(neo__check_parts(c, &w));
     int64_t mine = neo__part(count, counts, c->rank);
-    NEO__TRY(neo__check_data(a.function, "out", out, mine, dtype));
-    NEO__TRY(neo__check_pieces(c, &a, pieces, mine, neo__part_offset(count, counts, c->rank)));
-    return neo__call_issue(c, &a, pieces, ticket);
+    NEO__TRY(neo__check_data(w.function, "out", out, mine, dtype));
+    NEO__TRY(neo__check_pieces(c, &w, pieces, mine, neo__part_offset(count, counts, c->rank)));
+    return neo__leaves_issue(c, &w, pieces, ticket);
 }
 
 /* ---- rows ---- */
@@ -3144,68 +3214,72 @@ NEO_API size_t neo_comm_rows_bytes(const neo_comm *c, neo_wire wire, int64_t col
     }
 }
 /* a: the call with rows for elements, its in and out counts set. */
-static neo_status neo__rows_issue(neo_comm *c, neo__args *a, const neo_rows *rows, int64_t in_rows,
+static neo_status neo__rows_issue(neo_comm *c, neo__work *w, const neo_rows *rows, int64_t in_rows,
                                   int64_t out_rows, neo_ticket *ticket) {
-    NEO__CHECK(rows, NEO_ERR_ARG, "%s: rows is NULL", a->function);
+    NEO__CHECK(rows, NEO_ERR_ARG, "%s: rows is NULL", w->function);
     NEO__CHECK(c->place == NEO_HOST || neo_ctx_device(c->ctx), NEO_ERR_UNSUPPORTED,
                "%s: the context's device codes the rows of a group over NCCL, and it has none "
-               "(neo_comm_desc.open_device)", a->function);
+               "(neo_comm_desc.open_device)", w->function);
     NEO__CHECK(c->place == NEO_HOST || !rows->stats, NEO_ERR_UNSUPPORTED,
-               "%s: no statistics of rows that a device codes (stats must be NULL)", a->function);
+               "%s: no statistics of rows that a device codes (stats must be NULL)", w->function);
     NEO__CHECK(rows->wire >= NEO_WIRE_F32 && rows->wire < NEO_WIRE_COUNT, NEO_ERR_ARG,
-               "%s: no wire %d", a->function, (int)rows->wire);
+               "%s: no wire %d", w->function, (int)rows->wire);
     NEO__CHECK(rows->cols >= 1 && rows->cols <= INT32_MAX, NEO_ERR_ARG, "%s: cols is %" PRId64,
-               a->function, rows->cols);
+               w->function, rows->cols);
     NEO__CHECK(rows->exponent >= -126 && rows->exponent <= 126, NEO_ERR_ARG,
-               "%s: exponent is %d, not in -126 .. 126", a->function, rows->exponent);
+               "%s: exponent is %d, not in -126 .. 126", w->function, rows->exponent);
     NEO__CHECK(in_rows >= 0 && out_rows >= 0, NEO_ERR_ARG,
-               "%s: a count is negative, or their sum too large", a->function);
+               "%s: a count is negative, or their sum too large", w->function);
     NEO__CHECK(in_rows <= INT64_MAX / 16 / rows->cols && out_rows <= INT64_MAX / 16 / rows->cols,
-               NEO_ERR_ARG, "%s: too many rows", a->function);
-    NEO__TRY(neo__check_data(a->function, "in", a->in, in_rows * rows->cols, NEO_F32));
-    NEO__TRY(neo__check_data(a->function, "out", a->out, out_rows * rows->cols, NEO_F32));
-    size_t needs = neo_comm_rows_bytes(c, rows->wire, rows->cols, a->op, in_rows, out_rows);
+               NEO_ERR_ARG, "%s: too many rows", w->function);
+    NEO__TRY(neo__check_data(w->function, "in", w->in, in_rows * rows->cols, NEO_F32));
+    NEO__TRY(neo__check_data(w->function, "out", w->out, out_rows * rows->cols, NEO_F32));
+    size_t needs =
+        neo_comm_rows_bytes(c, rows->wire, rows->cols, (neo_comm_op)w->call.op, in_rows, out_rows);
     NEO__CHECK(needs == 0 || (rows->workspace && rows->workspace_bytes >= needs), NEO_ERR_ARG,
-               "%s: workspace of %zu bytes, needs %zu", a->function,
+               "%s: workspace of %zu bytes, needs %zu", w->function,
                rows->workspace ? rows->workspace_bytes : (size_t)0, needs);
-    a->rows = rows;
-    return neo__call_issue(c, a, NULL, ticket);
+    w->rows = *rows;
+    w->each = neo_wire_row_bytes(rows->wire, rows->cols);
+    w->call.wire = (int32_t)rows->wire + 1;
+    w->call.exponent = (int32_t)rows->exponent;
+    return neo__work_issue(c, w, ticket);
 }
 NEO_API neo_status neo_comm_all_to_allv_rows(neo_comm *c, const neo_rows *rows, const float *in,
                                              const int64_t *in_rows, float *out,
                                              const int64_t *out_rows, neo_ticket *ticket) {
-    neo__args a =
-        neo__args_new("neo_comm_all_to_allv_rows", NEO_COMM_ALL_TO_ALL, in, out, 0, NEO_F32);
-    a.in_counts = in_rows;
-    a.out_counts = out_rows;
-    a.total = -1;
-    NEO__TRY(neo__comm_check(c, a.function));
-    NEO__CHECK(in_rows && out_rows, NEO_ERR_ARG, "%s: in_rows or out_rows is NULL", a.function);
+    neo__work w =
+        neo__work_new("neo_comm_all_to_allv_rows", NEO_COMM_ALL_TO_ALL, in, out, 0, NEO_F32);
+    w.in_counts = in_rows;
+    w.out_counts = out_rows;
+    w.call.count = -1;
+    NEO__TRY(neo__comm_check(c, w.function));
+    NEO__CHECK(in_rows && out_rows, NEO_ERR_ARG, "%s: in_rows or out_rows is NULL", w.function);
     NEO__CHECK(in_rows[c->rank] == out_rows[c->rank], NEO_ERR_ARG,
-               "%s: this rank sends itself %" PRId64 " rows, but expects %" PRId64, a.function,
+               "%s: this rank sends itself %" PRId64 " rows, but expects %" PRId64, w.function,
                in_rows[c->rank], out_rows[c->rank]);
-    return neo__rows_issue(c, &a, rows, neo__parts_total(c->size, 0, in_rows),
+    return neo__rows_issue(c, &w, rows, neo__parts_total(c->size, 0, in_rows),
                            neo__parts_total(c->size, 0, out_rows), ticket);
 }
 NEO_API neo_status neo_comm_all_gather_rows(neo_comm *c, const neo_rows *rows, const float *in,
                                             float *out, int64_t count, const int64_t *counts,
                                             neo_ticket *ticket) {
-    neo__args a =
-        neo__args_new("neo_comm_all_gather_rows", NEO_COMM_ALL_GATHER, in, out, count, NEO_F32);
-    a.in_counts = counts;
-    NEO__TRY(neo__comm_check(c, a.function));
-    NEO__TRY(neo__check_parts(c, &a));
-    return neo__rows_issue(c, &a, rows, neo__part(count, counts, c->rank), a.total, ticket);
+    neo__work w =
+        neo__work_new("neo_comm_all_gather_rows", NEO_COMM_ALL_GATHER, in, out, count, NEO_F32);
+    w.in_counts = counts;
+    NEO__TRY(neo__comm_check(c, w.function));
+    NEO__TRY(neo__check_parts(c, &w));
+    return neo__rows_issue(c, &w, rows, neo__part(count, counts, c->rank), w.call.count, ticket);
 }
 NEO_API neo_status neo_comm_reduce_scatter_rows(neo_comm *c, const neo_rows *rows, const float *in,
                                                 float *out, int64_t count, const int64_t *counts,
                                                 neo_ticket *ticket) {
-    neo__args a = neo__args_new("neo_comm_reduce_scatter_rows", NEO_COMM_REDUCE_SCATTER, in, out,
+    neo__work w = neo__work_new("neo_comm_reduce_scatter_rows", NEO_COMM_REDUCE_SCATTER, in, out,
                                 count, NEO_F32);
-    a.in_counts = counts;
-    NEO__TRY(neo__comm_check(c, a.function));
-    NEO__TRY(neo__check_parts(c, &a));
-    return neo__rows_issue(c, &a, rows, a.total, neo__part(count, counts, c->rank), ticket);
+    w.in_counts = counts;
+    NEO__TRY(neo__comm_check(c, w.function));
+    NEO__TRY(neo__check_parts(c, &w));
+    return neo__rows_issue(c, &w, rows, w.call.count, neo__part(count, counts, c->rank), ticket);
 }
 
 /* ---- two levels ---- */
@@ -3225,10 +3299,11 @@ static neo_status neo__check_2level(const char *function, const neo_comm *local,
 }
 static neo_status neo__check_apart(const char *function, const char *what, const void *a,
                                    size_t a_bytes, const void *b, size_t b_bytes) {
-    NEO__CHECK(!neo__overlap(a, a_bytes, b, b_bytes), NEO_ERR_ARG, "%s: %s overlap", function, what);
+    NEO__CHECK(!neo__overlap(a, a_bytes, b, b_bytes), NEO_ERR_ARG, "%s: %s overlap", function,
+               what);
     return NEO_OK;
 }
-/* Who waits in the other group must hear that this one has failed. */
+/* Ranks that wait in the other group must hear that this one has failed. */
 static neo_status neo__2level_step(neo_comm *other, neo_status status) {
     const neo__kept_error kept = neo__error_keep(status);
     if (status != NEO_OK) neo_comm_abort(other, kept.text);
@@ -3241,12 +3316,11 @@ NEO_API neo_status neo_comm_all_reduce_2level(neo_comm *local, neo_comm *cross, 
     NEO__TRY(neo__check_2level(function, local, cross, reduce, dtype));
     NEO__TRY(neo__check_data(function, "in", in, count, dtype));
     NEO__TRY(neo__check_data(function, "out", out, count, dtype));
-    NEO__CHECK(count <= INT64_MAX / 16 / local->size, NEO_ERR_ARG, "%s: count is %" PRId64, function,
-               count);
+    NEO__CHECK(count <= INT64_MAX / 16 / local->size, NEO_ERR_ARG, "%s: count is %" PRId64,
+               function, count);
     size_t all = (size_t)count * neo_dtype_size(dtype);
     if (in != out) NEO__TRY(neo__check_apart(function, "in and out", in, all, out, all));
-    int64_t *counts =
-        local->queue.slot[local->desc.queue_length].out_counts; /* free between calls, and large enough */
+    int64_t *counts = neo__comm_counts(local);
     for (int p = 0; p < local->size; p++)
         counts[p] = count * (p + 1) / local->size - count * p / local->size;
     char *mine =
@@ -3260,8 +3334,8 @@ NEO_API neo_status neo_comm_all_reduce_2level(neo_comm *local, neo_comm *cross, 
                             neo_comm_all_gather(local, mine, out, 0, counts, dtype, NULL));
 }
 /* Parts [h][l] -> [l][h], so that what goes to place l of every node lies together. */
-static neo_status neo__by_place(neo_comm *c, void *out, const void *in, int nodes, int places, int64_t count,
-                                neo_dtype dtype) {
+static neo_status neo__by_place(neo_comm *c, void *out, const void *in, int nodes, int places,
+                                int64_t count, neo_dtype dtype) {
     const size_t bytes = (size_t)count * neo_dtype_size(dtype);
     const char *from = (const char *)in;
     char *to = (char *)out;
@@ -3305,9 +3379,11 @@ NEO_API neo_status neo_comm_reduce_scatter_2level(neo_comm *local, neo_comm *cro
     NEO__TRY(neo__check_apart(function, "out and workspace", out, bytes, workspace, whole));
     char *sorted = (char *)workspace,
          *mine = sorted + (size_t)local->rank * (size_t)cross->size * bytes;
-    NEO__TRY(neo__2level_sort(local, cross, neo__by_place(local, sorted, in, cross->size, local->size, count, dtype)));
-    NEO__TRY(neo__2level_step(cross, neo_comm_reduce_scatter(local, reduce, sorted, mine,
-                                                             count * cross->size, NULL, dtype, NULL)));
+    NEO__TRY(neo__2level_sort(
+        local, cross, neo__by_place(local, sorted, in, cross->size, local->size, count, dtype)));
+    NEO__TRY(
+        neo__2level_step(cross, neo_comm_reduce_scatter(local, reduce, sorted, mine,
+                                                        count * cross->size, NULL, dtype, NULL)));
     return neo__2level_step(
         local, neo_comm_reduce_scatter(cross, reduce, mine, out, count, NULL, dtype, NULL));
 }
@@ -3326,27 +3402,30 @@ NEO_API neo_status neo_comm_all_to_all_2level(neo_comm *local, neo_comm *cross, 
     NEO__TRY(neo__check_apart(function, "in and out", in, whole, out, whole));
     NEO__TRY(neo__check_apart(function, "in and workspace", in, whole, workspace, whole));
     NEO__TRY(neo__check_apart(function, "out and workspace", out, whole, workspace, whole));
-    /* workspace [l][h]: to place l; after the first exchange out [l][h]: from place l of this node, for node h;
-       turned to workspace [h][l]: for node h, from place l. */
-    NEO__TRY(
-        neo__2level_sort(local, cross, neo__by_place(local, workspace, in, cross->size, local->size, count, dtype)));
+    /* workspace [l][h]: to place l; after the first exchange out [l][h]: from place l of this node,
+       for node h; turned to workspace [h][l]: for node h, from place l. */
+    NEO__TRY(neo__2level_sort(
+        local, cross, neo__by_place(local, workspace, in, cross->size, local->size, count, dtype)));
     NEO__TRY(neo__2level_step(
         cross, neo_comm_all_to_all(local, workspace, out, count * cross->size, dtype, NULL)));
-    NEO__TRY(
-        neo__2level_sort(local, cross, neo__by_place(local, workspace, out, local->size, cross->size, count, dtype)));
+    NEO__TRY(neo__2level_sort(
+        local, cross,
+        neo__by_place(local, workspace, out, local->size, cross->size, count, dtype)));
     return neo__2level_step(
         local, neo_comm_all_to_all(cross, workspace, out, count * local->size, dtype, NULL));
 }
 /* ------------------------------------------------------------------------------------------------
    >>impl-comm-data
 
-   Standard input. The threads of all ranks go through rounds together. In a round each says one word: that it has room
-   for a block, that it has none, that it closes; rank 0 also how many bytes it has read, the end, or an error. All see
-   the same words and come to the same: rank 0's block goes to all, or nothing happens (then they sleep, longer the
-   longer it lasts, up to 20 ms), or the input ends here. As the threads always answer, a reader may leave its ring full
-   for as long as it likes while the timeout of the group still finds a rank that was lost. A rank that closes says so
-   in a round, so by then all ranks have every block of the rounds before: what its reader had, theirs can have.
-   ------------------------------------------------------------------------------------------------ */
+   Standard input. The threads of all ranks go through rounds together. In a round each says one
+   word: that it has room for a block, that it has none, that it closes; rank 0 also how many bytes
+   it has read, the end, or an error. All see the same words and come to the same: rank 0's block
+   goes to all, or nothing happens (then they sleep, longer the longer it lasts, up to 20 ms), or
+   the input ends here. As the threads always answer, a reader may leave its ring full for as long
+   as it likes while the timeout of the group still finds a rank that was lost. A rank that closes
+   says so in a round, so by then all ranks have every block of the rounds before: what its reader
+   had, theirs can have.
+   ---------------------------------------------------------------------------------------------- */
 enum {
     NEO__AGREE_BYTES = 512,
     NEO__INPUT_BLOCK = 256 << 10,
@@ -3372,7 +3451,8 @@ static neo_status neo__agree_on_error(neo_comm *comm, int root, neo_status statu
         const char *mine = neo_last_error();
         if (!mine[0]) mine = neo_status_string(status);
         int head = 0;
-        if (strncmp(mine, "rank ", 5) != 0) head = snprintf(text, sizeof text, "rank %d: ", comm->world[comm->rank]);
+        if (strncmp(mine, "rank ", 5) != 0)
+            head = snprintf(text, sizeof text, "rank %d: ", comm->world[comm->rank]);
         size_t room = sizeof text - 1 - (size_t)head, length = strlen(mine);
         memcpy(text + head, mine, length < room ? length : room);
     }
@@ -3392,12 +3472,13 @@ static neo_status neo__agree_on_end(const neo_comm *comm, const int64_t *word, i
                            ? snprintf(list + at, sizeof list - at, "%s%d", comma, comm->world[p])
                            : snprintf(list + at, sizeof list - at, "%s...", comma));
     }
-    return neo_fail(NEO_ERR_DIVERGED,
-                    "neo_comm_agree: %d of %d ranks have come to the end, the others have not: rank%s %s",
-                    ended, comm->size, ended == 1 ? "" : "s", list);
+    return neo_fail(
+        NEO_ERR_DIVERGED,
+        "neo_comm_agree: %d of %d ranks have come to the end, the others have not: rank%s %s",
+        ended, comm->size, ended == 1 ? "" : "s", list);
 }
 static neo_status neo__agree_all(neo_comm *comm, neo_status mine) {
-    int64_t *word = comm->queue.slot[comm->desc.queue_length].out_counts; /* [size], and not of an all_gather */
+    int64_t *word = neo__comm_counts(comm);
     int64_t own = (int64_t)mine;
     int ended = 0;
     NEO__TRY(neo_comm_all_gather(comm, &own, word, 1, NULL, NEO_I64, NULL));
@@ -3423,7 +3504,9 @@ NEO_API neo_status neo_comm_agree(neo_comm *comm, neo_status mine) {
     comm->place = was;
     return status;
 }
-static neo_status neo__group_agree(void *user, neo_status mine) { return neo_comm_agree((neo_comm *)user, mine); }
+static neo_status neo__group_agree(void *user, neo_status mine) {
+    return neo_comm_agree((neo_comm *)user, mine);
+}
 static neo_status neo__group_sum(void *user, uint64_t *words, int count) {
     neo_comm *comm = (neo_comm *)user;
     if (comm->transport->host) {
@@ -3432,7 +3515,8 @@ static neo_status neo__group_sum(void *user, uint64_t *words, int count) {
     }
     neo_place was = comm->place;
     comm->place = NEO_HOST;
-    neo_status status = neo_comm_all_reduce(comm, NEO_REDUCE_SUM, words, words, count, NEO_I64, NULL);
+    neo_status status =
+        neo_comm_all_reduce(comm, NEO_REDUCE_SUM, words, words, count, NEO_I64, NULL);
     comm->place = was;
     return status;
 }
@@ -3453,7 +3537,7 @@ static neo_status neo__check_leaves(const neo_comm *comm, const char *function) 
                neo_ctx_repro_shards(comm->ctx), comm->size);
     return NEO_OK;
 }
-/* How many, and the first, of rank r. */
+/* Samples of rank r: their number, and the first. */
 static int64_t neo__samples_of(const neo_comm *comm, int r, int64_t batch, int64_t *first) {
     int begin, end;
     neo__comm_leaves(comm->tree.shards, comm->size, r, &begin, &end);
@@ -3476,8 +3560,9 @@ NEO_API neo_status neo_comm_gather_samples(neo_comm *comm, const void *in, void 
     NEO__TRY(neo__comm_check(comm, function));
     NEO__TRY(neo__check_leaves(comm, function));
     NEO__CHECK(batch >= 0 && cols >= 0 && (cols == 0 || batch <= INT64_MAX / 16 / cols),
-               NEO_ERR_ARG, "%s: %" PRId64 " samples of %" PRId64 " numbers", function, batch, cols);
-    int64_t *counts = comm->queue.slot[comm->desc.queue_length].out_counts; /* free between calls */
+               NEO_ERR_ARG, "%s: %" PRId64 " samples of %" PRId64 " numbers", function, batch,
+               cols);
+    int64_t *counts = neo__comm_counts(comm);
     int64_t first;
     for (int p = 0; p < comm->size; p++)
         counts[p] = cols * neo__samples_of(comm, p, batch, &first);
@@ -3532,7 +3617,7 @@ static void neo__input_take(neo_comm_input *in, int wait_ms) {
     }
 #endif
 }
-/* What this rank has to say; idle: rounds in which nothing has moved. */
+/* This rank's word in a round; idle: rounds in which nothing has moved. */
 static int64_t neo__input_word(neo_comm_input *in, int idle) {
     neo__mutex_lock(&in->lock);
     int quit = in->quit, full = in->put - in->got == NEO__INPUT_BLOCKS;
@@ -3554,7 +3639,8 @@ static void neo__input_nap(neo_comm_input *in, int idle) {
     while (!waits && !in->quit && neo__cond_wait_until(&in->changed, &in->lock, until)) continue;
     neo__mutex_unlock(&in->lock);
 }
-/* One round. NEO_OK: there will be another; *moved: a block has come. Else how the input ends, in in->text too. */
+/* One round. NEO_OK: there will be another; *moved: a block has come. Else how the input ends, in
+   in->text too. */
 static neo_status neo__input_round(neo_comm_input *in, int idle, int *moved) {
     neo_comm *group = in->group;
     int64_t mine = neo__input_word(in, idle), n;
@@ -3711,28 +3797,31 @@ NEO_API neo_status neo_comm_input_open(neo_comm *comm, const char *path, neo_com
         return NEO_OK;
     }
     const neo__kept_error kept = neo__error_keep(status);
-    if (in && !in->thread_runs) neo_comm_abort(in->group, kept.text); /* the others' threads wait for this one */
+    if (in && !in->thread_runs) neo_comm_abort(in->group, kept.text); /* the others' threads wait
+                                                                         for this one */
     neo_comm_input_close(in);
     return neo__error_restore(&kept);
 }
 /* ------------------------------------------------------------------------------------------------
    >>impl-threads
 
-   Ranks of one process. A rank has a seat in each group: for every rank that may send to it a ring of
-   messages, and a lock to sleep on. A message is only a pointer to the sender's memory: the receiver copies
-   from there, or adds straight from there (a view), and then tells the sender, which waits until its memory
-   is not read any more. So every byte is moved once. `posted` is written by the sender, `taken` by
-   the receiver; who changes something that another may wait for wakes that one.
+   Ranks of one process. A rank has a seat in each group: for every rank that may send to it a ring
+   of messages, and a lock to sleep on. A message is only a pointer to the sender's memory: the
+   receiver copies from there, or adds straight from there (a view), and then tells the sender,
+   which waits until its memory is not read any more. So every byte is moved once. `posted` is
+   written by the sender, `taken` by the receiver; who changes something that another may wait for
+   wakes that one.
 
    A seat lives until every rank of the group has left it, so that late ones may still look at it.
 
-   When a group breaks, a rank may return with its memory still posted: before it does, all seats are told, and it
-   waits for those that read from it just now. A receiver first says that it reads, then looks whether it was told;
-   so one of the two sees the other.
+   When a group breaks, a rank may return with its memory still posted: before it does, all seats
+   are told, and it waits for those that read from it just now. A receiver first says that it reads,
+   then looks whether it was told; so one of the two sees the other.
 
-   The link model: a rank's messages leave one after another on each level (`free_at` of the sender) and arrive
-   one after another (of the receiver); a transfer is done when the model says that it would be.
-   ------------------------------------------------------------------------------------------------ */
+   The link model: a rank's messages leave one after another on each level (`free_at` of the sender)
+   and arrive one after another (of the receiver); a transfer is done when the model says that it
+   would be.
+   ---------------------------------------------------------------------------------------------- */
 typedef struct neo__message {
     neo__call call;
     const void *data;
@@ -3745,7 +3834,7 @@ typedef struct neo__ring {
     uint64_t sends, receives; /* the sender's and the receiver's own numbering of transfers */
     neo__message *message;
 } neo__ring;
-/* Where the survivors of a broken group meet: at the seat of its first rank. */
+/* Meeting place of the survivors of a broken group: the seat of its first rank. */
 typedef struct neo__rally {
     int asked, closed;
     struct neo__seat **member; /* [size] the new seat of each rank that has asked */
@@ -3764,8 +3853,8 @@ typedef struct neo__seat {
     int told;       /* atomic: the group is broken, for this reason */
     neo_status told_status;
     char told_message[NEO__COMM_MESSAGE];
-    /* Link model, of the rank's own: when its last message has left; since when messages arrive without a
-       pause, when the last of them has, and how long they all take. */
+    /* Link model, of the rank's own: when its last message has left; since when messages arrive
+       without a pause, when the last of them has, and how long they all take. */
     int64_t leaves_at[NEO_LEVEL_COUNT], busy_from[NEO_LEVEL_COUNT], busy_until[NEO_LEVEL_COUNT],
         busy_for[NEO_LEVEL_COUNT];
     neo__rally rally;
@@ -3791,8 +3880,8 @@ static size_t neo__seat_bytes(int size, int ring_length) {
     neo__seat p;
     return neo__seat_layout(&p, NULL, size, ring_length);
 }
-/* All seats of a job that are not freed yet: a group that breaks while it is made leaves some that no rank
-   can be sure to be the last to look at. */
+/* All seats of a job that are not freed yet: a group that breaks while it is made leaves some that
+   no rank can be sure to be the last to look at. */
 typedef struct neo__job {
     neo_comm_desc desc;
     neo_comm_fn fn;
@@ -3846,7 +3935,8 @@ static void neo__seat_wake(neo__seat *p) {
     neo__clock_wake(p->job->clock, &p->wake);
     neo__mutex_unlock(&p->lock);
 }
-/* Sleep until something has changed since `seen`, or the time has come (0: never): then the result is 0. */
+/* Sleep until something has changed since `seen`, or the time has come (0: never): then the result
+   is 0. */
 static int neo__seat_sleep(neo__seat *p, int64_t seen, int64_t until_ns, int order) {
     int in_time = 1;
     neo__mutex_lock(&p->lock);
@@ -3887,7 +3977,8 @@ static neo_level neo__comm_level(const neo_comm *c, int peer) {
     return c->node[peer] == c->node[c->rank] ? NEO_LEVEL_LOCAL : NEO_LEVEL_CROSS;
 }
 static int64_t neo__comm_deadline(const neo_comm *c) {
-    return c->desc.timeout_ms > 0 ? neo_comm_time_ns(c) + (int64_t)c->desc.timeout_ms * 1000000 : 0;
+    const int64_t ms = c->desc.timeout_ms;
+    return ms > 0 ? neo__clock_now(c->clock) + ms * 1000000 : 0;
 }
 static neo_status neo__threads_late(neo_comm *c, const neo__call *call, const neo__xfer *x) {
     int left = __atomic_load_n(&c->threads.seat[x->peer]->left, __ATOMIC_ACQUIRE),
@@ -3895,7 +3986,8 @@ static neo_status neo__threads_late(neo_comm *c, const neo__call *call, const ne
     if (left)
         return neo__comm_break(c, NEO_ERR_PEER, "rank %d: %s: rank %d has left", rank,
                                neo__call_name(call).text, peer);
-    int last = x->peer, next = -1; /* it may wait for another, and so on: which one waits for nobody? */
+    int last = x->peer, next = -1; /* it may wait for another, and so on: which one waits for
+                                      nobody? */
     for (int hop = 0; hop < c->size && next != c->rank; hop++) {
         next = __atomic_load_n(&c->threads.seat[last]->waits_for, __ATOMIC_ACQUIRE) - 1;
         if (next < 0) break;
@@ -3912,7 +4004,7 @@ static int neo__threads_on_its_way(neo_comm *c, const neo__xfer *x) {
     if (!x->send) return 0;
     return __atomic_load_n(&ring->reading, __ATOMIC_ACQUIRE) > 0 ||
            __atomic_load_n(&ring->message[x->index % (uint64_t)theirs->ring_length].arrives_ns,
-                           __ATOMIC_ACQUIRE) > neo_comm_time_ns(c);
+                           __ATOMIC_ACQUIRE) > neo__clock_now(c->clock);
 }
 static void neo__seat_waits(neo_comm *c, int peer) {
     __atomic_store_n(&c->threads.seat[c->rank]->waits_for, peer + 1, __ATOMIC_RELEASE);
@@ -3948,7 +4040,7 @@ static neo_status neo__threads_send(neo_comm *c, const neo__call *call, neo__xfe
     m->whole = x->whole;
     m->arrives_ns = 0;
     if (link->latency_us > 0 || link->bandwidth > 0) {
-        int64_t now = neo_comm_time_ns(c),
+        int64_t now = neo__clock_now(c->clock),
                 begin = mine->leaves_at[level] > now ? mine->leaves_at[level] : now;
         mine->leaves_at[level] = begin + neo__link_ns(link, x->bytes);
         m->arrives_ns = mine->leaves_at[level] + (int64_t)(link->latency_us * 1000.0);
@@ -3981,7 +4073,7 @@ static neo_status neo__threads_start(neo_comm *c, const neo__call *call, neo__xf
     return NEO_OK;
 }
 
-/* What a message says must be what this rank is about to do. */
+/* Check: a message belongs to the call that this rank makes. */
 static neo_status neo__comm_agree(neo_comm *c, const neo__call *mine, const neo__call *theirs,
                                   const neo__xfer *x, size_t bytes) {
     int rank = c->world[c->rank], peer = c->world[x->peer];
@@ -4002,7 +4094,8 @@ static neo_status neo__comm_agree(neo_comm *c, const neo__call *mine, const neo_
     return NEO_OK;
 }
 static void neo__threads_take(neo_comm *c, neo__xfer *x) {
-    __atomic_store_n(&c->threads.seat[c->rank]->ring[x->peer].taken, x->index + 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&c->threads.seat[c->rank]->ring[x->peer].taken, x->index + 1,
+                     __ATOMIC_RELEASE);
     neo__seat_wake(c->threads.seat[x->peer]);
 }
 static void neo__threads_release(neo_comm *c, neo__xfer *x) {
@@ -4010,9 +4103,9 @@ static void neo__threads_release(neo_comm *c, neo__xfer *x) {
     neo__threads_take(c, x);
 }
 
-/* When a message that could arrive at `at`, and takes so long, does. The order in which a rank looks at messages
-   is not that in which they come, so they share the time since the first of them: together they need at least
-   as long as all of them take. */
+/* When a message that could arrive at `at`, and takes so long, does. The order in which a rank
+   looks at messages is not that in which they come, so they share the time since the first of them:
+   together they need at least as long as all of them take. */
 static int64_t neo__seat_arrives(neo__seat *p, neo_level level, int64_t at, int64_t takes) {
     int64_t begin = at - takes;
     if (begin >= p->busy_until[level]) {
@@ -4021,7 +4114,8 @@ static int64_t neo__seat_arrives(neo__seat *p, neo_level level, int64_t at, int6
     }
     if (begin < p->busy_from[level]) p->busy_from[level] = begin;
     p->busy_for[level] += takes;
-    if (p->busy_from[level] + p->busy_for[level] > at) at = p->busy_from[level] + p->busy_for[level];
+    if (p->busy_from[level] + p->busy_for[level] > at)
+        at = p->busy_from[level] + p->busy_for[level];
     if (at > p->busy_until[level]) p->busy_until[level] = at;
     return at;
 }
@@ -4035,9 +4129,10 @@ static neo_status neo__threads_receive(neo_comm *c, const neo__call *call, neo__
     neo__message *m = &ring->message[x->index % (uint64_t)mine->ring_length];
     if (!x->copied) {
         __atomic_fetch_add(&ring->reading, 1, __ATOMIC_SEQ_CST);
-        neo_status status = __atomic_load_n(&mine->told, __ATOMIC_SEQ_CST)
-                                ? (neo_status)(neo__threads_heard(c) ? c->failure.status : NEO_ERR_PEER)
-                                : neo__comm_agree(c, call, &m->call, x, m->whole);
+        neo_status status =
+            __atomic_load_n(&mine->told, __ATOMIC_SEQ_CST)
+                ? (neo_status)(neo__threads_heard(c) ? c->failure.status : NEO_ERR_PEER)
+                : neo__comm_agree(c, call, &m->call, x, m->whole);
         if (status != NEO_OK) {
             __atomic_fetch_sub(&ring->reading, 1, __ATOMIC_SEQ_CST);
             return neo_fail(status, "%s", c->failure.message);
@@ -4051,7 +4146,7 @@ static neo_status neo__threads_receive(neo_comm *c, const neo__call *call, neo__
         if (status != NEO_OK) return status;
         x->copied = 1;
     }
-    int64_t now = m->arrives_ns ? neo_comm_time_ns(c) : 0;
+    int64_t now = m->arrives_ns ? neo__clock_now(c->clock) : 0;
     if (m->arrives_ns && now >= m->arrives_ns && !x->arrived) {
         neo_level level = neo__comm_level(c, x->peer);
         int64_t takes = neo__link_ns(&c->desc.link[level], x->bytes);
@@ -4094,7 +4189,8 @@ static neo_status neo__threads_wait(neo_comm *c, const neo__call *call, neo__xfe
             }
             if (x[i].done)
                 deadline = neo__comm_deadline(c), in_time = 1; /* a step forward */
-            else if (waits < 0 || __atomic_load_n(&c->threads.seat[x[i].peer]->left, __ATOMIC_ACQUIRE))
+            else if (waits < 0 ||
+                     __atomic_load_n(&c->threads.seat[x[i].peer]->left, __ATOMIC_ACQUIRE))
                 waits = i;
         }
         if (waits < 0) return NEO_OK;
@@ -4115,7 +4211,9 @@ static neo_status neo__threads_wait(neo_comm *c, const neo__call *call, neo__xfe
         }
         neo__seat_waits(c, x[waits].peer);
         int by_link = due && (held || !deadline || due <= deadline);
-        in_time = neo__seat_sleep(mine, seen, by_link ? due : deadline, neo__comm_order(c, !by_link)) || by_link;
+        in_time =
+            neo__seat_sleep(mine, seen, by_link ? due : deadline, neo__comm_order(c, !by_link)) ||
+            by_link;
     }
 }
 
@@ -4127,11 +4225,14 @@ static neo_status neo__threads_finish(neo_comm *c, const neo__call *call, neo__x
 NEO__HOT_END
 
 static void neo__threads_leave(neo_comm *c) {
-    /* Who sees that this rank has left must see before why, if it knows. */
-    if (c->threads.joined && !c->failure.lost && __atomic_load_n(&c->failure.broken, __ATOMIC_ACQUIRE)) neo__threads_tell(c);
+    /* A rank that sees this one gone must have seen the reason before, if there is one. */
+    if (c->threads.joined && !c->failure.lost &&
+        __atomic_load_n(&c->failure.broken, __ATOMIC_ACQUIRE))
+        neo__threads_tell(c);
     for (int r = 0; r < c->size; r++) {
         if (!c->threads.seat[r]) continue;
-        if (c->threads.seat[c->rank]) __atomic_store_n(&c->threads.seat[c->rank]->left, 1, __ATOMIC_RELEASE);
+        if (c->threads.seat[c->rank])
+            __atomic_store_n(&c->threads.seat[c->rank]->left, 1, __ATOMIC_RELEASE);
         neo__seat_wake(c->threads.seat[r]);
     }
 }
@@ -4179,7 +4280,8 @@ static const neo__transport neo__threads_transport = {
 /* Ranks of the broken group that may still come. Under the lock of the meeting seat. */
 static int neo__rally_expected(const neo_comm *c) {
     int n = 0;
-    for (int r = 0; r < c->size; r++) n += !__atomic_load_n(&c->threads.seat[r]->left, __ATOMIC_ACQUIRE);
+    for (int r = 0; r < c->size; r++)
+        n += !__atomic_load_n(&c->threads.seat[r]->left, __ATOMIC_ACQUIRE);
     return n;
 }
 static void neo__rally_close(const neo_comm *c, neo__rally *rally) {
@@ -4190,8 +4292,8 @@ static void neo__rally_close(const neo_comm *c, neo__rally *rally) {
         if (rally->member[r]) rally->member[r]->references = n;
     neo__clock_wake(c->clock, &c->threads.seat[0]->wake);
 }
-/* Meet at the seat of the group's first rank (which stays there after that rank is lost). Returns how
-   many have come. */
+/* Meet at the seat of the group's first rank (which stays there after that rank is lost). Returns
+   how many have come. */
 static int neo__rally_meet(neo_comm *c, neo__seat *mine) {
     neo__seat *at = c->threads.seat[0];
     neo__rally *rally = &at->rally;
@@ -4260,11 +4362,14 @@ NEO_API neo_status neo_comm_rebuild(neo_comm *broken, neo_comm **comm) {
     NEO__CHECK(
         broken->backend == NEO_BACKEND_THREADS, NEO_ERR_UNSUPPORTED,
         "neo_comm_rebuild: only the threads backend can: start the job again from its checkpoint");
-    NEO__CHECK(neo_comm_status(broken) != NEO_OK, NEO_ERR_STATE, "neo_comm_rebuild: the group works");
-    NEO__CHECK(!broken->failure.rebuilt, NEO_ERR_STATE, "neo_comm_rebuild: the group has been rebuilt");
+    NEO__CHECK(neo_comm_status(broken) != NEO_OK, NEO_ERR_STATE,
+               "neo_comm_rebuild: the group works");
+    NEO__CHECK(!broken->failure.rebuilt, NEO_ERR_STATE,
+               "neo_comm_rebuild: the group has been rebuilt");
     neo__comm_stop(broken);
-    NEO__CHECK(!__atomic_load_n(&broken->threads.seat[broken->rank]->left, __ATOMIC_ACQUIRE), NEO_ERR_PEER,
-               "neo_comm_rebuild: rank %d is the lost one", broken->world[broken->rank]);
+    NEO__CHECK(!__atomic_load_n(&broken->threads.seat[broken->rank]->left, __ATOMIC_ACQUIRE),
+               NEO_ERR_PEER, "neo_comm_rebuild: rank %d is the lost one",
+               broken->world[broken->rank]);
     neo_status status = neo__threads_rebuild(broken, comm);
     broken->failure.rebuilt = status == NEO_OK;
     return status;
@@ -4273,7 +4378,7 @@ NEO_API neo_status neo_comm_rebuild(neo_comm *broken, neo_comm **comm) {
    >>impl-spawn
 
    The ranks of the threads backend: each has a thread, a context and a seat.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 typedef struct neo__rank_thread {
     struct neo__job *job;
     int rank;
@@ -4286,7 +4391,8 @@ typedef struct neo__rank_thread {
     int64_t order; /* in which it failed; 0: it did not */
     char message[NEO__COMM_MESSAGE];
 } neo__rank_thread;
-static neo_status neo__comm_open_device(const neo_comm_desc *d, int rank, int local, neo_device **device) {
+static neo_status neo__comm_open_device(const neo_comm_desc *d, int rank, int local,
+                                        neo_device **device) {
     *device = NULL;
     NEO__CHECK(!d->ctx.device, NEO_ERR_ARG, "neo_comm: ctx.device and open_device are both given");
     neo_status status = d->open_device(rank, local, d->open_user, device);
@@ -4305,7 +4411,8 @@ static neo_status neo__rank_prepare(neo__job *job, int r) {
         NEO__TRY(neo__comm_open_device(&job->desc, r, r % per_node, &ctx.device));
         for (int p = 0; p < r && ctx.device; p++)
             NEO__CHECK(job->rank[p].device != ctx.device, NEO_ERR_ARG,
-                       "neo_comm_spawn: open_device gave ranks %d and %d the same device: each needs one of its "
+                       "neo_comm_spawn: open_device gave ranks %d and %d the same device: each "
+                       "needs one of its "
                        "own (they may be of one GPU)",
                        p, r);
         t->device = ctx.device;
@@ -4330,7 +4437,8 @@ static void neo__rank_main(void *arg) {
         const char *why = neo_last_error();
         if (*why) snprintf(t->message, sizeof t->message, "%.390s", why);
         else
-            snprintf(t->message, sizeof t->message, "its function returned '%s' without a message (neo_fail gives one)",
+            snprintf(t->message, sizeof t->message,
+                     "its function returned '%s' without a message (neo_fail gives one)",
                      neo_status_string(t->status));
         t->order = __atomic_add_fetch(&t->job->failures, 1, __ATOMIC_ACQ_REL);
         if (!t->comm->failure.lost) neo__comm_give_up(t->comm, t->message);
@@ -4343,7 +4451,8 @@ static neo_status neo__job_run(neo__job *job) {
     for (int r = 0; r < job->ranks; r++) NEO__TRY(neo__rank_prepare(job, r));
     for (int r = 0; r < job->ranks; r++) {
         neo_comm *c = job->rank[r].comm;
-        for (int p = 0; p < job->ranks; p++) c->threads.seat[p] = job->rank[p].comm->threads.seat[p];
+        for (int p = 0; p < job->ranks; p++)
+            c->threads.seat[p] = job->rank[p].comm->threads.seat[p];
         c->threads.joined = 1;
     }
     job->time.running = job->ranks;
@@ -4362,7 +4471,7 @@ static neo_status neo__job_run(neo__job *job) {
     }
     return NEO_OK;
 }
-/* What the first rank that failed said; which one it was, where not all say the same. */
+/* Message of the first rank that failed; with its number, where not all say the same. */
 static neo_status neo__job_result(neo__job *job, neo_status status, neo_status *rank_status) {
     const neo__rank_thread *first = NULL;
     int agree = 1;
@@ -4372,8 +4481,10 @@ static neo_status neo__job_result(neo__job *job, neo_status status, neo_status *
         if (t->order && (!first || t->order < first->order)) first = t;
     }
     if (status != NEO_OK || !first) return status;
-    for (int r = 0; r < job->started; r++) agree &= strcmp(job->rank[r].message, first->message) == 0;
-    if (agree || strncmp(first->message, "rank ", 5) == 0) return neo_fail(first->status, "%s", first->message);
+    for (int r = 0; r < job->started; r++)
+        agree &= strcmp(job->rank[r].message, first->message) == 0;
+    if (agree || strncmp(first->message, "rank ", 5) == 0)
+        return neo_fail(first->status, "%s", first->message);
     return neo_fail(first->status, "rank %d: %s", first->rank, first->message);
 }
 NEO_API neo_status neo_comm_spawn(int ranks, const neo_comm_desc *desc, neo_comm_fn fn, void *user,
@@ -4387,7 +4498,8 @@ NEO_API neo_status neo_comm_spawn(int ranks, const neo_comm_desc *desc, neo_comm
     NEO__CHECK(fn, NEO_ERR_ARG, "neo_comm_spawn: fn is NULL");
     NEO__TRY(neo__comm_desc_check(&job.desc));
     NEO__CHECK(ranks == 1 || !job.desc.ctx.device, NEO_ERR_ARG,
-               "neo_comm_spawn: %d ranks would share one device (ctx.device): give open_device, which opens one "
+               "neo_comm_spawn: %d ranks would share one device (ctx.device): give open_device, "
+               "which opens one "
                "for each (they may be of one GPU)",
                ranks);
     for (int r = 0; rank_status && r < ranks; r++) rank_status[r] = NEO_ERR_STATE;
@@ -4425,16 +4537,18 @@ NEO_API neo_status neo_comm_spawn(int ranks, const neo_comm_desc *desc, neo_comm
 /* ------------------------------------------------------------------------------------------------
    >>impl-mpi
 
-   Ranks are MPI processes. Only point-to-point calls are used, none of which blocks, so that a wait can look
-   at the clock: a rank that does not come is noticed, whatever the MPI library thinks. All groups of a
-   process share one duplicate of the user's communicator, and one lock, under which every MPI call is made
-   (MPI_THREAD_SERIALIZED); a group has three tags: calls, data, and the notice that it is broken.
+   Ranks are MPI processes. Only point-to-point calls are used, none of which blocks, so that a wait
+   can look at the clock: a rank that does not come is noticed, whatever the MPI library thinks. All
+   groups of a process share one duplicate of the user's communicator, and one lock, under which
+   every MPI call is made (MPI_THREAD_SERIALIZED); a group has three tags: calls, data, and the
+   notice that it is broken.
 
-   The first message of a call between two ranks is a header (what is called, how many bytes follow), with
-   the data behind it if they are few; more data come in messages of their own, sent at the same time and
-   received when the header has been agreed to. Messages of one tag between two ranks do not overtake each
-   other, which is all the order that this needs. Data of any size go as 1 MiB blocks and a rest.
-   ------------------------------------------------------------------------------------------------ */
+   The first message of a call between two ranks is a header (what is called, how many bytes
+   follow), with the data behind it if they are few; more data come in messages of their own, sent
+   at the same time and received when the header has been agreed to. Messages of one tag between two
+   ranks do not overtake each other, which is all the order that this needs. Data of any size go as
+   1 MiB blocks and a rest.
+   ---------------------------------------------------------------------------------------------- */
 enum {
     NEO__MPI_EAGER = NEO__SMALL_BYTES, /* data that ride with the header */
     NEO__MPI_TAGS = 3,
@@ -4442,7 +4556,8 @@ enum {
     NEO__MPI_WINDOW = 64 << 20, /* more go one after another, so that a rank sees that they move */
     NEO__MPI_YIELDS = 200, /* turns without news before a waiting rank sleeps 20 us at a time */
     NEO__MPI_DRAIN_NS = 200000000,
-    NEO__MPI_DEVICE = -1 /* in place of an error of MPI: the device failed, neo_last_error says why */
+    NEO__MPI_DEVICE = -1 /* in place of an error of MPI: the device failed, neo_last_error says
+                            why */
 };
 typedef struct neo__mpi_slip { /* a header with its data */
     neo__header header;
@@ -4454,7 +4569,7 @@ typedef struct neo__mpi_notice {
     char message[NEO__COMM_MESSAGE];
 } neo__mpi_notice;
 
-/* Of the process: shared by its groups. */
+/* One for the process, shared by its groups. */
 typedef struct neo__mpi_shared {
     neo_ctx *ctx;
     MPI_Comm comm;
@@ -4471,7 +4586,8 @@ typedef struct neo__mpi {
     MPI_Request notice_in, *notice_out; /* [size] */
     neo__mpi_notice heard, told;
     neo__mpi_slip *out, *in; /* [size] */
-    char *agreed;            /* [size] the rank's header of the present call has come, and is the same call */
+    char *agreed;            /* [size] the rank's header of the present call has come, and is the
+                                same call */
 } neo__mpi;
 NEO__STATIC_ASSERT(sizeof(MPI_Request) <= sizeof(void *), "a request fits its place in neo__xfer");
 
@@ -4532,7 +4648,9 @@ static int neo__mpi_takes_devices(void) {
 #endif
 }
 /* Data that ride with the header: not those of a device. */
-static size_t neo__mpi_eager(const neo_comm *c) { return c->scratch.place == NEO_HOST ? (size_t)NEO__MPI_EAGER : 0; }
+static size_t neo__mpi_eager(const neo_comm *c) {
+    return c->scratch.place == NEO_HOST ? (size_t)NEO__MPI_EAGER : 0;
+}
 /* The pinned memory of a transfer. */
 static char *neo__mpi_slot(const neo_comm *c, const neo__xfer *x) {
     int64_t at = x - c->scratch.xfer, half = c->scratch.xfer_count / 2;
@@ -4548,7 +4666,8 @@ static int neo__mpi_post(neo_comm *c, neo__xfer *x, int i, void *data, int count
     neo__mpi_set(x, i, r);
     return error;
 }
-/* Under the lock: the next data of a transfer. A segment is never cut: others of its call follow. */
+/* Under the lock: the next data of a transfer. A segment is never cut: others of its call
+   follow. */
 static int neo__mpi_post_data(neo_comm *c, neo__xfer *x) {
     size_t most = NEO__MPI_WINDOW;
     if (c->scratch.segment_bytes > most) most = c->scratch.segment_bytes;
@@ -4559,7 +4678,8 @@ static int neo__mpi_post_data(neo_comm *c, neo__xfer *x) {
     int blocks = (int)(now / NEO__MPI_BLOCK), rest = (int)(now % NEO__MPI_BLOCK);
     char *at = staged ? neo__mpi_slot(c, x) : (char *)x->data + x->posted;
     int error = MPI_SUCCESS;
-    if (staged && x->send && neo__device_move(c->ctx, at, (char *)x->data + x->posted, now) != NEO_OK)
+    if (staged && x->send &&
+        neo__device_move(c->ctx, at, (char *)x->data + x->posted, now) != NEO_OK)
         return NEO__MPI_DEVICE;
     x->staged = staged && !x->send ? now : 0;
     if (blocks > 0) error = neo__mpi_post(c, x, 1, at, blocks, c->mpi->shared->block, 1);
@@ -4568,8 +4688,8 @@ static int neo__mpi_post_data(neo_comm *c, neo__xfer *x) {
     x->posted += now;
     return error;
 }
-/* Under the lock. Data are not received before the call is agreed to: were they more than expected, MPI
-   would take it for a fatal error in some libraries, and write too far in others. */
+/* Under the lock. Data are not received before the call is agreed to: were they more than expected,
+   MPI would take it for a fatal error in some libraries, and write too far in others. */
 static int neo__mpi_post_receive(neo_comm *c, neo__xfer *x) {
     neo__mpi *m = c->mpi;
     if (x->first) {
@@ -4632,15 +4752,16 @@ static void neo__mpi_settle(neo__xfer *x, int cancel) {
         neo__mpi_set(x, i, r);
     }
 }
-/* The group is broken: receives must not write to the user's memory any more, nor the others read from it.
-   All ranks do this at about the same time; each receives into nothing what the others sent. What has no
-   end then was for a rank that is lost. */
+/* The group is broken: receives must not write to the user's memory any more, nor the others read
+   from it. All ranks do this at about the same time; each receives into nothing what the others
+   sent. What has no end then was for a rank that is lost. */
 static void neo__mpi_give_up(neo_comm *c) {
     neo__mpi_shared *s = c->mpi->shared;
     int64_t until = neo_time_ns() + NEO__MPI_DRAIN_NS;
     for (int turn = 0; turn == 0 || neo_time_ns() < until; turn++) {
         neo__mutex_lock(&s->lock);
-        for (int k = 0; k < c->scratch.xfer_count; k++) neo__mpi_settle(&c->scratch.xfer[k], turn == 0);
+        for (int k = 0; k < c->scratch.xfer_count; k++)
+            neo__mpi_settle(&c->scratch.xfer[k], turn == 0);
         neo__mpi_drain(c);
         neo__mutex_unlock(&s->lock);
         neo__thread_sleep(NEO__COMM_NAP_NS);
@@ -4687,7 +4808,8 @@ static int neo__mpi_look(neo_comm *c, neo__xfer *x, int *header_came, int *moved
     }
     if (left == 0 && !x->held && x->staged > 0) { /* it has come: to the device */
         char *to = (char *)x->data + (x->posted - x->staged);
-        if (neo__device_move(c->ctx, to, neo__mpi_slot(c, x), x->staged) != NEO_OK) return NEO__MPI_DEVICE;
+        if (neo__device_move(c->ctx, to, neo__mpi_slot(c, x), x->staged) != NEO_OK)
+            return NEO__MPI_DEVICE;
         x->staged = 0;
     }
     if (left == 0 && !x->held && x->posted < x->bytes) return neo__mpi_post_data(c, x);
@@ -4724,8 +4846,8 @@ static int64_t neo__mpi_date_ns(void) {
     clock_gettime(CLOCK_REALTIME, &t);
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
-/* Between calls. While the others are in neo__mpi_give_up they must get rid of what they have sent; later
-   their memory may be gone, and nothing may be received. */
+/* Between calls. While the others are in neo__mpi_give_up they must get rid of what they have sent;
+   later their memory may be gone, and nothing may be received. */
 static int neo__mpi_heard_at_rest(neo_comm *c) {
     int heard = neo__mpi_heard(c);
     while (heard && neo__mpi_date_ns() - c->mpi->heard.sent_ns < NEO__MPI_DRAIN_NS / 2) {
@@ -4797,10 +4919,10 @@ static neo_status neo__mpi_finish(neo_comm *c, const neo__call *call, neo__xfer 
             (__atomic_load_n(&c->failure.broken, __ATOMIC_ACQUIRE) || neo__mpi_heard(c)))
             status = neo_fail(c->failure.status, "%s", c->failure.message);
         if (status == NEO_OK && turns % 16 == 15 && deadline && neo_time_ns() >= deadline)
-            status =
-                neo__comm_break(c, NEO_ERR_TIMEOUT,
-                                "rank %d: %s: rank %d did not come within %d ms", c->world[c->rank],
-                                neo__call_name(call).text, c->world[x[waits].peer], c->desc.timeout_ms);
+            status = neo__comm_break(c, NEO_ERR_TIMEOUT,
+                                     "rank %d: %s: rank %d did not come within %d ms",
+                                     c->world[c->rank], neo__call_name(call).text,
+                                     c->world[x[waits].peer], c->desc.timeout_ms);
         if (status != NEO_OK) {
             neo__mpi_give_up(c);
             return status;
@@ -4858,7 +4980,7 @@ static void neo__mpi_unshare(neo__mpi_shared *s, int healthy) {
     neo__mutex_destroy(&s->lock);
     neo_free(s->ctx, s, sizeof *s);
 }
-/* Whether a request ends until then. */
+/* 1: the request ends until then. */
 static int neo__mpi_ends(neo__mpi_shared *s, MPI_Request *r, int64_t until) {
     for (;;) {
         neo__mutex_lock(&s->lock);
@@ -4880,9 +5002,9 @@ static void neo__mpi_drop(neo_comm *c) {
     int ended = neo__mpi_ends(s, &m->notice_in, until);
     for (int p = 0; p < c->size; p++) /* bad news on their way; not for ever */
         ended &= neo__mpi_ends(s, &m->notice_out[p], until);
-    /* Peers that still read this process's memory would be killed by their MPI if it vanished. No MPI
-       call here: once another rank has gone, MPICH asks its launcher in any call, and waits for ever if
-       the launcher is cut off. */
+    /* Peers that still read this process's memory would be killed by their MPI if it vanished. No
+       MPI call here: once another rank has gone, MPICH asks its launcher in any call, and waits for
+       ever if the launcher is cut off. */
     for (int64_t end = neo_time_ns() + 300000000; c->failure.broken && neo_time_ns() < end;)
         neo__thread_sleep(NEO__COMM_NAP_NS);
     neo__mutex_lock(&s->lock);
@@ -4936,7 +5058,8 @@ static neo_status neo__mpi_nodes(neo_comm *c, int ranks_per_node, char *names) {
 static neo_status neo__mpi_share_new(neo_ctx *ctx, MPI_Comm comm, neo__mpi_shared **out) {
     int level = MPI_THREAD_SINGLE, found = 0, *most = NULL;
     MPI_Comm dup;
-    NEO__CHECK(MPI_Comm_dup(comm, &dup) == MPI_SUCCESS, NEO_ERR_SYSTEM, "neo_comm: MPI_Comm_dup failed");
+    NEO__CHECK(MPI_Comm_dup(comm, &dup) == MPI_SUCCESS, NEO_ERR_SYSTEM,
+               "neo_comm: MPI_Comm_dup failed");
     neo__mpi_shared *s = (neo__mpi_shared *)neo__alloc_for(ctx, sizeof *s, "neo_comm");
     if (!s) return NEO_ERR_MEMORY;
     memset(s, 0, sizeof *s);
@@ -4957,7 +5080,8 @@ static neo_status neo__mpi_share_new(neo_ctx *ctx, MPI_Comm comm, neo__mpi_share
     *out = s;
     return NEO_OK;
 }
-/* Before any rank waits for another in a new group: is every one there and well, and are they alike? */
+/* Before any rank waits for another in a new group: is every one there and well, and are they
+   alike? */
 static neo_status neo__mpi_vote(MPI_Comm comm, const neo_comm_desc *d, neo_status mine) {
     static int64_t say[3], all[3]; /* after a timeout MPI still has them */
     MPI_Request r = MPI_REQUEST_NULL;
@@ -4981,7 +5105,8 @@ static neo_status neo__mpi_vote(MPI_Comm comm, const neo_comm_desc *d, neo_statu
     NEO__CHECK(all[0] == 0, NEO_ERR_PEER, "neo_comm: rank %d could not make its part of the group",
                (int)all[0] - 1);
     NEO__CHECK(all[1] == -all[2], NEO_ERR_DIVERGED,
-               "neo_comm: rank %d has segment_bytes %" PRId64 ", others have %" PRId64 " to %" PRId64,
+               "neo_comm: rank %d has segment_bytes %" PRId64 ", others have %" PRId64
+               " to %" PRId64,
                rank, say[1], -all[2], all[1]);
     return NEO_OK;
 }
@@ -4995,7 +5120,7 @@ typedef struct neo__mpi_making {
     char *names; /* [ranks][MPI_MAX_PROCESSOR_NAME] */
     size_t names_bytes;
 } neo__mpi_making;
-/* What a rank does for itself. */
+/* The part that a rank makes for itself. */
 static neo_status neo__mpi_prepare(neo__mpi_making *m) {
     neo_comm parent; /* of which the first group is a part */
     neo__mpi root;
@@ -5053,8 +5178,8 @@ NEO_API neo_status neo_comm_create_mpi(neo_ctx *ctx, const neo_comm_desc *desc,
     return neo__error_restore(&kept);
 }
 
-/* Its function has returned: meet the others, as MPI_Finalize would, but hear of faults. A rank that
-   still waits for this one in a call finds out. */
+/* Its function has returned: meet the others, as MPI_Finalize would, but hear of faults. A rank
+   that still waits for this one in a call finds out. */
 static neo_status neo__mpi_part(neo_comm *c) {
     NEO__ZERO(neo__work, w);
     w.call.op = (int32_t)NEO_COMM_BARRIER;
@@ -5064,7 +5189,8 @@ static neo_status neo__mpi_part(neo_comm *c) {
     return neo__barrier_run(c, &w);
 }
 static int neo__env_processes(void);
-/* The launcher's environment says how many there are; MPI must see as many, or each would train alone. */
+/* The launcher's environment says how many there are; MPI must see as many, or each would train
+   alone. */
 static neo_status neo__mpi_world_check(void) {
     int size = 1, length = 0, processes = neo__env_processes();
     char library[MPI_MAX_LIBRARY_VERSION_STRING] = "";
@@ -5072,15 +5198,16 @@ static neo_status neo__mpi_world_check(void) {
     if (size > 1 || processes == 1) return NEO_OK;
     MPI_Get_library_version(library, &length);
     library[strcspn(library, ",\n")] = 0;
-    return neo_fail(NEO_ERR_SYSTEM,
-                    "neo_comm_init_env: the launcher has started %d processes, but MPI (%.60s) sees "
-                    "one: take the mpirun of the mpicc that compiled this program, or another srun --mpi",
-                    processes, library);
+    return neo_fail(
+        NEO_ERR_SYSTEM,
+        "neo_comm_init_env: the launcher has started %d processes, but MPI (%.60s) sees "
+        "one: take the mpirun of the mpicc that compiled this program, or another srun --mpi",
+        processes, library);
 }
 static neo_status neo__mpi_initialise(void) {
     int level = 0;
-    NEO__CHECK(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level) == MPI_SUCCESS, NEO_ERR_SYSTEM,
-               "neo_comm_init_env: MPI cannot be initialised");
+    NEO__CHECK(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level) == MPI_SUCCESS,
+               NEO_ERR_SYSTEM, "neo_comm_init_env: MPI cannot be initialised");
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN); /* MPICH asks these handlers for */
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);  /* requests of any communicator */
     neo_status status = neo__mpi_world_check();
@@ -5091,7 +5218,8 @@ static neo_status neo__mpi_initialise(void) {
 static neo_status neo__mpi_context(neo_comm_desc *d, neo_device **device, neo_ctx **ctx) {
     int local = 1, rank = 0, place = 0;
     MPI_Comm node;
-    if (MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node) == MPI_SUCCESS) {
+    if (MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node) ==
+        MPI_SUCCESS) {
         MPI_Comm_size(node, &local);
         MPI_Comm_rank(node, &place);
         MPI_Comm_free(&node);
@@ -5104,15 +5232,16 @@ static neo_status neo__mpi_context(neo_comm_desc *d, neo_device **device, neo_ct
     if (*device) d->ctx.device = *device;
     return neo_ctx_create(&d->ctx, ctx);
 }
-/* Whether every rank has come to its end and no message is without one: MPI_Finalize is for all or none. */
+/* 1: every rank has come to its end, and so has every message: MPI_Finalize is for all or
+   none. */
 static int neo__mpi_healthy(neo_comm *comm) {
     if (!comm || neo_comm_wait_all(comm) != NEO_OK || neo__mpi_part(comm) != NEO_OK) return 0;
     int unfinished = comm->mpi->shared->unfinished, any = 0;
     MPI_Allreduce(&unfinished, &any, 1, MPI_INT, MPI_MAX, comm->mpi->shared->comm);
     return !any;
 }
-/* One rank of a launcher's job, from beginning to end. After a fault MPI is not finalised: that would
-   wait for the lost. */
+/* One rank of a launcher's job, from beginning to end. After a fault MPI is not finalised: that
+   would wait for the lost. */
 static neo_status neo__mpi_run(const neo_comm_desc *desc, neo_comm_fn fn, void *user) {
     const int starts = !neo__mpi_started();
     const MPI_Comm world = MPI_COMM_WORLD;
@@ -5140,26 +5269,27 @@ static neo_status neo__mpi_run(const neo_comm_desc *desc, neo_comm_fn fn, void *
    >>impl-nccl
 
    Ranks are GPUs, and buffers are in their memory. NCCL only moves bytes, from one rank to another
-   (ncclSend, ncclRecv): what is sent when, and in which order sums add, is >>impl-collectives, so the
-   bits are those of the other backends.
+   (ncclSend, ncclRecv): what is sent when, and in which order sums add, is >>impl-collectives, so
+   the bits are those of the other backends.
 
    The host group   A group has its own copy of the group of threads or processes that it was made
-                    over. Before each call the ranks exchange there what they are about to do (a slip
-                    per pair): ranks that diverge, have left or do not come are found out before
-                    anything is sent, and a rank that breaks the group tells the others.
-   Transfers        started ones queue up; the next finish hands all of them to NCCL as one group, so
-                    that none waits for another of this rank, and waits for the group of those that it
-                    was asked for. Then the next segment of a reduce-scatter is on its way while one is
-                    added. Empty ones are not sent.
-   Waiting          communicators do not block (config.blocking = 0): every wait is a loop that looks
-                    at an event of the stream, at NCCL's asynchronous error, at the host group and at
-                    the clock. What fails or comes too late is told to the others and aborted.
-   Two streams      transfers run on one (the user's, if there is one), copies and sums on the other,
-                    which waits for what the user's had to do when the call began.
-   Sums             are made by the user's function on the device, else by the context's device, else
-                    on the processor: the pieces come to pinned memory in two halves, one fetched while
-                    the other is added.
-   ------------------------------------------------------------------------------------------------ */
+                    over. Before each call the ranks exchange there what they are about to do (a
+                    slip per pair): ranks that diverge, have left or do not come are found out
+                    before anything is sent, and a rank that breaks the group tells the others.
+   Transfers        started ones queue up; the next finish hands all of them to NCCL as one group,
+                    so that none waits for another of this rank, and waits for the group of those
+                    that it was asked for. Then the next segment of a reduce-scatter is on its way
+                    while one is added. Empty ones are not sent.
+   Waiting          communicators do not block (config.blocking = 0): every wait is a loop that
+                    looks at an event of the stream, at NCCL's asynchronous error, at the host group
+                    and at the clock. What fails or comes too late is told to the others and
+                    aborted.
+   Two streams      transfers run on one (the user's, if there is one), copies and sums on the
+                    other, which waits for what the user's had to do when the call began.
+   Sums             are made by the user's function on the device, else by the context's device,
+                    else on the processor: the pieces come to pinned memory in two halves, one
+                    fetched while the other is added.
+   ---------------------------------------------------------------------------------------------- */
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 14, 0)
 #error "neo_comm.h: NEO_COMM_NCCL needs NCCL 2.14 or newer (communicators that do not block)"
 #endif
@@ -5167,7 +5297,7 @@ enum {
     NEO__NCCL_YIELDS = 1000, /* looks before a waiting rank sleeps */
     NEO__NCCL_REST_MS = 2000 /* for NCCL to come to rest, when a group ends or has failed */
 };
-/* What a rank tells another before a call. */
+/* A rank's word to another before a call. */
 typedef struct neo__nccl_slip {
     neo__call call;
     uint64_t parts; /* all_to_all: bytes that it will send; else a hash of what makes the parts */
@@ -5247,8 +5377,8 @@ static void neo__nccl_nap(int turns) {
     if (turns < NEO__NCCL_YIELDS) sched_yield();
     else neo__thread_sleep(NEO__COMM_NAP_NS);
 }
-/* Until the event has happened; without one: until NCCL has done what it was asked for. Every failure is
-   in neo_last_error; that of the group, if others broke it. */
+/* Until the event has happened; without one: until NCCL has done what it was asked for. Every
+   failure is in neo_last_error; that of the group, if others broke it. */
 static neo_status neo__nccl_wait(neo_comm *c, cudaEvent_t event) {
     neo__nccl *n = c->nccl;
     int64_t deadline = neo__comm_deadline(c);
@@ -5293,8 +5423,8 @@ static void neo__nccl_abort(neo__nccl *n) {
     n->comm = NULL;
     n->queued = 0;
 }
-/* A call failed: `status` and neo_last_error say why. Break the group, and leave nothing under way that
-   still uses the user's memory. */
+/* A call failed: `status` and neo_last_error say why. Break the group, and leave nothing under way
+   that still uses the user's memory. */
 static neo_status neo__nccl_failed(neo_comm *c, const neo__call *call, neo_status status) {
     status = neo__comm_break(c, status, "rank %d: %s: %.280s", c->world[c->rank],
                              neo__call_name(call).text, neo_last_error());
@@ -5322,7 +5452,7 @@ static uint64_t neo__nccl_hash(const neo_comm *c, const neo__work *w) {
     part[1] = (const char *)w->in_counts;
     size_t bytes[2];
     bytes[0] = sizeof leaves;
-    bytes[1] = w->has_in_counts ? (size_t)c->size * sizeof(int64_t) : 0;
+    bytes[1] = w->in_counts ? (size_t)c->size * sizeof(int64_t) : 0;
     for (int k = 0; k < 2; k++)
         for (size_t i = 0; i < bytes[k]; i++)
             hash = (hash ^ (unsigned char)part[k][i]) * 0x100000001B3u;
@@ -5331,8 +5461,8 @@ static uint64_t neo__nccl_hash(const neo_comm *c, const neo__work *w) {
 static neo_status neo__nccl_agree_all(neo_comm *c, const neo__work *w) {
     neo__nccl *n = c->nccl;
     int pairs = w->call.op == (int)NEO_COMM_ALL_TO_ALL;
-    const int64_t *in = w->has_in_counts ? w->in_counts : NULL;
-    const int64_t *out = w->has_out_counts ? w->out_counts : NULL;
+    const int64_t *in = w->in_counts;
+    const int64_t *out = w->out_counts;
     uint64_t hash = neo__nccl_hash(c, w);
     for (int p = 0; p < c->size; p++) {
         n->out[p].call = w->call;
@@ -5377,7 +5507,8 @@ static void neo__nccl_count_control(neo_comm *c, const neo__call *call) {
     }
     neo_comm_reset_stats(c->nccl->host);
 }
-/* The streams begin in the user's order. One rank in place has nothing else to do than to be done. */
+/* The streams begin in the user's order. One rank in place has nothing else to do than to be
+   done. */
 static neo_status neo__nccl_begin(neo_comm *c) {
     neo__nccl *n = c->nccl;
     NEO__CUDA(cudaSetDevice, n->device);
@@ -5390,8 +5521,8 @@ static neo_status neo__nccl_come(neo_comm *c) {
     if (status == NEO_OK) status = neo__nccl_wait(c, c->nccl->begun);
     return status == NEO_OK ? NEO_OK : neo__nccl_failed(c, &c->nccl->call, status);
 }
-/* What can fail here comes first, so that the others hear of it in the exchange. Rows are coded on a stream of the
-   context's device, once they are there. */
+/* What can fail here comes first, so that the others hear of it in the exchange. Rows are coded on
+   a stream of the context's device, once they are there. */
 static neo_status neo__nccl_agree(neo_comm *c, const neo__work *w) {
     c->nccl->call = w->call;
     neo_status status = neo__nccl_begin(c);
@@ -5431,7 +5562,8 @@ static ncclResult_t neo__nccl_group(neo__nccl *n) {
     ncclResult_t end = ncclGroupEnd(); /* always: it closes the group */
     return neo__nccl_good(result) ? end : result;
 }
-/* Hand what is queued to NCCL. Its kernels are on the stream only when it is no longer in progress. */
+/* Hand what is queued to NCCL. Its kernels are on the stream only when it is no longer in
+   progress. */
 static neo_status neo__nccl_launch(neo_comm *c) {
     neo__nccl *n = c->nccl;
     if (n->queued == 0) return NEO_OK;
@@ -5507,8 +5639,8 @@ static neo_status neo__nccl_fetch(neo__nccl *n, const void *const *piece, int co
     NEO__CUDA(cudaEventRecord, n->worked[chunk & 1], n->work);
     return NEO_OK;
 }
-/* As neo__combine, by way of pinned memory: chunk i + 1 is fetched while chunk i is added. What chunk i - 1
-   still has to write is before that on the stream. */
+/* As neo__combine, by way of pinned memory: chunk i + 1 is fetched while chunk i is added. What
+   chunk i - 1 still has to write is before that on the stream. */
 static neo_status neo__nccl_combine_staged(neo_comm *c, const neo__call *call,
                                            const void *const *piece, const int *leaves, int count,
                                            void *out, int64_t total) {
@@ -5567,14 +5699,16 @@ static neo_status neo__nccl_combine(neo_comm *c, const neo__call *call, const vo
         status = count == 1 ? out == piece[0] ? NEO_OK : neo__nccl_move(c, out, piece[0], bytes)
                  : c->nccl->combine
                      ? neo__nccl_combine_device(c, call, piece, leaves, count, out, total)
-                 : neo_ctx_device(c->ctx) && piece == c->scratch.piece && count <= (int)NEO__COMBINE_PIECES
+                 : neo_ctx_device(c->ctx) && piece == c->scratch.piece &&
+                         count <= (int)NEO__COMBINE_PIECES
                      ? neo__comm_device_sum(c, call, leaves, count, out, total)
                      : neo__nccl_combine_staged(c, call, piece, leaves, count, out, total);
     return status == NEO_OK ? NEO_OK : neo__nccl_failed(c, call, status);
 }
 
 /* ---- groups ---- */
-/* NCCL's own end is one that the ranks of a node make together; a rank whose peers do not come gives up. */
+/* NCCL's own end is one that the ranks of a node make together; a rank whose peers do not come
+   gives up. */
 static void neo__nccl_leave(neo_comm *c) {
     neo__nccl *n = c->nccl;
     if (!n) return;
@@ -5642,7 +5776,7 @@ static const neo__transport neo__nccl_transport = {
     neo__nccl_host,
 };
 
-/* What this rank needs of its device. */
+/* Streams, events and memory of this rank's device. */
 static neo_status neo__nccl_open(neo_comm *c, int device, void *stream) {
     neo__nccl *n = c->nccl;
     cudaEvent_t *event[5];
@@ -5716,7 +5850,8 @@ static neo_status neo__nccl_new(neo_comm *host, int device, void *stream, neo_co
     NEO__TRY(neo__nccl_open(c, device, stream));
     return neo__nccl_connect(c);
 }
-/* A group over the ranks of host, which it takes over, or frees. A rank that fails tells the others. */
+/* A group over the ranks of host, which it takes over, or frees. A rank that fails tells the
+   others. */
 static neo_status neo__nccl_over(neo_comm *host, const char *function, int device, void *stream,
                                  neo_comm **out) {
     neo_comm *c = NULL;
@@ -5815,7 +5950,8 @@ NEO_API neo_status neo_comm_set_combine(neo_comm *comm, neo_comm_device_combine_
 }
 #endif
 /* A group as if it were made: *c gets its sizes. 0: there is no such group. */
-static size_t neo__comm_predict(const neo_comm_desc *desc, int ranks, neo_comm_backend backend, neo_comm *c) {
+static size_t neo__comm_predict(const neo_comm_desc *desc, int ranks, neo_comm_backend backend,
+                                neo_comm *c) {
     memset(c, 0, sizeof *c);
     if (ranks < 1 || ranks > NEO__COMM_MAX_RANKS) return 0;
     c->desc = neo__comm_defaults(desc);
@@ -5825,14 +5961,16 @@ static size_t neo__comm_predict(const neo_comm_desc *desc, int ranks, neo_comm_b
     c->scratch.segment_bytes = neo__segment_bytes(&c->desc, c->scratch.pieces);
     return neo__comm_layout(c, NULL, backend == NEO_BACKEND_MPI ? c->scratch.segment_bytes : 0);
 }
-NEO_API size_t neo_comm_device_bytes(const neo_comm_desc *desc, int ranks, neo_comm_backend backend) {
+NEO_API size_t neo_comm_device_bytes(const neo_comm_desc *desc, int ranks,
+                                     neo_comm_backend backend) {
     neo_comm c;
     int slots;
     if (!neo__comm_predict(desc, ranks, backend, &c) || backend == NEO_BACKEND_NCCL) return 0;
     size_t segment = c.scratch.segment_bytes, ring = 0;
     size_t stage = neo__comm_stage(ranks, c.scratch.pieces, c.tree.most, segment, backend, &slots);
     if (backend == NEO_BACKEND_THREADS) /* a longer ring for the second segment of a sum */
-        ring = neo__seat_bytes(ranks, 2 * c.tree.most + 2) - neo__seat_bytes(ranks, c.tree.most + 2);
+        ring =
+            neo__seat_bytes(ranks, 2 * c.tree.most + 2) - neo__seat_bytes(ranks, c.tree.most + 2);
     return 2 * segment + 2 * (size_t)slots * stage + ring;
 }
 NEO_API size_t neo_comm_workspace_bytes(const neo_comm_desc *desc, int ranks,
@@ -5863,14 +6001,15 @@ NEO__COLD_END
 /* ------------------------------------------------------------------------------------------------
    MIT License, Copyright (c) 2026 the neo contributors
 
-   Permission is hereby granted, free of charge, to any person obtaining a copy of this software and associated
-   documentation files (the "Software"), to deal in the Software without restriction, including without limitation
-   the rights to use, copy, modify, merge, publish, distribute, sublicense, and/or sell copies of the Software, and
-   to permit persons to whom the Software is furnished to do so, subject to the following conditions: the above
-   copyright notice and this permission notice shall be included in all copies or substantial portions of the
-   Software. THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT
-   LIMITED TO THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT
-   SHALL THE AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION
-   OF CONTRACT, TORT OR OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER
-   DEALINGS IN THE SOFTWARE.
-   ------------------------------------------------------------------------------------------------ */
+   Permission is hereby granted, free of charge, to any person obtaining a copy of this software and
+   associated documentation files (the "Software"), to deal in the Software without restriction,
+   including without limitation the rights to use, copy, modify, merge, publish, distribute,
+   sublicense, and/or sell copies of the Software, and to permit persons to whom the Software is
+   furnished to do so, subject to the following conditions: the above copyright notice and this
+   permission notice shall be included in all copies or substantial portions of the Software. THE
+   SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT
+   LIMITED TO THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND
+   NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM,
+   DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
+   OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
+   ---------------------------------------------------------------------------------------------- */

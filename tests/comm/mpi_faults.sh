@@ -55,6 +55,8 @@ launch() {
     suffix=$1
     folder=$W/$2
     n=0
+    TMPDIR=$(mktemp -d /tmp/neo.XXXXXX) # OpenMPI's jobs of one user share a folder there, which each removes
+    export TMPDIR
     echo "$jobs" | while read -r fault operation async; do
         n=$((n + 1))
         case $fault in $3) ;; *) continue ;; esac
@@ -70,6 +72,7 @@ launch() {
         timeout -k 5 300 mpirun"$suffix" $more "$folder/rank" "$folder/$n" "$fault" "$operation" $async \
             >"$folder/$n/log" 2>&1 </dev/null
     done
+    rm -rf "$TMPDIR"
 }
 
 tab=$(printf '\t')

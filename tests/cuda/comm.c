@@ -509,7 +509,7 @@ static neo_status some_calls(neo_comm *comm, void *user) {
     NEO__TRY(neo_comm_barrier(comm, NULL));
     if (neo_comm_rank(comm) == 0) has_failed = emu_failed(), emu_fail_after(0);
     NEO__TRY(neo_comm_barrier(comm, NULL));
-    EXPECT(comm, neo_comm_time_ns(comm) == 0, "a timeout struck: %s", why);
+    EXPECT(comm, neo_comm_time_ns(comm) == 0, "a timeout struck: %.200s", why);
     neo_comm_destroy(sub);
     neo_tensor_free(neo_comm_ctx(comm), &a);
     neo_tensor_free(neo_comm_ctx(comm), &b);
