@@ -2814,6 +2814,22 @@ static neo_status neo__plan_search_fit_budget(neo__plan_search *s, int64_t budge
     neo__plan_search_extra(s, NULL);
     return status;
 }
+/* Bytes that the fullest rank takes beside those that the search adds up, at most, as seen on a plan
+   made quickly. */
+static neo_status neo__plan_search_slack(neo__plan_search *s, int64_t budget, double *slack) {
+    int64_t most;
+    double spread;
+    s->cap = (double)budget;
+    *slack = 0.0;
+    neo__plan_search_extra(s, NULL);
+    if (!neo__plan_search_choose(s, NEO__GOAL_TIME, NEO__NO_BOUND) ||
+        !neo__plan_search_place_any(s))
+        return NEO_OK;
+    neo__plan_search_keep(s, 0.0);
+    NEO__TRY(neo__plan_search_weigh(s, &most, &spread));
+    for (int32_t r = 0; r < s->ranks; r++) *slack = NEO__MAX(*slack, s->weighed[r]);
+    return NEO_OK;
+}
 /* A plan within `budget` bytes a rank (0: any). The search's cap is not quite the budget: between a
    cap under which nothing is found and one whose plan is too large, the next is halfway.
    NEO_ERR_CAPACITY: there is none; s->lean.bytes is a budget that would do. */
@@ -2823,6 +2839,8 @@ static neo_status neo__plan_search_attempt(neo__plan_search *s, int64_t budget) 
     if (!budget) return neo__plan_search_run(s, cap) ? neo__plan_search_build(s) : NEO_ERR_CAPACITY;
     NEO__TRY(neo__plan_search_lean(s, budget));
     if (s->lean.bytes > budget) return NEO_ERR_CAPACITY;
+    NEO__TRY(neo__plan_search_slack(s, budget, &above));
+    cap -= above;
     for (int i = 0; i < runs; i++) {
         neo__plan_search_extra(s, NULL);
         if (!neo__plan_search_run(s, cap)) {
