@@ -7923,7 +7923,6 @@ struct neo_fsdp {
     int64_t calls, seen;        /* backward windows that opened and closed; as many, but where some had no effect */
     neo_status failed;          /* of this rank's work on gradients since the last step, */
     char failure[512];          /* and why: the step tells all ranks */
-    char *text;
     size_t record_bytes, runs_bytes, optim_bytes;
     size_t master_bytes, shard_bytes; /* masters; with gradients */
     size_t gathered_bytes, window_bytes;
@@ -7932,11 +7931,6 @@ struct neo_fsdp {
 
 static void neo__fsdp_free_record(neo_fsdp *f);
 
-static void *neo__fsdp_carve(char *base, size_t *at, int64_t count, size_t size) {
-    size_t here = *at;
-    *at = here + (((size_t)count * size + 63) & ~(size_t)63);
-    return base ? base + here : NULL;
-}
 static int64_t neo__fsdp_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 NEO_API const char *neo_fsdp_mode_name(neo_fsdp_mode mode) {
     static const char *const names[] = {"full", "zero2", "zero1", "ddp"};
@@ -8196,57 +8190,45 @@ static neo_status neo__fsdp_describe(neo_fsdp *f, neo_ctx *ctx, const neo_fsdp_d
 }
 
 /* ---- the record ---- */
-/* The arrays of the record, behind it, counted without a base. text: bytes of it. */
-static size_t neo__fsdp_layout_record(neo_fsdp *f, char *base, const neo_fsdp_desc *d,
-                                      size_t text_bytes) {
-    size_t at = 0;
-    neo__fsdp_carve(base, &at, 1, sizeof *f);
-    f->unit = (neo__fsdp_unit *)neo__fsdp_carve(base, &at, f->unit_count, sizeof *f->unit);
+/* A text of the record: a format with a unit's name in it. */
+static const char *neo__fsdp_text(neo__carve *carve, const char *format, const char *name) {
+    size_t bytes = (size_t)snprintf(NULL, 0, format, name) + 1;
+    char *text;
+    NEO__CARVE(carve, text, bytes);
+    if (text) snprintf(text, bytes, format, name);
+    return text;
+}
+/* The record's arrays and texts, behind it. */
+static size_t neo__fsdp_layout_record(neo_fsdp *f, char *base, const neo_fsdp_desc *d) {
+    neo__carve carve = {base, sizeof *f};
+    carve.at = (carve.at + 63) & ~(size_t)63;
+    NEO__CARVE(&carve, f->unit, f->unit_count);
     for (int i = 0; i < f->unit_count; i++) {
         NEO__ZERO(neo__fsdp_unit, none);
+        const neo_fsdp_unit *unit = &d->units[i];
         neo__fsdp_unit *u = base ? &f->unit[i] : &none;
-        if (base) *u = neo__fsdp_describe_unit(f, &d->units[i]);
-        int64_t count = neo_params_count(d->units[i].params);
-        u->begin = (int64_t *)neo__fsdp_carve(base, &at, count + 1, sizeof(int64_t));
-        u->window = (float **)neo__fsdp_carve(base, &at, f->pieces, sizeof *u->window);
-        u->narrow = (void **)neo__fsdp_carve(base, &at, f->pieces, sizeof *u->narrow);
+        if (base) *u = neo__fsdp_describe_unit(f, unit);
+        NEO__CARVE(&carve, u->begin, neo_params_count(unit->params) + 1);
+        NEO__CARVE(&carve, u->window, f->pieces);
+        NEO__CARVE(&carve, u->narrow, f->pieces);
+        u->name = neo__fsdp_text(&carve, "%s", unit->name);
+        u->absent = neo__fsdp_text(&carve, "unit '%s' is not in a window", unit->name);
+        u->no_grad = neo__fsdp_text(&carve,
+                                    unit->freeze ? "unit '%s' is frozen"
+                                                 : "unit '%s' is not in a backward window",
+                                    unit->name);
     }
-    f->piece = (neo__fsdp_subtree *)neo__fsdp_carve(base, &at, f->pieces, sizeof *f->piece);
-    f->subtree =
-        (neo__fsdp_subtree *)neo__fsdp_carve(base, &at, f->subtree_count, sizeof *f->subtree);
-    f->send = (void **)neo__fsdp_carve(base, &at, f->pieces, sizeof *f->send);
-    f->whole_window = (float **)neo__fsdp_carve(base, &at, f->pieces, sizeof *f->whole_window);
-    f->whole_narrow = (void **)neo__fsdp_carve(base, &at, f->pieces, sizeof *f->whole_narrow);
-    for (int i = 0; i < NEO__FSDP_LANES; i++)
-        f->lane[i].narrow = (void **)neo__fsdp_carve(base, &at, f->pieces, sizeof *f->send);
-    f->slot_unit = (int *)neo__fsdp_carve(base, &at, f->slot_count, sizeof(int));
-    f->slot = (float **)neo__fsdp_carve(base, &at, f->slot_count, sizeof *f->slot);
-    f->bucket = (neo__fsdp_bucket *)neo__fsdp_carve(base, &at, f->bucket_count, sizeof *f->bucket);
-    f->text = (char *)neo__fsdp_carve(base, &at, (int64_t)text_bytes, 1);
-    return at;
-}
-/* Names and messages of the units, and the optimizer's name; returns the bytes. Counted without
-   f->text. */
-static size_t neo__fsdp_write_texts(neo_fsdp *f, const neo_fsdp_desc *d) {
-    static const char *const form[] = {"%s", "unit '%s' is not in a window",
-                                       "unit '%s' is not in a backward window",
-                                       "unit '%s' is frozen"};
-    size_t at = 0;
-    for (int i = 0; i < f->unit_count; i++) {
-        const char *text[3];
-        for (int k = 0; k < 3; k++) {
-            const char *how = form[k == 2 && d->units[i].freeze ? 3 : k];
-            int n = snprintf(NULL, 0, how, d->units[i].name);
-            text[k] = f->text + at;
-            if (f->text) snprintf(f->text + at, (size_t)n + 1, how, d->units[i].name);
-            at += (size_t)n + 1;
-        }
-        if (!f->text) continue;
-        f->unit[i].name = text[0], f->unit[i].absent = text[1], f->unit[i].no_grad = text[2];
-    }
-    const char *name = d->optim.name ? d->optim.name : "optim";
-    if (f->text) memcpy(f->text + at, name, strlen(name) + 1), f->desc.optim.name = f->text + at;
-    return at + strlen(name) + 1;
+    f->desc.optim.name = neo__fsdp_text(&carve, "%s", d->optim.name ? d->optim.name : "optim");
+    NEO__CARVE(&carve, f->piece, f->pieces);
+    NEO__CARVE(&carve, f->subtree, f->subtree_count);
+    NEO__CARVE(&carve, f->send, f->pieces);
+    NEO__CARVE(&carve, f->whole_window, f->pieces);
+    NEO__CARVE(&carve, f->whole_narrow, f->pieces);
+    for (int i = 0; i < NEO__FSDP_LANES; i++) NEO__CARVE(&carve, f->lane[i].narrow, f->pieces);
+    NEO__CARVE(&carve, f->slot_unit, f->slot_count);
+    NEO__CARVE(&carve, f->slot, f->slot_count);
+    NEO__CARVE(&carve, f->bucket, f->bucket_count);
+    return carve.at;
 }
 /* The part of a parameter that is in this rank's chunk: elements [*first, *first + count) of it, at *at
    of the chunk. */
@@ -8282,73 +8264,72 @@ static neo_status neo__fsdp_make_runs(neo_fsdp *f) {
 /* ---- memory ---- */
 /* Masters and gradients. */
 static size_t neo__fsdp_layout_shard(neo_fsdp *f, char *base) {
-    size_t at = 0;
+    neo__carve carve = {base, 0};
     for (int i = 0; i < f->unit_count; i++)
-        f->unit[i].master = (float *)neo__fsdp_carve(base, &at, f->unit[i].chunk, sizeof(float));
-    f->master_bytes = at;
-    f->whole_grad = (float *)neo__fsdp_carve(base, &at, f->whole_elements, sizeof(float));
+        NEO__CARVE(&carve, f->unit[i].master, f->unit[i].chunk);
+    f->master_bytes = carve.at;
+    NEO__CARVE(&carve, f->whole_grad, f->whole_elements);
     for (int i = 0; i < f->unit_count; i++) {
         neo__fsdp_unit *u = &f->unit[i];
         if (u->frozen) continue;
-        if (!u->whole) u->grad = (float *)neo__fsdp_carve(base, &at, u->chunk, sizeof(float));
+        if (!u->whole) NEO__CARVE(&carve, u->grad, u->chunk);
         else if (base) u->grad = f->whole_grad + u->at;
     }
-    return at;
+    return carve.at;
 }
-/* What is gathered. */
+/* Gathered values. */
 static size_t neo__fsdp_layout_gathered(neo_fsdp *f, char *base) {
-    size_t at = 0, size = neo_dtype_size(f->desc.param_dtype);
+    neo__carve carve = {base, 0};
+    size_t size = neo_dtype_size(f->desc.param_dtype);
     for (int i = 0; i < f->slot_count; i++)
-        f->slot[i] = (float *)neo__fsdp_carve(base, &at, f->largest, sizeof(float));
+        NEO__CARVE(&carve, f->slot[i], f->largest);
     for (int i = 0; i < f->unit_count; i++)
         if (f->unit[i].stays)
-            f->unit[i].full =
-                (float *)neo__fsdp_carve(base, &at, f->unit[i].elements, sizeof(float));
+            NEO__CARVE(&carve, f->unit[i].full, f->unit[i].elements);
     f->stage_count = !f->staged ? 0 : f->desc.no_prefetch ? 1 : 2;
     for (int i = 0; i < f->stage_count; i++)
-        f->stage[i] = neo__fsdp_carve(base, &at, f->largest_cut, size);
-    return at;
+        neo__carve_next(&carve, &f->stage[i], size, (size_t)f->largest_cut);
+    return carve.at;
 }
 /* Gradients before they are reduced. Units that are whole share arrays, one per piece. */
 static size_t neo__fsdp_layout_windows(neo_fsdp *f, char *base) {
-    size_t at = 0, size = neo_dtype_size(f->desc.reduce_dtype);
+    neo__carve carve = {base, 0};
+    size_t size = neo_dtype_size(f->desc.reduce_dtype);
     int windows =
         f->narrow && !f->local ? 1 : f->pieces; /* one serves all pieces that are encoded */
     int shared = !f->narrow || f->local, micro = f->desc.micro_batches > 1;
     for (int p = 0; p < f->pieces && shared; p++)
-        f->whole_window[p] =
-            f->direct ? f->whole_grad
-                      : (float *)neo__fsdp_carve(base, &at, f->whole_elements, sizeof(float));
+        if (f->direct) f->whole_window[p] = f->whole_grad;
+        else NEO__CARVE(&carve, f->whole_window[p], f->whole_elements);
     for (int p = 0; p < f->pieces && f->narrow; p++)
-        f->whole_narrow[p] = neo__fsdp_carve(base, &at, f->whole_elements, size);
+        neo__carve_next(&carve, &f->whole_narrow[p], size, (size_t)f->whole_elements);
     for (int i = 0; i < f->unit_count; i++) {
         neo__fsdp_unit *u = &f->unit[i];
         for (int p = 0; p < f->pieces && u->own_window; p++) {
             if (u->whole && shared)
                 u->window[p] = f->whole_window[p] ? f->whole_window[p] + u->at : NULL;
             else if (p < windows)
-                u->window[p] = (float *)neo__fsdp_carve(base, &at, u->elements, sizeof(float));
+                NEO__CARVE(&carve, u->window[p], u->elements);
             else u->window[p] = u->window[0];
         }
         for (int p = 0; p < f->pieces && u->own_narrow; p++)
-            u->narrow[p] = !u->whole ? neo__fsdp_carve(base, &at, u->elements, size)
-                           : base    ? (char *)f->whole_narrow[p] + (size_t)u->at * size
-                                     : NULL;
+            if (!u->whole) neo__carve_next(&carve, &u->narrow[p], size, (size_t)u->elements);
+            else if (base) u->narrow[p] = (char *)f->whole_narrow[p] + (size_t)u->at * size;
         if (f->local && micro && u->keep && !u->frozen)
-            u->scratch = (float *)neo__fsdp_carve(base, &at, u->elements, sizeof(float));
+            NEO__CARVE(&carve, u->scratch, u->elements);
     }
     int64_t chunk = f->largest_cut / f->factor;
     int encode = !f->narrow ? 0 : f->local ? f->pieces : f->pieces == 1;
     for (int i = 0; i < f->lane_count; i++) {
         neo__fsdp_lane *lane = &f->lane[i];
         if (i < f->window_lanes)
-            lane->window = (float *)neo__fsdp_carve(base, &at, f->largest_window, sizeof(float));
+            NEO__CARVE(&carve, lane->window, f->largest_window);
         for (int p = 0; p < encode; p++)
-            lane->narrow[p] = neo__fsdp_carve(base, &at, f->largest_cut, size);
+            neo__carve_next(&carve, &lane->narrow[p], size, (size_t)f->largest_cut);
         if (f->narrow || (micro && !f->local))
-            lane->reduced = neo__fsdp_carve(base, &at, chunk, size);
+            neo__carve_next(&carve, &lane->reduced, size, (size_t)chunk);
     }
-    return at;
+    return carve.at;
 }
 static void neo__fsdp_count_memory(neo_fsdp *f) {
     f->shard_bytes = neo__fsdp_layout_shard(f, NULL);
@@ -8361,15 +8342,12 @@ static neo_status neo__fsdp_make_record(neo_ctx *ctx, const neo_fsdp_desc *d, in
                                         neo_fsdp **out) {
     neo_fsdp t;
     NEO__TRY(neo__fsdp_describe(&t, ctx, d, ranks, rank));
-    size_t texts = neo__fsdp_write_texts(&t, d);
-    t.record_bytes = neo__fsdp_layout_record(&t, NULL, d, texts);
-    neo_fsdp *f = (neo_fsdp *)neo_alloc(ctx, t.record_bytes);
-    NEO__CHECK(f, NEO_ERR_MEMORY, "neo_fsdp_create: no memory for %zu bytes of the record",
-               t.record_bytes);
+    t.record_bytes = neo__fsdp_layout_record(&t, NULL, d);
+    neo_fsdp *f = (neo_fsdp *)neo__alloc_for(ctx, t.record_bytes, "neo_fsdp_create");
+    if (!f) return NEO_ERR_MEMORY;
     memset(f, 0, t.record_bytes);
     *f = t;
-    neo__fsdp_layout_record(f, (char *)f, d, texts);
-    neo__fsdp_write_texts(f, d);
+    neo__fsdp_layout_record(f, (char *)f, d);
     neo__fsdp_make_pieces(f);
     int64_t at = 0;
     for (int i = f->unit_count - 1; i >= 0;
@@ -9502,7 +9480,7 @@ static int neo__fsdp_state_kinds(const neo_fsdp *f) {
 }
 /* Counts, and if base is not NULL places, what a writer takes. */
 static void neo__fsdp_layout_writer(neo__fsdp_writer *w, neo_fsdp *f, int with_state, char *base) {
-    size_t at = 0;
+    neo__carve carve = {base, 0};
     int root = f->rank == 0;
     w->f = f;
     w->kinds = with_state ? 1 + neo__fsdp_state_kinds(f) : 1;
@@ -9511,11 +9489,11 @@ static void neo__fsdp_layout_writer(neo__fsdp_writer *w, neo_fsdp *f, int with_s
     for (int i = 0; i < f->unit_count; i++) w->count += f->unit[i].params_count;
     int64_t whole = root ? f->largest_cut : 0;
     int64_t chunk = w->kinds > 1 && f->rank < f->factor ? f->largest_cut / f->factor : 0;
-    w->whole = (float *)neo__fsdp_carve(base, &at, whole, sizeof(float));
-    w->chunk = (float *)neo__fsdp_carve(base, &at, chunk, sizeof(float));
-    w->name = (const char **)neo__fsdp_carve(base, &at, root ? w->count : 0, sizeof *w->name);
-    w->tensor = (neo_tensor *)neo__fsdp_carve(base, &at, root ? w->count : 0, sizeof *w->tensor);
-    w->bytes = at;
+    NEO__CARVE(&carve, w->whole, whole);
+    NEO__CARVE(&carve, w->chunk, chunk);
+    NEO__CARVE(&carve, w->name, root ? w->count : 0);
+    NEO__CARVE(&carve, w->tensor, root ? w->count : 0);
+    w->bytes = carve.at;
 }
 NEO_API size_t neo_fsdp_write_bytes(const neo_fsdp *f, int with_state) {
     neo__fsdp_writer w;
