@@ -74,20 +74,20 @@ extern "C" {
 /* ------------------------------------------------------------------------------------------------
    >>plan
 
-   A plan says which rank holds which rectangle of which table. neo_plan_create searches one that makes a
-   training step short within the memory of the ranks. Every rank makes the same plan for itself: it
-   depends on its input alone.
+   A plan says which rank holds which rectangle of which table. neo_plan_create searches one that
+   makes a training step short within the memory of the ranks. Every rank makes the same plan for
+   itself: a plan depends on its input alone.
 
    Where tables may be cut, so that no bit of weights and state depends on the plan:
-     columns  at multiples of NEO_PLAN_BLOCK, of NEO_WIRE_BLOCK if a wire is f8, i8 or i4; rows of i8 are
-              not cut
-     rows     where a bucket of neo_table_desc.row_buckets begins: a table of R buckets has at most R
-              ranges of rows. Pooled sums of a table without buckets would depend on the cut: only where
-              placements name a row placement may it be cut, and then anywhere (see neo_plan_warning).
-              Under NEO_POOL_NONE, where nothing is summed, anywhere. (A neo_shard moves such rows
-              whole: their columns are cut only where placements name it.)
-   A slice is cut into rows by itself. Partial sums travel as f32 whatever the wire: what is rounded to a
-   wire is a whole sum, as in any other plan.
+     columns  at multiples of NEO_PLAN_BLOCK, of NEO_WIRE_BLOCK if a wire is f8, i8 or i4; rows of
+              i8 are not cut
+     rows     where a bucket of neo_table_desc.row_buckets begins: a table of R buckets has at most
+              R ranges of rows. Pooled sums of a table without buckets would depend on the cut: such
+              a table is cut only if placements name a row placement, and then anywhere (see
+              neo_plan_warning). Under NEO_POOL_NONE, where nothing is summed, anywhere. (A
+              neo_shard moves such rows whole: columns are cut only if placements name it.)
+   Each slice is cut into rows by itself. Partial sums travel as f32 whatever the wire: only whole
+   sums are rounded to a wire, as in any other plan.
    ------------------------------------------------------------------------------------------------ */
 typedef struct neo_plan neo_plan;
 enum { NEO_PLAN_BLOCK = 16 };
@@ -99,7 +99,7 @@ typedef enum neo_placement {
     NEO_DATA_PARALLEL,     /* "dp": a copy on every rank */
     NEO_TABLE_ROW_WISE,    /* "twrw": on one node of several, ranges of rows over its ranks */
     NEO_TABLE_COLUMN_WISE, /* "twcw": on one node of several, slices of columns over its ranks */
-    NEO_GRID,              /* "grid": slices of columns on several nodes, ranges of rows over the ranks of each */
+    NEO_GRID,              /* "grid": slices on several nodes, ranges of rows over their ranks */
     NEO_PLACEMENT_COUNT
 } neo_placement;
 /* neo_placement_name: "tw" ... neo_placement_parse: NEO_ERR_ARG for another word. */
@@ -114,9 +114,9 @@ typedef struct neo_piece {
     int64_t first_row, rows, first_col, cols;
 } neo_piece;
 
-/* What kernels take over what the model says (neo_calibrate measures it): seconds are factor x bytes /
-   memory_bandwidth. The last four are bytes: what handling one thing is worth, whatever its
-   columns. */
+/* Measured times over those of the model (see neo_calibrate): seconds are factor x bytes /
+   memory_bandwidth. The last four are bytes: handling one thing takes as long as moving so many,
+   whatever its columns. */
 typedef struct neo_calibration {
     double lookup;   /* bytes: ids, rows read, sums written; 0: 1 */
     double update;   /* of backward and update, over the same bytes; 0: 2 */
@@ -128,33 +128,37 @@ typedef struct neo_calibration {
     double kept;     /* of a row whose gradient waits for other ranks'; 0: 256 */
 } neo_calibration;
 
-/* What the ranks are, for predictions. */
+/* The ranks and their links, for predictions. */
 typedef struct neo_cluster {
     int32_t ranks;                  /* required */
     int32_t ranks_per_node;         /* 0: all in one node; ranks [n k, n (k + 1)) are a node */
-    int64_t memory_bytes;           /* that a rank may give to tables and to what training them takes; 0: no limit */
+    int64_t memory_bytes;           /* of a rank, for tables and for training them; 0: no limit */
     double memory_bandwidth;        /* bytes per second, read and written, of a rank; 0: 10e9 */
     double flops;                   /* per second of a rank, in dense layers; 0: 50e9 */
-    neo_link link[NEO_LEVEL_COUNT]; /* of a rank, each way; bandwidth 0: 5e9 inside a node, 1e9 between nodes */
+    neo_link link[NEO_LEVEL_COUNT]; /* of a rank, each way; bandwidth 0: 5e9 inside a node, 1e9
+                                       between nodes */
     neo_calibration calibration;
 } neo_cluster;
 
 /* A plan follows from these numbers alone: the same input, the same plan. */
 typedef struct neo_plan_desc {
-    const neo_bags_desc *bags;      /* required; max_batch and max_ids are those of a batch over all ranks.
-                                       Tables without weights of yours. Copied */
-    const double *ids_per_sample;   /* [features] mean over a batch; NULL: max_ids / (max_batch x features) */
+    const neo_bags_desc *bags;      /* required; max_batch and max_ids are those of a batch over
+                                       all ranks. Tables without weights of yours. Copied */
+    const double *ids_per_sample;   /* [features] mean over a batch; NULL: max_ids / (max_batch x
+                                       features) */
     neo_cluster cluster;
     neo_wire wire_forward, wire_backward; /* of pooled rows and of their gradients */
-    unsigned placements;            /* those allowed, a bit 1u << placement each; 0: all that keep the bits */
-    const unsigned *table_placements; /* [tables] the same for each table, 0: as placements; or NULL */
-    int pipeline;                   /* 1: the exchanges of a step run beside its computation, with the buffers of
-                                       a second batch */
-    double dense_flops_bottom, dense_flops_top; /* per sample, forward: dense layers beside and after the lookup */
+    unsigned placements;            /* those allowed, a bit 1u << placement each; 0: all that keep
+                                       the bits */
+    const unsigned *table_placements; /* [tables] the same for each, 0: as placements; or NULL */
+    int pipeline;                   /* 1: the exchanges of a step run beside its computation, with
+                                       the buffers of a second batch */
+    double dense_flops_bottom;      /* per sample, forward: of dense layers beside the lookup */
+    double dense_flops_top;         /* and after it */
     int64_t dense_params;           /* elements of replicated dense parameters */
     int weighted;                   /* 1: batches have a weight per id */
-    double crowding;                /* most ids that a range of rows gets, over its even share; 0: 1.25. Where there
-                                       are more, buffers grow */
+    double crowding;                /* most ids that a range of rows gets, over its even share;
+                                       0: 1.25. Where there are more, buffers grow */
     int32_t kept_batches;           /* batches, of max_batch samples and ids_per_sample each, whose
                                        gradients the neo_shard may keep between two steps (see
                                        neo_shard_accumulate); 0: none. bags->max_kept_rows is not
@@ -163,54 +167,59 @@ typedef struct neo_plan_desc {
 } neo_plan_desc;
 
 /* neo_plan_create: search a plan with a short predicted step.
-   Errors   NEO_ERR_ARG: a field of desc. NEO_ERR_UNSUPPORTED: a table has none of the placements it is
-            allowed (the message names it and says why). NEO_ERR_CAPACITY: it does not fit into memory_bytes;
-            the message has the least budget for a rank that is accepted: that and any larger one
-            does, each smaller one is refused. (It is the least that a search finds; of few tables
+   Errors   NEO_ERR_ARG: a field of desc. NEO_ERR_UNSUPPORTED: a table has none of the placements it
+            is allowed (the message names it and says why). NEO_ERR_CAPACITY: it does not fit into
+            memory_bytes; the message has the least budget for a rank that is accepted: that and any
+            larger one does, each smaller one is refused. (A search finds it; where tables are few,
             none smaller is known to exist.) NEO_ERR_MEMORY.
    Threads  as for everything made from ctx. Cost: 1,000 tables over 1,024 ranks take some 3 s. */
-NEO_API NEO__CHECK_UNUSED neo_status neo_plan_create(neo_ctx *ctx, const neo_plan_desc *desc, neo_plan **plan);
-/* neo_plan_create_uniform: every table by one placement, over as many ranks as it can be cut for, spread so
-   that ranks have much the same to do; a table that cannot be placed so is table-wise (neo_plan_why says
-   it). desc->placements matter only for row cuts of tables without buckets. Errors: as neo_plan_create. */
-NEO_API NEO__CHECK_UNUSED neo_status neo_plan_create_uniform(neo_ctx *ctx, const neo_plan_desc *desc,
-                                                             neo_placement placement, neo_plan **plan);
+NEO_API NEO__CHECK_UNUSED neo_status neo_plan_create(neo_ctx *ctx, const neo_plan_desc *desc,
+                                                     neo_plan **plan);
+/* neo_plan_create_uniform: every table by one placement, over as many ranks as it can be cut for,
+   spread so that ranks have much the same to do; a table that cannot be placed so is table-wise
+   (neo_plan_why says it). desc->placements matter only for row cuts of tables without buckets.
+   Errors: as neo_plan_create. */
+NEO_API NEO__CHECK_UNUSED neo_status neo_plan_create_uniform(neo_ctx *ctx,
+                                                             const neo_plan_desc *desc,
+                                                             neo_placement placement,
+                                                             neo_plan **plan);
 /* neo_plan_create_from: a plan of your own. pieces: [count] in any order.
-   Errors   NEO_ERR_ARG: a piece outside its table or the ranks; elements of a table that no piece or two
-            pieces have; a cut that is not allowed: the table and the place are named. NEO_ERR_CAPACITY: a
-            rank would need more than memory_bytes. */
+   Errors   NEO_ERR_ARG: a piece outside its table or the ranks; elements of a table that no piece
+            or two pieces have; a cut that is not allowed: the table and the place are named.
+            NEO_ERR_CAPACITY: a rank would need more than memory_bytes. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_plan_create_from(neo_ctx *ctx, const neo_plan_desc *desc,
                                                           const neo_piece *pieces, int64_t count,
                                                           neo_plan **plan);
 /* neo_plan_destroy: NULL is allowed. */
 NEO_API void neo_plan_destroy(neo_plan *plan);
 
-/* neo_plan_write: a plan as text. neo_plan_read: for the tables and ranks of desc. A file has one line for
-   each table, in any order; # begins a comment, outside of names:
+/* neo_plan_write: a plan as text. neo_plan_read: for the tables and ranks of desc. A file has one
+   line for each table, in any order; # begins a comment, outside of names:
        neo-plan 1                              the format; first
        ranks 8 4                               ranks, and ranks of a node
-       table C1 1460x16 tw 3                   name, rows x dim, placement, its ranks in order of the pieces:
+       table C1 1460x16 tw 3                   name, rows x dim, placement, ranks of its pieces:
        table C2 583x64 cw 0,2,5-6              slices of columns as equal as blocks allow,
-       table C3 9000x16 rw 0-7                 ranges of rows as equal as buckets allow (twrw, twcw alike)
+       table C3 9000x16 rw 0-7                 ranges of rows as buckets allow (twrw, twcw alike)
        table C4 9000x64 grid 0-3/4-7           slices of columns, and of each the ranges of rows
        table C5 24x16 dp
        table C6 9000x16 pieces 2               other cuts: so many lines of
        piece 1 0+4000 0+16                     rank, first row + rows, first column + columns
    In names, bytes up to blank, and " # %, are written as %XX.
-   Errors   NEO_ERR_NOT_FOUND, NEO_ERR_IO. NEO_ERR_FORMAT: file, line and what is wrong. NEO_ERR_MISMATCH:
-            the file is for other tables or ranks. Those of neo_plan_create_from. */
-NEO_API NEO__CHECK_UNUSED neo_status neo_plan_read(neo_ctx *ctx, const neo_plan_desc *desc, const char *path,
-                                                   neo_plan **plan);
+   Errors   NEO_ERR_NOT_FOUND, NEO_ERR_IO. NEO_ERR_FORMAT: file, line and what is wrong.
+            NEO_ERR_MISMATCH: the file is for other tables or ranks. Those of
+            neo_plan_create_from. */
+NEO_API NEO__CHECK_UNUSED neo_status neo_plan_read(neo_ctx *ctx, const neo_plan_desc *desc,
+                                                   const char *path, neo_plan **plan);
 NEO_API neo_status neo_plan_write(const neo_plan *plan, const char *path);
 
-/* neo_plan_pieces: all pieces, sorted by table, first_col, first_row. neo_plan_table_pieces: those of a
-   table. They are the plan's. neo_plan_rank_pieces: the pieces that a rank holds, as places in
+/* neo_plan_pieces: all pieces, sorted by table, first_col, first_row. neo_plan_table_pieces: those
+   of a table. They are the plan's. neo_plan_rank_pieces: the pieces that a rank holds, as places in
    neo_plan_pieces, in rising order, those on every rank among them. */
 NEO_API const neo_piece *neo_plan_pieces(const neo_plan *plan, int64_t *count);
 NEO_API const neo_piece *neo_plan_table_pieces(const neo_plan *plan, int32_t table, int64_t *count);
 NEO_API const int64_t *neo_plan_rank_pieces(const neo_plan *plan, int32_t rank, int64_t *count);
 NEO_API neo_placement neo_plan_placement(const neo_plan *plan, int32_t table);
-/* neo_plan_desc_of: what the plan was made from, with copies of its own and defaults filled in; valid as
+/* neo_plan_desc_of: the plan's description, with copies of its own and defaults filled in; valid as
    long as the plan. */
 NEO_API const neo_plan_desc *neo_plan_desc_of(const neo_plan *plan);
 /* neo_plan_digest: of tables, ranks and pieces: equal for plans that place alike. */
@@ -218,13 +227,13 @@ NEO_API uint64_t neo_plan_digest(const neo_plan *plan);
 
 /* neo_plan_why: for a table, what was chosen, and for each other placement why not; lines of text.
    neo_plan_warning: "sums of table 'x' depend on the plan: ...", or "" if its bits do not.
-   text: [bytes], gets as much as fits, with a NUL; NULL if bytes is 0. Return the bytes of the whole text
-   without its NUL, as snprintf. */
+   text: [bytes], gets as much as fits, with a NUL; NULL if bytes is 0. Return the bytes of the whole
+   text without its NUL, as snprintf. */
 NEO_API size_t neo_plan_why(const neo_plan *plan, int32_t table, char *text, size_t bytes);
 NEO_API size_t neo_plan_warning(const neo_plan *plan, int32_t table, char *text, size_t bytes);
 
-/* What a rank holds, and its share of the phases of a step in seconds, without latencies. weight_bytes and
-   state_bytes are exact. */
+/* A rank's memory, and its share of the phases of a step in seconds, without latencies.
+   weight_bytes and state_bytes are exact. */
 typedef struct neo_plan_rank {
     int64_t weight_bytes, state_bytes, buffer_bytes;
     double ids;      /* ids travel to where rows are */
@@ -236,16 +245,16 @@ typedef struct neo_plan_rank {
 } neo_plan_rank;
 NEO_API neo_plan_rank neo_plan_rank_of(const neo_plan *plan, int32_t rank);
 
-/* A predicted step in seconds. A phase ends when the slowest rank has done it. Dense layers take twice as long
-   backward as forward.
+/* A predicted step in seconds. A phase ends when the slowest rank has done it. Dense layers take
+   twice as long backward as forward.
      plain      ids + lookup + forward + 3 (bottom + top) + backward + update + reduce
-     pipelined  max(bottom, lookup + forward) + 3 top + max(2 bottom, backward) + max(update, reduce),
-                as ids of the next batch travel meanwhile; at least ids + forward + backward + reduce,
-                which the links take */
+     pipelined  max(bottom, lookup + forward) + 3 top + max(2 bottom, backward) +
+                max(update, reduce), as ids of the next batch travel meanwhile; at least
+                ids + forward + backward + reduce, which the links take */
 typedef struct neo_plan_step {
     double ids, lookup, forward, backward, update; /* of the slowest rank, with latencies */
     double bottom, top;                            /* forward */
-    double reduce;                                 /* all-reduce of dense gradients, of "dp" tables too */
+    double reduce;                                 /* of dense gradients, of "dp" tables too */
     double plain, pipelined;
     double balance;                                /* largest load of a rank over the mean */
     int64_t most_bytes;                            /* largest memory of a rank */
@@ -253,9 +262,10 @@ typedef struct neo_plan_step {
 } neo_plan_step;
 NEO_API neo_plan_step neo_plan_step_of(const neo_plan *plan);
 
-/* neo_calibrate: measure this machine as one rank with all threads of ctx: fills in memory_bandwidth, flops and
-   calibration, and leaves the rest of *cluster. Takes about two seconds and 0.3 GB. Links are not
-   measured. Ranks measure differently, and plans must not differ: broadcast *cluster, or let one rank plan.
+/* neo_calibrate: measure this machine as one rank with all threads of ctx: fills in
+   memory_bandwidth, flops and calibration, and leaves the rest of *cluster. Takes about two seconds
+   and 0.3 GB. Links are not measured. Ranks measure differently, and plans must not differ:
+   broadcast *cluster, or let one rank plan.
    Errors: NEO_ERR_MEMORY. */
 NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster);
 
@@ -748,17 +758,16 @@ NEO_API size_t neo_fsdp_write_bytes(const neo_fsdp *fsdp, int with_state);
 extern "C" {
 #endif
 NEO__COLD_BEGIN
-NEO__HOT_BEGIN
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-plan
 
-   A plan keeps a copy of what it was made from, each table's facts, the pieces (by table, and an index by
-   rank) and what they predict. Numbers that decide are doubles, made by + - * / alone, in a fixed order;
-   ties go to the lower index: every machine makes the same plan.
+   A plan keeps a copy of its description, each table's facts, the pieces (by table, with an index
+   by rank) and what they predict. Numbers that decide are doubles, made by + - * / alone, in a
+   fixed order, and ties go to the lower index: every machine makes the same plan.
    ------------------------------------------------------------------------------------------------ */
 enum { NEO__PLAN_MAX_RANKS = 4096, NEO__PLAN_MAX_KEPT = 1 << 16 };
-/* What a piece, a table or a rank takes: seconds of the phases, and bytes. */
+/* Load of a piece, a table or a rank: seconds of the phases, and bytes. */
 enum {
     NEO__PLAN_IDS,
     NEO__PLAN_LOOKUP,
@@ -844,7 +853,6 @@ struct neo_plan {
     neo__arena work;     /* of a search or of a reader; freed when it ends */
 };
 
-NEO__HOT_END
 /* Cleared memory of one of the plan's arenas; NULL if there is none (neo_last_error says so). */
 static void *neo__plan_alloc(neo__arena *arena, int64_t count, size_t size) {
     size_t bytes = neo__size_mul((size_t)(count > 0 ? count : 1), size);
@@ -1022,18 +1030,18 @@ static void neo__plan_defaults(neo_plan *plan) {
 /* ------------------------------------------------------------------------------------------------
    >>impl-plan-model
 
-   Seconds of a piece with c columns of a table with n features of P ids per sample, and the share s of its
-   rows; B samples over W ranks, L in a node; w(c): bytes of c numbers on a wire. The piece is p
-   parts: its subtrees of row buckets, each with pooled rows of its own. Bags: B n p; ids: B P s, of
-   i bytes on a link (4, or 8 if a table has more than 2^31 rows); rows out: the bags
+   Seconds of a piece with c columns of a table with n features of P ids per sample, and the share s
+   of its rows; B samples over W ranks, L in a node; w(c): bytes of c numbers on a wire. The piece
+   is p parts: its subtrees of row buckets, each with pooled rows of its own. Bags: B n p; ids: B P
+   s, of i bytes on a link (4, or 8 if a table has more than 2^31 rows); rows out: the bags
    (NEO_POOL_NONE: the ids).
        ids       i ids + 4 bags arrive, of them (L-1)/W from its node and (W-L)/W from others, and
                  are copied
        lookup    8 ids + 4 bags + 4 c (ids + rows out), over the memory bandwidth; more if there are
                  buckets
-       forward   rows out w(c) leave for all ranks. A slice of k pieces sends partial sums: 4 c bags; inside
-                 a node they add first, so that a piece sends 4 c bags (k-1)/k inside, and
-                 w(c) bags/(p k) across
+       forward   rows out w(c) leave for all ranks. A slice of k pieces sends partial sums: 4 c
+                 bags; inside a node they add first, so that a piece sends 4 c bags (k-1)/k inside,
+                 and w(c) bags/(p k) across
        backward  the same the other way, with w(c) for all, as gradients are no sums
        weights   with weight_grad: rows and gradients are read once more; 4 ids leave, or of a
                  piece that is cut by columns 4 ids (c+15)/16; counted with backward
@@ -1142,7 +1150,6 @@ static neo_status neo__plan_tables(neo_plan *plan) {
     }
     return NEO_OK;
 }
-NEO__HOT_BEGIN
 
 static neo_status neo__plan_new(neo_ctx *ctx, const neo_plan_desc *desc, const char *fn,
                                 neo_plan **out) {
@@ -1167,6 +1174,7 @@ static neo_status neo__plan_new(neo_ctx *ctx, const neo_plan_desc *desc, const c
     return NEO_OK;
 }
 
+NEO__HOT_BEGIN
 static int64_t neo__plan_weight_bytes(const neo__plan_table *t, int64_t rows, int64_t cols) {
     return rows * (t->row_fixed + t->row_col * cols);
 }
@@ -1180,9 +1188,10 @@ static double neo__plan_wire(neo_wire wire, int64_t cols) {
 /* ------------------------------------------------------------------------------------------------
    >>impl-plan-buffers
 
-   What exchanges and workspace take of a rank. The search needs it as a sum: of what its pieces take, and of what
-   all pieces take of each rank for its samples (neo__plan_piece_buffer, neo__plan_sample_buffer,
-   neo__plan_copy_buffer). What plans are held to in the end is what a neo_shard takes, where one can be made.
+   Bytes of exchanges and workspace on a rank. The search needs them as a sum over the rank's pieces
+   (neo__plan_piece_buffer, neo__plan_copy_buffer) and over all pieces, for the rank's samples
+   (neo__plan_sample_buffer). In the end a plan is held to the bytes of its neo_shard, where one can
+   be made.
    ------------------------------------------------------------------------------------------------ */
 /* Floats of an id that go back to its rank, at most. */
 static double neo__plan_grad_floats(const neo_plan *plan, const neo__plan_table *t, int64_t cols) {
@@ -1206,7 +1215,8 @@ static double neo__plan_piece_buffer(const neo_plan *plan, const neo__plan_table
     double kept = plan->desc.kept_batches, most = kept > 1.0 ? kept * ids : ids;
     if (most > (double)rows) most = (double)rows;
     if (t->row_sums && cols < t->dim) /* gradients wait for the sums of whole rows */
-        bytes += most * (row + 8.0 * (double)((cols + 15) / 16) * (1.0 + cut.local + cut.cross) + 64.0);
+        bytes += most * (row + 64.0 +
+                         8.0 * (double)((cols + 15) / 16) * (1.0 + cut.local + cut.cross));
     else if (kept > 0.0) /* or for the step */
         bytes += most * (row + 64.0);
     return bytes + 4.0 * ids * neo__plan_grad_floats(plan, t, cols);
@@ -1245,6 +1255,10 @@ static size_t neo__plan_buffer_bytes(const neo_plan *plan, int rank) {
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-plan-predict
+
+   Seconds and bytes of pieces by the formulas of >>impl-plan-model, of ranks as sums over pieces,
+   and of a step as the slowest rank's in each phase. The search and a finished plan use the same
+   formulas.
    ------------------------------------------------------------------------------------------------ */
 static void neo__plan_load_add(neo__plan_load *to, const neo__plan_load *x) {
     for (int i = 0; i < NEO__PLAN_LOADS; i++) to->at[i] += x->at[i];
@@ -1265,7 +1279,7 @@ static int32_t neo__plan_parts(const neo_plan *plan, const neo__plan_table *t, c
 static double neo__plan_lookup(const neo_plan *plan, const neo__plan_table *t) {
     return t->buckets ? plan->model.bucketed : plan->model.lookup;
 }
-/* What a piece is for the rank that holds it. */
+/* Load of a piece on the rank that holds it. */
 static neo__plan_load neo__plan_piece_load(const neo_plan *plan, const neo__plan_table *t,
                                            int64_t rows, int64_t cols, neo__plan_cut cut) {
     const neo__plan_model *m = &plan->model;
@@ -1306,7 +1320,7 @@ static neo__plan_load neo__plan_piece_load(const neo_plan *plan, const neo__plan
                             neo__plan_piece_buffer(plan, t, rows, cols, cut);
     return neo__plan_load_total(x);
 }
-/* What it is for every rank, as an owner of samples. */
+/* Load of a piece on every rank, as an owner of samples. */
 static neo__plan_load neo__plan_sample_load(const neo_plan *plan, const neo__plan_table *t,
                                             int64_t rows, int64_t cols, neo__plan_cut cut) {
     const neo__plan_model *m = &plan->model;
@@ -1325,7 +1339,7 @@ static neo__plan_load neo__plan_sample_load(const neo_plan *plan, const neo__pla
 static double neo__plan_copy_reduce(const neo__plan_table *t) {
     return (double)t->rows * (4.0 * (double)t->dim + 1.0);
 }
-/* A copy on every rank: what it is for each. */
+/* Load of a copy on every rank, for each. */
 static neo__plan_load neo__plan_copy_load(const neo_plan *plan, const neo__plan_table *t) {
     const neo__plan_model *m = &plan->model;
     NEO__ZERO(neo__plan_load, x);
@@ -1378,6 +1392,8 @@ static neo_plan_step neo__plan_step_make(const neo_plan *plan, const double *mos
     s.pipelined = neo__plan_step_pipelined(&s);
     return s;
 }
+
+NEO__HOT_END
 
 /* Fills in plan->cut: the pieces [begin, end) are a slice. */
 static void neo__plan_cut_slice(neo_plan *plan, const neo__plan_table *t, int64_t begin,
@@ -1453,7 +1469,7 @@ static void neo__plan_predict_ranks(neo_plan *plan) {
     plan->sample_bytes = all.at[NEO__PLAN_BYTES];
     for (int32_t r = 0; r < ranks; r++) neo__plan_rank_add(&plan->rank[r], &all);
 }
-/* Buffers of each rank: those of the neo_shard that the plan makes; of plans that make none, the search's sum. */
+/* Buffers of each rank: those of the neo_shard that the plan makes, or else the search's sum. */
 static neo_status neo__shard_plan_bytes(neo_ctx *ctx, const neo_plan *plan, neo_shard_memory *each);
 static void neo__plan_predict_buffers(neo_plan *plan) {
     int32_t ranks = plan->desc.cluster.ranks;
@@ -1461,8 +1477,9 @@ static void neo__plan_predict_buffers(neo_plan *plan) {
     neo_shard_memory *each = (neo_shard_memory *)neo_alloc(plan->ctx, bytes);
     int exact = each && neo__shard_plan_bytes(plan->ctx, plan, each) == NEO_OK;
     for (int32_t r = 0; r < ranks; r++)
-        plan->rank[r].buffer_bytes = exact ? (int64_t)(each[r].exchange_bytes + each[r].workspace_bytes)
-                                           : (int64_t)neo__plan_buffer_bytes(plan, r);
+        plan->rank[r].buffer_bytes =
+            (int64_t)(exact ? each[r].exchange_bytes + each[r].workspace_bytes
+                            : neo__plan_buffer_bytes(plan, r));
     neo_free(plan->ctx, each, bytes);
 }
 static void neo__plan_predict(neo_plan *plan) {
@@ -1499,9 +1516,11 @@ static void neo__plan_predict(neo_plan *plan) {
 /* ------------------------------------------------------------------------------------------------
    >>impl-plan-pieces
 
-   Equal cuts (neo__bucket_begin): part i of k has the blocks (of columns) or buckets (of rows)
-   from i n/k up to (i + 1) n/k. Pieces are kept sorted by table, first column, first row.
+   Rectangles of tables: equal cuts, checks of the caller's own, and the index by rank. Part i of k
+   of an equal cut has the blocks (of columns) or buckets (of rows) from i n/k up to (i + 1) n/k
+   (neo__bucket_begin). Pieces are kept sorted by table, first column, first row.
    ------------------------------------------------------------------------------------------------ */
+NEO__HOT_BEGIN
 static void neo__plan_cols(const neo_plan *plan, const neo__plan_table *t, int64_t parts, int64_t i,
                            neo_piece *p) {
     int64_t begin = neo__bucket_begin(t->blocks, parts, i) * plan->block;
@@ -1526,7 +1545,7 @@ static int neo__plan_row_begins(const neo__plan_table *t, int64_t row) {
     return neo__plan_unit_row(t, bucket) == row;
 }
 
-/* A table cut into equal parts: col_parts x row_parts pieces, slice by slice; ranks in that order. */
+/* A table cut into equal parts: col_parts x row_parts pieces, slice by slice; ranks likewise. */
 typedef struct neo__plan_shape {
     int32_t col_parts, row_parts; /* 0, 0: a copy on every rank */
     const int32_t *ranks;
@@ -1574,7 +1593,7 @@ static int neo__plan_one_node(const neo_plan *plan, const neo__plan_table *t) {
         if (p[i].rank / plan->per_node != p[0].rank / plan->per_node) return 0;
     return plan->nodes > 1;
 }
-/* What the rectangles amount to. */
+/* The placement that the rectangles of a table amount to. */
 static neo_placement neo__plan_classify(const neo_plan *plan, const neo__plan_table *t) {
     const neo_piece *p = plan->piece + t->first_piece;
     int64_t slices = 1;
@@ -1675,7 +1694,7 @@ static void neo__plan_layout(neo_plan *plan, neo__carve *carve, int64_t held) {
     NEO__CARVE(carve, plan->rank_piece, held);
     NEO__CARVE(carve, plan->rank, ranks);
 }
-/* Makes room for `count` pieces in place of those before; held: with copies counted on each rank. */
+/* Makes room for `count` pieces in place of those before; held: with copies on each rank. */
 static neo_status neo__plan_hold(neo_plan *plan, int64_t count, int64_t held) {
     NEO__ZERO(neo__carve, carve);
     neo__arena_free(&plan->placed);
@@ -1741,13 +1760,13 @@ static neo_status neo__plan_fill(neo_plan *plan, const neo_piece *pieces, int64_
     neo__plan_finish(plan);
     return neo__plan_check_budget(plan, fn);
 }
-NEO__HOT_BEGIN
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-plan-options
 
-   An option is a placement of one table in so many parts, on places still to be chosen: ranks, whole nodes, or
-   none where every rank takes part.
+   An option is a placement of one table in so many parts, on places still to be chosen: ranks,
+   whole nodes, or none where every rank takes part. Its costs do not depend on those places.
+   Options are the only cuts that the search knows.
    ------------------------------------------------------------------------------------------------ */
 enum { NEO__UNIT_ALL, NEO__UNIT_RANK, NEO__UNIT_NODE };
 enum { NEO__PLAN_OPTIONS = 48 };
@@ -1794,6 +1813,7 @@ static const char *neo__plan_reason(const neo_plan *plan, const neo__plan_table 
     return NULL;
 }
 
+NEO__HOT_BEGIN
 static neo__plan_cut neo__plan_option_cut(const neo_plan *plan, const neo__plan_table *t,
                                           const neo__plan_option *o, const neo_piece *p) {
     neo__plan_cut cut;
@@ -1812,6 +1832,7 @@ static neo__plan_load neo__plan_part_load(const neo_plan *plan, const neo__plan_
     neo__plan_rows(t, o->row_parts, part % o->row_parts, &p);
     return neo__plan_piece_load(plan, t, p.rows, p.cols, neo__plan_option_cut(plan, t, o, &p));
 }
+NEO__HOT_END
 static void neo__plan_option_cost(const neo_plan *plan, const neo__plan_table *t,
                                   neo__plan_option *o) {
     double ranks = plan->model.ranks;
@@ -1910,15 +1931,13 @@ static void neo__plan_options_make(const neo_plan *plan, const neo__plan_table *
         neo__plan_options_of(plan, t, (neo_placement)p, 0, to);
 }
 
-NEO__HOT_END
-
 /* ------------------------------------------------------------------------------------------------
    >>impl-plan-place
 
-   A draft of a plan is an option for each table and a rank for each of its pieces, which have seats in
-   one list over all tables. Pieces go to ranks heaviest first: those on whole nodes before those on
-   single ranks, which level the load. A piece goes where the phases grow least above their mean, then
-   to the least loaded rank; where memory is the goal, to the emptiest rank.
+   A draft of a plan is an option for each table and a rank for each of its pieces, which have seats
+   in one list over all tables. Pieces go to ranks heaviest first: those on whole nodes before those
+   on single ranks, which level the load. A piece goes where the phases grow least above their mean,
+   then to the least loaded rank; where memory is the goal, to the emptiest rank.
    ------------------------------------------------------------------------------------------------ */
 typedef enum neo__plan_goal { NEO__GOAL_TIME, NEO__GOAL_MEMORY } neo__plan_goal;
 typedef struct neo__plan_key {
@@ -1972,6 +1991,7 @@ typedef struct neo__plan_search {
     int32_t *every_rank;        /* [ranks] 0, 1, 2 ... */
 } neo__plan_search;
 
+NEO__HOT_BEGIN
 static const neo__plan_option *neo__plan_search_option(const neo__plan_search *s, int64_t table) {
     return &s->options[table].at[s->now.choice[table]];
 }
@@ -1991,7 +2011,6 @@ static int neo__plan_key_less(const neo__plan_key *a, const neo__plan_key *b) {
     return neo__plan_key_order(a, b) < 0;
 }
 
-NEO__HOT_BEGIN
 /* The key of a rank that gets x, lower is better; 0: x does not fit. */
 static int neo__plan_search_score(const neo__plan_search *s, neo__plan_goal goal, int32_t rank,
                                   const neo__plan_load *x, neo__plan_key *key) {
@@ -2130,23 +2149,25 @@ static int neo__plan_search_place(neo__plan_search *s, neo__plan_goal goal) {
     return 1;
 }
 
-/* What the search minimises: the step, and a little of the busiest rank's load, which levels phases
-   that no step waits for and leads out of places where one phase has no better neighbour. Pipelined,
-   where a phase may be hidden, also a little of the plain step. */
+NEO__HOT_BEGIN
+/* The value, which the search minimises: the step, and a little of the busiest rank's load, which
+   levels phases that no step waits for and leads out of places where one phase has no better
+   neighbour. Pipelined, where a phase may be hidden, also a little of the plain step. */
 static double neo__plan_search_value(const neo__plan_search *s, const double *most) {
     neo_plan_step step = neo__plan_step_make(s->plan, most, s->reduce_bytes);
     double value = s->plan->desc.pipeline ? step.pipelined + 0.001 * step.plain : step.plain;
     return value + s->level * most[NEO__PLAN_SECONDS];
 }
+NEO__HOT_END
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-plan-improve
 
-   Improve a placement by moving one group away from the slowest place of a phase, or exchanging it for
-   a group of another place. A place is a rank, where pieces move, or a node, where slices move. A move
-   is taken if the predicted step becomes shorter, or stays and the phase's slowest place gets faster.
-   By the same moves ranks above the cap are brought below it: the phase is then memory. A count
-   limits what is tried, not a clock.
+   Improve a placement by moving one group away from the slowest place of a phase, or exchanging it
+   for a group of another place. A place is a rank, where pieces move, or a node, where slices move.
+   A move is taken if the predicted step becomes shorter, or stays and the phase's slowest place
+   gets faster. By the same moves ranks above the cap are brought below it: the phase is then
+   memory. A count limits what is tried, not a clock.
    ------------------------------------------------------------------------------------------------ */
 enum { NEO__PLAN_REPAIR_WORK = 200000 };
 enum { NEO__PLAN_TOP = 3 }; /* as two places change in a move, the slowest other is among three */
@@ -2158,7 +2179,7 @@ typedef struct neo__plan_top {
 typedef struct neo__plan_move {
     int32_t group, other; /* other: the group it is exchanged for, or -1 */
     int32_t from, to;     /* places */
-    double value, phase;  /* afterwards: of the step, of the slower of the two places in the phase */
+    double value, phase;  /* afterwards: of the step; of the slower of the two places */
 } neo__plan_move;
 
 /* Collects what can move: pieces on ranks (NEO__UNIT_RANK), or slices on nodes (NEO__UNIT_NODE). */
@@ -2217,7 +2238,8 @@ static int neo__plan_group_sits(const neo__plan_search *s, int32_t group, int32_
     const neo__plan_group *g = &s->group[group];
     int64_t begin = s->seat_first[g->table], end = begin + neo__plan_search_parts(s, g->table);
     for (int64_t i = begin; i < end; i++)
-        if ((i < g->seat || i >= g->seat + g->parts) && s->now.seat[i] / s->width == place) return 1;
+        if ((i < g->seat || i >= g->seat + g->parts) && s->now.seat[i] / s->width == place)
+            return 1;
     return 0;
 }
 static int neo__plan_move_allowed(const neo__plan_search *s, const neo__plan_move *m) {
@@ -2361,20 +2383,20 @@ static int neo__plan_search_repair(neo__plan_search *s) {
 /* ------------------------------------------------------------------------------------------------
    >>impl-plan-search
 
-   Two questions: in how many parts is each table, and where do they go? For the first, each table takes
-   its cheapest option whose heaviest piece takes at most `bound` seconds; for the second see
-   >>impl-plan-place and >>impl-plan-improve. This is done for a row of bounds, and from every placement
-   given to all tables; then single tables try other options, as long as that helps. The best draft
-   always fits the cap.
+   Two questions: in how many parts is each table, and where do they go? For the first, each table
+   takes its cheapest option whose heaviest piece takes at most `bound` seconds; for the second see
+   >>impl-plan-place and >>impl-plan-improve. This is done for a row of bounds, and from every
+   placement given to all tables; then single tables try other options, as long as that helps. The
+   best draft always fits the cap.
    ------------------------------------------------------------------------------------------------ */
-/* Limits of what is tried: moves of groups, counted; options and drafts by what they cost in moves. */
+/* Limits of what is tried, counted in moves of groups. */
 enum {
     NEO__PLAN_START_WORK = 60000,     /* to improve each start */
     NEO__PLAN_REFINE_WORK = 30000000, /* to refine the best start */
     NEO__PLAN_FINAL_WORK = 4000000,   /* to improve the result */
-    NEO__PLAN_OPTION_WORK = 1000,     /* to improve after a table changed its option, and ... */
-    NEO__PLAN_OPTION_WORK_OF_RANK = 4,
-    NEO__PLAN_EXCHANGE_WORK_OF_RANK = 8, /* what that change itself costs */
+    NEO__PLAN_OPTION_WORK = 1000,     /* to improve after a table changed its option, */
+    NEO__PLAN_OPTION_WORK_OF_RANK = 4,   /* and so many more for each rank */
+    NEO__PLAN_EXCHANGE_WORK_OF_RANK = 8, /* cost of the change itself, for each rank */
     NEO__PLAN_SMALL = 400,               /* tables x ranks that are searched thoroughly */
     NEO__PLAN_LARGE = 100000,            /* tables x ranks whose budget is met by few runs */
     NEO__PLAN_CHOICES = 2000,            /* of options for all tables: so many are all tried */
@@ -2387,7 +2409,7 @@ static const double NEO__PLAN_LEVEL_START = 0.5, NEO__PLAN_LEVEL_REFINE = 0.1;
 static const double NEO__PLAN_DEARER = 0.2;
 
 /* The cheapest of a table's options whose heaviest piece is within a limit, or else that with the
-   lightest piece. TIME: by seconds, and a limit of seconds; MEMORY: by bytes, both. -1: none fits. */
+   lightest piece. TIME: cost and limit are seconds; MEMORY: bytes. -1: none fits. */
 static int neo__plan_search_pick(const neo__plan_search *s, int32_t table, neo__plan_goal goal,
                                  double limit) {
     const neo__plan_options *o = &s->options[table];
@@ -2814,6 +2836,22 @@ static neo_status neo__plan_search_fit_budget(neo__plan_search *s, int64_t budge
     neo__plan_search_extra(s, NULL);
     return status;
 }
+/* Bytes that the fullest rank takes beside those that the search adds up, at most, as seen on a
+   plan made quickly. */
+static neo_status neo__plan_search_slack(neo__plan_search *s, int64_t budget, double *slack) {
+    int64_t most;
+    double spread;
+    s->cap = (double)budget;
+    *slack = 0.0;
+    neo__plan_search_extra(s, NULL);
+    if (!neo__plan_search_choose(s, NEO__GOAL_TIME, NEO__NO_BOUND) ||
+        !neo__plan_search_place_any(s))
+        return NEO_OK;
+    neo__plan_search_keep(s, 0.0);
+    NEO__TRY(neo__plan_search_weigh(s, &most, &spread));
+    for (int32_t r = 0; r < s->ranks; r++) *slack = NEO__MAX(*slack, s->weighed[r]);
+    return NEO_OK;
+}
 /* A plan within `budget` bytes a rank (0: any). The search's cap is not quite the budget: between a
    cap under which nothing is found and one whose plan is too large, the next is halfway.
    NEO_ERR_CAPACITY: there is none; s->lean.bytes is a budget that would do. */
@@ -2823,6 +2861,8 @@ static neo_status neo__plan_search_attempt(neo__plan_search *s, int64_t budget) 
     if (!budget) return neo__plan_search_run(s, cap) ? neo__plan_search_build(s) : NEO_ERR_CAPACITY;
     NEO__TRY(neo__plan_search_lean(s, budget));
     if (s->lean.bytes > budget) return NEO_ERR_CAPACITY;
+    NEO__TRY(neo__plan_search_slack(s, budget, &above));
+    cap -= above;
     for (int i = 0; i < runs; i++) {
         neo__plan_search_extra(s, NULL);
         if (!neo__plan_search_run(s, cap)) {
@@ -2871,6 +2911,9 @@ static neo_status neo__plan_run(neo_plan *plan, const char *fn) {
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-plan-why
+
+   Text about a plan, to memory or to a file: why a table lies as it does, and not otherwise.
+   Nothing here decides anything.
    ------------------------------------------------------------------------------------------------ */
 /* Text goes to a file, or to memory as far as there is room. */
 typedef struct neo__plan_text {
@@ -2903,7 +2946,8 @@ static void neo__plan_text_bytes(neo__plan_text *t, double x) {
     if (u == 0)
         neo__plan_text_add(t, "%.0f bytes", x);
     else
-        neo__plan_text_add(t, x < 10.0 ? "%.2f %s" : x < 100.0 ? "%.1f %s" : "%.0f %s", x, units[u]);
+        neo__plan_text_add(t, x < 10.0 ? "%.2f %s" : x < 100.0 ? "%.1f %s" : "%.0f %s", x,
+                           units[u]);
 }
 /* Ranks as 0-3,7: of pieces [0, count), which come one by one. */
 static void neo__plan_text_ranks(neo__plan_text *t, const neo_piece *p, int64_t count) {
@@ -2915,7 +2959,8 @@ static void neo__plan_text_ranks(neo__plan_text *t, const neo_piece *p, int64_t 
             neo__plan_text_add(t, "%s%d-%d", i ? "," : "", p[i].rank, p[end - 1].rank);
     }
 }
-/* What a table takes of a rank in the mean, in all phases; and of the rank it takes most of. */
+/* Seconds that a table takes of a rank in the mean and of the rank it takes most of; its most
+   bytes. */
 static void neo__plan_table_cost(const neo_plan *plan, const neo__plan_table *t, double *mean,
                                  double *most, double *bytes) {
     double all = 0.0, sum = 0.0;
@@ -2939,7 +2984,8 @@ static void neo__plan_table_cost(const neo_plan *plan, const neo__plan_table *t,
     *mean = all + sum / plan->model.ranks;
     *most += all;
 }
-static void neo__plan_why_chosen(const neo_plan *plan, const neo__plan_table *t, neo__plan_text *text) {
+static void neo__plan_why_chosen(const neo_plan *plan, const neo__plan_table *t,
+                                 neo__plan_text *text) {
     const neo_piece *p = plan->piece + t->first_piece;
     double mean, most, bytes;
     int64_t slices = 1;
@@ -2954,8 +3000,8 @@ static void neo__plan_why_chosen(const neo_plan *plan, const neo__plan_table *t,
     else if (slices == t->piece_count)
         neo__plan_text_add(text, "%" PRId64 " slices of columns on ranks ", slices);
     else
-        neo__plan_text_add(text, "%" PRId64 " slices of columns, %" PRId64 " pieces on ranks ", slices,
-                      t->piece_count);
+        neo__plan_text_add(text, "%" PRId64 " slices of columns, %" PRId64 " pieces on ranks ",
+                           slices, t->piece_count);
     if (t->piece_count > 1) neo__plan_text_ranks(text, p, t->piece_count);
     neo__plan_table_cost(plan, t, &mean, &most, &bytes);
     neo__plan_text_add(text, "; takes ");
@@ -2995,7 +3041,8 @@ static void neo__plan_why_rejected(const neo_plan *plan, const neo__plan_table *
         neo__plan_text_add(text, "costs more: ");
         neo__plan_text_seconds(text, best->seconds);
         neo__plan_text_add(text, " of a rank in the mean");
-        if (best->reduce_bytes > 0.0) neo__plan_text_add(text, ", with the all-reduce of its gradient");
+        if (best->reduce_bytes > 0.0)
+            neo__plan_text_add(text, ", with the all-reduce of its gradient");
     } else if (best->peak > all) {
         neo__plan_text_add(text, "too much for one rank: ");
         neo__plan_text_seconds(text, best->peak);
@@ -3390,6 +3437,9 @@ NEO_API neo_status neo_plan_read(neo_ctx *ctx, const neo_plan_desc *desc, const 
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-plan-calls
+
+   The public calls that make a plan and read from it. A plan that cannot be made leaves NULL and an
+   error; a finished plan never changes.
    ------------------------------------------------------------------------------------------------ */
 static neo_status neo__plan_done(neo_plan *plan, neo_status status, neo_plan **out) {
     char text[400];
@@ -7743,7 +7793,6 @@ struct neo_fsdp {
     int64_t calls, seen;        /* backward windows that opened and closed; as many, but where some had no effect */
     neo_status failed;          /* of this rank's work on gradients since the last step, */
     char failure[512];          /* and why: the step tells all ranks */
-    char *text;
     size_t record_bytes, runs_bytes, optim_bytes;
     size_t master_bytes, shard_bytes; /* masters; with gradients */
     size_t gathered_bytes, window_bytes;
@@ -7752,11 +7801,6 @@ struct neo_fsdp {
 
 static void neo__fsdp_free_record(neo_fsdp *f);
 
-static void *neo__fsdp_carve(char *base, size_t *at, int64_t count, size_t size) {
-    size_t here = *at;
-    *at = here + (((size_t)count * size + 63) & ~(size_t)63);
-    return base ? base + here : NULL;
-}
 static int64_t neo__fsdp_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 NEO_API const char *neo_fsdp_mode_name(neo_fsdp_mode mode) {
     static const char *const names[] = {"full", "zero2", "zero1", "ddp"};
@@ -8016,57 +8060,45 @@ static neo_status neo__fsdp_describe(neo_fsdp *f, neo_ctx *ctx, const neo_fsdp_d
 }
 
 /* ---- the record ---- */
-/* The arrays of the record, behind it, counted without a base. text: bytes of it. */
-static size_t neo__fsdp_layout_record(neo_fsdp *f, char *base, const neo_fsdp_desc *d,
-                                      size_t text_bytes) {
-    size_t at = 0;
-    neo__fsdp_carve(base, &at, 1, sizeof *f);
-    f->unit = (neo__fsdp_unit *)neo__fsdp_carve(base, &at, f->unit_count, sizeof *f->unit);
+/* A text of the record: a format with a unit's name in it. */
+static const char *neo__fsdp_text(neo__carve *carve, const char *format, const char *name) {
+    size_t bytes = (size_t)snprintf(NULL, 0, format, name) + 1;
+    char *text;
+    NEO__CARVE(carve, text, bytes);
+    if (text) snprintf(text, bytes, format, name);
+    return text;
+}
+/* The record's arrays and texts, behind it. */
+static size_t neo__fsdp_layout_record(neo_fsdp *f, char *base, const neo_fsdp_desc *d) {
+    neo__carve carve = {base, sizeof *f};
+    carve.at = (carve.at + 63) & ~(size_t)63;
+    NEO__CARVE(&carve, f->unit, f->unit_count);
     for (int i = 0; i < f->unit_count; i++) {
         NEO__ZERO(neo__fsdp_unit, none);
+        const neo_fsdp_unit *unit = &d->units[i];
         neo__fsdp_unit *u = base ? &f->unit[i] : &none;
-        if (base) *u = neo__fsdp_describe_unit(f, &d->units[i]);
-        int64_t count = neo_params_count(d->units[i].params);
-        u->begin = (int64_t *)neo__fsdp_carve(base, &at, count + 1, sizeof(int64_t));
-        u->window = (float **)neo__fsdp_carve(base, &at, f->pieces, sizeof *u->window);
-        u->narrow = (void **)neo__fsdp_carve(base, &at, f->pieces, sizeof *u->narrow);
+        if (base) *u = neo__fsdp_describe_unit(f, unit);
+        NEO__CARVE(&carve, u->begin, neo_params_count(unit->params) + 1);
+        NEO__CARVE(&carve, u->window, f->pieces);
+        NEO__CARVE(&carve, u->narrow, f->pieces);
+        u->name = neo__fsdp_text(&carve, "%s", unit->name);
+        u->absent = neo__fsdp_text(&carve, "unit '%s' is not in a window", unit->name);
+        u->no_grad = neo__fsdp_text(&carve,
+                                    unit->freeze ? "unit '%s' is frozen"
+                                                 : "unit '%s' is not in a backward window",
+                                    unit->name);
     }
-    f->piece = (neo__fsdp_subtree *)neo__fsdp_carve(base, &at, f->pieces, sizeof *f->piece);
-    f->subtree =
-        (neo__fsdp_subtree *)neo__fsdp_carve(base, &at, f->subtree_count, sizeof *f->subtree);
-    f->send = (void **)neo__fsdp_carve(base, &at, f->pieces, sizeof *f->send);
-    f->whole_window = (float **)neo__fsdp_carve(base, &at, f->pieces, sizeof *f->whole_window);
-    f->whole_narrow = (void **)neo__fsdp_carve(base, &at, f->pieces, sizeof *f->whole_narrow);
-    for (int i = 0; i < NEO__FSDP_LANES; i++)
-        f->lane[i].narrow = (void **)neo__fsdp_carve(base, &at, f->pieces, sizeof *f->send);
-    f->slot_unit = (int *)neo__fsdp_carve(base, &at, f->slot_count, sizeof(int));
-    f->slot = (float **)neo__fsdp_carve(base, &at, f->slot_count, sizeof *f->slot);
-    f->bucket = (neo__fsdp_bucket *)neo__fsdp_carve(base, &at, f->bucket_count, sizeof *f->bucket);
-    f->text = (char *)neo__fsdp_carve(base, &at, (int64_t)text_bytes, 1);
-    return at;
-}
-/* Names and messages of the units, and the optimizer's name; returns the bytes. Counted without
-   f->text. */
-static size_t neo__fsdp_write_texts(neo_fsdp *f, const neo_fsdp_desc *d) {
-    static const char *const form[] = {"%s", "unit '%s' is not in a window",
-                                       "unit '%s' is not in a backward window",
-                                       "unit '%s' is frozen"};
-    size_t at = 0;
-    for (int i = 0; i < f->unit_count; i++) {
-        const char *text[3];
-        for (int k = 0; k < 3; k++) {
-            const char *how = form[k == 2 && d->units[i].freeze ? 3 : k];
-            int n = snprintf(NULL, 0, how, d->units[i].name);
-            text[k] = f->text + at;
-            if (f->text) snprintf(f->text + at, (size_t)n + 1, how, d->units[i].name);
-            at += (size_t)n + 1;
-        }
-        if (!f->text) continue;
-        f->unit[i].name = text[0], f->unit[i].absent = text[1], f->unit[i].no_grad = text[2];
-    }
-    const char *name = d->optim.name ? d->optim.name : "optim";
-    if (f->text) memcpy(f->text + at, name, strlen(name) + 1), f->desc.optim.name = f->text + at;
-    return at + strlen(name) + 1;
+    f->desc.optim.name = neo__fsdp_text(&carve, "%s", d->optim.name ? d->optim.name : "optim");
+    NEO__CARVE(&carve, f->piece, f->pieces);
+    NEO__CARVE(&carve, f->subtree, f->subtree_count);
+    NEO__CARVE(&carve, f->send, f->pieces);
+    NEO__CARVE(&carve, f->whole_window, f->pieces);
+    NEO__CARVE(&carve, f->whole_narrow, f->pieces);
+    for (int i = 0; i < NEO__FSDP_LANES; i++) NEO__CARVE(&carve, f->lane[i].narrow, f->pieces);
+    NEO__CARVE(&carve, f->slot_unit, f->slot_count);
+    NEO__CARVE(&carve, f->slot, f->slot_count);
+    NEO__CARVE(&carve, f->bucket, f->bucket_count);
+    return carve.at;
 }
 /* The part of a parameter that is in this rank's chunk: elements [*first, *first + count) of it, at *at
    of the chunk. */
@@ -8102,73 +8134,72 @@ static neo_status neo__fsdp_make_runs(neo_fsdp *f) {
 /* ---- memory ---- */
 /* Masters and gradients. */
 static size_t neo__fsdp_layout_shard(neo_fsdp *f, char *base) {
-    size_t at = 0;
+    neo__carve carve = {base, 0};
     for (int i = 0; i < f->unit_count; i++)
-        f->unit[i].master = (float *)neo__fsdp_carve(base, &at, f->unit[i].chunk, sizeof(float));
-    f->master_bytes = at;
-    f->whole_grad = (float *)neo__fsdp_carve(base, &at, f->whole_elements, sizeof(float));
+        NEO__CARVE(&carve, f->unit[i].master, f->unit[i].chunk);
+    f->master_bytes = carve.at;
+    NEO__CARVE(&carve, f->whole_grad, f->whole_elements);
     for (int i = 0; i < f->unit_count; i++) {
         neo__fsdp_unit *u = &f->unit[i];
         if (u->frozen) continue;
-        if (!u->whole) u->grad = (float *)neo__fsdp_carve(base, &at, u->chunk, sizeof(float));
+        if (!u->whole) NEO__CARVE(&carve, u->grad, u->chunk);
         else if (base) u->grad = f->whole_grad + u->at;
     }
-    return at;
+    return carve.at;
 }
-/* What is gathered. */
+/* Gathered values. */
 static size_t neo__fsdp_layout_gathered(neo_fsdp *f, char *base) {
-    size_t at = 0, size = neo_dtype_size(f->desc.param_dtype);
+    neo__carve carve = {base, 0};
+    size_t size = neo_dtype_size(f->desc.param_dtype);
     for (int i = 0; i < f->slot_count; i++)
-        f->slot[i] = (float *)neo__fsdp_carve(base, &at, f->largest, sizeof(float));
+        NEO__CARVE(&carve, f->slot[i], f->largest);
     for (int i = 0; i < f->unit_count; i++)
         if (f->unit[i].stays)
-            f->unit[i].full =
-                (float *)neo__fsdp_carve(base, &at, f->unit[i].elements, sizeof(float));
+            NEO__CARVE(&carve, f->unit[i].full, f->unit[i].elements);
     f->stage_count = !f->staged ? 0 : f->desc.no_prefetch ? 1 : 2;
     for (int i = 0; i < f->stage_count; i++)
-        f->stage[i] = neo__fsdp_carve(base, &at, f->largest_cut, size);
-    return at;
+        neo__carve_next(&carve, &f->stage[i], size, (size_t)f->largest_cut);
+    return carve.at;
 }
 /* Gradients before they are reduced. Units that are whole share arrays, one per piece. */
 static size_t neo__fsdp_layout_windows(neo_fsdp *f, char *base) {
-    size_t at = 0, size = neo_dtype_size(f->desc.reduce_dtype);
+    neo__carve carve = {base, 0};
+    size_t size = neo_dtype_size(f->desc.reduce_dtype);
     int windows =
         f->narrow && !f->local ? 1 : f->pieces; /* one serves all pieces that are encoded */
     int shared = !f->narrow || f->local, micro = f->desc.micro_batches > 1;
     for (int p = 0; p < f->pieces && shared; p++)
-        f->whole_window[p] =
-            f->direct ? f->whole_grad
-                      : (float *)neo__fsdp_carve(base, &at, f->whole_elements, sizeof(float));
+        if (f->direct) f->whole_window[p] = f->whole_grad;
+        else NEO__CARVE(&carve, f->whole_window[p], f->whole_elements);
     for (int p = 0; p < f->pieces && f->narrow; p++)
-        f->whole_narrow[p] = neo__fsdp_carve(base, &at, f->whole_elements, size);
+        neo__carve_next(&carve, &f->whole_narrow[p], size, (size_t)f->whole_elements);
     for (int i = 0; i < f->unit_count; i++) {
         neo__fsdp_unit *u = &f->unit[i];
         for (int p = 0; p < f->pieces && u->own_window; p++) {
             if (u->whole && shared)
                 u->window[p] = f->whole_window[p] ? f->whole_window[p] + u->at : NULL;
             else if (p < windows)
-                u->window[p] = (float *)neo__fsdp_carve(base, &at, u->elements, sizeof(float));
+                NEO__CARVE(&carve, u->window[p], u->elements);
             else u->window[p] = u->window[0];
         }
         for (int p = 0; p < f->pieces && u->own_narrow; p++)
-            u->narrow[p] = !u->whole ? neo__fsdp_carve(base, &at, u->elements, size)
-                           : base    ? (char *)f->whole_narrow[p] + (size_t)u->at * size
-                                     : NULL;
+            if (!u->whole) neo__carve_next(&carve, &u->narrow[p], size, (size_t)u->elements);
+            else if (base) u->narrow[p] = (char *)f->whole_narrow[p] + (size_t)u->at * size;
         if (f->local && micro && u->keep && !u->frozen)
-            u->scratch = (float *)neo__fsdp_carve(base, &at, u->elements, sizeof(float));
+            NEO__CARVE(&carve, u->scratch, u->elements);
     }
     int64_t chunk = f->largest_cut / f->factor;
     int encode = !f->narrow ? 0 : f->local ? f->pieces : f->pieces == 1;
     for (int i = 0; i < f->lane_count; i++) {
         neo__fsdp_lane *lane = &f->lane[i];
         if (i < f->window_lanes)
-            lane->window = (float *)neo__fsdp_carve(base, &at, f->largest_window, sizeof(float));
+            NEO__CARVE(&carve, lane->window, f->largest_window);
         for (int p = 0; p < encode; p++)
-            lane->narrow[p] = neo__fsdp_carve(base, &at, f->largest_cut, size);
+            neo__carve_next(&carve, &lane->narrow[p], size, (size_t)f->largest_cut);
         if (f->narrow || (micro && !f->local))
-            lane->reduced = neo__fsdp_carve(base, &at, chunk, size);
+            neo__carve_next(&carve, &lane->reduced, size, (size_t)chunk);
     }
-    return at;
+    return carve.at;
 }
 static void neo__fsdp_count_memory(neo_fsdp *f) {
     f->shard_bytes = neo__fsdp_layout_shard(f, NULL);
@@ -8181,15 +8212,12 @@ static neo_status neo__fsdp_make_record(neo_ctx *ctx, const neo_fsdp_desc *d, in
                                         neo_fsdp **out) {
     neo_fsdp t;
     NEO__TRY(neo__fsdp_describe(&t, ctx, d, ranks, rank));
-    size_t texts = neo__fsdp_write_texts(&t, d);
-    t.record_bytes = neo__fsdp_layout_record(&t, NULL, d, texts);
-    neo_fsdp *f = (neo_fsdp *)neo_alloc(ctx, t.record_bytes);
-    NEO__CHECK(f, NEO_ERR_MEMORY, "neo_fsdp_create: no memory for %zu bytes of the record",
-               t.record_bytes);
+    t.record_bytes = neo__fsdp_layout_record(&t, NULL, d);
+    neo_fsdp *f = (neo_fsdp *)neo__alloc_for(ctx, t.record_bytes, "neo_fsdp_create");
+    if (!f) return NEO_ERR_MEMORY;
     memset(f, 0, t.record_bytes);
     *f = t;
-    neo__fsdp_layout_record(f, (char *)f, d, texts);
-    neo__fsdp_write_texts(f, d);
+    neo__fsdp_layout_record(f, (char *)f, d);
     neo__fsdp_make_pieces(f);
     int64_t at = 0;
     for (int i = f->unit_count - 1; i >= 0;
@@ -9322,7 +9350,7 @@ static int neo__fsdp_state_kinds(const neo_fsdp *f) {
 }
 /* Counts, and if base is not NULL places, what a writer takes. */
 static void neo__fsdp_layout_writer(neo__fsdp_writer *w, neo_fsdp *f, int with_state, char *base) {
-    size_t at = 0;
+    neo__carve carve = {base, 0};
     int root = f->rank == 0;
     w->f = f;
     w->kinds = with_state ? 1 + neo__fsdp_state_kinds(f) : 1;
@@ -9331,11 +9359,11 @@ static void neo__fsdp_layout_writer(neo__fsdp_writer *w, neo_fsdp *f, int with_s
     for (int i = 0; i < f->unit_count; i++) w->count += f->unit[i].params_count;
     int64_t whole = root ? f->largest_cut : 0;
     int64_t chunk = w->kinds > 1 && f->rank < f->factor ? f->largest_cut / f->factor : 0;
-    w->whole = (float *)neo__fsdp_carve(base, &at, whole, sizeof(float));
-    w->chunk = (float *)neo__fsdp_carve(base, &at, chunk, sizeof(float));
-    w->name = (const char **)neo__fsdp_carve(base, &at, root ? w->count : 0, sizeof *w->name);
-    w->tensor = (neo_tensor *)neo__fsdp_carve(base, &at, root ? w->count : 0, sizeof *w->tensor);
-    w->bytes = at;
+    NEO__CARVE(&carve, w->whole, whole);
+    NEO__CARVE(&carve, w->chunk, chunk);
+    NEO__CARVE(&carve, w->name, root ? w->count : 0);
+    NEO__CARVE(&carve, w->tensor, root ? w->count : 0);
+    w->bytes = carve.at;
 }
 NEO_API size_t neo_fsdp_write_bytes(const neo_fsdp *f, int with_state) {
     neo__fsdp_writer w;
