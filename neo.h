@@ -2009,6 +2009,7 @@ typedef struct neo__arena {
     neo__arena_chunk *chunks;
     char *at;
     size_t left;
+    const char *function; /* for the message of neo__arena_take; or NULL */
 } neo__arena;
 /* NULL when there is no memory. */
 NEO__UNUSED static void *neo__arena_alloc(neo__arena *a, size_t bytes) {
@@ -2047,7 +2048,9 @@ NEO__UNUSED static void neo__arena_free(neo__arena *a) {
 NEO__UNUSED static neo_status neo__arena_take(neo__arena *a, void *pointer, size_t bytes) {
     void *here = neo__arena_alloc(a, NEO__MAX(bytes, (size_t)1));
     memcpy(pointer, &here, sizeof here); /* the pointer's type is the caller's */
-    return here ? NEO_OK : neo_fail(NEO_ERR_MEMORY, "no memory for %zu bytes", bytes);
+    NEO__CHECK(here, NEO_ERR_MEMORY, "%s%sno memory for %zu bytes", a->function ? a->function : "",
+               a->function ? ": " : "", bytes);
+    return NEO_OK;
 }
 /* NEO__ARENA(&arena, list, n): list = n cleared elements. NEO_ERR_MEMORY: NULL. */
 #define NEO__ARENA(arena, list, count)                                                             \
@@ -13101,6 +13104,7 @@ static neo_status neo__schema_begin(neo_ctx *ctx, const char *function, neo_form
     NEO__CHECK(s, NEO_ERR_MEMORY, "%s: no memory for a schema", function);
     s->ctx = ctx;
     s->arena.ctx = ctx;
+    s->arena.function = function;
     s->format = format;
     s->label_column = -1;
     return NEO_OK;
@@ -13836,7 +13840,7 @@ static neo_status neo__describe_text(neo_schema *schema, const char *path, neo__
     return neo__describe_finish(schema, &line);
 }
 static neo_status neo__describe_file(neo_schema *schema, const char *path) {
-    neo__arena arena = {schema->ctx, NULL, NULL, 0};
+    neo__arena arena = {schema->ctx, NULL, NULL, 0, "neo_schema_parse"};
     char *text;
     int64_t bytes;
     neo_status status = neo__file_load(&arena, path, NEO__DESCRIPTION_BYTES, &text, &bytes);
@@ -14756,6 +14760,7 @@ static neo_status neo__source_create(neo__source *source, const char *function,
                "%s: npy triples cannot come from standard input", function);
     source->schema = schema;
     source->arena.ctx = schema->ctx;
+    source->arena.function = function;
     source->path_count = path_count;
     NEO__TRY(NEO__ARENA(&source->arena, source->paths, path_count));
     NEO__TRY(NEO__ARENA(&source->arena, source->carry, NEO__CHUNK_BYTES));
@@ -16673,7 +16678,7 @@ NEO_API neo_status neo_schema_best(const neo_schema *schema, int64_t first, int6
                "neo_schema_best: the data is not synthetic");
     NEO__CHECK(first >= 0 && count >= 1 && count <= (int64_t)1 << 32, NEO_ERR_ARG,
                "neo_schema_best: samples [%" PRId64 ", + %" PRId64 ")", first, count);
-    neo__arena arena = {schema->ctx, NULL, NULL, 0};
+    neo__arena arena = {schema->ctx, NULL, NULL, 0, "neo_schema_best"};
     int64_t *bag;
     float *score, *label;
     char *scratch;
@@ -18085,6 +18090,7 @@ static neo_status neo__census_parts(const neo_state *state, const neo__meet *mee
 static neo_status neo__census_take(const neo_state *state, const neo__meet *meet,
                                    const char *function, int progress, neo__census *census) {
     census->arena.ctx = meet->ctx;
+    census->arena.function = function;
     NEO__TRY(neo__census_replicas(state, meet, function, progress, census));
     return neo__census_parts(state, meet, function, census);
 }
@@ -19349,12 +19355,13 @@ NEO_API neo_status neo_save(neo_ctx *ctx, const neo_save_desc *desc, const neo_s
     neo__meet meet;
     NEO__TRY(neo__meet_begin(&meet, ctx, "neo_save", desc->group));
     neo_status status = neo__check_save(ctx, desc, state);
-    neo__arena arena = {ctx, NULL, NULL, 0};
+    neo__arena arena = {ctx, NULL, NULL, 0, "neo_save"};
     neo__ckpt_save *save = NULL;
     if (status == NEO_OK) status = NEO__ARENA(&arena, save, 1);
     status = neo__meet_agree(&meet, status);
     if (save) {
         save->ctx = save->arena.ctx = ctx;
+        save->arena.function = arena.function;
         save->desc = desc;
         save->state = state;
         save->meet = meet;
@@ -19980,12 +19987,13 @@ NEO_API neo_status neo_load(neo_ctx *ctx, const neo_load_desc *desc, neo_state *
     neo__meet meet;
     NEO__TRY(neo__meet_begin(&meet, ctx, "neo_load", desc->group));
     neo_status status = neo__check_load(desc, state);
-    neo__arena arena = {ctx, NULL, NULL, 0};
+    neo__arena arena = {ctx, NULL, NULL, 0, "neo_load"};
     neo__ckpt_load *load = NULL;
     if (status == NEO_OK) status = NEO__ARENA(&arena, load, 1);
     status = neo__meet_agree(&meet, status);
     if (load) {
         load->ctx = load->arena.ctx = ctx;
+        load->arena.function = arena.function;
         load->desc = desc;
         load->state = state;
         load->before = -1;
@@ -20623,6 +20631,7 @@ NEO_API neo_status neo_report_create(neo_ctx *ctx, const char *title, neo_report
     neo_report *report = (neo_report *)neo__alloc_zero(ctx, sizeof *report);
     if (!report) return neo__report_memory();
     report->ctx = report->arena.ctx = ctx;
+    report->arena.function = "neo_report";
     report->title = neo__arena_text(&report->arena, title, strlen(title));
     if (report->title) {
         *out = report;
