@@ -13595,6 +13595,15 @@ static neo_status neo__file_load(neo__arena *arena, const char *path, int64_t mo
     (void)neo__file_close(&file);
     return status;
 }
+/* The size of a plain file; -1: there is none at that path. */
+static neo_status neo__path_size(const char *path, int64_t *size) {
+    neo__file file;
+    *size = -1;
+    if (neo__path_look(path) != NEO__PATH_FILE) return NEO_OK;
+    NEO__TRY(neo__file_open(&file, path, NEO__FILE_READ));
+    *size = neo__file_size(&file);
+    return neo__file_close(&file);
+}
 static neo_status neo__schema_keep(neo_schema *s, neo__text t, neo__text *out) {
     char *copy = neo__arena_text(&s->arena, t.p, t.bytes);
     NEO__CHECK(copy, NEO_ERR_MEMORY, "neo_schema_parse: no memory for the description");
@@ -14798,13 +14807,39 @@ static void neo__block_layout(neo__block *block, const neo_schema *schema, int u
     NEO__CARVE(carve, block->end_line, block->capacity);
     NEO__CARVE(carve, block->fields, schema->column_count);
 }
-/* "file:line:column: message" of an issue, its block starting at `line`. */
-static void neo__issue_text(char *out, size_t bytes, const char *path, int64_t line,
-                            const neo__issue *e) {
-    if (e->column == 0) snprintf(out, bytes, "%.300s%s", path, e->text);
-    else
-        snprintf(out, bytes, "%.300s:%" PRId64 ":%" PRId64 ": %s", path, line + e->line, e->column,
-                 e->text);
+enum { NEO__LOG_BAD_LINES = 10 };
+/* Count over the blocks of a file: lines, samples, bad lines. */
+typedef struct neo__tally {
+    int64_t line;        /* of the file, at which the block in turn begins */
+    int64_t samples;     /* of the file, so far */
+    int whole_file;      /* the file was read from its start: it must hold a sample */
+    int64_t bad, logged; /* bad lines of all files; those logged */
+} neo__tally;
+static void neo__tally_file(neo__tally *tally) {
+    tally->line = 1;
+    tally->samples = 0;
+    tally->whole_file = 1;
+}
+/* Take in a block whose samples are counted: log its bad lines, or fail with the one that stopped it.
+   Messages read "file:line:column: message". */
+static neo_status neo__tally_block(neo_ctx *ctx, neo__tally *tally, const neo__block *block,
+                                   const char *path) {
+    char text[NEO__ERROR_BYTES];
+    for (int i = 0; i < block->issue_count; i++) {
+        const neo__issue *issue = &block->issues[i];
+        if (issue->column == 0) snprintf(text, sizeof text, "%.300s%s", path, issue->text);
+        else
+            snprintf(text, sizeof text, "%.300s:%" PRId64 ":%" PRId64 ": %s", path,
+                     tally->line + issue->line, issue->column, issue->text);
+        if (block->failed) return neo_fail(issue->status, "%s", text);
+        if (tally->logged++ < NEO__LOG_BAD_LINES)
+            neo_log(ctx, NEO_LOG_WARNING, "skipped: %s", text);
+    }
+    tally->bad += block->bad;
+    tally->line += block->lines;
+    NEO__CHECK(!block->file_end || !tally->whole_file || tally->samples > 0, NEO_ERR_FORMAT,
+               "%s: holds no sample", path);
+    return NEO_OK;
 }
 
 /* ---- fitting ---- */
@@ -14812,31 +14847,18 @@ typedef struct neo__fit {
     neo__source source;
     neo__block block;
     neo__parse_options options;
-    int64_t line, samples, logged;
+    neo__tally tally;
 } neo__fit;
 
-enum { NEO__LOG_BAD_LINES = 10 };
 static neo_status neo__fit_block(neo_schema *schema, neo__fit *fit) {
     neo__block *block = &fit->block;
-    char text[NEO__ERROR_BYTES];
     NEO__TRY(neo__source_next(&fit->source, block));
     if (block->end) return NEO_END;
-    const char *path = neo__path_name(fit->source.paths[block->file]);
-    if (block->offset == 0) {
-        fit->line = 1;
-        fit->samples = 0;
-    }
+    if (block->offset == 0) neo__tally_file(&fit->tally);
     NEO__TRY(neo__block_parse_text(schema, &fit->options, block));
-    for (int i = 0; i < block->issue_count; i++) {
-        neo__issue_text(text, sizeof text, path, fit->line, &block->issues[i]);
-        if (block->failed) return neo_fail(block->issues[i].status, "%s", text);
-        if (fit->logged++ < NEO__LOG_BAD_LINES)
-            neo_log(schema->ctx, NEO_LOG_WARNING, "skipped: %s", text);
-    }
-    fit->line += block->lines;
-    fit->samples += block->taken;
-    NEO__CHECK(!block->file_end || fit->samples > 0, NEO_ERR_FORMAT, "%s: holds no sample", path);
-    return NEO_OK;
+    fit->tally.samples += block->taken;
+    return neo__tally_block(schema->ctx, &fit->tally, block,
+                            neo__path_name(fit->source.paths[block->file]));
 }
 NEO_API neo_status neo_schema_fit(neo_schema *schema, const char *const *paths, int path_count,
                                   int skip_bad_lines) {
@@ -14955,16 +14977,13 @@ typedef struct neo__blocks {
 /* Second stage: the windows, and where the next sample for them comes from. */
 typedef struct neo__windows {
     neo__window window[NEO__WINDOWS];
-    int64_t samples;      /* of a full window; constant */
-    int64_t fill, take;   /* the next to fill, to gather from */
-    int64_t base;         /* number of the first window after a seek */
-    int64_t skip;         /* samples of it that are used up */
-    neo__place place;     /* end of the last sample that went into a window */
-    int64_t line_base;    /* line of the file at which the block in turn begins */
-    int64_t file_samples; /* of the file in turn, so far */
-    int whole_file;       /* the file was read from its start: it must hold a sample */
-    int64_t bad, logged;  /* bad lines of the epoch; those logged */
-    int64_t seen;         /* samples of the epoch, so far */
+    int64_t samples;    /* of a full window; constant */
+    int64_t fill, take; /* the next to fill, to gather from */
+    int64_t base;       /* number of the first window after a seek */
+    int64_t skip;       /* samples of it that are used up */
+    neo__place place;   /* end of the last sample that went into a window */
+    neo__tally tally;   /* of the file in turn, and of the epoch */
+    int64_t seen;       /* samples of the epoch, so far */
 } neo__windows;
 /* Third stage: batches, gathered into slots and handed out in order. */
 typedef struct neo__slots {
@@ -15122,7 +15141,7 @@ NEO__HOT_END
 /* The window is as full as it will be. */
 static void neo__window_close(neo_reader *r, neo__window *w) {
     w->end = r->windows.place;
-    w->bad_end = r->windows.bad;
+    w->bad_end = r->windows.tally.bad;
     w->batches = r->desc.drop_last ? w->count / r->desc.batch
                                    : (w->count + r->desc.batch - 1) / r->desc.batch;
     if (w->order) neo__window_shuffle(r, w);
@@ -15133,25 +15152,7 @@ static void neo__window_begin(neo_reader *r, neo__window *w, int64_t number) {
     w->number = number;
     w->first = r->windows.seen;
     w->begin = r->windows.place;
-    w->bad_begin = r->windows.bad;
-}
-/* Report the bad lines of a block and count its lines, when its samples are taken. */
-static neo_status neo__reader_block_done(neo_reader *reader, neo__block *block) {
-    char text[NEO__ERROR_BYTES];
-    const char *path = reader->blocks.source.paths
-                           ? neo__path_name(reader->blocks.source.paths[block->file])
-                           : "synthetic";
-    for (int i = 0; i < block->issue_count; i++) {
-        neo__issue_text(text, sizeof text, path, reader->windows.line_base, &block->issues[i]);
-        if (block->failed) return neo_fail(block->issues[i].status, "%s", text);
-        if (reader->windows.logged++ < NEO__LOG_BAD_LINES)
-            neo_log(reader->ctx, NEO_LOG_WARNING, "skipped: %s", text);
-    }
-    reader->windows.bad += block->bad;
-    reader->windows.line_base += block->lines;
-    NEO__CHECK(!block->file_end || !reader->windows.whole_file || reader->windows.file_samples > 0,
-               NEO_ERR_FORMAT, "%s: holds no sample", path);
-    return NEO_OK;
+    w->bad_begin = r->windows.tally.bad;
 }
 /* One step of the filling thread: from the block in turn into the window in turn. *window_done: it
    is full; *block_done: the block may be used again; *ended: this was all. */
@@ -15164,11 +15165,7 @@ static neo_status neo__reader_fill(neo_reader *reader, neo__block *block, neo__w
         *ended = *window_done = *block_done = 1;
         return NEO_OK;
     }
-    if (block->offset == 0 && block->taken == 0) {
-        reader->windows.line_base = 1;
-        reader->windows.file_samples = 0;
-        reader->windows.whole_file = 1;
-    }
+    if (block->offset == 0 && block->taken == 0) neo__tally_file(&reader->windows.tally);
     int64_t n = NEO__MIN(block->count - block->taken, reader->windows.samples - window->count);
     if (n > 0) {
         NEO__TRY(neo__window_append(reader, window, block, n));
@@ -15176,12 +15173,14 @@ static neo_status neo__reader_fill(neo_reader *reader, neo__block *block, neo__w
         reader->windows.place.file = block->file;
         reader->windows.place.offset = block->offset + NEO__MIN(next, block->bytes);
         reader->windows.place.line =
-            reader->windows.line_base + (int64_t)block->end_line[block->taken - 1];
+            reader->windows.tally.line + (int64_t)block->end_line[block->taken - 1];
         reader->windows.seen += n;
-        reader->windows.file_samples += n;
+        reader->windows.tally.samples += n;
     }
     if (block->taken == block->count) {
-        NEO__TRY(neo__reader_block_done(reader, block));
+        const char **paths = reader->blocks.source.paths;
+        NEO__TRY(neo__tally_block(reader->ctx, &reader->windows.tally, block,
+                                  paths ? neo__path_name(paths[block->file]) : "synthetic"));
         *block_done = 1;
     }
     if (window->count == reader->windows.samples) {
@@ -15401,9 +15400,9 @@ static void neo__reader_reset(neo_reader *reader, const neo_position *p) {
     reader->windows.base = p->word[5];
     reader->windows.skip = p->word[6];
     reader->windows.seen = p->word[1] - p->word[6];
-    reader->windows.line_base = reader->windows.place.line;
-    reader->windows.whole_file = 0;
-    reader->windows.file_samples = reader->windows.bad = reader->windows.logged = 0;
+    reader->windows.tally.line = reader->windows.place.line;
+    reader->windows.tally.whole_file = 0;
+    reader->windows.tally.samples = reader->windows.tally.bad = reader->windows.tally.logged = 0;
     neo__source_seek(&reader->blocks.source, reader->windows.place.file,
                      reader->windows.place.offset);
     reader->share.total = reader->extent.samples - reader->windows.place.offset;
@@ -15684,7 +15683,7 @@ NEO_API neo_status neo_reader_next(neo_reader *reader, neo_batch *batch) {
     neo_status status = NEO_OK;
     if (reader->end.number >= 0 && reader->slots.next_number >= reader->end.number) {
         status = reader->end.status;
-        reader->stats.bad_lines = reader->windows.bad;
+        reader->stats.bad_lines = reader->windows.tally.bad;
         if (status == NEO_END && reader->extent.bytes_before)
             reader->stats.bytes = reader->extent.bytes;
     } else {
@@ -19091,14 +19090,9 @@ static neo_status neo__ckpt_write_tensors(neo__ckpt_save *save, int weights, neo
 static neo_status neo__ckpt_see(const neo__ckpt_save *save, const neo__ckpt_file *record,
                                 int rank) {
     char path[NEO__PATH_BYTES];
-    neo__file file;
+    int64_t size;
     NEO__TRY(neo__path_join(path, save->partial, record->name));
-    int64_t size = -1;
-    if (neo__path_look(path) == NEO__PATH_FILE) {
-        NEO__TRY(neo__file_open(&file, path, NEO__FILE_READ));
-        size = neo__file_size(&file);
-        neo__file_close(&file);
-    }
+    NEO__TRY(neo__path_size(path, &size));
     NEO__CHECK(size >= 0, NEO_ERR_IO, "%s: rank 0 does not see what rank %d wrote: %s", path, rank,
                neo__ckpt_apart);
     NEO__CHECK(size == record->bytes, NEO_ERR_IO,
@@ -19640,13 +19634,10 @@ static int neo__ckpt_wants(const neo__ckpt_load *load, const char *name) {
 }
 /* The file at load->path is there, at its size. */
 static neo_status neo__ckpt_check_size(neo__ckpt_load *load, const neo__ckpt_file *record) {
-    neo__file file;
+    int64_t size;
     NEO__TRY(neo__path_join(load->path, load->dir, record->name));
-    NEO__CHECK(neo__path_look(load->path) == NEO__PATH_FILE, NEO_ERR_CORRUPT,
-               "%s: missing, the manifest lists it", load->path);
-    NEO__TRY(neo__file_open(&file, load->path, NEO__FILE_READ));
-    int64_t size = neo__file_size(&file);
-    neo__file_close(&file);
+    NEO__TRY(neo__path_size(load->path, &size));
+    NEO__CHECK(size >= 0, NEO_ERR_CORRUPT, "%s: missing, the manifest lists it", load->path);
     NEO__CHECK(size == record->bytes, NEO_ERR_CORRUPT,
                "%s: %" PRId64 " bytes, the manifest says %" PRId64, load->path, size,
                record->bytes);
