@@ -13942,8 +13942,9 @@ typedef struct neo__block {
     int failed; /* stopped at issues[0] */
     int issue_count;
     neo__issue issues[NEO__BLOCK_ISSUES];
-    neo__text *fields; /* scratch: one per column */
-    int64_t taken;     /* samples that have gone on */
+    neo__text *fields;   /* scratch: one per column */
+    int64_t taken;       /* samples that have gone on */
+    size_t memory_bytes; /* of a block with memory of its own */
 } neo__block;
 
 typedef struct neo__parse_options {
@@ -14807,6 +14808,23 @@ static void neo__block_layout(neo__block *block, const neo_schema *schema, int u
     NEO__CARVE(carve, block->end_line, block->capacity);
     NEO__CARVE(carve, block->fields, schema->column_count);
 }
+/* A block with memory of its own, for one that is not part of a reader. */
+static neo_status neo__block_create(neo_ctx *ctx, const neo_schema *s, int unlabeled,
+                                    neo__block *b) {
+    neo__carve carve = {NULL, 0};
+    neo__block_layout(b, s, unlabeled, &carve);
+    size_t bytes = carve.at;
+    carve.block = (char *)neo__alloc_for(ctx, bytes, "a block of samples");
+    carve.at = 0;
+    if (!carve.block) return NEO_ERR_MEMORY;
+    neo__block_layout(b, s, unlabeled, &carve);
+    b->memory_bytes = bytes;
+    return NEO_OK;
+}
+static void neo__block_destroy(neo_ctx *ctx, neo__block *b) {
+    neo_free(ctx, b->raw, b->memory_bytes); /* the first of its arrays */
+    memset(b, 0, sizeof *b);
+}
 enum { NEO__LOG_BAD_LINES = 10 };
 /* Count over the blocks of a file: lines, samples, bad lines. */
 typedef struct neo__tally {
@@ -14866,7 +14884,6 @@ NEO_API neo_status neo_schema_fit(neo_schema *schema, const char *const *paths, 
     if (schema->dict_count == 0) return NEO_OK;
     NEO__CHECK(!schema->fitted, NEO_ERR_STATE, "neo_schema_fit: the schema is fitted already");
     NEO__ZERO(neo__fit, fit);
-    NEO__ZERO(neo__carve, carve);
     neo__dict *dicts;
     NEO__TRY(neo__dicts_create(schema, &dicts));
     fit.options.skip_bad = skip_bad_lines;
@@ -14875,14 +14892,9 @@ NEO_API neo_status neo_schema_fit(neo_schema *schema, const char *const *paths, 
     neo_status status =
         neo__source_create(&fit.source, "neo_schema_fit", schema, paths, path_count);
     if (status == NEO_OK) {
-        neo__block_layout(&fit.block, schema, 0, &carve);
-        size_t bytes = carve.at;
-        carve.block = (char *)neo__alloc_for(schema->ctx, bytes, "neo_schema_fit");
-        carve.at = 0;
-        if (carve.block) neo__block_layout(&fit.block, schema, 0, &carve);
-        else status = NEO_ERR_MEMORY;
+        status = neo__block_create(schema->ctx, schema, 0, &fit.block);
         while (status == NEO_OK) status = neo__fit_block(schema, &fit);
-        neo_free(schema->ctx, carve.block, bytes);
+        neo__block_destroy(schema->ctx, &fit.block);
     }
     neo__source_destroy(&fit.source);
     neo__fp_leave(fp);
