@@ -14838,8 +14838,8 @@ static void neo__tally_file(neo__tally *tally) {
     tally->samples = 0;
     tally->whole_file = 1;
 }
-/* Take in a block whose samples are counted: log its bad lines, or fail with the one that stopped it.
-   Messages read "file:line:column: message". */
+/* Take in a block whose samples are counted: log its bad lines, or fail with the one that stopped
+   it. Messages read "file:line:column: message". */
 static neo_status neo__tally_block(neo_ctx *ctx, neo__tally *tally, const neo__block *block,
                                    const char *path) {
     char text[NEO__ERROR_BYTES];
@@ -16771,11 +16771,11 @@ NEO_API neo_status neo_synthetic_write_tsv(neo_ctx *ctx, const neo_schema *schem
    >>impl-json
 
    Strict JSON (RFC 8259) for headers and manifests. The reader walks a text once, front to back,
-   and the caller says which value it expects; there is no tree. Strings are decoded in place (a decoded
-   string is never longer than its source), so that reading allocates nothing. Nothing in the text
-   is trusted: UTF-8, escapes, numbers, nesting and what follows the end are all checked. The
-   writer, neo__out, sends bytes to a file through a small buffer, counting them and their CRC32C;
-   without a file it only counts.
+   and the caller says which value it expects; there is no tree. Strings are decoded in place (a
+   decoded string is never longer than its source), so that reading allocates nothing. Nothing in
+   the text is trusted: UTF-8, escapes, numbers, nesting and text behind the end are all checked.
+   The writer, neo__out, sends bytes to a file through a small buffer, counting them and their
+   CRC32C; without a file it only counts.
    ------------------------------------------------------------------------------------------------ */
 typedef struct neo__json {
     char *text; /* strings in it are overwritten by their decoded form, with a NUL behind */
