@@ -2041,6 +2041,7 @@ typedef struct neo__arena {
     neo__arena_chunk *chunks;
     char *at;
     size_t left;
+    const char *function; /* for the message of neo__arena_take; or NULL */
 } neo__arena;
 /* NULL when there is no memory. */
 NEO__UNUSED static void *neo__arena_alloc(neo__arena *a, size_t bytes) {
@@ -2079,7 +2080,9 @@ NEO__UNUSED static void neo__arena_free(neo__arena *a) {
 NEO__UNUSED static neo_status neo__arena_take(neo__arena *a, void *pointer, size_t bytes) {
     void *here = neo__arena_alloc(a, NEO__MAX(bytes, (size_t)1));
     memcpy(pointer, &here, sizeof here); /* the pointer's type is the caller's */
-    return here ? NEO_OK : neo_fail(NEO_ERR_MEMORY, "no memory for %zu bytes", bytes);
+    NEO__CHECK(here, NEO_ERR_MEMORY, "%s%sno memory for %zu bytes", a->function ? a->function : "",
+               a->function ? ": " : "", bytes);
+    return NEO_OK;
 }
 /* NEO__ARENA(&arena, list, n): list = n cleared elements. NEO_ERR_MEMORY: NULL. */
 #define NEO__ARENA(arena, list, count)                                                             \
@@ -12882,6 +12885,13 @@ struct neo_schema {
     neo__synthetic *synthetic;
 };
 
+static neo_status neo__check_between(const char *function, const char *name, int64_t value,
+                                     int64_t low, int64_t high) {
+    NEO__CHECK(value >= low && value <= high, NEO_ERR_ARG,
+               "%s: %s is %" PRId64 ", not in %" PRId64 " .. %" PRId64, function, name, value, low,
+               high);
+    return NEO_OK;
+}
 /* A constructor of a schema: begin, features, a name for each, end, done. */
 static neo_status neo__schema_begin(neo_ctx *ctx, const char *function, neo_format format,
                                     neo_schema **out) {
@@ -12889,40 +12899,41 @@ static neo_status neo__schema_begin(neo_ctx *ctx, const char *function, neo_form
     NEO__CHECK(s, NEO_ERR_MEMORY, "%s: no memory for a schema", function);
     s->ctx = ctx;
     s->arena.ctx = ctx;
+    s->arena.function = function;
     s->format = format;
     s->label_column = -1;
     return NEO_OK;
 }
-static neo_status neo__schema_features(neo_schema *s, int32_t dense, int32_t features) {
+static neo_status neo__schema_features(neo_schema *schema, int32_t dense, int32_t features) {
     int32_t room = NEO__MAX(features, 1);
-    s->dense_count = dense;
-    s->feature_count = features;
-    NEO__TRY(NEO__ARENA(&s->arena, s->feature_names, room));
-    NEO__TRY(NEO__ARENA(&s->arena, s->rows, room));
-    NEO__TRY(NEO__ARENA(&s->arena, s->max_rows, room));
-    NEO__TRY(NEO__ARENA(&s->arena, s->has_dict, room));
-    NEO__TRY(NEO__ARENA(&s->arena, s->dicts, room));
-    NEO__TRY(NEO__ARENA(&s->arena, s->log_table, NEO__LOG_TABLE));
-    for (int i = 1; i < NEO__LOG_TABLE; i++) s->log_table[i] = neo__log_f64((double)i);
-    s->ids_offset = ((size_t)(1 + dense) * sizeof(float) + 7) & ~(size_t)7;
+    schema->dense_count = dense;
+    schema->feature_count = features;
+    NEO__TRY(NEO__ARENA(&schema->arena, schema->feature_names, room));
+    NEO__TRY(NEO__ARENA(&schema->arena, schema->rows, room));
+    NEO__TRY(NEO__ARENA(&schema->arena, schema->max_rows, room));
+    NEO__TRY(NEO__ARENA(&schema->arena, schema->has_dict, room));
+    NEO__TRY(NEO__ARENA(&schema->arena, schema->dicts, room));
+    NEO__TRY(NEO__ARENA(&schema->arena, schema->log_table, NEO__LOG_TABLE));
+    for (int i = 1; i < NEO__LOG_TABLE; i++) schema->log_table[i] = neo__log_f64((double)i);
+    schema->ids_offset = ((size_t)(1 + dense) * sizeof(float) + 7) & ~(size_t)7;
     return NEO_OK;
 }
 /* The last step that may not fail: sizes, when the dictionaries and `multi` are known. */
-static void neo__schema_end(neo_schema *s) {
-    s->record_bytes =
-        s->ids_offset + (size_t)(s->feature_count + (s->multi != 0)) * sizeof(int64_t);
-    s->dict_count = 0;
-    for (int32_t f = 0; f < s->feature_count; f++) {
-        if (!s->has_dict[f]) continue;
-        s->dict_count++;
-        s->rows[f] = 0;
-        s->dicts[f].max_words = NEO__MIN(s->max_rows[f] - 1, (int64_t)0xFFFFFFFE);
+static void neo__schema_end(neo_schema *schema) {
+    schema->record_bytes = schema->ids_offset +
+                           (size_t)(schema->feature_count + (schema->multi != 0)) * sizeof(int64_t);
+    schema->dict_count = 0;
+    for (int32_t f = 0; f < schema->feature_count; f++) {
+        if (!schema->has_dict[f]) continue;
+        schema->dict_count++;
+        schema->rows[f] = 0;
+        schema->dicts[f].max_words = NEO__MIN(schema->max_rows[f] - 1, (int64_t)0xFFFFFFFE);
     }
-    s->fitted = s->dict_count == 0;
+    schema->fitted = schema->dict_count == 0;
 }
 static neo_status neo__schema_name(neo_schema *s, int32_t feature, const char *format, ...)
     NEO__PRINTF(3, 4);
-static neo_status neo__schema_name(neo_schema *s, int32_t feature, const char *format, ...) {
+static neo_status neo__schema_name(neo_schema *schema, int32_t feature, const char *format, ...) {
     char text[256];
     va_list args;
     va_start(args, format);
@@ -12930,8 +12941,8 @@ static neo_status neo__schema_name(neo_schema *s, int32_t feature, const char *f
     va_end(args);
     NEO__CHECK(length > 0 && length < (int)sizeof text, NEO_ERR_ARG,
                "neo_schema_parse: the name %.60s... is too long", text);
-    NEO__TRY(NEO__ARENA(&s->arena, s->feature_names[feature], length + 1));
-    memcpy(s->feature_names[feature], text, (size_t)length);
+    NEO__TRY(NEO__ARENA(&schema->arena, schema->feature_names[feature], length + 1));
+    memcpy(schema->feature_names[feature], text, (size_t)length);
     return NEO_OK;
 }
 
@@ -12962,24 +12973,24 @@ static neo__dict_hash neo__schema_hash(const neo_schema *s) {
     return s->format == NEO_FORMAT_CRITEO ? neo__criteo_hash : neo__hash_bytes;
 }
 
-static neo_status neo__criteo_init(neo_schema *s, neo_ids ids, int64_t max_rows,
+static neo_status neo__criteo_init(neo_schema *schema, neo_ids ids, int64_t max_rows,
                                    const int64_t *rows) {
-    NEO__TRY(neo__schema_features(s, NEO__CRITEO_DENSE, NEO__CRITEO_FEATURES));
-    NEO__TRY(NEO__ARENA(&s->arena, s->hex, 256));
-    NEO__TRY(NEO__ARENA(&s->arena, s->modulus, NEO__CRITEO_FEATURES));
-    memset(s->hex, 0xFF, 256);
-    for (int i = 0; i < 10; i++) s->hex['0' + i] = (uint8_t)i;
-    for (int i = 0; i < 6; i++) s->hex['a' + i] = s->hex['A' + i] = (uint8_t)(10 + i);
+    NEO__TRY(neo__schema_features(schema, NEO__CRITEO_DENSE, NEO__CRITEO_FEATURES));
+    NEO__TRY(NEO__ARENA(&schema->arena, schema->hex, 256));
+    NEO__TRY(NEO__ARENA(&schema->arena, schema->modulus, NEO__CRITEO_FEATURES));
+    memset(schema->hex, 0xFF, 256);
+    for (int i = 0; i < 10; i++) schema->hex['0' + i] = (uint8_t)i;
+    for (int i = 0; i < 6; i++) schema->hex['a' + i] = schema->hex['A' + i] = (uint8_t)(10 + i);
     for (int32_t f = 0; f < NEO__CRITEO_FEATURES; f++) {
         int64_t count = rows ? rows[f] : max_rows;
         NEO__CHECK(count >= 1, NEO_ERR_ARG,
                    "neo_schema_criteo: C%d has %" PRId64 " rows, fewer than 1", f + 1, count);
-        NEO__TRY(neo__schema_name(s, f, "C%d", f + 1));
-        s->rows[f] = s->max_rows[f] = count;
-        s->modulus[f] = count - 1 <= (int64_t)0xFFFFFFFF ? (uint32_t)(count - 1) : 0;
-        s->has_dict[f] = ids == NEO_IDS_DICTIONARY;
+        NEO__TRY(neo__schema_name(schema, f, "C%d", f + 1));
+        schema->rows[f] = schema->max_rows[f] = count;
+        schema->modulus[f] = count - 1 <= (int64_t)0xFFFFFFFF ? (uint32_t)(count - 1) : 0;
+        schema->has_dict[f] = ids == NEO_IDS_DICTIONARY;
     }
-    neo__schema_end(s);
+    neo__schema_end(schema);
     return NEO_OK;
 }
 NEO_API neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids, int64_t max_rows,
@@ -13023,20 +13034,21 @@ static char *neo__put_bytes(char *p, const char *data, size_t bytes) {
     if (bytes) memcpy(p, data, bytes);
     return p + bytes;
 }
-static neo_status neo__schema_save(const neo_schema *s, void *buf) {
+static neo_status neo__schema_save(const neo_schema *schema, void *buf) {
     char *p = (char *)buf;
-    NEO__CHECK(s->fitted, NEO_ERR_STATE, "the schema's dictionaries are not built yet");
+    NEO__CHECK(schema->fitted, NEO_ERR_STATE, "the schema's dictionaries are not built yet");
     memcpy(p, "NEODICT1", 8);
-    p = neo__put_le(p + 8, (uint64_t)s->dict_count, 8);
-    for (int32_t f = 0; f < s->feature_count; f++) {
-        const neo__dict *d = &s->dicts[f];
-        if (!s->has_dict[f]) continue;
-        p = neo__put_bytes(p, s->feature_names[f], strlen(s->feature_names[f]));
-        p = neo__put_le(p, (uint64_t)d->count, 8);
-        for (int64_t i = 0; i < d->count; i++)
-            p = neo__put_bytes(p, d->bytes + d->ends[i], (size_t)(d->ends[i + 1] - d->ends[i]));
+    p = neo__put_le(p + 8, (uint64_t)schema->dict_count, 8);
+    for (int32_t f = 0; f < schema->feature_count; f++) {
+        const neo__dict *dict = &schema->dicts[f];
+        if (!schema->has_dict[f]) continue;
+        p = neo__put_bytes(p, schema->feature_names[f], strlen(schema->feature_names[f]));
+        p = neo__put_le(p, (uint64_t)dict->count, 8);
+        for (int64_t i = 0; i < dict->count; i++)
+            p = neo__put_bytes(p, dict->bytes + dict->ends[i],
+                               (size_t)(dict->ends[i + 1] - dict->ends[i]));
     }
-    NEO_ASSERT((size_t)(p - (char *)buf) == neo__schema_save_size(s));
+    NEO_ASSERT((size_t)(p - (char *)buf) == neo__schema_save_size(schema));
     return NEO_OK;
 }
 
@@ -13059,10 +13071,10 @@ static int neo__take_bytes(neo__bytes_in *in, neo__text *text) {
     return 1;
 }
 /* The dictionary of feature f. */
-static neo_status neo__dict_load(const neo_schema *s, int32_t f, neo__bytes_in *in,
+static neo_status neo__dict_load(const neo_schema *schema, int32_t f, neo__bytes_in *in,
                                  neo__dict *dict) {
     static const char corrupt[] = "the saved dictionary of feature '%s' is damaged";
-    const char *name = s->feature_names[f];
+    const char *name = schema->feature_names[f];
     neo__text text;
     uint64_t count = 0;
     NEO__CHECK(neo__take_bytes(in, &text), NEO_ERR_CORRUPT, corrupt, name);
@@ -13078,9 +13090,9 @@ static neo_status neo__dict_load(const neo_schema *s, int32_t f, neo__bytes_in *
                name, count, dict->max_words);
     for (uint64_t i = 0; i < count; i++) {
         int known = neo__take_bytes(in, &text) && text.bytes > 0;
-        NEO__CHECK(known && (s->format != NEO_FORMAT_CRITEO || text.bytes == 4), NEO_ERR_CORRUPT,
-                   corrupt, name);
-        NEO__TRY(neo__dict_add(s->ctx, dict, neo__schema_hash(s), text.p, text.bytes));
+        NEO__CHECK(known && (schema->format != NEO_FORMAT_CRITEO || text.bytes == 4),
+                   NEO_ERR_CORRUPT, corrupt, name);
+        NEO__TRY(neo__dict_add(schema->ctx, dict, neo__schema_hash(schema), text.p, text.bytes));
         NEO__CHECK(dict->count == (int64_t)i + 1, NEO_ERR_CORRUPT, corrupt, name);
     }
     return NEO_OK;
@@ -13091,7 +13103,8 @@ static int neo__dict_equal(const neo__dict *a, const neo__dict *b) {
            (memcmp(a->ends, b->ends, (size_t)(a->count + 1) * sizeof *a->ends) == 0 &&
             memcmp(a->bytes, b->bytes, (size_t)a->byte_count) == 0);
 }
-static neo_status neo__dicts_load(neo_schema *s, neo__dict *dicts, const void *buf, size_t bytes) {
+static neo_status neo__dicts_load(neo_schema *schema, neo__dict *dicts, const void *buf,
+                                  size_t bytes) {
     neo__bytes_in in;
     uint64_t count = 0;
     in.p = (const char *)buf;
@@ -13100,32 +13113,33 @@ static neo_status neo__dicts_load(neo_schema *s, neo__dict *dicts, const void *b
                "the saved dictionaries do not begin with NEODICT1");
     in.p += 8;
     neo__take_le(&in, 8, &count);
-    NEO__CHECK(count == (uint64_t)s->dict_count, NEO_ERR_MISMATCH,
-               "%" PRIu64 " dictionaries were saved, the schema has %d", count, s->dict_count);
-    for (int32_t f = 0; f < s->feature_count; f++) {
-        if (!s->has_dict[f]) continue;
-        NEO__TRY(neo__dict_load(s, f, &in, &dicts[f]));
-        NEO__CHECK(!s->fitted || neo__dict_equal(&dicts[f], &s->dicts[f]), NEO_ERR_MISMATCH,
+    NEO__CHECK(count == (uint64_t)schema->dict_count, NEO_ERR_MISMATCH,
+               "%" PRIu64 " dictionaries were saved, the schema has %d", count, schema->dict_count);
+    for (int32_t f = 0; f < schema->feature_count; f++) {
+        if (!schema->has_dict[f]) continue;
+        NEO__TRY(neo__dict_load(schema, f, &in, &dicts[f]));
+        NEO__CHECK(!schema->fitted || neo__dict_equal(&dicts[f], &schema->dicts[f]),
+                   NEO_ERR_MISMATCH,
                    "the saved dictionary of feature '%s' holds other words than the schema's",
-                   s->feature_names[f]);
+                   schema->feature_names[f]);
     }
     NEO__CHECK(in.p == in.end, NEO_ERR_CORRUPT, "%zu bytes follow the saved dictionaries",
                (size_t)(in.end - in.p));
     return NEO_OK;
 }
 /* Put dictionaries built beside the schema in their place (keep), or free them. */
-static void neo__schema_install(neo_schema *s, neo__dict *dicts, int keep) {
-    for (int32_t f = 0; f < s->feature_count; f++) {
-        if (keep && s->has_dict[f]) {
-            neo__dict_free(s->ctx, &s->dicts[f]);
-            s->dicts[f] = dicts[f];
-            s->rows[f] = dicts[f].count + 1;
+static void neo__schema_install(neo_schema *schema, neo__dict *dicts, int keep) {
+    for (int32_t f = 0; f < schema->feature_count; f++) {
+        if (keep && schema->has_dict[f]) {
+            neo__dict_free(schema->ctx, &schema->dicts[f]);
+            schema->dicts[f] = dicts[f];
+            schema->rows[f] = dicts[f].count + 1;
         } else {
-            neo__dict_free(s->ctx, &dicts[f]);
+            neo__dict_free(schema->ctx, &dicts[f]);
         }
     }
-    if (keep) s->fitted = 1;
-    neo_free(s->ctx, dicts, (size_t)s->feature_count * sizeof *dicts);
+    if (keep) schema->fitted = 1;
+    neo_free(schema->ctx, dicts, (size_t)schema->feature_count * sizeof *dicts);
 }
 /* One dictionary per feature, empty. */
 static neo_status neo__dicts_create(const neo_schema *s, neo__dict **out) {
@@ -13172,11 +13186,11 @@ static float neo__decimal_exact(neo__decimal *d) {
 NEO__HOT_BEGIN
 
 /* Take [p, end) apart. 0: not a number. */
-static int neo__decimal_scan(const char *p, const char *end, neo__decimal *d) {
+static int neo__decimal_scan(const char *p, const char *end, neo__decimal *decimal) {
     int any = 0, point = 0, high_digits = 0;
-    d->high = 0;
-    d->digits = d->exponent = d->more = 0;
-    d->negative = p < end && *p == '-';
+    decimal->high = 0;
+    decimal->digits = decimal->exponent = decimal->more = 0;
+    decimal->negative = p < end && *p == '-';
     if (p < end && (*p == '-' || *p == '+')) p++;
     for (; p < end; p++) {
         unsigned c = (unsigned)(unsigned char)*p - '0';
@@ -13186,14 +13200,14 @@ static int neo__decimal_scan(const char *p, const char *end, neo__decimal *d) {
         }
         if (c > 9) break;
         any = 1;
-        if (d->digits == 0 && c == 0) { /* leading zeros */
-            d->exponent -= point;
+        if (decimal->digits == 0 && c == 0) { /* leading zeros */
+            decimal->exponent -= point;
             continue;
         }
-        if (!point) d->exponent++;
-        if (high_digits < 19) d->high = d->high * 10 + c, high_digits++;
-        if (d->digits < NEO__NUMBER_DIGITS) d->digit[d->digits++] = *p;
-        else if (c) d->more = 1;
+        if (!point) decimal->exponent++;
+        if (high_digits < 19) decimal->high = decimal->high * 10 + c, high_digits++;
+        if (decimal->digits < NEO__NUMBER_DIGITS) decimal->digit[decimal->digits++] = *p;
+        else if (c) decimal->more = 1;
     }
     if (!any) return 0;
     if (p < end && (*p == 'e' || *p == 'E')) {
@@ -13202,7 +13216,7 @@ static int neo__decimal_scan(const char *p, const char *end, neo__decimal *d) {
         if (p == end) return 0;
         for (; p < end && *p >= '0' && *p <= '9'; p++)
             if (value < 1000000) value = value * 10 + (*p - '0');
-        d->exponent += negative ? -value : value;
+        decimal->exponent += negative ? -value : value;
     }
     return p == end;
 }
@@ -13214,24 +13228,25 @@ static int neo__number(const char *text, size_t bytes, float *out) {
     static const double power[23] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
                                      1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
                                      1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
-    neo__decimal d;
+    neo__decimal decimal;
     float x = 0.0f;
     *out = 0.0f;
-    if (bytes > 1 << 20 || !neo__decimal_scan(text, text + bytes, &d)) return NEO__NUMBER_BAD;
-    if (d.digits > 0 && d.exponent > 39) return NEO__NUMBER_RANGE;
-    if (d.digits > 0 && d.exponent >= -46) {
-        int scale = d.exponent - NEO__MIN(d.digits, 19);
-        int exact = d.digits <= 19 && d.high <= (uint64_t)1 << 53 && scale >= -22 && scale <= 22;
+    if (bytes > 1 << 20 || !neo__decimal_scan(text, text + bytes, &decimal)) return NEO__NUMBER_BAD;
+    if (decimal.digits > 0 && decimal.exponent > 39) return NEO__NUMBER_RANGE;
+    if (decimal.digits > 0 && decimal.exponent >= -46) {
+        int scale = decimal.exponent - NEO__MIN(decimal.digits, 19);
+        int exact = decimal.digits <= 19 && decimal.high <= (uint64_t)1 << 53 && scale >= -22 &&
+                    scale <= 22;
         if (exact) {
-            double v = (double)d.high;
+            double v = (double)decimal.high;
             v = scale < 0 ? v / power[-scale] : v * power[scale];
             exact = v >= 0x1p-125 && (neo__bits_f64(v) & 0x1FFFFFFFu) != 0x10000000u;
             if (exact) x = (float)v; /* may be infinity */
         }
-        if (!exact) x = neo__decimal_exact(&d);
+        if (!exact) x = neo__decimal_exact(&decimal);
         if (neo__bits_f32(x) == 0x7F800000u) return NEO__NUMBER_RANGE;
     }
-    *out = d.negative ? -x : x;
+    *out = decimal.negative ? -x : x;
     return NEO__NUMBER_OK;
 }
 NEO__HOT_END
@@ -13358,6 +13373,32 @@ static neo_status neo__line_number(const neo__line *line, neo__text t, float *ou
     return NEO_OK;
 }
 
+/* A file of up to `most` bytes into an arena; *text NULL: it is longer, or has no size. */
+static neo_status neo__file_load(neo__arena *arena, const char *path, int64_t most, char **text,
+                                 int64_t *bytes) {
+    neo__file file;
+    size_t got = 0;
+    *text = NULL;
+    NEO__TRY(neo__file_open(&file, path, NEO__FILE_READ));
+    *bytes = neo__file_size(&file);
+    neo_status status = NEO_OK;
+    if (*bytes >= 0 && *bytes <= most) {
+        status = NEO__ARENA(arena, *text, *bytes);
+        if (status == NEO_OK) status = neo__file_read(&file, *text, (size_t)*bytes, &got);
+        *bytes = (int64_t)got;
+    }
+    (void)neo__file_close(&file);
+    return status;
+}
+/* The size of a plain file; -1: there is none at that path. */
+static neo_status neo__path_size(const char *path, int64_t *size) {
+    neo__file file;
+    *size = -1;
+    if (neo__path_look(path) != NEO__PATH_FILE) return NEO_OK;
+    NEO__TRY(neo__file_open(&file, path, NEO__FILE_READ));
+    *size = neo__file_size(&file);
+    return neo__file_close(&file);
+}
 static neo_status neo__schema_keep(neo_schema *s, neo__text t, neo__text *out) {
     char *copy = neo__arena_text(&s->arena, t.p, t.bytes);
     NEO__CHECK(copy, NEO_ERR_MEMORY, "neo_schema_parse: no memory for the description");
@@ -13379,7 +13420,7 @@ static neo_status neo__describe_positive(neo_schema *s, neo__line *line, neo__te
     return NEO_OK;
 }
 /* The words behind an operation that set it up, up to the first that does not. */
-static neo_status neo__describe_options(neo_schema *s, neo__line *line, neo__op *op) {
+static neo_status neo__describe_options(neo_schema *schema, neo__line *line, neo__op *op) {
     const neo__op_kind kind = op->kind;
     const int dense = kind == NEO__OP_DENSE;
     const int ids = kind == NEO__OP_CATEGORY || kind == NEO__OP_LIST || kind == NEO__OP_CROSS;
@@ -13406,18 +13447,18 @@ static neo_status neo__describe_options(neo_schema *s, neo__line *line, neo__op 
             op->separator = value.p[0];
         } else if (kind == NEO__OP_LABEL && !op->words &&
                    neo__text_value(word, "positive", &value)) {
-            NEO__TRY(neo__describe_positive(s, line, value, op));
+            NEO__TRY(neo__describe_positive(schema, line, value, op));
         } else {
             break;
         }
     }
     return NEO_OK;
 }
-static neo_status neo__describe_bucket(neo_schema *s, neo__line *line, neo__op *op) {
+static neo_status neo__describe_bucket(neo_schema *schema, neo__line *line, neo__op *op) {
     neo__text list, word;
     if (!neo__line_take(line, &list))
         return neo__line_fail(line, "bucket needs its edges: e1,e2,...");
-    NEO__TRY(NEO__ARENA(&s->arena, op->edges, neo__text_count(list, ',') + 1));
+    NEO__TRY(NEO__ARENA(&schema->arena, op->edges, neo__text_count(list, ',') + 1));
     while (neo__text_part(&list, ',', &word)) {
         float *edge = &op->edges[op->edge_count];
         line->at = word.p;
@@ -13430,22 +13471,22 @@ static neo_status neo__describe_bucket(neo_schema *s, neo__line *line, neo__op *
     return NEO_OK;
 }
 /* One operation, its kind just read. */
-static neo_status neo__describe_op(neo_schema *s, neo__line *line, neo__op *op) {
+static neo_status neo__describe_op(neo_schema *schema, neo__line *line, neo__op *op) {
     const char *start = line->at;
     neo__text word;
     if (op->kind == NEO__OP_LABEL) {
-        if (s->label_column >= 0) return neo__line_fail(line, "a second label");
-        s->label_column = op->column;
+        if (schema->label_column >= 0) return neo__line_fail(line, "a second label");
+        schema->label_column = op->column;
     }
     if (op->kind == NEO__OP_DENSE) op->scale = 1.0;
-    if (op->kind == NEO__OP_BUCKET) return neo__describe_bucket(s, line, op);
+    if (op->kind == NEO__OP_BUCKET) return neo__describe_bucket(schema, line, op);
     if (op->kind == NEO__OP_CROSS) {
         if (!neo__line_take(line, &word))
             return neo__line_fail(line, "cross needs the other column");
-        NEO__TRY(NEO__ARENA(&s->arena, op->words, 1));
-        NEO__TRY(neo__schema_keep(s, word, op->words));
+        NEO__TRY(NEO__ARENA(&schema->arena, op->words, 1));
+        NEO__TRY(neo__schema_keep(schema, word, op->words));
     }
-    NEO__TRY(neo__describe_options(s, line, op));
+    NEO__TRY(neo__describe_options(schema, line, op));
     line->at = start;
     if (op->kind == NEO__OP_CROSS) {
         op->hashed = 1;
@@ -13456,21 +13497,21 @@ static neo_status neo__describe_op(neo_schema *s, neo__line *line, neo__op *op) 
         return neo__line_fail(line, "a list needs sep=");
     return NEO_OK;
 }
-static neo_status neo__describe_column(neo_schema *s, neo__line *line, neo__text name) {
+static neo_status neo__describe_column(neo_schema *schema, neo__line *line, neo__text name) {
     static const char *const kinds[] = {"label", "dense", "category", "bucket", "cross", "list"};
     enum { KINDS = sizeof kinds / sizeof kinds[0] }; /* in the order of neo__op_kind */
     neo__text word;
-    int32_t column = s->column_count, count = 0;
+    int32_t column = schema->column_count, count = 0;
     if (column == NEO__COLUMNS_MAX)
         return neo__line_fail(line, "more than %d columns", NEO__COLUMNS_MAX);
     for (int32_t i = 0; i < column; i++)
-        if (neo__text_is(name, s->columns[i].name))
+        if (neo__text_is(name, schema->columns[i].name))
             return neo__line_fail(line, "column '%.*s' is on line %d already", NEO__SHOW(name),
-                                  s->columns[i].line);
-    NEO__TRY(neo__schema_keep(s, name, &word));
-    s->columns[column].name = word.p;
-    s->columns[column].line = line->number;
-    s->column_count++;
+                                  schema->columns[i].line);
+    NEO__TRY(neo__schema_keep(schema, name, &word));
+    schema->columns[column].name = word.p;
+    schema->columns[column].line = line->number;
+    schema->column_count++;
     for (; neo__line_take(line, &word); count++) {
         int kind = 0;
         if (neo__text_is(word, "skip")) continue;
@@ -13480,10 +13521,10 @@ static neo_status neo__describe_column(neo_schema *s, neo__line *line, neo__text
                                   "expected label, dense, category, bucket, cross, list or skip, "
                                   "found '%.*s'",
                                   NEO__SHOW(word));
-        neo__op *op = &s->ops[s->op_count++];
+        neo__op *op = &schema->ops[schema->op_count++];
         op->kind = (neo__op_kind)kind;
         op->column = column;
-        NEO__TRY(neo__describe_op(s, line, op));
+        NEO__TRY(neo__describe_op(schema, line, op));
     }
     if (count == 0)
         return neo__line_fail(line, "column '%.*s': expected what it becomes (skip: nothing)",
@@ -13492,35 +13533,36 @@ static neo_status neo__describe_column(neo_schema *s, neo__line *line, neo__text
 }
 
 /* The lines before the columns. *known 0: it is none of them. */
-static neo_status neo__describe_setting(neo_schema *s, neo__line *line, neo__text name,
+static neo_status neo__describe_setting(neo_schema *schema, neo__line *line, neo__text name,
                                         int *known) {
     neo__text rest = neo__trim(line->p, line->end);
     *known = 1;
     if (neo__text_is(name, "header") && rest.bytes == 0) {
-        s->skip_lines = 1;
+        schema->skip_lines = 1;
         return NEO_OK;
     }
     line->at = rest.p;
-    if (neo__text_is(name, "skip-lines")) return neo__line_count(line, rest, 0, &s->skip_lines);
+    if (neo__text_is(name, "skip-lines"))
+        return neo__line_count(line, rest, 0, &schema->skip_lines);
     if (neo__text_is(name, "delimiter")) {
         if (neo__text_is(rest, "tab") || neo__text_is(rest, "space")) {
             rest.p = rest.p[0] == 't' ? "\t" : " ";
             rest.bytes = 1;
         }
-        if (rest.bytes < 1 || rest.bytes >= sizeof s->delimiter)
+        if (rest.bytes < 1 || rest.bytes >= sizeof schema->delimiter)
             return neo__line_fail(line, "expected a delimiter of 1 to %d bytes",
-                                  (int)sizeof s->delimiter - 1);
-        memcpy(s->delimiter, rest.p, rest.bytes);
-        s->delimiter_bytes = (int32_t)rest.bytes;
+                                  (int)sizeof schema->delimiter - 1);
+        memcpy(schema->delimiter, rest.p, rest.bytes);
+        schema->delimiter_bytes = (int32_t)rest.bytes;
         return NEO_OK;
     }
     if (neo__text_is(name, "missing")) {
         if (rest.bytes == 0) return neo__line_fail(line, "expected the word that means no value");
-        return neo__schema_keep(s, rest, &s->missing[s->missing_count++]);
+        return neo__schema_keep(schema, rest, &schema->missing[schema->missing_count++]);
     }
     if (neo__text_is(name, "comment")) {
         if (rest.bytes == 0) return neo__line_fail(line, "expected what comment lines begin with");
-        return neo__schema_keep(s, rest, &s->comments[s->comment_count++]);
+        return neo__schema_keep(schema, rest, &schema->comments[schema->comment_count++]);
     }
     *known = 0;
     return NEO_OK;
@@ -13538,50 +13580,51 @@ static neo_status neo__describe_lines(neo_schema *s, neo__line *line, neo__text 
     return NEO_OK;
 }
 
-/* Names, numbers and sizes of the outputs. */
-static neo_status neo__describe_feature(neo_schema *s, const neo__line *line, neo__op *op) {
-    const char *name = s->columns[op->column].name;
+/* Give an output its name and its size. */
+static neo_status neo__describe_feature(neo_schema *schema, const neo__line *line, neo__op *op) {
+    const char *name = schema->columns[op->column].name;
     if (op->kind == NEO__OP_CROSS) {
         int32_t other = 0;
-        while (other < s->column_count && !neo__text_is(op->words[0], s->columns[other].name))
+        while (other < schema->column_count &&
+               !neo__text_is(op->words[0], schema->columns[other].name))
             other++;
-        if (other == s->column_count)
+        if (other == schema->column_count)
             return neo__line_fail(line, "cross: there is no column '%.*s'",
                                   NEO__SHOW(op->words[0]));
         op->other = other;
-        NEO__TRY(neo__schema_name(s, op->out, "%s_x_%s", name, s->columns[other].name));
+        NEO__TRY(neo__schema_name(schema, op->out, "%s_x_%s", name, schema->columns[other].name));
     } else {
         const char *form = op->kind == NEO__OP_BUCKET ? "%s_bucket" : "%s";
-        NEO__TRY(neo__schema_name(s, op->out, form, name));
+        NEO__TRY(neo__schema_name(schema, op->out, form, name));
     }
     for (int32_t f = 0; f < op->out; f++)
-        if (strcmp(s->feature_names[f], s->feature_names[op->out]) == 0)
-            return neo__line_fail(line, "feature '%s' is there already", s->feature_names[f]);
-    s->rows[op->out] = op->rows;
-    s->max_rows[op->out] = op->rows ? op->rows : (int64_t)0xFFFFFFFF;
-    s->has_dict[op->out] =
+        if (strcmp(schema->feature_names[f], schema->feature_names[op->out]) == 0)
+            return neo__line_fail(line, "feature '%s' is there already", schema->feature_names[f]);
+    schema->rows[op->out] = op->rows;
+    schema->max_rows[op->out] = op->rows ? op->rows : (int64_t)0xFFFFFFFF;
+    schema->has_dict[op->out] =
         (op->kind == NEO__OP_CATEGORY || op->kind == NEO__OP_LIST) && !op->hashed;
-    if (op->kind == NEO__OP_LIST) s->multi = 1;
+    if (op->kind == NEO__OP_LIST) schema->multi = 1;
     return NEO_OK;
 }
-static neo_status neo__describe_finish(neo_schema *s, neo__line *line) {
+static neo_status neo__describe_finish(neo_schema *schema, neo__line *line) {
     int32_t dense = 0, features = 0;
     line->at = line->begin;
-    for (int32_t i = 0; i < s->op_count; i++) {
-        neo__op *op = &s->ops[i];
+    for (int32_t i = 0; i < schema->op_count; i++) {
+        neo__op *op = &schema->ops[i];
         op->out = op->kind == NEO__OP_LABEL ? 0 : op->kind == NEO__OP_DENSE ? dense++ : features++;
     }
-    if (s->op_count == 0) return neo__line_fail(line, "no column is used");
-    NEO__TRY(neo__schema_features(s, dense, features));
-    for (int32_t i = 0; i < s->op_count; i++) {
-        if (s->ops[i].kind == NEO__OP_LABEL || s->ops[i].kind == NEO__OP_DENSE) continue;
-        line->number = s->columns[s->ops[i].column].line;
-        NEO__TRY(neo__describe_feature(s, line, &s->ops[i]));
+    if (schema->op_count == 0) return neo__line_fail(line, "no column is used");
+    NEO__TRY(neo__schema_features(schema, dense, features));
+    for (int32_t i = 0; i < schema->op_count; i++) {
+        if (schema->ops[i].kind == NEO__OP_LABEL || schema->ops[i].kind == NEO__OP_DENSE) continue;
+        line->number = schema->columns[schema->ops[i].column].line;
+        NEO__TRY(neo__describe_feature(schema, line, &schema->ops[i]));
     }
-    neo__schema_end(s);
+    neo__schema_end(schema);
     return NEO_OK;
 }
-static neo_status neo__describe_text(neo_schema *s, const char *path, neo__text text) {
+static neo_status neo__describe_text(neo_schema *schema, const char *path, neo__text text) {
     size_t lines = 1 + neo__text_count(text, '\n');
     size_t words = lines + neo__text_count(text, ' ') + neo__text_count(text, '\t');
     NEO__ZERO(neo__line, line);
@@ -13591,33 +13634,26 @@ static neo_status neo__describe_text(neo_schema *s, const char *path, neo__text 
         line.number = 1;
         return neo__line_fail(&line, "a NUL byte");
     }
-    NEO__TRY(NEO__ARENA(&s->arena, s->columns, lines));
-    NEO__TRY(NEO__ARENA(&s->arena, s->ops, words));
-    NEO__TRY(NEO__ARENA(&s->arena, s->missing, lines));
-    NEO__TRY(NEO__ARENA(&s->arena, s->comments, lines));
-    s->delimiter[0] = ',';
-    s->delimiter_bytes = 1;
-    NEO__TRY(neo__describe_lines(s, &line, text));
-    return neo__describe_finish(s, &line);
+    NEO__TRY(NEO__ARENA(&schema->arena, schema->columns, lines));
+    NEO__TRY(NEO__ARENA(&schema->arena, schema->ops, words));
+    NEO__TRY(NEO__ARENA(&schema->arena, schema->missing, lines));
+    NEO__TRY(NEO__ARENA(&schema->arena, schema->comments, lines));
+    schema->delimiter[0] = ',';
+    schema->delimiter_bytes = 1;
+    NEO__TRY(neo__describe_lines(schema, &line, text));
+    return neo__describe_finish(schema, &line);
 }
-static neo_status neo__describe_file(neo_schema *s, const char *path) {
-    neo__file f;
-    neo_status status = NEO_OK;
-    neo__text text = {NULL, 0};
-    NEO__TRY(neo__file_open(&f, path, NEO__FILE_READ));
-    int64_t size = neo__file_size(&f);
-    char *copy = size < 0 || size > NEO__DESCRIPTION_BYTES
-                     ? NULL
-                     : (char *)neo__alloc_for(s->ctx, (size_t)size, "neo_schema_parse");
-    if (size < 0 || size > NEO__DESCRIPTION_BYTES)
+static neo_status neo__describe_file(neo_schema *schema, const char *path) {
+    neo__arena arena = {schema->ctx, NULL, NULL, 0, "neo_schema_parse"};
+    char *text;
+    int64_t bytes;
+    neo_status status = neo__file_load(&arena, path, NEO__DESCRIPTION_BYTES, &text, &bytes);
+    if (status == NEO_OK && !text)
         status = neo_fail(NEO_ERR_FORMAT, "%s: not a column description (a file of up to %d bytes)",
                           path, NEO__DESCRIPTION_BYTES);
-    else if (!copy) status = NEO_ERR_MEMORY;
-    text.p = copy;
-    if (status == NEO_OK) status = neo__file_read(&f, copy, (size_t)size, &text.bytes);
-    if (status == NEO_OK) status = neo__describe_text(s, path, text);
-    neo_free(s->ctx, copy, (size_t)NEO__MAX(size, 0));
-    (void)neo__file_close(&f);
+    if (status == NEO_OK)
+        status = neo__describe_text(schema, path, neo__text_of(text, text + bytes));
+    neo__arena_free(&arena);
     return status;
 }
 NEO_API neo_status neo_schema_parse(neo_ctx *ctx, const char *path_or_text, neo_schema **schema) {
@@ -13701,8 +13737,9 @@ typedef struct neo__block {
     int failed; /* stopped at issues[0] */
     int issue_count;
     neo__issue issues[NEO__BLOCK_ISSUES];
-    neo__text *fields; /* scratch: one per column */
-    int64_t taken;     /* samples that have gone on */
+    neo__text *fields;   /* scratch: one per column */
+    int64_t taken;       /* samples that have gone on */
+    size_t memory_bytes; /* of a block with memory of its own */
 } neo__block;
 
 typedef struct neo__parse_options {
@@ -13773,23 +13810,22 @@ static size_t neo__text_span(neo__text t, size_t at, const char *set) {
     return count;
 }
 /* 1: the field is bad, and e says why. */
-static int neo__criteo_field_issue(int number, neo__text t, int64_t column, neo__issue *e) {
-    const char *shown = "";
-    neo__quoted quoted = neo__quote(t.p, t.bytes);
-    shown = quoted.text;
+static int neo__criteo_field_issue(int number, neo__text t, int64_t column, neo__issue *issue) {
+    const neo__quoted quoted = neo__quote(t.p, t.bytes);
+    const char *shown = quoted.text;
     if (number == 0) {
         if (t.bytes == 1 && (t.p[0] == '0' || t.p[0] == '1')) return 0;
-        neo__issue_set(e, NEO_ERR_FORMAT, column, "expected label 0 or 1, found %s", shown);
+        neo__issue_set(issue, NEO_ERR_FORMAT, column, "expected label 0 or 1, found %s", shown);
     } else if (number <= NEO__CRITEO_DENSE) {
         size_t sign = t.bytes > 0 && t.p[0] == '-', digits = neo__text_span(t, sign, "0123456789");
         int whole = digits > 0 && sign + digits == t.bytes;
         if (t.bytes == 0 || (whole && digits <= 18)) return 0;
-        neo__issue_set(e, whole ? NEO_ERR_RANGE : NEO_ERR_FORMAT, column,
+        neo__issue_set(issue, whole ? NEO_ERR_RANGE : NEO_ERR_FORMAT, column,
                        "I%d: expected an integer of up to 18 digits or nothing, found %s", number,
                        shown);
     } else {
         if (t.bytes <= 8 && neo__text_span(t, 0, "0123456789abcdefABCDEF") == t.bytes) return 0;
-        neo__issue_set(e, NEO_ERR_FORMAT, column,
+        neo__issue_set(issue, NEO_ERR_FORMAT, column,
                        "C%d: expected up to 8 hex digits or nothing, found %s",
                        number - NEO__CRITEO_DENSE, shown);
     }
@@ -13797,20 +13833,20 @@ static int neo__criteo_field_issue(int number, neo__text t, int64_t column, neo_
 }
 /* The fault of a line that the parser refused. */
 static void neo__criteo_issue(const char *line, const char *end, int may_lack_label,
-                              neo__issue *e) {
+                              neo__issue *issue) {
     neo__text rest = neo__text_of(line, end), field;
-    if (!neo__line_whole(line, end, e)) return;
+    if (!neo__line_whole(line, end, issue)) return;
     int fields = 1 + (int)neo__text_count(rest, '\t'), expected = NEO__CRITEO_FIELDS;
     if (may_lack_label && fields == expected - 1) expected--;
     if (fields != expected) {
-        neo__issue_set(e, NEO_ERR_FORMAT, 1,
+        neo__issue_set(issue, NEO_ERR_FORMAT, 1,
                        "%d field%s, expected %d (label, 13 integers, 26 hex words)", fields,
                        fields == 1 ? "" : "s", expected);
         return;
     }
     for (int number = NEO__CRITEO_FIELDS - expected; neo__text_part(&rest, '\t', &field); number++)
-        if (neo__criteo_field_issue(number, field, field.p - line + 1, e)) return;
-    neo__issue_set(e, NEO_ERR_FORMAT, end - line + 1, "expected the end of the line");
+        if (neo__criteo_field_issue(number, field, field.p - line + 1, issue)) return;
+    neo__issue_set(issue, NEO_ERR_FORMAT, end - line + 1, "expected the end of the line");
 }
 
 /* ---- samples ---- */
@@ -13858,7 +13894,7 @@ static double neo__log_whole(const double *table, uint64_t n) {
 
 /* ---- Criteo ---- */
 /* The dense fields; the place after them, or NULL. */
-static const char *neo__criteo_dense(const neo_schema *s, const char *p, float *dense) {
+static const char *neo__criteo_dense(const neo_schema *schema, const char *p, float *dense) {
     for (int d = 0; d < NEO__CRITEO_DENSE; d++) {
         uint64_t v = 0;
         unsigned c;
@@ -13873,7 +13909,7 @@ static const char *neo__criteo_dense(const neo_schema *s, const char *p, float *
         while ((c = (unsigned)(unsigned char)*p - '0') <= 9) v = v * 10 + c, p++;
         if (p == digits || p - digits > 18 || *p != '\t') return NULL;
         p++;
-        if (!negative) dense[d] = (float)neo__log_whole(s->log_table, v + 1);
+        if (!negative) dense[d] = (float)neo__log_whole(schema->log_table, v + 1);
     }
     return p;
 }
@@ -13910,13 +13946,13 @@ static neo_status neo__criteo_fit(const neo_schema *s, neo__dict *fit, const uin
     return NEO_OK;
 }
 /* One line into a record. Returns where the next begins, or NULL: a bad line. */
-static const char *neo__criteo_line(const neo_schema *s, const neo__parse_options *o, const char *p,
-                                    float *record, neo_status *fit_status) {
+static const char *neo__criteo_line(const neo_schema *schema, const neo__parse_options *options,
+                                    const char *p, float *record, neo_status *fit_status) {
     uint32_t key[NEO__CRITEO_FEATURES];
     uint8_t present[NEO__CRITEO_FEATURES];
-    int64_t *ids = neo__record_ids(s, record);
+    int64_t *ids = neo__record_ids(schema, record);
     int labeled = 1;
-    if (o->unlabeled) {
+    if (options->unlabeled) {
         int tabs = 0;
         for (const char *q = p; *q != '\n'; q++) tabs += *q == '\t';
         labeled = tabs != NEO__CRITEO_FIELDS - 2;
@@ -13927,22 +13963,23 @@ static const char *neo__criteo_line(const neo_schema *s, const neo__parse_option
         record[0] = (float)(p[0] - '0');
         p += 2;
     }
-    p = neo__criteo_dense(s, p, record + 1);
+    p = neo__criteo_dense(schema, p, record + 1);
     if (!p) return NULL;
-    p = neo__criteo_words(s->hex, p, key, present);
+    p = neo__criteo_words(schema->hex, p, key, present);
     if (!p) return NULL;
-    if (o->fit) {
-        *fit_status = neo__criteo_fit(s, o->fit, key, present);
-    } else if (s->dict_count) {
+    if (options->fit) {
+        *fit_status = neo__criteo_fit(schema, options->fit, key, present);
+    } else if (schema->dict_count) {
         for (int f = 0; f < NEO__CRITEO_FEATURES; f++) {
             char word[4];
             neo__put_le(word, key[f], 4);
-            ids[f] = present[f] ? neo__dict_find(&s->dicts[f], neo__mix64(key[f]), word, 4) : 0;
+            ids[f] =
+                present[f] ? neo__dict_find(&schema->dicts[f], neo__mix64(key[f]), word, 4) : 0;
         }
     } else {
         for (int f = 0; f < NEO__CRITEO_FEATURES; f++) {
-            uint32_t m = s->modulus[f], r = m ? key[f] % m : key[f];
-            ids[f] = present[f] && s->rows[f] > 1 ? 1 + (int64_t)r : 0;
+            uint32_t m = schema->modulus[f], r = m ? key[f] % m : key[f];
+            ids[f] = present[f] && schema->rows[f] > 1 ? 1 + (int64_t)r : 0;
         }
     }
     return p;
@@ -13956,10 +13993,10 @@ static int neo__field_missing(const neo_schema *s, neo__text t) {
     return 0;
 }
 /* Cut [p, end) at the delimiters. Returns the number of fields; at most `most` of them are kept. */
-static int32_t neo__fields(const neo_schema *s, const char *p, const char *end, neo__text *fields,
-                           int32_t most) {
-    const char *word = s->delimiter;
-    size_t bytes = (size_t)s->delimiter_bytes;
+static int32_t neo__fields(const neo_schema *schema, const char *p, const char *end,
+                           neo__text *fields, int32_t most) {
+    const char *word = schema->delimiter;
+    size_t bytes = (size_t)schema->delimiter_bytes;
     char blank = memchr(word, ' ', bytes) ? '\t' : ' ',
          other = memchr(word, '\t', bytes) ? blank : '\t';
     int32_t count = 0;
@@ -13994,11 +14031,11 @@ static int neo__field_number(const neo_schema *s, const neo__op *op, neo__text t
                      t, "");
     return 0;
 }
-static int neo__op_label(const neo_schema *s, const neo__op *op, neo__text t, const char *line,
-                         float *label, neo__issue *e) {
-    if (neo__field_missing(s, t)) {
-        neo__issue_set(e, NEO_ERR_FORMAT, t.p - line + 1, "%s: the label is missing",
-                       s->columns[op->column].name);
+static int neo__op_label(const neo_schema *schema, const neo__op *op, neo__text t, const char *line,
+                         float *label, neo__issue *issue) {
+    if (neo__field_missing(schema, t)) {
+        neo__issue_set(issue, NEO_ERR_FORMAT, t.p - line + 1, "%s: the label is missing",
+                       schema->columns[op->column].name);
         return 0;
     }
     if (op->words) {
@@ -14007,9 +14044,9 @@ static int neo__op_label(const neo_schema *s, const neo__op *op, neo__text t, co
             if (neo__text_equal(t, op->words[i])) *label = 1.0f;
         return 1;
     }
-    if (!neo__field_number(s, op, t, line, label, e)) return 0;
+    if (!neo__field_number(schema, op, t, line, label, issue)) return 0;
     if (*label >= 0.0f && *label <= 1.0f) return 1;
-    neo__issue_field(e, NEO_ERR_RANGE, t.p - line + 1, s->columns[op->column].name,
+    neo__issue_field(issue, NEO_ERR_RANGE, t.p - line + 1, schema->columns[op->column].name,
                      "expected a label in [0, 1], found", t, "");
     return 0;
 }
@@ -14065,93 +14102,98 @@ static void neo__op_list(const neo_schema *s, const neo__op *op, neo__text t, ne
         b->ids[b->id_count++] = neo__op_word(s, op, word);
     }
 }
-static neo_status neo__delimited_fit(const neo_schema *s, neo__dict *fit, const neo__text *fields) {
-    for (int32_t i = 0; i < s->op_count; i++) {
-        const neo__op *op = &s->ops[i];
+static neo_status neo__delimited_fit(const neo_schema *schema, neo__dict *fit,
+                                     const neo__text *fields) {
+    for (int32_t i = 0; i < schema->op_count; i++) {
+        const neo__op *op = &schema->ops[i];
         if (op->kind != NEO__OP_CATEGORY && op->kind != NEO__OP_LIST) continue;
         neo__text t = fields[op->column], word;
         const char *p = t.p, *end = t.p + t.bytes;
-        if (op->hashed || neo__field_missing(s, t)) continue;
+        if (op->hashed || neo__field_missing(schema, t)) continue;
         if (op->kind == NEO__OP_CATEGORY) {
-            NEO__TRY(neo__dict_add(s->ctx, &fit[op->out], neo__hash_bytes, p, t.bytes));
+            NEO__TRY(neo__dict_add(schema->ctx, &fit[op->out], neo__hash_bytes, p, t.bytes));
             continue;
         }
         while (neo__list_next(op, &p, end, &word))
-            NEO__TRY(neo__dict_add(s->ctx, &fit[op->out], neo__hash_bytes, word.p, word.bytes));
+            NEO__TRY(
+                neo__dict_add(schema->ctx, &fit[op->out], neo__hash_bytes, word.p, word.bytes));
     }
     return NEO_OK;
 }
 /* The fields of a good line through the operations. 0: a bad field. */
-static int neo__delimited_ops(const neo_schema *s, neo__block *b, const char *line, int labeled,
-                              float *record, neo__issue *e) {
-    int64_t *ids = neo__record_ids(s, record), start = b->id_count;
+static int neo__delimited_ops(const neo_schema *schema, neo__block *block, const char *line,
+                              int labeled, float *record, neo__issue *issue) {
+    int64_t *ids = neo__record_ids(schema, record), start = block->id_count;
     record[0] = 0.0f;
-    for (int32_t i = 0; i < s->op_count; i++) {
-        const neo__op *op = &s->ops[i];
-        neo__text t = b->fields[op->column];
+    for (int32_t i = 0; i < schema->op_count; i++) {
+        const neo__op *op = &schema->ops[i];
+        neo__text t = block->fields[op->column];
         int64_t id = 0;
         float x;
         switch (op->kind) {
         case NEO__OP_LABEL:
-            if (labeled && !neo__op_label(s, op, t, line, record, e)) return 0;
+            if (labeled && !neo__op_label(schema, op, t, line, record, issue)) return 0;
             continue;
         case NEO__OP_DENSE:
             record[1 + op->out] = op->missing;
-            if (neo__field_missing(s, t)) continue;
-            if (!neo__field_number(s, op, t, line, &x, e)) return 0;
-            record[1 + op->out] = neo__op_dense(s, op, x);
+            if (neo__field_missing(schema, t)) continue;
+            if (!neo__field_number(schema, op, t, line, &x, issue)) return 0;
+            record[1 + op->out] = neo__op_dense(schema, op, x);
             if (record[1 + op->out] - record[1 + op->out] == 0.0f) continue;
-            neo__issue_field(e, NEO_ERR_RANGE, t.p - line + 1, s->columns[op->column].name,
+            neo__issue_field(issue, NEO_ERR_RANGE, t.p - line + 1, schema->columns[op->column].name,
                              "shift and scale take", t, " out of f32's range");
             return 0;
-        case NEO__OP_CATEGORY: id = neo__field_missing(s, t) ? 0 : neo__op_word(s, op, t); break;
+        case NEO__OP_CATEGORY:
+            id = neo__field_missing(schema, t) ? 0 : neo__op_word(schema, op, t);
+            break;
         case NEO__OP_BUCKET:
-            if (neo__field_missing(s, t)) break;
-            if (!neo__field_number(s, op, t, line, &x, e)) return 0;
+            if (neo__field_missing(schema, t)) break;
+            if (!neo__field_number(schema, op, t, line, &x, issue)) return 0;
             id = neo__op_bucket(op, x);
             break;
-        case NEO__OP_CROSS: id = neo__op_cross(s, op, t, b->fields[op->other]); break;
-        case NEO__OP_LIST: neo__op_list(s, op, t, b); break;
+        case NEO__OP_CROSS: id = neo__op_cross(schema, op, t, block->fields[op->other]); break;
+        case NEO__OP_LIST: neo__op_list(schema, op, t, block); break;
         }
-        if (!s->multi) {
+        if (!schema->multi) {
             ids[op->out] = id;
             continue;
         }
-        if (op->kind != NEO__OP_LIST) b->ids[b->id_count++] = id;
-        ids[1 + op->out] = b->id_count - start;
+        if (op->kind != NEO__OP_LIST) block->ids[block->id_count++] = id;
+        ids[1 + op->out] = block->id_count - start;
     }
-    if (s->multi) ids[0] = start;
+    if (schema->multi) ids[0] = start;
     return 1;
 }
 /* One line of [line, end) into a record. 1: a sample; 0: a bad line; -1: no sample (a comment). */
-static int neo__delimited_line(const neo_schema *s, const neo__parse_options *o, neo__block *b,
-                               const char *line, const char *end, float *record, neo__issue *e,
-                               neo_status *fit_status) {
-    int32_t columns = s->column_count;
+static int neo__delimited_line(const neo_schema *schema, const neo__parse_options *options,
+                               neo__block *block, const char *line, const char *end, float *record,
+                               neo__issue *issue, neo_status *fit_status) {
+    int32_t columns = schema->column_count;
     int labeled = 1;
-    if (!neo__line_whole(line, end, e)) return 0;
-    for (int32_t i = 0; i < s->comment_count; i++) {
-        neo__text c = s->comments[i];
+    if (!neo__line_whole(line, end, issue)) return 0;
+    for (int32_t i = 0; i < schema->comment_count; i++) {
+        neo__text c = schema->comments[i];
         if ((size_t)(end - line) >= c.bytes && memcmp(line, c.p, c.bytes) == 0) return -1;
     }
-    int32_t count = neo__fields(s, line, end, b->fields, columns);
-    if (o->unlabeled && s->label_column >= 0 && count == columns - 1) {
-        for (int32_t c = columns - 1; c > s->label_column; c--) b->fields[c] = b->fields[c - 1];
-        b->fields[s->label_column] = neo__text_of(line, line);
+    int32_t count = neo__fields(schema, line, end, block->fields, columns);
+    if (options->unlabeled && schema->label_column >= 0 && count == columns - 1) {
+        for (int32_t c = columns - 1; c > schema->label_column; c--)
+            block->fields[c] = block->fields[c - 1];
+        block->fields[schema->label_column] = neo__text_of(line, line);
         labeled = 0;
     } else if (count != columns) {
-        neo__issue_set(e, NEO_ERR_FORMAT, 1, "%d field%s, expected %d", count,
+        neo__issue_set(issue, NEO_ERR_FORMAT, 1, "%d field%s, expected %d", count,
                        count == 1 ? "" : "s", columns);
         return 0;
     }
-    int64_t start = b->id_count;
-    if (!neo__delimited_ops(s, b, line, labeled, record, e)) {
-        b->id_count = start;
+    int64_t start = block->id_count;
+    if (!neo__delimited_ops(schema, block, line, labeled, record, issue)) {
+        block->id_count = start;
         return 0;
     }
-    if (o->fit) {
-        b->id_count = start;
-        *fit_status = neo__delimited_fit(s, o->fit, b->fields);
+    if (options->fit) {
+        block->id_count = start;
+        *fit_status = neo__delimited_fit(schema, options->fit, block->fields);
     }
     return 1;
 }
@@ -14189,36 +14231,39 @@ static const char *neo__block_start(neo__block *b) {
     return p;
 }
 /* Parses all of the block. Returns NEO_ERR_MEMORY only (while fitting). */
-static neo_status neo__block_parse_text(const neo_schema *s, const neo__parse_options *o,
-                                        neo__block *b) {
-    const char *p = neo__block_start(b), *end = b->raw + b->raw_bytes;
+static neo_status neo__block_parse_text(const neo_schema *schema, const neo__parse_options *options,
+                                        neo__block *block) {
+    const char *p = neo__block_start(block), *end = block->raw + block->raw_bytes;
     neo_status fit_status = NEO_OK;
-    int criteo = s->format == NEO_FORMAT_CRITEO;
-    while (p < end && !b->failed && fit_status == NEO_OK) {
+    int criteo = schema->format == NEO_FORMAT_CRITEO;
+    while (p < end && !block->failed && fit_status == NEO_OK) {
         if (p[0] == '\n' || (p[0] == '\r' && p[1] == '\n')) { /* blank */
             p += p[0] == '\n' ? 1 : 2;
-            b->lines++;
+            block->lines++;
             continue;
         }
-        float *record = neo__block_record(s, b, b->count);
-        neo__issue e;
-        NEO_ASSERT(b->count < b->capacity);
-        const char *next = criteo ? neo__criteo_line(s, o, p, record, &fit_status) : NULL;
+        float *record = neo__block_record(schema, block, block->count);
+        neo__issue issue;
+        NEO_ASSERT(block->count < block->capacity);
+        const char *next =
+            criteo ? neo__criteo_line(schema, options, p, record, &fit_status) : NULL;
         int sample = next != NULL;
         if (!next) {
             const char *stop = (const char *)memchr(p, '\n', (size_t)(end - p));
             next = stop + 1;
             if (stop > p && stop[-1] == '\r') stop--;
-            if (criteo) neo__criteo_issue(p, stop, o->unlabeled, &e);
-            else sample = neo__delimited_line(s, o, b, p, stop, record, &e, &fit_status);
+            if (criteo) neo__criteo_issue(p, stop, options->unlabeled, &issue);
+            else
+                sample = neo__delimited_line(schema, options, block, p, stop, record, &issue,
+                                             &fit_status);
         }
-        if (sample == 0) neo__block_bad(b, o, &e);
-        b->lines++;
+        if (sample == 0) neo__block_bad(block, options, &issue);
+        block->lines++;
         if (sample == 1) {
-            b->end_offset[b->count] = (uint32_t)(next - b->raw);
-            b->end_line[b->count] = (uint32_t)b->lines;
-            if (o->fit) b->taken++;
-            else b->count++;
+            block->end_offset[block->count] = (uint32_t)(next - block->raw);
+            block->end_line[block->count] = (uint32_t)block->lines;
+            if (options->fit) block->taken++;
+            else block->count++;
         }
         p = next;
     }
@@ -14280,7 +14325,7 @@ static void neo__source_close_file(neo__source *source) {
 static int neo__source_stopped(const neo__source *source) {
     return source->stop && __atomic_load_n(source->stop, __ATOMIC_RELAXED);
 }
-/* As neo__source_read_pipe, of the user's function. */
+/* Bytes from the user's function: see neo__source_read_pipe. */
 static neo_status neo__source_read_input(neo__source *source, char *data, size_t bytes,
                                          size_t *got) {
     neo_status status = NEO_OK;
@@ -14372,7 +14417,7 @@ static neo_status neo__source_open_text(neo__source *source) {
                "%s: no line starts at byte %" PRId64 ", where the saved position is", path, offset);
     return neo__file_seek(&source->handle, offset);
 }
-/* Compressed text is known by its first bytes, and better refused by its name than by its first line. */
+/* Compressed text is known by its first bytes; its name says more than a bad first line would. */
 static neo_status neo__source_refuse_compressed(const char *path, const char *text, size_t bytes) {
     static const struct {
         const char *magic;
@@ -14392,13 +14437,13 @@ static neo_status neo__source_refuse_compressed(const char *path, const char *te
 }
 /* A line longer than a block: keep its beginning (which will be refused for its length), drop the
    rest. */
-static neo_status neo__source_drop_line(neo__source *source, neo__block *b) {
+static neo_status neo__source_drop_line(neo__source *source, neo__block *block) {
     while (!source->at_end) {
         size_t got;
         NEO__TRY(neo__source_fill(source, source->carry, NEO__CHUNK_BYTES, &got));
         const char *stop = (const char *)memchr(source->carry, '\n', got);
         size_t dropped = stop ? (size_t)(stop + 1 - source->carry) : got;
-        b->bytes += (int64_t)dropped;
+        block->bytes += (int64_t)dropped;
         if (!stop) {
             if (neo__source_stopped(source)) break;
             continue;
@@ -14409,78 +14454,81 @@ static neo_status neo__source_drop_line(neo__source *source, neo__block *b) {
     }
     return NEO_OK;
 }
-static neo_status neo__source_text(neo__source *source, neo__block *b) {
+static neo_status neo__source_text(neo__source *source, neo__block *block) {
     size_t n = source->carry_bytes, got = 0;
     if (!source->open) NEO__TRY(neo__source_open_text(source));
     n = source->carry_bytes;
-    memcpy(b->raw, source->carry, n);
+    memcpy(block->raw, source->carry, n);
     source->carry_bytes = 0;
-    b->file = source->file;
-    b->offset = source->offset;
-    if (!source->at_end) NEO__TRY(neo__source_fill(source, b->raw + n, NEO__CHUNK_BYTES - n, &got));
+    block->file = source->file;
+    block->offset = source->offset;
+    if (!source->at_end)
+        NEO__TRY(neo__source_fill(source, block->raw + n, NEO__CHUNK_BYTES - n, &got));
     n += got;
-    if (b->offset == 0)
-        NEO__TRY(neo__source_refuse_compressed(neo__path_name(source->paths[b->file]), b->raw, n));
+    if (block->offset == 0)
+        NEO__TRY(neo__source_refuse_compressed(neo__path_name(source->paths[block->file]),
+                                               block->raw, n));
     size_t cut = n;
     if (!source->at_end)
-        while (cut > 0 && b->raw[cut - 1] != '\n') cut--;
-    b->bytes = (int64_t)cut;
+        while (cut > 0 && block->raw[cut - 1] != '\n') cut--;
+    block->bytes = (int64_t)cut;
     if (cut == 0 && n > 0) {
         if (n < NEO__CHUNK_BYTES) { /* a pipe: part of a line */
-            memcpy(source->carry, b->raw, n);
+            memcpy(source->carry, block->raw, n);
             source->carry_bytes = n;
         } else {
             cut = n;
-            b->bytes = (int64_t)n;
-            NEO__TRY(neo__source_drop_line(source, b));
+            block->bytes = (int64_t)n;
+            NEO__TRY(neo__source_drop_line(source, block));
         }
     } else {
         source->carry_bytes = n - cut;
-        memcpy(source->carry, b->raw + cut, n - cut);
+        memcpy(source->carry, block->raw + cut, n - cut);
     }
-    b->raw_bytes = cut;
-    if (cut > 0 && b->raw[cut - 1] != '\n') b->raw[b->raw_bytes++] = '\n';
-    memset(b->raw + b->raw_bytes, '\n', NEO__BLOCK_PAD);
-    for (const char *p = b->raw, *end = p + b->raw_bytes; p < end && source->skip_lines > 0; p++) {
+    block->raw_bytes = cut;
+    if (cut > 0 && block->raw[cut - 1] != '\n') block->raw[block->raw_bytes++] = '\n';
+    memset(block->raw + block->raw_bytes, '\n', NEO__BLOCK_PAD);
+    for (const char *p = block->raw, *end = p + block->raw_bytes; p < end && source->skip_lines > 0;
+         p++) {
         p = (const char *)memchr(p, '\n', (size_t)(end - p));
-        b->skip_lines++;
+        block->skip_lines++;
         source->skip_lines--;
     }
-    source->offset += b->bytes;
-    b->file_end = source->at_end && source->carry_bytes == 0;
+    source->offset += block->bytes;
+    block->file_end = source->at_end && source->carry_bytes == 0;
     return NEO_OK;
 }
 
 /* neo__source_next: the next block; b->end when there is none. A failure is in b->status too. */
-static neo_status neo__source_next(neo__source *source, neo__block *b) {
-    b->raw_bytes = 0;
-    b->bytes = b->count = 0;
-    b->file_end = b->end = b->failed = 0;
-    b->lines = b->bad = b->taken = b->skip_lines = 0;
-    b->issue_count = 0;
-    b->file = source->file;
-    b->offset = source->offset;
-    b->share = source->share;
-    b->sample = source->sample;
-    b->status = NEO_OK;
+static neo_status neo__source_next(neo__source *source, neo__block *block) {
+    block->raw_bytes = 0;
+    block->bytes = block->count = 0;
+    block->file_end = block->end = block->failed = 0;
+    block->lines = block->bad = block->taken = block->skip_lines = 0;
+    block->issue_count = 0;
+    block->file = source->file;
+    block->offset = source->offset;
+    block->share = source->share;
+    block->sample = source->sample;
+    block->status = NEO_OK;
     if (source->file == source->path_count) {
-        b->end = 1;
+        block->end = 1;
         return NEO_OK;
     }
     switch (source->schema->format) {
-    case NEO_FORMAT_NPY: b->status = neo__source_npy(source, b); break;
-    case NEO_FORMAT_SYNTHETIC: b->status = neo__source_synthetic(source, b); break;
+    case NEO_FORMAT_NPY: block->status = neo__source_npy(source, block); break;
+    case NEO_FORMAT_SYNTHETIC: block->status = neo__source_synthetic(source, block); break;
     case NEO_FORMAT_CRITEO:
-    case NEO_FORMAT_DELIMITED: b->status = neo__source_text(source, b); break;
+    case NEO_FORMAT_DELIMITED: block->status = neo__source_text(source, block); break;
     }
-    if (b->status != NEO_OK) {
-        memcpy(b->error, neo_last_error(), sizeof b->error);
-    } else if (b->file_end) {
+    if (block->status != NEO_OK) {
+        memcpy(block->error, neo_last_error(), sizeof block->error);
+    } else if (block->file_end) {
         neo__source_close_file(source);
         source->file++;
         source->offset = 0;
     }
-    return b->status;
+    return block->status;
 }
 /* Start (again) at a place. */
 static void neo__source_seek(neo__source *source, int32_t file, int64_t offset) {
@@ -14517,6 +14565,7 @@ static neo_status neo__source_create(neo__source *source, const char *function,
                "%s: npy triples cannot come from standard input", function);
     source->schema = schema;
     source->arena.ctx = schema->ctx;
+    source->arena.function = function;
     source->path_count = path_count;
     NEO__TRY(NEO__ARENA(&source->arena, source->paths, path_count));
     NEO__TRY(NEO__ARENA(&source->arena, source->carry, NEO__CHUNK_BYTES));
@@ -14537,29 +14586,73 @@ static int64_t neo__block_rows(const neo_schema *s) {
     return NEO__MAX(rows, 1);
 }
 /* Cut a block's buffers. They are sized for the most samples that its text or its rows can hold. */
-static void neo__block_layout(neo__block *b, const neo_schema *s, int unlabeled,
+static void neo__block_layout(neo__block *block, const neo_schema *schema, int unlabeled,
                               neo__carve *carve) {
-    int text = s->format == NEO_FORMAT_CRITEO || s->format == NEO_FORMAT_DELIMITED;
-    size_t rows = (size_t)neo__block_rows(s);
-    size_t raw = rows * (size_t)(s->dense_count + 1 + s->feature_count) * 8;
-    memset(b, 0, sizeof *b);
-    b->capacity = text ? (int64_t)((NEO__CHUNK_BYTES + 1) / neo__least_line(s, unlabeled)) + 2
-                       : (int64_t)rows;
-    if (s->multi) b->id_capacity = neo__block_ids(s, b->capacity);
-    NEO__CARVE(carve, b->raw, NEO__MAX((size_t)NEO__CHUNK_BYTES, raw) + 1 + NEO__BLOCK_PAD);
-    NEO__CARVE(carve, b->records, neo__size_mul((size_t)b->capacity, s->record_bytes));
-    NEO__CARVE(carve, b->ids, b->id_capacity);
-    NEO__CARVE(carve, b->end_offset, b->capacity);
-    NEO__CARVE(carve, b->end_line, b->capacity);
-    NEO__CARVE(carve, b->fields, s->column_count);
+    int text = schema->format == NEO_FORMAT_CRITEO || schema->format == NEO_FORMAT_DELIMITED;
+    size_t rows = (size_t)neo__block_rows(schema);
+    size_t raw = rows * (size_t)(schema->dense_count + 1 + schema->feature_count) * 8;
+    memset(block, 0, sizeof *block);
+    block->capacity =
+        text ? (int64_t)((NEO__CHUNK_BYTES + 1) / neo__least_line(schema, unlabeled)) + 2
+             : (int64_t)rows;
+    if (schema->multi) block->id_capacity = neo__block_ids(schema, block->capacity);
+    NEO__CARVE(carve, block->raw, NEO__MAX((size_t)NEO__CHUNK_BYTES, raw) + 1 + NEO__BLOCK_PAD);
+    NEO__CARVE(carve, block->records, neo__size_mul((size_t)block->capacity, schema->record_bytes));
+    NEO__CARVE(carve, block->ids, block->id_capacity);
+    NEO__CARVE(carve, block->end_offset, block->capacity);
+    NEO__CARVE(carve, block->end_line, block->capacity);
+    NEO__CARVE(carve, block->fields, schema->column_count);
 }
-/* "file:line:column: message" of an issue, its block starting at `line`. */
-static void neo__issue_text(char *out, size_t bytes, const char *path, int64_t line,
-                            const neo__issue *e) {
-    if (e->column == 0) snprintf(out, bytes, "%.300s%s", path, e->text);
-    else
-        snprintf(out, bytes, "%.300s:%" PRId64 ":%" PRId64 ": %s", path, line + e->line, e->column,
-                 e->text);
+/* A block with memory of its own, for one that is not part of a reader. */
+static neo_status neo__block_create(neo_ctx *ctx, const neo_schema *s, int unlabeled,
+                                    neo__block *b) {
+    neo__carve carve = {NULL, 0};
+    neo__block_layout(b, s, unlabeled, &carve);
+    size_t bytes = carve.at;
+    carve.block = (char *)neo__alloc_for(ctx, bytes, "a block of samples");
+    carve.at = 0;
+    if (!carve.block) return NEO_ERR_MEMORY;
+    neo__block_layout(b, s, unlabeled, &carve);
+    b->memory_bytes = bytes;
+    return NEO_OK;
+}
+static void neo__block_destroy(neo_ctx *ctx, neo__block *b) {
+    neo_free(ctx, b->raw, b->memory_bytes); /* the first of its arrays */
+    memset(b, 0, sizeof *b);
+}
+enum { NEO__LOG_BAD_LINES = 10 };
+/* Count over the blocks of a file: lines, samples, bad lines. */
+typedef struct neo__tally {
+    int64_t line;        /* of the file, at which the block in turn begins */
+    int64_t samples;     /* of the file, so far */
+    int whole_file;      /* the file was read from its start: it must hold a sample */
+    int64_t bad, logged; /* bad lines of all files; those logged */
+} neo__tally;
+static void neo__tally_file(neo__tally *tally) {
+    tally->line = 1;
+    tally->samples = 0;
+    tally->whole_file = 1;
+}
+/* Take in a block whose samples are counted: log its bad lines, or fail with the one that stopped
+   it. Messages read "file:line:column: message". */
+static neo_status neo__tally_block(neo_ctx *ctx, neo__tally *tally, const neo__block *block,
+                                   const char *path) {
+    char text[NEO__ERROR_BYTES];
+    for (int i = 0; i < block->issue_count; i++) {
+        const neo__issue *issue = &block->issues[i];
+        if (issue->column == 0) snprintf(text, sizeof text, "%.300s%s", path, issue->text);
+        else
+            snprintf(text, sizeof text, "%.300s:%" PRId64 ":%" PRId64 ": %s", path,
+                     tally->line + issue->line, issue->column, issue->text);
+        if (block->failed) return neo_fail(issue->status, "%s", text);
+        if (tally->logged++ < NEO__LOG_BAD_LINES)
+            neo_log(ctx, NEO_LOG_WARNING, "skipped: %s", text);
+    }
+    tally->bad += block->bad;
+    tally->line += block->lines;
+    NEO__CHECK(!block->file_end || !tally->whole_file || tally->samples > 0, NEO_ERR_FORMAT,
+               "%s: holds no sample", path);
+    return NEO_OK;
 }
 
 /* ---- fitting ---- */
@@ -14567,58 +14660,40 @@ typedef struct neo__fit {
     neo__source source;
     neo__block block;
     neo__parse_options options;
-    int64_t line, samples, logged;
+    neo__tally tally;
 } neo__fit;
 
-enum { NEO__LOG_BAD_LINES = 10 };
-static neo_status neo__fit_block(neo_schema *s, neo__fit *fit) {
-    neo__block *b = &fit->block;
-    char text[NEO__ERROR_BYTES];
-    NEO__TRY(neo__source_next(&fit->source, b));
-    if (b->end) return NEO_END;
-    const char *path = neo__path_name(fit->source.paths[b->file]);
-    if (b->offset == 0) {
-        fit->line = 1;
-        fit->samples = 0;
-    }
-    NEO__TRY(neo__block_parse_text(s, &fit->options, b));
-    for (int i = 0; i < b->issue_count; i++) {
-        neo__issue_text(text, sizeof text, path, fit->line, &b->issues[i]);
-        if (b->failed) return neo_fail(b->issues[i].status, "%s", text);
-        if (fit->logged++ < NEO__LOG_BAD_LINES)
-            neo_log(s->ctx, NEO_LOG_WARNING, "skipped: %s", text);
-    }
-    fit->line += b->lines;
-    fit->samples += b->taken;
-    NEO__CHECK(!b->file_end || fit->samples > 0, NEO_ERR_FORMAT, "%s: holds no sample", path);
-    return NEO_OK;
+static neo_status neo__fit_block(neo_schema *schema, neo__fit *fit) {
+    neo__block *block = &fit->block;
+    NEO__TRY(neo__source_next(&fit->source, block));
+    if (block->end) return NEO_END;
+    if (block->offset == 0) neo__tally_file(&fit->tally);
+    NEO__TRY(neo__block_parse_text(schema, &fit->options, block));
+    fit->tally.samples += block->taken;
+    return neo__tally_block(schema->ctx, &fit->tally, block,
+                            neo__path_name(fit->source.paths[block->file]));
 }
-NEO_API neo_status neo_schema_fit(neo_schema *s, const char *const *paths, int path_count,
+NEO_API neo_status neo_schema_fit(neo_schema *schema, const char *const *paths, int path_count,
                                   int skip_bad_lines) {
-    NEO__CHECK(s, NEO_ERR_ARG, "neo_schema_fit: schema is NULL");
-    if (s->dict_count == 0) return NEO_OK;
-    NEO__CHECK(!s->fitted, NEO_ERR_STATE, "neo_schema_fit: the schema is fitted already");
+    NEO__CHECK(schema, NEO_ERR_ARG, "neo_schema_fit: schema is NULL");
+    if (schema->dict_count == 0) return NEO_OK;
+    NEO__CHECK(!schema->fitted, NEO_ERR_STATE, "neo_schema_fit: the schema is fitted already");
     NEO__ZERO(neo__fit, fit);
-    NEO__ZERO(neo__carve, carve);
     neo__dict *dicts;
-    NEO__TRY(neo__dicts_create(s, &dicts));
+    NEO__TRY(neo__dicts_create(schema, &dicts));
     fit.options.skip_bad = skip_bad_lines;
     fit.options.fit = dicts;
     neo__fp_state fp = neo__fp_enter();
-    neo_status status = neo__source_create(&fit.source, "neo_schema_fit", s, paths, path_count);
+    neo_status status =
+        neo__source_create(&fit.source, "neo_schema_fit", schema, paths, path_count);
     if (status == NEO_OK) {
-        neo__block_layout(&fit.block, s, 0, &carve);
-        size_t bytes = carve.at;
-        carve.block = (char *)neo__alloc_for(s->ctx, bytes, "neo_schema_fit");
-        carve.at = 0;
-        if (carve.block) neo__block_layout(&fit.block, s, 0, &carve);
-        else status = NEO_ERR_MEMORY;
-        while (status == NEO_OK) status = neo__fit_block(s, &fit);
-        neo_free(s->ctx, carve.block, bytes);
+        status = neo__block_create(schema->ctx, schema, 0, &fit.block);
+        while (status == NEO_OK) status = neo__fit_block(schema, &fit);
+        neo__block_destroy(schema->ctx, &fit.block);
     }
     neo__source_destroy(&fit.source);
     neo__fp_leave(fp);
-    neo__schema_install(s, dicts, status == NEO_END);
+    neo__schema_install(schema, dicts, status == NEO_END);
     return status == NEO_END ? NEO_OK : status;
 }
 /* ------------------------------------------------------------------------------------------------
@@ -14709,16 +14784,13 @@ typedef struct neo__blocks {
 /* Second stage: the windows, and where the next sample for them comes from. */
 typedef struct neo__windows {
     neo__window window[NEO__WINDOWS];
-    int64_t samples;      /* of a full window; constant */
-    int64_t fill, take;   /* the next to fill, to gather from */
-    int64_t base;         /* number of the first window after a seek */
-    int64_t skip;         /* samples of it that are used up */
-    neo__place place;     /* end of the last sample that went into a window */
-    int64_t line_base;    /* line of the file at which the block in turn begins */
-    int64_t file_samples; /* of the file in turn, so far */
-    int whole_file;       /* the file was read from its start: it must hold a sample */
-    int64_t bad, logged;  /* bad lines of the epoch; those logged */
-    int64_t seen;         /* samples of the epoch, so far */
+    int64_t samples;    /* of a full window; constant */
+    int64_t fill, take; /* the next to fill, to gather from */
+    int64_t base;       /* number of the first window after a seek */
+    int64_t skip;       /* samples of it that are used up */
+    neo__place place;   /* end of the last sample that went into a window */
+    neo__tally tally;   /* of the file in turn, and of the epoch */
+    int64_t seen;       /* samples of the epoch, so far */
 } neo__windows;
 /* Third stage: batches, gathered into slots and handed out in order. */
 typedef struct neo__slots {
@@ -14769,24 +14841,24 @@ static uint64_t neo__shuffle_below(uint64_t bits, uint64_t n) { /* bits * n / 2^
     return ((bits >> 32) * n + (((bits & 0xFFFFFFFFu) * n) >> 32)) >> 32;
 }
 /* Fisher-Yates; the number for place i is block i / 2 of the stream, its low or high half. */
-static void neo__window_shuffle(const neo_reader *r, neo__window *w) {
+static void neo__window_shuffle(const neo_reader *reader, neo__window *window) {
     char name[64];
     uint32_t block[4] = {0, 0, 0, 0};
     uint64_t loaded = (uint64_t)-1;
-    snprintf(name, sizeof name, "reader.window.%" PRId64, w->number);
+    snprintf(name, sizeof name, "reader.window.%" PRId64, window->number);
     neo__random_key key =
-        neo__random_key_make(r->ctx->seed, neo_hash(name), r->epoch, NEO_STREAM_SHUFFLE);
-    for (int64_t i = 0; i < w->count; i++) w->order[i] = (uint32_t)i;
-    for (int64_t i = w->count - 1; i > 0; i--) {
+        neo__random_key_make(reader->ctx->seed, neo_hash(name), reader->epoch, NEO_STREAM_SHUFFLE);
+    for (int64_t i = 0; i < window->count; i++) window->order[i] = (uint32_t)i;
+    for (int64_t i = window->count - 1; i > 0; i--) {
         if ((uint64_t)i / 2 != loaded) {
             loaded = (uint64_t)i / 2;
             neo__random_block(&key, loaded, block);
         }
         const uint32_t *half = block + 2 * (i & 1);
         uint64_t j = neo__shuffle_below((uint64_t)half[0] << 32 | half[1], (uint64_t)i + 1);
-        uint32_t swap = w->order[i];
-        w->order[i] = w->order[j];
-        w->order[j] = swap;
+        uint32_t swap = window->order[i];
+        window->order[i] = window->order[j];
+        window->order[j] = swap;
     }
 }
 /* Room for `count` ids; those in the list are kept. */
@@ -14796,54 +14868,59 @@ static neo_status neo__ids_reserve(neo_reader *r, neo__ids *list, int64_t count)
     return NEO__GROW(r->ctx, list->list, list->capacity, count);
 }
 /* Samples [b->taken, b->taken + n) of the block to the end of the window. */
-static neo_status neo__window_append(neo_reader *r, neo__window *w, neo__block *b, int64_t n) {
-    const neo_schema *s = r->schema;
-    char *to = w->records + (size_t)w->count * s->record_bytes;
-    const char *from = b->records + (size_t)b->taken * s->record_bytes;
-    memcpy(to, from, (size_t)n * s->record_bytes);
-    if (s->multi) {
-        int64_t first = neo__record_ids(s, neo__block_record(s, b, b->taken))[0];
-        int64_t *last = neo__record_ids(s, neo__block_record(s, b, b->taken + n - 1));
-        int64_t ids = last[0] + last[s->feature_count] - first;
-        NEO__TRY(neo__ids_reserve(r, &w->ids, w->ids.count + ids));
-        memcpy(w->ids.list + w->ids.count, b->ids + first, (size_t)ids * sizeof(int64_t));
+static neo_status neo__window_append(neo_reader *reader, neo__window *window, neo__block *block,
+                                     int64_t n) {
+    const neo_schema *schema = reader->schema;
+    char *to = window->records + (size_t)window->count * schema->record_bytes;
+    const char *from = block->records + (size_t)block->taken * schema->record_bytes;
+    memcpy(to, from, (size_t)n * schema->record_bytes);
+    if (schema->multi) {
+        int64_t first = neo__record_ids(schema, neo__block_record(schema, block, block->taken))[0];
+        int64_t *last =
+            neo__record_ids(schema, neo__block_record(schema, block, block->taken + n - 1));
+        int64_t ids = last[0] + last[schema->feature_count] - first;
+        NEO__TRY(neo__ids_reserve(reader, &window->ids, window->ids.count + ids));
+        memcpy(window->ids.list + window->ids.count, block->ids + first,
+               (size_t)ids * sizeof(int64_t));
         for (int64_t i = 0; i < n; i++)
-            neo__record_ids(s, to + (size_t)i * s->record_bytes)[0] += w->ids.count - first;
-        w->ids.count += ids;
+            neo__record_ids(schema, to + (size_t)i * schema->record_bytes)[0] +=
+                window->ids.count - first;
+        window->ids.count += ids;
     }
-    w->count += n;
-    b->taken += n;
+    window->count += n;
+    block->taken += n;
     return NEO_OK;
 }
-static void neo__gather_fixed(const neo_schema *s, const neo__window *w, int64_t first, int64_t n,
-                              neo__slot *slot) {
+static void neo__gather_fixed(const neo_schema *schema, const neo__window *window, int64_t first,
+                              int64_t n, neo__slot *slot) {
     enum { TILE = 16 };
-    int64_t features = s->feature_count, dense = s->dense_count;
+    int64_t features = schema->feature_count, dense = schema->dense_count;
     const int64_t *ids[TILE];
     for (int64_t i = 0; i < n; i += TILE) {
         int64_t m = NEO__MIN(n - i, (int64_t)TILE);
         for (int64_t k = 0; k < m; k++) {
-            int64_t at = w->order ? (int64_t)w->order[first + i + k] : first + i + k;
+            int64_t at = window->order ? (int64_t)window->order[first + i + k] : first + i + k;
             const float *record =
-                (const float *)(const void *)(w->records + (size_t)at * s->record_bytes);
+                (const float *)(const void *)(window->records + (size_t)at * schema->record_bytes);
             slot->label[i + k] = record[0];
             memcpy(slot->dense + (i + k) * dense, record + 1, (size_t)dense * sizeof(float));
-            ids[k] = (const int64_t *)(const void *)((const char *)record + s->ids_offset);
+            ids[k] = (const int64_t *)(const void *)((const char *)record + schema->ids_offset);
         }
         for (int64_t t = 0; t < features; t++)
             for (int64_t k = 0; k < m; k++) slot->ids.list[t * n + i + k] = ids[k][t];
     }
     for (int64_t i = 0; i <= features * n; i++) slot->offsets[i] = i;
 }
-static neo_status neo__gather_multi(neo_reader *r, const neo__window *w, int64_t first, int64_t n,
-                                    neo__slot *slot) {
-    const neo_schema *s = r->schema;
-    int64_t features = s->feature_count, dense = s->dense_count, total = 0;
+static neo_status neo__gather_multi(neo_reader *reader, const neo__window *window, int64_t first,
+                                    int64_t n, neo__slot *slot) {
+    const neo_schema *schema = reader->schema;
+    int64_t features = schema->feature_count, dense = schema->dense_count, total = 0;
     for (int64_t i = 0; i < n; i++) {
-        int64_t at = w->order ? (int64_t)w->order[first + i] : first + i;
+        int64_t at = window->order ? (int64_t)window->order[first + i] : first + i;
         const float *record =
-            (const float *)(const void *)(w->records + (size_t)at * s->record_bytes);
-        const int64_t *ends = (const int64_t *)(const void *)((const char *)record + s->ids_offset);
+            (const float *)(const void *)(window->records + (size_t)at * schema->record_bytes);
+        const int64_t *ends =
+            (const int64_t *)(const void *)((const char *)record + schema->ids_offset);
         slot->label[i] = record[0];
         memcpy(slot->dense + i * dense, record + 1, (size_t)dense * sizeof(float));
         for (int64_t t = 0; t < features; t++)
@@ -14851,13 +14928,13 @@ static neo_status neo__gather_multi(neo_reader *r, const neo__window *w, int64_t
     }
     slot->offsets[0] = 0;
     for (int64_t i = 0; i < features * n; i++) slot->offsets[i + 1] = total += slot->offsets[i + 1];
-    NEO__TRY(neo__ids_reserve(r, &slot->ids, total));
+    NEO__TRY(neo__ids_reserve(reader, &slot->ids, total));
     for (int64_t i = 0; i < n; i++) {
-        int64_t at = w->order ? (int64_t)w->order[first + i] : first + i;
+        int64_t at = window->order ? (int64_t)window->order[first + i] : first + i;
         const int64_t *ends =
-            (const int64_t *)(const void *)(w->records + (size_t)at * s->record_bytes +
-                                            s->ids_offset);
-        const int64_t *ids = w->ids.list + ends[0];
+            (const int64_t *)(const void *)(window->records + (size_t)at * schema->record_bytes +
+                                            schema->ids_offset);
+        const int64_t *ids = window->ids.list + ends[0];
         for (int64_t t = 0; t < features; t++) {
             int64_t from = t ? ends[t] : 0, to = slot->offsets[t * n + i];
             for (int64_t k = from; k < ends[t + 1]; k++) slot->ids.list[to + k - from] = ids[k];
@@ -14871,7 +14948,7 @@ NEO__HOT_END
 /* The window is as full as it will be. */
 static void neo__window_close(neo_reader *r, neo__window *w) {
     w->end = r->windows.place;
-    w->bad_end = r->windows.bad;
+    w->bad_end = r->windows.tally.bad;
     w->batches = r->desc.drop_last ? w->count / r->desc.batch
                                    : (w->count + r->desc.batch - 1) / r->desc.batch;
     if (w->order) neo__window_shuffle(r, w);
@@ -14882,57 +14959,39 @@ static void neo__window_begin(neo_reader *r, neo__window *w, int64_t number) {
     w->number = number;
     w->first = r->windows.seen;
     w->begin = r->windows.place;
-    w->bad_begin = r->windows.bad;
-}
-/* What the block tells beside its samples, once these are taken. */
-static neo_status neo__reader_block_done(neo_reader *r, neo__block *b) {
-    char text[NEO__ERROR_BYTES];
-    const char *path =
-        r->blocks.source.paths ? neo__path_name(r->blocks.source.paths[b->file]) : "synthetic";
-    for (int i = 0; i < b->issue_count; i++) {
-        neo__issue_text(text, sizeof text, path, r->windows.line_base, &b->issues[i]);
-        if (b->failed) return neo_fail(b->issues[i].status, "%s", text);
-        if (r->windows.logged++ < NEO__LOG_BAD_LINES)
-            neo_log(r->ctx, NEO_LOG_WARNING, "skipped: %s", text);
-    }
-    r->windows.bad += b->bad;
-    r->windows.line_base += b->lines;
-    NEO__CHECK(!b->file_end || !r->windows.whole_file || r->windows.file_samples > 0,
-               NEO_ERR_FORMAT, "%s: holds no sample", path);
-    return NEO_OK;
+    w->bad_begin = r->windows.tally.bad;
 }
 /* One step of the filling thread: from the block in turn into the window in turn. *window_done: it
    is full; *block_done: the block may be used again; *ended: this was all. */
-static neo_status neo__reader_fill(neo_reader *r, neo__block *b, neo__window *w, int *window_done,
-                                   int *block_done, int *ended) {
+static neo_status neo__reader_fill(neo_reader *reader, neo__block *block, neo__window *window,
+                                   int *window_done, int *block_done, int *ended) {
     *window_done = *block_done = *ended = 0;
-    if (b->status != NEO_OK) return neo_fail(b->status, "%s", b->error);
-    if (b->end) {
-        neo__window_close(r, w);
+    if (block->status != NEO_OK) return neo_fail(block->status, "%s", block->error);
+    if (block->end) {
+        neo__window_close(reader, window);
         *ended = *window_done = *block_done = 1;
         return NEO_OK;
     }
-    if (b->offset == 0 && b->taken == 0) {
-        r->windows.line_base = 1;
-        r->windows.file_samples = 0;
-        r->windows.whole_file = 1;
-    }
-    int64_t n = NEO__MIN(b->count - b->taken, r->windows.samples - w->count);
+    if (block->offset == 0 && block->taken == 0) neo__tally_file(&reader->windows.tally);
+    int64_t n = NEO__MIN(block->count - block->taken, reader->windows.samples - window->count);
     if (n > 0) {
-        NEO__TRY(neo__window_append(r, w, b, n));
-        int64_t next = (int64_t)b->end_offset[b->taken - 1];
-        r->windows.place.file = b->file;
-        r->windows.place.offset = b->offset + NEO__MIN(next, b->bytes);
-        r->windows.place.line = r->windows.line_base + (int64_t)b->end_line[b->taken - 1];
-        r->windows.seen += n;
-        r->windows.file_samples += n;
+        NEO__TRY(neo__window_append(reader, window, block, n));
+        int64_t next = (int64_t)block->end_offset[block->taken - 1];
+        reader->windows.place.file = block->file;
+        reader->windows.place.offset = block->offset + NEO__MIN(next, block->bytes);
+        reader->windows.place.line =
+            reader->windows.tally.line + (int64_t)block->end_line[block->taken - 1];
+        reader->windows.seen += n;
+        reader->windows.tally.samples += n;
     }
-    if (b->taken == b->count) {
-        NEO__TRY(neo__reader_block_done(r, b));
+    if (block->taken == block->count) {
+        const char **paths = reader->blocks.source.paths;
+        NEO__TRY(neo__tally_block(reader->ctx, &reader->windows.tally, block,
+                                  paths ? neo__path_name(paths[block->file]) : "synthetic"));
         *block_done = 1;
     }
-    if (w->count == r->windows.samples) {
-        neo__window_close(r, w);
+    if (window->count == reader->windows.samples) {
+        neo__window_close(reader, window);
         *window_done = 1;
     }
     return NEO_OK;
@@ -14951,36 +15010,42 @@ static void neo__position_set(const neo_reader *r, neo_position *p, int64_t samp
     p->word[7] = (int64_t)r->check;
 }
 /* Batch k of a window: this rank's share. */
-static neo_status neo__reader_gather(neo_reader *r, const neo__window *w, int64_t k,
+static neo_status neo__reader_gather(neo_reader *reader, const neo__window *window, int64_t k,
                                      neo__slot *slot) {
-    const neo_schema *s = r->schema;
-    int64_t begin = k * r->desc.batch, all = NEO__MIN(w->count - begin, r->desc.batch);
-    int shards = r->ctx->repro_shards;
-    int64_t first = begin + neo_leaf_begin(all, shards, r->first_leaf);
-    int64_t n = begin + neo_leaf_begin(all, shards, r->end_leaf) - first;
-    if (s->multi) NEO__TRY(neo__gather_multi(r, w, first, n, slot));
-    else neo__gather_fixed(s, w, first, n, slot);
-    slot->batch.dense = neo_tensor_2d(slot->dense, NEO_F32, n, s->dense_count);
+    const neo_schema *schema = reader->schema;
+    int64_t begin = k * reader->desc.batch,
+            all = NEO__MIN(window->count - begin, reader->desc.batch);
+    int shards = reader->ctx->repro_shards;
+    int64_t first = begin + neo_leaf_begin(all, shards, reader->first_leaf);
+    int64_t n = begin + neo_leaf_begin(all, shards, reader->end_leaf) - first;
+    if (schema->multi) NEO__TRY(neo__gather_multi(reader, window, first, n, slot));
+    else neo__gather_fixed(schema, window, first, n, slot);
+    slot->batch.dense = neo_tensor_2d(slot->dense, NEO_F32, n, schema->dense_count);
     slot->batch.label = neo_tensor_1d(slot->label, NEO_F32, n);
     memset(&slot->batch.sparse, 0, sizeof slot->batch.sparse);
     slot->batch.sparse.batch = n;
-    slot->batch.sparse.feature_count = s->feature_count;
+    slot->batch.sparse.feature_count = schema->feature_count;
     slot->batch.sparse.id_dtype = NEO_I64;
     slot->batch.sparse.offsets = slot->offsets;
     slot->batch.sparse.ids = slot->ids.list;
-    slot->batch.first = w->first + first;
+    slot->batch.first = window->first + first;
     slot->batch.size = n;
     slot->batch.global_size = all;
-    int last = k + 1 == w->batches;
-    int64_t samples = w->first + begin + all;
-    if (last) neo__position_set(r, &slot->after, w->first + w->count, w->number + 1, 0, w->end);
-    else neo__position_set(r, &slot->after, samples, w->number, begin + all, w->begin);
-    slot->bad = last ? w->bad_end : w->bad_begin;
+    int last = k + 1 == window->batches;
+    int64_t samples = window->first + begin + all;
+    if (last)
+        neo__position_set(reader, &slot->after, window->first + window->count, window->number + 1,
+                          0, window->end);
+    else
+        neo__position_set(reader, &slot->after, samples, window->number, begin + all,
+                          window->begin);
+    slot->bad = last ? window->bad_end : window->bad_begin;
     slot->bytes = 0;
-    if (r->extent.bytes_before) {
-        int64_t a = r->extent.bytes_before[w->begin.file] + w->begin.offset,
-                b = r->extent.bytes_before[w->end.file] + w->end.offset;
-        slot->bytes = a + (int64_t)((double)(b - a) * (double)(begin + all) / (double)w->count);
+    if (reader->extent.bytes_before) {
+        int64_t a = reader->extent.bytes_before[window->begin.file] + window->begin.offset,
+                b = reader->extent.bytes_before[window->end.file] + window->end.offset;
+        slot->bytes =
+            a + (int64_t)((double)(b - a) * (double)(begin + all) / (double)window->count);
     }
     return NEO_OK;
 }
@@ -15002,26 +15067,26 @@ static neo__window *neo__reader_taken(neo_reader *r) {
     }
     return NULL;
 }
-static int neo__reader_try_gather(neo_reader *r) { /* locked, as the others */
-    neo__window *w = neo__reader_taken(r);
-    if (!w) return 0;
-    int64_t number = r->slots.assign_number;
-    neo__slot *slot = &r->slots.slot[number % r->slots.count];
+static int neo__reader_try_gather(neo_reader *reader) { /* locked, as the others */
+    neo__window *window = neo__reader_taken(reader);
+    if (!window) return 0;
+    int64_t number = reader->slots.assign_number;
+    neo__slot *slot = &reader->slots.slot[number % reader->slots.count];
     if (slot->state != NEO__SLOT_FREE) return 0;
-    int64_t k = w->assigned++;
-    r->slots.assign_number++;
+    int64_t k = window->assigned++;
+    reader->slots.assign_number++;
     slot->state = NEO__SLOT_BUSY;
-    neo__mutex_unlock(&r->lock);
-    neo_status status = neo__reader_gather(r, w, k, slot);
-    neo__mutex_lock(&r->lock);
-    if (status != NEO_OK && (r->end.number < 0 || number < r->end.number)) {
-        r->slots.closed = number;
-        neo__reader_finish(r, status);
+    neo__mutex_unlock(&reader->lock);
+    neo_status status = neo__reader_gather(reader, window, k, slot);
+    neo__mutex_lock(&reader->lock);
+    if (status != NEO_OK && (reader->end.number < 0 || number < reader->end.number)) {
+        reader->slots.closed = number;
+        neo__reader_finish(reader, status);
     }
     slot->state = NEO__SLOT_READY;
-    w->done++;
-    neo__cond_broadcast(&r->ready);
-    if (w->done == w->batches) neo__cond_broadcast(&r->work);
+    window->done++;
+    neo__cond_broadcast(&reader->ready);
+    if (window->done == window->batches) neo__cond_broadcast(&reader->work);
     return 1;
 }
 /* The window in turn, if it is free to be filled. */
@@ -15033,75 +15098,77 @@ static neo__window *neo__reader_window(neo_reader *r) {
     neo__window_begin(r, w, r->windows.base + r->windows.fill);
     return w;
 }
-static int neo__reader_try_fill(neo_reader *r) {
-    int slot = (int)(r->blocks.fill_number % r->blocks.count);
-    if (r->blocks.filling || r->end.number >= 0 || r->blocks.fill_number == r->blocks.read_number ||
-        !r->blocks.parsed[slot])
+static int neo__reader_try_fill(neo_reader *reader) {
+    int slot = (int)(reader->blocks.fill_number % reader->blocks.count);
+    if (reader->blocks.filling || reader->end.number >= 0 ||
+        reader->blocks.fill_number == reader->blocks.read_number || !reader->blocks.parsed[slot])
         return 0;
-    neo__window *w = neo__reader_window(r);
-    if (!w) return 0;
-    neo__block *b = &r->blocks.block[slot];
+    neo__window *window = neo__reader_window(reader);
+    if (!window) return 0;
+    neo__block *block = &reader->blocks.block[slot];
     int window_done, block_done, ended;
-    r->blocks.filling = 1;
-    neo__mutex_unlock(&r->lock);
-    neo_status status = neo__reader_fill(r, b, w, &window_done, &block_done, &ended);
-    if (status == NEO_OK && window_done && r->windows.skip > w->count)
+    reader->blocks.filling = 1;
+    neo__mutex_unlock(&reader->lock);
+    neo_status status = neo__reader_fill(reader, block, window, &window_done, &block_done, &ended);
+    if (status == NEO_OK && window_done && reader->windows.skip > window->count)
         status = neo_fail(NEO_ERR_MISMATCH,
                           "the files hold fewer samples than when the position was saved");
-    neo__mutex_lock(&r->lock);
-    r->blocks.filling = 0;
+    neo__mutex_lock(&reader->lock);
+    reader->blocks.filling = 0;
     if (status != NEO_OK) {
-        neo__reader_finish(r, status);
+        neo__reader_finish(reader, status);
         return 1;
     }
     if (block_done) {
-        r->blocks.parsed[slot] = 0;
-        r->blocks.fill_number++;
+        reader->blocks.parsed[slot] = 0;
+        reader->blocks.fill_number++;
     }
     if (window_done) {
-        w->assigned = w->done =
-            NEO__MIN((r->windows.skip + r->desc.batch - 1) / r->desc.batch, w->batches);
-        r->windows.skip = 0;
-        r->slots.closed += w->batches - w->assigned;
-        w->state = NEO__WINDOW_FULL;
-        r->windows.fill++;
+        window->assigned = window->done = NEO__MIN(
+            (reader->windows.skip + reader->desc.batch - 1) / reader->desc.batch, window->batches);
+        reader->windows.skip = 0;
+        reader->slots.closed += window->batches - window->assigned;
+        window->state = NEO__WINDOW_FULL;
+        reader->windows.fill++;
     }
-    if (ended) neo__reader_finish(r, NEO_END);
-    neo__cond_broadcast(&r->work);
+    if (ended) neo__reader_finish(reader, NEO_END);
+    neo__cond_broadcast(&reader->work);
     return 1;
 }
 static neo_status neo__block_parse(const neo_schema *s, const neo__parse_options *o, neo__block *b);
-static int neo__reader_try_read(neo_reader *r) {
-    int slot = (int)(r->blocks.read_number % r->blocks.count);
-    if (r->blocks.reading || r->blocks.all_read || r->end.number >= 0) return 0;
-    if (r->blocks.read_number - r->blocks.fill_number >= r->blocks.count) return 0;
-    neo__block *b = &r->blocks.block[slot];
-    r->blocks.reading = 1;
-    r->blocks.parsed[slot] = 0;
-    r->blocks.read_number++;
-    neo__mutex_unlock(&r->lock);
-    neo_status status = neo__source_next(&r->blocks.source, b);
-    neo__mutex_lock(&r->lock);
-    r->blocks.reading = 0;
-    if (b->end || status != NEO_OK) r->blocks.all_read = 1;
-    neo__cond_signal(&r->work); /* another may read on while this one parses */
-    neo__mutex_unlock(&r->lock);
-    if (status == NEO_OK && !b->end) (void)neo__block_parse(r->schema, &r->blocks.options, b);
-    neo__mutex_lock(&r->lock);
-    r->blocks.parsed[slot] = 1;
-    neo__cond_broadcast(&r->work);
+static int neo__reader_try_read(neo_reader *reader) {
+    int slot = (int)(reader->blocks.read_number % reader->blocks.count);
+    if (reader->blocks.reading || reader->blocks.all_read || reader->end.number >= 0) return 0;
+    if (reader->blocks.read_number - reader->blocks.fill_number >= reader->blocks.count) return 0;
+    neo__block *block = &reader->blocks.block[slot];
+    reader->blocks.reading = 1;
+    reader->blocks.parsed[slot] = 0;
+    reader->blocks.read_number++;
+    neo__mutex_unlock(&reader->lock);
+    neo_status status = neo__source_next(&reader->blocks.source, block);
+    neo__mutex_lock(&reader->lock);
+    reader->blocks.reading = 0;
+    if (block->end || status != NEO_OK) reader->blocks.all_read = 1;
+    neo__cond_signal(&reader->work); /* another may read on while this one parses */
+    neo__mutex_unlock(&reader->lock);
+    if (status == NEO_OK && !block->end)
+        (void)neo__block_parse(reader->schema, &reader->blocks.options, block);
+    neo__mutex_lock(&reader->lock);
+    reader->blocks.parsed[slot] = 1;
+    neo__cond_broadcast(&reader->work);
     return 1;
 }
 static void neo__reader_main(void *arg) {
-    neo_reader *r = ((neo__reader_thread *)arg)->reader;
+    neo_reader *reader = ((neo__reader_thread *)arg)->reader;
     neo__fp_state fp = neo__fp_enter();
-    neo__mutex_lock(&r->lock);
-    while (!__atomic_load_n(&r->stop, __ATOMIC_RELAXED)) {
-        if (neo__reader_try_gather(r) || neo__reader_try_fill(r) || neo__reader_try_read(r))
+    neo__mutex_lock(&reader->lock);
+    while (!__atomic_load_n(&reader->stop, __ATOMIC_RELAXED)) {
+        if (neo__reader_try_gather(reader) || neo__reader_try_fill(reader) ||
+            neo__reader_try_read(reader))
             continue;
-        neo__cond_wait(&r->work, &r->lock);
+        neo__cond_wait(&reader->work, &reader->lock);
     }
-    neo__mutex_unlock(&r->lock);
+    neo__mutex_unlock(&reader->lock);
     neo__fp_leave(fp);
 }
 static void neo__reader_stop(neo_reader *r) {
@@ -15113,58 +15180,61 @@ static void neo__reader_stop(neo_reader *r) {
     r->started = 0;
     __atomic_store_n(&r->stop, 0, __ATOMIC_RELAXED);
 }
-static neo_status neo__reader_start(neo_reader *r) {
-    for (int i = 0; i < r->thread_count; i++) {
-        neo__reader_thread *t = &r->threads[i];
-        t->reader = r;
+static neo_status neo__reader_start(neo_reader *reader) {
+    for (int i = 0; i < reader->thread_count; i++) {
+        neo__reader_thread *t = &reader->threads[i];
+        t->reader = reader;
         t->start.fn = neo__reader_main;
         t->start.arg = t;
         if (!neo__thread_create(&t->thread, &t->start)) {
-            neo__reader_stop(r);
+            neo__reader_stop(reader);
             return neo_fail(NEO_ERR_SYSTEM, "neo_reader_next: cannot start thread %d of %d", i + 1,
-                            r->thread_count);
+                            reader->thread_count);
         }
-        r->started = i + 1;
+        reader->started = i + 1;
     }
-    r->touched = 1;
+    reader->touched = 1;
     return NEO_OK;
 }
 
 /* ---- open, close ---- */
-/* Everything as before the first block; the threads are not running. */
-static void neo__reader_reset(neo_reader *r, const neo_position *p) {
-    r->epoch = p->word[0];
-    r->windows.place.file = (int32_t)p->word[2];
-    r->windows.place.offset = p->word[3];
-    r->windows.place.line = p->word[4];
-    r->windows.base = p->word[5];
-    r->windows.skip = p->word[6];
-    r->windows.seen = p->word[1] - p->word[6];
-    r->windows.line_base = r->windows.place.line;
-    r->windows.whole_file = 0;
-    r->windows.file_samples = r->windows.bad = r->windows.logged = 0;
-    neo__source_seek(&r->blocks.source, r->windows.place.file, r->windows.place.offset);
-    r->share.total = r->extent.samples - r->windows.place.offset;
-    if (r->extent.rows_before) r->share.total -= r->extent.rows_before[r->windows.place.file];
-    for (int i = 0; i < r->blocks.count; i++) r->blocks.parsed[i] = 0;
-    r->blocks.read_number = r->blocks.fill_number = 0;
-    r->blocks.reading = r->blocks.filling = r->blocks.all_read = 0;
-    r->windows.fill = r->windows.take = 0;
-    neo__window_begin(r, &r->windows.window[0], r->windows.base);
+/* Go to a position. The threads are not running. */
+static void neo__reader_reset(neo_reader *reader, const neo_position *p) {
+    reader->epoch = p->word[0];
+    reader->windows.place.file = (int32_t)p->word[2];
+    reader->windows.place.offset = p->word[3];
+    reader->windows.place.line = p->word[4];
+    reader->windows.base = p->word[5];
+    reader->windows.skip = p->word[6];
+    reader->windows.seen = p->word[1] - p->word[6];
+    reader->windows.tally.line = reader->windows.place.line;
+    reader->windows.tally.whole_file = 0;
+    reader->windows.tally.samples = reader->windows.tally.bad = reader->windows.tally.logged = 0;
+    neo__source_seek(&reader->blocks.source, reader->windows.place.file,
+                     reader->windows.place.offset);
+    reader->share.total = reader->extent.samples - reader->windows.place.offset;
+    if (reader->extent.rows_before)
+        reader->share.total -= reader->extent.rows_before[reader->windows.place.file];
+    for (int i = 0; i < reader->blocks.count; i++) reader->blocks.parsed[i] = 0;
+    reader->blocks.read_number = reader->blocks.fill_number = 0;
+    reader->blocks.reading = reader->blocks.filling = reader->blocks.all_read = 0;
+    reader->windows.fill = reader->windows.take = 0;
+    neo__window_begin(reader, &reader->windows.window[0], reader->windows.base);
     for (int i = 1; i < NEO__WINDOWS; i++) {
-        r->windows.window[i].state = NEO__WINDOW_FULL; /* and used up: free */
-        r->windows.window[i].batches = r->windows.window[i].done = r->windows.window[i].assigned =
-            0;
+        reader->windows.window[i].state = NEO__WINDOW_FULL; /* and used up: free */
+        reader->windows.window[i].batches = reader->windows.window[i].done =
+            reader->windows.window[i].assigned = 0;
     }
-    for (int i = 0; i < r->slots.count; i++) r->slots.slot[i].state = NEO__SLOT_FREE;
-    r->slots.assign_number = r->slots.next_number = r->slots.closed = 0;
-    r->end.number = -1;
-    r->end.status = NEO_OK;
-    r->position = *p;
-    r->stats.samples = r->stats.bad_lines = 0;
-    r->stats.bytes = r->extent.bytes_before
-                         ? r->extent.bytes_before[r->windows.place.file] + r->windows.place.offset
-                         : 0;
+    for (int i = 0; i < reader->slots.count; i++) reader->slots.slot[i].state = NEO__SLOT_FREE;
+    reader->slots.assign_number = reader->slots.next_number = reader->slots.closed = 0;
+    reader->end.number = -1;
+    reader->end.status = NEO_OK;
+    reader->position = *p;
+    reader->stats.samples = reader->stats.bad_lines = 0;
+    reader->stats.bytes =
+        reader->extent.bytes_before
+            ? reader->extent.bytes_before[reader->windows.place.file] + reader->windows.place.offset
+            : 0;
 }
 static void neo__reader_begin(neo_reader *r, int64_t epoch) {
     NEO__ZERO(neo_position, p);
@@ -15179,47 +15249,48 @@ static size_t neo__slot_samples(const neo_reader *r) {
     return (size_t)((r->desc.batch * leaves + shards - 1) / shards);
 }
 /* Cut the memory of all stages. Lists of ids may grow, so each has memory of its own. */
-static void neo__reader_layout(neo_reader *r, neo__carve *carve) {
-    const neo_schema *s = r->schema;
-    const size_t samples = (size_t)r->windows.samples, batch = neo__slot_samples(r);
-    NEO__CARVE(carve, r->threads, r->thread_count);
-    NEO__CARVE(carve, r->blocks.block, r->blocks.count);
-    NEO__CARVE(carve, r->blocks.parsed, r->blocks.count);
-    NEO__CARVE(carve, r->slots.slot, r->slots.count);
-    for (int i = 0; i < r->blocks.count; i++) {
+static void neo__reader_layout(neo_reader *reader, neo__carve *carve) {
+    const neo_schema *schema = reader->schema;
+    const size_t samples = (size_t)reader->windows.samples, batch = neo__slot_samples(reader);
+    NEO__CARVE(carve, reader->threads, reader->thread_count);
+    NEO__CARVE(carve, reader->blocks.block, reader->blocks.count);
+    NEO__CARVE(carve, reader->blocks.parsed, reader->blocks.count);
+    NEO__CARVE(carve, reader->slots.slot, reader->slots.count);
+    for (int i = 0; i < reader->blocks.count; i++) {
         neo__block counted;
-        neo__block *block = carve->block ? &r->blocks.block[i] : &counted;
-        neo__block_layout(block, s, r->desc.unlabeled, carve);
+        neo__block *block = carve->block ? &reader->blocks.block[i] : &counted;
+        neo__block_layout(block, schema, reader->desc.unlabeled, carve);
     }
     for (int i = 0; i < NEO__WINDOWS; i++) {
-        neo__window *window = &r->windows.window[i];
-        NEO__CARVE(carve, window->records, neo__size_mul(samples, s->record_bytes));
-        if (r->desc.shuffle_window) NEO__CARVE(carve, window->order, samples);
+        neo__window *window = &reader->windows.window[i];
+        NEO__CARVE(carve, window->records, neo__size_mul(samples, schema->record_bytes));
+        if (reader->desc.shuffle_window) NEO__CARVE(carve, window->order, samples);
     }
-    for (int i = 0; i < r->slots.count; i++) {
+    for (int i = 0; i < reader->slots.count; i++) {
         neo__slot counted;
-        neo__slot *slot = carve->block ? &r->slots.slot[i] : &counted;
+        neo__slot *slot = carve->block ? &reader->slots.slot[i] : &counted;
         memset(slot, 0, sizeof *slot);
         NEO__CARVE(carve, slot->label, batch);
-        NEO__CARVE(carve, slot->dense, neo__size_mul(batch, (size_t)s->dense_count));
+        NEO__CARVE(carve, slot->dense, neo__size_mul(batch, (size_t)schema->dense_count));
         NEO__CARVE(carve, slot->offsets,
-                   neo__size_add(neo__size_mul(batch, (size_t)s->feature_count), 1));
+                   neo__size_add(neo__size_mul(batch, (size_t)schema->feature_count), 1));
     }
 }
-static neo_status neo__reader_memory(neo_reader *r) {
-    const int64_t ids = (int64_t)r->schema->feature_count * (r->schema->multi ? 2 : 1);
-    const int64_t batch = (int64_t)neo__slot_samples(r);
+static neo_status neo__reader_memory(neo_reader *reader) {
+    const int64_t ids = (int64_t)reader->schema->feature_count * (reader->schema->multi ? 2 : 1);
+    const int64_t batch = (int64_t)neo__slot_samples(reader);
     neo__carve carve = {NULL, 0};
-    neo__reader_layout(r, &carve);
-    r->memory_bytes = carve.at;
-    r->memory = carve.block = (char *)neo__alloc_for(r->ctx, carve.at, "neo_reader_open");
-    if (!r->memory) return NEO_ERR_MEMORY;
+    neo__reader_layout(reader, &carve);
+    reader->memory_bytes = carve.at;
+    reader->memory = carve.block = (char *)neo__alloc_for(reader->ctx, carve.at, "neo_reader_open");
+    if (!reader->memory) return NEO_ERR_MEMORY;
     carve.at = 0;
-    neo__reader_layout(r, &carve);
-    for (int i = 0; i < r->slots.count; i++)
-        NEO__TRY(neo__ids_reserve(r, &r->slots.slot[i].ids, ids * batch));
-    for (int i = 0; i < NEO__WINDOWS && r->schema->multi; i++)
-        NEO__TRY(neo__ids_reserve(r, &r->windows.window[i].ids, ids * r->windows.samples));
+    neo__reader_layout(reader, &carve);
+    for (int i = 0; i < reader->slots.count; i++)
+        NEO__TRY(neo__ids_reserve(reader, &reader->slots.slot[i].ids, ids * batch));
+    for (int i = 0; i < NEO__WINDOWS && reader->schema->multi; i++)
+        NEO__TRY(neo__ids_reserve(reader, &reader->windows.window[i].ids,
+                                  ids * reader->windows.samples));
     return NEO_OK;
 }
 static void neo__reader_free(neo_reader *r) {
@@ -15241,85 +15312,81 @@ NEO_API void neo_reader_close(neo_reader *r) {
     neo__reader_free(r);
 }
 
-static neo_status neo__reader_check(neo_ctx *ctx, const neo_reader_desc *d) {
-    NEO__CHECK(d->schema, NEO_ERR_ARG, "neo_reader_open: no schema");
-    NEO__CHECK(d->schema->ctx == ctx, NEO_ERR_ARG,
+static neo_status neo__reader_check(neo_ctx *ctx, const neo_reader_desc *desc) {
+    NEO__CHECK(desc->schema, NEO_ERR_ARG, "neo_reader_open: no schema");
+    NEO__CHECK(desc->schema->ctx == ctx, NEO_ERR_ARG,
                "neo_reader_open: the schema is of another context");
-    NEO__CHECK(d->batch >= 1 && d->batch <= NEO__SHUFFLE_MAX, NEO_ERR_ARG,
-               "neo_reader_open: batch is %" PRId64 ", not in 1 .. %d", d->batch, NEO__SHUFFLE_MAX);
-    NEO__CHECK(d->shuffle_window >= 0 && d->shuffle_window <= NEO__SHUFFLE_MAX, NEO_ERR_ARG,
-               "neo_reader_open: shuffle_window is %" PRId64 ", not in 0 .. %d", d->shuffle_window,
-               NEO__SHUFFLE_MAX);
-    int split = d->world_size > 0 && d->rank >= 0 && d->rank < d->world_size;
-    NEO__CHECK(split || (d->world_size == 0 && d->rank == 0), NEO_ERR_ARG,
-               "neo_reader_open: rank %d of %d", d->rank, d->world_size);
-    NEO__CHECK(d->threads >= 0 && d->threads <= NEO__MAX_THREADS, NEO_ERR_ARG,
-               "neo_reader_open: threads is %d, not in 0 .. %d", d->threads, NEO__MAX_THREADS);
-    NEO__CHECK(d->prefetch >= 0 && d->prefetch <= 4096, NEO_ERR_ARG,
-               "neo_reader_open: prefetch is %d, not in 0 .. 4096", d->prefetch);
-    NEO__CHECK(d->hold >= 0 && d->hold <= 4096, NEO_ERR_ARG,
-               "neo_reader_open: hold is %d, not in 0 .. 4096", d->hold);
-    NEO__CHECK(d->world_size <= neo_ctx_repro_shards(ctx), NEO_ERR_ARG,
+    NEO__TRY(neo__check_between("neo_reader_open", "batch", desc->batch, 1, NEO__SHUFFLE_MAX));
+    NEO__TRY(neo__check_between("neo_reader_open", "shuffle_window", desc->shuffle_window, 0,
+                                NEO__SHUFFLE_MAX));
+    NEO__TRY(neo__check_between("neo_reader_open", "threads", desc->threads, 0, NEO__MAX_THREADS));
+    NEO__TRY(neo__check_between("neo_reader_open", "prefetch", desc->prefetch, 0, 4096));
+    NEO__TRY(neo__check_between("neo_reader_open", "hold", desc->hold, 0, 4096));
+    int split = desc->world_size > 0 && desc->rank >= 0 && desc->rank < desc->world_size;
+    NEO__CHECK(split || (desc->world_size == 0 && desc->rank == 0), NEO_ERR_ARG,
+               "neo_reader_open: rank %d of %d", desc->rank, desc->world_size);
+    NEO__CHECK(desc->world_size <= neo_ctx_repro_shards(ctx), NEO_ERR_ARG,
                "neo_reader_open: %d ranks share the leaves of a batch, of which there are %d: set "
                "repro_shards of every rank's context to %d or more",
-               d->world_size, neo_ctx_repro_shards(ctx), d->world_size);
+               desc->world_size, neo_ctx_repro_shards(ctx), desc->world_size);
     NEO__CHECK(
-        d->unlabeled || d->schema->format != NEO_FORMAT_DELIMITED || d->schema->label_column >= 0,
+        desc->unlabeled || desc->schema->format != NEO_FORMAT_DELIMITED ||
+            desc->schema->label_column >= 0,
         NEO_ERR_ARG,
         "neo_reader_open: no column of the description is the label (desc.unlabeled allows it)");
-    NEO__CHECK(d->schema->fitted, NEO_ERR_STATE,
+    NEO__CHECK(desc->schema->fitted, NEO_ERR_STATE,
                "neo_reader_open: the schema's dictionaries are not built yet: call "
                "neo_schema_fit, or load "
                "a checkpoint");
     return NEO_OK;
 }
-/* Every triple is there; their rows. */
-static neo_status neo__reader_look_npy(neo_reader *r) {
-    int32_t count = r->blocks.source.path_count;
+/* Check that every triple is there, and count the rows. */
+static neo_status neo__reader_look_npy(neo_reader *reader) {
+    int32_t count = reader->blocks.source.path_count;
     int64_t *rows;
-    NEO__TRY(NEO__ARENA(&r->blocks.source.arena, rows, count + 1));
-    r->extent.rows_before = rows;
+    NEO__TRY(NEO__ARENA(&reader->blocks.source.arena, rows, count + 1));
+    reader->extent.rows_before = rows;
     for (int32_t i = 0; i < count; i++) {
-        neo__source_seek(&r->blocks.source, i, 0);
-        NEO__TRY(neo__source_npy_open(&r->blocks.source));
-        rows[i + 1] = rows[i] + r->blocks.source.rows;
-        neo__source_close_file(&r->blocks.source);
+        neo__source_seek(&reader->blocks.source, i, 0);
+        NEO__TRY(neo__source_npy_open(&reader->blocks.source));
+        rows[i + 1] = rows[i] + reader->blocks.source.rows;
+        neo__source_close_file(&reader->blocks.source);
     }
-    r->extent.samples = rows[count];
-    r->blocks.source.file_rows = rows;
+    reader->extent.samples = rows[count];
+    reader->blocks.source.file_rows = rows;
     return NEO_OK;
 }
-/* Every file is there; their sizes. */
-static neo_status neo__reader_look(neo_reader *r) {
-    int32_t count = r->blocks.source.path_count;
+/* Check that every file is there, and add up the sizes. */
+static neo_status neo__reader_look(neo_reader *reader) {
+    int32_t count = reader->blocks.source.path_count;
     int64_t *sizes;
     int known = 1, input = 0;
-    NEO__TRY(NEO__ARENA(&r->blocks.source.arena, sizes, count + 1));
+    NEO__TRY(NEO__ARENA(&reader->blocks.source.arena, sizes, count + 1));
     for (int32_t i = 0; i < count; i++) {
         int64_t size = -1;
-        if (strcmp(r->blocks.source.paths[i], "-") == 0) {
-            input = r->extent.live = 1;
-        } else if (neo__path_look(r->blocks.source.paths[i]) !=
+        if (strcmp(reader->blocks.source.paths[i], "-") == 0) {
+            input = reader->extent.live = 1;
+        } else if (neo__path_look(reader->blocks.source.paths[i]) !=
                    NEO__PATH_OTHER) { /* opening a pipe takes from it */
-            neo__file f;
-            NEO__TRY(neo__file_open(&f, r->blocks.source.paths[i], NEO__FILE_READ));
-            size = neo__file_size(&f);
-            (void)neo__file_close(&f);
+            neo__file file;
+            NEO__TRY(neo__file_open(&file, reader->blocks.source.paths[i], NEO__FILE_READ));
+            size = neo__file_size(&file);
+            (void)neo__file_close(&file);
         } else {
-            r->extent.live = 1;
+            reader->extent.live = 1;
         }
         if (size < 0) known = 0;
         sizes[i + 1] = sizes[i] + NEO__MAX(size, 0);
     }
-    r->extent.bytes = known ? sizes[count] : 0;
-    r->extent.bytes_before = known ? sizes : NULL;
-    NEO__CHECK(input || !r->desc.input.read, NEO_ERR_ARG,
+    reader->extent.bytes = known ? sizes[count] : 0;
+    reader->extent.bytes_before = known ? sizes : NULL;
+    NEO__CHECK(input || !reader->desc.input.read, NEO_ERR_ARG,
                "neo_reader_open: desc.input is set, but no path is '-'");
     NEO__CHECK(
-        !input || r->desc.input.read || r->desc.world_size == 1, NEO_ERR_ARG,
+        !input || reader->desc.input.read || reader->desc.world_size == 1, NEO_ERR_ARG,
         "neo_reader_open: standard input ('-') is one process's, and there are %d ranks: set "
         "desc.input (neo_comm_input of neo_comm.h gives it to all)",
-        r->desc.world_size);
+        reader->desc.world_size);
     return NEO_OK;
 }
 static uint64_t neo__reader_key(const neo_reader *r) {
@@ -15331,37 +15398,39 @@ static uint64_t neo__reader_key(const neo_reader *r) {
     if (r->desc.shuffle_window) h = neo__mix64(h + r->ctx->seed);
     return neo__mix64(h + (uint64_t)r->blocks.source.path_count) >> 1;
 }
-static neo_status neo__reader_init(neo_reader *r) {
-    neo_reader_desc *d = &r->desc;
-    NEO__TRY(neo__source_create(&r->blocks.source, "neo_reader_open", r->schema, d->paths,
-                                d->path_count));
-    if (r->schema->format == NEO_FORMAT_SYNTHETIC) {
-        r->blocks.source.path_count = 1; /* as one file */
-        r->extent.samples = neo__synthetic_samples(r->schema);
-    } else if (r->schema->format == NEO_FORMAT_NPY) {
-        NEO__TRY(neo__reader_look_npy(r));
+static neo_status neo__reader_init(neo_reader *reader) {
+    neo_reader_desc *desc = &reader->desc;
+    NEO__TRY(neo__source_create(&reader->blocks.source, "neo_reader_open", reader->schema,
+                                desc->paths, desc->path_count));
+    if (reader->schema->format == NEO_FORMAT_SYNTHETIC) {
+        reader->blocks.source.path_count = 1; /* as one file */
+        reader->extent.samples = neo__synthetic_samples(reader->schema);
+    } else if (reader->schema->format == NEO_FORMAT_NPY) {
+        NEO__TRY(neo__reader_look_npy(reader));
     } else {
-        NEO__TRY(neo__reader_look(r));
+        NEO__TRY(neo__reader_look(reader));
     }
-    r->blocks.source.input = d->input;
+    reader->blocks.source.input = desc->input;
     /* In file order a sample's number is its row's, unless bad rows are skipped. */
-    int rows = r->schema->format == NEO_FORMAT_SYNTHETIC ||
-               (r->schema->format == NEO_FORMAT_NPY && !d->skip_bad_lines);
-    r->share.batch = d->batch;
-    r->share.shards = r->ctx->repro_shards;
-    r->share.first = r->first_leaf;
-    r->share.end = r->end_leaf;
-    if (rows && d->world_size > 1 && !d->shuffle_window) r->blocks.source.share = &r->share;
+    int rows = reader->schema->format == NEO_FORMAT_SYNTHETIC ||
+               (reader->schema->format == NEO_FORMAT_NPY && !desc->skip_bad_lines);
+    reader->share.batch = desc->batch;
+    reader->share.shards = reader->ctx->repro_shards;
+    reader->share.first = reader->first_leaf;
+    reader->share.end = reader->end_leaf;
+    if (rows && desc->world_size > 1 && !desc->shuffle_window)
+        reader->blocks.source.share = &reader->share;
     int64_t least =
-        r->extent.live ? 1 : NEO__WINDOW_LEAST; /* a live stream: do not hold samples back */
-    int64_t window = d->shuffle_window ? d->shuffle_window : least;
-    r->windows.samples = (window + r->desc.batch - 1) / r->desc.batch * r->desc.batch;
-    r->blocks.source.stop = &r->stop;
-    r->check = neo__reader_key(r);
-    NEO__TRY(neo__reader_memory(r));
-    r->stats.total_bytes = r->extent.bytes;
-    r->stats.total_samples = r->extent.samples;
-    neo__reader_begin(r, 0);
+        reader->extent.live ? 1 : NEO__WINDOW_LEAST; /* a live stream: do not hold samples back */
+    int64_t window = desc->shuffle_window ? desc->shuffle_window : least;
+    reader->windows.samples =
+        (window + reader->desc.batch - 1) / reader->desc.batch * reader->desc.batch;
+    reader->blocks.source.stop = &reader->stop;
+    reader->check = neo__reader_key(reader);
+    NEO__TRY(neo__reader_memory(reader));
+    reader->stats.total_bytes = reader->extent.bytes;
+    reader->stats.total_samples = reader->extent.samples;
+    neo__reader_begin(reader, 0);
     return NEO_OK;
 }
 NEO_API neo_status neo_reader_open(neo_ctx *ctx, const neo_reader_desc *desc, neo_reader **reader) {
@@ -15396,42 +15465,46 @@ NEO_API neo_status neo_reader_open(neo_ctx *ctx, const neo_reader_desc *desc, ne
 }
 
 /* ---- the caller's side ---- */
-NEO_API neo_status neo_reader_next(neo_reader *r, neo_batch *batch) {
-    NEO__CHECK(r && batch, NEO_ERR_ARG, "neo_reader_next: reader or batch is NULL");
-    if (r->started == 0 && r->end.number < 0) NEO__TRY(neo__reader_start(r));
-    neo__mutex_lock(&r->lock);
-    if (r->slots.next_number >= r->slots.hold) { /* the oldest that the caller may hold */
-        neo__slot *oldest = &r->slots.slot[(r->slots.next_number - r->slots.hold) % r->slots.count];
+NEO_API neo_status neo_reader_next(neo_reader *reader, neo_batch *batch) {
+    NEO__CHECK(reader && batch, NEO_ERR_ARG, "neo_reader_next: reader or batch is NULL");
+    if (reader->started == 0 && reader->end.number < 0) NEO__TRY(neo__reader_start(reader));
+    neo__mutex_lock(&reader->lock);
+    if (reader->slots.next_number >= reader->slots.hold) { /* the oldest that the caller may hold */
+        neo__slot *oldest =
+            &reader->slots
+                 .slot[(reader->slots.next_number - reader->slots.hold) % reader->slots.count];
         if (oldest->state == NEO__SLOT_OUT) oldest->state = NEO__SLOT_FREE;
-        neo__cond_signal(&r->work);
+        neo__cond_signal(&reader->work);
     }
-    neo__slot *slot = &r->slots.slot[r->slots.next_number % r->slots.count];
+    neo__slot *slot = &reader->slots.slot[reader->slots.next_number % reader->slots.count];
     int64_t began = 0;
     while (!(slot->state == NEO__SLOT_READY ||
-             (r->end.number >= 0 && r->slots.next_number >= r->end.number))) {
+             (reader->end.number >= 0 && reader->slots.next_number >= reader->end.number))) {
         if (!began) {
             began = neo_time_ns();
-            r->stats.stall_count++;
+            reader->stats.stall_count++;
         }
-        neo__cond_wait(&r->ready, &r->lock);
+        neo__cond_wait(&reader->ready, &reader->lock);
     }
-    if (began) r->stats.stall_ns += neo_time_ns() - began;
+    if (began) reader->stats.stall_ns += neo_time_ns() - began;
     neo_status status = NEO_OK;
-    if (r->end.number >= 0 && r->slots.next_number >= r->end.number) {
-        status = r->end.status;
-        r->stats.bad_lines = r->windows.bad;
-        if (status == NEO_END && r->extent.bytes_before) r->stats.bytes = r->extent.bytes;
+    if (reader->end.number >= 0 && reader->slots.next_number >= reader->end.number) {
+        status = reader->end.status;
+        reader->stats.bad_lines = reader->windows.tally.bad;
+        if (status == NEO_END && reader->extent.bytes_before)
+            reader->stats.bytes = reader->extent.bytes;
     } else {
         slot->state = NEO__SLOT_OUT;
-        r->slots.next_number++;
+        reader->slots.next_number++;
         *batch = slot->batch;
-        r->position = slot->after;
-        r->stats.samples += slot->batch.size;
-        r->stats.bad_lines = slot->bad;
-        r->stats.bytes = slot->bytes;
+        reader->position = slot->after;
+        reader->stats.samples += slot->batch.size;
+        reader->stats.bad_lines = slot->bad;
+        reader->stats.bytes = slot->bytes;
     }
-    neo__mutex_unlock(&r->lock);
-    return status == NEO_OK || status == NEO_END ? status : neo_fail(status, "%s", r->end.text);
+    neo__mutex_unlock(&reader->lock);
+    return status == NEO_OK || status == NEO_END ? status
+                                                 : neo_fail(status, "%s", reader->end.text);
 }
 NEO_API neo_status neo_reader_epoch(neo_reader *r, int64_t epoch) {
     NEO__CHECK(r, NEO_ERR_ARG, "neo_reader_epoch: reader is NULL");
@@ -15443,22 +15516,22 @@ NEO_API neo_status neo_reader_epoch(neo_reader *r, int64_t epoch) {
     return NEO_OK;
 }
 NEO_API neo_position neo_reader_position(const neo_reader *r) { return r->position; }
-NEO_API neo_status neo_reader_seek(neo_reader *r, const neo_position *position) {
-    NEO__CHECK(r && position, NEO_ERR_ARG, "neo_reader_seek: reader or position is NULL");
+NEO_API neo_status neo_reader_seek(neo_reader *reader, const neo_position *position) {
+    NEO__CHECK(reader && position, NEO_ERR_ARG, "neo_reader_seek: reader or position is NULL");
     const int64_t *w = position->word;
-    NEO__CHECK(w[7] == (int64_t)r->check, NEO_ERR_MISMATCH,
+    NEO__CHECK(w[7] == (int64_t)reader->check, NEO_ERR_MISMATCH,
                "neo_reader_seek: the position is of another schema, number of files, batch, "
                "window or seed");
-    int good = w[0] >= 0 && w[1] >= 0 && w[2] >= 0 && w[2] <= r->blocks.source.path_count &&
-               w[3] >= 0 && w[4] >= 0 && w[5] >= 0 && w[6] >= 0 && w[6] < r->windows.samples &&
+    int good = w[0] >= 0 && w[1] >= 0 && w[2] >= 0 && w[2] <= reader->blocks.source.path_count &&
+               w[3] >= 0 && w[4] >= 0 && w[5] >= 0 && w[6] >= 0 && w[6] < reader->windows.samples &&
                w[6] <= w[1];
-    good = good && (w[2] < r->blocks.source.path_count || w[3] == 0);
+    good = good && (w[2] < reader->blocks.source.path_count || w[3] == 0);
     NEO__CHECK(good, NEO_ERR_ARG, "neo_reader_seek: the position holds numbers that cannot be");
     NEO__CHECK(
-        !r->extent.live || !r->touched, NEO_ERR_UNSUPPORTED,
+        !reader->extent.live || !reader->touched, NEO_ERR_UNSUPPORTED,
         "neo_reader_seek: standard input (or a pipe) cannot be sought once reading has begun");
-    neo__reader_stop(r);
-    neo__reader_reset(r, position);
+    neo__reader_stop(reader);
+    neo__reader_reset(reader, position);
     return NEO_OK;
 }
 NEO_API neo_reader_stats neo_reader_get_stats(const neo_reader *r) {
@@ -15647,38 +15720,40 @@ static int64_t neo__npy_count(const neo__npy_info *info) {
     return n;
 }
 /* Open a file, read its header, check its size. The file is closed again on failure. */
-static neo_status neo__npy_open(neo_ctx *ctx, neo__file *f, const char *path, neo__npy_info *info) {
-    NEO__TRY(neo__file_open(f, path, NEO__FILE_READ));
+static neo_status neo__npy_open(neo_ctx *ctx, neo__file *file, const char *path,
+                                neo__npy_info *info) {
+    NEO__TRY(neo__file_open(file, path, NEO__FILE_READ));
     char *data = (char *)neo_alloc(ctx, NEO__NPY_HEADER_BYTES);
     size_t got = 0;
-    neo_status status = data ? neo__file_read(f, data, NEO__NPY_HEADER_BYTES, &got)
+    neo_status status = data ? neo__file_read(file, data, NEO__NPY_HEADER_BYTES, &got)
                              : neo_fail(NEO_ERR_MEMORY, "%s: no memory to read the header", path);
     if (status == NEO_OK) status = neo__npy_parse(path, data, got, info);
     neo_free(ctx, data, NEO__NPY_HEADER_BYTES);
     if (status == NEO_OK) {
-        int64_t size = neo__file_size(f), bytes = neo__npy_count(info) * (int64_t)info->item_bytes;
+        int64_t size = neo__file_size(file),
+                bytes = neo__npy_count(info) * (int64_t)info->item_bytes;
         if (size != info->data_offset + bytes)
             status = neo_fail(NEO_ERR_FORMAT,
                               "%s: byte %" PRId64 ": %" PRId64
                               " bytes of elements follow, the shape needs %" PRId64,
                               path, info->data_offset, size - info->data_offset, bytes);
     }
-    if (status != NEO_OK) (void)neo__file_close(f);
+    if (status != NEO_OK) (void)neo__file_close(file);
     return status;
 }
 NEO__HOT_BEGIN
 
 /* ---- single arrays ---- */
-static neo_status neo__npy_read_f64(neo_ctx *ctx, const neo__file *f, const neo__npy_info *info,
+static neo_status neo__npy_read_f64(neo_ctx *ctx, const neo__file *file, const neo__npy_info *info,
                                     float *out) {
     enum { PIECE = 4096 };
     double *piece = (double *)neo_alloc(ctx, PIECE * sizeof(double));
-    NEO__CHECK(piece, NEO_ERR_MEMORY, "%s: no memory to convert f64", f->path);
+    NEO__CHECK(piece, NEO_ERR_MEMORY, "%s: no memory to convert f64", file->path);
     neo_status status = NEO_OK;
     int64_t count = neo__npy_count(info);
     for (int64_t i = 0; status == NEO_OK && i < count; i += PIECE) {
         int64_t n = NEO__MIN(count - i, (int64_t)PIECE);
-        status = neo__file_read_at(f, info->data_offset + i * 8, piece, (size_t)n * 8);
+        status = neo__file_read_at(file, info->data_offset + i * 8, piece, (size_t)n * 8);
         for (int64_t k = 0; status == NEO_OK && k < n; k++) out[i + k] = (float)piece[k];
     }
     neo_free(ctx, piece, PIECE * sizeof(double));
@@ -15687,19 +15762,19 @@ static neo_status neo__npy_read_f64(neo_ctx *ctx, const neo__file *f, const neo_
 NEO__HOT_END
 NEO_API neo_status neo_npy_read(neo_ctx *ctx, const char *path, neo_tensor *t) {
     NEO__CHECK(ctx && path && t, NEO_ERR_ARG, "neo_npy_read: an argument is NULL");
-    neo__file f;
+    neo__file file;
     neo__npy_info info;
     neo_tensor made = neo_tensor_none();
     *t = neo_tensor_none();
-    NEO__TRY(neo__npy_open(ctx, &f, path, &info));
+    NEO__TRY(neo__npy_open(ctx, &file, path, &info));
     neo_status status = neo_tensor_alloc(ctx, info.dtype, info.ndim, info.shape, &made);
     if (status == NEO_OK) {
         neo__fp_state fp = neo__fp_enter();
-        if (info.f64) status = neo__npy_read_f64(ctx, &f, &info, (float *)made.data);
-        else status = neo__file_read_at(&f, info.data_offset, made.data, neo_tensor_bytes(made));
+        if (info.f64) status = neo__npy_read_f64(ctx, &file, &info, (float *)made.data);
+        else status = neo__file_read_at(&file, info.data_offset, made.data, neo_tensor_bytes(made));
         neo__fp_leave(fp);
     }
-    (void)neo__file_close(&f);
+    (void)neo__file_close(&file);
     if (status == NEO_OK) *t = made;
     else neo_tensor_free(ctx, &made);
     return status;
@@ -15733,12 +15808,12 @@ NEO_API neo_status neo_npy_write(neo_ctx *ctx, const char *path, neo_tensor t) {
                neo_dtype_name(t.dtype));
     NEO__CHECK(neo_tensor_is_contiguous(t), NEO_ERR_SHAPE,
                "neo_npy_write: %s: the tensor is not contiguous", path);
-    neo__file f;
+    neo__file file;
     size_t n = neo__npy_header(header, t.dtype, t.ndim, t.shape, 0);
-    NEO__TRY(neo__file_open(&f, path, NEO__FILE_CREATE));
-    neo_status status = neo__file_write(&f, header, n);
-    if (status == NEO_OK) status = neo__file_write(&f, t.data, neo_tensor_bytes(t));
-    neo_status closed = neo__file_close(&f);
+    NEO__TRY(neo__file_open(&file, path, NEO__FILE_CREATE));
+    neo_status status = neo__file_write(&file, header, n);
+    if (status == NEO_OK) status = neo__file_write(&file, t.data, neo_tensor_bytes(t));
+    neo_status closed = neo__file_close(&file);
     return status != NEO_OK ? status : closed;
 }
 
@@ -15790,11 +15865,13 @@ static neo_status neo__npy_triple_open(neo_ctx *ctx, const char *prefix, char *p
     return NEO_OK;
 }
 static neo_status neo__source_npy_open(neo__source *source) {
-    const neo_schema *s = source->schema;
+    const neo_schema *schema = source->schema;
     const char *prefix = source->paths[source->file];
-    NEO__TRY(neo__npy_triple_open(s->ctx, prefix, source->npy_path, source->npy, source->info));
+    NEO__TRY(
+        neo__npy_triple_open(schema->ctx, prefix, source->npy_path, source->npy, source->info));
     source->open = 1;
-    NEO__TRY(neo__npy_triple_check(source->info, prefix, s->dense_count, s->feature_count));
+    NEO__TRY(
+        neo__npy_triple_check(source->info, prefix, schema->dense_count, schema->feature_count));
     source->rows = source->info[0].shape[0];
     NEO__CHECK(source->offset <= source->rows, NEO_ERR_MISMATCH,
                "%s: has %" PRId64 " rows, the saved position is at row %" PRId64, prefix,
@@ -15832,22 +15909,22 @@ static neo_status neo__source_npy_read(neo__source *source, int k, int64_t n, in
     return NEO_OK;
 }
 /* Rows [offset, offset + n): dense, then sparse, then labels. */
-static neo_status neo__source_npy(neo__source *source, neo__block *b) {
+static neo_status neo__source_npy(neo__source *source, neo__block *block) {
     if (!source->open) NEO__TRY(neo__source_npy_open(source));
     int64_t n = NEO__MIN(source->rows - source->offset, neo__block_rows(source->schema));
-    char *to = b->raw;
+    char *to = block->raw;
     for (int k = 0; k < NEO__NPY_FILES; k++) {
         const neo__npy_info *info = &source->info[k];
         int64_t row = (info->ndim == 2 ? info->shape[1] : 1) * (int64_t)info->item_bytes;
         NEO__TRY(neo__source_npy_read(source, k, n, row, to));
-        b->npy[k] = *info;
+        block->npy[k] = *info;
         to += n * row;
     }
-    b->raw_bytes = (size_t)(to - b->raw);
-    b->bytes = n;
+    block->raw_bytes = (size_t)(to - block->raw);
+    block->bytes = n;
     source->offset += n;
     source->sample += n;
-    b->file_end = source->offset == source->rows;
+    block->file_end = source->offset == source->rows;
     return NEO_OK;
 }
 NEO__HOT_BEGIN
@@ -15874,86 +15951,88 @@ static int64_t neo__npy_id(const neo__npy_info *info, const char *p) {
     return memcpy(&i, p, 4), (int64_t)i;
 }
 /* Row i of the block into a record. 0: a bad row. */
-static int neo__npy_row(const neo_schema *s, const neo__block *b, int64_t i, float *record,
-                        neo__issue *e) {
-    size_t size[NEO__NPY_FILES], d = (size_t)s->dense_count, t = (size_t)s->feature_count;
-    for (int k = 0; k < NEO__NPY_FILES; k++) size[k] = b->npy[k].item_bytes;
-    const char *dense = b->raw + (size_t)i * d * size[0];
-    const char *sparse = b->raw + (size_t)b->bytes * d * size[0] + (size_t)i * t * size[1];
+static int neo__npy_row(const neo_schema *schema, const neo__block *block, int64_t i, float *record,
+                        neo__issue *issue) {
+    size_t size[NEO__NPY_FILES], d = (size_t)schema->dense_count, t = (size_t)schema->feature_count;
+    for (int k = 0; k < NEO__NPY_FILES; k++) size[k] = block->npy[k].item_bytes;
+    const char *dense = block->raw + (size_t)i * d * size[0];
+    const char *sparse = block->raw + (size_t)block->bytes * d * size[0] + (size_t)i * t * size[1];
     const char *label =
-        b->raw + (size_t)b->bytes * (d * size[0] + t * size[1]) + (size_t)i * size[2];
-    int64_t *ids = neo__record_ids(s, record), row = b->offset + i;
-    double y = neo__npy_number(&b->npy[2], label);
+        block->raw + (size_t)block->bytes * (d * size[0] + t * size[1]) + (size_t)i * size[2];
+    int64_t *ids = neo__record_ids(schema, record), row = block->offset + i;
+    double y = neo__npy_number(&block->npy[2], label);
     if (!(y >= 0.0 && y <= 1.0)) {
-        neo__issue_set(e, NEO_ERR_RANGE, 0,
+        neo__issue_set(issue, NEO_ERR_RANGE, 0,
                        "labels.npy: row %" PRId64 ": expected a label in [0, 1], found %g", row, y);
         return 0;
     }
     record[0] = (float)y;
     for (size_t k = 0; k < d; k++) {
-        float x = record[1 + k] = (float)neo__npy_number(&b->npy[0], dense + k * size[0]);
+        float x = record[1 + k] = (float)neo__npy_number(&block->npy[0], dense + k * size[0]);
         if (x - x == 0.0f) continue;
-        neo__issue_set(e, NEO_ERR_RANGE, 0,
+        neo__issue_set(issue, NEO_ERR_RANGE, 0,
                        "dense.npy: row %" PRId64
                        ", column %d: expected a finite number of f32's range",
                        row, (int)k);
         return 0;
     }
     for (size_t k = 0; k < t; k++) {
-        int64_t id = neo__npy_id(&b->npy[1], sparse + k * size[1]), rows = s->rows[k];
-        if (s->modulo) id = (id % rows + rows) % rows;
+        int64_t id = neo__npy_id(&block->npy[1], sparse + k * size[1]), rows = schema->rows[k];
+        if (schema->modulo) id = (id % rows + rows) % rows;
         ids[k] = id;
         if (id >= 0 && id < rows) continue;
-        neo__issue_set(e, NEO_ERR_RANGE, 0,
+        neo__issue_set(issue, NEO_ERR_RANGE, 0,
                        "sparse.npy: row %" PRId64 ", column %d (%.40s): id %" PRId64
                        " is not in [0, %" PRId64 ")",
-                       row, (int)k, s->feature_names[k], id, rows);
+                       row, (int)k, schema->feature_names[k], id, rows);
         return 0;
     }
     return 1;
 }
-/* The next run of own rows from row i on, if the block has a share: its begin, and in *stop its end. */
+/* The next run of own rows of a block with a share, from row i on: its begin; *stop is its end. */
 static int64_t neo__block_mine(const neo__block *b, int64_t i, int64_t *stop) {
     int64_t base = b->sample, mine = neo__share_next(b->share, base + i, base + b->bytes, stop);
     *stop -= base;
     return mine - base;
 }
-static void neo__block_parse_npy(const neo_schema *s, const neo__parse_options *o, neo__block *b) {
-    int64_t mine = 0, stop = b->bytes;
-    b->count = b->bad = b->taken = 0;
-    for (int64_t i = 0; i < b->bytes && !b->failed; i++) {
-        neo__issue e;
-        if (b->share && (i == 0 || i == stop)) mine = neo__block_mine(b, i, &stop);
-        if (i >= mine && !neo__npy_row(s, b, i, neo__block_record(s, b, b->count), &e)) {
-            neo__block_bad(b, o, &e);
+static void neo__block_parse_npy(const neo_schema *schema, const neo__parse_options *options,
+                                 neo__block *block) {
+    int64_t mine = 0, stop = block->bytes;
+    block->count = block->bad = block->taken = 0;
+    for (int64_t i = 0; i < block->bytes && !block->failed; i++) {
+        neo__issue issue;
+        if (block->share && (i == 0 || i == stop)) mine = neo__block_mine(block, i, &stop);
+        if (i >= mine && !neo__npy_row(schema, block, i,
+                                       neo__block_record(schema, block, block->count), &issue)) {
+            neo__block_bad(block, options, &issue);
             continue;
         }
-        b->end_offset[b->count] = (uint32_t)(i + 1);
-        b->end_line[b->count++] = 0;
+        block->end_offset[block->count] = (uint32_t)(i + 1);
+        block->end_line[block->count++] = 0;
     }
 }
 
 /* ---- the schema ---- */
 /* The largest id of each column of one sparse file, into rows as largest + 1. */
-static neo_status neo__npy_scan(neo_ctx *ctx, const neo__file *f, const neo__npy_info *info,
+static neo_status neo__npy_scan(neo_ctx *ctx, const neo__file *file, const neo__npy_info *info,
                                 int64_t *rows) {
     int64_t columns = info->shape[1], count = neo__npy_count(info);
     size_t size = info->item_bytes;
     char *piece = (char *)neo_alloc(ctx, NEO__CHUNK_BYTES);
-    NEO__CHECK(piece, NEO_ERR_MEMORY, "%s: no memory to scan the ids", f->path);
+    NEO__CHECK(piece, NEO_ERR_MEMORY, "%s: no memory to scan the ids", file->path);
     neo_status status = NEO_OK;
     int64_t step = (int64_t)(NEO__CHUNK_BYTES / size);
     for (int64_t i = 0; status == NEO_OK && i < count; i += step) {
         int64_t n = NEO__MIN(count - i, step);
         status =
-            neo__file_read_at(f, info->data_offset + i * (int64_t)size, piece, (size_t)n * size);
+            neo__file_read_at(file, info->data_offset + i * (int64_t)size, piece, (size_t)n * size);
         for (int64_t k = 0; status == NEO_OK && k < n; k++) {
             int64_t id = neo__npy_id(info, piece + (size_t)k * size), column = (i + k) % columns;
             if (id < 0 || id == INT64_MAX)
                 status =
                     neo_fail(NEO_ERR_RANGE,
                              "%s: row %" PRId64 ", column %" PRId64 ": id %" PRId64 " cannot be",
-                             f->path, (i + k) / columns, column, id);
+                             file->path, (i + k) / columns, column, id);
             else if (id >= rows[column]) rows[column] = id + 1;
         }
     }
@@ -15961,37 +16040,39 @@ static neo_status neo__npy_scan(neo_ctx *ctx, const neo__file *f, const neo__npy
     return status;
 }
 NEO__HOT_END
-static neo_status neo__npy_schema_triple(neo_schema *s, const char *prefix, char *paths, int first,
-                                         const int64_t *rows) {
+static neo_status neo__npy_schema_triple(neo_schema *schema, const char *prefix, char *paths,
+                                         int first, const int64_t *rows) {
     neo__file files[NEO__NPY_FILES];
     neo__npy_info info[NEO__NPY_FILES];
-    NEO__TRY(neo__npy_triple_open(s->ctx, prefix, paths, files, info));
-    neo_status status = neo__npy_triple_check(info, prefix, first ? -1 : s->dense_count,
-                                              first ? -1 : s->feature_count);
+    NEO__TRY(neo__npy_triple_open(schema->ctx, prefix, paths, files, info));
+    neo_status status = neo__npy_triple_check(info, prefix, first ? -1 : schema->dense_count,
+                                              first ? -1 : schema->feature_count);
     if (status == NEO_OK && first)
-        status = neo__schema_features(s, (int32_t)info[0].shape[1], (int32_t)info[1].shape[1]);
-    if (status == NEO_OK && !rows) status = neo__npy_scan(s->ctx, &files[1], &info[1], s->rows);
+        status = neo__schema_features(schema, (int32_t)info[0].shape[1], (int32_t)info[1].shape[1]);
+    if (status == NEO_OK && !rows)
+        status = neo__npy_scan(schema->ctx, &files[1], &info[1], schema->rows);
     for (int k = 0; k < NEO__NPY_FILES; k++) (void)neo__file_close(&files[k]);
     return status;
 }
-static neo_status neo__npy_init(neo_schema *s, const char *const *prefixes, int count,
+static neo_status neo__npy_init(neo_schema *schema, const char *const *prefixes, int count,
                                 const int64_t *rows, int modulo) {
-    char *paths = (char *)neo_alloc(s->ctx, NEO__NPY_FILES * NEO__PATH_BYTES);
+    char *paths = (char *)neo_alloc(schema->ctx, NEO__NPY_FILES * NEO__PATH_BYTES);
     NEO__CHECK(paths, NEO_ERR_MEMORY, "neo_schema_npy: no memory");
     neo_status status = NEO_OK;
     for (int i = 0; status == NEO_OK && i < count; i++)
-        status = neo__npy_schema_triple(s, prefixes[i], paths, i == 0, rows);
-    neo_free(s->ctx, paths, NEO__NPY_FILES * NEO__PATH_BYTES);
+        status = neo__npy_schema_triple(schema, prefixes[i], paths, i == 0, rows);
+    neo_free(schema->ctx, paths, NEO__NPY_FILES * NEO__PATH_BYTES);
     NEO__TRY(status);
-    s->modulo = modulo != 0;
-    for (int32_t f = 0; f < s->feature_count; f++) {
-        NEO__TRY(neo__schema_name(s, f, "cat_%d", f));
-        if (rows) s->rows[f] = rows[f];
-        else s->rows[f] = NEO__MAX(s->rows[f], 1);
-        NEO__CHECK(s->rows[f] >= 1, NEO_ERR_ARG,
-                   "neo_schema_npy: feature %d has %" PRId64 " rows, fewer than 1", f, s->rows[f]);
+    schema->modulo = modulo != 0;
+    for (int32_t f = 0; f < schema->feature_count; f++) {
+        NEO__TRY(neo__schema_name(schema, f, "cat_%d", f));
+        if (rows) schema->rows[f] = rows[f];
+        else schema->rows[f] = NEO__MAX(schema->rows[f], 1);
+        NEO__CHECK(schema->rows[f] >= 1, NEO_ERR_ARG,
+                   "neo_schema_npy: feature %d has %" PRId64 " rows, fewer than 1", f,
+                   schema->rows[f]);
     }
-    neo__schema_end(s);
+    neo__schema_end(schema);
     return NEO_OK;
 }
 NEO_API neo_status neo_schema_npy(neo_ctx *ctx, const char *const *prefixes, int prefix_count,
@@ -16041,12 +16122,12 @@ static neo_status neo__npy_out_batch(neo__npy_out *out, const neo_batch *batch) 
 }
 NEO__HOT_END
 /* The headers, for what has been written; at the start with 0 rows. */
-static neo_status neo__npy_out_headers(neo__npy_out *out, const neo_schema *s) {
+static neo_status neo__npy_out_headers(neo__npy_out *out, const neo_schema *schema) {
     for (int k = 0; k < NEO__NPY_FILES; k++) {
         char header[NEO__NPY_MADE_BYTES];
         int64_t shape[2];
         shape[0] = out->rows;
-        shape[1] = k == 0 ? s->dense_count : k == 1 ? s->feature_count : 1;
+        shape[1] = k == 0 ? schema->dense_count : k == 1 ? schema->feature_count : 1;
         size_t n =
             neo__npy_header(header, k == 0 ? NEO_F32 : NEO_I32, 2, shape, NEO__NPY_EXPORT_BYTES);
         NEO_ASSERT(n == NEO__NPY_EXPORT_BYTES);
@@ -16173,20 +16254,20 @@ static uint32_t neo__synthetic_whole(const neo__random_key *key, int32_t d) {
     return (uint32_t)neo__exp_near(1.0 + 1.5 * neo__near_normal(w));
 }
 /* The bag of feature t into ids; returns its length. */
-static int64_t neo__synthetic_bag(const neo_schema *s, const neo__random_key *key, int32_t t,
+static int64_t neo__synthetic_bag(const neo_schema *schema, const neo__random_key *key, int32_t t,
                                   int64_t *ids) {
-    const neo__synthetic *g = s->synthetic;
+    const neo__synthetic *generator = schema->synthetic;
     uint64_t base = ((uint64_t)t + 1) << 32;
     uint32_t w[4] = {0, 0, 0, 0};
     int64_t n = 1;
-    if (s->multi) {
+    if (schema->multi) {
         neo__random_block(key, base++, w);
-        n = (int64_t)(((uint64_t)w[0] * (uint64_t)(g->most_ids + 1)) >> 32);
+        n = (int64_t)(((uint64_t)w[0] * (uint64_t)(generator->most_ids + 1)) >> 32);
     }
     for (int64_t i = 0; i < n; i++) {
         if (i % 4 == 0) neo__random_block(key, base + (uint64_t)i / 4, w);
-        ids[i] = neo__zipf_id(s->log_table, (double)w[i % 4] * 0x1p-32, s->rows[t],
-                              (double)g->desc.zipf, g->zipf_scale[t]);
+        ids[i] = neo__zipf_id(schema->log_table, (double)w[i % 4] * 0x1p-32, schema->rows[t],
+                              (double)generator->desc.zipf, generator->zipf_scale[t]);
     }
     return n;
 }
@@ -16194,17 +16275,18 @@ static neo__random_key neo__synthetic_key(const neo__synthetic *g, int64_t sampl
     return neo__random_key_make(g->desc.seed, g->sample_name, sample, NEO_STREAM_DATA);
 }
 /* The unscaled parts of the logit. bag: scratch of most_ids. */
-static neo__synthetic_sums neo__synthetic_sum(const neo_schema *s, int64_t sample, int64_t *bag) {
-    const neo__synthetic *g = s->synthetic;
-    neo__random_key key = neo__synthetic_key(g, sample);
+static neo__synthetic_sums neo__synthetic_sum(const neo_schema *schema, int64_t sample,
+                                              int64_t *bag) {
+    const neo__synthetic *generator = schema->synthetic;
+    neo__random_key key = neo__synthetic_key(generator, sample);
     neo__synthetic_sums sums = {0.0, 0.0};
-    for (int32_t d = 0; d < s->dense_count; d++) {
-        double x = neo__log_whole(s->log_table, (uint64_t)neo__synthetic_whole(&key, d) + 1);
-        sums.dense += g->dense_weight[d] * (double)(float)x;
+    for (int32_t d = 0; d < schema->dense_count; d++) {
+        double x = neo__log_whole(schema->log_table, (uint64_t)neo__synthetic_whole(&key, d) + 1);
+        sums.dense += generator->dense_weight[d] * (double)(float)x;
     }
-    for (int32_t t = 0; t < s->feature_count; t++) {
-        int64_t n = neo__synthetic_bag(s, &key, t, bag);
-        for (int64_t i = 0; i < n; i++) sums.sparse += neo__synthetic_weight(g, t, bag[i]);
+    for (int32_t t = 0; t < schema->feature_count; t++) {
+        int64_t n = neo__synthetic_bag(schema, &key, t, bag);
+        for (int64_t i = 0; i < n; i++) sums.sparse += neo__synthetic_weight(generator, t, bag[i]);
     }
     return sums;
 }
@@ -16237,41 +16319,43 @@ static neo_status neo__source_synthetic(neo__source *source, neo__block *b) {
     return NEO_OK;
 }
 /* Sample i of the block into its record. */
-static void neo__synthetic_row(const neo_schema *s, neo__block *b, int64_t i, float *record) {
-    const neo__synthetic *g = s->synthetic;
-    int64_t *ids = neo__record_ids(s, record), start = b->id_count;
-    neo__random_key key = neo__synthetic_key(g, g->desc.first_sample + b->offset + i);
+static void neo__synthetic_row(const neo_schema *schema, neo__block *block, int64_t i,
+                               float *record) {
+    const neo__synthetic *generator = schema->synthetic;
+    int64_t *ids = neo__record_ids(schema, record), start = block->id_count;
+    neo__random_key key =
+        neo__synthetic_key(generator, generator->desc.first_sample + block->offset + i);
     neo__synthetic_sums sums = {0.0, 0.0};
-    for (int32_t d = 0; d < s->dense_count; d++) {
+    for (int32_t d = 0; d < schema->dense_count; d++) {
         uint64_t whole = neo__synthetic_whole(&key, d);
-        record[1 + d] = (float)neo__log_whole(s->log_table, whole + 1);
-        sums.dense += g->dense_weight[d] * (double)record[1 + d];
+        record[1 + d] = (float)neo__log_whole(schema->log_table, whole + 1);
+        sums.dense += generator->dense_weight[d] * (double)record[1 + d];
     }
-    for (int32_t t = 0; t < s->feature_count; t++) {
-        int64_t *bag = s->multi ? b->ids + b->id_count : ids + t;
-        int64_t n = neo__synthetic_bag(s, &key, t, bag);
-        for (int64_t k = 0; k < n; k++) sums.sparse += neo__synthetic_weight(g, t, bag[k]);
-        b->id_count += n;
-        if (s->multi) ids[1 + t] = b->id_count - start;
+    for (int32_t t = 0; t < schema->feature_count; t++) {
+        int64_t *bag = schema->multi ? block->ids + block->id_count : ids + t;
+        int64_t n = neo__synthetic_bag(schema, &key, t, bag);
+        for (int64_t k = 0; k < n; k++) sums.sparse += neo__synthetic_weight(generator, t, bag[k]);
+        block->id_count += n;
+        if (schema->multi) ids[1 + t] = block->id_count - start;
     }
-    if (s->multi) ids[0] = start;
-    record[0] = neo__synthetic_label(&key, neo__synthetic_logit(g, sums));
+    if (schema->multi) ids[0] = start;
+    record[0] = neo__synthetic_label(&key, neo__synthetic_logit(generator, sums));
 }
-static void neo__block_parse_synthetic(const neo_schema *s, neo__block *b) {
-    int64_t mine = 0, stop = b->bytes;
-    b->id_count = b->taken = 0;
-    for (b->count = 0; b->count < b->bytes; b->count++) {
-        int64_t i = b->count;
-        float *record = neo__block_record(s, b, i);
-        if (b->share && (i == 0 || i == stop)) mine = neo__block_mine(b, i, &stop);
-        b->end_offset[i] = (uint32_t)(i + 1);
-        b->end_line[i] = 0;
+static void neo__block_parse_synthetic(const neo_schema *schema, neo__block *block) {
+    int64_t mine = 0, stop = block->bytes;
+    block->id_count = block->taken = 0;
+    for (block->count = 0; block->count < block->bytes; block->count++) {
+        int64_t i = block->count;
+        float *record = neo__block_record(schema, block, i);
+        if (block->share && (i == 0 || i == stop)) mine = neo__block_mine(block, i, &stop);
+        block->end_offset[i] = (uint32_t)(i + 1);
+        block->end_line[i] = 0;
         if (i >= mine) {
-            neo__synthetic_row(s, b, i, record);
-        } else if (s->multi) { /* of another rank: no ids */
-            int64_t *ids = neo__record_ids(s, record);
-            memset(ids, 0, ((size_t)s->feature_count + 1) * sizeof *ids);
-            ids[0] = b->id_count;
+            neo__synthetic_row(schema, block, i, record);
+        } else if (schema->multi) { /* of another rank: no ids */
+            int64_t *ids = neo__record_ids(schema, record);
+            memset(ids, 0, ((size_t)schema->feature_count + 1) * sizeof *ids);
+            ids[0] = block->id_count;
         }
     }
 }
@@ -16285,80 +16369,82 @@ static neo_status neo__block_parse(const neo_schema *s, const neo__parse_options
 
 /* ---- the schema ---- */
 NEO__HOT_END
-static neo_status neo__synthetic_measure(neo_schema *s) {
-    neo__synthetic *g = s->synthetic;
-    double n = (double)NEO__SYNTHETIC_PROBE, signal = (double)g->desc.signal;
+static neo_status neo__synthetic_measure(neo_schema *schema) {
+    neo__synthetic *generator = schema->synthetic;
+    double n = (double)NEO__SYNTHETIC_PROBE, signal = (double)generator->desc.signal;
     double dense_square = 0.0, sparse_square = 0.0;
-    int64_t *bag = (int64_t *)neo_alloc(s->ctx, (size_t)g->most_ids * sizeof(int64_t));
+    int64_t *bag = (int64_t *)neo_alloc(schema->ctx, (size_t)generator->most_ids * sizeof(int64_t));
     NEO__CHECK(bag, NEO_ERR_MEMORY, "neo_schema_synthetic: no memory for a bag of %" PRId64,
-               g->most_ids);
+               generator->most_ids);
     for (int64_t i = 1; i <= NEO__SYNTHETIC_PROBE; i++) {
-        neo__synthetic_sums sums = neo__synthetic_sum(s, -i, bag);
-        g->dense_mean += sums.dense;
-        g->sparse_mean += sums.sparse;
+        neo__synthetic_sums sums = neo__synthetic_sum(schema, -i, bag);
+        generator->dense_mean += sums.dense;
+        generator->sparse_mean += sums.sparse;
         dense_square += sums.dense * sums.dense;
         sparse_square += sums.sparse * sums.sparse;
     }
-    neo_free(s->ctx, bag, (size_t)g->most_ids * sizeof(int64_t));
-    g->dense_mean /= n;
-    g->sparse_mean /= n;
-    double dense_part = s->feature_count == 0 ? 1.0 : 0.4,
-           sparse_part = s->dense_count == 0 ? 1.0 : 0.6;
-    double dense_var = dense_square / n - g->dense_mean * g->dense_mean;
-    double sparse_var = sparse_square / n - g->sparse_mean * g->sparse_mean;
-    if (dense_var > 1e-12) g->dense_scale = signal * sqrt(dense_part / dense_var);
-    if (sparse_var > 1e-12) g->sparse_scale = signal * sqrt(sparse_part / sparse_var);
-    g->bias = -1.2;
+    neo_free(schema->ctx, bag, (size_t)generator->most_ids * sizeof(int64_t));
+    generator->dense_mean /= n;
+    generator->sparse_mean /= n;
+    double dense_part = schema->feature_count == 0 ? 1.0 : 0.4,
+           sparse_part = schema->dense_count == 0 ? 1.0 : 0.6;
+    double dense_var = dense_square / n - generator->dense_mean * generator->dense_mean;
+    double sparse_var = sparse_square / n - generator->sparse_mean * generator->sparse_mean;
+    if (dense_var > 1e-12) generator->dense_scale = signal * sqrt(dense_part / dense_var);
+    if (sparse_var > 1e-12) generator->sparse_scale = signal * sqrt(sparse_part / sparse_var);
+    generator->bias = -1.2;
     return NEO_OK;
 }
-static neo_status neo__synthetic_check(neo_synthetic_desc *d) {
-    if (d->dense_count == 0) d->dense_count = NEO__CRITEO_DENSE;
-    if (d->feature_count == 0) d->feature_count = NEO__CRITEO_FEATURES;
-    d->dense_count = NEO__MAX(d->dense_count, 0);
-    d->feature_count = NEO__MAX(d->feature_count, 0);
-    if (d->rows == 0) d->rows = 10000;
-    if (d->zipf == 0.0f) d->zipf = 1.1f;
-    if (d->signal == 0.0f) d->signal = 1.5f;
-    if (d->ids_per_bag == 0) d->ids_per_bag = 1;
-    NEO__CHECK(d->samples >= 1 && d->samples <= INT64_MAX / 4, NEO_ERR_ARG,
-               "neo_schema_synthetic: samples is %" PRId64 ", it is required", d->samples);
-    NEO__CHECK(d->first_sample >= 0 && d->first_sample <= INT64_MAX / 4, NEO_ERR_ARG,
-               "neo_schema_synthetic: first_sample %" PRId64 " is out of range", d->first_sample);
-    NEO__CHECK(d->dense_count <= 65536 && d->feature_count <= 65536, NEO_ERR_ARG,
+static neo_status neo__synthetic_check(neo_synthetic_desc *desc) {
+    if (desc->dense_count == 0) desc->dense_count = NEO__CRITEO_DENSE;
+    if (desc->feature_count == 0) desc->feature_count = NEO__CRITEO_FEATURES;
+    desc->dense_count = NEO__MAX(desc->dense_count, 0);
+    desc->feature_count = NEO__MAX(desc->feature_count, 0);
+    if (desc->rows == 0) desc->rows = 10000;
+    if (desc->zipf == 0.0f) desc->zipf = 1.1f;
+    if (desc->signal == 0.0f) desc->signal = 1.5f;
+    if (desc->ids_per_bag == 0) desc->ids_per_bag = 1;
+    NEO__CHECK(desc->samples >= 1 && desc->samples <= INT64_MAX / 4, NEO_ERR_ARG,
+               "neo_schema_synthetic: samples is %" PRId64 ", it is required", desc->samples);
+    NEO__CHECK(desc->first_sample >= 0 && desc->first_sample <= INT64_MAX / 4, NEO_ERR_ARG,
+               "neo_schema_synthetic: first_sample %" PRId64 " is out of range",
+               desc->first_sample);
+    NEO__CHECK(desc->dense_count <= 65536 && desc->feature_count <= 65536, NEO_ERR_ARG,
                "neo_schema_synthetic: over 65,536 dense numbers or features");
-    NEO__CHECK(d->ids_per_bag >= 1 && d->ids_per_bag <= 65536, NEO_ERR_ARG,
-               "neo_schema_synthetic: ids_per_bag is %d, not in 0 .. 65,536", d->ids_per_bag);
-    NEO__CHECK(d->zipf > 0.0f && d->zipf <= 100.0f && d->signal > 0.0f && d->signal <= 1000.0f,
+    NEO__CHECK(desc->ids_per_bag >= 1 && desc->ids_per_bag <= 65536, NEO_ERR_ARG,
+               "neo_schema_synthetic: ids_per_bag is %d, not in 0 .. 65,536", desc->ids_per_bag);
+    NEO__CHECK(desc->zipf > 0.0f && desc->zipf <= 100.0f && desc->signal > 0.0f &&
+                   desc->signal <= 1000.0f,
                NEO_ERR_ARG, "neo_schema_synthetic: zipf %g or signal %g is out of range",
-               (double)d->zipf, (double)d->signal);
+               (double)desc->zipf, (double)desc->signal);
     return NEO_OK;
 }
-static neo_status neo__synthetic_init(neo_schema *s, const neo_synthetic_desc *d) {
-    neo__synthetic *g;
-    NEO__TRY(neo__schema_features(s, d->dense_count, d->feature_count));
-    NEO__TRY(NEO__ARENA(&s->arena, g, 1));
-    s->synthetic = g;
-    g->desc = *d;
-    g->desc.rows_per_feature = NULL;
-    g->sample_name = neo_hash("synthetic.sample");
-    g->truth_name = neo_hash("synthetic.truth");
-    g->most_ids = d->ids_per_bag > 1 ? 2 * (int64_t)d->ids_per_bag : 1;
-    s->multi = d->ids_per_bag > 1;
-    NEO__TRY(NEO__ARENA(&s->arena, g->dense_weight, d->dense_count));
-    NEO__TRY(NEO__ARENA(&s->arena, g->zipf_scale, d->feature_count));
-    for (int32_t i = 0; i < d->dense_count; i++)
-        g->dense_weight[i] = neo__synthetic_weight(g, -1, i);
-    for (int32_t f = 0; f < d->feature_count; f++) {
-        int64_t rows = d->rows_per_feature ? d->rows_per_feature[f] : d->rows;
+static neo_status neo__synthetic_init(neo_schema *schema, const neo_synthetic_desc *desc) {
+    neo__synthetic *generator;
+    NEO__TRY(neo__schema_features(schema, desc->dense_count, desc->feature_count));
+    NEO__TRY(NEO__ARENA(&schema->arena, generator, 1));
+    schema->synthetic = generator;
+    generator->desc = *desc;
+    generator->desc.rows_per_feature = NULL;
+    generator->sample_name = neo_hash("synthetic.sample");
+    generator->truth_name = neo_hash("synthetic.truth");
+    generator->most_ids = desc->ids_per_bag > 1 ? 2 * (int64_t)desc->ids_per_bag : 1;
+    schema->multi = desc->ids_per_bag > 1;
+    NEO__TRY(NEO__ARENA(&schema->arena, generator->dense_weight, desc->dense_count));
+    NEO__TRY(NEO__ARENA(&schema->arena, generator->zipf_scale, desc->feature_count));
+    for (int32_t i = 0; i < desc->dense_count; i++)
+        generator->dense_weight[i] = neo__synthetic_weight(generator, -1, i);
+    for (int32_t f = 0; f < desc->feature_count; f++) {
+        int64_t rows = desc->rows_per_feature ? desc->rows_per_feature[f] : desc->rows;
         NEO__CHECK(rows >= 1 && rows <= (int64_t)1 << 40, NEO_ERR_ARG,
                    "neo_schema_synthetic: feature %d has %" PRId64 " rows, not in 1 .. 2^40", f,
                    rows);
-        NEO__TRY(neo__schema_name(s, f, "C%d", f + 1));
-        s->rows[f] = rows;
-        g->zipf_scale[f] = neo__zipf_constant(rows, (double)d->zipf);
+        NEO__TRY(neo__schema_name(schema, f, "C%d", f + 1));
+        schema->rows[f] = rows;
+        generator->zipf_scale[f] = neo__zipf_constant(rows, (double)desc->zipf);
     }
-    neo__schema_end(s);
-    return neo__synthetic_measure(s);
+    neo__schema_end(schema);
+    return neo__synthetic_measure(schema);
 }
 NEO_API neo_status neo_schema_synthetic(neo_ctx *ctx, const neo_synthetic_desc *desc,
                                         neo_schema **schema) {
@@ -16376,12 +16462,13 @@ NEO_API neo_status neo_schema_synthetic(neo_ctx *ctx, const neo_synthetic_desc *
 NEO__HOT_BEGIN
 
 /* ---- what is best, and as text ---- */
-static void neo__synthetic_best(const neo_schema *s, int64_t first, int64_t count, int64_t *bag,
-                                float *score, float *label, double *logloss) {
+static void neo__synthetic_best(const neo_schema *schema, int64_t first, int64_t count,
+                                int64_t *bag, float *score, float *label, double *logloss) {
     double loss = 0.0;
     for (int64_t i = 0; i < count; i++) {
-        neo__random_key key = neo__synthetic_key(s->synthetic, first + i);
-        double z = neo__synthetic_logit(s->synthetic, neo__synthetic_sum(s, first + i, bag));
+        neo__random_key key = neo__synthetic_key(schema->synthetic, first + i);
+        double z =
+            neo__synthetic_logit(schema->synthetic, neo__synthetic_sum(schema, first + i, bag));
         score[i] = (float)z;
         label[i] = neo__synthetic_label(&key, z);
         double margin = label[i] > 0.5f ? z : -z, a = margin < 0.0 ? -margin : margin;
@@ -16390,23 +16477,24 @@ static void neo__synthetic_best(const neo_schema *s, int64_t first, int64_t coun
     *logloss = loss / (double)count;
 }
 NEO__HOT_END
-NEO_API neo_status neo_schema_best(const neo_schema *s, int64_t first, int64_t count, double *auc,
-                                   double *logloss) {
-    NEO__CHECK(s && auc && logloss, NEO_ERR_ARG, "neo_schema_best: an argument is NULL");
-    NEO__CHECK(s->synthetic, NEO_ERR_UNSUPPORTED, "neo_schema_best: the data is not synthetic");
+NEO_API neo_status neo_schema_best(const neo_schema *schema, int64_t first, int64_t count,
+                                   double *auc, double *logloss) {
+    NEO__CHECK(schema && auc && logloss, NEO_ERR_ARG, "neo_schema_best: an argument is NULL");
+    NEO__CHECK(schema->synthetic, NEO_ERR_UNSUPPORTED,
+               "neo_schema_best: the data is not synthetic");
     NEO__CHECK(first >= 0 && count >= 1 && count <= (int64_t)1 << 32, NEO_ERR_ARG,
                "neo_schema_best: samples [%" PRId64 ", + %" PRId64 ")", first, count);
-    neo__arena arena = {s->ctx, NULL, NULL, 0};
+    neo__arena arena = {schema->ctx, NULL, NULL, 0, "neo_schema_best"};
     int64_t *bag;
     float *score, *label;
     char *scratch;
-    neo_status status = NEO__ARENA(&arena, bag, s->synthetic->most_ids);
+    neo_status status = NEO__ARENA(&arena, bag, schema->synthetic->most_ids);
     if (status == NEO_OK) status = NEO__ARENA(&arena, score, count);
     if (status == NEO_OK) status = NEO__ARENA(&arena, label, count);
     if (status == NEO_OK) status = NEO__ARENA(&arena, scratch, neo_auc_scratch_bytes(count));
     if (status == NEO_OK) {
         neo__fp_state fp = neo__fp_enter();
-        neo__synthetic_best(s, first, count, bag, score, label, logloss);
+        neo__synthetic_best(schema, first, count, bag, score, label, logloss);
         *auc = neo_auc(score, label, count, scratch);
         neo__fp_leave(fp);
     }
@@ -16423,18 +16511,18 @@ static char *neo__put_decimal(char *p, uint32_t value) {
     while (n > 0) *p++ = digits[--n];
     return p;
 }
-static char *neo__synthetic_line(const neo_schema *s, int64_t sample, char *p) {
-    const neo__synthetic *g = s->synthetic;
-    neo__random_key key = neo__synthetic_key(g, sample);
+static char *neo__synthetic_line(const neo_schema *schema, int64_t sample, char *p) {
+    const neo__synthetic *generator = schema->synthetic;
+    neo__random_key key = neo__synthetic_key(generator, sample);
     int64_t id;
-    double z = neo__synthetic_logit(g, neo__synthetic_sum(s, sample, &id));
+    double z = neo__synthetic_logit(generator, neo__synthetic_sum(schema, sample, &id));
     *p++ = neo__synthetic_label(&key, z) > 0.5f ? '1' : '0';
-    for (int32_t d = 0; d < s->dense_count; d++) {
+    for (int32_t d = 0; d < schema->dense_count; d++) {
         *p++ = '\t';
         p = neo__put_decimal(p, neo__synthetic_whole(&key, d));
     }
-    for (int32_t t = 0; t < s->feature_count; t++) {
-        neo__synthetic_bag(s, &key, t, &id);
+    for (int32_t t = 0; t < schema->feature_count; t++) {
+        neo__synthetic_bag(schema, &key, t, &id);
         *p++ = '\t';
         if (id == 0) continue; /* as a missing word */
         for (int shift = 28; shift >= 0; shift -= 4)
@@ -16444,45 +16532,45 @@ static char *neo__synthetic_line(const neo_schema *s, int64_t sample, char *p) {
     return p;
 }
 NEO__HOT_END
-NEO_API neo_status neo_synthetic_write_tsv(neo_ctx *ctx, const neo_schema *s, const char *path,
+NEO_API neo_status neo_synthetic_write_tsv(neo_ctx *ctx, const neo_schema *schema, const char *path,
                                            int64_t first, int64_t count) {
     enum { BUFFER = 1 << 16, LINE = 1024 };
-    NEO__CHECK(ctx && s && path, NEO_ERR_ARG, "neo_synthetic_write_tsv: an argument is NULL");
+    NEO__CHECK(ctx && schema && path, NEO_ERR_ARG, "neo_synthetic_write_tsv: an argument is NULL");
     NEO__CHECK(first >= 0 && count >= 0, NEO_ERR_ARG,
                "neo_synthetic_write_tsv: samples [%" PRId64 ", + %" PRId64 ")", first, count);
-    int fits = s->synthetic && !s->multi && s->dense_count == NEO__CRITEO_DENSE &&
-               s->feature_count == NEO__CRITEO_FEATURES;
-    for (int32_t f = 0; fits && f < s->feature_count; f++)
-        fits = s->rows[f] >= 2 && s->rows[f] <= (int64_t)1 << 32;
+    int fits = schema->synthetic && !schema->multi && schema->dense_count == NEO__CRITEO_DENSE &&
+               schema->feature_count == NEO__CRITEO_FEATURES;
+    for (int32_t file = 0; fits && file < schema->feature_count; file++)
+        fits = schema->rows[file] >= 2 && schema->rows[file] <= (int64_t)1 << 32;
     NEO__CHECK(fits, NEO_ERR_UNSUPPORTED,
                "neo_synthetic_write_tsv: needs synthetic data with 13 dense numbers and 26 "
                "features of one id and 2 to 2^32 rows");
-    neo__file f;
-    NEO__TRY(neo__file_open(&f, path, NEO__FILE_CREATE));
+    neo__file file;
+    NEO__TRY(neo__file_open(&file, path, NEO__FILE_CREATE));
     char *buffer = (char *)neo_alloc(ctx, BUFFER), *p = buffer;
     neo_status status =
         buffer ? NEO_OK : neo_fail(NEO_ERR_MEMORY, "%s: no memory for a buffer", path);
     neo__fp_state fp = neo__fp_enter();
     for (int64_t i = 0; status == NEO_OK && i < count; i++) {
-        p = neo__synthetic_line(s, first + i, p);
+        p = neo__synthetic_line(schema, first + i, p);
         if (p - buffer < BUFFER - LINE && i + 1 < count) continue;
-        status = neo__file_write(&f, buffer, (size_t)(p - buffer));
+        status = neo__file_write(&file, buffer, (size_t)(p - buffer));
         p = buffer;
     }
     neo__fp_leave(fp);
     neo_free(ctx, buffer, BUFFER);
-    neo_status closed = neo__file_close(&f);
+    neo_status closed = neo__file_close(&file);
     return status != NEO_OK ? status : closed;
 }
 /* ------------------------------------------------------------------------------------------------
    >>impl-json
 
    Strict JSON (RFC 8259) for headers and manifests. The reader walks a text once, front to back,
-   and the caller says what it expects; there is no tree. Strings are decoded in place (a decoded
-   string is never longer than its source), so that reading allocates nothing. Nothing in the text
-   is trusted: UTF-8, escapes, numbers, nesting and what follows the end are all checked. The
-   writer, neo__out, sends bytes to a file through a small buffer, counting them and their CRC32C;
-   without a file it only counts.
+   and the caller says which value it expects; there is no tree. Strings are decoded in place (a
+   decoded string is never longer than its source), so that reading allocates nothing. Nothing in
+   the text is trusted: UTF-8, escapes, numbers, nesting and text behind the end are all checked.
+   The writer, neo__out, sends bytes to a file through a small buffer, counting them and their
+   CRC32C; without a file it only counts.
    ------------------------------------------------------------------------------------------------ */
 typedef struct neo__json {
     char *text; /* strings in it are overwritten by their decoded form, with a NUL behind */
@@ -16571,52 +16659,53 @@ static int32_t neo__json_hex4(neo__json *j) {
 }
 /* The escape behind a backslash: its character, or NEO__JSON_BAD. A \u0000 is refused: strings are
    C strings. */
-static uint32_t neo__json_escape(neo__json *j) {
+static uint32_t neo__json_escape(neo__json *json) {
     static const char plain[] = "\"\\/bfnrt", meaning[] = "\"\\/\b\f\n\r\t";
-    if (j->at >= j->size) return NEO__JSON_BAD;
-    char c = j->text[j->at++];
+    if (json->at >= json->size) return NEO__JSON_BAD;
+    char c = json->text[json->at++];
     const char *known = c ? strchr(plain, c) : NULL;
     if (known) return (uint32_t)meaning[known - plain];
     if (c != 'u') return NEO__JSON_BAD;
-    int32_t high = neo__json_hex4(j);
+    int32_t high = neo__json_hex4(json);
     if (high <= 0 || (high >= 0xDC00 && high < 0xE000)) return NEO__JSON_BAD;
     if (high < 0xD800 || high >= 0xE000) return (uint32_t)high;
-    if (j->size - j->at < 2 || j->text[j->at] != '\\' || j->text[j->at + 1] != 'u')
+    if (json->size - json->at < 2 || json->text[json->at] != '\\' ||
+        json->text[json->at + 1] != 'u')
         return NEO__JSON_BAD;
-    j->at += 2;
-    int32_t low = neo__json_hex4(j);
+    json->at += 2;
+    int32_t low = neo__json_hex4(json);
     if (low < 0xDC00 || low >= 0xE000) return NEO__JSON_BAD;
     return 0x10000u + ((uint32_t)(high - 0xD800) << 10) + (uint32_t)(low - 0xDC00);
 }
 /* A string: *out points into the text, decoded, with a NUL behind. */
-static neo_status neo__json_string(neo__json *j, char **out) {
-    if (neo__json_peek(j) != '"') return neo__json_fail(j, j->at, "expected a string");
-    char *to = j->text + ++j->at;
+static neo_status neo__json_string(neo__json *json, char **out) {
+    if (neo__json_peek(json) != '"') return neo__json_fail(json, json->at, "expected a string");
+    char *to = json->text + ++json->at;
     *out = to;
-    while (j->at < j->size) {
-        size_t start = j->at;
-        unsigned char c = (unsigned char)j->text[j->at];
+    while (json->at < json->size) {
+        size_t start = json->at;
+        unsigned char c = (unsigned char)json->text[json->at];
         if (c == '"') {
-            j->at++;
+            json->at++;
             *to = 0;
             return NEO_OK;
         }
-        if (c < 0x20) return neo__json_fail(j, start, "a control character inside a string");
+        if (c < 0x20) return neo__json_fail(json, start, "a control character inside a string");
         if (c == '\\') {
-            j->at++;
-            uint32_t code = neo__json_escape(j);
+            json->at++;
+            uint32_t code = neo__json_escape(json);
             if (code == NEO__JSON_BAD)
-                return neo__json_fail(j, start, "a bad escape inside a string");
+                return neo__json_fail(json, start, "a bad escape inside a string");
             to += neo__utf8_put(to, code);
             continue;
         }
-        int n = neo__utf8_length(j->text + j->at, j->size - j->at);
-        if (n == 0) return neo__json_fail(j, start, "a string that is not UTF-8");
-        memmove(to, j->text + j->at, (size_t)n);
+        int n = neo__utf8_length(json->text + json->at, json->size - json->at);
+        if (n == 0) return neo__json_fail(json, start, "a string that is not UTF-8");
+        memmove(to, json->text + json->at, (size_t)n);
         to += n;
-        j->at += (size_t)n;
+        json->at += (size_t)n;
     }
-    return neo__json_fail(j, j->at, "a string without its closing quote");
+    return neo__json_fail(json, json->at, "a string without its closing quote");
 }
 
 /* A number's text: grammar checked. *integer: 1 if it has no fraction and no exponent. */
@@ -16624,49 +16713,50 @@ static void neo__json_digits(const neo__json *j, size_t *at) {
     while (*at < j->size && j->text[*at] >= '0' && j->text[*at] <= '9') ++*at;
 }
 /* A number's text: grammar checked. *integer: 1 if it has no fraction and no exponent. */
-static neo_status neo__json_number(neo__json *j, const char **begin, size_t *length, int *integer) {
-    neo__json_peek(j);
-    const char *text = j->text;
-    size_t start = j->at, i = start, size = j->size, digits;
+static neo_status neo__json_number(neo__json *json, const char **begin, size_t *length,
+                                   int *integer) {
+    neo__json_peek(json);
+    const char *text = json->text;
+    size_t start = json->at, i = start, size = json->size, digits;
     *integer = 1;
     if (i < size && text[i] == '-') i++;
     digits = i;
-    neo__json_digits(j, &i);
-    if (i == digits) return neo__json_fail(j, i, "expected a number");
+    neo__json_digits(json, &i);
+    if (i == digits) return neo__json_fail(json, i, "expected a number");
     if (text[digits] == '0' && i > digits + 1)
-        return neo__json_fail(j, digits + 1, "a number with a leading zero");
+        return neo__json_fail(json, digits + 1, "a number with a leading zero");
     if (i < size && text[i] == '.') {
         digits = ++i;
         *integer = 0;
-        neo__json_digits(j, &i);
-        if (i == digits) return neo__json_fail(j, i, "expected a digit");
+        neo__json_digits(json, &i);
+        if (i == digits) return neo__json_fail(json, i, "expected a digit");
     }
     if (i < size && (text[i] == 'e' || text[i] == 'E')) {
         *integer = 0;
         if (++i < size && (text[i] == '+' || text[i] == '-')) i++;
         digits = i;
-        neo__json_digits(j, &i);
-        if (i == digits) return neo__json_fail(j, i, "expected a digit");
+        neo__json_digits(json, &i);
+        if (i == digits) return neo__json_fail(json, i, "expected a digit");
     }
     *begin = text + start;
     *length = i - start;
-    j->at = i;
+    json->at = i;
     return NEO_OK;
 }
 /* An integer in [0, INT64_MAX]: all that headers and manifests hold. */
-static neo_status neo__json_count(neo__json *j, int64_t *out) {
+static neo_status neo__json_count(neo__json *json, int64_t *out) {
     const char *t = NULL;
     size_t n = 0;
     int integer = 0;
     int64_t value = 0;
-    NEO__TRY(neo__json_number(j, &t, &n, &integer));
-    size_t start = (size_t)(t - j->text);
+    NEO__TRY(neo__json_number(json, &t, &n, &integer));
+    size_t start = (size_t)(t - json->text);
     if (!integer || t[0] == '-')
-        return neo__json_fail(j, start, "expected an integer, not negative");
+        return neo__json_fail(json, start, "expected an integer, not negative");
     for (size_t i = 0; i < n; i++) {
         int digit = t[i] - '0';
         if (value > (INT64_MAX - digit) / 10)
-            return neo__json_fail(j, start, "an integer above 2^63 - 1");
+            return neo__json_fail(json, start, "an integer above 2^63 - 1");
         value = value * 10 + digit;
     }
     *out = value;
@@ -16700,29 +16790,29 @@ static neo_status neo__json_member(neo__json *j, int index, char **key) {
     return more ? neo__json_key(j, key) : NEO_OK;
 }
 /* Any value. */
-static neo_status neo__json_skip(neo__json *j) {
-    int c = neo__json_peek(j), more = 1, integer = 0;
+static neo_status neo__json_skip(neo__json *json) {
+    int c = neo__json_peek(json), more = 1, integer = 0;
     char *string = NULL, close = c == '{' ? '}' : ']';
     const char *number = NULL;
     size_t length = 0;
-    if (c == '"') return neo__json_string(j, &string);
+    if (c == '"') return neo__json_string(json, &string);
     if (c == '{' || c == '[') {
-        NEO__TRY(neo__json_open(j, (char)c));
+        NEO__TRY(neo__json_open(json, (char)c));
         for (int i = 0;; i++) {
-            NEO__TRY(neo__json_next(j, close, i, &more));
+            NEO__TRY(neo__json_next(json, close, i, &more));
             if (!more) return NEO_OK;
-            if (c == '{') NEO__TRY(neo__json_key(j, &string));
-            NEO__TRY(neo__json_skip(j));
+            if (c == '{') NEO__TRY(neo__json_key(json, &string));
+            NEO__TRY(neo__json_skip(json));
         }
     }
     static const char *const words[] = {"true", "false", "null"};
     for (int i = 0; i < 3; i++) {
         size_t n = strlen(words[i]);
-        if (j->size - j->at < n || memcmp(j->text + j->at, words[i], n) != 0) continue;
-        j->at += n;
+        if (json->size - json->at < n || memcmp(json->text + json->at, words[i], n) != 0) continue;
+        json->at += n;
         return NEO_OK;
     }
-    return neo__json_number(j, &number, &length, &integer);
+    return neo__json_number(json, &number, &length, &integer);
 }
 /* Nothing but white space may follow. */
 static neo_status neo__json_end(neo__json *j) {
@@ -17008,7 +17098,7 @@ static int neo__shapes_equal(const neo_tensor *a, const neo_tensor *b) {
         if (a->shape[d] != b->shape[d]) return 0;
     return 1;
 }
-/* All of a tensor as rows x columns. */
+/* A whole tensor as rows x columns. */
 static neo__rect neo__rect_whole(const neo_tensor *t) {
     neo__rect all = {0, 0, t->ndim > 0 ? t->shape[0] : 1, 1};
     for (int d = 0; d < t->ndim; d++) {
@@ -17017,7 +17107,7 @@ static neo__rect neo__rect_whole(const neo_tensor *t) {
     for (int d = 1; d < t->ndim && all.rows > 0; d++) all.cols *= t->shape[d];
     return all;
 }
-/* What two rectangles share; without rows or without columns: nothing. */
+/* The intersection of two rectangles: without rows and columns if there is none. */
 static neo__rect neo__rect_cut(const neo__rect *a, const neo__rect *b) {
     neo__rect cut;
     cut.row = NEO__MAX(a->row, b->row);
@@ -17026,6 +17116,11 @@ static neo__rect neo__rect_cut(const neo__rect *a, const neo__rect *b) {
     cut.cols = NEO__MIN(a->col + a->cols, b->col + b->cols) - cut.col;
     if (cut.rows <= 0 || cut.cols <= 0) cut.rows = cut.cols = 0;
     return cut;
+}
+/* Rows for columns. */
+static neo__rect neo__rect_turned(const neo__rect *r) {
+    neo__rect turned = {r->col, r->row, r->cols, r->rows};
+    return turned;
 }
 static neo__slab neo__slab_whole(const neo_tensor *t) {
     neo__slab slab;
@@ -17239,7 +17334,7 @@ static neo_status neo__state_check_part(const neo_ctx *ctx, const char *name, co
                name, n, m, part->first_row, part->first_col, part->rows, cols);
     return NEO_OK;
 }
-/* It goes together with the parts of the same name. */
+/* Check a part against the other parts of the same name. */
 static neo_status neo__state_check_parts(const neo_state *state, int first, const char *name,
                                          const neo__state_entry *entry) {
     for (int i = first; i >= 0; i = state->entries[i].next) {
@@ -17482,7 +17577,7 @@ static uint64_t neo__slab_digest(neo_ctx *ctx, const neo__state_entry *entry,
     return job.sum;
 }
 NEO__HOT_END
-/* The sum over the elements of an entry. Memory of a device that cannot be read counts as nothing. */
+/* The sum over the elements of an entry; 0 if the memory of a device cannot be read. */
 static uint64_t neo__entry_digest(const neo_state *state, const neo__state_entry *entry) {
     const neo__slab *slab = &entry->slab;
     uint64_t sum = 0;
@@ -17508,12 +17603,12 @@ NEO_API uint64_t neo_state_digest(const neo_state *state) {
 /* ------------------------------------------------------------------------------------------------
    >>impl-group
 
-   Ranks that save, load or digest together. All that they tell each other goes through the two
-   calls of neo_group: a sum in which all but one rank give zeros hands that rank's words to all.
-   Every rank makes the same calls in the same order: what may fail on one rank alone (an
-   allocation, a file) is followed by an agreement before the next sum.
+   Ranks that save, load or digest together. They exchange words through the two calls of neo_group:
+   a sum in which all but one rank give zeros hands that rank's words to all. Every rank makes the
+   same calls in the same order: a step that may fail on one rank alone (an allocation, a file) is
+   followed by an agreement before the next sum.
 
-   Who holds what is checked before a save and in a digest:
+   A save and a digest first check which rank holds which tensor:
    - Replicas (neo_state_add): rank 0 hands out name hash, key and digest of each; the other ranks
      compare with their own.
    - Parts: every rank gets the list of all parts of all ranks. Sorted by name and row, neighbours
@@ -17542,7 +17637,7 @@ typedef struct neo__census {
 } neo__census;
 enum { NEO__MEET_WORDS = 1 << 16 }; /* of one sum */
 
-/* All ranks go on, or none: with the status and message of the lowest that cannot. */
+/* Go on together: if a rank cannot, all return the status and message of the lowest such rank. */
 static neo_status neo__meet_agree(const neo__meet *meet, neo_status status) {
     if (meet->group.size == 1) return status;
     if (status != NEO_OK)
@@ -17639,7 +17734,7 @@ static neo_status neo__replica_fail(const neo_state *state, const neo__meet *mee
                     "bits than rank 0: %s",
                     function, neo__state_find_hash(state, hash)->name, ranks);
 }
-/* What this rank has that rank 0 has not. */
+/* Refuse a replica that rank 0 lacks. */
 static neo_status neo__replica_extra(const neo_state *state, const neo__census *census,
                                      const char *function, int progress) {
     for (int i = 0; i < state->count; i++) {
@@ -17797,10 +17892,11 @@ static neo_status neo__census_parts(const neo_state *state, const neo__meet *mee
     }
     return neo__meet_agree(meet, status);
 }
-/* Who has what, and that it makes one state. */
+/* Collect the tensors of all ranks and check that they make one state. */
 static neo_status neo__census_take(const neo_state *state, const neo__meet *meet,
                                    const char *function, int progress, neo__census *census) {
     census->arena.ctx = meet->ctx;
+    census->arena.function = function;
     NEO__TRY(neo__census_replicas(state, meet, function, progress, census));
     return neo__census_parts(state, meet, function, census);
 }
@@ -17923,19 +18019,19 @@ static neo_status neo__st_parse_dtype(neo__json *j, neo__st_tensor *t) {
     return neo__json_fail(j, at, "a dtype the format does not know");
 }
 /* The shape, and its number of elements. */
-static neo_status neo__st_parse_shape(neo__json *j, neo__st_tensor *t, int64_t *elements) {
+static neo_status neo__st_parse_shape(neo__json *json, neo__st_tensor *t, int64_t *elements) {
     int more = 1, empty = 0;
     int64_t product = 1;
-    NEO__TRY(neo__json_open(j, '['));
+    NEO__TRY(neo__json_open(json, '['));
     for (t->ndim = 0;; t->ndim++) {
         int64_t extent = 0;
-        NEO__TRY(neo__json_next(j, ']', t->ndim, &more));
+        NEO__TRY(neo__json_next(json, ']', t->ndim, &more));
         if (!more) break;
-        NEO__TRY(neo__json_count(j, &extent));
+        NEO__TRY(neo__json_count(json, &extent));
         if (t->ndim < NEO_MAX_DIMS) t->shape[t->ndim] = extent;
         if (extent == 0) empty = 1;
         else if (product > INT64_MAX / 64 / extent)
-            return neo__json_fail(j, j->at, "a shape that is too large");
+            return neo__json_fail(json, json->at, "a shape that is too large");
         else product *= extent;
     }
     *elements = empty ? 0 : product;
@@ -17949,34 +18045,35 @@ static neo_status neo__st_parse_range(neo__json *j, neo__st_tensor *t) {
     return neo__json_expect(j, ']');
 }
 /* {"dtype": ..., "shape": ..., "data_offsets": ...}, each once. */
-static neo_status neo__st_parse_tensor(neo__json *j, neo__st_tensor *t) {
+static neo_status neo__st_parse_tensor(neo__json *json, neo__st_tensor *t) {
     static const char *const keys[] = {"dtype", "shape", "data_offsets"};
     int seen = 0;
     int64_t elements = 0;
-    size_t start = j->at;
-    NEO__TRY(neo__json_open(j, '{'));
+    size_t start = json->at;
+    NEO__TRY(neo__json_open(json, '{'));
     for (int i = 0;; i++) {
         char *key;
-        NEO__TRY(neo__json_member(j, i, &key));
+        NEO__TRY(neo__json_member(json, i, &key));
         if (!key) break;
-        size_t at = (size_t)(key - j->text) - 1;
+        size_t at = (size_t)(key - json->text) - 1;
         int k = 0;
         while (k < 3 && strcmp(key, keys[k]) != 0) k++;
         if (k == 3)
-            return neo__json_fail(j, at, "a key that is none of dtype, shape, data_offsets");
-        if (seen & 1 << k) return neo__json_fail(j, at, "a key that is there twice");
+            return neo__json_fail(json, at, "a key that is none of dtype, shape, data_offsets");
+        if (seen & 1 << k) return neo__json_fail(json, at, "a key that is there twice");
         seen |= 1 << k;
-        if (k == 0) NEO__TRY(neo__st_parse_dtype(j, t));
-        if (k == 1) NEO__TRY(neo__st_parse_shape(j, t, &elements));
-        if (k == 2) NEO__TRY(neo__st_parse_range(j, t));
+        if (k == 0) NEO__TRY(neo__st_parse_dtype(json, t));
+        if (k == 1) NEO__TRY(neo__st_parse_shape(json, t, &elements));
+        if (k == 2) NEO__TRY(neo__st_parse_range(json, t));
     }
-    if (seen != 7) return neo__json_fail(j, start, "a tensor without dtype, shape or data_offsets");
+    if (seen != 7)
+        return neo__json_fail(json, start, "a tensor without dtype, shape or data_offsets");
     int64_t bits = elements * neo__st_dtypes[t->dtype].bits;
     if (t->end < t->begin || bits % 8 != 0 || t->end - t->begin != bits / 8)
         return neo_fail(NEO_ERR_FORMAT,
                         "%s: byte %" PRIu64 ": tensor %s: data_offsets [%" PRId64 ", %" PRId64
                         "] do not hold %" PRId64 " elements of %s",
-                        j->file, j->offset + start, t->name, t->begin, t->end, elements,
+                        json->file, json->offset + start, t->name, t->begin, t->end, elements,
                         neo__st_dtypes[t->dtype].name);
     return NEO_OK;
 }
@@ -17998,23 +18095,23 @@ static const neo__st_name *neo__st_find_name(const neo__st_name *list, int count
                                          neo__st_compare_names);
 }
 /* Pairs of strings, in the list sorted by key; equal keys are refused. */
-static neo_status neo__st_parse_metadata(neo__json *j, neo_safetensors *file) {
-    size_t start = j->at;
-    if (file->has_metadata) return neo__json_fail(j, start, "__metadata__ is there twice");
+static neo_status neo__st_parse_metadata(neo__json *json, neo_safetensors *file) {
+    size_t start = json->at;
+    if (file->has_metadata) return neo__json_fail(json, start, "__metadata__ is there twice");
     file->has_metadata = 1;
-    NEO__TRY(neo__json_open(j, '{'));
+    NEO__TRY(neo__json_open(json, '{'));
     for (int i = 0;; i++) {
         char *key, *value;
-        NEO__TRY(neo__json_member(j, i, &key));
+        NEO__TRY(neo__json_member(json, i, &key));
         if (!key) break;
-        NEO__TRY(neo__json_string(j, &value));
+        NEO__TRY(neo__json_string(json, &value));
         NEO__TRY(NEO__GROW(file->ctx, file->metadata, file->metadata_capacity,
                            file->metadata_count + 1));
         file->metadata[file->metadata_count].name = key;
         file->metadata[file->metadata_count++].value = value;
     }
     return neo__st_sort_names(file->metadata, file->metadata_count)
-               ? neo__json_fail(j, start, "a metadata key that is there twice")
+               ? neo__json_fail(json, start, "a metadata key that is there twice")
                : NEO_OK;
 }
 
@@ -18162,7 +18259,7 @@ static int neo__converts(neo_dtype from, neo_dtype to) {
     int wide = from == NEO_F32 || from == NEO_F16 || from == NEO_BF16;
     return from == to || (wide && (to == NEO_F32 || to == NEO_F16 || to == NEO_BF16));
 }
-/* What read would say, without reading: shape and dtype of the whole tensor. */
+/* Check shape and dtype of the whole tensor, as a read would. */
 static neo_status neo__st_check(const neo_safetensors *file, int index, const neo_tensor *t,
                                 int transposed) {
     neo_tensor info, want = *t;
@@ -18202,100 +18299,70 @@ static neo__st_rect neo__st_rect_of(const neo_safetensors *file, int index) {
 /* Rows shorter than this are read several at once, with what lies between them, through a buffer
    of that many bytes. */
 enum { NEO__ST_ROW_BYTES = 4096, NEO__ST_BUFFER_BYTES = 1 << 18 };
-/* From buffer [rows][width], from_step apart, to memory, to_step apart. */
-static neo_status neo__st_scatter(neo_ctx *ctx, char *buffer, neo_dtype from, int64_t from_step,
-                                  char *data, neo_dtype to, int64_t to_step, int64_t rows,
+/* From buffer [rows][width], `step` apart, to memory: elements between its rows and its columns. */
+typedef struct neo__st_steps {
+    int64_t row, col;
+} neo__st_steps;
+static neo_status neo__st_scatter(neo_ctx *ctx, char *buffer, neo_dtype from, int64_t step,
+                                  char *data, neo_dtype to, neo__st_steps steps, int64_t rows,
                                   int64_t width) {
     size_t size = neo_dtype_size(from);
-    if (from != to) {
+    if (from != to || steps.col != 1) {
         neo_tensor src = neo_tensor_2d(buffer, from, rows, width);
         neo_tensor dst = neo_tensor_2d(data, to, rows, width);
-        src.stride[0] = from_step;
-        dst.stride[0] = to_step;
+        src.stride[0] = step;
+        dst.stride[0] = steps.row;
+        dst.stride[1] = steps.col;
         return neo_tensor_convert(ctx, src, dst, NULL);
     }
-    for (int64_t r = 0; r < rows; r++)
-        memcpy(data + (size_t)(r * to_step) * size, buffer + (size_t)(r * from_step) * size,
+    for (int64_t row = 0; row < rows; row++)
+        memcpy(data + (size_t)(row * steps.row) * size, buffer + (size_t)(row * step) * size,
                (size_t)width * size);
     return NEO_OK;
 }
-typedef neo_status (*neo__st_read_fn)(neo_ctx *ctx, const neo__file *file, const neo__st_rect *rect,
-                                      const neo__slab *slab);
-/* `cut` of a slab in a device's memory, by way of the stage. */
-static neo_status neo__st_read_staged(neo_ctx *ctx, const neo__file *file, const neo__st_rect *rect,
-                                      const neo__slab *slab, const neo__rect *cut,
-                                      neo__st_read_fn read) {
-    NEO__ZERO(neo__rect, piece);
-    while (neo__stage_next(cut, slab->dtype, &piece)) {
-        neo__slab stage = neo__stage_of(ctx, slab, &piece);
-        NEO__TRY(read(ctx, file, rect, &stage));
-        NEO__TRY(neo__stage_move(ctx, slab, &stage, 1));
-    }
-    return NEO_OK;
-}
-/* What rect and slab share, from the file to memory. The context's scratch is the buffer. */
+/* The part of a slab that a rectangle of the file holds, from the file to memory. transposed: rows
+   of memory are columns of the file. The context's scratch is the buffer. */
 static neo_status neo__st_read_rect(neo_ctx *ctx, const neo__file *file, const neo__st_rect *rect,
-                                    const neo__slab *slab) {
-    neo__rect cut = neo__rect_cut(&rect->place, &slab->place);
+                                    const neo__slab *slab, int transposed) {
+    neo__rect place = transposed ? neo__rect_turned(&slab->place) : slab->place; /* in the file */
+    neo__rect cut = neo__rect_cut(&rect->place, &place);
     if (cut.rows == 0) return NEO_OK;
-    if (slab->memory == NEO_DEVICE)
-        return neo__st_read_staged(ctx, file, rect, slab, &cut, neo__st_read_rect);
-    size_t from = neo_dtype_size(rect->dtype), to = neo_dtype_size(slab->dtype);
-    int64_t rows = cut.rows, width = cut.cols, from_step = rect->place.cols, to_step = slab->step;
-    int64_t at = (cut.row - rect->place.row) * from_step + cut.col - rect->place.col;
+    if (slab->memory == NEO_DEVICE) { /* by way of the stage */
+        neo__rect all = transposed ? neo__rect_turned(&cut) : cut;
+        NEO__ZERO(neo__rect, piece);
+        while (neo__stage_next(&all, slab->dtype, &piece)) {
+            neo__slab stage = neo__stage_of(ctx, slab, &piece);
+            NEO__TRY(neo__st_read_rect(ctx, file, rect, &stage, transposed));
+            NEO__TRY(neo__stage_move(ctx, slab, &stage, 1));
+        }
+        return NEO_OK;
+    }
+    const size_t from = neo_dtype_size(rect->dtype), to = neo_dtype_size(slab->dtype);
+    const neo__st_steps steps = {transposed ? 1 : slab->step, transposed ? slab->step : 1};
+    const int64_t step = rect->place.cols, room = (int64_t)(NEO__ST_BUFFER_BYTES / from);
+    int64_t rows = cut.rows, width = cut.cols;
+    int64_t at = (cut.row - rect->place.row) * step + cut.col - rect->place.col;
     char *buffer = neo__shared_scratch(ctx), *data = slab->data;
-    data += (size_t)((cut.row - slab->place.row) * to_step + cut.col - slab->place.col) * to;
-    if (width == from_step && width == to_step) { /* one piece on both sides */
+    data += (size_t)((cut.row - place.row) * steps.row + (cut.col - place.col) * steps.col) * to;
+    if (!transposed && width == step && width == slab->step) { /* one piece on both sides */
         width *= rows;
         rows = 1;
     }
-    int direct =
-        rect->dtype == slab->dtype && (rows == 1 || (size_t)width * from >= NEO__ST_ROW_BYTES);
-    int64_t room = (int64_t)(NEO__ST_BUFFER_BYTES / from);
+    int wide = (size_t)width * from >= NEO__ST_ROW_BYTES;
+    int direct = !transposed && rect->dtype == slab->dtype && (rows == 1 || wide);
     int64_t piece = direct ? width : NEO__MIN(width, room); /* of a row */
-    int64_t batch = direct ? 1 : NEO__MIN((room - piece) / from_step + 1, rows);
-    for (int64_t r = 0; r < rows; r += batch) {
-        int64_t n = NEO__MIN(batch, rows - r);
-        for (int64_t c = 0, w; c < width; c += w) {
-            w = NEO__MIN(piece, width - c);
-            int64_t offset = rect->offset + (at + r * from_step + c) * (int64_t)from;
-            char *out = data + (size_t)(r * to_step + c) * to;
-            size_t bytes = (size_t)((n - 1) * from_step + w) * from;
+    int64_t batch = direct || (transposed && wide) ? 1 : NEO__MIN((room - piece) / step + 1, rows);
+    for (int64_t row = 0; row < rows; row += batch) {
+        int64_t n = NEO__MIN(batch, rows - row);
+        for (int64_t col = 0, w; col < width; col += w) {
+            w = NEO__MIN(piece, width - col);
+            int64_t offset = rect->offset + (at + row * step + col) * (int64_t)from;
+            char *out = data + (size_t)(row * steps.row + col * steps.col) * to;
+            size_t bytes = (size_t)((n - 1) * step + w) * from;
             NEO__TRY(neo__file_read_at(file, offset, direct ? out : buffer, bytes));
             if (direct) continue;
-            NEO__TRY(neo__st_scatter(ctx, buffer, rect->dtype, from_step, out, slab->dtype, to_step,
-                                     n, w));
-        }
-    }
-    return NEO_OK;
-}
-/* The same where the rows of memory are the columns of the file; the slab's place counts rows and
-   columns of memory. */
-static neo_status neo__st_read_transposed(neo_ctx *ctx, const neo__file *file,
-                                          const neo__st_rect *rect, const neo__slab *slab) {
-    size_t from = neo_dtype_size(rect->dtype), to = neo_dtype_size(slab->dtype);
-    int64_t step = rect->place.cols, rows = slab->place.cols, width = slab->place.rows;
-    int64_t room = (int64_t)(NEO__ST_BUFFER_BYTES / from), piece = NEO__MIN(width, room);
-    if (rows == 0 || width == 0) return NEO_OK;
-    if (slab->memory == NEO_DEVICE)
-        return neo__st_read_staged(ctx, file, rect, slab, &slab->place, neo__st_read_transposed);
-    int64_t batch =
-        (size_t)width * from >= NEO__ST_ROW_BYTES ? 1 : NEO__MIN((room - piece) / step + 1, rows);
-    char *buffer = neo__shared_scratch(ctx);
-    for (int64_t r = 0; r < rows; r += batch) {
-        int64_t n = NEO__MIN(batch, rows - r);
-        for (int64_t c = 0, w; c < width; c += w) {
-            w = NEO__MIN(piece, width - c);
-            int64_t at = (slab->place.col + r) * step + slab->place.row + c;
-            NEO__TRY(neo__file_read_at(file, rect->offset + at * (int64_t)from, buffer,
-                                       (size_t)((n - 1) * step + w) * from));
-            neo_tensor src = neo_tensor_2d(buffer, rect->dtype, n, w), dst = src;
-            src.stride[0] = step;
-            dst.data = slab->data + (size_t)(c * slab->step + r) * to;
-            dst.dtype = slab->dtype;
-            dst.stride[0] = 1;
-            dst.stride[1] = slab->step;
-            NEO__TRY(neo_tensor_convert(ctx, src, dst, NULL));
+            NEO__TRY(
+                neo__st_scatter(ctx, buffer, rect->dtype, step, out, slab->dtype, steps, n, w));
         }
     }
     return NEO_OK;
@@ -18313,7 +18380,7 @@ NEO_API neo_status neo_safetensors_read(neo_safetensors *file, int index, neo_te
         NEO__TRY(neo__check_place(file->ctx, t, "neo_safetensors_read", "t"));
     neo__st_rect rect = neo__st_rect_of(file, index);
     neo__slab slab = neo__slab_whole(&t);
-    return neo__st_read_rect(file->ctx, &file->file, &rect, &slab);
+    return neo__st_read_rect(file->ctx, &file->file, &rect, &slab, 0);
 }
 
 /* ---- writing ---- */
@@ -18321,12 +18388,12 @@ typedef struct neo__st_item {
     const char *name;
     const neo_tensor *tensor;
 } neo__st_item;
-/* Of the shape, with or without data. */
+/* Bytes that the shape takes, with or without data. */
 static size_t neo__st_bytes(const neo_tensor *t) {
     int64_t count = NEO__MAX(neo__shape_count(t->ndim, t->shape), 0);
     return neo__size_mul((size_t)count, neo_dtype_size(t->dtype));
 }
-/* Where the data of tensors comes from that are not in memory. */
+/* A source of data for tensors that are not in memory. */
 typedef struct neo__st_source {
     neo_tensor_fn fn;
     void *user;
@@ -18341,7 +18408,7 @@ static int neo__st_compare_items(const void *a, const void *b) {
     int sizes = neo__st_compare_sizes(x, y);
     return sizes ? sizes : strcmp(x->name, y->name);
 }
-/* Of tensors in one array: as they lie there. */
+/* The order of tensors of one size: that of their array. */
 static int neo__st_compare_places(const void *a, const void *b) {
     const neo__st_item *x = (const neo__st_item *)a, *y = (const neo__st_item *)b;
     int sizes = neo__st_compare_sizes(x, y);
@@ -18438,7 +18505,7 @@ static neo_status neo__st_put(neo__out *out, neo__st_item *items, int count,
 static int neo__st_compare_item_names(const void *a, const void *b) {
     return strcmp(((const neo__st_item *)a)->name, ((const neo__st_item *)b)->name);
 }
-/* Names differ; tensors have data, or with a source a shape. */
+/* Check that names differ, and that tensors have data (with a source: a shape). */
 static neo_status neo__st_check_items(const char *function, neo__st_item *items, int count,
                                       const neo__st_source *source) {
     static const char there = 0;
@@ -18593,8 +18660,7 @@ static neo_status neo__st_load_weights(neo_safetensors *file, const neo_name_map
             if (pass == 0) NEO__TRY(neo__st_check(file, index, &entry->whole, transposed));
             if (pass == 0) continue;
             neo__st_rect rect = neo__st_rect_of(file, index);
-            NEO__TRY((transposed ? neo__st_read_transposed
-                                 : neo__st_read_rect)(file->ctx, &file->file, &rect, &entry->slab));
+            NEO__TRY(neo__st_read_rect(file->ctx, &file->file, &rect, &entry->slab, transposed));
             *loaded += entry->first == i;
         }
     }
@@ -18681,7 +18747,7 @@ static neo_status neo__ckpt_path(char *out, const char *dir, int64_t step,
     snprintf(name, sizeof name, "step-%012" PRId64 "%s", step, neo__ckpt_suffixes[suffix]);
     return neo__path_join(out, dir, name);
 }
-/* Reads such a name; anything else gives 0. */
+/* Read a name made by neo__ckpt_path; 0: it is none. */
 static int neo__ckpt_parse_name(const char *name, int64_t *step, neo__ckpt_suffix *suffix) {
     if (strncmp(name, "step-", 5) != 0) return 0;
     *step = 0;
@@ -18726,7 +18792,7 @@ static const char *const neo__ckpt_apart =
 typedef struct neo__ckpt_mark {
     uint64_t bytes, crc, data_bytes; /* data_bytes: of the tensors */
 } neo__ckpt_mark;
-/* One save: constant first, then the two lists that are made anew for each file, then the results. */
+/* One save: constants, the two lists that are made anew for each file, the results. */
 typedef struct neo__ckpt_save {
     neo_ctx *ctx;
     const neo_state *state;
@@ -18831,14 +18897,9 @@ static neo_status neo__ckpt_write_tensors(neo__ckpt_save *save, int weights, neo
 static neo_status neo__ckpt_see(const neo__ckpt_save *save, const neo__ckpt_file *record,
                                 int rank) {
     char path[NEO__PATH_BYTES];
-    neo__file file;
+    int64_t size;
     NEO__TRY(neo__path_join(path, save->partial, record->name));
-    int64_t size = -1;
-    if (neo__path_look(path) == NEO__PATH_FILE) {
-        NEO__TRY(neo__file_open(&file, path, NEO__FILE_READ));
-        size = neo__file_size(&file);
-        neo__file_close(&file);
-    }
+    NEO__TRY(neo__path_size(path, &size));
     NEO__CHECK(size >= 0, NEO_ERR_IO, "%s: rank 0 does not see what rank %d wrote: %s", path, rank,
                neo__ckpt_apart);
     NEO__CHECK(size == record->bytes, NEO_ERR_IO,
@@ -18912,7 +18973,7 @@ static neo_status neo__ckpt_write_manifest(neo__ckpt_save *save) {
 }
 
 /* ---- the directory ---- */
-/* Removes what dead saves left behind and notes the whole checkpoints. Failures to remove do not
+/* Remove the files of dead saves and note the whole checkpoints. Failures to remove do not
    matter here: a leftover is invisible, and a save that needs its name reports what is wrong. */
 static neo_status neo__ckpt_clean(const char *name, void *user) {
     neo__ckpt_save *save = (neo__ckpt_save *)user;
@@ -18962,7 +19023,7 @@ static int neo__compare_steps_down(const void *a, const void *b) {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return x > y ? -1 : x < y;
 }
-/* Removes all but the newest `keep`, this one always among them. What cannot be removed is logged:
+/* Remove all but the newest `keep`, this one always among them. A failure is only logged:
    the save itself is done. */
 static void neo__ckpt_prune(neo__ckpt_save *save) {
     int keep = save->desc->keep == 0 ? 2 : save->desc->keep, kept = 1;
@@ -18996,7 +19057,7 @@ static neo_status neo__ckpt_write_own(neo__ckpt_save *save) {
     }
     return ranks > 1 ? neo__dir_sync(save->partial) : NEO_OK;
 }
-/* What rank 0 does when the files of all ranks are written. */
+/* Finish on rank 0, when the files of all ranks are written. */
 static neo_status neo__ckpt_close(neo__ckpt_save *save) {
     int ranks = save->meet.group.size;
     for (int k = 0; k < 2 * ranks; k++) {
@@ -19057,7 +19118,7 @@ static uint64_t neo__definition_hash(const neo_state *state) {
             neo__mix64(neo__mix64(neo_hash(state->words[i].key)) + neo_hash(state->words[i].value));
     return hash;
 }
-/* What the ranks have makes one state, and they save the same of it. */
+/* Check that the ranks hold one state and save the same step of it. */
 static neo_status neo__ckpt_prepare_group(neo__ckpt_save *save) {
     const neo__meet *meet = &save->meet;
     if (meet->group.size == 1 && save->part_count == 0) return NEO_OK;
@@ -19095,12 +19156,13 @@ NEO_API neo_status neo_save(neo_ctx *ctx, const neo_save_desc *desc, const neo_s
     neo__meet meet;
     NEO__TRY(neo__meet_begin(&meet, ctx, "neo_save", desc->group));
     neo_status status = neo__check_save(ctx, desc, state);
-    neo__arena arena = {ctx, NULL, NULL, 0};
+    neo__arena arena = {ctx, NULL, NULL, 0, "neo_save"};
     neo__ckpt_save *save = NULL;
     if (status == NEO_OK) status = NEO__ARENA(&arena, save, 1);
     status = neo__meet_agree(&meet, status);
     if (save) {
         save->ctx = save->arena.ctx = ctx;
+        save->arena.function = arena.function;
         save->desc = desc;
         save->state = state;
         save->meet = meet;
@@ -19170,7 +19232,7 @@ typedef struct neo__ckpt_run {
     neo__st_rect rect;
     int file, entry;
 } neo__ckpt_run;
-/* What the files have for an entry. */
+/* The elements that the files hold for an entry. */
 typedef struct neo__ckpt_cover {
     uint64_t corners;
     int64_t elements;
@@ -19232,41 +19294,41 @@ static neo_status neo__ckpt_parse_field(neo__json *j, const char *key,
     return fields[k].count ? neo__json_count(j, fields[k].count)
                            : neo__json_string(j, fields[k].text);
 }
-static neo_status neo__ckpt_parse_file(neo__json *j, neo__ckpt_load *load) {
+static neo_status neo__ckpt_parse_file(neo__json *json, neo__ckpt_load *load) {
     char *key, *name = NULL, *crc = NULL;
     int64_t bytes = 0;
     const neo__ckpt_field fields[] = {
         {"name", NULL, &name}, {"bytes", &bytes, NULL}, {"crc32c", NULL, &crc}};
     int seen = 0;
-    size_t start = j->at;
+    size_t start = json->at;
     NEO__TRY(NEO__GROW(load->ctx, load->files, load->file_capacity, load->file_count + 1));
     neo__ckpt_file *file = &load->files[load->file_count++];
     memset(file, 0, sizeof *file);
-    NEO__TRY(neo__json_open(j, '{'));
+    NEO__TRY(neo__json_open(json, '{'));
     for (int i = 0;; i++) {
-        NEO__TRY(neo__json_member(j, i, &key));
+        NEO__TRY(neo__json_member(json, i, &key));
         if (!key) break;
-        NEO__TRY(neo__ckpt_parse_field(j, key, fields, 3, &seen));
+        NEO__TRY(neo__ckpt_parse_field(json, key, fields, 3, &seen));
     }
     if (name && !neo__ckpt_plain_name(name))
-        return neo__json_fail(j, start, "not a plain file name");
-    if (seen != 7) return neo__json_fail(j, start, "a file without name, bytes or crc32c");
+        return neo__json_fail(json, start, "not a plain file name");
+    if (seen != 7) return neo__json_fail(json, start, "a file without name, bytes or crc32c");
     memcpy(file->name, name, strlen(name) + 1);
     file->bytes = bytes;
     for (int i = 0; i < 8; i++) {
         int digit = crc[i] >= 'A' && crc[i] <= 'F' ? -1 : neo__hex_digit(crc[i]);
-        if (digit < 0) return neo__json_fail(j, start, "crc32c is not 8 hex digits");
+        if (digit < 0) return neo__json_fail(json, start, "crc32c is not 8 hex digits");
         file->crc = file->crc << 4 | (uint32_t)digit;
     }
-    return crc[8] ? neo__json_fail(j, start, "crc32c is not 8 hex digits") : NEO_OK;
+    return crc[8] ? neo__json_fail(json, start, "crc32c is not 8 hex digits") : NEO_OK;
 }
-static neo_status neo__ckpt_parse_definition(neo__json *j, neo__ckpt_load *load) {
-    NEO__TRY(neo__json_open(j, '{'));
+static neo_status neo__ckpt_parse_definition(neo__json *json, neo__ckpt_load *load) {
+    NEO__TRY(neo__json_open(json, '{'));
     for (int i = 0;; i++) {
         char *key, *value;
-        NEO__TRY(neo__json_member(j, i, &key));
+        NEO__TRY(neo__json_member(json, i, &key));
         if (!key) return NEO_OK;
-        NEO__TRY(neo__json_string(j, &value));
+        NEO__TRY(neo__json_string(json, &value));
         NEO__TRY(NEO__GROW(load->ctx, load->words, load->word_capacity, load->word_count + 1));
         load->words[load->word_count].key = key;
         load->words[load->word_count++].value = value;
@@ -19281,33 +19343,33 @@ static neo_status neo__ckpt_parse_files(neo__json *j, neo__ckpt_load *load) {
         NEO__TRY(neo__ckpt_parse_file(j, load));
     }
 }
-static neo_status neo__ckpt_parse_manifest(neo__json *j, neo__ckpt_load *load) {
+static neo_status neo__ckpt_parse_manifest(neo__json *json, neo__ckpt_load *load) {
     char *key, *format = NULL;
     int64_t version = 0, step = -1;
     const neo__ckpt_field fields[] = {
         {"format", NULL, &format}, {"version", &version, NULL}, {"step", &step, NULL}};
     enum { DEFINITION = 8, FILES = 16, ALL = 31 };
     int seen = 0;
-    NEO__TRY(neo__json_open(j, '{'));
+    NEO__TRY(neo__json_open(json, '{'));
     for (int i = 0;; i++) {
-        NEO__TRY(neo__json_member(j, i, &key));
+        NEO__TRY(neo__json_member(json, i, &key));
         if (!key) break;
         int list = strcmp(key, "definition") == 0 ? DEFINITION
                    : strcmp(key, "files") == 0    ? FILES
                                                   : 0;
         if (list & ~seen)
-            NEO__TRY(list == FILES ? neo__ckpt_parse_files(j, load)
-                                   : neo__ckpt_parse_definition(j, load));
-        else NEO__TRY(neo__ckpt_parse_field(j, key, fields, 3, &seen));
+            NEO__TRY(list == FILES ? neo__ckpt_parse_files(json, load)
+                                   : neo__ckpt_parse_definition(json, load));
+        else NEO__TRY(neo__ckpt_parse_field(json, key, fields, 3, &seen));
         seen |= list;
     }
-    NEO__TRY(neo__json_end(j));
+    NEO__TRY(neo__json_end(json));
     NEO__CHECK(seen == ALL && strcmp(format, NEO__CKPT_FORMAT) == 0, NEO_ERR_FORMAT,
-               "%s: not the manifest of a neo checkpoint", j->file);
+               "%s: not the manifest of a neo checkpoint", json->file);
     NEO__CHECK(version == 1 || version == 2, NEO_ERR_UNSUPPORTED,
-               "%s: format version %" PRId64 ", this program reads 1 and 2", j->file, version);
+               "%s: format version %" PRId64 ", this program reads 1 and 2", json->file, version);
     NEO__CHECK(step == load->step, NEO_ERR_CORRUPT,
-               "%s: is of step %" PRId64 ", in a directory of step %" PRId64, j->file, step,
+               "%s: is of step %" PRId64 ", in a directory of step %" PRId64, json->file, step,
                load->step);
     return NEO_OK;
 }
@@ -19328,21 +19390,13 @@ static neo_status neo__ckpt_check_manifest(neo__ckpt_load *load, const char *pat
     return neo__ckpt_parse_manifest(&j, load);
 }
 static neo_status neo__ckpt_read_manifest(neo__ckpt_load *load) {
-    neo__file file;
+    int64_t bytes;
     NEO__TRY(neo__path_join(load->path, load->dir, NEO__CKPT_MANIFEST));
-    NEO__TRY(neo__file_open(&file, load->path, NEO__FILE_READ));
-    int64_t size = neo__file_size(&file);
-    neo_status status = NEO_OK;
-    if (size < 0 || size > NEO__CKPT_MANIFEST_BYTES) {
-        status =
-            neo_fail(NEO_ERR_CORRUPT, "%s: %" PRId64 " bytes are no manifest", load->path, size);
-    } else {
-        load->manifest_bytes = (size_t)size;
-        status = NEO__ARENA(&load->arena, load->manifest, size);
-        if (status == NEO_OK) status = neo__file_read_at(&file, 0, load->manifest, (size_t)size);
-    }
-    neo__file_close(&file);
-    NEO__TRY(status);
+    NEO__TRY(neo__file_load(&load->arena, load->path, NEO__CKPT_MANIFEST_BYTES, &load->manifest,
+                            &bytes));
+    NEO__CHECK(load->manifest, NEO_ERR_CORRUPT, "%s: %" PRId64 " bytes are no manifest", load->path,
+               bytes);
+    load->manifest_bytes = (size_t)bytes;
     load->manifest_crc = neo_crc32c(0, load->manifest, load->manifest_bytes);
     return neo__ckpt_check_manifest(load, load->path);
 }
@@ -19387,19 +19441,16 @@ static int neo__ckpt_wants(const neo__ckpt_load *load, const char *name) {
 }
 /* The file at load->path is there, at its size. */
 static neo_status neo__ckpt_check_size(neo__ckpt_load *load, const neo__ckpt_file *record) {
-    neo__file file;
+    int64_t size;
     NEO__TRY(neo__path_join(load->path, load->dir, record->name));
-    NEO__CHECK(neo__path_look(load->path) == NEO__PATH_FILE, NEO_ERR_CORRUPT,
-               "%s: missing, the manifest lists it", load->path);
-    NEO__TRY(neo__file_open(&file, load->path, NEO__FILE_READ));
-    int64_t size = neo__file_size(&file);
-    neo__file_close(&file);
+    NEO__TRY(neo__path_size(load->path, &size));
+    NEO__CHECK(size >= 0, NEO_ERR_CORRUPT, "%s: missing, the manifest lists it", load->path);
     NEO__CHECK(size == record->bytes, NEO_ERR_CORRUPT,
                "%s: %" PRId64 " bytes, the manifest says %" PRId64, load->path, size,
                record->bytes);
     return NEO_OK;
 }
-/* Its checksum. The context's scratch is the buffer: nothing computes now. */
+/* Check the checksum of a file. The context's scratch is the buffer: nothing computes now. */
 static neo_status neo__ckpt_check_crc(neo__ckpt_load *load, const neo__ckpt_file *record) {
     neo__file file;
     uint32_t crc = 0;
@@ -19420,7 +19471,7 @@ static neo_status neo__ckpt_check_crc(neo__ckpt_load *load, const neo__ckpt_file
                           load->path, crc, record->crc);
     return status;
 }
-/* Every rank sees all files; all of their bytes are checked, each file's by one rank. */
+/* Check on every rank that all files are there, and on one rank the bytes of each. */
 static neo_status neo__ckpt_check_files(neo__ckpt_load *load) {
     const neo__meet *meet = &load->meet;
     int all = !load->desc->weights_only && !load->desc->schema_only;
@@ -19561,7 +19612,7 @@ static neo_status neo__ckpt_open(neo__ckpt_load *load, int number, neo_safetenso
     NEO__TRY(neo__path_join(load->path, load->dir, load->files[number].name));
     return neo_safetensors_open(load->ctx, load->path, file);
 }
-/* What every entry needs is there, once. */
+/* Check that the files hold every element of every entry once. */
 static neo_status neo__ckpt_check_cover(const neo__ckpt_load *load) {
     for (int i = 0; i < load->state->count; i++) {
         const neo__state_entry *entry = &load->state->entries[i];
@@ -19594,7 +19645,7 @@ static neo_status neo__ckpt_survey(neo__ckpt_load *load) {
     }
     return neo__ckpt_check_cover(load);
 }
-/* Names the tensor of the files that no rank asks for. */
+/* Name tensor number `index` of the files, which no rank asks for. */
 static neo_status neo__ckpt_fail_extra(neo__ckpt_load *load, int index) {
     for (int i = 0; i < load->file_count; i++) {
         neo_safetensors *file = NULL;
@@ -19663,7 +19714,7 @@ static neo_status neo__ckpt_read_runs(neo__ckpt_load *load) {
         NEO__TRY(neo__file_open(&file, load->path, NEO__FILE_READ));
         for (; i < load->run_count && load->runs[i].file == number && status == NEO_OK; i++)
             status = neo__st_read_rect(load->ctx, &file, &load->runs[i].rect,
-                                       &load->state->entries[load->runs[i].entry].slab);
+                                       &load->state->entries[load->runs[i].entry].slab, 0);
         neo__file_close(&file);
     }
     return status;
@@ -19734,12 +19785,13 @@ NEO_API neo_status neo_load(neo_ctx *ctx, const neo_load_desc *desc, neo_state *
     neo__meet meet;
     NEO__TRY(neo__meet_begin(&meet, ctx, "neo_load", desc->group));
     neo_status status = neo__check_load(desc, state);
-    neo__arena arena = {ctx, NULL, NULL, 0};
+    neo__arena arena = {ctx, NULL, NULL, 0, "neo_load"};
     neo__ckpt_load *load = NULL;
     if (status == NEO_OK) status = NEO__ARENA(&arena, load, 1);
     status = neo__meet_agree(&meet, status);
     if (load) {
         load->ctx = load->arena.ctx = ctx;
+        load->arena.function = arena.function;
         load->desc = desc;
         load->state = state;
         load->before = -1;
@@ -19766,7 +19818,7 @@ NEO__HOT_BEGIN
    ------------------------------------------------------------------------------------------------ */
 #define NEO__METRICS_CAPACITY ((int64_t)1 << 32) /* twice the pairs stay below 2^63 */
 
-/* What adds up over samples, in any order. */
+/* Sums over samples; the order of the samples does not matter. */
 typedef struct neo__metric_sums {
     int64_t count, positive, correct;
     neo_exact logloss, prediction;
@@ -19878,9 +19930,9 @@ NEO_API neo_status neo_metrics_create(neo_ctx *ctx, const neo_metrics_desc *desc
     carve.block = (char *)neo__alloc_for(ctx, carve.at, "neo_metrics_create");
     if (!carve.block) return NEO_ERR_MEMORY;
     carve.at = 0;
-    neo_metrics *m = neo__metrics_layout(&counted, &carve);
-    *m = counted;
-    *out = m;
+    neo_metrics *metrics = neo__metrics_layout(&counted, &carve);
+    *metrics = counted;
+    *out = metrics;
     return NEO_OK;
 }
 NEO_API void neo_metrics_destroy(neo_metrics *m) {
@@ -19906,7 +19958,7 @@ static neo_status neo__metrics_fetch(neo_ctx *ctx, neo_tensor *t, int half) {
     t->data = room;
     return NEO_OK;
 }
-/* What is to be added, in host memory. */
+/* Check an update; *from_logit and *from_label are its numbers in host memory. */
 static neo_status neo__metrics_check(neo_ctx *ctx, neo_tensor logit, neo_tensor label,
                                      const float **from_logit, const float **from_label) {
     NEO__CHECK(neo__given(logit) && neo__given(label), NEO_ERR_ARG,
@@ -19952,25 +20004,25 @@ static void neo__metric_sums_add(const neo_ctx *ctx, neo__metric_sums *sums, con
     }
     sums->count += n;
 }
-NEO_API neo_status neo_metrics_update(neo_metrics *m, neo_tensor logit, neo_tensor label) {
-    NEO__CHECK(m, NEO_ERR_ARG, "neo_metrics_update: metrics is NULL");
+NEO_API neo_status neo_metrics_update(neo_metrics *metrics, neo_tensor logit, neo_tensor label) {
+    NEO__CHECK(metrics, NEO_ERR_ARG, "neo_metrics_update: metrics is NULL");
     const float *x = NULL, *y = NULL;
-    NEO__TRY(neo__metrics_check(m->ctx, logit, label, &x, &y));
+    NEO__TRY(neo__metrics_check(metrics->ctx, logit, label, &x, &y));
     neo__fp_state fp = neo__fp_enter();
-    int64_t slot = m->window ? m->lifetime.count % m->window : 0;
+    int64_t slot = metrics->window ? metrics->lifetime.count % metrics->window : 0;
     for (int64_t i = 0; i < logit.shape[0]; i++) {
-        if (m->positives + m->negatives < m->capacity) {
+        if (metrics->positives + metrics->negatives < metrics->capacity) {
             uint32_t key = neo__sort_key(x[i]);
-            if (y[i] > 0.0f) m->keys[m->positives++] = key;
-            else m->keys[m->capacity - ++m->negatives] = key;
+            if (y[i] > 0.0f) metrics->keys[metrics->positives++] = key;
+            else metrics->keys[metrics->capacity - ++metrics->negatives] = key;
         }
-        if (m->window) {
-            m->ring_logit[slot] = x[i];
-            m->ring_label[slot] = y[i] > 0.0f;
-            if (++slot == m->window) slot = 0;
+        if (metrics->window) {
+            metrics->ring_logit[slot] = x[i];
+            metrics->ring_label[slot] = y[i] > 0.0f;
+            if (++slot == metrics->window) slot = 0;
         }
     }
-    neo__metric_sums_add(m->ctx, &m->lifetime, x, y, logit.shape[0]);
+    neo__metric_sums_add(metrics->ctx, &metrics->lifetime, x, y, logit.shape[0]);
     neo__fp_leave(fp);
     return NEO_OK;
 }
@@ -20006,26 +20058,26 @@ NEO_API neo_status neo_metrics_lifetime(neo_metrics *m, neo_metric_values *value
     return NEO_OK;
 }
 NEO__HOT_BEGIN
-NEO_API neo_status neo_metrics_window(neo_metrics *m, neo_metric_values *values) {
-    NEO__CHECK(m && values, NEO_ERR_ARG, "neo_metrics_window: metrics or values is NULL");
-    NEO__CHECK(m->window, NEO_ERR_STATE,
+NEO_API neo_status neo_metrics_window(neo_metrics *metrics, neo_metric_values *values) {
+    NEO__CHECK(metrics && values, NEO_ERR_ARG, "neo_metrics_window: metrics or values is NULL");
+    NEO__CHECK(metrics->window, NEO_ERR_STATE,
                "neo_metrics_window: metrics were created without a window");
-    int64_t n = NEO__MIN(m->lifetime.count, m->window), pos = 0, neg = 0;
-    uint32_t *keys = m->scratch, *scratch = m->scratch + m->window;
+    int64_t n = NEO__MIN(metrics->lifetime.count, metrics->window), pos = 0, neg = 0;
+    uint32_t *keys = metrics->scratch, *scratch = metrics->scratch + metrics->window;
     NEO__ZERO(neo__metric_sums, sums);
     neo__fp_state fp = neo__fp_enter();
     for (int64_t at = 0; at < n; at += NEO__RUN) {
         float label[NEO__RUN];
         int64_t part = NEO__MIN(n - at, (int64_t)NEO__RUN);
         for (int64_t i = 0; i < part; i++) {
-            label[i] = m->ring_label[at + i] ? 1.0f : 0.0f;
-            uint32_t key = neo__sort_key(m->ring_logit[at + i]);
-            if (m->ring_label[at + i]) keys[pos++] = key;
-            else keys[m->window - ++neg] = key;
+            label[i] = metrics->ring_label[at + i] ? 1.0f : 0.0f;
+            uint32_t key = neo__sort_key(metrics->ring_logit[at + i]);
+            if (metrics->ring_label[at + i]) keys[pos++] = key;
+            else keys[metrics->window - ++neg] = key;
         }
-        neo__metric_sums_add(m->ctx, &sums, m->ring_logit + at, label, part);
+        neo__metric_sums_add(metrics->ctx, &sums, metrics->ring_logit + at, label, part);
     }
-    double auc = neo__auc_of_keys(keys, pos, keys + m->window - neg, neg, scratch);
+    double auc = neo__auc_of_keys(keys, pos, keys + metrics->window - neg, neg, scratch);
     neo__metric_values_of(&sums, auc, n, values);
     neo__fp_leave(fp);
     return NEO_OK;
@@ -20033,6 +20085,10 @@ NEO_API neo_status neo_metrics_window(neo_metrics *m, neo_metric_values *values)
 NEO__HOT_END
 /* ------------------------------------------------------------------------------------------------
    >>impl-progress
+
+   A line of text: label, bar, share, samples, rate, loss, time left. On a terminal it is drawn over
+   itself; elsewhere each one is a line of its own. It is handed to the user's function; nothing is
+   printed here.
    ------------------------------------------------------------------------------------------------ */
 enum { NEO__PROGRESS_BYTES = 1024, NEO__PROGRESS_COLUMNS = 200 };
 
@@ -20076,59 +20132,61 @@ static void neo__bar(const neo_progress *p, double share, int columns, char *out
 }
 
 /* The text after the bar: samples, rate, loss, time. */
-static void neo__progress_tail(const neo_progress *p, double loss, int final, char *text,
+static void neo__progress_tail(const neo_progress *progress, double loss, int final, char *text,
                                size_t bytes) {
     char done[32], total[32], rate[32], time[32];
-    double seconds = (double)(p->last_ns - p->started_ns) * 1e-9;
-    double new_samples = (double)(p->done - p->first);
+    double seconds = (double)(progress->last_ns - progress->started_ns) * 1e-9;
+    double new_samples = (double)(progress->done - progress->first);
     double per_second = seconds > 0.0 ? new_samples / seconds : 0.0;
-    neo__human((double)p->done, done);
-    neo__human((double)p->total, total);
+    neo__human((double)progress->done, done);
+    neo__human((double)progress->total, total);
     neo__human(per_second, rate);
-    if (p->total > 0 && !final) neo__append(text, bytes, "  %s/%s", done, total);
+    if (progress->total > 0 && !final) neo__append(text, bytes, "  %s/%s", done, total);
     else neo__append(text, bytes, "  %s samples", done);
     if (new_samples > 0.0) neo__append(text, bytes, "  %s samples/s", rate);
-    if (!p->hide_loss) neo__append(text, bytes, "  loss %.4f", loss);
+    if (!progress->hide_loss) neo__append(text, bytes, "  loss %.4f", loss);
     if (final) {
         neo__duration(seconds, time);
         neo__append(text, bytes, "  in %s", time);
-    } else if (p->total > 0 && per_second > 0.0) {
-        neo__duration((double)NEO__MAX(p->total - p->done, (int64_t)0) / per_second, time);
+    } else if (progress->total > 0 && per_second > 0.0) {
+        neo__duration((double)NEO__MAX(progress->total - progress->done, (int64_t)0) / per_second,
+                      time);
         neo__append(text, bytes, "  ETA %s", time);
     }
 }
-static void neo__progress_draw(neo_progress *p, double loss, int final) {
+static void neo__progress_draw(neo_progress *progress, double loss, int final) {
     char line[NEO__PROGRESS_BYTES], tail[256], bar[3 * NEO__PROGRESS_COLUMNS + 1];
-    int columns = p->columns > 0 ? NEO__MIN(p->columns, (int)NEO__PROGRESS_COLUMNS) : 80;
-    double share = p->total > 0 ? (double)p->done / (double)p->total : 0.0;
+    int columns =
+        progress->columns > 0 ? NEO__MIN(progress->columns, (int)NEO__PROGRESS_COLUMNS) : 80;
+    double share = progress->total > 0 ? (double)progress->done / (double)progress->total : 0.0;
     share = NEO__MIN(NEO__MAX(share, 0.0), 1.0);
     tail[0] = 0;
-    if (p->total > 0) neo__append(tail, sizeof tail, " %3d%%", (int)(share * 100.0));
-    neo__progress_tail(p, loss, final, tail, sizeof tail);
+    if (progress->total > 0) neo__append(tail, sizeof tail, " %3d%%", (int)(share * 100.0));
+    neo__progress_tail(progress, loss, final, tail, sizeof tail);
     line[0] = 0;
-    if (p->terminal) neo__append(line, sizeof line, "\r");
-    neo__append(line, sizeof line, "%.64s", p->label ? p->label : "");
-    if (!p->terminal) {
+    if (progress->terminal) neo__append(line, sizeof line, "\r");
+    neo__append(line, sizeof line, "%.64s", progress->label ? progress->label : "");
+    if (!progress->terminal) {
         neo__append(line, sizeof line, "%s\n", tail);
-        p->write(line, p->user);
+        progress->write(line, progress->user);
         return;
     }
     /* The bar takes the columns that are left by the longest usual tail, so that it keeps its
        width; the last column stays free: some terminals wrap after it. */
     int head = (int)strlen(line) - 1, used = head + (int)strlen(tail);
     int room = NEO__MIN(columns - 2 - head - NEO__MAX((int)strlen(tail), 61), 40);
-    if (p->total > 0 && room >= 8) {
-        neo__bar(p, share, room, bar);
+    if (progress->total > 0 && room >= 8) {
+        neo__bar(progress, share, room, bar);
         neo__append(line, sizeof line, " %s", bar);
         used += 1 + room;
     }
     neo__append(line, sizeof line, "%.*s", NEO__MAX(columns - 1 - used + (int)strlen(tail), 0),
                 tail);
-    int before = p->shown; /* blank what a longer line left behind */
-    p->shown = used = NEO__MIN(used, columns - 1);
+    int before = progress->shown; /* blank what a longer line left behind */
+    progress->shown = used = NEO__MIN(used, columns - 1);
     if (before > used) neo__append(line, sizeof line, "%*s", before - used, "");
     if (final) neo__append(line, sizeof line, "\n");
-    p->write(line, p->user);
+    progress->write(line, progress->user);
 }
 
 NEO_API void neo_progress_begin(neo_progress *p) {
@@ -20337,7 +20395,7 @@ struct neo_report {
 };
 
 /* ---- collecting ---- */
-/* The item of a list with that name, added if need be; NULL: no memory. */
+/* The item of a list with that name; NULL: none. */
 static neo__item *neo__item_find(neo__item *list, const char *name) {
     while (list && strcmp(list->name, name) != 0) list = list->next;
     return list;
@@ -20352,7 +20410,7 @@ static neo__item *neo__item_get(neo_report *r, neo__item **list, const char *nam
     while (*list) list = &(*list)->next;
     return *list = item;
 }
-/* A text of an item. A new value takes the place of the old one if it fits: facts may change often. */
+/* Set a text of an item, in the place of the old one if it fits: facts may change often. */
 static neo_status neo__item_text(neo_report *r, char **text, const char *value) {
     size_t bytes = strlen(value) + 1, room = *text ? (strlen(*text) + 16) & ~(size_t)15 : 0;
     char *copy = *text;
@@ -20368,15 +20426,16 @@ static neo_status neo__report_memory(void) {
 NEO_API neo_status neo_report_create(neo_ctx *ctx, const char *title, neo_report **out) {
     NEO__CHECK(ctx && title && out, NEO_ERR_ARG, "neo_report_create: ctx, title or report is NULL");
     *out = NULL;
-    neo_report *r = (neo_report *)neo__alloc_zero(ctx, sizeof *r);
-    if (!r) return neo__report_memory();
-    r->ctx = r->arena.ctx = ctx;
-    r->title = neo__arena_text(&r->arena, title, strlen(title));
-    if (r->title) {
-        *out = r;
+    neo_report *report = (neo_report *)neo__alloc_zero(ctx, sizeof *report);
+    if (!report) return neo__report_memory();
+    report->ctx = report->arena.ctx = ctx;
+    report->arena.function = "neo_report";
+    report->title = neo__arena_text(&report->arena, title, strlen(title));
+    if (report->title) {
+        *out = report;
         return NEO_OK;
     }
-    neo_report_destroy(r);
+    neo_report_destroy(report);
     return neo__report_memory();
 }
 NEO_API void neo_report_destroy(neo_report *r) {
@@ -20398,16 +20457,16 @@ NEO_API neo_status neo_report_note(neo_report *r, const char *text) {
     NEO__CHECK(r && text, NEO_ERR_ARG, "neo_report_note: report or text is NULL");
     return neo__item_get(r, &r->notes, text) ? NEO_OK : neo__report_memory();
 }
-NEO_API neo_status neo_report_point(neo_report *r, const char *chart_name, const char *curve_name,
-                                    double x, double y) {
-    NEO__CHECK(r && chart_name && curve_name, NEO_ERR_ARG,
+NEO_API neo_status neo_report_point(neo_report *report, const char *chart_name,
+                                    const char *curve_name, double x, double y) {
+    NEO__CHECK(report && chart_name && curve_name, NEO_ERR_ARG,
                "neo_report_point: report, chart or curve is NULL");
-    neo__item *chart = neo__item_get(r, &r->charts, chart_name);
+    neo__item *chart = neo__item_get(report, &report->charts, chart_name);
     neo__item *curve = chart ? neo__item_find(chart->parts, curve_name) : NULL;
     if (chart && !curve) {
         double *points;
-        NEO__TRY(NEO__ARENA(&r->arena, points, 2 * NEO__CURVE_POINTS));
-        curve = neo__item_get(r, &chart->parts, curve_name);
+        NEO__TRY(NEO__ARENA(&report->arena, points, 2 * NEO__CURVE_POINTS));
+        curve = neo__item_get(report, &chart->parts, curve_name);
         if (curve) {
             curve->x = points;
             curve->y = points + NEO__CURVE_POINTS;
@@ -20439,17 +20498,17 @@ NEO_API neo_status neo_report_axis(neo_report *r, const char *chart_name, const 
     NEO__TRY(neo__item_text(r, &chart->text[0], x_title ? x_title : ""));
     return neo__item_text(r, &chart->text[1], y_title ? y_title : "");
 }
-NEO_API neo_status neo_report_row(neo_report *r, const char *table_name, const char *const *cells,
-                                  int count) {
-    NEO__CHECK(r && table_name && (cells || count == 0) && count >= 0, NEO_ERR_ARG,
+NEO_API neo_status neo_report_row(neo_report *report, const char *table_name,
+                                  const char *const *cells, int count) {
+    NEO__CHECK(report && table_name && (cells || count == 0) && count >= 0, NEO_ERR_ARG,
                "neo_report_row: report, table or cells is NULL, or count < 0");
-    neo__item *table = neo__item_get(r, &r->tables, table_name), *row;
+    neo__item *table = neo__item_get(report, &report->tables, table_name), *row;
     if (!table) return neo__report_memory();
-    NEO__TRY(NEO__ARENA(&r->arena, row, 1));
-    NEO__TRY(NEO__ARENA(&r->arena, row->cells, count));
+    NEO__TRY(NEO__ARENA(&report->arena, row, 1));
+    NEO__TRY(NEO__ARENA(&report->arena, row->cells, count));
     for (; row->cell_count < count; row->cell_count++) {
         const char *text = cells[row->cell_count] ? cells[row->cell_count] : "";
-        char *copy = neo__arena_text(&r->arena, text, strlen(text));
+        char *copy = neo__arena_text(&report->arena, text, strlen(text));
         if (!copy) return neo__report_memory();
         row->cells[row->cell_count] = copy;
     }
@@ -20494,25 +20553,26 @@ typedef struct neo__axis {
     int ticks, digits;
 } neo__axis;
 
-static void neo__axis_labels(neo__axis *a) {
+static void neo__axis_labels(neo__axis *axis) {
     static const struct {
         double unit;
         const char *suffix;
     } units[] = {{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}};
-    double most = NEO__MAX(fabs(a->low), fabs(a->high));
-    a->unit = 1.0;
-    a->suffix = "";
+    double most = NEO__MAX(fabs(axis->low), fabs(axis->high));
+    axis->unit = 1.0;
+    axis->suffix = "";
     for (int i = 0; i < 4; i++) {
         if (most < units[i].unit * (i == 3 ? 10.0 : 1.0)) continue;
-        a->unit = units[i].unit;
-        a->suffix = units[i].suffix;
+        axis->unit = units[i].unit;
+        axis->suffix = units[i].suffix;
         break;
     }
-    a->digits = 0;
-    for (double s = a->step / a->unit; s < 0.999999 && a->digits < 12; s *= 10.0) a->digits++;
+    axis->digits = 0;
+    for (double s = axis->step / axis->unit; s < 0.999999 && axis->digits < 12; s *= 10.0)
+        axis->digits++;
 }
 /* About `wanted` steps of 1, 2 or 5 times a power of ten. widen: move both ends out to ticks. */
-static void neo__axis_make(neo__axis *a, double low, double high, int wanted, int widen) {
+static void neo__axis_make(neo__axis *axis, double low, double high, int wanted, int widen) {
     double least = NEO__MAX(fabs(low), fabs(high)) * 1e-9;
     if (!(high - low > least)) { /* one value: give it room */
         double room = fabs(low) > 1e-300 ? fabs(low) : 1.0;
@@ -20522,17 +20582,17 @@ static void neo__axis_make(neo__axis *a, double low, double high, int wanted, in
     if (!widen && low > 0.0 && low < 0.1 * high) low = 0.0;
     double raw = (high - low) / wanted, power = pow(10.0, floor(log10(raw)));
     double lead = raw / power;
-    a->step = power * (lead < 1.42 ? 1.0 : lead < 3.17 ? 2.0 : lead < 7.08 ? 5.0 : 10.0);
-    a->low = low;
-    a->high = high;
-    a->first = ceil(low / a->step - 1e-9) * a->step;
+    axis->step = power * (lead < 1.42 ? 1.0 : lead < 3.17 ? 2.0 : lead < 7.08 ? 5.0 : 10.0);
+    axis->low = low;
+    axis->high = high;
+    axis->first = ceil(low / axis->step - 1e-9) * axis->step;
     if (widen) {
-        a->low = a->first = floor(low / a->step + 1e-9) * a->step;
-        a->high = ceil(high / a->step - 1e-9) * a->step;
+        axis->low = axis->first = floor(low / axis->step + 1e-9) * axis->step;
+        axis->high = ceil(high / axis->step - 1e-9) * axis->step;
     }
-    a->ticks = (int)((a->high - a->first) / a->step + 1.000001);
-    a->ticks = NEO__MIN(NEO__MAX(a->ticks, 1), 20);
-    neo__axis_labels(a);
+    axis->ticks = (int)((axis->high - axis->first) / axis->step + 1.000001);
+    axis->ticks = NEO__MIN(NEO__MAX(axis->ticks, 1), 20);
+    neo__axis_labels(axis);
 }
 static double neo__axis_tick(const neo__axis *a, int i) { return a->first + a->step * i; }
 /* Room for 64 bytes. */
@@ -20578,10 +20638,10 @@ static double neo__axis_place(const neo__axis *a, double v, double scale) {
 /* Axes around all points; 0 when there is nothing to draw. */
 static int neo__chart_axes(const neo__item *chart, neo__axis *ax, neo__axis *ay) {
     double box[4] = {1e301, -1e301, 1e301, -1e301};
-    for (const neo__item *c = chart->parts; c; c = c->next)
-        for (int i = 0; i < neo__curve_points(c); i++) {
+    for (const neo__item *curve = chart->parts; curve; curve = curve->next)
+        for (int i = 0; i < neo__curve_points(curve); i++) {
             double x, y;
-            neo__curve_point(c, i, &x, &y);
+            neo__curve_point(curve, i, &x, &y);
             if (!neo__drawable(x, y)) continue;
             box[0] = NEO__MIN(box[0], x);
             box[1] = NEO__MAX(box[1], x);
@@ -20596,12 +20656,12 @@ static int neo__chart_axes(const neo__item *chart, neo__axis *ax, neo__axis *ay)
 static void neo__chart_legend(neo__out *out, const neo__item *chart) {
     int color = 0;
     neo__out_text(out, "<ul>");
-    for (const neo__item *c = chart->parts; c; c = c->next, color++) {
+    for (const neo__item *curve = chart->parts; curve; curve = curve->next, color++) {
         char last[64];
-        neo__value_text(c->last_y, last);
+        neo__value_text(curve->last_y, last);
         neo__out_format(out, "<li><i class=\"c%d%s\"></i>", color % NEO__CURVE_COLORS,
                         color >= NEO__CURVE_COLORS ? " dash" : "");
-        neo__html_text(out, c->name);
+        neo__html_text(out, curve->name);
         neo__html_element(out, " <b>", last, "</b></li>");
     }
     neo__out_text(out, "</ul>");
@@ -20641,8 +20701,8 @@ static void neo__chart_frame(neo__out *out, const neo__item *chart, const neo__a
                         1000.0 - neo__axis_place(ay, neo__axis_tick(ay, i), 1000.0));
     neo__out_text(out, "\" /><path class=\"base\" d=\"M0 1000H1000\" />\n");
     int color = 0;
-    for (const neo__item *c = chart->parts; c; c = c->next)
-        neo__curve_path(out, c, ax, ay, color++);
+    for (const neo__item *curve = chart->parts; curve; curve = curve->next)
+        neo__curve_path(out, curve, ax, ay, color++);
     neo__out_text(out, "</svg>\n");
     for (int i = 0; i < ay->ticks; i++) {
         neo__axis_label(ay, i, label);
@@ -20767,34 +20827,35 @@ static const char *const neo__report_css[] = {
     "@media print{body{background:#fff}figure,.table,.facts div{break-inside:avoid}}\n",
 };
 
-static void neo__report_head(neo__out *out, const neo_report *r) {
+static void neo__report_head(neo__out *out, const neo_report *report) {
     neo__out_text(out,
                   "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\" />\n"
                   "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\" />\n");
-    neo__html_element(out, "<title>", r->title, "</title>\n<style>\n");
+    neo__html_element(out, "<title>", report->title, "</title>\n<style>\n");
     for (size_t i = 0; i < sizeof neo__report_css / sizeof neo__report_css[0]; i++)
         neo__out_text(out, neo__report_css[i]);
     neo__html_element(
         out, "</style>\n</head>\n<body>\n<main>\n<header><p class=\"mark\">neo report</p><h1>",
-        r->title, "</h1>\n");
-    for (const neo__item *f = r->notes; f; f = f->next)
+        report->title, "</h1>\n");
+    for (const neo__item *f = report->notes; f; f = f->next)
         neo__html_element(out, "<p>", f->name, "</p>\n");
     neo__out_text(out, "</header>\n");
 }
-static void neo__report_body(neo__out *out, const neo_report *r) {
-    neo__report_head(out, r);
-    if (r->facts) neo__out_text(out, "<dl class=\"facts\">\n");
-    for (const neo__item *f = r->facts; f; f = f->next) {
+static void neo__report_body(neo__out *out, const neo_report *report) {
+    neo__report_head(out, report);
+    if (report->facts) neo__out_text(out, "<dl class=\"facts\">\n");
+    for (const neo__item *f = report->facts; f; f = f->next) {
         neo__html_element(out, "<div><dt>", f->name, "</dt>");
         neo__html_element(out, "<dd>", f->text[0], "</dd></div>\n");
     }
-    if (r->facts) neo__out_text(out, "</dl>\n");
-    if (r->charts) neo__out_text(out, "<div class=\"charts\">\n");
-    for (const neo__item *c = r->charts; c; c = c->next) neo__chart_write(out, c);
-    if (r->charts) neo__out_text(out, "</div>\n");
-    if (r->tables) neo__out_text(out, "<div class=\"tables\">\n");
-    for (const neo__item *t = r->tables; t; t = t->next) neo__table_write(out, t);
-    if (r->tables) neo__out_text(out, "</div>\n");
+    if (report->facts) neo__out_text(out, "</dl>\n");
+    if (report->charts) neo__out_text(out, "<div class=\"charts\">\n");
+    for (const neo__item *chart = report->charts; chart; chart = chart->next)
+        neo__chart_write(out, chart);
+    if (report->charts) neo__out_text(out, "</div>\n");
+    if (report->tables) neo__out_text(out, "<div class=\"tables\">\n");
+    for (const neo__item *t = report->tables; t; t = t->next) neo__table_write(out, t);
+    if (report->tables) neo__out_text(out, "</div>\n");
     neo__out_format(
         out,
         "<footer>neo %s. This page is complete in itself.</footer>\n</main>\n</body>\n</html>\n",
@@ -20802,8 +20863,8 @@ static void neo__report_body(neo__out *out, const neo_report *r) {
 }
 /* To a file beside it that is renamed over the old report when complete; devices and links are
    written directly. */
-NEO_API neo_status neo_report_write(const neo_report *r, const char *path) {
-    NEO__CHECK(r && path, NEO_ERR_ARG, "neo_report_write: report or path is NULL");
+NEO_API neo_status neo_report_write(const neo_report *report, const char *path) {
+    NEO__CHECK(report && path, NEO_ERR_ARG, "neo_report_write: report or path is NULL");
     neo__path_kind kind = neo__path_look(path);
     int direct = kind == NEO__PATH_OTHER || kind == NEO__PATH_DIR;
     char beside[NEO__PATH_BYTES];
@@ -20814,7 +20875,7 @@ NEO_API neo_status neo_report_write(const neo_report *r, const char *path) {
     neo__out out;
     NEO__TRY(neo__file_open(&file, path[0] ? beside : path, NEO__FILE_CREATE));
     neo__out_begin(&out, &file);
-    neo__report_body(&out, r);
+    neo__report_body(&out, report);
     neo_status status = neo__out_flush(&out), closed = neo__file_close(&file);
     if (status == NEO_OK) status = closed;
     if (status == NEO_OK && !direct) status = neo__path_rename(beside, path);

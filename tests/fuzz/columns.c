@@ -29,7 +29,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     neo_schema *s = NULL;
     if (size > 16384) return 0;
     FUZZ_CHECK(neo__schema_begin(ctx, "fuzz", NEO_FORMAT_DELIMITED, &s) == NEO_OK);
-    neo_status st = neo__describe_text(s, "columns", (const char *)data, size);
+    neo_status st = neo__describe_text(s, "columns", neo__text_of((const char *)data, (const char *)data + size));
     FUZZ_CHECK(st == NEO_OK || st == NEO_ERR_FORMAT || st == NEO_ERR_ARG);
     if (st != NEO_OK || s->feature_count > 64) {
         FUZZ_CHECK(st == NEO_OK || strlen(neo_last_error()) > 0);
@@ -60,7 +60,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     FUZZ_CHECK(neo__schema_save(s, again) == NEO_OK && memcmp(saved, again, n) == 0);
     free(saved);
     free(again);
-    neo__block_destroy(ctx, s, &b);
+    neo__block_destroy(ctx, &b);
     neo_schema_destroy(s);
     return 0;
 }

@@ -21,13 +21,12 @@ static void run(neo_ctx *ctx, const neo_state *state, const void *data, size_t s
     desc.dir = "fuzz";
     neo__ckpt_load *load = (neo__ckpt_load *)neo__alloc_zero(ctx, sizeof *load);
     FUZZ_CHECK(load != NULL);
-    load->ctx = ctx;
+    load->ctx = load->arena.ctx = ctx;
     load->desc = &desc;
     load->state = (neo_state *)state;
     load->step = 12;
-    load->manifest = (char *)neo_alloc(ctx, size);
+    FUZZ_CHECK(NEO__ARENA(&load->arena, load->manifest, size) == NEO_OK);
     load->manifest_bytes = size;
-    FUZZ_CHECK(load->manifest != NULL);
     memcpy(load->manifest, data, size);
     neo_status status = neo__ckpt_check_manifest(load, "fuzz");
     FUZZ_CHECK(status == NEO_OK || status == NEO_ERR_FORMAT || status == NEO_ERR_CORRUPT ||
@@ -40,6 +39,7 @@ static void run(neo_ctx *ctx, const neo_state *state, const void *data, size_t s
         FUZZ_CHECK(status == NEO_OK || status == NEO_ERR_MISMATCH);
     }
     neo__ckpt_load_free(load);
+    neo_free(ctx, load, sizeof *load);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
