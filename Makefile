@@ -25,38 +25,37 @@ DEMO_ARGS ?= $(DEMO_DATA) $(DEMO_MODEL) $(DEMO_TRAIN) $(DEMO_OUT)
 BENCHES      ?= gemm bags step sweep reader comm shard fsdp
 FUZZ_SECONDS ?= 600
 
-compile     = $(CC) -std=c11 -Wall -Wextra -I. -Itests -Ibench $(CFLAGS) $(SANITIZE)
-compile_cxx = $(CXX) -std=c++17 -Wall -Wextra -I. -Itests $(CFLAGS) $(SANITIZE) $(cxx_red_zones) -ffp-contract=off
-compile_mpi = $(MPICC) -std=c11 -Wall -Wextra -I. -Itests -Ibench $(CFLAGS) $(SANITIZE) -DNEO_COMM_MPI
+flags       = -Wall -Wextra -I. -Itests -Ibench -MMD -MF $@.d -MT $@
+compile     = $(CC) -std=c11 $(flags) $(CFLAGS) $(SANITIZE)
+compile_cxx = $(CXX) -std=c++17 $(flags) $(CFLAGS) $(SANITIZE) -ffp-contract=off
+compile_mpi = $(MPICC) -std=c11 $(flags) $(CFLAGS) $(SANITIZE) -DNEO_COMM_MPI
+compile_cu  = $(NVCC) -std=c++17 -O2 -I. -Itests $(CUDA_ARCH)
+nccl_flags  = -DNEO_COMM_NCCL -isystem $(CUDA)/include
 libs        = -lm -pthread
+objects     = $(filter %.o %.a,$^)
+# The source of a program: examples/train/dlrm/main.c of dlrm and of emulated_dlrm, tests/cuda/comm.c of cuda/comm.
+source_of   = $(firstword $(foreach name,$(1:emulated_%=%),$(wildcard examples/train/$(name)/main.c \
+    examples/plan/$(name).c examples/$(name).c tests/$(name).c bench/*/$(name).c)))
 
-examples = $(patsubst examples/%.c,$(B)/%,$(wildcard examples/*.c))
-# Programs of test folders: those that link the object of neo, those that see its private names, those of ranks.
-of       = $(patsubst %.c,$(B)/%,$(wildcard $(addsuffix /*.c,$(addprefix tests/,$(1)))))
-helpers  = $(addprefix $(B)/tests/,data/make_npy files/write_safetensors)
-private  = $(addprefix $(B)/tests/,core/math core/sgemm_hook data/numbers files/checkpoint_ranks files/json files/state)
-linked   = $(filter-out $(helpers) $(private),$(call of,core bags data files golden))
-ranks    = $(filter-out %/fake_nccl %/fault_rank %/wire %/plan,$(call of,comm shard fsdp))
-fuzzers  = $(call of,fuzz)
-programs = $(linked) $(private) $(ranks) $(B)/tests/comm/wire $(B)/tests/shard/plan $(emulator)
-scripts  = $(filter-out %/netns.sh %/digests.sh %/refused.sh %/gpu.sh %/nvcc.sh tests/cuda/programs.sh %/headers.sh,$(wildcard tests/*/*.sh))
-# g++ can watch the emulated shared memory, too.
-cxx_red_zones = $(if $(findstring address,$(SANITIZE)),$(shell $(CXX) -fsanitize=address '-fsanitize-sections=x*' -E \
-    -x c++ /dev/null >/dev/null 2>&1 && echo "'-fsanitize-sections=neo_shared*' -DNEO_EMU_RED_ZONES"))
-# Tests in C++, where there is a compiler for it: of the emulation of CUDA on the processor, and of kernels by it.
-emulator = $(if $(shell command -v $(CXX) 2>/dev/null),$(B)/tests/cuda/emulator/test_emulator)
-kernels  = $(patsubst %.cpp,$(B)/%,$(wildcard tests/cuda/*.cpp))
-# Of devices, in C; those of ranks with devices hold their own copy of neo.
-device_ranks = $(addprefix $(B)/tests/cuda/,comm shard fsdp)
-device_ones  = $(addprefix $(B)/tests/cuda/,device graph)
-cuda_programs = $(if $(emulator),$(device_ones) $(device_ranks) $(kernels) $(cuda_emulated))
-cuda_emulated = $(B)/tests/emulated_dlrm $(B)/tests/emulated_gpt $(B)/tests/emulated_bench $(nccl_emulated)
-nccl_emulated = $(if $(wildcard $(CUDA)/include/nccl.h),$(B)/tests/emulated_dlrm_nccl $(B)/tests/emulated_gpt_nccl $(device_nccl))
-device_nccl   = $(device_ranks:=_nccl)
-gpu_programs  = $(addsuffix _gpu,$(device_ones) $(device_ranks) $(kernels))
+# Names of programs. Of a test folder each file is one, less what helps another.
+helpers  = $(addprefix tests/,data/make_npy files/write_safetensors comm/fault_rank comm/fake_nccl)
+tests_of = $(addprefix $(B)/,$(basename $(filter-out $(helpers:=.c),$(wildcard $(1:%=tests/%/*.c)))))
+examples = $(addprefix $(B)/,$(notdir $(basename $(filter-out %/neo.c,$(wildcard examples/*.c examples/plan/*.c)) \
+    $(patsubst %/main.c,%,$(wildcard examples/train/*/main.c)))))
+programs = $(call tests_of,core bags data files golden comm shard fsdp)
+fuzzers  = $(call tests_of,fuzz)
+devices  = $(call tests_of,cuda)
+kernels  = $(addprefix $(B)/,$(basename $(wildcard tests/cuda/*.cpp)))
+cxx      = $(shell command -v $(CXX) 2>/dev/null)
+emulator = $(if $(cxx),$(B)/tests/cuda/emulator/test_emulator)
+emulated = $(devices) $(addprefix $(B)/tests/emulated_,dlrm gpt ops)
+over_nccl = $(if $(wildcard $(CUDA)/include/nccl.h),$(addprefix $(B)/tests/,cuda/comm_nccl cuda/shard_nccl \
+    emulated_dlrm_nccl emulated_gpt_nccl))
 
 # One recipe at a time may run; sub-makes build in parallel unless the caller chose -j.
 jobs = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS))
+make = +@$(MAKE) --no-print-directory $(jobs)
+export B CC CXX CUDA MAKE MPICC NVCC JOBS
 
 all: $(examples)
 
@@ -83,265 +82,190 @@ help:
 	@echo 'make clean        remove build/'
 	@echo 'Variables: CC, CXX, NVCC, CUDA_ARCH, MPICC (default mpicc), CFLAGS (default -O2 -g), JOBS, DEMO_ARGS'
 
-# ---- examples: each is one file that holds its own copy of neo ----
+ifneq ($(filter-out help clean,$(or $(MAKECMDGOALS),all)),)
+$(shell mkdir -p $(addprefix $(B)/,bench peers libfuzzer $(sort $(dir $(wildcard tests/*/*.c* tests/*/*/*.c*)))))
+endif
+-include $(wildcard $(B)/*.d $(B)/*/*.d $(B)/*/*/*.d)
+.SECONDEXPANSION:
 
-$(B)/%: examples/%.c neo.h | $(B)/tests
-	$(compile) -o $@ $< $(libs)
+# ---- neo itself, compiled once for each way to use it. Programs link it from an archive, of which one with an
+# ---- implementation of its own takes only what it lacks ----
 
-$(B)/allreduce: neo_comm.h
-$(B)/plan: neo_comm.h neo_fsdp.h examples/plans/sets.h
-$(B)/dlrm $(B)/dlrm_mpi $(B)/gpt $(B)/gpt_mpi $(B)/ranks $(B)/ranks_mpi: neo_comm.h neo_fsdp.h
+neo_c     = $(or $(wildcard examples/neo.c),tests/neo.c)
+archive   = rm -f $@ && ar rcs $@ $^
+# A header as an object.
+implement = -D$(shell echo $* | tr a-z A-Z)_IMPLEMENTATION= -x c -c -o $@ $<
+
+$(B)/neo.o: $(neo_c)
+	$(compile) -c -o $@ $<
+$(B)/neo_mpi.o: $(neo_c)
+	$(compile_mpi) -c -o $@ $<
+$(B)/neo_nccl.o: $(neo_c)
+	$(compile_mpi) $(nccl_flags) -c -o $@ $<
+$(B)/neo_cuda.o: examples/neo_cuda.cu neo_cuda.cuh neo.h
+	$(compile_cu) -c -o $@ $<
+$(B)/neo.a $(B)/neo_mpi.a $(B)/neo_nccl.a: %.a: %.o
+	$(archive)
+
+# ---- examples: dlrm_mpi is dlrm with ranks as processes of mpirun, dlrm_cuda with GPUs, dlrm_nccl with both ----
+
+$(examples): $(B)/%: $$(call source_of,$$*) $(B)/neo.a
+	$(compile) -o $@ $< $(objects) $(libs)
+$(examples:=_mpi): $(B)/%_mpi: $$(call source_of,$$*) $(B)/neo_mpi.a
+	$(compile_mpi) -o $@ $< $(objects) $(libs)
+$(examples:=_nccl): $(B)/%_nccl: $$(call source_of,$$*) $(B)/neo_nccl.a $(B)/neo_cuda.o
+	$(compile_mpi) -DEXAMPLE_CUDA $(nccl_flags) -o $@ $< $(objects) -L$(CUDA)/lib64 -Wl,-rpath,$(CUDA)/lib64 \
+	    -lnccl -lcublasLt -lcudart -lstdc++ $(libs)
+
+define link_cuda
+$(compile) -DEXAMPLE_CUDA -c -o $@.o $<
+$(NVCC) -o $@ $@.o $(objects) -lcublasLt -lm -lpthread
+endef
+$(examples:=_cuda): $(B)/%_cuda: $$(call source_of,$$*) $(B)/neo_cuda.o $(B)/neo.a
+	$(link_cuda)
+$(B)/bench/cuda: bench/cuda/ops.c $(B)/neo_cuda.o $(B)/neo.a
+	$(link_cuda)
+$(devices:=_gpu): $(B)/%_gpu: %.c $(B)/neo_cuda.o $(B)/tests/neo.a
+	$(link_cuda)
+$(kernels:=_gpu): $(B)/%_gpu: %.cpp tests/test.h neo_cuda.cuh neo.h
+	$(compile_cu) -o $@ -x cu $< -lcublasLt -lm -lpthread
 
 demo: $(B)/dlrm
 	@rm -rf $(B)/demo && mkdir -p $(B)/demo
 	$(B)/dlrm $(DEMO_ARGS)
-
-# ---- tests: one object of neo with its assertions on, and a program for each file ----
-
-checked = -include tests/checked.h
-test_headers = $(wildcard tests/*.h tests/*/*.h tests/cuda/emulator/*.h)
-make_folder  = @mkdir -p $(@D)
-
-$(B)/tests:
-	@mkdir -p $@
-
-$(B)/tests/neo.o: tests/neo.c tests/checked.h neo.h | $(B)/tests
-	$(compile) $(checked) -c -o $@ $<
-
-$(B)/tests/checked.o: tests/checked.c tests/checked.h | $(B)/tests
-	$(compile) -c -o $@ $<
-
-$(linked): $(B)/%: %.c $(test_headers) neo.h $(B)/tests/neo.o $(B)/tests/checked.o
-	$(make_folder)
-	$(compile) -o $@ $< $(B)/tests/neo.o $(B)/tests/checked.o $(libs)
-
-$(emulator): $(B)/%: %.cpp $(test_headers) neo.h
-	$(make_folder)
-	$(compile_cxx) -o $@ $< $(libs)
-
-# They need little of neo.h, which compiles much faster without its kernels.
-$(ranks): $(B)/%: %.c $(test_headers) neo.h neo_comm.h $(B)/tests/checked.o
-	$(make_folder)
-	$(compile) -O1 -DNEO_NO_SIMD $(checked) -o $@ $< $(B)/tests/checked.o $(libs)
-
-$(filter $(B)/tests/shard% $(B)/tests/fsdp%,$(ranks)): neo_fsdp.h
-
-# The NCCL backend over a stand-in for CUDA and NCCL, of which it needs the headers.
-$(B)/tests/comm/nccl: tests/comm/fake_nccl.c
-$(B)/tests/comm/nccl: private compile += -isystem $(CUDA)/include
-
-# neo_comm.h alone, over neo.h implemented in another file; the planner, with what it needs of neo_comm.h.
-$(B)/tests/comm/wire $(B)/tests/shard/plan: $(B)/%: %.c $(test_headers) neo_comm.h neo_fsdp.h $(B)/tests/neo.o $(B)/tests/checked.o
-	$(make_folder)
-	$(compile) $(checked) -DNEO_COMM_IMPLEMENTATION -o $@ $< $(B)/tests/neo.o $(B)/tests/checked.o $(libs)
-$(B)/tests/shard/plan: examples/plans/sets.h
-
-$(private): $(B)/%: %.c $(test_headers) neo.h $(B)/tests/checked.o
-	$(make_folder)
-	$(compile) $(checked) -DNEO_STATIC -o $@ $< $(B)/tests/checked.o $(libs)
-
-# Each fuzz target holds its own neo, less what it does not use (that compiles much faster). Without
-# libFuzzer it runs over its seeds and plain mutations of them.
-lean = -O1 -DNEO_STATIC -DNEO_NO_SIMD
-$(fuzzers): $(B)/%: %.c tests/fuzz/common.h neo.h
-	$(make_folder)
-	$(compile) $(lean) -DNEO_FUZZ_MAIN -o $@ $< $(libs)
-
-$(B)/tests/fuzz/plan $(B)/libfuzzer/plan: neo_comm.h neo_fsdp.h
-
-$(B)/libfuzzer/%: tests/fuzz/%.c tests/fuzz/common.h neo.h
-	@mkdir -p $(B)/libfuzzer
-	clang -std=c11 -g -I. -O1 -fsanitize=fuzzer,address $(lean) -o $@ $< $(libs)
-
-$(helpers): $(B)/%: %.c
-	$(make_folder)
-	$(compile) -o $@ $< $(libs)
-
-test-programs: $(programs) $(fuzzers) $(helpers)
-
-# Under AddressSanitizer, which the emulation of the device's memory works with.
-watched  = -O0 -g -Wall -Wextra -DNEO_NO_SIMD -I. -Itests -Ibench -fsanitize=address -fno-omit-frame-pointer
-emulated = $(CXX) -std=c++17 $(watched) -ffp-contract=off -DNEO_CUDA_ON_CPU -Itests/cuda/emulator
-$(kernels): $(B)/%: %.cpp $(test_headers) neo_cuda.cuh neo.h
-	$(make_folder)
-	$(emulated) -o $@ $< -pthread
-# Graphs are full after fewer operations and get old sooner, so that a test reaches that.
-few_ops = -DNEO__GRAPH_OPS=256 -DNEO__GRAPH_AGE=40
-# Rights to the device's pages come and go with every call: with little work memory that is quick.
-$(B)/tests/emulated_cuda.o: examples/neo_cuda.cu tests/cuda/emulator/cuda_on_cpu.h neo_cuda.cuh neo.h | $(B)/tests
-	$(emulated) '-DNEO__CUDA_WORK_BYTES=((size_t)1 << 20)' $(few_ops) -c -o $@ -x c++ $<
-$(B)/tests/emulated_neo.o: tests/neo.c tests/checked.h neo.h | $(B)/tests
-	$(CC) -std=c11 $(watched) $(checked) -c -o $@ $<
-$(B)/tests/cuda/graph: libs += -Wl,--wrap=calloc
-$(B)/tests/cuda/graph: few_ops += -DCOUNT_CALLOC
-$(device_ones): $(B)/%: %.c $(test_headers) neo_cuda.cuh $(B)/tests/emulated_cuda.o $(B)/tests/emulated_neo.o $(B)/tests/checked.o
-	$(make_folder)
-	$(CC) -std=c11 $(watched) $(few_ops) -c -o $@.o $<
-	$(CXX) -fsanitize=address -o $@ $@.o $(filter %.o,$^) $(libs)
-$(B)/tests/emulated_controls.o: tests/cuda/emulator/controls.cpp tests/cuda/emulator/cuda_on_cpu.h | $(B)/tests
-	$(emulated) -c -o $@ $<
-$(device_ranks): $(B)/%: %.c $(test_headers) neo_comm.h neo_fsdp.h $(B)/tests/emulated_cuda.o \
-    $(B)/tests/emulated_controls.o $(B)/tests/checked.o
-	$(make_folder)
-	$(CC) -std=c11 $(watched) $(checked) -DEMULATED -c -o $@.o $<
-	$(CXX) -fsanitize=address -o $@ $@.o $(filter %.o,$^) $(libs)
-# Over MPI, device memory by way of pinned memory.
-$(B)/tests/cuda/comm_mpi: tests/cuda/comm.c $(test_headers) neo_comm.h $(B)/tests/emulated_cuda.o $(B)/tests/checked.o
-	$(make_folder)
-	$(MPICC) -std=c11 $(watched) $(checked) -DNEO_COMM_MPI -DNEO_COMM_MPI_STAGED -o $@ $< $(filter %.o,$^) -lstdc++ $(libs)
-# The examples and the bench of a GPU on that device, for tests/cuda/emulated_programs.sh; -O0 compiles fastest.
-$(B)/tests/emulated_%: examples/%.c examples/device.h neo.h neo_comm.h neo_fsdp.h neo_cuda.cuh $(B)/tests/emulated_cuda.o
-	$(CC) -std=c11 -Wall -Wextra -DNEO_NO_SIMD -I. -DEXAMPLE_CUDA -c -o $@.o $<
-	$(CXX) -fsanitize=address -o $@ $@.o $(B)/tests/emulated_cuda.o $(libs)
-# And over the NCCL backend, on a stand-in for NCCL.
-$(B)/tests/nccl_on_cpu.o: tests/cuda/emulator/nccl_on_cpu.cpp tests/cuda/emulator/cuda_on_cpu.h | $(B)/tests
-	$(emulated) -c -o $@ $<
-$(B)/tests/emulated_%_nccl: examples/%.c examples/device.h neo.h neo_comm.h neo_fsdp.h $(B)/tests/emulated_cuda.o $(B)/tests/nccl_on_cpu.o
-	$(CC) -std=c11 -Wall -Wextra -DNEO_NO_SIMD -I. -isystem $(CUDA)/include -DEXAMPLE_CUDA -DNEO_COMM_NCCL -c -o $@.o $<
-	$(CXX) -fsanitize=address -o $@ $@.o $(B)/tests/emulated_cuda.o $(B)/tests/nccl_on_cpu.o $(libs)
-$(device_nccl): $(B)/%_nccl: %.c $(test_headers) neo_comm.h neo_fsdp.h $(B)/tests/emulated_cuda.o \
-    $(B)/tests/emulated_controls.o $(B)/tests/nccl_on_cpu.o $(B)/tests/checked.o
-	$(make_folder)
-	$(CC) -std=c11 $(watched) $(checked) -DEMULATED -DNEO_COMM_NCCL -isystem $(CUDA)/include -c -o $@.o $<
-	$(CXX) -fsanitize=address -o $@ $@.o $(filter %.o,$^) $(libs)
-$(B)/tests/emulated_bench: bench/cuda/ops.c bench/bench.h neo_cuda.cuh $(B)/tests/emulated_cuda.o $(B)/tests/emulated_neo.o \
-    $(B)/tests/checked.o
-	$(CC) -std=c11 $(watched) -c -o $@.o $<
-	$(CXX) -fsanitize=address -o $@ $@.o $(filter %.o,$^) $(libs)
-
-test:
-	@$(MAKE) --no-print-directory $(jobs) all test-programs $(cuda_programs)
-	@CC='$(CC)' B='$(B)' MAKE='$(MAKE)' JOBS='$(JOBS)' BESIDE='build/arm cuda/emulated cuda/emulated_programs fuzz/libfuzzer build/link build/mingw' \
-	    sh tests/run.sh $(programs) $(fuzzers) $(scripts)
-
-test-full:
-	@$(MAKE) --no-print-directory $(jobs) all test-programs
-	@CC='$(CC)' B='$(B)' MAKE='$(MAKE)' JOBS='$(JOBS)' NEO_FULL=1 TEST_TIMEOUT=3600 sh tests/run.sh $(B)/tests/comm/collectives \
-	    $(filter $(B)/tests/shard% $(B)/tests/fsdp%,$(ranks)) tests/comm/mpi.sh
-
-headers:
-	@CC='$(CC)' B='$(B)' JOBS='$(JOBS)' sh tests/build/headers.sh
-
-# ---- the same tests under sanitizers; a program stops at the first finding ----
-
-asan:  ; @$(MAKE) --no-print-directory sanitized NAME=address   SANITIZE='-fsanitize=address -fno-omit-frame-pointer'
-ubsan: ; @$(MAKE) --no-print-directory sanitized NAME=undefined SANITIZE='-fsanitize=undefined -fno-sanitize-recover=all'
-tsan:  ; @$(MAKE) --no-print-directory sanitized NAME=thread    SANITIZE='-fsanitize=thread'
-
-sanitized: CFLAGS = -O1 -g
-sanitized:
-	@$(MAKE) --no-print-directory $(jobs) B=$(B)/$(NAME) CFLAGS='$(CFLAGS)' SANITIZE='$(SANITIZE)' \
-	    $(B)/$(NAME)/dlrm $(B)/$(NAME)/gpt test-programs
-	@CC='$(CC)' B='$(B)/$(NAME)' MAKE='$(MAKE)' SANITIZER=$(NAME) sh tests/run.sh \
-	    $(patsubst $(B)/%,$(B)/$(NAME)/%,$(programs) $(fuzzers)) tests/programs/dlrm.sh tests/programs/gpt.sh
-
-fuzz:
-	@$(MAKE) --no-print-directory $(jobs) $(fuzzers)
-	@B='$(B)' MAKE='$(MAKE)' FUZZ_SECONDS=$(FUZZ_SECONDS) sh tests/run.sh tests/fuzz/libfuzzer.sh
-
-# ---- other machines ----
-
-arm:
-	@CC='$(CC)' B='$(B)' MAKE='$(MAKE)' JOBS='$(JOBS)' ARM_ALL=1 sh tests/run.sh tests/build/arm.sh
-
-mingw:
-	@CC='$(CC)' B='$(B)' MAKE='$(MAKE)' JOBS='$(JOBS)' sh tests/run.sh tests/build/mingw.sh
-
-# ---- a GPU: neo_cuda.cuh by nvcc; tests/cuda/gpu.sh says what is done with it ----
-
-cuda test-cuda bench-cuda:
-	@CC='$(CC)' NVCC='$(NVCC)' B='$(B)' MAKE='$(MAKE)' JOBS='$(JOBS)' sh tests/cuda/gpu.sh $@
-
-compile_cu = $(NVCC) -std=c++17 -O2 -I. -Itests $(CUDA_ARCH)
-libs_cu    = -lcublasLt -lm -lpthread
-
-$(B)/neo_cuda.o: examples/neo_cuda.cu neo_cuda.cuh neo.h | $(B)/tests
-	$(compile_cu) -c -o $@ $<
-$(B)/%_cuda: examples/%.c examples/device.h neo.h neo_comm.h neo_fsdp.h neo_cuda.cuh $(B)/neo_cuda.o
-	$(compile) -DEXAMPLE_CUDA -c -o $@.o $<
-	$(NVCC) -o $@ $@.o $(B)/neo_cuda.o $(libs_cu)
-$(B)/bench/cuda: bench/cuda/ops.c bench/bench.h neo_cuda.cuh $(B)/bench/neo.o $(B)/neo_cuda.o
-	$(compile) -c -o $@.o $<
-	$(NVCC) -o $@ $@.o $(B)/bench/neo.o $(B)/neo_cuda.o $(libs_cu)
-$(kernels:=_gpu): $(B)/%_gpu: %.cpp $(test_headers) neo_cuda.cuh neo.h
-	$(make_folder)
-	$(compile_cu) -o $@ -x cu $< $(libs_cu)
-$(device_ones:=_gpu): $(B)/%_gpu: %.c $(test_headers) neo_cuda.cuh $(B)/neo_cuda.o $(B)/tests/neo.o $(B)/tests/checked.o
-	$(make_folder)
-	$(compile) -c -o $@.o $<
-	$(NVCC) -o $@ $@.o $(filter %.o,$^) $(libs_cu)
-
-$(device_ranks:=_gpu): $(B)/%_gpu: %.c $(test_headers) neo_comm.h neo_fsdp.h neo_cuda.cuh $(B)/neo_cuda.o $(B)/tests/checked.o
-	$(make_folder)
-	$(compile) $(checked) -c -o $@.o $<
-	$(NVCC) -o $@ $@.o $(filter %.o,$^) $(libs_cu)
-
-# One rank per GPU, as MPI processes, with tensors over NCCL: mpirun -n 8 build/dlrm_nccl --device cuda ...
-$(B)/%_nccl: examples/%.c examples/device.h neo.h neo_comm.h neo_fsdp.h neo_cuda.cuh $(B)/neo_cuda.o
-	$(compile_mpi) -DEXAMPLE_CUDA -DNEO_COMM_NCCL -isystem $(CUDA)/include -c -o $@.o $<
-	$(MPICC) -o $@ $@.o $(B)/neo_cuda.o -L$(CUDA)/lib64 -Wl,-rpath,$(CUDA)/lib64 -lnccl -lcublasLt -lcudart -lstdc++ $(libs)
+mpi: $(B)/dlrm_mpi $(B)/gpt_mpi $(B)/allreduce_mpi $(B)/ranks_mpi $(B)/tests/comm/collectives_mpi $(B)/bench/comm_mpi
 nccl: $(B)/dlrm_nccl $(B)/gpt_nccl
-
-cuda-programs: $(B)/dlrm_cuda $(B)/gpt_cuda $(B)/bench/cuda $(if $(nccl_emulated),$(if $(shell command -v $(MPICC) 2>/dev/null),$(B)/dlrm_nccl))
-gpu-programs: $(gpu_programs) $(B)/dlrm_cuda $(B)/gpt_cuda
+cuda-programs: $(B)/dlrm_cuda $(B)/gpt_cuda $(B)/bench/cuda $(if $(over_nccl),$(if $(shell command -v $(MPICC)),$(B)/dlrm_nccl))
+gpu-programs: $(devices:=_gpu) $(kernels:=_gpu) $(B)/dlrm_cuda $(B)/gpt_cuda
 gpu-bench: $(B)/bench/cuda
 
-# ---- benches: verified before they are timed ----
+# ---- tests: each file is a program, linked with a neo whose assertions are on ----
 
-$(B)/bench/neo.o: neo.h
-	@mkdir -p $(B)/bench
-	printf '#define NEO_IMPLEMENTATION\n#include "neo.h"\n' | $(compile) -x c -c -o $@ -
+checked = -D_GNU_SOURCE= -include tests/checked.h
 
-$(B)/bench/%: bench/cpu/%.c $(wildcard bench/*.h) $(B)/bench/neo.o
-	$(compile) -o $@ $< $(B)/bench/neo.o $(libs) -ldl
-$(B)/bench/%: bench/ranks/%.c $(wildcard bench/*.h) $(B)/bench/neo.o
-	$(compile) -o $@ $< $(B)/bench/neo.o $(libs) -ldl
+$(B)/tests/neo.o $(B)/tests/neo_comm.o $(B)/tests/neo_fsdp.o: $(B)/tests/%.o: %.h
+	$(compile) $(checked) $(implement)
+$(B)/tests/checked.o: tests/checked.c
+	$(compile) -c -o $@ $<
+$(B)/tests/neo.a: $(addprefix $(B)/tests/,neo.o neo_comm.o neo_fsdp.o checked.o)
+	$(archive)
+$(B)/tests/%_mpi.o: %.h
+	$(compile_mpi) $(checked) $(implement)
+
+$(B)/tests/%: tests/%.c $(B)/tests/neo.a
+	$(compile) $(checked) $(of_test) -o $@ $< $(objects) $(libs)
+$(B)/tests/%_mpi: tests/%.c $(B)/tests/neo_comm_mpi.o $(B)/tests/neo.a
+	$(compile_mpi) $(checked) -o $@ $< $(objects) $(libs)
+$(B)/tests/cuda/emulator/%: tests/cuda/emulator/%.cpp
+	$(compile_cxx) $(red_zones) -o $@ $< $(libs)
+$(B)/libfuzzer/%: tests/fuzz/%.c
+	clang -std=c11 $(flags) -g -O1 -fsanitize=fuzzer,address -o $@ $< $(libs)
+
+# The NCCL backend over a stand-in for CUDA and NCCL, of which it needs the headers. Without libFuzzer a target runs
+# over its seeds and plain mutations of them. g++ can watch the emulated shared memory, too.
+$(B)/tests/comm/nccl: of_test = -isystem $(CUDA)/include
+$(call tests_of,shard fsdp): of_test = -O1
+$(fuzzers): of_test = -O1 -DNEO_FUZZ_MAIN
+red_zones = $(if $(findstring address,$(SANITIZE)),$(shell $(CXX) -fsanitize=address '-fsanitize-sections=x*' -E \
+    -x c++ /dev/null >/dev/null 2>&1 && echo "'-fsanitize-sections=neo_shared*' -DNEO_EMU_RED_ZONES"))
+
+# ---- a GPU that the CPU emulates, always under AddressSanitizer. Graphs are full after fewer operations and get old
+# ---- sooner, so that a test reaches that; rights to the device's pages come and go with every call: with little work
+# ---- memory that is quick ----
+
+watched  = -O0 -g $(flags) -DNEO_NO_SIMD -fsanitize=address -fno-omit-frame-pointer $(small)
+small    = -DNEO__GRAPH_OPS=256 -DNEO__GRAPH_AGE=40 '-DNEO__CUDA_WORK_BYTES=((size_t)1 << 20)'
+on_cpu   = $(CC) -std=c11 $(watched) $(checked) -DEXAMPLE_CUDA -DEMULATED
+emulate  = $(CXX) -std=c++17 $(watched) -ffp-contract=off -DNEO_CUDA_ON_CPU -Itests/cuda/emulator
+
+$(B)/tests/emulated_cuda.o: examples/neo_cuda.cu
+	$(emulate) -c -o $@ -x c++ $<
+$(B)/tests/emulated_controls.o $(B)/tests/emulated_nccl_on_cpu.o: $(B)/tests/emulated_%.o: tests/cuda/emulator/%.cpp
+	$(emulate) -c -o $@ $<
+$(addprefix $(B)/tests/emulated_,neo.o neo_comm.o neo_fsdp.o): $(B)/tests/emulated_%.o: %.h
+	$(on_cpu) $(implement)
+$(B)/tests/emulated_%_nccl.o: %.h
+	$(on_cpu) $(nccl_flags) $(implement)
+$(B)/tests/emulated.a: $(addprefix $(B)/tests/,$(addprefix emulated_,neo.o neo_comm.o neo_fsdp.o cuda.o controls.o) checked.o)
+	$(archive)
+
+$(kernels): small =
+$(kernels): $(B)/%: %.cpp
+	$(emulate) -o $@ $< $(libs)
+$(B)/tests/cuda/graph: libs += -Wl,--wrap=calloc
+$(B)/tests/cuda/graph: small += -DCOUNT_CALLOC
+$(emulated): $(B)/tests/%: $$(call source_of,$$*) $(B)/tests/emulated.a
+	$(on_cpu) -o $@ $< $(objects) -lstdc++ $(libs)
+$(over_nccl): $(B)/tests/%_nccl: $$(call source_of,$$*) $(B)/tests/emulated_neo_comm_nccl.o \
+    $(B)/tests/emulated_nccl_on_cpu.o $(B)/tests/emulated.a
+	$(on_cpu) $(nccl_flags) -o $@ $< $(objects) -lstdc++ $(libs)
+# Over MPI, device memory by way of pinned memory.
+$(B)/tests/cuda/comm_mpi: tests/cuda/comm.c $(B)/tests/emulated.a
+	$(MPICC) -std=c11 $(watched) $(checked) -DNEO_COMM_MPI -DNEO_COMM_MPI_STAGED -o $@ $< $(objects) -lstdc++ $(libs)
+
+# ---- what is run ----
+
+test-programs: $(programs) $(emulator) $(fuzzers) $(B)/tests/data/make_npy
+emulated-programs: $(if $(cxx),$(emulated) $(kernels) $(over_nccl))
+
+quick = tests/programs/*.sh tests/comm/mpi.sh tests/files/*.sh tests/fsdp/*.sh tests/build/contents.sh tests/build/link.sh
+rest  = tests/comm/mpi_faults.sh tests/cuda/emulated*.sh tests/fuzz/libfuzzer.sh tests/build/arm.sh tests/build/mingw.sh
+
+test:
+	$(make) all test-programs emulated-programs
+	@sh tests/run.sh $(programs) $(emulator) $(fuzzers) $(wildcard $(quick) $(rest))
+
+test-full:
+	$(make) all test-programs
+	@NEO_FULL=1 TEST_TIMEOUT=3600 sh tests/run.sh $(B)/tests/comm/collectives \
+	    $(filter $(B)/tests/shard% $(B)/tests/fsdp%,$(programs)) tests/comm/mpi.sh
+
+headers:
+	@sh tests/build/headers.sh
+
+# The same tests under sanitizers; a program stops at the first finding.
+asan:  ; $(make) sanitized NAME=address   SANITIZE='-fsanitize=address -fno-omit-frame-pointer'
+ubsan: ; $(make) sanitized NAME=undefined SANITIZE='-fsanitize=undefined -fno-sanitize-recover=all'
+tsan:  ; $(make) sanitized NAME=thread    SANITIZE='-fsanitize=thread'
+sanitized:
+	$(make) B=$(B)/$(NAME) CFLAGS='-O1 -g' SANITIZE='$(SANITIZE)' $(B)/$(NAME)/dlrm $(B)/$(NAME)/gpt test-programs
+	@B='$(B)/$(NAME)' SANITIZER=$(NAME) sh tests/run.sh $(patsubst $(B)/%,$(B)/$(NAME)/%,$(programs) $(emulator) $(fuzzers)) \
+	    tests/programs/dlrm.sh tests/programs/gpt.sh
+
+fuzz:
+	$(make) $(fuzzers)
+	@FUZZ_SECONDS=$(FUZZ_SECONDS) sh tests/run.sh tests/fuzz/libfuzzer.sh
+arm:   ; @ARM_ALL=1 sh tests/run.sh tests/build/arm.sh
+mingw: ; @sh tests/run.sh tests/build/mingw.sh
+netns: ; @sh tests/run.sh tests/comm/netns.sh
+cuda test-cuda bench-cuda: ; @sh tests/cuda/gpu.sh $@
+
+# ---- benches: verified before they are timed. Peers: the same shapes by PyTorch and others; bench/README.md ----
+
+$(B)/bench/%: $$(wildcard bench/cpu/$$*.c bench/ranks/$$*.c) $(B)/neo.a
+	$(compile) -o $@ $< $(objects) $(libs) -ldl
+$(B)/bench/%_mpi: bench/ranks/%.c $(B)/neo_mpi.a
+	$(compile_mpi) -o $@ $< $(objects) $(libs)
 
 bench: $(patsubst %,$(B)/bench/%,$(BENCHES))
 	@BENCH_ARGS="$(BENCH_ARGS)" sh bench/run.sh $(B)/bench.jsonl $^
 
-# ---- peers: the same shapes by PyTorch, FBGEMM and others, in turns; bench/README.md ----
-
 PEERS = $(B)/peers
-
-$(PEERS)/libneo_%.so: bench/peers/neo_%.c $(wildcard bench/*.h bench/peers/*.h) examples/dlrm.c examples/gpt.c examples/device.h neo.h neo_comm.h neo_fsdp.h
-	@mkdir -p $(PEERS)
+$(PEERS)/libneo_%.so: bench/peers/neo_%.c
 	$(compile) -Wno-unused-function -fPIC -shared -o $@ $< $(libs)
-$(PEERS)/neo_start: bench/peers/neo_side.c $(wildcard bench/*.h) neo.h
-	@mkdir -p $(PEERS)
+$(PEERS)/neo_start: bench/peers/neo_side.c
 	$(compile) -DNEO_SIDE_MAIN -o $@ $< $(libs)
 $(PEERS)/venv/ready: bench/peers/requirements.txt
 	python3 -m venv $(PEERS)/venv
 	$(PEERS)/venv/bin/pip install -q --no-deps -r $<
 	touch $@
-
 peers: $(PEERS)/venv/ready $(PEERS)/libneo_side.so $(PEERS)/libneo_dlrm.so $(PEERS)/libneo_gpt.so $(PEERS)/neo_start
 	NEO_PEERS_BUILD=$(PEERS) $(PEERS)/venv/bin/python bench/peers/run.py $(PEERS_ARGS)
-
-# They hold the implementations that neo.o has not.
-$(B)/bench/comm $(B)/bench/sweep $(B)/bench/shard $(B)/bench/fsdp: neo_comm.h
-$(B)/bench/sweep $(B)/bench/shard $(B)/bench/fsdp: neo_fsdp.h
-
-# ---- ranks as MPI processes: mpirun -n 4 build/dlrm_mpi ... ----
-
-mpi: $(B)/dlrm_mpi $(B)/gpt_mpi $(B)/allreduce_mpi $(B)/ranks_mpi $(B)/tests/comm/collectives_mpi $(B)/bench/comm_mpi
-
-$(B)/%_mpi: examples/%.c neo.h neo_comm.h | $(B)/tests
-	$(compile_mpi) -o $@ $< $(libs)
-
-$(ranks:=_mpi): $(B)/%_mpi: %.c $(test_headers) neo.h neo_comm.h $(B)/tests/checked.o
-	$(make_folder)
-	$(compile_mpi) -DNEO_NO_SIMD $(checked) -o $@ $< $(B)/tests/checked.o $(libs)
-
-$(B)/bench/%_mpi: bench/ranks/%.c $(wildcard bench/*.h) neo_comm.h $(B)/bench/neo.o
-	$(compile_mpi) -o $@ $< $(B)/bench/neo.o $(libs)
-
-netns:
-	@CC='$(CC)' B='$(B)' MAKE='$(MAKE)' sh tests/run.sh tests/comm/netns.sh
 
 clean:
 	rm -rf $(B)
 
-.PHONY: all help demo test test-programs headers asan ubsan tsan sanitized fuzz arm mingw cuda test-cuda bench-cuda cuda-programs nccl gpu-programs gpu-bench bench peers mpi netns clean
+.PHONY: all help demo mpi nccl cuda-programs gpu-programs gpu-bench test-programs emulated-programs test test-full \
+    headers asan ubsan tsan sanitized fuzz arm mingw netns cuda test-cuda bench-cuda bench peers clean
 .DELETE_ON_ERROR:
 .SECONDARY:

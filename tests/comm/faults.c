@@ -13,6 +13,7 @@
    Time: faults that are seen at once (a rank that has left, another count) run with a timeout of LONG_MS, so that a
    timeout would be seen as the wrong status; the others with SHORT_MS. Nothing else is timed, but for SLACK_MS: what
    takes longer has waited for something that it should not wait for. */
+#define NEO_COMM_IMPLEMENTATION /* its private names, too */
 #include "ranks.h"
 #include "meter.h"
 

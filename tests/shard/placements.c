@@ -2,7 +2,6 @@
 
    The oracle is a neo_bags that sees the whole batch: pooled rows, weights and optimizer state of every plan must
    have its bits. */
-#define NEO_IMPLEMENTATION
 #include "common.h"
 
 /* A part of this rank against the oracle's table, every tensor of it. */

@@ -1,7 +1,6 @@
 /* slow_links.c: how long sharded tables take where the links are slow: threads as ranks, under the link model.
 
    The links are so slow, and the tables so small, that a step takes what its messages take. */
-#define NEO_IMPLEMENTATION
 #include "common.h"
 
 /* Long bags of narrow tables: ids take a good part of what travels. */
