@@ -19,7 +19,7 @@ for target in "$@"; do
             skipped=$((skipped + 1))
             continue
         fi
-        limit="timeout -k 10 $left"
+        limit="env NEO_SECONDS=$((left - 20)) timeout -k 10 $left" # a list in a list ends first
         export NEO_SECONDS=$left # of a target that is a list itself
     fi
     echo "== make $target"
