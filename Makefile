@@ -1,347 +1,207 @@
-# neo: the examples, the tests and the benches. `make help` lists what there is.
-#
-# Needs GNU make and a C compiler (gcc or clang). The other tools - the second compiler, cross
-# compilers, qemu, libFuzzer - are used where they are installed; what is missing is reported as
-# skipped. Everything is written below build/.
+# neo: the examples, the tests and the benches. Needs GNU make and a C compiler (gcc or clang).
+# Other tools (a second compiler, cross compilers, qemu, libFuzzer) are used where they are
+# installed; what is missing is reported as skipped. Everything is written below build/.
+# `make help` prints:
+#:make              build the examples and programs: build/dlrm, build/gpt, build/plan ...
+#:make demo         train a recommendation model on the data in examples/data
+#:make test         every feature on the CPU, over threads and MPI, in minutes; ends with the totals
+#:make check        everything this machine can run: the five targets that follow
+#:make test-full    whole grids, all MPIs, an emulated GPU, libFuzzer, ARM, Windows
+#:make headers      the headers under gcc and clang, C11 to C++17, all macros, -Werror
+#:make asan         the tests under AddressSanitizer; likewise ubsan and tsan
+#:make cuda         neo_cuda.cuh under nvcc for sm_80 and sm_90, -Werror; build/dlrm_cuda, gpt_cuda
+#:make nccl         build/dlrm_nccl, gpt_nccl: ranks of mpirun with a GPU each, tensors over NCCL
+#:make test-cuda    on a GPU: the tests of neo_cuda.cuh, dlrm and gpt with the bits of the CPU
+#:make bench-cuda   on a GPU: figures, also in bench/results/cuda-<its name>.md
+#:make bench        one line per figure; also build/bench.jsonl (BENCHES="gemm bags")
+#:                  BENCH_ARGS=--quick: smaller and shorter
+#:make peers        the same work by PyTorch, FBGEMM, OpenBLAS, torchrec and pandas (installed below
+#:                  build/, 6 GB), in turns with neo; bench/results/cpu.md has the latest whole runs
+#:                  (PEERS_ARGS="--only gemm,bags --threads 1"; --quick: build/peers/quick.md)
+#:make mpi          build/dlrm_mpi, gpt_mpi, allreduce_mpi, ranks_mpi, bench/comm_mpi, by $(MPICC)
+#:make netns        the MPI test over TCP between network namespaces, and a link that is cut (root)
+#:make fuzz         the parsers under libFuzzer, FUZZ_SECONDS=600 each (clang)
+#:make arm          the tests for AArch64, under qemu, and its digest against this machine
+#:make mingw        the headers, examples and programs for Windows, compiled only
+#:make clean        remove build/
+#:Variables: CC, CXX, NVCC, CUDA_ARCH, MPICC (mpicc), CFLAGS (-O2 -g), JOBS, DEMO_ARGS
 
 CC     ?= cc
 CXX    ?= c++
 MPICC  ?= mpicc
 CUDA   ?= /usr/local/cuda
 NVCC   ?= nvcc
-# GPUs that nvcc compiles for: A100 and its like, H100 and H200, and from their PTX what comes later.
+# GPUs that nvcc compiles for: A100 and its like, H100 and H200, and by their PTX later ones.
 CUDA_ARCH ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 \
     -gencode arch=compute_90,code=compute_90
 CFLAGS ?= -O2 -g
 B      ?= build
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
-
-DEMO_DATA  = --format adult --data examples/data/adult/adult.data --test examples/data/adult/adult.test
-DEMO_MODEL = --dim 8 --bottom 5-32-8 --top 32-1
-DEMO_TRAIN = --epochs 10 --batch 256 --shuffle 32768 --optimizer adagrad --lr 0.03 --schedule linear
-DEMO_OUT   = --checkpoint $(B)/demo/checkpoint --report $(B)/demo/report.html --log $(B)/demo/log.jsonl
-DEMO_ARGS ?= $(DEMO_DATA) $(DEMO_MODEL) $(DEMO_TRAIN) $(DEMO_OUT)
-
 BENCHES      ?= gemm bags step sweep reader comm shard fsdp
 FUZZ_SECONDS ?= 600
 
-compile     = $(CC) -std=c11 -Wall -Wextra -I. -Itests -Ibench $(CFLAGS) $(SANITIZE)
-compile_cxx = $(CXX) -std=c++17 -Wall -Wextra -I. -Itests $(CFLAGS) $(SANITIZE) $(cxx_red_zones) -ffp-contract=off
-compile_mpi = $(MPICC) -std=c11 -Wall -Wextra -I. -Itests -Ibench $(CFLAGS) $(SANITIZE) -DNEO_COMM_MPI
-libs        = -lm -pthread
+adult       = examples/data/adult/adult
+DEMO_DATA   = --format adult --data $(adult).data --test $(adult).test
+DEMO_MODEL  = --dim 8 --bottom 5-32-8 --top 32-1
+DEMO_TRAIN  = --epochs 10 --batch 256 --shuffle 32768 \
+    --optimizer adagrad --lr 0.03 --schedule linear
+to          = $(B)/demo
+DEMO_OUT    = --checkpoint $(to)/checkpoint --report $(to)/report.html --log $(to)/log.jsonl
+DEMO_ARGS  ?= $(DEMO_DATA) $(DEMO_MODEL) $(DEMO_TRAIN) $(DEMO_OUT)
 
-examples = $(patsubst examples/%.c,$(B)/%,$(wildcard examples/*.c))
-# Programs of test folders: those that link the object of neo, those that see its private names, those of ranks.
-of       = $(patsubst %.c,$(B)/%,$(wildcard $(addsuffix /*.c,$(addprefix tests/,$(1)))))
-helpers  = $(addprefix $(B)/tests/,data/make_npy files/write_safetensors)
-private  = $(addprefix $(B)/tests/,core/math core/sgemm_hook data/numbers files/checkpoint_ranks files/json files/state)
-linked   = $(filter-out $(helpers) $(private),$(call of,core bags data files golden))
-ranks    = $(filter-out %/fake_nccl %/fault_rank %/wire %/plan,$(call of,comm shard fsdp))
-fuzzers  = $(call of,fuzz)
-programs = $(linked) $(private) $(ranks) $(B)/tests/comm/wire $(B)/tests/shard/plan $(emulator)
-scripts  = $(filter-out %/netns.sh %/digests.sh %/refused.sh %/gpu.sh %/nvcc.sh tests/cuda/programs.sh %/headers.sh,$(wildcard tests/*/*.sh))
-# g++ can watch the emulated shared memory, too.
-cxx_red_zones = $(if $(findstring address,$(SANITIZE)),$(shell $(CXX) -fsanitize=address '-fsanitize-sections=x*' -E \
-    -x c++ /dev/null >/dev/null 2>&1 && echo "'-fsanitize-sections=neo_shared*' -DNEO_EMU_RED_ZONES"))
-# Tests in C++, where there is a compiler for it: of the emulation of CUDA on the processor, and of kernels by it.
-emulator = $(if $(shell command -v $(CXX) 2>/dev/null),$(B)/tests/cuda/emulator/test_emulator)
-kernels  = $(patsubst %.cpp,$(B)/%,$(wildcard tests/cuda/*.cpp))
-# Of devices, in C; those of ranks with devices hold their own copy of neo.
-device_ranks = $(addprefix $(B)/tests/cuda/,comm shard fsdp)
-device_ones  = $(addprefix $(B)/tests/cuda/,device graph)
-cuda_programs = $(if $(emulator),$(device_ones) $(device_ranks) $(kernels) $(cuda_emulated))
-cuda_emulated = $(B)/tests/emulated_dlrm $(B)/tests/emulated_gpt $(B)/tests/emulated_bench $(nccl_emulated)
-nccl_emulated = $(if $(wildcard $(CUDA)/include/nccl.h),$(B)/tests/emulated_dlrm_nccl $(B)/tests/emulated_gpt_nccl $(device_nccl))
-device_nccl   = $(device_ranks:=_nccl)
-gpu_programs  = $(addsuffix _gpu,$(device_ones) $(device_ranks) $(kernels))
+flags       = -Wall -Wextra -I. -Itests -MMD -MF $@.d -MT $@
+compile     = $(CC) -std=c11 $(flags) $(CFLAGS) $(SANITIZE)
+compile_cxx = $(CXX) -std=c++17 $(flags) $(CFLAGS) $(SANITIZE) -ffp-contract=off
+compile_mpi = $(MPICC) -std=c11 $(flags) $(CFLAGS) $(SANITIZE) -DNEO_COMM_MPI
+compile_cu  = $(NVCC) -std=c++17 -O2 -I. -Itests $(CUDA_ARCH)
+nccl_flags  = -DNEO_COMM_NCCL -isystem $(CUDA)/include
+libs        = -lm -pthread
+objects     = $(filter %.o %.a,$^)
+archive     = rm -f $@ && $(AR) rcs $@ $^
+# A header as an object.
+implement   = -D$(shell echo $* | tr a-z A-Z)_IMPLEMENTATION= -x c -c -o $@ $<
+
+# The source of a program: examples/train/dlrm/main.c of dlrm, tests/cuda/comm.c of cuda/comm.
+source_of = $(firstword $(wildcard examples/train/$(1)/main.c examples/plan/$(1).c \
+    examples/$(1).c tests/$(1).c bench/cpu/$(1).c bench/ranks/$(1).c bench/cuda/$(1).c))
+# The programs of test folders: each file is one, less what helps another.
+helpers   = data/make_npy files/write_safetensors comm/fault_rank comm/fake_nccl
+sources   = $(filter-out $(helpers:%=tests/%.c),$(wildcard $(1:%=tests/%/*.c)))
+tests_of  = $(patsubst %.c,$(B)/%,$(sources))
+programs  = $(call tests_of,core bags data files golden comm shard fsdp)
+fuzzers   = $(call tests_of,fuzz)
+singles   = $(filter-out %/neo.c,$(wildcard examples/*.c examples/plan/*.c))
+trainers  = $(patsubst %/main.c,%,$(wildcard examples/train/*/main.c))
+examples  = $(addprefix $(B)/,$(notdir $(singles:.c=) $(trainers)))
 
 # One recipe at a time may run; sub-makes build in parallel unless the caller chose -j.
-jobs = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS))
+make = +@$(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS))
+export B CC CXX CUDA MAKE MPICC NVCC JOBS
 
 all: $(examples)
+help: ; @sed -n 's/^#://p' Makefile
 
-help:
-	@echo 'make              build the examples: build/dlrm, build/gpt, build/custom, build/bags,'
-	@echo '                  build/allreduce, build/ranks, build/plan'
-	@echo 'make demo         train a recommendation model on the data in examples/data'
-	@echo 'make test         everything this machine can run; ends with the totals'
-	@echo 'make test-full    the whole grids of which make test runs a part: collectives, all sizes and ways (half an hour)'
-	@echo 'make headers      neo.h and neo_comm.h under gcc and clang, C11 to C++17, all macros, -Werror'
-	@echo 'make cuda         neo_cuda.cuh under nvcc for sm_80 and sm_90, -Werror; build/dlrm_cuda, build/gpt_cuda'
-	@echo 'make nccl         build/dlrm_nccl, build/gpt_nccl: ranks of mpirun with a GPU each, tensors over NCCL'
-	@echo 'make test-cuda    on a GPU: the tests of neo_cuda.cuh, dlrm and gpt with the bits of the CPU, compute-sanitizer'
-	@echo 'make bench-cuda   on a GPU: figures, also in bench/results/cuda-<its name>.md'
-	@echo 'make bench        one line per figure; also build/bench.jsonl (BENCHES="gemm bags" BENCH_ARGS=--quick)'
-	@echo 'make peers        the same work by PyTorch, FBGEMM, OpenBLAS, torchrec and pandas (installed below build/, 6 GB), in turns with neo;'
-	@echo '                  bench/results/cpu.md has the latest whole runs of each (PEERS_ARGS="--only gemm,bags --threads 1"; --quick: build/peers/quick.md)'
-	@echo 'make mpi          build/dlrm_mpi, build/gpt_mpi, build/allreduce_mpi, build/ranks_mpi, build/tests/comm/collectives_mpi, build/bench/comm_mpi, with $$(MPICC)'
-	@echo 'make netns        the MPI test over TCP between network namespaces, and a link cut in the middle (root)'
-	@echo 'make asan         the tests under AddressSanitizer; likewise ubsan and tsan'
-	@echo 'make fuzz         the parsers under libFuzzer, FUZZ_SECONDS=600 each (clang)'
-	@echo 'make arm          the tests for AArch64, under qemu, and its digest against this machine'
-	@echo 'make mingw        neo.h, examples and tests for Windows, compiled only'
-	@echo 'make clean        remove build/'
-	@echo 'Variables: CC, CXX, NVCC, CUDA_ARCH, MPICC (default mpicc), CFLAGS (default -O2 -g), JOBS, DEMO_ARGS'
+ifneq ($(filter-out help clean,$(or $(MAKECMDGOALS),all)),)
+folders := $(sort $(dir $(wildcard tests/*/*.c* tests/*/*/*.c*)))
+$(shell mkdir -p $(addprefix $(B)/,bench libfuzzer $(folders)))
+endif
+-include $(wildcard $(B)/*.d $(B)/*/*.d $(B)/*/*/*.d)
+.SECONDEXPANSION:
 
-# ---- examples: each is one file that holds its own copy of neo ----
+# ---- neo itself, compiled once for each way to use it. Programs link it from an archive: one that
+# ---- holds a part of the implementation takes only the rest from there ----
 
-$(B)/%: examples/%.c neo.h | $(B)/tests
-	$(compile) -o $@ $< $(libs)
+neo_c = $(or $(wildcard examples/neo.c),tests/neo.c)
 
-$(B)/allreduce: neo_comm.h
-$(B)/plan: neo_comm.h neo_fsdp.h examples/plans/sets.h
-$(B)/dlrm $(B)/dlrm_mpi $(B)/gpt $(B)/gpt_mpi $(B)/ranks $(B)/ranks_mpi: neo_comm.h neo_fsdp.h
+$(B)/neo.o: $(neo_c)
+	$(compile) -c -o $@ $<
+$(B)/neo_mpi.o: $(neo_c)
+	$(compile_mpi) -c -o $@ $<
+$(B)/neo_nccl.o: $(neo_c)
+	$(compile_mpi) $(nccl_flags) -c -o $@ $<
+$(B)/neo_cuda.o: examples/neo_cuda.cu neo_cuda.cuh neo.h
+	$(compile_cu) -c -o $@ $<
+$(B)/neo.a $(B)/neo_mpi.a $(B)/neo_nccl.a: %.a: %.o
+	$(archive)
+
+# ---- examples: dlrm_mpi is dlrm with ranks as processes of mpirun, dlrm_cuda with GPUs, dlrm_nccl
+# ---- with both ----
+
+$(examples): $(B)/%: $$(call source_of,$$*) $(B)/neo.a
+	$(compile) -o $@ $< $(objects) $(libs)
+$(examples:=_mpi): $(B)/%_mpi: $$(call source_of,$$*) $(B)/neo_mpi.a
+	$(compile_mpi) -o $@ $< $(objects) $(libs)
+$(examples:=_cuda): $(B)/%_cuda: $$(call source_of,$$*) $(B)/neo_cuda.o $(B)/neo.a
+	$(link_cuda)
+$(examples:=_nccl): $(B)/%_nccl: $$(call source_of,$$*) $(B)/neo_nccl.a $(B)/neo_cuda.o
+	$(compile_mpi) -DEXAMPLE_CUDA $(nccl_flags) -o $@ $< $(objects) -L$(CUDA)/lib64 \
+	    -Wl,-rpath,$(CUDA)/lib64 -lnccl -lcublasLt -lcudart -lstdc++ $(libs)
 
 demo: $(B)/dlrm
 	@rm -rf $(B)/demo && mkdir -p $(B)/demo
 	$(B)/dlrm $(DEMO_ARGS)
-
-# ---- tests: one object of neo with its assertions on, and a program for each file ----
-
-checked = -include tests/checked.h
-test_headers = $(wildcard tests/*.h tests/*/*.h tests/cuda/emulator/*.h)
-make_folder  = @mkdir -p $(@D)
-
-$(B)/tests:
-	@mkdir -p $@
-
-$(B)/tests/neo.o: tests/neo.c tests/checked.h neo.h | $(B)/tests
-	$(compile) $(checked) -c -o $@ $<
-
-$(B)/tests/checked.o: tests/checked.c tests/checked.h | $(B)/tests
-	$(compile) -c -o $@ $<
-
-$(linked): $(B)/%: %.c $(test_headers) neo.h $(B)/tests/neo.o $(B)/tests/checked.o
-	$(make_folder)
-	$(compile) -o $@ $< $(B)/tests/neo.o $(B)/tests/checked.o $(libs)
-
-$(emulator): $(B)/%: %.cpp $(test_headers) neo.h
-	$(make_folder)
-	$(compile_cxx) -o $@ $< $(libs)
-
-# They need little of neo.h, which compiles much faster without its kernels.
-$(ranks): $(B)/%: %.c $(test_headers) neo.h neo_comm.h $(B)/tests/checked.o
-	$(make_folder)
-	$(compile) -O1 -DNEO_NO_SIMD $(checked) -o $@ $< $(B)/tests/checked.o $(libs)
-
-$(filter $(B)/tests/shard% $(B)/tests/fsdp%,$(ranks)): neo_fsdp.h
-
-# The NCCL backend over a stand-in for CUDA and NCCL, of which it needs the headers.
-$(B)/tests/comm/nccl: tests/comm/fake_nccl.c
-$(B)/tests/comm/nccl: private compile += -isystem $(CUDA)/include
-
-# neo_comm.h alone, over neo.h implemented in another file; the planner, with what it needs of neo_comm.h.
-$(B)/tests/comm/wire $(B)/tests/shard/plan: $(B)/%: %.c $(test_headers) neo_comm.h neo_fsdp.h $(B)/tests/neo.o $(B)/tests/checked.o
-	$(make_folder)
-	$(compile) $(checked) -DNEO_COMM_IMPLEMENTATION -o $@ $< $(B)/tests/neo.o $(B)/tests/checked.o $(libs)
-$(B)/tests/shard/plan: examples/plans/sets.h
-
-$(private): $(B)/%: %.c $(test_headers) neo.h $(B)/tests/checked.o
-	$(make_folder)
-	$(compile) $(checked) -DNEO_STATIC -o $@ $< $(B)/tests/checked.o $(libs)
-
-# Each fuzz target holds its own neo, less what it does not use (that compiles much faster). Without
-# libFuzzer it runs over its seeds and plain mutations of them.
-lean = -O1 -DNEO_STATIC -DNEO_NO_SIMD
-$(fuzzers): $(B)/%: %.c tests/fuzz/common.h neo.h
-	$(make_folder)
-	$(compile) $(lean) -DNEO_FUZZ_MAIN -o $@ $< $(libs)
-
-$(B)/tests/fuzz/plan $(B)/libfuzzer/plan: neo_comm.h neo_fsdp.h
-
-$(B)/libfuzzer/%: tests/fuzz/%.c tests/fuzz/common.h neo.h
-	@mkdir -p $(B)/libfuzzer
-	clang -std=c11 -g -I. -O1 -fsanitize=fuzzer,address $(lean) -o $@ $< $(libs)
-
-$(helpers): $(B)/%: %.c
-	$(make_folder)
-	$(compile) -o $@ $< $(libs)
-
-test-programs: $(programs) $(fuzzers) $(helpers)
-
-# Under AddressSanitizer, which the emulation of the device's memory works with.
-watched  = -O0 -g -Wall -Wextra -DNEO_NO_SIMD -I. -Itests -Ibench -fsanitize=address -fno-omit-frame-pointer
-emulated = $(CXX) -std=c++17 $(watched) -ffp-contract=off -DNEO_CUDA_ON_CPU -Itests/cuda/emulator
-$(kernels): $(B)/%: %.cpp $(test_headers) neo_cuda.cuh neo.h
-	$(make_folder)
-	$(emulated) -o $@ $< -pthread
-# Graphs are full after fewer operations and get old sooner, so that a test reaches that.
-few_ops = -DNEO__GRAPH_OPS=256 -DNEO__GRAPH_AGE=40
-# Rights to the device's pages come and go with every call: with little work memory that is quick.
-$(B)/tests/emulated_cuda.o: examples/neo_cuda.cu tests/cuda/emulator/cuda_on_cpu.h neo_cuda.cuh neo.h | $(B)/tests
-	$(emulated) '-DNEO__CUDA_WORK_BYTES=((size_t)1 << 20)' $(few_ops) -c -o $@ -x c++ $<
-$(B)/tests/emulated_neo.o: tests/neo.c tests/checked.h neo.h | $(B)/tests
-	$(CC) -std=c11 $(watched) $(checked) -c -o $@ $<
-$(B)/tests/cuda/graph: libs += -Wl,--wrap=calloc
-$(B)/tests/cuda/graph: few_ops += -DCOUNT_CALLOC
-$(device_ones): $(B)/%: %.c $(test_headers) neo_cuda.cuh $(B)/tests/emulated_cuda.o $(B)/tests/emulated_neo.o $(B)/tests/checked.o
-	$(make_folder)
-	$(CC) -std=c11 $(watched) $(few_ops) -c -o $@.o $<
-	$(CXX) -fsanitize=address -o $@ $@.o $(filter %.o,$^) $(libs)
-$(B)/tests/emulated_controls.o: tests/cuda/emulator/controls.cpp tests/cuda/emulator/cuda_on_cpu.h | $(B)/tests
-	$(emulated) -c -o $@ $<
-$(device_ranks): $(B)/%: %.c $(test_headers) neo_comm.h neo_fsdp.h $(B)/tests/emulated_cuda.o \
-    $(B)/tests/emulated_controls.o $(B)/tests/checked.o
-	$(make_folder)
-	$(CC) -std=c11 $(watched) $(checked) -DEMULATED -c -o $@.o $<
-	$(CXX) -fsanitize=address -o $@ $@.o $(filter %.o,$^) $(libs)
-# Over MPI, device memory by way of pinned memory.
-$(B)/tests/cuda/comm_mpi: tests/cuda/comm.c $(test_headers) neo_comm.h $(B)/tests/emulated_cuda.o $(B)/tests/checked.o
-	$(make_folder)
-	$(MPICC) -std=c11 $(watched) $(checked) -DNEO_COMM_MPI -DNEO_COMM_MPI_STAGED -o $@ $< $(filter %.o,$^) -lstdc++ $(libs)
-# The examples and the bench of a GPU on that device, for tests/cuda/emulated_programs.sh; -O0 compiles fastest.
-$(B)/tests/emulated_%: examples/%.c examples/device.h neo.h neo_comm.h neo_fsdp.h neo_cuda.cuh $(B)/tests/emulated_cuda.o
-	$(CC) -std=c11 -Wall -Wextra -DNEO_NO_SIMD -I. -DEXAMPLE_CUDA -c -o $@.o $<
-	$(CXX) -fsanitize=address -o $@ $@.o $(B)/tests/emulated_cuda.o $(libs)
-# And over the NCCL backend, on a stand-in for NCCL.
-$(B)/tests/nccl_on_cpu.o: tests/cuda/emulator/nccl_on_cpu.cpp tests/cuda/emulator/cuda_on_cpu.h | $(B)/tests
-	$(emulated) -c -o $@ $<
-$(B)/tests/emulated_%_nccl: examples/%.c examples/device.h neo.h neo_comm.h neo_fsdp.h $(B)/tests/emulated_cuda.o $(B)/tests/nccl_on_cpu.o
-	$(CC) -std=c11 -Wall -Wextra -DNEO_NO_SIMD -I. -isystem $(CUDA)/include -DEXAMPLE_CUDA -DNEO_COMM_NCCL -c -o $@.o $<
-	$(CXX) -fsanitize=address -o $@ $@.o $(B)/tests/emulated_cuda.o $(B)/tests/nccl_on_cpu.o $(libs)
-$(device_nccl): $(B)/%_nccl: %.c $(test_headers) neo_comm.h neo_fsdp.h $(B)/tests/emulated_cuda.o \
-    $(B)/tests/emulated_controls.o $(B)/tests/nccl_on_cpu.o $(B)/tests/checked.o
-	$(make_folder)
-	$(CC) -std=c11 $(watched) $(checked) -DEMULATED -DNEO_COMM_NCCL -isystem $(CUDA)/include -c -o $@.o $<
-	$(CXX) -fsanitize=address -o $@ $@.o $(filter %.o,$^) $(libs)
-$(B)/tests/emulated_bench: bench/cuda/ops.c bench/bench.h neo_cuda.cuh $(B)/tests/emulated_cuda.o $(B)/tests/emulated_neo.o \
-    $(B)/tests/checked.o
-	$(CC) -std=c11 $(watched) -c -o $@.o $<
-	$(CXX) -fsanitize=address -o $@ $@.o $(filter %.o,$^) $(libs)
-
-test:
-	@$(MAKE) --no-print-directory $(jobs) all test-programs $(cuda_programs)
-	@CC='$(CC)' B='$(B)' MAKE='$(MAKE)' JOBS='$(JOBS)' BESIDE='build/arm cuda/emulated cuda/emulated_programs fuzz/libfuzzer build/link build/mingw' \
-	    sh tests/run.sh $(programs) $(fuzzers) $(scripts)
-
-test-full:
-	@$(MAKE) --no-print-directory $(jobs) all test-programs
-	@CC='$(CC)' B='$(B)' MAKE='$(MAKE)' JOBS='$(JOBS)' NEO_FULL=1 TEST_TIMEOUT=3600 sh tests/run.sh $(B)/tests/comm/collectives \
-	    $(filter $(B)/tests/shard% $(B)/tests/fsdp%,$(ranks)) tests/comm/mpi.sh
-
-headers:
-	@CC='$(CC)' B='$(B)' JOBS='$(JOBS)' sh tests/build/headers.sh
-
-# ---- the same tests under sanitizers; a program stops at the first finding ----
-
-asan:  ; @$(MAKE) --no-print-directory sanitized NAME=address   SANITIZE='-fsanitize=address -fno-omit-frame-pointer'
-ubsan: ; @$(MAKE) --no-print-directory sanitized NAME=undefined SANITIZE='-fsanitize=undefined -fno-sanitize-recover=all'
-tsan:  ; @$(MAKE) --no-print-directory sanitized NAME=thread    SANITIZE='-fsanitize=thread'
-
-sanitized: CFLAGS = -O1 -g
-sanitized:
-	@$(MAKE) --no-print-directory $(jobs) B=$(B)/$(NAME) CFLAGS='$(CFLAGS)' SANITIZE='$(SANITIZE)' \
-	    $(B)/$(NAME)/dlrm $(B)/$(NAME)/gpt test-programs
-	@CC='$(CC)' B='$(B)/$(NAME)' MAKE='$(MAKE)' SANITIZER=$(NAME) sh tests/run.sh \
-	    $(patsubst $(B)/%,$(B)/$(NAME)/%,$(programs) $(fuzzers)) tests/programs/dlrm.sh tests/programs/gpt.sh
-
-fuzz:
-	@$(MAKE) --no-print-directory $(jobs) $(fuzzers)
-	@B='$(B)' MAKE='$(MAKE)' FUZZ_SECONDS=$(FUZZ_SECONDS) sh tests/run.sh tests/fuzz/libfuzzer.sh
-
-# ---- other machines ----
-
-arm:
-	@CC='$(CC)' B='$(B)' MAKE='$(MAKE)' JOBS='$(JOBS)' ARM_ALL=1 sh tests/run.sh tests/build/arm.sh
-
-mingw:
-	@CC='$(CC)' B='$(B)' MAKE='$(MAKE)' JOBS='$(JOBS)' sh tests/run.sh tests/build/mingw.sh
-
-# ---- a GPU: neo_cuda.cuh by nvcc; tests/cuda/gpu.sh says what is done with it ----
-
-cuda test-cuda bench-cuda:
-	@CC='$(CC)' NVCC='$(NVCC)' B='$(B)' MAKE='$(MAKE)' JOBS='$(JOBS)' sh tests/cuda/gpu.sh $@
-
-compile_cu = $(NVCC) -std=c++17 -O2 -I. -Itests $(CUDA_ARCH)
-libs_cu    = -lcublasLt -lm -lpthread
-
-$(B)/neo_cuda.o: examples/neo_cuda.cu neo_cuda.cuh neo.h | $(B)/tests
-	$(compile_cu) -c -o $@ $<
-$(B)/%_cuda: examples/%.c examples/device.h neo.h neo_comm.h neo_fsdp.h neo_cuda.cuh $(B)/neo_cuda.o
-	$(compile) -DEXAMPLE_CUDA -c -o $@.o $<
-	$(NVCC) -o $@ $@.o $(B)/neo_cuda.o $(libs_cu)
-$(B)/bench/cuda: bench/cuda/ops.c bench/bench.h neo_cuda.cuh $(B)/bench/neo.o $(B)/neo_cuda.o
-	$(compile) -c -o $@.o $<
-	$(NVCC) -o $@ $@.o $(B)/bench/neo.o $(B)/neo_cuda.o $(libs_cu)
-$(kernels:=_gpu): $(B)/%_gpu: %.cpp $(test_headers) neo_cuda.cuh neo.h
-	$(make_folder)
-	$(compile_cu) -o $@ -x cu $< $(libs_cu)
-$(device_ones:=_gpu): $(B)/%_gpu: %.c $(test_headers) neo_cuda.cuh $(B)/neo_cuda.o $(B)/tests/neo.o $(B)/tests/checked.o
-	$(make_folder)
-	$(compile) -c -o $@.o $<
-	$(NVCC) -o $@ $@.o $(filter %.o,$^) $(libs_cu)
-
-$(device_ranks:=_gpu): $(B)/%_gpu: %.c $(test_headers) neo_comm.h neo_fsdp.h neo_cuda.cuh $(B)/neo_cuda.o $(B)/tests/checked.o
-	$(make_folder)
-	$(compile) $(checked) -c -o $@.o $<
-	$(NVCC) -o $@ $@.o $(filter %.o,$^) $(libs_cu)
-
-# One rank per GPU, as MPI processes, with tensors over NCCL: mpirun -n 8 build/dlrm_nccl --device cuda ...
-$(B)/%_nccl: examples/%.c examples/device.h neo.h neo_comm.h neo_fsdp.h neo_cuda.cuh $(B)/neo_cuda.o
-	$(compile_mpi) -DEXAMPLE_CUDA -DNEO_COMM_NCCL -isystem $(CUDA)/include -c -o $@.o $<
-	$(MPICC) -o $@ $@.o $(B)/neo_cuda.o -L$(CUDA)/lib64 -Wl,-rpath,$(CUDA)/lib64 -lnccl -lcublasLt -lcudart -lstdc++ $(libs)
+mpi: $(addprefix $(B)/,dlrm_mpi gpt_mpi allreduce_mpi ranks_mpi bench/comm_mpi)
+mpi: $(B)/tests/comm/collectives_mpi
 nccl: $(B)/dlrm_nccl $(B)/gpt_nccl
 
-cuda-programs: $(B)/dlrm_cuda $(B)/gpt_cuda $(B)/bench/cuda $(if $(nccl_emulated),$(if $(shell command -v $(MPICC) 2>/dev/null),$(B)/dlrm_nccl))
-gpu-programs: $(gpu_programs) $(B)/dlrm_cuda $(B)/gpt_cuda
-gpu-bench: $(B)/bench/cuda
+# ---- tests: each file is a program, linked with a neo whose assertions are on ----
+
+checked = -D_GNU_SOURCE= -include tests/checked.h
+
+$(addprefix $(B)/tests/,neo.o neo_comm.o neo_fsdp.o): $(B)/tests/%.o: %.h
+	$(compile) $(checked) $(implement)
+$(B)/tests/checked.o: tests/checked.c
+	$(compile) -c -o $@ $<
+$(B)/tests/neo.a: $(addprefix $(B)/tests/,neo.o neo_comm.o neo_fsdp.o checked.o)
+	$(archive)
+$(B)/tests/%_mpi.o: %.h
+	$(compile_mpi) $(checked) $(implement)
+$(B)/tests/%_mpi.a: $(B)/tests/%_mpi.o
+	$(archive)
+
+$(B)/tests/%: tests/%.c $(B)/tests/neo.a
+	$(compile) -O1 $(checked) $(of_test) -o $@ $< $(objects) $(libs)
+$(B)/tests/%_mpi: tests/%.c $(B)/tests/neo_comm_mpi.a $(B)/tests/neo.a
+	$(compile_mpi) $(checked) -o $@ $< $(objects) $(libs)
+$(B)/libfuzzer/%: tests/fuzz/%.c
+	clang -std=c11 $(flags) -g -O1 -fsanitize=fuzzer,address -o $@ $< $(libs)
+
+# The NCCL backend runs over a stand-in for CUDA and NCCL, of which it needs the headers. Without
+# libFuzzer a target runs over mutations of its seeds.
+$(B)/tests/comm/nccl: of_test = -isystem $(CUDA)/include
+$(fuzzers): of_test = -DNEO_FUZZ_MAIN
+
+include tests/cuda/rules.mk
+
+# The longest first.
+scripts = tests/comm/mpi.sh $(addprefix tests/,programs/*.sh files/*.sh fsdp/*.sh build/contents.sh)
+others  = tests/cuda/emulated*.sh tests/comm/mpi_faults.sh tests/fuzz/*.sh \
+    $(addprefix tests/build/,arm.sh mingw.sh link.sh)
+
+test-programs: $(programs) $(B)/tests/data/make_npy
+test:
+	$(make) all test-programs
+	@sh tests/run.sh $(wildcard $(scripts)) $(programs)
+test-full:
+	$(make) all test-programs $(fuzzers) emulated-programs
+	@NEO_FULL=1 TEST_TIMEOUT=1800 sh tests/run.sh $(wildcard $(scripts) $(others)) $(programs) \
+	    $(fuzzers) $(emulator)
+headers: ; @sh tests/build/headers.sh
+check:   ; @sh tests/check.sh test-full headers asan ubsan tsan
+
+# The same tests under sanitizers; a program stops at the first finding.
+asan:  ; $(make) sanitized S=$(B)/address   SANITIZE='-fsanitize=address -fno-omit-frame-pointer'
+ubsan: ; $(make) sanitized S=$(B)/undefined SANITIZE='-fsanitize=undefined -fno-sanitize-recover'
+tsan:  ; $(make) sanitized S=$(B)/thread    SANITIZE='-fsanitize=thread'
+sanitized:
+	$(make) B=$(S) CFLAGS='-O1 -g' SANITIZE='$(SANITIZE)' sanitized-programs
+	@B=$(S) SANITIZER=$(notdir $(S)) sh tests/run.sh tests/programs/dlrm.sh tests/programs/gpt.sh \
+	    $(patsubst $(B)/%,$(S)/%,$(programs) $(fuzzers) $(emulator))
+sanitized-programs: $(B)/dlrm $(B)/gpt test-programs $(fuzzers) $(emulator)
+
+fuzz:
+	$(make) $(fuzzers)
+	@FUZZ_SECONDS=$(FUZZ_SECONDS) sh tests/run.sh tests/fuzz/libfuzzer.sh
+arm:   ; @ARM_ALL=1 sh tests/run.sh tests/build/arm.sh
+mingw: ; @sh tests/run.sh tests/build/mingw.sh
+netns: ; @sh tests/run.sh tests/comm/netns.sh
+cuda test-cuda bench-cuda: ; @sh tests/cuda/gpu.sh $@
 
 # ---- benches: verified before they are timed ----
 
-$(B)/bench/neo.o: neo.h
-	@mkdir -p $(B)/bench
-	printf '#define NEO_IMPLEMENTATION\n#include "neo.h"\n' | $(compile) -x c -c -o $@ -
-
-$(B)/bench/%: bench/cpu/%.c $(wildcard bench/*.h) $(B)/bench/neo.o
-	$(compile) -o $@ $< $(B)/bench/neo.o $(libs) -ldl
-$(B)/bench/%: bench/ranks/%.c $(wildcard bench/*.h) $(B)/bench/neo.o
-	$(compile) -o $@ $< $(B)/bench/neo.o $(libs) -ldl
-
+$(B)/bench/%: $$(call source_of,$$*) $(B)/neo.a
+	$(compile) -o $@ $< $(objects) $(libs) -ldl
+$(B)/bench/%_mpi: bench/ranks/%.c $(B)/neo_mpi.a
+	$(compile_mpi) -o $@ $< $(objects) $(libs)
 bench: $(patsubst %,$(B)/bench/%,$(BENCHES))
 	@BENCH_ARGS="$(BENCH_ARGS)" sh bench/run.sh $(B)/bench.jsonl $^
-
-# ---- peers: the same shapes by PyTorch, FBGEMM and others, in turns; bench/README.md ----
-
-PEERS = $(B)/peers
-
-$(PEERS)/libneo_%.so: bench/peers/neo_%.c $(wildcard bench/*.h bench/peers/*.h) examples/dlrm.c examples/gpt.c examples/device.h neo.h neo_comm.h neo_fsdp.h
-	@mkdir -p $(PEERS)
-	$(compile) -Wno-unused-function -fPIC -shared -o $@ $< $(libs)
-$(PEERS)/neo_start: bench/peers/neo_side.c $(wildcard bench/*.h) neo.h
-	@mkdir -p $(PEERS)
-	$(compile) -DNEO_SIDE_MAIN -o $@ $< $(libs)
-$(PEERS)/venv/ready: bench/peers/requirements.txt
-	python3 -m venv $(PEERS)/venv
-	$(PEERS)/venv/bin/pip install -q --no-deps -r $<
-	touch $@
-
-peers: $(PEERS)/venv/ready $(PEERS)/libneo_side.so $(PEERS)/libneo_dlrm.so $(PEERS)/libneo_gpt.so $(PEERS)/neo_start
-	NEO_PEERS_BUILD=$(PEERS) $(PEERS)/venv/bin/python bench/peers/run.py $(PEERS_ARGS)
-
-# They hold the implementations that neo.o has not.
-$(B)/bench/comm $(B)/bench/sweep $(B)/bench/shard $(B)/bench/fsdp: neo_comm.h
-$(B)/bench/sweep $(B)/bench/shard $(B)/bench/fsdp: neo_fsdp.h
-
-# ---- ranks as MPI processes: mpirun -n 4 build/dlrm_mpi ... ----
-
-mpi: $(B)/dlrm_mpi $(B)/gpt_mpi $(B)/allreduce_mpi $(B)/ranks_mpi $(B)/tests/comm/collectives_mpi $(B)/bench/comm_mpi
-
-$(B)/%_mpi: examples/%.c neo.h neo_comm.h | $(B)/tests
-	$(compile_mpi) -o $@ $< $(libs)
-
-$(ranks:=_mpi): $(B)/%_mpi: %.c $(test_headers) neo.h neo_comm.h $(B)/tests/checked.o
-	$(make_folder)
-	$(compile_mpi) -DNEO_NO_SIMD $(checked) -o $@ $< $(B)/tests/checked.o $(libs)
-
-$(B)/bench/%_mpi: bench/ranks/%.c $(wildcard bench/*.h) neo_comm.h $(B)/bench/neo.o
-	$(compile_mpi) -o $@ $< $(B)/bench/neo.o $(libs)
-
-netns:
-	@CC='$(CC)' B='$(B)' MAKE='$(MAKE)' sh tests/run.sh tests/comm/netns.sh
+peers:
+	$(make) -f bench/peers/Makefile B=$(B) PEERS_ARGS="$(PEERS_ARGS)"
 
 clean:
 	rm -rf $(B)
 
-.PHONY: all help demo test test-programs headers asan ubsan tsan sanitized fuzz arm mingw cuda test-cuda bench-cuda cuda-programs nccl gpu-programs gpu-bench bench peers mpi netns clean
+.PHONY: all help demo mpi nccl test-programs test test-full headers check asan ubsan tsan \
+    sanitized sanitized-programs fuzz arm mingw netns cuda test-cuda bench-cuda bench peers clean
 .DELETE_ON_ERROR:
 .SECONDARY:

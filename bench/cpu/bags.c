@@ -15,7 +15,7 @@
                                 narrow rows, uniform ids, against f32 rows in the same rounds (the ratio is the
                                 speed-up); verified to be the lookup of the decoded rows
    GB/s count the bytes of the ceiling's definition: for forward every looked-up row, out and ids. */
-#include "gather.h"
+#include "bench/gather.h"
 
 enum { TABLES = 32, ROWS = 100000, BATCH = 512, LENGTH = 20, BATCHES = 4, ROUNDS = 11, QUICK_ROUNDS = 4 };
 enum { BAGS = TABLES * BATCH, IDS = BAGS * LENGTH };

@@ -12,7 +12,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include "bench.h"
+#include "bench/bench.h"
 #include <dlfcn.h>
 
 enum { ROUNDS = 15, QUICK_ROUNDS = 5, ROW_MAJOR = 101, NO_TRANS = 111, TRANS = 112 };

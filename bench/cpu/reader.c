@@ -8,7 +8,7 @@
 #if !defined(_WIN32)
 #define _FILE_OFFSET_BITS 64
 #endif
-#include "bench.h"
+#include "bench/bench.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -12,7 +12,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include "model.h"
+#include "bench/model.h"
 
 #include <time.h>
 

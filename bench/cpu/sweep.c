@@ -30,10 +30,8 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include "model.h"
+#include "bench/model.h"
 
-#define NEO_COMM_IMPLEMENTATION
-#define NEO_FSDP_IMPLEMENTATION
 #include "neo_fsdp.h"
 
 #include <time.h>

@@ -29,7 +29,7 @@
                       works: too high where the host takes longer to launch a call than the device to do it
      step.dlrm.graph  the step as one CUDA graph (neo_cuda_graph_begin), as a trainer runs it: the host notes one step while the
                       other computes; a round is a few steps and one wait. `.graph.busy`: as `.busy`, over this step */
-#include "bench.h"
+#include "bench/bench.h"
 #include "neo_cuda.cuh"
 
 enum { ROUNDS = 21, QUICK_ROUNDS = 2, MOST = 12 };

@@ -26,9 +26,8 @@
    a transfer takes time but, except for one copy, no core. MPI in one machine: the cores that compute also move the
    data, so that with a rank on every core little can be hidden; tests/comm/netns.sh measures it between two hosts with a
    slow link. */
-#include "bench.h"
+#include "bench/bench.h"
 
-#define NEO_COMM_IMPLEMENTATION
 #include "neo_comm.h"
 
 enum { MAX_ROUNDS = 2000, COPIES = 9, MB = 1 << 20, COPY_FROM = MB, OVERLAP = 2 * MB, OVERLAP_MPI = 8 * MB };

@@ -17,10 +17,9 @@
      fsdp.link.<mode>.w<W>.step     peer: the same without prefetching, alternating (ddp: none)
      fsdp.link.<mode>.w<W>.exposed  what a rank waits of it; peer: the same
      fsdp.link.<mode>.w<W>.hidden   share of the bytes' time that is not waited for */
-#include "bench.h"
+#define NEO_IMPLEMENTATION /* its private names, too */
+#include "bench/bench.h"
 
-#define NEO_COMM_IMPLEMENTATION
-#define NEO_FSDP_IMPLEMENTATION
 #include "neo_fsdp.h"
 #include <time.h>
 

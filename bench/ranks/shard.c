@@ -21,10 +21,8 @@
      shard.link.<set>.w<W>.step        with the pipeline; peer: without
      shard.link.<set>.w<W>.exposed     with the pipeline; peer: without
      shard.link.<set>.w<W>.hidden      share of what can be hidden */
-#include "bench.h"
+#include "bench/bench.h"
 
-#define NEO_COMM_IMPLEMENTATION
-#define NEO_FSDP_IMPLEMENTATION
 #include "neo_fsdp.h"
 
 enum { MAX_TABLES = 26, MAX_RANKS = 4, BATCH = 2048, BATCHES = 4, LEAVES = 8, MAX_ROUNDS = 400, DENSE = 13, PLANNED = NEO_PLACEMENT_COUNT };

@@ -26,17 +26,24 @@ try() {
     fi
 }
 warnings="-Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Werror"
-try "C" $gcc -std=c11 $warnings -O1 -I. -c -o "$W/neo.o" tests/neo.c
-try "C, gnu17" $gcc -std=gnu17 $warnings -I. -fsyntax-only tests/neo.c
-try "C, exported" $gcc -std=c11 $warnings -DNEO_SHARED -I. -fsyntax-only tests/neo.c
+printf '#define NEO_IMPLEMENTATION\n#include "neo.h"\n' >"$W/neo.c"
+try "C" $gcc -std=c11 $warnings -O1 -I. -c -o "$W/neo.o" "$W/neo.c"
+try "C, gnu17" $gcc -std=gnu17 $warnings -I. -fsyntax-only "$W/neo.c"
+try "C, exported" $gcc -std=c11 $warnings -DNEO_SHARED -I. -fsyntax-only "$W/neo.c"
 if have $gxx; then
-    try "C++" $gxx -x c++ -std=c++17 $warnings -I. -fsyntax-only tests/neo.c
+    try "C++" $gxx -x c++ -std=c++17 $warnings -I. -fsyntax-only "$W/neo.c"
 else
     skip "Windows, C++: no $gxx"
 fi
-for source in examples/*.c; do
-    name=$(basename "$source" .c)
-    try "$source" $gcc -std=c11 -Wall -Wextra -O0 -I. -static -o "$W/$name.exe" "$source" -lm -pthread
+# The examples and programs, with one object of neo's three headers; a file may hold an implementation of its own.
+printf '#define NEO_IMPLEMENTATION\n#include "neo_fsdp.h"\n' >"$W/neo_fsdp.c"
+try "the headers" $gcc -std=c11 -Wall -Wextra -O0 -I. -c -o "$W/neo_fsdp.o" "$W/neo_fsdp.c"
+rm -f "$W/neo.a"
+x86_64-w64-mingw32-ar rcs "$W/neo.a" "$W/neo_fsdp.o"
+for source in examples/*.c examples/plan/*.c examples/train/*/main.c; do
+    [ -f "$source" ] && [ "$source" != examples/neo.c ] || continue
+    name=$(basename "${source%/main.c}" .c)
+    try "$source" $gcc -std=c11 -Wall -Wextra -O0 -I. -static -o "$W/$name.exe" "$source" "$W/neo.a" -lm -pthread
 done
 if have wine; then
     model="--synthetic 500 --batch 100 --dim 8 --bottom 13-24-8 --top 24-1 --rows 300 --seed 5"

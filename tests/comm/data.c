@@ -2,7 +2,11 @@
    and metrics in global order, standard input on every rank. As threads; and, compiled with NEO_COMM_MPI, the same
    under mpirun. With the argument "stdin" it only reads numbers from standard input, on all ranks, and prints what
    they were. */
+#define NEO_COMM_IMPLEMENTATION /* its private names, too */
 #include "ranks.h"
+
+#include <pthread.h>
+#include <signal.h>
 
 #if !defined(_WIN32)
 #include <fcntl.h>

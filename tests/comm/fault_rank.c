@@ -9,6 +9,7 @@
    leave without MPI_Finalize, which would wait for the lost.
    FAULT "divergence" is many faults in one job: rank 1 calls something else or comes late, each time on a group of its
    own, made from one that must go on working; OPERATION "even" or "odd": half of the operations. */
+#define NEO_IMPLEMENTATION
 #include "ranks.h"
 
 #include <signal.h>

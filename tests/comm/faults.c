@@ -13,6 +13,7 @@
    Time: scenes run on the virtual clock, so each knows exactly when an error must be seen: a timeout at its deadline,
    anything else (a rank that has left, another count) at the moment of the fault. Two scenes at the end use the real
    clock: waiting_sleeps and real_timeouts; they judge no time. */
+#define NEO_COMM_IMPLEMENTATION /* its private names, too */
 #include "ranks.h"
 #include "meter.h"
 

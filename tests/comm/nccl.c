@@ -23,6 +23,7 @@ int main(void) {
 #define _GNU_SOURCE
 #endif
 #define NEO_COMM_NCCL
+#define NEO_COMM_IMPLEMENTATION
 #include "ranks.h"
 #ifndef NEO_REAL_NCCL
 #include "fake_nccl.h"

@@ -157,9 +157,9 @@ ended() {
 for kind in $kinds; do
     P=$B/mpi/$kind
     log=$B/logs/netns_$kind.build
-    if ! "$MAKE" --no-print-directory B="$P" MPICC=mpicc.$kind CFLAGS=-O1 "$P/tests/comm/collectives_mpi" "$P/allreduce_mpi" \
-        "$P/bench/comm_mpi" >"$log" 2>&1 ||
-        ! mpicc.$kind -std=c11 -O1 -I. -DNEO_COMM_MPI -o "$P/loop" "$W/loop.c" "$P/bench/neo.o" -lm -pthread >>"$log" 2>&1
+    if ! "$MAKE" --no-print-directory B="$P" MPICC=mpicc.$kind CFLAGS=-O1 \
+        "$P/tests/comm/collectives_mpi" "$P/allreduce_mpi" "$P/bench/comm_mpi" >"$log" 2>&1 ||
+        ! mpicc.$kind -std=c11 -O1 -I. -DNEO_COMM_MPI -o "$P/loop" "$W/loop.c" "$P/tests/neo.a" -lm -pthread >>"$log" 2>&1
     then
         fail "$kind: does not build (see $log)"
         continue

@@ -4,8 +4,14 @@
 #ifndef COMM_RANKS_H
 #define COMM_RANKS_H
 
-#define NEO_IMPLEMENTATION
 #include "neo_comm.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 static int failures, checks, skipped; /* the first two atomic */
 #define EXPECT(comm, cond, ...)                                                                                \

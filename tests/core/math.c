@@ -9,7 +9,7 @@
 #endif
 #undef NEO_ASSERT
 #define NEO_ASSERT(x) ((x) ? (void)0 : abort()) /* neo.h includes stdlib.h */
-#define NEO_IMPLEMENTATION
+#define NEO_STATIC
 #include "test.h"
 #include "amx_on_cpu.h"
 

@@ -13,7 +13,7 @@ NEO_EMU_SEED=${NEO_EMU_SEED:-3} # lanes, blocks and streams in another order tha
 ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1
 export NEO_EMU_SEED ASAN_OPTIONS
 
-bench=$B/tests/emulated_bench
+bench=$B/tests/emulated_ops
 if [ -x "$bench" ]; then
     if (cd "$W" && "$OLDPWD/$bench" --quick --threads 1) >"$W/out" 2>"$W/err"; then
         pass

@@ -5,7 +5,6 @@
    micro-batches done again give the state of a run without it. Every call of CUDA of a rank's work on
    gradients fails once, on one of two ranks: no rank waits for one that never comes, all have the same outcome, and
    no rank has stepped alone. The device is emulated on the CPU or, in `make test-cuda`, a GPU (the first test). */
-#define NEO_IMPLEMENTATION
 #include "shard/common.h"
 
 #include "neo_cuda.cuh"

@@ -3,7 +3,6 @@
    digest of weights and optimizer state, bit for bit, under every kind of placement, with wires and without; the bytes
    that it sends, against the same ranks on the CPU; what it takes, and that a step takes nothing; that an error of one
    rank's device reaches all. With NEO_COMM_NCCL: pooled rows over NCCL (emulated: over nccl_on_cpu.cpp). */
-#define NEO_IMPLEMENTATION
 #include "shard/common.h"
 
 #include "neo_cuda.cuh"

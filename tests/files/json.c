@@ -2,7 +2,7 @@
    Method: tables of texts that are and are not JSON (after RFC 8259 and the cases parsers differ
    in), decoded strings compared byte for byte, every prefix of a valid text refused, round trips
    through the writer. */
-#define NEO_IMPLEMENTATION
+#define NEO_STATIC
 #include "test.h"
 
 static neo__json json_of(char *text, size_t size) {

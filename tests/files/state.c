@@ -1,7 +1,7 @@
 /* state.c: the private parts of checkpoints: CRC32C paths, digest parts, name maps, paths and
    files. Method: known values, a bit-by-bit reference, random cuts, directories made and
    removed. */
-#define NEO_IMPLEMENTATION
+#define NEO_STATIC
 #include "test.h"
 
 static uint32_t crc_by_bits(const unsigned char *p, size_t n) {

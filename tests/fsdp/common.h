@@ -3,7 +3,7 @@
 #ifndef FSDP_COMMON_H
 #define FSDP_COMMON_H
 
-#define NEO_IMPLEMENTATION
+#define NEO_FSDP_IMPLEMENTATION /* its private names, too; the rest of neo is linked */
 #include "neo_fsdp.h"
 
 #include "comm/ranks.h"

@@ -640,8 +640,8 @@ typedef struct Limit {
     int refuse;  /* this call, counted from 1, gets nothing; 0: none */
 } Limit;
 static Limit limit;
-static NEO__THREAD_LOCAL size_t taken;
-static NEO__THREAD_LOCAL int asked, counting;
+static __thread size_t taken;
+static __thread int asked, counting;
 static void *limited_alloc(size_t bytes, size_t align, void *user) {
     (void)user;
     if (counting && ++asked == limit.refuse) return NULL;

@@ -1,7 +1,8 @@
 /* columns.c: column descriptions. One that is accepted is used on a small
    text, which must keep its promises about shapes, and its dictionaries must
    survive being saved and loaded. */
-#define NEO_IMPLEMENTATION
+#define NEO_STATIC
+#define NEO_NO_SIMD
 #include "common.h"
 
 /* Dictionaries from a block of bytes, as neo_load does. */

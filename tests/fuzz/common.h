@@ -1,6 +1,6 @@
 /* common.h: what the fuzz targets share. A target is one file:
 
-       #define NEO_IMPLEMENTATION
+       #define NEO_STATIC
        #include "common.h"
        static const fuzz_seed fuzz_seeds[] = { FUZZ_TEXT("1\t2\n"),
    FUZZ_BYTES(array) }; int LLVMFuzzerTestOneInput(const uint8_t *data, size_t

@@ -1,7 +1,8 @@
 /* criteo.c: Criteo lines. The first byte chooses options; the rest is a
    file's text. Every line is parsed again here in the plainest way: both must
    accept the same lines and make the same samples of them. */
-#define NEO_IMPLEMENTATION
+#define NEO_STATIC
+#define NEO_NO_SIMD
 #include "common.h"
 
 #define INTS "\t1\t-2\t\t4\t5\t60\t700\t8000\t9\t10\t11\t12\t999999999999999999"

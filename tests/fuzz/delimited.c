@@ -1,7 +1,8 @@
 /* delimited.c: delimited text under descriptions that use everything. The
    first byte chooses one and the options; the rest is a file's text. What comes
    out must keep the schema's promises, looked up or fitted. */
-#define NEO_IMPLEMENTATION
+#define NEO_STATIC
+#define NEO_NO_SIMD
 #include "common.h"
 
 static const char *const descriptions[4] = {

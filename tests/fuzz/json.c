@@ -1,6 +1,7 @@
 /* json.c: any bytes through the JSON reader. What it accepts, it must accept again cut to its
    length, and a string it decodes must be UTF-8 and survive the writer. */
-#define NEO_IMPLEMENTATION
+#define NEO_STATIC
+#define NEO_NO_SIMD
 #include "common.h"
 
 static const fuzz_seed fuzz_seeds[] = {

@@ -1,7 +1,8 @@
 /* manifest.c: any bytes as the body of a checkpoint's manifest. Its own checksum is put right
    first, so that mutations reach the parser; then as they are. Accepted file names must be
    plain. */
-#define NEO_IMPLEMENTATION
+#define NEO_STATIC
+#define NEO_NO_SIMD
 #include "common.h"
 
 static const fuzz_seed fuzz_seeds[] = {

@@ -1,7 +1,8 @@
 /* npy.c: headers of NumPy arrays. An accepted one must describe a possible
    array, and writing such a header and reading it again must give the same. The
    last byte 1: the input is a saved dictionary block instead. */
-#define NEO_IMPLEMENTATION
+#define NEO_STATIC
+#define NEO_NO_SIMD
 #include "common.h"
 
 /* Dictionaries from a block of bytes, as neo_load does. */

@@ -1,6 +1,7 @@
 /* plan.c: plan files. One that is accepted has every element of every table
    once, and its pieces make the same plan again. */
-#define NEO_IMPLEMENTATION
+#define NEO_STATIC
+#define NEO_NO_SIMD
 #include "common.h"
 
 #include "neo_fsdp.h"

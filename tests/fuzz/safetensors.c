@@ -1,7 +1,8 @@
 /* safetensors.c: any bytes as a safetensors file, held in memory. A length of the header that
    does not fit is cut to fit, so that mutations reach the header. What opens must tile the data,
    know its names, and say sizes that stay inside. */
-#define NEO_IMPLEMENTATION
+#define NEO_STATIC
+#define NEO_NO_SIMD
 #include "common.h"
 
 /* The length of the header, below 256. */

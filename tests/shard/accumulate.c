@@ -3,7 +3,6 @@
    The oracle is one neo_bags with all samples that accumulates, scales and steps alike: under every plan the pooled
    rows, the squares of what is kept, the weights and the optimizer's state must have its bits; and with one batch per
    step those of the fused backward. What is kept has the memory that was planned. */
-#define NEO_IMPLEMENTATION
 #include "common.h"
 #include "meter.h"
 

@@ -2,8 +2,10 @@
 #ifndef NEO_TEST_SHARD_COMMON_H
 #define NEO_TEST_SHARD_COMMON_H
 
+#define NEO_FSDP_IMPLEMENTATION /* its private names, too; the rest of neo is linked */
 #include "neo_fsdp.h"
 #include "test.h"
+#include <time.h>
 
 enum { MAX_TABLES = 26, MAX_STEPS = 20, MAX_DIM = 80, BATCH = 48, LEAVES = 8, NODES = 2, KINDS = NEO_BAG_OPTIM_COUNT };
 

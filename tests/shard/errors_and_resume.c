@@ -4,7 +4,6 @@
    What one rank finds stops all ranks with one message, and the next batch trains on; a rank without memory, or one
    that is lost, ends all; a run saved under any plan goes on under any other with the bits of an uninterrupted one. */
 #define _GNU_SOURCE
-#define NEO_IMPLEMENTATION
 #include "common.h"
 #include "meter.h"
 

@@ -3,7 +3,6 @@
    The oracle is a neo_bags of each rank's own that sees the same: under every plan, for every dtype, to one rank and to
    all, before, between and after steps, what is read has its bits, and what was written trains on alike. Chunks are
    short here, so that most spans take several. */
-#define NEO_IMPLEMENTATION
 #define NEO__SHARD_CHUNK 1000
 #include "common.h"
 #include "meter.h"

@@ -1,6 +1,5 @@
 /* slow_links.c: how long sharded tables take where the links are slow: threads as ranks, under the link model and
    the virtual clock. A step takes what its messages and its declared computations take, to the nanosecond. */
-#define NEO_IMPLEMENTATION
 #include "common.h"
 
 /* Long bags of narrow tables: ids take a good part of what travels. */

@@ -2,7 +2,6 @@
 
    The oracle is one neo_bags with all samples: under every plan that cuts no columns each id's row, the gradients of
    per-id weights, and weights and state after every step have its bits. Bytes are counted anew from plan and data. */
-#define NEO_IMPLEMENTATION
 #include "common.h"
 #include "meter.h"
 

@@ -4,7 +4,6 @@
    the ids with its bits, whatever the pooling, the rows' type, the policy for ids out of range, and what lies between
    the calls; and weights and state after the step must be those of a plan that does not ask for them. Bytes are counted
    anew from the plan and the data. */
-#define NEO_IMPLEMENTATION
 #include "common.h"
 #include "meter.h"
 
