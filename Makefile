@@ -30,7 +30,10 @@ compile_cxx = $(CXX) -std=c++17 -Wall -Wextra -I. $(CFLAGS) $(SANITIZE) $(cxx_re
 compile_mpi = $(MPICC) -std=c11 -Wall -Wextra -I. $(CFLAGS) $(SANITIZE) -DNEO_COMM_MPI
 libs        = -lm -pthread
 
-examples = $(patsubst examples/%.c,$(B)/%,$(wildcard examples/*.c))
+# Short programs, each one file; gpu.c wants nvcc. neo.c is the implementation, linked with all.
+examples = $(patsubst examples/%.c,$(B)/%,$(filter-out examples/neo.c examples/gpu.c,$(wildcard examples/*.c))) \
+    $(B)/dlrm $(B)/gpt $(B)/plan
+train    = $(wildcard examples/train/*.h examples/train/*/*.h)
 programs = $(patsubst tests/%.c,$(B)/tests/%,$(filter-out tests/test_device%.c,$(wildcard tests/test_*.c tests/unit_*.c tests/large_*.c))) \
     $(cxx_programs)
 fuzzers  = $(patsubst tests/fuzz/%.c,$(B)/tests/%,$(wildcard tests/fuzz/fuzz_*.c))
@@ -46,7 +49,7 @@ cuda_cpp = $(filter-out $(cxx_programs),$(patsubst tests/%.cpp,$(B)/tests/%,$(wi
 device_ranks = $(addprefix $(B)/tests/,test_device_comm test_device_shard test_device_fsdp)
 device_ones  = $(B)/tests/test_device $(B)/tests/test_device_graph
 cuda_programs = $(if $(cxx_programs),$(device_ones) $(device_ranks) $(cuda_cpp) $(cuda_emulated))
-cuda_emulated = $(B)/tests/emulated_dlrm $(B)/tests/emulated_gpt $(B)/tests/emulated_bench $(nccl_emulated)
+cuda_emulated = $(B)/tests/emulated_gpu $(B)/tests/emulated_dlrm $(B)/tests/emulated_gpt $(B)/tests/emulated_bench $(nccl_emulated)
 nccl_emulated = $(if $(wildcard $(CUDA)/include/nccl.h),$(B)/tests/emulated_dlrm_nccl $(B)/tests/emulated_gpt_nccl $(device_nccl))
 device_nccl   = $(device_ranks:=_nccl)
 gpu_programs  = $(addsuffix _gpu,$(device_ones) $(device_ranks) $(filter-out %/test_cuda_on_cpu,$(patsubst tests/%.cpp,$(B)/tests/%, \
@@ -60,8 +63,7 @@ jobs = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS))
 all: $(examples)
 
 help:
-	@echo 'make              build the examples: build/dlrm, build/gpt, build/custom, build/bags,'
-	@echo '                  build/allreduce, build/ranks, build/plan'
+	@echo 'make              build the examples: build/dlrm, build/gpt, build/plan, and examples/*.c'
 	@echo 'make demo         train a recommendation model on the data in examples/data'
 	@echo 'make test         everything this machine can run; ends with the totals'
 	@echo 'make test-full    the whole grids of which make test runs a part: collectives, all sizes and ways (half an hour)'
@@ -82,14 +84,16 @@ help:
 	@echo 'make clean        remove build/'
 	@echo 'Variables: CC, CXX, NVCC, CUDA_ARCH, MPICC (default mpicc), CFLAGS (default -O2 -g), JOBS, DEMO_ARGS'
 
-# ---- examples: each is one file that holds its own copy of neo ----
+# ---- examples: linked with one object of neo ----
 
-$(B)/%: examples/%.c neo.h | $(B)/tests
-	$(compile) -o $@ $< $(libs)
-
-$(B)/allreduce: neo_comm.h
-$(B)/plan: neo_comm.h neo_fsdp.h examples/plans/sets.h
-$(B)/dlrm $(B)/dlrm_mpi $(B)/gpt $(B)/gpt_mpi $(B)/ranks $(B)/ranks_mpi: neo_comm.h neo_fsdp.h
+$(B)/neo.o: examples/neo.c neo.h neo_comm.h neo_fsdp.h | $(B)/tests
+	$(compile) -c -o $@ $<
+$(B)/%: examples/%.c $(B)/neo.o
+	$(compile) -o $@ $< $(B)/neo.o $(libs)
+$(B)/dlrm $(B)/gpt: $(B)/%: examples/train/%/main.c $(train) $(B)/neo.o
+	$(compile) -o $@ $< $(B)/neo.o $(libs)
+$(B)/plan: examples/plan/plan.c $(wildcard examples/plan/*.h) $(B)/neo.o
+	$(compile) -o $@ $< $(B)/neo.o $(libs)
 
 demo: $(B)/dlrm
 	@rm -rf $(B)/demo && mkdir -p $(B)/demo
@@ -130,7 +134,7 @@ $(B)/tests/test_wire: tests/test_wire.c $(test_headers) neo_comm.h $(B)/tests/ne
 	$(compile) $(checked) -DNEO_COMM_IMPLEMENTATION -o $@ $< $(B)/tests/neo.o $(B)/tests/neo_assert.o $(libs)
 
 # The planner, of neo_fsdp.h, with what it needs of neo_comm.h.
-$(B)/tests/test_plan: tests/test_plan.c $(test_headers) examples/plans/sets.h neo_comm.h neo_fsdp.h $(B)/tests/neo.o \
+$(B)/tests/test_plan: tests/test_plan.c $(test_headers) examples/plan/sets.h neo_comm.h neo_fsdp.h $(B)/tests/neo.o \
     $(B)/tests/neo_assert.o
 	$(compile) $(checked) -DNEO_COMM_IMPLEMENTATION -o $@ $< $(B)/tests/neo.o $(B)/tests/neo_assert.o $(libs)
 
@@ -184,15 +188,20 @@ $(device_ranks): $(B)/tests/%: tests/%.c $(test_headers) neo_comm.h neo_fsdp.h $
 $(B)/tests/test_device_comm_mpi: tests/test_device_comm.c tests/comm_ranks.h neo_comm.h $(B)/tests/emulated_cuda.o $(B)/tests/neo_assert.o
 	$(MPICC) -std=c11 $(watched) $(checked) -DNEO_COMM_MPI -DNEO_COMM_MPI_STAGED -o $@ $< $(filter %.o,$^) -lstdc++ $(libs)
 # The examples and the bench of a GPU on that device, for tests/test_cuda_bench.sh; -O0 compiles fastest.
-$(B)/tests/emulated_%: examples/%.c examples/device.h neo.h neo_comm.h neo_fsdp.h neo_cuda.cuh $(B)/tests/emulated_cuda.o
-	$(CC) -std=c11 -Wall -Wextra -DNEO_NO_SIMD -I. -DEXAMPLE_CUDA -c -o $@.o $<
-	$(CXX) -fsanitize=address -o $@ $@.o $(B)/tests/emulated_cuda.o $(libs)
+$(B)/tests/emulated_fsdp.o $(B)/tests/emulated_fsdp_nccl.o: examples/neo.c neo.h neo_comm.h neo_fsdp.h | $(B)/tests
+	$(CC) -std=c11 -DNEO_NO_SIMD -I. $(if $(findstring nccl,$@),-isystem $(CUDA)/include -DNEO_COMM_NCCL) -c -o $@ $<
+$(B)/tests/emulated_%: examples/train/%/main.c $(train) neo_cuda.cuh $(B)/tests/emulated_cuda.o $(B)/tests/emulated_fsdp.o
+	$(CC) -std=c11 -Wall -Wextra -I. -DEXAMPLE_CUDA -c -o $@.o $<
+	$(CXX) -fsanitize=address -o $@ $@.o $(B)/tests/emulated_fsdp.o $(B)/tests/emulated_cuda.o $(libs)
+$(B)/tests/emulated_gpu: examples/gpu.c neo_cuda.cuh $(B)/tests/emulated_cuda.o $(B)/tests/emulated_fsdp.o
+	$(CC) -std=c11 -Wall -Wextra -I. -c -o $@.o $<
+	$(CXX) -fsanitize=address -o $@ $@.o $(B)/tests/emulated_fsdp.o $(B)/tests/emulated_cuda.o $(libs)
 # And over the NCCL backend, on a stand-in for NCCL.
 $(B)/tests/nccl_on_cpu.o: tests/nccl_on_cpu.cpp tests/cuda_on_cpu.h | $(B)/tests
 	$(emulated) -c -o $@ $<
-$(B)/tests/emulated_%_nccl: examples/%.c examples/device.h neo.h neo_comm.h neo_fsdp.h $(B)/tests/emulated_cuda.o $(B)/tests/nccl_on_cpu.o
-	$(CC) -std=c11 -Wall -Wextra -DNEO_NO_SIMD -I. -isystem $(CUDA)/include -DEXAMPLE_CUDA -DNEO_COMM_NCCL -c -o $@.o $<
-	$(CXX) -fsanitize=address -o $@ $@.o $(B)/tests/emulated_cuda.o $(B)/tests/nccl_on_cpu.o $(libs)
+$(B)/tests/emulated_%_nccl: examples/train/%/main.c $(train) $(B)/tests/emulated_fsdp_nccl.o $(B)/tests/emulated_cuda.o $(B)/tests/nccl_on_cpu.o
+	$(CC) -std=c11 -Wall -Wextra -I. -isystem $(CUDA)/include -DEXAMPLE_CUDA -DNEO_COMM_NCCL -c -o $@.o $<
+	$(CXX) -fsanitize=address -o $@ $@.o $(filter %.o,$^) $(libs)
 $(device_nccl): $(B)/tests/%_nccl: tests/%.c $(test_headers) neo_comm.h neo_fsdp.h $(B)/tests/emulated_cuda.o \
     $(B)/tests/emu_controls.o $(B)/tests/nccl_on_cpu.o $(B)/tests/neo_assert.o
 	$(CC) -std=c11 $(watched) $(checked) -DEMULATED -DNEO_COMM_NCCL -isystem $(CUDA)/include -c -o $@.o $<
@@ -250,9 +259,12 @@ libs_cu    = -lcublasLt -lm -lpthread
 
 $(B)/neo_cuda.o: examples/neo_cuda.cu neo_cuda.cuh neo.h | $(B)/tests
 	$(compile_cu) -c -o $@ $<
-$(B)/%_cuda: examples/%.c examples/device.h neo.h neo_comm.h neo_fsdp.h neo_cuda.cuh $(B)/neo_cuda.o
+$(B)/gpu: examples/gpu.c neo_cuda.cuh $(B)/neo.o $(B)/neo_cuda.o
+	$(compile) -c -o $@.o $<
+	$(NVCC) -o $@ $@.o $(B)/neo.o $(B)/neo_cuda.o $(libs_cu)
+$(B)/%_cuda: examples/train/%/main.c $(train) neo_cuda.cuh $(B)/neo.o $(B)/neo_cuda.o
 	$(compile) -DEXAMPLE_CUDA -c -o $@.o $<
-	$(NVCC) -o $@ $@.o $(B)/neo_cuda.o $(libs_cu)
+	$(NVCC) -o $@ $@.o $(B)/neo.o $(B)/neo_cuda.o $(libs_cu)
 $(B)/bench/cuda: bench/cuda.c bench/bench.h neo_cuda.cuh $(B)/bench/neo.o $(B)/neo_cuda.o
 	$(compile) -c -o $@.o $<
 	$(NVCC) -o $@ $@.o $(B)/bench/neo.o $(B)/neo_cuda.o $(libs_cu)
@@ -267,9 +279,11 @@ $(device_ranks:=_gpu): $(B)/tests/%_gpu: tests/%.c $(test_headers) neo_comm.h ne
 	$(NVCC) -o $@ $@.o $(filter %.o,$^) $(libs_cu)
 
 # One rank per GPU, as MPI processes, with tensors over NCCL: mpirun -n 8 build/dlrm_nccl --device cuda ...
-$(B)/%_nccl: examples/%.c examples/device.h neo.h neo_comm.h neo_fsdp.h neo_cuda.cuh $(B)/neo_cuda.o
+$(B)/neo_nccl.o: examples/neo.c neo.h neo_comm.h neo_fsdp.h | $(B)/tests
+	$(compile_mpi) -DNEO_COMM_NCCL -isystem $(CUDA)/include -c -o $@ $<
+$(B)/%_nccl: examples/train/%/main.c $(train) neo_cuda.cuh $(B)/neo_nccl.o $(B)/neo_cuda.o
 	$(compile_mpi) -DEXAMPLE_CUDA -DNEO_COMM_NCCL -isystem $(CUDA)/include -c -o $@.o $<
-	$(MPICC) -o $@ $@.o $(B)/neo_cuda.o -L$(CUDA)/lib64 -Wl,-rpath,$(CUDA)/lib64 -lnccl -lcublasLt -lcudart -lstdc++ $(libs)
+	$(MPICC) -o $@ $@.o $(B)/neo_nccl.o $(B)/neo_cuda.o -L$(CUDA)/lib64 -Wl,-rpath,$(CUDA)/lib64 -lnccl -lcublasLt -lcudart -lstdc++ $(libs)
 nccl: $(B)/dlrm_nccl $(B)/gpt_nccl
 
 cuda-programs: $(B)/dlrm_cuda $(B)/gpt_cuda $(B)/bench/cuda $(if $(nccl_emulated),$(if $(shell command -v $(MPICC) 2>/dev/null),$(B)/dlrm_nccl))
@@ -292,7 +306,7 @@ bench: $(patsubst %,$(B)/bench/%,$(BENCHES))
 
 PEERS = $(B)/peers
 
-$(PEERS)/libneo_%.so: bench/peers/neo_%.c $(wildcard bench/*.h bench/peers/*.h) examples/dlrm.c examples/gpt.c examples/device.h neo.h neo_comm.h neo_fsdp.h
+$(PEERS)/libneo_%.so: bench/peers/neo_%.c $(wildcard bench/*.h bench/peers/*.h) $(train) neo.h neo_comm.h neo_fsdp.h
 	@mkdir -p $(PEERS)
 	$(compile) -Wno-unused-function -fPIC -shared -o $@ $< $(libs)
 $(PEERS)/neo_start: bench/peers/neo_side.c $(wildcard bench/*.h) neo.h
@@ -314,8 +328,12 @@ $(B)/bench/sweep $(B)/bench/shard $(B)/bench/fsdp: neo_fsdp.h
 
 mpi: $(B)/dlrm_mpi $(B)/gpt_mpi $(B)/allreduce_mpi $(B)/ranks_mpi $(B)/tests/test_comm_mpi $(B)/bench/comm_mpi
 
-$(B)/%_mpi: examples/%.c neo.h neo_comm.h | $(B)/tests
-	$(compile_mpi) -o $@ $< $(libs)
+$(B)/neo_mpi.o: examples/neo.c neo.h neo_comm.h neo_fsdp.h | $(B)/tests
+	$(compile_mpi) -c -o $@ $<
+$(B)/dlrm_mpi $(B)/gpt_mpi: $(B)/%_mpi: examples/train/%/main.c $(train) $(B)/neo_mpi.o
+	$(compile_mpi) -o $@ $< $(B)/neo_mpi.o $(libs)
+$(B)/%_mpi: examples/%.c $(B)/neo_mpi.o
+	$(compile_mpi) -o $@ $< $(B)/neo_mpi.o $(libs)
 
 $(comm_programs:=_mpi): $(B)/tests/%_mpi: tests/%.c $(test_headers) neo.h neo_comm.h $(B)/tests/neo_assert.o
 	$(compile_mpi) -DNEO_NO_SIMD $(checked) -o $@ $< $(B)/tests/neo_assert.o $(libs)

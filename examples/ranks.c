@@ -1,11 +1,12 @@
-/* ranks.c: the trainer of the README on many ranks: embedding tables lie where a plan puts them, the MLPs and their
-   optimizer are cut over all ranks, every rank reads its own part of each batch.
+/* ranks.c: the trainer of the README on many ranks: embedding tables lie where a plan puts them,
+   the MLPs and their optimizer are cut over all ranks, every rank reads its own part of each batch.
 
-     cc -O2 -I. examples/ranks.c -o ranks -lm -lpthread && ./ranks --ranks 4
-     mpicc -DNEO_COMM_MPI -O2 -I. examples/ranks.c -o ranks_mpi -lm -lpthread && mpirun -n 4 ./ranks_mpi
+     cc -O2 -I. examples/ranks.c examples/neo.c -o ranks -lm -lpthread && ./ranks --ranks 4
+     mpicc -DNEO_COMM_MPI -O2 -I. examples/ranks.c examples/neo.c -o ranks_mpi -lm -lpthread &&
+   mpirun -n 4 ./ranks_mpi
 
-   Samples are made up. Expect the loss to fall from 0.58 to 0.53 and, as last line, the same digest for 1 to 8 ranks. */
-#define NEO_IMPLEMENTATION
+   Samples are made up. Expect the loss to fall from 0.58 to 0.53 and, as last line, the same digest
+   for 1 to 8 ranks. */
 #include "neo_fsdp.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,31 +31,43 @@ typedef struct model {
     neo_mlp *mlp[UNITS];
     neo_fsdp *dense;                     /* both MLPs */
     neo_shard *tables;
-    neo_tensor x, e, z, logit;           /* out of the bottom MLP, the tables, the interaction, the top MLP */
+    neo_tensor x, e, z, logit; /* out of the bottom MLP, the tables, the interaction, the top MLP */
     neo_tensor dx, de, dz, dlogit;
 } model;
 
 static neo_status create_reader(model *m) {
     TRY(neo_schema_synthetic(m->ctx, &(neo_synthetic_desc){.samples = STEPS * BATCH}, &m->schema));
-    return neo_reader_open(m->ctx, &(neo_reader_desc){.schema = m->schema, .batch = BATCH,
-                                                      .rank = neo_comm_rank(m->comm),
-                                                      .world_size = neo_comm_size(m->comm)}, &m->reader);
+    return neo_reader_open(m->ctx,
+                           &(neo_reader_desc){.schema = m->schema,
+                                              .batch = BATCH,
+                                              .rank = neo_comm_rank(m->comm),
+                                              .world_size = neo_comm_size(m->comm)},
+                           &m->reader);
 }
 
 static neo_status create_mlps(model *m) {
     neo_mlp_desc desc[UNITS] = {
-        {.name = "bottom", .width_count = 3, .widths = {DENSE, 64, DIM}, .act = NEO_ACT_RELU, .last_act = NEO_ACT_RELU},
+        {.name = "bottom",
+         .width_count = 3,
+         .widths = {DENSE, 64, DIM},
+         .act = NEO_ACT_RELU,
+         .last_act = NEO_ACT_RELU},
         {.name = "top", .width_count = 3, .widths = {CROSSED, 64, 1}, .act = NEO_ACT_RELU}};
     neo_fsdp_unit units[UNITS] = {{0}};
     for (int i = 0; i < UNITS; i++) {
         desc[i].max_batch = BATCH;
-        TRY(neo_params_create_deferred(m->ctx, &m->params[i])); /* only described: neo_fsdp has the memory */
+        TRY(neo_params_create_deferred(
+            m->ctx, &m->params[i])); /* only described: neo_fsdp has the memory */
         TRY(neo_mlp_create(m->ctx, m->params[i], &desc[i], &m->mlp[i]));
         units[i].name = desc[i].name;
         units[i].params = m->params[i];
     }
-    return neo_fsdp_create(m->comm, &(neo_fsdp_desc){.units = units, .unit_count = UNITS, .mode = NEO_FSDP_FULL,
-                                                     .optim = {.kind = NEO_OPTIM_ADAGRAD}}, &m->dense);
+    return neo_fsdp_create(m->comm,
+                           &(neo_fsdp_desc){.units = units,
+                                            .unit_count = UNITS,
+                                            .mode = NEO_FSDP_FULL,
+                                            .optim = {.kind = NEO_OPTIM_ADAGRAD}},
+                           &m->dense);
 }
 
 static neo_status create_tables(model *m) {
@@ -62,20 +75,34 @@ static neo_status create_tables(model *m) {
     neo_plan *plan;
     for (int t = 0; t < TABLES; t++) {
         neo_feature f = neo_schema_feature(m->schema, t);
-        table[t] = (neo_table_desc){.name = f.name, .rows = f.rows, .dim = DIM, .row_buckets = LEAVES,
+        table[t] = (neo_table_desc){.name = f.name,
+                                    .rows = f.rows,
+                                    .dim = DIM,
+                                    .row_buckets = LEAVES,
                                     .optim = {.kind = NEO_BAG_ROWWISE_ADAGRAD}};
     }
-    neo_bags_desc bags = {.tables = table, .table_count = TABLES, .max_batch = BATCH, .max_ids = BATCH * TABLES};
-    TRY(neo_plan_create(m->ctx, &(neo_plan_desc){.bags = &bags, .pipeline = 1,
-                                                 .cluster = {.ranks = neo_comm_size(m->comm)}}, &plan));
+    neo_bags_desc bags = {.tables = table,
+                          .table_count = TABLES,
+                          .max_batch = BATCH,
+                          .max_ids = BATCH * TABLES};
+    TRY(neo_plan_create(m->ctx,
+                        &(neo_plan_desc){.bags = &bags,
+                                         .pipeline = 1,
+                                         .cluster = {.ranks = neo_comm_size(m->comm)}},
+                        &plan));
     neo_status status = neo_shard_create(m->comm, plan, &m->tables);
     neo_plan_destroy(plan);
     return status;
 }
 
 static neo_status create_activations(model *m) {
-    struct { neo_tensor *value, *grad; int64_t columns; } all[] = {{&m->x, &m->dx, DIM}, {&m->e, &m->de, TABLES * DIM},
-                                                                   {&m->z, &m->dz, CROSSED}, {&m->logit, &m->dlogit, 1}};
+    struct {
+        neo_tensor *value, *grad;
+        int64_t columns;
+    } all[] = {{&m->x, &m->dx, DIM},
+               {&m->e, &m->de, TABLES * DIM},
+               {&m->z, &m->dz, CROSSED},
+               {&m->logit, &m->dlogit, 1}};
     for (int i = 0; i < 4; i++) {
         int64_t shape[] = {BATCH, all[i].columns};
         TRY(neo_tensor_alloc(m->ctx, NEO_F32, 2, shape, all[i].value));
@@ -84,8 +111,8 @@ static neo_status create_activations(model *m) {
     return NEO_OK;
 }
 
-/* Samples of one piece of a batch, counted from this rank's first. There is one piece, all of the rank's samples, if the
-   number of ranks is a power of two. */
+/* Samples of one piece of a batch, counted from this rank's first. There is one piece, all of the
+   rank's samples, if the number of ranks is a power of two. */
 static int64_t piece_samples(const model *m, int piece, int64_t batch, int64_t *first) {
     int64_t start, n = neo_fsdp_samples(m->dense, piece, batch, first);
     neo_fsdp_samples(m->dense, 0, batch, &start);
@@ -93,17 +120,19 @@ static int64_t piece_samples(const model *m, int piece, int64_t batch, int64_t *
     return n;
 }
 
-/* Forward and backward of the top MLP; the ranks' sums of its gradients are under way when it returns. */
+/* Forward and backward of the top MLP; the ranks' sums of its gradients are under way when it
+ * returns. */
 static neo_status train_top(model *m, const neo_batch *batch, neo_exact *loss) {
     for (int k = 0; k < neo_fsdp_pieces(m->dense); k++) {
         neo_leaves leaves = neo_fsdp_piece(m->dense, k, batch->global_size);
         int64_t first, n = piece_samples(m, k, batch->global_size, &first);
         neo_tensor z = neo_tensor_rows(m->z, first, n), dz = neo_tensor_rows(m->dz, first, n);
-        neo_tensor logit = neo_tensor_rows(m->logit, first, n), dlogit = neo_tensor_rows(m->dlogit, first, n);
+        neo_tensor logit = neo_tensor_rows(m->logit, first, n),
+                   dlogit = neo_tensor_rows(m->dlogit, first, n);
         TRY(neo_fsdp_backward_begin(m->dense, TOP, k));
         TRY(neo_mlp_forward(m->mlp[TOP], z, logit));
-        TRY(neo_bce_with_logits(m->ctx, &(neo_loss_desc){.batch = batch->global_size, .sum = loss}, logit,
-                                neo_tensor_rows(batch->label, first, n), dlogit, NULL));
+        TRY(neo_bce_with_logits(m->ctx, &(neo_loss_desc){.batch = batch->global_size, .sum = loss},
+                                logit, neo_tensor_rows(batch->label, first, n), dlogit, NULL));
         TRY(neo_mlp_backward(m->mlp[TOP], &leaves, dlogit, dz));
         TRY(neo_fsdp_backward_end(m->dense, TOP));
     }
@@ -117,8 +146,10 @@ static neo_status train_bottom(model *m, const neo_batch *batch) {
         int64_t first, n = piece_samples(m, k, batch->global_size, &first);
         TRY(neo_fsdp_backward_begin(m->dense, BOTTOM, k));
         if (pieces > 1) /* an MLP remembers one forward pass */
-            TRY(neo_mlp_forward(m->mlp[BOTTOM], neo_tensor_rows(batch->dense, first, n), neo_tensor_rows(m->x, first, n)));
-        TRY(neo_mlp_backward(m->mlp[BOTTOM], &leaves, neo_tensor_rows(m->dx, first, n), neo_tensor_none()));
+            TRY(neo_mlp_forward(m->mlp[BOTTOM], neo_tensor_rows(batch->dense, first, n),
+                                neo_tensor_rows(m->x, first, n)));
+        TRY(neo_mlp_backward(m->mlp[BOTTOM], &leaves, neo_tensor_rows(m->dx, first, n),
+                             neo_tensor_none()));
         TRY(neo_fsdp_backward_end(m->dense, BOTTOM));
     }
     return NEO_OK;
@@ -127,8 +158,10 @@ static neo_status train_bottom(model *m, const neo_batch *batch) {
 /* One step. Between begin and end of the tables' calls their rows travel while the MLPs compute. */
 static neo_status train_batch(model *m, const neo_batch *batch, neo_exact *loss) {
     int64_t n = batch->size;
-    neo_tensor x = neo_tensor_rows(m->x, 0, n), e = neo_tensor_rows(m->e, 0, n), z = neo_tensor_rows(m->z, 0, n);
-    neo_tensor dx = neo_tensor_rows(m->dx, 0, n), de = neo_tensor_rows(m->de, 0, n), dz = neo_tensor_rows(m->dz, 0, n);
+    neo_tensor x = neo_tensor_rows(m->x, 0, n), e = neo_tensor_rows(m->e, 0, n),
+               z = neo_tensor_rows(m->z, 0, n);
+    neo_tensor dx = neo_tensor_rows(m->dx, 0, n), de = neo_tensor_rows(m->de, 0, n),
+               dz = neo_tensor_rows(m->dz, 0, n);
 
     TRY(neo_shard_forward_begin(m->tables, &batch->sparse, batch->global_size));
     TRY(neo_fsdp_forward_begin(m->dense, BOTTOM));
@@ -152,7 +185,8 @@ static neo_status train_all(model *m) {
     for (int step = 1; (status = neo_reader_next(m->reader, &batch)) == NEO_OK; step++) {
         TRY(train_batch(m, &batch, &loss));
         if (step % 50) continue; /* exact sums are integers: they add in any order */
-        TRY(neo_comm_all_reduce(m->comm, NEO_REDUCE_SUM, &loss, &loss, sizeof loss / sizeof(int64_t), NEO_I64, NULL));
+        TRY(neo_comm_all_reduce(m->comm, NEO_REDUCE_SUM, &loss, &loss,
+                                sizeof loss / sizeof(int64_t), NEO_I64, NULL));
         if (neo_comm_rank(m->comm) == 0)
             printf("step %d  loss %.4f\n", step, neo_exact_value(&loss) / (50 * BATCH));
         neo_exact_zero(&loss);

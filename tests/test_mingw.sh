@@ -34,9 +34,14 @@ if have $gxx; then
 else
     skip "Windows, C++: no $gxx"
 fi
-for source in examples/*.c; do
-    name=$(basename "$source" .c)
-    try "$source" $gcc -std=c11 -Wall -Wextra -O0 -I. -static -o "$W/$name.exe" "$source" -lm -pthread
+try "examples/neo.c" $gcc -std=c11 -Wall -Wextra -O0 -I. -c -o "$W/neo_fsdp.o" examples/neo.c
+for source in examples/*.c examples/plan/plan.c examples/train/*/main.c; do
+    case $source in
+    examples/neo.c | examples/gpu.c) continue ;;
+    examples/train/*) name=$(basename "$(dirname "$source")") ;;
+    *) name=$(basename "$source" .c) ;;
+    esac
+    try "$source" $gcc -std=c11 -Wall -Wextra -O0 -I. -static -o "$W/$name.exe" "$source" "$W/neo_fsdp.o" -lm -pthread
 done
 if have wine; then
     model="--synthetic 500 --batch 100 --dim 8 --bottom 13-24-8 --top 24-1 --rows 300 --seed 5"

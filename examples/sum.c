@@ -1,0 +1,23 @@
+/* sum.c: cc -O2 sum.c -o sum -lm -lpthread && ./sum                                  four threads
+          mpicc -DNEO_COMM_MPI -O2 sum.c -o sum -lm -lpthread && mpirun -n 4 ./sum    four processes
+ */
+#include "neo_comm.h"
+#include <stdio.h>
+
+static neo_status train(neo_comm *comm, void *user) {
+    float grad[1000];
+    for (int i = 0; i < 1000; i++)
+        grad[i] = 0.1f * (float)(neo_comm_rank(comm) + i); /* of this rank's samples */
+    neo_status status = neo_comm_all_reduce(comm, NEO_REDUCE_SUM, grad, grad, 1000, NEO_F32, NULL);
+    if (status == NEO_OK && neo_comm_rank(comm) == 0)
+        printf("%d ranks: %.9g\n", neo_comm_size(comm), grad[999]);
+    (void)user;
+    return status;
+}
+
+int main(void) {
+    neo_comm_desc desc = {.ranks = 4}; /* threads; a launcher knows itself how many it starts */
+    if (neo_comm_init_env(&desc, train, NULL) == NEO_OK) return 0;
+    fprintf(stderr, "%s\n", neo_last_error());
+    return 1;
+}
