@@ -19,19 +19,14 @@ typedef struct cross {
     neo_tensor u, du;       /* x w^T + b and its gradient, [BATCH][WIDTH] */
 } cross;
 
-#define TRY(call)                                                                                  \
-    do {                                                                                           \
-        neo_status try_status = (call);                                                            \
-        if (try_status != NEO_OK) return try_status;                                               \
-    } while (0)
+#define TRY(call) do { neo_status s_ = (call); if (s_ != NEO_OK) return s_; } while (0)
 
 static neo_status cross_create(neo_ctx *ctx, neo_params *params, cross *c) {
     int64_t square[2] = {WIDTH, WIDTH}, batch[2] = {BATCH, WIDTH};
+    const neo_init normal = {NEO_INIT_NORMAL, 0, 0.3f}, zero = {NEO_INIT_CONSTANT, 0, 0};
     c->ctx = ctx;
-    TRY(neo_params_add(params, "cross.weight", 2, square, (neo_init){NEO_INIT_NORMAL, 0, 0.3f},
-                       &c->w));
-    TRY(neo_params_add(params, "cross.bias", 1, square, (neo_init){NEO_INIT_CONSTANT, 0, 0},
-                       &c->b));
+    TRY(neo_params_add(params, "cross.weight", 2, square, normal, &c->w));
+    TRY(neo_params_add(params, "cross.bias", 1, square, zero, &c->b));
     TRY(neo_tensor_alloc(ctx, NEO_F32, 2, batch, &c->u));
     return neo_tensor_alloc(ctx, NEO_F32, 2, batch, &c->du);
 }
@@ -71,18 +66,14 @@ typedef struct net {
 
 static neo_status net_create(net *n) {
     int64_t wide[2] = {BATCH, WIDTH}, narrow[2] = {BATCH, 1};
-    neo_tensor *wides[] = {&n->x, &n->y, &n->dy, &n->dx},
-               *narrows[] = {&n->target, &n->pred, &n->dpred};
+    neo_tensor *wides[] = {&n->x, &n->y, &n->dy, &n->dx};
+    neo_tensor *narrows[] = {&n->target, &n->pred, &n->dpred};
+    neo_mlp_desc head = {.name = "head", .width_count = 3, .widths = {WIDTH, 16, 1},
+                         .max_batch = BATCH, .act = NEO_ACT_TANH};
     TRY(neo_ctx_create(&(neo_ctx_desc){.seed = 7}, &n->ctx));
     TRY(neo_params_create(n->ctx, &n->params));
     TRY(cross_create(n->ctx, n->params, &n->layer));
-    TRY(neo_mlp_create(n->ctx, n->params,
-                       &(neo_mlp_desc){.name = "head",
-                                       .width_count = 3,
-                                       .widths = {WIDTH, 16, 1},
-                                       .max_batch = BATCH,
-                                       .act = NEO_ACT_TANH},
-                       &n->head));
+    TRY(neo_mlp_create(n->ctx, n->params, &head, &n->head));
     TRY(neo_optim_create(n->ctx, n->params, &(neo_optim_desc){.kind = NEO_OPTIM_ADAM}, &n->optim));
     for (int i = 0; i < 4; i++) TRY(neo_tensor_alloc(n->ctx, NEO_F32, 2, wide, wides[i]));
     for (int i = 0; i < 3; i++) TRY(neo_tensor_alloc(n->ctx, NEO_F32, 2, narrow, narrows[i]));
@@ -127,11 +118,8 @@ static neo_status net_check_gradients(net *n) {
     const neo_param *checked[] = {n->layer.w, n->layer.b};
     for (int i = 0; i < 2; i++) {
         neo_gradcheck_result result;
-        neo_gradcheck_desc d = {.loss = net_loss,
-                                .user = n,
-                                .value = checked[i]->value,
-                                .grad = checked[i]->grad,
-                                .name = checked[i]->name};
+        neo_gradcheck_desc d = {.loss = net_loss, .user = n, .name = checked[i]->name,
+                                .value = checked[i]->value, .grad = checked[i]->grad};
         TRY(neo_gradcheck(&d, &result));
         printf("gradient of %-12s %lld elements agree\n", checked[i]->name,
                (long long)result.checked);

@@ -56,6 +56,7 @@ static neo_status create_layers(model *m, int64_t features, int64_t crossed) {
                            .max_batch = BATCH, .act = NEO_ACT_RELU, .last_act = NEO_ACT_RELU};
     neo_mlp_desc top = {.name = "top", .width_count = 3, .widths = {crossed, 32, 1},
                         .max_batch = BATCH, .act = NEO_ACT_RELU};
+    neo_optim_desc adagrad = {.kind = NEO_OPTIM_ADAGRAD};
     neo_bags_desc bags = {.tables = tables, .table_count = (int32_t)features, .max_batch = BATCH,
                           .max_ids = BATCH * features};
     for (int32_t t = 0; t < features; t++) {
@@ -67,19 +68,14 @@ static neo_status create_layers(model *m, int64_t features, int64_t crossed) {
     TRY(neo_mlp_create(m->ctx, m->params, &bottom, &m->bottom));
     TRY(neo_mlp_create(m->ctx, m->params, &top, &m->top));
     TRY(neo_bags_create(m->ctx, &bags, &m->tables));
-    return neo_optim_create(m->ctx, m->params, &(neo_optim_desc){.kind = NEO_OPTIM_ADAGRAD},
-                            &m->optim);
+    return neo_optim_create(m->ctx, m->params, &adagrad, &m->optim);
 }
 
 static neo_status create_buffers(model *m, int64_t features, int64_t crossed) {
-    const struct { neo_tensor *value, *grad; int64_t columns; } all[] = {
-        {&m->x, &m->dx, DIM}, {&m->e, &m->de, features * DIM}, {&m->z, &m->dz, crossed},
-        {&m->logit, &m->dlogit, 1}};
-    for (int i = 0; i < 4; i++) {
-        int64_t shape[2] = {BATCH, all[i].columns};
-        TRY(neo_tensor_alloc(m->ctx, NEO_F32, 2, shape, all[i].value));
-        TRY(neo_tensor_alloc(m->ctx, NEO_F32, 2, shape, all[i].grad));
-    }
+    neo_tensor *tensors[] = {&m->x, &m->e, &m->z, &m->logit, &m->dx, &m->de, &m->dz, &m->dlogit};
+    const int64_t columns[] = {DIM, features * DIM, crossed, 1};
+    for (int i = 0; i < 8; i++)
+        TRY(neo_tensor_alloc(m->ctx, NEO_F32, 2, (int64_t[]){BATCH, columns[i % 4]}, tensors[i]));
     return NEO_OK;
 }
 
@@ -106,23 +102,20 @@ static neo_status create(model *m) {
     return create_state(m);
 }
 
+#define CUT(t) neo_tensor_rows(t, 0, batch->size) /* the last batch of an epoch is smaller */
+
 /* The logits of a batch are left in m->logit. */
 static neo_status forward(model *m, const neo_batch *batch) {
-    int64_t n = batch->size;
-    neo_tensor x = neo_tensor_rows(m->x, 0, n), e = neo_tensor_rows(m->e, 0, n);
-    neo_tensor z = neo_tensor_rows(m->z, 0, n);
+    neo_tensor x = CUT(m->x), e = CUT(m->e), z = CUT(m->z);
     TRY(neo_mlp_forward(m->bottom, batch->dense, x));
     TRY(neo_bags_forward(m->tables, &batch->sparse, e));
     TRY(neo_interact_forward(m->ctx, 0, x, e, z));
-    return neo_mlp_forward(m->top, z, neo_tensor_rows(m->logit, 0, n));
+    return neo_mlp_forward(m->top, z, CUT(m->logit));
 }
 
 static neo_status train_batch(model *m, const neo_batch *batch, double *loss) {
-    int64_t n = batch->size;
-    neo_tensor x = neo_tensor_rows(m->x, 0, n), dx = neo_tensor_rows(m->dx, 0, n);
-    neo_tensor e = neo_tensor_rows(m->e, 0, n), de = neo_tensor_rows(m->de, 0, n);
-    neo_tensor logit = neo_tensor_rows(m->logit, 0, n), dz = neo_tensor_rows(m->dz, 0, n);
-    neo_tensor dlogit = neo_tensor_rows(m->dlogit, 0, n);
+    neo_tensor x = CUT(m->x), e = CUT(m->e), logit = CUT(m->logit);
+    neo_tensor dx = CUT(m->dx), de = CUT(m->de), dz = CUT(m->dz), dlogit = CUT(m->dlogit);
     TRY(forward(m, batch));
     TRY(neo_bce_with_logits(m->ctx, NULL, logit, batch->label, dlogit, loss));
     TRY(neo_mlp_backward(m->top, NULL, dlogit, dz));

@@ -25,11 +25,8 @@ static const char *bytes(double x) {
     int u = 0;
     for (; x >= 1024 && u < 4; u++) x /= 1024;
     at = (at + 1) % 8;
-    snprintf(text[at], sizeof text[at],
-             u && x < 10    ? "%.2f %s"
-             : u && x < 100 ? "%.1f %s"
-                            : "%.0f %s",
-             x, UNITS[u]);
+    int digits = u == 0 || x >= 100 ? 0 : x < 10 ? 2 : 1;
+    snprintf(text[at], sizeof text[at], "%.*f %s", digits, x, UNITS[u]);
     return text[at];
 }
 static double rank_bytes(neo_plan_rank r) {
@@ -104,12 +101,8 @@ static void print_json(const job *j, const neo_plan *plan) {
     neo_plan_step s = neo_plan_step_of(plan);
     int64_t count;
     printf("{\"ranks\": %d, \"ranks_per_node\": %d, \"batch\": %lld, \"digest\": \"%016llx\",\n "
-           "\"step\": "
-           "{\"plain\": %.9g, "
-           "\"pipelined\": %.9g, \"ids\": %.9g, \"lookup\": %.9g, \"forward\": %.9g, \"bottom\": "
-           "%.9g, "
-           "\"top\": %.9g, "
-           "\"backward\": %.9g, \"update\": %.9g, \"reduce\": %.9g, \"balance\": %.9g},\n "
+           "\"step\": {\"plain\": %.9g, \"pipelined\": %.9g, \"ids\": %.9g, \"lookup\": %.9g, \"forward\": %.9g, "
+           "\"bottom\": %.9g, \"top\": %.9g, \"backward\": %.9g, \"update\": %.9g, \"reduce\": %.9g, \"balance\": %.9g},\n "
            "\"tables\": [",
            j->desc.cluster.ranks, neo_plan_desc_of(plan)->cluster.ranks_per_node,
            (long long)j->bags.max_batch, (unsigned long long)neo_plan_digest(plan), s.plain,
@@ -119,10 +112,8 @@ static void print_json(const job *j, const neo_plan *plan) {
         const neo_piece *p = neo_plan_table_pieces(plan, t, &count);
         printf("%s\n  {\"name\": \"", t ? "," : "");
         for (const char *c = j->tables[t].name; *c; c++)
-            printf(*c == '"' || *c == '\\'  ? "\\%c"
-                   : (unsigned char)*c < 32 ? "\\u%04x"
-                                            : "%c",
-                   *c);
+            if (*c == '"' || *c == '\\') printf("\\%c", *c);
+            else printf((unsigned char)*c < 32 ? "\\u%04x" : "%c", *c);
         printf("\", \"rows\": %lld, \"dim\": %lld, \"placement\": \"%s\", \"pieces\": [",
                (long long)j->tables[t].rows, (long long)j->tables[t].dim,
                neo_placement_name(neo_plan_placement(plan, t)));
@@ -136,9 +127,7 @@ static void print_json(const job *j, const neo_plan *plan) {
     for (int r = 0; r < j->desc.cluster.ranks; r++) {
         neo_plan_rank x = neo_plan_rank_of(plan, r);
         printf("%s\n  {\"weight_bytes\": %lld, \"state_bytes\": %lld, \"buffer_bytes\": %lld, "
-               "\"ids\": %.9g, "
-               "\"lookup\": %.9g, "
-               "\"forward\": %.9g, \"backward\": %.9g, \"update\": %.9g}",
+               "\"ids\": %.9g, \"lookup\": %.9g, \"forward\": %.9g, \"backward\": %.9g, \"update\": %.9g}",
                r ? "," : "", (long long)x.weight_bytes, (long long)x.state_bytes,
                (long long)x.buffer_bytes, x.ids, x.lookup, x.forward, x.backward, x.update);
     }
@@ -190,8 +179,8 @@ static int write_svg(const job *j, const neo_plan *plan, const char *path) {
     enum { PARTS = NEO_PLACEMENT_COUNT + 1 };
     int ranks = j->desc.cluster.ranks;
     const char *names[PARTS];
-    double *memory = more(NULL, (size_t)ranks * PARTS * sizeof *memory),
-           *time = more(NULL, (size_t)ranks * 5 * sizeof *time);
+    double *memory = more(NULL, (size_t)ranks * PARTS * sizeof *memory);
+    double *time = more(NULL, (size_t)ranks * 5 * sizeof *time);
     neo_plan_step s = neo_plan_step_of(plan);
     const neo_piece *pieces = neo_plan_pieces(plan, NULL);
     double most = (double)s.most_bytes, load = 0;
@@ -218,8 +207,7 @@ static int write_svg(const job *j, const neo_plan *plan, const char *path) {
     if (j->desc.cluster.memory_bytes) most = (double)j->desc.cluster.memory_bytes;
     fprintf(f,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" "
-            "font-family=\"sans-serif\" "
-            "font-size=\"11\">\n"
+            "font-family=\"sans-serif\" font-size=\"11\">\n"
             "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
             SVG_WIDTH, 2 * SVG_HEIGHT + 80);
     svg_chart(f, 10,
