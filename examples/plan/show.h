@@ -101,8 +101,10 @@ static void print_json(const job *j, const neo_plan *plan) {
     neo_plan_step s = neo_plan_step_of(plan);
     int64_t count;
     printf("{\"ranks\": %d, \"ranks_per_node\": %d, \"batch\": %lld, \"digest\": \"%016llx\",\n "
-           "\"step\": {\"plain\": %.9g, \"pipelined\": %.9g, \"ids\": %.9g, \"lookup\": %.9g, \"forward\": %.9g, "
-           "\"bottom\": %.9g, \"top\": %.9g, \"backward\": %.9g, \"update\": %.9g, \"reduce\": %.9g, \"balance\": %.9g},\n "
+           "\"step\": {\"plain\": %.9g, \"pipelined\": %.9g, \"ids\": %.9g, \"lookup\": %.9g, "
+           "\"forward\": %.9g, "
+           "\"bottom\": %.9g, \"top\": %.9g, \"backward\": %.9g, \"update\": %.9g, "
+           "\"reduce\": %.9g, \"balance\": %.9g},\n "
            "\"tables\": [",
            j->desc.cluster.ranks, neo_plan_desc_of(plan)->cluster.ranks_per_node,
            (long long)j->bags.max_batch, (unsigned long long)neo_plan_digest(plan), s.plain,
@@ -127,7 +129,8 @@ static void print_json(const job *j, const neo_plan *plan) {
     for (int r = 0; r < j->desc.cluster.ranks; r++) {
         neo_plan_rank x = neo_plan_rank_of(plan, r);
         printf("%s\n  {\"weight_bytes\": %lld, \"state_bytes\": %lld, \"buffer_bytes\": %lld, "
-               "\"ids\": %.9g, \"lookup\": %.9g, \"forward\": %.9g, \"backward\": %.9g, \"update\": %.9g}",
+               "\"ids\": %.9g, \"lookup\": %.9g, \"forward\": %.9g, \"backward\": %.9g, "
+               "\"update\": %.9g}",
                r ? "," : "", (long long)x.weight_bytes, (long long)x.state_bytes,
                (long long)x.buffer_bytes, x.ids, x.lookup, x.forward, x.backward, x.update);
     }
