@@ -216,6 +216,8 @@ test:
 	@CC='$(CC)' B='$(B)' MAKE='$(MAKE)' JOBS='$(JOBS)' BESIDE='test_arm test_cuda test_cuda_bench test_fuzz test_link test_mingw' \
 	    sh tests/run.sh $(programs) $(fuzzers) $(scripts)
 
+check: test test-full headers
+
 test-full:
 	@$(MAKE) --no-print-directory $(jobs) all test-programs
 	@CC='$(CC)' B='$(B)' MAKE='$(MAKE)' JOBS='$(JOBS)' NEO_FULL=1 TEST_TIMEOUT=3600 sh tests/run.sh $(B)/tests/test_comm \
@@ -347,6 +349,6 @@ netns:
 clean:
 	rm -rf $(B)
 
-.PHONY: all help demo test test-programs headers asan ubsan tsan sanitized fuzz arm mingw cuda test-cuda bench-cuda cuda-programs nccl gpu-programs gpu-bench bench peers mpi netns clean
+.PHONY: all help demo test check test-programs headers asan ubsan tsan sanitized fuzz arm mingw cuda test-cuda bench-cuda cuda-programs nccl gpu-programs gpu-bench bench peers mpi netns clean
 .DELETE_ON_ERROR:
 .SECONDARY:

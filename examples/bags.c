@@ -4,7 +4,7 @@
 
      cc -O2 -I. examples/bags.c examples/neo.c -o bags -lm -lpthread && ./bags
 
-   Expect the loss to fall from about 1.6 to below 0.05, and a last line that is the same on any
+   Expect the loss to fall from about 1.6 to below 0.05, and `state 87be237c9f8b7528` on any
    machine. */
 #include "neo.h"
 #include <stdio.h>

@@ -1,8 +1,6 @@
-/* trainer.c: a complete trainer of a recommendation model. neo.h and neo.c lie beside it:
-
+/* trainer.c: a recommendation model on generated samples. The headers and neo.c lie beside it:
      cc -O2 trainer.c neo.c -o trainer -lm -lpthread && ./trainer
-
-   Samples are generated. Expect a falling loss, and `state fbb588daeda1c2b9` on every machine. */
+   Expect a falling loss, and `state fbb588daeda1c2b9` on every machine. */
 #include "neo.h"
 #include <stdio.h>
 
