@@ -7,9 +7,9 @@
    characters -> token + position embedding -> blocks -> norm -> token embedding transposed
    block: x += project(attention(norm(x))), x += contract(gelu(expand(norm(x))))
 
-   Expect a loss of about 1.6 after the 2,000 steps that it takes unless told otherwise (100 s of
-   processor time), and then the digest of all weights and optimizer state, `state
-   70472440124ee1c3`. build/gpt trains the same model in shards over many ranks. */
+   Expect a loss of about 1.6 after 2,000 steps (100 s of processor time), and the digest of all
+   weights and optimizer state, `state 70472440124ee1c3`. build/gpt trains the same model in shards
+   over many ranks. */
 #include "neo.h"
 #include <math.h>
 #include <stdio.h>

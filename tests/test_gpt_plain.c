@@ -1,4 +1,4 @@
-/* test_gpt_plain.c: what examples/gpt.c computes, by the plain GPT of gpt_model.h (which tests/test_golden_gpt.c holds
+/* test_gpt_plain.c: what examples/train/gpt computes, by the plain GPT of gpt_model.h (which tests/test_golden_gpt.c holds
    against PyTorch) and one neo_optim: leaf by leaf on whole parameters, without neo_fsdp.
 
    The model of tests/test_gpt.sh, on the first characters of the example's text, trains in every numeric definition that the script
