@@ -7,7 +7,7 @@
    characters -> token + position embedding -> blocks -> norm -> token embedding transposed
    block: x += project(attention(norm(x))), x += contract(gelu(expand(norm(x))))
 
-   Expect a loss of about 1.6 after 2,000 steps (100 s of processor time), and the digest of all
+   Expect a loss of about 1.6 after 2,000 steps (some minutes), and the digest of all
    weights and optimizer state, `state 70472440124ee1c3`. build/gpt trains the same model in shards
    over many ranks. */
 #include "neo.h"

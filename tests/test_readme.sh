@@ -161,7 +161,8 @@ done
 # options PROGRAM COLUMN: those in commands, and those in that column of the table.
 options() {
     {
-        sed -n "/^|/d; /build\/$1/,/[^\\]\$/p" README.md | grep -v -- '--oversubscribe'
+        awk -v name="build/$1" '/^    / && (index($0, name) || more) { print; more = /\\$/ }' \
+            README.md
         sed -n '/^| to |/,/^$/p' README.md | cut -d'|' -f"$2"
     } | grep -oE -- '--[a-z][a-z0-9-]+' | sort -u
 }
