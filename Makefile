@@ -70,7 +70,7 @@ sources   = $(filter-out $(helpers:%=tests/%.c),$(wildcard $(1:%=tests/%/*.c)))
 tests_of  = $(patsubst %.c,$(B)/%,$(sources))
 programs  = $(call tests_of,core bags data files golden comm shard fsdp)
 fuzzers   = $(call tests_of,fuzz)
-singles   = $(filter-out %/neo.c,$(wildcard examples/*.c examples/plan/*.c))
+singles   = $(filter-out %/neo.c %/gpu.c,$(wildcard examples/*.c examples/plan/*.c))
 trainers  = $(patsubst %/main.c,%,$(wildcard examples/train/*/main.c))
 examples  = $(addprefix $(B)/,$(notdir $(singles:.c=) $(trainers)))
 
@@ -91,13 +91,11 @@ endif
 # ---- neo itself, compiled once for each way to use it. Programs link it from an archive: one that
 # ---- holds a part of the implementation takes only the rest from there ----
 
-neo_c = $(or $(wildcard examples/neo.c),tests/neo.c)
-
-$(B)/neo.o: $(neo_c)
+$(B)/neo.o: examples/neo.c
 	$(compile) -c -o $@ $<
-$(B)/neo_mpi.o: $(neo_c)
+$(B)/neo_mpi.o: examples/neo.c
 	$(compile_mpi) -c -o $@ $<
-$(B)/neo_nccl.o: $(neo_c)
+$(B)/neo_nccl.o: examples/neo.c
 	$(compile_mpi) $(nccl_flags) -c -o $@ $<
 $(B)/neo_cuda.o: examples/neo_cuda.cu neo_cuda.cuh neo.h
 	$(compile_cu) -c -o $@ $<

@@ -1695,7 +1695,7 @@ typedef struct neo_load_desc {
        }
        every N steps: position = neo_reader_position(reader); neo_save(ctx, &save, state);
    With dictionaries in the schema, load schema_only first: tables need their rows.
-   examples/dlrm.c does this.
+   examples/train/dlrm does this.
 
    neo_load: read a checkpoint into the tensors of state. Everything is checked (checksums, names,
    shapes, dtypes, definition; no tensor may be missing or too many) before the first byte of state

@@ -1,4 +1,4 @@
-"""One training step of examples/gpt.c (forward, loss, backward, clipping, AdamW; one rank) against PyTorch, eager, fused AdamW."""
+"""One training step of examples/train/gpt (forward, loss, backward, clipping, AdamW; one rank) against PyTorch, eager, fused AdamW."""
 
 import ctypes
 import json

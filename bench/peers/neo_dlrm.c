@@ -1,10 +1,9 @@
-/* neo_dlrm.c: the trainer of examples/dlrm.c on several ranks that are threads, whose steps are called from elsewhere by
+/* neo_dlrm.c: the trainer of examples/train/dlrm on several ranks that are threads, whose steps are called from elsewhere by
    ctypes, on batches that are given.
 
    cc -O2 -fPIC -shared -I. bench/peers/neo_dlrm.c -o libneo_dlrm.so -lm -lpthread */
-#define main dlrm_main
-#include "../../examples/dlrm.c"
-#undef main
+#define NEO_IMPLEMENTATION
+#include "../../examples/train/dlrm/step.h"
 #include "ranks.h"
 
 enum { STEPS = 1, DENSE = 13, TABLES = 26, MAX_BATCHES = 16 };
@@ -92,12 +91,14 @@ SIDE const char *neo_dlrm_error(void) { return dlrm.ranks.error[0] ? dlrm.ranks.
 /* bottom: "13-...-<dim>", top: "...-1". One thread per rank, tables whole on one rank each, the example's defaults else. */
 SIDE int neo_dlrm_start(int ranks, int64_t dim, int64_t batch, int64_t rows, const char *bottom, const char *top, const float *dense,
                         const float *label, const int64_t *ids, int batches) {
+    static char plan[] = "tw", off[] = "off";
     memset(&dlrm, 0, sizeof dlrm);
     if (batches < 1 || batches > MAX_BATCHES) return (int)neo_fail(NEO_ERR_ARG, "1 to %d batches", (int)MAX_BATCHES);
-    dlrm.o = (options){.format = "criteo", .device = "cpu", .graph = "off", .dtype = "f32", .optimizer = "adagrad", .schedule = "constant", .plan = "tw",
-                       .rows_dtype = "f32", .wire_forward = "f32", .wire_backward = "f32", .pipeline = "on", .dense_shard = "none",
-                       .bottom = (char *)(uintptr_t)bottom, .top = (char *)(uintptr_t)top, .synthetic = batch, .rows = rows,
-                       .batch = batch, .dim = dim, .micro_batches = 1, .ranks = ranks, .nodes = 1, .lr = 0.01};
+    neo_status status = cli_defaults(&DLRM, &dlrm.o);
+    if (status != NEO_OK) return (int)status;
+    dlrm.o.plan = plan, dlrm.o.machine.graph = off;
+    dlrm.o.bottom = (char *)(uintptr_t)bottom, dlrm.o.top = (char *)(uintptr_t)top;
+    dlrm.o.synthetic = dlrm.o.batch = batch, dlrm.o.rows = rows, dlrm.o.dim = dim;
     dlrm.batches = batches, dlrm.dense = dense, dlrm.label = label, dlrm.ids = ids;
     dlrm.ranks.desc = (neo_comm_desc){.ranks = ranks, .ctx = {.threads = 1, .seed = 1}};
     dlrm.ranks.set_up = set_up_rank, dlrm.ranks.work = work_rank, dlrm.ranks.tear_down = tear_down_rank;

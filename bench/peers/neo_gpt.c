@@ -1,9 +1,8 @@
-/* neo_gpt.c: the trainer of examples/gpt.c, one rank, whose steps are called from elsewhere by ctypes.
+/* neo_gpt.c: the trainer of examples/train/gpt, one rank, whose steps are called from elsewhere by ctypes.
 
    cc -O2 -fPIC -shared -I. bench/peers/neo_gpt.c -o libneo_gpt.so -lm -lpthread */
-#define main gpt_main
-#include "../../examples/gpt.c"
-#undef main
+#define NEO_IMPLEMENTATION
+#include "../../examples/train/gpt/run.h"
 #include "ranks.h"
 
 enum { STEPS = 1, WRITE = 2 };
@@ -19,9 +18,9 @@ static neo_status set_up_gpt(neo_comm *comm, void **rank) {
     run *r = calloc(1, sizeof *r);
     if (!r) return neo_fail(NEO_ERR_MEMORY, "out of memory");
     *rank = gpt.run = r;
-    r->comm = comm, r->ctx = r->t.m.ctx = neo_comm_ctx(comm);
-    r->job = &gpt.job, r->o = &gpt.job.o;
-    r->rank = 0, r->ranks = 1;
+    r->me = cli_rank_of(&gpt.job.cli, comm);
+    r->o = &gpt.job.o, r->text = &gpt.job.text;
+    r->t.data = comm, r->t.m.ctx = r->me.ctx;
     return set_up(r);
 }
 static neo_status work_gpt(void *rank, int command, int64_t count) {
@@ -37,9 +36,7 @@ static neo_status work_gpt(void *rank, int command, int64_t count) {
 static void tear_down_gpt(void *rank) {
     run *r = rank;
     if (!r) return;
-    neo_state_destroy(r->state);
-    neo_fsdp_destroy(r->t.fsdp);
-    destroy_model(&r->t.m);
+    tear_down(r);
     free(r);
     gpt.run = NULL;
 }
@@ -48,14 +45,14 @@ SIDE const char *neo_gpt_error(void) { return gpt.ranks.error[0] ? gpt.ranks.err
 /* AdamW as the example's: beta2 0.99, decay 0.1, gradients clipped at norm 1, a learning rate of 0.002. */
 SIDE int neo_gpt_start(int threads, int layers, int heads, int width, int context, int batch, const char *text) {
     options *o = &gpt.job.o;
+    static char none[] = "none", off[] = "off";
     memset(&gpt, 0, sizeof gpt);
-    pthread_mutex_init(&gpt.job.lock, NULL);
-    *o = (options){.data = (char *)(uintptr_t)text, .shard = "none", .accumulate_mode = "each", .dtype = "f32",
-                   .products = "f32", .device = "cpu", .graph = "off",
-                   .prompt = NULL, .layers = layers, .heads = heads, .width = width, .context = context, .batch = batch,
-                   .steps = 1000000000, .accumulate = 1, .lr = 0.002, .min_lr = 0.002, .weight_decay = 0.1, .beta2 = 0.99,
-                   .clip = 1, .ranks = 1, .prefix = "transformer."};
-    neo_status status = read_text(o, &gpt.job.text);
+    neo_status status = cli_defaults(&GPT, o);
+    if (status != NEO_OK) return (int)status;
+    o->data = (char *)(uintptr_t)text, o->shard = none, o->machine.graph = off;
+    o->layers = layers, o->heads = heads, o->width = width, o->context = context, o->batch = batch;
+    o->steps = 1000000000, o->min_lr = o->lr, o->warmup = 0;
+    status = read_text(o, &gpt.job.text);
     if (status != NEO_OK) return (int)status;
     gpt.ranks.desc = (neo_comm_desc){.ranks = 1, .ctx = {.threads = threads, .seed = 1}};
     gpt.ranks.set_up = set_up_gpt, gpt.ranks.work = work_gpt, gpt.ranks.tear_down = tear_down_gpt;

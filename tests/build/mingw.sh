@@ -41,7 +41,7 @@ try "the headers" $gcc -std=c11 -Wall -Wextra -O0 -I. -c -o "$W/neo_fsdp.o" "$W/
 rm -f "$W/neo.a"
 x86_64-w64-mingw32-ar rcs "$W/neo.a" "$W/neo_fsdp.o"
 for source in examples/*.c examples/plan/*.c examples/train/*/main.c; do
-    [ -f "$source" ] && [ "$source" != examples/neo.c ] || continue
+    [ -f "$source" ] && [ "$source" != examples/neo.c ] && [ "$source" != examples/gpu.c ] || continue
     name=$(basename "${source%/main.c}" .c)
     try "$source" $gcc -std=c11 -Wall -Wextra -O0 -I. -static -o "$W/$name.exe" "$source" "$W/neo.a" -lm -pthread
 done

@@ -3,8 +3,8 @@
 # the plain mpicc): tests/comm/collectives.c with 1 to 4 ranks, and once with sums that take many segments; groups.c,
 # where bytes are counted by MPI's profiling interface too; data.c, also with numbers piped into mpirun (as
 # many as MPICH's takes); tests/fsdp/grid.c and tests/fsdp/state.c; the digest of examples/allreduce.c, the same for 1, 2, 4
-# and 8 ranks as threads and over each MPI; and a call that every rank refuses. examples/dlrm.c: the digest of one rank under plans, from files and standard
-# input; errors that are said once; a process that is killed, and the job resumed as threads. examples/gpt.c: the digest
+# and 8 ranks as threads and over each MPI; and a call that every rank refuses. examples/train/dlrm: the digest of one rank under plans, from files and standard
+# input; errors that are said once; a process that is killed, and the job resumed as threads. examples/train/gpt: the digest
 # of one rank, however it shards. With NEO_FULL set: 1 to 8 ranks, all sizes.
 
 B=${B:-build}

@@ -10,16 +10,18 @@ kernels  = $(patsubst %.cpp,$(B)/%,$(wildcard tests/cuda/*.cpp))
 cxx      = $(shell command -v $(CXX) 2>/dev/null)
 has_nccl = $(wildcard $(CUDA)/include/nccl.h)
 emulator = $(if $(cxx),$(B)/tests/cuda/emulator/test_emulator)
-emulated = $(devices) $(addprefix $(B)/tests/emulated_,dlrm gpt ops)
+emulated = $(devices) $(addprefix $(B)/tests/emulated_,dlrm gpt gpu ops)
 over_nccl = $(patsubst %,$(B)/tests/%_nccl,cuda/comm cuda/shard emulated_dlrm emulated_gpt)
 
 # ---- by nvcc; gpu.sh says what is done with them ----
 
-cuda-programs: $(B)/dlrm_cuda $(B)/gpt_cuda $(B)/bench/cuda
+cuda-programs: $(B)/gpu $(B)/dlrm_cuda $(B)/gpt_cuda $(B)/bench/cuda
 cuda-programs: $(if $(has_nccl),$(if $(shell command -v $(MPICC) 2>/dev/null),$(B)/dlrm_nccl))
 gpu-programs: $(devices:=_gpu) $(kernels:=_gpu) $(B)/dlrm_cuda $(B)/gpt_cuda
 gpu-bench: $(B)/bench/cuda
 
+$(B)/gpu: examples/gpu.c $(B)/neo_cuda.o $(B)/neo.a
+	$(link_cuda)
 $(B)/bench/cuda: bench/cuda/ops.c $(B)/neo_cuda.o $(B)/neo.a
 	$(link_cuda)
 $(devices:=_gpu): $(B)/%_gpu: %.c $(B)/neo_cuda.o $(B)/tests/neo.a

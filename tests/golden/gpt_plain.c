@@ -1,4 +1,4 @@
-/* gpt_plain.c: what examples/gpt.c computes, by the plain GPT of gpt_model.h (which tests/golden/gpt.c holds
+/* gpt_plain.c: what examples/train/gpt computes, by the plain GPT of gpt_model.h (which tests/golden/gpt.c holds
    against PyTorch) and one neo_optim: leaf by leaf on whole parameters, without neo_fsdp.
 
    The model of tests/programs/gpt.sh, on the first characters of the example's text, trains in every numeric definition that the script

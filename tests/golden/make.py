@@ -5,7 +5,7 @@
     /tmp/golden/bin/python tests/golden/make.py
 
 writes every tests/golden/*.safetensors anew. Seeds are fixed: with these versions the files do not
-change. Their readers are tests/test_golden_*.c; each names the tensors it uses.
+change. Their readers are tests/golden/*.c; each names the tensors it uses.
 """
 import os
 

@@ -1,9 +1,11 @@
 #!/bin/sh
-# readme.sh: every code block of README.md compiles as printed, and programs run.
+# readme.sh: README.md and examples/*.c keep what they print.
 #
-# ```c blocks with a main are built with neo's headers beside them and run; others must compile inside a file that
-# holds the implementation (declarations and functions as they stand, statements as a function's body).
-# ```c++ blocks compile as C++17. ```sh blocks are checked for `make` targets and dlrm options that exist.
+# ```c blocks: the trainer is examples/trainer.c, and neo.c is examples/neo.c. They build by the
+# printed command and give the printed lines. Other blocks compile (declarations and functions as
+# they stand, statements as a function's body). Indented commands that a line `state <digest>`
+# follows end with that line. Every program in examples/ gives the state that its comment promises.
+# make targets and options that the README names exist.
 
 B=${B:-build}
 CC=${CC:-cc}
@@ -14,84 +16,175 @@ mkdir -p "$W"
 cp neo.h neo_comm.h neo_fsdp.h neo_cuda.cuh "$W/"
 
 if grep -nE '@[A-Z_]+@' README.md; then fail "a placeholder is left"; else pass; fi
+if [ "$(wc -l <README.md)" -le 300 ]; then pass; else fail "README.md has more than 300 lines"; fi
+if grep -nE '^.{101}' README.md; then fail "README.md: a line is too long"; else pass; fi
 
-# One file per block: <number>.<language>; the first line says the README's line.
+# ---- blocks: <number>.<language>, and the README's line of each ----
+
 awk -v dir="$W" '
     /^```/ && !open { open = 1; n++; language = substr($0, 4); sub(/[ \t].*/, "", language)
         if (language == "") language = "text"; file = sprintf("%s/%02d.%s", dir, n, language)
-        printf "" > file; line[n] = NR; print NR > (file ".line"); next }
+        printf "" > file; print NR > (file ".line"); next }
     /^```/ { open = 0; close(file); next }
     open { print >> file }' README.md
 
-programs=0
-for file in "$W"/*.c "$W"/*.c++ "$W"/*.cpp; do
+compiles() { (cd "$W" && $build -I. -c -o block.o "$1") >"$W/log" 2>&1; }
+trainer=
+for file in "$W"/*.c "$W"/*.c++; do
     [ -f "$file" ] || continue
     at="README.md:$(cat "$file.line")"
     case $file in
     *.c) build="$CC -std=c11 -x c" ;;
-    *) build="$CC -std=c++17 -x c++" ;;
+    *) build="${CXX:-c++} -std=c++17 -x c++" ;;
     esac
-    if grep -q 'neo_cuda.cuh' "$file"; then # linked with the device that make test emulates, if there is one
-        if ! [ -f "$B/tests/emulated_cuda.o" ]; then
-            skip "$at: no emulated device was built"
-        elif (cd "$W" && $CC -std=c11 -Wall -Wextra -x c -c -o gpu.o "$(basename "$file")") >"$W/log" 2>&1 &&
-            ${CXX:-c++} -fsanitize=address -o "$W/gpu" "$W/gpu.o" "$B/tests/emulated_cuda.o" -lm -pthread >>"$W/log" 2>&1 &&
-            ASAN_OPTIONS=detect_leaks=0 timeout 120 "$W/gpu" >"$W/gpu.out" 2>"$W/log"; then
-            sed 's/neo_device \*gpu = NULL;/& (void)gpu;/; s/if (neo_cuda_device_create.*$/(void)which;/; /neo_cuda_device_destroy/d' \
-                "$file" >"$W/cpu.c"
-            (cd "$W" && $CC -std=c11 -O1 -o cpu cpu.c -lm -pthread && ./cpu >cpu.out) >>"$W/log" 2>&1
-            same "$at: a GPU's state" "$(grep '^state' "$W/cpu.out")" "$(grep '^state' "$W/gpu.out")"
-        else
-            fail "$at: does not build with a device, or fails"
-            head -5 "$W/log"
-        fi
+    if grep -q 'NEO_IMPLEMENTATION' "$file"; then
+        sed 's, */\*.*\*/,,' "$file" >"$W/neo.c"
+        if cmp -s "$W/neo.c" examples/neo.c; then pass; else fail "$at: is not examples/neo.c"; fi
     elif grep -q 'int main(' "$file"; then
-        programs=$((programs + 1))
-        if ! (cd "$W" && $build -O2 -Wall -Wextra -o program "$(basename "$file")" -lm -pthread) >"$W/log" 2>&1; then
-            fail "$at: does not compile"
-            head -5 "$W/log"
-        elif ! (cd "$W" && timeout 120 ./program >out 2>&1 </dev/null); then
-            fail "$at: compiles, but fails when run: $(tail -1 "$W/out")"
-        else
-            pass
-            [ "$programs" = 1 ] && cp "$W/out" "$W/first"
-        fi
+        trainer=examples/$(sed -n '1s,^/\* \([a-z_]*\.c\):.*,\1,p' "$file")
+        if cmp -s "$file" "$trainer"; then pass; else fail "$at: is not $trainer"; fi
     else
-        if grep -q 'NEO_IMPLEMENTATION' "$file"; then # a neo.c: as it stands
-            cp "$file" "$W/block.c"
-        else
-            { echo '#define NEO_IMPLEMENTATION'; echo '#include "neo_cuda.cuh"'; cat "$file"; } >"$W/block.c"
-        fi
-        { echo '#define NEO_IMPLEMENTATION'; echo '#include "neo_cuda.cuh"'; echo 'int body(void);'; echo 'int body(void) {'
+        { echo '#include "neo_fsdp.h"'; cat "$file"; } >"$W/block.c"
+        { echo '#include "neo_fsdp.h"'; echo 'int body(void); int body(void) {'
             cat "$file"; echo 'return 0; }'; } >"$W/body.c"
-        if (cd "$W" && $build -I. -c -o block.o block.c) >"$W/log" 2>&1 ||
-            (cd "$W" && $build -I. -c -o block.o body.c) >"$W/log2" 2>&1; then
-            pass
-        else
-            fail "$at: does not compile"
-            head -5 "$W/log"
-        fi
+        if compiles body.c || compiles block.c; then pass; else fail "$at: $(head -3 "$W/log")"; fi
     fi
 done
-if [ $programs -gt 0 ]; then pass; else fail "README.md has no complete program"; fi
-if grep -q '^state [0-9a-f]\{16\}$' "$W/first" 2>/dev/null; then pass; else fail "the first program prints no state"; fi
-same "the same state again" "$(grep '^state' "$W/first")" "$(cd "$W" && { $CC -std=c11 -O1 -o again "$(ls ./*.c | grep -E '/[0-9]+\.c$' | xargs grep -l 'int main(' | head -1)" -lm -pthread 2>/dev/null; ./again 2>/dev/null | grep '^state'; })"
 
-# Commands the README shows: make targets exist, options of dlrm and gpt exist.
-for target in $(grep -oE '^[ ]*(\$ )?make [a-z-]+' README.md | sed 's/.*make //' | sort -u); do
-    if grep -qE "^($target|.*[ ]$target)[ a-z-]*:" Makefile; then pass; else fail "README.md: make $target: no such target"; fi
-done
-if [ -x "$B/dlrm" ]; then
-    "$B/dlrm" --help >"$W/help"
-    for option in $(grep -E 'build/dlrm|^ +--' README.md | grep -oE ' --[a-z][a-z-]+' | sort -u); do
-        if grep -qE -- "^ *$option( |$)" "$W/help"; then pass; else fail "README.md: dlrm has no option $option"; fi
-    done
+# The trainer by its own command, with the files that it speaks of beside it. Without SIMD neo.c
+# compiles faster, and the state is the same.
+if [ -f "$trainer" ] && cp "$trainer" "$W/"; then
+    command=$(sed -n "s,^ *cc -O2 \(.*neo\.c .*\)$,$CC -O1 -DNEO_NO_SIMD \1,p" "$trainer")
+    (cd "$W" && sh -c "$command") >"$W/out" 2>"$W/log" </dev/null
+    printed=$(sed -n '/^    step 50 /,/^    state/s/^    //p' README.md)
+    same "$trainer by its command" "$(cat "$W/out")" "$printed"
+else
+    fail "README.md has no trainer"
 fi
-if [ -x "$B/gpt" ]; then
-    "$B/gpt" --help >"$W/help"
-    for option in $(grep -E 'build/gpt' README.md | grep -oE ' --[a-z][a-z0-9-]+' | grep -v oversubscribe | sort -u); do
-        if grep -qE -- "^ *$option( |$)" "$W/help"; then pass; else fail "README.md: gpt has no option $option"; fi
+
+# ---- commands with a printed state ----
+
+# One line for each: the state, and the command that ends with it.
+awk '/^    (build|mpirun)/ { commands[n++] = $0; next }
+    /^    state / { for (i = 0; i < n; i++) print $2, commands[i] }
+    { n = 0 }' README.md >"$W/commands"
+count=$(wc -l <"$W/commands")
+if [ "$count" = 8 ]; then pass; else fail "README.md: $count commands with a state, not 8"; fi
+while read -r state command; do
+    command=$(echo "$command" | sed "s,build/,$B/,g")
+    program=$(echo "$command" | grep -oE "$B/[a-z_]+" | head -1)
+    case $command in
+    mpirun*)
+        if ! [ -x "$program" ] || ! have mpirun; then
+            skip "$command: there is no $program, or no mpirun"
+            continue
+        fi
+        if mpirun --version 2>/dev/null | grep -q 'Open MPI'; then
+            command="mpirun --oversubscribe ${command#mpirun}"
+        fi
+        export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+        ;;
+    esac
+    if [ -x "$program" ]; then
+        same "$command" "$(state_of timeout 300 $command </dev/null)" "$state"
+    else
+        skip "$command: $program is not built"
+    fi
+done <"$W/commands"
+
+# ---- programs in examples/ ----
+
+# promise NAME: the state in the comment of examples/NAME.c.
+promise() { grep -oE 'state [0-9a-f]{16}' "examples/$1.c" | sed 's/state //'; }
+# keeps NAME ARGUMENTS...: build/NAME gives the state that examples/NAME.c promises.
+keeps() {
+    name=$1
+    shift
+    if [ -x "$B/$name" ]; then
+        same "$name $*" "$(state_of timeout 300 "$B/$name" "$@")" "$(promise "$name")"
+    else
+        skip "$name: is not built"
+    fi
+}
+for ranks in 1 3 4; do
+    keeps units $ranks
+    keeps shard $ranks
+done
+keeps ranks --ranks 2
+keeps allreduce --ranks 3
+keeps bags
+keeps one_file_dlrm
+if [ -x "$B/one_file_dlrm" ]; then # stopped after 4 of its epochs, and begun again
+    "$B/one_file_dlrm" "$W/checkpoints" 4 >"$W/out" 2>"$W/err"
+    keeps one_file_dlrm "$W/checkpoints"
+fi
+if [ -x "$B/sum" ]; then
+    same "sum" "$("$B/sum")" "$(sed -n 's/.*Expect `\(.*\)`.*/\1/p' examples/sum.c)"
+else
+    skip "sum: is not built"
+fi
+if [ -x "$B/custom" ]; then
+    if "$B/custom" >"$W/out" 2>&1; then pass; else fail "custom: $(tail -1 "$W/out")"; fi
+else
+    skip "custom: is not built"
+fi
+# The one-file programs train what the programs with options train.
+if [ -x "$B/one_file_gpt" ] && [ -x "$B/gpt" ]; then
+    expected=$(state_of "$B/gpt" --steps 5 --sample 0)
+    same "one_file_gpt" "$(state_of "$B/one_file_gpt" 5)" "$expected"
+fi
+if [ -x "$B/one_file_dlrm" ] && [ -x "$B/dlrm" ]; then
+    adult=examples/data/adult/adult
+    data="--format adult --data $adult.data --test $adult.test --shuffle 32768 --batch 256"
+    model="--dim 8 --bottom 5-32-8 --top 32-1 --epochs 10 --lr 0.02 --seed 1"
+    same "dlrm as one_file_dlrm" "$(state_of "$B/dlrm" $data $model)" "$(promise one_file_dlrm)"
+fi
+# gpu.c on the emulated device, and on the CPU.
+gpu=$B/tests/emulated_gpu
+if [ -x "$gpu" ]; then
+    export ASAN_OPTIONS=detect_leaks=0
+    same "gpu on the emulated device" "$(state_of timeout 300 "$gpu")" "$(promise gpu)"
+    same "gpu cpu" "$(state_of timeout 300 "$gpu" cpu)" "$(promise gpu)"
+else
+    skip "gpu: no emulated device was built"
+fi
+
+# ---- make targets and options that the README names ----
+
+for target in $(grep -oE '(^ *|`)make [a-z-]+' README.md | sed 's/.*make //' | sort -u); do
+    if grep -qE "^($target|.*[ ]$target)[ a-z-]*:" Makefile; then
+        pass
+    else
+        fail "README.md: make $target: no such target"
+    fi
+done
+# options PROGRAM COLUMN: those in commands, and those in that column of the table.
+options() {
+    {
+        awk -v name="build/$1" '/^    / && (index($0, name) || more) { print; more = /\\$/ }' \
+            README.md
+        sed -n '/^| to |/,/^$/p' README.md | cut -d'|' -f"$2"
+    } | grep -oE -- '--[a-z][a-z0-9-]+' | sort -u
+}
+for program in "dlrm 3" "gpt 4"; do
+    name=${program% *}
+    [ -x "$B/$name" ] || { skip "options of $name: it is not built"; continue; }
+    "$B/$name" --help >"$W/help"
+    for option in $(options $program); do
+        if grep -qE -- "^ *$option( |$)" "$W/help"; then
+            pass
+        else
+            fail "README.md: $name has no option $option"
+        fi
     done
+done
+if [ -x "$B/plan" ]; then
+    plan=$(sed -n 's/^ *build\/plan \(.*\) --svg .*/\1/p' README.md)
+    if "$B/plan" $plan --svg "$W/a2.svg" >"$W/out" 2>&1; then
+        pass
+    else
+        fail "build/plan $plan: $(tail -1 "$W/out")"
+    fi
 fi
 
 finish programs/readme

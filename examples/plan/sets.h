@@ -1,10 +1,11 @@
-/* sets.h: four sets of embedding tables with the totals of published models, made by a seeded generator: as many
-   tables, parameters, columns and ids per bag in the mean as stated there, spread as such models are (a few tables
-   are much larger, a few are looked up much more). They are shapes to plan for, not those models.
+/* sets.h: four sets of embedding tables with the totals of published models, made by a seeded
+   generator: as many tables, parameters, columns and ids per bag in the mean as stated there,
+   spread as such models are (a few tables are much larger, a few are looked up much more). They are
+   shapes to plan for, not those models.
 
-   Rows and poolings are powers of two with binomially distributed exponents, times a number in [1, 2), scaled to the
-   totals. row_buckets: 8 (the ranks of a node) for tables above 4 GiB, and for those with more than 1.5 times the mean of
-   ids; F1, whose tables are larger than a rank: 128. */
+   Rows and poolings are powers of two with binomially distributed exponents, times a number in [1,
+   2), scaled to the totals. row_buckets: 8 (the ranks of a node) for tables above 4 GiB, and for
+   those with more than 1.5 times the mean of ids; F1, whose tables are larger than a rank: 128. */
 #ifndef NEO_PLAN_SETS_H
 #define NEO_PLAN_SETS_H
 

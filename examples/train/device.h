@@ -1,6 +1,8 @@
-/* device.h: what --device says, for the examples: neo_comm_desc.open_device. A program built with -DEXAMPLE_CUDA and
-   linked with neo_cuda.cu (two lines, beside this file) knows `cuda`: the GPUs in turn, one for each rank of a machine
-   (if there are fewer, ranks share them), and `cuda:1`: that one for all. */
+/* device.h: the device of a rank, as --device names it, and the graph of a training step on it.
+
+   A program built with -DEXAMPLE_CUDA and linked with ../neo_cuda.cu knows `cuda`: the GPUs of a
+   machine in turn, one for each rank (if there are fewer, ranks share them), and `cuda:1`: that GPU
+   for all. device_open is for neo_comm_desc.open_device. */
 #ifndef EXAMPLE_DEVICE_H
 #define EXAMPLE_DEVICE_H
 #include <stdlib.h>
@@ -15,7 +17,8 @@ typedef struct device_choice {
 } device_choice;
 
 static inline neo_status device_check(const char *name) {
-    if (strcmp(name, "cpu") != 0 && (strncmp(name, "cuda", 4) != 0 || (name[4] != 0 && name[4] != ':')))
+    if (strcmp(name, "cpu") != 0 &&
+        (strncmp(name, "cuda", 4) != 0 || (name[4] != 0 && name[4] != ':')))
         return neo_fail(NEO_ERR_ARG, "--device: '%s' is none of cpu, cuda, cuda:N", name);
     return NEO_OK;
 }
@@ -31,17 +34,18 @@ static inline neo_status device_open(int rank, int local, void *user, neo_device
     int count = neo_cuda_device_count();
     long ordinal = *number ? strtol(number + 1, &end, 10) : count > 0 ? local % count : 0;
     if (end && (end == number + 1 || *end || ordinal < 0 || ordinal > 1023))
-        return neo_fail(NEO_ERR_ARG, "--device: '%s' does not end in the number of a GPU", choice->name);
+        return neo_fail(NEO_ERR_ARG, "--device: '%s' does not end in the number of a GPU",
+                        choice->name);
     neo_cuda_desc desc = {(int)ordinal, choice->exact};
     return neo_cuda_device_create(&desc, device);
 #else
     (void)local;
-    return neo_fail(NEO_ERR_UNSUPPORTED,
-                    "--device: this program was built without CUDA; `make cuda` builds one with it");
+    return neo_fail(NEO_ERR_UNSUPPORTED, "--device: this program was built without CUDA; "
+                                         "`make cuda` builds one with it");
 #endif
 }
-/* A training step on a GPU as one launch: the calls between begin and end. A graph that is NULL (the CPU; --graph off)
-   leaves calls as they are. copy_bytes: of a batch. */
+/* A training step on a GPU as one launch: the calls between begin and end. Without a graph (NULL:
+   the CPU, or --graph off) the calls run as they are. copy_bytes: of a batch. */
 #ifdef EXAMPLE_CUDA
 typedef neo_cuda_graph device_graph;
 #else
@@ -85,8 +89,8 @@ static inline void graph_close(device_graph *graph) {
     (void)graph;
 #endif
 }
-/* What moves the memory of devices: NCCL, in a program that has it, between ranks with a GPU each; else comm. Destroy
-   it with device_group_end. Collective. */
+/* The group that moves the memory of devices: over NCCL, in a program that has it, between ranks
+   with a GPU each; else comm. Destroy it with device_group_end. Collective. */
 static inline neo_status device_group(neo_comm *comm, neo_comm **group) {
     *group = comm;
 #if defined(EXAMPLE_CUDA) && defined(NEO_COMM_NCCL)

@@ -1,0 +1,2 @@
+#define NEO_IMPLEMENTATION
+#include "neo_fsdp.h"

@@ -1,0 +1,262 @@
+/* read.h: reads a model and a cluster. A line is words, # begins a comment; an error names file and
+   line, and ends the program.
+
+   A model file:
+     batch 65536                      samples of a step over all ranks; required
+     bottom_flops 18e6                per sample, forward: dense layers beside the lookup,
+     top_flops 71e6                   and after it
+     dense_params 5e6
+     wire bf16 bf16                   how pooled rows and their gradients travel: f32 (default) ...
+     optimizer rowwise_adagrad        of the tables that follow: sgd, adagrad, rowwise_adagrad
+                                      (default), adam ...
+     table NAME 1000000x64 20 buckets=8 pooling=sum placements=tw,cw
+                                      rows x columns, ids per sample; the rest may be left out
+   A cluster file:
+     ranks 128 8                      ranks, and ranks of a node; required
+     memory 32GiB                     that each may use for tables and what goes with them
+     memory_bandwidth 1300e9          bytes per second
+     flops 10e12
+     local 200e9 2                    links inside a node: bytes per second of a rank, latency in us
+     cross 7e9 10                     and between nodes
+     lookup 1.2                       measured factors: see neo_calibration; likewise update, copy,
+                                      bucketed, id, sort, row, kept
+     pipeline on                      exchanges run beside computation */
+#ifndef PLAN_READ_H
+#define PLAN_READ_H
+#include "neo_fsdp.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WORDS = 16, TEXT = 8192 };
+
+typedef struct job {
+    neo_table_desc *tables;
+    double *ids;       /* of a sample, for each table */
+    unsigned *allowed; /* placements of each table, as bits; 0: all */
+    neo_bags_desc bags;
+    neo_plan_desc desc;
+    neo_bag_optim_kind optimizer; /* of the tables to come */
+} job;
+
+typedef struct source {
+    const char *path;
+    int line; /* 0: an option on the command line */
+    char text[TEXT];
+    char *word[WORDS];
+    int words;
+} source;
+
+static void fail_at(const source *s, const char *what, const char *word) {
+    fprintf(stderr, s->line ? "plan: %s:%d: " : "plan: %s: ", s->path, s->line);
+    fprintf(stderr, "%s%s%s%s\n", what, word[0] ? " '" : "", word, word[0] ? "'" : "");
+    exit(1);
+}
+
+static void *more(void *p, size_t bytes) {
+    p = realloc(p, bytes);
+    if (!p) {
+        fprintf(stderr, "plan: out of memory\n");
+        exit(1);
+    }
+    return p;
+}
+
+/* A number of [least, most], with a unit: K, M, G, T, KiB, MiB, GiB, TiB. */
+static double number(const source *s, const char *text, double least, double most) {
+    static const struct { const char *name; double factor; } UNITS[] = {
+        {"", 1}, {"K", 1e3}, {"M", 1e6}, {"G", 1e9}, {"T", 1e12}, {"KiB", 1024.0},
+        {"MiB", 1048576.0}, {"GiB", 1073741824.0}, {"TiB", 1099511627776.0}};
+    char *end;
+    double x = strtod(text, &end);
+    for (size_t i = 0; end != text && i < sizeof UNITS / sizeof UNITS[0]; i++) {
+        double value = x * UNITS[i].factor;
+        if (strcmp(end, UNITS[i].name) == 0 && value >= least && value <= most) return value;
+    }
+    fail_at(s, "not a number, or out of range (K, M, G, T, KiB, MiB, GiB, TiB may follow, as in "
+               "32GiB):", text);
+    return 0;
+}
+
+static const char *word_at(const source *s, int i) {
+    if (i >= s->words) fail_at(s, "more words are wanted after", s->word[0]);
+    return s->word[i];
+}
+
+static double number_at(const source *s, int i, double least, double most) {
+    return number(s, word_at(s, i), least, most);
+}
+
+/* ---- lines of a model ---- */
+
+static unsigned placements_of(const source *s, char *names) {
+    unsigned bits = 0;
+    for (char *name = names, *next; name; name = next) {
+        neo_placement p = NEO_TABLE_WISE;
+        next = strchr(name, ',');
+        if (next) *next++ = 0;
+        if (neo_placement_parse(name, &p) != NEO_OK) fail_at(s, "not a placement:", name);
+        bits |= 1u << p;
+    }
+    return bits;
+}
+
+static neo_pooling pooling_of(const source *s, const char *name) {
+    if (strcmp(name, "mean") == 0) return NEO_POOL_MEAN;
+    if (strcmp(name, "none") == 0) return NEO_POOL_NONE;
+    if (strcmp(name, "sum")) fail_at(s, "not sum, mean or none:", name);
+    return NEO_POOL_SUM;
+}
+
+/* A word NAME=VALUE of a table. */
+static void set_of_table(const source *s, char *word, neo_table_desc *t, unsigned *allowed) {
+    static const char unknown[] = "not buckets=, pooling= or placements=:";
+    char *value = strchr(word, '=');
+    if (!value) fail_at(s, unknown, word);
+    *value++ = 0;
+    if (strcmp(word, "buckets") == 0) t->row_buckets = (int32_t)number(s, value, 1, 4096);
+    else if (strcmp(word, "pooling") == 0) t->pooling = pooling_of(s, value);
+    else if (strcmp(word, "placements") == 0) *allowed |= placements_of(s, value);
+    else fail_at(s, unknown, word);
+}
+
+static void add_table(job *j, source *s) {
+    int n = j->bags.table_count;
+    size_t count = (size_t)n + 1;
+    char *end;
+    const char *size = word_at(s, 2);
+    neo_table_desc t = {.rows = strtoll(size, &end, 10), .optim.kind = j->optimizer};
+    if (end == size || *end != 'x' || t.rows < 1)
+        fail_at(s, "not rows x columns, as 1000x64:", size);
+    t.dim = (int64_t)number(s, end + 1, 1, 65536);
+    t.name = strcpy(more(NULL, strlen(s->word[1]) + 1), s->word[1]);
+    for (int i = 0; i < n; i++)
+        if (strcmp(j->tables[i].name, t.name) == 0) fail_at(s, "a second table", t.name);
+    j->tables = more(j->tables, count * sizeof *j->tables);
+    j->ids = more(j->ids, count * sizeof *j->ids);
+    j->allowed = more(j->allowed, count * sizeof *j->allowed);
+    j->ids[n] = number_at(s, 3, 0, 1e6);
+    j->allowed[n] = 0;
+    for (int i = 4; i < s->words; i++) set_of_table(s, s->word[i], &t, &j->allowed[n]);
+    j->tables[n] = t;
+    j->bags.table_count++;
+}
+
+static neo_wire wire_at(const source *s, int i) {
+    neo_wire wire = NEO_WIRE_F32;
+    if (neo_wire_parse(word_at(s, i), &wire) != NEO_OK)
+        fail_at(s, "not a wire (f32, f16, bf16, i8 ...):", s->word[i]);
+    return wire;
+}
+
+static neo_bag_optim_kind optimizer_at(const source *s, int i) {
+    static const char *const names[NEO_BAG_OPTIM_COUNT] = {
+        "sgd",          "adagrad", "rowwise_adagrad", "adam",
+        "partial_adam", "lamb",    "partial_lamb",    "lars"};
+    int k = 0;
+    while (k < NEO_BAG_OPTIM_COUNT && strcmp(word_at(s, i), names[k])) k++;
+    if (k == NEO_BAG_OPTIM_COUNT) fail_at(s, "not an optimizer of tables:", s->word[i]);
+    return (neo_bag_optim_kind)k;
+}
+
+/* Takes the words of a line; returns how many it may have, 0 if the first is unknown. */
+static int model_line(job *j, source *s) {
+    const char *what = s->word[0];
+    if (strcmp(what, "table") == 0) {
+        add_table(j, s);
+        return s->words;
+    }
+    if (strcmp(what, "wire") == 0) {
+        j->desc.wire_forward = wire_at(s, 1);
+        j->desc.wire_backward = wire_at(s, 2);
+        return 3;
+    }
+    if (strcmp(what, "batch") == 0) j->bags.max_batch = (int64_t)number_at(s, 1, 1, 1e12);
+    else if (strcmp(what, "bottom_flops") == 0)
+        j->desc.dense_flops_bottom = number_at(s, 1, 0, 1e18);
+    else if (strcmp(what, "top_flops") == 0) j->desc.dense_flops_top = number_at(s, 1, 0, 1e18);
+    else if (strcmp(what, "dense_params") == 0)
+        j->desc.dense_params = (int64_t)number_at(s, 1, 0, 1e15);
+    else if (strcmp(what, "optimizer") == 0) j->optimizer = optimizer_at(s, 1);
+    else return 0;
+    return 2;
+}
+
+/* ---- lines of a cluster ---- */
+
+static int on_at(const source *s, int i) {
+    if (strcmp(word_at(s, i), "on") == 0) return 1;
+    if (strcmp(s->word[i], "off")) fail_at(s, "neither on nor off:", s->word[i]);
+    return 0;
+}
+
+/* As model_line. */
+static int cluster_line(job *j, source *s) {
+    const char *what = s->word[0];
+    neo_cluster *c = &j->desc.cluster;
+    neo_calibration *k = &c->calibration;
+    const struct { const char *name; double *value, least, most; } numbers[] = {
+        {"memory_bandwidth", &c->memory_bandwidth, 1, 1e18}, {"flops", &c->flops, 1, 1e21},
+        {"lookup", &k->lookup, 1e-6, 1e6},     {"update", &k->update, 1e-6, 1e6},
+        {"copy", &k->copy, 1e-6, 1e6},         {"bucketed", &k->bucketed, 1e-6, 1e6},
+        {"id", &k->id, 1e-6, 1e6},             {"sort", &k->sort, 1e-6, 1e6},
+        {"row", &k->row, 1e-6, 1e6},           {"kept", &k->kept, 1e-6, 1e6}};
+    int local = strcmp(what, "local") == 0;
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        if (strcmp(what, numbers[i].name) == 0) {
+            *numbers[i].value = number_at(s, 1, numbers[i].least, numbers[i].most);
+            return 2;
+        }
+    if (local || strcmp(what, "cross") == 0) {
+        neo_link *link = &c->link[local ? NEO_LEVEL_LOCAL : NEO_LEVEL_CROSS];
+        link->bandwidth = number_at(s, 1, 1, 1e15);
+        link->latency_us = number_at(s, 2, 0, 1e9);
+        return 3;
+    }
+    if (strcmp(what, "ranks") == 0) {
+        c->ranks = (int32_t)number_at(s, 1, 1, 4096);
+        c->ranks_per_node = (int32_t)number_at(s, 2, 1, 4096);
+        return 3;
+    }
+    if (strcmp(what, "memory") == 0) c->memory_bytes = (int64_t)number_at(s, 1, 1, 1e18);
+    else if (strcmp(what, "pipeline") == 0) j->desc.pipeline = on_at(s, 1);
+    else return 0;
+    return 2;
+}
+
+/* ---- the file ---- */
+
+/* line: model_line or cluster_line. */
+static void read_file(job *j, const char *path, const char *kind, int (*line)(job *, source *)) {
+    source s = {.path = path};
+    char text[100];
+    FILE *f = fopen(path, "rb");
+    if (!f) {
+        fprintf(stderr, "plan: %s: cannot open: %s\n", path, strerror(errno));
+        exit(1);
+    }
+    while (fgets(s.text, sizeof s.text, f)) {
+        s.line++;
+        if (!strchr(s.text, '\n') && !feof(f)) fail_at(&s, "the line is too long", "");
+        s.text[strcspn(s.text, "#\r\n")] = 0;
+        s.words = 0;
+        for (char *word = strtok(s.text, " \t"); word; word = strtok(NULL, " \t")) {
+            if (s.words == WORDS) fail_at(&s, "too many words", "");
+            s.word[s.words++] = word;
+        }
+        if (!s.words) continue;
+        int most = line(j, &s);
+        snprintf(text, sizeof text, "nothing that a %s has:", kind);
+        if (!most) fail_at(&s, text, s.word[0]);
+        if (s.words > most) fail_at(&s, "more than belongs on the line:", s.word[most]);
+    }
+    if (ferror(f)) fail_at(&s, "cannot read on", "");
+    fclose(f);
+}
+
+static void missing(const char *path, const char *what) {
+    fprintf(stderr, "plan: %s: has no %s\n", path, what);
+    exit(1);
+}
+#endif

@@ -1,0 +1,179 @@
+/* cli.h: the options of a program on the command line.
+
+   A program has a struct named `options` with its values, and a table of rows, one for each option,
+   that say where the value lies in the struct. cli_parse fills the struct; cli_print_help prints
+   the table. */
+#ifndef EXAMPLE_CLI_H
+#define EXAMPLE_CLI_H
+#include "neo_fsdp.h"
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TRY(call)                                                                              \
+    do {                                                                                       \
+        neo_status try_status = (call);                                                        \
+        if (try_status != NEO_OK) return try_status;                                           \
+    } while (0)
+/* An error that the user can put right. */
+#define REFUSE(...) return neo_fail(NEO_ERR_ARG, __VA_ARGS__)
+
+static neo_status out_of_memory(void) { return neo_fail(NEO_ERR_MEMORY, "out of memory"); }
+
+/* Types of values: none (a heading of --help), char *, int64_t, double, int64_t that is 0 or 1. */
+typedef enum cli_kind { CLI_HEADING, CLI_WORD, CLI_WHOLE, CLI_REAL, CLI_SWITCH } cli_kind;
+
+typedef struct cli_option {
+    const char *name; /* or the words of a heading */
+    cli_kind kind;
+    size_t offset;    /* of the value in `options` */
+    const char *argument, *normal; /* normal: the default as text, or NULL */
+    double least, most;
+    const char *help; /* begins with * if the value is part of the numeric definition */
+} cli_option;
+
+#define CLI_GROUP(words) {words, CLI_HEADING, 0, "", NULL, 0, 0, ""}
+#define CLI_TEXT(name, field, argument, normal, help) \
+    {name, CLI_WORD, offsetof(options, field), argument, normal, 0, 0, help}
+#define CLI_COUNT(name, field, argument, normal, least, most, help) \
+    {name, CLI_WHOLE, offsetof(options, field), argument, normal, least, most, help}
+#define CLI_NUMBER(name, field, argument, normal, most, help) \
+    {name, CLI_REAL, offsetof(options, field), argument, normal, 0, most, help}
+#define CLI_FLAG(name, field, help) \
+    {name, CLI_SWITCH, offsetof(options, field), "", NULL, 0, 1, help}
+
+/* The machine a job runs on: `options` has a field `machine` for the rows of CLI_MACHINE. */
+typedef struct cli_machine {
+    char *device, *graph;
+    int64_t ranks, threads, repro_shards, exact;
+} cli_machine;
+#define CLI_MACHINE                                                                            \
+    CLI_GROUP("Machine"),                                                                      \
+    CLI_COUNT("ranks", machine.ranks, "W", "1", 1, 1024,                                       \
+              "ranks that are threads; mpirun knows itself how many processes it starts"),     \
+    CLI_COUNT("threads", machine.threads, "N", NULL, 0, 256,                                   \
+              "of each rank; 0: all cores, shared among the ranks"),                           \
+    CLI_COUNT("repro-shards", machine.repro_shards, "V", NULL, 0, 4096,                        \
+              "*leaves of a batch, whose gradients add by a fixed tree; at least the ranks, "  \
+              "and 0: as many"),                                                               \
+    CLI_TEXT("device", machine.device, "NAME", "cpu",                                          \
+             "cpu; cuda: the GPUs, one for each rank in turn; cuda:1 ...: that GPU for all"),  \
+    CLI_FLAG("exact", machine.exact,                                                           \
+             "on a GPU: matrix products with the bits of the CPU, slower"),                    \
+    CLI_TEXT("graph", machine.graph, "G", "on", "on a GPU: on (a step is one launch) or off")
+
+/* The checkpoints of a run: a field `saves` for the rows of CLI_SAVES. */
+typedef struct cli_saves {
+    char *dir;
+    int64_t every, resume;
+} cli_saves;
+#define CLI_SAVES                                                                              \
+    CLI_GROUP("Checkpoints"),                                                                  \
+    CLI_TEXT("checkpoint", saves.dir, "DIR", NULL, "save here at the end; the newest two stay"), \
+    CLI_COUNT("every", saves.every, "N", NULL, 0, 1e12, "and every N steps"),                  \
+    CLI_FLAG("resume", saves.resume, "go on from the newest checkpoint, if there is one")
+
+typedef struct cli_program {
+    const char *name, *about;
+    const cli_option *options;
+    int option_count;
+} cli_program;
+
+static neo_status cli_set(const cli_option *option, void *values, const char *text) {
+    char *end = NULL, *field = (char *)values + option->offset;
+    int64_t whole = 0;
+    double value;
+    if (option->kind == CLI_WORD) {
+        memcpy(field, &text, sizeof text);
+        return NEO_OK;
+    }
+    errno = 0;
+    if (option->kind == CLI_REAL) value = strtod(text, &end);
+    else value = (double)(whole = strtoll(text, &end, 10));
+    if (end == text || *end || errno || !(value >= 0 && value <= option->most))
+        REFUSE("--%s %s: not %s from 0 to %.0f", option->name, text,
+               option->kind == CLI_REAL ? "a number" : "a whole number", option->most);
+    if (value < option->least) REFUSE("--%s must be at least %.0f", option->name, option->least);
+    if (option->kind == CLI_REAL) memcpy(field, &value, sizeof value);
+    else memcpy(field, &whole, sizeof whole);
+    return NEO_OK;
+}
+
+static neo_status cli_defaults(const cli_program *p, void *values) {
+    for (int i = 0; i < p->option_count; i++)
+        if (p->options[i].normal) TRY(cli_set(&p->options[i], values, p->options[i].normal));
+    return NEO_OK;
+}
+
+static const cli_option *cli_find(const cli_program *p, const char *word) {
+    for (int i = 0; i < p->option_count; i++)
+        if (p->options[i].kind != CLI_HEADING && strncmp(word, "--", 2) == 0 &&
+            strcmp(word + 2, p->options[i].name) == 0)
+            return &p->options[i];
+    return NULL;
+}
+
+/* Sets `values`, beginning with the defaults; stops at --help. */
+static neo_status cli_parse(const cli_program *p, int argc, char **argv, void *values, int *help) {
+    TRY(cli_defaults(p, values));
+    for (int i = 1; i < argc; i++) {
+        const cli_option *option = cli_find(p, argv[i]);
+        *help = strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0;
+        if (*help) return NEO_OK;
+        if (!option) REFUSE("%s: no such option (--help lists them)", argv[i]);
+        if (option->kind == CLI_SWITCH) TRY(cli_set(option, values, "1"));
+        else if (i + 1 == argc) REFUSE("--%s: needs a value", option->name);
+        else TRY(cli_set(option, values, argv[++i]));
+    }
+    return NEO_OK;
+}
+
+/* Prints words in columns [indent, width), over several lines. */
+static void cli_print_wrapped(const char *words, int indent, int width) {
+    int column = indent;
+    while (*words) {
+        int length = (int)strcspn(words, " ");
+        if (column > indent && column + 1 + length > width) {
+            printf("\n%*s", indent, "");
+            column = indent;
+        }
+        printf("%s%.*s", column > indent ? " " : "", length, words);
+        column += length + (column > indent);
+        words += length + (words[length] == ' ');
+    }
+    printf("\n");
+}
+
+static void cli_print_help(const cli_program *p) {
+    char text[512];
+    printf("%s: %s\n", p->name, p->about);
+    for (int i = 0; i < p->option_count; i++) {
+        const cli_option *o = &p->options[i];
+        if (o->kind == CLI_HEADING) {
+            printf("\n%s\n", o->name);
+            continue;
+        }
+        snprintf(text, sizeof text, o->normal ? "%s [%s]" : "%s", o->help, o->normal);
+        printf("  --%s %-*s ", o->name, 22 - (int)strlen(o->name), o->argument);
+        cli_print_wrapped(text, 28, 100);
+    }
+    printf("\n[]: the default.\n"
+           "*: part of the numeric definition: a run that is resumed needs the same value.\n"
+           "NEO_ISA=scalar|avx2|avx512|avx512bf16|amx|neon in the environment forces an "
+           "instruction set.\n");
+}
+
+static neo_status cli_check_either(const char *option, const char *value, const char *first,
+                                   const char *second) {
+    if (strcmp(value, first) == 0 || strcmp(value, second) == 0) return NEO_OK;
+    REFUSE("--%s %s: neither %s nor %s", option, value, first, second);
+}
+
+static neo_status cli_check_saves(const cli_saves *s) {
+    if ((s->resume || s->every) && !s->dir) REFUSE("--resume and --every need --checkpoint");
+    if (s->dir && !s->dir[0]) REFUSE("--checkpoint needs the name of a directory");
+    return NEO_OK;
+}
+#endif

@@ -1,0 +1,135 @@
+/* eval.h: the model on the test data: figures, and predictions to a file. */
+#ifndef DLRM_EVAL_H
+#define DLRM_EVAL_H
+#include "run.h"
+
+static int is_special_file(const char *path) {
+#if defined(_WIN32)
+    (void)path;
+    return 0;
+#else
+    struct stat s;
+    return stat(path, &s) == 0 && !S_ISREG(s.st_mode);
+#endif
+}
+
+/* Writes the probabilities of `size` samples. They are computed where the context does, as many at
+   a time as fit there. */
+static neo_status write_batch(run *r, neo_tensor logits, int64_t size, FILE *predictions) {
+    model *m = &r->m;
+    for (int64_t i = 0, n; i < size; i += n) {
+        n = size - i < m->most_samples ? size - i : m->most_samples;
+        neo_tensor here = neo_tensor_rows(logits, i, n), there = here;
+        if (neo_ctx_device(m->ctx)) {
+            there = neo_tensor_rows(m->logit, 0, n);
+            TRY(neo_tensor_copy(m->ctx, here, there));
+        }
+        TRY(neo_activation_forward(m->ctx, NEO_ACT_SIGMOID, there, there));
+        if (there.place == NEO_DEVICE) TRY(neo_tensor_copy(m->ctx, there, here));
+    }
+    for (int64_t i = 0; i < size; i++)
+        fprintf(predictions, "%.9g\n", (double)((float *)logits.data)[i]);
+    return NEO_OK;
+}
+
+/* Rank 0 has the logits of the whole batch, in the order of its samples. */
+static neo_status count_batch(run *r, int64_t size, neo_metrics *metrics, FILE *predictions) {
+    neo_tensor logits = neo_tensor_rows(r->logits, 0, size);
+    TRY(neo_metrics_update(metrics, logits, neo_tensor_rows(r->labels, 0, size)));
+    return predictions ? write_batch(r, logits, size, predictions) : NEO_OK;
+}
+
+/* Copies this rank's logits to host memory. */
+static neo_status fetch_logits(run *r, int64_t n) {
+    neo_tensor there = neo_tensor_rows(r->m.logit, 0, n);
+    if (!neo_ctx_device(r->m.ctx)) return NEO_OK;
+    return neo_tensor_copy(r->m.ctx, there, neo_tensor_rows(r->own_logits, 0, n));
+}
+
+static neo_status evaluate_batches(run *r, neo_reader *reader, neo_metrics *metrics,
+                                   FILE *predictions) {
+    neo_comm *comm = r->me.comm;
+    neo_batch batch;
+    neo_status status;
+    while ((status = agree(comm, neo_reader_next(reader, &batch))) == NEO_OK) {
+        int64_t size = batch.global_size;
+        const void *label = batch.label.data, *logits = r->own_logits.data;
+        TRY(bring(&r->m, &batch));
+        TRY(forward(&r->m, &batch));
+        TRY(fetch_logits(r, batch.size));
+        TRY(neo_comm_gather_samples(comm, logits, r->logits.data, size, 1, NEO_F32, 0, NULL));
+        TRY(neo_comm_gather_samples(comm, label, r->labels.data, size, 1, NEO_F32, 0, NULL));
+        TRY(agree(comm, r->me.rank ? NEO_OK : count_batch(r, size, metrics, predictions)));
+    }
+    if (status != NEO_END) return status;
+    return agree(comm, r->me.rank ? NEO_OK : neo_metrics_lifetime(metrics, &r->test));
+}
+
+static void warn_of_test(const run *r, const neo_reader *reader) {
+    int64_t bad_lines = neo_reader_get_stats(reader).bad_lines;
+    if (r->test.auc_count < r->test.count)
+        say(&r->me, "warning: no AUC: the test data has %lld samples, --auc-capacity is %lld\n",
+            (long long)r->test.count, (long long)r->o->auc_capacity);
+    if (bad_lines) say(&r->me, "skipped %lld bad lines of the test data\n", (long long)bad_lines);
+}
+
+/* Runs the model over the test data and fills r->test, on rank 0; changes no state.
+   predictions: of rank 0, or NULL. */
+static neo_status evaluate(run *r, int unlabeled, FILE *predictions) {
+    source test = {NULL, NULL};
+    neo_metrics *metrics = NULL;
+    neo_metrics_desc capacity = {.capacity = r->o->auc_capacity};
+    neo_reader_desc d = {.schema = r->m.test_schema, .paths = r->job->test_files,
+                         .path_count = r->job->test_count, .unlabeled = unlabeled};
+    neo_status status = r->me.rank ? NEO_OK : neo_metrics_create(r->m.ctx, &capacity, &metrics);
+    status = agree(r->me.comm, status);
+    if (status == NEO_OK) status = open_source(r, d, &test);
+    if (status == NEO_OK) status = evaluate_batches(r, test.reader, metrics, predictions);
+    if (status == NEO_OK) warn_of_test(r, test.reader);
+    close_source(&test);
+    neo_metrics_destroy(metrics);
+    r->tested = 1;
+    return status;
+}
+
+/* Closes the file of predictions. `partial` takes the name of --predict when it is whole; it is
+   that name already for a device or a pipe. */
+static neo_status close_predictions(run *r, FILE *f, const char *partial, neo_status status) {
+    const char *path = r->o->predict;
+    int beside = strcmp(partial, path) != 0, lost = ferror(f) != 0;
+    lost |= fclose(f) != 0;
+    if (status == NEO_OK && !lost && beside) lost = rename(partial, path) != 0;
+    if (beside && (status != NEO_OK || lost)) remove(partial);
+    if (status == NEO_OK && lost)
+        return neo_fail(NEO_ERR_IO, "--predict %s: could not be written whole", path);
+    return status;
+}
+
+static neo_status evaluate_to_file(run *r) {
+    const char *path = r->o->predict;
+    char partial[4096];
+    FILE *f = NULL;
+    neo_status status = NEO_OK;
+    if (!path) return evaluate(r, 0, NULL);
+    if (r->me.rank == 0) {
+        snprintf(partial, sizeof partial, "%s%s", path, is_special_file(path) ? "" : ".partial");
+        f = fopen(partial, "w");
+        if (!f)
+            status = neo_fail(NEO_ERR_IO, "--predict %s: cannot be written: %s", partial,
+                              strerror(errno));
+    }
+    TRY(agree(r->me.comm, status));
+    status = evaluate(r, 1, f);
+    return agree(r->me.comm, f ? close_predictions(r, f, partial, status) : status);
+}
+
+/* Evaluates the model as it is now, also for a resumed run that had nothing left to train. */
+static neo_status evaluate_now(run *r) {
+    int64_t started = neo_time_ns();
+    TRY(evaluate_to_file(r));
+    if (r->samples) return NEO_OK;
+    r->samples = r->test.count;
+    r->train_ns = neo_time_ns() - started;
+    return agree(r->me.comm, log_test(r));
+}
+#endif

@@ -1,0 +1,83 @@
+/* dlrm: trains a deep learning recommendation model (DLRM, arXiv 1906.00091) on one rank or many.
+
+     make && build/dlrm --help                          ranks are threads
+     make mpi && mpirun -n 4 build/dlrm_mpi ...         ranks are processes
+
+   Every rank has the MLPs, or a share of them, and computes its samples of each batch. The
+   embedding tables lie on the ranks as a plan says.
+
+   With the same options and data the last line, `state <digest of all weights and optimizer
+   state>`, is the same on any number of threads, any instruction set, for a run that was killed
+   and resumed, and, with --repro-shards given, on any number of ranks under any plan.
+
+   Files, each one including the one before: ../cli.h ../job.h options.h model.h plan.h step.h
+   run.h eval.h train.h setup.h. The program in one file: examples/one_file_dlrm.c. */
+#include "setup.h"
+
+/* Prints the results, on rank 0. */
+static neo_status print_results(run *r, uint64_t digest) {
+    const int64_t synthetic = r->o->synthetic;
+    const neo_metric_values *test = &r->test;
+    double auc, logloss, samples_per_s = (double)r->samples / ((double)(r->train_ns + 1) * 1e-9);
+    if (synthetic) {
+        TRY(neo_schema_best(r->m.test_schema, synthetic, synthetic / 4 + 1, &auc, &logloss));
+        printf("best possible auc=%.4f logloss=%.4f\n", auc, logloss);
+    }
+    if (r->report) TRY(write_report(r, samples_per_s));
+    if (test->count) {
+        if (test->base_rate <= 0 || test->base_rate >= 1)
+            say(&r->me, "warning: all labels of the test data are alike\n");
+        printf("test auc=%.4f logloss=%.4f ne=%.4f samples/s=%.0f\n", test->auc, test->logloss,
+               test->ne, samples_per_s);
+    }
+    return print_state(digest);
+}
+
+static neo_status run_all(void *of_rank) {
+    run *r = of_rank;
+    neo_group group = neo_comm_group(r->me.comm);
+    int has_test = r->job->test_count || r->o->synthetic;
+    uint64_t digest;
+    TRY(set_up(r));
+    if (!reads_only(r->o) && r->train.reader) TRY(train(r));
+    if (r->o->predict || (!r->tested && has_test)) TRY(evaluate_now(r));
+    TRY(neo_state_digest_group(r->m.state, &group, &digest));
+    return agree(r->me.comm, r->me.rank ? NEO_OK : print_results(r, digest));
+}
+
+static neo_status run_rank(neo_comm *comm, void *user) {
+    job *j = user;
+    run r = {.me = cli_rank_of(&j->cli, comm), .job = j, .o = &j->o,
+             .m = {.comm = comm, .data = comm, .ctx = neo_comm_ctx(comm)}};
+    neo_status status = cli_run(&r.me, run_all, &r);
+    tear_down(&r);
+    return status;
+}
+
+/* Cuts a comma-separated list in place. */
+static int split_list(char *text, const char **items, int most) {
+    int count = 0;
+    for (char *p = text; p && *p && count < most;) {
+        items[count++] = p;
+        p = strchr(p, ',');
+        if (p) *p++ = 0;
+    }
+    return count;
+}
+
+static neo_status parse_job(int argc, char **argv, job *j) {
+    options *o = &j->o;
+    TRY(cli_parse(&DLRM, argc, argv, o, &j->cli.help));
+    if (j->cli.help) return NEO_OK;
+    TRY(check_options(o));
+    TRY(cli_describe(&j->cli, &o->machine, o->seed));
+    j->train_count = split_list(o->data, j->train_files, MAX_FILES);
+    j->test_count = split_list(o->test, j->test_files, MAX_FILES);
+    if (o->nodes > 1) j->cli.comm.ranks_per_node = (int)(o->machine.ranks / o->nodes);
+    return NEO_OK;
+}
+
+int main(int argc, char **argv) {
+    static job j = {.cli = {.program = &DLRM, .lock = PTHREAD_MUTEX_INITIALIZER}};
+    return cli_start(&j.cli, parse_job(argc, argv, &j), run_rank);
+}

@@ -1,0 +1,232 @@
+/* model.h: the DLRM of one rank: both MLPs, their optimizer, and the buffers of a step. The tables
+   are in plan.h.
+
+   dense numbers -> bottom MLP --+
+                                 +--> pairwise dot products --> top MLP --> logit --> BCE
+   sparse ids -> embedding bags -+                                                          */
+#ifndef DLRM_MODEL_H
+#define DLRM_MODEL_H
+#include "options.h"
+
+enum { BOTTOM, TOP, MLPS }; /* the units of the dense layers */
+
+typedef struct model {
+    neo_comm *comm, *data; /* data: a group for tensors, where the ranks compute */
+    neo_ctx *ctx;
+    neo_schema *schema, *test_schema; /* one object, but for synthetic data */
+    neo_params *params[MLPS];
+    neo_mlp *bottom, *top;
+    neo_fsdp *dense; /* both MLPs and their optimizer */
+    neo_shard *tables;
+    neo_state *state;
+    neo_schedule schedule;
+    int pipeline, micro_batches;
+    int keeps;            /* the gradients of tables wait for the end of the step */
+    int kept;             /* batches whose gradients wait */
+    device_graph *graph;  /* or NULL */
+    neo_exact loss[2];    /* sums of this batch, and of the one before, which a GPU may still run */
+    int turn;             /* the index of this batch's sum */
+    neo_ticket loss_ticket;
+    neo_dtype dtype;      /* of the MLPs' products */
+    int64_t most_samples; /* B: samples of this rank in one batch, at most */
+    neo_tensor x, e, z, logit;     /* [B][dim], [B][tables x dim], [B][interactions], [B][1] */
+    neo_tensor dx, de, dz, dlogit; /* their gradients */
+    neo_tensor dense_in, label;    /* [B][dense], [B][1]: the batch on a device */
+} model;
+
+static neo_status parse_rows_dtype(const char *name, neo_dtype *dtype) {
+    static const neo_dtype known[] = {NEO_F32, NEO_F16, NEO_BF16, NEO_I8};
+    for (int i = 0; i < 4; i++) {
+        *dtype = known[i];
+        if (strcmp(name, neo_dtype_name(*dtype)) == 0) return NEO_OK;
+    }
+    REFUSE("--rows-dtype %s: not f32, f16, bf16 or i8", name);
+}
+
+static neo_status parse_optimizer(const char *name, neo_optim_kind *dense,
+                                  neo_bag_optim_kind *bag) {
+    typedef struct kind { const char *name; neo_optim_kind dense; neo_bag_optim_kind bag; } kind;
+    static const kind KINDS[] = {
+        {"sgd", NEO_OPTIM_SGD, NEO_BAG_SGD},
+        {"adagrad", NEO_OPTIM_ADAGRAD, NEO_BAG_ROWWISE_ADAGRAD},
+        {"adam", NEO_OPTIM_ADAM, NEO_BAG_ADAM},
+        {"adamw", NEO_OPTIM_ADAMW, NEO_BAG_ADAM},
+        {"lamb", NEO_OPTIM_LAMB, NEO_BAG_LAMB},
+    };
+    for (size_t i = 0; i < sizeof KINDS / sizeof KINDS[0]; i++) {
+        if (strcmp(name, KINDS[i].name)) continue;
+        *dense = KINDS[i].dense;
+        *bag = KINDS[i].bag;
+        return NEO_OK;
+    }
+    REFUSE("--optimizer %s: not sgd, adagrad, adam, adamw or lamb", name);
+}
+
+static neo_status parse_dense_shard(const char *name, neo_fsdp_mode *mode) {
+    if (strcmp(name, "none") == 0) name = neo_fsdp_mode_name(NEO_FSDP_DDP);
+    for (int i = 0; i < NEO_FSDP_MODE_COUNT; i++) {
+        *mode = (neo_fsdp_mode)i;
+        if (strcmp(name, neo_fsdp_mode_name(*mode)) == 0) return NEO_OK;
+    }
+    REFUSE("--dense-shard %s: not none, zero1, zero2 or full", name);
+}
+
+/* "13-512-16" -> {13, 512, 16}; returns how many, 0 if it is not such a list. */
+static int parse_widths(const char *text, int64_t *widths, int most) {
+    int count = 0;
+    for (const char *p = text;;) {
+        char *end;
+        long long width = strtoll(p, &end, 10);
+        if (end == p || width < 1 || count == most) return 0;
+        widths[count++] = width;
+        if (*end == 0) return count;
+        if (*end != '-') return 0;
+        p = end + 1;
+    }
+}
+
+/* ---- the schema of the data ---- */
+
+static neo_status synthetic_schemas(model *m, const options *o) {
+    int64_t samples = o->synthetic;
+    neo_synthetic_desc train = {.samples = samples, .rows = o->rows};
+    neo_synthetic_desc test = {.samples = samples / 4 + 1, .rows = o->rows};
+    test.first_sample = samples;
+    TRY(neo_schema_synthetic(m->ctx, &train, &m->schema));
+    return neo_schema_synthetic(m->ctx, &test, &m->test_schema);
+}
+
+/* The description of columns, of which the Adult data's lies beside them. */
+static neo_status column_schema(model *m, const options *o, const char *file) {
+    char path[4096];
+    const char *slash = strrchr(file, '/');
+    int folder = slash ? (int)(slash - file + 1) : 0;
+    if (o->columns) return neo_schema_parse(m->ctx, o->columns, &m->schema);
+    if (o->format[0] == 'd') REFUSE("--format delimited needs --columns FILE");
+    if (is_stdin(file)) REFUSE("--format adult from standard input needs --columns FILE");
+    snprintf(path, sizeof path, "%.*sadult.columns", folder, file);
+    return neo_schema_parse(m->ctx, path, &m->schema);
+}
+
+static neo_status create_schema(model *m, const options *o, const char *const *files, int count) {
+    int64_t rows = o->rows ? o->rows : 100000;
+    if (o->synthetic) return synthetic_schemas(m, o);
+    if (strcmp(o->format, "criteo") == 0)
+        TRY(neo_schema_criteo(m->ctx, NEO_IDS_HASH, rows, NULL, &m->schema));
+    else if (strcmp(o->format, "npy") == 0)
+        TRY(neo_schema_npy(m->ctx, files, count, NULL, 0, &m->schema));
+    else if (strcmp(o->format, "adult") == 0 || strcmp(o->format, "delimited") == 0)
+        TRY(column_schema(m, o, files[0]));
+    else
+        REFUSE("--format %s: not adult, criteo, npy or delimited", o->format);
+    m->test_schema = m->schema;
+    return NEO_OK;
+}
+
+/* ---- the dense layers ---- */
+
+/* spec: the text of the option; in, out: the widths that the data and the other layers ask for. The
+   width of the top's input follows from the model: its option leaves it out. */
+static neo_status create_mlp(model *m, int which, const char *spec, int64_t in, int64_t out,
+                             neo_mlp **mlp) {
+    const char *name = which == BOTTOM ? "bottom" : "top";
+    int given = which == BOTTOM ? 0 : 1; /* the first width that the option gives */
+    char begin[80] = "";
+    neo_mlp_desc d = {.name = name, .max_batch = m->most_samples, .dtype = m->dtype,
+                      .widths = {in}, .act = NEO_ACT_RELU};
+    int count = parse_widths(spec, d.widths + given, NEO_MAX_LAYERS + 1 - given);
+    d.width_count = count + given;
+    if (which == BOTTOM) d.last_act = NEO_ACT_RELU;
+    if (in < 1) REFUSE("the data has no dense numbers, which the bottom MLP needs");
+    if (count && d.width_count >= 2 && d.widths[0] == in && d.widths[d.width_count - 1] == out)
+        return neo_mlp_create(m->ctx, m->params[which], &d, mlp);
+    if (which == BOTTOM)
+        snprintf(begin, sizeof begin, " beginning with %lld (the dense numbers of this data),",
+                 (long long)in);
+    REFUSE("--%s %s: must be widths joined by '-',%s ending with %lld", name, spec, begin,
+           (long long)out);
+}
+
+/* Samples of a whole batch that are this rank's: no smaller batch gives it more. */
+static int64_t most_samples(const neo_comm *comm, int64_t batch) {
+    neo_leaves parts[NEO_MAX_SUBTREES];
+    int64_t shards = neo_ctx_repro_shards(neo_comm_ctx(comm)), leaves = 0;
+    for (int i = neo_comm_subtrees(comm, neo_comm_rank(comm), batch, parts); i-- > 0;)
+        leaves += parts[i].count;
+    return (batch * leaves + shards - 1) / shards;
+}
+
+static neo_status alloc_rows(model *m, int64_t columns, neo_tensor *t) {
+    return neo_tensor_alloc(m->ctx, NEO_F32, 2, (int64_t[]){m->most_samples, columns}, t);
+}
+
+/* A copy of the batch on the device, and a graph whose memory has room for it. */
+static neo_status create_device_buffers(model *m, const options *o, int64_t dense,
+                                        int64_t features) {
+    int64_t sample = dense * 4 + 4 + features * 16; /* dense, label; ids and offsets */
+    size_t batch = (size_t)(m->most_samples * sample);
+    batch += 65536 + (size_t)features * 1024; /* descriptions of tables and of their steps */
+    if (!neo_ctx_device(m->ctx)) return NEO_OK;
+    if (strcmp(o->machine.graph, "on") == 0)
+        TRY(graph_open(neo_ctx_device(m->ctx), batch, &m->graph));
+    TRY(alloc_rows(m, dense, &m->dense_in));
+    return alloc_rows(m, 1, &m->label);
+}
+
+/* All of the model but the tables, and but what ranks make together. */
+static neo_status create_dense(model *m, const options *o) {
+    int64_t features = neo_schema_feature_count(m->schema);
+    int64_t dense = neo_schema_dense_count(m->schema);
+    int64_t width = neo_interact_width(o->dim, features, 0);
+    char bottom[64];
+    snprintf(bottom, sizeof bottom, "%lld-64-%lld", (long long)dense, (long long)o->dim);
+    m->most_samples = most_samples(m->comm, o->batch);
+    m->dtype = strcmp(o->dtype, "bf16") ? NEO_F32 : NEO_BF16;
+    m->pipeline = strcmp(o->pipeline, "on") == 0;
+    m->micro_batches = (int)o->micro_batches;
+    m->keeps = o->clip_norm > 0 || m->micro_batches > 1;
+    for (int i = 0; i < MLPS; i++) TRY(neo_params_create_deferred(m->ctx, &m->params[i]));
+    TRY(create_mlp(m, BOTTOM, o->bottom ? o->bottom : bottom, dense, o->dim, &m->bottom));
+    TRY(create_mlp(m, TOP, o->top, width, 1, &m->top));
+    const struct { neo_tensor *value, *grad; int64_t columns; } buffers[] = {
+        {&m->x, &m->dx, o->dim}, {&m->e, &m->de, features * o->dim}, {&m->z, &m->dz, width},
+        {&m->logit, &m->dlogit, 1}};
+    for (int i = 0; i < 4; i++) {
+        TRY(alloc_rows(m, buffers[i].columns, buffers[i].value));
+        TRY(alloc_rows(m, buffers[i].columns, buffers[i].grad));
+    }
+    return create_device_buffers(m, o, dense, features);
+}
+
+/* The MLPs' parameters and their optimizer, of which each rank has a part or all. Collective. */
+static neo_status create_units(model *m, const options *o) {
+    neo_fsdp_unit units[MLPS] = {{.name = "bottom", .params = m->params[BOTTOM]},
+                                 {.name = "top", .params = m->params[TOP]}};
+    neo_fsdp_desc d = {.units = units, .unit_count = MLPS, .micro_batches = m->micro_batches,
+                       .optim = {.weight_decay = (float)o->weight_decay, .eps = (float)o->eps,
+                                 .clip_norm = (float)o->clip_norm}};
+    neo_bag_optim_kind of_tables;
+    neo_status status = parse_dense_shard(o->dense_shard, &d.mode);
+    if (status == NEO_OK) status = parse_optimizer(o->optimizer, &d.optim.kind, &of_tables);
+    TRY(agree(m->comm, status));
+    TRY(device_group(m->comm, &m->data));
+    return neo_fsdp_create(m->data, &d, &m->dense);
+}
+
+static void destroy_model(model *m) {
+    neo_tensor *buffers[] = {&m->x,  &m->e,  &m->z,  &m->logit,    &m->dense_in,
+                             &m->dx, &m->de, &m->dz, &m->dlogit, &m->label};
+    graph_close(m->graph);
+    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++)
+        neo_tensor_free(m->ctx, buffers[i]);
+    neo_state_destroy(m->state);
+    neo_shard_destroy(m->tables);
+    neo_fsdp_destroy(m->dense);
+    device_group_end(m->comm, m->data);
+    neo_mlp_destroy(m->top);
+    neo_mlp_destroy(m->bottom);
+    for (int i = 0; i < MLPS; i++) neo_params_destroy(m->params[i]);
+    if (m->test_schema != m->schema) neo_schema_destroy(m->test_schema);
+    neo_schema_destroy(m->schema);
+}
+#endif

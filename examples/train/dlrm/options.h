@@ -1,0 +1,162 @@
+/* options.h: the options of dlrm, and the ones that contradict each other. */
+#ifndef DLRM_OPTIONS_H
+#define DLRM_OPTIONS_H
+#include "../job.h"
+
+typedef struct options {
+    char *data, *test, *format, *columns, *bad_lines;
+    char *bottom, *top, *dtype, *rows_dtype, *optimizer, *schedule;
+    char *plan, *save_plan, *wire_forward, *wire_backward, *pipeline, *dense_shard;
+    char *load, *predict, *report, *log;
+    int64_t synthetic, epochs, batch, micro_batches, shuffle, rows, dim, seed, warmup;
+    int64_t nodes, memory, row_buckets, show_plan, eval, log_every, auc_capacity;
+    double lr, weight_decay, eps, clip_norm;
+    cli_machine machine;
+    cli_saves saves;
+} options;
+
+static const cli_option DLRM_OPTIONS[] = {
+    CLI_GROUP("Data"),
+    CLI_TEXT("data", data, "FILES", NULL, "training data, comma-separated; - is standard input"),
+    CLI_TEXT("test", test, "FILES", NULL, "test data, evaluated after every epoch"),
+    CLI_TEXT("format", format, "F", "criteo",
+             "criteo (label, 13 integers, 26 hex words, tab-separated), adult, npy (as TorchRec "
+             "writes it) or delimited (any text, with --columns)"),
+    CLI_TEXT("columns", columns, "FILE", NULL, "description of the columns of delimited data"),
+    CLI_COUNT("rows", rows, "N", NULL, 0, 1e15,
+              "rows of each table: criteo hashes ids into them (100000); synthetic (10000)"),
+    CLI_TEXT("bad-lines", bad_lines, "P", "error",
+             "what a malformed line does: error (it stops the run) or skip (it is counted)"),
+    CLI_COUNT("synthetic", synthetic, "N", NULL, 0, 1e12,
+              "N generated samples with a planted truth, instead of --data; the best AUC that any "
+              "model can reach on them is printed"),
+    CLI_COUNT("epochs", epochs, "N", "1", 0, 1e6, "passes over the data"),
+    CLI_COUNT("batch", batch, "N", "128", 1, 1e7, "*samples of a batch, on all ranks together"),
+    CLI_COUNT("micro-batches", micro_batches, "K", "1", 1, 1e4,
+              "*batches of a step: their gradients add, each divided by K; the last step of an "
+              "epoch may have fewer"),
+    CLI_COUNT("shuffle", shuffle, "N", NULL, 0, 1e9,
+              "*samples shuffled together; 0: the order of the file"),
+
+    CLI_GROUP("Model"),
+    CLI_COUNT("dim", dim, "N", "16", 1, 1e6, "columns of every table"),
+    CLI_TEXT("bottom", bottom, "A-B-C", NULL,
+             "widths of the bottom MLP: A is the dense numbers of the data, C is --dim [A-64-C]"),
+    CLI_TEXT("top", top, "A-B-1", "64-1", "widths of the top MLP after its input"),
+    CLI_TEXT("dtype", dtype, "T", "f32",
+             "*numbers that the MLPs multiply: f32 or bf16, to which inputs, activations, their "
+             "gradients and a copy of the weights are rounded; sums and weights stay f32"),
+    CLI_TEXT("rows-dtype", rows_dtype, "T", "f32", "*numbers of table rows: f32, f16, bf16 or i8"),
+
+    CLI_GROUP("Optimizer"),
+    CLI_TEXT("optimizer", optimizer, "O", "adagrad",
+             "*sgd, adagrad (tables: row-wise), adam, adamw or lamb"),
+    CLI_NUMBER("lr", lr, "X", "0.01", 1e9, "learning rate"),
+    CLI_TEXT("schedule", schedule, "S", "constant",
+             "constant, or linear or cosine decay to 0 over all epochs"),
+    CLI_COUNT("warmup", warmup, "N", NULL, 0, 1e9, "steps of linear warm-up"),
+    CLI_NUMBER("weight-decay", weight_decay, "X", NULL, 1e9, "of the dense layers"),
+    CLI_NUMBER("eps", eps, "X", NULL, 1e9, "of the optimizers; 0: the default of each"),
+    CLI_NUMBER("clip-norm", clip_norm, "X", NULL, 1e30,
+               "limit of the norm of all gradients, of MLPs and tables together; 0: none"),
+    CLI_COUNT("seed", seed, "N", NULL, 0, 1e15, "*of initial weights and shuffling"),
+
+    CLI_GROUP("Tables and MLPs on many ranks"),
+    CLI_TEXT("plan", plan, "P", "auto",
+             "where the tables lie: auto (a plan is searched), all by table (tw), columns (cw), "
+             "rows (rw), as copies (dp), by combinations with nodes (twrw, twcw, grid), or as a "
+             "file of --save-plan says"),
+    CLI_COUNT("memory", memory, "BYTES", NULL, 0, 1e15,
+              "that tables and their training may take on a rank; 0: no limit"),
+    CLI_FLAG("show-plan", show_plan, "print where each table is and why, and what a step takes"),
+    CLI_TEXT("save-plan", save_plan, "FILE", NULL, "write the plan as text, for --plan FILE"),
+    CLI_COUNT("row-buckets", row_buckets, "R", NULL, 0, 4096,
+              "*ranges of rows that pooled sums add one by one, so that up to R ranks may share "
+              "them; 0: V of --repro-shards; 1: a little faster on one rank"),
+    CLI_TEXT("wire-forward", wire_forward, "T", "f32",
+             "*how pooled rows travel: f32, f16, bf16, f8e4m3, f8e5m2, i8 or i4; on one rank too "
+             "they are rounded to it"),
+    CLI_TEXT("wire-backward", wire_backward, "T", "f32",
+             "*how the gradients of pooled rows travel"),
+    CLI_TEXT("pipeline", pipeline, "P", "on", "on (exchanges run beside the MLPs) or off"),
+    CLI_TEXT("dense-shard", dense_shard, "S", "none",
+             "how the MLPs are cut over the ranks: none, zero1, zero2 or full"),
+    CLI_COUNT("nodes", nodes, "H", "1", 1, 1024,
+              "nodes that the ranks form; under mpirun hosts count, unless --ranks is given too"),
+
+    CLI_MACHINE,
+    CLI_SAVES,
+    CLI_TEXT("load", load, "FILE", NULL,
+             "start from the weights of a safetensors file, by neo's names or those of "
+             "facebookresearch/dlrm (bot_l.0.weight, top_l.0.weight, emb_l.3.weight)"),
+    CLI_FLAG("eval", eval, "evaluate --test with the model of --checkpoint or --load, and stop"),
+    CLI_TEXT("predict", predict, "FILE", NULL,
+             "write one probability for each sample of --test; with a model from --checkpoint or "
+             "--load nothing trains"),
+
+    CLI_GROUP("Output"),
+    CLI_TEXT("report", report, "FILE", NULL, "an HTML page with curves"),
+    CLI_TEXT("log", log, "FILE", NULL, "JSON lines"),
+    CLI_COUNT("log-every", log_every, "N", "100", 1, 1e9, "steps between points of log and report"),
+    CLI_COUNT("auc-capacity", auc_capacity, "N", "4194304", 1, 1e10, "most samples of an AUC"),
+};
+static const cli_program DLRM = {"dlrm", "train a recommendation model on one rank or many",
+                                 DLRM_OPTIONS, sizeof DLRM_OPTIONS / sizeof DLRM_OPTIONS[0]};
+
+/* The model is only read: nothing trains, nothing is saved. */
+static int reads_only(const options *o) {
+    return o->eval || (o->predict && !o->saves.resume && (o->saves.dir || o->load));
+}
+
+static int is_stdin(const char *path) { return path && strcmp(path, "-") == 0; }
+
+static neo_status check_files(const options *o) {
+    const char *outputs[] = {o->predict, o->report, o->log, o->save_plan};
+    const char *inputs[] = {o->data, o->test, o->load, o->columns, o->plan};
+    for (int i = 0; i < 4; i++) {
+        for (int k = 0; k < 5; k++)
+            if (outputs[i] && inputs[k] && strcmp(outputs[i], inputs[k]) == 0)
+                REFUSE("%s is both read and written", outputs[i]);
+        for (int k = 0; k < i; k++)
+            if (outputs[i] && outputs[k] && strcmp(outputs[i], outputs[k]) == 0)
+                REFUSE("%s is to be written twice", outputs[i]);
+    }
+    return NEO_OK;
+}
+
+/* Standard input is read once, and by neo's text readers alone. */
+static neo_status check_stdin(const options *o) {
+    if (is_stdin(o->data) && o->epochs > 1) REFUSE("--data - can be read once: use --epochs 1");
+    if (is_stdin(o->data) && is_stdin(o->test)) REFUSE("--data and --test cannot both be -");
+    if (is_stdin(o->test) && !reads_only(o))
+        REFUSE("--test - can be read once: use it with --eval or --predict and a checkpoint");
+    if (is_stdin(o->data) && strcmp(o->format, "npy") == 0)
+        REFUSE("--format npy cannot come from standard input");
+    return NEO_OK;
+}
+
+static neo_status check_options(const options *o) {
+    int64_t ranks = o->machine.ranks;
+    int has_data = o->data || o->synthetic, has_test = o->test || o->synthetic;
+    int has_model = o->saves.dir || o->load;
+    if (!has_data && !o->test) REFUSE("give --data, --synthetic or --test (--help explains)");
+    if (!has_data && !has_model)
+        REFUSE("--test without --data needs a model: --checkpoint or --load");
+    if (ranks % o->nodes)
+        REFUSE("--nodes %lld: must divide the %lld of --ranks", (long long)o->nodes,
+               (long long)ranks);
+    TRY(cli_check_either("pipeline", o->pipeline, "on", "off"));
+    TRY(cli_check_either("dtype", o->dtype, "f32", "bf16"));
+    TRY(cli_check_either("graph", o->machine.graph, "on", "off"));
+    TRY(cli_check_either("bad-lines", o->bad_lines, "error", "skip"));
+    if (o->load && o->saves.dir && (o->saves.resume || reads_only(o)))
+        REFUSE("--load and --checkpoint would both give the weights: leave one out");
+    TRY(cli_check_saves(&o->saves));
+    if ((o->eval || o->predict) && !has_test) REFUSE("--eval and --predict need --test");
+    if (o->eval && !has_model) REFUSE("--eval needs --checkpoint or --load");
+    if (o->columns && strcmp(o->format, "delimited") && strcmp(o->format, "adult"))
+        REFUSE("--columns is for --format delimited or adult, not %s", o->format);
+    TRY(check_stdin(o));
+    return check_files(o);
+}
+#endif

@@ -1,0 +1,132 @@
+/* plan.h: the embedding tables of the DLRM, on the ranks as a plan says (--plan): ids travel to the
+   rows, pooled rows to the samples, gradients back (neo_shard). */
+#ifndef DLRM_PLAN_H
+#define DLRM_PLAN_H
+#include "model.h"
+
+/* Ranks of a node, if nodes have equally many and in order; else all ranks count as one node. */
+static int ranks_per_node(const neo_comm *comm) {
+    int ranks = neo_comm_size(comm), n = 1;
+    while (n < ranks && neo_comm_node(comm, n) == neo_comm_node(comm, 0)) n++;
+    for (int r = 0; r < ranks; r++)
+        if (ranks % n || neo_comm_node(comm, r) != r / n) return ranks;
+    return n;
+}
+
+/* Multiplications and additions of one sample in an MLP, forward. */
+static double mlp_flops(const neo_params *params) {
+    double flops = 0;
+    for (int i = 0; i < neo_params_count(params); i++) {
+        neo_tensor w = neo_params_at(params, i)->value;
+        if (w.ndim == 2) flops += 2.0 * (double)neo_tensor_count(w);
+    }
+    return flops;
+}
+
+static int64_t mlp_elements(const neo_params *params) {
+    int64_t elements = 0;
+    for (int i = 0; i < neo_params_count(params); i++)
+        elements += neo_tensor_count(neo_params_at(params, i)->value);
+    return elements;
+}
+
+/* The default is the number of leaves, which does not depend on the number of ranks, if given. */
+static int32_t row_buckets(const neo_ctx *ctx, const options *o) {
+    return (int32_t)(o->row_buckets ? o->row_buckets : neo_ctx_repro_shards(ctx));
+}
+
+static neo_status create_plan(model *m, const options *o, const neo_bags_desc *bags,
+                              neo_plan **plan) {
+    const neo_params *bottom = m->params[BOTTOM], *top = m->params[TOP];
+    neo_placement placement;
+    neo_plan_desc d = {.bags = bags,
+                       .pipeline = m->pipeline,
+                       .kept_batches = m->keeps ? m->micro_batches : 0,
+                       .cluster = {.ranks = neo_comm_size(m->comm),
+                                   .ranks_per_node = ranks_per_node(m->comm),
+                                   .memory_bytes = o->memory},
+                       .dense_flops_bottom = mlp_flops(bottom),
+                       .dense_flops_top = mlp_flops(top),
+                       .dense_params = mlp_elements(bottom) + mlp_elements(top)};
+    TRY(neo_wire_parse(o->wire_forward, &d.wire_forward));
+    TRY(neo_wire_parse(o->wire_backward, &d.wire_backward));
+    if (strcmp(o->plan, "auto") == 0) return neo_plan_create(m->ctx, &d, plan);
+    if (neo_placement_parse(o->plan, &placement) == NEO_OK)
+        return neo_plan_create_uniform(m->ctx, &d, placement, plan);
+    neo_status status = neo_plan_read(m->ctx, &d, o->plan, plan);
+    if (status == NEO_ERR_NOT_FOUND)
+        REFUSE("--plan %s: neither auto, tw, cw, rw, dp, twrw, twcw, grid, nor a file", o->plan);
+    return status;
+}
+
+/* --show-plan: the memory and the time that the plan is expected to take, and its reasons. */
+static void show_plan(const neo_plan *plan) {
+    char text[4096];
+    const neo_plan_desc *d = neo_plan_desc_of(plan);
+    neo_plan_step step = neo_plan_step_of(plan);
+    printf("plan: %d tables on %d ranks, %d of a node; a step is predicted to take %.3f ms, "
+           "pipelined %.3f ms\n",
+           (int)d->bags->table_count, (int)d->cluster.ranks, (int)d->cluster.ranks_per_node,
+           1e3 * step.plain, 1e3 * step.pipelined);
+    for (int r = 0; r < d->cluster.ranks; r++) {
+        neo_plan_rank rank = neo_plan_rank_of(plan, r);
+        printf("rank %d: %.1f MB of weights, %.1f of optimizer state, %.1f of buffers; %.3f ms\n",
+               r, 1e-6 * (double)rank.weight_bytes, 1e-6 * (double)rank.state_bytes,
+               1e-6 * (double)rank.buffer_bytes, 1e3 * rank.seconds);
+    }
+    for (int32_t t = 0; t < d->bags->table_count; t++) {
+        const neo_table_desc *table = &d->bags->tables[t];
+        neo_plan_why(plan, t, text, sizeof text);
+        printf("table %s, %lld x %lld\n%s%s", table->name, (long long)table->rows,
+               (long long)table->dim, text, text[0] && text[strlen(text) - 1] == '\n' ? "" : "\n");
+    }
+}
+
+/* A table that cannot be placed as asked is table-wise. */
+static void warn_of_plan(const neo_plan *plan, const options *o) {
+    neo_placement asked;
+    int32_t count = neo_plan_desc_of(plan)->bags->table_count, other = 0;
+    if (neo_placement_parse(o->plan, &asked) != NEO_OK) return;
+    for (int32_t t = 0; t < count; t++) other += neo_plan_placement(plan, t) != asked;
+    if (other)
+        fprintf(stderr,
+                "warning: --plan %s: %d of %d tables cannot be placed so (--show-plan says why)\n",
+                o->plan, (int)other, (int)count);
+}
+
+/* tables: [features]. */
+static neo_status describe_tables(model *m, const options *o, neo_table_desc *tables,
+                                  neo_plan **plan) {
+    int32_t count = neo_schema_feature_count(m->schema);
+    neo_bag_optim optim = {.eps = (float)o->eps};
+    neo_optim_kind of_mlps;
+    neo_dtype dtype;
+    TRY(parse_optimizer(o->optimizer, &of_mlps, &optim.kind));
+    TRY(parse_rows_dtype(o->rows_dtype, &dtype));
+    for (int32_t t = 0; t < count; t++) {
+        neo_feature f = neo_schema_feature(m->schema, t);
+        tables[t] = (neo_table_desc){.name = f.name, .rows = f.rows, .dim = o->dim, .optim = optim,
+                                     .row_buckets = row_buckets(m->ctx, o), .dtype = dtype};
+    }
+    neo_bags_desc bags = {.tables = tables, .table_count = count, .max_batch = o->batch,
+                          .max_ids = o->batch * count};
+    TRY(create_plan(m, o, &bags, plan));
+    if (neo_comm_rank(m->comm) > 0) return NEO_OK;
+    warn_of_plan(*plan, o);
+    if (o->show_plan) show_plan(*plan);
+    return o->save_plan ? neo_plan_write(*plan, o->save_plan) : NEO_OK;
+}
+
+/* Collective. */
+static neo_status create_tables(model *m, const options *o) {
+    neo_plan *plan = NULL;
+    size_t count = (size_t)neo_schema_feature_count(m->schema);
+    neo_table_desc *tables = calloc(count + 1, sizeof *tables);
+    neo_status mine = tables ? describe_tables(m, o, tables, &plan) : out_of_memory();
+    neo_status status = agree(m->comm, mine);
+    if (status == NEO_OK) status = agree(m->comm, neo_shard_create(m->data, plan, &m->tables));
+    neo_plan_destroy(plan);
+    free(tables);
+    return status;
+}
+#endif

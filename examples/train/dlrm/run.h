@@ -1,0 +1,107 @@
+/* run.h: the run of one rank: its model, its readers, and what it logs. */
+#ifndef DLRM_RUN_H
+#define DLRM_RUN_H
+#include "step.h"
+
+enum { MAX_FILES = 64 };
+
+/* Shared by the ranks of a process; constant once they have started, but for `cli`. */
+typedef struct job {
+    cli_job cli;
+    options o;
+    const char *train_files[MAX_FILES], *test_files[MAX_FILES];
+    int train_count, test_count;
+} job;
+
+/* A reader, and the stream of its standard input, if it has one. */
+typedef struct source {
+    neo_reader *reader;
+    neo_comm_input *input;
+} source;
+
+typedef struct run {
+    cli_rank me;
+    model m;
+    const job *job;
+    const options *o;
+    source train;
+    neo_batch next;
+    neo_position position; /* of `next`; saved with the state */
+    int64_t step;          /* steps taken, in all runs */
+    int64_t samples;       /* trained in this run, on all ranks */
+    int64_t train_ns;      /* time of those samples; of evaluation, if nothing trains */
+    int64_t epoch;
+    neo_exact loss;        /* since the last point of the log */
+    int64_t loss_samples;
+    double last_loss;      /* mean of the last point */
+    neo_tensor logits, labels; /* [batch][1]: of all ranks, on rank 0 */
+    neo_tensor own_logits;     /* of this rank, in host memory */
+    neo_jsonl *log;        /* of rank 0, as are the next two */
+    neo_report *report;
+    neo_metric_values test;
+    int tested;            /* on all ranks */
+} run;
+
+/* Opens a reader of this rank's samples. Rank 0 sends standard input to all ranks. Collective. */
+static neo_status open_source(run *r, neo_reader_desc d, source *s) {
+    int from_stdin = 0;
+    for (int i = 0; i < d.path_count; i++) from_stdin |= is_stdin(d.paths[i]);
+    d.batch = r->o->batch;
+    d.skip_bad_lines = r->o->bad_lines[0] == 's';
+    d.rank = r->me.rank;
+    d.world_size = r->me.ranks;
+    if (from_stdin && r->me.ranks > 1) {
+        TRY(agree(r->me.comm, neo_comm_input_open(r->me.comm, NULL, &s->input)));
+        d.input = neo_comm_input_source(s->input);
+    }
+    return agree(r->me.comm, neo_reader_open(r->m.ctx, &d, &s->reader));
+}
+
+static void close_source(source *s) {
+    neo_reader_close(s->reader);
+    neo_comm_input_close(s->input);
+}
+
+/* A point of the log and of the report's curves: the mean loss since the last one. */
+static neo_status log_loss(run *r, double lr) {
+    if (r->report) {
+        TRY(neo_report_point(r->report, "Training loss", "train", (double)r->step, r->last_loss));
+        TRY(neo_report_point(r->report, "Learning rate", "lr", (double)r->step, lr));
+    }
+    if (!r->log) return NEO_OK;
+    neo_jsonl_int(r->log, "step", r->step);
+    neo_jsonl_int(r->log, "epoch", r->epoch);
+    neo_jsonl_number(r->log, "loss", r->last_loss);
+    neo_jsonl_number(r->log, "lr", lr);
+    neo_jsonl_number(r->log, "samples_per_s",
+                     (double)r->samples / ((double)(r->train_ns + 1) * 1e-9));
+    return neo_jsonl_end(r->log);
+}
+static neo_status log_point(run *r, double lr) {
+    if (!r->loss_samples) return NEO_OK;
+    r->last_loss = neo_exact_value(&r->loss) / (double)r->loss_samples;
+    neo_exact_zero(&r->loss);
+    r->loss_samples = 0;
+    return agree(r->me.comm, log_loss(r, lr));
+}
+
+static neo_status log_test(run *r) {
+    if (r->report) {
+        TRY(neo_report_point(r->report, "Test AUC", "test", (double)r->step, r->test.auc));
+        TRY(neo_report_point(r->report, "Test log loss", "test", (double)r->step, r->test.logloss));
+    }
+    if (!r->log) return NEO_OK;
+    neo_jsonl_int(r->log, "step", r->step);
+    neo_jsonl_number(r->log, "test_auc", r->test.auc);
+    neo_jsonl_number(r->log, "test_logloss", r->test.logloss);
+    neo_jsonl_number(r->log, "test_ne", r->test.ne);
+    return neo_jsonl_end(r->log);
+}
+
+/* Saves a checkpoint. Collective. */
+static neo_status save(run *r) {
+    neo_group group = neo_comm_group(r->me.comm);
+    neo_save_desc d = {.dir = r->o->saves.dir, .step = r->step, .group = &group};
+    return neo_save(r->m.ctx, &d, r->m.state);
+}
+#endif

@@ -1,0 +1,204 @@
+/* setup.h: everything a run has before its first step: data, model, state, outputs. */
+#ifndef DLRM_SETUP_H
+#define DLRM_SETUP_H
+#include "train.h"
+
+/* ---- the state: of weights, optimizers and the run, saved and restored ---- */
+
+/* Words that a resumed run must agree with: its numeric definition. */
+static neo_status define_numbers(run *r) {
+    const options *o = r->o;
+    char word[32];
+    const struct { const char *key; int64_t value; } numbers[] = {
+        {"row_buckets", row_buckets(r->m.ctx, o)}, {"batch", o->batch}, {"shuffle", o->shuffle}};
+    const struct { const char *key, *value; } words[] = {
+        {"dtype", o->dtype}, {"rows_dtype", o->rows_dtype}, {"wire_forward", o->wire_forward},
+        {"wire_backward", o->wire_backward}, {"optimizer", o->optimizer}};
+    for (int i = 0; i < 3; i++) {
+        snprintf(word, sizeof word, "%lld", (long long)numbers[i].value);
+        TRY(neo_state_define(r->m.state, numbers[i].key, word));
+    }
+    for (int i = 0; i < 5; i++) TRY(neo_state_define(r->m.state, words[i].key, words[i].value));
+    return NEO_OK;
+}
+
+static neo_status create_state(run *r) {
+    model *m = &r->m;
+    neo_tensor position = neo_tensor_1d(r->position.word, NEO_I64, NEO_POSITION_WORDS);
+    neo_tensor step = neo_tensor_1d(&r->step, NEO_I64, 1);
+    TRY(neo_state_create(m->ctx, &m->state));
+    TRY(neo_state_add_fsdp(m->state, m->dense));
+    TRY(neo_state_add_shard(m->state, m->tables));
+    TRY(neo_state_add_schema(m->state, m->schema));
+    TRY(neo_state_add(m->state, NEO_STATE_PROGRESS, "reader.position", position));
+    TRY(neo_state_add(m->state, NEO_STATE_PROGRESS, "step", step));
+    return define_numbers(r);
+}
+
+/* Loads weights by neo's own names, or by those of facebookresearch/dlrm's PyTorch model. */
+static neo_status load_weights(run *r) {
+    int32_t tables = neo_schema_feature_count(r->m.schema);
+    neo_name_map *map = calloc((size_t)tables + 2, sizeof *map);
+    char (*names)[2][160] = calloc((size_t)tables + 1, sizeof *names);
+    int loaded = 0;
+    neo_status status = map && names ? NEO_OK : out_of_memory();
+    if (status == NEO_OK) {
+        map[0] = (neo_name_map){"bot_l.*", "bottom.*", 0};
+        map[1] = (neo_name_map){"top_l.*", "top.*", 0};
+        for (int32_t t = 0; t < tables; t++) {
+            const char *name = neo_schema_feature(r->m.schema, t).name;
+            snprintf(names[t][0], sizeof names[t][0], "emb_l.%d.weight", t);
+            snprintf(names[t][1], sizeof names[t][1], "bags.%s.weight", name);
+            map[t + 2] = (neo_name_map){names[t][0], names[t][1], 0};
+        }
+        status = neo_load_safetensors(r->m.ctx, r->o->load, map, tables + 2, 0, r->m.state,
+                                      &loaded);
+        if (status == NEO_OK) say(&r->me, "loaded %d tensors from %s\n", loaded, r->o->load);
+    }
+    free(names);
+    free(map);
+    return status;
+}
+
+static neo_status restore(run *r) {
+    const options *o = r->o;
+    const char *dir = o->saves.dir;
+    int resumes = (int)o->saves.resume, reads = reads_only(o);
+    neo_group group = neo_comm_group(r->me.comm);
+    if (o->load) TRY(agree(r->me.comm, load_weights(r)));
+    if (!dir) return NEO_OK;
+    if (!reads && !resumes) return agree(r->me.comm, check_fresh(&o->saves));
+    neo_load_desc d = {.dir = dir, .any_definition = reads && !resumes, .group = &group};
+    neo_status status = neo_load(r->m.ctx, &d, r->m.state, &r->step);
+    if (status == NEO_ERR_NOT_FOUND && resumes && !reads && r->train.reader) {
+        say(&r->me, "no checkpoint in %s yet: starting from the beginning\n", dir);
+        return NEO_OK;
+    }
+    if (status == NEO_OK) say(&r->me, "loaded step %lld from %s\n", (long long)r->step, dir);
+    return status;
+}
+
+/* Dictionaries of words come from the training files, or from a checkpoint when only a test file
+   is given. */
+static neo_status fit_schema(run *r) {
+    const job *j = r->job;
+    const char *dir = r->o->saves.dir;
+    neo_load_desc d = {.dir = dir, .schema_only = 1};
+    neo_state *dictionaries;
+    if (neo_schema_is_fitted(r->m.schema)) return NEO_OK;
+    if (j->train_count && is_stdin(j->train_files[0]))
+        REFUSE("words become ids by dictionaries, which need a pass of their own: --data - cannot "
+               "give it");
+    if (j->train_count && (!reads_only(r->o) || !dir))
+        return neo_schema_fit(r->m.schema, j->train_files, j->train_count,
+                              r->o->bad_lines[0] == 's');
+    if (!dir) REFUSE("words become ids by dictionaries: give --data or --checkpoint");
+    TRY(neo_state_create(r->m.ctx, &dictionaries));
+    neo_status status = neo_state_add_schema(dictionaries, r->m.schema);
+    if (status == NEO_OK) status = neo_load(r->m.ctx, &d, dictionaries, NULL);
+    neo_state_destroy(dictionaries);
+    return status;
+}
+
+/* ---- outputs, on rank 0 ---- */
+
+static neo_status open_outputs(run *r) {
+    const options *o = r->o;
+    int reads = reads_only(o);
+    if (o->report) TRY(check_writable("report", o->report));
+    if (o->predict) TRY(check_writable("predict", o->predict));
+    if (o->saves.dir && !reads) TRY(make_saves(&o->saves));
+    if (o->report) TRY(neo_report_create(r->m.ctx, "neo: DLRM training", &r->report));
+    if (!o->log) return NEO_OK;
+    TRY(neo_jsonl_open(r->m.ctx, o->log, o->saves.resume || reads, &r->log));
+    if (!r->step) return NEO_OK;
+    neo_jsonl_int(r->log, reads ? "loaded_step" : "resumed_step", r->step);
+    return neo_jsonl_end(r->log);
+}
+
+static neo_status report_tensors(run *r) {
+    const char *table = r->me.ranks > 1 ? "Tensors of rank 0" : "Tensors";
+    TRY(neo_report_row(r->report, table, (const char *[]){"name", "dtype", "shape"}, 3));
+    for (int i = 0; i < neo_state_count(r->m.state); i++) {
+        neo_tensor t = neo_state_tensor(r->m.state, i);
+        char shape[96] = "";
+        for (int32_t k = 0; k < t.ndim; k++) {
+            size_t length = strlen(shape);
+            snprintf(shape + length, sizeof shape - length, "%s%lld", k ? " x " : "",
+                     (long long)t.shape[k]);
+        }
+        const char *cells[] = {neo_state_name(r->m.state, i), neo_dtype_name(t.dtype), shape};
+        TRY(neo_report_row(r->report, table, cells, 3));
+    }
+    return NEO_OK;
+}
+
+static neo_status write_report(run *r, double samples_per_s) {
+    static const char *const charts[] = {"Training loss", "Learning rate", "Test AUC",
+                                         "Test log loss"};
+    char text[64];
+    const struct { const char *name, *format; double value; } facts[] = {
+        {"Test AUC", "%.4f", r->test.auc}, {"Test log loss", "%.4f", r->test.logloss},
+        {"Normalized entropy", "%.4f", r->test.ne}, {"Calibration", "%.3f", r->test.calibration},
+        {"Accuracy", "%.4f", r->test.accuracy}, {"Samples per second", "%.0f", samples_per_s}};
+    for (int i = r->test.count ? 0 : 5; i < 6; i++) { /* the last one needs no test data */
+        snprintf(text, sizeof text, facts[i].format, facts[i].value);
+        TRY(neo_report_fact(r->report, facts[i].name, text));
+    }
+    for (int i = 0; i < 4; i++) TRY(neo_report_axis(r->report, charts[i], "step", ""));
+    TRY(report_tensors(r));
+    return neo_report_write(r->report, r->o->report);
+}
+
+/* ---- all of it ---- */
+
+/* [batch][1] in host memory, also where the context has a device. */
+static neo_status host_column(run *r, neo_tensor *t) {
+    void *data = neo_alloc(r->m.ctx, (size_t)r->o->batch * sizeof(float));
+    *t = data ? neo_tensor_2d(data, NEO_F32, r->o->batch, 1) : neo_tensor_none();
+    return data ? NEO_OK : out_of_memory();
+}
+
+/* The part that a rank makes by itself. */
+static neo_status prepare(run *r) {
+    const job *j = r->job;
+    int trains = j->train_count > 0;
+    TRY(cli_check_ranks(&r->me, &r->o->machine));
+    TRY(create_schema(&r->m, r->o, trains ? j->train_files : j->test_files,
+                      trains ? j->train_count : j->test_count));
+    TRY(fit_schema(r));
+    TRY(create_dense(&r->m, r->o));
+    neo_exact_zero(&r->loss);
+    r->own_logits = r->m.logit;
+    if (neo_ctx_device(r->m.ctx)) TRY(host_column(r, &r->own_logits));
+    if (r->me.rank) return NEO_OK;
+    TRY(host_column(r, &r->logits));
+    return host_column(r, &r->labels);
+}
+
+static neo_status set_up(run *r) {
+    const job *j = r->job;
+    neo_reader_desc d = {.paths = j->train_files,
+                         .path_count = j->train_count, .shuffle_window = r->o->shuffle,
+                         .hold = 2}; /* a batch and the next one */
+    TRY(agree(r->me.comm, prepare(r)));
+    TRY(create_units(&r->m, r->o));
+    TRY(create_tables(&r->m, r->o));
+    d.schema = r->m.schema;
+    if (j->train_count || r->o->synthetic) TRY(open_source(r, d, &r->train));
+    TRY(agree(r->me.comm, create_state(r)));
+    TRY(restore(r));
+    return agree(r->me.comm, r->me.rank ? NEO_OK : open_outputs(r));
+}
+
+/* After an error, too. */
+static void tear_down(run *r) {
+    close_source(&r->train);
+    neo_jsonl_close(r->log);
+    neo_report_destroy(r->report);
+    if (neo_ctx_device(r->m.ctx)) neo_tensor_free(r->m.ctx, &r->own_logits);
+    neo_tensor_free(r->m.ctx, &r->logits);
+    neo_tensor_free(r->m.ctx, &r->labels);
+    destroy_model(&r->m);
+}
+#endif

@@ -1,0 +1,155 @@
+/* step.h: forward, and one step of training, on this rank's samples of a batch. */
+#ifndef DLRM_STEP_H
+#define DLRM_STEP_H
+#include "plan.h"
+
+/* Copies dense numbers and labels of a batch to the device, if there is one. The tables take ids
+   from the host. */
+static neo_status bring(model *m, neo_batch *batch) {
+    if (!neo_ctx_device(m->ctx)) return NEO_OK;
+    neo_tensor dense = neo_tensor_rows(m->dense_in, 0, batch->size);
+    neo_tensor label = neo_tensor_rows(m->label, 0, batch->size);
+    if (batch->label.ndim == 1) label = neo_tensor_reshape(label, 1, &batch->size);
+    TRY(neo_tensor_copy(m->ctx, batch->dense, dense));
+    TRY(neo_tensor_copy(m->ctx, batch->label, label));
+    batch->dense = dense;
+    batch->label = label;
+    return NEO_OK;
+}
+
+enum { LOSS_WORDS = sizeof(neo_exact) / sizeof(int64_t) };
+
+/* Samples [first, first + rows) of this rank's: a part of the batch whose gradients add up here. */
+typedef struct part {
+    neo_leaves leaves;
+    int64_t first, rows;
+} part;
+
+/* Cuts this rank's samples: one part, if its leaves are a whole subtree (see >>leaves in neo.h). A
+   rank may have fewer than others, and then parts without samples. */
+static int cut_batch(const model *m, int64_t global_size, part *parts) {
+    int shards = neo_ctx_repro_shards(m->ctx), count = neo_fsdp_pieces(m->dense);
+    int first_leaf = neo_fsdp_piece(m->dense, 0, global_size).first;
+    int64_t start = neo_leaf_begin(global_size, shards, first_leaf);
+    for (int k = 0; k < count; k++) {
+        neo_leaves leaves = neo_fsdp_piece(m->dense, k, global_size);
+        int64_t begin = neo_leaf_begin(global_size, shards, leaves.first);
+        int64_t end = neo_leaf_begin(global_size, shards, leaves.first + leaves.count);
+        parts[k] = (part){leaves, begin - start, end - begin};
+    }
+    return count;
+}
+
+static neo_status forward_bottom(model *m, const neo_batch *batch, neo_tensor x) {
+    TRY(neo_fsdp_forward_begin(m->dense, BOTTOM));
+    TRY(neo_mlp_forward(m->bottom, batch->dense, x));
+    return neo_fsdp_forward_end(m->dense, BOTTOM);
+}
+
+/* The logits of this rank's samples, without training. */
+static neo_status forward(model *m, const neo_batch *batch) {
+    int64_t n = batch->size;
+    neo_tensor x = neo_tensor_rows(m->x, 0, n), e = neo_tensor_rows(m->e, 0, n);
+    neo_tensor z = neo_tensor_rows(m->z, 0, n);
+    TRY(neo_shard_forward(m->tables, &batch->sparse, batch->global_size, e));
+    TRY(forward_bottom(m, batch, x));
+    TRY(neo_interact_forward(m->ctx, 0, x, e, z));
+    TRY(neo_fsdp_forward_begin(m->dense, TOP));
+    TRY(neo_mlp_forward(m->top, z, neo_tensor_rows(m->logit, 0, n)));
+    return neo_fsdp_forward_end(m->dense, TOP);
+}
+
+/* Forward and backward of the top MLP, and the loss. At its end the gradients of all ranks begin to
+   add up. */
+static neo_status step_top(model *m, const neo_batch *batch, const part *parts, int count) {
+    int64_t samples = batch->global_size ? batch->global_size : 1;
+    neo_exact *loss = &m->loss[m->turn];
+    neo_loss_desc d = {.batch = samples * m->micro_batches, .sum = loss};
+    neo_exact_zero(loss);
+    for (int k = 0; k < count; k++) {
+        int64_t first = parts[k].first, n = parts[k].rows;
+        neo_tensor z = neo_tensor_rows(m->z, first, n), dz = neo_tensor_rows(m->dz, first, n);
+        neo_tensor logit = neo_tensor_rows(m->logit, first, n);
+        neo_tensor dlogit = neo_tensor_rows(m->dlogit, first, n);
+        neo_tensor label = neo_tensor_rows(batch->label, first, n);
+        TRY(neo_fsdp_backward_begin(m->dense, TOP, k));
+        TRY(neo_mlp_forward(m->top, z, logit));
+        TRY(neo_bce_with_logits(m->ctx, &d, logit, label, dlogit, NULL));
+        TRY(neo_mlp_backward(m->top, &parts[k].leaves, dlogit, dz));
+        TRY(neo_fsdp_backward_end(m->dense, TOP));
+    }
+    if (neo_comm_size(m->comm) == 1) return NEO_OK;
+    if (m->graph) TRY(neo_ctx_synchronize(m->ctx)); /* runs the recorded calls: the loss is there */
+    return neo_comm_all_reduce(m->comm, NEO_REDUCE_SUM, loss, loss, LOSS_WORDS, NEO_I64,
+                               &m->loss_ticket); /* integers: they add in any order */
+}
+
+static neo_status step_bottom(model *m, const neo_batch *batch, const part *parts, int count) {
+    for (int k = 0; k < count; k++) {
+        int64_t first = parts[k].first, n = parts[k].rows;
+        neo_tensor x = neo_tensor_rows(m->x, first, n), dx = neo_tensor_rows(m->dx, first, n);
+        TRY(neo_fsdp_backward_begin(m->dense, BOTTOM, k));
+        if (count > 1 || batch->global_size == 0) /* an MLP remembers one forward pass */
+            TRY(neo_mlp_forward(m->bottom, neo_tensor_rows(batch->dense, first, n), x));
+        TRY(neo_mlp_backward(m->bottom, &parts[k].leaves, dx, neo_tensor_none()));
+        TRY(neo_fsdp_backward_end(m->dense, BOTTOM));
+    }
+    return NEO_OK;
+}
+
+static neo_status end_tables(model *m, float lr) {
+    return m->keeps ? neo_shard_accumulate_end(m->tables) : neo_shard_backward_end(m->tables, lr);
+}
+
+/* The end of a step whose gradients were kept. The MLPs count the batches of a step: those that an
+   epoch's last step lacks bring gradients of zero. */
+static neo_status step_kept(model *m, float lr) {
+    part parts[NEO_MAX_SUBTREES];
+    neo_exact loss = m->loss[m->turn];
+    int64_t dense = neo_schema_dense_count(m->schema);
+    neo_batch none = {.dense = neo_tensor_2d(m->x.data, NEO_F32, 0, dense),
+                      .label = neo_tensor_rows(m->logit, 0, 0)};
+    none.dense.place = m->x.place;
+    for (; m->kept < m->micro_batches; m->kept++) {
+        int count = cut_batch(m, 0, parts);
+        TRY(step_top(m, &none, parts, count));
+        if (neo_comm_size(m->comm) > 1) TRY(neo_comm_wait(m->comm, m->loss_ticket));
+        TRY(step_bottom(m, &none, parts, count));
+    }
+    m->kept = 0;
+    m->loss[m->turn] = loss;
+    return neo_fsdp_step_tables(m->dense, m->tables, lr);
+}
+
+/* One batch, and the step if `last` (it is the last batch of a step). The sum of its losses, over
+   all ranks, is left in m->loss[m->turn]. With a pipeline rows travel between begin and end of the
+   tables' calls while the bottom MLP and the reductions run, and the ids of the next batch travel
+   through the whole step. next: NULL after the last batch of an epoch. */
+static neo_status train_batch(model *m, neo_batch *batch, const neo_batch *next, int last,
+                              float lr) {
+    part parts[NEO_MAX_SUBTREES];
+    TRY(bring(m, batch));
+    int count = cut_batch(m, batch->global_size, parts), overlap = m->pipeline;
+    int64_t n = batch->size;
+    neo_tensor x = neo_tensor_rows(m->x, 0, n), dx = neo_tensor_rows(m->dx, 0, n);
+    neo_tensor e = neo_tensor_rows(m->e, 0, n), de = neo_tensor_rows(m->de, 0, n);
+    neo_tensor z = neo_tensor_rows(m->z, 0, n), dz = neo_tensor_rows(m->dz, 0, n);
+
+    TRY(neo_shard_forward_begin(m->tables, &batch->sparse, batch->global_size));
+    if (overlap && next) TRY(neo_shard_prefetch(m->tables, &next->sparse, next->global_size));
+    if (!overlap) TRY(neo_shard_forward_end(m->tables, e));
+    TRY(forward_bottom(m, batch, x));
+    if (overlap) TRY(neo_shard_forward_end(m->tables, e));
+    TRY(neo_interact_forward(m->ctx, 0, x, e, z));
+    TRY(step_top(m, batch, parts, count));
+    TRY(neo_interact_backward(m->ctx, 0, x, e, dz, dx, de));
+    TRY(neo_shard_backward_begin(m->tables, de));
+    if (!overlap) TRY(end_tables(m, lr));
+    TRY(step_bottom(m, batch, parts, count));
+    if (overlap) TRY(end_tables(m, lr));
+    if (neo_comm_size(m->comm) > 1) TRY(neo_comm_wait(m->comm, m->loss_ticket));
+    if (!m->keeps) return neo_fsdp_step(m->dense, lr);
+    m->kept++;
+    return last ? step_kept(m, lr) : NEO_OK;
+}
+#endif

@@ -1,0 +1,165 @@
+/* train.h: the epochs of a run. */
+#ifndef DLRM_TRAIN_H
+#define DLRM_TRAIN_H
+#include "eval.h"
+
+/* A batch that trains; its loss is in m.loss[turn] when it is over. */
+typedef struct batch_under_way {
+    int turn;
+    int64_t size; /* 0: there is none */
+    int64_t end;  /* samples up to its last one */
+} batch_under_way;
+
+/* Reads r->next and its position: on all ranks, or on none. */
+static neo_status fetch(run *r) {
+    r->position = neo_reader_position(r->train.reader);
+    return agree(r->me.comm, neo_reader_next(r->train.reader, &r->next));
+}
+
+/* Adds the loss of a batch that is over. */
+static void count_loss(run *r, neo_progress *bar, const batch_under_way *b) {
+    const neo_exact *loss = &r->m.loss[b->turn];
+    neo_exact_merge(&r->loss, loss);
+    r->loss_samples += b->size;
+    r->samples += b->size;
+    neo_progress_update(bar, b->end, neo_exact_value(loss) / (double)b->size);
+}
+
+/* Waits for the batch that may still run on a GPU. */
+static neo_status finish_batch(run *r, neo_progress *bar, batch_under_way *b) {
+    if (b->size == 0) return NEO_OK;
+    TRY(graph_wait(r->m.graph));
+    count_loss(r, bar, b);
+    b->size = 0;
+    return NEO_OK;
+}
+
+/* Trains a batch, and counts its loss. With a graph it counts the loss of the batch before: this
+   batch runs on a GPU while the next one is read and prepared. more: r->next is the next batch. */
+static neo_status launch_batch(run *r, neo_progress *bar, neo_batch *batch, int last, int more,
+                               int64_t samples_before, batch_under_way *b) {
+    float lr = neo_schedule_lr(&r->m.schedule, r->step);
+    int64_t end = samples_before + batch->first + batch->global_size;
+    r->m.turn = 1 - r->m.turn;
+    TRY(graph_begin(r->m.graph));
+    TRY(train_batch(&r->m, batch, more ? &r->next : NULL, last, lr));
+    TRY(graph_end(r->m.graph));
+    if (b->size) count_loss(r, bar, b);
+    *b = (batch_under_way){r->m.turn, batch->global_size, end};
+    return r->m.graph ? NEO_OK : finish_batch(r, bar, b);
+}
+
+/* Saves and logs after a step, where it is time. *started: of the time not counted yet. */
+static neo_status end_step(run *r, neo_progress *bar, batch_under_way *b, int64_t *started) {
+    const options *o = r->o;
+    double lr = (double)neo_schedule_lr(&r->m.schedule, r->step++);
+    int saves = o->saves.every && r->step % o->saves.every == 0;
+    int logs = r->step % o->log_every == 0;
+    if (saves || logs) TRY(finish_batch(r, bar, b));
+    if (saves) TRY(save(r));
+    if (!logs) return NEO_OK;
+    r->train_ns += neo_time_ns() - *started;
+    *started = neo_time_ns();
+    return log_point(r, lr);
+}
+
+static neo_status train_epoch(run *r, neo_progress *bar, int64_t samples_before) {
+    int64_t started = neo_time_ns();
+    batch_under_way b = {0};
+    neo_status status = fetch(r);
+    while (status == NEO_OK) {
+        neo_batch batch = r->next;
+        status = fetch(r);
+        if (status != NEO_OK && status != NEO_END) {
+            TRY(finish_batch(r, bar, &b)); /* its error comes first */
+            return status;
+        }
+        int last = status == NEO_END || r->m.kept + 1 == r->m.micro_batches;
+        TRY(launch_batch(r, bar, &batch, last, status == NEO_OK, samples_before, &b));
+        if (last) TRY(end_step(r, bar, &b, &started));
+    }
+    TRY(finish_batch(r, bar, &b));
+    r->train_ns += neo_time_ns() - started;
+    return status == NEO_END ? NEO_OK : status;
+}
+
+/* Counts the samples of an epoch, for the schedule and the bar, by reading the data once; 0 if the
+   data cannot be read twice. Data of one label teaches nothing (a misspelt positive=, most often):
+   a warning. */
+static neo_status count_samples(run *r, int64_t *samples) {
+    neo_batch batch;
+    neo_status status = NEO_OK;
+    float most[2] = {-1, 0}; /* of minus the labels, and of the labels */
+    *samples = r->o->synthetic;
+    if (*samples || is_stdin(r->job->train_files[0])) return NEO_OK;
+    while ((status = neo_reader_next(r->train.reader, &batch)) == NEO_OK) {
+        const float *label = batch.label.data;
+        *samples += batch.global_size;
+        for (int64_t i = 0; i < batch.size; i++) {
+            most[0] = -label[i] > most[0] ? -label[i] : most[0];
+            most[1] = label[i] > most[1] ? label[i] : most[1];
+        }
+    }
+    status = agree(r->me.comm, status);
+    if (status != NEO_END) return status;
+    TRY(neo_comm_all_reduce(r->me.comm, NEO_REDUCE_MAX, most, most, 2, NEO_F32, NULL));
+    if (*samples && -most[0] == most[1])
+        say(&r->me, "warning: all labels of the training data are %g\n", (double)most[1]);
+    return agree(r->me.comm, neo_reader_epoch(r->train.reader, 0));
+}
+
+static neo_status make_schedule(run *r, int64_t samples) {
+    const options *o = r->o;
+    int64_t batches = (samples + o->batch - 1) / o->batch;
+    int64_t steps = (batches + o->micro_batches - 1) / o->micro_batches * o->epochs;
+    neo_schedule s = {.lr = (float)o->lr, .warmup_steps = o->warmup, .total_steps = steps};
+    if (strcmp(o->schedule, "linear") == 0) s.kind = NEO_SCHEDULE_LINEAR;
+    else if (strcmp(o->schedule, "cosine") == 0) s.kind = NEO_SCHEDULE_COSINE;
+    else if (strcmp(o->schedule, "constant"))
+        REFUSE("--schedule %s: not constant, linear or cosine", o->schedule);
+    if (!samples && strcmp(o->schedule, "constant"))
+        REFUSE("--schedule %s: standard input has no known length; use constant", o->schedule);
+    r->m.schedule = s;
+    return NEO_OK;
+}
+
+/* Ends the bar, and logs the steps since the last point, unless they are too few to mean something
+   beside the other points. */
+static neo_status end_training(run *r, neo_progress *bar) {
+    const options *o = r->o;
+    int64_t point = o->log_every * o->batch * o->micro_batches; /* samples between two points */
+    int64_t bad_lines = neo_reader_get_stats(r->train.reader).bad_lines;
+    r->epoch = o->epochs - 1;
+    if (r->step < o->log_every || 2 * r->loss_samples >= point)
+        TRY(log_point(r, (double)neo_schedule_lr(&r->m.schedule, r->step)));
+    if (r->samples) neo_progress_end(bar, r->last_loss);
+    else
+        say(&r->me, "nothing left to train: the run has had its %lld epochs\n",
+            (long long)o->epochs);
+    if (bad_lines) say(&r->me, "skipped %lld bad lines\n", (long long)bad_lines);
+    return o->saves.dir ? save(r) : NEO_OK;
+}
+
+static neo_status train(run *r) {
+    const options *o = r->o;
+    neo_comm *comm = r->me.comm;
+    neo_reader *reader = r->train.reader;
+    int64_t samples = 0;
+    TRY(count_samples(r, &samples));
+    TRY(agree(comm, make_schedule(r, samples)));
+    int64_t first = r->position.word[0];
+    if (r->step > 0) TRY(agree(comm, neo_reader_seek(reader, &r->position)));
+    r->position = neo_reader_position(reader);
+    neo_progress bar = cli_progress(&r->me, samples * first + r->position.word[1],
+                                    samples * o->epochs);
+    neo_progress_begin(&bar);
+    for (r->epoch = first; r->epoch < o->epochs; r->epoch++) {
+        if (r->epoch > first) TRY(agree(comm, neo_reader_epoch(reader, r->epoch)));
+        TRY(train_epoch(r, &bar, samples * r->epoch));
+        if (!r->job->test_count && !o->synthetic) continue;
+        TRY(evaluate(r, 0, NULL));
+        TRY(agree(comm, log_test(r)));
+    }
+    return end_training(r, &bar);
+}
+#endif

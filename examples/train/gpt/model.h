@@ -1,0 +1,289 @@
+/* model.h: a GPT: its parameters, its activations, forward and backward of each part.
+
+   characters -> token + position embedding -> blocks -> layer norm -> token embedding transposed
+   -> next character
+   block: x += project(attention(norm(x))), x += contract(gelu(expand(norm(x))))               */
+#ifndef GPT_MODEL_H
+#define GPT_MODEL_H
+#include "../job.h"
+#include <math.h>
+
+enum { MAX_LAYERS = 64, MAX_BUFFERS = 11 * MAX_LAYERS + 32 };
+static const float EPS = 1e-5f;
+
+/* Parameters, under the names of GPT-2 in PyTorch; weights are [out][in], as of torch.nn.Linear. */
+typedef struct linear { const neo_param *w, *b; } linear; /* y = x w^T + b */
+typedef struct norm { const neo_param *w, *b; } norm;
+typedef struct block {
+    neo_params *params;
+    norm norm_1, norm_2;
+    linear qkv, project, expand, contract;
+} block;
+
+/* Activations of a block: what its backward needs of its forward, besides its input. */
+typedef struct inside {
+    neo_tensor stats_1, n1; /* [rows][2], [rows][width]      norm_1(x) */
+    neo_tensor qkv;         /* [rows][3 width]               qkv(n1) */
+    neo_tensor y, lse;      /* [rows][width], [rows][heads]  attention */
+    neo_tensor middle;      /* [rows][width]                 x + project(y) */
+    neo_tensor stats_2, n2; /* [rows][2], [rows][width]      norm_2(middle) */
+    neo_tensor z, gelu;     /* [rows][4 width]               expand(n2), and GELU of it */
+} inside;
+
+typedef struct model {
+    neo_ctx *ctx;
+    int64_t layers, heads, width, context, vocabulary;
+    int products_bf16;                   /* linear layers multiply bf16 */
+    int recompute;                       /* blocks share one `inside`, and compute it twice */
+    neo_params *root;                    /* parameters outside of blocks */
+    const neo_param *tokens, *positions; /* [vocabulary][width], [context][width] */
+    norm last;
+    block block[MAX_LAYERS];
+    inside inside[MAX_LAYERS];
+    neo_tensor x[MAX_LAYERS + 1];        /* [rows][width]: inputs of blocks, the last output */
+    neo_tensor stats, n;                 /* [rows][2], [rows][width]: the last norm */
+    neo_tensor logits;                   /* [rows][vocabulary], then their gradient */
+    neo_tensor dx, dn, dqkv, dgelu;      /* gradients on their way back */
+    neo_tensor narrow[3];                /* bf16 copies of x, weight and gradient of a product */
+    neo_tensor ids, targets, places;     /* [rows] */
+    int64_t *next_ids, *next_targets;    /* [rows] in host memory, for send() */
+    float *next_logits;                  /* [vocabulary] in host memory */
+    int64_t rows, length;                /* in use now: rows, and rows of each sequence */
+    neo_tensor *owned[MAX_BUFFERS];
+    int owned_count;
+} model;
+
+static neo_status add_param(neo_params *params, const char *prefix, const char *name, int64_t rows,
+                            int64_t cols, neo_init init, const neo_param **param) {
+    char full[64];
+    int64_t shape[2] = {rows, cols};
+    snprintf(full, sizeof full, "%s%s", prefix, name);
+    return neo_params_add(params, full, cols ? 2 : 1, shape, init, param);
+}
+static neo_status add_norm(neo_params *params, const char *prefix, int64_t width, norm *to) {
+    const neo_init one = {NEO_INIT_CONSTANT, 1, 0}, zero = {NEO_INIT_CONSTANT, 0, 0};
+    TRY(add_param(params, prefix, ".weight", width, 0, one, &to->w));
+    return add_param(params, prefix, ".bias", width, 0, zero, &to->b);
+}
+static neo_status add_linear(neo_params *params, const char *prefix, int64_t in, int64_t out,
+                             float deviation, linear *to) {
+    const neo_init normal = {NEO_INIT_NORMAL, 0, deviation}, zero = {NEO_INIT_CONSTANT, 0, 0};
+    TRY(add_param(params, prefix, ".weight", out, in, normal, &to->w));
+    return add_param(params, prefix, ".bias", out, 0, zero, &to->b);
+}
+static neo_status add_block(model *m, int i) {
+    block *b = &m->block[i];
+    const int64_t w = m->width;
+    const float last = 0.02f / sqrtf(2.0f * (float)m->layers); /* adds to the residual stream */
+    char prefix[32];
+    TRY(neo_params_create_deferred(m->ctx, &b->params));
+#define PREFIX(name) (snprintf(prefix, sizeof prefix, "h.%d." name, i), prefix)
+    TRY(add_norm(b->params, PREFIX("ln_1"), w, &b->norm_1));
+    TRY(add_linear(b->params, PREFIX("attn.c_attn"), w, 3 * w, 0.02f, &b->qkv));
+    TRY(add_linear(b->params, PREFIX("attn.c_proj"), w, w, last, &b->project));
+    TRY(add_norm(b->params, PREFIX("ln_2"), w, &b->norm_2));
+    TRY(add_linear(b->params, PREFIX("mlp.c_fc"), w, 4 * w, 0.02f, &b->expand));
+    return add_linear(b->params, PREFIX("mlp.c_proj"), 4 * w, w, last, &b->contract);
+#undef PREFIX
+}
+
+typedef struct buffer {
+    neo_tensor *t;
+    neo_dtype dtype;
+    int64_t rows, cols; /* cols: 0 for a vector */
+} buffer;
+static neo_status add_buffers(model *m, const buffer *list, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        m->owned[m->owned_count++] = list[i].t;
+        TRY(neo_tensor_alloc(m->ctx, list[i].dtype, list[i].cols ? 2 : 1,
+                             (int64_t[]){list[i].rows, list[i].cols}, list[i].t));
+    }
+    return NEO_OK;
+}
+static neo_status add_inside(model *m, inside *a, int64_t rows) {
+    const int64_t w = m->width;
+    const buffer list[] = {
+        {&a->stats_1, NEO_F32, rows, 2},      {&a->n1, NEO_F32, rows, w},
+        {&a->qkv, NEO_F32, rows, 3 * w},      {&a->y, NEO_F32, rows, w},
+        {&a->lse, NEO_F32, rows, m->heads},   {&a->middle, NEO_F32, rows, w},
+        {&a->stats_2, NEO_F32, rows, 2},      {&a->n2, NEO_F32, rows, w},
+        {&a->z, NEO_F32, rows, 4 * w},        {&a->gelu, NEO_F32, rows, 4 * w}};
+    return add_buffers(m, list, sizeof list / sizeof *list);
+}
+static neo_status create_buffers(model *m, int64_t rows) {
+    const int64_t w = m->width, widest = m->vocabulary > 4 * w ? m->vocabulary : 4 * w;
+    const buffer list[] = {
+        {&m->stats, NEO_F32, rows, 2},       {&m->n, NEO_F32, rows, w},
+        {&m->dx, NEO_F32, rows, w},          {&m->dn, NEO_F32, rows, w},
+        {&m->dqkv, NEO_F32, rows, 3 * w},    {&m->dgelu, NEO_F32, rows, 4 * w},
+        {&m->logits, NEO_F32, rows, m->vocabulary},
+        {&m->ids, NEO_I64, rows, 0},         {&m->targets, NEO_I64, rows, 0},
+        {&m->places, NEO_I64, rows, 0}};
+    const buffer narrow[] = {{&m->narrow[0], NEO_BF16, rows, widest},
+                             {&m->narrow[1], NEO_BF16, w, widest},
+                             {&m->narrow[2], NEO_BF16, rows, widest}};
+    for (int i = 0; i < (m->recompute ? 1 : m->layers); i++)
+        TRY(add_inside(m, &m->inside[i], rows));
+    for (int i = 0; i <= m->layers; i++)
+        TRY(add_buffers(m, &(buffer){&m->x[i], NEO_F32, rows, w}, 1));
+    TRY(add_buffers(m, list, sizeof list / sizeof *list));
+    if (m->products_bf16) TRY(add_buffers(m, narrow, 3));
+    m->next_ids = malloc((size_t)rows * sizeof *m->next_ids);
+    m->next_targets = calloc((size_t)rows, sizeof *m->next_targets);
+    m->next_logits = malloc((size_t)m->vocabulary * sizeof *m->next_logits);
+    if (!m->next_ids || !m->next_targets || !m->next_logits) return out_of_memory();
+    for (int64_t i = 0; i < rows; i++) m->next_ids[i] = i % m->context;
+    return neo_tensor_copy(m->ctx, neo_tensor_1d(m->next_ids, NEO_I64, rows), m->places);
+}
+
+/* rows: the most that a piece of a batch has. *m has the sizes, and zeros. Destroy it also after an
+   error. */
+static neo_status create_model(model *m, int64_t rows) {
+    const neo_init normal = {NEO_INIT_NORMAL, 0, 0.02f};
+    const int64_t w = m->width;
+    TRY(neo_params_create_deferred(m->ctx, &m->root));
+    TRY(add_param(m->root, "wte", ".weight", m->vocabulary, w, normal, &m->tokens));
+    TRY(add_param(m->root, "wpe", ".weight", m->context, w, normal, &m->positions));
+    TRY(add_norm(m->root, "ln_f", w, &m->last));
+    for (int i = 0; i < m->layers; i++) TRY(add_block(m, i));
+    return create_buffers(m, rows);
+}
+static void destroy_model(model *m) {
+    for (int i = 0; i < m->owned_count; i++) neo_tensor_free(m->ctx, m->owned[i]);
+    free(m->next_ids);
+    free(m->next_targets);
+    free(m->next_logits);
+    for (int i = 0; i < m->layers; i++) neo_params_destroy(m->block[i].params);
+    neo_params_destroy(m->root);
+}
+
+/* The rows of a buffer that are in use. */
+static neo_tensor used(const model *m, neo_tensor t) { return neo_tensor_rows(t, 0, m->rows); }
+/* Makes the first `rows` ids and targets in host memory the input of the model. */
+static neo_status send(model *m, int64_t rows) {
+    m->rows = rows;
+    neo_tensor ids = neo_tensor_1d(m->next_ids, NEO_I64, rows);
+    neo_tensor targets = neo_tensor_1d(m->next_targets, NEO_I64, rows);
+    TRY(neo_tensor_copy(m->ctx, ids, used(m, m->ids)));
+    return neo_tensor_copy(m->ctx, targets, used(m, m->targets));
+}
+/* q, k or v: column block 0, 1 or 2 of a buffer. */
+static neo_tensor third(const model *m, neo_tensor t, int k) {
+    return neo_tensor_slice(used(m, t), 1, k * m->width, m->width);
+}
+static const inside *inside_of(const model *m, int i) { return &m->inside[m->recompute ? 0 : i]; }
+static neo_attention_desc attention_of(const model *m) {
+    return (neo_attention_desc){.length = m->length, .heads = m->heads, .causal = 1};
+}
+
+static neo_status norm_forward(const model *m, const norm *l, neo_tensor x, neo_tensor y,
+                               neo_tensor stats) {
+    return neo_layer_norm_forward(m->ctx, used(m, x), l->w->value, l->b->value, EPS, used(m, y),
+                                  used(m, stats));
+}
+/* dx: the gradient of what comes out, then of what goes in. */
+static neo_status norm_backward(const model *m, const neo_leaves *part, const norm *l, neo_tensor x,
+                                neo_tensor stats, neo_tensor dx) {
+    return neo_layer_norm_backward(m->ctx, part, used(m, x), l->w->value, used(m, stats),
+                                   used(m, dx), used(m, dx), l->w->grad, l->b->grad);
+}
+/* Replaces operand k of a product (0: x, 1: weight, 2: gradient) by its bf16 copy, if asked for. */
+static neo_status operand(const model *m, int k, neo_tensor *t) {
+    neo_tensor narrow = m->narrow[k];
+    if (!m->products_bf16) return NEO_OK;
+    memcpy(narrow.shape, t->shape, sizeof narrow.shape);
+    narrow.stride[0] = t->shape[1];
+    TRY(neo_tensor_convert(m->ctx, *t, narrow, NULL));
+    *t = narrow;
+    return NEO_OK;
+}
+static neo_status product_forward(const model *m, neo_tensor x, neo_tensor w, neo_tensor bias,
+                                  neo_tensor y) {
+    TRY(operand(m, 0, &x));
+    TRY(operand(m, 1, &w));
+    return neo_linear_forward(m->ctx, x, w, bias, NEO_ACT_NONE, y);
+}
+static neo_status product_backward(const model *m, const neo_leaves *part, neo_tensor x,
+                                   neo_tensor w, neo_tensor dy, neo_tensor dx, neo_tensor dw,
+                                   neo_tensor dbias) {
+    TRY(operand(m, 0, &x));
+    TRY(operand(m, 1, &w));
+    TRY(operand(m, 2, &dy));
+    return neo_linear_backward(m->ctx, part, x, w, dy, dx, dw, dbias);
+}
+static neo_status linear_forward(const model *m, const linear *l, neo_tensor x, neo_tensor y) {
+    return product_forward(m, used(m, x), l->w->value, l->b->value, used(m, y));
+}
+static neo_status linear_backward(const model *m, const neo_leaves *part, const linear *l,
+                                  neo_tensor x, neo_tensor dy, neo_tensor dx) {
+    return product_backward(m, part, used(m, x), l->w->value, used(m, dy), used(m, dx), l->w->grad,
+                            l->b->grad);
+}
+
+/* again: for the backward, which does not need the output. */
+static neo_status block_forward(const model *m, int i, int again) {
+    const block *b = &m->block[i];
+    const inside *a = inside_of(m, i);
+    const neo_attention_desc attention = attention_of(m);
+    neo_tensor x = m->x[i], out = m->x[i + 1];
+    TRY(norm_forward(m, &b->norm_1, x, a->n1, a->stats_1));
+    TRY(linear_forward(m, &b->qkv, a->n1, a->qkv));
+    TRY(neo_attention_forward(m->ctx, &attention, third(m, a->qkv, 0), third(m, a->qkv, 1),
+                              third(m, a->qkv, 2), used(m, a->y), used(m, a->lse)));
+    TRY(linear_forward(m, &b->project, a->y, a->middle));
+    TRY(neo_add(m->ctx, used(m, a->middle), used(m, x)));
+
+    TRY(norm_forward(m, &b->norm_2, a->middle, a->n2, a->stats_2));
+    TRY(linear_forward(m, &b->expand, a->n2, a->z));
+    TRY(neo_activation_forward(m->ctx, NEO_ACT_GELU, used(m, a->z), used(m, a->gelu)));
+    if (again) return NEO_OK;
+    TRY(linear_forward(m, &b->contract, a->gelu, out));
+    return neo_add(m->ctx, used(m, out), used(m, a->middle));
+}
+/* m->dx: the gradient of the block's output, then of its input. */
+static neo_status block_backward(const model *m, const neo_leaves *part, int i) {
+    const block *b = &m->block[i];
+    const inside *a = inside_of(m, i);
+    const neo_attention_desc attention = attention_of(m);
+    neo_tensor dz = used(m, m->dgelu);
+    if (m->recompute) TRY(block_forward(m, i, 1));
+    TRY(linear_backward(m, part, &b->contract, a->gelu, m->dx, m->dgelu));
+    TRY(neo_activation_backward(m->ctx, NEO_ACT_GELU, used(m, a->z), neo_tensor_none(), dz, dz));
+    TRY(linear_backward(m, part, &b->expand, a->n2, m->dgelu, m->dn));
+    TRY(norm_backward(m, part, &b->norm_2, a->middle, a->stats_2, m->dn));
+    TRY(neo_add(m->ctx, used(m, m->dx), used(m, m->dn)));
+
+    TRY(linear_backward(m, part, &b->project, a->y, m->dx, m->dn));
+    TRY(neo_attention_backward(m->ctx, &attention, third(m, a->qkv, 0), third(m, a->qkv, 1),
+                               third(m, a->qkv, 2), used(m, a->y), used(m, a->lse), used(m, m->dn),
+                               third(m, m->dqkv, 0), third(m, m->dqkv, 1), third(m, m->dqkv, 2)));
+    TRY(linear_backward(m, part, &b->qkv, a->n1, m->dqkv, m->dn));
+    TRY(norm_backward(m, part, &b->norm_1, m->x[i], a->stats_1, m->dn));
+    return neo_add(m->ctx, used(m, m->dx), used(m, m->dn));
+}
+
+static neo_status embed_forward(const model *m) {
+    neo_tensor x = used(m, m->x[0]), p = used(m, m->n); /* n is free here */
+    TRY(neo_embedding_forward(m->ctx, used(m, m->ids), m->tokens->value, x));
+    TRY(neo_embedding_forward(m->ctx, used(m, m->places), m->positions->value, p));
+    return neo_add(m->ctx, x, p);
+}
+static neo_status head_forward(const model *m) {
+    TRY(norm_forward(m, &m->last, m->x[m->layers], m->n, m->stats));
+    return product_forward(m, used(m, m->n), m->tokens->value, neo_tensor_none(),
+                           used(m, m->logits));
+}
+/* The token table is the head's weight too: its gradient is written here, and embed_backward adds
+   to it. */
+static neo_status head_backward(const model *m, const neo_leaves *part) {
+    TRY(product_backward(m, part, used(m, m->n), m->tokens->value, used(m, m->logits),
+                         used(m, m->dx), m->tokens->grad, neo_tensor_none()));
+    return norm_backward(m, part, &m->last, m->x[m->layers], m->stats, m->dx);
+}
+static neo_status embed_backward(const model *m, const neo_leaves *part) {
+    neo_tensor dx = used(m, m->dx), ids = used(m, m->ids), places = used(m, m->places);
+    TRY(neo_embedding_backward(m->ctx, part, places, dx, m->positions->grad, 0));
+    return neo_embedding_backward(m->ctx, part, ids, dx, m->tokens->grad, 1);
+}
+
+#endif

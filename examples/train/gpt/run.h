@@ -1,0 +1,223 @@
+/* run.h: the run of one rank: setting up, checkpoints, and the count of memory and traffic. */
+#ifndef GPT_RUN_H
+#define GPT_RUN_H
+#include "options.h"
+
+/* Shared by the ranks of a process; constant once they have started, but for `cli`. */
+typedef struct job {
+    cli_job cli;
+    options o;
+    text text;
+} job;
+
+typedef struct run {
+    cli_rank me;
+    trainer t;
+    const options *o;
+    const text *text;
+    neo_state *state;
+    int64_t step;       /* steps taken, in all runs */
+    int64_t seen;       /* steps whose loss was summed: with a graph one less */
+    neo_fsdp_desc desc; /* without units */
+    neo_fsdp_prediction predicted;
+    size_t counted;     /* bytes that neo_fsdp_create took */
+    double sent[3][2];  /* bytes of a step: of all_gather ...; predicted and counted */
+} run;
+
+/* ---- setting up ---- */
+
+static neo_status describe_fsdp(run *r) {
+    static const struct { const char *name; neo_fsdp_mode mode; } MODES[] = {
+        {"none", NEO_FSDP_DDP},  {"zero1", NEO_FSDP_ZERO1},  {"zero2", NEO_FSDP_ZERO2},
+        {"full", NEO_FSDP_FULL}, {"hybrid", NEO_FSDP_FULL}};
+    const options *o = r->o;
+    int ranks = r->me.ranks;
+    neo_fsdp_desc d = {.slots = (int)o->slots, .micro_batches = (int)o->accumulate};
+    d.optim.kind = NEO_OPTIM_ADAMW;
+    d.optim.weight_decay = (float)o->weight_decay;
+    d.optim.clip_norm = (float)o->clip;
+    d.optim.beta2 = o->beta2 > 0 ? o->beta2 : -1;
+    d.param_dtype = d.reduce_dtype = strcmp(o->dtype, "bf16") ? NEO_F32 : NEO_BF16;
+    d.accumulate = strcmp(o->accumulate_mode, "end") ? NEO_ACCUMULATE_EACH : NEO_ACCUMULATE_AT_END;
+    if (strcmp(o->shard, "hybrid") == 0) {
+        if (!o->factor && ranks > 1 && ranks % 2)
+            REFUSE("--shard hybrid: %d ranks have no half, give --factor", ranks);
+        d.factor = o->factor ? (int)o->factor : ranks > 1 ? ranks / 2 : 1;
+    }
+    r->desc = d;
+    for (size_t i = 0; i < sizeof MODES / sizeof *MODES; i++) {
+        r->desc.mode = MODES[i].mode;
+        if (strcmp(o->shard, MODES[i].name) == 0) return NEO_OK;
+    }
+    REFUSE("--shard %s: not none, zero1, zero2, full or hybrid", o->shard);
+}
+
+/* The part that a rank makes by itself. */
+static neo_status prepare(run *r) {
+    const options *o = r->o;
+    trainer *t = &r->t;
+    model *m = &t->m;
+    int64_t leaves = neo_ctx_repro_shards(r->me.ctx);
+    TRY(cli_check_ranks(&r->me, &o->machine));
+    TRY(describe_fsdp(r));
+    t->comm = r->me.comm;
+    t->text = r->text;
+    t->batch = o->batch;
+    t->micro_batches = o->accumulate;
+    t->schedule = (neo_schedule){.kind = NEO_SCHEDULE_COSINE, .lr = (float)o->lr,
+                                 .end_lr = (float)o->min_lr, .warmup_steps = o->warmup,
+                                 .total_steps = o->steps};
+    for (int i = 0; i < 2; i++) neo_exact_zero(&t->loss[i]);
+    m->ctx = r->me.ctx;
+    m->layers = o->layers, m->heads = o->heads, m->width = o->width, m->context = o->context;
+    m->vocabulary = r->text->vocabulary;
+    m->recompute = (int)o->recompute;
+    m->products_bf16 = strcmp(o->products, "bf16") == 0;
+    return create_model(m, (o->batch + leaves - 1) / leaves * o->context); /* a piece is a leaf */
+}
+
+/* The graph's memory has room for the ids and targets of a piece. */
+static neo_status open_graph(run *r) {
+    trainer *t = &r->t;
+    size_t bytes = 2 * (neo_tensor_bytes(t->m.ids) + 256);
+    if (strcmp(r->o->machine.graph, "off") == 0) return NEO_OK;
+    return graph_open(neo_ctx_device(r->me.ctx), bytes, &t->graph);
+}
+
+/* ---- checkpoints ---- */
+
+/* The state of a run, and the words that a resumed run must agree with. */
+static neo_status create_state(run *r) {
+    const options *o = r->o;
+    const text *t = r->text;
+    char words[64];
+    const struct { const char *key; int64_t value; } numbers[] = {
+        {"batch", o->batch}, {"heads", o->heads}, {"context", o->context}};
+    TRY(neo_state_create(r->me.ctx, &r->state));
+    TRY(neo_state_add_fsdp(r->state, r->t.fsdp));
+    for (int i = 0; i < 3; i++) {
+        snprintf(words, sizeof words, "%lld", (long long)numbers[i].value);
+        TRY(neo_state_define(r->state, numbers[i].key, words));
+    }
+    TRY(neo_state_define(r->state, "products", o->products));
+    snprintf(words, sizeof words, "%lld characters, CRC32C %08x", (long long)t->length,
+             (unsigned)t->checksum);
+    return neo_state_define(r->state, "text", words);
+}
+
+/* Saves a checkpoint. Collective. */
+static neo_status save(run *r) {
+    neo_group group = neo_comm_group(r->me.comm);
+    neo_save_desc d = {.dir = r->o->saves.dir, .step = r->step, .group = &group};
+    return neo_save(r->me.ctx, &d, r->state);
+}
+
+static neo_status open_checkpoints(const cli_saves *saves) {
+    if (!saves->resume) TRY(check_fresh(saves));
+    return make_saves(saves);
+}
+
+static neo_status load_weights(run *r) {
+    char names[256];
+    snprintf(names, sizeof names, "%.200s*", r->o->prefix);
+    neo_name_map map = {.file_name = names, .state_name = "*"};
+    TRY(neo_load_safetensors(r->me.ctx, r->o->load, &map, 1, 0, r->state, NULL));
+    say(&r->me, "loaded the weights of %s\n", r->o->load);
+    return NEO_OK;
+}
+
+static neo_status restore(run *r) {
+    const options *o = r->o;
+    const char *dir = o->saves.dir;
+    neo_group group = neo_comm_group(r->me.comm);
+    neo_load_desc d = {.dir = dir, .group = &group};
+    if (o->load) TRY(agree(r->me.comm, load_weights(r)));
+    if (dir) TRY(agree(r->me.comm, r->me.rank ? NEO_OK : open_checkpoints(&o->saves)));
+    if (!o->saves.resume) return NEO_OK;
+    neo_status status = neo_load(r->me.ctx, &d, r->state, &r->step);
+    if (status == NEO_OK) say(&r->me, "loaded step %lld from %s\n", (long long)r->step, dir);
+    if (status != NEO_ERR_NOT_FOUND) return status;
+    say(&r->me, "no checkpoint in %s yet: starting from the beginning\n", dir);
+    return NEO_OK;
+}
+
+static neo_status set_up(run *r) {
+    TRY(agree(r->me.comm, prepare(r)));
+    TRY(device_group(r->me.comm, &r->t.data));
+    size_t before = neo_ctx_memory(r->me.ctx).bytes;
+    TRY(create_fsdp(&r->t, r->desc, &r->predicted));
+    r->counted = neo_ctx_memory(r->me.ctx).bytes - before;
+    TRY(agree(r->me.comm, open_graph(r)));
+    TRY(agree(r->me.comm, create_state(r)));
+    return restore(r);
+}
+
+/* After an error, too. */
+static void tear_down(run *r) {
+    graph_close(r->t.graph);
+    neo_state_destroy(r->state);
+    neo_fsdp_destroy(r->t.fsdp);
+    device_group_end(r->me.comm, r->t.data);
+    destroy_model(&r->t.m);
+}
+
+/* ---- memory and traffic ---- */
+
+/* Bytes of the groups of ranks that an FSDP makes for itself, which its prediction leaves out. */
+static size_t group_bytes(const run *r) {
+    const neo_comm_desc *desc = &r->me.job->comm;
+    neo_comm_backend host = neo_comm_get_backend(r->me.comm);
+    int factor = r->desc.factor ? r->desc.factor : r->me.ranks;
+    int sizes[2] = {factor > 1 ? factor : r->me.ranks, factor > 1 ? r->me.ranks / factor : 1};
+    size_t bytes = 0;
+    if (r->desc.mode == NEO_FSDP_DDP) sizes[0] = r->me.ranks, sizes[1] = 1;
+    for (int i = 0; i < 2; i++) {
+        if (sizes[i] == 1) continue;
+        bytes += neo_comm_workspace_bytes(desc, sizes[i], host);
+        if (r->t.data != r->me.comm)
+            bytes += neo_comm_workspace_bytes(desc, sizes[i], NEO_BACKEND_NCCL);
+        else if (neo_ctx_device(r->me.ctx))
+            bytes += neo_comm_device_bytes(desc, sizes[i], host);
+    }
+    return bytes;
+}
+
+static int64_t sent_by(const neo_comm_stats *s, neo_comm_op op) {
+    return (int64_t)s->op[op].bytes[NEO_LEVEL_LOCAL] + (int64_t)s->op[op].bytes[NEO_LEVEL_CROSS];
+}
+
+/* Sums over all ranks what a step has sent since neo_fsdp_reset_stats. An all-reduce in a sharding
+   group is not of gradients, but of the clipping norm, which is not predicted. */
+static neo_status count_traffic(run *r) {
+    static const neo_comm_op ops[3] = {NEO_COMM_ALL_GATHER, NEO_COMM_REDUCE_SCATTER,
+                                       NEO_COMM_ALL_REDUCE};
+    neo_fsdp_stats s = neo_fsdp_get_stats(r->t.fsdp);
+    const neo_comm_stats *groups[3] = {&s.shard, &s.replica, &s.all};
+    const double predicted[3] = {r->predicted.all_gather_bytes, r->predicted.reduce_scatter_bytes,
+                                 r->predicted.all_reduce_bytes};
+    int64_t bytes[6] = {0};
+    for (int i = 0; i < 3; i++) {
+        int first = ops[i] == NEO_COMM_ALL_REDUCE ? 1 : 0;
+        bytes[2 * i] = (int64_t)predicted[i];
+        for (int k = first; k < 3; k++) bytes[2 * i + 1] += sent_by(groups[k], ops[i]);
+    }
+    TRY(neo_comm_all_reduce(r->me.comm, NEO_REDUCE_SUM, bytes, bytes, 6, NEO_I64, NULL));
+    for (int i = 0; i < 6; i++) r->sent[i / 2][i % 2] = (double)bytes[i];
+    return NEO_OK;
+}
+
+static void print_memory(const run *r, int trained) {
+    static const char *const names[3] = {"all-gather", "reduce-scatter", "all-reduce"};
+    const neo_fsdp_prediction *p = &r->predicted;
+    size_t groups = group_bytes(r), activations = 0;
+    for (int i = 0; i < r->t.m.owned_count; i++) activations += neo_tensor_bytes(*r->t.m.owned[i]);
+    printf("memory of rank 0: predicted %zu bytes, counted %zu\n", p->bytes + groups, r->counted);
+    printf("  masters %zu, gradients %zu, optimizer %zu; gathered %zu, gradients under way %zu; "
+           "records %zu, groups of ranks %zu\n", p->master_bytes, p->grad_bytes, p->state_bytes,
+           p->gathered_bytes, p->window_bytes, p->record_bytes, groups);
+    printf("  besides: activations %zu\n", activations);
+    for (int i = 0; i < 3 && trained; i++)
+        printf("%s of a step, bytes of all ranks: predicted %.0f, counted %.0f\n", names[i],
+               r->sent[i][0], r->sent[i][1]);
+}
+#endif

@@ -1,0 +1,213 @@
+/* job.h: a job of many ranks that was started from the command line: what the ranks of a process
+   share, what a rank prints, and how the job ends when one of them fails.
+
+   main fills a cli_job and calls cli_start; every rank has a cli_rank and calls cli_run. */
+#ifndef EXAMPLE_JOB_H
+#define EXAMPLE_JOB_H
+#include "cli.h"
+#include "device.h"
+#include <pthread.h>
+#include <stdarg.h>
+
+#if defined(_WIN32)
+#include <direct.h>
+#include <io.h>
+#define isatty _isatty
+#define fileno _fileno
+#define make_directory(path) (void)_mkdir(path)
+#else
+#include <sys/stat.h>
+#include <unistd.h>
+#define make_directory(path) (void)mkdir(path, 0777)
+#endif
+
+/* Constant once the ranks have started, but for the last five fields. */
+typedef struct cli_job {
+    const cli_program *program;
+    neo_comm_desc comm;
+    device_choice device;
+    int help;
+    char refused[1024]; /* why the options are refused, or "" */
+    pthread_mutex_t lock;
+    uint64_t said[64];  /* hashes of the last lines of the log */
+    int said_count;
+    int silent;         /* another process speaks for all */
+    int told;           /* an error that all ranks have is printed */
+} cli_job;
+
+typedef struct cli_rank {
+    cli_job *job;
+    neo_comm *comm;
+    neo_ctx *ctx;
+    int rank, ranks;
+} cli_rank;
+
+static cli_rank cli_rank_of(cli_job *job, neo_comm *comm) {
+    return (cli_rank){job, comm, neo_comm_ctx(comm), neo_comm_rank(comm), neo_comm_size(comm)};
+}
+
+/* The statuses of all ranks as one for all: none acts on an error alone. Collective. */
+static neo_status agree(neo_comm *comm, neo_status mine) {
+    return neo_comm_size(comm) == 1 ? mine : neo_comm_agree(comm, mine);
+}
+
+/* Prints a message, on rank 0. */
+static void say(const cli_rank *me, const char *format, ...) {
+    va_list args;
+    if (me->rank) return;
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+}
+
+static void write_stderr(const char *text, void *user) {
+    (void)user;
+    fputs(text, stderr);
+    fflush(stderr);
+}
+static void write_nothing(const char *text, void *user) { (void)text, (void)user; }
+
+/* A progress bar, shown by rank 0. */
+static neo_progress cli_progress(const cli_rank *me, int64_t first, int64_t total) {
+    return (neo_progress){.label = "train", .first = first, .total = total,
+                          .write = me->rank ? write_nothing : write_stderr,
+                          .terminal = isatty(fileno(stderr))};
+}
+
+/* The logger of neo's warnings. All ranks read all lines of the data and find the same bad ones,
+   so a warning is printed once. */
+static void cli_log(neo_log_level level, const char *message, void *user) {
+    cli_job *job = user;
+    uint64_t hash = neo_hash(message);
+    int most = sizeof job->said / sizeof job->said[0], is_new = 1;
+    pthread_mutex_lock(&job->lock);
+    for (int i = 0; i < most; i++) is_new &= job->said[i] != hash;
+    if (is_new) job->said[job->said_count++ % most] = hash;
+    if (is_new && !job->silent)
+        fprintf(stderr, "%s%s\n", level == NEO_LOG_WARNING ? "warning: " : "", message);
+    pthread_mutex_unlock(&job->lock);
+}
+
+/* Threads of a rank where --threads gives none; 0: neo counts the ranks of this host. */
+static int threads_of_a_rank(int64_t ranks) {
+    int cores = 0;
+#if !defined(NEO_COMM_MPI)
+    neo_ctx *ctx;
+    if (neo_ctx_create(NULL, &ctx) != NEO_OK) return 1;
+    cores = neo_ctx_threads(ctx) / (int)ranks;
+    neo_ctx_destroy(ctx);
+    if (cores < 1) cores = 1;
+#endif
+    (void)ranks;
+    return cores;
+}
+
+/* Describes the ranks of the job. */
+static neo_status cli_describe(cli_job *job, const cli_machine *machine, int64_t seed) {
+    const char *isa = getenv("NEO_ISA");
+    neo_comm_desc desc = {.ranks = (int)machine->ranks,
+                          .ctx = {.seed = (uint64_t)seed, .logger = {cli_log, job}}};
+    if (isa) TRY(neo_isa_parse(isa, &desc.ctx.isa));
+    TRY(device_check(machine->device));
+    job->device = (device_choice){machine->device, machine->exact != 0};
+    desc.open_device = device_open;
+    desc.open_user = &job->device;
+    desc.ctx.repro_shards = (int)machine->repro_shards;
+    desc.ctx.threads = (int)machine->threads;
+    if (!desc.ctx.threads) desc.ctx.threads = threads_of_a_rank(machine->ranks);
+    job->comm = desc;
+    return NEO_OK;
+}
+
+/* The options agree with the ranks that the launcher has started. */
+static neo_status cli_check_ranks(const cli_rank *me, const cli_machine *machine) {
+    int is_mpi = neo_comm_get_backend(me->comm) == NEO_BACKEND_MPI;
+    int leaves = neo_ctx_repro_shards(me->ctx);
+    if (is_mpi && machine->ranks > 1 && machine->ranks != me->ranks)
+        REFUSE("--ranks %lld, but the launcher has started %d", (long long)machine->ranks,
+               me->ranks);
+    if (leaves < me->ranks)
+        REFUSE("--repro-shards %d: must be at least the %d ranks", leaves, me->ranks);
+    return NEO_OK;
+}
+
+/* Ends a rank that failed. An error that all ranks have (agreement puts "rank 2: " before it) is
+   printed by rank 0, and no rank leaves before that: a launcher ends the job when one does. An
+   error of one rank alone breaks the group, because the others would wait for that rank. When a
+   rank is lost every process prints its own error. */
+static void cli_stop(const cli_rank *me, neo_status status) {
+    cli_job *job = me->job;
+    int lost = status == NEO_ERR_TIMEOUT || status == NEO_ERR_PEER || status == NEO_ERR_DIVERGED;
+    if (me->ranks > 1 && (lost || strncmp(neo_last_error(), "rank ", 5))) {
+        neo_comm_abort(me->comm, neo_last_error());
+        return;
+    }
+    say(me, "%s%s: %s\n", isatty(fileno(stderr)) ? "\n" : "", job->program->name, neo_last_error());
+    if (me->rank == 0 || job->silent) job->told = 1;
+    (void)agree(me->comm, NEO_OK);
+}
+
+/* Calls body(run), unless the options are refused or ask for help. When it returns, no
+   communication uses the buffers of `run` any more. */
+static neo_status cli_run(const cli_rank *me, neo_status (*body)(void *run), void *run) {
+    cli_job *job = me->job;
+    neo_status mine = NEO_OK;
+    if (neo_comm_get_backend(me->comm) == NEO_BACKEND_MPI) job->silent = me->rank > 0;
+    if (job->refused[0]) mine = neo_fail(NEO_ERR_ARG, "%s", job->refused);
+    neo_status status = agree(me->comm, mine);
+    if (status == NEO_OK && job->help && me->rank == 0) cli_print_help(job->program);
+    if (status == NEO_OK && !job->help) status = body(run);
+    if (status != NEO_OK) cli_stop(me, status);
+    neo_comm_wait_all(me->comm);
+    return status;
+}
+
+/* Starts the ranks. parsed: the status of reading the options. Returns the exit status. */
+static int cli_start(cli_job *job, neo_status parsed, neo_comm_fn rank) {
+    if (parsed != NEO_OK) snprintf(job->refused, sizeof job->refused, "%s", neo_last_error());
+    if (job->refused[0] || job->help) job->comm = (neo_comm_desc){.ranks = 1}; /* enough to print */
+    if (neo_comm_init_env(&job->comm, rank, job) == NEO_OK) return 0;
+    if (!job->told) fprintf(stderr, "%s: %s\n", job->program->name, neo_last_error());
+    return 1;
+}
+
+/* A path that cannot be written is better known before the training than after it. */
+static neo_status check_writable(const char *option, const char *path) {
+    FILE *f = fopen(path, "rb");
+    int existed = f != NULL;
+    if (f) fclose(f);
+    f = fopen(path, "ab");
+    if (!f) return neo_fail(NEO_ERR_IO, "--%s: %s: %s", option, path, strerror(errno));
+    fclose(f);
+    if (!existed) remove(path);
+    return NEO_OK;
+}
+
+/* Makes the directory of checkpoints, and those above it. */
+static neo_status make_saves(const cli_saves *saves) {
+    char path[4096];
+    for (size_t i = 1; i <= strlen(saves->dir); i++) {
+        if (saves->dir[i] != 0 && saves->dir[i] != '/') continue;
+        snprintf(path, sizeof path, "%.*s", (int)i, saves->dir);
+        make_directory(path);
+    }
+    snprintf(path, sizeof path, "%s/.writable", saves->dir);
+    return check_writable("checkpoint", path);
+}
+
+/* No run overwrites the checkpoints of another one. */
+static neo_status check_fresh(const cli_saves *saves) {
+    int64_t there = -1;
+    if (neo_find_checkpoint(saves->dir, &there) != NEO_OK) return NEO_OK;
+    REFUSE("--checkpoint %s: holds step %lld of an earlier run: add --resume to go on with it, "
+           "or name another directory", saves->dir, (long long)there);
+}
+
+/* The last line that a program prints. */
+static neo_status print_state(uint64_t digest) {
+    printf("state %016llx\n", (unsigned long long)digest);
+    if (fflush(stdout) != 0 || ferror(stdout))
+        return neo_fail(NEO_ERR_IO, "standard output: could not be written whole");
+    return NEO_OK;
+}
+#endif
