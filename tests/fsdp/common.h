@@ -4,6 +4,9 @@
 #define FSDP_COMMON_H
 
 #define NEO_FSDP_IMPLEMENTATION /* its private names, too; the rest of neo is linked */
+#if defined(NEO_COMM_MPI)
+#include <mpi.h>
+#endif
 #include "neo_fsdp.h"
 
 #include "comm/ranks.h"
