@@ -10806,6 +10806,8 @@ static neo_status neo__bags_move_rows(const neo_bags *b, int32_t table, int64_t 
         size_t bytes = (size_t)(count * t->row_bytes);
         return to ? neo__bags_fetch(b, to, rows, bytes) : neo__bags_send(b, rows, from, bytes);
     }
+    /* The CPU decodes in place: threads of neo_shard read rows at the same time. */
+    if (to && !b->ctx->device) return on->bags_rows(on, &b->job, (int)table, first, count, to, 0);
     for (int64_t i = 0, n; i < count; i += n) {
         n = NEO__MIN(most, count - i);
         size_t bytes = (size_t)(n * dim) * sizeof(float);

@@ -85,7 +85,7 @@ static neo_status one_batch(Grads *g, neo_comm *comm, neo_shard *shard, int s, c
     if (status == NEO_OK) status = neo_shard_backward_begin(shard, o);
     if (status == NEO_OK && c->prefetch == 2 && next) status = neo_shard_prefetch(shard, &next->j, c->size[s + 1]);
     for (int i = 0; i < 1 + g->twice && status == NEO_OK; i++) {
-        int64_t before = count && !shard->whole ? all_to_all_bytes(shard->rows) : 0;
+        int64_t before = 0;
         if (count && !shard->whole) { /* pooled rows may still be leaving */
             status = neo_comm_barrier(shard->rows, NULL);
             before = all_to_all_bytes(shard->rows);
