@@ -21295,7 +21295,7 @@ NEO__KERNEL_INLINE float NEO__FN(tree16)(const float *p) {
    exp, log, log1p, tanh, sigmoid, the normal distribution (for GELU), sin and cos on vectors of
    f32. No table, no libm: argument reduction and a minimax polynomial, every step one IEEE
    operation, so that all widths agree. The scalar pass's functions serve the rest of the file:
-   neo__vexp_scalar(x). Largest errors of a sweep of 43 million floats (tests/unit_math.c): exp
+   neo__vexp_scalar(x). Largest errors of a sweep of 43 million floats (tests/core/math.c): exp
    0.99 ulp, log 0.83, log1p 1.41, tanh 1.3, sigmoid 2.3, normal distribution function 5.4
    (x > -13), sin and cos 1.6 (|x| <= 2^14). Infinities, NaNs, signed zeros and denormals give what
    C's functions give (but sin(-0) is +0). */
