@@ -10,7 +10,7 @@ mkdir -p "$W"
 # lines of the header, of its longest section, over 100 columns, and comments that begin with no noun.
 budget() {
     case $1 in
-    neo.h) echo 24374 1320 385 10 ;;
+    neo.h) echo 24374 1356 385 10 ;;
     neo_comm.h) echo 6015 750 0 5 ;;
     neo_fsdp.h) echo 9509 900 176 16 ;;
     neo_cuda.cuh) echo 4975 1199 179 2 ;;
