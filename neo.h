@@ -8389,9 +8389,6 @@ struct neo_params {
 };
 static const char *const neo__params_absent = "its set is not in memory";
 
-NEO__INLINE size_t neo__align_up(size_t bytes) {
-    return neo__size_add(bytes, NEO__ALIGN - 1) / NEO__ALIGN * NEO__ALIGN;
-}
 /* Elements with the padding. */
 NEO__INLINE int64_t neo__block_pad(int64_t count) {
     return (count + NEO__BLOCK - 1) / NEO__BLOCK * NEO__BLOCK;
@@ -10795,7 +10792,8 @@ static neo_status neo__bags_check_rows(const neo_bags *b, int32_t table, int64_t
                count, first, t->rows);
     return NEO_OK;
 }
-/* Rows of f32 are copied, others pass through the stage. */
+/* Rows of f32 are copied. Narrow ones are decoded and encoded in the caller's memory on the CPU, so
+   that threads may read them at the same time; a device passes them through its stage. */
 static neo_status neo__bags_move_rows(const neo_bags *b, int32_t table, int64_t first,
                                       int64_t count, float *to, const float *from) {
     neo_device *on = b->ctx->on;
@@ -10806,8 +10804,10 @@ static neo_status neo__bags_move_rows(const neo_bags *b, int32_t table, int64_t 
         size_t bytes = (size_t)(count * t->row_bytes);
         return to ? neo__bags_fetch(b, to, rows, bytes) : neo__bags_send(b, rows, from, bytes);
     }
-    /* The CPU decodes in place: threads of neo_shard read rows at the same time. */
-    if (to && !b->ctx->device) return on->bags_rows(on, &b->job, (int)table, first, count, to, 0);
+    if (!b->ctx->device) {
+        float *rows = to ? to : (float *)(uintptr_t)from; /* only read when rows are set */
+        return on->bags_rows(on, &b->job, (int)table, first, count, rows, !to);
+    }
     for (int64_t i = 0, n; i < count; i += n) {
         n = NEO__MIN(most, count - i);
         size_t bytes = (size_t)(n * dim) * sizeof(float);
