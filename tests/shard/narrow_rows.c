@@ -279,7 +279,7 @@ static void what_cannot_go_on(void) {
         begin(&g, 3, NEO_ROW_WISE, NEO_POOL_SUM, 0);
         g.at = at;
         g.rank = at % 3;
-        neo_comm_desc d = {.ctx = {.repro_shards = LEAVES, .seed = 1}, .timeout_ms = 5000, .ranks_per_node = 3};
+        neo_comm_desc d = {.ctx = {.repro_shards = LEAVES, .seed = 1}, .timeout_ms = 5000, .ranks_per_node = 3, .virtual_clock = 1};
         (void)neo_comm_spawn(3, &d, losing, &g, status);
         for (int r = 0; r < 3; r++) CHECK((status[r] == NEO_OK) == g.ended && wrong[r] == 0);
         case_free(&g.c);
@@ -292,7 +292,7 @@ static void what_cannot_go_on(void) {
         g.at = at;
         g.meter.refuse_at = -1;
         neo_comm_desc d = {.ctx = {.repro_shards = LEAVES, .seed = 1, .allocator = {meter_alloc, meter_free, &g.meter}},
-                           .timeout_ms = 5000, .ranks_per_node = 3};
+                           .timeout_ms = 5000, .ranks_per_node = 3, .virtual_clock = 1};
         CHECK_OK(neo_comm_spawn(3, &d, starving, &g, NULL));
         for (int r = 0; r < 3; r++) CHECK_INT(wrong[r], 0);
         CHECK(g.meter.refused == 1 && g.meter.wrong == 0 && g.meter.live == 0);
