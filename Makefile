@@ -58,7 +58,8 @@ nccl_flags  = -DNEO_COMM_NCCL -isystem $(CUDA)/include
 libs        = -lm -pthread
 objects     = $(filter %.o %.a,$^)
 archive     = rm -f $@ && $(AR) rcs $@ $^
-# A header as an object.
+# A header as an object; that of neo.h has neo_data.h in it.
+header_of   = $(subst neo.h,neo_data.h,$(1).h)
 implement   = -D$(shell echo $* | tr a-z A-Z)_IMPLEMENTATION= -x c -c -o $@ $<
 
 # The source of a program: examples/train/dlrm/main.c of dlrm, tests/cuda/comm.c of cuda/comm.
@@ -126,7 +127,8 @@ nccl: $(B)/dlrm_nccl $(B)/gpt_nccl
 
 checked = -D_GNU_SOURCE= -include tests/checked.h
 
-$(addprefix $(B)/tests/,neo.o neo_comm.o neo_fsdp.o): $(B)/tests/%.o: %.h
+$(addprefix $(B)/tests/,neo.o neo_comm.o neo_fsdp.o): $(B)/tests/%.o: \
+    $$(call header_of,$$*)
 	$(compile) $(checked) $(implement)
 $(B)/tests/checked.o: tests/checked.c
 	$(compile) -c -o $@ $<

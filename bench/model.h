@@ -4,6 +4,7 @@
 #ifndef NEO_BENCH_MODEL_H
 #define NEO_BENCH_MODEL_H
 
+#include "../neo_data.h"
 #include "bench.h"
 
 enum { DENSE = 13, TABLES = 26, DIM = 16, BATCHES = 8, WIDTH = DIM + TABLES * (TABLES + 1) / 2 };

@@ -3,6 +3,7 @@
 #ifndef NEO_TEST_MODEL_H
 #define NEO_TEST_MODEL_H
 
+#include "neo_data.h"
 #include <string.h>
 
 enum { MODEL_BATCH = 48, MODEL_DIM = 8, MODEL_FEATURES = 5, MODEL_DENSE = 4, MODEL_SAMPLES = 480 };
