@@ -3783,6 +3783,7 @@ typedef struct neo__shard_flow {
 typedef struct neo__shard_route {
     int32_t feature, rank, part;
     int32_t flow;      /* of its rank's */
+    int64_t place;     /* in routes */
     int64_t col, cols; /* in the rows of its rank */
     int64_t coded[2];  /* bytes of coded rows before it, per sample: forward, backward */
     int64_t out_col;   /* in the rows of the user */
@@ -3832,6 +3833,7 @@ typedef struct neo__shard_map {
     neo__shard_part *parts;   /* by rank, table, column, row */
     neo__shard_flow *flows;   /* by rank, feature, row */
     neo__shard_flow *sources; /* by feature, row */
+    int64_t *first_source;    /* [features + 1]: none of a data-parallel table */
     neo__shard_route *routes; /* by rank, part, feature */
     neo__shard_route *pull;   /* routes by column of out and place in the tree */
     neo__shard_part *cuts;    /* see neo__shard_map_cuts */
@@ -3879,6 +3881,7 @@ static void neo__shard_map_layout(neo__shard_map *m, neo__carve *c, size_t names
     NEO__CARVE(c, m->parts, m->part_count);
     NEO__CARVE(c, m->flows, m->flow_count);
     NEO__CARVE(c, m->sources, m->flow_count);
+    NEO__CARVE(c, m->first_source, m->feature_count + 1);
     NEO__CARVE(c, m->routes, m->route_count);
     NEO__CARVE(c, m->pull, m->route_count);
     NEO__CARVE(c, m->cuts, m->part_count);
@@ -4104,6 +4107,7 @@ static void neo__shard_map_route(neo__shard_map *m, int rank, int64_t p, int32_t
     r->feature = feature;
     r->rank = rank;
     r->part = (int32_t)p;
+    r->place = m->route_count - 1;
     r->col = at->width;
     r->cols = part->cols;
     r->out_col = m->feature_col[feature] + part->first_col;
@@ -4157,6 +4161,9 @@ static void neo__shard_map_rank(neo__shard_map *m, int rank) {
 static void neo__shard_map_sources(neo__shard_map *m) {
     neo__shard_copy(m->sources, m->flows, (size_t)m->flow_count * sizeof *m->sources);
     m->source_count = neo__shard_unique_flows(m->sources, m->flow_count);
+    for (int64_t u = 0; u < m->source_count; u++) m->first_source[m->sources[u].feature + 1] = u + 1;
+    for (int32_t f = 0; f < m->feature_count; f++)
+        m->first_source[f + 1] = NEO__MAX(m->first_source[f], m->first_source[f + 1]);
     for (int64_t i = 0; i < m->flow_count; i++) {
         int64_t u = neo__shard_find_flow(m->sources, m->source_count, m->flows[i].feature,
                                          m->flows[i].first_row);
@@ -4538,13 +4545,6 @@ static int64_t neo__shard_expect_rows(const neo__shard_map *m, int32_t feature, 
     if ((double)rows >= all || part > 1.0) part = 1.0;
     return neo__shard_expect(m->ids_per_sample[feature] * part, m->desc.max_batch);
 }
-/* Most ranks that get the same flow of a feature. */
-static int64_t neo__shard_copies_of(const neo__shard_map *m, int32_t feature) {
-    int64_t most = 0, first = neo__shard_find_flow(m->sources, m->source_count, feature, 0);
-    for (int64_t u = first; u < m->source_count && m->sources[u].feature == feature; u++)
-        if (m->sources[u].copies > most) most = m->sources[u].copies;
-    return most;
-}
 static void neo__shard_size_exchange(neo_shard *s) {
     const neo__shard_map *m = s->map;
     neo__shard_exchange *x = &s->exchange;
@@ -4553,7 +4553,9 @@ static void neo__shard_size_exchange(neo_shard *s) {
     x->routes = m->route_begin[s->rank + 1] - first_route;
     for (int r = 0; r < m->ranks; r++) x->columns += m->at_rank[r].columns;
     for (int32_t f = 0; f < m->feature_count; f++) {
-        int64_t ids = neo__shard_expect_own(s, f), copies = neo__shard_copies_of(m, f);
+        int64_t ids = neo__shard_expect_own(s, f), copies = 0;
+        for (int64_t u = m->first_source[f]; u < m->first_source[f + 1]; u++)
+            copies = NEO__MAX(copies, m->sources[u].copies);
         x->own_ids += copies ? ids : 0;
         x->out_ids += copies * ids;
     }
@@ -4836,37 +4838,18 @@ static neo_status neo__shard_make_lists(neo_shard *s); /* >>impl-shard-rows */
 
 /* ---- create ---- */
 
-/* Tables and features of a neo_bags_desc, for as long as a call takes. */
-typedef struct neo__shard_lists {
-    neo_table_desc *tables;
-    int32_t *feature_table;
-    size_t bytes;
-} neo__shard_lists;
-static neo_status neo__shard_lists_make(neo_ctx *ctx, const neo__shard_map *m,
-                                        neo__shard_lists *l) {
-    NEO__ZERO(neo__carve, carve);
-    for (int pass = 0; pass < 2; pass++) {
-        carve.at = 0;
-        NEO__CARVE(&carve, l->tables, m->part_count + m->table_count);
-        NEO__CARVE(&carve, l->feature_table, m->route_count + m->feature_count);
-        l->bytes = carve.at;
-        if (!carve.block) carve.block = (char *)neo__alloc_for(ctx, l->bytes, "neo_shard");
-        if (!carve.block) return NEO_ERR_MEMORY;
-    }
-    return NEO_OK;
-}
-static void neo__shard_lists_free(neo_ctx *ctx, neo__shard_lists *l) {
-    neo_free(ctx, l->tables, l->bytes);
-}
-
-/* This rank's parts as tables of a neo_bags, and their routes as its features; 0: it has none. */
-static int neo__shard_local_desc(const neo_shard *s, const neo__shard_lists *l, neo_bags_desc *d) {
+/* This rank's parts as tables of a neo_bags, and their routes as its features. */
+static neo_status neo__shard_local_desc(const neo_shard *s, neo__arena *arena, neo_bags_desc *d) {
     const neo__shard_map *m = s->map;
     const int64_t first = m->part_begin[s->rank], n = m->part_begin[s->rank + 1] - first;
+    neo_table_desc *tables;
+    int32_t *feature_table;
+    NEO__TRY(NEO__ARENA(arena, tables, n));
+    NEO__TRY(NEO__ARENA(arena, feature_table, s->exchange.routes));
     *d = m->desc;
     for (int64_t i = 0; i < n; i++) {
         const neo__shard_part *part = &m->parts[first + i];
-        neo_table_desc *t = &l->tables[i];
+        neo_table_desc *t = &tables[i];
         *t = m->tables[part->table];
         t->weight = NULL;
         if (!m->none) t->pooling = NEO_POOL_SUM; /* MEAN is divided by where samples are */
@@ -4878,41 +4861,49 @@ static int neo__shard_local_desc(const neo_shard *s, const neo__shard_lists *l, 
         t->dim = part->cols;
     }
     for (int64_t i = 0; i < s->exchange.routes; i++)
-        l->feature_table[i] = (int32_t)(m->routes[m->route_begin[s->rank] + i].part - first);
-    d->tables = l->tables;
+        feature_table[i] = (int32_t)(m->routes[m->route_begin[s->rank] + i].part - first);
+    d->tables = tables;
     d->table_count = (int32_t)n;
-    d->feature_table = l->feature_table;
+    d->feature_table = feature_table;
     d->feature_count = (int32_t)s->exchange.routes;
     d->max_ids = NEO__MAX(s->exchange.route_ids, (int64_t)1);
     d->max_kept_rows = s->kept.rows;
     d->bounds = NEO_BOUNDS_ERROR; /* the senders have dropped or clamped */
     d->cut_sums = neo__shard_cut_sums;
     d->cut_sums_user = (void *)(uintptr_t)s;
-    return n > 0;
+    return NEO_OK;
 }
 /* The data-parallel tables likewise, for this rank's samples. */
-static int neo__shard_copies_desc(const neo_shard *s, const neo__shard_lists *l, neo_bags_desc *d) {
+static neo_status neo__shard_copies_desc(const neo_shard *s, neo__arena *arena, neo_bags_desc *d) {
     const neo__shard_map *m = s->map;
-    int32_t n = 0;
+    neo_table_desc *tables;
+    int32_t *feature_table, n = 0;
+    NEO__TRY(NEO__ARENA(arena, tables, s->copies.features));
+    NEO__TRY(NEO__ARENA(arena, feature_table, s->copies.features));
     *d = m->desc;
     for (int64_t i = 0; i < s->copies.features; i++) {
         int32_t t = m->feature_table[m->replicas[i]];
         if (i == 0 || m->feature_table[m->replicas[i - 1]] != t) {
-            l->tables[n] = m->tables[t];
-            l->tables[n].weight = NULL;
-            if (!m->none) l->tables[n].pooling = NEO_POOL_SUM;
+            tables[n] = m->tables[t];
+            tables[n].weight = NULL;
+            if (!m->none) tables[n].pooling = NEO_POOL_SUM;
             n++;
         }
-        l->feature_table[i] = n - 1;
+        feature_table[i] = n - 1;
     }
-    d->tables = l->tables;
+    d->tables = tables;
     d->table_count = n;
-    d->feature_table = l->feature_table;
+    d->feature_table = feature_table;
     d->feature_count = (int32_t)s->copies.features;
     d->max_batch = NEO__MAX(s->share, (int64_t)1);
     d->max_ids = NEO__MAX(s->copies.ids, (int64_t)1);
     d->max_kept_rows = s->copies.rows;
-    return n > 0;
+    return NEO_OK;
+}
+/* Both, in memory of the arena; table_count 0: this rank has none. */
+static neo_status neo__shard_descs(const neo_shard *s, neo__arena *arena, neo_bags_desc d[2]) {
+    NEO__TRY(neo__shard_local_desc(s, arena, &d[0]));
+    return neo__shard_copies_desc(s, arena, &d[1]);
 }
 /* One rank with nothing to round: the tables as they are. */
 static int neo__shard_is_whole(const neo__shard_map *m) {
@@ -4929,9 +4920,9 @@ static neo_status neo__shard_add_bytes(neo_ctx *ctx, const neo_bags_desc *d,
 }
 static neo_status neo__shard_map_bytes(neo_ctx *ctx, neo__shard_map *m, int rank,
                                        neo_shard_memory *memory) {
-    neo__shard_lists l;
-    neo_bags_desc d;
+    neo_bags_desc d[2];
     neo__shard_demand growing[NEO__SHARD_BUFFERS];
+    neo__arena arena = {ctx, NULL, NULL, 0, "neo_shard"};
     NEO__ZERO(neo__carve, work);
     NEO__ZERO(neo_shard, s);
     neo__shard_fill(memory, 0, sizeof *memory);
@@ -4947,12 +4938,10 @@ static neo_status neo__shard_map_bytes(neo_ctx *ctx, neo__shard_map *m, int rank
     neo__shard_growing(&s, growing);
     for (int i = 0; i < NEO__SHARD_BUFFERS; i++)
         memory->exchange_bytes += (size_t)growing[i].count * growing[i].size;
-    NEO__TRY(neo__shard_lists_make(ctx, m, &l));
-    neo_status status = NEO_OK;
-    if (neo__shard_local_desc(&s, &l, &d)) status = neo__shard_add_bytes(ctx, &d, memory);
-    if (status == NEO_OK && neo__shard_copies_desc(&s, &l, &d))
-        status = neo__shard_add_bytes(ctx, &d, memory);
-    neo__shard_lists_free(ctx, &l);
+    neo_status status = neo__shard_descs(&s, &arena, d);
+    for (int i = 0; i < 2 && status == NEO_OK; i++)
+        if (d[i].table_count) status = neo__shard_add_bytes(ctx, &d[i], memory);
+    neo__arena_free(&arena);
     return status;
 }
 /* The memory of all ranks: each [ranks]. NEO_ERR_UNSUPPORTED: a neo_shard cannot place the plan. */
@@ -4999,17 +4988,10 @@ NEO_API void neo_shard_destroy(neo_shard *s) {
     neo_free(s->ctx, s, sizeof *s);
 }
 
-/* All that needs no other rank. */
-static neo_status neo__shard_make(neo_shard *s, const neo_plan *plan, int rank) {
-    neo__shard_lists l;
-    neo_bags_desc d;
+/* Arrays, buffers and lists. */
+static neo_status neo__shard_make_work(neo_shard *s) {
     neo__shard_demand growing[NEO__SHARD_BUFFERS];
     NEO__ZERO(neo__carve, carve);
-    NEO__TRY(neo__shard_map_create(s->ctx, plan, &s->map));
-    const neo__shard_map *m = s->map;
-    s->whole = neo__shard_is_whole(m);
-    if (s->whole) return neo_bags_create(s->ctx, &m->desc, &s->bags);
-    s->rank = rank;
     neo__shard_measure(s, neo_ctx_repro_shards(s->ctx));
     neo__shard_layout(s, &carve);
     s->work_bytes = carve.at;
@@ -5022,14 +5004,37 @@ static neo_status neo__shard_make(neo_shard *s, const neo_plan *plan, int rank) 
     for (int i = 0; i < NEO__SHARD_BUFFERS; i++)
         NEO__TRY(neo__shard_reserve(s, growing[i].buffer, growing[i].count, growing[i].size));
     NEO__TRY(neo__shard_there(s, s->bounce.there_floats));
-    NEO__TRY(neo__shard_make_lists(s));
-    NEO__TRY(neo__shard_lists_make(s->ctx, m, &l));
-    neo_status status = NEO_OK;
-    if (neo__shard_local_desc(s, &l, &d)) status = neo_bags_create(s->ctx, &d, &s->bags);
-    if (status == NEO_OK && neo__shard_copies_desc(s, &l, &d))
-        status = neo_bags_create(s->ctx, &d, &s->replicas);
-    neo__shard_lists_free(s->ctx, &l);
+    return neo__shard_make_lists(s);
+}
+static neo_status neo__shard_make_bags(neo_shard *s) {
+    neo_bags_desc d[2];
+    neo_bags **bags[] = {&s->bags, &s->replicas};
+    neo__arena arena = {s->ctx, NULL, NULL, 0, "neo_shard_create"};
+    neo_status status = neo__shard_descs(s, &arena, d);
+    for (int i = 0; i < 2 && status == NEO_OK; i++)
+        if (d[i].table_count) status = neo_bags_create(s->ctx, &d[i], bags[i]);
+    neo__arena_free(&arena);
     return status;
+}
+/* All that needs no other rank. *out may be made in part where it fails. */
+static neo_status neo__shard_make(neo_comm *comm, const neo_plan *plan, neo_shard **out) {
+    neo_ctx *ctx = neo_comm_ctx(comm);
+    int ranks = neo_comm_size(comm), planned = neo_plan_desc_of(plan)->cluster.ranks;
+    NEO__CHECK(planned == ranks, NEO_ERR_ARG,
+               "neo_shard_create: the plan is for %d ranks, the group has %d", planned, ranks);
+    NEO__CHECK(neo_ctx_repro_shards(ctx) >= ranks, NEO_ERR_ARG,
+               "neo_shard_create: repro_shards is %d: it must be at least the %d ranks",
+               neo_ctx_repro_shards(ctx), ranks);
+    neo_shard *s = *out = (neo_shard *)neo__alloc_for(ctx, sizeof *s, "neo_shard_create");
+    if (!s) return NEO_ERR_MEMORY;
+    neo__shard_fill((void *)s, 0, sizeof *s);
+    s->ctx = ctx;
+    s->rank = neo_comm_rank(comm);
+    NEO__TRY(neo__shard_map_create(ctx, plan, &s->map));
+    s->whole = neo__shard_is_whole(s->map);
+    if (s->whole) return neo_bags_create(ctx, &s->map->desc, &s->bags);
+    NEO__TRY(neo__shard_make_work(s));
+    return neo__shard_make_bags(s);
 }
 /* Things that must be alike on all ranks, each as a number: an error says which of them is not. */
 enum { NEO__ALIKE_THINGS = 10 };
@@ -5075,8 +5080,11 @@ static void neo__shard_mark_table(uint64_t *mark, const neo_table_desc *d) {
     neo__alike_number(mark, o->beta1);
     neo__alike_number(mark, o->beta2);
 }
-static void neo__shard_alike(neo__alike *a, const neo__shard_map *m, const neo_plan *plan,
-                             const neo_ctx *ctx) {
+static neo_status neo__shard_check_alike(neo_comm *comm, const neo__shard_map *m,
+                                         const neo_plan *plan) {
+    const neo_ctx *ctx = neo_comm_ctx(comm);
+    NEO__ZERO(neo__alike, alike);
+    neo__alike *a = &alike;
     neo__alike_add(a, "a device on this rank or on rank 0 alone: all have one, or none",
                    neo_ctx_device(ctx) != NULL);
     neo__alike_add(a, "another seed of the context than rank 0", neo_ctx_seed(ctx));
@@ -5105,6 +5113,7 @@ static void neo__shard_alike(neo__alike *a, const neo__shard_map *m, const neo_p
         "another plan than rank 0: of tables of other rows or columns, or of other figures (what "
         "neo_calibrate measures differs: broadcast rank 0's)",
         neo_plan_digest(plan));
+    return neo__alike_check(comm, a, "neo_shard_create");
 }
 /* Groups of its own; data: the one that was given, of devices if it is over NCCL. */
 static neo_status neo__shard_split(neo_shard *s, neo_comm *comm, neo_comm *data) {
@@ -5125,32 +5134,9 @@ NEO_API neo_status neo_shard_create(neo_comm *comm, const neo_plan *plan, neo_sh
     neo_comm *data = comm;
     *out = NULL;
     NEO__TRY(neo__fsdp_host_group(&comm, "neo_shard_create"));
-    neo_ctx *ctx = neo_comm_ctx(comm);
-    int ranks = neo_comm_size(comm), planned = neo_plan_desc_of(plan)->cluster.ranks;
-    neo_shard *s = (neo_shard *)neo_alloc(ctx, sizeof *s);
-    neo_status status =
-        s ? NEO_OK
-          : neo_fail(NEO_ERR_MEMORY, "neo_shard_create: no memory for %zu bytes", sizeof *s);
-    if (s) {
-        neo__shard_fill((void *)s, 0, sizeof *s);
-        s->ctx = ctx;
-        if (planned != ranks)
-            status = neo_fail(NEO_ERR_ARG,
-                              "neo_shard_create: the plan is for %d ranks, the group has %d",
-                              planned, ranks);
-        else if (neo_ctx_repro_shards(ctx) < ranks)
-            status =
-                neo_fail(NEO_ERR_ARG,
-                         "neo_shard_create: repro_shards is %d: it must be at least the %d ranks",
-                         neo_ctx_repro_shards(ctx), ranks);
-        else status = neo__shard_make(s, plan, neo_comm_rank(comm));
-    }
-    status = neo_comm_agree(comm, status);
-    NEO__ZERO(neo__alike, alike);
-    if (status == NEO_OK) {
-        neo__shard_alike(&alike, s->map, plan, ctx);
-        status = neo__alike_check(comm, &alike, "neo_shard_create");
-    }
+    neo_shard *s = NULL;
+    neo_status status = neo_comm_agree(comm, neo__shard_make(comm, plan, &s));
+    if (status == NEO_OK) status = neo__shard_check_alike(comm, s->map, plan);
     if (status == NEO_OK && !s->whole) status = neo__shard_split(s, comm, data);
     if (status != NEO_OK) {
         neo_shard_destroy(s);
@@ -5201,70 +5187,65 @@ static int64_t neo__shard_count_bad(const neo_jagged *j, int32_t f, int64_t rows
     }
     return bad;
 }
+static int64_t neo__shard_sum_lengths(const int32_t *lengths, int64_t count) {
+    int64_t sum = 0;
+    for (int64_t i = 0; i < count; i++) sum += lengths[i];
+    return sum;
+}
 /* The row an id stands for; -1: none. */
 NEO__INLINE int64_t neo__shard_row(neo_bounds bounds, int64_t rows, int64_t id) {
     if (id >= 0 && id < rows) return id;
     if (bounds == NEO_BOUNDS_DROP) return -1;
     return id < 0 ? 0 : rows - 1;
 }
-/* The source in [first, end) that has the row. */
-NEO__INLINE int64_t neo__shard_source_of(const neo__shard_flow *sources, int64_t first, int64_t end,
-                                         int64_t row) {
+/* The source of a feature's row. */
+NEO__INLINE int64_t neo__shard_source_of(const neo__shard_map *m, int32_t feature, int64_t row) {
+    int64_t first = m->first_source[feature], end = m->first_source[feature + 1];
     while (end - first > 1) {
         int64_t mid = (first + end) / 2;
-        if (sources[mid].first_row <= row)
+        if (m->sources[mid].first_row <= row)
             first = mid;
         else
             end = mid;
     }
     return first;
 }
-/* Lengths of the sources [first, end) of one feature. */
-static void neo__shard_count_sources(neo_shard *s, neo__shard_batch *b, int64_t first,
-                                     int64_t end) {
+/* Lengths of the sources of a feature, and their ids in all. */
+static void neo__shard_count_sources(neo_shard *s, neo__shard_batch *b, int32_t f) {
     const neo__shard_map *m = s->map;
     const neo_jagged *j = &b->batch;
-    const int32_t f = m->sources[first].feature;
+    const int64_t first = m->first_source[f], end = m->first_source[f + 1];
     const int64_t rows = m->tables[m->feature_table[f]].rows, samples = j->batch;
     const int64_t *offsets = j->offsets + f * samples;
     int32_t *lengths = s->exchange.source_lengths;
     neo__shard_fill(lengths + first * samples, 0,
                     (size_t)((end - first) * samples) * sizeof *lengths);
-    for (int64_t i = 0; i < samples; i++)
+    for (int64_t i = 0; i < samples && first < end; i++)
         for (int64_t k = offsets[i]; k < offsets[i + 1]; k++) {
             int64_t row = neo__shard_row(m->desc.bounds, rows, neo__shard_id(j, k));
-            if (row >= 0)
-                lengths[neo__shard_source_of(m->sources, first, end, row) * samples + i]++;
+            if (row >= 0) lengths[neo__shard_source_of(m, f, row) * samples + i]++;
         }
-    for (int64_t u = first; u < end; u++) {
-        b->sent[u] = 0;
-        for (int64_t i = 0; i < samples; i++) b->sent[u] += lengths[u * samples + i];
-    }
+    for (int64_t u = first; u < end; u++)
+        b->sent[u] = neo__shard_sum_lengths(lengths + u * samples, samples);
 }
-/* Ids of the sources [first, end) of one feature, at the cursors. */
-static void neo__shard_place_sources(neo_shard *s, const neo__shard_batch *b, int64_t first,
-                                     int64_t end) {
+/* Ids of a feature that has sources, at their cursors. */
+static void neo__shard_place_sources(neo_shard *s, const neo__shard_batch *b, int32_t f) {
     const neo__shard_map *m = s->map;
     const neo_jagged *j = &b->batch;
-    const int32_t f = m->sources[first].feature;
     const int64_t rows = m->tables[m->feature_table[f]].rows, samples = j->batch;
     const int64_t *offsets = j->offsets + f * samples;
     float *weights = (float *)s->exchange.out[1].data;
     void *ids = s->exchange.out[0].data;
+    if (m->first_source[f] == m->first_source[f + 1]) return;
     for (int64_t k = offsets[0]; k < offsets[samples]; k++) {
         int64_t row = neo__shard_row(m->desc.bounds, rows, neo__shard_id(j, k));
         if (row < 0) continue;
-        int64_t u = neo__shard_source_of(m->sources, first, end, row), at = s->exchange.cursor[u]++;
+        int64_t u = neo__shard_source_of(m, f, row), at = s->exchange.cursor[u]++;
         row -= m->sources[u].first_row;
         if (m->id_dtype == NEO_I32) ((int32_t *)ids)[at] = (int32_t)row;
         else ((int64_t *)ids)[at] = row;
         if (m->weighted) weights[at] = j->weights ? j->weights[k] : 1.0f;
     }
-}
-static int64_t neo__shard_sum_lengths(const int32_t *lengths, int64_t count) {
-    int64_t sum = 0;
-    for (int64_t i = 0; i < count; i++) sum += lengths[i];
-    return sum;
 }
 /* offsets[1 + i] = the sum of all lengths before and of lengths[i], from `at` on. */
 static void neo__shard_sum_offsets(const int32_t *lengths, int64_t count, int64_t at,
@@ -5292,26 +5273,18 @@ static neo_status neo__shard_reserve_ids(neo_shard *s, neo__shard_buffer b[2], i
     NEO__TRY(neo__shard_reserve(s, &b[0], count, neo_dtype_size(s->map->id_dtype)));
     return s->map->weighted ? neo__shard_reserve(s, &b[1], count, sizeof(float)) : NEO_OK;
 }
-/* The sources of the feature of source u: up to the end. */
-static int64_t neo__shard_sources_end(const neo__shard_map *m, int64_t u) {
-    int64_t end = u + 1;
-    while (end < m->source_count && m->sources[end].feature == m->sources[u].feature) end++;
-    return end;
-}
 /* Ids where they leave. Those of a source are placed where its first flow leaves, and copied to the
    others. */
 static neo_status neo__shard_place_ids(neo_shard *s, neo__shard_batch *b) {
     const neo__shard_map *m = s->map;
     neo__shard_exchange *x = &s->exchange;
-    for (int64_t u = 0; u < m->source_count; u = neo__shard_sources_end(m, u))
-        neo__shard_count_sources(s, b, u, neo__shard_sources_end(m, u));
+    for (int32_t f = 0; f < m->feature_count; f++) neo__shard_count_sources(s, b, f);
     x->out_at[0] = 0;
     for (int64_t i = 0; i < m->flow_count; i++)
         x->out_at[i + 1] = x->out_at[i] + b->sent[m->flows[i].source];
     for (int64_t i = m->flow_count; i-- > 0;) x->cursor[m->flows[i].source] = x->out_at[i];
     NEO__TRY(neo__shard_reserve_ids(s, x->out, x->out_at[m->flow_count]));
-    for (int64_t u = 0; u < m->source_count; u = neo__shard_sources_end(m, u))
-        neo__shard_place_sources(s, b, u, neo__shard_sources_end(m, u));
+    for (int32_t f = 0; f < m->feature_count; f++) neo__shard_place_sources(s, b, f);
     for (int64_t i = 0; i < m->flow_count; i++) {
         int64_t u = m->flows[i].source, first = x->cursor[u] - b->sent[u];
         if (first != x->out_at[i])
@@ -5325,39 +5298,39 @@ static void neo__shard_place_samples(const neo_shard *s, neo__shard_batch *b) {
     for (int r = 0; r <= ranks; r++)
         b->start[r] = neo_leaf_begin(b->global, leaves, (int)neo_leaf_begin(leaves, ranks, r));
 }
-static neo_status neo__shard_check_bags(const neo_jagged *j) {
-    NEO__CHECK(!j->feature_bags, NEO_ERR_UNSUPPORTED,
-               "neo_shard: a batch with feature_bags: rows travel sample by sample, of all "
-               "features alike; fill up with empty bags");
-    return NEO_OK;
-}
-static neo_status neo__shard_check_batch(neo_shard *s, neo__shard_batch *b) {
+/* This rank's part of a batch, of which it should have `mine` samples. */
+static neo_status neo__shard_check_batch(const neo_shard *s, const neo_jagged *j, int64_t global,
+                                         int64_t mine) {
     const neo__shard_map *m = s->map;
-    const neo_jagged *j = &b->batch;
-    int64_t global = b->global;
-    if (global < 0 || global > m->desc.max_batch)
-        b->global = 0; /* so that the exchange of the error has room */
-    neo__shard_place_samples(s, b);
-    int64_t mine = neo__shard_samples(b, s->rank);
     NEO__CHECK(global >= 0 && global <= m->desc.max_batch, NEO_ERR_CAPACITY,
                "neo_shard: bags '%s': a batch of %" PRId64 " samples, planned are %" PRId64
                " (max_batch counts those of all ranks)",
                m->desc.name, global, m->desc.max_batch);
-    NEO__TRY(neo__shard_check_bags(j));
-    NEO__CHECK(j->place == NEO_HOST, NEO_ERR_UNSUPPORTED,
+    NEO__CHECK(!j->feature_bags, NEO_ERR_UNSUPPORTED,
+               "neo_shard: a batch with feature_bags: rows travel sample by sample, of all "
+               "features alike; fill up with empty bags");
+    NEO__CHECK(j->place == NEO_HOST || s->whole, NEO_ERR_UNSUPPORTED,
                "neo_shard: the batch is in a device's memory: ranks exchange ids in host memory, "
-               "as readers give "
-               "them");
+               "as readers give them");
     NEO__CHECK(j->feature_count == m->feature_count, NEO_ERR_SHAPE,
                "neo_shard: the batch has %d features, bags '%s' has %d", j->feature_count,
                m->desc.name, m->feature_count);
     NEO__CHECK(j->batch == mine, NEO_ERR_SHAPE,
                "neo_shard: rank %d has %" PRId64 " samples, its leaves hold %" PRId64
                " of a batch of %" PRId64 " (global_batch) in %d leaves (repro_shards)",
-               s->rank, j->batch, mine, b->global, neo_ctx_repro_shards(s->ctx));
+               s->rank, j->batch, mine, global, neo_ctx_repro_shards(s->ctx));
     NEO__CHECK(m->weighted || !j->weights, NEO_ERR_ARG,
                "neo_shard: the batch has weights, the plan's has none (neo_plan_desc.weighted)");
-    NEO__TRY(neo_jagged_validate(j, NULL));
+    return neo_jagged_validate(j, NULL);
+}
+/* Check the batch of this rank, and place its ids. */
+static neo_status neo__shard_take_batch(neo_shard *s, neo__shard_batch *b) {
+    const neo__shard_map *m = s->map;
+    const neo_jagged *j = &b->batch;
+    if (b->asked < 0 || b->asked > m->desc.max_batch)
+        b->global = 0; /* so that the exchange of the error has room */
+    neo__shard_place_samples(s, b);
+    NEO__TRY(neo__shard_check_batch(s, j, b->asked, neo__shard_samples(b, s->rank)));
     for (int32_t f = 0; f < m->feature_count && j->batch > 0; f++) {
         int64_t first = -1;
         int64_t bad = neo__shard_count_bad(j, f, m->tables[m->feature_table[f]].rows, &first);
@@ -5372,7 +5345,7 @@ static neo_status neo__shard_send_lengths(neo_shard *s, neo__shard_batch *b) {
     neo__shard_exchange *x = &s->exchange;
     int64_t *out = x->counts, *in = x->counts + m->ranks;
     int32_t *at = x->lengths_out;
-    b->error = neo__error_keep(neo__shard_check_batch(s, b));
+    b->error = neo__error_keep(neo__shard_take_batch(s, b));
     const int64_t mine = neo__shard_samples(b, s->rank);
     for (int r = 0; r < m->ranks; r++, at += out[r - 1]) {
         out[r] = 1 + m->at_rank[r].columns * mine;
@@ -5392,17 +5365,18 @@ static neo_status neo__shard_send_lengths(neo_shard *s, neo__shard_batch *b) {
     return neo_comm_all_to_allv(s->ids, x->lengths_out, out, x->lengths_in, in, NEO_I32,
                                 &b->ticket);
 }
-/* Next in lengths_in: of each rank a status, then the lengths of its samples. */
-static const int32_t *neo__shard_next_lengths(const neo_shard *s, const neo__shard_batch *b,
-                                              int rank, const int32_t *lengths) {
-    return lengths + 1 + s->map->at_rank[s->rank].columns * neo__shard_samples(b, rank);
+/* The message of a rank in lengths_in: a status, then its samples' lengths, column by column. */
+static const int32_t *neo__shard_message(const neo_shard *s, const neo__shard_batch *b, int rank) {
+    return s->exchange.lengths_in + rank + s->map->at_rank[s->rank].columns * b->start[rank];
+}
+static const int32_t *neo__shard_lengths(const neo_shard *s, const neo__shard_batch *b, int rank,
+                                         int64_t column) {
+    return neo__shard_message(s, b, rank) + 1 + column * neo__shard_samples(b, rank);
 }
 /* Any rank's error becomes everyone's. */
 static neo_status neo__shard_agree(neo_shard *s, neo__shard_batch *b) {
-    const int32_t *lengths = s->exchange.lengths_in;
     int bad = 0;
-    for (int r = 0; r < s->map->ranks; r++, lengths = neo__shard_next_lengths(s, b, r - 1, lengths))
-        bad |= lengths[0] != NEO_OK;
+    for (int r = 0; r < s->map->ranks; r++) bad |= *neo__shard_message(s, b, r) != NEO_OK;
     if (!bad) return NEO_OK;
     b->stage = NEO__SHARD_EMPTY;
     b->error.status = neo_comm_agree(s->ids, neo__error_restore(&b->error));
@@ -5412,14 +5386,14 @@ static neo_status neo__shard_agree(neo_shard *s, neo__shard_batch *b) {
 static int64_t neo__shard_place_flows(neo_shard *s, const neo__shard_batch *b, int64_t *in) {
     const neo__shard_map *m = s->map;
     const neo__shard_flow *flow = m->flows + m->flow_begin[s->rank];
-    const int32_t *lengths = s->exchange.lengths_in;
     const int64_t flows = s->exchange.flows;
     int64_t total = 0;
-    for (int r = 0; r < m->ranks; r++, lengths = neo__shard_next_lengths(s, b, r - 1, lengths)) {
-        const int64_t samples = neo__shard_samples(b, r), before = total;
+    for (int r = 0; r < m->ranks; r++) {
+        const int64_t before = total;
         for (int64_t i = 0; i < flows; i++) {
             s->exchange.in_at[r * flows + i] = total;
-            total += neo__shard_sum_lengths(lengths + 1 + flow[i].column * samples, samples);
+            total += neo__shard_sum_lengths(neo__shard_lengths(s, b, r, flow[i].column),
+                                            neo__shard_samples(b, r));
         }
         in[r] = total - before;
     }
@@ -5456,16 +5430,11 @@ static neo_status neo__shard_send_ids(neo_shard *s, neo__shard_batch *b) {
 static void neo__shard_take_whole(const neo_shard *s, neo__shard_batch *b) {
     const neo__shard_map *m = s->map;
     const neo__shard_flow *flow = m->flows + m->flow_begin[s->rank];
-    const int32_t *lengths = s->exchange.lengths_in;
-    for (int r = 0; r < m->ranks && m->late;
-         r++, lengths = neo__shard_next_lengths(s, b, r - 1, lengths)) {
-        const int64_t samples = neo__shard_samples(b, r);
-        for (int64_t i = 0; i < s->exchange.flows; i++)
-            if (neo__shard_is_late(m, flow[i].feature))
-                neo__shard_copy(b->whole + i * b->global + b->start[r],
-                                lengths + 1 + (flow[i].column + 1) * samples,
-                                (size_t)samples * sizeof *lengths);
-    }
+    for (int64_t i = 0; i < s->exchange.flows; i++)
+        for (int r = 0; r < m->ranks && neo__shard_is_late(m, flow[i].feature); r++)
+            neo__shard_copy(b->whole + i * b->global + b->start[r],
+                            neo__shard_lengths(s, b, r, flow[i].column + 1),
+                            (size_t)neo__shard_samples(b, r) * sizeof *b->whole);
 }
 /* The ids are here: put those of all ranks together, route by route. */
 static neo_status neo__shard_take_ids(neo_shard *s, neo__shard_batch *b) {
@@ -5483,18 +5452,15 @@ static neo_status neo__shard_take_ids(neo_shard *s, neo__shard_batch *b) {
     NEO__TRY(neo__shard_reserve_ids(s, b->ids, total));
     total = 0;
     b->offsets[0] = 0;
-    for (int64_t i = 0; i < x->routes; i++) {
-        const int32_t *lengths = x->lengths_in;
-        for (int r = 0; r < m->ranks;
-             r++, lengths = neo__shard_next_lengths(s, b, r - 1, lengths)) {
-            const int64_t samples = neo__shard_samples(b, r);
+    for (int64_t i = 0; i < x->routes; i++)
+        for (int r = 0; r < m->ranks; r++) {
             const int64_t *at = x->in_at + r * x->flows + route[i].flow;
             neo__shard_copy_ids(m, b->ids, total, x->in, at[0], at[1] - at[0]);
-            neo__shard_sum_offsets(lengths + 1 + flow[route[i].flow].column * samples, samples,
-                                   total, b->offsets + i * b->global + b->start[r]);
+            neo__shard_sum_offsets(neo__shard_lengths(s, b, r, flow[route[i].flow].column),
+                                   neo__shard_samples(b, r), total,
+                                   b->offsets + i * b->global + b->start[r]);
             total += at[1] - at[0];
         }
-    }
     neo__shard_take_whole(s, b);
     b->local.batch = b->global;
     b->local.feature_count = (int32_t)x->routes;
@@ -5505,8 +5471,9 @@ static neo_status neo__shard_take_ids(neo_shard *s, neo__shard_batch *b) {
     b->stage = NEO__SHARD_READY;
     return s->bags ? neo_bags_reserve(s->bags, m->desc.max_batch, total) : NEO_OK;
 }
-/* A rank that cannot go on in the middle of an exchange tells the others why. */
-static neo_status neo__shard_give_up(neo_shard *s, neo_status status) {
+/* The status of a call in the middle of an exchange: a rank that fails tells the others why. */
+static neo_status neo__shard_or_abort(neo_shard *s, neo_status status) {
+    if (status == NEO_OK) return status;
     const neo__kept_error kept = neo__error_keep(status);
     neo_comm *groups[] = {s->ids, s->rows, s->moves, s->node, s->cross};
     for (int i = 0; i < 5; i++) neo_comm_abort(groups[i], kept.text);
@@ -5517,9 +5484,8 @@ static neo_status neo__shard_advance(neo_shard *s, neo__shard_batch *b, neo__sha
     while (b->stage < stage) {
         neo_status status =
             b->stage == NEO__SHARD_LENGTHS ? neo__shard_send_ids(s, b) : neo__shard_take_ids(s, b);
-        if (status == NEO_OK) continue;
         if (b->stage == NEO__SHARD_EMPTY) return status; /* a bad batch: everyone knows */
-        return neo__shard_give_up(s, status);
+        NEO__TRY(neo__shard_or_abort(s, status));
     }
     return NEO_OK;
 }
@@ -6557,15 +6523,6 @@ static neo_status neo__shard_cut_sums(void *user, const neo_cut_sums *cuts, int3
    id of its source. No column is cut and nothing is summed, so each source has one route; a dropped
    id has a row of zeros, which does not travel.
    ------------------------------------------------------------------------------------------------ */
-/* The sources of a feature, [first, *end): none of a data-parallel table. */
-static int64_t neo__shard_feature_sources(const neo__shard_map *m, int32_t feature, int64_t *end) {
-    int64_t first = neo__shard_find_flow(m->sources, m->source_count, feature, 0);
-    while (first < m->source_count && m->sources[first].feature < feature) first++;
-    *end = first;
-    if (first < m->source_count && m->sources[first].feature == feature)
-        *end = neo__shard_sources_end(m, first);
-    return first;
-}
 static int32_t neo__shard_source_of_route(const neo__shard_map *m, const neo__shard_route *r) {
     return m->flows[m->flow_begin[r->rank] + r->flow].source;
 }
@@ -6676,9 +6633,9 @@ static void neo__shard_none_task(void *arg, int64_t feature, int worker) {
     const int32_t f = (int32_t)feature;
     const int64_t dim = s->per_id.dim, bytes = (int64_t)neo_wire_row_bytes(wire, dim);
     const int64_t rows = m->tables[m->feature_table[f]].rows, last = j->offsets[(f + 1) * j->batch];
-    int64_t end, u = neo__shard_feature_sources(m, f, &end);
     (void)worker;
-    for (int64_t i = j->offsets[f * j->batch]; i < last && u < end; i++) {
+    if (m->first_source[f] == m->first_source[f + 1]) return;
+    for (int64_t i = j->offsets[f * j->batch]; i < last; i++) {
         int64_t row = neo__shard_row(m->desc.bounds, rows, neo__shard_id(j, i));
         float *mine = k->rows + (i - j->offsets[0]) * k->stride;
         if (row < 0) {
@@ -6686,7 +6643,7 @@ static void neo__shard_none_task(void *arg, int64_t feature, int worker) {
             continue;
         }
         char *at = (char *)s->per_id.in.data +
-                   s->per_id.next[neo__shard_source_of(m->sources, u, end, row)]++ * bytes;
+                   s->per_id.next[neo__shard_source_of(m, f, row)]++ * bytes;
         if (k->back)
             neo_wire_encode(s->ctx, wire, 0, mine, 1, dim, dim, at, neo__shard_wire_stats(s, 1));
         else neo_wire_decode(s->ctx, wire, 0, at, 1, dim, dim, mine);
@@ -6769,12 +6726,16 @@ static neo_status neo__shard_stage_leave(neo_shard *s, neo__shard_batch *b) {
 }
 static neo_status neo__shard_stage_take(neo_shard *s, neo_tensor out) {
     neo_tensor shown;
+    if (s->whole) return neo_bags_forward(s->bags, &s->batches[s->current].local, out);
     NEO__TRY(neo__shard_show(s, out, &shown));
     NEO__TRY(s->map->none ? neo__shard_none_take(s, shown) : neo__shard_rows_take(s, shown));
     return neo__shard_bring(s, shown, out, 0);
 }
 static neo_status neo__shard_stage_return(neo_shard *s, neo_tensor dout) {
     const neo__shard_move move = {s, &s->batches[s->current], 1};
+    s->dout = dout;
+    s->came = s->whole;
+    if (s->whole) return NEO_OK;
     NEO__TRY(neo__shard_show(s, dout, &s->dout));
     NEO__TRY(neo__shard_bring(s, s->dout, dout, 1));
     NEO__TRY(s->map->none ? neo__shard_none_return(&move, s->dout)
@@ -6825,23 +6786,11 @@ static neo_status neo__shard_come(neo_shard *s, const neo_jagged *batch, int64_t
     return NEO_OK;
 }
 /* On one rank there is nothing to exchange: forward_end looks up. */
-static neo_status neo__shard_whole_begin(neo_shard *s, const neo_jagged *batch,
+static neo_status neo__shard_whole_begin(neo_shard *s, neo__shard_batch *b, const neo_jagged *batch,
                                          int64_t global_batch) {
-    NEO__TRY(neo__shard_check_bags(batch));
-    NEO__CHECK(global_batch == batch->batch, NEO_ERR_SHAPE,
-               "neo_shard_forward_begin: %" PRId64 " samples of a batch of %" PRId64 " on one rank",
-               batch->batch, global_batch);
-    NEO__CHECK(global_batch <= s->map->desc.max_batch, NEO_ERR_CAPACITY,
-               "neo_shard_forward_begin: a batch of %" PRId64 " samples, planned are %" PRId64,
-               global_batch, s->map->desc.max_batch);
-    NEO__CHECK(s->map->weighted || !batch->weights, NEO_ERR_ARG,
-               "neo_shard_forward_begin: the batch has weights, the plan's has none "
-               "(neo_plan_desc.weighted)");
-    NEO__TRY(neo_jagged_validate(batch, NULL));
-    NEO__TRY(neo_bags_reserve(s->bags, global_batch, neo_jagged_id_count(batch)));
-    s->batches[s->current].batch = *batch;
-    s->phase = NEO__SHARD_FORWARD;
-    return NEO_OK;
+    NEO__TRY(neo__shard_check_batch(s, batch, global_batch, global_batch));
+    b->batch = b->local = *batch;
+    return neo_bags_reserve(s->bags, global_batch, neo_jagged_id_count(batch));
 }
 NEO_API neo_status neo_shard_forward_begin(neo_shard *s, const neo_jagged *batch,
                                            int64_t global_batch) {
@@ -6851,12 +6800,14 @@ NEO_API neo_status neo_shard_forward_begin(neo_shard *s, const neo_jagged *batch
                s->phase == NEO__SHARD_FORWARD ? "forward" : "backward");
     s->phase = NEO__SHARD_IDLE;
     s->batches[s->current].stage = NEO__SHARD_EMPTY;
-    if (s->whole) return neo__shard_whole_begin(s, batch, global_batch);
-    NEO__TRY(neo__shard_come(s, batch, global_batch));
-    neo__shard_batch *b = &s->batches[s->current];
-    NEO__TRY(neo__shard_advance(s, b, NEO__SHARD_READY));
-    neo_status status = neo__shard_stage_leave(s, b);
-    if (status != NEO_OK) return neo__shard_give_up(s, status);
+    if (s->whole) {
+        NEO__TRY(neo__shard_whole_begin(s, &s->batches[s->current], batch, global_batch));
+    } else {
+        NEO__TRY(neo__shard_come(s, batch, global_batch));
+        neo__shard_batch *b = &s->batches[s->current];
+        NEO__TRY(neo__shard_advance(s, b, NEO__SHARD_READY));
+        NEO__TRY(neo__shard_or_abort(s, neo__shard_stage_leave(s, b)));
+    }
     s->phase = NEO__SHARD_FORWARD;
     return NEO_OK;
 }
@@ -6883,14 +6834,8 @@ NEO_API neo_status neo_shard_forward_end(neo_shard *s, neo_tensor out) {
     NEO__CHECK(s && s->phase == NEO__SHARD_FORWARD, NEO_ERR_STATE,
                "neo_shard_forward_end: no forward has begun");
     NEO__TRY(neo__shard_check_rows(s, out, "neo_shard_forward_end", "out"));
-    if (s->whole) {
-        s->phase = NEO__SHARD_IDLE; /* after a bad batch the next one may come */
-        NEO__TRY(neo_bags_forward(s->bags, &s->batches[s->current].batch, out));
-        s->phase = NEO__SHARD_FORWARDED;
-        return NEO_OK;
-    }
-    neo_status status = neo__shard_stage_take(s, out);
-    if (status != NEO_OK) return neo__shard_give_up(s, status);
+    if (s->whole) s->phase = NEO__SHARD_IDLE; /* after a bad batch the next one may come */
+    NEO__TRY(neo__shard_or_abort(s, neo__shard_stage_take(s, out)));
     s->phase = NEO__SHARD_FORWARDED;
     return neo__shard_hurry(s);
 }
@@ -6898,10 +6843,7 @@ NEO_API neo_status neo_shard_backward_begin(neo_shard *s, neo_tensor dout) {
     NEO__CHECK(s && s->phase == NEO__SHARD_FORWARDED, NEO_ERR_STATE,
                "neo_shard_backward_begin: neo_shard_forward_end has not been called");
     NEO__TRY(neo__shard_check_rows(s, dout, "neo_shard_backward_begin", "dout"));
-    s->dout = dout;
-    s->came = 0;
-    neo_status status = s->whole ? NEO_OK : neo__shard_stage_return(s, dout);
-    if (status != NEO_OK) return neo__shard_give_up(s, status);
+    NEO__TRY(neo__shard_or_abort(s, neo__shard_stage_return(s, dout)));
     s->phase = NEO__SHARD_BACKWARD;
     return NEO_OK;
 }
@@ -6914,6 +6856,8 @@ static neo_status neo__shard_backward_ready(neo_shard *s) {
 /* One step, of the batch b or (NULL) of what is kept. All that is sent comes before anything
    changes. */
 static neo_status neo__shard_update(neo_shard *s, const neo__shard_batch *b, float lr) {
+    if (s->whole)
+        return b ? neo_bags_backward(s->bags, &b->local, s->dout, lr) : neo_bags_step(s->bags, lr);
     s->cutting.round = 0;
     if (s->bags) neo_bags_set_steps(s->bags, s->steps); /* it may have been loaded */
     if (s->replicas) neo_bags_set_steps(s->replicas, s->steps);
@@ -6926,7 +6870,10 @@ static neo_status neo__shard_update(neo_shard *s, const neo__shard_batch *b, flo
     } else if (s->bags) {
         NEO__TRY(neo_bags_step(s->bags, lr));
     }
-    return s->replicas ? neo_bags_step(s->replicas, lr) : NEO_OK;
+    if (s->replicas) NEO__TRY(neo_bags_step(s->replicas, lr));
+    neo__device_counts(s->ctx, &s->steps);
+    s->steps++;
+    return NEO_OK;
 }
 NEO_API neo_status neo_shard_backward_end(neo_shard *s, float lr) {
     NEO__CHECK(s && s->phase == NEO__SHARD_BACKWARD, NEO_ERR_STATE,
@@ -6936,16 +6883,8 @@ NEO_API neo_status neo_shard_backward_end(neo_shard *s, float lr) {
                "neo_shard_accumulate_end, then neo_shard_step, or neo_shard_clear",
                s->map->desc.name, s->kept.batches);
     NEO__CHECK(lr - lr == 0.0f, NEO_ERR_NUMERIC, "neo_shard_backward_end: lr is %g", (double)lr);
-    if (s->whole) {
-        NEO__TRY(neo_bags_backward(s->bags, &s->batches[s->current].batch, s->dout, lr));
-        s->phase = NEO__SHARD_IDLE;
-        return NEO_OK;
-    }
-    neo_status status = neo__shard_backward_ready(s);
-    if (status == NEO_OK) status = neo__shard_update(s, &s->batches[s->current], lr);
-    if (status != NEO_OK) return neo__shard_give_up(s, status);
-    neo__device_counts(s->ctx, &s->steps);
-    s->steps++;
+    NEO__TRY(neo__shard_or_abort(s, neo__shard_backward_ready(s)));
+    NEO__TRY(neo__shard_or_abort(s, neo__shard_update(s, &s->batches[s->current], lr)));
     s->phase = NEO__SHARD_IDLE;
     return NEO_OK;
 }
@@ -7046,18 +6985,6 @@ static void neo__shard_grad_task(void *arg, int64_t task, int worker) {
                             room);
     }
 }
-/* The place in routes of one of pull: routes of a rank are in order of column. */
-static int64_t neo__shard_route_place(const neo__shard_map *m, const neo__shard_route *r) {
-    int64_t lo = m->route_begin[r->rank];
-    for (int64_t n = m->route_begin[r->rank + 1] - lo; n > 1;) {
-        int64_t step = n / 2;
-        if (m->routes[lo + step].col <= r->col)
-            lo += step, n -= step;
-        else
-            n = step;
-    }
-    return lo;
-}
 /* The sums of whole rows, in place of what the parts with the first columns say. */
 static void neo__shard_grad_join(neo_shard *s, const neo__shard_batch *b) {
     const neo__shard_map *m = s->map;
@@ -7067,7 +6994,7 @@ static void neo__shard_grad_join(neo_shard *s, const neo__shard_batch *b) {
         const neo__shard_route *r = &m->pull[q];
         const neo__shard_part *part = &m->parts[r->part];
         int32_t u = neo__shard_source_of_route(m, r);
-        int64_t at = s->per_id.in_at[neo__shard_route_place(m, r)], n = (part->cols + 15) / 16;
+        int64_t at = s->per_id.in_at[r->place], n = (part->cols + 15) / 16;
         if (part->first_col == 0) s->per_id.next[u] = at;
         for (int64_t i = 0; i < b->sent[u] && part->first_col; i++) {
             float sum = in[s->per_id.next[u] + i];
@@ -7090,16 +7017,16 @@ static void neo__shard_grad_give_task(void *arg, int64_t feature, int worker) {
     const neo_jagged *j = &k->b->batch;
     const float *in = (const float *)s->per_id.grad_in.data;
     int32_t f = (int32_t)feature;
-    int64_t end, u = neo__shard_feature_sources(m, f, &end);
     int64_t rows = m->tables[m->feature_table[f]].rows;
     const int64_t *offsets = j->offsets + f * j->batch;
     (void)worker;
-    for (int64_t i = 0; i < j->batch && u < end; i++) {
+    if (m->first_source[f] == m->first_source[f + 1]) return;
+    for (int64_t i = 0; i < j->batch; i++) {
         int64_t length = neo__shard_is_late(m, f) ? offsets[i + 1] - offsets[i] : 1;
         for (int64_t n = offsets[i]; n < offsets[i + 1]; n++) {
             int64_t row = neo__shard_row(m->desc.bounds, rows, neo__shard_id(j, n));
             float x = 0.0f;
-            if (row >= 0) x = in[s->per_id.next[neo__shard_source_of(m->sources, u, end, row)]++];
+            if (row >= 0) x = in[s->per_id.next[neo__shard_source_of(m, f, row)]++];
             k->to[n - j->offsets[0]] = length > 1 ? x / (float)length : x;
         }
     }
@@ -7168,6 +7095,18 @@ static neo_status neo__shard_weight_grads(neo_shard *s, float *dweights) {
     neo_parallel_for(s->ctx, s->map->feature_count, neo__shard_grad_give_task, &give);
     return s->replicas ? neo__shard_grad_replicas(s, dweights) : NEO_OK;
 }
+/* The same, to the caller's memory. */
+static neo_status neo__shard_show_weight_grads(neo_shard *s, const neo_jagged *batch,
+                                               float *dweights) {
+    int64_t ids = neo_jagged_id_count(batch);
+    if (!neo_ctx_device(s->ctx)) return neo__shard_weight_grads(s, dweights);
+    NEO__TRY(neo__shard_reserve(s, &s->bounce.shown_grads, ids, sizeof(float)));
+    float *shown = (float *)s->bounce.shown_grads.data;
+    NEO__TRY(neo__shard_weight_grads(s, shown));
+    neo_tensor to = neo_tensor_1d(dweights, NEO_F32, ids);
+    to.place = NEO_DEVICE;
+    return ids > 0 ? neo_tensor_copy(s->ctx, neo_tensor_1d(shown, NEO_F32, ids), to) : NEO_OK;
+}
 NEO_API neo_status neo_shard_weight_grad(neo_shard *s, float *dweights) {
     const char *fn = "neo_shard_weight_grad";
     NEO__CHECK(s, NEO_ERR_ARG, "%s: shard is NULL", fn);
@@ -7179,20 +7118,7 @@ NEO_API neo_status neo_shard_weight_grad(neo_shard *s, float *dweights) {
     NEO__CHECK(dweights || neo_jagged_id_count(batch) == 0, NEO_ERR_ARG, "%s: dweights is NULL",
                fn);
     if (s->whole) return neo_bags_weight_grad(s->bags, batch, s->dout, dweights);
-    float *shown = dweights;
-    int64_t ids = neo_jagged_id_count(batch);
-    neo_status status = NEO_OK;
-    if (neo_ctx_device(s->ctx)) {
-        status = neo__shard_reserve(s, &s->bounce.shown_grads, ids, sizeof(float));
-        shown = (float *)s->bounce.shown_grads.data;
-    }
-    if (status == NEO_OK) status = neo__shard_weight_grads(s, shown);
-    if (status == NEO_OK && shown != dweights && ids > 0) {
-        neo_tensor to = neo_tensor_1d(dweights, NEO_F32, ids);
-        to.place = NEO_DEVICE;
-        status = neo_tensor_copy(s->ctx, neo_tensor_1d(shown, NEO_F32, ids), to);
-    }
-    return status == NEO_OK ? NEO_OK : neo__shard_give_up(s, status);
+    return neo__shard_or_abort(s, neo__shard_show_weight_grads(s, batch, dweights));
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -7227,10 +7153,10 @@ static neo_status neo__shard_keep_room(neo_shard *s, const neo__shard_batch *b) 
 }
 static neo_status neo__shard_keep(neo_shard *s) {
     const neo__shard_batch *b = &s->batches[s->current];
-    if (!s->whole && s->replicas) NEO__TRY(neo__shard_copies_keep(s, s->copies.touched));
+    if (s->replicas) NEO__TRY(neo__shard_copies_keep(s, s->copies.touched));
     if (!s->bags) return NEO_OK;
     NEO__TRY(neo__shard_keep_room(s, b));
-    if (s->whole) return neo_bags_accumulate(s->bags, &b->batch, s->dout, NULL);
+    if (s->whole) return neo_bags_accumulate(s->bags, &b->local, s->dout, NULL);
     neo_tensor rows;
     NEO__TRY(neo__shard_take_there(s, neo__shard_local_rows(s, b), 0, &rows));
     return neo_bags_accumulate(s->bags, &b->local, rows, NULL);
@@ -7241,10 +7167,9 @@ NEO_API neo_status neo_shard_accumulate_end(neo_shard *s) {
                fn);
     NEO__CHECK(s->map->kept_batches, NEO_ERR_STATE,
                "%s: the plan keeps no gradients: give neo_plan_desc.kept_batches", fn);
-    neo_status status = s->whole ? NEO_OK : neo__shard_backward_ready(s);
     int full = s->kept.batches == s->map->kept_batches;
-    if (status == NEO_OK && !full) status = neo__shard_keep(s);
-    if (status != NEO_OK) return s->whole ? status : neo__shard_give_up(s, status);
+    NEO__TRY(neo__shard_or_abort(s, neo__shard_backward_ready(s)));
+    if (!full) NEO__TRY(neo__shard_or_abort(s, neo__shard_keep(s)));
     s->phase = NEO__SHARD_IDLE;
     NEO__CHECK(!full, NEO_ERR_CAPACITY,
                "%s: bags '%s': gradients of %d batches are kept, as many as planned "
@@ -7317,10 +7242,7 @@ static neo_status neo__shard_agree_step(neo_shard *s, const char *fn, float lr) 
     return s->whole ? status : neo_comm_agree(s->rows, status);
 }
 static neo_status neo__shard_step_kept(neo_shard *s, float lr) {
-    neo_status status = s->whole ? neo_bags_step(s->bags, lr) : neo__shard_update(s, NULL, lr);
-    if (status != NEO_OK) return s->whole ? status : neo__shard_give_up(s, status);
-    if (!s->whole) neo__device_counts(s->ctx, &s->steps);
-    s->steps += !s->whole;
+    NEO__TRY(neo__shard_or_abort(s, neo__shard_update(s, NULL, lr)));
     neo__shard_keep_none(s); /* the steps of neo_bags have left nothing */
     return NEO_OK;
 }
@@ -7609,22 +7531,18 @@ static neo_status neo__shard_span_run(neo__shard_span *k) {
                       : neo_bags_get_rows(s->bags, k->table, k->first, k->count, k->out);
     }
     NEO__TRY(neo_comm_agree(s->rows, status));
-    status = neo__shard_same_span(k);
-    NEO__TRY(neo_comm_agree(s->rows, status));
+    NEO__TRY(neo_comm_agree(s->rows, neo__shard_same_span(k)));
     k->dim = s->map->tables[k->table].dim;
     k->chunk = NEO__MAX((int64_t)NEO__SHARD_CHUNK / k->dim, (int64_t)1);
     k->chunk = NEO__MIN(k->chunk, k->count);
     k->wants = k->root == NEO_EVERY_RANK || k->root == s->rank;
     size_t bytes = 2 * (size_t)(k->chunk * k->dim) * sizeof(float);
-    k->packed = bytes ? (float *)neo_alloc(s->ctx, bytes) : NULL;
-    if (bytes && !k->packed)
-        status = neo_fail(NEO_ERR_MEMORY, "%s: no memory for %zu bytes", k->fn, bytes);
+    k->packed = bytes ? (float *)neo__alloc_for(s->ctx, bytes, k->fn) : NULL;
     k->whole = k->packed ? k->packed + k->chunk * k->dim : NULL;
-    status = neo_comm_agree(s->rows, status);
-    int agreed = status == NEO_OK;
-    if (agreed) status = neo__shard_move_rows(k);
+    status = neo_comm_agree(s->rows, bytes && !k->packed ? NEO_ERR_MEMORY : NEO_OK);
+    if (status == NEO_OK) status = neo__shard_or_abort(s, neo__shard_move_rows(k));
     neo_free(s->ctx, k->packed, bytes);
-    return agreed && status != NEO_OK ? neo__shard_give_up(s, status) : status;
+    return status;
 }
 static neo__shard_span neo__shard_span_of(neo_shard *s, int32_t table, int64_t first, int64_t count,
                                           int root) {
@@ -9194,8 +9112,8 @@ NEO_API neo_status neo_fsdp_step_tables(neo_fsdp *f, neo_shard *tables, float lr
     if (f->skipped != skipped) return neo_shard_clear(tables);
     const float factor = neo_fsdp_clip_factor(f);
     if (factor != 1.0f) status = neo_shard_scale_grads(tables, factor);
-    if (status != NEO_OK && !tables->whole) return neo__shard_give_up(tables, status); /* the units have stepped */
-    return status == NEO_OK ? neo__shard_step_kept(tables, lr) : status;
+    NEO__TRY(neo__shard_or_abort(tables, status)); /* the units have stepped */
+    return neo__shard_step_kept(tables, lr);
 }
 NEO_API float neo_fsdp_loss_scale(const neo_fsdp *f) { return f->scaled ? f->scale : 1.0f; }
 NEO_API neo_fsdp_stats neo_fsdp_get_stats(const neo_fsdp *f) {
