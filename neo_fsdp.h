@@ -5644,6 +5644,10 @@ static void neo__shard_list_part(neo__shard_lister *l, int64_t i, int64_t before
         p->merges = merges;
     }
 }
+/* The lengths that divide rows of a feature on a way; -1: none, or the holders divide. */
+static int32_t neo__shard_divisor(const neo__shard_map *m, int32_t feature, int way) {
+    return way && m->late ? -1 : m->mean_row[feature];
+}
 /* One route in the rows that come from its rank (local: in those of the rank itself). */
 static void neo__shard_list_route(neo__shard_lister *l, const neo__shard_route *r, int way,
                                   int64_t i, int local, int merges) {
@@ -5720,7 +5724,7 @@ static void neo__shard_list_return(neo__shard_lister *l) {
         const neo__shard_route *r = &m->routes[i];
         if (m->parts[r->part].inside) continue;
         neo__shard_list_cols(l, r->out_col, r->cols, NEO_WIRE_F32,
-                             m->late ? -1 : m->mean_row[r->feature], 1);
+                             neo__shard_divisor(m, r->feature, 1), 1);
         neo__shard_list_route(l, r, 1, 0, 0, 0);
     }
 }
@@ -5748,26 +5752,19 @@ static void neo__shard_list_mids(neo__shard_lister *l, int h, int add) {
             neo__shard_list_inside(l, &m->pull[i], i - mid->first, 0);
     }
 }
-/* The sums of node h on their way to another node: between mid_out and mid_coded_out. */
-static void neo__shard_list_cross(neo__shard_lister *l, int h, int way) {
+/* The sums of nodes [h, end) in coded rows; out: in the caller's rows, else in mid_out. */
+static void neo__shard_list_sums(neo__shard_lister *l, int h, int end, int way, int out) {
     const neo__shard_map *m = l->m;
-    for (int64_t q = m->at_node[h].first; q < m->at_node[h + 1].first; q++) {
-        const neo__shard_mid *mid = &m->mids[q];
-        neo__shard_list_cols(l, mid->col, mid->cols, NEO_WIRE_F32, -1, 1);
-        neo__shard_list_part(l, 0, 0, m->at_node[h].coded[way], mid->coded[way], m->wire[way], 0);
-    }
-}
-/* The sums of all nodes: between mid_coded_in and the caller's rows. */
-static void neo__shard_list_sums(neo__shard_lister *l, int way) {
-    const neo__shard_map *m = l->m;
-    for (int h = 0; h < m->nodes; h++)
-        for (int64_t q = m->at_node[h].first; q < m->at_node[h + 1].first; q++) {
+    for (; h < end; h++) {
+        const neo__shard_node *node = &m->at_node[h];
+        for (int64_t q = node->first; q < node[1].first; q++) {
             const neo__shard_mid *mid = &m->mids[q];
-            neo__shard_list_cols(l, mid->out_col, mid->cols, NEO_WIRE_F32,
-                                 way && m->late ? -1 : m->mean_row[mid->feature], 1);
-            neo__shard_list_part(l, 0, m->at_node[h].coded_at[way], m->at_node[h].coded[way],
+            neo__shard_list_cols(l, out ? mid->out_col : mid->col, mid->cols, NEO_WIRE_F32,
+                                 out ? neo__shard_divisor(m, mid->feature, way) : -1, 1);
+            neo__shard_list_part(l, 0, out ? node->coded_at[way] : 0, node->coded[way],
                                  mid->coded[way], m->wire[way], 0);
         }
+    }
 }
 static void neo__shard_list_one(neo__shard_lister *l, const neo_shard *s, neo__shard_list list) {
     const neo__shard_map *m = l->m;
@@ -5784,16 +5781,12 @@ static void neo__shard_list_one(neo__shard_lister *l, const neo_shard *s, neo__s
     case NEO__SHARD_COPIES_RAW:
         if (m->late) neo__shard_list_copies(l, width, 1, 0);
         return;
-    default: break;
-    }
-    if (m->mid_count == 0) return;
-    switch (list) {
     case NEO__SHARD_JOIN: neo__shard_list_mids(l, node, 1); return;
     case NEO__SHARD_SPREAD: neo__shard_list_mids(l, node, 0); return;
-    case NEO__SHARD_CROSS: neo__shard_list_cross(l, node, 0); return;
-    case NEO__SHARD_GET_SUMS: neo__shard_list_cross(l, node, 1); return;
-    case NEO__SHARD_TAKE_SUMS: neo__shard_list_sums(l, 0); return;
-    case NEO__SHARD_RETURN_SUMS: neo__shard_list_sums(l, 1); return;
+    case NEO__SHARD_CROSS: neo__shard_list_sums(l, node, node + 1, 0, 0); return;
+    case NEO__SHARD_GET_SUMS: neo__shard_list_sums(l, node, node + 1, 1, 0); return;
+    case NEO__SHARD_TAKE_SUMS: neo__shard_list_sums(l, 0, m->nodes, 0, 1); return;
+    case NEO__SHARD_RETURN_SUMS: neo__shard_list_sums(l, 0, m->nodes, 1, 1); return;
     default: return;
     }
 }
@@ -6284,37 +6277,27 @@ static neo_status neo__shard_copies_batch(neo_shard *s, int64_t begin, int64_t e
     j->weights = from->weights ? (const float *)s->copies.ids_of[1].data : NULL;
     return NEO_OK;
 }
-static neo_status neo__shard_none_copies(neo_shard *s, int64_t begin, int64_t end,
-                                           int back); /* >>impl-shard-none */
-/* Rows that their neo_bags gives, or takes, for the samples of j, which begin at `begin`. */
-static neo_tensor neo__shard_copies_rows(const neo_shard *s, const neo_jagged *j, int64_t begin) {
-    int64_t width = s->copies.width;
-    if (s->map->none)
-        return neo_tensor_2d(s->per_id.copies.data, NEO_F32, neo_jagged_id_count(j),
-                             s->per_id.dim);
-    return neo__shard_matrix(s, s->pooled.copies + begin * width, j->batch, width);
+static neo_status neo__shard_none_copies(neo_shard *s, const neo_jagged *j, int64_t begin,
+                                         int back); /* >>impl-shard-none */
+/* The same, and the rows that their neo_bags gives or takes; back: with their gradients. */
+static neo_status neo__shard_copies_rows(neo_shard *s, int64_t begin, int64_t end, int back,
+                                         neo_jagged *j, neo_tensor *rows) {
+    const int64_t width = s->copies.width, dim = s->per_id.dim;
+    NEO__TRY(neo__shard_copies_batch(s, begin, end, j));
+    *rows = neo__shard_matrix(s, s->pooled.copies + begin * width, j->batch, width);
+    if (!s->map->none) return NEO_OK;
+    NEO__TRY(neo__shard_none_copies(s, j, begin, back));
+    *rows = neo_tensor_2d(s->per_id.copies.data, NEO_F32, neo_jagged_id_count(j), dim);
+    return NEO_OK;
 }
 static neo_status neo__shard_copies_forward(neo_shard *s) {
     neo_jagged j;
-    int64_t n = s->batches[s->current].batch.batch;
-    NEO__TRY(neo__shard_copies_batch(s, 0, n, &j));
-    if (s->map->none) NEO__TRY(neo__shard_none_copies(s, 0, n, 0));
-    return neo__shard_look_up(s, s->replicas, &j, neo__shard_copies_rows(s, &j, 0));
-}
-/* Dense gradients of one subtree of leaves, and which rows it touched. */
-static neo_status neo__shard_copies_grads(neo_shard *s, const neo_leaves *leaves, float *dense) {
-    neo_jagged j;
-    const neo__shard_batch *b = &s->batches[s->current];
-    int V = neo_ctx_repro_shards(s->ctx);
-    int64_t mine = b->start[s->rank];
-    int64_t begin = neo_leaf_begin(b->global, V, leaves->first) - mine;
-    int64_t end = neo_leaf_begin(b->global, V, leaves->first + leaves->count) - mine;
-    NEO__TRY(neo__shard_copies_batch(s, begin, end, &j));
-    if (s->map->none) NEO__TRY(neo__shard_none_copies(s, begin, end, 1));
     neo_tensor rows;
-    NEO__TRY(neo__shard_take_there(s, neo__shard_copies_rows(s, &j, begin), 0, &rows));
-    NEO__TRY(neo_bags_accumulate(s->replicas, &j, rows, leaves));
-    neo__shard_fill(dense, 0, (size_t)s->copies.floats * sizeof *dense);
+    NEO__TRY(neo__shard_copies_rows(s, 0, s->batches[s->current].batch.batch, 0, &j, &rows));
+    return neo__shard_look_up(s, s->replicas, &j, rows);
+}
+/* Move gradients that their neo_bags keeps to a table of all rows, and mark these rows. */
+static neo_status neo__shard_copies_empty(neo_shard *s, float *dense, unsigned char *marks) {
     for (int64_t i = 0; i < neo_bags_kept_count(s->replicas); i++) {
         int32_t t;
         int64_t row;
@@ -6322,9 +6305,24 @@ static neo_status neo__shard_copies_grads(neo_shard *s, const neo_leaves *leaves
         if (!g) return NEO_ERR_DEVICE; /* neo_last_error says why */
         int64_t dim = neo_bags_weight(s->replicas, t).shape[1];
         neo__shard_copy(dense + s->copies.at[2 * t] + row * dim, g, (size_t)dim * sizeof *g);
-        s->copies.touched[s->copies.at[2 * t + 1] + row] = 1;
+        marks[s->copies.at[2 * t + 1] + row] = 1;
     }
     return neo_bags_clear(s->replicas);
+}
+/* Dense gradients of one subtree of leaves, and which rows it touched. */
+static neo_status neo__shard_copies_grads(neo_shard *s, const neo_leaves *leaves, float *dense) {
+    neo_jagged j;
+    neo_tensor rows;
+    const neo__shard_batch *b = &s->batches[s->current];
+    int shards = neo_ctx_repro_shards(s->ctx);
+    int64_t mine = b->start[s->rank];
+    int64_t begin = neo_leaf_begin(b->global, shards, leaves->first) - mine;
+    int64_t end = neo_leaf_begin(b->global, shards, leaves->first + leaves->count) - mine;
+    NEO__TRY(neo__shard_copies_rows(s, begin, end, 1, &j, &rows));
+    NEO__TRY(neo__shard_take_there(s, rows, 0, &rows));
+    NEO__TRY(neo_bags_accumulate(s->replicas, &j, rows, leaves));
+    neo__shard_fill(dense, 0, (size_t)s->copies.floats * sizeof *dense);
+    return neo__shard_copies_empty(s, dense, s->copies.touched);
 }
 /* dense_sum has gradients of all rows: those of touched ones, closed up, add to what is kept. */
 static neo_status neo__shard_copies_keep(neo_shard *s, const unsigned char *touched) {
@@ -6345,21 +6343,6 @@ static neo_status neo__shard_copies_keep(neo_shard *s, const unsigned char *touc
     }
     return NEO_OK;
 }
-/* Move kept gradients to dense_sum, where they wait: neo_bags uses their room next. */
-static neo_status neo__shard_copies_park(neo_shard *s) {
-    neo__shard_fill(s->copies.parked, 0, (size_t)s->copies.marks);
-    for (int64_t i = 0; i < neo_bags_kept_count(s->replicas); i++) {
-        int32_t t;
-        int64_t row;
-        const float *g = neo_bags_kept_row(s->replicas, i, &t, &row);
-        if (!g) return NEO_ERR_DEVICE; /* neo_last_error says why */
-        int64_t dim = neo_bags_weight(s->replicas, t).shape[1];
-        float *to = s->copies.dense_sum + s->copies.at[2 * t] + row * dim;
-        neo__shard_copy(to, g, (size_t)dim * sizeof *g);
-        s->copies.parked[s->copies.at[2 * t + 1] + row] = 1;
-    }
-    return neo_bags_clear(s->replicas);
-}
 NEO__HOT_END
 /* Start the sums of their gradients over all ranks. */
 static neo_status neo__shard_copies_backward(neo_shard *s) {
@@ -6377,7 +6360,10 @@ static neo_status neo__shard_copies_backward(neo_shard *s) {
         floats += w.shape[0] * w.shape[1];
         rows += w.shape[0];
     }
-    if (parks) NEO__TRY(neo__shard_copies_park(s));
+    if (parks) { /* what is kept waits in dense_sum: neo_bags uses its room next */
+        neo__shard_fill(s->copies.parked, 0, (size_t)s->copies.marks);
+        NEO__TRY(neo__shard_copies_empty(s, s->copies.dense_sum, s->copies.parked));
+    }
     for (int i = 0; i < count; i++) {
         float *dense = s->copies.dense + i * s->copies.floats;
         NEO__TRY(neo__shard_copies_grads(s, &subtree[i], dense));
@@ -6666,21 +6652,16 @@ static float *neo__shard_none_copy(const neo__shard_id_rows *k, int32_t f, int64
     return rows + n * dim;
 }
 NEO__HOT_END
-/* Room for the rows of samples [begin, end); back: and their gradients. */
-static neo_status neo__shard_none_copies(neo_shard *s, int64_t begin, int64_t end, int back) {
+/* Room for the rows of j, which begins at sample `begin`; back: and their gradients. */
+static neo_status neo__shard_none_copies(neo_shard *s, const neo_jagged *j, int64_t begin,
+                                         int back) {
     const neo__shard_map *m = s->map;
-    const neo_jagged *j = &s->batches[s->current].batch;
-    int64_t ids = 0;
-    for (int64_t q = 0; q < m->replica_count; q++) {
-        const int64_t *offsets = j->offsets + m->replicas[q] * j->batch;
-        ids += offsets[end] - offsets[begin];
-    }
-    NEO__TRY(neo__shard_reserve(s, &s->per_id.copies, ids * s->per_id.dim, sizeof(float)));
-    if (!back) return NEO_OK;
+    NEO__TRY(neo__shard_reserve(s, &s->per_id.copies, neo_jagged_id_count(j) * s->per_id.dim,
+                                sizeof(float)));
     neo__shard_id_rows k = neo__shard_id_rows_of(s, s->dout, 1);
     float *rows = (float *)s->per_id.copies.data;
-    for (int64_t q = 0; q < m->replica_count; q++)
-        rows = neo__shard_none_copy(&k, m->replicas[q], begin, end, rows);
+    for (int64_t q = 0; q < m->replica_count && back; q++)
+        rows = neo__shard_none_copy(&k, m->replicas[q], begin, begin + j->batch, rows);
     return NEO_OK;
 }
 /* All rows of this rank's ids: to the caller, or back. Features have sources of their own, so each
@@ -7048,17 +7029,14 @@ NEO__HOT_END
 /* Gradients of weights of data-parallel tables: all that they need is on this rank. */
 static neo_status neo__shard_grad_replicas(neo_shard *s, float *dweights) {
     const neo__shard_map *m = s->map;
-    const neo_jagged *from = &s->batches[s->current].batch;
-    int64_t n = from->batch;
     neo_jagged j;
+    neo_tensor rows, take;
     NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_COPIES_RAW, s->dout, s->pooled.copies));
-    NEO__TRY(neo__shard_copies_batch(s, 0, n, &j));
-    if (m->none) NEO__TRY(neo__shard_none_copies(s, 0, n, 1));
-    NEO__TRY(neo__shard_reserve(s, &s->per_id.grad_out, neo_jagged_id_count(&j), sizeof(float)));
+    NEO__TRY(neo__shard_copies_rows(s, 0, s->batches[s->current].batch.batch, 1, &j, &rows));
+    int64_t ids = neo_jagged_id_count(&j);
+    NEO__TRY(neo__shard_reserve(s, &s->per_id.grad_out, ids, sizeof(float)));
     float *made = (float *)s->per_id.grad_out.data;
     const float *grad = made;
-    neo_tensor rows = neo__shard_copies_rows(s, &j, 0), take;
-    int64_t ids = neo_jagged_id_count(&j);
     NEO__TRY(neo__shard_take_there(s, rows, ids, &take));
     if (take.place == NEO_DEVICE) made = (float *)s->bounce.there.data + neo_tensor_count(rows);
     NEO__TRY(neo_bags_weight_grad(s->replicas, &j, take, made));
