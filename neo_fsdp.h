@@ -3818,7 +3818,6 @@ typedef struct neo__shard_map {
     int32_t *first_feature, *table_features; /* features by table */
     int64_t *feature_col;                    /* [features + 1]: in out */
     neo_table_desc *tables;
-    char *names;
     neo_bags_desc desc; /* of all, on these tables */
     double *ids_per_sample, crowding;
     neo_wire wire[2];   /* forward, backward */
@@ -3868,8 +3867,17 @@ static void neo__shard_copy(void *to, const void *from, size_t bytes) {
 static void neo__shard_fill(void *to, int byte, size_t bytes) {
     if (bytes) memset(to, byte, bytes);
 }
-/* Arrays of a map; names: bytes of text. */
-static void neo__shard_map_layout(neo__shard_map *m, neo__carve *c, size_t names) {
+/* The next bytes as a text: a format with a name in it. */
+static const char *neo__carve_text(neo__carve *carve, const char *format, const char *name) {
+    size_t bytes = (size_t)snprintf(NULL, 0, format, name) + 1;
+    char *text;
+    NEO__CARVE(carve, text, bytes);
+    if (text) snprintf(text, bytes, format, name);
+    return text;
+}
+/* The arrays and texts of a map, behind it. */
+static size_t neo__shard_map_layout(neo__shard_map *m, char *block, const neo_bags_desc *d) {
+    neo__carve carve = {block, (sizeof *m + 63) & ~(size_t)63}, *c = &carve;
     int64_t ranks = m->ranks;
     NEO__CARVE(c, m->feature_table, m->feature_count);
     NEO__CARVE(c, m->first_feature, m->table_count + 1);
@@ -3877,7 +3885,6 @@ static void neo__shard_map_layout(neo__shard_map *m, neo__carve *c, size_t names
     NEO__CARVE(c, m->feature_col, m->feature_count + 1);
     NEO__CARVE(c, m->ids_per_sample, m->feature_count);
     NEO__CARVE(c, m->tables, m->table_count);
-    NEO__CARVE(c, m->names, names);
     NEO__CARVE(c, m->parts, m->part_count);
     NEO__CARVE(c, m->flows, m->flow_count);
     NEO__CARVE(c, m->sources, m->flow_count);
@@ -3893,6 +3900,12 @@ static void neo__shard_map_layout(neo__shard_map *m, neo__carve *c, size_t names
     NEO__CARVE(c, m->at_rank, ranks);
     NEO__CARVE(c, m->at_node, m->nodes + 1);
     NEO__CARVE(c, m->mids, m->mid_count);
+    m->desc.name = neo__carve_text(c, "%s", d->name ? d->name : "bags");
+    for (int32_t t = 0; t < m->table_count; t++) {
+        const char *name = neo__carve_text(c, "%s", d->tables[t].name);
+        if (name) m->tables[t].name = name;
+    }
+    return c->at;
 }
 
 /* ---- parts ---- */
@@ -4043,24 +4056,20 @@ static neo_status neo__shard_check_grid(const neo_bags_desc *d, const neo_piece 
 static int64_t neo__shard_most_kept(double rows) {
     return rows < (double)(INT32_MAX - 1) ? (int64_t)rows : INT32_MAX - 1;
 }
-static void neo__shard_copy_names(neo__shard_map *m, const neo_bags_desc *d) {
-    char *text = m->names;
-    size_t bytes = strlen(d->name ? d->name : "bags") + 1;
-    neo__shard_copy(text, d->name ? d->name : "bags", bytes);
+/* The caller's description, with tables and names of the map. */
+static void neo__shard_map_describe(neo__shard_map *m, const neo_bags_desc *d) {
+    const char *name = m->desc.name;
     m->desc = *d;
-    m->desc.name = text;
+    m->desc.name = name;
     m->desc.tables = m->tables;
     m->desc.max_kept_rows = neo__shard_most_kept((double)m->kept_batches * (double)d->max_ids);
     m->desc.feature_table = m->feature_table;
     m->desc.feature_count = m->feature_count;
-    text += bytes;
     for (int32_t t = 0; t < m->table_count; t++) {
-        bytes = strlen(d->tables[t].name) + 1;
-        neo__shard_copy(text, d->tables[t].name, bytes);
+        name = m->tables[t].name;
         m->tables[t] = d->tables[t];
-        m->tables[t].name = text;
+        m->tables[t].name = name;
         if (m->none) m->tables[t].row_buckets = 0; /* nothing is summed */
-        text += bytes;
     }
 }
 static void neo__shard_map_features(neo__shard_map *m, const neo_plan_desc *desc) {
@@ -4161,9 +4170,8 @@ static void neo__shard_map_rank(neo__shard_map *m, int rank) {
 static void neo__shard_map_sources(neo__shard_map *m) {
     neo__shard_copy(m->sources, m->flows, (size_t)m->flow_count * sizeof *m->sources);
     m->source_count = neo__shard_unique_flows(m->sources, m->flow_count);
-    for (int64_t u = 0; u < m->source_count; u++) m->first_source[m->sources[u].feature + 1] = u + 1;
-    for (int32_t f = 0; f < m->feature_count; f++)
-        m->first_source[f + 1] = NEO__MAX(m->first_source[f], m->first_source[f + 1]);
+    for (int64_t u = 0, f = 0; f < m->feature_count; m->first_source[++f] = u)
+        while (u < m->source_count && m->sources[u].feature == f) u++;
     for (int64_t i = 0; i < m->flow_count; i++) {
         int64_t u = neo__shard_find_flow(m->sources, m->source_count, m->flows[i].feature,
                                          m->flows[i].first_row);
@@ -4249,7 +4257,7 @@ static void neo__shard_map_mids(neo__shard_map *m) {
 static void neo__shard_count_lists(neo__shard_map *m); /* >>impl-shard-rows */
 static void neo__shard_map_fill(neo__shard_map *m, const neo_plan_desc *desc,
                                 const neo_piece *pieces, int64_t count) {
-    neo__shard_copy_names(m, desc->bags);
+    neo__shard_map_describe(m, desc->bags);
     neo__shard_map_features(m, desc);
     neo__shard_map_parts(m, pieces, count);
     int64_t part = 0;
@@ -4275,10 +4283,9 @@ static void neo__shard_map_fill(neo__shard_map *m, const neo_plan_desc *desc,
 static void neo__shard_map_destroy(neo__shard_map *m) { neo_free(m->ctx, m, m->bytes); }
 
 /* How much there is of everything, before there is memory for it. */
-static size_t neo__shard_map_measure(neo__shard_map *m, const neo_plan_desc *desc,
+static void neo__shard_map_measure(neo__shard_map *m, const neo_plan_desc *desc,
                                      const neo_piece *pieces, int64_t count) {
     const neo_bags_desc *d = desc->bags;
-    size_t names = strlen(d->name ? d->name : "bags") + 1;
     int32_t per_node = desc->cluster.ranks_per_node;
     m->ranks = desc->cluster.ranks;
     m->per_node = per_node > 0 && m->ranks % per_node == 0 ? per_node : m->ranks;
@@ -4295,7 +4302,6 @@ static size_t neo__shard_map_measure(neo__shard_map *m, const neo_plan_desc *des
     m->none = d->tables[0].pooling == NEO_POOL_NONE;
     m->crowding = desc->crowding > 0.0 ? desc->crowding : 1.25;
     for (int32_t t = 0; t < d->table_count; t++) {
-        names += strlen(d->tables[t].name) + 1;
         if (d->tables[t].rows > (int64_t)INT32_MAX + 1) m->id_dtype = NEO_I64;
         if (d->tables[t].pooling == NEO_POOL_MEAN && m->wire[1] == NEO_WIRE_F32)
             m->late = m->weight_grad;
@@ -4313,7 +4319,6 @@ static size_t neo__shard_map_measure(neo__shard_map *m, const neo_plan_desc *des
     }
     m->flow_count = m->route_count;
     m->mid_count = m->nodes > 1 ? m->route_count : 0;
-    return names;
 }
 static neo_status neo__shard_map_create(neo_ctx *ctx, const neo_plan *plan, neo__shard_map **out) {
     NEO__ZERO(neo__shard_map, sizes);
@@ -4323,20 +4328,14 @@ static neo_status neo__shard_map_create(neo_ctx *ctx, const neo_plan *plan, neo_
     *out = NULL;
     NEO__TRY(neo__shard_check_features(desc->bags));
     NEO__TRY(neo__shard_check_grid(desc->bags, pieces, count));
-    size_t names = neo__shard_map_measure(&sizes, desc, pieces, count);
-    NEO__ZERO(neo__carve, carve);
-    carve.at = (sizeof sizes + 63) & ~(size_t)63;
-    neo__shard_map_layout(&sizes, &carve, names);
-    size_t bytes = carve.at;
-    neo__shard_map *m = (neo__shard_map *)neo__alloc_for(ctx, bytes, "neo_shard: map");
+    neo__shard_map_measure(&sizes, desc, pieces, count);
+    sizes.ctx = ctx;
+    sizes.bytes = neo__shard_map_layout(&sizes, NULL, desc->bags);
+    neo__shard_map *m = (neo__shard_map *)neo__alloc_for(ctx, sizes.bytes, "neo_shard: map");
     if (!m) return NEO_ERR_MEMORY;
-    neo__shard_fill((void *)m, 0, bytes);
+    neo__shard_fill((void *)m, 0, sizes.bytes);
     *m = sizes;
-    m->ctx = ctx;
-    m->bytes = bytes;
-    carve.block = (char *)m;
-    carve.at = (sizeof sizes + 63) & ~(size_t)63;
-    neo__shard_map_layout(m, &carve, names);
+    neo__shard_map_layout(m, (char *)m, desc->bags);
     neo__shard_map_fill(m, desc, pieces, count);
     *out = m;
     return NEO_OK;
@@ -5049,10 +5048,12 @@ static uint64_t *neo__alike_add(neo__alike *a, const char *other, uint64_t word)
     a->mark[a->count] = word;
     return &a->mark[a->count++];
 }
-static void neo__alike_number(uint64_t *mark, double x) {
-    uint64_t word;
-    memcpy(&word, &x, sizeof word);
-    *mark = neo__plan_hash(*mark, word);
+static void neo__alike_numbers(uint64_t *mark, const double *x, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        uint64_t word;
+        memcpy(&word, &x[i], sizeof word);
+        *mark = neo__plan_hash(*mark, word);
+    }
 }
 static neo_status neo__alike_check(neo_comm *comm, const neo__alike *a, const char *fn) {
     uint64_t first[NEO__ALIKE_THINGS];
@@ -5066,25 +5067,20 @@ static neo_status neo__alike_check(neo_comm *comm, const neo__alike *a, const ch
 }
 static void neo__shard_mark_table(uint64_t *mark, const neo_table_desc *d) {
     const neo_bag_optim *o = &d->optim;
-    const uint64_t whole[] = {neo_hash(d->name),        (uint64_t)d->pooling,
-                              (uint64_t)d->row_buckets, (uint64_t)d->dtype,
-                              (uint64_t)o->kind,        (uint64_t)d->round_nearest,
-                              (uint64_t)d->init.kind,   (uint64_t)o->decay};
-    const float real[] = {d->init.a,   d->init.b, o->weight_decay, o->eps,
-                          o->momentum, o->eta,    o->lr_scale,     o->clip_gradient,
-                          o->max_norm, o->initial_accumulator};
-    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
-        *mark = neo__plan_hash(*mark, whole[i]);
-    for (size_t i = 0; i < sizeof real / sizeof *real; i++)
-        neo__alike_number(mark, (double)real[i]);
-    neo__alike_number(mark, o->beta1);
-    neo__alike_number(mark, o->beta2);
+    const double numbers[] = {
+        (double)d->pooling,    (double)d->row_buckets,   (double)d->dtype,     (double)o->kind,
+        (double)d->init.kind,  (double)d->round_nearest, (double)o->decay,     (double)d->init.a,
+        (double)d->init.b,     (double)o->weight_decay,  (double)o->eps,       (double)o->momentum,
+        (double)o->eta,        (double)o->lr_scale,      (double)o->max_norm,  o->beta1,
+        (double)o->clip_gradient, (double)o->initial_accumulator,              o->beta2};
+    *mark = neo__plan_hash(*mark, neo_hash(d->name));
+    neo__alike_numbers(mark, numbers, sizeof numbers / sizeof *numbers);
 }
 static neo_status neo__shard_check_alike(neo_comm *comm, const neo__shard_map *m,
                                          const neo_plan *plan) {
     const neo_ctx *ctx = neo_comm_ctx(comm);
     NEO__ZERO(neo__alike, alike);
-    neo__alike *a = &alike;
+    neo__alike *const a = &alike;
     neo__alike_add(a, "a device on this rank or on rank 0 alone: all have one, or none",
                    neo_ctx_device(ctx) != NULL);
     neo__alike_add(a, "another seed of the context than rank 0", neo_ctx_seed(ctx));
@@ -5103,11 +5099,12 @@ static neo_status neo__shard_check_alike(neo_comm *comm, const neo__shard_map *m
     for (int32_t t = 0; t < m->table_count; t++) neo__shard_mark_table(mark, &m->tables[t]);
     mark = neo__alike_add(a, "other wires than rank 0", (uint64_t)m->wire[0]);
     *mark = neo__plan_hash(*mark, (uint64_t)m->wire[1]);
+    const double options[] = {(double)m->pipeline, (double)m->weighted, (double)m->weight_grad,
+                              (double)m->kept_batches, (double)m->per_node};
     mark = neo__alike_add(
         a, "another pipeline, weighted, weight_grad, kept_batches or ranks_per_node than rank 0",
-        (uint64_t)m->pipeline);
-    const int64_t options[] = {m->weighted, m->weight_grad, m->kept_batches, m->per_node};
-    for (int i = 0; i < 4; i++) *mark = neo__plan_hash(*mark, (uint64_t)options[i]);
+        0);
+    neo__alike_numbers(mark, options, sizeof options / sizeof *options);
     neo__alike_add(
         a,
         "another plan than rank 0: of tables of other rows or columns, or of other figures (what "
@@ -5564,11 +5561,14 @@ static neo_status neo__shard_look_up(neo_shard *s, neo_bags *bags, const neo_jag
     NEO__TRY(neo_bags_forward(bags, j, t));
     return t.data && t.place != rows.place ? neo_tensor_copy(s->ctx, t, rows) : NEO_OK;
 }
-/* n floats of the device to host memory. */
-static neo_status neo__shard_fetch(neo_shard *s, float *from, float *to, int64_t n) {
-    neo_tensor t = neo_tensor_1d(from, NEO_F32, n);
-    t.place = NEO_DEVICE;
-    return neo_tensor_copy(s->ctx, t, neo_tensor_1d(to, NEO_F32, n));
+/* n floats from one memory to the other. */
+static neo_status neo__shard_move_floats(neo_shard *s, const float *from, neo_place from_place,
+                                         float *to, neo_place to_place, int64_t n) {
+    neo_tensor a = neo_tensor_1d((void *)(uintptr_t)from, NEO_F32, n);
+    neo_tensor b = neo_tensor_1d(to, NEO_F32, n);
+    a.place = from_place;
+    b.place = to_place;
+    return n > 0 ? neo_tensor_copy(s->ctx, a, b) : NEO_OK;
 }
 /* Stand-ins for the caller's rows in host memory: the rows themselves without a device. */
 static neo_status neo__shard_show(neo_shard *s, neo_tensor t, neo_tensor *shown) {
@@ -6384,70 +6384,56 @@ static neo_status neo__shard_copies_backward(neo_shard *s) {
    order of part: [sums][rows][blocks]. All ranks take part in every round, with nothing to say if
    they have no such part.
    ------------------------------------------------------------------------------------------------ */
-/* Sums of a part of this rank in the running round: NULL if its step asks for nothing more. */
-static const neo_cut_sums *neo__shard_cut_of(const neo_cut_sums *cuts, int32_t count,
-                                             int64_t table) {
-    for (int32_t i = 0; i < count; i++)
-        if (cuts[i].table == table) return &cuts[i];
-    return NULL;
-}
-/* The part of this rank that has the rows of `part`. */
-static const neo_cut_sums *neo__shard_cut_like(const neo_shard *s, const neo_cut_sums *cuts,
-                                               int32_t count, const neo__shard_part *part) {
-    const neo__shard_map *m = s->map;
-    int64_t first = m->part_begin[s->rank];
-    for (int32_t i = 0; i < count; i++) {
-        const neo__shard_part *mine = &m->parts[first + cuts[i].table];
-        if (mine->table == part->table && mine->first_row == part->first_row) return &cuts[i];
-    }
-    return NULL;
+typedef struct neo__shard_talk {
+    neo_shard *s;
+    const neo_cut_sums *cuts; /* of this rank's parts that ask for something */
+    int32_t count;
+    int64_t *out, *in; /* [ranks]: floats of messages */
+} neo__shard_talk;
+static const neo__shard_part *neo__shard_cut_part(const neo__shard_talk *k, int32_t i) {
+    const neo__shard_map *m = k->s->map;
+    return &m->parts[m->part_begin[k->s->rank] + k->cuts[i].table];
 }
 NEO__INLINE int64_t neo__shard_blocks(const neo__shard_part *part) {
     return (part->cols + 15) / 16;
 }
-
-/* How many floats go to each rank and come from it. */
-static void neo__shard_cut_counts(const neo_shard *s, const neo_cut_sums *cuts, int32_t count,
-                                  int64_t *out, int64_t *in) {
-    const neo__shard_map *m = s->map;
-    for (int r = 0; r < m->ranks; r++) {
-        out[r] = in[r] = 0;
-        if (r == s->rank) continue;
-        for (int32_t i = 0; i < count; i++) {
-            const neo__shard_part *mine = &m->parts[m->part_begin[s->rank] + cuts[i].table];
-            if (neo__shard_shares_rows(m, mine, r))
-                out[r] += cuts[i].sums * cuts[i].rows * cuts[i].blocks_per_row;
-        }
-        for (int64_t p = m->part_begin[r]; p < m->part_begin[r + 1]; p++) {
-            const neo_cut_sums *like = neo__shard_cut_like(s, cuts, count, &m->parts[p]);
-            if (like) in[r] += like->sums * like->rows * neo__shard_blocks(&m->parts[p]);
-        }
+/* Floats that a slice says in this round: none if no part here that asks has its rows. */
+static int64_t neo__shard_cut_said(const neo__shard_talk *k, const neo__shard_part *slice) {
+    for (int32_t i = 0; i < k->count; i++) {
+        const neo__shard_part *mine = neo__shard_cut_part(k, i);
+        if (mine->table == slice->table && mine->first_row == slice->first_row)
+            return k->cuts[i].sums * k->cuts[i].rows * neo__shard_blocks(slice);
     }
+    return 0;
 }
-static void neo__shard_cut_pack(neo_shard *s, const neo_cut_sums *cuts, int32_t count) {
-    const neo__shard_map *m = s->map;
-    float *to = (float *)s->cutting.out.data;
-    for (int r = 0; r < m->ranks; r++)
-        for (int32_t i = 0; i < count && r != s->rank; i++) {
-            const neo__shard_part *mine = &m->parts[m->part_begin[s->rank] + cuts[i].table];
-            int64_t floats = cuts[i].sums * cuts[i].rows * cuts[i].blocks_per_row;
+/* Count the floats that go to each rank and come from it; those that go, to `to` if it is there. */
+static void neo__shard_cut_pack(const neo__shard_talk *k, float *to) {
+    const neo__shard_map *m = k->s->map;
+    for (int r = 0; r < m->ranks; r++) {
+        k->out[r] = k->in[r] = 0;
+        if (r == k->s->rank) continue;
+        for (int32_t i = 0; i < k->count; i++) {
+            const neo__shard_part *mine = neo__shard_cut_part(k, i);
+            const int64_t floats = neo__shard_cut_said(k, mine);
             if (!neo__shard_shares_rows(m, mine, r)) continue;
-            neo__shard_copy(to, cuts[i].blocks, (size_t)floats * sizeof *to);
+            k->out[r] += floats;
+            if (!to) continue;
+            neo__shard_copy(to, k->cuts[i].blocks, (size_t)floats * sizeof *to);
             to += floats;
         }
+        for (int64_t p = m->part_begin[r]; p < m->part_begin[r + 1]; p++)
+            k->in[r] += neo__shard_cut_said(k, &m->parts[p]);
+    }
 }
 /* The blocks of a slice: this rank's own, or where they are in what has come. */
-static const float *neo__shard_cut_find(const neo_shard *s, const neo_cut_sums *cuts, int32_t count,
-                                        const neo__shard_part *slice, const int64_t *in) {
-    const neo__shard_map *m = s->map;
-    const float *at = (const float *)s->cutting.in.data;
-    const int64_t first = m->part_begin[slice->rank];
-    if (slice->rank == s->rank) return neo__shard_cut_of(cuts, count, slice->place - first)->blocks;
-    for (int r = 0; r < slice->rank; r++) at += in[r];
-    for (int64_t p = first; p < slice->place; p++) {
-        const neo_cut_sums *like = neo__shard_cut_like(s, cuts, count, &m->parts[p]);
-        if (like) at += like->sums * like->rows * neo__shard_blocks(&m->parts[p]);
-    }
+static const float *neo__shard_cut_find(const neo__shard_talk *k, const neo__shard_part *slice) {
+    const neo__shard_map *m = k->s->map;
+    const float *at = (const float *)k->s->cutting.in.data;
+    for (int32_t i = 0; i < k->count; i++)
+        if (neo__shard_cut_part(k, i)->place == slice->place) return k->cuts[i].blocks;
+    for (int r = 0; r < slice->rank; r++) at += k->in[r];
+    for (int64_t p = m->part_begin[slice->rank]; p < slice->place; p++)
+        at += neo__shard_cut_said(k, &m->parts[p]);
     return at;
 }
 NEO__HOT_BEGIN
@@ -6464,21 +6450,21 @@ static void neo__shard_cut_add(const neo_cut_sums *cut, const float *blocks, int
 NEO__HOT_END
 static neo_status neo__shard_cut_round(neo_shard *s, const neo_cut_sums *cuts, int32_t count) {
     const neo__shard_map *m = s->map;
-    int64_t *out = s->exchange.counts, *in = s->exchange.counts + m->ranks, out_floats = 0,
-            in_floats = 0;
-    neo__shard_cut_counts(s, cuts, count, out, in);
-    for (int r = 0; r < m->ranks; r++) out_floats += out[r], in_floats += in[r];
+    const neo__shard_talk k = {s, cuts, count, s->exchange.counts, s->exchange.counts + m->ranks};
+    int64_t out_floats = 0, in_floats = 0;
+    neo__shard_cut_pack(&k, NULL);
+    for (int r = 0; r < m->ranks; r++) out_floats += k.out[r], in_floats += k.in[r];
     NEO__TRY(neo__shard_reserve(s, &s->cutting.out, out_floats, sizeof(float)));
     NEO__TRY(neo__shard_reserve(s, &s->cutting.in, in_floats, sizeof(float)));
-    neo__shard_cut_pack(s, cuts, count);
-    NEO__TRY(neo_comm_all_to_allv(s->rows, s->cutting.out.data, out, s->cutting.in.data, in,
+    neo__shard_cut_pack(&k, (float *)s->cutting.out.data);
+    NEO__TRY(neo_comm_all_to_allv(s->rows, s->cutting.out.data, k.out, s->cutting.in.data, k.in,
                                   NEO_F32, NULL));
     for (int32_t i = 0; i < count; i++) {
-        const neo__shard_part *mine = &m->parts[m->part_begin[s->rank] + cuts[i].table];
+        const neo__shard_part *mine = neo__shard_cut_part(&k, i);
         neo__shard_fill(cuts[i].total, 0, (size_t)(cuts[i].sums * cuts[i].rows) * sizeof(float));
-        for (int64_t slice = mine->first_slice; slice < mine->end_slice; slice++)
-            neo__shard_cut_add(&cuts[i], neo__shard_cut_find(s, cuts, count, &m->cuts[slice], in),
-                               neo__shard_blocks(&m->cuts[slice]));
+        for (int64_t c = mine->first_slice; c < mine->end_slice; c++)
+            neo__shard_cut_add(&cuts[i], neo__shard_cut_find(&k, &m->cuts[c]),
+                               neo__shard_blocks(&m->cuts[c]));
     }
     return NEO_OK;
 }
@@ -6512,35 +6498,22 @@ static neo_status neo__shard_cut_sums(void *user, const neo_cut_sums *cuts, int3
 static int32_t neo__shard_source_of_route(const neo__shard_map *m, const neo__shard_route *r) {
     return m->flows[m->flow_begin[r->rank] + r->flow].source;
 }
-/* Places and counts of what comes from each rank. */
-static int64_t neo__shard_per_id_in(neo_shard *s, const neo__shard_batch *b, int64_t *in) {
+/* Places and counts of what comes from each rank, or (out) goes there; returns how much it is. */
+static int64_t neo__shard_per_id_count(neo_shard *s, const neo__shard_batch *b, int out,
+                                       int64_t *counts) {
     const neo__shard_map *m = s->map;
     int64_t at = 0;
     for (int r = 0; r < m->ranks; r++) {
-        int64_t before = at;
-        for (int64_t i = m->route_begin[r]; i < m->route_begin[r + 1]; i++) {
-            s->per_id.in_at[i] = at;
-            at += b->sent[neo__shard_source_of_route(m, &m->routes[i])] *
-                  neo__shard_grad_floats(&m->parts[m->routes[i].part]);
+        const int64_t before = at, first = m->route_begin[out ? s->rank : r];
+        for (int64_t i = first; i < m->route_begin[(out ? s->rank : r) + 1]; i++) {
+            const int64_t *offsets = b->offsets + (i - first) * b->global;
+            const int64_t ids = out ? offsets[b->start[r + 1]] - offsets[b->start[r]]
+                                    : b->sent[neo__shard_source_of_route(m, &m->routes[i])];
+            if (out) s->per_id.out_at[r * s->exchange.routes + i - first] = at;
+            else s->per_id.in_at[i] = at;
+            at += ids * neo__shard_grad_floats(&m->parts[m->routes[i].part]);
         }
-        in[r] = at - before;
-    }
-    return at;
-}
-/* Places and counts of what goes to each rank. */
-static int64_t neo__shard_per_id_out(neo_shard *s, const neo__shard_batch *b, int64_t *out) {
-    const neo__shard_map *m = s->map;
-    const neo__shard_route *routes = m->routes + m->route_begin[s->rank];
-    int64_t at = 0;
-    for (int r = 0; r < m->ranks; r++) {
-        int64_t before = at;
-        for (int64_t i = 0; i < s->exchange.routes; i++) {
-            const int64_t *offsets = b->offsets + i * b->global;
-            s->per_id.out_at[r * s->exchange.routes + i] = at;
-            at += (offsets[b->start[r + 1]] - offsets[b->start[r]]) *
-                  neo__shard_grad_floats(&m->parts[routes[i].part]);
-        }
-        out[r] = at - before;
+        counts[r] = at - before;
     }
     return at;
 }
@@ -6554,8 +6527,8 @@ static neo_tensor neo__shard_local_rows(const neo_shard *s, const neo__shard_bat
 /* Room for the rows of a batch. */
 static neo_status neo__shard_none_reserve(neo_shard *s, const neo__shard_batch *b) {
     neo__shard_per_id *p = &s->per_id;
-    int64_t out = neo__shard_per_id_out(s, b, s->exchange.counts);
-    int64_t in = neo__shard_per_id_in(s, b, s->exchange.counts);
+    int64_t out = neo__shard_per_id_count(s, b, 1, s->exchange.counts);
+    int64_t in = neo__shard_per_id_count(s, b, 0, s->exchange.counts);
     NEO__TRY(neo__shard_reserve(s, &p->local, out * p->dim, sizeof(float)));
     NEO__TRY(neo__shard_reserve(s, &p->out, out * p->row_bytes, 1));
     return neo__shard_reserve(s, &p->in, in * p->row_bytes, 1);
@@ -6588,30 +6561,31 @@ static neo_status neo__shard_none_exchange(const neo__shard_move *v) {
     const int ranks = s->map->ranks;
     const int64_t bytes = (int64_t)neo_wire_row_bytes(s->map->wire[v->way], s->per_id.dim);
     int64_t *out = s->exchange.counts + 2 * ranks, *in = s->exchange.counts + 3 * ranks;
-    (void)neo__shard_per_id_out(s, v->b, out);
-    (void)neo__shard_per_id_in(s, v->b, in);
+    (void)neo__shard_per_id_count(s, v->b, 1, out);
+    (void)neo__shard_per_id_count(s, v->b, 0, in);
     for (int r = 0; r < ranks; r++) out[r] *= bytes, in[r] *= bytes;
     void *here = s->per_id.out.data, *there = s->per_id.in.data;
     if (v->way) return neo_comm_all_to_allv(s->rows, there, in, here, out, NEO_U8, &s->move_ticket);
     neo__shard_none_code(v, 0);
     return neo_comm_all_to_allv(s->rows, here, out, there, in, NEO_U8, &s->move_ticket);
 }
-/* The caller's rows, and (back) their gradients. */
-typedef struct neo__shard_id_rows {
+/* Work on what travels for each id. rows: of the caller, or (back) their gradients. */
+typedef struct neo__shard_id_job {
     neo_shard *s;
     const neo__shard_batch *b;
     float *rows;
     int64_t stride;
     int back;
-} neo__shard_id_rows;
-static neo__shard_id_rows neo__shard_id_rows_of(neo_shard *s, neo_tensor t, int back) {
-    neo__shard_id_rows k = {s, &s->batches[s->current], (float *)t.data, t.stride[0], back};
+    int64_t tasks;
+} neo__shard_id_job;
+static neo__shard_id_job neo__shard_job_of(neo_shard *s, neo_tensor t, int back) {
+    neo__shard_id_job k = {s, &s->batches[s->current], (float *)t.data, t.stride[0], back, 0};
     return k;
 }
 NEO__HOT_BEGIN
 /* Rows between what comes and the caller's, of one feature. */
 static void neo__shard_none_task(void *arg, int64_t feature, int worker) {
-    const neo__shard_id_rows *k = (const neo__shard_id_rows *)arg;
+    const neo__shard_id_job *k = (const neo__shard_id_job *)arg;
     neo_shard *s = k->s;
     const neo__shard_map *m = s->map;
     const neo_jagged *j = &k->b->batch;
@@ -6637,7 +6611,7 @@ static void neo__shard_none_task(void *arg, int64_t feature, int worker) {
 }
 /* Rows of a data-parallel table, of the caller's samples [begin, end) of feature f: rounded as if
    they had travelled. */
-static float *neo__shard_none_copy(const neo__shard_id_rows *k, int32_t f, int64_t begin,
+static float *neo__shard_none_copy(const neo__shard_id_job *k, int32_t f, int64_t begin,
                                    int64_t end, float *rows) {
     const neo_shard *s = k->s;
     const int64_t *offsets = k->b->batch.offsets;
@@ -6658,7 +6632,7 @@ static neo_status neo__shard_none_copies(neo_shard *s, const neo_jagged *j, int6
     const neo__shard_map *m = s->map;
     NEO__TRY(neo__shard_reserve(s, &s->per_id.copies, neo_jagged_id_count(j) * s->per_id.dim,
                                 sizeof(float)));
-    neo__shard_id_rows k = neo__shard_id_rows_of(s, s->dout, 1);
+    neo__shard_id_job k = neo__shard_job_of(s, s->dout, 1);
     float *rows = (float *)s->per_id.copies.data;
     for (int64_t q = 0; q < m->replica_count && back; q++)
         rows = neo__shard_none_copy(&k, m->replicas[q], begin, begin + j->batch, rows);
@@ -6668,7 +6642,7 @@ static neo_status neo__shard_none_copies(neo_shard *s, const neo_jagged *j, int6
    may have a thread, unless what a wire does to rows is counted. */
 static void neo__shard_none_rows(neo_shard *s, neo_tensor rows, int back) {
     const neo__shard_map *m = s->map;
-    neo__shard_id_rows k = neo__shard_id_rows_of(s, rows, back);
+    neo__shard_id_job k = neo__shard_job_of(s, rows, back);
     float *copies = (float *)s->per_id.copies.data;
     for (int64_t i = 0; i < m->route_count; i++)
         s->per_id.next[neo__shard_source_of_route(m, &m->routes[i])] = s->per_id.in_at[i];
@@ -6918,13 +6892,8 @@ static void neo__shard_grad_of(const neo__shard_part *part, const float *row, co
     }
     if (!part->first_col) *to = sum;
 }
-typedef struct neo__shard_grads {
-    neo_shard *s;
-    const neo__shard_batch *b;
-    int64_t tasks;
-} neo__shard_grads;
 /* Ids of one bag of a route, sample g of rank r: to `to`. */
-static void neo__shard_grad_bag(const neo__shard_grads *k, const neo__shard_route *route,
+static void neo__shard_grad_bag(const neo__shard_id_job *k, const neo__shard_route *route,
                                 const int64_t *offsets, int64_t g, float *to, float *room) {
     const neo_shard *s = k->s;
     const neo__shard_part *part = &s->map->parts[route->part];
@@ -6945,7 +6914,7 @@ static void neo__shard_grad_bag(const neo__shard_grads *k, const neo__shard_rout
     }
 }
 static void neo__shard_grad_task(void *arg, int64_t task, int worker) {
-    const neo__shard_grads *k = (const neo__shard_grads *)arg;
+    const neo__shard_id_job *k = (const neo__shard_id_job *)arg;
     const neo__shard_batch *b = k->b;
     neo_shard *s = k->s;
     const neo__shard_map *m = s->map;
@@ -6986,13 +6955,8 @@ static void neo__shard_grad_join(neo_shard *s, const neo__shard_batch *b) {
     neo__fp_leave(fp);
 }
 /* Gradients of weights to the caller, in order of ids; a task is a feature. */
-typedef struct neo__shard_dweights {
-    neo_shard *s;
-    const neo__shard_batch *b;
-    float *to;
-} neo__shard_dweights;
 static void neo__shard_grad_give_task(void *arg, int64_t feature, int worker) {
-    const neo__shard_dweights *k = (const neo__shard_dweights *)arg;
+    const neo__shard_id_job *k = (const neo__shard_id_job *)arg;
     neo_shard *s = k->s;
     const neo__shard_map *m = s->map;
     const neo_jagged *j = &k->b->batch;
@@ -7008,7 +6972,7 @@ static void neo__shard_grad_give_task(void *arg, int64_t feature, int worker) {
             int64_t row = neo__shard_row(m->desc.bounds, rows, neo__shard_id(j, n));
             float x = 0.0f;
             if (row >= 0) x = in[s->per_id.next[neo__shard_source_of(m, f, row)]++];
-            k->to[n - j->offsets[0]] = length > 1 ? x / (float)length : x;
+            k->rows[n - j->offsets[0]] = length > 1 ? x / (float)length : x;
         }
     }
 }
@@ -7040,8 +7004,9 @@ static neo_status neo__shard_grad_replicas(neo_shard *s, float *dweights) {
     NEO__TRY(neo__shard_take_there(s, rows, ids, &take));
     if (take.place == NEO_DEVICE) made = (float *)s->bounce.there.data + neo_tensor_count(rows);
     NEO__TRY(neo_bags_weight_grad(s->replicas, &j, take, made));
-    if (take.place == NEO_DEVICE && ids > 0)
-        NEO__TRY(neo__shard_fetch(s, made, (float *)s->per_id.grad_out.data, ids));
+    if (take.place == NEO_DEVICE)
+        NEO__TRY(neo__shard_move_floats(s, made, NEO_DEVICE, (float *)s->per_id.grad_out.data,
+                                        NEO_HOST, ids));
     neo__fp_state fp = neo__fp_enter();
     for (int64_t q = 0; q < m->replica_count; q++)
         grad = neo__shard_grad_copy(s, m->replicas[q], grad, dweights);
@@ -7049,13 +7014,11 @@ static neo_status neo__shard_grad_replicas(neo_shard *s, float *dweights) {
     return NEO_OK;
 }
 static neo_status neo__shard_weight_grads(neo_shard *s, float *dweights) {
-    neo__shard_grads k;
+    neo__shard_id_job k = {s, &s->batches[s->current], dweights, 1, 0, 0};
     int64_t *out = s->exchange.counts, *in = s->exchange.counts + s->map->ranks;
-    k.s = s;
-    k.b = &s->batches[s->current];
     NEO__TRY(neo__shard_stage_come(s));
-    int64_t out_floats = neo__shard_per_id_out(s, k.b, out);
-    int64_t in_floats = neo__shard_per_id_in(s, k.b, in);
+    int64_t out_floats = neo__shard_per_id_count(s, k.b, 1, out);
+    int64_t in_floats = neo__shard_per_id_count(s, k.b, 0, in);
     int64_t bags = s->exchange.routes * k.b->global;
     NEO__TRY(neo__shard_reserve(s, &s->per_id.grad_out, out_floats, sizeof(float)));
     NEO__TRY(neo__shard_reserve(s, &s->per_id.grad_in, in_floats, sizeof(float)));
@@ -7066,11 +7029,7 @@ static neo_status neo__shard_weight_grads(neo_shard *s, float *dweights) {
     NEO__TRY(neo_comm_all_to_allv(s->rows, s->per_id.grad_out.data, out, s->per_id.grad_in.data, in,
                                   NEO_F32, NULL));
     neo__shard_grad_join(s, k.b);
-    neo__shard_dweights give;
-    give.s = s;
-    give.b = k.b;
-    give.to = dweights;
-    neo_parallel_for(s->ctx, s->map->feature_count, neo__shard_grad_give_task, &give);
+    neo_parallel_for(s->ctx, s->map->feature_count, neo__shard_grad_give_task, &k);
     return s->replicas ? neo__shard_grad_replicas(s, dweights) : NEO_OK;
 }
 /* The same, to the caller's memory. */
@@ -7081,9 +7040,7 @@ static neo_status neo__shard_show_weight_grads(neo_shard *s, const neo_jagged *b
     NEO__TRY(neo__shard_reserve(s, &s->bounce.shown_grads, ids, sizeof(float)));
     float *shown = (float *)s->bounce.shown_grads.data;
     NEO__TRY(neo__shard_weight_grads(s, shown));
-    neo_tensor to = neo_tensor_1d(dweights, NEO_F32, ids);
-    to.place = NEO_DEVICE;
-    return ids > 0 ? neo_tensor_copy(s->ctx, neo_tensor_1d(shown, NEO_F32, ids), to) : NEO_OK;
+    return neo__shard_move_floats(s, shown, NEO_HOST, dweights, NEO_DEVICE, ids);
 }
 NEO_API neo_status neo_shard_weight_grad(neo_shard *s, float *dweights) {
     const char *fn = "neo_shard_weight_grad";
@@ -7278,35 +7235,6 @@ NEO_API void neo_shard_reset_stats(neo_shard *s) {
 }
 
 /* ---- state ---- */
-/* A tensor of a part: weights or state of its rows. One float per row stands in every slice; the
-   first has it. */
-static neo_status neo__shard_add_part(neo_state *state, const neo_shard *s,
-                                      const neo__shard_part *part, neo_state_kind kind,
-                                      const char *suffix, neo_tensor t, int per_row) {
-    char name[1024];
-    neo_part place;
-    const neo_table_desc *table = &s->map->tables[part->table];
-    int n = snprintf(name, sizeof name, "%s.%s.%s", s->map->desc.name, table->name, suffix);
-    NEO__CHECK(n > 0 && n < (int)sizeof name, NEO_ERR_ARG,
-               "neo_state_add_shard: the name %.100s... is too long", name);
-    place.rows = table->rows;
-    place.cols = per_row ? (t.ndim == 2 ? t.shape[1] : 0) : table->dim;
-    place.first_row = part->first_row;
-    place.first_col = per_row ? 0 : part->first_col;
-    place.copy = per_row && part->first_col > 0;
-    return neo_state_add_part(state, kind, name, t, &place);
-}
-/* A tensor of a table that every rank has. */
-static neo_status neo__shard_add_replica(neo_state *state, const neo_shard *s, int32_t t,
-                                         neo_state_kind kind, const char *suffix,
-                                         neo_tensor tensor) {
-    char name[1024];
-    int n = snprintf(name, sizeof name, "%s.%s.%s", s->map->desc.name,
-                     neo_bags_table_name(s->replicas, t), suffix);
-    NEO__CHECK(n > 0 && n < (int)sizeof name, NEO_ERR_ARG,
-               "neo_state_add_shard: the name %.100s... is too long", name);
-    return neo_state_add(state, kind, name, tensor);
-}
 /* The k-th tensor of a table: weights, scales (of i8 rows), states; none if it has no such. */
 enum { NEO__SHARD_TENSORS = 4 };
 static const char *const neo__shard_tensor_name[] = {"weight", "scale", "momentum1", "momentum2"};
@@ -7314,6 +7242,33 @@ static neo_tensor neo__shard_tensor(const neo_bags *bags, int32_t table, int k) 
     return k == 0   ? neo_bags_weight(bags, table)
            : k == 1 ? neo_bags_scale(bags, table)
                     : neo_bags_state(bags, table, k - 2);
+}
+/* Where the k-th tensor t of a part is in its table's. One float per row stands in every slice; the
+   first has it. */
+static neo_part neo__shard_part_place(const neo_shard *s, const neo__shard_part *part, int k,
+                                      neo_tensor t) {
+    neo_part place;
+    const neo_table_desc *table = &s->map->tables[part->table];
+    int per_row = k == 1 || t.ndim == 1;
+    place.rows = table->rows;
+    place.cols = per_row ? (t.ndim == 2 ? t.shape[1] : 0) : table->dim;
+    place.first_row = part->first_row;
+    place.first_col = per_row ? 0 : part->first_col;
+    place.copy = per_row && part->first_col > 0;
+    return place;
+}
+/* The k-th tensor of a table, if it has one; place NULL: it is whole. */
+static neo_status neo__shard_add_tensor(neo_state *state, const neo_shard *s, const char *table,
+                                        int k, neo_tensor t, const neo_part *place) {
+    char name[1024];
+    neo_state_kind kind = k < 2 ? NEO_STATE_WEIGHT : NEO_STATE_OPTIMIZER;
+    if (!t.data) return NEO_OK;
+    int n = snprintf(name, sizeof name, "%s.%s.%s", s->map->desc.name, table,
+                     neo__shard_tensor_name[k]);
+    NEO__CHECK(n > 0 && n < (int)sizeof name, NEO_ERR_ARG,
+               "neo_state_add_shard: the name %.100s... is too long", name);
+    return place ? neo_state_add_part(state, kind, name, t, place)
+                 : neo_state_add(state, kind, name, t);
 }
 NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *s) {
     NEO__CHECK(state && s, NEO_ERR_ARG, "neo_state_add_shard: an argument is NULL");
@@ -7324,19 +7279,16 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *s) {
         NEO__TRY(neo__state_define_buckets(state, s->map->desc.name, s->map->tables[t].name,
                                            s->map->tables[t].row_buckets));
     for (int k = 0; k < NEO__SHARD_TENSORS; k++) {
-        neo_state_kind kind = k < 2 ? NEO_STATE_WEIGHT : NEO_STATE_OPTIMIZER;
         for (int64_t p = first; p < end; p++) {
+            const neo__shard_part *part = &s->map->parts[p];
             neo_tensor t = neo__shard_tensor(s->bags, (int32_t)(p - first), k);
-            int per_row = k == 1 || t.ndim == 1;
-            if (t.data)
-                NEO__TRY(neo__shard_add_part(state, s, &s->map->parts[p], kind,
-                                             neo__shard_tensor_name[k], t, per_row));
+            neo_part place = neo__shard_part_place(s, part, k, t);
+            const char *table = s->map->tables[part->table].name;
+            NEO__TRY(neo__shard_add_tensor(state, s, table, k, t, &place));
         }
-        for (int32_t i = 0; s->replicas && i < neo_bags_table_count(s->replicas); i++) {
-            neo_tensor t = neo__shard_tensor(s->replicas, i, k);
-            if (t.data)
-                NEO__TRY(neo__shard_add_replica(state, s, i, kind, neo__shard_tensor_name[k], t));
-        }
+        for (int32_t i = 0; s->replicas && i < neo_bags_table_count(s->replicas); i++)
+            NEO__TRY(neo__shard_add_tensor(state, s, neo_bags_table_name(s->replicas, i), k,
+                                           neo__shard_tensor(s->replicas, i, k), NULL));
     }
     snprintf(name, sizeof name, "%s.step", s->map->desc.name);
     return neo_state_add(state, NEO_STATE_OPTIMIZER, name, neo_tensor_1d(&s->steps, NEO_I64, 1));
@@ -7403,34 +7355,26 @@ static neo_status neo__shard_own_rows(const neo__shard_span *k, int64_t a, int64
     }
     return NEO_OK;
 }
-/* Rows [a, b) of a table whose parts lie on ranks. */
-static neo_status neo__shard_get_chunk(const neo__shard_span *k, int64_t a, int64_t b) {
+/* Rows [a, b) of a table whose parts lie on ranks: gathered, or scattered if they are set. */
+static neo_status neo__shard_move_chunk(const neo__shard_span *k, int64_t a, int64_t b) {
     const neo_shard *s = k->s;
-    int ranks = s->map->ranks;
+    const int ranks = s->map->ranks, all = k->root == NEO_EVERY_RANK;
     int64_t *counts = s->exchange.counts;
     for (int r = 0; r < ranks; r++)
         counts[r] = neo__shard_rectangles(k, r, r + 1, a, b, NULL, NULL, NULL);
+    if (k->set && all) {
+        neo__shard_rectangles(k, s->rank, s->rank + 1, a, b, k->packed, NULL, k->in);
+    } else if (k->set) {
+        if (k->wants) neo__shard_rectangles(k, 0, ranks, a, b, k->whole, NULL, k->in);
+        NEO__TRY(neo_comm_scatter(s->rows, k->whole, k->packed, 0, counts, NEO_F32, k->root, NULL));
+    }
     NEO__TRY(neo__shard_own_rows(k, a, b));
-    if (k->root == NEO_EVERY_RANK)
-        NEO__TRY(neo_comm_all_gather(s->rows, k->packed, k->whole, 0, counts, NEO_F32, NULL));
-    else
-        NEO__TRY(neo_comm_gather(s->rows, k->packed, k->whole, 0, counts, NEO_F32, k->root, NULL));
+    if (k->set) return NEO_OK;
+    NEO__TRY(all ? neo_comm_all_gather(s->rows, k->packed, k->whole, 0, counts, NEO_F32, NULL)
+                 : neo_comm_gather(s->rows, k->packed, k->whole, 0, counts, NEO_F32, k->root,
+                                   NULL));
     if (k->wants) neo__shard_rectangles(k, 0, ranks, a, b, k->whole, k->out, NULL);
     return NEO_OK;
-}
-static neo_status neo__shard_set_chunk(const neo__shard_span *k, int64_t a, int64_t b) {
-    const neo_shard *s = k->s;
-    int ranks = s->map->ranks, rank = s->rank;
-    if (k->root == NEO_EVERY_RANK) {
-        neo__shard_rectangles(k, rank, rank + 1, a, b, k->packed, NULL, k->in);
-        return neo__shard_own_rows(k, a, b);
-    }
-    for (int r = 0; r < ranks; r++)
-        s->exchange.counts[r] = neo__shard_rectangles(k, r, r + 1, a, b, NULL, NULL, NULL);
-    if (k->wants) neo__shard_rectangles(k, 0, ranks, a, b, k->whole, NULL, k->in);
-    NEO__TRY(neo_comm_scatter(s->rows, k->whole, k->packed, 0, s->exchange.counts, NEO_F32, k->root,
-                              NULL));
-    return neo__shard_own_rows(k, a, b);
 }
 /* Rows [a, b) of a data-parallel table, table t of the copies. */
 static neo_status neo__shard_set_copies(const neo__shard_span *k, int32_t t, int64_t a, int64_t b) {
@@ -7461,9 +7405,8 @@ static neo_status neo__shard_move_rows(const neo__shard_span *k) {
         return neo_bags_get_rows(k->s->replicas, copy, k->first, k->count, k->out);
     for (int64_t a = k->first; a < end; a += k->chunk) {
         int64_t b = NEO__MIN(end, a + k->chunk);
-        if (copy >= 0) NEO__TRY(neo__shard_set_copies(k, copy, a, b));
-        else if (k->set) NEO__TRY(neo__shard_set_chunk(k, a, b));
-        else NEO__TRY(neo__shard_get_chunk(k, a, b));
+        NEO__TRY(copy >= 0 ? neo__shard_set_copies(k, copy, a, b)
+                           : neo__shard_move_chunk(k, a, b));
     }
     return NEO_OK;
 }
@@ -7488,13 +7431,9 @@ static neo_status neo__shard_check_span(const neo__shard_span *k) {
 }
 /* Check that all ranks give the same numbers as rank 0. */
 static neo_status neo__shard_same_span(const neo__shard_span *k) {
-    int64_t mine[5], first[5];
-    mine[0] = k->table;
-    mine[1] = k->first;
-    mine[2] = k->count;
-    mine[3] = k->root;
-    mine[4] = k->set;
-    neo__shard_copy(first, mine, sizeof mine);
+    const int64_t mine[] = {k->table, k->first, k->count, k->root, k->set};
+    int64_t first[5];
+    memcpy(first, mine, sizeof mine);
     NEO__TRY(neo_comm_broadcast(k->s->rows, first, 5, NEO_I64, 0, NULL));
     NEO__CHECK(memcmp(mine, first, sizeof mine) == 0, NEO_ERR_MISMATCH,
                "%s: another table, rows or root than on rank 0", k->fn);
@@ -7502,6 +7441,7 @@ static neo_status neo__shard_same_span(const neo__shard_span *k) {
 }
 static neo_status neo__shard_span_run(neo__shard_span *k) {
     neo_shard *s = k->s;
+    NEO__CHECK(s, NEO_ERR_ARG, "%s: shard is NULL", k->fn);
     neo_status status = neo__shard_check_span(k);
     if (s->whole) {
         NEO__TRY(status);
@@ -7522,10 +7462,11 @@ static neo_status neo__shard_span_run(neo__shard_span *k) {
     neo_free(s->ctx, k->packed, bytes);
     return status;
 }
-static neo__shard_span neo__shard_span_of(neo_shard *s, int32_t table, int64_t first, int64_t count,
-                                          int root) {
+static neo__shard_span neo__shard_span_of(neo_shard *s, const char *fn, int32_t table,
+                                          int64_t first, int64_t count, int root) {
     NEO__ZERO(neo__shard_span, k);
     k.s = s;
+    k.fn = fn;
     k.table = table;
     k.first = first;
     k.count = count;
@@ -7534,17 +7475,13 @@ static neo__shard_span neo__shard_span_of(neo_shard *s, int32_t table, int64_t f
 }
 NEO_API neo_status neo_shard_get_rows(neo_shard *s, int32_t table, int64_t first, int64_t count,
                                       int root, float *rows) {
-    NEO__CHECK(s, NEO_ERR_ARG, "neo_shard_get_rows: shard is NULL");
-    neo__shard_span k = neo__shard_span_of(s, table, first, count, root);
-    k.fn = "neo_shard_get_rows";
+    neo__shard_span k = neo__shard_span_of(s, "neo_shard_get_rows", table, first, count, root);
     k.out = rows;
     return neo__shard_span_run(&k);
 }
 NEO_API neo_status neo_shard_set_rows(neo_shard *s, int32_t table, int64_t first, int64_t count,
                                       int root, const float *rows) {
-    NEO__CHECK(s, NEO_ERR_ARG, "neo_shard_set_rows: shard is NULL");
-    neo__shard_span k = neo__shard_span_of(s, table, first, count, root);
-    k.fn = "neo_shard_set_rows";
+    neo__shard_span k = neo__shard_span_of(s, "neo_shard_set_rows", table, first, count, root);
     k.set = 1;
     k.in = rows;
     return neo__shard_span_run(&k);
@@ -7956,14 +7893,6 @@ static neo_status neo__fsdp_describe(neo_fsdp *f, neo_ctx *ctx, const neo_fsdp_d
 }
 
 /* ---- the record ---- */
-/* A text of the record: a format with a unit's name in it. */
-static const char *neo__fsdp_text(neo__carve *carve, const char *format, const char *name) {
-    size_t bytes = (size_t)snprintf(NULL, 0, format, name) + 1;
-    char *text;
-    NEO__CARVE(carve, text, bytes);
-    if (text) snprintf(text, bytes, format, name);
-    return text;
-}
 /* The record's arrays and texts, behind it. */
 static size_t neo__fsdp_layout_record(neo_fsdp *f, char *base, const neo_fsdp_desc *d) {
     neo__carve carve = {base, sizeof *f};
@@ -7977,14 +7906,14 @@ static size_t neo__fsdp_layout_record(neo_fsdp *f, char *base, const neo_fsdp_de
         NEO__CARVE(&carve, u->begin, neo_params_count(unit->params) + 1);
         NEO__CARVE(&carve, u->window, f->pieces);
         NEO__CARVE(&carve, u->narrow, f->pieces);
-        u->name = neo__fsdp_text(&carve, "%s", unit->name);
-        u->absent = neo__fsdp_text(&carve, "unit '%s' is not in a window", unit->name);
-        u->no_grad = neo__fsdp_text(&carve,
+        u->name = neo__carve_text(&carve, "%s", unit->name);
+        u->absent = neo__carve_text(&carve, "unit '%s' is not in a window", unit->name);
+        u->no_grad = neo__carve_text(&carve,
                                     unit->freeze ? "unit '%s' is frozen"
                                                  : "unit '%s' is not in a backward window",
                                     unit->name);
     }
-    f->desc.optim.name = neo__fsdp_text(&carve, "%s", d->optim.name ? d->optim.name : "optim");
+    f->desc.optim.name = neo__carve_text(&carve, "%s", d->optim.name ? d->optim.name : "optim");
     NEO__CARVE(&carve, f->piece, f->pieces);
     NEO__CARVE(&carve, f->subtree, f->subtree_count);
     NEO__CARVE(&carve, f->send, f->pieces);
@@ -8305,32 +8234,41 @@ static void neo__fsdp_mark_unit(uint64_t *mark, const neo__fsdp_unit *u) {
         const neo_param *p = neo_params_at(u->params, k);
         neo_init init = neo_params_initializer(u->params, k);
         *mark = neo__plan_hash(neo__plan_hash(*mark, neo_hash(p->name)), (uint64_t)init.kind);
-        neo__alike_number(mark, (double)init.a);
-        neo__alike_number(mark, (double)init.b);
-        for (int j = 0; j < p->value.ndim; j++) *mark = neo__plan_hash(*mark, (uint64_t)p->value.shape[j]);
+        const double range[] = {(double)init.a, (double)init.b};
+        neo__alike_numbers(mark, range, 2);
+        for (int j = 0; j < p->value.ndim; j++)
+            *mark = neo__plan_hash(*mark, (uint64_t)p->value.shape[j]);
     }
 }
-static void neo__fsdp_alike(neo__alike *a, const neo_fsdp *f) {
+static neo_status neo__fsdp_check_alike(neo_comm *comm, const neo_fsdp *f) {
     const neo_fsdp_desc *d = &f->desc;
     const neo_optim_desc *o = &d->optim;
-    const int64_t options[] = {d->slots, d->no_prefetch, d->micro_batches, d->groups, d->leaf_pieces};
+    const double sharding[] = {(double)d->mode, (double)f->factor, (double)f->shards};
+    const double options[] = {(double)d->slots, (double)d->no_prefetch, (double)d->micro_batches,
+                              (double)d->groups, (double)d->leaf_pieces};
+    const double dtypes[] = {(double)d->param_dtype, (double)d->reduce_dtype,
+                             (double)d->loss_scale_window, (double)d->loss_scale};
     const double optim[] = {(double)o->kind,      (double)o->nesterov,       (double)o->weight_decay,
                             (double)o->momentum,  (double)o->dampening,      (double)o->lr_decay,
                             (double)o->eps,       (double)o->initial_accumulator, o->beta1,
                             (double)o->clip_norm, (double)o->clip_norm_type, o->beta2};
-    neo__alike_add(a, "another seed of the context than rank 0", neo_ctx_seed(f->ctx));
-    uint64_t *mark = neo__alike_add(a, "another mode or factor than rank 0", (uint64_t)d->mode);
-    *mark = neo__plan_hash(neo__plan_hash(*mark, (uint64_t)f->factor), (uint64_t)f->shards);
-    mark = neo__alike_add(a, "other slots, no_prefetch, micro_batches, groups or leaf_pieces than rank 0", 0);
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++) *mark = neo__plan_hash(*mark, (uint64_t)options[i]);
-    mark = neo__alike_add(a, "another param_dtype, reduce_dtype or loss_scale than rank 0", (uint64_t)d->param_dtype);
-    *mark = neo__plan_hash(neo__plan_hash(*mark, (uint64_t)d->reduce_dtype), (uint64_t)d->loss_scale_window);
-    neo__alike_number(mark, (double)d->loss_scale);
-    mark = neo__alike_add(a, "another optimizer than rank 0, or of other options", neo_hash(o->name));
-    for (size_t i = 0; i < sizeof optim / sizeof *optim; i++) neo__alike_number(mark, optim[i]);
-    mark = neo__alike_add(a, "other units than rank 0: parameters, shapes, initial values, or what is kept or frozen",
-                          (uint64_t)f->unit_count);
+    NEO__ZERO(neo__alike, a);
+    neo__alike_add(&a, "another seed of the context than rank 0", neo_ctx_seed(f->ctx));
+    uint64_t *mark = neo__alike_add(&a, "another mode or factor than rank 0", 0);
+    neo__alike_numbers(mark, sharding, sizeof sharding / sizeof *sharding);
+    mark = neo__alike_add(
+        &a, "other slots, no_prefetch, micro_batches, groups or leaf_pieces than rank 0", 0);
+    neo__alike_numbers(mark, options, sizeof options / sizeof *options);
+    mark = neo__alike_add(&a, "another param_dtype, reduce_dtype or loss_scale than rank 0", 0);
+    neo__alike_numbers(mark, dtypes, sizeof dtypes / sizeof *dtypes);
+    mark = neo__alike_add(&a, "another optimizer than rank 0, or of other options",
+                          neo_hash(o->name));
+    neo__alike_numbers(mark, optim, sizeof optim / sizeof *optim);
+    mark = neo__alike_add(
+        &a, "other units than rank 0: parameters, shapes, initial values, or what is kept or frozen",
+        (uint64_t)f->unit_count);
     for (int i = 0; i < f->unit_count; i++) neo__fsdp_mark_unit(mark, &f->unit[i]);
+    return neo__alike_check(comm, &a, "neo_fsdp_create");
 }
 /* Groups of its own, so that its calls do not wait behind the trainer's: buffers are where the context computes. */
 static neo_status neo__fsdp_split(neo_fsdp *f, neo_comm *comm) {
@@ -8364,11 +8302,7 @@ NEO_API neo_status neo_fsdp_create(neo_comm *comm, const neo_fsdp_desc *desc, ne
         neo__fsdp_make_record(ctx, desc, neo_comm_size(comm), neo_comm_rank(comm), &f);
     if (status == NEO_OK) status = neo__fsdp_check_owner(f);
     status = neo_comm_agree(comm, status);
-    NEO__ZERO(neo__alike, alike);
-    if (status == NEO_OK) {
-        neo__fsdp_alike(&alike, f);
-        status = neo__alike_check(comm, &alike, "neo_fsdp_create");
-    }
+    if (status == NEO_OK) status = neo__fsdp_check_alike(comm, f);
     if (status == NEO_OK) f->comm = comm, status = neo__fsdp_split(f, data);
     if (status == NEO_OK) status = neo_comm_agree(comm, neo__fsdp_fill(f));
     if (status == NEO_OK) *out = f;
