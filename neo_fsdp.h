@@ -3783,6 +3783,7 @@ typedef struct neo__shard_flow {
 typedef struct neo__shard_route {
     int32_t feature, rank, part;
     int32_t flow;      /* of its rank's */
+    int64_t place;     /* in routes */
     int64_t col, cols; /* in the rows of its rank */
     int64_t coded[2];  /* bytes of coded rows before it, per sample: forward, backward */
     int64_t out_col;   /* in the rows of the user */
@@ -3817,7 +3818,6 @@ typedef struct neo__shard_map {
     int32_t *first_feature, *table_features; /* features by table */
     int64_t *feature_col;                    /* [features + 1]: in out */
     neo_table_desc *tables;
-    char *names;
     neo_bags_desc desc; /* of all, on these tables */
     double *ids_per_sample, crowding;
     neo_wire wire[2];   /* forward, backward */
@@ -3832,6 +3832,7 @@ typedef struct neo__shard_map {
     neo__shard_part *parts;   /* by rank, table, column, row */
     neo__shard_flow *flows;   /* by rank, feature, row */
     neo__shard_flow *sources; /* by feature, row */
+    int64_t *first_source;    /* [features + 1]: none of a data-parallel table */
     neo__shard_route *routes; /* by rank, part, feature */
     neo__shard_route *pull;   /* routes by column of out and place in the tree */
     neo__shard_part *cuts;    /* see neo__shard_map_cuts */
@@ -3866,8 +3867,17 @@ static void neo__shard_copy(void *to, const void *from, size_t bytes) {
 static void neo__shard_fill(void *to, int byte, size_t bytes) {
     if (bytes) memset(to, byte, bytes);
 }
-/* Arrays of a map; names: bytes of text. */
-static void neo__shard_map_layout(neo__shard_map *m, neo__carve *c, size_t names) {
+/* The next bytes as a text: a format with a name in it. */
+static const char *neo__carve_text(neo__carve *carve, const char *format, const char *name) {
+    size_t bytes = (size_t)snprintf(NULL, 0, format, name) + 1;
+    char *text;
+    NEO__CARVE(carve, text, bytes);
+    if (text) snprintf(text, bytes, format, name);
+    return text;
+}
+/* The arrays and texts of a map, behind it. */
+static size_t neo__shard_map_layout(neo__shard_map *m, char *block, const neo_bags_desc *d) {
+    neo__carve carve = {block, (sizeof *m + 63) & ~(size_t)63}, *c = &carve;
     int64_t ranks = m->ranks;
     NEO__CARVE(c, m->feature_table, m->feature_count);
     NEO__CARVE(c, m->first_feature, m->table_count + 1);
@@ -3875,10 +3885,10 @@ static void neo__shard_map_layout(neo__shard_map *m, neo__carve *c, size_t names
     NEO__CARVE(c, m->feature_col, m->feature_count + 1);
     NEO__CARVE(c, m->ids_per_sample, m->feature_count);
     NEO__CARVE(c, m->tables, m->table_count);
-    NEO__CARVE(c, m->names, names);
     NEO__CARVE(c, m->parts, m->part_count);
     NEO__CARVE(c, m->flows, m->flow_count);
     NEO__CARVE(c, m->sources, m->flow_count);
+    NEO__CARVE(c, m->first_source, m->feature_count + 1);
     NEO__CARVE(c, m->routes, m->route_count);
     NEO__CARVE(c, m->pull, m->route_count);
     NEO__CARVE(c, m->cuts, m->part_count);
@@ -3890,6 +3900,12 @@ static void neo__shard_map_layout(neo__shard_map *m, neo__carve *c, size_t names
     NEO__CARVE(c, m->at_rank, ranks);
     NEO__CARVE(c, m->at_node, m->nodes + 1);
     NEO__CARVE(c, m->mids, m->mid_count);
+    m->desc.name = neo__carve_text(c, "%s", d->name ? d->name : "bags");
+    for (int32_t t = 0; t < m->table_count; t++) {
+        const char *name = neo__carve_text(c, "%s", d->tables[t].name);
+        if (name) m->tables[t].name = name;
+    }
+    return c->at;
 }
 
 /* ---- parts ---- */
@@ -4040,24 +4056,20 @@ static neo_status neo__shard_check_grid(const neo_bags_desc *d, const neo_piece 
 static int64_t neo__shard_most_kept(double rows) {
     return rows < (double)(INT32_MAX - 1) ? (int64_t)rows : INT32_MAX - 1;
 }
-static void neo__shard_copy_names(neo__shard_map *m, const neo_bags_desc *d) {
-    char *text = m->names;
-    size_t bytes = strlen(d->name ? d->name : "bags") + 1;
-    neo__shard_copy(text, d->name ? d->name : "bags", bytes);
+/* The caller's description, with tables and names of the map. */
+static void neo__shard_map_describe(neo__shard_map *m, const neo_bags_desc *d) {
+    const char *name = m->desc.name;
     m->desc = *d;
-    m->desc.name = text;
+    m->desc.name = name;
     m->desc.tables = m->tables;
     m->desc.max_kept_rows = neo__shard_most_kept((double)m->kept_batches * (double)d->max_ids);
     m->desc.feature_table = m->feature_table;
     m->desc.feature_count = m->feature_count;
-    text += bytes;
     for (int32_t t = 0; t < m->table_count; t++) {
-        bytes = strlen(d->tables[t].name) + 1;
-        neo__shard_copy(text, d->tables[t].name, bytes);
+        name = m->tables[t].name;
         m->tables[t] = d->tables[t];
-        m->tables[t].name = text;
+        m->tables[t].name = name;
         if (m->none) m->tables[t].row_buckets = 0; /* nothing is summed */
-        text += bytes;
     }
 }
 static void neo__shard_map_features(neo__shard_map *m, const neo_plan_desc *desc) {
@@ -4104,6 +4116,7 @@ static void neo__shard_map_route(neo__shard_map *m, int rank, int64_t p, int32_t
     r->feature = feature;
     r->rank = rank;
     r->part = (int32_t)p;
+    r->place = m->route_count - 1;
     r->col = at->width;
     r->cols = part->cols;
     r->out_col = m->feature_col[feature] + part->first_col;
@@ -4157,6 +4170,8 @@ static void neo__shard_map_rank(neo__shard_map *m, int rank) {
 static void neo__shard_map_sources(neo__shard_map *m) {
     neo__shard_copy(m->sources, m->flows, (size_t)m->flow_count * sizeof *m->sources);
     m->source_count = neo__shard_unique_flows(m->sources, m->flow_count);
+    for (int64_t u = 0, f = 0; f < m->feature_count; m->first_source[++f] = u)
+        while (u < m->source_count && m->sources[u].feature == f) u++;
     for (int64_t i = 0; i < m->flow_count; i++) {
         int64_t u = neo__shard_find_flow(m->sources, m->source_count, m->flows[i].feature,
                                          m->flows[i].first_row);
@@ -4242,7 +4257,7 @@ static void neo__shard_map_mids(neo__shard_map *m) {
 static void neo__shard_count_lists(neo__shard_map *m); /* >>impl-shard-rows */
 static void neo__shard_map_fill(neo__shard_map *m, const neo_plan_desc *desc,
                                 const neo_piece *pieces, int64_t count) {
-    neo__shard_copy_names(m, desc->bags);
+    neo__shard_map_describe(m, desc->bags);
     neo__shard_map_features(m, desc);
     neo__shard_map_parts(m, pieces, count);
     int64_t part = 0;
@@ -4268,10 +4283,9 @@ static void neo__shard_map_fill(neo__shard_map *m, const neo_plan_desc *desc,
 static void neo__shard_map_destroy(neo__shard_map *m) { neo_free(m->ctx, m, m->bytes); }
 
 /* How much there is of everything, before there is memory for it. */
-static size_t neo__shard_map_measure(neo__shard_map *m, const neo_plan_desc *desc,
+static void neo__shard_map_measure(neo__shard_map *m, const neo_plan_desc *desc,
                                      const neo_piece *pieces, int64_t count) {
     const neo_bags_desc *d = desc->bags;
-    size_t names = strlen(d->name ? d->name : "bags") + 1;
     int32_t per_node = desc->cluster.ranks_per_node;
     m->ranks = desc->cluster.ranks;
     m->per_node = per_node > 0 && m->ranks % per_node == 0 ? per_node : m->ranks;
@@ -4288,7 +4302,6 @@ static size_t neo__shard_map_measure(neo__shard_map *m, const neo_plan_desc *des
     m->none = d->tables[0].pooling == NEO_POOL_NONE;
     m->crowding = desc->crowding > 0.0 ? desc->crowding : 1.25;
     for (int32_t t = 0; t < d->table_count; t++) {
-        names += strlen(d->tables[t].name) + 1;
         if (d->tables[t].rows > (int64_t)INT32_MAX + 1) m->id_dtype = NEO_I64;
         if (d->tables[t].pooling == NEO_POOL_MEAN && m->wire[1] == NEO_WIRE_F32)
             m->late = m->weight_grad;
@@ -4306,7 +4319,6 @@ static size_t neo__shard_map_measure(neo__shard_map *m, const neo_plan_desc *des
     }
     m->flow_count = m->route_count;
     m->mid_count = m->nodes > 1 ? m->route_count : 0;
-    return names;
 }
 static neo_status neo__shard_map_create(neo_ctx *ctx, const neo_plan *plan, neo__shard_map **out) {
     NEO__ZERO(neo__shard_map, sizes);
@@ -4316,20 +4328,14 @@ static neo_status neo__shard_map_create(neo_ctx *ctx, const neo_plan *plan, neo_
     *out = NULL;
     NEO__TRY(neo__shard_check_features(desc->bags));
     NEO__TRY(neo__shard_check_grid(desc->bags, pieces, count));
-    size_t names = neo__shard_map_measure(&sizes, desc, pieces, count);
-    NEO__ZERO(neo__carve, carve);
-    carve.at = (sizeof sizes + 63) & ~(size_t)63;
-    neo__shard_map_layout(&sizes, &carve, names);
-    size_t bytes = carve.at;
-    neo__shard_map *m = (neo__shard_map *)neo__alloc_for(ctx, bytes, "neo_shard: map");
+    neo__shard_map_measure(&sizes, desc, pieces, count);
+    sizes.ctx = ctx;
+    sizes.bytes = neo__shard_map_layout(&sizes, NULL, desc->bags);
+    neo__shard_map *m = (neo__shard_map *)neo__alloc_for(ctx, sizes.bytes, "neo_shard: map");
     if (!m) return NEO_ERR_MEMORY;
-    neo__shard_fill((void *)m, 0, bytes);
+    neo__shard_fill((void *)m, 0, sizes.bytes);
     *m = sizes;
-    m->ctx = ctx;
-    m->bytes = bytes;
-    carve.block = (char *)m;
-    carve.at = (sizeof sizes + 63) & ~(size_t)63;
-    neo__shard_map_layout(m, &carve, names);
+    neo__shard_map_layout(m, (char *)m, desc->bags);
     neo__shard_map_fill(m, desc, pieces, count);
     *out = m;
     return NEO_OK;
@@ -4538,13 +4544,6 @@ static int64_t neo__shard_expect_rows(const neo__shard_map *m, int32_t feature, 
     if ((double)rows >= all || part > 1.0) part = 1.0;
     return neo__shard_expect(m->ids_per_sample[feature] * part, m->desc.max_batch);
 }
-/* Most ranks that get the same flow of a feature. */
-static int64_t neo__shard_copies_of(const neo__shard_map *m, int32_t feature) {
-    int64_t most = 0, first = neo__shard_find_flow(m->sources, m->source_count, feature, 0);
-    for (int64_t u = first; u < m->source_count && m->sources[u].feature == feature; u++)
-        if (m->sources[u].copies > most) most = m->sources[u].copies;
-    return most;
-}
 static void neo__shard_size_exchange(neo_shard *s) {
     const neo__shard_map *m = s->map;
     neo__shard_exchange *x = &s->exchange;
@@ -4553,7 +4552,9 @@ static void neo__shard_size_exchange(neo_shard *s) {
     x->routes = m->route_begin[s->rank + 1] - first_route;
     for (int r = 0; r < m->ranks; r++) x->columns += m->at_rank[r].columns;
     for (int32_t f = 0; f < m->feature_count; f++) {
-        int64_t ids = neo__shard_expect_own(s, f), copies = neo__shard_copies_of(m, f);
+        int64_t ids = neo__shard_expect_own(s, f), copies = 0;
+        for (int64_t u = m->first_source[f]; u < m->first_source[f + 1]; u++)
+            copies = NEO__MAX(copies, m->sources[u].copies);
         x->own_ids += copies ? ids : 0;
         x->out_ids += copies * ids;
     }
@@ -4836,37 +4837,18 @@ static neo_status neo__shard_make_lists(neo_shard *s); /* >>impl-shard-rows */
 
 /* ---- create ---- */
 
-/* Tables and features of a neo_bags_desc, for as long as a call takes. */
-typedef struct neo__shard_lists {
-    neo_table_desc *tables;
-    int32_t *feature_table;
-    size_t bytes;
-} neo__shard_lists;
-static neo_status neo__shard_lists_make(neo_ctx *ctx, const neo__shard_map *m,
-                                        neo__shard_lists *l) {
-    NEO__ZERO(neo__carve, carve);
-    for (int pass = 0; pass < 2; pass++) {
-        carve.at = 0;
-        NEO__CARVE(&carve, l->tables, m->part_count + m->table_count);
-        NEO__CARVE(&carve, l->feature_table, m->route_count + m->feature_count);
-        l->bytes = carve.at;
-        if (!carve.block) carve.block = (char *)neo__alloc_for(ctx, l->bytes, "neo_shard");
-        if (!carve.block) return NEO_ERR_MEMORY;
-    }
-    return NEO_OK;
-}
-static void neo__shard_lists_free(neo_ctx *ctx, neo__shard_lists *l) {
-    neo_free(ctx, l->tables, l->bytes);
-}
-
-/* This rank's parts as tables of a neo_bags, and their routes as its features; 0: it has none. */
-static int neo__shard_local_desc(const neo_shard *s, const neo__shard_lists *l, neo_bags_desc *d) {
+/* This rank's parts as tables of a neo_bags, and their routes as its features. */
+static neo_status neo__shard_local_desc(const neo_shard *s, neo__arena *arena, neo_bags_desc *d) {
     const neo__shard_map *m = s->map;
     const int64_t first = m->part_begin[s->rank], n = m->part_begin[s->rank + 1] - first;
+    neo_table_desc *tables;
+    int32_t *feature_table;
+    NEO__TRY(NEO__ARENA(arena, tables, n));
+    NEO__TRY(NEO__ARENA(arena, feature_table, s->exchange.routes));
     *d = m->desc;
     for (int64_t i = 0; i < n; i++) {
         const neo__shard_part *part = &m->parts[first + i];
-        neo_table_desc *t = &l->tables[i];
+        neo_table_desc *t = &tables[i];
         *t = m->tables[part->table];
         t->weight = NULL;
         if (!m->none) t->pooling = NEO_POOL_SUM; /* MEAN is divided by where samples are */
@@ -4878,41 +4860,49 @@ static int neo__shard_local_desc(const neo_shard *s, const neo__shard_lists *l, 
         t->dim = part->cols;
     }
     for (int64_t i = 0; i < s->exchange.routes; i++)
-        l->feature_table[i] = (int32_t)(m->routes[m->route_begin[s->rank] + i].part - first);
-    d->tables = l->tables;
+        feature_table[i] = (int32_t)(m->routes[m->route_begin[s->rank] + i].part - first);
+    d->tables = tables;
     d->table_count = (int32_t)n;
-    d->feature_table = l->feature_table;
+    d->feature_table = feature_table;
     d->feature_count = (int32_t)s->exchange.routes;
     d->max_ids = NEO__MAX(s->exchange.route_ids, (int64_t)1);
     d->max_kept_rows = s->kept.rows;
     d->bounds = NEO_BOUNDS_ERROR; /* the senders have dropped or clamped */
     d->cut_sums = neo__shard_cut_sums;
     d->cut_sums_user = (void *)(uintptr_t)s;
-    return n > 0;
+    return NEO_OK;
 }
 /* The data-parallel tables likewise, for this rank's samples. */
-static int neo__shard_copies_desc(const neo_shard *s, const neo__shard_lists *l, neo_bags_desc *d) {
+static neo_status neo__shard_copies_desc(const neo_shard *s, neo__arena *arena, neo_bags_desc *d) {
     const neo__shard_map *m = s->map;
-    int32_t n = 0;
+    neo_table_desc *tables;
+    int32_t *feature_table, n = 0;
+    NEO__TRY(NEO__ARENA(arena, tables, s->copies.features));
+    NEO__TRY(NEO__ARENA(arena, feature_table, s->copies.features));
     *d = m->desc;
     for (int64_t i = 0; i < s->copies.features; i++) {
         int32_t t = m->feature_table[m->replicas[i]];
         if (i == 0 || m->feature_table[m->replicas[i - 1]] != t) {
-            l->tables[n] = m->tables[t];
-            l->tables[n].weight = NULL;
-            if (!m->none) l->tables[n].pooling = NEO_POOL_SUM;
+            tables[n] = m->tables[t];
+            tables[n].weight = NULL;
+            if (!m->none) tables[n].pooling = NEO_POOL_SUM;
             n++;
         }
-        l->feature_table[i] = n - 1;
+        feature_table[i] = n - 1;
     }
-    d->tables = l->tables;
+    d->tables = tables;
     d->table_count = n;
-    d->feature_table = l->feature_table;
+    d->feature_table = feature_table;
     d->feature_count = (int32_t)s->copies.features;
     d->max_batch = NEO__MAX(s->share, (int64_t)1);
     d->max_ids = NEO__MAX(s->copies.ids, (int64_t)1);
     d->max_kept_rows = s->copies.rows;
-    return n > 0;
+    return NEO_OK;
+}
+/* Both, in memory of the arena; table_count 0: this rank has none. */
+static neo_status neo__shard_descs(const neo_shard *s, neo__arena *arena, neo_bags_desc d[2]) {
+    NEO__TRY(neo__shard_local_desc(s, arena, &d[0]));
+    return neo__shard_copies_desc(s, arena, &d[1]);
 }
 /* One rank with nothing to round: the tables as they are. */
 static int neo__shard_is_whole(const neo__shard_map *m) {
@@ -4929,9 +4919,9 @@ static neo_status neo__shard_add_bytes(neo_ctx *ctx, const neo_bags_desc *d,
 }
 static neo_status neo__shard_map_bytes(neo_ctx *ctx, neo__shard_map *m, int rank,
                                        neo_shard_memory *memory) {
-    neo__shard_lists l;
-    neo_bags_desc d;
+    neo_bags_desc d[2];
     neo__shard_demand growing[NEO__SHARD_BUFFERS];
+    neo__arena arena = {ctx, NULL, NULL, 0, "neo_shard"};
     NEO__ZERO(neo__carve, work);
     NEO__ZERO(neo_shard, s);
     neo__shard_fill(memory, 0, sizeof *memory);
@@ -4947,12 +4937,10 @@ static neo_status neo__shard_map_bytes(neo_ctx *ctx, neo__shard_map *m, int rank
     neo__shard_growing(&s, growing);
     for (int i = 0; i < NEO__SHARD_BUFFERS; i++)
         memory->exchange_bytes += (size_t)growing[i].count * growing[i].size;
-    NEO__TRY(neo__shard_lists_make(ctx, m, &l));
-    neo_status status = NEO_OK;
-    if (neo__shard_local_desc(&s, &l, &d)) status = neo__shard_add_bytes(ctx, &d, memory);
-    if (status == NEO_OK && neo__shard_copies_desc(&s, &l, &d))
-        status = neo__shard_add_bytes(ctx, &d, memory);
-    neo__shard_lists_free(ctx, &l);
+    neo_status status = neo__shard_descs(&s, &arena, d);
+    for (int i = 0; i < 2 && status == NEO_OK; i++)
+        if (d[i].table_count) status = neo__shard_add_bytes(ctx, &d[i], memory);
+    neo__arena_free(&arena);
     return status;
 }
 /* The memory of all ranks: each [ranks]. NEO_ERR_UNSUPPORTED: a neo_shard cannot place the plan. */
@@ -4999,17 +4987,10 @@ NEO_API void neo_shard_destroy(neo_shard *s) {
     neo_free(s->ctx, s, sizeof *s);
 }
 
-/* All that needs no other rank. */
-static neo_status neo__shard_make(neo_shard *s, const neo_plan *plan, int rank) {
-    neo__shard_lists l;
-    neo_bags_desc d;
+/* Arrays, buffers and lists. */
+static neo_status neo__shard_make_work(neo_shard *s) {
     neo__shard_demand growing[NEO__SHARD_BUFFERS];
     NEO__ZERO(neo__carve, carve);
-    NEO__TRY(neo__shard_map_create(s->ctx, plan, &s->map));
-    const neo__shard_map *m = s->map;
-    s->whole = neo__shard_is_whole(m);
-    if (s->whole) return neo_bags_create(s->ctx, &m->desc, &s->bags);
-    s->rank = rank;
     neo__shard_measure(s, neo_ctx_repro_shards(s->ctx));
     neo__shard_layout(s, &carve);
     s->work_bytes = carve.at;
@@ -5022,14 +5003,37 @@ static neo_status neo__shard_make(neo_shard *s, const neo_plan *plan, int rank) 
     for (int i = 0; i < NEO__SHARD_BUFFERS; i++)
         NEO__TRY(neo__shard_reserve(s, growing[i].buffer, growing[i].count, growing[i].size));
     NEO__TRY(neo__shard_there(s, s->bounce.there_floats));
-    NEO__TRY(neo__shard_make_lists(s));
-    NEO__TRY(neo__shard_lists_make(s->ctx, m, &l));
-    neo_status status = NEO_OK;
-    if (neo__shard_local_desc(s, &l, &d)) status = neo_bags_create(s->ctx, &d, &s->bags);
-    if (status == NEO_OK && neo__shard_copies_desc(s, &l, &d))
-        status = neo_bags_create(s->ctx, &d, &s->replicas);
-    neo__shard_lists_free(s->ctx, &l);
+    return neo__shard_make_lists(s);
+}
+static neo_status neo__shard_make_bags(neo_shard *s) {
+    neo_bags_desc d[2];
+    neo_bags **bags[] = {&s->bags, &s->replicas};
+    neo__arena arena = {s->ctx, NULL, NULL, 0, "neo_shard_create"};
+    neo_status status = neo__shard_descs(s, &arena, d);
+    for (int i = 0; i < 2 && status == NEO_OK; i++)
+        if (d[i].table_count) status = neo_bags_create(s->ctx, &d[i], bags[i]);
+    neo__arena_free(&arena);
     return status;
+}
+/* All that needs no other rank. *out may be made in part where it fails. */
+static neo_status neo__shard_make(neo_comm *comm, const neo_plan *plan, neo_shard **out) {
+    neo_ctx *ctx = neo_comm_ctx(comm);
+    int ranks = neo_comm_size(comm), planned = neo_plan_desc_of(plan)->cluster.ranks;
+    NEO__CHECK(planned == ranks, NEO_ERR_ARG,
+               "neo_shard_create: the plan is for %d ranks, the group has %d", planned, ranks);
+    NEO__CHECK(neo_ctx_repro_shards(ctx) >= ranks, NEO_ERR_ARG,
+               "neo_shard_create: repro_shards is %d: it must be at least the %d ranks",
+               neo_ctx_repro_shards(ctx), ranks);
+    neo_shard *s = *out = (neo_shard *)neo__alloc_for(ctx, sizeof *s, "neo_shard_create");
+    if (!s) return NEO_ERR_MEMORY;
+    neo__shard_fill((void *)s, 0, sizeof *s);
+    s->ctx = ctx;
+    s->rank = neo_comm_rank(comm);
+    NEO__TRY(neo__shard_map_create(ctx, plan, &s->map));
+    s->whole = neo__shard_is_whole(s->map);
+    if (s->whole) return neo_bags_create(ctx, &s->map->desc, &s->bags);
+    NEO__TRY(neo__shard_make_work(s));
+    return neo__shard_make_bags(s);
 }
 /* Things that must be alike on all ranks, each as a number: an error says which of them is not. */
 enum { NEO__ALIKE_THINGS = 10 };
@@ -5044,10 +5048,12 @@ static uint64_t *neo__alike_add(neo__alike *a, const char *other, uint64_t word)
     a->mark[a->count] = word;
     return &a->mark[a->count++];
 }
-static void neo__alike_number(uint64_t *mark, double x) {
-    uint64_t word;
-    memcpy(&word, &x, sizeof word);
-    *mark = neo__plan_hash(*mark, word);
+static void neo__alike_numbers(uint64_t *mark, const double *x, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        uint64_t word;
+        memcpy(&word, &x[i], sizeof word);
+        *mark = neo__plan_hash(*mark, word);
+    }
 }
 static neo_status neo__alike_check(neo_comm *comm, const neo__alike *a, const char *fn) {
     uint64_t first[NEO__ALIKE_THINGS];
@@ -5061,22 +5067,20 @@ static neo_status neo__alike_check(neo_comm *comm, const neo__alike *a, const ch
 }
 static void neo__shard_mark_table(uint64_t *mark, const neo_table_desc *d) {
     const neo_bag_optim *o = &d->optim;
-    const uint64_t whole[] = {neo_hash(d->name),        (uint64_t)d->pooling,
-                              (uint64_t)d->row_buckets, (uint64_t)d->dtype,
-                              (uint64_t)o->kind,        (uint64_t)d->round_nearest,
-                              (uint64_t)d->init.kind,   (uint64_t)o->decay};
-    const float real[] = {d->init.a,   d->init.b, o->weight_decay, o->eps,
-                          o->momentum, o->eta,    o->lr_scale,     o->clip_gradient,
-                          o->max_norm, o->initial_accumulator};
-    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
-        *mark = neo__plan_hash(*mark, whole[i]);
-    for (size_t i = 0; i < sizeof real / sizeof *real; i++)
-        neo__alike_number(mark, (double)real[i]);
-    neo__alike_number(mark, o->beta1);
-    neo__alike_number(mark, o->beta2);
+    const double numbers[] = {
+        (double)d->pooling,    (double)d->row_buckets,   (double)d->dtype,     (double)o->kind,
+        (double)d->init.kind,  (double)d->round_nearest, (double)o->decay,     (double)d->init.a,
+        (double)d->init.b,     (double)o->weight_decay,  (double)o->eps,       (double)o->momentum,
+        (double)o->eta,        (double)o->lr_scale,      (double)o->max_norm,  o->beta1,
+        (double)o->clip_gradient, (double)o->initial_accumulator,              o->beta2};
+    *mark = neo__plan_hash(*mark, neo_hash(d->name));
+    neo__alike_numbers(mark, numbers, sizeof numbers / sizeof *numbers);
 }
-static void neo__shard_alike(neo__alike *a, const neo__shard_map *m, const neo_plan *plan,
-                             const neo_ctx *ctx) {
+static neo_status neo__shard_check_alike(neo_comm *comm, const neo__shard_map *m,
+                                         const neo_plan *plan) {
+    const neo_ctx *ctx = neo_comm_ctx(comm);
+    NEO__ZERO(neo__alike, alike);
+    neo__alike *const a = &alike;
     neo__alike_add(a, "a device on this rank or on rank 0 alone: all have one, or none",
                    neo_ctx_device(ctx) != NULL);
     neo__alike_add(a, "another seed of the context than rank 0", neo_ctx_seed(ctx));
@@ -5095,16 +5099,18 @@ static void neo__shard_alike(neo__alike *a, const neo__shard_map *m, const neo_p
     for (int32_t t = 0; t < m->table_count; t++) neo__shard_mark_table(mark, &m->tables[t]);
     mark = neo__alike_add(a, "other wires than rank 0", (uint64_t)m->wire[0]);
     *mark = neo__plan_hash(*mark, (uint64_t)m->wire[1]);
+    const double options[] = {(double)m->pipeline, (double)m->weighted, (double)m->weight_grad,
+                              (double)m->kept_batches, (double)m->per_node};
     mark = neo__alike_add(
         a, "another pipeline, weighted, weight_grad, kept_batches or ranks_per_node than rank 0",
-        (uint64_t)m->pipeline);
-    const int64_t options[] = {m->weighted, m->weight_grad, m->kept_batches, m->per_node};
-    for (int i = 0; i < 4; i++) *mark = neo__plan_hash(*mark, (uint64_t)options[i]);
+        0);
+    neo__alike_numbers(mark, options, sizeof options / sizeof *options);
     neo__alike_add(
         a,
         "another plan than rank 0: of tables of other rows or columns, or of other figures (what "
         "neo_calibrate measures differs: broadcast rank 0's)",
         neo_plan_digest(plan));
+    return neo__alike_check(comm, a, "neo_shard_create");
 }
 /* Groups of its own; data: the one that was given, of devices if it is over NCCL. */
 static neo_status neo__shard_split(neo_shard *s, neo_comm *comm, neo_comm *data) {
@@ -5125,32 +5131,9 @@ NEO_API neo_status neo_shard_create(neo_comm *comm, const neo_plan *plan, neo_sh
     neo_comm *data = comm;
     *out = NULL;
     NEO__TRY(neo__fsdp_host_group(&comm, "neo_shard_create"));
-    neo_ctx *ctx = neo_comm_ctx(comm);
-    int ranks = neo_comm_size(comm), planned = neo_plan_desc_of(plan)->cluster.ranks;
-    neo_shard *s = (neo_shard *)neo_alloc(ctx, sizeof *s);
-    neo_status status =
-        s ? NEO_OK
-          : neo_fail(NEO_ERR_MEMORY, "neo_shard_create: no memory for %zu bytes", sizeof *s);
-    if (s) {
-        neo__shard_fill((void *)s, 0, sizeof *s);
-        s->ctx = ctx;
-        if (planned != ranks)
-            status = neo_fail(NEO_ERR_ARG,
-                              "neo_shard_create: the plan is for %d ranks, the group has %d",
-                              planned, ranks);
-        else if (neo_ctx_repro_shards(ctx) < ranks)
-            status =
-                neo_fail(NEO_ERR_ARG,
-                         "neo_shard_create: repro_shards is %d: it must be at least the %d ranks",
-                         neo_ctx_repro_shards(ctx), ranks);
-        else status = neo__shard_make(s, plan, neo_comm_rank(comm));
-    }
-    status = neo_comm_agree(comm, status);
-    NEO__ZERO(neo__alike, alike);
-    if (status == NEO_OK) {
-        neo__shard_alike(&alike, s->map, plan, ctx);
-        status = neo__alike_check(comm, &alike, "neo_shard_create");
-    }
+    neo_shard *s = NULL;
+    neo_status status = neo_comm_agree(comm, neo__shard_make(comm, plan, &s));
+    if (status == NEO_OK) status = neo__shard_check_alike(comm, s->map, plan);
     if (status == NEO_OK && !s->whole) status = neo__shard_split(s, comm, data);
     if (status != NEO_OK) {
         neo_shard_destroy(s);
@@ -5201,70 +5184,65 @@ static int64_t neo__shard_count_bad(const neo_jagged *j, int32_t f, int64_t rows
     }
     return bad;
 }
+static int64_t neo__shard_sum_lengths(const int32_t *lengths, int64_t count) {
+    int64_t sum = 0;
+    for (int64_t i = 0; i < count; i++) sum += lengths[i];
+    return sum;
+}
 /* The row an id stands for; -1: none. */
 NEO__INLINE int64_t neo__shard_row(neo_bounds bounds, int64_t rows, int64_t id) {
     if (id >= 0 && id < rows) return id;
     if (bounds == NEO_BOUNDS_DROP) return -1;
     return id < 0 ? 0 : rows - 1;
 }
-/* The source in [first, end) that has the row. */
-NEO__INLINE int64_t neo__shard_source_of(const neo__shard_flow *sources, int64_t first, int64_t end,
-                                         int64_t row) {
+/* The source of a feature's row. */
+NEO__INLINE int64_t neo__shard_source_of(const neo__shard_map *m, int32_t feature, int64_t row) {
+    int64_t first = m->first_source[feature], end = m->first_source[feature + 1];
     while (end - first > 1) {
         int64_t mid = (first + end) / 2;
-        if (sources[mid].first_row <= row)
+        if (m->sources[mid].first_row <= row)
             first = mid;
         else
             end = mid;
     }
     return first;
 }
-/* Lengths of the sources [first, end) of one feature. */
-static void neo__shard_count_sources(neo_shard *s, neo__shard_batch *b, int64_t first,
-                                     int64_t end) {
+/* Lengths of the sources of a feature, and their ids in all. */
+static void neo__shard_count_sources(neo_shard *s, neo__shard_batch *b, int32_t f) {
     const neo__shard_map *m = s->map;
     const neo_jagged *j = &b->batch;
-    const int32_t f = m->sources[first].feature;
+    const int64_t first = m->first_source[f], end = m->first_source[f + 1];
     const int64_t rows = m->tables[m->feature_table[f]].rows, samples = j->batch;
     const int64_t *offsets = j->offsets + f * samples;
     int32_t *lengths = s->exchange.source_lengths;
     neo__shard_fill(lengths + first * samples, 0,
                     (size_t)((end - first) * samples) * sizeof *lengths);
-    for (int64_t i = 0; i < samples; i++)
+    for (int64_t i = 0; i < samples && first < end; i++)
         for (int64_t k = offsets[i]; k < offsets[i + 1]; k++) {
             int64_t row = neo__shard_row(m->desc.bounds, rows, neo__shard_id(j, k));
-            if (row >= 0)
-                lengths[neo__shard_source_of(m->sources, first, end, row) * samples + i]++;
+            if (row >= 0) lengths[neo__shard_source_of(m, f, row) * samples + i]++;
         }
-    for (int64_t u = first; u < end; u++) {
-        b->sent[u] = 0;
-        for (int64_t i = 0; i < samples; i++) b->sent[u] += lengths[u * samples + i];
-    }
+    for (int64_t u = first; u < end; u++)
+        b->sent[u] = neo__shard_sum_lengths(lengths + u * samples, samples);
 }
-/* Ids of the sources [first, end) of one feature, at the cursors. */
-static void neo__shard_place_sources(neo_shard *s, const neo__shard_batch *b, int64_t first,
-                                     int64_t end) {
+/* Ids of a feature that has sources, at their cursors. */
+static void neo__shard_place_sources(neo_shard *s, const neo__shard_batch *b, int32_t f) {
     const neo__shard_map *m = s->map;
     const neo_jagged *j = &b->batch;
-    const int32_t f = m->sources[first].feature;
     const int64_t rows = m->tables[m->feature_table[f]].rows, samples = j->batch;
     const int64_t *offsets = j->offsets + f * samples;
     float *weights = (float *)s->exchange.out[1].data;
     void *ids = s->exchange.out[0].data;
+    if (m->first_source[f] == m->first_source[f + 1]) return;
     for (int64_t k = offsets[0]; k < offsets[samples]; k++) {
         int64_t row = neo__shard_row(m->desc.bounds, rows, neo__shard_id(j, k));
         if (row < 0) continue;
-        int64_t u = neo__shard_source_of(m->sources, first, end, row), at = s->exchange.cursor[u]++;
+        int64_t u = neo__shard_source_of(m, f, row), at = s->exchange.cursor[u]++;
         row -= m->sources[u].first_row;
         if (m->id_dtype == NEO_I32) ((int32_t *)ids)[at] = (int32_t)row;
         else ((int64_t *)ids)[at] = row;
         if (m->weighted) weights[at] = j->weights ? j->weights[k] : 1.0f;
     }
-}
-static int64_t neo__shard_sum_lengths(const int32_t *lengths, int64_t count) {
-    int64_t sum = 0;
-    for (int64_t i = 0; i < count; i++) sum += lengths[i];
-    return sum;
 }
 /* offsets[1 + i] = the sum of all lengths before and of lengths[i], from `at` on. */
 static void neo__shard_sum_offsets(const int32_t *lengths, int64_t count, int64_t at,
@@ -5292,26 +5270,18 @@ static neo_status neo__shard_reserve_ids(neo_shard *s, neo__shard_buffer b[2], i
     NEO__TRY(neo__shard_reserve(s, &b[0], count, neo_dtype_size(s->map->id_dtype)));
     return s->map->weighted ? neo__shard_reserve(s, &b[1], count, sizeof(float)) : NEO_OK;
 }
-/* The sources of the feature of source u: up to the end. */
-static int64_t neo__shard_sources_end(const neo__shard_map *m, int64_t u) {
-    int64_t end = u + 1;
-    while (end < m->source_count && m->sources[end].feature == m->sources[u].feature) end++;
-    return end;
-}
 /* Ids where they leave. Those of a source are placed where its first flow leaves, and copied to the
    others. */
 static neo_status neo__shard_place_ids(neo_shard *s, neo__shard_batch *b) {
     const neo__shard_map *m = s->map;
     neo__shard_exchange *x = &s->exchange;
-    for (int64_t u = 0; u < m->source_count; u = neo__shard_sources_end(m, u))
-        neo__shard_count_sources(s, b, u, neo__shard_sources_end(m, u));
+    for (int32_t f = 0; f < m->feature_count; f++) neo__shard_count_sources(s, b, f);
     x->out_at[0] = 0;
     for (int64_t i = 0; i < m->flow_count; i++)
         x->out_at[i + 1] = x->out_at[i] + b->sent[m->flows[i].source];
     for (int64_t i = m->flow_count; i-- > 0;) x->cursor[m->flows[i].source] = x->out_at[i];
     NEO__TRY(neo__shard_reserve_ids(s, x->out, x->out_at[m->flow_count]));
-    for (int64_t u = 0; u < m->source_count; u = neo__shard_sources_end(m, u))
-        neo__shard_place_sources(s, b, u, neo__shard_sources_end(m, u));
+    for (int32_t f = 0; f < m->feature_count; f++) neo__shard_place_sources(s, b, f);
     for (int64_t i = 0; i < m->flow_count; i++) {
         int64_t u = m->flows[i].source, first = x->cursor[u] - b->sent[u];
         if (first != x->out_at[i])
@@ -5325,39 +5295,39 @@ static void neo__shard_place_samples(const neo_shard *s, neo__shard_batch *b) {
     for (int r = 0; r <= ranks; r++)
         b->start[r] = neo_leaf_begin(b->global, leaves, (int)neo_leaf_begin(leaves, ranks, r));
 }
-static neo_status neo__shard_check_bags(const neo_jagged *j) {
-    NEO__CHECK(!j->feature_bags, NEO_ERR_UNSUPPORTED,
-               "neo_shard: a batch with feature_bags: rows travel sample by sample, of all "
-               "features alike; fill up with empty bags");
-    return NEO_OK;
-}
-static neo_status neo__shard_check_batch(neo_shard *s, neo__shard_batch *b) {
+/* This rank's part of a batch, of which it should have `mine` samples. */
+static neo_status neo__shard_check_batch(const neo_shard *s, const neo_jagged *j, int64_t global,
+                                         int64_t mine) {
     const neo__shard_map *m = s->map;
-    const neo_jagged *j = &b->batch;
-    int64_t global = b->global;
-    if (global < 0 || global > m->desc.max_batch)
-        b->global = 0; /* so that the exchange of the error has room */
-    neo__shard_place_samples(s, b);
-    int64_t mine = neo__shard_samples(b, s->rank);
     NEO__CHECK(global >= 0 && global <= m->desc.max_batch, NEO_ERR_CAPACITY,
                "neo_shard: bags '%s': a batch of %" PRId64 " samples, planned are %" PRId64
                " (max_batch counts those of all ranks)",
                m->desc.name, global, m->desc.max_batch);
-    NEO__TRY(neo__shard_check_bags(j));
-    NEO__CHECK(j->place == NEO_HOST, NEO_ERR_UNSUPPORTED,
+    NEO__CHECK(!j->feature_bags, NEO_ERR_UNSUPPORTED,
+               "neo_shard: a batch with feature_bags: rows travel sample by sample, of all "
+               "features alike; fill up with empty bags");
+    NEO__CHECK(j->place == NEO_HOST || s->whole, NEO_ERR_UNSUPPORTED,
                "neo_shard: the batch is in a device's memory: ranks exchange ids in host memory, "
-               "as readers give "
-               "them");
+               "as readers give them");
     NEO__CHECK(j->feature_count == m->feature_count, NEO_ERR_SHAPE,
                "neo_shard: the batch has %d features, bags '%s' has %d", j->feature_count,
                m->desc.name, m->feature_count);
     NEO__CHECK(j->batch == mine, NEO_ERR_SHAPE,
                "neo_shard: rank %d has %" PRId64 " samples, its leaves hold %" PRId64
                " of a batch of %" PRId64 " (global_batch) in %d leaves (repro_shards)",
-               s->rank, j->batch, mine, b->global, neo_ctx_repro_shards(s->ctx));
+               s->rank, j->batch, mine, global, neo_ctx_repro_shards(s->ctx));
     NEO__CHECK(m->weighted || !j->weights, NEO_ERR_ARG,
                "neo_shard: the batch has weights, the plan's has none (neo_plan_desc.weighted)");
-    NEO__TRY(neo_jagged_validate(j, NULL));
+    return neo_jagged_validate(j, NULL);
+}
+/* Check the batch of this rank, and place its ids. */
+static neo_status neo__shard_take_batch(neo_shard *s, neo__shard_batch *b) {
+    const neo__shard_map *m = s->map;
+    const neo_jagged *j = &b->batch;
+    if (b->asked < 0 || b->asked > m->desc.max_batch)
+        b->global = 0; /* so that the exchange of the error has room */
+    neo__shard_place_samples(s, b);
+    NEO__TRY(neo__shard_check_batch(s, j, b->asked, neo__shard_samples(b, s->rank)));
     for (int32_t f = 0; f < m->feature_count && j->batch > 0; f++) {
         int64_t first = -1;
         int64_t bad = neo__shard_count_bad(j, f, m->tables[m->feature_table[f]].rows, &first);
@@ -5372,7 +5342,7 @@ static neo_status neo__shard_send_lengths(neo_shard *s, neo__shard_batch *b) {
     neo__shard_exchange *x = &s->exchange;
     int64_t *out = x->counts, *in = x->counts + m->ranks;
     int32_t *at = x->lengths_out;
-    b->error = neo__error_keep(neo__shard_check_batch(s, b));
+    b->error = neo__error_keep(neo__shard_take_batch(s, b));
     const int64_t mine = neo__shard_samples(b, s->rank);
     for (int r = 0; r < m->ranks; r++, at += out[r - 1]) {
         out[r] = 1 + m->at_rank[r].columns * mine;
@@ -5392,17 +5362,18 @@ static neo_status neo__shard_send_lengths(neo_shard *s, neo__shard_batch *b) {
     return neo_comm_all_to_allv(s->ids, x->lengths_out, out, x->lengths_in, in, NEO_I32,
                                 &b->ticket);
 }
-/* Next in lengths_in: of each rank a status, then the lengths of its samples. */
-static const int32_t *neo__shard_next_lengths(const neo_shard *s, const neo__shard_batch *b,
-                                              int rank, const int32_t *lengths) {
-    return lengths + 1 + s->map->at_rank[s->rank].columns * neo__shard_samples(b, rank);
+/* The message of a rank in lengths_in: a status, then its samples' lengths, column by column. */
+static const int32_t *neo__shard_message(const neo_shard *s, const neo__shard_batch *b, int rank) {
+    return s->exchange.lengths_in + rank + s->map->at_rank[s->rank].columns * b->start[rank];
+}
+static const int32_t *neo__shard_lengths(const neo_shard *s, const neo__shard_batch *b, int rank,
+                                         int64_t column) {
+    return neo__shard_message(s, b, rank) + 1 + column * neo__shard_samples(b, rank);
 }
 /* Any rank's error becomes everyone's. */
 static neo_status neo__shard_agree(neo_shard *s, neo__shard_batch *b) {
-    const int32_t *lengths = s->exchange.lengths_in;
     int bad = 0;
-    for (int r = 0; r < s->map->ranks; r++, lengths = neo__shard_next_lengths(s, b, r - 1, lengths))
-        bad |= lengths[0] != NEO_OK;
+    for (int r = 0; r < s->map->ranks; r++) bad |= *neo__shard_message(s, b, r) != NEO_OK;
     if (!bad) return NEO_OK;
     b->stage = NEO__SHARD_EMPTY;
     b->error.status = neo_comm_agree(s->ids, neo__error_restore(&b->error));
@@ -5412,14 +5383,14 @@ static neo_status neo__shard_agree(neo_shard *s, neo__shard_batch *b) {
 static int64_t neo__shard_place_flows(neo_shard *s, const neo__shard_batch *b, int64_t *in) {
     const neo__shard_map *m = s->map;
     const neo__shard_flow *flow = m->flows + m->flow_begin[s->rank];
-    const int32_t *lengths = s->exchange.lengths_in;
     const int64_t flows = s->exchange.flows;
     int64_t total = 0;
-    for (int r = 0; r < m->ranks; r++, lengths = neo__shard_next_lengths(s, b, r - 1, lengths)) {
-        const int64_t samples = neo__shard_samples(b, r), before = total;
+    for (int r = 0; r < m->ranks; r++) {
+        const int64_t before = total;
         for (int64_t i = 0; i < flows; i++) {
             s->exchange.in_at[r * flows + i] = total;
-            total += neo__shard_sum_lengths(lengths + 1 + flow[i].column * samples, samples);
+            total += neo__shard_sum_lengths(neo__shard_lengths(s, b, r, flow[i].column),
+                                            neo__shard_samples(b, r));
         }
         in[r] = total - before;
     }
@@ -5456,16 +5427,11 @@ static neo_status neo__shard_send_ids(neo_shard *s, neo__shard_batch *b) {
 static void neo__shard_take_whole(const neo_shard *s, neo__shard_batch *b) {
     const neo__shard_map *m = s->map;
     const neo__shard_flow *flow = m->flows + m->flow_begin[s->rank];
-    const int32_t *lengths = s->exchange.lengths_in;
-    for (int r = 0; r < m->ranks && m->late;
-         r++, lengths = neo__shard_next_lengths(s, b, r - 1, lengths)) {
-        const int64_t samples = neo__shard_samples(b, r);
-        for (int64_t i = 0; i < s->exchange.flows; i++)
-            if (neo__shard_is_late(m, flow[i].feature))
-                neo__shard_copy(b->whole + i * b->global + b->start[r],
-                                lengths + 1 + (flow[i].column + 1) * samples,
-                                (size_t)samples * sizeof *lengths);
-    }
+    for (int64_t i = 0; i < s->exchange.flows; i++)
+        for (int r = 0; r < m->ranks && neo__shard_is_late(m, flow[i].feature); r++)
+            neo__shard_copy(b->whole + i * b->global + b->start[r],
+                            neo__shard_lengths(s, b, r, flow[i].column + 1),
+                            (size_t)neo__shard_samples(b, r) * sizeof *b->whole);
 }
 /* The ids are here: put those of all ranks together, route by route. */
 static neo_status neo__shard_take_ids(neo_shard *s, neo__shard_batch *b) {
@@ -5483,18 +5449,15 @@ static neo_status neo__shard_take_ids(neo_shard *s, neo__shard_batch *b) {
     NEO__TRY(neo__shard_reserve_ids(s, b->ids, total));
     total = 0;
     b->offsets[0] = 0;
-    for (int64_t i = 0; i < x->routes; i++) {
-        const int32_t *lengths = x->lengths_in;
-        for (int r = 0; r < m->ranks;
-             r++, lengths = neo__shard_next_lengths(s, b, r - 1, lengths)) {
-            const int64_t samples = neo__shard_samples(b, r);
+    for (int64_t i = 0; i < x->routes; i++)
+        for (int r = 0; r < m->ranks; r++) {
             const int64_t *at = x->in_at + r * x->flows + route[i].flow;
             neo__shard_copy_ids(m, b->ids, total, x->in, at[0], at[1] - at[0]);
-            neo__shard_sum_offsets(lengths + 1 + flow[route[i].flow].column * samples, samples,
-                                   total, b->offsets + i * b->global + b->start[r]);
+            neo__shard_sum_offsets(neo__shard_lengths(s, b, r, flow[route[i].flow].column),
+                                   neo__shard_samples(b, r), total,
+                                   b->offsets + i * b->global + b->start[r]);
             total += at[1] - at[0];
         }
-    }
     neo__shard_take_whole(s, b);
     b->local.batch = b->global;
     b->local.feature_count = (int32_t)x->routes;
@@ -5505,8 +5468,9 @@ static neo_status neo__shard_take_ids(neo_shard *s, neo__shard_batch *b) {
     b->stage = NEO__SHARD_READY;
     return s->bags ? neo_bags_reserve(s->bags, m->desc.max_batch, total) : NEO_OK;
 }
-/* A rank that cannot go on in the middle of an exchange tells the others why. */
-static neo_status neo__shard_give_up(neo_shard *s, neo_status status) {
+/* The status of a call in the middle of an exchange: a rank that fails tells the others why. */
+static neo_status neo__shard_or_abort(neo_shard *s, neo_status status) {
+    if (status == NEO_OK) return status;
     const neo__kept_error kept = neo__error_keep(status);
     neo_comm *groups[] = {s->ids, s->rows, s->moves, s->node, s->cross};
     for (int i = 0; i < 5; i++) neo_comm_abort(groups[i], kept.text);
@@ -5517,9 +5481,8 @@ static neo_status neo__shard_advance(neo_shard *s, neo__shard_batch *b, neo__sha
     while (b->stage < stage) {
         neo_status status =
             b->stage == NEO__SHARD_LENGTHS ? neo__shard_send_ids(s, b) : neo__shard_take_ids(s, b);
-        if (status == NEO_OK) continue;
         if (b->stage == NEO__SHARD_EMPTY) return status; /* a bad batch: everyone knows */
-        return neo__shard_give_up(s, status);
+        NEO__TRY(neo__shard_or_abort(s, status));
     }
     return NEO_OK;
 }
@@ -5598,11 +5561,14 @@ static neo_status neo__shard_look_up(neo_shard *s, neo_bags *bags, const neo_jag
     NEO__TRY(neo_bags_forward(bags, j, t));
     return t.data && t.place != rows.place ? neo_tensor_copy(s->ctx, t, rows) : NEO_OK;
 }
-/* n floats of the device to host memory. */
-static neo_status neo__shard_fetch(neo_shard *s, float *from, float *to, int64_t n) {
-    neo_tensor t = neo_tensor_1d(from, NEO_F32, n);
-    t.place = NEO_DEVICE;
-    return neo_tensor_copy(s->ctx, t, neo_tensor_1d(to, NEO_F32, n));
+/* n floats from one memory to the other. */
+static neo_status neo__shard_move_floats(neo_shard *s, const float *from, neo_place from_place,
+                                         float *to, neo_place to_place, int64_t n) {
+    neo_tensor a = neo_tensor_1d((void *)(uintptr_t)from, NEO_F32, n);
+    neo_tensor b = neo_tensor_1d(to, NEO_F32, n);
+    a.place = from_place;
+    b.place = to_place;
+    return n > 0 ? neo_tensor_copy(s->ctx, a, b) : NEO_OK;
 }
 /* Stand-ins for the caller's rows in host memory: the rows themselves without a device. */
 static neo_status neo__shard_show(neo_shard *s, neo_tensor t, neo_tensor *shown) {
@@ -5677,6 +5643,10 @@ static void neo__shard_list_part(neo__shard_lister *l, int64_t i, int64_t before
         p->wire = (int32_t)wire;
         p->merges = merges;
     }
+}
+/* The lengths that divide rows of a feature on a way; -1: none, or the holders divide. */
+static int32_t neo__shard_divisor(const neo__shard_map *m, int32_t feature, int way) {
+    return way && m->late ? -1 : m->mean_row[feature];
 }
 /* One route in the rows that come from its rank (local: in those of the rank itself). */
 static void neo__shard_list_route(neo__shard_lister *l, const neo__shard_route *r, int way,
@@ -5754,7 +5724,7 @@ static void neo__shard_list_return(neo__shard_lister *l) {
         const neo__shard_route *r = &m->routes[i];
         if (m->parts[r->part].inside) continue;
         neo__shard_list_cols(l, r->out_col, r->cols, NEO_WIRE_F32,
-                             m->late ? -1 : m->mean_row[r->feature], 1);
+                             neo__shard_divisor(m, r->feature, 1), 1);
         neo__shard_list_route(l, r, 1, 0, 0, 0);
     }
 }
@@ -5782,26 +5752,19 @@ static void neo__shard_list_mids(neo__shard_lister *l, int h, int add) {
             neo__shard_list_inside(l, &m->pull[i], i - mid->first, 0);
     }
 }
-/* The sums of node h on their way to another node: between mid_out and mid_coded_out. */
-static void neo__shard_list_cross(neo__shard_lister *l, int h, int way) {
+/* The sums of nodes [h, end) in coded rows; out: in the caller's rows, else in mid_out. */
+static void neo__shard_list_sums(neo__shard_lister *l, int h, int end, int way, int out) {
     const neo__shard_map *m = l->m;
-    for (int64_t q = m->at_node[h].first; q < m->at_node[h + 1].first; q++) {
-        const neo__shard_mid *mid = &m->mids[q];
-        neo__shard_list_cols(l, mid->col, mid->cols, NEO_WIRE_F32, -1, 1);
-        neo__shard_list_part(l, 0, 0, m->at_node[h].coded[way], mid->coded[way], m->wire[way], 0);
-    }
-}
-/* The sums of all nodes: between mid_coded_in and the caller's rows. */
-static void neo__shard_list_sums(neo__shard_lister *l, int way) {
-    const neo__shard_map *m = l->m;
-    for (int h = 0; h < m->nodes; h++)
-        for (int64_t q = m->at_node[h].first; q < m->at_node[h + 1].first; q++) {
+    for (; h < end; h++) {
+        const neo__shard_node *node = &m->at_node[h];
+        for (int64_t q = node->first; q < node[1].first; q++) {
             const neo__shard_mid *mid = &m->mids[q];
-            neo__shard_list_cols(l, mid->out_col, mid->cols, NEO_WIRE_F32,
-                                 way && m->late ? -1 : m->mean_row[mid->feature], 1);
-            neo__shard_list_part(l, 0, m->at_node[h].coded_at[way], m->at_node[h].coded[way],
+            neo__shard_list_cols(l, out ? mid->out_col : mid->col, mid->cols, NEO_WIRE_F32,
+                                 out ? neo__shard_divisor(m, mid->feature, way) : -1, 1);
+            neo__shard_list_part(l, 0, out ? node->coded_at[way] : 0, node->coded[way],
                                  mid->coded[way], m->wire[way], 0);
         }
+    }
 }
 static void neo__shard_list_one(neo__shard_lister *l, const neo_shard *s, neo__shard_list list) {
     const neo__shard_map *m = l->m;
@@ -5818,16 +5781,12 @@ static void neo__shard_list_one(neo__shard_lister *l, const neo_shard *s, neo__s
     case NEO__SHARD_COPIES_RAW:
         if (m->late) neo__shard_list_copies(l, width, 1, 0);
         return;
-    default: break;
-    }
-    if (m->mid_count == 0) return;
-    switch (list) {
     case NEO__SHARD_JOIN: neo__shard_list_mids(l, node, 1); return;
     case NEO__SHARD_SPREAD: neo__shard_list_mids(l, node, 0); return;
-    case NEO__SHARD_CROSS: neo__shard_list_cross(l, node, 0); return;
-    case NEO__SHARD_GET_SUMS: neo__shard_list_cross(l, node, 1); return;
-    case NEO__SHARD_TAKE_SUMS: neo__shard_list_sums(l, 0); return;
-    case NEO__SHARD_RETURN_SUMS: neo__shard_list_sums(l, 1); return;
+    case NEO__SHARD_CROSS: neo__shard_list_sums(l, node, node + 1, 0, 0); return;
+    case NEO__SHARD_GET_SUMS: neo__shard_list_sums(l, node, node + 1, 1, 0); return;
+    case NEO__SHARD_TAKE_SUMS: neo__shard_list_sums(l, 0, m->nodes, 0, 1); return;
+    case NEO__SHARD_RETURN_SUMS: neo__shard_list_sums(l, 0, m->nodes, 1, 1); return;
     default: return;
     }
 }
@@ -6318,37 +6277,27 @@ static neo_status neo__shard_copies_batch(neo_shard *s, int64_t begin, int64_t e
     j->weights = from->weights ? (const float *)s->copies.ids_of[1].data : NULL;
     return NEO_OK;
 }
-static neo_status neo__shard_none_copies(neo_shard *s, int64_t begin, int64_t end,
-                                           int back); /* >>impl-shard-none */
-/* Rows that their neo_bags gives, or takes, for the samples of j, which begin at `begin`. */
-static neo_tensor neo__shard_copies_rows(const neo_shard *s, const neo_jagged *j, int64_t begin) {
-    int64_t width = s->copies.width;
-    if (s->map->none)
-        return neo_tensor_2d(s->per_id.copies.data, NEO_F32, neo_jagged_id_count(j),
-                             s->per_id.dim);
-    return neo__shard_matrix(s, s->pooled.copies + begin * width, j->batch, width);
+static neo_status neo__shard_none_copies(neo_shard *s, const neo_jagged *j, int64_t begin,
+                                         int back); /* >>impl-shard-none */
+/* The same, and the rows that their neo_bags gives or takes; back: with their gradients. */
+static neo_status neo__shard_copies_rows(neo_shard *s, int64_t begin, int64_t end, int back,
+                                         neo_jagged *j, neo_tensor *rows) {
+    const int64_t width = s->copies.width, dim = s->per_id.dim;
+    NEO__TRY(neo__shard_copies_batch(s, begin, end, j));
+    *rows = neo__shard_matrix(s, s->pooled.copies + begin * width, j->batch, width);
+    if (!s->map->none) return NEO_OK;
+    NEO__TRY(neo__shard_none_copies(s, j, begin, back));
+    *rows = neo_tensor_2d(s->per_id.copies.data, NEO_F32, neo_jagged_id_count(j), dim);
+    return NEO_OK;
 }
 static neo_status neo__shard_copies_forward(neo_shard *s) {
     neo_jagged j;
-    int64_t n = s->batches[s->current].batch.batch;
-    NEO__TRY(neo__shard_copies_batch(s, 0, n, &j));
-    if (s->map->none) NEO__TRY(neo__shard_none_copies(s, 0, n, 0));
-    return neo__shard_look_up(s, s->replicas, &j, neo__shard_copies_rows(s, &j, 0));
-}
-/* Dense gradients of one subtree of leaves, and which rows it touched. */
-static neo_status neo__shard_copies_grads(neo_shard *s, const neo_leaves *leaves, float *dense) {
-    neo_jagged j;
-    const neo__shard_batch *b = &s->batches[s->current];
-    int V = neo_ctx_repro_shards(s->ctx);
-    int64_t mine = b->start[s->rank];
-    int64_t begin = neo_leaf_begin(b->global, V, leaves->first) - mine;
-    int64_t end = neo_leaf_begin(b->global, V, leaves->first + leaves->count) - mine;
-    NEO__TRY(neo__shard_copies_batch(s, begin, end, &j));
-    if (s->map->none) NEO__TRY(neo__shard_none_copies(s, begin, end, 1));
     neo_tensor rows;
-    NEO__TRY(neo__shard_take_there(s, neo__shard_copies_rows(s, &j, begin), 0, &rows));
-    NEO__TRY(neo_bags_accumulate(s->replicas, &j, rows, leaves));
-    neo__shard_fill(dense, 0, (size_t)s->copies.floats * sizeof *dense);
+    NEO__TRY(neo__shard_copies_rows(s, 0, s->batches[s->current].batch.batch, 0, &j, &rows));
+    return neo__shard_look_up(s, s->replicas, &j, rows);
+}
+/* Move gradients that their neo_bags keeps to a table of all rows, and mark these rows. */
+static neo_status neo__shard_copies_empty(neo_shard *s, float *dense, unsigned char *marks) {
     for (int64_t i = 0; i < neo_bags_kept_count(s->replicas); i++) {
         int32_t t;
         int64_t row;
@@ -6356,9 +6305,24 @@ static neo_status neo__shard_copies_grads(neo_shard *s, const neo_leaves *leaves
         if (!g) return NEO_ERR_DEVICE; /* neo_last_error says why */
         int64_t dim = neo_bags_weight(s->replicas, t).shape[1];
         neo__shard_copy(dense + s->copies.at[2 * t] + row * dim, g, (size_t)dim * sizeof *g);
-        s->copies.touched[s->copies.at[2 * t + 1] + row] = 1;
+        marks[s->copies.at[2 * t + 1] + row] = 1;
     }
     return neo_bags_clear(s->replicas);
+}
+/* Dense gradients of one subtree of leaves, and which rows it touched. */
+static neo_status neo__shard_copies_grads(neo_shard *s, const neo_leaves *leaves, float *dense) {
+    neo_jagged j;
+    neo_tensor rows;
+    const neo__shard_batch *b = &s->batches[s->current];
+    int shards = neo_ctx_repro_shards(s->ctx);
+    int64_t mine = b->start[s->rank];
+    int64_t begin = neo_leaf_begin(b->global, shards, leaves->first) - mine;
+    int64_t end = neo_leaf_begin(b->global, shards, leaves->first + leaves->count) - mine;
+    NEO__TRY(neo__shard_copies_rows(s, begin, end, 1, &j, &rows));
+    NEO__TRY(neo__shard_take_there(s, rows, 0, &rows));
+    NEO__TRY(neo_bags_accumulate(s->replicas, &j, rows, leaves));
+    neo__shard_fill(dense, 0, (size_t)s->copies.floats * sizeof *dense);
+    return neo__shard_copies_empty(s, dense, s->copies.touched);
 }
 /* dense_sum has gradients of all rows: those of touched ones, closed up, add to what is kept. */
 static neo_status neo__shard_copies_keep(neo_shard *s, const unsigned char *touched) {
@@ -6379,21 +6343,6 @@ static neo_status neo__shard_copies_keep(neo_shard *s, const unsigned char *touc
     }
     return NEO_OK;
 }
-/* Move kept gradients to dense_sum, where they wait: neo_bags uses their room next. */
-static neo_status neo__shard_copies_park(neo_shard *s) {
-    neo__shard_fill(s->copies.parked, 0, (size_t)s->copies.marks);
-    for (int64_t i = 0; i < neo_bags_kept_count(s->replicas); i++) {
-        int32_t t;
-        int64_t row;
-        const float *g = neo_bags_kept_row(s->replicas, i, &t, &row);
-        if (!g) return NEO_ERR_DEVICE; /* neo_last_error says why */
-        int64_t dim = neo_bags_weight(s->replicas, t).shape[1];
-        float *to = s->copies.dense_sum + s->copies.at[2 * t] + row * dim;
-        neo__shard_copy(to, g, (size_t)dim * sizeof *g);
-        s->copies.parked[s->copies.at[2 * t + 1] + row] = 1;
-    }
-    return neo_bags_clear(s->replicas);
-}
 NEO__HOT_END
 /* Start the sums of their gradients over all ranks. */
 static neo_status neo__shard_copies_backward(neo_shard *s) {
@@ -6411,7 +6360,10 @@ static neo_status neo__shard_copies_backward(neo_shard *s) {
         floats += w.shape[0] * w.shape[1];
         rows += w.shape[0];
     }
-    if (parks) NEO__TRY(neo__shard_copies_park(s));
+    if (parks) { /* what is kept waits in dense_sum: neo_bags uses its room next */
+        neo__shard_fill(s->copies.parked, 0, (size_t)s->copies.marks);
+        NEO__TRY(neo__shard_copies_empty(s, s->copies.dense_sum, s->copies.parked));
+    }
     for (int i = 0; i < count; i++) {
         float *dense = s->copies.dense + i * s->copies.floats;
         NEO__TRY(neo__shard_copies_grads(s, &subtree[i], dense));
@@ -6432,70 +6384,56 @@ static neo_status neo__shard_copies_backward(neo_shard *s) {
    order of part: [sums][rows][blocks]. All ranks take part in every round, with nothing to say if
    they have no such part.
    ------------------------------------------------------------------------------------------------ */
-/* Sums of a part of this rank in the running round: NULL if its step asks for nothing more. */
-static const neo_cut_sums *neo__shard_cut_of(const neo_cut_sums *cuts, int32_t count,
-                                             int64_t table) {
-    for (int32_t i = 0; i < count; i++)
-        if (cuts[i].table == table) return &cuts[i];
-    return NULL;
-}
-/* The part of this rank that has the rows of `part`. */
-static const neo_cut_sums *neo__shard_cut_like(const neo_shard *s, const neo_cut_sums *cuts,
-                                               int32_t count, const neo__shard_part *part) {
-    const neo__shard_map *m = s->map;
-    int64_t first = m->part_begin[s->rank];
-    for (int32_t i = 0; i < count; i++) {
-        const neo__shard_part *mine = &m->parts[first + cuts[i].table];
-        if (mine->table == part->table && mine->first_row == part->first_row) return &cuts[i];
-    }
-    return NULL;
+typedef struct neo__shard_talk {
+    neo_shard *s;
+    const neo_cut_sums *cuts; /* of this rank's parts that ask for something */
+    int32_t count;
+    int64_t *out, *in; /* [ranks]: floats of messages */
+} neo__shard_talk;
+static const neo__shard_part *neo__shard_cut_part(const neo__shard_talk *k, int32_t i) {
+    const neo__shard_map *m = k->s->map;
+    return &m->parts[m->part_begin[k->s->rank] + k->cuts[i].table];
 }
 NEO__INLINE int64_t neo__shard_blocks(const neo__shard_part *part) {
     return (part->cols + 15) / 16;
 }
-
-/* How many floats go to each rank and come from it. */
-static void neo__shard_cut_counts(const neo_shard *s, const neo_cut_sums *cuts, int32_t count,
-                                  int64_t *out, int64_t *in) {
-    const neo__shard_map *m = s->map;
-    for (int r = 0; r < m->ranks; r++) {
-        out[r] = in[r] = 0;
-        if (r == s->rank) continue;
-        for (int32_t i = 0; i < count; i++) {
-            const neo__shard_part *mine = &m->parts[m->part_begin[s->rank] + cuts[i].table];
-            if (neo__shard_shares_rows(m, mine, r))
-                out[r] += cuts[i].sums * cuts[i].rows * cuts[i].blocks_per_row;
-        }
-        for (int64_t p = m->part_begin[r]; p < m->part_begin[r + 1]; p++) {
-            const neo_cut_sums *like = neo__shard_cut_like(s, cuts, count, &m->parts[p]);
-            if (like) in[r] += like->sums * like->rows * neo__shard_blocks(&m->parts[p]);
-        }
+/* Floats that a slice says in this round: none if no part here that asks has its rows. */
+static int64_t neo__shard_cut_said(const neo__shard_talk *k, const neo__shard_part *slice) {
+    for (int32_t i = 0; i < k->count; i++) {
+        const neo__shard_part *mine = neo__shard_cut_part(k, i);
+        if (mine->table == slice->table && mine->first_row == slice->first_row)
+            return k->cuts[i].sums * k->cuts[i].rows * neo__shard_blocks(slice);
     }
+    return 0;
 }
-static void neo__shard_cut_pack(neo_shard *s, const neo_cut_sums *cuts, int32_t count) {
-    const neo__shard_map *m = s->map;
-    float *to = (float *)s->cutting.out.data;
-    for (int r = 0; r < m->ranks; r++)
-        for (int32_t i = 0; i < count && r != s->rank; i++) {
-            const neo__shard_part *mine = &m->parts[m->part_begin[s->rank] + cuts[i].table];
-            int64_t floats = cuts[i].sums * cuts[i].rows * cuts[i].blocks_per_row;
+/* Count the floats that go to each rank and come from it; those that go, to `to` if it is there. */
+static void neo__shard_cut_pack(const neo__shard_talk *k, float *to) {
+    const neo__shard_map *m = k->s->map;
+    for (int r = 0; r < m->ranks; r++) {
+        k->out[r] = k->in[r] = 0;
+        if (r == k->s->rank) continue;
+        for (int32_t i = 0; i < k->count; i++) {
+            const neo__shard_part *mine = neo__shard_cut_part(k, i);
+            const int64_t floats = neo__shard_cut_said(k, mine);
             if (!neo__shard_shares_rows(m, mine, r)) continue;
-            neo__shard_copy(to, cuts[i].blocks, (size_t)floats * sizeof *to);
+            k->out[r] += floats;
+            if (!to) continue;
+            neo__shard_copy(to, k->cuts[i].blocks, (size_t)floats * sizeof *to);
             to += floats;
         }
+        for (int64_t p = m->part_begin[r]; p < m->part_begin[r + 1]; p++)
+            k->in[r] += neo__shard_cut_said(k, &m->parts[p]);
+    }
 }
 /* The blocks of a slice: this rank's own, or where they are in what has come. */
-static const float *neo__shard_cut_find(const neo_shard *s, const neo_cut_sums *cuts, int32_t count,
-                                        const neo__shard_part *slice, const int64_t *in) {
-    const neo__shard_map *m = s->map;
-    const float *at = (const float *)s->cutting.in.data;
-    const int64_t first = m->part_begin[slice->rank];
-    if (slice->rank == s->rank) return neo__shard_cut_of(cuts, count, slice->place - first)->blocks;
-    for (int r = 0; r < slice->rank; r++) at += in[r];
-    for (int64_t p = first; p < slice->place; p++) {
-        const neo_cut_sums *like = neo__shard_cut_like(s, cuts, count, &m->parts[p]);
-        if (like) at += like->sums * like->rows * neo__shard_blocks(&m->parts[p]);
-    }
+static const float *neo__shard_cut_find(const neo__shard_talk *k, const neo__shard_part *slice) {
+    const neo__shard_map *m = k->s->map;
+    const float *at = (const float *)k->s->cutting.in.data;
+    for (int32_t i = 0; i < k->count; i++)
+        if (neo__shard_cut_part(k, i)->place == slice->place) return k->cuts[i].blocks;
+    for (int r = 0; r < slice->rank; r++) at += k->in[r];
+    for (int64_t p = m->part_begin[slice->rank]; p < slice->place; p++)
+        at += neo__shard_cut_said(k, &m->parts[p]);
     return at;
 }
 NEO__HOT_BEGIN
@@ -6512,21 +6450,21 @@ static void neo__shard_cut_add(const neo_cut_sums *cut, const float *blocks, int
 NEO__HOT_END
 static neo_status neo__shard_cut_round(neo_shard *s, const neo_cut_sums *cuts, int32_t count) {
     const neo__shard_map *m = s->map;
-    int64_t *out = s->exchange.counts, *in = s->exchange.counts + m->ranks, out_floats = 0,
-            in_floats = 0;
-    neo__shard_cut_counts(s, cuts, count, out, in);
-    for (int r = 0; r < m->ranks; r++) out_floats += out[r], in_floats += in[r];
+    const neo__shard_talk k = {s, cuts, count, s->exchange.counts, s->exchange.counts + m->ranks};
+    int64_t out_floats = 0, in_floats = 0;
+    neo__shard_cut_pack(&k, NULL);
+    for (int r = 0; r < m->ranks; r++) out_floats += k.out[r], in_floats += k.in[r];
     NEO__TRY(neo__shard_reserve(s, &s->cutting.out, out_floats, sizeof(float)));
     NEO__TRY(neo__shard_reserve(s, &s->cutting.in, in_floats, sizeof(float)));
-    neo__shard_cut_pack(s, cuts, count);
-    NEO__TRY(neo_comm_all_to_allv(s->rows, s->cutting.out.data, out, s->cutting.in.data, in,
+    neo__shard_cut_pack(&k, (float *)s->cutting.out.data);
+    NEO__TRY(neo_comm_all_to_allv(s->rows, s->cutting.out.data, k.out, s->cutting.in.data, k.in,
                                   NEO_F32, NULL));
     for (int32_t i = 0; i < count; i++) {
-        const neo__shard_part *mine = &m->parts[m->part_begin[s->rank] + cuts[i].table];
+        const neo__shard_part *mine = neo__shard_cut_part(&k, i);
         neo__shard_fill(cuts[i].total, 0, (size_t)(cuts[i].sums * cuts[i].rows) * sizeof(float));
-        for (int64_t slice = mine->first_slice; slice < mine->end_slice; slice++)
-            neo__shard_cut_add(&cuts[i], neo__shard_cut_find(s, cuts, count, &m->cuts[slice], in),
-                               neo__shard_blocks(&m->cuts[slice]));
+        for (int64_t c = mine->first_slice; c < mine->end_slice; c++)
+            neo__shard_cut_add(&cuts[i], neo__shard_cut_find(&k, &m->cuts[c]),
+                               neo__shard_blocks(&m->cuts[c]));
     }
     return NEO_OK;
 }
@@ -6557,47 +6495,25 @@ static neo_status neo__shard_cut_sums(void *user, const neo_cut_sums *cuts, int3
    id of its source. No column is cut and nothing is summed, so each source has one route; a dropped
    id has a row of zeros, which does not travel.
    ------------------------------------------------------------------------------------------------ */
-/* The sources of a feature, [first, *end): none of a data-parallel table. */
-static int64_t neo__shard_feature_sources(const neo__shard_map *m, int32_t feature, int64_t *end) {
-    int64_t first = neo__shard_find_flow(m->sources, m->source_count, feature, 0);
-    while (first < m->source_count && m->sources[first].feature < feature) first++;
-    *end = first;
-    if (first < m->source_count && m->sources[first].feature == feature)
-        *end = neo__shard_sources_end(m, first);
-    return first;
-}
 static int32_t neo__shard_source_of_route(const neo__shard_map *m, const neo__shard_route *r) {
     return m->flows[m->flow_begin[r->rank] + r->flow].source;
 }
-/* Places and counts of what comes from each rank. */
-static int64_t neo__shard_per_id_in(neo_shard *s, const neo__shard_batch *b, int64_t *in) {
+/* Places and counts of what comes from each rank, or (out) goes there; returns how much it is. */
+static int64_t neo__shard_per_id_count(neo_shard *s, const neo__shard_batch *b, int out,
+                                       int64_t *counts) {
     const neo__shard_map *m = s->map;
     int64_t at = 0;
     for (int r = 0; r < m->ranks; r++) {
-        int64_t before = at;
-        for (int64_t i = m->route_begin[r]; i < m->route_begin[r + 1]; i++) {
-            s->per_id.in_at[i] = at;
-            at += b->sent[neo__shard_source_of_route(m, &m->routes[i])] *
-                  neo__shard_grad_floats(&m->parts[m->routes[i].part]);
+        const int64_t before = at, first = m->route_begin[out ? s->rank : r];
+        for (int64_t i = first; i < m->route_begin[(out ? s->rank : r) + 1]; i++) {
+            const int64_t *offsets = b->offsets + (i - first) * b->global;
+            const int64_t ids = out ? offsets[b->start[r + 1]] - offsets[b->start[r]]
+                                    : b->sent[neo__shard_source_of_route(m, &m->routes[i])];
+            if (out) s->per_id.out_at[r * s->exchange.routes + i - first] = at;
+            else s->per_id.in_at[i] = at;
+            at += ids * neo__shard_grad_floats(&m->parts[m->routes[i].part]);
         }
-        in[r] = at - before;
-    }
-    return at;
-}
-/* Places and counts of what goes to each rank. */
-static int64_t neo__shard_per_id_out(neo_shard *s, const neo__shard_batch *b, int64_t *out) {
-    const neo__shard_map *m = s->map;
-    const neo__shard_route *routes = m->routes + m->route_begin[s->rank];
-    int64_t at = 0;
-    for (int r = 0; r < m->ranks; r++) {
-        int64_t before = at;
-        for (int64_t i = 0; i < s->exchange.routes; i++) {
-            const int64_t *offsets = b->offsets + i * b->global;
-            s->per_id.out_at[r * s->exchange.routes + i] = at;
-            at += (offsets[b->start[r + 1]] - offsets[b->start[r]]) *
-                  neo__shard_grad_floats(&m->parts[routes[i].part]);
-        }
-        out[r] = at - before;
+        counts[r] = at - before;
     }
     return at;
 }
@@ -6611,8 +6527,8 @@ static neo_tensor neo__shard_local_rows(const neo_shard *s, const neo__shard_bat
 /* Room for the rows of a batch. */
 static neo_status neo__shard_none_reserve(neo_shard *s, const neo__shard_batch *b) {
     neo__shard_per_id *p = &s->per_id;
-    int64_t out = neo__shard_per_id_out(s, b, s->exchange.counts);
-    int64_t in = neo__shard_per_id_in(s, b, s->exchange.counts);
+    int64_t out = neo__shard_per_id_count(s, b, 1, s->exchange.counts);
+    int64_t in = neo__shard_per_id_count(s, b, 0, s->exchange.counts);
     NEO__TRY(neo__shard_reserve(s, &p->local, out * p->dim, sizeof(float)));
     NEO__TRY(neo__shard_reserve(s, &p->out, out * p->row_bytes, 1));
     return neo__shard_reserve(s, &p->in, in * p->row_bytes, 1);
@@ -6645,30 +6561,31 @@ static neo_status neo__shard_none_exchange(const neo__shard_move *v) {
     const int ranks = s->map->ranks;
     const int64_t bytes = (int64_t)neo_wire_row_bytes(s->map->wire[v->way], s->per_id.dim);
     int64_t *out = s->exchange.counts + 2 * ranks, *in = s->exchange.counts + 3 * ranks;
-    (void)neo__shard_per_id_out(s, v->b, out);
-    (void)neo__shard_per_id_in(s, v->b, in);
+    (void)neo__shard_per_id_count(s, v->b, 1, out);
+    (void)neo__shard_per_id_count(s, v->b, 0, in);
     for (int r = 0; r < ranks; r++) out[r] *= bytes, in[r] *= bytes;
     void *here = s->per_id.out.data, *there = s->per_id.in.data;
     if (v->way) return neo_comm_all_to_allv(s->rows, there, in, here, out, NEO_U8, &s->move_ticket);
     neo__shard_none_code(v, 0);
     return neo_comm_all_to_allv(s->rows, here, out, there, in, NEO_U8, &s->move_ticket);
 }
-/* The caller's rows, and (back) their gradients. */
-typedef struct neo__shard_id_rows {
+/* Work on what travels for each id. rows: of the caller, or (back) their gradients. */
+typedef struct neo__shard_id_job {
     neo_shard *s;
     const neo__shard_batch *b;
     float *rows;
     int64_t stride;
     int back;
-} neo__shard_id_rows;
-static neo__shard_id_rows neo__shard_id_rows_of(neo_shard *s, neo_tensor t, int back) {
-    neo__shard_id_rows k = {s, &s->batches[s->current], (float *)t.data, t.stride[0], back};
+    int64_t tasks;
+} neo__shard_id_job;
+static neo__shard_id_job neo__shard_job_of(neo_shard *s, neo_tensor t, int back) {
+    neo__shard_id_job k = {s, &s->batches[s->current], (float *)t.data, t.stride[0], back, 0};
     return k;
 }
 NEO__HOT_BEGIN
 /* Rows between what comes and the caller's, of one feature. */
 static void neo__shard_none_task(void *arg, int64_t feature, int worker) {
-    const neo__shard_id_rows *k = (const neo__shard_id_rows *)arg;
+    const neo__shard_id_job *k = (const neo__shard_id_job *)arg;
     neo_shard *s = k->s;
     const neo__shard_map *m = s->map;
     const neo_jagged *j = &k->b->batch;
@@ -6676,9 +6593,9 @@ static void neo__shard_none_task(void *arg, int64_t feature, int worker) {
     const int32_t f = (int32_t)feature;
     const int64_t dim = s->per_id.dim, bytes = (int64_t)neo_wire_row_bytes(wire, dim);
     const int64_t rows = m->tables[m->feature_table[f]].rows, last = j->offsets[(f + 1) * j->batch];
-    int64_t end, u = neo__shard_feature_sources(m, f, &end);
     (void)worker;
-    for (int64_t i = j->offsets[f * j->batch]; i < last && u < end; i++) {
+    if (m->first_source[f] == m->first_source[f + 1]) return;
+    for (int64_t i = j->offsets[f * j->batch]; i < last; i++) {
         int64_t row = neo__shard_row(m->desc.bounds, rows, neo__shard_id(j, i));
         float *mine = k->rows + (i - j->offsets[0]) * k->stride;
         if (row < 0) {
@@ -6686,7 +6603,7 @@ static void neo__shard_none_task(void *arg, int64_t feature, int worker) {
             continue;
         }
         char *at = (char *)s->per_id.in.data +
-                   s->per_id.next[neo__shard_source_of(m->sources, u, end, row)]++ * bytes;
+                   s->per_id.next[neo__shard_source_of(m, f, row)]++ * bytes;
         if (k->back)
             neo_wire_encode(s->ctx, wire, 0, mine, 1, dim, dim, at, neo__shard_wire_stats(s, 1));
         else neo_wire_decode(s->ctx, wire, 0, at, 1, dim, dim, mine);
@@ -6694,7 +6611,7 @@ static void neo__shard_none_task(void *arg, int64_t feature, int worker) {
 }
 /* Rows of a data-parallel table, of the caller's samples [begin, end) of feature f: rounded as if
    they had travelled. */
-static float *neo__shard_none_copy(const neo__shard_id_rows *k, int32_t f, int64_t begin,
+static float *neo__shard_none_copy(const neo__shard_id_job *k, int32_t f, int64_t begin,
                                    int64_t end, float *rows) {
     const neo_shard *s = k->s;
     const int64_t *offsets = k->b->batch.offsets;
@@ -6709,28 +6626,23 @@ static float *neo__shard_none_copy(const neo__shard_id_rows *k, int32_t f, int64
     return rows + n * dim;
 }
 NEO__HOT_END
-/* Room for the rows of samples [begin, end); back: and their gradients. */
-static neo_status neo__shard_none_copies(neo_shard *s, int64_t begin, int64_t end, int back) {
+/* Room for the rows of j, which begins at sample `begin`; back: and their gradients. */
+static neo_status neo__shard_none_copies(neo_shard *s, const neo_jagged *j, int64_t begin,
+                                         int back) {
     const neo__shard_map *m = s->map;
-    const neo_jagged *j = &s->batches[s->current].batch;
-    int64_t ids = 0;
-    for (int64_t q = 0; q < m->replica_count; q++) {
-        const int64_t *offsets = j->offsets + m->replicas[q] * j->batch;
-        ids += offsets[end] - offsets[begin];
-    }
-    NEO__TRY(neo__shard_reserve(s, &s->per_id.copies, ids * s->per_id.dim, sizeof(float)));
-    if (!back) return NEO_OK;
-    neo__shard_id_rows k = neo__shard_id_rows_of(s, s->dout, 1);
+    NEO__TRY(neo__shard_reserve(s, &s->per_id.copies, neo_jagged_id_count(j) * s->per_id.dim,
+                                sizeof(float)));
+    neo__shard_id_job k = neo__shard_job_of(s, s->dout, 1);
     float *rows = (float *)s->per_id.copies.data;
-    for (int64_t q = 0; q < m->replica_count; q++)
-        rows = neo__shard_none_copy(&k, m->replicas[q], begin, end, rows);
+    for (int64_t q = 0; q < m->replica_count && back; q++)
+        rows = neo__shard_none_copy(&k, m->replicas[q], begin, begin + j->batch, rows);
     return NEO_OK;
 }
 /* All rows of this rank's ids: to the caller, or back. Features have sources of their own, so each
    may have a thread, unless what a wire does to rows is counted. */
 static void neo__shard_none_rows(neo_shard *s, neo_tensor rows, int back) {
     const neo__shard_map *m = s->map;
-    neo__shard_id_rows k = neo__shard_id_rows_of(s, rows, back);
+    neo__shard_id_job k = neo__shard_job_of(s, rows, back);
     float *copies = (float *)s->per_id.copies.data;
     for (int64_t i = 0; i < m->route_count; i++)
         s->per_id.next[neo__shard_source_of_route(m, &m->routes[i])] = s->per_id.in_at[i];
@@ -6769,12 +6681,16 @@ static neo_status neo__shard_stage_leave(neo_shard *s, neo__shard_batch *b) {
 }
 static neo_status neo__shard_stage_take(neo_shard *s, neo_tensor out) {
     neo_tensor shown;
+    if (s->whole) return neo_bags_forward(s->bags, &s->batches[s->current].local, out);
     NEO__TRY(neo__shard_show(s, out, &shown));
     NEO__TRY(s->map->none ? neo__shard_none_take(s, shown) : neo__shard_rows_take(s, shown));
     return neo__shard_bring(s, shown, out, 0);
 }
 static neo_status neo__shard_stage_return(neo_shard *s, neo_tensor dout) {
     const neo__shard_move move = {s, &s->batches[s->current], 1};
+    s->dout = dout;
+    s->came = s->whole;
+    if (s->whole) return NEO_OK;
     NEO__TRY(neo__shard_show(s, dout, &s->dout));
     NEO__TRY(neo__shard_bring(s, s->dout, dout, 1));
     NEO__TRY(s->map->none ? neo__shard_none_return(&move, s->dout)
@@ -6825,23 +6741,11 @@ static neo_status neo__shard_come(neo_shard *s, const neo_jagged *batch, int64_t
     return NEO_OK;
 }
 /* On one rank there is nothing to exchange: forward_end looks up. */
-static neo_status neo__shard_whole_begin(neo_shard *s, const neo_jagged *batch,
+static neo_status neo__shard_whole_begin(neo_shard *s, neo__shard_batch *b, const neo_jagged *batch,
                                          int64_t global_batch) {
-    NEO__TRY(neo__shard_check_bags(batch));
-    NEO__CHECK(global_batch == batch->batch, NEO_ERR_SHAPE,
-               "neo_shard_forward_begin: %" PRId64 " samples of a batch of %" PRId64 " on one rank",
-               batch->batch, global_batch);
-    NEO__CHECK(global_batch <= s->map->desc.max_batch, NEO_ERR_CAPACITY,
-               "neo_shard_forward_begin: a batch of %" PRId64 " samples, planned are %" PRId64,
-               global_batch, s->map->desc.max_batch);
-    NEO__CHECK(s->map->weighted || !batch->weights, NEO_ERR_ARG,
-               "neo_shard_forward_begin: the batch has weights, the plan's has none "
-               "(neo_plan_desc.weighted)");
-    NEO__TRY(neo_jagged_validate(batch, NULL));
-    NEO__TRY(neo_bags_reserve(s->bags, global_batch, neo_jagged_id_count(batch)));
-    s->batches[s->current].batch = *batch;
-    s->phase = NEO__SHARD_FORWARD;
-    return NEO_OK;
+    NEO__TRY(neo__shard_check_batch(s, batch, global_batch, global_batch));
+    b->batch = b->local = *batch;
+    return neo_bags_reserve(s->bags, global_batch, neo_jagged_id_count(batch));
 }
 NEO_API neo_status neo_shard_forward_begin(neo_shard *s, const neo_jagged *batch,
                                            int64_t global_batch) {
@@ -6851,12 +6755,14 @@ NEO_API neo_status neo_shard_forward_begin(neo_shard *s, const neo_jagged *batch
                s->phase == NEO__SHARD_FORWARD ? "forward" : "backward");
     s->phase = NEO__SHARD_IDLE;
     s->batches[s->current].stage = NEO__SHARD_EMPTY;
-    if (s->whole) return neo__shard_whole_begin(s, batch, global_batch);
-    NEO__TRY(neo__shard_come(s, batch, global_batch));
-    neo__shard_batch *b = &s->batches[s->current];
-    NEO__TRY(neo__shard_advance(s, b, NEO__SHARD_READY));
-    neo_status status = neo__shard_stage_leave(s, b);
-    if (status != NEO_OK) return neo__shard_give_up(s, status);
+    if (s->whole) {
+        NEO__TRY(neo__shard_whole_begin(s, &s->batches[s->current], batch, global_batch));
+    } else {
+        NEO__TRY(neo__shard_come(s, batch, global_batch));
+        neo__shard_batch *b = &s->batches[s->current];
+        NEO__TRY(neo__shard_advance(s, b, NEO__SHARD_READY));
+        NEO__TRY(neo__shard_or_abort(s, neo__shard_stage_leave(s, b)));
+    }
     s->phase = NEO__SHARD_FORWARD;
     return NEO_OK;
 }
@@ -6883,14 +6789,8 @@ NEO_API neo_status neo_shard_forward_end(neo_shard *s, neo_tensor out) {
     NEO__CHECK(s && s->phase == NEO__SHARD_FORWARD, NEO_ERR_STATE,
                "neo_shard_forward_end: no forward has begun");
     NEO__TRY(neo__shard_check_rows(s, out, "neo_shard_forward_end", "out"));
-    if (s->whole) {
-        s->phase = NEO__SHARD_IDLE; /* after a bad batch the next one may come */
-        NEO__TRY(neo_bags_forward(s->bags, &s->batches[s->current].batch, out));
-        s->phase = NEO__SHARD_FORWARDED;
-        return NEO_OK;
-    }
-    neo_status status = neo__shard_stage_take(s, out);
-    if (status != NEO_OK) return neo__shard_give_up(s, status);
+    if (s->whole) s->phase = NEO__SHARD_IDLE; /* after a bad batch the next one may come */
+    NEO__TRY(neo__shard_or_abort(s, neo__shard_stage_take(s, out)));
     s->phase = NEO__SHARD_FORWARDED;
     return neo__shard_hurry(s);
 }
@@ -6898,10 +6798,7 @@ NEO_API neo_status neo_shard_backward_begin(neo_shard *s, neo_tensor dout) {
     NEO__CHECK(s && s->phase == NEO__SHARD_FORWARDED, NEO_ERR_STATE,
                "neo_shard_backward_begin: neo_shard_forward_end has not been called");
     NEO__TRY(neo__shard_check_rows(s, dout, "neo_shard_backward_begin", "dout"));
-    s->dout = dout;
-    s->came = 0;
-    neo_status status = s->whole ? NEO_OK : neo__shard_stage_return(s, dout);
-    if (status != NEO_OK) return neo__shard_give_up(s, status);
+    NEO__TRY(neo__shard_or_abort(s, neo__shard_stage_return(s, dout)));
     s->phase = NEO__SHARD_BACKWARD;
     return NEO_OK;
 }
@@ -6914,6 +6811,8 @@ static neo_status neo__shard_backward_ready(neo_shard *s) {
 /* One step, of the batch b or (NULL) of what is kept. All that is sent comes before anything
    changes. */
 static neo_status neo__shard_update(neo_shard *s, const neo__shard_batch *b, float lr) {
+    if (s->whole)
+        return b ? neo_bags_backward(s->bags, &b->local, s->dout, lr) : neo_bags_step(s->bags, lr);
     s->cutting.round = 0;
     if (s->bags) neo_bags_set_steps(s->bags, s->steps); /* it may have been loaded */
     if (s->replicas) neo_bags_set_steps(s->replicas, s->steps);
@@ -6926,7 +6825,10 @@ static neo_status neo__shard_update(neo_shard *s, const neo__shard_batch *b, flo
     } else if (s->bags) {
         NEO__TRY(neo_bags_step(s->bags, lr));
     }
-    return s->replicas ? neo_bags_step(s->replicas, lr) : NEO_OK;
+    if (s->replicas) NEO__TRY(neo_bags_step(s->replicas, lr));
+    neo__device_counts(s->ctx, &s->steps);
+    s->steps++;
+    return NEO_OK;
 }
 NEO_API neo_status neo_shard_backward_end(neo_shard *s, float lr) {
     NEO__CHECK(s && s->phase == NEO__SHARD_BACKWARD, NEO_ERR_STATE,
@@ -6936,16 +6838,8 @@ NEO_API neo_status neo_shard_backward_end(neo_shard *s, float lr) {
                "neo_shard_accumulate_end, then neo_shard_step, or neo_shard_clear",
                s->map->desc.name, s->kept.batches);
     NEO__CHECK(lr - lr == 0.0f, NEO_ERR_NUMERIC, "neo_shard_backward_end: lr is %g", (double)lr);
-    if (s->whole) {
-        NEO__TRY(neo_bags_backward(s->bags, &s->batches[s->current].batch, s->dout, lr));
-        s->phase = NEO__SHARD_IDLE;
-        return NEO_OK;
-    }
-    neo_status status = neo__shard_backward_ready(s);
-    if (status == NEO_OK) status = neo__shard_update(s, &s->batches[s->current], lr);
-    if (status != NEO_OK) return neo__shard_give_up(s, status);
-    neo__device_counts(s->ctx, &s->steps);
-    s->steps++;
+    NEO__TRY(neo__shard_or_abort(s, neo__shard_backward_ready(s)));
+    NEO__TRY(neo__shard_or_abort(s, neo__shard_update(s, &s->batches[s->current], lr)));
     s->phase = NEO__SHARD_IDLE;
     return NEO_OK;
 }
@@ -6998,13 +6892,8 @@ static void neo__shard_grad_of(const neo__shard_part *part, const float *row, co
     }
     if (!part->first_col) *to = sum;
 }
-typedef struct neo__shard_grads {
-    neo_shard *s;
-    const neo__shard_batch *b;
-    int64_t tasks;
-} neo__shard_grads;
 /* Ids of one bag of a route, sample g of rank r: to `to`. */
-static void neo__shard_grad_bag(const neo__shard_grads *k, const neo__shard_route *route,
+static void neo__shard_grad_bag(const neo__shard_id_job *k, const neo__shard_route *route,
                                 const int64_t *offsets, int64_t g, float *to, float *room) {
     const neo_shard *s = k->s;
     const neo__shard_part *part = &s->map->parts[route->part];
@@ -7025,7 +6914,7 @@ static void neo__shard_grad_bag(const neo__shard_grads *k, const neo__shard_rout
     }
 }
 static void neo__shard_grad_task(void *arg, int64_t task, int worker) {
-    const neo__shard_grads *k = (const neo__shard_grads *)arg;
+    const neo__shard_id_job *k = (const neo__shard_id_job *)arg;
     const neo__shard_batch *b = k->b;
     neo_shard *s = k->s;
     const neo__shard_map *m = s->map;
@@ -7046,18 +6935,6 @@ static void neo__shard_grad_task(void *arg, int64_t task, int worker) {
                             room);
     }
 }
-/* The place in routes of one of pull: routes of a rank are in order of column. */
-static int64_t neo__shard_route_place(const neo__shard_map *m, const neo__shard_route *r) {
-    int64_t lo = m->route_begin[r->rank];
-    for (int64_t n = m->route_begin[r->rank + 1] - lo; n > 1;) {
-        int64_t step = n / 2;
-        if (m->routes[lo + step].col <= r->col)
-            lo += step, n -= step;
-        else
-            n = step;
-    }
-    return lo;
-}
 /* The sums of whole rows, in place of what the parts with the first columns say. */
 static void neo__shard_grad_join(neo_shard *s, const neo__shard_batch *b) {
     const neo__shard_map *m = s->map;
@@ -7067,7 +6944,7 @@ static void neo__shard_grad_join(neo_shard *s, const neo__shard_batch *b) {
         const neo__shard_route *r = &m->pull[q];
         const neo__shard_part *part = &m->parts[r->part];
         int32_t u = neo__shard_source_of_route(m, r);
-        int64_t at = s->per_id.in_at[neo__shard_route_place(m, r)], n = (part->cols + 15) / 16;
+        int64_t at = s->per_id.in_at[r->place], n = (part->cols + 15) / 16;
         if (part->first_col == 0) s->per_id.next[u] = at;
         for (int64_t i = 0; i < b->sent[u] && part->first_col; i++) {
             float sum = in[s->per_id.next[u] + i];
@@ -7078,29 +6955,24 @@ static void neo__shard_grad_join(neo_shard *s, const neo__shard_batch *b) {
     neo__fp_leave(fp);
 }
 /* Gradients of weights to the caller, in order of ids; a task is a feature. */
-typedef struct neo__shard_dweights {
-    neo_shard *s;
-    const neo__shard_batch *b;
-    float *to;
-} neo__shard_dweights;
 static void neo__shard_grad_give_task(void *arg, int64_t feature, int worker) {
-    const neo__shard_dweights *k = (const neo__shard_dweights *)arg;
+    const neo__shard_id_job *k = (const neo__shard_id_job *)arg;
     neo_shard *s = k->s;
     const neo__shard_map *m = s->map;
     const neo_jagged *j = &k->b->batch;
     const float *in = (const float *)s->per_id.grad_in.data;
     int32_t f = (int32_t)feature;
-    int64_t end, u = neo__shard_feature_sources(m, f, &end);
     int64_t rows = m->tables[m->feature_table[f]].rows;
     const int64_t *offsets = j->offsets + f * j->batch;
     (void)worker;
-    for (int64_t i = 0; i < j->batch && u < end; i++) {
+    if (m->first_source[f] == m->first_source[f + 1]) return;
+    for (int64_t i = 0; i < j->batch; i++) {
         int64_t length = neo__shard_is_late(m, f) ? offsets[i + 1] - offsets[i] : 1;
         for (int64_t n = offsets[i]; n < offsets[i + 1]; n++) {
             int64_t row = neo__shard_row(m->desc.bounds, rows, neo__shard_id(j, n));
             float x = 0.0f;
-            if (row >= 0) x = in[s->per_id.next[neo__shard_source_of(m->sources, u, end, row)]++];
-            k->to[n - j->offsets[0]] = length > 1 ? x / (float)length : x;
+            if (row >= 0) x = in[s->per_id.next[neo__shard_source_of(m, f, row)]++];
+            k->rows[n - j->offsets[0]] = length > 1 ? x / (float)length : x;
         }
     }
 }
@@ -7121,22 +6993,20 @@ NEO__HOT_END
 /* Gradients of weights of data-parallel tables: all that they need is on this rank. */
 static neo_status neo__shard_grad_replicas(neo_shard *s, float *dweights) {
     const neo__shard_map *m = s->map;
-    const neo_jagged *from = &s->batches[s->current].batch;
-    int64_t n = from->batch;
     neo_jagged j;
+    neo_tensor rows, take;
     NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_COPIES_RAW, s->dout, s->pooled.copies));
-    NEO__TRY(neo__shard_copies_batch(s, 0, n, &j));
-    if (m->none) NEO__TRY(neo__shard_none_copies(s, 0, n, 1));
-    NEO__TRY(neo__shard_reserve(s, &s->per_id.grad_out, neo_jagged_id_count(&j), sizeof(float)));
+    NEO__TRY(neo__shard_copies_rows(s, 0, s->batches[s->current].batch.batch, 1, &j, &rows));
+    int64_t ids = neo_jagged_id_count(&j);
+    NEO__TRY(neo__shard_reserve(s, &s->per_id.grad_out, ids, sizeof(float)));
     float *made = (float *)s->per_id.grad_out.data;
     const float *grad = made;
-    neo_tensor rows = neo__shard_copies_rows(s, &j, 0), take;
-    int64_t ids = neo_jagged_id_count(&j);
     NEO__TRY(neo__shard_take_there(s, rows, ids, &take));
     if (take.place == NEO_DEVICE) made = (float *)s->bounce.there.data + neo_tensor_count(rows);
     NEO__TRY(neo_bags_weight_grad(s->replicas, &j, take, made));
-    if (take.place == NEO_DEVICE && ids > 0)
-        NEO__TRY(neo__shard_fetch(s, made, (float *)s->per_id.grad_out.data, ids));
+    if (take.place == NEO_DEVICE)
+        NEO__TRY(neo__shard_move_floats(s, made, NEO_DEVICE, (float *)s->per_id.grad_out.data,
+                                        NEO_HOST, ids));
     neo__fp_state fp = neo__fp_enter();
     for (int64_t q = 0; q < m->replica_count; q++)
         grad = neo__shard_grad_copy(s, m->replicas[q], grad, dweights);
@@ -7144,13 +7014,11 @@ static neo_status neo__shard_grad_replicas(neo_shard *s, float *dweights) {
     return NEO_OK;
 }
 static neo_status neo__shard_weight_grads(neo_shard *s, float *dweights) {
-    neo__shard_grads k;
+    neo__shard_id_job k = {s, &s->batches[s->current], dweights, 1, 0, 0};
     int64_t *out = s->exchange.counts, *in = s->exchange.counts + s->map->ranks;
-    k.s = s;
-    k.b = &s->batches[s->current];
     NEO__TRY(neo__shard_stage_come(s));
-    int64_t out_floats = neo__shard_per_id_out(s, k.b, out);
-    int64_t in_floats = neo__shard_per_id_in(s, k.b, in);
+    int64_t out_floats = neo__shard_per_id_count(s, k.b, 1, out);
+    int64_t in_floats = neo__shard_per_id_count(s, k.b, 0, in);
     int64_t bags = s->exchange.routes * k.b->global;
     NEO__TRY(neo__shard_reserve(s, &s->per_id.grad_out, out_floats, sizeof(float)));
     NEO__TRY(neo__shard_reserve(s, &s->per_id.grad_in, in_floats, sizeof(float)));
@@ -7161,12 +7029,18 @@ static neo_status neo__shard_weight_grads(neo_shard *s, float *dweights) {
     NEO__TRY(neo_comm_all_to_allv(s->rows, s->per_id.grad_out.data, out, s->per_id.grad_in.data, in,
                                   NEO_F32, NULL));
     neo__shard_grad_join(s, k.b);
-    neo__shard_dweights give;
-    give.s = s;
-    give.b = k.b;
-    give.to = dweights;
-    neo_parallel_for(s->ctx, s->map->feature_count, neo__shard_grad_give_task, &give);
+    neo_parallel_for(s->ctx, s->map->feature_count, neo__shard_grad_give_task, &k);
     return s->replicas ? neo__shard_grad_replicas(s, dweights) : NEO_OK;
+}
+/* The same, to the caller's memory. */
+static neo_status neo__shard_show_weight_grads(neo_shard *s, const neo_jagged *batch,
+                                               float *dweights) {
+    int64_t ids = neo_jagged_id_count(batch);
+    if (!neo_ctx_device(s->ctx)) return neo__shard_weight_grads(s, dweights);
+    NEO__TRY(neo__shard_reserve(s, &s->bounce.shown_grads, ids, sizeof(float)));
+    float *shown = (float *)s->bounce.shown_grads.data;
+    NEO__TRY(neo__shard_weight_grads(s, shown));
+    return neo__shard_move_floats(s, shown, NEO_HOST, dweights, NEO_DEVICE, ids);
 }
 NEO_API neo_status neo_shard_weight_grad(neo_shard *s, float *dweights) {
     const char *fn = "neo_shard_weight_grad";
@@ -7179,20 +7053,7 @@ NEO_API neo_status neo_shard_weight_grad(neo_shard *s, float *dweights) {
     NEO__CHECK(dweights || neo_jagged_id_count(batch) == 0, NEO_ERR_ARG, "%s: dweights is NULL",
                fn);
     if (s->whole) return neo_bags_weight_grad(s->bags, batch, s->dout, dweights);
-    float *shown = dweights;
-    int64_t ids = neo_jagged_id_count(batch);
-    neo_status status = NEO_OK;
-    if (neo_ctx_device(s->ctx)) {
-        status = neo__shard_reserve(s, &s->bounce.shown_grads, ids, sizeof(float));
-        shown = (float *)s->bounce.shown_grads.data;
-    }
-    if (status == NEO_OK) status = neo__shard_weight_grads(s, shown);
-    if (status == NEO_OK && shown != dweights && ids > 0) {
-        neo_tensor to = neo_tensor_1d(dweights, NEO_F32, ids);
-        to.place = NEO_DEVICE;
-        status = neo_tensor_copy(s->ctx, neo_tensor_1d(shown, NEO_F32, ids), to);
-    }
-    return status == NEO_OK ? NEO_OK : neo__shard_give_up(s, status);
+    return neo__shard_or_abort(s, neo__shard_show_weight_grads(s, batch, dweights));
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -7227,10 +7088,10 @@ static neo_status neo__shard_keep_room(neo_shard *s, const neo__shard_batch *b) 
 }
 static neo_status neo__shard_keep(neo_shard *s) {
     const neo__shard_batch *b = &s->batches[s->current];
-    if (!s->whole && s->replicas) NEO__TRY(neo__shard_copies_keep(s, s->copies.touched));
+    if (s->replicas) NEO__TRY(neo__shard_copies_keep(s, s->copies.touched));
     if (!s->bags) return NEO_OK;
     NEO__TRY(neo__shard_keep_room(s, b));
-    if (s->whole) return neo_bags_accumulate(s->bags, &b->batch, s->dout, NULL);
+    if (s->whole) return neo_bags_accumulate(s->bags, &b->local, s->dout, NULL);
     neo_tensor rows;
     NEO__TRY(neo__shard_take_there(s, neo__shard_local_rows(s, b), 0, &rows));
     return neo_bags_accumulate(s->bags, &b->local, rows, NULL);
@@ -7241,10 +7102,9 @@ NEO_API neo_status neo_shard_accumulate_end(neo_shard *s) {
                fn);
     NEO__CHECK(s->map->kept_batches, NEO_ERR_STATE,
                "%s: the plan keeps no gradients: give neo_plan_desc.kept_batches", fn);
-    neo_status status = s->whole ? NEO_OK : neo__shard_backward_ready(s);
     int full = s->kept.batches == s->map->kept_batches;
-    if (status == NEO_OK && !full) status = neo__shard_keep(s);
-    if (status != NEO_OK) return s->whole ? status : neo__shard_give_up(s, status);
+    NEO__TRY(neo__shard_or_abort(s, neo__shard_backward_ready(s)));
+    if (!full) NEO__TRY(neo__shard_or_abort(s, neo__shard_keep(s)));
     s->phase = NEO__SHARD_IDLE;
     NEO__CHECK(!full, NEO_ERR_CAPACITY,
                "%s: bags '%s': gradients of %d batches are kept, as many as planned "
@@ -7317,10 +7177,7 @@ static neo_status neo__shard_agree_step(neo_shard *s, const char *fn, float lr) 
     return s->whole ? status : neo_comm_agree(s->rows, status);
 }
 static neo_status neo__shard_step_kept(neo_shard *s, float lr) {
-    neo_status status = s->whole ? neo_bags_step(s->bags, lr) : neo__shard_update(s, NULL, lr);
-    if (status != NEO_OK) return s->whole ? status : neo__shard_give_up(s, status);
-    if (!s->whole) neo__device_counts(s->ctx, &s->steps);
-    s->steps += !s->whole;
+    NEO__TRY(neo__shard_or_abort(s, neo__shard_update(s, NULL, lr)));
     neo__shard_keep_none(s); /* the steps of neo_bags have left nothing */
     return NEO_OK;
 }
@@ -7378,35 +7235,6 @@ NEO_API void neo_shard_reset_stats(neo_shard *s) {
 }
 
 /* ---- state ---- */
-/* A tensor of a part: weights or state of its rows. One float per row stands in every slice; the
-   first has it. */
-static neo_status neo__shard_add_part(neo_state *state, const neo_shard *s,
-                                      const neo__shard_part *part, neo_state_kind kind,
-                                      const char *suffix, neo_tensor t, int per_row) {
-    char name[1024];
-    neo_part place;
-    const neo_table_desc *table = &s->map->tables[part->table];
-    int n = snprintf(name, sizeof name, "%s.%s.%s", s->map->desc.name, table->name, suffix);
-    NEO__CHECK(n > 0 && n < (int)sizeof name, NEO_ERR_ARG,
-               "neo_state_add_shard: the name %.100s... is too long", name);
-    place.rows = table->rows;
-    place.cols = per_row ? (t.ndim == 2 ? t.shape[1] : 0) : table->dim;
-    place.first_row = part->first_row;
-    place.first_col = per_row ? 0 : part->first_col;
-    place.copy = per_row && part->first_col > 0;
-    return neo_state_add_part(state, kind, name, t, &place);
-}
-/* A tensor of a table that every rank has. */
-static neo_status neo__shard_add_replica(neo_state *state, const neo_shard *s, int32_t t,
-                                         neo_state_kind kind, const char *suffix,
-                                         neo_tensor tensor) {
-    char name[1024];
-    int n = snprintf(name, sizeof name, "%s.%s.%s", s->map->desc.name,
-                     neo_bags_table_name(s->replicas, t), suffix);
-    NEO__CHECK(n > 0 && n < (int)sizeof name, NEO_ERR_ARG,
-               "neo_state_add_shard: the name %.100s... is too long", name);
-    return neo_state_add(state, kind, name, tensor);
-}
 /* The k-th tensor of a table: weights, scales (of i8 rows), states; none if it has no such. */
 enum { NEO__SHARD_TENSORS = 4 };
 static const char *const neo__shard_tensor_name[] = {"weight", "scale", "momentum1", "momentum2"};
@@ -7414,6 +7242,33 @@ static neo_tensor neo__shard_tensor(const neo_bags *bags, int32_t table, int k) 
     return k == 0   ? neo_bags_weight(bags, table)
            : k == 1 ? neo_bags_scale(bags, table)
                     : neo_bags_state(bags, table, k - 2);
+}
+/* Where the k-th tensor t of a part is in its table's. One float per row stands in every slice; the
+   first has it. */
+static neo_part neo__shard_part_place(const neo_shard *s, const neo__shard_part *part, int k,
+                                      neo_tensor t) {
+    neo_part place;
+    const neo_table_desc *table = &s->map->tables[part->table];
+    int per_row = k == 1 || t.ndim == 1;
+    place.rows = table->rows;
+    place.cols = per_row ? (t.ndim == 2 ? t.shape[1] : 0) : table->dim;
+    place.first_row = part->first_row;
+    place.first_col = per_row ? 0 : part->first_col;
+    place.copy = per_row && part->first_col > 0;
+    return place;
+}
+/* The k-th tensor of a table, if it has one; place NULL: it is whole. */
+static neo_status neo__shard_add_tensor(neo_state *state, const neo_shard *s, const char *table,
+                                        int k, neo_tensor t, const neo_part *place) {
+    char name[1024];
+    neo_state_kind kind = k < 2 ? NEO_STATE_WEIGHT : NEO_STATE_OPTIMIZER;
+    if (!t.data) return NEO_OK;
+    int n = snprintf(name, sizeof name, "%s.%s.%s", s->map->desc.name, table,
+                     neo__shard_tensor_name[k]);
+    NEO__CHECK(n > 0 && n < (int)sizeof name, NEO_ERR_ARG,
+               "neo_state_add_shard: the name %.100s... is too long", name);
+    return place ? neo_state_add_part(state, kind, name, t, place)
+                 : neo_state_add(state, kind, name, t);
 }
 NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *s) {
     NEO__CHECK(state && s, NEO_ERR_ARG, "neo_state_add_shard: an argument is NULL");
@@ -7424,19 +7279,16 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *s) {
         NEO__TRY(neo__state_define_buckets(state, s->map->desc.name, s->map->tables[t].name,
                                            s->map->tables[t].row_buckets));
     for (int k = 0; k < NEO__SHARD_TENSORS; k++) {
-        neo_state_kind kind = k < 2 ? NEO_STATE_WEIGHT : NEO_STATE_OPTIMIZER;
         for (int64_t p = first; p < end; p++) {
+            const neo__shard_part *part = &s->map->parts[p];
             neo_tensor t = neo__shard_tensor(s->bags, (int32_t)(p - first), k);
-            int per_row = k == 1 || t.ndim == 1;
-            if (t.data)
-                NEO__TRY(neo__shard_add_part(state, s, &s->map->parts[p], kind,
-                                             neo__shard_tensor_name[k], t, per_row));
+            neo_part place = neo__shard_part_place(s, part, k, t);
+            const char *table = s->map->tables[part->table].name;
+            NEO__TRY(neo__shard_add_tensor(state, s, table, k, t, &place));
         }
-        for (int32_t i = 0; s->replicas && i < neo_bags_table_count(s->replicas); i++) {
-            neo_tensor t = neo__shard_tensor(s->replicas, i, k);
-            if (t.data)
-                NEO__TRY(neo__shard_add_replica(state, s, i, kind, neo__shard_tensor_name[k], t));
-        }
+        for (int32_t i = 0; s->replicas && i < neo_bags_table_count(s->replicas); i++)
+            NEO__TRY(neo__shard_add_tensor(state, s, neo_bags_table_name(s->replicas, i), k,
+                                           neo__shard_tensor(s->replicas, i, k), NULL));
     }
     snprintf(name, sizeof name, "%s.step", s->map->desc.name);
     return neo_state_add(state, NEO_STATE_OPTIMIZER, name, neo_tensor_1d(&s->steps, NEO_I64, 1));
@@ -7503,34 +7355,26 @@ static neo_status neo__shard_own_rows(const neo__shard_span *k, int64_t a, int64
     }
     return NEO_OK;
 }
-/* Rows [a, b) of a table whose parts lie on ranks. */
-static neo_status neo__shard_get_chunk(const neo__shard_span *k, int64_t a, int64_t b) {
+/* Rows [a, b) of a table whose parts lie on ranks: gathered, or scattered if they are set. */
+static neo_status neo__shard_move_chunk(const neo__shard_span *k, int64_t a, int64_t b) {
     const neo_shard *s = k->s;
-    int ranks = s->map->ranks;
+    const int ranks = s->map->ranks, all = k->root == NEO_EVERY_RANK;
     int64_t *counts = s->exchange.counts;
     for (int r = 0; r < ranks; r++)
         counts[r] = neo__shard_rectangles(k, r, r + 1, a, b, NULL, NULL, NULL);
+    if (k->set && all) {
+        neo__shard_rectangles(k, s->rank, s->rank + 1, a, b, k->packed, NULL, k->in);
+    } else if (k->set) {
+        if (k->wants) neo__shard_rectangles(k, 0, ranks, a, b, k->whole, NULL, k->in);
+        NEO__TRY(neo_comm_scatter(s->rows, k->whole, k->packed, 0, counts, NEO_F32, k->root, NULL));
+    }
     NEO__TRY(neo__shard_own_rows(k, a, b));
-    if (k->root == NEO_EVERY_RANK)
-        NEO__TRY(neo_comm_all_gather(s->rows, k->packed, k->whole, 0, counts, NEO_F32, NULL));
-    else
-        NEO__TRY(neo_comm_gather(s->rows, k->packed, k->whole, 0, counts, NEO_F32, k->root, NULL));
+    if (k->set) return NEO_OK;
+    NEO__TRY(all ? neo_comm_all_gather(s->rows, k->packed, k->whole, 0, counts, NEO_F32, NULL)
+                 : neo_comm_gather(s->rows, k->packed, k->whole, 0, counts, NEO_F32, k->root,
+                                   NULL));
     if (k->wants) neo__shard_rectangles(k, 0, ranks, a, b, k->whole, k->out, NULL);
     return NEO_OK;
-}
-static neo_status neo__shard_set_chunk(const neo__shard_span *k, int64_t a, int64_t b) {
-    const neo_shard *s = k->s;
-    int ranks = s->map->ranks, rank = s->rank;
-    if (k->root == NEO_EVERY_RANK) {
-        neo__shard_rectangles(k, rank, rank + 1, a, b, k->packed, NULL, k->in);
-        return neo__shard_own_rows(k, a, b);
-    }
-    for (int r = 0; r < ranks; r++)
-        s->exchange.counts[r] = neo__shard_rectangles(k, r, r + 1, a, b, NULL, NULL, NULL);
-    if (k->wants) neo__shard_rectangles(k, 0, ranks, a, b, k->whole, NULL, k->in);
-    NEO__TRY(neo_comm_scatter(s->rows, k->whole, k->packed, 0, s->exchange.counts, NEO_F32, k->root,
-                              NULL));
-    return neo__shard_own_rows(k, a, b);
 }
 /* Rows [a, b) of a data-parallel table, table t of the copies. */
 static neo_status neo__shard_set_copies(const neo__shard_span *k, int32_t t, int64_t a, int64_t b) {
@@ -7561,9 +7405,8 @@ static neo_status neo__shard_move_rows(const neo__shard_span *k) {
         return neo_bags_get_rows(k->s->replicas, copy, k->first, k->count, k->out);
     for (int64_t a = k->first; a < end; a += k->chunk) {
         int64_t b = NEO__MIN(end, a + k->chunk);
-        if (copy >= 0) NEO__TRY(neo__shard_set_copies(k, copy, a, b));
-        else if (k->set) NEO__TRY(neo__shard_set_chunk(k, a, b));
-        else NEO__TRY(neo__shard_get_chunk(k, a, b));
+        NEO__TRY(copy >= 0 ? neo__shard_set_copies(k, copy, a, b)
+                           : neo__shard_move_chunk(k, a, b));
     }
     return NEO_OK;
 }
@@ -7588,13 +7431,9 @@ static neo_status neo__shard_check_span(const neo__shard_span *k) {
 }
 /* Check that all ranks give the same numbers as rank 0. */
 static neo_status neo__shard_same_span(const neo__shard_span *k) {
-    int64_t mine[5], first[5];
-    mine[0] = k->table;
-    mine[1] = k->first;
-    mine[2] = k->count;
-    mine[3] = k->root;
-    mine[4] = k->set;
-    neo__shard_copy(first, mine, sizeof mine);
+    const int64_t mine[] = {k->table, k->first, k->count, k->root, k->set};
+    int64_t first[5];
+    memcpy(first, mine, sizeof mine);
     NEO__TRY(neo_comm_broadcast(k->s->rows, first, 5, NEO_I64, 0, NULL));
     NEO__CHECK(memcmp(mine, first, sizeof mine) == 0, NEO_ERR_MISMATCH,
                "%s: another table, rows or root than on rank 0", k->fn);
@@ -7602,6 +7441,7 @@ static neo_status neo__shard_same_span(const neo__shard_span *k) {
 }
 static neo_status neo__shard_span_run(neo__shard_span *k) {
     neo_shard *s = k->s;
+    NEO__CHECK(s, NEO_ERR_ARG, "%s: shard is NULL", k->fn);
     neo_status status = neo__shard_check_span(k);
     if (s->whole) {
         NEO__TRY(status);
@@ -7609,27 +7449,24 @@ static neo_status neo__shard_span_run(neo__shard_span *k) {
                       : neo_bags_get_rows(s->bags, k->table, k->first, k->count, k->out);
     }
     NEO__TRY(neo_comm_agree(s->rows, status));
-    status = neo__shard_same_span(k);
-    NEO__TRY(neo_comm_agree(s->rows, status));
+    NEO__TRY(neo_comm_agree(s->rows, neo__shard_same_span(k)));
     k->dim = s->map->tables[k->table].dim;
     k->chunk = NEO__MAX((int64_t)NEO__SHARD_CHUNK / k->dim, (int64_t)1);
     k->chunk = NEO__MIN(k->chunk, k->count);
     k->wants = k->root == NEO_EVERY_RANK || k->root == s->rank;
     size_t bytes = 2 * (size_t)(k->chunk * k->dim) * sizeof(float);
-    k->packed = bytes ? (float *)neo_alloc(s->ctx, bytes) : NULL;
-    if (bytes && !k->packed)
-        status = neo_fail(NEO_ERR_MEMORY, "%s: no memory for %zu bytes", k->fn, bytes);
+    k->packed = bytes ? (float *)neo__alloc_for(s->ctx, bytes, k->fn) : NULL;
     k->whole = k->packed ? k->packed + k->chunk * k->dim : NULL;
-    status = neo_comm_agree(s->rows, status);
-    int agreed = status == NEO_OK;
-    if (agreed) status = neo__shard_move_rows(k);
+    status = neo_comm_agree(s->rows, bytes && !k->packed ? NEO_ERR_MEMORY : NEO_OK);
+    if (status == NEO_OK) status = neo__shard_or_abort(s, neo__shard_move_rows(k));
     neo_free(s->ctx, k->packed, bytes);
-    return agreed && status != NEO_OK ? neo__shard_give_up(s, status) : status;
+    return status;
 }
-static neo__shard_span neo__shard_span_of(neo_shard *s, int32_t table, int64_t first, int64_t count,
-                                          int root) {
+static neo__shard_span neo__shard_span_of(neo_shard *s, const char *fn, int32_t table,
+                                          int64_t first, int64_t count, int root) {
     NEO__ZERO(neo__shard_span, k);
     k.s = s;
+    k.fn = fn;
     k.table = table;
     k.first = first;
     k.count = count;
@@ -7638,17 +7475,13 @@ static neo__shard_span neo__shard_span_of(neo_shard *s, int32_t table, int64_t f
 }
 NEO_API neo_status neo_shard_get_rows(neo_shard *s, int32_t table, int64_t first, int64_t count,
                                       int root, float *rows) {
-    NEO__CHECK(s, NEO_ERR_ARG, "neo_shard_get_rows: shard is NULL");
-    neo__shard_span k = neo__shard_span_of(s, table, first, count, root);
-    k.fn = "neo_shard_get_rows";
+    neo__shard_span k = neo__shard_span_of(s, "neo_shard_get_rows", table, first, count, root);
     k.out = rows;
     return neo__shard_span_run(&k);
 }
 NEO_API neo_status neo_shard_set_rows(neo_shard *s, int32_t table, int64_t first, int64_t count,
                                       int root, const float *rows) {
-    NEO__CHECK(s, NEO_ERR_ARG, "neo_shard_set_rows: shard is NULL");
-    neo__shard_span k = neo__shard_span_of(s, table, first, count, root);
-    k.fn = "neo_shard_set_rows";
+    neo__shard_span k = neo__shard_span_of(s, "neo_shard_set_rows", table, first, count, root);
     k.set = 1;
     k.in = rows;
     return neo__shard_span_run(&k);
@@ -8060,14 +7893,6 @@ static neo_status neo__fsdp_describe(neo_fsdp *f, neo_ctx *ctx, const neo_fsdp_d
 }
 
 /* ---- the record ---- */
-/* A text of the record: a format with a unit's name in it. */
-static const char *neo__fsdp_text(neo__carve *carve, const char *format, const char *name) {
-    size_t bytes = (size_t)snprintf(NULL, 0, format, name) + 1;
-    char *text;
-    NEO__CARVE(carve, text, bytes);
-    if (text) snprintf(text, bytes, format, name);
-    return text;
-}
 /* The record's arrays and texts, behind it. */
 static size_t neo__fsdp_layout_record(neo_fsdp *f, char *base, const neo_fsdp_desc *d) {
     neo__carve carve = {base, sizeof *f};
@@ -8081,14 +7906,14 @@ static size_t neo__fsdp_layout_record(neo_fsdp *f, char *base, const neo_fsdp_de
         NEO__CARVE(&carve, u->begin, neo_params_count(unit->params) + 1);
         NEO__CARVE(&carve, u->window, f->pieces);
         NEO__CARVE(&carve, u->narrow, f->pieces);
-        u->name = neo__fsdp_text(&carve, "%s", unit->name);
-        u->absent = neo__fsdp_text(&carve, "unit '%s' is not in a window", unit->name);
-        u->no_grad = neo__fsdp_text(&carve,
+        u->name = neo__carve_text(&carve, "%s", unit->name);
+        u->absent = neo__carve_text(&carve, "unit '%s' is not in a window", unit->name);
+        u->no_grad = neo__carve_text(&carve,
                                     unit->freeze ? "unit '%s' is frozen"
                                                  : "unit '%s' is not in a backward window",
                                     unit->name);
     }
-    f->desc.optim.name = neo__fsdp_text(&carve, "%s", d->optim.name ? d->optim.name : "optim");
+    f->desc.optim.name = neo__carve_text(&carve, "%s", d->optim.name ? d->optim.name : "optim");
     NEO__CARVE(&carve, f->piece, f->pieces);
     NEO__CARVE(&carve, f->subtree, f->subtree_count);
     NEO__CARVE(&carve, f->send, f->pieces);
@@ -8409,32 +8234,41 @@ static void neo__fsdp_mark_unit(uint64_t *mark, const neo__fsdp_unit *u) {
         const neo_param *p = neo_params_at(u->params, k);
         neo_init init = neo_params_initializer(u->params, k);
         *mark = neo__plan_hash(neo__plan_hash(*mark, neo_hash(p->name)), (uint64_t)init.kind);
-        neo__alike_number(mark, (double)init.a);
-        neo__alike_number(mark, (double)init.b);
-        for (int j = 0; j < p->value.ndim; j++) *mark = neo__plan_hash(*mark, (uint64_t)p->value.shape[j]);
+        const double range[] = {(double)init.a, (double)init.b};
+        neo__alike_numbers(mark, range, 2);
+        for (int j = 0; j < p->value.ndim; j++)
+            *mark = neo__plan_hash(*mark, (uint64_t)p->value.shape[j]);
     }
 }
-static void neo__fsdp_alike(neo__alike *a, const neo_fsdp *f) {
+static neo_status neo__fsdp_check_alike(neo_comm *comm, const neo_fsdp *f) {
     const neo_fsdp_desc *d = &f->desc;
     const neo_optim_desc *o = &d->optim;
-    const int64_t options[] = {d->slots, d->no_prefetch, d->micro_batches, d->groups, d->leaf_pieces};
+    const double sharding[] = {(double)d->mode, (double)f->factor, (double)f->shards};
+    const double options[] = {(double)d->slots, (double)d->no_prefetch, (double)d->micro_batches,
+                              (double)d->groups, (double)d->leaf_pieces};
+    const double dtypes[] = {(double)d->param_dtype, (double)d->reduce_dtype,
+                             (double)d->loss_scale_window, (double)d->loss_scale};
     const double optim[] = {(double)o->kind,      (double)o->nesterov,       (double)o->weight_decay,
                             (double)o->momentum,  (double)o->dampening,      (double)o->lr_decay,
                             (double)o->eps,       (double)o->initial_accumulator, o->beta1,
                             (double)o->clip_norm, (double)o->clip_norm_type, o->beta2};
-    neo__alike_add(a, "another seed of the context than rank 0", neo_ctx_seed(f->ctx));
-    uint64_t *mark = neo__alike_add(a, "another mode or factor than rank 0", (uint64_t)d->mode);
-    *mark = neo__plan_hash(neo__plan_hash(*mark, (uint64_t)f->factor), (uint64_t)f->shards);
-    mark = neo__alike_add(a, "other slots, no_prefetch, micro_batches, groups or leaf_pieces than rank 0", 0);
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++) *mark = neo__plan_hash(*mark, (uint64_t)options[i]);
-    mark = neo__alike_add(a, "another param_dtype, reduce_dtype or loss_scale than rank 0", (uint64_t)d->param_dtype);
-    *mark = neo__plan_hash(neo__plan_hash(*mark, (uint64_t)d->reduce_dtype), (uint64_t)d->loss_scale_window);
-    neo__alike_number(mark, (double)d->loss_scale);
-    mark = neo__alike_add(a, "another optimizer than rank 0, or of other options", neo_hash(o->name));
-    for (size_t i = 0; i < sizeof optim / sizeof *optim; i++) neo__alike_number(mark, optim[i]);
-    mark = neo__alike_add(a, "other units than rank 0: parameters, shapes, initial values, or what is kept or frozen",
-                          (uint64_t)f->unit_count);
+    NEO__ZERO(neo__alike, a);
+    neo__alike_add(&a, "another seed of the context than rank 0", neo_ctx_seed(f->ctx));
+    uint64_t *mark = neo__alike_add(&a, "another mode or factor than rank 0", 0);
+    neo__alike_numbers(mark, sharding, sizeof sharding / sizeof *sharding);
+    mark = neo__alike_add(
+        &a, "other slots, no_prefetch, micro_batches, groups or leaf_pieces than rank 0", 0);
+    neo__alike_numbers(mark, options, sizeof options / sizeof *options);
+    mark = neo__alike_add(&a, "another param_dtype, reduce_dtype or loss_scale than rank 0", 0);
+    neo__alike_numbers(mark, dtypes, sizeof dtypes / sizeof *dtypes);
+    mark = neo__alike_add(&a, "another optimizer than rank 0, or of other options",
+                          neo_hash(o->name));
+    neo__alike_numbers(mark, optim, sizeof optim / sizeof *optim);
+    mark = neo__alike_add(
+        &a, "other units than rank 0: parameters, shapes, initial values, or what is kept or frozen",
+        (uint64_t)f->unit_count);
     for (int i = 0; i < f->unit_count; i++) neo__fsdp_mark_unit(mark, &f->unit[i]);
+    return neo__alike_check(comm, &a, "neo_fsdp_create");
 }
 /* Groups of its own, so that its calls do not wait behind the trainer's: buffers are where the context computes. */
 static neo_status neo__fsdp_split(neo_fsdp *f, neo_comm *comm) {
@@ -8468,11 +8302,7 @@ NEO_API neo_status neo_fsdp_create(neo_comm *comm, const neo_fsdp_desc *desc, ne
         neo__fsdp_make_record(ctx, desc, neo_comm_size(comm), neo_comm_rank(comm), &f);
     if (status == NEO_OK) status = neo__fsdp_check_owner(f);
     status = neo_comm_agree(comm, status);
-    NEO__ZERO(neo__alike, alike);
-    if (status == NEO_OK) {
-        neo__fsdp_alike(&alike, f);
-        status = neo__alike_check(comm, &alike, "neo_fsdp_create");
-    }
+    if (status == NEO_OK) status = neo__fsdp_check_alike(comm, f);
     if (status == NEO_OK) f->comm = comm, status = neo__fsdp_split(f, data);
     if (status == NEO_OK) status = neo_comm_agree(comm, neo__fsdp_fill(f));
     if (status == NEO_OK) *out = f;
@@ -9194,8 +9024,8 @@ NEO_API neo_status neo_fsdp_step_tables(neo_fsdp *f, neo_shard *tables, float lr
     if (f->skipped != skipped) return neo_shard_clear(tables);
     const float factor = neo_fsdp_clip_factor(f);
     if (factor != 1.0f) status = neo_shard_scale_grads(tables, factor);
-    if (status != NEO_OK && !tables->whole) return neo__shard_give_up(tables, status); /* the units have stepped */
-    return status == NEO_OK ? neo__shard_step_kept(tables, lr) : status;
+    NEO__TRY(neo__shard_or_abort(tables, status)); /* the units have stepped */
+    return neo__shard_step_kept(tables, lr);
 }
 NEO_API float neo_fsdp_loss_scale(const neo_fsdp *f) { return f->scaled ? f->scale : 1.0f; }
 NEO_API neo_fsdp_stats neo_fsdp_get_stats(const neo_fsdp *f) {
