@@ -866,7 +866,7 @@ static int64_t least_bytes(void) {
     if (neo__plan_new(ctx, &m.d, "least", &plan) != NEO_OK) return 0;
     least.best = -1;
     least.plans = LEAST_PLANS + 1;
-    if (neo__plan_search_alloc(&least.s, plan) && least.s.seats <= LEAST_SEATS) {
+    if (neo__plan_search_alloc(&least.s, plan) == NEO_OK && least.s.seats <= LEAST_SEATS) {
         least.plans = 0;
         least_table(0);
     }
