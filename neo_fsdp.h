@@ -1918,7 +1918,7 @@ typedef struct neo__plan_group {
 typedef struct neo__plan_lean {
     neo__plan_draft draft;
     double *extra; /* as of the search */
-    double spread; /* sum of squares of ranks' bytes: lower is more even */
+    double spread; /* as of the search: lower is more even */
     int64_t bytes; /* of the fullest rank; below 0: none yet */
 } neo__plan_lean;
 
@@ -1938,7 +1938,8 @@ typedef struct neo__plan_search {
     /* limits */
     double cap;       /* bytes of a rank */
     double *extra;    /* [ranks] bytes beside those that the search adds up */
-    double *weighed;  /* [ranks] the same, of the plan that was built last */
+    double *weighed;  /* [ranks] the same, of the plan that was built last; */
+    double spread;    /* and the sum of squares of its ranks' bytes */
     double level;     /* weight of the busiest rank's load in the value */
     double mean_cost; /* seconds of all tables by their cheapest options */
     int64_t weighings; /* left */
@@ -2368,23 +2369,18 @@ static const double NEO__PLAN_DEARER = 0.2;
 static int neo__plan_search_pick(const neo__plan_search *s, int32_t table, neo__plan_goal goal,
                                  double limit) {
     const neo__plan_options *o = &s->options[table];
-    int best = -1, best_within = 0;
-    double best_peak = 0.0, best_cost = 0.0;
-    for (int i = 0; i < o->count; i++) {
-        const neo__plan_option *x = &o->at[i];
+    neo__plan_key best, key;
+    best.at = -1;
+    for (key.at = 0; key.at < o->count; key.at++) {
+        const neo__plan_option *x = &o->at[key.at];
         double peak = goal == NEO__GOAL_MEMORY ? x->most_bytes : x->peak;
         double cost = goal == NEO__GOAL_MEMORY ? x->bytes : x->seconds;
-        int within = peak <= limit;
         if (x->most_bytes > s->cap) continue;
-        if (best >= 0 && within == best_within && (within ? cost >= best_cost : peak >= best_peak))
-            continue;
-        if (best_within && !within) continue;
-        best = i;
-        best_within = within;
-        best_peak = peak;
-        best_cost = cost;
+        key.first = peak > limit;
+        key.second = peak > limit ? peak : cost;
+        if (best.at < 0 || neo__plan_key_less(&key, &best)) best = key;
     }
-    return best;
+    return (int)best.at;
 }
 /* An option for every table; 0: a table has none that fits. */
 static int neo__plan_search_choose(neo__plan_search *s, neo__plan_goal goal, double limit) {
@@ -2632,17 +2628,16 @@ static neo_status neo__plan_search_build(neo__plan_search *s) {
    not depend on the budget, and may end as soon as it is below it, a plan exists for every budget
    from the least one up. */
 
-/* Weighs the best draft: the bytes of its fullest rank, their spread, and s->weighed. */
-static neo_status neo__plan_search_weigh(neo__plan_search *s, int64_t *most, double *spread) {
+/* Builds the best draft, which plan->step then describes, and fills in s->weighed and s->spread. */
+static neo_status neo__plan_search_weigh(neo__plan_search *s) {
     NEO__TRY(neo__plan_search_build(s));
     neo__plan_search_restore(s, -1);
-    *most = s->plan->step.most_bytes;
-    *spread = 0.0;
+    s->spread = 0.0;
     for (int32_t r = 0; r < s->ranks; r++) {
         const neo_plan_rank *x = &s->plan->rank[r];
         double bytes = (double)x->weight_bytes + (double)x->state_bytes + (double)x->buffer_bytes;
         s->weighed[r] = bytes - (s->load[r].at[NEO__PLAN_BYTES] - s->extra[r]);
-        *spread += bytes * bytes;
+        s->spread += bytes * bytes;
     }
     s->weighings--;
     return NEO_OK;
@@ -2654,16 +2649,14 @@ static void neo__plan_search_extra(neo__plan_search *s, const double *extra) {
    more even. */
 static neo_status neo__plan_search_lean_try(neo__plan_search *s, int *better) {
     neo__plan_lean *lean = &s->lean;
-    int64_t most;
-    double spread;
     neo__plan_search_keep(s, 0.0);
-    NEO__TRY(neo__plan_search_weigh(s, &most, &spread));
-    if (lean->bytes >= 0 && (most > lean->bytes || (most == lean->bytes &&
-                                                    spread >= lean->spread * (1.0 - 1e-12))))
-        return NEO_OK;
+    NEO__TRY(neo__plan_search_weigh(s));
+    int64_t most = s->plan->step.most_bytes;
+    int evener = s->spread < lean->spread * (1.0 - 1e-12);
+    if (lean->bytes >= 0 && (most > lean->bytes || (most == lean->bytes && !evener))) return NEO_OK;
     *better = 1;
     lean->bytes = most;
-    lean->spread = spread;
+    lean->spread = s->spread;
     neo__plan_search_copy(s, &lean->draft, &s->now);
     memcpy(lean->extra, s->weighed, (size_t)s->ranks * sizeof *lean->extra);
     return NEO_OK;
@@ -2757,11 +2750,10 @@ static neo_status neo__plan_search_lean(neo__plan_search *s, int64_t enough) {
    before. */
 static neo_status neo__plan_search_fit_budget(neo__plan_search *s, int64_t budget, double *over) {
     static const int64_t work[] = {2000000, 2000000, 20000, 20000, 0, 0};
-    int64_t most;
-    double spread;
     neo_status status = NEO_ERR_CAPACITY;
     for (size_t turn = 0; turn < sizeof work / sizeof *work; turn++) {
-        NEO__TRY(neo__plan_search_weigh(s, &most, &spread));
+        NEO__TRY(neo__plan_search_weigh(s));
+        int64_t most = s->plan->step.most_bytes;
         if (turn == 0) *over = (double)(most - budget);
         if (most <= budget) {
             status = NEO_OK;
@@ -2780,8 +2772,6 @@ static neo_status neo__plan_search_fit_budget(neo__plan_search *s, int64_t budge
 /* Bytes that the fullest rank takes beside those that the search adds up, at most, as seen on a
    plan made quickly. */
 static neo_status neo__plan_search_slack(neo__plan_search *s, int64_t budget, double *slack) {
-    int64_t most;
-    double spread;
     s->cap = (double)budget;
     *slack = 0.0;
     neo__plan_search_extra(s, NULL);
@@ -2789,7 +2779,7 @@ static neo_status neo__plan_search_slack(neo__plan_search *s, int64_t budget, do
         !neo__plan_search_place_any(s))
         return NEO_OK;
     neo__plan_search_keep(s, 0.0);
-    NEO__TRY(neo__plan_search_weigh(s, &most, &spread));
+    NEO__TRY(neo__plan_search_weigh(s));
     for (int32_t r = 0; r < s->ranks; r++) *slack = NEO__MAX(*slack, s->weighed[r]);
     return NEO_OK;
 }
@@ -2872,23 +2862,25 @@ static void neo__plan_text_add(neo__plan_text *t, const char *format, ...) {
     va_end(args);
     if (n > 0) t->length += (size_t)n;
 }
-static void neo__plan_text_seconds(neo__plan_text *t, double x) {
-    if (x >= 1.0)
-        neo__plan_text_add(t, "%.3g s", x);
-    else if (x >= 1e-3)
-        neo__plan_text_add(t, "%.3g ms", x * 1e3);
-    else
-        neo__plan_text_add(t, "%.3g us", x * 1e6);
+/* An amount with its unit, for one message. */
+typedef struct neo__plan_amount {
+    char text[32];
+} neo__plan_amount;
+static neo__plan_amount neo__plan_seconds(double x) {
+    neo__plan_amount a;
+    const char *unit = x >= 1.0 ? "s" : x >= 1e-3 ? "ms" : "us";
+    x *= x >= 1.0 ? 1.0 : x >= 1e-3 ? 1e3 : 1e6;
+    snprintf(a.text, sizeof a.text, "%.3g %s", x, unit);
+    return a;
 }
-static void neo__plan_text_bytes(neo__plan_text *t, double x) {
+static neo__plan_amount neo__plan_bytes(double x) {
     static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+    neo__plan_amount a;
     int u = 0;
     for (; x >= 1024.0 && u < 4; u++) x /= 1024.0;
-    if (u == 0)
-        neo__plan_text_add(t, "%.0f bytes", x);
-    else
-        neo__plan_text_add(t, x < 10.0 ? "%.2f %s" : x < 100.0 ? "%.1f %s" : "%.0f %s", x,
-                           units[u]);
+    int digits = u == 0 || x >= 100.0 ? 0 : x < 10.0 ? 2 : 1;
+    snprintf(a.text, sizeof a.text, "%.*f %s", digits, x, units[u]);
+    return a;
 }
 /* Ranks as 0-3,7: of pieces [0, count), which come one by one. */
 static void neo__plan_text_ranks(neo__plan_text *t, const neo_piece *p, int64_t count) {
@@ -2928,40 +2920,36 @@ static void neo__plan_why_chosen(const neo_plan *plan, const neo__plan_table *t,
                                  neo__plan_text *text) {
     const neo_piece *p = plan->piece + t->first_piece;
     double mean, most, bytes;
-    int64_t slices = neo__plan_slices(plan, t);
+    int64_t slices = neo__plan_slices(plan, t), pieces = t->piece_count;
     neo__plan_text_add(text, "%s: ", NEO__PLACEMENT_NAMES[t->placement]);
     if (p->rank == NEO_EVERY_RANK)
         neo__plan_text_add(text, "a copy on every rank");
-    else if (t->piece_count == 1)
+    else if (pieces == 1)
         neo__plan_text_add(text, "on rank %d", p->rank);
     else if (slices == 1)
-        neo__plan_text_add(text, "%" PRId64 " ranges of rows on ranks ", t->piece_count);
-    else if (slices == t->piece_count)
+        neo__plan_text_add(text, "%" PRId64 " ranges of rows on ranks ", pieces);
+    else if (slices == pieces)
         neo__plan_text_add(text, "%" PRId64 " slices of columns on ranks ", slices);
     else
         neo__plan_text_add(text, "%" PRId64 " slices of columns, %" PRId64 " pieces on ranks ",
-                           slices, t->piece_count);
-    if (t->piece_count > 1) neo__plan_text_ranks(text, p, t->piece_count);
+                           slices, pieces);
+    if (pieces > 1) neo__plan_text_ranks(text, p, pieces);
     neo__plan_table_cost(plan, t, &mean, &most, &bytes);
-    neo__plan_text_add(text, "; takes ");
-    neo__plan_text_seconds(text, mean);
-    neo__plan_text_add(text, " of a rank in the mean, ");
-    neo__plan_text_seconds(text, most);
-    neo__plan_text_add(text, " at most; ");
-    neo__plan_text_bytes(text, bytes);
-    if (plan->origin == NEO__PLAN_GIVEN) neo__plan_text_add(text, " (as given)");
-    neo__plan_text_add(text, "\n");
+    neo__plan_text_add(text, "; takes %s of a rank in the mean, %s at most; %s%s\n",
+                       neo__plan_seconds(mean).text, neo__plan_seconds(most).text,
+                       neo__plan_bytes(bytes).text,
+                       plan->origin == NEO__PLAN_GIVEN ? " (as given)" : "");
     if (plan->origin == NEO__PLAN_UNIFORM && plan->uniform != t->placement) {
         const char *reason = neo__plan_reason(plan, t, plan->uniform);
         neo__plan_text_add(text, "%s was asked for: %s\n", NEO__PLACEMENT_NAMES[plan->uniform],
-                      reason ? reason : "so many parts amount to the same");
+                           reason ? reason : "so many parts amount to the same");
     }
 }
-/* Why a table lies not so; o: what would be possible. */
+/* The reason that a table does not lie in one of the ways o. */
 static void neo__plan_why_rejected(const neo_plan *plan, const neo__plan_table *t,
-                              const neo__plan_options *o, neo__plan_text *text) {
-    double mean, most, bytes, all = 0.0, least = DBL_MAX,
-                              budget = (double)plan->desc.cluster.memory_bytes;
+                                   const neo__plan_options *o, neo__plan_text *text) {
+    double budget = (double)plan->desc.cluster.memory_bytes, least = DBL_MAX;
+    double mean, most, bytes, all = 0.0;
     const neo__plan_option *best = NULL;
     neo__plan_table_cost(plan, t, &mean, &most, &bytes);
     for (int32_t r = 0; r < plan->desc.cluster.ranks; r++)
@@ -2971,28 +2959,20 @@ static void neo__plan_why_rejected(const neo_plan *plan, const neo__plan_table *
         if (budget > 0.0 && o->at[i].most_bytes > budget) continue;
         if (!best || o->at[i].seconds < best->seconds) best = &o->at[i];
     }
-    if (!best) {
-        neo__plan_text_add(text, "no memory: ");
-        neo__plan_text_bytes(text, least);
-        neo__plan_text_add(text, " on a rank, of ");
-        neo__plan_text_bytes(text, budget);
-    } else if (best->seconds > mean * 1.001) {
-        neo__plan_text_add(text, "costs more: ");
-        neo__plan_text_seconds(text, best->seconds);
-        neo__plan_text_add(text, " of a rank in the mean");
-        if (best->reduce_bytes > 0.0)
-            neo__plan_text_add(text, ", with the all-reduce of its gradient");
-    } else if (best->peak > all) {
-        neo__plan_text_add(text, "too much for one rank: ");
-        neo__plan_text_seconds(text, best->peak);
-        neo__plan_text_add(text, ", where a rank has ");
-        neo__plan_text_seconds(text, all);
-        neo__plan_text_add(text, " in the mean for all tables");
-    } else {
-        neo__plan_text_add(text,
-                      "possible, but the whole step was not shorter, or memory was too tight");
-    }
-    neo__plan_text_add(text, "\n");
+    if (!best)
+        neo__plan_text_add(text, "no memory: %s on a rank, of %s\n", neo__plan_bytes(least).text,
+                           neo__plan_bytes(budget).text);
+    else if (best->seconds > mean * 1.001)
+        neo__plan_text_add(text, "costs more: %s of a rank in the mean%s\n",
+                           neo__plan_seconds(best->seconds).text,
+                           best->reduce_bytes > 0.0 ? ", with the all-reduce of its gradient" : "");
+    else if (best->peak > all)
+        neo__plan_text_add(text, "too much for one rank: %s, where a rank has %s in the mean for "
+                           "all tables\n", neo__plan_seconds(best->peak).text,
+                           neo__plan_seconds(all).text);
+    else
+        neo__plan_text_add(text, "possible, but the whole step was not shorter, or memory was too "
+                           "tight\n");
 }
 NEO_API size_t neo_plan_why(const neo_plan *plan, int32_t table, char *text, size_t bytes) {
     neo__plan_text out = {NULL, text, bytes, 0};
@@ -3003,12 +2983,12 @@ NEO_API size_t neo_plan_why(const neo_plan *plan, int32_t table, char *text, siz
     neo__plan_why_chosen(plan, t, &out);
     for (int p = 0; p < NEO_PLACEMENT_COUNT && options; p++) {
         const char *reason = neo__plan_reason(plan, t, (neo_placement)p);
-        if ((neo_placement)p == t->placement || (plan->origin == NEO__PLAN_UNIFORM)) continue;
-        neo__plan_text_add(&out, "not %s: ", NEO__PLACEMENT_NAMES[p]);
+        if ((neo_placement)p == t->placement || plan->origin == NEO__PLAN_UNIFORM) continue;
+        neo__plan_text_add(&out, "not %s: %s", NEO__PLACEMENT_NAMES[p], reason ? reason : "");
         options->count = 0;
         neo__plan_options_of(plan, t, (neo_placement)p, 0, options);
         if (reason)
-            neo__plan_text_add(&out, "%s\n", reason);
+            neo__plan_text_add(&out, "\n");
         else
             neo__plan_why_rejected(plan, t, options, &out);
     }
@@ -3138,16 +3118,12 @@ static neo_status neo__plan_line_error(const neo__plan_reader *r, const char *me
 }
 /* A whole number at *text, which moves on; 0 if there is none. */
 static int neo__plan_number(const char **text, int64_t *number) {
-    const char *p = *text;
-    int64_t n = 0;
-    if (*p < '0' || *p > '9') return 0;
-    for (; *p >= '0' && *p <= '9'; p++) {
-        if (n > (INT64_MAX - 9) / 10) return 0;
-        n = n * 10 + (*p - '0');
+    const char *begin = *text;
+    for (*number = 0; **text >= '0' && **text <= '9'; ++*text) {
+        if (*number > (INT64_MAX - 9) / 10) return 0;
+        *number = *number * 10 + (**text - '0');
     }
-    *text = p;
-    *number = n;
-    return 1;
+    return *text > begin;
 }
 /* The next word as one number, or as two with a sign between, as 12x34. */
 static int neo__plan_read_number(neo__plan_reader *r, int64_t *number) {
@@ -3158,11 +3134,11 @@ static int neo__plan_read_pair(neo__plan_reader *r, char sign, int64_t *a, int64
     const char *p = neo__plan_word(r);
     return neo__plan_number(&p, a) && *p++ == sign && neo__plan_number(&p, b) && *p == 0;
 }
-static int neo__plan_hex(char c) {
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                                  : -1;
+/* The byte of two hexadecimal digits; -1: they are none. */
+static int neo__plan_hex(const char *p) {
+    if (strspn(p, "0123456789abcdefABCDEF") < 2) return -1;
+    const char digits[3] = {p[0], p[1], 0};
+    return (int)strtol(digits, NULL, 16);
 }
 static neo_status neo__plan_read_name(neo__plan_reader *r) {
     const char *p = neo__plan_word(r);
@@ -3171,9 +3147,9 @@ static neo_status neo__plan_read_name(neo__plan_reader *r) {
     for (size_t n = 0; *p; n++) {
         name[n] = *p++;
         if (name[n] != '%') continue;
-        int high = neo__plan_hex(p[0]), low = high < 0 ? -1 : neo__plan_hex(p[1]);
-        NEO__PLAN_WANT(low >= 0 && (high || low), "% begins no byte of two digits in", r->word);
-        name[n] = (char)(high * 16 + low);
+        int byte = neo__plan_hex(p);
+        NEO__PLAN_WANT(byte > 0, "% begins no byte of two digits in", r->word);
+        name[n] = (char)byte;
         p += 2;
     }
     for (r->table = 0; r->table < r->plan->bags.table_count; r->table++)
@@ -3478,42 +3454,36 @@ enum {
     NEO__CALIBRATE_POOLING = 20,
     NEO__CALIBRATE_EDGE = 512
 };
+enum {
+    NEO__CALIBRATE_IDS = NEO__CALIBRATE_BATCH * NEO__CALIBRATE_POOLING,
+    NEO__CALIBRATE_FLOATS = 16 << 20 /* of each of the two buffers */
+};
 typedef struct neo__calibrate_job {
-    const float *from;
-    float *to;
-    int64_t count, tasks;
+    float *memory; /* two buffers */
+    int64_t tasks;
 } neo__calibrate_job;
 static void neo__calibrate_task(void *arg, int64_t i, int worker) {
     const neo__calibrate_job *job = (const neo__calibrate_job *)arg;
-    int64_t begin = neo__bucket_begin(job->count, job->tasks, i),
-            end = neo__bucket_begin(job->count, job->tasks, i + 1);
+    int64_t begin = neo__bucket_begin(NEO__CALIBRATE_FLOATS, job->tasks, i),
+            end = neo__bucket_begin(NEO__CALIBRATE_FLOATS, job->tasks, i + 1);
     (void)worker;
-    memcpy(job->to + begin, job->from + begin, (size_t)(end - begin) * sizeof *job->to);
+    memcpy(job->memory + NEO__CALIBRATE_FLOATS + begin, job->memory + begin,
+           (size_t)(end - begin) * sizeof *job->memory);
 }
 static double neo__calibrate_least(double best, int64_t began) {
     double seconds = (double)(neo_time_ns() - began) * 1e-9;
     if (seconds < 1e-9) seconds = 1e-9;
     return best == 0.0 || seconds < best ? seconds : best;
 }
-static neo_status neo__calibrate_copy(neo_ctx *ctx, double *bandwidth) {
-    neo__calibrate_job job;
+static double neo__calibrate_copy(neo_ctx *ctx, float *memory) {
+    neo__calibrate_job job = {memory, neo_ctx_threads(ctx)};
     double best = 0.0;
-    job.count = (int64_t)16 << 20;
-    job.tasks = neo_ctx_threads(ctx);
-    size_t bytes = (size_t)job.count * sizeof(float);
-    float *memory = (float *)neo_alloc(ctx, 2 * bytes);
-    NEO__CHECK(memory, NEO_ERR_MEMORY, "neo_calibrate: no memory for %zu bytes", 2 * bytes);
-    memset(memory, 0, 2 * bytes);
-    job.from = memory;
-    job.to = memory + job.count;
     for (int run = 0; run < NEO__CALIBRATE_RUNS; run++) {
         int64_t began = neo_time_ns();
         neo_parallel_for(ctx, job.tasks, neo__calibrate_task, &job);
         best = neo__calibrate_least(best, began);
     }
-    neo_free(ctx, memory, 2 * bytes);
-    *bandwidth = 2.0 * (double)bytes / best;
-    return NEO_OK;
+    return 2.0 * (double)NEO__CALIBRATE_FLOATS * (double)sizeof(float) / best;
 }
 /* A table, and seconds of what is done with it. */
 typedef struct neo__calibrate_table {
@@ -3540,7 +3510,6 @@ static neo_status neo__calibrate_run(neo_bags *bags, neo_jagged_buffer *batch, n
     }
     return NEO_OK;
 }
-enum { NEO__CALIBRATE_IDS = NEO__CALIBRATE_BATCH * NEO__CALIBRATE_POOLING };
 static neo_status neo__calibrate_bags(neo_ctx *ctx, const int64_t *id, neo__calibrate_table *t) {
     const int64_t shape[2] = {NEO__CALIBRATE_BATCH, t->dim};
     NEO__ZERO(neo_table_desc, table);
@@ -3649,45 +3618,40 @@ static neo_status neo__calibrate_flops(neo_ctx *ctx, double *flops) {
     if (status == NEO_OK) *flops = 2.0 * (double)n * (double)n * (double)n / best;
     return status;
 }
-static neo_status neo__calibrate_loops(neo_ctx *ctx, const int64_t *id, neo_cluster *c,
-                                       const neo__calibrate_table *tables) {
-    const int64_t count = (int64_t)NEO__CALIBRATE_BATCH * 16 * NEO__CALIBRATE_SLICE;
-    size_t bytes = 2 * (size_t)count * sizeof(float);
-    float *rows = (float *)neo_alloc(ctx, bytes);
-    NEO__CHECK(rows, NEO_ERR_MEMORY, "neo_calibrate: no memory for %zu bytes", bytes);
-    memset(rows, 0, bytes);
-    double row = neo__calibrate_row(rows, rows + count);
-    neo__calibrate_factors(c, tables, neo__calibrate_id(id, (int32_t *)(void *)rows), row);
-    neo_free(ctx, rows, bytes);
-    return NEO_OK;
-}
-NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster) {
-    double bandwidth = 0.0, flops = 0.0;
-    size_t bytes = (size_t)(NEO__CALIBRATE_IDS + NEO__CALIBRATE_BATCH) * sizeof(int64_t);
+static neo_status neo__calibrate_all(neo__arena *work, neo_cluster *c) {
     neo__calibrate_table t[3] = {{NEO__CALIBRATE_DIM, 0, 1, 0.0, 0.0, 0.0},
                                  {NEO__CALIBRATE_NARROW, 0, 0, 0.0, 0.0, 0.0},
                                  {NEO__CALIBRATE_DIM, NEO__CALIBRATE_BUCKETS, 0, 0.0, 0.0, 0.0}};
-    neo_status status = NEO_OK;
-    NEO__CHECK(ctx && cluster, NEO_ERR_ARG, "neo_calibrate: an argument is NULL");
-    NEO__TRY(neo__calibrate_copy(ctx, &bandwidth));
-    NEO__TRY(neo__calibrate_flops(ctx, &flops));
-    int64_t *id = (int64_t *)neo_alloc(ctx, bytes); /* ids, then lengths */
-    NEO__CHECK(id, NEO_ERR_MEMORY, "neo_calibrate: no memory for %zu bytes", bytes);
+    float *memory;
+    int64_t *id; /* ids, then lengths */
+    NEO__TRY(NEO__ARENA(work, memory, 2 * NEO__CALIBRATE_FLOATS));
+    NEO__TRY(NEO__ARENA(work, id, NEO__CALIBRATE_IDS + NEO__CALIBRATE_BATCH));
     for (int64_t i = 0; i < NEO__CALIBRATE_IDS; i++)
         id[i] = neo_zipf(
             neo_random_uniform(1, neo_hash("calibrate"), 0, NEO_STREAM_USER, (uint64_t)i),
             NEO__CALIBRATE_ROWS, 1.15f);
     for (int64_t i = 0; i < NEO__CALIBRATE_BATCH; i++)
         id[NEO__CALIBRATE_IDS + i] = NEO__CALIBRATE_POOLING;
-    for (int i = 0; i < 3 && status == NEO_OK; i++) status = neo__calibrate_bags(ctx, id, &t[i]);
+    c->memory_bandwidth = neo__calibrate_copy(work->ctx, memory);
+    NEO__TRY(neo__calibrate_flops(work->ctx, &c->flops));
+    double seconds_row = neo__calibrate_row(memory, memory + NEO__CALIBRATE_FLOATS),
+           seconds_id = neo__calibrate_id(id, (int32_t *)(void *)memory);
+    for (int i = 0; i < 3; i++) NEO__TRY(neo__calibrate_bags(work->ctx, id, &t[i]));
+    neo__calibrate_factors(c, t, seconds_id, seconds_row);
+    return NEO_OK;
+}
+NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster) {
+    NEO__CHECK(ctx && cluster, NEO_ERR_ARG, "neo_calibrate: an argument is NULL");
+    NEO__ZERO(neo__arena, work);
     neo_cluster found = *cluster;
-    found.memory_bandwidth = bandwidth;
-    found.flops = flops;
-    if (status == NEO_OK) status = neo__calibrate_loops(ctx, id, &found, t);
-    neo_free(ctx, id, bytes);
+    work.ctx = ctx;
+    work.function = "neo_calibrate";
+    neo_status status = neo__calibrate_all(&work, &found);
+    neo__arena_free(&work);
     if (status == NEO_OK) *cluster = found;
     return status;
 }
+
 /* ------------------------------------------------------------------------------------------------
    >>impl-shard-map
 
