@@ -780,13 +780,13 @@ enum {
     NEO__PLAN_BYTES = NEO__PLAN_TIMES,
     NEO__PLAN_LOADS
 };
-struct neo__shard_part;
 typedef struct neo__plan_load {
     double at[NEO__PLAN_LOADS];
 } neo__plan_load;
 
-/* How the table of a piece is cut, as far as it matters to the piece. */
+/* A piece as its load sees it: its size, and how its table is cut. */
 typedef struct neo__plan_cut {
+    int64_t rows, cols;
     int32_t row_parts;    /* pieces of its slice */
     int32_t parts;        /* of this piece: its subtrees of buckets, each with sums of its own */
     int32_t in_node;      /* 1: all of them in one node of several, where partial sums add first */
@@ -810,7 +810,7 @@ typedef struct neo__plan_table {
 } neo__plan_table;
 
 typedef struct neo__plan_model {
-    double batch, ranks, per_node, nodes;
+    double batch, ranks;
     double local, cross;         /* seconds of a byte on a link */
     double to_all;               /* seconds of a byte of an all-to-all's send buffer */
     double to_nodes;             /* as to_all, what goes to other nodes only */
@@ -844,22 +844,14 @@ struct neo_plan {
     int64_t piece_count;
     int64_t *rank_first; /* [ranks + 1] into rank_piece */
     int64_t *rank_piece;
+    neo__plan_load *load; /* of each rank */
     neo_plan_rank *rank;
     neo_plan_step step;
-    double reduce_bytes; /* dense gradients */
-    double sample_bytes; /* buffers of a rank for its samples */
     neo__arena kept;     /* the description and the facts of its tables */
     neo__arena placed;   /* pieces, and what they predict */
     neo__arena work;     /* of a search or of a reader; freed when it ends */
 };
 
-/* Cleared memory of one of the plan's arenas; NULL if there is none (neo_last_error says so). */
-static void *neo__plan_alloc(neo__arena *arena, int64_t count, size_t size) {
-    size_t bytes = neo__size_mul((size_t)(count > 0 ? count : 1), size);
-    void *p = neo__arena_alloc(arena, bytes);
-    if (!p) (void)neo_fail(NEO_ERR_MEMORY, "neo_plan: no memory for %zu bytes", bytes);
-    return p;
-}
 NEO_API void neo_plan_destroy(neo_plan *plan) {
     if (!plan) return;
     neo__arena_free(&plan->work);
@@ -890,6 +882,7 @@ NEO_API neo_status neo_placement_parse(const char *name, neo_placement *placemen
 enum {
     NEO__PLAN_ROW_BITS = 1 << NEO_ROW_WISE | 1 << NEO_TABLE_ROW_WISE | 1 << NEO_GRID,
     NEO__PLAN_COLUMN_BITS = 1 << NEO_COLUMN_WISE | 1 << NEO_TABLE_COLUMN_WISE | 1 << NEO_GRID,
+    NEO__PLAN_NODE_BITS = 1 << NEO_TABLE_ROW_WISE | 1 << NEO_TABLE_COLUMN_WISE | 1 << NEO_GRID,
     NEO__PLAN_ALL_BITS = (1 << NEO_PLACEMENT_COUNT) - 1
 };
 static int32_t neo__plan_features(const neo_bags_desc *bags) {
@@ -976,20 +969,25 @@ static neo_status neo__plan_check(neo_ctx *ctx, const neo_plan_desc *d, const ch
 }
 
 static neo_status neo__plan_copy_text(neo_plan *plan, const char **text) {
-    size_t bytes = *text ? strlen(*text) : 0;
-    if (*text && !(*text = neo__arena_text(&plan->kept, *text, bytes)))
-        return neo_fail(NEO_ERR_MEMORY, "neo_plan: no memory for %zu bytes", bytes);
+    char *copy = NULL;
+    if (!*text) return NEO_OK;
+    NEO__TRY(NEO__ARENA(&plan->kept, copy, strlen(*text) + 1));
+    strcpy(copy, *text);
+    *text = copy;
     return NEO_OK;
 }
 static neo_status neo__plan_copy(neo_plan *plan, const neo_plan_desc *d) {
     const neo_bags_desc *from = d->bags;
     int32_t tables = from->table_count, features = neo__plan_features(from);
     neo__arena *kept = &plan->kept;
-    neo_table_desc *table = (neo_table_desc *)neo__plan_alloc(kept, tables, sizeof *table);
-    int32_t *feature = (int32_t *)neo__plan_alloc(kept, features, sizeof *feature);
-    double *ids = (double *)neo__plan_alloc(kept, features, sizeof *ids);
-    unsigned *allowed = (unsigned *)neo__plan_alloc(kept, tables, sizeof *allowed);
-    if (!table || !feature || !ids || !allowed) return NEO_ERR_MEMORY;
+    neo_table_desc *table;
+    int32_t *feature;
+    double *ids;
+    unsigned *allowed;
+    NEO__TRY(NEO__ARENA(kept, table, tables));
+    NEO__TRY(NEO__ARENA(kept, feature, features));
+    NEO__TRY(NEO__ARENA(kept, ids, features));
+    NEO__TRY(NEO__ARENA(kept, allowed, tables));
     plan->desc = *d;
     plan->bags = *from;
     NEO__TRY(neo__plan_copy_text(plan, &plan->bags.name));
@@ -1058,13 +1056,11 @@ static void neo__plan_defaults(neo_plan *plan) {
 static void neo__plan_model_make(neo_plan *plan) {
     const neo_cluster *c = &plan->desc.cluster;
     neo__plan_model *m = &plan->model;
-    double w = c->ranks, l = plan->per_node, h = plan->nodes;
+    double w = c->ranks, l = plan->per_node;
     double local_us = c->link[NEO_LEVEL_LOCAL].latency_us,
            cross_us = c->link[NEO_LEVEL_CROSS].latency_us;
     m->batch = (double)plan->bags.max_batch;
     m->ranks = w;
-    m->per_node = l;
-    m->nodes = h;
     m->local = 1.0 / c->link[NEO_LEVEL_LOCAL].bandwidth;
     m->cross = 1.0 / c->link[NEO_LEVEL_CROSS].bandwidth;
     m->to_nodes = (w - l) / w * m->cross;
@@ -1117,9 +1113,7 @@ static neo_status neo__plan_row_bytes(neo_plan *plan, const neo_table_desc *tabl
 static neo_status neo__plan_tables(neo_plan *plan) {
     const neo_bags_desc *bags = &plan->bags;
     double all_ids = 0.0;
-    plan->table = (neo__plan_table *)neo__plan_alloc(&plan->kept, bags->table_count,
-                                                     sizeof *plan->table);
-    if (!plan->table) return NEO_ERR_MEMORY;
+    NEO__TRY(NEO__ARENA(&plan->kept, plan->table, bags->table_count));
     for (int32_t f = 0; f < bags->feature_count; f++) {
         neo__plan_table *t = &plan->table[bags->feature_table[f]];
         t->features++;
@@ -1160,6 +1154,7 @@ static neo_status neo__plan_new(neo_ctx *ctx, const neo_plan_desc *desc, const c
     if (!plan) return NEO_ERR_MEMORY;
     memset(plan, 0, sizeof *plan);
     plan->ctx = plan->kept.ctx = plan->placed.ctx = plan->work.ctx = ctx;
+    plan->kept.function = plan->placed.function = plan->work.function = "neo_plan";
     neo_status status = neo__plan_copy(plan, desc);
     if (status == NEO_OK) {
         neo__plan_defaults(plan);
@@ -1193,44 +1188,59 @@ static double neo__plan_wire(neo_wire wire, int64_t cols) {
    (neo__plan_sample_buffer). In the end a plan is held to the bytes of its neo_shard, where one can
    be made.
    ------------------------------------------------------------------------------------------------ */
+static int64_t neo__plan_blocks(int64_t cols) {
+    return (cols + NEO_PLAN_BLOCK - 1) / NEO_PLAN_BLOCK;
+}
 /* Floats of an id that go back to its rank, at most. */
 static double neo__plan_grad_floats(const neo_plan *plan, const neo__plan_table *t, int64_t cols) {
-    return !plan->desc.weight_grad ? 0.0 : cols < t->dim ? (double)((cols + 15) / 16) : 1.0;
+    return !plan->desc.weight_grad ? 0.0 : cols < t->dim ? (double)neo__plan_blocks(cols) : 1.0;
 }
 /* Of an id on the rank of its row: received, permuted, and in backward's sort. */
 enum { NEO__PLAN_ID_BYTES = 16, NEO__PLAN_SORT_BYTES = 28, NEO__PLAN_BAG_BYTES = 12 };
 
-static double neo__plan_piece_buffer(const neo_plan *plan, const neo__plan_table *t, int64_t rows,
-                                     int64_t cols, neo__plan_cut cut) {
-    double ids = (double)t->ids_capacity * ((double)rows / (double)t->rows),
-           times = plan->desc.pipeline ? 2.0 : 1.0;
-    double bags = plan->model.batch * t->features * cut.parts, out = t->none ? ids : bags,
-           row = 4.0 * (double)cols;
-    double bytes = ids * (times * (double)NEO__PLAN_ID_BYTES + (double)NEO__PLAN_SORT_BYTES) +
-                   bags * times * (double)NEO__PLAN_BAG_BYTES;
-    bytes += out * (2.0 * row + neo__plan_wire(plan->desc.wire_forward, cols) +
-                    neo__plan_wire(plan->desc.wire_backward, cols));
-    if (!t->none) bytes += bags * row; /* gradients, packed for the update */
-    if (cut.in_node) bytes += bags / cut.row_parts * row;
-    double kept = plan->desc.kept_batches, most = kept > 1.0 ? kept * ids : ids;
-    if (most > (double)rows) most = (double)rows;
-    if (t->row_sums && cols < t->dim) /* gradients wait for the sums of whole rows */
-        bytes += most * (row + 64.0 +
-                         8.0 * (double)((cols + 15) / 16) * (1.0 + cut.local + cut.cross));
+/* Ids of a batch that go to a piece, bags that are pooled there, and the rows that leave it. */
+typedef struct neo__plan_flow {
+    double ids, bags, out;
+} neo__plan_flow;
+static neo__plan_flow neo__plan_flow_of(const neo_plan *plan, const neo__plan_table *t,
+                                        const neo__plan_cut *cut, double ids_of_table) {
+    neo__plan_flow f;
+    f.ids = ids_of_table * ((double)cut->rows / (double)t->rows);
+    f.bags = plan->model.batch * t->features * cut->parts;
+    f.out = t->none ? f.ids : f.bags;
+    return f;
+}
+static double neo__plan_piece_buffer(const neo_plan *plan, const neo__plan_table *t,
+                                     const neo__plan_cut *cut) {
+    const neo_plan_desc *d = &plan->desc;
+    neo__plan_flow f = neo__plan_flow_of(plan, t, cut, (double)t->ids_capacity);
+    double times = d->pipeline ? 2.0 : 1.0, row = 4.0 * (double)cut->cols;
+    double bytes = f.ids * (times * (double)NEO__PLAN_ID_BYTES + (double)NEO__PLAN_SORT_BYTES) +
+                   f.bags * times * (double)NEO__PLAN_BAG_BYTES;
+    bytes += f.out * (2.0 * row + neo__plan_wire(d->wire_forward, cut->cols) +
+                      neo__plan_wire(d->wire_backward, cut->cols));
+    if (!t->none) bytes += f.bags * row; /* gradients, packed for the update */
+    if (cut->in_node) bytes += f.bags / cut->row_parts * row;
+    double kept = d->kept_batches, most = kept > 1.0 ? kept * f.ids : f.ids;
+    if (most > (double)cut->rows) most = (double)cut->rows;
+    if (t->row_sums && cut->cols < t->dim) /* gradients wait for the sums of whole rows */
+        bytes += most * (row + 64.0 + 8.0 * (double)neo__plan_blocks(cut->cols) *
+                                          (1.0 + cut->local + cut->cross));
     else if (kept > 0.0) /* or for the step */
         bytes += most * (row + 64.0);
-    return bytes + 4.0 * ids * neo__plan_grad_floats(plan, t, cols);
+    return bytes + 4.0 * f.ids * neo__plan_grad_floats(plan, t, cut->cols);
 }
-static double neo__plan_sample_buffer(const neo_plan *plan, const neo__plan_table *t, int64_t rows,
-                                      int64_t cols, neo__plan_cut cut) {
-    double ids = (double)t->ids_capacity * ((double)rows / (double)t->rows),
-           times = plan->desc.pipeline ? 2.0 : 1.0;
-    double bags = plan->model.batch * t->features * cut.parts, out = t->none ? ids : bags;
-    int partial = cut.row_parts > 1 && !t->none && !cut.in_node;
-    double forward = partial ? 4.0 * (double)cols : neo__plan_wire(plan->desc.wire_forward, cols);
-    if (cut.in_node) out /= cut.row_parts;
-    return (times * (8.0 * ids + 4.0 * bags) + 4.0 * ids * neo__plan_grad_floats(plan, t, cols) +
-            out * (forward + neo__plan_wire(plan->desc.wire_backward, cols))) /
+static double neo__plan_sample_buffer(const neo_plan *plan, const neo__plan_table *t,
+                                      const neo__plan_cut *cut) {
+    neo__plan_flow f = neo__plan_flow_of(plan, t, cut, (double)t->ids_capacity);
+    double times = plan->desc.pipeline ? 2.0 : 1.0;
+    int partial = cut->row_parts > 1 && !t->none && !cut->in_node;
+    double forward =
+        partial ? 4.0 * (double)cut->cols : neo__plan_wire(plan->desc.wire_forward, cut->cols);
+    if (cut->in_node) f.out /= cut->row_parts;
+    return (times * (8.0 * f.ids + 4.0 * f.bags) +
+            4.0 * f.ids * neo__plan_grad_floats(plan, t, cut->cols) +
+            f.out * (forward + neo__plan_wire(plan->desc.wire_backward, cut->cols))) /
            plan->model.ranks;
 }
 static double neo__plan_copy_buffer(const neo_plan *plan, const neo__plan_table *t) {
@@ -1239,18 +1249,6 @@ static double neo__plan_copy_buffer(const neo_plan *plan, const neo__plan_table 
     return ids * (double)NEO__PLAN_SORT_BYTES + bags * 4.0 * (double)t->dim +
            4.0 * (double)t->rows * (double)t->dim + (double)t->rows / 8.0 +
            (plan->desc.kept_batches ? (double)t->rows : 0.0);
-}
-
-static size_t neo__plan_buffer_bytes(const neo_plan *plan, int rank) {
-    double bytes = plan->sample_bytes;
-    for (int64_t i = plan->rank_first[rank]; i < plan->rank_first[rank + 1]; i++) {
-        const neo_piece *p = &plan->piece[plan->rank_piece[i]];
-        const neo__plan_table *t = &plan->table[p->table];
-        bytes += p->rank == NEO_EVERY_RANK ? neo__plan_copy_buffer(plan, t)
-                                           : neo__plan_piece_buffer(plan, t, p->rows, p->cols,
-                                                                    plan->cut[plan->rank_piece[i]]);
-    }
-    return (size_t)bytes + 1;
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -1263,6 +1261,12 @@ static size_t neo__plan_buffer_bytes(const neo_plan *plan, int rank) {
 static void neo__plan_load_add(neo__plan_load *to, const neo__plan_load *x) {
     for (int i = 0; i < NEO__PLAN_LOADS; i++) to->at[i] += x->at[i];
 }
+/* Raises `most` to the loads of `count` ranks. */
+static void neo__plan_most(const neo__plan_load *load, int32_t count, double *most) {
+    for (int32_t r = 0; r < count; r++)
+        for (int p = 0; p < NEO__PLAN_LOADS; p++)
+            if (load[r].at[p] > most[p]) most[p] = load[r].at[p];
+}
 static neo__plan_load neo__plan_load_total(neo__plan_load x) {
     x.at[NEO__PLAN_SECONDS] = 0.0;
     for (int i = 0; i < NEO__PLAN_PHASES; i++) x.at[NEO__PLAN_SECONDS] += x.at[i];
@@ -1270,6 +1274,7 @@ static neo__plan_load neo__plan_load_total(neo__plan_load x) {
 }
 
 /* Parts that a shard makes of rows of a table: subtrees of its buckets. */
+struct neo__shard_part;
 static int64_t neo__shard_cut_piece(const neo_table_desc *t, const neo_piece *piece, int64_t place,
                                     int inside, struct neo__shard_part *to);
 static int32_t neo__plan_parts(const neo_plan *plan, const neo__plan_table *t, const neo_piece *p) {
@@ -1281,58 +1286,57 @@ static double neo__plan_lookup(const neo_plan *plan, const neo__plan_table *t) {
 }
 /* Load of a piece on the rank that holds it. */
 static neo__plan_load neo__plan_piece_load(const neo_plan *plan, const neo__plan_table *t,
-                                           int64_t rows, int64_t cols, neo__plan_cut cut) {
+                                           const neo__plan_cut *cut) {
     const neo__plan_model *m = &plan->model;
     neo__plan_load x;
-    double share = (double)rows / (double)t->rows, ids = m->batch * t->ids * share,
-           slice = m->batch * t->features, bags = slice * cut.parts;
-    double out = t->none ? ids : bags, c = 4.0 * (double)cols, k = cut.row_parts;
-    double row = (double)(t->row_fixed + t->row_col * cols);
-    double index = m->id_bytes * ids + 4.0 * bags;
-    double moved = 8.0 * ids + 4.0 * bags + row * ids + c * out;
-    double forward = neo__plan_wire(plan->desc.wire_forward, cols);
-    double backward = neo__plan_wire(plan->desc.wire_backward, cols);
-    double touched = ids < (double)rows ? ids : (double)rows;
+    neo__plan_flow f = neo__plan_flow_of(plan, t, cut, m->batch * t->ids);
+    double slice = m->batch * t->features, c = 4.0 * (double)cut->cols, k = cut->row_parts;
+    double row = (double)(t->row_fixed + t->row_col * cut->cols);
+    double index = m->id_bytes * f.ids + 4.0 * f.bags;
+    double moved = 8.0 * f.ids + 4.0 * f.bags + row * f.ids + c * f.out;
+    double forward = neo__plan_wire(plan->desc.wire_forward, cut->cols);
+    double backward = neo__plan_wire(plan->desc.wire_backward, cut->cols);
+    double touched = f.ids < (double)cut->rows ? f.ids : (double)cut->rows;
     x.at[NEO__PLAN_IDS] = index * m->to_all + (m->whole ? 0.0 : 2.0 * index * m->copy);
     x.at[NEO__PLAN_LOOKUP] = moved * neo__plan_lookup(plan, t);
-    x.at[NEO__PLAN_UPDATE] = moved * m->update + ids * m->sort;
-    x.at[NEO__PLAN_BACKWARD] = out * backward * m->to_all;
-    if (cut.row_parts == 1 || t->none) {
-        x.at[NEO__PLAN_FORWARD] = out * forward * m->to_all;
-    } else if (cut.in_node) { /* what is inside is packed and added besides */
-        double inside = bags * c * ((k - 1.0) / k) * m->local + bags * (2.0 * c * m->copy + m->row);
+    x.at[NEO__PLAN_UPDATE] = moved * m->update + f.ids * m->sort;
+    x.at[NEO__PLAN_BACKWARD] = f.out * backward * m->to_all;
+    if (cut->row_parts == 1 || t->none) {
+        x.at[NEO__PLAN_FORWARD] = f.out * forward * m->to_all;
+    } else if (cut->in_node) { /* inside a node bags are packed and added besides */
+        double inside =
+            f.bags * c * ((k - 1.0) / k) * m->local + f.bags * (2.0 * c * m->copy + m->row);
         x.at[NEO__PLAN_FORWARD] = inside + slice / k * forward * m->to_nodes;
         x.at[NEO__PLAN_BACKWARD] = inside + slice / k * backward * m->to_nodes;
     } else {
-        x.at[NEO__PLAN_FORWARD] = bags * c * m->to_all;
+        x.at[NEO__PLAN_FORWARD] = f.bags * c * m->to_all;
     }
     if (plan->desc.weight_grad)
-        x.at[NEO__PLAN_BACKWARD] += (row * ids + c * out) * neo__plan_lookup(plan, t) +
-                                    4.0 * ids * neo__plan_grad_floats(plan, t, cols) * m->to_all;
-    if ((t->row_sums && cols < t->dim) || plan->desc.kept_batches)
+        x.at[NEO__PLAN_BACKWARD] +=
+            (row * f.ids + c * f.out) * neo__plan_lookup(plan, t) +
+            4.0 * f.ids * neo__plan_grad_floats(plan, t, cut->cols) * m->to_all;
+    if ((t->row_sums && cut->cols < t->dim) || plan->desc.kept_batches)
         x.at[NEO__PLAN_UPDATE] += touched * (m->kept + 2.0 * c * m->copy);
-    if (t->row_sums && cut.local + cut.cross > 0) {
-        double sums = 4.0 * (double)((cols + NEO_PLAN_BLOCK - 1) / NEO_PLAN_BLOCK) * touched;
-        x.at[NEO__PLAN_UPDATE] += sums * (cut.local * m->local + cut.cross * m->cross);
-    }
-    x.at[NEO__PLAN_BYTES] = (double)neo__plan_weight_bytes(t, rows, cols) +
-                            (double)neo__plan_piece_state(t, rows, cols) +
-                            neo__plan_piece_buffer(plan, t, rows, cols, cut);
+    if (t->row_sums && cut->local + cut->cross > 0)
+        x.at[NEO__PLAN_UPDATE] += 4.0 * (double)neo__plan_blocks(cut->cols) * touched *
+                                  (cut->local * m->local + cut->cross * m->cross);
+    x.at[NEO__PLAN_BYTES] = (double)neo__plan_weight_bytes(t, cut->rows, cut->cols) +
+                            (double)neo__plan_piece_state(t, cut->rows, cut->cols) +
+                            neo__plan_piece_buffer(plan, t, cut);
     return neo__plan_load_total(x);
 }
 /* Load of a piece on every rank, as an owner of samples. */
 static neo__plan_load neo__plan_sample_load(const neo_plan *plan, const neo__plan_table *t,
-                                            int64_t rows, int64_t cols, neo__plan_cut cut) {
+                                            const neo__plan_cut *cut) {
     const neo__plan_model *m = &plan->model;
     NEO__ZERO(neo__plan_load, x);
-    double ids = m->batch * t->ids * ((double)rows / (double)t->rows),
-           out = t->none ? ids : m->batch * t->features * cut.parts;
-    if (cut.in_node) out = m->batch * t->features / cut.row_parts;
-    x.at[NEO__PLAN_BYTES] = neo__plan_sample_buffer(plan, t, rows, cols, cut);
+    neo__plan_flow f = neo__plan_flow_of(plan, t, cut, m->batch * t->ids);
+    if (cut->in_node) f.out = m->batch * t->features / cut->row_parts;
+    x.at[NEO__PLAN_BYTES] = neo__plan_sample_buffer(plan, t, cut);
     if (m->whole) return x;
-    x.at[NEO__PLAN_IDS] = ids / m->ranks * ((double)cols / (double)t->dim) * m->id;
+    x.at[NEO__PLAN_IDS] = f.ids / m->ranks * ((double)cut->cols / (double)t->dim) * m->id;
     x.at[NEO__PLAN_FORWARD] = x.at[NEO__PLAN_BACKWARD] =
-        out / m->ranks * (2.0 * 4.0 * (double)cols * m->copy + m->row);
+        f.out / m->ranks * (2.0 * 4.0 * (double)cut->cols * m->copy + m->row);
     return neo__plan_load_total(x);
 }
 /* Bytes of an all-reduce for a copy on every rank: gradients, and a mark of each row. */
@@ -1406,6 +1410,8 @@ static void neo__plan_cut_slice(neo_plan *plan, const neo__plan_table *t, int64_
     for (int64_t i = begin; i < end; i++) {
         const neo_piece *p = &plan->piece[i];
         neo__plan_cut *cut = &plan->cut[i];
+        cut->rows = p->rows;
+        cut->cols = p->cols;
         cut->row_parts = (int32_t)(end - begin);
         cut->parts = neo__plan_parts(plan, t, p);
         cut->in_node = in_node;
@@ -1421,92 +1427,82 @@ static void neo__plan_cut_slice(neo_plan *plan, const neo__plan_table *t, int64_
         }
     }
 }
-static void neo__plan_rank_add(neo_plan_rank *r, const neo__plan_load *x) {
-    r->ids += x->at[NEO__PLAN_IDS];
-    r->lookup += x->at[NEO__PLAN_LOOKUP];
-    r->forward += x->at[NEO__PLAN_FORWARD];
-    r->backward += x->at[NEO__PLAN_BACKWARD];
-    r->update += x->at[NEO__PLAN_UPDATE];
-}
-static void neo__plan_rank_hold(neo_plan_rank *r, const neo__plan_table *t, const neo_piece *p) {
-    r->weight_bytes += neo__plan_weight_bytes(t, p->rows, p->cols);
-    r->state_bytes += neo__plan_piece_state(t, p->rows, p->cols);
-}
-/* From the pieces, sorted and indexed by rank: what every rank has to hold and to do. */
-static void neo__plan_predict_ranks(neo_plan *plan) {
-    int32_t ranks = plan->desc.cluster.ranks;
+/* Loads of ranks, but for their bytes, from the pieces; *reduce: bytes of dense gradients. Returns
+   the bytes of buffers that a rank has for its samples. */
+static double neo__plan_predict_loads(neo_plan *plan, double *reduce) {
     NEO__ZERO(neo__plan_load, all);
-    memset(plan->rank, 0, (size_t)ranks * sizeof *plan->rank);
-    memset(plan->cut, 0, (size_t)plan->piece_count * sizeof *plan->cut);
-    plan->reduce_bytes = 0.0;
+    *reduce = 0.0;
     for (int32_t i = 0; i < plan->bags.table_count; i++) {
         const neo__plan_table *t = &plan->table[i];
+        const neo_piece *p = plan->piece;
         int64_t last = t->first_piece + t->piece_count;
-        if (plan->piece[t->first_piece].rank == NEO_EVERY_RANK) {
+        if (p[t->first_piece].rank == NEO_EVERY_RANK) {
             neo__plan_load x = neo__plan_copy_load(plan, t);
             x.at[NEO__PLAN_BYTES] = 0.0; /* counted as a piece of each rank */
             neo__plan_load_add(&all, &x);
-            plan->reduce_bytes += neo__plan_copy_reduce(t);
-            for (int32_t r = 0; r < ranks; r++)
-                neo__plan_rank_hold(&plan->rank[r], t, &plan->piece[t->first_piece]);
+            *reduce += neo__plan_copy_reduce(t);
             continue;
         }
         for (int64_t begin = t->first_piece, end; begin < last; begin = end) {
-            for (end = begin;
-                 end < last && plan->piece[end].first_col == plan->piece[begin].first_col;)
-                end++;
+            for (end = begin; end < last && p[end].first_col == p[begin].first_col;) end++;
             neo__plan_cut_slice(plan, t, begin, end);
         }
         for (int64_t k = t->first_piece; k < last; k++) {
-            const neo_piece *p = &plan->piece[k];
-            neo__plan_load x = neo__plan_piece_load(plan, t, p->rows, p->cols, plan->cut[k]);
-            neo__plan_load samples = neo__plan_sample_load(plan, t, p->rows, p->cols, plan->cut[k]);
-            neo__plan_rank_add(&plan->rank[p->rank], &x);
-            neo__plan_rank_hold(&plan->rank[p->rank], t, p);
+            neo__plan_load x = neo__plan_piece_load(plan, t, &plan->cut[k]);
+            neo__plan_load samples = neo__plan_sample_load(plan, t, &plan->cut[k]);
+            neo__plan_load_add(&plan->load[p[k].rank], &x);
             neo__plan_load_add(&all, &samples);
         }
     }
-    plan->sample_bytes = all.at[NEO__PLAN_BYTES];
-    for (int32_t r = 0; r < ranks; r++) neo__plan_rank_add(&plan->rank[r], &all);
+    for (int32_t r = 0; r < plan->desc.cluster.ranks; r++) neo__plan_load_add(&plan->load[r], &all);
+    return all.at[NEO__PLAN_BYTES];
 }
-/* Buffers of each rank: those of the neo_shard that the plan makes, or else the search's sum. */
+/* Bytes of each rank. Buffers are those of the neo_shard that the plan makes, or else the search's
+   sum, with sample_bytes for the rank's samples. */
 static neo_status neo__shard_plan_bytes(neo_ctx *ctx, const neo_plan *plan, neo_shard_memory *each);
-static void neo__plan_predict_buffers(neo_plan *plan) {
+static void neo__plan_predict_bytes(neo_plan *plan, double sample_bytes) {
     int32_t ranks = plan->desc.cluster.ranks;
     size_t bytes = (size_t)ranks * sizeof(neo_shard_memory);
     neo_shard_memory *each = (neo_shard_memory *)neo_alloc(plan->ctx, bytes);
     int exact = each && neo__shard_plan_bytes(plan->ctx, plan, each) == NEO_OK;
-    for (int32_t r = 0; r < ranks; r++)
-        plan->rank[r].buffer_bytes =
-            (int64_t)(exact ? each[r].exchange_bytes + each[r].workspace_bytes
-                            : neo__plan_buffer_bytes(plan, r));
+    for (int32_t r = 0; r < ranks; r++) {
+        neo_plan_rank *x = &plan->rank[r];
+        double buffers = sample_bytes;
+        for (int64_t i = plan->rank_first[r]; i < plan->rank_first[r + 1]; i++) {
+            int64_t at = plan->rank_piece[i];
+            const neo_piece *p = &plan->piece[at];
+            const neo__plan_table *t = &plan->table[p->table];
+            x->weight_bytes += neo__plan_weight_bytes(t, p->rows, p->cols);
+            x->state_bytes += neo__plan_piece_state(t, p->rows, p->cols);
+            buffers += p->rank == NEO_EVERY_RANK ? neo__plan_copy_buffer(plan, t)
+                                                 : neo__plan_piece_buffer(plan, t, &plan->cut[at]);
+        }
+        x->buffer_bytes = exact ? (int64_t)(each[r].exchange_bytes + each[r].workspace_bytes)
+                                : (int64_t)buffers + 1;
+    }
     neo_free(plan->ctx, each, bytes);
 }
 static void neo__plan_predict(neo_plan *plan) {
     int32_t ranks = plan->desc.cluster.ranks, busiest = 0, fullest = 0;
-    NEO__ZERO(neo__plan_load, most);
-    double sum = 0.0;
+    double most[NEO__PLAN_LOADS] = {0.0}, sum = 0.0, reduce;
     int64_t most_bytes = -1;
-    neo__plan_predict_ranks(plan);
-    neo__plan_predict_buffers(plan);
+    neo__plan_predict_bytes(plan, neo__plan_predict_loads(plan, &reduce));
     for (int32_t r = 0; r < ranks; r++) {
         neo_plan_rank *x = &plan->rank[r];
-        double at[NEO__PLAN_PHASES];
-        at[NEO__PLAN_IDS] = x->ids;
-        at[NEO__PLAN_LOOKUP] = x->lookup;
-        at[NEO__PLAN_FORWARD] = x->forward;
-        at[NEO__PLAN_BACKWARD] = x->backward;
-        at[NEO__PLAN_UPDATE] = x->update;
-        for (int i = 0; i < NEO__PLAN_PHASES; i++) {
-            x->seconds += at[i];
-            if (at[i] > most.at[i]) most.at[i] = at[i];
-        }
+        neo__plan_load load = neo__plan_load_total(plan->load[r]);
+        x->ids = load.at[NEO__PLAN_IDS];
+        x->lookup = load.at[NEO__PLAN_LOOKUP];
+        x->forward = load.at[NEO__PLAN_FORWARD];
+        x->backward = load.at[NEO__PLAN_BACKWARD];
+        x->update = load.at[NEO__PLAN_UPDATE];
+        x->seconds = load.at[NEO__PLAN_SECONDS];
         int64_t bytes = x->weight_bytes + x->state_bytes + x->buffer_bytes;
         if (bytes > most_bytes) most_bytes = bytes, fullest = r;
         if (x->seconds > plan->rank[busiest].seconds) busiest = r;
         sum += x->seconds;
     }
-    plan->step = neo__plan_step_make(plan, most.at, plan->reduce_bytes);
+    neo__plan_most(plan->load, ranks, most);
+    plan->step = neo__plan_step_make(plan, most, reduce);
     plan->step.balance = sum > 0.0 ? plan->rank[busiest].seconds * ranks / sum : 1.0;
     plan->step.busiest_rank = busiest;
     plan->step.fullest_rank = fullest;
@@ -1521,23 +1517,21 @@ static void neo__plan_predict(neo_plan *plan) {
    (neo__bucket_begin). Pieces are kept sorted by table, first column, first row.
    ------------------------------------------------------------------------------------------------ */
 NEO__HOT_BEGIN
-static void neo__plan_cols(const neo_plan *plan, const neo__plan_table *t, int64_t parts, int64_t i,
-                           neo_piece *p) {
-    int64_t begin = neo__bucket_begin(t->blocks, parts, i) * plan->block;
-    int64_t end = neo__bucket_begin(t->blocks, parts, i + 1) * plan->block;
-    p->first_col = begin;
-    p->cols = (end < t->dim ? end : t->dim) - begin;
-}
 static int64_t neo__plan_row_units(const neo__plan_table *t) {
     return t->buckets ? t->buckets : t->rows;
 }
 static int64_t neo__plan_unit_row(const neo__plan_table *t, int64_t unit) {
     return t->buckets ? neo__bucket_begin(t->rows, t->buckets, unit) : unit;
 }
-static void neo__plan_rows(const neo__plan_table *t, int64_t parts, int64_t i, neo_piece *p) {
-    int64_t units = neo__plan_row_units(t);
-    p->first_row = neo__plan_unit_row(t, neo__bucket_begin(units, parts, i));
-    p->rows = neo__plan_unit_row(t, neo__bucket_begin(units, parts, i + 1)) - p->first_row;
+/* Part i of a table in equal parts, slice by slice: rows and columns of p. */
+static void neo__plan_part(const neo_plan *plan, const neo__plan_table *t, int64_t col_parts,
+                           int64_t row_parts, int64_t i, neo_piece *p) {
+    int64_t slice = i / row_parts, range = i % row_parts, units = neo__plan_row_units(t);
+    int64_t end = neo__bucket_begin(t->blocks, col_parts, slice + 1) * plan->block;
+    p->first_col = neo__bucket_begin(t->blocks, col_parts, slice) * plan->block;
+    p->cols = (end < t->dim ? end : t->dim) - p->first_col;
+    p->first_row = neo__plan_unit_row(t, neo__bucket_begin(units, row_parts, range));
+    p->rows = neo__plan_unit_row(t, neo__bucket_begin(units, row_parts, range + 1)) - p->first_row;
 }
 static int neo__plan_row_begins(const neo__plan_table *t, int64_t row) {
     if (!t->buckets) return 1;
@@ -1548,34 +1542,21 @@ static int neo__plan_row_begins(const neo__plan_table *t, int64_t row) {
 /* A table cut into equal parts: col_parts x row_parts pieces, slice by slice; ranks likewise. */
 typedef struct neo__plan_shape {
     int32_t col_parts, row_parts; /* 0, 0: a copy on every rank */
-    const int32_t *ranks;
+    const int32_t *ranks;         /* NULL: part i on rank i */
 } neo__plan_shape;
 static int64_t neo__plan_shape_count(neo__plan_shape s) {
     return s.col_parts ? (int64_t)s.col_parts * s.row_parts : 1;
 }
-/* pieces: NULL, or gets them. */
 static void neo__plan_shape_cut(const neo_plan *plan, int32_t table, neo__plan_shape s,
                                 neo_piece *pieces) {
-    const neo__plan_table *t = &plan->table[table];
-    if (!s.col_parts) {
-        pieces->table = table;
-        pieces->rank = NEO_EVERY_RANK;
-        pieces->first_row = pieces->first_col = 0;
-        pieces->rows = t->rows;
-        pieces->cols = t->dim;
-        return;
-    }
-    for (int32_t c = 0; c < s.col_parts; c++) {
-        for (int32_t r = 0; r < s.row_parts; r++) {
-            int64_t i = (int64_t)c * s.row_parts + r;
-            pieces[i].table = table;
-            pieces[i].rank = s.ranks[i];
-            neo__plan_cols(plan, t, s.col_parts, c, &pieces[i]);
-            neo__plan_rows(t, s.row_parts, r, &pieces[i]);
-        }
+    int32_t copy = !s.col_parts;
+    for (int64_t i = 0; i < neo__plan_shape_count(s); i++) {
+        pieces[i].table = table;
+        pieces[i].rank = copy ? NEO_EVERY_RANK : s.ranks ? s.ranks[i] : (int32_t)i;
+        neo__plan_part(plan, &plan->table[table], s.col_parts + copy, s.row_parts + copy, i,
+                       &pieces[i]);
     }
 }
-
 NEO__HOT_END
 static int neo__plan_compare(int64_t a, int64_t b) { return (a > b) - (a < b); }
 static int neo__plan_piece_order(const void *x, const void *y) {
@@ -1587,6 +1568,12 @@ static int neo__plan_piece_order(const void *x, const void *y) {
     if (!order) order = neo__plan_compare(a->rows, b->rows);
     return order ? order : neo__plan_compare(a->cols, b->cols);
 }
+static int64_t neo__plan_slices(const neo_plan *plan, const neo__plan_table *t) {
+    const neo_piece *p = plan->piece + t->first_piece;
+    int64_t slices = 1;
+    for (int64_t i = 1; i < t->piece_count; i++) slices += p[i].first_col != p[i - 1].first_col;
+    return slices;
+}
 static int neo__plan_one_node(const neo_plan *plan, const neo__plan_table *t) {
     const neo_piece *p = plan->piece + t->first_piece;
     for (int64_t i = 1; i < t->piece_count; i++)
@@ -1595,11 +1582,9 @@ static int neo__plan_one_node(const neo_plan *plan, const neo__plan_table *t) {
 }
 /* The placement that the rectangles of a table amount to. */
 static neo_placement neo__plan_classify(const neo_plan *plan, const neo__plan_table *t) {
-    const neo_piece *p = plan->piece + t->first_piece;
-    int64_t slices = 1;
-    if (p->rank == NEO_EVERY_RANK) return NEO_DATA_PARALLEL;
+    int64_t slices = neo__plan_slices(plan, t);
+    if (plan->piece[t->first_piece].rank == NEO_EVERY_RANK) return NEO_DATA_PARALLEL;
     if (t->piece_count == 1) return NEO_TABLE_WISE;
-    for (int64_t i = 1; i < t->piece_count; i++) slices += p[i].first_col != p[i - 1].first_col;
     if (slices == 1) return neo__plan_one_node(plan, t) ? NEO_TABLE_ROW_WISE : NEO_ROW_WISE;
     if (slices == t->piece_count)
         return neo__plan_one_node(plan, t) ? NEO_TABLE_COLUMN_WISE : NEO_COLUMN_WISE;
@@ -1686,44 +1671,34 @@ static neo_status neo__plan_check_tiles(const neo_plan *plan, int32_t table, con
     return col < t->dim ? neo__plan_hole(fn, name, 0, col) : NEO_OK;
 }
 
-static void neo__plan_layout(neo_plan *plan, neo__carve *carve, int64_t held) {
-    int32_t ranks = plan->desc.cluster.ranks;
-    NEO__CARVE(carve, plan->piece, plan->piece_count);
-    NEO__CARVE(carve, plan->cut, plan->piece_count);
-    NEO__CARVE(carve, plan->rank_first, ranks + 1);
-    NEO__CARVE(carve, plan->rank_piece, held);
-    NEO__CARVE(carve, plan->rank, ranks);
-}
 /* Makes room for `count` pieces in place of those before; held: with copies on each rank. */
 static neo_status neo__plan_hold(neo_plan *plan, int64_t count, int64_t held) {
-    NEO__ZERO(neo__carve, carve);
-    neo__arena_free(&plan->placed);
+    int32_t ranks = plan->desc.cluster.ranks;
+    neo__arena *placed = &plan->placed;
+    neo__arena_free(placed);
     plan->piece_count = count;
-    neo__plan_layout(plan, &carve, held);
-    carve.block = (char *)neo__plan_alloc(&plan->placed, (int64_t)carve.at, 1);
-    if (!carve.block) return NEO_ERR_MEMORY;
-    carve.at = 0;
-    neo__plan_layout(plan, &carve, held);
-    return NEO_OK;
+    NEO__TRY(NEO__ARENA(placed, plan->piece, count));
+    NEO__TRY(NEO__ARENA(placed, plan->cut, count));
+    NEO__TRY(NEO__ARENA(placed, plan->rank_first, ranks + 1));
+    NEO__TRY(NEO__ARENA(placed, plan->rank_piece, held));
+    NEO__TRY(NEO__ARENA(placed, plan->load, ranks));
+    return NEO__ARENA(placed, plan->rank, ranks);
 }
 /* From the sorted pieces: tables, the index by rank, predictions. */
 static void neo__plan_finish(neo_plan *plan) {
     int32_t ranks = plan->desc.cluster.ranks;
-    int64_t *first = plan->rank_first;
+    int64_t *first = plan->rank_first; /* counts, then ends, then begins of the ranks' lists */
     for (int64_t i = plan->piece_count - 1; i >= 0; i--) {
+        int32_t rank = plan->piece[i].rank, copy = rank == NEO_EVERY_RANK;
         plan->table[plan->piece[i].table].first_piece = i;
-        int32_t rank = plan->piece[i].rank;
-        for (int32_t r = rank < 0 ? 0 : rank; r <= (rank < 0 ? ranks - 1 : rank); r++)
-            first[r + 1]++;
+        for (int32_t r = copy ? 0 : rank; r < (copy ? ranks : rank + 1); r++) first[r]++;
     }
     for (int32_t r = 0; r < ranks; r++) first[r + 1] += first[r];
-    for (int64_t i = 0; i < plan->piece_count; i++) {
-        int32_t rank = plan->piece[i].rank;
-        for (int32_t r = rank < 0 ? 0 : rank; r <= (rank < 0 ? ranks - 1 : rank); r++)
-            plan->rank_piece[first[r]++] = i;
+    for (int64_t i = plan->piece_count - 1; i >= 0; i--) {
+        int32_t rank = plan->piece[i].rank, copy = rank == NEO_EVERY_RANK;
+        for (int32_t r = copy ? 0 : rank; r < (copy ? ranks : rank + 1); r++)
+            plan->rank_piece[--first[r]] = i;
     }
-    for (int32_t r = ranks; r > 0; r--) first[r] = first[r - 1];
-    first[0] = 0;
     for (int32_t i = 0; i < plan->bags.table_count; i++) {
         neo__plan_table *t = &plan->table[i];
         int64_t end =
@@ -1787,17 +1762,14 @@ typedef struct neo__plan_option {
 /* NULL if the table can be placed so, else why not. */
 static const char *neo__plan_reason(const neo_plan *plan, const neo__plan_table *t,
                                     neo_placement placement) {
-    int bit = 1 << (int)placement, rows = bit & NEO__PLAN_ROW_BITS,
-        named = plan->origin == NEO__PLAN_UNIFORM;
-    int node = placement == NEO_TABLE_ROW_WISE || placement == NEO_TABLE_COLUMN_WISE ||
-               placement == NEO_GRID;
-    int cols =
-        placement == NEO_COLUMN_WISE || placement == NEO_TABLE_COLUMN_WISE || placement == NEO_GRID;
-    if (rows && t->loose && !(t->allowed & (unsigned)bit))
+    int bit = 1 << (int)placement, rows = bit & NEO__PLAN_ROW_BITS;
+    int cols = bit & NEO__PLAN_COLUMN_BITS, node = bit & NEO__PLAN_NODE_BITS;
+    int allowed = (t->allowed & (unsigned)bit) != 0, named = plan->origin == NEO__PLAN_UNIFORM;
+    if (rows && t->loose && !allowed)
         return "its sums would depend on the plan, as it has no row_buckets";
-    if (!named && cols && t->none && !(t->allowed & (unsigned)bit))
+    if (!named && cols && t->none && !allowed)
         return "its rows are not pooled: they travel whole";
-    if (!named && !(t->allowed & (unsigned)bit)) return "not among the placements allowed";
+    if (!named && !allowed) return "not among the placements allowed";
     if (placement == NEO_TABLE_WISE) return NULL;
     if (plan->desc.cluster.ranks == 1) return "there is one rank";
     if (node && plan->nodes == 1) return "there is one node";
@@ -1815,11 +1787,15 @@ static const char *neo__plan_reason(const neo_plan *plan, const neo__plan_table 
 
 NEO__HOT_BEGIN
 static neo__plan_cut neo__plan_option_cut(const neo_plan *plan, const neo__plan_table *t,
-                                          const neo__plan_option *o, const neo_piece *p) {
+                                          const neo__plan_option *o, int32_t part) {
     neo__plan_cut cut;
+    neo_piece p;
     int inside = o->placement == NEO_TABLE_COLUMN_WISE || plan->nodes == 1;
+    neo__plan_part(plan, t, o->col_parts, o->row_parts, part, &p);
+    cut.rows = p.rows;
+    cut.cols = p.cols;
     cut.row_parts = o->row_parts;
-    cut.parts = neo__plan_parts(plan, t, p);
+    cut.parts = neo__plan_parts(plan, t, &p);
     cut.in_node = o->unit == NEO__UNIT_NODE && o->row_parts > 1 && !t->none;
     cut.local = inside ? o->col_parts - 1 : 0;
     cut.cross = inside ? 0 : o->col_parts - 1;
@@ -1827,10 +1803,8 @@ static neo__plan_cut neo__plan_option_cut(const neo_plan *plan, const neo__plan_
 }
 static neo__plan_load neo__plan_part_load(const neo_plan *plan, const neo__plan_table *t,
                                           const neo__plan_option *o, int32_t part) {
-    neo_piece p;
-    neo__plan_cols(plan, t, o->col_parts, part / o->row_parts, &p);
-    neo__plan_rows(t, o->row_parts, part % o->row_parts, &p);
-    return neo__plan_piece_load(plan, t, p.rows, p.cols, neo__plan_option_cut(plan, t, o, &p));
+    const neo__plan_cut cut = neo__plan_option_cut(plan, t, o, part);
+    return neo__plan_piece_load(plan, t, &cut);
 }
 NEO__HOT_END
 static void neo__plan_option_cost(const neo_plan *plan, const neo__plan_table *t,
@@ -1838,22 +1812,17 @@ static void neo__plan_option_cost(const neo_plan *plan, const neo__plan_table *t
     double ranks = plan->model.ranks;
     NEO__ZERO(neo__plan_load, x);
     NEO__ZERO(neo__plan_load, samples);
-    neo_piece p, last;
-    int32_t parts = 0;
-    last.rows = last.cols = 0;
+    NEO__ZERO(neo__plan_cut, last);
     if (!o->col_parts) {
         o->all = neo__plan_copy_load(plan, t);
         o->reduce_bytes = neo__plan_copy_reduce(t);
     }
     for (int32_t i = 0; i < o->col_parts * o->row_parts; i++) {
-        neo__plan_cols(plan, t, o->col_parts, i / o->row_parts, &p);
-        neo__plan_rows(t, o->row_parts, i % o->row_parts, &p);
-        const neo__plan_cut cut = neo__plan_option_cut(plan, t, o, &p);
-        if (p.rows != last.rows || p.cols != last.cols || cut.parts != parts) { /* most are alike */
-            parts = cut.parts;
-            x = neo__plan_piece_load(plan, t, p.rows, p.cols, cut);
-            samples = neo__plan_sample_load(plan, t, p.rows, p.cols, cut);
-            last = p;
+        const neo__plan_cut cut = neo__plan_option_cut(plan, t, o, i);
+        if (cut.rows != last.rows || cut.cols != last.cols || cut.parts != last.parts) {
+            x = neo__plan_piece_load(plan, t, &cut); /* most parts are like the one before */
+            samples = neo__plan_sample_load(plan, t, &cut);
+            last = cut;
         }
         neo__plan_load_add(&o->sum, &x);
         neo__plan_load_add(&o->all, &samples);
@@ -1897,25 +1866,18 @@ static void neo__plan_options_of(const neo_plan *plan, const neo__plan_table *t,
                                  neo_placement placement, int few, neo__plan_options *to) {
     int64_t ranks = plan->desc.cluster.ranks, units = neo__plan_row_units(t);
     int64_t in_node = NEO__MIN(units, plan->per_node), cols = 1, rows = 1; /* at most */
-    int node = placement == NEO_TABLE_ROW_WISE || placement == NEO_TABLE_COLUMN_WISE ||
-               placement == NEO_GRID;
-    int unit = node ? NEO__UNIT_NODE : NEO__UNIT_RANK;
+    int by_rows = placement == NEO_ROW_WISE, by_cols = placement == NEO_COLUMN_WISE;
+    int unit = 1 << (int)placement & NEO__PLAN_NODE_BITS ? NEO__UNIT_NODE : NEO__UNIT_RANK;
     if (neo__plan_reason(plan, t, placement)) return;
     if (placement == NEO_DATA_PARALLEL) cols = rows = 0, unit = NEO__UNIT_ALL;
-    if (placement == NEO_COLUMN_WISE) cols = NEO__MIN(t->blocks, ranks);
+    if (by_cols) cols = NEO__MIN(t->blocks, ranks);
     if (placement == NEO_TABLE_COLUMN_WISE) cols = NEO__MIN(t->blocks, plan->per_node);
     if (placement == NEO_TABLE_ROW_WISE || placement == NEO_GRID) rows = in_node;
     if (placement == NEO_GRID) cols = NEO__MIN(t->blocks, plan->nodes);
-    if (placement == NEO_ROW_WISE) rows = NEO__MIN(units, ranks);
-    if (placement == NEO_COLUMN_WISE && !few)
-        for (int64_t k = 2; k < cols; k = neo__plan_next_parts(k))
-            neo__plan_option_add(plan, t, placement, unit, k, rows, to);
-    if (placement == NEO_GRID && !few)
-        for (int64_t k = 2; k < cols; k *= 2)
-            neo__plan_option_add(plan, t, placement, unit, k, rows, to);
-    if (placement == NEO_ROW_WISE && !few)
-        for (int64_t k = 2; k < rows; k *= 2)
-            neo__plan_option_add(plan, t, placement, unit, 1, k, to);
+    if (by_rows) rows = NEO__MIN(units, ranks);
+    int64_t most = few ? 0 : by_rows ? rows : by_cols || placement == NEO_GRID ? cols : 0;
+    for (int64_t k = 2; k < most; k = by_cols ? neo__plan_next_parts(k) : 2 * k)
+        neo__plan_option_add(plan, t, placement, unit, by_rows ? 1 : k, by_rows ? k : rows, to);
     if (placement == NEO_ROW_WISE && rows == ranks) unit = NEO__UNIT_ALL;
     neo__plan_option_add(plan, t, placement, unit, cols, rows, to);
 }
@@ -1956,7 +1918,7 @@ typedef struct neo__plan_group {
 typedef struct neo__plan_lean {
     neo__plan_draft draft;
     double *extra; /* as of the search */
-    double spread; /* sum of squares of ranks' bytes: lower is more even */
+    double spread; /* as of the search: lower is more even */
     int64_t bytes; /* of the fullest rank; below 0: none yet */
 } neo__plan_lean;
 
@@ -1976,7 +1938,8 @@ typedef struct neo__plan_search {
     /* limits */
     double cap;       /* bytes of a rank */
     double *extra;    /* [ranks] bytes beside those that the search adds up */
-    double *weighed;  /* [ranks] the same, of the plan that was built last */
+    double *weighed;  /* [ranks] the same, of the plan that was built last; */
+    double spread;    /* and the sum of squares of its ranks' bytes */
     double level;     /* weight of the busiest rank's load in the value */
     double mean_cost; /* seconds of all tables by their cheapest options */
     int64_t weighings; /* left */
@@ -1988,7 +1951,6 @@ typedef struct neo__plan_search {
     neo__plan_load *trial;      /* [2 per_node] loads of two places after a move */
     int32_t *turn;              /* [tables] in the order of refinement */
     int32_t *tried;             /* [tables] the choice that was placed last */
-    int32_t *every_rank;        /* [ranks] 0, 1, 2 ... */
 } neo__plan_search;
 
 NEO__HOT_BEGIN
@@ -2215,12 +2177,6 @@ static void neo__plan_top_insert(neo__plan_top *top, int p, double x, int32_t pl
     top->most[p][k] = x;
     top->place[p][k] = place;
 }
-/* Raises `most` to the loads of `count` ranks. */
-static void neo__plan_most(const neo__plan_load *load, int32_t count, double *most) {
-    for (int32_t r = 0; r < count; r++)
-        for (int p = 0; p < NEO__PLAN_LOADS; p++)
-            if (load[r].at[p] > most[p]) most[p] = load[r].at[p];
-}
 static void neo__plan_top_find(const neo__plan_search *s, neo__plan_top *top) {
     double all[NEO__PLAN_LOADS] = {0.0};
     memset(top->most, 0, sizeof top->most);
@@ -2413,23 +2369,18 @@ static const double NEO__PLAN_DEARER = 0.2;
 static int neo__plan_search_pick(const neo__plan_search *s, int32_t table, neo__plan_goal goal,
                                  double limit) {
     const neo__plan_options *o = &s->options[table];
-    int best = -1, best_within = 0;
-    double best_peak = 0.0, best_cost = 0.0;
-    for (int i = 0; i < o->count; i++) {
-        const neo__plan_option *x = &o->at[i];
+    neo__plan_key best, key;
+    best.at = -1;
+    for (key.at = 0; key.at < o->count; key.at++) {
+        const neo__plan_option *x = &o->at[key.at];
         double peak = goal == NEO__GOAL_MEMORY ? x->most_bytes : x->peak;
         double cost = goal == NEO__GOAL_MEMORY ? x->bytes : x->seconds;
-        int within = peak <= limit;
         if (x->most_bytes > s->cap) continue;
-        if (best >= 0 && within == best_within && (within ? cost >= best_cost : peak >= best_peak))
-            continue;
-        if (best_within && !within) continue;
-        best = i;
-        best_within = within;
-        best_peak = peak;
-        best_cost = cost;
+        key.first = peak > limit;
+        key.second = peak > limit ? peak : cost;
+        if (best.at < 0 || neo__plan_key_less(&key, &best)) best = key;
     }
-    return best;
+    return (int)best.at;
 }
 /* An option for every table; 0: a table has none that fits. */
 static int neo__plan_search_choose(neo__plan_search *s, neo__plan_goal goal, double limit) {
@@ -2585,56 +2536,44 @@ static void neo__plan_search_all(neo__plan_search *s) {
     }
 }
 
-static void neo__plan_search_layout_draft(const neo__plan_search *s, neo__plan_draft *draft,
-                                          neo__carve *carve) {
-    NEO__CARVE(carve, draft->choice, s->tables);
-    NEO__CARVE(carve, draft->seat, s->seats);
-}
-static void neo__plan_search_layout(neo__plan_search *s, neo__carve *carve) {
-    neo__plan_search_layout_draft(s, &s->now, carve);
-    neo__plan_search_layout_draft(s, &s->best, carve);
-    neo__plan_search_layout_draft(s, &s->lean.draft, carve);
-    NEO__CARVE(carve, s->lean.extra, s->ranks);
-    NEO__CARVE(carve, s->load, s->ranks);
-    NEO__CARVE(carve, s->seat_load, s->seats);
-    NEO__CARVE(carve, s->extra, s->ranks);
-    NEO__CARVE(carve, s->weighed, s->ranks);
-    NEO__CARVE(carve, s->group, s->seats);
-    NEO__CARVE(carve, s->order, s->tables);
-    NEO__CARVE(carve, s->key, s->ranks);
-    NEO__CARVE(carve, s->trial, 2 * s->per_node);
-    NEO__CARVE(carve, s->turn, s->tables);
-    NEO__CARVE(carve, s->tried, s->tables);
-    NEO__CARVE(carve, s->every_rank, s->ranks);
-}
 /* Memory of a search is the plan's, until plan->work is freed. */
-static int neo__plan_search_alloc(neo__plan_search *s, neo_plan *plan) {
-    int32_t tables = plan->bags.table_count;
-    NEO__ZERO(neo__carve, carve);
+static neo_status neo__plan_search_memory(neo__plan_search *s) {
+    neo__arena *work = &s->plan->work;
+    neo__plan_draft *drafts[] = {&s->now, &s->best, &s->lean.draft};
+    for (int i = 0; i < 3; i++) {
+        NEO__TRY(NEO__ARENA(work, drafts[i]->choice, s->tables));
+        NEO__TRY(NEO__ARENA(work, drafts[i]->seat, s->seats));
+    }
+    NEO__TRY(NEO__ARENA(work, s->lean.extra, s->ranks));
+    NEO__TRY(NEO__ARENA(work, s->load, s->ranks));
+    NEO__TRY(NEO__ARENA(work, s->seat_load, s->seats));
+    NEO__TRY(NEO__ARENA(work, s->extra, s->ranks));
+    NEO__TRY(NEO__ARENA(work, s->weighed, s->ranks));
+    NEO__TRY(NEO__ARENA(work, s->group, s->seats));
+    NEO__TRY(NEO__ARENA(work, s->order, s->tables));
+    NEO__TRY(NEO__ARENA(work, s->key, s->ranks));
+    NEO__TRY(NEO__ARENA(work, s->trial, 2 * s->per_node));
+    NEO__TRY(NEO__ARENA(work, s->turn, s->tables));
+    return NEO__ARENA(work, s->tried, s->tables);
+}
+static neo_status neo__plan_search_alloc(neo__plan_search *s, neo_plan *plan) {
     memset(s, 0, sizeof *s);
     s->plan = plan;
-    s->tables = tables;
+    s->tables = plan->bags.table_count;
     s->ranks = plan->desc.cluster.ranks;
     s->nodes = plan->nodes;
     s->per_node = plan->per_node;
-    s->options = (neo__plan_options *)neo__plan_alloc(&plan->work, tables, sizeof *s->options);
-    s->seat_first = (int64_t *)neo__plan_alloc(&plan->work, tables + 1, sizeof *s->seat_first);
-    if (!s->options || !s->seat_first) return 0;
-    for (int32_t t = 0; t < tables; t++) {
+    NEO__TRY(NEO__ARENA(&plan->work, s->options, s->tables));
+    NEO__TRY(NEO__ARENA(&plan->work, s->seat_first, s->tables + 1));
+    for (int32_t t = 0; t < s->tables; t++) {
         int32_t most = 0;
         neo__plan_options_make(plan, &plan->table[t], &s->options[t]);
         for (int i = 0; i < s->options[t].count; i++)
             most = NEO__MAX(most, neo__plan_option_parts(&s->options[t].at[i]));
         s->seat_first[t + 1] = s->seat_first[t] + most;
     }
-    s->seats = s->seat_first[tables];
-    neo__plan_search_layout(s, &carve);
-    carve.block = (char *)neo__plan_alloc(&plan->work, (int64_t)carve.at, 1);
-    if (!carve.block) return 0;
-    carve.at = 0;
-    neo__plan_search_layout(s, &carve);
-    for (int32_t r = 0; r < s->ranks; r++) s->every_rank[r] = r;
-    return 1;
+    s->seats = s->seat_first[s->tables];
+    return neo__plan_search_memory(s);
 }
 /* s->best: the best draft within cap; 0 if nothing fits. */
 static int neo__plan_search_run(neo__plan_search *s, double cap) {
@@ -2665,11 +2604,9 @@ static neo_status neo__plan_search_build(neo__plan_search *s) {
         count = 0;
         for (int32_t t = 0; t < s->tables; t++) {
             const neo__plan_option *o = &s->options[t].at[s->best.choice[t]];
-            int spread = o->unit == NEO__UNIT_ALL;
-            neo__plan_shape shape;
-            shape.col_parts = o->col_parts;
-            shape.row_parts = o->row_parts;
-            shape.ranks = spread ? s->every_rank : s->best.seat + s->seat_first[t];
+            const int32_t *seats = s->best.seat + s->seat_first[t];
+            neo__plan_shape shape = {o->col_parts, o->row_parts,
+                                     o->unit == NEO__UNIT_ALL ? NULL : seats};
             if (pass == 1) neo__plan_shape_cut(plan, t, shape, plan->piece + count);
             count += neo__plan_shape_count(shape);
             held += o->col_parts ? neo__plan_shape_count(shape) : s->ranks;
@@ -2691,17 +2628,16 @@ static neo_status neo__plan_search_build(neo__plan_search *s) {
    not depend on the budget, and may end as soon as it is below it, a plan exists for every budget
    from the least one up. */
 
-/* Weighs the best draft: the bytes of its fullest rank, their spread, and s->weighed. */
-static neo_status neo__plan_search_weigh(neo__plan_search *s, int64_t *most, double *spread) {
+/* Builds the best draft, which plan->step then describes, and fills in s->weighed and s->spread. */
+static neo_status neo__plan_search_weigh(neo__plan_search *s) {
     NEO__TRY(neo__plan_search_build(s));
     neo__plan_search_restore(s, -1);
-    *most = s->plan->step.most_bytes;
-    *spread = 0.0;
+    s->spread = 0.0;
     for (int32_t r = 0; r < s->ranks; r++) {
         const neo_plan_rank *x = &s->plan->rank[r];
         double bytes = (double)x->weight_bytes + (double)x->state_bytes + (double)x->buffer_bytes;
         s->weighed[r] = bytes - (s->load[r].at[NEO__PLAN_BYTES] - s->extra[r]);
-        *spread += bytes * bytes;
+        s->spread += bytes * bytes;
     }
     s->weighings--;
     return NEO_OK;
@@ -2713,16 +2649,14 @@ static void neo__plan_search_extra(neo__plan_search *s, const double *extra) {
    more even. */
 static neo_status neo__plan_search_lean_try(neo__plan_search *s, int *better) {
     neo__plan_lean *lean = &s->lean;
-    int64_t most;
-    double spread;
     neo__plan_search_keep(s, 0.0);
-    NEO__TRY(neo__plan_search_weigh(s, &most, &spread));
-    if (lean->bytes >= 0 && (most > lean->bytes || (most == lean->bytes &&
-                                                    spread >= lean->spread * (1.0 - 1e-12))))
-        return NEO_OK;
+    NEO__TRY(neo__plan_search_weigh(s));
+    int64_t most = s->plan->step.most_bytes;
+    int evener = s->spread < lean->spread * (1.0 - 1e-12);
+    if (lean->bytes >= 0 && (most > lean->bytes || (most == lean->bytes && !evener))) return NEO_OK;
     *better = 1;
     lean->bytes = most;
-    lean->spread = spread;
+    lean->spread = s->spread;
     neo__plan_search_copy(s, &lean->draft, &s->now);
     memcpy(lean->extra, s->weighed, (size_t)s->ranks * sizeof *lean->extra);
     return NEO_OK;
@@ -2816,11 +2750,10 @@ static neo_status neo__plan_search_lean(neo__plan_search *s, int64_t enough) {
    before. */
 static neo_status neo__plan_search_fit_budget(neo__plan_search *s, int64_t budget, double *over) {
     static const int64_t work[] = {2000000, 2000000, 20000, 20000, 0, 0};
-    int64_t most;
-    double spread;
     neo_status status = NEO_ERR_CAPACITY;
     for (size_t turn = 0; turn < sizeof work / sizeof *work; turn++) {
-        NEO__TRY(neo__plan_search_weigh(s, &most, &spread));
+        NEO__TRY(neo__plan_search_weigh(s));
+        int64_t most = s->plan->step.most_bytes;
         if (turn == 0) *over = (double)(most - budget);
         if (most <= budget) {
             status = NEO_OK;
@@ -2839,8 +2772,6 @@ static neo_status neo__plan_search_fit_budget(neo__plan_search *s, int64_t budge
 /* Bytes that the fullest rank takes beside those that the search adds up, at most, as seen on a
    plan made quickly. */
 static neo_status neo__plan_search_slack(neo__plan_search *s, int64_t budget, double *slack) {
-    int64_t most;
-    double spread;
     s->cap = (double)budget;
     *slack = 0.0;
     neo__plan_search_extra(s, NULL);
@@ -2848,7 +2779,7 @@ static neo_status neo__plan_search_slack(neo__plan_search *s, int64_t budget, do
         !neo__plan_search_place_any(s))
         return NEO_OK;
     neo__plan_search_keep(s, 0.0);
-    NEO__TRY(neo__plan_search_weigh(s, &most, &spread));
+    NEO__TRY(neo__plan_search_weigh(s));
     for (int32_t r = 0; r < s->ranks; r++) *slack = NEO__MAX(*slack, s->weighed[r]);
     return NEO_OK;
 }
@@ -2897,7 +2828,7 @@ static neo_status neo__plan_no_options(const neo_plan *plan, int32_t table, cons
 static neo_status neo__plan_run(neo_plan *plan, const char *fn) {
     neo__plan_search s;
     int64_t budget = plan->desc.cluster.memory_bytes;
-    if (!neo__plan_search_alloc(&s, plan)) return NEO_ERR_MEMORY;
+    NEO__TRY(neo__plan_search_alloc(&s, plan));
     for (int32_t t = 0; t < s.tables; t++)
         if (!s.options[t].count) return neo__plan_no_options(plan, t, fn);
     neo_status status = neo__plan_search_attempt(&s, budget);
@@ -2931,23 +2862,25 @@ static void neo__plan_text_add(neo__plan_text *t, const char *format, ...) {
     va_end(args);
     if (n > 0) t->length += (size_t)n;
 }
-static void neo__plan_text_seconds(neo__plan_text *t, double x) {
-    if (x >= 1.0)
-        neo__plan_text_add(t, "%.3g s", x);
-    else if (x >= 1e-3)
-        neo__plan_text_add(t, "%.3g ms", x * 1e3);
-    else
-        neo__plan_text_add(t, "%.3g us", x * 1e6);
+/* An amount with its unit, for one message. */
+typedef struct neo__plan_amount {
+    char text[32];
+} neo__plan_amount;
+static neo__plan_amount neo__plan_seconds(double x) {
+    neo__plan_amount a;
+    const char *unit = x >= 1.0 ? "s" : x >= 1e-3 ? "ms" : "us";
+    x *= x >= 1.0 ? 1.0 : x >= 1e-3 ? 1e3 : 1e6;
+    snprintf(a.text, sizeof a.text, "%.3g %s", x, unit);
+    return a;
 }
-static void neo__plan_text_bytes(neo__plan_text *t, double x) {
+static neo__plan_amount neo__plan_bytes(double x) {
     static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+    neo__plan_amount a;
     int u = 0;
     for (; x >= 1024.0 && u < 4; u++) x /= 1024.0;
-    if (u == 0)
-        neo__plan_text_add(t, "%.0f bytes", x);
-    else
-        neo__plan_text_add(t, x < 10.0 ? "%.2f %s" : x < 100.0 ? "%.1f %s" : "%.0f %s", x,
-                           units[u]);
+    int digits = u == 0 || x >= 100.0 ? 0 : x < 10.0 ? 2 : 1;
+    snprintf(a.text, sizeof a.text, "%.*f %s", digits, x, units[u]);
+    return a;
 }
 /* Ranks as 0-3,7: of pieces [0, count), which come one by one. */
 static void neo__plan_text_ranks(neo__plan_text *t, const neo_piece *p, int64_t count) {
@@ -2969,13 +2902,12 @@ static void neo__plan_table_cost(const neo_plan *plan, const neo__plan_table *t,
         const neo_piece *p = &plan->piece[i];
         int copies = p->rank == NEO_EVERY_RANK;
         neo__plan_load x = copies ? neo__plan_copy_load(plan, t)
-                             : neo__plan_piece_load(plan, t, p->rows, p->cols, plan->cut[i]);
+                                  : neo__plan_piece_load(plan, t, &plan->cut[i]);
         double seconds = x.at[NEO__PLAN_SECONDS];
         if (copies) {
             all = seconds + neo__plan_copy_reduce(t) * plan->model.all_reduce;
         } else {
-            neo__plan_load samples = neo__plan_sample_load(plan, t, p->rows, p->cols, plan->cut[i]);
-            all += samples.at[NEO__PLAN_SECONDS];
+            all += neo__plan_sample_load(plan, t, &plan->cut[i]).at[NEO__PLAN_SECONDS];
             sum += seconds;
             if (seconds > *most) *most = seconds;
         }
@@ -2988,41 +2920,36 @@ static void neo__plan_why_chosen(const neo_plan *plan, const neo__plan_table *t,
                                  neo__plan_text *text) {
     const neo_piece *p = plan->piece + t->first_piece;
     double mean, most, bytes;
-    int64_t slices = 1;
-    for (int64_t i = 1; i < t->piece_count; i++) slices += p[i].first_col != p[i - 1].first_col;
+    int64_t slices = neo__plan_slices(plan, t), pieces = t->piece_count;
     neo__plan_text_add(text, "%s: ", NEO__PLACEMENT_NAMES[t->placement]);
     if (p->rank == NEO_EVERY_RANK)
         neo__plan_text_add(text, "a copy on every rank");
-    else if (t->piece_count == 1)
+    else if (pieces == 1)
         neo__plan_text_add(text, "on rank %d", p->rank);
     else if (slices == 1)
-        neo__plan_text_add(text, "%" PRId64 " ranges of rows on ranks ", t->piece_count);
-    else if (slices == t->piece_count)
+        neo__plan_text_add(text, "%" PRId64 " ranges of rows on ranks ", pieces);
+    else if (slices == pieces)
         neo__plan_text_add(text, "%" PRId64 " slices of columns on ranks ", slices);
     else
         neo__plan_text_add(text, "%" PRId64 " slices of columns, %" PRId64 " pieces on ranks ",
-                           slices, t->piece_count);
-    if (t->piece_count > 1) neo__plan_text_ranks(text, p, t->piece_count);
+                           slices, pieces);
+    if (pieces > 1) neo__plan_text_ranks(text, p, pieces);
     neo__plan_table_cost(plan, t, &mean, &most, &bytes);
-    neo__plan_text_add(text, "; takes ");
-    neo__plan_text_seconds(text, mean);
-    neo__plan_text_add(text, " of a rank in the mean, ");
-    neo__plan_text_seconds(text, most);
-    neo__plan_text_add(text, " at most; ");
-    neo__plan_text_bytes(text, bytes);
-    if (plan->origin == NEO__PLAN_GIVEN) neo__plan_text_add(text, " (as given)");
-    neo__plan_text_add(text, "\n");
+    neo__plan_text_add(text, "; takes %s of a rank in the mean, %s at most; %s%s\n",
+                       neo__plan_seconds(mean).text, neo__plan_seconds(most).text,
+                       neo__plan_bytes(bytes).text,
+                       plan->origin == NEO__PLAN_GIVEN ? " (as given)" : "");
     if (plan->origin == NEO__PLAN_UNIFORM && plan->uniform != t->placement) {
         const char *reason = neo__plan_reason(plan, t, plan->uniform);
         neo__plan_text_add(text, "%s was asked for: %s\n", NEO__PLACEMENT_NAMES[plan->uniform],
-                      reason ? reason : "so many parts amount to the same");
+                           reason ? reason : "so many parts amount to the same");
     }
 }
-/* Why a table lies not so; o: what would be possible. */
+/* The reason that a table does not lie in one of the ways o. */
 static void neo__plan_why_rejected(const neo_plan *plan, const neo__plan_table *t,
-                              const neo__plan_options *o, neo__plan_text *text) {
-    double mean, most, bytes, all = 0.0, least = DBL_MAX,
-                              budget = (double)plan->desc.cluster.memory_bytes;
+                                   const neo__plan_options *o, neo__plan_text *text) {
+    double budget = (double)plan->desc.cluster.memory_bytes, least = DBL_MAX;
+    double mean, most, bytes, all = 0.0;
     const neo__plan_option *best = NULL;
     neo__plan_table_cost(plan, t, &mean, &most, &bytes);
     for (int32_t r = 0; r < plan->desc.cluster.ranks; r++)
@@ -3032,28 +2959,20 @@ static void neo__plan_why_rejected(const neo_plan *plan, const neo__plan_table *
         if (budget > 0.0 && o->at[i].most_bytes > budget) continue;
         if (!best || o->at[i].seconds < best->seconds) best = &o->at[i];
     }
-    if (!best) {
-        neo__plan_text_add(text, "no memory: ");
-        neo__plan_text_bytes(text, least);
-        neo__plan_text_add(text, " on a rank, of ");
-        neo__plan_text_bytes(text, budget);
-    } else if (best->seconds > mean * 1.001) {
-        neo__plan_text_add(text, "costs more: ");
-        neo__plan_text_seconds(text, best->seconds);
-        neo__plan_text_add(text, " of a rank in the mean");
-        if (best->reduce_bytes > 0.0)
-            neo__plan_text_add(text, ", with the all-reduce of its gradient");
-    } else if (best->peak > all) {
-        neo__plan_text_add(text, "too much for one rank: ");
-        neo__plan_text_seconds(text, best->peak);
-        neo__plan_text_add(text, ", where a rank has ");
-        neo__plan_text_seconds(text, all);
-        neo__plan_text_add(text, " in the mean for all tables");
-    } else {
-        neo__plan_text_add(text,
-                      "possible, but the whole step was not shorter, or memory was too tight");
-    }
-    neo__plan_text_add(text, "\n");
+    if (!best)
+        neo__plan_text_add(text, "no memory: %s on a rank, of %s\n", neo__plan_bytes(least).text,
+                           neo__plan_bytes(budget).text);
+    else if (best->seconds > mean * 1.001)
+        neo__plan_text_add(text, "costs more: %s of a rank in the mean%s\n",
+                           neo__plan_seconds(best->seconds).text,
+                           best->reduce_bytes > 0.0 ? ", with the all-reduce of its gradient" : "");
+    else if (best->peak > all)
+        neo__plan_text_add(text, "too much for one rank: %s, where a rank has %s in the mean for "
+                           "all tables\n", neo__plan_seconds(best->peak).text,
+                           neo__plan_seconds(all).text);
+    else
+        neo__plan_text_add(text, "possible, but the whole step was not shorter, or memory was too "
+                           "tight\n");
 }
 NEO_API size_t neo_plan_why(const neo_plan *plan, int32_t table, char *text, size_t bytes) {
     neo__plan_text out = {NULL, text, bytes, 0};
@@ -3064,12 +2983,12 @@ NEO_API size_t neo_plan_why(const neo_plan *plan, int32_t table, char *text, siz
     neo__plan_why_chosen(plan, t, &out);
     for (int p = 0; p < NEO_PLACEMENT_COUNT && options; p++) {
         const char *reason = neo__plan_reason(plan, t, (neo_placement)p);
-        if ((neo_placement)p == t->placement || (plan->origin == NEO__PLAN_UNIFORM)) continue;
-        neo__plan_text_add(&out, "not %s: ", NEO__PLACEMENT_NAMES[p]);
+        if ((neo_placement)p == t->placement || plan->origin == NEO__PLAN_UNIFORM) continue;
+        neo__plan_text_add(&out, "not %s: %s", NEO__PLACEMENT_NAMES[p], reason ? reason : "");
         options->count = 0;
         neo__plan_options_of(plan, t, (neo_placement)p, 0, options);
         if (reason)
-            neo__plan_text_add(&out, "%s\n", reason);
+            neo__plan_text_add(&out, "\n");
         else
             neo__plan_why_rejected(plan, t, options, &out);
     }
@@ -3106,16 +3025,14 @@ static int neo__plan_is_shape(const neo_plan *plan, int32_t table, int32_t *slic
                               int32_t *parts) {
     const neo__plan_table *t = &plan->table[table];
     const neo_piece *p = plan->piece + t->first_piece;
-    int64_t n = t->piece_count, cols = 1;
-    for (int64_t i = 1; i < n; i++) cols += p[i].first_col != p[i - 1].first_col;
+    int64_t n = t->piece_count, cols = neo__plan_slices(plan, t);
     if (n > NEO__PLAN_MAX_RANKS || n % cols) return 0;
     *slices = (int32_t)cols;
     *parts = (int32_t)(n / cols);
     if (cols > t->blocks || *parts > neo__plan_row_units(t)) return 0;
     for (int64_t i = 0; i < n; i++) {
         neo_piece want = p[i];
-        neo__plan_cols(plan, t, cols, i / *parts, &want);
-        neo__plan_rows(t, *parts, i % *parts, &want);
+        neo__plan_part(plan, t, cols, *parts, i, &want);
         if (neo__plan_piece_order(&want, &p[i]) != 0) return 0;
     }
     return 1;
@@ -3201,16 +3118,12 @@ static neo_status neo__plan_line_error(const neo__plan_reader *r, const char *me
 }
 /* A whole number at *text, which moves on; 0 if there is none. */
 static int neo__plan_number(const char **text, int64_t *number) {
-    const char *p = *text;
-    int64_t n = 0;
-    if (*p < '0' || *p > '9') return 0;
-    for (; *p >= '0' && *p <= '9'; p++) {
-        if (n > (INT64_MAX - 9) / 10) return 0;
-        n = n * 10 + (*p - '0');
+    const char *begin = *text;
+    for (*number = 0; **text >= '0' && **text <= '9'; ++*text) {
+        if (*number > (INT64_MAX - 9) / 10) return 0;
+        *number = *number * 10 + (**text - '0');
     }
-    *text = p;
-    *number = n;
-    return 1;
+    return *text > begin;
 }
 /* The next word as one number, or as two with a sign between, as 12x34. */
 static int neo__plan_read_number(neo__plan_reader *r, int64_t *number) {
@@ -3221,22 +3134,22 @@ static int neo__plan_read_pair(neo__plan_reader *r, char sign, int64_t *a, int64
     const char *p = neo__plan_word(r);
     return neo__plan_number(&p, a) && *p++ == sign && neo__plan_number(&p, b) && *p == 0;
 }
-static int neo__plan_hex(char c) {
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                                  : -1;
+/* The byte of two hexadecimal digits; -1: they are none. */
+static int neo__plan_hex(const char *p) {
+    if (strspn(p, "0123456789abcdefABCDEF") < 2) return -1;
+    const char digits[3] = {p[0], p[1], 0};
+    return (int)strtol(digits, NULL, 16);
 }
 static neo_status neo__plan_read_name(neo__plan_reader *r) {
     const char *p = neo__plan_word(r);
-    char *name = (char *)neo__plan_alloc(&r->plan->work, (int64_t)strlen(p) + 1, 1);
-    if (!name) return NEO_ERR_MEMORY;
+    char *name;
+    NEO__TRY(NEO__ARENA(&r->plan->work, name, strlen(p) + 1));
     for (size_t n = 0; *p; n++) {
         name[n] = *p++;
         if (name[n] != '%') continue;
-        int high = neo__plan_hex(p[0]), low = high < 0 ? -1 : neo__plan_hex(p[1]);
-        NEO__PLAN_WANT(low >= 0 && (high || low), "% begins no byte of two digits in", r->word);
-        name[n] = (char)(high * 16 + low);
+        int byte = neo__plan_hex(p);
+        NEO__PLAN_WANT(byte > 0, "% begins no byte of two digits in", r->word);
+        name[n] = (char)byte;
         p += 2;
     }
     for (r->table = 0; r->table < r->plan->bags.table_count; r->table++)
@@ -3275,18 +3188,18 @@ static neo_status neo__plan_read_ranks(neo__plan_reader *r, int32_t *groups, int
     NEO__PLAN_WANT(*p == 0, "ranks are wrong", "");
     return NEO_OK;
 }
-/* Room for `more` pieces behind those read; NULL if there is no memory. */
-static neo_piece *neo__plan_read_room(neo__plan_reader *r, int64_t more) {
+/* *to: room for `more` pieces behind those read. */
+static neo_status neo__plan_read_room(neo__plan_reader *r, int64_t more, neo_piece **to) {
     if (r->count + more > r->room) {
-        int64_t room = 2 * r->room + more;
-        neo_piece *pieces = (neo_piece *)neo__plan_alloc(&r->plan->work, room, sizeof *pieces);
-        if (!pieces) return NULL;
+        neo_piece *pieces;
+        NEO__TRY(NEO__ARENA(&r->plan->work, pieces, 2 * r->room + more));
         if (r->count) memcpy(pieces, r->pieces, (size_t)r->count * sizeof *pieces);
         r->pieces = pieces;
-        r->room = room;
+        r->room = 2 * r->room + more;
     }
+    *to = r->pieces + r->count;
     r->count += more;
-    return r->pieces + r->count - more;
+    return NEO_OK;
 }
 static neo_status neo__plan_read_cut(neo__plan_reader *r, neo_placement placement) {
     const neo__plan_table *t = &r->plan->table[r->table];
@@ -3304,8 +3217,8 @@ static neo_status neo__plan_read_cut(neo__plan_reader *r, neo_placement placemen
         NEO__PLAN_WANT(shape.row_parts <= neo__plan_row_units(t),
                        "it has not so many rows or buckets", "");
     }
-    neo_piece *to = neo__plan_read_room(r, neo__plan_shape_count(shape));
-    if (!to) return NEO_ERR_MEMORY;
+    neo_piece *to;
+    NEO__TRY(neo__plan_read_room(r, neo__plan_shape_count(shape), &to));
     neo__plan_shape_cut(r->plan, r->table, shape, to);
     return NEO_OK;
 }
@@ -3334,9 +3247,9 @@ static neo_status neo__plan_read_table(neo__plan_reader *r) {
 }
 static neo_status neo__plan_read_piece(neo__plan_reader *r) {
     int64_t rank;
+    neo_piece *p;
     NEO__PLAN_WANT(r->open > 0, "a piece more than were announced", "");
-    neo_piece *p = neo__plan_read_room(r, 1);
-    if (!p) return NEO_ERR_MEMORY;
+    NEO__TRY(neo__plan_read_room(r, 1, &p));
     NEO__PLAN_WANT(neo__plan_read_number(r, &rank) && rank < r->plan->desc.cluster.ranks,
                    "not a rank of this plan:", r->word);
     NEO__PLAN_WANT(neo__plan_read_pair(r, '+', &p->first_row, &p->rows),
@@ -3387,14 +3300,13 @@ static neo_status neo__plan_read_lines(neo__plan_reader *r) {
 }
 /* text: [bytes] and a NUL; it is cut into words. */
 static neo_status neo__plan_parse(neo_plan *plan, const char *path, char *text, size_t bytes) {
-    neo__plan_reader *r = (neo__plan_reader *)neo__plan_alloc(&plan->work, 1, sizeof *r);
-    if (!r) return NEO_ERR_MEMORY;
+    neo__plan_reader *r;
+    NEO__TRY(NEO__ARENA(&plan->work, r, 1));
     r->plan = plan;
     r->path = path;
     r->at = text;
     r->end = text + bytes;
-    r->seen = (uint8_t *)neo__plan_alloc(&plan->work, plan->bags.table_count, 1);
-    if (!r->seen) return NEO_ERR_MEMORY;
+    NEO__TRY(NEO__ARENA(&plan->work, r->seen, plan->bags.table_count));
     NEO__TRY(neo__plan_read_lines(r));
     return neo__plan_fill(plan, r->pieces, r->count, path);
 }
@@ -3410,12 +3322,12 @@ static neo_status neo__plan_load_file(neo_plan *plan, const char *path, char **t
         fclose(f);
         return neo_fail(NEO_ERR_IO, "%s: cannot read: no plain file, or larger than 1 GiB", path);
     }
-    *text = (char *)neo__plan_alloc(&plan->work, (int64_t)size + 1, 1);
+    neo_status status = NEO__ARENA(&plan->work, *text, size + 1);
     *bytes = 0; /* by getc, as with _FORTIFY_SOURCE gcc warns of fread where passes are left out */
-    for (int c; *text && *bytes < (size_t)size && (c = getc(f)) != EOF; ++*bytes)
+    for (int c; status == NEO_OK && *bytes < (size_t)size && (c = getc(f)) != EOF; ++*bytes)
         (*text)[*bytes] = (char)c;
     fclose(f);
-    if (!*text) return NEO_ERR_MEMORY;
+    if (status != NEO_OK) return status;
     NEO__CHECK(*bytes == (size_t)size, NEO_ERR_IO, "%s: cannot read to the end", path);
     NEO__CHECK(!memchr(*text, 0, *bytes), NEO_ERR_FORMAT, "%s: has a zero byte: no text file",
                path);
@@ -3542,42 +3454,36 @@ enum {
     NEO__CALIBRATE_POOLING = 20,
     NEO__CALIBRATE_EDGE = 512
 };
+enum {
+    NEO__CALIBRATE_IDS = NEO__CALIBRATE_BATCH * NEO__CALIBRATE_POOLING,
+    NEO__CALIBRATE_FLOATS = 16 << 20 /* of each of the two buffers */
+};
 typedef struct neo__calibrate_job {
-    const float *from;
-    float *to;
-    int64_t count, tasks;
+    float *memory; /* two buffers */
+    int64_t tasks;
 } neo__calibrate_job;
 static void neo__calibrate_task(void *arg, int64_t i, int worker) {
     const neo__calibrate_job *job = (const neo__calibrate_job *)arg;
-    int64_t begin = neo__bucket_begin(job->count, job->tasks, i),
-            end = neo__bucket_begin(job->count, job->tasks, i + 1);
+    int64_t begin = neo__bucket_begin(NEO__CALIBRATE_FLOATS, job->tasks, i),
+            end = neo__bucket_begin(NEO__CALIBRATE_FLOATS, job->tasks, i + 1);
     (void)worker;
-    memcpy(job->to + begin, job->from + begin, (size_t)(end - begin) * sizeof *job->to);
+    memcpy(job->memory + NEO__CALIBRATE_FLOATS + begin, job->memory + begin,
+           (size_t)(end - begin) * sizeof *job->memory);
 }
 static double neo__calibrate_least(double best, int64_t began) {
     double seconds = (double)(neo_time_ns() - began) * 1e-9;
     if (seconds < 1e-9) seconds = 1e-9;
     return best == 0.0 || seconds < best ? seconds : best;
 }
-static neo_status neo__calibrate_copy(neo_ctx *ctx, double *bandwidth) {
-    neo__calibrate_job job;
+static double neo__calibrate_copy(neo_ctx *ctx, float *memory) {
+    neo__calibrate_job job = {memory, neo_ctx_threads(ctx)};
     double best = 0.0;
-    job.count = (int64_t)16 << 20;
-    job.tasks = neo_ctx_threads(ctx);
-    size_t bytes = (size_t)job.count * sizeof(float);
-    float *memory = (float *)neo_alloc(ctx, 2 * bytes);
-    NEO__CHECK(memory, NEO_ERR_MEMORY, "neo_calibrate: no memory for %zu bytes", 2 * bytes);
-    memset(memory, 0, 2 * bytes);
-    job.from = memory;
-    job.to = memory + job.count;
     for (int run = 0; run < NEO__CALIBRATE_RUNS; run++) {
         int64_t began = neo_time_ns();
         neo_parallel_for(ctx, job.tasks, neo__calibrate_task, &job);
         best = neo__calibrate_least(best, began);
     }
-    neo_free(ctx, memory, 2 * bytes);
-    *bandwidth = 2.0 * (double)bytes / best;
-    return NEO_OK;
+    return 2.0 * (double)NEO__CALIBRATE_FLOATS * (double)sizeof(float) / best;
 }
 /* A table, and seconds of what is done with it. */
 typedef struct neo__calibrate_table {
@@ -3604,7 +3510,6 @@ static neo_status neo__calibrate_run(neo_bags *bags, neo_jagged_buffer *batch, n
     }
     return NEO_OK;
 }
-enum { NEO__CALIBRATE_IDS = NEO__CALIBRATE_BATCH * NEO__CALIBRATE_POOLING };
 static neo_status neo__calibrate_bags(neo_ctx *ctx, const int64_t *id, neo__calibrate_table *t) {
     const int64_t shape[2] = {NEO__CALIBRATE_BATCH, t->dim};
     NEO__ZERO(neo_table_desc, table);
@@ -3713,45 +3618,40 @@ static neo_status neo__calibrate_flops(neo_ctx *ctx, double *flops) {
     if (status == NEO_OK) *flops = 2.0 * (double)n * (double)n * (double)n / best;
     return status;
 }
-static neo_status neo__calibrate_loops(neo_ctx *ctx, const int64_t *id, neo_cluster *c,
-                                       const neo__calibrate_table *tables) {
-    const int64_t count = (int64_t)NEO__CALIBRATE_BATCH * 16 * NEO__CALIBRATE_SLICE;
-    size_t bytes = 2 * (size_t)count * sizeof(float);
-    float *rows = (float *)neo_alloc(ctx, bytes);
-    NEO__CHECK(rows, NEO_ERR_MEMORY, "neo_calibrate: no memory for %zu bytes", bytes);
-    memset(rows, 0, bytes);
-    double row = neo__calibrate_row(rows, rows + count);
-    neo__calibrate_factors(c, tables, neo__calibrate_id(id, (int32_t *)(void *)rows), row);
-    neo_free(ctx, rows, bytes);
-    return NEO_OK;
-}
-NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster) {
-    double bandwidth = 0.0, flops = 0.0;
-    size_t bytes = (size_t)(NEO__CALIBRATE_IDS + NEO__CALIBRATE_BATCH) * sizeof(int64_t);
+static neo_status neo__calibrate_all(neo__arena *work, neo_cluster *c) {
     neo__calibrate_table t[3] = {{NEO__CALIBRATE_DIM, 0, 1, 0.0, 0.0, 0.0},
                                  {NEO__CALIBRATE_NARROW, 0, 0, 0.0, 0.0, 0.0},
                                  {NEO__CALIBRATE_DIM, NEO__CALIBRATE_BUCKETS, 0, 0.0, 0.0, 0.0}};
-    neo_status status = NEO_OK;
-    NEO__CHECK(ctx && cluster, NEO_ERR_ARG, "neo_calibrate: an argument is NULL");
-    NEO__TRY(neo__calibrate_copy(ctx, &bandwidth));
-    NEO__TRY(neo__calibrate_flops(ctx, &flops));
-    int64_t *id = (int64_t *)neo_alloc(ctx, bytes); /* ids, then lengths */
-    NEO__CHECK(id, NEO_ERR_MEMORY, "neo_calibrate: no memory for %zu bytes", bytes);
+    float *memory;
+    int64_t *id; /* ids, then lengths */
+    NEO__TRY(NEO__ARENA(work, memory, 2 * NEO__CALIBRATE_FLOATS));
+    NEO__TRY(NEO__ARENA(work, id, NEO__CALIBRATE_IDS + NEO__CALIBRATE_BATCH));
     for (int64_t i = 0; i < NEO__CALIBRATE_IDS; i++)
         id[i] = neo_zipf(
             neo_random_uniform(1, neo_hash("calibrate"), 0, NEO_STREAM_USER, (uint64_t)i),
             NEO__CALIBRATE_ROWS, 1.15f);
     for (int64_t i = 0; i < NEO__CALIBRATE_BATCH; i++)
         id[NEO__CALIBRATE_IDS + i] = NEO__CALIBRATE_POOLING;
-    for (int i = 0; i < 3 && status == NEO_OK; i++) status = neo__calibrate_bags(ctx, id, &t[i]);
+    c->memory_bandwidth = neo__calibrate_copy(work->ctx, memory);
+    NEO__TRY(neo__calibrate_flops(work->ctx, &c->flops));
+    double seconds_row = neo__calibrate_row(memory, memory + NEO__CALIBRATE_FLOATS),
+           seconds_id = neo__calibrate_id(id, (int32_t *)(void *)memory);
+    for (int i = 0; i < 3; i++) NEO__TRY(neo__calibrate_bags(work->ctx, id, &t[i]));
+    neo__calibrate_factors(c, t, seconds_id, seconds_row);
+    return NEO_OK;
+}
+NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster) {
+    NEO__CHECK(ctx && cluster, NEO_ERR_ARG, "neo_calibrate: an argument is NULL");
+    NEO__ZERO(neo__arena, work);
     neo_cluster found = *cluster;
-    found.memory_bandwidth = bandwidth;
-    found.flops = flops;
-    if (status == NEO_OK) status = neo__calibrate_loops(ctx, id, &found, t);
-    neo_free(ctx, id, bytes);
+    work.ctx = ctx;
+    work.function = "neo_calibrate";
+    neo_status status = neo__calibrate_all(&work, &found);
+    neo__arena_free(&work);
     if (status == NEO_OK) *cluster = found;
     return status;
 }
+
 /* ------------------------------------------------------------------------------------------------
    >>impl-shard-map
 
