@@ -4014,25 +4014,30 @@ NEO__INLINE void neo__task_range(int64_t count, int64_t tasks, int64_t i, int64_
 }
 
 /* An operation of the CPU over `count` pieces (rows, elements): a record, cut into tasks. */
-typedef struct neo__cpu_job {
+typedef struct neo__cpu_part { /* a task: pieces [begin, end) */
     neo_ctx *ctx;
     const void *call; /* the operation's record, neo__x_call */
-    int64_t count, tasks;
+    int64_t begin, end;
+    int worker;
+} neo__cpu_part;
+typedef struct neo__cpu_job {
+    neo_ctx *ctx;
+    const void *call;
+    int64_t count, tasks, unit;
+    void (*work)(const neo__cpu_part *part);
 } neo__cpu_job;
-/* The pieces [begin, end) of task `index`, cut at multiples of `unit`. */
-NEO__INLINE void neo__cpu_range(const neo__cpu_job *job, int64_t index, int64_t unit,
-                                int64_t *begin, int64_t *end) {
-    neo__task_range(job->count, job->tasks, index, unit, begin, end);
+static void neo__cpu_task(void *arg, int64_t index, int worker) {
+    const neo__cpu_job *job = (const neo__cpu_job *)arg;
+    neo__cpu_part part = {job->ctx, job->call, 0, 0, worker};
+    neo__task_range(job->count, job->tasks, index, job->unit, &part.begin, &part.end);
+    job->work(&part);
 }
-/* task(job, index, worker) over all pieces; each task has at least `grain` of them. */
+/* work(part) over all pieces; each task has at least `grain` of them, cut at multiples of `unit`. */
 static void neo__cpu_run(neo_device *d, const void *call, int64_t count, int64_t grain,
-                         neo_task_fn task) {
-    neo__cpu_job job;
-    job.ctx = neo__cpu_ctx(d);
-    job.call = call;
-    job.count = count;
-    job.tasks = neo__task_count(job.ctx, count, grain);
-    if (count > 0) neo_parallel_for(job.ctx, job.tasks, task, &job);
+                         int64_t unit, void (*work)(const neo__cpu_part *part)) {
+    neo_ctx *ctx = neo__cpu_ctx(d);
+    neo__cpu_job job = {ctx, call, count, neo__task_count(ctx, count, grain), unit, work};
+    if (count > 0) neo_parallel_for(ctx, job.tasks, neo__cpu_task, &job);
 }
 
 /* ---- instruction sets ---- */
@@ -5368,76 +5373,62 @@ static void neo__convert_run(neo_ctx *ctx, const neo__convert_call *c, const neo
     if (run->dst_stride != 1)
         neo__move(run->dst, run->dst_stride, (const char *)packed_dst.i, 1, neo_dtype_size(to), n);
 }
-static void neo__convert_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    const neo__convert_call *c = (const neo__convert_call *)job->call;
-    int64_t begin, end;
-    (void)worker;
-    neo__cpu_range(job, index, NEO__RUN, &begin, &end);
-    for (neo__run run; begin < end; begin += run.count) {
-        neo__run_find(c, begin, end, &run);
-        neo__convert_run(job->ctx, c, &run);
+static void neo__convert_part(const neo__cpu_part *part) {
+    const neo__convert_call *c = (const neo__convert_call *)part->call;
+    neo__run run;
+    for (int64_t at = part->begin; at < part->end; at += run.count) {
+        neo__run_find(c, at, part->end, &run);
+        neo__convert_run(part->ctx, c, &run);
     }
 }
-static void neo__copy_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    const neo__convert_call *c = (const neo__convert_call *)job->call;
+static void neo__copy_part(const neo__cpu_part *part) {
+    const neo__convert_call *c = (const neo__convert_call *)part->call;
     const size_t size = neo_dtype_size(c->src.dtype);
-    int64_t begin, end;
-    (void)worker;
-    neo__cpu_range(job, index, NEO__RUN, &begin, &end);
-    for (neo__run run; begin < end; begin += run.count) {
-        neo__run_find(c, begin, end, &run);
-        if (c->src.ndim == 1 && run.src_stride == 1 && run.dst_stride == 1) run.count = end - begin;
+    neo__run run;
+    for (int64_t at = part->begin; at < part->end; at += run.count) {
+        neo__run_find(c, at, part->end, &run);
+        if (c->src.ndim == 1 && run.src_stride == 1 && run.dst_stride == 1)
+            run.count = part->end - at;
         neo__move(run.dst, run.dst_stride, run.src, run.src_stride, size, run.count);
     }
 }
 static neo_status neo__cpu_convert(neo_device *d, const neo__convert_call *call) {
     const int copies = call->src.dtype == call->dst.dtype;
-    neo__cpu_run(d, call, call->count, NEO__ELEMENT_GRAIN,
-                 copies ? neo__copy_task : neo__convert_task);
+    neo__cpu_run(d, call, call->count, NEO__ELEMENT_GRAIN, NEO__RUN,
+                 copies ? neo__copy_part : neo__convert_part);
     return NEO_OK;
 }
 typedef struct neo__fill {
     char *to;
     int byte;
 } neo__fill;
-static void neo__fill_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    const neo__fill *fill = (const neo__fill *)job->call;
-    int64_t begin, end;
-    (void)worker;
-    neo__cpu_range(job, index, 4096, &begin, &end);
-    memset(fill->to + begin, fill->byte, (size_t)(end - begin));
+static void neo__fill_part(const neo__cpu_part *part) {
+    const neo__fill *fill = (const neo__fill *)part->call;
+    memset(fill->to + part->begin, fill->byte, (size_t)(part->end - part->begin));
 }
 static neo_status neo__cpu_fill(neo_device *d, void *to, int byte, size_t bytes) {
-    neo__fill fill;
-    fill.to = (char *)to;
-    fill.byte = byte;
-    neo__cpu_run(d, &fill, (int64_t)bytes, 4 * NEO__ELEMENT_GRAIN, neo__fill_task);
+    const neo__fill fill = {(char *)to, byte};
+    neo__cpu_run(d, &fill, (int64_t)bytes, 4 * NEO__ELEMENT_GRAIN, 4096, neo__fill_part);
     return NEO_OK;
 }
 
 /* Adding part i + s to part i for s = 1, 2, 4 ... is the tree that splits at the largest power of
    two. */
-static void neo__tree_sum_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    const neo__tree_sum_call *c = (const neo__tree_sum_call *)job->call;
+static void neo__tree_sum_part(const neo__cpu_part *part) {
+    enum { NEAR = 1024 }; /* elements of a part that stay in the cache */
+    const neo__tree_sum_call *c = (const neo__tree_sum_call *)part->call;
     float *first = (float *)c->parts[0].data;
-    int64_t begin, end;
-    (void)worker;
-    neo__cpu_range(job, index, 1024, &begin, &end);
-    for (int64_t at = begin; at < end; at += 1024) { /* pieces that stay in the cache */
-        int64_t n = NEO__MIN(end - at, (int64_t)1024);
+    for (int64_t at = part->begin; at < part->end; at += NEAR) {
+        const int64_t n = NEO__MIN(part->end - at, (int64_t)NEAR);
         for (int s = 1; s < c->count; s *= 2)
             for (int i = 0; i + s < c->count; i += 2 * s)
-                job->ctx->vec->add((float *)c->parts[i].data + at,
-                                   (const float *)c->parts[i + s].data + at, n);
+                part->ctx->vec->add((float *)c->parts[i].data + at,
+                                    (const float *)c->parts[i + s].data + at, n);
         if (c->out != first) memcpy(c->out + at, first + at, (size_t)n * sizeof(float));
     }
 }
 static neo_status neo__cpu_tree_sum(neo_device *d, const neo__tree_sum_call *call) {
-    neo__cpu_run(d, call, call->n, 1 << 14, neo__tree_sum_task);
+    neo__cpu_run(d, call, call->n, 1 << 14, 1024, neo__tree_sum_part);
     return NEO_OK;
 }
 
@@ -5495,9 +5486,10 @@ static void neo__init_blocks(neo_ctx *ctx, const neo__init_call *c, float *y, in
         ctx->tensor->uniform(y, blocks, &c->key, block, c->init.a, c->scale, c->top);
     else ctx->tensor->normal(y, blocks, &c->key, block, c->init.a, c->init.b);
 }
-/* Elements [i, end). Whole blocks go straight to memory; the ragged ends through a block of their
-   own. */
-static void neo__init_values(neo_ctx *ctx, const neo__init_call *c, int64_t i, int64_t end) {
+/* Whole blocks go straight to memory; the ragged ends through a block of their own. */
+static void neo__init_part(const neo__cpu_part *part) {
+    const neo__init_call *c = (const neo__init_call *)part->call;
+    int64_t i = part->begin, end = part->end;
     if (c->init.kind == NEO_INIT_CONSTANT) {
         for (; i < end; i++) c->out[i] = c->init.a;
         return;
@@ -5507,24 +5499,17 @@ static void neo__init_values(neo_ctx *ctx, const neo__init_call *c, int64_t i, i
         uint64_t at = c->first + (uint64_t)(i + row * (c->stride - c->cols));
         int64_t blocks = left / 4;
         if (at % 4 == 0 && blocks > 0) {
-            neo__init_blocks(ctx, c, c->out + i, blocks, at / 4);
+            neo__init_blocks(part->ctx, c, c->out + i, blocks, at / 4);
             i += 4 * blocks;
         } else {
             float y[4];
-            neo__init_blocks(ctx, c, y, 1, at / 4);
+            neo__init_blocks(part->ctx, c, y, 1, at / 4);
             for (uint64_t w = at % 4; w < 4 && left > 0; w++, left--) c->out[i++] = y[w];
         }
     }
 }
-static void neo__init_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    int64_t begin, end;
-    (void)worker;
-    neo__cpu_range(job, index, 256, &begin, &end);
-    neo__init_values(job->ctx, (const neo__init_call *)job->call, begin, end);
-}
 static neo_status neo__cpu_init(neo_device *d, const neo__init_call *call) {
-    neo__cpu_run(d, call, call->count, 1 << 14, neo__init_task);
+    neo__cpu_run(d, call, call->count, 1 << 14, 256, neo__init_part);
     return NEO_OK;
 }
 NEO__HOT_END
@@ -7161,21 +7146,19 @@ NEO_API neo_status neo_interact_backward(neo_ctx *ctx, int diagonal, neo_tensor 
 }
 NEO__HOT_BEGIN
 
-static void neo__interact_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    const neo__interact_call *c = (const neo__interact_call *)job->call;
-    const neo__gemm_kernels *kern = job->ctx->gemm;
-    float *scratch = (float *)(void *)neo__worker_scratch(job->ctx, worker);
-    int64_t begin, end;
-    neo__cpu_range(job, index, 1, &begin, &end);
-    for (int64_t i = begin; i < end; i++) {
+static void neo__interact_part(const neo__cpu_part *part) {
+    const neo__interact_call *c = (const neo__interact_call *)part->call;
+    const neo__gemm_kernels *kern = part->ctx->gemm;
+    float *scratch = (float *)(void *)neo__worker_scratch(part->ctx, part->worker);
+    for (int64_t i = part->begin; i < part->end; i++) {
         if (c->backward) kern->interact_backward(c, i, scratch);
         else kern->interact_forward(c, i, scratch);
     }
 }
 static neo_status neo__cpu_interact(neo_device *d, const neo__interact_call *c) {
     const int64_t vectors = c->features + 1;
-    neo__cpu_run(d, c, c->batch, 1 + (1 << 16) / (vectors * vectors * c->dim), neo__interact_task);
+    const int64_t grain = 1 + (1 << 16) / (vectors * vectors * c->dim);
+    neo__cpu_run(d, c, c->batch, grain, 1, neo__interact_part);
     return NEO_OK;
 }
 
@@ -7315,15 +7298,11 @@ static void neo__activation_row(const neo_ctx *ctx, const neo__activation_call *
     }
 }
 /* Pieces are rows, or the elements of one row. */
-static void neo__activation_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    const neo__activation_call *c = (const neo__activation_call *)job->call;
-    int64_t begin, end;
-    (void)worker;
-    neo__cpu_range(job, index, c->rows == 1 ? 16 : 1, &begin, &end);
-    if (c->rows == 1) neo__activation_row(job->ctx, c, 0, begin, end);
-    for (; c->rows > 1 && begin < end; begin++)
-        neo__activation_row(job->ctx, c, begin, 0, c->cols);
+static void neo__activation_part(const neo__cpu_part *part) {
+    const neo__activation_call *c = (const neo__activation_call *)part->call;
+    if (c->rows == 1) neo__activation_row(part->ctx, c, 0, part->begin, part->end);
+    for (int64_t i = part->begin; c->rows > 1 && i < part->end; i++)
+        neo__activation_row(part->ctx, c, i, 0, c->cols);
 }
 static neo_status neo__cpu_activation(neo_device *d, const neo__activation_call *call) {
     neo__activation_call c = *call;
@@ -7331,8 +7310,8 @@ static neo_status neo__cpu_activation(neo_device *d, const neo__activation_call 
     const int one_run = (!c.z || c.z_row == cols) && (!c.y || c.y_row == cols) &&
                         (!c.dy || c.dy_row == cols) && c.out_row == cols;
     if (one_run) c.cols *= c.rows, c.rows = 1;
-    if (c.rows == 1) neo__cpu_run(d, &c, c.cols, NEO__VEC_GRAIN, neo__activation_task);
-    else neo__cpu_run(d, &c, c.rows, 1 + NEO__VEC_GRAIN / 2 / cols, neo__activation_task);
+    if (c.rows == 1) neo__cpu_run(d, &c, c.cols, NEO__VEC_GRAIN, 16, neo__activation_part);
+    else neo__cpu_run(d, &c, c.rows, 1 + NEO__VEC_GRAIN / 2 / cols, 1, neo__activation_part);
     return NEO_OK;
 }
 
@@ -7366,21 +7345,18 @@ static void neo__blend_block(const neo_ctx *ctx, const neo__blend_call *c, int64
         break;
     }
 }
-static void neo__blend_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    const neo__blend_call *c = (const neo__blend_call *)job->call;
-    int64_t begin, end;
-    (void)worker;
-    neo__cpu_range(job, index, NEO__BLOCK, &begin, &end);
+static void neo__blend_part(const neo__cpu_part *part) {
+    const neo__blend_call *c = (const neo__blend_call *)part->call;
+    const int64_t begin = part->begin, count = part->end - begin;
     if (c->kind == NEO__BLEND_ADD && c->x_dtype == NEO_F32 && c->y_dtype == NEO_F32) {
-        job->ctx->vec->add((float *)c->x + begin, (const float *)c->y + begin, end - begin);
+        part->ctx->vec->add((float *)c->x + begin, (const float *)c->y + begin, count);
         return;
     }
-    for (; begin < end; begin += NEO__BLOCK)
-        neo__blend_block(job->ctx, c, begin, NEO__MIN(end - begin, (int64_t)NEO__BLOCK));
+    for (int64_t i = 0; i < count; i += NEO__BLOCK)
+        neo__blend_block(part->ctx, c, begin + i, NEO__MIN(count - i, (int64_t)NEO__BLOCK));
 }
 static neo_status neo__cpu_blend(neo_device *d, const neo__blend_call *call) {
-    neo__cpu_run(d, call, call->count, NEO__VEC_GRAIN, neo__blend_task);
+    neo__cpu_run(d, call, call->count, NEO__VEC_GRAIN, NEO__BLOCK, neo__blend_part);
     return NEO_OK;
 }
 
@@ -7486,14 +7462,10 @@ NEO__INLINE float *neo__norm_stats(const neo__norm_call *c, int64_t row) {
     return c->stats + row * (c->centered ? 2 : 1);
 }
 /* y, or dx. */
-static void neo__norm_rows_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    const neo__norm_call *c = (const neo__norm_call *)job->call;
-    const neo__vec_kernels *vec = job->ctx->vec;
-    int64_t i, end;
-    (void)worker;
-    neo__cpu_range(job, index, 1, &i, &end);
-    for (; i < end; i++) {
+static void neo__norm_rows_part(const neo__cpu_part *part) {
+    const neo__norm_call *c = (const neo__norm_call *)part->call;
+    const neo__vec_kernels *vec = part->ctx->vec;
+    for (int64_t i = part->begin; i < part->end; i++) {
         const float *x = c->x + i * c->x_row;
         float *stats = neo__norm_stats(c, i);
         if (c->backward)
@@ -7528,19 +7500,17 @@ static void neo__norm_grads(neo_ctx *ctx, const neo__norm_call *c, int64_t j0, i
     if (c->dweight) memcpy(c->dweight + j0, sums, (size_t)cols * sizeof *sums);
     if (c->dbias) memcpy(c->dbias + j0, sums + NEO__NORM_COLS, (size_t)cols * sizeof *sums);
 }
-static void neo__norm_grads_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    float *sums = (float *)(void *)neo__worker_scratch(job->ctx, worker);
-    int64_t j, end;
-    neo__cpu_range(job, index, NEO__NORM_COLS, &j, &end);
-    for (; j < end; j += NEO__NORM_COLS)
-        neo__norm_grads(job->ctx, (const neo__norm_call *)job->call, j,
-                        NEO__MIN(end - j, (int64_t)NEO__NORM_COLS), sums);
+static void neo__norm_grads_part(const neo__cpu_part *part) {
+    float *sums = (float *)(void *)neo__worker_scratch(part->ctx, part->worker);
+    for (int64_t j = part->begin; j < part->end; j += NEO__NORM_COLS)
+        neo__norm_grads(part->ctx, (const neo__norm_call *)part->call, j,
+                        NEO__MIN(part->end - j, (int64_t)NEO__NORM_COLS), sums);
 }
 static neo_status neo__cpu_norm(neo_device *d, const neo__norm_call *c) {
-    if (c->dweight || c->dbias) neo__cpu_run(d, c, c->cols, NEO__NORM_COLS, neo__norm_grads_task);
+    if (c->dweight || c->dbias)
+        neo__cpu_run(d, c, c->cols, NEO__NORM_COLS, NEO__NORM_COLS, neo__norm_grads_part);
     if (!c->backward || c->dx)
-        neo__cpu_run(d, c, c->rows, 1 + NEO__VEC_GRAIN / 4 / c->cols, neo__norm_rows_task);
+        neo__cpu_run(d, c, c->rows, 1 + NEO__VEC_GRAIN / 4 / c->cols, 1, neo__norm_rows_part);
     return NEO_OK;
 }
 
@@ -7639,13 +7609,9 @@ NEO_API neo_status neo_embedding_backward(neo_ctx *ctx, const neo_leaves *leaves
 NEO__HOT_BEGIN
 
 /* ---- the CPU ---- */
-static void neo__embedding_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    const neo__embedding_call *c = (const neo__embedding_call *)job->call;
-    int64_t begin, end;
-    (void)worker;
-    neo__cpu_range(job, index, 1, &begin, &end);
-    for (int64_t i = begin; i < end; i++)
+static void neo__embedding_part(const neo__cpu_part *part) {
+    const neo__embedding_call *c = (const neo__embedding_call *)part->call;
+    for (int64_t i = part->begin; i < part->end; i++)
         memcpy(c->to + i * c->to_row, c->from + neo__jagged_id(c->ids, c->is_i32, i) * c->from_row,
                (size_t)c->dim * sizeof *c->to);
 }
@@ -7725,7 +7691,7 @@ static neo_status neo__cpu_embedding(neo_device *d, const neo__embedding_call *c
     }
     if (c->rows == 0 || c->dim == 0) return NEO_OK;
     if (!c->backward)
-        neo__cpu_run(d, c, c->count, 1 + NEO__VEC_GRAIN / c->dim, neo__embedding_task);
+        neo__cpu_run(d, c, c->count, 1 + NEO__VEC_GRAIN / c->dim, 1, neo__embedding_part);
     else if (!c->add || c->leaves.count > 0) neo__embedding_grad(neo__cpu_ctx(d), c);
     return NEO_OK;
 }
@@ -7751,9 +7717,6 @@ enum {
     NEO__ATTENTION_TERMS =
         16 /* in a causal tile the terms of a sum begin and end at multiples of so many */
 };
-NEO__STATIC_ASSERT((8 * (size_t)NEO__ATTENTION_SIDE + 2 * NEO__KEYS * NEO__KEYS) * sizeof(float) <=
-                       NEO__WORKER_SCRATCH_BYTES,
-                   "a worker's scratch holds the tiles of >>impl-attention");
 
 NEO__HOT_END
 /* The sizes, and the tensors that both directions read. */
@@ -7831,25 +7794,20 @@ typedef struct neo__attention {
     int64_t wide;       /* dim, filled up to whole panels */
     int64_t first, col; /* the head's part of a tensor: rows from `first`, columns from `col` */
 } neo__attention;
-static neo__attention neo__attention_head(const neo__cpu_job *job, int64_t head) {
+static neo__attention neo__attention_head(const neo__cpu_part *part, int64_t head) {
     neo__attention a;
-    const neo__attention_call *c = (const neo__attention_call *)job->call;
-    const int64_t width = 2 * (int64_t)job->ctx->gemm->lanes;
-    a.ctx = job->ctx;
+    const neo__attention_call *c = (const neo__attention_call *)part->call;
+    const int64_t width = 2 * (int64_t)part->ctx->gemm->lanes;
+    a.ctx = part->ctx;
     a.call = c;
     a.wide = (c->dim + width - 1) / width * width;
     a.first = head / c->heads * c->length;
     a.col = head % c->heads * c->dim;
     return a;
 }
-/* Row i of the head. */
-NEO__INLINE const float *neo__attention_at(const neo__attention *a, const float *matrix,
-                                           int64_t row_step, int64_t i) {
-    return matrix + (a->first + i) * row_step + a->col;
-}
-NEO__INLINE float *neo__attention_out(const neo__attention *a, float *matrix, int64_t row_step,
-                                      int64_t i) {
-    return matrix + (a->first + i) * row_step + a->col;
+/* Row i of the head, in a tensor whose rows are row_step apart. */
+NEO__INLINE int64_t neo__attention_at(const neo__attention *a, int64_t row_step, int64_t i) {
+    return (a->first + i) * row_step + a->col;
 }
 NEO__INLINE float *neo__attention_lse(const neo__attention *a, int64_t i) {
     return a->call->lse + (a->first + i) * a->call->lse_row + a->col / a->call->dim;
@@ -7920,14 +7878,28 @@ NEO__INLINE int64_t neo__attention_seen(const neo__attention *a, int64_t i, int6
     return a->call->causal ? NEO__MIN(i - k0 + 1, n) : n;
 }
 
+/* The operands, packed, and the sums of a worker. The forward has its scores in p. */
+typedef struct neo__attention_scratch {
+    float keys_flipped[NEO__ATTENTION_SIDE], values_flipped[NEO__ATTENTION_SIDE];
+    float keys[NEO__ATTENTION_SIDE], values[NEO__ATTENTION_SIDE], queries[NEO__ATTENTION_SIDE];
+    float dy[NEO__ATTENTION_SIDE], y[NEO__ATTENTION_SIDE];
+    float dk[NEO__ATTENTION_SIDE], dv[NEO__ATTENTION_SIDE], dq[NEO__ATTENTION_SIDE];
+    float p[NEO__KEYS * NEO__KEYS], ds[NEO__KEYS * NEO__KEYS];
+} neo__attention_scratch;
+NEO__STATIC_ASSERT(sizeof(neo__attention_scratch) <= NEO__WORKER_SCRATCH_BYTES,
+                   "a worker's scratch holds the tiles of >>impl-attention");
+static neo__attention_scratch *neo__attention_scratch_of(const neo__cpu_part *part) {
+    return (neo__attention_scratch *)(void *)neo__worker_scratch(part->ctx, part->worker);
+}
+
 /* The tile of queries from q0, over all tiles of keys. */
-static void neo__attention_forward_tile(const neo__attention *a, int64_t q0, float *keys) {
+static void neo__attention_forward_tile(const neo__attention *a, int64_t q0,
+                                        neo__attention_scratch *w) {
     const neo__attention_call *c = a->call;
     const neo__vec_kernels *vec = a->ctx->vec;
     const int64_t m = NEO__MIN((int64_t)NEO__KEYS, c->length - q0);
-    float *values = keys + NEO__ATTENTION_SIDE, *out = values + NEO__ATTENTION_SIDE;
-    float *s = out + NEO__ATTENTION_SIDE, max[NEO__KEYS], sum[NEO__KEYS];
-    const float *q = neo__attention_at(a, c->q, c->q_row, q0);
+    float *out = w->y, *s = w->p, max[NEO__KEYS], sum[NEO__KEYS];
+    const float *q = c->q + neo__attention_at(a, c->q_row, q0);
     for (int64_t i = 0; i < m; i++) {
         max[i] = neo__f32_bits(0xFF800000u);
         sum[i] = 0.0f;
@@ -7937,57 +7909,39 @@ static void neo__attention_forward_tile(const neo__attention *a, int64_t q0, flo
     for (int64_t k0 = 0; k0 < end; k0 += NEO__KEYS) {
         const int64_t n = NEO__MIN((int64_t)NEO__KEYS, c->length - k0);
         const int diagonal = c->causal && k0 == q0;
-        neo__attention_flip(a, keys, neo__attention_at(a, c->k, c->k_row, k0), c->k_row, n);
-        neo__attention_pack(a, values, neo__attention_at(a, c->v, c->v_row, k0), c->v_row, n);
+        const float *k = c->k + neo__attention_at(a, c->k_row, k0);
+        const float *v = c->v + neo__attention_at(a, c->v_row, k0);
+        neo__attention_flip(a, w->keys_flipped, k, c->k_row, n);
+        neo__attention_pack(a, w->values, v, c->v_row, n);
         neo__attention_product(a, diagonal ? NEO__ATTENTION_SCORES : NEO__ATTENTION_WHOLE, m, n,
-                               c->dim, q, c->q_row, 1, keys, s, NEO__KEYS, 0);
+                               c->dim, q, c->q_row, 1, w->keys_flipped, s, NEO__KEYS, 0);
         for (int64_t i = 0; i < m; i++)
             vec->softmax_tile(s + i * NEO__KEYS, neo__attention_seen(a, q0 + i, k0, n), c->scale,
                               &max[i], &sum[i], out + i * a->wide, c->dim);
         neo__attention_product(a, diagonal ? NEO__ATTENTION_OF_QUERIES : NEO__ATTENTION_WHOLE, m,
-                               c->dim, n, s, NEO__KEYS, 1, values, out, a->wide, 1);
+                               c->dim, n, s, NEO__KEYS, 1, w->values, out, a->wide, 1);
     }
     for (int64_t i = 0; i < m; i++) {
         const float lse = vec->softmax_end(out + i * a->wide, max[i], sum[i], c->dim);
-        memcpy(neo__attention_out(a, c->y, c->y_row, q0 + i), out + i * a->wide,
+        memcpy(c->y + neo__attention_at(a, c->y_row, q0 + i), out + i * a->wide,
                (size_t)c->dim * sizeof *out);
         if (c->lse) *neo__attention_lse(a, q0 + i) = lse;
     }
 }
-static void neo__attention_forward_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    const neo__attention_call *c = (const neo__attention_call *)job->call;
+static void neo__attention_forward_part(const neo__cpu_part *part) {
+    const neo__attention_call *c = (const neo__attention_call *)part->call;
     const int64_t tiles = (c->length + NEO__KEYS - 1) / NEO__KEYS;
-    const neo__attention a = neo__attention_head(job, index / tiles);
-    neo__attention_forward_tile(&a, index % tiles * NEO__KEYS,
-                                (float *)(void *)neo__worker_scratch(job->ctx, worker));
+    const neo__attention a = neo__attention_head(part, part->begin / tiles);
+    neo__attention_forward_tile(&a, part->begin % tiles * NEO__KEYS,
+                                neo__attention_scratch_of(part));
 }
 
-/* The operands and sums of a worker in the backward. */
-typedef struct neo__attention_scratch {
-    float *keys_flipped, *values_flipped, *keys, *queries, *dy, *dk, *dv, *dq, *p, *ds;
-} neo__attention_scratch;
-static neo__attention_scratch neo__attention_scratch_of(neo_ctx *ctx, int worker) {
-    neo__attention_scratch s;
-    float *at = (float *)(void *)neo__worker_scratch(ctx, worker);
-    s.keys_flipped = at;
-    s.values_flipped = at + NEO__ATTENTION_SIDE;
-    s.keys = at + 2 * NEO__ATTENTION_SIDE;
-    s.queries = at + 3 * NEO__ATTENTION_SIDE;
-    s.dy = at + 4 * NEO__ATTENTION_SIDE;
-    s.dk = at + 5 * NEO__ATTENTION_SIDE;
-    s.dv = at + 6 * NEO__ATTENTION_SIDE;
-    s.dq = at + 7 * NEO__ATTENTION_SIDE;
-    s.p = at + 8 * NEO__ATTENTION_SIDE;
-    s.ds = s.p + NEO__KEYS * NEO__KEYS;
-    return s;
-}
 /* dY Y of row i: blocks of 16 columns by their tree, in order. */
 static float neo__attention_delta(const neo__attention *a, int64_t i) {
     const neo__attention_call *c = a->call;
     float part[NEO_MAX_HEAD_DIM / 16], sum = 0.0f;
-    a->ctx->bag->blocks(neo__attention_at(a, c->dy, c->dy_row, i),
-                        neo__attention_at(a, c->y, c->y_row, i), c->dim, part);
+    a->ctx->bag->blocks(c->dy + neo__attention_at(a, c->dy_row, i),
+                        c->y + neo__attention_at(a, c->y_row, i), c->dim, part);
     for (int64_t b = 0; b < (c->dim + 15) / 16; b++) sum += part[b];
     return sum;
 }
@@ -7997,10 +7951,18 @@ static void neo__attention_copy(const neo__attention *a, float *to, int64_t to_r
     for (int64_t i = 0; i < rows; i++)
         memcpy(to + i * to_row, from + i * from_row, (size_t)a->call->dim * sizeof *to);
 }
+/* The part that a tile of m queries has in the sum of n keys: terms [query][key] times rows of x. */
+static void neo__attention_to_keys(const neo__attention *a, neo__attention_part part, int64_t n,
+                                   int64_t m, const float *terms, const float *x, int64_t x_row,
+                                   float *packed, float *sum, int first) {
+    neo__attention_pack(a, packed, x, x_row, m);
+    neo__attention_product(a, part, n, a->call->dim, m, terms, 1, NEO__KEYS, packed, sum, a->wide,
+                           !first);
+}
 /* The tile of n keys from k0, packed in s, with the tile of queries from q0; first: of those it
    meets. */
-static void neo__attention_pair(const neo__attention *a, const neo__attention_scratch *s,
-                                int64_t k0, int64_t n, int64_t q0, int first) {
+static void neo__attention_pair(const neo__attention *a, neo__attention_scratch *s, int64_t k0,
+                                int64_t n, int64_t q0, int first) {
     const neo__attention_call *c = a->call;
     const int64_t m = NEO__MIN((int64_t)NEO__KEYS, c->length - q0), dim = c->dim, wide = a->wide;
     const int diagonal = c->causal && q0 == k0;
@@ -8008,8 +7970,8 @@ static void neo__attention_pair(const neo__attention *a, const neo__attention_sc
     const neo__attention_part scores = diagonal ? NEO__ATTENTION_SCORES : whole;
     const neo__attention_part of_queries = diagonal ? NEO__ATTENTION_OF_QUERIES : whole;
     const neo__attention_part of_keys = diagonal ? NEO__ATTENTION_OF_KEYS : whole;
-    const float *q = neo__attention_at(a, c->q, c->q_row, q0);
-    const float *dy = neo__attention_at(a, c->dy, c->dy_row, q0);
+    const float *q = c->q + neo__attention_at(a, c->q_row, q0);
+    const float *dy = c->dy + neo__attention_at(a, c->dy_row, q0);
     float delta[NEO__KEYS];
     for (int64_t i = 0; i < m; i++) delta[i] = neo__attention_delta(a, q0 + i);
     neo__attention_product(a, scores, m, n, dim, q, c->q_row, 1, s->keys_flipped, s->p, NEO__KEYS,
@@ -8020,58 +7982,46 @@ static void neo__attention_pair(const neo__attention *a, const neo__attention_sc
         a->ctx->vec->softmax_tile_grad(s->p + i * NEO__KEYS, s->ds + i * NEO__KEYS,
                                        neo__attention_seen(a, q0 + i, k0, n), c->scale,
                                        *neo__attention_lse(a, q0 + i), delta[i]);
-    if (c->dv) {
-        neo__attention_pack(a, s->dy, dy, c->dy_row, m);
-        neo__attention_product(a, of_keys, n, dim, m, s->p, 1, NEO__KEYS, s->dy, s->dv, wide,
-                               !first);
-    }
-    if (c->dk) {
-        neo__attention_pack(a, s->queries, q, c->q_row, m);
-        neo__attention_product(a, of_keys, n, dim, m, s->ds, 1, NEO__KEYS, s->queries, s->dk, wide,
-                               !first);
-    }
+    if (c->dv) neo__attention_to_keys(a, of_keys, n, m, s->p, dy, c->dy_row, s->dy, s->dv, first);
+    if (c->dk)
+        neo__attention_to_keys(a, of_keys, n, m, s->ds, q, c->q_row, s->queries, s->dk, first);
     if (c->dq) {
-        float *dq = neo__attention_out(a, c->dq, c->dq_row, q0);
+        float *dq = c->dq + neo__attention_at(a, c->dq_row, q0);
         if (k0 > 0) neo__attention_copy(a, s->dq, wide, dq, c->dq_row, m);
         neo__attention_product(a, of_queries, m, dim, n, s->ds, NEO__KEYS, 1, s->keys, s->dq, wide,
                                k0 > 0);
         neo__attention_copy(a, dq, c->dq_row, s->dq, wide, m);
     }
 }
-static void neo__attention_backward_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    const neo__attention_call *c = (const neo__attention_call *)job->call;
-    const neo__attention a = neo__attention_head(job, index);
-    const neo__attention_scratch s = neo__attention_scratch_of(job->ctx, worker);
+static void neo__attention_backward_part(const neo__cpu_part *part) {
+    const neo__attention_call *c = (const neo__attention_call *)part->call;
+    const neo__attention a = neo__attention_head(part, part->begin);
+    neo__attention_scratch *s = neo__attention_scratch_of(part);
     for (int64_t k0 = 0; k0 < c->length; k0 += NEO__KEYS) {
         const int64_t n = NEO__MIN((int64_t)NEO__KEYS, c->length - k0);
         const int64_t start = c->causal ? k0 : 0;
-        const float *k = neo__attention_at(&a, c->k, c->k_row, k0);
-        const float *v = neo__attention_at(&a, c->v, c->v_row, k0);
-        neo__attention_flip(&a, s.keys_flipped, k, c->k_row, n);
-        neo__attention_flip(&a, s.values_flipped, v, c->v_row, n);
-        if (c->dq) neo__attention_pack(&a, s.keys, k, c->k_row, n);
+        const float *k = c->k + neo__attention_at(&a, c->k_row, k0);
+        const float *v = c->v + neo__attention_at(&a, c->v_row, k0);
+        neo__attention_flip(&a, s->keys_flipped, k, c->k_row, n);
+        neo__attention_flip(&a, s->values_flipped, v, c->v_row, n);
+        if (c->dq) neo__attention_pack(&a, s->keys, k, c->k_row, n);
         for (int64_t q0 = start; q0 < c->length; q0 += NEO__KEYS)
-            neo__attention_pair(&a, &s, k0, n, q0, q0 == start);
-        if (c->dk)
-            neo__attention_copy(&a, neo__attention_out(&a, c->dk, c->dk_row, k0), c->dk_row, s.dk,
-                                a.wide, n);
-        if (c->dv)
-            neo__attention_copy(&a, neo__attention_out(&a, c->dv, c->dv_row, k0), c->dv_row, s.dv,
-                                a.wide, n);
+            neo__attention_pair(&a, s, k0, n, q0, q0 == start);
+        const int64_t dk = neo__attention_at(&a, c->dk_row, k0);
+        const int64_t dv = neo__attention_at(&a, c->dv_row, k0);
+        if (c->dk) neo__attention_copy(&a, c->dk + dk, c->dk_row, s->dk, a.wide, n);
+        if (c->dv) neo__attention_copy(&a, c->dv + dv, c->dv_row, s->dv, a.wide, n);
     }
 }
 /* Forward, a task is a tile of queries of a head; backward, a head. */
 static neo_status neo__cpu_attention(neo_device *d, const neo__attention_call *call) {
     const int64_t heads = call->sequences * call->heads;
     const int64_t tiles = (call->length + NEO__KEYS - 1) / NEO__KEYS;
-    neo__cpu_job job;
-    job.ctx = neo__cpu_ctx(d);
-    job.call = call;
-    job.count = job.tasks = call->backward ? heads : heads * tiles;
-    neo_parallel_for(job.ctx, job.tasks,
-                     call->backward ? neo__attention_backward_task : neo__attention_forward_task,
-                     &job);
+    const int64_t tasks = call->backward ? heads : heads * tiles;
+    neo__cpu_job job = {
+        neo__cpu_ctx(d), call, tasks, tasks, 1,
+        call->backward ? neo__attention_backward_part : neo__attention_forward_part};
+    neo_parallel_for(job.ctx, tasks, neo__cpu_task, &job);
     return NEO_OK;
 }
 
@@ -8323,20 +8273,17 @@ static float neo__cross_entropy_row(const neo_ctx *ctx, const neo__loss_call *c,
     }
     return weight * (neo__vlog_scalar(sum) - (x_label - max));
 }
-static void neo__loss_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    const neo__loss_call *c = (const neo__loss_call *)job->call;
-    const neo__loss_kernel kernel = neo__loss_kernel_of(job->ctx, c);
-    neo_exact *sum = neo__worker_exact(job->ctx, worker);
-    int64_t begin, end;
-    neo__cpu_range(job, index, 1, &begin, &end);
+static void neo__loss_part(const neo__cpu_part *part) {
+    const neo__loss_call *c = (const neo__loss_call *)part->call;
+    const neo__loss_kernel kernel = neo__loss_kernel_of(part->ctx, c);
+    neo_exact *sum = neo__worker_exact(part->ctx, part->worker);
     if (kernel) {
-        neo__loss_elements(kernel, c, begin, end, sum);
+        neo__loss_elements(kernel, c, part->begin, part->end, sum);
         return;
     }
-    for (int64_t row = begin; row < end; row++)
-        neo_exact_add(sum, c->kind == NEO__LOSS_MSE ? neo__mse_row(job->ctx, c, row)
-                                                    : neo__cross_entropy_row(job->ctx, c, row));
+    for (int64_t row = part->begin; row < part->end; row++)
+        neo_exact_add(sum, c->kind == NEO__LOSS_MSE ? neo__mse_row(part->ctx, c, row)
+                                                    : neo__cross_entropy_row(part->ctx, c, row));
 }
 /* Finds the first label, then the first probability, that is outside; nothing is written then. */
 static int neo__loss_find_bad(const neo_ctx *ctx, const neo__loss_call *c) {
@@ -8361,7 +8308,7 @@ static neo_status neo__cpu_loss(neo_device *d, const neo__loss_call *c) {
     neo_ctx *ctx = neo__cpu_ctx(d);
     if (neo__loss_find_bad(ctx, c)) return NEO_OK;
     neo__exact_start(ctx, 1);
-    neo__cpu_run(d, c, c->rows, 1 + GRAIN / c->width, neo__loss_task);
+    neo__cpu_run(d, c, c->rows, 1 + GRAIN / c->width, 1, neo__loss_part);
     const neo_exact sum = neo__exact_finish(ctx, 0);
     neo_exact_merge(c->sum, &sum);
     return NEO_OK;
@@ -9029,26 +8976,25 @@ static void neo__optim_norm_span(const neo_ctx *ctx, neo__optim_pass pass,
 NEO__INLINE float *neo__optim_most(neo_ctx *ctx, int worker) {
     return (float *)(void *)(neo__worker_exact(ctx, worker) + 1);
 }
-static void neo__optim_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    const neo__optim_call *c = (const neo__optim_call *)job->call;
-    neo_exact *sums = neo__worker_exact(job->ctx, worker);
-    int64_t begin, end, first = 0, blocks = 0; /* first: block of the span */
-    neo__cpu_range(job, index, 1, &begin, &end);
-    for (int64_t i = 0; i < c->span_count && first < end; i++, first += blocks) {
+static void neo__optim_part(const neo__cpu_part *part) {
+    const neo__optim_call *c = (const neo__optim_call *)part->call;
+    neo_ctx *ctx = part->ctx;
+    neo_exact *sums = neo__worker_exact(ctx, part->worker);
+    int64_t first = 0, blocks = 0; /* of the span */
+    for (int64_t i = 0; i < c->span_count && first < part->end; i++, first += blocks) {
         neo__optim_span span = c->spans[i];
         blocks = (span.count + NEO__BLOCK - 1) / NEO__BLOCK;
-        const int64_t at = NEO__MAX(begin - first, (int64_t)0) * NEO__BLOCK;
-        const int64_t last = NEO__MIN((end - first) * NEO__BLOCK, span.count);
+        const int64_t at = NEO__MAX(part->begin - first, (int64_t)0) * NEO__BLOCK;
+        const int64_t last = NEO__MIN((part->end - first) * NEO__BLOCK, span.count);
         if (at >= last) continue;
         span.w += at;
         span.grad += at;
         for (int s = 0; s < 2; s++) span.state[s] = span.state[s] ? span.state[s] + at : NULL;
         span.count = last - at;
-        if (c->pass == NEO__OPTIM_STEP) neo__optim_step_span(job->ctx, c, &span);
-        else if (c->pass == NEO__OPTIM_LAMB_MOMENTS) neo__optim_lamb_span(job->ctx, c, &span, sums);
+        if (c->pass == NEO__OPTIM_STEP) neo__optim_step_span(ctx, c, &span);
+        else if (c->pass == NEO__OPTIM_LAMB_MOMENTS) neo__optim_lamb_span(ctx, c, &span, sums);
         else if (!span.elsewhere)
-            neo__optim_norm_span(job->ctx, c->pass, &span, sums, neo__optim_most(job->ctx, worker));
+            neo__optim_norm_span(ctx, c->pass, &span, sums, neo__optim_most(ctx, part->worker));
     }
 }
 static void neo__optim_spans(neo_device *d, const neo__optim_call *c) {
@@ -9056,7 +9002,7 @@ static void neo__optim_spans(neo_device *d, const neo__optim_call *c) {
     for (int64_t i = 0; i < c->span_count; i++)
         blocks += (c->spans[i].count + NEO__BLOCK - 1) / NEO__BLOCK;
     if (c->pass != NEO__OPTIM_STEP) neo__exact_start(neo__cpu_ctx(d), 2);
-    neo__cpu_run(d, c, blocks, NEO__VEC_GRAIN / NEO__BLOCK, neo__optim_task);
+    neo__cpu_run(d, c, blocks, NEO__VEC_GRAIN / NEO__BLOCK, 1, neo__optim_part);
 }
 static neo_status neo__cpu_optim(neo_device *d, const neo__optim_call *call) {
     neo_ctx *ctx = neo__cpu_ctx(d);
@@ -11650,21 +11596,19 @@ typedef struct neo__bag_rows_job {
     float *rows;
     int write;
 } neo__bag_rows_job;
-static void neo__bag_rows_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    const neo__bag_rows_job *r = (const neo__bag_rows_job *)job->call;
+static void neo__bag_rows_part(const neo__cpu_part *part) {
+    const neo__bag_rows_job *r = (const neo__bag_rows_job *)part->call;
     const int64_t dim = r->table->dim;
-    float *w = r->b->work.scratch + worker * r->b->sizes.scratch; /* encoding fills a row up */
-    int64_t begin, end;
-    neo__cpu_range(job, index, 1, &begin, &end);
-    for (; begin < end; begin++) {
-        float *row = r->rows + begin * dim;
+    /* encoding fills a row up */
+    float *w = r->b->work.scratch + part->worker * r->b->sizes.scratch;
+    for (int64_t i = part->begin; i < part->end; i++) {
+        float *row = r->rows + i * dim;
         if (!r->write) {
-            job->ctx->bag->decode(r->table, r->first + begin, 0, dim, row);
+            part->ctx->bag->decode(r->table, r->first + i, 0, dim, row);
             continue;
         }
         memcpy(w, row, (size_t)dim * sizeof *w);
-        job->ctx->bag->encode(r->table, r->first + begin, w, NULL);
+        part->ctx->bag->encode(r->table, r->first + i, w, NULL);
     }
 }
 NEO__HOT_END
@@ -11931,7 +11875,7 @@ static neo_status neo__cpu_bags_rows(neo_device *d, const neo__bags_job *job, in
     to.first = first;
     to.rows = rows;
     to.write = write;
-    neo__cpu_run(d, &to, count, 1 + (1 << 14) / to.table->dim, neo__bag_rows_task);
+    neo__cpu_run(d, &to, count, 1 + (1 << 14) / to.table->dim, 1, neo__bag_rows_part);
     return NEO_OK;
 }
 static void neo__cpu_bags_init(neo_device *d) {
