@@ -20166,76 +20166,38 @@ enum { NEO__JSONL_BYTES = 4096 };
 struct neo_jsonl {
     neo_ctx *ctx;
     neo__file file;
-    char *path;
-    neo_status status; /* of the line being built */
+    char *path;        /* behind the record */
+    size_t bytes;      /* of both */
+    neo_status status; /* of the line being built: the first failure */
     int torn;
     size_t used;
-    char line[NEO__JSONL_BYTES + 1];
+    char line[NEO__JSONL_BYTES];
 };
-
-NEO__INLINE size_t neo__put(char *out, size_t bytes, size_t used, const char *text, size_t n) {
-    for (size_t i = 0; i < n; i++)
-        if (used + i < bytes) out[used + i] = text[i];
-    return used + n;
-}
-/* JSON text of a string, quotes included: control characters, quote and backslash escaped; bytes
-   that are not UTF-8 become U+FFFD. Returns its length; writes nothing beyond `bytes`. */
-static size_t neo__jsonl_escape(char *out, size_t bytes, const char *s) {
-    size_t used = neo__put(out, bytes, 0, "\"", 1);
-    const char *end = s + strlen(s);
-    while (s < end) {
-        char code[8];
-        unsigned char c = (unsigned char)*s;
-        size_t n = (size_t)neo__utf8_length(s, (size_t)(end - s));
-        if (n == 0) {
-            used = neo__put(out, bytes, used, "\xEF\xBF\xBD", 3);
-            s++;
-            continue;
-        }
-        if (c == '"' || c == '\\') {
-            code[0] = '\\';
-            code[1] = (char)c;
-            used = neo__put(out, bytes, used, code, 2);
-        } else if (c < 0x20) {
-            const char *at = strchr("\bb\nn\tt\rr\ff", c);
-            if (at) snprintf(code, sizeof code, "\\%c", at[1]);
-            else snprintf(code, sizeof code, "\\u%04x", (unsigned)c);
-            used = neo__put(out, bytes, used, code, strlen(code));
-        } else {
-            used = neo__put(out, bytes, used, s, n);
-        }
-        s += n;
-    }
-    return neo__put(out, bytes, used, "\"", 1);
-}
 
 NEO_API neo_status neo_jsonl_open(neo_ctx *ctx, const char *path, int append, neo_jsonl **out) {
     NEO__CHECK(ctx && path && out, NEO_ERR_ARG, "neo_jsonl_open: ctx, path or log is NULL");
     *out = NULL;
-    neo_jsonl *log = (neo_jsonl *)neo__alloc_zero(ctx, sizeof *log);
-    char *copy = neo__string_copy(ctx, path);
-    neo_status status = NEO_OK;
-    if (!log || !copy) status = neo_fail(NEO_ERR_MEMORY, "neo_jsonl_open: no memory for %s", path);
-    else status = neo__file_open(&log->file, copy, append ? NEO__FILE_APPEND : NEO__FILE_CREATE);
-    if (status != NEO_OK) {
-        neo_free(ctx, log, sizeof *log);
-        neo__string_free(ctx, copy);
-        return status;
-    }
+    const size_t bytes = sizeof(neo_jsonl) + strlen(path) + 1;
+    neo_jsonl *log = (neo_jsonl *)neo__alloc_for(ctx, bytes, "neo_jsonl_open");
+    if (!log) return NEO_ERR_MEMORY;
+    memset(log, 0, sizeof *log);
     log->ctx = ctx;
-    log->path = copy;
-    *out = log;
-    return NEO_OK;
+    log->bytes = bytes;
+    log->path = (char *)(log + 1);
+    memcpy(log->path, path, strlen(path) + 1);
+    neo_status status =
+        neo__file_open(&log->file, log->path, append ? NEO__FILE_APPEND : NEO__FILE_CREATE);
+    if (status != NEO_OK) neo_free(ctx, log, bytes);
+    else *out = log;
+    return status;
 }
 NEO_API void neo_jsonl_close(neo_jsonl *log) {
     if (!log) return;
-    neo_ctx *ctx = log->ctx;
     (void)neo__file_close(&log->file); /* every line was reported when it was written */
-    neo__string_free(ctx, log->path);
-    neo_free(ctx, log, sizeof *log);
+    neo_free(log->ctx, log, log->bytes);
 }
 
-/* The bytes of the line may not pass its end; the first failure is kept. */
+/* The bytes of the line may not pass its end. */
 static void neo__jsonl_text(neo_jsonl *log, const char *text, size_t n) {
     if (log->status != NEO_OK) return;
     if (n > NEO__JSONL_BYTES - log->used) {
@@ -20245,16 +20207,32 @@ static void neo__jsonl_text(neo_jsonl *log, const char *text, size_t n) {
     memcpy(log->line + log->used, text, n);
     log->used += n;
 }
+/* A string, quotes included: control characters, quote and backslash escaped; bytes that are not
+   UTF-8 become U+FFFD. */
 static void neo__jsonl_quoted(neo_jsonl *log, const char *s) {
-    size_t room = NEO__JSONL_BYTES - log->used;
-    size_t n = neo__jsonl_escape(log->line + log->used, room, s ? s : "");
-    if (log->status != NEO_OK) return;
-    if (n > room) log->status = NEO_ERR_CAPACITY;
-    else log->used += n;
+    const char *end = s + strlen(s);
+    neo__jsonl_text(log, "\"", 1);
+    while (s < end) {
+        char code[8];
+        const char *brief = strchr("\bb\nn\tt\rr\ff", *s);
+        size_t n = (size_t)neo__utf8_length(s, (size_t)(end - s));
+        if (n == 0) {
+            neo__jsonl_text(log, "\xEF\xBF\xBD", 3);
+        } else if (*s == '"' || *s == '\\' || (unsigned char)*s < 0x20) {
+            if ((unsigned char)*s >= 0x20) snprintf(code, sizeof code, "\\%c", *s);
+            else if (brief) snprintf(code, sizeof code, "\\%c", brief[1]);
+            else snprintf(code, sizeof code, "\\u%04x", (unsigned)*s);
+            neo__jsonl_text(log, code, strlen(code));
+        } else {
+            neo__jsonl_text(log, s, n);
+        }
+        s += n ? n : 1;
+    }
+    neo__jsonl_text(log, "\"", 1);
 }
 static void neo__jsonl_key(neo_jsonl *log, const char *key) {
     neo__jsonl_text(log, log->used ? "," : "{", 1);
-    neo__jsonl_quoted(log, key);
+    neo__jsonl_quoted(log, key ? key : "");
     neo__jsonl_text(log, ":", 1);
 }
 NEO_API void neo_jsonl_int(neo_jsonl *log, const char *key, int64_t value) {
@@ -20319,12 +20297,12 @@ NEO_API neo_status neo_jsonl_end(neo_jsonl *log) {
    ------------------------------------------------------------------------------------------------ */
 enum { NEO__CURVE_POINTS = 2048, NEO__CURVE_COLORS = 8 };
 
-/* A fact or a note, a chart with its curves, or a table with its rows. */
+/* A fact, a note, a chart with its curves, or a table with its rows. */
 typedef struct neo__item {
     struct neo__item *next, *parts; /* parts: a chart's curves, a table's rows */
-    const char *name;
-    char *text[2];      /* a fact's value; a chart's titles of x and y */
-    const char **cells; /* a row's */
+    char *name;
+    char *text[2]; /* a fact's value; a chart's titles of x and y */
+    char **cells;  /* a row's */
     int cell_count;
     /* a curve's points: one of `every` of the points seen is kept */
     double *x, *y; /* [NEO__CURVE_POINTS] */
@@ -20336,26 +20314,11 @@ typedef struct neo__item {
 struct neo_report {
     neo_ctx *ctx;
     neo__arena arena;
-    const char *title;
+    char *title;
     neo__item *facts, *notes, *charts, *tables;
 };
 
 /* ---- collecting ---- */
-/* The item of a list with that name; NULL: none. */
-static neo__item *neo__item_find(neo__item *list, const char *name) {
-    while (list && strcmp(list->name, name) != 0) list = list->next;
-    return list;
-}
-/* The item of a list with that name, added if need be; NULL: no memory. */
-static neo__item *neo__item_get(neo_report *r, neo__item **list, const char *name) {
-    neo__item *item = neo__item_find(*list, name);
-    if (item) return item;
-    item = (neo__item *)neo__arena_alloc(&r->arena, sizeof *item);
-    if (item) item->name = neo__arena_text(&r->arena, name, strlen(name));
-    if (!item || !item->name) return NULL;
-    while (*list) list = &(*list)->next;
-    return *list = item;
-}
 /* Set a text of an item, in the place of the old one if it fits: facts may change often. */
 static neo_status neo__item_text(neo_report *r, char **text, const char *value) {
     size_t bytes = strlen(value) + 1, room = *text ? (strlen(*text) + 16) & ~(size_t)15 : 0;
@@ -20365,24 +20328,30 @@ static neo_status neo__item_text(neo_report *r, char **text, const char *value) 
     *text = copy;
     return NEO_OK;
 }
-static neo_status neo__report_memory(void) {
-    return neo_fail(NEO_ERR_MEMORY, "neo_report: no memory for another entry");
+/* *item: that of a list with that name, or a new one. *link points at it, or is the list's end, to
+   which the caller adds it when it is complete. */
+static neo_status neo__item_get(neo_report *r, neo__item **list, const char *name,
+                                neo__item **item, neo__item ***link) {
+    while (*list && strcmp((*list)->name, name) != 0) list = &(*list)->next;
+    *link = list;
+    *item = *list;
+    if (*item) return NEO_OK;
+    NEO__TRY(NEO__ARENA(&r->arena, *item, 1));
+    return neo__item_text(r, &(*item)->name, name);
 }
 
 NEO_API neo_status neo_report_create(neo_ctx *ctx, const char *title, neo_report **out) {
     NEO__CHECK(ctx && title && out, NEO_ERR_ARG, "neo_report_create: ctx, title or report is NULL");
     *out = NULL;
-    neo_report *report = (neo_report *)neo__alloc_zero(ctx, sizeof *report);
-    if (!report) return neo__report_memory();
+    neo_report *report = (neo_report *)neo__alloc_for(ctx, sizeof *report, "neo_report_create");
+    if (!report) return NEO_ERR_MEMORY;
+    memset(report, 0, sizeof *report);
     report->ctx = report->arena.ctx = ctx;
     report->arena.function = "neo_report";
-    report->title = neo__arena_text(&report->arena, title, strlen(title));
-    if (report->title) {
-        *out = report;
-        return NEO_OK;
-    }
-    neo_report_destroy(report);
-    return neo__report_memory();
+    neo_status status = neo__item_text(report, &report->title, title);
+    if (status != NEO_OK) neo_report_destroy(report);
+    else *out = report;
+    return status;
 }
 NEO_API void neo_report_destroy(neo_report *r) {
     if (!r) return;
@@ -20391,76 +20360,77 @@ NEO_API void neo_report_destroy(neo_report *r) {
 }
 NEO_API neo_status neo_report_fact(neo_report *r, const char *name, const char *value) {
     NEO__CHECK(r && name && value, NEO_ERR_ARG, "neo_report_fact: report, name or value is NULL");
-    neo__item *fact = neo__item_find(r->facts, name);
-    char *text = fact ? fact->text[0] : NULL;
-    NEO__TRY(neo__item_text(r, &text, value));
-    fact = neo__item_get(r, &r->facts, name);
-    if (!fact) return neo__report_memory();
-    fact->text[0] = text;
+    neo__item *fact, **link;
+    NEO__TRY(neo__item_get(r, &r->facts, name, &fact, &link));
+    NEO__TRY(neo__item_text(r, &fact->text[0], value));
+    *link = fact;
     return NEO_OK;
 }
 NEO_API neo_status neo_report_note(neo_report *r, const char *text) {
     NEO__CHECK(r && text, NEO_ERR_ARG, "neo_report_note: report or text is NULL");
-    return neo__item_get(r, &r->notes, text) ? NEO_OK : neo__report_memory();
+    neo__item *note, **link;
+    NEO__TRY(neo__item_get(r, &r->notes, text, &note, &link));
+    *link = note;
+    return NEO_OK;
 }
-NEO_API neo_status neo_report_point(neo_report *report, const char *chart_name,
-                                    const char *curve_name, double x, double y) {
-    NEO__CHECK(report && chart_name && curve_name, NEO_ERR_ARG,
-               "neo_report_point: report, chart or curve is NULL");
-    neo__item *chart = neo__item_get(report, &report->charts, chart_name);
-    neo__item *curve = chart ? neo__item_find(chart->parts, curve_name) : NULL;
-    if (chart && !curve) {
-        double *points;
-        NEO__TRY(NEO__ARENA(&report->arena, points, 2 * NEO__CURVE_POINTS));
-        curve = neo__item_get(report, &chart->parts, curve_name);
-        if (curve) {
-            curve->x = points;
-            curve->y = points + NEO__CURVE_POINTS;
-            curve->every = 1;
-        }
-    }
-    if (!curve) return neo__report_memory();
+/* One of `every` points is kept; when there is no room, every other one of those goes. */
+static void neo__curve_add(neo__item *curve, double x, double y) {
     curve->last_x = x;
     curve->last_y = y;
-    if (curve->seen++ % curve->every != 0) return NEO_OK;
-    if (curve->count == NEO__CURVE_POINTS) { /* full: every other point goes */
+    if (curve->seen++ % curve->every != 0) return;
+    if (curve->count == NEO__CURVE_POINTS) {
         curve->count /= 2;
         curve->every *= 2;
         for (int i = 0; i < curve->count; i++) {
             curve->x[i] = curve->x[2 * i];
             curve->y[i] = curve->y[2 * i];
         }
-        if ((curve->seen - 1) % curve->every != 0) return NEO_OK;
+        if ((curve->seen - 1) % curve->every != 0) return;
     }
     curve->x[curve->count] = x;
     curve->y[curve->count++] = y;
+}
+NEO_API neo_status neo_report_point(neo_report *report, const char *chart_name,
+                                    const char *curve_name, double x, double y) {
+    NEO__CHECK(report && chart_name && curve_name, NEO_ERR_ARG,
+               "neo_report_point: report, chart or curve is NULL");
+    neo__item *chart, *curve, **chart_link, **curve_link;
+    NEO__TRY(neo__item_get(report, &report->charts, chart_name, &chart, &chart_link));
+    NEO__TRY(neo__item_get(report, &chart->parts, curve_name, &curve, &curve_link));
+    if (!*curve_link) {
+        NEO__TRY(NEO__ARENA(&report->arena, curve->x, NEO__CURVE_POINTS));
+        NEO__TRY(NEO__ARENA(&report->arena, curve->y, NEO__CURVE_POINTS));
+        curve->every = 1;
+    }
+    *chart_link = chart;
+    *curve_link = curve;
+    neo__curve_add(curve, x, y);
     return NEO_OK;
 }
 NEO_API neo_status neo_report_axis(neo_report *r, const char *chart_name, const char *x_title,
                                    const char *y_title) {
     NEO__CHECK(r && chart_name, NEO_ERR_ARG, "neo_report_axis: report or chart is NULL");
-    neo__item *chart = neo__item_get(r, &r->charts, chart_name);
-    if (!chart) return neo__report_memory();
+    neo__item *chart, **link;
+    NEO__TRY(neo__item_get(r, &r->charts, chart_name, &chart, &link));
     NEO__TRY(neo__item_text(r, &chart->text[0], x_title ? x_title : ""));
-    return neo__item_text(r, &chart->text[1], y_title ? y_title : "");
+    NEO__TRY(neo__item_text(r, &chart->text[1], y_title ? y_title : ""));
+    *link = chart;
+    return NEO_OK;
 }
 NEO_API neo_status neo_report_row(neo_report *report, const char *table_name,
                                   const char *const *cells, int count) {
     NEO__CHECK(report && table_name && (cells || count == 0) && count >= 0, NEO_ERR_ARG,
                "neo_report_row: report, table or cells is NULL, or count < 0");
-    neo__item *table = neo__item_get(report, &report->tables, table_name), *row;
-    if (!table) return neo__report_memory();
+    neo__item *table, *row, **link, **last;
+    NEO__TRY(neo__item_get(report, &report->tables, table_name, &table, &link));
     NEO__TRY(NEO__ARENA(&report->arena, row, 1));
     NEO__TRY(NEO__ARENA(&report->arena, row->cells, count));
-    for (; row->cell_count < count; row->cell_count++) {
-        const char *text = cells[row->cell_count] ? cells[row->cell_count] : "";
-        char *copy = neo__arena_text(&report->arena, text, strlen(text));
-        if (!copy) return neo__report_memory();
-        row->cells[row->cell_count] = copy;
-    }
-    neo__item **list = &table->parts;
-    while (*list) list = &(*list)->next;
-    *list = row;
+    for (int i = 0; i < count; i++)
+        NEO__TRY(neo__item_text(report, &row->cells[i], cells[i] ? cells[i] : ""));
+    row->cell_count = count;
+    for (last = &table->parts; *last;) last = &(*last)->next;
+    *link = table;
+    *last = row;
     return NEO_OK;
 }
 
